@@ -1,0 +1,210 @@
+/* ridge.h -- the public API: open a model, run requests on its engine, take tokens as they come.
+ *
+ * It stands alone: C17 (or C++), the standard library, nothing else.  Every floor of ridge may include it for the
+ * vocabulary it declares (errors, sampling parameters, finish reasons); only src/api implements its functions.
+ *
+ * Threads.  One engine runs one model on a thread of its own.  Every function may be called from any thread, except
+ * that one request is read (rg_next, rg_request_*) by one thread at a time, and that a close waits for nobody: end your
+ * use of a request before rg_request_close, and close all requests before rg_close.
+ *
+ * The promise.  The tokens and log-probabilities of a request depend on its own ids, parameters and seed, the
+ * checkpoint, the recipe and the K/V type, and on nothing else: not on what runs beside it, how the prompt was cut,
+ * whether its prefix was cached, whether it was preempted, or how many threads there are. */
+#ifndef RIDGE_H
+#define RIDGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define RG_API __attribute__((visibility("default")))
+#else
+#define RG_API
+#endif
+
+#define RG_VERSION "0.1.0"
+
+/* ---- errors ---------------------------------------------------------------------------------------------------- */
+
+typedef enum rg_code {
+    RG_OK = 0,
+    RG_E_INPUT,       /* a file or a request is malformed */
+    RG_E_UNSUPPORTED, /* well-formed, understood, and not something ridge does */
+    RG_E_IO,          /* the operating system refused */
+    RG_E_MEMORY,      /* an allocation failed */
+    RG_E_LIMIT,       /* larger than what this engine was opened for, or the queue is full */
+    RG_E_USAGE,       /* the call or the command line is wrong */
+} rg_code;
+
+/* Caller-owned; one sentence with the names and numbers needed to mend it.  Functions that take one set it only when
+ * they fail.  NULL is allowed where the caller does not care. */
+typedef struct rg_error {
+    rg_code code;
+    char text[500];
+} rg_error;
+
+/* ---- parameters of a request ------------------------------------------------------------------------------------ */
+
+typedef struct rg_logit_bias {
+    int32_t id;
+    float bias; /* added to the logit; -INFINITY bans the id */
+} rg_logit_bias;
+
+/* How to choose tokens.  Rules apply in this order: bans and min_tokens (-inf), repetition penalty (prompt and output),
+ * frequency and presence penalty (output), bias, temperature, min-p, top-k, top-p, typical-p.  The id drawn is the
+ * argmax over what is left of logit / temperature + Gumbel noise keyed by (seed, sample, position, id). */
+typedef struct rg_sampling {
+    float temperature;        /* 0: greedy (ties to the lowest id) */
+    int32_t top_k;            /* 0: no limit */
+    float top_p;              /* 1: off */
+    float min_p;              /* 0: off */
+    float typical_p;          /* 1: off */
+    float repetition_penalty; /* 1: off */
+    float presence_penalty;   /* 0: off */
+    float frequency_penalty;  /* 0: off */
+    uint64_t seed;
+    int32_t min_tokens;       /* end tokens are banned before this many were generated */
+    bool ignore_eos;          /* the model's end tokens are ordinary */
+    int32_t n_logprobs;       /* -1: none; k >= 0: of the chosen id, and of the k best */
+    const rg_logit_bias *bias; /* copied by rg_submit */
+    int32_t n_bias;
+} rg_sampling;
+
+/* The neutral values: temperature 1 and no filter, no penalty, no log-probabilities, seed 0. */
+RG_API rg_sampling rg_sampling_default(void);
+
+typedef struct rg_params {
+    const int32_t *prompt; /* ids, copied by rg_submit */
+    int32_t n_prompt;      /* >= 1 */
+    int32_t max_tokens;    /* output ids at most; capped by the context */
+    int32_t n_samples;     /* >= 1 answers that share the prompt */
+    rg_sampling sampling;
+    const char *const *stop; /* texts that end an answer and are not part of it; copied */
+    int32_t n_stop;
+    const int32_t *stop_ids; /* ids that end an answer; copied */
+    int32_t n_stop_ids;
+} rg_params;
+
+typedef enum rg_finish {
+    RG_RUNNING = 0,
+    RG_FINISH_STOP,      /* an end token, a stop id or a stop text */
+    RG_FINISH_LENGTH,    /* max_tokens or the end of the context */
+    RG_FINISH_CANCELLED, /* rg_cancel, or the engine closed */
+} rg_finish;
+
+/* ---- model and engine --------------------------------------------------------------------------------------------- */
+
+typedef struct rg_options {
+    int32_t n_threads;      /* 0: physical cores within the cgroup's quota */
+    const char *isa;        /* "auto", "ref", "avx2", "avx512", "amx", "neon" */
+    const char *recipe;     /* "fast" or "exact" */
+    const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or "f32", "f16", "bf16" */
+    int32_t max_seq_len;    /* 0: what the model allows; nothing is reserved for it */
+    int32_t max_seqs;       /* sequences that run at once; 0: 64 */
+    int32_t max_batch_rows; /* rows of one step; 0: 512 */
+    size_t kv_bytes;        /* memory for the sequences' state; 0: what is free, less a margin */
+    bool no_prefix_cache;
+    void (*progress)(void *arg, const char *what, double done); /* while opening; may be NULL */
+    void *progress_arg;
+} rg_options;
+
+RG_API rg_options rg_options_default(void);
+
+typedef struct rg_engine rg_engine;   /* a model, its tokenizer, and the thread that runs it */
+typedef struct rg_request rg_request; /* one prompt and the answers to it */
+
+/* Open the checkpoint at path (a GGUF file or a Hugging Face directory) and start its engine.  NULL and *err on
+ * failure.  Owned by the caller; rg_close cancels what still runs, joins the thread and frees all. */
+RG_API rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err);
+RG_API void rg_close(rg_engine *engine); /* NULL is fine */
+
+typedef struct rg_info {
+    const char *architecture; /* valid until rg_close, as are the other strings */
+    const char *isa;
+    const char *recipe;
+    const char *kv_type;
+    int32_t n_threads, vocab_size, max_seq_len;
+    int32_t bos_id;          /* -1: none */
+    uint64_t n_parameters, weight_bytes, state_bytes;
+    bool has_tokenizer;
+    rg_sampling sampling;    /* the checkpoint's own defaults (generation_config) */
+} rg_info;
+
+RG_API rg_info rg_engine_info(const rg_engine *engine);
+
+/* What the engine has done since it was opened. */
+typedef struct rg_stats {
+    uint64_t n_steps, n_rows, n_preempted, n_cached_rows;
+    uint64_t bytes_read; /* weights, K/V and state that the steps had to read, by the counting reader */
+    double busy_s;       /* time spent in steps */
+} rg_stats;
+
+RG_API rg_stats rg_engine_stats(const rg_engine *engine);
+
+/* Bytes per second that this machine reads on the engine's threads, from a buffer as large as the weights (so from the
+ * cache that they would fit in).  Takes a fraction of a second; measure while nothing runs.  0: no memory for it. */
+RG_API double rg_engine_bandwidth(const rg_engine *engine);
+
+/* ---- text ------------------------------------------------------------------------------------------------------------- */
+
+typedef enum rg_encode_flags {
+    RG_ENCODE_DEFAULT = 0,
+    RG_ENCODE_NO_SPECIAL = 1, /* leave out what the tokenizer adds (BOS, EOS) */
+    RG_ENCODE_PLAIN = 2,      /* the text is foreign: no special token comes of it */
+} rg_encode_flags;
+
+/* Ids of text[0,n).  *ids is the caller's, to be freed with rg_ids_free.  False: no tokenizer, or no memory. */
+RG_API bool rg_encode(const rg_engine *engine, const char *text, size_t n, unsigned flags, int32_t **ids, size_t *n_ids,
+                      rg_error *err);
+RG_API void rg_ids_free(int32_t *ids);
+
+/* ---- requests --------------------------------------------------------------------------------------------------------- */
+
+/* Hand a request to the engine.  Refused here or never: after it a request only finishes or is cancelled.  The request
+ * is the caller's until rg_request_close (which cancels it if it still runs). */
+RG_API rg_request *rg_submit(rg_engine *engine, const rg_params *params, rg_error *err);
+
+typedef struct rg_top {
+    int32_t id;
+    float logprob;
+} rg_top;
+
+/* One output token, or the end of one sample. */
+typedef struct rg_token {
+    int32_t sample;     /* 0 .. n_samples - 1 */
+    int32_t id;         /* -1: this event carries no id (only text held back, or the end) */
+    const char *text;   /* whole UTF-8 characters that became certain with it; "" without a tokenizer.  Valid until the */
+    size_t n_text;      /*   next rg_next on this request */
+    float logprob;      /* natural logarithm, of the raw logits; NAN unless asked for */
+    const rg_top *top;  /* n_top best, best first */
+    int32_t n_top;
+    rg_finish finish;   /* not RG_RUNNING: the last event of this sample */
+} rg_token;
+
+/* Wait for the next event of a request.  False: every sample has ended, and nothing more will come. */
+RG_API bool rg_next(rg_request *request, rg_token *token);
+
+/* The same without waiting: 1 an event, 0 none yet, -1 all samples have ended. */
+RG_API int rg_poll(rg_request *request, rg_token *token);
+
+/* Stop a request within one step.  What was generated can still be read; its samples end as cancelled. */
+RG_API void rg_cancel(rg_request *request);
+
+typedef struct rg_usage {
+    int32_t n_prompt, n_cached, n_output; /* n_cached: prompt positions found in the prefix cache */
+    int32_t n_preempted;
+    double queue_s, ttft_s, total_s;      /* since submit; 0 where it has not come to that */
+} rg_usage;
+
+RG_API rg_usage rg_request_usage(const rg_request *request);
+RG_API void rg_request_close(rg_request *request); /* NULL is fine */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

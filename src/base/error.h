@@ -1,0 +1,32 @@
+/* error.h -- the three kinds of wrong.
+ *
+ * The caller's or the file's fault, and the machine's: a false or NULL result and an rg_error (declared in ridge.h).
+ * Our own fault: RG_ASSERT, in release too, which prints a report and aborts.  Nothing reachable from file or network
+ * bytes may assert. */
+#ifndef RG_BASE_ERROR_H
+#define RG_BASE_ERROR_H
+
+#include "ridge.h"
+
+#define RG_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
+#define RG_MUST_CHECK __attribute__((warn_unused_result))
+#define RG_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Set *err (unless NULL) and return false, so that `return rg_fail(...)` and `return rg_fail(...), NULL` read well. */
+bool rg_fail(rg_error *err, rg_code code, const char *fmt, ...) RG_PRINTF(3, 4);
+bool rg_fail_memory(rg_error *err, size_t bytes);
+
+/* Put "prefix: " before the message of a failure that came from below. Returns false. */
+bool rg_fail_prefix(rg_error *err, const char *fmt, ...) RG_PRINTF(2, 3);
+
+_Noreturn void rg_assert_failed(const char *file, int line, const char *what);
+#define RG_ASSERT(cond) ((cond) ? (void)0 : rg_assert_failed(__FILE__, __LINE__, #cond))
+
+/* What an assertion's report prints besides the place: a callback that writes to stderr, per thread; NULL to unset. */
+void rg_assert_report(void (*report)(void *arg), void *arg);
+
+/* Checked arithmetic for sizes that come from a file or a request: false on overflow. */
+#define rg_add(a, b, out) (!__builtin_add_overflow(a, b, out))
+#define rg_mul(a, b, out) (!__builtin_mul_overflow(a, b, out))
+
+#endif

@@ -1,0 +1,47 @@
+/* file.h -- the one file interface: positioned reads, and files that are written whole or not at all.
+ *
+ * Nothing is mapped: a file cut short or overwritten by someone else is a read error and not a signal.  Every call goes
+ * through a table that tests replace.  A file may be read from several threads at once; a writer belongs to one. */
+#ifndef RG_BASE_FILE_H
+#define RG_BASE_FILE_H
+
+#include "base/error.h"
+
+typedef struct rg_file rg_file;
+
+/* Regular files only (no device, FIFO or directory). */
+rg_file *rg_file_open(const char *path, rg_error *err);
+void rg_file_close(rg_file *f); /* NULL is fine */
+uint64_t rg_file_size(const rg_file *f);
+const char *rg_file_path(const rg_file *f);
+
+/* Exactly n bytes at offset, or false. */
+bool rg_file_read(const rg_file *f, uint64_t offset, void *to, size_t n, rg_error *err) RG_MUST_CHECK;
+
+/* The whole file, at most cap bytes, followed by a NUL not counted in *n.  rg_free it. */
+char *rg_file_slurp(const char *path, size_t cap, size_t *n, rg_error *err);
+
+typedef enum rg_path_kind { RG_PATH_NONE, RG_PATH_FILE, RG_PATH_DIR, RG_PATH_OTHER } rg_path_kind;
+rg_path_kind rg_path_look(const char *path);
+
+/* "dir/name" into out[room]; false if it does not fit or name would leave dir ("..", absolute, NUL). */
+bool rg_path_join(char *out, size_t room, const char *dir, const char *name);
+
+/* A directory, unless it is there already; its parent must be. */
+bool rg_dir_make(const char *path, rg_error *err);
+
+/* Written beside path under a temporary name; commit syncs it, renames it and syncs the directory; abort leaves no
+ * trace.  Both free the writer. */
+typedef struct rg_writer rg_writer;
+
+rg_writer *rg_writer_open(const char *path, rg_error *err);
+bool rg_writer_write(rg_writer *w, const void *p, size_t n, rg_error *err) RG_MUST_CHECK;
+uint64_t rg_writer_tell(const rg_writer *w);
+bool rg_writer_commit(rg_writer *w, rg_error *err) RG_MUST_CHECK;
+void rg_writer_abort(rg_writer *w); /* NULL is fine */
+
+/* Seam for tests: asked before each operation ("open", "read", "write", "sync", "rename"); false makes it fail with
+ * EIO.  NULL: always yes. */
+void rg_file_set_gate(bool (*allow)(void *arg, const char *operation), void *arg);
+
+#endif

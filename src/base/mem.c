@@ -1,0 +1,190 @@
+/* mem.c -- the allocator: posix_memalign with a header that remembers the size, and counts kept by atomics.
+ *
+ * The header is one cache line before the block, so that blocks stay aligned to RG_ALIGN.  Regions come from mmap and
+ * are counted and gated alike. */
+#include "base/mem.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct header {
+    size_t bytes;
+    uint64_t mark; /* a free of what never was ours, or twice, is caught */
+} header;
+
+static const uint64_t MARK_LIVE = 0x7269646765206f6bu, MARK_DEAD = 0x6465616462656566u;
+
+static atomic_size_t n_live, live_bytes;
+static _Atomic uint64_t n_allocs;
+static atomic_int forbidden;
+static _Atomic(void *) gate_arg;
+static bool (*_Atomic gate)(void *arg, size_t bytes);
+
+/* May `bytes` be allocated now? */
+static bool allowed(size_t bytes)
+{
+    bool (*ask)(void *arg, size_t bytes) = atomic_load(&gate);
+
+#ifdef RG_DEBUG
+    RG_ASSERT(atomic_load(&forbidden) == 0 && "no allocation within a step");
+#endif
+    return !ask || ask(atomic_load(&gate_arg), bytes);
+}
+
+static void count_new(size_t bytes)
+{
+    atomic_fetch_add_explicit(&n_live, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&live_bytes, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed);
+}
+
+static void count_free(size_t bytes)
+{
+    atomic_fetch_sub_explicit(&n_live, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&live_bytes, bytes, memory_order_relaxed);
+}
+
+static header *header_of(void *p)
+{
+    header *h = (header *)((char *)p - RG_ALIGN);
+
+    RG_ASSERT(h->mark == MARK_LIVE);
+    return h;
+}
+
+void *rg_alloc(size_t bytes)
+{
+    size_t total;
+    void *base;
+    header *h;
+
+    if (!rg_add(bytes, (size_t)RG_ALIGN, &total) || total > (size_t)PTRDIFF_MAX || !allowed(bytes))
+        return NULL;
+    if (posix_memalign(&base, RG_ALIGN, total))
+        return NULL;
+    h = base;
+    h->bytes = bytes;
+    h->mark = MARK_LIVE;
+    count_new(bytes);
+    return (char *)base + RG_ALIGN;
+}
+
+void *rg_zalloc(size_t bytes)
+{
+    void *p = rg_alloc(bytes);
+
+    if (p)
+        memset(p, 0, bytes);
+    return p;
+}
+
+void *rg_array(size_t n, size_t bytes)
+{
+    size_t total;
+
+    return rg_mul(n, bytes, &total) ? rg_zalloc(total) : NULL;
+}
+
+void *rg_resize(void *p, size_t bytes)
+{
+    size_t had;
+    void *q;
+
+    if (!p)
+        return rg_alloc(bytes);
+    had = header_of(p)->bytes;
+    q = rg_alloc(bytes);
+    if (!q)
+        return NULL;
+    memcpy(q, p, had < bytes ? had : bytes);
+    rg_free(p);
+    return q;
+}
+
+char *rg_strdup(const char *s)
+{
+    return rg_strndup(s, strlen(s));
+}
+
+char *rg_strndup(const char *s, size_t n)
+{
+    size_t bytes;
+    char *p;
+
+    if (!rg_add(n, (size_t)1, &bytes))
+        return NULL;
+    p = rg_alloc(bytes);
+    if (!p)
+        return NULL;
+    if (n)
+        memcpy(p, s, n);
+    p[n] = '\0';
+    return p;
+}
+
+void rg_free(void *p)
+{
+    header *h;
+
+    if (!p)
+        return;
+    h = header_of(p);
+    h->mark = MARK_DEAD;
+    count_free(h->bytes);
+#ifdef RG_DEBUG
+    memset(p, 0xdd, h->bytes);
+#endif
+    free(h);
+}
+
+void *rg_region_new(size_t bytes)
+{
+    void *p;
+
+    if (bytes > (size_t)PTRDIFF_MAX || !allowed(bytes))
+        return NULL;
+    p = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+#ifdef MADV_HUGEPAGE
+    if (bytes >= (size_t)2 << 20)
+        (void)madvise(p, bytes, MADV_HUGEPAGE); /* a wish; refused where huge pages are off */
+#endif
+    count_new(bytes);
+    return p;
+}
+
+void rg_region_free(void *p, size_t bytes)
+{
+    if (!p)
+        return;
+    count_free(bytes);
+    RG_ASSERT(munmap(p, bytes ? bytes : 1) == 0);
+}
+
+void rg_mem_set_gate(bool (*allow)(void *arg, size_t bytes), void *arg)
+{
+    atomic_store(&gate, NULL);
+    atomic_store(&gate_arg, arg);
+    atomic_store(&gate, allow);
+}
+
+rg_mem_stats rg_mem_count(void)
+{
+    return (rg_mem_stats){ .n_live = atomic_load(&n_live),
+                           .live_bytes = atomic_load(&live_bytes),
+                           .n_allocs = atomic_load(&n_allocs) };
+}
+
+void rg_mem_forbid(void)
+{
+    atomic_fetch_add(&forbidden, 1);
+}
+
+void rg_mem_permit(void)
+{
+    atomic_fetch_sub(&forbidden, 1);
+}

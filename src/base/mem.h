@@ -1,0 +1,40 @@
+/* mem.h -- the one allocator.
+ *
+ * All memory of ridge, and of the libraries that let us say so, comes from here, so that a test can count it, or make
+ * the N-th allocation fail.  Thread-safe.  Sizes of zero give a valid pointer. */
+#ifndef RG_BASE_MEM_H
+#define RG_BASE_MEM_H
+
+#include "base/error.h"
+
+enum { RG_ALIGN = 64 }; /* of every allocation: a cache line and a vector */
+
+/* NULL when there is no memory.  Freed with rg_free, whatever made it. */
+void *rg_alloc(size_t bytes);
+void *rg_zalloc(size_t bytes);
+void *rg_array(size_t n, size_t bytes);  /* n * bytes, checked, zeroed */
+void *rg_resize(void *p, size_t bytes);  /* p unchanged and NULL on failure */
+char *rg_strdup(const char *s);
+char *rg_strndup(const char *s, size_t n);
+void rg_free(void *p);                   /* NULL is fine */
+
+/* A large region straight from the kernel: zeroed, page-aligned, huge pages where possible, given back whole. */
+void *rg_region_new(size_t bytes);
+void rg_region_free(void *p, size_t bytes);
+
+/* Seams for tests.  Before each allocation `allow` is asked (NULL: always yes). */
+void rg_mem_set_gate(bool (*allow)(void *arg, size_t bytes), void *arg);
+
+typedef struct rg_mem_stats {
+    size_t n_live;     /* allocations not yet freed */
+    size_t live_bytes;
+    uint64_t n_allocs; /* ever, all threads */
+} rg_mem_stats;
+
+rg_mem_stats rg_mem_count(void);
+
+/* Between these, an allocation by any thread asserts in debug builds: a step allocates nothing. */
+void rg_mem_forbid(void);
+void rg_mem_permit(void);
+
+#endif

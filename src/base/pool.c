@@ -1,0 +1,223 @@
+/* pool.c -- worker threads that sleep between runs and share a run's phases by an atomic counter and a barrier.
+ *
+ * Each worker has a word of its own to wait on, so that a run of n threads wakes n - 1 workers and no others.  Waiting
+ * inside a run spins a bounded number of times and then yields: on a machine shared with others a peer may have lost
+ * its core, and the core that waits is the one it needs.
+ *
+ * The chunk counter.  One counter serves all phases: a thread takes in phase p only before it arrives at p's barrier,
+ * and the last to arrive zeroes the counter before it opens the gate; at that moment every thread has arrived and none
+ * has left, so nobody is taking.  The gate's release store and acquire loads order the zero before the first take of
+ * phase p + 1. */
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+enum {
+    SPIN = 2000,     /* pauses before a yield: tens of microseconds, a small phase's length */
+    SPIN_IDLE = 500, /* before an idle worker sleeps: runs that follow at once find it awake */
+    MAX_THREADS = 4096,
+};
+
+typedef struct worker {
+    _Alignas(RG_ALIGN) _Atomic uint32_t go; /* runs asked of this worker so far */
+    atomic_bool asleep;
+    rg_pool *pool;
+    int thread;
+    pthread_t id;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+} worker;
+
+struct rg_pool {
+    int n_threads, n_workers; /* n_workers: started ones, n_threads - 1 once built */
+    worker *workers;
+    /* The run: written by the caller before `go`, read by the workers after it. */
+    void (*fn)(void *arg, int thread); /* NULL: end the thread */
+    void *arg;
+    int n_active;
+
+    _Alignas(RG_ALIGN) _Atomic uint32_t next;    /* chunk of the current phase */
+    _Alignas(RG_ALIGN) _Atomic uint32_t arrived; /* at its barrier */
+    _Alignas(RG_ALIGN) _Atomic uint32_t gate;    /* phases ended */
+    _Alignas(RG_ALIGN) _Atomic uint32_t left;    /* workers still in fn */
+};
+
+static inline void pause_once(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Until *word is no longer `was`. */
+static void wait_while(_Atomic uint32_t *word, uint32_t was)
+{
+    for (int i = 0; atomic_load_explicit(word, memory_order_acquire) == was;) {
+        if (i < SPIN) {
+            pause_once();
+            i++;
+        } else {
+            sched_yield();
+        }
+    }
+}
+
+/* Until w->go differs from `seen`.  The sleeper sets asleep and then looks at go; the waker sets go and then looks at
+ * asleep, both sequentially consistent: one of them sees the other. */
+static void wait_for_work(worker *w, uint32_t seen)
+{
+    for (int i = 0; i < SPIN_IDLE; i++) {
+        if (atomic_load_explicit(&w->go, memory_order_acquire) != seen)
+            return;
+        pause_once();
+    }
+    pthread_mutex_lock(&w->lock);
+    atomic_store(&w->asleep, true);
+    while (atomic_load(&w->go) == seen)
+        pthread_cond_wait(&w->wake, &w->lock);
+    atomic_store(&w->asleep, false);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void start_worker(worker *w)
+{
+    atomic_fetch_add(&w->go, 1);
+    if (!atomic_load(&w->asleep))
+        return;
+    pthread_mutex_lock(&w->lock);
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void *worker_main(void *arg)
+{
+    worker *w = arg;
+    rg_pool *p = w->pool;
+
+    for (uint32_t seen = 0;; seen++) {
+        wait_for_work(w, seen);
+        if (!p->fn)
+            return NULL;
+        p->fn(p->arg, w->thread);
+        atomic_fetch_sub_explicit(&p->left, 1, memory_order_release);
+    }
+}
+
+/* False leaves nothing behind of this worker. */
+static bool worker_start(rg_pool *p, worker *w, int thread)
+{
+    w->pool = p;
+    w->thread = thread;
+    if (pthread_mutex_init(&w->lock, NULL))
+        return false;
+    if (pthread_cond_init(&w->wake, NULL)) {
+        pthread_mutex_destroy(&w->lock);
+        return false;
+    }
+    if (pthread_create(&w->id, NULL, worker_main, w)) {
+        pthread_cond_destroy(&w->wake);
+        pthread_mutex_destroy(&w->lock);
+        return false;
+    }
+    return true;
+}
+
+rg_pool *rg_pool_new(int n_threads, rg_error *err)
+{
+    rg_pool *p;
+
+    if (n_threads < 1 || n_threads > MAX_THREADS)
+        return rg_fail(err, RG_E_USAGE, "%d threads: want 1 to %d", n_threads, MAX_THREADS), NULL;
+    p = rg_zalloc(sizeof *p);
+    if (!p)
+        return rg_fail_memory(err, sizeof *p), NULL;
+    p->n_threads = n_threads;
+    p->workers = rg_array((size_t)n_threads, sizeof *p->workers);
+    if (!p->workers) {
+        rg_fail_memory(err, (size_t)n_threads * sizeof *p->workers);
+        goto fail;
+    }
+    for (int i = 1; i < n_threads; i++) {
+        if (!worker_start(p, &p->workers[i - 1], i)) {
+            rg_fail(err, RG_E_IO, "cannot start thread %d of %d", i + 1, n_threads);
+            goto fail;
+        }
+        p->n_workers++;
+    }
+    return p;
+
+fail:
+    rg_pool_free(p);
+    return NULL;
+}
+
+void rg_pool_free(rg_pool *p)
+{
+    if (!p)
+        return;
+    p->fn = NULL;
+    for (int i = 0; i < p->n_workers; i++)
+        start_worker(&p->workers[i]);
+    for (int i = 0; i < p->n_workers; i++) {
+        pthread_join(p->workers[i].id, NULL);
+        pthread_cond_destroy(&p->workers[i].wake);
+        pthread_mutex_destroy(&p->workers[i].lock);
+    }
+    rg_free(p->workers);
+    rg_free(p);
+}
+
+int rg_pool_threads(const rg_pool *p)
+{
+    return p->n_threads;
+}
+
+void rg_pool_run(rg_pool *p, int n, void (*fn)(void *arg, int thread), void *arg)
+{
+    uint32_t left;
+
+    RG_ASSERT(n >= 1 && n <= p->n_threads && fn);
+    p->fn = fn;
+    p->arg = arg;
+    p->n_active = n;
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->gate, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->left, (uint32_t)n - 1, memory_order_relaxed);
+    for (int i = 1; i < n; i++)
+        start_worker(&p->workers[i - 1]);
+    fn(arg, 0);
+    while ((left = atomic_load_explicit(&p->left, memory_order_acquire)) != 0)
+        wait_while(&p->left, left);
+}
+
+int rg_phase_take(rg_pool *p, uint32_t phase)
+{
+#ifdef RG_DEBUG
+    RG_ASSERT(atomic_load_explicit(&p->gate, memory_order_relaxed) == phase);
+#else
+    (void)phase;
+#endif
+    return (int)atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+}
+
+void rg_phase_end(rg_pool *p, uint32_t *phase)
+{
+    uint32_t n = (uint32_t)p->n_active, was = *phase;
+
+    if (atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel) + 1 == n) {
+        atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
+        atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+        atomic_store_explicit(&p->gate, was + 1, memory_order_release);
+    } else {
+        wait_while(&p->gate, was);
+    }
+    *phase = was + 1;
+}

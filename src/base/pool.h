@@ -1,0 +1,28 @@
+/* pool.h -- the worker threads, and how a step is shared out among them.
+ *
+ * One program, every thread runs it (SPMD).  rg_pool_run calls fn on every thread, the caller being thread 0, and
+ * returns when all have.  Within it, work is cut into phases: threads take chunks from the phase's counter until none
+ * are left, and a barrier ends the phase.  Who computes a chunk never changes its bits.  hwloc says how many cores
+ * there are; the cgroup's quota bounds it. */
+#ifndef RG_BASE_POOL_H
+#define RG_BASE_POOL_H
+
+#include "base/error.h"
+
+typedef struct rg_pool rg_pool;
+
+int rg_cores(void); /* physical cores that this process may use, within the cgroup's quota; >= 1 */
+
+rg_pool *rg_pool_new(int n_threads, rg_error *err);
+void rg_pool_free(rg_pool *p); /* NULL is fine; joins the workers */
+int rg_pool_threads(const rg_pool *p);
+
+/* Run fn(arg, thread) on threads 0 .. n - 1, n <= rg_pool_threads.  Not reentrant. */
+void rg_pool_run(rg_pool *p, int n, void (*fn)(void *arg, int thread), void *arg);
+
+/* Inside rg_pool_run, called by all its threads alike and in the same order.  `phase` is the thread's own count of
+ * phases, 0 at the start of the run; every thread passes the same. */
+int rg_phase_take(rg_pool *p, uint32_t phase); /* the next chunk number; the caller stops when it is past its last */
+void rg_phase_end(rg_pool *p, uint32_t *phase); /* barrier; then ++*phase */
+
+#endif

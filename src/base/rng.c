@@ -1,0 +1,93 @@
+/* rng.c -- Philox4x32-10, a stream drawn from it, and the operating system's seed. */
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+
+enum { PHILOX_ROUNDS = 10 };
+
+/* Multipliers and key increments (golden ratio, sqrt 3 - 1) as the paper gives them. */
+void rg_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+
+    for (int i = 0; i < PHILOX_ROUNDS; i++) {
+        uint64_t a = (uint64_t)0xd2511f53u * c0, b = (uint64_t)0xcd9e8d57u * c2;
+        uint32_t was1 = c1, was3 = c3;
+
+        c0 = (uint32_t)(b >> 32) ^ was1 ^ k0;
+        c1 = (uint32_t)b;
+        c2 = (uint32_t)(a >> 32) ^ was3 ^ k1;
+        c3 = (uint32_t)a;
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+uint64_t rg_rng_u64(rg_rng *r)
+{
+    uint32_t counter[4] = { (uint32_t)r->count, (uint32_t)(r->count >> 32), 0, 0 };
+    uint32_t key[2] = { (uint32_t)r->seed, (uint32_t)(r->seed >> 32) }, out[4];
+
+    r->count++;
+    rg_philox(counter, key, out);
+    return (uint64_t)out[1] << 32 | out[0];
+}
+
+/* Lemire's multiplication; what would be drawn too often is drawn again. */
+uint32_t rg_rng_below(rg_rng *r, uint32_t n)
+{
+    uint32_t reject = (uint32_t)(0u - n) % n;
+    uint64_t m;
+
+    do
+        m = (rg_rng_u64(r) >> 32) * n;
+    while ((uint32_t)m < reject);
+    return (uint32_t)(m >> 32);
+}
+
+float rg_rng_unit(rg_rng *r)
+{
+    return (float)(rg_rng_u64(r) >> 40) * 0x1p-24f;
+}
+
+/* Box and Muller, one of the two. */
+float rg_rng_normal(rg_rng *r)
+{
+    double u = ((double)(rg_rng_u64(r) >> 11) + 1.0) * 0x1p-53; /* (0, 1]: its logarithm is finite */
+    double v = (double)(rg_rng_u64(r) >> 11) * 0x1p-53;
+
+    return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
+}
+
+static uint64_t (*_Atomic stand_in)(void *arg);
+static _Atomic(void *) stand_in_arg;
+
+uint64_t rg_seed(void)
+{
+    static _Atomic uint64_t n_drawn;
+    uint64_t (*draw)(void *arg) = atomic_load_explicit(&stand_in, memory_order_acquire);
+    uint64_t seed;
+
+    if (draw)
+        return draw(atomic_load_explicit(&stand_in_arg, memory_order_relaxed));
+    if (getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed)
+        return seed;
+    /* No entropy call in this sandbox: the clock and a count keep draws apart, which is all that is promised. */
+    return (rg_now_ns() ^ (uint64_t)rg_wall_s() << 32) + 0x9e3779b97f4a7c15u * (1 + atomic_fetch_add(&n_drawn, 1));
+}
+
+void rg_seed_set(uint64_t (*draw)(void *arg), void *arg)
+{
+    atomic_store(&stand_in, NULL);
+    atomic_store(&stand_in_arg, arg);
+    atomic_store(&stand_in, draw);
+}

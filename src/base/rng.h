@@ -1,0 +1,26 @@
+/* rng.h -- the one source of randomness: a counter generator, so that a draw depends on its key and nothing else.
+ *
+ * Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). */
+#ifndef RG_BASE_RNG_H
+#define RG_BASE_RNG_H
+
+#include <stdint.h>
+
+/* out = Philox4x32-10 of a 128-bit counter under a 64-bit key.  Pure. */
+void rg_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
+/* A stream for tests and tools: seeded, reproducible, not for tokens. */
+typedef struct rg_rng {
+    uint64_t seed, count;
+} rg_rng;
+
+uint64_t rg_rng_u64(rg_rng *r);
+uint32_t rg_rng_below(rg_rng *r, uint32_t n); /* 0 .. n - 1, unbiased; n > 0 */
+float rg_rng_unit(rg_rng *r);                 /* [0, 1) in steps of 2^-24 */
+float rg_rng_normal(rg_rng *r);
+
+/* A seed from the operating system, or from the test's stand-in. */
+uint64_t rg_seed(void);
+void rg_seed_set(uint64_t (*draw)(void *arg), void *arg);
+
+#endif

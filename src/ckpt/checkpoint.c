@@ -1,0 +1,115 @@
+/* checkpoint.c -- open and close, tensors by name, side files.  Chooses the reader; knows no format. */
+#include "ckpt/checkpoint.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "ckpt/internal.h"
+
+/* What the path is: a directory, a JSON or safetensors file by its name, else GGUF, which checks its magic. */
+static bool is_hf(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return rg_path_look(path) == RG_PATH_DIR || (dot && (!strcmp(dot, ".json") || !strcmp(dot, ".safetensors")));
+}
+
+rg_checkpoint *rg_checkpoint_open(const char *path, unsigned flags, rg_error *err)
+{
+    rg_checkpoint *c = rg_zalloc(sizeof *c);
+
+    if (!c)
+        return rg_fail_memory(err, sizeof *c), NULL;
+    c->arena.cap = RG_META_CAP;
+    c->path = rg_strdup(path);
+    c->keys = rg_dict_new(64);
+    c->names = rg_dict_new(64);
+    if (!c->path || !c->keys || !c->names) {
+        rg_fail_memory(err, strlen(path) + 1);
+        goto fail;
+    }
+    if (rg_path_look(path) == RG_PATH_NONE) {
+        rg_fail(err, RG_E_IO, "%s: no such file or directory", path);
+        goto fail;
+    }
+    if (!(is_hf(path) ? rg_hf_read(c, flags, err) : rg_gguf_read(c, flags, err)))
+        goto fail;
+    return c;
+
+fail:
+    rg_checkpoint_close(c);
+    return NULL;
+}
+
+void rg_checkpoint_close(rg_checkpoint *c)
+{
+    if (!c)
+        return;
+    for (int i = 0; i < c->n_files; i++)
+        rg_file_close(c->files[i]);
+    rg_dict_free(c->keys);
+    rg_dict_free(c->names);
+    rg_free(c->entries);
+    rg_free(c->tensors);
+    rg_arena_fini(&c->arena);
+    rg_free(c->path);
+    rg_free(c->dir);
+    rg_free(c);
+}
+
+int rg_ckpt_add_file(rg_checkpoint *c, const char *path, rg_error *err)
+{
+    rg_file *f;
+
+    if (c->n_files == RG_FILES_CAP)
+        return rg_fail(err, RG_E_INPUT, "%s: more than %d files", c->path, RG_FILES_CAP), -1;
+    f = rg_file_open(path, err);
+    if (!f)
+        return -1;
+    c->files[c->n_files] = f;
+    return c->n_files++;
+}
+
+rg_ckpt_kind rg_checkpoint_kind(const rg_checkpoint *c)
+{
+    return c->kind;
+}
+
+const char *rg_checkpoint_path(const rg_checkpoint *c)
+{
+    return c->path;
+}
+
+int rg_checkpoint_n_tensors(const rg_checkpoint *c)
+{
+    return c->n_tensors;
+}
+
+const rg_tensor *rg_checkpoint_tensor(const rg_checkpoint *c, int i)
+{
+    return i >= 0 && i < c->n_tensors ? &c->tensors[i] : NULL;
+}
+
+const rg_tensor *rg_checkpoint_find(const rg_checkpoint *c, const char *name)
+{
+    return rg_checkpoint_tensor(c, rg_dict_get(c->names, name, strlen(name)));
+}
+
+bool rg_tensor_read(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, void *to, size_t n, rg_error *err)
+{
+    if (from > t->bytes || n > t->bytes - from)
+        return rg_fail(err, RG_E_USAGE, "%s: bytes %llu to %llu of tensor '%s', which has %llu", c->path,
+                       (unsigned long long)from, (unsigned long long)(from + n), t->name, (unsigned long long)t->bytes);
+    return rg_file_read(c->files[t->file], t->offset + from, to, n, err);
+}
+
+char *rg_checkpoint_side_file(const rg_checkpoint *c, const char *name, size_t *n, rg_error *err)
+{
+    char path[4096];
+
+    if (err)
+        *err = (rg_error){ RG_OK, "" };
+    if (!c->dir || !rg_path_join(path, sizeof path, c->dir, name) || rg_path_look(path) == RG_PATH_NONE)
+        return NULL;
+    return rg_file_slurp(path, RG_SIDE_CAP, n, err);
+}

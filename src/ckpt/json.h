@@ -1,0 +1,24 @@
+/* json.h -- JSON from strangers, by jansson, within budgets.
+ *
+ * Depth, number of values and size are bounded before jansson sees the text; duplicate keys are refused.  What Python
+ * writes and JSON does not know is understood: Infinity and NaN, and integers beyond 64 bits, which become reals.
+ * Linking this file makes jansson allocate from base/mem. */
+#ifndef RG_CKPT_JSON_H
+#define RG_CKPT_JSON_H
+
+#include <jansson.h>
+
+#include "base/error.h"
+
+enum {
+    RG_JSON_DEPTH = 64,
+    RG_JSON_VALUES = 1 << 22, /* values, at about a hundred bytes each */
+};
+
+/* The document, or NULL and *err, whose text starts with name.  json_decref it. */
+json_t *rg_json_parse(const char *name, const char *text, size_t n, rg_error *err);
+
+/* Infinity and NaN come as strings of two bytes that no person writes.  True: v is one of them, *out its value. */
+bool rg_json_not_finite(const json_t *v, double *out);
+
+#endif

@@ -1,0 +1,333 @@
+/* bench.c -- `ridge bench`: speed beside the measured roofline.
+ *
+ * One row for each prefill size and context (one stream), and for each batch and context of decode.  The context is
+ * synthetic: its state is there but was not computed.  of_roofline is the time at the limit over the time measured, the
+ * limit being the sum over operations of the longer of bytes over bandwidth and operations over peak, both measured in
+ * this run, the bandwidth at the size of the weights. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "cli/tool.h"
+#include "model/cost.h"
+
+extern const cli_command cli_bench;
+
+enum { MAX_ROWS = 512, MAX_LIST = 16, MAX_OPS = 65536 };
+
+typedef struct row {
+    const char *what;
+    int n, batch, context;
+    double tok_s, gb_s, gflop_s, of_roofline;
+} row;
+
+typedef struct job {
+    cli_args args;
+    cli_ints prefill, batch, context;
+    int32_t decode, reps;
+    const char *csv, *kv_type;
+    tool tool;
+    rg_machine machine;
+    rg_counted *ops;
+    int32_t *ids;
+    rg_seq *seqs[1024];
+    tool_span spans[1024];
+    row rows[2 * MAX_LIST * MAX_LIST];
+    int n_rows;
+} job;
+
+static void ignore(void *arg, int i, float *logits)
+{
+    (void)arg;
+    (void)i;
+    (void)logits;
+}
+
+/* A sequence that holds `context` positions nobody computed; windows take them a step at a time. */
+static bool pretend(job *j, rg_seq *q, int context, rg_error *err)
+{
+    while (q->length < context) {
+        int n = context - q->length < MAX_ROWS ? context - q->length : MAX_ROWS;
+        if (!rg_seq_grow(j->tool.states, q, q->length + n))
+            return rg_fail(err, RG_E_LIMIT, "bench: no room for the state of %d positions", context);
+        rg_seq_advance(j->tool.states, q, n, 0, NULL);
+    }
+    return true;
+}
+
+static void close_seqs(job *j, int n)
+{
+    for (int i = 0; i < n; i++) {
+        rg_seq_free(j->tool.states, j->seqs[i]);
+        j->seqs[i] = NULL;
+    }
+}
+
+static bool open_seqs(job *j, int n, int context, int len, rg_error *err)
+{
+    for (int i = 0; i < n; i++) {
+        j->seqs[i] = rg_seq_new(j->tool.states, len, 0, err);
+        if (!j->seqs[i] || !pretend(j, j->seqs[i], context, err)) {
+            close_seqs(j, i + 1);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* One prompt of n after context, in steps of MAX_ROWS; adds what it took and what its limit was. */
+static bool run_prefill(job *j, int n, int context, double *seconds, double *limit, rg_count *count, rg_error *err)
+{
+    if (!open_seqs(j, 1, context, context + n, err))
+        return false;
+    *limit = 0;
+    *count = (rg_count){ 0 };
+    uint64_t t0 = rg_now_ns();
+    for (int done = 0; done < n;) {
+        int m = n - done < MAX_ROWS ? n - done : MAX_ROWS;
+        tool_span span = { .seq = j->seqs[0], .ids = j->ids, .n = m };
+        if (!tool_step(&j->tool, &span, 1, ignore, NULL, err)) {
+            close_seqs(j, 1);
+            return false;
+        }
+        done += m;
+    }
+    *seconds = rg_seconds(t0, rg_now_ns());
+    for (int done = 0; done < n; done += MAX_ROWS) {
+        rg_counter c;
+        rg_counter_init(&c, j->ops, MAX_OPS);
+        if (!rg_cost_count(j->tool.model, 1, n - done < MAX_ROWS ? n - done : MAX_ROWS, context + done, &c, err))
+            return close_seqs(j, 1), false;
+        *limit += rg_cost_limit(&j->machine, &c, j->tool.exact);
+        count->ops += c.total.ops;
+        count->weight_bytes += c.total.weight_bytes;
+        count->state_bytes += c.total.state_bytes;
+    }
+    close_seqs(j, 1);
+    return true;
+}
+
+static bool run_decode(job *j, int batch, int context, double *seconds, double *limit, rg_count *count, rg_error *err)
+{
+    rg_counter c;
+
+    if (!open_seqs(j, batch, context, context + j->decode + 1, err))
+        return false;
+    bool ok = true;
+    for (int i = 0; i < batch; i++)
+        j->spans[i] = (tool_span){ .seq = j->seqs[i], .ids = j->ids, .n = 1 };
+    ok = tool_step(&j->tool, j->spans, batch, ignore, NULL, err); /* warm */
+    uint64_t t0 = rg_now_ns();
+    for (int t = 0; ok && t < j->decode; t++)
+        ok = tool_step(&j->tool, j->spans, batch, ignore, NULL, err);
+    *seconds = rg_seconds(t0, rg_now_ns());
+    close_seqs(j, batch);
+    rg_counter_init(&c, j->ops, MAX_OPS);
+    if (!ok || !rg_cost_count(j->tool.model, batch, 1, context + 1 + j->decode / 2, &c, err))
+        return false;
+    *limit = rg_cost_limit(&j->machine, &c, j->tool.exact) * j->decode;
+    *count = (rg_count){ c.total.ops * j->decode, c.total.weight_bytes * j->decode, c.total.state_bytes * j->decode };
+    return true;
+}
+
+/* The best of reps: other work on the machine can only slow one down. */
+static bool measure(job *j, const char *what, int n, int batch, int context, rg_error *err)
+{
+    double best = 0, seconds, limit = 0;
+    rg_count count = { 0 };
+    bool prefill = !strcmp(what, "prefill");
+
+    if (context + n + 1 > j->tool.model->config.max_seq_len)
+        return true; /* said once, by work() */
+    for (int i = 0; i < j->reps && !cli_interrupted(); i++) {
+        if (!(prefill ? run_prefill(j, n, context, &seconds, &limit, &count, err)
+                      : run_decode(j, batch, context, &seconds, &limit, &count, err)))
+            return false;
+        best = !i || seconds < best ? seconds : best;
+    }
+    if (best <= 0)
+        return true;
+    row *r = &j->rows[j->n_rows++];
+    *r = (row){ .what = what, .n = n, .batch = batch, .context = context, .tok_s = (double)n * batch / best,
+                .gb_s = (count.weight_bytes + count.state_bytes) / best / 1e9, .gflop_s = count.ops / best / 1e9,
+                .of_roofline = limit / best };
+    if (!j->args.common.json)
+        printf("%-8s %6d %6d %8d %12.1f %9.2f %11.1f %10.1f %%\n", r->what, r->n, r->batch, r->context, r->tok_s, r->gb_s,
+               r->gflop_s, 100 * r->of_roofline);
+    fflush(stdout);
+    return true;
+}
+
+static bool all_rows(job *j, rg_error *err)
+{
+    for (size_t i = 0; i < j->prefill.n; i++)
+        for (size_t k = 0; k <= j->context.n; k++)
+            if (j->prefill.item[i] && (k || !j->context.given))
+                if (!measure(j, "prefill", j->prefill.item[i], 1, k ? j->context.item[k - 1] : 0, err))
+                    return false;
+    for (size_t i = 0; i < j->batch.n; i++)
+        for (size_t k = 0; k < j->context.n; k++)
+            if (j->decode && j->batch.item[i] && !measure(j, "decode", j->decode, j->batch.item[i], j->context.item[k], err))
+                return false;
+    return true;
+}
+
+/* ---- results ---- */
+
+static const char *format_name(const job *j)
+{
+    const rg_layer *l = &j->tool.model->layers[0];
+
+    for (int i = 0; i < W_COUNT; i++)
+        if (l->w[i] && l->w[i]->packed)
+            return rg_format_of(l->w[i]->type)->name;
+    return "?";
+}
+
+static bool print_json(const job *j)
+{
+    cli_json *out = cli_json_new();
+
+    cli_json_open(out, NULL, '{');
+    cli_json_open(out, "machine", '{');
+    cli_json_float(out, "read_gb_s", j->machine.read_bytes_s / 1e9);
+    cli_json_float(out, "f32_gflop_s", j->machine.f32_ops_s / 1e9);
+    cli_json_float(out, "bf16_gflop_s", j->machine.bf16_ops_s / 1e9);
+    cli_json_float(out, "int8_gop_s", j->machine.int8_ops_s / 1e9);
+    cli_json_text(out, "isa", j->tool.cpu->isa);
+    cli_json_int(out, "cores", rg_cores());
+    cli_json_close(out);
+    cli_json_open(out, "rows", '[');
+    for (int i = 0; i < j->n_rows; i++) {
+        const row *r = &j->rows[i];
+        cli_json_open(out, NULL, '{');
+        cli_json_text(out, "what", r->what);
+        cli_json_int(out, "n", r->n);
+        cli_json_int(out, "batch", r->batch);
+        cli_json_int(out, "context", r->context);
+        cli_json_float(out, "tok_s", r->tok_s);
+        cli_json_float(out, "gb_s", r->gb_s);
+        cli_json_float(out, "gflop_s", r->gflop_s);
+        cli_json_float(out, "of_roofline", r->of_roofline);
+        cli_json_text(out, "format", format_name(j));
+        cli_json_text(out, "kv_type", rg_format_of(j->tool.model->kv_type)->name);
+        cli_json_text(out, "isa", j->tool.cpu->isa);
+        cli_json_int(out, "threads", j->tool.n_threads);
+        cli_json_close(out);
+    }
+    cli_json_close(out);
+    cli_json_close(out);
+    return cli_json_print(out);
+}
+
+static bool write_csv(const job *j, rg_error *err)
+{
+    rg_buf b;
+    rg_writer *w = rg_writer_open(j->csv, err);
+
+    if (!w)
+        return false;
+    rg_buf_init(&b, 1 << 20);
+    rg_buf_str(&b, "what,n,batch,context,tok_s,gb_s,gflop_s,of_roofline,format,kv_type,isa,threads,read_gb_s\n");
+    for (int i = 0; i < j->n_rows; i++) {
+        const row *r = &j->rows[i];
+        rg_buf_printf(&b, "%s,%d,%d,%d,%.6g,%.6g,%.6g,%.4f,%s,%s,%s,%d,%.6g\n", r->what, r->n, r->batch, r->context, r->tok_s,
+                      r->gb_s, r->gflop_s, r->of_roofline, format_name(j), rg_format_of(j->tool.model->kv_type)->name,
+                      j->tool.cpu->isa, j->tool.n_threads, j->machine.read_bytes_s / 1e9);
+    }
+    bool ok = !b.failed && rg_writer_write(w, b.data, b.n, err);
+    rg_buf_fini(&b);
+    if (ok)
+        return rg_writer_commit(w, err);
+    rg_writer_abort(w);
+    return false;
+}
+
+static int largest(const cli_ints *v, int least)
+{
+    for (size_t i = 0; i < v->n; i++)
+        least = v->item[i] > least ? v->item[i] : least;
+    return least;
+}
+
+static bool defaults(cli_ints *v, const int32_t *values, size_t n, const char *name, int most, rg_error *err)
+{
+    if (!v->given) {
+        v->item = rg_array(n, sizeof *v->item);
+        if (!v->item)
+            return rg_fail_memory(err, n * sizeof *v->item);
+        memcpy(v->item, values, n * sizeof *values);
+        v->n = n;
+    }
+    for (size_t i = 0; i < v->n; i++)
+        if (v->item[i] < 0 || v->item[i] > most || v->n > MAX_LIST)
+            return rg_fail(err, RG_E_USAGE, "bench: %s takes up to %d numbers from 0 to %d", name, MAX_LIST, most);
+    return true;
+}
+
+static bool work(job *j, rg_error *err)
+{
+    if (!defaults(&j->prefill, (const int32_t[]){ 128, 512, 2048 }, 3, "--prefill", 1 << 24, err) ||
+        !defaults(&j->batch, (const int32_t[]){ 1, 8, 32, 64 }, 4, "--batch", MAX_ROWS, err) ||
+        !defaults(&j->context, (const int32_t[]){ 128, 4096 }, 2, "--context", 1 << 24, err))
+        return false;
+    int batch = largest(&j->batch, 1), len = largest(&j->context, 0) + largest(&j->prefill, j->decode + 1) + 1;
+    tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
+                       .kv_type = j->kv_type, .max_rows = MAX_ROWS, .max_seqs = batch, .max_seq_len = len };
+    if (!tool_open(&j->tool, &o, err))
+        return false;
+    j->ids = rg_array(MAX_ROWS, sizeof *j->ids);
+    j->ops = rg_array(MAX_OPS, sizeof *j->ops);
+    rg_pool *pool = rg_pool_new(j->tool.n_threads, err);
+    if (!j->ids || !j->ops || !pool)
+        return rg_fail_memory(err, MAX_OPS * sizeof *j->ops);
+    rg_machine_measure(&j->machine, j->tool.cpu, pool, j->tool.n_threads, (size_t)j->tool.model->weights.bytes);
+    rg_pool_free(pool);
+    if (!j->args.common.json)
+        printf("%s, %d threads: %.1f GB/s, %.0f f32 GFLOP/s, %.0f int8 GOP/s\n%-8s %6s %6s %8s %12s %9s %11s %12s\n",
+               j->tool.cpu->isa, j->tool.n_threads, j->machine.read_bytes_s / 1e9, j->machine.f32_ops_s / 1e9,
+               j->machine.int8_ops_s / 1e9, "what", "n", "batch", "context", "tokens/s", "GB/s", "GFLOP/s", "of roofline");
+    if (len - 1 > j->tool.model->config.max_seq_len)
+        fprintf(stderr, "ridge: rows past the model's context of %d are left out\n", j->tool.model->config.max_seq_len);
+    if (!all_rows(j, err) || (j->csv && !write_csv(j, err)))
+        return false;
+    return !j->args.common.json || print_json(j) || rg_fail(err, RG_E_IO, "bench: standard output cannot be written");
+}
+
+static int run(int argc, char **argv)
+{
+    static job j = { .decode = 64, .reps = 3 };
+    const cli_option options[] = {
+        { "--prefill", CLI_INTS, &j.prefill, "128,512,2048", "sizes of prompts (0: none)" },
+        { "--decode", CLI_INT, &j.decode, "N", "tokens generated per stream (default 64; 0: none)", 0, 1 << 20 },
+        { "--batch", CLI_INTS, &j.batch, "1,8,32,64", "streams that decode together" },
+        { "--context", CLI_INTS, &j.context, "128,4096", "positions before the measured ones" },
+        { "--reps", CLI_INT, &j.reps, "N", "repetitions, of which the best counts (default 3)", 1, 1000 },
+        { "--csv", CLI_STRING, &j.csv, "FILE", "also write the rows to a file" },
+        { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32, f16 or bf16 (default: f32 for F32 weights, else bf16)" },
+        { NULL },
+    };
+    rg_error err = { 0 };
+
+    j.args = (cli_args){ .command = &cli_bench, .options = options, .max_positional = 1,
+                         .common = { .isa = "auto", .recipe = "fast" } };
+    int status = cli_parse(&j.args, argc, argv);
+    if (status >= 0)
+        return status;
+    cli_catch_interrupt();
+    bool ok = work(&j, &err);
+    rg_free(j.ids);
+    rg_free(j.ops);
+    tool_close(&j.tool);
+    cli_ints_fini(&j.prefill);
+    cli_ints_fini(&j.batch);
+    cli_ints_fini(&j.context);
+    return ok ? EXIT_DONE : cli_fail(&err);
+}
+
+const cli_command cli_bench = {
+    .name = "bench", .arguments = "[MODEL]", .summary = "speed beside the measured roofline", .run = run,
+};

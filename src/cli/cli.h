@@ -1,0 +1,108 @@
+/* cli.h -- what every subcommand shares: its entry in the table, options as data, and how results and errors come out.
+ *
+ * A subcommand is one file with one rg_command; main.c holds their table.  Options are a table of names and places;
+ * nothing is abbreviated, "--x v" and "--x=v" are the same. */
+#ifndef RG_CLI_CLI_H
+#define RG_CLI_CLI_H
+
+#include "base/error.h"
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+typedef enum cli_kind {
+    CLI_FLAG,    /* bool */
+    CLI_INT,     /* int32_t */
+    CLI_U64,     /* uint64_t */
+    CLI_FLOAT,   /* float */
+    CLI_BYTES,   /* size_t: 1000, 64K, 2G */
+    CLI_STRING,  /* const char * */
+    CLI_STRINGS, /* cli_strings: repeatable */
+    CLI_INTS,    /* cli_ints: 1,2,3 */
+} cli_kind;
+
+typedef struct cli_strings {
+    const char *item[64];
+    int n;
+} cli_strings;
+
+typedef struct cli_ints {
+    int32_t *item; /* freed by cli_ints_fini */
+    size_t n;
+    bool given;
+} cli_ints;
+
+void cli_ints_fini(cli_ints *v);
+
+typedef struct cli_option {
+    const char *name;  /* "--temperature", or "-n" */
+    cli_kind kind;
+    void *to;
+    const char *value; /* what its value is called in the help: "N" */
+    const char *help;
+    double min, max;   /* of numbers; both 0: any that fits */
+    bool *given;       /* set when it was; may be NULL */
+} cli_option;
+
+/* Options that every subcommand takes. */
+typedef struct cli_common {
+    int32_t threads; /* 0: as many as there are cores */
+    const char *isa, *recipe;
+    bool json, quiet;
+} cli_common;
+
+typedef struct cli_command {
+    const char *name, *arguments, *summary;
+    const char *notes; /* more of its help; may be NULL */
+    int (*run)(int argc, char **argv);
+} cli_command;
+
+typedef struct cli_args {
+    const cli_command *command;
+    const cli_option *options; /* besides the common ones; ends with a NULL name */
+    int max_positional;
+    const char *positional[4];
+    int n_positional;
+    cli_common common;
+} cli_args;
+
+/* Parse.  -1: go on; else the exit status to return at once (help was printed, or the usage was wrong and said so). */
+int cli_parse(cli_args *a, int argc, char **argv);
+
+/* "ridge: WHAT: why" on standard error; returns EXIT_FAILED (EXIT_USAGE for RG_E_USAGE). */
+int cli_fail(const rg_error *err);
+int cli_usage(const char *fmt, ...) RG_PRINTF(1, 2);
+
+/* MODEL as given (a path, or a name under the models folder) or the shipped default for NULL; into out[room]. */
+bool cli_find_model(const char *given, char *out, size_t room, rg_error *err);
+
+/* Text from -p, -f or standard input ("-f -"), byte for byte.  rg_free it. */
+char *cli_text(const char *text, const char *file, size_t *n, rg_error *err);
+
+/* A progress bar on a terminal's standard error; silence in a pipe or with --quiet. */
+void cli_progress(void *arg_quiet, const char *what, double done);
+
+/* Set by Ctrl-C once cli_catch_interrupt was called; a second one ends the program. */
+void cli_catch_interrupt(void);
+bool cli_interrupted(void);
+
+/* JSON on standard output, built as text: numbers that are not finite become null, bytes that are not UTF-8 U+FFFD. */
+typedef struct cli_json cli_json;
+cli_json *cli_json_new(void);
+void cli_json_open(cli_json *j, const char *key, char bracket); /* '{' or '['; key NULL in arrays and at the top */
+void cli_json_close(cli_json *j);
+void cli_json_string(cli_json *j, const char *key, const char *s, size_t n);
+void cli_json_text(cli_json *j, const char *key, const char *s); /* NULL: null */
+void cli_json_int(cli_json *j, const char *key, int64_t v);
+void cli_json_u64(cli_json *j, const char *key, uint64_t v);
+void cli_json_float(cli_json *j, const char *key, double v);
+void cli_json_bool(cli_json *j, const char *key, bool v);
+void cli_json_null(cli_json *j, const char *key);
+/* Print it with a newline and free it.  False if it could not be built or written. */
+bool cli_json_print(cli_json *j);
+
+bool cli_is_utf8(const char *s, size_t n);
+
+/* The folder of the running program, for the models beside it; from main. */
+extern const char *cli_models_dir;
+
+#endif

@@ -1,0 +1,253 @@
+/* inspect.c -- `ridge inspect`: what is in a checkpoint, and what ridge makes of it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+extern const cli_command cli_inspect;
+
+typedef struct inspect_options {
+    cli_args args;
+    bool tensors, metadata;
+} inspect_options;
+
+/* The config as typed fields: name and value, for JSON and for people alike. */
+static void each_field(const rg_config *c, void (*say)(void *arg, const char *name, double value), void *arg)
+{
+    const struct {
+        const char *name;
+        double value;
+        bool shown;
+    } fields[] = {
+        { "n_layers", c->n_layers, true },
+        { "dim", c->dim, true },
+        { "vocab_size", c->vocab_size, true },
+        { "max_seq_len", c->max_seq_len, true },
+        { "norm_eps", (double)c->norm_eps, true },
+        { "tie_embeddings", c->tie_embeddings, true },
+        { "n_heads", c->n_heads, c->n_heads > 0 },
+        { "n_kv_heads", c->n_kv_heads, c->n_kv_heads > 0 },
+        { "head_dim", c->head_dim, c->head_dim > 0 },
+        { "attn_scale", c->attn_scale, c->n_heads > 0 },
+        { "ffn_dim", c->ffn_dim, c->ffn_dim > 0 },
+        { "window", c->window, c->window > 0 },
+        { "rope_theta", c->rope.theta, c->rope.dim > 0 },
+        { "rope_dim", c->rope.dim, c->rope.dim > 0 },
+        { "rope_factor", c->rope.factor, c->rope.type != RG_ROPE_DEFAULT },
+        { "rope_local_theta", c->rope_local.theta, c->window > 0 && c->rope_local.dim > 0 },
+        { "n_experts", c->routing.n_experts, c->routing.n_experts > 0 },
+        { "n_experts_used", c->routing.n_used, c->routing.n_experts > 0 },
+        { "moe_ffn_dim", c->moe_ffn_dim, c->moe_ffn_dim > 0 },
+        { "n_shared_experts", c->n_shared_experts, c->n_shared_experts > 0 },
+        { "n_dense_layers", c->n_dense_layers, c->routing.n_experts > 0 },
+        { "q_lora_rank", c->q_lora_rank, c->kv_lora_rank > 0 },
+        { "kv_lora_rank", c->kv_lora_rank, c->kv_lora_rank > 0 },
+        { "d_inner", c->d_inner, c->d_inner > 0 },
+        { "d_state", c->d_state, c->d_inner > 0 },
+        { "d_conv", c->d_conv, c->d_inner > 0 },
+        { "dt_rank", c->dt_rank, c->d_inner > 0 },
+    };
+
+    for (size_t i = 0; i < RG_LEN(fields); i++)
+        if (fields[i].shown)
+            say(arg, fields[i].name, fields[i].value);
+}
+
+static void say_json(void *arg, const char *name, double value)
+{
+    cli_json_float(arg, name, value);
+}
+
+static void say_text(void *arg, const char *name, double value)
+{
+    (void)arg;
+    printf("  %-18s %.10g\n", name, value);
+}
+
+/* ---- metadata ---- */
+
+typedef struct visit {
+    const rg_checkpoint *ckpt;
+    cli_json *json;
+    bool all;
+    int n_unknown;
+} visit;
+
+static void visit_key(void *arg, const char *key, rg_meta_type type, bool understood)
+{
+    visit *v = arg;
+    char text[120];
+
+    (void)type;
+    v->n_unknown += !understood;
+    if (!v->all && understood)
+        return;
+    rg_meta_text(v->ckpt, key, text, sizeof text);
+    if (v->json)
+        cli_json_text(v->json, key, text);
+    else
+        printf("  %-44s %s%s\n", key, text, understood ? "" : "   (not understood)");
+}
+
+/* ---- tensors ---- */
+
+static uint64_t count_parameters(const rg_checkpoint *ckpt, uint64_t *bytes)
+{
+    uint64_t n = 0;
+
+    *bytes = 0;
+    for (int i = 0; i < rg_checkpoint_n_tensors(ckpt); i++) {
+        n += (uint64_t)rg_tensor_count(rg_checkpoint_tensor(ckpt, i));
+        *bytes += rg_checkpoint_tensor(ckpt, i)->bytes;
+    }
+    return n;
+}
+
+static void tensors_json(cli_json *j, const rg_checkpoint *ckpt)
+{
+    cli_json_open(j, "tensors", '[');
+    for (int i = 0; i < rg_checkpoint_n_tensors(ckpt); i++) {
+        const rg_tensor *t = rg_checkpoint_tensor(ckpt, i);
+        cli_json_open(j, NULL, '{');
+        cli_json_text(j, "name", t->name);
+        cli_json_text(j, "dtype", rg_format_of(t->type)->name);
+        cli_json_open(j, "shape", '[');
+        for (int d = 0; d < t->n_dims; d++)
+            cli_json_int(j, NULL, t->shape[d]);
+        cli_json_close(j);
+        cli_json_u64(j, "bytes", t->bytes);
+        cli_json_close(j);
+    }
+    cli_json_close(j);
+}
+
+static void tensors_text(const rg_checkpoint *ckpt)
+{
+    char shape[96];
+
+    printf("tensors:\n");
+    for (int i = 0; i < rg_checkpoint_n_tensors(ckpt); i++) {
+        const rg_tensor *t = rg_checkpoint_tensor(ckpt, i);
+        printf("  %-52s %-5s %-20s %12llu\n", t->name, rg_format_of(t->type)->name, rg_shape_text(t->shape, t->n_dims, shape),
+               (unsigned long long)t->bytes);
+    }
+}
+
+/* ---- all of it ---- */
+
+static void tokenizer_json(cli_json *j, const rg_tokenizer *t)
+{
+    if (!t) {
+        cli_json_null(j, "tokenizer");
+        return;
+    }
+    cli_json_open(j, "tokenizer", '{');
+    cli_json_text(j, "kind", rg_tokenizer_kind(t));
+    cli_json_int(j, "size", rg_tokenizer_size(t));
+    cli_json_int(j, "bos", rg_tokenizer_bos(t));
+    cli_json_int(j, "eos", rg_tokenizer_eos(t));
+    cli_json_bool(j, "adds_bos", rg_tokenizer_adds_bos(t));
+    cli_json_close(j);
+}
+
+static bool print_json(const rg_checkpoint *ckpt, const rg_model *m, const rg_tokenizer *t)
+{
+    cli_json *j = cli_json_new();
+    visit v = { .ckpt = ckpt, .json = j, .all = true };
+    uint64_t bytes, n = count_parameters(ckpt, &bytes);
+
+    cli_json_open(j, NULL, '{');
+    cli_json_text(j, "architecture", m->config.from_gguf ? m->config.arch->gguf_name : m->config.arch->hf_name);
+    cli_json_u64(j, "parameters", n ? n : m->weights.n_parameters);
+    cli_json_u64(j, "bytes", bytes);
+    cli_json_open(j, "config", '{');
+    each_field(&m->config, say_json, j);
+    cli_json_close(j);
+    cli_json_open(j, "state", '{');
+    cli_json_u64(j, "bytes_per_position", rg_state_bytes_per_position(&m->state));
+    cli_json_u64(j, "bytes_per_sequence", rg_state_bytes_per_sequence(&m->state));
+    cli_json_close(j);
+    cli_json_open(j, "metadata", '{');
+    rg_meta_each(ckpt, visit_key, &v);
+    cli_json_close(j);
+    v.all = false;
+    cli_json_open(j, "not_understood", '{');
+    rg_meta_each(ckpt, visit_key, &v);
+    cli_json_close(j);
+    tensors_json(j, ckpt);
+    tokenizer_json(j, t);
+    cli_json_close(j);
+    return cli_json_print(j);
+}
+
+static void print_text(const inspect_options *o, const rg_checkpoint *ckpt, const rg_model *m, const rg_tokenizer *t)
+{
+    visit v = { .ckpt = ckpt, .all = o->metadata };
+    uint64_t bytes, n = count_parameters(ckpt, &bytes);
+
+    printf("%s: %s, %.4g million parameters, %.2f MB\n", rg_checkpoint_path(ckpt),
+           m->config.from_gguf ? m->config.arch->gguf_name : m->config.arch->hf_name,
+           (double)(n ? n : m->weights.n_parameters) / 1e6, (double)bytes / 1e6);
+    each_field(&m->config, say_text, NULL);
+    printf("state: %llu bytes per position, %llu per sequence (%s K/V)\n",
+           (unsigned long long)rg_state_bytes_per_position(&m->state), (unsigned long long)rg_state_bytes_per_sequence(&m->state),
+           rg_format_of(m->kv_type)->name);
+    if (t)
+        printf("tokenizer: %s, %d ids\n", rg_tokenizer_kind(t), rg_tokenizer_size(t));
+    else
+        printf("tokenizer: none\n");
+    printf("metadata%s:\n", o->metadata ? "" : " that is not understood");
+    rg_meta_each(ckpt, visit_key, &v);
+    if (!o->metadata && !v.n_unknown)
+        printf("  none\n");
+    if (o->tensors)
+        tensors_text(ckpt);
+}
+
+static bool inspect(const inspect_options *o, const char *path, rg_error *err)
+{
+    rg_checkpoint *ckpt = rg_checkpoint_open(path, RG_CKPT_NO_WEIGHTS, err);
+    rg_model *m = ckpt ? rg_model_open(ckpt, &(rg_model_options){ .declare_only = true, .declared_type = RG_BF16 }, err) : NULL;
+    rg_error why = { 0 };
+    rg_tokenizer *t = m ? rg_tokenizer_open(ckpt, &why) : NULL;
+    bool ok = m;
+
+    if (ok && !t && why.code != RG_OK)
+        fprintf(stderr, "ridge: tokenizer: %s\n", why.text);
+    if (ok && o->args.common.json)
+        ok = print_json(ckpt, m, t) || rg_fail(err, RG_E_IO, "inspect: standard output cannot be written");
+    else if (ok)
+        print_text(o, ckpt, m, t);
+    rg_tokenizer_close(t);
+    rg_model_close(m);
+    rg_checkpoint_close(ckpt);
+    return ok;
+}
+
+static int run(int argc, char **argv)
+{
+    static inspect_options o;
+    const cli_option options[] = {
+        { "--tensors", CLI_FLAG, &o.tensors, NULL, "list the tensors" },
+        { "--metadata", CLI_FLAG, &o.metadata, NULL, "list all metadata, not only what is not understood" },
+        { NULL },
+    };
+    char path[1024];
+    rg_error err = { 0 };
+
+    o.args = (cli_args){ .command = &cli_inspect, .options = options, .max_positional = 1,
+                         .common = { .isa = "auto", .recipe = "fast" } };
+    int status = cli_parse(&o.args, argc, argv);
+    if (status >= 0)
+        return status;
+    if (!cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err) || !inspect(&o, path, &err))
+        return cli_fail(&err);
+    return EXIT_DONE;
+}
+
+const cli_command cli_inspect = {
+    .name = "inspect", .arguments = "MODEL", .summary = "what is in a checkpoint", .run = run,
+};

@@ -1,0 +1,283 @@
+/* logits.c -- `ridge logits`: every position's logits (and what enters every layer), for holding against other engines. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "cli/tool.h"
+#include "ckpt/checkpoint.h"
+#include "ops/watch/watch.h"
+
+extern const cli_command cli_logits;
+
+enum { MAX_OTHERS = 64 };
+
+/* One sequence: the prompt, or one that is computed beside it and goes on greedily when its own ids end. */
+typedef struct stream {
+    rg_seq *seq;
+    int32_t *ids;
+    int n, room, done;
+    int32_t next;  /* the best id after its last row */
+} stream;
+
+typedef struct job {
+    cli_args args;
+    cli_ints ids, chunks;
+    const char *out, *batch_with, *kv_type;
+    bool hidden;
+    tool tool;
+    stream streams[1 + MAX_OTHERS];
+    int n_streams;
+    float *logits;       /* [n, vocab] */
+    float *hidden_rows;  /* [n_layers + 1][n, dim] */
+    /* Of the step being computed: */
+    int first, n_main;   /* the prompt's rows */
+    tool_span spans[1 + MAX_OTHERS];
+} job;
+
+static void take_row(void *arg, int i, float *logits)
+{
+    job *j = arg;
+    int vocab = j->tool.runner->vocab_size;
+
+    if (i < j->n_main) {
+        memcpy(j->logits + ((size_t)j->first + (size_t)i) * (size_t)vocab, logits, (size_t)vocab * sizeof *logits);
+        return;
+    }
+    int32_t best = 0;
+    for (int32_t k = 1; k < vocab; k++)
+        if (logits[k] > logits[best])
+            best = k;
+    /* The rows after the prompt's are one per other span, in order. */
+    for (int s = 1, seen = j->n_main; s < j->n_streams; s++)
+        if (j->spans[s].n && seen++ == i)
+            j->streams[s].next = best;
+}
+
+/* Notes are the layers' inputs, and what enters the head; the prompt's rows come first in both. */
+static void see(void *arg, const rg_watched *w)
+{
+    job *j = arg;
+    int layer = w->layer < 0 ? j->tool.model->config.n_layers : w->layer, dim = j->tool.model->config.dim;
+
+    if (!w->note || !j->hidden_rows)
+        return;
+    for (int r = 0; r < j->n_main; r++)
+        memcpy(j->hidden_rows + ((size_t)layer * j->ids.n + (size_t)(j->first + r)) * (size_t)dim,
+               w->data + (size_t)r * (size_t)w->stride, (size_t)dim * sizeof(float));
+}
+
+static rg_watch watch;
+
+static const rg_reader *wrap(void *arg, const rg_reader *inner)
+{
+    return rg_watch_init(&watch, inner, see, arg);
+}
+
+/* How many rows the k-th step takes of each sequence. */
+static int chunk(const job *j, int k)
+{
+    int most = j->tool.max_rows / j->n_streams;
+    int n = j->chunks.n ? j->chunks.item[(size_t)k < j->chunks.n ? (size_t)k : j->chunks.n - 1] : most;
+
+    return n < most ? n : most;
+}
+
+/* A sequence beside the prompt: its own ids first, then what it drew. */
+static int feed_other(stream *s, int want)
+{
+    if (s->done == s->n && s->n < s->room)
+        s->ids[s->n++] = s->next;
+    return s->n - s->done < want ? s->n - s->done : want;
+}
+
+static bool compute(job *j, rg_error *err)
+{
+    stream *main = &j->streams[0];
+
+    for (int k = 0; main->done < main->n; k++) {
+        int want = chunk(j, k), used = 0;
+        cli_progress(j->args.common.quiet ? j : NULL, "computing", (double)main->done / main->n);
+        if (cli_interrupted())
+            return rg_fail(err, RG_E_IO, "logits: interrupted after %d of %d positions", main->done, main->n);
+        for (int s = 0; s < j->n_streams; s++) {
+            stream *t = &j->streams[s];
+            int n = s ? feed_other(t, want) : main->n - main->done < want ? main->n - main->done : want;
+            j->spans[s] = (tool_span){ .seq = t->seq, .ids = t->ids + t->done, .n = n, .all_logits = !s };
+        }
+        j->first = main->done;
+        j->n_main = j->spans[0].n;
+        tool_span run[1 + MAX_OTHERS];
+        for (int s = 0; s < j->n_streams; s++)
+            if (j->spans[s].n)
+                run[used++] = j->spans[s];
+        if (!tool_step(&j->tool, run, used, take_row, j, err))
+            return false;
+        for (int s = 0; s < j->n_streams; s++)
+            j->streams[s].done += j->spans[s].n;
+    }
+    cli_progress(j->args.common.quiet ? j : NULL, "computing", 1);
+    return true;
+}
+
+/* ---- in and out ---- */
+
+static bool add_stream(job *j, const int32_t *ids, size_t n, rg_error *err)
+{
+    stream *s = &j->streams[j->n_streams];
+    int vocab = j->tool.model->config.vocab_size;
+    size_t room = n > j->ids.n ? n : j->ids.n;
+
+    if (!n)
+        return rg_fail(err, RG_E_USAGE, "logits: a list of ids is empty");
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return rg_fail(err, RG_E_INPUT, "logits: id %d is not in the vocabulary of %d", ids[i], vocab);
+    s->ids = rg_array(room, sizeof *ids);
+    s->seq = s->ids ? rg_seq_new(j->tool.states, (int32_t)room, 0, err) : NULL;
+    j->n_streams++;
+    if (!s->ids)
+        return rg_fail_memory(err, room * sizeof *ids);
+    memcpy(s->ids, ids, n * sizeof *ids);
+    s->n = (int)n;
+    s->room = (int)room;
+    return s->seq;
+}
+
+/* --batch-with: a JSON array of arrays of ids. */
+static bool add_others(job *j, rg_error *err)
+{
+    json_error_t why;
+    json_t *all = json_load_file(j->batch_with, JSON_REJECT_DUPLICATES, &why), *list;
+    size_t i, k;
+    bool ok = json_is_array(all) && json_array_size(all) <= MAX_OTHERS;
+
+    if (!ok)
+        rg_fail(err, RG_E_INPUT, "%s: not a JSON array of at most %d arrays of ids", j->batch_with, MAX_OTHERS);
+    for (i = 0; ok && i < json_array_size(all); i++) {
+        list = json_array_get(all, i);
+        cli_ints ids = { .item = rg_array(json_array_size(list) + 1, sizeof(int32_t)), .n = json_array_size(list) };
+        ok = ids.item && json_is_array(list);
+        for (k = 0; ok && k < ids.n; k++) {
+            json_int_t v = json_is_integer(json_array_get(list, k)) ? json_integer_value(json_array_get(list, k)) : -1;
+            ids.item[k] = v >= 0 && v <= INT32_MAX ? (int32_t)v : -1;
+        }
+        if (!ok)
+            rg_fail(err, RG_E_INPUT, "%s: element %zu is not an array of ids", j->batch_with, i);
+        ok = ok && add_stream(j, ids.item, ids.n, err);
+        cli_ints_fini(&ids);
+    }
+    json_decref(all);
+    return ok;
+}
+
+static bool allocate(job *j, rg_error *err)
+{
+    const rg_config *c = &j->tool.model->config;
+    size_t n = j->ids.n * (size_t)c->vocab_size, h = ((size_t)c->n_layers + 1) * j->ids.n * (size_t)c->dim;
+
+    j->logits = rg_array(n, sizeof(float));
+    j->hidden_rows = j->hidden ? rg_array(h, sizeof(float)) : NULL;
+    if (!j->logits || (j->hidden && !j->hidden_rows))
+        return rg_fail_memory(err, (n + h) * sizeof(float));
+    return true;
+}
+
+static bool write_out(const job *j, rg_error *err)
+{
+    const rg_config *c = &j->tool.model->config;
+    rg_ckpt_writer *w = rg_safetensors_create(j->out, err);
+    int64_t logits[2] = { (int64_t)j->ids.n, c->vocab_size }, hidden[2] = { (int64_t)j->ids.n, c->dim };
+    char name[32];
+    bool ok = w && rg_ckpt_declare(w, "logits", RG_F32, 2, logits, err);
+
+    for (int i = 0; ok && j->hidden && i <= c->n_layers; i++) {
+        snprintf(name, sizeof name, "hidden.%d", i);
+        ok = rg_ckpt_declare(w, name, RG_F32, 2, hidden, err);
+    }
+    ok = ok && rg_ckpt_write(w, j->logits, j->ids.n * (size_t)c->vocab_size * sizeof(float), err);
+    size_t bytes = j->ids.n * (size_t)c->dim * sizeof(float);
+    for (int i = 0; ok && j->hidden && i <= c->n_layers; i++)
+        ok = rg_ckpt_write(w, j->hidden_rows + (size_t)i * j->ids.n * (size_t)c->dim, bytes, err);
+    if (ok)
+        return rg_ckpt_commit(w, err);
+    rg_ckpt_abort(w);
+    return false;
+}
+
+static bool report(const job *j, rg_error *err)
+{
+    int vocab = j->tool.model->config.vocab_size;
+    uint64_t hash = rg_xxh64(j->logits, j->ids.n * (size_t)vocab * sizeof(float), 0);
+    char text[24];
+
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+    if (!j->args.common.json) {
+        printf("%zu rows of %d logits, hash %s\n", j->ids.n, vocab, text);
+        return true;
+    }
+    cli_json *out = cli_json_new();
+    cli_json_open(out, NULL, '{');
+    cli_json_u64(out, "rows", j->ids.n);
+    cli_json_int(out, "vocab", vocab);
+    cli_json_text(out, "hash", text);
+    cli_json_close(out);
+    return cli_json_print(out) || rg_fail(err, RG_E_IO, "logits: standard output cannot be written");
+}
+
+static bool work(job *j, rg_error *err)
+{
+    tool_options o = { .common = &j->args.common, .model = j->args.positional[0], .kv_type = j->kv_type ? j->kv_type : "f32",
+                       .max_rows = 2048, .max_seqs = j->batch_with ? 1 + MAX_OTHERS : 1, .max_seq_len = (int)j->ids.n + 1,
+                       .all_logits = true, .wrap = j->hidden ? wrap : NULL, .wrap_arg = j };
+
+    for (size_t i = 0; i < j->chunks.n; i++)
+        if (j->chunks.item[i] < 1)
+            return rg_fail(err, RG_E_USAGE, "logits: a chunk of %d rows", j->chunks.item[i]);
+    return tool_open(&j->tool, &o, err) && add_stream(j, j->ids.item, j->ids.n, err) &&
+           (!j->batch_with || add_others(j, err)) && allocate(j, err) && compute(j, err) && (!j->out || write_out(j, err)) &&
+           report(j, err);
+}
+
+static int run(int argc, char **argv)
+{
+    static job j;
+    const cli_option options[] = {
+        { "--ids", CLI_INTS, &j.ids, "1,2,3", "the prompt" },
+        { "-o", CLI_STRING, &j.out, "FILE", "write logits [n, vocab] as safetensors" },
+        { "--hidden", CLI_FLAG, &j.hidden, NULL, "and hidden.0 .. hidden.L [n, dim]: what enters each layer, and the head" },
+        { "--chunks", CLI_INTS, &j.chunks, "7,1,16", "how the prompt is cut into steps, the last size repeating" },
+        { "--batch-with", CLI_STRING, &j.batch_with, "FILE", "a JSON array of id arrays computed in the same steps" },
+        { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32 (default), f16 or bf16" },
+        { NULL },
+    };
+    rg_error err = { 0 };
+
+    j.args = (cli_args){ .command = &cli_logits, .options = options, .max_positional = 1,
+                         .common = { .isa = "auto", .recipe = "exact" } };
+    int status = cli_parse(&j.args, argc, argv);
+    if (status >= 0)
+        return status;
+    if (!j.args.n_positional || !j.ids.given)
+        return cli_usage("logits: MODEL and --ids are needed; see `ridge logits --help`");
+    cli_catch_interrupt();
+    bool ok = work(&j, &err);
+    for (int s = 0; s < j.n_streams; s++) {
+        rg_seq_free(j.tool.states, j.streams[s].seq);
+        rg_free(j.streams[s].ids);
+    }
+    rg_free(j.logits);
+    rg_free(j.hidden_rows);
+    tool_close(&j.tool);
+    cli_ints_fini(&j.ids);
+    cli_ints_fini(&j.chunks);
+    return ok ? EXIT_DONE : cli_fail(&err);
+}
+
+const cli_command cli_logits = {
+    .name = "logits", .arguments = "MODEL --ids 1,2,3 -o FILE", .summary = "every position's logits, to a safetensors file",
+    .run = run,
+};

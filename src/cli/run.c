@@ -1,0 +1,314 @@
+/* run.c -- `ridge run`: generate from a prompt, streaming, and end with one line of figures. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cli/sampling.h"
+
+static const char default_prompt[] = "Once upon a time";
+
+/* What one sample came to. */
+typedef struct answer {
+    rg_buf text, ids, logprobs; /* ids: int32_t; logprobs: entry */
+    rg_buf tops;                /* rg_top */
+    rg_finish finish;
+    int n;
+} answer;
+
+typedef struct entry {
+    float logprob;
+    int n_top;
+} entry;
+
+typedef struct run_options {
+    cli_args args;
+    cli_sampling sampling;
+    const char *prompt, *file;
+    cli_ints ids;
+    int32_t n, logprobs, n_samples, ctx, max_seqs;
+    size_t kv_memory;
+    const char *kv_type;
+    cli_strings stop;
+    bool ignore_eos;
+} run_options;
+
+typedef struct result {
+    answer *answers;
+    rg_usage usage;
+    uint64_t first_ns, last_ns;
+    int n_after_first;
+} result;
+
+static const char *finish_name(rg_finish f)
+{
+    return f == RG_FINISH_STOP ? "stop" : f == RG_FINISH_LENGTH ? "length" : "cancelled";
+}
+
+static bool keep(answer *a, const rg_token *t)
+{
+    bool ok = rg_buf_add(&a->text, t->text, t->n_text);
+
+    if (t->id >= 0) {
+        entry e = { t->logprob, t->n_top };
+        ok = ok && rg_buf_add(&a->ids, &t->id, sizeof t->id) && rg_buf_add(&a->logprobs, &e, sizeof e) &&
+             (!t->n_top || rg_buf_add(&a->tops, t->top, (size_t)t->n_top * sizeof *t->top));
+        a->n++;
+    }
+    if (t->finish != RG_RUNNING)
+        a->finish = t->finish;
+    return ok;
+}
+
+/* Read a request to its end, streaming the text of sample 0. */
+static bool collect(const run_options *o, rg_request *r, result *out, rg_error *err)
+{
+    rg_token t;
+    bool stream = !o->args.common.json && o->n_samples == 1;
+
+    while (rg_next(r, &t)) {
+        if (cli_interrupted())
+            rg_cancel(r);
+        if (t.id >= 0) {
+            out->last_ns = rg_now_ns();
+            out->n_after_first += out->first_ns != 0;
+            out->first_ns = out->first_ns ? out->first_ns : out->last_ns;
+        }
+        if (!keep(&out->answers[t.sample], &t))
+            return rg_fail_memory(err, t.n_text);
+        if (stream && t.n_text) {
+            fwrite(t.text, 1, t.n_text, stdout);
+            fflush(stdout);
+        } else if (stream && t.id >= 0 && !t.n_text && !o->args.common.quiet && o->ids.given) {
+            printf("%d ", t.id); /* no tokenizer, or a piece that is not yet text */
+            fflush(stdout);
+        }
+    }
+    out->usage = rg_request_usage(r);
+    return true;
+}
+
+static void print_choice(cli_json *j, const answer *a, bool has_text, bool logprobs)
+{
+    const int32_t *ids = (const int32_t *)(const void *)a->ids.data;
+    const entry *e = (const entry *)(const void *)a->logprobs.data;
+    const rg_top *top = (const rg_top *)(const void *)a->tops.data;
+
+    cli_json_open(j, "ids", '[');
+    for (int i = 0; i < a->n; i++)
+        cli_json_int(j, NULL, ids[i]);
+    cli_json_close(j);
+    if (has_text)
+        cli_json_string(j, "text", a->text.data ? a->text.data : "", a->text.n);
+    else
+        cli_json_null(j, "text");
+    cli_json_text(j, "finish_reason", finish_name(a->finish));
+    cli_json_open(j, "logprobs", '[');
+    for (int i = 0; logprobs && i < a->n; i++) {
+        cli_json_open(j, NULL, '{');
+        cli_json_int(j, "id", ids[i]);
+        cli_json_float(j, "logprob", (double)e[i].logprob);
+        cli_json_open(j, "top", '[');
+        for (int k = 0; k < e[i].n_top; k++, top++) {
+            cli_json_open(j, NULL, '{');
+            cli_json_int(j, "id", top->id);
+            cli_json_float(j, "logprob", (double)top->logprob);
+            cli_json_close(j);
+        }
+        cli_json_close(j);
+        cli_json_close(j);
+    }
+    cli_json_close(j);
+}
+
+static double prefill_rate(const result *r)
+{
+    double s = r->usage.ttft_s - r->usage.queue_s;
+
+    return s > 0 ? (r->usage.n_prompt - r->usage.n_cached) / s : 0;
+}
+
+static double decode_rate(const result *r)
+{
+    double s = rg_seconds(r->first_ns, r->last_ns);
+
+    return r->n_after_first > 0 && s > 0 ? r->n_after_first / s : 0;
+}
+
+static bool print_json(const run_options *o, const rg_params *p, const result *r, bool has_text)
+{
+    cli_json *j = cli_json_new();
+
+    cli_json_open(j, NULL, '{');
+    cli_json_open(j, "prompt_ids", '[');
+    for (int i = 0; i < p->n_prompt; i++)
+        cli_json_int(j, NULL, p->prompt[i]);
+    cli_json_close(j);
+    if (o->n_samples == 1) {
+        print_choice(j, &r->answers[0], has_text, o->logprobs >= 0);
+    } else {
+        cli_json_open(j, "choices", '[');
+        for (int i = 0; i < o->n_samples; i++) {
+            cli_json_open(j, NULL, '{');
+            print_choice(j, &r->answers[i], has_text, o->logprobs >= 0);
+            cli_json_close(j);
+        }
+        cli_json_close(j);
+    }
+    cli_json_u64(j, "seed", p->sampling.seed);
+    cli_json_float(j, "ttft_ms", 1e3 * r->usage.ttft_s);
+    cli_json_float(j, "prefill_tok_s", prefill_rate(r));
+    cli_json_float(j, "decode_tok_s", decode_rate(r));
+    cli_json_int(j, "cached_tokens", r->usage.n_cached);
+    cli_json_close(j);
+    return cli_json_print(j);
+}
+
+/* Streamed samples are on the terminal already. */
+static void print_human(const run_options *o, const rg_engine *e, const rg_params *p, const result *r)
+{
+    for (int i = 0; o->n_samples > 1 && i < o->n_samples; i++)
+        printf("%s--- %d (%s)\n%.*s\n", i ? "\n" : "", i, finish_name(r->answers[i].finish), (int)r->answers[i].text.n,
+               r->answers[i].text.data ? r->answers[i].text.data : "");
+    if (o->n_samples == 1)
+        putchar('\n');
+    fflush(stdout);
+    if (o->args.common.quiet)
+        return;
+    rg_stats s = rg_engine_stats(e);
+    double read = s.busy_s > 0 ? (double)s.bytes_read / s.busy_s : 0, limit = rg_engine_bandwidth(e);
+    int n = 0;
+    for (int i = 0; i < o->n_samples; i++)
+        n += r->answers[i].n;
+    printf("[%d prompt + %d output tokens, first after %.1f ms, %.1f tokens/s, %.2f GB/s read = %.0f %% of the %.1f GB/s measured, "
+           "seed %llu]\n", r->usage.n_prompt, n, 1e3 * r->usage.ttft_s, decode_rate(r), read / 1e9,
+           limit > 0 ? 100 * read / limit : 0, limit / 1e9, (unsigned long long)p->sampling.seed);
+}
+
+static bool make_prompt(const run_options *o, const rg_engine *e, int32_t **ids, size_t *n, rg_error *err)
+{
+    const char *given = o->prompt ? o->prompt : o->args.n_positional > 1 ? o->args.positional[1] : NULL;
+    size_t n_text;
+
+    if (o->ids.given) {
+        *ids = NULL;
+        return true;
+    }
+    if (!given && !o->file)
+        given = default_prompt;
+    char *text = cli_text(given, o->file, &n_text, err);
+    if (!text)
+        return false;
+    bool ok = rg_encode(e, text, n_text, RG_ENCODE_DEFAULT, ids, n, err);
+    if (ok && !o->args.common.json && !o->args.common.quiet && o->n_samples == 1)
+        fwrite(text, 1, n_text, stdout);
+    rg_free(text);
+    return ok;
+}
+
+static void free_answers(answer *a, int n)
+{
+    for (int i = 0; a && i < n; i++) {
+        rg_buf_fini(&a[i].text);
+        rg_buf_fini(&a[i].ids);
+        rg_buf_fini(&a[i].logprobs);
+        rg_buf_fini(&a[i].tops);
+    }
+    rg_free(a);
+}
+
+static answer *new_answers(int n)
+{
+    answer *a = rg_array((size_t)n, sizeof *a);
+
+    for (int i = 0; a && i < n; i++) {
+        rg_buf_init(&a[i].text, (size_t)1 << 30);
+        rg_buf_init(&a[i].ids, (size_t)1 << 30);
+        rg_buf_init(&a[i].logprobs, (size_t)1 << 30);
+        rg_buf_init(&a[i].tops, (size_t)1 << 30);
+    }
+    return a;
+}
+
+static bool generate(run_options *o, rg_engine *e, rg_error *err)
+{
+    rg_info info = rg_engine_info(e);
+    int32_t *ids = NULL;
+    size_t n_ids = 0;
+    result r = { .answers = new_answers(o->n_samples) };
+    rg_request *request = NULL;
+    bool ok = r.answers || rg_fail_memory(err, sizeof *r.answers);
+
+    ok = ok && cli_sampling_finish(&o->sampling, &info.sampling, err) && make_prompt(o, e, &ids, &n_ids, err);
+    rg_params p = { .prompt = o->ids.given ? o->ids.item : ids, .n_prompt = (int32_t)(o->ids.given ? o->ids.n : n_ids),
+                    .max_tokens = o->n, .n_samples = o->n_samples, .sampling = o->sampling.s, .stop = o->stop.item,
+                    .n_stop = o->stop.n };
+    p.sampling.n_logprobs = o->logprobs;
+    p.sampling.ignore_eos = o->ignore_eos;
+    request = ok ? rg_submit(e, &p, err) : NULL;
+    ok = request && collect(o, request, &r, err);
+    if (ok && o->args.common.json)
+        ok = print_json(o, &p, &r, info.has_tokenizer) || rg_fail(err, RG_E_IO, "run: standard output cannot be written");
+    else if (ok)
+        print_human(o, e, &p, &r);
+    rg_request_close(request);
+    rg_ids_free(ids);
+    free_answers(r.answers, o->n_samples);
+    return ok;
+}
+
+extern const cli_command cli_run;
+
+static int run(int argc, char **argv)
+{
+    static run_options o = { .n = 128, .logprobs = -1, .n_samples = 1 };
+    const cli_option options[] = {
+        { "-p", CLI_STRING, &o.prompt, "TEXT", "the prompt" },
+        { "-f", CLI_STRING, &o.file, "FILE", "the prompt from a file (- is standard input)" },
+        { "--ids", CLI_INTS, &o.ids, "1,2,3", "the prompt as ids, used verbatim" },
+        { "-n", CLI_INT, &o.n, "N", "tokens to generate at most (default 128)", 1, INT32_MAX },
+        { "--n", CLI_INT, &o.n_samples, "COUNT", "answers that share the prompt", 1, 1024 },
+        { "--logprobs", CLI_INT, &o.logprobs, "K", "log-probabilities, and of the K best", 0, 100 },
+        { "--stop", CLI_STRINGS, &o.stop, "TEXT", "end where this text comes (repeatable)" },
+        { "--ignore-eos", CLI_FLAG, &o.ignore_eos, NULL, "end tokens are ordinary" },
+        CLI_SAMPLING_OPTIONS(o.sampling),
+        { "--ctx", CLI_INT, &o.ctx, "N", "context at most (default: what the model allows)", 1, INT32_MAX },
+        { "--kv-memory", CLI_BYTES, &o.kv_memory, "BYTES", "memory for the sequences' state (default: half of what is free)" },
+        { "--max-seqs", CLI_INT, &o.max_seqs, "N", "sequences that run at once", 1, 65536 },
+        { "--kv-type", CLI_STRING, &o.kv_type, "TYPE", "f32, f16 or bf16 (default: f32 for F32 weights, else bf16)" },
+        { NULL },
+    };
+    char path[1024];
+    rg_error err = { 0 };
+
+    cli_sampling_init(&o.sampling);
+    o.args = (cli_args){ .command = &cli_run, .options = options, .max_positional = 2, .common = { .isa = "auto", .recipe = "fast" } };
+    int status = cli_parse(&o.args, argc, argv);
+    if (status >= 0)
+        return status;
+    if (!cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err))
+        return cli_fail(&err);
+    cli_catch_interrupt();
+    rg_options e = rg_options_default();
+    e.n_threads = o.args.common.threads;
+    e.isa = o.args.common.isa;
+    e.recipe = o.args.common.recipe;
+    e.kv_type = o.kv_type;
+    e.kv_bytes = o.kv_memory;
+    e.max_seq_len = o.ctx;
+    e.max_seqs = o.max_seqs;
+    e.progress = cli_progress;
+    e.progress_arg = o.args.common.quiet ? (void *)&o : NULL;
+    rg_engine *engine = rg_open(path, &e, &err);
+    bool ok = engine && generate(&o, engine, &err);
+    rg_close(engine);
+    cli_ints_fini(&o.ids);
+    return ok ? EXIT_DONE : cli_fail(&err);
+}
+
+const cli_command cli_run = {
+    .name = "run", .arguments = "[MODEL] [PROMPT]", .summary = "generate text from a prompt, streaming", .run = run,
+    .notes = "Without MODEL the shipped story model is used; a prompt without MODEL needs -p.",
+};

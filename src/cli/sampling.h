@@ -1,0 +1,32 @@
+/* sampling.h -- the flags that say how to choose tokens, the same for every subcommand that does. */
+#ifndef RG_CLI_SAMPLING_H
+#define RG_CLI_SAMPLING_H
+
+#include "cli/cli.h"
+
+typedef struct cli_sampling {
+    rg_sampling s;
+    bool temperature, top_k, top_p, min_p, typical_p, repetition, presence, frequency, seed; /* given */
+    cli_strings bias_text;
+    rg_logit_bias bias[64];
+} cli_sampling;
+
+#define CLI_SAMPLING_OPTIONS(v)                                                                                         \
+    { "--temperature", CLI_FLOAT, &(v).s.temperature, "T", "0: greedy", 0, 1000, &(v).temperature },                    \
+    { "--top-k", CLI_INT, &(v).s.top_k, "K", "only the K best (0: all)", 0, INT32_MAX, &(v).top_k },                    \
+    { "--top-p", CLI_FLOAT, &(v).s.top_p, "P", "the best that together have probability P", 0, 1, &(v).top_p },         \
+    { "--min-p", CLI_FLOAT, &(v).s.min_p, "P", "at least P times the best's probability", 0, 1, &(v).min_p },           \
+    { "--typical-p", CLI_FLOAT, &(v).s.typical_p, "P", "locally typical, with probability P", 0, 1, &(v).typical_p },   \
+    { "--repetition-penalty", CLI_FLOAT, &(v).s.repetition_penalty, "X", "1: off", 0, 100, &(v).repetition },           \
+    { "--presence-penalty", CLI_FLOAT, &(v).s.presence_penalty, "X", "0: off", -100, 100, &(v).presence },              \
+    { "--frequency-penalty", CLI_FLOAT, &(v).s.frequency_penalty, "X", "0: off", -100, 100, &(v).frequency },           \
+    { "--logit-bias", CLI_STRINGS, &(v).bias_text, "ID=BIAS", "add to a logit (repeatable; -inf bans)" },               \
+    { "--min-tokens", CLI_INT, &(v).s.min_tokens, "N", "no end before N tokens", 0, INT32_MAX },                        \
+    { "--seed", CLI_U64, &(v).s.seed, "N", "of the draws (default: one is drawn and reported)", 0, 0, &(v).seed }
+
+/* Neutral values, nothing given. */
+void cli_sampling_init(cli_sampling *v);
+/* What was not given comes from the checkpoint's defaults; a seed is drawn if none was given. */
+bool cli_sampling_finish(cli_sampling *v, const rg_sampling *defaults, rg_error *err);
+
+#endif

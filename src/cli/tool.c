@@ -1,0 +1,138 @@
+/* tool.c -- see tool.h. */
+#include "cli/tool.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+static bool open_runner(tool *t, const tool_options *o, rg_error *err)
+{
+    const rg_config *c = &t->model->config;
+    uint64_t per_position = rg_state_bytes_per_position(&t->model->state), per_seq = rg_state_bytes_per_sequence(&t->model->state);
+    uint64_t len = (uint64_t)(o->max_seq_len > 0 ? o->max_seq_len : c->max_seq_len);
+    rg_runner_options r = { .cpu = t->cpu, .n_threads = t->n_threads, .exact = t->exact, .max_rows = t->max_rows,
+                            .max_logits = o->all_logits ? t->max_rows : o->max_seqs, .max_seqs = o->max_seqs,
+                            .max_seq_len = (int)len, .wrap = o->wrap, .wrap_arg = o->wrap_arg };
+
+    /* Blocks for every sequence at full length, twice what windows and recurrent states need, and a little over. */
+    r.state_bytes = (size_t)((uint64_t)o->max_seqs * ((len + 2 * RG_BLOCK) * per_position + 8 * per_seq)) + ((size_t)64 << 20);
+    for (int g = 0; g < t->model->state.n_groups; g++)
+        if (t->model->state.group[g].window)
+            r.state_bytes += 8 * (size_t)o->max_seqs * t->model->state.group[g].block_bytes *
+                             (size_t)((t->model->state.group[g].window + t->max_rows) / RG_BLOCK + 4);
+    t->runner = rg_model_runner_new(t->model, &r, err);
+    t->states = t->runner ? rg_states_new(&t->model->state, t->runner->store, false, err) : NULL;
+    return t->states;
+}
+
+int tool_rows_for(const rg_config *c, int max_rows)
+{
+    int most = (16 << 20) / c->vocab_size;
+
+    return most < 1 ? 1 : most < max_rows ? most : max_rows;
+}
+
+bool tool_open(tool *t, const tool_options *o, rg_error *err)
+{
+    char path[1024];
+    rg_error why = { 0 };
+
+    memset(t, 0, sizeof *t);
+    t->n_threads = o->common->threads ? o->common->threads : rg_cores();
+    t->exact = !strcmp(o->common->recipe, "exact");
+    if (!t->exact && strcmp(o->common->recipe, "fast"))
+        return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, exact", o->common->recipe);
+    t->cpu = rg_cpu_find(o->common->isa, err);
+    if (!t->cpu || !cli_find_model(o->model, path, sizeof path, err))
+        return false;
+    t->ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, err);
+    if (!t->ckpt)
+        return false;
+    t->model = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = o->kv_type, .progress = cli_progress,
+                                                           .progress_arg = o->common->quiet ? t : NULL }, err);
+    if (!t->model)
+        return false;
+    t->tokenizer = rg_tokenizer_open(t->ckpt, &why);
+    if (!t->tokenizer && why.code != RG_OK) {
+        *err = why;
+        return false;
+    }
+    t->max_rows = o->all_logits ? tool_rows_for(&t->model->config, o->max_rows) : o->max_rows;
+    return open_runner(t, o, err);
+}
+
+void tool_close(tool *t)
+{
+    rg_states_free(t->states);
+    rg_model_runner_free(t->runner);
+    rg_tokenizer_close(t->tokenizer);
+    rg_model_close(t->model);
+    rg_checkpoint_close(t->ckpt);
+}
+
+typedef struct arrays {
+    int32_t *token, *index, *kv_end, *logit_rows;
+    int32_t (*pos)[4];
+    rg_span *spans;
+} arrays;
+
+static void free_arrays(arrays *a)
+{
+    rg_free(a->token);
+    rg_free(a->pos);
+    rg_free(a->spans);
+}
+
+static bool new_arrays(arrays *a, size_t n_rows, size_t n_spans, rg_error *err)
+{
+    a->token = rg_array(4 * n_rows, sizeof *a->token);
+    a->pos = rg_array(n_rows, sizeof *a->pos);
+    a->spans = rg_array(n_spans, sizeof *a->spans);
+    if (!a->token || !a->pos || !a->spans) {
+        free_arrays(a);
+        return rg_fail_memory(err, n_rows * 32);
+    }
+    a->index = a->token + n_rows;
+    a->kv_end = a->index + n_rows;
+    a->logit_rows = a->kv_end + n_rows;
+    return true;
+}
+
+bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *arg, int i, float *logits), void *arg, rg_error *err)
+{
+    rg_batch b = { .n_spans = n_spans };
+    arrays a = { 0 };
+
+    for (int s = 0; s < n_spans; s++)
+        b.n_rows += spans[s].n;
+    RG_ASSERT(b.n_rows <= t->max_rows);
+    if (!new_arrays(&a, (size_t)b.n_rows, (size_t)n_spans, err))
+        return false;
+    for (int s = 0, r = 0; s < n_spans; s++) {
+        rg_seq *q = spans[s].seq;
+        if (!rg_seq_grow(t->states, q, q->length + spans[s].n)) {
+            free_arrays(&a);
+            return rg_fail(err, RG_E_LIMIT, "no room for the state of %d positions", q->length + spans[s].n);
+        }
+        a.spans[s] = (rg_span){ .first_row = r, .n_rows = spans[s].n, .adapter = -1 };
+        rg_seq_span(t->states, q, spans[s].n, 0, &a.spans[s]);
+        for (int i = 0; i < spans[s].n; i++, r++) {
+            a.token[r] = spans[s].ids[i];
+            a.index[r] = a.pos[r][0] = q->length + i;
+            a.kv_end[r] = q->length + i + 1;
+            if (spans[s].all_logits || i == spans[s].n - 1)
+                a.logit_rows[b.n_logits++] = r;
+        }
+    }
+    b.spans = a.spans;
+    b.token = a.token;
+    b.index = a.index;
+    b.kv_end = a.kv_end;
+    b.pos = (const int32_t(*)[4])a.pos;
+    b.logit_rows = a.logit_rows;
+    t->runner->step(t->runner, &b, row, arg);
+    for (int s = 0; s < n_spans; s++)
+        rg_seq_advance(t->states, spans[s].seq, spans[s].n, 0, NULL);
+    free_arrays(&a);
+    return true;
+}

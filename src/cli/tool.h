@@ -1,0 +1,51 @@
+/* tool.h -- a model opened for the tools that look inside (logits, eval, bench): no request, no scheduler; sequences are
+ * driven step by step. */
+#ifndef RG_CLI_TOOL_H
+#define RG_CLI_TOOL_H
+
+#include "cli/cli.h"
+#include "engine/sequence.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+typedef struct tool {
+    rg_checkpoint *ckpt;
+    rg_model *model;
+    rg_tokenizer *tokenizer; /* NULL: none */
+    rg_runner *runner;
+    rg_states *states;
+    const rg_cpu *cpu;
+    int n_threads;
+    bool exact;
+    int max_rows;
+} tool;
+
+typedef struct tool_options {
+    const cli_common *common;
+    const char *model;    /* as given; NULL: the default */
+    const char *kv_type;
+    int max_rows, max_seqs, max_seq_len;
+    bool all_logits;      /* of every row, not of one row per sequence */
+    const rg_reader *(*wrap)(void *arg, const rg_reader *inner);
+    void *wrap_arg;
+} tool_options;
+
+bool tool_open(tool *t, const tool_options *o, rg_error *err);
+/* max_rows lowered so that its logits stay within 64 MiB. */
+int tool_rows_for(const rg_config *c, int max_rows);
+void tool_close(tool *t);
+
+/* One sequence's part of a step. */
+typedef struct tool_span {
+    rg_seq *seq;
+    const int32_t *ids; /* the rows' tokens */
+    int n;
+    bool all_logits;    /* of every row, else of the last */
+} tool_span;
+
+/* Compute spans in one step; row(arg, i, logits) as rg_runner's, i counting wanted rows in order.  False: no room for the
+ * state, or no memory. */
+bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *arg, int i, float *logits), void *arg,
+               rg_error *err);
+
+#endif

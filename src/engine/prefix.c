@@ -1,0 +1,348 @@
+/* prefix.c -- the tree of cached prefixes: nodes in one array, found by a seeded hash of (parent, salt, tokens).
+ *
+ * Age.  Nodes stand in one list, oldest first, in which a parent is always newer than its children: a path is touched
+ * from its end to its root, and a new node is put just before its parent.  So the oldest node is a leaf, and making way
+ * never walks far.  Nothing here allocates after rg_prefix_new. */
+#include "engine/prefix.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+struct rg_node {
+    rg_node *parent;
+    rg_node *chain;        /* the next in its bucket; of free nodes */
+    rg_node *older, *newer;
+    uint64_t hash, salt;
+    int32_t n_children, n_pins, n_blocks;
+    int32_t block[RG_MAX_GROUPS];
+    int32_t tokens[RG_BLOCK];
+    bool live;
+};
+
+struct rg_prefix {
+    rg_state_spec spec;
+    rg_blocks *pools[RG_MAX_GROUPS];
+    int32_t pool_blocks[RG_MAX_GROUPS];
+    rg_node **by_block[RG_MAX_GROUPS]; /* who remembers this block */
+    rg_node *nodes, *free;
+    rg_node **buckets;
+    rg_node *oldest, *newest;
+    int32_t room, n_live;
+    uint64_t mask, seed;
+};
+
+rg_prefix *rg_prefix_new(const rg_state_spec *spec, rg_blocks *const pools[], int32_t room, rg_error *err)
+{
+    rg_prefix *p = rg_zalloc(sizeof *p);
+    size_t n_buckets = 16;
+
+    if (!p)
+        return rg_fail_memory(err, sizeof *p), NULL;
+    while (n_buckets < (size_t)room * 2)
+        n_buckets *= 2;
+    p->spec = *spec;
+    p->room = room;
+    p->mask = n_buckets - 1;
+    p->seed = rg_seed();
+    p->nodes = rg_array((size_t)room, sizeof *p->nodes);
+    p->buckets = rg_array(n_buckets, sizeof *p->buckets);
+    if (!p->nodes || !p->buckets)
+        goto fail;
+    for (int g = 0; g < spec->n_groups; g++) {
+        p->pools[g] = pools[g];
+        p->pool_blocks[g] = rg_blocks_available(pools[g]) + rg_blocks_held(pools[g]);
+        p->by_block[g] = rg_array((size_t)p->pool_blocks[g], sizeof(rg_node *));
+        if (!p->by_block[g])
+            goto fail;
+    }
+    for (int32_t i = room - 1; i >= 0; i--) {
+        p->nodes[i].chain = p->free;
+        p->free = &p->nodes[i];
+    }
+    return p;
+
+fail:
+    rg_fail_memory(err, (size_t)room * sizeof *p->nodes);
+    rg_prefix_free(p);
+    return NULL;
+}
+
+void rg_prefix_free(rg_prefix *p)
+{
+    if (!p)
+        return;
+    for (int g = 0; g < p->spec.n_groups; g++)
+        rg_free(p->by_block[g]);
+    rg_free(p->buckets);
+    rg_free(p->nodes);
+    rg_free(p);
+}
+
+/* ---- the list by age -------------------------------------------------------------------------------------------------- */
+
+static void age_unlink(rg_prefix *p, rg_node *n)
+{
+    *(n->older ? &n->older->newer : &p->oldest) = n->newer;
+    *(n->newer ? &n->newer->older : &p->newest) = n->older;
+}
+
+/* Put n just before `at`; NULL: as the newest. */
+static void age_insert(rg_prefix *p, rg_node *n, rg_node *at)
+{
+    n->newer = at;
+    n->older = at ? at->older : p->newest;
+    *(n->older ? &n->older->newer : &p->oldest) = n;
+    *(at ? &at->older : &p->newest) = n;
+}
+
+static void touch_path(rg_prefix *p, rg_node *n)
+{
+    for (; n; n = n->parent) {
+        age_unlink(p, n);
+        age_insert(p, n, NULL);
+    }
+}
+
+/* ---- finding, making and removing nodes -------------------------------------------------------------------------------- */
+
+static uint64_t hash_of(const rg_prefix *p, const rg_node *parent, uint64_t salt, const int32_t *tokens)
+{
+    uint64_t of_parent = parent ? (uint64_t)(parent - p->nodes) + 1 : 0;
+
+    return rg_hash(tokens, RG_BLOCK * sizeof *tokens, p->seed ^ (of_parent * 0x9e3779b97f4a7c15u) ^ (salt * 0xd1342543de82ef95u));
+}
+
+static rg_node *find(const rg_prefix *p, const rg_node *parent, uint64_t salt, const int32_t *tokens, uint64_t hash)
+{
+    for (rg_node *n = p->buckets[hash & p->mask]; n; n = n->chain)
+        if (n->hash == hash && n->parent == parent && n->salt == salt && !memcmp(n->tokens, tokens, sizeof n->tokens))
+            return n;
+    return NULL;
+}
+
+/* Remove n if nothing keeps it, then its parent if nothing else kept that one, and so on. */
+static void prune(rg_prefix *p, rg_node *n)
+{
+    while (n && !n->n_blocks && !n->n_children && !n->n_pins) {
+        rg_node *parent = n->parent, **at = &p->buckets[n->hash & p->mask];
+
+        while (*at != n)
+            at = &(*at)->chain;
+        *at = n->chain;
+        age_unlink(p, n);
+        n->live = false;
+        n->chain = p->free;
+        p->free = n;
+        p->n_live--;
+        if (parent)
+            parent->n_children--;
+        n = parent;
+    }
+}
+
+static void forget_at(rg_prefix *p, rg_node *n, int group)
+{
+    p->by_block[group][n->block[group]] = NULL;
+    n->block[group] = -1;
+    n->n_blocks--;
+}
+
+/* The oldest leaf makes way; none if all are pinned. */
+static void make_way(rg_prefix *p)
+{
+    rg_node *n = p->oldest;
+
+    while (n && (n->n_children || n->n_pins))
+        n = n->newer;
+    if (!n)
+        return;
+    for (int g = 0; g < p->spec.n_groups; g++) {
+        if (n->block[g] < 0)
+            continue;
+        rg_blocks_remember(p->pools[g], n->block[g], false);
+        forget_at(p, n, g);
+    }
+    prune(p, n);
+}
+
+rg_node *rg_prefix_extend(rg_prefix *p, rg_node *parent, uint64_t salt, const int32_t tokens[RG_BLOCK])
+{
+    uint64_t hash = hash_of(p, parent, salt, tokens);
+    rg_node *n = find(p, parent, salt, tokens, hash);
+
+    if (n)
+        return n;
+    if (parent)
+        parent->n_pins++; /* it may be the oldest leaf itself */
+    if (!p->free)
+        make_way(p);
+    if (parent)
+        parent->n_pins--;
+    n = p->free;
+    if (!n)
+        return NULL;
+    p->free = n->chain;
+    *n = (rg_node){ .parent = parent, .chain = p->buckets[hash & p->mask], .hash = hash, .salt = salt, .live = true };
+    memcpy(n->tokens, tokens, sizeof n->tokens);
+    for (int g = 0; g < RG_MAX_GROUPS; g++)
+        n->block[g] = -1;
+    p->buckets[hash & p->mask] = n;
+    age_insert(p, n, parent);
+    p->n_live++;
+    if (parent)
+        parent->n_children++;
+    return n;
+}
+
+/* ---- matching ----------------------------------------------------------------------------------------------------------- */
+
+/* May a sequence start after `n_nodes` nodes, of which this is the last?  have[g]: nodes in a row, up to here, that have
+ * the group's block. */
+static bool usable(const rg_prefix *p, const rg_node *last, int32_t n_nodes, const int32_t have[])
+{
+    int32_t at = n_nodes * RG_BLOCK;
+
+    for (int g = 0; g < p->spec.n_groups; g++) {
+        const rg_group *group = &p->spec.group[g];
+        int32_t first = 0;
+
+        if (group->kind == RG_KEEP_RECURRENT) {
+            if (last->block[g] < 0)
+                return false;
+            continue;
+        }
+        if (group->window && at >= group->window)
+            first = (at - group->window + 1) / RG_BLOCK;
+        if (have[g] < n_nodes - first)
+            return false;
+    }
+    return true;
+}
+
+int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t salt, rg_node **path, int32_t *n_matched)
+{
+    int32_t have[RG_MAX_GROUPS] = { 0 }, best = 0, n_nodes = 0;
+    rg_node *node = NULL;
+
+    while ((int64_t)(n_nodes + 1) * RG_BLOCK <= n) {
+        const int32_t *here = tokens + (size_t)n_nodes * RG_BLOCK;
+        rg_node *next = find(p, node, salt, here, hash_of(p, node, salt, here));
+
+        if (!next)
+            break;
+        node = next;
+        path[n_nodes++] = node;
+        for (int g = 0; g < p->spec.n_groups; g++)
+            have[g] = node->block[g] >= 0 ? have[g] + 1 : 0;
+        if (n_nodes * RG_BLOCK < n && usable(p, node, n_nodes, have))
+            best = n_nodes * RG_BLOCK;
+    }
+    touch_path(p, node);
+    *n_matched = n_nodes * RG_BLOCK;
+    return best;
+}
+
+/* ---- what nodes remember -------------------------------------------------------------------------------------------------- */
+
+bool rg_prefix_publish(rg_prefix *p, rg_node *node, int group, int32_t block)
+{
+    if (node->block[group] >= 0)
+        return false;
+    rg_blocks_remember(p->pools[group], block, true);
+    node->block[group] = block;
+    node->n_blocks++;
+    p->by_block[group][block] = node;
+    return true;
+}
+
+int32_t rg_prefix_block(const rg_prefix *p, const rg_node *node, int group)
+{
+    (void)p;
+    return node->block[group];
+}
+
+void rg_prefix_forget(rg_prefix *p, int group, int32_t block)
+{
+    rg_node *n = p->by_block[group][block];
+
+    RG_ASSERT(n && n->block[group] == block);
+    forget_at(p, n, group);
+    prune(p, n);
+}
+
+void rg_prefix_pin(rg_prefix *p, rg_node *node)
+{
+    (void)p;
+    node->n_pins++;
+}
+
+void rg_prefix_unpin(rg_prefix *p, rg_node *node)
+{
+    RG_ASSERT(node->live && node->n_pins > 0);
+    node->n_pins--;
+    if (node->n_pins || node->n_children)
+        return;
+    if (node->n_blocks)
+        touch_path(p, node);
+    else
+        prune(p, node);
+}
+
+void rg_prefix_clear(rg_prefix *p)
+{
+    for (int32_t i = 0; i < p->room; i++) {
+        rg_node *n = &p->nodes[i];
+
+        for (int g = 0; n->live && g < p->spec.n_groups; g++) {
+            if (n->block[g] < 0 || rg_blocks_references(p->pools[g], n->block[g]))
+                continue;
+            rg_blocks_remember(p->pools[g], n->block[g], false);
+            forget_at(p, n, g);
+        }
+    }
+    for (int32_t i = 0; i < p->room; i++)
+        if (p->nodes[i].live)
+            prune(p, &p->nodes[i]);
+}
+
+static void check_node(const rg_prefix *p, const rg_node *n)
+{
+    int32_t n_blocks = 0;
+
+    RG_ASSERT(n->n_blocks || n->n_children || n->n_pins);
+    RG_ASSERT(!n->parent || (n->parent->live && n->parent->n_children > 0 && n->parent->salt == n->salt));
+    RG_ASSERT(find(p, n->parent, n->salt, n->tokens, n->hash) == n);
+    for (int g = 0; g < p->spec.n_groups; g++) {
+        if (n->block[g] < 0)
+            continue;
+        RG_ASSERT(rg_blocks_remembered(p->pools[g], n->block[g]) && p->by_block[g][n->block[g]] == n);
+        n_blocks++;
+    }
+    RG_ASSERT(n_blocks == n->n_blocks);
+}
+
+void rg_prefix_check(const rg_prefix *p)
+{
+    int32_t n_live = 0, n_with_parent = 0, n_children = 0, n_listed = 0;
+
+    for (int32_t i = 0; i < p->room; i++) {
+        const rg_node *n = &p->nodes[i];
+
+        if (!n->live)
+            continue;
+        check_node(p, n);
+        n_live++;
+        n_with_parent += n->parent != NULL;
+        n_children += n->n_children;
+    }
+    RG_ASSERT(n_live == p->n_live && n_with_parent == n_children);
+    for (const rg_node *n = p->oldest; n; n = n->newer, n_listed++)
+        RG_ASSERT(n->live && n_listed < n_live && (n->newer ? n->newer->older == n : p->newest == n));
+    RG_ASSERT(n_listed == n_live);
+    for (int g = 0; g < p->spec.n_groups; g++)
+        for (int32_t b = 0; b < p->pool_blocks[g]; b++)
+            RG_ASSERT(rg_blocks_remembered(p->pools[g], b) == (p->by_block[g][b] != NULL));
+}

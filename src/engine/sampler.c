@@ -1,0 +1,465 @@
+/* sampler.c -- the rules, one small function each in the order of rg_sample_rules, and the draw.
+ *
+ * Filters work on a list of candidates (key, id, mass) and cut it by selection, linear on average: nothing sorts a
+ * vocabulary.  Sums run in id order or in the order that a fixed selection leaves, so the same logits give the same
+ * result everywhere. */
+#include "engine/sampler.h"
+
+#include <math.h> /* INFINITY, isnan: no function of libm is called */
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/numeric.h"
+
+typedef struct candidate {
+    float key; /* least is best; ties go to the lowest id */
+    int32_t id;
+    double mass;
+} candidate;
+
+struct rg_sampler {
+    int32_t vocab_size;
+    int32_t *count;   /* [vocab_size] of the output's ids; all 0 between calls */
+    candidate *list;  /* [vocab_size] */
+};
+
+rg_sampler *rg_sampler_new(int32_t vocab_size, rg_error *err)
+{
+    rg_sampler *s = rg_zalloc(sizeof *s);
+
+    RG_ASSERT(vocab_size > 0);
+    if (!s)
+        return rg_fail_memory(err, sizeof *s), NULL;
+    s->vocab_size = vocab_size;
+    s->count = rg_array((size_t)vocab_size, sizeof *s->count);
+    s->list = rg_array((size_t)vocab_size, sizeof *s->list);
+    if (!s->count || !s->list) {
+        rg_sampler_free(s);
+        return rg_fail_memory(err, (size_t)vocab_size * sizeof *s->list), NULL;
+    }
+    return s;
+}
+
+void rg_sampler_free(rg_sampler *s)
+{
+    if (!s)
+        return;
+    rg_free(s->count);
+    rg_free(s->list);
+    rg_free(s);
+}
+
+/* ---- the door ---------------------------------------------------------------------------------------------------------- */
+
+static bool check_range(const char *name, float x, float low, float high, bool low_allowed, rg_error *err)
+{
+    if (x <= high && (x > low || (low_allowed && x == low))) /* false for NaN */
+        return true;
+    return rg_fail(err, RG_E_INPUT, "%s is %g: want a number in %c%g, %g]", name, (double)x, low_allowed ? '[' : '(', (double)low,
+                   (double)high);
+}
+
+bool rg_sampling_check(const rg_sampling *p, int32_t vocab_size, rg_error *err)
+{
+    const float most = 1e6f;
+
+    if (!check_range("temperature", p->temperature, 0, most, true, err) || !check_range("top_p", p->top_p, 0, 1, false, err) ||
+        !check_range("min_p", p->min_p, 0, 1, true, err) || !check_range("typical_p", p->typical_p, 0, 1, false, err) ||
+        !check_range("repetition_penalty", p->repetition_penalty, 0, most, false, err) ||
+        !check_range("presence_penalty", p->presence_penalty, -most, most, true, err) ||
+        !check_range("frequency_penalty", p->frequency_penalty, -most, most, true, err))
+        return false;
+    if (p->top_k < 0)
+        return rg_fail(err, RG_E_INPUT, "top_k is %d: want 0 (no limit) or more", (int)p->top_k);
+    if (p->min_tokens < 0)
+        return rg_fail(err, RG_E_INPUT, "min_tokens is %d: want 0 or more", (int)p->min_tokens);
+    if (p->n_logprobs < -1 || p->n_logprobs > vocab_size)
+        return rg_fail(err, RG_E_INPUT, "n_logprobs is %d: want -1 (none) to %d", (int)p->n_logprobs, (int)vocab_size);
+    if (p->n_bias < 0 || (p->n_bias && !p->bias))
+        return rg_fail(err, RG_E_INPUT, "n_bias is %d, with no list of biases", (int)p->n_bias);
+    for (int32_t i = 0; i < p->n_bias; i++) {
+        if (p->bias[i].id < 0 || p->bias[i].id >= vocab_size)
+            return rg_fail(err, RG_E_INPUT, "a logit bias is for id %d, and the vocabulary has %d", (int)p->bias[i].id,
+                           (int)vocab_size);
+        if (!(p->bias[i].bias <= most))
+            return rg_fail(err, RG_E_INPUT, "the logit bias of id %d is not a number up to %g", (int)p->bias[i].id, (double)most);
+    }
+    return true;
+}
+
+/* ---- selection ------------------------------------------------------------------------------------------------------------ */
+
+static bool before(const candidate *a, const candidate *b)
+{
+    return a->key < b->key || (a->key == b->key && a->id < b->id);
+}
+
+static void swap(candidate *a, candidate *b)
+{
+    candidate t = *a;
+
+    *a = *b;
+    *b = t;
+}
+
+/* Split [lo, hi) so that what is before the pivot comes first; returns the pivot's place.  The pivot is the median of
+ * three picked by a small generator, so that no order of the vocabulary is a bad one. */
+static int32_t split(candidate *c, int32_t lo, int32_t hi, uint32_t *random)
+{
+    int32_t pick[3], mid, end = hi - 1;
+
+    for (int i = 0; i < 3; i++) {
+        *random = *random * 1664525u + 1013904223u;
+        pick[i] = lo + (int32_t)((uint64_t)*random * (uint64_t)(hi - lo) >> 32);
+    }
+    if (before(&c[pick[1]], &c[pick[0]])) {
+        int32_t t = pick[0];
+        pick[0] = pick[1];
+        pick[1] = t;
+    }
+    mid = before(&c[pick[2]], &c[pick[0]]) ? pick[0] : before(&c[pick[1]], &c[pick[2]]) ? pick[1] : pick[2];
+    swap(&c[mid], &c[end]);
+    mid = lo;
+    for (int32_t i = lo; i < end; i++)
+        if (before(&c[i], &c[end]))
+            swap(&c[i], &c[mid++]);
+    swap(&c[mid], &c[end]);
+    return mid;
+}
+
+/* Bring to the front the fewest best candidates that are at least k, or (k 0) whose masses reach `mass`; returns how
+ * many.  Keys with ids differ, so each split makes progress. */
+static int32_t select_best(candidate *c, int32_t n, int32_t k, double mass)
+{
+    int32_t lo = 0, hi = n;
+    uint32_t random = 12345;
+    double sum = 0.0;
+
+    if (k >= n)
+        return n;
+    /* Fewer than wanted stand before lo; [0, hi) are enough, or all there are. */
+    while (hi - lo > 1) {
+        int32_t mid = split(c, lo, hi, &random);
+        double left = 0.0;
+
+        for (int32_t i = lo; i < mid && !k; i++)
+            left += c[i].mass;
+        if (k ? mid >= k : sum + left >= mass) {
+            hi = mid;
+        } else if (k ? mid + 1 >= k : sum + left + c[mid].mass >= mass) {
+            return mid + 1;
+        } else {
+            sum += left + c[mid].mass;
+            lo = mid + 1;
+        }
+    }
+    return hi;
+}
+
+/* ---- the rules --------------------------------------------------------------------------------------------------------------- */
+
+static float best_of(const float *logits, int32_t n, int32_t *id)
+{
+    float best = -INFINITY;
+
+    *id = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (logits[i] > best) { /* false for NaN; ties to the lowest id */
+            best = logits[i];
+            *id = i;
+        }
+    }
+    return best;
+}
+
+static void ban(float *logits, const int32_t *banned, int32_t n_banned)
+{
+    for (int32_t i = 0; i < n_banned; i++)
+        logits[banned[i]] = -INFINITY;
+}
+
+static void penalize_repetition(rg_sampler *s, float *logits, const rg_history *h, float penalty)
+{
+    for (int part = 0; part < 2; part++) {
+        const int32_t *ids = part ? h->output : h->prompt;
+        int32_t n = part ? h->n_output : h->n_prompt;
+
+        for (int32_t i = 0; i < n; i++) {
+            if (s->count[ids[i]]++)
+                continue;
+            logits[ids[i]] = logits[ids[i]] > 0 ? logits[ids[i]] / penalty : logits[ids[i]] * penalty;
+        }
+    }
+    for (int32_t i = 0; i < h->n_prompt; i++)
+        s->count[h->prompt[i]] = 0;
+    for (int32_t i = 0; i < h->n_output; i++)
+        s->count[h->output[i]] = 0;
+}
+
+static void penalize_output(rg_sampler *s, float *logits, const rg_history *h, float frequency, float presence)
+{
+    for (int32_t i = 0; i < h->n_output; i++)
+        s->count[h->output[i]]++;
+    for (int32_t i = 0; i < h->n_output; i++) {
+        int32_t id = h->output[i];
+
+        if (s->count[id])
+            logits[id] -= frequency * (float)s->count[id] + presence;
+        s->count[id] = 0;
+    }
+}
+
+/* The rest is divided by the temperature.  All is first shifted by the best logit, so that no temperature, however
+ * small, overflows; the distribution does not see it. */
+static void divide(float *logits, int32_t n, float best, float temperature)
+{
+    for (int32_t i = 0; i < n; i++)
+        logits[i] = logits[i] == best ? 0.0f : (logits[i] - best) / temperature;
+}
+
+static double mass_of(float logit, float best)
+{
+    return logit == best ? 1.0 : rg_exp_negative((double)logit - (double)best);
+}
+
+static void keep_min_p(float *logits, int32_t n, float best, float min_p)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (logits[i] > -INFINITY && mass_of(logits[i], best) < (double)min_p)
+            logits[i] = -INFINITY;
+}
+
+static int32_t list_candidates(rg_sampler *s, const float *logits)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < s->vocab_size; i++)
+        if (logits[i] > -INFINITY)
+            s->list[n++] = (candidate){ .key = -logits[i], .id = i };
+    return n;
+}
+
+/* Only the first `kept` candidates of n stay. */
+static int32_t cut(const rg_sampler *s, float *logits, int32_t n, int32_t kept)
+{
+    for (int32_t i = kept; i < n; i++)
+        logits[s->list[i].id] = -INFINITY;
+    return kept;
+}
+
+static double weigh(rg_sampler *s, const float *logits, int32_t n, float best)
+{
+    double total = 0.0;
+
+    for (int32_t i = 0; i < n; i++) {
+        s->list[i].mass = mass_of(logits[s->list[i].id], best);
+        total += s->list[i].mass;
+    }
+    return total;
+}
+
+/* Locally typical sampling (Meister et al., 2022): nearest first to the entropy H, by |-log p - H|. */
+static int32_t keep_typical(rg_sampler *s, float *logits, int32_t n, float best, float typical_p)
+{
+    double total = weigh(s, logits, n, best), log_total = rg_log(total), entropy = 0.0;
+
+    for (int32_t i = 0; i < n; i++)
+        if (s->list[i].mass > 0.0)
+            entropy += s->list[i].mass / total * (log_total - rg_log(s->list[i].mass));
+    for (int32_t i = 0; i < n; i++) {
+        float logit = logits[s->list[i].id];
+        double surprise = log_total - (logit == best ? 0.0 : (double)logit - (double)best) - entropy;
+
+        s->list[i].key = (float)(surprise < 0.0 ? -surprise : surprise);
+    }
+    return cut(s, logits, n, select_best(s->list, n, 0, (double)typical_p * total));
+}
+
+static void filter(rg_sampler *s, float *logits, const rg_sampling *p, float best)
+{
+    int32_t n;
+
+    if (p->min_p > 0)
+        keep_min_p(logits, s->vocab_size, best, p->min_p);
+    if (!(p->top_k || p->top_p < 1 || p->typical_p < 1))
+        return;
+    n = list_candidates(s, logits);
+    if (p->top_k)
+        n = cut(s, logits, n, select_best(s->list, n, p->top_k, 0.0));
+    if (p->top_p < 1) {
+        double total = weigh(s, logits, n, best);
+
+        n = cut(s, logits, n, select_best(s->list, n, 0, (double)p->top_p * total));
+    }
+    if (p->typical_p < 1)
+        keep_typical(s, logits, n, best, p->typical_p);
+}
+
+void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const rg_history *h, const int32_t *banned,
+                     int32_t n_banned)
+{
+    int32_t n = s->vocab_size, raw_id, id;
+    float best;
+
+    best_of(logits, n, &raw_id);
+    ban(logits, banned, n_banned);
+    if (p->repetition_penalty != 1)
+        penalize_repetition(s, logits, h, p->repetition_penalty);
+    if (p->frequency_penalty != 0 || p->presence_penalty != 0)
+        penalize_output(s, logits, h, p->frequency_penalty, p->presence_penalty);
+    for (int32_t i = 0; i < p->n_bias; i++)
+        logits[p->bias[i].id] += p->bias[i].bias;
+    for (int32_t i = 0; i < n; i++)
+        if (isnan(logits[i]))
+            logits[i] = -INFINITY;
+    best = best_of(logits, n, &id);
+    if (best == -INFINITY) {
+        logits[raw_id] = 0.0f;
+        return;
+    }
+    if (p->temperature == 0) /* the best id survives every filter */
+        return;
+    if (p->temperature != 1) {
+        divide(logits, n, best, p->temperature);
+        best = 0.0f;
+    }
+    filter(s, logits, p, best);
+}
+
+/* ---- the draw ------------------------------------------------------------------------------------------------------------------ */
+
+/* Four ids share one call: id / 4 is in the counter, id % 4 is the lane. */
+static void noise_bits(const rg_sample_key *key, uint32_t group, uint32_t out[4])
+{
+    uint32_t counter[4] = { group, (uint32_t)key->position, (uint32_t)key->sample, (uint32_t)key->draw };
+    uint32_t philox_key[2] = { (uint32_t)key->seed, (uint32_t)(key->seed >> 32) };
+
+    rg_philox(counter, philox_key, out);
+}
+
+/* -log(-log u), u = (bits + 1/2) / 2^32 within (0, 1). */
+static float gumbel(uint32_t bits)
+{
+    double u = ((double)bits + 0.5) * 0x1p-32;
+
+    return (float)-rg_log(-rg_log(u));
+}
+
+float rg_sample_noise(const rg_sample_key *key, int32_t id)
+{
+    uint32_t bits[4];
+
+    noise_bits(key, (uint32_t)id / 4, bits);
+    return gumbel(bits[id % 4]);
+}
+
+/* An upper bound of gumbel(bits), with room for its rounding.  -log u >= 1 - u, so the noise is at most -log(1 - u); and
+ * 1 - u = (~bits + 1/2) / 2^32 >= 2^-(z + 1) for z leading zeros of ~bits. */
+static float gumbel_bound(uint32_t bits)
+{
+    int z = ~bits ? __builtin_clz(~bits) : 32;
+
+    return 0.6931472f * (float)(z + 1) + 1e-3f;
+}
+
+/* No noise exceeds -log(-log(1 - 2^-33)) < 22.9. */
+static const float MOST_NOISE = 23.0f;
+
+int32_t rg_sample_draw(rg_sampler *s, const float *logits, const rg_sampling *p, const rg_sample_key *key)
+{
+    int32_t n = s->vocab_size, id, start;
+    float top = best_of(logits, n, &start);
+    double best;
+
+    if (p->temperature == 0 || top == INFINITY)
+        return start;
+    /* The likeliest id first: most others then fall short without a logarithm, or even without their bits. */
+    id = start;
+    best = (double)logits[start] + (double)rg_sample_noise(key, start);
+    for (int32_t g = 0; g < n; g += 4) {
+        int32_t end = g + 4 < n ? g + 4 : n;
+        uint32_t bits[4];
+        bool any = false;
+
+        for (int32_t i = g; i < end; i++)
+            any |= (double)logits[i] + (double)MOST_NOISE >= best;
+        if (!any)
+            continue;
+        noise_bits(key, (uint32_t)g / 4, bits);
+        for (int32_t i = g; i < end; i++) {
+            double score;
+
+            if (logits[i] == -INFINITY || (double)logits[i] + (double)gumbel_bound(bits[i - g]) < best)
+                continue;
+            score = (double)logits[i] + (double)gumbel(bits[i - g]);
+            if (score > best || (score == best && i < id)) {
+                best = score;
+                id = i;
+            }
+        }
+    }
+    return id;
+}
+
+/* ---- log-probabilities ------------------------------------------------------------------------------------------------------------ */
+
+static bool top_before(const rg_top *a, const rg_top *b)
+{
+    return a->logprob > b->logprob || (a->logprob == b->logprob && a->id < b->id);
+}
+
+/* Heap with the worst at its root: move the entry at i down. */
+static void sink(rg_top *top, int32_t n, int32_t i)
+{
+    for (int32_t child; (child = 2 * i + 1) < n; i = child) {
+        rg_top t = top[i];
+
+        if (child + 1 < n && top_before(&top[child], &top[child + 1]))
+            child++;
+        if (!top_before(&t, &top[child]))
+            return;
+        top[i] = top[child];
+        top[child] = t;
+    }
+}
+
+/* The k best, best first; k <= n. */
+static void find_top(const float *logits, int32_t n, int32_t k, rg_top *top)
+{
+    for (int32_t i = 0; i < n && k > 0; i++) {
+        rg_top t = { .id = i, .logprob = isnan(logits[i]) ? -INFINITY : logits[i] };
+
+        if (i < k)
+            top[i] = t;
+        if (i == k - 1)
+            for (int32_t j = k / 2; j >= 0; j--)
+                sink(top, k, j);
+        if (i >= k && top_before(&t, &top[0])) {
+            top[0] = t;
+            sink(top, k, 0);
+        }
+    }
+    for (int32_t m = k - 1; m > 0; m--) {
+        rg_top worst = top[0];
+
+        top[0] = top[m];
+        top[m] = worst;
+        sink(top, m, 0);
+    }
+}
+
+float rg_logprobs(rg_sampler *s, const float *logits, int32_t id, int32_t k, rg_top *top)
+{
+    int32_t n = s->vocab_size, best_id;
+    float best = best_of(logits, n, &best_id), chosen = isnan(logits[id]) ? -INFINITY : logits[id];
+    double total = 0.0, log_total;
+
+    for (int32_t i = 0; i < n; i++)
+        if (logits[i] > -INFINITY) /* false for NaN */
+            total += mass_of(logits[i], best);
+    log_total = total > 0.0 ? rg_log(total) : 0.0;
+    find_top(logits, n, k, top);
+    for (int32_t i = 0; i < k; i++)
+        top[i].logprob = top[i].logprob == best ? (float)-log_total : (float)((double)top[i].logprob - (double)best - log_total);
+    return chosen == best ? (float)-log_total : (float)((double)chosen - (double)best - log_total);
+}

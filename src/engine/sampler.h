@@ -1,0 +1,42 @@
+/* sampler.h -- from logits to the next id.  Pure functions; the caller brings the scratch.
+ *
+ * Rules in this order, each over what the ones before left: bans and min_tokens (-inf), repetition penalty (prompt and
+ * output), frequency and presence penalty (output), bias, temperature, min-p, top-k, top-p, typical-p.  The draw is the
+ * argmax of logit / T + Gumbel noise -log(-log u), u from Philox keyed by (seed, sample, draw, position, id), ties to the
+ * lowest id: a draft drawn with the same noise is the same id. */
+#ifndef RG_ENGINE_SAMPLER_H
+#define RG_ENGINE_SAMPLER_H
+
+#include "base/error.h"
+
+typedef struct rg_sample_key { /* what makes a draw its own */
+    uint64_t seed;
+    int32_t sample, draw, position; /* position: of the id being chosen; draw: repeated draws at one position */
+} rg_sample_key;
+
+typedef struct rg_history { /* what penalties look at */
+    const int32_t *prompt, *output;
+    int32_t n_prompt, n_output;
+} rg_history;
+
+/* Scratch for one thread and one vocabulary. */
+typedef struct rg_sampler rg_sampler;
+rg_sampler *rg_sampler_new(int32_t vocab_size, rg_error *err);
+void rg_sampler_free(rg_sampler *s);
+
+/* False and *err for values no rule can work with (NaN, negative temperature, top_p outside (0, 1], ...). */
+bool rg_sampling_check(const rg_sampling *p, int32_t vocab_size, rg_error *err);
+
+/* Apply the rules to logits [vocab_size] in place: what is ruled out is -INFINITY, the rest is divided by temperature.
+ * banned: ids not to be chosen (end tokens before min_tokens).  If nothing would be left, the best id by raw logit stays.
+ * NaN logits count as -INFINITY.  softmax of the result is the distribution drawn from. */
+void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const rg_history *h, const int32_t *banned,
+                     int32_t n_banned);
+/* The id drawn from ruled logits; temperature 0: their argmax, ties to the lowest id. */
+int32_t rg_sample_draw(rg_sampler *s, const float *logits, const rg_sampling *p, const rg_sample_key *key);
+/* The noise of one id; pure. */
+float rg_sample_noise(const rg_sample_key *key, int32_t id);
+/* Natural log-probability of ids under raw logits: of one id, and of the k best (best first, ties to the lowest id). */
+float rg_logprobs(rg_sampler *s, const float *logits, int32_t id, int32_t k, rg_top *top);
+
+#endif

@@ -1,0 +1,505 @@
+/* scheduler.c -- two lists of requests in order of arrival, a fixed stock of sequences, and the plan of a step.
+ *
+ * Why it always goes on.  The first live sample of the oldest running request is planned first.  If its state cannot
+ * grow, later requests are preempted, then its own later samples laid aside, until it is alone; and alone it fits, since
+ * rg_core_submit refused what does not.  Nobody preempts what is already in the plan: decode rows are planned in order
+ * of arrival and take from later ones only; prompts take from others only while the plan is empty.
+ *
+ * Samples share their prompt: the first computes all of it but the last position, the others fork there.  One that finds
+ * no sequence or no room at that moment starts later on its own, like a preempted one: from the longest cached prefix. */
+#include "engine/scheduler.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+enum { ELSEWHERE, WAITING, RUNNING }; /* rg_request.state */
+
+enum { SWAP_FROM = 4 * RG_BLOCK }; /* positions from which copying out and in beats computing again */
+
+typedef struct queue {
+    rg_request *head, *tail;
+    int32_t n;
+} queue;
+
+struct rg_scheduler {
+    rg_states *states;
+    rg_core_options options;
+    queue waiting, running;
+    rg_seq **seqs; /* all of them */
+    rg_seq **idle; /* stack of those that no sample has */
+    int32_t n_seqs, n_idle;
+    uint64_t n_preempted, n_cached;
+};
+
+rg_scheduler *rg_scheduler_new(rg_states *states, const rg_core_options *options, rg_error *err)
+{
+    rg_scheduler *s = rg_zalloc(sizeof *s);
+    size_t n = (size_t)options->max_seqs;
+
+    if (!s)
+        return rg_fail_memory(err, sizeof *s), NULL;
+    s->states = states;
+    s->options = *options;
+    s->seqs = rg_array(n, sizeof(rg_seq *));
+    s->idle = rg_array(n, sizeof(rg_seq *));
+    if (!s->seqs || !s->idle) {
+        rg_fail_memory(err, n * sizeof(rg_seq *));
+        goto fail;
+    }
+    for (size_t i = 0; i < n; i++) {
+        rg_seq *q = rg_seq_new(states, options->max_seq_len, 0, err);
+
+        if (!q)
+            goto fail;
+        s->seqs[s->n_seqs++] = q;
+        s->idle[s->n_idle++] = q;
+    }
+    return s;
+
+fail:
+    rg_scheduler_free(s);
+    return NULL;
+}
+
+void rg_scheduler_free(rg_scheduler *s)
+{
+    if (!s)
+        return;
+    rg_scheduler_reap(s, true);
+    for (int32_t i = 0; i < s->n_seqs; i++)
+        rg_seq_free(s->states, s->seqs[i]);
+    rg_free(s->seqs);
+    rg_free(s->idle);
+    rg_free(s);
+}
+
+/* ---- the lists ---------------------------------------------------------------------------------------------------------- */
+
+static queue *queue_of(rg_scheduler *s, const rg_request *r)
+{
+    RG_ASSERT(r->state == WAITING || r->state == RUNNING);
+    return r->state == WAITING ? &s->waiting : &s->running;
+}
+
+static void unlink_request(rg_scheduler *s, rg_request *r)
+{
+    queue *q = queue_of(s, r);
+
+    *(r->prev ? &r->prev->next : &q->head) = r->next;
+    *(r->next ? &r->next->prev : &q->tail) = r->prev;
+    r->next = r->prev = NULL;
+    r->state = ELSEWHERE;
+    q->n--;
+}
+
+/* Into a list at its place by arrival. */
+static void link_request(rg_scheduler *s, rg_request *r, int state)
+{
+    queue *q = state == WAITING ? &s->waiting : &s->running;
+    rg_request *after = q->tail;
+
+    while (after && after->id > r->id)
+        after = after->prev;
+    r->prev = after;
+    r->next = after ? after->next : q->head;
+    *(r->prev ? &r->prev->next : &q->head) = r;
+    *(r->next ? &r->next->prev : &q->tail) = r;
+    r->state = state;
+    q->n++;
+}
+
+void rg_scheduler_add(rg_scheduler *s, rg_request *r)
+{
+    link_request(s, r, WAITING);
+}
+
+int32_t rg_scheduler_n_waiting(const rg_scheduler *s)
+{
+    return s->waiting.n;
+}
+
+rg_request *rg_scheduler_running(const rg_scheduler *s, int i)
+{
+    rg_request *r = s->running.head;
+
+    while (r && i-- > 0)
+        r = r->next;
+    return r;
+}
+
+uint64_t rg_scheduler_n_preempted(const rg_scheduler *s)
+{
+    return s->n_preempted;
+}
+
+uint64_t rg_scheduler_n_cached(const rg_scheduler *s)
+{
+    return s->n_cached;
+}
+
+/* ---- samples and their states --------------------------------------------------------------------------------------------- */
+
+static bool is_live(const rg_sample *a)
+{
+    return atomic_load_explicit(&a->finish, memory_order_relaxed) == RG_RUNNING;
+}
+
+static bool is_active(const rg_sample *a)
+{
+    return is_live(a) && a->seq && !a->seq->swapped;
+}
+
+/* Has it neither a state nor any output?  Then it may fork from another that has no output either. */
+static bool is_unstarted(const rg_sample *a)
+{
+    return is_live(a) && !a->seq && !a->n_output;
+}
+
+/* Positions that must have state before the next id can be drawn. */
+static int32_t target_of(const rg_request *r, const rg_sample *a)
+{
+    return r->params.n_prompt + a->n_output;
+}
+
+void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i)
+{
+    rg_sample *a = &r->samples[i];
+
+    if (!a->seq)
+        return;
+    rg_seq_release(s->states, a->seq);
+    s->idle[s->n_idle++] = a->seq;
+    a->seq = NULL;
+}
+
+void rg_scheduler_remove(rg_scheduler *s, rg_request *r)
+{
+    for (int i = 0; i < r->params.n_samples; i++)
+        rg_scheduler_drop(s, r, i);
+    unlink_request(s, r);
+    rg_request_unref(r);
+}
+
+static int reap_queue(rg_scheduler *s, queue *q, bool all)
+{
+    int n = 0;
+
+    for (rg_request *r = q->head, *next; r; r = next) {
+        int n_samples = r->params.n_samples;
+
+        next = r->next;
+        if (all || atomic_load_explicit(&r->cancelled, memory_order_relaxed))
+            for (int i = 0; i < n_samples; i++)
+                rg_request_end(r, i, RG_FINISH_CANCELLED);
+        if (atomic_load(&r->n_ended) < n_samples)
+            continue;
+        rg_scheduler_remove(s, r);
+        n++;
+    }
+    return n;
+}
+
+int rg_scheduler_reap(rg_scheduler *s, bool all)
+{
+    return reap_queue(s, &s->running, all) + reap_queue(s, &s->waiting, all);
+}
+
+/* A sample's state goes, to be computed again, or waits in plain memory. */
+static void lay_aside(rg_scheduler *s, rg_request *r, int i, rg_preempt how)
+{
+    rg_seq *q = r->samples[i].seq;
+    bool swaps = how == RG_PREEMPT_SWAP || (how == RG_PREEMPT_AUTO && q->committed >= SWAP_FROM);
+
+    if (!swaps || !rg_seq_swap_out(s->states, q))
+        rg_scheduler_drop(s, r, i);
+}
+
+bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
+{
+    if (!r || r->state != RUNNING)
+        return false;
+    for (int i = r->params.n_samples - 1; i >= 0; i--)
+        if (is_active(&r->samples[i]))
+            lay_aside(s, r, i, how);
+    unlink_request(s, r);
+    link_request(s, r, WAITING);
+    atomic_fetch_add_explicit(&r->n_preempted, 1, memory_order_relaxed);
+    s->n_preempted++;
+    return true;
+}
+
+/* Take state from whoever comes after sample i of r: the last request, or r's own last sample.  False: nobody does. */
+static bool make_room(rg_scheduler *s, rg_request *r, int i)
+{
+    if (s->running.tail && s->running.tail->id > r->id)
+        return rg_scheduler_preempt(s, s->running.tail, s->options.preempt);
+    for (int j = r->params.n_samples - 1; j > i; j--) {
+        if (!is_active(&r->samples[j]))
+            continue;
+        lay_aside(s, r, j, s->options.preempt);
+        return true;
+    }
+    return false;
+}
+
+/* An idle sequence.  If all are taken and r must have one, a waiting request that is swapped out computes again. */
+static rg_seq *take_seq(rg_scheduler *s, const rg_request *r, bool must)
+{
+    for (rg_request *w = s->waiting.tail; must && !s->n_idle && w && w != r; w = w->prev)
+        for (int i = 0; i < w->params.n_samples; i++)
+            rg_scheduler_drop(s, w, i);
+    return s->n_idle ? s->idle[--s->n_idle] : NULL;
+}
+
+/* Would its state find room up to the next id and a block beyond?  So much is asked of who is not yet running, or it
+ * would be preempted at once. */
+static bool has_room(const rg_scheduler *s, const rg_request *r, const rg_sample *a)
+{
+    int32_t most = r->params.n_prompt + r->params.max_tokens, upto = target_of(r, a) + RG_BLOCK;
+
+    return rg_states_has_room(s->states, a->seq, upto < most ? upto : most);
+}
+
+/* Give sample i a state that can grow: from swap, or from the longest cached prefix.  must: do not wait for more room. */
+static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
+{
+    rg_sample *a = &r->samples[i];
+    int32_t n_found;
+
+    if (is_active(a))
+        return true;
+    if (a->seq)
+        return (must || has_room(s, r, a)) && rg_seq_swap_in(s->states, a->seq);
+    a->seq = take_seq(s, r, must);
+    if (!a->seq)
+        return false;
+    n_found = rg_seq_match(s->states, a->seq, rg_request_tokens(r, i), target_of(r, a));
+    if (!must && !has_room(s, r, a)) {
+        rg_scheduler_drop(s, r, i);
+        return false;
+    }
+    s->n_cached += (uint64_t)n_found;
+    if (!r->admitted_ns)
+        r->n_cached = n_found;
+    return true;
+}
+
+/* ---- the plan ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct planning {
+    rg_planned *plan;
+    int n;
+    int32_t budget;
+} planning;
+
+static void plan_add(planning *p, rg_request *r, int i, int32_t n_rows)
+{
+    const rg_sample *a = &r->samples[i];
+
+    p->plan[p->n++] = (rg_planned){ .request = r,
+                                    .sample = i,
+                                    .n_rows = n_rows,
+                                    .draws = a->seq->length + n_rows == target_of(r, a) };
+    p->budget -= n_rows;
+}
+
+/* Where the other samples may fork from this one: before the prompt's last position, which each computes itself. */
+static bool is_at_fork(const rg_request *r, const rg_sample *a)
+{
+    return is_active(a) && !a->n_output && a->seq->committed == r->params.n_prompt - 1;
+}
+
+static void fork_samples(rg_scheduler *s, rg_request *r)
+{
+    int from = 0;
+
+    while (from < r->params.n_samples && !is_at_fork(r, &r->samples[from]))
+        from++;
+    for (int i = from + 1; i < r->params.n_samples; i++) {
+        rg_sample *a = &r->samples[i];
+
+        if (!is_unstarted(a))
+            continue;
+        a->seq = take_seq(s, r, false);
+        if (!a->seq)
+            return;
+        RG_ASSERT(rg_seq_fork(s->states, r->samples[from].seq, a->seq));
+    }
+}
+
+static bool has_unstarted(const rg_request *r, int after)
+{
+    for (int i = after + 1; i < r->params.n_samples; i++)
+        if (is_unstarted(&r->samples[i]))
+            return true;
+    return false;
+}
+
+/* Is another sample of r computing the prompt that sample i could fork from? */
+static bool waits_for_fork(const rg_request *r, int i)
+{
+    if (!is_unstarted(&r->samples[i]))
+        return false;
+    for (int j = 0; j < i; j++) {
+        const rg_sample *a = &r->samples[j];
+
+        if (is_live(a) && a->seq && !a->n_output && a->seq->committed < r->params.n_prompt)
+            return true;
+    }
+    return false;
+}
+
+/* Rows that sample i would compute next: up to the next id, or to a snapshot, or to where others fork. */
+static int32_t rows_wanted(const rg_scheduler *s, const rg_request *r, int i)
+{
+    const rg_sample *a = &r->samples[i];
+    int32_t at = a->seq->length, end = target_of(r, a), n_prompt = r->params.n_prompt, n, stop;
+
+    if (at < n_prompt - 1 && has_unstarted(r, i))
+        end = n_prompt - 1;
+    n = at < n_prompt ? n_prompt : INT32_MAX;
+    stop = rg_states_next_stop(s->states, at, n);
+    return (stop < n && stop < end ? stop : end) - at;
+}
+
+static bool is_decoding(const rg_request *r, const rg_sample *a)
+{
+    return is_active(a) && target_of(r, a) - a->seq->length == 1;
+}
+
+static void plan_decode(rg_scheduler *s, planning *p)
+{
+    for (rg_request *r = s->running.head; r && p->budget > 0; r = r->next) {
+        for (int i = 0; i < r->params.n_samples && p->budget > 0; i++) {
+            rg_sample *a = &r->samples[i];
+            bool grown = false;
+
+            if (!is_decoding(r, a))
+                continue;
+            do
+                grown = rg_seq_grow(s->states, a->seq, a->seq->length + 1);
+            while (!grown && make_room(s, r, i));
+            if (grown)
+                plan_add(p, r, i, 1);
+        }
+    }
+}
+
+/* As many rows as there is room for; 0: none. */
+static int32_t grow_some(rg_scheduler *s, rg_seq *q, int32_t n_rows)
+{
+    while (n_rows > 0 && !rg_seq_grow(s->states, q, q->length + n_rows))
+        n_rows /= 2;
+    return n_rows;
+}
+
+/* Plan a sample that is not decoding.  False: no room, and those after it shall not take what there is. */
+static bool plan_prompt(rg_scheduler *s, planning *p, rg_request *r, int i)
+{
+    bool first = p->n == 0;
+
+    do {
+        int32_t n_rows;
+
+        if (!activate(s, r, i, first))
+            continue;
+        n_rows = rows_wanted(s, r, i);
+        n_rows = grow_some(s, r->samples[i].seq, n_rows < p->budget ? n_rows : p->budget);
+        if (!n_rows)
+            continue;
+        plan_add(p, r, i, n_rows);
+        return true;
+    } while (first && make_room(s, r, i));
+    return false;
+}
+
+static bool is_planned(const planning *p, const rg_request *r, int i)
+{
+    for (int k = 0; k < p->n; k++)
+        if (p->plan[k].request == r && p->plan[k].sample == i)
+            return true;
+    return false;
+}
+
+static bool plan_prompts_of(rg_scheduler *s, planning *p, rg_request *r)
+{
+    for (int i = 0; i < r->params.n_samples && p->budget > 0; i++) {
+        const rg_sample *a = &r->samples[i];
+
+        if (!is_live(a) || waits_for_fork(r, i) || is_planned(p, r, i))
+            continue;
+        if (!a->seq && !s->n_idle && p->n > 0)
+            continue; /* it waits for a sequence, which is no reason for others to wait for room */
+        if (!plan_prompt(s, p, r, i))
+            return false;
+    }
+    return true;
+}
+
+/* Take the queue's head as long as there is room; if nobody runs, it need not have room for more than a row. */
+static void admit_waiting(rg_scheduler *s, planning *p)
+{
+    rg_request *r;
+
+    while (p->budget > 0 && (r = s->waiting.head)) {
+        int i = 0;
+
+        while (!is_live(&r->samples[i]))
+            i++;
+        if (!activate(s, r, i, p->n == 0))
+            return;
+        if (!r->admitted_ns)
+            atomic_store(&r->admitted_ns, rg_now_ns());
+        unlink_request(s, r);
+        link_request(s, r, RUNNING);
+        if (!plan_prompts_of(s, p, r))
+            return;
+    }
+}
+
+int rg_scheduler_next(rg_scheduler *s, int32_t budget, rg_planned *plan)
+{
+    planning p = { .plan = plan, .budget = budget };
+    bool room = true;
+
+    for (rg_request *r = s->running.head; r; r = r->next)
+        if (r->params.n_samples > 1)
+            fork_samples(s, r);
+    plan_decode(s, &p);
+    for (rg_request *r = s->running.head; r && room && p.budget > 0; r = r->next)
+        room = plan_prompts_of(s, &p, r);
+    if (room)
+        admit_waiting(s, &p);
+    RG_ASSERT(p.n > 0 || (!s->running.n && !s->waiting.n));
+    return p.n;
+}
+
+/* ---- checks -------------------------------------------------------------------------------------------------------------------- */
+
+static int32_t check_queue(const rg_scheduler *s, const queue *q, int state)
+{
+    const rg_request *last = NULL;
+    int32_t n = 0, n_held = 0;
+
+    for (const rg_request *r = q->head; r; last = r, r = r->next, n++) {
+        RG_ASSERT(r->state == state && r->prev == last && (!last || last->id < r->id));
+        for (int i = 0; i < r->params.n_samples; i++) {
+            const rg_sample *a = &r->samples[i];
+
+            if (!a->seq)
+                continue;
+            RG_ASSERT(is_live(a) && a->seq->committed < target_of(r, a) && a->seq->length == a->seq->committed);
+            RG_ASSERT(state == RUNNING || a->seq->swapped);
+            n_held++;
+        }
+    }
+    RG_ASSERT(n == q->n && q->tail == last && n_held <= s->n_seqs);
+    return n_held;
+}
+
+void rg_scheduler_check(const rg_scheduler *s)
+{
+    RG_ASSERT(check_queue(s, &s->waiting, WAITING) + check_queue(s, &s->running, RUNNING) + s->n_idle == s->n_seqs);
+    for (int32_t i = 0; i < s->n_idle; i++)
+        RG_ASSERT(!s->idle[i]->length && !s->idle[i]->n_blocks && !s->idle[i]->swapped && !s->idle[i]->tail);
+}

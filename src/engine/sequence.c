@@ -1,0 +1,657 @@
+/* sequence.c -- the verbs of a sequence's state, over pools, store and prefix index.
+ *
+ * Invariants (rg_states_check asserts them).  The tables of K/V groups have n_blocks entries, enough for `length`; of a
+ * window group those wholly below committed - W + 1 are -1.  A full committed block is never written again, so only the
+ * block of `length` can need a copy, and only after a fork.  A recurrent slot holds the state at committed - n_replay,
+ * and a log of the last step's draft rows, of which the first n_replay were accepted; it is copied whole, so the log
+ * goes along.  Before a step writes a slot it belongs to one sequence alone and not to the index. */
+#include "engine/sequence.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+enum {
+    SNAPSHOT_EVERY = 16 * RG_BLOCK, /* positions between a long prompt's snapshots */
+    SPARE_NODES = 64,
+};
+
+typedef struct pool_of {
+    rg_states *states;
+    int group;
+} pool_of;
+
+struct rg_states {
+    rg_state_spec spec;
+    rg_store *store;
+    rg_blocks *pools[RG_MAX_GROUPS];
+    pool_of evict_args[RG_MAX_GROUPS];
+    rg_prefix *prefix;  /* NULL: nothing is shared across requests */
+    rg_node **path;     /* scratch of match */
+    int32_t path_room;
+    int32_t *count;     /* scratch of check: as many as the largest pool */
+    rg_seq *seqs;
+    bool has_recurrent;
+};
+
+static void block_evicted(void *arg, int32_t block)
+{
+    const pool_of *of = arg;
+
+    rg_prefix_forget(of->states->prefix, of->group, block);
+}
+
+static bool states_build(rg_states *s, bool use_prefixes, rg_error *err)
+{
+    int64_t n_total = 0, n_largest = 0;
+
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        int32_t n = rg_store_n_blocks(s->store, g);
+
+        s->evict_args[g] = (pool_of){ .states = s, .group = g };
+        s->pools[g] = rg_blocks_new(n, block_evicted, &s->evict_args[g], err);
+        if (!s->pools[g])
+            return false;
+        s->has_recurrent |= s->spec.group[g].kind == RG_KEEP_RECURRENT;
+        n_total += n;
+        n_largest = n > n_largest ? n : n_largest;
+    }
+    s->count = rg_array((size_t)n_largest, sizeof *s->count);
+    if (!s->count)
+        return rg_fail_memory(err, (size_t)n_largest * sizeof *s->count);
+    if (!use_prefixes)
+        return true;
+    n_total = n_total < INT32_MAX / 4 ? n_total : INT32_MAX / 4;
+    s->prefix = rg_prefix_new(&s->spec, s->pools, (int32_t)n_total + SPARE_NODES, err);
+    return s->prefix != NULL;
+}
+
+rg_states *rg_states_new(const rg_state_spec *spec, rg_store *store, bool use_prefixes, rg_error *err)
+{
+    rg_states *s = rg_zalloc(sizeof *s);
+
+    if (!s)
+        return rg_fail_memory(err, sizeof *s), NULL;
+    s->spec = *spec;
+    s->store = store;
+    if (!states_build(s, use_prefixes, err)) {
+        rg_states_free(s);
+        return NULL;
+    }
+    return s;
+}
+
+void rg_states_free(rg_states *s)
+{
+    if (!s)
+        return;
+    RG_ASSERT(!s->seqs);
+    rg_prefix_free(s->prefix);
+    for (int g = 0; g < s->spec.n_groups; g++)
+        rg_blocks_free(s->pools[g]);
+    rg_free(s->count);
+    rg_free(s->path);
+    rg_free(s);
+}
+
+/* ---- small things ------------------------------------------------------------------------------------------------------ */
+
+static int32_t blocks_for(int32_t n)
+{
+    return (int32_t)(((int64_t)n + RG_BLOCK - 1) / RG_BLOCK);
+}
+
+static bool is_recurrent(const rg_states *s, int g)
+{
+    return s->spec.group[g].kind == RG_KEEP_RECURRENT;
+}
+
+/* The first block of a group that a row at p sees. */
+static int32_t first_kept(const rg_states *s, int g, int32_t p)
+{
+    int window = s->spec.group[g].window;
+
+    return window && p >= window ? (p - window + 1) / RG_BLOCK : 0;
+}
+
+/* Blocks that a sequence of n positions, grown row by row, holds at most. */
+static int32_t most_blocks(const rg_states *s, int g, int32_t n)
+{
+    int window = s->spec.group[g].window;
+    int32_t all = blocks_for(n), of_window = (int32_t)(((int64_t)window + RG_BLOCK - 2) / RG_BLOCK) + 1;
+
+    if (is_recurrent(s, g))
+        return 1;
+    return window && of_window < all ? of_window : all;
+}
+
+static int32_t take(rg_states *s, int g)
+{
+    int32_t block = rg_blocks_take(s->pools[g]);
+
+    RG_ASSERT(block >= 0); /* it was counted before */
+    return block;
+}
+
+static void drop(rg_states *s, int g, int32_t *entry)
+{
+    int32_t block = *entry;
+
+    *entry = -1;
+    rg_blocks_drop(s->pools[g], block);
+    if (!rg_blocks_references(s->pools[g], block) && !rg_blocks_remembered(s->pools[g], block))
+        rg_store_poison(s->store, g, block);
+}
+
+/* Drop blocks [from, n_blocks) of K/V groups, the deepest first: a cached prefix is then evicted from its end. */
+static void cut_blocks(rg_states *s, rg_seq *q, int32_t from)
+{
+    for (int g = 0; g < s->spec.n_groups; g++)
+        for (int32_t b = q->n_blocks - 1; !is_recurrent(s, g) && b >= from; b--)
+            if (q->table[g][b] >= 0)
+                drop(s, g, &q->table[g][b]);
+    if (q->n_blocks > from)
+        q->n_blocks = from;
+}
+
+static void drop_slots(rg_states *s, rg_seq *q)
+{
+    for (int g = 0; g < s->spec.n_groups; g++)
+        if (is_recurrent(s, g) && q->table[g][0] >= 0)
+            drop(s, g, &q->table[g][0]);
+}
+
+static void set_tail(rg_states *s, rg_seq *q, rg_node *node)
+{
+    if (node)
+        rg_prefix_pin(s->prefix, node);
+    if (q->tail)
+        rg_prefix_unpin(s->prefix, q->tail);
+    q->tail = node;
+}
+
+/* ---- birth and death ----------------------------------------------------------------------------------------------------- */
+
+rg_seq *rg_seq_new(rg_states *s, int32_t max_len, uint64_t salt, rg_error *err)
+{
+    int32_t max_blocks = max_len > 0 ? blocks_for(max_len) : 1;
+    size_t n_entries = (size_t)max_blocks * (size_t)s->spec.n_groups;
+    rg_seq *q = rg_zalloc(sizeof *q + n_entries * sizeof(int32_t));
+    int32_t *entry;
+
+    if (!q)
+        return rg_fail_memory(err, sizeof *q + n_entries * sizeof(int32_t)), NULL;
+    if (max_blocks > s->path_room) {
+        rg_node **path = rg_resize(s->path, (size_t)max_blocks * sizeof(rg_node *));
+
+        if (!path) {
+            rg_free(q);
+            return rg_fail_memory(err, (size_t)max_blocks * sizeof(rg_node *)), NULL;
+        }
+        s->path = path;
+        s->path_room = max_blocks;
+    }
+    entry = (int32_t *)(void *)(q + 1);
+    for (size_t i = 0; i < n_entries; i++)
+        entry[i] = -1;
+    for (int g = 0; g < s->spec.n_groups; g++)
+        q->table[g] = entry + (size_t)g * (size_t)max_blocks;
+    q->max_blocks = max_blocks;
+    q->salt = salt;
+    q->next = s->seqs;
+    if (s->seqs)
+        s->seqs->prev = q;
+    s->seqs = q;
+    return q;
+}
+
+void rg_seq_free(rg_states *s, rg_seq *q)
+{
+    if (!q)
+        return;
+    rg_seq_release(s, q);
+    *(q->prev ? &q->prev->next : &s->seqs) = q->next;
+    if (q->next)
+        q->next->prev = q->prev;
+    rg_free(q);
+}
+
+void rg_seq_release(rg_states *s, rg_seq *q)
+{
+    cut_blocks(s, q, 0);
+    drop_slots(s, q);
+    set_tail(s, q, NULL);
+    rg_free(q->swapped);
+    q->swapped = NULL;
+    q->swapped_bytes = 0;
+    q->committed = q->length = q->n_replay = q->n_published = 0;
+}
+
+/* ---- sharing ---------------------------------------------------------------------------------------------------------------- */
+
+int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n)
+{
+    int32_t n_matched, p, n_nodes;
+
+    RG_ASSERT(!q->length && !q->n_blocks && !q->swapped && blocks_for(n) <= q->max_blocks);
+    if (!s->prefix)
+        return 0;
+    p = rg_prefix_match(s->prefix, tokens, n, q->salt, s->path, &n_matched);
+    n_nodes = p / RG_BLOCK;
+    if (!p)
+        return 0;
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        int32_t first = is_recurrent(s, g) ? n_nodes - 1 : first_kept(s, g, p);
+
+        for (int32_t b = first; b < n_nodes; b++) {
+            int32_t block = rg_prefix_block(s->prefix, s->path[b], g);
+
+            rg_blocks_hold(s->pools[g], block);
+            q->table[g][is_recurrent(s, g) ? 0 : b] = block;
+        }
+    }
+    q->n_blocks = q->n_published = n_nodes;
+    q->committed = q->length = p;
+    set_tail(s, q, s->path[n_nodes - 1]);
+    return p;
+}
+
+/* Put the sequence's blocks at a node.  Where the node has one of another sequence, that one has the same bits: share it
+ * and give ours back. */
+static void publish_blocks(rg_states *s, rg_seq *q, rg_node *node, int32_t b)
+{
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        int32_t *entry = &q->table[g][b], theirs;
+
+        if (is_recurrent(s, g) || *entry < 0 || rg_prefix_publish(s->prefix, node, g, *entry))
+            continue;
+        theirs = rg_prefix_block(s->prefix, node, g);
+        if (theirs == *entry)
+            continue;
+        rg_blocks_hold(s->pools[g], theirs);
+        drop(s, g, entry);
+        *entry = theirs;
+    }
+}
+
+static void publish(rg_states *s, rg_seq *q, const int32_t *tokens)
+{
+    if (!s->prefix || !tokens)
+        return;
+    while ((int64_t)(q->n_published + 1) * RG_BLOCK <= q->committed) {
+        int32_t b = q->n_published;
+        rg_node *node = rg_prefix_extend(s->prefix, q->tail, q->salt, tokens + (size_t)b * RG_BLOCK);
+
+        if (!node)
+            return; /* no room now; the next commit tries again */
+        publish_blocks(s, q, node, b);
+        set_tail(s, q, node);
+        q->n_published++;
+    }
+}
+
+bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to)
+{
+    int32_t n_blocks = blocks_for(q->committed);
+
+    RG_ASSERT(!to->length && !to->n_blocks && !to->swapped && !q->swapped);
+    if (n_blocks > to->max_blocks)
+        return false;
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        int32_t n = is_recurrent(s, g) ? q->committed > 0 : n_blocks;
+
+        for (int32_t b = 0; b < n; b++) {
+            if (q->table[g][b] < 0)
+                continue;
+            rg_blocks_hold(s->pools[g], q->table[g][b]);
+            to->table[g][b] = q->table[g][b];
+        }
+    }
+    to->n_blocks = n_blocks;
+    to->committed = to->length = q->committed;
+    to->n_replay = q->n_replay;
+    to->salt = q->salt;
+    to->n_published = q->n_published;
+    set_tail(s, to, q->tail);
+    return true;
+}
+
+/* The index node that a snapshot at `committed` belongs to; NULL: there can be none now. */
+static rg_node *snapshot_node(const rg_states *s, const rg_seq *q)
+{
+    if (!s->prefix || !s->has_recurrent || q->n_replay || !q->committed || q->committed % RG_BLOCK)
+        return NULL;
+    return q->n_published == q->committed / RG_BLOCK ? q->tail : NULL;
+}
+
+bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens)
+{
+    rg_node *node;
+
+    publish(s, q, tokens);
+    node = snapshot_node(s, q);
+    if (!node)
+        return false;
+    for (int g = 0; g < s->spec.n_groups; g++)
+        if (is_recurrent(s, g) && rg_prefix_block(s->prefix, node, g) < 0 && !rg_blocks_available(s->pools[g]))
+            return false;
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        int32_t slot;
+
+        if (!is_recurrent(s, g) || rg_prefix_block(s->prefix, node, g) >= 0)
+            continue;
+        slot = take(s, g);
+        rg_store_copy(s->store, g, q->table[g][0], slot);
+        RG_ASSERT(rg_prefix_publish(s->prefix, node, g, slot));
+        rg_blocks_drop(s->pools[g], slot);
+    }
+    return true;
+}
+
+/* ---- growing ------------------------------------------------------------------------------------------------------------------ */
+
+/* May no step write this block, because someone else reads it? */
+static bool is_shared(const rg_states *s, int g, int32_t block)
+{
+    return rg_blocks_references(s->pools[g], block) > 1 || rg_blocks_remembered(s->pools[g], block);
+}
+
+/* Blocks that must be taken so that [length, upto) can be written. */
+static int32_t blocks_wanted(const rg_states *s, const rg_seq *q, int g, int32_t upto)
+{
+    int32_t n = blocks_for(upto) - q->n_blocks, slot = q->table[g][0];
+
+    if (is_recurrent(s, g)) {
+        if (slot < 0 || rg_blocks_references(s->pools[g], slot) > 1)
+            return 1;
+        /* A snapshot that is ours alone: copied if there is a slot, else taken from the index. */
+        return rg_blocks_remembered(s->pools[g], slot) && rg_blocks_available(s->pools[g]) > 0;
+    }
+    n = n > 0 ? n : 0;
+    for (int32_t b = q->length / RG_BLOCK; b < q->n_blocks; b++)
+        n += is_shared(s, g, q->table[g][b]);
+    return n;
+}
+
+static void copy_shared(rg_states *s, int g, int32_t *entry)
+{
+    int32_t own;
+
+    if (!is_shared(s, g, *entry))
+        return;
+    own = take(s, g);
+    rg_store_copy(s->store, g, *entry, own);
+    drop(s, g, entry);
+    *entry = own;
+}
+
+static void grow_slot(rg_states *s, int g, int32_t *entry)
+{
+    if (*entry < 0) {
+        *entry = take(s, g);
+        rg_store_clear(s->store, g, *entry);
+    } else if (rg_blocks_references(s->pools[g], *entry) == 1 && !rg_blocks_available(s->pools[g])) {
+        if (rg_blocks_remembered(s->pools[g], *entry)) {
+            rg_prefix_forget(s->prefix, g, *entry);
+            rg_blocks_remember(s->pools[g], *entry, false);
+        }
+    } else {
+        copy_shared(s, g, entry);
+    }
+}
+
+bool rg_seq_grow(rg_states *s, rg_seq *q, int32_t upto)
+{
+    int32_t n_blocks = blocks_for(upto);
+
+    RG_ASSERT(!q->swapped && n_blocks <= q->max_blocks);
+    if (upto <= q->length)
+        return true;
+    for (int g = 0; g < s->spec.n_groups; g++)
+        if (blocks_wanted(s, q, g, upto) > rg_blocks_available(s->pools[g]))
+            return false;
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        if (is_recurrent(s, g)) {
+            grow_slot(s, g, &q->table[g][0]);
+            continue;
+        }
+        for (int32_t b = q->length / RG_BLOCK; b < q->n_blocks; b++)
+            copy_shared(s, g, &q->table[g][b]);
+        for (int32_t b = q->n_blocks; b < n_blocks; b++) {
+            q->table[g][b] = take(s, g);
+            rg_store_poison(s->store, g, q->table[g][b]);
+        }
+    }
+    if (n_blocks > q->n_blocks)
+        q->n_blocks = n_blocks;
+    return true;
+}
+
+/* ---- going on and going back ---------------------------------------------------------------------------------------------------- */
+
+/* After `committed` moved on from `was`: what no later row sees goes. */
+static void slide_windows(rg_states *s, rg_seq *q, int32_t was)
+{
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        if (is_recurrent(s, g) || !s->spec.group[g].window)
+            continue;
+        for (int32_t b = first_kept(s, g, was); b < first_kept(s, g, q->committed); b++)
+            drop(s, g, &q->table[g][b]);
+    }
+}
+
+static void commit_to(rg_states *s, rg_seq *q, int32_t p, const int32_t *tokens)
+{
+    int32_t was = q->committed;
+
+    q->committed = p;
+    publish(s, q, tokens);
+    slide_windows(s, q, was);
+}
+
+void rg_seq_advance(rg_states *s, rg_seq *q, int32_t n_rows, int32_t n_draft, const int32_t *tokens)
+{
+    RG_ASSERT(n_draft >= 0 && n_draft <= n_rows && n_draft <= RG_MAX_DRAFT);
+    RG_ASSERT(q->length == q->committed && blocks_for(q->length + n_rows) <= q->n_blocks);
+    if (n_rows)
+        q->n_replay = 0;
+    q->length += n_rows;
+    commit_to(s, q, q->length - n_draft, tokens);
+}
+
+/* Row i was put at slots[i] and belongs at committed + i.  Slots rise and never lie below their row's place, so a move
+ * overwrites nothing that is still to be moved. */
+static void move_rows(rg_states *s, rg_seq *q, int32_t n, const int32_t *slots)
+{
+    for (int32_t i = 0; i < n; i++) {
+        int32_t from = slots[i], to = q->committed + i;
+
+        RG_ASSERT(from >= to && from < q->length && (i == 0 || from > slots[i - 1]));
+        if (from == to)
+            continue;
+        RG_ASSERT(!s->has_recurrent); /* its drafts are chains */
+        for (int g = 0; g < s->spec.n_groups; g++)
+            rg_store_move(s->store, g, q->table[g][from / RG_BLOCK], from % RG_BLOCK, q->table[g][to / RG_BLOCK],
+                          to % RG_BLOCK);
+    }
+}
+
+void rg_seq_commit(rg_states *s, rg_seq *q, int32_t n, const int32_t *slots, const int32_t *tokens)
+{
+    RG_ASSERT(n >= 0 && n <= q->length - q->committed);
+    if (slots)
+        move_rows(s, q, n, slots);
+    if (s->has_recurrent)
+        q->n_replay += n;
+    q->length = q->committed + n;
+    cut_blocks(s, q, blocks_for(q->length));
+    commit_to(s, q, q->length, tokens);
+}
+
+void rg_seq_rollback(rg_states *s, rg_seq *q, int32_t p)
+{
+    RG_ASSERT(p >= q->committed && p <= q->length);
+    q->length = p;
+    cut_blocks(s, q, blocks_for(p));
+}
+
+/* ---- out and in ------------------------------------------------------------------------------------------------------------------- */
+
+/* Block b of group g that a sequence committed to `p` keeps: is there one? */
+static bool keeps(const rg_states *s, int g, int32_t b, int32_t p)
+{
+    if (is_recurrent(s, g))
+        return b == 0 && p > 0;
+    return b >= first_kept(s, g, p) && b < blocks_for(p);
+}
+
+static size_t kept_bytes(const rg_states *s, int32_t p)
+{
+    size_t bytes = 0;
+
+    for (int g = 0; g < s->spec.n_groups; g++)
+        for (int32_t b = 0; b < blocks_for(p); b++)
+            bytes += keeps(s, g, b, p) ? s->spec.group[g].block_bytes : 0;
+    return bytes;
+}
+
+bool rg_seq_swap_out(rg_states *s, rg_seq *q)
+{
+    size_t bytes = kept_bytes(s, q->committed);
+    uint8_t *to = rg_alloc(bytes);
+
+    RG_ASSERT(!q->swapped);
+    if (!to)
+        return false;
+    q->swapped = to;
+    q->swapped_bytes = bytes;
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        for (int32_t b = 0; b < blocks_for(q->committed); b++) {
+            if (!keeps(s, g, b, q->committed))
+                continue;
+            rg_store_save(s->store, g, q->table[g][b], to);
+            to += s->spec.group[g].block_bytes;
+        }
+    }
+    cut_blocks(s, q, 0);
+    drop_slots(s, q);
+    q->length = q->committed;
+    return true;
+}
+
+static int32_t kept_blocks(const rg_states *s, int g, int32_t p)
+{
+    return is_recurrent(s, g) ? p > 0 : blocks_for(p) - first_kept(s, g, p);
+}
+
+bool rg_seq_swap_in(rg_states *s, rg_seq *q)
+{
+    const uint8_t *from = q->swapped;
+
+    RG_ASSERT(q->swapped);
+    for (int g = 0; g < s->spec.n_groups; g++)
+        if (kept_blocks(s, g, q->committed) > rg_blocks_available(s->pools[g]))
+            return false;
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        for (int32_t b = 0; b < blocks_for(q->committed); b++) {
+            if (!keeps(s, g, b, q->committed))
+                continue;
+            q->table[g][b] = take(s, g);
+            rg_store_load(s->store, g, q->table[g][b], from);
+            from += s->spec.group[g].block_bytes;
+        }
+    }
+    q->n_blocks = blocks_for(q->committed);
+    rg_free(q->swapped);
+    q->swapped = NULL;
+    q->swapped_bytes = 0;
+    return true;
+}
+
+/* ---- what the scheduler asks ---------------------------------------------------------------------------------------------------------- */
+
+void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft, rg_span *span)
+{
+    RG_ASSERT(!q->swapped && blocks_for(q->length + n_rows) <= q->n_blocks);
+    span->n_rows = n_rows;
+    span->start = q->length;
+    span->n_draft = n_draft;
+    span->n_replay = q->n_replay;
+    span->adapter = -1;
+    for (int g = 0; g < RG_MAX_GROUPS; g++)
+        span->tables[g] = g < s->spec.n_groups ? q->table[g] : NULL;
+}
+
+bool rg_states_fits(const rg_states *s, int32_t n_positions)
+{
+    for (int g = 0; g < s->spec.n_groups; g++)
+        if (most_blocks(s, g, n_positions) > rg_store_n_blocks(s->store, g))
+            return false;
+    return true;
+}
+
+bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto)
+{
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        int32_t n = most_blocks(s, g, upto) - (q->swapped ? 0 : kept_blocks(s, g, q->committed));
+
+        if (is_recurrent(s, g) && !q->swapped)
+            n = blocks_wanted(s, q, g, upto);
+        if (n > rg_blocks_available(s->pools[g]))
+            return false;
+    }
+    return true;
+}
+
+int32_t rg_states_next_stop(const rg_states *s, int32_t from, int32_t n)
+{
+    int32_t last = n > 0 ? (n - 1) / RG_BLOCK * RG_BLOCK : 0, next;
+
+    if (!s->prefix || !s->has_recurrent || from >= n)
+        return n;
+    next = from - from % SNAPSHOT_EVERY;
+    if (next > INT32_MAX - SNAPSHOT_EVERY)
+        return n;
+    next += SNAPSHOT_EVERY;
+    if (last > from && last < next)
+        return last;
+    return next < n ? next : n;
+}
+
+/* ---- checks ----------------------------------------------------------------------------------------------------------------------------- */
+
+static void check_seq(const rg_states *s, const rg_seq *q)
+{
+    RG_ASSERT(q->committed >= 0 && q->committed <= q->length && q->n_blocks <= q->max_blocks);
+    RG_ASSERT(q->n_replay >= 0 && q->n_replay <= RG_MAX_DRAFT && (s->has_recurrent || !q->n_replay));
+    RG_ASSERT(q->n_published <= q->committed / RG_BLOCK && (q->tail != NULL) == (q->n_published > 0));
+    RG_ASSERT(q->swapped ? !q->n_blocks && q->length == q->committed : q->n_blocks >= blocks_for(q->length));
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        if (is_recurrent(s, g)) {
+            RG_ASSERT(q->table[g][0] >= 0 || !q->n_blocks);
+            continue;
+        }
+        for (int32_t b = 0; b < q->max_blocks; b++)
+            RG_ASSERT((q->table[g][b] >= 0) == (b < q->n_blocks && b >= first_kept(s, g, q->committed)));
+    }
+}
+
+void rg_states_check(const rg_states *s)
+{
+    for (const rg_seq *q = s->seqs; q; q = q->next)
+        check_seq(s, q);
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        int32_t n = rg_store_n_blocks(s->store, g);
+
+        memset(s->count, 0, (size_t)n * sizeof *s->count);
+        for (const rg_seq *q = s->seqs; q; q = q->next)
+            for (int32_t b = 0; b < (is_recurrent(s, g) ? 1 : q->n_blocks); b++)
+                if (q->table[g][b] >= 0)
+                    s->count[q->table[g][b]]++;
+        for (int32_t i = 0; i < n; i++)
+            RG_ASSERT(s->count[i] == rg_blocks_references(s->pools[g], i));
+        rg_blocks_check(s->pools[g]);
+    }
+    if (s->prefix)
+        rg_prefix_check(s->prefix);
+}

@@ -1,0 +1,69 @@
+/* sequence.h -- the one versioned state of a sequence, and its verbs.
+ *
+ * A sequence's state is a table of blocks per group, valid for positions [0, length), of which [0, committed) are for
+ * good and the rest are drafts.  The verbs hide the layouts: K/V is cut by forgetting, a window drops what no later row
+ * can see, a recurrent state stands at `committed` and replays the drafts that are accepted.  fork shares everything and
+ * copies on the first write.  All or nothing: a verb that cannot have its memory changes nothing and returns false, and
+ * the scheduler preempts someone.  Not thread-safe: the engine thread calls them, between steps. */
+#ifndef RG_ENGINE_SEQUENCE_H
+#define RG_ENGINE_SEQUENCE_H
+
+#include "engine/prefix.h"
+
+typedef struct rg_states rg_states; /* pools, store and prefix index of one engine */
+
+/* n_blocks per group as the store was made.  use_prefixes false: nothing is ever shared across requests. */
+rg_states *rg_states_new(const rg_state_spec *spec, rg_store *store, bool use_prefixes, rg_error *err);
+void rg_states_free(rg_states *s);
+void rg_states_check(const rg_states *s); /* asserts that sequences, pools and index agree */
+
+typedef struct rg_seq {
+    int32_t committed, length;  /* committed <= length */
+    int32_t n_replay;           /* accepted drafts that a recurrent state has yet to fold in */
+    uint64_t salt;
+    int32_t *table[RG_MAX_GROUPS]; /* room for max_blocks each; -1: released or not there */
+    int32_t n_blocks;           /* entries of the growing tables in use */
+    int32_t max_blocks;
+    int32_t n_published;        /* leading blocks that are in the prefix index */
+    rg_node *tail;              /* the index node of block n_published - 1, pinned; NULL */
+    void *swapped;              /* its blocks' bytes while swapped out; NULL */
+    size_t swapped_bytes;
+    struct rg_seq *next, *prev; /* all of the states' sequences */
+} rg_seq;
+
+/* An empty sequence of at most max_len positions.  Takes no blocks. */
+rg_seq *rg_seq_new(rg_states *s, int32_t max_len, uint64_t salt, rg_error *err);
+void rg_seq_free(rg_states *s, rg_seq *q); /* releases; NULL is fine */
+
+/* Start from the longest cached prefix of tokens[0, n).  Returns the positions taken over (committed = length = that). */
+int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n);
+/* Make room to write positions [length, upto): new blocks, and copies of what is shared. */
+bool rg_seq_grow(rg_states *s, rg_seq *q, int32_t upto);
+/* After a step that computed rows [length, length + n_rows), the last n_draft of them drafts.  Sets length; commits the
+ * others.  tokens: the sequence's ids from 0, so that full blocks can be published (NULL: publish nothing). */
+void rg_seq_advance(rg_states *s, rg_seq *q, int32_t n_rows, int32_t n_draft, const int32_t *tokens);
+/* Of the drafts, the first n are accepted, the rest forgotten: committed += n, length = committed.  A tree's accepted
+ * path: slots[i] is where its i-th row was put (NULL: in place). */
+void rg_seq_commit(rg_states *s, rg_seq *q, int32_t n, const int32_t *slots, const int32_t *tokens);
+/* Forget positions from p on: committed <= p <= length.  Further back: release and match again. */
+void rg_seq_rollback(rg_states *s, rg_seq *q, int32_t p);
+/* An independent continuation of q as committed (drafts are not taken along). */
+bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to);
+/* Keep a snapshot of recurrent groups at `committed`, a multiple of RG_BLOCK, in the prefix index.  False: no room. */
+bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens);
+/* Give everything back: committed = length = 0. */
+void rg_seq_release(rg_states *s, rg_seq *q);
+/* Out to plain memory and back, committed part only.  False: no memory (out) or no blocks (in); nothing changed. */
+bool rg_seq_swap_out(rg_states *s, rg_seq *q);
+bool rg_seq_swap_in(rg_states *s, rg_seq *q);
+
+/* Fill the state's part of a span that computes rows [length, length + n_rows). */
+void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft, rg_span *span);
+
+/* Blocks of each group that a sequence of n positions needs at most, and that are to be had. */
+bool rg_states_fits(const rg_states *s, int32_t n_positions);          /* alone in an empty engine */
+bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto); /* now */
+/* Where a prompt's span should end so that a snapshot can be kept: the first wanted position > from, or n. */
+int32_t rg_states_next_stop(const rg_states *s, int32_t from, int32_t n);
+
+#endif

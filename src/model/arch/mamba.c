@@ -1,0 +1,133 @@
+/* mamba.c -- Mamba (Gu & Dao 2023): a norm, then in_proj, a short causal convolution, and the selective scan.
+ *
+ * The seam wants A transposed to [d_state, d_inner]; Hugging Face stores its logarithm, GGUF -exp of that. */
+#include <math.h>
+
+#include "model/arch/parts.h"
+
+static const rg_key keys[] = {
+    { offsetof(rg_config, max_seq_len), KEY_INT, NULL, "context_length", 1048576 },
+    { offsetof(rg_config, norm_eps), KEY_FLOAT, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", 1e-5 },
+    { offsetof(rg_config, tie_embeddings), KEY_BOOL, "tie_word_embeddings", NULL, 1 },
+    { offsetof(rg_config, d_state), KEY_INT, "state_size", "ssm.state_size", 16 },
+    { offsetof(rg_config, d_conv), KEY_INT, "conv_kernel", "ssm.conv_kernel", 4 },
+    { offsetof(rg_config, d_inner), KEY_INT, "intermediate_size", "ssm.inner_size", 0 },
+    { offsetof(rg_config, conv_bias), KEY_BOOL, "use_conv_bias", NULL, 1 },
+    { offsetof(rg_config, proj_bias), KEY_BOOL, "use_bias", NULL, 0 },
+};
+
+static const char *const harmless[] = {
+    "rescale_prenorm_residual", "residual_in_fp32", "time_step_floor", "time_step_init_scheme", "time_step_max",
+    "time_step_min", "time_step_scale", "use_associative_scan", "use_mambapy", "fused_add_norm", "rms_norm", "ssm_cfg.",
+    "d_model", "n_layer", "pad_vocab_size_multiple", "d_inner", NULL,
+};
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    char key[128];
+    int64_t expand = 2, dt_rank = (c->dim + 15) / 16;
+
+    if (c->from_gguf) {
+        if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "ssm.time_step_rank", key), 1, INT32_MAX / 4, &dt_rank, err) < 0 ||
+            !require_false(ckpt, rg_gguf_key(ckpt, "ssm.dt_b_c_rms", key), err))
+            return false;
+        c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
+        for (const char *const *k = (const char *const[]){ "feed_forward_length", "attention.head_count", NULL }; *k; k++)
+            rg_meta_understand(ckpt, rg_gguf_key(ckpt, *k, key));
+    } else {
+        bool word = rg_meta_type_of(ckpt, "time_step_rank") == RG_META_STRING; /* "auto" */
+        if (rg_meta_int(ckpt, "expand", 1, 1024, &expand, err) < 0 ||
+            (word && !require_choice(ckpt, "time_step_rank", (const char *const[]){ "auto", NULL }, err)) ||
+            (!word && rg_meta_int(ckpt, "time_step_rank", 1, INT32_MAX / 4, &dt_rank, err) < 0) ||
+            !require_choice(ckpt, "hidden_act", (const char *const[]){ "silu", NULL }, err))
+            return false;
+    }
+    if (!c->d_inner)
+        c->d_inner = (int)(expand * c->dim);
+    c->dt_rank = (int)dt_rank;
+    if (c->d_inner < 1 || c->d_inner > INT32_MAX / 8 || c->d_state < 1 || c->d_state > 4096 || c->d_conv < 1 || c->d_conv > 64)
+        return rg_fail(err, RG_E_INPUT, "%s: inner width %d, state size %d, convolution %d: out of range",
+                       rg_checkpoint_path(ckpt), c->d_inner, c->d_state, c->d_conv);
+    return true;
+}
+
+static bool when_conv_bias(const rg_config *c, int layer)
+{
+    (void)layer;
+    return c->conv_bias;
+}
+
+static bool when_proj_bias(const rg_config *c, int layer)
+{
+    (void)layer;
+    return c->proj_bias;
+}
+
+static void load_a(const rg_config *c, const float *src, float *dst, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i % c->d_state * c->d_inner + i / c->d_state] = src[i];
+}
+
+static void load_a_log(const rg_config *c, const float *src, float *dst, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i % c->d_state * c->d_inner + i / c->d_state] = (float)-exp((double)src[i]);
+}
+
+static const rg_weight_spec weights[] = {
+    { W_EMBED_TOKENS, "backbone.embeddings", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },
+    { W_FINAL_NORM, "backbone.norm_f", "output_norm", { DIM } },
+    { W_LM_HEAD, "lm_head", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied },
+    { 0 },
+};
+
+static const rg_weight_spec layer_weights[] = {
+    { W_ATTN_NORM, "norm", "attn_norm", { DIM } },
+    { W_IN_PROJ, "mixer.in_proj", "ssm_in", { D_INNER_2, DIM }, SPLIT_ROWS },
+    { W_IN_BIAS, "mixer.in_proj.bias", NULL, { D_INNER_2 }, SPLIT_ROWS, .when = when_proj_bias },
+    { W_CONV, "mixer.conv1d", "ssm_conv1d", { D_INNER, D_CONV }, SPLIT_ROWS, .table = true },
+    { W_CONV_BIAS, "mixer.conv1d.bias", "ssm_conv1d.bias", { D_INNER }, SPLIT_ROWS, .when = when_conv_bias },
+    { W_X_PROJ, "mixer.x_proj", "ssm_x", { X_PROJ_DIM, D_INNER }, SPLIT_COLS },
+    { W_DT_PROJ, "mixer.dt_proj", "ssm_dt", { D_INNER, DT_RANK }, SPLIT_ROWS },
+    { W_DT_BIAS, "mixer.dt_proj.bias", "ssm_dt.bias", { D_INNER }, SPLIT_ROWS },
+    { W_A, "mixer.A_log", "ssm_a", { D_STATE, D_INNER }, SPLIT_COLS, .load = load_a_log, .load_gguf = load_a,
+      .stored = { D_INNER, D_STATE }, .table = true },
+    { W_D, "mixer.D", "ssm_d", { D_INNER }, SPLIT_ROWS },
+    { W_OUT_PROJ, "mixer.out_proj", "ssm_out", { DIM, D_INNER }, SPLIT_COLS },
+    { W_OUT_BIAS, "mixer.out_proj.bias", NULL, { DIM }, .when = when_proj_bias },
+    { 0 },
+};
+
+static void keep(const rg_config *c, int layer, rg_keep *out)
+{
+    (void)layer;
+    *out = (rg_keep){ .kind = RG_KEEP_RECURRENT, .d_inner = c->d_inner, .d_state = c->d_state, .d_conv = c->d_conv,
+                      .shared_with = -1 };
+}
+
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    const rg_config *c = l->c;
+    rg_act *h = rg_act_new(f, "norm", c->dim);
+    rg_act *xz = rg_act_new(f, "in_proj", 2 * c->d_inner);
+    rg_act *u = rg_act_new(f, "conv", c->d_inner);
+    rg_act *dbc = rg_act_new(f, "x_proj", c->dt_rank + 2 * c->d_state);
+    rg_act *dt = rg_act_new(f, "dt", c->d_inner);
+    rg_act *y = rg_act_new(f, "scan", c->d_inner);
+
+    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], c->norm_eps);
+    rg_linear(f, xz, h, l->w[W_IN_PROJ], l->w[W_IN_BIAS]);
+    rg_conv(f, u, rg_act_view(f, "conv_in", xz, 0, c->d_inner), l->w[W_CONV], l->w[W_CONV_BIAS], l->rec);
+    rg_linear(f, dbc, u, l->w[W_X_PROJ], NULL);
+    rg_linear(f, dt, rg_act_view(f, "dt_low", dbc, 0, c->dt_rank), l->w[W_DT_PROJ], l->w[W_DT_BIAS]);
+    rg_scan(f, y, u, dt, rg_act_view(f, "bc", dbc, c->dt_rank, 2 * c->d_state), rg_act_view(f, "z", xz, c->d_inner, c->d_inner),
+            l->w[W_A], l->w[W_D], l->rec);
+    rg_linear_add(f, x, y, l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
+}
+
+const rg_arch rg_arch_mamba = {
+    .hf_name = "MambaForCausalLM", .hf_type = "mamba", .gguf_name = "mamba", .hf_prefix = "backbone.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
+    .weights = weights, .layer_weights = layer_weights, .keep = keep, .block = block,
+};

@@ -1,0 +1,177 @@
+/* parts.c -- see parts.h. */
+#include "model/arch/parts.h"
+
+bool when_untied(const rg_config *c, int layer)
+{
+    (void)layer;
+    return !c->tie_embeddings;
+}
+
+bool when_attn_bias(const rg_config *c, int layer)
+{
+    (void)layer;
+    return c->attn_bias;
+}
+
+bool when_o_bias(const rg_config *c, int layer)
+{
+    (void)layer;
+    return c->o_bias;
+}
+
+bool when_mlp_bias(const rg_config *c, int layer)
+{
+    (void)layer;
+    return c->mlp_bias;
+}
+
+bool when_rope_factors(const rg_config *c, int layer)
+{
+    (void)layer;
+    return c->rope_factors;
+}
+
+void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n)
+{
+    (void)c;
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = src[i] + 1.0f;
+}
+
+void keep_kv(const rg_config *c, int layer, rg_keep *out)
+{
+    *out = (rg_keep){ .kind = RG_KEEP_KV, .n_heads = c->n_kv_heads, .k_dim = c->head_dim, .v_dim = c->head_dim,
+                      .window = c->layer_global[layer] ? 0 : c->window, .shared_with = -1 };
+}
+
+bool finish_heads(rg_config *c, rg_error *err)
+{
+    if (c->n_heads < 1)
+        return rg_fail(err, RG_E_INPUT, "the number of attention heads is 0");
+    if (!c->n_kv_heads)
+        c->n_kv_heads = c->n_heads;
+    if (c->n_heads % c->n_kv_heads)
+        return rg_fail(err, RG_E_INPUT, "%d attention heads cannot share %d K/V heads evenly", c->n_heads, c->n_kv_heads);
+    if (!c->head_dim) {
+        if (c->dim % c->n_heads)
+            return rg_fail(err, RG_E_INPUT, "width %d is not a multiple of %d heads, and head_dim is not given", c->dim,
+                           c->n_heads);
+        c->head_dim = c->dim / c->n_heads;
+    }
+    if ((int64_t)c->head_dim * c->n_heads > INT32_MAX / 4)
+        return rg_fail(err, RG_E_INPUT, "%d heads of %d are too large", c->n_heads, c->head_dim);
+    if (c->attn_scale == 0)
+        c->attn_scale = 1.0 / __builtin_sqrt((double)c->head_dim);
+    return true;
+}
+
+bool finish_llama(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    char key[128];
+    int64_t dim = c->head_dim;
+    double part = 1;
+
+    if (c->from_gguf) {
+        c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
+        c->attn_bias = rg_checkpoint_find(ckpt, "blk.0.attn_q.bias");
+        c->o_bias = rg_checkpoint_find(ckpt, "blk.0.attn_output.bias");
+        c->mlp_bias = rg_checkpoint_find(ckpt, "blk.0.ffn_gate.bias");
+        c->rope_factors = rg_checkpoint_find(ckpt, "rope_freqs.weight");
+        int64_t v = c->head_dim;
+        if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "rope.dimension_count", key), 2, c->head_dim, &dim, err) < 0 ||
+            rg_meta_int(ckpt, rg_gguf_key(ckpt, "attention.value_length", key), c->head_dim, c->head_dim, &v, err) < 0)
+            return false;
+    } else if (rg_meta_float(ckpt, "partial_rotary_factor", &part, err) < 0) {
+        return false;
+    }
+    if (!(part > 0 && part <= 1))
+        return rg_fail(err, RG_E_INPUT, "%s: partial_rotary_factor %g is not in (0, 1]", rg_checkpoint_path(ckpt), part);
+    c->rope.dim = (int)((double)dim * part) / 2 * 2;
+    c->rope.interleaved = c->from_gguf;
+    if (!rg_config_rope(&c->rope, ckpt, NULL, 1e4, err))
+        return false;
+    if (c->rope.type == RG_ROPE_LLAMA3 || c->rope.type == RG_ROPE_YARN)
+        c->rope.original_max_seq_len = c->rope.original_max_seq_len ? c->rope.original_max_seq_len : c->max_seq_len;
+    c->rope_local = c->rope;
+    return true;
+}
+
+bool finish_routing(const rg_config *c, rg_error *err)
+{
+    const rg_routing *r = &c->routing;
+
+    if (r->n_experts < 1 || r->n_used < 1 || r->n_used > r->n_experts || r->n_experts > 1024)
+        return rg_fail(err, RG_E_INPUT, "%d experts of which %d are used: out of range", r->n_experts, r->n_used);
+    if (r->n_groups && (r->n_experts % r->n_groups || r->n_groups_used < 1 || r->n_groups_used > r->n_groups ||
+                        r->n_used > r->n_experts / r->n_groups * r->n_groups_used))
+        return rg_fail(err, RG_E_INPUT, "%d experts in %d groups of which %d are used: out of range", r->n_experts, r->n_groups,
+                       r->n_groups_used);
+    return true;
+}
+
+bool require_choice(const rg_checkpoint *ckpt, const char *key, const char *const *names, rg_error *err)
+{
+    int which;
+
+    return rg_config_choice(ckpt, key, names, &which, err);
+}
+
+bool require_false(const rg_checkpoint *ckpt, const char *key, rg_error *err)
+{
+    bool yes = false;
+
+    if (rg_meta_bool(ckpt, key, &yes, err) < 0)
+        return false;
+    if (yes)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is true, which is not supported", rg_checkpoint_path(ckpt), key);
+    return true;
+}
+
+rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
+{
+    const rg_config *c = l->c;
+    rg_act *q = rg_act_new(f, "q", c->n_heads * c->head_dim);
+    rg_act *k = rg_act_new(f, "k", c->n_kv_heads * c->head_dim);
+    rg_act *v = rg_act_new(f, "v", c->n_kv_heads * c->head_dim);
+    rg_act *a = rg_act_new(f, "attn", c->n_heads * c->head_dim);
+
+    rg_linear3(f, (rg_act *const[]){ q, k, v }, h, (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] },
+               (const rg_weight *const[]){ l->w[W_Q_BIAS], l->w[W_K_BIAS], l->w[W_V_BIAS] });
+    if (l->w[W_Q_NORM]) {
+        rg_rmsnorm(f, q, q, l->w[W_Q_NORM], c->norm_eps);
+        rg_rmsnorm(f, k, k, l->w[W_K_NORM], c->norm_eps);
+    }
+    rg_rotate(f, q, l->rope, c->head_dim, 0);
+    rg_rotate(f, k, l->rope, c->head_dim, 0);
+    rg_kv_store(f, l->kv, k, v);
+    rg_attention(f, a, q, l->kv, c->n_heads, (float)c->attn_scale, c->attn_softcap);
+    return a;
+}
+
+void part_mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, bool add)
+{
+    rg_act *g = rg_act_new(f, "ffn", l->c->ffn_dim);
+
+    rg_gated(f, g, h, l->w[W_GATE_PROJ], l->w[W_UP_PROJ], l->w[W_GATE_BIAS], l->w[W_UP_BIAS], l->c->act);
+    if (add)
+        rg_linear_add(f, out, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
+    else
+        rg_linear(f, out, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
+}
+
+void part_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h)
+{
+    const rg_config *c = l->c;
+    rg_act *logits = rg_act_new(f, "router", c->routing.n_experts);
+    rg_act *route = rg_act_new(f, "route", 2 * c->routing.n_used);
+
+    rg_linear(f, logits, h, l->w[W_ROUTER], NULL);
+    rg_route(f, route, logits, &c->routing);
+    rg_moe(f, out, h, route, &c->routing,
+           (const rg_weight *const[]){ l->w[W_GATE_EXPERTS], l->w[W_UP_EXPERTS], l->w[W_DOWN_EXPERTS] }, c->act);
+    if (l->w[W_SHARED_GATE]) {
+        rg_act *g = rg_act_new(f, "shared", c->n_shared_experts * c->moe_ffn_dim);
+        rg_gated(f, g, h, l->w[W_SHARED_GATE], l->w[W_SHARED_UP], NULL, NULL, c->act);
+        rg_linear_add(f, out, g, l->w[W_SHARED_DOWN], NULL);
+    }
+}

@@ -1,0 +1,53 @@
+/* parts.h -- what several architectures share: conditions of weight tables, keys, and the two halves of a block. */
+#ifndef RG_MODEL_ARCH_PARTS_H
+#define RG_MODEL_ARCH_PARTS_H
+
+#include "model/arch.h"
+
+/* Conditions. */
+bool when_untied(const rg_config *c, int layer);
+bool when_attn_bias(const rg_config *c, int layer);
+bool when_o_bias(const rg_config *c, int layer);
+bool when_mlp_bias(const rg_config *c, int layer);
+bool when_rope_factors(const rg_config *c, int layer);
+
+/* A norm stored as w where 1 + w is meant. */
+void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
+
+/* Rows of weight tables. */
+#define WEIGHTS_DECODER                                                                                                \
+    { W_EMBED_TOKENS, "model.embed_tokens", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },                                 \
+    { W_FINAL_NORM, "model.norm", "output_norm", { DIM } },                                                             \
+    { W_LM_HEAD, "lm_head", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied }
+
+#define WEIGHTS_GQA                                                                                                    \
+    { W_Q_PROJ, "self_attn.q_proj", "attn_q", { Q_DIM, DIM }, SPLIT_ROWS },                                             \
+    { W_K_PROJ, "self_attn.k_proj", "attn_k", { KV_DIM, DIM }, SPLIT_ROWS },                                            \
+    { W_V_PROJ, "self_attn.v_proj", "attn_v", { KV_DIM, DIM }, SPLIT_ROWS },                                            \
+    { W_Q_BIAS, "self_attn.q_proj.bias", "attn_q.bias", { Q_DIM }, SPLIT_ROWS, .when = when_attn_bias },                \
+    { W_K_BIAS, "self_attn.k_proj.bias", "attn_k.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },               \
+    { W_V_BIAS, "self_attn.v_proj.bias", "attn_v.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },               \
+    { W_O_PROJ, "self_attn.o_proj", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },                                        \
+    { W_O_BIAS, "self_attn.o_proj.bias", "attn_output.bias", { DIM }, .when = when_o_bias }
+
+/* K/V of every position, or of c->window where the layer has one. */
+void keep_kv(const rg_config *c, int layer, rg_keep *out);
+
+/* Reads n_heads, n_kv_heads, head_dim and checks them; attn_scale = 1 / sqrt(head_dim) unless it is set. */
+bool finish_heads(rg_config *c, rg_error *err);
+/* Rope of the Llama family, and which optional tensors a GGUF file of it has (biases, untied head, rope factors). */
+bool finish_llama(rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
+bool finish_routing(const rg_config *c, rg_error *err);
+/* config.json's key must be one of NULL-ended names, or absent. */
+bool require_choice(const rg_checkpoint *ckpt, const char *key, const char *const *names, rg_error *err);
+bool require_false(const rg_checkpoint *ckpt, const char *key, rg_error *err);
+
+/* The act before o_proj: q, k, v of h, normalised per head where the layer has W_Q_NORM, rotated, stored, attended. */
+rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h);
+/* down(act(gate h) * up h), given by out: added to it if add, else put there. */
+void part_mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, bool add);
+
+/* out += the routed experts of h, and the shared ones where the layer has them. */
+void part_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h);
+
+#endif

@@ -1,0 +1,394 @@
+/* config.c -- reading the facts of a model from a checkpoint's metadata.
+ *
+ * The keys that all architectures share, and the helpers that architectures use for their own.  Rope settings have three
+ * spellings (transformers 5, transformers 4, GGUF), all read here. */
+#include "model/config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/arch.h"
+
+/* Keys of config.json that do not change what is computed. */
+static const char *const harmless[] = {
+    "architectures", "model_type", "attention_dropout", "dtype", "torch_dtype", "initializer_range", "use_cache",
+    "transformers_version", "pad_token_id", "bos_token_id", "eos_token_id", "output_router_logits", "router_aux_loss_coef",
+    "router_jitter_noise", "pretraining_tp", "_name_or_path", "auto_map", "quantization_config.", "output_attentions",
+    "output_hidden_states", "return_dict", "id2label.", "label2id.", "chunk_size_feed_forward", "is_encoder_decoder",
+    "tokenizer_class", "unsloth_version", "task_specific_params", "hidden_dropout", "resid_pdrop", "embd_pdrop", NULL,
+};
+
+static const rg_key common_keys[] = {
+    { offsetof(rg_config, n_layers), KEY_INT, "num_hidden_layers", "block_count", RG_REQUIRED },
+    { offsetof(rg_config, dim), KEY_INT, "hidden_size", "embedding_length", RG_REQUIRED },
+};
+
+const char *rg_gguf_key(const rg_checkpoint *ckpt, const char *suffix, char out[128])
+{
+    const char *name = "";
+
+    if (rg_meta_string(ckpt, "general.architecture", &name, NULL) != 1)
+        name = "";
+    snprintf(out, 128, "%s.%s", name, suffix);
+    return out;
+}
+
+static bool read_key(rg_config *c, const rg_checkpoint *ckpt, const rg_key *key, rg_error *err)
+{
+    char full[128];
+    const char *name = c->from_gguf ? key->gguf : key->hf;
+    char *at = (char *)c + key->at;
+    int64_t whole = 0;
+    double real = 0;
+    bool yes = false;
+    int got = 0;
+
+    if (name && c->from_gguf)
+        name = rg_gguf_key(ckpt, name, full);
+    if (name && key->kind == KEY_INT)
+        got = rg_meta_int(ckpt, name, 0, INT32_MAX, &whole, err);
+    else if (name && key->kind == KEY_BOOL)
+        got = rg_meta_bool(ckpt, name, &yes, err);
+    else if (name)
+        got = rg_meta_float(ckpt, name, &real, err);
+    if (got < 0)
+        return false;
+    if (!got) {
+        if (isnan(key->fallback))
+            return rg_fail(err, RG_E_INPUT, "%s: key '%s' is missing", rg_checkpoint_path(ckpt), name ? name : key->hf);
+        whole = (int64_t)key->fallback;
+        real = key->fallback;
+        yes = key->fallback != 0;
+    }
+    switch (key->kind) {
+    case KEY_INT: *(int *)(void *)at = (int)whole; break;
+    case KEY_FLOAT: *(float *)(void *)at = (float)real; break;
+    case KEY_DOUBLE: *(double *)(void *)at = real; break;
+    case KEY_BOOL: *(bool *)(void *)at = yes; break;
+    }
+    return true;
+}
+
+bool rg_config_keys(rg_config *c, const rg_checkpoint *ckpt, const rg_key *keys, size_t n, rg_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!read_key(c, ckpt, &keys[i], err))
+            return false;
+    return true;
+}
+
+bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *const *choices, int *which, rg_error *err)
+{
+    const char *s = NULL;
+    int got = rg_meta_string(ckpt, key, &s, err);
+
+    *which = -1;
+    if (got <= 0)
+        return got == 0;
+    for (int i = 0; choices[i]; i++) {
+        if (!strcmp(s, choices[i])) {
+            *which = i;
+            return true;
+        }
+    }
+    return rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is '%.40s', which is not supported (the first that is: '%s')",
+                   rg_checkpoint_path(ckpt), key, s, choices[0]);
+}
+
+/* ---- rope ---- */
+
+static const char *const rope_types[] = { "default", "linear", "llama3", "yarn", NULL };
+
+/* Numbers under one prefix of config.json: "rope_parameters.", "rope_parameters.full_attention.", "rope_scaling.". */
+static bool read_rope_numbers(rg_rope_config *r, const rg_checkpoint *ckpt, const char *prefix, rg_error *err)
+{
+    const struct {
+        const char *name;
+        double *to;
+    } numbers[] = {
+        { "rope_theta", &r->theta },           { "factor", &r->factor },       { "low_freq_factor", &r->low_freq_factor },
+        { "high_freq_factor", &r->high_freq_factor }, { "beta_fast", &r->beta_fast }, { "beta_slow", &r->beta_slow },
+        { "mscale", &r->mscale },              { "mscale_all_dim", &r->mscale_all_dim },
+        { "attention_factor", &r->attention_factor },
+    };
+    char key[160];
+    int64_t original;
+
+    for (size_t i = 0; i < RG_LEN(numbers); i++) {
+        snprintf(key, sizeof key, "%s%s", prefix, numbers[i].name);
+        if (rg_meta_float(ckpt, key, numbers[i].to, err) < 0)
+            return false;
+    }
+    snprintf(key, sizeof key, "%soriginal_max_position_embeddings", prefix);
+    int got = rg_meta_int(ckpt, key, 1, INT32_MAX, &original, err);
+    if (got > 0)
+        r->original_max_seq_len = original;
+    return got >= 0;
+}
+
+static bool read_rope_hf(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, rg_error *err)
+{
+    char prefix[96] = "rope_scaling.", key[160];
+    int which;
+
+    if (rg_meta_type_of(ckpt, "rope_parameters") == RG_META_OBJECT) {
+        snprintf(key, sizeof key, "rope_parameters.%s", part ? part : "");
+        bool by_part = part && rg_meta_type_of(ckpt, key) == RG_META_OBJECT;
+        snprintf(prefix, sizeof prefix, "rope_parameters.%s%s", by_part ? part : "", by_part ? "." : "");
+    } else if (part && !strcmp(part, "sliding_attention")) {
+        return rg_meta_float(ckpt, "rope_local_base_freq", &r->theta, err) >= 0; /* scaling is the global layers' */
+    } else if (rg_meta_float(ckpt, "rope_theta", &r->theta, err) < 0) {
+        return false;
+    }
+    if (!read_rope_numbers(r, ckpt, prefix, err))
+        return false;
+    snprintf(key, sizeof key, "%stype", prefix); /* the oldest spelling */
+    if (!rg_config_choice(ckpt, key, rope_types, &which, err))
+        return false;
+    if (which >= 0)
+        r->type = (rg_rope_type)which;
+    snprintf(key, sizeof key, "%srope_type", prefix);
+    if (!rg_config_choice(ckpt, key, rope_types, &which, err))
+        return false;
+    if (which >= 0)
+        r->type = (rg_rope_type)which;
+    return true;
+}
+
+static bool read_rope_gguf(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, rg_error *err)
+{
+    static const char *const gguf_types[] = { "none", "linear", "yarn", NULL };
+    static const rg_rope_type as[] = { RG_ROPE_DEFAULT, RG_ROPE_LINEAR, RG_ROPE_YARN };
+    bool local = part && !strcmp(part, "sliding_attention");
+    char key[128];
+    double log_multiplier = 0;
+    int64_t original;
+    int which;
+
+    if (rg_meta_float(ckpt, rg_gguf_key(ckpt, local ? "rope.freq_base_swa" : "rope.freq_base", key), &r->theta, err) < 0)
+        return false;
+    if (local)
+        return true;
+    if (!rg_config_choice(ckpt, rg_gguf_key(ckpt, "rope.scaling.type", key), gguf_types, &which, err) ||
+        rg_meta_float(ckpt, rg_gguf_key(ckpt, "rope.scaling.factor", key), &r->factor, err) < 0 ||
+        rg_meta_float(ckpt, rg_gguf_key(ckpt, "rope.scaling.yarn_beta_fast", key), &r->beta_fast, err) < 0 ||
+        rg_meta_float(ckpt, rg_gguf_key(ckpt, "rope.scaling.yarn_beta_slow", key), &r->beta_slow, err) < 0 ||
+        rg_meta_float(ckpt, rg_gguf_key(ckpt, "rope.scaling.yarn_log_multiplier", key), &log_multiplier, err) < 0)
+        return false;
+    if (which >= 0)
+        r->type = as[which];
+    /* The converter keeps only 0.1 * mscale_all_dim; mscale is the same number in every model published so. */
+    if (log_multiplier != 0)
+        r->mscale = r->mscale_all_dim = 10 * log_multiplier;
+    int got = rg_meta_int(ckpt, rg_gguf_key(ckpt, "rope.scaling.original_context_length", key), 1, INT32_MAX, &original, err);
+    if (got > 0)
+        r->original_max_seq_len = original;
+    return got >= 0;
+}
+
+static bool check_rope(const rg_rope_config *r, const rg_checkpoint *ckpt, rg_error *err)
+{
+    const char *path = rg_checkpoint_path(ckpt);
+
+    if (!(r->theta > 0))
+        return rg_fail(err, RG_E_INPUT, "%s: rope theta %g is not positive", path, r->theta);
+    if (r->type != RG_ROPE_DEFAULT && !(r->factor > 0))
+        return rg_fail(err, RG_E_INPUT, "%s: rope scaling '%s' needs a positive factor, not %g", path, rope_types[r->type],
+                       r->factor);
+    if (r->type == RG_ROPE_LLAMA3 && !(r->low_freq_factor > 0 && r->high_freq_factor > r->low_freq_factor))
+        return rg_fail(err, RG_E_INPUT, "%s: rope llama3 needs 0 < low_freq_factor < high_freq_factor, not %g and %g", path,
+                       r->low_freq_factor, r->high_freq_factor);
+    return true;
+}
+
+bool rg_config_rope(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, double theta_default, rg_error *err)
+{
+    bool gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF;
+
+    r->theta = theta_default;
+    r->beta_fast = 32;
+    r->beta_slow = 1;
+    if (!(gguf ? read_rope_gguf(r, ckpt, part, err) : read_rope_hf(r, ckpt, part, err)))
+        return false;
+    return check_rope(r, ckpt, err);
+}
+
+double rg_yarn_mscale(double factor, double mscale)
+{
+    return factor <= 1 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
+}
+
+/* Llama 3.1: long wavelengths are stretched by factor, short ones kept, in between a blend. */
+static double llama3_frequency(const rg_rope_config *r, double freq)
+{
+    double length = (double)r->original_max_seq_len, wave = 2 * M_PI / freq;
+
+    if (wave > length / r->low_freq_factor)
+        return freq / r->factor;
+    if (wave < length / r->high_freq_factor)
+        return freq;
+    double smooth = (length / wave - r->low_freq_factor) / (r->high_freq_factor - r->low_freq_factor);
+    return (1 - smooth) * freq / r->factor + smooth * freq;
+}
+
+/* YaRN (Peng et al. 2023): the pair whose wavelength fits `turns` times into the original context. */
+static double yarn_pair(const rg_rope_config *r, double turns)
+{
+    return r->dim * log((double)r->original_max_seq_len / (turns * 2 * M_PI)) / (2 * log(r->theta));
+}
+
+static double yarn_frequency(const rg_rope_config *r, double freq, int pair)
+{
+    double low = fmax(floor(yarn_pair(r, r->beta_fast)), 0), high = fmin(ceil(yarn_pair(r, r->beta_slow)), r->dim - 1);
+
+    if (low == high)
+        high += 0.001;
+    double ramp = fmin(fmax((pair - low) / (high - low), 0), 1);
+    return freq / r->factor * ramp + freq * (1 - ramp);
+}
+
+static double yarn_factor(const rg_rope_config *r)
+{
+    if (r->attention_factor > 0)
+        return r->attention_factor;
+    if (r->mscale != 0 && r->mscale_all_dim != 0)
+        return rg_yarn_mscale(r->factor, r->mscale) / rg_yarn_mscale(r->factor, r->mscale_all_dim);
+    return rg_yarn_mscale(r->factor, 1);
+}
+
+void rg_rope_frequencies(const rg_rope_config *r, const float *freq_factors, float *inv_freq, float *factor)
+{
+    for (int i = 0; i < r->dim / 2; i++) {
+        double freq = 1.0 / pow(r->theta, 2.0 * i / r->dim);
+        if (r->type == RG_ROPE_LINEAR)
+            freq /= r->factor;
+        else if (r->type == RG_ROPE_LLAMA3)
+            freq = llama3_frequency(r, freq);
+        else if (r->type == RG_ROPE_YARN)
+            freq = yarn_frequency(r, freq, i);
+        inv_freq[i] = (float)(freq_factors ? freq / (double)freq_factors[i] : freq);
+    }
+    *factor = r->type == RG_ROPE_YARN ? (float)yarn_factor(r) : 1.0f;
+}
+
+/* ---- ends and sampling ---- */
+
+static bool read_ids(rg_config *c, const rg_checkpoint *ckpt, const char *key, rg_error *err)
+{
+    rg_meta_type type = rg_meta_type_of(ckpt, key);
+    const int32_t *ids;
+    int64_t one;
+    size_t n;
+
+    if (type == RG_META_ARRAY) {
+        if (rg_meta_ints(ckpt, key, &ids, &n, err) < 0)
+            return false;
+        for (size_t i = 0; i < n && c->n_eos < RG_MAX_EOS; i++)
+            if (ids[i] >= 0)
+                c->eos_ids[c->n_eos++] = ids[i];
+        return true;
+    }
+    int got = rg_meta_int(ckpt, key, -1, UINT32_MAX, &one, err);
+    if (got > 0 && one >= 0 && one < INT32_MAX)
+        c->eos_ids[c->n_eos++] = (int32_t)one;
+    return got >= 0;
+}
+
+static bool read_ends(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    int64_t bos = -1;
+
+    if (c->from_gguf) {
+        if (rg_meta_int(ckpt, "tokenizer.ggml.bos_token_id", 0, UINT32_MAX, &bos, err) < 0 ||
+            !read_ids(c, ckpt, "tokenizer.ggml.eos_token_id", err) || !read_ids(c, ckpt, "tokenizer.ggml.eot_token_id", err))
+            return false;
+    } else {
+        if (rg_meta_type_of(ckpt, "bos_token_id") == RG_META_INT &&
+            rg_meta_int(ckpt, "bos_token_id", -1, UINT32_MAX, &bos, err) < 0)
+            return false;
+        const char *key = rg_meta_type_of(ckpt, "generation.eos_token_id") != RG_META_NONE ? "generation.eos_token_id"
+                                                                                           : "eos_token_id";
+        if (!read_ids(c, ckpt, key, err))
+            return false;
+    }
+    c->bos_id = bos >= 0 && bos < c->vocab_size ? (int32_t)bos : -1;
+    return true;
+}
+
+static bool read_sampling(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    double temperature = 1, top_p = 1, min_p = 0, typical_p = 1, repetition = 1;
+    int64_t top_k = 0;
+    bool sample = true;
+
+    c->sampling = (rg_sampling){ .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1 };
+    if (rg_meta_float(ckpt, "generation.temperature", &temperature, err) < 0 ||
+        rg_meta_float(ckpt, "generation.top_p", &top_p, err) < 0 || rg_meta_float(ckpt, "generation.min_p", &min_p, err) < 0 ||
+        rg_meta_float(ckpt, "generation.typical_p", &typical_p, err) < 0 ||
+        rg_meta_float(ckpt, "generation.repetition_penalty", &repetition, err) < 0 ||
+        rg_meta_int(ckpt, "generation.top_k", 0, INT32_MAX, &top_k, err) < 0 ||
+        rg_meta_bool(ckpt, "generation.do_sample", &sample, err) < 0)
+        return false;
+    c->sampling.temperature = sample ? (float)temperature : 1.0f;
+    c->sampling.top_p = (float)top_p;
+    c->sampling.min_p = (float)min_p;
+    c->sampling.typical_p = (float)typical_p;
+    c->sampling.repetition_penalty = (float)repetition;
+    c->sampling.top_k = (int32_t)top_k;
+    rg_meta_understand(ckpt, "generation.");
+    rg_meta_understand(ckpt, "tokenizer_config.");
+    rg_meta_understand(ckpt, "tokenizer.");
+    rg_meta_understand(ckpt, "general.");
+    rg_meta_understand(ckpt, "split.");
+    return true;
+}
+
+/* GGUF may leave vocab_size to the token list or to the embedding's shape. */
+static bool read_vocab(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    char key[128];
+    int64_t n = 0;
+    size_t n_tokens;
+    int got = rg_meta_int(ckpt, c->from_gguf ? rg_gguf_key(ckpt, "vocab_size", key) : "vocab_size", 1, INT32_MAX, &n, err);
+    const rg_tensor *embed = rg_checkpoint_find(ckpt, "token_embd.weight");
+
+    if (got < 0)
+        return false;
+    if (!got && c->from_gguf && embed)
+        n = rg_tensor_rows(embed);
+    else if (!got && c->from_gguf && rg_meta_length(ckpt, "tokenizer.ggml.tokens", &n_tokens, NULL) > 0)
+        n = (int64_t)n_tokens;
+    if (n < 1 || n > INT32_MAX)
+        return rg_fail(err, RG_E_INPUT, "%s: vocab_size is missing", rg_checkpoint_path(ckpt));
+    c->vocab_size = (int)n;
+    return true;
+}
+
+bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    memset(c, 0, sizeof *c);
+    c->from_gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF;
+    c->embed_scale = 1;
+    c->arch = rg_arch_find(ckpt, err);
+    if (!c->arch)
+        return false;
+    if (!rg_config_keys(c, ckpt, common_keys, RG_LEN(common_keys), err) || !read_vocab(c, ckpt, err))
+        return false;
+    if (c->n_layers < 1 || c->n_layers > RG_MAX_LAYERS || c->dim < 1)
+        return rg_fail(err, RG_E_INPUT, "%s: %d layers of width %d: ridge takes 1 to %d layers and a width of at least 1",
+                       rg_checkpoint_path(ckpt), c->n_layers, c->dim, RG_MAX_LAYERS);
+    if (!rg_config_keys(c, ckpt, c->arch->keys, c->arch->n_keys, err) || !c->arch->finish(c, ckpt, err) ||
+        !read_ends(c, ckpt, err) || !read_sampling(c, ckpt, err))
+        return false;
+    for (int i = 0; harmless[i]; i++)
+        rg_meta_understand(ckpt, harmless[i]);
+    for (int i = 0; c->arch->harmless && c->arch->harmless[i]; i++)
+        rg_meta_understand(ckpt, c->arch->harmless[i]);
+    if (!(c->norm_eps > 0 && c->norm_eps < 1))
+        return rg_fail(err, RG_E_INPUT, "%s: the norm's eps %g is not between 0 and 1", rg_checkpoint_path(ckpt),
+                       (double)c->norm_eps);
+    if (c->max_seq_len < 1)
+        return rg_fail(err, RG_E_INPUT, "%s: the context length is 0", rg_checkpoint_path(ckpt));
+    return true;
+}

@@ -1,0 +1,97 @@
+/* config.h -- the facts of a model, read from config.json or from GGUF's metadata by one table of keys.
+ *
+ * What a config says is understood or refused by name: a missing key that has a default gets it, a known key with a
+ * setting that is not supported is an error, an unknown key is reported by `inspect`.  Everything later (weights, state,
+ * counting, planning) follows from this struct alone. */
+#ifndef RG_MODEL_CONFIG_H
+#define RG_MODEL_CONFIG_H
+
+#include "ckpt/checkpoint.h"
+#include "ops/ops.h"
+
+typedef struct rg_arch rg_arch;
+
+typedef enum rg_rope_type { RG_ROPE_DEFAULT, RG_ROPE_LINEAR, RG_ROPE_LLAMA3, RG_ROPE_YARN } rg_rope_type;
+
+typedef struct rg_rope_config {
+    rg_rope_type type;
+    double theta;
+    int dim;                    /* columns of a head that are rotated */
+    bool interleaved;
+    double factor;              /* linear, llama3, yarn */
+    double low_freq_factor, high_freq_factor;              /* llama3 */
+    double beta_fast, beta_slow, mscale, mscale_all_dim;   /* yarn; mscale 0: not given */
+    double attention_factor;    /* yarn; 0: follows from factor and mscale */
+    int64_t original_max_seq_len;
+} rg_rope_config;
+
+enum { RG_MAX_LAYERS = 1024, RG_MAX_EOS = 8 };
+
+typedef struct rg_config {
+    const rg_arch *arch;
+    bool from_gguf;
+    int n_layers, dim, vocab_size, max_seq_len;
+    float norm_eps;
+    bool tie_embeddings;
+    double embed_scale;         /* the embedding is multiplied by it */
+    float logit_softcap;        /* 0: none */
+
+    int n_heads, n_kv_heads, head_dim;
+    double attn_scale;          /* of q . k */
+    float attn_softcap;         /* 0: none */
+    bool attn_bias, o_bias, mlp_bias;
+    rg_rope_config rope, rope_local; /* of global layers, of window layers */
+    bool rope_factors;          /* the checkpoint brings a factor per frequency (GGUF's rope_freqs) */
+    int window;                 /* keys a window layer sees; 0: no window layers */
+    int window_period;          /* every window_period-th layer is global, the others have the window; 0: all have it */
+    bool layer_global[RG_MAX_LAYERS];
+
+    int ffn_dim;
+    rg_activation act;
+
+    rg_routing routing;         /* n_experts 0: dense */
+    int moe_ffn_dim, n_shared_experts, n_dense_layers;
+
+    int q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_dim; /* MLA */
+
+    int d_inner, d_state, d_conv, dt_rank; /* recurrent */
+    bool conv_bias, proj_bias;
+
+    int32_t bos_id, eos_ids[RG_MAX_EOS];
+    int n_eos;
+    rg_sampling sampling;       /* generation_config's */
+} rg_config;
+
+/* One key of a table: where it goes, what it is called in both kinds of checkpoint (NULL: not there), its default. */
+typedef enum rg_key_kind { KEY_INT, KEY_FLOAT, KEY_DOUBLE, KEY_BOOL } rg_key_kind;
+
+typedef struct rg_key {
+    size_t at; /* offsetof(rg_config, field) */
+    rg_key_kind kind;
+    const char *hf;
+    const char *gguf; /* after "<architecture>." */
+    double fallback;  /* NAN: the key is required */
+} rg_key;
+
+#define RG_REQUIRED __builtin_nan("")
+
+/* The whole config of a checkpoint; finds the architecture.  *c is plain data. */
+bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err) RG_MUST_CHECK;
+
+/* For architectures.  Read a table of keys; a key absent or null gets its default. */
+bool rg_config_keys(rg_config *c, const rg_checkpoint *ckpt, const rg_key *keys, size_t n, rg_error *err) RG_MUST_CHECK;
+/* The name of a GGUF key: "<architecture>.<suffix>" in a buffer of the caller's. */
+const char *rg_gguf_key(const rg_checkpoint *ckpt, const char *suffix, char out[128]);
+/* The string at a key must be one of a NULL-ended list; *which is its number, or -1 if absent. */
+bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *const *choices, int *which, rg_error *err)
+    RG_MUST_CHECK;
+/* Rope settings, in the new spelling (rope_parameters, per layer type where part is given) or the old, or GGUF's. */
+bool rg_config_rope(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, double theta_default, rg_error *err)
+    RG_MUST_CHECK;
+
+/* inv_freq [dim / 2] of a rope and the factor on cos and sin.  freq_factors: GGUF's rope_freqs, or NULL. */
+void rg_rope_frequencies(const rg_rope_config *r, const float *freq_factors, float *inv_freq, float *factor);
+/* yarn's attention scale: 0.1 * mscale * ln(factor) + 1; 1 for factors up to 1. */
+double rg_yarn_mscale(double factor, double mscale);
+
+#endif

@@ -1,0 +1,55 @@
+/* model.h -- a model: its config, its weights, what its sequences remember, and the one text that computes it.
+ *
+ * Immutable once open, shared by any number of runners and threads. */
+#ifndef RG_MODEL_MODEL_H
+#define RG_MODEL_MODEL_H
+
+#include "model/runner.h"
+#include "model/weights.h"
+#include "ops/cpu/kernels.h"
+
+typedef struct rg_model {
+    rg_config config;
+    rg_weight_set weights;
+    rg_layer *layers;
+    const rg_weight *embed, *final_norm, *lm_head; /* lm_head: the embedding where they are tied */
+    rg_rope rope, rope_local;
+    float *inv_freq;        /* of both */
+    rg_state_spec state;
+    rg_kv *kv;
+    rg_recurrent *recurrent;
+    rg_type kv_type;
+} rg_model;
+
+typedef struct rg_model_options {
+    const char *kv_type;    /* NULL: f32 for F32 weights, else bf16 */
+    bool declare_only;      /* no weights are read: for counting and planning */
+    rg_type declared_type;  /* of weights when the checkpoint has none */
+    void (*progress)(void *arg, const char *what, double done);
+    void *progress_arg;
+} rg_model_options;
+
+rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err);
+void rg_model_close(rg_model *m); /* NULL is fine */
+
+/* The model's text: one step through a reader.  Returns the logits of the wanted rows [n_logits, vocab]; NULL if none. */
+rg_act *rg_model_forward(const rg_model *m, rg_fwd *f);
+
+/* ---- a runner that computes on this machine ---- */
+
+typedef struct rg_runner_options {
+    const rg_cpu *cpu;
+    int n_threads;
+    bool exact;
+    int max_rows, max_logits; /* of one step */
+    int max_seqs, max_seq_len;
+    size_t state_bytes;       /* memory for state, shared out over the groups */
+    const rg_reader *(*wrap)(void *arg, const rg_reader *inner); /* a reader around the computing one; may be NULL */
+    void *wrap_arg;
+} rg_runner_options;
+
+/* The model is borrowed.  NULL and *err if the state does not fit a single sequence, or no memory. */
+rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg_error *err);
+void rg_model_runner_free(rg_runner *r); /* NULL is fine */
+
+#endif

@@ -1,0 +1,214 @@
+/* runner.c -- a runner that computes on this machine: threads, arena, state, and the step as one program.
+ *
+ * Everything is sized when it is made, by a counting run of the largest step: a step allocates nothing. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/cost.h"
+#include "model/model.h"
+
+typedef struct model_runner {
+    rg_runner base; /* first */
+    const rg_model *m;
+    rg_runner_options o;
+    rg_pool *pool;
+    rg_cpu_reader *cpu;
+    const rg_reader *reader;
+    uint8_t *arena;
+    size_t arena_bytes;
+    rg_fwd *fwd; /* [n_threads] */
+    /* The step being run. */
+    const rg_batch *batch;
+    int n_threads;
+    void (*row)(void *arg, int i, float *logits);
+    void *arg;
+} model_runner;
+
+/* Below so many operations and bytes a second thread costs more in barriers than it brings. */
+enum { SMALL_STEP_OPS = 2000000, SMALL_STEP_BYTES = 1000000 };
+
+static void program(void *arg, int thread)
+{
+    model_runner *r = arg;
+    rg_fwd *f = &r->fwd[thread];
+
+    *f = (rg_fwd){ .reader = r->reader, .batch = r->batch, .groups = rg_store_groups(r->base.store), .exact = r->o.exact,
+                   .layer = -1, .thread = thread, .n_threads = r->n_threads, .pool = r->pool, .arena = r->arena,
+                   .arena_bytes = r->arena_bytes };
+    rg_act *logits = rg_model_forward(r->m, f);
+    if (!logits)
+        return;
+    for (int i; (i = rg_phase_take(r->pool, f->phase)) < logits->rows;)
+        r->row(r->arg, i, rg_act_data(f, logits) + (size_t)i * (size_t)logits->stride);
+    rg_phase_end(r->pool, &f->phase);
+}
+
+static double predict(rg_runner *self, const rg_batch *batch, uint64_t *bytes)
+{
+    model_runner *r = (model_runner *)self;
+    rg_counter counter;
+    rg_fwd f;
+
+    rg_counter_init(&counter, NULL, 0);
+    rg_count_fwd(&f, &counter, batch);
+    rg_model_forward(r->m, &f);
+    *bytes = (uint64_t)(counter.total.weight_bytes + counter.total.state_bytes);
+    return counter.total.ops;
+}
+
+static void step(rg_runner *self, const rg_batch *batch, void (*row)(void *arg, int i, float *logits), void *arg)
+{
+    model_runner *r = (model_runner *)self;
+    uint64_t bytes;
+    double ops = predict(self, batch, &bytes);
+
+    RG_ASSERT(batch->n_rows <= r->o.max_rows && batch->n_logits <= r->o.max_logits);
+    r->batch = batch;
+    r->row = row;
+    r->arg = arg;
+    r->n_threads = ops < SMALL_STEP_OPS && bytes < SMALL_STEP_BYTES ? 1 : r->o.n_threads;
+    rg_mem_forbid();
+    rg_pool_run(r->pool, r->n_threads, program, r);
+    rg_mem_permit();
+}
+
+/* ---- sizes ---- */
+
+/* The arena of the largest step, by a run that computes nothing. */
+static bool measure_arena(model_runner *r, rg_error *err)
+{
+    size_t n = (size_t)r->o.max_rows;
+    int32_t *zeros = rg_array(n * 6, sizeof *zeros);
+    rg_span span = { .n_rows = r->o.max_rows, .adapter = -1 };
+    rg_counter counter;
+    rg_fwd *f = rg_alloc(sizeof *f);
+    bool ok = zeros && f;
+
+    if (ok) {
+        rg_batch batch = { .n_rows = r->o.max_rows, .n_spans = 1, .spans = &span, .token = zeros, .index = zeros, .kv_end = zeros + n,
+                           .pos = (const int32_t(*)[4])(const void *)(zeros + 2 * n), .n_logits = r->o.max_logits,
+                           .logit_rows = zeros };
+        rg_counter_init(&counter, NULL, 0);
+        rg_count_fwd(f, &counter, &batch);
+        rg_model_forward(r->m, f);
+        r->arena_bytes = f->arena_peak;
+    } else {
+        rg_fail_memory(err, n * 6 * sizeof *zeros + sizeof *f);
+    }
+    rg_free(zeros);
+    rg_free(f);
+    return ok;
+}
+
+static int32_t blocks_of(int64_t positions)
+{
+    return (int32_t)((positions + RG_BLOCK - 1) / RG_BLOCK);
+}
+
+/* Window and recurrent groups get what max_seqs sequences need (and as much again for snapshots and shared prefixes, down
+ * to a single sequence's if memory is short), the groups that grow share out the rest. */
+static bool size_groups(const model_runner *r, int32_t n_blocks[RG_MAX_GROUPS], rg_error *err)
+{
+    const rg_state_spec *spec = &r->m->state;
+    int seqs = r->o.max_seqs;
+    uint64_t fixed, growing;
+
+    for (;; seqs /= 2) {
+        fixed = growing = 0;
+        for (int g = 0; g < spec->n_groups; g++) {
+            const rg_group *group = &spec->group[g];
+            int32_t each = group->kind == RG_KEEP_RECURRENT ? 1 : blocks_of(group->window + r->o.max_rows) + 2;
+            n_blocks[g] = 0;
+            if (group->kind == RG_KEEP_RECURRENT || group->window)
+                n_blocks[g] = 2 * seqs * each + 2;
+            else
+                growing += group->block_bytes;
+            fixed += (uint64_t)n_blocks[g] * group->block_bytes;
+        }
+        if (fixed <= r->o.state_bytes / (growing ? 2 : 1) || seqs <= 1)
+            break;
+    }
+    int64_t most = (int64_t)r->o.max_seqs * blocks_of(r->o.max_seq_len) * 2 + 8;
+    int64_t room = growing && r->o.state_bytes > fixed ? (int64_t)((r->o.state_bytes - fixed) / growing) : 0;
+    if (fixed > r->o.state_bytes || (growing && room < 2))
+        return rg_fail(err, RG_E_LIMIT,
+                       "the state of one sequence does not fit: %llu bytes are allowed, %llu are needed at least; raise --kv-memory",
+                       (unsigned long long)r->o.state_bytes, (unsigned long long)(fixed + 2 * growing));
+    for (int g = 0; g < spec->n_groups; g++)
+        if (!n_blocks[g])
+            n_blocks[g] = (int32_t)(room < most ? room : most);
+    return true;
+}
+
+static int max_of(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static rg_cpu_sizes reader_sizes(const model_runner *r)
+{
+    const rg_config *c = &r->m->config;
+    rg_cpu_sizes s = { .max_rows = max_of(r->o.max_rows, r->o.max_logits), .n_threads = r->o.n_threads,
+                       .max_experts = c->routing.n_experts, .max_experts_used = c->routing.n_used, .max_heads = c->n_heads, .max_keys = r->o.max_seq_len };
+
+    for (int i = 0; i < r->m->weights.n; i++)
+        if (!r->m->weights.all[i].vec)
+            s.max_cols = max_of(s.max_cols, max_of((int)r->m->weights.all[i].cols, (int)r->m->weights.all[i].rows));
+    for (int i = 0; i < c->n_layers; i++) {
+        s.max_head_dim = max_of(s.max_head_dim, max_of(r->m->kv[i].k_dim, r->m->kv[i].v_dim));
+        s.max_cols = max_of(s.max_cols, r->m->recurrent[i].d_inner);
+    }
+    return s;
+}
+
+rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg_error *err)
+{
+    model_runner *r = rg_zalloc(sizeof *r);
+    int32_t n_blocks[RG_MAX_GROUPS] = { 0 };
+
+    if (!r)
+        return rg_fail_memory(err, sizeof *r), NULL;
+    r->m = m;
+    r->o = *o;
+    r->base = (rg_runner){ .vocab_size = m->config.vocab_size, .max_rows = o->max_rows, .spec = &m->state, .step = step,
+                           .predict = predict };
+    rg_cpu_sizes sizes = reader_sizes(r);
+    if (!measure_arena(r, err) || !size_groups(r, n_blocks, err))
+        goto fail;
+    r->arena = rg_region_new(r->arena_bytes);
+    r->fwd = rg_array((size_t)o->n_threads, sizeof *r->fwd);
+    if (!r->arena || !r->fwd) {
+        rg_fail_memory(err, r->arena_bytes);
+        goto fail;
+    }
+    r->base.store = rg_store_new(&m->state, n_blocks, err);
+    if (!r->base.store)
+        goto fail;
+    r->pool = rg_pool_new(o->n_threads, err);
+    r->cpu = r->pool ? rg_cpu_reader_new(o->cpu, &sizes, err) : NULL;
+    if (!r->cpu)
+        goto fail;
+    r->reader = rg_cpu_reader_of(r->cpu);
+    if (o->wrap)
+        r->reader = o->wrap(o->wrap_arg, r->reader);
+    return &r->base;
+
+fail:
+    rg_model_runner_free(&r->base);
+    return NULL;
+}
+
+void rg_model_runner_free(rg_runner *self)
+{
+    model_runner *r = (model_runner *)self;
+
+    if (!r)
+        return;
+    rg_cpu_reader_free(r->cpu);
+    rg_pool_free(r->pool);
+    rg_store_free(r->base.store);
+    if (r->arena)
+        rg_region_free(r->arena, r->arena_bytes);
+    rg_free(r->fwd);
+    rg_free(r);
+}

@@ -1,0 +1,30 @@
+/* weights.h -- declare what the config says there is; bind it to packed bytes.
+ *
+ * Declared weights have names, shapes and a source; that is enough to count and to plan.  Binding checks every tensor's
+ * shape, reads it row by row, packs it for the kernels and lets the bytes go: after it nothing reads the file. */
+#ifndef RG_MODEL_WEIGHTS_H
+#define RG_MODEL_WEIGHTS_H
+
+#include "model/arch.h"
+
+typedef struct rg_weight_set {
+    rg_weight *all;            /* n of them; names and packs owned by the set */
+    const rg_weight_spec **spec;
+    int *layer;                /* -1: outside the layers */
+    int n;
+    rg_packed *packed;         /* one per weight */
+    char *names;
+    uint64_t n_parameters, bytes, stored_bytes; /* bytes: resident once bound; stored: as in the checkpoint */
+} rg_weight_set;
+
+/* ckpt may be NULL (a config alone): types are then `type`.  With one, types and presence come from its tensors. */
+bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, rg_type type, rg_error *err)
+    RG_MUST_CHECK;
+/* progress may be NULL. */
+bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt,
+                     void (*progress)(void *arg, const char *what, double done), void *arg, rg_error *err) RG_MUST_CHECK;
+void rg_weights_fini(rg_weight_set *s);
+/* The weight of a role in a layer (-1: outside), or NULL. */
+const rg_weight *rg_weights_get(const rg_weight_set *s, rg_role role, int layer);
+
+#endif

@@ -1,0 +1,46 @@
+/* batch.h -- the one shape of a step: spans of rows, flat.
+ *
+ * Prefill is a long span, decode a span of 1, verifying a draft a span of 1 + k, a chunked prefill a span cut short, a
+ * diffusion block or an encoder a bidirectional span.  There is no phase flag.  It stands on this floor because
+ * attention and scans walk spans; everything else sees one flat matrix of rows.  All arrays are borrowed for the step. */
+#ifndef RG_OPS_BATCH_H
+#define RG_OPS_BATCH_H
+
+#include "quant/quant.h"
+
+enum {
+    RG_BLOCK = 64,      /* positions of a block of state, and of a chunk of a recurrence */
+    RG_SEGMENT = 1024,  /* keys whose partial attention is merged as one */
+    RG_MAX_DRAFT = 63,  /* draft rows of a span: they cross at most one block boundary */
+    RG_MAX_GROUPS = 16, /* kinds of state in one model */
+};
+
+/* Rows [first_row, first_row + n_rows) are positions of one sequence, whose state holds `start` positions. */
+typedef struct rg_span {
+    int32_t first_row, n_rows;
+    int32_t start;    /* index of its first row */
+    int32_t n_draft;  /* its last rows that may yet be rolled back; recurrent state is not advanced by them */
+    int32_t n_replay; /* draft rows of the last step that were accepted: a recurrence folds them in first */
+    int32_t adapter;  /* -1: none */
+    /* Per state group, the sequence's block table: number of the block that holds positions [64 b, 64 b + 64), -1 where
+     * released.  A recurrent group's table has one entry, the sequence's slot. */
+    const int32_t *tables[RG_MAX_GROUPS];
+} rg_span;
+
+typedef struct rg_batch {
+    int32_t n_rows, n_spans;
+    const rg_span *spans;      /* in row order, covering all rows */
+    const int32_t *token;      /* [n_rows]; -1: the row of embeds is its input */
+    const float *embeds;       /* [n_rows, dim], or NULL */
+    const int32_t *index;      /* [n_rows] place in the sequence */
+    const int32_t (*pos)[4];   /* [n_rows] for rope; one component used by plain rope */
+    const int32_t *kv_end;     /* [n_rows] sees keys [.., kv_end): index + 1 if causal, its block's end if bidirectional */
+    const int32_t *slot;       /* [n_rows] where its K/V is put; NULL: at index.  Differs for rows of a draft tree only */
+    /* NULL, or [n_rows], each NULL or (for a row of a draft tree) the slots of its logical positions
+     * [span start + n_rows - n_draft, index], itself last. */
+    const int32_t *const *ancestors;
+    int32_t n_logits;          /* rows whose logits are wanted, in row order */
+    const int32_t *logit_rows;
+} rg_batch;
+
+#endif

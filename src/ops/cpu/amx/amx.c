@@ -1,0 +1,197 @@
+/* amx.c -- the fast recipe on tiles: 16 rows of integer weights by 16 rows of int8 activations at once.
+ *
+ * A run of a panel, [columns / 4][16][4] unsigned bytes, is a tile's right operand as it is packed; 16 rows of x, signed,
+ * are its left one where they lie.  A product of one run from zero is the exact integer sum of the recipe, which is then
+ * scaled and added in f32 as everywhere.  Rows past the last 16 go the way of AVX512, which this table stands on. */
+#include <immintrin.h>
+#include <string.h>
+
+#include "ops/cpu/avx512/piece.h"
+#include "ops/cpu/init.h"
+
+enum {
+    ROWS = 16,
+    CHAINS = 4, /* of the peaks: sums 0 .. 3, operands 6 and 7 */
+};
+
+/* Tile registers: sums; x and weights of a run of 32 columns; of a run of 16.  Macros, since gcc pastes the name into the
+ * instruction. */
+#define SUM 0
+#define X32 1
+#define W32 2
+#define X16 3
+#define W16 4
+
+/* As the instruction reads it: palette 1, then bytes per row and rows of each tile. */
+typedef struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} tile_config;
+
+static const tile_config panel_config = {
+    .palette = 1,
+    .row_bytes = { [SUM] = 64, [X32] = 32, [W32] = 64, [X16] = 16, [W16] = 64 },
+    .rows = { [SUM] = ROWS, [X32] = ROWS, [W32] = 8, [X16] = ROWS, [W16] = 4 },
+};
+
+static const tile_config peak_config = {
+    .palette = 1,
+    .row_bytes = { 64, 64, 64, 64, 0, 0, 64, 64 },
+    .rows = { 16, 16, 16, 16, 0, 0, 16, 16 },
+};
+
+/* gcc 12 does not know what its tile instructions read (8 bytes of the configuration, nothing of a tile): before them,
+ * what they read must be stored. */
+static inline void stored(const void *p)
+{
+    __asm__ volatile("" : : "r"(p) : "memory");
+}
+
+static inline void load_config(const tile_config *c)
+{
+    stored(c);
+    _tile_loadconfig(c);
+}
+
+/* The integer sums of half h (or all) of run b with 16 rows of x. */
+ALWAYS_INLINE void run_sums(kind kd, const piece *p, int b, int h, const rg_xblock *x, size_t ldx, int32_t (*sum)[16])
+{
+    _tile_zero(SUM);
+    if (kd == HALVES) {
+        _tile_loadd(X16, x->q + 16 * h, ldx * sizeof *x);
+        _tile_loadd(W16, p->run[b].q[4 * h], 64);
+        _tile_dpbsud(SUM, X16, W16);
+    } else {
+        _tile_loadd(X32, x->q, ldx * sizeof *x);
+        _tile_loadd(W32, p->run[b].q, 64);
+        _tile_dpbsud(SUM, X32, W32);
+    }
+    _tile_stored(SUM, sum, 64);
+}
+
+/* 16 rows of x over n runs, the sums going on from y unless this is the first piece. */
+ALWAYS_INLINE void tile_rows(kind kd, const piece *p, int n, bool first, const rg_xblock *x, size_t ldx, float *y, size_t ldy)
+{
+    _Alignas(64) int32_t sum[2][ROWS][16];
+    const int n_halves = kd == HALVES ? 2 : 1;
+    __m512 acc[ROWS];
+
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++)
+        acc[r] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + (size_t)r * ldy);
+    for (int b = 0; b < n; b++)
+        for (int h = 0; h < n_halves; h++) {
+            int32_t (*s)[16] = sum[(b * n_halves + h) % 2]; /* alternating: the next store need not wait for these loads */
+
+            run_sums(kd, p, b, h, x + b, ldx, s);
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS; r++) {
+                const rg_xblock *xr = x + (size_t)r * ldx + b;
+                __m512i whole = _mm512_add_epi32(_mm512_load_si512(s[r]), start(kd, xr, h));
+                acc[r] = add_run(acc[r], whole, _mm512_load_ps(p->run[b].d[h]), xr->d);
+                if (kd == MINIMUM || kd == HALVES)
+                    acc[r] = _mm512_fmadd_ps(_mm512_load_ps(p->run[b].m[h]),
+                                             _mm512_set1_ps(kd == HALVES ? xr->sh[h] : xr->s), acc[r]);
+            }
+        }
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++)
+        _mm512_storeu_ps(y + (size_t)r * ldy, acc[r]);
+}
+
+/* m: a multiple of ROWS. */
+ALWAYS_INLINE void panel_tiles(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx, int m, float *y,
+                               size_t ldy)
+{
+    piece p;
+
+    load_config(&panel_config);
+    for (int b = 0; b < n; b += RUNS) {
+        const int here = n - b < RUNS ? n - b : RUNS;
+        unpack(&p, layout, panel, b, here);
+        stored(&p);
+        for (int row = 0; row < m; row += ROWS)
+            tile_rows(kind_of(layout), &p, here, b == 0, x + (size_t)row * ldx + b, ldx, y + (size_t)row * ldy, ldy);
+    }
+    _tile_release();
+}
+
+/* What rows that fill no tile use; set once, when the table is built. */
+static rg_cpu below;
+
+#define PANEL(name, layout)                                                                                            \
+    static void name(const uint8_t *panel, int cols, const rg_xblock *x, size_t ldx, int m, float *y, size_t ldy)      \
+    {                                                                                                                  \
+        const int tiled = m - m % ROWS;                                                                                \
+        if (tiled)                                                                                                     \
+            panel_tiles(layout, panel, cols / 32, x, ldx, tiled, y, ldy);                                              \
+        if (m > tiled)                                                                                                 \
+            below.panel_fast[layout](panel, cols, x + (size_t)tiled * ldx, ldx, m - tiled, y + (size_t)tiled * ldy,    \
+                                     ldy);                                                                             \
+    }
+
+PANEL(panel_q4, RG_LAYOUT_Q4)
+PANEL(panel_q8, RG_LAYOUT_Q8)
+PANEL(panel_q4m, RG_LAYOUT_Q4M)
+PANEL(panel_q8m, RG_LAYOUT_Q8M)
+PANEL(panel_k4, RG_LAYOUT_K4)
+PANEL(panel_k8, RG_LAYOUT_K8)
+
+/* ---- peaks ------------------------------------------------------------------------------------------------------------ */
+
+static double peak_int8(double n)
+{
+    const int64_t rounds = (int64_t)(n / (16 * 16 * 64 * CHAINS)) + 1;
+
+    load_config(&peak_config);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(6);
+    _tile_zero(7);
+    for (int64_t r = 0; r < rounds; r++) {
+        _tile_dpbsud(0, 6, 7);
+        _tile_dpbsud(1, 6, 7);
+        _tile_dpbsud(2, 6, 7);
+        _tile_dpbsud(3, 6, 7);
+    }
+    _tile_release();
+    return (double)rounds * 16 * 16 * 64 * CHAINS;
+}
+
+static double peak_bf16(double n)
+{
+    const int64_t rounds = (int64_t)(n / (16 * 16 * 32 * CHAINS)) + 1;
+
+    load_config(&peak_config);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(6);
+    _tile_zero(7);
+    for (int64_t r = 0; r < rounds; r++) {
+        _tile_dpbf16ps(0, 6, 7);
+        _tile_dpbf16ps(1, 6, 7);
+        _tile_dpbf16ps(2, 6, 7);
+        _tile_dpbf16ps(3, 6, 7);
+    }
+    _tile_release();
+    return (double)rounds * 16 * 16 * 32 * CHAINS;
+}
+
+void rg_cpu_init_amx(rg_cpu *k)
+{
+    below = *k;
+    k->isa = "amx";
+    k->panel_fast[RG_LAYOUT_Q4] = panel_q4;
+    k->panel_fast[RG_LAYOUT_Q8] = panel_q8;
+    k->panel_fast[RG_LAYOUT_Q4M] = panel_q4m;
+    k->panel_fast[RG_LAYOUT_Q8M] = panel_q8m;
+    k->panel_fast[RG_LAYOUT_K4] = panel_k4;
+    k->panel_fast[RG_LAYOUT_K8] = panel_k8;
+    k->peak_int8 = peak_int8;
+    k->peak_bf16 = peak_bf16;
+}

@@ -1,0 +1,339 @@
+/* attention.c -- softmax(q k) v over paged keys, and its latent form.
+ *
+ * A row walks its keys in blocks of 64, aligned to places in the sequence, and in segments of 1,024: each segment's sum
+ * starts from nothing and is merged into the row's in order.  So a row has the same bits alone or among others, whole or
+ * cut; and when few rows look far back, segments are shared out among threads and merged in a second phase, with the
+ * same operations in the same order.
+ *
+ * A chunk is a tile of rows times some heads of one kv head: its items.  All items visit a block while it is near.  A row
+ * of a draft tree sees its ancestors through a list of slots: the blocks that hold them are gathered into scratch in
+ * logical order, so that its sum has the shape it would have alone. */
+#include "ops/cpu/reader.h"
+
+#include <string.h>
+
+enum { HEADS = 16, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK };
+
+typedef struct plan {
+    const rg_op *op;
+    const rg_kv *kv;
+    size_t size;         /* bytes of a stored value */
+    size_t width;        /* floats between items */
+    int per_kv;          /* query heads of a kv head */
+    int heads, tile;     /* heads and rows of a chunk */
+    int n_head_chunks, n_tiles;
+    int n_segments;      /* that a chunk is cut into: 1 when it walks them all */
+} plan;
+
+/* One chunk at work. */
+typedef struct job {
+    const plan *p;
+    const rg_span *span;
+    int row, n_rows;     /* of the batch */
+    int head, n_heads;   /* query heads */
+    int kv_head;
+    rg_softmax total[RG_ITEMS_MAX], part[RG_ITEMS_MAX]; /* [row][head] */
+    const float *q[RG_ITEMS_MAX];
+    float *k_block, *v_block; /* scratch of a gathered or latent block */
+} job;
+
+static int low_key(const rg_kv *kv, const rg_batch *b, int row)
+{
+    return kv->window ? rg_max(0, b->index[row] + 1 - kv->window) : 0;
+}
+
+/* ---- planning ------------------------------------------------------------------------------------------------------------ */
+
+static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
+{
+    const rg_batch *b = f->batch;
+    plan p = { .op = op, .kv = op->kv, .size = op->kv->type == RG_F32 ? 4 : 2, .n_segments = 1 };
+    int kv_heads = op->kv->latent ? 1 : op->kv->n_heads, keys = 0;
+    size_t n_parts;
+
+    RG_ASSERT(op->n <= r->sizes.max_heads && op->kv->k_dim <= r->sizes.max_head_dim && op->kv->v_dim <= r->sizes.max_head_dim);
+    p.width = ((size_t)r->sizes.max_head_dim + 31) / 32 * 32;
+    p.per_kv = op->n / kv_heads;
+    p.heads = rg_min(HEADS, p.per_kv);
+    p.tile = RG_ITEMS_MAX / p.heads;
+    p.n_head_chunks = kv_heads * rg_ceil_div(p.per_kv, p.heads);
+    for (int s = 0; s < b->n_spans; s++)
+        p.n_tiles += rg_ceil_div(b->spans[s].n_rows, p.tile);
+    for (int i = 0; i < b->n_rows; i++)
+        keys = rg_max(keys, b->kv_end[i]);
+    n_parts = (size_t)b->n_rows * (size_t)op->n * (size_t)rg_ceil_div(keys, RG_SEGMENT);
+    if (keys > RG_SEGMENT && p.n_tiles * p.n_head_chunks < 4 * f->n_threads && n_parts <= r->n_partials)
+        p.n_segments = rg_ceil_div(keys, RG_SEGMENT);
+    return p;
+}
+
+/* ---- blocks --------------------------------------------------------------------------------------------------------------- */
+
+static const uint8_t *block_at(const rg_fwd *f, const job *j, int position)
+{
+    const rg_group_memory *memory = &f->groups[j->p->kv->group];
+    int block = j->span->tables[j->p->kv->group][position / RG_BLOCK];
+
+    RG_ASSERT(block >= 0);
+    return memory->data + (size_t)block * memory->block_bytes + j->p->kv->offset;
+}
+
+/* First logical position that a row of a draft tree reaches through its list. */
+static int tree_start(const rg_span *s)
+{
+    return s->start + s->n_rows - s->n_draft;
+}
+
+static int slot_of(const job *j, const int32_t *ancestors, int position)
+{
+    int first = tree_start(j->span);
+
+    return ancestors && position >= first ? ancestors[position - first] : position;
+}
+
+/* K and V of positions [lo, hi) of a block, through the list, into scratch in the stored type. */
+static void gather(const rg_fwd *f, job *j, const int32_t *ancestors, int block, int lo, int hi)
+{
+    const rg_kv *kv = j->p->kv;
+    size_t size = j->p->size, k_dim = (size_t)kv->k_dim, v_row = (size_t)kv->v_dim * size, head = (size_t)j->kv_head;
+    uint8_t *k = (uint8_t *)j->k_block, *v = (uint8_t *)j->v_block;
+
+    for (int i = lo; i < hi; i++) {
+        int slot = slot_of(j, ancestors, block * RG_BLOCK + i);
+        size_t at = (size_t)(slot % RG_BLOCK);
+        const uint8_t *from = block_at(f, j, slot), *values = from + (size_t)kv->n_heads * k_dim * RG_BLOCK * size;
+
+        from += (head * k_dim * RG_BLOCK + at) * size;
+        for (size_t d = 0; d < k_dim; d++)
+            memcpy(k + (d * RG_BLOCK + (size_t)i) * size, from + d * RG_BLOCK * size, size);
+        memcpy(v + (size_t)i * v_row, values + (head * RG_BLOCK + at) * v_row, v_row);
+    }
+}
+
+/* Latent positions [lo, hi) of a block as f32: rows, whose first v_dim values are V, and transposed, which is K. */
+static void latent(const rg_cpu *cpu, const rg_fwd *f, job *j, const int32_t *ancestors, const int range[3])
+{
+    const rg_kv *kv = j->p->kv;
+    int block = range[0], lo = range[1], hi = range[2];
+
+    for (int i = lo; i < hi; i++) {
+        int slot = slot_of(j, ancestors, block * RG_BLOCK + i);
+        const uint8_t *from = block_at(f, j, slot) + (size_t)(slot % RG_BLOCK) * (size_t)kv->k_dim * j->p->size;
+
+        cpu->load(j->v_block + (size_t)i * (size_t)kv->k_dim, from, kv->type, 1, kv->k_dim);
+    }
+    for (int first = 0; first < kv->k_dim; first += 16)
+        for (int i = lo; i < hi; i++)
+            for (int d = first; d < rg_min(kv->k_dim, first + 16); d++)
+                j->k_block[(size_t)d * RG_BLOCK + (size_t)i] = j->v_block[(size_t)i * (size_t)kv->k_dim + (size_t)d];
+}
+
+/* Keys [lo, hi) of a block that a row sees; lo >= hi: none. */
+static void seen(const rg_fwd *f, const job *j, int row, int block, int *lo, int *hi)
+{
+    *lo = rg_max(low_key(j->p->kv, f->batch, row) - block * RG_BLOCK, 0);
+    *hi = rg_min(f->batch->kv_end[row] - block * RG_BLOCK, RG_BLOCK);
+}
+
+/* Where a row's block lies, ready for attend.  `have`: the block that scratch holds for rows without a list. */
+static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int block, int *have, rg_attend *a)
+{
+    const rg_kv *kv = j->p->kv;
+    const int32_t *list = f->batch->ancestors ? f->batch->ancestors[row] : NULL;
+    bool through = list && (block + 1) * RG_BLOCK > tree_start(j->span);
+    size_t head = (size_t)j->kv_head, k_bytes = (size_t)kv->k_dim * RG_BLOCK * j->p->size;
+
+    a->type = kv->latent ? RG_F32 : kv->type;
+    a->v_stride = kv->latent ? kv->k_dim : kv->v_dim;
+    a->k = j->k_block;
+    a->v = j->v_block;
+    if (kv->latent && (through || *have != block)) {
+        int range[3] = { block, a->lo, a->hi };
+
+        if (!through) {
+            for (int i = 0; i < j->n_rows; i++) { /* all that any row of the tile sees */
+                int lo, hi;
+                seen(f, j, j->row + i, block, &lo, &hi);
+                range[1] = lo < hi ? rg_min(range[1], lo) : range[1];
+                range[2] = lo < hi ? rg_max(range[2], hi) : range[2];
+            }
+        }
+        latent(cpu, f, j, through ? list : NULL, range);
+        *have = through ? -1 : block;
+    } else if (!kv->latent && through) {
+        gather(f, j, list, block, a->lo, a->hi);
+    } else if (!kv->latent) {
+        const uint8_t *base = block_at(f, j, block * RG_BLOCK);
+
+        a->k = base + head * k_bytes;
+        a->v = base + (size_t)kv->n_heads * k_bytes + head * RG_BLOCK * (size_t)kv->v_dim * j->p->size;
+    }
+}
+
+/* ---- walking ---------------------------------------------------------------------------------------------------------------- */
+
+static void clear(rg_softmax *s, int v_dim)
+{
+    s->m = -__builtin_inff();
+    s->l = 0.0f;
+    memset(s->o, 0, (size_t)v_dim * sizeof(float));
+}
+
+static void walk_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int block)
+{
+    const rg_op *op = j->p->op;
+    rg_attend a = { .k_dim = j->p->kv->k_dim, .v_dim = j->p->kv->v_dim, .scale = op->x, .cap = op->y };
+    int have = -1;
+
+    for (int i = 0; i < j->n_rows; i++) {
+        seen(f, j, j->row + i, block, &a.lo, &a.hi);
+        if (a.lo >= a.hi)
+            continue;
+        find_block(cpu, f, j, j->row + i, block, &have, &a);
+        for (int h = 0; h < j->n_heads; h++) {
+            a.q = j->q[i * j->n_heads + h];
+            cpu->attend(&a, &j->part[i * j->n_heads + h]);
+        }
+    }
+}
+
+/* part = this segment's sums of all items. */
+static void walk_segment(const rg_cpu *cpu, const rg_fwd *f, job *j, int segment)
+{
+    int lo = INT32_MAX, hi = 0;
+
+    for (int i = 0; i < j->n_rows * j->n_heads; i++)
+        clear(&j->part[i], j->p->kv->v_dim);
+    for (int i = 0; i < j->n_rows; i++) {
+        lo = rg_min(lo, low_key(j->p->kv, f->batch, j->row + i));
+        hi = rg_max(hi, f->batch->kv_end[j->row + i]);
+    }
+    lo = rg_max(lo / RG_BLOCK, segment * SEGMENT_BLOCKS);
+    hi = rg_min(rg_ceil_div(hi, RG_BLOCK), (segment + 1) * SEGMENT_BLOCKS);
+    for (int block = lo; block < hi; block++)
+        walk_block(cpu, f, j, block);
+}
+
+/* y = o / l, or 0 where nothing was seen. */
+static void finish(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int head, const rg_softmax *s)
+{
+    float *y = rg_act_row(f, op->out[0], row) + (size_t)head * (size_t)op->kv->v_dim;
+
+    cpu->scale(y, s->o, s->l > 0.0f ? 1.0f / s->l : 0.0f, op->kv->v_dim);
+}
+
+static float *partial_at(const rg_cpu_reader *r, const plan *p, int row, int head, int segment)
+{
+    size_t i = ((size_t)row * (size_t)p->op->n + (size_t)head) * (size_t)p->n_segments + (size_t)segment;
+
+    return r->partials + i * (p->width + RG_PANEL);
+}
+
+/* The queries of an item: a row of q, or the latent and the rotated part put together. */
+static const float *query(const rg_fwd *f, const plan *p, int row, int head, float *scratch)
+{
+    const rg_kv *kv = p->kv;
+    size_t h = (size_t)head, v_dim = (size_t)kv->v_dim, rest = (size_t)(kv->k_dim - kv->v_dim);
+    size_t each = kv->latent ? (size_t)(p->op->in[1]->cols / p->op->n) : 0; /* columns of a head, the rotated part last */
+
+    if (!kv->latent)
+        return rg_act_row(f, p->op->in[0], row) + h * (size_t)kv->k_dim;
+    memcpy(scratch, rg_act_row(f, p->op->in[0], row) + h * v_dim, v_dim * sizeof(float));
+    memcpy(scratch + v_dim, rg_act_row(f, p->op->in[1], row) + (h + 1) * each - rest, rest * sizeof(float));
+    return scratch;
+}
+
+/* The tile-th tile and the heads of chunk c; scratch: 3 rows per item, then a block's K and V. */
+static void job_init(const rg_cpu_reader *r, const rg_fwd *f, const plan *p, int c, job *j)
+{
+    float *scratch = rg_cpu_scratch(r, f);
+    int tile = c / p->n_head_chunks, hc = c % p->n_head_chunks, per_kv = rg_ceil_div(p->per_kv, p->heads);
+    const rg_span *s = f->batch->spans;
+
+    for (; tile >= rg_ceil_div(s->n_rows, p->tile); s++)
+        tile -= rg_ceil_div(s->n_rows, p->tile);
+    j->p = p;
+    j->span = s;
+    j->row = s->first_row + tile * p->tile;
+    j->n_rows = rg_min(p->tile, s->n_rows - tile * p->tile);
+    j->kv_head = hc / per_kv;
+    j->head = j->kv_head * p->per_kv + hc % per_kv * p->heads;
+    j->n_heads = rg_min(p->heads, (j->kv_head + 1) * p->per_kv - j->head);
+    for (int i = 0; i < j->n_rows * j->n_heads; i++) {
+        j->total[i].o = scratch;
+        j->part[i].o = scratch + p->width;
+        clear(&j->total[i], p->kv->v_dim);
+        j->q[i] = query(f, p, j->row + i / j->n_heads, j->head + i % j->n_heads, scratch + 2 * p->width);
+        scratch += 3 * p->width;
+    }
+    j->k_block = scratch;
+    j->v_block = scratch + RG_BLOCK * p->width;
+}
+
+static void attend_whole(rg_cpu_reader *r, const rg_fwd *f, const plan *p, int c)
+{
+    job j;
+    int lo = INT32_MAX, hi = 0;
+
+    job_init(r, f, p, c, &j);
+    for (int i = 0; i < j.n_rows; i++) {
+        lo = rg_min(lo, low_key(p->kv, f->batch, j.row + i));
+        hi = rg_max(hi, f->batch->kv_end[j.row + i]);
+    }
+    for (int s = lo / RG_SEGMENT; s < rg_ceil_div(hi, RG_SEGMENT); s++) {
+        walk_segment(r->cpu, f, &j, s);
+        for (int i = 0; i < j.n_rows * j.n_heads; i++)
+            r->cpu->merge(&j.total[i], &j.part[i], p->kv->v_dim);
+    }
+    for (int i = 0; i < j.n_rows * j.n_heads; i++)
+        finish(r->cpu, f, p->op, j.row + i / j.n_heads, j.head + i % j.n_heads, &j.total[i]);
+}
+
+static void attend_one_segment(rg_cpu_reader *r, const rg_fwd *f, const plan *p, int c)
+{
+    job j;
+    int segment = c % p->n_segments;
+
+    job_init(r, f, p, c / p->n_segments, &j);
+    walk_segment(r->cpu, f, &j, segment);
+    for (int i = 0; i < j.n_rows * j.n_heads; i++) {
+        float *to = partial_at(r, p, j.row + i / j.n_heads, j.head + i % j.n_heads, segment);
+
+        to[0] = j.part[i].m;
+        to[1] = j.part[i].l;
+        memcpy(to + RG_PANEL, j.part[i].o, (size_t)p->kv->v_dim * sizeof(float));
+    }
+}
+
+static void merge_segments(rg_cpu_reader *r, const rg_fwd *f, const plan *p, int row, int head)
+{
+    rg_softmax total = { .o = rg_cpu_scratch(r, f) };
+
+    clear(&total, p->kv->v_dim);
+    for (int s = 0; s < p->n_segments; s++) {
+        float *from = partial_at(r, p, row, head, s);
+        rg_softmax part = { .m = from[0], .l = from[1], .o = from + RG_PANEL };
+
+        r->cpu->merge(&total, &part, p->kv->v_dim);
+    }
+    finish(r->cpu, f, p->op, row, head, &total);
+}
+
+void rg_cpu_attention(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    plan p = plan_of(r, f, op);
+    int n = p.n_tiles * p.n_head_chunks;
+
+    if (p.n_segments == 1) {
+        for (int c; (c = rg_chunk_next(f, n)) >= 0;)
+            attend_whole(r, f, &p, c);
+        rg_fwd_barrier(f);
+        return;
+    }
+    for (int c; (c = rg_chunk_next(f, n * p.n_segments)) >= 0;)
+        attend_one_segment(r, f, &p, c);
+    rg_fwd_barrier(f);
+    for (int c; (c = rg_chunk_next(f, f->batch->n_rows * op->n)) >= 0;)
+        merge_segments(r, f, &p, c / op->n, c % op->n);
+    rg_fwd_barrier(f);
+}

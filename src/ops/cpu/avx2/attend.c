@@ -1,0 +1,113 @@
+/* attend.c -- attention over one block of 64 keys.
+ *
+ * Scores: 64 keys are eight vectors, K lies as [dim][64], so a dimension is one broadcast and eight multiply-adds.
+ * Values: eight vectors of the output stay in registers while the keys go by.  exp and tanh are math.h's, vectorized by
+ * the compiler. */
+#include "ops/cpu/avx2/avx2.h"
+#include "ops/cpu/math.h"
+
+enum { OUT = 8 }; /* vectors of the output at once */
+
+ALWAYS_INLINE __m256 stored(const void *p, rg_type type, size_t i)
+{
+    if (type == RG_F32)
+        return _mm256_loadu_ps((const float *)p + i);
+    return type == RG_F16 ? load_f16((const uint16_t *)p + i) : load_bf16((const uint16_t *)p + i);
+}
+
+ALWAYS_INLINE float stored_one(const void *p, rg_type type, size_t i)
+{
+    if (type == RG_F32)
+        return ((const float *)p)[i];
+    return type == RG_F16 ? _cvtsh_ss(((const uint16_t *)p)[i]) : rg_float_of((uint32_t)((const uint16_t *)p)[i] << 16);
+}
+
+ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, float *score)
+{
+    __m256 s[8];
+
+    for (int i = 0; i < 8; i++)
+        s[i] = _mm256_setzero_ps();
+    for (int d = 0; d < a->k_dim; d++) {
+        const __m256 q = _mm256_set1_ps(a->q[d]);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++)
+            s[i] = _mm256_fmadd_ps(q, stored(a->k, type, (size_t)(d * RG_BLOCK + 8 * i)), s[i]);
+    }
+    for (int i = 0; i < 8; i++)
+        _mm256_store_ps(score + 8 * i, _mm256_mul_ps(s[i], _mm256_set1_ps(a->scale)));
+    if (a->cap > 0.0f)
+        for (int j = 0; j < RG_BLOCK; j++)
+            score[j] = a->cap * rg_tanhf(score[j] / a->cap);
+}
+
+/* Dimensions [first, first + 8 n) of the output; n is a constant. */
+ALWAYS_INLINE void values(const rg_attend *a, rg_type type, const float *p, float c, float *o, int first, int n)
+{
+    __m256 out[OUT];
+
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++)
+        out[i] = _mm256_mul_ps(_mm256_loadu_ps(o + first + 8 * i), _mm256_set1_ps(c));
+    for (int j = a->lo; j < a->hi; j++) {
+        const size_t row = (size_t)j * (size_t)a->v_stride + (size_t)first;
+        const __m256 w = _mm256_set1_ps(p[j]);
+#pragma GCC unroll 8
+        for (int i = 0; i < n; i++)
+            out[i] = _mm256_fmadd_ps(w, stored(a->v, type, row + (size_t)(8 * i)), out[i]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++)
+        _mm256_storeu_ps(o + first + 8 * i, out[i]);
+}
+
+ALWAYS_INLINE void all_values(const rg_attend *a, rg_type type, const float *p, float c, float *o)
+{
+    int d = 0;
+
+    for (; d + 8 * OUT <= a->v_dim; d += 8 * OUT)
+        values(a, type, p, c, o, d, OUT);
+    for (; d + 8 <= a->v_dim; d += 8)
+        values(a, type, p, c, o, d, 1);
+    for (; d < a->v_dim; d++) {
+        float out = o[d] * c;
+        for (int j = a->lo; j < a->hi; j++)
+            out = __builtin_fmaf(p[j], stored_one(a->v, type, (size_t)j * (size_t)a->v_stride + (size_t)d), out);
+        o[d] = out;
+    }
+}
+
+ALWAYS_INLINE void attend_as(const rg_attend *a, rg_type type, rg_softmax *s)
+{
+    _Alignas(64) float p[RG_BLOCK], lane[16];
+    float max = s->m, c;
+
+    scores(a, type, p);
+    for (int j = a->lo; j < a->hi; j++)
+        max = p[j] > max ? p[j] : max;
+    if (max == -__builtin_inff())
+        return;
+    c = s->m == -__builtin_inff() ? 0.0f : rg_expf(s->m - max);
+    for (int j = 0; j < RG_BLOCK; j++) {
+        float e = rg_expf(p[j] - max);
+        p[j] = j >= a->lo && j < a->hi ? e : 0.0f;
+    }
+    for (int i = 0; i < 16; i++)
+        lane[i] = p[i] + p[16 + i] + p[32 + i] + p[48 + i];
+    for (int n = 8; n; n /= 2)
+        for (int i = 0; i < n; i++)
+            lane[i] += lane[i + n];
+    s->l = __builtin_fmaf(s->l, c, lane[0]);
+    s->m = max;
+    all_values(a, type, p, c, s->o);
+}
+
+void rg_avx2_attend(const rg_attend *a, rg_softmax *s)
+{
+    if (a->type == RG_F32)
+        attend_as(a, RG_F32, s);
+    else if (a->type == RG_F16)
+        attend_as(a, RG_F16, s);
+    else
+        attend_as(a, RG_BF16, s);
+}

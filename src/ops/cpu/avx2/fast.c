@@ -1,0 +1,223 @@
+/* fast.c -- the fast recipe with vpmaddubsw: 16 rows of integer weights by m rows of int8 activations.
+ *
+ * vpmaddubsw multiplies unsigned by signed bytes and adds neighbours to int16, saturating; here it never saturates, nor
+ * do the int16 sums wrap: the unsigned side is always 4 bits, the signed one is within +-127, and a lane takes 8 pairs at
+ * most before it is widened, so |sum| <= 8 * 2 * 15 * 127 = 30480 < 32768.  Eight-bit weights are two 4-bit ones:
+ * q = 16 high + low, summed apart, and put together in int32, where 32 * 255 * 127 < 2^20.  What an offset owes is added
+ * there too.  All of it exact.
+ *
+ * One row streams the panel from memory; more rows share an unpacked piece of it in L1, and the running sums wait in y. */
+#include "ops/cpu/avx2/avx2.h"
+
+enum {
+    RUNS = 8, /* of 32 columns in an unpacked piece: 6 or 10 KiB */
+    TILE = 2, /* rows at once: with both parts, 4 (or 8) int16 sums in flight */
+};
+
+/* Sums of one row over the groups of a run: [part], low (or all) and high nibbles. */
+typedef struct sums {
+    __m256i low[2], high[2];
+} sums;
+
+/* What the sum of half h of a block owes to the weights' offset. */
+ALWAYS_INLINE int32_t owed(rg_layout layout, const rg_xblock *x, int h)
+{
+    switch (layout) {
+    case RG_LAYOUT_Q4: return x->neg8;
+    case RG_LAYOUT_Q8: return x->neg128;
+    case RG_LAYOUT_K8: return x->neg128h[h];
+    default: return 0;
+    }
+}
+
+ALWAYS_INLINE __m256i four(const int8_t *x)
+{
+    int32_t v;
+
+    __builtin_memcpy(&v, x, 4);
+    return _mm256_set1_epi32(v);
+}
+
+ALWAYS_INLINE __m256i add_dot(__m256i sum, __m256i w, __m256i x)
+{
+    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
+}
+
+/* One part of one row: sums of half h of a run become part of acc. */
+ALWAYS_INLINE __m256 add_run(rg_layout layout, __m256 acc, const sums *s, int part, rg_scales w, const rg_xblock *x, int h)
+{
+    __m256i sum = _mm256_madd_epi16(s->low[part], _mm256_set1_epi16(1));
+
+    if (!is_nibbles(layout))
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(s->high[part], _mm256_set1_epi16(16)));
+    if (layout == RG_LAYOUT_Q4 || layout == RG_LAYOUT_Q8 || layout == RG_LAYOUT_K8)
+        sum = _mm256_add_epi32(sum, _mm256_set1_epi32(owed(layout, x, h)));
+    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(w.d, _mm256_set1_ps(x->d)), acc);
+    if (has_minimum(layout))
+        acc = _mm256_fmadd_ps(w.m, _mm256_set1_ps(layout == RG_LAYOUT_K8 ? x->sh[h] : x->s), acc);
+    return acc;
+}
+
+ALWAYS_INLINE void clear(sums *s)
+{
+    s->low[0] = s->low[1] = s->high[0] = s->high[1] = _mm256_setzero_si256();
+}
+
+/* ---- one row -------------------------------------------------------------------------------------------------------- */
+
+ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, float *y)
+{
+    const int n_halves = layout == RG_LAYOUT_K8 ? 2 : 1, n_groups = 8 / n_halves;
+    __m256 acc[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
+
+    for (int b = 0; b < n; b++) {
+        const uint8_t *q = run_q(layout, panel, b);
+#pragma GCC unroll 2
+        for (int h = 0; h < n_halves; h++) {
+            sums s;
+            clear(&s);
+#pragma GCC unroll 8
+            for (int i = h * n_groups; i < (h + 1) * n_groups; i++) {
+                const __m256i xi = four(x[b].q + 4 * i);
+#pragma GCC unroll 2
+                for (int part = 0; part < 2; part++)
+                    if (is_nibbles(layout)) {
+                        s.low[part] = add_dot(s.low[part], run_group(q, i, part), xi);
+                    } else {
+                        s.low[part] = add_dot(s.low[part], low_nibbles(q, i, part), xi);
+                        s.high[part] = add_dot(s.high[part], high_nibbles(q, i, part), xi);
+                    }
+            }
+#pragma GCC unroll 2
+            for (int part = 0; part < 2; part++)
+                acc[part] = add_run(layout, acc[part], &s, part, run_scales(layout, panel, b, h, part), x + b, h);
+        }
+    }
+    _mm256_storeu_ps(y, acc[0]);
+    _mm256_storeu_ps(y + 8, acc[1]);
+}
+
+/* ---- more rows ------------------------------------------------------------------------------------------------------ */
+
+/* RUNS runs of a panel: nibbles in bytes, [group][part]; d and m per half. */
+typedef struct piece {
+    struct {
+        __m256i low[8][2], high[8][2];
+        rg_scales scales[2][2]; /* [half][part] */
+    } run[RUNS];
+} piece;
+
+ALWAYS_INLINE void unpack(piece *p, rg_layout layout, const uint8_t *panel, int first, int n)
+{
+    for (int b = 0; b < n; b++) {
+        const uint8_t *q = run_q(layout, panel, first + b);
+        for (int i = 0; i < 8; i++)
+            for (int part = 0; part < 2; part++)
+                if (is_nibbles(layout)) {
+                    p->run[b].low[i][part] = run_group(q, i, part);
+                } else {
+                    p->run[b].low[i][part] = low_nibbles(q, i, part);
+                    p->run[b].high[i][part] = high_nibbles(q, i, part);
+                }
+        for (int h = 0; h < (layout == RG_LAYOUT_K8 ? 2 : 1); h++)
+            for (int part = 0; part < 2; part++)
+                p->run[b].scales[h][part] = run_scales(layout, panel, first + b, h, part);
+    }
+}
+
+/* Half h (or all) of run b of a piece into acc of n_rows rows; everything but b is a constant. */
+ALWAYS_INLINE void add_half(rg_layout layout, const piece *p, int b, int h, const rg_xblock *const *x, int n_rows,
+                            __m256 (*acc)[2])
+{
+    const int n_groups = layout == RG_LAYOUT_K8 ? 4 : 8;
+    sums s[TILE];
+
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++)
+        clear(&s[r]);
+#pragma GCC unroll 8
+    for (int i = h * n_groups; i < (h + 1) * n_groups; i++)
+#pragma GCC unroll 4
+        for (int r = 0; r < n_rows; r++) {
+            const __m256i xi = four(x[r]->q + 4 * i);
+#pragma GCC unroll 2
+            for (int part = 0; part < 2; part++) {
+                s[r].low[part] = add_dot(s[r].low[part], p->run[b].low[i][part], xi);
+                if (!is_nibbles(layout))
+                    s[r].high[part] = add_dot(s[r].high[part], p->run[b].high[i][part], xi);
+            }
+        }
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 2
+        for (int part = 0; part < 2; part++)
+            acc[r][part] = add_run(layout, acc[r][part], &s[r], part, p->run[b].scales[h][part], x[r], h);
+}
+
+/* n_rows rows of x over n runs, the sums going on from y unless this is the first piece; n_rows is a constant. */
+ALWAYS_INLINE void tile(rg_layout layout, const piece *p, int n, bool first, const rg_xblock *x, size_t ldx, int n_rows,
+                        float *y, size_t ldy)
+{
+    const rg_xblock *xr[TILE];
+    __m256 acc[TILE][2];
+
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++)
+        for (int part = 0; part < 2; part++)
+            acc[r][part] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y + (size_t)r * ldy + 8 * part);
+    for (int b = 0; b < n; b++) {
+#pragma GCC unroll 4
+        for (int r = 0; r < n_rows; r++)
+            xr[r] = x + (size_t)r * ldx + b;
+        add_half(layout, p, b, 0, xr, n_rows, acc);
+        if (layout == RG_LAYOUT_K8)
+            add_half(layout, p, b, 1, xr, n_rows, acc);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++)
+        for (int part = 0; part < 2; part++)
+            _mm256_storeu_ps(y + (size_t)r * ldy + 8 * part, acc[r][part]);
+}
+
+ALWAYS_INLINE void panel_rows(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx, int m, float *y,
+                              size_t ldy)
+{
+    piece p;
+
+    for (int b = 0; b < n; b += RUNS) {
+        const int here = n - b < RUNS ? n - b : RUNS;
+        int row = 0;
+
+        unpack(&p, layout, panel, b, here);
+        for (; row + TILE <= m; row += TILE)
+            tile(layout, &p, here, b == 0, x + (size_t)row * ldx + b, ldx, TILE, y + (size_t)row * ldy, ldy);
+        for (; row < m; row++)
+            tile(layout, &p, here, b == 0, x + (size_t)row * ldx + b, ldx, 1, y + (size_t)row * ldy, ldy);
+    }
+}
+
+#define PANEL(name, layout)                                                                                            \
+    static void name(const uint8_t *panel, int cols, const rg_xblock *x, size_t ldx, int m, float *y, size_t ldy)      \
+    {                                                                                                                  \
+        if (m == 1)                                                                                                    \
+            one_row(layout, panel, cols / 32, x, y);                                                                   \
+        else                                                                                                           \
+            panel_rows(layout, panel, cols / 32, x, ldx, m, y, ldy);                                                   \
+    }
+
+PANEL(panel_q4, RG_LAYOUT_Q4)
+PANEL(panel_q8, RG_LAYOUT_Q8)
+PANEL(panel_q4m, RG_LAYOUT_Q4M)
+PANEL(panel_q8m, RG_LAYOUT_Q8M)
+PANEL(panel_k4, RG_LAYOUT_K4)
+PANEL(panel_k8, RG_LAYOUT_K8)
+
+void rg_avx2_init_fast(rg_cpu *k)
+{
+    k->panel_fast[RG_LAYOUT_Q4] = panel_q4;
+    k->panel_fast[RG_LAYOUT_Q8] = panel_q8;
+    k->panel_fast[RG_LAYOUT_Q4M] = panel_q4m;
+    k->panel_fast[RG_LAYOUT_Q8M] = panel_q8m;
+    k->panel_fast[RG_LAYOUT_K4] = panel_k4;
+    k->panel_fast[RG_LAYOUT_K8] = panel_k8;
+}

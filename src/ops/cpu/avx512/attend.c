@@ -1,0 +1,135 @@
+/* attend.c -- attention over one block of 64 keys, and the rounding of activations to int8.
+ *
+ * Scores: 64 keys are four vectors, K lies as [dim][64], so a dimension is one broadcast and four multiply-adds.  Values:
+ * eight vectors of the output stay in registers while the keys go by.  exp and tanh are math.h's, vectorized by the
+ * compiler. */
+#include "ops/cpu/avx512/avx512.h"
+#include "ops/cpu/math.h"
+
+enum { OUT = 8 }; /* vectors of the output at once */
+
+/* 16 stored values from the i-th on, masked: lanes outside are 0 and their memory is not touched. */
+ALWAYS_INLINE __m512 stored(const void *p, rg_type type, size_t i, __mmask16 mask)
+{
+    const uint16_t *h = (const uint16_t *)p + i;
+
+    if (type == RG_F32)
+        return _mm512_maskz_loadu_ps(mask, (const float *)p + i);
+    if (type == RG_F16)
+        return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, h));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, h)), 16));
+}
+
+ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, float *score)
+{
+    const __m512 scale = _mm512_set1_ps(a->scale);
+    __m512 s[4];
+
+    for (int i = 0; i < 4; i++)
+        s[i] = _mm512_setzero_ps();
+    for (int d = 0; d < a->k_dim; d++)
+        for (int i = 0; i < 4; i++)
+            s[i] = _mm512_fmadd_ps(_mm512_set1_ps(a->q[d]), stored(a->k, type, (size_t)(d * RG_BLOCK + 16 * i), 0xffff),
+                                   s[i]);
+    for (int i = 0; i < 4; i++)
+        _mm512_store_ps(score + 16 * i, _mm512_mul_ps(s[i], scale));
+    if (a->cap > 0.0f)
+        for (int j = 0; j < RG_BLOCK; j++)
+            score[j] = a->cap * rg_tanhf(score[j] / a->cap);
+}
+
+/* Dimensions [first, first + 16 n) of the output, of which `mask` are there in the last vector; n is a constant. */
+ALWAYS_INLINE void values(const rg_attend *a, rg_type type, const float *p, float c, float *o, int first, int n,
+                          __mmask16 mask)
+{
+    __m512 out[OUT];
+
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++)
+        out[i] = _mm512_mul_ps(_mm512_maskz_loadu_ps(i == n - 1 ? mask : 0xffff, o + first + 16 * i), _mm512_set1_ps(c));
+    for (int j = a->lo; j < a->hi; j++) {
+        const size_t row = (size_t)j * (size_t)a->v_stride + (size_t)first;
+#pragma GCC unroll 8
+        for (int i = 0; i < n; i++)
+            out[i] = _mm512_fmadd_ps(_mm512_set1_ps(p[j]),
+                                     stored(a->v, type, row + (size_t)(16 * i), i == n - 1 ? mask : 0xffff), out[i]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++)
+        _mm512_mask_storeu_ps(o + first + 16 * i, i == n - 1 ? mask : 0xffff, out[i]);
+}
+
+ALWAYS_INLINE void attend_as(const rg_attend *a, rg_type type, rg_softmax *s)
+{
+    _Alignas(64) float p[RG_BLOCK], lane[16];
+    const uint64_t seen = (~0ull >> (RG_BLOCK - (a->hi - a->lo))) << a->lo;
+    __m512 most = _mm512_set1_ps(s->m), sum;
+    float max, c;
+    int d = 0;
+
+    scores(a, type, p);
+    for (int i = 0; i < 4; i++) /* max_ps(score, most) keeps `most` where a score is NaN, as the definition does */
+        most = _mm512_mask_max_ps(most, (__mmask16)(seen >> (16 * i)), _mm512_load_ps(p + 16 * i), most);
+    max = _mm512_reduce_max_ps(most);
+    if (max == -__builtin_inff())
+        return;
+    c = s->m == -__builtin_inff() ? 0.0f : rg_expf(s->m - max);
+    for (int j = 0; j < RG_BLOCK; j++)
+        p[j] = rg_expf(p[j] - max);
+    for (int i = 0; i < 4; i++)
+        _mm512_store_ps(p + 16 * i, _mm512_maskz_load_ps((__mmask16)(seen >> (16 * i)), p + 16 * i));
+    sum = _mm512_add_ps(_mm512_load_ps(p), _mm512_load_ps(p + 16));
+    sum = _mm512_add_ps(_mm512_add_ps(sum, _mm512_load_ps(p + 32)), _mm512_load_ps(p + 48));
+    _mm512_store_ps(lane, sum);
+    for (int n = 8; n; n /= 2)
+        for (int i = 0; i < n; i++)
+            lane[i] += lane[i + n];
+    s->l = __builtin_fmaf(s->l, c, lane[0]);
+    s->m = max;
+    for (; d + 16 * OUT <= a->v_dim; d += 16 * OUT)
+        values(a, type, p, c, s->o, d, OUT, 0xffff);
+    for (; d + 64 <= a->v_dim; d += 64)
+        values(a, type, p, c, s->o, d, 4, 0xffff);
+    for (; d < a->v_dim; d += 16)
+        values(a, type, p, c, s->o, d, 1, (__mmask16)(a->v_dim - d < 16 ? (1u << (a->v_dim - d)) - 1 : 0xffff));
+}
+
+void rg_avx512_attend(const rg_attend *a, rg_softmax *s)
+{
+    if (a->type == RG_F32)
+        attend_as(a, RG_F32, s);
+    else if (a->type == RG_F16)
+        attend_as(a, RG_F16, s);
+    else
+        attend_as(a, RG_BF16, s);
+}
+
+/* max_ps(a, b) is b when either is NaN, so the order of its operands is that of the definition. */
+void rg_avx512_quantize(const float *x, int n, rg_xblock *out)
+{
+    const __m512 limit = _mm512_set1_ps(127.0f);
+
+    for (int b = 0; b < n / 32; b++, x += 32, out++) {
+        const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
+        const __m512 lane = _mm512_max_ps(_mm512_abs_ps(x0), _mm512_abs_ps(x1));
+        const float amax = _mm512_reduce_max_ps(_mm512_max_ps(lane, _mm512_setzero_ps()));
+        const __m512 inverse = _mm512_set1_ps(amax == 0.0f ? 0.0f : 127.0f / amax);
+        __m512i q[2];
+        int32_t sum[2];
+
+        for (int h = 0; h < 2; h++) {
+            __m512 v = _mm512_mul_ps(h ? x1 : x0, inverse);
+            v = _mm512_max_ps(_mm512_min_ps(v, limit), _mm512_set1_ps(-127.0f));
+            q[h] = _mm512_cvtps_epi32(v); /* to nearest, ties to even */
+            sum[h] = _mm512_reduce_add_epi32(q[h]);
+            _mm_storeu_si128((__m128i *)(void *)(out->q + 16 * h), _mm512_cvtepi32_epi8(q[h]));
+            out->neg128h[h] = -128 * sum[h];
+        }
+        out->d = amax / 127.0f;
+        out->s = out->d * (float)(sum[0] + sum[1]);
+        out->sh[0] = out->d * (float)sum[0];
+        out->sh[1] = out->d * (float)sum[1];
+        out->neg8 = -8 * (sum[0] + sum[1]);
+        out->neg128 = -128 * (sum[0] + sum[1]);
+    }
+}

@@ -1,0 +1,77 @@
+/* elementwise.c -- operations on rows that are not products: norms, sums, activations.
+ *
+ * One phase each.  A row is cut into pieces where a value depends on nothing else in the row. */
+#include "ops/cpu/reader.h"
+
+#include <string.h>
+
+enum { PIECE = 4096, ROWS = 4 }; /* columns, rows of a chunk */
+
+void rg_cpu_gather(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    const rg_act *y = op->out[0], *x = op->in[0];
+
+    (void)r;
+    for (int c; (c = rg_chunk_next(f, y->rows)) >= 0;)
+        memcpy(rg_act_row(f, y, c), rg_act_row(f, x, f->batch->logit_rows[c]), (size_t)y->cols * sizeof(float));
+    rg_fwd_barrier(f);
+}
+
+void rg_cpu_rmsnorm(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    const rg_act *y = op->out[0], *x = op->in[0];
+    int n = (int)op->w[0]->cols;
+
+    for (int c; (c = rg_chunk_next(f, rg_ceil_div(y->rows, ROWS))) >= 0;)
+        for (int row = c * ROWS; row < rg_min(y->rows, (c + 1) * ROWS); row++)
+            for (int i = 0; i < y->cols; i += n)
+                r->cpu->rmsnorm(rg_act_row(f, y, row) + i, rg_act_row(f, x, row) + i, op->w[0]->vec, n, op->x);
+    rg_fwd_barrier(f);
+}
+
+/* Call piece for every run of at most PIECE columns of every row of y. */
+static void pieces(rg_cpu_reader *r, rg_fwd *f, const rg_op *op,
+                   void (*piece)(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n))
+{
+    const rg_act *y = op->out[0];
+    int per_row = rg_ceil_div(y->cols, PIECE), rows = per_row > 1 ? 1 : ROWS;
+
+    for (int c; (c = rg_chunk_next(f, per_row * rg_ceil_div(y->rows, rows))) >= 0;) {
+        int first = c % per_row * PIECE, row = c / per_row * rows;
+
+        for (int i = row; i < rg_min(y->rows, row + rows); i++)
+            piece(r->cpu, f, op, i, first, rg_min(PIECE, y->cols - first));
+    }
+    rg_fwd_barrier(f);
+}
+
+static void add_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    cpu->add(rg_act_row(f, op->out[0], row) + first, rg_act_row(f, op->in[0], row) + first, n);
+}
+
+static void act_mul_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    cpu->act_mul[op->act](rg_act_row(f, op->out[0], row) + first, rg_act_row(f, op->in[0], row) + first,
+                          rg_act_row(f, op->in[1], row) + first, n);
+}
+
+static void softcap_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    cpu->softcap(rg_act_row(f, op->out[0], row) + first, op->x, n);
+}
+
+void rg_cpu_add(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, add_piece);
+}
+
+void rg_cpu_act_mul(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, act_mul_piece);
+}
+
+void rg_cpu_softcap(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, softcap_piece);
+}

@@ -1,0 +1,117 @@
+/* kernels.h -- the table of CPU kernels, and the recipes they keep.
+ *
+ * ref/ fills the table with scalar C, which is the definition; each instruction set overwrites what it does better.
+ * Every entry gives the bits of its ref/ twin, whatever the number of rows.  fma(a, b, c) below is the fused operation,
+ * rounded once; anything else rounds each operation.  tree16 reduces 16 lanes: l[i] += l[i + 8] for i < 8, then + 4,
+ * + 2, + 1.
+ *
+ * Exact recipe, of every layout: weights decoded to f32 as the format defines, four chains c[0..3] = 0 per output;
+ * column k in rising order: c[k % 4] = fma(w[k], x[k], c[k % 4]); y = (c[0] + c[1]) + (c[2] + c[3]).
+ *
+ * Fast recipe, of the integer layouts: x rounded to int8 in blocks of 32 (quantize); acc = 0; for each run of the layout
+ * (32 columns, or 16 in K8) in rising order, isum = the exact sum of (q - offset) * xq, then
+ *     Q4, Q8     acc = fma((float)isum, d * xd, acc)
+ *     Q4M, Q8M   the same, then acc = fma(m, xs, acc)
+ *     K4         acc = fma((float)isum, (d * s) * xd, acc), then acc = fma(-(e * t), xs, acc)
+ *     K8         the same per run of 16, xs being that half's
+ * d, m, e are f16 decoded; s, t integers made f32; xs = xd * (float)(sum of xq over the run).  offset: Q4 8, Q8 and K8
+ * 128, the others 0. */
+#ifndef RG_OPS_CPU_KERNELS_H
+#define RG_OPS_CPU_KERNELS_H
+
+#include "ops/ops.h"
+
+/* 32 activations rounded to int8: xq[k] = rint(x[k] * (127 / amax)), ties to even; d = amax / 127; all 0 if amax is 0.
+ * Before rint v = v < 127 ? v : 127, then v = v > -127 ? v : -127 (matters for inf, NaN and amax below 4e-37 only).
+ * The rest is what kernels want ready: products of the sums of xq (whole, and each half). */
+typedef struct rg_xblock {
+    int8_t q[32];
+    float d, s, sh[2];      /* s = d * (float)sum; sh[i] = d * (float)sum of half i */
+    int32_t neg8, neg128;   /* -8 * sum, -128 * sum */
+    int32_t neg128h[2];     /* -128 * sum of half i */
+} rg_xblock;
+
+/* Keys [lo, hi) of one block of 64, seen by one query row of one head. */
+typedef struct rg_attend {
+    const float *q;      /* [k_dim] */
+    const void *k, *v;   /* of the block: K [k_dim][64], V [64][v_dim] (rows v_stride values apart) */
+    rg_type type;        /* of both */
+    int k_dim, v_dim, v_stride;
+    int lo, hi;          /* 0 <= lo < hi <= 64 */
+    float scale, cap;
+} rg_attend;
+
+/* Running softmax of one query: m = -inf, l = 0, o = 0 at the start of a segment. */
+typedef struct rg_softmax {
+    float m, l;
+    float *o; /* [v_dim] */
+} rg_softmax;
+
+typedef struct rg_cpu {
+    const char *isa;
+
+    /* y[r * ldy + i] = panel row i . x row r, for r < m, i < 16.  x rows are ldx floats (blocks) apart. */
+    void (*panel_exact[RG_LAYOUT_COUNT])(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y,
+                                         size_t ldy);
+    /* NULL: this layout has no fast recipe, and the exact one is used. */
+    void (*panel_fast[RG_LAYOUT_COUNT])(const uint8_t *panel, int cols, const rg_xblock *x, size_t ldx, int m, float *y,
+                                        size_t ldy);
+    /* n: a multiple of 32. */
+    void (*quantize)(const float *x, int n, rg_xblock *out);
+
+    /* 16 lanes, lane k % 16 = fma(x[k], x[k], lane); r = 1 / sqrt(tree16 / n + eps); y = (x * r) * w. */
+    void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
+    void (*add)(float *y, const float *x, int n);                 /* y += x */
+    void (*scale)(float *y, const float *x, float a, int n);      /* y = x * a */
+    void (*axpy)(float *y, float a, const float *x, int n);       /* y = fma(a, x, y) */
+    void (*act_mul[2])(float *y, const float *g, const float *u, int n); /* by rg_activation: y = act(g) * u */
+    void (*softcap)(float *x, float cap, int n);
+    /* One head: cos and sin [n_pairs]; a' = a c - b s, b' = b c + a s, as fma(a, c, -(b * s)), fma(b, c, a * s). */
+    void (*rotate)(float *x, const float *cosine, const float *sine, int n_pairs, bool interleaved);
+
+    /* One block.  s_j = scale * (chain over d: fma(q[d], k[d][j], .) from 0), capped if cap > 0; with M = max(m, max s_j),
+     * c = exp(m - M) (0 if m is -inf), p_j = exp(s_j - M):  l = fma(l, c, tree16 of lanes p[i] + p[16+i] + p[32+i] +
+     * p[48+i] left to right, unseen p being 0);  o[d] = o[d] * c, then for j in [lo, hi) rising: fma(p_j, v[j][d], o[d]);
+     * m = M.  Unseen keys enter nothing.  If M is -inf nothing changes. */
+    void (*attend)(const rg_attend *a, rg_softmax *s);
+    /* Later segment b into a: M = max; x = exp(a.m - M), y = exp(b.m - M); l = fma(a.l, x, b.l * y), o likewise.  A side
+     * whose m is -inf is left out (the other is taken as it is). */
+    void (*merge)(rg_softmax *a, const rg_softmax *b, int v_dim);
+
+    /* One row of Mamba's recurrence over channels [0, n) of arrays whose state rows are ld apart: dt already softplus-ed;
+     * for s in 0 .. d_state - 1: h[s] = fma(exp(dt * a[s]), h[s], (dt * B[s]) * x); acc = fma(C[s], h[s], acc) from 0;
+     * y = fma(D, x, acc) * silu(z).  y NULL: only the state advances (replay). */
+    void (*scan_row)(float *h, const float *a, size_t ld, int d_state, int n, const float *x, const float *dt, const float *b,
+                     const float *c, const float *d, const float *z, float *y);
+    /* y[c] = silu(chain over j: fma(w[c * d_conv + j], in[j][c], .) from bias[c] (0 if NULL)). */
+    void (*conv_row)(float *y, const float *const *in, const float *w, const float *bias, int d_conv, int n);
+    void (*softplus)(float *y, const float *x, int n);
+
+    /* K and V in and out of their stored type: n values, to or from every stride-th place. */
+    void (*store)(void *to, rg_type type, size_t stride, const float *x, int n);
+    void (*load)(float *y, const void *from, rg_type type, size_t stride, int n);
+
+    /* For `ridge machine`: run about n fused multiply-adds (or int8 multiply-adds) from registers, all lanes counted;
+     * returns how many were done.  NULL: this instruction set has none of its own kind. */
+    double (*peak_f32)(double n);
+    double (*peak_int8)(double n);
+    double (*peak_bf16)(double n);
+    /* Read n bytes, as fast as it goes; returns a number that depends on all of them. */
+    uint64_t (*stream)(const void *p, size_t n);
+} rg_cpu;
+
+/* "auto", "ref", or the name of an instruction set.  NULL and *err if unknown or this machine lacks it.  Static. */
+const rg_cpu *rg_cpu_find(const char *isa, rg_error *err);
+/* The i-th instruction set that this machine has, best last; NULL past the end.  The 0-th is "ref". */
+const rg_cpu *rg_cpu_nth(int i);
+
+/* The reader that computes.  Its kernels and scratch; one per engine, shared by the threads of a step. */
+typedef struct rg_cpu_reader rg_cpu_reader;
+typedef struct rg_cpu_sizes { /* the largest a step will ask for */
+    int max_rows, max_cols, max_experts, max_experts_used, n_threads, max_heads, max_head_dim, max_keys;
+} rg_cpu_sizes;
+rg_cpu_reader *rg_cpu_reader_new(const rg_cpu *cpu, const rg_cpu_sizes *sizes, rg_error *err);
+void rg_cpu_reader_free(rg_cpu_reader *r);
+const rg_reader *rg_cpu_reader_of(rg_cpu_reader *r);
+
+#endif

@@ -1,0 +1,92 @@
+/* kv.c -- rotary embedding, and K and V into the state. */
+#include "ops/cpu/reader.h"
+
+#include "ops/cpu/math.h"
+
+/* Cosines, then sines, of one row under one rope.  Kept from operation to operation and layer to layer: a row is one
+ * chunk, so in a phase only one thread looks at its entry. */
+static const float *angles(rg_cpu_reader *r, const rg_rope *rope, int row, int32_t pos)
+{
+    size_t rows = (size_t)r->sizes.max_rows, width = ((size_t)r->sizes.max_head_dim + 31) / 32 * 32;
+    size_t at = (size_t)row, pick = at;
+    float *v;
+
+    for (int i = 0; i < RG_ROPES; i++, at += rows) {
+        if (r->rope_rows[at].rope == rope && r->rope_rows[at].pos == pos)
+            return r->rope_values + at * width;
+        if (!r->rope_rows[at].rope || r->rope_rows[at].rope == rope)
+            pick = at;
+    }
+    v = r->rope_values + pick * width;
+    for (int i = 0; i < rope->n_pairs; i++) {
+        double sine, cosine;
+
+        rg_sincos((double)pos * (double)rope->inv_freq[i], &sine, &cosine);
+        v[i] = (float)(cosine * (double)rope->factor);
+        v[rope->n_pairs + i] = (float)(sine * (double)rope->factor);
+    }
+    r->rope_rows[pick] = (rg_rope_row){ rope, pos };
+    return v;
+}
+
+void rg_cpu_rotate(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    const rg_act *x = op->out[0];
+    int n = op->rope->n_pairs;
+
+    RG_ASSERT(x->rows <= r->sizes.max_rows && 2 * n <= r->sizes.max_head_dim);
+    for (int row; (row = rg_chunk_next(f, x->rows)) >= 0;) {
+        const float *v = angles(r, op->rope, row, f->batch->pos[row][0]);
+        float *head = rg_act_row(f, x, row) + (int)op->x;
+
+        for (int i = 0; i < x->cols; i += op->n)
+            r->cpu->rotate(head + i, v, v + n, n, op->rope->interleaved);
+    }
+    rg_fwd_barrier(f);
+}
+
+/* ---- into the state --------------------------------------------------------------------------------------------------------- */
+
+enum { ROWS = 64 }; /* of a chunk: of one head, so that threads seldom write to one cache line */
+
+static void store_row(const rg_cpu *cpu, const rg_op *op, uint8_t *block, int at, int head, const float *k, const float *v)
+{
+    const rg_kv *kv = op->kv;
+    size_t size = kv->type == RG_F32 ? 4 : 2, place = (size_t)at, k_dim = (size_t)kv->k_dim, v_dim = (size_t)kv->v_dim;
+
+    if (kv->latent) {
+        uint8_t *row = block + place * k_dim * size;
+
+        cpu->store(row, kv->type, 1, k, kv->v_dim);
+        cpu->store(row + v_dim * size, kv->type, 1, v, kv->k_dim - kv->v_dim);
+    } else {
+        uint8_t *values = block + (size_t)kv->n_heads * k_dim * RG_BLOCK * size;
+        size_t h = (size_t)head;
+
+        cpu->store(block + (h * k_dim * RG_BLOCK + place) * size, kv->type, RG_BLOCK, k + h * k_dim, kv->k_dim);
+        cpu->store(values + (h * RG_BLOCK + place) * v_dim * size, kv->type, 1, v + h * v_dim, kv->v_dim);
+    }
+}
+
+void rg_cpu_kv_store(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    const rg_batch *b = f->batch;
+    const rg_group_memory *memory = &f->groups[op->kv->group];
+    int heads = op->kv->latent ? 1 : op->kv->n_heads, n_blocks = rg_ceil_div(b->n_rows, ROWS);
+
+    for (int c; (c = rg_chunk_next(f, heads * n_blocks)) >= 0;) {
+        int row = c / heads * ROWS, end = rg_min(b->n_rows, row + ROWS), s = 0;
+
+        for (; row < end; row++) {
+            int slot = b->slot ? b->slot[row] : b->index[row], block;
+
+            while (row >= b->spans[s].first_row + b->spans[s].n_rows)
+                s++;
+            block = b->spans[s].tables[op->kv->group][slot / RG_BLOCK];
+            RG_ASSERT(block >= 0);
+            store_row(r->cpu, op, memory->data + (size_t)block * memory->block_bytes + op->kv->offset, slot % RG_BLOCK,
+                      c % heads, rg_act_row(f, op->in[0], row), rg_act_row(f, op->in[1], row));
+        }
+    }
+    rg_fwd_barrier(f);
+}

@@ -1,0 +1,161 @@
+/* math.h -- exp, log, tanh and what is made of them: the same bits in every kernel, vector body and tail.
+ *
+ * Each is one straight line of multiplies, fused multiply-adds and selects, so that a compiler turns a loop over it into
+ * vectors of any width without changing a bit.  Polynomials are minimax fits (Remez) of ours; every function is within
+ * 2 units in the last place of the real one where the result is a normal number.  NaN gives NaN. */
+#ifndef RG_OPS_CPU_MATH_H
+#define RG_OPS_CPU_MATH_H
+
+#include <stdint.h>
+
+#define RG_LN2_HI 0x1.62e4p-1f       /* 15 bits: times a small integer it is exact */
+#define RG_LN2_LO 0x1.7f7d1cp-20f
+#define RG_RINT 0x1.8p23f            /* x + this - this rounds |x| < 2^22 to the nearest integer, ties to even */
+
+static inline float rg_float_of(uint32_t bits)
+{
+    float x;
+
+    __builtin_memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint32_t rg_bits_of(float x)
+{
+    uint32_t bits;
+
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* 2^n, -126 <= n <= 127. */
+static inline float rg_exp2i(int32_t n)
+{
+    return rg_float_of((uint32_t)(n + 127) << 23);
+}
+
+/* x = n ln2 + r, |r| <= ln2 / 2; exp(r) = 1 + (r + r^2 q(r)); 2^n in two factors, since n may be -152 or 129.  The clamp
+ * keeps NaN (both comparisons are false), sends -inf to 0 and what is too large to inf. */
+static inline float rg_expf(float x)
+{
+    float t, n, r, q;
+    int32_t i, half;
+
+    x = x > 89.0f ? 89.0f : x;
+    x = x < -105.0f ? -105.0f : x;
+    t = __builtin_fmaf(x, 0x1.715476p+0f, RG_RINT);
+    i = (int32_t)(rg_bits_of(t) - rg_bits_of(RG_RINT));
+    n = t - RG_RINT;
+    r = __builtin_fmaf(n, -RG_LN2_HI, x);
+    r = __builtin_fmaf(n, -RG_LN2_LO, r);
+    q = 0x1.6a242ep-10f;
+    q = __builtin_fmaf(q, r, 0x1.1239e2p-7f);
+    q = __builtin_fmaf(q, r, 0x1.5558f2p-5f);
+    q = __builtin_fmaf(q, r, 0x1.555492p-3f);
+    q = __builtin_fmaf(q, r, 0x1.fffffcp-2f);
+    q = 1.0f + __builtin_fmaf(q, r * r, r);
+    half = i >> 1;
+    return q * rg_float_of(((uint32_t)half + 127) << 23) * rg_float_of(((uint32_t)i - (uint32_t)half + 127) << 23);
+}
+
+/* x = 2^e (1 + f), 1 + f in [sqrt 1/2, sqrt 2). */
+static inline float rg_logf(float x)
+{
+    float scaled = x < 0x1p-126f ? x * 0x1p23f : x, sub = x < 0x1p-126f ? -23.0f : 0.0f;
+    uint32_t bits = rg_bits_of(scaled);
+    int32_t e = (int32_t)(bits - 0x3f3504f3) >> 23;
+    float f = rg_float_of(bits - ((uint32_t)e << 23)) - 1.0f, n = (float)e + sub, s = f * f, p, y;
+
+    p = 0x1.145736p-4f;
+    p = __builtin_fmaf(p, f, -0x1.de3bb0p-4f);
+    p = __builtin_fmaf(p, f, 0x1.e6f066p-4f);
+    p = __builtin_fmaf(p, f, -0x1.fc2218p-4f);
+    p = __builtin_fmaf(p, f, 0x1.23376ap-3f);
+    p = __builtin_fmaf(p, f, -0x1.555c4cp-3f);
+    p = __builtin_fmaf(p, f, 0x1.99a4b6p-3f);
+    p = __builtin_fmaf(p, f, -0x1.000006p-2f);
+    p = __builtin_fmaf(p, f, 0x1.555548p-2f);
+    y = __builtin_fmaf(p, f * s, -0.5f * s);
+    y = __builtin_fmaf(n, RG_LN2_LO, y);
+    y = __builtin_fmaf(n, RG_LN2_HI, f + y);
+    y = x == 0.0f ? -__builtin_inff() : y;
+    y = x < 0.0f ? __builtin_nanf("") : y;
+    y = x > 0x1.fffffep127f ? x : y;
+    return x != x ? x : y;
+}
+
+/* Small: odd polynomial.  Else 1 - 2 / (exp(2|x|) + 1), which reaches 1 by itself. */
+static inline float rg_tanhf(float x)
+{
+    float z = x * x, p, a = rg_float_of(rg_bits_of(x) & 0x7fffffff), big, small;
+
+    p = -0x1.72fc48p-8f;
+    p = __builtin_fmaf(p, z, 0x1.518b16p-6f);
+    p = __builtin_fmaf(p, z, -0x1.b8265cp-5f);
+    p = __builtin_fmaf(p, z, 0x1.11068ep-3f);
+    p = __builtin_fmaf(p, z, -0x1.555530p-2f);
+    small = __builtin_fmaf(p * z, x, x);
+    big = 1.0f - 2.0f / (rg_expf(a + a) + 1.0f);
+    big = rg_float_of(rg_bits_of(big) | (rg_bits_of(x) & 0x80000000u));
+    return a < 0.625f ? small : big;
+}
+
+static inline float rg_siluf(float x)
+{
+    return x / (1.0f + rg_expf(-x));
+}
+
+/* x (1 + tanh u) / 2 = x / (1 + exp(-2u)), u = sqrt(2 / pi) (x + 0.044715 x^3): no cancellation for negative x. */
+static inline float rg_gelu_tanhf(float x)
+{
+    float t = __builtin_fmaf(x * x, 0.044715f, 1.0f) * x;
+
+    return x / (1.0f + rg_expf(t * -1.5957691216f));
+}
+
+/* log(1 + exp x) = max(x, 0) + log1p(exp(-|x|)); log1p(t) = log(u) + (t - (u - 1)) / u with u = 1 + t rounded. */
+static inline float rg_softplusf(float x)
+{
+    float t = rg_expf(-rg_float_of(rg_bits_of(x) & 0x7fffffff)), u = 1.0f + t;
+    float l = rg_logf(u) + (t - (u - 1.0f)) / u;
+
+    return (x > 0.0f ? x : 0.0f) + l;
+}
+
+/* Sine and cosine of a rope angle, |x| < 1e7, right after rounding to float: quarter turns taken off in three parts (the
+ * first two have 30 and 30 bits, so that their products with n < 2^23 are exact), then Taylor's series, whose rest is
+ * below 1e-14. */
+static inline void rg_sincos(double x, double *sine, double *cosine)
+{
+    double t = __builtin_fma(x, 0x1.45f306dc9c883p-1, 0x1.8p52), n = t - 0x1.8p52, r, z, s, c, swap;
+    uint64_t bits;
+
+    __builtin_memcpy(&bits, &t, sizeof bits);
+    r = __builtin_fma(n, -0x1.921fb544p+0, x);
+    r = __builtin_fma(n, -0x1.0b4611a4p-34, r);
+    r = __builtin_fma(n, -0x1.13198a2e03707p-65, r);
+    z = r * r;
+    s = -1.0 / 1307674368000.0;
+    s = __builtin_fma(s, z, 1.0 / 6227020800.0);
+    s = __builtin_fma(s, z, -1.0 / 39916800.0);
+    s = __builtin_fma(s, z, 1.0 / 362880.0);
+    s = __builtin_fma(s, z, -1.0 / 5040.0);
+    s = __builtin_fma(s, z, 1.0 / 120.0);
+    s = __builtin_fma(s, z, -1.0 / 6.0);
+    s = __builtin_fma(s * z, r, r);
+    c = 1.0 / 20922789888000.0;
+    c = __builtin_fma(c, z, -1.0 / 87178291200.0);
+    c = __builtin_fma(c, z, 1.0 / 479001600.0);
+    c = __builtin_fma(c, z, -1.0 / 3628800.0);
+    c = __builtin_fma(c, z, 1.0 / 40320.0);
+    c = __builtin_fma(c, z, -1.0 / 720.0);
+    c = __builtin_fma(c, z, 1.0 / 24.0);
+    c = __builtin_fma(c, z, -0.5);
+    c = __builtin_fma(c, z, 1.0);
+    swap = (bits & 1) ? s : c;
+    s = (bits & 1) ? c : s;
+    *sine = (bits & 2) ? -s : s;
+    *cosine = ((bits + 1) & 2) ? -swap : swap;
+}
+
+#endif

@@ -1,0 +1,272 @@
+/* moe.c -- which experts a row goes to, and what they make of it.
+ *
+ * Rows are sorted by expert, so that an expert's panels are read once for all its rows; each (row, expert) result stands
+ * apart until all are there, and a row then adds its own in the order of the experts' numbers, one fused multiply-add
+ * each.  Many rows are taken in passes of RG_MOE_PAIRS results; a row never spans two. */
+#include "ops/cpu/reader.h"
+
+#include <string.h>
+
+#include "ops/cpu/math.h"
+
+/* ---- route ----------------------------------------------------------------------------------------------------------------- */
+
+/* p = softmax of l, summed in rising order. */
+static void softmax(float *p, const float *l, int n)
+{
+    float max = -__builtin_inff(), sum = 0.0f;
+
+    for (int i = 0; i < n; i++)
+        max = l[i] > max ? l[i] : max;
+    for (int i = 0; i < n; i++) {
+        p[i] = rg_expf(l[i] - max);
+        sum += p[i];
+    }
+    for (int i = 0; i < n; i++)
+        p[i] /= sum;
+}
+
+/* The best that is not taken (taken[i] != 0), ties to the lowest; always one, whatever the scores. */
+static int best(const float *score, const float *taken, int n)
+{
+    int at = -1;
+
+    for (int i = 0; i < n; i++)
+        if (taken[i] == 0.0f && (at < 0 || score[i] > score[at]))
+            at = i;
+    return at;
+}
+
+/* Mark as taken the experts of all groups but the best, a group counting as its best expert. */
+static void limit_groups(const rg_routing *g, const float *score, float *taken)
+{
+    int size = g->n_experts / g->n_groups;
+
+    for (int i = 0; i < g->n_experts; i++)
+        taken[i] = -1.0f;
+    for (int k = 0; k < g->n_groups_used; k++) {
+        int pick = -1;
+        float most = 0.0f;
+
+        for (int group = 0; group < g->n_groups; group++) {
+            float top = score[group * size];
+
+            for (int i = 1; i < size; i++)
+                top = score[group * size + i] > top ? score[group * size + i] : top;
+            if (taken[group * size] < 0.0f && (pick < 0 || top > most)) {
+                pick = group;
+                most = top;
+            }
+        }
+        for (int i = 0; i < size; i++)
+            taken[pick * size + i] = 0.0f;
+    }
+}
+
+static void route_row(const rg_routing *g, const float *logits, float *score, float *taken, float *out)
+{
+    float *weight = out + g->n_used, sum = 0.0f;
+    int n = 0;
+
+    memset(taken, 0, (size_t)g->n_experts * sizeof *taken);
+    if (g->softmax_first)
+        softmax(score, logits, g->n_experts);
+    else
+        memcpy(score, logits, (size_t)g->n_experts * sizeof *score);
+    if (g->n_groups > 0)
+        limit_groups(g, score, taken);
+    for (int k = 0; k < g->n_used; k++)
+        taken[best(score, taken, g->n_experts)] = 1.0f;
+    for (int32_t i = 0; i < g->n_experts; i++) {
+        if (taken[i] <= 0.0f)
+            continue;
+        memcpy(out + n, &i, sizeof i);
+        weight[n++] = score[i];
+    }
+    if (!g->softmax_first)
+        softmax(weight, weight, n);
+    for (int k = 0; k < n; k++)
+        sum += weight[k];
+    for (int k = 0; k < n; k++)
+        weight[k] = (g->softmax_first && g->renormalize ? weight[k] / sum : weight[k]) * g->scale;
+}
+
+void rg_cpu_route(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    const rg_routing *g = op->routing;
+    float *score = rg_cpu_scratch(r, f);
+
+    RG_ASSERT(g->n_experts <= r->sizes.max_experts && g->n_used <= r->sizes.max_experts_used);
+    RG_ASSERT(g->n_groups == 0 || (g->n_groups_used > 0 && g->n_groups_used <= g->n_groups &&
+                                   g->n_experts / g->n_groups * g->n_groups_used >= g->n_used));
+    for (int row; (row = rg_chunk_next(f, op->out[0]->rows)) >= 0;)
+        route_row(g, rg_act_row(f, op->in[0], row), score, score + g->n_experts, rg_act_row(f, op->out[0], row));
+    rg_fwd_barrier(f);
+}
+
+/* ---- experts --------------------------------------------------------------------------------------------------------------- */
+
+/* Rows [first, first + n_rows) of the batch, in one go. */
+typedef struct pass {
+    rg_cpu_reader *r;
+    rg_fwd *f;
+    const rg_op *op;
+    int first, n_rows, n_pairs;
+    bool fast[3]; /* gate, up, down */
+    size_t ldq;   /* blocks between slots */
+} pass;
+
+static int expert_of(const pass *p, int pair)
+{
+    int used = p->op->routing->n_used;
+    int32_t e;
+
+    memcpy(&e, rg_act_row(p->f, p->op->in[1], p->first + pair / used) + pair % used, sizeof e);
+    return e;
+}
+
+/* One thread: the pairs sorted by expert, rows rising within each. */
+static void sort_pairs(const pass *p)
+{
+    rg_moe_scratch *m = &p->r->moe;
+    int n = p->op->routing->n_experts;
+
+    memset(m->start, 0, ((size_t)n + 1) * sizeof *m->start);
+    for (int i = 0; i < p->n_pairs; i++)
+        m->start[expert_of(p, i) + 1]++;
+    *m->n_active = 0;
+    for (int e = 0; e < n; e++) {
+        if (m->start[e + 1])
+            m->active[(*m->n_active)++] = e;
+        m->start[e + 1] += m->start[e];
+    }
+    for (int i = 0; i < p->n_pairs; i++) {
+        int slot = m->start[expert_of(p, i)]++; /* now one past; moved back below */
+        m->pair_of[slot] = i;
+        m->slot_of[i] = slot;
+    }
+    for (int e = n; e > 0; e--)
+        m->start[e] = m->start[e - 1];
+    m->start[0] = 0;
+}
+
+static void gather_rows(const pass *p)
+{
+    rg_moe_scratch *m = &p->r->moe;
+    const rg_act *x = p->op->in[0];
+    rg_source from = rg_source_of(p->f, x);
+
+    for (int slot; (slot = rg_chunk_next(p->f, p->n_pairs)) >= 0;) {
+        size_t row = (size_t)(p->first + m->pair_of[slot] / p->op->routing->n_used);
+
+        if (!p->fast[0] || !p->fast[1])
+            memcpy(m->x + (size_t)slot * m->ld, from.x + row * from.ldx, (size_t)x->cols * sizeof(float));
+        if (p->fast[0] || p->fast[1])
+            memcpy(m->xq + (size_t)slot * p->ldq, from.q + row * from.ldq, (size_t)(x->cols / 32) * sizeof *m->xq);
+    }
+    rg_fwd_barrier(p->f);
+}
+
+/* A chunk of panels of one active expert; every one of its rows, in tiles. */
+static void each_expert(const pass *p, int64_t rows,
+                        void (*panel)(const pass *p, int expert, int panel, int first, int m))
+{
+    const rg_moe_scratch *moe = &p->r->moe;
+    int n_panels = rg_ceil_div(rows, RG_PANEL), active = *moe->n_active;
+    int group = rg_min(16, rg_max(1, n_panels * active / (p->f->n_threads * 8)));
+    int n_groups = rg_ceil_div(n_panels, group);
+
+    for (int c; (c = rg_chunk_next(p->f, n_groups * active)) >= 0;) {
+        int e = moe->active[c / n_groups], end = moe->start[e + 1], from = c % n_groups * group;
+
+        for (int i = from; i < rg_min(n_panels, from + group); i++)
+            for (int first = moe->start[e]; first < end; first += RG_ROWS_MAX)
+                panel(p, e, i, first, rg_min(RG_ROWS_MAX, end - first));
+    }
+    rg_fwd_barrier(p->f);
+}
+
+static void gate_up_panel(const pass *p, int expert, int panel, int first, int m)
+{
+    rg_moe_scratch *moe = &p->r->moe;
+    const rg_op *op = p->op;
+    float *tile[2] = { rg_cpu_scratch(p->r, p->f), rg_cpu_scratch(p->r, p->f) + RG_ROWS_MAX * RG_PANEL };
+    int n = rg_min(RG_PANEL, (int)op->w[0]->rows - panel * RG_PANEL);
+
+    for (int k = 0; k < 2; k++) {
+        const rg_packed *w = op->w[k]->packed;
+        rg_source x = { .x = moe->x, .ldx = moe->ld, .q = p->fast[k] ? moe->xq : NULL, .ldq = p->ldq };
+
+        rg_cpu_panel(p->r->cpu, rg_panel_at(w, expert, panel), w, &x, first, m, tile[k]);
+    }
+    p->r->cpu->act_mul[op->act](tile[0], tile[0], tile[1], m * RG_PANEL);
+    for (int i = 0; i < m; i++)
+        memcpy(moe->h + (size_t)(first + i) * moe->ld + panel * RG_PANEL, tile[0] + i * RG_PANEL,
+               (size_t)n * sizeof(float));
+}
+
+static void down_panel(const pass *p, int expert, int panel, int first, int m)
+{
+    rg_moe_scratch *moe = &p->r->moe;
+    const rg_packed *w = p->op->w[2]->packed;
+    rg_source h = { .x = moe->h, .ldx = moe->ld, .q = p->fast[2] ? moe->hq : NULL, .ldq = p->ldq };
+    float *tile = rg_cpu_scratch(p->r, p->f);
+    int n = rg_min(RG_PANEL, (int)w->rows - panel * RG_PANEL);
+
+    rg_cpu_panel(p->r->cpu, rg_panel_at(w, expert, panel), w, &h, first, m, tile);
+    for (int i = 0; i < m; i++)
+        memcpy(moe->y + (size_t)(first + i) * moe->ld + panel * RG_PANEL, tile + i * RG_PANEL, (size_t)n * sizeof(float));
+}
+
+static void round_hidden(const pass *p)
+{
+    rg_moe_scratch *m = &p->r->moe;
+
+    for (int slot; (slot = rg_chunk_next(p->f, p->n_pairs)) >= 0;)
+        p->r->cpu->quantize(m->h + (size_t)slot * m->ld, (int)p->op->w[2]->cols, m->hq + (size_t)slot * p->ldq);
+    rg_fwd_barrier(p->f);
+}
+
+static void add_experts(const pass *p)
+{
+    rg_moe_scratch *m = &p->r->moe;
+    const rg_act *y = p->op->out[0];
+    int used = p->op->routing->n_used;
+
+    for (int i; (i = rg_chunk_next(p->f, p->n_rows)) >= 0;) {
+        const float *weight = rg_act_row(p->f, p->op->in[1], p->first + i) + used;
+
+        for (int k = 0; k < used; k++)
+            p->r->cpu->axpy(rg_act_row(p->f, y, p->first + i), weight[k], m->y + (size_t)m->slot_of[i * used + k] * m->ld,
+                            y->cols);
+    }
+    rg_fwd_barrier(p->f);
+}
+
+void rg_cpu_moe(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pass p = { .r = r, .f = f, .op = op };
+    int used = op->routing->n_used, rows = op->in[0]->rows, per_pass = rg_max(1, RG_MOE_PAIRS / used);
+
+    RG_ASSERT(op->routing->n_experts <= r->sizes.max_experts && used <= r->sizes.max_experts_used);
+    RG_ASSERT(rows <= r->sizes.max_rows && op->in[0]->cols <= r->sizes.max_cols && op->w[0]->rows <= r->sizes.max_cols);
+    RG_ASSERT(op->w[2]->rows <= r->sizes.max_cols);
+    for (int k = 0; k < 3; k++)
+        p.fast[k] = rg_is_fast(r, f, op->w[k]);
+    p.ldq = r->moe.ld / 32;
+    if (p.fast[0] || p.fast[1])
+        rg_cpu_quantize(r, f, op->in[0]);
+    for (p.first = 0; p.first < rows; p.first += per_pass) {
+        p.n_rows = rg_min(per_pass, rows - p.first);
+        p.n_pairs = p.n_rows * used;
+        if (rg_chunk_next(f, 1) == 0)
+            sort_pairs(&p);
+        rg_fwd_barrier(f);
+        gather_rows(&p);
+        each_expert(&p, op->w[0]->rows, gate_up_panel);
+        if (p.fast[2])
+            round_hidden(&p);
+        each_expert(&p, op->w[2]->rows, down_panel);
+        add_experts(&p);
+    }
+}

@@ -1,0 +1,153 @@
+/* reader.c -- the reader that computes: which function each kind of operation is, and the scratch they share.
+ *
+ * The scratch is one region, sized from the largest step and carved once; most of it is never touched and so costs
+ * nothing. */
+#include "ops/cpu/reader.h"
+
+#include "base/mem.h"
+
+static rg_cpu_op *const table[RG_OP_COUNT] = {
+    [RG_OP_EMBED] = rg_cpu_embed,
+    [RG_OP_GATHER] = rg_cpu_gather,
+    [RG_OP_ADD] = rg_cpu_add,
+    [RG_OP_RMSNORM] = rg_cpu_rmsnorm,
+    [RG_OP_LINEAR] = rg_cpu_linear,
+    [RG_OP_LINEAR_HEADS] = rg_cpu_linear_heads,
+    [RG_OP_GATED] = rg_cpu_gated,
+    [RG_OP_ACT_MUL] = rg_cpu_act_mul,
+    [RG_OP_ROTATE] = rg_cpu_rotate,
+    [RG_OP_KV_STORE] = rg_cpu_kv_store,
+    [RG_OP_ATTENTION] = rg_cpu_attention,
+    [RG_OP_MLA_ATTENTION] = rg_cpu_attention,
+    [RG_OP_ROUTE] = rg_cpu_route,
+    [RG_OP_MOE] = rg_cpu_moe,
+    [RG_OP_CONV] = rg_cpu_conv,
+    [RG_OP_SCAN] = rg_cpu_scan,
+    [RG_OP_SOFTCAP] = rg_cpu_softcap,
+};
+
+static void run(const rg_reader *self, rg_fwd *f, const rg_op *op)
+{
+    rg_cpu_reader *r = (rg_cpu_reader *)(uintptr_t)self; /* ours, and not const: it was made by rg_cpu_reader_new */
+
+    RG_ASSERT(f->pool && f->arena && f->thread < r->sizes.n_threads);
+    if (op->kind != RG_OP_NOTE)
+        table[op->kind](r, f, op);
+}
+
+/* ---- scratch ----------------------------------------------------------------------------------------------------------- */
+
+/* Carves a region, or, without one, only adds up; overflow is kept in ok. */
+typedef struct carver {
+    uint8_t *base;
+    size_t used;
+    bool ok;
+} carver;
+
+static void *carve(carver *c, size_t n, size_t size)
+{
+    size_t bytes, at = c->used, end;
+
+    if (!rg_mul(n, size, &bytes) || !rg_add(bytes, (size_t)RG_ALIGN - 1, &bytes) || !rg_add(at, bytes, &end)) {
+        c->ok = false;
+        return NULL;
+    }
+    c->used = end / RG_ALIGN * RG_ALIGN;
+    return c->base ? c->base + at : NULL;
+}
+
+static size_t padded(int n)
+{
+    return (size_t)(n + 31) / 32 * 32;
+}
+
+/* The most that one operation asks of a thread's own scratch; attention: per item a query and two sums, and a block's K
+ * and V; the scan: states and their coefficients, and dt. */
+static size_t thread_floats(const rg_cpu_sizes *s)
+{
+    size_t tile = 2 * RG_ROWS_MAX * RG_PANEL;
+    size_t attention = (3 * RG_ITEMS_MAX + 2 * RG_BLOCK) * padded(s->max_head_dim);
+    size_t scan = 2 * RG_SCAN_VALUES + 2 * RG_BLOCK, route = 2 * padded(s->max_experts);
+    size_t most = tile > attention ? tile : attention;
+
+    most = most > scan ? most : scan;
+    return most > route ? most : route;
+}
+
+static void carve_moe(rg_cpu_reader *r, carver *c)
+{
+    const rg_cpu_sizes *s = &r->sizes;
+    rg_moe_scratch *m = &r->moe;
+    size_t rows = (size_t)rg_max(1, RG_MOE_PAIRS / rg_max(1, s->max_experts_used));
+    size_t pairs = (rows < (size_t)s->max_rows ? rows : (size_t)s->max_rows) * (size_t)s->max_experts_used;
+
+    m->ld = padded(s->max_cols);
+    m->start = carve(c, (size_t)s->max_experts + 1, sizeof *m->start);
+    m->active = carve(c, (size_t)s->max_experts, sizeof *m->active);
+    m->n_active = carve(c, 1, sizeof *m->n_active);
+    m->pair_of = carve(c, pairs, sizeof *m->pair_of);
+    m->slot_of = carve(c, pairs, sizeof *m->slot_of);
+    m->x = carve(c, pairs, m->ld * sizeof *m->x);
+    m->h = carve(c, pairs, m->ld * sizeof *m->h);
+    m->y = carve(c, pairs, m->ld * sizeof *m->y);
+    m->xq = carve(c, pairs, m->ld / 32 * sizeof *m->xq);
+    m->hq = carve(c, pairs, m->ld / 32 * sizeof *m->hq);
+}
+
+static void carve_all(rg_cpu_reader *r, carver *c)
+{
+    const rg_cpu_sizes *s = &r->sizes;
+    size_t head = padded(s->max_head_dim), segments = (size_t)s->max_keys / RG_SEGMENT + 1;
+
+    r->thread_floats = thread_floats(s);
+    r->thread_scratch = carve(c, (size_t)s->n_threads, r->thread_floats * sizeof(float));
+    r->rope_rows = carve(c, RG_ROPES * (size_t)s->max_rows, sizeof *r->rope_rows);
+    r->rope_values = carve(c, RG_ROPES * (size_t)s->max_rows, head * sizeof(float));
+    r->n_partials = RG_SPLIT_ROWS * (size_t)s->max_heads * segments;
+    r->partials = carve(c, r->n_partials, (head + RG_PANEL) * sizeof(float));
+    carve_moe(r, c);
+}
+
+rg_cpu_reader *rg_cpu_reader_new(const rg_cpu *cpu, const rg_cpu_sizes *sizes, rg_error *err)
+{
+    rg_cpu_reader *r = rg_zalloc(sizeof *r);
+    carver c = { .ok = true };
+
+    if (!r)
+        return rg_fail_memory(err, sizeof *r), NULL;
+    r->reader.run = run;
+    r->cpu = cpu;
+    r->sizes = *sizes;
+    carve_all(r, &c);
+    if (!c.ok) {
+        rg_fail_memory(err, SIZE_MAX);
+        goto fail;
+    }
+    c.base = r->region = rg_region_new(c.used);
+    if (!r->region) {
+        rg_fail_memory(err, c.used);
+        goto fail;
+    }
+    r->region_bytes = c.used;
+    c.used = 0;
+    carve_all(r, &c);
+    return r;
+
+fail:
+    rg_cpu_reader_free(r);
+    return NULL;
+}
+
+void rg_cpu_reader_free(rg_cpu_reader *r)
+{
+    if (!r)
+        return;
+    if (r->region)
+        rg_region_free(r->region, r->region_bytes);
+    rg_free(r);
+}
+
+const rg_reader *rg_cpu_reader_of(rg_cpu_reader *r)
+{
+    return &r->reader;
+}

@@ -1,0 +1,115 @@
+/* reader.h -- inside the reader that computes: its scratch, and how its operations share out work.
+ *
+ * Every thread of a step runs the same operations in the same order.  An operation is one or more phases; a phase is a
+ * loop over rg_chunk_next and ends with rg_fwd_barrier.  Whether a phase exists depends only on the batch, the shapes
+ * and the number of threads, which all threads see alike.  Nothing here allocates after rg_cpu_reader_new. */
+#ifndef RG_OPS_CPU_READER_H
+#define RG_OPS_CPU_READER_H
+
+#include "ops/cpu/kernels.h"
+
+enum {
+    RG_ROWS_MAX = 64,        /* rows of a tile of a product */
+    RG_ITEMS_MAX = 32,       /* (row, head) pairs that walk the keys together */
+    RG_SPLIT_ROWS = 8,       /* rows whose segments may be shared out among threads */
+    RG_MOE_PAIRS = 512,      /* (row, expert) pairs computed in one go */
+    RG_ROPES = 2,            /* ropes whose cosines are kept */
+    RG_SCAN_VALUES = 16384,  /* states that a chunk of draft rows works on */
+    RG_CONV_MAX = 16,        /* taps */
+};
+
+/* What the cosines of a row were computed for. */
+typedef struct rg_rope_row {
+    const rg_rope *rope; /* NULL: nothing yet */
+    int32_t pos;
+} rg_rope_row;
+
+/* Rows of a mixture sorted by expert: a slot is a place in that order, a pair is row * n_used + k. */
+typedef struct rg_moe_scratch {
+    int32_t *start;   /* [max_experts + 1] first slot of each expert */
+    int32_t *active;  /* [max_experts] experts that have rows */
+    int32_t *n_active;
+    int32_t *pair_of; /* [slot] */
+    int32_t *slot_of; /* [pair] */
+    float *x, *h, *y; /* [slot][max_cols] */
+    rg_xblock *xq, *hq; /* [slot][max_cols / 32] */
+    size_t ld;        /* floats between slots */
+} rg_moe_scratch;
+
+struct rg_cpu_reader {
+    rg_reader reader; /* first: what is handed out */
+    const rg_cpu *cpu;
+    rg_cpu_sizes sizes;
+    uint8_t *region;
+    size_t region_bytes;
+    float *thread_scratch; /* n_threads times thread_floats */
+    size_t thread_floats;
+    rg_rope_row *rope_rows; /* [RG_ROPES][max_rows] */
+    float *rope_values;     /* [RG_ROPES][max_rows][max_head_dim]: cosines, then sines */
+    float *partials;        /* of attention's segments */
+    size_t n_partials;      /* room */
+    rg_moe_scratch moe;
+};
+
+typedef void rg_cpu_op(rg_cpu_reader *r, rg_fwd *f, const rg_op *op);
+
+rg_cpu_op rg_cpu_embed, rg_cpu_gather, rg_cpu_linear, rg_cpu_linear_heads, rg_cpu_gated;
+rg_cpu_op rg_cpu_add, rg_cpu_rmsnorm, rg_cpu_act_mul, rg_cpu_softcap;
+rg_cpu_op rg_cpu_rotate, rg_cpu_kv_store, rg_cpu_attention;
+rg_cpu_op rg_cpu_route, rg_cpu_moe, rg_cpu_conv, rg_cpu_scan;
+
+/* The next of n chunks for this thread, or -1 when the phase has no more. */
+static inline int rg_chunk_next(const rg_fwd *f, int n)
+{
+    int c = rg_phase_take(f->pool, f->phase);
+
+    return c < n ? c : -1;
+}
+
+static inline float *rg_cpu_scratch(const rg_cpu_reader *r, const rg_fwd *f)
+{
+    return r->thread_scratch + (size_t)f->thread * r->thread_floats;
+}
+
+static inline float *rg_act_row(const rg_fwd *f, const rg_act *a, int row)
+{
+    return rg_act_data(f, a) + (size_t)row * (size_t)a->stride;
+}
+
+static inline int rg_ceil_div(int64_t a, int64_t b)
+{
+    return (int)((a + b - 1) / b);
+}
+
+static inline int rg_min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static inline int rg_max(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* Rows of an input, as f32 and, where a fast recipe reads them, in int8 blocks. */
+typedef struct rg_source {
+    const float *x;
+    const rg_xblock *q; /* NULL: exact */
+    size_t ldx, ldq;
+} rg_source;
+
+/* Whether a product with w reads int8 blocks in this step. */
+static inline bool rg_is_fast(const rg_cpu_reader *r, const rg_fwd *f, const rg_weight *w)
+{
+    return !f->exact && r->cpu->panel_fast[w->packed->layout];
+}
+
+/* A phase (or none, if it has been done): round a's rows to int8 blocks, in the place reserved for them. */
+void rg_cpu_quantize(rg_cpu_reader *r, rg_fwd *f, const rg_act *a);
+rg_source rg_source_of(const rg_fwd *f, const rg_act *a);
+
+/* tile[i * 16 ..] = panel . row first + i of x, for i < m. */
+void rg_cpu_panel(const rg_cpu *cpu, const uint8_t *panel, const rg_packed *w, const rg_source *x, int first, int m,
+                  float *tile);
+
+#endif

@@ -1,0 +1,270 @@
+/* panels.c -- both recipes of every layout, in plain C: what a panel product means.
+ *
+ * A panel is decoded step by step; a row of x never meets another row. */
+#include "ops/cpu/init.h"
+
+#include "ops/cpu/math.h"
+
+static float f16(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = (uint32_t)(h & 0x7fff) << 13;
+
+    if (magnitude >= 0x0f800000u)
+        return rg_float_of(sign | magnitude | 0x7f800000u);
+    return rg_float_of(sign | rg_bits_of(rg_float_of(magnitude) * 0x1p112f));
+}
+
+/* ---- exact ----------------------------------------------------------------------------------------------------------- */
+
+/* One step of a panel to f32: w[column][row]. */
+typedef void decode_fn(const uint8_t *step, float (*w)[16]);
+
+/* Column k of a run of 32 four-bit values: columns 0 .. 15 are the low nibbles. */
+static int nibble(const uint8_t q[4][16][4], int k, int row)
+{
+    int byte = q[k % 16 / 4][row][k % 4];
+
+    return k < 16 ? byte & 15 : byte >> 4;
+}
+
+static void decode_f32(const uint8_t *step, float (*w)[16])
+{
+    __builtin_memcpy(w, step, sizeof *w);
+}
+
+static void decode_f16(const uint8_t *step, float (*w)[16])
+{
+    const uint16_t *h = (const uint16_t *)(const void *)step;
+
+    for (int i = 0; i < 16; i++)
+        w[0][i] = f16(h[i]);
+}
+
+static void decode_bf16(const uint8_t *step, float (*w)[16])
+{
+    const uint16_t *h = (const uint16_t *)(const void *)step;
+
+    for (int i = 0; i < 16; i++)
+        w[0][i] = rg_float_of((uint32_t)h[i] << 16);
+}
+
+static void decode_q4(const uint8_t *step, float (*w)[16])
+{
+    const rg_step_q4 *p = (const void *)step;
+
+    for (int k = 0; k < 32; k++)
+        for (int i = 0; i < 16; i++)
+            w[k][i] = f16(p->d[i]) * (float)(nibble(p->q, k, i) - 8);
+}
+
+static void decode_q8(const uint8_t *step, float (*w)[16])
+{
+    const rg_step_q8 *p = (const void *)step;
+
+    for (int k = 0; k < 32; k++)
+        for (int i = 0; i < 16; i++)
+            w[k][i] = f16(p->d[i]) * (float)(p->q[k / 4][i][k % 4] - 128);
+}
+
+static void decode_q4m(const uint8_t *step, float (*w)[16])
+{
+    const rg_step_q4m *p = (const void *)step;
+
+    for (int k = 0; k < 32; k++)
+        for (int i = 0; i < 16; i++)
+            w[k][i] = f16(p->d[i]) * (float)nibble(p->q, k, i) + f16(p->m[i]);
+}
+
+static void decode_q8m(const uint8_t *step, float (*w)[16])
+{
+    const rg_step_q8m *p = (const void *)step;
+
+    for (int k = 0; k < 32; k++)
+        for (int i = 0; i < 16; i++)
+            w[k][i] = f16(p->d[i]) * (float)p->q[k / 4][i][k % 4] + f16(p->m[i]);
+}
+
+static void decode_k4(const uint8_t *step, float (*w)[16])
+{
+    const rg_step_k4 *p = (const void *)step;
+
+    for (int k = 0; k < 256; k++)
+        for (int i = 0; i < 16; i++) {
+            float scale = f16(p->d[i]) * (float)p->s[k / 32][i], minimum = f16(p->e[i]) * (float)p->t[k / 32][i];
+            w[k][i] = scale * (float)nibble(p->q[k / 32], k % 32, i) - minimum;
+        }
+}
+
+static void decode_k8(const uint8_t *step, float (*w)[16])
+{
+    const rg_step_k8 *p = (const void *)step;
+
+    for (int k = 0; k < 256; k++)
+        for (int i = 0; i < 16; i++) {
+            float scale = f16(p->d[i]) * (float)p->s[k / 16][i], minimum = f16(p->e[i]) * (float)p->t[k / 16][i];
+            w[k][i] = scale * (float)(p->q[k / 16][k % 16 / 4][i][k % 4] - 128) - minimum;
+        }
+}
+
+typedef struct step_of {
+    decode_fn *decode;
+    int cols;
+    size_t bytes;
+} step_of;
+
+static void exact(const step_of *step, const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y,
+                  size_t ldy)
+{
+    _Alignas(64) float w[256][16], c[4][16];
+
+    for (int r = 0; r < m; r++) {
+        __builtin_memset(c, 0, sizeof c);
+        for (int first = 0; first < cols; first += step->cols) {
+            step->decode(panel + (size_t)(first / step->cols) * step->bytes, w);
+            for (int k = 0; k < step->cols; k++) {
+                float xk = x[(size_t)r * ldx + (size_t)(first + k)];
+                float *chain = c[(first + k) % 4];
+
+                for (int i = 0; i < 16; i++)
+                    chain[i] = __builtin_fmaf(w[k][i], xk, chain[i]);
+            }
+        }
+        for (int i = 0; i < 16; i++)
+            y[(size_t)r * ldy + (size_t)i] = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
+    }
+}
+
+#define EXACT(name, n_cols, n_bytes)                                                                                       \
+    static void exact_##name(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y, size_t ldy)      \
+    {                                                                                                                      \
+        static const step_of step = { decode_##name, n_cols, n_bytes };                                                    \
+        exact(&step, panel, cols, x, ldx, m, y, ldy);                                                                      \
+    }
+EXACT(f32, 1, 64)
+EXACT(f16, 1, 32)
+EXACT(bf16, 1, 32)
+EXACT(q4, 32, sizeof(rg_step_q4))
+EXACT(q8, 32, sizeof(rg_step_q8))
+EXACT(q4m, 32, sizeof(rg_step_q4m))
+EXACT(q8m, 32, sizeof(rg_step_q8m))
+EXACT(k4, 256, sizeof(rg_step_k4))
+EXACT(k8, 256, sizeof(rg_step_k8))
+#undef EXACT
+
+/* ---- fast ------------------------------------------------------------------------------------------------------------ */
+
+/* Exact integer sums of one row of a panel with a block of x.  |sum| <= 32 * 255 * 127 < 2^20. */
+static float sum_4(const uint8_t q[4][16][4], int row, int offset, const rg_xblock *x)
+{
+    int32_t sum = 0;
+
+    for (int k = 0; k < 32; k++)
+        sum += (nibble(q, k, row) - offset) * x->q[k];
+    return (float)sum;
+}
+
+static float sum_8(const uint8_t q[][16][4], int n, int row, int offset, const int8_t *x)
+{
+    int32_t sum = 0;
+
+    for (int k = 0; k < n; k++)
+        sum += (q[k / 4][row][k % 4] - offset) * x[k];
+    return (float)sum;
+}
+
+/* acc after one step of row i of the panel; x: the step's blocks. */
+static float step_q4(const uint8_t *step, const rg_xblock *x, int i, float acc)
+{
+    const rg_step_q4 *p = (const void *)step;
+
+    return __builtin_fmaf(sum_4(p->q, i, 8, x), f16(p->d[i]) * x->d, acc);
+}
+
+static float step_q8(const uint8_t *step, const rg_xblock *x, int i, float acc)
+{
+    const rg_step_q8 *p = (const void *)step;
+
+    return __builtin_fmaf(sum_8(p->q, 32, i, 128, x->q), f16(p->d[i]) * x->d, acc);
+}
+
+static float step_q4m(const uint8_t *step, const rg_xblock *x, int i, float acc)
+{
+    const rg_step_q4m *p = (const void *)step;
+
+    acc = __builtin_fmaf(sum_4(p->q, i, 0, x), f16(p->d[i]) * x->d, acc);
+    return __builtin_fmaf(f16(p->m[i]), x->s, acc);
+}
+
+static float step_q8m(const uint8_t *step, const rg_xblock *x, int i, float acc)
+{
+    const rg_step_q8m *p = (const void *)step;
+
+    acc = __builtin_fmaf(sum_8(p->q, 32, i, 0, x->q), f16(p->d[i]) * x->d, acc);
+    return __builtin_fmaf(f16(p->m[i]), x->s, acc);
+}
+
+static float step_k4(const uint8_t *step, const rg_xblock *x, int i, float acc)
+{
+    const rg_step_k4 *p = (const void *)step;
+
+    for (int run = 0; run < 8; run++) {
+        float scale = f16(p->d[i]) * (float)p->s[run][i], minimum = f16(p->e[i]) * (float)p->t[run][i];
+
+        acc = __builtin_fmaf(sum_4(p->q[run], i, 0, x + run), scale * x[run].d, acc);
+        acc = __builtin_fmaf(-minimum, x[run].s, acc);
+    }
+    return acc;
+}
+
+static float step_k8(const uint8_t *step, const rg_xblock *x, int i, float acc)
+{
+    const rg_step_k8 *p = (const void *)step;
+
+    for (int run = 0; run < 16; run++) {
+        float scale = f16(p->d[i]) * (float)p->s[run][i], minimum = f16(p->e[i]) * (float)p->t[run][i];
+        const rg_xblock *block = x + run / 2;
+
+        acc = __builtin_fmaf(sum_8(p->q[run], 16, i, 128, block->q + run % 2 * 16), scale * block->d, acc);
+        acc = __builtin_fmaf(-minimum, block->sh[run % 2], acc);
+    }
+    return acc;
+}
+
+#define FAST(name, n_cols, step_type)                                                                                      \
+    static void fast_##name(const uint8_t *panel, int cols, const rg_xblock *x, size_t ldx, int m, float *y, size_t ldy)   \
+    {                                                                                                                      \
+        for (int r = 0; r < m; r++)                                                                                        \
+            for (int i = 0; i < 16; i++) {                                                                                 \
+                float acc = 0.0f;                                                                                          \
+                for (int s = 0; s < cols / n_cols; s++)                                                                    \
+                    acc = step_##name(panel + (size_t)s * sizeof(step_type),                                               \
+                                      x + (size_t)r * ldx + (size_t)s * (n_cols / 32), i, acc);                            \
+                y[(size_t)r * ldy + (size_t)i] = acc;                                                                      \
+            }                                                                                                              \
+    }
+FAST(q4, 32, rg_step_q4)
+FAST(q8, 32, rg_step_q8)
+FAST(q4m, 32, rg_step_q4m)
+FAST(q8m, 32, rg_step_q8m)
+FAST(k4, 256, rg_step_k4)
+FAST(k8, 256, rg_step_k8)
+#undef FAST
+
+void rg_cpu_panels_ref(rg_cpu *k)
+{
+    k->panel_exact[RG_LAYOUT_F32] = exact_f32;
+    k->panel_exact[RG_LAYOUT_F16] = exact_f16;
+    k->panel_exact[RG_LAYOUT_BF16] = exact_bf16;
+    k->panel_exact[RG_LAYOUT_Q4] = exact_q4;
+    k->panel_exact[RG_LAYOUT_Q8] = exact_q8;
+    k->panel_exact[RG_LAYOUT_Q4M] = exact_q4m;
+    k->panel_exact[RG_LAYOUT_Q8M] = exact_q8m;
+    k->panel_exact[RG_LAYOUT_K4] = exact_k4;
+    k->panel_exact[RG_LAYOUT_K8] = exact_k8;
+    k->panel_fast[RG_LAYOUT_Q4] = fast_q4;
+    k->panel_fast[RG_LAYOUT_Q8] = fast_q8;
+    k->panel_fast[RG_LAYOUT_Q4M] = fast_q4m;
+    k->panel_fast[RG_LAYOUT_Q8M] = fast_q8m;
+    k->panel_fast[RG_LAYOUT_K4] = fast_k4;
+    k->panel_fast[RG_LAYOUT_K8] = fast_k8;
+}

@@ -1,0 +1,381 @@
+/* rows.h -- the row kernels of kernels.h: the definition, and what each instruction set starts from.
+ *
+ * Included by ref/rows.c and by the rows.c of every instruction set, whose compiler flags turn the loops over lanes and
+ * channels into its vectors.  A sum is always written in lanes of 16 or along a chain, never left to the compiler, so
+ * the bits do not depend on the flags.  Functions are static; rows_fill puts them into a table. */
+#ifndef RG_OPS_CPU_REF_ROWS_H
+#define RG_OPS_CPU_REF_ROWS_H
+
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/math.h"
+
+/* An output may be its input, value for value; it never overlaps it otherwise. */
+#if defined(__clang__)
+#define LANES _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define LANES _Pragma("GCC ivdep")
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE float tree16(float l[16])
+{
+    for (int i = 0; i < 8; i++)
+        l[i] += l[i + 8];
+    for (int i = 0; i < 4; i++)
+        l[i] += l[i + 4];
+    for (int i = 0; i < 2; i++)
+        l[i] += l[i + 2];
+    return l[0] + l[1];
+}
+
+/* ---- one row --------------------------------------------------------------------------------------------------------- */
+
+/* The clamp matters only where the definition gives no number: 127 / amax overflows for amax below 4e-37 (then 0 * inf
+ * is taken as 127, times a d of next to nothing), or x is inf or NaN. */
+static void rows_quantize(const float *x, int n, rg_xblock *out)
+{
+    for (int b = 0; b < n / 32; b++, x += 32, out++) {
+        float lane[16], amax = 0.0f, inverse, v;
+        int32_t sum[2] = { 0, 0 };
+
+        for (int i = 0; i < 16; i++) {
+            float p = __builtin_fabsf(x[i]), q = __builtin_fabsf(x[16 + i]);
+            lane[i] = p > q ? p : q;
+        }
+        for (int i = 0; i < 16; i++)
+            amax = lane[i] > amax ? lane[i] : amax;
+        inverse = amax == 0.0f ? 0.0f : 127.0f / amax;
+        for (int i = 0; i < 32; i++) {
+            v = x[i] * inverse;
+            v = v < 127.0f ? v : 127.0f;
+            v = v > -127.0f ? v : -127.0f;
+            out->q[i] = (int8_t)(int32_t)((v + RG_RINT) - RG_RINT);
+        }
+        for (int i = 0; i < 16; i++) {
+            sum[0] += out->q[i];
+            sum[1] += out->q[16 + i];
+        }
+        out->d = amax / 127.0f;
+        out->s = out->d * (float)(sum[0] + sum[1]);
+        out->neg8 = -8 * (sum[0] + sum[1]);
+        out->neg128 = -128 * (sum[0] + sum[1]);
+        for (int i = 0; i < 2; i++) {
+            out->sh[i] = out->d * (float)sum[i];
+            out->neg128h[i] = -128 * sum[i];
+        }
+    }
+}
+
+static void rows_rmsnorm(float *y, const float *x, const float *w, int n, float eps)
+{
+    float lane[16] = { 0 }, r;
+    int k = 0;
+
+    for (; k + 16 <= n; k += 16)
+        for (int i = 0; i < 16; i++)
+            lane[i] = __builtin_fmaf(x[k + i], x[k + i], lane[i]);
+    for (int i = 0; k + i < n; i++)
+        lane[i] = __builtin_fmaf(x[k + i], x[k + i], lane[i]);
+    r = 1.0f / __builtin_sqrtf(tree16(lane) / (float)n + eps);
+    LANES
+    for (int i = 0; i < n; i++)
+        y[i] = x[i] * r * w[i];
+}
+
+static void rows_add(float *y, const float *x, int n)
+{
+    LANES
+    for (int i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+static void rows_scale(float *y, const float *x, float a, int n)
+{
+    LANES
+    for (int i = 0; i < n; i++)
+        y[i] = x[i] * a;
+}
+
+static void rows_axpy(float *y, float a, const float *x, int n)
+{
+    LANES
+    for (int i = 0; i < n; i++)
+        y[i] = __builtin_fmaf(a, x[i], y[i]);
+}
+
+static void rows_silu_mul(float *y, const float *g, const float *u, int n)
+{
+    LANES
+    for (int i = 0; i < n; i++)
+        y[i] = rg_siluf(g[i]) * u[i];
+}
+
+static void rows_gelu_mul(float *y, const float *g, const float *u, int n)
+{
+    LANES
+    for (int i = 0; i < n; i++)
+        y[i] = rg_gelu_tanhf(g[i]) * u[i];
+}
+
+static void rows_softcap(float *x, float cap, int n)
+{
+    LANES
+    for (int i = 0; i < n; i++)
+        x[i] = cap * rg_tanhf(x[i] / cap);
+}
+
+static void rows_softplus(float *y, const float *x, int n)
+{
+    LANES
+    for (int i = 0; i < n; i++)
+        y[i] = rg_softplusf(x[i]);
+}
+
+static void rows_rotate(float *x, const float *cosine, const float *sine, int n_pairs, bool interleaved)
+{
+    int step = interleaved ? 2 : 1, apart = interleaved ? 1 : n_pairs;
+
+    LANES
+    for (int i = 0; i < n_pairs; i++) {
+        float a = x[step * i], b = x[step * i + apart];
+        x[step * i] = __builtin_fmaf(a, cosine[i], -(b * sine[i]));
+        x[step * i + apart] = __builtin_fmaf(b, cosine[i], a * sine[i]);
+    }
+}
+
+/* ---- stored K and V -------------------------------------------------------------------------------------------------- */
+
+/* Half precision by arithmetic: 2^112 moves the exponent's bias, subnormals included; infinities and NaN are selected. */
+INLINE float from_f16(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = (uint32_t)(h & 0x7fff) << 13;
+    uint32_t finite = rg_bits_of(rg_float_of(magnitude) * 0x1p112f), special = magnitude | 0x7f800000u;
+
+    return rg_float_of(sign | (magnitude >= 0x0f800000u ? special : finite));
+}
+
+INLINE float from_bf16(uint16_t h)
+{
+    return rg_float_of((uint32_t)h << 16);
+}
+
+INLINE uint16_t to_bf16(float x)
+{
+    uint32_t bits = rg_bits_of(x), rounded = bits + 0x7fff + (bits >> 16 & 1);
+
+    return (uint16_t)((x != x ? bits | 0x400000 : rounded) >> 16);
+}
+
+/* The i-th value behind p. */
+INLINE float stored(const void *p, rg_type type, size_t i)
+{
+    if (type == RG_F32)
+        return ((const float *)p)[i];
+    return type == RG_F16 ? from_f16(((const uint16_t *)p)[i]) : from_bf16(((const uint16_t *)p)[i]);
+}
+
+static void rows_store(void *to, rg_type type, size_t stride, const float *x, int n)
+{
+    float *f = to;
+    uint16_t *h = to;
+
+    if (type == RG_F32)
+        for (int i = 0; i < n; i++)
+            f[(size_t)i * stride] = x[i];
+    else if (type == RG_F16)
+        for (int i = 0; i < n; i++)
+            h[(size_t)i * stride] = rg_f32_to_f16(x[i]);
+    else
+        for (int i = 0; i < n; i++)
+            h[(size_t)i * stride] = to_bf16(x[i]);
+}
+
+INLINE void load_as(float *y, const void *from, rg_type type, size_t stride, int n)
+{
+    if (stride == 1)
+        for (int i = 0; i < n; i++)
+            y[i] = stored(from, type, (size_t)i);
+    else
+        for (int i = 0; i < n; i++)
+            y[i] = stored(from, type, (size_t)i * stride);
+}
+
+static void rows_load(float *y, const void *from, rg_type type, size_t stride, int n)
+{
+    if (type == RG_F32)
+        load_as(y, from, RG_F32, stride, n);
+    else if (type == RG_F16)
+        load_as(y, from, RG_F16, stride, n);
+    else
+        load_as(y, from, RG_BF16, stride, n);
+}
+
+/* ---- attention ------------------------------------------------------------------------------------------------------- */
+
+/* Scores of all 64 keys; those outside [lo, hi) are whatever the memory gives, and dropped by the caller. */
+INLINE void attend_scores(const rg_attend *a, rg_type type, float *restrict score)
+{
+    for (int j = 0; j < RG_BLOCK; j++)
+        score[j] = 0.0f;
+    for (int d = 0; d < a->k_dim; d++) {
+        float q = a->q[d];
+        size_t row = (size_t)d * RG_BLOCK;
+
+        for (int j = 0; j < RG_BLOCK; j++)
+            score[j] = __builtin_fmaf(q, stored(a->k, type, row + (size_t)j), score[j]);
+    }
+    for (int j = 0; j < RG_BLOCK; j++)
+        score[j] *= a->scale;
+    if (a->cap > 0.0f)
+        for (int j = 0; j < RG_BLOCK; j++)
+            score[j] = a->cap * rg_tanhf(score[j] / a->cap);
+}
+
+INLINE void attend_values(const rg_attend *a, rg_type type, const float *p, float c, float *restrict o)
+{
+    for (int d = 0; d < a->v_dim; d++)
+        o[d] *= c;
+    for (int j = a->lo; j < a->hi; j++) {
+        float w = p[j];
+        size_t row = (size_t)j * (size_t)a->v_stride;
+
+        for (int d = 0; d < a->v_dim; d++)
+            o[d] = __builtin_fmaf(w, stored(a->v, type, row + (size_t)d), o[d]);
+    }
+}
+
+INLINE void attend_as(const rg_attend *a, rg_type type, rg_softmax *s)
+{
+    _Alignas(64) float p[RG_BLOCK], lane[16];
+    float max = s->m, c;
+
+    attend_scores(a, type, p);
+    for (int j = a->lo; j < a->hi; j++)
+        max = p[j] > max ? p[j] : max;
+    if (max == -__builtin_inff())
+        return;
+    c = s->m == -__builtin_inff() ? 0.0f : rg_expf(s->m - max);
+    for (int j = 0; j < RG_BLOCK; j++) {
+        float e = rg_expf(p[j] - max);
+        p[j] = j >= a->lo && j < a->hi ? e : 0.0f;
+    }
+    for (int i = 0; i < 16; i++)
+        lane[i] = p[i] + p[16 + i] + p[32 + i] + p[48 + i];
+    s->l = __builtin_fmaf(s->l, c, tree16(lane));
+    attend_values(a, type, p, c, s->o);
+    s->m = max;
+}
+
+static void rows_attend(const rg_attend *a, rg_softmax *s)
+{
+    if (a->type == RG_F32)
+        attend_as(a, RG_F32, s);
+    else if (a->type == RG_F16)
+        attend_as(a, RG_F16, s);
+    else
+        attend_as(a, RG_BF16, s);
+}
+
+static void rows_merge(rg_softmax *a, const rg_softmax *b, int v_dim)
+{
+    float m = b->m > a->m ? b->m : a->m, x, y;
+
+    if (b->m == -__builtin_inff())
+        return;
+    if (a->m == -__builtin_inff()) {
+        for (int d = 0; d < v_dim; d++)
+            a->o[d] = b->o[d];
+        a->m = b->m;
+        a->l = b->l;
+        return;
+    }
+    x = rg_expf(a->m - m);
+    y = rg_expf(b->m - m);
+    a->l = __builtin_fmaf(a->l, x, b->l * y);
+    LANES
+    for (int d = 0; d < v_dim; d++)
+        a->o[d] = __builtin_fmaf(a->o[d], x, b->o[d] * y);
+    a->m = m;
+}
+
+/* ---- recurrence ------------------------------------------------------------------------------------------------------ */
+
+enum { CHANNELS = 64 }; /* whose sums stay near while the states go by */
+
+INLINE void scan_some(float *h, const float *a, size_t ld, int d_state, int n, const float *x, const float *dt,
+                      const float *b, const float *c, float *restrict acc)
+{
+    for (int i = 0; i < n; i++)
+        acc[i] = 0.0f;
+    for (int s = 0; s < d_state; s++, h += ld, a += ld) {
+        float bs = b[s], cs = c ? c[s] : 0.0f;
+
+        LANES
+        for (int i = 0; i < n; i++) {
+            h[i] = __builtin_fmaf(rg_expf(dt[i] * a[i]), h[i], dt[i] * bs * x[i]);
+            acc[i] = __builtin_fmaf(cs, h[i], acc[i]);
+        }
+    }
+}
+
+static void rows_scan_row(float *h, const float *a, size_t ld, int d_state, int n, const float *x, const float *dt,
+                          const float *b, const float *c, const float *d, const float *z, float *y)
+{
+    _Alignas(64) float acc[CHANNELS];
+
+    for (int i = 0; i < n; i += CHANNELS) {
+        int some = n - i < CHANNELS ? n - i : CHANNELS;
+
+        scan_some(h + i, a + i, ld, d_state, some, x + i, dt + i, b, y ? c : NULL, acc);
+        if (!y)
+            continue;
+        LANES
+        for (int k = 0; k < some; k++)
+            y[i + k] = __builtin_fmaf(d[i + k], x[i + k], acc[k]) * rg_siluf(z[i + k]);
+    }
+}
+
+static void rows_conv_row(float *y, const float *const *in, const float *w, const float *bias, int d_conv, int n)
+{
+    _Alignas(64) float acc[CHANNELS];
+
+    for (int i = 0; i < n; i += CHANNELS) {
+        int some = n - i < CHANNELS ? n - i : CHANNELS;
+
+        for (int k = 0; k < some; k++)
+            acc[k] = bias ? bias[i + k] : 0.0f;
+        for (int j = 0; j < d_conv; j++) {
+            const float *x = in[j] + i, *wj = w + (size_t)i * (size_t)d_conv + (size_t)j;
+
+            for (int k = 0; k < some; k++)
+                acc[k] = __builtin_fmaf(wj[(size_t)k * (size_t)d_conv], x[k], acc[k]);
+        }
+        for (int k = 0; k < some; k++)
+            y[i + k] = rg_siluf(acc[k]);
+    }
+}
+
+static void rows_fill(rg_cpu *k)
+{
+    k->quantize = rows_quantize;
+    k->rmsnorm = rows_rmsnorm;
+    k->add = rows_add;
+    k->scale = rows_scale;
+    k->axpy = rows_axpy;
+    k->act_mul[RG_SILU] = rows_silu_mul;
+    k->act_mul[RG_GELU_TANH] = rows_gelu_mul;
+    k->softcap = rows_softcap;
+    k->rotate = rows_rotate;
+    k->attend = rows_attend;
+    k->merge = rows_merge;
+    k->scan_row = rows_scan_row;
+    k->conv_row = rows_conv_row;
+    k->softplus = rows_softplus;
+    k->store = rows_store;
+    k->load = rows_load;
+}
+
+#undef LANES
+#undef INLINE
+
+#endif

@@ -1,0 +1,313 @@
+/* ops.c -- activations of a step, and the operations as records for the reader.
+ *
+ * The arena is a stack: an activation takes its values and, after them, the place for its rows in int8 blocks.  Every
+ * thread makes the same handles in the same order, so offsets agree without being shared.  Shapes are checked here once,
+ * for all readers; a wrong one is a bug in a model's text. */
+#include "ops/ops.h"
+
+#include <string.h>
+
+enum { CACHE_LINE = 64, QUANT_COLS = 32, QUANT_BYTES = 64 };
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static size_t quant_bytes(const rg_act *a)
+{
+    return (size_t)a->rows * round_up((size_t)a->cols, QUANT_COLS) / QUANT_COLS * QUANT_BYTES;
+}
+
+static size_t take(rg_fwd *f, size_t bytes)
+{
+    size_t at = f->arena_used;
+
+    f->arena_used += round_up(bytes, CACHE_LINE);
+    if (f->arena_used > f->arena_peak)
+        f->arena_peak = f->arena_used;
+    RG_ASSERT(!f->arena || f->arena_used <= f->arena_bytes);
+    return at;
+}
+
+static rg_act *handle(rg_fwd *f, const char *name, int rows, int cols)
+{
+    rg_act *a;
+
+    RG_ASSERT(f->n_acts < RG_MAX_ACTS && rows >= 0 && cols > 0);
+    a = &f->acts[f->n_acts++];
+    *a = (rg_act){ .name = name, .rows = rows, .cols = cols };
+    return a;
+}
+
+rg_act *rg_act_rows(rg_fwd *f, const char *name, int rows, int cols)
+{
+    rg_act *a = handle(f, name, rows, cols);
+
+    a->stride = (int)round_up((size_t)cols, RG_PANEL);
+    a->offset = take(f, (size_t)rows * (size_t)a->stride * sizeof(float));
+    a->quant = take(f, quant_bytes(a));
+    return a;
+}
+
+rg_act *rg_act_new(rg_fwd *f, const char *name, int cols)
+{
+    return rg_act_rows(f, name, f->batch->n_rows, cols);
+}
+
+rg_act *rg_act_view(rg_fwd *f, const char *name, const rg_act *a, int first, int cols)
+{
+    rg_act *v = handle(f, name, a->rows, cols);
+
+    RG_ASSERT(first >= 0 && first + cols <= a->cols);
+    v->stride = a->stride;
+    v->offset = a->offset + (size_t)first * sizeof(float);
+    v->quant = take(f, quant_bytes(v));
+    return v;
+}
+
+int rg_act_mark(const rg_fwd *f)
+{
+    return f->n_acts;
+}
+
+/* The place for int8 blocks is the last thing that an activation takes, a view's too: it ends the stack. */
+void rg_act_release(rg_fwd *f, int mark)
+{
+    const rg_act *last;
+
+    RG_ASSERT(mark >= 0 && mark <= f->n_acts);
+    f->n_acts = mark;
+    last = mark ? &f->acts[mark - 1] : NULL;
+    f->arena_used = last ? last->quant + round_up(quant_bytes(last), CACHE_LINE) : 0;
+}
+
+void rg_fwd_barrier(rg_fwd *f)
+{
+    if (f->pool)
+        rg_phase_end(f->pool, &f->phase);
+}
+
+size_t rg_kv_bytes(const rg_kv *kv)
+{
+    size_t size = kv->type == RG_F32 ? 4 : 2;
+    size_t values = kv->latent ? (size_t)kv->k_dim : (size_t)kv->n_heads * (size_t)(kv->k_dim + kv->v_dim);
+
+    return values * RG_BLOCK * size;
+}
+
+size_t rg_recurrent_bytes(const rg_recurrent *r)
+{
+    size_t inner = (size_t)r->d_inner, state = (size_t)r->d_state, tail = (size_t)r->d_conv - 1;
+
+    return (state * inner + tail * inner + RG_MAX_DRAFT * (3 * inner + state)) * sizeof(float);
+}
+
+/* ---- handing an operation on ------------------------------------------------------------------------------------------- */
+
+/* Whatever shares memory with what was written must be rounded anew: views, and what they are views of. */
+static void written(rg_fwd *f, const rg_act *a)
+{
+    size_t end = a->offset + (size_t)a->rows * (size_t)a->stride * sizeof(float);
+
+    for (int i = 0; i < f->n_acts; i++) {
+        rg_act *other = &f->acts[i];
+        size_t other_end = other->offset + (size_t)other->rows * (size_t)other->stride * sizeof(float);
+
+        if (other->offset < end && a->offset < other_end)
+            other->quantized = false;
+    }
+}
+
+static void run(rg_fwd *f, const rg_op *op)
+{
+    f->reader->run(f->reader, f, op);
+    for (size_t i = 0; i < RG_LEN(op->out); i++)
+        if (op->out[i])
+            written(f, op->out[i]);
+}
+
+static void check_vector(const rg_weight *w, int64_t n)
+{
+    RG_ASSERT(!w || w->n_mats * w->rows * w->cols == n);
+}
+
+static void check_matrix(const rg_weight *w, int rows, int cols)
+{
+    RG_ASSERT(w && w->rows == rows && w->cols == cols);
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
+
+void rg_embed(rg_fwd *f, rg_act *y, const rg_weight *table, float scale)
+{
+    RG_ASSERT(y->rows == f->batch->n_rows && y->cols == table->cols);
+    run(f, &(rg_op){ .kind = RG_OP_EMBED, .out = { y }, .w = { table }, .x = scale });
+}
+
+void rg_gather(rg_fwd *f, rg_act *y, const rg_act *x)
+{
+    RG_ASSERT(y->cols == x->cols && y->rows == f->batch->n_logits && x->rows == f->batch->n_rows);
+    run(f, &(rg_op){ .kind = RG_OP_GATHER, .out = { y }, .in = { x } });
+}
+
+void rg_add_to(rg_fwd *f, rg_act *y, const rg_act *x)
+{
+    RG_ASSERT(y->rows == x->rows && y->cols == x->cols);
+    run(f, &(rg_op){ .kind = RG_OP_ADD, .out = { y }, .in = { x }, .accumulate = true });
+}
+
+void rg_rmsnorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, float eps)
+{
+    RG_ASSERT(y->rows == x->rows && y->cols == x->cols && w->cols > 0 && x->cols % w->cols == 0);
+    run(f, &(rg_op){ .kind = RG_OP_RMSNORM, .out = { y }, .in = { x }, .w = { w }, .x = eps });
+}
+
+void rg_act_mul(rg_fwd *f, rg_act *y, const rg_act *gate, const rg_act *up, rg_activation act)
+{
+    RG_ASSERT(y->rows == gate->rows && y->cols == gate->cols && up->rows == gate->rows && up->cols == gate->cols);
+    run(f, &(rg_op){ .kind = RG_OP_ACT_MUL, .out = { y }, .in = { gate, up }, .act = act });
+}
+
+void rg_softcap(rg_fwd *f, rg_act *x, float cap)
+{
+    RG_ASSERT(cap > 0.0f);
+    run(f, &(rg_op){ .kind = RG_OP_SOFTCAP, .out = { x }, .accumulate = true, .x = cap });
+}
+
+void rg_note(rg_fwd *f, const rg_act *x)
+{
+    run(f, &(rg_op){ .kind = RG_OP_NOTE, .in = { x } });
+}
+
+/* ---- products -------------------------------------------------------------------------------------------------------------- */
+
+static void linear(rg_fwd *f, rg_op *op, int n)
+{
+    op->kind = RG_OP_LINEAR;
+    for (int i = 0; i < n; i++) {
+        RG_ASSERT(op->out[i]->rows == op->in[0]->rows && op->w[i]->n_mats == 1);
+        check_matrix(op->w[i], op->out[i]->cols, op->in[0]->cols);
+        check_vector(op->b[i], op->out[i]->cols);
+    }
+    run(f, op);
+}
+
+void rg_linear(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b)
+{
+    linear(f, &(rg_op){ .out = { y }, .in = { x }, .w = { w }, .b = { b } }, 1);
+}
+
+void rg_linear_add(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b)
+{
+    linear(f, &(rg_op){ .out = { y }, .in = { x }, .w = { w }, .b = { b }, .accumulate = true }, 1);
+}
+
+void rg_linear3(rg_fwd *f, rg_act *const y[3], const rg_act *x, const rg_weight *const w[3], const rg_weight *const b[3])
+{
+    rg_op op = { .in = { x } };
+    int n = 0;
+
+    for (; n < 3 && w[n]; n++) {
+        op.out[n] = y[n];
+        op.w[n] = w[n];
+        op.b[n] = b ? b[n] : NULL;
+    }
+    linear(f, &op, n);
+}
+
+void rg_linear_heads(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, int x_stride)
+{
+    RG_ASSERT(y->rows == x->rows && y->cols == w->n_mats * w->rows && x_stride > 0);
+    RG_ASSERT((w->n_mats - 1) * x_stride + w->cols <= x->cols);
+    run(f, &(rg_op){ .kind = RG_OP_LINEAR_HEADS, .out = { y }, .in = { x }, .w = { w }, .n = x_stride });
+}
+
+void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, const rg_weight *up, const rg_weight *b_gate,
+              const rg_weight *b_up, rg_activation act)
+{
+    RG_ASSERT(y->rows == x->rows && gate->n_mats == 1 && up->n_mats == 1);
+    check_matrix(gate, y->cols, x->cols);
+    check_matrix(up, y->cols, x->cols);
+    check_vector(b_gate, y->cols);
+    check_vector(b_up, y->cols);
+    run(f, &(rg_op){ .kind = RG_OP_GATED, .out = { y }, .in = { x }, .w = { gate, up }, .b = { b_gate, b_up }, .act = act });
+}
+
+/* ---- attention --------------------------------------------------------------------------------------------------------------- */
+
+void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int first)
+{
+    RG_ASSERT(x->rows == f->batch->n_rows && x->cols % head_dim == 0);
+    RG_ASSERT(rope->n_pairs >= 0 && first >= 0 && first + 2 * rope->n_pairs <= head_dim);
+    run(f, &(rg_op){ .kind = RG_OP_ROTATE, .out = { x }, .accumulate = true, .rope = rope, .n = head_dim, .x = (float)first });
+}
+
+void rg_kv_store(rg_fwd *f, const rg_kv *kv, const rg_act *k, const rg_act *v)
+{
+    RG_ASSERT(k->rows == f->batch->n_rows && v->rows == k->rows);
+    RG_ASSERT(k->cols == (kv->latent ? kv->v_dim : kv->n_heads * kv->k_dim));
+    RG_ASSERT(v->cols == (kv->latent ? kv->k_dim - kv->v_dim : kv->n_heads * kv->v_dim));
+    run(f, &(rg_op){ .kind = RG_OP_KV_STORE, .in = { k, v }, .kv = kv });
+}
+
+void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, int n_heads, float scale, float cap)
+{
+    RG_ASSERT(q->rows == f->batch->n_rows && y->rows == q->rows && !kv->latent && n_heads % kv->n_heads == 0);
+    RG_ASSERT(q->cols == n_heads * kv->k_dim && y->cols == n_heads * kv->v_dim);
+    run(f, &(rg_op){ .kind = RG_OP_ATTENTION, .out = { y }, .in = { q }, .kv = kv, .n = n_heads, .x = scale, .y = cap });
+}
+
+void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv, int n_heads,
+                      float scale)
+{
+    RG_ASSERT(q_latent->rows == f->batch->n_rows && q_rope->rows == q_latent->rows && y->rows == q_latent->rows);
+    RG_ASSERT(kv->latent && q_latent->cols == n_heads * kv->v_dim && y->cols == q_latent->cols);
+    RG_ASSERT(q_rope->cols % n_heads == 0 && q_rope->cols / n_heads >= kv->k_dim - kv->v_dim);
+    run(f, &(rg_op){ .kind = RG_OP_MLA_ATTENTION, .out = { y }, .in = { q_latent, q_rope }, .kv = kv, .n = n_heads, .x = scale });
+}
+
+/* ---- experts -------------------------------------------------------------------------------------------------------------------- */
+
+void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *routing)
+{
+    RG_ASSERT(route->rows == logits->rows && route->cols == 2 * routing->n_used && logits->cols == routing->n_experts);
+    RG_ASSERT(routing->n_used > 0 && routing->n_used <= routing->n_experts);
+    RG_ASSERT(routing->n_groups == 0 || routing->n_experts % routing->n_groups == 0);
+    run(f, &(rg_op){ .kind = RG_OP_ROUTE, .out = { route }, .in = { logits }, .routing = routing });
+}
+
+void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg_routing *routing,
+            const rg_weight *const gate_up_down[3], rg_activation act)
+{
+    const rg_weight *gate = gate_up_down[0], *up = gate_up_down[1], *down = gate_up_down[2];
+
+    RG_ASSERT(y->rows == x->rows && route->rows == x->rows && route->cols == 2 * routing->n_used);
+    RG_ASSERT(gate->n_mats == routing->n_experts && up->n_mats == gate->n_mats && down->n_mats == gate->n_mats);
+    check_matrix(gate, (int)up->rows, x->cols);
+    check_matrix(up, (int)gate->rows, x->cols);
+    check_matrix(down, y->cols, (int)gate->rows);
+    run(f, &(rg_op){ .kind = RG_OP_MOE, .out = { y }, .in = { x, route }, .accumulate = true, .w = { gate, up, down },
+                     .routing = routing, .act = act });
+}
+
+/* ---- recurrence ------------------------------------------------------------------------------------------------------------------ */
+
+void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_recurrent *rec)
+{
+    RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && x->cols == rec->d_inner && y->cols == rec->d_inner);
+    RG_ASSERT(y->offset != x->offset); /* later rows read x of earlier ones */
+    check_vector(w, (int64_t)rec->d_inner * rec->d_conv);
+    check_vector(b, rec->d_inner);
+    run(f, &(rg_op){ .kind = RG_OP_CONV, .out = { y }, .in = { x }, .w = { w }, .b = { b }, .rec = rec });
+}
+
+void rg_scan(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *dt_raw, const rg_act *bc, const rg_act *z,
+             const rg_weight *a, const rg_weight *d, const rg_recurrent *rec)
+{
+    RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && x->cols == rec->d_inner && y->cols == rec->d_inner);
+    RG_ASSERT(dt_raw->cols == rec->d_inner && z->cols == rec->d_inner && bc->cols == 2 * rec->d_state);
+    check_vector(a, (int64_t)rec->d_state * rec->d_inner);
+    check_vector(d, rec->d_inner);
+    run(f, &(rg_op){ .kind = RG_OP_SCAN, .out = { y }, .in = { x, dt_raw, bc, z }, .w = { a, d }, .rec = rec });
+}

@@ -1,0 +1,213 @@
+/* ops.h -- THE SEAM: the operations a model is written in.
+ *
+ * A model is ordinary C that calls the functions below once per operation.  What stands behind them decides what the
+ * text does: compute it (cpu/), count its operations and bytes (count/), watch its intermediates (watch/), and later
+ * tape or shard it.  Every call becomes one rg_op record handed to the reader of the rg_fwd; readers wrap readers.
+ *
+ * An activation is a handle (rows, columns, name), not a pointer: counting needs no memory.  A step is one program that
+ * every thread runs, each with a private rg_fwd in which handles and offsets come out alike; no operation returns data
+ * to the text.  Knows no model, no sequence, no request. */
+#ifndef RG_OPS_OPS_H
+#define RG_OPS_OPS_H
+
+#include "base/pool.h"
+#include "ops/batch.h"
+#include "quant/pack.h"
+
+typedef struct rg_fwd rg_fwd;
+
+/* ---- operands ------------------------------------------------------------------------------------------------------ */
+
+/* A matrix of f32, [rows, cols], rows `stride` apart.  Owned by its rg_fwd; valid until released. */
+typedef struct rg_act {
+    const char *name; /* as dumped: "attn_norm", "q", ... */
+    int rows, cols, stride;
+    size_t offset;    /* of its first value in the step's arena, in bytes */
+    size_t quant;     /* offset of the place for its rows rounded to int8 blocks (reserved with it) */
+    bool quantized;   /* made since it was last written; a view has a place of its own */
+} rg_act;
+
+/* A weight: declared from the config, then bound to packed bytes.  Counting stops at declared. */
+typedef struct rg_weight {
+    const char *name; /* as in the checkpoint, for messages */
+    rg_type type;     /* as stored; RG_F32 when only declared */
+    int64_t n_mats, rows, cols; /* stacked matrices of [rows, cols]; a vector is [1, 1, n] */
+    const rg_packed *packed;    /* a matrix, bound; else NULL */
+    const float *vec;           /* a vector or small table in f32, bound; else NULL */
+    int split;                  /* 0 none, 1 rows, 2 columns over ranks */
+} rg_weight;
+
+/* Where one layer's K/V lies in a block of its group.  Per block: K as [n_heads][k_dim][RG_BLOCK] of `type`, then V as
+ * [n_heads][RG_BLOCK][v_dim].  Latent (MLA): one row of k_dim values per position, [RG_BLOCK][k_dim], V being the first
+ * v_dim of them; n_heads is 1. */
+typedef struct rg_kv {
+    int group;
+    size_t offset;
+    rg_type type; /* F32, F16 or BF16 */
+    int n_heads, k_dim, v_dim;
+    int window;   /* keys a row sees, itself included; 0: all */
+    bool latent;
+} rg_kv;
+
+size_t rg_kv_bytes(const rg_kv *kv); /* of one block, one layer */
+
+/* Where one recurrent layer's state lies in its sequence's slot, f32: h [d_state][d_inner]; the last d_conv - 1 inputs
+ * of the convolution, oldest first, [d_conv - 1][d_inner]; and for draft rows, RG_MAX_DRAFT deep: the convolution's
+ * input, x after it, dt [.][d_inner] and B [.][d_state]. */
+typedef struct rg_recurrent {
+    int group;
+    size_t offset;
+    int d_inner, d_state, d_conv;
+} rg_recurrent;
+
+size_t rg_recurrent_bytes(const rg_recurrent *r);
+
+/* Rotary embedding: one per kind of layer, computed when the model is opened. */
+typedef struct rg_rope {
+    int n_pairs;           /* rotated pairs; 2 n_pairs <= head size, the rest passes through */
+    const float *inv_freq; /* [n_pairs], scaling applied */
+    float factor;          /* cos and sin are multiplied by it (yarn) */
+    bool interleaved;      /* pairs (2i, 2i + 1); else (i, i + n_pairs) */
+} rg_rope;
+
+typedef enum rg_activation { RG_SILU, RG_GELU_TANH } rg_activation;
+
+/* Which experts, and how much of each. */
+typedef struct rg_routing {
+    int n_experts, n_used;
+    bool softmax_first;   /* softmax over all, then choose (deepseek); else choose, then softmax over the chosen */
+    bool renormalize;     /* chosen probabilities divided by their sum (only with softmax_first) */
+    float scale;
+    int n_groups, n_groups_used; /* group-limited: only the best groups by their best expert; 0: off */
+} rg_routing;
+
+/* ---- one operation ---------------------------------------------------------------------------------------------------- */
+
+typedef enum rg_op_kind {
+#define OP(KIND, name) RG_OP_##KIND,
+#include "ops/ops.def"
+#undef OP
+    RG_OP_COUNT
+} rg_op_kind;
+
+/* What a reader sees.  Operands not used by a kind are NULL. */
+typedef struct rg_op {
+    rg_op_kind kind;
+    rg_act *out[3];        /* written */
+    const rg_act *in[5];   /* read */
+    bool accumulate;       /* out is read too: out += */
+    const rg_weight *w[3]; /* matrices, or the vectors that ops.def names */
+    const rg_weight *b[3]; /* biases, one per matrix */
+    const rg_kv *kv;
+    const rg_recurrent *rec;
+    const rg_rope *rope;
+    const rg_routing *routing;
+    rg_activation act;
+    int n;       /* a count that the kind defines (heads, group size) */
+    float x, y;  /* numbers that the kind defines (eps; scale and cap) */
+} rg_op;
+
+/* A reader of the seam.  run is called by every thread of the step with the same ops in the same order, and returns when
+ * this thread may go on to the next one. */
+typedef struct rg_reader rg_reader;
+struct rg_reader {
+    void (*run)(const rg_reader *self, rg_fwd *f, const rg_op *op);
+    const rg_reader *inner; /* what a wrapping reader hands on to; NULL at the bottom */
+};
+
+typedef struct rg_group_memory {
+    uint8_t *data; /* blocks one after the other */
+    size_t block_bytes;
+} rg_group_memory;
+
+enum { RG_MAX_ACTS = 96 };
+
+/* One thread's view of a step. */
+struct rg_fwd {
+    const rg_reader *reader;
+    const rg_batch *batch;
+    const rg_group_memory *groups; /* NULL when nothing is computed */
+    bool exact;                    /* recipe: exact, else fast where the weight has one */
+    int layer;                     /* being computed; -1 outside the layers */
+    int thread, n_threads;
+    rg_pool *pool;                 /* NULL when nothing is computed */
+    uint32_t phase;
+    uint8_t *arena;                /* NULL when nothing is computed */
+    size_t arena_bytes, arena_used, arena_peak;
+    rg_act acts[RG_MAX_ACTS];
+    int n_acts;
+};
+
+/* ---- activations ------------------------------------------------------------------------------------------------------- */
+
+/* A new activation of the step's rows (or of n rows).  Asserts if the arena, sized by a counting run, is full. */
+rg_act *rg_act_new(rg_fwd *f, const char *name, int cols);
+rg_act *rg_act_rows(rg_fwd *f, const char *name, int rows, int cols);
+/* Columns [first, first + cols) of a, sharing its memory. */
+rg_act *rg_act_view(rg_fwd *f, const char *name, const rg_act *a, int first, int cols);
+
+/* Everything made since the mark goes. */
+int rg_act_mark(const rg_fwd *f);
+void rg_act_release(rg_fwd *f, int mark);
+
+static inline float *rg_act_data(const rg_fwd *f, const rg_act *a)
+{
+    return (float *)(void *)(f->arena + a->offset);
+}
+
+/* A barrier among the step's threads; nothing when nothing is computed. */
+void rg_fwd_barrier(rg_fwd *f);
+
+/* ---- the operations: y first, then what it is made of ---- */
+
+/* y = row of the table for each token (or the row of embeds), times scale. */
+void rg_embed(rg_fwd *f, rg_act *y, const rg_weight *table, float scale);
+/* y = the rows whose logits are wanted. */
+void rg_gather(rg_fwd *f, rg_act *y, const rg_act *x);
+/* y += x. */
+void rg_add_to(rg_fwd *f, rg_act *y, const rg_act *x);
+/* y = x / rms(x) * w, over each run of w->cols columns (a whole row, or each head of it).  y may be x. */
+void rg_rmsnorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, float eps);
+/* y = w x + b.  b may be NULL. */
+void rg_linear(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b);
+/* y += w x + b: the residual inside the linear. */
+void rg_linear_add(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b);
+/* Up to three linears of one input at once: q, k and v. */
+void rg_linear3(rg_fwd *f, rg_act *const y[3], const rg_act *x, const rg_weight *const w[3], const rg_weight *const b[3]);
+/* Per head h of w's matrices: y[h * w->rows ..] = w[h] x[h * x_stride .. + w->cols]. */
+void rg_linear_heads(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, int x_stride);
+/* y = act(gate x + b0) * (up x + b1). */
+void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, const rg_weight *up, const rg_weight *b_gate,
+              const rg_weight *b_up, rg_activation act);
+/* y = act(gate) * up, elementwise. */
+void rg_act_mul(rg_fwd *f, rg_act *y, const rg_act *gate, const rg_act *up, rg_activation act);
+/* Rotate each head of x (head_dim columns each, the rotated part starting at `first` within the head). */
+void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int first);
+/* Put this step's K and V into the state: k [rows, n_heads * k_dim], v [rows, n_heads * v_dim].  Latent: k is the latent
+ * [rows, v_dim], v the rotated part [rows, k_dim - v_dim]. */
+void rg_kv_store(rg_fwd *f, const rg_kv *kv, const rg_act *k, const rg_act *v);
+/* y [rows, n_heads * v_dim] = softmax(scale q . k, capped) v over what each row sees; q [rows, n_heads * k_dim]; query
+ * head h reads kv head h / (n_heads / kv->n_heads).  cap 0: none; else cap * tanh(s / cap). */
+void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, int n_heads, float scale, float cap);
+/* MLA, absorbed: q_latent [rows, n_heads * v_dim]; q_rope holds n_heads equal runs of columns, of each of which the last
+ * k_dim - v_dim are the rotated part of that head's q (what stands before them is not read); y [rows, n_heads * v_dim]. */
+void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv, int n_heads,
+                      float scale);
+/* route [rows, 2 * n_used] = chosen experts (as int32 bits), in rising order, then their weights, from logits [rows, n_experts]. */
+void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *routing);
+/* y += sum over a row's experts, in index order, of weight * down[e] (act(gate[e] x) * (up[e] x)). */
+void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg_routing *routing,
+            const rg_weight *const gate_up_down[3], rg_activation act);
+/* Causal depthwise convolution over positions, then SiLU: y[t, c] = silu(b[c] + sum_j w[c, j] x[t - (d_conv - 1) + j, c]). */
+void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_recurrent *rec);
+/* Mamba's selective scan (Gu & Dao 2023): dt = softplus(dt_raw); h = exp(dt A) h + dt B x; y = (C . h + D x) * silu(z).
+ * x, dt_raw, z [rows, d_inner]; bc [rows, 2 * d_state] = B | C; a [d_state, d_inner] (transposed, = -exp(A_log)). */
+void rg_scan(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *dt_raw, const rg_act *bc, const rg_act *z,
+             const rg_weight *a, const rg_weight *d, const rg_recurrent *rec);
+/* x = cap * tanh(x / cap). */
+void rg_softcap(rg_fwd *f, rg_act *x, float cap);
+
+/* x, as it stands here, is a place that readers may want: a layer's input, what enters the head.  Computes nothing. */
+void rg_note(rg_fwd *f, const rg_act *x);
+
+#endif

@@ -1,0 +1,137 @@
+/* watch.c -- see watch.h. */
+#include "ops/watch/watch.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+static void see(const rg_watch *w, const rg_fwd *f, const rg_act *a, bool note)
+{
+    rg_watched seen = { .layer = f->layer, .name = a->name, .note = note, .rows = a->rows, .cols = a->cols, .stride = a->stride,
+                        .data = rg_act_data(f, a) };
+
+    w->see(w->arg, &seen);
+}
+
+static void run_watch(const rg_reader *self, rg_fwd *f, const rg_op *op)
+{
+    const rg_watch *w = (const rg_watch *)self; /* the reader is its first member */
+
+    self->inner->run(self->inner, f, op);
+    if (f->thread == 0) {
+        if (op->kind == RG_OP_NOTE)
+            see(w, f, op->in[0], true);
+        for (int i = 0; i < 3 && op->out[i]; i++)
+            see(w, f, op->out[i], false);
+    }
+    rg_fwd_barrier(f);
+}
+
+const rg_reader *rg_watch_init(rg_watch *w, const rg_reader *inner, void (*see_fn)(void *arg, const rg_watched *w), void *arg)
+{
+    *w = (rg_watch){ .reader = { .run = run_watch, .inner = inner }, .see = see_fn, .arg = arg };
+    return &w->reader;
+}
+
+/* ---- activation statistics ---- */
+
+typedef struct stat_entry {
+    const rg_weight *w;
+    uint64_t n_rows;
+    double *sum;
+} stat_entry;
+
+struct rg_act_stats {
+    rg_reader reader; /* first */
+    stat_entry *entries;
+    int n, room;
+    bool failed; /* no memory: later weights are not counted */
+};
+
+static stat_entry *entry_for(rg_act_stats *s, const rg_weight *w)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->entries[i].w == w)
+            return &s->entries[i];
+    if (s->n == s->room) {
+        int room = s->room ? 2 * s->room : 64;
+        stat_entry *e = rg_resize(s->entries, (size_t)room * sizeof *e);
+        if (!e)
+            return NULL;
+        s->entries = e;
+        s->room = room;
+    }
+    double *sum = rg_array((size_t)w->cols, sizeof *sum);
+    if (!sum)
+        return NULL;
+    s->entries[s->n] = (stat_entry){ .w = w, .sum = sum };
+    return &s->entries[s->n++];
+}
+
+static void add_rows(stat_entry *e, const rg_fwd *f, const rg_act *x)
+{
+    const float *row = rg_act_data(f, x);
+
+    for (int r = 0; r < x->rows; r++, row += x->stride)
+        for (int k = 0; k < x->cols && k < e->w->cols; k++)
+            e->sum[k] += row[k] < 0 ? -(double)row[k] : (double)row[k];
+    e->n_rows += (uint64_t)x->rows;
+}
+
+/* Before the op runs: what it reads may be overwritten by it.  The op before ended with a barrier, and the one after this
+ * keeps the others from running ahead. */
+static void run_stats(const rg_reader *self, rg_fwd *f, const rg_op *op)
+{
+    rg_act_stats *s = (rg_act_stats *)(uintptr_t)self;
+    bool linear = op->kind == RG_OP_LINEAR || op->kind == RG_OP_GATED || op->kind == RG_OP_MOE;
+
+    if (linear && f->thread == 0) {
+        for (int i = 0; i < (op->kind == RG_OP_MOE ? 2 : 3) && op->w[i]; i++) {
+            stat_entry *e = entry_for(s, op->w[i]);
+            if (e)
+                add_rows(e, f, op->in[0]);
+            else
+                s->failed = true;
+        }
+    }
+    if (linear)
+        rg_fwd_barrier(f);
+    self->inner->run(self->inner, f, op);
+}
+
+rg_act_stats *rg_act_stats_new(rg_error *err)
+{
+    rg_act_stats *s = rg_zalloc(sizeof *s);
+
+    if (!s)
+        rg_fail_memory(err, sizeof *s);
+    return s;
+}
+
+void rg_act_stats_free(rg_act_stats *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < s->n; i++)
+        rg_free(s->entries[i].sum);
+    rg_free(s->entries);
+    rg_free(s);
+}
+
+const rg_reader *rg_act_stats_wrap(rg_act_stats *s, const rg_reader *inner)
+{
+    s->reader = (rg_reader){ .run = run_stats, .inner = inner };
+    return &s->reader;
+}
+
+int rg_act_stats_count(const rg_act_stats *s)
+{
+    return s->n;
+}
+
+rg_act_stat rg_act_stats_at(const rg_act_stats *s, int i)
+{
+    const stat_entry *e = &s->entries[i];
+
+    return (rg_act_stat){ .name = e->w->name, .n_channels = (int)e->w->cols, .n_rows = e->n_rows, .sum = e->sum };
+}

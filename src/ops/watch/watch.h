@@ -1,0 +1,43 @@
+/* watch.h -- the reader that looks on: named intermediates of a step, and mean |activation| per channel.
+ *
+ * Wraps the computing reader.  After each op, one thread calls see(arg, layer, name, rows) for every output (and for
+ * rg_note its input) while the others wait. */
+#ifndef RG_OPS_WATCH_WATCH_H
+#define RG_OPS_WATCH_WATCH_H
+
+#include "ops/ops.h"
+
+typedef struct rg_watched {
+    int layer;         /* -1 outside the layers */
+    const char *name;
+    bool note;         /* a place the model named with rg_note */
+    int rows, cols, stride;
+    const float *data; /* valid during the call */
+} rg_watched;
+
+typedef struct rg_watch {
+    rg_reader reader;  /* first */
+    void (*see)(void *arg, const rg_watched *w);
+    void *arg;
+} rg_watch;
+
+const rg_reader *rg_watch_init(rg_watch *w, const rg_reader *inner, void (*see)(void *arg, const rg_watched *w), void *arg);
+
+/* Activation statistics: mean |x| per input channel of every linear, over all rows seen. */
+typedef struct rg_act_stats rg_act_stats;
+
+typedef struct rg_act_stat {
+    const char *name;  /* of the weight that reads the channel */
+    int n_channels;
+    uint64_t n_rows;
+    const double *sum; /* [n_channels] of |x| */
+} rg_act_stat;
+
+rg_act_stats *rg_act_stats_new(rg_error *err);
+void rg_act_stats_free(rg_act_stats *s);
+/* A reader that adds to s what every linear of a step reads; allocates when it first meets a weight, so not for serving. */
+const rg_reader *rg_act_stats_wrap(rg_act_stats *s, const rg_reader *inner);
+int rg_act_stats_count(const rg_act_stats *s);
+rg_act_stat rg_act_stats_at(const rg_act_stats *s, int i);
+
+#endif

@@ -1,0 +1,114 @@
+/* block.h -- what the format files share: little-endian fields, the value of a code, careful rounding.
+ *
+ * The value_* functions are the definition of a decoded weight: the formats' decode and the packed layouts' decode both
+ * call them, one rounding per operation and never fused, and so agree to the bit.  Blocks are bytes, of any alignment.
+ * Included by the files of this floor only. */
+#ifndef RG_QUANT_BLOCK_H
+#define RG_QUANT_BLOCK_H
+
+#include <math.h>
+#include <string.h>
+
+#include "quant/quant.h"
+
+static inline uint16_t load16(const uint8_t p[2])
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static inline void store16(uint8_t p[2], uint16_t v)
+{
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+}
+
+static inline uint32_t load32(const uint8_t p[4])
+{
+    return (uint32_t)load16(p) | (uint32_t)load16(p + 2) << 16;
+}
+
+static inline void store32(uint8_t p[4], uint32_t v)
+{
+    store16(p, (uint16_t)v);
+    store16(p + 2, (uint16_t)(v >> 16));
+}
+
+/* Q4, Q8: offset 8 or 128. */
+static inline float value_scale(float d, int q, int offset)
+{
+    return d * (float)(q - offset);
+}
+
+/* Q4M, Q8M. */
+static inline float value_minimum(float d, float m, int q)
+{
+    float scaled = d * (float)q;
+
+    return scaled + m;
+}
+
+/* K4 (offset 0), K8 (offset 128). */
+static inline float value_two_level(float d, int s, float e, int t, int q, int offset)
+{
+    float scale = d * (float)s, minimum = e * (float)t, scaled = scale * (float)(q - offset);
+
+    return scaled - minimum;
+}
+
+/* 256 values from their integers, `run` of them under each scale. */
+static inline void decode_two_level(const rg_ints *ints, int run, int offset, float *y)
+{
+    float d = rg_f16_to_f32(ints->d), e = rg_f16_to_f32(ints->e);
+
+    for (int i = 0; i < 256; i++)
+        y[i] = value_two_level(d, ints->s[i / run], e, ints->t[i / run], ints->q[i], offset);
+}
+
+/* Toward zero and into [low, high]; NaN gives low. */
+static inline int truncate_into(double v, int low, int high)
+{
+    if (!(v > (double)low))
+        return low;
+    return v >= (double)high ? high : (int)v;
+}
+
+/* To nearest, ties away from zero, into [low, high]; NaN gives low. */
+static inline int round_into(float v, int low, int high)
+{
+    if (!(v > (float)low))
+        return low;
+    if (v >= (float)high)
+        return high;
+    return v < 0.0f ? -(int)(0.5 - (double)v) : (int)((double)v + 0.5);
+}
+
+/* The value of largest magnitude, the first of them; its sign matters to the formats whose codes are not symmetric. */
+static inline float extreme(const float *x, int n)
+{
+    float best = 0.0f, most = 0.0f;
+
+    for (int i = 0; i < n; i++) {
+        float a = fabsf(x[i]);
+        if (a > most) {
+            most = a;
+            best = x[i];
+        }
+    }
+    return best;
+}
+
+static inline void range(const float *x, int n, float *low, float *high)
+{
+    *low = *high = x[0];
+    for (int i = 1; i < n; i++) {
+        *low = x[i] < *low ? x[i] : *low;
+        *high = x[i] > *high ? x[i] : *high;
+    }
+}
+
+static inline float reciprocal(float d)
+{
+    return d == 0.0f ? 0.0f : 1.0f / d;
+}
+
+#endif

@@ -1,0 +1,87 @@
+/* pack.h -- any format to one of the few layouts that the fast kernels read.
+ *
+ * A packed matrix is a row of panels; a panel is 16 rows of weights side by side, rows past the end being zero.  Panels
+ * stand one after the other, each starting on a cache line.  Within a panel, columns run in steps of the layout: 1 for
+ * the float layouts, 32 or 256 for the integer ones.  In an integer step, four consecutive columns of one row are four
+ * consecutive bytes (what a dot-product instruction and a tile want): q[group][row][4].
+ *
+ * Nothing is lost: decoding a packed matrix gives what decoding the file's format gives, to the bit.  Both evaluate, in
+ * f32 with one rounding per operation and nothing fused:
+ *   Q4, Q8:   d * (q - o)               o: 8 or 128; q - o is an exact integer
+ *   Q4M, Q8M: (d * q) + m
+ *   K4, K8:   ((d * s) * (q - o)) - (e * t)   o: 0 or 128
+ * Formats without minima have e = t = 0 in K8: subtracting +0 changes nothing.  (A scale of infinity or NaN gives the
+ * same on both sides as well.) */
+#ifndef RG_QUANT_PACK_H
+#define RG_QUANT_PACK_H
+
+#include "quant/quant.h"
+
+enum { RG_PANEL = 16 }; /* rows of a panel */
+
+typedef struct rg_step_q4 { /* also Q4M, with m after it */
+    uint16_t d[16];         /* f16 */
+    uint8_t q[4][16][4];    /* low nibble: columns 4g .. 4g+3; high nibble: columns 16 + 4g .. */
+} rg_step_q4;
+
+typedef struct rg_step_q4m {
+    uint16_t d[16], m[16];
+    uint8_t q[4][16][4];
+} rg_step_q4m;
+
+typedef struct rg_step_q8 {
+    uint16_t d[16];
+    uint8_t q[8][16][4]; /* value + 128 */
+} rg_step_q8;
+
+typedef struct rg_step_q8m {
+    uint16_t d[16], m[16];
+    uint8_t q[8][16][4];
+} rg_step_q8m;
+
+typedef struct rg_step_k4 { /* 256 columns: 8 runs of 32 */
+    uint16_t d[16], e[16];
+    int8_t s[8][16];
+    uint8_t t[8][16];
+    uint8_t q[8][4][16][4]; /* per run as in rg_step_q4 */
+} rg_step_k4;
+
+typedef struct rg_step_k8 { /* 256 columns: 16 runs of 16 */
+    uint16_t d[16], e[16];
+    int8_t s[16][16];
+    uint8_t t[16][16];
+    uint8_t q[16][4][16][4]; /* run, group of four columns, row */
+} rg_step_k8;
+
+typedef struct rg_packed {
+    rg_layout layout;
+    rg_type type;       /* what it was packed from */
+    int64_t rows, cols; /* of one matrix */
+    int64_t n_mats;     /* stacked matrices (experts, heads): each starts on a new panel */
+    size_t panel_bytes;
+    size_t bytes;       /* of data */
+    uint8_t *data;      /* rg_region; panels of matrix 0, then of matrix 1, ... */
+} rg_packed;
+
+/* Columns per step, and bytes of a step (one panel, one step). */
+int rg_layout_step(rg_layout layout);
+size_t rg_layout_step_bytes(rg_layout layout);
+
+/* Size p for a matrix of this type and allocate it, zeroed.  False: cols not a multiple of the block, overflow, or no
+ * memory. */
+bool rg_packed_init(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err);
+void rg_packed_fini(rg_packed *p);
+
+/* Put one row (as stored: cols values of p->type) in its place.  Different rows may be put by different threads if they
+ * are in different panels. */
+void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src);
+
+/* Decode one row to cols floats: what the embedding reads, and what tests compare. */
+void rg_unpack_row(const rg_packed *p, int64_t mat, int64_t row, float *out);
+
+static inline const uint8_t *rg_panel_at(const rg_packed *p, int64_t mat, int64_t panel)
+{
+    return p->data + ((size_t)(mat * ((p->rows + RG_PANEL - 1) / RG_PANEL) + panel)) * p->panel_bytes;
+}
+
+#endif

@@ -1,0 +1,55 @@
+/* q4_0.h -- 32 values in 4 bits under one scale: w = d (q - 8).
+ *
+ * The scale is the extreme value over -8, so that the extreme itself is code 0 and is met exactly. */
+#ifndef RG_QUANT_Q4_0_H
+#define RG_QUANT_Q4_0_H
+
+#include "quant/block.h"
+
+typedef struct block_q4_0 {
+    uint8_t d[2];  /* f16 */
+    uint8_t q[16]; /* low nibble: value i; high nibble: value 16 + i */
+} block_q4_0;
+
+static void q4_0_ints(const void *block, rg_ints *out)
+{
+    const block_q4_0 *b = block;
+
+    out->d = load16(b->d);
+    for (int i = 0; i < 16; i++) {
+        out->q[i] = b->q[i] & 15;
+        out->q[16 + i] = b->q[i] >> 4;
+    }
+}
+
+static void q4_0_decode(const void *blocks, int64_t n_blocks, float *y)
+{
+    const block_q4_0 *b = blocks;
+
+    for (; n_blocks--; b++, y += 32) {
+        float d = rg_f16_to_f32(load16(b->d));
+        for (int i = 0; i < 16; i++) {
+            y[i] = value_scale(d, b->q[i] & 15, 8);
+            y[16 + i] = value_scale(d, b->q[i] >> 4, 8);
+        }
+    }
+}
+
+/* Doubles: the published quantizer's rounding is that of a fused multiply-add. */
+static void q4_0_encode(const float *x, int64_t n_blocks, void *blocks)
+{
+    block_q4_0 *b = blocks;
+
+    for (; n_blocks--; b++, x += 32) {
+        float d = extreme(x, 32) / -8.0f;
+        double inverse = (double)reciprocal(d);
+        store16(b->d, rg_f32_to_f16(d));
+        for (int i = 0; i < 16; i++) {
+            int low = truncate_into((double)x[i] * inverse + 8.5, 0, 15);
+            int high = truncate_into((double)x[16 + i] * inverse + 8.5, 0, 15);
+            b->q[i] = (uint8_t)(low | high << 4);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,143 @@
+/* quant.c -- the table of formats.def, and half precision by integers so that every machine gives the same bits. */
+#include "quant/quant.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "quant/bf16.h"
+#include "quant/f16.h"
+#include "quant/f32.h"
+#include "quant/f64.h"
+#include "quant/i16.h"
+#include "quant/i32.h"
+#include "quant/i64.h"
+#include "quant/i8.h"
+#include "quant/q2_k.h"
+#include "quant/q3_k.h"
+#include "quant/q4_0.h"
+#include "quant/q4_1.h"
+#include "quant/q4_k.h"
+#include "quant/q5_0.h"
+#include "quant/q5_1.h"
+#include "quant/q5_k.h"
+#include "quant/q6_k.h"
+#include "quant/q8_0.h"
+
+static const rg_format formats[RG_TYPE_COUNT] = {
+#define FORMAT(NAME, file, text, gguf, st, len, bytes, packed)                                                         \
+    [RG_##NAME] = { text, gguf, st, len, bytes, RG_LAYOUT_##packed, file##_decode, file##_encode, file##_ints },
+#include "quant/formats.def"
+#undef FORMAT
+};
+
+_Static_assert(sizeof(block_q4_0) == 18 && sizeof(block_q4_1) == 20 && sizeof(block_q5_0) == 22, "as published");
+_Static_assert(sizeof(block_q5_1) == 24 && sizeof(block_q8_0) == 34 && sizeof(block_q2_k) == 84, "as published");
+_Static_assert(sizeof(block_q3_k) == 110 && sizeof(block_q4_k) == 144 && sizeof(block_q5_k) == 176, "as published");
+_Static_assert(sizeof(block_q6_k) == 210, "as published");
+
+const rg_format *rg_format_of(rg_type type)
+{
+    RG_ASSERT((unsigned)type < RG_TYPE_COUNT);
+    return &formats[type];
+}
+
+bool rg_type_by_name(const char *name, rg_type *type)
+{
+    for (int i = 0; i < RG_TYPE_COUNT; i++)
+        if (!strcasecmp(formats[i].name, name))
+            return *type = (rg_type)i, true;
+    return false;
+}
+
+bool rg_type_by_gguf(uint32_t id, rg_type *type)
+{
+    for (int i = 0; i < RG_TYPE_COUNT; i++)
+        if (formats[i].gguf_id == id)
+            return *type = (rg_type)i, true;
+    return false;
+}
+
+bool rg_type_by_safetensors(const char *name, rg_type *type)
+{
+    for (int i = 0; i < RG_TYPE_COUNT; i++)
+        if (formats[i].safetensors && !strcmp(formats[i].safetensors, name))
+            return *type = (rg_type)i, true;
+    return false;
+}
+
+bool rg_row_bytes(rg_type type, int64_t n, uint64_t *bytes)
+{
+    const rg_format *f = rg_format_of(type);
+
+    if (n < 0 || n % f->block_len)
+        return false;
+    return rg_mul((uint64_t)(n / f->block_len), (uint64_t)f->block_bytes, bytes);
+}
+
+static float float_of(uint32_t bits)
+{
+    float x;
+
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+float rg_f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff;
+
+    if (exponent == 31)
+        return float_of(sign | 0x7f800000u | mantissa << 13);
+    if (exponent)
+        return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
+    if (!mantissa)
+        return float_of(sign);
+    /* Subnormal: shift the leading one out, to bit 10; a shift by k lowers the exponent of 2^-14 by k. */
+    int shift = __builtin_clz(mantissa) - 21;
+    return float_of(sign | (uint32_t)(113 - shift) << 23 | (mantissa << shift & 0x3ff) << 13);
+}
+
+/* v >> shift to nearest, ties to even; 1 <= shift <= 31. */
+static uint32_t shift_rounded(uint32_t v, int shift)
+{
+    uint32_t half = 1u << (shift - 1);
+
+    return (v + half - 1 + (v >> shift & 1)) >> shift;
+}
+
+uint16_t rg_f32_to_f16(float x)
+{
+    uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+
+    if (rest > 0x7f800000u) /* NaN: what fits of its payload, quiet */
+        return (uint16_t)(sign | 0x7e00 | (rest >> 13 & 0x3ff));
+    if (rest >= 0x47800000u) /* 2^16 and above */
+        return (uint16_t)(sign | 0x7c00);
+    if (rest >= 0x38800000u) /* normal; a carry runs into the exponent, and up to infinity, as it should */
+        return (uint16_t)(sign | (shift_rounded(rest, 13) - (112u << 10)));
+    if (rest < 0x33000000u) /* below 2^-25: zero */
+        return (uint16_t)sign;
+    return (uint16_t)(sign | shift_rounded((rest & 0x7fffff) | 0x800000, 126 - (int)(rest >> 23)));
+}
+
+float rg_bf16_to_f32(uint16_t h)
+{
+    return float_of((uint32_t)h << 16);
+}
+
+uint16_t rg_f32_to_bf16(float x)
+{
+    uint32_t bits = bits_of(x);
+
+    if ((bits & 0x7fffffff) > 0x7f800000u)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)shift_rounded(bits, 16);
+}

@@ -1,0 +1,27 @@
+/* tensor.h -- what a stored tensor is: a format, a shape, and where its bytes lie.  Knows no file. */
+#ifndef RG_QUANT_TENSOR_H
+#define RG_QUANT_TENSOR_H
+
+#include "quant/quant.h"
+
+enum { RG_MAX_DIMS = 4 };
+
+typedef struct rg_tensor {
+    const char *name;
+    rg_type type;
+    int n_dims;
+    int64_t shape[RG_MAX_DIMS]; /* outermost first, as Hugging Face writes it: [rows, cols]; unused: 1 */
+    uint64_t offset;            /* of its first byte in its file */
+    uint64_t bytes;
+    int file;                   /* which file of a sharded checkpoint */
+} rg_tensor;
+
+/* Values in t, cols (the last dimension), rows (all the others). */
+int64_t rg_tensor_count(const rg_tensor *t);
+int64_t rg_tensor_cols(const rg_tensor *t);
+int64_t rg_tensor_rows(const rg_tensor *t);
+
+/* "[320, 64]" into out. Returns out. */
+char *rg_shape_text(const int64_t *shape, int n_dims, char out[96]);
+
+#endif

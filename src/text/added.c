@@ -1,0 +1,161 @@
+/* added.c -- see added.h. */
+#include "text/added.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <utf8proc.h>
+
+#include "base/mem.h"
+#include "text/utf8.h"
+
+void rg_added_fini(rg_added_set *s)
+{
+    rg_free(s->tokens);
+    *s = (rg_added_set){ 0 };
+}
+
+bool rg_added_add(rg_added_set *s, const rg_added *token, rg_error *err)
+{
+    if (!token->n || token->n > RG_ADDED_BYTES)
+        return rg_fail(err, RG_E_INPUT, "added token %d has %zu bytes, where 1 to %d are allowed", token->id, token->n,
+                       RG_ADDED_BYTES);
+    if (s->n == s->room) {
+        size_t room = s->room ? 2 * s->room : 64;
+        rg_added *tokens = rg_resize(s->tokens, room * sizeof *tokens);
+        if (!tokens)
+            return rg_fail_memory(err, room * sizeof *tokens);
+        s->tokens = tokens;
+        s->room = room;
+    }
+    s->tokens[s->n++] = *token;
+    if (token->n > s->max_bytes)
+        s->max_bytes = token->n;
+    return true;
+}
+
+static int compare_text(const rg_added *a, const rg_added *b)
+{
+    int c = memcmp(a->text, b->text, a->n < b->n ? a->n : b->n);
+
+    return c ? c : (a->n > b->n) - (a->n < b->n);
+}
+
+static int compare(const void *a, const void *b)
+{
+    const rg_added *x = a, *y = b;
+    int c = compare_text(x, y);
+
+    return c ? c : (x->id > y->id) - (x->id < y->id);
+}
+
+void rg_added_seal(rg_added_set *s)
+{
+    size_t kept = 0;
+
+    if (s->n)
+        qsort(s->tokens, s->n, sizeof *s->tokens, compare);
+    for (size_t i = 0; i < s->n; i++)
+        if (!kept || compare_text(&s->tokens[kept - 1], &s->tokens[i]))
+            s->tokens[kept++] = s->tokens[i];
+    s->n = kept;
+    for (size_t b = 0, i = 0; b <= 256; b++) {
+        while (i < s->n && (unsigned char)s->tokens[i].text[0] < b)
+            i++;
+        s->first[b] = (uint32_t)i;
+    }
+}
+
+/* In tokens [from, to), which share their first `depth` bytes, where those whose next byte is at least b begin.  One that
+ * ends at depth sorts first. */
+static size_t lower(const rg_added_set *s, size_t from, size_t to, size_t depth, int b)
+{
+    while (from < to) {
+        size_t mid = from + (to - from) / 2;
+        const rg_added *t = &s->tokens[mid];
+        int c = t->n > depth ? (unsigned char)t->text[depth] : -1;
+        if (c < b)
+            from = mid + 1;
+        else
+            to = mid;
+    }
+    return from;
+}
+
+static const rg_added *longest_at(const rg_added_set *s, const char *text, size_t n, bool plain)
+{
+    size_t from = s->first[(unsigned char)text[0]], to = s->first[(unsigned char)text[0] + 1];
+    const rg_added *best = NULL;
+
+    for (size_t depth = 1; from < to; depth++) {
+        int b;
+        if (s->tokens[from].n == depth && !(plain && s->tokens[from].special))
+            best = &s->tokens[from];
+        if (depth == n)
+            break;
+        b = (unsigned char)text[depth];
+        from = lower(s, from, to, depth, b);
+        to = lower(s, from, to, depth, b + 1);
+    }
+    return best;
+}
+
+static size_t char_before(const char *text, size_t at)
+{
+    do
+        at--;
+    while (at && ((unsigned char)text[at] & 0xC0) == 0x80);
+    return at;
+}
+
+static bool is_space(uint32_t c)
+{
+    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
+           c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+static bool is_word(uint32_t c)
+{
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+
+    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_ND) || k == UTF8PROC_CATEGORY_PC ||
+           c == 0x200C || c == 0x200D; /* joiners are word characters by UTS #18 */
+}
+
+static uint32_t code_at(const char *text, size_t at)
+{
+    return rg_clean_code(text + at, rg_clean_length(text + at));
+}
+
+static bool alone(const char *text, size_t n, size_t from, size_t to)
+{
+    return (!from || !is_word(code_at(text, char_before(text, from)))) && (to == n || !is_word(code_at(text, to)));
+}
+
+bool rg_added_next(const rg_added_set *s, const char *text, size_t n, bool plain, size_t *at, rg_found *found)
+{
+    size_t start = *at, i = *at;
+
+    if (!s->n)
+        return false;
+    while (i < n) {
+        const rg_added *t = longest_at(s, text + i, n - i, plain);
+        if (!t) {
+            i++;
+            continue;
+        }
+        if (t->single_word && !alone(text, n, i, i + t->n)) {
+            i += t->n; /* a match that is refused still takes its text, as the published tokenizers have it */
+            continue;
+        }
+        *found = (rg_found){ i, i + t->n, t };
+        while (t->lstrip && found->from > start && is_space(code_at(text, char_before(text, found->from))))
+            found->from = char_before(text, found->from);
+        while (t->rstrip && found->to < n && is_space(code_at(text, found->to)))
+            found->to += (size_t)rg_clean_length(text + found->to);
+        *at = found->to;
+        return true;
+    }
+    return false;
+}
+

@@ -1,0 +1,44 @@
+/* added.h -- tokens that stand in a text as they are, cut out before anything else sees it.
+ *
+ * Leftmost-longest, without overlap.  The tokens lie sorted, and a range of sorted strings that share a prefix is the
+ * node of a trie: looking at one more byte narrows the range.  One walk is at most RG_ADDED_BYTES long and the first
+ * byte decides almost always, so the search is linear in the text.  Knows no vocabulary but the ids it was given. */
+#ifndef RG_TEXT_ADDED_H
+#define RG_TEXT_ADDED_H
+
+#include "text/regex.h"
+
+enum { RG_ADDED_BYTES = 1024 };
+
+typedef struct rg_added {
+    int32_t id;
+    const char *text; /* the owner's, as are the bytes of the set's copies */
+    size_t n;
+    bool special;     /* never comes of foreign text */
+    bool normalized;  /* looked for after normalising, in its own normalised form */
+    bool lstrip, rstrip; /* takes the white space before, after it */
+    bool single_word; /* only between things that are no word characters */
+} rg_added;
+
+/* Tokens by text: one set of those looked for in the text as it came, one for after normalising. */
+typedef struct rg_added_set {
+    rg_added *tokens; /* sorted by text once sealed */
+    size_t n, room;
+    uint32_t first[257]; /* tokens whose first byte is b are [first[b], first[b + 1]) */
+    size_t max_bytes;
+} rg_added_set;
+
+void rg_added_fini(rg_added_set *s);
+bool rg_added_add(rg_added_set *s, const rg_added *token, rg_error *err); /* text must outlive the set; refuses empty and long ones */
+void rg_added_seal(rg_added_set *s); /* before the first search; of equal texts the first added stays */
+
+typedef struct rg_found {
+    size_t from, to;
+    const rg_added *token;
+} rg_found;
+
+/* The next token in text[0, n), at or after *at; spans of white space that it takes included.  False: none.  *at moves to
+ * its end; plain: special tokens are not looked for. */
+bool rg_added_next(const rg_added_set *s, const char *text, size_t n, bool plain, size_t *at, rg_found *found);
+
+#endif

@@ -1,0 +1,339 @@
+/* regex.c -- see regex.h. */
+#include "text/regex.h"
+
+#include <string.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "text/utf8.h"
+
+enum {
+    PATTERN_CAP = 1 << 16,
+    STEPS_BASE = 1 << 20, /* of backtracking in one match, and so many more per byte of text */
+    STEPS_PER_BYTE = 4,
+    HEAP_CAP_KIB = 64 << 10,
+    JIT_STACK_START = 32 << 10,
+    JIT_STACK_CAP = 4 << 20,
+};
+
+struct rg_regex {
+    pcre2_code *code;
+    char *literal;
+    size_t n_literal;
+};
+
+struct rg_matcher {
+    pcre2_general_context *general;
+    pcre2_match_context *context;
+    pcre2_match_data *data;
+    pcre2_jit_stack *stack;
+};
+
+static void *get(size_t n, void *arg)
+{
+    (void)arg;
+    return rg_alloc(n);
+}
+
+static void give(void *p, void *arg)
+{
+    (void)arg;
+    rg_free(p);
+}
+
+/* ---- Oniguruma's dialect into PCRE2's ---- */
+
+/* What the letters mean there, as the inside of a character class. */
+static const struct {
+    char letter;
+    const char *inside;
+} classes[] = {
+    { 's', "\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}" },
+    { 'w', "\\p{L}\\p{M}\\p{N}\\p{Pc}" },
+    { 'd', "\\p{Nd}" },
+    { 'h', "0-9a-fA-F" },
+};
+
+typedef struct rewrite {
+    const char *p, *end;
+    rg_buf out;
+    size_t atom;         /* where in out the last atom starts */
+    size_t open[64];     /* where the groups around start */
+    int depth;
+    bool in_class;
+} rewrite;
+
+/* One escape, at the backslash. */
+static void rewrite_escape(rewrite *w)
+{
+    char letter = w->p[1], lower = (char)(letter | 32);
+    size_t n = 2;
+
+    for (size_t i = 0; i < RG_LEN(classes); i++) {
+        bool negated = letter != lower;
+        if (classes[i].letter != lower || (negated && w->in_class))
+            continue;
+        rg_buf_printf(&w->out, w->in_class ? "%s%s%s" : "[%s%s%s", negated ? "^" : "", classes[i].inside,
+                      w->in_class ? "" : "]");
+        w->p += 2;
+        return;
+    }
+    if ((letter == 'p' || letter == 'P' || letter == 'x') && w->end - w->p > 2 && w->p[2] == '{') {
+        const char *close = memchr(w->p, '}', (size_t)(w->end - w->p));
+        n = close ? (size_t)(close + 1 - w->p) : 2;
+    } else {
+        n = 1 + (size_t)rg_clean_length(w->p + 1);
+    }
+    if ((size_t)(w->end - w->p) < n)
+        n = (size_t)(w->end - w->p);
+    rg_buf_add(&w->out, w->p, n);
+    w->p += n;
+}
+
+/* The length of "{2}", "{2,}", "{,3}" or "{2,3}" at p, or 0. */
+static size_t interval(const char *p, const char *end)
+{
+    const char *q = p + 1;
+    int digits = 0;
+
+    while (q < end && ((*q >= '0' && *q <= '9') || *q == ',')) {
+        digits += *q != ',';
+        q++;
+    }
+    return q < end && *q == '}' && digits ? (size_t)(q + 1 - p) : 0;
+}
+
+/* There, "x{1,3}+" is x{1,3} repeated; here it would be possessive. */
+static bool rewrite_interval(rewrite *w, size_t n)
+{
+    char tail[64];
+    size_t from = w->atom, n_atom = w->out.n - from;
+    char *atom = rg_strndup(w->out.data + from, n_atom);
+
+    if (!atom || n >= sizeof tail) {
+        w->out.failed |= !atom;
+        return rg_free(atom), false;
+    }
+    memcpy(tail, w->p, n);
+    w->out.n = from;
+    rg_buf_str(&w->out, "(?:");
+    rg_buf_add(&w->out, atom, n_atom);
+    rg_buf_add(&w->out, tail, n);
+    rg_buf_str(&w->out, ")+");
+    rg_free(atom);
+    w->p += n + 1;
+    return true;
+}
+
+/* "(?m:" lets the dot match newlines there, and "^" match at lines here. */
+static bool has_dotall(const char *p, const char *end)
+{
+    if (end - p < 3 || p[1] != '?')
+        return false;
+    for (p += 2; p < end && strchr("imx-", *p); p++)
+        if (*p == 'm')
+            return true;
+    return false;
+}
+
+static bool rewrite_one(rewrite *w)
+{
+    size_t n;
+
+    if (w->in_class) {
+        if (*w->p == '\\' && w->end - w->p > 1)
+            return rewrite_escape(w), true;
+        if (*w->p == ']')
+            w->in_class = false;
+        /* "[[:alpha:]]" goes through as it is; the other brackets inside a class are intersections and unions. */
+        if (*w->p == '[' && w->end - w->p > 2 && w->p[1] == ':') {
+            const char *close = memchr(w->p, ']', (size_t)(w->end - w->p));
+            n = close ? (size_t)(close + 1 - w->p) : 1;
+            rg_buf_add(&w->out, w->p, n);
+            w->p += n;
+            return true;
+        }
+        if (*w->p == '[' || (*w->p == '&' && w->end - w->p > 1 && w->p[1] == '&'))
+            return false;
+        rg_buf_add(&w->out, w->p++, 1);
+        return true;
+    }
+    n = *w->p == '{' ? interval(w->p, w->end) : 0;
+    if (n && w->p + n < w->end && w->p[n] == '+')
+        return rewrite_interval(w, n);
+    if (n || strchr("*+?", *w->p)) {
+        rg_buf_add(&w->out, w->p, n ? n : 1);
+        w->p += n ? n : 1;
+        return true;
+    }
+    w->atom = w->out.n;
+    if (*w->p == '\\' && w->end - w->p > 1)
+        return rewrite_escape(w), true;
+    if (*w->p == '(') {
+        if (w->depth == (int)RG_LEN(w->open) || has_dotall(w->p, w->end))
+            return false;
+        w->open[w->depth++] = w->out.n;
+    } else if (*w->p == ')' && w->depth) {
+        w->atom = w->open[--w->depth];
+    }
+    n = (size_t)rg_clean_length(w->p);
+    if (*w->p == '[') {
+        w->in_class = true;
+        n += (size_t)(w->end - w->p > 1 && w->p[1] == '^');
+        n += (size_t)((size_t)(w->end - w->p) > n && w->p[n] == ']'); /* a bracket that comes first is itself */
+    }
+    rg_buf_add(&w->out, w->p, n);
+    w->p += n;
+    return true;
+}
+
+/* ---- compiling ---- */
+
+static rg_regex *compile(const char *pattern, size_t n, uint32_t options, rg_error *err)
+{
+    rg_regex *r = rg_zalloc(sizeof *r);
+    pcre2_general_context *general = pcre2_general_context_create(get, give, NULL);
+    pcre2_compile_context *context = general ? pcre2_compile_context_create(general) : NULL;
+    int why = 0;
+    size_t where = 0;
+
+    if (!r || !context) {
+        rg_fail_memory(err, n);
+        goto fail;
+    }
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    pcre2_set_parens_nest_limit(context, 50);
+    r->code = pcre2_compile((PCRE2_SPTR)pattern, n, options | PCRE2_UTF | PCRE2_NO_UTF_CHECK, &why, &where, context);
+    if (!r->code) {
+        if (why == PCRE2_ERROR_HEAP_FAILED)
+            rg_fail_memory(err, n);
+        else
+            rg_fail(err, RG_E_UNSUPPORTED, "a regular expression is not one that ridge can compile (PCRE2 error %d at byte "
+                    "%zu of its rewritten form)", why, where);
+        goto fail;
+    }
+    pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE); /* without it, matching is only slower */
+    pcre2_compile_context_free(context);
+    pcre2_general_context_free(general);
+    return r;
+
+fail:
+    pcre2_compile_context_free(context);
+    pcre2_general_context_free(general);
+    rg_regex_free(r);
+    return NULL;
+}
+
+rg_regex *rg_regex_new(const char *pattern, size_t n, rg_error *err)
+{
+    rewrite w = { .p = pattern, .end = pattern + n };
+    rg_regex *r = NULL;
+    bool ok = true;
+
+    rg_buf_init(&w.out, 64 * PATTERN_CAP);
+    if (n > PATTERN_CAP)
+        return rg_fail(err, RG_E_UNSUPPORTED, "a regular expression of %zu bytes, more than %d", n, PATTERN_CAP), NULL;
+    if (!rg_utf8_valid(pattern, n))
+        return rg_fail(err, RG_E_INPUT, "a regular expression is not UTF-8"), NULL;
+    while (ok && w.p < w.end)
+        ok = rewrite_one(&w);
+    if (w.out.failed)
+        rg_fail_memory(err, n);
+    else if (!ok)
+        rg_fail(err, RG_E_UNSUPPORTED, "a regular expression uses a class or nesting that ridge does not support");
+    else
+        r = compile(w.out.data ? w.out.data : "", w.out.n, PCRE2_UCP | PCRE2_MULTILINE, err);
+    rg_buf_fini(&w.out);
+    return r;
+}
+
+rg_regex *rg_regex_literal(const char *text, size_t n, rg_error *err)
+{
+    rg_regex *r;
+
+    if (!n || !rg_utf8_valid(text, n))
+        return rg_fail(err, RG_E_INPUT, "a pattern is empty or not UTF-8"), NULL;
+    r = rg_zalloc(sizeof *r);
+    if (!r || !(r->literal = rg_strndup(text, n)))
+        return rg_free(r), rg_fail_memory(err, n), NULL;
+    r->n_literal = n;
+    return r;
+}
+
+void rg_regex_free(rg_regex *r)
+{
+    if (!r)
+        return;
+    pcre2_code_free(r->code);
+    rg_free(r->literal);
+    rg_free(r);
+}
+
+/* ---- matching ---- */
+
+rg_matcher *rg_matcher_new(rg_error *err)
+{
+    rg_matcher *m = rg_zalloc(sizeof *m);
+
+    if (m && (m->general = pcre2_general_context_create(get, give, NULL)) &&
+        (m->context = pcre2_match_context_create(m->general)) && (m->data = pcre2_match_data_create(1, m->general)) &&
+        (m->stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_CAP, m->general))) {
+        pcre2_jit_stack_assign(m->context, NULL, m->stack);
+        pcre2_set_heap_limit(m->context, HEAP_CAP_KIB);
+        return m;
+    }
+    rg_matcher_free(m);
+    rg_fail_memory(err, JIT_STACK_START);
+    return NULL;
+}
+
+void rg_matcher_free(rg_matcher *m)
+{
+    if (!m)
+        return;
+    pcre2_jit_stack_free(m->stack);
+    pcre2_match_data_free(m->data);
+    pcre2_match_context_free(m->context);
+    pcre2_general_context_free(m->general);
+    rg_free(m);
+}
+
+int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t *at, rg_span *found, rg_error *err)
+{
+    const size_t *ends;
+    uint64_t steps = STEPS_BASE + (uint64_t)STEPS_PER_BYTE * n;
+    int got;
+
+    if (*at > n)
+        return 0;
+    if (r->literal) {
+        const char *p = memmem(text + *at, n - *at, r->literal, r->n_literal);
+        if (!p)
+            return 0;
+        *found = (rg_span){ (size_t)(p - text), (size_t)(p - text) + r->n_literal };
+        *at = found->to;
+        return 1;
+    }
+    pcre2_set_match_limit(m->context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
+    got = pcre2_match(r->code, (PCRE2_SPTR)text, n, *at, PCRE2_NO_UTF_CHECK, m->data, m->context);
+    if (got == PCRE2_ERROR_JIT_STACKLIMIT)
+        got = pcre2_match(r->code, (PCRE2_SPTR)text, n, *at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data, m->context);
+    if (got == PCRE2_ERROR_NOMATCH)
+        return 0;
+    if (got == PCRE2_ERROR_NOMEMORY)
+        return rg_fail_memory(err, 0), -1;
+    if (got < 0)
+        return rg_fail(err, RG_E_LIMIT, "a regular expression of the tokenizer takes too long on this text (PCRE2 error %d)",
+                       got), -1;
+    ends = pcre2_get_ovector_pointer(m->data);
+    if (ends[0] < *at || ends[1] < ends[0]) /* \K and look-behind can say such things */
+        return rg_fail(err, RG_E_UNSUPPORTED, "a regular expression of the tokenizer matches backwards"), -1;
+    *found = (rg_span){ ends[0], ends[1] };
+    *at = ends[1];
+    if (ends[0] == ends[1])
+        *at += ends[1] < n ? (size_t)rg_clean_length(text + ends[1]) : 1;
+    return 1;
+}

@@ -1,0 +1,680 @@
+/* Tests of the step loop over a fake model, whose state is the token ids themselves, per position, in the blocks of each
+ * group, and whose logits are a hash of the history read back through the span's tables: any error of paging, sharing,
+ * copying or replay changes the output, which is compared with the same model over plain arrays. */
+#include "support/test.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "engine/engine.h"
+#include "engine/scheduler.h"
+
+enum { VOCAB = 64, MAX_ROWS = 96, MAX_LEN = 448, EOS = 7, MAX_LIVE = 24, FAKE_THREADS = 2 };
+
+/* ---- the fake model --------------------------------------------------------------------------------------------------- */
+
+typedef struct mix { /* one layer of each kind that is wanted */
+    const char *name;
+    bool global, recurrent, latent;
+    int window;
+    int32_t n_blocks; /* of groups that grow */
+    int32_t n_window, n_slots;
+} mix;
+
+typedef struct fake {
+    rg_runner runner;
+    rg_state_spec spec;
+    rg_kv kv[4];
+    rg_recurrent rec[4];
+    int n_layers;
+    rg_pool *pool;
+    const rg_batch *batch;
+    void (*row)(void *arg, int i, float *logits);
+    void *arg;
+    uint64_t hash[MAX_ROWS];
+    atomic_int next_row;
+} fake;
+
+static uint64_t stir(uint64_t h, uint64_t x)
+{
+    h = (h ^ x) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 29;
+}
+
+static void logits_of(uint64_t h, float *logits)
+{
+    for (int i = 0; i < VOCAB; i++)
+        logits[i] = (float)(stir(h, (uint64_t)i) >> 40) * 0x1p-24f * 8.0f - 4.0f;
+    logits[EOS] -= 2.0f;
+}
+
+/* Where a layer keeps position p: the value's address in its block. */
+static uint8_t *cell(const fake *f, const rg_span *span, const rg_kv *kv, int32_t p)
+{
+    const rg_group_memory *m = &rg_store_groups(f->runner.store)[kv->group];
+    int32_t block = span->tables[kv->group][p / RG_BLOCK];
+
+    assert_true(block >= 0 && block < rg_store_n_blocks(f->runner.store, kv->group));
+    return m->data + (size_t)block * m->block_bytes + kv->offset + (size_t)(p % RG_BLOCK) * sizeof(float);
+}
+
+static uint64_t read_history(const fake *f, const rg_span *span, int32_t p)
+{
+    uint64_t h = 1;
+
+    for (int l = 0; l < f->n_layers; l++) {
+        const rg_kv *kv = &f->kv[l];
+        int32_t first = kv->window && p >= kv->window ? p - kv->window + 1 : 0;
+
+        for (int32_t k = first; kv->group >= 0 && k <= p; k++) {
+            int32_t id;
+
+            memcpy(&id, cell(f, span, kv, k), sizeof id);
+            h = stir(h, (uint64_t)(uint32_t)id + 1000u * (unsigned)l);
+        }
+    }
+    return h;
+}
+
+static void fake_span(fake *f, const rg_span *span)
+{
+    const rg_batch *b = f->batch;
+
+    assert_int_equal(span->n_draft, 0);
+    assert_int_equal(span->n_replay, 0);
+    for (int32_t r = span->first_row; r < span->first_row + span->n_rows; r++) {
+        assert_int_equal(b->index[r], span->start + r - span->first_row);
+        assert_int_equal(b->kv_end[r], b->index[r] + 1);
+        for (int l = 0; l < f->n_layers; l++)
+            if (f->kv[l].group >= 0)
+                memcpy(cell(f, span, &f->kv[l], b->index[r]), &b->token[r], sizeof(int32_t));
+    }
+    for (int32_t r = span->first_row; r < span->first_row + span->n_rows; r++)
+        f->hash[r] = 0;
+    for (int l = 0; l < f->n_layers; l++) {
+        const rg_group_memory *m;
+        uint8_t *slot;
+        uint64_t h;
+
+        if (f->rec[l].group < 0)
+            continue;
+        m = &rg_store_groups(f->runner.store)[f->rec[l].group];
+        slot = m->data + (size_t)span->tables[f->rec[l].group][0] * m->block_bytes + f->rec[l].offset;
+        memcpy(&h, slot, sizeof h);
+        for (int32_t r = span->first_row; r < span->first_row + span->n_rows; r++)
+            f->hash[r] = h = stir(h, (uint64_t)b->token[r] + 1);
+        memcpy(slot, &h, sizeof h);
+    }
+}
+
+static void fake_rows(void *arg, int thread)
+{
+    fake *f = arg;
+    float logits[VOCAB];
+
+    (void)thread;
+    for (int i; (i = atomic_fetch_add(&f->next_row, 1)) < f->batch->n_logits;) {
+        int32_t r = f->batch->logit_rows[i];
+        const rg_span *span = f->batch->spans;
+
+        while (r >= span->first_row + span->n_rows)
+            span++;
+        logits_of(stir(f->hash[r], read_history(f, span, f->batch->index[r])), logits);
+        f->row(f->arg, i, logits);
+    }
+}
+
+static void fake_step(rg_runner *self, const rg_batch *batch, void (*row)(void *arg, int i, float *logits), void *arg)
+{
+    fake *f = (fake *)self;
+
+    assert_true(batch->n_rows > 0 && batch->n_rows <= MAX_ROWS);
+    f->batch = batch;
+    f->row = row;
+    f->arg = arg;
+    atomic_store(&f->next_row, 0);
+    for (int i = 0; i < batch->n_spans; i++)
+        fake_span(f, &batch->spans[i]);
+    if (f->pool)
+        rg_pool_run(f->pool, FAKE_THREADS, fake_rows, f);
+    else
+        fake_rows(f, 0);
+}
+
+static fake *fake_new(const mix *m, rg_error *err)
+{
+    const rg_keep keep[] = {
+        { .kind = m->global ? RG_KEEP_KV : RG_KEEP_NOTHING, .n_heads = 1, .k_dim = 1, .v_dim = 1, .shared_with = -1 },
+        { .kind = m->window ? RG_KEEP_KV : RG_KEEP_NOTHING, .n_heads = 1, .k_dim = 1, .v_dim = 1, .window = m->window,
+          .shared_with = -1 },
+        { .kind = m->recurrent ? RG_KEEP_RECURRENT : RG_KEEP_NOTHING, .d_inner = 1, .d_state = 2, .d_conv = 2,
+          .shared_with = -1 },
+        { .kind = m->latent ? RG_KEEP_LATENT : RG_KEEP_NOTHING, .n_heads = 1, .k_dim = 1, .v_dim = 1, .shared_with = -1 },
+    };
+    int32_t n_blocks[RG_MAX_GROUPS] = { 0 };
+    fake *f = rg_zalloc(sizeof *f);
+
+    if (!f)
+        return rg_fail_memory(err, sizeof *f), NULL;
+    f->n_layers = RG_LEN(keep);
+    assert_true(rg_state_declare(&f->spec, keep, f->n_layers, RG_F32, f->kv, f->rec, err));
+    for (int g = 0; g < f->spec.n_groups; g++)
+        n_blocks[g] = f->spec.group[g].kind == RG_KEEP_RECURRENT ? m->n_slots
+                      : f->spec.group[g].window                  ? m->n_window
+                                                                 : m->n_blocks;
+    f->runner = (rg_runner){ .vocab_size = VOCAB, .max_rows = MAX_ROWS, .spec = &f->spec, .step = fake_step };
+    f->runner.store = rg_store_new(&f->spec, n_blocks, err);
+    if (!f->runner.store) {
+        rg_free(f);
+        return NULL;
+    }
+    return f;
+}
+
+static void fake_free(fake *f)
+{
+    rg_pool_free(f->pool);
+    rg_store_free(f->runner.store);
+    rg_free(f);
+}
+
+/* The same model over a plain array of ids. */
+static uint64_t plain_hash(const mix *m, const int32_t *ids, int32_t n)
+{
+    uint64_t rec = 0, h = 1;
+
+    for (int32_t i = 0; i < n && m->recurrent; i++)
+        rec = stir(rec, (uint64_t)ids[i] + 1);
+    for (unsigned l = 0; l < 4; l++) {
+        int32_t first = l == 1 && n > m->window ? n - m->window : 0;
+
+        if ((l == 0 && m->global) || (l == 1 && m->window) || (l == 3 && m->latent))
+            for (int32_t k = first; k < n; k++)
+                h = stir(h, (uint64_t)(uint32_t)ids[k] + 1000u * l);
+    }
+    return stir(rec, h);
+}
+
+/* ---- requests and what they must give ----------------------------------------------------------------------------------- */
+
+typedef struct expected {
+    int32_t ids[MAX_LEN];
+    float logprobs[MAX_LEN];
+    int32_t n;
+    rg_finish finish;
+} expected;
+
+static void expect(const mix *m, const rg_params *p, int sample, int32_t max_tokens, expected *e)
+{
+    static const int32_t eos[] = { EOS };
+    rg_sampler *s = rg_sampler_new(VOCAB, NULL);
+    int32_t ids[2 * MAX_LEN];
+
+    memcpy(ids, p->prompt, (size_t)p->n_prompt * sizeof *ids);
+    for (e->n = 0, e->finish = RG_FINISH_LENGTH; e->n < max_tokens; e->n++) {
+        rg_history h = { p->prompt, e->ids, p->n_prompt, e->n };
+        rg_sample_key key = { .seed = p->sampling.seed, .sample = sample, .position = p->n_prompt + e->n };
+        float logits[VOCAB], raw[VOCAB];
+        int32_t id;
+
+        logits_of(plain_hash(m, ids, p->n_prompt + e->n), logits);
+        memcpy(raw, logits, sizeof raw);
+        rg_sample_rules(s, logits, &p->sampling, &h, eos, e->n < p->sampling.min_tokens && !p->sampling.ignore_eos);
+        id = rg_sample_draw(s, logits, &p->sampling, &key);
+        if (id == EOS && !p->sampling.ignore_eos) {
+            e->finish = RG_FINISH_STOP;
+            break;
+        }
+        e->logprobs[e->n] = rg_logprobs(s, raw, id, 0, NULL);
+        e->ids[e->n] = ids[p->n_prompt + e->n] = id;
+    }
+    rg_sampler_free(s);
+}
+
+static rg_sampling sampling_random(rg_rng *g)
+{
+    rg_sampling p = { .temperature = rg_rng_below(g, 3) ? 1.0f : 0.0f, .top_p = 1, .typical_p = 1, .repetition_penalty = 1 };
+
+    p.seed = rg_rng_u64(g);
+    p.n_logprobs = (int32_t)rg_rng_below(g, 4) - 1;
+    p.ignore_eos = rg_rng_below(g, 2);
+    p.min_tokens = (int32_t)rg_rng_below(g, 20);
+    if (!rg_rng_below(g, 3))
+        p.top_k = 8;
+    if (!rg_rng_below(g, 4))
+        p.repetition_penalty = 1.3f;
+    return p;
+}
+
+/* Prompts come of few families, so that prefixes meet. */
+static void prompt_random(rg_rng *g, int32_t *ids, int32_t n)
+{
+    uint64_t family = rg_rng_below(g, 4);
+    int32_t same = rg_rng_below(g, 2) ? n : (int32_t)rg_rng_below(g, (uint32_t)n + 1);
+
+    for (int32_t i = 0; i < n; i++)
+        ids[i] = (int32_t)(i < same ? stir(family, (uint64_t)i) % VOCAB : rg_rng_below(g, VOCAB));
+}
+
+typedef struct live {
+    rg_request *r;
+    expected *want; /* [n_samples] */
+    int32_t seen[16];
+    bool cancelled;
+} live;
+
+/* Read what is there and compare.  True: it has ended. */
+static bool live_read(live *l)
+{
+    rg_token t;
+    int got;
+
+    while ((got = rg_request_poll(l->r, &t)) > 0) {
+        const expected *e = &l->want[t.sample];
+
+        if (t.id >= 0) {
+            assert_true(l->seen[t.sample] < e->n);
+            assert_int_equal(t.id, e->ids[l->seen[t.sample]]);
+            if (l->r->params.sampling.n_logprobs >= 0)
+                assert_memory_equal(&t.logprob, &e->logprobs[l->seen[t.sample]], sizeof(float));
+            l->seen[t.sample]++;
+        } else if (t.finish != RG_FINISH_CANCELLED || !l->cancelled) {
+            assert_int_equal(l->seen[t.sample], e->n);
+            assert_int_equal(t.finish, e->finish);
+        }
+    }
+    return got < 0;
+}
+
+static void live_close(live *l)
+{
+    rg_request_unref(l->r);
+    rg_free(l->want);
+    *l = (live){ 0 };
+}
+
+static void live_open(live *l, const mix *m, rg_core *c, rg_rng *g)
+{
+    static const int32_t eos[] = { EOS };
+    int32_t prompt[MAX_LEN], n = rg_rng_below(g, 4) ? 1 + (int32_t)rg_rng_below(g, 250) : 1 + (int32_t)rg_rng_below(g, 3);
+    rg_params p = { .prompt = prompt, .n_prompt = n, .max_tokens = 1 + (int32_t)rg_rng_below(g, 90) };
+    rg_error err;
+
+    p.n_samples = rg_rng_below(g, 3) ? 1 : 1 + (int32_t)rg_rng_below(g, 6);
+    prompt_random(g, prompt, n);
+    p.sampling = sampling_random(g);
+    *l = (live){ 0 };
+    l->r = rg_request_new(&p, VOCAB, MAX_LEN, NULL, eos, 1, &err);
+    assert_ok(l->r, err);
+    l->want = rg_array((size_t)p.n_samples, sizeof *l->want);
+    for (int i = 0; i < p.n_samples; i++)
+        expect(m, &p, i, l->r->params.max_tokens, &l->want[i]);
+    assert_ok(rg_core_submit(c, l->r, &err), err);
+}
+
+/* ---- many random steps --------------------------------------------------------------------------------------------------------- */
+
+static int32_t budget_random(void *arg)
+{
+    rg_rng *g = arg;
+
+    return rg_rng_below(g, 3) ? MAX_ROWS : 1 + (int32_t)rg_rng_below(g, MAX_ROWS);
+}
+
+static rg_core_options options_of(bool use_prefixes, rg_preempt preempt)
+{
+    static const int32_t eos[] = { EOS };
+
+    return (rg_core_options){ .max_seqs = 5,
+                              .max_rows = MAX_ROWS,
+                              .max_seq_len = MAX_LEN,
+                              .max_waiting = 100,
+                              .use_prefixes = use_prefixes,
+                              .preempt = preempt,
+                              .eos_ids = eos,
+                              .n_eos = 1,
+                              .n_threads = FAKE_THREADS };
+}
+
+static void run_random(const mix *m, bool use_prefixes, rg_preempt preempt, int n_steps, uint64_t seed)
+{
+    rg_rng g = { .seed = seed }, budgets = { .seed = seed + 1 };
+    rg_core_options options = options_of(use_prefixes, preempt);
+    size_t n_before = rg_mem_count().n_live;
+    live lives[MAX_LIVE] = { { 0 } };
+    int n_done = 0;
+    rg_error err;
+    fake *f = fake_new(m, &err);
+    rg_core *c;
+
+    assert_ok(f, err);
+    c = rg_core_new(&f->runner, &options, &err);
+    assert_ok(c, err);
+    rg_core_set_budget(c, budget_random, &budgets);
+    for (int step = 0; step < n_steps || n_done >= 0; step++) {
+        bool more = step < n_steps, any = false;
+
+        for (int i = 0; i < MAX_LIVE; i++) {
+            if (!lives[i].r && more && !rg_rng_below(&g, 60))
+                live_open(&lives[i], m, c, &g);
+            if (lives[i].r && !rg_rng_below(&g, 900)) {
+                lives[i].cancelled = true;
+                atomic_store(&lives[i].r->cancelled, true);
+            }
+        }
+        if (!rg_rng_below(&g, 25))
+            rg_core_preempt(c, (int)rg_rng_below(&g, 4), rg_rng_below(&g, 2) ? RG_PREEMPT_SWAP : RG_PREEMPT_RECOMPUTE);
+        rg_core_step(c);
+        rg_core_check(c);
+        for (int i = 0; i < MAX_LIVE; i++) {
+            if (lives[i].r && live_read(&lives[i])) {
+                live_close(&lives[i]);
+                n_done++;
+            }
+            any |= lives[i].r != NULL;
+        }
+        if (!more && !any)
+            break;
+        assert_true(step < 20 * n_steps);
+    }
+    print_message("%s%s: %d requests, %d preempted, %d rows, %d from the cache\n", m->name, use_prefixes ? ", prefixes" : "",
+                  n_done, (int)rg_core_stats(c).n_preempted, (int)rg_core_stats(c).n_rows, (int)rg_core_stats(c).n_cached_rows);
+    assert_true(n_done > n_steps / 100);
+    rg_core_free(c);
+    fake_free(f);
+    assert_int_equal(rg_mem_count().n_live, n_before);
+}
+
+static const mix mixes[] = {
+    { .name = "global", .global = true, .n_blocks = 14 },
+    { .name = "global, roomy", .global = true, .n_blocks = 60 },
+    { .name = "window and global", .global = true, .window = 100, .n_blocks = 16, .n_window = 9 },
+    { .name = "window alone", .window = 65, .n_window = 6 },
+    { .name = "recurrent and global", .global = true, .recurrent = true, .n_blocks = 16, .n_slots = 7 },
+    { .name = "recurrent, one slot", .recurrent = true, .n_slots = 1 },
+    { .name = "latent", .latent = true, .n_blocks = 12 },
+    { .name = "all", .global = true, .window = 33, .recurrent = true, .latent = true, .n_blocks = 20, .n_window = 8, .n_slots = 4 },
+};
+
+static void output_is_that_of_the_request_alone(void **state)
+{
+    int n_steps = 1200;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(mixes); i++) {
+        run_random(&mixes[i], true, RG_PREEMPT_RECOMPUTE, n_steps, test_seed + 100 * i);
+        run_random(&mixes[i], true, RG_PREEMPT_SWAP, n_steps, test_seed + 100 * i + 1);
+        run_random(&mixes[i], false, RG_PREEMPT_AUTO, n_steps, test_seed + 100 * i + 2);
+    }
+}
+
+/* ---- refusals, failures, ends ------------------------------------------------------------------------------------------------------ */
+
+static rg_request *request_simple(int32_t n_prompt, int32_t max_tokens, rg_error *err)
+{
+    int32_t prompt[MAX_LEN];
+    rg_params p = { .prompt = prompt, .n_prompt = n_prompt, .max_tokens = max_tokens, .n_samples = 2 };
+
+    for (int32_t i = 0; i < n_prompt; i++)
+        prompt[i] = i % VOCAB;
+    p.sampling = (rg_sampling){ .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = 2, .ignore_eos = true };
+    return rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, err);
+}
+
+static void what_can_never_fit_is_refused(void **state)
+{
+    mix small = { .name = "small", .global = true, .n_blocks = 2 };
+    rg_core_options options = options_of(true, RG_PREEMPT_AUTO);
+    rg_error err;
+    fake *f = fake_new(&small, &err);
+    rg_core *c = rg_core_new(&f->runner, &options, &err);
+    rg_request *r = request_simple(100, 30, &err), *fits = request_simple(100, 29, &err);
+    rg_token t;
+
+    (void)state;
+    assert_false(rg_core_submit(c, r, &err));
+    assert_int_equal(err.code, RG_E_LIMIT);
+    assert_ok(rg_core_submit(c, fits, &err), err);
+    while (rg_core_step(c))
+        rg_core_check(c);
+    for (int i = 0; i < 60; i++)
+        assert_int_equal(rg_request_poll(fits, &t), 1);
+    assert_int_equal(rg_request_poll(fits, &t), -1);
+    rg_request_unref(r);
+    rg_request_unref(fits);
+    rg_core_free(c);
+    fake_free(f);
+}
+
+static void a_full_queue_refuses(void **state)
+{
+    rg_core_options options = options_of(true, RG_PREEMPT_AUTO);
+    rg_error err;
+    fake *f = fake_new(&mixes[0], &err);
+    rg_core *c;
+    rg_request *r[4];
+
+    (void)state;
+    options.max_waiting = 3;
+    c = rg_core_new(&f->runner, &options, &err);
+    for (int i = 0; i < 4; i++) {
+        r[i] = request_simple(10, 10, &err);
+        assert_int_equal(rg_core_submit(c, r[i], &err), i < 3);
+    }
+    assert_int_equal(err.code, RG_E_LIMIT);
+    rg_core_free(c); /* closing ends the three as cancelled */
+    for (int i = 0; i < 4; i++) {
+        rg_token t;
+
+        for (int k = 0; k < 2 && i < 3; k++) {
+            assert_int_equal(rg_request_poll(r[i], &t), 1);
+            assert_int_equal(t.finish, RG_FINISH_CANCELLED);
+        }
+        assert_int_equal(rg_request_poll(r[i], &t), i < 3 ? -1 : 0);
+        rg_request_unref(r[i]);
+    }
+    fake_free(f);
+}
+
+static bool fail_at(void *arg, size_t bytes)
+{
+    int *n = arg;
+
+    (void)bytes;
+    return (*n)-- != 0;
+}
+
+/* The N-th allocation fails, N = 0, 1, 2, ... until all goes well. */
+static void every_allocation_may_fail(void **state)
+{
+    rg_core_options options = options_of(true, RG_PREEMPT_SWAP);
+    size_t n_before = rg_mem_count().n_live;
+    bool done = false;
+
+    (void)state;
+    for (int n = 0; !done && n < 500; n++) {
+        int left = n;
+        rg_error err = { 0 };
+        fake *f;
+        rg_core *c = NULL;
+        rg_request *r = NULL;
+
+        rg_mem_set_gate(fail_at, &left);
+        f = fake_new(&mixes[7], &err);
+        if (f)
+            c = rg_core_new(&f->runner, &options, &err);
+        if (c)
+            r = request_simple(70, 20, &err);
+        if (r) {
+            done = rg_core_submit(c, r, &err);
+            for (int i = 0; rg_core_step(c); i++) {
+                rg_core_preempt(c, 0, RG_PREEMPT_SWAP);
+                assert_true(i < 1000);
+            }
+            done = done && left >= 0;
+        } else {
+            assert_int_equal(err.code, RG_E_MEMORY);
+        }
+        rg_mem_set_gate(NULL, NULL);
+        rg_request_unref(r);
+        rg_core_free(c);
+        if (f)
+            fake_free(f);
+        assert_int_equal(rg_mem_count().n_live, n_before);
+    }
+    assert_true(done);
+}
+
+/* In debug builds an allocation between forbid and permit asserts. */
+static void a_step_allocates_nothing(void **state)
+{
+    rg_core_options options = options_of(true, RG_PREEMPT_RECOMPUTE);
+    rg_error err;
+    fake *f = fake_new(&mixes[7], &err);
+    rg_core *c = rg_core_new(&f->runner, &options, &err);
+    uint64_t n_allocs;
+    rg_request *r[6];
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        r[i] = request_simple(60 + 31 * i, 100, &err);
+        assert_ok(rg_core_submit(c, r[i], &err), err);
+    }
+    n_allocs = rg_mem_count().n_allocs;
+    rg_mem_forbid();
+    for (int i = 0; rg_core_step(c); i++)
+        if (i % 20 == 19)
+            rg_core_preempt(c, 1, RG_PREEMPT_RECOMPUTE);
+    rg_mem_permit();
+    assert_int_equal(rg_mem_count().n_allocs, n_allocs);
+    assert_true(rg_core_stats(c).n_preempted > 0);
+    for (int i = 0; i < 6; i++)
+        rg_request_unref(r[i]);
+    rg_core_free(c);
+    fake_free(f);
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct client {
+    rg_core *core;
+    const mix *mix;
+    uint64_t seed;
+} client;
+
+static void *client_main(void *arg)
+{
+    client *cl = arg;
+    rg_rng g = { .seed = cl->seed };
+
+    for (int k = 0; k < 12; k++) {
+        int32_t prompt[300], n = 1 + (int32_t)rg_rng_below(&g, 150);
+        rg_params p = { .prompt = prompt, .n_prompt = n, .max_tokens = 1 + (int32_t)rg_rng_below(&g, 40), .n_samples = 1 };
+        expected *want = rg_alloc(sizeof *want);
+        bool cancels = !rg_rng_below(&g, 4);
+        int32_t seen = 0;
+        rg_request *r;
+        rg_token t;
+
+        prompt_random(&g, prompt, n);
+        p.sampling = sampling_random(&g);
+        p.sampling.ignore_eos = true;
+        expect(cl->mix, &p, 0, p.max_tokens, want);
+        r = rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, NULL);
+        if (!r || !rg_core_submit(cl->core, r, NULL))
+            return arg;
+        while (rg_request_wait(r, &t)) {
+            if (t.id >= 0 && (seen >= want->n || t.id != want->ids[seen++]))
+                return arg;
+            if (t.id < 0 && t.finish != RG_FINISH_CANCELLED && seen != want->n)
+                return arg;
+            if (cancels && seen == 3)
+                atomic_store(&r->cancelled, true);
+        }
+        rg_request_unref(r);
+        rg_free(want);
+    }
+    return NULL;
+}
+
+static void readers_on_other_threads(void **state)
+{
+    rg_core_options options = options_of(true, RG_PREEMPT_AUTO);
+    const mix *m = &mixes[7];
+    client clients[3];
+    pthread_t ids[3];
+    rg_error err;
+    fake *f = fake_new(m, &err);
+    rg_core *c = rg_core_new(&f->runner, &options, &err);
+
+    (void)state;
+    f->pool = rg_pool_new(FAKE_THREADS, &err);
+    assert_ok(f->pool, err);
+    assert_ok(rg_core_start(c, &err), err);
+    for (int i = 0; i < 3; i++) {
+        clients[i] = (client){ .core = c, .mix = m, .seed = test_seed + (uint64_t)i };
+        assert_int_equal(pthread_create(&ids[i], NULL, client_main, &clients[i]), 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        void *failed;
+
+        pthread_join(ids[i], &failed);
+        assert_null(failed);
+    }
+    assert_true(rg_core_stats(c).n_steps > 0);
+    rg_core_free(c);
+    fake_free(f);
+}
+
+/* A reader asleep wakes when the engine closes. */
+static void *wait_for_end(void *arg)
+{
+    rg_token t;
+
+    while (rg_request_wait(arg, &t))
+        ;
+    return NULL;
+}
+
+static void closing_ends_what_runs(void **state)
+{
+    rg_core_options options = options_of(true, RG_PREEMPT_AUTO);
+    rg_error err;
+    fake *f = fake_new(&mixes[1], &err);
+    rg_core *c = rg_core_new(&f->runner, &options, &err);
+    rg_request *r[8];
+    pthread_t ids[8];
+
+    (void)state;
+    assert_ok(rg_core_start(c, &err), err);
+    for (int i = 0; i < 8; i++) {
+        r[i] = request_simple(200, 200, &err);
+        assert_ok(rg_core_submit(c, r[i], &err), err);
+        assert_int_equal(pthread_create(&ids[i], NULL, wait_for_end, r[i]), 0);
+    }
+    rg_core_free(c);
+    for (int i = 0; i < 8; i++) {
+        pthread_join(ids[i], NULL);
+        rg_request_unref(r[i]);
+    }
+    fake_free(f);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(output_is_that_of_the_request_alone),
+        cmocka_unit_test(what_can_never_fit_is_refused),
+        cmocka_unit_test(a_full_queue_refuses),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(a_step_allocates_nothing),
+        cmocka_unit_test(readers_on_other_threads),
+        cmocka_unit_test(closing_ends_what_runs),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

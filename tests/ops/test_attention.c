@@ -1,0 +1,341 @@
+/* test_attention.c -- paged attention against the formula in double, and against itself however its rows are cut. */
+#include "world.h"
+
+enum { MAX_BLOCKS = 48 };
+
+/* One sequence of random q, k, v, indexed by place, and its paged state. */
+typedef struct sequence {
+    rg_kv kv;
+    int n_heads, n; /* n: places */
+    float scale, cap;
+    float *q, *q_rope, *k, *v; /* by place */
+    int32_t table[MAX_BLOCKS];
+    float *y; /* by place, filled by steps */
+} sequence;
+
+/* A step of some rows of it: place[i] is whose q, k, v row i takes. */
+typedef struct step {
+    sequence *s;
+    const int *place;
+    int n_rows;
+    float *y;
+} step;
+
+static int q_cols(const sequence *s)
+{
+    return s->n_heads * (s->kv.latent ? s->kv.v_dim : s->kv.k_dim);
+}
+
+static int y_cols(const sequence *s)
+{
+    return s->n_heads * s->kv.v_dim;
+}
+
+static int k_cols(const sequence *s)
+{
+    return s->kv.latent ? s->kv.v_dim : s->kv.n_heads * s->kv.k_dim;
+}
+
+static int v_cols(const sequence *s)
+{
+    return s->kv.latent ? s->kv.k_dim - s->kv.v_dim : s->kv.n_heads * s->kv.v_dim;
+}
+
+static rg_act *rows_of(rg_fwd *f, const step *t, const float *from, int cols)
+{
+    rg_act *a = rg_act_new(f, "rows", cols);
+
+    if (f->thread == 0)
+        for (int i = 0; i < t->n_rows; i++)
+            memcpy(rg_act_data(f, a) + (size_t)i * (size_t)a->stride, from + (size_t)t->place[i] * (size_t)cols,
+                   (size_t)cols * sizeof(float));
+    rg_fwd_barrier(f);
+    return a;
+}
+
+static void text(rg_fwd *f, void *arg)
+{
+    const step *t = arg;
+    sequence *s = t->s;
+    rg_act *q = rows_of(f, t, s->q, q_cols(s)), *k = rows_of(f, t, s->k, k_cols(s)), *v = rows_of(f, t, s->v, v_cols(s));
+    rg_act *y = rg_act_new(f, "y", y_cols(s));
+
+    rg_kv_store(f, &s->kv, k, v);
+    if (s->kv.latent)
+        rg_mla_attention(f, y, q, rows_of(f, t, s->q_rope, s->n_heads * (s->kv.k_dim - s->kv.v_dim)), &s->kv, s->n_heads,
+                         s->scale);
+    else
+        rg_attention(f, y, q, &s->kv, s->n_heads, s->scale, s->cap);
+    act_out(f, y, t->y);
+}
+
+static void sequence_init(sequence *s, rg_rng *rng, world *w)
+{
+    size_t n = (size_t)s->n, block_bytes = s->kv.offset + rg_kv_bytes(&s->kv) + 64;
+
+    s->scale = 1.0f / sqrtf((float)s->kv.k_dim);
+    s->q = random_floats(rng, n * (size_t)q_cols(s), 1.5f);
+    s->q_rope = s->kv.latent ? random_floats(rng, n * (size_t)(s->n_heads * v_cols(s)), 1.5f) : NULL;
+    s->k = random_floats(rng, n * (size_t)k_cols(s), 1.5f);
+    s->v = random_floats(rng, n * (size_t)v_cols(s), 1.5f);
+    s->y = rg_array(n * (size_t)y_cols(s), sizeof *s->y);
+    for (int i = 0; i < MAX_BLOCKS; i++)
+        s->table[i] = (i * 7 + 3) % MAX_BLOCKS;
+    w->groups[1] = (rg_group_memory){ .data = rg_alloc(block_bytes * MAX_BLOCKS), .block_bytes = block_bytes };
+    memset(w->groups[1].data, 0xff, block_bytes * MAX_BLOCKS); /* NaN, until something is stored */
+    s->kv.group = 1;
+}
+
+static void sequence_fini(sequence *s, world *w)
+{
+    rg_free(s->q);
+    rg_free(s->q_rope);
+    rg_free(s->k);
+    rg_free(s->v);
+    rg_free(s->y);
+    rg_free(w->groups[1].data);
+}
+
+/* Places [start, start + n) as one causal span. */
+static void run_span(world *w, sequence *s, int start, int n)
+{
+    int32_t index[2048], end[2048], pos[2048][4] = { 0 };
+    int place[2048];
+    rg_span span = { .n_rows = n, .start = start, .tables = { NULL, s->table } };
+    rg_batch b = { .n_rows = n, .n_spans = 1, .spans = &span, .index = index, .pos = (const int32_t (*)[4])pos,
+                   .kv_end = end };
+
+    if (s->kv.window) /* blocks below what the span sees are given back */
+        for (int i = 0; i * RG_BLOCK + RG_BLOCK <= start + 1 - s->kv.window; i++)
+            s->table[i] = -1;
+    for (int i = 0; i < n; i++) {
+        place[i] = index[i] = start + i;
+        end[i] = start + i + 1;
+    }
+    world_step(w, &b, text, &(step){ s, place, n, s->y + (size_t)start * (size_t)y_cols(s) });
+}
+
+/* What place i should give, in double, from values rounded as the state rounds them. */
+static double stored_value(const sequence *s, float x)
+{
+    if (s->kv.type == RG_F32)
+        return x;
+    return s->kv.type == RG_F16 ? rg_f16_to_f32(rg_f32_to_f16(x)) : rg_bf16_to_f32(rg_f32_to_bf16(x));
+}
+
+static double score(const sequence *s, int i, int j, int h)
+{
+    int k_dim = s->kv.k_dim, v_dim = s->kv.v_dim, kv_head = h / (s->n_heads / s->kv.n_heads);
+    double sum = 0;
+
+    for (int d = 0; d < k_dim; d++) {
+        double q, k;
+
+        if (!s->kv.latent) {
+            q = s->q[(i * s->n_heads + h) * k_dim + d];
+            k = s->k[(j * s->kv.n_heads + kv_head) * k_dim + d];
+        } else if (d < v_dim) {
+            q = s->q[(i * s->n_heads + h) * v_dim + d];
+            k = s->k[j * v_dim + d];
+        } else {
+            q = s->q_rope[(i * s->n_heads + h) * (k_dim - v_dim) + d - v_dim];
+            k = s->v[j * (k_dim - v_dim) + d - v_dim];
+        }
+        sum += q * stored_value(s, (float)k);
+    }
+    sum *= s->scale;
+    return s->cap > 0 ? s->cap * tanh(sum / s->cap) : sum;
+}
+
+static void naive(const sequence *s, int i, int h, double *y)
+{
+    int v_dim = s->kv.v_dim, kv_head = h / (s->n_heads / s->kv.n_heads), v_heads = s->kv.latent ? 1 : s->kv.n_heads;
+    int lo = s->kv.window && i + 1 > s->kv.window ? i + 1 - s->kv.window : 0;
+    double max = -INFINITY, sum = 0;
+
+    for (int d = 0; d < v_dim; d++)
+        y[d] = 0;
+    for (int j = lo; j <= i; j++)
+        max = fmax(max, score(s, i, j, h));
+    for (int j = lo; j <= i; j++) {
+        double p = exp(score(s, i, j, h) - max);
+
+        sum += p;
+        for (int d = 0; d < v_dim; d++)
+            y[d] += p * stored_value(s, (s->kv.latent ? s->k : s->v)[(j * v_heads + (s->kv.latent ? 0 : kv_head)) * v_dim + d]);
+    }
+    for (int d = 0; d < v_dim; d++)
+        y[d] /= sum;
+}
+
+static const sequence shapes[] = {
+    { .kv = { .type = RG_F32, .n_heads = 2, .k_dim = 20, .v_dim = 12, .offset = 64 }, .n_heads = 6, .n = 200 },
+    { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 33, .v_dim = 17 }, .n_heads = 19, .n = 131, .cap = 3.0f },
+    { .kv = { .type = RG_F16, .n_heads = 3, .k_dim = 8, .v_dim = 8, .window = 37 }, .n_heads = 3, .n = 300 },
+    { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 24, .v_dim = 16, .latent = true }, .n_heads = 18, .n = 150 },
+    { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 10 }, .n_heads = 2, .n = 1100 },
+    { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 8, .latent = true }, .n_heads = 2, .n = 1100 },
+    { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 8, .v_dim = 8, .window = 1030 }, .n_heads = 2, .n = 1200 },
+};
+
+static const rg_cpu_sizes sizes = { .max_rows = 2048, .max_cols = 512, .max_heads = 32, .max_head_dim = 40, .max_keys = 2048 };
+
+static void is_the_formula(void **state)
+{
+    (void)state;
+    for (int isa = 0; rg_cpu_nth(isa); isa++)
+        for (size_t c = 0; c < RG_LEN(shapes); c++) {
+            sequence s = shapes[c];
+            rg_rng rng = { .seed = test_seed + c };
+            double want[64];
+            world w;
+
+            world_init(&w, rg_cpu_nth(isa), 2, &sizes);
+            sequence_init(&s, &rng, &w);
+            run_span(&w, &s, 0, s.n / 2);
+            run_span(&w, &s, s.n / 2, s.n - s.n / 2);
+            for (int i = 0; i < s.n; i += 1 + i / 20)
+                for (int h = 0; h < s.n_heads; h++) {
+                    naive(&s, i, h, want);
+                    assert_near(s.y + (size_t)(i * s.n_heads + h) * (size_t)s.kv.v_dim, want, (size_t)s.kv.v_dim, 2e-5);
+                }
+            sequence_fini(&s, &w);
+            world_fini(&w);
+        }
+}
+
+/* Cuts at the edges that matter, then random ones; one thread and two, segments shared out or not. */
+static void cuts_never_show(void **state)
+{
+    static const int edges[] = { 1, 63, 64, 65, 66, 127, 129, 1023, 1024, 1025, 1026 };
+
+    (void)state;
+    for (int isa = 0; rg_cpu_nth(isa); isa++)
+        for (size_t c = 0; c < RG_LEN(shapes); c++)
+            for (int kind = 0; kind < 3; kind++) {
+                sequence s = shapes[c], whole = shapes[c];
+                rg_rng rng = { .seed = test_seed + c }, again = rng, cut = { .seed = test_seed + 77 };
+                world w, u;
+                int at = 0;
+
+                world_init(&w, rg_cpu_nth(isa), 1, &sizes);
+                world_init(&u, rg_cpu_nth(isa), 2, &sizes);
+                sequence_init(&whole, &rng, &w);
+                sequence_init(&s, &again, &u);
+                run_span(&w, &whole, 0, s.n);
+                for (size_t e = 0; kind == 1 && e < RG_LEN(edges) && edges[e] < s.n; at = edges[e++])
+                    run_span(&u, &s, at, edges[e] - at);
+                while (at < s.n) { /* one row at a time; the rest; random cuts */
+                    int n = kind == 0 ? 1 : kind == 1 ? s.n - at : 1 + (int)rg_rng_below(&cut, 90);
+
+                    n = n < s.n - at ? n : s.n - at;
+                    run_span(&u, &s, at, n);
+                    at += n;
+                }
+                assert_memory_equal(s.y, whole.y, (size_t)(s.n * y_cols(&s)) * sizeof(float));
+                sequence_fini(&s, &u);
+                sequence_fini(&whole, &w);
+                world_fini(&w);
+                world_fini(&u);
+            }
+}
+
+/* A root row and a tree of drafts behind it: every draft gives what it gives at the end of its own chain. */
+static void trees_equal_chains(void **state)
+{
+    /* parent of each row of the span; row 0 is the root and no draft */
+    static const int parent[] = { -1, 0, 0, 1, 2, 2, 3, 5, 5, 7 };
+    enum { ROWS = RG_LEN(parent) };
+
+    (void)state;
+    for (int isa = 0; rg_cpu_nth(isa); isa++)
+        for (size_t c = 0; c < RG_LEN(shapes); c++)
+            for (int start = 55; start <= 66; start++) {
+                sequence s = shapes[c];
+                rg_rng rng = { .seed = test_seed + c };
+                int32_t index[ROWS], end[ROWS], slot[ROWS], lists[ROWS][ROWS], pos[ROWS][4] = { 0 };
+                const int32_t *ancestors[ROWS];
+                int place[ROWS], depth[ROWS];
+                float *y = rg_array((size_t)(ROWS * y_cols(&s)), sizeof *y);
+                rg_span span = { .n_rows = ROWS, .start = start, .n_draft = ROWS - 1, .tables = { NULL, s.table } };
+                rg_batch b = { .n_rows = ROWS, .n_spans = 1, .spans = &span, .index = index, .kv_end = end, .slot = slot,
+                               .pos = (const int32_t (*)[4])pos, .ancestors = ancestors };
+                world w;
+
+                world_init(&w, rg_cpu_nth(isa), 2, &sizes);
+                sequence_init(&s, &rng, &w);
+                run_span(&w, &s, 0, start);
+                for (int i = 0; i < ROWS; i++) {
+                    depth[i] = i ? depth[parent[i]] + 1 : 0;
+                    index[i] = start + depth[i];
+                    end[i] = index[i] + 1;
+                    slot[i] = place[i] = start + i;
+                    ancestors[i] = i ? lists[i] : NULL;
+                    for (int d = depth[i], a = i; d > 0; a = parent[a])
+                        lists[i][--d] = start + a;
+                }
+                world_step(&w, &b, text, &(step){ &s, place, ROWS, y });
+                for (int i = 0; i < ROWS; i++) { /* the chain of row i, as plain rows of places start, start + 1, ... */
+                    int32_t chain_index[ROWS], chain_end[ROWS];
+                    int chain[ROWS], n = depth[i] + 1;
+                    float *got = rg_array((size_t)(ROWS * y_cols(&s)), sizeof *got);
+                    rg_span one = { .n_rows = n, .start = start, .tables = { NULL, s.table } };
+                    rg_batch plain = { .n_rows = n, .n_spans = 1, .spans = &one, .index = chain_index, .kv_end = chain_end,
+                                       .pos = (const int32_t (*)[4])pos };
+
+                    for (int d = n - 1, a = i; d >= 0; d--, a = parent[a]) {
+                        chain[d] = start + a;
+                        chain_index[d] = start + d;
+                        chain_end[d] = start + d + 1;
+                    }
+                    world_step(&w, &plain, text, &(step){ &s, chain, n, got });
+                    assert_memory_equal(y + i * y_cols(&s), got + (n - 1) * y_cols(&s), (size_t)y_cols(&s) * sizeof(float));
+                    rg_free(got);
+                }
+                rg_free(y);
+                sequence_fini(&s, &w);
+                world_fini(&w);
+            }
+}
+
+/* A bidirectional block: every row sees all of it, and equals a formula over all of it. */
+static void blocks_see_their_end(void **state)
+{
+    sequence s = shapes[0];
+    rg_rng rng = { .seed = test_seed };
+    int32_t index[50], end[50], pos[50][4] = { 0 };
+    int place[50];
+    rg_span span = { .n_rows = 50, .tables = { NULL, s.table } };
+    rg_batch b = { .n_rows = 50, .n_spans = 1, .spans = &span, .index = index, .kv_end = end, .pos = (const int32_t (*)[4])pos };
+    double want[64];
+    world w;
+
+    (void)state;
+    world_init(&w, rg_cpu_nth(0), 2, &sizes);
+    sequence_init(&s, &rng, &w);
+    for (int i = 0; i < 50; i++) {
+        place[i] = index[i] = i;
+        end[i] = 50;
+    }
+    world_step(&w, &b, text, &(step){ &s, place, 50, s.y });
+    for (int h = 0; h < s.n_heads; h++) { /* the last row's keys are everybody's: give row 0 its query */
+        memcpy(s.q + (size_t)49 * (size_t)q_cols(&s), s.q, (size_t)q_cols(&s) * sizeof(float));
+        naive(&s, 49, h, want);
+        assert_near(s.y + (size_t)h * (size_t)s.kv.v_dim, want, (size_t)s.kv.v_dim, 2e-5);
+    }
+    sequence_fini(&s, &w);
+    world_fini(&w);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(is_the_formula),
+        cmocka_unit_test(cuts_never_show),
+        cmocka_unit_test(trees_equal_chains),
+        cmocka_unit_test(blocks_see_their_end),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
+}

@@ -1,0 +1,72 @@
+/* test_kernels.c -- every kernel of every instruction set of this machine gives the bits of ref. */
+#include "support/test.h"
+
+#include "ops/kernel_cases.h"
+
+#include <string.h>
+
+static void run(const char *name)
+{
+    const rg_cpu *ref = rg_cpu_nth(0);
+    int n_run = 0;
+
+    for (int i = 0; rg_cpu_nth(i); i++) {
+        cases c = { ref, rg_cpu_nth(i), { test_seed, 0 } };
+        if (test_isa && strcmp(test_isa, c.k->isa))
+            continue;
+        n_run++;
+        for (size_t j = 0; j < RG_LEN(kernel_cases); j++)
+            if (!strcmp(kernel_cases[j].name, name))
+                assert_true(kernel_cases[j].same(&c));
+    }
+    assert_true(n_run > 0);
+}
+
+#define TEST(name)                                                                                                     \
+    static void kernels_##name(void **state)                                                                           \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        run(#name);                                                                                                    \
+    }
+
+TEST(panels)
+TEST(rows)
+TEST(quantize)
+TEST(store)
+TEST(attend)
+TEST(merge)
+TEST(recurrence)
+TEST(probe)
+
+/* By name and by order; what is not there is refused with a sentence. */
+static void tables(void **state)
+{
+    rg_error err = { 0 };
+    int n = 0;
+
+    (void)state;
+    while (rg_cpu_nth(n))
+        n++;
+    assert_true(n >= 1);
+    assert_string_equal(rg_cpu_nth(0)->isa, "ref");
+    assert_null(rg_cpu_nth(-1));
+    assert_ptr_equal(rg_cpu_find("auto", &err), rg_cpu_nth(n - 1));
+    for (int i = 0; i < n; i++)
+        assert_ptr_equal(rg_cpu_find(rg_cpu_nth(i)->isa, &err), rg_cpu_nth(i));
+    assert_null(rg_cpu_find("avx3", &err));
+    assert_non_null(strstr(err.text, "avx3"));
+    for (rg_layout l = RG_LAYOUT_F32; l < RG_LAYOUT_COUNT; l++)
+        assert_non_null(rg_cpu_nth(n - 1)->panel_exact[l]);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tables),           cmocka_unit_test(kernels_panels), cmocka_unit_test(kernels_rows),
+        cmocka_unit_test(kernels_quantize), cmocka_unit_test(kernels_store),  cmocka_unit_test(kernels_attend),
+        cmocka_unit_test(kernels_merge),    cmocka_unit_test(kernels_recurrence), cmocka_unit_test(kernels_probe),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
+}

@@ -1,0 +1,236 @@
+/* test_recurrent.c -- convolution and scan: the formula, and the same bits however rows are cut, drafted and replayed. */
+#include "world.h"
+
+enum { INNER = 150, STATE = 5, CONV = 4, PLACES = 90 };
+
+/* Random inputs by place: of the sequence, and of the wrong drafts that are tried at it. */
+typedef struct inputs {
+    float *x, *dt, *bc, *z;
+} inputs;
+
+typedef struct setup {
+    inputs right, wrong;
+    float *a, *d, *w, *bias;
+    rg_weight wa, wd, ww, wb;
+    rg_recurrent rec;
+} setup;
+
+typedef struct step {
+    const setup *s;
+    const inputs *from[PLACES]; /* per row */
+    int place[PLACES];
+    int n_rows;
+    float *y;
+} step;
+
+static inputs random_inputs(rg_rng *rng)
+{
+    return (inputs){ random_floats(rng, PLACES * INNER, 1.0f), random_floats(rng, PLACES * INNER, 1.0f),
+                     random_floats(rng, (size_t)PLACES * 2 * STATE, 1.0f), random_floats(rng, PLACES * INNER, 1.0f) };
+}
+
+static void free_inputs(inputs *i)
+{
+    rg_free(i->x);
+    rg_free(i->dt);
+    rg_free(i->bc);
+    rg_free(i->z);
+}
+
+static void setup_init(setup *s, rg_rng *rng)
+{
+    s->right = random_inputs(rng);
+    s->wrong = random_inputs(rng);
+    s->a = random_floats(rng, STATE * INNER, 1.0f);
+    for (int i = 0; i < STATE * INNER; i++)
+        s->a[i] = -fabsf(s->a[i]);
+    s->d = random_floats(rng, INNER, 1.0f);
+    s->w = random_floats(rng, INNER * CONV, 0.5f);
+    s->bias = random_floats(rng, INNER, 0.5f);
+    s->wa = vector(s->a, STATE * INNER);
+    s->wd = vector(s->d, INNER);
+    s->ww = vector(s->w, INNER * CONV);
+    s->wb = vector(s->bias, INNER);
+    s->rec = (rg_recurrent){ .group = 0, .offset = 64, .d_inner = INNER, .d_state = STATE, .d_conv = CONV };
+}
+
+static void setup_fini(setup *s)
+{
+    free_inputs(&s->right);
+    free_inputs(&s->wrong);
+    rg_free(s->a);
+    rg_free(s->d);
+    rg_free(s->w);
+    rg_free(s->bias);
+}
+
+static void world_for(world *w, const setup *s, const rg_cpu *cpu, int n_threads)
+{
+    static const rg_cpu_sizes sizes = { .max_rows = PLACES, .max_cols = 512, .max_heads = 1, .max_head_dim = 8 };
+    size_t bytes = s->rec.offset + rg_recurrent_bytes(&s->rec);
+
+    world_init(w, cpu, n_threads, &sizes);
+    w->groups[0] = (rg_group_memory){ .data = rg_alloc(3 * bytes), .block_bytes = (bytes + 63) / 64 * 64 };
+    w->groups[0].data = rg_resize(w->groups[0].data, 3 * w->groups[0].block_bytes);
+    memset(w->groups[0].data, 0xff, 3 * w->groups[0].block_bytes); /* whatever a slot held before */
+}
+
+static void world_end(world *w)
+{
+    rg_free(w->groups[0].data);
+    world_fini(w);
+}
+
+static rg_act *rows_of(rg_fwd *f, const step *t, size_t member, int cols)
+{
+    rg_act *a = rg_act_new(f, "in", cols);
+
+    if (f->thread == 0)
+        for (int i = 0; i < t->n_rows; i++) {
+            float *from;
+            memcpy(&from, (const char *)t->from[i] + member, sizeof from);
+            memcpy(rg_act_data(f, a) + (size_t)i * (size_t)a->stride, from + t->place[i] * cols, (size_t)cols * sizeof(float));
+        }
+    rg_fwd_barrier(f);
+    return a;
+}
+
+static void text(rg_fwd *f, void *arg)
+{
+    const step *t = arg;
+    const setup *s = t->s;
+    rg_act *x = rows_of(f, t, offsetof(inputs, x), INNER), *dt = rows_of(f, t, offsetof(inputs, dt), INNER);
+    rg_act *bc = rows_of(f, t, offsetof(inputs, bc), 2 * STATE), *z = rows_of(f, t, offsetof(inputs, z), INNER);
+    rg_act *u = rg_act_new(f, "conv", INNER), *y = rg_act_new(f, "y", INNER);
+
+    rg_conv(f, u, x, &s->ww, &s->wb, &s->rec);
+    rg_scan(f, y, u, dt, bc, z, &s->wa, &s->wd, &s->rec);
+    act_out(f, y, t->y);
+}
+
+/* Two sequences in one batch, in slots 2 and 0, at the same places: the second's outputs must equal the first's. */
+static void run(world *w, step *t, const rg_span *like)
+{
+    static const int32_t slots[2] = { 2, 0 };
+    int n = t->n_rows;
+    rg_span spans[2] = { *like, *like };
+    rg_batch b = { .n_rows = 2 * n, .n_spans = 2, .spans = spans };
+
+    for (int i = 0; i < 2; i++) {
+        spans[i].n_rows = n;
+        spans[i].first_row = i * n;
+        spans[i].tables[0] = &slots[i];
+    }
+    memcpy(t->place + n, t->place, (size_t)n * sizeof *t->place);
+    memcpy(t->from + n, t->from, (size_t)n * sizeof *t->from);
+    t->n_rows = 2 * n;
+    world_step(w, &b, text, t);
+    t->n_rows = n;
+    assert_memory_equal(t->y, t->y + n * INNER, (size_t)(n * INNER) * sizeof(float));
+}
+
+/* The sequence row by row, no drafts. */
+static void row_by_row(world *w, const setup *s, float *y)
+{
+    float *two = rg_array(2 * INNER, sizeof *two);
+
+    for (int i = 0; i < PLACES; i++) {
+        step t = { .s = s, .from = { &s->right }, .place = { i }, .n_rows = 1, .y = two };
+
+        run(w, &t, &(rg_span){ .start = i });
+        memcpy(y + i * INNER, two, INNER * sizeof(float));
+    }
+    rg_free(two);
+}
+
+static void is_the_formula(void **state)
+{
+    rg_rng rng = { .seed = test_seed };
+    float *y = rg_array(PLACES * INNER, sizeof *y);
+    setup s;
+    world w;
+
+    (void)state;
+    setup_init(&s, &rng);
+    world_for(&w, &s, rg_cpu_nth(0), 2);
+    row_by_row(&w, &s, y);
+    for (int c = 0; c < INNER; c += 7) {
+        double h[STATE] = { 0 };
+
+        for (int t = 0; t < PLACES; t++) {
+            const float *bc = s.right.bc + t * 2 * STATE;
+            double u = s.bias[c], dt = log1p(exp(s.right.dt[t * INNER + c])), z = s.right.z[t * INNER + c], sum = 0, want;
+
+            for (int j = 0; j < CONV; j++)
+                if (t - (CONV - 1) + j >= 0)
+                    u += (double)s.w[c * CONV + j] * s.right.x[(t - (CONV - 1) + j) * INNER + c];
+            u /= 1 + exp(-u);
+            for (int i = 0; i < STATE; i++) {
+                h[i] = exp(dt * s.a[i * INNER + c]) * h[i] + dt * bc[i] * u;
+                sum += bc[STATE + i] * h[i];
+            }
+            want = (sum + s.d[c] * u) * (z / (1 + exp(-z)));
+            assert_near(y + t * INNER + c, &want, 1, 2e-5);
+        }
+    }
+    rg_free(y);
+    setup_fini(&s);
+    world_end(&w);
+}
+
+/* Random steps: some rows, the last of them drafts, of which some first ones are right and accepted. */
+static void drafts_never_show(void **state)
+{
+    rg_rng rng = { .seed = test_seed };
+    float *want = rg_array(PLACES * INNER, sizeof *want), *y = rg_array(PLACES * INNER, sizeof *y);
+    setup s;
+
+    (void)state;
+    setup_init(&s, &rng);
+    for (int isa = 0; rg_cpu_nth(isa); isa++) {
+        world w;
+
+        world_for(&w, &s, rg_cpu_nth(isa), 1);
+        row_by_row(&w, &s, want);
+        world_end(&w);
+        for (int round = 0; round < 60; round++) {
+            int at = 0, replay = 0;
+
+            world_for(&w, &s, rg_cpu_nth(isa), 1 + round % 2);
+            while (at < PLACES) {
+                int n = 1 + (int)rg_rng_below(&rng, round % 3 ? 6 : 40);
+                int draft = (int)rg_rng_below(&rng, (uint32_t)n + 1), right;
+                step t = { .s = &s, .y = y };
+
+                n = n < PLACES - at ? n : PLACES - at;
+                n = n < PLACES / 2 ? n : PLACES / 2;
+                draft = draft < n ? draft : n;
+                right = n - draft + (int)rg_rng_below(&rng, (uint32_t)draft + 1);
+                for (int i = 0; i < n; i++) {
+                    t.place[i] = at + i;
+                    t.from[i] = i < right ? &s.right : &s.wrong;
+                }
+                t.n_rows = n;
+                run(&w, &t, &(rg_span){ .start = at, .n_draft = draft, .n_replay = replay });
+                assert_memory_equal(y, want + at * INNER, (size_t)(right * INNER) * sizeof(float));
+                replay = right - (n - draft);
+                at += right;
+            }
+            world_end(&w);
+        }
+    }
+    rg_free(want);
+    rg_free(y);
+    setup_fini(&s);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(is_the_formula),
+        cmocka_unit_test(drafts_never_show),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests_name("recurrent", tests, NULL, NULL);
+}

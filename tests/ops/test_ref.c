@@ -1,0 +1,219 @@
+/* test_ref.c -- the reference panels against a product in double of the unpacked weights, and the row kernels against
+ * their formulas. */
+#include "support/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "ops/cpu/init.h"
+
+static const rg_type types[] = { RG_F32, RG_F16, RG_BF16, RG_Q4_0, RG_Q4_1, RG_Q5_0, RG_Q5_1, RG_Q8_0,
+                                 RG_Q2_K, RG_Q3_K, RG_Q4_K, RG_Q5_K, RG_Q6_K };
+
+/* [rows, cols] of random weights in a type, packed. */
+static void random_packed(rg_rng *rng, rg_packed *p, rg_type type, int rows, int cols)
+{
+    uint64_t bytes;
+    float *x = rg_array((size_t)cols, sizeof *x);
+    void *row;
+    rg_error err;
+
+    assert_ok(rg_packed_init(p, type, 1, rows, cols, &err), err);
+    assert_true(rg_row_bytes(type, cols, &bytes));
+    row = rg_alloc(bytes);
+    for (int i = 0; i < rows; i++) {
+        for (int k = 0; k < cols; k++)
+            x[k] = rg_rng_normal(rng) * (0.5f + (float)i);
+        rg_format_of(type)->encode(x, cols / rg_format_of(type)->block_len, row);
+        rg_pack_row(p, 0, i, row);
+    }
+    rg_free(row);
+    rg_free(x);
+}
+
+/* Largest |y - w . x| relative to the sum of |terms|, over the rows of a panel. */
+static double error_of(const rg_packed *p, int rows, const float *x, const float *y)
+{
+    float *w = rg_array((size_t)p->cols, sizeof *w);
+    double worst = 0;
+
+    for (int i = 0; i < rows; i++) {
+        double sum = 0, terms = 0;
+
+        rg_unpack_row(p, 0, i, w);
+        for (int64_t k = 0; k < p->cols; k++) {
+            sum += (double)w[k] * (double)x[k];
+            terms += fabs((double)w[k] * (double)x[k]);
+        }
+        worst = fmax(worst, fabs((double)y[i] - sum) / terms);
+    }
+    rg_free(w);
+    return worst;
+}
+
+static void panels_are_products(void **state)
+{
+    static const int widths[] = { 256, 512, 2304 };
+    rg_rng rng = { .seed = test_seed };
+    rg_cpu cpu;
+
+    (void)state;
+    rg_cpu_init_ref(&cpu);
+    for (size_t t = 0; t < RG_LEN(types); t++)
+        for (size_t c = 0; c < RG_LEN(widths); c++) {
+            int cols = widths[c], rows = c == 1 ? 5 : 16;
+            rg_packed p;
+            float *x = rg_array((size_t)cols * 3, sizeof *x), y[3 * 20];
+            rg_xblock *q = rg_array((size_t)cols / 32 * 3, sizeof *q);
+
+            random_packed(&rng, &p, types[t], rows, cols);
+            for (int k = 0; k < cols * 3; k++)
+                x[k] = rg_rng_normal(&rng);
+            cpu.panel_exact[p.layout](p.data, cols, x, (size_t)cols, 3, y, 20);
+            for (int r = 0; r < 3; r++)
+                assert_true(error_of(&p, rows, x + (size_t)r * (size_t)cols, y + r * 20) < 2e-6);
+            if (rows < 16)
+                assert_true(y[rows] == 0.0f && y[15] == 0.0f);
+            if (cpu.panel_fast[p.layout]) {
+                for (int r = 0; r < 3; r++)
+                    cpu.quantize(x + (size_t)r * (size_t)cols, cols, q + (size_t)r * (size_t)(cols / 32));
+                cpu.panel_fast[p.layout](p.data, cols, q, (size_t)cols / 32, 3, y, 20);
+                for (int r = 0; r < 3; r++)
+                    assert_true(error_of(&p, rows, x + (size_t)r * (size_t)cols, y + r * 20) < 2e-3);
+                /* against the rounded activations it is exact but for the sum's own rounding */
+                for (int k = 0; k < cols; k++)
+                    x[k] = (float)q[k / 32].q[k % 32] * q[k / 32].d;
+                assert_true(error_of(&p, rows, x, y) < 1e-5);
+            }
+            rg_packed_fini(&p);
+            rg_free(x);
+            rg_free(q);
+        }
+}
+
+static void quantize_keeps_its_sums(void **state)
+{
+    rg_rng rng = { .seed = test_seed };
+    rg_cpu cpu;
+    float x[64];
+    rg_xblock q[2];
+
+    (void)state;
+    rg_cpu_init_ref(&cpu);
+    for (int n = 0; n < 200; n++) {
+        int sum[2] = { 0 };
+
+        for (int k = 0; k < 64; k++)
+            x[k] = n == 0 ? 0.0f : rg_rng_normal(&rng) * (n == 1 ? 1e-41f : n == 2 ? 1e38f : 3.0f);
+        cpu.quantize(x, 64, q);
+        for (int k = 0; k < 32; k++) {
+            sum[k / 16] += q[1].q[k];
+            assert_true(fabsf(x[32 + k] - q[1].d * q[1].q[k]) <= 0.5001f * q[1].d || n == 1);
+        }
+        assert_int_equal(q[1].neg8, -8 * (sum[0] + sum[1]));
+        assert_int_equal(q[1].neg128, -128 * (sum[0] + sum[1]));
+        assert_int_equal(q[1].neg128h[1], -128 * sum[1]);
+        assert_true(q[1].s == q[1].d * (float)(sum[0] + sum[1]) && q[1].sh[0] == q[1].d * (float)sum[0]);
+    }
+    x[3] = NAN;
+    x[40] = INFINITY;
+    cpu.quantize(x, 64, q); /* defined, whatever it gives */
+    assert_true(isinf(q[1].d));
+}
+
+static void stored_values_agree_with_formats(void **state)
+{
+    rg_rng rng = { .seed = test_seed };
+    rg_cpu cpu;
+
+    (void)state;
+    rg_cpu_init_ref(&cpu);
+    for (uint32_t i = 0; i < 0x10000; i++) {
+        uint16_t h = (uint16_t)i, back;
+        float y, z = rg_f16_to_f32(h);
+
+        cpu.load(&y, &h, RG_F16, 1, 1);
+        assert_true(y == z || (isnan(y) && isnan(z)));
+        cpu.load(&y, &h, RG_BF16, 1, 1);
+        z = rg_bf16_to_f32(h);
+        assert_true(y == z || (isnan(y) && isnan(z)));
+        z = (rg_rng_normal(&rng)) * (i % 3 ? 1.0f : 1e-40f);
+        cpu.store(&back, RG_BF16, 1, &z, 1);
+        assert_int_equal(back, rg_f32_to_bf16(z));
+        cpu.store(&back, RG_F16, 1, &z, 1);
+        assert_int_equal(back, rg_f32_to_f16(z));
+    }
+}
+
+static void norm_and_rotation(void **state)
+{
+    rg_rng rng = { .seed = test_seed };
+    float x[37], w[37], y[37], c[8], s[8], a[16], b[16];
+    double sum = 0;
+    rg_cpu cpu;
+
+    (void)state;
+    rg_cpu_init_ref(&cpu);
+    for (int i = 0; i < 37; i++) {
+        x[i] = rg_rng_normal(&rng);
+        w[i] = rg_rng_normal(&rng);
+        sum += (double)x[i] * x[i];
+    }
+    cpu.rmsnorm(y, x, w, 37, 1e-5f);
+    for (int i = 0; i < 37; i++)
+        assert_true(fabs(y[i] - x[i] / sqrt(sum / 37 + 1e-5) * w[i]) < 1e-6);
+    for (int i = 0; i < 8; i++) {
+        c[i] = cosf((float)i);
+        s[i] = sinf((float)i);
+    }
+    for (int i = 0; i < 16; i++)
+        a[i] = b[i] = x[i];
+    cpu.rotate(a, c, s, 8, true);
+    cpu.rotate(b, c, s, 8, false);
+    for (int i = 0; i < 8; i++) {
+        assert_true(fabsf(a[2 * i] - (x[2 * i] * c[i] - x[2 * i + 1] * s[i])) < 1e-6f);
+        assert_true(fabsf(a[2 * i + 1] - (x[2 * i + 1] * c[i] + x[2 * i] * s[i])) < 1e-6f);
+        assert_true(fabsf(b[i] - (x[i] * c[i] - x[i + 8] * s[i])) < 1e-6f);
+        assert_true(fabsf(b[i + 8] - (x[i + 8] * c[i] + x[i] * s[i])) < 1e-6f);
+    }
+}
+
+/* Keys that are not seen may hold anything; a block in which every score is -inf changes nothing. */
+static void attend_ignores_the_unseen(void **state)
+{
+    float q[3] = { 1, 2, 3 }, k[3 * 64], v[64 * 2], o[2] = { 5, 7 }, o2[2] = { 5, 7 };
+    rg_attend a = { .q = q, .k = k, .v = v, .type = RG_F32, .k_dim = 3, .v_dim = 2, .v_stride = 2, .lo = 10, .hi = 12,
+                    .scale = 0.5f };
+    rg_softmax s = { .m = 0.25f, .l = 2.0f, .o = o }, t = { .m = 0.25f, .l = 2.0f, .o = o2 };
+    rg_cpu cpu;
+
+    (void)state;
+    rg_cpu_init_ref(&cpu);
+    for (int i = 0; i < 3 * 64; i++)
+        k[i] = i % 64 == 10 || i % 64 == 11 ? 0.1f * (float)i : NAN;
+    for (int i = 0; i < 128; i++)
+        v[i] = i / 2 == 10 || i / 2 == 11 ? (float)i : NAN;
+    cpu.attend(&a, &s);
+    assert_true(isfinite(s.m) && isfinite(s.l) && isfinite(o[0]) && isfinite(o[1]));
+    for (int i = 0; i < 3 * 64; i++)
+        k[i] = i / 64 ? 0.0f : -INFINITY;
+    t.m = -INFINITY;
+    cpu.attend(&a, &t);
+    assert_true(isinf(t.m) && t.l == 2.0f && o2[0] == 5 && o2[1] == 7);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(panels_are_products),
+        cmocka_unit_test(quantize_keeps_its_sums),
+        cmocka_unit_test(stored_values_agree_with_formats),
+        cmocka_unit_test(norm_and_rotation),
+        cmocka_unit_test(attend_ignores_the_unseen),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests_name("ref", tests, NULL, NULL);
+}

@@ -1,0 +1,139 @@
+/* world.h -- what the tests of operations share: a pool, a reader and an arena around a text of operations, and weights
+ * made of random numbers.  Included by one test program at a time, hence static. */
+#ifndef RG_TEST_WORLD_H
+#define RG_TEST_WORLD_H
+
+#include "support/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "ops/cpu/kernels.h"
+
+enum { MAX_THREADS = 2, ARENA = 64 << 20 };
+
+typedef struct world {
+    rg_pool *pool;
+    rg_cpu_reader *reader;
+    uint8_t *arena;
+    rg_fwd fwd[MAX_THREADS];
+    int n_threads;
+    bool exact;
+    rg_group_memory groups[2];
+    const rg_batch *batch;
+    void (*text)(rg_fwd *f, void *arg);
+    void *arg;
+} world;
+
+static inline void world_init(world *w, const rg_cpu *cpu, int n_threads, const rg_cpu_sizes *sizes)
+{
+    rg_cpu_sizes s = *sizes;
+    rg_error err;
+
+    memset(w, 0, sizeof *w);
+    s.n_threads = w->n_threads = n_threads;
+    w->pool = rg_pool_new(n_threads, &err);
+    assert_ok(w->pool, err);
+    w->reader = rg_cpu_reader_new(cpu, &s, &err);
+    assert_ok(w->reader, err);
+    w->arena = rg_region_new(ARENA);
+    assert_non_null(w->arena);
+}
+
+static inline void world_fini(world *w)
+{
+    rg_cpu_reader_free(w->reader);
+    rg_pool_free(w->pool);
+    rg_region_free(w->arena, ARENA);
+}
+
+static inline void world_thread(void *arg, int thread)
+{
+    world *w = arg;
+    rg_fwd *f = &w->fwd[thread];
+
+    *f = (rg_fwd){ .reader = rg_cpu_reader_of(w->reader), .batch = w->batch, .groups = w->groups, .exact = w->exact,
+                   .layer = -1, .thread = thread, .n_threads = w->n_threads, .pool = w->pool, .arena = w->arena,
+                   .arena_bytes = ARENA };
+    w->text(f, w->arg);
+}
+
+static inline void world_step(world *w, const rg_batch *b, void (*text)(rg_fwd *f, void *arg), void *arg)
+{
+    w->batch = b;
+    w->text = text;
+    w->arg = arg;
+    rg_mem_forbid();
+    rg_pool_run(w->pool, w->n_threads, world_thread, w);
+    rg_mem_permit();
+}
+
+/* A new activation holding rows of x, [rows, cols]. */
+static inline rg_act *act_of(rg_fwd *f, const char *name, const float *x, int rows, int cols)
+{
+    rg_act *a = rg_act_rows(f, name, rows, cols);
+
+    if (f->thread == 0)
+        for (int i = 0; i < rows; i++)
+            memcpy(rg_act_data(f, a) + (size_t)i * (size_t)a->stride, x + (size_t)i * (size_t)cols,
+                   (size_t)cols * sizeof(float));
+    rg_fwd_barrier(f);
+    return a;
+}
+
+static inline void act_out(rg_fwd *f, const rg_act *a, float *y)
+{
+    if (f->thread == 0)
+        for (int i = 0; i < a->rows; i++)
+            memcpy(y + (size_t)i * (size_t)a->cols, rg_act_data(f, a) + (size_t)i * (size_t)a->stride,
+                   (size_t)a->cols * sizeof(float));
+    rg_fwd_barrier(f);
+}
+
+static inline float *random_floats(rg_rng *rng, size_t n, float scale)
+{
+    float *x = rg_array(n, sizeof *x);
+
+    assert_non_null(x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = rg_rng_normal(rng) * scale;
+    return x;
+}
+
+/* A bound weight of random numbers, and what it decodes to: dense [n_mats * rows, cols].  `packed` is filled. */
+static inline rg_weight random_weight(rg_rng *rng, rg_packed *packed, rg_type type, const int shape[3], float **dense)
+{
+    int n_mats = shape[0], rows = shape[1], cols = shape[2];
+    const rg_format *format = rg_format_of(type);
+    float *x = random_floats(rng, (size_t)n_mats * (size_t)rows * (size_t)cols, 1.0f / sqrtf((float)cols));
+    void *row = rg_alloc((size_t)(cols / format->block_len) * (size_t)format->block_bytes);
+    rg_error err;
+
+    assert_ok(rg_packed_init(packed, type, n_mats, rows, cols, &err), err);
+    for (int i = 0; i < n_mats * rows; i++) {
+        format->encode(x + (size_t)i * (size_t)cols, cols / format->block_len, row);
+        rg_pack_row(packed, i / rows, i % rows, row);
+        rg_unpack_row(packed, i / rows, i % rows, x + (size_t)i * (size_t)cols);
+    }
+    rg_free(row);
+    *dense = x;
+    return (rg_weight){ .name = "w", .type = type, .n_mats = n_mats, .rows = rows, .cols = cols, .packed = packed };
+}
+
+static inline rg_weight vector(const float *x, int n)
+{
+    return (rg_weight){ .name = "v", .type = RG_F32, .n_mats = 1, .rows = 1, .cols = n, .vec = x };
+}
+
+static inline void assert_near(const float *got, const double *want, size_t n, double tolerance)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - want[i]) <= tolerance * (1.0 + fabs(want[i])))) {
+            print_error("value %zu of %zu: %.9g, want %.9g\n", i, n, (double)got[i], want[i]);
+            fail();
+        }
+}
+
+#endif

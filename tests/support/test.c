@@ -1,0 +1,58 @@
+/* test.c -- see test.h. */
+#define _GNU_SOURCE
+#include "support/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+uint64_t test_seed = 1;
+const char *test_isa;
+
+void test_init(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--seed") && i + 1 < argc)
+            test_seed = strtoull(argv[++i], NULL, 10);
+        else if (!strcmp(argv[i], "--isa") && i + 1 < argc)
+            test_isa = argv[++i];
+        else
+            cmocka_set_test_filter(argv[i]);
+    }
+}
+
+void test_assert_ok(bool ok, const char *what, const rg_error *err, const char *file, int line)
+{
+    if (!ok) {
+        print_error("%s: %s\n", what, err->text);
+        _fail(file, line);
+    }
+}
+
+const char *test_data(const char *name)
+{
+    static _Thread_local char path[4][512];
+    static _Thread_local unsigned turn;
+    char *out = path[turn++ % 4];
+
+    snprintf(out, sizeof path[0], "%s/%s", RG_TEST_DATA, name);
+    return out;
+}
+
+/* The region's start and length stand in its first page, before the guarded bytes. */
+void *test_guard_new(size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (n + page - 1) / page * page;
+    char *base = mmap(NULL, page + room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (base == MAP_FAILED || mprotect(base + page + room, page, PROT_NONE))
+        abort();
+    return base + page + room - n;
+}
+
+void test_guard_free(void *p)
+{
+    (void)p; /* tests are short: guarded pages live until exit */
+}

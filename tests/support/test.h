@@ -1,0 +1,34 @@
+/* test.h -- what every test includes: cmocka in its required order, and a few helpers.
+ *
+ * RG_TEST_DATA is tests/golden.  --seed N and --isa NAME on a test's command line reach it through test_seed and
+ * test_isa; any other argument is cmocka's name filter. */
+#ifndef RG_TEST_H
+#define RG_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/error.h"
+#include "base/rng.h"
+
+/* Parse the command line; call first in main. */
+void test_init(int argc, char **argv);
+
+extern uint64_t test_seed;      /* default 1 */
+extern const char *test_isa;    /* NULL: every instruction set that this machine has */
+
+/* Fail with err's text unless ok. */
+#define assert_ok(ok, err) test_assert_ok(!!(ok), #ok, &(err), __FILE__, __LINE__)
+void test_assert_ok(bool ok, const char *what, const rg_error *err, const char *file, int line);
+
+/* RG_TEST_DATA "/" name; valid until the next call on this thread (four are kept). */
+const char *test_data(const char *name);
+
+/* n bytes whose end is followed by an unmapped page, so that a read past the end faults.  Freed with test_guard_free. */
+void *test_guard_new(size_t n);
+void test_guard_free(void *p);
+
+#endif
