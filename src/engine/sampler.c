@@ -1,26 +1,34 @@
 /* sampler.c -- the rules, one small function each in the order of rg_sample_rules, and the draw.
  *
- * Filters work on a list of candidates (key, id, mass) and cut it by selection, linear on average: nothing sorts a
- * vocabulary.  Sums run in id order or in the order that a fixed selection leaves, so the same logits give the same
- * result everywhere. */
+ * Top-k, top-p and typical-p are one filter: keep the fewest ids of least key that are k, or whose masses reach p.  Keys
+ * are sorted into buckets, whole buckets are kept or dropped, and only the ids of the one at the border are selected
+ * among: linear, nothing sorts a vocabulary.  Sums run in a fixed order, so the same logits give the same result
+ * everywhere. */
 #include "engine/sampler.h"
 
 #include <math.h> /* INFINITY, isnan: no function of libm is called */
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/numeric.h"
 
+enum {
+    N_BUCKETS = 1024,
+    PER_NAT = 16, /* buckets per unit of key; the last takes all that is beyond */
+};
+
 typedef struct candidate {
-    float key; /* least is best; ties go to the lowest id */
-    int32_t id;
+    double key; /* least is best; ties go to the lowest id */
     double mass;
+    int32_t id;
 } candidate;
 
 struct rg_sampler {
     int32_t vocab_size;
     int32_t *count;   /* [vocab_size] of the output's ids; all 0 between calls */
     candidate *list;  /* [vocab_size] */
+    double bucket[N_BUCKETS];
 };
 
 rg_sampler *rg_sampler_new(int32_t vocab_size, rg_error *err)
@@ -127,26 +135,24 @@ static int32_t split(candidate *c, int32_t lo, int32_t hi, uint32_t *random)
     return mid;
 }
 
-/* Bring to the front the fewest best candidates that are at least k, or (k 0) whose masses reach `mass`; returns how
- * many.  Keys with ids differ, so each split makes progress. */
-static int32_t select_best(candidate *c, int32_t n, int32_t k, double mass)
+/* Bring to the front the fewest least candidates whose masses reach `mass`, at least one; returns how many.  Keys with
+ * ids differ, so each split makes progress. */
+static int32_t select_best(candidate *c, int32_t n, double mass)
 {
     int32_t lo = 0, hi = n;
     uint32_t random = 12345;
     double sum = 0.0;
 
-    if (k >= n)
-        return n;
-    /* Fewer than wanted stand before lo; [0, hi) are enough, or all there are. */
+    /* Too little stands before lo; [0, hi) are enough, or all there are. */
     while (hi - lo > 1) {
         int32_t mid = split(c, lo, hi, &random);
         double left = 0.0;
 
-        for (int32_t i = lo; i < mid && !k; i++)
+        for (int32_t i = lo; i < mid; i++)
             left += c[i].mass;
-        if (k ? mid >= k : sum + left >= mass) {
+        if (mid > lo && sum + left >= mass) {
             hi = mid;
-        } else if (k ? mid + 1 >= k : sum + left + c[mid].mass >= mass) {
+        } else if (sum + left + c[mid].mass >= mass) {
             return mid + 1;
         } else {
             sum += left + c[mid].mass;
@@ -158,17 +164,25 @@ static int32_t select_best(candidate *c, int32_t n, int32_t k, double mass)
 
 /* ---- the rules --------------------------------------------------------------------------------------------------------------- */
 
+/* The best logit and its id, ties to the lowest; NaN is none.  Eight maxima side by side, then a search. */
 static float best_of(const float *logits, int32_t n, int32_t *id)
 {
-    float best = -INFINITY;
+    float lane[8], best = -INFINITY;
+    int32_t i = 0;
 
+    for (int k = 0; k < 8; k++)
+        lane[k] = -INFINITY;
+    for (; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++)
+            lane[k] = logits[i + k] > lane[k] ? logits[i + k] : lane[k];
+    for (int k = 0; k < 8; k++)
+        best = lane[k] > best ? lane[k] : best;
+    for (; i < n; i++)
+        best = logits[i] > best ? logits[i] : best;
     *id = 0;
-    for (int32_t i = 0; i < n; i++) {
-        if (logits[i] > best) { /* false for NaN; ties to the lowest id */
-            best = logits[i];
-            *id = i;
-        }
-    }
+    if (best > -INFINITY)
+        while (logits[*id] != best)
+            ++*id;
     return best;
 }
 
@@ -217,9 +231,12 @@ static void divide(float *logits, int32_t n, float best, float temperature)
         logits[i] = logits[i] == best ? 0.0f : (logits[i] - best) / temperature;
 }
 
+/* e^(logit - best); what is below e^-40 counts as nothing: a million of them would not reach 1e-11. */
 static double mass_of(float logit, float best)
 {
-    return logit == best ? 1.0 : rg_exp_negative((double)logit - (double)best);
+    if (logit == best)
+        return 1.0;
+    return logit < best - 40.0f ? 0.0 : rg_exp_negative((double)logit - (double)best);
 }
 
 static void keep_min_p(float *logits, int32_t n, float best, float min_p)
@@ -229,79 +246,94 @@ static void keep_min_p(float *logits, int32_t n, float best, float min_p)
             logits[i] = -INFINITY;
 }
 
-static int32_t list_candidates(rg_sampler *s, const float *logits)
+/* How far a logit lies below the best, seen from `center`: 0 for top-k and top-p, the entropy for typical-p. */
+static double key_of(float logit, float best, double center)
 {
-    int32_t n = 0;
+    double below = logit == best ? 0.0 : (double)best - (double)logit, key = below - center;
 
-    for (int32_t i = 0; i < s->vocab_size; i++)
-        if (logits[i] > -INFINITY)
-            s->list[n++] = (candidate){ .key = -logits[i], .id = i };
-    return n;
+    return key < 0.0 ? -key : key;
 }
 
-/* Only the first `kept` candidates of n stay. */
-static int32_t cut(const rg_sampler *s, float *logits, int32_t n, int32_t kept)
+static int bucket_of(double key)
 {
+    return key < (double)(N_BUCKETS - 1) / PER_NAT ? (int)(key * PER_NAT) : N_BUCKETS - 1;
+}
+
+/* Keep the fewest ids of least key that are k, or (k 0) whose masses are the share p of all. */
+static void keep_least(rg_sampler *s, float *logits, float best, double center, int32_t k, double p)
+{
+    double total = 0.0, reached = 0.0, wanted;
+    int32_t n = 0, kept;
+    int border = 0;
+
+    memset(s->bucket, 0, sizeof s->bucket);
+    for (int32_t i = 0; i < s->vocab_size; i++) {
+        double mass;
+
+        if (logits[i] == -INFINITY)
+            continue;
+        mass = k ? 1.0 : mass_of(logits[i], best);
+        s->bucket[bucket_of(key_of(logits[i], best, center))] += mass;
+        total += mass;
+    }
+    wanted = k ? (double)k : p * total;
+    if (k && wanted >= total)
+        return;
+    while (border < N_BUCKETS - 1 && reached + s->bucket[border] < wanted)
+        reached += s->bucket[border++];
+    for (int32_t i = 0; i < s->vocab_size; i++) {
+        double key;
+        int bucket;
+
+        if (logits[i] == -INFINITY)
+            continue;
+        key = key_of(logits[i], best, center);
+        bucket = bucket_of(key);
+        if (bucket == border)
+            s->list[n++] = (candidate){ .key = key, .id = i, .mass = k ? 1.0 : mass_of(logits[i], best) };
+        else if (bucket > border)
+            logits[i] = -INFINITY;
+    }
+    kept = select_best(s->list, n, wanted - reached);
     for (int32_t i = kept; i < n; i++)
         logits[s->list[i].id] = -INFINITY;
-    return kept;
 }
 
-static double weigh(rg_sampler *s, const float *logits, int32_t n, float best)
+/* Locally typical sampling (Meister et al., 2022): nearest first to the entropy H, by |-log p - H|.  With Z the sum of
+ * masses and d = best - logit, -log p = d + log Z, so the center of d is H - log Z = sum of p d. */
+static void keep_typical(rg_sampler *s, float *logits, float best, float typical_p)
 {
-    double total = 0.0;
+    double total = 0.0, sum = 0.0;
 
-    for (int32_t i = 0; i < n; i++) {
-        s->list[i].mass = mass_of(logits[s->list[i].id], best);
-        total += s->list[i].mass;
+    for (int32_t i = 0; i < s->vocab_size; i++) {
+        double mass = logits[i] == -INFINITY ? 0.0 : mass_of(logits[i], best);
+
+        total += mass;
+        if (mass > 0.0)
+            sum += mass * key_of(logits[i], best, 0.0);
     }
-    return total;
-}
-
-/* Locally typical sampling (Meister et al., 2022): nearest first to the entropy H, by |-log p - H|. */
-static int32_t keep_typical(rg_sampler *s, float *logits, int32_t n, float best, float typical_p)
-{
-    double total = weigh(s, logits, n, best), log_total = rg_log(total), entropy = 0.0;
-
-    for (int32_t i = 0; i < n; i++)
-        if (s->list[i].mass > 0.0)
-            entropy += s->list[i].mass / total * (log_total - rg_log(s->list[i].mass));
-    for (int32_t i = 0; i < n; i++) {
-        float logit = logits[s->list[i].id];
-        double surprise = log_total - (logit == best ? 0.0 : (double)logit - (double)best) - entropy;
-
-        s->list[i].key = (float)(surprise < 0.0 ? -surprise : surprise);
-    }
-    return cut(s, logits, n, select_best(s->list, n, 0, (double)typical_p * total));
+    keep_least(s, logits, best, sum / total, 0, (double)typical_p);
 }
 
 static void filter(rg_sampler *s, float *logits, const rg_sampling *p, float best)
 {
-    int32_t n;
-
     if (p->min_p > 0)
         keep_min_p(logits, s->vocab_size, best, p->min_p);
-    if (!(p->top_k || p->top_p < 1 || p->typical_p < 1))
-        return;
-    n = list_candidates(s, logits);
     if (p->top_k)
-        n = cut(s, logits, n, select_best(s->list, n, p->top_k, 0.0));
-    if (p->top_p < 1) {
-        double total = weigh(s, logits, n, best);
-
-        n = cut(s, logits, n, select_best(s->list, n, 0, (double)p->top_p * total));
-    }
+        keep_least(s, logits, best, 0.0, p->top_k, 0.0);
+    if (p->top_p < 1)
+        keep_least(s, logits, best, 0.0, 0, (double)p->top_p);
     if (p->typical_p < 1)
-        keep_typical(s, logits, n, best, p->typical_p);
+        keep_typical(s, logits, best, p->typical_p);
 }
 
 void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const rg_history *h, const int32_t *banned,
                      int32_t n_banned)
 {
     int32_t n = s->vocab_size, raw_id, id;
-    float best;
+    float best = best_of(logits, n, &raw_id);
+    bool plain = !n_banned && p->repetition_penalty == 1 && p->frequency_penalty == 0 && p->presence_penalty == 0 && !p->n_bias;
 
-    best_of(logits, n, &raw_id);
     ban(logits, banned, n_banned);
     if (p->repetition_penalty != 1)
         penalize_repetition(s, logits, h, p->repetition_penalty);
@@ -310,9 +342,9 @@ void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const r
     for (int32_t i = 0; i < p->n_bias; i++)
         logits[p->bias[i].id] += p->bias[i].bias;
     for (int32_t i = 0; i < n; i++)
-        if (isnan(logits[i]))
-            logits[i] = -INFINITY;
-    best = best_of(logits, n, &id);
+        logits[i] = isnan(logits[i]) ? -INFINITY : logits[i];
+    if (!plain)
+        best = best_of(logits, n, &id);
     if (best == -INFINITY) {
         logits[raw_id] = 0.0f;
         return;

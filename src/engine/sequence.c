@@ -5,125 +5,13 @@
  * block of `length` can need a copy, and only after a fork.  A recurrent slot holds the state at committed - n_replay,
  * and a log of the last step's draft rows, of which the first n_replay were accepted; it is copied whole, so the log
  * goes along.  Before a step writes a slot it belongs to one sequence alone and not to the index. */
-#include "engine/sequence.h"
+#include "engine/states.h"
 
 #include <string.h>
 
 #include "base/mem.h"
 
-enum {
-    SNAPSHOT_EVERY = 16 * RG_BLOCK, /* positions between a long prompt's snapshots */
-    SPARE_NODES = 64,
-};
-
-typedef struct pool_of {
-    rg_states *states;
-    int group;
-} pool_of;
-
-struct rg_states {
-    rg_state_spec spec;
-    rg_store *store;
-    rg_blocks *pools[RG_MAX_GROUPS];
-    pool_of evict_args[RG_MAX_GROUPS];
-    rg_prefix *prefix;  /* NULL: nothing is shared across requests */
-    rg_node **path;     /* scratch of match */
-    int32_t path_room;
-    int32_t *count;     /* scratch of check: as many as the largest pool */
-    rg_seq *seqs;
-    bool has_recurrent;
-};
-
-static void block_evicted(void *arg, int32_t block)
-{
-    const pool_of *of = arg;
-
-    rg_prefix_forget(of->states->prefix, of->group, block);
-}
-
-static bool states_build(rg_states *s, bool use_prefixes, rg_error *err)
-{
-    int64_t n_total = 0, n_largest = 0;
-
-    for (int g = 0; g < s->spec.n_groups; g++) {
-        int32_t n = rg_store_n_blocks(s->store, g);
-
-        s->evict_args[g] = (pool_of){ .states = s, .group = g };
-        s->pools[g] = rg_blocks_new(n, block_evicted, &s->evict_args[g], err);
-        if (!s->pools[g])
-            return false;
-        s->has_recurrent |= s->spec.group[g].kind == RG_KEEP_RECURRENT;
-        n_total += n;
-        n_largest = n > n_largest ? n : n_largest;
-    }
-    s->count = rg_array((size_t)n_largest, sizeof *s->count);
-    if (!s->count)
-        return rg_fail_memory(err, (size_t)n_largest * sizeof *s->count);
-    if (!use_prefixes)
-        return true;
-    n_total = n_total < INT32_MAX / 4 ? n_total : INT32_MAX / 4;
-    s->prefix = rg_prefix_new(&s->spec, s->pools, (int32_t)n_total + SPARE_NODES, err);
-    return s->prefix != NULL;
-}
-
-rg_states *rg_states_new(const rg_state_spec *spec, rg_store *store, bool use_prefixes, rg_error *err)
-{
-    rg_states *s = rg_zalloc(sizeof *s);
-
-    if (!s)
-        return rg_fail_memory(err, sizeof *s), NULL;
-    s->spec = *spec;
-    s->store = store;
-    if (!states_build(s, use_prefixes, err)) {
-        rg_states_free(s);
-        return NULL;
-    }
-    return s;
-}
-
-void rg_states_free(rg_states *s)
-{
-    if (!s)
-        return;
-    RG_ASSERT(!s->seqs);
-    rg_prefix_free(s->prefix);
-    for (int g = 0; g < s->spec.n_groups; g++)
-        rg_blocks_free(s->pools[g]);
-    rg_free(s->count);
-    rg_free(s->path);
-    rg_free(s);
-}
-
 /* ---- small things ------------------------------------------------------------------------------------------------------ */
-
-static int32_t blocks_for(int32_t n)
-{
-    return (int32_t)(((int64_t)n + RG_BLOCK - 1) / RG_BLOCK);
-}
-
-static bool is_recurrent(const rg_states *s, int g)
-{
-    return s->spec.group[g].kind == RG_KEEP_RECURRENT;
-}
-
-/* The first block of a group that a row at p sees. */
-static int32_t first_kept(const rg_states *s, int g, int32_t p)
-{
-    int window = s->spec.group[g].window;
-
-    return window && p >= window ? (p - window + 1) / RG_BLOCK : 0;
-}
-
-/* Blocks that a sequence of n positions, grown row by row, holds at most. */
-static int32_t most_blocks(const rg_states *s, int g, int32_t n)
-{
-    int window = s->spec.group[g].window;
-    int32_t all = blocks_for(n), of_window = (int32_t)(((int64_t)window + RG_BLOCK - 2) / RG_BLOCK) + 1;
-
-    if (is_recurrent(s, g))
-        return 1;
-    return window && of_window < all ? of_window : all;
-}
 
 static int32_t take(rg_states *s, int g)
 {
@@ -356,8 +244,7 @@ static bool is_shared(const rg_states *s, int g, int32_t block)
     return rg_blocks_references(s->pools[g], block) > 1 || rg_blocks_remembered(s->pools[g], block);
 }
 
-/* Blocks that must be taken so that [length, upto) can be written. */
-static int32_t blocks_wanted(const rg_states *s, const rg_seq *q, int g, int32_t upto)
+int32_t rg_seq_blocks_wanted(const rg_states *s, const rg_seq *q, int g, int32_t upto)
 {
     int32_t n = blocks_for(upto) - q->n_blocks, slot = q->table[g][0];
 
@@ -408,7 +295,7 @@ bool rg_seq_grow(rg_states *s, rg_seq *q, int32_t upto)
     if (upto <= q->length)
         return true;
     for (int g = 0; g < s->spec.n_groups; g++)
-        if (blocks_wanted(s, q, g, upto) > rg_blocks_available(s->pools[g]))
+        if (rg_seq_blocks_wanted(s, q, g, upto) > rg_blocks_available(s->pools[g]))
             return false;
     for (int g = 0; g < s->spec.n_groups; g++) {
         if (is_recurrent(s, g)) {
@@ -539,11 +426,6 @@ bool rg_seq_swap_out(rg_states *s, rg_seq *q)
     return true;
 }
 
-static int32_t kept_blocks(const rg_states *s, int g, int32_t p)
-{
-    return is_recurrent(s, g) ? p > 0 : blocks_for(p) - first_kept(s, g, p);
-}
-
 bool rg_seq_swap_in(rg_states *s, rg_seq *q)
 {
     const uint8_t *from = q->swapped;
@@ -568,7 +450,7 @@ bool rg_seq_swap_in(rg_states *s, rg_seq *q)
     return true;
 }
 
-/* ---- what the scheduler asks ---------------------------------------------------------------------------------------------------------- */
+/* ---- what a step is told ---------------------------------------------------------------------------------------------------------- */
 
 void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft, rg_span *span)
 {
@@ -580,78 +462,4 @@ void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_
     span->adapter = -1;
     for (int g = 0; g < RG_MAX_GROUPS; g++)
         span->tables[g] = g < s->spec.n_groups ? q->table[g] : NULL;
-}
-
-bool rg_states_fits(const rg_states *s, int32_t n_positions)
-{
-    for (int g = 0; g < s->spec.n_groups; g++)
-        if (most_blocks(s, g, n_positions) > rg_store_n_blocks(s->store, g))
-            return false;
-    return true;
-}
-
-bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto)
-{
-    for (int g = 0; g < s->spec.n_groups; g++) {
-        int32_t n = most_blocks(s, g, upto) - (q->swapped ? 0 : kept_blocks(s, g, q->committed));
-
-        if (is_recurrent(s, g) && !q->swapped)
-            n = blocks_wanted(s, q, g, upto);
-        if (n > rg_blocks_available(s->pools[g]))
-            return false;
-    }
-    return true;
-}
-
-int32_t rg_states_next_stop(const rg_states *s, int32_t from, int32_t n)
-{
-    int32_t last = n > 0 ? (n - 1) / RG_BLOCK * RG_BLOCK : 0, next;
-
-    if (!s->prefix || !s->has_recurrent || from >= n)
-        return n;
-    next = from - from % SNAPSHOT_EVERY;
-    if (next > INT32_MAX - SNAPSHOT_EVERY)
-        return n;
-    next += SNAPSHOT_EVERY;
-    if (last > from && last < next)
-        return last;
-    return next < n ? next : n;
-}
-
-/* ---- checks ----------------------------------------------------------------------------------------------------------------------------- */
-
-static void check_seq(const rg_states *s, const rg_seq *q)
-{
-    RG_ASSERT(q->committed >= 0 && q->committed <= q->length && q->n_blocks <= q->max_blocks);
-    RG_ASSERT(q->n_replay >= 0 && q->n_replay <= RG_MAX_DRAFT && (s->has_recurrent || !q->n_replay));
-    RG_ASSERT(q->n_published <= q->committed / RG_BLOCK && (q->tail != NULL) == (q->n_published > 0));
-    RG_ASSERT(q->swapped ? !q->n_blocks && q->length == q->committed : q->n_blocks >= blocks_for(q->length));
-    for (int g = 0; g < s->spec.n_groups; g++) {
-        if (is_recurrent(s, g)) {
-            RG_ASSERT(q->table[g][0] >= 0 || !q->n_blocks);
-            continue;
-        }
-        for (int32_t b = 0; b < q->max_blocks; b++)
-            RG_ASSERT((q->table[g][b] >= 0) == (b < q->n_blocks && b >= first_kept(s, g, q->committed)));
-    }
-}
-
-void rg_states_check(const rg_states *s)
-{
-    for (const rg_seq *q = s->seqs; q; q = q->next)
-        check_seq(s, q);
-    for (int g = 0; g < s->spec.n_groups; g++) {
-        int32_t n = rg_store_n_blocks(s->store, g);
-
-        memset(s->count, 0, (size_t)n * sizeof *s->count);
-        for (const rg_seq *q = s->seqs; q; q = q->next)
-            for (int32_t b = 0; b < (is_recurrent(s, g) ? 1 : q->n_blocks); b++)
-                if (q->table[g][b] >= 0)
-                    s->count[q->table[g][b]]++;
-        for (int32_t i = 0; i < n; i++)
-            RG_ASSERT(s->count[i] == rg_blocks_references(s->pools[g], i));
-        rg_blocks_check(s->pools[g]);
-    }
-    if (s->prefix)
-        rg_prefix_check(s->prefix);
 }

@@ -46,6 +46,10 @@ typedef struct rg_weight_spec {
     /* Where the checkpoint lacks the GGUF name: a source and a load for it (older conversions). */
     const char *gguf_else;
     bool table;            /* a matrix kept as f32, not multiplied (a convolution's taps) */
+    /* For writing GGUF from a Hugging Face checkpoint, whose GGUF form is what `load` makes unless these say otherwise. */
+    rg_load_fn *to_gguf;   /* from what the Hugging Face name finds to GGUF's form, of the shape in `stored` */
+    bool paired;           /* GGUF holds the rotated rows of each head with the pairs side by side, not the halves apart */
+    bool bare;             /* the GGUF name stands without ".weight" */
 } rg_weight_spec;
 
 typedef struct rg_layer {
@@ -70,6 +74,8 @@ struct rg_arch {
     const rg_weight_spec *layer_weights;
     void (*keep)(const rg_config *c, int layer, rg_keep *out);
     void (*block)(rg_fwd *f, const rg_layer *l, rg_act *x); /* x += what the layer adds */
+    /* Put the keys of GGUF that the table cannot say; refuses by name a setting that GGUF has no key for. */
+    bool (*put_gguf)(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
     const char *const *harmless; /* config.json keys that say nothing about inference; NULL-ended; may be NULL */
 };
 

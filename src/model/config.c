@@ -34,6 +34,12 @@ const char *rg_gguf_key(const rg_checkpoint *ckpt, const char *suffix, char out[
     return out;
 }
 
+const rg_key *rg_config_common_keys(size_t *n)
+{
+    *n = RG_LEN(common_keys);
+    return common_keys;
+}
+
 static bool read_key(rg_config *c, const rg_checkpoint *ckpt, const rg_key *key, rg_error *err)
 {
     char full[128];
@@ -162,7 +168,7 @@ static bool read_rope_gguf(rg_rope_config *r, const rg_checkpoint *ckpt, const c
     static const rg_rope_type as[] = { RG_ROPE_DEFAULT, RG_ROPE_LINEAR, RG_ROPE_YARN };
     bool local = part && !strcmp(part, "sliding_attention");
     char key[128];
-    double log_multiplier = 0;
+    double log_multiplier = 0, attn_factor = 0;
     int64_t original;
     int which;
 
@@ -174,13 +180,16 @@ static bool read_rope_gguf(rg_rope_config *r, const rg_checkpoint *ckpt, const c
         rg_meta_float(ckpt, rg_gguf_key(ckpt, "rope.scaling.factor", key), &r->factor, err) < 0 ||
         rg_meta_float(ckpt, rg_gguf_key(ckpt, "rope.scaling.yarn_beta_fast", key), &r->beta_fast, err) < 0 ||
         rg_meta_float(ckpt, rg_gguf_key(ckpt, "rope.scaling.yarn_beta_slow", key), &r->beta_slow, err) < 0 ||
-        rg_meta_float(ckpt, rg_gguf_key(ckpt, "rope.scaling.yarn_log_multiplier", key), &log_multiplier, err) < 0)
+        rg_meta_float(ckpt, rg_gguf_key(ckpt, "rope.scaling.yarn_log_multiplier", key), &log_multiplier, err) < 0 ||
+        rg_meta_float(ckpt, rg_gguf_key(ckpt, "rope.scaling.attn_factor", key), &attn_factor, err) < 0)
         return false;
     if (which >= 0)
         r->type = as[which];
     /* The converter keeps only 0.1 * mscale_all_dim; mscale is the same number in every model published so. */
     if (log_multiplier != 0)
         r->mscale = r->mscale_all_dim = 10 * log_multiplier;
+    if (r->type == RG_ROPE_YARN && attn_factor > 0)
+        r->attention_factor = attn_factor * rg_yarn_mscale(r->factor, 1);
     int got = rg_meta_int(ckpt, rg_gguf_key(ckpt, "rope.scaling.original_context_length", key), 1, INT32_MAX, &original, err);
     if (got > 0)
         r->original_max_seq_len = original;
@@ -232,6 +241,14 @@ static double llama3_frequency(const rg_rope_config *r, double freq)
     return (1 - smooth) * freq / r->factor + smooth * freq;
 }
 
+void rg_rope_factors(const rg_rope_config *r, float *factors)
+{
+    for (int i = 0; i < r->dim / 2; i++) {
+        double freq = 1.0 / pow(r->theta, 2.0 * i / r->dim);
+        factors[i] = (float)(freq / (r->type == RG_ROPE_LLAMA3 ? llama3_frequency(r, freq) : freq));
+    }
+}
+
 /* YaRN (Peng et al. 2023): the pair whose wavelength fits `turns` times into the original context. */
 static double yarn_pair(const rg_rope_config *r, double turns)
 {
@@ -248,7 +265,7 @@ static double yarn_frequency(const rg_rope_config *r, double freq, int pair)
     return freq / r->factor * ramp + freq * (1 - ramp);
 }
 
-static double yarn_factor(const rg_rope_config *r)
+double rg_yarn_factor(const rg_rope_config *r)
 {
     if (r->attention_factor > 0)
         return r->attention_factor;
@@ -269,7 +286,7 @@ void rg_rope_frequencies(const rg_rope_config *r, const float *freq_factors, flo
             freq = yarn_frequency(r, freq, i);
         inv_freq[i] = (float)(freq_factors ? freq / (double)freq_factors[i] : freq);
     }
-    *factor = r->type == RG_ROPE_YARN ? (float)yarn_factor(r) : 1.0f;
+    *factor = r->type == RG_ROPE_YARN ? (float)rg_yarn_factor(r) : 1.0f;
 }
 
 /* ---- ends and sampling ---- */

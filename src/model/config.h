@@ -80,6 +80,7 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err) RG_M
 
 /* For architectures.  Read a table of keys; a key absent or null gets its default. */
 bool rg_config_keys(rg_config *c, const rg_checkpoint *ckpt, const rg_key *keys, size_t n, rg_error *err) RG_MUST_CHECK;
+const rg_key *rg_config_common_keys(size_t *n); /* those of every architecture */
 /* The name of a GGUF key: "<architecture>.<suffix>" in a buffer of the caller's. */
 const char *rg_gguf_key(const rg_checkpoint *ckpt, const char *suffix, char out[128]);
 /* The string at a key must be one of a NULL-ended list; *which is its number, or -1 if absent. */
@@ -91,6 +92,10 @@ bool rg_config_rope(rg_rope_config *r, const rg_checkpoint *ckpt, const char *pa
 
 /* inv_freq [dim / 2] of a rope and the factor on cos and sin.  freq_factors: GGUF's rope_freqs, or NULL. */
 void rg_rope_frequencies(const rg_rope_config *r, const float *freq_factors, float *inv_freq, float *factor);
+/* What each default frequency is divided by, for the types whose scaling depends on the frequency alone: dim / 2 values. */
+void rg_rope_factors(const rg_rope_config *r, float *factors);
+/* yarn's factor on cos and sin. */
+double rg_yarn_factor(const rg_rope_config *r);
 /* yarn's attention scale: 0.1 * mscale * ln(factor) + 1; 1 for factors up to 1. */
 double rg_yarn_mscale(double factor, double mscale);
 

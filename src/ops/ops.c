@@ -1,8 +1,8 @@
 /* ops.c -- activations of a step, and the operations as records for the reader.
  *
  * The arena is a stack: an activation takes its values and, after them, the place for its rows in int8 blocks.  Every
- * thread makes the same handles in the same order, so offsets agree without being shared.  Shapes are checked here once,
- * for all readers; a wrong one is a bug in a model's text. */
+ * thread makes the same handles in the same order, so offsets agree without being shared.  Shapes are checked here
+ * once, for all readers; a wrong one is a bug in a model's text. */
 #include "ops/ops.h"
 
 #include <string.h>
@@ -103,7 +103,7 @@ size_t rg_recurrent_bytes(const rg_recurrent *r)
     return (state * inner + tail * inner + RG_MAX_DRAFT * (3 * inner + state)) * sizeof(float);
 }
 
-/* ---- handing an operation on ------------------------------------------------------------------------------------------- */
+/* ---- handing an operation on ------------------------------------------------------------------------------------- */
 
 /* Whatever shares memory with what was written must be rounded anew: views, and what they are views of. */
 static void written(rg_fwd *f, const rg_act *a)
@@ -137,7 +137,7 @@ static void check_matrix(const rg_weight *w, int rows, int cols)
     RG_ASSERT(w && w->rows == rows && w->cols == cols);
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 void rg_embed(rg_fwd *f, rg_act *y, const rg_weight *table, float scale)
 {
@@ -180,7 +180,7 @@ void rg_note(rg_fwd *f, const rg_act *x)
     run(f, &(rg_op){ .kind = RG_OP_NOTE, .in = { x } });
 }
 
-/* ---- products -------------------------------------------------------------------------------------------------------------- */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 static void linear(rg_fwd *f, rg_op *op, int n)
 {
@@ -203,7 +203,8 @@ void rg_linear_add(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, co
     linear(f, &(rg_op){ .out = { y }, .in = { x }, .w = { w }, .b = { b }, .accumulate = true }, 1);
 }
 
-void rg_linear3(rg_fwd *f, rg_act *const y[3], const rg_act *x, const rg_weight *const w[3], const rg_weight *const b[3])
+void rg_linear3(rg_fwd *f, rg_act *const y[3], const rg_act *x, const rg_weight *const w[3],
+                const rg_weight *const b[3])
 {
     rg_op op = { .in = { x } };
     int n = 0;
@@ -223,24 +224,27 @@ void rg_linear_heads(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, 
     run(f, &(rg_op){ .kind = RG_OP_LINEAR_HEADS, .out = { y }, .in = { x }, .w = { w }, .n = x_stride });
 }
 
-void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, const rg_weight *up, const rg_weight *b_gate,
-              const rg_weight *b_up, rg_activation act)
+void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, const rg_weight *up,
+              const rg_weight *b_gate, const rg_weight *b_up, rg_activation act)
 {
     RG_ASSERT(y->rows == x->rows && gate->n_mats == 1 && up->n_mats == 1);
     check_matrix(gate, y->cols, x->cols);
     check_matrix(up, y->cols, x->cols);
     check_vector(b_gate, y->cols);
     check_vector(b_up, y->cols);
-    run(f, &(rg_op){ .kind = RG_OP_GATED, .out = { y }, .in = { x }, .w = { gate, up }, .b = { b_gate, b_up }, .act = act });
+    run(f, &(rg_op){
+               .kind = RG_OP_GATED, .out = { y }, .in = { x }, .w = { gate, up }, .b = { b_gate, b_up }, .act = act });
 }
 
-/* ---- attention --------------------------------------------------------------------------------------------------------------- */
+/* ---- attention --------------------------------------------------------------------------------------------------- */
 
 void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int first)
 {
     RG_ASSERT(x->rows == f->batch->n_rows && x->cols % head_dim == 0);
     RG_ASSERT(rope->n_pairs >= 0 && first >= 0 && first + 2 * rope->n_pairs <= head_dim);
-    run(f, &(rg_op){ .kind = RG_OP_ROTATE, .out = { x }, .accumulate = true, .rope = rope, .n = head_dim, .x = (float)first });
+    run(f,
+        &(rg_op){
+            .kind = RG_OP_ROTATE, .out = { x }, .accumulate = true, .rope = rope, .n = head_dim, .x = (float)first });
 }
 
 void rg_kv_store(rg_fwd *f, const rg_kv *kv, const rg_act *k, const rg_act *v)
@@ -255,7 +259,8 @@ void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, int n_
 {
     RG_ASSERT(q->rows == f->batch->n_rows && y->rows == q->rows && !kv->latent && n_heads % kv->n_heads == 0);
     RG_ASSERT(q->cols == n_heads * kv->k_dim && y->cols == n_heads * kv->v_dim);
-    run(f, &(rg_op){ .kind = RG_OP_ATTENTION, .out = { y }, .in = { q }, .kv = kv, .n = n_heads, .x = scale, .y = cap });
+    run(f,
+        &(rg_op){ .kind = RG_OP_ATTENTION, .out = { y }, .in = { q }, .kv = kv, .n = n_heads, .x = scale, .y = cap });
 }
 
 void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv, int n_heads,
@@ -264,10 +269,15 @@ void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act
     RG_ASSERT(q_latent->rows == f->batch->n_rows && q_rope->rows == q_latent->rows && y->rows == q_latent->rows);
     RG_ASSERT(kv->latent && q_latent->cols == n_heads * kv->v_dim && y->cols == q_latent->cols);
     RG_ASSERT(q_rope->cols % n_heads == 0 && q_rope->cols / n_heads >= kv->k_dim - kv->v_dim);
-    run(f, &(rg_op){ .kind = RG_OP_MLA_ATTENTION, .out = { y }, .in = { q_latent, q_rope }, .kv = kv, .n = n_heads, .x = scale });
+    run(f, &(rg_op){ .kind = RG_OP_MLA_ATTENTION,
+                     .out = { y },
+                     .in = { q_latent, q_rope },
+                     .kv = kv,
+                     .n = n_heads,
+                     .x = scale });
 }
 
-/* ---- experts -------------------------------------------------------------------------------------------------------------------- */
+/* ---- experts ----------------------------------------------------------------------------------------------------- */
 
 void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *routing)
 {
@@ -287,11 +297,16 @@ void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg
     check_matrix(gate, (int)up->rows, x->cols);
     check_matrix(up, (int)gate->rows, x->cols);
     check_matrix(down, y->cols, (int)gate->rows);
-    run(f, &(rg_op){ .kind = RG_OP_MOE, .out = { y }, .in = { x, route }, .accumulate = true, .w = { gate, up, down },
-                     .routing = routing, .act = act });
+    run(f, &(rg_op){ .kind = RG_OP_MOE,
+                     .out = { y },
+                     .in = { x, route },
+                     .accumulate = true,
+                     .w = { gate, up, down },
+                     .routing = routing,
+                     .act = act });
 }
 
-/* ---- recurrence ------------------------------------------------------------------------------------------------------------------ */
+/* ---- recurrence -------------------------------------------------------------------------------------------------- */
 
 void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_recurrent *rec)
 {

@@ -11,6 +11,8 @@
 
 void rg_added_fini(rg_added_set *s)
 {
+    for (size_t i = 0; i < s->n; i++)
+        rg_free(s->tokens[i].text);
     rg_free(s->tokens);
     *s = (rg_added_set){ 0 };
 }
@@ -28,7 +30,11 @@ bool rg_added_add(rg_added_set *s, const rg_added *token, rg_error *err)
         s->tokens = tokens;
         s->room = room;
     }
-    s->tokens[s->n++] = *token;
+    s->tokens[s->n] = *token;
+    s->tokens[s->n].text = rg_strndup(token->text, token->n);
+    if (!s->tokens[s->n].text)
+        return rg_fail_memory(err, token->n);
+    s->n++;
     if (token->n > s->max_bytes)
         s->max_bytes = token->n;
     return true;
@@ -58,6 +64,8 @@ void rg_added_seal(rg_added_set *s)
     for (size_t i = 0; i < s->n; i++)
         if (!kept || compare_text(&s->tokens[kept - 1], &s->tokens[i]))
             s->tokens[kept++] = s->tokens[i];
+        else
+            rg_free(s->tokens[i].text);
     s->n = kept;
     for (size_t b = 0, i = 0; b <= 256; b++) {
         while (i < s->n && (unsigned char)s->tokens[i].text[0] < b)
@@ -108,12 +116,6 @@ static size_t char_before(const char *text, size_t at)
     return at;
 }
 
-static bool is_space(uint32_t c)
-{
-    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
-           c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
 static bool is_word(uint32_t c)
 {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
@@ -149,13 +151,12 @@ bool rg_added_next(const rg_added_set *s, const char *text, size_t n, bool plain
             continue;
         }
         *found = (rg_found){ i, i + t->n, t };
-        while (t->lstrip && found->from > start && is_space(code_at(text, char_before(text, found->from))))
+        while (t->lstrip && found->from > start && rg_is_space(code_at(text, char_before(text, found->from))))
             found->from = char_before(text, found->from);
-        while (t->rstrip && found->to < n && is_space(code_at(text, found->to)))
+        while (t->rstrip && found->to < n && rg_is_space(code_at(text, found->to)))
             found->to += (size_t)rg_clean_length(text + found->to);
         *at = found->to;
         return true;
     }
     return false;
 }
-

@@ -6,13 +6,13 @@
 #ifndef RG_TEXT_ADDED_H
 #define RG_TEXT_ADDED_H
 
-#include "text/regex.h"
+#include "base/error.h"
 
 enum { RG_ADDED_BYTES = 1024 };
 
 typedef struct rg_added {
     int32_t id;
-    const char *text; /* the owner's, as are the bytes of the set's copies */
+    char *text;       /* as it stands in the text; the set has copies of its own */
     size_t n;
     bool special;     /* never comes of foreign text */
     bool normalized;  /* looked for after normalising, in its own normalised form */
@@ -29,7 +29,7 @@ typedef struct rg_added_set {
 } rg_added_set;
 
 void rg_added_fini(rg_added_set *s);
-bool rg_added_add(rg_added_set *s, const rg_added *token, rg_error *err); /* text must outlive the set; refuses empty and long ones */
+bool rg_added_add(rg_added_set *s, const rg_added *token, rg_error *err); /* refuses empty and long ones */
 void rg_added_seal(rg_added_set *s); /* before the first search; of equal texts the first added stays */
 
 typedef struct rg_found {

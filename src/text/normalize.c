@@ -175,26 +175,17 @@ static bool is_ascii(const char *s, size_t n)
     return true;
 }
 
-static bool white(const char *s, size_t n)
-{
-    uint32_t c = rg_clean_code(s, (int)n);
-    int category = utf8proc_category((int32_t)c);
-
-    return (c >= 9 && c <= 13) || c == 0x85 || category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL ||
-           category == UTF8PROC_CATEGORY_ZP;
-}
-
 static void strip(const rg_norm_step *z, const char **text, size_t *n)
 {
     const char *p = *text, *end = p + *n;
 
-    while (z->left && p < end && white(p, (size_t)rg_clean_length(p)))
+    while (z->left && p < end && rg_is_space(rg_clean_code(p, rg_clean_length(p))))
         p += rg_clean_length(p);
     while (z->right && p < end) {
         const char *q = end - 1;
         while (q > p && ((unsigned char)*q & 0xC0) == 0x80)
             q--;
-        if (!white(q, (size_t)(end - q)))
+        if (!rg_is_space(rg_clean_code(q, (int)(end - q))))
             break;
         end = q;
     }

@@ -1,4 +1,5 @@
 /* regex.c -- see regex.h. */
+#define _GNU_SOURCE /* memmem */
 #include "text/regex.h"
 
 #include <string.h>
@@ -279,14 +280,12 @@ rg_matcher *rg_matcher_new(rg_error *err)
     rg_matcher *m = rg_zalloc(sizeof *m);
 
     if (m && (m->general = pcre2_general_context_create(get, give, NULL)) &&
-        (m->context = pcre2_match_context_create(m->general)) && (m->data = pcre2_match_data_create(1, m->general)) &&
-        (m->stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_CAP, m->general))) {
-        pcre2_jit_stack_assign(m->context, NULL, m->stack);
+        (m->context = pcre2_match_context_create(m->general)) && (m->data = pcre2_match_data_create(1, m->general))) {
         pcre2_set_heap_limit(m->context, HEAP_CAP_KIB);
         return m;
     }
     rg_matcher_free(m);
-    rg_fail_memory(err, JIT_STACK_START);
+    rg_fail_memory(err, sizeof *m);
     return NULL;
 }
 
@@ -301,10 +300,26 @@ void rg_matcher_free(rg_matcher *m)
     rg_free(m);
 }
 
+static int match(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t at)
+{
+    uint64_t steps = STEPS_BASE + (uint64_t)STEPS_PER_BYTE * n;
+    int got;
+
+    pcre2_set_match_limit(m->context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
+    got = pcre2_match(r->code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, m->data, m->context);
+    if (got != PCRE2_ERROR_JIT_STACKLIMIT || m->stack)
+        return got;
+    /* Compiled patterns start on 32 KiB of the thread's own stack: almost always enough. */
+    m->stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_CAP, m->general);
+    if (!m->stack)
+        return PCRE2_ERROR_NOMEMORY;
+    pcre2_jit_stack_assign(m->context, NULL, m->stack);
+    return pcre2_match(r->code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, m->data, m->context);
+}
+
 int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t *at, rg_span *found, rg_error *err)
 {
     const size_t *ends;
-    uint64_t steps = STEPS_BASE + (uint64_t)STEPS_PER_BYTE * n;
     int got;
 
     if (*at > n)
@@ -317,10 +332,7 @@ int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, 
         *at = found->to;
         return 1;
     }
-    pcre2_set_match_limit(m->context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
-    got = pcre2_match(r->code, (PCRE2_SPTR)text, n, *at, PCRE2_NO_UTF_CHECK, m->data, m->context);
-    if (got == PCRE2_ERROR_JIT_STACKLIMIT)
-        got = pcre2_match(r->code, (PCRE2_SPTR)text, n, *at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data, m->context);
+    got = match(r, m, text, n, *at);
     if (got == PCRE2_ERROR_NOMATCH)
         return 0;
     if (got == PCRE2_ERROR_NOMEMORY)

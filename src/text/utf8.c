@@ -104,6 +104,12 @@ uint32_t rg_clean_code(const char *text, int n)
     return c;
 }
 
+bool rg_is_space(uint32_t c)
+{
+    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
+           c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
 int rg_clean_stray(const char *s, int n)
 {
     uint32_t c;

@@ -20,6 +20,8 @@ bool rg_utf8_valid(const char *s, size_t n);
 int rg_clean_length(const char *s);
 uint32_t rg_clean_code(const char *s, int n);
 
+bool rg_is_space(uint32_t code); /* Unicode's White_Space */
+
 /* The byte that a clean character of n bytes stands for, or -1. */
 int rg_clean_stray(const char *s, int n);
 

@@ -396,6 +396,8 @@ static const mix mixes[] = {
     { .name = "recurrent and global", .global = true, .recurrent = true, .n_blocks = 16, .n_slots = 7 },
     { .name = "recurrent, one slot", .recurrent = true, .n_slots = 1 },
     { .name = "latent", .latent = true, .n_blocks = 12 },
+    { .name = "all, roomy", .global = true, .window = 100, .recurrent = true, .latent = true, .n_blocks = 40, .n_window = 40,
+      .n_slots = 30 },
     { .name = "all", .global = true, .window = 33, .recurrent = true, .latent = true, .n_blocks = 20, .n_window = 8, .n_slots = 4 },
 };
 
@@ -447,6 +449,56 @@ static void what_can_never_fit_is_refused(void **state)
     rg_request_unref(fits);
     rg_core_free(c);
     fake_free(f);
+}
+
+/* n requests of one mix, run to their end. */
+static rg_stats run_to_end(const mix *m, rg_request **r, int n)
+{
+    rg_core_options options = options_of(false, RG_PREEMPT_AUTO);
+    rg_error err;
+    fake *f = fake_new(m, &err);
+    rg_core *c = rg_core_new(&f->runner, &options, &err);
+    rg_stats stats;
+
+    assert_ok(c, err);
+    for (int i = 0; i < n; i++)
+        assert_ok(rg_core_submit(c, r[i], &err), err);
+    while (rg_core_step(c))
+        rg_core_check(c);
+    stats = rg_core_stats(c);
+    rg_core_free(c);
+    fake_free(f);
+    return stats;
+}
+
+static void samples_share_their_prompt(void **state)
+{
+    rg_error err;
+    rg_request *r = request_simple(200, 30, &err);
+
+    (void)state;
+    assert_ok(r, err);
+    /* 199 positions once, the last one and 29 more for each of the two. */
+    assert_int_equal(run_to_end(&mixes[1], &r, 1).n_rows, 199 + 2 * 30);
+    rg_request_unref(r);
+}
+
+static void who_comes_first_is_served_first(void **state)
+{
+    rg_error err;
+    rg_request *r[5];
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        r[i] = request_simple(60, 200, &err);
+        assert_ok(r[i], err);
+    }
+    assert_true(run_to_end(&mixes[0], r, 5).n_preempted > 0); /* each needs 10 blocks of 14 in the end */
+    assert_int_equal(r[0]->n_preempted, 0);
+    for (int i = 1; i < 5; i++)
+        assert_true(r[0]->finished_ns <= r[i]->finished_ns);
+    for (int i = 0; i < 5; i++)
+        rg_request_unref(r[i]);
 }
 
 static void a_full_queue_refuses(void **state)
@@ -503,7 +555,7 @@ static void every_allocation_may_fail(void **state)
         rg_request *r = NULL;
 
         rg_mem_set_gate(fail_at, &left);
-        f = fake_new(&mixes[7], &err);
+        f = fake_new(&mixes[RG_LEN(mixes) - 1], &err);
         if (f)
             c = rg_core_new(&f->runner, &options, &err);
         if (c)
@@ -533,7 +585,7 @@ static void a_step_allocates_nothing(void **state)
 {
     rg_core_options options = options_of(true, RG_PREEMPT_RECOMPUTE);
     rg_error err;
-    fake *f = fake_new(&mixes[7], &err);
+    fake *f = fake_new(&mixes[RG_LEN(mixes) - 1], &err);
     rg_core *c = rg_core_new(&f->runner, &options, &err);
     uint64_t n_allocs;
     rg_request *r[6];
@@ -603,7 +655,7 @@ static void *client_main(void *arg)
 static void readers_on_other_threads(void **state)
 {
     rg_core_options options = options_of(true, RG_PREEMPT_AUTO);
-    const mix *m = &mixes[7];
+    const mix *m = &mixes[RG_LEN(mixes) - 1];
     client clients[3];
     pthread_t ids[3];
     rg_error err;
@@ -668,6 +720,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(output_is_that_of_the_request_alone),
         cmocka_unit_test(what_can_never_fit_is_refused),
+        cmocka_unit_test(samples_share_their_prompt),
+        cmocka_unit_test(who_comes_first_is_served_first),
         cmocka_unit_test(a_full_queue_refuses),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(a_step_allocates_nothing),

@@ -57,13 +57,14 @@ static void text(rg_fwd *f, void *arg)
 {
     const step *t = arg;
     sequence *s = t->s;
-    rg_act *q = rows_of(f, t, s->q, q_cols(s)), *k = rows_of(f, t, s->k, k_cols(s)), *v = rows_of(f, t, s->v, v_cols(s));
+    rg_act *q = rows_of(f, t, s->q, q_cols(s)), *k = rows_of(f, t, s->k, k_cols(s)),
+           *v = rows_of(f, t, s->v, v_cols(s));
     rg_act *y = rg_act_new(f, "y", y_cols(s));
 
     rg_kv_store(f, &s->kv, k, v);
     if (s->kv.latent)
-        rg_mla_attention(f, y, q, rows_of(f, t, s->q_rope, s->n_heads * (s->kv.k_dim - s->kv.v_dim)), &s->kv, s->n_heads,
-                         s->scale);
+        rg_mla_attention(f, y, q, rows_of(f, t, s->q_rope, s->n_heads * (s->kv.k_dim - s->kv.v_dim)), &s->kv,
+                         s->n_heads, s->scale);
     else
         rg_attention(f, y, q, &s->kv, s->n_heads, s->scale, s->cap);
     act_out(f, y, t->y);
@@ -102,8 +103,9 @@ static void run_span(world *w, sequence *s, int start, int n)
     int32_t index[2048], end[2048], pos[2048][4] = { 0 };
     int place[2048];
     rg_span span = { .n_rows = n, .start = start, .tables = { NULL, s->table } };
-    rg_batch b = { .n_rows = n, .n_spans = 1, .spans = &span, .index = index, .pos = (const int32_t (*)[4])pos,
-                   .kv_end = end };
+    rg_batch b = {
+        .n_rows = n, .n_spans = 1, .spans = &span, .index = index, .pos = (const int32_t(*)[4])pos, .kv_end = end
+    };
 
     if (s->kv.window) /* blocks below what the span sees are given back */
         for (int i = 0; i * RG_BLOCK + RG_BLOCK <= start + 1 - s->kv.window; i++)
@@ -162,7 +164,8 @@ static void naive(const sequence *s, int i, int h, double *y)
 
         sum += p;
         for (int d = 0; d < v_dim; d++)
-            y[d] += p * stored_value(s, (s->kv.latent ? s->k : s->v)[(j * v_heads + (s->kv.latent ? 0 : kv_head)) * v_dim + d]);
+            y[d] += p * stored_value(
+                            s, (s->kv.latent ? s->k : s->v)[(j * v_heads + (s->kv.latent ? 0 : kv_head)) * v_dim + d]);
     }
     for (int d = 0; d < v_dim; d++)
         y[d] /= sum;
@@ -178,7 +181,9 @@ static const sequence shapes[] = {
     { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 8, .v_dim = 8, .window = 1030 }, .n_heads = 2, .n = 1200 },
 };
 
-static const rg_cpu_sizes sizes = { .max_rows = 2048, .max_cols = 512, .max_heads = 32, .max_head_dim = 40, .max_keys = 2048 };
+static const rg_cpu_sizes sizes = {
+    .max_rows = 2048, .max_cols = 512, .max_heads = 32, .max_head_dim = 40, .max_keys = 2048
+};
 
 static void is_the_formula(void **state)
 {
@@ -258,8 +263,14 @@ static void trees_equal_chains(void **state)
                 int place[ROWS], depth[ROWS];
                 float *y = rg_array((size_t)(ROWS * y_cols(&s)), sizeof *y);
                 rg_span span = { .n_rows = ROWS, .start = start, .n_draft = ROWS - 1, .tables = { NULL, s.table } };
-                rg_batch b = { .n_rows = ROWS, .n_spans = 1, .spans = &span, .index = index, .kv_end = end, .slot = slot,
-                               .pos = (const int32_t (*)[4])pos, .ancestors = ancestors };
+                rg_batch b = { .n_rows = ROWS,
+                               .n_spans = 1,
+                               .spans = &span,
+                               .index = index,
+                               .kv_end = end,
+                               .slot = slot,
+                               .pos = (const int32_t(*)[4])pos,
+                               .ancestors = ancestors };
                 world w;
 
                 world_init(&w, rg_cpu_nth(isa), 2, &sizes);
@@ -280,8 +291,12 @@ static void trees_equal_chains(void **state)
                     int chain[ROWS], n = depth[i] + 1;
                     float *got = rg_array((size_t)(ROWS * y_cols(&s)), sizeof *got);
                     rg_span one = { .n_rows = n, .start = start, .tables = { NULL, s.table } };
-                    rg_batch plain = { .n_rows = n, .n_spans = 1, .spans = &one, .index = chain_index, .kv_end = chain_end,
-                                       .pos = (const int32_t (*)[4])pos };
+                    rg_batch plain = { .n_rows = n,
+                                       .n_spans = 1,
+                                       .spans = &one,
+                                       .index = chain_index,
+                                       .kv_end = chain_end,
+                                       .pos = (const int32_t(*)[4])pos };
 
                     for (int d = n - 1, a = i; d >= 0; d--, a = parent[a]) {
                         chain[d] = start + a;
@@ -289,7 +304,8 @@ static void trees_equal_chains(void **state)
                         chain_end[d] = start + d + 1;
                     }
                     world_step(&w, &plain, text, &(step){ &s, chain, n, got });
-                    assert_memory_equal(y + i * y_cols(&s), got + (n - 1) * y_cols(&s), (size_t)y_cols(&s) * sizeof(float));
+                    assert_memory_equal(y + i * y_cols(&s), got + (n - 1) * y_cols(&s),
+                                        (size_t)y_cols(&s) * sizeof(float));
                     rg_free(got);
                 }
                 rg_free(y);
@@ -306,7 +322,9 @@ static void blocks_see_their_end(void **state)
     int32_t index[50], end[50], pos[50][4] = { 0 };
     int place[50];
     rg_span span = { .n_rows = 50, .tables = { NULL, s.table } };
-    rg_batch b = { .n_rows = 50, .n_spans = 1, .spans = &span, .index = index, .kv_end = end, .pos = (const int32_t (*)[4])pos };
+    rg_batch b = {
+        .n_rows = 50, .n_spans = 1, .spans = &span, .index = index, .kv_end = end, .pos = (const int32_t(*)[4])pos
+    };
     double want[64];
     world w;
 

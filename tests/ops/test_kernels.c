@@ -15,7 +15,7 @@ static void run(const char *name)
         if (test_isa && strcmp(test_isa, c.k->isa))
             continue;
         n_run++;
-        for (size_t j = 0; j < RG_LEN(kernel_cases); j++)
+        for (size_t j = 0; kernel_cases[j].name; j++)
             if (!strcmp(kernel_cases[j].name, name))
                 assert_true(kernel_cases[j].same(&c));
     }

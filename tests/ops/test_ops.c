@@ -4,8 +4,13 @@
 
 enum { ROWS = 21, COLS = 256 };
 
-static const rg_cpu_sizes sizes = { .max_rows = 160, .max_cols = 320, .max_experts = 12, .max_experts_used = 4,
-                                    .max_heads = 8, .max_head_dim = 64, .max_keys = 64 };
+static const rg_cpu_sizes sizes = { .max_rows = 160,
+                                    .max_cols = 320,
+                                    .max_experts = 12,
+                                    .max_experts_used = 4,
+                                    .max_heads = 8,
+                                    .max_head_dim = 64,
+                                    .max_keys = 64 };
 
 static const rg_type types[] = { RG_F32, RG_BF16, RG_Q4_0, RG_Q5_1, RG_Q4_K, RG_Q6_K };
 
@@ -34,8 +39,16 @@ static void run_rows(world *w, work *job, int first, int n, void (*text)(rg_fwd 
 {
     static int32_t token[512], index[512], pos[512][4], logits[512];
     rg_span span = { .n_rows = n };
-    rg_batch b = { .n_rows = n, .n_spans = 1, .spans = &span, .token = token, .index = index, .kv_end = index,
-                   .pos = (const int32_t (*)[4])pos, .n_logits = n / 2, .logit_rows = logits, .embeds = job->x2 };
+    rg_batch b = { .n_rows = n,
+                   .n_spans = 1,
+                   .spans = &span,
+                   .token = token,
+                   .index = index,
+                   .kv_end = index,
+                   .pos = (const int32_t(*)[4])pos,
+                   .n_logits = n / 2,
+                   .logit_rows = logits,
+                   .embeds = job->x2 };
     work part = *job;
 
     for (int i = 0; i < n; i++) {
@@ -63,7 +76,7 @@ static double act_of_double(rg_activation act, double x)
     return act == RG_SILU ? x / (1 + exp(-x)) : x / (1 + exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)));
 }
 
-/* ---- linear -------------------------------------------------------------------------------------------------------------- */
+/* ---- linear ------------------------------------------------------------------------------------------------------ */
 
 static void linear_text(rg_fwd *f, void *arg)
 {
@@ -101,7 +114,8 @@ static void linear_is_a_product(void **state)
             u.exact = t % 2;
             j.x = x;
             for (int i = 0; i < 3; i++) { /* a mixture: the third matrix is always f32 */
-                w[i] = random_weight(&rng, &packed[i], i < 2 ? types[t / 2] : RG_F32, (int[]){ 1, rows[i], COLS }, &dense[i]);
+                w[i] = random_weight(&rng, &packed[i], i < 2 ? types[t / 2] : RG_F32, (int[]){ 1, rows[i], COLS },
+                                     &dense[i]);
                 b[i] = vector(bias, rows[i]);
                 j.w[i] = &w[i];
                 j.b[i] = i == 1 ? NULL : &b[i];
@@ -243,8 +257,14 @@ static void heads_text(rg_fwd *f, void *arg)
 static void heads_are_products(void **state)
 {
     enum { OUT = 19 };
-    static const struct { rg_type type; int stride, cols; } cases[] = {
-        { RG_F32, 37, 30 }, { RG_Q8_0, 96, 64 }, { RG_Q8_0, 70, 64 }, { RG_BF16, 64, 64 },
+    static const struct {
+        rg_type type;
+        int stride, cols;
+    } cases[] = {
+        { RG_F32, 37, 30 },
+        { RG_Q8_0, 96, 64 },
+        { RG_Q8_0, 70, 64 },
+        { RG_BF16, 64, 64 },
     };
 
     (void)state;
@@ -263,7 +283,8 @@ static void heads_are_products(void **state)
         run_rows(&u, &j, 0, ROWS, heads_text);
         for (int r = 0; r < ROWS; r++)
             for (int h = 0; h < 3; h++) {
-                product(dense + h * OUT * cases[c / 2].cols, OUT, cases[c / 2].cols, x + r * cols + h * cols / 3, NULL, want);
+                product(dense + h * OUT * cases[c / 2].cols, OUT, cases[c / 2].cols, x + r * cols + h * cols / 3, NULL,
+                        want);
                 assert_near(j.y[0] + (r * 3 + h) * OUT, want, OUT, u.exact ? 1e-5 : 0.06);
             }
         rg_packed_fini(&packed);
@@ -274,7 +295,7 @@ static void heads_are_products(void **state)
     }
 }
 
-/* ---- experts ---------------------------------------------------------------------------------------------------------------- */
+/* ---- experts ----------------------------------------------------------------------------------------------------- */
 
 static void route_text(rg_fwd *f, void *arg)
 {
@@ -328,7 +349,13 @@ static void naive_route(const rg_routing *g, const float *logits, int *id, doubl
 static const rg_routing routings[] = {
     { .n_experts = 8, .n_used = 2, .scale = 1.0f },
     { .n_experts = 12, .n_used = 4, .softmax_first = true, .scale = 2.5f },
-    { .n_experts = 12, .n_used = 3, .softmax_first = true, .renormalize = true, .scale = 1.0f, .n_groups = 4, .n_groups_used = 2 },
+    { .n_experts = 12,
+      .n_used = 3,
+      .softmax_first = true,
+      .renormalize = true,
+      .scale = 1.0f,
+      .n_groups = 4,
+      .n_groups_used = 2 },
     { .n_experts = 5, .n_used = 1, .softmax_first = true, .scale = 1.0f },
 };
 
@@ -393,8 +420,8 @@ static void experts_add_up(void **state)
         world_init(&u, c % 8 < 4 ? best_cpu() : rg_cpu_nth(0), 2, &sizes);
         u.exact = c % 4 == 3;
         for (int i = 0; i < 3; i++) /* down of another type than gate and up in some */
-            w[i] = random_weight(&rng, &packed[i], i == 2 && c % 4 == 1 ? RG_F32 : type, (int[]){ g->n_experts, FFN, COLS },
-                                 &dense[i]);
+            w[i] = random_weight(&rng, &packed[i], i == 2 && c % 4 == 1 ? RG_F32 : type,
+                                 (int[]){ g->n_experts, FFN, COLS }, &dense[i]);
         run_rows(&u, &j, 0, n, moe_text);
         for (int r = 0; r < n; r += 29) {
             double weight[4], want[COLS], gate[FFN], up[FFN], out[COLS];
@@ -430,13 +457,14 @@ static void experts_add_up(void **state)
     }
 }
 
-/* ---- small ones ------------------------------------------------------------------------------------------------------------- */
+/* ---- small ones -------------------------------------------------------------------------------------------------- */
 
 static void small_text(rg_fwd *f, void *arg)
 {
     const work *j = arg;
     int cols = j->cols;
-    rg_act *x = rg_act_new(f, "x", cols), *h = rg_act_new(f, "h", cols), *y = rg_act_rows(f, "y", f->batch->n_logits, cols);
+    rg_act *x = rg_act_new(f, "x", cols), *h = rg_act_new(f, "h", cols),
+           *y = rg_act_rows(f, "y", f->batch->n_logits, cols);
 
     rg_embed(f, x, j->w[0], 2.0f);
     act_out(f, x, j->y[0]);
@@ -453,7 +481,8 @@ static void small_text(rg_fwd *f, void *arg)
 static void turn(double *head, const rg_rope *rope, int pos)
 {
     for (int i = 0; i < rope->n_pairs; i++) {
-        double *a = head + 4 + (rope->interleaved ? 2 * i : i), *b = a + (rope->interleaved ? 1 : rope->n_pairs), t = *a;
+        double *a = head + 4 + (rope->interleaved ? 2 * i : i), *b = a + (rope->interleaved ? 1 : rope->n_pairs),
+               t = *a;
         double c = cos(pos * (double)rope->inv_freq[i]) * (double)rope->factor;
         double s = sin(pos * (double)rope->inv_freq[i]) * (double)rope->factor;
 
@@ -469,7 +498,8 @@ static void small_ones(void **state)
     static const rg_rope ropes[2] = { { 5, freq[0], 1.0f, true }, { 9, freq[1], 1.25f, false } };
     rg_rng rng = { .seed = test_seed };
     rg_packed packed;
-    float *dense, *norm = random_floats(&rng, 32, 1), *embeds = random_floats(&rng, N * DIM, 1), x[N * DIM], y[N / 2 * DIM];
+    float *dense, *norm = random_floats(&rng, 32, 1), *embeds = random_floats(&rng, N * DIM, 1), x[N * DIM],
+                  y[N / 2 * DIM];
     rg_weight w[2] = { random_weight(&rng, &packed, RG_Q8_0, (int[]){ 1, 40, DIM }, &dense), vector(norm, 32) };
     work j = { .x = embeds, .x2 = embeds, .cols = DIM, .w = { &w[0], &w[1] }, .y = { x, y }, .rope = ropes };
     world u;

@@ -1,4 +1,4 @@
-/* test_recurrent.c -- convolution and scan: the formula, and the same bits however rows are cut, drafted and replayed. */
+/* test_recurrent.c -- convolution and scan: the formula, and the same bits however cut, drafted and replayed. */
 #include "world.h"
 
 enum { INNER = 150, STATE = 5, CONV = 4, PLACES = 90 };
@@ -89,7 +89,8 @@ static rg_act *rows_of(rg_fwd *f, const step *t, size_t member, int cols)
         for (int i = 0; i < t->n_rows; i++) {
             float *from;
             memcpy(&from, (const char *)t->from[i] + member, sizeof from);
-            memcpy(rg_act_data(f, a) + (size_t)i * (size_t)a->stride, from + t->place[i] * cols, (size_t)cols * sizeof(float));
+            memcpy(rg_act_data(f, a) + (size_t)i * (size_t)a->stride, from + t->place[i] * cols,
+                   (size_t)cols * sizeof(float));
         }
     rg_fwd_barrier(f);
     return a;
@@ -159,7 +160,8 @@ static void is_the_formula(void **state)
 
         for (int t = 0; t < PLACES; t++) {
             const float *bc = s.right.bc + t * 2 * STATE;
-            double u = s.bias[c], dt = log1p(exp(s.right.dt[t * INNER + c])), z = s.right.z[t * INNER + c], sum = 0, want;
+            double u = s.bias[c], dt = log1p(exp(s.right.dt[t * INNER + c])), z = s.right.z[t * INNER + c], sum = 0,
+                   want;
 
             for (int j = 0; j < CONV; j++)
                 if (t - (CONV - 1) + j >= 0)

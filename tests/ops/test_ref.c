@@ -9,8 +9,8 @@
 #include "base/mem.h"
 #include "ops/cpu/init.h"
 
-static const rg_type types[] = { RG_F32, RG_F16, RG_BF16, RG_Q4_0, RG_Q4_1, RG_Q5_0, RG_Q5_1, RG_Q8_0,
-                                 RG_Q2_K, RG_Q3_K, RG_Q4_K, RG_Q5_K, RG_Q6_K };
+static const rg_type types[] = { RG_F32,  RG_F16,  RG_BF16, RG_Q4_0, RG_Q4_1, RG_Q5_0, RG_Q5_1,
+                                 RG_Q8_0, RG_Q2_K, RG_Q3_K, RG_Q4_K, RG_Q5_K, RG_Q6_K };
 
 /* [rows, cols] of random weights in a type, packed. */
 static void random_packed(rg_rng *rng, rg_packed *p, rg_type type, int rows, int cols)
@@ -184,8 +184,9 @@ static void norm_and_rotation(void **state)
 static void attend_ignores_the_unseen(void **state)
 {
     float q[3] = { 1, 2, 3 }, k[3 * 64], v[64 * 2], o[2] = { 5, 7 }, o2[2] = { 5, 7 };
-    rg_attend a = { .q = q, .k = k, .v = v, .type = RG_F32, .k_dim = 3, .v_dim = 2, .v_stride = 2, .lo = 10, .hi = 12,
-                    .scale = 0.5f };
+    rg_attend a = {
+        .q = q, .k = k, .v = v, .type = RG_F32, .k_dim = 3, .v_dim = 2, .v_stride = 2, .lo = 10, .hi = 12, .scale = 0.5f
+    };
     rg_softmax s = { .m = 0.25f, .l = 2.0f, .o = o }, t = { .m = 0.25f, .l = 2.0f, .o = o2 };
     rg_cpu cpu;
 

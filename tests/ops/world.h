@@ -54,8 +54,15 @@ static inline void world_thread(void *arg, int thread)
     world *w = arg;
     rg_fwd *f = &w->fwd[thread];
 
-    *f = (rg_fwd){ .reader = rg_cpu_reader_of(w->reader), .batch = w->batch, .groups = w->groups, .exact = w->exact,
-                   .layer = -1, .thread = thread, .n_threads = w->n_threads, .pool = w->pool, .arena = w->arena,
+    *f = (rg_fwd){ .reader = rg_cpu_reader_of(w->reader),
+                   .batch = w->batch,
+                   .groups = w->groups,
+                   .exact = w->exact,
+                   .layer = -1,
+                   .thread = thread,
+                   .n_threads = w->n_threads,
+                   .pool = w->pool,
+                   .arena = w->arena,
                    .arena_bytes = ARENA };
     w->text(f, w->arg);
 }

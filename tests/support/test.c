@@ -23,6 +23,15 @@ void test_init(int argc, char **argv)
     }
 }
 
+int test_scale(int n)
+{
+    const char *text = getenv("RIDGE_TEST_SCALE");
+    long scale = text ? strtol(text, NULL, 10) : 0;
+    long cases = scale > 1 ? n / scale : scale < -1 ? n * -scale : n;
+
+    return cases < 1 ? 1 : (int)cases;
+}
+
 void test_assert_ok(bool ok, const char *what, const rg_error *err, const char *file, int line)
 {
     if (!ok) {

@@ -20,6 +20,10 @@ void test_init(int argc, char **argv);
 extern uint64_t test_seed;      /* default 1 */
 extern const char *test_isa;    /* NULL: every instruction set that this machine has */
 
+/* How many cases to run where n are usual: RIDGE_TEST_SCALE in the environment says 10 for a tenth, -20 for twenty times
+ * as many.  At least one. */
+int test_scale(int n);
+
 /* Fail with err's text unless ok. */
 #define assert_ok(ok, err) test_assert_ok(!!(ok), #ok, &(err), __FILE__, __LINE__)
 void test_assert_ok(bool ok, const char *what, const rg_error *err, const char *file, int line);

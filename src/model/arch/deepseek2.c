@@ -87,6 +87,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (c->from_gguf && (rg_meta_int(ckpt, rg_gguf_key(ckpt, "expert_gating_func", key), 0, 1, &gating, err) < 0 ||
                          rg_meta_bool(ckpt, rg_gguf_key(ckpt, "expert_weights_norm", key), &renormalize, err) < 0))
         return false;
+    if (c->mlp_bias)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: mlp_bias is true, which is not supported", rg_checkpoint_path(ckpt));
     if (!c->from_gguf && method != 1)
         c->routing.n_groups = c->routing.n_groups_used = 0;
     if (c->routing.n_groups <= 1)
@@ -94,6 +96,11 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->routing.softmax_first = true;
     c->routing.renormalize = renormalize;
     c->o_bias = c->attn_bias;
+    if (c->from_gguf) {
+        c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
+        c->attn_bias = rg_checkpoint_find(ckpt, "blk.0.attn_kv_a_mqa.bias");
+        c->o_bias = rg_checkpoint_find(ckpt, "blk.0.attn_output.bias");
+    }
     if (!finish_routing(c, err))
         return false;
     c->rope.dim = c->rope_dim;
@@ -153,6 +160,18 @@ static void load_v_b(const rg_config *c, const float *src, float *dst, int64_t n
         int64_t h = i / ((int64_t)c->v_dim * c->kv_lora_rank), d = i / c->kv_lora_rank % c->v_dim, r = i % c->kv_lora_rank;
         dst[i] = src[(h * (c->nope_dim + c->v_dim) + c->nope_dim + d) * c->kv_lora_rank + r];
     }
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    /* The first two describe the absorbed form, which has one K/V head; the others the heads themselves. */
+    return put_gguf_int(c, w, "attention.head_count_kv", 1, err) &&
+           put_gguf_int(c, w, "attention.key_length", (int64_t)c->kv_lora_rank + c->rope_dim, err) &&
+           put_gguf_int(c, w, "attention.value_length", c->kv_lora_rank, err) &&
+           put_gguf_int(c, w, "attention.key_length_mla", (int64_t)c->nope_dim + c->rope_dim, err) &&
+           put_gguf_int(c, w, "attention.value_length_mla", c->v_dim, err) &&
+           (!c->q_lora_rank || put_gguf_int(c, w, "attention.q_lora_rank", c->q_lora_rank, err)) &&
+           put_gguf_int(c, w, "expert_gating_func", 1, err) && put_gguf_rope(c, w, err);
 }
 
 static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
@@ -244,4 +263,5 @@ const rg_arch rg_arch_deepseek2 = {
     .hf_name = "DeepseekV2ForCausalLM", .hf_type = "deepseek_v2", .gguf_name = "deepseek2", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
     .weights = weights, .layer_weights = layer_weights, .keep = keep, .block = block,
+    .put_gguf = put_gguf,
 };

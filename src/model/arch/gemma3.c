@@ -64,6 +64,11 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         c->attn_scale = 1.0 / __builtin_sqrt(scalar);
     } else {
         c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
+        c->attn_bias = c->o_bias = rg_checkpoint_find(ckpt, "blk.0.attn_q.bias");
+        /* The 27B's files leave it out too, and mean query_pre_attn_scalar = dim / n_heads; as readers do, it is known by
+         * its 62 layers. */
+        if (c->attn_scale == 0 && c->n_layers == 62 && c->n_heads)
+            c->attn_scale = 1.0 / __builtin_sqrt((double)c->dim / c->n_heads);
     }
     if (!read_layer_types(c, ckpt, err) || !finish_heads(c, err) || !require_false(ckpt, "use_bidirectional_attention", err) ||
         !require_choice(ckpt, "hidden_activation", (const char *const[]){ "gelu_pytorch_tanh", NULL }, err) ||
@@ -72,6 +77,17 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->rope.dim = c->rope_local.dim = c->head_dim;
     return rg_config_rope(&c->rope, ckpt, "full_attention", 1e6, err) &&
            rg_config_rope(&c->rope_local, ckpt, "sliding_attention", 1e4, err);
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    for (int i = 0; c->window && i < c->n_layers; i++)
+        if (c->layer_global[i] != (c->window_period > 0 && (i + 1) % c->window_period == 0))
+            return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for layer_types that are not periodic (layer %d)", i);
+    if (c->rope_local.type != RG_ROPE_DEFAULT)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for the scaling of the window layers' rope");
+    return put_gguf_int(c, w, "attention.value_length", c->head_dim, err) && put_gguf_rope(c, w, err) &&
+           put_gguf_float(c, w, "rope.freq_base_swa", c->rope_local.theta, err);
 }
 
 static const rg_weight_spec weights[] = {
@@ -83,7 +99,7 @@ static const rg_weight_spec weights[] = {
 
 static const rg_weight_spec layer_weights[] = {
     { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM }, .load = load_plus_one },
-    WEIGHTS_GQA,
+    WEIGHTS_GQA(GGUF_HALVES),
     { W_Q_NORM, "self_attn.q_norm", "attn_q_norm", { HEAD_DIM }, .load = load_plus_one },
     { W_K_NORM, "self_attn.k_norm", "attn_k_norm", { HEAD_DIM }, .load = load_plus_one },
     { W_POST_ATTN_NORM, "post_attention_layernorm", "post_attention_norm", { DIM }, .load = load_plus_one },
@@ -119,4 +135,5 @@ const rg_arch rg_arch_gemma3 = {
     .hf_name = "Gemma3ForCausalLM", .hf_type = "gemma3_text", .gguf_name = "gemma3", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
     .weights = weights, .layer_weights = layer_weights, .keep = keep_kv, .block = block,
+    .put_gguf = put_gguf,
 };

@@ -31,7 +31,7 @@ static const rg_weight_spec weights[] = {
 
 static const rg_weight_spec layer_weights[] = {
     { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM } },
-    WEIGHTS_GQA,
+    WEIGHTS_GQA(GGUF_PAIRS),
     { W_FFN_NORM, "post_attention_layernorm", "ffn_norm", { DIM } },
     { W_GATE_PROJ, "mlp.gate_proj", "ffn_gate", { FFN_DIM, DIM }, SPLIT_ROWS },
     { W_UP_PROJ, "mlp.up_proj", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },
@@ -59,4 +59,5 @@ const rg_arch rg_arch_llama = {
     .hf_name = "LlamaForCausalLM", .hf_type = "llama", .gguf_name = "llama", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
     .weights = weights, .layer_weights = layer_weights, .keep = keep_kv, .block = block,
+    .put_gguf = put_gguf_llama,
 };

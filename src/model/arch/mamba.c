@@ -2,6 +2,7 @@
  *
  * The seam wants A transposed to [d_state, d_inner]; Hugging Face stores its logarithm, GGUF -exp of that. */
 #include <math.h>
+#include <stdio.h>
 
 #include "model/arch/parts.h"
 
@@ -32,6 +33,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
             !require_false(ckpt, rg_gguf_key(ckpt, "ssm.dt_b_c_rms", key), err))
             return false;
         c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
+        c->conv_bias = !rg_checkpoint_n_tensors(ckpt) || rg_checkpoint_find(ckpt, "blk.0.ssm_conv1d.bias");
         for (const char *const *k = (const char *const[]){ "feed_forward_length", "attention.head_count", NULL }; *k; k++)
             rg_meta_understand(ckpt, rg_gguf_key(ckpt, *k, key));
     } else {
@@ -75,6 +77,23 @@ static void load_a_log(const rg_config *c, const float *src, float *dst, int64_t
         dst[i % c->d_state * c->d_inner + i / c->d_state] = (float)-exp((double)src[i]);
 }
 
+/* A as GGUF stores it: -exp of the logarithm, not transposed. */
+static void store_a(const rg_config *c, const float *src, float *dst, int64_t n)
+{
+    (void)c;
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = (float)-exp((double)src[i]);
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    char key[128];
+
+    snprintf(key, sizeof key, "%s.ssm.dt_b_c_rms", c->arch->gguf_name);
+    return put_gguf_int(c, w, "feed_forward_length", 0, err) && put_gguf_int(c, w, "attention.head_count", 0, err) &&
+           put_gguf_int(c, w, "ssm.time_step_rank", c->dt_rank, err) && rg_ckpt_put_bool(w, key, false, err);
+}
+
 static const rg_weight_spec weights[] = {
     { W_EMBED_TOKENS, "backbone.embeddings", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },
     { W_FINAL_NORM, "backbone.norm_f", "output_norm", { DIM } },
@@ -92,8 +111,8 @@ static const rg_weight_spec layer_weights[] = {
     { W_DT_PROJ, "mixer.dt_proj", "ssm_dt", { D_INNER, DT_RANK }, SPLIT_ROWS },
     { W_DT_BIAS, "mixer.dt_proj.bias", "ssm_dt.bias", { D_INNER }, SPLIT_ROWS },
     { W_A, "mixer.A_log", "ssm_a", { D_STATE, D_INNER }, SPLIT_COLS, .load = load_a_log, .load_gguf = load_a,
-      .stored = { D_INNER, D_STATE }, .table = true },
-    { W_D, "mixer.D", "ssm_d", { D_INNER }, SPLIT_ROWS },
+      .stored = { D_INNER, D_STATE }, .table = true, .to_gguf = store_a, .bare = true },
+    { W_D, "mixer.D", "ssm_d", { D_INNER }, SPLIT_ROWS, .bare = true },
     { W_OUT_PROJ, "mixer.out_proj", "ssm_out", { DIM, D_INNER }, SPLIT_COLS },
     { W_OUT_BIAS, "mixer.out_proj.bias", NULL, { DIM }, .when = when_proj_bias },
     { 0 },
@@ -130,4 +149,5 @@ const rg_arch rg_arch_mamba = {
     .hf_name = "MambaForCausalLM", .hf_type = "mamba", .gguf_name = "mamba", .hf_prefix = "backbone.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
     .weights = weights, .layer_weights = layer_weights, .keep = keep, .block = block,
+    .put_gguf = put_gguf,
 };

@@ -37,7 +37,7 @@ static const rg_weight_spec weights[] = {
 
 static const rg_weight_spec layer_weights[] = {
     { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM } },
-    WEIGHTS_GQA,
+    WEIGHTS_GQA(GGUF_PAIRS),
     { W_FFN_NORM, "post_attention_layernorm", "ffn_norm", { DIM } },
     { W_ROUTER, "block_sparse_moe.gate", "ffn_gate_inp", { N_EXPERTS, DIM } },
     { W_GATE_EXPERTS, "block_sparse_moe.experts.*.w1", "ffn_gate_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS },
@@ -63,4 +63,5 @@ const rg_arch rg_arch_mixtral = {
     .hf_name = "MixtralForCausalLM", .hf_type = "mixtral", .gguf_name = "llama", .claims = claims,
     .hf_prefix = "model.layers.", .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
     .weights = weights, .layer_weights = layer_weights, .keep = keep_kv, .block = block,
+    .put_gguf = put_gguf_llama,
 };

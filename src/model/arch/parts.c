@@ -1,6 +1,11 @@
 /* parts.c -- see parts.h. */
 #include "model/arch/parts.h"
 
+#include <stdio.h>
+#include <string.h>
+
+enum { GGUF_TYPE_U32 = 4 };
+
 bool when_untied(const rg_config *c, int layer)
 {
     (void)layer;
@@ -125,6 +130,59 @@ bool require_false(const rg_checkpoint *ckpt, const char *key, rg_error *err)
     if (yes)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is true, which is not supported", rg_checkpoint_path(ckpt), key);
     return true;
+}
+
+bool put_gguf_int(const rg_config *c, rg_ckpt_writer *w, const char *suffix, int64_t value, rg_error *err)
+{
+    char key[128];
+
+    snprintf(key, sizeof key, "%s.%s", c->arch->gguf_name, suffix);
+    return rg_ckpt_put_int(w, key, GGUF_TYPE_U32, value, err);
+}
+
+bool put_gguf_float(const rg_config *c, rg_ckpt_writer *w, const char *suffix, double value, rg_error *err)
+{
+    char key[128];
+
+    snprintf(key, sizeof key, "%s.%s", c->arch->gguf_name, suffix);
+    return rg_ckpt_put_float(w, key, value, err);
+}
+
+static bool put_gguf_yarn(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    const rg_rope_config *r = &c->rope;
+    /* What a reader of the other keys takes for the factor on cos and sin. */
+    double factor = rg_yarn_factor(r), assumed = r->mscale_all_dim != 0 ? 1 : rg_yarn_mscale(r->factor, 1);
+
+    return put_gguf_float(c, w, "rope.scaling.yarn_beta_fast", r->beta_fast, err) &&
+           put_gguf_float(c, w, "rope.scaling.yarn_beta_slow", r->beta_slow, err) &&
+           (factor == assumed ||
+            put_gguf_float(c, w, "rope.scaling.attn_factor", factor / rg_yarn_mscale(r->factor, 1), err)) &&
+           (r->mscale_all_dim == 0 ||
+            put_gguf_float(c, w, "rope.scaling.yarn_log_multiplier", 0.1 * r->mscale_all_dim, err));
+}
+
+bool put_gguf_rope(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    const rg_rope_config *r = &c->rope;
+    const char *name = r->type == RG_ROPE_LINEAR ? "linear" : "yarn";
+    char key[128];
+
+    if (!put_gguf_float(c, w, "rope.freq_base", r->theta, err))
+        return false;
+    if (r->type != RG_ROPE_LINEAR && r->type != RG_ROPE_YARN)
+        return true; /* llama3's scaling is a tensor of factors */
+    snprintf(key, sizeof key, "%s.rope.scaling.type", c->arch->gguf_name);
+    return rg_ckpt_put_string(w, key, name, strlen(name), err) && put_gguf_float(c, w, "rope.scaling.factor", r->factor, err) &&
+           (!r->original_max_seq_len ||
+            put_gguf_int(c, w, "rope.scaling.original_context_length", r->original_max_seq_len, err)) &&
+           (r->type != RG_ROPE_YARN || put_gguf_yarn(c, w, err));
+}
+
+bool put_gguf_llama(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    return put_gguf_int(c, w, "attention.value_length", c->head_dim, err) &&
+           put_gguf_int(c, w, "rope.dimension_count", c->rope.dim, err) && put_gguf_rope(c, w, err);
 }
 
 rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)

@@ -20,12 +20,15 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
     { W_FINAL_NORM, "model.norm", "output_norm", { DIM } },                                                             \
     { W_LM_HEAD, "lm_head", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied }
 
-#define WEIGHTS_GQA                                                                                                    \
-    { W_Q_PROJ, "self_attn.q_proj", "attn_q", { Q_DIM, DIM }, SPLIT_ROWS },                                             \
-    { W_K_PROJ, "self_attn.k_proj", "attn_k", { KV_DIM, DIM }, SPLIT_ROWS },                                            \
+/* pairs: GGUF_PAIRS or GGUF_HALVES, how GGUF has the rows that are rotated. */
+#define GGUF_PAIRS true
+#define GGUF_HALVES false
+#define WEIGHTS_GQA(pairs)                                                                                             \
+    { W_Q_PROJ, "self_attn.q_proj", "attn_q", { Q_DIM, DIM }, SPLIT_ROWS, .paired = pairs },                            \
+    { W_K_PROJ, "self_attn.k_proj", "attn_k", { KV_DIM, DIM }, SPLIT_ROWS, .paired = pairs },                           \
     { W_V_PROJ, "self_attn.v_proj", "attn_v", { KV_DIM, DIM }, SPLIT_ROWS },                                            \
-    { W_Q_BIAS, "self_attn.q_proj.bias", "attn_q.bias", { Q_DIM }, SPLIT_ROWS, .when = when_attn_bias },                \
-    { W_K_BIAS, "self_attn.k_proj.bias", "attn_k.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },               \
+    { W_Q_BIAS, "self_attn.q_proj.bias", "attn_q.bias", { Q_DIM }, SPLIT_ROWS, .when = when_attn_bias, .paired = pairs }, \
+    { W_K_BIAS, "self_attn.k_proj.bias", "attn_k.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias, .paired = pairs }, \
     { W_V_BIAS, "self_attn.v_proj.bias", "attn_v.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },               \
     { W_O_PROJ, "self_attn.o_proj", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },                                        \
     { W_O_BIAS, "self_attn.o_proj.bias", "attn_output.bias", { DIM }, .when = when_o_bias }
@@ -41,6 +44,14 @@ bool finish_routing(const rg_config *c, rg_error *err);
 /* config.json's key must be one of NULL-ended names, or absent. */
 bool require_choice(const rg_checkpoint *ckpt, const char *key, const char *const *names, rg_error *err);
 bool require_false(const rg_checkpoint *ckpt, const char *key, rg_error *err);
+
+/* For put_gguf.  "<architecture>.<suffix>" = value. */
+bool put_gguf_int(const rg_config *c, rg_ckpt_writer *w, const char *suffix, int64_t value, rg_error *err);
+bool put_gguf_float(const rg_config *c, rg_ckpt_writer *w, const char *suffix, double value, rg_error *err);
+/* c->rope: its base and its scaling. */
+bool put_gguf_rope(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
+/* The whole put_gguf of the Llama family. */
+bool put_gguf_llama(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 
 /* The act before o_proj: q, k, v of h, normalised per head where the layer has W_Q_NORM, rotated, stored, attended. */
 rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h);

@@ -1,13 +1,13 @@
 /* attention.c -- softmax(q k) v over paged keys, and its latent form.
  *
- * A row walks its keys in blocks of 64, aligned to places in the sequence, and in segments of 1,024: each segment's sum
- * starts from nothing and is merged into the row's in order.  So a row has the same bits alone or among others, whole or
- * cut; and when few rows look far back, segments are shared out among threads and merged in a second phase, with the
- * same operations in the same order.
+ * A row walks its keys in blocks of 64, aligned to places in the sequence, and in segments of 1,024: each segment's
+ * sum starts from nothing and is merged into the row's in order.  So a row has the same bits alone or among others,
+ * whole or cut; and when few rows look far back, segments are shared out among threads and merged in a second phase,
+ * with the same operations in the same order.
  *
- * A chunk is a tile of rows times some heads of one kv head: its items.  All items visit a block while it is near.  A row
- * of a draft tree sees its ancestors through a list of slots: the blocks that hold them are gathered into scratch in
- * logical order, so that its sum has the shape it would have alone. */
+ * A chunk is a tile of rows times some heads of one kv head: its items.  All items visit a block while it is near.  A
+ * row of a draft tree sees its ancestors through a list of slots: the blocks that hold them are gathered into scratch
+ * in logical order, so that its sum has the shape it would have alone. */
 #include "ops/cpu/reader.h"
 
 #include <string.h>
@@ -17,20 +17,20 @@ enum { HEADS = 16, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK };
 typedef struct plan {
     const rg_op *op;
     const rg_kv *kv;
-    size_t size;         /* bytes of a stored value */
-    size_t width;        /* floats between items */
-    int per_kv;          /* query heads of a kv head */
-    int heads, tile;     /* heads and rows of a chunk */
+    size_t size;     /* bytes of a stored value */
+    size_t width;    /* floats between items */
+    int per_kv;      /* query heads of a kv head */
+    int heads, tile; /* heads and rows of a chunk */
     int n_head_chunks, n_tiles;
-    int n_segments;      /* that a chunk is cut into: 1 when it walks them all */
+    int n_segments; /* that a chunk is cut into: 1 when it walks them all */
 } plan;
 
 /* One chunk at work. */
 typedef struct job {
     const plan *p;
     const rg_span *span;
-    int row, n_rows;     /* of the batch */
-    int head, n_heads;   /* query heads */
+    int row, n_rows;   /* of the batch */
+    int head, n_heads; /* query heads */
     int kv_head;
     rg_softmax total[RG_ITEMS_MAX], part[RG_ITEMS_MAX]; /* [row][head] */
     const float *q[RG_ITEMS_MAX];
@@ -42,7 +42,7 @@ static int low_key(const rg_kv *kv, const rg_batch *b, int row)
     return kv->window ? rg_max(0, b->index[row] + 1 - kv->window) : 0;
 }
 
-/* ---- planning ------------------------------------------------------------------------------------------------------------ */
+/* ---- planning ---------------------------------------------------------------------------------------------------- */
 
 static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
 {
@@ -51,7 +51,8 @@ static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
     int kv_heads = op->kv->latent ? 1 : op->kv->n_heads, keys = 0;
     size_t n_parts;
 
-    RG_ASSERT(op->n <= r->sizes.max_heads && op->kv->k_dim <= r->sizes.max_head_dim && op->kv->v_dim <= r->sizes.max_head_dim);
+    RG_ASSERT(op->n <= r->sizes.max_heads && op->kv->k_dim <= r->sizes.max_head_dim &&
+              op->kv->v_dim <= r->sizes.max_head_dim);
     p.width = ((size_t)r->sizes.max_head_dim + 31) / 32 * 32;
     p.per_kv = op->n / kv_heads;
     p.heads = rg_min(HEADS, p.per_kv);
@@ -67,7 +68,7 @@ static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
     return p;
 }
 
-/* ---- blocks --------------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 static const uint8_t *block_at(const rg_fwd *f, const job *j, int position)
 {
@@ -170,7 +171,7 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
     }
 }
 
-/* ---- walking ---------------------------------------------------------------------------------------------------------------- */
+/* ---- walking ----------------------------------------------------------------------------------------------------- */
 
 static void clear(rg_softmax *s, int v_dim)
 {
@@ -234,7 +235,8 @@ static const float *query(const rg_fwd *f, const plan *p, int row, int head, flo
 {
     const rg_kv *kv = p->kv;
     size_t h = (size_t)head, v_dim = (size_t)kv->v_dim, rest = (size_t)(kv->k_dim - kv->v_dim);
-    size_t each = kv->latent ? (size_t)(p->op->in[1]->cols / p->op->n) : 0; /* columns of a head, the rotated part last */
+    size_t each =
+        kv->latent ? (size_t)(p->op->in[1]->cols / p->op->n) : 0; /* columns of a head, the rotated part last */
 
     if (!kv->latent)
         return rg_act_row(f, p->op->in[0], row) + h * (size_t)kv->k_dim;

@@ -45,11 +45,12 @@ void rg_cpu_rotate(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     rg_fwd_barrier(f);
 }
 
-/* ---- into the state --------------------------------------------------------------------------------------------------------- */
+/* ---- into the state ---------------------------------------------------------------------------------------------- */
 
 enum { ROWS = 64 }; /* of a chunk: of one head, so that threads seldom write to one cache line */
 
-static void store_row(const rg_cpu *cpu, const rg_op *op, uint8_t *block, int at, int head, const float *k, const float *v)
+static void store_row(const rg_cpu *cpu, const rg_op *op, uint8_t *block, int at, int head, const float *k,
+                      const float *v)
 {
     const rg_kv *kv = op->kv;
     size_t size = kv->type == RG_F32 ? 4 : 2, place = (size_t)at, k_dim = (size_t)kv->k_dim, v_dim = (size_t)kv->v_dim;

@@ -7,11 +7,11 @@
 
 #include <string.h>
 
-enum { NEAR_BYTES = 128 * 1024, CHUNKS_PER_THREAD = 8, GROUP_MAX = 32 };
+enum { NEAR_BYTES = 384 * 1024, CHUNKS_PER_THREAD = 8, GROUP_MAX = 32 };
 
-rg_source rg_source_of(const rg_fwd *f, const rg_act *a)
+rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a)
 {
-    return (rg_source){
+    return (rg_operand){
         .x = rg_act_data(f, a),
         .ldx = (size_t)a->stride,
         .q = a->quantized ? (const rg_xblock *)(const void *)(f->arena + a->quant) : NULL,
@@ -32,7 +32,7 @@ void rg_cpu_quantize(rg_cpu_reader *r, rg_fwd *f, const rg_act *a)
     f->acts[a - f->acts].quantized = true;
 }
 
-void rg_cpu_panel(const rg_cpu *cpu, const uint8_t *panel, const rg_packed *w, const rg_source *x, int first, int m,
+void rg_cpu_panel(const rg_cpu *cpu, const uint8_t *panel, const rg_packed *w, const rg_operand *x, int first, int m,
                   float *tile)
 {
     if (x->q && cpu->panel_fast[w->layout])
@@ -41,7 +41,7 @@ void rg_cpu_panel(const rg_cpu *cpu, const uint8_t *panel, const rg_packed *w, c
         cpu->panel_exact[w->layout](panel, (int)w->cols, x->x + (size_t)first * x->ldx, x->ldx, m, tile, RG_PANEL);
 }
 
-/* ---- how a product is cut ------------------------------------------------------------------------------------------------ */
+/* ---- how a product is cut ---------------------------------------------------------------------------------------- */
 
 typedef struct cut {
     int rows, n_row_blocks; /* rows of a block */
@@ -49,12 +49,12 @@ typedef struct cut {
     int n_chunks;
 } cut;
 
-static cut cut_of(const rg_fwd *f, int n_rows, int n_panels, int cols)
+static cut cut_of(const rg_fwd *f, int n_rows, int n_panels, int row_bytes)
 {
     cut c = { .n_panels = n_panels };
     int per_thread;
 
-    c.rows = rg_min(RG_ROWS_MAX, rg_max(4, NEAR_BYTES / (int)sizeof(float) / cols / 4 * 4));
+    c.rows = rg_min(RG_ROWS_MAX, rg_max(8, NEAR_BYTES / row_bytes / 8 * 8));
     c.n_row_blocks = rg_ceil_div(n_rows, c.rows);
     per_thread = n_panels * c.n_row_blocks / (f->n_threads * CHUNKS_PER_THREAD);
     c.panels = rg_min(GROUP_MAX, rg_max(1, per_thread));
@@ -76,7 +76,7 @@ static void put(const rg_fwd *f, const rg_act *y, int first, int m, int at, int 
     }
 }
 
-/* ---- linear, and linear per head --------------------------------------------------------------------------------------------- */
+/* ---- linear, and linear per head --------------------------------------------------------------------------------- */
 
 /* Matrix and panel of the i-th panel of all of op's matrices. */
 typedef struct place {
@@ -104,7 +104,7 @@ static void linear_panel(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int i, in
 {
     place p = find(op, i);
     const rg_weight *w = op->w[p.w];
-    rg_source x = rg_source_of(f, op->in[0]);
+    rg_operand x = rg_operand_of(f, op->in[0]);
     float *tile = rg_cpu_scratch(r, f);
     int row = (int)p.panel * RG_PANEL, column = (int)p.mat * op->n; /* n: columns between heads */
 
@@ -122,7 +122,8 @@ static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
                      void (*panel)(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int i, int first, int m))
 {
     int rows = op->in[0]->rows;
-    cut c = cut_of(f, rows, n_panels, (int)op->w[0]->cols);
+    int column_bytes = rg_is_fast(r, f, op->w[0]) ? (int)sizeof(rg_xblock) / 32 : (int)sizeof(float);
+    cut c = cut_of(f, rows, n_panels, (int)op->w[0]->cols * column_bytes);
 
     for (int i; (i = rg_chunk_next(f, c.n_chunks)) >= 0;) {
         int first = i % c.n_row_blocks * c.rows, from = i / c.n_row_blocks * c.panels;
@@ -153,7 +154,7 @@ void rg_cpu_linear_heads(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     rg_cpu_linear(r, f, op);
 }
 
-/* ---- gate and up, side by side ------------------------------------------------------------------------------------------------- */
+/* ---- gate and up, side by side ----------------------------------------------------------------------------------- */
 
 static void gated_panel(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int i, int first, int m)
 {
@@ -161,7 +162,7 @@ static void gated_panel(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int i, int
     int row = i * RG_PANEL, n = rg_min(RG_PANEL, (int)op->w[0]->rows - row);
 
     for (int k = 0; k < 2; k++) {
-        rg_source x = rg_source_of(f, op->in[0]);
+        rg_operand x = rg_operand_of(f, op->in[0]);
 
         if (!rg_is_fast(r, f, op->w[k]))
             x.q = NULL;
@@ -182,7 +183,7 @@ void rg_cpu_gated(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     products(r, f, op, panels_of(op->w[0]), gated_panel);
 }
 
-/* ---- embedding ----------------------------------------------------------------------------------------------------------------- */
+/* ---- embedding --------------------------------------------------------------------------------------------------- */
 
 void rg_cpu_embed(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {

@@ -1,16 +1,16 @@
 /* math.h -- exp, log, tanh and what is made of them: the same bits in every kernel, vector body and tail.
  *
- * Each is one straight line of multiplies, fused multiply-adds and selects, so that a compiler turns a loop over it into
- * vectors of any width without changing a bit.  Polynomials are minimax fits (Remez) of ours; every function is within
- * 2 units in the last place of the real one where the result is a normal number.  NaN gives NaN. */
+ * Each is one straight line of multiplies, fused multiply-adds and selects, so that a compiler turns a loop over it
+ * into vectors of any width without changing a bit.  Polynomials are minimax fits (Remez) of ours; every function is
+ * within 2 units in the last place of the real one where the result is a normal number.  NaN gives NaN. */
 #ifndef RG_OPS_CPU_MATH_H
 #define RG_OPS_CPU_MATH_H
 
 #include <stdint.h>
 
-#define RG_LN2_HI 0x1.62e4p-1f       /* 15 bits: times a small integer it is exact */
+#define RG_LN2_HI 0x1.62e4p-1f /* 15 bits: times a small integer it is exact */
 #define RG_LN2_LO 0x1.7f7d1cp-20f
-#define RG_RINT 0x1.8p23f            /* x + this - this rounds |x| < 2^22 to the nearest integer, ties to even */
+#define RG_RINT   0x1.8p23f /* x + this - this rounds |x| < 2^22 to the nearest integer, ties to even */
 
 static inline float rg_float_of(uint32_t bits)
 {
@@ -34,8 +34,8 @@ static inline float rg_exp2i(int32_t n)
     return rg_float_of((uint32_t)(n + 127) << 23);
 }
 
-/* x = n ln2 + r, |r| <= ln2 / 2; exp(r) = 1 + (r + r^2 q(r)); 2^n in two factors, since n may be -152 or 129.  The clamp
- * keeps NaN (both comparisons are false), sends -inf to 0 and what is too large to inf. */
+/* x = n ln2 + r, |r| <= ln2 / 2; exp(r) = 1 + (r + r^2 q(r)); 2^n in two factors, since n may be -152 or 129.  The
+ * clamp keeps NaN (both comparisons are false), sends -inf to 0 and what is too large to inf. */
 static inline float rg_expf(float x)
 {
     float t, n, r, q;
@@ -122,9 +122,9 @@ static inline float rg_softplusf(float x)
     return (x > 0.0f ? x : 0.0f) + l;
 }
 
-/* Sine and cosine of a rope angle, |x| < 1e7, right after rounding to float: quarter turns taken off in three parts (the
- * first two have 30 and 30 bits, so that their products with n < 2^23 are exact), then Taylor's series, whose rest is
- * below 1e-14. */
+/* Sine and cosine of a rope angle, |x| < 1e7, right after rounding to float: quarter turns taken off in three parts
+ * (the first two have 30 and 30 bits, so that their products with n < 2^23 are exact), then Taylor's series, whose
+ * rest is below 1e-14. */
 static inline void rg_sincos(double x, double *sine, double *cosine)
 {
     double t = __builtin_fma(x, 0x1.45f306dc9c883p-1, 0x1.8p52), n = t - 0x1.8p52, r, z, s, c, swap;

@@ -1,15 +1,15 @@
 /* moe.c -- which experts a row goes to, and what they make of it.
  *
- * Rows are sorted by expert, so that an expert's panels are read once for all its rows; each (row, expert) result stands
- * apart until all are there, and a row then adds its own in the order of the experts' numbers, one fused multiply-add
- * each.  Many rows are taken in passes of RG_MOE_PAIRS results; a row never spans two. */
+ * Rows are sorted by expert, so that an expert's panels are read once for all its rows; each (row, expert) result
+ * stands apart until all are there, and a row then adds its own in the order of the experts' numbers, one fused
+ * multiply-add each.  Many rows are taken in passes of RG_MOE_PAIRS results; a row never spans two. */
 #include "ops/cpu/reader.h"
 
 #include <string.h>
 
 #include "ops/cpu/math.h"
 
-/* ---- route ----------------------------------------------------------------------------------------------------------------- */
+/* ---- route ------------------------------------------------------------------------------------------------------- */
 
 /* p = softmax of l, summed in rising order. */
 static void softmax(float *p, const float *l, int n)
@@ -104,7 +104,7 @@ void rg_cpu_route(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     rg_fwd_barrier(f);
 }
 
-/* ---- experts --------------------------------------------------------------------------------------------------------------- */
+/* ---- experts ----------------------------------------------------------------------------------------------------- */
 
 /* Rows [first, first + n_rows) of the batch, in one go. */
 typedef struct pass {
@@ -154,7 +154,7 @@ static void gather_rows(const pass *p)
 {
     rg_moe_scratch *m = &p->r->moe;
     const rg_act *x = p->op->in[0];
-    rg_source from = rg_source_of(p->f, x);
+    rg_operand from = rg_operand_of(p->f, x);
 
     for (int slot; (slot = rg_chunk_next(p->f, p->n_pairs)) >= 0;) {
         size_t row = (size_t)(p->first + m->pair_of[slot] / p->op->routing->n_used);
@@ -195,7 +195,7 @@ static void gate_up_panel(const pass *p, int expert, int panel, int first, int m
 
     for (int k = 0; k < 2; k++) {
         const rg_packed *w = op->w[k]->packed;
-        rg_source x = { .x = moe->x, .ldx = moe->ld, .q = p->fast[k] ? moe->xq : NULL, .ldq = p->ldq };
+        rg_operand x = { .x = moe->x, .ldx = moe->ld, .q = p->fast[k] ? moe->xq : NULL, .ldq = p->ldq };
 
         rg_cpu_panel(p->r->cpu, rg_panel_at(w, expert, panel), w, &x, first, m, tile[k]);
     }
@@ -209,13 +209,14 @@ static void down_panel(const pass *p, int expert, int panel, int first, int m)
 {
     rg_moe_scratch *moe = &p->r->moe;
     const rg_packed *w = p->op->w[2]->packed;
-    rg_source h = { .x = moe->h, .ldx = moe->ld, .q = p->fast[2] ? moe->hq : NULL, .ldq = p->ldq };
+    rg_operand h = { .x = moe->h, .ldx = moe->ld, .q = p->fast[2] ? moe->hq : NULL, .ldq = p->ldq };
     float *tile = rg_cpu_scratch(p->r, p->f);
     int n = rg_min(RG_PANEL, (int)w->rows - panel * RG_PANEL);
 
     rg_cpu_panel(p->r->cpu, rg_panel_at(w, expert, panel), w, &h, first, m, tile);
     for (int i = 0; i < m; i++)
-        memcpy(moe->y + (size_t)(first + i) * moe->ld + panel * RG_PANEL, tile + i * RG_PANEL, (size_t)n * sizeof(float));
+        memcpy(moe->y + (size_t)(first + i) * moe->ld + panel * RG_PANEL, tile + i * RG_PANEL,
+               (size_t)n * sizeof(float));
 }
 
 static void round_hidden(const pass *p)
@@ -237,8 +238,8 @@ static void add_experts(const pass *p)
         const float *weight = rg_act_row(p->f, p->op->in[1], p->first + i) + used;
 
         for (int k = 0; k < used; k++)
-            p->r->cpu->axpy(rg_act_row(p->f, y, p->first + i), weight[k], m->y + (size_t)m->slot_of[i * used + k] * m->ld,
-                            y->cols);
+            p->r->cpu->axpy(rg_act_row(p->f, y, p->first + i), weight[k],
+                            m->y + (size_t)m->slot_of[i * used + k] * m->ld, y->cols);
     }
     rg_fwd_barrier(p->f);
 }

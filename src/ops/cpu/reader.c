@@ -35,7 +35,7 @@ static void run(const rg_reader *self, rg_fwd *f, const rg_op *op)
         table[op->kind](r, f, op);
 }
 
-/* ---- scratch ----------------------------------------------------------------------------------------------------------- */
+/* ---- scratch ----------------------------------------------------------------------------------------------------- */
 
 /* Carves a region, or, without one, only adds up; overflow is kept in ok. */
 typedef struct carver {

@@ -9,13 +9,13 @@
 #include "ops/cpu/kernels.h"
 
 enum {
-    RG_ROWS_MAX = 64,        /* rows of a tile of a product */
-    RG_ITEMS_MAX = 32,       /* (row, head) pairs that walk the keys together */
-    RG_SPLIT_ROWS = 8,       /* rows whose segments may be shared out among threads */
-    RG_MOE_PAIRS = 512,      /* (row, expert) pairs computed in one go */
-    RG_ROPES = 2,            /* ropes whose cosines are kept */
-    RG_SCAN_VALUES = 16384,  /* states that a chunk of draft rows works on */
-    RG_CONV_MAX = 16,        /* taps */
+    RG_ROWS_MAX = 128,      /* rows of a tile of a product */
+    RG_ITEMS_MAX = 32,      /* (row, head) pairs that walk the keys together */
+    RG_SPLIT_ROWS = 8,      /* rows whose segments may be shared out among threads */
+    RG_MOE_PAIRS = 512,     /* (row, expert) pairs computed in one go */
+    RG_ROPES = 2,           /* ropes whose cosines are kept */
+    RG_SCAN_VALUES = 16384, /* states that a chunk of draft rows works on */
+    RG_CONV_MAX = 16,       /* taps */
 };
 
 /* What the cosines of a row were computed for. */
@@ -26,14 +26,14 @@ typedef struct rg_rope_row {
 
 /* Rows of a mixture sorted by expert: a slot is a place in that order, a pair is row * n_used + k. */
 typedef struct rg_moe_scratch {
-    int32_t *start;   /* [max_experts + 1] first slot of each expert */
-    int32_t *active;  /* [max_experts] experts that have rows */
+    int32_t *start;  /* [max_experts + 1] first slot of each expert */
+    int32_t *active; /* [max_experts] experts that have rows */
     int32_t *n_active;
-    int32_t *pair_of; /* [slot] */
-    int32_t *slot_of; /* [pair] */
-    float *x, *h, *y; /* [slot][max_cols] */
+    int32_t *pair_of;   /* [slot] */
+    int32_t *slot_of;   /* [pair] */
+    float *x, *h, *y;   /* [slot][max_cols] */
     rg_xblock *xq, *hq; /* [slot][max_cols / 32] */
-    size_t ld;        /* floats between slots */
+    size_t ld;          /* floats between slots */
 } rg_moe_scratch;
 
 struct rg_cpu_reader {
@@ -92,11 +92,11 @@ static inline int rg_max(int a, int b)
 }
 
 /* Rows of an input, as f32 and, where a fast recipe reads them, in int8 blocks. */
-typedef struct rg_source {
+typedef struct rg_operand {
     const float *x;
     const rg_xblock *q; /* NULL: exact */
     size_t ldx, ldq;
-} rg_source;
+} rg_operand;
 
 /* Whether a product with w reads int8 blocks in this step. */
 static inline bool rg_is_fast(const rg_cpu_reader *r, const rg_fwd *f, const rg_weight *w)
@@ -106,10 +106,10 @@ static inline bool rg_is_fast(const rg_cpu_reader *r, const rg_fwd *f, const rg_
 
 /* A phase (or none, if it has been done): round a's rows to int8 blocks, in the place reserved for them. */
 void rg_cpu_quantize(rg_cpu_reader *r, rg_fwd *f, const rg_act *a);
-rg_source rg_source_of(const rg_fwd *f, const rg_act *a);
+rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a);
 
 /* tile[i * 16 ..] = panel . row first + i of x, for i < m. */
-void rg_cpu_panel(const rg_cpu *cpu, const uint8_t *panel, const rg_packed *w, const rg_source *x, int first, int m,
+void rg_cpu_panel(const rg_cpu *cpu, const uint8_t *panel, const rg_packed *w, const rg_operand *x, int first, int m,
                   float *tile);
 
 #endif

@@ -1,10 +1,10 @@
 /* recurrent.c -- Mamba's convolution and scan over spans, and the state that a sequence keeps of them.
  *
  * The state in the slot is the one after the last committed row.  Draft rows leave it alone: they run on a copy, and
- * their inputs are logged.  The next step says how many of them were accepted (n_replay) and each operation folds those
- * in first, from its own part of the log: the convolution its inputs into the tail; the scan x, dt and B into h.  A
- * replayed row goes through the operations that it would have gone through as a row, so the bits are those of a sequence
- * that never drafted.
+ * their inputs are logged.  The next step says how many of them were accepted (n_replay) and each operation folds
+ * those in first, from its own part of the log: the convolution its inputs into the tail; the scan x, dt and B into
+ * h.  A replayed row goes through the operations that it would have gone through as a row, so the bits are those of a
+ * sequence that never drafted.
  *
  * Chunks are runs of channels, and channels never meet: a chunk reads its channels of the log before it writes them.
  * Only B belongs to all channels, and is logged in a phase of its own after all have read it. */
@@ -42,7 +42,7 @@ static bool is_fresh(const rg_span *s)
     return s->start == s->n_replay;
 }
 
-/* ---- convolution ----------------------------------------------------------------------------------------------------------- */
+/* ---- convolution ------------------------------------------------------------------------------------------------- */
 
 /* The tail after n more inputs, at in, ld apart: rows move down, each from a higher place, so in place is safe. */
 static void push(float *tail, int keep, size_t inner, const float *in, size_t ld, int n, int channels)
@@ -97,7 +97,7 @@ void rg_cpu_conv(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     rg_fwd_barrier(f);
 }
 
-/* ---- scan ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- scan -------------------------------------------------------------------------------------------------------- */
 
 /* Where a chunk's recurrence stands: h and a with rows ld apart, in the state or, for drafts, in scratch. */
 typedef struct at_work {
@@ -130,8 +130,9 @@ static void scan_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_spa
     for (int i = 0; is_fresh(s) && i < rec->d_state; i++)
         memset(w.h + (size_t)i * inner, 0, (size_t)n * sizeof(float));
     for (int i = 0; i < s->n_replay; i++)
-        r->cpu->scan_row(w.h, w.a, w.ld, rec->d_state, n, t.log_x + (size_t)i * inner + c, t.log_dt + (size_t)i * inner + c,
-                         t.log_b + (size_t)(i * rec->d_state), NULL, NULL, NULL, NULL);
+        r->cpu->scan_row(w.h, w.a, w.ld, rec->d_state, n, t.log_x + (size_t)i * inner + c,
+                         t.log_dt + (size_t)i * inner + c, t.log_b + (size_t)(i * rec->d_state), NULL, NULL, NULL,
+                         NULL);
     for (int i = 0; i < s->n_rows; i++) {
         int row = s->first_row + i;
         const float *x = rg_act_row(f, op->in[0], row) + c, *b = rg_act_row(f, op->in[2], row);

@@ -1,14 +1,16 @@
 /* exact.c -- the exact recipe: f32 weights (decoded where they are not) by f32 activations.
  *
  * Four chains per output by column modulo 4.  One row of x takes both parts of the panel, 8 chains; more rows take TILE
- * rows of one part, 12 chains.  Float layouts are read where they lie; integer layouts are decoded a piece at a time into
- * L1, and the chains of a batch of rows wait beside it. */
+ * rows of one part, 12 chains.  A few rows read a float layout where it lies.  Many rows, and integer layouts always, take a
+ * piece of the panel at a time, decoded into L1 (f32 needs no decoding), while the chains of a batch of rows wait beside
+ * it. */
 #include "ops/cpu/avx2/avx2.h"
 
 enum {
-    TILE = 3,   /* rows */
-    BATCH = 24, /* rows that share a decoded piece: 6 KiB of chains */
-    RUNS = 4,   /* runs of 32 columns in a piece: 8 KiB */
+    TILE = 3,    /* rows */
+    BATCH = 24,  /* rows that share a piece: 6 KiB of chains */
+    PIECE = 128, /* columns: 8 KiB */
+    AHEAD = 4096, /* bytes prefetched ahead of one row's stream: the hardware stops at each page */
 };
 
 typedef __m256 chains[4];
@@ -25,7 +27,12 @@ ALWAYS_INLINE __m256 column(rg_layout layout, const uint8_t *panel, size_t k, in
     return load_bf16((const uint16_t *)(const void *)panel + at);
 }
 
-/* What add_columns walks: n_lanes vectors of chains, being rows of one part or parts of one row. */
+ALWAYS_INLINE size_t column_bytes(rg_layout layout)
+{
+    return layout == RG_LAYOUT_F32 ? 64 : 32;
+}
+
+/* What add_columns walks: columns of weights, and rows of x. */
 typedef struct walk {
     const uint8_t *w;
     int n;
@@ -33,12 +40,24 @@ typedef struct walk {
     size_t ldx;
 } walk;
 
-/* n columns, the first of them a multiple of 4, into the chains c[row][part - first part]. */
+/* n columns, the first of them a multiple of 4, into the chains c[row][part]. */
 ALWAYS_INLINE void add_columns(rg_layout layout, walk v, int n_rows, int part, int n_parts, chains (*c)[2])
 {
+    chains s[TILE][2]; /* in registers: through c, every sum would be stored at once */
     int k = 0;
 
-    for (; k + 4 <= v.n; k += 4)
+#pragma GCC unroll 3
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 2
+        for (int p = 0; p < n_parts; p++)
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++)
+                s[r][p][i] = c[r][part + p][i];
+
+    for (; k + 4 <= v.n; k += 4) {
+        if (n_rows == 1)
+            for (size_t i = 0; i < 4 * column_bytes(layout); i += 64)
+                _mm_prefetch((const char *)v.w + (size_t)k * column_bytes(layout) + AHEAD + i, _MM_HINT_T0);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++)
 #pragma GCC unroll 2
@@ -46,16 +65,27 @@ ALWAYS_INLINE void add_columns(rg_layout layout, walk v, int n_rows, int part, i
                 const __m256 w = column(layout, v.w, (size_t)(k + i), part + p);
 #pragma GCC unroll 3
                 for (int r = 0; r < n_rows; r++)
-                    c[r][p][i] = _mm256_fmadd_ps(w, _mm256_set1_ps(v.x[(size_t)r * v.ldx + (size_t)(k + i)]), c[r][p][i]);
+                    s[r][p][i] = _mm256_fmadd_ps(w, _mm256_set1_ps(v.x[(size_t)r * v.ldx + (size_t)(k + i)]), s[r][p][i]);
             }
+    }
 #pragma GCC unroll 3
     for (int i = 0; i < 3; i++)
-        for (int p = 0; p < n_parts && k + i < v.n; p++) {
+#pragma GCC unroll 2
+        for (int p = 0; p < n_parts; p++) {
+            if (k + i >= v.n)
+                break;
             const __m256 w = column(layout, v.w, (size_t)(k + i), part + p);
 #pragma GCC unroll 3
             for (int r = 0; r < n_rows; r++)
-                c[r][p][i] = _mm256_fmadd_ps(w, _mm256_set1_ps(v.x[(size_t)r * v.ldx + (size_t)(k + i)]), c[r][p][i]);
+                s[r][p][i] = _mm256_fmadd_ps(w, _mm256_set1_ps(v.x[(size_t)r * v.ldx + (size_t)(k + i)]), s[r][p][i]);
         }
+#pragma GCC unroll 3
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 2
+        for (int p = 0; p < n_parts; p++)
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++)
+                c[r][part + p][i] = s[r][p][i];
 }
 
 ALWAYS_INLINE void clear(chains c)
@@ -68,7 +98,7 @@ ALWAYS_INLINE void store_sum(float *y, const chains c)
     _mm256_storeu_ps(y, _mm256_add_ps(_mm256_add_ps(c[0], c[1]), _mm256_add_ps(c[2], c[3])));
 }
 
-/* ---- float layouts -------------------------------------------------------------------------------------------------- */
+/* ---- a few rows of a float layout ----------------------------------------------------------------------------------- */
 
 ALWAYS_INLINE void float_rows(rg_layout layout, walk v, int n_rows, int part, int n_parts, float *y, size_t ldy)
 {
@@ -76,29 +106,14 @@ ALWAYS_INLINE void float_rows(rg_layout layout, walk v, int n_rows, int part, in
 
     for (int r = 0; r < n_rows; r++)
         for (int p = 0; p < n_parts; p++)
-            clear(c[r][p]);
+            clear(c[r][part + p]);
     add_columns(layout, v, n_rows, part, n_parts, c);
     for (int r = 0; r < n_rows; r++)
         for (int p = 0; p < n_parts; p++)
-            store_sum(y + (size_t)r * ldy + 8 * (part + p), c[r][p]);
+            store_sum(y + (size_t)r * ldy + 8 * (part + p), c[r][part + p]);
 }
 
-#define FLOAT_PANEL(name, layout)                                                                                      \
-    static void name(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y, size_t ldy)          \
-    {                                                                                                                  \
-        walk v = { panel, cols, x, ldx };                                                                              \
-        for (; m >= TILE; m -= TILE, v.x += TILE * ldx, y += TILE * ldy)                                               \
-            for (int part = 0; part < 2; part++)                                                                       \
-                float_rows(layout, v, TILE, part, 1, y, ldy);                                                          \
-        for (; m > 0; m--, v.x += ldx, y += ldy)                                                                       \
-            float_rows(layout, v, 1, 0, 2, y, ldy);                                                                    \
-    }
-
-FLOAT_PANEL(panel_f32, RG_LAYOUT_F32)
-FLOAT_PANEL(panel_f16, RG_LAYOUT_F16)
-FLOAT_PANEL(panel_bf16, RG_LAYOUT_BF16)
-
-/* ---- integer layouts ------------------------------------------------------------------------------------------------ */
+/* ---- in pieces ------------------------------------------------------------------------------------------------------ */
 
 /* The weights of run b as f32, [32][16]: d * (q - offset), and + m where the layout has one, each rounded by itself. */
 ALWAYS_INLINE void decode_run(rg_layout layout, const uint8_t *panel, int b, float *w)
@@ -122,41 +137,52 @@ ALWAYS_INLINE void decode_run(rg_layout layout, const uint8_t *panel, int b, flo
         }
 }
 
+/* Apart, so that the compiler sees 12 chains and nothing else to keep in 16 registers. */
+static __attribute__((noinline)) void add_tile(walk v, int part, chains (*c)[2])
+{
+    v.w += 32 * part;
+    add_columns(RG_LAYOUT_F32, v, TILE, 0, 1, (chains(*)[2])(void *)&c[0][part]);
+}
+
 /* A decoded piece of n columns into the chains of m <= BATCH rows. */
 static void add_piece(walk v, int m, chains (*c)[2])
 {
-    chains one[TILE][2];
-
-    for (; m >= TILE; m -= TILE, v.x += TILE * v.ldx, c += TILE)
-        for (int part = 0; part < 2; part++) {
-#pragma GCC unroll 3
-            for (int r = 0; r < TILE; r++)
-                __builtin_memcpy(one[r][0], c[r][part], sizeof(chains));
-            add_columns(RG_LAYOUT_F32, v, TILE, part, 1, one);
-#pragma GCC unroll 3
-            for (int r = 0; r < TILE; r++)
-                __builtin_memcpy(c[r][part], one[r][0], sizeof(chains));
-        }
+    for (; m >= TILE; m -= TILE, v.x += TILE * v.ldx, c += TILE) {
+        add_tile(v, 0, c);
+        add_tile(v, 1, c);
+    }
     for (; m > 0; m--, v.x += v.ldx, c++)
         add_columns(RG_LAYOUT_F32, v, 1, 0, 2, c);
 }
 
-ALWAYS_INLINE void integer_panel(rg_layout layout, const uint8_t *panel, int cols, const float *x, size_t ldx, int m,
-                                 float *y, size_t ldy)
+/* n columns from the first on as f32, [n][16]: decoded to `room`, or where they are. */
+ALWAYS_INLINE const float *decode(rg_layout layout, const uint8_t *panel, int first, int n, float *room)
 {
-    _Alignas(64) float w[RUNS * 32 * 16];
+    if (layout == RG_LAYOUT_F32)
+        return (const float *)(const void *)panel + 16 * (size_t)first;
+    if (layout == RG_LAYOUT_F16 || layout == RG_LAYOUT_BF16)
+        for (int k = 0; k < 2 * n; k++)
+            _mm256_store_ps(room + 8 * k, column(layout, panel, (size_t)(first + k / 2), k % 2));
+    else
+        for (int k = 0; k < n; k += 32)
+            decode_run(layout, panel, (first + k) / 32, room + 16 * k);
+    return room;
+}
+
+ALWAYS_INLINE void in_pieces(rg_layout layout, const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y,
+                             size_t ldy)
+{
+    _Alignas(64) float room[PIECE * 16];
     chains c[BATCH][2];
 
     for (int row = 0; row < m; row += BATCH) {
-        const int here = m - row < BATCH ? m - row : BATCH, n_runs = cols / 32;
+        const int here = m - row < BATCH ? m - row : BATCH;
 
         for (int r = 0; r < 2 * here; r++)
             clear(c[r / 2][r % 2]);
-        for (int b = 0; b < n_runs; b += RUNS) {
-            const int runs = n_runs - b < RUNS ? n_runs - b : RUNS;
-            const walk v = { (const uint8_t *)w, runs * 32, x + (size_t)row * ldx + (size_t)b * 32, ldx };
-            for (int i = 0; i < runs; i++)
-                decode_run(layout, panel, b + i, w + i * 512);
+        for (int k = 0; k < cols; k += PIECE) {
+            const int n = cols - k < PIECE ? cols - k : PIECE;
+            const walk v = { (const uint8_t *)decode(layout, panel, k, n, room), n, x + (size_t)row * ldx + (size_t)k, ldx };
             add_piece(v, here, c);
         }
         for (int r = 0; r < 2 * here; r++)
@@ -164,10 +190,25 @@ ALWAYS_INLINE void integer_panel(rg_layout layout, const uint8_t *panel, int col
     }
 }
 
+#define FLOAT_PANEL(name, layout)                                                                                      \
+    static void name(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y, size_t ldy)          \
+    {                                                                                                                  \
+        walk v = { panel, cols, x, ldx };                                                                              \
+        if (m >= TILE)                                                                                                 \
+            in_pieces(layout, panel, cols, x, ldx, m, y, ldy);                                                         \
+        else                                                                                                           \
+            for (; m > 0; m--, v.x += ldx, y += ldy)                                                                   \
+                float_rows(layout, v, 1, 0, 2, y, ldy);                                                                \
+    }
+
+FLOAT_PANEL(panel_f32, RG_LAYOUT_F32)
+FLOAT_PANEL(panel_f16, RG_LAYOUT_F16)
+FLOAT_PANEL(panel_bf16, RG_LAYOUT_BF16)
+
 #define INTEGER_PANEL(name, layout)                                                                                    \
     static void name(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y, size_t ldy)          \
     {                                                                                                                  \
-        integer_panel(layout, panel, cols, x, ldx, m, y, ldy);                                                         \
+        in_pieces(layout, panel, cols, x, ldx, m, y, ldy);                                                         \
     }
 
 INTEGER_PANEL(panel_q4, RG_LAYOUT_Q4)

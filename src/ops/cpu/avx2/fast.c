@@ -12,6 +12,7 @@
 enum {
     RUNS = 8, /* of 32 columns in an unpacked piece: 6 or 10 KiB */
     TILE = 2, /* rows at once: with both parts, 4 (or 8) int16 sums in flight */
+    AHEAD = 4096, /* bytes prefetched ahead of one row's stream: the hardware stops at each page */
 };
 
 /* Sums of one row over the groups of a run: [part], low (or all) and high nibbles. */
@@ -72,6 +73,9 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
 
     for (int b = 0; b < n; b++) {
         const uint8_t *q = run_q(layout, panel, b);
+
+        for (size_t i = 0; i < (is_nibbles(layout) ? 320u : 576u); i += 64)
+            _mm_prefetch((const char *)q + AHEAD + i, _MM_HINT_T0);
 #pragma GCC unroll 2
         for (int h = 0; h < n_halves; h++) {
             sums s;
@@ -179,8 +183,11 @@ ALWAYS_INLINE void tile(rg_layout layout, const piece *p, int n, bool first, con
             _mm256_storeu_ps(y + (size_t)r * ldy + 8 * part, acc[r][part]);
 }
 
-ALWAYS_INLINE void panel_rows(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx, int m, float *y,
-                              size_t ldy)
+/* A tile of rows, as a function of its own: the compiler then sees its sums and nothing else to keep in 16 registers. */
+typedef void tile_fn(const piece *p, int n, bool first, const rg_xblock *x, size_t ldx, float *y, size_t ldy);
+
+ALWAYS_INLINE void panel_rows(rg_layout layout, tile_fn *tile_of_rows, const uint8_t *panel, int n, const rg_xblock *x,
+                              size_t ldx, int m, float *y, size_t ldy)
 {
     piece p;
 
@@ -190,19 +197,24 @@ ALWAYS_INLINE void panel_rows(rg_layout layout, const uint8_t *panel, int n, con
 
         unpack(&p, layout, panel, b, here);
         for (; row + TILE <= m; row += TILE)
-            tile(layout, &p, here, b == 0, x + (size_t)row * ldx + b, ldx, TILE, y + (size_t)row * ldy, ldy);
+            tile_of_rows(&p, here, b == 0, x + (size_t)row * ldx + b, ldx, y + (size_t)row * ldy, ldy);
         for (; row < m; row++)
             tile(layout, &p, here, b == 0, x + (size_t)row * ldx + b, ldx, 1, y + (size_t)row * ldy, ldy);
     }
 }
 
 #define PANEL(name, layout)                                                                                            \
+    static __attribute__((noinline)) void name##_tile(const piece *p, int n, bool first, const rg_xblock *x,           \
+                                                      size_t ldx, float *y, size_t ldy)                                \
+    {                                                                                                                  \
+        tile(layout, p, n, first, x, ldx, TILE, y, ldy);                                                               \
+    }                                                                                                                  \
     static void name(const uint8_t *panel, int cols, const rg_xblock *x, size_t ldx, int m, float *y, size_t ldy)      \
     {                                                                                                                  \
         if (m == 1)                                                                                                    \
             one_row(layout, panel, cols / 32, x, y);                                                                   \
         else                                                                                                           \
-            panel_rows(layout, panel, cols / 32, x, ldx, m, y, ldy);                                                   \
+            panel_rows(layout, name##_tile, panel, cols / 32, x, ldx, m, y, ldy);                                      \
     }
 
 PANEL(panel_q4, RG_LAYOUT_Q4)

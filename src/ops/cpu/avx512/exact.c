@@ -1,14 +1,16 @@
 /* exact.c -- the exact recipe: f32 weights (decoded where they are not) by f32 activations.
  *
  * Four chains per output by column modulo 4, each a vector over the panel's 16 rows, and TILE rows of x at once: enough
- * independent sums for both multipliers.  Float layouts are read where they lie; integer layouts are decoded a piece at a
- * time into L1, and the chains of a batch of rows wait beside it. */
+ * independent sums for both multipliers.  A few rows read a float layout where it lies.  Many rows, and integer layouts
+ * always, take a piece of the panel at a time, decoded into L1 (f32 needs no decoding), while the chains of a batch of rows
+ * wait beside it. */
 #include "ops/cpu/avx512/avx512.h"
 
 enum {
-    TILE = 6,   /* rows: 24 chains and 4 columns of weights in 32 registers */
-    BATCH = 24, /* rows that share a decoded piece: 6 KiB of chains */
-    RUNS = 4,   /* runs of 32 columns in a piece: 8 KiB */
+    TILE = 6,     /* rows: 24 chains and 4 columns of weights in 32 registers */
+    BATCH = 24,   /* rows that share a piece: 6 KiB of chains */
+    PIECE = 128,  /* columns: 8 KiB */
+    AHEAD = 4096, /* bytes prefetched ahead of one row's stream: the hardware stops at each page */
 };
 
 typedef __m512 chains[4];
@@ -26,25 +28,38 @@ ALWAYS_INLINE __m512 column(rg_layout layout, const uint8_t *panel, size_t k)
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)h)), 16));
 }
 
+ALWAYS_INLINE size_t column_bytes(rg_layout layout)
+{
+    return layout == RG_LAYOUT_F32 ? 64 : 32;
+}
+
 /* n columns, the first of them a multiple of 4, into the chains of n_rows rows; layout and n_rows are constants. */
 ALWAYS_INLINE void add_columns(rg_layout layout, const uint8_t *w, int n, const float *x, size_t ldx, int n_rows, chains *c)
 {
     const float *xr[TILE];
+    chains s[TILE]; /* in registers: through c, every sum would be stored at once */
     int k = 0;
 
 #pragma GCC unroll 6
-    for (int r = 0; r < n_rows; r++)
+    for (int r = 0; r < n_rows; r++) {
         xr[r] = x + (size_t)r * ldx;
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            s[r][i] = c[r][i];
+    }
     for (; k + 4 <= n; k += 4) {
 #pragma GCC unroll 6
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(xr[r])); /* a pointer per row, not an index: the load stays one operation with its use */
+        if (n_rows == 1)
+            for (size_t i = 0; i < 4 * column_bytes(layout); i += 64)
+                _mm_prefetch((const char *)w + (size_t)k * column_bytes(layout) + AHEAD + i, _MM_HINT_T0);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
             const __m512 wi = column(layout, w, (size_t)(k + i));
 #pragma GCC unroll 6
             for (int r = 0; r < n_rows; r++)
-                c[r][i] = _mm512_fmadd_ps(wi, _mm512_set1_ps(xr[r][i]), c[r][i]);
+                s[r][i] = _mm512_fmadd_ps(wi, _mm512_set1_ps(xr[r][i]), s[r][i]);
         }
 #pragma GCC unroll 6
         for (int r = 0; r < n_rows; r++)
@@ -56,8 +71,13 @@ ALWAYS_INLINE void add_columns(rg_layout layout, const uint8_t *w, int n, const 
             const __m512 wi = column(layout, w, (size_t)(k + i));
 #pragma GCC unroll 6
             for (int r = 0; r < n_rows; r++)
-                c[r][i] = _mm512_fmadd_ps(wi, _mm512_set1_ps(xr[r][i]), c[r][i]);
+                s[r][i] = _mm512_fmadd_ps(wi, _mm512_set1_ps(xr[r][i]), s[r][i]);
         }
+#pragma GCC unroll 6
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            c[r][i] = s[r][i];
 }
 
 ALWAYS_INLINE void store_sum(float *y, const chains c)
@@ -65,7 +85,7 @@ ALWAYS_INLINE void store_sum(float *y, const chains c)
     _mm512_storeu_ps(y, _mm512_add_ps(_mm512_add_ps(c[0], c[1]), _mm512_add_ps(c[2], c[3])));
 }
 
-/* ---- float layouts -------------------------------------------------------------------------------------------------- */
+/* ---- a few rows of a float layout ----------------------------------------------------------------------------------- */
 
 ALWAYS_INLINE void float_rows(rg_layout layout, const uint8_t *panel, int cols, const float *x, size_t ldx, int n_rows,
                               float *y, size_t ldy)
@@ -81,22 +101,7 @@ ALWAYS_INLINE void float_rows(rg_layout layout, const uint8_t *panel, int cols, 
         store_sum(y + (size_t)r * ldy, c[r]);
 }
 
-#define FLOAT_PANEL(name, layout)                                                                                      \
-    static void name(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y, size_t ldy)          \
-    {                                                                                                                  \
-        for (; m >= TILE; m -= TILE, x += TILE * ldx, y += TILE * ldy)                                                 \
-            float_rows(layout, panel, cols, x, ldx, TILE, y, ldy);                                                     \
-        for (; m >= 2; m -= 2, x += 2 * ldx, y += 2 * ldy)                                                             \
-            float_rows(layout, panel, cols, x, ldx, 2, y, ldy);                                                        \
-        if (m)                                                                                                         \
-            float_rows(layout, panel, cols, x, ldx, 1, y, ldy);                                                        \
-    }
-
-FLOAT_PANEL(panel_f32, RG_LAYOUT_F32)
-FLOAT_PANEL(panel_f16, RG_LAYOUT_F16)
-FLOAT_PANEL(panel_bf16, RG_LAYOUT_BF16)
-
-/* ---- integer layouts ------------------------------------------------------------------------------------------------ */
+/* ---- in pieces ------------------------------------------------------------------------------------------------------ */
 
 /* The weights of run b as f32, [32][16]: d * (q - offset), and + m where the layout has one, each rounded by itself. */
 ALWAYS_INLINE void decode_run(rg_layout layout, const uint8_t *panel, int b, float *w)
@@ -132,32 +137,63 @@ static void add_piece(const float *w, int n, const float *x, size_t ldx, int m, 
         add_columns(RG_LAYOUT_F32, piece, n, x, ldx, 1, c);
 }
 
-ALWAYS_INLINE void integer_panel(rg_layout layout, const uint8_t *panel, int cols, const float *x, size_t ldx, int m,
-                                 float *y, size_t ldy)
+/* n columns from the first on as f32, [n][16]: decoded to `room`, or where they are. */
+ALWAYS_INLINE const float *decode(rg_layout layout, const uint8_t *panel, int first, int n, float *room)
 {
-    _Alignas(64) float w[RUNS * 32 * 16];
+    if (layout == RG_LAYOUT_F32)
+        return (const float *)(const void *)panel + 16 * (size_t)first;
+    if (layout == RG_LAYOUT_F16 || layout == RG_LAYOUT_BF16)
+        for (int k = 0; k < n; k++)
+            _mm512_store_ps(room + 16 * k, column(layout, panel, (size_t)(first + k)));
+    else
+        for (int k = 0; k < n; k += 32)
+            decode_run(layout, panel, (first + k) / 32, room + 16 * k);
+    return room;
+}
+
+ALWAYS_INLINE void in_pieces(rg_layout layout, const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y,
+                             size_t ldy)
+{
+    _Alignas(64) float room[PIECE * 16];
     chains c[BATCH];
 
     for (int row = 0; row < m; row += BATCH) {
-        const int here = m - row < BATCH ? m - row : BATCH, n_runs = cols / 32;
+        const int here = m - row < BATCH ? m - row : BATCH;
 
         for (int r = 0; r < here; r++)
             c[r][0] = c[r][1] = c[r][2] = c[r][3] = _mm512_setzero_ps();
-        for (int b = 0; b < n_runs; b += RUNS) {
-            const int runs = n_runs - b < RUNS ? n_runs - b : RUNS;
-            for (int i = 0; i < runs; i++)
-                decode_run(layout, panel, b + i, w + i * 512);
-            add_piece(w, runs * 32, x + (size_t)row * ldx + (size_t)b * 32, ldx, here, c);
+        for (int k = 0; k < cols; k += PIECE) {
+            const int n = cols - k < PIECE ? cols - k : PIECE;
+            add_piece(decode(layout, panel, k, n, room), n, x + (size_t)row * ldx + (size_t)k, ldx, here, c);
         }
         for (int r = 0; r < here; r++)
             store_sum(y + (size_t)(row + r) * ldy, c[r]);
     }
 }
 
+#define FLOAT_PANEL(name, layout)                                                                                      \
+    static void name(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y, size_t ldy)          \
+    {                                                                                                                  \
+        if (m > TILE)                                                                                                  \
+            in_pieces(layout, panel, cols, x, ldx, m, y, ldy);                                                         \
+        else if (m == TILE)                                                                                            \
+            float_rows(layout, panel, cols, x, ldx, TILE, y, ldy);                                                     \
+        else                                                                                                           \
+            for (; m > 0; m -= 2, x += 2 * ldx, y += 2 * ldy)                                                          \
+                if (m == 1)                                                                                            \
+                    float_rows(layout, panel, cols, x, ldx, 1, y, ldy);                                                \
+                else                                                                                                   \
+                    float_rows(layout, panel, cols, x, ldx, 2, y, ldy);                                                \
+    }
+
+FLOAT_PANEL(panel_f32, RG_LAYOUT_F32)
+FLOAT_PANEL(panel_f16, RG_LAYOUT_F16)
+FLOAT_PANEL(panel_bf16, RG_LAYOUT_BF16)
+
 #define INTEGER_PANEL(name, layout)                                                                                    \
     static void name(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y, size_t ldy)          \
     {                                                                                                                  \
-        integer_panel(layout, panel, cols, x, ldx, m, y, ldy);                                                         \
+        in_pieces(layout, panel, cols, x, ldx, m, y, ldy);                                                         \
     }
 
 INTEGER_PANEL(panel_q4, RG_LAYOUT_Q4)

@@ -14,7 +14,7 @@ static float f16(uint16_t h)
     return rg_float_of(sign | rg_bits_of(rg_float_of(magnitude) * 0x1p112f));
 }
 
-/* ---- exact ----------------------------------------------------------------------------------------------------------- */
+/* ---- exact ------------------------------------------------------------------------------------------------------- */
 
 /* One step of a panel to f32: w[column][row]. */
 typedef void decode_fn(const uint8_t *step, float (*w)[16]);
@@ -134,11 +134,11 @@ static void exact(const step_of *step, const uint8_t *panel, int cols, const flo
     }
 }
 
-#define EXACT(name, n_cols, n_bytes)                                                                                       \
-    static void exact_##name(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y, size_t ldy)      \
-    {                                                                                                                      \
-        static const step_of step = { decode_##name, n_cols, n_bytes };                                                    \
-        exact(&step, panel, cols, x, ldx, m, y, ldy);                                                                      \
+#define EXACT(name, n_cols, n_bytes)                                                                                   \
+    static void exact_##name(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y, size_t ldy)  \
+    {                                                                                                                  \
+        static const step_of step = { decode_##name, n_cols, n_bytes };                                                \
+        exact(&step, panel, cols, x, ldx, m, y, ldy);                                                                  \
     }
 EXACT(f32, 1, 64)
 EXACT(f16, 1, 32)
@@ -151,7 +151,7 @@ EXACT(k4, 256, sizeof(rg_step_k4))
 EXACT(k8, 256, sizeof(rg_step_k8))
 #undef EXACT
 
-/* ---- fast ------------------------------------------------------------------------------------------------------------ */
+/* ---- fast -------------------------------------------------------------------------------------------------------- */
 
 /* Exact integer sums of one row of a panel with a block of x.  |sum| <= 32 * 255 * 127 < 2^20. */
 static float sum_4(const uint8_t q[4][16][4], int row, int offset, const rg_xblock *x)
@@ -230,17 +230,18 @@ static float step_k8(const uint8_t *step, const rg_xblock *x, int i, float acc)
     return acc;
 }
 
-#define FAST(name, n_cols, step_type)                                                                                      \
-    static void fast_##name(const uint8_t *panel, int cols, const rg_xblock *x, size_t ldx, int m, float *y, size_t ldy)   \
-    {                                                                                                                      \
-        for (int r = 0; r < m; r++)                                                                                        \
-            for (int i = 0; i < 16; i++) {                                                                                 \
-                float acc = 0.0f;                                                                                          \
-                for (int s = 0; s < cols / n_cols; s++)                                                                    \
-                    acc = step_##name(panel + (size_t)s * sizeof(step_type),                                               \
-                                      x + (size_t)r * ldx + (size_t)s * (n_cols / 32), i, acc);                            \
-                y[(size_t)r * ldy + (size_t)i] = acc;                                                                      \
-            }                                                                                                              \
+#define FAST(name, n_cols, step_type)                                                                                  \
+    static void fast_##name(const uint8_t *panel, int cols, const rg_xblock *x, size_t ldx, int m, float *y,           \
+                            size_t ldy)                                                                                \
+    {                                                                                                                  \
+        for (int r = 0; r < m; r++)                                                                                    \
+            for (int i = 0; i < 16; i++) {                                                                             \
+                float acc = 0.0f;                                                                                      \
+                for (int s = 0; s < cols / n_cols; s++)                                                                \
+                    acc = step_##name(panel + (size_t)s * sizeof(step_type),                                           \
+                                      x + (size_t)r * ldx + (size_t)s * (n_cols / 32), i, acc);                        \
+                y[(size_t)r * ldy + (size_t)i] = acc;                                                                  \
+            }                                                                                                          \
     }
 FAST(q4, 32, rg_step_q4)
 FAST(q8, 32, rg_step_q8)

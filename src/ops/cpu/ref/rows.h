@@ -28,7 +28,7 @@ INLINE float tree16(float l[16])
     return l[0] + l[1];
 }
 
-/* ---- one row --------------------------------------------------------------------------------------------------------- */
+/* ---- one row ----------------------------------------------------------------------------------------------------- */
 
 /* The clamp matters only where the definition gives no number: 127 / amax overflows for amax below 4e-37 (then 0 * inf
  * is taken as 127, times a d of next to nothing), or x is inf or NaN. */
@@ -143,9 +143,9 @@ static void rows_rotate(float *x, const float *cosine, const float *sine, int n_
     }
 }
 
-/* ---- stored K and V -------------------------------------------------------------------------------------------------- */
+/* ---- stored K and V ---------------------------------------------------------------------------------------------- */
 
-/* Half precision by arithmetic: 2^112 moves the exponent's bias, subnormals included; infinities and NaN are selected. */
+/* Half precision by arithmetic: 2^112 moves the exponent's bias, subnormals included; the rest is selected. */
 INLINE float from_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = (uint32_t)(h & 0x7fff) << 13;
@@ -210,7 +210,7 @@ static void rows_load(float *y, const void *from, rg_type type, size_t stride, i
         load_as(y, from, RG_BF16, stride, n);
 }
 
-/* ---- attention ------------------------------------------------------------------------------------------------------- */
+/* ---- attention --------------------------------------------------------------------------------------------------- */
 
 /* Scores of all 64 keys; those outside [lo, hi) are whatever the memory gives, and dropped by the caller. */
 INLINE void attend_scores(const rg_attend *a, rg_type type, float *restrict score)
@@ -298,7 +298,7 @@ static void rows_merge(rg_softmax *a, const rg_softmax *b, int v_dim)
     a->m = m;
 }
 
-/* ---- recurrence ------------------------------------------------------------------------------------------------------ */
+/* ---- recurrence -------------------------------------------------------------------------------------------------- */
 
 enum { CHANNELS = 64 }; /* whose sums stay near while the states go by */
 

@@ -1,4 +1,4 @@
-/* kernels_plain.c -- test_kernels without cmocka: for a processor that is emulated, linked statically. */
+/* kernel_main.c -- test_kernels without cmocka: for a processor that is emulated, linked statically. */
 #include <stdio.h>
 
 #include "ops/kernel_cases.h"
@@ -8,7 +8,7 @@ int main(void)
     int n_failed = 0;
 
     for (int i = 0; rg_cpu_nth(i); i++)
-        for (size_t j = 0; j < RG_LEN(kernel_cases); j++) {
+        for (size_t j = 0; kernel_cases[j].name; j++) {
             cases c = { rg_cpu_nth(0), rg_cpu_nth(i), { 1, 0 } };
             const bool same = kernel_cases[j].same(&c);
             printf("%-8s %-12s %s\n", c.k->isa, kernel_cases[j].name, same ? "ok" : "DIFFERS");

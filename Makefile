@@ -1,0 +1,64 @@
+# Two commands do all the set-up: `make run` and `make test`.  CMake stands underneath; see CMakePresets.json.
+SHELL := /bin/bash
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+BUILD := build
+
+.PHONY: all run test check setup setup-test build clean install layers size format bench kernels soak fuzz \
+        test-release test-clang test-asan test-tsan test-arm64 test-install
+
+all: setup build
+
+# Install what is missing, build, and tell a story with the shipped model.
+run: setup build
+	@$(BUILD)/ridge run
+
+setup:
+	@scripts/setup build
+
+setup-test:
+	@scripts/setup test
+
+build:
+	@cmake --preset release $(if $(PREFIX),-DCMAKE_INSTALL_PREFIX=$(PREFIX)) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@cmake --build $(BUILD) -j $(JOBS) --target ridge >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@rm -f $(BUILD).log
+
+# Everything that gates, from a bare machine.
+test: setup-test
+	@scripts/test
+
+test-release test-clang test-asan test-tsan test-arm64 test-install:
+	@scripts/test $(@:test-%=%)
+
+layers:
+	@scripts/layers
+
+size:
+	@scripts/size
+
+format:
+	@scripts/format
+
+check: layers size format
+
+# The long ones.
+bench: setup build
+	@$(BUILD)/ridge bench
+
+kernels: setup-test
+	@cmake --preset release >/dev/null && cmake --build $(BUILD) -j $(JOBS) --target bench_kernels >/dev/null
+	@$(BUILD)/bench_kernels
+
+soak: setup-test
+	@scripts/test soak
+
+fuzz: setup-test
+	@scripts/test fuzz
+
+install: build
+	@cmake --build $(BUILD) -j $(JOBS) >/dev/null
+	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"
+
+clean:
+	@rm -rf build build-* $(BUILD).log

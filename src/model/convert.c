@@ -1,0 +1,511 @@
+/* convert.c -- see convert.h.
+ *
+ * First a list of what the output will hold, one item per tensor: its name, type and shape, and where its values come
+ * from.  Then, item by item, a few megabytes of rows at a time: read by the caller, decoded and encoded by all threads,
+ * written by the caller.  Only a weight with a transform of its own needs its whole source in f32. */
+#include "model/convert.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "model/origin.h"
+#include "model/weights.h"
+
+enum {
+    NAME_ROOM = 512 + 8,   /* of a tensor, and of the part that is put after it */
+    CHUNK_VALUES = 1 << 21, /* read and encoded at once, unless a row is longer */
+    TAKE_VALUES = 1 << 14,  /* taken by a thread at once, likewise */
+    GGUF_TYPE_U32 = 4,
+};
+
+typedef struct item {
+    char *name;
+    rg_type type;
+    int n_dims;
+    int64_t shape[RG_MAX_DIMS];
+    int64_t n_rows, n_cols;
+    const rg_tensor *tensor; /* the first, where there is one per expert; NULL: rope factors */
+    rg_origin origin;        /* of a weight from a Hugging Face directory; spec NULL: the tensor as it is */
+    rg_load_fn *load;
+    bool paired;
+} item;
+
+typedef struct convert {
+    const rg_checkpoint *from;
+    const rg_convert_options *o;
+    rg_convert_report *report;
+    rg_config config;
+    rg_weight_set weights;
+    item *items;
+    int n_items;
+    char *names; /* NAME_ROOM each; the report's */
+    rg_ckpt_writer *w;
+    rg_pool *pool;
+    float **scratch; /* a row's values for each thread */
+    uint64_t values_done;
+} convert;
+
+/* ---- types ---- */
+
+/* Rows of another length than its blocks': the type of 32-value blocks with about as many bits. */
+static rg_type choose_type(rg_type wanted, int64_t cols)
+{
+    static const rg_type nearest[RG_TYPE_COUNT] = {
+        [RG_Q2_K] = RG_Q4_0, [RG_Q3_K] = RG_Q4_0, [RG_Q4_K] = RG_Q4_1, [RG_Q5_K] = RG_Q5_0, [RG_Q6_K] = RG_Q8_0,
+    };
+    uint64_t bytes;
+
+    if (rg_row_bytes(wanted, cols, &bytes))
+        return wanted;
+    if (rg_format_of(wanted)->block_len > 32 && rg_row_bytes(nearest[wanted], cols, &bytes))
+        return nearest[wanted];
+    return RG_F16;
+}
+
+static bool stays_f32(const rg_weight_spec *spec)
+{
+    return rg_spec_is_vector(spec) || spec->role == W_ROUTER;
+}
+
+/* ---- the list ---- */
+
+static item *add_item(convert *v, const char *name, const rg_tensor *t)
+{
+    item *it = &v->items[v->n_items];
+
+    it->name = v->names + (size_t)v->n_items++ * NAME_ROOM;
+    snprintf(it->name, NAME_ROOM, "%s", name);
+    it->tensor = t;
+    return it;
+}
+
+static void set_shape(convert *v, item *it, int n_dims, const int64_t *shape)
+{
+    it->n_dims = n_dims;
+    it->n_rows = it->n_cols = 1;
+    for (int i = 0; i < n_dims; i++) {
+        it->shape[i] = shape[i];
+        if (i + 1 < n_dims)
+            it->n_rows *= shape[i];
+        else
+            it->n_cols = shape[i];
+    }
+    v->report->n_values += (uint64_t)(it->n_rows * it->n_cols);
+}
+
+static void choose(convert *v, item *it)
+{
+    rg_convert_report *r = v->report;
+
+    it->type = choose_type(v->o->type, it->n_cols);
+    if (it->type != v->o->type)
+        r->fallbacks[r->n_fallbacks++] = (rg_fallback){ it->name, it->type };
+}
+
+static bool make_room(convert *v, size_t n, rg_error *err)
+{
+    v->items = rg_array(n, sizeof *v->items);
+    v->names = rg_array(n, NAME_ROOM);
+    v->report->names = v->names;
+    v->report->fallbacks = rg_array(n, sizeof *v->report->fallbacks);
+    if (!v->items || !v->names || !v->report->fallbacks)
+        return rg_fail_memory(err, n * (sizeof *v->items + NAME_ROOM));
+    return true;
+}
+
+/* One weight of a Hugging Face directory as GGUF has it. */
+static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_error *err)
+{
+    rg_origin s = rg_origin_of(spec, &v->config, v->from, layer);
+    char name[NAME_ROOM], found[RG_WEIGHT_NAME], prefix[32] = "";
+    const rg_tensor *t = rg_origin_find(&s, 0, found);
+    int64_t shape[3];
+    int n = 0;
+
+    if (!t || !spec->gguf)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: GGUF has no name for the weight '%s'", rg_checkpoint_path(v->from), found);
+    if (!rg_origin_check(&s, t, err))
+        return false;
+    size_t len = strlen(spec->gguf);
+    bool bias = len > 5 && !strcmp(spec->gguf + len - 5, ".bias");
+    if (layer >= 0)
+        snprintf(prefix, sizeof prefix, "blk.%d.", layer);
+    snprintf(name, sizeof name, "%s%s%s", prefix, spec->gguf, bias || spec->bare ? "" : ".weight");
+    item *it = add_item(v, name, t);
+    it->origin = s;
+    it->load = spec->to_gguf ? spec->to_gguf : s.load;
+    it->paired = spec->paired;
+    if (spec->to_gguf)
+        for (; n < 2; n++)
+            shape[n] = rg_size_of(&v->config, spec->stored[n]);
+    else
+        for (; n < rg_spec_dims(spec); n++)
+            shape[n] = rg_size_of(&v->config, spec->shape[n]);
+    set_shape(v, it, n, shape);
+    if (stays_f32(spec))
+        it->type = RG_F32;
+    else
+        choose(v, it);
+    return true;
+}
+
+/* The scaling that GGUF has as a tensor of factors, where the architecture reads one. */
+static bool plan_rope_factors(convert *v, rg_error *err)
+{
+    const rg_weight_spec *spec = v->config.arch->weights;
+    int64_t n = v->config.rope.dim / 2;
+    char name[NAME_ROOM];
+
+    if (v->config.rope.type != RG_ROPE_LLAMA3)
+        return true;
+    while (spec->shape[0] != SIZE_NONE && spec->role != W_ROPE_FREQS)
+        spec++;
+    if (spec->shape[0] == SIZE_NONE)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: GGUF has no rope of type llama3 for this architecture",
+                       rg_checkpoint_path(v->from));
+    snprintf(name, sizeof name, "%s.weight", spec->gguf);
+    item *it = add_item(v, name, NULL);
+    it->type = RG_F32;
+    set_shape(v, it, 1, &n);
+    return true;
+}
+
+static bool plan_hf_to_gguf(convert *v, rg_error *err)
+{
+    if (!make_room(v, (size_t)v->weights.n + 1, err) || !plan_rope_factors(v, err))
+        return false;
+    for (int i = 0; i < v->weights.n; i++)
+        if (!plan_weight(v, v->weights.spec[i], v->weights.layer[i], err))
+            return false;
+    return true;
+}
+
+/* Tensors that no weight is made from stay as they are. */
+static bool plan_gguf_to_gguf(convert *v, rg_error *err)
+{
+    int n = rg_checkpoint_n_tensors(v->from);
+    rg_dict *weight_of = rg_dict_new((size_t)v->weights.n);
+    char found[RG_WEIGHT_NAME];
+    bool ok = weight_of && make_room(v, (size_t)n, err);
+
+    if (!weight_of)
+        rg_fail_memory(err, (size_t)v->weights.n);
+    for (int i = 0; ok && i < v->weights.n; i++) {
+        rg_origin s = rg_origin_of(v->weights.spec[i], &v->config, v->from, v->weights.layer[i]);
+        const rg_tensor *t = rg_origin_find(&s, 0, found);
+        ok = !t || rg_dict_put(weight_of, t->name, strlen(t->name), i) || rg_fail_memory(err, 64);
+    }
+    for (int i = 0; ok && i < n; i++) {
+        const rg_tensor *t = rg_checkpoint_tensor(v->from, i);
+        int which = rg_dict_get(weight_of, t->name, strlen(t->name));
+        item *it = add_item(v, t->name, t);
+        set_shape(v, it, t->n_dims, t->shape);
+        if (which < 0)
+            it->type = t->type;
+        else if (stays_f32(v->weights.spec[which]))
+            it->type = RG_F32;
+        else
+            choose(v, it);
+    }
+    rg_dict_free(weight_of);
+    return ok;
+}
+
+/* Every real tensor, whatever it is for; the others as they are. */
+static bool plan_hf_to_hf(convert *v, rg_error *err)
+{
+    int n = rg_checkpoint_n_tensors(v->from);
+
+    if (!make_room(v, (size_t)n, err))
+        return false;
+    for (int i = 0; i < n; i++) {
+        const rg_tensor *t = rg_checkpoint_tensor(v->from, i);
+        item *it = add_item(v, t->name, t);
+        bool plain = t->type == RG_F32 || t->type == RG_F16 || t->type == RG_BF16;
+        set_shape(v, it, t->n_dims, t->shape);
+        it->type = plain ? v->o->type : t->type;
+    }
+    return true;
+}
+
+/* ---- rows ---- */
+
+typedef struct encoding {
+    rg_pool *pool;
+    const rg_format *from, *to;
+    const uint8_t *raw;
+    uint8_t *out;
+    uint64_t raw_bytes, out_bytes; /* of a row */
+    int64_t n_rows, n_cols, at_once;
+    float **scratch;
+} encoding;
+
+static void encode_rows(void *arg, int thread)
+{
+    encoding *e = arg;
+    uint32_t phase = 0;
+
+    for (int64_t i; (i = e->at_once * rg_phase_take(e->pool, phase)) < e->n_rows;) {
+        for (int64_t r = i; r < i + e->at_once && r < e->n_rows; r++) {
+            e->from->decode(e->raw + (uint64_t)r * e->raw_bytes, e->n_cols / e->from->block_len, e->scratch[thread]);
+            e->to->encode(e->scratch[thread], e->n_cols / e->to->block_len, e->out + (uint64_t)r * e->out_bytes);
+        }
+    }
+    rg_phase_end(e->pool, &phase);
+}
+
+/* The row of a Hugging Face matrix that stands at row r of GGUF's: of each head, pair i's two are rows i and i + dim / 2. */
+static int64_t paired_row(const rg_config *c, int64_t r)
+{
+    int64_t j = r % c->head_dim;
+
+    return j < c->rope.dim ? r - j + j % 2 * (c->rope.dim / 2) + j / 2 : r;
+}
+
+static bool read_rows(const convert *v, const item *it, const rg_tensor *t, int64_t first, int64_t n, uint64_t row_bytes,
+                      uint8_t *raw, rg_error *err)
+{
+    if (!it->paired)
+        return rg_tensor_read(v->from, t, (uint64_t)first * row_bytes, raw, (size_t)n * row_bytes, err);
+    for (int64_t r = 0; r < n; r++)
+        if (!rg_tensor_read(v->from, t, (uint64_t)paired_row(&v->config, first + r) * row_bytes, raw + (uint64_t)r * row_bytes,
+                            row_bytes, err))
+            return false;
+    return true;
+}
+
+static bool report_progress(convert *v, int64_t n_values, rg_error *err)
+{
+    v->values_done += (uint64_t)n_values;
+    if (v->o->progress)
+        v->o->progress(v->o->progress_arg, "converting", (double)v->values_done / (double)v->report->n_values);
+    if (v->o->stop && v->o->stop())
+        return rg_fail(err, RG_E_IO, "stopped before the end; nothing was written");
+    return true;
+}
+
+/* n_rows rows: of t from row 0, or, t NULL, of values. */
+static bool write_rows(convert *v, const item *it, const rg_tensor *t, const float *values, int64_t n_rows, rg_error *err)
+{
+    rg_type from = t ? t->type : RG_F32;
+    int64_t at_once = CHUNK_VALUES / it->n_cols + 1;
+    encoding e = { v->pool, rg_format_of(from), rg_format_of(it->type), .n_cols = it->n_cols, .scratch = v->scratch,
+                   .at_once = TAKE_VALUES / it->n_cols + 1 };
+    uint8_t *raw = NULL, *out = NULL;
+    bool ok = true;
+
+    if (!rg_row_bytes(from, it->n_cols, &e.raw_bytes) || !rg_row_bytes(it->type, it->n_cols, &e.out_bytes))
+        return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values are no whole blocks", it->name, (long long)it->n_cols);
+    at_once = at_once < n_rows ? at_once : n_rows;
+    if (t)
+        raw = rg_array((size_t)at_once, e.raw_bytes);
+    if (from != it->type)
+        out = rg_array((size_t)at_once, e.out_bytes);
+    if ((t && !raw) || (from != it->type && !out))
+        ok = rg_fail_memory(err, (size_t)at_once * (e.raw_bytes + e.out_bytes));
+    for (int64_t i = 0; ok && i < n_rows; i += at_once) {
+        e.n_rows = n_rows - i < at_once ? n_rows - i : at_once;
+        ok = !t || read_rows(v, it, t, i, e.n_rows, e.raw_bytes, raw, err);
+        e.raw = t ? raw : (const uint8_t *)(values + i * it->n_cols);
+        e.out = out;
+        if (ok && out)
+            rg_pool_run(v->pool, rg_pool_threads(v->pool), encode_rows, &e);
+        ok = ok && rg_ckpt_write(v->w, out ? out : e.raw, (size_t)e.n_rows * e.out_bytes, err) &&
+             report_progress(v, e.n_rows * it->n_cols, err);
+    }
+    rg_free(raw);
+    rg_free(out);
+    return ok;
+}
+
+/* A weight whose values have to be there at once: made by a function, or a vector whose elements change places. */
+static bool write_values(convert *v, item *it, rg_error *err)
+{
+    int64_t n = it->n_rows * it->n_cols;
+    float *values = rg_origin_values(&it->origin, it->tensor, it->load, n, err), *placed = values;
+    bool ok = values;
+
+    if (ok && it->paired) {
+        placed = rg_array((size_t)n, sizeof *placed);
+        ok = placed || rg_fail_memory(err, (size_t)n * sizeof *placed);
+        for (int64_t i = 0; ok && i < n; i++)
+            placed[i] = values[paired_row(&v->config, i)];
+    }
+    ok = ok && write_rows(v, it, NULL, placed, it->n_rows, err);
+    if (placed != values)
+        rg_free(placed);
+    rg_free(values);
+    return ok;
+}
+
+static bool write_item(convert *v, item *it, rg_error *err)
+{
+    int64_t n_tensors = it->origin.experts ? it->shape[0] : 1;
+    char name[RG_WEIGHT_NAME];
+
+    if (!it->tensor) {
+        float *factors = rg_array((size_t)it->n_cols, sizeof *factors);
+        if (!factors)
+            return rg_fail_memory(err, (size_t)it->n_cols * sizeof *factors);
+        rg_rope_factors(&v->config.rope, factors);
+        bool ok = write_rows(v, it, NULL, factors, 1, err);
+        rg_free(factors);
+        return ok;
+    }
+    if (it->load || (it->paired && it->n_dims == 1))
+        return write_values(v, it, err);
+    for (int64_t e = 0; e < n_tensors; e++) {
+        const rg_tensor *t = e ? rg_origin_find(&it->origin, (int)e, name) : it->tensor;
+        if (!t)
+            return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(v->from), name);
+        if (e && !rg_origin_check(&it->origin, t, err))
+            return false;
+        if (!rg_format_of(t->type)->decode)
+            return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is no type of weights", rg_checkpoint_path(v->from), t->name);
+        if (!write_rows(v, it, t, NULL, it->n_rows / n_tensors, err))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the whole ---- */
+
+static bool start_threads(convert *v, rg_error *err)
+{
+    int64_t longest = 1;
+
+    for (int i = 0; i < v->n_items; i++)
+        longest = v->items[i].n_cols > longest ? v->items[i].n_cols : longest;
+    v->pool = rg_pool_new(v->o->n_threads, err);
+    if (!v->pool)
+        return false;
+    v->scratch = rg_array((size_t)rg_pool_threads(v->pool), sizeof *v->scratch);
+    if (!v->scratch)
+        return rg_fail_memory(err, 64);
+    for (int i = 0; i < rg_pool_threads(v->pool); i++) {
+        v->scratch[i] = rg_array((size_t)longest, sizeof **v->scratch);
+        if (!v->scratch[i])
+            return rg_fail_memory(err, (size_t)longest * sizeof **v->scratch);
+    }
+    return true;
+}
+
+static bool put_tokenizer(convert *v, rg_error *err)
+{
+    const rg_config *c = &v->config;
+    int32_t bos = c->bos_id;
+    int64_t pad = -1;
+
+    if (rg_checkpoint_kind(v->from) == RG_CKPT_GGUF)
+        return true; /* copied with the rest */
+    if (v->o->vocabulary) {
+        if (!v->o->vocabulary(v->w, v->from, c->vocab_size, &bos, v->report->warning, err))
+            return false;
+    } else if (!rg_ckpt_put_string(v->w, "tokenizer.ggml.model", "none", 4, err)) {
+        return false;
+    }
+    if (rg_meta_type_of(v->from, "pad_token_id") == RG_META_INT && rg_meta_int(v->from, "pad_token_id", -1, INT32_MAX, &pad, NULL) < 0)
+        pad = -1;
+    return (bos < 0 || rg_ckpt_put_int(v->w, "tokenizer.ggml.bos_token_id", GGUF_TYPE_U32, bos, err)) &&
+           (c->n_eos < 1 || rg_ckpt_put_int(v->w, "tokenizer.ggml.eos_token_id", GGUF_TYPE_U32, c->eos_ids[0], err)) &&
+           (c->n_eos < 2 || rg_ckpt_put_int(v->w, "tokenizer.ggml.eot_token_id", GGUF_TYPE_U32, c->eos_ids[1], err)) &&
+           (pad < 0 || rg_ckpt_put_int(v->w, "tokenizer.ggml.padding_token_id", GGUF_TYPE_U32, pad, err));
+}
+
+static bool put_hf_config(convert *v, rg_error *err)
+{
+    const char *key = rg_meta_type_of(v->from, "torch_dtype") != RG_META_NONE ? "torch_dtype" : "dtype";
+    const char *name = v->o->type == RG_F32 ? "float32" : v->o->type == RG_F16 ? "float16" : "bfloat16";
+
+    return rg_ckpt_put_all(v->w, v->from, NULL, err) && rg_ckpt_put_string(v->w, key, name, strlen(name), err);
+}
+
+static bool plan(convert *v, rg_error *err)
+{
+    bool gguf = rg_checkpoint_kind(v->from) == RG_CKPT_GGUF;
+
+    if (!rg_checkpoint_n_tensors(v->from))
+        return rg_fail(err, RG_E_INPUT, "%s: there are no weights", rg_checkpoint_path(v->from));
+    if (v->o->to_hf)
+        return plan_hf_to_hf(v, err);
+    if (!rg_config_read(&v->config, v->from, err) || !rg_weights_declare(&v->weights, &v->config, v->from, RG_F32, err))
+        return false;
+    return gguf ? plan_gguf_to_gguf(v, err) : plan_hf_to_gguf(v, err);
+}
+
+static bool write_all(convert *v, const char *to, rg_error *err)
+{
+    uint64_t row;
+
+    v->w = v->o->to_hf ? rg_hf_create(to, err) : rg_gguf_create(to, err);
+    if (!v->w)
+        return false;
+    if (v->o->to_hf ? !put_hf_config(v, err)
+                    : !rg_convert_keys(v->w, v->from, &v->config, v->o->type, err) || !put_tokenizer(v, err))
+        return false;
+    for (int i = 0; i < v->n_items; i++) {
+        const item *it = &v->items[i];
+        if (!rg_ckpt_declare(v->w, it->name, it->type, it->n_dims, it->shape, err))
+            return false;
+        if (rg_row_bytes(it->type, it->n_cols, &row))
+            v->report->bytes += row * (uint64_t)it->n_rows;
+    }
+    for (int i = 0; i < v->n_items; i++)
+        if (!write_item(v, &v->items[i], err))
+            return false;
+    rg_ckpt_writer *w = v->w;
+    v->w = NULL;
+    return rg_ckpt_commit(w, err);
+}
+
+static bool check(const rg_checkpoint *from, const char *to, const rg_convert_options *o, rg_error *err)
+{
+    const rg_format *f = rg_format_of(o->type);
+    char path[4096];
+
+    if (f->layout == RG_LAYOUT_NONE || !f->encode)
+        return rg_fail(err, RG_E_USAGE, "%s is no type of weights", f->name);
+    if (!o->to_hf)
+        return true;
+    if (rg_checkpoint_kind(from) == RG_CKPT_GGUF)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: a GGUF file cannot become a Hugging Face directory; its other types are "
+                       "reached with --to gguf", rg_checkpoint_path(from));
+    if (o->type != RG_F32 && o->type != RG_F16 && o->type != RG_BF16)
+        return rg_fail(err, RG_E_USAGE, "a Hugging Face directory holds f32, f16 or bf16, not %s", f->name);
+    if (rg_path_join(path, sizeof path, to, "model.safetensors.index.json") && rg_path_look(path) != RG_PATH_NONE)
+        return rg_fail(err, RG_E_USAGE, "%s: holds a checkpoint in several files, which would stay beside the new one; write "
+                       "to another directory", to);
+    return true;
+}
+
+bool rg_convert(rg_convert_report *r, const rg_checkpoint *from, const char *to, const rg_convert_options *o, rg_error *err)
+{
+    convert *v = rg_zalloc(sizeof *v);
+    bool ok;
+
+    memset(r, 0, sizeof *r);
+    if (!v)
+        return rg_fail_memory(err, sizeof *v);
+    *v = (convert){ .from = from, .o = o, .report = r };
+    ok = check(from, to, o, err) && plan(v, err) && start_threads(v, err) && write_all(v, to, err);
+    rg_ckpt_abort(v->w);
+    for (int i = 0; v->scratch && i < rg_pool_threads(v->pool); i++)
+        rg_free(v->scratch[i]);
+    rg_free(v->scratch);
+    rg_pool_free(v->pool);
+    rg_weights_fini(&v->weights);
+    rg_free(v->items);
+    rg_free(v);
+    return ok;
+}
+
+void rg_convert_report_fini(rg_convert_report *r)
+{
+    rg_free(r->fallbacks);
+    rg_free(r->names);
+    memset(r, 0, sizeof *r);
+}

@@ -1,0 +1,103 @@
+/* convert_keys.c -- the metadata of a GGUF file that is written: copied from GGUF, or made from a config by the table of
+ * keys that its architecture reads. */
+#include <stdio.h>
+#include <string.h>
+
+#include "model/convert.h"
+
+enum { GGUF_TYPE_U32 = 4, QUANTIZATION_VERSION = 2 };
+
+/* general.file_type, what most of a file's tensors are; of the k-types the number of the plainest mixture. */
+static int file_type(rg_type type)
+{
+    static const struct {
+        rg_type type;
+        int number;
+    } numbers[] = {
+        { RG_F32, 0 },   { RG_F16, 1 },   { RG_Q4_0, 2 },  { RG_Q4_1, 3 },  { RG_Q8_0, 7 },  { RG_Q5_0, 8 },  { RG_Q5_1, 9 },
+        { RG_Q2_K, 10 }, { RG_Q3_K, 11 }, { RG_Q4_K, 14 }, { RG_Q5_K, 16 }, { RG_Q6_K, 18 }, { RG_BF16, 32 },
+    };
+
+    for (size_t i = 0; i < RG_LEN(numbers); i++)
+        if (numbers[i].type == type)
+            return numbers[i].number;
+    return 0;
+}
+
+/* Keys that a new file has its own values for, or that only a split one has. */
+static bool is_ours(const char *key)
+{
+    return !strcmp(key, "general.file_type") || !strcmp(key, "general.quantization_version") || !strncmp(key, "split.", 6);
+}
+
+static bool put_key(rg_ckpt_writer *w, const rg_config *c, const rg_key *key, rg_error *err)
+{
+    const void *at = (const char *)c + key->at;
+    double value = 0;
+    char name[128];
+
+    if (!key->gguf)
+        return true;
+    switch (key->kind) {
+    case KEY_INT: value = *(const int *)at; break;
+    case KEY_FLOAT: value = (double)*(const float *)at; break;
+    case KEY_DOUBLE: value = *(const double *)at; break;
+    case KEY_BOOL: value = *(const bool *)at; break;
+    }
+    if (value == 0 && key->fallback == 0)
+        return true; /* off is what a reader takes without the key */
+    snprintf(name, sizeof name, "%s.%s", c->arch->gguf_name, key->gguf);
+    if (key->kind == KEY_INT)
+        return rg_ckpt_put_int(w, name, GGUF_TYPE_U32, (int64_t)value, err);
+    if (key->kind == KEY_BOOL)
+        return rg_ckpt_put_bool(w, name, value != 0, err);
+    return rg_ckpt_put_float(w, name, value, err);
+}
+
+static bool put_text(rg_ckpt_writer *w, const char *key, const char *text, size_t n, rg_error *err)
+{
+    return rg_ckpt_put_string(w, key, text, n, err);
+}
+
+/* The last part of the path, without slashes at its end. */
+static bool put_name(rg_ckpt_writer *w, const rg_checkpoint *from, rg_error *err)
+{
+    const char *path = rg_checkpoint_path(from);
+    size_t n = strlen(path), start;
+
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    for (start = n; start && path[start - 1] != '/';)
+        start--;
+    if (start == n || (n - start <= 2 && path[start] == '.'))
+        return true;
+    return put_text(w, "general.name", path + start, n - start, err);
+}
+
+bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_config *c, rg_type type, rg_error *err)
+{
+    size_t n_common;
+    const rg_key *common = rg_config_common_keys(&n_common);
+    char name[128];
+
+    if (rg_checkpoint_kind(from) == RG_CKPT_GGUF) {
+        if (!rg_ckpt_put_all(w, from, is_ours, err))
+            return false;
+    } else {
+        const char *arch = c->arch->gguf_name;
+        if (!put_text(w, "general.architecture", arch, strlen(arch), err) || !put_text(w, "general.type", "model", 5, err) ||
+            !put_name(w, from, err))
+            return false;
+        for (size_t i = 0; i < n_common; i++)
+            if (!put_key(w, c, &common[i], err))
+                return false;
+        for (size_t i = 0; i < c->arch->n_keys; i++)
+            if (!put_key(w, c, &c->arch->keys[i], err))
+                return false;
+        snprintf(name, sizeof name, "%s.vocab_size", arch);
+        if (!rg_ckpt_put_int(w, name, GGUF_TYPE_U32, c->vocab_size, err) || !c->arch->put_gguf(c, w, err))
+            return false;
+    }
+    return rg_ckpt_put_int(w, "general.file_type", GGUF_TYPE_U32, file_type(type), err) &&
+           rg_ckpt_put_int(w, "general.quantization_version", GGUF_TYPE_U32, QUANTIZATION_VERSION, err);
+}

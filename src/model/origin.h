@@ -1,0 +1,33 @@
+/* origin.h -- where a weight's values lie in a checkpoint: its names, its tensors, and how they become what the seam wants.
+ *
+ * Made from a row of an architecture's table and the config; what packing weights and converting them have in common. */
+#ifndef RG_MODEL_ORIGIN_H
+#define RG_MODEL_ORIGIN_H
+
+#include "model/arch.h"
+
+enum { RG_WEIGHT_NAME = 128 };
+
+typedef struct rg_origin {
+    const rg_weight_spec *spec;
+    const rg_config *c;
+    const rg_checkpoint *ckpt; /* NULL: a config alone */
+    int layer;                 /* -1: outside the layers */
+    bool experts;              /* one tensor per matrix */
+    rg_load_fn *load;          /* NULL: as stored */
+    const char *name;          /* NULL: this kind of checkpoint has none */
+} rg_origin;
+
+rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_checkpoint *ckpt, int layer);
+
+/* The tensor of matrix `expert`, older names included; NULL: there is none.  out: what it is called. */
+const rg_tensor *rg_origin_find(rg_origin *s, int expert, char out[RG_WEIGHT_NAME]);
+/* Has t the shape that the spec wants (one matrix of it where there is a tensor per matrix)? */
+bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err) RG_MUST_CHECK;
+/* n values through `load` (NULL: as stored), from the whole tensor t.  rg_free it. */
+float *rg_origin_values(const rg_origin *s, const rg_tensor *t, rg_load_fn *load, int64_t n, rg_error *err);
+
+int rg_spec_dims(const rg_weight_spec *spec);
+bool rg_spec_is_vector(const rg_weight_spec *spec); /* kept as f32: a vector, or a table */
+
+#endif

@@ -1,0 +1,54 @@
+/* bpe.h -- byte-pair encoding of one word: the best pair of neighbours is joined until none is left.
+ *
+ * One engine serves both kinds.  By ranks (tokenizer.json, GGUF "gpt2"): a list of pairs, the earliest in the list first.
+ * By scores (GGUF "llama", as SentencePiece does): any two neighbours whose text together is a piece, the highest score
+ * first.  Ties go to the left.  O(n log n) in the length of the word. */
+#ifndef RG_TEXT_BPE_H
+#define RG_TEXT_BPE_H
+
+#include "text/tokenizer.h"
+#include "text/vocab.h"
+
+enum { RG_BPE_DIRECT = 0x180 }; /* characters with a table of their own: ASCII, Latin, the byte-level ones */
+
+typedef struct rg_pair {
+    int32_t left, right;
+} rg_pair;
+
+typedef struct rg_bpe {
+    const rg_vocab *vocab;
+    rg_pair *pairs;      /* by rank */
+    int32_t *joined;     /* what each pair becomes */
+    size_t n_pairs, pairs_room;
+    rg_dict *ranks;      /* of pairs; NULL: by scores */
+    uint32_t *order;     /* by scores: [vocab->n], 0 is the highest; pieces that text never becomes have none */
+    int32_t direct[RG_BPE_DIRECT]; /* id of a character, or -1 */
+    int32_t byte[256];   /* ids of "<0xNN>", or -1 */
+    int32_t unk;         /* -1: what is unknown is left out */
+    bool byte_fallback;  /* unknown characters become their bytes */
+    bool fuse_unk;       /* unknown neighbours become one */
+    bool ignore_merges;  /* a word that is a piece is that piece */
+} rg_bpe;
+
+void rg_bpe_init(rg_bpe *b, const rg_vocab *vocab); /* by ranks, without any; the vocabulary is complete and outlives b */
+void rg_bpe_fini(rg_bpe *b);
+
+bool rg_bpe_add_pair(rg_bpe *b, rg_string left, rg_string right, rg_error *err); /* the next rank */
+bool rg_bpe_set_scores(rg_bpe *b, const float *scores, rg_error *err);            /* [vocab->n] */
+bool rg_bpe_seal(rg_bpe *b, rg_error *err); /* after the last */
+
+/* Memory of one call, reused from word to word. */
+typedef struct rg_bpe_work {
+    struct rg_symbol *symbol;
+    uint64_t *heap;
+    size_t symbol_room, heap_room, n, n_heap;
+} rg_bpe_work;
+
+void rg_bpe_work_fini(rg_bpe_work *w);
+
+/* Append the ids of a word (clean, see utf8.h).  plain: no special piece comes of it. */
+bool rg_bpe_encode(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err);
+
+bool rg_ids_add(rg_ids *ids, int32_t id, rg_error *err);
+
+#endif

@@ -1,0 +1,248 @@
+/* detok.c -- see detok.h. */
+#define _GNU_SOURCE /* memmem */
+#include "text/detok.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "text/bytelevel.h"
+#include "text/normalize.h"
+#include "text/utf8.h"
+
+enum { TEXT_CAP = INT32_MAX };
+
+#define REPLACEMENT "\xEF\xBF\xBD"
+
+void rg_detok_fini(rg_detok *d)
+{
+    for (int i = 0; i < d->n; i++) {
+        rg_regex_free(d->steps[i].pattern);
+        rg_free(d->steps[i].text);
+    }
+    d->n = 0;
+}
+
+bool rg_detok_add(rg_detok *d, rg_detok_step step, rg_error *err)
+{
+    if (d->n == RG_DETOK_STEPS)
+        return rg_regex_free(step.pattern), rg_fail(err, RG_E_UNSUPPORTED, "more than %d decoders", RG_DETOK_STEPS);
+    step.text = step.text ? rg_strndup(step.text, step.n_text) : NULL;
+    if (step.n_text && !step.text)
+        return rg_regex_free(step.pattern), rg_fail_memory(err, step.n_text);
+    d->steps[d->n++] = step;
+    return true;
+}
+
+void rg_parts_fini(rg_parts *p)
+{
+    rg_buf_fini(&p->text);
+    rg_free(p->end);
+    *p = (rg_parts){ 0 };
+}
+
+/* Whatever was added to the text since the last part becomes one. */
+static bool close_part(rg_parts *p, rg_error *err)
+{
+    if (p->text.failed)
+        return rg_fail_memory(err, p->text.n);
+    if (p->n == p->room) {
+        size_t room = p->room ? 2 * p->room : 64;
+        size_t *end = rg_resize(p->end, room * sizeof *end);
+        if (!end)
+            return rg_fail_memory(err, room * sizeof *end);
+        p->end = end;
+        p->room = room;
+    }
+    p->end[p->n++] = p->text.n;
+    return true;
+}
+
+bool rg_parts_add(rg_parts *p, const char *s, size_t n, rg_error *err)
+{
+    p->text.cap = TEXT_CAP;
+    rg_buf_add(&p->text, s, n);
+    return close_part(p, err);
+}
+
+static rg_string part(const rg_parts *p, size_t i)
+{
+    size_t from = i ? p->end[i - 1] : 0;
+
+    return (rg_string){ p->text.data ? p->text.data + from : "", p->end[i] - from };
+}
+
+/* ---- steps that look at one piece ---- */
+
+static bool byte_level(rg_string s, rg_buf *out)
+{
+    size_t from = out->n;
+    uint32_t code;
+
+    for (size_t i = 0; i < s.n;) {
+        int n = rg_utf8_decode(s.data + i, s.n - i, &code), byte = n ? rg_char_byte(code) : -1;
+        char c = (char)byte;
+        if (byte < 0) { /* a piece with any other character stands for itself */
+            out->n = from;
+            return rg_buf_add(out, s.data, s.n);
+        }
+        if (!rg_buf_add(out, &c, 1))
+            return false;
+        i += (size_t)n;
+    }
+    return true;
+}
+
+static bool meta(const rg_detok_step *d, rg_string s, bool first, rg_buf *out)
+{
+    const char *end = s.data + s.n, *p;
+
+    for (; (p = memmem(s.data, (size_t)(end - s.data), d->text, d->n_text)); s.data = p + d->n_text)
+        if (!rg_buf_add(out, s.data, (size_t)(p - s.data)) ||
+            ((!first || d->scheme == RG_PREPEND_NEVER) && !rg_buf_add(out, " ", 1)))
+            return false;
+    return rg_buf_add(out, s.data, (size_t)(end - s.data));
+}
+
+static bool strip(const rg_detok_step *d, rg_string s, rg_buf *out)
+{
+    for (int i = 0; i < d->start && s.n >= d->n_text && !memcmp(s.data, d->text, d->n_text); i++) {
+        s.data += d->n_text;
+        s.n -= d->n_text;
+    }
+    for (int i = 0; i < d->stop && s.n >= d->n_text && !memcmp(s.data + s.n - d->n_text, d->text, d->n_text); i++)
+        s.n -= d->n_text;
+    return rg_buf_add(out, s.data, s.n);
+}
+
+static bool one_piece(const rg_detok_step *d, rg_matcher *m, rg_string s, bool first, rg_buf *out, rg_error *err)
+{
+    switch (d->kind) {
+    case RG_DETOK_BYTE_LEVEL:
+        return byte_level(s, out) || rg_fail_memory(err, s.n);
+    case RG_DETOK_META:
+        return meta(d, s, first, out) || rg_fail_memory(err, s.n);
+    case RG_DETOK_STRIP:
+        return strip(d, s, out) || rg_fail_memory(err, s.n);
+    case RG_DETOK_REPLACE:
+        return rg_replace(d->pattern, m, s, (rg_string){ d->text, d->n_text }, out, err);
+    default:
+        return rg_buf_add(out, s.data, s.n) || rg_fail_memory(err, s.n);
+    }
+}
+
+/* ---- steps that look at several ---- */
+
+/* The bytes of pieces [from, to): one part if they are UTF-8, else U+FFFD for each. */
+static bool add_run(const rg_parts *in, size_t from, size_t to, rg_parts *out, rg_error *err)
+{
+    size_t start = out->text.n;
+
+    for (size_t i = from; i < to; i++) {
+        char c = (char)rg_piece_byte(part(in, i));
+        rg_buf_add(&out->text, &c, 1);
+    }
+    if (!out->text.failed && !rg_utf8_valid(out->text.data + start, to - from)) {
+        out->text.n = start;
+        for (size_t i = from; i < to; i++)
+            rg_buf_str(&out->text, REPLACEMENT);
+    }
+    return close_part(out, err);
+}
+
+static bool byte_fallback(const rg_parts *in, rg_parts *out, rg_error *err)
+{
+    for (size_t i = 0; i < in->n;) {
+        size_t from = i;
+        rg_string s = part(in, i);
+        while (i < in->n && rg_piece_byte(part(in, i)) >= 0)
+            i++;
+        if (i > from ? !add_run(in, from, i, out, err) : !rg_parts_add(out, s.data, s.n, err))
+            return false;
+        i += i == from;
+    }
+    return true;
+}
+
+static bool each_piece(const rg_detok_step *d, rg_matcher *m, const rg_parts *in, rg_parts *out, rg_error *err)
+{
+    for (size_t i = 0; i < in->n; i++) {
+        rg_string s = part(in, i);
+        if (!one_piece(d, m, s, i == 0, &out->text, err) || !close_part(out, err))
+            return false;
+    }
+    return true;
+}
+
+static bool step(const rg_detok_step *d, rg_matcher *m, rg_parts *in, rg_parts *out, rg_error *err)
+{
+    out->n = 0;
+    out->text.cap = TEXT_CAP;
+    rg_buf_reset(&out->text);
+    if (d->kind == RG_DETOK_BYTE_FALLBACK)
+        return byte_fallback(in, out, err);
+    if (d->kind == RG_DETOK_FUSE)
+        return !in->n || rg_parts_add(out, in->text.data ? in->text.data : "", in->text.n, err);
+    return each_piece(d, m, in, out, err);
+}
+
+static bool needs_matcher(const rg_detok *d)
+{
+    for (int i = 0; i < d->n; i++)
+        if (d->steps[i].pattern)
+            return true;
+    return false;
+}
+
+bool rg_detok_text(const rg_detok *d, rg_parts *parts, rg_buf *out, rg_error *err)
+{
+    rg_matcher *m = needs_matcher(d) ? rg_matcher_new(err) : NULL;
+    rg_parts other = { 0 }, swap;
+    bool ok = m || !needs_matcher(d);
+
+    for (int i = 0; ok && i < d->n; i++) {
+        ok = step(&d->steps[i], m, parts, &other, err);
+        swap = *parts;
+        *parts = other;
+        other = swap;
+    }
+    for (size_t i = 0; ok && !d->n && i < parts->n; i++) {
+        rg_string s = part(parts, i);
+        ok = ((!i || rg_buf_add(out, " ", 1)) && rg_utf8_lossy(out, s.data, s.n)) || rg_fail_memory(err, s.n);
+    }
+    if (ok && d->n)
+        ok = rg_utf8_lossy(out, parts->text.data ? parts->text.data : "", parts->text.n) || rg_fail_memory(err, parts->text.n);
+    rg_parts_fini(&other);
+    rg_matcher_free(m);
+    return ok;
+}
+
+bool rg_detok_piece(const rg_detok *d, rg_matcher *m, rg_string piece, rg_buf *out, rg_error *err)
+{
+    rg_buf two[2];
+    int turn = 0;
+    bool ok = true;
+
+    rg_buf_init(&two[0], TEXT_CAP);
+    rg_buf_init(&two[1], TEXT_CAP);
+    for (int i = 0; ok && i < d->n; i++) {
+        const rg_detok_step *s = &d->steps[i];
+        int byte = s->kind == RG_DETOK_BYTE_FALLBACK ? rg_piece_byte(piece) : -1;
+        char c = (char)byte;
+
+        if (byte >= 0) {
+            ok = rg_buf_add(out, &c, 1) || rg_fail_memory(err, 1);
+            piece = (rg_string){ "", 0 };
+            break;
+        }
+        if (s->kind == RG_DETOK_STRIP) /* takes from the ends of a text, not of its parts */
+            continue;
+        rg_buf_reset(&two[turn]);
+        ok = one_piece(s, m, piece, false, &two[turn], err);
+        piece = (rg_string){ two[turn].data ? two[turn].data : "", two[turn].n };
+        turn = !turn;
+    }
+    ok = ok && (rg_buf_add(out, piece.data, piece.n) || rg_fail_memory(err, piece.n));
+    rg_buf_fini(&two[0]);
+    rg_buf_fini(&two[1]);
+    return ok;
+}

@@ -1,0 +1,53 @@
+/* detok.h -- pieces back to text: steps over the list of a text's pieces, one after another. */
+#ifndef RG_TEXT_DETOK_H
+#define RG_TEXT_DETOK_H
+
+#include "base/buf.h"
+#include "text/pretok.h"
+#include "text/vocab.h"
+
+typedef enum rg_detok_kind {
+    RG_DETOK_BYTE_LEVEL,    /* characters that stand for bytes become them (bytelevel.h) */
+    RG_DETOK_META,          /* text becomes a space, or nothing in the first piece unless the scheme is never */
+    RG_DETOK_BYTE_FALLBACK, /* "<0xNN>" pieces become bytes where they make characters */
+    RG_DETOK_FUSE,          /* all pieces become one */
+    RG_DETOK_REPLACE,       /* what matches, by text */
+    RG_DETOK_STRIP,         /* up to start and stop times text, at the ends of every piece */
+} rg_detok_kind;
+
+typedef struct rg_detok_step {
+    rg_detok_kind kind;
+    rg_regex *pattern;
+    char *text;
+    size_t n_text;
+    rg_scheme scheme;
+    int start, stop;
+} rg_detok_step;
+
+enum { RG_DETOK_STEPS = 32 };
+
+typedef struct rg_detok {
+    rg_detok_step steps[RG_DETOK_STEPS];
+    int n; /* 0: pieces with a space between them */
+} rg_detok;
+
+void rg_detok_fini(rg_detok *d);
+bool rg_detok_add(rg_detok *d, rg_detok_step step, rg_error *err); /* takes the pattern over and copies the text; false frees the pattern */
+
+/* The pieces of a text, packed. */
+typedef struct rg_parts {
+    rg_buf text;
+    size_t *end; /* [n]: of each part */
+    size_t n, room;
+} rg_parts;
+
+void rg_parts_fini(rg_parts *p);
+bool rg_parts_add(rg_parts *p, const char *s, size_t n, rg_error *err);
+
+/* The text of the parts, appended to out as UTF-8; uses the parts up. */
+bool rg_detok_text(const rg_detok *d, rg_parts *parts, rg_buf *out, rg_error *err);
+
+/* The bytes that one piece adds to a text in the making, appended to out. */
+bool rg_detok_piece(const rg_detok *d, rg_matcher *m, rg_string piece, rg_buf *out, rg_error *err);
+
+#endif

@@ -1,0 +1,523 @@
+/* export.c -- see export.h.
+ *
+ * Two kinds go over: byte-level BPE, whose splitter must be one that GGUF has a name for (pretok.def), and BPE as
+ * SentencePiece does it, whose merges must be what the scores of its pieces would do: then a piece's score is minus the
+ * rank of the first merge that makes it. */
+#include "text/export.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "ckpt/json.h"
+
+enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE, MAX_STEPS = 8, PIECE_CAP = 1 << 12 };
+
+typedef struct export {
+    rg_ckpt_writer *w;
+    const rg_checkpoint *from;
+    char *warning;
+    const json_t *root, *model;
+    int n;             /* tokens that are written */
+    rg_string *tokens; /* their texts: the document's, or in fill */
+    int32_t *types;
+    float *scores;
+    bool *made;        /* a merge makes it */
+    rg_dict *ids;
+    rg_string *merges; /* in text */
+    size_t n_merges;
+} export;
+
+/* Not to be expressed: said in the warning, and no error. */
+static bool cannot(export *x, const char *what)
+{
+    snprintf(x->warning, RG_EXPORT_WARNING, "the tokenizer is left out, as GGUF has no words for it: %s", what);
+    return false;
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *s = json_string_value(json_object_get(object, key));
+
+    return s ? s : "";
+}
+
+static bool is_type(const json_t *object, const char *type)
+{
+    return !strcmp(text_of(object, "type"), type);
+}
+
+static bool absent(const json_t *v)
+{
+    return !v || json_is_null(v);
+}
+
+/* ---- the splitter's name ---- */
+
+typedef struct splitter {
+    const char *name;
+    bool ignore_merges;
+    const char *patterns[MAX_STEPS];
+} splitter;
+
+static const splitter splitters[] = {
+#define PRETOK(name, ignore, ...) { name, ignore, { __VA_ARGS__ } },
+#include "text/pretok.def"
+#undef PRETOK
+};
+
+/* The pattern by which a published step cuts; NULL: none that GGUF would know. */
+static const char *pattern_of(const json_t *step)
+{
+    const json_t *pattern = json_object_get(step, "pattern");
+
+    if (is_type(step, "Split") && !strcmp(text_of(step, "behavior"), "Isolated") && !json_is_true(json_object_get(step, "invert")))
+        return json_string_value(json_object_get(pattern, "Regex"));
+    if (is_type(step, "Digits"))
+        return json_is_true(json_object_get(step, "individual_digits")) ? "\\p{N}" : "\\p{N}+";
+    if (is_type(step, "Punctuation"))
+        return "[\\p{P}\\$\\+<=>\\^~\\|]+";
+    return NULL;
+}
+
+/* Patterns of a byte-level splitter in order; false: something else is in it. */
+static bool read_splitter(const json_t *pre, const char *patterns[MAX_STEPS])
+{
+    const json_t *list = is_type(pre, "Sequence") ? json_object_get(pre, "pretokenizers") : NULL;
+    size_t n = list ? json_array_size(list) : 1;
+    int n_patterns = 0;
+    bool bytes = false;
+
+    for (size_t i = 0; i < n; i++) {
+        const json_t *step = list ? json_array_get(list, i) : pre;
+        const char *pattern = pattern_of(step);
+        if (bytes || n_patterns >= MAX_STEPS - 1)
+            return false;
+        if (is_type(step, "ByteLevel")) {
+            if (json_is_true(json_object_get(step, "add_prefix_space")))
+                return false;
+            bytes = true;
+            if (json_is_false(json_object_get(step, "use_regex")))
+                continue;
+            pattern = GPT2;
+        }
+        if (!pattern)
+            return false;
+        patterns[n_patterns++] = pattern;
+    }
+    return bytes;
+}
+
+static bool same_patterns(const char *const *a, const char *const *b)
+{
+    int i = 0;
+
+    while (i < MAX_STEPS && a[i] && b[i] && !strcmp(a[i], b[i]))
+        i++;
+    return i == MAX_STEPS || (!a[i] && !b[i]);
+}
+
+static const char *splitter_name(const json_t *pre, bool ignore_merges)
+{
+    const char *patterns[MAX_STEPS] = { NULL };
+
+    if (!read_splitter(pre, patterns))
+        return NULL;
+    for (size_t i = 1; i < RG_LEN(splitters); i++) /* not the first, which stands for no name */
+        if (splitters[i].ignore_merges == ignore_merges && same_patterns(splitters[i].patterns, patterns))
+            return splitters[i].name;
+    return NULL;
+}
+
+/* ---- tokens ---- */
+
+static bool is_byte_piece(const char *s, size_t n)
+{
+    return n == 6 && !memcmp(s, "<0x", 3) && s[5] == '>';
+}
+
+static bool put_token(export *x, int64_t id, const char *s, size_t n, int type)
+{
+    if (!s || id < 0 || id >= x->n)
+        return true; /* beyond the embedding: no id of the model's */
+    x->tokens[id] = (rg_string){ s, n };
+    x->types[id] = type;
+    return true;
+}
+
+static void read_tokens(export *x)
+{
+    const json_t *vocab = json_object_get(x->model, "vocab"), *added = json_object_get(x->root, "added_tokens"), *v;
+    const char *unk = text_of(x->model, "unk_token");
+    bool fallback = json_is_true(json_object_get(x->model, "byte_fallback"));
+
+    for (void *i = json_object_iter((json_t *)(uintptr_t)vocab); i; i = json_object_iter_next((json_t *)(uintptr_t)vocab, i)) {
+        const char *s = json_object_iter_key(i);
+        size_t n = json_object_iter_key_len(i);
+        bool byte = fallback && is_byte_piece(s, n);
+        v = json_object_iter_value(i);
+        if (json_is_integer(v))
+            put_token(x, json_integer_value(v), s, n, byte ? TYPE_BYTE : TYPE_NORMAL);
+    }
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        v = json_array_get(added, i);
+        const json_t *s = json_object_get(v, "content"), *id = json_object_get(v, "id");
+        if (json_is_string(s) && json_is_integer(id))
+            put_token(x, json_integer_value(id), json_string_value(s), json_string_length(s),
+                      json_is_true(json_object_get(v, "special")) ? TYPE_CONTROL : TYPE_USER);
+    }
+    for (int i = 0; *unk && i < x->n; i++)
+        if (x->tokens[i].data && x->tokens[i].n == strlen(unk) && !memcmp(x->tokens[i].data, unk, x->tokens[i].n))
+            x->types[i] = TYPE_UNKNOWN;
+}
+
+/* Ids that the tokenizer leaves out get a name of their own. */
+static bool fill_tokens(export *x, rg_buf *fill, rg_error *err)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        size_t at = 0;
+        for (int i = 0; i < x->n; i++) {
+            char name[32];
+            int n = snprintf(name, sizeof name, "[PAD%d]", i);
+            if (x->types[i] && x->types[i] != TYPE_UNUSED)
+                continue;
+            if (!pass && !rg_buf_add(fill, name, (size_t)n))
+                return rg_fail_memory(err, fill->n);
+            if (pass)
+                put_token(x, i, fill->data + at, (size_t)n, TYPE_UNUSED);
+            at += (size_t)n;
+        }
+    }
+    for (int i = 0; i < x->n; i++)
+        if (!rg_dict_put(x->ids, x->tokens[i].data, x->tokens[i].n, i))
+            return rg_fail_memory(err, 64);
+    return true;
+}
+
+/* ---- merges ---- */
+
+/* Merge i as text: "a b", or a pair of strings. */
+static bool one_merge(const json_t *v, rg_string *left, rg_string *right)
+{
+    const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
+
+    if (json_is_string(v)) {
+        const char *s = json_string_value(v), *space = memchr(s, ' ', json_string_length(v));
+        size_t n = json_string_length(v);
+        if (!space)
+            return false;
+        *left = (rg_string){ s, (size_t)(space - s) };
+        *right = (rg_string){ space + 1, n - left->n - 1 };
+        return true;
+    }
+    if (!json_is_string(a) || !json_is_string(b))
+        return false;
+    *left = (rg_string){ json_string_value(a), json_string_length(a) };
+    *right = (rg_string){ json_string_value(b), json_string_length(b) };
+    return true;
+}
+
+static bool read_merges(export *x, rg_buf *text, rg_error *err)
+{
+    const json_t *list = json_object_get(x->model, "merges");
+    size_t n = json_array_size(list), at = 0;
+    rg_string a, b;
+
+    x->merges = rg_array(n, sizeof *x->merges);
+    if (!x->merges)
+        return rg_fail_memory(err, n * sizeof *x->merges);
+    for (size_t i = 0; i < n; i++) {
+        if (!one_merge(json_array_get(list, i), &a, &b) || !a.n || !b.n || memchr(a.data, ' ', a.n) || memchr(b.data, ' ', b.n))
+            return cannot(x, "a merge that is no pair of pieces without spaces");
+        if (!rg_buf_add(text, a.data, a.n) || !rg_buf_add(text, " ", 1) || !rg_buf_add(text, b.data, b.n))
+            return rg_fail_memory(err, text->n);
+        x->merges[i].n = a.n + 1 + b.n;
+    }
+    for (size_t i = 0; i < n; i++) {
+        x->merges[i].data = text->data + at;
+        at += x->merges[i].n;
+    }
+    x->n_merges = n;
+    return true;
+}
+
+/* ---- SentencePiece's scores ---- */
+
+/* The piece that a merge makes; -1: none. */
+static int merged_id(const export *x, const rg_string *m, char piece[PIECE_CAP])
+{
+    const char *space = memchr(m->data, ' ', m->n);
+    size_t left = (size_t)(space - m->data);
+
+    if (m->n > PIECE_CAP)
+        return -1;
+    memcpy(piece, m->data, left);
+    memcpy(piece + left, space + 1, m->n - left - 1);
+    return rg_dict_get(x->ids, piece, m->n - 1);
+}
+
+/* Merges of one piece must stand together: its score is one number. */
+static bool score_pieces(export *x)
+{
+    char piece[PIECE_CAP];
+    int last = -1;
+
+    for (size_t i = 0; i < x->n_merges; i++) {
+        int id = merged_id(x, &x->merges[i], piece);
+        if (id < 0)
+            return cannot(x, "a merge whose piece is not in the vocabulary");
+        if (id != last && x->made[id])
+            return cannot(x, "merges that do not follow from scores of pieces");
+        if (!x->made[id])
+            x->scores[id] = -(float)i;
+        x->made[id] = true;
+        last = id;
+    }
+    return true;
+}
+
+/* SentencePiece joins any two pieces that make a third; so every such pair must be a merge. */
+static bool check_splits(export *x, rg_error *err)
+{
+    rg_dict *known = rg_dict_new(x->n_merges);
+    bool ok = known || rg_fail_memory(err, x->n_merges);
+    char both[PIECE_CAP + 1];
+
+    for (size_t i = 0; ok && i < x->n_merges; i++)
+        ok = rg_dict_put(known, x->merges[i].data, x->merges[i].n, 0) || rg_fail_memory(err, 64);
+    for (int id = 0; ok && id < x->n; id++) {
+        rg_string t = x->tokens[id];
+        if (x->types[id] != TYPE_NORMAL)
+            continue;
+        if (t.n >= PIECE_CAP)
+            ok = cannot(x, "a piece of over 4,000 bytes");
+        for (size_t cut = 1; ok && cut < t.n; cut++) {
+            int a = (t.data[cut] & 0xc0) == 0x80 ? -1 : rg_dict_get(x->ids, t.data, cut);
+            int b = a < 0 ? -1 : rg_dict_get(x->ids, t.data + cut, t.n - cut);
+            if (a < 0 || b < 0 || x->types[a] != TYPE_NORMAL || x->types[b] != TYPE_NORMAL)
+                continue;
+            memcpy(both, t.data, cut);
+            both[cut] = ' ';
+            memcpy(both + cut + 1, t.data + cut, t.n - cut);
+            if (rg_dict_get(known, both, t.n + 1) < 0)
+                ok = cannot(x, "pieces that no merge joins, which GGUF's scores would");
+        }
+    }
+    rg_dict_free(known);
+    return ok;
+}
+
+/* ---- what stands around the model ---- */
+
+/* Does a normalizer only write spaces as U+2581, after one put in front or not? */
+static bool is_spm_normalizer(const json_t *v, bool *prefix)
+{
+    const json_t *list = is_type(v, "Sequence") ? json_object_get(v, "normalizers") : NULL;
+    size_t n = list ? json_array_size(list) : 1;
+    bool replaces = false;
+
+    for (size_t i = 0; i < n; i++) {
+        const json_t *step = list ? json_array_get(list, i) : v;
+        if (is_type(step, "Prepend") && !strcmp(text_of(step, "prepend"), "\xe2\x96\x81") && !i)
+            *prefix = true;
+        else if (is_type(step, "Replace") && !strcmp(text_of(json_object_get(step, "pattern"), "String"), " ") &&
+                 !strcmp(text_of(step, "content"), "\xe2\x96\x81"))
+            replaces = true;
+        else
+            return false;
+    }
+    return replaces;
+}
+
+/* Splitting at spaces after they were all replaced cuts nothing. */
+static bool is_spm_shape(const json_t *normalizer, const json_t *pre, bool *prefix)
+{
+    *prefix = false;
+    if (!absent(normalizer))
+        return is_spm_normalizer(normalizer, prefix) &&
+               (absent(pre) ||
+                (is_type(pre, "Split") && !strcmp(text_of(json_object_get(pre, "pattern"), "String"), " ")));
+    if (!is_type(pre, "Metaspace") || strcmp(text_of(pre, "replacement"), "\xe2\x96\x81") ||
+        !json_is_false(json_object_get(pre, "split")))
+        return false;
+    *prefix = strcmp(text_of(pre, "prepend_scheme"), "never") != 0;
+    return true;
+}
+
+/* Ids that a template puts in front of one text and after it; false: more than one of either. */
+static bool read_template(const json_t *post, int64_t *before, int64_t *after)
+{
+    const json_t *list = json_object_get(post, "processors"), *single, *special;
+    bool seen = false;
+
+    *before = *after = -1;
+    for (size_t i = 0; i < json_array_size(list); i++) /* the others only mend offsets */
+        if (is_type(json_array_get(list, i), "TemplateProcessing"))
+            post = json_array_get(list, i);
+    if (!is_type(post, "TemplateProcessing"))
+        return true;
+    single = json_object_get(post, "single");
+    special = json_object_get(post, "special_tokens");
+    for (size_t i = 0; i < json_array_size(single); i++) {
+        const json_t *token = json_object_get(json_array_get(single, i), "SpecialToken");
+        int64_t *to = seen ? after : before;
+        if (!token) {
+            seen = true;
+            continue;
+        }
+        const json_t *ids = json_object_get(json_object_get(special, text_of(token, "id")), "ids");
+        if (*to >= 0 || json_array_size(ids) != 1)
+            return false;
+        *to = json_integer_value(json_array_get(ids, 0));
+    }
+    return true;
+}
+
+static bool put_text(export *x, const char *key, const char *s, rg_error *err)
+{
+    return rg_ckpt_put_string(x->w, key, s, strlen(s), err);
+}
+
+/* What both kinds have: tokens, their types, and what is put around a text. */
+static bool put_common(export *x, const char *model, const char *pre, int32_t *bos, rg_error *err)
+{
+    int64_t before, after;
+
+    read_template(json_object_get(x->root, "post_processor"), &before, &after);
+    if (!put_text(x, "tokenizer.ggml.model", model, err) || !put_text(x, "tokenizer.ggml.pre", pre, err) ||
+        !rg_ckpt_put_strings(x->w, "tokenizer.ggml.tokens", x->tokens, (size_t)x->n, err) ||
+        !rg_ckpt_put_ints(x->w, "tokenizer.ggml.token_type", x->types, (size_t)x->n, err) ||
+        !rg_ckpt_put_bool(x->w, "tokenizer.ggml.add_bos_token", before >= 0, err) ||
+        !rg_ckpt_put_bool(x->w, "tokenizer.ggml.add_eos_token", after >= 0, err))
+        return false;
+    if (before >= 0 && before < x->n)
+        *bos = (int32_t)before;
+    for (int i = 0; i < x->n; i++)
+        if (x->types[i] == TYPE_UNKNOWN)
+            return rg_ckpt_put_int(x->w, "tokenizer.ggml.unknown_token_id", 4, i, err);
+    return true;
+}
+
+static bool put_byte_level(export *x, int32_t *bos, rg_error *err)
+{
+    const json_t *normalizer = json_object_get(x->root, "normalizer");
+    const char *name = splitter_name(json_object_get(x->root, "pre_tokenizer"),
+                                     json_is_true(json_object_get(x->model, "ignore_merges")));
+
+    if (!name)
+        return cannot(x, "a pre-tokenizer that none of its names stands for");
+    if (!absent(normalizer) && !is_type(normalizer, "NFC"))
+        return cannot(x, "a normalizer");
+    if (!absent(normalizer))
+        snprintf(x->warning, RG_EXPORT_WARNING, "the tokenizer's normalizer NFC is left out, as GGUF has no words for it");
+    return put_common(x, "gpt2", name, bos, err) &&
+           rg_ckpt_put_strings(x->w, "tokenizer.ggml.merges", x->merges, x->n_merges, err);
+}
+
+static bool put_spm(export *x, bool prefix, int32_t *bos, rg_error *err)
+{
+    return score_pieces(x) && check_splits(x, err) && put_common(x, "llama", "default", bos, err) &&
+           rg_ckpt_put_floats(x->w, "tokenizer.ggml.scores", x->scores, (size_t)x->n, err) &&
+           rg_ckpt_put_bool(x->w, "tokenizer.ggml.add_space_prefix", prefix, err);
+}
+
+static bool put_model(export *x, int32_t *bos, rg_error *err)
+{
+    const json_t *pre = json_object_get(x->root, "pre_tokenizer");
+    int64_t before, after;
+    bool prefix;
+
+    if (!is_type(x->model, "BPE") && !json_is_array(json_object_get(x->model, "merges")))
+        return cannot(x, "a model that is not BPE");
+    if (*text_of(x->model, "continuing_subword_prefix") || *text_of(x->model, "end_of_word_suffix"))
+        return cannot(x, "BPE with marks inside words");
+    if (!read_template(json_object_get(x->root, "post_processor"), &before, &after))
+        return cannot(x, "a template that puts several tokens on one side");
+    if (json_is_true(json_object_get(x->model, "byte_fallback")) && is_spm_shape(json_object_get(x->root, "normalizer"), pre, &prefix))
+        return put_spm(x, prefix, bos, err);
+    return put_byte_level(x, bos, err);
+}
+
+/* chat_template.jinja, or what tokenizer_config.json has. */
+static bool put_chat_template(export *x, rg_error *err)
+{
+    const char *text = NULL;
+    size_t n;
+    char *file = rg_checkpoint_side_file(x->from, "chat_template.jinja", &n, err);
+    bool ok = true;
+
+    if (!file && err->code != RG_OK)
+        return false;
+    if (file)
+        ok = rg_ckpt_put_string(x->w, "tokenizer.chat_template", file, n, err);
+    else if (rg_meta_string(x->from, "tokenizer_config.chat_template", &text, NULL) == 1)
+        ok = put_text(x, "tokenizer.chat_template", text, err);
+    rg_free(file);
+    return ok;
+}
+
+static bool put_tokenizer(export *x, int32_t *bos, rg_error *err)
+{
+    rg_buf merges, fill;
+    size_t n = (size_t)x->n;
+    bool ok;
+
+    rg_buf_init(&merges, (size_t)1 << 30);
+    rg_buf_init(&fill, (size_t)1 << 30);
+    x->tokens = rg_array(n, sizeof *x->tokens);
+    x->types = rg_array(n, sizeof *x->types);
+    x->scores = rg_array(n, sizeof *x->scores);
+    x->made = rg_array(n, sizeof *x->made);
+    x->ids = rg_dict_new(n);
+    ok = x->tokens && x->types && x->scores && x->made && x->ids;
+    if (!ok)
+        rg_fail_memory(err, n * 32);
+    if (ok)
+        read_tokens(x);
+    ok = ok && fill_tokens(x, &fill, err) && read_merges(x, &merges, err) && put_model(x, bos, err);
+    rg_free(x->tokens);
+    rg_free(x->types);
+    rg_free(x->scores);
+    rg_free(x->made);
+    rg_free(x->merges);
+    rg_dict_free(x->ids);
+    rg_buf_fini(&merges);
+    rg_buf_fini(&fill);
+    return ok;
+}
+
+bool rg_tokenizer_export(rg_ckpt_writer *w, const rg_checkpoint *from, int vocab_size, int32_t *bos,
+                         char warning[RG_EXPORT_WARNING], rg_error *err)
+{
+    export x = { .w = w, .from = from, .warning = warning, .n = vocab_size };
+    rg_error local = { 0 };
+    json_t *root = NULL;
+    size_t n;
+    char *text;
+    bool ok = true;
+
+    err = err ? err : &local;
+    err->code = RG_OK;
+    warning[0] = 0;
+    text = rg_checkpoint_side_file(from, "tokenizer.json", &n, err);
+    if (!text && err->code != RG_OK)
+        return false;
+    if (text) {
+        root = rg_json_parse("tokenizer.json", text, n, err);
+        rg_free(text);
+        if (!root)
+            return false;
+        x.root = root;
+        x.model = json_object_get(root, "model");
+        ok = put_tokenizer(&x, bos, err);
+    }
+    json_decref(root);
+    if (!ok && err->code != RG_OK)
+        return false;
+    /* Refusals come before the first key is put. */
+    if ((!text || !ok) && !put_text(&x, "tokenizer.ggml.model", "none", err))
+        return false;
+    return put_chat_template(&x, err);
+}

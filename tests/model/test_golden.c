@@ -1,0 +1,344 @@
+/* Every model against its golden, on every instruction set of this machine: logits, what enters each layer, a long prompt,
+ * and the ids that argmax goes on with; from config.json, from config.old.json, and from model.gguf.
+ *
+ * Two GGUF files do not say what their golden was computed with; they are held against the Hugging Face folder with that
+ * one setting changed to what the file means. */
+#include "support/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "ops/watch/watch.h"
+
+enum { STEP_ROWS = 256, PROMPT = 24 };
+
+static const float TOLERANCE = 1e-4f, TOLERANCE_DEEP = 3e-4f;
+
+/* What is known of one set of weights. */
+typedef struct golden {
+    int n_layers, dim, vocab;
+    int32_t *ids, *greedy, *long_ids;
+    size_t n_ids, n_greedy, n_long, n_long_rows;
+    float *logits, *hidden[64], *long_logits; /* hidden: one more than layers */
+} golden;
+
+static void golden_free(golden *g)
+{
+    free(g->ids);
+    free(g->greedy);
+    free(g->long_ids);
+    free(g->logits);
+    free(g->long_logits);
+    for (int i = 0; i <= g->n_layers; i++)
+        free(g->hidden[i]);
+}
+
+static void golden_read(golden *g, const char *file)
+{
+    rg_error err = { 0 };
+    rg_checkpoint *c = rg_checkpoint_open(test_data(file), RG_CKPT_DEFAULT, &err);
+    char name[32] = "hidden.0";
+    size_t n;
+
+    assert_ok(c, err);
+    memset(g, 0, sizeof *g);
+    g->ids = test_ints(c, "input_ids", &g->n_ids);
+    g->greedy = test_ints(c, "greedy", &g->n_greedy);
+    g->long_ids = test_ints(c, "long_ids", &g->n_long);
+    g->logits = test_floats(c, "logits", &n);
+    assert_true(g->ids && g->greedy && g->logits && n % g->n_ids == 0);
+    g->vocab = (int)(n / g->n_ids);
+    g->long_logits = test_floats(c, "long_logits", &g->n_long_rows);
+    g->n_long_rows /= (size_t)g->vocab;
+    assert_true(!g->long_ids == !g->long_logits);
+    for (int i = 0; i < 64 && (g->hidden[i] = test_floats(c, name, &n)); i++) {
+        g->n_layers = i;
+        g->dim = (int)(n / g->n_ids);
+        snprintf(name, sizeof name, "hidden.%d", i + 1);
+    }
+    rg_checkpoint_close(c);
+}
+
+/* ---- running a model --------------------------------------------------------------------------------------------- */
+
+typedef struct job {
+    test_rig rig;
+    const golden *g; /* sizes, and where to look */
+    rg_watch watch;
+    int n_layers, dim, vocab;
+    int first;       /* position of the step's first row */
+    float *logits;   /* [rows kept, vocab] from position `from` on */
+    int from;
+    float *hidden;   /* [n_layers + 1][n_ids][dim]; NULL: not wanted now */
+    int n_hidden;
+} job;
+
+static void see(void *arg, const rg_watched *w)
+{
+    job *j = arg;
+    int layer = w->layer < 0 ? j->n_layers : w->layer;
+
+    for (int r = 0; w->note && j->hidden && r < w->rows; r++)
+        memcpy(j->hidden + ((size_t)layer * (size_t)j->n_hidden + (size_t)(j->first + r)) * (size_t)j->dim,
+               w->data + (size_t)r * (size_t)w->stride, (size_t)j->dim * sizeof(float));
+}
+
+static const rg_reader *wrap(void *arg, const rg_reader *inner)
+{
+    return rg_watch_init(&((job *)arg)->watch, inner, see, arg);
+}
+
+static void keep_row(void *arg, int feed, int row, float *logits)
+{
+    job *j = arg;
+    int at = j->first + row - j->from;
+
+    (void)feed;
+    if (at >= 0)
+        memcpy(j->logits + (size_t)at * (size_t)j->vocab, logits, (size_t)j->vocab * sizeof *logits);
+}
+
+static void feed(job *j, rg_seq *q, const int32_t *ids, int n)
+{
+    for (int done = 0; done < n;) {
+        int rows = n - done < STEP_ROWS ? n - done : STEP_ROWS;
+
+        assert_true(rg_seq_grow(j->rig.states, q, q->length + rows));
+        j->first = q->length;
+        test_rig_step(&j->rig, &(test_feed){ .seq = q, .ids = ids + done, .n = rows }, 1, keep_row, j);
+        rg_seq_advance(j->rig.states, q, rows, 0, NULL);
+        done += rows;
+    }
+}
+
+static rg_seq *sequence(job *j, int n)
+{
+    rg_error err = { 0 };
+    rg_seq *q = rg_seq_new(j->rig.states, n, 0, &err);
+
+    assert_ok(q, err);
+    return q;
+}
+
+static int32_t argmax(const float *v, int n)
+{
+    int32_t best = 0;
+
+    for (int32_t i = 1; i < n; i++)
+        if (v[i] > v[best])
+            best = i;
+    return best;
+}
+
+/* Compute what a golden holds, for its ids, with a model: the same struct, to be compared. */
+static void compute(golden *out, const golden *like, const test_model *t, const rg_cpu *cpu)
+{
+    job *j = calloc(1, sizeof *j);
+    size_t n = like->n_ids, vocab = (size_t)like->vocab, width;
+
+    *out = (golden){ .n_layers = t->m->config.n_layers, .dim = t->m->config.dim, .vocab = t->m->config.vocab_size, .n_ids = n,
+                     .n_greedy = like->n_greedy, .n_long = like->n_long, .n_long_rows = like->n_long_rows };
+    assert_int_equal(out->vocab, like->vocab);
+    *j = (job){ .n_layers = out->n_layers, .dim = out->dim, .vocab = out->vocab, .n_hidden = (int)n };
+    test_rig_open(&j->rig, t, &(test_rig_options){ .cpu = cpu, .n_threads = 2, .exact = true, .max_rows = STEP_ROWS, .max_seqs = 2,
+                                                   .max_len = 4096, .wrap = wrap, .wrap_arg = j });
+    width = n * (size_t)out->dim;
+    out->logits = j->logits = calloc(n * vocab, sizeof(float));
+    j->hidden = calloc(((size_t)out->n_layers + 1) * width, sizeof(float));
+    rg_seq *q = sequence(j, (int)n);
+    feed(j, q, like->ids, (int)n);
+    rg_seq_free(j->rig.states, q);
+    for (int i = 0; i <= out->n_layers; i++)
+        memcpy(out->hidden[i] = calloc(width, sizeof(float)), j->hidden + (size_t)i * width, width * sizeof(float));
+    free(j->hidden);
+    j->hidden = NULL;
+
+    q = sequence(j, PROMPT + (int)out->n_greedy);
+    j->logits = calloc((PROMPT + out->n_greedy) * vocab, sizeof(float));
+    out->greedy = calloc(out->n_greedy, sizeof *out->greedy);
+    feed(j, q, like->ids, PROMPT);
+    for (size_t i = 0; i < out->n_greedy; i++) {
+        out->greedy[i] = argmax(j->logits + (PROMPT + i - 1) * vocab, out->vocab);
+        feed(j, q, &out->greedy[i], 1);
+    }
+    rg_seq_free(j->rig.states, q);
+    free(j->logits);
+
+    if (like->n_long) {
+        q = sequence(j, (int)like->n_long);
+        j->from = (int)(like->n_long - like->n_long_rows);
+        out->long_logits = j->logits = calloc(like->n_long_rows * vocab, sizeof(float));
+        feed(j, q, like->long_ids, (int)like->n_long);
+        rg_seq_free(j->rig.states, q);
+    }
+    test_rig_close(&j->rig);
+    free(j);
+}
+
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
+
+static void close_to(const char *what, const float *got, const float *want, size_t n, float tolerance)
+{
+    float most = 0, off = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        float w = want[i] < 0 ? -want[i] : want[i], d = got[i] - want[i];
+        most = w > most ? w : most;
+        d = d < 0 ? -d : d;
+        off = d > off || d != d ? d : off;
+        if (d != d)
+            break;
+    }
+    if (!(off <= tolerance * most)) {
+        print_error("%s: off by %g where %g is the largest\n", what, (double)off, (double)most);
+        fail();
+    }
+}
+
+static void equal_golden(const char *name, const rg_cpu *cpu, const golden *got, const golden *want)
+{
+    char what[128];
+
+    assert_int_equal(got->n_layers, want->n_layers);
+    assert_int_equal(got->dim, want->dim);
+    snprintf(what, sizeof what, "%s on %s: logits", name, cpu->isa);
+    close_to(what, got->logits, want->logits, want->n_ids * (size_t)want->vocab, TOLERANCE);
+    for (int i = 0; i <= want->n_layers; i++) {
+        snprintf(what, sizeof what, "%s on %s: hidden.%d", name, cpu->isa, i);
+        close_to(what, got->hidden[i], want->hidden[i], want->n_ids * (size_t)want->dim, TOLERANCE_DEEP);
+    }
+    assert_memory_equal(got->greedy, want->greedy, want->n_greedy * sizeof *want->greedy);
+    snprintf(what, sizeof what, "%s on %s: long_logits", name, cpu->isa);
+    if (want->n_long)
+        close_to(what, got->long_logits, want->long_logits, want->n_long_rows * (size_t)want->vocab, TOLERANCE_DEEP);
+}
+
+static void equals(const char *name, const char *path, const golden *want)
+{
+    test_model t;
+
+    test_model_open(&t, path, "f32");
+    for (int i = 0; test_cpu(i); i++) {
+        golden got;
+        compute(&got, want, &t, test_cpu(i));
+        equal_golden(name, test_cpu(i), &got, want);
+        golden_free(&got);
+    }
+    test_model_close(&t);
+}
+
+/* The three spellings of one model: whichever are there.  gguf false: that file means something else. */
+static void model_equals(const char *name, bool gguf)
+{
+    char path[128];
+    golden g;
+
+    snprintf(path, sizeof path, "%s/golden.safetensors", name);
+    golden_read(&g, path);
+    equals(name, test_data(name), &g);
+    snprintf(path, sizeof path, "%s/config.old.json", name);
+    if (rg_path_look(test_data(path)) == RG_PATH_FILE)
+        equals(path, test_variant(name, name, "config.old.json", NULL, NULL), &g);
+    snprintf(path, sizeof path, "%s/model.gguf", name);
+    if (gguf)
+        equals(path, test_data(path), &g);
+    golden_free(&g);
+}
+
+/* model.gguf equals the folder with one setting changed. */
+static void gguf_equals_variant(const char *name, const char *find, const char *replace)
+{
+    char path[128], as[64];
+    golden g, want;
+    test_model t;
+
+    snprintf(path, sizeof path, "%s/golden.safetensors", name);
+    golden_read(&g, path);
+    snprintf(as, sizeof as, "%s-changed", name);
+    test_model_open(&t, test_variant(as, name, "config.json", find, replace), "f32");
+    compute(&want, &g, &t, rg_cpu_nth(0));
+    /* The setting is one that shows. */
+    assert_memory_not_equal(want.greedy, g.greedy, g.n_greedy * sizeof *g.greedy);
+    want.ids = g.ids;
+    want.long_ids = g.long_ids;
+    snprintf(path, sizeof path, "%s/model.gguf", name);
+    equals(path, test_data(path), &want);
+    want.ids = want.long_ids = NULL;
+    golden_free(&want);
+    golden_free(&g);
+    test_model_close(&t);
+}
+
+static void llama(void **state)
+{
+    (void)state;
+    model_equals("llama", true);
+}
+
+static void llama3(void **state)
+{
+    (void)state;
+    model_equals("llama3", false);
+}
+
+/* Its rope_freqs tensor was made for an original context of 8192; the golden's is 64. */
+static void llama3_gguf(void **state)
+{
+    (void)state;
+    gguf_equals_variant("llama3", "\"original_max_position_embeddings\": 64", "\"original_max_position_embeddings\": 8192");
+}
+
+static void gemma3(void **state)
+{
+    (void)state;
+    model_equals("gemma3", false);
+}
+
+/* GGUF does not carry query_pre_attn_scalar; head_dim is what such a file means, the golden's is 24. */
+static void gemma3_gguf(void **state)
+{
+    (void)state;
+    gguf_equals_variant("gemma3", "\"query_pre_attn_scalar\": 24", "\"query_pre_attn_scalar\": 16");
+}
+
+static void mixtral(void **state)
+{
+    (void)state;
+    model_equals("mixtral", true);
+}
+
+static void deepseek_v2(void **state)
+{
+    (void)state;
+    model_equals("deepseek-v2", true);
+}
+
+static void mamba(void **state)
+{
+    (void)state;
+    model_equals("mamba", true);
+}
+
+static void stories260K(void **state)
+{
+    golden g;
+
+    (void)state;
+    golden_read(&g, "stories260K.safetensors");
+    equals("stories260K.gguf", test_data("stories260K.gguf"), &g);
+    golden_free(&g);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(llama),       cmocka_unit_test(llama3),      cmocka_unit_test(llama3_gguf),
+        cmocka_unit_test(gemma3),      cmocka_unit_test(gemma3_gguf), cmocka_unit_test(mixtral),
+        cmocka_unit_test(deepseek_v2), cmocka_unit_test(mamba),       cmocka_unit_test(stories260K),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,615 @@
+/* kernel_cases.c -- see kernel_cases.h.
+ *
+ * Every operand ends where an unmapped page begins.  Two NaN are equal whatever their payload: which operand's NaN survives
+ * is not part of a recipe. */
+#include "ops/kernel_cases.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MAX_M = 33, GAP = 3, N_MODES = 5 };
+
+/* ---- memory that ends at a wall ------------------------------------------------------------------------------------- */
+
+/* Each operand of a call has a wall of its own; `slot` says which.  Grown as needed, kept until exit. */
+static void *walled(int slot, size_t n)
+{
+    static struct { char *end; size_t room; } walls[8];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (n + page) / page * page;
+
+    if (walls[slot].room < room) {
+        char *base = mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (base == MAP_FAILED || mprotect(base + room, page, PROT_NONE))
+            abort();
+        walls[slot].end = base + room;
+        walls[slot].room = room;
+    }
+    return walls[slot].end - n;
+}
+
+static void *walled_copy(int slot, const void *from, size_t n)
+{
+    return memcpy(walled(slot, n), from, n);
+}
+
+static bool same_floats(const float *got, const float *want, size_t n, const char *what)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(got + i, want + i, sizeof *got) && !(isnan(got[i]) && isnan(want[i]))) {
+            printf("%s: value %zu is %a, ref has %a\n", what, i, (double)got[i], (double)want[i]);
+            return false;
+        }
+    return true;
+}
+
+/* ---- hostile numbers ------------------------------------------------------------------------------------------------ */
+
+/* Modes: 0 ordinary, 1 largest magnitudes, 2 tiny and zero, 3 a mixture of everything finite, 4 an infinity. */
+static float number(cases *c, int mode)
+{
+    static const float odd[] = { 0.0f, -0.0f, 0x1p-149f, -0x1.8p-140f, 0x1p-126f, 1e-30f, -1e30f, 0x1.fffffep127f, 1.0f };
+    const float x = rg_rng_normal(&c->rng);
+
+    switch (mode) {
+    case 1: return x < 0.0f ? -3e18f : 3e18f;
+    case 2: return rg_rng_below(&c->rng, 3) ? x * 0x1p-140f : 0.0f * x;
+    case 3: return rg_rng_below(&c->rng, 4) ? x : odd[rg_rng_below(&c->rng, RG_LEN(odd))];
+    default: return x;
+    }
+}
+
+static uint16_t half(cases *c, int mode)
+{
+    static const uint16_t odd[] = { 0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0xfbff, 0x0400, 0x3c00 };
+
+    switch (mode) {
+    case 1: return rg_rng_below(&c->rng, 2) ? 0x7bff : 0xfbff;
+    case 2: return (uint16_t)(rg_rng_below(&c->rng, 0x400) | rg_rng_below(&c->rng, 2) << 15);
+    case 3: return odd[rg_rng_below(&c->rng, RG_LEN(odd))];
+    default: return rg_f32_to_f16(0.02f * rg_rng_normal(&c->rng));
+    }
+}
+
+static uint8_t byte(cases *c, int mode)
+{
+    static const uint8_t odd[] = { 0, 255, 128, 127, 8, 0x88, 15, 0xf0 };
+
+    if (mode == 1)
+        return rg_rng_below(&c->rng, 8) ? 255 : 0;
+    return mode == 3 ? odd[rg_rng_below(&c->rng, RG_LEN(odd))] : (uint8_t)rg_rng_below(&c->rng, 256);
+}
+
+static void floats(cases *c, int mode, float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = number(c, mode);
+    if (mode == 4 && n)
+        x[rg_rng_below(&c->rng, (uint32_t)n)] = INFINITY;
+}
+
+/* ---- panels --------------------------------------------------------------------------------------------------------- */
+
+typedef struct layout_case {
+    const char *name;
+    int step;        /* columns */
+    size_t bytes;    /* of a step */
+    size_t n_halves; /* f16 values that a step starts with; the rest are bytes */
+} layout_case;
+
+static const layout_case layouts[RG_LAYOUT_COUNT] = {
+    [RG_LAYOUT_F32] = { "f32", 1, 64, 0 },
+    [RG_LAYOUT_F16] = { "f16", 1, 32, 16 },
+    [RG_LAYOUT_BF16] = { "bf16", 1, 32, 0 },
+    [RG_LAYOUT_Q4] = { "q4", 32, sizeof(rg_step_q4), 16 },
+    [RG_LAYOUT_Q8] = { "q8", 32, sizeof(rg_step_q8), 16 },
+    [RG_LAYOUT_Q4M] = { "q4m", 32, sizeof(rg_step_q4m), 32 },
+    [RG_LAYOUT_Q8M] = { "q8m", 32, sizeof(rg_step_q8m), 32 },
+    [RG_LAYOUT_K4] = { "k4", 256, sizeof(rg_step_k4), 32 },
+    [RG_LAYOUT_K8] = { "k8", 256, sizeof(rg_step_k8), 32 },
+};
+
+static void fill_panel(cases *c, rg_layout layout, int mode, uint8_t *panel, size_t n_steps)
+{
+    const layout_case *l = &layouts[layout];
+
+    for (size_t s = 0; s < n_steps; s++, panel += l->bytes) {
+        if (layout == RG_LAYOUT_F32) {
+            floats(c, mode == 4 ? 0 : mode, (float *)(void *)panel, 16);
+        } else if (layout == RG_LAYOUT_BF16) {
+            for (int i = 0; i < 16; i++)
+                ((uint16_t *)(void *)panel)[i] = rg_f32_to_bf16(number(c, mode));
+        } else {
+            for (size_t i = 0; i < l->n_halves; i++)
+                ((uint16_t *)(void *)panel)[i] = half(c, mode);
+            for (size_t i = 2 * l->n_halves; i < l->bytes; i++)
+                panel[i] = byte(c, mode);
+        }
+    }
+}
+
+static void fill_blocks(cases *c, int mode, rg_xblock *x, size_t n)
+{
+    for (; n--; x++) {
+        int32_t sum[2] = { 0, 0 };
+        for (int i = 0; i < 32; i++) {
+            x->q[i] = (int8_t)((int)rg_rng_below(&c->rng, 255) - 127);
+            if (mode == 1)
+                x->q[i] = rg_rng_below(&c->rng, 16) ? 127 : -127;
+            if (mode == 3)
+                x->q[i] = rg_rng_below(&c->rng, 2) ? 0 : -127;
+            sum[i / 16] += x->q[i];
+        }
+        x->d = mode == 2 ? 0x1p-140f : mode == 1 ? 1e30f : fabsf(number(c, mode == 4 ? 0 : mode));
+        x->s = x->d * (float)(sum[0] + sum[1]);
+        x->neg8 = -8 * (sum[0] + sum[1]);
+        x->neg128 = -128 * (sum[0] + sum[1]);
+        for (int h = 0; h < 2; h++) {
+            x->sh[h] = x->d * (float)sum[h];
+            x->neg128h[h] = -128 * sum[h];
+        }
+    }
+}
+
+/* One panel and MAX_M rows.  Rows are ld items (floats or blocks) apart, outputs 16 + GAP floats. */
+typedef struct panel_case {
+    rg_layout layout;
+    bool fast;
+    int cols, mode, max_m;
+    uint8_t *panel;
+    size_t item, ld; /* bytes of an item; items from row to row */
+    void *x;
+    float want[MAX_M * (16 + GAP)];
+} panel_case;
+
+static void panel_call(const rg_cpu *k, const panel_case *p, const uint8_t *panel, const void *x, int m, float *y)
+{
+    if (p->fast)
+        k->panel_fast[p->layout](panel, p->cols, x, p->ld, m, y, 16 + GAP);
+    else
+        k->panel_exact[p->layout](panel, p->cols, x, p->ld, m, y, 16 + GAP);
+}
+
+static bool panel_rows_same(const cases *c, const panel_case *p)
+{
+    static const int rows[] = { 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 33 };
+    const size_t row_items = p->fast ? (size_t)p->cols / 32 : (size_t)p->cols;
+    char what[128];
+
+    for (size_t i = 0; i < RG_LEN(rows) && rows[i] <= p->max_m; i++) {
+        const int m = rows[i];
+        const size_t n_out = (size_t)(m - 1) * (16 + GAP) + 16;
+        const void *x = walled_copy(1, p->x, ((size_t)(m - 1) * p->ld + row_items) * p->item);
+        float *y = walled(2, n_out * sizeof *y);
+
+        for (size_t j = 0; j < n_out; j++)
+            y[j] = 12345.0f;
+        panel_call(c->k, p, p->panel, x, m, y);
+        snprintf(what, sizeof what, "%s panel_%s %s cols %d m %d mode %d", c->k->isa, p->fast ? "fast" : "exact",
+                 layouts[p->layout].name, p->cols, m, p->mode);
+        if (!same_floats(y, p->want, n_out, what))
+            return false;
+    }
+    return true;
+}
+
+static bool panel_same(cases *c, rg_layout layout, bool fast, int n_steps, int mode)
+{
+    const layout_case *l = &layouts[layout];
+    static panel_case p;
+    const size_t bytes = l->bytes * (size_t)n_steps;
+    bool same;
+
+    p = (panel_case){ .layout = layout, .fast = fast, .cols = l->step * n_steps, .mode = mode };
+    p.max_m = p.cols > 4096 ? 5 : MAX_M; /* ref is slow, and the last rows are tested by shorter ones */
+    p.item = fast ? sizeof(rg_xblock) : sizeof(float);
+    p.ld = (size_t)p.cols / (fast ? 32 : 1) + 1;
+    p.panel = walled(0, bytes);
+    p.x = calloc(MAX_M * p.ld, p.item);
+    if (!p.x)
+        abort();
+    fill_panel(c, layout, mode, p.panel, (size_t)n_steps);
+    for (size_t r = 0; r < MAX_M; r++)
+        if (fast)
+            fill_blocks(c, mode, (rg_xblock *)p.x + r * p.ld, p.ld - 1);
+        else
+            floats(c, mode, (float *)p.x + r * p.ld, p.ld - 1);
+    for (size_t j = 0; j < RG_LEN(p.want); j++)
+        p.want[j] = 12345.0f;
+    panel_call(c->ref, &p, p.panel, p.x, p.max_m, p.want);
+    same = panel_rows_same(c, &p);
+    free(p.x);
+    return same;
+}
+
+static bool cases_panels(cases *c)
+{
+    static const int steps[] = { 1, 2, 3, 4, 5, 9, 64, 65 }, columns[] = { 1, 2, 3, 4, 5, 7, 64, 65, 172 };
+
+    for (rg_layout layout = RG_LAYOUT_F32; layout < RG_LAYOUT_COUNT; layout++)
+        for (int fast = 0; fast < 2; fast++) {
+            const bool of_floats = layouts[layout].step == 1;
+            const int *n = of_floats ? columns : steps;
+            const size_t n_sizes = of_floats ? RG_LEN(columns) : RG_LEN(steps);
+
+            if (fast ? c->k->panel_fast[layout] == c->ref->panel_fast[layout]
+                     : c->k->panel_exact[layout] == c->ref->panel_exact[layout])
+                continue; /* no version of its own */
+            for (size_t i = 0; i < n_sizes; i++)
+                for (int mode = 0; mode < N_MODES; mode++)
+                    if ((n[i] * layouts[layout].step < 1024 || mode < 2) && !panel_same(c, layout, fast, n[i], mode))
+                        return false;
+        }
+    return true;
+}
+
+/* ---- rows ----------------------------------------------------------------------------------------------------------- */
+
+enum { MAX_N = 700 };
+
+static const int lengths[] = { 1, 2, 3, 5, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 172, 511, 700 };
+
+/* Outputs of one call on both tables, compared. */
+typedef void row_call(const rg_cpu *k, float *y, const float *const in[3], int n, float a);
+
+static void call_rmsnorm(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    k->rmsnorm(y, in[0], in[1], n, fabsf(a) * 1e-6f);
+}
+
+static void call_rmsnorm_same(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    k->rmsnorm(y, y, in[1], n, fabsf(a) * 1e-6f);
+}
+
+static void call_add(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    (void)a;
+    k->add(y, in[0], n);
+}
+
+static void call_scale(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    k->scale(y, in[0], a, n);
+}
+
+static void call_axpy(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    k->axpy(y, a, in[0], n);
+}
+
+static void call_silu(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    (void)a;
+    k->act_mul[RG_SILU](y, in[0], in[1], n);
+}
+
+static void call_gelu(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    (void)a;
+    k->act_mul[RG_GELU_TANH](y, in[0], in[1], n);
+}
+
+static void call_gelu_same(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    (void)a;
+    k->act_mul[RG_GELU_TANH](y, y, in[1], n);
+}
+
+static void call_softcap(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    (void)in;
+    k->softcap(y, 1.0f + fabsf(a), n);
+}
+
+static void call_softplus(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    (void)a;
+    k->softplus(y, in[0], n);
+}
+
+static void call_rotate_pairs(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    (void)a;
+    k->rotate(y, in[0], in[1], n / 2, true);
+}
+
+static void call_rotate_halves(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    (void)a;
+    k->rotate(y, in[0], in[1], n / 2, false);
+}
+
+static bool cases_rows(cases *c)
+{
+    static const struct { const char *name; row_call *call; } calls[] = {
+        { "rmsnorm", call_rmsnorm },       { "rmsnorm in place", call_rmsnorm_same },
+        { "add", call_add },               { "scale", call_scale },
+        { "axpy", call_axpy },             { "silu_mul", call_silu },
+        { "gelu_mul", call_gelu },         { "gelu_mul in place", call_gelu_same },
+        { "softcap", call_softcap },       { "softplus", call_softplus },
+        { "rotate pairs", call_rotate_pairs }, { "rotate halves", call_rotate_halves },
+    };
+    static float want[MAX_N];
+    char what[128];
+
+    for (size_t i = 0; i < RG_LEN(calls); i++)
+        for (size_t j = 0; j < RG_LEN(lengths); j++)
+            for (int mode = 0; mode < N_MODES; mode++) {
+                const int n = lengths[j];
+                const size_t bytes = (size_t)n * sizeof(float);
+                float *in[3], *y = walled(3, bytes), a = rg_rng_normal(&c->rng);
+
+                for (int s = 0; s < 3; s++)
+                    floats(c, s ? mode % 4 : mode, in[s] = walled(s, bytes), (size_t)n);
+                floats(c, mode, y, (size_t)n);
+                memcpy(want, y, bytes);
+                calls[i].call(c->ref, want, (const float *const *)in, n, a);
+                calls[i].call(c->k, y, (const float *const *)in, n, a);
+                snprintf(what, sizeof what, "%s %s n %d mode %d", c->k->isa, calls[i].name, n, mode);
+                if (!same_floats(y, want, (size_t)n, what))
+                    return false;
+            }
+    return true;
+}
+
+static bool cases_quantize(cases *c)
+{
+    static rg_xblock want[8];
+
+    for (int round = 0; round < 200; round++) {
+        const int mode = round % 4, n = 32 * (1 + round % 8);
+        const size_t n_bytes = (size_t)n / 32 * sizeof *want;
+        float *x = walled(0, (size_t)n * sizeof *x);
+        rg_xblock *y = walled(1, n_bytes);
+
+        floats(c, mode, x, (size_t)n);
+        for (int i = 0; i < n && round % 16 == 8; i++)
+            x[i] = ((float)(int)rg_rng_below(&c->rng, 255) - 127.0f) / 2.0f; /* ties */
+        for (int i = 0; i < n && round % 16 == 9; i++)
+            x[i] = 0.0f;
+        c->ref->quantize(x, n, want);
+        c->k->quantize(x, n, y);
+        if (memcmp(want, y, n_bytes)) {
+            printf("%s quantize n %d mode %d round %d differs\n", c->k->isa, n, mode, round);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Every half-precision number, and f32 that lie on and beside the ties. */
+static bool cases_store(cases *c)
+{
+    static const rg_type types[] = { RG_F32, RG_F16, RG_BF16 };
+    static float x[MAX_N], want[MAX_N];
+    static uint8_t stored[MAX_N * 12];
+    char what[128];
+
+    for (int round = 0; round < 300; round++) {
+        const int n = lengths[round % (int)RG_LEN(lengths)];
+        const rg_type type = types[round % 3];
+        const size_t size = type == RG_F32 ? 4 : 2, stride = round % 5 ? 1 : 3;
+        const size_t bytes = ((size_t)(n - 1) * stride + 1) * size;
+        const float *in;
+        uint8_t *to = walled(1, bytes);
+        float *y = walled(2, (size_t)n * sizeof *y);
+
+        for (int i = 0; i < n; i++) {
+            uint32_t bits = (uint32_t)rg_rng_u64(&c->rng);
+            if (i % 4 == 0)
+                bits = (bits & 0xffff0000u) | 0x8000u;
+            if (i % 4 == 1)
+                bits = (bits & 0x87ffe000u) | 0x38001000u; /* f16 ties */
+            memcpy(x + i, &bits, 4);
+            if (isnan(x[i]))
+                x[i] = number(c, 3);
+        }
+        in = walled_copy(0, x, (size_t)n * sizeof *x);
+        memset(stored, 7, sizeof stored);
+        memset(to, 7, bytes);
+        c->ref->store(stored, type, stride, in, n);
+        c->k->store(to, type, stride, in, n);
+        c->ref->load(want, stored, type, stride, n);
+        c->k->load(y, to, type, stride, n);
+        snprintf(what, sizeof what, "%s store/load type %d n %d stride %zu", c->k->isa, (int)type, n, stride);
+        if (memcmp(stored, to, bytes)) {
+            printf("%s: stored bytes differ\n", what);
+            return false;
+        }
+        if (!same_floats(y, want, (size_t)n, what))
+            return false;
+    }
+    return true;
+}
+
+/* ---- attention ------------------------------------------------------------------------------------------------------ */
+
+typedef struct attend_case {
+    rg_type type;
+    int k_dim, v_dim, v_stride, mode;
+    bool capped;
+} attend_case;
+
+/* Values of the three types; what lies outside [lo, hi) may be anything, NaN too. */
+static void fill_stored(cases *c, rg_type type, int mode, uint8_t *to, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float x = number(c, mode == 4 ? 0 : mode);
+        const uint16_t h = type == RG_F16 ? rg_f32_to_f16(x) : rg_f32_to_bf16(x);
+        memcpy(to + i * (type == RG_F32 ? 4 : 2), type == RG_F32 ? (const void *)&x : (const void *)&h,
+               type == RG_F32 ? 4 : 2);
+    }
+}
+
+/* Three blocks after each other on both tables, the first and the last one seen in part. */
+static bool attend_same(cases *c, const attend_case *t)
+{
+    static const int seen[][2] = { { 5, 64 }, { 0, 64 }, { 0, 1 }, { 0, 17 }, { 63, 64 }, { 30, 35 } };
+    static float o_ref[MAX_N];
+    const size_t size = t->type == RG_F32 ? 4 : 2;
+    const size_t k_bytes = (size_t)t->k_dim * RG_BLOCK * size;
+    const size_t v_bytes = ((size_t)t->v_stride * (RG_BLOCK - 1) + (size_t)t->v_dim) * size;
+    float *q = walled(0, (size_t)t->k_dim * 4), *o = walled(3, (size_t)t->v_dim * 4);
+    rg_softmax a = { -INFINITY, 0.0f, o_ref }, b = { -INFINITY, 0.0f, o };
+    char what[128];
+
+    memset(o_ref, 0, sizeof o_ref);
+    memset(o, 0, (size_t)t->v_dim * 4);
+    for (size_t i = 0; i < RG_LEN(seen); i++) {
+        rg_attend r = { .q = q, .type = t->type, .k_dim = t->k_dim, .v_dim = t->v_dim, .v_stride = t->v_stride,
+                        .lo = seen[i][0], .hi = seen[i][1], .scale = 0.125f, .cap = t->capped ? 30.0f : 0.0f };
+        uint8_t *k = walled(1, k_bytes), *v = walled(2, v_bytes);
+
+        floats(c, t->mode == 4 ? 0 : t->mode, q, (size_t)t->k_dim);
+        fill_stored(c, t->type, t->mode, k, k_bytes / size);
+        fill_stored(c, t->type, t->mode, v, v_bytes / size);
+        if (t->mode == 0 && r.lo) /* not seen, and never looked at */
+            memset(v, 0xff, size);
+        if (t->mode == 0 && r.hi < RG_BLOCK)
+            memset(v + v_bytes - size, 0xff, size);
+        r.k = k;
+        r.v = v;
+        c->ref->attend(&r, &a);
+        c->k->attend(&r, &b);
+        snprintf(what, sizeof what, "%s attend type %d k %d v %d mode %d keys %d..%d", c->k->isa, (int)t->type, t->k_dim,
+                 t->v_dim, t->mode, r.lo, r.hi);
+        if (a.m != b.m) { /* as numbers: only differences of m are ever used, so a zero's sign is no part of the recipe */
+            printf("%s: m is %a, ref has %a\n", what, (double)b.m, (double)a.m);
+            return false;
+        }
+        if (!same_floats(&b.l, &a.l, 1, what) || !same_floats(o, o_ref, (size_t)t->v_dim, what))
+            return false;
+    }
+    return true;
+}
+
+static bool cases_attend(cases *c)
+{
+    static const rg_type types[] = { RG_F32, RG_F16, RG_BF16 };
+    static const int dims[][3] = { { 64, 64, 64 },   { 128, 128, 128 }, { 8, 8, 8 },      { 6, 6, 6 },
+                                   { 80, 80, 80 },   { 100, 100, 100 }, { 256, 256, 256 }, { 24, 16, 24 },
+                                   { 576, 512, 576 }, { 1, 1, 1 } };
+
+    for (size_t i = 0; i < RG_LEN(types); i++)
+        for (size_t j = 0; j < RG_LEN(dims); j++)
+            for (int mode = 0; mode < (j < 4 ? 4 : 1); mode++) {
+                const attend_case t = { types[i], dims[j][0], dims[j][1], dims[j][2], mode, mode == 3 || j == 4 };
+                if (!attend_same(c, &t))
+                    return false;
+            }
+    return true;
+}
+
+static bool cases_merge(cases *c)
+{
+    static float a_ref[MAX_N];
+    char what[64];
+
+    for (int round = 0; round < 100; round++) {
+        const int n = lengths[round % (int)RG_LEN(lengths)];
+        const size_t bytes = (size_t)n * sizeof(float);
+        float *o = walled(0, bytes), *other = walled(1, bytes);
+        rg_softmax a = { round % 7 ? rg_rng_normal(&c->rng) : -INFINITY, 3.0f, a_ref }, k = { a.m, a.l, o };
+        const rg_softmax b = { round % 5 ? rg_rng_normal(&c->rng) : -INFINITY, 2.0f, other };
+
+        floats(c, round % 4, o, (size_t)n);
+        floats(c, round % 4, other, (size_t)n);
+        memcpy(a_ref, o, bytes);
+        c->ref->merge(&a, &b, n);
+        c->k->merge(&k, &b, n);
+        snprintf(what, sizeof what, "%s merge n %d round %d", c->k->isa, n, round);
+        if (!same_floats(&k.m, &a.m, 1, what) || !same_floats(&k.l, &a.l, 1, what) || !same_floats(o, a_ref, (size_t)n, what))
+            return false;
+    }
+    return true;
+}
+
+/* ---- recurrence ----------------------------------------------------------------------------------------------------- */
+
+static bool scan_same(cases *c, int n, int d_state, int mode, bool replay)
+{
+    const size_t bytes = (size_t)n * 4, all = bytes * (size_t)d_state, state = (size_t)d_state * 4;
+    static float h_ref[16 * MAX_N], y_ref[MAX_N];
+    float *h = walled(0, all), *a = walled(1, all), *in = walled(2, 4 * bytes), *b = walled(3, state), *g = walled(4, state);
+    float *y = walled(5, bytes);
+    char what[96];
+
+    floats(c, mode, h, all / 4);
+    floats(c, mode, in, bytes);
+    floats(c, mode, b, (size_t)d_state);
+    floats(c, mode, g, (size_t)d_state);
+    for (size_t i = 0; i < all / 4; i++)
+        a[i] = -fabsf(number(c, mode));
+    for (int i = 0; i < n; i++)
+        in[n + i] = fabsf(in[n + i]);
+    memcpy(h_ref, h, all);
+    c->ref->scan_row(h_ref, a, (size_t)n, d_state, n, in, in + n, b, g, in + 2 * n, in + 3 * n, replay ? NULL : y_ref);
+    c->k->scan_row(h, a, (size_t)n, d_state, n, in, in + n, b, g, in + 2 * n, in + 3 * n, replay ? NULL : y);
+    snprintf(what, sizeof what, "%s scan_row n %d d_state %d mode %d replay %d", c->k->isa, n, d_state, mode, replay);
+    return same_floats(h, h_ref, all / 4, what) && (replay || same_floats(y, y_ref, (size_t)n, what));
+}
+
+static bool conv_same(cases *c, int n, int d_conv, int mode, bool biased)
+{
+    const size_t bytes = (size_t)n * 4;
+    static float want[MAX_N];
+    const float *in[4];
+    float *w = walled(5, bytes * (size_t)d_conv), *bias = walled(6, bytes), *y = walled(7, bytes);
+    char what[96];
+
+    for (int j = 0; j < d_conv; j++) {
+        float *x = walled(j, bytes);
+        floats(c, mode, x, (size_t)n);
+        in[j] = x;
+    }
+    floats(c, mode, w, (size_t)(n * d_conv));
+    floats(c, mode, bias, (size_t)n);
+    c->ref->conv_row(want, in, w, biased ? bias : NULL, d_conv, n);
+    c->k->conv_row(y, in, w, biased ? bias : NULL, d_conv, n);
+    snprintf(what, sizeof what, "%s conv_row n %d d_conv %d mode %d", c->k->isa, n, d_conv, mode);
+    return same_floats(y, want, (size_t)n, what);
+}
+
+static bool cases_recurrence(cases *c)
+{
+    for (size_t i = 0; i < RG_LEN(lengths); i++)
+        for (int mode = 0; mode < 4; mode++)
+            for (int odd = 0; odd < 2; odd++)
+                if (!scan_same(c, lengths[i], odd ? 3 : 16, mode, mode == 0 && odd) ||
+                    !conv_same(c, lengths[i], odd ? 3 : 4, mode, odd))
+                    return false;
+    return true;
+}
+
+/* ---- peaks ---------------------------------------------------------------------------------------------------------- */
+
+/* They run, and say that they did about what was asked. */
+static bool cases_probe(cases *c)
+{
+    double (*const peaks[])(double n) = { c->k->peak_f32, c->k->peak_int8, c->k->peak_bf16 };
+    const size_t n = 4096 + 77;
+    uint8_t *p = walled(0, n);
+    uint64_t before;
+
+    for (size_t i = 0; i < RG_LEN(peaks); i++)
+        if (peaks[i] && peaks[i](1e6) < 1e6)
+            return false;
+    memset(p, 1, n);
+    before = c->k->stream(p, n);
+    p[n - 1] = 2;
+    if (c->k->stream(p, n) == before)
+        return false;
+    p[n - 1] = 1;
+    p[1000] = 9;
+    return c->k->stream(p, n) != before;
+}
+
+const kernel_case kernel_cases[] = {
+    { "panels", cases_panels },         { "rows", cases_rows },     { "quantize", cases_quantize },
+    { "store", cases_store },           { "attend", cases_attend }, { "merge", cases_merge },
+    { "recurrence", cases_recurrence }, { "probe", cases_probe },   { NULL, NULL },
+};
