@@ -513,3 +513,20 @@ bool rg_request_wait(rg_request *r, rg_token *out)
     pthread_mutex_unlock(&r->lock);
     return got > 0;
 }
+
+static double since(const rg_request *r, uint64_t ns)
+{
+    return ns ? rg_seconds(atomic_load(&r->submitted_ns), ns) : 0;
+}
+
+rg_usage rg_request_used(const rg_request *r)
+{
+    rg_usage u = { .n_prompt = r->params.n_prompt, .n_cached = r->n_cached, .n_preempted = r->n_preempted };
+
+    for (int i = 0; i < r->params.n_samples; i++)
+        u.n_output += atomic_load(&r->samples[i].n_ready);
+    u.queue_s = since(r, atomic_load(&r->admitted_ns));
+    u.ttft_s = since(r, atomic_load(&r->first_ns));
+    u.total_s = since(r, atomic_load(&r->finished_ns));
+    return u;
+}

@@ -496,7 +496,7 @@ bool rg_tokenizer_export(rg_ckpt_writer *w, const rg_checkpoint *from, int vocab
     json_t *root = NULL;
     size_t n;
     char *text;
-    bool ok = true;
+    bool ok = false;
 
     err = err ? err : &local;
     err->code = RG_OK;
@@ -517,7 +517,7 @@ bool rg_tokenizer_export(rg_ckpt_writer *w, const rg_checkpoint *from, int vocab
     if (!ok && err->code != RG_OK)
         return false;
     /* Refusals come before the first key is put. */
-    if ((!text || !ok) && !put_text(&x, "tokenizer.ggml.model", "none", err))
+    if (!ok && !put_text(&x, "tokenizer.ggml.model", "none", err))
         return false;
     return put_chat_template(&x, err);
 }

