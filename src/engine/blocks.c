@@ -191,6 +191,7 @@ void rg_blocks_check(const rg_blocks *p)
     RG_ASSERT(n_listed == p->n_free);
     n_listed = 0;
     for (int32_t i = p->oldest; i != NONE; last = i, i = p->marks[i].next, n_listed++)
-        RG_ASSERT(n_listed < p->n_cached && !p->marks[i].references && p->marks[i].remembered && p->marks[i].prev == last);
+        RG_ASSERT(n_listed < p->n_cached && !p->marks[i].references && p->marks[i].remembered &&
+                  p->marks[i].prev == last);
     RG_ASSERT(n_listed == p->n_cached && last == p->newest);
 }

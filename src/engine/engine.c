@@ -33,8 +33,8 @@ struct rg_core {
     rg_planned *plan; /* [max_seqs], as are spans, draws, drawn and logit_rows */
     int n_plan;
     rg_span *spans;
-    int32_t *draws;   /* plan entry of each wanted row */
-    drawn *drawn;     /* by plan entry */
+    int32_t *draws;                               /* plan entry of each wanted row */
+    drawn *drawn;                                 /* by plan entry */
     int32_t *logit_rows, *token, *index, *kv_end; /* the last three, and pos: [max_rows] */
     int32_t (*pos)[4];
     rg_batch batch;
@@ -53,7 +53,7 @@ struct rg_core {
     pthread_t thread;
 };
 
-/* ---- building ------------------------------------------------------------------------------------------------------------ */
+/* ---- building ---------------------------------------------------------------------------------------------------- */
 
 static bool make_slots(rg_core *c, rg_error *err)
 {
@@ -86,7 +86,8 @@ static bool make_arrays(rg_core *c, rg_error *err)
     c->index = rg_array(rows, sizeof *c->index);
     c->kv_end = rg_array(rows, sizeof *c->kv_end);
     c->pos = rg_array(rows, sizeof *c->pos);
-    if (!c->plan || !c->spans || !c->draws || !c->drawn || !c->logit_rows || !c->token || !c->index || !c->kv_end || !c->pos)
+    if (!c->plan || !c->spans || !c->draws || !c->drawn || !c->logit_rows || !c->token || !c->index || !c->kv_end ||
+        !c->pos)
         return rg_fail_memory(err, n * sizeof *c->spans + rows * sizeof *c->pos);
     return true;
 }
@@ -96,7 +97,8 @@ static bool check_options(const rg_runner *runner, const rg_core_options *o, rg_
     if (o->max_seqs < 1 || o->max_rows < 1 || o->max_seq_len < 1 || o->max_waiting < 1 || o->n_threads < 1)
         return rg_fail(err, RG_E_USAGE, "max_seqs, max_rows, max_seq_len, max_waiting and n_threads must be 1 or more");
     if (o->max_rows > runner->max_rows)
-        return rg_fail(err, RG_E_USAGE, "%d rows in a step: the model was opened for %d", (int)o->max_rows, runner->max_rows);
+        return rg_fail(err, RG_E_USAGE, "%d rows in a step: the model was opened for %d", (int)o->max_rows,
+                       runner->max_rows);
     return true;
 }
 
@@ -131,7 +133,7 @@ fail:
     return NULL;
 }
 
-/* ---- the five calls of a step ----------------------------------------------------------------------------------------------- */
+/* ---- the five calls of a step ------------------------------------------------------------------------------------ */
 
 /* What was submitted joins the queue; what was cancelled leaves it.  True: something left. */
 static bool admit(rg_core *c)
@@ -225,7 +227,8 @@ static void sample(void *arg, int i, float *logits)
         memcpy(slot->raw, logits, (size_t)c->runner->vocab_size * sizeof *logits);
     for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
         logits[r->params.stop_ids[k]] = -INFINITY;
-    rg_sample_rules(slot->sampler, logits, sampling, &history, r->eos_ids, may_end || sampling->ignore_eos ? 0 : r->n_eos);
+    rg_sample_rules(slot->sampler, logits, sampling, &history, r->eos_ids,
+                    may_end || sampling->ignore_eos ? 0 : r->n_eos);
     d->id = rg_sample_draw(slot->sampler, logits, sampling, &key);
     d->logprob = NAN;
     if (sampling->n_logprobs >= 0)
@@ -293,7 +296,7 @@ bool rg_core_step(rg_core *c)
     return planned || reaped;
 }
 
-/* ---- from outside -------------------------------------------------------------------------------------------------------------- */
+/* ---- from outside ------------------------------------------------------------------------------------------------ */
 
 bool rg_core_submit(rg_core *c, rg_request *r, rg_error *err)
 {

@@ -13,7 +13,7 @@
 
 struct rg_node {
     rg_node *parent;
-    rg_node *chain;        /* the next in its bucket; of free nodes */
+    rg_node *chain; /* the next in its bucket; of free nodes */
     rg_node *older, *newer;
     uint64_t hash, salt;
     int32_t n_children, n_pins, n_blocks;
@@ -81,7 +81,7 @@ void rg_prefix_free(rg_prefix *p)
     rg_free(p);
 }
 
-/* ---- the list by age -------------------------------------------------------------------------------------------------- */
+/* ---- the list by age --------------------------------------------------------------------------------------------- */
 
 static void age_unlink(rg_prefix *p, rg_node *n)
 {
@@ -106,13 +106,14 @@ static void touch_path(rg_prefix *p, rg_node *n)
     }
 }
 
-/* ---- finding, making and removing nodes -------------------------------------------------------------------------------- */
+/* ---- finding, making and removing nodes -------------------------------------------------------------------------- */
 
 static uint64_t hash_of(const rg_prefix *p, const rg_node *parent, uint64_t salt, const int32_t *tokens)
 {
     uint64_t of_parent = parent ? (uint64_t)(parent - p->nodes) + 1 : 0;
 
-    return rg_hash(tokens, RG_BLOCK * sizeof *tokens, p->seed ^ (of_parent * 0x9e3779b97f4a7c15u) ^ (salt * 0xd1342543de82ef95u));
+    return rg_hash(tokens, RG_BLOCK * sizeof *tokens,
+                   p->seed ^ (of_parent * 0x9e3779b97f4a7c15u) ^ (salt * 0xd1342543de82ef95u));
 }
 
 static rg_node *find(const rg_prefix *p, const rg_node *parent, uint64_t salt, const int32_t *tokens, uint64_t hash)
@@ -197,7 +198,7 @@ rg_node *rg_prefix_extend(rg_prefix *p, rg_node *parent, uint64_t salt, const in
     return n;
 }
 
-/* ---- matching ----------------------------------------------------------------------------------------------------------- */
+/* ---- matching ---------------------------------------------------------------------------------------------------- */
 
 /* May a sequence start after `n_nodes` nodes, of which this is the last?  have[g]: nodes in a row, up to here, that have
  * the group's block. */
@@ -222,7 +223,8 @@ static bool usable(const rg_prefix *p, const rg_node *last, int32_t n_nodes, con
     return true;
 }
 
-int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t salt, rg_node **path, int32_t *n_matched)
+int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t salt, rg_node **path,
+                        int32_t *n_matched)
 {
     int32_t have[RG_MAX_GROUPS] = { 0 }, best = 0, n_nodes = 0;
     rg_node *node = NULL;
@@ -245,7 +247,7 @@ int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t
     return best;
 }
 
-/* ---- what nodes remember -------------------------------------------------------------------------------------------------- */
+/* ---- what nodes remember ----------------------------------------------------------------------------------------- */
 
 bool rg_prefix_publish(rg_prefix *p, rg_node *node, int group, int32_t block)
 {

@@ -20,7 +20,7 @@ enum {
     MAX_STOP_BYTES = 1 << 16, /* of all stop texts together */
 };
 
-/* ---- building --------------------------------------------------------------------------------------------------------- */
+/* ---- building ---------------------------------------------------------------------------------------------------- */
 
 typedef struct carver {
     char *base; /* NULL: only counting */
@@ -41,7 +41,7 @@ static void *carve(carver *c, size_t n, size_t size)
 }
 
 typedef struct sizes {
-    size_t row;          /* ids of one sample */
+    size_t row; /* ids of one sample */
     int32_t max_tokens;
     size_t pending_room; /* bytes of one sample that may be held back, and one id's */
 } sizes;
@@ -181,7 +181,8 @@ static bool check_stops(const rg_params *p, int32_t vocab_size, size_t *longest,
     }
     for (int32_t i = 0; i < p->n_stop_ids; i++)
         if (p->stop_ids[i] < 0 || p->stop_ids[i] >= vocab_size)
-            return rg_fail(err, RG_E_INPUT, "stop id %d is not in the vocabulary of %d", (int)p->stop_ids[i], (int)vocab_size);
+            return rg_fail(err, RG_E_INPUT, "stop id %d is not in the vocabulary of %d", (int)p->stop_ids[i],
+                           (int)vocab_size);
     return true;
 }
 
@@ -190,12 +191,12 @@ static bool check_params(const rg_params *p, int32_t vocab_size, int32_t max_seq
     if (p->n_prompt < 1 || !p->prompt)
         return rg_fail(err, RG_E_INPUT, "the prompt is empty: it needs an id at least");
     if (p->n_prompt >= max_seq_len)
-        return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context of %d must hold one more", (int)p->n_prompt,
-                       (int)max_seq_len);
+        return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context of %d must hold one more",
+                       (int)p->n_prompt, (int)max_seq_len);
     for (int32_t i = 0; i < p->n_prompt; i++)
         if (p->prompt[i] < 0 || p->prompt[i] >= vocab_size)
-            return rg_fail(err, RG_E_INPUT, "id %d at place %d of the prompt is not in the vocabulary of %d", (int)p->prompt[i],
-                           (int)i, (int)vocab_size);
+            return rg_fail(err, RG_E_INPUT, "id %d at place %d of the prompt is not in the vocabulary of %d",
+                           (int)p->prompt[i], (int)i, (int)vocab_size);
     if (p->max_tokens < 1)
         return rg_fail(err, RG_E_INPUT, "max_tokens is %d: want 1 or more", (int)p->max_tokens);
     if (p->n_samples < 1 || p->n_samples > MAX_SAMPLES)
@@ -203,8 +204,8 @@ static bool check_params(const rg_params *p, int32_t vocab_size, int32_t max_seq
     return rg_sampling_check(&p->sampling, vocab_size, err) && check_stops(p, vocab_size, longest, err);
 }
 
-rg_request *rg_request_new(const rg_params *params, int32_t vocab_size, int32_t max_seq_len, const rg_token_bytes *bytes,
-                           const int32_t *eos_ids, int32_t n_eos, rg_error *err)
+rg_request *rg_request_new(const rg_params *params, int32_t vocab_size, int32_t max_seq_len,
+                           const rg_token_bytes *bytes, const int32_t *eos_ids, int32_t n_eos, rg_error *err)
 {
     carver c = { 0 };
     size_t longest = 0;
@@ -261,7 +262,7 @@ const int32_t *rg_request_tokens(const rg_request *r, int i)
     return r->samples[i].ids - r->params.n_prompt;
 }
 
-/* ---- text: what both sides agree on --------------------------------------------------------------------------------------- */
+/* ---- text: what both sides agree on ------------------------------------------------------------------------------ */
 
 static const char *token_text(const rg_request *r, int32_t id, size_t *n)
 {
@@ -303,7 +304,7 @@ static size_t held_back(const rg_request *r, const int32_t *at)
     return (size_t)most;
 }
 
-/* ---- the engine's side ------------------------------------------------------------------------------------------------------ */
+/* ---- the engine's side ------------------------------------------------------------------------------------------- */
 
 /* The reader counts itself before it looks; we publish before we look, all sequentially consistent: one of us sees the
  * other. */
@@ -411,7 +412,7 @@ void rg_request_end(rg_request *r, int i, rg_finish why)
     wake_reader(r);
 }
 
-/* ---- the reader's side -------------------------------------------------------------------------------------------------------- */
+/* ---- the reader's side ------------------------------------------------------------------------------------------- */
 
 /* What is certain of the pending bytes, as whole characters, into r->text. */
 static size_t give_text(rg_request *r, rg_sample *s, bool last)

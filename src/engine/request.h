@@ -30,7 +30,6 @@ typedef struct rg_sample { /* one answer */
     /* The engine's own. */
     rg_seq *seq;
     int32_t n_output;
-    int32_t n_computed_target; /* positions that must have state before the next id can be drawn */
     int32_t *stop_at;        /* [n_stop] how many bytes of each stop text the text now ends with */
     size_t n_bytes;
     /* The reader's own. */

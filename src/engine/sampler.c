@@ -26,8 +26,8 @@ typedef struct candidate {
 
 struct rg_sampler {
     int32_t vocab_size;
-    int32_t *count;   /* [vocab_size] of the output's ids; all 0 between calls */
-    candidate *list;  /* [vocab_size] */
+    int32_t *count;  /* [vocab_size] of the output's ids; all 0 between calls */
+    candidate *list; /* [vocab_size] */
     double bucket[N_BUCKETS];
 };
 
@@ -57,22 +57,23 @@ void rg_sampler_free(rg_sampler *s)
     rg_free(s);
 }
 
-/* ---- the door ---------------------------------------------------------------------------------------------------------- */
+/* ---- the door ---------------------------------------------------------------------------------------------------- */
 
 static bool check_range(const char *name, float x, float low, float high, bool low_allowed, rg_error *err)
 {
     if (x <= high && (x > low || (low_allowed && x == low))) /* false for NaN */
         return true;
-    return rg_fail(err, RG_E_INPUT, "%s is %g: want a number in %c%g, %g]", name, (double)x, low_allowed ? '[' : '(', (double)low,
-                   (double)high);
+    return rg_fail(err, RG_E_INPUT, "%s is %g: want a number in %c%g, %g]", name, (double)x, low_allowed ? '[' : '(',
+                   (double)low, (double)high);
 }
 
 bool rg_sampling_check(const rg_sampling *p, int32_t vocab_size, rg_error *err)
 {
     const float most = 1e6f;
 
-    if (!check_range("temperature", p->temperature, 0, most, true, err) || !check_range("top_p", p->top_p, 0, 1, false, err) ||
-        !check_range("min_p", p->min_p, 0, 1, true, err) || !check_range("typical_p", p->typical_p, 0, 1, false, err) ||
+    if (!check_range("temperature", p->temperature, 0, most, true, err) ||
+        !check_range("top_p", p->top_p, 0, 1, false, err) || !check_range("min_p", p->min_p, 0, 1, true, err) ||
+        !check_range("typical_p", p->typical_p, 0, 1, false, err) ||
         !check_range("repetition_penalty", p->repetition_penalty, 0, most, false, err) ||
         !check_range("presence_penalty", p->presence_penalty, -most, most, true, err) ||
         !check_range("frequency_penalty", p->frequency_penalty, -most, most, true, err))
@@ -90,12 +91,13 @@ bool rg_sampling_check(const rg_sampling *p, int32_t vocab_size, rg_error *err)
             return rg_fail(err, RG_E_INPUT, "a logit bias is for id %d, and the vocabulary has %d", (int)p->bias[i].id,
                            (int)vocab_size);
         if (!(p->bias[i].bias <= most))
-            return rg_fail(err, RG_E_INPUT, "the logit bias of id %d is not a number up to %g", (int)p->bias[i].id, (double)most);
+            return rg_fail(err, RG_E_INPUT, "the logit bias of id %d is not a number up to %g", (int)p->bias[i].id,
+                           (double)most);
     }
     return true;
 }
 
-/* ---- selection ------------------------------------------------------------------------------------------------------------ */
+/* ---- selection --------------------------------------------------------------------------------------------------- */
 
 static bool before(const candidate *a, const candidate *b)
 {
@@ -162,7 +164,7 @@ static int32_t select_best(candidate *c, int32_t n, double mass)
     return hi;
 }
 
-/* ---- the rules --------------------------------------------------------------------------------------------------------------- */
+/* ---- the rules --------------------------------------------------------------------------------------------------- */
 
 /* The best logit and its id, ties to the lowest; NaN is none.  Eight maxima side by side, then a search. */
 static float best_of(const float *logits, int32_t n, int32_t *id)
@@ -332,7 +334,8 @@ void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const r
 {
     int32_t n = s->vocab_size, raw_id, id;
     float best = best_of(logits, n, &raw_id);
-    bool plain = !n_banned && p->repetition_penalty == 1 && p->frequency_penalty == 0 && p->presence_penalty == 0 && !p->n_bias;
+    bool plain =
+        !n_banned && p->repetition_penalty == 1 && p->frequency_penalty == 0 && p->presence_penalty == 0 && !p->n_bias;
 
     ban(logits, banned, n_banned);
     if (p->repetition_penalty != 1)
@@ -358,7 +361,7 @@ void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const r
     filter(s, logits, p, best);
 }
 
-/* ---- the draw ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the draw ---------------------------------------------------------------------------------------------------- */
 
 /* Four ids share one call: id / 4 is in the counter, id % 4 is the lane. */
 static void noise_bits(const rg_sample_key *key, uint32_t group, uint32_t out[4])
@@ -433,7 +436,7 @@ int32_t rg_sample_draw(rg_sampler *s, const float *logits, const rg_sampling *p,
     return id;
 }
 
-/* ---- log-probabilities ------------------------------------------------------------------------------------------------------------ */
+/* ---- log-probabilities ------------------------------------------------------------------------------------------- */
 
 static bool top_before(const rg_top *a, const rg_top *b)
 {
@@ -492,6 +495,7 @@ float rg_logprobs(rg_sampler *s, const float *logits, int32_t id, int32_t k, rg_
     log_total = total > 0.0 ? rg_log(total) : 0.0;
     find_top(logits, n, k, top);
     for (int32_t i = 0; i < k; i++)
-        top[i].logprob = top[i].logprob == best ? (float)-log_total : (float)((double)top[i].logprob - (double)best - log_total);
+        top[i].logprob =
+            top[i].logprob == best ? (float)-log_total : (float)((double)top[i].logprob - (double)best - log_total);
     return chosen == best ? (float)-log_total : (float)((double)chosen - (double)best - log_total);
 }

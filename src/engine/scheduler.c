@@ -73,7 +73,7 @@ void rg_scheduler_free(rg_scheduler *s)
     rg_free(s);
 }
 
-/* ---- the lists ---------------------------------------------------------------------------------------------------------- */
+/* ---- the lists --------------------------------------------------------------------------------------------------- */
 
 static queue *queue_of(rg_scheduler *s, const rg_request *r)
 {
@@ -137,7 +137,7 @@ uint64_t rg_scheduler_n_cached(const rg_scheduler *s)
     return s->n_cached;
 }
 
-/* ---- samples and their states --------------------------------------------------------------------------------------------- */
+/* ---- samples and their states ------------------------------------------------------------------------------------ */
 
 static bool is_live(const rg_sample *a)
 {
@@ -284,7 +284,7 @@ static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
     return true;
 }
 
-/* ---- the plan ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
 typedef struct planning {
     rg_planned *plan;
@@ -296,10 +296,9 @@ static void plan_add(planning *p, rg_request *r, int i, int32_t n_rows)
 {
     const rg_sample *a = &r->samples[i];
 
-    p->plan[p->n++] = (rg_planned){ .request = r,
-                                    .sample = i,
-                                    .n_rows = n_rows,
-                                    .draws = a->seq->length + n_rows == target_of(r, a) };
+    p->plan[p->n++] = (rg_planned){
+        .request = r, .sample = i, .n_rows = n_rows, .draws = a->seq->length + n_rows == target_of(r, a)
+    };
     p->budget -= n_rows;
 }
 
@@ -474,7 +473,7 @@ int rg_scheduler_next(rg_scheduler *s, int32_t budget, rg_planned *plan)
     return p.n;
 }
 
-/* ---- checks -------------------------------------------------------------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 static int32_t check_queue(const rg_scheduler *s, const queue *q, int state)
 {

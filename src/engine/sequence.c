@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 
-/* ---- small things ------------------------------------------------------------------------------------------------------ */
+/* ---- small things ------------------------------------------------------------------------------------------------ */
 
 static int32_t take(rg_states *s, int g)
 {
@@ -58,7 +58,7 @@ static void set_tail(rg_states *s, rg_seq *q, rg_node *node)
     q->tail = node;
 }
 
-/* ---- birth and death ----------------------------------------------------------------------------------------------------- */
+/* ---- birth and death --------------------------------------------------------------------------------------------- */
 
 rg_seq *rg_seq_new(rg_states *s, int32_t max_len, uint64_t salt, rg_error *err)
 {
@@ -115,7 +115,7 @@ void rg_seq_release(rg_states *s, rg_seq *q)
     q->committed = q->length = q->n_replay = q->n_published = 0;
 }
 
-/* ---- sharing ---------------------------------------------------------------------------------------------------------------- */
+/* ---- sharing ----------------------------------------------------------------------------------------------------- */
 
 int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n)
 {
@@ -236,7 +236,7 @@ bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens)
     return true;
 }
 
-/* ---- growing ------------------------------------------------------------------------------------------------------------------ */
+/* ---- growing ----------------------------------------------------------------------------------------------------- */
 
 /* May no step write this block, because someone else reads it? */
 static bool is_shared(const rg_states *s, int g, int32_t block)
@@ -314,7 +314,7 @@ bool rg_seq_grow(rg_states *s, rg_seq *q, int32_t upto)
     return true;
 }
 
-/* ---- going on and going back ---------------------------------------------------------------------------------------------------- */
+/* ---- going on and going back ------------------------------------------------------------------------------------- */
 
 /* After `committed` moved on from `was`: what no later row sees goes. */
 static void slide_windows(rg_states *s, rg_seq *q, int32_t was)
@@ -382,7 +382,7 @@ void rg_seq_rollback(rg_states *s, rg_seq *q, int32_t p)
     cut_blocks(s, q, blocks_for(p));
 }
 
-/* ---- out and in ------------------------------------------------------------------------------------------------------------------- */
+/* ---- out and in -------------------------------------------------------------------------------------------------- */
 
 /* Block b of group g that a sequence committed to `p` keeps: is there one? */
 static bool keeps(const rg_states *s, int g, int32_t b, int32_t p)
@@ -450,7 +450,7 @@ bool rg_seq_swap_in(rg_states *s, rg_seq *q)
     return true;
 }
 
-/* ---- what a step is told ---------------------------------------------------------------------------------------------------------- */
+/* ---- what a step is told ----------------------------------------------------------------------------------------- */
 
 void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft, rg_span *span)
 {

@@ -70,7 +70,7 @@ void rg_states_free(rg_states *s)
     rg_free(s);
 }
 
-/* ---- what the scheduler asks ---------------------------------------------------------------------------------------------- */
+/* ---- what the scheduler asks ------------------------------------------------------------------------------------- */
 
 /* Blocks that a sequence of n positions, grown row by row, holds at most. */
 static int32_t most_blocks(const rg_states *s, int g, int32_t n)
@@ -119,7 +119,7 @@ int32_t rg_states_next_stop(const rg_states *s, int32_t from, int32_t n)
     return next < n ? next : n;
 }
 
-/* ---- checks ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 static void check_seq(const rg_states *s, const rg_seq *q)
 {

@@ -15,10 +15,10 @@ struct rg_states {
     rg_store *store;
     rg_blocks *pools[RG_MAX_GROUPS];
     pool_of evict_args[RG_MAX_GROUPS];
-    rg_prefix *prefix;  /* NULL: nothing is shared across requests */
-    rg_node **path;     /* scratch of match */
+    rg_prefix *prefix; /* NULL: nothing is shared across requests */
+    rg_node **path;    /* scratch of match */
     int32_t path_room;
-    int32_t *count;     /* scratch of check: as many as the largest pool */
+    int32_t *count; /* scratch of check: as many as the largest pool */
     rg_seq *seqs;
     bool has_recurrent;
 };

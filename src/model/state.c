@@ -43,13 +43,14 @@ static bool sizes_are_sane(const rg_keep *k, uint64_t *bytes)
         b = (uint64_t)k->d_inner + RG_MAX_DRAFT;
         return rg_mul(a, b, bytes) && rg_mul(*bytes, (uint64_t)8, bytes) && *bytes < MAX_BYTES;
     }
-    if (k->n_heads < 1 || k->k_dim < 1 || k->v_dim < 1 || k->window < 0 || k->n_heads > MAX_SIZE || k->k_dim > MAX_SIZE ||
-        k->v_dim > MAX_SIZE)
+    if (k->n_heads < 1 || k->k_dim < 1 || k->v_dim < 1 || k->window < 0 || k->n_heads > MAX_SIZE ||
+        k->k_dim > MAX_SIZE || k->v_dim > MAX_SIZE)
         return false;
     if (k->kind == RG_KEEP_LATENT && (k->n_heads != 1 || k->v_dim > k->k_dim))
         return false;
     a = (uint64_t)k->k_dim + (uint64_t)k->v_dim;
-    return rg_mul(a, (uint64_t)k->n_heads, bytes) && rg_mul(*bytes, (uint64_t)RG_BLOCK * 4, bytes) && *bytes < MAX_BYTES;
+    return rg_mul(a, (uint64_t)k->n_heads, bytes) && rg_mul(*bytes, (uint64_t)RG_BLOCK * 4, bytes) &&
+           *bytes < MAX_BYTES;
 }
 
 /* Give the layer's part its place at the end of its group's block. */
@@ -87,8 +88,8 @@ static bool declare_layer(rg_state_spec *spec, const rg_keep *k, rg_type type, r
     return place(&spec->group[g], rg_kv_bytes(kv), &kv->offset);
 }
 
-bool rg_state_declare(rg_state_spec *spec, const rg_keep *keep, int n_layers, rg_type kv_type, rg_kv *kv, rg_recurrent *recurrent,
-                      rg_error *err)
+bool rg_state_declare(rg_state_spec *spec, const rg_keep *keep, int n_layers, rg_type kv_type, rg_kv *kv,
+                      rg_recurrent *recurrent, rg_error *err)
 {
     if (kv_type != RG_F32 && kv_type != RG_F16 && kv_type != RG_BF16)
         return rg_fail(err, RG_E_UNSUPPORTED, "K/V type %s is not f32, f16 or bf16", rg_format_of(kv_type)->name);
@@ -100,11 +101,12 @@ bool rg_state_declare(rg_state_spec *spec, const rg_keep *keep, int n_layers, rg
         recurrent[i] = (rg_recurrent){ .group = -1 };
         if (shared >= 0) {
             if (shared >= i || kv[shared].group < 0)
-                return rg_fail(err, RG_E_UNSUPPORTED, "layer %d shares the K/V of layer %d, which has none before it", i,
-                               shared);
+                return rg_fail(err, RG_E_UNSUPPORTED, "layer %d shares the K/V of layer %d, which has none before it",
+                               i, shared);
             kv[i] = kv[shared];
         } else if (!declare_layer(spec, &keep[i], kv_type, &kv[i], &recurrent[i])) {
-            return rg_fail(err, RG_E_LIMIT, "layer %d: its state is too large, or of a %dth kind", i, RG_MAX_GROUPS + 1);
+            return rg_fail(err, RG_E_LIMIT, "layer %d: its state is too large, or of a %dth kind", i,
+                           RG_MAX_GROUPS + 1);
         }
     }
     return true;
@@ -136,7 +138,7 @@ uint64_t rg_state_bytes_per_sequence(const rg_state_spec *spec)
     return bytes;
 }
 
-/* ---- the store ------------------------------------------------------------------------------------------------------ */
+/* ---- the store --------------------------------------------------------------------------------------------------- */
 
 struct rg_store {
     rg_state_spec spec; /* its arrays are borrowed */
@@ -269,6 +271,7 @@ void rg_store_move(rg_store *s, int group, int32_t from_block, int from, int32_t
             continue;
         }
         move_keys(kv, source + kv->offset, from, target + kv->offset, to);
-        move_rows(kv->n_heads, (size_t)kv->v_dim * size, source + kv->offset + keys, from, target + kv->offset + keys, to);
+        move_rows(kv->n_heads, (size_t)kv->v_dim * size, source + kv->offset + keys, from, target + kv->offset + keys,
+                  to);
     }
 }

@@ -35,18 +35,17 @@ static void q4_0_decode(const void *blocks, int64_t n_blocks, float *y)
     }
 }
 
-/* Doubles: the published quantizer's rounding is that of a fused multiply-add. */
+/* Product and sum rounded one after the other, as the published quantizer does. */
 static void q4_0_encode(const float *x, int64_t n_blocks, void *blocks)
 {
     block_q4_0 *b = blocks;
 
     for (; n_blocks--; b++, x += 32) {
-        float d = extreme(x, 32) / -8.0f;
-        double inverse = (double)reciprocal(d);
+        float d = extreme(x, 32) / -8.0f, inverse = reciprocal(d);
         store16(b->d, rg_f32_to_f16(d));
         for (int i = 0; i < 16; i++) {
-            int low = truncate_into((double)x[i] * inverse + 8.5, 0, 15);
-            int high = truncate_into((double)x[16 + i] * inverse + 8.5, 0, 15);
+            int low = truncate_into((double)(x[i] * inverse + 8.5f), 0, 15);
+            int high = truncate_into((double)(x[16 + i] * inverse + 8.5f), 0, 15);
             b->q[i] = (uint8_t)(low | high << 4);
         }
     }

@@ -44,12 +44,11 @@ static void q5_0_encode(const float *x, int64_t n_blocks, void *blocks)
     block_q5_0 *b = blocks;
 
     for (; n_blocks--; b++, x += 32) {
-        float d = extreme(x, 32) / -16.0f;
-        double inverse = (double)reciprocal(d);
+        float d = extreme(x, 32) / -16.0f, inverse = reciprocal(d);
         uint32_t h = 0;
         memset(b->q, 0, sizeof b->q);
         for (int i = 0; i < 32; i++) {
-            int q = truncate_into((double)x[i] * inverse + 16.5, 0, 31);
+            int q = truncate_into((double)(x[i] * inverse + 16.5f), 0, 31);
             b->q[i % 16] |= (uint8_t)((q & 15) << (i < 16 ? 0 : 4));
             h |= (uint32_t)(q >> 4) << i;
         }

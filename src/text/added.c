@@ -116,12 +116,14 @@ static size_t char_before(const char *text, size_t at)
     return at;
 }
 
+/* A word character as UTS #18 recommends; the ranges are letters among the symbols. */
 static bool is_word(uint32_t c)
 {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
 
-    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_ND) || k == UTF8PROC_CATEGORY_PC ||
-           c == 0x200C || c == 0x200D; /* joiners are word characters by UTS #18 */
+    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) || k == UTF8PROC_CATEGORY_PC || c == 0x200C ||
+           c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+           (c >= 0x1F170 && c <= 0x1F189);
 }
 
 static uint32_t code_at(const char *text, size_t at)
@@ -134,28 +136,41 @@ static bool alone(const char *text, size_t n, size_t from, size_t to)
     return (!from || !is_word(code_at(text, char_before(text, from)))) && (to == n || !is_word(code_at(text, to)));
 }
 
-bool rg_added_next(const rg_added_set *s, const char *text, size_t n, bool plain, size_t *at, rg_found *found)
+/* Where the white space at `at` ends. */
+static size_t white_end(const char *text, size_t n, size_t at, rg_search *search)
 {
-    size_t start = *at, i = *at;
+    size_t to = at;
 
-    if (!s->n)
-        return false;
-    while (i < n) {
+    if (at >= search->white_from && at < search->white_to)
+        return search->white_to;
+    while (to < n && rg_is_space(code_at(text, to)))
+        to += (size_t)rg_clean_length(text + to);
+    search->white_from = at;
+    search->white_to = to;
+    return to;
+}
+
+bool rg_added_next(const rg_added_set *s, const char *text, size_t n, bool plain, rg_search *search, rg_found *found)
+{
+    size_t i = search->at;
+
+    while (s->n && i < n) {
         const rg_added *t = longest_at(s, text + i, n - i, plain);
         if (!t) {
             i++;
             continue;
         }
-        if (t->single_word && !alone(text, n, i, i + t->n)) {
-            i += t->n; /* a match that is refused still takes its text, as the published tokenizers have it */
+        search->at = i + t->n; /* a match that is refused takes its text all the same, as the published library has it */
+        if (t->single_word && !alone(text, n, i, search->at)) {
+            i = search->at;
             continue;
         }
-        *found = (rg_found){ i, i + t->n, t };
-        while (t->lstrip && found->from > start && rg_is_space(code_at(text, char_before(text, found->from))))
+        *found = (rg_found){ i, search->at, t };
+        while (t->lstrip && found->from > search->taken && rg_is_space(code_at(text, char_before(text, found->from))))
             found->from = char_before(text, found->from);
-        while (t->rstrip && found->to < n && rg_is_space(code_at(text, found->to)))
-            found->to += (size_t)rg_clean_length(text + found->to);
-        *at = found->to;
+        if (t->rstrip)
+            found->to = white_end(text, n, found->to, search);
+        search->taken = found->to;
         return true;
     }
     return false;

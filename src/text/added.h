@@ -33,12 +33,18 @@ bool rg_added_add(rg_added_set *s, const rg_added *token, rg_error *err); /* ref
 void rg_added_seal(rg_added_set *s); /* before the first search; of equal texts the first added stays */
 
 typedef struct rg_found {
-    size_t from, to;
+    size_t from, to; /* white space that it takes included */
     const rg_added *token;
 } rg_found;
 
-/* The next token in text[0, n), at or after *at; spans of white space that it takes included.  False: none.  *at moves to
- * its end; plain: special tokens are not looked for. */
-bool rg_added_next(const rg_added_set *s, const char *text, size_t n, bool plain, size_t *at, rg_found *found);
+/* A search of one text, zeroed at its start. */
+typedef struct rg_search {
+    size_t at;    /* where to look on */
+    size_t taken; /* what the last token took ends here: white space can be taken again by a token that lies in it */
+    size_t white_from, white_to; /* the last run of white space that was looked at, so that it is walked once */
+} rg_search;
+
+/* The next token in text[0, n).  False: none.  plain: special tokens are not looked for. */
+bool rg_added_next(const rg_added_set *s, const char *text, size_t n, bool plain, rg_search *search, rg_found *found);
 
 #endif

@@ -271,10 +271,13 @@ static bool pre_punctuation(void *to, const json_t *v, rg_error *err)
            rg_pretok_split(to, "[!-/:-@\\[-`{-~\\p{P}]", b, false, err);
 }
 
+#define WORD_INSIDE "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
+#define WORD "[" WORD_INSIDE "]"
+
 static bool pre_whitespace(void *to, const json_t *v, rg_error *err)
 {
-    (void)v;
-    return rg_pretok_split(to, "\\w+|[^\\w\\s]+", RG_SPLIT_REMOVED, true, err);
+    (void)v; /* word characters as UTS #18 recommends, which is more than \\w is in other patterns */
+    return rg_pretok_split(to, WORD "+|[^\\s" WORD_INSIDE "]+", RG_SPLIT_REMOVED, true, err);
 }
 
 static bool pre_whitespace_split(void *to, const json_t *v, rg_error *err)

@@ -85,8 +85,10 @@ static bool read_all_added(rg_tokenizer *t, const json_t *list, rg_error *err)
         }
         text = token.text;
         ok = rg_normalize(&t->normalizer, m, two, &text, &token.n, err);
+        if (!ok || !token.n) /* what normalises to nothing is nowhere to be found */
+            continue;
         token.text = (char *)text;
-        ok = ok && rg_added_add(&t->normalized, &token, err);
+        ok = rg_added_add(&t->normalized, &token, err) && rg_vocab_show(&t->vocab, token.id, (rg_string){ text, token.n }, err);
     }
     rg_buf_fini(&two[0]);
     rg_buf_fini(&two[1]);

@@ -219,10 +219,11 @@ typedef bool stretch(work *w, const char *text, size_t n, bool first);
 /* The ids of the tokens of a set in text, and what `between` makes of each stretch between them. */
 static bool cut_out(work *w, const rg_added_set *set, const char *text, size_t n, bool first, stretch *between)
 {
-    size_t done = 0, at = 0;
+    size_t done = 0;
+    rg_search search = { 0 };
     rg_found f;
 
-    while (rg_added_next(set, text, n, w->plain, &at, &f)) {
+    while (rg_added_next(set, text, n, w->plain, &search, &f)) {
         if (f.from > done && !between(w, text + done, f.from - done, first && !done))
             return false;
         if (!rg_ids_add(w->ids, f.token->id, w->err))

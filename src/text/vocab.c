@@ -111,6 +111,19 @@ bool rg_vocab_add(rg_vocab *v, int64_t id, rg_string piece, rg_piece_type type, 
     return true;
 }
 
+bool rg_vocab_show(rg_vocab *v, int32_t id, rg_string piece, rg_error *err)
+{
+    const char *copy;
+
+    if (piece.n == v->piece[id].n && !memcmp(piece.data, v->piece[id].data, piece.n))
+        return true;
+    copy = keep(v, piece);
+    if (!copy)
+        return rg_fail_memory(err, piece.n);
+    v->piece[id] = (rg_string){ copy, piece.n };
+    return true;
+}
+
 bool rg_vocab_check(const rg_vocab *v, rg_error *err)
 {
     if (!v->n_pieces)

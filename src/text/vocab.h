@@ -33,6 +33,8 @@ void rg_vocab_fini(rg_vocab *v);
 
 /* A piece, copied.  Refuses a piece or an id that is there already, and an id far beyond the number of pieces. */
 bool rg_vocab_add(rg_vocab *v, int64_t id, rg_string piece, rg_piece_type type, rg_error *err);
+/* What an id's piece is shown as from now on, copied; it is still found by what it was. */
+bool rg_vocab_show(rg_vocab *v, int32_t id, rg_string piece, rg_error *err);
 /* Every id up to the largest is near enough: call when all are in. */
 bool rg_vocab_check(const rg_vocab *v, rg_error *err);
 

@@ -8,7 +8,7 @@
 
 enum { N = 8 };
 
-/* ---- pools --------------------------------------------------------------------------------------------------------------- */
+/* ---- pools ------------------------------------------------------------------------------------------------------- */
 
 typedef struct evictions {
     int32_t block[64];
@@ -44,7 +44,7 @@ static void blocks_are_held_cached_or_free(void **state)
         rg_blocks_drop(p, b[i]);
     rg_blocks_check(p);
     assert_int_equal(rg_blocks_available(p), 4);
-    rg_blocks_hold(p, b[3]); /* back from the cache */
+    rg_blocks_hold(p, b[3]);            /* back from the cache */
     rg_blocks_remember(p, b[1], false); /* now free, and taken first */
     rg_blocks_check(p);
     assert_int_equal(rg_blocks_take(p), b[1]);
@@ -103,7 +103,7 @@ static void random_holds_agree_with_a_count(void **state)
     rg_blocks_free(p);
 }
 
-/* ---- the prefix index ------------------------------------------------------------------------------------------------------- */
+/* ---- the prefix index -------------------------------------------------------------------------------------------- */
 
 enum { GLOBAL, WINDOW, SLOTS, N_GROUPS };
 
@@ -282,10 +282,8 @@ static void the_oldest_leaf_makes_way(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_are_held_cached_or_free),
-        cmocka_unit_test(random_holds_agree_with_a_count),
-        cmocka_unit_test(a_match_needs_every_group),
-        cmocka_unit_test(the_end_of_a_path_goes_first),
+        cmocka_unit_test(blocks_are_held_cached_or_free), cmocka_unit_test(random_holds_agree_with_a_count),
+        cmocka_unit_test(a_match_needs_every_group),      cmocka_unit_test(the_end_of_a_path_goes_first),
         cmocka_unit_test(the_oldest_leaf_makes_way),
     };
 

@@ -13,8 +13,10 @@
 enum { VOCAB = 300, CONTEXT = 4000 };
 
 /* A vocabulary of pieces: ids 0..255 are single bytes, then some longer ones. */
-static const char *const pieces[] = { "", "stop", "st", "op", "hello ", "\xe2\x82\xac", "\xf0\x9f\x98", "\x80\xf0\x9f", "aab",
-                                      "abab", "\xc3\xa9t\xc3", "<|end|>" };
+static const char *const pieces[] = {
+    "",     "stop",          "st",     "op", "hello ", "\xe2\x82\xac", "\xf0\x9f\x98", "\x80\xf0\x9f", "aab",
+    "abab", "\xc3\xa9t\xc3", "<|end|>"
+};
 static char data[2048];
 static uint32_t offset[VOCAB + 1];
 static rg_token_bytes bytes = { data, offset, 256 + (int32_t)RG_LEN(pieces) };
@@ -44,7 +46,8 @@ static rg_params params_simple(void)
                         .n_prompt = 3,
                         .max_tokens = 1000,
                         .n_samples = 1,
-                        .sampling = { .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1 } };
+                        .sampling = {
+                            .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1 } };
 }
 
 static rg_request *open_request(const rg_params *p)
@@ -57,7 +60,7 @@ static rg_request *open_request(const rg_params *p)
     return r;
 }
 
-/* ---- what is refused --------------------------------------------------------------------------------------------------- */
+/* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 static void refused(const rg_params *p, rg_code code)
 {
@@ -122,7 +125,7 @@ static void everything_is_copied(void **state)
     rg_request_unref(r);
 }
 
-/* ---- ends ------------------------------------------------------------------------------------------------------------------ */
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
 
 static void ends_are_not_part_of_the_output(void **state)
 {
@@ -187,7 +190,7 @@ static void logprobs_come_with_their_ids(void **state)
     rg_request_unref(r);
 }
 
-/* ---- text against a slow reference ---------------------------------------------------------------------------------------------- */
+/* ---- text against a slow reference ------------------------------------------------------------------------------- */
 
 /* Cut before the stop text that is complete first, the longest of those complete at one byte. */
 static size_t cut_slowly(const char *text, size_t n, const char *const *stop, int n_stop)
@@ -412,7 +415,7 @@ static void near_misses_cost_no_more(void **state)
     rg_request_unref(r);
 }
 
-/* ---- two threads ------------------------------------------------------------------------------------------------------------------- */
+/* ---- two threads ------------------------------------------------------------------------------------------------- */
 
 static void *append_all(void *arg)
 {

@@ -40,7 +40,7 @@ static void softmax(const float *logits, int n, double *p)
         p[i] /= total;
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------------------------ */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 static void exp_and_log_are_close(void **state)
 {
@@ -60,7 +60,7 @@ static void exp_and_log_are_close(void **state)
         assert_true(fabs(rg_log(1.0 - u) - log1p(-u)) <= 1e-14 * fabs(log1p(-u)));
 }
 
-/* ---- goldens --------------------------------------------------------------------------------------------------------------- */
+/* ---- goldens ----------------------------------------------------------------------------------------------------- */
 
 static double number(const json_t *params, const char *key, double otherwise)
 {
@@ -80,7 +80,8 @@ static int read_ids(const json_t *array, int32_t *ids)
 
 static void check_case(const json_t *c)
 {
-    const json_t *params = json_object_get(c, "params"), *l = json_object_get(c, "logits"), *want = json_object_get(c, "probs");
+    const json_t *params = json_object_get(c, "params"), *l = json_object_get(c, "logits"),
+                 *want = json_object_get(c, "probs");
     int n = (int)json_array_size(l);
     int32_t prompt[64], output[64];
     rg_history h = { .prompt = prompt, .output = output };
@@ -115,7 +116,8 @@ static void check_case(const json_t *c)
         double w = json_number_value(json_array_get(want, (size_t)i));
 
         if (fabs(probs[i] - w) > 1e-6)
-            print_error("%s: id %d has %.9f, want %.9f\n", json_string_value(json_object_get(c, "name")), i, probs[i], w);
+            print_error("%s: id %d has %.9f, want %.9f\n", json_string_value(json_object_get(c, "name")), i, probs[i],
+                        w);
         assert_true(fabs(probs[i] - w) <= 1e-6);
     }
     rg_sampler_free(s);
@@ -134,7 +136,7 @@ static void distributions_equal_the_goldens(void **state)
     json_decref(cases);
 }
 
-/* ---- filters against a plain sort ----------------------------------------------------------------------------------------------- */
+/* ---- filters against a plain sort -------------------------------------------------------------------------------- */
 
 typedef struct item {
     float logit;
@@ -196,7 +198,7 @@ static void filters_agree_with_a_sort(void **state)
     }
 }
 
-/* ---- hostile values --------------------------------------------------------------------------------------------------------------- */
+/* ---- hostile values ---------------------------------------------------------------------------------------------- */
 
 static void nothing_left_keeps_the_best(void **state)
 {
@@ -257,13 +259,13 @@ static void bad_values_are_refused(void **state)
 
     (void)state;
     assert_ok(rg_sampling_check(&good, 10, &err), err);
-#define REFUSED(field, value)                                                                                                 \
-    do {                                                                                                                      \
-        p = good;                                                                                                             \
-        p.field = (value);                                                                                                    \
-        err.code = RG_OK;                                                                                                     \
-        assert_false(rg_sampling_check(&p, 10, &err));                                                                        \
-        assert_int_equal(err.code, RG_E_INPUT);                                                                               \
+#define REFUSED(field, value)                                                                                          \
+    do {                                                                                                               \
+        p = good;                                                                                                      \
+        p.field = (value);                                                                                             \
+        err.code = RG_OK;                                                                                              \
+        assert_false(rg_sampling_check(&p, 10, &err));                                                                 \
+        assert_int_equal(err.code, RG_E_INPUT);                                                                        \
     } while (0)
     REFUSED(temperature, NAN);
     REFUSED(temperature, -0.1f);
@@ -286,7 +288,7 @@ static void bad_values_are_refused(void **state)
 #undef REFUSED
 }
 
-/* ---- draws -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- draws ------------------------------------------------------------------------------------------------------- */
 
 /* Chi-square of 200,000 draws over 48 ids: 47 degrees of freedom, 95.0 is the 0.9999 quantile (seeded: no chance). */
 static void draws_follow_the_distribution(void **state)

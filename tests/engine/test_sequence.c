@@ -22,7 +22,7 @@ typedef struct plain {
     int32_t ids[MAX_LEN];
     uint64_t hash[MAX_LEN + 1]; /* of the first n ids */
     int32_t committed, length;
-    int32_t n_logged;           /* draft rows in a recurrent slot's log that count */
+    int32_t n_logged; /* draft rows in a recurrent slot's log that count */
 } plain;
 
 typedef struct world {
@@ -39,12 +39,30 @@ typedef struct world {
     int n_done[16], n_refused;
 } world;
 
-#define GLOBAL      { .kind = RG_KEEP_KV, .n_heads = 2, .k_dim = 3, .v_dim = 2, .shared_with = -1 }
-#define GLOBAL_WIDE { .kind = RG_KEEP_KV, .n_heads = 1, .k_dim = 5, .v_dim = 5, .shared_with = -1 }
-#define WINDOW      { .kind = RG_KEEP_KV, .n_heads = 1, .k_dim = 2, .v_dim = 3, .window = 100, .shared_with = -1 }
-#define LATENT      { .kind = RG_KEEP_LATENT, .n_heads = 1, .k_dim = 4, .v_dim = 3, .shared_with = -1 }
-#define RECURRENT   { .kind = RG_KEEP_RECURRENT, .d_inner = 2, .d_state = 1, .d_conv = 1, .shared_with = -1 }
-#define SHARED      { .kind = RG_KEEP_KV, .shared_with = 0 }
+#define GLOBAL                                                                                                         \
+    {                                                                                                                  \
+        .kind = RG_KEEP_KV, .n_heads = 2, .k_dim = 3, .v_dim = 2, .shared_with = -1                                    \
+    }
+#define GLOBAL_WIDE                                                                                                    \
+    {                                                                                                                  \
+        .kind = RG_KEEP_KV, .n_heads = 1, .k_dim = 5, .v_dim = 5, .shared_with = -1                                    \
+    }
+#define WINDOW                                                                                                         \
+    {                                                                                                                  \
+        .kind = RG_KEEP_KV, .n_heads = 1, .k_dim = 2, .v_dim = 3, .window = 100, .shared_with = -1                     \
+    }
+#define LATENT                                                                                                         \
+    {                                                                                                                  \
+        .kind = RG_KEEP_LATENT, .n_heads = 1, .k_dim = 4, .v_dim = 3, .shared_with = -1                                \
+    }
+#define RECURRENT                                                                                                      \
+    {                                                                                                                  \
+        .kind = RG_KEEP_RECURRENT, .d_inner = 2, .d_state = 1, .d_conv = 1, .shared_with = -1                          \
+    }
+#define SHARED                                                                                                         \
+    {                                                                                                                  \
+        .kind = RG_KEEP_KV, .shared_with = 0                                                                           \
+    }
 
 static uint64_t stir(uint64_t h, uint64_t x)
 {
@@ -52,7 +70,7 @@ static uint64_t stir(uint64_t h, uint64_t x)
     return h ^ h >> 29;
 }
 
-/* ---- declaring ------------------------------------------------------------------------------------------------------------- */
+/* ---- declaring --------------------------------------------------------------------------------------------------- */
 
 static void layers_are_grouped_by_what_they_keep(void **state)
 {
@@ -66,11 +84,13 @@ static void layers_are_grouped_by_what_they_keep(void **state)
     (void)state;
     assert_ok(rg_state_declare(&spec, keep, 7, RG_F32, kv, rec, &err), err);
     assert_int_equal(spec.n_groups, 4);
-    assert_true(kv[0].group == kv[2].group && kv[0].offset != kv[2].offset && kv[4].group == 0 && kv[4].offset == kv[0].offset);
+    assert_true(kv[0].group == kv[2].group && kv[0].offset != kv[2].offset && kv[4].group == 0 &&
+                kv[4].offset == kv[0].offset);
     assert_true(kv[3].group == -1 && rec[3].group == 2 && kv[6].group == -1 && rec[6].group == -1 && kv[5].latent);
     assert_int_equal(spec.group[0].n_layers, 2);
     assert_true(kv[2].offset % RG_ALIGN == 0 && spec.group[0].block_bytes >= rg_kv_bytes(&kv[0]) + rg_kv_bytes(&kv[2]));
-    assert_int_equal(rg_state_bytes_per_position(&spec), (spec.group[0].block_bytes + spec.group[3].block_bytes) / RG_BLOCK);
+    assert_int_equal(rg_state_bytes_per_position(&spec),
+                     (spec.group[0].block_bytes + spec.group[3].block_bytes) / RG_BLOCK);
     assert_int_equal(rg_state_bytes_per_sequence(&spec), 4 * spec.group[1].block_bytes + spec.group[2].block_bytes);
 
     for (int i = 0; i <= RG_MAX_GROUPS; i++) {
@@ -88,7 +108,7 @@ static void layers_are_grouped_by_what_they_keep(void **state)
     assert_false(rg_state_declare(&spec, keep, 1, RG_Q4_0, kv, rec, &err));
 }
 
-/* ---- the fake layers: writing and reading values through a span's tables ------------------------------------------------------- */
+/* ---- the fake layers: writing and reading values through a span's tables ----------------------------------------- */
 
 /* Calls fn for every value that a layer keeps at a position. */
 static void each_value(const world *w, const rg_span *span, const rg_kv *kv, int32_t p, uint64_t hash, bool write)
@@ -189,7 +209,7 @@ static void check_contents(const world *w, int i)
     }
 }
 
-/* ---- verbs --------------------------------------------------------------------------------------------------------------------- */
+/* ---- verbs ------------------------------------------------------------------------------------------------------- */
 
 static void plain_append(plain *p, int32_t at, int32_t id)
 {
@@ -200,7 +220,8 @@ static void plain_append(plain *p, int32_t at, int32_t id)
 /* Ids mostly follow one of two families, so that sequences meet. */
 static int32_t next_id(world *w, int family, int32_t at)
 {
-    return rg_rng_below(&w->g, 150) ? (int32_t)(stir((uint64_t)family, (uint64_t)at) % 50) : (int32_t)rg_rng_below(&w->g, 50);
+    return rg_rng_below(&w->g, 150) ? (int32_t)(stir((uint64_t)family, (uint64_t)at) % 50)
+                                    : (int32_t)rg_rng_below(&w->g, 50);
 }
 
 static void do_release(world *w, int i)
@@ -264,7 +285,8 @@ static void do_step(world *w, int i)
 {
     plain *p = &w->plain[i];
     rg_seq *q = w->seq[i];
-    int32_t n_rows = rg_rng_below(&w->g, 3) ? 1 + (int32_t)rg_rng_below(&w->g, 14) : 1 + (int32_t)rg_rng_below(&w->g, 200);
+    int32_t n_rows =
+        rg_rng_below(&w->g, 3) ? 1 + (int32_t)rg_rng_below(&w->g, 14) : 1 + (int32_t)rg_rng_below(&w->g, 200);
     int32_t n_draft = rg_rng_below(&w->g, 2) ? 0 : (int32_t)rg_rng_below(&w->g, MAX_TREE);
     int family = i % 2;
     bool tree = !w->has_recurrent && rg_rng_below(&w->g, 2);
@@ -356,7 +378,7 @@ static void do_swap(world *w, int i)
     }
 }
 
-/* ---- runs ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
 
 static void world_open(world *w, const mix *m, bool use_prefixes)
 {
@@ -418,9 +440,9 @@ static void run_random(const mix *m, bool use_prefixes, int n_verbs)
         for (int k = 0; k < N_SEQS && n % 8 == 0; k++)
             check_contents(&w, k);
     }
-    print_message("%s%s: %d matched, %d trees, %d steps, %d accepts, %d forks, %d snapshots, %d swaps, %d refused\n", m->name,
-                  use_prefixes ? ", prefixes" : "", w.n_done[0], w.n_done[1], w.n_done[2], w.n_done[3], w.n_done[4],
-                  w.n_done[5], w.n_done[6], w.n_refused);
+    print_message("%s%s: %d matched, %d trees, %d steps, %d accepts, %d forks, %d snapshots, %d swaps, %d refused\n",
+                  m->name, use_prefixes ? ", prefixes" : "", w.n_done[0], w.n_done[1], w.n_done[2], w.n_done[3],
+                  w.n_done[4], w.n_done[5], w.n_done[6], w.n_refused);
     assert_true(w.n_done[2] > 0 && w.n_done[4] > 0 && w.n_done[6] > 0); /* it was about something */
     assert_true(!use_prefixes || m->n_slots == 3 || w.n_done[0] > 0);
     assert_int_equal(w.n_done[5] > 0, use_prefixes && w.has_recurrent);

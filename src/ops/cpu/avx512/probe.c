@@ -40,7 +40,7 @@ static uint64_t stream(const void *p, size_t n)
 {
     const char *from = p;
     __m512i s[4];
-    uint64_t sum = 0;
+    uint64_t lane[8], sum = 0;
     size_t i = 0;
 
     for (int k = 0; k < 4; k++)
@@ -53,8 +53,10 @@ static uint64_t stream(const void *p, size_t n)
         }
     for (; i < n; i++)
         sum += (uint8_t)from[i];
-    for (int k = 0; k < 4; k++)
-        sum += (uint64_t)_mm512_reduce_add_epi64(s[k]);
+    s[0] = _mm512_add_epi64(_mm512_add_epi64(s[0], s[1]), _mm512_add_epi64(s[2], s[3]));
+    _mm512_storeu_si512(lane, s[0]);
+    for (int k = 0; k < 8; k++)
+        sum += lane[k];
     return sum;
 }
 

@@ -1,0 +1,35 @@
+/* fuzz_tokenizer_json.c -- any bytes as a tokenizer.json: refused cleanly, or good for encoding a sentence. */
+#include "fuzz.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+#include "text/tokenizer.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    static char dir[] = "/tmp/ridge-fuzz-XXXXXX", path[64];
+    static const char text[] = "Hello <0x41> world\xe2\x96\x81  1234 \xf0\x9f\x99\x82";
+    rg_ids ids = { 0 };
+
+    if (!path[0]) {
+        if (!mkdtemp(dir))
+            abort();
+        snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    }
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(data, 1, n, f) != n || fclose(f))
+        abort();
+    size_t live = rg_mem_count().n_live;
+    rg_tokenizer *t = rg_tokenizer_open_path(path, NULL);
+    if (t && rg_tokenizer_encode(t, text, strlen(text), RG_ENCODE_DEFAULT, &ids, NULL))
+        for (size_t i = 0; i < ids.n; i++)
+            if (ids.id[i] < 0 || ids.id[i] >= rg_tokenizer_size(t))
+                abort();
+    rg_ids_fini(&ids);
+    rg_tokenizer_close(t);
+    if (rg_mem_count().n_live != live)
+        abort();
+    return 0;
+}

@@ -1,0 +1,209 @@
+/* fake.h -- a model for the engine's tests: its state is the token ids themselves, per position, in the blocks of each
+ * group, and its logits are a hash of the history read back through the span's tables. */
+#ifndef RG_TEST_FAKE_H
+#define RG_TEST_FAKE_H
+
+#include "support/test.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/pool.h"
+#include "engine/engine.h"
+
+enum { VOCAB = 64, MAX_ROWS = 96, EOS = 7, FAKE_THREADS = 2 };
+
+typedef struct mix { /* one layer of each kind that is wanted */
+    const char *name;
+    bool global, recurrent, latent;
+    int window;
+    int32_t n_blocks; /* of groups that grow */
+    int32_t n_window, n_slots;
+} mix;
+
+typedef struct fake {
+    rg_runner runner;
+    rg_state_spec spec;
+    rg_kv kv[4];
+    rg_recurrent rec[4];
+    int n_layers;
+    rg_pool *pool;
+    const rg_batch *batch;
+    void (*row)(void *arg, int i, float *logits);
+    void *arg;
+    uint64_t hash[MAX_ROWS];
+    atomic_int next_row;
+} fake;
+
+static uint64_t stir(uint64_t h, uint64_t x)
+{
+    h = (h ^ x) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 29;
+}
+
+static void logits_of(uint64_t h, float *logits)
+{
+    for (int i = 0; i < VOCAB; i++)
+        logits[i] = (float)(stir(h, (uint64_t)i) >> 40) * 0x1p-24f * 8.0f - 4.0f;
+    logits[EOS] -= 2.0f;
+}
+
+/* Where a layer keeps position p: the value's address in its block. */
+static uint8_t *cell(const fake *f, const rg_span *span, const rg_kv *kv, int32_t p)
+{
+    const rg_group_memory *m = &rg_store_groups(f->runner.store)[kv->group];
+    int32_t block = span->tables[kv->group][p / RG_BLOCK];
+
+    assert_true(block >= 0 && block < rg_store_n_blocks(f->runner.store, kv->group));
+    return m->data + (size_t)block * m->block_bytes + kv->offset + (size_t)(p % RG_BLOCK) * sizeof(float);
+}
+
+static uint64_t read_history(const fake *f, const rg_span *span, int32_t p)
+{
+    uint64_t h = 1;
+
+    for (int l = 0; l < f->n_layers; l++) {
+        const rg_kv *kv = &f->kv[l];
+        int32_t first = kv->window && p >= kv->window ? p - kv->window + 1 : 0;
+
+        for (int32_t k = first; kv->group >= 0 && k <= p; k++) {
+            int32_t id;
+
+            memcpy(&id, cell(f, span, kv, k), sizeof id);
+            h = stir(h, (uint64_t)(uint32_t)id + 1000u * (unsigned)l);
+        }
+    }
+    return h;
+}
+
+static void fake_span(fake *f, const rg_span *span)
+{
+    const rg_batch *b = f->batch;
+
+    assert_int_equal(span->n_draft, 0);
+    assert_int_equal(span->n_replay, 0);
+    for (int32_t r = span->first_row; r < span->first_row + span->n_rows; r++) {
+        assert_int_equal(b->index[r], span->start + r - span->first_row);
+        assert_int_equal(b->kv_end[r], b->index[r] + 1);
+        for (int l = 0; l < f->n_layers; l++)
+            if (f->kv[l].group >= 0)
+                memcpy(cell(f, span, &f->kv[l], b->index[r]), &b->token[r], sizeof(int32_t));
+    }
+    for (int32_t r = span->first_row; r < span->first_row + span->n_rows; r++)
+        f->hash[r] = 0;
+    for (int l = 0; l < f->n_layers; l++) {
+        const rg_group_memory *m;
+        uint8_t *slot;
+        uint64_t h;
+
+        if (f->rec[l].group < 0)
+            continue;
+        m = &rg_store_groups(f->runner.store)[f->rec[l].group];
+        slot = m->data + (size_t)span->tables[f->rec[l].group][0] * m->block_bytes + f->rec[l].offset;
+        memcpy(&h, slot, sizeof h);
+        for (int32_t r = span->first_row; r < span->first_row + span->n_rows; r++)
+            f->hash[r] = h = stir(h, (uint64_t)b->token[r] + 1);
+        memcpy(slot, &h, sizeof h);
+    }
+}
+
+static void fake_rows(void *arg, int thread)
+{
+    fake *f = arg;
+    float logits[VOCAB];
+
+    (void)thread;
+    for (int i; (i = atomic_fetch_add(&f->next_row, 1)) < f->batch->n_logits;) {
+        int32_t r = f->batch->logit_rows[i];
+        const rg_span *span = f->batch->spans;
+
+        while (r >= span->first_row + span->n_rows)
+            span++;
+        logits_of(stir(f->hash[r], read_history(f, span, f->batch->index[r])), logits);
+        f->row(f->arg, i, logits);
+    }
+}
+
+static void fake_step(rg_runner *self, const rg_batch *batch, void (*row)(void *arg, int i, float *logits), void *arg)
+{
+    fake *f = (fake *)self;
+
+    assert_true(batch->n_rows > 0 && batch->n_rows <= MAX_ROWS);
+    f->batch = batch;
+    f->row = row;
+    f->arg = arg;
+    atomic_store(&f->next_row, 0);
+    for (int i = 0; i < batch->n_spans; i++)
+        fake_span(f, &batch->spans[i]);
+    if (f->pool)
+        rg_pool_run(f->pool, FAKE_THREADS, fake_rows, f);
+    else
+        fake_rows(f, 0);
+}
+
+static fake *fake_new(const mix *m, rg_error *err)
+{
+    const rg_keep keep[] = {
+        { .kind = m->global ? RG_KEEP_KV : RG_KEEP_NOTHING, .n_heads = 1, .k_dim = 1, .v_dim = 1, .shared_with = -1 },
+        { .kind = m->window ? RG_KEEP_KV : RG_KEEP_NOTHING,
+          .n_heads = 1,
+          .k_dim = 1,
+          .v_dim = 1,
+          .window = m->window,
+          .shared_with = -1 },
+        { .kind = m->recurrent ? RG_KEEP_RECURRENT : RG_KEEP_NOTHING,
+          .d_inner = 1,
+          .d_state = 2,
+          .d_conv = 2,
+          .shared_with = -1 },
+        { .kind = m->latent ? RG_KEEP_LATENT : RG_KEEP_NOTHING,
+          .n_heads = 1,
+          .k_dim = 1,
+          .v_dim = 1,
+          .shared_with = -1 },
+    };
+    int32_t n_blocks[RG_MAX_GROUPS] = { 0 };
+    fake *f = rg_zalloc(sizeof *f);
+
+    if (!f)
+        return rg_fail_memory(err, sizeof *f), NULL;
+    f->n_layers = RG_LEN(keep);
+    assert_true(rg_state_declare(&f->spec, keep, f->n_layers, RG_F32, f->kv, f->rec, err));
+    for (int g = 0; g < f->spec.n_groups; g++)
+        n_blocks[g] = f->spec.group[g].kind == RG_KEEP_RECURRENT ? m->n_slots
+                      : f->spec.group[g].window                  ? m->n_window
+                                                                 : m->n_blocks;
+    f->runner = (rg_runner){ .vocab_size = VOCAB, .max_rows = MAX_ROWS, .spec = &f->spec, .step = fake_step };
+    f->runner.store = rg_store_new(&f->spec, n_blocks, err);
+    if (!f->runner.store) {
+        rg_free(f);
+        return NULL;
+    }
+    return f;
+}
+
+static void fake_free(fake *f)
+{
+    rg_pool_free(f->pool);
+    rg_store_free(f->runner.store);
+    rg_free(f);
+}
+
+/* The same model over a plain array of ids. */
+static uint64_t plain_hash(const mix *m, const int32_t *ids, int32_t n)
+{
+    uint64_t rec = 0, h = 1;
+
+    for (int32_t i = 0; i < n && m->recurrent; i++)
+        rec = stir(rec, (uint64_t)ids[i] + 1);
+    for (unsigned l = 0; l < 4; l++) {
+        int32_t first = l == 1 && n > m->window ? n - m->window : 0;
+
+        if ((l == 0 && m->global) || (l == 1 && m->window) || (l == 3 && m->latent))
+            for (int32_t k = first; k < n; k++)
+                h = stir(h, (uint64_t)(uint32_t)ids[k] + 1000u * l);
+    }
+    return stir(rec, h);
+}
+
+#endif
