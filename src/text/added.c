@@ -166,12 +166,16 @@ bool rg_added_next(const rg_added_set *s, const char *text, size_t n, bool plain
             continue;
         }
         *found = (rg_found){ i, search->at, t };
+        if (t->lstrip && found->from < search->taken)
+            found->from = search->taken;
         while (t->lstrip && found->from > search->taken && rg_is_space(code_at(text, char_before(text, found->from))))
             found->from = char_before(text, found->from);
         if (t->rstrip)
             found->to = white_end(text, n, found->to, search);
         search->taken = found->to;
-        return true;
+        if (found->from < found->to)
+            return true;
+        i = search->at; /* all that it would take is taken */
     }
     return false;
 }

@@ -49,8 +49,8 @@ static bool read_added(rg_tokenizer *t, const json_t *v, rg_added *token, rg_err
         return false;
     if (!content.n)
         return rg_fail(err, RG_E_INPUT, "the added token with id %lld is empty", (long long)id);
-    known = rg_vocab_id(&t->vocab, content.data, content.n);
-    if (known < 0 && !rg_vocab_add(&t->vocab, id, content, RG_PIECE_ADDED, err))
+    known = rg_vocab_find(&t->vocab, content.data, content.n);
+    if (known < 0 && !rg_vocab_add_outside(&t->vocab, id, content, RG_PIECE_ADDED, err))
         return false;
     if (known >= 0 && known != id)
         return rg_fail(err, RG_E_INPUT, "added token '%s' has id %lld here and %d in the vocabulary",
@@ -75,6 +75,7 @@ static bool read_all_added(rg_tokenizer *t, const json_t *list, rg_error *err)
     for (size_t i = 0; ok && i < json_array_size(list); i++) {
         rg_added token;
         const char *text;
+        bool first = true;
 
         ok = read_added(t, json_array_get(list, i), &token, err);
         if (!ok)
@@ -84,9 +85,15 @@ static bool read_all_added(rg_tokenizer *t, const json_t *list, rg_error *err)
             continue;
         }
         text = token.text;
-        ok = rg_normalize(&t->normalizer, m, two, &text, &token.n, err);
-        if (!ok || !token.n) /* what normalises to nothing is nowhere to be found */
-            continue;
+        ok = rg_normalize(&t->normalizer, m, two, &text, &token.n, &first, err);
+        if (!ok)
+            break;
+        if (!token.n) {
+            char shown[48];
+            ok = rg_fail(err, RG_E_UNSUPPORTED, "added token '%s' normalises to nothing",
+                         rg_piece_text(t->vocab.piece[token.id], shown));
+            break;
+        }
         token.text = (char *)text;
         ok = rg_added_add(&t->normalized, &token, err) && rg_vocab_show(&t->vocab, token.id, (rg_string){ text, token.n }, err);
     }
@@ -240,8 +247,8 @@ static bool named_token(const rg_tokenizer *t, const json_t *config, const char 
 
     if (json_is_object(v) ? !rg_json_string(v, "content", &s, err) : !rg_json_string(config, key, &s, err))
         return false;
-    if (s.n && rg_vocab_id(&t->vocab, s.data, s.n) >= 0)
-        *out = rg_vocab_id(&t->vocab, s.data, s.n);
+    if (s.n && rg_vocab_find(&t->vocab, s.data, s.n) >= 0)
+        *out = rg_vocab_find(&t->vocab, s.data, s.n);
     return true;
 }
 

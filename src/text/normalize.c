@@ -207,18 +207,40 @@ static bool apply(const rg_norm_step *z, rg_matcher *m, rg_string in, rg_buf *ou
     }
 }
 
-bool rg_normalize(const rg_normalizer *z, rg_matcher *m, rg_buf two[2], const char **text, size_t *n, rg_error *err)
+/* Whether a step takes away what a text begins with: then it is not the beginning of a text any more. */
+static int beheads(const rg_norm_step *step, rg_matcher *m, rg_string text, rg_error *err)
+{
+    rg_span s;
+    size_t at = 0;
+    int got;
+
+    if (step->kind != RG_NORM_REPLACE || step->n_text)
+        return 0;
+    got = rg_regex_next(step->pattern, m, text.data, text.n, &at, &s, err);
+    return got > 0 ? s.from == 0 && s.to > 0 : got;
+}
+
+bool rg_normalize(const rg_normalizer *z, rg_matcher *m, rg_buf two[2], const char **text, size_t *n, bool *first,
+                  rg_error *err)
 {
     int turn = 0;
 
     for (int i = 0; i < z->n && *n; i++) {
         const rg_norm_step *step = &z->steps[i];
         if (step->kind == RG_NORM_STRIP) {
+            const char *start = *text;
             strip(step, text, n);
+            *first &= *text == start;
             continue;
         }
         if (step->kind <= RG_NORM_NFKD && is_ascii(*text, *n))
             continue;
+        if (*first) {
+            int gone = beheads(step, m, (rg_string){ *text, *n }, err);
+            if (gone < 0)
+                return false;
+            *first = !gone;
+        }
         two[turn].cap = GROW_BASE + GROW * *n;
         rg_buf_reset(&two[turn]);
         if (!apply(step, m, (rg_string){ *text, *n }, &two[turn], err))

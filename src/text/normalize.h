@@ -37,8 +37,9 @@ void rg_normalizer_fini(rg_normalizer *z);
 bool rg_normalizer_add(rg_normalizer *z, rg_norm_step step, rg_error *err);
 
 /* *text, *n: the input, and then the result, which lies in the input or in one of the two buffers.  The buffers are the
- * caller's, and stay so. */
-bool rg_normalize(const rg_normalizer *z, rg_matcher *m, rg_buf two[2], const char **text, size_t *n, rg_error *err);
+ * caller's, and stay so.  *first: made false if what the text began with is gone. */
+bool rg_normalize(const rg_normalizer *z, rg_matcher *m, rg_buf two[2], const char **text, size_t *n, bool *first,
+                  rg_error *err);
 
 /* Every match of pattern in text replaced; appended to out. */
 bool rg_replace(const rg_regex *pattern, rg_matcher *m, rg_string text, rg_string by, rg_buf *out, rg_error *err);

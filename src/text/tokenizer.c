@@ -235,7 +235,7 @@ static bool cut_out(work *w, const rg_added_set *set, const char *text, size_t n
 
 static bool encode_stretch(work *w, const char *text, size_t n, bool first)
 {
-    if (!rg_normalize(&w->t->normalizer, w->matcher, w->normal, &text, &n, w->err))
+    if (!rg_normalize(&w->t->normalizer, w->matcher, w->normal, &text, &n, &first, w->err))
         return false;
     return cut_out(w, &w->t->normalized, text, n, first, encode_words);
 }
@@ -283,6 +283,14 @@ static bool known(const rg_tokenizer *t, int32_t id)
     return id >= 0 && id < t->vocab.n && t->vocab.type[id] != RG_PIECE_HOLE;
 }
 
+/* A special token that is shown otherwise than it is written is not taken for one, as in the published library. */
+static bool skipped(const rg_tokenizer *t, int32_t id)
+{
+    rg_string shown = t->vocab.piece[id];
+
+    return t->vocab.type[id] == RG_PIECE_SPECIAL && rg_vocab_find(&t->vocab, shown.data, shown.n) >= 0;
+}
+
 char *rg_tokenizer_decode(const rg_tokenizer *t, const int32_t *ids, size_t n, bool skip_special, size_t *n_text, rg_error *err)
 {
     rg_parts parts = { 0 };
@@ -291,7 +299,7 @@ char *rg_tokenizer_decode(const rg_tokenizer *t, const int32_t *ids, size_t n, b
 
     rg_buf_init(&out, SIZE_MAX / 2);
     for (size_t i = 0; ok && i < n; i++) {
-        if (known(t, ids[i]) && !(skip_special && t->vocab.type[ids[i]] == RG_PIECE_SPECIAL))
+        if (known(t, ids[i]) && !(skip_special && skipped(t, ids[i])))
             ok = rg_parts_add(&parts, t->vocab.piece[ids[i]].data, t->vocab.piece[ids[i]].n, err);
     }
     ok = ok && rg_detok_text(&t->detok, &parts, &out, err) && (rg_buf_add(&out, "", 0) || rg_fail_memory(err, 1));

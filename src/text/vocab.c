@@ -19,8 +19,8 @@ typedef struct rg_piece_chunk {
 
 bool rg_vocab_init(rg_vocab *v, size_t n_expected, rg_error *err)
 {
-    *v = (rg_vocab){ .ids = rg_dict_new(n_expected < RG_VOCAB_CAP ? n_expected : RG_VOCAB_CAP) };
-    return v->ids || rg_fail_memory(err, n_expected);
+    *v = (rg_vocab){ .ids = rg_dict_new(n_expected < RG_VOCAB_CAP ? n_expected : RG_VOCAB_CAP), .outside = rg_dict_new(0) };
+    return (v->ids && v->outside) || rg_fail_memory(err, n_expected);
 }
 
 void rg_vocab_fini(rg_vocab *v)
@@ -31,6 +31,7 @@ void rg_vocab_fini(rg_vocab *v)
         v->chunks = next;
     }
     rg_dict_free(v->ids);
+    rg_dict_free(v->outside);
     rg_free(v->piece);
     rg_free(v->type);
     *v = (rg_vocab){ 0 };
@@ -80,7 +81,7 @@ static bool make_room(rg_vocab *v, int32_t n, rg_error *err)
     return true;
 }
 
-bool rg_vocab_add(rg_vocab *v, int64_t id, rg_string piece, rg_piece_type type, rg_error *err)
+static bool add(rg_vocab *v, rg_dict *ids, int64_t id, rg_string piece, rg_piece_type type, rg_error *err)
 {
     char text[48];
     const char *copy;
@@ -106,9 +107,19 @@ bool rg_vocab_add(rg_vocab *v, int64_t id, rg_string piece, rg_piece_type type, 
     if (piece.n > v->max_bytes)
         v->max_bytes = piece.n;
     /* The same piece under two ids: the first is what text becomes, as GGUF files with placeholders need it. */
-    if (rg_dict_get(v->ids, copy, piece.n) < 0 && !rg_dict_put(v->ids, copy, piece.n, (int)id))
+    if (rg_dict_get(ids, copy, piece.n) < 0 && !rg_dict_put(ids, copy, piece.n, (int)id))
         return rg_fail_memory(err, piece.n);
     return true;
+}
+
+bool rg_vocab_add(rg_vocab *v, int64_t id, rg_string piece, rg_piece_type type, rg_error *err)
+{
+    return add(v, v->ids, id, piece, type, err);
+}
+
+bool rg_vocab_add_outside(rg_vocab *v, int64_t id, rg_string piece, rg_piece_type type, rg_error *err)
+{
+    return add(v, v->outside, id, piece, type, err);
 }
 
 bool rg_vocab_show(rg_vocab *v, int32_t id, rg_string piece, rg_error *err)
@@ -136,6 +147,13 @@ bool rg_vocab_check(const rg_vocab *v, rg_error *err)
 int32_t rg_vocab_id(const rg_vocab *v, const char *s, size_t n)
 {
     return n > v->max_bytes ? -1 : rg_dict_get(v->ids, s, n);
+}
+
+int32_t rg_vocab_find(const rg_vocab *v, const char *s, size_t n)
+{
+    int32_t id = rg_vocab_id(v, s, n);
+
+    return id >= 0 ? id : rg_dict_get(v->outside, s, n);
 }
 
 static int hex(char c)

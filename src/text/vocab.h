@@ -24,7 +24,8 @@ typedef struct rg_vocab {
     int32_t n, room;
     size_t n_pieces;  /* without holes */
     size_t max_bytes; /* of a piece */
-    rg_dict *ids;
+    rg_dict *ids;     /* of the pieces that the model knows */
+    rg_dict *outside; /* of added tokens that it does not: text never becomes them by merging */
     struct rg_piece_chunk *chunks; /* the pieces' bytes; never moved, so that the dictionary's keys hold */
 } rg_vocab;
 
@@ -33,12 +34,15 @@ void rg_vocab_fini(rg_vocab *v);
 
 /* A piece, copied.  Refuses a piece or an id that is there already, and an id far beyond the number of pieces. */
 bool rg_vocab_add(rg_vocab *v, int64_t id, rg_string piece, rg_piece_type type, rg_error *err);
+/* The same of an added token that the model does not know. */
+bool rg_vocab_add_outside(rg_vocab *v, int64_t id, rg_string piece, rg_piece_type type, rg_error *err);
 /* What an id's piece is shown as from now on, copied; it is still found by what it was. */
 bool rg_vocab_show(rg_vocab *v, int32_t id, rg_string piece, rg_error *err);
 /* Every id up to the largest is near enough: call when all are in. */
 bool rg_vocab_check(const rg_vocab *v, rg_error *err);
 
-int32_t rg_vocab_id(const rg_vocab *v, const char *s, size_t n); /* -1: none */
+int32_t rg_vocab_id(const rg_vocab *v, const char *s, size_t n);   /* of a piece of the model; -1: none */
+int32_t rg_vocab_find(const rg_vocab *v, const char *s, size_t n); /* of any */
 
 /* The byte that "<0xNN>" names, or -1. */
 int rg_piece_byte(rg_string piece);

@@ -50,7 +50,7 @@ typedef struct run {
     const char *isa;
     int n_threads;
     life lives[MAX_LIVES];
-    int n_done;                           /* lives that came to their end */
+    int n_started, n_done, n_wanted;      /* lives: begun, come to their end, to come to it */
     plan *plans;                          /* [MAX_LIVES] of the step */
     atomic_int bad_feed, bad_row;         /* of the first row that differed; -1 */
     atomic_long n_rows;
@@ -231,13 +231,14 @@ static void fork_life(run *r, const life *from)
 
     for (int i = 0; i < MAX_LIVES; i++) {
         life *l = &r->lives[i];
-        if (l->q || from->q->swapped)
+        if (l->q || r->n_started == r->n_wanted)
             continue;
         l->q = rg_seq_new(r->rig.states, r->w->len + MARGIN, 0, &err);
         assert_ok(l->q, err);
         assert_true(rg_seq_fork(r->rig.states, from->q, l->q));
         l->text = text_like(r, from->text, from->q->committed);
         l->publishes = from->publishes;
+        r->n_started++;
         n_forks++;
         return;
     }
@@ -292,6 +293,7 @@ static void start_life(run *r, life *l)
     l->publishes = below(r, 4);
     l->q = rg_seq_new(r->rig.states, r->w->len + MARGIN, 0, &err);
     assert_ok(l->q, err);
+    r->n_started++;
     begin(r, l);
 }
 
@@ -322,7 +324,7 @@ static void live_on(run *r, int n_at_once)
 
     for (int i = 0; i < MAX_LIVES; i++) {
         life *l = &r->lives[i];
-        if (!l->q && i < n_at_once)
+        if (!l->q && i < n_at_once && r->n_started < r->n_wanted)
             start_life(r, l);
         else if (l->q)
             disturb(r, l);
@@ -347,11 +349,11 @@ static void ways(const world *w, const rg_cpu *cpu, int n_threads, int n)
 {
     run *r = calloc(1, sizeof *r);
 
-    *r = (run){ .w = w, .isa = cpu->isa, .n_threads = n_threads, .plans = calloc(MAX_LIVES, sizeof(plan)),
+    *r = (run){ .w = w, .isa = cpu->isa, .n_threads = n_threads, .n_wanted = n, .plans = calloc(MAX_LIVES, sizeof(plan)),
                 .g = { .seed = test_seed * 1000003 + (uint64_t)n_threads * 31 + (uint64_t)cpu->isa[3] } };
     /* Memory for fewer sequences than will live: blocks are evicted, and taken dirty. */
     test_rig_open(&r->rig, &w->model, &(test_rig_options){ .cpu = cpu, .n_threads = n_threads, .exact = w->exact,
-                  .max_rows = w->max_rows, .max_seqs = 2, .max_len = w->len + MARGIN, .prefixes = true });
+                  .max_rows = w->max_rows, .max_seqs = 1, .max_len = w->len + MARGIN, .prefixes = true });
     for (long step = 0; r->n_done < n; step++) {
         assert_true(step < 1000000);
         live_on(r, 1 + below(r, MAX_LIVES - 1));

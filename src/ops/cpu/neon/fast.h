@@ -1,7 +1,8 @@
 /* fast.h -- the fast recipe: 16 rows of integer weights by m rows of int8 activations.
  *
  * Included by plain.c and dotprod.c, which define TARGET, what the functions are compiled for, and add_dot: four int32 sums
- * of four products of signed bytes each.  Those are exact: |sum| <= 32 * 128 * 128 < 2^20.  What the weights' offset still owes is added before the sum becomes a float. */
+ * of four products of signed bytes each.  Those are exact: |sum| <= 32 * 128 * 128 < 2^20.  What the weights' offset still
+ * owes is added before the sum becomes a float. */
 #ifndef RG_OPS_CPU_NEON_FAST_H
 #define RG_OPS_CPU_NEON_FAST_H
 

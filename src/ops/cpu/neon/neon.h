@@ -1,6 +1,7 @@
 /* neon.h -- what the files of this folder share.
  *
- * Compiled for 64-bit Arm, where NEON is always there; what dotprod.c needs besides, cpu.c has found.  A panel's 16 rows are four vectors: part p holds rows 4p .. 4p + 3. */
+ * Compiled for 64-bit Arm, where NEON is always there; what dotprod.c needs besides, cpu.c has found.  A panel's 16 rows
+ * are four vectors: part p holds rows 4p .. 4p + 3. */
 #ifndef RG_OPS_CPU_NEON_H
 #define RG_OPS_CPU_NEON_H
 
