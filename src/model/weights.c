@@ -23,6 +23,15 @@ static void set_shape(rg_weight *w, const rg_weight_spec *spec, const rg_config 
     w->split = spec->split;
 }
 
+/* Sides that other floors hold as ints, and a whole that can be counted in bytes. */
+static bool check_size(const rg_weight *w)
+{
+    const int64_t side = 1 << 28, whole = (int64_t)1 << 48;
+
+    return w->n_mats >= 1 && w->rows >= 1 && w->cols >= 1 && w->n_mats <= 4096 && w->rows <= side && w->cols <= side &&
+           w->rows * w->cols <= whole / w->n_mats;
+}
+
 /* The format a weight is kept in: as stored, or, made by a load function from a quantized source, f32. */
 static rg_type kept_type(const rg_tensor *t, const rg_origin *s)
 {
@@ -48,6 +57,10 @@ static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg
         return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(ckpt), name);
     set_shape(w, spec, c);
     w->name = name;
+    if (!check_size(w))
+        return rg_fail(err, RG_E_INPUT, "%s: weight '%s' of %lld x %lld x %lld values: out of range",
+                       ckpt ? rg_checkpoint_path(ckpt) : "config", name, (long long)w->n_mats, (long long)w->rows,
+                       (long long)w->cols);
     w->type = t ? kept_type(t, &s) : rg_spec_is_vector(spec) ? RG_F32 : type;
     if (t && rg_format_of(t->type)->layout == RG_LAYOUT_NONE)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, which is no type of weights",

@@ -291,7 +291,7 @@ static void start_life(run *r, life *l)
 
     l->text = below(r, r->w->n_texts);
     l->publishes = below(r, 4);
-    l->q = rg_seq_new(r->rig.states, r->w->len + MARGIN, 0, &err);
+    l->q = rg_seq_new(r->rig.states, r->w->len + MARGIN, (uint64_t)below(r, 3), &err);
     assert_ok(l->q, err);
     r->n_started++;
     begin(r, l);

@@ -19,7 +19,7 @@ static const rg_key keys[] = {
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     c->o_bias = c->attn_bias;
-    return finish_heads(c, err) && finish_llama(c, ckpt, err) &&
+    return finish_heads(c, err) && finish_llama(c, ckpt, 1e4, err) &&
            require_choice(ckpt, "hidden_act", (const char *const[]){ "silu", NULL }, err);
 }
 

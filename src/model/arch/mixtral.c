@@ -25,7 +25,7 @@ static bool claims(const rg_checkpoint *ckpt)
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     c->routing.scale = 1;
-    return finish_heads(c, err) && finish_routing(c, err) && finish_llama(c, ckpt, err) &&
+    return finish_heads(c, err) && finish_routing(c, err) && finish_llama(c, ckpt, c->from_gguf ? 1e4 : 1e6, err) &&
            require_choice(ckpt, "hidden_act", (const char *const[]){ "silu", NULL }, err);
 }
 

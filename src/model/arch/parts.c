@@ -70,7 +70,7 @@ bool finish_heads(rg_config *c, rg_error *err)
     return true;
 }
 
-bool finish_llama(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+bool finish_llama(rg_config *c, const rg_checkpoint *ckpt, double theta_default, rg_error *err)
 {
     char key[128];
     int64_t dim = c->head_dim;
@@ -93,7 +93,7 @@ bool finish_llama(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         return rg_fail(err, RG_E_INPUT, "%s: partial_rotary_factor %g is not in (0, 1]", rg_checkpoint_path(ckpt), part);
     c->rope.dim = (int)((double)dim * part) / 2 * 2;
     c->rope.interleaved = c->from_gguf;
-    if (!rg_config_rope(&c->rope, ckpt, NULL, 1e4, err))
+    if (!rg_config_rope(&c->rope, ckpt, NULL, theta_default, err))
         return false;
     if (c->rope.type == RG_ROPE_LLAMA3 || c->rope.type == RG_ROPE_YARN)
         c->rope.original_max_seq_len = c->rope.original_max_seq_len ? c->rope.original_max_seq_len : c->max_seq_len;

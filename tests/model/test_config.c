@@ -1,0 +1,451 @@
+/* Tests of config reading: the goldens in all their spellings agree, defaults, refusals by name, unknown keys, hostile
+ * values, and every allocation of opening a model failing in turn. */
+#include "support/test.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "model/model.h"
+
+static const char *const goldens[] = { "llama", "llama3", "gemma3", "mixtral", "deepseek-v2", "mamba" };
+
+static const char *golden(const char *name, const char *file)
+{
+    char path[128];
+
+    snprintf(path, sizeof path, "%s/%s", name, file);
+    return test_data(path);
+}
+
+/* The golden's config.json with keys replaced by those of `change` (JSON; a key's null removes it), as a checkpoint. */
+static rg_checkpoint *changed(const char *name, const char *change)
+{
+    char dir[512], path[600];
+    size_t n;
+    rg_error err;
+    char *text = rg_file_slurp(golden(name, "config.json"), 1 << 20, &n, &err);
+    assert_ok(text, err);
+    json_t *config = json_loads(text, 0, NULL), *patch = json_loads(change, 0, NULL), *value;
+    const char *key;
+    void *next;
+
+    rg_free(text);
+    assert_non_null(config);
+    assert_non_null(patch);
+    json_object_foreach_safe(patch, next, key, value) {
+        if (json_is_null(value))
+            json_object_del(config, key);
+        else
+            json_object_set(config, key, value);
+    }
+    text = json_dumps(config, 0);
+    json_decref(config);
+    json_decref(patch);
+    snprintf(dir, sizeof dir, "%s/config_cases", RG_BUILD_DIR);
+    assert_ok(rg_dir_make(dir, &err), err);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    rg_writer *w = rg_writer_open(path, &err);
+    assert_ok(w, err);
+    assert_ok(rg_writer_write(w, text, strlen(text), &err), err);
+    assert_ok(rg_writer_commit(w, &err), err);
+    rg_free(text);
+    rg_checkpoint *c = rg_checkpoint_open(path, RG_CKPT_DEFAULT, &err);
+    assert_ok(c, err);
+    return c;
+}
+
+/* ---- the goldens ---- */
+
+static const struct {
+    const char *name;
+    size_t at;
+} whole[] = {
+#define FIELD(f) { #f, offsetof(rg_config, f) }
+    FIELD(n_layers), FIELD(dim), FIELD(vocab_size), FIELD(max_seq_len), FIELD(n_heads), FIELD(n_kv_heads), FIELD(head_dim),
+    FIELD(rope.dim), FIELD(rope_local.dim), FIELD(window), FIELD(ffn_dim), FIELD(routing.n_experts), FIELD(routing.n_used),
+    FIELD(routing.n_groups), FIELD(moe_ffn_dim), FIELD(n_shared_experts), FIELD(n_dense_layers), FIELD(q_lora_rank),
+    FIELD(kv_lora_rank), FIELD(nope_dim), FIELD(rope_dim), FIELD(v_dim), FIELD(d_inner), FIELD(d_state), FIELD(d_conv),
+    FIELD(dt_rank),
+#undef FIELD
+};
+
+static void assert_same(const rg_config *a, const rg_config *b, const char *name)
+{
+    bool gemma = !strcmp(name, "gemma3"); /* GGUF does not say its query_pre_attn_scalar of 24 */
+
+    for (size_t i = 0; i < RG_LEN(whole); i++) {
+        int x = *(const int *)(const void *)((const char *)a + whole[i].at);
+        int y = *(const int *)(const void *)((const char *)b + whole[i].at);
+        if (x != y)
+            fail_msg("%s: %s is %d here and %d there", name, whole[i].name, x, y);
+    }
+    assert_ptr_equal(a->arch, b->arch);
+    assert_true(a->norm_eps == b->norm_eps && a->norm_eps == 1e-3f);
+    assert_true(a->embed_scale == b->embed_scale && a->logit_softcap == b->logit_softcap && a->attn_softcap == b->attn_softcap);
+    assert_true((gemma && b->from_gguf) || a->attn_scale == b->attn_scale);
+    assert_true(a->rope.theta == b->rope.theta && a->rope_local.theta == b->rope_local.theta);
+    assert_int_equal(a->tie_embeddings, b->tie_embeddings);
+    assert_int_equal(a->attn_bias, b->attn_bias);
+    assert_int_equal(a->o_bias, b->o_bias);
+    assert_int_equal(a->mlp_bias, b->mlp_bias);
+    assert_int_equal(a->conv_bias, b->conv_bias);
+    assert_int_equal(a->act, b->act);
+    assert_true(a->routing.scale == b->routing.scale && a->routing.renormalize == b->routing.renormalize);
+    assert_memory_equal(a->layer_global, b->layer_global, sizeof a->layer_global);
+}
+
+static void count_unknown(void *arg, const char *key, rg_meta_type type, bool understood)
+{
+    (void)type;
+    if (!understood)
+        print_message("    not understood: %s\n", key);
+    *(int *)arg += !understood;
+}
+
+static void spellings_agree(void **state)
+{
+    static const char *const files[] = { "", "config.old.json", "model.gguf" };
+    static rg_config c[3];
+    rg_error err;
+
+    (void)state;
+    for (size_t g = 0; g < RG_LEN(goldens); g++) {
+        bool first = true;
+        for (int i = 0; i < 3; i++) {
+            const char *path = golden(goldens[g], files[i]);
+            int unknown = 0;
+            if (rg_path_look(path) == RG_PATH_NONE)
+                continue;
+            rg_checkpoint *ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, &err);
+            assert_ok(ckpt, err);
+            assert_ok(rg_config_read(&c[i], ckpt, &err), err);
+            rg_meta_each(ckpt, count_unknown, &unknown);
+            assert_int_equal(unknown, 0);
+            rg_checkpoint_close(ckpt);
+            if (!first)
+                assert_same(&c[0], &c[i], goldens[g]);
+            first = false;
+        }
+        assert_int_equal(c[0].vocab_size, 320);
+    }
+}
+
+static void llama3_scaling_is_read(void **state)
+{
+    static rg_config c;
+    static const float usual[] = { 1.0f, 2.4422593f, 8.0f };
+    float factors[8];
+    rg_error err;
+    rg_checkpoint *ckpt = changed("llama3", "{}");
+
+    (void)state;
+    assert_ok(rg_config_read(&c, ckpt, &err), err);
+    assert_int_equal(c.rope.type, RG_ROPE_LLAMA3);
+    assert_true(c.rope.factor == 8 && c.rope.low_freq_factor == 1 && c.rope.high_freq_factor == 4);
+    assert_int_equal(c.rope.original_max_seq_len, 64);
+    rg_rope_factors(&c.rope, factors);
+    for (int i = 0; i < 3; i++)
+        assert_true(fabsf(factors[i] - usual[i]) < 1e-5f);
+    rg_checkpoint_close(ckpt);
+}
+
+/* ---- defaults ---- */
+
+static double field(const rg_config *c, size_t at, rg_key_kind kind)
+{
+    const void *p = (const char *)c + at;
+
+    switch (kind) {
+    case KEY_INT: return *(const int *)p;
+    case KEY_FLOAT: return (double)*(const float *)p;
+    case KEY_DOUBLE: return *(const double *)p;
+    case KEY_BOOL: return *(const bool *)p;
+    }
+    return 0;
+}
+
+static void missing_keys_take_defaults(void **state)
+{
+#define INT(f) offsetof(rg_config, f), KEY_INT
+#define FLOAT(f) offsetof(rg_config, f), KEY_FLOAT
+#define DOUBLE(f) offsetof(rg_config, f), KEY_DOUBLE
+#define BOOL(f) offsetof(rg_config, f), KEY_BOOL
+    static const struct {
+        const char *golden, *change;
+        size_t at;
+        rg_key_kind kind;
+        double want;
+    } cases[] = {
+        { "llama", "{\"num_key_value_heads\": null}", INT(n_kv_heads), 4 },
+        { "llama", "{\"head_dim\": null}", INT(head_dim), 16 },
+        { "llama", "{\"rms_norm_eps\": null}", FLOAT(norm_eps), 1e-6 },
+        { "llama", "{\"tie_word_embeddings\": null}", BOOL(tie_embeddings), 0 },
+        { "llama", "{\"max_position_embeddings\": null}", INT(max_seq_len), 2048 },
+        { "llama", "{\"rope_parameters\": null}", DOUBLE(rope.theta), 1e4 },
+        { "llama", "{\"architectures\": null}", INT(n_heads), 4 },
+        { "gemma3", "{\"tie_word_embeddings\": null}", BOOL(tie_embeddings), 1 },
+        { "gemma3", "{\"head_dim\": null}", INT(head_dim), 256 },
+        { "gemma3", "{\"num_key_value_heads\": null}", INT(n_kv_heads), 4 },
+        { "gemma3", "{\"rms_norm_eps\": null}", FLOAT(norm_eps), 1e-6 },
+        { "gemma3", "{\"query_pre_attn_scalar\": null}", DOUBLE(attn_scale), 1.0 / 16 },
+        { "gemma3", "{\"sliding_window\": null}", INT(window), 4096 },
+        { "gemma3", "{\"rope_parameters\": null}", DOUBLE(rope.theta), 1e6 },
+        { "gemma3", "{\"rope_parameters\": null}", DOUBLE(rope_local.theta), 1e4 },
+        { "gemma3", "{\"layer_types\": null, \"sliding_window_pattern\": null}", BOOL(layer_global[5]), 1 },
+        { "gemma3", "{\"layer_types\": null, \"sliding_window_pattern\": null}", BOOL(layer_global[4]), 0 },
+        { "mixtral", "{\"rms_norm_eps\": null}", FLOAT(norm_eps), 1e-5 },
+        { "mixtral", "{\"num_local_experts\": null}", INT(routing.n_experts), 8 },
+        { "mixtral", "{\"num_experts_per_tok\": null}", INT(routing.n_used), 2 },
+        { "mixtral", "{\"rope_parameters\": null}", DOUBLE(rope.theta), 1e6 },
+        { "mixtral", "{\"max_position_embeddings\": null}", INT(max_seq_len), 131072 },
+        { "deepseek-v2", "{\"kv_lora_rank\": null}", INT(kv_lora_rank), 512 },
+        { "deepseek-v2", "{\"q_lora_rank\": null}", INT(q_lora_rank), 1536 },
+        { "deepseek-v2", "{\"qk_nope_head_dim\": null}", INT(nope_dim), 128 },
+        { "deepseek-v2", "{\"v_head_dim\": null}", INT(v_dim), 128 },
+        { "deepseek-v2", "{\"first_k_dense_replace\": null}", INT(n_dense_layers), 0 },
+        { "deepseek-v2", "{\"n_routed_experts\": null}", INT(routing.n_experts), 64 },
+        { "deepseek-v2", "{\"n_shared_experts\": null}", INT(n_shared_experts), 2 },
+        { "deepseek-v2", "{\"moe_intermediate_size\": null}", INT(moe_ffn_dim), 1407 },
+        { "mamba", "{\"state_size\": null}", INT(d_state), 16 },
+        { "mamba", "{\"conv_kernel\": null}", INT(d_conv), 4 },
+        { "mamba", "{\"intermediate_size\": null, \"expand\": null}", INT(d_inner), 128 },
+        { "mamba", "{\"time_step_rank\": \"auto\"}", INT(dt_rank), 4 },
+        { "mamba", "{\"layer_norm_epsilon\": null}", FLOAT(norm_eps), 1e-5 },
+        { "mamba", "{\"use_conv_bias\": null}", BOOL(conv_bias), 1 },
+        { "mamba", "{\"tie_word_embeddings\": null}", BOOL(tie_embeddings), 1 },
+    };
+    static rg_config c;
+    rg_error err;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        rg_checkpoint *ckpt = changed(cases[i].golden, cases[i].change);
+        if (!rg_config_read(&c, ckpt, &err))
+            fail_msg("%s %s: %s", cases[i].golden, cases[i].change, err.text);
+        double got = field(&c, cases[i].at, cases[i].kind);
+        double want = cases[i].kind == KEY_FLOAT ? (double)(float)cases[i].want : cases[i].want;
+        if (got != want)
+            fail_msg("%s %s: %g and not %g", cases[i].golden, cases[i].change, got, want);
+        rg_checkpoint_close(ckpt);
+    }
+}
+
+static void an_empty_window_is_none(void **state)
+{
+    static rg_config c;
+    rg_error err;
+    rg_checkpoint *ckpt = changed("mixtral", "{}");
+
+    (void)state;
+    assert_ok(rg_config_read(&c, ckpt, &err), err); /* "sliding_window": null */
+    assert_int_equal(c.window, 0);
+    rg_checkpoint_close(ckpt);
+}
+
+/* ---- refusals ---- */
+
+static const struct {
+    const char *golden, *change, *named;
+} refusals[] = {
+    { "llama", "{\"architectures\": [\"NobodyForCausalLM\"]}", "NobodyForCausalLM" },
+    { "llama", "{\"hidden_act\": \"gelu\"}", "hidden_act" },
+    { "llama", "{\"rope_parameters\": {\"rope_type\": \"dynamic\", \"factor\": 2, \"rope_theta\": 10000}}", "rope_type" },
+    { "llama", "{\"rope_parameters\": null, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}", "rope_scaling.type" },
+    { "llama", "{\"rope_parameters\": {\"rope_type\": \"longrope\", \"rope_theta\": 10000}}", "rope_type" },
+    { "llama", "{\"rope_parameters\": {\"rope_type\": \"linear\", \"rope_theta\": 10000}}", "factor" },
+    { "llama", "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": -1}}", "theta" },
+    { "llama", "{\"partial_rotary_factor\": 2.0}", "partial_rotary_factor" },
+    { "llama", "{\"attention_bias\": \"yes\"}", "attention_bias" },
+    { "llama3", "{\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 1}}",
+      "low_freq_factor" },
+    { "gemma3", "{\"use_bidirectional_attention\": true}", "use_bidirectional_attention" },
+    { "gemma3", "{\"hidden_activation\": \"relu\"}", "hidden_activation" },
+    { "gemma3", "{\"query_pre_attn_scalar\": 0}", "query_pre_attn_scalar" },
+    { "gemma3", "{\"layer_types\": [\"full_attention\"]}", "layer_types" },
+    { "gemma3",
+      "{\"num_hidden_layers\": 2, \"layer_types\": [\"full_attention\", \"chunked_attention\"]}", "layer_types.1" },
+    { "mixtral", "{\"hidden_act\": \"relu\"}", "hidden_act" },
+    { "deepseek-v2", "{\"hidden_act\": \"gelu\"}", "hidden_act" },
+    { "deepseek-v2", "{\"topk_method\": \"noaux_tc\"}", "topk_method" },
+    { "deepseek-v2", "{\"scoring_func\": \"sigmoid\"}", "scoring_func" },
+    { "deepseek-v2", "{\"moe_layer_freq\": 2}", "moe_layer_freq" },
+    { "deepseek-v2", "{\"mlp_bias\": true}", "mlp_bias" },
+    { "mamba", "{\"hidden_act\": \"gelu\"}", "hidden_act" },
+    { "mamba", "{\"time_step_rank\": \"many\"}", "time_step_rank" },
+    /* Numbers that no model has. */
+    { "llama", "{\"num_attention_heads\": 0}", "heads" },
+    { "llama", "{\"num_attention_heads\": -4}", "num_attention_heads" },
+    { "llama", "{\"num_key_value_heads\": 3}", "3 K/V heads" },
+    { "llama", "{\"num_key_value_heads\": 8}", "8 K/V heads" },
+    { "llama", "{\"num_attention_heads\": 3, \"num_key_value_heads\": 1, \"head_dim\": null}", "head_dim" },
+    { "llama", "{\"num_hidden_layers\": 0}", "0 layers" },
+    { "llama", "{\"num_hidden_layers\": 1000000000}", "1000000000 layers" },
+    { "llama", "{\"num_hidden_layers\": 99999999999999}", "num_hidden_layers" },
+    { "llama", "{\"num_hidden_layers\": null}", "num_hidden_layers" },
+    { "llama", "{\"num_hidden_layers\": 2.5}", "num_hidden_layers" },
+    { "llama", "{\"hidden_size\": 0}", "width 0" },
+    { "llama", "{\"hidden_size\": \"wide\"}", "hidden_size" },
+    { "llama", "{\"vocab_size\": 0}", "vocab_size" },
+    { "llama", "{\"vocab_size\": null}", "vocab_size" },
+    { "llama", "{\"max_position_embeddings\": 0}", "context" },
+    { "llama", "{\"rms_norm_eps\": 0}", "eps" },
+    { "llama", "{\"rms_norm_eps\": -1e-5}", "eps" },
+    { "llama", "{\"rms_norm_eps\": 1e308}", "eps" },
+    { "llama", "{\"head_dim\": 1073741824}", "too large" },
+    { "llama", "{\"intermediate_size\": 2147483647}", "out of range" },
+    { "llama", "{\"intermediate_size\": 0}", "out of range" },
+    { "llama", "{\"vocab_size\": 2147483647}", "out of range" },
+    { "llama", "{\"hidden_size\": 2147483647}", "out of range" },
+    { "mixtral", "{\"num_experts_per_tok\": 5}", "experts" },
+    { "mixtral", "{\"num_experts_per_tok\": 0}", "experts" },
+    { "mixtral", "{\"num_local_experts\": 2147483647}", "experts" },
+    { "mixtral", "{\"intermediate_size\": 2147483647}", "out of range" },
+    { "deepseek-v2", "{\"kv_lora_rank\": 0}", "out of range" },
+    { "deepseek-v2", "{\"qk_rope_head_dim\": 7}", "out of range" },
+    { "deepseek-v2", "{\"qk_rope_head_dim\": 2147483647}", "out of range" },
+    { "deepseek-v2", "{\"num_attention_heads\": 2147483647}", "out of range" },
+    { "deepseek-v2", "{\"n_shared_experts\": 2147483647}", "out of range" },
+    { "deepseek-v2", "{\"n_group\": 3, \"topk_group\": 1, \"topk_method\": \"group_limited_greedy\"}", "groups" },
+    { "mamba", "{\"state_size\": 0}", "out of range" },
+    { "mamba", "{\"state_size\": 2147483647}", "out of range" },
+    { "mamba", "{\"conv_kernel\": 0}", "out of range" },
+    { "mamba", "{\"intermediate_size\": 2147483647}", "out of range" },
+    { "mamba", "{\"time_step_rank\": 0}", "time_step_rank" },
+    { "mamba", "{\"expand\": 100000}", "expand" },
+};
+
+static void refused_by_name_and_alike(void **state)
+{
+    const rg_model_options o = { .declare_only = true, .declared_type = RG_BF16 };
+    rg_error err[2];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(refusals); i++) {
+        rg_checkpoint *ckpt = changed(refusals[i].golden, refusals[i].change);
+        for (int twice = 0; twice < 2; twice++) {
+            rg_model *m = rg_model_open(ckpt, &o, &err[twice]);
+            if (m)
+                fail_msg("%s %s: taken", refusals[i].golden, refusals[i].change);
+        }
+        assert_string_equal(err[0].text, err[1].text);
+        if (!strstr(err[0].text, refusals[i].named))
+            fail_msg("%s %s: '%s' does not name %s", refusals[i].golden, refusals[i].change, err[0].text, refusals[i].named);
+        assert_true(err[0].code == RG_E_INPUT || err[0].code == RG_E_UNSUPPORTED);
+        rg_checkpoint_close(ckpt);
+    }
+}
+
+static void nan_is_refused(void **state)
+{
+    static const char text[] = "{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64, \"num_attention_heads\": 4, "
+                               "\"num_hidden_layers\": 1, \"intermediate_size\": 64, \"vocab_size\": 9, \"rms_norm_eps\": NaN}";
+    static rg_config c;
+    char path[600];
+    rg_error err;
+
+    (void)state;
+    rg_checkpoint_close(changed("llama", "{}")); /* makes the folder */
+    snprintf(path, sizeof path, "%s/config_cases/config.json", RG_BUILD_DIR);
+    rg_writer *w = rg_writer_open(path, &err);
+    assert_ok(w, err);
+    assert_ok(rg_writer_write(w, text, sizeof text - 1, &err), err);
+    assert_ok(rg_writer_commit(w, &err), err);
+    rg_checkpoint *ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, &err);
+    assert_ok(ckpt, err);
+    assert_false(rg_config_read(&c, ckpt, &err));
+    assert_non_null(strstr(err.text, "rms_norm_eps"));
+    rg_checkpoint_close(ckpt);
+}
+
+static void note_unknown(void *arg, const char *key, rg_meta_type type, bool understood)
+{
+    char *out = arg;
+
+    (void)type;
+    if (!understood) {
+        strncat(out, key, 80);
+        strcat(out, ";");
+    }
+}
+
+static void unknown_keys_are_reported(void **state)
+{
+    static rg_config c;
+    char unknown[400] = "";
+    rg_error err;
+    rg_checkpoint *ckpt = changed("llama", "{\"zz_new_setting\": 3, \"zz\": {\"inner\": [1, 2]}}");
+
+    (void)state;
+    assert_ok(rg_config_read(&c, ckpt, &err), err);
+    rg_meta_each(ckpt, note_unknown, unknown);
+    assert_non_null(strstr(unknown, "zz_new_setting;"));
+    assert_non_null(strstr(unknown, "zz.inner;"));
+    assert_null(strstr(unknown, "hidden_size"));
+    rg_checkpoint_close(ckpt);
+}
+
+/* ---- memory ---- */
+
+typedef struct countdown {
+    long left;
+} countdown;
+
+static bool allow(void *arg, size_t bytes)
+{
+    countdown *c = arg;
+
+    (void)bytes;
+    return c->left-- != 0;
+}
+
+static void opening_survives_every_failed_allocation(void **state)
+{
+    static const char *const names[] = { "llama", "mamba" };
+    const rg_model_options o = { .declared_type = RG_F32 };
+    rg_error err;
+
+    (void)state;
+    for (size_t g = 0; g < RG_LEN(names); g++) {
+        rg_checkpoint *ckpt = rg_checkpoint_open(golden(names[g], ""), RG_CKPT_DEFAULT, &err);
+        assert_ok(ckpt, err);
+        size_t n_live = rg_mem_count().n_live;
+        rg_model *m = NULL;
+        long n = 0;
+        for (; !m; n++) {
+            countdown c = { n };
+            assert_true(n < 100000);
+            rg_mem_set_gate(allow, &c);
+            m = rg_model_open(ckpt, &o, &err);
+            rg_mem_set_gate(NULL, NULL);
+            if (m)
+                break;
+            assert_int_equal(err.code, RG_E_MEMORY);
+            assert_int_equal(rg_mem_count().n_live, n_live);
+        }
+        assert_true(n > 20);
+        rg_model_close(m);
+        assert_int_equal(rg_mem_count().n_live, n_live);
+        rg_checkpoint_close(ckpt);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(spellings_agree),
+        cmocka_unit_test(llama3_scaling_is_read),
+        cmocka_unit_test(missing_keys_take_defaults),
+        cmocka_unit_test(an_empty_window_is_none),
+        cmocka_unit_test(refused_by_name_and_alike),
+        cmocka_unit_test(nan_is_refused),
+        cmocka_unit_test(unknown_keys_are_reported),
+        cmocka_unit_test(opening_survives_every_failed_allocation),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
