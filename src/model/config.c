@@ -138,6 +138,7 @@ static bool read_rope_hf(rg_rope_config *r, const rg_checkpoint *ckpt, const cha
     char prefix[96] = "rope_scaling.", key[160];
     int which;
 
+    rg_meta_understand(ckpt, "rope_scaling"); /* a null says nothing; its members are reported unless they are read */
     if (rg_meta_type_of(ckpt, "rope_parameters") == RG_META_OBJECT) {
         snprintf(key, sizeof key, "rope_parameters.%s", part ? part : "");
         bool by_part = part && rg_meta_type_of(ckpt, key) == RG_META_OBJECT;

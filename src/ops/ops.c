@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { CACHE_LINE = 64, QUANT_COLS = 32, QUANT_BYTES = 64 };
+enum { CACHE_LINE = 64, QUANT_BYTES = 64 };
 
 static size_t round_up(size_t n, size_t to)
 {
@@ -16,7 +16,7 @@ static size_t round_up(size_t n, size_t to)
 
 static size_t quant_bytes(const rg_act *a)
 {
-    return (size_t)a->rows * round_up((size_t)a->cols, QUANT_COLS) / QUANT_COLS * QUANT_BYTES;
+    return (size_t)a->rows * rg_quant_stride(a->cols) * QUANT_BYTES;
 }
 
 static size_t take(rg_fwd *f, size_t bytes)

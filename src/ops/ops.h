@@ -146,6 +146,12 @@ rg_act *rg_act_rows(rg_fwd *f, const char *name, int rows, int cols);
 /* Columns [first, first + cols) of a, sharing its memory. */
 rg_act *rg_act_view(rg_fwd *f, const char *name, const rg_act *a, int first, int cols);
 
+/* Blocks of 32 between the quantized rows of an activation: odd, so that the rows of a tile do not fall on one cache set. */
+static inline size_t rg_quant_stride(int cols)
+{
+    return (size_t)(cols + 31) / 32 | 1;
+}
+
 /* Everything made since the mark goes. */
 int rg_act_mark(const rg_fwd *f);
 void rg_act_release(rg_fwd *f, int mark);

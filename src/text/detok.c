@@ -182,7 +182,13 @@ static bool step(const rg_detok_step *d, rg_matcher *m, rg_parts *in, rg_parts *
         return byte_fallback(in, out, err);
     if (d->kind == RG_DETOK_FUSE)
         return !in->n || rg_parts_add(out, in->text.data ? in->text.data : "", in->text.n, err);
-    return each_piece(d, m, in, out, err);
+    if (!each_piece(d, m, in, out, err))
+        return false;
+    if (d->kind == RG_DETOK_BYTE_LEVEL && out->n) { /* characters go across pieces: they become one */
+        out->end[0] = out->end[out->n - 1];
+        out->n = 1;
+    }
+    return true;
 }
 
 static bool needs_matcher(const rg_detok *d)

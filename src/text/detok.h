@@ -7,7 +7,7 @@
 #include "text/vocab.h"
 
 typedef enum rg_detok_kind {
-    RG_DETOK_BYTE_LEVEL,    /* characters that stand for bytes become them (bytelevel.h) */
+    RG_DETOK_BYTE_LEVEL,    /* characters that stand for bytes become them (bytelevel.h); all pieces become one */
     RG_DETOK_META,          /* text becomes a space, or nothing in the first piece unless the scheme is never */
     RG_DETOK_BYTE_FALLBACK, /* "<0xNN>" pieces become bytes where they make characters */
     RG_DETOK_FUSE,          /* all pieces become one */

@@ -400,6 +400,21 @@ static bool put_common(export *x, const char *model, const char *pre, int32_t *b
     return true;
 }
 
+/* What goes over without some of its finer points: said, and no refusal. */
+static void note_losses(export *x, const char *what)
+{
+    static const char *const flags[] = { "lstrip", "rstrip", "single_word" };
+    const json_t *added = json_object_get(x->root, "added_tokens");
+    bool found = false;
+
+    for (size_t i = 0; i < json_array_size(added); i++)
+        for (size_t k = 0; k < RG_LEN(flags); k++)
+            found = found || json_is_true(json_object_get(json_array_get(added, i), flags[k]));
+    if (*what || found)
+        snprintf(x->warning, RG_EXPORT_WARNING, "of the tokenizer these are left out, as GGUF has no words for them: %s%s%s", what,
+                 *what && found ? " and " : "", found ? "which spaces its added tokens take in (lstrip, rstrip, single_word)" : "");
+}
+
 static bool put_byte_level(export *x, int32_t *bos, rg_error *err)
 {
     const json_t *normalizer = json_object_get(x->root, "normalizer");
@@ -410,15 +425,17 @@ static bool put_byte_level(export *x, int32_t *bos, rg_error *err)
         return cannot(x, "a pre-tokenizer that none of its names stands for");
     if (!absent(normalizer) && !is_type(normalizer, "NFC"))
         return cannot(x, "a normalizer");
-    if (!absent(normalizer))
-        snprintf(x->warning, RG_EXPORT_WARNING, "the tokenizer's normalizer NFC is left out, as GGUF has no words for it");
+    note_losses(x, absent(normalizer) ? "" : "the normalizer NFC");
     return put_common(x, "gpt2", name, bos, err) &&
            rg_ckpt_put_strings(x->w, "tokenizer.ggml.merges", x->merges, x->n_merges, err);
 }
 
 static bool put_spm(export *x, bool prefix, int32_t *bos, rg_error *err)
 {
-    return score_pieces(x) && check_splits(x, err) && put_common(x, "llama", "default", bos, err) &&
+    if (!score_pieces(x) || !check_splits(x, err))
+        return false;
+    note_losses(x, "");
+    return put_common(x, "llama", "default", bos, err) &&
            rg_ckpt_put_floats(x->w, "tokenizer.ggml.scores", x->scores, (size_t)x->n, err) &&
            rg_ckpt_put_bool(x->w, "tokenizer.ggml.add_space_prefix", prefix, err);
 }

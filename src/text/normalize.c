@@ -136,13 +136,17 @@ static bool normal_form(rg_norm_kind kind, const char *text, size_t n, rg_buf *o
 bool rg_replace(const rg_regex *pattern, rg_matcher *m, rg_string text, rg_string by, rg_buf *out, rg_error *err)
 {
     size_t done = 0, at = 0;
+    bool matched = false;
     rg_span s;
     int got;
 
     while ((got = rg_regex_next(pattern, m, text.data, text.n, &at, &s, err)) > 0) {
+        if (matched && s.to == done) /* nothing, right after a match */
+            continue;
         if (!rg_buf_add(out, text.data + done, s.from - done) || !rg_buf_add(out, by.data, by.n))
             break;
         done = s.to;
+        matched = true;
     }
     if (got < 0)
         return false;

@@ -158,6 +158,7 @@ static bool segment(cutter *c, size_t from, size_t to, bool match)
 static bool cut_word(cutter *c, const rg_pretok_step *step, rg_matcher *m, rg_word word)
 {
     size_t done = 0, at = 0, n = word.to - word.from;
+    bool matched = false;
     rg_span s;
     int got;
 
@@ -165,11 +166,14 @@ static bool cut_word(cutter *c, const rg_pretok_step *step, rg_matcher *m, rg_wo
     c->first = word.first;
     c->is_open = false;
     while ((got = rg_regex_next(step->pattern, m, c->w->text + word.from, n, &at, &s, c->err)) > 0) {
+        if (matched && s.to == done) /* nothing, right after a match */
+            continue;
         if (s.from > done && !segment(c, word.from + done, word.from + s.from, step->invert))
             return false;
         if (!segment(c, word.from + s.from, word.from + s.to, !step->invert))
             return false;
         done = s.to;
+        matched = true;
     }
     if (got < 0 || (done < n && !segment(c, word.from + done, word.to, step->invert)))
         return false;

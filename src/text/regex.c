@@ -53,7 +53,7 @@ static const struct {
     const char *inside;
 } classes[] = {
     { 's', "\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}" },
-    { 'w', "\\p{L}\\p{M}\\p{N}\\p{Pc}" },
+    { 'w', "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\xb2\\xb3\\xb9\\xbc-\\xbe" },
     { 'd', "\\p{Nd}" },
     { 'h', "0-9a-fA-F" },
 };
@@ -92,6 +92,28 @@ static void rewrite_escape(rewrite *w)
         n = (size_t)(w->end - w->p);
     rg_buf_add(&w->out, w->p, n);
     w->p += n;
+}
+
+/* A class by name inside a class, at its bracket. */
+static bool rewrite_posix(rewrite *w)
+{
+    static const struct {
+        const char *name, *inside;
+    } names[] = {
+        { "[:alpha:]", "\\p{Alphabetic}" }, { "[:alnum:]", "\\p{Alphabetic}\\p{Nd}" }, { "[:digit:]", "\\p{Nd}" },
+        { "[:punct:]", "\\p{P}\\p{S}" }, { "[:upper:]", "\\p{Uppercase}" }, { "[:lower:]", "\\p{Lowercase}" },
+        { "[:xdigit:]", "0-9a-fA-F" }, { "[:space:]", "\\x09-\\x0d\\x85\\p{Z}" },
+    };
+
+    for (size_t i = 0; i < RG_LEN(names); i++) {
+        size_t n = strlen(names[i].name);
+        if ((size_t)(w->end - w->p) >= n && !memcmp(w->p, names[i].name, n)) {
+            rg_buf_str(&w->out, names[i].inside);
+            w->p += n;
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The length of "{2}", "{2,}", "{,3}" or "{2,3}" at p, or 0. */
@@ -149,14 +171,9 @@ static bool rewrite_one(rewrite *w)
             return rewrite_escape(w), true;
         if (*w->p == ']')
             w->in_class = false;
-        /* "[[:alpha:]]" goes through as it is; the other brackets inside a class are intersections and unions. */
-        if (*w->p == '[' && w->end - w->p > 2 && w->p[1] == ':') {
-            const char *close = memchr(w->p, ']', (size_t)(w->end - w->p));
-            n = close ? (size_t)(close + 1 - w->p) : 1;
-            rg_buf_add(&w->out, w->p, n);
-            w->p += n;
-            return true;
-        }
+        if (*w->p == '[' && w->end - w->p > 2 && w->p[1] == ':')
+            return rewrite_posix(w);
+        /* The other brackets inside a class are unions, and this is an intersection. */
         if (*w->p == '[' || (*w->p == '&' && w->end - w->p > 1 && w->p[1] == '&'))
             return false;
         rg_buf_add(&w->out, w->p++, 1);

@@ -287,8 +287,9 @@ static bool known(const rg_tokenizer *t, int32_t id)
 static bool skipped(const rg_tokenizer *t, int32_t id)
 {
     rg_string shown = t->vocab.piece[id];
+    int32_t as = rg_vocab_find(&t->vocab, shown.data, shown.n);
 
-    return t->vocab.type[id] == RG_PIECE_SPECIAL && rg_vocab_find(&t->vocab, shown.data, shown.n) >= 0;
+    return t->vocab.type[id] == RG_PIECE_SPECIAL && as >= 0 && t->vocab.type[as] == RG_PIECE_SPECIAL;
 }
 
 char *rg_tokenizer_decode(const rg_tokenizer *t, const int32_t *ids, size_t n, bool skip_special, size_t *n_text, rg_error *err)

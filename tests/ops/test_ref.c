@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "ops/cpu/init.h"
+#include "ops/cpu/ref/init.h"
 
 static const rg_type types[] = { RG_F32,  RG_F16,  RG_BF16, RG_Q4_0, RG_Q4_1, RG_Q5_0, RG_Q5_1,
                                  RG_Q8_0, RG_Q2_K, RG_Q3_K, RG_Q4_K, RG_Q5_K, RG_Q6_K };

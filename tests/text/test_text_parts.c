@@ -313,7 +313,7 @@ static void dialect(void **state)
         { "\\p{N}{1,3}+", "a1234567b", 1, 8 }, { "a$", "a\nb", 0, 1 }, { "^b", "a\nb", 2, 3 }, { ".+", "a\nb", 0, 1 },
         { "\\h+", "xabz", 1, 3 }, { "\\w+", "a\xCC\x81_\xC2\xB2 x", 0, 6 }, { "\\s", "\xE1\xA0\x8E\x1C ", 4, 5 },
         { "[^\\s]+", "  ab ", 2, 4 }, { "(?i:'s)", "'\xC5\xBF", 0, 3 }, { "(?:ab){2,3}+", "xababababab", 1, 11 },
-        { "[]a]+", "x]a", 1, 3 }, { "\\d+", "\xE0\xA5\xA7" "2\xC2\xB2", 0, 4 }, { "[[:alpha:]]+", "1ab1", 1, 3 },
+        { "[]a]+", "x]a", 1, 3 }, { "\\d+", "\xE0\xA5\xA7" "2\xC2\xB2", 0, 4 }, { "[[:alpha:]]+", "1ab1", 1, 3 }, { "[[:punct:]]+", "a$+b", 1, 3 }, { "\\w+", "\xE2\x91\xA1" "a", 3, 4 },
     };
     static const char *const refused[] = { "(", "[a&&b]", "(?m:.)", "[a[b]]", "a**)", "\\p{NoSuch}" };
     rg_error err = { 0 };

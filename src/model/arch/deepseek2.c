@@ -64,7 +64,8 @@ static bool finish_dims(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->q_lora_rank = (int)q_rank;
     c->nope_dim = (int)nope;
     c->v_dim = (int)v_dim;
-    int64_t widest = (int64_t)c->n_heads * (c->kv_lora_rank + c->rope_dim + c->nope_dim + c->v_dim);
+    int64_t head = (int64_t)c->kv_lora_rank + c->rope_dim + nope + v_dim; /* < 2^33 */
+    int64_t widest = head > INT32_MAX / 4 ? head : c->n_heads * head;
     if (c->n_heads < 1 || nope < 1 || c->kv_lora_rank < 1 || c->rope_dim < 2 || c->rope_dim % 2 || widest > INT32_MAX / 4)
         return rg_fail(err, RG_E_INPUT, "%s: %d heads, latent %d, head sizes %d + %d: out of range", rg_checkpoint_path(ckpt),
                        c->n_heads, c->kv_lora_rank, c->nope_dim, c->rope_dim);

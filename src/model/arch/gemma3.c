@@ -74,6 +74,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         !require_choice(ckpt, "hidden_activation", (const char *const[]){ "gelu_pytorch_tanh", NULL }, err) ||
         !require_choice(ckpt, "hidden_act", (const char *const[]){ "gelu_pytorch_tanh", NULL }, err))
         return false;
+    if (c->from_gguf && !require_value_length(c, ckpt, err))
+        return false;
     c->rope.dim = c->rope_local.dim = c->head_dim;
     return rg_config_rope(&c->rope, ckpt, "full_attention", 1e6, err) &&
            rg_config_rope(&c->rope_local, ckpt, "sliding_attention", 1e4, err);

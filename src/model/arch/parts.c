@@ -70,6 +70,14 @@ bool finish_heads(rg_config *c, rg_error *err)
     return true;
 }
 
+bool require_value_length(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    char key[128];
+    int64_t v;
+
+    return rg_meta_int(ckpt, rg_gguf_key(ckpt, "attention.value_length", key), c->head_dim, c->head_dim, &v, err) >= 0;
+}
+
 bool finish_llama(rg_config *c, const rg_checkpoint *ckpt, double theta_default, rg_error *err)
 {
     char key[128];
@@ -82,9 +90,8 @@ bool finish_llama(rg_config *c, const rg_checkpoint *ckpt, double theta_default,
         c->o_bias = rg_checkpoint_find(ckpt, "blk.0.attn_output.bias");
         c->mlp_bias = rg_checkpoint_find(ckpt, "blk.0.ffn_gate.bias");
         c->rope_factors = rg_checkpoint_find(ckpt, "rope_freqs.weight");
-        int64_t v = c->head_dim;
         if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "rope.dimension_count", key), 2, c->head_dim, &dim, err) < 0 ||
-            rg_meta_int(ckpt, rg_gguf_key(ckpt, "attention.value_length", key), c->head_dim, c->head_dim, &v, err) < 0)
+            !require_value_length(c, ckpt, err))
             return false;
     } else if (rg_meta_float(ckpt, "partial_rotary_factor", &part, err) < 0) {
         return false;

@@ -38,6 +38,8 @@ void keep_kv(const rg_config *c, int layer, rg_keep *out);
 
 /* Reads n_heads, n_kv_heads, head_dim and checks them; attn_scale = 1 / sqrt(head_dim) unless it is set. */
 bool finish_heads(rg_config *c, rg_error *err);
+/* GGUF's attention.value_length must be head_dim. */
+bool require_value_length(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
 /* Rope of the Llama family, and which optional tensors a GGUF file of it has (biases, untied head, rope factors). */
 bool finish_llama(rg_config *c, const rg_checkpoint *ckpt, double theta_default, rg_error *err);
 bool finish_routing(const rg_config *c, rg_error *err);

@@ -6,7 +6,11 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "ops/cpu/init.h"
+#include "ops/cpu/amx/init.h"
+#include "ops/cpu/avx2/init.h"
+#include "ops/cpu/avx512/init.h"
+#include "ops/cpu/neon/init.h"
+#include "ops/cpu/ref/init.h"
 
 enum { MAX_ISAS = 4 };
 

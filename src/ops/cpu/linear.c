@@ -15,14 +15,14 @@ rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a)
         .x = rg_act_data(f, a),
         .ldx = (size_t)a->stride,
         .q = a->quantized ? (const rg_xblock *)(const void *)(f->arena + a->quant) : NULL,
-        .ldq = (size_t)rg_ceil_div(a->cols, 32),
+        .ldq = rg_quant_stride(a->cols),
     };
 }
 
 void rg_cpu_quantize(rg_cpu_reader *r, rg_fwd *f, const rg_act *a)
 {
     rg_xblock *q = (rg_xblock *)(void *)(f->arena + a->quant);
-    size_t ld = (size_t)rg_ceil_div(a->cols, 32);
+    size_t ld = rg_quant_stride(a->cols);
 
     if (a->quantized)
         return;
@@ -33,12 +33,12 @@ void rg_cpu_quantize(rg_cpu_reader *r, rg_fwd *f, const rg_act *a)
 }
 
 void rg_cpu_panel(const rg_cpu *cpu, const uint8_t *panel, const rg_packed *w, const rg_operand *x, int first, int m,
-                  float *tile)
+                  float *y, size_t ldy)
 {
     if (x->q && cpu->panel_fast[w->layout])
-        cpu->panel_fast[w->layout](panel, (int)w->cols, x->q + (size_t)first * x->ldq, x->ldq, m, tile, RG_PANEL);
+        cpu->panel_fast[w->layout](panel, (int)w->cols, x->q + (size_t)first * x->ldq, x->ldq, m, y, ldy);
     else
-        cpu->panel_exact[w->layout](panel, (int)w->cols, x->x + (size_t)first * x->ldx, x->ldx, m, tile, RG_PANEL);
+        cpu->panel_exact[w->layout](panel, (int)w->cols, x->x + (size_t)first * x->ldx, x->ldx, m, y, ldy);
 }
 
 /* ---- how a product is cut ---------------------------------------------------------------------------------------- */
@@ -69,6 +69,11 @@ static void put(const rg_fwd *f, const rg_act *y, int first, int m, int at, int 
     for (int i = 0; i < m; i++) {
         float *to = rg_act_row(f, y, first + i) + at;
 
+        if (n == RG_PANEL && !bias && accumulate) {
+            for (int k = 0; k < RG_PANEL; k++)
+                to[k] += tile[i * RG_PANEL + k];
+            continue;
+        }
         for (int k = 0; k < n; k++) {
             float v = bias ? tile[i * RG_PANEL + k] + bias[k] : tile[i * RG_PANEL + k];
             to[k] = accumulate ? to[k] + v : v;
@@ -113,9 +118,16 @@ static void linear_panel(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int i, in
         x.q = NULL;
     else
         x.q += column / 32;
-    rg_cpu_panel(r->cpu, rg_panel_at(w->packed, p.mat, p.panel), w->packed, &x, first, m, tile);
-    put(f, op->out[p.w], first, m, (int)(p.mat * w->rows) + row, rg_min(RG_PANEL, (int)w->rows - row),
-        op->b[p.w] ? op->b[p.w]->vec + row : NULL, tile, op->accumulate);
+    const rg_act *y = op->out[p.w];
+    const uint8_t *panel = rg_panel_at(w->packed, p.mat, p.panel);
+    int at = (int)(p.mat * w->rows) + row, n = rg_min(RG_PANEL, (int)w->rows - row);
+
+    if (n == RG_PANEL && !op->b[p.w] && !op->accumulate) { /* nothing to do to it: straight to its place */
+        rg_cpu_panel(r->cpu, panel, w->packed, &x, first, m, rg_act_row(f, y, first) + at, (size_t)y->stride);
+        return;
+    }
+    rg_cpu_panel(r->cpu, panel, w->packed, &x, first, m, tile, RG_PANEL);
+    put(f, y, first, m, at, n, op->b[p.w] ? op->b[p.w]->vec + row : NULL, tile, op->accumulate);
 }
 
 static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
@@ -166,7 +178,7 @@ static void gated_panel(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int i, int
 
         if (!rg_is_fast(r, f, op->w[k]))
             x.q = NULL;
-        rg_cpu_panel(r->cpu, rg_panel_at(op->w[k]->packed, 0, i), op->w[k]->packed, &x, first, m, tile[k]);
+        rg_cpu_panel(r->cpu, rg_panel_at(op->w[k]->packed, 0, i), op->w[k]->packed, &x, first, m, tile[k], RG_PANEL);
         if (op->b[k])
             for (int j = 0; j < m * RG_PANEL; j++)
                 if (j % RG_PANEL < n)

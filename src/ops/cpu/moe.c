@@ -197,7 +197,7 @@ static void gate_up_panel(const pass *p, int expert, int panel, int first, int m
         const rg_packed *w = op->w[k]->packed;
         rg_operand x = { .x = moe->x, .ldx = moe->ld, .q = p->fast[k] ? moe->xq : NULL, .ldq = p->ldq };
 
-        rg_cpu_panel(p->r->cpu, rg_panel_at(w, expert, panel), w, &x, first, m, tile[k]);
+        rg_cpu_panel(p->r->cpu, rg_panel_at(w, expert, panel), w, &x, first, m, tile[k], RG_PANEL);
     }
     p->r->cpu->act_mul[op->act](tile[0], tile[0], tile[1], m * RG_PANEL);
     for (int i = 0; i < m; i++)
@@ -213,7 +213,7 @@ static void down_panel(const pass *p, int expert, int panel, int first, int m)
     float *tile = rg_cpu_scratch(p->r, p->f);
     int n = rg_min(RG_PANEL, (int)w->rows - panel * RG_PANEL);
 
-    rg_cpu_panel(p->r->cpu, rg_panel_at(w, expert, panel), w, &h, first, m, tile);
+    rg_cpu_panel(p->r->cpu, rg_panel_at(w, expert, panel), w, &h, first, m, tile, RG_PANEL);
     for (int i = 0; i < m; i++)
         memcpy(moe->y + (size_t)(first + i) * moe->ld + panel * RG_PANEL, tile + i * RG_PANEL,
                (size_t)n * sizeof(float));

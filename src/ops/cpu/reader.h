@@ -108,8 +108,8 @@ static inline bool rg_is_fast(const rg_cpu_reader *r, const rg_fwd *f, const rg_
 void rg_cpu_quantize(rg_cpu_reader *r, rg_fwd *f, const rg_act *a);
 rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a);
 
-/* tile[i * 16 ..] = panel . row first + i of x, for i < m. */
+/* y[i * ldy ..] = panel . row first + i of x, for i < m. */
 void rg_cpu_panel(const rg_cpu *cpu, const uint8_t *panel, const rg_packed *w, const rg_operand *x, int first, int m,
-                  float *tile);
+                  float *y, size_t ldy);
 
 #endif

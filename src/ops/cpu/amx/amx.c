@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "ops/cpu/avx512/piece.h"
-#include "ops/cpu/init.h"
+#include "ops/cpu/amx/init.h"
 
 enum {
     ROWS = 16,

@@ -1,6 +1,6 @@
 /* avx2.c -- fills the table on top of ref. */
 #include "ops/cpu/avx2/avx2.h"
-#include "ops/cpu/init.h"
+#include "ops/cpu/avx2/init.h"
 
 void rg_cpu_init_avx2(rg_cpu *k)
 {

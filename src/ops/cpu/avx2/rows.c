@@ -1,6 +1,6 @@
 /* rows.c -- the row kernels of ref/rows.h in this folder's vectors; attention has a version by hand. */
 #include "ops/cpu/avx2/avx2.h"
-#include "ops/cpu/init.h"
+#include "ops/cpu/avx2/init.h"
 #include "ops/cpu/ref/rows.h"
 
 void rg_cpu_rows_avx2(rg_cpu *k)

@@ -1,6 +1,6 @@
 /* avx512.c -- fills the table on top of AVX2. */
 #include "ops/cpu/avx512/avx512.h"
-#include "ops/cpu/init.h"
+#include "ops/cpu/avx512/init.h"
 
 void rg_cpu_init_avx512(rg_cpu *k)
 {

@@ -1,7 +1,7 @@
 /* neon.c -- fills the table on top of ref, with or without dot products. */
 #include "ops/cpu/neon/neon.h"
 
-#include "ops/cpu/init.h"
+#include "ops/cpu/neon/init.h"
 
 void rg_cpu_init_neon(rg_cpu *k)
 {

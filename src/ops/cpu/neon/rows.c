@@ -1,5 +1,5 @@
 /* rows.c -- the row kernels of ref/rows.h in this folder's vectors. */
-#include "ops/cpu/init.h"
+#include "ops/cpu/neon/init.h"
 #include "ops/cpu/ref/rows.h"
 
 void rg_cpu_rows_neon(rg_cpu *k)

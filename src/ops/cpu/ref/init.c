@@ -1,5 +1,5 @@
 /* init.c -- the table of the reference: every kernel in plain C.  It has no peaks of its own to measure. */
-#include "ops/cpu/init.h"
+#include "ops/cpu/ref/init.h"
 
 #include <string.h>
 

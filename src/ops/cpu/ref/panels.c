@@ -1,7 +1,7 @@
 /* panels.c -- both recipes of every layout, in plain C: what a panel product means.
  *
  * A panel is decoded step by step; a row of x never meets another row. */
-#include "ops/cpu/init.h"
+#include "ops/cpu/ref/init.h"
 
 #include "ops/cpu/math.h"
 

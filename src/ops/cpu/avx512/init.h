@@ -1,0 +1,10 @@
+/* init.h -- what this folder puts into the table of kernels, over what is there already. */
+#ifndef RG_OPS_CPU_AVX512_INIT_H
+#define RG_OPS_CPU_AVX512_INIT_H
+
+#include "ops/cpu/kernels.h"
+
+void rg_cpu_init_avx512(rg_cpu *k);
+void rg_cpu_rows_avx512(rg_cpu *k); /* ref/rows.h compiled with this folder's flags */
+
+#endif
