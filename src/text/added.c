@@ -74,8 +74,8 @@ void rg_added_seal(rg_added_set *s)
     }
 }
 
-/* In tokens [from, to), which share their first `depth` bytes, where those whose next byte is at least b begin.  One that
- * ends at depth sorts first. */
+/* In tokens [from, to), which share their first `depth` bytes, where those whose next byte is at least b begin.  One
+ * that ends at depth sorts first. */
 static size_t lower(const rg_added_set *s, size_t from, size_t to, size_t depth, int b)
 {
     while (from < to) {
@@ -122,8 +122,8 @@ static bool is_word(uint32_t c)
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
 
     return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) || k == UTF8PROC_CATEGORY_PC || c == 0x200C ||
-           c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
-           (c >= 0x1F170 && c <= 0x1F189);
+           c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+           (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
 static uint32_t code_at(const char *text, size_t at)
@@ -160,7 +160,7 @@ bool rg_added_next(const rg_added_set *s, const char *text, size_t n, bool plain
             i++;
             continue;
         }
-        search->at = i + t->n; /* a match that is refused takes its text all the same, as the published library has it */
+        search->at = i + t->n; /* a match that is refused takes its text all the same, as in the published library */
         if (t->single_word && !alone(text, n, i, search->at)) {
             i = search->at;
             continue;

@@ -12,12 +12,12 @@ enum { RG_ADDED_BYTES = 1024 };
 
 typedef struct rg_added {
     int32_t id;
-    char *text;       /* as it stands in the text; the set has copies of its own */
+    char *text; /* as it stands in the text; the set has copies of its own */
     size_t n;
-    bool special;     /* never comes of foreign text */
-    bool normalized;  /* looked for after normalising, in its own normalised form */
+    bool special;        /* never comes of foreign text */
+    bool normalized;     /* looked for after normalising, in its own normalised form */
     bool lstrip, rstrip; /* takes the white space before, after it */
-    bool single_word; /* only between things that are no word characters */
+    bool single_word;    /* only between things that are no word characters */
 } rg_added;
 
 /* Tokens by text: one set of those looked for in the text as it came, one for after normalising. */

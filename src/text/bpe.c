@@ -1,6 +1,7 @@
 /* bpe.c -- see bpe.h.  The word is a linked list of symbols in an array; a heap holds the pairs that can be joined, as
  * (rank, position of the left one) in 64 bits.  A pair that has changed since is recognised when it comes up: its left
- * symbol is gone or knows another rank. */
+ * symbol is gone or knows another rank.  Where the pairs come in order, as in a megabyte of one character, they are
+ * taken from a list instead, so that this costs no more than prose. */
 #include "text/bpe.h"
 
 #include <math.h>
@@ -16,8 +17,8 @@ typedef struct rg_symbol {
     uint32_t from, n; /* its text in the word; n 0: joined to another */
     int32_t id;       /* -1: unknown so far */
     int32_t prev, next;
-    uint32_t rank;    /* of the pair that it makes with the next; NO_RANK: none */
-    int32_t joined;   /* what that pair becomes */
+    uint32_t rank;  /* of the pair that it makes with the next; NO_RANK: none */
+    int32_t joined; /* what that pair becomes */
 } symbol;
 
 void rg_bpe_init(rg_bpe *b, const rg_vocab *vocab)
@@ -86,7 +87,9 @@ bool rg_bpe_add_pair(rg_bpe *b, rg_string left, rg_string right, rg_error *err)
     if (l < 0 || r < 0 || both < 0)
         return rg_fail(err, RG_E_INPUT, "merge %zu, '%s' with '%s': %s is not in the vocabulary", b->n_pairs,
                        rg_piece_text(left, one), rg_piece_text(right, two),
-                       l < 0 ? "the first" : r < 0 ? "the second" : "what they become");
+                       l < 0   ? "the first"
+                       : r < 0 ? "the second"
+                               : "what they become");
     if (b->n_pairs >= INT32_MAX / 2)
         return rg_fail(err, RG_E_LIMIT, "more than %d merges", INT32_MAX / 2);
     if (!pair_room(b, err))
@@ -143,10 +146,9 @@ bool rg_bpe_seal(rg_bpe *b, rg_error *err)
 
 /* ---- the heap: four children to a node, which is one cache line for two ---- */
 
-static bool heap_push(rg_bpe_work *w, uint64_t key, rg_error *err)
+/* One more at the end, in no order. */
+static bool heap_append(rg_bpe_work *w, uint64_t key, rg_error *err)
 {
-    size_t i = w->n_heap;
-
     if (w->n_heap == w->heap_room) {
         size_t room = w->heap_room ? 2 * w->heap_room : 256;
         uint64_t *heap = rg_resize(w->heap, room * sizeof *heap);
@@ -155,7 +157,16 @@ static bool heap_push(rg_bpe_work *w, uint64_t key, rg_error *err)
         w->heap = heap;
         w->heap_room = room;
     }
-    w->n_heap++;
+    w->heap[w->n_heap++] = key;
+    return true;
+}
+
+static bool heap_push(rg_bpe_work *w, uint64_t key, rg_error *err)
+{
+    size_t i = w->n_heap;
+
+    if (!heap_append(w, key, err))
+        return false;
     while (i && w->heap[(i - 1) / 4] > key) {
         w->heap[i] = w->heap[(i - 1) / 4];
         i = (i - 1) / 4;
@@ -164,10 +175,10 @@ static bool heap_push(rg_bpe_work *w, uint64_t key, rg_error *err)
     return true;
 }
 
-static uint64_t heap_pop(rg_bpe_work *w)
+/* Put key where i is, or below it. */
+static void heap_sink(rg_bpe_work *w, size_t i, uint64_t key)
 {
-    uint64_t top = w->heap[0], key = w->heap[--w->n_heap];
-    size_t i = 0, child;
+    size_t child;
 
     while ((child = 4 * i + 1) < w->n_heap) {
         size_t end = child + 4 < w->n_heap ? child + 4 : w->n_heap, best = child;
@@ -179,9 +190,45 @@ static uint64_t heap_pop(rg_bpe_work *w)
         w->heap[i] = w->heap[best];
         i = best;
     }
-    if (w->n_heap)
-        w->heap[i] = key;
-    return top;
+    w->heap[i] = key;
+}
+
+/* If the heap's array is in order, it becomes the run, and the heap is empty. */
+static bool heap_to_run(rg_bpe_work *w)
+{
+    uint64_t *heap = w->heap;
+    size_t room = w->heap_room;
+
+    for (size_t i = 1; i < w->n_heap; i++)
+        if (heap[i - 1] > heap[i])
+            return false;
+    w->heap = w->run;
+    w->heap_room = w->run_room;
+    w->run = heap;
+    w->run_room = room;
+    w->n_run = w->n_heap;
+    w->run_at = 0;
+    w->n_heap = 0;
+    return true;
+}
+
+/* The least pair; false when there is none. */
+static bool next_pair(rg_bpe_work *w, uint64_t *key)
+{
+    if (w->run_at < w->n_run && (!w->n_heap || w->run[w->run_at] <= w->heap[0])) {
+        *key = w->run[w->run_at++];
+        if (w->run_at == w->n_run) {
+            w->n_run = w->run_at = 0;
+            heap_to_run(w); /* tried once for a run's length of pairs */
+        }
+        return true;
+    }
+    if (!w->n_heap)
+        return false;
+    *key = w->heap[0];
+    if (--w->n_heap)
+        heap_sink(w, 0, w->heap[w->n_heap]);
+    return true;
 }
 
 /* ---- one word ---- */
@@ -190,6 +237,7 @@ void rg_bpe_work_fini(rg_bpe_work *w)
 {
     rg_free(w->symbol);
     rg_free(w->heap);
+    rg_free(w->run);
     *w = (rg_bpe_work){ 0 };
 }
 
@@ -254,14 +302,18 @@ static uint64_t key_of(const rg_bpe_work *w, int32_t i)
 
 static bool merge_all(const rg_bpe *b, rg_bpe_work *w, const char *text, bool plain, rg_error *err)
 {
-    w->n_heap = 0;
+    uint64_t key;
+
+    w->n_heap = w->n_run = w->run_at = 0;
     for (int32_t i = 0; (size_t)i < w->n; i++) {
         look(b, w, i, text, plain);
-        if (offer(w, i) && !heap_push(w, key_of(w, i), err))
+        if (offer(w, i) && !heap_append(w, key_of(w, i), err))
             return false;
     }
-    while (w->n_heap) {
-        uint64_t key = heap_pop(w);
+    if (!heap_to_run(w))
+        for (size_t i = (w->n_heap - 2) / 4 + 1; i-- > 0;)
+            heap_sink(w, i, w->heap[i]);
+    while (next_pair(w, &key)) {
         int32_t i = (int32_t)(uint32_t)key;
         symbol *s = &w->symbol[i], *next;
 

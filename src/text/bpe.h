@@ -1,6 +1,6 @@
 /* bpe.h -- byte-pair encoding of one word: the best pair of neighbours is joined until none is left.
  *
- * One engine serves both kinds.  By ranks (tokenizer.json, GGUF "gpt2"): a list of pairs, the earliest in the list first.
+ * One engine serves both kinds.  By ranks (tokenizer.json, GGUF "gpt2"): a list of pairs, the earliest in it first.
  * By scores (GGUF "llama", as SentencePiece does): any two neighbours whose text together is a piece, the highest score
  * first.  Ties go to the left.  O(n log n) in the length of the word. */
 #ifndef RG_TEXT_BPE_H
@@ -17,31 +17,32 @@ typedef struct rg_pair {
 
 typedef struct rg_bpe {
     const rg_vocab *vocab;
-    rg_pair *pairs;      /* by rank */
-    int32_t *joined;     /* what each pair becomes */
+    rg_pair *pairs;  /* by rank */
+    int32_t *joined; /* what each pair becomes */
     size_t n_pairs, pairs_room;
-    rg_dict *ranks;      /* of pairs; NULL: by scores */
-    uint32_t *order;     /* by scores: [vocab->n], 0 is the highest; pieces that text never becomes have none */
+    rg_dict *ranks;  /* of pairs; NULL: by scores */
+    uint32_t *order; /* by scores: [vocab->n], 0 is the highest; pieces that text never becomes have none */
     int32_t direct[RG_BPE_DIRECT]; /* id of a character, or -1 */
-    int32_t byte[256];   /* ids of "<0xNN>", or -1 */
-    int32_t unk;         /* -1: what is unknown is left out */
-    bool byte_fallback;  /* unknown characters become their bytes */
-    bool fuse_unk;       /* unknown neighbours become one */
-    bool ignore_merges;  /* a word that is a piece is that piece */
+    int32_t byte[256];             /* ids of "<0xNN>", or -1 */
+    int32_t unk;                   /* -1: what is unknown is left out */
+    bool byte_fallback;            /* unknown characters become their bytes */
+    bool fuse_unk;                 /* unknown neighbours become one */
+    bool ignore_merges;            /* a word that is a piece is that piece */
 } rg_bpe;
 
-void rg_bpe_init(rg_bpe *b, const rg_vocab *vocab); /* by ranks, without any; the vocabulary is complete and outlives b */
+/* By ranks, without any.  The vocabulary is complete, and outlives b. */
+void rg_bpe_init(rg_bpe *b, const rg_vocab *vocab);
 void rg_bpe_fini(rg_bpe *b);
 
 bool rg_bpe_add_pair(rg_bpe *b, rg_string left, rg_string right, rg_error *err); /* the next rank */
-bool rg_bpe_set_scores(rg_bpe *b, const float *scores, rg_error *err);            /* [vocab->n] */
-bool rg_bpe_seal(rg_bpe *b, rg_error *err); /* after the last */
+bool rg_bpe_set_scores(rg_bpe *b, const float *scores, rg_error *err);           /* [vocab->n] */
+bool rg_bpe_seal(rg_bpe *b, rg_error *err);                                      /* after the last */
 
 /* Memory of one call, reused from word to word. */
 typedef struct rg_bpe_work {
     struct rg_symbol *symbol;
-    uint64_t *heap;
-    size_t symbol_room, heap_room, n, n_heap;
+    uint64_t *heap, *run; /* pairs that can be joined; run: in order, taken from its front */
+    size_t symbol_room, heap_room, run_room, n, n_heap, n_run, run_at;
 } rg_bpe_work;
 
 void rg_bpe_work_fini(rg_bpe_work *w);

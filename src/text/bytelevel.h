@@ -1,5 +1,5 @@
-/* bytelevel.h -- the 256 characters that stand for bytes in byte-level vocabularies (as GPT-2 published them): a byte that
- * prints in Latin-1 stands for itself, the 68 others are U+0100 and up, in order. */
+/* bytelevel.h -- the 256 characters that stand for bytes in byte-level vocabularies, as GPT-2 published them: a byte
+ * that prints in Latin-1 stands for itself, the 68 others are U+0100 and up, in order. */
 #ifndef RG_TEXT_BYTELEVEL_H
 #define RG_TEXT_BYTELEVEL_H
 

@@ -216,7 +216,8 @@ bool rg_detok_text(const rg_detok *d, rg_parts *parts, rg_buf *out, rg_error *er
         ok = ((!i || rg_buf_add(out, " ", 1)) && rg_utf8_lossy(out, s.data, s.n)) || rg_fail_memory(err, s.n);
     }
     if (ok && d->n)
-        ok = rg_utf8_lossy(out, parts->text.data ? parts->text.data : "", parts->text.n) || rg_fail_memory(err, parts->text.n);
+        ok = rg_utf8_lossy(out, parts->text.data ? parts->text.data : "", parts->text.n) ||
+             rg_fail_memory(err, parts->text.n);
     rg_parts_fini(&other);
     rg_matcher_free(m);
     return ok;

@@ -32,7 +32,8 @@ typedef struct rg_detok {
 } rg_detok;
 
 void rg_detok_fini(rg_detok *d);
-bool rg_detok_add(rg_detok *d, rg_detok_step step, rg_error *err); /* takes the pattern over and copies the text; false frees the pattern */
+/* One more step, taking over its pattern and copying its text; false frees the pattern. */
+bool rg_detok_add(rg_detok *d, rg_detok_step step, rg_error *err);
 
 /* The pieces of a text, packed. */
 typedef struct rg_parts {

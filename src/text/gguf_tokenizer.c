@@ -1,10 +1,10 @@
-/* gguf_tokenizer.c -- the tokenizer.ggml.* keys of GGUF: "llama" (SentencePiece BPE by scores, bytes for what is unknown)
- * and "gpt2" (byte-level BPE by merges, split as tokenizer.ggml.pre names it). */
+/* gguf_tokenizer.c -- the tokenizer.ggml.* keys of GGUF: "llama" (SentencePiece BPE by scores, bytes for what is
+ * unknown) and "gpt2" (byte-level BPE by merges, split as tokenizer.ggml.pre names it). */
 #include <string.h>
 
 #include "text/internal.h"
 
-#define KEY "tokenizer.ggml."
+#define KEY        "tokenizer.ggml."
 #define META_SPACE "\xE2\x96\x81"
 
 enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE };
@@ -30,7 +30,8 @@ static bool read_pieces(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
     const int32_t *types = NULL;
     size_t n = 0, n_types = 0;
 
-    if (rg_meta_strings(c, KEY "tokens", &pieces, &n, err) < 0 || rg_meta_ints(c, KEY "token_type", &types, &n_types, err) < 0)
+    if (rg_meta_strings(c, KEY "tokens", &pieces, &n, err) < 0 ||
+        rg_meta_ints(c, KEY "token_type", &types, &n_types, err) < 0)
         return false;
     if (!n || n > RG_VOCAB_CAP)
         return rg_fail(err, RG_E_INPUT, KEY "tokens: %zu pieces, where 1 to %d are allowed", n, RG_VOCAB_CAP);
@@ -71,7 +72,8 @@ static bool read_around(rg_tokenizer *t, const rg_checkpoint *c, bool add_bos, r
 {
     bool add_eos = false;
 
-    if (rg_meta_bool(c, KEY "add_bos_token", &add_bos, err) < 0 || rg_meta_bool(c, KEY "add_eos_token", &add_eos, err) < 0)
+    if (rg_meta_bool(c, KEY "add_bos_token", &add_bos, err) < 0 ||
+        rg_meta_bool(c, KEY "add_eos_token", &add_eos, err) < 0)
         return false;
     return (!add_bos || t->bos < 0 || rg_around_before(&t->around, t->bos, err)) &&
            (!add_eos || t->eos < 0 || rg_around_after(&t->around, t->eos, err));
@@ -85,7 +87,8 @@ static bool replace_steps(rg_tokenizer *t, bool prefix, rg_error *err)
 
     if (!meta)
         return rg_regex_free(space), false;
-    if (prefix && !rg_normalizer_add(&t->normalizer, (rg_norm_step){ RG_NORM_PREPEND, .text = (char *)" ", .n_text = 1 }, err))
+    if (prefix &&
+        !rg_normalizer_add(&t->normalizer, (rg_norm_step){ RG_NORM_PREPEND, .text = (char *)" ", .n_text = 1 }, err))
         return rg_regex_free(space), rg_regex_free(meta), false;
     if (!rg_normalizer_add(&t->normalizer, (rg_norm_step){ RG_NORM_REPLACE, space, (char *)META_SPACE, 3 }, err))
         return rg_regex_free(meta), false;
@@ -98,7 +101,8 @@ static bool read_llama(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
     const float *scores = NULL;
     size_t n = 0;
 
-    if (rg_meta_floats(c, KEY "scores", &scores, &n, err) < 0 || rg_meta_bool(c, KEY "add_space_prefix", &prefix, err) < 0 ||
+    if (rg_meta_floats(c, KEY "scores", &scores, &n, err) < 0 ||
+        rg_meta_bool(c, KEY "add_space_prefix", &prefix, err) < 0 ||
         rg_meta_bool(c, KEY "remove_extra_whitespaces", &squeeze, err) < 0)
         return false;
     if (!scores || n != (size_t)t->vocab.n)
@@ -107,8 +111,8 @@ static bool read_llama(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
         return rg_fail(err, RG_E_UNSUPPORTED, KEY "remove_extra_whitespaces is not supported");
     if (!replace_steps(t, prefix, err) || !rg_detok_add(&t->detok, (rg_detok_step){ RG_DETOK_BYTE_FALLBACK }, err) ||
         !rg_detok_add(&t->detok, (rg_detok_step){ RG_DETOK_FUSE }, err) ||
-        (prefix && !rg_detok_add(&t->detok, (rg_detok_step){ RG_DETOK_STRIP, .text = (char *)" ", .n_text = 1, .start = 1 },
-                                 err)))
+        (prefix && !rg_detok_add(&t->detok,
+                                 (rg_detok_step){ RG_DETOK_STRIP, .text = (char *)" ", .n_text = 1, .start = 1 }, err)))
         return false;
     rg_bpe_init(&t->bpe, &t->vocab);
     t->bpe.byte_fallback = true;
@@ -143,8 +147,8 @@ static bool read_gpt2(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
         size_t at = space ? (size_t)(space - merges[i].data) : 0;
         if (!space)
             return rg_fail(err, RG_E_INPUT, KEY "merges: number %zu is not a pair of pieces", i);
-        if (!rg_bpe_add_pair(&t->bpe, (rg_string){ merges[i].data, at },
-                             (rg_string){ space + 1, merges[i].n - at - 1 }, err))
+        if (!rg_bpe_add_pair(&t->bpe, (rg_string){ merges[i].data, at }, (rg_string){ space + 1, merges[i].n - at - 1 },
+                             err))
             return rg_fail_prefix(err, KEY "merges");
     }
     return rg_bpe_seal(&t->bpe, err) && rg_detok_add(&t->detok, (rg_detok_step){ RG_DETOK_BYTE_LEVEL }, err) &&
@@ -166,8 +170,7 @@ bool rg_tokenizer_read_gguf(rg_tokenizer *t, const rg_checkpoint *c, rg_error *e
         t->bos = t->vocab.n > 1 && t->vocab.type[1] == RG_PIECE_SPECIAL ? 1 : -1;
         t->eos = t->vocab.n > 2 && t->vocab.type[2] == RG_PIECE_SPECIAL ? 2 : -1;
     }
-    if (!read_id(t, c, KEY "bos_token_id", &t->bos, err) ||
-        !read_id(t, c, KEY "eos_token_id", &t->eos, err))
+    if (!read_id(t, c, KEY "bos_token_id", &t->bos, err) || !read_id(t, c, KEY "eos_token_id", &t->eos, err))
         return false;
     return !strcmp(model, "llama") ? read_llama(t, c, err) : read_gpt2(t, c, err);
 }

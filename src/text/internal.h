@@ -24,13 +24,13 @@ struct rg_tokenizer {
     rg_detok detok;
     int32_t bos, eos; /* -1: none */
     const char *kind;
-    char *stream;     /* rg_tokenizer_bytes */
+    char *stream; /* rg_tokenizer_bytes */
     uint32_t *stream_offset;
 };
 
 /* Fill a zeroed tokenizer whose bos and eos are -1.  What is half filled is freed by rg_tokenizer_close. */
 bool rg_tokenizer_read_json(rg_tokenizer *t, const char *text, size_t n, rg_error *err);
-bool rg_tokenizer_read_config(rg_tokenizer *t, const char *text, size_t n, rg_error *err); /* tokenizer_config.json: bos, eos */
+bool rg_tokenizer_read_config(rg_tokenizer *t, const char *text, size_t n, rg_error *err); /* bos and eos alone */
 bool rg_tokenizer_read_gguf(rg_tokenizer *t, const rg_checkpoint *ckpt, rg_error *err);
 
 /* The two halves of tokenizer.json: parts that are steps (json_steps.c), and vocabulary and model (json_tokenizer.c).

@@ -57,7 +57,7 @@ static bool need_char(const json_t *v, const char *key, rg_string *out, rg_error
                                              rg_fail(err, RG_E_INPUT, "\"%s\" is not one character", key));
 }
 
-/* {"String": ...} or {"Regex": ...}.  Returns NULL with err->code untouched if *empty: a string of nothing matches nothing. */
+/* {"String": ...} or {"Regex": ...}.  NULL with *err untouched if *empty: a string of nothing matches nothing. */
 static rg_regex *pattern_of(const json_t *v, bool *empty, rg_error *err)
 {
     const json_t *p = json_object_get(v, "pattern");
@@ -137,11 +137,11 @@ static bool read_part(const part *p, void *to, const json_t *v, rg_error *err)
 
 /* ---- normalizers ---- */
 
-#define SIMPLE_NORM(name, which)                                                            \
-    static bool name(void *to, const json_t *v, rg_error *err)                             \
-    {                                                                                       \
-        (void)v;                                                                            \
-        return rg_normalizer_add(to, (rg_norm_step){ .kind = which }, err);                 \
+#define SIMPLE_NORM(name, which)                                                                                       \
+    static bool name(void *to, const json_t *v, rg_error *err)                                                         \
+    {                                                                                                                  \
+        (void)v;                                                                                                       \
+        return rg_normalizer_add(to, (rg_norm_step){ .kind = which }, err);                                            \
     }
 SIMPLE_NORM(norm_nfc, RG_NORM_NFC)
 SIMPLE_NORM(norm_nfd, RG_NORM_NFD)
@@ -181,8 +181,14 @@ static bool norm_strip(void *to, const json_t *v, rg_error *err)
 bool rg_json_normalizer(rg_normalizer *z, const json_t *v, rg_error *err)
 {
     static const row rows[] = {
-        { "NFC", norm_nfc }, { "NFD", norm_nfd }, { "NFKC", norm_nfkc }, { "NFKD", norm_nfkd },
-        { "Lowercase", norm_lowercase }, { "Prepend", norm_prepend }, { "Replace", norm_replace }, { "Strip", norm_strip },
+        { "NFC", norm_nfc },
+        { "NFD", norm_nfd },
+        { "NFKC", norm_nfkc },
+        { "NFKD", norm_nfkd },
+        { "Lowercase", norm_lowercase },
+        { "Prepend", norm_prepend },
+        { "Replace", norm_replace },
+        { "Strip", norm_strip },
     };
 
     return read_part(&(part){ "normalizer", "normalizers", rows, RG_LEN(rows) }, z, v, err);
@@ -247,7 +253,8 @@ static bool pre_metaspace(void *to, const json_t *v, rg_error *err)
     rg_string by;
     bool split = true;
 
-    if (!need_char(v, "replacement", &by, err) || !scheme_of(v, &s.scheme, err) || !rg_json_bool(v, "split", &split, err))
+    if (!need_char(v, "replacement", &by, err) || !scheme_of(v, &s.scheme, err) ||
+        !rg_json_bool(v, "split", &split, err))
         return false;
     memcpy(s.text, by.data, by.n);
     if (split && !(s.pattern = rg_regex_literal(by.data, by.n, err)))
@@ -272,7 +279,7 @@ static bool pre_punctuation(void *to, const json_t *v, rg_error *err)
 }
 
 #define WORD_INSIDE "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
-#define WORD "[" WORD_INSIDE "]"
+#define WORD        "[" WORD_INSIDE "]"
 
 static bool pre_whitespace(void *to, const json_t *v, rg_error *err)
 {
@@ -298,8 +305,13 @@ static bool pre_delimiter(void *to, const json_t *v, rg_error *err)
 bool rg_json_pretok(rg_pretok *p, const json_t *v, rg_error *err)
 {
     static const row rows[] = {
-        { "Split", pre_split }, { "ByteLevel", pre_byte_level }, { "Metaspace", pre_metaspace }, { "Digits", pre_digits },
-        { "Punctuation", pre_punctuation }, { "Whitespace", pre_whitespace }, { "WhitespaceSplit", pre_whitespace_split },
+        { "Split", pre_split },
+        { "ByteLevel", pre_byte_level },
+        { "Metaspace", pre_metaspace },
+        { "Digits", pre_digits },
+        { "Punctuation", pre_punctuation },
+        { "Whitespace", pre_whitespace },
+        { "WhitespaceSplit", pre_whitespace_split },
         { "CharDelimiterSplit", pre_delimiter },
     };
 
@@ -308,11 +320,11 @@ bool rg_json_pretok(rg_pretok *p, const json_t *v, rg_error *err)
 
 /* ---- decoders ---- */
 
-#define SIMPLE_DETOK(name, which)                                                           \
-    static bool name(void *to, const json_t *v, rg_error *err)                              \
-    {                                                                                       \
-        (void)v;                                                                            \
-        return rg_detok_add(to, (rg_detok_step){ .kind = which }, err);                     \
+#define SIMPLE_DETOK(name, which)                                                                                      \
+    static bool name(void *to, const json_t *v, rg_error *err)                                                         \
+    {                                                                                                                  \
+        (void)v;                                                                                                       \
+        return rg_detok_add(to, (rg_detok_step){ .kind = which }, err);                                                \
     }
 SIMPLE_DETOK(detok_byte_level, RG_DETOK_BYTE_LEVEL)
 SIMPLE_DETOK(detok_byte_fallback, RG_DETOK_BYTE_FALLBACK)
@@ -350,7 +362,8 @@ static bool detok_strip(void *to, const json_t *v, rg_error *err)
     rg_string by;
     int64_t start = 0, stop = 0;
 
-    if (!need_char(v, "content", &by, err) || !rg_json_int(v, "start", &start, err) || !rg_json_int(v, "stop", &stop, err))
+    if (!need_char(v, "content", &by, err) || !rg_json_int(v, "start", &start, err) ||
+        !rg_json_int(v, "stop", &stop, err))
         return false;
     if (start < 0 || start > INT_MAX || stop < 0 || stop > INT_MAX)
         return rg_fail(err, RG_E_INPUT, "start or stop is outside 0 .. %d", INT_MAX);
@@ -364,8 +377,12 @@ static bool detok_strip(void *to, const json_t *v, rg_error *err)
 bool rg_json_detok(rg_detok *d, const json_t *v, rg_error *err)
 {
     static const row rows[] = {
-        { "ByteLevel", detok_byte_level }, { "ByteFallback", detok_byte_fallback }, { "Fuse", detok_fuse },
-        { "Metaspace", detok_metaspace }, { "Replace", detok_replace }, { "Strip", detok_strip },
+        { "ByteLevel", detok_byte_level },
+        { "ByteFallback", detok_byte_fallback },
+        { "Fuse", detok_fuse },
+        { "Metaspace", detok_metaspace },
+        { "Replace", detok_replace },
+        { "Strip", detok_strip },
     };
 
     return read_part(&(part){ "decoder", "decoders", rows, RG_LEN(rows) }, d, v, err);
@@ -446,7 +463,9 @@ static bool post_byte_level(void *to, const json_t *v, rg_error *err)
 bool rg_json_around(rg_around *a, const json_t *v, rg_error *err)
 {
     static const row rows[] = {
-        { "TemplateProcessing", post_template }, { "BertProcessing", post_bert }, { "RobertaProcessing", post_bert },
+        { "TemplateProcessing", post_template },
+        { "BertProcessing", post_bert },
+        { "RobertaProcessing", post_bert },
         { "ByteLevel", post_byte_level },
     };
 

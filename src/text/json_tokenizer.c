@@ -95,7 +95,8 @@ static bool read_all_added(rg_tokenizer *t, const json_t *list, rg_error *err)
             break;
         }
         token.text = (char *)text;
-        ok = rg_added_add(&t->normalized, &token, err) && rg_vocab_show(&t->vocab, token.id, (rg_string){ text, token.n }, err);
+        ok = rg_added_add(&t->normalized, &token, err) &&
+             rg_vocab_show(&t->vocab, token.id, (rg_string){ text, token.n }, err);
     }
     rg_buf_fini(&two[0]);
     rg_buf_fini(&two[1]);
@@ -175,12 +176,15 @@ static bool read_bpe(rg_tokenizer *t, const json_t *model, rg_error *err)
     if (unk.data) {
         b->unk = rg_vocab_id(&t->vocab, unk.data, unk.n);
         if (b->unk < 0)
-            return rg_fail(err, RG_E_INPUT, "model: unk_token '%s' is not in the vocabulary", rg_piece_text(unk, shown));
+            return rg_fail(err, RG_E_INPUT, "model: unk_token '%s' is not in the vocabulary",
+                           rg_piece_text(unk, shown));
     }
     for (int i = 0; b->byte_fallback && b->unk < 0 && i < 256; i++)
         if (b->byte[i] < 0)
-            return rg_fail(err, RG_E_INPUT, "model: byte_fallback, but <0x%02X> is not in the vocabulary and there is no "
-                           "unk_token", (unsigned)i);
+            return rg_fail(err, RG_E_INPUT,
+                           "model: byte_fallback, but <0x%02X> is not in the vocabulary and there is no "
+                           "unk_token",
+                           (unsigned)i);
     return read_merges(t, json_object_get(model, "merges"), err);
 }
 

@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "text/utf8.h"
 
-enum { GROW = 64, GROW_BASE = 1 << 16 }; /* a step's output may have so many bytes per byte of input, and so many more */
+/* A step's output may have so many bytes per byte of its input, and so many more. */
+enum { GROW = 64, GROW_BASE = 1 << 16 };
 
 void rg_normalizer_fini(rg_normalizer *z)
 {
@@ -151,7 +152,8 @@ bool rg_replace(const rg_regex *pattern, rg_matcher *m, rg_string text, rg_strin
     if (got < 0)
         return false;
     if (out->failed || !rg_buf_add(out, text.data + done, text.n - done))
-        return rg_fail(err, RG_E_LIMIT, "no memory for a replacement, or it makes the text more than %d times longer", GROW);
+        return rg_fail(err, RG_E_LIMIT, "no memory for a replacement, or it makes the text more than %d times longer",
+                       GROW);
     return true;
 }
 

@@ -1,6 +1,6 @@
 /* normalize.h -- what a tokenizer does to a stretch of text before splitting it: steps, one after another.
  *
- * Text is clean (utf8.h) before and after.  Cost is linear in the text; a step may make it longer only within a bound. */
+ * Text is clean (utf8.h) before and after.  Cost is linear in the text; a step may make it longer within a bound. */
 #ifndef RG_TEXT_NORMALIZE_H
 #define RG_TEXT_NORMALIZE_H
 
@@ -9,7 +9,10 @@
 #include "text/regex.h"
 
 typedef enum rg_norm_kind {
-    RG_NORM_NFC, RG_NORM_NFD, RG_NORM_NFKC, RG_NORM_NFKD,
+    RG_NORM_NFC,
+    RG_NORM_NFD,
+    RG_NORM_NFKC,
+    RG_NORM_NFKD,
     RG_NORM_LOWERCASE,
     RG_NORM_PREPEND, /* text, unless there is nothing */
     RG_NORM_REPLACE, /* what matches, by text */

@@ -112,9 +112,9 @@ static void swap_lists(rg_words *w)
 typedef struct cutter {
     rg_words *w;
     rg_behavior behavior;
-    size_t start;   /* of the word that is being cut */
+    size_t start; /* of the word that is being cut */
     bool first;
-    rg_span open;   /* the word that may still grow */
+    rg_span open; /* the word that may still grow */
     bool is_open, open_match;
     rg_error *err;
 } cutter;
@@ -258,13 +258,15 @@ static bool rewrite(const rg_pretok_step *step, rg_words *w, rg_error *err)
         word->to = out->n;
     }
     if (out->failed)
-        return rg_fail(err, RG_E_MEMORY, "no memory for the text's words, or the text is larger than %d bytes", TEXT_CAP);
+        return rg_fail(err, RG_E_MEMORY, "no memory for the text's words, or the text is larger than %d bytes",
+                       TEXT_CAP);
     w->text = out->data ? out->data : "";
     w->turn = !w->turn;
     return true;
 }
 
-bool rg_pretok_cut(const rg_pretok *p, rg_matcher *m, const char *text, size_t n, bool first, rg_words *w, rg_error *err)
+bool rg_pretok_cut(const rg_pretok *p, rg_matcher *m, const char *text, size_t n, bool first, rg_words *w,
+                   rg_error *err)
 {
     w->text = text;
     w->n_spare = 0;

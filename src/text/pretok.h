@@ -9,14 +9,18 @@
 #include "text/regex.h"
 
 typedef enum rg_pretok_kind {
-    RG_PRETOK_SPLIT,  /* at pattern, as behavior says */
-    RG_PRETOK_SPACE,  /* a space in front of every word that does not start with one */
-    RG_PRETOK_META,   /* spaces become text; it is put in front as scheme says; cut at pattern if any */
-    RG_PRETOK_BYTES,  /* bytelevel.h */
+    RG_PRETOK_SPLIT, /* at pattern, as behavior says */
+    RG_PRETOK_SPACE, /* a space in front of every word that does not start with one */
+    RG_PRETOK_META,  /* spaces become text; it is put in front as scheme says; cut at pattern if any */
+    RG_PRETOK_BYTES, /* bytelevel.h */
 } rg_pretok_kind;
 
 typedef enum rg_behavior {
-    RG_SPLIT_ISOLATED, RG_SPLIT_REMOVED, RG_SPLIT_MERGED_WITH_PREVIOUS, RG_SPLIT_MERGED_WITH_NEXT, RG_SPLIT_CONTIGUOUS
+    RG_SPLIT_ISOLATED,
+    RG_SPLIT_REMOVED,
+    RG_SPLIT_MERGED_WITH_PREVIOUS,
+    RG_SPLIT_MERGED_WITH_NEXT,
+    RG_SPLIT_CONTIGUOUS
 } rg_behavior;
 
 typedef enum rg_scheme { RG_PREPEND_ALWAYS, RG_PREPEND_FIRST, RG_PREPEND_NEVER } rg_scheme;
@@ -66,6 +70,7 @@ typedef struct rg_words {
 void rg_words_fini(rg_words *w);
 
 /* Cut text[0, n); the result is in w until the next call. */
-bool rg_pretok_cut(const rg_pretok *p, rg_matcher *m, const char *text, size_t n, bool first, rg_words *w, rg_error *err);
+bool rg_pretok_cut(const rg_pretok *p, rg_matcher *m, const char *text, size_t n, bool first, rg_words *w,
+                   rg_error *err);
 
 #endif

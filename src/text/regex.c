@@ -61,8 +61,8 @@ static const struct {
 typedef struct rewrite {
     const char *p, *end;
     rg_buf out;
-    size_t atom;         /* where in out the last atom starts */
-    size_t open[64];     /* where the groups around start */
+    size_t atom;     /* where in out the last atom starts */
+    size_t open[64]; /* where the groups around start */
     int depth;
     bool in_class;
 } rewrite;
@@ -100,9 +100,10 @@ static bool rewrite_posix(rewrite *w)
     static const struct {
         const char *name, *inside;
     } names[] = {
-        { "[:alpha:]", "\\p{Alphabetic}" }, { "[:alnum:]", "\\p{Alphabetic}\\p{Nd}" }, { "[:digit:]", "\\p{Nd}" },
-        { "[:punct:]", "\\p{P}\\p{S}" }, { "[:upper:]", "\\p{Uppercase}" }, { "[:lower:]", "\\p{Lowercase}" },
-        { "[:xdigit:]", "0-9a-fA-F" }, { "[:space:]", "\\x09-\\x0d\\x85\\p{Z}" },
+        { "[:alpha:]", "\\p{Alphabetic}" }, { "[:alnum:]", "\\p{Alphabetic}\\p{Nd}" },
+        { "[:digit:]", "\\p{Nd}" },         { "[:punct:]", "\\p{P}\\p{S}" },
+        { "[:upper:]", "\\p{Uppercase}" },  { "[:lower:]", "\\p{Lowercase}" },
+        { "[:xdigit:]", "0-9a-fA-F" },      { "[:space:]", "\\x09-\\x0d\\x85\\p{Z}" },
     };
 
     for (size_t i = 0; i < RG_LEN(names); i++) {
@@ -229,8 +230,10 @@ static rg_regex *compile(const char *pattern, size_t n, uint32_t options, rg_err
         if (why == PCRE2_ERROR_HEAP_FAILED)
             rg_fail_memory(err, n);
         else
-            rg_fail(err, RG_E_UNSUPPORTED, "a regular expression is not one that ridge can compile (PCRE2 error %d at byte "
-                    "%zu of its rewritten form)", why, where);
+            rg_fail(err, RG_E_UNSUPPORTED,
+                    "a regular expression is not one that ridge can compile (PCRE2 error %d at byte "
+                    "%zu of its rewritten form)",
+                    why, where);
         goto fail;
     }
     pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE); /* without it, matching is only slower */
@@ -334,7 +337,8 @@ static int match(const rg_regex *r, rg_matcher *m, const char *text, size_t n, s
     return pcre2_match(r->code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, m->data, m->context);
 }
 
-int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t *at, rg_span *found, rg_error *err)
+int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t *at, rg_span *found,
+                  rg_error *err)
 {
     const size_t *ends;
     int got;
@@ -355,8 +359,9 @@ int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, 
     if (got == PCRE2_ERROR_NOMEMORY)
         return rg_fail_memory(err, 0), -1;
     if (got < 0)
-        return rg_fail(err, RG_E_LIMIT, "a regular expression of the tokenizer takes too long on this text (PCRE2 error %d)",
-                       got), -1;
+        return rg_fail(err, RG_E_LIMIT,
+                       "a regular expression of the tokenizer takes too long on this text (PCRE2 error %d)", got),
+               -1;
     ends = pcre2_get_ovector_pointer(m->data);
     if (ends[0] < *at || ends[1] < ends[0]) /* \K and look-behind can say such things */
         return rg_fail(err, RG_E_UNSUPPORTED, "a regular expression of the tokenizer matches backwards"), -1;

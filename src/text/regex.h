@@ -1,8 +1,8 @@
 /* regex.h -- the regular expressions of tokenizers, run by PCRE2.
  *
- * Patterns come in the dialect of the library that tokenizer.json files are written for (Oniguruma, Ruby syntax) and are
- * rewritten where PCRE2 reads them otherwise.  Subjects are clean text (utf8.h).  A compiled pattern may be used by any
- * thread; each brings its own rg_matcher.  Every match has a limit, so a hostile pattern is an error and not a hang. */
+ * Patterns come in the dialect of the library that tokenizer.json files are written for (Oniguruma, Ruby syntax) and
+ * are rewritten where PCRE2 reads them otherwise.  Subjects are clean text (utf8.h).  A compiled pattern may be used by
+ * any thread; each brings its own rg_matcher.  Every match has a limit, so a hostile pattern is an error and not a hang. */
 #ifndef RG_TEXT_REGEX_H
 #define RG_TEXT_REGEX_H
 
@@ -12,7 +12,7 @@ typedef struct rg_regex rg_regex;
 
 rg_regex *rg_regex_new(const char *pattern, size_t n, rg_error *err);
 rg_regex *rg_regex_literal(const char *text, size_t n, rg_error *err); /* n > 0 */
-void rg_regex_free(rg_regex *r); /* NULL is fine */
+void rg_regex_free(rg_regex *r);                                       /* NULL is fine */
 
 typedef struct rg_matcher rg_matcher;
 
@@ -24,6 +24,7 @@ typedef struct rg_span {
 } rg_span;
 
 /* The next match in text[0, n) that does not start before *at; *at moves past it.  1: *found; 0: none; -1: *err. */
-int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t *at, rg_span *found, rg_error *err);
+int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t *at, rg_span *found,
+                  rg_error *err);
 
 #endif

@@ -1,7 +1,8 @@
 /* tokenizer.c -- see tokenizer.h: opening, and the way of a text through the parts.
  *
  * Added tokens are cut out of the text as it came; each stretch between them is normalised, and added tokens that are
- * looked for in normalised text are cut out of that; what is left is cut into words, and the model makes ids of each. */
+ * looked for in normalised text are cut out of that; what is left is cut into words, and the model makes ids of
+ * each. */
 #include "text/tokenizer.h"
 
 #include <string.h>
@@ -90,7 +91,8 @@ static bool read_hf(rg_tokenizer *t, const rg_checkpoint *c, const char *text, s
 
     if (!ok && err)
         *err = why;
-    ok = ok && rg_tokenizer_read_json(t, text, n, err) && (!config || rg_tokenizer_read_config(t, config, n_config, err));
+    ok = ok && rg_tokenizer_read_json(t, text, n, err) &&
+         (!config || rg_tokenizer_read_config(t, config, n_config, err));
     rg_free(config);
     if (!ok)
         return false;
@@ -163,7 +165,8 @@ rg_tokenizer *rg_tokenizer_open_path(const char *path, rg_error *err)
 
     if (rg_path_look(path) == RG_PATH_DIR) {
         if (rg_path_join(json, sizeof json, path, "tokenizer.json") && rg_path_look(json) != RG_PATH_NONE)
-            return open_files(json, rg_path_join(config, sizeof config, path, "tokenizer_config.json") ? config : NULL, err);
+            return open_files(json, rg_path_join(config, sizeof config, path, "tokenizer_config.json") ? config : NULL,
+                              err);
     } else if (n > 5 && !strcmp(path + n - 5, ".json")) {
         return open_files(path, NULL, err);
     }
@@ -292,7 +295,8 @@ static bool skipped(const rg_tokenizer *t, int32_t id)
     return t->vocab.type[id] == RG_PIECE_SPECIAL && as >= 0 && t->vocab.type[as] == RG_PIECE_SPECIAL;
 }
 
-char *rg_tokenizer_decode(const rg_tokenizer *t, const int32_t *ids, size_t n, bool skip_special, size_t *n_text, rg_error *err)
+char *rg_tokenizer_decode(const rg_tokenizer *t, const int32_t *ids, size_t n, bool skip_special, size_t *n_text,
+                          rg_error *err)
 {
     rg_parts parts = { 0 };
     rg_buf out;

@@ -20,7 +20,7 @@ static int prefix(const unsigned char *s, size_t n, int *need)
     if (s[0] < 0xC2 || s[0] > 0xF4)
         return 0;
     *need = s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
-    low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80; /* no overlong forms */
+    low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80;  /* no overlong forms */
     high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF; /* no surrogates, nothing above U+10FFFF */
     if (n < 2 || s[1] < low || s[1] > high)
         return 1;

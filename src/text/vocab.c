@@ -19,7 +19,8 @@ typedef struct rg_piece_chunk {
 
 bool rg_vocab_init(rg_vocab *v, size_t n_expected, rg_error *err)
 {
-    *v = (rg_vocab){ .ids = rg_dict_new(n_expected < RG_VOCAB_CAP ? n_expected : RG_VOCAB_CAP), .outside = rg_dict_new(0) };
+    *v = (rg_vocab){ .ids = rg_dict_new(n_expected < RG_VOCAB_CAP ? n_expected : RG_VOCAB_CAP),
+                     .outside = rg_dict_new(0) };
     return (v->ids && v->outside) || rg_fail_memory(err, n_expected);
 }
 
@@ -158,7 +159,10 @@ int32_t rg_vocab_find(const rg_vocab *v, const char *s, size_t n)
 
 static int hex(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
 }
 
 int rg_piece_byte(rg_string p)

@@ -22,10 +22,10 @@ typedef struct rg_vocab {
     rg_string *piece; /* [n] */
     uint8_t *type;    /* [n] of rg_piece_type */
     int32_t n, room;
-    size_t n_pieces;  /* without holes */
-    size_t max_bytes; /* of a piece */
-    rg_dict *ids;     /* of the pieces that the model knows */
-    rg_dict *outside; /* of added tokens that it does not: text never becomes them by merging */
+    size_t n_pieces;               /* without holes */
+    size_t max_bytes;              /* of a piece */
+    rg_dict *ids;                  /* of the pieces that the model knows */
+    rg_dict *outside;              /* of added tokens that it does not: text never becomes them by merging */
     struct rg_piece_chunk *chunks; /* the pieces' bytes; never moved, so that the dictionary's keys hold */
 } rg_vocab;
 

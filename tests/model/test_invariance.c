@@ -263,7 +263,7 @@ static void after_step(run *r, int n_plans)
         life *l = p->l;
         const int32_t *ids = l->publishes ? r->w->texts[l->text].ids : NULL;
         rg_seq_advance(r->rig.states, l->q, p->n, p->n - p->n_sure, ids);
-        if (below(r, 10) == 0)
+        if (below(r, 15) == 0) /* with drafts pending */
             fork_life(r, l);
         if (p->n > p->n_sure)
             resolve(r, p);
@@ -302,7 +302,7 @@ static void start_life(run *r, life *l)
     l->text = below(r, r->w->n_texts);
     l->publishes = below(r, 4);
     l->end = choose_end(r);
-    l->q = rg_seq_new(r->rig.states, r->w->len + MARGIN, (uint64_t)below(r, 3), &err);
+    l->q = rg_seq_new(r->rig.states, r->w->len + MARGIN, r->w->chains_only ? 0 : (uint64_t)below(r, 3), &err);
     assert_ok(l->q, err);
     r->n_started++;
     begin(r, l);
@@ -323,8 +323,12 @@ static void disturb(run *r, life *l)
     } else if (below(r, 40) == 0) {
         rg_seq_release(s, l->q);
     }
-    if (!l->q->swapped && !l->q->committed && below(r, 2))
+    if (!l->q->swapped && !l->q->committed && below(r, 2)) {
+        rg_seq_release(s, l->q); /* it may have drafted */
         begin(r, l);
+    }
+    if (!l->q->swapped && below(r, 20) == 0)
+        fork_life(r, l);
 }
 
 /* One step of a random choice of lives. */
@@ -383,7 +387,7 @@ static void ways(const world *w, const rg_cpu *cpu, int n_threads, int n)
     *r = (run){ .w = w, .isa = cpu->isa, .n_threads = n_threads, .n_wanted = n, .slow = is_slow(cpu), .plans = calloc(MAX_LIVES, sizeof(plan)),
                 .g = { .seed = test_seed * 1000003 + (uint64_t)n_threads * 31 + (uint64_t)cpu->isa[3] } };
     test_rig_open(&r->rig, &w->model, &(test_rig_options){ .cpu = cpu, .n_threads = n_threads, .exact = w->exact,
-                  .max_rows = w->max_rows, .max_seqs = 1, .max_len = w->len + MARGIN, .prefixes = true,
+                  .max_rows = w->max_rows, .max_seqs = w->chains_only ? 4 : 1, .max_len = w->len + MARGIN, .prefixes = true,
                   .state_bytes = tight_memory(w) });
     for (long step = 0; r->n_done < n; step++) {
         assert_true(step < 1000000);

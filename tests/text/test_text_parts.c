@@ -172,8 +172,21 @@ static void bytes_survive(void **state)
 {
     const char *paths[] = { RG_SOURCE_DIR "/models/tales-7m", test_data("tokenizers/bytelevel-gpt2/tokenizer.json"),
                             test_data("stories260K.gguf") };
-    static const char *const units[] = { "a", " ", "\xFF", "\xC3", "\xE2\x96", "\xED\xB2\x80", "\xF4\x90\x80\x80", "\xC0\xAF",
-                                         "\xF0\x9F\x98\x80", "\n", "e\xCC\x81", "Once", "7", "\xC2\xAD", "\xEF\xBF\xBD" };
+    static const char *const units[] = { "a",
+                                         " ",
+                                         "\xFF",
+                                         "\xC3",
+                                         "\xE2\x96",
+                                         "\xED\xB2\x80",
+                                         "\xF4\x90\x80\x80",
+                                         "\xC0\xAF",
+                                         "\xF0\x9F\x98\x80",
+                                         "\n",
+                                         "e\xCC\x81",
+                                         "Once",
+                                         "7",
+                                         "\xC2\xAD",
+                                         "\xEF\xBF\xBD" };
     rg_rng rng = { .seed = test_seed };
     rg_buf out;
 
@@ -210,11 +223,13 @@ static void clean_and_back(void **state)
     rg_buf_init(&clean, 1 << 20);
     rg_buf_init(&back, 1 << 20);
     for (int round = 0; round < 20000; round++) {
-        static const unsigned char likely[] = { 0x41, 0x80, 0xBF, 0xC2, 0xE0, 0xA0, 0xED, 0x9F, 0xB2, 0xEF, 0xF0, 0x90, 0xF4, 0x8F };
+        static const unsigned char likely[] = { 0x41, 0x80, 0xBF, 0xC2, 0xE0, 0xA0, 0xED,
+                                                0x9F, 0xB2, 0xEF, 0xF0, 0x90, 0xF4, 0x8F };
         char text[12];
         size_t n = rg_rng_below(&rng, sizeof text + 1);
         for (size_t i = 0; i < n; i++)
-            text[i] = (char)(rg_rng_below(&rng, 4) ? likely[rg_rng_below(&rng, sizeof likely)] : rg_rng_below(&rng, 256));
+            text[i] =
+                (char)(rg_rng_below(&rng, 4) ? likely[rg_rng_below(&rng, sizeof likely)] : rg_rng_below(&rng, 256));
         rg_buf_reset(&clean);
         rg_buf_reset(&back);
         assert_true(rg_clean_add(&clean, text, n));
@@ -310,10 +325,27 @@ static void dialect(void **state)
         const char *pattern, *text;
         size_t from, to;
     } cases[] = {
-        { "\\p{N}{1,3}+", "a1234567b", 1, 8 }, { "a$", "a\nb", 0, 1 }, { "^b", "a\nb", 2, 3 }, { ".+", "a\nb", 0, 1 },
-        { "\\h+", "xabz", 1, 3 }, { "\\w+", "a\xCC\x81_\xC2\xB2 x", 0, 6 }, { "\\s", "\xE1\xA0\x8E\x1C ", 4, 5 },
-        { "[^\\s]+", "  ab ", 2, 4 }, { "(?i:'s)", "'\xC5\xBF", 0, 3 }, { "(?:ab){2,3}+", "xababababab", 1, 11 },
-        { "[]a]+", "x]a", 1, 3 }, { "\\d+", "\xE0\xA5\xA7" "2\xC2\xB2", 0, 4 }, { "[[:alpha:]]+", "1ab1", 1, 3 }, { "[[:punct:]]+", "a$+b", 1, 3 }, { "\\w+", "\xE2\x91\xA1" "a", 3, 4 },
+        { "\\p{N}{1,3}+", "a1234567b", 1, 8 },
+        { "a$", "a\nb", 0, 1 },
+        { "^b", "a\nb", 2, 3 },
+        { ".+", "a\nb", 0, 1 },
+        { "\\h+", "xabz", 1, 3 },
+        { "\\w+", "a\xCC\x81_\xC2\xB2 x", 0, 6 },
+        { "\\s", "\xE1\xA0\x8E\x1C ", 4, 5 },
+        { "[^\\s]+", "  ab ", 2, 4 },
+        { "(?i:'s)", "'\xC5\xBF", 0, 3 },
+        { "(?:ab){2,3}+", "xababababab", 1, 11 },
+        { "[]a]+", "x]a", 1, 3 },
+        { "\\d+",
+          "\xE0\xA5\xA7"
+          "2\xC2\xB2",
+          0, 4 },
+        { "[[:alpha:]]+", "1ab1", 1, 3 },
+        { "[[:punct:]]+", "a$+b", 1, 3 },
+        { "\\w+",
+          "\xE2\x91\xA1"
+          "a",
+          3, 4 },
     };
     static const char *const refused[] = { "(", "[a&&b]", "(?m:.)", "[a[b]]", "a**)", "\\p{NoSuch}" };
     rg_error err = { 0 };
@@ -342,9 +374,9 @@ static void dialect(void **state)
 /* A pattern that backtracks without end is an error within a second or so. */
 static void catastrophe(void **state)
 {
-    static const char json[] =
-        "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?:a|a|aa)+[^a]{1,2}\"},\"behavior\":\"Isolated\"},"
-        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}";
+    static const char json[] = "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?:a|a|aa)+[^a]{1,2}\"}"
+                               ",\"behavior\":\"Isolated\"},"
+                               "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}";
     rg_error err = { 0 };
     rg_tokenizer *t = from_text(json, &err);
     rg_ids ids = { 0 };
@@ -362,23 +394,31 @@ static void catastrophe(void **state)
 /* ---- hostile files ---- */
 
 #define MODEL(rest) "{\"model\":{\"type\":\"BPE\"," rest "}}"
-#define GOOD "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}"
+#define GOOD        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}"
 
 static void hostile(void **state)
 {
     static const struct {
         const char *json, *says;
     } cases[] = {
-        { "", "" }, { "[]", "model" }, { "{}", "model" }, { MODEL("\"merges\":[]"), "vocab" },
-        { MODEL("\"vocab\":{},\"merges\":[]"), "empty" }, { MODEL("\"vocab\":{\"a\":-1},\"merges\":[]"), "-1" },
+        { "", "" },
+        { "[]", "model" },
+        { "{}", "model" },
+        { MODEL("\"merges\":[]"), "vocab" },
+        { MODEL("\"vocab\":{},\"merges\":[]"), "empty" },
+        { MODEL("\"vocab\":{\"a\":-1},\"merges\":[]"), "-1" },
         { MODEL("\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]"), "twice" },
         { MODEL("\"vocab\":{\"a\":0,\"b\":16000000},\"merges\":[]"), "16000000" },
         { MODEL("\"vocab\":{\"a\":2147483648},\"merges\":[]"), "2147483648" },
-        { MODEL("\"vocab\":{\"a\":1.5},\"merges\":[]"), "integer" }, { MODEL("\"vocab\":{\"a\":\"x\"},\"merges\":[]"), "integer" },
-        { MODEL("\"vocab\":{\"a\":0},\"merges\":[\"a b\"]"), "merge 0" }, { MODEL("\"vocab\":{\"a\":0},\"merges\":[\"a\"]"), "merge 0" },
+        { MODEL("\"vocab\":{\"a\":1.5},\"merges\":[]"), "integer" },
+        { MODEL("\"vocab\":{\"a\":\"x\"},\"merges\":[]"), "integer" },
+        { MODEL("\"vocab\":{\"a\":0},\"merges\":[\"a b\"]"), "merge 0" },
+        { MODEL("\"vocab\":{\"a\":0},\"merges\":[\"a\"]"), "merge 0" },
         { MODEL("\"vocab\":{\"a\":0},\"merges\":[\"a a\"]"), "what they become" },
-        { MODEL("\"vocab\":{\"a\":0},\"merges\":[\" a\"]"), "merge 0" }, { MODEL("\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]"), "merge 0" },
-        { MODEL("\"vocab\":{\"a\":0},\"merges\":3"), "merges" }, { MODEL("\"vocab\":{\"a\":0}"), "merges" },
+        { MODEL("\"vocab\":{\"a\":0},\"merges\":[\" a\"]"), "merge 0" },
+        { MODEL("\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]"), "merge 0" },
+        { MODEL("\"vocab\":{\"a\":0},\"merges\":3"), "merges" },
+        { MODEL("\"vocab\":{\"a\":0}"), "merges" },
         { MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"u\""), "unk_token" },
         { MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"byte_fallback\":true"), "0x00" },
         { MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1"), "dropout" },
@@ -389,15 +429,18 @@ static void hostile(void **state)
         { "{\"added_tokens\":[{\"id\":5,\"content\":\"a\"}]," GOOD "}", "id 5" },
         { "{\"added_tokens\":[{\"id\":-5,\"content\":\"x\"}]," GOOD "}", "-5" },
         { "{\"added_tokens\":[{\"id\":0,\"content\":\"x\"}]," GOOD "}", "twice" },
-        { "{\"added_tokens\":[7]," GOOD "}", "empty" }, { "{\"added_tokens\":{}," GOOD "}", "list" },
+        { "{\"added_tokens\":[7]," GOOD "}", "empty" },
+        { "{\"added_tokens\":{}," GOOD "}", "list" },
         { "{\"normalizer\":{\"type\":\"Precompiled\"}," GOOD "}", "Precompiled" },
         { "{\"normalizer\":{\"type\":\"Sequence\"}," GOOD "}", "list" },
-        { "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"}," GOOD "}", "regular" },
+        { "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"}," GOOD "}",
+          "regular" },
         { "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":7,\"content\":\"\"}," GOOD "}", "String" },
         { "{\"normalizer\":7," GOOD "}", "type" },
         { "{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}," GOOD "}", "UnicodeScripts" },
         { "{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"xy\"}," GOOD "}", "one character" },
-        { "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Odd\"}," GOOD "}", "Odd" },
+        { "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Odd\"}," GOOD "}",
+          "Odd" },
         { "{\"decoder\":{\"type\":\"CTC\"}," GOOD "}", "CTC" },
         { "{\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":-1}," GOOD "}", "start" },
         { "{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]}," GOOD "}", "single" },
@@ -444,7 +487,8 @@ static void hostile_numbers(void **state)
 
     memset(big, 'x', 70000);
     big[69999] = '\0';
-    snprintf(json, 80000, "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"%s\"}," GOOD "}", big);
+    snprintf(json, 80000,
+             "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"%s\"}," GOOD "}", big);
     t = from_text(json, &err);
     assert_ok(t, err);
     assert_false(rg_tokenizer_encode(t, "aaaaaaaa", 8, 0, &ids, &err));
@@ -527,8 +571,8 @@ static void check_memory_encode(const char *path)
 
 static void memory_fails(void **state)
 {
-    const char *paths[] = { test_data("tokenizers/spm-llama2/tokenizer.json"), test_data("tokenizers/bytelevel-qwen2/tokenizer.json"),
-                            test_data("stories260K.gguf") };
+    const char *paths[] = { test_data("tokenizers/spm-llama2/tokenizer.json"),
+                            test_data("tokenizers/bytelevel-qwen2/tokenizer.json"), test_data("stories260K.gguf") };
 
     (void)state;
     for (size_t i = 0; i < RG_LEN(paths); i++) {
@@ -557,14 +601,17 @@ static double ns_per_byte(const rg_tokenizer *t, const char *unit, size_t n_unit
     return (double)(to - from) / (double)n;
 }
 
-/* A megabyte of one thing costs about what a megabyte of prose costs; a quadratic step would cost thousands of times it. */
+/* A megabyte of one thing costs about what a megabyte of prose does; a quadratic step would cost thousands of times
+ * it. */
 static void linear_cost(void **state)
 {
     const char *paths[] = { RG_SOURCE_DIR "/models/tales-7m", test_data("tokenizers/bytelevel-qwen2/tokenizer.json"),
                             test_data("tokenizers/spm-llama2/tokenizer.json"), test_data("stories260K.gguf") };
-    static const char prose[] = "Once upon a time, there was a little girl named Lily. She liked to play in the garden, and one "
-                                "day she found 3 red balls!\n\n\"What are they?\" she asked.";
-    static const char *const units[] = { "a", " ", "\n", "\xF0\x9F\x98\x80", "\xCC\x81\xCC\xA3", "\xFF", "<s>", "<|", "'", "A1" };
+    static const char prose[] =
+        "Once upon a time, there was a little girl named Lily. She liked to play in the garden, and one "
+        "day she found 3 red balls!\n\n\"What are they?\" she asked.";
+    static const char *const units[] = { "a",  " ", "\n", "\xF0\x9F\x98\x80", "\xCC\x81\xCC\xA3", "\xFF", "<s>",
+                                         "<|", "'", "A1" };
 
     (void)state;
     for (size_t p = 0; p < RG_LEN(paths); p++) {
@@ -572,7 +619,7 @@ static void linear_cost(void **state)
         double base = ns_per_byte(t, prose, sizeof prose - 1);
         for (size_t i = 0; i < RG_LEN(units); i++) {
             double cost = ns_per_byte(t, units[i], strlen(units[i]));
-            if (cost > 6 * base + 100) /* the bound is loose because the machine may be busy */
+            if (cost > 4 * base + 100) /* the bound is loose because the machine may be busy */
                 fail_msg("%s, unit %zu: %.0f ns per byte, prose %.0f", paths[p], i, cost, base);
         }
         rg_tokenizer_close(t);
@@ -582,10 +629,10 @@ static void linear_cost(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(merges_by_rank), cmocka_unit_test(merges_by_score), cmocka_unit_test(bytes_survive),
-        cmocka_unit_test(clean_and_back), cmocka_unit_test(plain_text),      cmocka_unit_test(stories),
-        cmocka_unit_test(dialect),        cmocka_unit_test(catastrophe),     cmocka_unit_test(hostile),
-        cmocka_unit_test(hostile_numbers), cmocka_unit_test(memory_fails),   cmocka_unit_test(linear_cost),
+        cmocka_unit_test(merges_by_rank),  cmocka_unit_test(merges_by_score), cmocka_unit_test(bytes_survive),
+        cmocka_unit_test(clean_and_back),  cmocka_unit_test(plain_text),      cmocka_unit_test(stories),
+        cmocka_unit_test(dialect),         cmocka_unit_test(catastrophe),     cmocka_unit_test(hostile),
+        cmocka_unit_test(hostile_numbers), cmocka_unit_test(memory_fails),    cmocka_unit_test(linear_cost),
     };
 
     test_init(argc, argv);

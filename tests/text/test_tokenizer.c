@@ -2,6 +2,7 @@
 #include "support/test.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -103,11 +104,12 @@ static void check_cases(const char *tokenizer, const char *cases, size_t expecte
     rg_tokenizer_close(t);
 }
 
-#define GOLDEN(name)                                                                                          \
-    static void golden_##name(void **state)                                                                   \
-    {                                                                                                         \
-        (void)state;                                                                                          \
-        check_cases(test_data("tokenizers/" FOLDER "/tokenizer.json"), test_data("tokenizers/" FOLDER "/cases.json"), 171); \
+#define GOLDEN(name)                                                                                                   \
+    static void golden_##name(void **state)                                                                            \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        check_cases(test_data("tokenizers/" FOLDER "/tokenizer.json"), test_data("tokenizers/" FOLDER "/cases.json"),  \
+                    171);                                                                                              \
     }
 #define FOLDER "bytelevel-gpt2"
 GOLDEN(gpt2)
@@ -211,11 +213,10 @@ static void gguf_lists(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_gpt2),       cmocka_unit_test(golden_llama3),
-        cmocka_unit_test(golden_qwen2),      cmocka_unit_test(golden_o200k),
-        cmocka_unit_test(golden_deepseek),   cmocka_unit_test(golden_spm_llama2),
-        cmocka_unit_test(golden_gemma),      cmocka_unit_test(golden_metaspace_first),
-        cmocka_unit_test(tales),             cmocka_unit_test(gguf_lists),
+        cmocka_unit_test(golden_gpt2),  cmocka_unit_test(golden_llama3),          cmocka_unit_test(golden_qwen2),
+        cmocka_unit_test(golden_o200k), cmocka_unit_test(golden_deepseek),        cmocka_unit_test(golden_spm_llama2),
+        cmocka_unit_test(golden_gemma), cmocka_unit_test(golden_metaspace_first), cmocka_unit_test(tales),
+        cmocka_unit_test(gguf_lists),
     };
 
     test_init(argc, argv);
