@@ -19,7 +19,7 @@ static const uint64_t MARK_LIVE = 0x7269646765206f6bu, MARK_DEAD = 0x64656164626
 
 static atomic_size_t n_live, live_bytes;
 static _Atomic uint64_t n_allocs;
-static atomic_int forbidden;
+static _Thread_local int forbidden;
 static _Atomic(void *) gate_arg;
 static bool (*_Atomic gate)(void *arg, size_t bytes);
 
@@ -29,7 +29,7 @@ static bool allowed(size_t bytes)
     bool (*ask)(void *arg, size_t bytes) = atomic_load(&gate);
 
 #ifdef RG_DEBUG
-    RG_ASSERT(atomic_load(&forbidden) == 0 && "no allocation within a step");
+    RG_ASSERT(forbidden == 0 && "no allocation within a step");
 #endif
     return !ask || ask(atomic_load(&gate_arg), bytes);
 }
@@ -181,10 +181,10 @@ rg_mem_stats rg_mem_count(void)
 
 void rg_mem_forbid(void)
 {
-    atomic_fetch_add(&forbidden, 1);
+    forbidden++;
 }
 
 void rg_mem_permit(void)
 {
-    atomic_fetch_sub(&forbidden, 1);
+    forbidden--;
 }

@@ -33,7 +33,7 @@ typedef struct rg_mem_stats {
 
 rg_mem_stats rg_mem_count(void);
 
-/* Between these, an allocation by any thread asserts in debug builds: a step allocates nothing. */
+/* Between these, an allocation by the calling thread asserts in debug builds: a step allocates nothing. */
 void rg_mem_forbid(void);
 void rg_mem_permit(void);
 

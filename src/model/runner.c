@@ -35,12 +35,14 @@ static void program(void *arg, int thread)
     *f = (rg_fwd){ .reader = r->reader, .batch = r->batch, .groups = rg_store_groups(r->base.store), .exact = r->o.exact,
                    .layer = -1, .thread = thread, .n_threads = r->n_threads, .pool = r->pool, .arena = r->arena,
                    .arena_bytes = r->arena_bytes };
+    rg_mem_forbid();
     rg_act *logits = rg_model_forward(r->m, f);
-    if (!logits)
-        return;
-    for (int i; (i = rg_phase_take(r->pool, f->phase)) < logits->rows;)
-        r->row(r->arg, i, rg_act_data(f, logits) + (size_t)i * (size_t)logits->stride);
-    rg_phase_end(r->pool, &f->phase);
+    if (logits) {
+        for (int i; (i = rg_phase_take(r->pool, f->phase)) < logits->rows;)
+            r->row(r->arg, i, rg_act_data(f, logits) + (size_t)i * (size_t)logits->stride);
+        rg_phase_end(r->pool, &f->phase);
+    }
+    rg_mem_permit();
 }
 
 static double predict(rg_runner *self, const rg_batch *batch, uint64_t *bytes)
@@ -67,9 +69,7 @@ static void step(rg_runner *self, const rg_batch *batch, void (*row)(void *arg, 
     r->row = row;
     r->arg = arg;
     r->n_threads = ops < SMALL_STEP_OPS && bytes < SMALL_STEP_BYTES ? 1 : r->o.n_threads;
-    rg_mem_forbid();
     rg_pool_run(r->pool, r->n_threads, program, r);
-    rg_mem_permit();
 }
 
 /* ---- sizes ---- */

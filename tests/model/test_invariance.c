@@ -246,10 +246,20 @@ static void fork_life(run *r, const life *from)
     }
 }
 
-static void after_step(run *r, int n_plans)
+/* Compute the plans in one step, and see that no row differed. */
+static void compute(run *r, int n_plans)
 {
-    int feed = atomic_load(&r->bad_feed);
+    test_feed feeds[MAX_LIVES];
+    int feed;
 
+    for (int i = 0; i < n_plans; i++) {
+        const plan *p = &r->plans[i];
+        feeds[i] = (test_feed){ .seq = p->l->q, .ids = p->ids, .n = p->n, .n_draft = p->n - p->n_sure,
+                                .parent = p->tree ? p->parent : NULL, .unwanted = p->unwanted };
+    }
+    atomic_store(&r->bad_feed, -1);
+    test_rig_step(&r->rig, feeds, n_plans, check_row, r);
+    feed = atomic_load(&r->bad_feed);
     if (feed >= 0) {
         const plan *p = &r->plans[feed];
         int row = atomic_load(&r->bad_row);
@@ -258,6 +268,10 @@ static void after_step(run *r, int n_plans)
                     p->n - p->n_sure, p->tree ? ", a tree" : "", p->at[row]);
         fail();
     }
+}
+
+static void after_step(run *r, int n_plans)
+{
     for (int i = 0; i < n_plans; i++) {
         plan *p = &r->plans[i];
         life *l = p->l;
@@ -334,7 +348,6 @@ static void disturb(run *r, life *l)
 /* One step of a random choice of lives. */
 static void live_on(run *r, int n_at_once)
 {
-    test_feed feeds[MAX_LIVES];
     int n = 0, room = r->w->max_rows;
 
     for (int i = 0; i < MAX_LIVES; i++) {
@@ -349,15 +362,81 @@ static void live_on(run *r, int n_at_once)
         plan *p = &r->plans[n];
         if (!l->q || l->q->swapped || below(r, 3) == 0 || !plan_life(r, p, l, below(r, 3) ? room : min_of(room, 12)))
             continue;
-        feeds[n++] = (test_feed){ .seq = l->q, .ids = p->ids, .n = p->n, .n_draft = p->n - p->n_sure,
-                                  .parent = p->tree ? p->parent : NULL, .unwanted = p->unwanted };
+        n++;
         room -= p->n;
     }
     if (!n)
         return;
-    atomic_store(&r->bad_feed, -1);
-    test_rig_step(&r->rig, feeds, n, check_row, r);
+    compute(r, n);
     after_step(r, n);
+}
+
+/* ---- to every edge, in order ------------------------------------------------------------------------------------- */
+
+/* n_sure rows of the first text, then n_good drafts of it and n_noise of nothing; the good ones are kept.  As a tree,
+ * each draft of the text has a branch of noise before it. */
+static void walk(run *r, int n_sure, int n_good, int n_noise, bool tree)
+{
+    plan *p = r->plans;
+    life *l = &r->lives[0];
+    int at = l->q->committed, row = 0;
+    int32_t slots[RG_MAX_DRAFT];
+
+    *p = (plan){ .l = l, .n_sure = n_sure, .tree = tree };
+    for (; row < n_sure; row++)
+        put_row(r, p, row, 0, at + row);
+    for (int i = 0; i < n_good; i++) {
+        int up = i ? slots[i - 1] - at - n_sure : -1;
+        if (tree) {
+            p->parent[row - n_sure] = up;
+            put_row(r, p, row++, NOISE, at + n_sure + i);
+        }
+        p->parent[row - n_sure] = up;
+        slots[i] = at + row;
+        put_row(r, p, row++, 0, at + n_sure + i);
+    }
+    for (int i = 0; i < n_noise; i++) {
+        p->parent[row - n_sure] = row - n_sure - 1;
+        put_row(r, p, row, NOISE, at + row);
+        row++;
+    }
+    p->n = row;
+    assert_true(rg_seq_grow(r->rig.states, l->q, at + row));
+    compute(r, 1);
+    rg_seq_advance(r->rig.states, l->q, row, row - n_sure, NULL);
+    if (row > n_sure)
+        rg_seq_commit(r->rig.states, l->q, n_good, tree ? slots : NULL, NULL);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+/* Steps end just before each edge; drafts cross it and are rolled back to it; once more from it; and so on to the next. */
+static void edges(run *r, bool tree)
+{
+    rg_error err = { 0 };
+    life *l = &r->lives[0];
+    int cuts[RG_LEN(r->w->cuts)];
+
+    memcpy(cuts, r->w->cuts, sizeof cuts);
+    qsort(cuts, (size_t)r->w->n_cuts, sizeof cuts[0], by_place);
+    l->q = rg_seq_new(r->rig.states, r->w->len + MARGIN, 0, &err);
+    assert_ok(l->q, err);
+    for (int i = 0; i < r->w->n_cuts; i++) {
+        int left;
+        while ((left = cuts[i] - l->q->committed) > 3)
+            walk(r, min_of(left - 3, r->w->max_rows), 0, 0, false);
+        if (left > 0)
+            walk(r, 1, left - 1, 5, tree);
+        assert_true(l->q->committed >= cuts[i]);
+        walk(r, 0, 0, 4, false);
+    }
+    walk(r, 1, 6, 3, tree);
+    rg_seq_free(r->rig.states, l->q);
+    l->q = NULL;
+    n_ways++;
 }
 
 static bool is_slow(const rg_cpu *cpu)
@@ -389,6 +468,9 @@ static void ways(const world *w, const rg_cpu *cpu, int n_threads, int n)
     test_rig_open(&r->rig, &w->model, &(test_rig_options){ .cpu = cpu, .n_threads = n_threads, .exact = w->exact,
                   .max_rows = w->max_rows, .max_seqs = w->chains_only ? 4 : 1, .max_len = w->len + MARGIN, .prefixes = true,
                   .state_bytes = tight_memory(w) });
+    edges(r, false);
+    if (!w->chains_only)
+        edges(r, true);
     for (long step = 0; r->n_done < n; step++) {
         assert_true(step < 1000000);
         live_on(r, 1 + below(r, MAX_LIVES - 1));

@@ -87,7 +87,9 @@ static void run_stats(const rg_reader *self, rg_fwd *f, const rg_op *op)
 
     if (linear && f->thread == 0) {
         for (int i = 0; i < (op->kind == RG_OP_MOE ? 2 : 3) && op->w[i]; i++) {
+            rg_mem_permit(); /* not a step for serving */
             stat_entry *e = entry_for(s, op->w[i]);
+            rg_mem_forbid();
             if (e)
                 add_rows(e, f, op->in[0]);
             else
