@@ -100,8 +100,6 @@ void cli_json_null(cli_json *j, const char *key);
 /* Print it with a newline and free it.  False if it could not be built or written. */
 bool cli_json_print(cli_json *j);
 
-bool cli_is_utf8(const char *s, size_t n);
-
 /* The folder of the running program, for the models beside it; from main. */
 extern const char *cli_models_dir;
 

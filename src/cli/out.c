@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 
 const char *cli_models_dir;
@@ -35,38 +36,13 @@ cli_json *cli_json_new(void)
     return j;
 }
 
-/* Bytes of the UTF-8 character at s, 0 if it is none. */
-static size_t utf8_length(const unsigned char *s, size_t n)
-{
-    size_t len = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
-
-    if (!len || len > n)
-        return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] >= 0xa0) || (s[0] == 0xf0 && s[1] < 0x90) ||
-        (s[0] == 0xf4 && s[1] >= 0x90))
-        return 0;
-    return len;
-}
-
-bool cli_is_utf8(const char *s, size_t n)
-{
-    for (size_t i = 0, len; i < n; i += len) {
-        len = utf8_length((const unsigned char *)s + i, n - i);
-        if (!len)
-            return false;
-    }
-    return true;
-}
-
 static void add_quoted(rg_buf *b, const char *s, size_t n)
 {
     rg_buf_str(b, "\"");
     for (size_t i = 0; i < n;) {
         unsigned char c = (unsigned char)s[i];
-        size_t len = utf8_length((const unsigned char *)s + i, n - i);
+        uint32_t code;
+        size_t len = (size_t)rg_utf8_decode(s + i, n - i, &code);
         if (c == '"' || c == '\\')
             rg_buf_printf(b, "\\%c", c);
         else if (c < 0x20 || c == 0x7f)

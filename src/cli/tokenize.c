@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "text/tokenizer.h"
 
@@ -40,7 +41,7 @@ static void print_piece(cli_json *j, rg_string piece)
     char hex[64] = "<";
     int n = 1;
 
-    if (!cli_is_utf8(piece.data, piece.n)) {
+    if (!rg_utf8_valid(piece.data, piece.n)) {
         for (size_t i = 0; i < piece.n && n < (int)sizeof hex - 5; i++)
             n += snprintf(hex + n, sizeof hex - (size_t)n, "%s%02x", i ? " " : "", (unsigned char)piece.data[i]);
         hex[n++] = '>';

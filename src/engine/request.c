@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "engine/sampler.h"
-#include "engine/utf8.h"
 
 enum {
     MAX_SAMPLES = 1024,

@@ -7,7 +7,7 @@
 #include <utf8proc.h>
 
 #include "base/mem.h"
-#include "text/utf8.h"
+#include "text/clean.h"
 
 void rg_added_fini(rg_added_set *s)
 {
@@ -128,7 +128,7 @@ static bool is_word(uint32_t c)
 
 static uint32_t code_at(const char *text, size_t at)
 {
-    return rg_clean_code(text + at, rg_clean_length(text + at));
+    return rg_utf8_code(text + at, rg_clean_length(text + at));
 }
 
 static bool alone(const char *text, size_t n, size_t from, size_t to)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "text/utf8.h"
+#include "text/clean.h"
 
 #define NO_RANK UINT32_MAX
 
@@ -374,7 +374,7 @@ static int bytes_of(const rg_bpe *b, const char *s, int n, int32_t out[4])
 
 static int32_t char_id(const rg_bpe *b, const char *s, int n, bool plain)
 {
-    uint32_t c = rg_clean_code(s, n);
+    uint32_t c = rg_utf8_code(s, n);
     int32_t id = c < RG_BPE_DIRECT ? b->direct[c] : rg_vocab_id(b->vocab, s, (size_t)n);
 
     return allowed(b, id, plain) ? id : -1;

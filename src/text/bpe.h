@@ -47,7 +47,7 @@ typedef struct rg_bpe_work {
 
 void rg_bpe_work_fini(rg_bpe_work *w);
 
-/* Append the ids of a word (clean, see utf8.h).  plain: no special piece comes of it. */
+/* Append the ids of a word (clean, see clean.h).  plain: no special piece comes of it. */
 bool rg_bpe_encode(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err);
 
 bool rg_ids_add(rg_ids *ids, int32_t id, rg_error *err);

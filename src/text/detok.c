@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 #include "text/bytelevel.h"
+#include "text/clean.h"
 #include "text/normalize.h"
-#include "text/utf8.h"
 
 enum { TEXT_CAP = INT32_MAX };
 

@@ -3,8 +3,8 @@
 #include <limits.h>
 #include <string.h>
 
+#include "text/clean.h"
 #include "text/internal.h"
-#include "text/utf8.h"
 
 /* ---- members of objects ---- */
 

@@ -6,7 +6,7 @@
 #include <utf8proc.h>
 
 #include "base/mem.h"
-#include "text/utf8.h"
+#include "text/clean.h"
 
 /* A step's output may have so many bytes per byte of its input, and so many more. */
 enum { GROW = 64, GROW_BASE = 1 << 16 };
@@ -98,7 +98,7 @@ static bool decompose(codes *s, const char *text, size_t n, int options, rg_erro
 {
     for (size_t i = 0; i < n;) {
         int length = rg_clean_length(text + i), boundary = 0;
-        int32_t code = (int32_t)rg_clean_code(text + i, length);
+        int32_t code = (int32_t)rg_utf8_code(text + i, length);
         utf8proc_ssize_t got = 1;
 
         if (!codes_room(s, 32, err)) /* no character decomposes into more than 18 */
@@ -161,7 +161,7 @@ static bool lowercase(const char *text, size_t n, rg_buf *out)
 {
     for (size_t i = 0; i < n;) {
         int length = rg_clean_length(text + i);
-        uint32_t code = rg_clean_code(text + i, length);
+        uint32_t code = rg_utf8_code(text + i, length);
         char utf8[4];
 
         if (code == 0x130) /* the one letter whose lower case is two */
@@ -185,13 +185,13 @@ static void strip(const rg_norm_step *z, const char **text, size_t *n)
 {
     const char *p = *text, *end = p + *n;
 
-    while (z->left && p < end && rg_is_space(rg_clean_code(p, rg_clean_length(p))))
+    while (z->left && p < end && rg_is_space(rg_utf8_code(p, rg_clean_length(p))))
         p += rg_clean_length(p);
     while (z->right && p < end) {
         const char *q = end - 1;
         while (q > p && ((unsigned char)*q & 0xC0) == 0x80)
             q--;
-        if (!rg_is_space(rg_clean_code(q, (int)(end - q))))
+        if (!rg_is_space(rg_utf8_code(q, (int)(end - q))))
             break;
         end = q;
     }

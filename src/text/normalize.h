@@ -1,6 +1,6 @@
 /* normalize.h -- what a tokenizer does to a stretch of text before splitting it: steps, one after another.
  *
- * Text is clean (utf8.h) before and after.  Cost is linear in the text; a step may make it longer within a bound. */
+ * Text is clean (clean.h) before and after.  Cost is linear in the text; a step may make it longer within a bound. */
 #ifndef RG_TEXT_NORMALIZE_H
 #define RG_TEXT_NORMALIZE_H
 

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "text/bytelevel.h"
-#include "text/utf8.h"
+#include "text/clean.h"
 
 enum { TEXT_CAP = INT32_MAX };
 

@@ -1,7 +1,7 @@
 /* pretok.h -- how a stretch of normalised text is cut into the words that the model sees: steps, one after another.
  *
  * Every published splitter is one of four steps: cut at a pattern, put a space in front, write spaces as another
- * character, write bytes as characters.  Text is clean (utf8.h) before and after. */
+ * character, write bytes as characters.  Text is clean (clean.h) before and after. */
 #ifndef RG_TEXT_PRETOK_H
 #define RG_TEXT_PRETOK_H
 

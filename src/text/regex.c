@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "text/utf8.h"
+#include "text/clean.h"
 
 enum {
     PATTERN_CAP = 1 << 16,

@@ -9,8 +9,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "text/clean.h"
 #include "text/internal.h"
-#include "text/utf8.h"
 
 enum { TEXT_CAP = 1 << 30, FILE_CAP = 1 << 28 };
 

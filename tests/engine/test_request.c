@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "engine/request.h"
-#include "engine/utf8.h"
 
 enum { VOCAB = 300, CONTEXT = 4000 };
 

@@ -10,9 +10,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "text/bpe.h"
+#include "text/clean.h"
 #include "text/regex.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 #include "ckpt/json.h"
 #include "text/internal.h"
 

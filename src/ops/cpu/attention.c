@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { HEADS = 16, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK };
+enum { HEADS = 16, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK, WORTH_WIDENING = 4 };
 
 typedef struct plan {
     const rg_op *op;
@@ -129,6 +129,15 @@ static void latent(const rg_cpu *cpu, const rg_fwd *f, job *j, const int32_t *an
                 j->k_block[(size_t)d * RG_BLOCK + (size_t)i] = j->v_block[(size_t)i * (size_t)kv->k_dim + (size_t)d];
 }
 
+/* A block's K and V made f32 once for all queries of the tile: exact, and cheaper than in every product. */
+static void widen(const rg_cpu *cpu, job *j, rg_attend *a)
+{
+    const rg_kv *kv = j->p->kv;
+
+    cpu->load(j->k_block, a->k, kv->type, 1, kv->k_dim * RG_BLOCK);
+    cpu->load(j->v_block, a->v, kv->type, 1, kv->v_dim * RG_BLOCK);
+}
+
 /* Keys [lo, hi) of a block that a row sees; lo >= hi: none. */
 static void seen(const rg_fwd *f, const job *j, int row, int block, int *lo, int *hi)
 {
@@ -163,11 +172,20 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
         *have = through ? -1 : block;
     } else if (!kv->latent && through) {
         gather(f, j, list, block, a->lo, a->hi);
+        *have = -1;
     } else if (!kv->latent) {
         const uint8_t *base = block_at(f, j, block * RG_BLOCK);
 
         a->k = base + head * k_bytes;
         a->v = base + (size_t)kv->n_heads * k_bytes + head * RG_BLOCK * (size_t)kv->v_dim * j->p->size;
+        if (kv->type == RG_F32 || j->n_rows * j->n_heads < WORTH_WIDENING)
+            return;
+        if (*have != block)
+            widen(cpu, j, a);
+        *have = block;
+        a->type = RG_F32;
+        a->k = j->k_block;
+        a->v = j->v_block;
     }
 }
 

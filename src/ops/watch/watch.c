@@ -126,6 +126,11 @@ const rg_reader *rg_act_stats_wrap(rg_act_stats *s, const rg_reader *inner)
     return &s->reader;
 }
 
+bool rg_act_stats_complete(const rg_act_stats *s)
+{
+    return !s->failed;
+}
+
 int rg_act_stats_count(const rg_act_stats *s)
 {
     return s->n;

@@ -37,6 +37,8 @@ rg_act_stats *rg_act_stats_new(rg_error *err);
 void rg_act_stats_free(rg_act_stats *s);
 /* A reader that adds to s what every linear of a step reads; allocates when it first meets a weight, so not for serving. */
 const rg_reader *rg_act_stats_wrap(rg_act_stats *s, const rg_reader *inner);
+/* False: a weight was left out for want of memory. */
+bool rg_act_stats_complete(const rg_act_stats *s);
 int rg_act_stats_count(const rg_act_stats *s);
 rg_act_stat rg_act_stats_at(const rg_act_stats *s, int i);
 
