@@ -97,7 +97,7 @@ typedef enum rg_finish {
     RG_FINISH_CANCELLED, /* rg_cancel, or the engine closed */
 } rg_finish;
 
-/* ---- model and engine --------------------------------------------------------------------------------------------- */
+/* ---- model and engine -------------------------------------------------------------------------------------------- */
 
 typedef struct rg_options {
     int32_t n_threads;      /* 0: physical cores within the cgroup's quota */
@@ -150,7 +150,7 @@ RG_API rg_stats rg_engine_stats(const rg_engine *engine);
  * cache that they would fit in).  Takes a fraction of a second; measure while nothing runs.  0: no memory for it. */
 RG_API double rg_engine_bandwidth(const rg_engine *engine);
 
-/* ---- text ------------------------------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 typedef enum rg_encode_flags {
     RG_ENCODE_DEFAULT = 0,
@@ -163,7 +163,7 @@ RG_API bool rg_encode(const rg_engine *engine, const char *text, size_t n, unsig
                       rg_error *err);
 RG_API void rg_ids_free(int32_t *ids);
 
-/* ---- requests --------------------------------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
 
 /* Hand a request to the engine.  Refused here or never: after it a request only finishes or is cancelled.  The request
  * is the caller's until rg_request_close (which cancels it if it still runs). */
@@ -178,7 +178,7 @@ typedef struct rg_top {
 typedef struct rg_token {
     int32_t sample;     /* 0 .. n_samples - 1 */
     int32_t id;         /* -1: this event carries no id (only text held back, or the end) */
-    const char *text;   /* whole UTF-8 characters that became certain with it; "" without a tokenizer.  Valid until the */
+    const char *text; /* whole UTF-8 characters that became certain with it; "" without a tokenizer.  Valid until the */
     size_t n_text;      /*   next rg_next on this request */
     float logprob;      /* natural logarithm, of the raw logits; NAN unless asked for */
     const rg_top *top;  /* n_top best, best first */

@@ -84,7 +84,8 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     e->state_bytes = o->kv_bytes ? o->kv_bytes : default_state_bytes();
     if (max_rows < max_seqs)
         max_rows = max_seqs;
-    e->runner = rg_model_runner_new(e->model, &(rg_runner_options){ .cpu = e->cpu, .n_threads = e->n_threads, .exact = e->exact,
+    e->runner = rg_model_runner_new(e->model, &(rg_runner_options){ .cpu = e->cpu, .n_threads = e->n_threads,
+                                                                    .exact = e->exact,
                                                                     .max_rows = max_rows, .max_logits = max_seqs,
                                                                     .max_seqs = max_seqs, .max_seq_len = e->max_seq_len,
                                                                     .state_bytes = e->state_bytes }, err);
@@ -152,7 +153,8 @@ double rg_engine_bandwidth(const rg_engine *e)
     return rate;
 }
 
-bool rg_encode(const rg_engine *e, const char *text, size_t n, unsigned flags, int32_t **ids, size_t *n_ids, rg_error *err)
+bool rg_encode(const rg_engine *e, const char *text, size_t n, unsigned flags, int32_t **ids, size_t *n_ids,
+               rg_error *err)
 {
     rg_ids out = { 0 };
 

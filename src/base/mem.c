@@ -109,20 +109,21 @@ char *rg_strdup(const char *s)
     return rg_strndup(s, strlen(s));
 }
 
-char *rg_strndup(const char *s, size_t n)
+char *rg_put_text(char *p, const char *s, size_t n)
 {
-    size_t bytes;
-    char *p;
-
-    if (!rg_add(n, (size_t)1, &bytes))
-        return NULL;
-    p = rg_alloc(bytes);
     if (!p)
         return NULL;
     if (n)
         memcpy(p, s, n);
     p[n] = '\0';
     return p;
+}
+
+char *rg_strndup(const char *s, size_t n)
+{
+    size_t bytes;
+
+    return rg_add(n, (size_t)1, &bytes) ? rg_put_text(rg_alloc(bytes), s, n) : NULL;
 }
 
 void rg_free(void *p)

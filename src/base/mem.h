@@ -16,6 +16,8 @@ void *rg_array(size_t n, size_t bytes);  /* n * bytes, checked, zeroed */
 void *rg_resize(void *p, size_t bytes);  /* p unchanged and NULL on failure */
 char *rg_strdup(const char *s);
 char *rg_strndup(const char *s, size_t n);
+/* Put s[0, n) and a NUL at p; p, which may be NULL. */
+char *rg_put_text(char *p, const char *s, size_t n);
 void rg_free(void *p);                   /* NULL is fine */
 
 /* A large region straight from the kernel: zeroed, page-aligned, huge pages where possible, given back whole. */

@@ -37,7 +37,8 @@ bool rg_tensor_read(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, v
  * A key of config.json is its path with dots ("rope_parameters.factor"), arrays by number ("layer_types.3"); a key of
  * GGUF is itself ("general.name"), its array elements likewise ("tokenizer.ggml.tokens.17" works but is slow: use
  * rg_meta_array).  Reading a key marks it as understood, so that what nobody asked for can be reported. */
-typedef enum rg_meta_type { RG_META_NONE, RG_META_NULL, RG_META_BOOL, RG_META_INT, RG_META_FLOAT, RG_META_STRING, RG_META_ARRAY,
+typedef enum rg_meta_type { RG_META_NONE, RG_META_NULL, RG_META_BOOL, RG_META_INT, RG_META_FLOAT, RG_META_STRING,
+                            RG_META_ARRAY,
                             RG_META_OBJECT } rg_meta_type;
 
 rg_meta_type rg_meta_type_of(const rg_checkpoint *c, const char *key); /* marks nothing */
@@ -87,8 +88,10 @@ bool rg_ckpt_put_ints(rg_ckpt_writer *w, const char *key, const int32_t *v, size
 /* All metadata of a GGUF checkpoint, in order, except keys for which skip returns true. */
 bool rg_ckpt_put_all(rg_ckpt_writer *w, const rg_checkpoint *from, bool (*skip)(const char *key), rg_error *err);
 
-bool rg_ckpt_declare(rg_ckpt_writer *w, const char *name, rg_type type, int n_dims, const int64_t *shape, rg_error *err);
-bool rg_ckpt_write(rg_ckpt_writer *w, const void *data, size_t n, rg_error *err); /* the next bytes of the next tensor */
+bool rg_ckpt_declare(rg_ckpt_writer *w, const char *name, rg_type type, int n_dims, const int64_t *shape,
+                     rg_error *err);
+/* The next bytes of the next tensor. */
+bool rg_ckpt_write(rg_ckpt_writer *w, const void *data, size_t n, rg_error *err);
 bool rg_ckpt_commit(rg_ckpt_writer *w, rg_error *err); /* checks that all was written; frees w */
 void rg_ckpt_abort(rg_ckpt_writer *w);
 

@@ -101,59 +101,13 @@ static bool get_string(reader *r, rg_string *s, uint64_t cap, const char *what)
 
 static bool get_scalar(reader *r, rg_entry *e)
 {
-    union {
-        uint8_t b[8];
-        int8_t i8;
-        uint16_t u16;
-        int16_t i16;
-        uint32_t u32;
-        int32_t i32;
-        uint64_t u64;
-        float f32;
-        double f64;
-    } v = { { 0 } };
+    uint8_t b[8];
 
-    if (!get(r, v.b, (size_t)rg_gguf_type_bytes(e->gguf_type)))
+    if (!get(r, b, (size_t)rg_gguf_type_bytes(e->gguf_type)))
         return false;
-    e->type = RG_META_INT;
-    switch (e->gguf_type) {
-    case GGUF_U8:
-        e->i = v.b[0];
-        break;
-    case GGUF_I8:
-        e->i = v.i8;
-        break;
-    case GGUF_U16:
-        e->i = v.u16;
-        break;
-    case GGUF_I16:
-        e->i = v.i16;
-        break;
-    case GGUF_U32:
-        e->i = v.u32;
-        break;
-    case GGUF_I32:
-        e->i = v.i32;
-        break;
-    case GGUF_F32:
-        e->type = RG_META_FLOAT;
-        e->f = (double)v.f32;
-        break;
-    case GGUF_F64:
-        e->type = RG_META_FLOAT;
-        e->f = v.f64;
-        break;
-    case GGUF_BOOL:
-        e->type = RG_META_BOOL;
-        e->i = v.b[0];
-        if (v.b[0] > 1)
-            return rg_fail(r->err, RG_E_INPUT, "a boolean is %d, neither 0 nor 1", v.b[0]);
-        break;
-    default:
-        e->i = (int64_t)v.u64;
-        e->beyond = e->gguf_type == GGUF_U64 && v.u64 > INT64_MAX;
-        break;
-    }
+    rg_gguf_scalar(e, b);
+    if (e->type == RG_META_BOOL && b[0] > 1)
+        return rg_fail(r->err, RG_E_INPUT, "a boolean is %d, neither 0 nor 1", b[0]);
     return true;
 }
 

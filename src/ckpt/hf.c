@@ -1,5 +1,5 @@
-/* hf.c -- the reader of a Hugging Face directory: its JSON files flattened into metadata, its weights in one safetensors
- * file or in the shards that an index names.
+/* hf.c -- the reader of a Hugging Face directory: its JSON files flattened into metadata, its weights in one
+ * safetensors file or in the shards that an index names.
  *
  * config.json's keys stand as they are, those of generation_config.json under "generation.", those of
  * tokenizer_config.json under "tokenizer_config.".  An array of like scalars is one entry; of unlike things, or of

@@ -89,6 +89,8 @@ int rg_ckpt_add_file(rg_checkpoint *c, const char *path, rg_error *err);
 
 const rg_entry *rg_ckpt_entry(const rg_checkpoint *c, const char *key); /* marks nothing */
 int rg_gguf_type_bytes(uint32_t type);                                  /* 0: not of fixed size, or unknown */
+/* The number or boolean at p, of e->gguf_type, becomes e's value; a boolean may be any byte. */
+void rg_gguf_scalar(rg_entry *e, const void *p);
 
 /* Text of a name for a message: cut, and without control bytes. */
 const char *rg_name_text(const char *s, size_t n, char out[80]);

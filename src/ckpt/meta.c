@@ -49,14 +49,7 @@ void *rg_arena_get(rg_arena *a, size_t bytes, rg_error *err)
 
 char *rg_arena_text(rg_arena *a, const char *s, size_t n, rg_error *err)
 {
-    char *p = n < SIZE_MAX ? rg_arena_get(a, n + 1, err) : NULL;
-
-    if (!p)
-        return NULL;
-    if (n)
-        memcpy(p, s, n);
-    p[n] = '\0';
-    return p;
+    return rg_put_text(n < SIZE_MAX ? rg_arena_get(a, n + 1, err) : NULL, s, n);
 }
 
 void rg_arena_fini(rg_arena *a)
@@ -158,12 +151,11 @@ bool rg_ckpt_add_tensor(rg_checkpoint *c, const rg_tensor *t, rg_error *err)
     return true;
 }
 
-/* Element i of an array of numbers or booleans, as an entry of its own. */
-static rg_entry element(const rg_entry *array, size_t i)
+void rg_gguf_scalar(rg_entry *e, const void *p)
 {
-    const uint8_t *p = array->raw;
-    rg_entry e = { .key = array->key, .type = RG_META_INT, .gguf_type = array->gguf_type };
     union {
+        uint8_t u8;
+        int8_t i8;
         uint16_t u16;
         int16_t i16;
         uint32_t u32;
@@ -171,51 +163,58 @@ static rg_entry element(const rg_entry *array, size_t i)
         uint64_t u64;
         float f32;
         double f64;
-    } v = { 0 };
+    } v;
 
-    if (array->gguf_type == GGUF_STRING) {
-        e.type = RG_META_STRING;
-        e.s = array->strings[i];
-        return e;
-    }
-    p += i * (size_t)rg_gguf_type_bytes(array->gguf_type);
-    memcpy(&v, p, (size_t)rg_gguf_type_bytes(array->gguf_type));
-    switch (array->gguf_type) {
+    memcpy(&v, p, (size_t)rg_gguf_type_bytes(e->gguf_type));
+    e->type = RG_META_INT;
+    switch (e->gguf_type) {
     case GGUF_U8:
-        e.i = p[0];
+        e->i = v.u8;
         break;
     case GGUF_I8:
-        e.i = (int8_t)p[0];
+        e->i = v.i8;
         break;
     case GGUF_U16:
-        e.i = v.u16;
+        e->i = v.u16;
         break;
     case GGUF_I16:
-        e.i = v.i16;
+        e->i = v.i16;
         break;
     case GGUF_U32:
-        e.i = v.u32;
+        e->i = v.u32;
         break;
     case GGUF_I32:
-        e.i = v.i32;
-        break;
-    case GGUF_BOOL:
-        e.type = RG_META_BOOL;
-        e.i = p[0];
+        e->i = v.i32;
         break;
     case GGUF_F32:
-        e.type = RG_META_FLOAT;
-        e.f = (double)v.f32;
+        e->type = RG_META_FLOAT;
+        e->f = (double)v.f32;
         break;
     case GGUF_F64:
-        e.type = RG_META_FLOAT;
-        e.f = v.f64;
+        e->type = RG_META_FLOAT;
+        e->f = v.f64;
+        break;
+    case GGUF_BOOL:
+        e->type = RG_META_BOOL;
+        e->i = v.u8;
         break;
     default:
-        e.i = (int64_t)v.u64;
-        e.beyond = array->gguf_type == GGUF_U64 && v.u64 > INT64_MAX;
+        e->i = (int64_t)v.u64;
+        e->beyond = e->gguf_type == GGUF_U64 && v.u64 > INT64_MAX;
         break;
     }
+}
+
+/* Element i of an array of numbers or booleans, or of texts, as an entry of its own. */
+static rg_entry element(const rg_entry *array, size_t i)
+{
+    const uint8_t *raw = array->raw;
+    rg_entry e = { .key = array->key, .type = RG_META_STRING, .gguf_type = array->gguf_type };
+
+    if (array->gguf_type == GGUF_STRING)
+        e.s = array->strings[i];
+    else
+        rg_gguf_scalar(&e, raw + i * (size_t)rg_gguf_type_bytes(array->gguf_type));
     return e;
 }
 

@@ -1,7 +1,7 @@
 /* safetensors.c -- the reader of safetensors files.
  *
- * Eight bytes of length, a JSON object, and the data, which the tensors must cover exactly: no hole, no overlap, nothing
- * behind. */
+ * Eight bytes of length, a JSON object, and the data, which the tensors must cover exactly: no hole, no overlap,
+ * nothing behind. */
 #include <stdlib.h>
 #include <string.h>
 

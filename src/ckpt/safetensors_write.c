@@ -1,8 +1,8 @@
-/* safetensors_write.c -- the writer of a Hugging Face directory: model.safetensors, config.json, and copies of what else
- * the source has.
+/* safetensors_write.c -- the writer of a Hugging Face directory: model.safetensors, config.json, and copies of what
+ * else the source has.
  *
- * What is put becomes a key of config.json, dots leading into objects; put_all starts from the source's config.json, and
- * later puts replace keys of it. */
+ * What is put becomes a key of config.json, dots leading into objects; put_all starts from the source's config.json,
+ * and later puts replace keys of it. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

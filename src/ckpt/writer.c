@@ -1,5 +1,5 @@
-/* writer.c -- the writing half of checkpoint.h: declare, then data in the order declared.  What the formats differ in is
- * behind writer_kind. */
+/* writer.c -- the writing half of checkpoint.h: declare, then data in the order declared.  What the formats differ in
+ * is behind writer_kind. */
 #include "ckpt/writer.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* writer.h -- what the two writers share: declared tensors, the file, and a table of what differs.  Included by the files
- * of this floor only. */
+/* writer.h -- what the two writers share: declared tensors, the file, and a table of what differs.  Included by the
+ * files of this floor only. */
 #ifndef RG_CKPT_WRITER_H
 #define RG_CKPT_WRITER_H
 

@@ -12,8 +12,10 @@
 static cli_common common;
 
 static const cli_option common_options[] = {
-    { "--threads", CLI_INT, &common.threads, "N", "threads (default: physical cores within the cgroup's quota)", 0, 1024 },
-    { "--isa", CLI_STRING, &common.isa, "NAME", "auto, ref (the scalar definition), or one that `ridge machine` lists" },
+    { "--threads", CLI_INT, &common.threads, "N", "threads (default: physical cores within the cgroup's quota)", 0,
+      1024 },
+    { "--isa", CLI_STRING, &common.isa, "NAME",
+      "auto, ref (the scalar definition), or one that `ridge machine` lists" },
     { "--recipe", CLI_STRING, &common.recipe, "NAME", "fast or exact arithmetic" },
     { "--json", CLI_FLAG, &common.json, NULL, "one JSON document on standard output, nothing else there" },
     { "--quiet", CLI_FLAG, &common.quiet, NULL, "no progress and no closing figures" },
@@ -131,7 +133,8 @@ static bool parse_whole(const cli_option *o, const char *s)
     }
     long long v = strtoll(s, &end, 10);
     bool ranged = o->min != 0 || o->max != 0;
-    if (end == s || *end || errno || v < INT32_MIN || v > INT32_MAX || (ranged && ((double)v < o->min || (double)v > o->max)))
+    if (end == s || *end || errno || v < INT32_MIN || v > INT32_MAX ||
+        (ranged && ((double)v < o->min || (double)v > o->max)))
         return false;
     *(int32_t *)o->to = (int32_t)v;
     return true;
@@ -181,7 +184,8 @@ static int parse_option(cli_args *a, int argc, char **argv, int *i)
     if (!o)
         o = find_option(common_options, arg, n);
     if (!o)
-        return cli_usage("%s: no option '%.*s'; see `ridge %s --help`", a->command->name, (int)n, arg, a->command->name);
+        return cli_usage("%s: no option '%.*s'; see `ridge %s --help`", a->command->name, (int)n, arg,
+                         a->command->name);
     if (o->kind == CLI_FLAG && equals)
         return cli_usage("%s: %s takes no value", a->command->name, o->name);
     if (o->kind != CLI_FLAG) {
@@ -191,7 +195,8 @@ static int parse_option(cli_args *a, int argc, char **argv, int *i)
     }
     if (!set_option(o, value)) {
         if (o->min != 0 || o->max != 0)
-            return cli_usage("%s: %s takes a number from %g to %g, not '%.40s'", a->command->name, o->name, o->min, o->max, value);
+            return cli_usage("%s: %s takes a number from %g to %g, not '%.40s'", a->command->name, o->name, o->min,
+                             o->max, value);
         return cli_usage("%s: %s cannot take '%.40s' (wanted: %s)", a->command->name, o->name, value, o->value);
     }
     if (o->given)

@@ -155,8 +155,8 @@ static bool measure(job *j, const char *what, int n, int batch, int context, rg_
                 .gb_s = (count.weight_bytes + count.state_bytes) / best / 1e9, .gflop_s = count.ops / best / 1e9,
                 .of_roofline = limit / best };
     if (!j->args.common.json)
-        printf("%-8s %6d %6d %8d %12.1f %9.2f %11.1f %10.1f %%\n", r->what, r->n, r->batch, r->context, r->tok_s, r->gb_s,
-               r->gflop_s, 100 * r->of_roofline);
+        printf("%-8s %6d %6d %8d %12.1f %9.2f %11.1f %10.1f %%\n", r->what, r->n, r->batch, r->context, r->tok_s,
+               r->gb_s, r->gflop_s, 100 * r->of_roofline);
     fflush(stdout);
     return true;
 }
@@ -170,7 +170,8 @@ static bool all_rows(job *j, rg_error *err)
                     return false;
     for (size_t i = 0; i < j->batch.n; i++)
         for (size_t k = 0; k < j->context.n; k++)
-            if (j->decode && j->batch.item[i] && !measure(j, "decode", j->decode, j->batch.item[i], j->context.item[k], err))
+            if (j->decode && j->batch.item[i] &&
+                !measure(j, "decode", j->decode, j->batch.item[i], j->context.item[k], err))
                 return false;
     return true;
 }
@@ -234,9 +235,10 @@ static bool write_csv(const job *j, rg_error *err)
     rg_buf_str(&b, "what,n,batch,context,tok_s,gb_s,gflop_s,of_roofline,format,kv_type,isa,threads,read_gb_s\n");
     for (int i = 0; i < j->n_rows; i++) {
         const row *r = &j->rows[i];
-        rg_buf_printf(&b, "%s,%d,%d,%d,%.6g,%.6g,%.6g,%.4f,%s,%s,%s,%d,%.6g\n", r->what, r->n, r->batch, r->context, r->tok_s,
-                      r->gb_s, r->gflop_s, r->of_roofline, format_name(j), rg_format_of(j->tool.model->kv_type)->name,
-                      j->tool.cpu->isa, j->tool.n_threads, j->machine.read_bytes_s / 1e9);
+        rg_buf_printf(&b, "%s,%d,%d,%d,%.6g,%.6g,%.6g,%.4f,%s,%s,%s,%d,%.6g\n", r->what, r->n, r->batch, r->context,
+                      r->tok_s, r->gb_s, r->gflop_s, r->of_roofline, format_name(j),
+                      rg_format_of(j->tool.model->kv_type)->name, j->tool.cpu->isa, j->tool.n_threads,
+                      j->machine.read_bytes_s / 1e9);
     }
     bool ok = !b.failed && rg_writer_write(w, b.data, b.n, err);
     rg_buf_fini(&b);
@@ -289,7 +291,8 @@ static bool work(job *j, rg_error *err)
     if (!j->args.common.json)
         printf("%s, %d threads: %.1f GB/s, %.0f f32 GFLOP/s, %.0f int8 GOP/s\n%-8s %6s %6s %8s %12s %9s %11s %12s\n",
                j->tool.cpu->isa, j->tool.n_threads, j->machine.read_bytes_s / 1e9, j->machine.f32_ops_s / 1e9,
-               j->machine.int8_ops_s / 1e9, "what", "n", "batch", "context", "tokens/s", "GB/s", "GFLOP/s", "of roofline");
+               j->machine.int8_ops_s / 1e9, "what", "n", "batch", "context", "tokens/s", "GB/s", "GFLOP/s",
+               "of roofline");
     if (len - 1 > j->tool.model->config.max_seq_len)
         fprintf(stderr, "ridge: rows past the model's context of %d are left out\n", j->tool.model->config.max_seq_len);
     if (!all_rows(j, err) || (j->csv && !write_csv(j, err)))

@@ -98,8 +98,8 @@ static bool report(const job *j, size_t bytes, rg_error *err)
     double bits_per_byte = per_token * (double)j->text.n / (double)bytes / log(2);
 
     if (!j->args.common.json) {
-        printf("%.6f nats per token, perplexity %.4f, %.4f bits per byte, over %llu tokens of %zu bytes\n", per_token, exp(per_token),
-               bits_per_byte, (unsigned long long)j->n_scored, bytes);
+        printf("%.6f nats per token, perplexity %.4f, %.4f bits per byte, over %llu tokens of %zu bytes\n", per_token,
+               exp(per_token), bits_per_byte, (unsigned long long)j->n_scored, bytes);
         return true;
     }
     cli_json *out = cli_json_new();
@@ -116,12 +116,14 @@ static bool report(const job *j, size_t bytes, rg_error *err)
 static bool work(job *j, rg_error *err)
 {
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
-                       .kv_type = j->kv_type ? j->kv_type : "f32", .max_rows = 512, .max_seqs = 1, .max_seq_len = j->ctx,
+                       .kv_type = j->kv_type ? j->kv_type : "f32", .max_rows = 512, .max_seqs = 1,
+                       .max_seq_len = j->ctx,
                        .all_logits = true };
     size_t n;
 
     if (j->stride > j->ctx - 1)
-        return rg_fail(err, RG_E_USAGE, "eval: a stride of %d is not shorter than the context of %d", j->stride, j->ctx);
+        return rg_fail(err, RG_E_USAGE, "eval: a stride of %d is not shorter than the context of %d", j->stride,
+                       j->ctx);
     if (!tool_open(&j->tool, &o, err))
         return false;
     if (!j->tool.tokenizer)

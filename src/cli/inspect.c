@@ -131,8 +131,8 @@ static void tensors_text(const rg_checkpoint *ckpt)
     printf("tensors:\n");
     for (int i = 0; i < rg_checkpoint_n_tensors(ckpt); i++) {
         const rg_tensor *t = rg_checkpoint_tensor(ckpt, i);
-        printf("  %-52s %-5s %-20s %12llu\n", t->name, rg_format_of(t->type)->name, rg_shape_text(t->shape, t->n_dims, shape),
-               (unsigned long long)t->bytes);
+        printf("  %-52s %-5s %-20s %12llu\n", t->name, rg_format_of(t->type)->name,
+               rg_shape_text(t->shape, t->n_dims, shape), (unsigned long long)t->bytes);
     }
 }
 
@@ -193,8 +193,8 @@ static void print_text(const inspect_options *o, const rg_checkpoint *ckpt, cons
            (double)(n ? n : m->weights.n_parameters) / 1e6, (double)bytes / 1e6);
     each_field(&m->config, say_text, NULL);
     printf("state: %llu bytes per position, %llu per sequence (%s K/V)\n",
-           (unsigned long long)rg_state_bytes_per_position(&m->state), (unsigned long long)rg_state_bytes_per_sequence(&m->state),
-           rg_format_of(m->kv_type)->name);
+           (unsigned long long)rg_state_bytes_per_position(&m->state),
+           (unsigned long long)rg_state_bytes_per_sequence(&m->state), rg_format_of(m->kv_type)->name);
     if (t)
         printf("tokenizer: %s, %d ids\n", rg_tokenizer_kind(t), rg_tokenizer_size(t));
     else
@@ -210,7 +210,8 @@ static void print_text(const inspect_options *o, const rg_checkpoint *ckpt, cons
 static bool inspect(const inspect_options *o, const char *path, rg_error *err)
 {
     rg_checkpoint *ckpt = rg_checkpoint_open(path, RG_CKPT_NO_WEIGHTS, err);
-    rg_model *m = ckpt ? rg_model_open(ckpt, &(rg_model_options){ .declare_only = true, .declared_type = RG_BF16 }, err) : NULL;
+    rg_model *m =
+        ckpt ? rg_model_open(ckpt, &(rg_model_options){ .declare_only = true, .declared_type = RG_BF16 }, err) : NULL;
     rg_error why = { 0 };
     rg_tokenizer *t = m ? rg_tokenizer_open(ckpt, &why) : NULL;
     bool ok = m;
@@ -243,7 +244,8 @@ static int run(int argc, char **argv)
     int status = cli_parse(&o.args, argc, argv);
     if (status >= 0)
         return status;
-    if (!cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err) || !inspect(&o, path, &err))
+    if (!cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err) ||
+        !inspect(&o, path, &err))
         return cli_fail(&err);
     return EXIT_DONE;
 }

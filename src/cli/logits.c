@@ -1,4 +1,5 @@
-/* logits.c -- `ridge logits`: every position's logits (and what enters every layer), for holding against other engines. */
+/* logits.c -- `ridge logits`: every position's logits (and what enters every layer), for holding against other
+ * engines. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -230,16 +231,18 @@ static bool report(const job *j, rg_error *err)
 
 static bool work(job *j, rg_error *err)
 {
-    tool_options o = { .common = &j->args.common, .model = j->args.positional[0], .kv_type = j->kv_type ? j->kv_type : "f32",
-                       .max_rows = 2048, .max_seqs = j->batch_with ? 1 + MAX_OTHERS : 1, .max_seq_len = (int)j->ids.n + 1,
+    tool_options o = { .common = &j->args.common, .model = j->args.positional[0],
+                       .kv_type = j->kv_type ? j->kv_type : "f32",
+                       .max_rows = 2048, .max_seqs = j->batch_with ? 1 + MAX_OTHERS : 1,
+                       .max_seq_len = (int)j->ids.n + 1,
                        .all_logits = true, .wrap = j->hidden ? wrap : NULL, .wrap_arg = j };
 
     for (size_t i = 0; i < j->chunks.n; i++)
         if (j->chunks.item[i] < 1)
             return rg_fail(err, RG_E_USAGE, "logits: a chunk of %d rows", j->chunks.item[i]);
     return tool_open(&j->tool, &o, err) && add_stream(j, j->ids.item, j->ids.n, err) &&
-           (!j->batch_with || add_others(j, err)) && allocate(j, err) && compute(j, err) && (!j->out || write_out(j, err)) &&
-           report(j, err);
+           (!j->batch_with || add_others(j, err)) && allocate(j, err) && compute(j, err) &&
+           (!j->out || write_out(j, err)) && report(j, err);
 }
 
 static int run(int argc, char **argv)
@@ -248,7 +251,8 @@ static int run(int argc, char **argv)
     const cli_option options[] = {
         { "--ids", CLI_INTS, &j.ids, "1,2,3", "the prompt" },
         { "-o", CLI_STRING, &j.out, "FILE", "write logits [n, vocab] as safetensors" },
-        { "--hidden", CLI_FLAG, &j.hidden, NULL, "and hidden.0 .. hidden.L [n, dim]: what enters each layer, and the head" },
+        { "--hidden", CLI_FLAG, &j.hidden, NULL,
+          "and hidden.0 .. hidden.L [n, dim]: what enters each layer, and the head" },
         { "--chunks", CLI_INTS, &j.chunks, "7,1,16", "how the prompt is cut into steps, the last size repeating" },
         { "--batch-with", CLI_STRING, &j.batch_with, "FILE", "a JSON array of id arrays computed in the same steps" },
         { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32 (default), f16 or bf16" },
@@ -278,6 +282,8 @@ static int run(int argc, char **argv)
 }
 
 const cli_command cli_logits = {
-    .name = "logits", .arguments = "MODEL --ids 1,2,3 -o FILE", .summary = "every position's logits, to a safetensors file",
+    .name = "logits",
+    .arguments = "MODEL --ids 1,2,3 -o FILE",
+    .summary = "every position's logits, to a safetensors file",
     .run = run,
 };

@@ -48,7 +48,8 @@ static void print_table(const rg_cpu *cpu, const rg_machine *all, int n)
     for (int i = 0; i < n; i++)
         printf("%8d %12.1f %14.1f %15.1f %12.1f\n", i + 1, all[i].read_bytes_s / 1e9, all[i].f32_ops_s / 1e9,
                all[i].bf16_ops_s / 1e9, all[i].int8_ops_s / 1e9);
-    printf("a phase of a step costs %.2f us on %d threads, a step %.2f us\n", 1e6 * all[n - 1].op_s, n, 1e6 * all[n - 1].step_s);
+    printf("a phase of a step costs %.2f us on %d threads, a step %.2f us\n", 1e6 * all[n - 1].op_s, n,
+           1e6 * all[n - 1].step_s);
 }
 
 static int run(int argc, char **argv)

@@ -7,14 +7,14 @@
 #include "base/file.h"
 #include "cli/cli.h"
 
-#define COMMANDS                                                                                                        \
-    COMMAND(run)                                                                                                        \
-    COMMAND(bench)                                                                                                      \
-    COMMAND(machine)                                                                                                    \
-    COMMAND(inspect)                                                                                                    \
-    COMMAND(tokenize)                                                                                                   \
-    COMMAND(logits)                                                                                                     \
-    COMMAND(eval)                                                                                                       \
+#define COMMANDS                                                                                                       \
+    COMMAND(run)                                                                                                       \
+    COMMAND(bench)                                                                                                     \
+    COMMAND(machine)                                                                                                   \
+    COMMAND(inspect)                                                                                                   \
+    COMMAND(tokenize)                                                                                                  \
+    COMMAND(logits)                                                                                                    \
+    COMMAND(eval)                                                                                                      \
     COMMAND(quantize)
 
 #define COMMAND(name) extern const cli_command cli_##name;
@@ -29,10 +29,12 @@ static const cli_command *const commands[] = {
 
 static void print_usage(FILE *to)
 {
-    fprintf(to, "ridge " RG_VERSION ": LLM inference at the speed the hardware allows\n\nusage: ridge COMMAND [ARGUMENTS]\n\n");
+    fprintf(to, "ridge " RG_VERSION
+                ": LLM inference at the speed the hardware allows\n\nusage: ridge COMMAND [ARGUMENTS]\n\n");
     for (size_t i = 0; i < RG_LEN(commands); i++)
         fprintf(to, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(to, "\n`ridge COMMAND --help` tells more.  MODEL is a GGUF file, a Hugging Face folder, or a name under the models folder.\n");
+    fprintf(to, "\n`ridge COMMAND --help` tells more.  MODEL is a GGUF file, a Hugging Face folder, or a name under "
+                "the models folder.\n");
 }
 
 /* RIDGE_MODELS, else "models" beside the program, beside its build folder, or where it was installed. */

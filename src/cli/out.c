@@ -142,7 +142,8 @@ bool cli_json_print(cli_json *j)
 {
     if (!j)
         return false;
-    bool ok = !j->buf.failed && fwrite(j->buf.data, 1, j->buf.n, stdout) == j->buf.n && putchar('\n') == '\n' && !fflush(stdout);
+    bool ok = !j->buf.failed && fwrite(j->buf.data, 1, j->buf.n, stdout) == j->buf.n && putchar('\n') == '\n' &&
+              !fflush(stdout);
     rg_buf_fini(&j->buf);
     rg_free(j);
     return ok;

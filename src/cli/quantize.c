@@ -78,7 +78,8 @@ static int run(int argc, char **argv)
 {
     static quantize_options o = { .type = "q4_0", .to = "gguf" };
     const cli_option options[] = {
-        { "--type", CLI_STRING, &o.type, "NAME", "of matrices: f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k" },
+        { "--type", CLI_STRING, &o.type, "NAME",
+          "of matrices: f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k" },
         { "--to", CLI_STRING, &o.to, "KIND", "gguf (default), or hf: a directory of safetensors, in f32, f16 or bf16" },
         { NULL },
     };
@@ -108,6 +109,7 @@ static int run(int argc, char **argv)
 
 const cli_command cli_quantize = {
     .name = "quantize", .arguments = "SRC DST", .summary = "write a model in another format", .run = run,
-    .notes = "Vectors, tables and routers stay f32.  Where the blocks of a type do not divide a matrix's rows, it takes a\n"
+    .notes = "Vectors, tables and routers stay f32.  "
+             "Where the blocks of a type do not divide a matrix's rows, it takes a\n"
              "type of 32-value blocks with about as many bits, else f16, and is listed.",
 };

@@ -182,9 +182,11 @@ static void print_human(const run_options *o, const rg_engine *e, const rg_param
     int n = 0;
     for (int i = 0; i < o->n_samples; i++)
         n += r->answers[i].n;
-    printf("[%d prompt + %d output tokens, first after %.1f ms, %.1f tokens/s, %.2f GB/s read = %.0f %% of the %.1f GB/s measured, "
-           "seed %llu]\n", r->usage.n_prompt, n, 1e3 * r->usage.ttft_s, decode_rate(r), read / 1e9,
-           limit > 0 ? 100 * read / limit : 0, limit / 1e9, (unsigned long long)p->sampling.seed);
+    printf("[%d prompt + %d output tokens, first after %.1f ms, %.1f tokens/s, %.2f GB/s read = %.0f %% of the %.1f "
+           "GB/s measured, "
+           "seed %llu]\n",
+           r->usage.n_prompt, n, 1e3 * r->usage.ttft_s, decode_rate(r), read / 1e9, limit > 0 ? 100 * read / limit : 0,
+           limit / 1e9, (unsigned long long)p->sampling.seed);
 }
 
 static bool make_prompt(const run_options *o, const rg_engine *e, int32_t **ids, size_t *n, rg_error *err)
@@ -250,7 +252,8 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
     request = ok ? rg_submit(e, &p, err) : NULL;
     ok = request && collect(o, request, &r, err);
     if (ok && o->args.common.json)
-        ok = print_json(o, &p, &r, info.has_tokenizer) || rg_fail(err, RG_E_IO, "run: standard output cannot be written");
+        ok = print_json(o, &p, &r, info.has_tokenizer) ||
+             rg_fail(err, RG_E_IO, "run: standard output cannot be written");
     else if (ok)
         print_human(o, e, &p, &r);
     rg_request_close(request);
@@ -275,7 +278,8 @@ static int run(int argc, char **argv)
         { "--ignore-eos", CLI_FLAG, &o.ignore_eos, NULL, "end tokens are ordinary" },
         CLI_SAMPLING_OPTIONS(o.sampling),
         { "--ctx", CLI_INT, &o.ctx, "N", "context at most (default: what the model allows)", 1, INT32_MAX },
-        { "--kv-memory", CLI_BYTES, &o.kv_memory, "BYTES", "memory for the sequences' state (default: half of what is free)" },
+        { "--kv-memory", CLI_BYTES, &o.kv_memory, "BYTES",
+          "memory for the sequences' state (default: half of what is free)" },
         { "--max-seqs", CLI_INT, &o.max_seqs, "N", "sequences that run at once", 1, 65536 },
         { "--kv-type", CLI_STRING, &o.kv_type, "TYPE", "f32, f16 or bf16 (default: f32 for F32 weights, else bf16)" },
         { NULL },
@@ -284,7 +288,9 @@ static int run(int argc, char **argv)
     rg_error err = { 0 };
 
     cli_sampling_init(&o.sampling);
-    o.args = (cli_args){ .command = &cli_run, .options = options, .max_positional = 2, .common = { .isa = "auto", .recipe = "fast" } };
+    o.args = (cli_args){
+        .command = &cli_run, .options = options, .max_positional = 2, .common = { .isa = "auto", .recipe = "fast" }
+    };
     int status = cli_parse(&o.args, argc, argv);
     if (status >= 0)
         return status;

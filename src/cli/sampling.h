@@ -11,17 +11,17 @@ typedef struct cli_sampling {
     rg_logit_bias bias[64];
 } cli_sampling;
 
-#define CLI_SAMPLING_OPTIONS(v)                                                                                         \
-    { "--temperature", CLI_FLOAT, &(v).s.temperature, "T", "0: greedy", 0, 1000, &(v).temperature },                    \
-    { "--top-k", CLI_INT, &(v).s.top_k, "K", "only the K best (0: all)", 0, INT32_MAX, &(v).top_k },                    \
-    { "--top-p", CLI_FLOAT, &(v).s.top_p, "P", "the best that together have probability P", 0, 1, &(v).top_p },         \
-    { "--min-p", CLI_FLOAT, &(v).s.min_p, "P", "at least P times the best's probability", 0, 1, &(v).min_p },           \
-    { "--typical-p", CLI_FLOAT, &(v).s.typical_p, "P", "locally typical, with probability P", 0, 1, &(v).typical_p },   \
-    { "--repetition-penalty", CLI_FLOAT, &(v).s.repetition_penalty, "X", "1: off", 0, 100, &(v).repetition },           \
-    { "--presence-penalty", CLI_FLOAT, &(v).s.presence_penalty, "X", "0: off", -100, 100, &(v).presence },              \
-    { "--frequency-penalty", CLI_FLOAT, &(v).s.frequency_penalty, "X", "0: off", -100, 100, &(v).frequency },           \
-    { "--logit-bias", CLI_STRINGS, &(v).bias_text, "ID=BIAS", "add to a logit (repeatable; -inf bans)" },               \
-    { "--min-tokens", CLI_INT, &(v).s.min_tokens, "N", "no end before N tokens", 0, INT32_MAX },                        \
+#define CLI_SAMPLING_OPTIONS(v)                                                                                        \
+    { "--temperature", CLI_FLOAT, &(v).s.temperature, "T", "0: greedy", 0, 1000, &(v).temperature },                   \
+    { "--top-k", CLI_INT, &(v).s.top_k, "K", "only the K best (0: all)", 0, INT32_MAX, &(v).top_k },                   \
+    { "--top-p", CLI_FLOAT, &(v).s.top_p, "P", "the best that together have probability P", 0, 1, &(v).top_p },        \
+    { "--min-p", CLI_FLOAT, &(v).s.min_p, "P", "at least P times the best's probability", 0, 1, &(v).min_p },          \
+    { "--typical-p", CLI_FLOAT, &(v).s.typical_p, "P", "locally typical, with probability P", 0, 1, &(v).typical_p },  \
+    { "--repetition-penalty", CLI_FLOAT, &(v).s.repetition_penalty, "X", "1: off", 0, 100, &(v).repetition },          \
+    { "--presence-penalty", CLI_FLOAT, &(v).s.presence_penalty, "X", "0: off", -100, 100, &(v).presence },             \
+    { "--frequency-penalty", CLI_FLOAT, &(v).s.frequency_penalty, "X", "0: off", -100, 100, &(v).frequency },          \
+    { "--logit-bias", CLI_STRINGS, &(v).bias_text, "ID=BIAS", "add to a logit (repeatable; -inf bans)" },              \
+    { "--min-tokens", CLI_INT, &(v).s.min_tokens, "N", "no end before N tokens", 0, INT32_MAX },                       \
     { "--seed", CLI_U64, &(v).s.seed, "N", "of the draws (default: one is drawn and reported)", 0, 0, &(v).seed }
 
 /* Neutral values, nothing given. */

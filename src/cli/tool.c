@@ -8,14 +8,16 @@
 static bool open_runner(tool *t, const tool_options *o, rg_error *err)
 {
     const rg_config *c = &t->model->config;
-    uint64_t per_position = rg_state_bytes_per_position(&t->model->state), per_seq = rg_state_bytes_per_sequence(&t->model->state);
+    uint64_t per_position = rg_state_bytes_per_position(&t->model->state),
+             per_seq = rg_state_bytes_per_sequence(&t->model->state);
     uint64_t len = (uint64_t)(o->max_seq_len > 0 ? o->max_seq_len : c->max_seq_len);
     rg_runner_options r = { .cpu = t->cpu, .n_threads = t->n_threads, .exact = t->exact, .max_rows = t->max_rows,
                             .max_logits = o->all_logits ? t->max_rows : o->max_seqs, .max_seqs = o->max_seqs,
                             .max_seq_len = (int)len, .wrap = o->wrap, .wrap_arg = o->wrap_arg };
 
     /* Blocks for every sequence at full length, twice what windows and recurrent states need, and a little over. */
-    r.state_bytes = (size_t)((uint64_t)o->max_seqs * ((len + 2 * RG_BLOCK) * per_position + 8 * per_seq)) + ((size_t)64 << 20);
+    r.state_bytes =
+        (size_t)((uint64_t)o->max_seqs * ((len + 2 * RG_BLOCK) * per_position + 8 * per_seq)) + ((size_t)64 << 20);
     for (int g = 0; g < t->model->state.n_groups; g++)
         if (t->model->state.group[g].window)
             r.state_bytes += 8 * (size_t)o->max_seqs * t->model->state.group[g].block_bytes *
@@ -98,7 +100,8 @@ static bool new_arrays(arrays *a, size_t n_rows, size_t n_spans, rg_error *err)
     return true;
 }
 
-bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *arg, int i, float *logits), void *arg, rg_error *err)
+bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *arg, int i, float *logits), void *arg,
+               rg_error *err)
 {
     rg_batch b = { .n_spans = n_spans };
     arrays a = { 0 };

@@ -1,5 +1,5 @@
-/* tool.h -- a model opened for the tools that look inside (logits, eval, bench): no request, no scheduler; sequences are
- * driven step by step. */
+/* tool.h -- a model opened for the tools that look inside (logits, eval, bench): no request, no scheduler; sequences
+ * are driven step by step. */
 #ifndef RG_CLI_TOOL_H
 #define RG_CLI_TOOL_H
 
@@ -43,8 +43,8 @@ typedef struct tool_span {
     bool all_logits;    /* of every row, else of the last */
 } tool_span;
 
-/* Compute spans in one step; row(arg, i, logits) as rg_runner's, i counting wanted rows in order.  False: no room for the
- * state, or no memory. */
+/* Compute spans in one step; row(arg, i, logits) as rg_runner's, i counting wanted rows in order.  False: no room for
+ * the state, or no memory. */
 bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *arg, int i, float *logits), void *arg,
                rg_error *err);
 

@@ -2,9 +2,9 @@
  *
  * Tokens.  Sample i's ids are row i of [n_samples][n_prompt + max_tokens]: the prompt and its output, contiguous.
  *
- * Stop texts.  Both sides run the same matcher over the same bytes (Knuth, Morris and Pratt, one position per stop text),
- * so they cut at the same place whatever the ids' borders are: before the text that is complete first, of those complete
- * at one byte the longest.  The reader holds back what may yet become one: the longest of the positions. */
+ * Stop texts.  Both sides run the same matcher over the same bytes (Knuth, Morris and Pratt, one position per stop
+ * text), so they cut at the same place whatever the ids' borders are: before the text that is complete first, of those
+ * complete at one byte the longest.  The reader holds back what may yet become one: the longest of the positions. */
 #include "engine/request.h"
 
 #include <math.h> /* NAN */

@@ -1,8 +1,8 @@
 /* request.h -- one request: the mailbox between whoever asked and the engine.
  *
- * One allocation holds the prompt, room for every output id and its log-probabilities, and per sample an atomic count of
- * what is there.  The engine writes behind the count, the reader reads before it: a slow reader only falls behind in its
- * own array.  Two references: the caller's and the engine's; the last one dropped frees it. */
+ * One allocation holds the prompt, room for every output id and its log-probabilities, and per sample an atomic count
+ * of what is there.  The engine writes behind the count, the reader reads before it: a slow reader only falls behind in
+ * its own array.  Two references: the caller's and the engine's; the last one dropped frees it. */
 #ifndef RG_ENGINE_REQUEST_H
 #define RG_ENGINE_REQUEST_H
 
@@ -66,13 +66,13 @@ struct rg_request {
 
 /* Checks params (NaN, ranges, ids within the vocabulary, prompt within max_seq_len) and copies them.  max_tokens is
  * capped to what max_seq_len leaves.  One reference. */
-rg_request *rg_request_new(const rg_params *params, int32_t vocab_size, int32_t max_seq_len, const rg_token_bytes *bytes,
-                           const int32_t *eos_ids, int32_t n_eos, rg_error *err);
+rg_request *rg_request_new(const rg_params *params, int32_t vocab_size, int32_t max_seq_len,
+                           const rg_token_bytes *bytes, const int32_t *eos_ids, int32_t n_eos, rg_error *err);
 void rg_request_ref(rg_request *r);
 void rg_request_unref(rg_request *r);
 
-/* Engine side: one id more for sample i, with its log-probabilities; decides whether the sample ends with it (end token,
- * stop id, stop text, max_tokens) and says so.  The ids of an end are not part of the output. */
+/* Engine side: one id more for sample i, with its log-probabilities; decides whether the sample ends with it (end
+ * token, stop id, stop text, max_tokens) and says so.  The ids of an end are not part of the output. */
 rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, const rg_top *top);
 void rg_request_end(rg_request *r, int i, rg_finish why);
 /* Ids [0, n) of prompt and output of sample i, contiguous: what a recompute prefills. */

@@ -1,9 +1,9 @@
 /* sampler.c -- the rules, one small function each in the order of rg_sample_rules, and the draw.
  *
- * Top-k, top-p and typical-p are one filter: keep the fewest ids of least key that are k, or whose masses reach p.  Keys
- * are sorted into buckets, whole buckets are kept or dropped, and only the ids of the one at the border are selected
- * among: linear, nothing sorts a vocabulary.  Sums run in a fixed order, so the same logits give the same result
- * everywhere. */
+ * Top-k, top-p and typical-p are one filter: keep the fewest ids of least key that are k, or whose masses reach p.
+ * Keys are sorted into buckets, whole buckets are kept or dropped, and only the ids of the one at the border are
+ * selected among: linear, nothing sorts a vocabulary.  Sums run in a fixed order, so the same logits give the same
+ * result everywhere. */
 #include "engine/sampler.h"
 
 #include <math.h> /* INFINITY, isnan: no function of libm is called */
@@ -388,8 +388,8 @@ float rg_sample_noise(const rg_sample_key *key, int32_t id)
     return gumbel(bits[id % 4]);
 }
 
-/* An upper bound of gumbel(bits), with room for its rounding.  -log u >= 1 - u, so the noise is at most -log(1 - u); and
- * 1 - u = (~bits + 1/2) / 2^32 >= 2^-(z + 1) for z leading zeros of ~bits. */
+/* An upper bound of gumbel(bits), with room for its rounding.  -log u >= 1 - u, so the noise is at most -log(1 - u);
+ * and 1 - u = (~bits + 1/2) / 2^32 >= 2^-(z + 1) for z leading zeros of ~bits. */
 static float gumbel_bound(uint32_t bits)
 {
     int z = ~bits ? __builtin_clz(~bits) : 32;

@@ -2,8 +2,8 @@
  *
  * Rules in this order, each over what the ones before left: bans and min_tokens (-inf), repetition penalty (prompt and
  * output), frequency and presence penalty (output), bias, temperature, min-p, top-k, top-p, typical-p.  The draw is the
- * argmax of logit / T + Gumbel noise -log(-log u), u from Philox keyed by (seed, sample, draw, position, id), ties to the
- * lowest id: a draft drawn with the same noise is the same id. */
+ * argmax of logit / T + Gumbel noise -log(-log u), u from Philox keyed by (seed, sample, draw, position, id), ties to
+ * the lowest id: a draft drawn with the same noise is the same id. */
 #ifndef RG_ENGINE_SAMPLER_H
 #define RG_ENGINE_SAMPLER_H
 
@@ -28,8 +28,8 @@ void rg_sampler_free(rg_sampler *s);
 bool rg_sampling_check(const rg_sampling *p, int32_t vocab_size, rg_error *err);
 
 /* Apply the rules to logits [vocab_size] in place: what is ruled out is -INFINITY, the rest is divided by temperature.
- * banned: ids not to be chosen (end tokens before min_tokens).  If nothing would be left, the best id by raw logit stays.
- * NaN logits count as -INFINITY.  softmax of the result is the distribution drawn from. */
+ * banned: ids not to be chosen (end tokens before min_tokens).  If nothing would be left, the best id by raw logit
+ * stays.  NaN logits count as -INFINITY.  softmax of the result is the distribution drawn from. */
 void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const rg_history *h, const int32_t *banned,
                      int32_t n_banned);
 /* The id drawn from ruled logits; temperature 0: their argmax, ties to the lowest id. */

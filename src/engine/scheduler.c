@@ -1,12 +1,13 @@
 /* scheduler.c -- two lists of requests in order of arrival, a fixed stock of sequences, and the plan of a step.
  *
  * Why it always goes on.  The first live sample of the oldest running request is planned first.  If its state cannot
- * grow, later requests are preempted, then its own later samples laid aside, until it is alone; and alone it fits, since
- * rg_core_submit refused what does not.  Nobody preempts what is already in the plan: decode rows are planned in order
- * of arrival and take from later ones only; prompts take from others only while the plan is empty.
+ * grow, later requests are preempted, then its own later samples laid aside, until it is alone; and alone it fits,
+ * since rg_core_submit refused what does not.  Nobody preempts what is already in the plan: decode rows are planned in
+ * order of arrival and take from later ones only; prompts take from others only while the plan is empty.
  *
- * Samples share their prompt: the first computes all of it but the last position, the others fork there.  One that finds
- * no sequence or no room at that moment starts later on its own, like a preempted one: from the longest cached prefix. */
+ * Samples share their prompt: the first computes all of it but the last position, the others fork there.  One that
+ * finds no sequence or no room at that moment starts later on its own, like a preempted one: from the longest cached
+ * prefix. */
 #include "engine/scheduler.h"
 
 #include "base/clock.h"
@@ -260,7 +261,8 @@ static bool has_room(const rg_scheduler *s, const rg_request *r, const rg_sample
     return rg_states_has_room(s->states, a->seq, upto < most ? upto : most);
 }
 
-/* Give sample i a state that can grow: from swap, or from the longest cached prefix.  must: do not wait for more room. */
+/* Give sample i a state that can grow: from swap, or from the longest cached prefix.  must: do not wait for more
+ * room. */
 static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
 {
     rg_sample *a = &r->samples[i];

@@ -1,9 +1,9 @@
 /* scheduler.h -- who runs in the next step, and with how many rows.
  *
  * First come, first served; decode rows first (every running sample that can draw gets its row), then prompts in order
- * of arrival as far as the row budget goes; when a pool is full the latest arrival is preempted, whole request at a time,
- * and returns to the head of the queue.  A request that is alone lays its own last samples aside instead.  The engine
- * thread's alone. */
+ * of arrival as far as the row budget goes; when a pool is full the latest arrival is preempted, whole request at a
+ * time, and returns to the head of the queue.  A request that is alone lays its own last samples aside instead.  The
+ * engine thread's alone. */
 #ifndef RG_ENGINE_SCHEDULER_H
 #define RG_ENGINE_SCHEDULER_H
 

@@ -144,8 +144,8 @@ int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n)
     return p;
 }
 
-/* Put the sequence's blocks at a node.  Where the node has one of another sequence, that one has the same bits: share it
- * and give ours back. */
+/* Put the sequence's blocks at a node.  Where the node has one of another sequence, that one has the same bits: share
+ * it and give ours back. */
 static void publish_blocks(rg_states *s, rg_seq *q, rg_node *node, int32_t b)
 {
     for (int g = 0; g < s->spec.n_groups; g++) {

@@ -2,9 +2,9 @@
  *
  * A sequence's state is a table of blocks per group, valid for positions [0, length), of which [0, committed) are for
  * good and the rest are drafts.  The verbs hide the layouts: K/V is cut by forgetting, a window drops what no later row
- * can see, a recurrent state stands at `committed` and replays the drafts that are accepted.  fork shares everything and
- * copies on the first write.  All or nothing: a verb that cannot have its memory changes nothing and returns false, and
- * the scheduler preempts someone.  Not thread-safe: the engine thread calls them, between steps. */
+ * can see, a recurrent state stands at `committed` and replays the drafts that are accepted.  fork shares everything
+ * and copies on the first write.  All or nothing: a verb that cannot have its memory changes nothing and returns false,
+ * and the scheduler preempts someone.  Not thread-safe: the engine thread calls them, between steps. */
 #ifndef RG_ENGINE_SEQUENCE_H
 #define RG_ENGINE_SEQUENCE_H
 
@@ -35,7 +35,8 @@ typedef struct rg_seq {
 rg_seq *rg_seq_new(rg_states *s, int32_t max_len, uint64_t salt, rg_error *err);
 void rg_seq_free(rg_states *s, rg_seq *q); /* releases; NULL is fine */
 
-/* Start from the longest cached prefix of tokens[0, n).  Returns the positions taken over (committed = length = that). */
+/* Start from the longest cached prefix of tokens[0, n).  Returns the positions taken over (committed = length =
+ * that). */
 int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n);
 /* Make room to write positions [length, upto): new blocks, and copies of what is shared. */
 bool rg_seq_grow(rg_states *s, rg_seq *q, int32_t upto);

@@ -1,5 +1,5 @@
-/* states.h -- what sequence.c and states.c share: the engine's pools, store and prefix index, and how blocks are counted.
- * Nobody else includes it. */
+/* states.h -- what sequence.c and states.c share: the engine's pools, store and prefix index, and how blocks are
+ * counted.  Nobody else includes it. */
 #ifndef RG_ENGINE_STATES_H
 #define RG_ENGINE_STATES_H
 

@@ -23,19 +23,20 @@ typedef enum rg_role {
 /* How long a side of a weight is, as the config says. */
 typedef enum rg_size {
     SIZE_NONE, DIM, VOCAB, Q_DIM, KV_DIM, HEAD_DIM, FFN_DIM, N_EXPERTS, MOE_DIM, SHARED_DIM, N_HEADS, Q_RANK, KV_RANK,
-    KV_A_DIM, NOPE_DIM, V_DIM, MLA_Q_DIM, MLA_KV_B_DIM, MLA_O_DIM, D_INNER, D_INNER_2, D_STATE, D_CONV, DT_RANK, X_PROJ_DIM, ROPE_PAIRS
+    KV_A_DIM, NOPE_DIM, V_DIM, MLA_Q_DIM, MLA_KV_B_DIM, MLA_O_DIM, D_INNER, D_INNER_2, D_STATE, D_CONV, DT_RANK,
+    X_PROJ_DIM, ROPE_PAIRS
 } rg_size;
 
 enum { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS };
 
-/* A weight made from a whole source tensor in f32, where the checkpoint stores it otherwise than the seam wants it: src as
- * stored, dst the n values of the spec's shape. */
+/* A weight made from a whole source tensor in f32, where the checkpoint stores it otherwise than the seam wants it: src
+ * as stored, dst the n values of the spec's shape. */
 typedef void rg_load_fn(const rg_config *c, const float *src, float *dst, int64_t n);
 
 typedef struct rg_weight_spec {
     rg_role role;
-    /* Names without ".weight": after the arch's prefix and "N." in a layer, '*' standing for an expert's number; and after
-     * "blk.N.".  NULL: that kind of checkpoint has none. */
+    /* Names without ".weight": after the arch's prefix and "N." in a layer, '*' standing for an expert's number; and
+     * after "blk.N.".  NULL: that kind of checkpoint has none. */
     const char *hf, *gguf;
     rg_size shape[3]; /* 1: a vector, 2: a matrix, 3: stacked matrices */
     int split;
@@ -46,9 +47,10 @@ typedef struct rg_weight_spec {
     /* Where the checkpoint lacks the GGUF name: a source and a load for it (older conversions). */
     const char *gguf_else;
     bool table;            /* a matrix kept as f32, not multiplied (a convolution's taps) */
-    /* For writing GGUF from a Hugging Face checkpoint, whose GGUF form is what `load` makes unless these say otherwise. */
+    /* For writing GGUF from a Hugging Face checkpoint, whose GGUF form is what `load` makes unless these say
+     * otherwise. */
     rg_load_fn *to_gguf;   /* from what the Hugging Face name finds to GGUF's form, of the shape in `stored` */
-    bool paired;           /* GGUF holds the rotated rows of each head with the pairs side by side, not the halves apart */
+    bool paired; /* GGUF holds the rotated rows of each head with the pairs side by side, not the halves apart */
     bool bare;             /* the GGUF name stands without ".weight" */
 } rg_weight_spec;
 

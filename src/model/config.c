@@ -1,7 +1,7 @@
 /* config.c -- reading the facts of a model from a checkpoint's metadata.
  *
- * The keys that all architectures share, and the helpers that architectures use for their own.  Rope settings have three
- * spellings (transformers 5, transformers 4, GGUF), all read here. */
+ * The keys that all architectures share, and the helpers that architectures use for their own.  Rope settings have
+ * three spellings (transformers 5, transformers 4, GGUF), all read here. */
 #include "model/config.h"
 
 #include <math.h>
@@ -13,7 +13,8 @@
 /* Keys of config.json that do not change what is computed. */
 static const char *const harmless[] = {
     "architectures", "model_type", "attention_dropout", "dtype", "torch_dtype", "initializer_range", "use_cache",
-    "transformers_version", "pad_token_id", "bos_token_id", "eos_token_id", "output_router_logits", "router_aux_loss_coef",
+    "transformers_version", "pad_token_id", "bos_token_id", "eos_token_id", "output_router_logits",
+        "router_aux_loss_coef",
     "router_jitter_noise", "pretraining_tp", "_name_or_path", "auto_map", "quantization_config.", "output_attentions",
     "output_hidden_states", "return_dict", "id2label.", "label2id.", "chunk_size_feed_forward", "is_encoder_decoder",
     "tokenizer_class", "unsloth_version", "task_specific_params", "hidden_dropout", "resid_pdrop", "embd_pdrop", NULL,
@@ -113,7 +114,8 @@ static bool read_rope_numbers(rg_rope_config *r, const rg_checkpoint *ckpt, cons
         const char *name;
         double *to;
     } numbers[] = {
-        { "rope_theta", &r->theta },           { "factor", &r->factor },       { "low_freq_factor", &r->low_freq_factor },
+        { "rope_theta", &r->theta },           { "factor", &r->factor },       { "low_freq_factor",
+          &r->low_freq_factor },
         { "high_freq_factor", &r->high_freq_factor }, { "beta_fast", &r->beta_fast }, { "beta_slow", &r->beta_slow },
         { "mscale", &r->mscale },              { "mscale_all_dim", &r->mscale_all_dim },
         { "attention_factor", &r->attention_factor },
@@ -173,7 +175,8 @@ static bool read_rope_gguf(rg_rope_config *r, const rg_checkpoint *ckpt, const c
     int64_t original;
     int which;
 
-    if (rg_meta_float(ckpt, rg_gguf_key(ckpt, local ? "rope.freq_base_swa" : "rope.freq_base", key), &r->theta, err) < 0)
+    if (rg_meta_float(ckpt, rg_gguf_key(ckpt, local ? "rope.freq_base_swa" : "rope.freq_base", key), &r->theta, err) <
+        0)
         return false;
     if (local)
         return true;
@@ -191,7 +194,8 @@ static bool read_rope_gguf(rg_rope_config *r, const rg_checkpoint *ckpt, const c
         r->mscale = r->mscale_all_dim = 10 * log_multiplier;
     if (r->type == RG_ROPE_YARN && attn_factor > 0)
         r->attention_factor = attn_factor * rg_yarn_mscale(r->factor, 1);
-    int got = rg_meta_int(ckpt, rg_gguf_key(ckpt, "rope.scaling.original_context_length", key), 1, INT32_MAX, &original, err);
+    int got =
+        rg_meta_int(ckpt, rg_gguf_key(ckpt, "rope.scaling.original_context_length", key), 1, INT32_MAX, &original, err);
     if (got > 0)
         r->original_max_seq_len = original;
     return got >= 0;
@@ -204,11 +208,11 @@ static bool check_rope(const rg_rope_config *r, const rg_checkpoint *ckpt, rg_er
     if (!(r->theta > 0))
         return rg_fail(err, RG_E_INPUT, "%s: rope theta %g is not positive", path, r->theta);
     if (r->type != RG_ROPE_DEFAULT && !(r->factor > 0))
-        return rg_fail(err, RG_E_INPUT, "%s: rope scaling '%s' needs a positive factor, not %g", path, rope_types[r->type],
-                       r->factor);
+        return rg_fail(err, RG_E_INPUT, "%s: rope scaling '%s' needs a positive factor, not %g", path,
+                       rope_types[r->type], r->factor);
     if (r->type == RG_ROPE_LLAMA3 && !(r->low_freq_factor > 0 && r->high_freq_factor > r->low_freq_factor))
-        return rg_fail(err, RG_E_INPUT, "%s: rope llama3 needs 0 < low_freq_factor < high_freq_factor, not %g and %g", path,
-                       r->low_freq_factor, r->high_freq_factor);
+        return rg_fail(err, RG_E_INPUT, "%s: rope llama3 needs 0 < low_freq_factor < high_freq_factor, not %g and %g",
+                       path, r->low_freq_factor, r->high_freq_factor);
     return true;
 }
 
@@ -319,7 +323,8 @@ static bool read_ends(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
     if (c->from_gguf) {
         if (rg_meta_int(ckpt, "tokenizer.ggml.bos_token_id", 0, UINT32_MAX, &bos, err) < 0 ||
-            !read_ids(c, ckpt, "tokenizer.ggml.eos_token_id", err) || !read_ids(c, ckpt, "tokenizer.ggml.eot_token_id", err))
+            !read_ids(c, ckpt, "tokenizer.ggml.eos_token_id", err) ||
+            !read_ids(c, ckpt, "tokenizer.ggml.eot_token_id", err))
             return false;
     } else {
         if (rg_meta_type_of(ckpt, "bos_token_id") == RG_META_INT &&
@@ -340,9 +345,11 @@ static bool read_sampling(rg_config *c, const rg_checkpoint *ckpt, rg_error *err
     int64_t top_k = 0;
     bool sample = true;
 
-    c->sampling = (rg_sampling){ .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1 };
+    c->sampling =
+        (rg_sampling){ .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1 };
     if (rg_meta_float(ckpt, "generation.temperature", &temperature, err) < 0 ||
-        rg_meta_float(ckpt, "generation.top_p", &top_p, err) < 0 || rg_meta_float(ckpt, "generation.min_p", &min_p, err) < 0 ||
+        rg_meta_float(ckpt, "generation.top_p", &top_p, err) < 0 ||
+        rg_meta_float(ckpt, "generation.min_p", &min_p, err) < 0 ||
         rg_meta_float(ckpt, "generation.typical_p", &typical_p, err) < 0 ||
         rg_meta_float(ckpt, "generation.repetition_penalty", &repetition, err) < 0 ||
         rg_meta_int(ckpt, "generation.top_k", 0, INT32_MAX, &top_k, err) < 0 ||
@@ -368,7 +375,8 @@ static bool read_vocab(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     char key[128];
     int64_t n = 0;
     size_t n_tokens;
-    int got = rg_meta_int(ckpt, c->from_gguf ? rg_gguf_key(ckpt, "vocab_size", key) : "vocab_size", 1, INT32_MAX, &n, err);
+    int got =
+        rg_meta_int(ckpt, c->from_gguf ? rg_gguf_key(ckpt, "vocab_size", key) : "vocab_size", 1, INT32_MAX, &n, err);
     const rg_tensor *embed = rg_checkpoint_find(ckpt, "token_embd.weight");
 
     if (got < 0)
@@ -394,7 +402,8 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (!rg_config_keys(c, ckpt, common_keys, RG_LEN(common_keys), err) || !read_vocab(c, ckpt, err))
         return false;
     if (c->n_layers < 1 || c->n_layers > RG_MAX_LAYERS || c->dim < 1)
-        return rg_fail(err, RG_E_INPUT, "%s: %d layers of width %d: ridge takes 1 to %d layers and a width of at least 1",
+        return rg_fail(err, RG_E_INPUT,
+                       "%s: %d layers of width %d: ridge takes 1 to %d layers and a width of at least 1",
                        rg_checkpoint_path(ckpt), c->n_layers, c->dim, RG_MAX_LAYERS);
     if (!rg_config_keys(c, ckpt, c->arch->keys, c->arch->n_keys, err) || !c->arch->finish(c, ckpt, err) ||
         !read_ends(c, ckpt, err) || !read_sampling(c, ckpt, err))

@@ -1,8 +1,8 @@
 /* config.h -- the facts of a model, read from config.json or from GGUF's metadata by one table of keys.
  *
  * What a config says is understood or refused by name: a missing key that has a default gets it, a known key with a
- * setting that is not supported is an error, an unknown key is reported by `inspect`.  Everything later (weights, state,
- * counting, planning) follows from this struct alone. */
+ * setting that is not supported is an error, an unknown key is reported by `inspect`.  Everything later (weights,
+ * state, counting, planning) follows from this struct alone. */
 #ifndef RG_MODEL_CONFIG_H
 #define RG_MODEL_CONFIG_H
 
@@ -92,7 +92,8 @@ bool rg_config_rope(rg_rope_config *r, const rg_checkpoint *ckpt, const char *pa
 
 /* inv_freq [dim / 2] of a rope and the factor on cos and sin.  freq_factors: GGUF's rope_freqs, or NULL. */
 void rg_rope_frequencies(const rg_rope_config *r, const float *freq_factors, float *inv_freq, float *factor);
-/* What each default frequency is divided by, for the types whose scaling depends on the frequency alone: dim / 2 values. */
+/* What each default frequency is divided by, for the types whose scaling depends on the frequency alone: dim / 2
+ * values. */
 void rg_rope_factors(const rg_rope_config *r, float *factors);
 /* yarn's factor on cos and sin. */
 double rg_yarn_factor(const rg_rope_config *r);

@@ -127,7 +127,8 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
     int n = 0;
 
     if (!t || !spec->gguf)
-        return rg_fail(err, RG_E_UNSUPPORTED, "%s: GGUF has no name for the weight '%s'", rg_checkpoint_path(v->from), found);
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: GGUF has no name for the weight '%s'", rg_checkpoint_path(v->from),
+                       found);
     if (!rg_origin_check(&s, t, err))
         return false;
     size_t len = strlen(spec->gguf);
@@ -258,7 +259,8 @@ static void encode_rows(void *arg, int thread)
     rg_phase_end(e->pool, &phase);
 }
 
-/* The row of a Hugging Face matrix that stands at row r of GGUF's: of each head, pair i's two are rows i and i + dim / 2. */
+/* The row of a Hugging Face matrix that stands at row r of GGUF's: of each head, pair i's two are rows i and i + dim /
+ * 2. */
 static int64_t paired_row(const rg_config *c, int64_t r)
 {
     int64_t j = r % c->head_dim;
@@ -266,14 +268,14 @@ static int64_t paired_row(const rg_config *c, int64_t r)
     return j < c->rope.dim ? r - j + j % 2 * (c->rope.dim / 2) + j / 2 : r;
 }
 
-static bool read_rows(const convert *v, const item *it, const rg_tensor *t, int64_t first, int64_t n, uint64_t row_bytes,
-                      uint8_t *raw, rg_error *err)
+static bool read_rows(const convert *v, const item *it, const rg_tensor *t, int64_t first, int64_t n,
+                      uint64_t row_bytes, uint8_t *raw, rg_error *err)
 {
     if (!it->paired)
         return rg_tensor_read(v->from, t, (uint64_t)first * row_bytes, raw, (size_t)n * row_bytes, err);
     for (int64_t r = 0; r < n; r++)
-        if (!rg_tensor_read(v->from, t, (uint64_t)paired_row(&v->config, first + r) * row_bytes, raw + (uint64_t)r * row_bytes,
-                            row_bytes, err))
+        if (!rg_tensor_read(v->from, t, (uint64_t)paired_row(&v->config, first + r) * row_bytes,
+                            raw + (uint64_t)r * row_bytes, row_bytes, err))
             return false;
     return true;
 }
@@ -289,7 +291,8 @@ static bool report_progress(convert *v, int64_t n_values, rg_error *err)
 }
 
 /* n_rows rows: of t from row 0, or, t NULL, of values. */
-static bool write_rows(convert *v, const item *it, const rg_tensor *t, const float *values, int64_t n_rows, rg_error *err)
+static bool write_rows(convert *v, const item *it, const rg_tensor *t, const float *values, int64_t n_rows,
+                       rg_error *err)
 {
     rg_type from = t ? t->type : RG_F32;
     int64_t at_once = CHUNK_VALUES / it->n_cols + 1;
@@ -365,7 +368,8 @@ static bool write_item(convert *v, item *it, rg_error *err)
         if (e && !rg_origin_check(&it->origin, t, err))
             return false;
         if (!rg_format_of(t->type)->decode)
-            return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is no type of weights", rg_checkpoint_path(v->from), t->name);
+            return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is no type of weights", rg_checkpoint_path(v->from),
+                           t->name);
         if (!write_rows(v, it, t, NULL, it->n_rows / n_tensors, err))
             return false;
     }
@@ -408,7 +412,8 @@ static bool put_tokenizer(convert *v, rg_error *err)
     } else if (!rg_ckpt_put_string(v->w, "tokenizer.ggml.model", "none", 4, err)) {
         return false;
     }
-    if (rg_meta_type_of(v->from, "pad_token_id") == RG_META_INT && rg_meta_int(v->from, "pad_token_id", -1, INT32_MAX, &pad, NULL) < 0)
+    if (rg_meta_type_of(v->from, "pad_token_id") == RG_META_INT &&
+        rg_meta_int(v->from, "pad_token_id", -1, INT32_MAX, &pad, NULL) < 0)
         pad = -1;
     return (bos < 0 || rg_ckpt_put_int(v->w, "tokenizer.ggml.bos_token_id", GGUF_TYPE_U32, bos, err)) &&
            (c->n_eos < 1 || rg_ckpt_put_int(v->w, "tokenizer.ggml.eos_token_id", GGUF_TYPE_U32, c->eos_ids[0], err)) &&
@@ -472,17 +477,22 @@ static bool check(const rg_checkpoint *from, const char *to, const rg_convert_op
     if (!o->to_hf)
         return true;
     if (rg_checkpoint_kind(from) == RG_CKPT_GGUF)
-        return rg_fail(err, RG_E_UNSUPPORTED, "%s: a GGUF file cannot become a Hugging Face directory; its other types are "
-                       "reached with --to gguf", rg_checkpoint_path(from));
+        return rg_fail(err, RG_E_UNSUPPORTED,
+                       "%s: a GGUF file cannot become a Hugging Face directory; its other types are "
+                       "reached with --to gguf",
+                       rg_checkpoint_path(from));
     if (o->type != RG_F32 && o->type != RG_F16 && o->type != RG_BF16)
         return rg_fail(err, RG_E_USAGE, "a Hugging Face directory holds f32, f16 or bf16, not %s", f->name);
     if (rg_path_join(path, sizeof path, to, "model.safetensors.index.json") && rg_path_look(path) != RG_PATH_NONE)
-        return rg_fail(err, RG_E_USAGE, "%s: holds a checkpoint in several files, which would stay beside the new one; write "
-                       "to another directory", to);
+        return rg_fail(err, RG_E_USAGE,
+                       "%s: holds a checkpoint in several files, which would stay beside the new one; write "
+                       "to another directory",
+                       to);
     return true;
 }
 
-bool rg_convert(rg_convert_report *r, const rg_checkpoint *from, const char *to, const rg_convert_options *o, rg_error *err)
+bool rg_convert(rg_convert_report *r, const rg_checkpoint *from, const char *to, const rg_convert_options *o,
+                rg_error *err)
 {
     convert *v = rg_zalloc(sizeof *v);
     bool ok;

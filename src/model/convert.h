@@ -2,8 +2,8 @@
  * directory in a plain type.
  *
  * Matrices take the asked type; vectors, tables and routers stay f32.  Rows that a block does not divide fall back to a
- * type of 32-value blocks of the nearest bits, then to f16, and are reported.  From a Hugging Face directory to GGUF, names,
- * keys and transforms are those that the architecture declares.  The output is written whole or not at all. */
+ * type of 32-value blocks of the nearest bits, then to f16, and are reported.  From a Hugging Face directory to GGUF,
+ * names, keys and transforms are those that the architecture declares.  The output is written whole or not at all. */
 #ifndef RG_MODEL_CONVERT_H
 #define RG_MODEL_CONVERT_H
 
@@ -15,8 +15,9 @@ typedef struct rg_convert_options {
     rg_type type;
     bool to_hf;
     int n_threads; /* >= 1 */
-    /* Puts what GGUF says of a Hugging Face checkpoint's tokenizer, up to vocab_size tokens; *bos: in, the config's or -1;
-     * out, the id that encoding puts in front.  One that GGUF cannot express is no failure but a warning.  NULL: "none". */
+    /* Puts what GGUF says of a Hugging Face checkpoint's tokenizer, up to vocab_size tokens; *bos: in, the config's or
+     * -1; out, the id that encoding puts in front.  One that GGUF cannot express is no failure but a warning.  NULL:
+     * "none". */
     bool (*vocabulary)(rg_ckpt_writer *w, const rg_checkpoint *from, int vocab_size, int32_t *bos,
                        char warning[RG_CONVERT_WARNING], rg_error *err);
     void (*progress)(void *arg, const char *what, double done); /* may be NULL */
@@ -38,11 +39,12 @@ typedef struct rg_convert_report {
 } rg_convert_report;
 
 /* *r need not be initialised and is to be given to rg_convert_report_fini, after failure too. */
-bool rg_convert(rg_convert_report *r, const rg_checkpoint *from, const char *to, const rg_convert_options *o, rg_error *err)
-    RG_MUST_CHECK;
+bool rg_convert(rg_convert_report *r, const rg_checkpoint *from, const char *to, const rg_convert_options *o,
+                rg_error *err) RG_MUST_CHECK;
 void rg_convert_report_fini(rg_convert_report *r);
 
 /* The metadata of such a GGUF file, but for the tokenizer (convert_keys.c). */
-bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_config *c, rg_type type, rg_error *err) RG_MUST_CHECK;
+bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_config *c, rg_type type,
+                     rg_error *err) RG_MUST_CHECK;
 
 #endif

@@ -1,5 +1,5 @@
-/* convert_keys.c -- the metadata of a GGUF file that is written: copied from GGUF, or made from a config by the table of
- * keys that its architecture reads. */
+/* convert_keys.c -- the metadata of a GGUF file that is written: copied from GGUF, or made from a config by the table
+ * of keys that its architecture reads. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,8 +14,9 @@ static int file_type(rg_type type)
         rg_type type;
         int number;
     } numbers[] = {
-        { RG_F32, 0 },   { RG_F16, 1 },   { RG_Q4_0, 2 },  { RG_Q4_1, 3 },  { RG_Q8_0, 7 },  { RG_Q5_0, 8 },  { RG_Q5_1, 9 },
-        { RG_Q2_K, 10 }, { RG_Q3_K, 11 }, { RG_Q4_K, 14 }, { RG_Q5_K, 16 }, { RG_Q6_K, 18 }, { RG_BF16, 32 },
+        { RG_F32, 0 },   { RG_F16, 1 },   { RG_Q4_0, 2 },  { RG_Q4_1, 3 },  { RG_Q8_0, 7 },
+        { RG_Q5_0, 8 },  { RG_Q5_1, 9 },  { RG_Q2_K, 10 }, { RG_Q3_K, 11 }, { RG_Q4_K, 14 },
+        { RG_Q5_K, 16 }, { RG_Q6_K, 18 }, { RG_BF16, 32 },
     };
 
     for (size_t i = 0; i < RG_LEN(numbers); i++)
@@ -27,7 +28,8 @@ static int file_type(rg_type type)
 /* Keys that a new file has its own values for, or that only a split one has. */
 static bool is_ours(const char *key)
 {
-    return !strcmp(key, "general.file_type") || !strcmp(key, "general.quantization_version") || !strncmp(key, "split.", 6);
+    return !strcmp(key, "general.file_type") || !strcmp(key, "general.quantization_version") ||
+           !strncmp(key, "split.", 6);
 }
 
 static bool put_key(rg_ckpt_writer *w, const rg_config *c, const rg_key *key, rg_error *err)
@@ -85,8 +87,8 @@ bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_conf
             return false;
     } else {
         const char *arch = c->arch->gguf_name;
-        if (!put_text(w, "general.architecture", arch, strlen(arch), err) || !put_text(w, "general.type", "model", 5, err) ||
-            !put_name(w, from, err))
+        if (!put_text(w, "general.architecture", arch, strlen(arch), err) ||
+            !put_text(w, "general.type", "model", 5, err) || !put_name(w, from, err))
             return false;
         for (size_t i = 0; i < n_common; i++)
             if (!put_key(w, c, &common[i], err))

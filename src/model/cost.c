@@ -42,7 +42,8 @@ bool rg_cost_count(const rg_model *m, int n_seqs, int n_rows, int64_t start, rg_
     if (!ok) {
         rg_fail_memory(err, rows * 7 * sizeof *ints);
     } else {
-        int32_t *token = ints, *index = ints + rows, *kv_end = ints + 2 * rows, *pos = ints + 3 * rows, *logits = ints + 7 * rows;
+        int32_t *token = ints, *index = ints + rows, *kv_end = ints + 2 * rows, *pos = ints + 3 * rows,
+                *logits = ints + 7 * rows;
         for (int s = 0; s < n_seqs; s++) {
             spans[s] = (rg_span){ .first_row = s * n_rows, .n_rows = n_rows, .start = (int32_t)start, .adapter = -1 };
             logits[s] = (s + 1) * n_rows - 1;

@@ -21,8 +21,8 @@ double rg_cost_limit(const rg_machine *machine, const rg_counter *counter, bool 
 /* Count one step of n_seqs sequences of n_rows rows each, after `start` positions, every last row's logits wanted. */
 bool rg_cost_count(const rg_model *m, int n_seqs, int n_rows, int64_t start, rg_counter *counter, rg_error *err);
 
-/* Measure this machine with the kernels of cpu on the threads of pool: about a second.  working_set: bytes over which the
- * bandwidth is read (0: large). */
+/* Measure this machine with the kernels of cpu on the threads of pool: about a second.  working_set: bytes over which
+ * the bandwidth is read (0: large). */
 void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set);
 
 /* The read bandwidth alone, bytes per second; 0: no memory for the buffer. */

@@ -28,7 +28,8 @@ static bool make_ropes(rg_model *m, rg_error *err)
     if (!m->inv_freq)
         return rg_fail_memory(err, (size_t)(n + n_local) * sizeof *m->inv_freq);
     m->rope = (rg_rope){ .n_pairs = n, .inv_freq = m->inv_freq, .interleaved = c->rope.interleaved };
-    m->rope_local = (rg_rope){ .n_pairs = n_local, .inv_freq = m->inv_freq + n, .interleaved = c->rope_local.interleaved };
+    m->rope_local =
+        (rg_rope){ .n_pairs = n_local, .inv_freq = m->inv_freq + n, .interleaved = c->rope_local.interleaved };
     rg_rope_frequencies(&c->rope, factors ? factors->vec : NULL, m->inv_freq, &m->rope.factor);
     rg_rope_frequencies(&c->rope_local, factors ? factors->vec : NULL, m->inv_freq + n, &m->rope_local.factor);
     return true;

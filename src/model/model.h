@@ -32,7 +32,8 @@ typedef struct rg_model_options {
 rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err);
 void rg_model_close(rg_model *m); /* NULL is fine */
 
-/* The model's text: one step through a reader.  Returns the logits of the wanted rows [n_logits, vocab]; NULL if none. */
+/* The model's text: one step through a reader.  Returns the logits of the wanted rows [n_logits, vocab]; NULL if
+ * none. */
 rg_act *rg_model_forward(const rg_model *m, rg_fwd *f);
 
 /* ---- a runner that computes on this machine ---- */

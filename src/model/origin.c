@@ -40,8 +40,8 @@ static void full_name(const rg_origin *s, const char *name, int expert, char out
         n = snprintf(out, RG_WEIGHT_NAME, "%s%d.", s->c->from_gguf ? "blk." : s->c->arch->hf_prefix, s->layer);
     if (star)
         snprintf(number, sizeof number, "%d", expert);
-    snprintf(out + n, (size_t)(RG_WEIGHT_NAME - n), "%.*s%s%s", star ? (int)(star - name) : (int)strlen(name), name, number,
-             star ? star + 1 : "");
+    snprintf(out + n, (size_t)(RG_WEIGHT_NAME - n), "%.*s%s%s", star ? (int)(star - name) : (int)strlen(name), name,
+             number, star ? star + 1 : "");
 }
 
 static const rg_tensor *find(const rg_origin *s, const char *name, int expert, char out[RG_WEIGHT_NAME])
@@ -72,7 +72,8 @@ const rg_tensor *rg_origin_find(rg_origin *s, int expert, char out[RG_WEIGHT_NAM
     return t;
 }
 
-/* A tensor must have the values of [mats, rows, cols]; dimensions of one may be left out or put in (conv1d's [n, 1, k]). */
+/* A tensor must have the values of [mats, rows, cols]; dimensions of one may be left out or put in (conv1d's [n, 1,
+ * k]). */
 static bool check_shape(const rg_origin *s, const rg_tensor *t, const int64_t *want, int n_want, rg_error *err)
 {
     char have_text[96], want_text[96];
@@ -91,8 +92,8 @@ static bool check_shape(const rg_origin *s, const rg_tensor *t, const int64_t *w
         j++;
     if (same && j == n_want)
         return true;
-    return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is %s where the config says %s", rg_checkpoint_path(s->ckpt), t->name,
-                   rg_shape_text(t->shape, t->n_dims, have_text), rg_shape_text(want, n_want, want_text));
+    return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is %s where the config says %s", rg_checkpoint_path(s->ckpt),
+                   t->name, rg_shape_text(t->shape, t->n_dims, have_text), rg_shape_text(want, n_want, want_text));
 }
 
 bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err)

@@ -1,6 +1,8 @@
-/* origin.h -- where a weight's values lie in a checkpoint: its names, its tensors, and how they become what the seam wants.
+/* origin.h -- where a weight's values lie in a checkpoint: its names, its tensors, and how they become what the seam
+ * wants.
  *
- * Made from a row of an architecture's table and the config; what packing weights and converting them have in common. */
+ * Made from a row of an architecture's table and the config; what packing weights and converting them have in
+ * common. */
 #ifndef RG_MODEL_ORIGIN_H
 #define RG_MODEL_ORIGIN_H
 

@@ -161,6 +161,19 @@ static rg_cpu_sizes reader_sizes(const model_runner *r)
     return s;
 }
 
+/* What the recurrence's kernels cannot do is refused here, where a file's numbers arrive, and asserted in a step. */
+static bool kernels_can(const rg_model *m, rg_error *err)
+{
+    for (int i = 0; i < m->config.n_layers; i++) {
+        const rg_recurrent *rec = &m->recurrent[i];
+
+        if (rec->group >= 0 && (rec->d_conv > RG_MAX_CONV || rec->d_state > RG_MAX_STATE))
+            return rg_fail(err, RG_E_UNSUPPORTED, "layer %d: a convolution of %d taps and a state of %d; at most %d and %d can be computed",
+                           i, rec->d_conv, rec->d_state, RG_MAX_CONV, RG_MAX_STATE);
+    }
+    return true;
+}
+
 rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg_error *err)
 {
     model_runner *r = rg_zalloc(sizeof *r);
@@ -173,7 +186,7 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
     r->base = (rg_runner){ .vocab_size = m->config.vocab_size, .max_rows = o->max_rows, .spec = &m->state, .step = step,
                            .predict = predict };
     rg_cpu_sizes sizes = reader_sizes(r);
-    if (!measure_arena(r, err) || !size_groups(r, n_blocks, err))
+    if (!kernels_can(m, err) || !measure_arena(r, err) || !size_groups(r, n_blocks, err))
         goto fail;
     r->arena = rg_region_new(r->arena_bytes);
     r->fwd = rg_array((size_t)o->n_threads, sizeof *r->fwd);

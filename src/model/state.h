@@ -36,8 +36,8 @@ typedef struct rg_state_spec {
 
 /* Group n_layers layers' needs.  kv and recurrent are filled (room for n_layers) and borrowed by the spec.  False: more
  * than RG_MAX_GROUPS groups, or sizes overflow. */
-bool rg_state_declare(rg_state_spec *spec, const rg_keep *keep, int n_layers, rg_type kv_type, rg_kv *kv, rg_recurrent *recurrent,
-                      rg_error *err);
+bool rg_state_declare(rg_state_spec *spec, const rg_keep *keep, int n_layers, rg_type kv_type, rg_kv *kv,
+                      rg_recurrent *recurrent, rg_error *err);
 
 /* Bytes per position of the groups that grow (global ones), and per sequence of the others. */
 uint64_t rg_state_bytes_per_position(const rg_state_spec *spec);

@@ -1,8 +1,8 @@
 /* weights.c -- see weights.h.
  *
- * A weight is declared from its architecture's table and the config; where there is a checkpoint its types and bytes come
- * from there.  Binding goes tensor by tensor and row by row, so that what is held at once is the packed weight and a few
- * rows of its source; only a weight with a load function needs its whole source in f32. */
+ * A weight is declared from its architecture's table and the config; where there is a checkpoint its types and bytes
+ * come from there.  Binding goes tensor by tensor and row by row, so that what is held at once is the packed weight and
+ * a few rows of its source; only a weight with a load function needs its whole source in f32. */
 #include "model/weights.h"
 
 #include <stdio.h>
@@ -41,8 +41,8 @@ static rg_type kept_type(const rg_tensor *t, const rg_origin *s)
     return s->load && !plain ? RG_F32 : t->type;
 }
 
-static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg_config *c, const rg_checkpoint *ckpt, int layer,
-                        rg_type type, rg_error *err)
+static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg_config *c, const rg_checkpoint *ckpt,
+                        int layer, rg_type type, rg_error *err)
 {
     int i = set->n;
     rg_weight *w = &set->all[i];
@@ -66,8 +66,8 @@ static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, which is no type of weights",
                        rg_checkpoint_path(ckpt), name, rg_format_of(t->type)->name);
     if (!rg_row_bytes(w->type, w->cols, &row))
-        return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values cannot be cut into blocks of %s", name, (long long)w->cols,
-                       rg_format_of(w->type)->name);
+        return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values cannot be cut into blocks of %s", name,
+                       (long long)w->cols, rg_format_of(w->type)->name);
     set->n_parameters += (uint64_t)(w->n_mats * w->rows * w->cols);
     set->stored_bytes += (uint64_t)(w->n_mats * w->rows) * row;
     set->spec[i] = spec;
@@ -133,13 +133,15 @@ static bool pack_values(rg_packed *p, const rg_weight *w, const float *values, r
 }
 
 /* Pack rows of one tensor as matrices [mat0, mat0 + n_mats), a few megabytes at a time. */
-static bool pack_rows(rg_packed *p, const rg_origin *s, const rg_tensor *t, const rg_weight *w, int64_t mat0, rg_error *err)
+static bool pack_rows(rg_packed *p, const rg_origin *s, const rg_tensor *t, const rg_weight *w, int64_t mat0,
+                      rg_error *err)
 {
     uint64_t bytes = 0;
     int64_t n = rg_tensor_count(t) / w->cols, at_once;
 
     if (!rg_row_bytes(t->type, w->cols, &bytes) || !bytes)
-        return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values are no multiple of a block", t->name, (long long)w->cols);
+        return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values are no multiple of a block", t->name,
+                       (long long)w->cols);
     at_once = (4 << 20) / (int64_t)bytes + 1;
     at_once = at_once < n ? at_once : n;
     uint8_t *buf = rg_alloc((size_t)at_once * bytes);
@@ -175,8 +177,9 @@ static bool bind_matrix(rg_packed *p, rg_origin *s, const rg_tensor *t, rg_weigh
         if (!one)
             return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(s->ckpt), name);
         if (one->type != w->type)
-            return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is %s where its neighbours are %s", rg_checkpoint_path(s->ckpt),
-                           one->name, rg_format_of(one->type)->name, rg_format_of(w->type)->name);
+            return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is %s where its neighbours are %s",
+                           rg_checkpoint_path(s->ckpt), one->name, rg_format_of(one->type)->name,
+                           rg_format_of(w->type)->name);
         if (!rg_origin_check(s, one, err) || !pack_rows(p, s, one, w, e, err))
             return false;
     }

@@ -22,7 +22,8 @@ bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoin
     RG_MUST_CHECK;
 /* progress may be NULL. */
 bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt,
-                     void (*progress)(void *arg, const char *what, double done), void *arg, rg_error *err) RG_MUST_CHECK;
+                     void (*progress)(void *arg, const char *what, double done), void *arg,
+                     rg_error *err) RG_MUST_CHECK;
 void rg_weights_fini(rg_weight_set *s);
 /* The weight of a role in a layer (-1: outside), or NULL. */
 const rg_weight *rg_weights_get(const rg_weight_set *s, rg_role role, int layer);

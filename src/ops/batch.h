@@ -2,7 +2,8 @@
  *
  * Prefill is a long span, decode a span of 1, verifying a draft a span of 1 + k, a chunked prefill a span cut short, a
  * diffusion block or an encoder a bidirectional span.  There is no phase flag.  It stands on this floor because
- * attention and scans walk spans; everything else sees one flat matrix of rows.  All arrays are borrowed for the step. */
+ * attention and scans walk spans; everything else sees one flat matrix of rows.  All arrays are borrowed for the
+ * step. */
 #ifndef RG_OPS_BATCH_H
 #define RG_OPS_BATCH_H
 
@@ -34,8 +35,8 @@ typedef struct rg_batch {
     const float *embeds;       /* [n_rows, dim], or NULL */
     const int32_t *index;      /* [n_rows] place in the sequence */
     const int32_t (*pos)[4];   /* [n_rows] for rope; one component used by plain rope */
-    const int32_t *kv_end;     /* [n_rows] sees keys [.., kv_end): index + 1 if causal, its block's end if bidirectional */
-    const int32_t *slot;       /* [n_rows] where its K/V is put; NULL: at index.  Differs for rows of a draft tree only */
+    const int32_t *kv_end; /* [n_rows] sees keys [.., kv_end): index + 1 if causal, its block's end if bidirectional */
+    const int32_t *slot;   /* [n_rows] where its K/V is put; NULL: at index.  Differs for rows of a draft tree only */
     /* NULL, or [n_rows], each NULL or (for a row of a draft tree) the slots of its logical positions
      * [span start + n_rows - n_draft, index], itself last. */
     const int32_t *const *ancestors;

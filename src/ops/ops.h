@@ -16,7 +16,7 @@
 
 typedef struct rg_fwd rg_fwd;
 
-/* ---- operands ------------------------------------------------------------------------------------------------------ */
+/* ---- operands ---------------------------------------------------------------------------------------------------- */
 
 /* A matrix of f32, [rows, cols], rows `stride` apart.  Owned by its rg_fwd; valid until released. */
 typedef struct rg_act {
@@ -81,7 +81,7 @@ typedef struct rg_routing {
     int n_groups, n_groups_used; /* group-limited: only the best groups by their best expert; 0: off */
 } rg_routing;
 
-/* ---- one operation ---------------------------------------------------------------------------------------------------- */
+/* ---- one operation ----------------------------------------------------------------------------------------------- */
 
 typedef enum rg_op_kind {
 #define OP(KIND, name) RG_OP_##KIND,
@@ -107,8 +107,8 @@ typedef struct rg_op {
     float x, y;  /* numbers that the kind defines (eps; scale and cap) */
 } rg_op;
 
-/* A reader of the seam.  run is called by every thread of the step with the same ops in the same order, and returns when
- * this thread may go on to the next one. */
+/* A reader of the seam.  run is called by every thread of the step with the same ops in the same order, and returns
+ * when this thread may go on to the next one. */
 typedef struct rg_reader rg_reader;
 struct rg_reader {
     void (*run)(const rg_reader *self, rg_fwd *f, const rg_op *op);
@@ -138,7 +138,7 @@ struct rg_fwd {
     int n_acts;
 };
 
-/* ---- activations ------------------------------------------------------------------------------------------------------- */
+/* ---- activations ------------------------------------------------------------------------------------------------- */
 
 /* A new activation of the step's rows (or of n rows).  Asserts if the arena, sized by a counting run, is full. */
 rg_act *rg_act_new(rg_fwd *f, const char *name, int cols);
@@ -146,7 +146,8 @@ rg_act *rg_act_rows(rg_fwd *f, const char *name, int rows, int cols);
 /* Columns [first, first + cols) of a, sharing its memory. */
 rg_act *rg_act_view(rg_fwd *f, const char *name, const rg_act *a, int first, int cols);
 
-/* Blocks of 32 between the quantized rows of an activation: odd, so that the rows of a tile do not fall on one cache set. */
+/* Blocks of 32 between the quantized rows of an activation: odd, so that the rows of a tile do not fall on one cache
+ * set. */
 static inline size_t rg_quant_stride(int cols)
 {
     return (size_t)(cols + 31) / 32 | 1;
@@ -179,32 +180,36 @@ void rg_linear(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const 
 /* y += w x + b: the residual inside the linear. */
 void rg_linear_add(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b);
 /* Up to three linears of one input at once: q, k and v. */
-void rg_linear3(rg_fwd *f, rg_act *const y[3], const rg_act *x, const rg_weight *const w[3], const rg_weight *const b[3]);
+void rg_linear3(rg_fwd *f, rg_act *const y[3], const rg_act *x, const rg_weight *const w[3],
+                const rg_weight *const b[3]);
 /* Per head h of w's matrices: y[h * w->rows ..] = w[h] x[h * x_stride .. + w->cols]. */
 void rg_linear_heads(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, int x_stride);
 /* y = act(gate x + b0) * (up x + b1). */
-void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, const rg_weight *up, const rg_weight *b_gate,
-              const rg_weight *b_up, rg_activation act);
+void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, const rg_weight *up,
+              const rg_weight *b_gate, const rg_weight *b_up, rg_activation act);
 /* y = act(gate) * up, elementwise. */
 void rg_act_mul(rg_fwd *f, rg_act *y, const rg_act *gate, const rg_act *up, rg_activation act);
 /* Rotate each head of x (head_dim columns each, the rotated part starting at `first` within the head). */
 void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int first);
-/* Put this step's K and V into the state: k [rows, n_heads * k_dim], v [rows, n_heads * v_dim].  Latent: k is the latent
- * [rows, v_dim], v the rotated part [rows, k_dim - v_dim]. */
+/* Put this step's K and V into the state: k [rows, n_heads * k_dim], v [rows, n_heads * v_dim].  Latent: k is the
+ * latent [rows, v_dim], v the rotated part [rows, k_dim - v_dim]. */
 void rg_kv_store(rg_fwd *f, const rg_kv *kv, const rg_act *k, const rg_act *v);
 /* y [rows, n_heads * v_dim] = softmax(scale q . k, capped) v over what each row sees; q [rows, n_heads * k_dim]; query
  * head h reads kv head h / (n_heads / kv->n_heads).  cap 0: none; else cap * tanh(s / cap). */
 void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, int n_heads, float scale, float cap);
-/* MLA, absorbed: q_latent [rows, n_heads * v_dim]; q_rope holds n_heads equal runs of columns, of each of which the last
- * k_dim - v_dim are the rotated part of that head's q (what stands before them is not read); y [rows, n_heads * v_dim]. */
+/* MLA, absorbed: q_latent [rows, n_heads * v_dim]; q_rope holds n_heads equal runs of columns, of each of which the
+ * last k_dim - v_dim are the rotated part of that head's q (what stands before them is not read); y [rows, n_heads *
+ * v_dim]. */
 void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv, int n_heads,
                       float scale);
-/* route [rows, 2 * n_used] = chosen experts (as int32 bits), in rising order, then their weights, from logits [rows, n_experts]. */
+/* route [rows, 2 * n_used] = chosen experts (as int32 bits), in rising order, then their weights, from logits [rows,
+ * n_experts]. */
 void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *routing);
 /* y += sum over a row's experts, in index order, of weight * down[e] (act(gate[e] x) * (up[e] x)). */
 void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg_routing *routing,
             const rg_weight *const gate_up_down[3], rg_activation act);
-/* Causal depthwise convolution over positions, then SiLU: y[t, c] = silu(b[c] + sum_j w[c, j] x[t - (d_conv - 1) + j, c]). */
+/* Causal depthwise convolution over positions, then SiLU: y[t, c] = silu(b[c] + sum_j w[c, j] x[t - (d_conv - 1) + j,
+ * c]). */
 void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_recurrent *rec);
 /* Mamba's selective scan (Gu & Dao 2023): dt = softplus(dt_raw); h = exp(dt A) h + dt B x; y = (C . h + D x) * silu(z).
  * x, dt_raw, z [rows, d_inner]; bc [rows, 2 * d_state] = B | C; a [d_state, d_inner] (transposed, = -exp(A_log)). */

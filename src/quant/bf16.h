@@ -2,24 +2,9 @@
 #ifndef RG_QUANT_BF16_H
 #define RG_QUANT_BF16_H
 
-#include "quant/block.h"
+#include "quant/half.h"
 
-static void bf16_decode(const void *blocks, int64_t n_blocks, float *y)
-{
-    const uint8_t *p = blocks;
-
-    for (int64_t i = 0; i < n_blocks; i++)
-        y[i] = rg_bf16_to_f32(load16(p + 2 * i));
-}
-
-static void bf16_encode(const float *x, int64_t n_blocks, void *blocks)
-{
-    uint8_t *p = blocks;
-
-    for (int64_t i = 0; i < n_blocks; i++)
-        store16(p + 2 * i, rg_f32_to_bf16(x[i]));
-}
-
+HALF_FORMAT(bf16)
 #define bf16_ints NULL
 
 #endif

@@ -13,7 +13,8 @@
 #include "base/mem.h"
 #include "ckpt/json.h"
 
-enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE, MAX_STEPS = 8, PIECE_CAP = 1 << 12 };
+enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE, MAX_STEPS = 8,
+       PIECE_CAP = 1 << 12 };
 
 typedef struct export {
     rg_ckpt_writer *w;
@@ -73,7 +74,8 @@ static const char *pattern_of(const json_t *step)
 {
     const json_t *pattern = json_object_get(step, "pattern");
 
-    if (is_type(step, "Split") && !strcmp(text_of(step, "behavior"), "Isolated") && !json_is_true(json_object_get(step, "invert")))
+    if (is_type(step, "Split") && !strcmp(text_of(step, "behavior"), "Isolated") &&
+        !json_is_true(json_object_get(step, "invert")))
         return json_string_value(json_object_get(pattern, "Regex"));
     if (is_type(step, "Digits"))
         return json_is_true(json_object_get(step, "individual_digits")) ? "\\p{N}" : "\\p{N}+";
@@ -153,7 +155,8 @@ static void read_tokens(export *x)
     const char *unk = text_of(x->model, "unk_token");
     bool fallback = json_is_true(json_object_get(x->model, "byte_fallback"));
 
-    for (void *i = json_object_iter((json_t *)(uintptr_t)vocab); i; i = json_object_iter_next((json_t *)(uintptr_t)vocab, i)) {
+    for (void *i = json_object_iter((json_t *)(uintptr_t)vocab); i;
+         i = json_object_iter_next((json_t *)(uintptr_t)vocab, i)) {
         const char *s = json_object_iter_key(i);
         size_t n = json_object_iter_key_len(i);
         bool byte = fallback && is_byte_piece(s, n);
@@ -229,7 +232,8 @@ static bool read_merges(export *x, rg_buf *text, rg_error *err)
     if (!x->merges)
         return rg_fail_memory(err, n * sizeof *x->merges);
     for (size_t i = 0; i < n; i++) {
-        if (!one_merge(json_array_get(list, i), &a, &b) || !a.n || !b.n || memchr(a.data, ' ', a.n) || memchr(b.data, ' ', b.n))
+        if (!one_merge(json_array_get(list, i), &a, &b) || !a.n || !b.n || memchr(a.data, ' ', a.n) ||
+            memchr(b.data, ' ', b.n))
             return cannot(x, "a merge that is no pair of pieces without spaces");
         if (!rg_buf_add(text, a.data, a.n) || !rg_buf_add(text, " ", 1) || !rg_buf_add(text, b.data, b.n))
             return rg_fail_memory(err, text->n);
@@ -411,8 +415,10 @@ static void note_losses(export *x, const char *what)
         for (size_t k = 0; k < RG_LEN(flags); k++)
             found = found || json_is_true(json_object_get(json_array_get(added, i), flags[k]));
     if (*what || found)
-        snprintf(x->warning, RG_EXPORT_WARNING, "of the tokenizer these are left out, as GGUF has no words for them: %s%s%s", what,
-                 *what && found ? " and " : "", found ? "which spaces its added tokens take in (lstrip, rstrip, single_word)" : "");
+        snprintf(x->warning, RG_EXPORT_WARNING,
+                 "of the tokenizer these are left out, as GGUF has no words for them: %s%s%s", what,
+                 *what && found ? " and " : "",
+                 found ? "which spaces its added tokens take in (lstrip, rstrip, single_word)" : "");
 }
 
 static bool put_byte_level(export *x, int32_t *bos, rg_error *err)
@@ -452,7 +458,8 @@ static bool put_model(export *x, int32_t *bos, rg_error *err)
         return cannot(x, "BPE with marks inside words");
     if (!read_template(json_object_get(x->root, "post_processor"), &before, &after))
         return cannot(x, "a template that puts several tokens on one side");
-    if (json_is_true(json_object_get(x->model, "byte_fallback")) && is_spm_shape(json_object_get(x->root, "normalizer"), pre, &prefix))
+    if (json_is_true(json_object_get(x->model, "byte_fallback")) &&
+        is_spm_shape(json_object_get(x->root, "normalizer"), pre, &prefix))
         return put_spm(x, prefix, bos, err);
     return put_byte_level(x, bos, err);
 }

@@ -1,8 +1,9 @@
 /* regex.h -- the regular expressions of tokenizers, run by PCRE2.
  *
  * Patterns come in the dialect of the library that tokenizer.json files are written for (Oniguruma, Ruby syntax) and
- * are rewritten where PCRE2 reads them otherwise.  Subjects are clean text (clean.h).  A compiled pattern may be used by
- * any thread; each brings its own rg_matcher.  Every match has a limit, so a hostile pattern is an error and not a hang. */
+ * are rewritten where PCRE2 reads them otherwise.  Subjects are clean text (clean.h).  A compiled pattern may be used
+ * by any thread; each brings its own rg_matcher.  Every match has a limit, so a hostile pattern is an error and not a
+ * hang. */
 #ifndef RG_TEXT_REGEX_H
 #define RG_TEXT_REGEX_H
 

@@ -1,9 +1,9 @@
 /* tokenizer.h -- text to ids and back, as the checkpoint's own tokenizer does it.
  *
- * Read from a tokenizer.json or from GGUF metadata into one shape: added tokens are cut out first, the rest is normalised,
- * split by the pre-tokenizer and given to the model (byte-level BPE by merge ranks, or SentencePiece-style BPE by scores),
- * and a template adds what stands around it.  Immutable once open; every function may be called from any thread.  Cost
- * grows linearly (times a logarithm) with the text, whatever the text.  Knows no tensors. */
+ * Read from a tokenizer.json or from GGUF metadata into one shape: added tokens are cut out first, the rest is
+ * normalised, split by the pre-tokenizer and given to the model (byte-level BPE by merge ranks, or SentencePiece-style
+ * BPE by scores), and a template adds what stands around it.  Immutable once open; every function may be called from
+ * any thread.  Cost grows linearly (times a logarithm) with the text, whatever the text.  Knows no tensors. */
 #ifndef RG_TEXT_TOKENIZER_H
 #define RG_TEXT_TOKENIZER_H
 
@@ -11,8 +11,8 @@
 
 typedef struct rg_tokenizer rg_tokenizer;
 
-/* The tokenizer of a checkpoint: tokenizer.json beside a Hugging Face one, the tokenizer.ggml.* keys of GGUF.  NULL with
- * err->code RG_OK if it has none; NULL and *err if it has one that cannot be used. */
+/* The tokenizer of a checkpoint: tokenizer.json beside a Hugging Face one, the tokenizer.ggml.* keys of GGUF.  NULL
+ * with err->code RG_OK if it has none; NULL and *err if it has one that cannot be used. */
 rg_tokenizer *rg_tokenizer_open(const rg_checkpoint *ckpt, rg_error *err);
 /* From a tokenizer.json, a folder that has one, or a checkpoint. */
 rg_tokenizer *rg_tokenizer_open_path(const char *path, rg_error *err);
@@ -26,7 +26,8 @@ typedef struct rg_ids {
 void rg_ids_fini(rg_ids *ids);
 
 /* Append the ids of text[0, n).  flags as rg_encode_flags (ridge.h).  False: no memory, or over 2^31 ids. */
-bool rg_tokenizer_encode(const rg_tokenizer *t, const char *text, size_t n, unsigned flags, rg_ids *ids, rg_error *err) RG_MUST_CHECK;
+bool rg_tokenizer_encode(const rg_tokenizer *t, const char *text, size_t n, unsigned flags, rg_ids *ids,
+                         rg_error *err) RG_MUST_CHECK;
 
 int32_t rg_tokenizer_size(const rg_tokenizer *t);
 int32_t rg_tokenizer_bos(const rg_tokenizer *t); /* -1: none */
@@ -41,7 +42,8 @@ void rg_tokenizer_bytes(const rg_tokenizer *t, const char **data, const uint32_t
 rg_string rg_tokenizer_piece(const rg_tokenizer *t, int32_t id);
 
 /* The text of ids, special tokens shown unless skip_special: as the tokenizers library decodes.  rg_free it. */
-char *rg_tokenizer_decode(const rg_tokenizer *t, const int32_t *ids, size_t n, bool skip_special, size_t *n_text, rg_error *err);
+char *rg_tokenizer_decode(const rg_tokenizer *t, const int32_t *ids, size_t n, bool skip_special, size_t *n_text,
+                          rg_error *err);
 
 /* What it is, for people: "byte-level BPE", "SentencePiece BPE". */
 const char *rg_tokenizer_kind(const rg_tokenizer *t);

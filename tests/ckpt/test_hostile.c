@@ -81,6 +81,14 @@ static void entry_head(const char *key, uint32_t type)
     u32(&b, type);
 }
 
+/* An array value: its head, and all but its elements. */
+static void array_head(const char *key, uint32_t type, uint64_t n)
+{
+    entry_head(key, 9);
+    u32(&b, type);
+    u64(&b, n);
+}
+
 static void keys_are_checked(void **state)
 {
     static const uint64_t lengths[] = { 65536, (uint64_t)1 << 40, UINT64_MAX, UINT64_MAX - 7 };
@@ -135,16 +143,12 @@ static void values_are_checked(void **state)
     refuse_bytes("'k': a text");
     for (uint32_t type = 0; type <= 13; type++) {
         for (size_t i = 0; i < RG_LEN(counts); i++) {
-            entry_head("k", 9);
-            u32(&b, type);
-            u64(&b, counts[i]);
+            array_head("k", type, counts[i]);
             u64(&b, 0);
             refuse_bytes(type == 9 ? "array of arrays" : type == 13 ? "unknown value type" : "past the end");
         }
     }
-    entry_head("k", 9);
-    u32(&b, 7);
-    u64(&b, 2);
+    array_head("k", 7, 2);
     u8(&b, 1);
     u8(&b, 7);
     refuse_bytes("boolean 1");
@@ -163,9 +167,7 @@ static void alignment_is_checked(void **state)
     entry_head("general.alignment", 8);
     str(&b, "32");
     refuse_bytes("general.alignment");
-    entry_head("general.alignment", 9);
-    u32(&b, 4);
-    u64(&b, 1);
+    array_head("general.alignment", 4, 1);
     u32(&b, 32);
     refuse_bytes("general.alignment");
     entry_head("general.alignment", 10);
@@ -333,9 +335,7 @@ static void truncation_is_refused_at_every_byte(void **state)
 static void sparse_files_cost_nothing(void **state)
 {
     (void)state;
-    entry_head("k", 9);
-    u32(&b, 0);
-    u64(&b, (uint64_t)1 << 39);
+    array_head("k", 0, (uint64_t)1 << 39);
     put_file("h.gguf", b.data, b.n);
     if (truncate(in_scratch("h.gguf"), (off_t)1 << 40))
         skip();

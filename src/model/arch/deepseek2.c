@@ -2,7 +2,8 @@
  *
  * Attention is absorbed: what is kept per position is the normalised latent and one rotated key, shared by all heads;
  * q is carried into the latent space by k_b (per head, [kv_lora_rank, nope_dim]) and the result out of it by v_b (per
- * head, [v_dim, kv_lora_rank]).  Hugging Face and older GGUF files store both as one kv_b [heads * (nope + v), rank]. */
+ * head, [v_dim, kv_lora_rank]).  Hugging Face and older GGUF files store both as one kv_b [heads * (nope + v),
+ * rank]. */
 #include "model/arch/parts.h"
 
 /* The norms inside the attention keep this eps whatever the config says, as DeepSeek's own code does. */
@@ -66,9 +67,10 @@ static bool finish_dims(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->v_dim = (int)v_dim;
     int64_t head = (int64_t)c->kv_lora_rank + c->rope_dim + nope + v_dim; /* < 2^33 */
     int64_t widest = head > INT32_MAX / 4 ? head : c->n_heads * head;
-    if (c->n_heads < 1 || nope < 1 || c->kv_lora_rank < 1 || c->rope_dim < 2 || c->rope_dim % 2 || widest > INT32_MAX / 4)
-        return rg_fail(err, RG_E_INPUT, "%s: %d heads, latent %d, head sizes %d + %d: out of range", rg_checkpoint_path(ckpt),
-                       c->n_heads, c->kv_lora_rank, c->nope_dim, c->rope_dim);
+    if (c->n_heads < 1 || nope < 1 || c->kv_lora_rank < 1 || c->rope_dim < 2 || c->rope_dim % 2 ||
+        widest > INT32_MAX / 4)
+        return rg_fail(err, RG_E_INPUT, "%s: %d heads, latent %d, head sizes %d + %d: out of range",
+                       rg_checkpoint_path(ckpt), c->n_heads, c->kv_lora_rank, c->nope_dim, c->rope_dim);
     return true;
 }
 
@@ -82,7 +84,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     bool renormalize = false;
 
     if (!finish_dims(c, ckpt, err) || !rg_config_choice(ckpt, "topk_method", methods, &method, err) ||
-        !require_choice(ckpt, "scoring_func", scores, err) || rg_meta_int(ckpt, "moe_layer_freq", 1, 1, &frequency, err) < 0 ||
+        !require_choice(ckpt, "scoring_func", scores, err) ||
+        rg_meta_int(ckpt, "moe_layer_freq", 1, 1, &frequency, err) < 0 ||
         !require_choice(ckpt, "hidden_act", (const char *const[]){ "silu", NULL }, err))
         return false;
     if (c->from_gguf && (rg_meta_int(ckpt, rg_gguf_key(ckpt, "expert_gating_func", key), 0, 1, &gating, err) < 0 ||
@@ -150,7 +153,8 @@ static bool when_no_q_rank(const rg_config *c, int layer)
 static void load_k_b(const rg_config *c, const float *src, float *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        int64_t h = i / ((int64_t)c->kv_lora_rank * c->nope_dim), r = i / c->nope_dim % c->kv_lora_rank, d = i % c->nope_dim;
+        int64_t h = i / ((int64_t)c->kv_lora_rank * c->nope_dim), r = i / c->nope_dim % c->kv_lora_rank,
+                d = i % c->nope_dim;
         dst[i] = src[(h * (c->nope_dim + c->v_dim) + d) * c->kv_lora_rank + r];
     }
 }
@@ -158,7 +162,8 @@ static void load_k_b(const rg_config *c, const float *src, float *dst, int64_t n
 static void load_v_b(const rg_config *c, const float *src, float *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        int64_t h = i / ((int64_t)c->v_dim * c->kv_lora_rank), d = i / c->kv_lora_rank % c->v_dim, r = i % c->kv_lora_rank;
+        int64_t h = i / ((int64_t)c->v_dim * c->kv_lora_rank), d = i / c->kv_lora_rank % c->v_dim,
+                r = i % c->kv_lora_rank;
         dst[i] = src[(h * (c->nope_dim + c->v_dim) + c->nope_dim + d) * c->kv_lora_rank + r];
     }
 }
@@ -198,19 +203,24 @@ static const rg_weight_spec layer_weights[] = {
     { W_UP_PROJ, "mlp.up_proj", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS, .when = when_dense },
     { W_DOWN_PROJ, "mlp.down_proj", "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS, .when = when_dense },
     { W_ROUTER, "mlp.gate", "ffn_gate_inp", { N_EXPERTS, DIM }, .when = when_moe },
-    { W_GATE_EXPERTS, "mlp.experts.*.gate_proj", "ffn_gate_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS, .when = when_moe },
+    { W_GATE_EXPERTS, "mlp.experts.*.gate_proj", "ffn_gate_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS,
+      .when = when_moe },
     { W_UP_EXPERTS, "mlp.experts.*.up_proj", "ffn_up_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS, .when = when_moe },
-    { W_DOWN_EXPERTS, "mlp.experts.*.down_proj", "ffn_down_exps", { N_EXPERTS, DIM, MOE_DIM }, SPLIT_COLS, .when = when_moe },
-    { W_SHARED_GATE, "mlp.shared_experts.gate_proj", "ffn_gate_shexp", { SHARED_DIM, DIM }, SPLIT_ROWS, .when = when_shared },
+    { W_DOWN_EXPERTS, "mlp.experts.*.down_proj", "ffn_down_exps", { N_EXPERTS, DIM, MOE_DIM }, SPLIT_COLS,
+      .when = when_moe },
+    { W_SHARED_GATE, "mlp.shared_experts.gate_proj", "ffn_gate_shexp", { SHARED_DIM, DIM }, SPLIT_ROWS,
+      .when = when_shared },
     { W_SHARED_UP, "mlp.shared_experts.up_proj", "ffn_up_shexp", { SHARED_DIM, DIM }, SPLIT_ROWS, .when = when_shared },
-    { W_SHARED_DOWN, "mlp.shared_experts.down_proj", "ffn_down_shexp", { DIM, SHARED_DIM }, SPLIT_COLS, .when = when_shared },
+    { W_SHARED_DOWN, "mlp.shared_experts.down_proj", "ffn_down_shexp", { DIM, SHARED_DIM }, SPLIT_COLS,
+      .when = when_shared },
     { 0 },
 };
 
 static void keep(const rg_config *c, int layer, rg_keep *out)
 {
     (void)layer;
-    *out = (rg_keep){ .kind = RG_KEEP_LATENT, .n_heads = 1, .k_dim = c->kv_lora_rank + c->rope_dim, .v_dim = c->kv_lora_rank,
+    *out = (rg_keep){ .kind = RG_KEEP_LATENT, .n_heads = 1, .k_dim = c->kv_lora_rank + c->rope_dim,
+                      .v_dim = c->kv_lora_rank,
                       .shared_with = -1 };
 }
 
@@ -236,7 +246,8 @@ static rg_act *attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
     rg_rotate(f, k_rope, l->rope, c->rope_dim, 0);
     rg_kv_store(f, l->kv, latent, k_rope);
 
-    rg_act *q_latent = rg_act_new(f, "q_latent", n * c->kv_lora_rank), *o = rg_act_new(f, "o_latent", n * c->kv_lora_rank);
+    rg_act *q_latent = rg_act_new(f, "q_latent", n * c->kv_lora_rank),
+           *o = rg_act_new(f, "o_latent", n * c->kv_lora_rank);
     rg_act *a = rg_act_new(f, "attn", n * c->v_dim);
     rg_linear_heads(f, q_latent, q, l->w[W_K_B_PROJ], q_head);
     rg_mla_attention(f, o, q_latent, q, l->kv, n, (float)c->attn_scale);
@@ -261,7 +272,8 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
 }
 
 const rg_arch rg_arch_deepseek2 = {
-    .hf_name = "DeepseekV2ForCausalLM", .hf_type = "deepseek_v2", .gguf_name = "deepseek2", .hf_prefix = "model.layers.",
+    .hf_name = "DeepseekV2ForCausalLM", .hf_type = "deepseek_v2", .gguf_name = "deepseek2",
+    .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
     .weights = weights, .layer_weights = layer_weights, .keep = keep, .block = block,
     .put_gguf = put_gguf,

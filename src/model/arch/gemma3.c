@@ -1,17 +1,14 @@
-/* gemma3.c -- Gemma 3 (text): window layers with every sixth global, each kind with a rope of its own; RMSNorm before and
- * after each half, on q and on k; GELU; embeddings times sqrt(dim).
+/* gemma3.c -- Gemma 3 (text): window layers with every sixth global, each kind with a rope of its own; RMSNorm before
+ * and after each half, on q and on k; GELU; embeddings times sqrt(dim).
  *
- * Hugging Face stores norms as w where 1 + w is meant; GGUF has the one added.  GGUF does not say query_pre_attn_scalar:
- * 1 / sqrt(head_dim) is what its published files mean, unless "attention.scale" is there. */
+ * Hugging Face stores norms as w where 1 + w is meant; GGUF has the one added.  GGUF does not say
+ * query_pre_attn_scalar: 1 / sqrt(head_dim) is what its published files mean, unless "attention.scale" is there. */
 #include <stdio.h>
 
 #include "model/arch/parts.h"
 
 static const rg_key keys[] = {
-    { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", 131072 },
-    { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", 8 },
-    { offsetof(rg_config, n_kv_heads), KEY_INT, "num_key_value_heads", "attention.head_count_kv", 4 },
-    { offsetof(rg_config, head_dim), KEY_INT, "head_dim", "attention.key_length", 256 },
+    KEYS_GQA(131072, 8, 4, 256),
     { offsetof(rg_config, ffn_dim), KEY_INT, "intermediate_size", "feed_forward_length", 9216 },
     { offsetof(rg_config, norm_eps), KEY_FLOAT, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6 },
     { offsetof(rg_config, tie_embeddings), KEY_BOOL, "tie_word_embeddings", NULL, 1 },
@@ -36,7 +33,8 @@ static bool read_layer_types(rg_config *c, const rg_checkpoint *ckpt, rg_error *
     if (got < 0)
         return false;
     if (got && n != (size_t)c->n_layers)
-        return rg_fail(err, RG_E_INPUT, "%s: layer_types has %zu entries for %d layers", rg_checkpoint_path(ckpt), n, c->n_layers);
+        return rg_fail(err, RG_E_INPUT, "%s: layer_types has %zu entries for %d layers", rg_checkpoint_path(ckpt), n,
+                       c->n_layers);
     for (int i = 0; i < c->n_layers; i++) {
         c->layer_global[i] = c->window_period > 0 && (i + 1) % c->window_period == 0;
         if (!got)
@@ -60,17 +58,19 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         if (rg_meta_float(ckpt, "query_pre_attn_scalar", &scalar, err) < 0)
             return false;
         if (!(scalar > 0))
-            return rg_fail(err, RG_E_INPUT, "%s: query_pre_attn_scalar %g is not positive", rg_checkpoint_path(ckpt), scalar);
+            return rg_fail(err, RG_E_INPUT, "%s: query_pre_attn_scalar %g is not positive", rg_checkpoint_path(ckpt),
+                           scalar);
         c->attn_scale = 1.0 / __builtin_sqrt(scalar);
     } else {
         c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
         c->attn_bias = c->o_bias = rg_checkpoint_find(ckpt, "blk.0.attn_q.bias");
-        /* The 27B's files leave it out too, and mean query_pre_attn_scalar = dim / n_heads; as readers do, it is known by
-         * its 62 layers. */
+        /* The 27B's files leave it out too, and mean query_pre_attn_scalar = dim / n_heads; as readers do, it is known
+         * by its 62 layers. */
         if (c->attn_scale == 0 && c->n_layers == 62 && c->n_heads)
             c->attn_scale = 1.0 / __builtin_sqrt((double)c->dim / c->n_heads);
     }
-    if (!read_layer_types(c, ckpt, err) || !finish_heads(c, err) || !require_false(ckpt, "use_bidirectional_attention", err) ||
+    if (!read_layer_types(c, ckpt, err) || !finish_heads(c, err) ||
+        !require_false(ckpt, "use_bidirectional_attention", err) ||
         !require_choice(ckpt, "hidden_activation", (const char *const[]){ "gelu_pytorch_tanh", NULL }, err) ||
         !require_choice(ckpt, "hidden_act", (const char *const[]){ "gelu_pytorch_tanh", NULL }, err))
         return false;
@@ -85,7 +85,8 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     for (int i = 0; c->window && i < c->n_layers; i++)
         if (c->layer_global[i] != (c->window_period > 0 && (i + 1) % c->window_period == 0))
-            return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for layer_types that are not periodic (layer %d)", i);
+            return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for layer_types that are not periodic (layer %d)",
+                           i);
     if (c->rope_local.type != RG_ROPE_DEFAULT)
         return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for the scaling of the window layers' rope");
     return put_gguf_int(c, w, "attention.value_length", c->head_dim, err) && put_gguf_rope(c, w, err) &&

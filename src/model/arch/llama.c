@@ -5,10 +5,7 @@
 #include "model/arch/parts.h"
 
 static const rg_key keys[] = {
-    { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", 2048 },
-    { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", RG_REQUIRED },
-    { offsetof(rg_config, n_kv_heads), KEY_INT, "num_key_value_heads", "attention.head_count_kv", 0 },
-    { offsetof(rg_config, head_dim), KEY_INT, "head_dim", "attention.key_length", 0 },
+    KEYS_GQA(2048, RG_REQUIRED, 0, 0),
     { offsetof(rg_config, ffn_dim), KEY_INT, "intermediate_size", "feed_forward_length", RG_REQUIRED },
     { offsetof(rg_config, norm_eps), KEY_FLOAT, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6 },
     { offsetof(rg_config, tie_embeddings), KEY_BOOL, "tie_word_embeddings", NULL, 0 },

@@ -34,7 +34,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
             return false;
         c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
         c->conv_bias = !rg_checkpoint_n_tensors(ckpt) || rg_checkpoint_find(ckpt, "blk.0.ssm_conv1d.bias");
-        for (const char *const *k = (const char *const[]){ "feed_forward_length", "attention.head_count", NULL }; *k; k++)
+        for (const char *const *k = (const char *const[]){ "feed_forward_length", "attention.head_count", NULL }; *k;
+             k++)
             rg_meta_understand(ckpt, rg_gguf_key(ckpt, *k, key));
     } else {
         bool word = rg_meta_type_of(ckpt, "time_step_rank") == RG_META_STRING; /* "auto" */
@@ -47,7 +48,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (!c->d_inner)
         c->d_inner = (int)(expand * c->dim);
     c->dt_rank = (int)dt_rank;
-    if (c->d_inner < 1 || c->d_inner > INT32_MAX / 8 || c->d_state < 1 || c->d_state > 4096 || c->d_conv < 1 || c->d_conv > 64)
+    if (c->d_inner < 1 || c->d_inner > INT32_MAX / 8 || c->d_state < 1 || c->d_state > 4096 || c->d_conv < 1 ||
+        c->d_conv > 64)
         return rg_fail(err, RG_E_INPUT, "%s: inner width %d, state size %d, convolution %d: out of range",
                        rg_checkpoint_path(ckpt), c->d_inner, c->d_state, c->d_conv);
     return true;
@@ -140,8 +142,8 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
     rg_conv(f, u, rg_act_view(f, "conv_in", xz, 0, c->d_inner), l->w[W_CONV], l->w[W_CONV_BIAS], l->rec);
     rg_linear(f, dbc, u, l->w[W_X_PROJ], NULL);
     rg_linear(f, dt, rg_act_view(f, "dt_low", dbc, 0, c->dt_rank), l->w[W_DT_PROJ], l->w[W_DT_BIAS]);
-    rg_scan(f, y, u, dt, rg_act_view(f, "bc", dbc, c->dt_rank, 2 * c->d_state), rg_act_view(f, "z", xz, c->d_inner, c->d_inner),
-            l->w[W_A], l->w[W_D], l->rec);
+    rg_scan(f, y, u, dt, rg_act_view(f, "bc", dbc, c->dt_rank, 2 * c->d_state),
+            rg_act_view(f, "z", xz, c->d_inner, c->d_inner), l->w[W_A], l->w[W_D], l->rec);
     rg_linear_add(f, x, y, l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
 }
 

@@ -1,12 +1,9 @@
-/* mixtral.c -- Mixtral (Jiang et al. 2024): the Llama block with its MLP replaced by routed experts, the best two of eight
- * by router logit, weighted by a softmax over the chosen.  GGUF calls it "llama" with an expert count. */
+/* mixtral.c -- Mixtral (Jiang et al. 2024): the Llama block with its MLP replaced by routed experts, the best two of
+ * eight by router logit, weighted by a softmax over the chosen.  GGUF calls it "llama" with an expert count. */
 #include "model/arch/parts.h"
 
 static const rg_key keys[] = {
-    { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", 131072 },
-    { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", RG_REQUIRED },
-    { offsetof(rg_config, n_kv_heads), KEY_INT, "num_key_value_heads", "attention.head_count_kv", 8 },
-    { offsetof(rg_config, head_dim), KEY_INT, "head_dim", "attention.key_length", 0 },
+    KEYS_GQA(131072, RG_REQUIRED, 8, 0),
     { offsetof(rg_config, moe_ffn_dim), KEY_INT, "intermediate_size", "feed_forward_length", RG_REQUIRED },
     { offsetof(rg_config, norm_eps), KEY_FLOAT, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-5 },
     { offsetof(rg_config, tie_embeddings), KEY_BOOL, "tie_word_embeddings", NULL, 0 },

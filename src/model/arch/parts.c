@@ -56,7 +56,8 @@ bool finish_heads(rg_config *c, rg_error *err)
     if (!c->n_kv_heads)
         c->n_kv_heads = c->n_heads;
     if (c->n_heads % c->n_kv_heads)
-        return rg_fail(err, RG_E_INPUT, "%d attention heads cannot share %d K/V heads evenly", c->n_heads, c->n_kv_heads);
+        return rg_fail(err, RG_E_INPUT, "%d attention heads cannot share %d K/V heads evenly", c->n_heads,
+                       c->n_kv_heads);
     if (!c->head_dim) {
         if (c->dim % c->n_heads)
             return rg_fail(err, RG_E_INPUT, "width %d is not a multiple of %d heads, and head_dim is not given", c->dim,
@@ -97,7 +98,8 @@ bool finish_llama(rg_config *c, const rg_checkpoint *ckpt, double theta_default,
         return false;
     }
     if (!(part > 0 && part <= 1))
-        return rg_fail(err, RG_E_INPUT, "%s: partial_rotary_factor %g is not in (0, 1]", rg_checkpoint_path(ckpt), part);
+        return rg_fail(err, RG_E_INPUT, "%s: partial_rotary_factor %g is not in (0, 1]", rg_checkpoint_path(ckpt),
+                       part);
     c->rope.dim = (int)((double)dim * part) / 2 * 2;
     c->rope.interleaved = c->from_gguf;
     if (!rg_config_rope(&c->rope, ckpt, NULL, theta_default, err))
@@ -116,8 +118,8 @@ bool finish_routing(const rg_config *c, rg_error *err)
         return rg_fail(err, RG_E_INPUT, "%d experts of which %d are used: out of range", r->n_experts, r->n_used);
     if (r->n_groups && (r->n_experts % r->n_groups || r->n_groups_used < 1 || r->n_groups_used > r->n_groups ||
                         r->n_used > r->n_experts / r->n_groups * r->n_groups_used))
-        return rg_fail(err, RG_E_INPUT, "%d experts in %d groups of which %d are used: out of range", r->n_experts, r->n_groups,
-                       r->n_groups_used);
+        return rg_fail(err, RG_E_INPUT, "%d experts in %d groups of which %d are used: out of range", r->n_experts,
+                       r->n_groups, r->n_groups_used);
     return true;
 }
 
@@ -180,7 +182,8 @@ bool put_gguf_rope(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     if (r->type != RG_ROPE_LINEAR && r->type != RG_ROPE_YARN)
         return true; /* llama3's scaling is a tensor of factors */
     snprintf(key, sizeof key, "%s.rope.scaling.type", c->arch->gguf_name);
-    return rg_ckpt_put_string(w, key, name, strlen(name), err) && put_gguf_float(c, w, "rope.scaling.factor", r->factor, err) &&
+    return rg_ckpt_put_string(w, key, name, strlen(name), err) &&
+           put_gguf_float(c, w, "rope.scaling.factor", r->factor, err) &&
            (!r->original_max_seq_len ||
             put_gguf_int(c, w, "rope.scaling.original_context_length", r->original_max_seq_len, err)) &&
            (r->type != RG_ROPE_YARN || put_gguf_yarn(c, w, err));
@@ -200,7 +203,8 @@ rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
     rg_act *v = rg_act_new(f, "v", c->n_kv_heads * c->head_dim);
     rg_act *a = rg_act_new(f, "attn", c->n_heads * c->head_dim);
 
-    rg_linear3(f, (rg_act *const[]){ q, k, v }, h, (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] },
+    rg_linear3(f, (rg_act *const[]){ q, k, v }, h,
+               (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] },
                (const rg_weight *const[]){ l->w[W_Q_BIAS], l->w[W_K_BIAS], l->w[W_V_BIAS] });
     if (l->w[W_Q_NORM]) {
         rg_rmsnorm(f, q, q, l->w[W_Q_NORM], c->norm_eps);

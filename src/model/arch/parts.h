@@ -14,23 +14,33 @@ bool when_rope_factors(const rg_config *c, int layer);
 /* A norm stored as w where 1 + w is meant. */
 void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
 
+/* Rows of key tables: how long a sequence may be, and grouped-query attention, with what is meant where a file says
+ * nothing. */
+#define KEYS_GQA(length, heads, kv_heads, dim)                                                                         \
+    { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", length },                \
+    { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", heads },                   \
+    { offsetof(rg_config, n_kv_heads), KEY_INT, "num_key_value_heads", "attention.head_count_kv", kv_heads },          \
+    { offsetof(rg_config, head_dim), KEY_INT, "head_dim", "attention.key_length", dim }
+
 /* Rows of weight tables. */
 #define WEIGHTS_DECODER                                                                                                \
-    { W_EMBED_TOKENS, "model.embed_tokens", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },                                 \
-    { W_FINAL_NORM, "model.norm", "output_norm", { DIM } },                                                             \
+    { W_EMBED_TOKENS, "model.embed_tokens", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },                                \
+    { W_FINAL_NORM, "model.norm", "output_norm", { DIM } },                                                            \
     { W_LM_HEAD, "lm_head", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied }
 
 /* pairs: GGUF_PAIRS or GGUF_HALVES, how GGUF has the rows that are rotated. */
 #define GGUF_PAIRS true
 #define GGUF_HALVES false
 #define WEIGHTS_GQA(pairs)                                                                                             \
-    { W_Q_PROJ, "self_attn.q_proj", "attn_q", { Q_DIM, DIM }, SPLIT_ROWS, .paired = pairs },                            \
-    { W_K_PROJ, "self_attn.k_proj", "attn_k", { KV_DIM, DIM }, SPLIT_ROWS, .paired = pairs },                           \
-    { W_V_PROJ, "self_attn.v_proj", "attn_v", { KV_DIM, DIM }, SPLIT_ROWS },                                            \
-    { W_Q_BIAS, "self_attn.q_proj.bias", "attn_q.bias", { Q_DIM }, SPLIT_ROWS, .when = when_attn_bias, .paired = pairs }, \
-    { W_K_BIAS, "self_attn.k_proj.bias", "attn_k.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias, .paired = pairs }, \
-    { W_V_BIAS, "self_attn.v_proj.bias", "attn_v.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },               \
-    { W_O_PROJ, "self_attn.o_proj", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },                                        \
+    { W_Q_PROJ, "self_attn.q_proj", "attn_q", { Q_DIM, DIM }, SPLIT_ROWS, .paired = pairs },                           \
+    { W_K_PROJ, "self_attn.k_proj", "attn_k", { KV_DIM, DIM }, SPLIT_ROWS, .paired = pairs },                          \
+    { W_V_PROJ, "self_attn.v_proj", "attn_v", { KV_DIM, DIM }, SPLIT_ROWS },                                           \
+    { W_Q_BIAS, "self_attn.q_proj.bias", "attn_q.bias", { Q_DIM }, SPLIT_ROWS, .when = when_attn_bias,                 \
+      .paired = pairs },                                                                                               \
+    { W_K_BIAS, "self_attn.k_proj.bias", "attn_k.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias,                \
+      .paired = pairs },                                                                                               \
+    { W_V_BIAS, "self_attn.v_proj.bias", "attn_v.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },              \
+    { W_O_PROJ, "self_attn.o_proj", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },                                       \
     { W_O_BIAS, "self_attn.o_proj.bias", "attn_output.bias", { DIM }, .when = when_o_bias }
 
 /* K/V of every position, or of c->window where the layer has one. */

@@ -119,7 +119,8 @@ static void run(const rg_reader *self, rg_fwd *f, const rg_op *op)
     add(&counter->total, &c);
     add(&counter->by_kind[op->kind], &c);
     if (counter->list && counter->n_ops < counter->list_room)
-        counter->list[counter->n_ops] = (rg_counted){ .kind = op->kind, .layer = f->layer, .name = op->out[0] ? op->out[0]->name : "kv",
+        counter->list[counter->n_ops] = (rg_counted){ .kind = op->kind, .layer = f->layer,
+                                                      .name = op->out[0] ? op->out[0]->name : "kv",
                                                       .integer = op->w[0] && is_integer(op->w[0]), .count = c };
     counter->n_ops++;
 }

@@ -2,7 +2,8 @@
  *
  * Bytes are what must cross the memory bus at least once per step: weights as stored in the checkpoint, embedding rows
  * that are touched, the experts that are expected to be used (E (1 - (1 - k / E)^n) of E for n rows), K/V and state.
- * Operations are multiplications and additions of matrix products, attention and scans; elementwise work is left out. */
+ * Operations are multiplications and additions of matrix products, attention and scans; elementwise work is left
+ * out. */
 #ifndef RG_OPS_COUNT_COUNT_H
 #define RG_OPS_COUNT_COUNT_H
 

@@ -46,7 +46,8 @@ static bool has_avx2(void)
 {
     unsigned a, b, c, d;
 
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) && (c & F16C);
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) &&
+           (c & F16C);
 }
 
 static bool has_avx512(void)

@@ -8,8 +8,8 @@
  * Exact recipe, of every layout: weights decoded to f32 as the format defines, four chains c[0..3] = 0 per output;
  * column k in rising order: c[k % 4] = fma(w[k], x[k], c[k % 4]); y = (c[0] + c[1]) + (c[2] + c[3]).
  *
- * Fast recipe, of the integer layouts: x rounded to int8 in blocks of 32 (quantize); acc = 0; for each run of the layout
- * (32 columns, or 16 in K8) in rising order, isum = the exact sum of (q - offset) * xq, then
+ * Fast recipe, of the integer layouts: x rounded to int8 in blocks of 32 (quantize); acc = 0; for each run of the
+ * layout (32 columns, or 16 in K8) in rising order, isum = the exact sum of (q - offset) * xq, then
  *     Q4, Q8     acc = fma((float)isum, d * xd, acc)
  *     Q4M, Q8M   the same, then acc = fma(m, xs, acc)
  *     K4         acc = fma((float)isum, (d * s) * xd, acc), then acc = fma(-(e * t), xs, acc)
@@ -69,20 +69,20 @@ typedef struct rg_cpu {
     /* One head: cos and sin [n_pairs]; a' = a c - b s, b' = b c + a s, as fma(a, c, -(b * s)), fma(b, c, a * s). */
     void (*rotate)(float *x, const float *cosine, const float *sine, int n_pairs, bool interleaved);
 
-    /* One block.  s_j = scale * (chain over d: fma(q[d], k[d][j], .) from 0), capped if cap > 0; with M = max(m, max s_j),
-     * c = exp(m - M) (0 if m is -inf), p_j = exp(s_j - M):  l = fma(l, c, tree16 of lanes p[i] + p[16+i] + p[32+i] +
-     * p[48+i] left to right, unseen p being 0);  o[d] = o[d] * c, then for j in [lo, hi) rising: fma(p_j, v[j][d], o[d]);
-     * m = M.  Unseen keys enter nothing.  If M is -inf nothing changes. */
+    /* One block.  s_j = scale * (chain over d: fma(q[d], k[d][j], .) from 0), capped if cap > 0; with M = max(m, max
+     * s_j), c = exp(m - M) (0 if m is -inf), p_j = exp(s_j - M):  l = fma(l, c, tree16 of lanes p[i] + p[16+i] +
+     * p[32+i] + p[48+i] left to right, unseen p being 0);  o[d] = o[d] * c, then for j in [lo, hi) rising: fma(p_j,
+     * v[j][d], o[d]); m = M.  Unseen keys enter nothing.  If M is -inf nothing changes. */
     void (*attend)(const rg_attend *a, rg_softmax *s);
-    /* Later segment b into a: M = max; x = exp(a.m - M), y = exp(b.m - M); l = fma(a.l, x, b.l * y), o likewise.  A side
-     * whose m is -inf is left out (the other is taken as it is). */
+    /* Later segment b into a: M = max; x = exp(a.m - M), y = exp(b.m - M); l = fma(a.l, x, b.l * y), o likewise.  A
+     * side whose m is -inf is left out (the other is taken as it is). */
     void (*merge)(rg_softmax *a, const rg_softmax *b, int v_dim);
 
-    /* One row of Mamba's recurrence over channels [0, n) of arrays whose state rows are ld apart: dt already softplus-ed;
-     * for s in 0 .. d_state - 1: h[s] = fma(exp(dt * a[s]), h[s], (dt * B[s]) * x); acc = fma(C[s], h[s], acc) from 0;
-     * y = fma(D, x, acc) * silu(z).  y NULL: only the state advances (replay). */
-    void (*scan_row)(float *h, const float *a, size_t ld, int d_state, int n, const float *x, const float *dt, const float *b,
-                     const float *c, const float *d, const float *z, float *y);
+    /* One row of Mamba's recurrence over channels [0, n) of arrays whose state rows are ld apart: dt already
+     * softplus-ed; for s in 0 .. d_state - 1: h[s] = fma(exp(dt * a[s]), h[s], (dt * B[s]) * x); acc = fma(C[s], h[s],
+     * acc) from 0; y = fma(D, x, acc) * silu(z).  y NULL: only the state advances (replay). */
+    void (*scan_row)(float *h, const float *a, size_t ld, int d_state, int n, const float *x, const float *dt,
+                     const float *b, const float *c, const float *d, const float *z, float *y);
     /* y[c] = silu(chain over j: fma(w[c * d_conv + j], in[j][c], .) from bias[c] (0 if NULL)). */
     void (*conv_row)(float *y, const float *const *in, const float *w, const float *bias, int d_conv, int n);
     void (*softplus)(float *y, const float *x, int n);
@@ -104,6 +104,9 @@ typedef struct rg_cpu {
 const rg_cpu *rg_cpu_find(const char *isa, rg_error *err);
 /* The i-th instruction set that this machine has, best last; NULL past the end.  The 0-th is "ref". */
 const rg_cpu *rg_cpu_nth(int i);
+
+/* Of a recurrence, the most that the reader computes: taps of its convolution, and states per channel. */
+enum { RG_MAX_CONV = 16, RG_MAX_STATE = 1024 };
 
 /* The reader that computes.  Its kernels and scratch; one per engine, shared by the threads of a step. */
 typedef struct rg_cpu_reader rg_cpu_reader;

@@ -28,6 +28,18 @@ static inline uint32_t rg_bits_of(float x)
     return bits;
 }
 
+/* The sum of 16 lanes, in the order of kernels.h. */
+static inline float rg_tree16(float l[16])
+{
+    for (int i = 0; i < 8; i++)
+        l[i] += l[i + 8];
+    for (int i = 0; i < 4; i++)
+        l[i] += l[i + 4];
+    for (int i = 0; i < 2; i++)
+        l[i] += l[i + 2];
+    return l[0] + l[1];
+}
+
 /* 2^n, -126 <= n <= 127. */
 static inline float rg_exp2i(int32_t n)
 {

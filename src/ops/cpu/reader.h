@@ -14,8 +14,7 @@ enum {
     RG_SPLIT_ROWS = 8,      /* rows whose segments may be shared out among threads */
     RG_MOE_PAIRS = 512,     /* (row, expert) pairs computed in one go */
     RG_ROPES = 2,           /* ropes whose cosines are kept */
-    RG_SCAN_VALUES = 16384, /* states that a chunk of draft rows works on */
-    RG_CONV_MAX = 16,       /* taps */
+    RG_SCAN_VALUES = 16 * RG_MAX_STATE, /* states that a chunk of draft rows works on: 16 channels at least */
 };
 
 /* What the cosines of a row were computed for. */

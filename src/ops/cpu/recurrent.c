@@ -64,7 +64,7 @@ static void conv_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_spa
     slot t = slot_of(f, rec, s);
     size_t inner = (size_t)rec->d_inner, ld = (size_t)x->stride;
     int keep = rec->d_conv - 1, committed = s->n_rows - s->n_draft;
-    const float *rows = rg_act_row(f, x, s->first_row) + c, *in[RG_CONV_MAX];
+    const float *rows = rg_act_row(f, x, s->first_row) + c, *in[RG_MAX_CONV];
     const float *bias = op->b[0] ? op->b[0]->vec + c : NULL, *w = op->w[0]->vec + (size_t)c * (size_t)rec->d_conv;
 
     t.tail += c;
@@ -88,7 +88,7 @@ void rg_cpu_conv(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     int per_span = rg_ceil_div(op->rec->d_inner, CHANNELS);
 
-    RG_ASSERT(op->rec->d_conv >= 1 && op->rec->d_conv <= RG_CONV_MAX);
+    RG_ASSERT(op->rec->d_conv >= 1 && op->rec->d_conv <= RG_MAX_CONV);
     for (int c; (c = rg_chunk_next(f, per_span * f->batch->n_spans)) >= 0;) {
         int first = c % per_span * CHANNELS;
 
@@ -165,7 +165,7 @@ void rg_cpu_scan(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     int channels = rg_min(CHANNELS, RG_SCAN_VALUES / op->rec->d_state / 16 * 16), n_draft = 0;
     int per_span;
 
-    RG_ASSERT(channels > 0);
+    RG_ASSERT(op->rec->d_state <= RG_MAX_STATE && channels > 0);
     per_span = rg_ceil_div(op->rec->d_inner, channels);
     for (int c; (c = rg_chunk_next(f, per_span * b->n_spans)) >= 0;) {
         int first = c % per_span * channels;

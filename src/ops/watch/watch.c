@@ -7,7 +7,8 @@
 
 static void see(const rg_watch *w, const rg_fwd *f, const rg_act *a, bool note)
 {
-    rg_watched seen = { .layer = f->layer, .name = a->name, .note = note, .rows = a->rows, .cols = a->cols, .stride = a->stride,
+    rg_watched seen = { .layer = f->layer, .name = a->name, .note = note, .rows = a->rows, .cols = a->cols,
+                        .stride = a->stride,
                         .data = rg_act_data(f, a) };
 
     w->see(w->arg, &seen);
@@ -27,7 +28,8 @@ static void run_watch(const rg_reader *self, rg_fwd *f, const rg_op *op)
     rg_fwd_barrier(f);
 }
 
-const rg_reader *rg_watch_init(rg_watch *w, const rg_reader *inner, void (*see_fn)(void *arg, const rg_watched *w), void *arg)
+const rg_reader *rg_watch_init(rg_watch *w, const rg_reader *inner, void (*see_fn)(void *arg, const rg_watched *w),
+                               void *arg)
 {
     *w = (rg_watch){ .reader = { .run = run_watch, .inner = inner }, .see = see_fn, .arg = arg };
     return &w->reader;
@@ -78,8 +80,8 @@ static void add_rows(stat_entry *e, const rg_fwd *f, const rg_act *x)
     e->n_rows += (uint64_t)x->rows;
 }
 
-/* Before the op runs: what it reads may be overwritten by it.  The op before ended with a barrier, and the one after this
- * keeps the others from running ahead. */
+/* Before the op runs: what it reads may be overwritten by it.  The op before ended with a barrier, and the one after
+ * this keeps the others from running ahead. */
 static void run_stats(const rg_reader *self, rg_fwd *f, const rg_op *op)
 {
     rg_act_stats *s = (rg_act_stats *)(uintptr_t)self;

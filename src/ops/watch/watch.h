@@ -21,7 +21,8 @@ typedef struct rg_watch {
     void *arg;
 } rg_watch;
 
-const rg_reader *rg_watch_init(rg_watch *w, const rg_reader *inner, void (*see)(void *arg, const rg_watched *w), void *arg);
+const rg_reader *rg_watch_init(rg_watch *w, const rg_reader *inner, void (*see)(void *arg, const rg_watched *w),
+                               void *arg);
 
 /* Activation statistics: mean |x| per input channel of every linear, over all rows seen. */
 typedef struct rg_act_stats rg_act_stats;
@@ -35,7 +36,8 @@ typedef struct rg_act_stat {
 
 rg_act_stats *rg_act_stats_new(rg_error *err);
 void rg_act_stats_free(rg_act_stats *s);
-/* A reader that adds to s what every linear of a step reads; allocates when it first meets a weight, so not for serving. */
+/* A reader that adds to s what every linear of a step reads; allocates when it first meets a weight, so not for
+ * serving. */
 const rg_reader *rg_act_stats_wrap(rg_act_stats *s, const rg_reader *inner);
 /* False: a weight was left out for want of memory. */
 bool rg_act_stats_complete(const rg_act_stats *s);

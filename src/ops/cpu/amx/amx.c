@@ -1,8 +1,9 @@
 /* amx.c -- the fast recipe on tiles: 16 rows of integer weights by 16 rows of int8 activations at once.
  *
- * A run of a panel, [columns / 4][16][4] unsigned bytes, is a tile's right operand as it is packed; 16 rows of x, signed,
- * are its left one where they lie.  A product of one run from zero is the exact integer sum of the recipe, which is then
- * scaled and added in f32 as everywhere.  Rows past the last 16 go the way of AVX512, which this table stands on. */
+ * A run of a panel, [columns / 4][16][4] unsigned bytes, is a tile's right operand as it is packed; 16 rows of x,
+ * signed, are its left one where they lie.  A product of one run from zero is the exact integer sum of the recipe,
+ * which is then scaled and added in f32 as everywhere.  Rows past the last 16 go the way of AVX512, which this table
+ * stands on. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -14,8 +15,8 @@ enum {
     CHAINS = 4, /* of the peaks: sums 0 .. 3, operands 6 and 7 */
 };
 
-/* Tile registers: sums; x and weights of a run of 32 columns; of a run of 16.  Macros, since gcc pastes the name into the
- * instruction. */
+/* Tile registers: sums; x and weights of a run of 32 columns; of a run of 16.  Macros, since gcc pastes the name into
+ * the instruction. */
 #define SUM 0
 #define X32 1
 #define W32 2
@@ -71,7 +72,8 @@ ALWAYS_INLINE void run_sums(kind kd, const piece *p, int b, int h, const rg_xblo
 }
 
 /* 16 rows of x over n runs, the sums going on from y unless this is the first piece. */
-ALWAYS_INLINE void tile_rows(kind kd, const piece *p, int n, bool first, const rg_xblock *x, size_t ldx, float *y, size_t ldy)
+ALWAYS_INLINE void tile_rows(kind kd, const piece *p, int n, bool first, const rg_xblock *x, size_t ldx, float *y,
+                             size_t ldy)
 {
     _Alignas(64) int32_t sum[2][ROWS][16];
     const int n_halves = kd == HALVES ? 2 : 1;
@@ -82,7 +84,8 @@ ALWAYS_INLINE void tile_rows(kind kd, const piece *p, int n, bool first, const r
         acc[r] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + (size_t)r * ldy);
     for (int b = 0; b < n; b++)
         for (int h = 0; h < n_halves; h++) {
-            int32_t (*s)[16] = sum[(b * n_halves + h) % 2]; /* alternating: the next store need not wait for these loads */
+            /* Alternating: the next store need not wait for these loads. */
+            int32_t (*s)[16] = sum[(b * n_halves + h) % 2];
 
             run_sums(kd, p, b, h, x + b, ldx, s);
 #pragma GCC unroll 16
@@ -101,8 +104,8 @@ ALWAYS_INLINE void tile_rows(kind kd, const piece *p, int n, bool first, const r
 }
 
 /* m: a multiple of ROWS. */
-ALWAYS_INLINE void panel_tiles(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx, int m, float *y,
-                               size_t ldy)
+ALWAYS_INLINE void panel_tiles(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx, int m,
+                               float *y, size_t ldy)
 {
     piece p;
 
@@ -120,78 +123,53 @@ ALWAYS_INLINE void panel_tiles(rg_layout layout, const uint8_t *panel, int n, co
 /* What rows that fill no tile use; set once, when the table is built. */
 static rg_cpu below;
 
-#define PANEL(name, layout)                                                                                            \
-    static void name(const uint8_t *panel, int cols, const rg_xblock *x, size_t ldx, int m, float *y, size_t ldy)      \
+ALWAYS_INLINE void panel_rows(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx, int m,
+                              float *y, size_t ldy)
+{
+    const size_t tiled = (size_t)(m - m % ROWS);
+
+    if (tiled)
+        panel_tiles(layout, panel, n, x, ldx, (int)tiled, y, ldy);
+    if (m % ROWS)
+        below.panel_fast[layout](panel, 32 * n, x + tiled * ldx, ldx, m % ROWS, y + tiled * ldy, ldy);
+}
+
+#define TARGET
+#include "ops/cpu/fast_tmpl.h"
+
+/* ---- peaks ------------------------------------------------------------------------------------------------------- */
+
+/* About n multiply-adds, `lanes` of them to a product of two tiles. */
+#define PEAK(name, lanes, product)                                                                                     \
+    static double name(double n)                                                                                       \
     {                                                                                                                  \
-        const int tiled = m - m % ROWS;                                                                                \
-        if (tiled)                                                                                                     \
-            panel_tiles(layout, panel, cols / 32, x, ldx, tiled, y, ldy);                                              \
-        if (m > tiled)                                                                                                 \
-            below.panel_fast[layout](panel, cols, x + (size_t)tiled * ldx, ldx, m - tiled, y + (size_t)tiled * ldy,    \
-                                     ldy);                                                                             \
+        const int64_t rounds = (int64_t)(n / ((lanes) * CHAINS)) + 1;                                                  \
+                                                                                                                       \
+        load_config(&peak_config);                                                                                     \
+        _tile_zero(0);                                                                                                 \
+        _tile_zero(1);                                                                                                 \
+        _tile_zero(2);                                                                                                 \
+        _tile_zero(3);                                                                                                 \
+        _tile_zero(6);                                                                                                 \
+        _tile_zero(7);                                                                                                 \
+        for (int64_t r = 0; r < rounds; r++) {                                                                         \
+            product(0, 6, 7);                                                                                          \
+            product(1, 6, 7);                                                                                          \
+            product(2, 6, 7);                                                                                          \
+            product(3, 6, 7);                                                                                          \
+        }                                                                                                              \
+        _tile_release();                                                                                               \
+        return (double)rounds * (lanes) * CHAINS;                                                                      \
     }
 
-PANEL(panel_q4, RG_LAYOUT_Q4)
-PANEL(panel_q8, RG_LAYOUT_Q8)
-PANEL(panel_q4m, RG_LAYOUT_Q4M)
-PANEL(panel_q8m, RG_LAYOUT_Q8M)
-PANEL(panel_k4, RG_LAYOUT_K4)
-PANEL(panel_k8, RG_LAYOUT_K8)
-
-/* ---- peaks ------------------------------------------------------------------------------------------------------------ */
-
-static double peak_int8(double n)
-{
-    const int64_t rounds = (int64_t)(n / (16 * 16 * 64 * CHAINS)) + 1;
-
-    load_config(&peak_config);
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    _tile_zero(6);
-    _tile_zero(7);
-    for (int64_t r = 0; r < rounds; r++) {
-        _tile_dpbsud(0, 6, 7);
-        _tile_dpbsud(1, 6, 7);
-        _tile_dpbsud(2, 6, 7);
-        _tile_dpbsud(3, 6, 7);
-    }
-    _tile_release();
-    return (double)rounds * 16 * 16 * 64 * CHAINS;
-}
-
-static double peak_bf16(double n)
-{
-    const int64_t rounds = (int64_t)(n / (16 * 16 * 32 * CHAINS)) + 1;
-
-    load_config(&peak_config);
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    _tile_zero(6);
-    _tile_zero(7);
-    for (int64_t r = 0; r < rounds; r++) {
-        _tile_dpbf16ps(0, 6, 7);
-        _tile_dpbf16ps(1, 6, 7);
-        _tile_dpbf16ps(2, 6, 7);
-        _tile_dpbf16ps(3, 6, 7);
-    }
-    _tile_release();
-    return (double)rounds * 16 * 16 * 32 * CHAINS;
-}
+PEAK(peak_int8, 16 * 16 * 64, _tile_dpbsud)
+PEAK(peak_bf16, 16 * 16 * 32, _tile_dpbf16ps)
 
 void rg_cpu_init_amx(rg_cpu *k)
 {
     below = *k;
     k->isa = "amx";
-    k->panel_fast[RG_LAYOUT_Q4] = panel_q4;
-    k->panel_fast[RG_LAYOUT_Q8] = panel_q8;
-    k->panel_fast[RG_LAYOUT_Q4M] = panel_q4m;
-    k->panel_fast[RG_LAYOUT_Q8M] = panel_q8m;
-    k->panel_fast[RG_LAYOUT_K4] = panel_k4;
-    k->panel_fast[RG_LAYOUT_K8] = panel_k8;
+    fill_fast(k);
     k->peak_int8 = peak_int8;
     k->peak_bf16 = peak_bf16;
 }

@@ -4,7 +4,7 @@
  * Values: eight vectors of the output stay in registers while the keys go by.  exp and tanh are math.h's, vectorized by
  * the compiler. */
 #include "ops/cpu/avx2/avx2.h"
-#include "ops/cpu/math.h"
+#include "ops/cpu/softmax.h"
 
 enum { OUT = 8 }; /* vectors of the output at once */
 
@@ -36,13 +36,10 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, float *score)
     }
     for (int i = 0; i < 8; i++)
         _mm256_store_ps(score + 8 * i, _mm256_mul_ps(s[i], _mm256_set1_ps(a->scale)));
-    if (a->cap > 0.0f)
-        for (int j = 0; j < RG_BLOCK; j++)
-            score[j] = a->cap * rg_tanhf(score[j] / a->cap);
 }
 
 /* Dimensions [first, first + 8 n) of the output; n is a constant. */
-ALWAYS_INLINE void values(const rg_attend *a, rg_type type, const float *p, float c, float *o, int first, int n)
+ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, const float *p, float c, float *o, int first, int n)
 {
     __m256 out[OUT];
 
@@ -61,14 +58,14 @@ ALWAYS_INLINE void values(const rg_attend *a, rg_type type, const float *p, floa
         _mm256_storeu_ps(o + first + 8 * i, out[i]);
 }
 
-ALWAYS_INLINE void all_values(const rg_attend *a, rg_type type, const float *p, float c, float *o)
+ALWAYS_INLINE void values(const rg_attend *a, rg_type type, const float *p, float c, float *o)
 {
     int d = 0;
 
     for (; d + 8 * OUT <= a->v_dim; d += 8 * OUT)
-        values(a, type, p, c, o, d, OUT);
+        some_values(a, type, p, c, o, d, OUT);
     for (; d + 8 <= a->v_dim; d += 8)
-        values(a, type, p, c, o, d, 1);
+        some_values(a, type, p, c, o, d, 1);
     for (; d < a->v_dim; d++) {
         float out = o[d] * c;
         for (int j = a->lo; j < a->hi; j++)
@@ -77,37 +74,9 @@ ALWAYS_INLINE void all_values(const rg_attend *a, rg_type type, const float *p, 
     }
 }
 
-ALWAYS_INLINE void attend_as(const rg_attend *a, rg_type type, rg_softmax *s)
-{
-    _Alignas(64) float p[RG_BLOCK], lane[16];
-    float max = s->m, c;
-
-    scores(a, type, p);
-    for (int j = a->lo; j < a->hi; j++)
-        max = p[j] > max ? p[j] : max;
-    if (max == -__builtin_inff())
-        return;
-    c = s->m == -__builtin_inff() ? 0.0f : rg_expf(s->m - max);
-    for (int j = 0; j < RG_BLOCK; j++) {
-        float e = rg_expf(p[j] - max);
-        p[j] = j >= a->lo && j < a->hi ? e : 0.0f;
-    }
-    for (int i = 0; i < 16; i++)
-        lane[i] = p[i] + p[16 + i] + p[32 + i] + p[48 + i];
-    for (int n = 8; n; n /= 2)
-        for (int i = 0; i < n; i++)
-            lane[i] += lane[i + n];
-    s->l = __builtin_fmaf(s->l, c, lane[0]);
-    s->m = max;
-    all_values(a, type, p, c, s->o);
-}
+#include "ops/cpu/attend_tmpl.h"
 
 void rg_avx2_attend(const rg_attend *a, rg_softmax *s)
 {
-    if (a->type == RG_F32)
-        attend_as(a, RG_F32, s);
-    else if (a->type == RG_F16)
-        attend_as(a, RG_F16, s);
-    else
-        attend_as(a, RG_BF16, s);
+    attend(a, s);
 }

@@ -1,12 +1,13 @@
 /* fast.c -- the fast recipe with vpmaddubsw: 16 rows of integer weights by m rows of int8 activations.
  *
  * vpmaddubsw multiplies unsigned by signed bytes and adds neighbours to int16, saturating; here it never saturates, nor
- * do the int16 sums wrap: the unsigned side is always 4 bits, the signed one is within +-127, and a lane takes 8 pairs at
- * most before it is widened, so |sum| <= 8 * 2 * 15 * 127 = 30480 < 32768.  Eight-bit weights are two 4-bit ones:
- * q = 16 high + low, summed apart, and put together in int32, where 32 * 255 * 127 < 2^20.  What an offset owes is added
- * there too.  All of it exact.
+ * do the int16 sums wrap: the unsigned side is always 4 bits, the signed one is within +-127, and a lane takes 8 pairs
+ * at most before it is widened, so |sum| <= 8 * 2 * 15 * 127 = 30480 < 32768.  Eight-bit weights are two 4-bit ones:
+ * q = 16 high + low, summed apart, and put together in int32, where 32 * 255 * 127 < 2^20.  What an offset owes is
+ * added there too.  All of it exact.
  *
- * One row streams the panel from memory; more rows share an unpacked piece of it in L1, and the running sums wait in y. */
+ * One row streams the panel from memory; more rows share an unpacked piece of it in L1, and the running sums wait in
+ * y. */
 #include "ops/cpu/avx2/avx2.h"
 
 enum {
@@ -45,7 +46,7 @@ ALWAYS_INLINE __m256i add_dot(__m256i sum, __m256i w, __m256i x)
 }
 
 /* One part of one row: sums of half h of a run become part of acc. */
-ALWAYS_INLINE __m256 add_run(rg_layout layout, __m256 acc, const sums *s, int part, rg_scales w, const rg_xblock *x, int h)
+ALWAYS_INLINE __m256 add_run(rg_layout layout, __m256 acc, const sums *s, int part, scales w, const rg_xblock *x, int h)
 {
     __m256i sum = _mm256_madd_epi16(s->low[part], _mm256_set1_epi16(1));
 
@@ -64,7 +65,7 @@ ALWAYS_INLINE void clear(sums *s)
     s->low[0] = s->low[1] = s->high[0] = s->high[1] = _mm256_setzero_si256();
 }
 
-/* ---- one row -------------------------------------------------------------------------------------------------------- */
+/* ---- one row ----------------------------------------------------------------------------------------------------- */
 
 ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, float *y)
 {
@@ -86,7 +87,7 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
 #pragma GCC unroll 2
                 for (int part = 0; part < 2; part++)
                     if (is_nibbles(layout)) {
-                        s.low[part] = add_dot(s.low[part], run_group(q, i, part), xi);
+                        s.low[part] = add_dot(s.low[part], run_group(layout, q, i, part), xi);
                     } else {
                         s.low[part] = add_dot(s.low[part], low_nibbles(q, i, part), xi);
                         s.high[part] = add_dot(s.high[part], high_nibbles(q, i, part), xi);
@@ -101,13 +102,13 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
     _mm256_storeu_ps(y + 8, acc[1]);
 }
 
-/* ---- more rows ------------------------------------------------------------------------------------------------------ */
+/* ---- more rows --------------------------------------------------------------------------------------------------- */
 
 /* RUNS runs of a panel: nibbles in bytes, [group][part]; d and m per half. */
 typedef struct piece {
     struct {
         __m256i low[8][2], high[8][2];
-        rg_scales scales[2][2]; /* [half][part] */
+        scales scales[2][2]; /* [half][part] */
     } run[RUNS];
 } piece;
 
@@ -118,7 +119,7 @@ ALWAYS_INLINE void unpack(piece *p, rg_layout layout, const uint8_t *panel, int 
         for (int i = 0; i < 8; i++)
             for (int part = 0; part < 2; part++)
                 if (is_nibbles(layout)) {
-                    p->run[b].low[i][part] = run_group(q, i, part);
+                    p->run[b].low[i][part] = run_group(layout, q, i, part);
                 } else {
                     p->run[b].low[i][part] = low_nibbles(q, i, part);
                     p->run[b].high[i][part] = high_nibbles(q, i, part);
@@ -183,53 +184,52 @@ ALWAYS_INLINE void tile(rg_layout layout, const piece *p, int n, bool first, con
             _mm256_storeu_ps(y + (size_t)r * ldy + 8 * part, acc[r][part]);
 }
 
-/* A tile of rows, as a function of its own: the compiler then sees its sums and nothing else to keep in 16 registers. */
+/* A tile of rows, as a function of its own: the compiler then sees its sums and nothing else to keep in 16
+ * registers. */
 typedef void tile_fn(const piece *p, int n, bool first, const rg_xblock *x, size_t ldx, float *y, size_t ldy);
 
-ALWAYS_INLINE void panel_rows(rg_layout layout, tile_fn *tile_of_rows, const uint8_t *panel, int n, const rg_xblock *x,
-                              size_t ldx, int m, float *y, size_t ldy)
+#define TILE_OF(name, layout)                                                                                          \
+    static __attribute__((noinline)) void tile_##name(const piece *p, int n, bool first, const rg_xblock *x,           \
+                                                      size_t ldx, float *y, size_t ldy)                                \
+    {                                                                                                                  \
+        tile(layout, p, n, first, x, ldx, TILE, y, ldy);                                                               \
+    }
+INTEGER_LAYOUTS(TILE_OF)
+
+ALWAYS_INLINE tile_fn *tile_of(rg_layout l)
+{
+#define CASE(name, layout)                                                                                             \
+    if (l == layout)                                                                                                   \
+        return tile_##name;
+    INTEGER_LAYOUTS(CASE)
+    return NULL;
+}
+
+ALWAYS_INLINE void panel_rows(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx, int m,
+                              float *y, size_t ldy)
 {
     piece p;
 
+    if (m == 1) {
+        one_row(layout, panel, n, x, y);
+        return;
+    }
     for (int b = 0; b < n; b += RUNS) {
         const int here = n - b < RUNS ? n - b : RUNS;
         int row = 0;
 
         unpack(&p, layout, panel, b, here);
         for (; row + TILE <= m; row += TILE)
-            tile_of_rows(&p, here, b == 0, x + (size_t)row * ldx + b, ldx, y + (size_t)row * ldy, ldy);
+            tile_of(layout)(&p, here, b == 0, x + (size_t)row * ldx + b, ldx, y + (size_t)row * ldy, ldy);
         for (; row < m; row++)
             tile(layout, &p, here, b == 0, x + (size_t)row * ldx + b, ldx, 1, y + (size_t)row * ldy, ldy);
     }
 }
 
-#define PANEL(name, layout)                                                                                            \
-    static __attribute__((noinline)) void name##_tile(const piece *p, int n, bool first, const rg_xblock *x,           \
-                                                      size_t ldx, float *y, size_t ldy)                                \
-    {                                                                                                                  \
-        tile(layout, p, n, first, x, ldx, TILE, y, ldy);                                                               \
-    }                                                                                                                  \
-    static void name(const uint8_t *panel, int cols, const rg_xblock *x, size_t ldx, int m, float *y, size_t ldy)      \
-    {                                                                                                                  \
-        if (m == 1)                                                                                                    \
-            one_row(layout, panel, cols / 32, x, y);                                                                   \
-        else                                                                                                           \
-            panel_rows(layout, name##_tile, panel, cols / 32, x, ldx, m, y, ldy);                                      \
-    }
-
-PANEL(panel_q4, RG_LAYOUT_Q4)
-PANEL(panel_q8, RG_LAYOUT_Q8)
-PANEL(panel_q4m, RG_LAYOUT_Q4M)
-PANEL(panel_q8m, RG_LAYOUT_Q8M)
-PANEL(panel_k4, RG_LAYOUT_K4)
-PANEL(panel_k8, RG_LAYOUT_K8)
+#define TARGET
+#include "ops/cpu/fast_tmpl.h"
 
 void rg_avx2_init_fast(rg_cpu *k)
 {
-    k->panel_fast[RG_LAYOUT_Q4] = panel_q4;
-    k->panel_fast[RG_LAYOUT_Q8] = panel_q8;
-    k->panel_fast[RG_LAYOUT_Q4M] = panel_q4m;
-    k->panel_fast[RG_LAYOUT_Q8M] = panel_q8m;
-    k->panel_fast[RG_LAYOUT_K4] = panel_k4;
-    k->panel_fast[RG_LAYOUT_K8] = panel_k8;
+    fill_fast(k);
 }

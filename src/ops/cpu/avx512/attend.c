@@ -1,8 +1,8 @@
 /* attend.c -- attention over one block of 64 keys, and the rounding of activations to int8.
  *
- * Scores: 64 keys are four vectors, K lies as [dim][64], so a dimension is one broadcast and four multiply-adds.  Values:
- * eight vectors of the output stay in registers while the keys go by.  exp and tanh are math.h's, vectorized by the
- * compiler. */
+ * Scores: 64 keys are four vectors, K lies as [dim][64], so a dimension is one broadcast and four multiply-adds.
+ * Values: eight vectors of the output stay in registers while the keys go by.  exp and tanh are math.h's, vectorized
+ * by the compiler. */
 #include "ops/cpu/avx512/avx512.h"
 #include "ops/cpu/math.h"
 
@@ -33,20 +33,18 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, float *score)
                                    s[i]);
     for (int i = 0; i < 4; i++)
         _mm512_store_ps(score + 16 * i, _mm512_mul_ps(s[i], scale));
-    if (a->cap > 0.0f)
-        for (int j = 0; j < RG_BLOCK; j++)
-            score[j] = a->cap * rg_tanhf(score[j] / a->cap);
 }
 
 /* Dimensions [first, first + 16 n) of the output, of which `mask` are there in the last vector; n is a constant. */
-ALWAYS_INLINE void values(const rg_attend *a, rg_type type, const float *p, float c, float *o, int first, int n,
+ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, const float *p, float c, float *o, int first, int n,
                           __mmask16 mask)
 {
     __m512 out[OUT];
 
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++)
-        out[i] = _mm512_mul_ps(_mm512_maskz_loadu_ps(i == n - 1 ? mask : 0xffff, o + first + 16 * i), _mm512_set1_ps(c));
+        out[i] =
+            _mm512_mul_ps(_mm512_maskz_loadu_ps(i == n - 1 ? mask : 0xffff, o + first + 16 * i), _mm512_set1_ps(c));
     for (int j = a->lo; j < a->hi; j++) {
         const size_t row = (size_t)j * (size_t)a->v_stride + (size_t)first;
 #pragma GCC unroll 8
@@ -59,21 +57,19 @@ ALWAYS_INLINE void values(const rg_attend *a, rg_type type, const float *p, floa
         _mm512_mask_storeu_ps(o + first + 16 * i, i == n - 1 ? mask : 0xffff, out[i]);
 }
 
-ALWAYS_INLINE void attend_as(const rg_attend *a, rg_type type, rg_softmax *s)
+ALWAYS_INLINE bool weigh(const rg_attend *a, float *p, rg_softmax *s, float *c)
 {
-    _Alignas(64) float p[RG_BLOCK], lane[16];
     const uint64_t seen = (~0ull >> (RG_BLOCK - (a->hi - a->lo))) << a->lo;
+    _Alignas(64) float lane[16];
     __m512 most = _mm512_set1_ps(s->m), sum;
-    float max, c;
-    int d = 0;
+    float max;
 
-    scores(a, type, p);
     for (int i = 0; i < 4; i++) /* max_ps(score, most) keeps `most` where a score is NaN, as the definition does */
         most = _mm512_mask_max_ps(most, (__mmask16)(seen >> (16 * i)), _mm512_load_ps(p + 16 * i), most);
     max = _mm512_reduce_max_ps(most);
     if (max == -__builtin_inff())
-        return;
-    c = s->m == -__builtin_inff() ? 0.0f : rg_expf(s->m - max);
+        return false;
+    *c = s->m == -__builtin_inff() ? 0.0f : rg_expf(s->m - max);
     for (int j = 0; j < RG_BLOCK; j++)
         p[j] = rg_expf(p[j] - max);
     for (int i = 0; i < 4; i++)
@@ -81,27 +77,28 @@ ALWAYS_INLINE void attend_as(const rg_attend *a, rg_type type, rg_softmax *s)
     sum = _mm512_add_ps(_mm512_load_ps(p), _mm512_load_ps(p + 16));
     sum = _mm512_add_ps(_mm512_add_ps(sum, _mm512_load_ps(p + 32)), _mm512_load_ps(p + 48));
     _mm512_store_ps(lane, sum);
-    for (int n = 8; n; n /= 2)
-        for (int i = 0; i < n; i++)
-            lane[i] += lane[i + n];
-    s->l = __builtin_fmaf(s->l, c, lane[0]);
+    s->l = __builtin_fmaf(s->l, *c, rg_tree16(lane));
     s->m = max;
-    for (; d + 16 * OUT <= a->v_dim; d += 16 * OUT)
-        values(a, type, p, c, s->o, d, OUT, 0xffff);
-    for (; d + 64 <= a->v_dim; d += 64)
-        values(a, type, p, c, s->o, d, 4, 0xffff);
-    for (; d < a->v_dim; d += 16)
-        values(a, type, p, c, s->o, d, 1, (__mmask16)(a->v_dim - d < 16 ? (1u << (a->v_dim - d)) - 1 : 0xffff));
+    return true;
 }
+
+ALWAYS_INLINE void values(const rg_attend *a, rg_type type, const float *p, float c, float *o)
+{
+    int d = 0;
+
+    for (; d + 16 * OUT <= a->v_dim; d += 16 * OUT)
+        some_values(a, type, p, c, o, d, OUT, 0xffff);
+    for (; d + 64 <= a->v_dim; d += 64)
+        some_values(a, type, p, c, o, d, 4, 0xffff);
+    for (; d < a->v_dim; d += 16)
+        some_values(a, type, p, c, o, d, 1, (__mmask16)(a->v_dim - d < 16 ? (1u << (a->v_dim - d)) - 1 : 0xffff));
+}
+
+#include "ops/cpu/attend_tmpl.h"
 
 void rg_avx512_attend(const rg_attend *a, rg_softmax *s)
 {
-    if (a->type == RG_F32)
-        attend_as(a, RG_F32, s);
-    else if (a->type == RG_F16)
-        attend_as(a, RG_F16, s);
-    else
-        attend_as(a, RG_BF16, s);
+    attend(a, s);
 }
 
 /* max_ps(a, b) is b when either is NaN, so the order of its operands is that of the definition. */

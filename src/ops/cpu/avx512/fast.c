@@ -22,7 +22,7 @@ ALWAYS_INLINE __m512i dot(__m512i sum, __m512i w, const int8_t *x)
     return sum;
 }
 
-/* ---- one row -------------------------------------------------------------------------------------------------------- */
+/* ---- one row ----------------------------------------------------------------------------------------------------- */
 
 ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, float *y)
 {
@@ -43,20 +43,20 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
             s1 = dot(s1, r.w[4 + i], x[b].q + 16 + 4 * i);
         }
         if (kd == HALVES) {
-            acc = add_run(acc, s0, r.d[0], x[b].d);
-            acc = _mm512_fmadd_ps(r.m[0], _mm512_set1_ps(x[b].sh[0]), acc);
-            acc = add_run(acc, s1, r.d[1], x[b].d);
-            acc = _mm512_fmadd_ps(r.m[1], _mm512_set1_ps(x[b].sh[1]), acc);
+            acc = add_run(acc, s0, r.s[0].d, x[b].d);
+            acc = _mm512_fmadd_ps(r.s[0].m, _mm512_set1_ps(x[b].sh[0]), acc);
+            acc = add_run(acc, s1, r.s[1].d, x[b].d);
+            acc = _mm512_fmadd_ps(r.s[1].m, _mm512_set1_ps(x[b].sh[1]), acc);
         } else {
-            acc = add_run(acc, _mm512_add_epi32(s0, s1), r.d[0], x[b].d);
+            acc = add_run(acc, _mm512_add_epi32(s0, s1), r.s[0].d, x[b].d);
             if (kd == MINIMUM)
-                acc = _mm512_fmadd_ps(r.m[0], _mm512_set1_ps(x[b].s), acc);
+                acc = _mm512_fmadd_ps(r.s[0].m, _mm512_set1_ps(x[b].s), acc);
         }
     }
     _mm512_storeu_ps(y, acc);
 }
 
-/* ---- more rows ------------------------------------------------------------------------------------------------------ */
+/* ---- more rows --------------------------------------------------------------------------------------------------- */
 
 /* What all rows of a call share. */
 typedef struct job {
@@ -155,47 +155,35 @@ TILES(rows_scale_8, SCALE_8)
 TILES(rows_minimum, MINIMUM)
 TILES(rows_halves, HALVES)
 
-ALWAYS_INLINE void panel_rows(rg_layout layout, const uint8_t *panel, int n, job *j, int m)
+ALWAYS_INLINE void panel_rows(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx, int m,
+                              float *y, size_t ldy)
 {
+    job j = { .x = x, .ldx = ldx, .y = y, .ldy = ldy };
     piece p;
 
+    if (m == 1) {
+        one_row(layout, panel, n, x, y);
+        return;
+    }
     for (int b = 0; b < n; b += RUNS) {
         const int here = n - b < RUNS ? n - b : RUNS;
+
         unpack(&p, layout, panel, b, here);
-        j->x += b ? RUNS : 0;
-        j->first = b == 0;
+        j.x = x + b;
+        j.first = b == 0;
         switch (kind_of(layout)) {
-        case SCALE_4: rows_scale_4(&p, here, j, m); break;
-        case SCALE_8: rows_scale_8(&p, here, j, m); break;
-        case MINIMUM: rows_minimum(&p, here, j, m); break;
-        case HALVES: rows_halves(&p, here, j, m); break;
+        case SCALE_4: rows_scale_4(&p, here, &j, m); break;
+        case SCALE_8: rows_scale_8(&p, here, &j, m); break;
+        case MINIMUM: rows_minimum(&p, here, &j, m); break;
+        case HALVES: rows_halves(&p, here, &j, m); break;
         }
     }
 }
 
-#define PANEL(name, layout)                                                                                            \
-    static void name(const uint8_t *panel, int cols, const rg_xblock *x, size_t ldx, int m, float *y, size_t ldy)      \
-    {                                                                                                                  \
-        job j = { .x = x, .ldx = ldx, .y = y, .ldy = ldy };                                 \
-        if (m == 1)                                                                                                    \
-            one_row(layout, panel, cols / 32, x, y);                                                                   \
-        else                                                                                                           \
-            panel_rows(layout, panel, cols / 32, &j, m);                                                               \
-    }
-
-PANEL(panel_q4, RG_LAYOUT_Q4)
-PANEL(panel_q8, RG_LAYOUT_Q8)
-PANEL(panel_q4m, RG_LAYOUT_Q4M)
-PANEL(panel_q8m, RG_LAYOUT_Q8M)
-PANEL(panel_k4, RG_LAYOUT_K4)
-PANEL(panel_k8, RG_LAYOUT_K8)
+#define TARGET
+#include "ops/cpu/fast_tmpl.h"
 
 void rg_avx512_init_fast(rg_cpu *k)
 {
-    k->panel_fast[RG_LAYOUT_Q4] = panel_q4;
-    k->panel_fast[RG_LAYOUT_Q8] = panel_q8;
-    k->panel_fast[RG_LAYOUT_Q4M] = panel_q4m;
-    k->panel_fast[RG_LAYOUT_Q8M] = panel_q8m;
-    k->panel_fast[RG_LAYOUT_K4] = panel_k4;
-    k->panel_fast[RG_LAYOUT_K8] = panel_k8;
+    fill_fast(k);
 }

@@ -60,9 +60,9 @@ ALWAYS_INLINE void unpack(piece *p, rg_layout layout, const uint8_t *panel, int 
         for (int i = 0; i < 8; i++)
             _mm512_store_si512(p->run[b].q[i], r.w[i]);
         for (int h = 0; h < (kd == HALVES ? 2 : 1); h++) {
-            _mm512_store_ps(p->run[b].d[h], r.d[h]);
+            _mm512_store_ps(p->run[b].d[h], r.s[h].d);
             if (kd == MINIMUM || kd == HALVES)
-                _mm512_store_ps(p->run[b].m[h], r.m[h]);
+                _mm512_store_ps(p->run[b].m[h], r.s[h].m);
         }
     }
 }

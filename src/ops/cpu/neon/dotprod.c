@@ -22,20 +22,17 @@ TARGET ALWAYS_INLINE int32x4_t add_dot(int32x4_t sum, int8x16_t w, int8x16_t x)
 
 enum { CHAINS = 16 };
 
+#include "ops/cpu/probe_tmpl.h"
+
+TARGET ALWAYS_INLINE vec product_int8(vec sum)
+{
+    __asm__ volatile(SDOT : "+w"(sum) : "w"(vdupq_n_s8(3)), "w"(vdupq_n_s8(-5)));
+    return sum;
+}
+
 TARGET static double peak_int8(double n)
 {
-    const int8x16_t a = vdupq_n_s8(3), b = vdupq_n_s8(-5);
-    const int64_t rounds = (int64_t)(n / (16 * CHAINS)) + 1;
-    int32x4_t c[CHAINS];
-
-#pragma GCC unroll 16
-    for (int i = 0; i < CHAINS; i++)
-        c[i] = vdupq_n_s32(0);
-    for (int64_t r = 0; r < rounds; r++)
-#pragma GCC unroll 16
-        for (int i = 0; i < CHAINS; i++)
-            __asm__ volatile(SDOT : "+w"(c[i]) : "w"(a), "w"(b));
-    return (double)rounds * 16 * CHAINS;
+    return peak(n, 16, product_int8);
 }
 
 void rg_neon_init_fast_dotprod(rg_cpu *k)

@@ -1,8 +1,8 @@
 /* fast.h -- the fast recipe: 16 rows of integer weights by m rows of int8 activations.
  *
- * Included by plain.c and dotprod.c, which define TARGET, what the functions are compiled for, and add_dot: four int32 sums
- * of four products of signed bytes each.  Those are exact: |sum| <= 32 * 128 * 128 < 2^20.  What the weights' offset still
- * owes is added before the sum becomes a float. */
+ * Included by plain.c and dotprod.c, which define TARGET, what the functions are compiled for, and add_dot: four int32
+ * sums of four products of signed bytes each.  Those are exact: |sum| <= 32 * 128 * 128 < 2^20.  What the weights'
+ * offset still owes is added before the sum becomes a float. */
 #ifndef RG_OPS_CPU_NEON_FAST_H
 #define RG_OPS_CPU_NEON_FAST_H
 
@@ -25,8 +25,8 @@ TARGET ALWAYS_INLINE int8x16_t four(const int8_t *x)
 }
 
 /* n_rows rows of x, a constant, over the whole panel. */
-TARGET ALWAYS_INLINE void rows(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx, int n_rows, float *y,
-                        size_t ldy)
+TARGET ALWAYS_INLINE void rows(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx,
+                               int n_rows, float *y, size_t ldy)
 {
     const int n_halves = layout == RG_LAYOUT_K8 ? 2 : 1, n_groups = 8 / n_halves;
     float32x4_t acc[TILE][4];
@@ -50,7 +50,7 @@ TARGET ALWAYS_INLINE void rows(rg_layout layout, const uint8_t *panel, int n, co
                     sum[r][p] = add_dot(sum[r][p], w, four(x[(size_t)r * ldx + (size_t)run].q + 16 * h + 4 * i));
             }
         for (int p = 0; p < 4; p++) {
-            const rg_scales s = run_scales(layout, panel, run, h, p);
+            const scales s = run_scales(layout, panel, run, h, p);
             for (int r = 0; r < n_rows; r++) {
                 const rg_xblock *xr = x + (size_t)r * ldx + run;
                 acc[r][p] = vfmaq_f32(acc[r][p], vcvtq_f32_s32(sum[r][p]), vmulq_n_f32(s.d, xr->d));
@@ -64,31 +64,15 @@ TARGET ALWAYS_INLINE void rows(rg_layout layout, const uint8_t *panel, int n, co
             vst1q_f32(y + (size_t)r * ldy + 4 * p, acc[r][p]);
 }
 
-#define PANEL(name, layout)                                                                                            \
-    TARGET static void name(const uint8_t *panel, int cols, const rg_xblock *x, size_t ldx, int m, float *y,           \
-                            size_t ldy)                                                                                \
-    {                                                                                                                  \
-        for (; m >= TILE; m -= TILE, x += TILE * ldx, y += TILE * ldy)                                                 \
-            rows(layout, panel, cols / 32, x, ldx, TILE, y, ldy);                                                      \
-        if (m)                                                                                                         \
-            rows(layout, panel, cols / 32, x, ldx, 1, y, ldy);                                                         \
-    }
-
-PANEL(panel_q4, RG_LAYOUT_Q4)
-PANEL(panel_q8, RG_LAYOUT_Q8)
-PANEL(panel_q4m, RG_LAYOUT_Q4M)
-PANEL(panel_q8m, RG_LAYOUT_Q8M)
-PANEL(panel_k4, RG_LAYOUT_K4)
-PANEL(panel_k8, RG_LAYOUT_K8)
-
-static void fill_fast(rg_cpu *k)
+TARGET ALWAYS_INLINE void panel_rows(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx,
+                                     int m, float *y, size_t ldy)
 {
-    k->panel_fast[RG_LAYOUT_Q4] = panel_q4;
-    k->panel_fast[RG_LAYOUT_Q8] = panel_q8;
-    k->panel_fast[RG_LAYOUT_Q4M] = panel_q4m;
-    k->panel_fast[RG_LAYOUT_Q8M] = panel_q8m;
-    k->panel_fast[RG_LAYOUT_K4] = panel_k4;
-    k->panel_fast[RG_LAYOUT_K8] = panel_k8;
+    for (; m >= TILE; m -= TILE, x += TILE * ldx, y += TILE * ldy)
+        rows(layout, panel, n, x, ldx, TILE, y, ldy);
+    if (m)
+        rows(layout, panel, n, x, ldx, 1, y, ldy);
 }
+
+#include "ops/cpu/fast_tmpl.h"
 
 #endif

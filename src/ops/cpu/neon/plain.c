@@ -1,4 +1,5 @@
-/* plain.c -- the fast recipe without a dot product instruction: products to int16, added in pairs, and pairs of pairs. */
+/* plain.c -- the fast recipe without a dot product instruction: products to int16, added in pairs, and pairs of
+ * pairs. */
 #include "ops/cpu/neon/neon.h"
 
 #define TARGET

@@ -4,6 +4,7 @@
 #include "ops/cpu/ref/init.h"
 
 #include "ops/cpu/math.h"
+#include "ops/cpu/runs.h"
 
 static float f16(uint16_t h)
 {
@@ -253,19 +254,7 @@ FAST(k8, 256, rg_step_k8)
 
 void rg_cpu_panels_ref(rg_cpu *k)
 {
-    k->panel_exact[RG_LAYOUT_F32] = exact_f32;
-    k->panel_exact[RG_LAYOUT_F16] = exact_f16;
-    k->panel_exact[RG_LAYOUT_BF16] = exact_bf16;
-    k->panel_exact[RG_LAYOUT_Q4] = exact_q4;
-    k->panel_exact[RG_LAYOUT_Q8] = exact_q8;
-    k->panel_exact[RG_LAYOUT_Q4M] = exact_q4m;
-    k->panel_exact[RG_LAYOUT_Q8M] = exact_q8m;
-    k->panel_exact[RG_LAYOUT_K4] = exact_k4;
-    k->panel_exact[RG_LAYOUT_K8] = exact_k8;
-    k->panel_fast[RG_LAYOUT_Q4] = fast_q4;
-    k->panel_fast[RG_LAYOUT_Q8] = fast_q8;
-    k->panel_fast[RG_LAYOUT_Q4M] = fast_q4m;
-    k->panel_fast[RG_LAYOUT_Q8M] = fast_q8m;
-    k->panel_fast[RG_LAYOUT_K4] = fast_k4;
-    k->panel_fast[RG_LAYOUT_K8] = fast_k8;
+    FLOAT_LAYOUTS(FILL_EXACT)
+    INTEGER_LAYOUTS(FILL_EXACT)
+    INTEGER_LAYOUTS(FILL_FAST)
 }

@@ -8,6 +8,7 @@
 
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/math.h"
+#include "ops/cpu/softmax.h"
 
 /* An output may be its input, value for value; it never overlaps it otherwise. */
 #if defined(__clang__)
@@ -15,18 +16,6 @@
 #else
 #define LANES _Pragma("GCC ivdep")
 #endif
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE float tree16(float l[16])
-{
-    for (int i = 0; i < 8; i++)
-        l[i] += l[i + 8];
-    for (int i = 0; i < 4; i++)
-        l[i] += l[i + 4];
-    for (int i = 0; i < 2; i++)
-        l[i] += l[i + 2];
-    return l[0] + l[1];
-}
 
 /* ---- one row ----------------------------------------------------------------------------------------------------- */
 
@@ -76,7 +65,7 @@ static void rows_rmsnorm(float *y, const float *x, const float *w, int n, float 
             lane[i] = __builtin_fmaf(x[k + i], x[k + i], lane[i]);
     for (int i = 0; k + i < n; i++)
         lane[i] = __builtin_fmaf(x[k + i], x[k + i], lane[i]);
-    r = 1.0f / __builtin_sqrtf(tree16(lane) / (float)n + eps);
+    r = 1.0f / __builtin_sqrtf(rg_tree16(lane) / (float)n + eps);
     LANES
     for (int i = 0; i < n; i++)
         y[i] = x[i] * r * w[i];
@@ -146,7 +135,7 @@ static void rows_rotate(float *x, const float *cosine, const float *sine, int n_
 /* ---- stored K and V ---------------------------------------------------------------------------------------------- */
 
 /* Half precision by arithmetic: 2^112 moves the exponent's bias, subnormals included; the rest is selected. */
-INLINE float from_f16(uint16_t h)
+ALWAYS_INLINE float from_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = (uint32_t)(h & 0x7fff) << 13;
     uint32_t finite = rg_bits_of(rg_float_of(magnitude) * 0x1p112f), special = magnitude | 0x7f800000u;
@@ -154,12 +143,12 @@ INLINE float from_f16(uint16_t h)
     return rg_float_of(sign | (magnitude >= 0x0f800000u ? special : finite));
 }
 
-INLINE float from_bf16(uint16_t h)
+ALWAYS_INLINE float from_bf16(uint16_t h)
 {
     return rg_float_of((uint32_t)h << 16);
 }
 
-INLINE uint16_t to_bf16(float x)
+ALWAYS_INLINE uint16_t to_bf16(float x)
 {
     uint32_t bits = rg_bits_of(x), rounded = bits + 0x7fff + (bits >> 16 & 1);
 
@@ -167,7 +156,7 @@ INLINE uint16_t to_bf16(float x)
 }
 
 /* The i-th value behind p. */
-INLINE float stored(const void *p, rg_type type, size_t i)
+ALWAYS_INLINE float stored(const void *p, rg_type type, size_t i)
 {
     if (type == RG_F32)
         return ((const float *)p)[i];
@@ -190,7 +179,7 @@ static void rows_store(void *to, rg_type type, size_t stride, const float *x, in
             h[(size_t)i * stride] = to_bf16(x[i]);
 }
 
-INLINE void load_as(float *y, const void *from, rg_type type, size_t stride, int n)
+ALWAYS_INLINE void load_as(float *y, const void *from, rg_type type, size_t stride, int n)
 {
     if (stride == 1)
         for (int i = 0; i < n; i++)
@@ -212,8 +201,7 @@ static void rows_load(float *y, const void *from, rg_type type, size_t stride, i
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
-/* Scores of all 64 keys; those outside [lo, hi) are whatever the memory gives, and dropped by the caller. */
-INLINE void attend_scores(const rg_attend *a, rg_type type, float *restrict score)
+ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, float *restrict score)
 {
     for (int j = 0; j < RG_BLOCK; j++)
         score[j] = 0.0f;
@@ -226,12 +214,9 @@ INLINE void attend_scores(const rg_attend *a, rg_type type, float *restrict scor
     }
     for (int j = 0; j < RG_BLOCK; j++)
         score[j] *= a->scale;
-    if (a->cap > 0.0f)
-        for (int j = 0; j < RG_BLOCK; j++)
-            score[j] = a->cap * rg_tanhf(score[j] / a->cap);
 }
 
-INLINE void attend_values(const rg_attend *a, rg_type type, const float *p, float c, float *restrict o)
+ALWAYS_INLINE void values(const rg_attend *a, rg_type type, const float *p, float c, float *restrict o)
 {
     for (int d = 0; d < a->v_dim; d++)
         o[d] *= c;
@@ -244,37 +229,7 @@ INLINE void attend_values(const rg_attend *a, rg_type type, const float *p, floa
     }
 }
 
-INLINE void attend_as(const rg_attend *a, rg_type type, rg_softmax *s)
-{
-    _Alignas(64) float p[RG_BLOCK], lane[16];
-    float max = s->m, c;
-
-    attend_scores(a, type, p);
-    for (int j = a->lo; j < a->hi; j++)
-        max = p[j] > max ? p[j] : max;
-    if (max == -__builtin_inff())
-        return;
-    c = s->m == -__builtin_inff() ? 0.0f : rg_expf(s->m - max);
-    for (int j = 0; j < RG_BLOCK; j++) {
-        float e = rg_expf(p[j] - max);
-        p[j] = j >= a->lo && j < a->hi ? e : 0.0f;
-    }
-    for (int i = 0; i < 16; i++)
-        lane[i] = p[i] + p[16 + i] + p[32 + i] + p[48 + i];
-    s->l = __builtin_fmaf(s->l, c, tree16(lane));
-    attend_values(a, type, p, c, s->o);
-    s->m = max;
-}
-
-static void rows_attend(const rg_attend *a, rg_softmax *s)
-{
-    if (a->type == RG_F32)
-        attend_as(a, RG_F32, s);
-    else if (a->type == RG_F16)
-        attend_as(a, RG_F16, s);
-    else
-        attend_as(a, RG_BF16, s);
-}
+#include "ops/cpu/attend_tmpl.h"
 
 static void rows_merge(rg_softmax *a, const rg_softmax *b, int v_dim)
 {
@@ -302,7 +257,7 @@ static void rows_merge(rg_softmax *a, const rg_softmax *b, int v_dim)
 
 enum { CHANNELS = 64 }; /* whose sums stay near while the states go by */
 
-INLINE void scan_some(float *h, const float *a, size_t ld, int d_state, int n, const float *x, const float *dt,
+ALWAYS_INLINE void scan_some(float *h, const float *a, size_t ld, int d_state, int n, const float *x, const float *dt,
                       const float *b, const float *c, float *restrict acc)
 {
     for (int i = 0; i < n; i++)
@@ -366,7 +321,7 @@ static void rows_fill(rg_cpu *k)
     k->act_mul[RG_GELU_TANH] = rows_gelu_mul;
     k->softcap = rows_softcap;
     k->rotate = rows_rotate;
-    k->attend = rows_attend;
+    k->attend = attend;
     k->merge = rows_merge;
     k->scan_row = rows_scan_row;
     k->conv_row = rows_conv_row;
@@ -376,6 +331,5 @@ static void rows_fill(rg_cpu *k)
 }
 
 #undef LANES
-#undef INLINE
 
 #endif

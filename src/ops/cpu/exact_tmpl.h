@@ -1,0 +1,110 @@
+/* exact_tmpl.h -- the exact recipe around its inner loop: panels a piece at a time, decoded into L1 (f32 needs no
+ * decoding), while the chains of a batch of rows wait beside it.
+ *
+ * Included by the exact.c of an instruction set after the folder's header; exact.c then defines add_piece and few_rows,
+ * and fills the table with FILL_EXACT. */
+#ifndef RG_OPS_CPU_EXACT_TMPL_H
+#define RG_OPS_CPU_EXACT_TMPL_H
+
+enum {
+    BATCH = 24,  /* rows that share a piece: 6 KiB of chains */
+    PIECE = 128, /* columns: 8 KiB */
+};
+
+typedef vec chains[4]; /* by column modulo 4 */
+
+/* A decoded piece of n columns into the chains of m <= BATCH rows. */
+static void add_piece(const float *w, int n, const float *x, size_t ldx, int m, chains (*c)[PARTS]);
+
+/* All of a float panel where it lies, without decoding; false: these are too many rows for that. */
+ALWAYS_INLINE bool few_rows(rg_layout layout, const uint8_t *panel, int cols, const float *x, size_t ldx, int m,
+                            float *y, size_t ldy);
+
+ALWAYS_INLINE void clear(chains c)
+{
+    c[0] = c[1] = c[2] = c[3] = (vec){ 0 };
+}
+
+ALWAYS_INLINE void store_sum(float *y, const chains c)
+{
+    store_f32(y, (c[0] + c[1]) + (c[2] + c[3]));
+}
+
+/* The weights of run b as f32, [32][16]: d * (q - offset), and + m where the layout has one, each rounded by itself. */
+ALWAYS_INLINE void decode_run(rg_layout layout, const uint8_t *panel, int b, float *w)
+{
+    const int n_halves = n_halves_of(layout), n_groups = 8 / n_halves;
+    const uint8_t *q = run_q(layout, panel, b);
+
+    for (int part = 0; part < PARTS; part++)
+        for (int h = 0; h < n_halves; h++) {
+            const scales s = run_scales(layout, panel, b, h, part);
+            for (int i = h * n_groups; i < (h + 1) * n_groups; i++) {
+                const bytes group = run_group(layout, q, i, part);
+                for (int k = 0; k < 4; k++) {
+                    vec v = s.d * weights(layout, group, k);
+                    if (has_minimum(layout))
+                        v = v + s.m;
+                    store_f32(w + 16 * (4 * i + k) + WIDTH * part, v);
+                }
+            }
+        }
+}
+
+/* n columns from the first on as f32, [n][16]: decoded to `room`, or where they are. */
+ALWAYS_INLINE const float *decode(rg_layout layout, const uint8_t *panel, int first, int n, float *room)
+{
+    if (layout == RG_LAYOUT_F32)
+        return (const float *)(const void *)panel + 16 * (size_t)first;
+    if (layout == RG_LAYOUT_F16 || layout == RG_LAYOUT_BF16)
+        for (int k = 0; k < PARTS * n; k++)
+            store_f32(room + WIDTH * k, column(layout, panel, (size_t)(first + k / PARTS), k % PARTS));
+    else
+        for (int k = 0; k < n; k += 32)
+            decode_run(layout, panel, (first + k) / 32, room + 16 * k);
+    return room;
+}
+
+ALWAYS_INLINE void in_pieces(rg_layout layout, const uint8_t *panel, int cols, const float *x, size_t ldx, int m,
+                             float *y, size_t ldy)
+{
+    _Alignas(64) float room[PIECE * 16];
+    chains c[BATCH][PARTS];
+
+    for (int row = 0; row < m; row += BATCH) {
+        const int here = m - row < BATCH ? m - row : BATCH;
+
+        for (int r = 0; r < PARTS * here; r++)
+            clear(c[r / PARTS][r % PARTS]);
+        for (int k = 0; k < cols; k += PIECE) {
+            const int n = cols - k < PIECE ? cols - k : PIECE;
+            add_piece(decode(layout, panel, k, n, room), n, x + (size_t)row * ldx + (size_t)k, ldx, here, c);
+        }
+        for (int r = 0; r < PARTS * here; r++)
+            store_sum(y + (size_t)(row + r / PARTS) * ldy + WIDTH * (r % PARTS), c[r / PARTS][r % PARTS]);
+    }
+}
+
+#define FLOAT_PANEL(name, layout)                                                                                      \
+    static void exact_##name(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y, size_t ldy)  \
+    {                                                                                                                  \
+        if (!few_rows(layout, panel, cols, x, ldx, m, y, ldy))                                                         \
+            in_pieces(layout, panel, cols, x, ldx, m, y, ldy);                                                         \
+    }
+
+#define INTEGER_PANEL(name, layout)                                                                                    \
+    static void exact_##name(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y, size_t ldy)  \
+    {                                                                                                                  \
+        in_pieces(layout, panel, cols, x, ldx, m, y, ldy);                                                             \
+    }
+
+FLOAT_LAYOUTS(FLOAT_PANEL)
+INTEGER_LAYOUTS(INTEGER_PANEL)
+
+static void fill_exact(rg_cpu *k)
+{
+    FLOAT_LAYOUTS(FILL_EXACT)
+    INTEGER_LAYOUTS(FILL_EXACT)
+}
+
+#endif
