@@ -32,8 +32,15 @@ static void program(void *arg, int thread)
     model_runner *r = arg;
     rg_fwd *f = &r->fwd[thread];
 
-    *f = (rg_fwd){ .reader = r->reader, .batch = r->batch, .groups = rg_store_groups(r->base.store), .exact = r->o.exact,
-                   .layer = -1, .thread = thread, .n_threads = r->n_threads, .pool = r->pool, .arena = r->arena,
+    *f = (rg_fwd){ .reader = r->reader,
+                   .batch = r->batch,
+                   .groups = rg_store_groups(r->base.store),
+                   .exact = r->o.exact,
+                   .layer = -1,
+                   .thread = thread,
+                   .n_threads = r->n_threads,
+                   .pool = r->pool,
+                   .arena = r->arena,
                    .arena_bytes = r->arena_bytes };
     rg_mem_forbid();
     rg_act *logits = rg_model_forward(r->m, f);
@@ -85,8 +92,14 @@ static bool measure_arena(model_runner *r, rg_error *err)
     bool ok = zeros && f;
 
     if (ok) {
-        rg_batch batch = { .n_rows = r->o.max_rows, .n_spans = 1, .spans = &span, .token = zeros, .index = zeros, .kv_end = zeros + n,
-                           .pos = (const int32_t(*)[4])(const void *)(zeros + 2 * n), .n_logits = r->o.max_logits,
+        rg_batch batch = { .n_rows = r->o.max_rows,
+                           .n_spans = 1,
+                           .spans = &span,
+                           .token = zeros,
+                           .index = zeros,
+                           .kv_end = zeros + n,
+                           .pos = (const int32_t(*)[4])(const void *)(zeros + 2 * n),
+                           .n_logits = r->o.max_logits,
                            .logit_rows = zeros };
         rg_counter_init(&counter, NULL, 0);
         rg_count_fwd(f, &counter, &batch);
@@ -105,7 +118,7 @@ static int32_t blocks_of(int64_t positions)
     return (int32_t)((positions + RG_BLOCK - 1) / RG_BLOCK);
 }
 
-/* Window and recurrent groups get what max_seqs sequences need (and as much again for snapshots and shared prefixes, down
+/* Window and recurrent groups get what max_seqs sequences need (as much again for snapshots, down
  * to a single sequence's if memory is short), the groups that grow share out the rest. */
 static bool size_groups(const model_runner *r, int32_t n_blocks[RG_MAX_GROUPS], rg_error *err)
 {
@@ -132,7 +145,8 @@ static bool size_groups(const model_runner *r, int32_t n_blocks[RG_MAX_GROUPS], 
     int64_t room = growing && r->o.state_bytes > fixed ? (int64_t)((r->o.state_bytes - fixed) / growing) : 0;
     if (fixed > r->o.state_bytes || (growing && room < 2))
         return rg_fail(err, RG_E_LIMIT,
-                       "the state of one sequence does not fit: %llu bytes are allowed, %llu are needed at least; raise --kv-memory",
+                       "the state of one sequence does not fit: %llu bytes are allowed, %llu are needed at least; "
+                       "raise --kv-memory",
                        (unsigned long long)r->o.state_bytes, (unsigned long long)(fixed + 2 * growing));
     for (int g = 0; g < spec->n_groups; g++)
         if (!n_blocks[g])
@@ -148,8 +162,12 @@ static int max_of(int a, int b)
 static rg_cpu_sizes reader_sizes(const model_runner *r)
 {
     const rg_config *c = &r->m->config;
-    rg_cpu_sizes s = { .max_rows = max_of(r->o.max_rows, r->o.max_logits), .n_threads = r->o.n_threads,
-                       .max_experts = c->routing.n_experts, .max_experts_used = c->routing.n_used, .max_heads = c->n_heads, .max_keys = r->o.max_seq_len };
+    rg_cpu_sizes s = { .max_rows = max_of(r->o.max_rows, r->o.max_logits),
+                       .n_threads = r->o.n_threads,
+                       .max_experts = c->routing.n_experts,
+                       .max_experts_used = c->routing.n_used,
+                       .max_heads = c->n_heads,
+                       .max_keys = r->o.max_seq_len };
 
     for (int i = 0; i < r->m->weights.n; i++)
         if (!r->m->weights.all[i].vec)
@@ -168,8 +186,9 @@ static bool kernels_can(const rg_model *m, rg_error *err)
         const rg_recurrent *rec = &m->recurrent[i];
 
         if (rec->group >= 0 && (rec->d_conv > RG_MAX_CONV || rec->d_state > RG_MAX_STATE))
-            return rg_fail(err, RG_E_UNSUPPORTED, "layer %d: a convolution of %d taps and a state of %d; at most %d and %d can be computed",
-                           i, rec->d_conv, rec->d_state, RG_MAX_CONV, RG_MAX_STATE);
+            return rg_fail(err, RG_E_UNSUPPORTED,
+                           "layer %d: a convolution of %d taps and a state of %d; at most %d and %d can be computed", i,
+                           rec->d_conv, rec->d_state, RG_MAX_CONV, RG_MAX_STATE);
     }
     return true;
 }

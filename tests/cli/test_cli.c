@@ -217,7 +217,8 @@ static void logits_hash(void **state)
 static void perplexity(void **state)
 {
     (void)state;
-    json_t *j = json_of("eval tales-1m --perplexity " RG_SOURCE_DIR "/models/CREDITS-storybooks.md --first-bytes 4000 --ctx 128 --json");
+    json_t *j = json_of("eval tales-1m --perplexity " RG_SOURCE_DIR
+                        "/models/CREDITS-storybooks.md --first-bytes 4000 --ctx 128 --json");
     wants(j, "nll ppl bits_per_byte tokens bytes");
     double nll = json_number_value(json_object_get(j, "nll")), ppl = json_number_value(json_object_get(j, "ppl"));
     assert_true(nll > 1 && nll < 12 && fabs(ppl / exp(nll) - 1) < 1e-6);

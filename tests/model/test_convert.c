@@ -192,7 +192,8 @@ static void a_model_is_read_back(void **state)
 /* GGUF to GGUF: each matrix is what the encoder makes of its values, whatever the threads; the fallback is the nearest. */
 static void types_are_encoded_row_by_row(void **state)
 {
-    static const rg_type types[] = { RG_F16, RG_BF16, RG_Q4_0, RG_Q4_1, RG_Q5_0, RG_Q5_1, RG_Q8_0, RG_Q2_K, RG_Q4_K, RG_Q5_K, RG_Q6_K };
+    static const rg_type types[] = { RG_F16,  RG_BF16, RG_Q4_0, RG_Q4_1, RG_Q5_0, RG_Q5_1,
+                                     RG_Q8_0, RG_Q2_K, RG_Q4_K, RG_Q5_K, RG_Q6_K };
     static const rg_type small[RG_TYPE_COUNT] = {
         [RG_Q2_K] = RG_Q4_0, [RG_Q4_K] = RG_Q4_1, [RG_Q5_K] = RG_Q5_0, [RG_Q6_K] = RG_Q8_0,
     };

@@ -175,7 +175,8 @@ static const char *mamba_of(int d_state, int d_conv)
     for (size_t i = 0; i < RG_LEN(tensors); i++)
         assert_ok(rg_ckpt_declare(w, tensors[i].name, RG_F32, tensors[i].n, tensors[i].shape, &err), err);
     for (size_t i = 0; i < RG_LEN(tensors); i++) {
-        int64_t n = tensors[i].shape[0] * (tensors[i].n > 1 ? tensors[i].shape[1] : 1) * (tensors[i].n > 2 ? tensors[i].shape[2] : 1);
+        int64_t n = tensors[i].shape[0] * (tensors[i].n > 1 ? tensors[i].shape[1] : 1) *
+                    (tensors[i].n > 2 ? tensors[i].shape[2] : 1);
         float *zeros = rg_array((size_t)n, sizeof *zeros);
         assert_ok(rg_ckpt_write(w, zeros, (size_t)n * sizeof *zeros, &err), err);
         rg_free(zeros);

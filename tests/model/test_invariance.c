@@ -463,7 +463,12 @@ static void ways(const world *w, const rg_cpu *cpu, int n_threads, int n)
 {
     run *r = calloc(1, sizeof *r);
 
-    *r = (run){ .w = w, .isa = cpu->isa, .n_threads = n_threads, .n_wanted = n, .slow = is_slow(cpu), .plans = calloc(MAX_LIVES, sizeof(plan)),
+    *r = (run){ .w = w,
+                .isa = cpu->isa,
+                .n_threads = n_threads,
+                .n_wanted = n,
+                .slow = is_slow(cpu),
+                .plans = calloc(MAX_LIVES, sizeof(plan)),
                 .g = { .seed = test_seed * 1000003 + (uint64_t)n_threads * 31 + (uint64_t)cpu->isa[3] } };
     test_rig_open(&r->rig, &w->model, &(test_rig_options){ .cpu = cpu, .n_threads = n_threads, .exact = w->exact,
                   .max_rows = w->max_rows, .max_seqs = w->chains_only ? 4 : 1, .max_len = w->len + MARGIN, .prefixes = true,
@@ -625,7 +630,8 @@ static void gemma3(void **state)
 static void gemma3_window_100(void **state)
 {
     (void)state;
-    golden_world("gemma3-100", test_variant("gemma3-100", "gemma3", "config.json", "\"sliding_window\": 12", "\"sliding_window\": 100"));
+    golden_world("gemma3-100", test_variant("gemma3-100", "gemma3", "config.json", "\"sliding_window\": 12",
+                                            "\"sliding_window\": 100"));
     fast_world("gemma3-100", world_quantized("gemma3", 100));
 }
 
@@ -664,8 +670,9 @@ static void wide_experts(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama),       cmocka_unit_test(gemma3), cmocka_unit_test(gemma3_window_100), cmocka_unit_test(mixtral),
-        cmocka_unit_test(deepseek_v2), cmocka_unit_test(mamba),  cmocka_unit_test(wide_k_formats),    cmocka_unit_test(wide_experts),
+        cmocka_unit_test(llama),          cmocka_unit_test(gemma3),       cmocka_unit_test(gemma3_window_100),
+        cmocka_unit_test(mixtral),        cmocka_unit_test(deepseek_v2),  cmocka_unit_test(mamba),
+        cmocka_unit_test(wide_k_formats), cmocka_unit_test(wide_experts),
     };
 
     test_init(argc, argv);
