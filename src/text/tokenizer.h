@@ -8,6 +8,7 @@
 #define RG_TEXT_TOKENIZER_H
 
 #include "ckpt/checkpoint.h"
+#include "text/origin.h"
 
 typedef struct rg_tokenizer rg_tokenizer;
 
@@ -28,6 +29,9 @@ void rg_ids_fini(rg_ids *ids);
 /* Append the ids of text[0, n).  flags as rg_encode_flags (ridge.h).  False: no memory, or over 2^31 ids. */
 bool rg_tokenizer_encode(const rg_tokenizer *t, const char *text, size_t n, unsigned flags, rg_ids *ids,
                          rg_error *err) RG_MUST_CHECK;
+/* The same of a text with origins: special tokens come of what is not foreign only (origin.h). */
+bool rg_tokenizer_encode_text(const rg_tokenizer *t, const rg_text *text, unsigned flags, rg_ids *ids,
+                              rg_error *err) RG_MUST_CHECK;
 
 int32_t rg_tokenizer_size(const rg_tokenizer *t);
 int32_t rg_tokenizer_bos(const rg_tokenizer *t); /* -1: none */
