@@ -15,7 +15,7 @@
 #include "base/pool.h"
 #include "ops/cpu/kernels.h"
 
-enum { COLS = 4096, SMALL_COLS = 2048, SMALL_PANELS = 32, MAX_THREADS = 256 };
+enum { COLS = 4096, SMALL_COLS = 2048, SMALL_PANELS = 32, MAX_THREADS = 256, GROUP = 8 };
 
 static const size_t stream_bytes = (size_t)256 << 20;
 
@@ -62,13 +62,16 @@ static void work(void *arg, int thread)
         j->sums[thread] = j->k->stream(j->w + from * j->panel_bytes, (to - from) * j->panel_bytes);
         return;
     }
-    for (size_t p = from; p < to; p++) {
-        float *y = j->y + p * (size_t)j->m * 16;
-        const uint8_t *w = j->w + p * j->panel_bytes;
+    for (size_t p = from; p < to; p += GROUP) {
+        rg_product product = { .panel = j->w + p * j->panel_bytes, .panel_bytes = j->panel_bytes, .cols = j->cols,
+                               .n_panels = (int)(to - p < GROUP ? to - p : GROUP), .m = j->m, .ldx = j->ldx,
+                               .y = j->y + p * (size_t)j->m * 16 };
+        product.ldy = 16 * (size_t)product.n_panels;
         if (j->fast)
-            j->k->panel_fast[j->layout](w, j->cols, j->x, j->ldx, j->m, y, 16);
+            product.q = j->x;
         else
-            j->k->panel_exact[j->layout](w, j->cols, j->x, j->ldx, j->m, y, 16);
+            product.x = j->x;
+        (j->fast ? j->k->product_fast : j->k->product_exact)[j->layout](&product);
     }
 }
 
@@ -152,7 +155,7 @@ static void bench_isa(rg_pool *pool, const options *o, const rg_cpu *k, uint8_t 
             continue;
         fill_x(x, n_x);
         k->quantize(x, (int)n_x, q);
-        j.fast = k->panel_fast[l] && !o->exact;
+        j.fast = k->product_fast[l] && !o->exact;
         j.x = j.fast ? (const void *)q : (const void *)x;
         j.ldx = j.fast ? SMALL_COLS / 32 + 1 : SMALL_COLS + 16; /* odd in cache lines: rows spread over the sets */
         printf("%-7s %-5s %s", k->isa, layouts[l], j.fast ? "fast " : "exact");

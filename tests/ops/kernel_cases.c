@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAX_M = 33, GAP = 3, N_MODES = 5 };
+enum { MAX_M = 33, PANELS = 3, WIDE = 16 * PANELS, GAP = 3, N_MODES = 5 };
 
 /* ---- memory that ends at a wall ------------------------------------------------------------------------------------- */
 
@@ -154,40 +154,45 @@ static void fill_blocks(cases *c, int mode, rg_xblock *x, size_t n)
     }
 }
 
-/* One panel and MAX_M rows.  Rows are ld items (floats or blocks) apart, outputs 16 + GAP floats. */
+/* PANELS panels and MAX_M rows.  Rows are ld items (floats or blocks) apart, outputs WIDE + GAP floats. */
 typedef struct panel_case {
     rg_layout layout;
     bool fast;
     int cols, mode, max_m;
     uint8_t *panel;
+    size_t bytes;    /* of a panel */
     size_t item, ld; /* bytes of an item; items from row to row */
     void *x;
-    float want[MAX_M * (16 + GAP)];
+    float want[MAX_M * (WIDE + GAP)];
 } panel_case;
 
-static void panel_call(const rg_cpu *k, const panel_case *p, const uint8_t *panel, const void *x, int m, float *y)
+static void panel_call(const rg_cpu *k, const panel_case *p, const void *x, int m, float *y)
 {
+    rg_product product = { .panel = p->panel, .panel_bytes = p->bytes, .n_panels = PANELS, .cols = p->cols, .m = m,
+                           .ldx = p->ld, .y = y, .ldy = WIDE + GAP };
+
     if (p->fast)
-        k->panel_fast[p->layout](panel, p->cols, x, p->ld, m, y, 16 + GAP);
+        product.q = x;
     else
-        k->panel_exact[p->layout](panel, p->cols, x, p->ld, m, y, 16 + GAP);
+        product.x = x;
+    (p->fast ? k->product_fast : k->product_exact)[p->layout](&product);
 }
 
 static bool panel_rows_same(const cases *c, const panel_case *p)
 {
-    static const int rows[] = { 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 33 };
+    static const int rows[] = { 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 24, 25, 26, 27, 28, 29, 33 };
     const size_t row_items = p->fast ? (size_t)p->cols / 32 : (size_t)p->cols;
     char what[128];
 
     for (size_t i = 0; i < RG_LEN(rows) && rows[i] <= p->max_m; i++) {
         const int m = rows[i];
-        const size_t n_out = (size_t)(m - 1) * (16 + GAP) + 16;
+        const size_t n_out = (size_t)(m - 1) * (WIDE + GAP) + WIDE;
         const void *x = walled_copy(1, p->x, ((size_t)(m - 1) * p->ld + row_items) * p->item);
         float *y = walled(2, n_out * sizeof *y);
 
         for (size_t j = 0; j < n_out; j++)
             y[j] = 12345.0f;
-        panel_call(c->k, p, p->panel, x, m, y);
+        panel_call(c->k, p, x, m, y);
         snprintf(what, sizeof what, "%s panel_%s %s cols %d m %d mode %d", c->k->isa, p->fast ? "fast" : "exact",
                  layouts[p->layout].name, p->cols, m, p->mode);
         if (!same_floats(y, p->want, n_out, what))
@@ -200,18 +205,18 @@ static bool panel_same(cases *c, rg_layout layout, bool fast, int n_steps, int m
 {
     const layout_case *l = &layouts[layout];
     static panel_case p;
-    const size_t bytes = l->bytes * (size_t)n_steps;
     bool same;
 
-    p = (panel_case){ .layout = layout, .fast = fast, .cols = l->step * n_steps, .mode = mode };
+    p = (panel_case){ .layout = layout, .fast = fast, .cols = l->step * n_steps, .mode = mode,
+                      .bytes = l->bytes * (size_t)n_steps };
     p.max_m = p.cols > 4096 ? 5 : MAX_M; /* ref is slow, and the last rows are tested by shorter ones */
     p.item = fast ? sizeof(rg_xblock) : sizeof(float);
     p.ld = (size_t)p.cols / (fast ? 32 : 1) + 1;
-    p.panel = walled(0, bytes);
+    p.panel = walled(0, PANELS * p.bytes);
     p.x = calloc(MAX_M * p.ld, p.item);
     if (!p.x)
         abort();
-    fill_panel(c, layout, mode, p.panel, (size_t)n_steps);
+    fill_panel(c, layout, mode, p.panel, PANELS * (size_t)n_steps);
     for (size_t r = 0; r < MAX_M; r++)
         if (fast)
             fill_blocks(c, mode, (rg_xblock *)p.x + r * p.ld, p.ld - 1);
@@ -219,7 +224,7 @@ static bool panel_same(cases *c, rg_layout layout, bool fast, int n_steps, int m
             floats(c, mode, (float *)p.x + r * p.ld, p.ld - 1);
     for (size_t j = 0; j < RG_LEN(p.want); j++)
         p.want[j] = 12345.0f;
-    panel_call(c->ref, &p, p.panel, p.x, p.max_m, p.want);
+    panel_call(c->ref, &p, p.x, p.max_m, p.want);
     same = panel_rows_same(c, &p);
     free(p.x);
     return same;
@@ -235,8 +240,8 @@ static bool cases_panels(cases *c)
             const int *n = of_floats ? columns : steps;
             const size_t n_sizes = of_floats ? RG_LEN(columns) : RG_LEN(steps);
 
-            if (fast ? c->k->panel_fast[layout] == c->ref->panel_fast[layout]
-                     : c->k->panel_exact[layout] == c->ref->panel_exact[layout])
+            if (fast ? c->k->product_fast[layout] == c->ref->product_fast[layout]
+                     : c->k->product_exact[layout] == c->ref->product_exact[layout])
                 continue; /* no version of its own */
             for (size_t i = 0; i < n_sizes; i++)
                 for (int mode = 0; mode < N_MODES; mode++)
@@ -445,44 +450,70 @@ static void fill_stored(cases *c, rg_type type, int mode, uint8_t *to, size_t n)
     }
 }
 
-/* Three blocks after each other on both tables, the first and the last one seen in part. */
+enum { QUERIES = 6 }; /* more than a kernel takes at once, and some over */
+
+/* One query that no key reaches: every score of it is -inf. */
+static void unreachable(const attend_case *t, float *q, uint8_t *k)
+{
+    const float one = 1.0f;
+    const uint16_t half = t->type == RG_F16 ? rg_f32_to_f16(one) : rg_f32_to_bf16(one);
+    const size_t size = t->type == RG_F32 ? 4 : 2;
+
+    memset(q, 0, (size_t)t->k_dim * sizeof *q);
+    q[0] = -INFINITY;
+    for (size_t i = 0; i < (size_t)t->k_dim * RG_BLOCK; i++)
+        memcpy(k + i * size, t->type == RG_F32 ? (const void *)&one : (const void *)&half, size);
+}
+
+/* Blocks after each other on both tables, some of them seen in part, by several queries. */
 static bool attend_same(cases *c, const attend_case *t)
 {
     static const int seen[][2] = { { 5, 64 }, { 0, 64 }, { 0, 1 }, { 0, 17 }, { 63, 64 }, { 30, 35 } };
-    static float o_ref[MAX_N];
-    const size_t size = t->type == RG_F32 ? 4 : 2;
-    const size_t k_bytes = (size_t)t->k_dim * RG_BLOCK * size;
-    const size_t v_bytes = ((size_t)t->v_stride * (RG_BLOCK - 1) + (size_t)t->v_dim) * size;
-    float *q = walled(0, (size_t)t->k_dim * 4), *o = walled(3, (size_t)t->v_dim * 4);
-    rg_softmax a = { -INFINITY, 0.0f, o_ref }, b = { -INFINITY, 0.0f, o };
+    static float o_ref[QUERIES * MAX_N];
+    const size_t size = t->type == RG_F32 ? 4 : 2, k_dim = (size_t)t->k_dim, v_dim = (size_t)t->v_dim;
+    const size_t k_bytes = k_dim * RG_BLOCK * size, v_bytes = ((size_t)t->v_stride * (RG_BLOCK - 1) + v_dim) * size;
+    float *q = walled(0, QUERIES * k_dim * 4), *o = walled(3, QUERIES * v_dim * 4);
+    const float *queries[QUERIES];
+    rg_softmax a[QUERIES], b[QUERIES];
     char what[128];
 
     memset(o_ref, 0, sizeof o_ref);
-    memset(o, 0, (size_t)t->v_dim * 4);
+    memset(o, 0, QUERIES * v_dim * 4);
+    for (size_t i = 0; i < QUERIES; i++) {
+        queries[i] = q + i * k_dim;
+        a[i] = (rg_softmax){ -INFINITY, 0.0f, o_ref + i * v_dim };
+        b[i] = (rg_softmax){ -INFINITY, 0.0f, o + i * v_dim };
+    }
     for (size_t i = 0; i < RG_LEN(seen); i++) {
-        rg_attend r = { .q = q, .type = t->type, .k_dim = t->k_dim, .v_dim = t->v_dim, .v_stride = t->v_stride,
-                        .lo = seen[i][0], .hi = seen[i][1], .scale = 0.125f, .cap = t->capped ? 30.0f : 0.0f };
+        rg_attend r = { .q = queries, .n = i == 5 ? 1 : QUERIES, .type = t->type, .k_dim = t->k_dim,
+                        .v_dim = t->v_dim, .v_stride = t->v_stride, .lo = seen[i][0], .hi = seen[i][1],
+                        .scale = 0.125f, .cap = t->capped ? 30.0f : 0.0f };
         uint8_t *k = walled(1, k_bytes), *v = walled(2, v_bytes);
 
-        floats(c, t->mode == 4 ? 0 : t->mode, q, (size_t)t->k_dim);
+        floats(c, t->mode == 4 ? 0 : t->mode, q, QUERIES * k_dim);
         fill_stored(c, t->type, t->mode, k, k_bytes / size);
         fill_stored(c, t->type, t->mode, v, v_bytes / size);
         if (t->mode == 0 && r.lo) /* not seen, and never looked at */
             memset(v, 0xff, size);
         if (t->mode == 0 && r.hi < RG_BLOCK)
             memset(v + v_bytes - size, 0xff, size);
+        if (t->mode == 0 && i == 0)
+            unreachable(t, q + 2 * k_dim, k);
         r.k = k;
         r.v = v;
-        c->ref->attend(&r, &a);
-        c->k->attend(&r, &b);
+        c->ref->attend(&r, a);
+        c->k->attend(&r, b);
         snprintf(what, sizeof what, "%s attend type %d k %d v %d mode %d keys %d..%d", c->k->isa, (int)t->type, t->k_dim,
                  t->v_dim, t->mode, r.lo, r.hi);
-        if (a.m != b.m) { /* as numbers: only differences of m are ever used, so a zero's sign is no part of the recipe */
-            printf("%s: m is %a, ref has %a\n", what, (double)b.m, (double)a.m);
-            return false;
+        for (int n = 0; n < r.n; n++) {
+            /* m as a number: only differences of it are ever used, so a zero's sign is no part of the recipe */
+            if (a[n].m != b[n].m) {
+                printf("%s: m of query %d is %a, ref has %a\n", what, n, (double)b[n].m, (double)a[n].m);
+                return false;
+            }
+            if (!same_floats(&b[n].l, &a[n].l, 1, what) || !same_floats(b[n].o, a[n].o, v_dim, what))
+                return false;
         }
-        if (!same_floats(&b.l, &a.l, 1, what) || !same_floats(o, o_ref, (size_t)t->v_dim, what))
-            return false;
     }
     return true;
 }

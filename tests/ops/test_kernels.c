@@ -56,7 +56,7 @@ static void tables(void **state)
     assert_null(rg_cpu_find("avx3", &err));
     assert_non_null(strstr(err.text, "avx3"));
     for (rg_layout l = RG_LAYOUT_F32; l < RG_LAYOUT_COUNT; l++)
-        assert_non_null(rg_cpu_nth(n - 1)->panel_exact[l]);
+        assert_non_null(rg_cpu_nth(n - 1)->product_exact[l]);
 }
 
 int main(int argc, char **argv)

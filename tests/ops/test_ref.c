@@ -71,15 +71,19 @@ static void panels_are_products(void **state)
             random_packed(&rng, &p, types[t], rows, cols);
             for (int k = 0; k < cols * 3; k++)
                 x[k] = rg_rng_normal(&rng);
-            cpu.panel_exact[p.layout](p.data, cols, x, (size_t)cols, 3, y, 20);
+            rg_product exact = { .panel = p.data, .n_panels = 1, .cols = cols, .m = 3, .x = x, .ldx = (size_t)cols, .y = y, .ldy = 20 }, fast = exact;
+            fast.x = NULL;
+            fast.q = q;
+            fast.ldx = (size_t)cols / 32;
+            cpu.product_exact[p.layout](&exact);
             for (int r = 0; r < 3; r++)
                 assert_true(error_of(&p, rows, x + (size_t)r * (size_t)cols, y + r * 20) < 2e-6);
             if (rows < 16)
                 assert_true(y[rows] == 0.0f && y[15] == 0.0f);
-            if (cpu.panel_fast[p.layout]) {
+            if (cpu.product_fast[p.layout]) {
                 for (int r = 0; r < 3; r++)
                     cpu.quantize(x + (size_t)r * (size_t)cols, cols, q + (size_t)r * (size_t)(cols / 32));
-                cpu.panel_fast[p.layout](p.data, cols, q, (size_t)cols / 32, 3, y, 20);
+                cpu.product_fast[p.layout](&fast);
                 for (int r = 0; r < 3; r++)
                     assert_true(error_of(&p, rows, x + (size_t)r * (size_t)cols, y + r * 20) < 2e-3);
                 /* against the rounded activations it is exact but for the sum's own rounding */
@@ -183,9 +187,10 @@ static void norm_and_rotation(void **state)
 /* Keys that are not seen may hold anything; a block in which every score is -inf changes nothing. */
 static void attend_ignores_the_unseen(void **state)
 {
-    float q[3] = { 1, 2, 3 }, k[3 * 64], v[64 * 2], o[2] = { 5, 7 }, o2[2] = { 5, 7 };
+    const float query[3] = { 1, 2, 3 }, *q[1] = { query };
+    float k[3 * 64], v[64 * 2], o[2] = { 5, 7 }, o2[2] = { 5, 7 };
     rg_attend a = {
-        .q = q, .k = k, .v = v, .type = RG_F32, .k_dim = 3, .v_dim = 2, .v_stride = 2, .lo = 10, .hi = 12, .scale = 0.5f
+        .q = q, .n = 1, .k = k, .v = v, .type = RG_F32, .k_dim = 3, .v_dim = 2, .v_stride = 2, .lo = 10, .hi = 12, .scale = 0.5f
     };
     rg_softmax s = { .m = 0.25f, .l = 2.0f, .o = o }, t = { .m = 0.25f, .l = 2.0f, .o = o2 };
     rg_cpu cpu;

@@ -15,26 +15,34 @@ static bool is_integer(const rg_weight *w)
     return rg_format_of(w->type)->layout > RG_LAYOUT_BF16;
 }
 
-static void count_linear(const rg_op *op, int n_rows, rg_count *c)
+static void add_weight(rg_counted *c, int i, const rg_weight *w, double mats, double rows)
 {
-    for (int i = 0; i < 3 && op->w[i]; i++) {
-        const rg_weight *w = op->w[i];
-        c->ops += 2.0 * n_rows * (double)w->n_mats * (double)w->rows * (double)w->cols;
-        c->weight_bytes += (double)w->n_mats * stored_bytes(w);
-    }
+    double values = mats * (double)w->rows * (double)w->cols;
+
+    c->w[i] = (rg_counted_weight){ w->type, values };
+    c->count.ops += 2 * rows * values;
+    c->count.weight_bytes += mats * stored_bytes(w);
+    c->pieces += mats * (double)((w->rows + RG_PANEL - 1) / RG_PANEL);
 }
 
-/* Rows choose experts independently: E (1 - (1 - k / E)^n) of them are expected to be used. */
-static void count_moe(const rg_op *op, int n_rows, rg_count *c)
+static void count_linear(const rg_op *op, int n_rows, rg_counted *c)
+{
+    c->rows = n_rows;
+    for (int i = 0; i < 3 && op->w[i]; i++)
+        add_weight(c, i, op->w[i], (double)op->w[i]->n_mats, n_rows);
+}
+
+/* Rows choose experts independently: E (1 - (1 - k / E)^n) of them are expected to be used, by n k rows in all. */
+static void count_moe(const rg_op *op, int n_rows, rg_counted *c)
 {
     double unused = 1, k = op->routing->n_used, e = op->routing->n_experts;
 
-    for (int i = 0; i < n_rows; i++)
+    for (int i = 0; i < n_rows && unused > 1e-18; i++)
         unused *= 1 - k / e;
-    for (int i = 0; i < 3; i++) {
-        c->ops += 2.0 * n_rows * k * (double)op->w[i]->rows * (double)op->w[i]->cols;
-        c->weight_bytes += e * (1 - unused) * stored_bytes(op->w[i]);
-    }
+    c->rows = n_rows * k / (e * (1 - unused));
+    c->cells = 2.0 * n_rows * k * (double)op->w[2]->rows;
+    for (int i = 0; i < 3; i++)
+        add_weight(c, i, op->w[i], e * (1 - unused), c->rows);
 }
 
 static double kv_row_bytes(const rg_kv *kv)
@@ -44,57 +52,100 @@ static double kv_row_bytes(const rg_kv *kv)
     return values * rg_format_of(kv->type)->block_bytes;
 }
 
-static void count_attention(const rg_fwd *f, const rg_op *op, rg_count *c)
+/* Pairs of query and key in a span, and the keys from the first that any row sees to the last; causal rows in closed
+ * form. */
+static double span_pairs(const rg_batch *b, const rg_span *s, int window, double *keys)
+{
+    double start = s->start, n = s->n_rows, end = start + n, low = window ? start - window + 1 : 0, pairs = 0;
+    int lowest = INT32_MAX, highest = 0;
+
+    if (!b->index) {
+        double whole = window && end > window ? (start + 1 >= window ? n : end - window) : 0; /* rows of a full window */
+        double growing = n - whole;                                     /* rows that see all before them */
+
+        *keys = end - (low > 0 ? low : 0);
+        return whole * window + growing * (start + 1) + growing * (growing - 1) / 2;
+    }
+    for (int r = s->first_row; r < s->first_row + s->n_rows; r++) {
+        int lo = window && b->index[r] - window + 1 > 0 ? b->index[r] - window + 1 : 0;
+        lowest = lo < lowest ? lo : lowest;
+        highest = b->kv_end[r] > highest ? b->kv_end[r] : highest;
+        pairs += b->kv_end[r] - lo;
+    }
+    *keys = highest - lowest;
+    return pairs;
+}
+
+static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
     const rg_batch *b = f->batch;
     const rg_kv *kv = op->kv;
+    double heads = kv->latent ? 1 : kv->n_heads, last_keys = -1, last_pairs = 0, most = 0;
+    int last = -1;
 
     for (int s = 0; s < b->n_spans; s++) {
-        int lowest = INT32_MAX, highest = 0;
-        for (int r = b->spans[s].first_row; r < b->spans[s].first_row + b->spans[s].n_rows; r++) {
-            int lo = kv->window && b->index[r] - kv->window + 1 > 0 ? b->index[r] - kv->window + 1 : 0;
-            lowest = lo < lowest ? lo : lowest;
-            highest = b->kv_end[r] > highest ? b->kv_end[r] : highest;
-            c->ops += 2.0 * op->n * (kv->k_dim + kv->v_dim) * (b->kv_end[r] - lo);
-        }
-        c->state_bytes += kv_row_bytes(kv) * (highest - lowest);
+        const rg_span *span = &b->spans[s];
+        /* Many spans are alike: a batch that decodes. */
+        bool same = !b->index && last >= 0 && span->start == b->spans[last].start && span->n_rows == b->spans[last].n_rows;
+        if (!same)
+            last_pairs = span_pairs(b, span, kv->window, &last_keys);
+        last = s;
+        c->cells += last_pairs * op->n;
+        c->count.state_bytes += kv_row_bytes(kv) * last_keys;
+        c->pieces += heads * ((span->n_rows * op->n / heads + 31) / 32);
+        most = span->n_rows > most ? span->n_rows : most;
     }
+    c->count.ops = 2.0 * (kv->k_dim + kv->v_dim) * c->cells;
+    c->rows = most * op->n / heads;
+    c->width = kv->k_dim + kv->v_dim;
+    c->latent = kv->latent;
+    c->type = kv->type;
+    if (last_keys > RG_SEGMENT && b->n_spans == 1) /* a long look back is cut among threads */
+        c->pieces *= last_keys / RG_SEGMENT;
 }
 
 /* Six operations per element of the state: dt A, its product with h, dt B x (two), C h and the sum. */
-static void count_scan(const rg_fwd *f, const rg_op *op, rg_count *c)
+static void count_scan(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
     const rg_recurrent *r = op->rec;
 
-    c->ops += 6.0 * f->batch->n_rows * r->d_inner * r->d_state;
-    c->weight_bytes += (double)(op->w[0]->rows * op->w[0]->cols + op->w[1]->cols) * sizeof(float);
-    c->state_bytes += 2.0 * f->batch->n_spans * r->d_inner * r->d_state * sizeof(float);
+    c->rows = (double)f->batch->n_rows / f->batch->n_spans;
+    c->cells = (double)f->batch->n_rows * r->d_inner * r->d_state;
+    c->count.ops = 6.0 * c->cells;
+    c->count.weight_bytes = (double)(op->w[0]->rows * op->w[0]->cols + op->w[1]->cols) * sizeof(float);
+    c->count.state_bytes = 2.0 * f->batch->n_spans * r->d_inner * r->d_state * sizeof(float);
 }
 
-static void count_conv(const rg_fwd *f, const rg_op *op, rg_count *c)
+static void count_conv(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
     const rg_recurrent *r = op->rec;
 
-    c->ops += 2.0 * f->batch->n_rows * r->d_inner * r->d_conv;
-    c->weight_bytes += (double)(op->w[0]->rows * op->w[0]->cols) * sizeof(float);
-    c->state_bytes += 2.0 * f->batch->n_spans * r->d_inner * (r->d_conv - 1) * sizeof(float);
+    c->cells = (double)f->batch->n_rows * r->d_inner;
+    c->count.ops = 2.0 * c->cells * r->d_conv;
+    c->count.weight_bytes = (double)(op->w[0]->rows * op->w[0]->cols) * sizeof(float);
+    c->count.state_bytes = 2.0 * f->batch->n_spans * r->d_inner * (r->d_conv - 1) * sizeof(float);
 }
 
-static rg_count count_op(const rg_fwd *f, const rg_op *op)
+static rg_counted count_op(const rg_fwd *f, const rg_op *op)
 {
-    rg_count c = { 0 };
-    int n_rows = op->out[0] ? op->out[0]->rows : f->batch->n_rows;
+    const rg_act *y = op->out[0];
+    int n_rows = y ? y->rows : f->batch->n_rows;
+    rg_counted c = { .kind = op->kind, .layer = f->layer, .name = y ? y->name : "kv",
+                     .integer = op->w[0] && is_integer(op->w[0]), .cells = y ? (double)y->rows * y->cols : 0 };
 
     switch (op->kind) {
-    case RG_OP_EMBED: c.weight_bytes = n_rows * stored_bytes(op->w[0]) / (double)op->w[0]->rows; break;
+    case RG_OP_EMBED: c.count.weight_bytes = n_rows * stored_bytes(op->w[0]) / (double)op->w[0]->rows; break;
     case RG_OP_LINEAR:
     case RG_OP_LINEAR_HEADS:
     case RG_OP_GATED: count_linear(op, n_rows, &c); break;
     case RG_OP_MOE: count_moe(op, n_rows, &c); break;
-    case RG_OP_RMSNORM: c.weight_bytes = (double)op->w[0]->cols * sizeof(float); break;
-    case RG_OP_KV_STORE: c.state_bytes = kv_row_bytes(op->kv) * f->batch->n_rows; break;
+    case RG_OP_RMSNORM: c.count.weight_bytes = (double)op->w[0]->cols * sizeof(float); break;
+    case RG_OP_KV_STORE:
+        c.count.state_bytes = kv_row_bytes(op->kv) * f->batch->n_rows;
+        c.cells = (double)f->batch->n_rows * (op->in[0]->cols + op->in[1]->cols);
+        break;
     case RG_OP_ATTENTION:
-    case RG_OP_MLA_ATTENTION: count_attention(f, op, &c); break;
+    case RG_OP_MLA_ATTENTION: c.cells = 0; count_attention(f, op, &c); break;
     case RG_OP_CONV: count_conv(f, op, &c); break;
     case RG_OP_SCAN: count_scan(f, op, &c); break;
     default: break;
@@ -112,16 +163,17 @@ static void add(rg_count *to, const rg_count *c)
 static void run(const rg_reader *self, rg_fwd *f, const rg_op *op)
 {
     rg_counter *counter = (rg_counter *)(uintptr_t)self; /* the reader is its first member */
-    rg_count c = count_op(f, op);
+    rg_counted c;
 
     if (op->kind == RG_OP_NOTE)
         return;
-    add(&counter->total, &c);
-    add(&counter->by_kind[op->kind], &c);
+    c = count_op(f, op);
+    add(&counter->total, &c.count);
+    add(&counter->by_kind[op->kind], &c.count);
     if (counter->list && counter->n_ops < counter->list_room)
-        counter->list[counter->n_ops] = (rg_counted){ .kind = op->kind, .layer = f->layer,
-                                                      .name = op->out[0] ? op->out[0]->name : "kv",
-                                                      .integer = op->w[0] && is_integer(op->w[0]), .count = c };
+        counter->list[counter->n_ops] = c;
+    if (counter->each)
+        counter->each(counter->arg, &c);
     counter->n_ops++;
 }
 

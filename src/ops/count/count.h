@@ -15,12 +15,26 @@ typedef struct rg_count {
     double state_bytes;   /* read and written: K/V, latents, recurrent */
 } rg_count;
 
+/* One matrix (or stack of them) that an op multiplies with. */
+typedef struct rg_counted_weight {
+    rg_type type;
+    double values; /* that are read: of a mixture, those of the experts expected to be used */
+} rg_counted_weight;
+
 typedef struct rg_counted { /* one op of the step */
     rg_op_kind kind;
     int layer;
     const char *name;     /* of its first output */
     bool integer;         /* its weights have a fast integer recipe */
     rg_count count;
+    /* What a measured machine's rates go by (model/cost.h). */
+    rg_counted_weight w[3]; /* values 0: none */
+    double rows;          /* that meet each weight; attention: queries that look at the same keys */
+    double cells;         /* values made one by one; attention: pairs of query and key; scan: states advanced */
+    double pieces;        /* parts that different threads can take */
+    int width;            /* attention: k_dim + v_dim */
+    bool latent;          /* attention over latents */
+    rg_type type;         /* of the K/V */
 } rg_counted;
 
 typedef struct rg_counter {
@@ -29,11 +43,14 @@ typedef struct rg_counter {
     int n_ops;
     rg_counted *list;     /* NULL: only totals are kept */
     int list_room;
+    void (*each)(void *arg, const rg_counted *op); /* called for every op as it is counted; may be NULL */
+    void *arg;
 } rg_counter;
 
 /* list may be NULL.  Owned by the caller, who keeps list. */
 void rg_counter_init(rg_counter *c, rg_counted *list, int list_room);
-/* A fwd that computes nothing, for a counting or measuring run over batch. */
+/* A fwd that computes nothing, for a counting or measuring run over batch.  Of a batch that is only counted, token, pos
+ * and logit_rows may be NULL, and index and kv_end too: every row then sees what stands before it and itself. */
 void rg_count_fwd(rg_fwd *f, rg_counter *c, const rg_batch *batch);
 
 #endif

@@ -1,23 +1,42 @@
 /* attend_tmpl.h -- attention over one block of 64 keys, around its two products.
  *
- * Included where these are defined, `type` being a constant wherever they are called:
- *     scores(a, type, p)        the scaled scores of all 64 keys; those unseen are whatever memory gives
- *     weigh(a, p, s, &c)        scores to weights, and the softmax so far brought up to them: softmax.h's, or better
- *     values(a, type, p, c, o)  o = o * c + the weighted values */
+ * Included where QUERIES, how many queries share what is loaded, and these are defined; `type` and n are constants
+ * wherever they are called:
+ *     scores(a, type, q, n, p)     the scaled scores of all 64 keys for n queries; those unseen are whatever memory gives
+ *     weigh(a, p, s, &c)           scores to weights, and one softmax so far brought up to them: softmax.h's, or better
+ *     values(a, type, n, p, c, s)  of n queries: o = o * c + the weighted values */
 #ifndef RG_OPS_CPU_ATTEND_TMPL_H
 #define RG_OPS_CPU_ATTEND_TMPL_H
 
+ALWAYS_INLINE void attend_some(const rg_attend *a, rg_type type, const float *const *q, int n, rg_softmax *s)
+{
+    _Alignas(64) float p[QUERIES][RG_BLOCK];
+    float c[QUERIES];
+    bool some[QUERIES], all = true;
+
+    scores(a, type, q, n, p);
+    for (int i = 0; i < n; i++) {
+        if (a->cap > 0.0f)
+            for (int j = 0; j < RG_BLOCK; j++)
+                p[i][j] = a->cap * rg_tanhf(p[i][j] / a->cap);
+        some[i] = weigh(a, p[i], s + i, c + i);
+        all &= some[i];
+    }
+    if (all)
+        values(a, type, n, p, c, s);
+    for (int i = 0; i < n && !all; i++)
+        if (some[i])
+            values(a, type, 1, p + i, c + i, s + i);
+}
+
 ALWAYS_INLINE void attend_as(const rg_attend *a, rg_type type, rg_softmax *s)
 {
-    _Alignas(64) float p[RG_BLOCK];
-    float c;
+    int i = 0;
 
-    scores(a, type, p);
-    if (a->cap > 0.0f)
-        for (int j = 0; j < RG_BLOCK; j++)
-            p[j] = a->cap * rg_tanhf(p[j] / a->cap);
-    if (weigh(a, p, s, &c))
-        values(a, type, p, c, s->o);
+    for (; i + QUERIES <= a->n; i += QUERIES)
+        attend_some(a, type, a->q + i, QUERIES, s + i);
+    for (; QUERIES > 1 && i < a->n; i++)
+        attend_some(a, type, a->q + i, 1, s + i);
 }
 
 static void attend(const rg_attend *a, rg_softmax *s)

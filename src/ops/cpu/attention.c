@@ -138,6 +138,12 @@ static void widen(const rg_cpu *cpu, job *j, rg_attend *a)
     cpu->load(j->v_block, a->v, kv->type, 1, kv->v_dim * RG_BLOCK);
 }
 
+/* Does a row reach keys of a block through its list? */
+static bool through_list(const rg_fwd *f, const job *j, int row, int block)
+{
+    return f->batch->ancestors && f->batch->ancestors[row] && (block + 1) * RG_BLOCK > tree_start(j->span);
+}
+
 /* Keys [lo, hi) of a block that a row sees; lo >= hi: none. */
 static void seen(const rg_fwd *f, const job *j, int row, int block, int *lo, int *hi)
 {
@@ -150,7 +156,7 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
 {
     const rg_kv *kv = j->p->kv;
     const int32_t *list = f->batch->ancestors ? f->batch->ancestors[row] : NULL;
-    bool through = list && (block + 1) * RG_BLOCK > tree_start(j->span);
+    bool through = through_list(f, j, row, block);
     size_t head = (size_t)j->kv_head, k_bytes = (size_t)kv->k_dim * RG_BLOCK * j->p->size;
 
     a->type = kv->latent ? RG_F32 : kv->type;
@@ -198,21 +204,39 @@ static void clear(rg_softmax *s, int v_dim)
     memset(s->o, 0, (size_t)v_dim * sizeof(float));
 }
 
+/* How many rows from the i-th of the tile on see the same keys of a block in the same place. */
+static int rows_alike(const rg_fwd *f, const job *j, int i, int block, int lo, int hi)
+{
+    int n = 1;
+
+    if (through_list(f, j, j->row + i, block))
+        return n;
+    for (; i + n < j->n_rows && !through_list(f, j, j->row + i + n, block); n++) {
+        int other_lo, other_hi;
+
+        seen(f, j, j->row + i + n, block, &other_lo, &other_hi);
+        if (other_lo != lo || other_hi != hi)
+            break;
+    }
+    return n;
+}
+
 static void walk_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int block)
 {
     const rg_op *op = j->p->op;
     rg_attend a = { .k_dim = j->p->kv->k_dim, .v_dim = j->p->kv->v_dim, .scale = op->x, .cap = op->y };
     int have = -1;
 
-    for (int i = 0; i < j->n_rows; i++) {
+    for (int i = 0, n; i < j->n_rows; i += n) {
+        n = 1;
         seen(f, j, j->row + i, block, &a.lo, &a.hi);
         if (a.lo >= a.hi)
             continue;
+        n = rows_alike(f, j, i, block, a.lo, a.hi);
         find_block(cpu, f, j, j->row + i, block, &have, &a);
-        for (int h = 0; h < j->n_heads; h++) {
-            a.q = j->q[i * j->n_heads + h];
-            cpu->attend(&a, &j->part[i * j->n_heads + h]);
-        }
+        a.q = j->q + i * j->n_heads;
+        a.n = n * j->n_heads;
+        cpu->attend(&a, j->part + i * j->n_heads);
     }
 }
 

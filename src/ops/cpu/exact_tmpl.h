@@ -85,21 +85,21 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const uint8_t *panel, int cols, c
     }
 }
 
-#define FLOAT_PANEL(name, layout)                                                                                      \
-    static void exact_##name(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y, size_t ldy)  \
+#define EXACT_PRODUCT(name, layout)                                                                                    \
+    static void exact_##name(const rg_product *p)                                                                      \
     {                                                                                                                  \
-        if (!few_rows(layout, panel, cols, x, ldx, m, y, ldy))                                                         \
-            in_pieces(layout, panel, cols, x, ldx, m, y, ldy);                                                         \
+        const int rows = near_rows((size_t)p->cols * sizeof(float));                                                   \
+                                                                                                                       \
+        for (int row = 0; row < p->m; row += rows)                                                                     \
+            for (int i = 0; i < p->n_panels; i++) {                                                                    \
+                const rg_product q = part_of(p, i, row, rows);                                                         \
+                if (!is_float(layout) || !few_rows(layout, q.panel, q.cols, q.x, q.ldx, q.m, q.y, q.ldy))              \
+                    in_pieces(layout, q.panel, q.cols, q.x, q.ldx, q.m, q.y, q.ldy);                                   \
+            }                                                                                                          \
     }
 
-#define INTEGER_PANEL(name, layout)                                                                                    \
-    static void exact_##name(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y, size_t ldy)  \
-    {                                                                                                                  \
-        in_pieces(layout, panel, cols, x, ldx, m, y, ldy);                                                             \
-    }
-
-FLOAT_LAYOUTS(FLOAT_PANEL)
-INTEGER_LAYOUTS(INTEGER_PANEL)
+FLOAT_LAYOUTS(EXACT_PRODUCT)
+INTEGER_LAYOUTS(EXACT_PRODUCT)
 
 static void fill_exact(rg_cpu *k)
 {

@@ -1,18 +1,23 @@
 /* fast_tmpl.h -- the fast recipe's entries of the table, one per integer layout.
  *
  * Included where TARGET (what the functions are compiled for, if that is more than their file is) and
- * panel_rows(layout, panel, n_runs, x, ldx, m, y, ldy) are defined. */
+ * panel_rows(layout, panel, n_runs, x, ldx, m, y, ldy), which multiplies one panel, are defined. */
 #ifndef RG_OPS_CPU_FAST_TMPL_H
 #define RG_OPS_CPU_FAST_TMPL_H
 
-#define FAST_PANEL(name, layout)                                                                                       \
-    TARGET static void fast_##name(const uint8_t *panel, int cols, const rg_xblock *x, size_t ldx, int m, float *y,    \
-                                   size_t ldy)                                                                         \
+#define FAST_PRODUCT(name, layout)                                                                                     \
+    TARGET static void fast_##name(const rg_product *p)                                                                \
     {                                                                                                                  \
-        panel_rows(layout, panel, cols / 32, x, ldx, m, y, ldy);                                                       \
+        const int rows = near_rows((size_t)p->cols / 32 * sizeof(rg_xblock));                                          \
+                                                                                                                       \
+        for (int row = 0; row < p->m; row += rows)                                                                     \
+            for (int i = 0; i < p->n_panels; i++) {                                                                    \
+                const rg_product q = part_of(p, i, row, rows);                                                         \
+                panel_rows(layout, q.panel, q.cols / 32, q.q, q.ldx, q.m, q.y, q.ldy);                                 \
+            }                                                                                                          \
     }
 
-INTEGER_LAYOUTS(FAST_PANEL)
+INTEGER_LAYOUTS(FAST_PRODUCT)
 
 static void fill_fast(rg_cpu *k)
 {

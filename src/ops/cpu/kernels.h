@@ -31,9 +31,22 @@ typedef struct rg_xblock {
     int32_t neg128h[2];     /* -128 * sum of half i */
 } rg_xblock;
 
-/* Keys [lo, hi) of one block of 64, seen by one query row of one head. */
+/* Neighbouring panels of one matrix by rows of x: y[r * ldy + 16 * i + k] = row k of panel i . row r of x. */
+typedef struct rg_product {
+    const uint8_t *panel;
+    size_t panel_bytes; /* from one panel to the next */
+    int n_panels, cols, m; /* m rows of x */
+    const float *x;     /* of the exact recipe, rows ldx floats apart; */
+    const rg_xblock *q; /* of the fast one, rows ldx blocks apart */
+    size_t ldx;
+    float *y;
+    size_t ldy;
+} rg_product;
+
+/* Keys [lo, hi) of one block of 64, seen by n queries of one kv head. */
 typedef struct rg_attend {
-    const float *q;      /* [k_dim] */
+    const float *const *q; /* [n] of [k_dim] */
+    int n;
     const void *k, *v;   /* of the block: K [k_dim][64], V [64][v_dim] (rows v_stride values apart) */
     rg_type type;        /* of both */
     int k_dim, v_dim, v_stride;
@@ -50,12 +63,9 @@ typedef struct rg_softmax {
 typedef struct rg_cpu {
     const char *isa;
 
-    /* y[r * ldy + i] = panel row i . x row r, for r < m, i < 16.  x rows are ldx floats (blocks) apart. */
-    void (*panel_exact[RG_LAYOUT_COUNT])(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y,
-                                         size_t ldy);
-    /* NULL: this layout has no fast recipe, and the exact one is used. */
-    void (*panel_fast[RG_LAYOUT_COUNT])(const uint8_t *panel, int cols, const rg_xblock *x, size_t ldx, int m, float *y,
-                                        size_t ldy);
+    /* By layout.  fast NULL: this layout has no fast recipe, and the exact one is used. */
+    void (*product_exact[RG_LAYOUT_COUNT])(const rg_product *p);
+    void (*product_fast[RG_LAYOUT_COUNT])(const rg_product *p);
     /* n: a multiple of 32. */
     void (*quantize)(const float *x, int n, rg_xblock *out);
 
@@ -69,7 +79,7 @@ typedef struct rg_cpu {
     /* One head: cos and sin [n_pairs]; a' = a c - b s, b' = b c + a s, as fma(a, c, -(b * s)), fma(b, c, a * s). */
     void (*rotate)(float *x, const float *cosine, const float *sine, int n_pairs, bool interleaved);
 
-    /* One block.  s_j = scale * (chain over d: fma(q[d], k[d][j], .) from 0), capped if cap > 0; with M = max(m, max
+    /* One block, each query by itself, s[n].  s_j = scale * (chain over d: fma(q[d], k[d][j], .) from 0), capped if cap > 0; with M = max(m, max
      * s_j), c = exp(m - M) (0 if m is -inf), p_j = exp(s_j - M):  l = fma(l, c, tree16 of lanes p[i] + p[16+i] +
      * p[32+i] + p[48+i] left to right, unseen p being 0);  o[d] = o[d] * c, then for j in [lo, hi) rising: fma(p_j,
      * v[j][d], o[d]); m = M.  Unseen keys enter nothing.  If M is -inf nothing changes. */

@@ -1,13 +1,13 @@
 /* linear.c -- products with packed matrices.
  *
- * A chunk is a group of panels times a block of rows; within it the rows are the inner loop, so that a panel comes from
- * memory once and then from a near cache, and the block of rows is small enough to stay there too.  A step of one row
- * takes several panels per chunk.  What a chunk computes meets no other chunk, so the cut never shows in the bits. */
+ * A chunk is a block: a group of panels by a stretch of rows, small enough that its sums stay in a near cache, and the
+ * kernel walks it as suits the machine.  A step of one row takes more panels per chunk.  What a chunk computes meets no
+ * other chunk, so the cut never shows in the bits. */
 #include "ops/cpu/reader.h"
 
 #include <string.h>
 
-enum { NEAR_BYTES = 384 * 1024, CHUNKS_PER_THREAD = 8, GROUP_MAX = 32 };
+enum { CHUNKS_PER_THREAD = 8, GROUP_MAX = 32, FEW_ROWS = 16 };
 
 rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a)
 {
@@ -32,52 +32,68 @@ void rg_cpu_quantize(rg_cpu_reader *r, rg_fwd *f, const rg_act *a)
     f->acts[a - f->acts].quantized = true;
 }
 
-void rg_cpu_panel(const rg_cpu *cpu, const uint8_t *panel, const rg_packed *w, const rg_operand *x, int first, int m,
-                  float *y, size_t ldy)
+void rg_cpu_product(const rg_cpu *cpu, const rg_packed *w, const rg_operand *x, int first, rg_product p)
 {
-    if (x->q && cpu->panel_fast[w->layout])
-        cpu->panel_fast[w->layout](panel, (int)w->cols, x->q + (size_t)first * x->ldq, x->ldq, m, y, ldy);
+    bool fast = x->q && cpu->product_fast[w->layout];
+
+    p.panel_bytes = w->panel_bytes;
+    p.cols = (int)w->cols;
+    p.ldx = fast ? x->ldq : x->ldx;
+    if (fast)
+        p.q = x->q + (size_t)first * x->ldq;
     else
-        cpu->panel_exact[w->layout](panel, (int)w->cols, x->x + (size_t)first * x->ldx, x->ldx, m, y, ldy);
+        p.x = x->x + (size_t)first * x->ldx;
+    (fast ? cpu->product_fast : cpu->product_exact)[w->layout](&p);
 }
 
 /* ---- how a product is cut ---------------------------------------------------------------------------------------- */
 
-typedef struct cut {
-    int rows, n_row_blocks; /* rows of a block */
-    int panels, n_panels;   /* panels of a group, and of all matrices */
-    int n_chunks;
-} cut;
+/* Panels, counted through all matrices of an operation, by rows. */
+typedef struct block {
+    int panel, n_panels, row, n_rows;
+} block;
 
-static cut cut_of(const rg_fwd *f, int n_rows, int n_panels, int row_bytes)
+typedef void block_fn(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b);
+
+static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels, block_fn *compute)
 {
-    cut c = { .n_panels = n_panels };
-    int per_thread;
+    int rows = op->in[0]->rows, stretch = rg_min(RG_ROWS_MAX, rows), n_stretches = rg_ceil_div(rows, stretch);
+    int per_thread = n_panels * n_stretches / (f->n_threads * CHUNKS_PER_THREAD);
+    int group = rg_min(rg_min(GROUP_MAX, RG_TILE / stretch), rg_max(1, per_thread));
 
-    c.rows = rg_min(RG_ROWS_MAX, rg_max(8, NEAR_BYTES / row_bytes / 8 * 8));
-    c.n_row_blocks = rg_ceil_div(n_rows, c.rows);
-    per_thread = n_panels * c.n_row_blocks / (f->n_threads * CHUNKS_PER_THREAD);
-    c.panels = rg_min(GROUP_MAX, rg_max(1, per_thread));
-    c.n_chunks = rg_ceil_div(n_panels, c.panels) * c.n_row_blocks;
-    return c;
+    for (int i; (i = rg_chunk_next(f, rg_ceil_div(n_panels, group) * n_stretches)) >= 0;) {
+        block b = { .panel = i / n_stretches * group, .row = i % n_stretches * stretch };
+
+        b.n_panels = rg_min(group, n_panels - b.panel);
+        b.n_rows = rg_min(stretch, rows - b.row);
+        compute(r, f, op, b);
+    }
+    rg_fwd_barrier(f);
 }
 
-/* y[row, at ..] = tile + bias, or += : the real ones of a panel's rows. */
-static void put(const rg_fwd *f, const rg_act *y, int first, int m, int at, int n, const float *bias, const float *tile,
-                bool accumulate)
-{
-    for (int i = 0; i < m; i++) {
-        float *to = rg_act_row(f, y, first + i) + at;
+/* y[row, at ..] = tile + bias, or += : the n columns of a block that are there; ld floats between rows of the tile. */
+typedef struct finished {
+    const float *tile, *bias; /* bias NULL: none */
+    int ld, n, at;
+    bool accumulate;
+} finished;
 
-        if (n == RG_PANEL && !bias && accumulate) {
-            for (int k = 0; k < RG_PANEL; k++)
-                to[k] += tile[i * RG_PANEL + k];
-            continue;
-        }
-        for (int k = 0; k < n; k++) {
-            float v = bias ? tile[i * RG_PANEL + k] + bias[k] : tile[i * RG_PANEL + k];
-            to[k] = accumulate ? to[k] + v : v;
-        }
+static void put(const rg_fwd *f, const rg_act *y, block b, finished t)
+{
+    for (int i = 0; i < b.n_rows; i++) {
+        float *to = rg_act_row(f, y, b.row + i) + t.at;
+        const float *from = t.tile + (size_t)i * (size_t)t.ld;
+
+        if (!t.accumulate && !t.bias)
+            memcpy(to, from, (size_t)t.n * sizeof *to);
+        else if (!t.bias)
+            for (int k = 0; k < t.n; k++)
+                to[k] += from[k];
+        else
+            for (int k = 0; k < t.n; k++) {
+                float v = from[k] + t.bias[k];
+                to[k] = t.accumulate ? to[k] + v : v;
+            }
     }
 }
 
@@ -105,45 +121,42 @@ static place find(const rg_op *op, int i)
     return p;
 }
 
-static void linear_panel(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int i, int first, int m)
+/* A block within one matrix, the one at p. */
+static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, place p)
 {
-    place p = find(op, i);
     const rg_weight *w = op->w[p.w];
+    const rg_act *y = op->out[p.w];
     rg_operand x = rg_operand_of(f, op->in[0]);
-    float *tile = rg_cpu_scratch(r, f);
     int row = (int)p.panel * RG_PANEL, column = (int)p.mat * op->n; /* n: columns between heads */
+    finished t = { .tile = rg_cpu_scratch(r, f), .bias = op->b[p.w] ? op->b[p.w]->vec + row : NULL,
+                   .ld = b.n_panels * RG_PANEL, .n = rg_min(b.n_panels * RG_PANEL, (int)w->rows - row),
+                   .at = (int)(p.mat * w->rows) + row, .accumulate = op->accumulate };
+    rg_product product = { .panel = rg_panel_at(w->packed, p.mat, p.panel), .n_panels = b.n_panels, .m = b.n_rows,
+                           .y = rg_cpu_scratch(r, f), .ldy = (size_t)t.ld };
 
     x.x += column;
     if (!rg_is_fast(r, f, w) || op->n % 32)
         x.q = NULL;
     else
         x.q += column / 32;
-    const rg_act *y = op->out[p.w];
-    const uint8_t *panel = rg_panel_at(w->packed, p.mat, p.panel);
-    int at = (int)(p.mat * w->rows) + row, n = rg_min(RG_PANEL, (int)w->rows - row);
-
-    if (n == RG_PANEL && !op->b[p.w] && !op->accumulate) { /* nothing to do to it: straight to its place */
-        rg_cpu_panel(r->cpu, panel, w->packed, &x, first, m, rg_act_row(f, y, first) + at, (size_t)y->stride);
+    if (t.n == t.ld && !t.bias && !t.accumulate && b.n_rows <= FEW_ROWS) { /* straight to its place */
+        product.y = rg_act_row(f, y, b.row) + t.at;
+        product.ldy = (size_t)y->stride;
+        rg_cpu_product(r->cpu, w->packed, &x, b.row, product);
         return;
     }
-    rg_cpu_panel(r->cpu, panel, w->packed, &x, first, m, tile, RG_PANEL);
-    put(f, y, first, m, at, n, op->b[p.w] ? op->b[p.w]->vec + row : NULL, tile, op->accumulate);
+    rg_cpu_product(r->cpu, w->packed, &x, b.row, product);
+    put(f, y, b, t);
 }
 
-static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
-                     void (*panel)(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int i, int first, int m))
+static void linear_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
 {
-    int rows = op->in[0]->rows;
-    int column_bytes = rg_is_fast(r, f, op->w[0]) ? (int)sizeof(rg_xblock) / 32 : (int)sizeof(float);
-    cut c = cut_of(f, rows, n_panels, (int)op->w[0]->cols * column_bytes);
+    for (int end = b.panel + b.n_panels; b.panel < end; b.panel += b.n_panels) {
+        place p = find(op, b.panel);
 
-    for (int i; (i = rg_chunk_next(f, c.n_chunks)) >= 0;) {
-        int first = i % c.n_row_blocks * c.rows, from = i / c.n_row_blocks * c.panels;
-
-        for (int k = from; k < rg_min(c.n_panels, from + c.panels); k++)
-            panel(r, f, op, k, first, rg_min(c.rows, rows - first));
+        b.n_panels = rg_min(end - b.panel, panels_of(op->w[p.w]) - (int)p.panel);
+        linear_at(r, f, op, b, p);
     }
-    rg_fwd_barrier(f);
 }
 
 void rg_cpu_linear(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
@@ -158,7 +171,7 @@ void rg_cpu_linear(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     /* Heads that do not start on a block of 32 columns are computed exactly, whatever the recipe: the model decides. */
     if (fast && op->n % 32 == 0)
         rg_cpu_quantize(r, f, op->in[0]);
-    products(r, f, op, n_panels, linear_panel);
+    products(r, f, op, n_panels, linear_block);
 }
 
 void rg_cpu_linear_heads(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
@@ -168,31 +181,32 @@ void rg_cpu_linear_heads(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 
 /* ---- gate and up, side by side ----------------------------------------------------------------------------------- */
 
-static void gated_panel(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int i, int first, int m)
+static void gated_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
 {
-    float *tile[2] = { rg_cpu_scratch(r, f), rg_cpu_scratch(r, f) + RG_ROWS_MAX * RG_PANEL };
-    int row = i * RG_PANEL, n = rg_min(RG_PANEL, (int)op->w[0]->rows - row);
+    int row = b.panel * RG_PANEL, ld = b.n_panels * RG_PANEL, n = rg_min(ld, (int)op->w[0]->rows - row);
+    float *tile[2] = { rg_cpu_scratch(r, f), rg_cpu_scratch(r, f) + RG_TILE * RG_PANEL };
 
     for (int k = 0; k < 2; k++) {
         rg_operand x = rg_operand_of(f, op->in[0]);
 
         if (!rg_is_fast(r, f, op->w[k]))
             x.q = NULL;
-        rg_cpu_panel(r->cpu, rg_panel_at(op->w[k]->packed, 0, i), op->w[k]->packed, &x, first, m, tile[k], RG_PANEL);
-        if (op->b[k])
-            for (int j = 0; j < m * RG_PANEL; j++)
-                if (j % RG_PANEL < n)
-                    tile[k][j] += op->b[k]->vec[row + j % RG_PANEL];
+        rg_cpu_product(r->cpu, op->w[k]->packed, &x, b.row,
+                       (rg_product){ .panel = rg_panel_at(op->w[k]->packed, 0, b.panel), .n_panels = b.n_panels,
+                                     .m = b.n_rows, .y = tile[k], .ldy = (size_t)ld });
+        for (int i = 0; op->b[k] && i < b.n_rows; i++)
+            for (int j = 0; j < n; j++)
+                tile[k][i * ld + j] += op->b[k]->vec[row + j];
     }
-    r->cpu->act_mul[op->act](tile[0], tile[0], tile[1], m * RG_PANEL);
-    put(f, op->out[0], first, m, row, n, NULL, tile[0], false);
+    r->cpu->act_mul[op->act](tile[0], tile[0], tile[1], b.n_rows * ld);
+    put(f, op->out[0], b, (finished){ .tile = tile[0], .ld = ld, .n = n, .at = row });
 }
 
 void rg_cpu_gated(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     if (rg_is_fast(r, f, op->w[0]) || rg_is_fast(r, f, op->w[1]))
         rg_cpu_quantize(r, f, op->in[0]);
-    products(r, f, op, panels_of(op->w[0]), gated_panel);
+    products(r, f, op, panels_of(op->w[0]), gated_block);
 }
 
 /* ---- embedding --------------------------------------------------------------------------------------------------- */

@@ -167,56 +167,72 @@ static void gather_rows(const pass *p)
     rg_fwd_barrier(p->f);
 }
 
-/* A chunk of panels of one active expert; every one of its rows, in tiles. */
-static void each_expert(const pass *p, int64_t rows,
-                        void (*panel)(const pass *p, int expert, int panel, int first, int m))
+/* Panels of one expert by some of its slots. */
+typedef struct block {
+    int expert, panel, n_panels, slot, n_slots;
+} block;
+
+/* A chunk is a group of panels of one active expert; all of its rows, a block after the other. */
+static void each_expert(const pass *p, int64_t rows, void (*compute)(const pass *p, block b))
 {
     const rg_moe_scratch *moe = &p->r->moe;
     int n_panels = rg_ceil_div(rows, RG_PANEL), active = *moe->n_active;
-    int group = rg_min(16, rg_max(1, n_panels * active / (p->f->n_threads * 8)));
+    int group = rg_min(RG_TILE / RG_ROWS_MAX, rg_max(1, n_panels * active / (p->f->n_threads * 8)));
     int n_groups = rg_ceil_div(n_panels, group);
 
     for (int c; (c = rg_chunk_next(p->f, n_groups * active)) >= 0;) {
-        int e = moe->active[c / n_groups], end = moe->start[e + 1], from = c % n_groups * group;
+        int e = moe->active[c / n_groups], end = moe->start[e + 1];
+        block b = { .expert = e, .panel = c % n_groups * group };
 
-        for (int i = from; i < rg_min(n_panels, from + group); i++)
-            for (int first = moe->start[e]; first < end; first += RG_ROWS_MAX)
-                panel(p, e, i, first, rg_min(RG_ROWS_MAX, end - first));
+        b.n_panels = rg_min(group, n_panels - b.panel);
+        for (b.slot = moe->start[e]; b.slot < end; b.slot += b.n_slots) {
+            b.n_slots = rg_min(RG_ROWS_MAX, end - b.slot);
+            compute(p, b);
+        }
     }
     rg_fwd_barrier(p->f);
 }
 
-static void gate_up_panel(const pass *p, int expert, int panel, int first, int m)
+/* A block of matrix k of the experts, rows of the tile side by side. */
+static void multiply(const pass *p, int k, block b, rg_operand x, float *tile)
 {
-    rg_moe_scratch *moe = &p->r->moe;
-    const rg_op *op = p->op;
-    float *tile[2] = { rg_cpu_scratch(p->r, p->f), rg_cpu_scratch(p->r, p->f) + RG_ROWS_MAX * RG_PANEL };
-    int n = rg_min(RG_PANEL, (int)op->w[0]->rows - panel * RG_PANEL);
+    const rg_packed *w = p->op->w[k]->packed;
 
-    for (int k = 0; k < 2; k++) {
-        const rg_packed *w = op->w[k]->packed;
-        rg_operand x = { .x = moe->x, .ldx = moe->ld, .q = p->fast[k] ? moe->xq : NULL, .ldq = p->ldq };
-
-        rg_cpu_panel(p->r->cpu, rg_panel_at(w, expert, panel), w, &x, first, m, tile[k], RG_PANEL);
-    }
-    p->r->cpu->act_mul[op->act](tile[0], tile[0], tile[1], m * RG_PANEL);
-    for (int i = 0; i < m; i++)
-        memcpy(moe->h + (size_t)(first + i) * moe->ld + panel * RG_PANEL, tile[0] + i * RG_PANEL,
-               (size_t)n * sizeof(float));
+    if (!p->fast[k])
+        x.q = NULL;
+    rg_cpu_product(p->r->cpu, w, &x, b.slot,
+                   (rg_product){ .panel = rg_panel_at(w, b.expert, b.panel), .n_panels = b.n_panels, .m = b.n_slots,
+                                 .y = tile, .ldy = (size_t)(b.n_panels * RG_PANEL) });
 }
 
-static void down_panel(const pass *p, int expert, int panel, int first, int m)
+/* What is there of a block of a matrix with so many rows, to slots of `to`. */
+static void put(const pass *p, block b, int64_t rows, const float *tile, float *to)
+{
+    size_t ld = (size_t)(b.n_panels * RG_PANEL), at = (size_t)(b.panel * RG_PANEL);
+    size_t n = ld < (size_t)rows - at ? ld : (size_t)rows - at;
+
+    for (int i = 0; i < b.n_slots; i++)
+        memcpy(to + (size_t)(b.slot + i) * p->r->moe.ld + at, tile + (size_t)i * ld, n * sizeof *to);
+}
+
+static void gate_up_block(const pass *p, block b)
 {
     rg_moe_scratch *moe = &p->r->moe;
-    const rg_packed *w = p->op->w[2]->packed;
-    rg_operand h = { .x = moe->h, .ldx = moe->ld, .q = p->fast[2] ? moe->hq : NULL, .ldq = p->ldq };
-    float *tile = rg_cpu_scratch(p->r, p->f);
-    int n = rg_min(RG_PANEL, (int)w->rows - panel * RG_PANEL);
+    float *tile[2] = { rg_cpu_scratch(p->r, p->f), rg_cpu_scratch(p->r, p->f) + RG_TILE * RG_PANEL };
 
-    rg_cpu_panel(p->r->cpu, rg_panel_at(w, expert, panel), w, &h, first, m, tile, RG_PANEL);
-    for (int i = 0; i < m; i++)
-        memcpy(moe->y + (size_t)(first + i) * moe->ld + panel * RG_PANEL, tile + i * RG_PANEL,
-               (size_t)n * sizeof(float));
+    for (int k = 0; k < 2; k++)
+        multiply(p, k, b, (rg_operand){ .x = moe->x, .ldx = moe->ld, .q = moe->xq, .ldq = p->ldq }, tile[k]);
+    p->r->cpu->act_mul[p->op->act](tile[0], tile[0], tile[1], b.n_slots * b.n_panels * RG_PANEL);
+    put(p, b, p->op->w[0]->rows, tile[0], moe->h);
+}
+
+static void down_block(const pass *p, block b)
+{
+    rg_moe_scratch *moe = &p->r->moe;
+    float *tile = rg_cpu_scratch(p->r, p->f);
+
+    multiply(p, 2, b, (rg_operand){ .x = moe->h, .ldx = moe->ld, .q = moe->hq, .ldq = p->ldq }, tile);
+    put(p, b, p->op->w[2]->rows, tile, moe->y);
 }
 
 static void round_hidden(const pass *p)
@@ -264,10 +280,10 @@ void rg_cpu_moe(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
             sort_pairs(&p);
         rg_fwd_barrier(f);
         gather_rows(&p);
-        each_expert(&p, op->w[0]->rows, gate_up_panel);
+        each_expert(&p, op->w[0]->rows, gate_up_block);
         if (p.fast[2])
             round_hidden(&p);
-        each_expert(&p, op->w[2]->rows, down_panel);
+        each_expert(&p, op->w[2]->rows, down_block);
         add_experts(&p);
     }
 }

@@ -9,7 +9,8 @@
 #include "ops/cpu/kernels.h"
 
 enum {
-    RG_ROWS_MAX = 128,      /* rows of a tile of a product */
+    RG_ROWS_MAX = 512,      /* rows of a block of a product */
+    RG_TILE = 4096,         /* panels times rows of such a block */
     RG_ITEMS_MAX = 32,      /* (row, head) pairs that walk the keys together */
     RG_SPLIT_ROWS = 8,      /* rows whose segments may be shared out among threads */
     RG_MOE_PAIRS = 512,     /* (row, expert) pairs computed in one go */
@@ -100,15 +101,15 @@ typedef struct rg_operand {
 /* Whether a product with w reads int8 blocks in this step. */
 static inline bool rg_is_fast(const rg_cpu_reader *r, const rg_fwd *f, const rg_weight *w)
 {
-    return !f->exact && r->cpu->panel_fast[w->packed->layout];
+    return !f->exact && r->cpu->product_fast[w->packed->layout];
 }
 
 /* A phase (or none, if it has been done): round a's rows to int8 blocks, in the place reserved for them. */
 void rg_cpu_quantize(rg_cpu_reader *r, rg_fwd *f, const rg_act *a);
 rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a);
 
-/* y[i * ldy ..] = panel . row first + i of x, for i < m. */
-void rg_cpu_panel(const rg_cpu *cpu, const uint8_t *panel, const rg_packed *w, const rg_operand *x, int first, int m,
-                  float *y, size_t ldy);
+/* A product of panels of w with rows of x from `first` on, by the recipe that x is there for.  p says which panels, how
+ * many rows, and where to; the rest of it is filled in. */
+void rg_cpu_product(const rg_cpu *cpu, const rg_packed *w, const rg_operand *x, int first, rg_product p);
 
 #endif

@@ -15,8 +15,31 @@
     DO(q8, RG_LAYOUT_Q8) DO(q4m, RG_LAYOUT_Q4M) DO(q8m, RG_LAYOUT_Q8M) DO(k4, RG_LAYOUT_K4) DO(k8, RG_LAYOUT_K8)
 
 /* Functions named so into the table k. */
-#define FILL_EXACT(name, layout) k->panel_exact[layout] = exact_##name;
-#define FILL_FAST(name, layout)  k->panel_fast[layout] = fast_##name;
+#define FILL_EXACT(name, layout) k->product_exact[layout] = exact_##name;
+#define FILL_FAST(name, layout)  k->product_fast[layout] = fast_##name;
+
+/* Rows of x, a multiple of 8, that stay in a near cache while the panels of a product go by. */
+enum { NEAR_BYTES = 384 * 1024 };
+ALWAYS_INLINE int near_rows(size_t row_bytes)
+{
+    const size_t rows = NEAR_BYTES / row_bytes / 8 * 8;
+
+    return rows > 8 ? (int)rows : 8;
+}
+
+/* The part of a product that is panel i by up to n rows from `row` on. */
+ALWAYS_INLINE rg_product part_of(const rg_product *p, int i, int row, int n)
+{
+    rg_product q = *p;
+
+    q.panel += (size_t)i * p->panel_bytes;
+    q.n_panels = 1;
+    q.m = p->m - row < n ? p->m - row : n;
+    q.x += p->x ? (size_t)row * p->ldx : 0;
+    q.q += p->q ? (size_t)row * p->ldx : 0;
+    q.y += (size_t)row * p->ldy + 16 * (size_t)i;
+    return q;
+}
 
 /* Does a layout pack 4 bits, and has it a minimum? */
 ALWAYS_INLINE bool is_nibbles(rg_layout layout)
@@ -39,6 +62,11 @@ ALWAYS_INLINE int n_halves_of(rg_layout layout)
 ALWAYS_INLINE int offset_of(rg_layout layout)
 {
     return layout == RG_LAYOUT_Q4 ? 8 : layout == RG_LAYOUT_Q8 || layout == RG_LAYOUT_K8 ? 128 : 0;
+}
+
+ALWAYS_INLINE bool is_float(rg_layout layout)
+{
+    return layout == RG_LAYOUT_F32 || layout == RG_LAYOUT_F16 || layout == RG_LAYOUT_BF16;
 }
 
 /* Bytes per column of a float layout. */

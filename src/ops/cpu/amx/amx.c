@@ -131,7 +131,8 @@ ALWAYS_INLINE void panel_rows(rg_layout layout, const uint8_t *panel, int n, con
     if (tiled)
         panel_tiles(layout, panel, n, x, ldx, (int)tiled, y, ldy);
     if (m % ROWS)
-        below.panel_fast[layout](panel, 32 * n, x + tiled * ldx, ldx, m % ROWS, y + tiled * ldy, ldy);
+        below.product_fast[layout](&(rg_product){ .panel = panel, .n_panels = 1, .cols = 32 * n, .m = m % ROWS,
+                                                  .q = x + tiled * ldx, .ldx = ldx, .y = y + tiled * ldy, .ldy = ldy });
 }
 
 #define TARGET

@@ -6,7 +6,10 @@
 #include "ops/cpu/avx2/avx2.h"
 #include "ops/cpu/softmax.h"
 
-enum { OUT = 8 }; /* vectors of the output at once */
+enum {
+    QUERIES = 1,
+    OUT = 8, /* vectors of the output at once */
+};
 
 ALWAYS_INLINE __m256 stored(const void *p, rg_type type, size_t i)
 {
@@ -22,20 +25,22 @@ ALWAYS_INLINE float stored_one(const void *p, rg_type type, size_t i)
     return type == RG_F16 ? _cvtsh_ss(((const uint16_t *)p)[i]) : rg_float_of((uint32_t)((const uint16_t *)p)[i] << 16);
 }
 
-ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, float *score)
+ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *qs, int n, float (*p)[RG_BLOCK])
 {
+    const float *query = qs[0];
     __m256 s[8];
 
     for (int i = 0; i < 8; i++)
         s[i] = _mm256_setzero_ps();
+    (void)n;
     for (int d = 0; d < a->k_dim; d++) {
-        const __m256 q = _mm256_set1_ps(a->q[d]);
+        const __m256 q = _mm256_set1_ps(query[d]);
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++)
             s[i] = _mm256_fmadd_ps(q, stored(a->k, type, (size_t)(d * RG_BLOCK + 8 * i)), s[i]);
     }
     for (int i = 0; i < 8; i++)
-        _mm256_store_ps(score + 8 * i, _mm256_mul_ps(s[i], _mm256_set1_ps(a->scale)));
+        _mm256_store_ps(p[0] + 8 * i, _mm256_mul_ps(s[i], _mm256_set1_ps(a->scale)));
 }
 
 /* Dimensions [first, first + 8 n) of the output; n is a constant. */
@@ -58,10 +63,13 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, const float *p,
         _mm256_storeu_ps(o + first + 8 * i, out[i]);
 }
 
-ALWAYS_INLINE void values(const rg_attend *a, rg_type type, const float *p, float c, float *o)
+ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*ps)[RG_BLOCK], const float *cs, rg_softmax *s)
 {
+    const float *p = ps[0], c = cs[0];
+    float *o = s->o;
     int d = 0;
 
+    (void)n;
     for (; d + 8 * OUT <= a->v_dim; d += 8 * OUT)
         some_values(a, type, p, c, o, d, OUT);
     for (; d + 8 <= a->v_dim; d += 8)

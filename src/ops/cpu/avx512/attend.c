@@ -1,12 +1,16 @@
 /* attend.c -- attention over one block of 64 keys, and the rounding of activations to int8.
  *
  * Scores: 64 keys are four vectors, K lies as [dim][64], so a dimension is one broadcast and four multiply-adds.
- * Values: eight vectors of the output stay in registers while the keys go by.  exp and tanh are math.h's, vectorized
+ * Values: vectors of the output stay in registers while the keys go by.  Four queries share each vector that is loaded,
+ * and their sums, independent, hide the latency of a multiply-add.  exp and tanh are math.h's, vectorized
  * by the compiler. */
 #include "ops/cpu/avx512/avx512.h"
 #include "ops/cpu/math.h"
 
-enum { OUT = 8 }; /* vectors of the output at once */
+enum {
+    QUERIES = 4,
+    OUT = 4, /* vectors of each query's output at once */
+};
 
 /* 16 stored values from the i-th on, masked: lanes outside are 0 and their memory is not touched. */
 ALWAYS_INLINE __m512 stored(const void *p, rg_type type, size_t i, __mmask16 mask)
@@ -20,41 +24,80 @@ ALWAYS_INLINE __m512 stored(const void *p, rg_type type, size_t i, __mmask16 mas
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, h)), 16));
 }
 
-ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, float *score)
+/* One float in every lane; by name, so that the compiler does not load it anew with every use. */
+ALWAYS_INLINE __m512 every(const float *x)
 {
-    const __m512 scale = _mm512_set1_ps(a->scale);
-    __m512 s[4];
+    __m512 v;
 
-    for (int i = 0; i < 4; i++)
-        s[i] = _mm512_setzero_ps();
-    for (int d = 0; d < a->k_dim; d++)
-        for (int i = 0; i < 4; i++)
-            s[i] = _mm512_fmadd_ps(_mm512_set1_ps(a->q[d]), stored(a->k, type, (size_t)(d * RG_BLOCK + 16 * i), 0xffff),
-                                   s[i]);
-    for (int i = 0; i < 4; i++)
-        _mm512_store_ps(score + 16 * i, _mm512_mul_ps(s[i], scale));
+    __asm__("vbroadcastss %1, %0" : "=v"(v) : "m"(*x));
+    return v;
 }
 
-/* Dimensions [first, first + 16 n) of the output, of which `mask` are there in the last vector; n is a constant. */
-ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, const float *p, float c, float *o, int first, int n,
-                          __mmask16 mask)
+ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *q, int n, float (*p)[RG_BLOCK])
 {
-    __m512 out[OUT];
+    const __m512 scale = _mm512_set1_ps(a->scale);
+    const float *qi[QUERIES];
+    __m512 s[QUERIES][4];
 
-#pragma GCC unroll 8
+#pragma GCC unroll 4
+    for (int i = 0; i < n; i++) {
+        qi[i] = q[i];
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++)
+            s[i][v] = _mm512_setzero_ps();
+    }
+    for (int d = 0; d < a->k_dim; d++) {
+        __m512 k[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++)
+            k[v] = stored(a->k, type, (size_t)(d * RG_BLOCK + 16 * v), 0xffff);
+#pragma GCC unroll 4
+        for (int i = 0; i < n; i++) {
+            const __m512 qd = every(qi[i] + d);
+#pragma GCC unroll 4
+            for (int v = 0; v < 4; v++)
+                s[i][v] = _mm512_fmadd_ps(qd, k[v], s[i][v]);
+        }
+    }
+#pragma GCC unroll 4
     for (int i = 0; i < n; i++)
-        out[i] =
-            _mm512_mul_ps(_mm512_maskz_loadu_ps(i == n - 1 ? mask : 0xffff, o + first + 16 * i), _mm512_set1_ps(c));
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++)
+            _mm512_store_ps(p[i] + 16 * v, _mm512_mul_ps(s[i][v], scale));
+}
+
+/* Dimensions [first, first + 16 n_out) of n outputs, of which `mask` are there in the last vector; n and n_out are
+ * constants. */
+ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*p)[RG_BLOCK], const float *c,
+                               rg_softmax *s, int first, int n_out, __mmask16 mask)
+{
+    __m512 out[QUERIES][OUT];
+
+#pragma GCC unroll 4
+    for (int i = 0; i < n; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < n_out; v++)
+            out[i][v] = _mm512_mul_ps(_mm512_maskz_loadu_ps(v == n_out - 1 ? mask : 0xffff, s[i].o + first + 16 * v),
+                                      _mm512_set1_ps(c[i]));
     for (int j = a->lo; j < a->hi; j++) {
         const size_t row = (size_t)j * (size_t)a->v_stride + (size_t)first;
-#pragma GCC unroll 8
-        for (int i = 0; i < n; i++)
-            out[i] = _mm512_fmadd_ps(_mm512_set1_ps(p[j]),
-                                     stored(a->v, type, row + (size_t)(16 * i), i == n - 1 ? mask : 0xffff), out[i]);
+        __m512 x[OUT];
+#pragma GCC unroll 4
+        for (int v = 0; v < n_out; v++)
+            x[v] = stored(a->v, type, row + (size_t)(16 * v), v == n_out - 1 ? mask : 0xffff);
+#pragma GCC unroll 4
+        for (int i = 0; i < n; i++) {
+            const __m512 w = every(p[i] + j);
+#pragma GCC unroll 4
+            for (int v = 0; v < n_out; v++)
+                out[i][v] = _mm512_fmadd_ps(w, x[v], out[i][v]);
+        }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int i = 0; i < n; i++)
-        _mm512_mask_storeu_ps(o + first + 16 * i, i == n - 1 ? mask : 0xffff, out[i]);
+#pragma GCC unroll 4
+        for (int v = 0; v < n_out; v++)
+            _mm512_mask_storeu_ps(s[i].o + first + 16 * v, v == n_out - 1 ? mask : 0xffff, out[i][v]);
 }
 
 ALWAYS_INLINE bool weigh(const rg_attend *a, float *p, rg_softmax *s, float *c)
@@ -82,16 +125,14 @@ ALWAYS_INLINE bool weigh(const rg_attend *a, float *p, rg_softmax *s, float *c)
     return true;
 }
 
-ALWAYS_INLINE void values(const rg_attend *a, rg_type type, const float *p, float c, float *o)
+ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*p)[RG_BLOCK], const float *c, rg_softmax *s)
 {
     int d = 0;
 
     for (; d + 16 * OUT <= a->v_dim; d += 16 * OUT)
-        some_values(a, type, p, c, o, d, OUT, 0xffff);
-    for (; d + 64 <= a->v_dim; d += 64)
-        some_values(a, type, p, c, o, d, 4, 0xffff);
+        some_values(a, type, n, p, c, s, d, OUT, 0xffff);
     for (; d < a->v_dim; d += 16)
-        some_values(a, type, p, c, o, d, 1, (__mmask16)(a->v_dim - d < 16 ? (1u << (a->v_dim - d)) - 1 : 0xffff));
+        some_values(a, type, n, p, c, s, d, 1, (__mmask16)(a->v_dim - d < 16 ? (1u << (a->v_dim - d)) - 1 : 0xffff));
 }
 
 #include "ops/cpu/attend_tmpl.h"

@@ -8,8 +8,8 @@
 
 #include "ops/cpu/runs.h"
 
-void rg_avx512_init_fast(rg_cpu *k);  /* panel_fast */
-void rg_avx512_init_exact(rg_cpu *k); /* panel_exact */
+void rg_avx512_init_fast(rg_cpu *k);  /* product_fast */
+void rg_avx512_init_exact(rg_cpu *k); /* product_exact */
 void rg_avx512_attend(const rg_attend *a, rg_softmax *s);
 void rg_avx512_quantize(const float *x, int n, rg_xblock *out);
 void rg_avx512_init_probe(rg_cpu *k); /* peaks and bandwidth */

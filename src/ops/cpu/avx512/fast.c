@@ -4,13 +4,17 @@
  * weights are the unsigned side as they are packed, and what their offset owes (-8 or -128 times the sum of x) is where
  * the sum starts.  |sum| <= 32 * 255 * 128 + 128 * 32 * 128 < 2^21: exact, and exact as a float.
  *
- * One row streams the panel once from memory.  More rows share an unpacked piece of the panel that stays in L1; the
- * running sums wait in y between pieces. */
+ * One row streams the panel once from memory.  A few rows unpack it in registers as it goes by.  Many rows take two
+ * panels at a time, a piece of them unpacked into L1, so that four bytes of x are loaded once for both; the running
+ * sums wait in y between pieces, and all panels of the product have their turn with a piece's columns of x, which stay
+ * in L2. */
 #include "ops/cpu/avx512/piece.h"
 
 enum {
-    GROUP = 8,    /* rows whose sums are in flight together; the window overlaps groups */
-    AHEAD = 4096, /* bytes prefetched ahead of one row's stream: the hardware stops at each page */
+    FEW = 8,       /* rows that go by one panel together: 8 results, 8 sums, a run of weights */
+    MANY = 24,     /* rows for which unpacking to L1 pays */
+    PAIR_ROWS = 6, /* rows by two panels: 12 results, 12 sums, weights and x */
+    AHEAD = 4096,  /* bytes prefetched ahead of a panel's stream: the hardware stops at each page */
 };
 
 /* sum + w . four bytes at x, in every lane.  By name, because gcc does not fold the broadcast into the operand. */
@@ -22,6 +26,29 @@ ALWAYS_INLINE __m512i dot(__m512i sum, __m512i w, const int8_t *x)
     return sum;
 }
 
+/* Four bytes at x in every lane. */
+ALWAYS_INLINE __m512i four(const int8_t *x)
+{
+    typedef struct { int8_t b[4]; } bytes4;
+    __m512i v;
+
+    __asm__ volatile("vpbroadcastd %1, %0" : "=v"(v) : "m"(*(const bytes4 *)(const void *)x));
+    return v;
+}
+
+/* sum + w . x, lane by lane; by name, so that the compiler does not fold the broadcast into it again. */
+ALWAYS_INLINE __m512i dot4(__m512i sum, __m512i w, __m512i x)
+{
+    __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
+    return sum;
+}
+
+ALWAYS_INLINE void prefetch(const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i += 64)
+        _mm_prefetch((const char *)p + i, _MM_HINT_T0);
+}
+
 /* ---- one row ----------------------------------------------------------------------------------------------------- */
 
 ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, float *y)
@@ -30,11 +57,8 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
     __m512 acc = _mm512_setzero_ps();
 
     for (int b = 0; b < n; b++) {
-        const uint8_t *next = panel + (size_t)b * run_bytes(layout) + AHEAD;
-        for (size_t i = 0; i < run_bytes(layout); i += 64)
-            _mm_prefetch((const char *)next + i, _MM_HINT_T0);
-
         rg_run r;
+        prefetch(panel + (size_t)b * run_bytes(layout) + AHEAD, run_bytes(layout));
         __m512i s0 = start(kd, x + b, 0); /* two chains: half the latency */
         __m512i s1 = kd == HALVES ? start(kd, x + b, 1) : _mm512_setzero_si512();
         load_run(&r, layout, panel, b);
@@ -56,134 +80,250 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
     _mm512_storeu_ps(y, acc);
 }
 
-/* ---- more rows --------------------------------------------------------------------------------------------------- */
+/* ---- a few rows -------------------------------------------------------------------------------------------------- */
 
-/* What all rows of a call share. */
-typedef struct job {
+/* Half h (or all) of a run into the results of n_rows rows at x; n_rows is a constant. */
+ALWAYS_INLINE void add_few(kind kd, const rg_run *w, int h, const rg_xblock *const *x, int n_rows, __m512 *acc)
+{
+    const int n_dots = kd == HALVES ? 4 : 8;
+    __m512i sum[FEW];
+
+#pragma GCC unroll 8
+    for (int r = 0; r < n_rows; r++)
+        sum[r] = start(kd, x[r], h);
+#pragma GCC unroll 8
+    for (int i = 0; i < n_dots; i++)
+#pragma GCC unroll 8
+        for (int r = 0; r < n_rows; r++)
+            sum[r] = dot(sum[r], w->w[h * 4 + i], x[r]->q + 16 * h + 4 * i);
+#pragma GCC unroll 8
+    for (int r = 0; r < n_rows; r++) {
+        acc[r] = add_run(acc[r], sum[r], w->s[h].d, x[r]->d);
+        if (kd == MINIMUM || kd == HALVES)
+            acc[r] = _mm512_fmadd_ps(w->s[h].m, _mm512_set1_ps(kd == HALVES ? x[r]->sh[h] : x[r]->s), acc[r]);
+    }
+}
+
+/* n_rows rows by a panel of n runs; n_rows is a constant. */
+ALWAYS_INLINE void few_rows(rg_layout layout, const uint8_t *panel, int n, const rg_product *p, int row, int n_rows)
+{
+    const rg_xblock *x[FEW];
+    __m512 acc[FEW];
+
+#pragma GCC unroll 8
+    for (int r = 0; r < n_rows; r++) {
+        x[r] = p->q + (size_t)(row + r) * p->ldx;
+        acc[r] = _mm512_setzero_ps();
+    }
+    for (int b = 0; b < n; b++) {
+        rg_run w;
+        /* A pointer per row, kept in its register: an index would cost an operation with every operand. */
+#pragma GCC unroll 8
+        for (int r = 0; r < n_rows; r++)
+            __asm__("" : "+r"(x[r]));
+        prefetch(panel + (size_t)b * run_bytes(layout) + AHEAD, run_bytes(layout));
+        load_run(&w, layout, panel, b);
+        add_few(kind_of(layout), &w, 0, x, n_rows, acc);
+        if (kind_of(layout) == HALVES)
+            add_few(HALVES, &w, 1, x, n_rows, acc);
+#pragma GCC unroll 8
+        for (int r = 0; r < n_rows; r++)
+            x[r]++;
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < n_rows; r++)
+        _mm512_storeu_ps(p->y + (size_t)(row + r) * p->ldy, acc[r]);
+}
+
+ALWAYS_INLINE void one_panel(rg_layout layout, rg_product p)
+{
+    const int n = p.cols / 32;
+    int row = 0;
+
+    for (; row + 8 <= p.m; row += 8)
+        few_rows(layout, p.panel, n, &p, row, 8);
+    for (; row + 4 <= p.m; row += 4)
+        few_rows(layout, p.panel, n, &p, row, 4);
+    for (; row + 2 <= p.m; row += 2)
+        few_rows(layout, p.panel, n, &p, row, 2);
+    if (row < p.m)
+        one_row(layout, p.panel, n, p.q + (size_t)row * p.ldx, p.y + (size_t)row * p.ldy);
+}
+
+/* ---- many rows --------------------------------------------------------------------------------------------------- */
+
+/* The same piece of two panels, and the rows that meet it. */
+typedef struct pair {
+    piece of[2];
+    int n_runs;
+    bool first; /* sums start from 0, not from y */
     const rg_xblock *x;
     size_t ldx;
     float *y;
     size_t ldy;
-    bool first; /* sums start from 0, not from y */
-} job;
+    const uint8_t *next; /* what will be unpacked after it, in next_bytes of either panel, next_gap apart */
+    size_t next_bytes, next_gap;
+} pair;
 
-/* Half h (or all) of run b into the sums of n_rows rows, GROUP rows at a time.  Everything but b is a constant. */
-ALWAYS_INLINE void add_half(kind kd, const piece *p, int b, int h, const rg_xblock **x, int n_rows, __m512 *acc)
+/* Half h (or all) of run b of both panels into the results of n_rows rows; everything but b is a constant. */
+ALWAYS_INLINE void add_pair(kind kd, const pair *p, int b, int h, const rg_xblock *const *x, int n_rows,
+                            __m512 (*acc)[2])
 {
     const int n_dots = kd == HALVES ? 4 : 8;
-    const __m512 d = _mm512_load_ps(p->run[b].d[h]);
-    __m512i w[8];
+    __m512i sum[PAIR_ROWS][2];
+    __m512 d[2], m[2];
 
+#pragma GCC unroll 6
+    for (int r = 0; r < n_rows; r++)
+        sum[r][0] = sum[r][1] = start(kd, x[r], h);
 #pragma GCC unroll 8
-    for (int i = 0; i < n_dots; i++)
-        w[i] = _mm512_load_si512(p->run[b].q[h * 4 + i]);
-#pragma GCC unroll 16
-    for (int r0 = 0; r0 < n_rows; r0 += GROUP) {
-        __m512i sum[GROUP];
-
-        for (int r = 0; r < GROUP && r0 + r < n_rows; r++)
-            sum[r] = start(kd, x[r0 + r], h);
-#pragma GCC unroll 8
-        for (int i = 0; i < n_dots; i++)
-            for (int r = 0; r < GROUP && r0 + r < n_rows; r++)
-                sum[r] = dot(sum[r], w[i], x[r0 + r]->q + 16 * h + 4 * i);
-        for (int r = 0; r < GROUP && r0 + r < n_rows; r++) {
-            const rg_xblock *xr = x[r0 + r];
-            acc[r0 + r] = add_run(acc[r0 + r], sum[r], d, xr->d);
-            if (kd == MINIMUM || kd == HALVES)
-                acc[r0 + r] = _mm512_fmadd_ps(_mm512_load_ps(p->run[b].m[h]),
-                                              _mm512_set1_ps(kd == HALVES ? xr->sh[h] : xr->s), acc[r0 + r]);
+    for (int i = 0; i < n_dots; i++) {
+        const __m512i w0 = _mm512_load_si512(p->of[0].run[b].q[h * 4 + i]);
+        const __m512i w1 = _mm512_load_si512(p->of[1].run[b].q[h * 4 + i]);
+#pragma GCC unroll 6
+        for (int r = 0; r < n_rows; r++) {
+            const __m512i xi = four(x[r]->q + 16 * h + 4 * i);
+            sum[r][0] = dot4(sum[r][0], w0, xi);
+            sum[r][1] = dot4(sum[r][1], w1, xi);
         }
     }
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        d[i] = _mm512_load_ps(p->of[i].run[b].d[h]);
+        m[i] = kd == MINIMUM || kd == HALVES ? _mm512_load_ps(p->of[i].run[b].m[h]) : d[i];
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            acc[r][i] = add_run(acc[r][i], sum[r][i], d[i], x[r]->d);
+            if (kd == MINIMUM || kd == HALVES)
+                acc[r][i] = _mm512_fmadd_ps(m[i], _mm512_set1_ps(kd == HALVES ? x[r]->sh[h] : x[r]->s), acc[r][i]);
+        }
 }
 
-/* n_rows rows from `row` on, over n runs; n_rows is a constant wherever this is called. */
-ALWAYS_INLINE void tile(kind kd, const piece *p, int n, const job *j, int row, int n_rows)
+/* n_rows rows from `row` on; n_rows is a constant. */
+ALWAYS_INLINE void pair_rows(kind kd, const pair *p, int row, int n_rows)
 {
-    float *y = j->y + (size_t)row * j->ldy;
-    const rg_xblock *x[16];
-    __m512 acc[16];
+    float *y = p->y + (size_t)row * p->ldy;
+    const rg_xblock *x[PAIR_ROWS];
+    __m512 acc[PAIR_ROWS][2];
 
-#pragma GCC unroll 16
+#pragma GCC unroll 6
     for (int r = 0; r < n_rows; r++) {
-        x[r] = j->x + (size_t)(row + r) * j->ldx;
-        acc[r] = j->first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + (size_t)r * j->ldy);
+        x[r] = p->x + (size_t)(row + r) * p->ldx;
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++)
+            acc[r][i] = p->first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + (size_t)r * p->ldy + 16 * i);
     }
-    for (int b = 0; b < n; b++) {
-        /* A pointer per row, kept in its register: an index would cost an operation with every operand. */
-#pragma GCC unroll 16
+    for (int b = 0; b < p->n_runs; b++) {
+#pragma GCC unroll 6
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(x[r]));
-        add_half(kd, p, b, 0, x, n_rows, acc);
+        add_pair(kd, p, b, 0, x, n_rows, acc);
         if (kd == HALVES)
-            add_half(kd, p, b, 1, x, n_rows, acc);
-#pragma GCC unroll 16
+            add_pair(kd, p, b, 1, x, n_rows, acc);
+#pragma GCC unroll 6
         for (int r = 0; r < n_rows; r++)
             x[r]++;
     }
-#pragma GCC unroll 16
+#pragma GCC unroll 6
     for (int r = 0; r < n_rows; r++)
-        _mm512_storeu_ps(y + (size_t)r * j->ldy, acc[r]);
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++)
+            _mm512_storeu_ps(y + (size_t)r * p->ldy + 16 * i, acc[r][i]);
 }
 
-#define TILES(name, kd)                                                                                                \
-    static __attribute__((noinline)) void name##_8(const piece *p, int n, const job *j, int row)                      \
+/* Rows in sixes, the last of them in fours and ones (m >= MANY, so that one or two sixes can be given up for fours). */
+#define PAIRS(name, kd)                                                                                                \
+    static __attribute__((noinline)) void name##_6(const pair *p, int row)                                             \
     {                                                                                                                  \
-        tile(kd, p, n, j, row, 8);                                                                                     \
+        pair_rows(kd, p, row, 6);                                                                                      \
     }                                                                                                                  \
-    static __attribute__((noinline)) void name##_4(const piece *p, int n, const job *j, int row)                       \
+    static __attribute__((noinline)) void name##_4(const pair *p, int row)                                             \
     {                                                                                                                  \
-        tile(kd, p, n, j, row, 4);                                                                                     \
+        pair_rows(kd, p, row, 4);                                                                                      \
     }                                                                                                                  \
-    static __attribute__((noinline)) void name##_1(const piece *p, int n, const job *j, int row)                       \
+    static __attribute__((noinline)) void name##_1(const pair *p, int row)                                             \
     {                                                                                                                  \
-        tile(kd, p, n, j, row, 1);                                                                                     \
+        pair_rows(kd, p, row, 1);                                                                                      \
     }                                                                                                                  \
-    static void name(const piece *p, int n, const job *j, int m)                                                       \
+    static void name(const pair *p, int m)                                                                             \
     {                                                                                                                  \
+        const int sixes = m / 6 - (m % 6 == 2 || m % 6 == 3);                                                          \
+        const size_t ahead = (p->next_bytes / (size_t)(m / 6) + 63) / 64 * 64;                                         \
         int row = 0;                                                                                                   \
-        for (; row + 8 <= m; row += 8)                                                                               \
-            name##_8(p, n, j, row);                                                                                   \
+                                                                                                                       \
+        for (; row < 6 * sixes; row += 6) {                                                                            \
+            prefetch_next(p, (size_t)row / 6 * ahead, ahead);                                                          \
+            name##_6(p, row);                                                                                          \
+        }                                                                                                              \
         for (; row + 4 <= m; row += 4)                                                                                 \
-            name##_4(p, n, j, row);                                                                                    \
+            name##_4(p, row);                                                                                          \
         for (; row < m; row++)                                                                                         \
-            name##_1(p, n, j, row);                                                                                    \
+            name##_1(p, row);                                                                                          \
     }
 
-TILES(rows_scale_4, SCALE_4)
-TILES(rows_scale_8, SCALE_8)
-TILES(rows_minimum, MINIMUM)
-TILES(rows_halves, HALVES)
-
-ALWAYS_INLINE void panel_rows(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx, int m,
-                              float *y, size_t ldy)
+/* Bytes [at, at + n) of what comes next, of both panels, on their way from memory. */
+ALWAYS_INLINE void prefetch_next(const pair *p, size_t at, size_t n)
 {
-    job j = { .x = x, .ldx = ldx, .y = y, .ldy = ldy };
-    piece p;
-
-    if (m == 1) {
-        one_row(layout, panel, n, x, y);
+    if (at >= p->next_bytes)
         return;
-    }
-    for (int b = 0; b < n; b += RUNS) {
-        const int here = n - b < RUNS ? n - b : RUNS;
+    prefetch(p->next + at, n);
+    prefetch(p->next + p->next_gap + at, n);
+}
 
-        unpack(&p, layout, panel, b, here);
-        j.x = x + b;
-        j.first = b == 0;
-        switch (kind_of(layout)) {
-        case SCALE_4: rows_scale_4(&p, here, &j, m); break;
-        case SCALE_8: rows_scale_8(&p, here, &j, m); break;
-        case MINIMUM: rows_minimum(&p, here, &j, m); break;
-        case HALVES: rows_halves(&p, here, &j, m); break;
+PAIRS(pairs_scale_4, SCALE_4)
+PAIRS(pairs_scale_8, SCALE_8)
+PAIRS(pairs_minimum, MINIMUM)
+PAIRS(pairs_halves, HALVES)
+
+/* All pairs of panels of a product, piece by piece; an odd panel is left. */
+ALWAYS_INLINE void all_pairs(rg_layout layout, const rg_product *p)
+{
+    const int n = p->cols / 32;
+    pair a = { .ldx = p->ldx, .ldy = p->ldy, .next_bytes = RUNS * run_bytes(layout), .next_gap = p->panel_bytes };
+
+    for (int b = 0; b < n; b += RUNS) {
+        a.n_runs = n - b < RUNS ? n - b : RUNS;
+        a.first = b == 0;
+        a.x = p->q + b;
+        for (int i = 0; i + 2 <= p->n_panels; i += 2) {
+            const uint8_t *panel = p->panel + (size_t)i * p->panel_bytes;
+
+            unpack(&a.of[0], layout, panel, b, a.n_runs);
+            unpack(&a.of[1], layout, panel + p->panel_bytes, b, a.n_runs);
+            a.y = p->y + 16 * i;
+            if (i + 4 <= p->n_panels)
+                a.next = panel + 2 * p->panel_bytes + (size_t)b * run_bytes(layout);
+            else /* the first pair again, a piece further on; past the end it is another product's, and does no harm */
+                a.next = p->panel + (size_t)(b + RUNS) * run_bytes(layout);
+            switch (kind_of(layout)) {
+            case SCALE_4: pairs_scale_4(&a, p->m); break;
+            case SCALE_8: pairs_scale_8(&a, p->m); break;
+            case MINIMUM: pairs_minimum(&a, p->m); break;
+            case HALVES: pairs_halves(&a, p->m); break;
+            }
         }
     }
 }
 
-#define TARGET
-#include "ops/cpu/fast_tmpl.h"
+#define FAST_PRODUCT(name, layout)                                                                                     \
+    static void fast_##name(const rg_product *p)                                                                       \
+    {                                                                                                                  \
+        int i = 0;                                                                                                     \
+                                                                                                                       \
+        if (p->m >= MANY) {                                                                                            \
+            all_pairs(layout, p);                                                                                      \
+            i = p->n_panels / 2 * 2;                                                                                   \
+        }                                                                                                              \
+        for (; i < p->n_panels; i++)                                                                                   \
+            one_panel(layout, part_of(p, i, 0, p->m));                                                                 \
+    }
+
+INTEGER_LAYOUTS(FAST_PRODUCT)
 
 void rg_avx512_init_fast(rg_cpu *k)
 {
-    fill_fast(k);
+    INTEGER_LAYOUTS(FILL_FAST)
 }

@@ -113,33 +113,38 @@ typedef struct step_of {
     size_t bytes;
 } step_of;
 
-static void exact(const step_of *step, const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y,
-                  size_t ldy)
+/* One panel by one row of x. */
+static void exact_row(const step_of *step, const uint8_t *panel, int cols, const float *x, float *y)
 {
-    _Alignas(64) float w[256][16], c[4][16];
+    _Alignas(64) float w[256][16], c[4][16] = { 0 };
 
-    for (int r = 0; r < m; r++) {
-        __builtin_memset(c, 0, sizeof c);
-        for (int first = 0; first < cols; first += step->cols) {
-            step->decode(panel + (size_t)(first / step->cols) * step->bytes, w);
-            for (int k = 0; k < step->cols; k++) {
-                float xk = x[(size_t)r * ldx + (size_t)(first + k)];
-                float *chain = c[(first + k) % 4];
+    for (int first = 0; first < cols; first += step->cols) {
+        step->decode(panel + (size_t)(first / step->cols) * step->bytes, w);
+        for (int k = 0; k < step->cols; k++) {
+            float *chain = c[(first + k) % 4];
 
-                for (int i = 0; i < 16; i++)
-                    chain[i] = __builtin_fmaf(w[k][i], xk, chain[i]);
-            }
+            for (int i = 0; i < 16; i++)
+                chain[i] = __builtin_fmaf(w[k][i], x[first + k], chain[i]);
         }
-        for (int i = 0; i < 16; i++)
-            y[(size_t)r * ldy + (size_t)i] = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
     }
+    for (int i = 0; i < 16; i++)
+        y[i] = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
+}
+
+static void exact(const step_of *step, const rg_product *p)
+{
+    for (int i = 0; i < p->n_panels; i++)
+        for (int r = 0; r < p->m; r++) {
+            const rg_product q = part_of(p, i, r, 1);
+            exact_row(step, q.panel, q.cols, q.x, q.y);
+        }
 }
 
 #define EXACT(name, n_cols, n_bytes)                                                                                   \
-    static void exact_##name(const uint8_t *panel, int cols, const float *x, size_t ldx, int m, float *y, size_t ldy)  \
+    static void exact_##name(const rg_product *p)                                                                      \
     {                                                                                                                  \
         static const step_of step = { decode_##name, n_cols, n_bytes };                                                \
-        exact(&step, panel, cols, x, ldx, m, y, ldy);                                                                  \
+        exact(&step, p);                                                                                               \
     }
 EXACT(f32, 1, 64)
 EXACT(f16, 1, 32)
@@ -231,18 +236,28 @@ static float step_k8(const uint8_t *step, const rg_xblock *x, int i, float acc)
     return acc;
 }
 
+/* acc after one step of row i of a panel. */
+typedef float step_fn(const uint8_t *step, const rg_xblock *x, int i, float acc);
+
+static void fast(step_fn *step, size_t step_cols, size_t step_bytes, const rg_product *p)
+{
+    for (int i = 0; i < p->n_panels; i++)
+        for (int r = 0; r < p->m; r++) {
+            const rg_product q = part_of(p, i, r, 1);
+
+            for (int k = 0; k < 16; k++) {
+                float acc = 0.0f;
+                for (size_t s = 0; s < (size_t)p->cols / step_cols; s++)
+                    acc = step(q.panel + s * step_bytes, q.q + s * (step_cols / 32), k, acc);
+                q.y[k] = acc;
+            }
+        }
+}
+
 #define FAST(name, n_cols, step_type)                                                                                  \
-    static void fast_##name(const uint8_t *panel, int cols, const rg_xblock *x, size_t ldx, int m, float *y,           \
-                            size_t ldy)                                                                                \
+    static void fast_##name(const rg_product *p)                                                                       \
     {                                                                                                                  \
-        for (int r = 0; r < m; r++)                                                                                    \
-            for (int i = 0; i < 16; i++) {                                                                             \
-                float acc = 0.0f;                                                                                      \
-                for (int s = 0; s < cols / n_cols; s++)                                                                \
-                    acc = step_##name(panel + (size_t)s * sizeof(step_type),                                           \
-                                      x + (size_t)r * ldx + (size_t)s * (n_cols / 32), i, acc);                        \
-                y[(size_t)r * ldy + (size_t)i] = acc;                                                                  \
-            }                                                                                                          \
+        fast(step_##name, n_cols, sizeof(step_type), p);                                                               \
     }
 FAST(q4, 32, rg_step_q4)
 FAST(q8, 32, rg_step_q8)

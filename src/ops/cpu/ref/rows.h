@@ -201,31 +201,41 @@ static void rows_load(float *y, const void *from, rg_type type, size_t stride, i
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
-ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, float *restrict score)
+enum { QUERIES = 1 };
+
+ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *q, int n, float (*p)[RG_BLOCK])
 {
-    for (int j = 0; j < RG_BLOCK; j++)
-        score[j] = 0.0f;
-    for (int d = 0; d < a->k_dim; d++) {
-        float q = a->q[d];
-        size_t row = (size_t)d * RG_BLOCK;
+    for (int i = 0; i < n; i++) {
+        float *restrict score = p[i];
 
         for (int j = 0; j < RG_BLOCK; j++)
-            score[j] = __builtin_fmaf(q, stored(a->k, type, row + (size_t)j), score[j]);
+            score[j] = 0.0f;
+        for (int d = 0; d < a->k_dim; d++) {
+            float qd = q[i][d];
+            size_t row = (size_t)d * RG_BLOCK;
+
+            for (int j = 0; j < RG_BLOCK; j++)
+                score[j] = __builtin_fmaf(qd, stored(a->k, type, row + (size_t)j), score[j]);
+        }
+        for (int j = 0; j < RG_BLOCK; j++)
+            score[j] *= a->scale;
     }
-    for (int j = 0; j < RG_BLOCK; j++)
-        score[j] *= a->scale;
 }
 
-ALWAYS_INLINE void values(const rg_attend *a, rg_type type, const float *p, float c, float *restrict o)
+ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*p)[RG_BLOCK], const float *c, rg_softmax *s)
 {
-    for (int d = 0; d < a->v_dim; d++)
-        o[d] *= c;
-    for (int j = a->lo; j < a->hi; j++) {
-        float w = p[j];
-        size_t row = (size_t)j * (size_t)a->v_stride;
+    for (int i = 0; i < n; i++) {
+        float *restrict o = s[i].o;
 
         for (int d = 0; d < a->v_dim; d++)
-            o[d] = __builtin_fmaf(w, stored(a->v, type, row + (size_t)d), o[d]);
+            o[d] *= c[i];
+        for (int j = a->lo; j < a->hi; j++) {
+            float w = p[i][j];
+            size_t row = (size_t)j * (size_t)a->v_stride;
+
+            for (int d = 0; d < a->v_dim; d++)
+                o[d] = __builtin_fmaf(w, stored(a->v, type, row + (size_t)d), o[d]);
+        }
     }
 }
 
