@@ -37,7 +37,8 @@ typedef enum rg_code {
     RG_E_UNSUPPORTED, /* well-formed, understood, and not something ridge does */
     RG_E_IO,          /* the operating system refused */
     RG_E_MEMORY,      /* an allocation failed */
-    RG_E_LIMIT,       /* larger than what this engine was opened for, or the queue is full */
+    RG_E_LIMIT,       /* larger than what this engine was opened for */
+    RG_E_BUSY,        /* nothing wrong with it, but too much is waiting, or the engine is closing: try again later */
     RG_E_USAGE,       /* the call or the command line is wrong */
 } rg_code;
 
@@ -78,6 +79,16 @@ typedef struct rg_sampling {
 /* The neutral values: temperature 1 and no filter, no penalty, no log-probabilities, seed 0. */
 RG_API rg_sampling rg_sampling_default(void);
 
+/* What an answer must be: compiled once, shared by any number of requests. */
+typedef struct rg_grammar rg_grammar;
+typedef enum rg_grammar_kind {
+    RG_GRAMMAR_GBNF,        /* llama.cpp's notation */
+    RG_GRAMMAR_REGEX,       /* the whole answer matches */
+    RG_GRAMMAR_CHOICE,      /* a JSON list of texts */
+    RG_GRAMMAR_JSON,        /* any JSON object; the source is empty */
+    RG_GRAMMAR_JSON_SCHEMA,
+} rg_grammar_kind;
+
 typedef struct rg_params {
     const int32_t *prompt; /* ids, copied by rg_submit */
     int32_t n_prompt;      /* >= 1 */
@@ -88,6 +99,11 @@ typedef struct rg_params {
     int32_t n_stop;
     const int32_t *stop_ids; /* ids that end an answer; copied */
     int32_t n_stop_ids;
+    rg_grammar *grammar;     /* NULL: anything; referred to until the request is gone */
+    const char *tenant;      /* who asks (NULL: nobody in particular): the queue is fair between tenants, and cached */
+    const char *cache_salt;  /*   prefixes are found only within one, and within one salt (NULL: none); hashed */
+    int32_t priority;        /* of a tenant's own requests, the lower is taken first */
+    double deadline_s;       /* after so long from rg_submit it ends as it is; 0: never */
 } rg_params;
 
 typedef enum rg_finish {
@@ -95,6 +111,7 @@ typedef enum rg_finish {
     RG_FINISH_STOP,      /* an end token, a stop id or a stop text */
     RG_FINISH_LENGTH,    /* max_tokens or the end of the context */
     RG_FINISH_CANCELLED, /* rg_cancel, or the engine closed */
+    RG_FINISH_DEADLINE,  /* deadline_s is over */
 } rg_finish;
 
 /* ---- model and engine -------------------------------------------------------------------------------------------- */
@@ -108,6 +125,12 @@ typedef struct rg_options {
     int32_t max_seqs;       /* sequences that run at once; 0: 64 */
     int32_t max_batch_rows; /* rows of one step; 0: 512 */
     size_t kv_bytes;        /* memory for the sequences' state; 0: what is free, less a margin */
+    int32_t max_waiting;    /* requests that wait at once; 0: 1024.  More are refused as RG_E_BUSY */
+    int64_t max_waiting_ids; /* prompt ids that wait at once; 0: no limit */
+    double step_s;          /* how long a step may take while some are being answered, prompts being cut to fit; 0: no
+                             *   limit.  For a limit the machine is measured while opening, about two seconds */
+    bool share_prefixes;    /* cached prefixes are found by every tenant */
+    bool static_batching;   /* nobody joins until all who run have finished: for comparing */
     bool no_prefix_cache;
     void (*progress)(void *arg, const char *what, double done); /* while opening; may be NULL */
     void *progress_arg;
@@ -140,6 +163,15 @@ RG_API rg_info rg_engine_info(const rg_engine *engine);
 /* What the engine has done since it was opened. */
 typedef struct rg_stats {
     uint64_t n_steps, n_rows, n_preempted, n_cached_rows;
+    uint64_t n_prompt_rows;  /* prompt ids of admitted requests, cached ones included */
+    uint64_t n_output;       /* ids generated */
+    uint64_t n_draft_rows;   /* rows computed for drafts, accepted or not */
+    int32_t n_running, n_waiting;
+    int64_t n_waiting_ids;
+    uint64_t state_bytes, state_used_bytes; /* pools, and blocks in use (those kept only for reuse not counted) */
+    double ops;              /* operations that the steps did, by the counting reader */
+    double limit_s;          /* seconds that they would have taken at this machine's limits; 0: not measured */
+    double last_step_s;
     uint64_t bytes_read; /* weights, K/V and state that the steps had to read, by the counting reader */
     double busy_s;       /* time spent in steps */
 } rg_stats;
@@ -149,6 +181,16 @@ RG_API rg_stats rg_engine_stats(const rg_engine *engine);
 /* Bytes per second that this machine reads on the engine's threads, from a buffer as large as the weights (so from the
  * cache that they would fit in).  Takes a fraction of a second; measure while nothing runs.  0: no memory for it. */
 RG_API double rg_engine_bandwidth(const rg_engine *engine);
+
+/* Wait until the engine has committed a step after the *seen-th (0 at first), or for timeout_s; *seen becomes the number
+ * of the last one.  False: timed out.  One thread can so look after many requests with rg_poll. */
+RG_API bool rg_engine_wait(rg_engine *engine, uint64_t *seen, double timeout_s);
+
+/* Seconds, rounded up, after which a request refused as busy is likely to be taken, from how fast the queue drains. */
+RG_API int32_t rg_engine_retry_after(const rg_engine *engine);
+
+/* Asserts that requests, sequences, blocks and the prefix index agree.  Waits for the end of the step. */
+RG_API void rg_engine_check(rg_engine *engine);
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
@@ -162,6 +204,26 @@ typedef enum rg_encode_flags {
 RG_API bool rg_encode(const rg_engine *engine, const char *text, size_t n, unsigned flags, int32_t **ids, size_t *n_ids,
                       rg_error *err);
 RG_API void rg_ids_free(int32_t *ids);
+
+/* Text of ids, special tokens shown unless skip_special; rg_text_free it. */
+RG_API char *rg_decode(const rg_engine *engine, const int32_t *ids, size_t n, bool skip_special, size_t *n_text,
+                       rg_error *err);
+RG_API void rg_text_free(char *text);
+
+/* A conversation, written as the checkpoint's chat template says (or, if it has none, as "role: content" lines).  json: a
+ * list of messages, or an object with "messages", "tools" and extra variables of the template.  Of what the conversation
+ * says no special token comes.  text (may be NULL) gets the rendered text, to be freed as above. */
+typedef struct rg_chat_options {
+    bool no_generation_prompt;
+} rg_chat_options;
+RG_API bool rg_chat_encode(const rg_engine *engine, const char *json, size_t n, const rg_chat_options *options,
+                           int32_t **ids, size_t *n_ids, char **text, rg_error *err);
+RG_API bool rg_chat_has_template(const rg_engine *engine);
+
+/* Compile what answers must be.  NULL and *err: malformed, not supported (the keyword is named), or too large. */
+RG_API rg_grammar *rg_grammar_new(const rg_engine *engine, rg_grammar_kind kind, const char *text, size_t n,
+                                  rg_error *err);
+RG_API void rg_grammar_close(rg_grammar *grammar); /* NULL is fine */
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
@@ -195,9 +257,18 @@ RG_API int rg_poll(rg_request *request, rg_token *token);
 /* Stop a request within one step.  What was generated can still be read; its samples end as cancelled. */
 RG_API void rg_cancel(rg_request *request);
 
+/* Why a prompt's cached prefix ended where it did. */
+typedef enum rg_uncached {
+    RG_UNCACHED_NOTHING, /* nothing more could be: the last id is always computed, and whole blocks of 64 are kept */
+    RG_UNCACHED_NEW,     /* nobody computed what follows, within the tenant and salt */
+    RG_UNCACHED_GONE,    /* it was known, and its state has been let go */
+    RG_UNCACHED_OFF,     /* the engine keeps no prefixes */
+} rg_uncached;
+
 typedef struct rg_usage {
     int32_t n_prompt, n_cached, n_output; /* n_cached: prompt positions found in the prefix cache */
     int32_t n_preempted;
+    rg_uncached uncached; /* why not more of the prompt was found */
     double queue_s, ttft_s, total_s;      /* since submit; 0 where it has not come to that */
 } rg_usage;
 

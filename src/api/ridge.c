@@ -6,18 +6,25 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "ckpt/checkpoint.h"
 #include "engine/engine.h"
 #include "model/cost.h"
 #include "model/model.h"
+#include "model/rates.h"
+#include "text/chat.h"
 #include "text/tokenizer.h"
+
+enum { CHAT_BYTES = 1 << 28 }; /* of a rendered conversation */
 
 struct rg_engine {
     rg_model *model;
     rg_tokenizer *tokenizer; /* NULL: ids only */
     rg_runner *runner;
     rg_core *core;
+    rg_chat *chat;
+    rg_machine machine; /* measured if a step's length is to be kept */
     const rg_cpu *cpu;
     rg_token_bytes bytes;
     bool exact;
@@ -56,6 +63,8 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
     if (e->model) {
         e->tokenizer = rg_tokenizer_open(ckpt, &why);
         ok = e->tokenizer || why.code == RG_OK;
+        if (ok && e->tokenizer)
+            ok = (e->chat = rg_chat_open(ckpt, &why)) != NULL;
         if (!ok && err)
             *err = why;
     }
@@ -64,6 +73,34 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
         return rg_fail(err, RG_E_INPUT, "%s: the tokenizer has %d ids, the embedding %d rows", path,
                        rg_tokenizer_size(e->tokenizer), e->model->config.vocab_size);
     return ok;
+}
+
+/* This machine's limits and the rates of its kernels, so that a step's length can be told beforehand. */
+static bool measure(rg_engine *e, rg_error *err)
+{
+    rg_rates_wanted wanted = rg_rates_for(e->model, e->exact);
+    rg_pool *pool = rg_pool_new(e->n_threads, err);
+
+    if (!pool)
+        return false;
+    rg_machine_measure(&e->machine, e->cpu, pool, e->n_threads, 0);
+    rg_pool_free(pool);
+    return rg_rates_measure(&e->machine, e->cpu, e->n_threads, &wanted, err);
+}
+
+static rg_core_options core_options(const rg_engine *e, const rg_options *o, int max_seqs, int max_rows)
+{
+    const rg_config *c = &e->model->config;
+    rg_core_options core = { .max_seqs = max_seqs, .max_rows = max_rows, .max_seq_len = e->max_seq_len,
+                             .max_waiting = o->max_waiting > 0 ? o->max_waiting : 1024,
+                             .max_waiting_ids = o->max_waiting_ids, .use_prefixes = !o->no_prefix_cache,
+                             .share_prefixes = o->share_prefixes, .static_batching = o->static_batching,
+                             .step_s = o->step_s, .bytes = &e->bytes, .eos_ids = c->eos_ids, .n_eos = c->n_eos,
+                             .n_threads = e->n_threads };
+
+    if (e->machine.rates.measured)
+        core.swap_from = rg_cost_swap_from(e->model, &e->machine, e->max_seq_len, max_rows, e->exact);
+    return core;
 }
 
 static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
@@ -84,22 +121,24 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     e->state_bytes = o->kv_bytes ? o->kv_bytes : default_state_bytes();
     if (max_rows < max_seqs)
         max_rows = max_seqs;
+    if (o->step_s > 0 && !measure(e, err))
+        return false;
     e->runner = rg_model_runner_new(e->model, &(rg_runner_options){ .cpu = e->cpu, .n_threads = e->n_threads,
                                                                     .exact = e->exact,
                                                                     .max_rows = max_rows, .max_logits = max_seqs,
                                                                     .max_seqs = max_seqs, .max_seq_len = e->max_seq_len,
-                                                                    .state_bytes = e->state_bytes }, err);
+                                                                    .state_bytes = e->state_bytes,
+                                                                    .machine = o->step_s > 0 ? &e->machine : NULL },
+                                    err);
     if (!e->runner)
         return false;
     if (e->tokenizer) {
         e->bytes.n = rg_tokenizer_size(e->tokenizer);
         rg_tokenizer_bytes(e->tokenizer, &e->bytes.data, &e->bytes.offset);
+        rg_tokenizer_first_bytes(e->tokenizer, &e->bytes.first_data, &e->bytes.first_offset);
     }
-    e->core = rg_core_new(e->runner, &(rg_core_options){ .max_seqs = max_seqs, .max_rows = max_rows,
-                                                         .max_seq_len = e->max_seq_len, .max_waiting = 4096,
-                                                         .use_prefixes = !o->no_prefix_cache, .bytes = &e->bytes,
-                                                         .eos_ids = c->eos_ids, .n_eos = c->n_eos,
-                                                         .n_threads = e->n_threads }, err);
+    rg_core_options core = core_options(e, o, max_seqs, max_rows);
+    e->core = rg_core_new(e->runner, &core, err);
     return e->core && rg_core_start(e->core, err);
 }
 
@@ -122,6 +161,7 @@ void rg_close(rg_engine *e)
         return;
     rg_core_free(e->core);
     rg_model_runner_free(e->runner);
+    rg_chat_close(e->chat);
     rg_tokenizer_close(e->tokenizer);
     rg_model_close(e->model);
     rg_free(e);
@@ -144,6 +184,21 @@ rg_stats rg_engine_stats(const rg_engine *e)
     return rg_core_stats(e->core);
 }
 
+bool rg_engine_wait(rg_engine *e, uint64_t *seen, double timeout_s)
+{
+    return rg_core_wait(e->core, seen, timeout_s);
+}
+
+int32_t rg_engine_retry_after(const rg_engine *e)
+{
+    return rg_core_retry_after(e->core);
+}
+
+void rg_engine_check(rg_engine *e)
+{
+    rg_core_check_soon(e->core);
+}
+
 double rg_engine_bandwidth(const rg_engine *e)
 {
     rg_pool *pool = rg_pool_new(e->n_threads, NULL);
@@ -153,20 +208,81 @@ double rg_engine_bandwidth(const rg_engine *e)
     return rate;
 }
 
+/* Ids that an encoder has made, or its failure, to the caller. */
+static bool hand_over(rg_ids *from, bool ok, int32_t **ids, size_t *n_ids)
+{
+    if (!ok) {
+        rg_ids_fini(from);
+        return false;
+    }
+    *ids = from->id;
+    *n_ids = from->n;
+    return true;
+}
+
+static bool need_tokenizer(const rg_engine *e, rg_error *err)
+{
+    return e->tokenizer || rg_fail(err, RG_E_UNSUPPORTED, "the checkpoint has no tokenizer: give ids");
+}
+
 bool rg_encode(const rg_engine *e, const char *text, size_t n, unsigned flags, int32_t **ids, size_t *n_ids,
                rg_error *err)
 {
     rg_ids out = { 0 };
 
-    if (!e->tokenizer)
-        return rg_fail(err, RG_E_UNSUPPORTED, "the checkpoint has no tokenizer: give ids");
-    if (!rg_tokenizer_encode(e->tokenizer, text, n, flags, &out, err)) {
-        rg_ids_fini(&out);
+    return need_tokenizer(e, err) &&
+           hand_over(&out, rg_tokenizer_encode(e->tokenizer, text, n, flags, &out, err), ids, n_ids);
+}
+
+char *rg_decode(const rg_engine *e, const int32_t *ids, size_t n, bool skip_special, size_t *n_text, rg_error *err)
+{
+    return need_tokenizer(e, err) ? rg_tokenizer_decode(e->tokenizer, ids, n, skip_special, n_text, err) : NULL;
+}
+
+void rg_text_free(char *text)
+{
+    rg_free(text);
+}
+
+static bool encode_chat(const rg_engine *e, const json_t *conversation, const rg_chat_options *o, rg_text *text,
+                        rg_ids *ids, rg_error *err)
+{
+    /* A template writes special tokens itself; the plain default leaves them to the tokenizer. */
+    unsigned flags = rg_chat_is_default(e->chat) ? RG_ENCODE_DEFAULT : RG_ENCODE_NO_SPECIAL;
+
+    return rg_chat_render(e->chat, conversation, !o->no_generation_prompt, rg_local_s(), text, err) &&
+           rg_tokenizer_encode_text(e->tokenizer, text, flags, ids, err);
+}
+
+bool rg_chat_encode(const rg_engine *e, const char *json, size_t n, const rg_chat_options *options, int32_t **ids,
+                    size_t *n_ids, char **text, rg_error *err)
+{
+    rg_chat_options o = options ? *options : (rg_chat_options){ 0 };
+    json_t *conversation;
+    json_error_t why;
+    rg_text rendered;
+    rg_ids out = { 0 };
+    bool ok;
+
+    if (!need_tokenizer(e, err))
         return false;
+    conversation = json_loadb(json, n, JSON_REJECT_DUPLICATES, &why);
+    if (!conversation)
+        return rg_fail(err, RG_E_INPUT, "the conversation is not JSON: line %d: %s", why.line, why.text);
+    rg_text_init(&rendered, CHAT_BYTES);
+    ok = hand_over(&out, encode_chat(e, conversation, &o, &rendered, &out, err), ids, n_ids);
+    json_decref(conversation);
+    if (ok && text) { /* the buffer ends with a NUL, and is the caller's from now on */
+        *text = rendered.bytes.data;
+        rendered.bytes.data = NULL;
     }
-    *ids = out.id;
-    *n_ids = out.n;
-    return true;
+    rg_text_fini(&rendered);
+    return ok;
+}
+
+bool rg_chat_has_template(const rg_engine *e)
+{
+    return e->chat && !rg_chat_is_default(e->chat);
 }
 
 void rg_ids_free(int32_t *ids)

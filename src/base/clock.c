@@ -29,6 +29,14 @@ int64_t rg_wall_s(void)
     return (int64_t)(read_ns(CLOCK_REALTIME) / 1000000000u);
 }
 
+int64_t rg_local_s(void)
+{
+    time_t now = (time_t)rg_wall_s();
+    struct tm t;
+
+    return (int64_t)now + (localtime_r(&now, &t) ? t.tm_gmtoff : 0);
+}
+
 double rg_seconds(uint64_t from_ns, uint64_t to_ns)
 {
     return to_ns >= from_ns ? (double)(to_ns - from_ns) * 1e-9 : -((double)(from_ns - to_ns) * 1e-9);

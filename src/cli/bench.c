@@ -8,21 +8,26 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "cli/tool.h"
-#include "model/cost.h"
+#include "cli/speed.h"
+#include "model/rates.h"
 
 extern const cli_command cli_bench;
 
-enum { MAX_ROWS = 512, MAX_LIST = 16, MAX_OPS = 65536 };
+enum { MAX_ROWS = SPEED_ROWS, MAX_LIST = 16 };
 
 typedef struct row {
     const char *what;
     int n, batch, context;
     double tok_s, gb_s, gflop_s, of_roofline;
 } row;
+
+/* Tokens after a prompt, with the K/V cache and without: seconds predicted and measured. */
+typedef struct naive {
+    int context, n;
+    double cached_s, cached_predicted_s, naive_s, naive_predicted_s;
+} naive;
 
 typedef struct job {
     cli_args args;
@@ -31,105 +36,40 @@ typedef struct job {
     const char *csv, *kv_type;
     tool tool;
     rg_machine machine;
-    rg_counted *ops;
-    int32_t *ids;
-    rg_seq *seqs[1024];
-    tool_span spans[1024];
+    speed speed;
     row rows[2 * MAX_LIST * MAX_LIST];
     int n_rows;
+    bool no_cache;
+    naive naive[MAX_LIST];
+    int n_naive;
 } job;
 
-static void ignore(void *arg, int i, float *logits)
-{
-    (void)arg;
-    (void)i;
-    (void)logits;
-}
-
-/* A sequence that holds `context` positions nobody computed; windows take them a step at a time. */
-static bool pretend(job *j, rg_seq *q, int context, rg_error *err)
-{
-    while (q->length < context) {
-        int n = context - q->length < MAX_ROWS ? context - q->length : MAX_ROWS;
-        if (!rg_seq_grow(j->tool.states, q, q->length + n))
-            return rg_fail(err, RG_E_LIMIT, "bench: no room for the state of %d positions", context);
-        rg_seq_advance(j->tool.states, q, n, 0, NULL);
-    }
-    return true;
-}
-
-static void close_seqs(job *j, int n)
-{
-    for (int i = 0; i < n; i++) {
-        rg_seq_free(j->tool.states, j->seqs[i]);
-        j->seqs[i] = NULL;
-    }
-}
-
-static bool open_seqs(job *j, int n, int context, int len, rg_error *err)
-{
-    for (int i = 0; i < n; i++) {
-        j->seqs[i] = rg_seq_new(j->tool.states, len, 0, err);
-        if (!j->seqs[i] || !pretend(j, j->seqs[i], context, err)) {
-            close_seqs(j, i + 1);
-            return false;
-        }
-    }
-    return true;
-}
-
-/* One prompt of n after context, in steps of MAX_ROWS; adds what it took and what its limit was. */
+/* One prompt of n after context, in steps of MAX_ROWS: what it took, its limit and its count. */
 static bool run_prefill(job *j, int n, int context, double *seconds, double *limit, rg_count *count, rg_error *err)
 {
-    if (!open_seqs(j, 1, context, context + n, err))
+    rg_step_shape shape = { .n_seqs = 1, .n_rows = n, .start = context, .exact = j->tool.exact };
+    rg_cost cost;
+
+    if (!speed_prefill(&j->speed, n, context, seconds, err))
         return false;
-    *limit = 0;
-    *count = (rg_count){ 0 };
-    uint64_t t0 = rg_now_ns();
-    for (int done = 0; done < n;) {
-        int m = n - done < MAX_ROWS ? n - done : MAX_ROWS;
-        tool_span span = { .seq = j->seqs[0], .ids = j->ids, .n = m };
-        if (!tool_step(&j->tool, &span, 1, ignore, NULL, err)) {
-            close_seqs(j, 1);
-            return false;
-        }
-        done += m;
-    }
-    *seconds = rg_seconds(t0, rg_now_ns());
-    for (int done = 0; done < n; done += MAX_ROWS) {
-        rg_counter c;
-        rg_counter_init(&c, j->ops, MAX_OPS);
-        if (!rg_cost_count(j->tool.model, 1, n - done < MAX_ROWS ? n - done : MAX_ROWS, context + done, &c, err))
-            return close_seqs(j, 1), false;
-        *limit += rg_cost_limit(&j->machine, &c, j->tool.exact);
-        count->ops += c.total.ops;
-        count->weight_bytes += c.total.weight_bytes;
-        count->state_bytes += c.total.state_bytes;
-    }
-    close_seqs(j, 1);
+    rg_cost_prompt(j->tool.model, &j->machine, &shape, MAX_ROWS, &cost);
+    *limit = cost.limit_s;
+    *count = cost.count;
     return true;
 }
 
 static bool run_decode(job *j, int batch, int context, double *seconds, double *limit, rg_count *count, rg_error *err)
 {
-    rg_counter c;
+    rg_step_shape shape = { .n_seqs = batch, .n_rows = 1, .start = context + 1 + j->decode / 2,
+                            .exact = j->tool.exact };
+    double n = j->decode;
+    rg_cost cost;
 
-    if (!open_seqs(j, batch, context, context + j->decode + 1, err))
+    if (!speed_decode(&j->speed, batch, context, j->decode, seconds, NULL, err) ||
+        !rg_cost_shape(j->tool.model, &j->machine, &shape, &cost, NULL, NULL, err))
         return false;
-    bool ok = true;
-    for (int i = 0; i < batch; i++)
-        j->spans[i] = (tool_span){ .seq = j->seqs[i], .ids = j->ids, .n = 1 };
-    ok = tool_step(&j->tool, j->spans, batch, ignore, NULL, err); /* warm */
-    uint64_t t0 = rg_now_ns();
-    for (int t = 0; ok && t < j->decode; t++)
-        ok = tool_step(&j->tool, j->spans, batch, ignore, NULL, err);
-    *seconds = rg_seconds(t0, rg_now_ns());
-    close_seqs(j, batch);
-    rg_counter_init(&c, j->ops, MAX_OPS);
-    if (!ok || !rg_cost_count(j->tool.model, batch, 1, context + 1 + j->decode / 2, &c, err))
-        return false;
-    *limit = rg_cost_limit(&j->machine, &c, j->tool.exact) * j->decode;
-    *count = (rg_count){ c.total.ops * j->decode, c.total.weight_bytes * j->decode, c.total.state_bytes * j->decode };
+    *limit = cost.limit_s * n;
+    *count = (rg_count){ cost.count.ops * n, cost.count.weight_bytes * n, cost.count.state_bytes * n };
     return true;
 }
 
@@ -176,6 +116,77 @@ static bool all_rows(job *j, rg_error *err)
     return true;
 }
 
+/* ---- without a cache ---- */
+
+/* n tokens after a prompt of context: a prefill and n - 1 steps, or n prefills of the growing prefix. */
+static void predict_naive(job *j, naive *v)
+{
+    rg_step_shape prompt = { .n_seqs = 1, .n_rows = v->context + 1, .exact = j->tool.exact };
+    rg_cost cost;
+
+    for (int i = 0; i < v->n; i++) {
+        prompt.n_rows = v->context + 1 + i;
+        rg_cost_prompt(j->tool.model, &j->machine, &prompt, MAX_ROWS, &cost);
+        v->naive_predicted_s += cost.seconds;
+        if (!i) {
+            v->cached_predicted_s += cost.seconds;
+            continue;
+        }
+        prompt.n_rows = 1;
+        prompt.start = v->context + i;
+        rg_cost_prompt(j->tool.model, &j->machine, &prompt, MAX_ROWS, &cost);
+        v->cached_predicted_s += cost.seconds;
+        prompt.start = 0;
+    }
+}
+
+static bool run_naive(job *j, int context, rg_error *err)
+{
+    naive *v = &j->naive[j->n_naive];
+    double first, rest = 0;
+
+    *v = (naive){ .context = context, .n = j->decode };
+    if (context + v->n + 1 > j->tool.model->config.max_seq_len)
+        return true; /* said once, by work() */
+    predict_naive(j, v);
+    for (int i = 0; i < j->reps && !cli_interrupted(); i++) {
+        double without;
+        if (!speed_prefill(&j->speed, context + 1, 0, &first, err) ||
+            (v->n > 1 && !speed_decode(&j->speed, 1, context + 1, v->n - 1, &rest, NULL, err)) ||
+            !speed_without_cache(&j->speed, v->n, context, &without, err))
+            return false;
+        v->cached_s = !i || first + rest < v->cached_s ? first + rest : v->cached_s;
+        v->naive_s = !i || without < v->naive_s ? without : v->naive_s;
+    }
+    if (v->cached_s <= 0 || cli_interrupted())
+        return true;
+    j->n_naive++;
+    if (!j->args.common.json)
+        printf("%8d %6d %11.4f s %11.4f s %11.4f s %11.4f s %8.1fx %8.1fx\n", v->context, v->n, v->cached_predicted_s,
+               v->cached_s, v->naive_predicted_s, v->naive_s, v->naive_predicted_s / v->cached_predicted_s,
+               v->naive_s / v->cached_s);
+    fflush(stdout);
+    return true;
+}
+
+static bool all_naive(job *j, rg_error *err)
+{
+    rg_rates_wanted wanted = rg_rates_for(j->tool.model, j->tool.exact);
+
+    if (j->decode < 1)
+        return rg_fail(err, RG_E_USAGE, "bench: --no-cache needs --decode of 1 or more");
+    if (!rg_rates_measure(&j->machine, j->tool.cpu, j->tool.n_threads, &wanted, err))
+        return false;
+    if (!j->args.common.json)
+        printf("%8s %6s %13s %13s %13s %13s %9s %9s\n%8s %6s %13s %13s %13s %13s %9s %9s\n", "", "", "with cache",
+               "with cache", "without", "without", "ratio", "ratio", "context", "tokens", "predicted", "measured",
+               "predicted", "measured", "predicted", "measured");
+    for (size_t i = 0; i < j->context.n && !cli_interrupted(); i++)
+        if (!run_naive(j, j->context.item[i], err))
+            return false;
+    return true;
+}
+
 /* ---- results ---- */
 
 static const char *format_name(const job *j)
@@ -186,6 +197,25 @@ static const char *format_name(const job *j)
         if (l->w[i] && l->w[i]->packed)
             return rg_format_of(l->w[i]->type)->name;
     return "?";
+}
+
+static void naive_json(cli_json *out, const job *j)
+{
+    cli_json_open(out, "no_cache", '[');
+    for (int i = 0; i < j->n_naive; i++) {
+        const naive *v = &j->naive[i];
+        cli_json_open(out, NULL, '{');
+        cli_json_int(out, "context", v->context);
+        cli_json_int(out, "n", v->n);
+        cli_json_float(out, "cached_s", v->cached_s);
+        cli_json_float(out, "cached_predicted_s", v->cached_predicted_s);
+        cli_json_float(out, "no_cache_s", v->naive_s);
+        cli_json_float(out, "no_cache_predicted_s", v->naive_predicted_s);
+        cli_json_float(out, "ratio", v->naive_s / v->cached_s);
+        cli_json_float(out, "ratio_predicted", v->naive_predicted_s / v->cached_predicted_s);
+        cli_json_close(out);
+    }
+    cli_json_close(out);
 }
 
 static bool print_json(const job *j)
@@ -220,8 +250,32 @@ static bool print_json(const job *j)
         cli_json_close(out);
     }
     cli_json_close(out);
+    if (j->no_cache)
+        naive_json(out, j);
     cli_json_close(out);
     return cli_json_print(out);
+}
+
+static void rows_csv(rg_buf *b, const job *j)
+{
+    rg_buf_str(b, "what,n,batch,context,tok_s,gb_s,gflop_s,of_roofline,format,kv_type,isa,threads,read_gb_s\n");
+    for (int i = 0; i < j->n_rows; i++) {
+        const row *r = &j->rows[i];
+        rg_buf_printf(b, "%s,%d,%d,%d,%.6g,%.6g,%.6g,%.4f,%s,%s,%s,%d,%.6g\n", r->what, r->n, r->batch, r->context,
+                      r->tok_s, r->gb_s, r->gflop_s, r->of_roofline, format_name(j),
+                      rg_format_of(j->tool.model->kv_type)->name, j->tool.cpu->isa, j->tool.n_threads,
+                      j->machine.read_bytes_s / 1e9);
+    }
+}
+
+static void naive_csv(rg_buf *b, const job *j)
+{
+    rg_buf_str(b, "context,n,cached_s,cached_predicted_s,no_cache_s,no_cache_predicted_s\n");
+    for (int i = 0; i < j->n_naive; i++) {
+        const naive *v = &j->naive[i];
+        rg_buf_printf(b, "%d,%d,%.6g,%.6g,%.6g,%.6g\n", v->context, v->n, v->cached_s, v->cached_predicted_s,
+                      v->naive_s, v->naive_predicted_s);
+    }
 }
 
 static bool write_csv(const job *j, rg_error *err)
@@ -232,15 +286,11 @@ static bool write_csv(const job *j, rg_error *err)
     if (!w)
         return false;
     rg_buf_init(&b, 1 << 20);
-    rg_buf_str(&b, "what,n,batch,context,tok_s,gb_s,gflop_s,of_roofline,format,kv_type,isa,threads,read_gb_s\n");
-    for (int i = 0; i < j->n_rows; i++) {
-        const row *r = &j->rows[i];
-        rg_buf_printf(&b, "%s,%d,%d,%d,%.6g,%.6g,%.6g,%.4f,%s,%s,%s,%d,%.6g\n", r->what, r->n, r->batch, r->context,
-                      r->tok_s, r->gb_s, r->gflop_s, r->of_roofline, format_name(j),
-                      rg_format_of(j->tool.model->kv_type)->name, j->tool.cpu->isa, j->tool.n_threads,
-                      j->machine.read_bytes_s / 1e9);
-    }
-    bool ok = !b.failed && rg_writer_write(w, b.data, b.n, err);
+    if (j->no_cache)
+        naive_csv(&b, j);
+    else
+        rows_csv(&b, j);
+    bool ok = (!b.failed || rg_fail_memory(err, b.n)) && rg_writer_write(w, b.data, b.n, err);
     rg_buf_fini(&b);
     if (ok)
         return rg_writer_commit(w, err);
@@ -281,21 +331,20 @@ static bool work(job *j, rg_error *err)
                        .kv_type = j->kv_type, .max_rows = MAX_ROWS, .max_seqs = batch, .max_seq_len = len };
     if (!tool_open(&j->tool, &o, err))
         return false;
-    j->ids = rg_array(MAX_ROWS, sizeof *j->ids);
-    j->ops = rg_array(MAX_OPS, sizeof *j->ops);
-    rg_pool *pool = rg_pool_new(j->tool.n_threads, err);
-    if (!j->ids || !j->ops || !pool)
-        return rg_fail_memory(err, MAX_OPS * sizeof *j->ops);
+    rg_pool *pool = speed_init(&j->speed, &j->tool, err) ? rg_pool_new(j->tool.n_threads, err) : NULL;
+    if (!pool)
+        return false;
     rg_machine_measure(&j->machine, j->tool.cpu, pool, j->tool.n_threads, (size_t)j->tool.model->weights.bytes);
     rg_pool_free(pool);
     if (!j->args.common.json)
-        printf("%s, %d threads: %.1f GB/s, %.0f f32 GFLOP/s, %.0f int8 GOP/s\n%-8s %6s %6s %8s %12s %9s %11s %12s\n",
-               j->tool.cpu->isa, j->tool.n_threads, j->machine.read_bytes_s / 1e9, j->machine.f32_ops_s / 1e9,
-               j->machine.int8_ops_s / 1e9, "what", "n", "batch", "context", "tokens/s", "GB/s", "GFLOP/s",
+        printf("%s, %d threads: %.1f GB/s, %.0f f32 GFLOP/s, %.0f int8 GOP/s\n", j->tool.cpu->isa, j->tool.n_threads,
+               j->machine.read_bytes_s / 1e9, j->machine.f32_ops_s / 1e9, j->machine.int8_ops_s / 1e9);
+    if (!j->args.common.json && !j->no_cache)
+        printf("%-8s %6s %6s %8s %12s %9s %11s %12s\n", "what", "n", "batch", "context", "tokens/s", "GB/s", "GFLOP/s",
                "of roofline");
     if (len - 1 > j->tool.model->config.max_seq_len)
         fprintf(stderr, "ridge: rows past the model's context of %d are left out\n", j->tool.model->config.max_seq_len);
-    if (!all_rows(j, err) || (j->csv && !write_csv(j, err)))
+    if (!(j->no_cache ? all_naive(j, err) : all_rows(j, err)) || (j->csv && !write_csv(j, err)))
         return false;
     return !j->args.common.json || print_json(j) || rg_fail(err, RG_E_IO, "bench: standard output cannot be written");
 }
@@ -310,6 +359,8 @@ static int run(int argc, char **argv)
         { "--context", CLI_INTS, &j.context, "128,4096", "positions before the measured ones" },
         { "--reps", CLI_INT, &j.reps, "N", "repetitions, of which the best counts (default 3)", 1, 1000 },
         { "--csv", CLI_STRING, &j.csv, "FILE", "also write the rows to a file" },
+        { "--no-cache", CLI_FLAG, &j.no_cache, NULL,
+          "instead: a prompt of each context and --decode tokens, with the K/V cache and recomputing all for each" },
         { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32, f16 or bf16 (default: f32 for F32 weights, else bf16)" },
         { NULL },
     };
@@ -322,8 +373,7 @@ static int run(int argc, char **argv)
         return status;
     cli_catch_interrupt();
     bool ok = work(&j, &err);
-    rg_free(j.ids);
-    rg_free(j.ops);
+    speed_fini(&j.speed);
     tool_close(&j.tool);
     cli_ints_fini(&j.prefill);
     cli_ints_fini(&j.batch);

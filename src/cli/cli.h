@@ -84,6 +84,7 @@ void cli_progress(void *arg_quiet, const char *what, double done);
 /* Set by Ctrl-C once cli_catch_interrupt was called; a second one ends the program. */
 void cli_catch_interrupt(void);
 bool cli_interrupted(void);
+void cli_interrupt_clear(void); /* the next Ctrl-C is a first one again */
 
 /* JSON on standard output, built as text: numbers that are not finite become null, bytes that are not UTF-8 U+FFFD. */
 typedef struct cli_json cli_json;

@@ -1,10 +1,66 @@
-/* machine.c -- `ridge machine`: what this machine can do, measured: read bandwidth and peaks, per thread count. */
+/* machine.c -- `ridge machine`: what this machine can do, measured: read bandwidth and peaks, per thread count, and what
+ * the engine's own operations reach of them. */
 #include <stdio.h>
 
 #include "cli/cli.h"
-#include "model/cost.h"
+#include "model/rates.h"
 
 extern const cli_command cli_machine;
+
+static const rg_type shown[] = { RG_F32, RG_BF16, RG_Q8_0, RG_Q4_0, RG_Q4_K };
+
+/* Of a format: bytes per second of weights that meet one row, from memory; operations per second of many rows. */
+static double stream_rate(const rg_rates *r, rg_type t)
+{
+    const rg_format *f = rg_format_of(t);
+
+    return (double)f->block_bytes / f->block_len / (r->linear[t].near_s[0] + r->linear[t].far_s[0]);
+}
+
+static double product_rate(const rg_rates *r, rg_type t)
+{
+    return 2.0 * rg_rate_rows[RG_RATE_ROWS - 1] / r->linear[t].near_s[RG_RATE_ROWS - 1];
+}
+
+static void rates_json(cli_json *j, const rg_rates *r)
+{
+    cli_json_open(j, "sets", '[');
+    for (int i = 0; i < RG_RATE_SETS; i++) {
+        cli_json_open(j, NULL, '{');
+        cli_json_int(j, "bytes", (int64_t)RG_RATE_SMALLEST_SET << i);
+        cli_json_float(j, "read_gb_s", r->set_bytes_s[i] / 1e9);
+        cli_json_close(j);
+    }
+    cli_json_close(j);
+    cli_json_open(j, "kernels", '[');
+    for (size_t i = 0; i < RG_LEN(shown); i++) {
+        cli_json_open(j, NULL, '{');
+        cli_json_text(j, "format", rg_format_of(shown[i])->name);
+        cli_json_float(j, "decode_gb_s", stream_rate(r, shown[i]) / 1e9);
+        cli_json_float(j, "prefill_gop_s", product_rate(r, shown[i]) / 1e9);
+        cli_json_close(j);
+    }
+    cli_json_close(j);
+}
+
+static void print_rates(const rg_rates *r)
+{
+    printf("\n%-10s %22s %22s\n", "products", "one row, GB/s", "512 rows, GOP/s");
+    for (size_t i = 0; i < RG_LEN(shown); i++)
+        printf("%-10s %22.1f %22.0f\n", rg_format_of(shown[i])->name, stream_rate(r, shown[i]) / 1e9,
+               product_rate(r, shown[i]) / 1e9);
+    printf("\n%-10s", "gone through");
+    for (int i = 0; i < RG_RATE_SETS; i += 3)
+        printf(" %8d KiB", RG_RATE_SMALLEST_SET / 1024 << i);
+    printf("\n%-12s", "read, GB/s");
+    for (int i = 0; i < RG_RATE_SETS; i += 3)
+        printf(" %12.1f", r->set_bytes_s[i] / 1e9);
+    printf("\n\nattention over bf16 keys: %.0f million pairs of 128 columns a second for one query, %.0f for 32 that share "
+           "them\nan operation costs %.2f us besides its work\n",
+           1e-6 / (r->attention[RG_BF16].pair_s[0] + 128 * r->attention[RG_BF16].width_s[0]),
+           1e-6 / (r->attention[RG_BF16].pair_s[3] + 128 * r->attention[RG_BF16].width_s[3]),
+           1e6 * r->fixed_s[RG_OP_LINEAR]);
+}
 
 static bool print_json(const rg_cpu *cpu, const rg_machine *all, int n)
 {
@@ -20,6 +76,7 @@ static bool print_json(const rg_cpu *cpu, const rg_machine *all, int n)
     cli_json_int(j, "cores", rg_cores());
     cli_json_float(j, "op_us", 1e6 * m->op_s);
     cli_json_float(j, "step_us", 1e6 * m->step_s);
+    rates_json(j, &m->rates);
     cli_json_open(j, "instruction_sets", '[');
     for (int i = 0; rg_cpu_nth(i); i++)
         cli_json_text(j, NULL, rg_cpu_nth(i)->isa);
@@ -50,12 +107,14 @@ static void print_table(const rg_cpu *cpu, const rg_machine *all, int n)
                all[i].bf16_ops_s / 1e9, all[i].int8_ops_s / 1e9);
     printf("a phase of a step costs %.2f us on %d threads, a step %.2f us\n", 1e6 * all[n - 1].op_s, n,
            1e6 * all[n - 1].step_s);
+    print_rates(&all[n - 1].rates);
 }
 
 static int run(int argc, char **argv)
 {
     cli_args args = { .command = &cli_machine, .common = { .isa = "auto", .recipe = "fast" } };
-    rg_machine all[64];
+    static rg_machine all[64];
+    rg_rates_wanted wanted = { .attention[RG_BF16] = true };
     rg_error err = { 0 };
     int status = cli_parse(&args, argc, argv);
 
@@ -71,8 +130,12 @@ static int run(int argc, char **argv)
         cli_progress(args.common.quiet || args.common.json ? &args : NULL, "measuring", (double)i / n);
         rg_machine_measure(&all[i], cpu, pool, i + 1, 0);
     }
-    cli_progress(args.common.quiet || args.common.json ? &args : NULL, "measuring", 1);
     rg_pool_free(pool);
+    for (size_t i = 0; i < RG_LEN(shown); i++)
+        wanted.linear[shown[i]] = true;
+    if (!rg_rates_measure(&all[n - 1], cpu, n, &wanted, &err))
+        return cli_fail(&err);
+    cli_progress(args.common.quiet || args.common.json ? &args : NULL, "measuring", 1);
     if (!args.common.json)
         print_table(cpu, all, n);
     else if (!print_json(cpu, all, n))

@@ -9,10 +9,13 @@
 
 #define COMMANDS                                                                                                       \
     COMMAND(run)                                                                                                       \
+    COMMAND(chat)                                                                                                      \
     COMMAND(bench)                                                                                                     \
     COMMAND(machine)                                                                                                   \
+    COMMAND(plan)                                                                                                      \
     COMMAND(inspect)                                                                                                   \
     COMMAND(tokenize)                                                                                                  \
+    COMMAND(render)                                                                                                    \
     COMMAND(logits)                                                                                                    \
     COMMAND(eval)                                                                                                      \
     COMMAND(quantize)

@@ -238,3 +238,8 @@ bool cli_interrupted(void)
 {
     return interrupted;
 }
+
+void cli_interrupt_clear(void)
+{
+    interrupted = 0;
+}

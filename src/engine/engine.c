@@ -6,10 +6,18 @@
 
 #include <math.h> /* NAN, INFINITY */
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/scheduler.h"
+
+enum {
+    MIN_PROMPT_ROWS = 16,      /* of prompts in a step, however many are being answered: nobody waits for ever */
+    SWAP_FROM = 4 * RG_BLOCK,  /* positions; where the machine was not measured */
+    MAX_DEADLINE_S = 1 << 30,
+    MAX_RETRY_S = 600,
+};
 
 typedef struct sampler_slot { /* taken by whichever of the step's threads has a row to sample */
     _Alignas(RG_ALIGN) atomic_bool busy;
@@ -43,12 +51,17 @@ struct rg_core {
 
     /* Under the lock. */
     pthread_mutex_t lock;
-    pthread_cond_t wake;
-    bool lock_made, wake_made;
+    pthread_cond_t wake, stepped; /* stepped: a step was committed, or requests left */
+    bool lock_made, wake_made, stepped_made;
     rg_request *inbox, **inbox_end; /* linked by next */
     int32_t n_inbox, n_waiting;     /* submitted and not admitted; waiting as of the last step */
-    uint64_t last_id;
-    bool closing, started;
+    int64_t n_inbox_ids, n_waiting_ids; /* of their prompts */
+    uint64_t last_id, n_commits;    /* n_commits: what rg_core_wait counts */
+    int n_watching;                 /* threads in rg_core_wait */
+    bool closing, started, check_wanted;
+    double ids_per_s;               /* of prompts taken from the queue, lately */
+    uint64_t n_taken;               /* prompt ids taken as of the last look */
+    uint64_t looked_ns;
     rg_stats stats;
     pthread_t thread;
 };
@@ -102,6 +115,18 @@ static bool check_options(const rg_runner *runner, const rg_core_options *o, rg_
     return true;
 }
 
+static bool make_monotonic(pthread_cond_t *cond)
+{
+    pthread_condattr_t a;
+    bool ok = !pthread_condattr_init(&a);
+
+    if (!ok)
+        return false;
+    ok = !pthread_condattr_setclock(&a, CLOCK_MONOTONIC) && !pthread_cond_init(cond, &a);
+    pthread_condattr_destroy(&a);
+    return ok;
+}
+
 rg_core *rg_core_new(rg_runner *runner, const rg_core_options *options, rg_error *err)
 {
     rg_core *c;
@@ -113,10 +138,13 @@ rg_core *rg_core_new(rg_runner *runner, const rg_core_options *options, rg_error
         return rg_fail_memory(err, sizeof *c), NULL;
     c->runner = runner;
     c->options = *options;
+    if (!c->options.swap_from)
+        c->options.swap_from = SWAP_FROM;
     c->inbox_end = &c->inbox;
     c->lock_made = !pthread_mutex_init(&c->lock, NULL);
     c->wake_made = !pthread_cond_init(&c->wake, NULL);
-    if (!c->lock_made || !c->wake_made) {
+    c->stepped_made = make_monotonic(&c->stepped);
+    if (!c->lock_made || !c->wake_made || !c->stepped_made) {
         rg_fail_memory(err, 0);
         goto fail;
     }
@@ -145,7 +173,9 @@ static bool admit(rg_core *c)
     c->inbox = NULL;
     c->inbox_end = &c->inbox;
     c->n_waiting += c->n_inbox;
+    c->n_waiting_ids += c->n_inbox_ids;
     c->n_inbox = 0;
+    c->n_inbox_ids = 0;
     pthread_mutex_unlock(&c->lock);
     for (; r; r = next) {
         next = r->next;
@@ -155,13 +185,24 @@ static bool admit(rg_core *c)
     return rg_scheduler_reap(c->scheduler, false) > 0;
 }
 
+/* Rows of prompts that leave those who are being answered their pace. */
+static int32_t prompt_rows(void *arg, int32_t n_decode, int64_t mean_start)
+{
+    rg_core *c = arg;
+    int rows = c->runner->prompt_rows(c->runner, n_decode, mean_start, c->options.step_s);
+
+    return rows > MIN_PROMPT_ROWS ? rows : MIN_PROMPT_ROWS;
+}
+
 /* Choose the spans and lay out their rows. */
 static bool next(rg_core *c)
 {
-    int32_t budget = c->options.max_rows, wanted = c->budget ? c->budget(c->budget_arg) : budget, row = 0, n_draws = 0;
+    int32_t most = c->options.max_rows, wanted = c->budget ? c->budget(c->budget_arg) : most, row = 0, n_draws = 0;
+    rg_row_budget budget = { .rows = wanted < 1 ? 1 : wanted < most ? wanted : most, .arg = c };
 
-    budget = wanted < 1 ? 1 : wanted < budget ? wanted : budget;
-    c->n_plan = rg_scheduler_next(c->scheduler, budget, c->plan);
+    if (c->options.step_s > 0 && c->runner->prompt_rows)
+        budget.prompt_rows = prompt_rows;
+    c->n_plan = rg_scheduler_next(c->scheduler, &budget, c->plan);
     for (int i = 0; i < c->n_plan; i++) {
         const rg_planned *p = &c->plan[i];
         const rg_seq *q = p->request->samples[p->sample].seq;
@@ -238,15 +279,18 @@ static void sample(void *arg, int i, float *logits)
 
 static void forward(rg_core *c)
 {
-    uint64_t bytes = 0;
+    rg_predicted p = { 0 };
 
     if (c->runner->predict)
-        c->runner->predict(c->runner, &c->batch, &bytes);
+        c->runner->predict(c->runner, &c->batch, &p);
     c->runner->step(c->runner, &c->batch, sample, c);
     pthread_mutex_lock(&c->lock);
     c->stats.n_steps++;
     c->stats.n_rows += (uint64_t)c->batch.n_rows;
-    c->stats.bytes_read += bytes;
+    c->stats.bytes_read += p.bytes;
+    c->stats.ops += p.ops;
+    c->stats.limit_s += p.limit_s;
+    c->stats.n_output += (uint64_t)c->batch.n_logits;
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -277,6 +321,46 @@ static void commit(rg_core *c)
     rg_scheduler_reap(c->scheduler, false);
 }
 
+/* How fast prompts leave the queue, over the last seconds. */
+static void look_at_drain(rg_core *c, uint64_t now)
+{
+    uint64_t taken = rg_scheduler_n_prompt_rows(c->scheduler);
+    double s = c->looked_ns ? rg_seconds(c->looked_ns, now) : 0, rate;
+
+    if (c->looked_ns && s < 1)
+        return;
+    rate = s > 0 ? (double)(taken - c->n_taken) / s : 0;
+    c->ids_per_s = c->ids_per_s > 0 ? c->ids_per_s + (rate - c->ids_per_s) / 4 : rate;
+    c->n_taken = taken;
+    c->looked_ns = now;
+}
+
+/* What others may see of a step. */
+static void publish(rg_core *c, uint64_t start, bool stepped)
+{
+    const rg_scheduler *s = c->scheduler;
+    uint64_t now = rg_now_ns();
+    rg_stats *t = &c->stats;
+
+    pthread_mutex_lock(&c->lock);
+    c->n_waiting = rg_scheduler_n_waiting(s);
+    c->n_waiting_ids = rg_scheduler_n_waiting_ids(s);
+    t->n_preempted = rg_scheduler_n_preempted(s);
+    t->n_cached_rows = rg_scheduler_n_cached(s);
+    t->n_prompt_rows = rg_scheduler_n_prompt_rows(s);
+    t->n_running = rg_scheduler_n_running(s);
+    rg_states_bytes(c->states, &t->state_bytes, &t->state_used_bytes);
+    if (stepped) {
+        t->last_step_s = rg_seconds(start, now);
+        t->busy_s += t->last_step_s;
+    }
+    look_at_drain(c, now);
+    c->n_commits++;
+    if (c->n_watching)
+        pthread_cond_broadcast(&c->stepped);
+    pthread_mutex_unlock(&c->lock);
+}
+
 bool rg_core_step(rg_core *c)
 {
     uint64_t start = rg_now_ns();
@@ -286,13 +370,8 @@ bool rg_core_step(rg_core *c)
         forward(c);
         commit(c);
     }
-    pthread_mutex_lock(&c->lock);
-    c->n_waiting = rg_scheduler_n_waiting(c->scheduler);
-    c->stats.n_preempted = rg_scheduler_n_preempted(c->scheduler);
-    c->stats.n_cached_rows = rg_scheduler_n_cached(c->scheduler);
-    if (planned)
-        c->stats.busy_s += rg_seconds(start, rg_now_ns());
-    pthread_mutex_unlock(&c->lock);
+    if (planned || reaped)
+        publish(c, start, planned);
     return planned || reaped;
 }
 
@@ -302,6 +381,7 @@ bool rg_core_submit(rg_core *c, rg_request *r, rg_error *err)
 {
     /* The last id drawn needs no state. */
     int32_t n_positions = r->params.n_prompt + r->params.max_tokens - 1;
+    int64_t n_ids = r->params.n_prompt, most_ids = c->options.max_waiting_ids;
     bool ok = false;
 
     if (n_positions > c->options.max_seq_len || !rg_states_fits(c->states, n_positions))
@@ -309,22 +389,35 @@ bool rg_core_submit(rg_core *c, rg_request *r, rg_error *err)
                        (int)r->params.n_prompt, (int)r->params.max_tokens);
     pthread_mutex_lock(&c->lock);
     if (c->closing) {
-        rg_fail(err, RG_E_USAGE, "the engine is closing");
+        rg_fail(err, RG_E_BUSY, "the engine is closing");
     } else if (c->n_inbox + c->n_waiting >= c->options.max_waiting) {
-        rg_fail(err, RG_E_LIMIT, "%d requests are waiting already", (int)c->options.max_waiting);
+        rg_fail(err, RG_E_BUSY, "%d requests are waiting already", (int)c->options.max_waiting);
+    } else if (most_ids && c->n_inbox + c->n_waiting > 0 && c->n_inbox_ids + c->n_waiting_ids + n_ids > most_ids) {
+        rg_fail(err, RG_E_BUSY, "%lld prompt ids are waiting already", (long long)(c->n_inbox_ids + c->n_waiting_ids));
     } else {
         rg_request_ref(r);
         r->id = ++c->last_id;
         atomic_store(&r->submitted_ns, rg_now_ns());
+        if (r->params.deadline_s > 0)
+            r->deadline_ns = r->submitted_ns + (uint64_t)(fmin(r->params.deadline_s, MAX_DEADLINE_S) * 1e9);
         r->next = NULL;
         *c->inbox_end = r;
         c->inbox_end = &r->next;
         c->n_inbox++;
+        c->n_inbox_ids += n_ids;
         pthread_cond_signal(&c->wake);
         ok = true;
     }
     pthread_mutex_unlock(&c->lock);
     return ok;
+}
+
+/* Under the lock, on the engine's thread: nothing moves. */
+static void check_now(rg_core *c)
+{
+    rg_core_check(c);
+    c->check_wanted = false;
+    pthread_cond_broadcast(&c->stepped);
 }
 
 static void *loop(void *arg)
@@ -334,8 +427,10 @@ static void *loop(void *arg)
 
     for (;;) {
         pthread_mutex_lock(&c->lock);
-        while (!busy && !c->inbox && !c->closing)
+        while (!busy && !c->inbox && !c->closing && !c->check_wanted)
             pthread_cond_wait(&c->wake, &c->lock);
+        if (c->check_wanted)
+            check_now(c);
         if (c->closing) {
             pthread_mutex_unlock(&c->lock);
             return NULL;
@@ -358,11 +453,65 @@ bool rg_core_start(rg_core *c, rg_error *err)
     return true;
 }
 
+/* A wait on `stepped` until a time; false: it is over. */
+static bool wait_until(rg_core *c, const struct timespec *end)
+{
+    int rc;
+
+    c->n_watching++;
+    rc = pthread_cond_timedwait(&c->stepped, &c->lock, end);
+    c->n_watching--;
+    return !rc;
+}
+
+bool rg_core_wait(rg_core *c, uint64_t *seen, double timeout_s)
+{
+    struct timespec end;
+    bool more;
+
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    timeout_s = fmin(fmax(timeout_s, 0), MAX_DEADLINE_S);
+    end.tv_sec += (time_t)timeout_s;
+    end.tv_nsec += (long)((timeout_s - floor(timeout_s)) * 1e9);
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&c->lock);
+    while (c->n_commits <= *seen && wait_until(c, &end))
+        ;
+    more = c->n_commits > *seen;
+    *seen = c->n_commits;
+    pthread_mutex_unlock(&c->lock);
+    return more;
+}
+
+int32_t rg_core_retry_after(rg_core *c)
+{
+    double s;
+
+    pthread_mutex_lock(&c->lock);
+    s = (double)(c->n_waiting_ids + c->n_inbox_ids) / (c->ids_per_s > 1 ? c->ids_per_s : 1);
+    pthread_mutex_unlock(&c->lock);
+    return (int32_t)fmin(fmax(ceil(s), 1), MAX_RETRY_S);
+}
+
+void rg_core_check_soon(rg_core *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->check_wanted = c->started && !c->closing;
+    if (!c->check_wanted)
+        rg_core_check(c);
+    pthread_cond_signal(&c->wake);
+    while (c->check_wanted && !c->closing)
+        pthread_cond_wait(&c->stepped, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
 static void stop(rg_core *c)
 {
     pthread_mutex_lock(&c->lock);
     c->closing = true;
     pthread_cond_signal(&c->wake);
+    pthread_cond_broadcast(&c->stepped);
     pthread_mutex_unlock(&c->lock);
     if (c->started)
         pthread_join(c->thread, NULL);
@@ -376,7 +525,7 @@ void rg_core_free(rg_core *c)
 {
     if (!c)
         return;
-    if (c->lock_made && c->wake_made)
+    if (c->lock_made && c->wake_made && c->stepped_made)
         stop(c);
     rg_scheduler_free(c->scheduler);
     rg_states_free(c->states);
@@ -394,6 +543,8 @@ void rg_core_free(rg_core *c)
     rg_free(c->index);
     rg_free(c->kv_end);
     rg_free(c->pos);
+    if (c->stepped_made)
+        pthread_cond_destroy(&c->stepped);
     if (c->wake_made)
         pthread_cond_destroy(&c->wake);
     if (c->lock_made)
@@ -407,6 +558,8 @@ rg_stats rg_core_stats(rg_core *c)
 
     pthread_mutex_lock(&c->lock);
     stats = c->stats;
+    stats.n_waiting = c->n_waiting + c->n_inbox;
+    stats.n_waiting_ids = c->n_waiting_ids + c->n_inbox_ids;
     pthread_mutex_unlock(&c->lock);
     return stats;
 }

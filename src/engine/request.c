@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "engine/sampler.h"
@@ -103,7 +104,7 @@ static void carve_samples(carver *c, rg_request *r, const rg_params *p, const si
     rg_sample *samples = carve(c, (size_t)p->n_samples, sizeof *samples);
 
     for (int32_t i = 0; i < p->n_samples && !c->failed; i++) {
-        rg_sample s = { 0 };
+        rg_sample s = { .first_at = -1, .read_first_at = -1 };
 
         s.stop_at = carve(c, (size_t)p->n_stop, sizeof *s.stop_at);
         s.read_stop_at = carve(c, (size_t)p->n_stop, sizeof *s.read_stop_at);
@@ -201,7 +202,50 @@ static bool check_params(const rg_params *p, int32_t vocab_size, int32_t max_seq
         return rg_fail(err, RG_E_INPUT, "max_tokens is %d: want 1 or more", (int)p->max_tokens);
     if (p->n_samples < 1 || p->n_samples > MAX_SAMPLES)
         return rg_fail(err, RG_E_INPUT, "n_samples is %d: want 1 to %d", (int)p->n_samples, MAX_SAMPLES);
+    if (!(p->deadline_s >= 0)) /* NaN too */
+        return rg_fail(err, RG_E_INPUT, "deadline_s is %g: want 0 or more", p->deadline_s);
     return rg_sampling_check(&p->sampling, vocab_size, err) && check_stops(p, vocab_size, longest, err);
+}
+
+/* ---- text: what both sides agree on ------------------------------------------------------------------------------ */
+
+/* The bytes of an id, of a text that begins with it or not. */
+static const char *id_text(const rg_token_bytes *b, int32_t id, bool first, size_t *n)
+{
+    const uint32_t *offset;
+
+    *n = 0;
+    if (!b || id >= b->n)
+        return "";
+    first &= b->first_offset != NULL;
+    offset = first ? b->first_offset : b->offset;
+    *n = offset[id + 1] - offset[id];
+    return (first ? b->first_data : b->data) + offset[id];
+}
+
+static bool prompt_shows(const rg_request *r)
+{
+    size_t n = 0;
+
+    for (int32_t i = 0; i < r->params.n_prompt && !n; i++)
+        id_text(r->bytes, r->params.prompt[i], false, &n);
+    return n > 0;
+}
+
+/* The bytes of output k.  The first that shows begins the text, unless the prompt did; *first_at remembers it. */
+static const char *token_text(const rg_request *r, const rg_sample *s, int32_t k, int32_t *first_at, size_t *n)
+{
+    if (*first_at < 0 && !r->prompt_shows) {
+        id_text(r->bytes, s->ids[k], false, n);
+        if (*n)
+            *first_at = k;
+    }
+    return id_text(r->bytes, s->ids[k], k == *first_at, n);
+}
+
+static uint64_t hash_of(const char *s)
+{
+    return s && *s ? rg_hash(s, strlen(s), 0) : 0;
 }
 
 rg_request *rg_request_new(const rg_params *params, int32_t vocab_size, int32_t max_seq_len,
@@ -229,8 +273,12 @@ rg_request *rg_request_new(const rg_params *params, int32_t vocab_size, int32_t 
     r = carve_request(&c, params, &z);
     atomic_init(&r->references, 1);
     r->bytes = bytes;
+    r->prompt_shows = prompt_shows(r);
     r->eos_ids = eos_ids;
     r->n_eos = n_eos;
+    r->tenant = hash_of(params->tenant);
+    r->salt = hash_of(params->cache_salt);
+    r->params.tenant = r->params.cache_salt = NULL;
     if (pthread_mutex_init(&r->lock, NULL)) {
         rg_free(r);
         return rg_fail_memory(err, 0), NULL;
@@ -260,20 +308,6 @@ void rg_request_unref(rg_request *r)
 const int32_t *rg_request_tokens(const rg_request *r, int i)
 {
     return r->samples[i].ids - r->params.n_prompt;
-}
-
-/* ---- text: what both sides agree on ------------------------------------------------------------------------------ */
-
-static const char *token_text(const rg_request *r, int32_t id, size_t *n)
-{
-    const rg_token_bytes *b = r->bytes;
-
-    if (!b || id >= b->n) {
-        *n = 0;
-        return "";
-    }
-    *n = b->offset[id + 1] - b->offset[id];
-    return b->data + b->offset[id];
 }
 
 /* One byte more; the length of the longest stop text that is now complete, 0: none. */
@@ -328,11 +362,11 @@ static bool is_end(const rg_request *r, int32_t id)
     return false;
 }
 
-/* Take an id's bytes into the text.  True: a stop text is complete, and s->n_bytes is where it began. */
-static bool append_text(rg_request *r, rg_sample *s, int32_t id)
+/* Take the bytes of output k into the text.  True: a stop text is complete, and s->n_bytes is where it began. */
+static bool append_text(rg_request *r, rg_sample *s, int32_t k)
 {
     size_t n, n_before = s->n_bytes;
-    const char *text = token_text(r, id, &n);
+    const char *text = token_text(r, s, k, &s->first_at, &n);
 
     for (size_t i = 0; i < n && r->params.n_stop; i++) {
         int32_t matched = feed_stops(r, s->stop_at, text[i]);
@@ -347,14 +381,14 @@ static bool append_text(rg_request *r, rg_sample *s, int32_t id)
 }
 
 /* Ids that have bytes before n_bytes, the text's length after a stop text was cut off. */
-static int32_t ids_of_text(const rg_request *r, const rg_sample *s, size_t n_all)
+static int32_t ids_of_text(const rg_request *r, rg_sample *s, size_t n_all)
 {
     int32_t k = s->n_output;
 
     while (k > 0 && n_all > s->n_bytes) {
         size_t n;
 
-        token_text(r, s->ids[k - 1], &n);
+        token_text(r, s, k - 1, &s->first_at, &n);
         if (n_all - n < s->n_bytes)
             break;
         n_all -= n;
@@ -394,8 +428,8 @@ rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, con
     if (k > 0 && top != s->tops + (size_t)s->n_output * (size_t)k)
         memcpy(s->tops + (size_t)s->n_output * (size_t)k, top, (size_t)k * sizeof *top);
     s->n_output++;
-    token_text(r, id, &n);
-    if (append_text(r, s, id))
+    token_text(r, s, s->n_output - 1, &s->first_at, &n);
+    if (append_text(r, s, s->n_output - 1))
         why = RG_FINISH_STOP;
     else if (s->n_output == r->params.max_tokens)
         why = RG_FINISH_LENGTH;
@@ -428,10 +462,10 @@ static size_t give_text(rg_request *r, rg_sample *s, bool last)
     return n;
 }
 
-static void read_bytes(rg_request *r, rg_sample *s, int32_t id)
+static void read_bytes(rg_request *r, rg_sample *s, int32_t k)
 {
     size_t n;
-    const char *text = token_text(r, id, &n);
+    const char *text = token_text(r, s, k, &s->read_first_at, &n);
 
     for (size_t i = 0; i < n && !s->cut; i++) {
         int32_t matched = feed_stops(r, s->read_stop_at, text[i]);
@@ -449,7 +483,7 @@ static void give_id(rg_request *r, int i, rg_token *out)
     rg_sample *s = &r->samples[i];
     int32_t k = r->params.sampling.n_logprobs, at = s->n_read++;
 
-    read_bytes(r, s, s->ids[at]);
+    read_bytes(r, s, at);
     *out = (rg_token){ .sample = i, .id = s->ids[at], .logprob = s->logprobs ? s->logprobs[at] : NAN };
     if (k > 0) {
         out->top = s->tops + (size_t)at * (size_t)k;
@@ -522,7 +556,8 @@ static double since(const rg_request *r, uint64_t ns)
 
 rg_usage rg_request_used(const rg_request *r)
 {
-    rg_usage u = { .n_prompt = r->params.n_prompt, .n_cached = r->n_cached, .n_preempted = r->n_preempted };
+    rg_usage u = { .n_prompt = r->params.n_prompt, .n_cached = r->n_cached, .n_preempted = r->n_preempted,
+                   .uncached = (rg_uncached)atomic_load(&r->uncached) };
 
     for (int i = 0; i < r->params.n_samples; i++)
         u.n_output += atomic_load(&r->samples[i].n_ready);

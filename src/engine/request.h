@@ -15,6 +15,8 @@
 typedef struct rg_token_bytes {
     const char *data;
     const uint32_t *offset; /* [n + 1]; id's bytes are data[offset[id], offset[id + 1]) */
+    const char *first_data; /* the same of an id that a text begins with; NULL: no different */
+    const uint32_t *first_offset;
     int32_t n;              /* 0: no tokenizer; texts are empty */
 } rg_token_bytes;
 
@@ -30,10 +32,12 @@ typedef struct rg_sample { /* one answer */
     /* The engine's own. */
     rg_seq *seq;
     int32_t n_output;
+    int32_t first_at;        /* output that the text begins with; -1: none yet, or the prompt does */
     int32_t *stop_at;        /* [n_stop] how many bytes of each stop text the text now ends with */
     size_t n_bytes;
     /* The reader's own. */
     int32_t n_read;
+    int32_t read_first_at;   /* as first_at */
     size_t n_given;          /* bytes of text given out */
     int32_t *read_stop_at;   /* as stop_at, for the bytes read so far */
     char *pending;           /* bytes not yet whole characters, or that may be the start of a stop text */
@@ -54,6 +58,7 @@ struct rg_request {
     char *text;              /* the text of the event last given out */
     uint64_t id;
     const rg_token_bytes *bytes;
+    bool prompt_shows;       /* something of the prompt is text: the answers go on from it */
     const int32_t *eos_ids;
     int32_t n_eos;
     int32_t *tokens;         /* prompt; engine's scratch for ids of sample 0 follows per sample (see request.c) */
@@ -61,6 +66,10 @@ struct rg_request {
     atomic_int n_cached, n_preempted, n_ended; /* n_ended: samples */
     _Atomic uint64_t submitted_ns, admitted_ns, first_ns, finished_ns; /* 0: not yet */
     struct rg_request *next, *prev; /* the scheduler's queues */
+    struct rg_request *line_next;   /* fair.h's */
+    uint64_t tenant, salt;          /* hashes: who asks, and whose prefixes it may find */
+    uint64_t deadline_ns;           /* 0: none */
+    atomic_int uncached;            /* rg_uncached, once admitted */
     int state;               /* the scheduler's */
 };
 

@@ -12,10 +12,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/fair.h"
 
 enum { ELSEWHERE, WAITING, RUNNING }; /* rg_request.state */
-
-enum { SWAP_FROM = 4 * RG_BLOCK }; /* positions from which copying out and in beats computing again */
 
 typedef struct queue {
     rg_request *head, *tail;
@@ -25,11 +24,14 @@ typedef struct queue {
 struct rg_scheduler {
     rg_states *states;
     rg_core_options options;
-    queue waiting, running;
+    queue waiting, running; /* by arrival */
+    rg_fair *fair;          /* whose turn it is of those who wait */
+    bool forming;           /* static batching: those who run may still be joined */
     rg_seq **seqs; /* all of them */
     rg_seq **idle; /* stack of those that no sample has */
     int32_t n_seqs, n_idle;
-    uint64_t n_preempted, n_cached;
+    uint64_t n_preempted, n_cached, n_prompt_rows;
+    int64_t n_waiting_ids;
 };
 
 rg_scheduler *rg_scheduler_new(rg_states *states, const rg_core_options *options, rg_error *err)
@@ -47,6 +49,9 @@ rg_scheduler *rg_scheduler_new(rg_states *states, const rg_core_options *options
         rg_fail_memory(err, n * sizeof(rg_seq *));
         goto fail;
     }
+    s->fair = rg_fair_new(options->max_waiting + options->max_seqs, err);
+    if (!s->fair)
+        goto fail;
     for (size_t i = 0; i < n; i++) {
         rg_seq *q = rg_seq_new(states, options->max_seq_len, 0, err);
 
@@ -67,6 +72,7 @@ void rg_scheduler_free(rg_scheduler *s)
     if (!s)
         return;
     rg_scheduler_reap(s, true);
+    rg_fair_free(s->fair);
     for (int32_t i = 0; i < s->n_seqs; i++)
         rg_seq_free(s->states, s->seqs[i]);
     rg_free(s->seqs);
@@ -89,6 +95,8 @@ static void unlink_request(rg_scheduler *s, rg_request *r)
     *(r->prev ? &r->prev->next : &q->head) = r->next;
     *(r->next ? &r->next->prev : &q->tail) = r->prev;
     r->next = r->prev = NULL;
+    if (r->state == WAITING)
+        s->n_waiting_ids -= r->params.n_prompt;
     r->state = ELSEWHERE;
     q->n--;
 }
@@ -107,11 +115,34 @@ static void link_request(rg_scheduler *s, rg_request *r, int state)
     *(r->next ? &r->next->prev : &q->tail) = r;
     r->state = state;
     q->n++;
+    if (state == WAITING)
+        s->n_waiting_ids += r->params.n_prompt;
+}
+
+static void wait_in_line(rg_scheduler *s, rg_request *r)
+{
+    link_request(s, r, WAITING);
+    rg_fair_add(s->fair, r);
 }
 
 void rg_scheduler_add(rg_scheduler *s, rg_request *r)
 {
-    link_request(s, r, WAITING);
+    wait_in_line(s, r);
+}
+
+int32_t rg_scheduler_n_running(const rg_scheduler *s)
+{
+    return s->running.n;
+}
+
+int64_t rg_scheduler_n_waiting_ids(const rg_scheduler *s)
+{
+    return s->n_waiting_ids;
+}
+
+uint64_t rg_scheduler_n_prompt_rows(const rg_scheduler *s)
+{
+    return s->n_prompt_rows;
 }
 
 int32_t rg_scheduler_n_waiting(const rg_scheduler *s)
@@ -177,23 +208,35 @@ void rg_scheduler_remove(rg_scheduler *s, rg_request *r)
 {
     for (int i = 0; i < r->params.n_samples; i++)
         rg_scheduler_drop(s, r, i);
+    if (r->state == WAITING)
+        rg_fair_remove(s->fair, r);
     unlink_request(s, r);
     rg_request_unref(r);
 }
 
+/* Why a request is to end now; RG_RUNNING: it is not. */
+static rg_finish ends_now(const rg_request *r, uint64_t now)
+{
+    if (atomic_load_explicit(&r->cancelled, memory_order_relaxed))
+        return RG_FINISH_CANCELLED;
+    return r->deadline_ns && now >= r->deadline_ns ? RG_FINISH_DEADLINE : RG_RUNNING;
+}
+
 static int reap_queue(rg_scheduler *s, queue *q, bool all)
 {
+    uint64_t now = q->n ? rg_now_ns() : 0;
     int n = 0;
 
     for (rg_request *r = q->head, *next; r; r = next) {
         int n_samples = r->params.n_samples;
+        rg_finish why = all ? RG_FINISH_CANCELLED : ends_now(r, now);
 
         next = r->next;
-        if (all || atomic_load_explicit(&r->cancelled, memory_order_relaxed))
-            for (int i = 0; i < n_samples; i++)
-                rg_request_end(r, i, RG_FINISH_CANCELLED);
+        for (int i = 0; i < n_samples && why != RG_RUNNING; i++)
+            rg_request_end(r, i, why);
         if (atomic_load(&r->n_ended) < n_samples)
             continue;
+        rg_fair_learn(s->fair, r->samples[0].n_output);
         rg_scheduler_remove(s, r);
         n++;
     }
@@ -209,7 +252,7 @@ int rg_scheduler_reap(rg_scheduler *s, bool all)
 static void lay_aside(rg_scheduler *s, rg_request *r, int i, rg_preempt how)
 {
     rg_seq *q = r->samples[i].seq;
-    bool swaps = how == RG_PREEMPT_SWAP || (how == RG_PREEMPT_AUTO && q->committed >= SWAP_FROM);
+    bool swaps = how == RG_PREEMPT_SWAP || (how == RG_PREEMPT_AUTO && q->committed >= s->options.swap_from);
 
     if (!swaps || !rg_seq_swap_out(s->states, q))
         rg_scheduler_drop(s, r, i);
@@ -223,7 +266,7 @@ bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
         if (is_active(&r->samples[i]))
             lay_aside(s, r, i, how);
     unlink_request(s, r);
-    link_request(s, r, WAITING);
+    wait_in_line(s, r);
     atomic_fetch_add_explicit(&r->n_preempted, 1, memory_order_relaxed);
     s->n_preempted++;
     return true;
@@ -266,6 +309,7 @@ static bool has_room(const rg_scheduler *s, const rg_request *r, const rg_sample
 static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
 {
     rg_sample *a = &r->samples[i];
+    rg_uncached uncached;
     int32_t n_found;
 
     if (is_active(a))
@@ -275,14 +319,17 @@ static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
     a->seq = take_seq(s, r, must);
     if (!a->seq)
         return false;
-    n_found = rg_seq_match(s->states, a->seq, rg_request_tokens(r, i), target_of(r, a));
+    a->seq->salt = r->salt ^ (s->options.share_prefixes ? 0 : r->tenant * 0x9e3779b97f4a7c15u);
+    n_found = rg_seq_match(s->states, a->seq, rg_request_tokens(r, i), target_of(r, a), &uncached);
     if (!must && !has_room(s, r, a)) {
         rg_scheduler_drop(s, r, i);
         return false;
     }
     s->n_cached += (uint64_t)n_found;
-    if (!r->admitted_ns)
+    if (!r->admitted_ns) {
         r->n_cached = n_found;
+        r->uncached = (int)uncached;
+    }
     return true;
 }
 
@@ -437,39 +484,59 @@ static bool plan_prompts_of(rg_scheduler *s, planning *p, rg_request *r)
     return true;
 }
 
-/* Take the queue's head as long as there is room; if nobody runs, it need not have room for more than a row. */
+/* Take whose turn it is as long as there is room; if nobody runs, it need not have room for more than a row. */
 static void admit_waiting(rg_scheduler *s, planning *p)
 {
     rg_request *r;
 
-    while (p->budget > 0 && (r = s->waiting.head)) {
+    while (p->budget > 0 && (r = rg_fair_first(s->fair))) {
         int i = 0;
 
         while (!is_live(&r->samples[i]))
             i++;
         if (!activate(s, r, i, p->n == 0))
-            return;
-        if (!r->admitted_ns)
+            break;
+        rg_fair_take(s->fair, r);
+        if (!r->admitted_ns) {
             atomic_store(&r->admitted_ns, rg_now_ns());
+            s->n_prompt_rows += (uint64_t)r->params.n_prompt;
+        }
         unlink_request(s, r);
         link_request(s, r, RUNNING);
         if (!plan_prompts_of(s, p, r))
-            return;
+            break;
     }
+    s->forming = p->budget <= 0 && s->n_idle > 0;
 }
 
-int rg_scheduler_next(rg_scheduler *s, int32_t budget, rg_planned *plan)
+/* Where answers are being written, prompts get only as many rows as leave them their pace. */
+static void limit_prompts(const rg_row_budget *budget, planning *p)
 {
-    planning p = { .plan = plan, .budget = budget };
+    int64_t start = 0;
+    int32_t rows;
+
+    for (int i = 0; i < p->n; i++)
+        start += p->plan[i].request->samples[p->plan[i].sample].seq->length;
+    if (!p->n || !budget->prompt_rows)
+        return;
+    rows = budget->prompt_rows(budget->arg, p->n, start / p->n);
+    p->budget = rows < p->budget ? rows : p->budget;
+}
+
+int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *plan)
+{
+    planning p = { .plan = plan, .budget = budget->rows };
     bool room = true;
 
     for (rg_request *r = s->running.head; r; r = r->next)
         if (r->params.n_samples > 1)
             fork_samples(s, r);
+    s->forming |= !s->running.n;
     plan_decode(s, &p);
+    limit_prompts(budget, &p);
     for (rg_request *r = s->running.head; r && room && p.budget > 0; r = r->next)
         room = plan_prompts_of(s, &p, r);
-    if (room)
+    if (room && (s->forming || !s->options.static_batching))
         admit_waiting(s, &p);
     RG_ASSERT(p.n > 0 || (!s->running.n && !s->waiting.n));
     return p.n;
@@ -500,6 +567,7 @@ static int32_t check_queue(const rg_scheduler *s, const queue *q, int state)
 
 void rg_scheduler_check(const rg_scheduler *s)
 {
+    rg_fair_check(s->fair);
     RG_ASSERT(check_queue(s, &s->waiting, WAITING) + check_queue(s, &s->running, RUNNING) + s->n_idle == s->n_seqs);
     for (int32_t i = 0; i < s->n_idle; i++)
         RG_ASSERT(!s->idle[i]->length && !s->idle[i]->n_blocks && !s->idle[i]->swapped && !s->idle[i]->tail);

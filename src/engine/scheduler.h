@@ -1,6 +1,6 @@
 /* scheduler.h -- who runs in the next step, and with how many rows.
  *
- * First come, first served; decode rows first (every running sample that can draw gets its row), then prompts in order
+ * Who waits is taken in turns that are fair between tenants (fair.h); of those who run, decode rows first (every running sample that can draw gets its row), then prompts in order
  * of arrival as far as the row budget goes; when a pool is full the latest arrival is preempted, whole request at a
  * time, and returns to the head of the queue.  A request that is alone lays its own last samples aside instead.  The
  * engine thread's alone. */
@@ -23,16 +23,26 @@ void rg_scheduler_free(rg_scheduler *s);
 
 void rg_scheduler_add(rg_scheduler *s, rg_request *r);    /* at the tail of the queue */
 /* Fill plan (room for max_seqs) within budget >= 1 rows, growing states; returns the number of spans, 0 only if no
- * request is there. */
-int rg_scheduler_next(rg_scheduler *s, int32_t budget, rg_planned *plan);
+ * request is there.  Where some samples draw without having been prompts in this step, the rows of prompts beside them
+ * are kept to what prompt_rows (NULL: no limit) allows. */
+typedef struct rg_row_budget {
+    int32_t rows;
+    int32_t (*prompt_rows)(void *arg, int32_t n_decode, int64_t mean_start);
+    void *arg;
+} rg_row_budget;
+int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *plan);
 /* After sample i of r ended: give its state back. */
 void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i);
 /* After a request ended: give its state back and drop the engine's reference. */
 void rg_scheduler_remove(rg_scheduler *s, rg_request *r);
-/* End requests that were cancelled (all: every one), and remove those that have ended; returns how many went. */
+/* End requests that were cancelled or whose deadline is over (all: every one), and remove those that have ended; returns
+ * how many went. */
 int rg_scheduler_reap(rg_scheduler *s, bool all);
 bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how);
 int32_t rg_scheduler_n_waiting(const rg_scheduler *s);
+int32_t rg_scheduler_n_running(const rg_scheduler *s);
+int64_t rg_scheduler_n_waiting_ids(const rg_scheduler *s); /* of prompts */
+uint64_t rg_scheduler_n_prompt_rows(const rg_scheduler *s); /* of admitted requests, found or computed */
 rg_request *rg_scheduler_running(const rg_scheduler *s, int i); /* NULL past the end; order of arrival */
 uint64_t rg_scheduler_n_preempted(const rg_scheduler *s);
 uint64_t rg_scheduler_n_cached(const rg_scheduler *s); /* rows that the prefix index saved */

@@ -117,15 +117,28 @@ void rg_seq_release(rg_states *s, rg_seq *q)
 
 /* ---- sharing ----------------------------------------------------------------------------------------------------- */
 
-int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n)
+/* Of n positions p were found, and n_known had been computed by somebody. */
+static rg_uncached why_no_more(int32_t n, int32_t p, int32_t n_known)
+{
+    if (p + RG_BLOCK >= n)
+        return RG_UNCACHED_NOTHING;
+    return n_known >= p + RG_BLOCK ? RG_UNCACHED_GONE : RG_UNCACHED_NEW;
+}
+
+int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, rg_uncached *uncached)
 {
     int32_t n_matched, p, n_nodes;
+    rg_uncached ignored;
+
+    uncached = uncached ? uncached : &ignored;
+    *uncached = RG_UNCACHED_OFF;
 
     RG_ASSERT(!q->length && !q->n_blocks && !q->swapped && blocks_for(n) <= q->max_blocks);
     if (!s->prefix)
         return 0;
     p = rg_prefix_match(s->prefix, tokens, n, q->salt, s->path, &n_matched);
     n_nodes = p / RG_BLOCK;
+    *uncached = why_no_more(n, p, n_matched);
     if (!p)
         return 0;
     for (int g = 0; g < s->spec.n_groups; g++) {

@@ -35,9 +35,9 @@ typedef struct rg_seq {
 rg_seq *rg_seq_new(rg_states *s, int32_t max_len, uint64_t salt, rg_error *err);
 void rg_seq_free(rg_states *s, rg_seq *q); /* releases; NULL is fine */
 
-/* Start from the longest cached prefix of tokens[0, n).  Returns the positions taken over (committed = length =
- * that). */
-int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n);
+/* Start from the longest cached prefix of tokens[0, n), among those of salt.  Returns the positions taken over
+ * (committed = length = that); *uncached (may be NULL) says why not more. */
+int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, rg_uncached *uncached);
 /* Make room to write positions [length, upto): new blocks, and copies of what is shared. */
 bool rg_seq_grow(rg_states *s, rg_seq *q, int32_t upto);
 /* After a step that computed rows [length, length + n_rows), the last n_draft of them drafts.  Sets length; commits the
@@ -64,6 +64,8 @@ void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_
 /* Blocks of each group that a sequence of n positions needs at most, and that are to be had. */
 bool rg_states_fits(const rg_states *s, int32_t n_positions);          /* alone in an empty engine */
 bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto); /* now */
+/* Bytes of all pools, and of the blocks that sequences hold (not those kept only to be found again). */
+void rg_states_bytes(const rg_states *s, uint64_t *all, uint64_t *held);
 /* Where a prompt's span should end so that a snapshot can be kept: the first wanted position > from, or n. */
 int32_t rg_states_next_stop(const rg_states *s, int32_t from, int32_t n);
 

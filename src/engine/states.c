@@ -137,6 +137,17 @@ static void check_seq(const rg_states *s, const rg_seq *q)
     }
 }
 
+void rg_states_bytes(const rg_states *s, uint64_t *all, uint64_t *held)
+{
+    *all = *held = 0;
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        uint64_t each = rg_store_groups(s->store)[g].block_bytes;
+
+        *all += each * (uint64_t)rg_store_n_blocks(s->store, g);
+        *held += each * (uint64_t)rg_blocks_held(s->pools[g]);
+    }
+}
+
 void rg_states_check(const rg_states *s)
 {
     for (const rg_seq *q = s->seqs; q; q = q->next)

@@ -6,14 +6,187 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-enum { MAX_OPS = 65536 };
+enum { NEAR_SET = 1 << 20, FAR_SET = 64 << 20, SPANS_AT_HAND = 256,
+       MANY_ROWS = 512 };
 
-static double op_seconds(const rg_machine *m, const rg_counted *op, bool exact)
+/* ---- rates as functions ------------------------------------------------------------------------------------------ */
+
+double rg_machine_bandwidth_at(const rg_machine *m, double working_set)
+{
+    const double *rate = m->rates.set_bytes_s;
+    double size = RG_RATE_SMALLEST_SET;
+    int i = 0;
+
+    if (!m->rates.measured)
+        return m->read_bytes_s;
+    while (i < RG_RATE_SETS - 1 && working_set > size * 2) {
+        size *= 2;
+        i++;
+    }
+    if (working_set <= size || i == RG_RATE_SETS - 1)
+        return rate[i];
+    double x = working_set / size - 1; /* between this size and the next */
+    return 1 / ((1 - x) / rate[i] + x / rate[i + 1]);
+}
+
+/* Where bytes of a step that goes through working_set come from: 0 a near cache, 1 memory, or between. */
+static double farness(const rg_machine *m, double working_set)
+{
+    double near = 1 / rg_machine_bandwidth_at(m, NEAR_SET), far = 1 / rg_machine_bandwidth_at(m, FAR_SET);
+    double x = far > near ? (1 / rg_machine_bandwidth_at(m, working_set) - near) / (far - near) : 1;
+
+    return x < 0 ? 0 : x > 1 ? 1 : x;
+}
+
+const int rg_rate_rows[RG_RATE_ROWS] = { 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 24, 32, 64, 128, 512 };
+
+/* A value measured at some numbers of rows, between them. */
+static double by_rows(const double *v, double rows)
+{
+    int i = 0;
+
+    while (i < RG_RATE_ROWS - 2 && rows > rg_rate_rows[i + 1])
+        i++;
+    double x = (rows - rg_rate_rows[i]) / (rg_rate_rows[i + 1] - rg_rate_rows[i]);
+    return x < 0 ? v[0] : x > 1 ? v[i + 1] : v[i] + x * (v[i + 1] - v[i]);
+}
+
+static double near_seconds(const rg_linear_rate *r, double rows)
+{
+    const double most = rg_rate_rows[RG_RATE_ROWS - 1];
+
+    return rows > most ? r->near_s[RG_RATE_ROWS - 1] * rows / most : by_rows(r->near_s, rows);
+}
+
+/* The same for the experts of a mixture that are used: rows choose by chance, and kernels do not like every number of
+ * them alike, so the mean over the binomial distribution. */
+static double mixed_seconds(const rg_linear_rate *r, const rg_counted *op)
+{
+    double p = op->share, n = op->n_rows, chance = 1, sum = 0, used = 0;
+
+    if (n > MANY_ROWS || p >= 1)
+        return near_seconds(r, op->rows);
+    for (int i = 0; i < op->n_rows; i++)
+        chance *= 1 - p;
+    for (int x = 1; x <= op->n_rows; x++) { /* of x rows, from that of x - 1 */
+        chance *= (n - x + 1) / x * p / (1 - p);
+        sum += chance * near_seconds(r, x);
+        used += chance;
+    }
+    return used > 0 ? sum / used : near_seconds(r, op->rows);
+}
+
+static double by_queries(const double *v, double queries)
+{
+    static const double at[RG_RATE_QUERIES] = { 1, 4, 8, 32 };
+    int i = 0;
+
+    while (i < RG_RATE_QUERIES - 2 && queries > at[i + 1])
+        i++;
+    double x = (queries - at[i]) / (at[i + 1] - at[i]);
+    x = x < 0 ? 0 : x > 1 ? 1 : x;
+    return v[i] + x * (v[i + 1] - v[i]);
+}
+
+/* ---- one operation ----------------------------------------------------------------------------------------------- */
+
+typedef struct price {
+    double near_s, far_s, fixed_s; /* far: to be scaled by how far the step's bytes are */
+    double bytes_s, ops_s;         /* the roofline's two sides */
+} price;
+
+static price roofline(const rg_machine *m, const rg_counted *op, bool exact)
 {
     double peak = op->integer && !exact && m->int8_ops_s > 0 ? m->int8_ops_s : m->f32_ops_s;
-    double bytes = (op->count.weight_bytes + op->count.state_bytes) / m->read_bytes_s, ops = op->count.ops / peak;
 
-    return bytes > ops ? bytes : ops;
+    return (price){ .bytes_s = (op->count.weight_bytes + op->count.state_bytes) / m->read_bytes_s,
+                    .ops_s = op->count.ops / peak };
+}
+
+static double limit_of(const price *p)
+{
+    return p->bytes_s > p->ops_s ? p->bytes_s : p->ops_s;
+}
+
+/* Parts go to threads whole: three parts take two threads as long as four would. */
+static double imbalance(const rg_machine *m, double pieces)
+{
+    double n = m->rates.n_threads, whole;
+
+    if (pieces < 1 || pieces > 64 * n)
+        return 1;
+    whole = (double)(int64_t)((pieces + n - 1) / n);
+    return whole * n / pieces;
+}
+
+static void price_products(const rg_machine *m, const rg_counted *op, bool exact, price *p)
+{
+    double uneven = imbalance(m, op->pieces);
+
+    for (int i = 0; i < 3 && op->w[i].values > 0; i++) {
+        const rg_linear_rate *r = &m->rates.linear[op->w[i].type];
+        if (!r->measured) { /* as the roofline has it */
+            rg_counted one = *op;
+            one.count = (rg_count){ 2 * op->rows * op->w[i].values, op->count.weight_bytes / 3, 0 };
+            price rough = roofline(m, &one, exact);
+            p->near_s += limit_of(&rough);
+            continue;
+        }
+        p->near_s += op->w[i].values * (op->share > 0 ? mixed_seconds(r, op) : near_seconds(r, op->rows)) * uneven;
+        p->far_s += op->w[i].values * by_rows(r->far_s, op->rows);
+    }
+}
+
+static void price_attention(const rg_machine *m, const rg_counted *op, price *p)
+{
+    const rg_attention_rate *r = op->latent ? &m->rates.latent[op->type] : &m->rates.attention[op->type];
+
+    if (!r->measured) {
+        p->near_s += limit_of(p);
+        return;
+    }
+    p->near_s += op->cells * (by_queries(r->pair_s, op->rows) + op->width * by_queries(r->width_s, op->rows)) *
+                 imbalance(m, op->pieces);
+    p->far_s += op->count.state_bytes * by_queries(r->far_s, op->rows);
+}
+
+/* Seconds of a value of an operation that is no product. */
+static double by_value(const rg_rates *r, const rg_counted *op)
+{
+    double x = (double)(op->n_rows - RG_RATE_FEW) / (RG_RATE_MANY - RG_RATE_FEW);
+
+    x = x < 0 ? 0 : x > 1 ? 1 : x;
+    return r->few_s[op->kind] + x * (r->many_s[op->kind] - r->few_s[op->kind]);
+}
+
+static price price_of(const rg_machine *m, const rg_counted *op, bool exact)
+{
+    double bytes = op->count.weight_bytes + op->count.state_bytes;
+    price p = roofline(m, op, exact);
+
+    if (!m->rates.measured) {
+        p.near_s = limit_of(&p);
+        p.fixed_s = m->op_s;
+        return p;
+    }
+    p.fixed_s = m->rates.fixed_s[op->kind];
+    if (op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION) {
+        price_attention(m, op, &p);
+        return p;
+    }
+    p.near_s = op->cells * by_value(&m->rates, op);
+    if (op->w[0].values > 0)
+        price_products(m, op, exact, &p);
+    else /* short runs wait for memory and then compute: the two add up */
+        p.far_s = bytes * (1 / rg_machine_bandwidth_at(m, FAR_SET) - 1 / rg_machine_bandwidth_at(m, NEAR_SET));
+    return p;
+}
+
+double rg_cost_op(const rg_machine *m, const rg_counted *op, double working_set, bool exact)
+{
+    price p = price_of(m, op, exact);
+
+    return p.near_s + p.fixed_s + (m->rates.measured ? p.far_s * farness(m, working_set) : 0);
 }
 
 double rg_cost_limit(const rg_machine *m, const rg_counter *counter, bool exact)
@@ -21,44 +194,240 @@ double rg_cost_limit(const rg_machine *m, const rg_counter *counter, bool exact)
     double s = 0;
 
     RG_ASSERT(counter->list && counter->n_ops <= counter->list_room);
-    for (int i = 0; i < counter->n_ops; i++)
-        s += op_seconds(m, &counter->list[i], exact);
+    for (int i = 0; i < counter->n_ops; i++) {
+        price p = roofline(m, &counter->list[i], exact);
+        s += limit_of(&p);
+    }
     return s;
 }
 
 double rg_cost_seconds(const rg_machine *m, const rg_counter *counter, bool exact)
 {
-    return rg_cost_limit(m, counter, exact) + counter->n_ops * m->op_s + m->step_s;
+    double s = m->step_s, set = counter->total.weight_bytes + counter->total.state_bytes;
+
+    RG_ASSERT(counter->list && counter->n_ops <= counter->list_room);
+    for (int i = 0; i < counter->n_ops; i++)
+        s += rg_cost_op(m, &counter->list[i], set, exact);
+    return s;
+}
+
+/* ---- a step ------------------------------------------------------------------------------------------------------ */
+
+typedef struct pricing {
+    const rg_machine *m;
+    bool exact;
+    double near_s, far_s;
+    rg_cost *out;
+} pricing;
+
+static void add_op(void *arg, const rg_counted *op)
+{
+    pricing *s = arg;
+    price p = price_of(s->m, op, s->exact);
+    double limit = limit_of(&p);
+
+    s->near_s += p.near_s;
+    s->far_s += p.far_s;
+    s->out->fixed_s += p.fixed_s;
+    s->out->limit_s += limit;
+    if (p.ops_s > p.bytes_s)
+        s->out->compute_s += limit;
+    else if (op->count.weight_bytes > op->count.state_bytes)
+        s->out->weights_s += limit;
+    else
+        s->out->state_s += limit;
+}
+
+void rg_cost_batch(const rg_model *model, const rg_machine *m, const rg_batch *batch, bool exact, rg_cost *out)
+{
+    pricing s = { .m = m, .exact = exact, .out = out };
+    rg_counter counter;
+    rg_fwd f;
+
+    memset(out, 0, sizeof *out);
+    rg_counter_init(&counter, NULL, 0);
+    counter.each = add_op;
+    counter.arg = &s;
+    rg_count_fwd(&f, &counter, batch);
+    rg_model_forward(model, &f);
+    out->count = counter.total;
+    out->n_ops = counter.n_ops;
+    out->activation_bytes = f.arena_peak;
+    out->fixed_s += m->step_s;
+    out->seconds = s.near_s + out->fixed_s;
+    if (m->rates.measured)
+        out->seconds += s.far_s * farness(m, out->count.weight_bytes + out->count.state_bytes);
+}
+
+/* Spans that are only counted: rows are causal and know nothing but how many they are. */
+static rg_batch batch_of(rg_span *spans, int n_spans)
+{
+    rg_batch b = { .n_spans = n_spans, .spans = spans, .n_logits = n_spans };
+
+    for (int i = 0; i < n_spans; i++) {
+        spans[i].first_row = b.n_rows;
+        spans[i].adapter = -1;
+        b.n_rows += spans[i].n_rows;
+    }
+    return b;
+}
+
+typedef struct shown {
+    const rg_machine *m;
+    double set;
+    bool exact;
+    rg_cost_each *each;
+    void *arg;
+} shown;
+
+static void show_op(void *arg, const rg_counted *op)
+{
+    shown *s = arg;
+
+    s->each(s->arg, op, rg_cost_op(s->m, op, s->set, s->exact));
+}
+
+static void show_ops(const rg_model *model, const rg_batch *batch, shown *s)
+{
+    rg_counter counter;
+    rg_fwd f;
+
+    rg_counter_init(&counter, NULL, 0);
+    counter.each = show_op;
+    counter.arg = s;
+    rg_count_fwd(&f, &counter, batch);
+    rg_model_forward(model, &f);
+}
+
+bool rg_cost_shape(const rg_model *model, const rg_machine *m, const rg_step_shape *shape, rg_cost *out,
+                   rg_cost_each *each, void *arg, rg_error *err)
+{
+    rg_span one, *spans = &one;
+    int32_t end, rows;
+
+    if (shape->n_seqs < 1 || shape->n_rows < 1 || shape->start < 0 || shape->start > INT32_MAX / 2 ||
+        !rg_mul(shape->n_seqs, shape->n_rows, &rows) || !rg_add((int32_t)shape->start, shape->n_rows, &end) ||
+        rows > 1 << 24)
+        return rg_fail(err, RG_E_USAGE, "a step of %d sequences of %d rows after %lld positions is out of range",
+                       shape->n_seqs, shape->n_rows, (long long)shape->start);
+    if (shape->n_seqs > 1)
+        spans = rg_array((size_t)shape->n_seqs, sizeof *spans);
+    if (!spans)
+        return rg_fail_memory(err, (size_t)shape->n_seqs * sizeof *spans);
+    for (int i = 0; i < shape->n_seqs; i++)
+        spans[i] = (rg_span){ .n_rows = shape->n_rows, .start = (int32_t)shape->start };
+    rg_batch batch = batch_of(spans, shape->n_seqs);
+    rg_cost_batch(model, m, &batch, shape->exact, out);
+    if (each)
+        show_ops(model, &batch,
+                 &(shown){ m, out->count.weight_bytes + out->count.state_bytes, shape->exact, each, arg });
+    if (shape->n_seqs > 1)
+        rg_free(spans);
+    return true;
+}
+
+static void add_cost(rg_cost *to, const rg_cost *c)
+{
+    to->seconds += c->seconds;
+    to->limit_s += c->limit_s;
+    to->weights_s += c->weights_s;
+    to->state_s += c->state_s;
+    to->compute_s += c->compute_s;
+    to->fixed_s += c->fixed_s;
+    to->count.ops += c->count.ops;
+    to->count.weight_bytes += c->count.weight_bytes;
+    to->count.state_bytes += c->count.state_bytes;
+    to->n_ops += c->n_ops;
+    to->activation_bytes = c->activation_bytes > to->activation_bytes ? c->activation_bytes : to->activation_bytes;
+}
+
+void rg_cost_prompt(const rg_model *model, const rg_machine *m, const rg_step_shape *shape, int chunk, rg_cost *out)
+{
+    int64_t done = 0;
+
+    memset(out, 0, sizeof *out);
+    while (done < shape->n_rows) {
+        int64_t n = shape->n_rows - done < chunk ? shape->n_rows - done : chunk;
+        rg_span span = { .n_rows = (int32_t)n, .start = (int32_t)(shape->start + done) };
+        rg_batch batch = batch_of(&span, 1);
+        rg_cost step;
+
+        rg_cost_batch(model, m, &batch, shape->exact, &step);
+        add_cost(out, &step);
+        done += n;
+    }
+}
+
+/* ---- for the scheduler ------------------------------------------------------------------------------------------- */
+
+double rg_cost_recompute_s(const rg_model *model, const rg_machine *m, int64_t n, int chunk, bool exact)
+{
+    rg_step_shape shape = { .n_seqs = 1, .n_rows = (int)n, .exact = exact };
+    rg_cost cost;
+
+    rg_cost_prompt(model, m, &shape, chunk, &cost);
+    return cost.seconds;
+}
+
+/* Out and in again: read and written twice. */
+double rg_cost_swap_s(const rg_model *model, const rg_machine *m, int64_t n)
+{
+    double blocks = (double)((n + RG_BLOCK - 1) / RG_BLOCK), bytes = 0;
+
+    for (int g = 0; g < model->state.n_groups; g++) {
+        const rg_group *group = &model->state.group[g];
+        double window = (double)((group->window + RG_BLOCK - 2) / RG_BLOCK + 1);
+        double held = group->kind == RG_KEEP_RECURRENT ? 1 : group->window && window < blocks ? window : blocks;
+        bytes += held * (double)group->block_bytes;
+    }
+    return 4 * bytes / m->read_bytes_s;
+}
+
+int32_t rg_cost_swap_from(const rg_model *model, const rg_machine *m, int32_t max_len, int chunk, bool exact)
+{
+    for (int64_t n = 1; n <= max_len; n = n < RG_BLOCK ? RG_BLOCK : n * 2)
+        if (rg_cost_swap_s(model, m, n) < rg_cost_recompute_s(model, m, n, chunk, exact))
+            return (int32_t)n;
+    return INT32_MAX;
+}
+
+int rg_cost_budget(const rg_model *model, const rg_machine *m, int n_decode, int64_t start, double seconds,
+                   int max_rows, bool exact)
+{
+    rg_span spans[SPANS_AT_HAND];
+    int lo = 1, hi = max_rows, n = n_decode < SPANS_AT_HAND ? n_decode : SPANS_AT_HAND - 1;
+
+    while (lo < hi) { /* the most that is within: seconds grow with rows */
+        int rows = lo + (hi - lo + 1) / 2;
+        rg_cost cost;
+
+        for (int i = 0; i <= n; i++)
+            spans[i] = (rg_span){ .n_rows = i ? 1 : rows, .start = (int32_t)start };
+        rg_batch batch = batch_of(spans, n + 1);
+        rg_cost_batch(model, m, &batch, exact, &cost);
+        if (cost.seconds <= seconds)
+            lo = rows;
+        else
+            hi = rows - 1;
+    }
+    return lo;
 }
 
 bool rg_cost_count(const rg_model *m, int n_seqs, int n_rows, int64_t start, rg_counter *counter, rg_error *err)
 {
-    size_t rows = (size_t)n_seqs * (size_t)n_rows;
-    int32_t *ints = rg_array(rows * 7 + (size_t)n_seqs, sizeof *ints);
     rg_span *spans = rg_array((size_t)n_seqs, sizeof *spans);
     rg_fwd *f = rg_alloc(sizeof *f);
-    bool ok = ints && spans && f;
+    bool ok = spans && f;
 
     if (!ok) {
-        rg_fail_memory(err, rows * 7 * sizeof *ints);
+        rg_fail_memory(err, (size_t)n_seqs * sizeof *spans);
     } else {
-        int32_t *token = ints, *index = ints + rows, *kv_end = ints + 2 * rows, *pos = ints + 3 * rows,
-                *logits = ints + 7 * rows;
-        for (int s = 0; s < n_seqs; s++) {
-            spans[s] = (rg_span){ .first_row = s * n_rows, .n_rows = n_rows, .start = (int32_t)start, .adapter = -1 };
-            logits[s] = (s + 1) * n_rows - 1;
-            for (int r = 0; r < n_rows; r++) {
-                index[s * n_rows + r] = (int32_t)start + r;
-                kv_end[s * n_rows + r] = (int32_t)start + r + 1;
-            }
-        }
-        rg_batch batch = { .n_rows = (int32_t)rows, .n_spans = n_seqs, .spans = spans, .token = token, .index = index,
-                           .kv_end = kv_end, .pos = (const int32_t(*)[4])(const void *)pos, .n_logits = n_seqs,
-                           .logit_rows = logits };
+        for (int s = 0; s < n_seqs; s++)
+            spans[s] = (rg_span){ .n_rows = n_rows, .start = (int32_t)start };
+        rg_batch batch = batch_of(spans, n_seqs);
         rg_count_fwd(f, counter, &batch);
         rg_model_forward(m, f);
     }
-    rg_free(ints);
     rg_free(spans);
     rg_free(f);
     return ok;
@@ -142,7 +511,7 @@ static double best_bandwidth(probe *p, size_t working_set)
         return 0;
     memset(data, 1, all);
     p->data = data;
-    p->repeats = (int)(((size_t)256 << 20) / all) + 1;
+    p->repeats = (int)(((size_t)64 << 20) / all) + 1;
     for (int i = 0; i < 5; i++) {
         double s = timed(p, read_all), rate = (double)all * p->repeats / s;
         best = rate > best ? rate : best;

@@ -1,31 +1,129 @@
-/* cost.h -- counts times a machine give seconds: one function for the scheduler and for the plan. */
+/* cost.h -- counts times a machine give seconds: one function for the scheduler and for the plan.
+ *
+ * Of a machine known from its data sheet there are a bandwidth and peaks: an operation takes the longer of its bytes
+ * and its arithmetic, the roofline.  Of a machine that was measured (rg_machine_measure, and rg_rates_measure in
+ * rates.h) there is more, each the measured answer to where the roofline misses:
+ *
+ *   kernels below their peak     seconds per weight value by the number of rows that meet it, per format and recipe;
+ *                                seconds per pair of query and key, by how many queries share the keys
+ *   weights that stay in cache   bandwidth by the size of what a step goes through; the part of an operation's time
+ *                                that depends on where its bytes come from is kept apart ("far") and scaled by it
+ *   work that is not a product   seconds per value for norms, rotations, activations, scans, ...
+ *   fixed costs                  of a step, and of each kind of operation (its barriers)
+ *
+ * Nothing here is fitted to a model: the rates are of the seam's operations on shapes of their own. */
 #ifndef RG_MODEL_COST_H
 #define RG_MODEL_COST_H
 
 #include "model/model.h"
 #include "ops/count/count.h"
 
-/* What a machine can do, as measured by rg_machine_measure or known from its data sheet. */
+enum {
+    RG_RATE_ROWS = 17,     /* the numbers of rows in rg_rate_rows */
+    RG_RATE_QUERIES = 4,   /* 1, 4, 8, 32 queries that share their keys */
+    RG_RATE_SETS = 10,     /* 256 KiB, 512 KiB .. 128 MiB of memory gone through */
+    RG_RATE_SMALLEST_SET = 256 << 10,
+};
+
+enum { RG_RATE_FEW = 16, RG_RATE_MANY = 128 };
+
+/* 1 .. 8, where kernels go by ones, then wider apart, up to 512. */
+extern const int rg_rate_rows[RG_RATE_ROWS];
+
+/* Products with weights of one format. */
+typedef struct rg_linear_rate {
+    bool measured;
+    double near_s[RG_RATE_ROWS]; /* seconds per weight value when so many rows meet it and it is in a near cache; */
+    double far_s[RG_RATE_ROWS];  /* what it takes more from memory */
+} rg_linear_rate;
+
+/* Attention over keys and values of one type, or over latents. */
+typedef struct rg_attention_rate {
+    bool measured;
+    double pair_s[RG_RATE_QUERIES];  /* seconds per pair of query and key, */
+    double width_s[RG_RATE_QUERIES]; /* and per pair and column of k and v */
+    double far_s[RG_RATE_QUERIES];   /* what a byte of K/V takes more from memory */
+} rg_attention_rate;
+
+/* What the engine's own operations reach on a machine, with so many threads. */
+typedef struct rg_rates {
+    bool measured;
+    int n_threads;
+    double set_bytes_s[RG_RATE_SETS];       /* read bandwidth by the size of what is gone through again and again */
+    rg_linear_rate linear[RG_TYPE_COUNT];
+    rg_attention_rate attention[RG_TYPE_COUNT], latent[RG_TYPE_COUNT];
+    double fixed_s[RG_OP_COUNT];            /* of an operation of this kind, whatever its size */
+    /* Per value of it (see rg_counted.cells), of few rows, which a near cache holds, and of many. */
+    double few_s[RG_OP_COUNT], many_s[RG_OP_COUNT];
+} rg_rates;
+
+/* What a machine can do. */
 typedef struct rg_machine {
     double read_bytes_s;              /* from memory */
     double f32_ops_s, bf16_ops_s, int8_ops_s; /* 0: no such arithmetic of its own */
     double op_s;                      /* fixed cost of one op of a step: its barriers */
     double step_s;                    /* fixed cost of a step */
+    rg_rates rates;                   /* .measured false: the roofline alone */
 } rg_machine;
 
-/* Seconds for what was counted: per op, the longer of its bytes and its operations, plus the fixed costs. */
+/* Seconds of a step. */
+typedef struct rg_cost {
+    double seconds;   /* in all: what is predicted */
+    double limit_s;   /* the roofline: every operation at the longer of its bytes and its arithmetic, no fixed costs; */
+    double weights_s, state_s, compute_s; /* of which bound by the bytes of weights, of state, by arithmetic */
+    double fixed_s;   /* of steps and operations, within seconds */
+    rg_count count;
+    int n_ops;
+    size_t activation_bytes; /* the arena of the step */
+} rg_cost;
+
+/* Seconds of one step over batch.  Counts and prices in one pass; allocates nothing. */
+void rg_cost_batch(const rg_model *m, const rg_machine *machine, const rg_batch *batch, bool exact, rg_cost *out);
+
+/* A step of n_seqs like sequences: n_rows rows each, after `start` positions, the last row's logits wanted. */
+typedef struct rg_step_shape {
+    int n_seqs, n_rows;
+    int64_t start;
+    bool exact; /* recipe */
+} rg_step_shape;
+
+/* The same for a shape.  each (may be NULL) is shown every operation and its seconds.  Allocates only for n_seqs > 1.
+ * False: no memory, or more rows than a step can have. */
+typedef void rg_cost_each(void *arg, const rg_counted *op, double seconds);
+bool rg_cost_shape(const rg_model *m, const rg_machine *machine, const rg_step_shape *shape, rg_cost *out,
+                   rg_cost_each *each, void *arg, rg_error *err);
+
+/* A prompt of n positions after `start`, in steps of at most `chunk` rows; sums, but for activation_bytes: the most.
+ * Allocates nothing. */
+void rg_cost_prompt(const rg_model *m, const rg_machine *machine, const rg_step_shape *shape, int chunk, rg_cost *out);
+
+/* For the scheduler, which preempts: seconds to bring the state of n positions back by computing them again, and by
+ * copying them out and in.  Allocate nothing. */
+double rg_cost_recompute_s(const rg_model *m, const rg_machine *machine, int64_t n, int chunk, bool exact);
+double rg_cost_swap_s(const rg_model *m, const rg_machine *machine, int64_t n);
+/* The least positions from which swapping is the cheaper of the two; INT32_MAX: never within max_len. */
+int32_t rg_cost_swap_from(const rg_model *m, const rg_machine *machine, int32_t max_len, int chunk, bool exact);
+/* The most rows of prompt (at least 1) that a step can take beside n_decode rows, all after `start` positions, and stay
+ * within `seconds`: a step's budget. */
+int rg_cost_budget(const rg_model *m, const rg_machine *machine, int n_decode, int64_t start, double seconds,
+                   int max_rows, bool exact);
+
+/* One operation, for who has a list of them. */
+double rg_cost_op(const rg_machine *machine, const rg_counted *op, double working_set, bool exact);
+/* What a counter has listed, as one step; and its limit alone. */
 double rg_cost_seconds(const rg_machine *machine, const rg_counter *counter, bool exact);
-/* The same without fixed costs: the roofline's limit. */
 double rg_cost_limit(const rg_machine *machine, const rg_counter *counter, bool exact);
 
 /* Count one step of n_seqs sequences of n_rows rows each, after `start` positions, every last row's logits wanted. */
 bool rg_cost_count(const rg_model *m, int n_seqs, int n_rows, int64_t start, rg_counter *counter, rg_error *err);
 
 /* Measure this machine with the kernels of cpu on the threads of pool: about a second.  working_set: bytes over which
- * the bandwidth is read (0: large). */
+ * the bandwidth is read (0: large).  No rates yet: rg_rates_measure adds them. */
 void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set);
 
 /* The read bandwidth alone, bytes per second; 0: no memory for the buffer. */
 double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set);
+/* The same, of the measured sizes, by interpolation; read_bytes_s where rates were not measured. */
+double rg_machine_bandwidth_at(const rg_machine *m, double working_set);
 
 #endif

@@ -77,6 +77,17 @@ static bool make_layers(rg_model *m, rg_error *err)
     return true;
 }
 
+/* What follows from the config once the weights are declared or bound. */
+static bool complete(rg_model *m, const rg_model_options *o, rg_error *err)
+{
+    m->embed = rg_weights_get(&m->weights, W_EMBED_TOKENS, -1);
+    m->final_norm = rg_weights_get(&m->weights, W_FINAL_NORM, -1);
+    m->lm_head = rg_weights_get(&m->weights, W_LM_HEAD, -1);
+    if (!m->lm_head)
+        m->lm_head = m->embed;
+    return choose_kv_type(m, o->kv_type, err) && make_ropes(m, err) && make_state(m, err) && make_layers(m, err);
+}
+
 rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
 {
     rg_model *m = rg_zalloc(sizeof *m);
@@ -88,16 +99,23 @@ rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg
         goto fail;
     if (!o->declare_only && !rg_weights_bind(&m->weights, &m->config, ckpt, o->progress, o->progress_arg, err))
         goto fail;
-    m->embed = rg_weights_get(&m->weights, W_EMBED_TOKENS, -1);
-    m->final_norm = rg_weights_get(&m->weights, W_FINAL_NORM, -1);
-    m->lm_head = rg_weights_get(&m->weights, W_LM_HEAD, -1);
-    if (!m->lm_head)
-        m->lm_head = m->embed;
-    if (!choose_kv_type(m, o->kv_type, err) || !make_ropes(m, err) || !make_state(m, err) || !make_layers(m, err))
-        goto fail;
-    return m;
+    if (complete(m, o, err))
+        return m;
 
 fail:
+    rg_model_close(m);
+    return NULL;
+}
+
+rg_model *rg_model_declare(const rg_config *c, const rg_model_options *o, rg_error *err)
+{
+    rg_model *m = rg_zalloc(sizeof *m);
+
+    if (!m)
+        return rg_fail_memory(err, sizeof *m), NULL;
+    m->config = *c;
+    if (rg_weights_declare(&m->weights, &m->config, NULL, o->declared_type, err) && complete(m, o, err))
+        return m;
     rg_model_close(m);
     return NULL;
 }

@@ -30,6 +30,8 @@ typedef struct rg_model_options {
 } rg_model_options;
 
 rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err);
+/* A model of a config alone, all matrices of o->declared_type and none of them read: for counting what is not there. */
+rg_model *rg_model_declare(const rg_config *c, const rg_model_options *o, rg_error *err);
 void rg_model_close(rg_model *m); /* NULL is fine */
 
 /* The model's text: one step through a reader.  Returns the logits of the wanted rows [n_logits, vocab]; NULL if
@@ -45,6 +47,7 @@ typedef struct rg_runner_options {
     int max_rows, max_logits; /* of one step */
     int max_seqs, max_seq_len;
     size_t state_bytes;       /* memory for state, shared out over the groups */
+    const struct rg_machine *machine; /* this one as measured (cost.h), borrowed: predictions in seconds; may be NULL */
     const rg_reader *(*wrap)(void *arg, const rg_reader *inner); /* a reader around the computing one; may be NULL */
     void *wrap_arg;
 } rg_runner_options;

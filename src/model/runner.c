@@ -52,30 +52,48 @@ static void program(void *arg, int thread)
     rg_mem_permit();
 }
 
-static double predict(rg_runner *self, const rg_batch *batch, uint64_t *bytes)
+/* Operations and bytes of a step. */
+static rg_count count(const model_runner *r, const rg_batch *batch)
 {
-    model_runner *r = (model_runner *)self;
     rg_counter counter;
     rg_fwd f;
 
     rg_counter_init(&counter, NULL, 0);
     rg_count_fwd(&f, &counter, batch);
     rg_model_forward(r->m, &f);
-    *bytes = (uint64_t)(counter.total.weight_bytes + counter.total.state_bytes);
-    return counter.total.ops;
+    return counter.total;
+}
+
+static void predict(rg_runner *self, const rg_batch *batch, rg_predicted *out)
+{
+    const model_runner *r = (const model_runner *)self;
+    rg_cost cost = { 0 };
+
+    if (r->o.machine)
+        rg_cost_batch(r->m, r->o.machine, batch, r->o.exact, &cost);
+    else
+        cost.count = count(r, batch);
+    *out = (rg_predicted){ .ops = cost.count.ops, .limit_s = cost.limit_s,
+                           .bytes = (uint64_t)(cost.count.weight_bytes + cost.count.state_bytes) };
+}
+
+static int prompt_rows(rg_runner *self, int n_decode, int64_t start, double seconds)
+{
+    const model_runner *r = (const model_runner *)self;
+
+    return rg_cost_budget(r->m, r->o.machine, n_decode, start, seconds, r->o.max_rows, r->o.exact);
 }
 
 static void step(rg_runner *self, const rg_batch *batch, void (*row)(void *arg, int i, float *logits), void *arg)
 {
     model_runner *r = (model_runner *)self;
-    uint64_t bytes;
-    double ops = predict(self, batch, &bytes);
+    rg_count c = count(r, batch);
 
     RG_ASSERT(batch->n_rows <= r->o.max_rows && batch->n_logits <= r->o.max_logits);
     r->batch = batch;
     r->row = row;
     r->arg = arg;
-    r->n_threads = ops < SMALL_STEP_OPS && bytes < SMALL_STEP_BYTES ? 1 : r->o.n_threads;
+    r->n_threads = c.ops < SMALL_STEP_OPS && c.weight_bytes + c.state_bytes < SMALL_STEP_BYTES ? 1 : r->o.n_threads;
     rg_pool_run(r->pool, r->n_threads, program, r);
 }
 
@@ -203,7 +221,7 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
     r->m = m;
     r->o = *o;
     r->base = (rg_runner){ .vocab_size = m->config.vocab_size, .max_rows = o->max_rows, .spec = &m->state, .step = step,
-                           .predict = predict };
+                           .predict = predict, .prompt_rows = o->machine ? prompt_rows : NULL };
     rg_cpu_sizes sizes = reader_sizes(r);
     if (!kernels_can(m, err) || !measure_arena(r, err) || !size_groups(r, n_blocks, err))
         goto fail;

@@ -7,6 +7,13 @@
 
 #include "model/state.h"
 
+/* What a step will take, by the counting reader. */
+typedef struct rg_predicted {
+    double ops;
+    uint64_t bytes; /* that it must read */
+    double limit_s; /* at the limits of the machine; 0: the machine was not measured */
+} rg_predicted;
+
 typedef struct rg_runner rg_runner;
 struct rg_runner {
     int vocab_size;
@@ -17,8 +24,10 @@ struct rg_runner {
      * step's threads, several at once for different i; logits [vocab_size] may be scribbled on.  When it returns, the
      * state holds all rows.  Cannot fail; allocates nothing. */
     void (*step)(rg_runner *self, const rg_batch *batch, void (*row)(void *arg, int i, float *logits), void *arg);
-    /* Operations of such a step, and the bytes it must read. */
-    double (*predict)(rg_runner *self, const rg_batch *batch, uint64_t *bytes);
+    void (*predict)(rg_runner *self, const rg_batch *batch, rg_predicted *out); /* may be NULL */
+    /* How many rows of prompts a step can take beside n_decode rows, after `start` positions, within so many seconds:
+     * at least 1.  NULL: not known. */
+    int (*prompt_rows)(rg_runner *self, int n_decode, int64_t start, double seconds);
 };
 
 #endif

@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <utf8proc.h>
-
 #include "base/mem.h"
+#include "text/charclass.h"
 #include "text/clean.h"
 
 void rg_added_fini(rg_added_set *s)
@@ -35,6 +34,7 @@ bool rg_added_add(rg_added_set *s, const rg_added *token, rg_error *err)
     if (!s->tokens[s->n].text)
         return rg_fail_memory(err, token->n);
     s->n++;
+    s->n_special += token->special;
     if (token->n > s->max_bytes)
         s->max_bytes = token->n;
     return true;
@@ -90,18 +90,23 @@ static size_t lower(const rg_added_set *s, size_t from, size_t to, size_t depth,
     return from;
 }
 
-static const rg_added *longest_at(const rg_added_set *s, const char *text, size_t n, bool plain)
+/* The longest token at p's byte `at`.  A special one comes only of bytes none of which is foreign, with nothing foreign
+ * taken out between them. */
+static const rg_added *longest_at(const rg_added_set *s, const rg_passage *p, size_t at)
 {
-    size_t from = s->first[(unsigned char)text[0]], to = s->first[(unsigned char)text[0] + 1];
+    const char *text = p->text + at, *marks = p->marks ? p->marks + at : NULL;
+    size_t from = s->first[(unsigned char)text[0]], to = s->first[(unsigned char)text[0] + 1], n = p->n - at;
     const rg_added *best = NULL;
+    bool foreign = marks ? marks[0] & RG_FOREIGN : p->foreign;
 
     for (size_t depth = 1; from < to; depth++) {
         int b;
-        if (s->tokens[from].n == depth && !(plain && s->tokens[from].special))
+        if (s->tokens[from].n == depth && !(foreign && s->tokens[from].special))
             best = &s->tokens[from];
         if (depth == n)
             break;
         b = (unsigned char)text[depth];
+        foreign |= marks && marks[depth];
         from = lower(s, from, to, depth, b);
         to = lower(s, from, to, depth, b + 1);
     }
@@ -116,16 +121,6 @@ static size_t char_before(const char *text, size_t at)
     return at;
 }
 
-/* A word character as UTS #18 recommends; the ranges are letters among the symbols. */
-static bool is_word(uint32_t c)
-{
-    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-
-    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) || k == UTF8PROC_CATEGORY_PC || c == 0x200C ||
-           c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
-           (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
-}
-
 static uint32_t code_at(const char *text, size_t at)
 {
     return rg_utf8_code(text + at, rg_clean_length(text + at));
@@ -133,7 +128,8 @@ static uint32_t code_at(const char *text, size_t at)
 
 static bool alone(const char *text, size_t n, size_t from, size_t to)
 {
-    return (!from || !is_word(code_at(text, char_before(text, from)))) && (to == n || !is_word(code_at(text, to)));
+    return (!from || !rg_is_word(code_at(text, char_before(text, from)))) &&
+           (to == n || !rg_is_word(code_at(text, to)));
 }
 
 /* Where the white space at `at` ends. */
@@ -150,12 +146,18 @@ static size_t white_end(const char *text, size_t n, size_t at, rg_search *search
     return to;
 }
 
-bool rg_added_next(const rg_added_set *s, const char *text, size_t n, bool plain, rg_search *search, rg_found *found)
+bool rg_added_next(const rg_added_set *s, const rg_passage *p, rg_search *search, rg_found *found)
 {
-    size_t i = search->at;
+    const char *text = p->text;
+    size_t i = search->at, n = p->n;
 
     while (s->n && i < n) {
-        const rg_added *t = longest_at(s, text + i, n - i, plain);
+        const rg_added *t;
+        while (i < n && s->first[(unsigned char)text[i]] == s->first[(unsigned char)text[i] + 1])
+            i++;
+        if (i == n)
+            break;
+        t = longest_at(s, p, i);
         if (!t) {
             i++;
             continue;

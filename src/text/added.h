@@ -6,7 +6,7 @@
 #ifndef RG_TEXT_ADDED_H
 #define RG_TEXT_ADDED_H
 
-#include "base/error.h"
+#include "text/passage.h"
 
 enum { RG_ADDED_BYTES = 1024 };
 
@@ -25,7 +25,7 @@ typedef struct rg_added_set {
     rg_added *tokens; /* sorted by text once sealed */
     size_t n, room;
     uint32_t first[257]; /* tokens whose first byte is b are [first[b], first[b + 1]) */
-    size_t max_bytes;
+    size_t max_bytes, n_special;
 } rg_added_set;
 
 void rg_added_fini(rg_added_set *s);
@@ -44,7 +44,7 @@ typedef struct rg_search {
     size_t white_from, white_to; /* the last run of white space that was looked at, so that it is walked once */
 } rg_search;
 
-/* The next token in text[0, n).  False: none.  plain: special tokens are not looked for. */
-bool rg_added_next(const rg_added_set *s, const char *text, size_t n, bool plain, rg_search *search, rg_found *found);
+/* The next token in p.  False: none.  Special tokens are found only where nothing is foreign. */
+bool rg_added_next(const rg_added_set *s, const rg_passage *p, rg_search *search, rg_found *found);
 
 #endif

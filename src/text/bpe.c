@@ -1,7 +1,4 @@
-/* bpe.c -- see bpe.h.  The word is a linked list of symbols in an array; a heap holds the pairs that can be joined, as
- * (rank, position of the left one) in 64 bits.  A pair that has changed since is recognised when it comes up: its left
- * symbol is gone or knows another rank.  Where the pairs come in order, as in a megabyte of one character, they are
- * taken from a list instead, so that this costs no more than prose. */
+/* bpe.c -- see bpe.h: vocabularies and merges, and a word's characters as the symbols that bpe_merge.c joins. */
 #include "text/bpe.h"
 
 #include <math.h>
@@ -9,17 +6,12 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
+#include "text/bpe_word.h"
 #include "text/clean.h"
+#include "text/internal.h"
 
-#define NO_RANK UINT32_MAX
-
-typedef struct rg_symbol {
-    uint32_t from, n; /* its text in the word; n 0: joined to another */
-    int32_t id;       /* -1: unknown so far */
-    int32_t prev, next;
-    uint32_t rank;  /* of the pair that it makes with the next; NO_RANK: none */
-    int32_t joined; /* what that pair becomes */
-} symbol;
+#define META    "\xE2\x96\x81"
 
 void rg_bpe_init(rg_bpe *b, const rg_vocab *vocab)
 {
@@ -28,19 +20,12 @@ void rg_bpe_init(rg_bpe *b, const rg_vocab *vocab)
     *b = (rg_bpe){ .vocab = vocab, .unk = -1 };
     for (uint32_t c = 0; c < RG_BPE_DIRECT; c++)
         b->direct[c] = rg_vocab_id(vocab, text, (size_t)rg_utf8_encode(c, text));
-    for (int i = 0; i < 256; i++) {
-        static const char hex[] = "0123456789ABCDEF";
-        memcpy(text, "<0x", 3);
-        text[3] = hex[i >> 4];
-        text[4] = hex[i & 15];
-        text[5] = '>';
-        b->byte[i] = rg_vocab_id(vocab, text, 6);
-    }
+    rg_vocab_bytes(vocab, b->byte);
 }
 
 void rg_bpe_fini(rg_bpe *b)
 {
-    rg_dict_free(b->ranks);
+    rg_free(b->slots);
     rg_free(b->pairs);
     rg_free(b->joined);
     rg_free(b->order);
@@ -72,14 +57,14 @@ bool rg_bpe_add_pair(rg_bpe *b, rg_string left, rg_string right, rg_error *err)
     const rg_vocab *v = b->vocab;
     int32_t l = rg_vocab_id(v, left.data, left.n), r = rg_vocab_id(v, right.data, right.n), both = -1;
     char stack[256], one[48], two[48], *text = stack;
-    size_t n = left.n + right.n;
+    size_t skip = right.n < b->prefix.n ? right.n : b->prefix.n, n = left.n + right.n - skip;
 
     if (left.n && right.n && n <= v->max_bytes) {
         text = n <= sizeof stack ? stack : rg_alloc(n);
         if (!text)
             return rg_fail_memory(err, n);
         memcpy(text, left.data, left.n);
-        memcpy(text + left.n, right.data, right.n);
+        memcpy(text + left.n, right.data + skip, right.n - skip);
         both = rg_vocab_id(v, text, n);
         if (text != stack)
             rg_free(text);
@@ -131,103 +116,40 @@ bool rg_bpe_set_scores(rg_bpe *b, const float *scores, rg_error *err)
     return true;
 }
 
+/* Is U+2581 a piece, and in no piece after anything else?  Then nothing ever joins what is before it with it. */
+static bool find_cuts(const rg_bpe *b)
+{
+    const rg_vocab *v = b->vocab;
+
+    if (!rg_bpe_allowed(b, rg_vocab_id(v, META, 3), true))
+        return false;
+    for (int32_t id = 0; id < v->n; id++) {
+        rg_string p = v->piece[id];
+        for (size_t i = 1; rg_bpe_allowed(b, id, false) && i + 3 <= p.n; i++)
+            if (!memcmp(p.data + i, META, 3) && (i < 3 || memcmp(p.data + i - 3, META, 3)))
+                return false;
+    }
+    return !b->prefix.n && !b->suffix.n && !b->ignore_merges; /* a part that is a piece need not be one of the word */
+}
+
 bool rg_bpe_seal(rg_bpe *b, rg_error *err)
 {
+    b->cuts = find_cuts(b);
     if (b->order)
         return true;
-    b->ranks = rg_dict_new(b->n_pairs);
-    if (!b->ranks)
-        return rg_fail_memory(err, b->n_pairs);
-    for (size_t i = 0; i < b->n_pairs; i++) /* of a pair that is listed twice the last place counts */
-        if (!rg_dict_put(b->ranks, (const char *)&b->pairs[i], sizeof *b->pairs, (int)i))
-            return rg_fail_memory(err, b->n_pairs);
-    return true;
-}
-
-/* ---- the heap: four children to a node, which is one cache line for two ---- */
-
-/* One more at the end, in no order. */
-static bool heap_append(rg_bpe_work *w, uint64_t key, rg_error *err)
-{
-    if (w->n_heap == w->heap_room) {
-        size_t room = w->heap_room ? 2 * w->heap_room : 256;
-        uint64_t *heap = rg_resize(w->heap, room * sizeof *heap);
-        if (!heap)
-            return rg_fail_memory(err, room * sizeof *heap);
-        w->heap = heap;
-        w->heap_room = room;
+    b->n_slots = 16;
+    for (b->shift = 60; b->n_slots < 2 * b->n_pairs; b->shift--)
+        b->n_slots *= 2;
+    b->seed = rg_seed();
+    b->slots = rg_array(b->n_slots, sizeof *b->slots);
+    if (!b->slots)
+        return rg_fail_memory(err, b->n_slots * sizeof *b->slots);
+    for (size_t i = 0; i < b->n_slots; i++)
+        b->slots[i].rank = RG_NO_RANK;
+    for (size_t i = 0; i < b->n_pairs; i++) { /* of a pair that is listed twice the last place counts */
+        uint64_t pair = rg_pair_key(b->pairs[i].left, b->pairs[i].right);
+        *rg_pair_find(b, pair) = (rg_pair_slot){ pair, (uint32_t)i, b->joined[i] };
     }
-    w->heap[w->n_heap++] = key;
-    return true;
-}
-
-static bool heap_push(rg_bpe_work *w, uint64_t key, rg_error *err)
-{
-    size_t i = w->n_heap;
-
-    if (!heap_append(w, key, err))
-        return false;
-    while (i && w->heap[(i - 1) / 4] > key) {
-        w->heap[i] = w->heap[(i - 1) / 4];
-        i = (i - 1) / 4;
-    }
-    w->heap[i] = key;
-    return true;
-}
-
-/* Put key where i is, or below it. */
-static void heap_sink(rg_bpe_work *w, size_t i, uint64_t key)
-{
-    size_t child;
-
-    while ((child = 4 * i + 1) < w->n_heap) {
-        size_t end = child + 4 < w->n_heap ? child + 4 : w->n_heap, best = child;
-        for (size_t k = child + 1; k < end; k++)
-            if (w->heap[k] < w->heap[best])
-                best = k;
-        if (w->heap[best] >= key)
-            break;
-        w->heap[i] = w->heap[best];
-        i = best;
-    }
-    w->heap[i] = key;
-}
-
-/* If the heap's array is in order, it becomes the run, and the heap is empty. */
-static bool heap_to_run(rg_bpe_work *w)
-{
-    uint64_t *heap = w->heap;
-    size_t room = w->heap_room;
-
-    for (size_t i = 1; i < w->n_heap; i++)
-        if (heap[i - 1] > heap[i])
-            return false;
-    w->heap = w->run;
-    w->heap_room = w->run_room;
-    w->run = heap;
-    w->run_room = room;
-    w->n_run = w->n_heap;
-    w->run_at = 0;
-    w->n_heap = 0;
-    return true;
-}
-
-/* The least pair; false when there is none. */
-static bool next_pair(rg_bpe_work *w, uint64_t *key)
-{
-    if (w->run_at < w->n_run && (!w->n_heap || w->run[w->run_at] <= w->heap[0])) {
-        *key = w->run[w->run_at++];
-        if (w->run_at == w->n_run) {
-            w->n_run = w->run_at = 0;
-            heap_to_run(w); /* tried once for a run's length of pairs */
-        }
-        return true;
-    }
-    if (!w->n_heap)
-        return false;
-    *key = w->heap[0];
-    if (--w->n_heap)
-        heap_sink(w, 0, w->heap[w->n_heap]);
     return true;
 }
 
@@ -236,6 +158,7 @@ static bool next_pair(rg_bpe_work *w, uint64_t *key)
 void rg_bpe_work_fini(rg_bpe_work *w)
 {
     rg_free(w->symbol);
+    rg_free(w->memo);
     rg_free(w->heap);
     rg_free(w->run);
     *w = (rg_bpe_work){ 0 };
@@ -258,83 +181,23 @@ bool rg_ids_add(rg_ids *ids, int32_t id, rg_error *err)
     return true;
 }
 
-static bool allowed(const rg_bpe *b, int32_t id, bool plain)
+/* Room for a word's characters at once, as growing step by step costs a long word more than all the rest. */
+static bool symbol_room(rg_bpe_work *w, rg_string word, rg_error *err)
 {
-    rg_piece_type type = id >= 0 ? b->vocab->type[id] : RG_PIECE_HOLE;
+    size_t n = 0;
 
-    return b->order ? type == RG_PIECE_NORMAL || type == RG_PIECE_ADDED
-                    : type != RG_PIECE_HOLE && !(plain && type == RG_PIECE_SPECIAL);
-}
-
-/* The rank of i with its right neighbour, and what they become, into the symbol. */
-static void look(const rg_bpe *b, rg_bpe_work *w, int32_t i, const char *text, bool plain)
-{
-    symbol *s = &w->symbol[i];
-    const symbol *next = s->next >= 0 ? &w->symbol[s->next] : NULL;
-    int rank = -1, id = -1;
-
-    s->rank = NO_RANK;
-    if (!next)
-        return;
-    if (b->order) {
-        id = rg_vocab_id(b->vocab, text + s->from, (size_t)s->n + next->n);
-        rank = id >= 0 ? (int)b->order[id] : -1;
-    } else if (s->id >= 0 && next->id >= 0) {
-        rg_pair pair = { s->id, next->id };
-        rank = rg_dict_get(b->ranks, (const char *)&pair, sizeof pair);
-        id = rank >= 0 ? b->joined[rank] : -1;
-    }
-    if (rank >= 0 && allowed(b, id, plain)) {
-        s->rank = (uint32_t)rank;
-        s->joined = id;
-    }
-}
-
-static bool offer(const rg_bpe_work *w, int32_t i)
-{
-    return i >= 0 && w->symbol[i].rank != NO_RANK;
-}
-
-static uint64_t key_of(const rg_bpe_work *w, int32_t i)
-{
-    return (uint64_t)w->symbol[i].rank << 32 | (uint32_t)i;
-}
-
-static bool merge_all(const rg_bpe *b, rg_bpe_work *w, const char *text, bool plain, rg_error *err)
-{
-    uint64_t key;
-
-    w->n_heap = w->n_run = w->run_at = 0;
-    for (int32_t i = 0; (size_t)i < w->n; i++) {
-        look(b, w, i, text, plain);
-        if (offer(w, i) && !heap_append(w, key_of(w, i), err))
-            return false;
-    }
-    if (!heap_to_run(w))
-        for (size_t i = (w->n_heap - 2) / 4 + 1; i-- > 0;)
-            heap_sink(w, i, w->heap[i]);
-    while (next_pair(w, &key)) {
-        int32_t i = (int32_t)(uint32_t)key;
-        symbol *s = &w->symbol[i], *next;
-
-        if (!s->n || s->rank != key >> 32)
-            continue;
-        next = &w->symbol[s->next];
-        s->n += next->n;
-        s->id = s->joined;
-        s->next = next->next;
-        next->n = 0;
-        if (s->next >= 0)
-            w->symbol[s->next].prev = i;
-        look(b, w, i, text, plain);
-        if (offer(w, i) && !heap_push(w, key_of(w, i), err))
-            return false;
-        if (s->prev < 0)
-            continue;
-        look(b, w, s->prev, text, plain);
-        if (offer(w, s->prev) && !heap_push(w, key_of(w, s->prev), err))
-            return false;
-    }
+    w->n = 0;
+    for (size_t i = 0; i < word.n; i++)
+        n += ((unsigned char)word.data[i] & 0xC0) != 0x80;
+    if (n <= w->symbol_room)
+        return true;
+    rg_free(w->symbol);
+    w->symbol_room = 0;
+    n = n < 128 ? 128 : n;
+    w->symbol = rg_alloc(n * sizeof *w->symbol);
+    if (!w->symbol)
+        return rg_fail_memory(err, n * sizeof *w->symbol);
+    w->symbol_room = n;
     return true;
 }
 
@@ -342,67 +205,91 @@ static bool symbol_add(rg_bpe_work *w, int32_t id, size_t from, size_t n, rg_err
 {
     if (w->n == w->symbol_room) {
         size_t room = w->symbol_room ? 2 * w->symbol_room : 128;
-        symbol *list = rg_resize(w->symbol, room * sizeof *list);
+        rg_symbol *list = rg_resize(w->symbol, room * sizeof *list);
         if (!list)
             return rg_fail_memory(err, room * sizeof *list);
         w->symbol = list;
         w->symbol_room = room;
     }
-    w->symbol[w->n] = (symbol){ (uint32_t)from, (uint32_t)n, id, (int32_t)w->n - 1, -1, NO_RANK, -1 };
-    if (w->n)
-        w->symbol[w->n - 1].next = (int32_t)w->n;
+    w->symbol[w->n] = (rg_symbol){ (uint32_t)from, (uint32_t)n, id, (int32_t)w->n - 1, -1, RG_NO_RANK };
     w->n++;
     return true;
 }
 
-/* The ids of the bytes that the clean characters s[0, n) stand for, into out; their number, or 0 if one has no id. */
-static int bytes_of(const rg_bpe *b, const char *s, int n, int32_t out[4])
-{
-    int stray = rg_clean_stray(s, n);
+enum { ROOM = 2 * RG_BPE_AFFIX + 4 }; /* a character with all that can be put around it */
 
-    if (!b->byte_fallback)
-        return 0;
-    if (stray >= 0) {
-        out[0] = b->byte[stray];
-        return out[0] >= 0;
+/* The ids of the bytes that the clean characters of s, at most ROOM bytes, stand for; their number, or 0 if one has no
+ * id. */
+static size_t bytes_of(const rg_bpe *b, rg_string s, int32_t out[ROOM])
+{
+    size_t n = 0;
+
+    for (size_t i = 0; b->byte_fallback && i < s.n;) {
+        int length = rg_clean_length(s.data + i), stray = rg_clean_stray(s.data + i, length);
+        for (int k = 0; k < (stray >= 0 ? 1 : length); k++)
+            if ((out[n++] = b->byte[stray >= 0 ? stray : (unsigned char)s.data[i + (size_t)k]]) < 0)
+                return 0;
+        i += (size_t)length;
     }
-    for (int i = 0; i < n; i++)
-        if ((out[i] = b->byte[(unsigned char)s[i]]) < 0)
-            return 0;
     return n;
 }
 
-static int32_t char_id(const rg_bpe *b, const char *s, int n, bool plain)
+/* A character as the vocabulary has it at its place: with the prefix unless it comes first, with the suffix if last. */
+static rg_string with_affixes(const rg_bpe *b, rg_string s, bool first, bool last, char *room)
 {
-    uint32_t c = rg_utf8_code(s, n);
-    int32_t id = c < RG_BPE_DIRECT ? b->direct[c] : rg_vocab_id(b->vocab, s, (size_t)n);
+    size_t n = 0;
 
-    return allowed(b, id, plain) ? id : -1;
+    if (first && !(last && b->suffix.n))
+        return s;
+    if (!first && b->prefix.n)
+        memcpy(room, b->prefix.data, n = b->prefix.n);
+    memcpy(room + n, s.data, s.n);
+    n += s.n;
+    if (last && b->suffix.n)
+        memcpy(room + n, b->suffix.data, b->suffix.n);
+    return (rg_string){ room, n + (last ? b->suffix.n : 0) };
+}
+
+static int32_t char_id(const rg_bpe *b, rg_string s, bool plain)
+{
+    uint32_t c = s.n <= 2 ? rg_utf8_code(s.data, rg_clean_length(s.data)) : RG_BPE_DIRECT;
+    int32_t id = c < RG_BPE_DIRECT && s.n == (size_t)rg_clean_length(s.data) ? b->direct[c]
+                                                                             : rg_vocab_id(b->vocab, s.data, s.n);
+
+    return rg_bpe_allowed(b, id, plain) ? id : -1;
 }
 
 /* By ranks: unknown characters become bytes, or unknowns, before anything is joined. */
 static bool start_by_ranks(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_error *err)
 {
+    int32_t bytes[ROOM];
+    char room[ROOM];
     bool pending = false; /* an unknown that may still grow */
 
     for (size_t i = 0; i < word.n;) {
-        int n = rg_clean_length(word.data + i), n_bytes = 0;
-        int32_t id = char_id(b, word.data + i, n, plain), bytes[4];
+        size_t n = (size_t)rg_clean_length(word.data + i), n_bytes = 0;
+        rg_string s = { word.data + i, n };
+        int32_t id;
 
+        if (b->prefix.n || b->suffix.n)
+            s = with_affixes(b, s, i == 0, i + n == word.n, room);
+        id = char_id(b, s, plain);
         if (id < 0)
-            n_bytes = bytes_of(b, word.data + i, n, bytes);
+            n_bytes = bytes_of(b, s, bytes);
         if ((id >= 0 || (!n_bytes && !b->fuse_unk)) && pending) {
             if (!symbol_add(w, b->unk, i, 1, err))
                 return false;
             pending = false;
         }
-        if (id >= 0 && !symbol_add(w, id, i, (size_t)n, err))
+        if (id >= 0 && !symbol_add(w, id, i, n, err))
             return false;
-        for (int k = 0; k < n_bytes; k++)
+        for (size_t k = 0; k < n_bytes; k++)
             if (!symbol_add(w, bytes[k], i, 1, err))
                 return false;
+        if (id < 0 && !n_bytes && b->unk_missing)
+            return rg_fail(err, RG_E_INPUT, "a character is not in the vocabulary, and neither is the unk_token");
         pending |= id < 0 && !n_bytes && b->unk >= 0;
-        i += (size_t)n;
+        i += n;
     }
     return !pending || symbol_add(w, b->unk, 0, 1, err);
 }
@@ -410,26 +297,38 @@ static bool start_by_ranks(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool
 static bool start_by_scores(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_error *err)
 {
     for (size_t i = 0; i < word.n;) {
-        int n = rg_clean_length(word.data + i);
-        if (!symbol_add(w, char_id(b, word.data + i, n, plain), i, (size_t)n, err))
+        size_t n = (size_t)rg_clean_length(word.data + i);
+        if (!symbol_add(w, char_id(b, (rg_string){ word.data + i, n }, plain), i, n, err))
             return false;
-        i += (size_t)n;
+        i += n;
     }
     return true;
 }
 
 /* By scores, a symbol that is still no piece is one character: its bytes, or an unknown. */
-static bool add_unknown(const rg_bpe *b, const symbol *s, const char *text, rg_ids *ids, rg_error *err)
+static bool add_unknown(const rg_bpe *b, rg_string s, rg_ids *ids, rg_error *err)
 {
-    int32_t bytes[4];
-    int n = bytes_of(b, text + s->from, (int)s->n, bytes);
+    int32_t bytes[ROOM];
+    size_t n = bytes_of(b, s, bytes);
 
     if (!n && b->unk >= 0)
         return rg_ids_add(ids, b->unk, err);
-    for (int i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (!rg_ids_add(ids, bytes[i], err))
             return false;
     return true;
+}
+
+size_t rg_bpe_cut(const rg_bpe *b, rg_string word)
+{
+    const char *p = word.data, *end = word.data + word.n;
+
+    while (b->cuts && (p = memchr(p, META[0], (size_t)(end - p)))) {
+        if (end - p >= 3 && !memcmp(p, META, 3) && p > word.data && (p - word.data < 3 || memcmp(p - 3, META, 3)))
+            return (size_t)(p - word.data);
+        p++;
+    }
+    return word.n;
 }
 
 bool rg_bpe_encode(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err)
@@ -440,18 +339,33 @@ bool rg_bpe_encode(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, 
         return rg_fail(err, RG_E_LIMIT, "a word of %zu bytes, more than %d", word.n, INT32_MAX);
     if (b->ignore_merges) {
         int32_t id = rg_vocab_id(b->vocab, word.data, word.n);
-        if (allowed(b, id, plain))
+        if (rg_bpe_allowed(b, id, plain))
             return rg_ids_add(ids, id, err);
     }
-    w->n = 0;
+    if (!symbol_room(w, word, err))
+        return false;
     if (!(b->order ? start_by_scores : start_by_ranks)(b, w, word, plain, err))
         return false;
-    if (w->n > 1 && !merge_all(b, w, word.data, plain, err))
+    if (!rg_bpe_merge(b, w, word.data, plain, err))
         return false;
     for (int32_t i = w->n ? 0 : -1; i >= 0; i = w->symbol[i].next) {
-        const symbol *s = &w->symbol[i];
-        if (s->id >= 0 ? !rg_ids_add(ids, s->id, err) : !add_unknown(b, s, word.data, ids, err))
+        const rg_symbol *s = &w->symbol[i];
+        if (s->id >= 0 ? !rg_ids_add(ids, s->id, err)
+                       : !add_unknown(b, (rg_string){ word.data + s->from, s->n }, ids, err))
             return false;
     }
     return true;
 }
+
+static bool model_encode(const rg_tokenizer *t, rg_model_work *w, rg_string word, bool plain, rg_ids *ids,
+                         rg_error *err)
+{
+    return rg_bpe_encode(&t->bpe, &w->bpe, word, plain, ids, err);
+}
+
+static void model_fini(rg_tokenizer *t)
+{
+    rg_bpe_fini(&t->bpe);
+}
+
+const rg_word_model rg_word_model_bpe = { "BPE", model_encode, model_fini };

@@ -9,6 +9,7 @@
 #include "text/tokenizer.h"
 #include "text/vocab.h"
 
+enum { RG_BPE_AFFIX = 64 }; /* bytes of a prefix or suffix */
 enum { RG_BPE_DIRECT = 0x180 }; /* characters with a table of their own: ASCII, Latin, the byte-level ones */
 
 typedef struct rg_pair {
@@ -20,11 +21,18 @@ typedef struct rg_bpe {
     rg_pair *pairs;  /* by rank */
     int32_t *joined; /* what each pair becomes */
     size_t n_pairs, pairs_room;
-    rg_dict *ranks;  /* of pairs; NULL: by scores */
+    struct rg_pair_slot *slots; /* pairs by what they are; NULL: by scores */
+    size_t n_slots;
+    uint64_t seed;
+    int shift; /* 64 less the logarithm of n_slots */
+    bool cuts; /* no piece goes on across the start of U+2581 after something else: words can be cut there */
     uint32_t *order; /* by scores: [vocab->n], 0 is the highest; pieces that text never becomes have none */
     int32_t direct[RG_BPE_DIRECT]; /* id of a character, or -1 */
     int32_t byte[256];             /* ids of "<0xNN>", or -1 */
     int32_t unk;                   /* -1: what is unknown is left out */
+    bool unk_missing;              /* or, if this, an error */
+    rg_string prefix, suffix;      /* of characters that come after another one; of the last one of a word; kept by the
+                                      caller and set before the first pair */
     bool byte_fallback;            /* unknown characters become their bytes */
     bool fuse_unk;                 /* unknown neighbours become one */
     bool ignore_merges;            /* a word that is a piece is that piece */
@@ -41,11 +49,15 @@ bool rg_bpe_seal(rg_bpe *b, rg_error *err);                                     
 /* Memory of one call, reused from word to word. */
 typedef struct rg_bpe_work {
     struct rg_symbol *symbol;
+    struct rg_pair_slot *memo; /* by scores: what pairs of pieces become, of those seen last */
     uint64_t *heap, *run; /* pairs that can be joined; run: in order, taken from its front */
     size_t symbol_room, heap_room, run_room, n, n_heap, n_run, run_at;
 } rg_bpe_work;
 
 void rg_bpe_work_fini(rg_bpe_work *w);
+
+/* Where a word can be cut without a change to its ids: at most its length, never 0 unless that is. */
+size_t rg_bpe_cut(const rg_bpe *b, rg_string word);
 
 /* Append the ids of a word (clean, see clean.h).  plain: no special piece comes of it. */
 bool rg_bpe_encode(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err);

@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "text/bytelevel.h"
 #include "text/clean.h"
-#include "text/normalize.h"
 
 enum { TEXT_CAP = INT32_MAX };
 
@@ -18,19 +17,37 @@ void rg_detok_fini(rg_detok *d)
     for (int i = 0; i < d->n; i++) {
         rg_regex_free(d->steps[i].pattern);
         rg_free(d->steps[i].text);
+        rg_free(d->steps[i].more);
     }
-    d->n = 0;
+    rg_free(d->steps);
+    *d = (rg_detok){ 0 };
 }
 
 bool rg_detok_add(rg_detok *d, rg_detok_step step, rg_error *err)
 {
-    if (d->n == RG_DETOK_STEPS)
-        return rg_regex_free(step.pattern), rg_fail(err, RG_E_UNSUPPORTED, "more than %d decoders", RG_DETOK_STEPS);
+    rg_detok_step *steps;
+
     step.text = step.text ? rg_strndup(step.text, step.n_text) : NULL;
-    if (step.n_text && !step.text)
-        return rg_regex_free(step.pattern), rg_fail_memory(err, step.n_text);
+    step.more = step.more ? rg_strndup(step.more, step.n_more) : NULL;
+    if (d->n == RG_DETOK_STEPS) {
+        rg_fail(err, RG_E_UNSUPPORTED, "more than %d decoders", RG_DETOK_STEPS);
+        goto fail;
+    }
+    steps = rg_resize(d->steps, (size_t)(d->n + 1) * sizeof *steps);
+    if (steps)
+        d->steps = steps;
+    if (!steps || (step.n_text && !step.text) || (step.n_more && !step.more)) {
+        rg_fail_memory(err, step.n_text + step.n_more + sizeof *steps);
+        goto fail;
+    }
     d->steps[d->n++] = step;
     return true;
+
+fail:
+    rg_regex_free(step.pattern);
+    rg_free(step.text);
+    rg_free(step.more);
+    return false;
 }
 
 void rg_parts_fini(rg_parts *p)
@@ -103,6 +120,76 @@ static bool meta(const rg_detok_step *d, rg_string s, bool first, rg_buf *out)
     return rg_buf_add(out, s.data, (size_t)(end - s.data));
 }
 
+/* Append s with every `old` written as `by`; nothing is between all characters. */
+static bool swap_text(rg_string s, rg_string old, const char *by, rg_buf *out)
+{
+    const char *end = s.data + s.n, *p;
+
+    while (!old.n && s.data < end) {
+        size_t n = (size_t)rg_clean_length(s.data);
+        n = n < (size_t)(end - s.data) ? n : (size_t)(end - s.data);
+        if (!rg_buf_str(out, by) || !rg_buf_add(out, s.data, n))
+            return false;
+        s.data += n;
+    }
+    if (!old.n)
+        return rg_buf_str(out, by);
+    for (; (p = memmem(s.data, (size_t)(end - s.data), old.data, old.n)); s.data = p + old.n)
+        if (!rg_buf_add(out, s.data, (size_t)(p - s.data)) || !rg_buf_str(out, by))
+            return false;
+    return rg_buf_add(out, s.data, (size_t)(end - s.data));
+}
+
+/* The artefacts that the published decoders take out, one after another, in what was added to out since `from`. */
+static bool clean_up(rg_buf *out, size_t from)
+{
+    static const struct {
+        const char *old, *by;
+    } table[] = {
+        { " .", "." },     { " ?", "?" },   { " !", "!" },           { " ,", "," },
+        { " ' ", "'" },    { " n't", "n't" }, { " 'm", "'m" },       { " do not", " don't" },
+        { " 's", "'s" },   { " 've", "'ve" }, { " 're", "'re" },
+    };
+
+    for (size_t i = 0; i < RG_LEN(table) && !out->failed; i++) {
+        size_t n = strlen(table[i].old), by = strlen(table[i].by), to = from;
+        for (size_t k = from; k < out->n;) { /* nothing gets longer */
+            bool match = out->n - k >= n && !memcmp(out->data + k, table[i].old, n);
+            memmove(out->data + to, match ? table[i].by : out->data + k, match ? by : 1);
+            to += match ? by : 1;
+            k += match ? n : 1;
+        }
+        out->n = to;
+    }
+    return !out->failed;
+}
+
+static bool wordpiece(const rg_detok_step *d, rg_string s, bool first, rg_buf *out)
+{
+    size_t from = out->n;
+    bool inside = s.n >= d->n_text && !memcmp(s.data, d->text, d->n_text);
+
+    if (!first && inside)
+        s = (rg_string){ s.data + d->n_text, s.n - d->n_text };
+    return (first || inside || rg_buf_add(out, " ", 1)) && rg_buf_add(out, s.data, s.n) &&
+           (!d->cleanup || clean_up(out, from));
+}
+
+static bool ctc(const rg_detok_step *d, rg_string s, rg_buf *out)
+{
+    rg_string pad = { d->text, d->n_text };
+    rg_buf bare;
+    bool ok;
+
+    if (!d->cleanup)
+        return swap_text(s, pad, "", out);
+    rg_buf_init(&bare, TEXT_CAP);
+    ok = swap_text(s, pad, "", &bare) && clean_up(&bare, 0) &&
+         swap_text((rg_string){ bare.data ? bare.data : "", bare.n }, (rg_string){ d->more, d->n_more }, " ", out);
+    rg_buf_fini(&bare);
+    return ok;
+}
+
 static bool strip(const rg_detok_step *d, rg_string s, rg_buf *out)
 {
     for (int i = 0; i < d->start && s.n >= d->n_text && !memcmp(s.data, d->text, d->n_text); i++) {
@@ -114,17 +201,46 @@ static bool strip(const rg_detok_step *d, rg_string s, rg_buf *out)
     return rg_buf_add(out, s.data, s.n);
 }
 
-static bool one_piece(const rg_detok_step *d, rg_matcher *m, rg_string s, bool first, rg_buf *out, rg_error *err)
+/* Every match replaced. */
+static bool replace(const rg_detok_step *d, rg_matcher *m, rg_string s, rg_buf *out, rg_error *err)
+{
+    size_t done = 0;
+    rg_walk walk = { 0 };
+    rg_span f;
+    int got;
+
+    while ((got = rg_regex_next(d->pattern, m, s.data, s.n, &walk, &f, err)) > 0) {
+        if (!rg_buf_add(out, s.data + done, f.from - done) || !rg_buf_add(out, d->text, d->n_text))
+            break;
+        done = f.to;
+    }
+    if (got < 0)
+        return false;
+    return (!out->failed && rg_buf_add(out, s.data + done, s.n - done)) || rg_fail_memory(err, s.n);
+}
+
+/* Where a piece stands among those of a text. */
+typedef struct place {
+    bool first, last;
+} place;
+
+static bool one_piece(const rg_detok_step *d, rg_matcher *m, rg_string s, place at, rg_buf *out, rg_error *err)
 {
     switch (d->kind) {
     case RG_DETOK_BYTE_LEVEL:
         return byte_level(s, out) || rg_fail_memory(err, s.n);
     case RG_DETOK_META:
-        return meta(d, s, first, out) || rg_fail_memory(err, s.n);
+        return meta(d, s, at.first, out) || rg_fail_memory(err, s.n);
     case RG_DETOK_STRIP:
         return strip(d, s, out) || rg_fail_memory(err, s.n);
+    case RG_DETOK_WORDPIECE:
+        return wordpiece(d, s, at.first, out) || rg_fail_memory(err, s.n);
+    case RG_DETOK_SUFFIX:
+        return swap_text(s, (rg_string){ d->text, d->n_text }, at.last ? "" : " ", out) || rg_fail_memory(err, s.n);
+    case RG_DETOK_CTC:
+        return ctc(d, s, out) || rg_fail_memory(err, s.n);
     case RG_DETOK_REPLACE:
-        return rg_replace(d->pattern, m, s, (rg_string){ d->text, d->n_text }, out, err);
+        return replace(d, m, s, out, err);
     default:
         return rg_buf_add(out, s.data, s.n) || rg_fail_memory(err, s.n);
     }
@@ -165,9 +281,18 @@ static bool byte_fallback(const rg_parts *in, rg_parts *out, rg_error *err)
 
 static bool each_piece(const rg_detok_step *d, rg_matcher *m, const rg_parts *in, rg_parts *out, rg_error *err)
 {
+    rg_string last = { 0 };
+
     for (size_t i = 0; i < in->n; i++) {
         rg_string s = part(in, i);
-        if (!one_piece(d, m, s, i == 0, &out->text, err) || !close_part(out, err))
+        size_t from = out->text.n;
+        bool again = d->kind == RG_DETOK_CTC && i && s.n == last.n && !memcmp(s.data, last.data, s.n);
+        last = s;
+        if (again)
+            continue;
+        if (!one_piece(d, m, s, (place){ i == 0, i + 1 == in->n }, &out->text, err))
+            return false;
+        if (!(d->kind == RG_DETOK_CTC && out->text.n == from) && !close_part(out, err))
             return false;
     }
     return true;
@@ -223,31 +348,62 @@ bool rg_detok_text(const rg_detok *d, rg_parts *parts, rg_buf *out, rg_error *er
     return ok;
 }
 
-bool rg_detok_piece(const rg_detok *d, rg_matcher *m, rg_string piece, rg_buf *out, rg_error *err)
+bool rg_detok_minds_first(const rg_detok *d)
+{
+    bool minds = !d->n;
+
+    for (int i = 0; i < d->n; i++)
+        minds |= d->steps[i].kind == RG_DETOK_META || d->steps[i].kind == RG_DETOK_WORDPIECE ||
+                 d->steps[i].kind == RG_DETOK_STRIP;
+    return minds;
+}
+
+/* A step on a piece of a text in the making.  Steps after the pieces are one see the text: what they take from its end
+ * cannot be known yet, and what from its start only the first piece has. */
+static bool step_on_piece(const rg_detok_step *d, rg_matcher *m, rg_string s, bool first, bool fused, rg_buf *out,
+                          rg_error *err)
+{
+    rg_detok_step start = *d;
+
+    if (d->kind != RG_DETOK_STRIP || !fused)
+        return one_piece(d, m, s, (place){ .first = first }, out, err);
+    start.stop = 0;
+    start.start = first ? d->start : 0;
+    return one_piece(&start, m, s, (place){ .first = first }, out, err);
+}
+
+bool rg_detok_piece(const rg_detok *d, rg_matcher *m, rg_string piece, bool first, bool byte, rg_buf *out,
+                    rg_error *err)
 {
     rg_buf two[2];
     int turn = 0;
-    bool ok = true;
+    bool ok = true, fused = false, is_byte = false;
+    char c = (char)rg_piece_byte(piece);
 
     rg_buf_init(&two[0], TEXT_CAP);
     rg_buf_init(&two[1], TEXT_CAP);
+    if (byte && rg_piece_byte(piece) >= 0) {
+        is_byte = true;
+        piece = (rg_string){ &c, 1 };
+    }
     for (int i = 0; ok && i < d->n; i++) {
         const rg_detok_step *s = &d->steps[i];
-        int byte = s->kind == RG_DETOK_BYTE_FALLBACK ? rg_piece_byte(piece) : -1;
-        char c = (char)byte;
 
-        if (byte >= 0) {
-            ok = rg_buf_add(out, &c, 1) || rg_fail_memory(err, 1);
-            piece = (rg_string){ "", 0 };
-            break;
+        fused |= s->kind == RG_DETOK_FUSE || s->kind == RG_DETOK_BYTE_LEVEL;
+        if (s->kind == RG_DETOK_BYTE_FALLBACK && !is_byte && rg_piece_byte(piece) >= 0) {
+            c = (char)rg_piece_byte(piece);
+            is_byte = true;
+            piece = (rg_string){ &c, 1 };
         }
-        if (s->kind == RG_DETOK_STRIP) /* takes from the ends of a text, not of its parts */
-            continue;
+        if (s->kind == RG_DETOK_BYTE_FALLBACK || (is_byte && s->kind != RG_DETOK_STRIP))
+            continue; /* a byte is no text for patterns */
         rg_buf_reset(&two[turn]);
-        ok = one_piece(s, m, piece, false, &two[turn], err);
+        ok = step_on_piece(s, m, piece, first, fused, &two[turn], err);
         piece = (rg_string){ two[turn].data ? two[turn].data : "", two[turn].n };
         turn = !turn;
     }
+    if (ok && !d->n && !first)
+        ok = rg_buf_add(out, " ", 1) || rg_fail_memory(err, 1);
     ok = ok && (rg_buf_add(out, piece.data, piece.n) || rg_fail_memory(err, piece.n));
     rg_buf_fini(&two[0]);
     rg_buf_fini(&two[1]);

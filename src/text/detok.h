@@ -13,26 +13,30 @@ typedef enum rg_detok_kind {
     RG_DETOK_FUSE,          /* all pieces become one */
     RG_DETOK_REPLACE,       /* what matches, by text */
     RG_DETOK_STRIP,         /* up to start and stop times text, at the ends of every piece */
+    RG_DETOK_WORDPIECE,     /* a space before every piece but the first, or instead of it the prefix text taken away */
+    RG_DETOK_SUFFIX,        /* text becomes a space, in the last piece nothing */
+    RG_DETOK_CTC,           /* equal neighbours are one; text becomes nothing, more a space; what is empty goes */
 } rg_detok_kind;
 
 typedef struct rg_detok_step {
     rg_detok_kind kind;
     rg_regex *pattern;
-    char *text;
-    size_t n_text;
+    char *text, *more;
+    size_t n_text, n_more;
     rg_scheme scheme;
     int start, stop;
+    bool cleanup; /* spaces that English does not have are taken out */
 } rg_detok_step;
 
-enum { RG_DETOK_STEPS = 32 };
+enum { RG_DETOK_STEPS = 64 };
 
 typedef struct rg_detok {
-    rg_detok_step steps[RG_DETOK_STEPS];
+    rg_detok_step *steps;
     int n; /* 0: pieces with a space between them */
 } rg_detok;
 
 void rg_detok_fini(rg_detok *d);
-/* One more step, taking over its pattern and copying its text; false frees the pattern. */
+/* One more step, taking over its pattern and copying its texts; false frees the pattern. */
 bool rg_detok_add(rg_detok *d, rg_detok_step step, rg_error *err);
 
 /* The pieces of a text, packed. */
@@ -48,7 +52,10 @@ bool rg_parts_add(rg_parts *p, const char *s, size_t n, rg_error *err);
 /* The text of the parts, appended to out as UTF-8; uses the parts up. */
 bool rg_detok_text(const rg_detok *d, rg_parts *parts, rg_buf *out, rg_error *err);
 
-/* The bytes that one piece adds to a text in the making, appended to out. */
-bool rg_detok_piece(const rg_detok *d, rg_matcher *m, rg_string piece, rg_buf *out, rg_error *err);
+/* The bytes that one piece adds to a text in the making, which begins with it or does not, appended to out.  byte:
+ * it is a byte's piece, whatever the steps. */
+bool rg_detok_piece(const rg_detok *d, rg_matcher *m, rg_string piece, bool first, bool byte, rg_buf *out,
+                    rg_error *err);
+bool rg_detok_minds_first(const rg_detok *d); /* whether that makes a difference */
 
 #endif

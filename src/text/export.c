@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "ckpt/json.h"
+#include "text/pretok.h"
 
 enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE, MAX_STEPS = 8,
        PIECE_CAP = 1 << 12 };
@@ -59,12 +60,12 @@ static bool absent(const json_t *v)
 
 typedef struct splitter {
     const char *name;
-    bool ignore_merges;
+    unsigned flags;
     const char *patterns[MAX_STEPS];
 } splitter;
 
 static const splitter splitters[] = {
-#define PRETOK(name, ignore, ...) { name, ignore, { __VA_ARGS__ } },
+#define PRETOK(name, flags, ...) { name, flags, { __VA_ARGS__ } },
 #include "text/pretok.def"
 #undef PRETOK
 };
@@ -128,7 +129,8 @@ static const char *splitter_name(const json_t *pre, bool ignore_merges)
     if (!read_splitter(pre, patterns))
         return NULL;
     for (size_t i = 1; i < RG_LEN(splitters); i++) /* not the first, which stands for no name */
-        if (splitters[i].ignore_merges == ignore_merges && same_patterns(splitters[i].patterns, patterns))
+        if (!(splitters[i].flags & RG_PRE_CHARS) && !(splitters[i].flags & RG_PRE_IGNORE_MERGES) == !ignore_merges &&
+            same_patterns(splitters[i].patterns, patterns))
             return splitters[i].name;
     return NULL;
 }

@@ -1,7 +1,11 @@
 /* gguf_tokenizer.c -- the tokenizer.ggml.* keys of GGUF: "llama" (SentencePiece BPE by scores, bytes for what is
- * unknown) and "gpt2" (byte-level BPE by merges, split as tokenizer.ggml.pre names it). */
+ * unknown), "gpt2" (BPE by merges, split as tokenizer.ggml.pre names it), "t5" (Unigram) and "bert" (WordPiece). */
+#include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
+#include "text/charclass.h"
+#include "text/clean.h"
 #include "text/internal.h"
 
 #define KEY        "tokenizer.ggml."
@@ -68,31 +72,44 @@ static bool read_id(const rg_tokenizer *t, const rg_checkpoint *c, const char *k
     return true;
 }
 
-static bool read_around(rg_tokenizer *t, const rg_checkpoint *c, bool add_bos, rg_error *err)
+static bool read_around(rg_tokenizer *t, const rg_checkpoint *c, bool add_bos, bool add_eos, rg_error *err)
 {
-    bool add_eos = false;
 
     if (rg_meta_bool(c, KEY "add_bos_token", &add_bos, err) < 0 ||
         rg_meta_bool(c, KEY "add_eos_token", &add_eos, err) < 0)
         return false;
-    return (!add_bos || t->bos < 0 || rg_around_before(&t->around, t->bos, err)) &&
-           (!add_eos || t->eos < 0 || rg_around_after(&t->around, t->eos, err));
+    if ((add_bos && t->bos >= 0 && !rg_around_add(&t->around, t->bos, err)) ||
+        !rg_around_add(&t->around, RG_AROUND_TEXT, err) ||
+        (add_eos && t->eos >= 0 && !rg_around_add(&t->around, t->eos, err)))
+        return false;
+    rg_around_seal(&t->around);
+    return true;
 }
 
 /* ---- "llama" ---- */
 
-static bool replace_steps(rg_tokenizer *t, bool prefix, rg_error *err)
+/* Spaces are written as U+2581, after one put in front or not; and back. */
+static bool spm_steps(rg_tokenizer *t, bool prefix, rg_error *err)
 {
-    rg_regex *space = rg_regex_literal(" ", 1, err), *meta = space ? rg_regex_literal(META_SPACE, 3, err) : NULL;
+    rg_norm_step put = { .kind = RG_NORM_PREPEND, .text = (char *)" ", .n_text = 1 };
+    rg_norm_step swap = { .kind = RG_NORM_REPLACE, .text = (char *)META_SPACE, .n_text = 3 };
 
-    if (!meta)
-        return rg_regex_free(space), false;
-    if (prefix &&
-        !rg_normalizer_add(&t->normalizer, (rg_norm_step){ RG_NORM_PREPEND, .text = (char *)" ", .n_text = 1 }, err))
-        return rg_regex_free(space), rg_regex_free(meta), false;
-    if (!rg_normalizer_add(&t->normalizer, (rg_norm_step){ RG_NORM_REPLACE, space, (char *)META_SPACE, 3 }, err))
-        return rg_regex_free(meta), false;
-    return rg_detok_add(&t->detok, (rg_detok_step){ RG_DETOK_REPLACE, meta, (char *)" ", 1 }, err);
+    if (prefix && !rg_normalizer_add(&t->normalizer, put, err))
+        return false;
+    swap.pattern = rg_regex_literal(" ", 1, err);
+    return swap.pattern && rg_normalizer_add(&t->normalizer, swap, err);
+}
+
+static bool spm_decoders(rg_tokenizer *t, bool prefix, rg_error *err)
+{
+    rg_detok_step swap = { RG_DETOK_REPLACE, .text = (char *)" ", .n_text = 1 };
+    rg_detok_step strip = { RG_DETOK_STRIP, .text = (char *)" ", .n_text = 1, .start = 1 };
+
+    swap.pattern = rg_regex_literal(META_SPACE, 3, err);
+    return swap.pattern && rg_detok_add(&t->detok, swap, err) &&
+           rg_detok_add(&t->detok, (rg_detok_step){ RG_DETOK_BYTE_FALLBACK }, err) &&
+           rg_detok_add(&t->detok, (rg_detok_step){ RG_DETOK_FUSE }, err) &&
+           (!prefix || rg_detok_add(&t->detok, strip, err));
 }
 
 static bool read_llama(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
@@ -109,38 +126,26 @@ static bool read_llama(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
         return rg_fail(err, RG_E_INPUT, KEY "scores has %zu values for %d tokens", n, t->vocab.n);
     if (squeeze)
         return rg_fail(err, RG_E_UNSUPPORTED, KEY "remove_extra_whitespaces is not supported");
-    if (!replace_steps(t, prefix, err) || !rg_detok_add(&t->detok, (rg_detok_step){ RG_DETOK_BYTE_FALLBACK }, err) ||
-        !rg_detok_add(&t->detok, (rg_detok_step){ RG_DETOK_FUSE }, err) ||
-        (prefix && !rg_detok_add(&t->detok,
-                                 (rg_detok_step){ RG_DETOK_STRIP, .text = (char *)" ", .n_text = 1, .start = 1 }, err)))
+    if (!spm_steps(t, prefix, err) || !spm_decoders(t, prefix, err))
         return false;
+    t->model = &rg_word_model_bpe;
     rg_bpe_init(&t->bpe, &t->vocab);
     t->bpe.byte_fallback = true;
     t->bpe.unk = t->vocab.type[0] == RG_PIECE_SPECIAL ? 0 : -1;
     t->kind = "SentencePiece BPE";
     return read_id(t, c, KEY "unknown_token_id", &t->bpe.unk, err) && rg_bpe_set_scores(&t->bpe, scores, err) &&
-           rg_bpe_seal(&t->bpe, err) && read_around(t, c, true, err);
+           rg_bpe_seal(&t->bpe, err) && read_around(t, c, true, false, err);
 }
 
 /* ---- "gpt2" ---- */
 
-static bool read_gpt2(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
+static bool read_merges(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
 {
-    const char *pre = "default";
     const rg_string *merges = NULL;
     size_t n = 0;
-    bool ignore_merges = false, prefix = false;
 
-    if (rg_meta_string(c, KEY "pre", &pre, err) < 0 || rg_meta_strings(c, KEY "merges", &merges, &n, err) < 0 ||
-        rg_meta_bool(c, KEY "add_space_prefix", &prefix, err) < 0)
+    if (rg_meta_strings(c, KEY "merges", &merges, &n, err) < 0)
         return false;
-    if (prefix && !rg_pretok_add(&t->pretok, (rg_pretok_step){ RG_PRETOK_SPACE }, err))
-        return false;
-    if (!rg_pretok_named(&t->pretok, pre, &ignore_merges, err))
-        return rg_fail_prefix(err, KEY "pre");
-    rg_bpe_init(&t->bpe, &t->vocab);
-    t->bpe.ignore_merges = ignore_merges;
-    t->kind = "byte-level BPE";
     for (size_t i = 0; i < n; i++) {
         /* Between two pieces; a piece is never empty, so a space that comes first belongs to one. */
         const char *space = merges[i].n > 1 ? memchr(merges[i].data + 1, ' ', merges[i].n - 1) : NULL;
@@ -151,26 +156,167 @@ static bool read_gpt2(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
                              err))
             return rg_fail_prefix(err, KEY "merges");
     }
-    return rg_bpe_seal(&t->bpe, err) && rg_detok_add(&t->detok, (rg_detok_step){ RG_DETOK_BYTE_LEVEL }, err) &&
-           read_around(t, c, ignore_merges, err);
+    return rg_bpe_seal(&t->bpe, err);
+}
+
+static bool read_gpt2(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
+{
+    const char *pre = "default";
+    unsigned flags = 0;
+    bool prefix = false;
+
+    if (rg_meta_string(c, KEY "pre", &pre, err) < 0 || rg_meta_bool(c, KEY "add_space_prefix", &prefix, err) < 0)
+        return false;
+    if (prefix && !rg_pretok_add(&t->pretok, (rg_pretok_step){ RG_PRETOK_SPACE }, err))
+        return false;
+    if (!rg_pretok_named(&t->pretok, pre, &flags, err))
+        return rg_fail_prefix(err, KEY "pre");
+    t->model = &rg_word_model_bpe;
+    rg_bpe_init(&t->bpe, &t->vocab);
+    t->bpe.ignore_merges = flags & RG_PRE_IGNORE_MERGES;
+    t->bpe.byte_fallback = flags & RG_PRE_CHARS;
+    t->kind = flags & RG_PRE_CHARS ? "SentencePiece BPE" : "byte-level BPE";
+    return read_merges(t, c, err) &&
+           (flags & RG_PRE_CHARS ? spm_steps(t, false, err) && spm_decoders(t, false, err)
+                                 : rg_detok_add(&t->detok, (rg_detok_step){ RG_DETOK_BYTE_LEVEL }, err)) &&
+           read_around(t, c, flags & RG_PRE_ADD_BOS, false, err);
+}
+
+/* ---- "t5" ---- */
+
+static bool matchable(const rg_vocab *v, int32_t id)
+{
+    return v->type[id] == RG_PIECE_NORMAL || v->type[id] == RG_PIECE_ADDED;
+}
+
+/* The bytes of the file's character map, or none. */
+static bool read_charsmap(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
+{
+    const int32_t *value = NULL;
+    size_t n = 0;
+    unsigned char *blob;
+    rg_norm_step step = { .kind = RG_NORM_CHARSMAP_LONGEST };
+
+    if (rg_meta_ints(c, KEY "precompiled_charsmap", &value, &n, err) < 0)
+        return false;
+    if (!n)
+        return true;
+    blob = rg_alloc(n);
+    if (!blob)
+        return rg_fail_memory(err, n);
+    for (size_t i = 0; i < n; i++)
+        blob[i] = (unsigned char)value[i];
+    step.map = rg_charsmap_new(blob, n, err);
+    rg_free(blob);
+    return step.map ? rg_normalizer_add(&t->normalizer, step, err) : rg_fail_prefix(err, KEY "precompiled_charsmap");
+}
+
+static bool read_t5(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
+{
+    bool prefix = false, squeeze = false;
+    const float *scores = NULL;
+    double *score, lowest = 0;
+    size_t n = 0, n_normal = 0;
+
+    if (rg_meta_floats(c, KEY "scores", &scores, &n, err) < 0 ||
+        rg_meta_bool(c, KEY "add_space_prefix", &prefix, err) < 0 ||
+        rg_meta_bool(c, KEY "remove_extra_whitespaces", &squeeze, err) < 0)
+        return false;
+    if (!scores || n != (size_t)t->vocab.n)
+        return rg_fail(err, RG_E_INPUT, KEY "scores has %zu values for %d tokens", n, t->vocab.n);
+    score = rg_array(n, sizeof *score);
+    if (!score)
+        return rg_fail_memory(err, n * sizeof *score);
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(scores[i])) {
+            rg_free(score);
+            return rg_fail(err, RG_E_INPUT, "the score of id %zu is not a finite number", i);
+        }
+        score[i] = t->vocab.type[i] == RG_PIECE_ADDED ? 0 : (double)scores[i]; /* people's own pieces go first */
+        if (t->vocab.type[i] == RG_PIECE_NORMAL && (!n_normal++ || score[i] < lowest))
+            lowest = score[i];
+    }
+    t->model = &rg_word_model_unigram;
+    t->kind = "Unigram";
+    if (!rg_unigram_init(&t->unigram, &t->vocab, score, lowest, matchable, err))
+        return false;
+    t->unigram.unk = t->vocab.n > 2 ? 2 : -1;
+    return read_id(t, c, KEY "unknown_token_id", &t->unigram.unk, err) && read_charsmap(t, c, err) &&
+           (!squeeze || rg_normalizer_add(&t->normalizer, (rg_norm_step){ .kind = RG_NORM_SQUEEZE }, err)) &&
+           spm_steps(t, prefix || squeeze, err) && spm_decoders(t, prefix || squeeze, err) &&
+           read_around(t, c, false, true, err);
+}
+
+/* ---- "bert" ---- */
+
+/* Words begin with U+2581 in these files, and what goes on within one has no mark. */
+static bool read_bert(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
+{
+    static const rg_norm_kind accents[] = { RG_NORM_NFD, RG_NORM_STRIP_NONSPACING };
+    rg_pretok_step meta = { RG_PRETOK_META, .scheme = RG_PREPEND_ALWAYS, .text = META_SPACE };
+    rg_detok_step spaces = { RG_DETOK_META, .text = (char *)META_SPACE, .n_text = 3, .scheme = RG_PREPEND_ALWAYS };
+    bool lower = true, strip;
+
+    if (rg_meta_bool(c, KEY "normalizer.lowercase", &lower, err) < 0)
+        return false;
+    strip = lower;
+    if (rg_meta_bool(c, KEY "normalizer.strip_accents", &strip, err) < 0)
+        return false;
+    for (size_t i = 0; strip && i < RG_LEN(accents); i++)
+        if (!rg_normalizer_add(&t->normalizer, (rg_norm_step){ .kind = accents[i] }, err))
+            return false;
+    t->model = &rg_word_model_wordpiece;
+    t->kind = "WordPiece";
+    if (!rg_normalizer_add(&t->normalizer, (rg_norm_step){ .kind = RG_NORM_BERT_CLEAN }, err) ||
+        (lower && !rg_normalizer_add(&t->normalizer, (rg_norm_step){ .kind = RG_NORM_LOWERCASE }, err)) ||
+        !rg_normalizer_add(&t->normalizer, (rg_norm_step){ .kind = RG_NORM_IDEOGRAPHS }, err) ||
+        !rg_pretok_class(&t->pretok, rg_is_space, RG_SPLIT_REMOVED, err) ||
+        !rg_pretok_class(&t->pretok, rg_is_punct, RG_SPLIT_ISOLATED, err) || !rg_pretok_add(&t->pretok, meta, err) ||
+        !rg_wordpiece_init(&t->wordpiece, &t->vocab, (rg_string){ "", 0 }, matchable, err))
+        return false;
+    t->wordpiece.unk = t->vocab.n > 100 ? 100 : -1;
+    if (t->bos < 0 && t->vocab.n > 102) { /* BERT's own, of files that do not say */
+        t->bos = 101;
+        t->eos = t->eos < 0 ? 102 : t->eos;
+    }
+    return read_id(t, c, KEY "unknown_token_id", &t->wordpiece.unk, err) &&
+           read_id(t, c, KEY "seperator_token_id", &t->eos, err) && rg_detok_add(&t->detok, spaces, err) &&
+           (t->bos < 0 || rg_around_add(&t->around, t->bos, err)) &&
+           rg_around_add(&t->around, RG_AROUND_TEXT, err) &&
+           (t->eos < 0 || rg_around_add(&t->around, t->eos, err)) && (rg_around_seal(&t->around), true);
 }
 
 bool rg_tokenizer_read_gguf(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
 {
+    static const struct {
+        const char *model;
+        bool (*read)(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err);
+        int bos, eos; /* the usual order, of files that do not say; -1: none */
+    } models[] = {
+        { "llama", read_llama, 1, 2 },
+        { "gpt2", read_gpt2, -1, -1 },
+        { "gemma4", read_gpt2, -1, -1 },
+        { "t5", read_t5, -1, 1 },
+        { "bert", read_bert, -1, -1 },
+    };
     const char *model = "";
+    size_t i = 0;
 
     if (rg_meta_string(c, KEY "model", &model, err) < 0)
         return false;
-    if (strcmp(model, "llama") && strcmp(model, "gpt2"))
+    while (i < RG_LEN(models) && strcmp(models[i].model, model))
+        i++;
+    if (i == RG_LEN(models))
         return rg_fail(err, RG_E_UNSUPPORTED, KEY "model '%.60s' is not supported", model);
     rg_meta_understand(c, KEY); /* what is left of them is for people, or for other uses than text */
     if (!read_pieces(t, c, err))
         return false;
-    if (!strcmp(model, "llama")) { /* SentencePiece's own order, of files that do not say */
-        t->bos = t->vocab.n > 1 && t->vocab.type[1] == RG_PIECE_SPECIAL ? 1 : -1;
-        t->eos = t->vocab.n > 2 && t->vocab.type[2] == RG_PIECE_SPECIAL ? 2 : -1;
-    }
-    if (!read_id(t, c, KEY "bos_token_id", &t->bos, err) || !read_id(t, c, KEY "eos_token_id", &t->eos, err))
-        return false;
-    return !strcmp(model, "llama") ? read_llama(t, c, err) : read_gpt2(t, c, err);
+    t->bos = models[i].bos < t->vocab.n && models[i].bos >= 0 && t->vocab.type[models[i].bos] == RG_PIECE_SPECIAL
+                 ? models[i].bos
+                 : -1;
+    t->eos = models[i].eos < t->vocab.n && models[i].eos >= 0 && t->vocab.type[models[i].eos] == RG_PIECE_SPECIAL
+                 ? models[i].eos
+                 : -1;
+    return read_id(t, c, KEY "bos_token_id", &t->bos, err) && read_id(t, c, KEY "eos_token_id", &t->eos, err) &&
+           models[i].read(t, c, err);
 }

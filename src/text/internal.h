@@ -11,7 +11,27 @@
 #include "text/postprocess.h"
 #include "text/pretok.h"
 #include "text/tokenizer.h"
+#include "text/unigram.h"
 #include "text/vocab.h"
+#include "text/wordpiece.h"
+
+/* Memory of one call, reused from word to word. */
+typedef struct rg_model_work {
+    rg_bpe_work bpe;
+    rg_unigram_work unigram;
+} rg_model_work;
+
+void rg_model_work_fini(rg_model_work *w);
+
+/* What makes ids of a word, which is clean and not empty.  plain: no special piece comes of it, but for what stands for
+ * the unknown. */
+typedef struct rg_word_model {
+    const char *type; /* as tokenizer.json calls it */
+    bool (*encode)(const rg_tokenizer *t, rg_model_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err);
+    void (*fini)(rg_tokenizer *t); /* of a part that is zeroed, half filled or whole */
+} rg_word_model;
+
+extern const rg_word_model rg_word_model_bpe, rg_word_model_unigram, rg_word_model_wordpiece, rg_word_model_wordlevel;
 
 struct rg_tokenizer {
     rg_vocab vocab;
@@ -19,13 +39,19 @@ struct rg_tokenizer {
     rg_added_set normalized; /* looked for after normalising */
     rg_normalizer normalizer;
     rg_pretok pretok;
+    const rg_word_model *model; /* which of these it has; NULL: none yet */
     rg_bpe bpe;
+    rg_unigram unigram;
+    rg_wordpiece wordpiece; /* WordLevel too */
+    char *affix;            /* bpe's prefix and suffix */
     rg_around around;
     rg_detok detok;
     int32_t bos, eos; /* -1: none */
     const char *kind;
-    char *stream; /* rg_tokenizer_bytes */
-    uint32_t *stream_offset;
+    struct rg_stream {
+        char *data;
+        uint32_t *offset;
+    } stream, first; /* rg_tokenizer_bytes, rg_tokenizer_first_bytes: empty if they are no different */
 };
 
 /* Fill a zeroed tokenizer whose bos and eos are -1.  What is half filled is freed by rg_tokenizer_close. */
@@ -33,16 +59,11 @@ bool rg_tokenizer_read_json(rg_tokenizer *t, const char *text, size_t n, rg_erro
 bool rg_tokenizer_read_config(rg_tokenizer *t, const char *text, size_t n, rg_error *err); /* bos and eos alone */
 bool rg_tokenizer_read_gguf(rg_tokenizer *t, const rg_checkpoint *ckpt, rg_error *err);
 
-/* The two halves of tokenizer.json: parts that are steps (json_steps.c), and vocabulary and model (json_tokenizer.c).
+/* The parts of tokenizer.json that are steps; vocabulary and model are json_tokenizer.c's.
  * v: the part, or JSON null.  A part or option that ridge does not have is refused by name. */
 bool rg_json_normalizer(rg_normalizer *z, const json_t *v, rg_error *err);
 bool rg_json_pretok(rg_pretok *p, const json_t *v, rg_error *err);
 bool rg_json_detok(rg_detok *d, const json_t *v, rg_error *err);
 bool rg_json_around(rg_around *a, const json_t *v, rg_error *err);
-
-/* Members of an object, by type: false and *err if there and of another type; absent or null leaves *out alone. */
-bool rg_json_bool(const json_t *v, const char *key, bool *out, rg_error *err);
-bool rg_json_int(const json_t *v, const char *key, int64_t *out, rg_error *err);
-bool rg_json_string(const json_t *v, const char *key, rg_string *out, rg_error *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "ckpt/json.h"
 #include "text/internal.h"
+#include "text/json_parts.h"
 
 static rg_string text_of(const json_t *v)
 {
@@ -12,6 +13,7 @@ static rg_string text_of(const json_t *v)
 
 /* ---- vocabulary and added tokens ---- */
 
+/* {"piece": id, ...} */
 static bool read_vocab(rg_tokenizer *t, json_t *vocab, rg_error *err)
 {
     void *it;
@@ -28,6 +30,38 @@ static bool read_vocab(rg_tokenizer *t, json_t *vocab, rg_error *err)
             return rg_fail(err, RG_E_INPUT, "vocab: the id of '%s' is not an integer", rg_piece_text(piece, shown));
         }
         if (!rg_vocab_add(&t->vocab, json_integer_value(id), piece, RG_PIECE_NORMAL, err))
+            return rg_fail_prefix(err, "vocab");
+    }
+    return true;
+}
+
+/* [["piece", score], ...], of which *scores becomes a list. */
+static bool read_scored(rg_tokenizer *t, const json_t *vocab, double **scores, double *lowest, rg_error *err)
+{
+    size_t n = json_array_size(vocab);
+
+    if (!json_is_array(vocab))
+        return rg_fail(err, RG_E_INPUT, "model: \"vocab\" is not a list");
+    if (n > RG_VOCAB_CAP)
+        return rg_fail(err, RG_E_INPUT, "vocab: %zu pieces, more than %d", n, RG_VOCAB_CAP);
+    *lowest = 0;
+    *scores = rg_array(n + 1, sizeof **scores);
+    if (!*scores)
+        return rg_fail_memory(err, n * sizeof **scores);
+    if (!rg_vocab_init(&t->vocab, n, err))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *pair = json_array_get(vocab, i), *score = json_array_get(pair, 1);
+        double not_finite;
+        if (json_array_size(pair) != 2 || !json_is_string(json_array_get(pair, 0)) ||
+            (!json_is_number(score) && !rg_json_not_finite(score, &not_finite)))
+            return rg_fail(err, RG_E_INPUT, "vocab: item %zu is not a piece with a score", i);
+        if (!json_is_number(score))
+            return rg_fail(err, RG_E_INPUT, "vocab: the score of item %zu is not a finite number", i);
+        (*scores)[i] = json_number_value(score);
+        if (!i || (*scores)[i] < *lowest)
+            *lowest = (*scores)[i];
+        if (!rg_vocab_add(&t->vocab, (int64_t)i, text_of(json_array_get(pair, 0)), RG_PIECE_NORMAL, err))
             return rg_fail_prefix(err, "vocab");
     }
     return true;
@@ -65,17 +99,14 @@ static bool read_added(rg_tokenizer *t, const json_t *v, rg_added *token, rg_err
 static bool read_all_added(rg_tokenizer *t, const json_t *list, rg_error *err)
 {
     rg_matcher *m = rg_matcher_new(err);
-    rg_buf two[2];
+    rg_draft two[2] = { 0 };
     bool ok = m;
 
-    rg_buf_init(&two[0], 0);
-    rg_buf_init(&two[1], 0);
     if (ok && list && !json_is_null(list) && !json_is_array(list))
         ok = rg_fail(err, RG_E_INPUT, "\"added_tokens\" is not a list");
     for (size_t i = 0; ok && i < json_array_size(list); i++) {
         rg_added token;
-        const char *text;
-        bool first = true;
+        rg_passage text;
 
         ok = read_added(t, json_array_get(list, i), &token, err);
         if (!ok)
@@ -84,22 +115,23 @@ static bool read_all_added(rg_tokenizer *t, const json_t *list, rg_error *err)
             ok = rg_added_add(&t->raw, &token, err);
             continue;
         }
-        text = token.text;
-        ok = rg_normalize(&t->normalizer, m, two, &text, &token.n, &first, err);
+        text = (rg_passage){ .text = token.text, .n = token.n };
+        ok = rg_normalize(&t->normalizer, m, two, &text, err);
         if (!ok)
             break;
+        token.n = text.n;
         if (!token.n) {
             char shown[48];
             ok = rg_fail(err, RG_E_UNSUPPORTED, "added token '%s' normalises to nothing",
                          rg_piece_text(t->vocab.piece[token.id], shown));
             break;
         }
-        token.text = (char *)text;
+        token.text = (char *)text.text;
         ok = rg_added_add(&t->normalized, &token, err) &&
-             rg_vocab_show(&t->vocab, token.id, (rg_string){ text, token.n }, err);
+             rg_vocab_show(&t->vocab, token.id, (rg_string){ text.text, token.n }, err);
     }
-    rg_buf_fini(&two[0]);
-    rg_buf_fini(&two[1]);
+    rg_draft_fini(&two[0]);
+    rg_draft_fini(&two[1]);
     rg_matcher_free(m);
     rg_added_seal(&t->raw);
     rg_added_seal(&t->normalized);
@@ -144,41 +176,54 @@ static bool read_merges(rg_tokenizer *t, const json_t *merges, rg_error *err)
     return rg_bpe_seal(&t->bpe, err);
 }
 
-/* Options that would change the ids and that ridge does not have. */
-static bool refuse_options(const json_t *model, rg_error *err)
+/* A mark that BPE puts around characters, copied to *at. */
+static bool read_affix(const json_t *model, const char *key, rg_string *out, char **at, rg_error *err)
 {
-    static const char *const strings[] = { "continuing_subword_prefix", "end_of_word_suffix" };
-    const json_t *dropout = json_object_get(model, "dropout");
+    rg_string s = { 0 };
 
-    for (size_t i = 0; i < RG_LEN(strings); i++) {
-        rg_string s = { 0 };
-        if (!rg_json_string(model, strings[i], &s, err))
-            return false;
-        if (s.n)
-            return rg_fail(err, RG_E_UNSUPPORTED, "model BPE: \"%s\" is not supported", strings[i]);
-    }
-    if (dropout && !json_is_null(dropout) && json_number_value(dropout) != 0)
-        return rg_fail(err, RG_E_UNSUPPORTED, "model BPE: \"dropout\" is not supported");
+    if (!rg_json_string(model, key, &s, err))
+        return false;
+    if (s.n > RG_BPE_AFFIX)
+        return rg_fail(err, RG_E_UNSUPPORTED, "model BPE: \"%s\" has %zu bytes, more than %d", key, s.n, RG_BPE_AFFIX);
+    if (s.n)
+        memcpy(*at, s.data, s.n);
+    *out = (rg_string){ *at, s.n };
+    *at += s.n;
+    return true;
+}
+
+/* The id of what stands for the unknown; -1 if the vocabulary does not have it. */
+static bool read_unk(rg_tokenizer *t, const json_t *model, const char *usual, int32_t *unk, bool *named, rg_error *err)
+{
+    rg_string s = { usual, usual ? strlen(usual) : 0 };
+
+    if (!rg_json_string(model, "unk_token", &s, err))
+        return false;
+    *named = s.data;
+    *unk = s.data ? rg_vocab_id(&t->vocab, s.data, s.n) : -1;
     return true;
 }
 
 static bool read_bpe(rg_tokenizer *t, const json_t *model, rg_error *err)
 {
+    const json_t *dropout = json_object_get(model, "dropout");
     rg_bpe *b = &t->bpe;
-    rg_string unk = { 0 };
-    char shown[48];
+    char *at = t->affix = rg_alloc(2 * RG_BPE_AFFIX);
+    bool named;
 
     rg_bpe_init(b, &t->vocab);
-    if (!refuse_options(model, err) || !rg_json_bool(model, "fuse_unk", &b->fuse_unk, err) ||
+    if (!at)
+        return rg_fail_memory(err, 2 * RG_BPE_AFFIX);
+    if (dropout && !json_is_null(dropout) && json_number_value(dropout) != 0)
+        return rg_fail(err, RG_E_UNSUPPORTED, "model BPE: \"dropout\" is not supported");
+    if (!read_affix(model, "continuing_subword_prefix", &b->prefix, &at, err) ||
+        !read_affix(model, "end_of_word_suffix", &b->suffix, &at, err) ||
+        !rg_json_bool(model, "fuse_unk", &b->fuse_unk, err) ||
         !rg_json_bool(model, "byte_fallback", &b->byte_fallback, err) ||
-        !rg_json_bool(model, "ignore_merges", &b->ignore_merges, err) || !rg_json_string(model, "unk_token", &unk, err))
+        !rg_json_bool(model, "ignore_merges", &b->ignore_merges, err) ||
+        !read_unk(t, model, NULL, &b->unk, &named, err))
         return false;
-    if (unk.data) {
-        b->unk = rg_vocab_id(&t->vocab, unk.data, unk.n);
-        if (b->unk < 0)
-            return rg_fail(err, RG_E_INPUT, "model: unk_token '%s' is not in the vocabulary",
-                           rg_piece_text(unk, shown));
-    }
+    b->unk_missing = named && b->unk < 0;
     for (int i = 0; b->byte_fallback && b->unk < 0 && i < 256; i++)
         if (b->byte[i] < 0)
             return rg_fail(err, RG_E_INPUT,
@@ -188,12 +233,69 @@ static bool read_bpe(rg_tokenizer *t, const json_t *model, rg_error *err)
     return read_merges(t, json_object_get(model, "merges"), err);
 }
 
-static bool check_ids(const rg_tokenizer *t, const int32_t *ids, int n, rg_error *err)
+static bool read_unigram(rg_tokenizer *t, const json_t *model, double *scores, double lowest, rg_error *err)
 {
-    for (int i = 0; i < n; i++)
-        if (ids[i] >= t->vocab.n)
-            return rg_fail(err, RG_E_INPUT, "post_processor: id %d is not in the vocabulary", ids[i]);
+    int64_t unk = -1;
+
+    if (!rg_unigram_init(&t->unigram, &t->vocab, scores, lowest, NULL, err) ||
+        !rg_json_int(model, "unk_id", &unk, err) ||
+        !rg_json_bool(model, "byte_fallback", &t->unigram.byte_fallback, err))
+        return false;
+    if (unk < -1 || unk >= t->vocab.n || (unk < 0 && json_is_integer(json_object_get(model, "unk_id"))))
+        return rg_fail(err, RG_E_INPUT, "model: unk_id %lld is not in the vocabulary", (long long)unk);
+    t->unigram.unk = (int32_t)unk;
     return true;
+}
+
+static bool read_wordpiece(rg_tokenizer *t, const json_t *model, rg_error *err)
+{
+    rg_string prefix = { "##", 2 };
+    int64_t most = 100;
+    bool named;
+
+    if (!rg_json_string(model, "continuing_subword_prefix", &prefix, err) ||
+        !rg_json_int(model, "max_input_chars_per_word", &most, err) ||
+        !rg_wordpiece_init(&t->wordpiece, &t->vocab, prefix, NULL, err))
+        return false;
+    if (most < 0)
+        return rg_fail(err, RG_E_INPUT, "model: max_input_chars_per_word %lld is below 0", (long long)most);
+    t->wordpiece.max_chars = (size_t)most;
+    return read_unk(t, model, "[UNK]", &t->wordpiece.unk, &named, err);
+}
+
+static bool read_wordlevel(rg_tokenizer *t, const json_t *model, rg_error *err)
+{
+    bool named;
+
+    t->wordpiece = (rg_wordpiece){ .vocab = &t->vocab };
+    return read_unk(t, model, "<unk>", &t->wordpiece.unk, &named, err);
+}
+
+/* Files from before models said their type: by what only that type has. */
+static const rg_word_model *old_model(const json_t *model)
+{
+    return json_object_get(model, "merges")                     ? &rg_word_model_bpe
+           : json_is_array(json_object_get(model, "vocab"))     ? &rg_word_model_unigram
+           : json_object_get(model, "max_input_chars_per_word") ? &rg_word_model_wordpiece
+           : json_object_get(model, "unk_token")                ? &rg_word_model_wordlevel
+                                                                : &rg_word_model_bpe;
+}
+
+static bool find_model(const json_t *model, const rg_word_model **out, rg_error *err)
+{
+    static const rg_word_model *const models[] = { &rg_word_model_bpe, &rg_word_model_unigram,
+                                                   &rg_word_model_wordpiece, &rg_word_model_wordlevel };
+    rg_string type = { 0 };
+
+    if (!json_is_object(model))
+        return rg_fail(err, RG_E_INPUT, "there is no \"model\"");
+    if (!rg_json_string(model, "type", &type, err))
+        return false;
+    *out = type.data ? NULL : old_model(model);
+    for (size_t i = 0; type.data && i < RG_LEN(models); i++)
+        if (!strcmp(models[i]->type, type.data))
+            *out = models[i];
+    return *out || rg_fail(err, RG_E_UNSUPPORTED, "model '%.60s' is not supported", type.data);
 }
 
 static const char *kind_of(const rg_pretok *p)
@@ -204,28 +306,50 @@ static const char *kind_of(const rg_pretok *p)
     return "SentencePiece BPE";
 }
 
+/* The vocabulary, the model that stands on it, and the added tokens. */
+static bool read_model(rg_tokenizer *t, const json_t *root, rg_error *err)
+{
+    json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab");
+    const rg_word_model *kind = NULL;
+    double *scores = NULL, lowest = 0;
+    bool ok;
+
+    if (!find_model(model, &kind, err))
+        return false;
+    t->model = kind;
+    t->kind = kind == &rg_word_model_bpe ? kind_of(&t->pretok) : kind->type;
+    if (kind == &rg_word_model_unigram) {
+        ok = read_scored(t, vocab, &scores, &lowest, err);
+        if (!ok)
+            return rg_free(scores), false;
+        ok = read_unigram(t, model, scores, lowest, err);
+    } else {
+        ok = read_vocab(t, vocab, err) && (kind == &rg_word_model_bpe         ? read_bpe(t, model, err)
+                                           : kind == &rg_word_model_wordpiece ? read_wordpiece(t, model, err)
+                                                                              : read_wordlevel(t, model, err));
+    }
+    /* After the model, which knows the pieces as they are written and not as added tokens are shown. */
+    return ok && read_all_added(t, json_object_get(root, "added_tokens"), err) && rg_vocab_check(&t->vocab, err);
+}
+
+static bool check_ids(const rg_tokenizer *t, const int32_t *ids, int n, rg_error *err)
+{
+    for (int i = 0; i < n; i++)
+        if (ids[i] >= t->vocab.n)
+            return rg_fail(err, RG_E_INPUT, "post_processor: id %d is not in the vocabulary", ids[i]);
+    return true;
+}
+
 static bool read_root(rg_tokenizer *t, const json_t *root, rg_error *err)
 {
-    json_t *model = json_object_get(root, "model");
-    rg_string type = { "BPE", 3 }; /* old files do not say */
-
-    if (!json_is_object(model))
-        return rg_fail(err, RG_E_INPUT, "there is no \"model\"");
-    if (!rg_json_string(model, "type", &type, err))
-        return false;
-    if (strcmp(type.data, "BPE"))
-        return rg_fail(err, RG_E_UNSUPPORTED, "model '%.60s' is not supported", type.data);
     /* "truncation" and "padding" are about batches: whoever encodes sets them, as the published libraries do. */
     if (!rg_json_normalizer(&t->normalizer, json_object_get(root, "normalizer"), err) ||
         !rg_json_pretok(&t->pretok, json_object_get(root, "pre_tokenizer"), err) ||
         !rg_json_detok(&t->detok, json_object_get(root, "decoder"), err) ||
-        !rg_json_around(&t->around, json_object_get(root, "post_processor"), err) ||
-        !read_vocab(t, json_object_get(model, "vocab"), err) ||
-        !read_all_added(t, json_object_get(root, "added_tokens"), err) || !rg_vocab_check(&t->vocab, err) ||
-        !read_bpe(t, model, err) || !check_ids(t, t->around.before, t->around.n_before, err) ||
+        !rg_json_around(&t->around, json_object_get(root, "post_processor"), err) || !read_model(t, root, err) ||
+        !check_ids(t, t->around.before, t->around.n_before, err) ||
         !check_ids(t, t->around.after, t->around.n_after, err))
         return false;
-    t->kind = kind_of(&t->pretok);
     if (t->around.n_before)
         t->bos = t->around.before[0];
     return true;

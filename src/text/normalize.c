@@ -6,171 +6,276 @@
 #include <utf8proc.h>
 
 #include "base/mem.h"
+#include "text/bytelevel.h"
+#include "text/charclass.h"
 #include "text/clean.h"
+#include "text/normalform.h"
 
-/* A step's output may have so many bytes per byte of its input, and so many more. */
-enum { GROW = 64, GROW_BASE = 1 << 16 };
+/* The result may have so many bytes per byte of the input, and so many more. */
+enum { GROW = 64, GROW_BASE = 1 << 16, GRAPHEME = 6 };
 
 void rg_normalizer_fini(rg_normalizer *z)
 {
     for (int i = 0; i < z->n; i++) {
         rg_regex_free(z->steps[i].pattern);
+        rg_charsmap_free(z->steps[i].map);
         rg_free(z->steps[i].text);
     }
-    z->n = 0;
+    rg_free(z->steps);
+    *z = (rg_normalizer){ 0 };
 }
 
 bool rg_normalizer_add(rg_normalizer *z, rg_norm_step step, rg_error *err)
 {
-    if (z->n == RG_NORM_STEPS)
-        return rg_regex_free(step.pattern), rg_fail(err, RG_E_UNSUPPORTED, "more than %d normalizers", RG_NORM_STEPS);
+    rg_norm_step *steps;
+
     step.text = step.text ? rg_strndup(step.text, step.n_text) : NULL;
-    if (step.n_text && !step.text)
-        return rg_regex_free(step.pattern), rg_fail_memory(err, step.n_text);
+    if (z->n == RG_NORM_STEPS) {
+        rg_fail(err, RG_E_UNSUPPORTED, "more than %d normalizers", RG_NORM_STEPS);
+        goto fail;
+    }
+    steps = rg_resize(z->steps, (size_t)(z->n + 1) * sizeof *steps);
+    if (steps)
+        z->steps = steps;
+    if (!steps || (step.n_text && !step.text)) {
+        rg_fail_memory(err, step.n_text + sizeof *steps);
+        goto fail;
+    }
+    z->inserts |= step.kind == RG_NORM_PREPEND || step.kind == RG_NORM_REPLACE;
     z->steps[z->n++] = step;
     return true;
+
+fail:
+    rg_regex_free(step.pattern);
+    rg_charsmap_free(step.map);
+    rg_free(step.text);
+    return false;
 }
 
-/* ---- normal forms (Unicode Standard Annex #15) ---- */
+/* ---- steps that look at one character ---- */
 
-typedef struct codes {
-    int32_t *c;
-    size_t n, room;
-} codes;
+typedef enum fate { KEEP, DROP, REWRITE, SURROUND } fate; /* SURROUND: spaces before and after it */
 
-static bool codes_room(codes *s, size_t more, rg_error *err)
+static fate lowercase(uint32_t c, char *out, size_t *n)
 {
-    size_t room = s->room ? s->room : 256;
-    int32_t *c;
+    uint32_t low;
 
-    if (s->room - s->n >= more)
-        return true;
-    while (room - s->n < more)
-        room *= 2;
-    c = rg_resize(s->c, room * sizeof *c);
-    if (!c)
-        return rg_fail_memory(err, room * sizeof *c);
-    s->c = c;
-    s->room = room;
-    return true;
-}
-
-static int combining(int32_t c)
-{
-    return utf8proc_get_property(c)->combining_class;
-}
-
-/* Marks in a run are put in order of their class, those of one class staying as they are.  By counting: a run may be a
- * megabyte long. */
-static void order_run(int32_t *c, int32_t *spare, size_t n)
-{
-    size_t start[257] = { 0 };
-
-    for (size_t i = 0; i < n; i++)
-        start[combining(c[i]) + 1]++;
-    for (int k = 0; k < 256; k++)
-        start[k + 1] += start[k];
-    for (size_t i = 0; i < n; i++)
-        spare[start[combining(c[i])]++] = c[i];
-    memcpy(c, spare, n * sizeof *c);
-}
-
-static bool order_marks(codes *s, rg_error *err)
-{
-    for (size_t i = 0; i < s->n;) {
-        size_t from = i;
-        bool sorted = true;
-        while (i < s->n && combining(s->c[i])) {
-            sorted &= i == from || combining(s->c[i - 1]) <= combining(s->c[i]);
-            i++;
-        }
-        if (!sorted) {
-            if (!codes_room(s, i - from, err))
-                return false;
-            order_run(s->c + from, s->c + s->n, i - from);
-        }
-        i += i == from;
+    if (c < 0x80) {
+        out[0] = (char)(c | 32);
+        *n = 1;
+        return c >= 'A' && c <= 'Z' ? REWRITE : KEEP;
     }
-    return true;
+    if (c == 0x130) { /* the one letter whose lower case is two */
+        memcpy(out, "i\xCC\x87", *n = 3);
+        return REWRITE;
+    }
+    low = (uint32_t)utf8proc_tolower((int32_t)c);
+    if (low == c)
+        return KEEP;
+    *n = (size_t)rg_utf8_encode(low, out);
+    return REWRITE;
 }
 
-static bool decompose(codes *s, const char *text, size_t n, int options, rg_error *err)
+static fate to_space(char *out, size_t *n)
 {
-    for (size_t i = 0; i < n;) {
-        int length = rg_clean_length(text + i), boundary = 0;
-        int32_t code = (int32_t)rg_utf8_code(text + i, length);
-        utf8proc_ssize_t got = 1;
+    out[0] = ' ';
+    *n = 1;
+    return REWRITE;
+}
 
-        if (!codes_room(s, 32, err)) /* no character decomposes into more than 18 */
-            return false;
-        if (rg_clean_stray(text + i, length) >= 0)
-            s->c[s->n] = code;
-        else
-            got = utf8proc_decompose_char(code, s->c + s->n, 32, options, &boundary);
-        if (got < 0 || got > 32)
-            return rg_fail(err, RG_E_INPUT, "a character cannot be normalised");
-        s->n += (size_t)got;
+static fate nmt(uint32_t c, char *out, size_t *n)
+{
+    if ((c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F)
+        return DROP;
+    if (c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (c >= 0x200B && c <= 0x200F) || c == 0x2028 ||
+        c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD)
+        return to_space(out, n);
+    return KEEP;
+}
+
+static fate bert_clean(uint32_t c, char *out, size_t *n)
+{
+    if (c > 32 && c < 127)
+        return KEEP;
+    if (c == '\t' || c == '\n' || c == '\r')
+        return to_space(out, n);
+    if (!c || c == 0xFFFD || rg_is_other(c))
+        return DROP;
+    return rg_is_space(c) && c != ' ' ? to_space(out, n) : KEEP;
+}
+
+static fate ideograph(uint32_t c, char *out, size_t *n)
+{
+    (void)out, (void)n;
+    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+                   (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+                   (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F)
+               ? SURROUND
+               : KEEP;
+}
+
+static fate strip_marks(uint32_t c, char *out, size_t *n)
+{
+    (void)out, (void)n;
+    return c >= 0x80 && rg_is_mark(c) ? DROP : KEEP;
+}
+
+static fate strip_nonspacing(uint32_t c, char *out, size_t *n)
+{
+    (void)out, (void)n;
+    return c >= 0x80 && rg_is_nonspacing(c) ? DROP : KEEP;
+}
+
+typedef fate char_step(uint32_t code, char *out, size_t *n);
+
+/* What is kept is copied in runs. */
+static void each_char(char_step *look, const rg_passage *p, rg_draft *out)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < p->n;) {
+        int length = rg_clean_length(p->text + i);
+        size_t n = 0, next = i + (size_t)length;
+        char by[8];
+        fate f = look(rg_utf8_code(p->text + i, length), by, &n);
+
+        if (f != KEEP) {
+            rg_draft_copy(out, p, kept, i);
+            kept = next;
+        }
+        if (f == DROP) {
+            rg_draft_drop(out, rg_passage_foreign(p, i, next));
+        } else if (f == REWRITE) {
+            rg_draft_put(out, by, n, i, rg_passage_foreign(p, i, next));
+        } else if (f == SURROUND) {
+            rg_draft_put(out, " ", 1, i, false);
+            rg_draft_copy(out, p, i, next);
+            rg_draft_put(out, " ", 1, i, false);
+        }
+        i = next;
+    }
+    rg_draft_copy(out, p, kept, p->n);
+}
+
+static void bytes(const rg_passage *p, rg_draft *out)
+{
+    for (size_t i = 0; i < p->n;) {
+        int length = rg_clean_length(p->text + i), stray = rg_clean_stray(p->text + i, length);
+        char utf8[4];
+        for (int k = 0; k < (stray >= 0 ? 1 : length); k++) {
+            unsigned char b = stray >= 0 ? (unsigned char)stray : (unsigned char)p->text[i + (size_t)k];
+            rg_draft_put(out, utf8, (size_t)rg_utf8_encode(rg_byte_char(b), utf8), i,
+                         rg_passage_foreign(p, i, i + (size_t)length));
+        }
         i += (size_t)length;
     }
-    return true;
 }
 
-static bool normal_form(rg_norm_kind kind, const char *text, size_t n, rg_buf *out, rg_error *err)
-{
-    bool compose = kind == RG_NORM_NFC || kind == RG_NORM_NFKC, compat = kind == RG_NORM_NFKC || kind == RG_NORM_NFKD;
-    int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compat ? UTF8PROC_COMPAT : 0);
-    codes s = { 0 };
-    bool ok = decompose(&s, text, n, options, err) && order_marks(&s, err);
+/* ---- character maps ---- */
 
-    if (ok && compose && s.n)
-        s.n = (size_t)utf8proc_normalize_utf32(s.c, (utf8proc_ssize_t)s.n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    for (size_t i = 0; ok && i < s.n; i++) {
-        char utf8[4];
-        ok = rg_buf_add(out, utf8, (size_t)rg_utf8_encode((uint32_t)s.c[i], utf8)) || rg_fail_memory(err, s.n);
+/* Bytes [from, to) of p become `by`.  What is taken from the front leaves what follows at the beginning of the text, as
+ * the published library has it. */
+static void map_part(const rg_passage *p, size_t from, size_t to, rg_string by, rg_draft *out)
+{
+    bool foreign = rg_passage_foreign(p, from, to);
+
+    if (by.n)
+        rg_draft_put(out, by.data, by.n, out->text.n ? from : 0, foreign);
+    else
+        rg_draft_drop(out, foreign);
+}
+
+static void keep_part(const rg_passage *p, size_t from, size_t to, rg_draft *out)
+{
+    if (out->text.n || p->head > from)
+        rg_draft_copy(out, p, from, to);
+    else
+        rg_draft_put(out, p->text + from, to - from, 0, rg_passage_foreign(p, from, to));
+}
+
+/* Clusters of characters that are short enough are looked up whole: if the map knows so much as a beginning of one, all
+ * of it becomes what that does.  So the published library has it. */
+static void map_clusters(const rg_charsmap *map, const rg_passage *p, rg_draft *out)
+{
+    for (size_t i = 0; i < p->n;) {
+        size_t end = i + rg_cluster_length(p->text + i, p->n - i);
+        rg_string by;
+
+        if (end - i < GRAPHEME && rg_charsmap_find(map, p->text + i, end - i, false, &by)) {
+            map_part(p, i, end, by, out);
+            i = end;
+        }
+        while (i < end) {
+            size_t next = i + (size_t)rg_clean_length(p->text + i);
+            if (rg_charsmap_find(map, p->text + i, next - i, false, &by))
+                map_part(p, i, next, by, out);
+            else
+                keep_part(p, i, next, out);
+            i = next;
+        }
     }
-    rg_free(s.c);
-    return ok;
+}
+
+static void map_longest(const rg_charsmap *map, const rg_passage *p, rg_draft *out)
+{
+    for (size_t i = 0; i < p->n;) {
+        rg_string by;
+        size_t n = rg_charsmap_find(map, p->text + i, p->n - i, true, &by), one = (size_t)rg_clean_length(p->text + i);
+
+        if (n)
+            map_part(p, i, i + n, by, out);
+        else
+            rg_draft_copy(out, p, i, i + one);
+        i += n ? n : one;
+        while (i < p->n && ((unsigned char)p->text[i] & 0xC0) == 0x80) /* a map that ends within a character */
+            i++;
+    }
 }
 
 /* ---- the other steps ---- */
 
-bool rg_replace(const rg_regex *pattern, rg_matcher *m, rg_string text, rg_string by, rg_buf *out, rg_error *err)
+static bool replace(const rg_norm_step *z, rg_matcher *m, const rg_passage *p, rg_draft *out, rg_error *err)
 {
-    size_t done = 0, at = 0;
-    bool matched = false;
+    size_t done = 0;
+    rg_walk walk = { 0 };
     rg_span s;
-    int got;
+    int got = 0;
 
-    while ((got = rg_regex_next(pattern, m, text.data, text.n, &at, &s, err)) > 0) {
-        if (matched && s.to == done) /* nothing, right after a match */
-            continue;
-        if (!rg_buf_add(out, text.data + done, s.from - done) || !rg_buf_add(out, by.data, by.n))
-            break;
+    while (rg_draft_ok(out) && (got = rg_regex_next(z->pattern, m, p->text, p->n, &walk, &s, err)) > 0) {
+        size_t last = s.to ? s.to - 1 : 0; /* the published library takes it to come of the match's last character */
+        while (last && ((unsigned char)p->text[last] & 0xC0) == 0x80)
+            last--;
+        rg_draft_copy(out, p, done, s.from);
+        if (z->n_text)
+            rg_draft_put(out, z->text, z->n_text, last, rg_passage_foreign(p, s.from, s.to));
+        else
+            rg_draft_drop(out, rg_passage_foreign(p, s.from, s.to));
         done = s.to;
-        matched = true;
     }
-    if (got < 0)
+    if (rg_draft_ok(out) && got < 0)
         return false;
-    if (out->failed || !rg_buf_add(out, text.data + done, text.n - done))
-        return rg_fail(err, RG_E_LIMIT, "no memory for a replacement, or it makes the text more than %d times longer",
-                       GROW);
+    rg_draft_copy(out, p, done, p->n);
     return true;
 }
 
-static bool lowercase(const char *text, size_t n, rg_buf *out)
+static void squeeze(const rg_passage *p, rg_draft *out)
 {
-    for (size_t i = 0; i < n;) {
-        int length = rg_clean_length(text + i);
-        uint32_t code = rg_utf8_code(text + i, length);
-        char utf8[4];
+    size_t end = p->n;
 
-        if (code == 0x130) /* the one letter whose lower case is two */
-            rg_buf_add(out, "i\xCC\x87", 3);
-        else
-            rg_buf_add(out, utf8, (size_t)rg_utf8_encode((uint32_t)utf8proc_tolower((int32_t)code), utf8));
-        i += (size_t)length;
+    while (end && p->text[end - 1] == ' ')
+        end--;
+    for (size_t i = 0; i < end; i++) {
+        size_t from = i;
+        while (i < end && p->text[i] != ' ')
+            i++;
+        rg_draft_copy(out, p, from, i);
+        from = i;
+        while (i < end && p->text[i] == ' ')
+            i++;
+        if (i > from && out->text.n)
+            rg_draft_put(out, " ", 1, from, rg_passage_foreign(p, from, i));
+        i--;
     }
-    return !out->failed;
 }
 
 static bool is_ascii(const char *s, size_t n)
@@ -181,78 +286,73 @@ static bool is_ascii(const char *s, size_t n)
     return true;
 }
 
-static void strip(const rg_norm_step *z, const char **text, size_t *n)
+static void strip(const rg_norm_step *z, rg_passage *p)
 {
-    const char *p = *text, *end = p + *n;
+    const char *from = p->text, *end = from + p->n;
 
-    while (z->left && p < end && rg_is_space(rg_utf8_code(p, rg_clean_length(p))))
-        p += rg_clean_length(p);
-    while (z->right && p < end) {
+    while (z->left && from < end && rg_is_space(rg_utf8_code(from, rg_clean_length(from))))
+        from += rg_clean_length(from);
+    while (z->right && from < end) {
         const char *q = end - 1;
-        while (q > p && ((unsigned char)*q & 0xC0) == 0x80)
+        while (q > from && ((unsigned char)*q & 0xC0) == 0x80)
             q--;
         if (!rg_is_space(rg_utf8_code(q, (int)(end - q))))
             break;
         end = q;
     }
-    *text = p;
-    *n = (size_t)(end - p);
+    *p = rg_passage_part(p, (size_t)(from - p->text), (size_t)(end - p->text));
 }
 
-static bool apply(const rg_norm_step *z, rg_matcher *m, rg_string in, rg_buf *out, rg_error *err)
+static bool apply(const rg_norm_step *z, rg_matcher *m, const rg_passage *p, rg_draft *out, rg_error *err)
 {
+    static char_step *const by_char[] = {
+        [RG_NORM_LOWERCASE] = lowercase,     [RG_NORM_NMT] = nmt,
+        [RG_NORM_BERT_CLEAN] = bert_clean,   [RG_NORM_IDEOGRAPHS] = ideograph,
+        [RG_NORM_STRIP_MARKS] = strip_marks, [RG_NORM_STRIP_NONSPACING] = strip_nonspacing,
+    };
+
+    if (z->kind < RG_LEN(by_char) && by_char[z->kind])
+        return each_char(by_char[z->kind], p, out), true;
     switch (z->kind) {
     case RG_NORM_PREPEND:
-        return (rg_buf_add(out, z->text, z->n_text) && rg_buf_add(out, in.data, in.n)) || rg_fail_memory(err, in.n);
+        rg_draft_put(out, z->text, z->n_text, 0, false);
+        rg_draft_copy(out, p, 0, p->n);
+        return true;
     case RG_NORM_REPLACE:
-        return rg_replace(z->pattern, m, in, (rg_string){ z->text, z->n_text }, out, err);
-    case RG_NORM_LOWERCASE:
-        return lowercase(in.data, in.n, out) || rg_fail_memory(err, in.n);
+        return replace(z, m, p, out, err);
+    case RG_NORM_BYTES:
+        return bytes(p, out), true;
+    case RG_NORM_CHARSMAP:
+        return map_clusters(z->map, p, out), true;
+    case RG_NORM_CHARSMAP_LONGEST:
+        return map_longest(z->map, p, out), true;
+    case RG_NORM_SQUEEZE:
+        return squeeze(p, out), true;
     default:
-        return normal_form(z->kind, in.data, in.n, out, err);
+        return rg_normal_form(p, z->kind == RG_NORM_NFC || z->kind == RG_NORM_NFKC,
+                              z->kind == RG_NORM_NFKC || z->kind == RG_NORM_NFKD, out, err);
     }
 }
 
-/* Whether a step takes away what a text begins with: then it is not the beginning of a text any more. */
-static int beheads(const rg_norm_step *step, rg_matcher *m, rg_string text, rg_error *err)
+bool rg_normalize(const rg_normalizer *z, rg_matcher *m, rg_draft two[2], rg_passage *p, rg_error *err)
 {
-    rg_span s;
-    size_t at = 0;
-    int got;
-
-    if (step->kind != RG_NORM_REPLACE || step->n_text)
-        return 0;
-    got = rg_regex_next(step->pattern, m, text.data, text.n, &at, &s, err);
-    return got > 0 ? s.from == 0 && s.to > 0 : got;
-}
-
-bool rg_normalize(const rg_normalizer *z, rg_matcher *m, rg_buf two[2], const char **text, size_t *n, bool *first,
-                  rg_error *err)
-{
+    size_t cap = GROW_BASE + GROW * p->n;
     int turn = 0;
 
-    for (int i = 0; i < z->n && *n; i++) {
+    for (int i = 0; i < z->n && p->n; i++) {
         const rg_norm_step *step = &z->steps[i];
         if (step->kind == RG_NORM_STRIP) {
-            const char *start = *text;
-            strip(step, text, n);
-            *first &= *text == start;
+            strip(step, p);
             continue;
         }
-        if (step->kind <= RG_NORM_NFKD && is_ascii(*text, *n))
+        if (step->kind <= RG_NORM_STRIP_NONSPACING && is_ascii(p->text, p->n))
             continue;
-        if (*first) {
-            int gone = beheads(step, m, (rg_string){ *text, *n }, err);
-            if (gone < 0)
-                return false;
-            *first = !gone;
-        }
-        two[turn].cap = GROW_BASE + GROW * *n;
-        rg_buf_reset(&two[turn]);
-        if (!apply(step, m, (rg_string){ *text, *n }, &two[turn], err))
+        rg_draft_begin(&two[turn], p, cap);
+        if (!apply(step, m, p, &two[turn], err))
             return false;
-        *text = two[turn].data ? two[turn].data : "";
-        *n = two[turn].n;
+        if (!rg_draft_ok(&two[turn]))
+            return rg_fail(err, RG_E_LIMIT, "no memory for normalised text, or it is more than %d times longer", GROW);
+        *p = rg_draft_passage(&two[turn]);
         turn = !turn;
     }
     return true;

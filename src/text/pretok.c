@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "text/bytelevel.h"
+#include "text/charclass.h"
 #include "text/clean.h"
 
 enum { TEXT_CAP = INT32_MAX };
@@ -13,17 +14,29 @@ void rg_pretok_fini(rg_pretok *p)
 {
     for (int i = 0; i < p->n; i++)
         rg_regex_free(p->steps[i].pattern);
-    p->n = 0;
+    rg_free(p->steps);
+    *p = (rg_pretok){ 0 };
 }
 
 bool rg_pretok_add(rg_pretok *p, rg_pretok_step step, rg_error *err)
 {
+    rg_pretok_step *steps;
+
     if (p->n == RG_PRETOK_STEPS) {
         rg_regex_free(step.pattern);
         return rg_fail(err, RG_E_UNSUPPORTED, "more than %d pre-tokenizers", RG_PRETOK_STEPS);
     }
+    steps = rg_resize(p->steps, (size_t)(p->n + 1) * sizeof *steps);
+    if (!steps)
+        return rg_regex_free(step.pattern), rg_fail_memory(err, sizeof *steps);
+    p->steps = steps;
     p->steps[p->n++] = step;
     return true;
+}
+
+bool rg_pretok_class(rg_pretok *p, bool (*class)(uint32_t code), rg_behavior behavior, rg_error *err)
+{
+    return rg_pretok_add(p, (rg_pretok_step){ RG_PRETOK_SPLIT, behavior, .class = class }, err);
 }
 
 bool rg_pretok_split(rg_pretok *p, const char *regex, rg_behavior behavior, bool invert, rg_error *err)
@@ -37,12 +50,12 @@ bool rg_pretok_split(rg_pretok *p, const char *regex, rg_behavior behavior, bool
 
 typedef struct named {
     const char *name;
-    bool ignore_merges;
+    unsigned flags;
     const char *split[8];
 } named;
 
 static const named table[] = {
-#define PRETOK(name, ignore_merges, ...) { name, ignore_merges, { __VA_ARGS__ } },
+#define PRETOK(name, flags, ...) { name, flags, { __VA_ARGS__ } },
 #include "text/pretok.def"
 #undef PRETOK
 };
@@ -54,16 +67,16 @@ bool rg_pretok_byte_level(rg_pretok *p, bool prefix_space, bool use_regex, rg_er
            rg_pretok_add(p, (rg_pretok_step){ RG_PRETOK_BYTES }, err);
 }
 
-bool rg_pretok_named(rg_pretok *p, const char *name, bool *ignore_merges, rg_error *err)
+bool rg_pretok_named(rg_pretok *p, const char *name, unsigned *flags, rg_error *err)
 {
     for (size_t i = 0; i < RG_LEN(table); i++) {
         if (strcmp(table[i].name, name))
             continue;
-        *ignore_merges = table[i].ignore_merges;
+        *flags = table[i].flags;
         for (const char *const *s = table[i].split; *s; s++)
             if (!rg_pretok_split(p, *s, RG_SPLIT_ISOLATED, false, err))
                 return false;
-        return rg_pretok_add(p, (rg_pretok_step){ RG_PRETOK_BYTES }, err);
+        return (*flags & RG_PRE_CHARS) || rg_pretok_add(p, (rg_pretok_step){ RG_PRETOK_BYTES }, err);
     }
     return rg_fail(err, RG_E_UNSUPPORTED, "pre-tokenizer '%.60s' is not one that ridge knows", name);
 }
@@ -72,20 +85,20 @@ bool rg_pretok_named(rg_pretok *p, const char *name, bool *ignore_merges, rg_err
 
 void rg_words_fini(rg_words *w)
 {
-    rg_buf_fini(&w->own[0]);
-    rg_buf_fini(&w->own[1]);
+    rg_draft_fini(&w->own[0]);
+    rg_draft_fini(&w->own[1]);
     rg_free(w->word);
     rg_free(w->spare);
     *w = (rg_words){ 0 };
 }
 
-static bool spare_add(rg_words *w, rg_word word, rg_error *err)
+static bool spare_add(rg_words *w, rg_span word, rg_error *err)
 {
     if (word.from == word.to)
         return true;
     if (w->n_spare == w->spare_room) {
-        size_t room = w->spare_room ? 2 * w->spare_room : 256;
-        rg_word *list = rg_resize(w->spare, room * sizeof *list);
+        size_t room = w->spare_room ? 2 * w->spare_room : 64;
+        rg_span *list = rg_resize(w->spare, room * sizeof *list);
         if (!list)
             return rg_fail_memory(err, room * sizeof *list);
         w->spare = list;
@@ -97,7 +110,7 @@ static bool spare_add(rg_words *w, rg_word word, rg_error *err)
 
 static void swap_lists(rg_words *w)
 {
-    rg_word *list = w->word;
+    rg_span *list = w->word;
     size_t room = w->room;
 
     w->word = w->spare;
@@ -112,17 +125,10 @@ static void swap_lists(rg_words *w)
 typedef struct cutter {
     rg_words *w;
     rg_behavior behavior;
-    size_t start; /* of the word that is being cut */
-    bool first;
     rg_span open; /* the word that may still grow */
     bool is_open, open_match;
     rg_error *err;
 } cutter;
-
-static bool emit(cutter *c, rg_span s)
-{
-    return spare_add(c->w, (rg_word){ s.from, s.to, c->first && s.from == c->start }, c->err);
-}
 
 /* Whether a segment joins the open word, by behavior, as the published library has it. */
 static bool joins(const cutter *c, bool match)
@@ -146,7 +152,7 @@ static bool segment(cutter *c, size_t from, size_t to, bool match)
     if (c->is_open && joins(c, match)) {
         c->open.to = to;
     } else {
-        if (c->is_open && !emit(c, c->open))
+        if (c->is_open && !spare_add(c->w, c->open, c->err))
             return false;
         c->open = (rg_span){ from, to };
         c->is_open = true;
@@ -155,129 +161,194 @@ static bool segment(cutter *c, size_t from, size_t to, bool match)
     return true;
 }
 
-static bool cut_word(cutter *c, const rg_pretok_step *step, rg_matcher *m, rg_word word)
+/* The next character of a class, as rg_regex_next finds patterns. */
+static bool next_of_class(bool (*class)(uint32_t), const char *text, size_t n, rg_walk *walk, rg_span *found)
 {
-    size_t done = 0, at = 0, n = word.to - word.from;
-    bool matched = false;
+    while (walk->at < n) {
+        int length = rg_clean_length(text + walk->at);
+        size_t from = walk->at;
+        walk->at += (size_t)length;
+        if (class(rg_utf8_code(text + from, length))) {
+            *found = (rg_span){ from, walk->at };
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool cut_word(cutter *c, const rg_pretok_step *step, rg_matcher *m, rg_span word)
+{
+    const char *text = c->w->passage.text + word.from;
+    size_t done = 0, n = word.to - word.from;
+    rg_walk walk = { 0 };
     rg_span s;
     int got;
 
-    c->start = word.from;
-    c->first = word.first;
     c->is_open = false;
-    while ((got = rg_regex_next(step->pattern, m, c->w->text + word.from, n, &at, &s, c->err)) > 0) {
-        if (matched && s.to == done) /* nothing, right after a match */
-            continue;
+    while ((got = step->class ? next_of_class(step->class, text, n, &walk, &s)
+                              : rg_regex_next(step->pattern, m, text, n, &walk, &s, c->err)) > 0) {
         if (s.from > done && !segment(c, word.from + done, word.from + s.from, step->invert))
             return false;
         if (!segment(c, word.from + s.from, word.from + s.to, !step->invert))
             return false;
         done = s.to;
-        matched = true;
     }
     if (got < 0 || (done < n && !segment(c, word.from + done, word.to, step->invert)))
         return false;
-    return !c->is_open || emit(c, c->open);
+    return !c->is_open || spare_add(c->w, c->open, c->err);
+}
+
+/* Cut where the script changes.  Characters of any script go with what is before them; those that nothing is before are
+ * lost, as in the published library. */
+static bool cut_scripts(rg_words *w, rg_span word, rg_error *err)
+{
+    const char *text = w->passage.text;
+    size_t from = word.to;
+    int last = 0;
+
+    for (size_t i = word.from; i < word.to;) {
+        int length = rg_clean_length(text + i), script = rg_script(rg_utf8_code(text + i, length));
+        if (script && script != last) {
+            if (from < i && !spare_add(w, (rg_span){ from, i }, err))
+                return false;
+            from = i;
+            last = script;
+        }
+        i += (size_t)length;
+    }
+    return spare_add(w, (rg_span){ from, word.to }, err);
+}
+
+static bool cut_fixed(rg_words *w, rg_span word, size_t length, rg_error *err)
+{
+    size_t from = word.from, n = 0;
+
+    for (size_t i = word.from; i < word.to;) {
+        i += (size_t)rg_clean_length(w->passage.text + i);
+        if (++n < length && i < word.to)
+            continue;
+        if (!spare_add(w, (rg_span){ from, i }, err))
+            return false;
+        from = i;
+        n = 0;
+    }
+    return true;
 }
 
 static bool split(const rg_pretok_step *step, rg_matcher *m, rg_words *w, rg_error *err)
 {
     cutter c = { .w = w, .behavior = step->behavior, .err = err };
 
-    for (size_t i = 0; i < w->n; i++)
-        if (!cut_word(&c, step, m, w->word[i]))
+    for (size_t i = 0; i < w->n; i++) {
+        if (step->kind == RG_PRETOK_SCRIPTS   ? !cut_scripts(w, w->word[i], err)
+            : step->kind == RG_PRETOK_FIXED   ? !cut_fixed(w, w->word[i], step->length, err)
+                                              : !cut_word(&c, step, m, w->word[i]))
             return false;
+    }
     swap_lists(w);
     return true;
 }
 
-static bool starts_with(const rg_words *w, rg_word word, const char *s)
+/* ---- rewriting ---- */
+
+size_t rg_pretok_bytes(const char *s, size_t n, char *out)
+{
+    size_t at = 0;
+
+    for (size_t i = 0; i < n;) {
+        int stray = (unsigned char)s[i] == 0xED ? rg_clean_stray(s + i, rg_clean_length(s + i)) : -1;
+        at += (size_t)rg_utf8_encode(rg_byte_char(stray >= 0 ? (unsigned char)stray : (unsigned char)s[i]), out + at);
+        i += stray >= 0 ? 3 : 1;
+    }
+    return at;
+}
+
+static bool starts_with(const rg_words *w, rg_span word, const char *s)
 {
     size_t n = strlen(s);
 
-    return word.to - word.from >= n && !memcmp(w->text + word.from, s, n);
+    return word.to - word.from >= n && !memcmp(w->passage.text + word.from, s, n);
 }
 
-static bool add_bytes(rg_buf *out, const char *s, size_t n)
+static void write_bytes(const rg_passage *p, rg_span word, rg_draft *out)
 {
-    char utf8[4];
-
-    for (size_t i = 0; i < n;) {
-        int length = rg_clean_length(s + i), stray = rg_clean_stray(s + i, length);
-        if (stray >= 0) {
-            if (!rg_buf_add(out, utf8, (size_t)rg_utf8_encode(rg_byte_char((unsigned char)stray), utf8)))
-                return false;
-            i += (size_t)length;
-            continue;
-        }
-        for (int k = 0; k < length; k++, i++)
-            if (!rg_buf_add(out, utf8, (size_t)rg_utf8_encode(rg_byte_char((unsigned char)s[i]), utf8)))
-                return false;
+    for (size_t i = word.from; i < word.to;) {
+        size_t length = (size_t)rg_clean_length(p->text + i);
+        char by[8];
+        rg_draft_put(out, by, rg_pretok_bytes(p->text + i, length, by), i, rg_passage_foreign(p, i, i + length));
+        i += length;
     }
-    return true;
 }
 
-static bool add_meta(rg_buf *out, const char *s, size_t n, const char *by)
+/* A space put in front is as foreign as what it is put in front of. */
+static void write_meta(const rg_pretok_step *step, const rg_words *w, rg_span word, rg_draft *out)
 {
-    while (n) {
-        const char *space = memchr(s, ' ', n);
-        size_t run = space ? (size_t)(space - s) : n;
-        if (!rg_buf_add(out, s, run) || (space && !rg_buf_str(out, by)))
-            return false;
-        s += run + (space != NULL);
-        n -= run + (space != NULL);
+    const rg_passage *p = &w->passage;
+    bool prepend = step->scheme == RG_PREPEND_ALWAYS || (step->scheme == RG_PREPEND_FIRST && word.from < p->head);
+    size_t n = strlen(step->text);
+
+    if (prepend && p->text[word.from] != ' ' && !starts_with(w, word, step->text))
+        rg_draft_put(out, step->text, n, word.from, rg_passage_foreign(p, word.from, word.from + 1));
+    for (size_t i = word.from; i < word.to;) {
+        const char *space = memchr(p->text + i, ' ', word.to - i);
+        size_t end = space ? (size_t)(space - p->text) : word.to;
+        rg_draft_copy(out, p, i, end);
+        if (space)
+            rg_draft_put(out, step->text, n, end, rg_passage_foreign(p, end, end + 1));
+        i = end + (space != NULL);
     }
-    return true;
 }
 
-/* Every word written anew into the buffer that is not in use. */
+static void write_space(const rg_words *w, rg_span word, rg_draft *out)
+{
+    const rg_passage *p = &w->passage;
+
+    if (!starts_with(w, word, " "))
+        rg_draft_put(out, " ", 1, word.from, rg_passage_foreign(p, word.from, word.from + 1));
+    rg_draft_copy(out, p, word.from, word.to);
+}
+
+/* Every word written anew into the draft that is not in use. */
 static bool rewrite(const rg_pretok_step *step, rg_words *w, rg_error *err)
 {
-    rg_buf *out = &w->own[w->turn];
+    rg_draft *out = &w->own[w->turn];
 
-    out->cap = TEXT_CAP;
-    rg_buf_reset(out);
+    rg_draft_begin(out, &w->passage, TEXT_CAP);
     for (size_t i = 0; i < w->n; i++) {
-        rg_word *word = &w->word[i];
-        const char *s = w->text + word->from;
-        size_t n = word->to - word->from, from = out->n;
-        bool prepend = step->scheme == RG_PREPEND_ALWAYS || (step->scheme == RG_PREPEND_FIRST && word->first);
+        size_t from = out->text.n;
 
-        if (step->kind == RG_PRETOK_BYTES) {
-            add_bytes(out, s, n);
-        } else if (step->kind == RG_PRETOK_SPACE) {
-            if (!starts_with(w, *word, " "))
-                rg_buf_add(out, " ", 1);
-            rg_buf_add(out, s, n);
-        } else {
-            if (prepend && *s != ' ' && !starts_with(w, *word, step->text))
-                rg_buf_str(out, step->text);
-            add_meta(out, s, n, step->text);
-        }
-        word->from = from;
-        word->to = out->n;
+        if (step->kind == RG_PRETOK_BYTES)
+            write_bytes(&w->passage, w->word[i], out);
+        else if (step->kind == RG_PRETOK_SPACE)
+            write_space(w, w->word[i], out);
+        else
+            write_meta(step, w, w->word[i], out);
+        w->word[i] = (rg_span){ from, out->text.n };
     }
-    if (out->failed)
+    if (!rg_draft_ok(out))
         return rg_fail(err, RG_E_MEMORY, "no memory for the text's words, or the text is larger than %d bytes",
                        TEXT_CAP);
-    w->text = out->data ? out->data : "";
+    w->passage = rg_draft_passage(out);
     w->turn = !w->turn;
     return true;
 }
 
-bool rg_pretok_cut(const rg_pretok *p, rg_matcher *m, const char *text, size_t n, bool first, rg_words *w,
-                   rg_error *err)
+bool rg_pretok_cut(const rg_pretok *p, rg_matcher *m, const rg_passage *passage, rg_words *w, rg_error *err)
 {
-    w->text = text;
+    int n = p->n;
+
+    w->bytes = n && p->steps[n - 1].kind == RG_PRETOK_BYTES;
+    w->passage = *passage;
     w->n_spare = 0;
-    if (!spare_add(w, (rg_word){ 0, n, first }, err))
+    if (!spare_add(w, (rg_span){ 0, passage->n }, err))
         return false;
     swap_lists(w);
-    for (int i = 0; i < p->n; i++) {
+    for (int i = 0; i < n - w->bytes; i++) {
         const rg_pretok_step *step = &p->steps[i];
-        if (step->kind != RG_PRETOK_SPLIT && !rewrite(step, w, err))
+        bool writes = step->kind == RG_PRETOK_SPACE || step->kind == RG_PRETOK_META || step->kind == RG_PRETOK_BYTES;
+        if (writes && !rewrite(step, w, err))
             return false;
-        if (step->pattern && !split(step, m, w, err)) /* RG_PRETOK_META has one if it splits */
+        if ((!writes || step->pattern) && !split(step, m, w, err)) /* RG_PRETOK_META has a pattern if it splits */
             return false;
     }
     return true;

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* memmem */
 #include "text/regex.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -22,6 +23,7 @@ enum {
 
 struct rg_regex {
     pcre2_code *code;
+    bool compiled; /* to machine code */
     char *literal;
     size_t n_literal;
 };
@@ -31,6 +33,7 @@ struct rg_matcher {
     pcre2_match_context *context;
     pcre2_match_data *data;
     pcre2_jit_stack *stack;
+    uint64_t steps; /* the limit that the context has */
 };
 
 static void *get(size_t n, void *arg)
@@ -53,7 +56,7 @@ static const struct {
     const char *inside;
 } classes[] = {
     { 's', "\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}" },
-    { 'w', "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\xb2\\xb3\\xb9\\xbc-\\xbe" },
+    { 'w', "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}" }, /* and, but for within a class, six signs of Latin-1 */
     { 'd', "\\p{Nd}" },
     { 'h', "0-9a-fA-F" },
 };
@@ -65,7 +68,26 @@ typedef struct rewrite {
     size_t open[64]; /* where the groups around start */
     int depth;
     bool in_class;
+    pcre2_compile_context *context;
 } rewrite;
+
+/* "\p{Name}" of n bytes at p: for a script, later versions of PCRE2 take in what only may be written in it, unless told
+ * otherwise.  True: it is one, and was written so. */
+static bool rewrite_script(rewrite *w, size_t n)
+{
+    char text[64];
+    int length = snprintf(text, sizeof text, "\\%c{sc:%.*s}", w->p[1], (int)n - 4, w->p + 3), why;
+    pcre2_code *code;
+    size_t where;
+
+    if (n < 7 || length >= (int)sizeof text || w->p[3] == '^')
+        return false;
+    code = pcre2_compile((PCRE2_SPTR)text, (size_t)length, PCRE2_UTF, &why, &where, w->context);
+    if (code)
+        rg_buf_str(&w->out, text);
+    pcre2_code_free(code);
+    return code;
+}
 
 /* One escape, at the backslash. */
 static void rewrite_escape(rewrite *w)
@@ -78,13 +100,17 @@ static void rewrite_escape(rewrite *w)
         if (classes[i].letter != lower || (negated && w->in_class))
             continue;
         rg_buf_printf(&w->out, w->in_class ? "%s%s%s" : "[%s%s%s", negated ? "^" : "", classes[i].inside,
-                      w->in_class ? "" : "]");
+                      w->in_class ? "" : lower == 'w' ? "\\xb2\\xb3\\xb9\\xbc-\\xbe]" : "]");
         w->p += 2;
         return;
     }
     if ((letter == 'p' || letter == 'P' || letter == 'x') && w->end - w->p > 2 && w->p[2] == '{') {
         const char *close = memchr(w->p, '}', (size_t)(w->end - w->p));
         n = close ? (size_t)(close + 1 - w->p) : 2;
+        if (letter != 'x' && rewrite_script(w, n)) {
+            w->p += n;
+            return;
+        }
     } else {
         n = 1 + (size_t)rg_clean_length(w->p + 1);
     }
@@ -211,17 +237,15 @@ static bool rewrite_one(rewrite *w)
 
 /* ---- compiling ---- */
 
-static rg_regex *compile(const char *pattern, size_t n, uint32_t options, rg_error *err)
+static rg_regex *compile(const char *pattern, size_t n, uint32_t options, pcre2_compile_context *context, rg_error *err)
 {
     rg_regex *r = rg_zalloc(sizeof *r);
-    pcre2_general_context *general = pcre2_general_context_create(get, give, NULL);
-    pcre2_compile_context *context = general ? pcre2_compile_context_create(general) : NULL;
     int why = 0;
     size_t where = 0;
 
-    if (!r || !context) {
+    if (!r) {
         rg_fail_memory(err, n);
-        goto fail;
+        return NULL;
     }
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     pcre2_set_parens_nest_limit(context, 50);
@@ -234,23 +258,17 @@ static rg_regex *compile(const char *pattern, size_t n, uint32_t options, rg_err
                     "a regular expression is not one that ridge can compile (PCRE2 error %d at byte "
                     "%zu of its rewritten form)",
                     why, where);
-        goto fail;
+        rg_regex_free(r);
+        return NULL;
     }
-    pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE); /* without it, matching is only slower */
-    pcre2_compile_context_free(context);
-    pcre2_general_context_free(general);
+    r->compiled = !pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE); /* without it, matching is only slower */
     return r;
-
-fail:
-    pcre2_compile_context_free(context);
-    pcre2_general_context_free(general);
-    rg_regex_free(r);
-    return NULL;
 }
 
 rg_regex *rg_regex_new(const char *pattern, size_t n, rg_error *err)
 {
     rewrite w = { .p = pattern, .end = pattern + n };
+    pcre2_general_context *general;
     rg_regex *r = NULL;
     bool ok = true;
 
@@ -259,6 +277,12 @@ rg_regex *rg_regex_new(const char *pattern, size_t n, rg_error *err)
         return rg_fail(err, RG_E_UNSUPPORTED, "a regular expression of %zu bytes, more than %d", n, PATTERN_CAP), NULL;
     if (!rg_utf8_valid(pattern, n))
         return rg_fail(err, RG_E_INPUT, "a regular expression is not UTF-8"), NULL;
+    general = pcre2_general_context_create(get, give, NULL);
+    w.context = general ? pcre2_compile_context_create(general) : NULL;
+    if (!w.context) {
+        pcre2_general_context_free(general);
+        return rg_fail_memory(err, n), NULL;
+    }
     while (ok && w.p < w.end)
         ok = rewrite_one(&w);
     if (w.out.failed)
@@ -266,7 +290,9 @@ rg_regex *rg_regex_new(const char *pattern, size_t n, rg_error *err)
     else if (!ok)
         rg_fail(err, RG_E_UNSUPPORTED, "a regular expression uses a class or nesting that ridge does not support");
     else
-        r = compile(w.out.data ? w.out.data : "", w.out.n, PCRE2_UCP | PCRE2_MULTILINE, err);
+        r = compile(w.out.data ? w.out.data : "", w.out.n, PCRE2_UCP | PCRE2_MULTILINE, w.context, err);
+    pcre2_compile_context_free(w.context);
+    pcre2_general_context_free(general);
     rg_buf_fini(&w.out);
     return r;
 }
@@ -323,10 +349,16 @@ void rg_matcher_free(rg_matcher *m)
 static int match(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t at)
 {
     uint64_t steps = STEPS_BASE + (uint64_t)STEPS_PER_BYTE * n;
+    int (*run)(const pcre2_code *, PCRE2_SPTR, PCRE2_SIZE, PCRE2_SIZE, uint32_t, pcre2_match_data *,
+               pcre2_match_context *) = r->compiled ? pcre2_jit_match : pcre2_match;
+    uint32_t options = r->compiled ? 0 : PCRE2_NO_UTF_CHECK;
     int got;
 
-    pcre2_set_match_limit(m->context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
-    got = pcre2_match(r->code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, m->data, m->context);
+    if (steps != m->steps) {
+        m->steps = steps;
+        pcre2_set_match_limit(m->context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
+    }
+    got = run(r->code, (PCRE2_SPTR)text, n, at, options, m->data, m->context);
     if (got != PCRE2_ERROR_JIT_STACKLIMIT || m->stack)
         return got;
     /* Compiled patterns start on 32 KiB of the thread's own stack: almost always enough. */
@@ -334,11 +366,12 @@ static int match(const rg_regex *r, rg_matcher *m, const char *text, size_t n, s
     if (!m->stack)
         return PCRE2_ERROR_NOMEMORY;
     pcre2_jit_stack_assign(m->context, NULL, m->stack);
-    return pcre2_match(r->code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, m->data, m->context);
+    return run(r->code, (PCRE2_SPTR)text, n, at, options, m->data, m->context);
 }
 
-int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t *at, rg_span *found,
-                  rg_error *err)
+/* The next match that does not start before *at, which moves past it. */
+static int next_at(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t *at, rg_span *found,
+                   rg_error *err)
 {
     const size_t *ends;
     int got;
@@ -370,4 +403,19 @@ int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, 
     if (ends[0] == ends[1])
         *at += ends[1] < n ? (size_t)rg_clean_length(text + ends[1]) : 1;
     return 1;
+}
+
+int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, rg_walk *walk, rg_span *found,
+                  rg_error *err)
+{
+    int got;
+
+    do
+        got = next_at(r, m, text, n, &walk->at, found, err);
+    while (got > 0 && walk->matched && found->to == walk->done);
+    if (got > 0) {
+        walk->done = found->to;
+        walk->matched = true;
+    }
+    return got;
 }

@@ -24,8 +24,15 @@ typedef struct rg_span {
     size_t from, to;
 } rg_span;
 
-/* The next match in text[0, n) that does not start before *at; *at moves past it.  1: *found; 0: none; -1: *err. */
-int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t *at, rg_span *found,
+/* A walk over the matches in a text, zeroed at its start. */
+typedef struct rg_walk {
+    size_t at;   /* where to look on */
+    size_t done; /* where the last match ended */
+    bool matched;
+} rg_walk;
+
+/* The next match in text[0, n); nothing right after a match is none.  1: *found; 0: no more; -1: *err. */
+int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, rg_walk *walk, rg_span *found,
                   rg_error *err);
 
 #endif

@@ -1,8 +1,4 @@
-/* tokenizer.c -- see tokenizer.h: opening, and the way of a text through the parts.
- *
- * Added tokens are cut out of the text as it came; each stretch between them is normalised, and added tokens that are
- * looked for in normalised text are cut out of that; what is left is cut into words, and the model makes ids of
- * each. */
+/* tokenizer.c -- see tokenizer.h: opening, ids to text, and facts; text to ids is encode.c. */
 #include "text/tokenizer.h"
 
 #include <string.h>
@@ -12,7 +8,7 @@
 #include "text/clean.h"
 #include "text/internal.h"
 
-enum { TEXT_CAP = 1 << 30, FILE_CAP = 1 << 28 };
+enum { FILE_CAP = 1 << 28 };
 
 /* ---- opening ---- */
 
@@ -31,44 +27,50 @@ void rg_tokenizer_close(rg_tokenizer *t)
 {
     if (!t)
         return;
-    rg_bpe_fini(&t->bpe);
+    if (t->model)
+        t->model->fini(t);
     rg_added_fini(&t->raw);
     rg_added_fini(&t->normalized);
     rg_normalizer_fini(&t->normalizer);
     rg_pretok_fini(&t->pretok);
     rg_detok_fini(&t->detok);
     rg_vocab_fini(&t->vocab);
-    rg_free(t->stream);
-    rg_free(t->stream_offset);
+    rg_free(t->affix);
+    rg_free(t->stream.data);
+    rg_free(t->stream.offset);
+    rg_free(t->first.data);
+    rg_free(t->first.offset);
     rg_free(t);
 }
 
-/* What each id adds to a text in the making. */
-static bool make_stream(rg_tokenizer *t, rg_error *err)
+/* What each id adds to a text in the making, which begins with it or does not. */
+static bool make_stream(const rg_tokenizer *t, struct rg_stream *s, bool first, rg_error *err)
 {
     rg_matcher *m = rg_matcher_new(err);
     rg_buf out;
     bool ok = m;
 
     rg_buf_init(&out, UINT32_MAX - 1);
-    t->stream_offset = rg_array((size_t)t->vocab.n + 1, sizeof *t->stream_offset);
-    if (!t->stream_offset)
+    s->offset = rg_array((size_t)t->vocab.n + 1, sizeof *s->offset);
+    if (!s->offset)
         ok = rg_fail_memory(err, (size_t)t->vocab.n);
     for (int32_t id = 0; ok && id < t->vocab.n; id++) {
-        rg_string piece = t->vocab.piece[id];
-        char byte = (char)rg_piece_byte(piece);
-
-        if (t->vocab.type[id] == RG_PIECE_BYTE)
-            ok = rg_piece_byte(piece) < 0 || rg_buf_add(&out, &byte, 1) || rg_fail_memory(err, 1);
-        else if (t->vocab.type[id] != RG_PIECE_SPECIAL)
-            ok = rg_detok_piece(&t->detok, m, piece, &out, err);
-        t->stream_offset[id + 1] = (uint32_t)out.n;
+        bool byte = t->vocab.type[id] == RG_PIECE_BYTE; /* of GGUF, whose decoders know bytes by their type */
+        if (t->vocab.type[id] != RG_PIECE_SPECIAL && t->vocab.type[id] != RG_PIECE_HOLE)
+            ok = rg_detok_piece(&t->detok, m, t->vocab.piece[id], first, byte, &out, err);
+        s->offset[id + 1] = (uint32_t)out.n;
     }
     rg_matcher_free(m);
-    t->stream = out.data;
-    if (ok && !t->stream)
-        ok = (t->stream = rg_zalloc(1)) || rg_fail_memory(err, 1);
+    s->data = out.data;
+    if (ok && !s->data)
+        ok = (s->data = rg_zalloc(1)) || rg_fail_memory(err, 1);
     return ok;
+}
+
+static bool make_streams(rg_tokenizer *t, rg_error *err)
+{
+    return make_stream(t, &t->stream, false, err) &&
+           (!rg_detok_minds_first(&t->detok) || make_stream(t, &t->first, true, err));
 }
 
 /* A configuration's id, where the tokenizer itself has not said. */
@@ -104,7 +106,7 @@ static bool read_hf(rg_tokenizer *t, const rg_checkpoint *c, const char *text, s
 
 static rg_tokenizer *finish(rg_tokenizer *t, bool ok, rg_error *err)
 {
-    if (ok && make_stream(t, err))
+    if (ok && make_streams(t, err))
         return t;
     rg_tokenizer_close(t);
     return NULL;
@@ -182,103 +184,6 @@ rg_tokenizer *rg_tokenizer_open_path(const char *path, rg_error *err)
     return t;
 }
 
-/* ---- text to ids ---- */
-
-void rg_ids_fini(rg_ids *ids)
-{
-    rg_free(ids->id);
-    *ids = (rg_ids){ 0 };
-}
-
-/* One call's memory. */
-typedef struct work {
-    const rg_tokenizer *t;
-    bool plain;
-    rg_matcher *matcher;
-    rg_buf clean, normal[2];
-    rg_words words;
-    rg_bpe_work bpe;
-    rg_ids *ids;
-    rg_error *err;
-} work;
-
-static bool encode_words(work *w, const char *text, size_t n, bool first)
-{
-    const rg_tokenizer *t = w->t;
-
-    if (!rg_pretok_cut(&t->pretok, w->matcher, text, n, first, &w->words, w->err))
-        return false;
-    for (size_t i = 0; i < w->words.n; i++) {
-        const rg_word *word = &w->words.word[i];
-        rg_string s = { w->words.text + word->from, word->to - word->from };
-        if (!rg_bpe_encode(&t->bpe, &w->bpe, s, w->plain, w->ids, w->err))
-            return false;
-    }
-    return true;
-}
-
-typedef bool stretch(work *w, const char *text, size_t n, bool first);
-
-/* The ids of the tokens of a set in text, and what `between` makes of each stretch between them. */
-static bool cut_out(work *w, const rg_added_set *set, const char *text, size_t n, bool first, stretch *between)
-{
-    size_t done = 0;
-    rg_search search = { 0 };
-    rg_found f;
-
-    while (rg_added_next(set, text, n, w->plain, &search, &f)) {
-        if (f.from > done && !between(w, text + done, f.from - done, first && !done))
-            return false;
-        if (!rg_ids_add(w->ids, f.token->id, w->err))
-            return false;
-        done = f.to;
-    }
-    return done == n || between(w, text + done, n - done, first && !done);
-}
-
-static bool encode_stretch(work *w, const char *text, size_t n, bool first)
-{
-    if (!rg_normalize(&w->t->normalizer, w->matcher, w->normal, &text, &n, &first, w->err))
-        return false;
-    return cut_out(w, &w->t->normalized, text, n, first, encode_words);
-}
-
-static bool add_all(rg_ids *ids, const int32_t *id, int n, rg_error *err)
-{
-    for (int i = 0; i < n; i++)
-        if (!rg_ids_add(ids, id[i], err))
-            return false;
-    return true;
-}
-
-bool rg_tokenizer_encode(const rg_tokenizer *t, const char *text, size_t n, unsigned flags, rg_ids *ids, rg_error *err)
-{
-    work w = { .t = t, .plain = flags & RG_ENCODE_PLAIN, .ids = ids, .err = err };
-    bool special = !(flags & RG_ENCODE_NO_SPECIAL), ok;
-
-    if (n > TEXT_CAP)
-        return rg_fail(err, RG_E_LIMIT, "a text of %zu bytes, more than %d", n, TEXT_CAP);
-    w.matcher = rg_matcher_new(err);
-    if (!w.matcher)
-        return false;
-    rg_buf_init(&w.clean, SIZE_MAX / 2);
-    ok = !special || add_all(ids, t->around.before, t->around.n_before, err);
-    if (ok && !rg_utf8_valid(text, n)) {
-        ok = rg_clean_add(&w.clean, text, n) || rg_fail_memory(err, 3 * n);
-        text = w.clean.data;
-        n = w.clean.n;
-    }
-    ok = ok && cut_out(&w, &t->raw, text, n, true, encode_stretch) &&
-         (!special || add_all(ids, t->around.after, t->around.n_after, err));
-    rg_buf_fini(&w.clean);
-    rg_buf_fini(&w.normal[0]);
-    rg_buf_fini(&w.normal[1]);
-    rg_words_fini(&w.words);
-    rg_bpe_work_fini(&w.bpe);
-    rg_matcher_free(w.matcher);
-    return ok;
-}
-
 /* ---- ids to text ---- */
 
 static bool known(const rg_tokenizer *t, int32_t id)
@@ -344,8 +249,24 @@ bool rg_tokenizer_adds_bos(const rg_tokenizer *t)
 
 void rg_tokenizer_bytes(const rg_tokenizer *t, const char **data, const uint32_t **offset)
 {
-    *data = t->stream;
-    *offset = t->stream_offset;
+    *data = t->stream.data;
+    *offset = t->stream.offset;
+}
+
+bool rg_tokenizer_first_bytes(const rg_tokenizer *t, const char **data, const uint32_t **offset)
+{
+    *data = t->first.data;
+    *offset = t->first.offset;
+    return t->first.offset;
+}
+
+rg_string rg_tokenizer_shown(const rg_tokenizer *t, int32_t id, bool first)
+{
+    const struct rg_stream *s = first && t->first.offset ? &t->first : &t->stream;
+
+    if (id < 0 || id >= t->vocab.n)
+        return (rg_string){ "", 0 };
+    return (rg_string){ s->data + s->offset[id], s->offset[id + 1] - s->offset[id] };
 }
 
 rg_string rg_tokenizer_piece(const rg_tokenizer *t, int32_t id)

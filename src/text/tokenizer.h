@@ -1,8 +1,8 @@
 /* tokenizer.h -- text to ids and back, as the checkpoint's own tokenizer does it.
  *
  * Read from a tokenizer.json or from GGUF metadata into one shape: added tokens are cut out first, the rest is
- * normalised, split by the pre-tokenizer and given to the model (byte-level BPE by merge ranks, or SentencePiece-style
- * BPE by scores), and a template adds what stands around it.  Immutable once open; every function may be called from
+ * normalised, split by the pre-tokenizer and given to the model (BPE by merge ranks or by scores, Unigram, WordPiece or
+ * WordLevel), and a template adds what stands around it.  Immutable once open; every function may be called from
  * any thread.  Cost grows linearly (times a logarithm) with the text, whatever the text.  Knows no tensors. */
 #ifndef RG_TEXT_TOKENIZER_H
 #define RG_TEXT_TOKENIZER_H
@@ -42,6 +42,10 @@ bool rg_tokenizer_adds_bos(const rg_tokenizer *t); /* encoding puts one in front
 /* What an id adds to a text that is being written: its bytes, not necessarily whole characters.  Special tokens add
  * nothing to generated text.  One run for all ids: id's bytes are data[offset[id], offset[id + 1]). */
 void rg_tokenizer_bytes(const rg_tokenizer *t, const char **data, const uint32_t **offset);
+/* The same of ids that a text begins with, where tokenizers leave a space away; false: they are no different. */
+bool rg_tokenizer_first_bytes(const rg_tokenizer *t, const char **data, const uint32_t **offset);
+/* One id's, valid as long as t. */
+rg_string rg_tokenizer_shown(const rg_tokenizer *t, int32_t id, bool first);
 /* An id's piece as the vocabulary writes it; valid as long as t. */
 rg_string rg_tokenizer_piece(const rg_tokenizer *t, int32_t id);
 
@@ -49,7 +53,7 @@ rg_string rg_tokenizer_piece(const rg_tokenizer *t, int32_t id);
 char *rg_tokenizer_decode(const rg_tokenizer *t, const int32_t *ids, size_t n, bool skip_special, size_t *n_text,
                           rg_error *err);
 
-/* What it is, for people: "byte-level BPE", "SentencePiece BPE". */
+/* What it is, for people: "byte-level BPE", "SentencePiece BPE", "Unigram", "WordPiece", "WordLevel". */
 const char *rg_tokenizer_kind(const rg_tokenizer *t);
 
 #endif

@@ -172,6 +172,18 @@ int rg_piece_byte(rg_string p)
     return hex(p.data[3]) << 4 | hex(p.data[4]);
 }
 
+void rg_vocab_bytes(const rg_vocab *v, int32_t ids[256])
+{
+    static const char digits[] = "0123456789ABCDEF";
+    char text[] = "<0x00>";
+
+    for (int i = 0; i < 256; i++) {
+        text[3] = digits[i >> 4];
+        text[4] = digits[i & 15];
+        ids[i] = rg_vocab_id(v, text, 6);
+    }
+}
+
 const char *rg_piece_text(rg_string piece, char out[48])
 {
     size_t n = piece.n < 47 ? piece.n : 47;

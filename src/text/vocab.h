@@ -44,6 +44,9 @@ bool rg_vocab_check(const rg_vocab *v, rg_error *err);
 int32_t rg_vocab_id(const rg_vocab *v, const char *s, size_t n);   /* of a piece of the model; -1: none */
 int32_t rg_vocab_find(const rg_vocab *v, const char *s, size_t n); /* of any */
 
+/* The ids of "<0x00>" to "<0xFF>", or -1. */
+void rg_vocab_bytes(const rg_vocab *v, int32_t ids[256]);
+
 /* The byte that "<0xNN>" names, or -1. */
 int rg_piece_byte(rg_string piece);
 /* A piece for a message: cut, control bytes as '?'. */

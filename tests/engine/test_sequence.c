@@ -251,7 +251,7 @@ static void do_match(world *w, int i)
     q = w->seq[i];
     for (int32_t k = 0; k < n; k++)
         plain_append(p, k, next_id(w, family, k));
-    got = rg_seq_match(w->states, q, p->ids, n);
+    got = rg_seq_match(w->states, q, p->ids, n, NULL);
     assert_true(got >= 0 && got < n && got % RG_BLOCK == 0);
     p->committed = p->length = got;
     w->n_done[0] += got > 0;

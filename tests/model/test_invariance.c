@@ -295,7 +295,7 @@ static void after_step(run *r, int n_plans)
 
 static void begin(run *r, life *l)
 {
-    int p = rg_seq_match(r->rig.states, l->q, r->w->texts[l->text].ids, r->w->len);
+    int p = rg_seq_match(r->rig.states, l->q, r->w->texts[l->text].ids, r->w->len, NULL);
 
     assert_true(p % RG_BLOCK == 0 && p < r->w->len);
     n_matched += p > 0;

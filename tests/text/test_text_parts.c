@@ -356,9 +356,9 @@ static void dialect(void **state)
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         rg_regex *r = rg_regex_new(cases[i].pattern, strlen(cases[i].pattern), &err);
         rg_span s = { 99, 99 };
-        size_t at = 0;
+        rg_walk walk = { 0 };
         assert_ok(r, err);
-        assert_int_equal(rg_regex_next(r, m, cases[i].text, strlen(cases[i].text), &at, &s, &err), 1);
+        assert_int_equal(rg_regex_next(r, m, cases[i].text, strlen(cases[i].text), &walk, &s, &err), 1);
         if (s.from != cases[i].from || s.to != cases[i].to)
             fail_msg("%s: [%zu, %zu)", cases[i].pattern, s.from, s.to);
         rg_regex_free(r);
@@ -419,29 +419,29 @@ static void hostile(void **state)
         { MODEL("\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]"), "merge 0" },
         { MODEL("\"vocab\":{\"a\":0},\"merges\":3"), "merges" },
         { MODEL("\"vocab\":{\"a\":0}"), "merges" },
-        { MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"u\""), "unk_token" },
         { MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"byte_fallback\":true"), "0x00" },
         { MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1"), "dropout" },
-        { MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"</w>\""), "end_of_word_suffix" },
+        { MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":7"), "end_of_word_suffix" },
         { MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"fuse_unk\":1"), "fuse_unk" },
-        { "{\"model\":{\"type\":\"Unigram\"}}", "Unigram" },
+        { "{\"model\":{\"type\":\"Unigram\"}}", "vocab" },
+        { "{\"model\":{\"type\":\"Odd\"}}", "Odd" },
         { "{\"added_tokens\":[{\"id\":5,\"content\":\"\"}]," GOOD "}", "empty" },
         { "{\"added_tokens\":[{\"id\":5,\"content\":\"a\"}]," GOOD "}", "id 5" },
         { "{\"added_tokens\":[{\"id\":-5,\"content\":\"x\"}]," GOOD "}", "-5" },
         { "{\"added_tokens\":[{\"id\":0,\"content\":\"x\"}]," GOOD "}", "twice" },
         { "{\"added_tokens\":[7]," GOOD "}", "empty" },
         { "{\"added_tokens\":{}," GOOD "}", "list" },
-        { "{\"normalizer\":{\"type\":\"Precompiled\"}," GOOD "}", "Precompiled" },
+        { "{\"normalizer\":{\"type\":\"Precompiled\"}," GOOD "}", "precompiled_charsmap" },
         { "{\"normalizer\":{\"type\":\"Sequence\"}," GOOD "}", "list" },
         { "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"}," GOOD "}",
           "regular" },
         { "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":7,\"content\":\"\"}," GOOD "}", "String" },
         { "{\"normalizer\":7," GOOD "}", "type" },
-        { "{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}," GOOD "}", "UnicodeScripts" },
+        { "{\"pre_tokenizer\":{\"type\":\"Odd\"}," GOOD "}", "Odd" },
         { "{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"xy\"}," GOOD "}", "one character" },
         { "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Odd\"}," GOOD "}",
           "Odd" },
-        { "{\"decoder\":{\"type\":\"CTC\"}," GOOD "}", "CTC" },
+        { "{\"decoder\":{\"type\":\"Odd\"}," GOOD "}", "Odd" },
         { "{\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":-1}," GOOD "}", "start" },
         { "{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]}," GOOD "}", "single" },
         { "{\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"a\",0],\"sep\":[\"b\",9]}," GOOD "}", "id 9" },

@@ -135,6 +135,12 @@ GOLDEN(metaspace_first)
 #define FOLDER "gemma"
 GOLDEN(gemma)
 #undef FOLDER
+#define FOLDER "unigram-t5"
+GOLDEN(unigram_t5)
+#undef FOLDER
+#define FOLDER "wordpiece-bert"
+GOLDEN(wordpiece_bert)
+#undef FOLDER
 
 /* The shipped models' tokenizer. */
 static void tales(void **state)
@@ -216,7 +222,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(golden_gpt2),  cmocka_unit_test(golden_llama3),          cmocka_unit_test(golden_qwen2),
         cmocka_unit_test(golden_o200k), cmocka_unit_test(golden_deepseek),        cmocka_unit_test(golden_spm_llama2),
         cmocka_unit_test(golden_gemma), cmocka_unit_test(golden_metaspace_first), cmocka_unit_test(tales),
-        cmocka_unit_test(gguf_lists),
+        cmocka_unit_test(gguf_lists),   cmocka_unit_test(golden_unigram_t5),      cmocka_unit_test(golden_wordpiece_bert),
     };
 
     test_init(argc, argv);

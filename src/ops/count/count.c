@@ -40,7 +40,8 @@ static void count_moe(const rg_op *op, int n_rows, rg_counted *c)
     for (int i = 0; i < n_rows && unused > 1e-18; i++)
         unused *= 1 - k / e;
     c->rows = n_rows * k / (e * (1 - unused));
-    c->cells = 2.0 * n_rows * k * (double)op->w[2]->rows;
+    c->share = k / e;
+    c->cells = n_rows * k * (double)(op->w[2]->rows + op->w[2]->cols);
     for (int i = 0; i < 3; i++)
         add_weight(c, i, op->w[i], e * (1 - unused), c->rows);
 }
@@ -60,8 +61,8 @@ static double span_pairs(const rg_batch *b, const rg_span *s, int window, double
     int lowest = INT32_MAX, highest = 0;
 
     if (!b->index) {
-        double whole = window && end > window ? (start + 1 >= window ? n : end - window) : 0; /* rows of a full window */
-        double growing = n - whole;                                     /* rows that see all before them */
+        /* Rows that see a full window, and rows that see all before them. */
+        double whole = window && end > window ? (start + 1 >= window ? n : end - window) : 0, growing = n - whole;
 
         *keys = end - (low > 0 ? low : 0);
         return whole * window + growing * (start + 1) + growing * (growing - 1) / 2;
@@ -86,7 +87,8 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
     for (int s = 0; s < b->n_spans; s++) {
         const rg_span *span = &b->spans[s];
         /* Many spans are alike: a batch that decodes. */
-        bool same = !b->index && last >= 0 && span->start == b->spans[last].start && span->n_rows == b->spans[last].n_rows;
+        bool same = !b->index && last >= 0 && span->start == b->spans[last].start &&
+                    span->n_rows == b->spans[last].n_rows;
         if (!same)
             last_pairs = span_pairs(b, span, kv->window, &last_keys);
         last = s;
@@ -131,7 +133,8 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
     const rg_act *y = op->out[0];
     int n_rows = y ? y->rows : f->batch->n_rows;
     rg_counted c = { .kind = op->kind, .layer = f->layer, .name = y ? y->name : "kv",
-                     .integer = op->w[0] && is_integer(op->w[0]), .cells = y ? (double)y->rows * y->cols : 0 };
+                     .integer = op->w[0] && is_integer(op->w[0]), .n_rows = n_rows,
+                     .cells = y ? (double)y->rows * y->cols : 0 };
 
     switch (op->kind) {
     case RG_OP_EMBED: c.count.weight_bytes = n_rows * stored_bytes(op->w[0]) / (double)op->w[0]->rows; break;

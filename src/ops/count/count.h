@@ -30,6 +30,8 @@ typedef struct rg_counted { /* one op of the step */
     /* What a measured machine's rates go by (model/cost.h). */
     rg_counted_weight w[3]; /* values 0: none */
     double rows;          /* that meet each weight; attention: queries that look at the same keys */
+    double share;         /* a mixture: how likely a row of the step meets an expert; else 0 */
+    int n_rows;           /* of the step */
     double cells;         /* values made one by one; attention: pairs of query and key; scan: states advanced */
     double pieces;        /* parts that different threads can take */
     int width;            /* attention: k_dim + v_dim */

@@ -1,0 +1,291 @@
+/* chat.c -- `ridge chat`: talk with a model on a terminal.
+ *
+ * The conversation is kept as JSON and goes through the checkpoint's chat template anew with every message; what was
+ * computed for it before is found by the engine's prefix cache.  Ctrl-C stops an answer and not the program. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "cli/sampling.h"
+
+extern const cli_command cli_chat;
+
+enum { LINE_BYTES = 1 << 20, ANSWER_BYTES = 1 << 26 };
+
+typedef struct chat_options {
+    cli_args args;
+    cli_sampling sampling;
+    const char *system, *kv_type;
+    int32_t n, ctx;
+    size_t kv_memory;
+} chat_options;
+
+typedef struct talk {
+    const chat_options *o;
+    rg_engine *engine;
+    json_t *messages;
+    bool on_terminal;
+} talk;
+
+static const char help[] = "Type a message and press Enter; a line that ends in \\ goes on.  Ctrl-C stops an answer.\n"
+                           "  /help           this\n"
+                           "  /reset          forget the conversation\n"
+                           "  /system TEXT    start anew with this system message\n"
+                           "  /save FILE      write the conversation as JSON (`ridge render` reads it)\n"
+                           "  /exit           leave (Ctrl-D too)\n";
+
+/* ---- the conversation -------------------------------------------------------------------------------------------- */
+
+static bool add_message(talk *t, const char *role, const char *text, size_t n, rg_error *err)
+{
+    json_t *content = json_stringn(text, n);
+
+    if (!content)
+        return rg_fail(err, RG_E_INPUT, "chat: the message is not UTF-8");
+    if (json_array_append_new(t->messages, json_pack("{s:s, s:o}", "role", role, "content", content)))
+        return rg_fail_memory(err, n);
+    return true;
+}
+
+static bool reset(talk *t, const char *system, rg_error *err)
+{
+    json_array_clear(t->messages);
+    return !system || !*system || add_message(t, "system", system, strlen(system), err);
+}
+
+static bool save(const talk *t, const char *path, rg_error *err)
+{
+    char *text = json_dumps(t->messages, JSON_INDENT(2) | JSON_ENSURE_ASCII);
+    rg_writer *w = text ? rg_writer_open(path, err) : NULL;
+    bool ok = w && rg_writer_write(w, text, strlen(text), err) && rg_writer_write(w, "\n", 1, err);
+
+    if (!text)
+        rg_fail_memory(err, 0);
+    ok = w && (ok ? rg_writer_commit(w, err) : (rg_writer_abort(w), false));
+    rg_free(text); /* the one allocator is jansson's too */
+    return ok;
+}
+
+/* ---- an answer --------------------------------------------------------------------------------------------------- */
+
+/* Show an answer as it comes; it ends early by Ctrl-C. */
+static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
+{
+    rg_token token;
+    rg_usage u;
+
+    while (rg_next(r, &token)) {
+        if (cli_interrupted())
+            rg_cancel(r);
+        fwrite(token.text, 1, token.n_text, stdout);
+        fflush(stdout);
+        if (!rg_buf_add(answer, token.text, token.n_text))
+            return rg_fail(err, RG_E_LIMIT, "chat: the answer has more than %d bytes", ANSWER_BYTES);
+    }
+    putchar('\n');
+    u = rg_request_usage(r);
+    if (t->on_terminal && !t->o->args.common.quiet)
+        fprintf(stderr, "[%d tokens read, %d of them known before, %d written, first after %.0f ms, %.1f tokens/s%s]\n",
+                u.n_prompt, u.n_cached, u.n_output, 1e3 * u.ttft_s,
+                u.total_s > u.ttft_s ? (u.n_output - 1) / (u.total_s - u.ttft_s) : 0, cli_interrupted() ? ", stopped" : "");
+    return true;
+}
+
+static bool answer_of(talk *t, rg_buf *answer, rg_error *err)
+{
+    char *json = json_dumps(t->messages, JSON_COMPACT);
+    int32_t *ids = NULL;
+    size_t n_ids = 0;
+    rg_request *r = NULL;
+    bool ok = json || rg_fail_memory(err, 0);
+
+    ok = ok && rg_chat_encode(t->engine, json, strlen(json), NULL, &ids, &n_ids, NULL, err);
+    if (ok) {
+        rg_params p = { .prompt = ids, .n_prompt = (int32_t)n_ids, .max_tokens = t->o->n, .n_samples = 1,
+                        .sampling = t->o->sampling.s };
+        p.sampling.n_logprobs = -1;
+        r = rg_submit(t->engine, &p, err);
+    }
+    ok = r && stream(t, r, answer, err);
+    rg_request_close(r);
+    rg_ids_free(ids);
+    rg_free(json);
+    return ok;
+}
+
+/* A message and the answer to it join the conversation, both or neither. */
+static bool exchange(talk *t, const char *text, size_t n, rg_error *err)
+{
+    size_t before = json_array_size(t->messages);
+    rg_buf answer;
+    bool ok;
+
+    rg_buf_init(&answer, ANSWER_BYTES);
+    cli_interrupt_clear();
+    ok = add_message(t, "user", text, n, err) && answer_of(t, &answer, err) &&
+         add_message(t, "assistant", answer.n ? answer.data : "", answer.n, err);
+    while (!ok && json_array_size(t->messages) > before)
+        json_array_remove(t->messages, json_array_size(t->messages) - 1);
+    rg_buf_fini(&answer);
+    cli_interrupt_clear();
+    return ok;
+}
+
+/* ---- the terminal ------------------------------------------------------------------------------------------------ */
+
+typedef enum heard { HEARD_LINE, HEARD_NOTHING, HEARD_END } heard;
+
+/* One message: a line, and those after it while they end in a backslash. */
+static heard listen(const talk *t, rg_buf *message)
+{
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+    bool more = true;
+
+    rg_buf_reset(message);
+    for (const char *prompt = "> "; more; prompt = ". ") {
+        if (t->on_terminal) {
+            fputs(prompt, stderr);
+            fflush(stderr);
+        }
+        errno = 0;
+        n = getline(&line, &room, stdin);
+        if (n < 0)
+            break;
+        n -= n > 0 && line[n - 1] == '\n';
+        more = n > 0 && line[n - 1] == '\\';
+        if (!rg_buf_add(message, line, (size_t)(n - more)) || (more && !rg_buf_add(message, "\n", 1)))
+            break;
+    }
+    free(line);
+    if (more && errno == EINTR) { /* Ctrl-C while nothing was being answered */
+        clearerr(stdin);
+        cli_interrupt_clear();
+        fputs("\n(Ctrl-D or /exit leaves)\n", stderr);
+        return HEARD_NOTHING;
+    }
+    return more && !message->n ? HEARD_END : message->n ? HEARD_LINE : HEARD_NOTHING;
+}
+
+/* What stands after a command's name; NULL: it is another command. */
+static const char *argument(const char *line, const char *name)
+{
+    size_t n = strlen(name);
+
+    if (strncmp(line, name, n) || (line[n] && line[n] != ' '))
+        return NULL;
+    return line + n + strspn(line + n, " ");
+}
+
+/* Do as a line that starts with '/' says.  False: leave. */
+static bool command(talk *t, const char *line)
+{
+    rg_error err = { 0 };
+    const char *rest;
+    bool ok = true;
+
+    if (argument(line, "/exit") || argument(line, "/quit"))
+        return false;
+    if (argument(line, "/reset"))
+        ok = reset(t, t->o->system, &err);
+    else if ((rest = argument(line, "/system")))
+        ok = reset(t, rest, &err);
+    else if ((rest = argument(line, "/save")) && *rest)
+        ok = save(t, rest, &err);
+    else
+        fputs(help, stderr);
+    if (!ok)
+        cli_fail(&err);
+    return true;
+}
+
+static void converse(talk *t)
+{
+    rg_buf message;
+    rg_error err = { 0 };
+    heard h;
+
+    rg_buf_init(&message, LINE_BYTES);
+    while ((h = listen(t, &message)) != HEARD_END) {
+        if (h == HEARD_NOTHING)
+            continue;
+        if (message.data[0] == '/' && !command(t, message.data))
+            break;
+        if (message.data[0] != '/' && !exchange(t, message.data, message.n, &err))
+            cli_fail(&err);
+    }
+    if (t->on_terminal)
+        fputc('\n', stderr);
+    rg_buf_fini(&message);
+}
+
+static bool chat_with(chat_options *o, rg_engine *engine, const char *path, rg_error *err)
+{
+    talk t = { .o = o, .engine = engine, .messages = json_array(), .on_terminal = isatty(STDIN_FILENO) };
+    rg_info info = rg_engine_info(engine);
+    bool ok = t.messages || rg_fail_memory(err, 0);
+
+    ok = ok && cli_sampling_finish(&o->sampling, &info.sampling, err) && reset(&t, o->system, err);
+    if (ok && !rg_chat_has_template(engine) && !o->args.common.quiet)
+        fprintf(stderr, "%s has no chat template: messages are written as \"role: content\" lines\n", path);
+    if (ok && t.on_terminal && !o->args.common.quiet)
+        fprintf(stderr, "%s, %s, context %d.  /help tells what can be typed.\n", path, info.architecture, info.max_seq_len);
+    if (ok)
+        converse(&t);
+    json_decref(t.messages);
+    return ok;
+}
+
+static int run(int argc, char **argv)
+{
+    static chat_options o = { .n = INT32_MAX };
+    const cli_option options[] = {
+        { "--system", CLI_STRING, &o.system, "TEXT", "a system message to begin with" },
+        { "-n", CLI_INT, &o.n, "N", "tokens of an answer at most (default: as the context allows)", 1, INT32_MAX },
+        CLI_SAMPLING_OPTIONS(o.sampling),
+        { "--ctx", CLI_INT, &o.ctx, "N", "context at most (default: what the model allows)", 1, INT32_MAX },
+        { "--kv-memory", CLI_BYTES, &o.kv_memory, "BYTES", "memory for the conversation's state" },
+        { "--kv-type", CLI_STRING, &o.kv_type, "TYPE", "f32, f16 or bf16 (default: f32 for F32 weights, else bf16)" },
+        { NULL },
+    };
+    char path[1024];
+    rg_error err = { 0 };
+
+    cli_sampling_init(&o.sampling);
+    o.args = (cli_args){
+        .command = &cli_chat, .options = options, .max_positional = 1, .common = { .isa = "auto", .recipe = "fast" }
+    };
+    int status = cli_parse(&o.args, argc, argv);
+    if (status >= 0)
+        return status;
+    if (o.args.common.json)
+        return cli_usage("chat has no --json: it is for people; `ridge serve` is for programs");
+    if (!cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err))
+        return cli_fail(&err);
+    rg_options e = rg_options_default();
+    e.n_threads = o.args.common.threads;
+    e.isa = o.args.common.isa;
+    e.recipe = o.args.common.recipe;
+    e.kv_type = o.kv_type;
+    e.kv_bytes = o.kv_memory;
+    e.max_seq_len = o.ctx;
+    e.progress = cli_progress;
+    e.progress_arg = o.args.common.quiet ? (void *)&o : NULL;
+    rg_engine *engine = rg_open(path, &e, &err);
+    cli_catch_interrupt();
+    bool ok = engine && chat_with(&o, engine, path, &err);
+    rg_close(engine);
+    return ok ? EXIT_DONE : cli_fail(&err);
+}
+
+const cli_command cli_chat = {
+    .name = "chat", .arguments = "[MODEL]", .summary = "talk with a model on a terminal", .run = run,
+    .notes = "Without MODEL the shipped story model is used.  Sampling defaults are the checkpoint's own.",
+};

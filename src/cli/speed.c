@@ -1,0 +1,141 @@
+/* speed.c -- see speed.h. */
+#include "cli/speed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+static void ignore(void *arg, int i, float *logits)
+{
+    (void)arg;
+    (void)i;
+    (void)logits;
+}
+
+bool speed_init(speed *s, tool *t, rg_error *err)
+{
+    rg_rng rng = { .seed = 1 };
+
+    memset(s, 0, sizeof *s);
+    s->tool = t;
+    s->ids = rg_array(SPEED_ROWS + SPEED_SEQS, sizeof *s->ids);
+    if (!s->ids)
+        return rg_fail_memory(err, (SPEED_ROWS + SPEED_SEQS) * sizeof *s->ids);
+    for (int i = 0; i < SPEED_ROWS + SPEED_SEQS; i++)
+        s->ids[i] = (int32_t)rg_rng_below(&rng, (uint32_t)t->model->config.vocab_size);
+    return true;
+}
+
+void speed_fini(speed *s)
+{
+    rg_free(s->ids);
+    s->ids = NULL;
+}
+
+/* A sequence that holds `context` positions nobody computed; windows take them a step at a time. */
+static bool pretend(speed *s, rg_seq *q, int context, rg_error *err)
+{
+    while (q->length < context) {
+        int n = context - q->length < SPEED_ROWS ? context - q->length : SPEED_ROWS;
+        if (!rg_seq_grow(s->tool->states, q, q->length + n))
+            return rg_fail(err, RG_E_LIMIT, "no room for the state of %d positions", context);
+        rg_seq_advance(s->tool->states, q, n, 0, NULL);
+    }
+    return true;
+}
+
+static void close_seqs(speed *s, int n)
+{
+    for (int i = 0; i < n; i++) {
+        rg_seq_free(s->tool->states, s->seqs[i]);
+        s->seqs[i] = NULL;
+    }
+}
+
+static bool open_seqs(speed *s, int n, int context, int len, rg_error *err)
+{
+    for (int i = 0; i < n; i++) {
+        s->seqs[i] = rg_seq_new(s->tool->states, len, 0, err);
+        if (!s->seqs[i] || !pretend(s, s->seqs[i], context, err)) {
+            close_seqs(s, i + 1);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool speed_prefill(speed *s, int n, int context, double *seconds, rg_error *err)
+{
+    bool ok = open_seqs(s, 1, context, context + n, err);
+
+    if (!ok)
+        return false;
+    uint64_t t0 = rg_now_ns();
+    for (int done = 0; ok && done < n;) {
+        int m = n - done < SPEED_ROWS ? n - done : SPEED_ROWS;
+        tool_span span = { .seq = s->seqs[0], .ids = s->ids, .n = m };
+        ok = tool_step(s->tool, &span, 1, ignore, NULL, err);
+        done += m;
+    }
+    *seconds = rg_seconds(t0, rg_now_ns());
+    close_seqs(s, 1);
+    return ok;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double speed_median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof *v, compare);
+    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+bool speed_decode(speed *s, int batch, int context, int n, double *seconds, double *median, rg_error *err)
+{
+    double *steps = rg_array((size_t)n, sizeof *steps);
+    bool ok;
+
+    if (!steps)
+        return rg_fail_memory(err, (size_t)n * sizeof *steps);
+    ok = open_seqs(s, batch, context, context + n + 1, err);
+    if (!ok) {
+        rg_free(steps);
+        return false;
+    }
+    *seconds = 0;
+    for (int t = -1; ok && t < n; t++) { /* the first is to get warm */
+        for (int i = 0; i < batch; i++)
+            s->spans[i] = (tool_span){ .seq = s->seqs[i], .ids = s->ids + (i + t + 1) % SPEED_SEQS, .n = 1 };
+        uint64_t t0 = rg_now_ns();
+        ok = tool_step(s->tool, s->spans, batch, ignore, NULL, err);
+        if (t < 0)
+            continue;
+        steps[t] = rg_seconds(t0, rg_now_ns());
+        *seconds += steps[t];
+    }
+    if (ok && median)
+        *median = speed_median(steps, n);
+    close_seqs(s, batch);
+    rg_free(steps);
+    return ok;
+}
+
+bool speed_without_cache(speed *s, int n, int context, double *seconds, rg_error *err)
+{
+    *seconds = 0;
+    for (int i = 0; i < n && !cli_interrupted(); i++) {
+        double one;
+        if (!speed_prefill(s, context + i + 1, 0, &one, err))
+            return false;
+        *seconds += one;
+    }
+    return true;
+}

@@ -1,0 +1,30 @@
+/* speed.h -- timing a model's steps: what bench and plan --measure share.  Contexts are synthetic: their state is there
+ * but nobody computed it.  Tokens are random, so that a mixture's rows go to different experts. */
+#ifndef RG_CLI_SPEED_H
+#define RG_CLI_SPEED_H
+
+#include "cli/tool.h"
+
+enum { SPEED_ROWS = 512, SPEED_SEQS = 1024, SPEED_STEPS = 1 << 20 };
+
+typedef struct speed {
+    tool *tool;
+    int32_t *ids; /* SPEED_ROWS + SPEED_SEQS random ones */
+    rg_seq *seqs[SPEED_SEQS];
+    tool_span spans[SPEED_SEQS];
+} speed;
+
+bool speed_init(speed *s, tool *t, rg_error *err);
+void speed_fini(speed *s);
+
+/* Seconds of a prompt of n after context, in steps of SPEED_ROWS. */
+bool speed_prefill(speed *s, int n, int context, double *seconds, rg_error *err);
+/* n steps of batch streams after context: seconds in all, and (unless NULL) of the median step. */
+bool speed_decode(speed *s, int batch, int context, int n, double *seconds, double *median, rg_error *err);
+/* n tokens after a prompt of `context`, each from the whole prefix anew, as without a cache. */
+bool speed_without_cache(speed *s, int n, int context, double *seconds, rg_error *err);
+
+/* The median of n > 0 values, which are sorted. */
+double speed_median(double *v, int n);
+
+#endif

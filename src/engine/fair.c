@@ -1,0 +1,205 @@
+/* fair.c -- see fair.h.
+ *
+ * A tenant stands in the ring while it has requests waiting; its place and what it may spend are forgotten with the
+ * last of them.  Tenants are found by walking the ring, which is as long as there are different ones waiting. */
+#include "engine/fair.h"
+
+#include "base/mem.h"
+
+enum {
+    QUANTUM = 512,      /* rows that a turn adds */
+    FIRST_GUESS = 128,  /* ids of an answer, before any was seen */
+    OUTPUT_WEIGHT = 2,
+};
+
+typedef struct tenant {
+    uint64_t key;
+    int64_t deficit; /* rows that it may spend */
+    rg_request *head; /* its line, by priority and arrival, linked by line_next */
+    struct tenant *next, *prev; /* the ring; next alone links those not in use */
+} tenant;
+
+struct rg_fair {
+    tenant *all, *unused, *turn; /* turn: in the ring, NULL if nobody waits */
+    rg_request *returning;       /* preempted ones, by arrival */
+    double expected_output;
+    int32_t room, n;
+};
+
+rg_fair *rg_fair_new(int32_t room, rg_error *err)
+{
+    rg_fair *f = rg_zalloc(sizeof *f);
+
+    if (!f)
+        return rg_fail_memory(err, sizeof *f), NULL;
+    f->all = rg_array((size_t)room, sizeof *f->all);
+    if (!f->all) {
+        rg_fail_memory(err, (size_t)room * sizeof *f->all);
+        rg_free(f);
+        return NULL;
+    }
+    for (int32_t i = 0; i < room; i++) {
+        f->all[i].next = f->unused;
+        f->unused = &f->all[i];
+    }
+    f->room = room;
+    f->expected_output = FIRST_GUESS;
+    return f;
+}
+
+void rg_fair_free(rg_fair *f)
+{
+    if (!f)
+        return;
+    RG_ASSERT(!f->n);
+    rg_free(f->all);
+    rg_free(f);
+}
+
+static bool has_run(const rg_request *r)
+{
+    return atomic_load_explicit(&r->admitted_ns, memory_order_relaxed) != 0;
+}
+
+static int64_t cost_of(const rg_fair *f, const rg_request *r)
+{
+    double each = f->expected_output < r->params.max_tokens ? f->expected_output : r->params.max_tokens;
+
+    return r->params.n_prompt + (int64_t)(OUTPUT_WEIGHT * each * r->params.n_samples);
+}
+
+static bool goes_before(const rg_request *a, const rg_request *b)
+{
+    return a->params.priority != b->params.priority ? a->params.priority < b->params.priority : a->id < b->id;
+}
+
+/* ---- the ring ---------------------------------------------------------------------------------------------------- */
+
+static tenant *find(const rg_fair *f, uint64_t key)
+{
+    tenant *t = f->turn;
+
+    if (!t)
+        return NULL;
+    do
+        if (t->key == key)
+            return t;
+    while ((t = t->next) != f->turn);
+    return NULL;
+}
+
+/* A new tenant has its turn last. */
+static tenant *enter(rg_fair *f, uint64_t key)
+{
+    tenant *t = f->unused;
+
+    RG_ASSERT(t);
+    f->unused = t->next;
+    *t = (tenant){ .key = key, .next = f->turn ? f->turn : t, .prev = f->turn ? f->turn->prev : t };
+    if (!f->turn)
+        f->turn = t;
+    t->prev->next = t;
+    t->next->prev = t;
+    return t;
+}
+
+static void leave(rg_fair *f, tenant *t)
+{
+    if (f->turn == t)
+        f->turn = t->next == t ? NULL : t->next;
+    t->prev->next = t->next;
+    t->next->prev = t->prev;
+    t->next = f->unused;
+    f->unused = t;
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
+
+void rg_fair_add(rg_fair *f, rg_request *r)
+{
+    rg_request **at = &f->returning;
+
+    RG_ASSERT(f->n < f->room);
+    f->n++;
+    if (has_run(r)) {
+        while (*at && (*at)->id < r->id)
+            at = &(*at)->line_next;
+    } else {
+        tenant *t = find(f, r->tenant);
+
+        at = &(t ? t : enter(f, r->tenant))->head;
+        while (*at && goes_before(*at, r))
+            at = &(*at)->line_next;
+    }
+    r->line_next = *at;
+    *at = r;
+}
+
+/* Out of its line.  Its tenant, if it has one. */
+static tenant *unlink_from_line(rg_fair *f, rg_request *r)
+{
+    tenant *t = has_run(r) ? NULL : find(f, r->tenant);
+    rg_request **at = t ? &t->head : &f->returning;
+
+    while (*at != r) {
+        RG_ASSERT(*at);
+        at = &(*at)->line_next;
+    }
+    *at = r->line_next;
+    r->line_next = NULL;
+    f->n--;
+    return t;
+}
+
+void rg_fair_remove(rg_fair *f, rg_request *r)
+{
+    tenant *t = unlink_from_line(f, r);
+
+    if (t && !t->head)
+        leave(f, t);
+}
+
+rg_request *rg_fair_first(rg_fair *f)
+{
+    if (f->returning)
+        return f->returning;
+    if (!f->turn)
+        return NULL;
+    while (f->turn->deficit < cost_of(f, f->turn->head)) {
+        f->turn = f->turn->next;
+        f->turn->deficit += QUANTUM;
+    }
+    return f->turn->head;
+}
+
+void rg_fair_take(rg_fair *f, rg_request *r)
+{
+    tenant *t = unlink_from_line(f, r);
+
+    if (!t)
+        return;
+    t->deficit -= cost_of(f, r);
+    if (!t->head)
+        leave(f, t);
+}
+
+void rg_fair_learn(rg_fair *f, int32_t n_output)
+{
+    f->expected_output += (n_output - f->expected_output) / 16;
+}
+
+void rg_fair_check(const rg_fair *f)
+{
+    const tenant *t = f->turn;
+    int32_t n = 0;
+
+    for (const rg_request *r = f->returning; r; r = r->line_next, n++)
+        RG_ASSERT(has_run(r) && (!r->line_next || r->id < r->line_next->id));
+    if (t)
+        do {
+            RG_ASSERT(t->head && t->next->prev == t && find(f, t->key) == t);
+            for (const rg_request *r = t->head; r; r = r->line_next, n++)
+                RG_ASSERT(!has_run(r) && r->tenant == t->key && (!r->line_next || goes_before(r, r->line_next)));
+        } while ((t = t->next) != f->turn);
+    RG_ASSERT(n == f->n);
+}

@@ -1,0 +1,25 @@
+/* rates.h -- measuring what the engine's own operations reach on this machine.
+ *
+ * Each rate is taken through the seam: operations on shapes that belong to no model, run by the reader that computes,
+ * so that a rate holds whatever the kernels behind the seam become.  The best of a few tries counts, since other work
+ * on the machine can only slow one down.  Knows no model. */
+#ifndef RG_MODEL_RATES_H
+#define RG_MODEL_RATES_H
+
+#include "model/cost.h"
+
+/* What to measure: the formats and K/V types that a model has, or all of interest.  Each format takes about 0.2 s. */
+typedef struct rg_rates_wanted {
+    bool linear[RG_TYPE_COUNT], attention[RG_TYPE_COUNT], latent[RG_TYPE_COUNT];
+    bool recurrent; /* convolutions and scans */
+    bool experts;
+    bool exact;     /* recipe */
+} rg_rates_wanted;
+
+/* What m's operations need. */
+rg_rates_wanted rg_rates_for(const rg_model *m, bool exact);
+
+/* Into m->rates, on n_threads threads.  False: no memory. */
+bool rg_rates_measure(rg_machine *m, const rg_cpu *cpu, int n_threads, const rg_rates_wanted *wanted, rg_error *err);
+
+#endif

@@ -1,0 +1,419 @@
+/* levers.c -- see levers.h. */
+#include "plan/levers.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { MOST_DRAFTS = 16 };
+
+typedef struct bench {
+    const rg_plan_subject *s;
+    const rg_plan_machine *m;
+    const rg_lever_options *o;
+    int64_t batch, seq;
+    rg_type type;          /* that most of the weights have */
+    rg_plan_row base;
+    rg_counted *ops;       /* of the base step */
+    int n_ops, room;
+    rg_levers *out;
+    rg_error *err;
+} bench;
+
+static rg_lever *add(bench *b, const char *name, double memory, double latency, double throughput)
+{
+    RG_ASSERT(b->out->n < RG_MAX_LEVERS);
+    rg_lever *l = &b->out->lever[b->out->n++];
+
+    snprintf(l->name, sizeof l->name, "%s", name);
+    l->memory_bytes = memory;
+    l->latency_s = latency;
+    l->throughput = throughput;
+    l->fits = memory <= b->m->memory_bytes;
+    return l;
+}
+
+static double bytes_per_value(rg_type type)
+{
+    return (double)rg_format_of(type)->block_bytes / rg_format_of(type)->block_len;
+}
+
+/* ---- levers that are another model ------------------------------------------------------------------------------- */
+
+static double memory_of(const bench *b, const rg_model *m)
+{
+    double kv, recurrent;
+
+    rg_plan_state_bytes(m, b->seq, &kv, &recurrent);
+    return (double)m->weights.stored_bytes + (double)b->batch * (kv + recurrent) + b->base.memory.activations;
+}
+
+/* Declare a model of this config and type, and count it. */
+static bool try_model(bench *b, const rg_config *c, rg_type type, const char *name, rg_lever **l)
+{
+    rg_model_options o = { .kv_type = rg_format_of(b->s->model->kv_type)->name, .declared_type = type };
+    rg_error why = { 0 };
+    rg_model *m = rg_model_declare(c, &o, &why);
+    rg_plan_subject s = *b->s;
+    double latency = 0;
+
+    *l = NULL;
+    if (!m) {
+        if (why.code != RG_E_MEMORY)
+            return true; /* a format whose blocks do not divide this model's rows: left out */
+        if (b->err)
+            *b->err = why;
+        return false;
+    }
+    s.model = m;
+    bool ok = rg_plan_latency(&s, b->m, b->batch, b->seq, &latency, b->err);
+    if (ok)
+        *l = add(b, name, memory_of(b, m), latency, (double)b->batch / latency);
+    rg_model_close(m);
+    return ok;
+}
+
+static bool has_kv(const rg_config *c)
+{
+    return c->n_heads > 0 && c->n_kv_heads > 0 && !c->kv_lora_rank && !c->d_inner;
+}
+
+static bool try_kv_heads(bench *b, rg_config *c)
+{
+    int was = c->n_kv_heads, tried[] = { was / 4, 1 };
+    rg_lever *l;
+    char name[48];
+
+    for (size_t i = 0; i < RG_LEN(tried); i++) {
+        if (tried[i] < 1 || tried[i] >= was || c->n_heads % tried[i] || (i && tried[i] == tried[0]))
+            continue;
+        c->n_kv_heads = tried[i];
+        snprintf(name, sizeof name, "kv heads %d -> %d (%s)", was, tried[i], tried[i] > 1 ? "GQA" : "MQA");
+        if (!try_model(b, c, b->type, name, &l))
+            return false;
+        if (l)
+            snprintf(l->formula, sizeof l->formula, "counted; K/V = 2 K H L values a position");
+    }
+    c->n_kv_heads = was;
+    return true;
+}
+
+static bool try_windows(bench *b, rg_config *c)
+{
+    rg_config *windowed;
+    rg_lever *l = NULL;
+    char name[48];
+
+    if (c->window || c->n_layers < 6 || b->seq <= b->o->window)
+        return true;
+    windowed = rg_alloc(sizeof *windowed);
+    if (!windowed)
+        return rg_fail_memory(b->err, sizeof *windowed);
+    *windowed = *c;
+    windowed->window = b->o->window;
+    for (int i = 0; i < c->n_layers; i++)
+        windowed->layer_global[i] = i % 6 == 5;
+    snprintf(name, sizeof name, "windows of %d, 5 layers in 6", b->o->window);
+    bool ok = try_model(b, windowed, b->type, name, &l);
+    if (l)
+        snprintf(l->formula, sizeof l->formula, "counted; K/V positions = S / 6 + 5 min(S, W) / 6 a layer");
+    rg_free(windowed);
+    return ok;
+}
+
+static bool try_formats(bench *b, const rg_config *c)
+{
+    static const struct {
+        rg_type type;
+        const char *name;
+    } formats[] = { { RG_Q8_0, "int8 weights (q8_0)" }, { RG_Q4_0, "int4 weights (q4_0)" } };
+    rg_lever *l;
+
+    for (size_t i = 0; i < RG_LEN(formats); i++) {
+        if (b->type == formats[i].type)
+            continue;
+        if (!try_model(b, c, formats[i].type, formats[i].name, &l))
+            return false;
+        if (l)
+            snprintf(l->formula, sizeof l->formula, "counted; %.3g bytes a weight",
+                     bytes_per_value(formats[i].type));
+    }
+    return true;
+}
+
+static bool try_pruning(bench *b, rg_config *c)
+{
+    int was = c->n_layers, keep = (int)(was * b->o->keep + 0.5);
+    rg_lever *l;
+    char name[48];
+
+    if (keep < 1 || keep >= was)
+        return true;
+    c->n_layers = keep;
+    snprintf(name, sizeof name, "pruned to %d of %d layers", keep, was);
+    bool ok = try_model(b, c, b->type, name, &l);
+    if (l)
+        snprintf(l->formula, sizeof l->formula, "counted; depth pruning, then distillation");
+    c->n_layers = was;
+    return ok;
+}
+
+/* ---- levers on the counted operations ---------------------------------------------------------------------------- */
+
+/* Changes an operation; returns how many weight values came or went. */
+typedef double change_fn(const bench *b, rg_counted *op);
+
+/* Weight i of an op gets this many values. */
+static double resize(rg_counted *op, int i, double values)
+{
+    double more = values - op->w[i].values;
+    rg_type type = op->w[i].values > 0 ? op->w[i].type : op->w[0].type;
+
+    op->w[i] = (rg_counted_weight){ type, values };
+    op->count.weight_bytes += more * bytes_per_value(type);
+    op->count.ops += 2 * op->rows * more;
+    return more;
+}
+
+static bool is_qkv(const rg_counted *op)
+{
+    return op->kind == RG_OP_LINEAR && op->w[2].values > 0;
+}
+
+/* MLA (DeepSeek-V2): a latent of 4 H and a rotated key of H / 2 for all heads; queries of 3 H / 2; absorbed, so that
+ * heads share one key. */
+static double to_mla(const bench *b, rg_counted *op)
+{
+    const rg_config *c = &b->s->model->config;
+    double h = c->head_dim, latent = 4 * h, rotated = h / 2, was = 2.0 * c->n_kv_heads * h;
+    double more = 0;
+
+    if (is_qkv(op)) {
+        more += resize(op, 0, op->w[0].values * 1.5);
+        more += resize(op, 1, (double)c->dim * (latent + rotated));
+        more += resize(op, 2, 2 * latent * h * c->n_heads); /* into the latent space and back */
+    } else if (op->kind == RG_OP_KV_STORE || op->kind == RG_OP_ATTENTION) {
+        op->count.state_bytes *= (latent + rotated) / was;
+        op->latent = true;
+    }
+    if (op->kind == RG_OP_ATTENTION) {
+        op->rows *= c->n_kv_heads;
+        op->width = (int)(2 * latent + rotated);
+        op->count.ops = 2 * op->cells * op->width;
+    }
+    return more;
+}
+
+/* CLA (Brandon 2024), s = 2: every second layer reads the K/V of the one before and makes none. */
+static double to_cla(const bench *b, rg_counted *op)
+{
+    (void)b;
+    if (op->layer % 2 == 0)
+        return 0;
+    if (op->kind == RG_OP_KV_STORE) {
+        op->count.state_bytes = 0;
+        op->cells = 0;
+    }
+    return is_qkv(op) ? resize(op, 1, 0) + resize(op, 2, 0) : 0;
+}
+
+static double to_int8_kv(const bench *b, rg_counted *op)
+{
+    if (op->kind == RG_OP_KV_STORE || op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION)
+        op->count.state_bytes /= rg_format_of(b->s->model->kv_type)->block_bytes;
+    return 0;
+}
+
+static rg_lever *try_change(bench *b, change_fn *change, double kv_share, const char *name)
+{
+    double set = 0, values = 0, seconds = b->m->m.step_s;
+    const rg_plan_memory *y = &b->base.memory;
+    rg_counted op;
+
+    for (int i = 0; i < b->n_ops; i++) {
+        op = b->ops[i];
+        values += change(b, &op);
+        set += op.count.weight_bytes + op.count.state_bytes;
+    }
+    for (int i = 0; i < b->n_ops; i++) {
+        op = b->ops[i];
+        change(b, &op);
+        seconds += rg_cost_op(&b->m->m, &op, set, b->s->exact);
+    }
+    return add(b, name, y->total + values * bytes_per_value(b->type) - y->kv * (1 - kv_share), seconds,
+               (double)b->batch / seconds);
+}
+
+static void try_changes(bench *b)
+{
+    const rg_config *c = &b->s->model->config;
+    double was = 2.0 * c->n_kv_heads;
+    rg_lever *l;
+
+    if (b->base.memory.kv <= 0)
+        return;
+    if (has_kv(c)) {
+        l = try_change(b, to_mla, 4.5 / was, "MLA (latent 4 H, rotated H / 2)");
+        snprintf(l->formula, sizeof l->formula, "K/V = 4.5 H L values a position; absorbed");
+        if (c->n_layers > 1) {
+            double makers = (c->n_layers + 1) / 2;
+            l = try_change(b, to_cla, makers / c->n_layers, "CLA 2: layers share K/V in pairs");
+            snprintf(l->formula, sizeof l->formula, "K/V of every second layer, read by both");
+        }
+    }
+    if (rg_format_of(b->s->model->kv_type)->block_bytes > 1) {
+        l = try_change(b, to_int8_kv, 1.0 / rg_format_of(b->s->model->kv_type)->block_bytes, "int8 K/V");
+        snprintf(l->formula, sizeof l->formula, "counted; 1 byte a value of K and V");
+    }
+}
+
+/* ---- levers of serving ------------------------------------------------------------------------------------------- */
+
+double rg_speculation_tokens(double a, int g)
+{
+    double sum = 1, power = 1;
+
+    for (int i = 0; i < g; i++) {
+        power *= a;
+        sum += power;
+    }
+    return sum;
+}
+
+static bool try_speculation(bench *b)
+{
+    double best = 0, tokens = 1, a = b->o->acceptance;
+    int at = 0;
+    char name[48];
+
+    for (int g = 1; g <= MOST_DRAFTS; g++) {
+        rg_step_shape verify = { .n_seqs = (int)b->batch, .n_rows = 1 + g, .start = b->seq - 1, .exact = b->s->exact };
+        rg_cost cost;
+
+        if (!rg_cost_shape(b->s->model, &b->m->m, &verify, &cost, NULL, NULL, b->err))
+            return false;
+        double e = rg_speculation_tokens(a, g);
+        double latency = (cost.seconds + g * b->o->draft_cost * b->base.latency_s) / e;
+        if (!at || latency < best) {
+            best = latency;
+            tokens = e;
+            at = g;
+        }
+    }
+    snprintf(name, sizeof name, "speculation, %d drafts accepted %.0f %%", at, 100 * a);
+    rg_lever *l = add(b, name, b->base.memory.total, best, (double)b->batch / best);
+    snprintf(l->formula, sizeof l->formula,
+             "(T(1 + g) + g c T) / E, E = (1 - a^(g+1)) / (1 - a) = %.2f, c = %.2g, best g", tokens, b->o->draft_cost);
+    return true;
+}
+
+/* A static batch waits for its longest answer. */
+static void try_batching(bench *b)
+{
+    double sum = 0, longest = 0;
+
+    for (int i = 0; i < b->o->n_lengths; i++) {
+        sum += b->o->lengths[i];
+        longest = b->o->lengths[i] > longest ? b->o->lengths[i] : longest;
+    }
+    if (b->o->n_lengths < 2 || longest <= 0)
+        return;
+    double used = sum / b->o->n_lengths / longest;
+    rg_lever *l = add(b, "static batching", b->base.memory.total, b->base.latency_s, b->base.throughput * used);
+    snprintf(l->formula, sizeof l->formula, "B / T x mean / max of the lengths = %.2f; continuous: B / T", used);
+}
+
+static void try_chips(bench *b)
+{
+    const rg_plan_machine *m = b->m;
+    const rg_config *c = &b->s->model->config;
+    double t = b->base.latency_s, batch = (double)b->batch;
+    int y = b->o->chips > 1 ? b->o->chips : 2;
+    char name[48];
+
+    snprintf(name, sizeof name, "%d replicas", y);
+    rg_lever *l = add(b, name, b->base.memory.total, t, y * b->base.throughput);
+    snprintf(l->formula, sizeof l->formula, "latency T, throughput %d B / T; memory of each", y);
+    if (m->link_bytes_s <= 0)
+        return;
+    /* Two all-reduces a layer, each 2 (Y - 1) / Y of the batch's rows in bf16 over the link. */
+    double moved = 2.0 * c->n_layers * 2 * (y - 1) / y * batch * c->dim * 2;
+    double sharded = t / y + moved / m->link_bytes_s, beta = m->m.read_bytes_s / m->link_bytes_s;
+    double width = c->ffn_dim ? c->ffn_dim : c->moe_ffn_dim ? c->moe_ffn_dim : c->d_inner;
+    snprintf(name, sizeof name, "tensor parallel over %d", y);
+    l = add(b, name, b->base.memory.total / y, sharded, batch / sharded);
+    snprintf(l->formula, sizeof l->formula, "T / Y + 4 L all-reduced B D bytes; useful to Y < F / (B beta) = %.0f",
+             width / (batch * beta));
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------------------- */
+
+static void keep_op(void *arg, const rg_counted *op, double seconds)
+{
+    bench *b = arg;
+
+    (void)seconds;
+    if (b->n_ops < b->room)
+        b->ops[b->n_ops++] = *op;
+}
+
+static rg_type usual_type(const rg_model *m)
+{
+    double values[RG_TYPE_COUNT] = { 0 };
+    int best = 0;
+
+    for (int i = 0; i < m->weights.n; i++) {
+        const rg_weight *w = &m->weights.all[i];
+        values[w->type] += (double)w->n_mats * (double)w->rows * (double)w->cols;
+    }
+    for (int t = 1; t < RG_TYPE_COUNT; t++)
+        best = values[t] > values[best] ? t : best;
+    return (rg_type)best;
+}
+
+static bool try_all(bench *b, rg_config *c)
+{
+    rg_lever *l = add(b, "as it is", b->base.memory.total, b->base.latency_s, b->base.throughput);
+
+    snprintf(l->formula, sizeof l->formula, "counted");
+    if (has_kv(c) && (!try_kv_heads(b, c) || !try_windows(b, c)))
+        return false;
+    try_changes(b);
+    if (!try_formats(b, c) || !try_pruning(b, c) || !try_speculation(b))
+        return false;
+    try_batching(b);
+    try_chips(b);
+    return true;
+}
+
+bool rg_levers_try(const rg_plan_subject *s, const rg_plan_machine *m, int64_t batch, int64_t seq,
+                   const rg_lever_options *o, rg_levers *out, rg_error *err)
+{
+    bench b = { .s = s, .m = m, .o = o, .batch = batch, .seq = seq, .out = out, .err = err };
+    rg_step_shape shape = { .n_seqs = (int)batch, .n_rows = 1, .start = seq - 1, .exact = s->exact };
+    rg_config *c = NULL;
+    rg_cost cost;
+
+    memset(out, 0, sizeof *out);
+    if (!s->model || s->method != RG_PLAN_COUNTED)
+        return rg_fail(err, RG_E_USAGE, "what-if counts a model: it needs one, and the method counted");
+    if (!rg_plan_point(s, m, batch, seq, &b.base, err) ||
+        !rg_cost_shape(s->model, &m->m, &shape, &cost, NULL, NULL, err))
+        return false;
+    b.type = usual_type(s->model);
+    b.room = cost.n_ops;
+    b.ops = rg_array((size_t)b.room, sizeof *b.ops);
+    c = rg_alloc(sizeof *c);
+    bool ok = b.ops && c;
+    if (!ok)
+        rg_fail_memory(err, (size_t)b.room * sizeof *b.ops);
+    ok = ok && rg_cost_shape(s->model, &m->m, &shape, &cost, keep_op, &b, err);
+    if (ok) {
+        *c = s->model->config;
+        ok = try_all(&b, c);
+    }
+    rg_free(c);
+    rg_free(b.ops);
+    return ok;
+}

@@ -1,0 +1,206 @@
+/* report.c -- see report.h. */
+#include "plan/report.h"
+
+#include <stdio.h>
+
+static double gb(double bytes)
+{
+    return bytes / 1e9;
+}
+
+/* "1.25 ms", three figures. */
+static const char *time_text(double s, char out[32])
+{
+    double x = s * 1e3;
+    const char *unit = "ms";
+
+    if (x >= 10000) {
+        x /= 1e3;
+        unit = "s";
+    } else if (x < 0.1) {
+        x *= 1e3;
+        unit = "us";
+    }
+    snprintf(out, 32, "%.*f %s", x < 10 ? 2 : x < 100 ? 1 : 0, x, unit);
+    return out;
+}
+
+static const char *count_text(int64_t n, const char *none, char out[32])
+{
+    if (n > 0 && n < 10000000)
+        snprintf(out, 32, "%lld", (long long)n);
+    else
+        snprintf(out, 32, "%s", n > 0 ? "any" : none);
+    return out;
+}
+
+static double off(double predicted, double measured)
+{
+    return 100 * (predicted / measured - 1);
+}
+
+/* ---- text -------------------------------------------------------------------------------------------------------- */
+
+static void say_machine(rg_buf *b, const rg_plan_machine *m, const rg_plan_subject *s)
+{
+    rg_buf_printf(b, "%s: %s", m->name, m->title);
+    if (m->chips > 1)
+        rg_buf_printf(b, " x %d", m->chips);
+    rg_buf_printf(b, "; %.4g GB/s, ", gb(m->m.read_bytes_s));
+    if (m->accelerator)
+        rg_buf_printf(b, "%.4g bf16 TFLOP/s", m->m.bf16_ops_s / 1e12);
+    else
+        rg_buf_printf(b, "%.4g f32 and %.4g int8 GOP/s", m->m.f32_ops_s / 1e9, m->m.int8_ops_s / 1e9);
+    rg_buf_printf(b, ", %.4g GB", gb(m->memory_bytes));
+    if (s->method == RG_PLAN_COUNTED && m->m.rates.measured)
+        rg_buf_printf(b, "; kernels measured on %d thread%s, %.1f us an operation", m->m.rates.n_threads,
+                      m->m.rates.n_threads > 1 ? "s" : "", 1e6 * m->m.rates.fixed_s[RG_OP_LINEAR]);
+    rg_buf_str(b, "\n");
+}
+
+static void say_head(rg_buf *b)
+{
+    rg_buf_printf(b, "%6s %7s %10s %-5s %10s %11s %11s %9s %-8s %7s %6s %6s\n", "batch", "seq", "memory GB", "fits",
+                  "latency", "first token", "tokens/s", "ops/byte", "bound by", "most", "B*", "knee");
+}
+
+static void say_row(rg_buf *b, const rg_plan_row *r)
+{
+    char latency[32], ttft[32], most[32], knee[32];
+
+    rg_buf_printf(b, "%6lld %7lld %10.2f %-5s %10s %11s %11.1f %9.2f %-8s %7s %6.0f %6s\n", (long long)r->batch,
+                  (long long)r->seq, gb(r->memory.total), r->fits ? "yes" : "NO", time_text(r->latency_s, latency),
+                  time_text(r->ttft_s, ttft), r->throughput, r->intensity, rg_bound_names[r->bound_by],
+                  count_text(r->max_batch, "none", most), r->critical_batch, count_text(r->knee_batch, "-", knee));
+}
+
+static void say_parts(rg_buf *b, const rg_plan_report *r)
+{
+    bool differs = false;
+
+    rg_buf_printf(b, "\nmemory by part, GB\n%6s %7s %10s %10s %10s %11s %10s %10s\n", "batch", "seq", "weights", "k/v",
+                  "recurrent", "activations", "all", "of");
+    for (int i = 0; i < r->n_rows; i++) {
+        const rg_plan_memory *y = &r->rows[i].memory;
+        rg_buf_printf(b, "%6lld %7lld %10.4g %10.4g %10.4g %11.4g %10.4g %10.4g%s\n", (long long)r->rows[i].batch,
+                      (long long)r->rows[i].seq, gb(y->weights), gb(y->kv), gb(y->recurrent), gb(y->activations),
+                      gb(y->total), gb(y->of), r->rows[i].fits ? "" : "   does not fit");
+        differs |= r->rows[i].closed_latency_s > 0;
+    }
+    if (!differs)
+        return;
+    rg_buf_printf(b, "\nbeside the textbook (every matrix read once, the embedding included; memory / bandwidth)\n"
+                     "%6s %7s %12s %12s %8s\n", "batch", "seq", "counted", "closed-form", "differ");
+    for (int i = 0; i < r->n_rows; i++) {
+        const rg_plan_row *x = &r->rows[i];
+        char a[32], c[32];
+        if (x->closed_latency_s > 0)
+            rg_buf_printf(b, "%6lld %7lld %12s %12s %+7.1f %%\n", (long long)x->batch, (long long)x->seq,
+                          time_text(x->latency_s, a), time_text(x->closed_latency_s, c),
+                          off(x->latency_s, x->closed_latency_s));
+    }
+}
+
+static void say_measured(rg_buf *b, const rg_plan_report *r)
+{
+    char p[32], m[32];
+
+    rg_buf_printf(b, "\n%-9s %6s %7s %12s %12s %8s\n", "", "batch", "seq", "predicted", "measured", "error");
+    for (int i = 0; i < r->n_rows; i++) {
+        const rg_plan_row *x = &r->rows[i];
+        const rg_plan_measured *y = &r->measured[i];
+        if (y->latency_s > 0)
+            rg_buf_printf(b, "%-9s %6lld %7lld %12s %12s %+7.1f %%\n", "decode", (long long)x->batch, (long long)x->seq,
+                          time_text(x->latency_s, p), time_text(y->latency_s, m), off(x->latency_s, y->latency_s));
+        if (y->ttft_s > 0)
+            rg_buf_printf(b, "%-9s %6d %7lld %12s %12s %+7.1f %%\n", "prefill", 1, (long long)x->seq,
+                          time_text(x->ttft_s, p), time_text(y->ttft_s, m), off(x->ttft_s, y->ttft_s));
+    }
+}
+
+static void say_ops(rg_buf *b, const rg_plan_report *r)
+{
+    char t[32];
+
+    rg_buf_printf(b, "\noperations on %s at batch %lld, seq %lld\n%-8s %-14s %-10s %5s %11s %11s %10s %9s %-8s\n",
+                  r->rows[0].machine->name, (long long)r->rows[0].batch, (long long)r->rows[0].seq, "", "operation",
+                  "makes", "times", "Gops", "MB", "ops/byte", "time", "bound by");
+    for (int i = 0; i < r->ops->n; i++) {
+        const rg_plan_op *o = &r->ops->op[i];
+        if (o->ops > 0 || o->bytes > 0 || o->seconds > 0)
+            rg_buf_printf(b, "%-8s %-14s %-10s %5d %11.4g %11.4g %10.3g %9s %-8s\n", o->prefill ? "prefill" : "decode",
+                          o->kind, o->name, o->count, o->ops / 1e9, o->bytes / 1e6,
+                          o->bytes > 0 ? o->ops / o->bytes : 0, time_text(o->seconds, t), rg_bound_names[o->bound_by]);
+    }
+}
+
+static void say_levers(rg_buf *b, const rg_plan_report *r)
+{
+    const rg_lever *base = &r->levers->lever[0];
+    char t[32];
+
+    rg_buf_printf(b, "\nwhat if, on %s at batch %lld, seq %lld\n%-38s %10s %10s %7s %11s %7s  %s\n",
+                  r->rows[0].machine->name, (long long)r->rows[0].batch, (long long)r->rows[0].seq, "lever",
+                  "memory GB", "latency", "", "tokens/s", "", "formula");
+    for (int i = 0; i < r->levers->n; i++) {
+        const rg_lever *l = &r->levers->lever[i];
+        rg_buf_printf(b, "%-38s %10.4g %10s %6.2fx %11.1f %6.2fx  %s%s\n", l->name, gb(l->memory_bytes),
+                      time_text(l->latency_s, t), l->latency_s / base->latency_s, l->throughput,
+                      l->throughput / base->throughput, l->formula, l->fits ? "" : "; does not fit");
+    }
+}
+
+void rg_report_text(rg_buf *b, const rg_plan_report *r)
+{
+    static const char *const methods[] = { "counted", "closed-form", "general" };
+    const rg_plan_machine *last = NULL;
+
+    rg_buf_printf(b, "%s, method %s\n", r->title, methods[r->subject->method]);
+    for (int i = 0; i < r->n_rows; i++) {
+        if (r->rows[i].machine != last) {
+            last = r->rows[i].machine;
+            rg_buf_str(b, i ? "\n" : "");
+            say_machine(b, last, r->subject);
+            say_head(b);
+        }
+        say_row(b, &r->rows[i]);
+    }
+    say_parts(b, r);
+    if (r->measured)
+        say_measured(b, r);
+    if (r->ops)
+        say_ops(b, r);
+    if (r->levers)
+        say_levers(b, r);
+    rg_buf_str(b, "\nmost: the largest batch that fits.  B*: where weights take as long to read as to multiply.  knee: "
+                  "from this batch on,\nthroughput gains less than 10 % for each doubling of latency.\n");
+}
+
+/* ---- CSV --------------------------------------------------------------------------------------------------------- */
+
+void rg_report_csv(rg_buf *b, const rg_plan_report *r)
+{
+    rg_buf_str(b, "machine,chips,batch,seq,memory_bytes,weights_bytes,kv_bytes,recurrent_bytes,activation_bytes,"
+                  "machine_bytes,fits,latency_ms,ttft_ms,throughput_tok_s,ops,bytes,intensity,bound_by,max_batch,"
+                  "critical_batch,knee_batch,closed_form_latency_ms,measured_latency_ms,measured_ttft_ms\n");
+    for (int i = 0; i < r->n_rows; i++) {
+        const rg_plan_row *x = &r->rows[i];
+        const rg_plan_memory *y = &x->memory;
+        rg_plan_measured m = r->measured ? r->measured[i] : (rg_plan_measured){ 0 };
+
+        rg_buf_printf(b, "%s,%d,%lld,%lld,%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%s,"
+                         "%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%s,%lld,%.4g,%lld",
+                      x->machine->name, x->machine->chips, (long long)x->batch, (long long)x->seq, y->total, y->weights,
+                      y->kv, y->recurrent, y->activations, y->of, x->fits ? "true" : "false", 1e3 * x->latency_s,
+                      1e3 * x->ttft_s, x->throughput, x->ops, x->bytes, x->intensity, rg_bound_names[x->bound_by],
+                      (long long)x->max_batch, x->critical_batch, (long long)x->knee_batch);
+        for (int k = 0; k < 3; k++) { /* empty: does not apply */
+            double v = k == 0 ? x->closed_latency_s : k == 1 ? m.latency_s : m.ttft_s;
+            if (v > 0)
+                rg_buf_printf(b, ",%.6g", 1e3 * v);
+            else
+                rg_buf_str(b, ",");
+        }
+        rg_buf_str(b, "\n");
+    }
+}

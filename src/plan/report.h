@@ -1,0 +1,26 @@
+/* report.h -- a plan as text for people and as CSV.  Appends to a buffer; a buffer that failed says so itself. */
+#ifndef RG_PLAN_REPORT_H
+#define RG_PLAN_REPORT_H
+
+#include "base/buf.h"
+#include "plan/levers.h"
+
+/* What was measured at a row's point; 0: was not. */
+typedef struct rg_plan_measured {
+    double latency_s, ttft_s;
+} rg_plan_measured;
+
+typedef struct rg_plan_report {
+    const char *title;           /* the model */
+    const rg_plan_subject *subject;
+    const rg_plan_row *rows;
+    int n_rows;
+    const rg_plan_measured *measured; /* NULL, or n_rows */
+    const rg_plan_ops *ops;      /* of the first row; NULL: left out */
+    const rg_levers *levers;     /* likewise */
+} rg_plan_report;
+
+void rg_report_text(rg_buf *b, const rg_plan_report *r);
+void rg_report_csv(rg_buf *b, const rg_plan_report *r);
+
+#endif

@@ -1,0 +1,51 @@
+/* bpe_word.h -- the two halves of byte-pair encoding: bpe.c, which knows vocabularies, and bpe_merge.c, which joins. */
+#ifndef RG_TEXT_BPE_WORD_H
+#define RG_TEXT_BPE_WORD_H
+
+#include "text/bpe.h"
+
+#define RG_NO_RANK UINT32_MAX
+
+/* A pair of neighbours, left in the upper half, and what it becomes. */
+typedef struct rg_pair_slot {
+    uint64_t pair;
+    uint32_t rank; /* RG_NO_RANK: a free slot, or a pair that becomes nothing */
+    int32_t joined;
+} rg_pair_slot;
+
+typedef struct rg_symbol {
+    uint32_t from, n; /* its text in the word; n 0: joined to another */
+    int32_t id;       /* -1: unknown so far */
+    int32_t prev, next;
+    uint32_t rank; /* of the pair that it makes with the next; RG_NO_RANK: none */
+} rg_symbol;
+
+static inline uint64_t rg_pair_key(int32_t left, int32_t right)
+{
+    return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+}
+
+/* The pair's slot, or the free one where it would go.  The seed keeps files from choosing pairs that collide. */
+static inline rg_pair_slot *rg_pair_find(const rg_bpe *b, uint64_t pair)
+{
+    size_t i = (size_t)((pair ^ b->seed) * 0x9E3779B97F4A7C15U >> b->shift);
+
+    while (b->slots[i].rank != RG_NO_RANK && b->slots[i].pair != pair)
+        i = (i + 1) & (b->n_slots - 1);
+    return &b->slots[i];
+}
+
+/* May text become this piece?  By ranks special pieces may come of it, unless the text is plain. */
+static inline bool rg_bpe_allowed(const rg_bpe *b, int32_t id, bool plain)
+{
+    rg_piece_type type = id >= 0 ? b->vocab->type[id] : RG_PIECE_HOLE;
+
+    return b->order ? type == RG_PIECE_NORMAL || type == RG_PIECE_ADDED
+                    : type != RG_PIECE_HOLE && !(plain && type == RG_PIECE_SPECIAL);
+}
+
+/* Join the work's symbols, which lie in the order of the text, until no pair is left; then they hang together by
+ * next. */
+bool rg_bpe_merge(const rg_bpe *b, rg_bpe_work *w, const char *text, bool plain, rg_error *err);
+
+#endif

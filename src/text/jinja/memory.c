@@ -1,0 +1,131 @@
+/* memory.c -- the arena of a template or of a render, its budgets, and how an error is said. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "text/jinja/internal.h"
+
+enum { CHUNK_MIN = 1 << 13, CHUNK_MAX = 1 << 20 };
+
+struct jj_chunk {
+    jj_chunk *next;
+    size_t used, room;
+    char *data;
+};
+
+bool jj_fail(jj_ctx *c, const char *fmt, ...)
+{
+    char text[400];
+    va_list args;
+
+    if (c->failed)
+        return false;
+    c->failed = true;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return rg_fail(c->err, RG_E_INPUT, "chat template, line %u: %s", c->line, text);
+}
+
+bool jj_over(jj_ctx *c, const char *what)
+{
+    if (c->failed)
+        return false;
+    c->failed = true;
+    return rg_fail(c->err, RG_E_LIMIT, "chat template, line %u: %s", c->line, what);
+}
+
+bool jj_no_memory(jj_ctx *c, size_t n)
+{
+    if (c->failed)
+        return false;
+    c->failed = true;
+    return rg_fail_memory(c->err, n);
+}
+
+bool jj_charge(jj_ctx *c, size_t n)
+{
+    if (n > RG_JINJA_BYTES || (c->bytes += n) > RG_JINJA_BYTES)
+        return jj_over(c, "it makes more text than a prompt can hold (64 MiB)");
+    return true;
+}
+
+bool jj_step(jj_ctx *c, size_t n)
+{
+    if (n > RG_JINJA_STEPS || (c->steps += (uint32_t)n) > RG_JINJA_STEPS)
+        return jj_over(c, "it takes too many steps");
+    return true;
+}
+
+static jj_chunk *chunk_new(jj_ctx *c, size_t need)
+{
+    size_t room = c->chunks ? 2 * c->chunks->room : CHUNK_MIN;
+
+    room = room > CHUNK_MAX ? CHUNK_MAX : room;
+    room = room < need ? need : room;
+    jj_chunk *k = rg_alloc(sizeof *k + 16 + room);
+    if (!k)
+        return jj_no_memory(c, room), NULL;
+    *k = (jj_chunk){ .room = room, .data = (char *)k + (sizeof *k + 15) / 16 * 16 };
+    return k;
+}
+
+void *jj_alloc(jj_ctx *c, size_t n)
+{
+    jj_chunk *k = c->chunks;
+    size_t need = (n + 15) / 16 * 16;
+
+    if (!jj_charge(c, need))
+        return NULL;
+    if (!k || k->room - k->used < need) {
+        k = chunk_new(c, need);
+        if (!k)
+            return NULL;
+        if (c->chunks && need > CHUNK_MAX / 4) { /* its own; what is left of the first stays in use */
+            k->next = c->chunks->next;
+            c->chunks->next = k;
+            k->used = need;
+            return k->data;
+        }
+        k->next = c->chunks;
+        c->chunks = k;
+    }
+    void *p = k->data + k->used;
+    k->used += need;
+    return p;
+}
+
+void *jj_array(jj_ctx *c, size_t n, size_t bytes)
+{
+    size_t total;
+
+    if (!rg_mul(n, bytes, &total) || total > RG_JINJA_BYTES)
+        return jj_charge(c, SIZE_MAX), NULL;
+    void *p = jj_alloc(c, total);
+    if (p)
+        memset(p, 0, total);
+    return p;
+}
+
+void jj_free_all(jj_ctx *c)
+{
+    while (c->chunks) {
+        jj_chunk *k = c->chunks;
+        c->chunks = k->next;
+        rg_free(k);
+    }
+}
+
+bool jj_enter(jj_ctx *c)
+{
+    if (c->depth >= RG_JINJA_DEPTH)
+        return jj_over(c, "values are nested too deep");
+    c->depth++;
+    return true;
+}
+
+void jj_leave(jj_ctx *c)
+{
+    c->depth--;
+}

@@ -1,0 +1,191 @@
+/* normalform.c -- see normalform.h.  The text as code points, each with the place that it came from and its marks:
+ * decomposed, its marks put in order, and composed again.  Tables are utf8proc's. */
+#include "text/normalform.h"
+
+#include <string.h>
+
+#include <utf8proc.h>
+
+#include "base/mem.h"
+#include "text/charclass.h"
+#include "text/clean.h"
+#include "text/regex.h"
+
+enum { MOST = 32 }; /* no character decomposes into more than 18 */
+
+typedef struct unit {
+    int32_t code;
+    uint32_t from; /* of its first byte in the passage */
+    uint8_t class, marks;
+} unit;
+
+typedef struct units {
+    unit *u;
+    size_t n, room;
+} units;
+
+static bool units_room(units *s, size_t more, rg_error *err)
+{
+    size_t room = s->room ? s->room : 256;
+    unit *u;
+
+    if (s->room - s->n >= more)
+        return true;
+    while (room - s->n < more)
+        room *= 2;
+    u = rg_resize(s->u, room * sizeof *u);
+    if (!u)
+        return rg_fail_memory(err, room * sizeof *u);
+    s->u = u;
+    s->room = room;
+    return true;
+}
+
+static bool decompose(units *s, const rg_passage *p, size_t from, size_t to, bool compat, rg_error *err)
+{
+    utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
+    int32_t codes[MOST];
+
+    if (compat)
+        options |= UTF8PROC_COMPAT;
+    for (size_t i = from; i < to;) {
+        int length = rg_clean_length(p->text + i), boundary = 0;
+        utf8proc_ssize_t got = 1;
+        uint8_t marks = 0;
+
+        codes[0] = (int32_t)rg_utf8_code(p->text + i, length);
+        /* The published libraries' tables do not have the last of these yet. */
+        if (codes[0] >= 0x80 && codes[0] != 0x1F16C && rg_clean_stray(p->text + i, length) < 0)
+            got = utf8proc_decompose_char(codes[0], codes, MOST, options, &boundary);
+        if (got < 0 || got > MOST)
+            return rg_fail(err, RG_E_INPUT, "a character cannot be normalised");
+        if (!units_room(s, (size_t)got, err))
+            return false;
+        for (int k = 0; p->marks && k < length; k++)
+            marks |= (uint8_t)p->marks[i + (size_t)k];
+        for (int k = 0; k < got; k++) {
+            int class = codes[k] < 0x300 ? 0 : rg_combining_class((uint32_t)codes[k]);
+            s->u[s->n++] = (unit){ codes[k], (uint32_t)i, (uint8_t)class, marks };
+        }
+        i += (size_t)length;
+    }
+    return true;
+}
+
+/* Marks in a run are put in order of their class, those of one class staying as they are.  By counting: a run may be a
+ * megabyte long. */
+static void order_run(unit *u, unit *spare, size_t n)
+{
+    size_t start[257] = { 0 };
+
+    for (size_t i = 0; i < n; i++)
+        start[u[i].class + 1]++;
+    for (int k = 0; k < 256; k++)
+        start[k + 1] += start[k];
+    for (size_t i = 0; i < n; i++)
+        spare[start[u[i].class]++] = u[i];
+    memcpy(u, spare, n * sizeof *u);
+}
+
+static bool order_marks(units *s, rg_error *err)
+{
+    for (size_t i = 0; i < s->n;) {
+        size_t from = i;
+        bool sorted = true;
+        while (i < s->n && s->u[i].class) {
+            sorted &= i == from || s->u[i - 1].class <= s->u[i].class;
+            i++;
+        }
+        if (!sorted) {
+            if (!units_room(s, i - from, err))
+                return false;
+            order_run(s->u + from, s->u + s->n, i - from);
+        }
+        i += i == from;
+    }
+    return true;
+}
+
+/* What a and b, side by side, become together; 0: nothing. */
+static int32_t composed(int32_t a, int32_t b)
+{
+    int32_t two[2] = { a, b };
+    bool hangul = (a >= 0x1100 && a < 0x1113) || (a >= 0xAC00 && a < 0xD7A4);
+
+    if (!hangul && utf8proc_get_property(a)->comb_index == UINT16_MAX)
+        return 0;
+    if (!hangul && utf8proc_get_property(b)->comb_index == UINT16_MAX)
+        return 0;
+    return utf8proc_normalize_utf32(two, 2, UTF8PROC_STABLE | UTF8PROC_COMPOSE) == 1 ? two[0] : 0;
+}
+
+/* A mark joins the last starter unless one of its own class or a higher stands between. */
+static void compose_all(units *s)
+{
+    size_t n = 0, starter = SIZE_MAX;
+    int last = -1; /* class of what stands between the starter and here; -1: nothing */
+
+    for (size_t i = 0; i < s->n; i++) {
+        unit u = s->u[i];
+        int32_t both = 0;
+
+        if (starter != SIZE_MAX && u.code >= 0x80 && (last < 0 || (u.class && last < u.class)))
+            both = composed(s->u[starter].code, u.code);
+        if (both) {
+            s->u[starter].code = both;
+            s->u[starter].marks |= u.marks;
+            continue;
+        }
+        if (!u.class) {
+            starter = n;
+            last = -1;
+        } else {
+            last = u.class;
+        }
+        s->u[n++] = u;
+    }
+    s->n = n;
+}
+
+static bool normal_part(units *s, const rg_passage *p, rg_span part, bool compose, bool compat, rg_draft *out,
+                        rg_error *err)
+{
+    s->n = 0;
+    if (!decompose(s, p, part.from, part.to, compat, err) || !order_marks(s, err))
+        return false;
+    if (compose)
+        compose_all(s);
+    for (size_t i = 0; i < s->n; i++) {
+        char utf8[4];
+        rg_draft_put(out, utf8, (size_t)rg_utf8_encode((uint32_t)s->u[i].code, utf8), s->u[i].from,
+                     s->u[i].marks & RG_FOREIGN);
+    }
+    return rg_draft_ok(out) || rg_fail_memory(err, p->n);
+}
+
+/* Where the run of ASCII, or of anything else, that starts at i ends. */
+static size_t run_end(const rg_passage *p, size_t i, bool ascii)
+{
+    while (i < p->n && !((unsigned char)p->text[i] & 0x80) == ascii)
+        i++;
+    return i;
+}
+
+/* ASCII stays as it is, and nothing joins it from the left; so each run of anything else is a matter of its own,
+ * with the one character before it, which its first marks may join. */
+bool rg_normal_form(const rg_passage *p, bool compose, bool compat, rg_draft *out, rg_error *err)
+{
+    units s = { 0 };
+    bool ok = true;
+
+    for (size_t i = 0; ok && i < p->n;) {
+        size_t plain = run_end(p, i, true), end = run_end(p, plain, false);
+        size_t from = plain > i && plain < end ? plain - 1 : plain;
+
+        rg_draft_copy(out, p, i, from);
+        ok = from == end || normal_part(&s, p, (rg_span){ from, end }, compose, compat, out, err);
+        i = end;
+    }
+    rg_free(s.u);
+    return ok && (rg_draft_ok(out) || rg_fail_memory(err, p->n));
+}

@@ -1,0 +1,193 @@
+/* test_chat_command.c -- `ridge chat` through pipes: history, commands, Ctrl-C, a checkpoint without a template. */
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "base/clock.h"
+#include "support/test.h"
+
+enum { WAIT_MS = 20000 };
+
+typedef struct chat {
+    pid_t pid;
+    int in, out; /* its standard input; its standard output and error together */
+    char text[1 << 16];
+    size_t n;
+} chat;
+
+static void chat_start(chat *c, const char *const *argv)
+{
+    int in[2], out[2];
+
+    *c = (chat){ 0 };
+    assert_int_equal(pipe(in), 0);
+    assert_int_equal(pipe(out), 0);
+    fflush(NULL);
+    c->pid = fork();
+    assert_true(c->pid >= 0);
+    if (!c->pid) {
+        dup2(in[0], 0);
+        dup2(out[1], 1);
+        dup2(out[1], 2);
+        for (int fd = 3; fd < 64; fd++)
+            close(fd);
+        execv(RG_BUILD_DIR "/ridge", (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    close(in[0]);
+    close(out[1]);
+    c->in = in[1];
+    c->out = out[0];
+}
+
+static void say(const chat *c, const char *line)
+{
+    assert_int_equal(write(c->in, line, strlen(line)), (int)strlen(line));
+}
+
+/* Read until the text since `from` holds `what` (NULL: until its end). */
+static void hear(chat *c, size_t from, const char *what)
+{
+    struct pollfd p = { .fd = c->out, .events = POLLIN };
+
+    while (!what || !strstr(c->text + from, what)) {
+        ssize_t n;
+
+        assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+        assert_true(c->n + 1 < sizeof c->text);
+        n = read(c->out, c->text + c->n, sizeof c->text - 1 - c->n);
+        assert_true(n >= 0);
+        if (!n) {
+            assert_null(what);
+            return;
+        }
+        c->n += (size_t)n;
+        c->text[c->n] = 0;
+    }
+}
+
+static int chat_end(chat *c)
+{
+    int status;
+
+    close(c->in);
+    hear(c, 0, NULL);
+    close(c->out);
+    assert_int_equal(waitpid(c->pid, &status, 0), c->pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* The saved conversation, with as many messages. */
+static json_t *saved(const char *path, size_t n)
+{
+    json_t *j = NULL;
+
+    for (uint64_t start = rg_now_ns(); !j && rg_seconds(start, rg_now_ns()) < 20; usleep(20000))
+        j = json_load_file(path, 0, NULL);
+    assert_non_null(j);
+    assert_int_equal(json_array_size(j), n);
+    unlink(path);
+    return j;
+}
+
+static const char *part(const json_t *j, size_t i, const char *key)
+{
+    return json_string_value(json_object_get(json_array_get(j, i), key));
+}
+
+static void history_is_kept(void **state)
+{
+    static const char *const argv[] = { "ridge", "chat", "tales-1m", "--temperature", "0", "-n", "24",
+                                        "--system", "Be brief.", NULL };
+    char path[256], line[300];
+    chat c;
+    json_t *j;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/test_chat.%d.json", RG_BUILD_DIR, (int)getpid());
+    chat_start(&c, argv);
+    say(&c, "Tell me a story about a dog and a ball.\nAnd \\\nthen?\n");
+    snprintf(line, sizeof line, "/save %s\n", path);
+    say(&c, line);
+    j = saved(path, 5);
+    assert_string_equal(part(j, 0, "content"), "Be brief.");
+    assert_string_equal(part(j, 1, "role"), "user");
+    assert_string_equal(part(j, 3, "content"), "And \nthen?");
+    assert_true(strlen(part(j, 2, "content")) > 20 && strlen(part(j, 4, "content")) > 20);
+    json_decref(j);
+    say(&c, "/system Other.\n");
+    say(&c, line);
+    j = saved(path, 1);
+    json_decref(j);
+    say(&c, "/reset\n");
+    say(&c, line);
+    j = saved(path, 1);
+    assert_string_equal(part(j, 0, "content"), "Be brief.");
+    json_decref(j);
+    say(&c, "/help\n");
+    hear(&c, 0, "/save FILE");
+    say(&c, "/save /no/such/folder/x.json\n");
+    hear(&c, 0, "/no/such/folder");
+    say(&c, "\xff\xfe\n");
+    hear(&c, 0, "not UTF-8");
+    assert_int_equal(chat_end(&c), 0);
+}
+
+/* Ctrl-C while an answer is written ends it there; the program goes on and knows what was said. */
+static void an_interrupt_stops_the_answer(void **state)
+{
+    static const char *const argv[] = { "ridge", "chat", "tales-7m", "--temperature", "0", "--logit-bias", "2=-inf",
+                                        "--min-tokens", "1500", NULL };
+    char path[256], line[300];
+    chat c;
+    json_t *j;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/test_chat.%d.json", RG_BUILD_DIR, (int)getpid());
+    chat_start(&c, argv);
+    say(&c, "Tell me a long story.\n");
+    hear(&c, 0, " ");
+    kill(c.pid, SIGINT);
+    say(&c, "/help\n");
+    hear(&c, 0, "/save FILE");
+    snprintf(line, sizeof line, "/save %s\n", path);
+    say(&c, line);
+    j = saved(path, 2);
+    assert_true(strlen(part(j, 1, "content")) > 0 && strlen(part(j, 1, "content")) < 4000);
+    json_decref(j);
+    assert_int_equal(chat_end(&c), 0);
+}
+
+static void without_a_template(void **state)
+{
+    static const char *const argv[] = { "ridge", "chat", RG_TEST_DATA "/stories260K.gguf", "-n", "8", NULL };
+    chat c;
+
+    (void)state;
+    chat_start(&c, argv);
+    hear(&c, 0, "no chat template");
+    hear(&c, 0, "role: content");
+    say(&c, "hello\n/exit\n");
+    assert_int_equal(chat_end(&c), 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(history_is_kept),
+        cmocka_unit_test(an_interrupt_stops_the_answer),
+        cmocka_unit_test(without_a_template),
+    };
+
+    test_init(argc, argv);
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests_name("chat command", tests, NULL, NULL);
+}

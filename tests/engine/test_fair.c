@@ -1,0 +1,384 @@
+/* Tests of who is taken from the queue, and when: fairness, priority, deadlines, pace, and what is said about it. */
+#include "engine/fake.h"
+
+#include <math.h>
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "engine/fair.h"
+#include "engine/scheduler.h"
+
+enum { MAX_LEN = 448, MANY = 400 };
+
+static const mix roomy = { .name = "roomy", .global = true, .n_blocks = 60 };
+
+/* ---- the line by itself ------------------------------------------------------------------------------------------ */
+
+static rg_request *request_of(const char *tenant, int32_t priority, int32_t n_prompt, int32_t max_tokens)
+{
+    int32_t prompt[MAX_LEN];
+    rg_error err;
+    rg_params p = { .prompt = prompt, .n_prompt = n_prompt, .max_tokens = max_tokens, .n_samples = 1,
+                    .tenant = tenant, .priority = priority };
+    rg_request *r;
+
+    for (int32_t i = 0; i < n_prompt; i++)
+        prompt[i] = i % VOCAB;
+    p.sampling =
+        (rg_sampling){ .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .ignore_eos = true };
+    r = rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, &err);
+    assert_ok(r, err);
+    return r;
+}
+
+/* Whatever mix of sizes tenants send, what each was given differs by no more than a quantum and the largest request. */
+static void tenants_share_alike(void **state)
+{
+    static const char *const names[] = { "a", "b", "c" };
+    rg_rng g = { .seed = test_seed };
+    rg_fair *f = rg_fair_new(3 * MANY, NULL);
+    rg_request *r;
+    double given[3] = { 0 };
+    int32_t left[3] = { MANY, MANY, MANY };
+    uint64_t keys[3];
+
+    (void)state;
+    for (int i = 0; i < 3 * MANY; i++) {
+        /* a asks for much at a time, b for little, c for anything */
+        int t = i % 3, n = t == 0 ? 400 : t == 1 ? 10 : 1 + (int)rg_rng_below(&g, 400);
+
+        r = request_of(names[t], 0, n, 40);
+        r->id = (uint64_t)i + 1;
+        keys[t] = r->tenant;
+        rg_fair_add(f, r);
+        rg_fair_check(f);
+    }
+    while ((r = rg_fair_first(f))) {
+        int t = r->tenant == keys[0] ? 0 : r->tenant == keys[1] ? 1 : 2;
+
+        assert_ptr_equal(rg_fair_first(f), r);
+        rg_fair_take(f, r);
+        rg_fair_check(f);
+        given[t] += r->params.n_prompt + 2 * 40;
+        left[t]--;
+        rg_request_unref(r);
+        for (int k = 0; k < 3 && left[0] && left[1] && left[2]; k++)
+            assert_true(given[t] - given[k] <= 2 * (512 + 480));
+    }
+    assert_int_equal(left[0] + left[1] + left[2], 0);
+    rg_fair_free(f);
+}
+
+static void priority_then_arrival(void **state)
+{
+    static const int32_t priorities[] = { 3, 0, 3, -2, 0 };
+    static const uint64_t order[] = { 4, 2, 5, 1, 3 };
+    rg_fair *f = rg_fair_new(8, NULL);
+    rg_request *back = request_of("x", 9, 10, 10), *r;
+
+    (void)state;
+    for (uint64_t i = 0; i < RG_LEN(priorities); i++) {
+        r = request_of("x", priorities[i], 10, 10);
+        r->id = i + 1;
+        rg_fair_add(f, r);
+    }
+    back->id = 100;
+    atomic_store(&back->admitted_ns, 1); /* it ran, and was preempted */
+    rg_fair_add(f, back);
+    assert_ptr_equal(rg_fair_first(f), back);
+    rg_fair_remove(f, back);
+    rg_request_unref(back);
+    for (size_t i = 0; i < RG_LEN(order); i++) {
+        r = rg_fair_first(f);
+        assert_int_equal(r->id, order[i]);
+        rg_fair_take(f, r);
+        rg_request_unref(r);
+    }
+    assert_null(rg_fair_first(f));
+    rg_fair_free(f);
+}
+
+/* ---- in the step loop -------------------------------------------------------------------------------------------- */
+
+typedef struct world {
+    fake *f;
+    rg_core *c;
+} world;
+
+static world open_world(const rg_core_options *given)
+{
+    rg_core_options o = *given;
+    rg_error err;
+    world w = { .f = fake_new(&roomy, &err) };
+
+    assert_ok(w.f, err);
+    o.max_rows = o.max_rows ? o.max_rows : MAX_ROWS;
+    o.max_seq_len = MAX_LEN;
+    o.max_waiting = o.max_waiting ? o.max_waiting : 100;
+    o.max_seqs = o.max_seqs ? o.max_seqs : 4;
+    o.n_threads = FAKE_THREADS;
+    w.c = rg_core_new(&w.f->runner, &o, &err);
+    assert_ok(w.c, err);
+    return w;
+}
+
+static void close_world(world *w)
+{
+    rg_core_free(w->c);
+    fake_free(w->f);
+}
+
+static void submit(const world *w, rg_request *r)
+{
+    rg_error err;
+
+    assert_ok(rg_core_submit(w->c, r, &err), err);
+}
+
+static bool is_over(const rg_request *r)
+{
+    return atomic_load(&r->n_ended) == r->params.n_samples;
+}
+
+/* One tenant has filled the queue; another's request is among the first to be taken nevertheless. */
+static void a_flood_does_not_hold_up_others(void **state)
+{
+    world w = open_world(&(rg_core_options){ .max_seqs = 2 });
+    rg_request *flood[60], *other = request_of("other", 0, 20, 5);
+    int n_before = 0;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(flood); i++)
+        submit(&w, flood[i] = request_of("flood", 0, 20, 5));
+    for (int i = 0; i < 10; i++)
+        rg_core_step(w.c);
+    submit(&w, other);
+    while (!is_over(other)) {
+        rg_core_step(w.c);
+        rg_core_check(w.c);
+    }
+    for (size_t i = 0; i < RG_LEN(flood); i++)
+        n_before += is_over(flood[i]);
+    assert_in_range(n_before, 1, 30);
+    close_world(&w);
+    for (size_t i = 0; i < RG_LEN(flood); i++)
+        rg_request_unref(flood[i]);
+    rg_request_unref(other);
+}
+
+static void deadlines_end_requests(void **state)
+{
+    world w = open_world(&(rg_core_options){ 0 });
+    int32_t prompt[4] = { 1, 2, 3, 4 };
+    rg_params p = { .prompt = prompt, .n_prompt = 4, .max_tokens = 400, .n_samples = 2, .deadline_s = 0.02,
+                    .sampling = { .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .ignore_eos = true } };
+    rg_error err;
+    rg_request *r = rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, &err), *waits = request_of(NULL, 0, 4, 4);
+    rg_token t;
+
+    (void)state;
+    submit(&w, r);
+    submit(&w, waits);
+    rg_core_step(w.c);
+    assert_false(is_over(r));
+    while (rg_now_ns() < r->deadline_ns)
+        ;
+    rg_core_step(w.c);
+    rg_core_check(w.c);
+    assert_true(is_over(r));
+    while (rg_request_poll(r, &t) > 0)
+        assert_true(t.id >= 0 || t.finish == RG_FINISH_DEADLINE);
+    while (rg_core_step(w.c))
+        ;
+    assert_true(is_over(waits));
+    close_world(&w);
+    rg_request_unref(r);
+    rg_request_unref(waits);
+    p.deadline_s = -1;
+    assert_null(rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, &err));
+    p.deadline_s = NAN;
+    assert_null(rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, &err));
+}
+
+static int five_rows(rg_runner *self, int n_decode, int64_t start, double seconds)
+{
+    (void)self, (void)n_decode, (void)start;
+    assert_true(seconds == 0.5);
+    return 5; /* fewer than the least that a prompt is given */
+}
+
+/* A long prompt comes in small parts while another answer is written, and in large ones when nobody is there. */
+static void answers_keep_their_pace(void **state)
+{
+    world w = open_world(&(rg_core_options){ .step_s = 0.5 });
+    rg_request *talks = request_of(NULL, 0, 4, 30), *comes = request_of(NULL, 0, 300, 4);
+    uint64_t rows;
+
+    (void)state;
+    w.f->runner.prompt_rows = five_rows;
+    submit(&w, talks);
+    rg_core_step(w.c);
+    submit(&w, comes);
+    while (!is_over(talks)) {
+        rows = rg_core_stats(w.c).n_rows;
+        rg_core_step(w.c);
+        assert_true(rg_core_stats(w.c).n_rows - rows <= 1 + 16);
+    }
+    assert_true(atomic_load(&comes->first_ns) > 0 || !is_over(comes));
+    while (rg_core_step(w.c))
+        ;
+    assert_true(is_over(comes));
+    close_world(&w);
+    rg_request_unref(talks);
+    rg_request_unref(comes);
+}
+
+static void static_batches_wait_for_each_other(void **state)
+{
+    world w = open_world(&(rg_core_options){ .static_batching = true, .max_seqs = 3 });
+    rg_request *r[6];
+
+    (void)state;
+    for (int i = 0; i < 6; i++)
+        submit(&w, r[i] = request_of(NULL, 0, 30, 5 + 10 * (i % 3)));
+    for (int first = 0; first < 6; first += 3) {
+        while (!is_over(r[first]) || !is_over(r[first + 1]) || !is_over(r[first + 2])) {
+            assert_true(rg_core_step(w.c));
+            for (int i = first + 3; i < 6; i++)
+                assert_int_equal(atomic_load(&r[i]->admitted_ns), 0);
+        }
+    }
+    close_world(&w);
+    for (int i = 0; i < 6; i++)
+        rg_request_unref(r[i]);
+}
+
+/* ---- prefixes and what is said of them --------------------------------------------------------------------------- */
+
+static rg_usage run_alone(const world *w, const char *tenant, const char *salt, int32_t n)
+{
+    int32_t prompt[MAX_LEN];
+    rg_error err;
+    rg_params p = { .prompt = prompt, .n_prompt = n, .max_tokens = 1, .n_samples = 1, .tenant = tenant,
+                    .cache_salt = salt, .sampling = { .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .ignore_eos = true } };
+    rg_request *r;
+    rg_usage u;
+
+    for (int32_t i = 0; i < n; i++)
+        prompt[i] = (i * 7 + 1) % VOCAB;
+    r = rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, &err);
+    assert_ok(r, err);
+    submit(w, r);
+    while (rg_core_step(w->c))
+        ;
+    u = rg_request_used(r);
+    rg_request_unref(r);
+    return u;
+}
+
+static void prefixes_stay_with_their_tenant(void **state)
+{
+    for (int share = 0; share < 2; share++) {
+        world w = open_world(&(rg_core_options){ .use_prefixes = true, .share_prefixes = share });
+
+        (void)state;
+        assert_int_equal(run_alone(&w, "a", NULL, 200).n_cached, 0);
+        assert_int_equal(run_alone(&w, "a", NULL, 200).n_cached, 192);
+        assert_int_equal(run_alone(&w, "b", NULL, 200).n_cached, share ? 192 : 0);
+        assert_int_equal(run_alone(&w, "a", "salt", 200).n_cached, 0);
+        assert_int_equal(run_alone(&w, "a", "salt", 200).n_cached, 192);
+        assert_int_equal(run_alone(&w, "a", NULL, 200).uncached, RG_UNCACHED_NOTHING);
+        assert_int_equal(run_alone(&w, "a", NULL, 300).uncached, RG_UNCACHED_NEW);
+        close_world(&w);
+    }
+    world w = open_world(&(rg_core_options){ 0 });
+    assert_int_equal(run_alone(&w, "a", NULL, 200).uncached, RG_UNCACHED_OFF);
+    close_world(&w);
+}
+
+/* ---- watching ---------------------------------------------------------------------------------------------------- */
+
+static void *watch(void *arg)
+{
+    rg_core *c = arg;
+    uint64_t seen = 0, last = 0;
+    int n = 0;
+
+    while (rg_core_wait(c, &seen, 0.3)) {
+        assert_true(seen > last);
+        last = seen;
+        n++;
+    }
+    assert_true(n > 0);
+    return NULL;
+}
+
+static void one_thread_watches_many(void **state)
+{
+    world w = open_world(&(rg_core_options){ 0 });
+    rg_request *r[8];
+    rg_stats s;
+    pthread_t t;
+    rg_error err;
+
+    (void)state;
+    assert_int_equal(pthread_create(&t, NULL, watch, w.c), 0);
+    assert_ok(rg_core_start(w.c, &err), err);
+    for (int i = 0; i < 8; i++)
+        submit(&w, r[i] = request_of(NULL, 0, 50, 50));
+    rg_core_check_soon(w.c);
+    s = rg_core_stats(w.c);
+    assert_in_range(s.n_running + s.n_waiting, 0, 8);
+    assert_in_range(rg_core_retry_after(w.c), 1, 600);
+    pthread_join(t, NULL);
+    for (int i = 0; i < 8; i++) {
+        assert_true(is_over(r[i]));
+        rg_request_unref(r[i]);
+    }
+    rg_core_check_soon(w.c);
+    s = rg_core_stats(w.c);
+    assert_true(s.n_running == 0 && s.n_waiting == 0 && s.state_used_bytes == 0 && s.state_bytes > 0);
+    assert_int_equal(s.n_output, 8 * 50);
+    assert_int_equal(s.n_prompt_rows, 8 * 50);
+    close_world(&w);
+}
+
+/* Prompt ids that wait are counted, whatever the number of requests. */
+static void too_much_waiting_is_refused(void **state)
+{
+    world w = open_world(&(rg_core_options){ .max_waiting_ids = 100 });
+    rg_request *r[3];
+    rg_error err;
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        r[i] = request_of(NULL, 0, 60, 5);
+    submit(&w, r[0]);
+    assert_false(rg_core_submit(w.c, r[1], &err));
+    assert_int_equal(err.code, RG_E_BUSY);
+    rg_core_step(w.c);
+    submit(&w, r[2]);
+    while (rg_core_step(w.c))
+        ;
+    close_world(&w);
+    for (int i = 0; i < 3; i++)
+        rg_request_unref(r[i]);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tenants_share_alike),
+        cmocka_unit_test(priority_then_arrival),
+        cmocka_unit_test(a_flood_does_not_hold_up_others),
+        cmocka_unit_test(deadlines_end_requests),
+        cmocka_unit_test(answers_keep_their_pace),
+        cmocka_unit_test(static_batches_wait_for_each_other),
+        cmocka_unit_test(prefixes_stay_with_their_tenant),
+        cmocka_unit_test(one_thread_watches_many),
+        cmocka_unit_test(too_much_waiting_is_refused),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests_name("fair", tests, NULL, NULL);
+}

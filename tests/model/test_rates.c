@@ -1,0 +1,75 @@
+/* test_rates.c -- measuring this machine's rates: they are there for what was asked, positive where something takes
+ * time, and a failing allocation is an error that leaves nothing behind. */
+#include <math.h>
+
+#include "support/test.h"
+
+#include "base/mem.h"
+#include "model/rates.h"
+
+static void rates_are_measured(void **state)
+{
+    static rg_machine m;
+    rg_rates_wanted wanted = { .experts = true, .recurrent = true };
+    rg_error err = { 0 };
+    const rg_cpu *cpu = rg_cpu_find("auto", &err);
+    rg_pool *pool = rg_pool_new(1, &err);
+
+    (void)state;
+    assert_ok(cpu && pool, err);
+    rg_machine_measure(&m, cpu, pool, 1, 0);
+    rg_pool_free(pool);
+    assert_true(m.read_bytes_s > 0 && m.f32_ops_s > 0 && !m.rates.measured);
+    wanted.linear[RG_BF16] = wanted.attention[RG_BF16] = wanted.latent[RG_BF16] = true;
+    assert_ok(rg_rates_measure(&m, cpu, 1, &wanted, &err), err);
+    const rg_rates *r = &m.rates;
+    assert_true(r->measured && r->linear[RG_BF16].measured && !r->linear[RG_F32].measured);
+    assert_true(r->attention[RG_BF16].measured && r->latent[RG_BF16].measured);
+    for (int i = 0; i < RG_RATE_ROWS; i++)
+        assert_true(r->linear[RG_BF16].near_s[i] > 0 && r->linear[RG_BF16].far_s[i] >= 0);
+    assert_true(r->linear[RG_BF16].near_s[RG_RATE_ROWS - 1] > 8 * r->linear[RG_BF16].near_s[0]);
+    for (int i = 0; i < RG_RATE_QUERIES; i++)
+        assert_true(r->attention[RG_BF16].pair_s[i] + r->attention[RG_BF16].width_s[i] > 0);
+    for (int i = 0; i < RG_RATE_SETS; i++)
+        assert_true(r->set_bytes_s[i] > 0);
+    for (int k = 0; k < RG_OP_COUNT; k++)
+        assert_true(k == RG_OP_NOTE || (r->fixed_s[k] > 0 && r->few_s[k] >= 0 && r->many_s[k] >= 0));
+    assert_true(r->many_s[RG_OP_SCAN] > 0 && r->many_s[RG_OP_CONV] > 0 && r->many_s[RG_OP_RMSNORM] > 0);
+}
+
+static bool allow_some(void *arg, size_t bytes)
+{
+    int *left = arg;
+
+    (void)bytes;
+    return (*left)-- > 0;
+}
+
+static void failures_leave_nothing(void **state)
+{
+    static rg_machine m = { .read_bytes_s = 1e10, .f32_ops_s = 1e10 };
+    rg_rates_wanted wanted = { .linear[RG_BF16] = true };
+    rg_error err = { 0 };
+    const rg_cpu *cpu = rg_cpu_find("auto", &err);
+
+    (void)state;
+    for (int n = 0; n < 8; n++) { /* those before the first measurement */
+        int left = n;
+        rg_mem_stats before = rg_mem_count();
+        rg_mem_set_gate(allow_some, &left);
+        bool ok = rg_rates_measure(&m, cpu, 1, &wanted, &err);
+        rg_mem_set_gate(NULL, NULL);
+        assert_false(ok);
+        assert_false(m.rates.measured);
+        assert_int_equal(err.code, RG_E_MEMORY);
+        assert_int_equal(rg_mem_count().n_live, before.n_live);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rates_are_measured), cmocka_unit_test(failures_leave_nothing) };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
