@@ -4,11 +4,13 @@
  * A question is a byte and a length (u32, little-endian) and so many bytes; an answer is a byte (0: failed, and the rest
  * is why) and likewise.
  *   'o' path          open; '+' without specials, 'p' foreign, 'e' as it comes: text -> i32 ids
+ *   't' text: encode it and tell nanoseconds and the number of ids (u64 each)
  *   'd' ids, 's' ids  decode, the latter without special tokens;   'f' ids: what a stream of them shows */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/tokenizer.h"
@@ -33,6 +35,19 @@ static void encode(const rg_tokenizer *t, char op, const char *text, size_t n)
         answer(true, ids.id ? (const void *)ids.id : "", ids.n * sizeof *ids.id);
     else
         answer(false, err.text, strlen(err.text));
+    rg_ids_fini(&ids);
+}
+
+static void timed(const rg_tokenizer *t, const char *text, size_t n)
+{
+    rg_ids ids = { 0 };
+    rg_error err = { 0 };
+    uint64_t from = rg_now_ns(), said[2];
+    bool ok = rg_tokenizer_encode(t, text, n, RG_ENCODE_DEFAULT, &ids, &err);
+
+    said[0] = rg_now_ns() - from;
+    said[1] = ids.n;
+    answer(ok, ok ? (const void *)said : err.text, ok ? sizeof said : strlen(err.text));
     rg_ids_fini(&ids);
 }
 
@@ -88,6 +103,8 @@ int main(void)
             answer(t, err.text, t ? 0 : strlen(err.text));
         } else if (!t) {
             answer(false, "nothing is open", 15);
+        } else if (op == 't') {
+            timed(t, in, n);
         } else if (op == 'd' || op == 's') {
             decode(t, (char)op, (const int32_t *)(const void *)in, n / sizeof(int32_t));
         } else if (op == 'f') {

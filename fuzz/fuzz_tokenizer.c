@@ -1,29 +1,83 @@
-/* fuzz_tokenizer.c -- any bytes as a text for the shipped tokenizer: ids are in range and give the bytes back. */
+/* fuzz_tokenizer.c -- any bytes as a text, and as ids, for tokenizers of every kind: ids are in range, foreign text gives no
+ * special token but the one for the unknown, texts with origins give the ids of the whole, and what a byte-level tokenizer
+ * made gives the bytes back. */
 #include "fuzz.h"
 
 #include <string.h>
 
 #include "base/mem.h"
-#include "text/tokenizer.h"
+#include "base/utf8.h"
+#include "text/internal.h"
+
+#define GOLDEN "tests/golden/tokenizers/"
+
+static const char *const paths[] = { "models/tales-1m", GOLDEN "unigram-t5/tokenizer.json", GOLDEN "wordpiece-bert/tokenizer.json",
+                                     GOLDEN "gemma/tokenizer.json", GOLDEN "bytelevel-qwen2/tokenizer.json",
+                                     "tests/golden/stories260K.gguf" };
+
+static void check_ids(const rg_tokenizer *t, const rg_ids *ids)
+{
+    for (size_t i = 0; i < ids->n; i++)
+        if (ids->id[i] < 0 || ids->id[i] >= rg_tokenizer_size(t))
+            abort();
+}
+
+/* The bytes as ids: any of them decode, and show bytes. */
+static void decode(const rg_tokenizer *t, const uint8_t *data, size_t n)
+{
+    int32_t ids[64];
+    size_t k = 0, m;
+
+    for (; k < 64 && 2 * k + 1 < n; k++)
+        ids[k] = (int32_t)((data[2 * k] | data[2 * k + 1] << 8) % (rg_tokenizer_size(t) + 3)) - 1;
+    char *text = rg_tokenizer_decode(t, ids, k, n & 1, &m, NULL);
+    if (!text || !rg_utf8_valid(text, m))
+        abort();
+    for (size_t i = 0; i < k; i++)
+        (void)rg_tokenizer_shown(t, ids[i], i == 0);
+    rg_free(text);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    static rg_tokenizer *t;
-    rg_ids ids = { 0 };
+    static rg_tokenizer *all[sizeof paths / sizeof *paths];
+    rg_ids ids = { 0 }, again = { 0 };
     rg_error err;
-    size_t m;
+    rg_text text;
+    size_t which = n ? data[0] % (sizeof paths / sizeof *paths) : 0, m;
+    rg_tokenizer *t = all[which];
 
     if (!t)
-        t = rg_tokenizer_open_path("models/tales-1m", &err);
+        t = all[which] = rg_tokenizer_open_path(paths[which], &err);
     if (!t || !rg_tokenizer_encode(t, (const char *)data, n, RG_ENCODE_NO_SPECIAL, &ids, &err))
         abort();
-    for (size_t i = 0; i < ids.n; i++)
-        if (ids.id[i] < 0 || ids.id[i] >= rg_tokenizer_size(t))
-            abort();
+    check_ids(t, &ids);
     char *back = rg_tokenizer_decode(t, ids.id, ids.n, false, &m, &err);
     if (!back)
         abort();
     rg_free(back);
+    decode(t, data, n);
+
+    rg_text_init(&text, 1 << 24); /* runs of one kind, cut anywhere, are one text; of two, no special token of the foreign */
+    for (size_t i = 0; i < n; i++)
+        if (!rg_text_add(&text, (const char *)data + i, 1, false))
+            abort();
+    ids.n = 0;
+    if (!rg_tokenizer_encode_text(t, &text, RG_ENCODE_NO_SPECIAL, &ids, &err) ||
+        !rg_tokenizer_encode(t, (const char *)data, n, RG_ENCODE_NO_SPECIAL | RG_ENCODE_PLAIN, &again, &err) || ids.n != again.n ||
+        (ids.n && memcmp(ids.id, again.id, ids.n * sizeof *ids.id)))
+        abort();
+    rg_text_fini(&text);
+    rg_text_init(&text, 1 << 24);
+    for (size_t i = 0; i < n; i++)
+        if (!rg_text_add(&text, (const char *)data + i, 1, data[n - 1 - i] & 1))
+            abort();
+    ids.n = 0;
+    if (!rg_tokenizer_encode_text(t, &text, RG_ENCODE_DEFAULT, &ids, &err))
+        abort();
+    check_ids(t, &ids);
+    rg_text_fini(&text);
     rg_ids_fini(&ids);
+    rg_ids_fini(&again);
     return 0;
 }

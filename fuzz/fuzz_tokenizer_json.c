@@ -23,10 +23,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         abort();
     size_t live = rg_mem_count().n_live;
     rg_tokenizer *t = rg_tokenizer_open_path(path, NULL);
-    if (t && rg_tokenizer_encode(t, text, strlen(text), RG_ENCODE_DEFAULT, &ids, NULL))
-        for (size_t i = 0; i < ids.n; i++)
+    if (t && rg_tokenizer_encode(t, text, strlen(text), RG_ENCODE_DEFAULT, &ids, NULL)) {
+        size_t m;
+        for (size_t i = 0; i < ids.n; i++) {
             if (ids.id[i] < 0 || ids.id[i] >= rg_tokenizer_size(t))
                 abort();
+            (void)rg_tokenizer_shown(t, ids.id[i], i == 0);
+        }
+        rg_free(rg_tokenizer_decode(t, ids.id, ids.n, n & 1, &m, NULL));
+    }
     rg_ids_fini(&ids);
     rg_tokenizer_close(t);
     if (rg_mem_count().n_live != live)

@@ -82,7 +82,7 @@ RG_API rg_sampling rg_sampling_default(void);
 /* What an answer must be: compiled once, shared by any number of requests. */
 typedef struct rg_grammar rg_grammar;
 typedef enum rg_grammar_kind {
-    RG_GRAMMAR_GBNF,        /* llama.cpp's notation */
+    RG_GRAMMAR_GBNF,        /* rules, as in GBNF files: "root ::= ..." */
     RG_GRAMMAR_REGEX,       /* the whole answer matches */
     RG_GRAMMAR_CHOICE,      /* a JSON list of texts */
     RG_GRAMMAR_JSON,        /* any JSON object; the source is empty */
@@ -182,8 +182,8 @@ RG_API rg_stats rg_engine_stats(const rg_engine *engine);
  * cache that they would fit in).  Takes a fraction of a second; measure while nothing runs.  0: no memory for it. */
 RG_API double rg_engine_bandwidth(const rg_engine *engine);
 
-/* Wait until the engine has committed a step after the *seen-th (0 at first), or for timeout_s; *seen becomes the number
- * of the last one.  False: timed out.  One thread can so look after many requests with rg_poll. */
+/* Wait until the engine has committed a step after the *seen-th (0 at first), or for timeout_s; *seen becomes the
+ * number of the last one.  False: timed out.  One thread can so look after many requests with rg_poll. */
 RG_API bool rg_engine_wait(rg_engine *engine, uint64_t *seen, double timeout_s);
 
 /* Seconds, rounded up, after which a request refused as busy is likely to be taken, from how fast the queue drains. */
@@ -210,9 +210,9 @@ RG_API char *rg_decode(const rg_engine *engine, const int32_t *ids, size_t n, bo
                        rg_error *err);
 RG_API void rg_text_free(char *text);
 
-/* A conversation, written as the checkpoint's chat template says (or, if it has none, as "role: content" lines).  json: a
- * list of messages, or an object with "messages", "tools" and extra variables of the template.  Of what the conversation
- * says no special token comes.  text (may be NULL) gets the rendered text, to be freed as above. */
+/* A conversation, written as the checkpoint's chat template says (or, if it has none, as "role: content" lines).  json:
+ * a list of messages, or an object with "messages", "tools" and extra variables of the template.  Of what the
+ * conversation says no special token comes.  text (may be NULL) gets the rendered text, to be freed as above. */
 typedef struct rg_chat_options {
     bool no_generation_prompt;
 } rg_chat_options;

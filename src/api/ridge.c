@@ -3,6 +3,7 @@
  * See ridge.h for what each function promises.  Everything that can be refused is refused in rg_open and rg_submit. */
 #include "ridge.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,6 +28,9 @@ struct rg_engine {
     rg_machine machine; /* measured if a step's length is to be kept */
     const rg_cpu *cpu;
     rg_token_bytes bytes;
+    rg_grammar_vocab *grammar_vocab; /* NULL until the first grammar */
+    pthread_mutex_t grammar_lock;
+    bool lock_made;
     bool exact;
     int n_threads, max_seq_len;
     uint64_t state_bytes;
@@ -149,7 +153,10 @@ rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err)
 
     if (!e)
         return rg_fail_memory(err, sizeof *e), NULL;
-    if (open_model(e, path, &o, err) && open_runner(e, &o, err))
+    e->lock_made = !pthread_mutex_init(&e->grammar_lock, NULL);
+    if (!e->lock_made)
+        rg_fail_memory(err, 0);
+    if (e->lock_made && open_model(e, path, &o, err) && open_runner(e, &o, err))
         return e;
     rg_close(e);
     return NULL;
@@ -161,6 +168,9 @@ void rg_close(rg_engine *e)
         return;
     rg_core_free(e->core);
     rg_model_runner_free(e->runner);
+    rg_grammar_vocab_free(e->grammar_vocab);
+    if (e->lock_made)
+        pthread_mutex_destroy(&e->grammar_lock);
     rg_chat_close(e->chat);
     rg_tokenizer_close(e->tokenizer);
     rg_model_close(e->model);
@@ -288,6 +298,29 @@ bool rg_chat_has_template(const rg_engine *e)
 void rg_ids_free(int32_t *ids)
 {
     rg_free(ids);
+}
+
+/* The vocabulary as grammars see it, made when the first one comes. */
+static const rg_grammar_vocab *grammar_vocab(rg_engine *e, rg_error *err)
+{
+    pthread_mutex_lock(&e->grammar_lock);
+    if (!e->grammar_vocab)
+        e->grammar_vocab = rg_grammar_vocab_new(e->bytes.data, e->bytes.offset, e->bytes.n, err);
+    pthread_mutex_unlock(&e->grammar_lock);
+    return e->grammar_vocab;
+}
+
+rg_grammar *rg_grammar_new(const rg_engine *engine, rg_grammar_kind kind, const char *text, size_t n, rg_error *err)
+{
+    rg_engine *e = (rg_engine *)(uintptr_t)engine; /* for the sake of what is made once, under its lock */
+    const rg_grammar_vocab *v = need_tokenizer(e, err) ? grammar_vocab(e, err) : NULL;
+
+    return v ? rg_grammar_compile(v, kind, text, n, err) : NULL;
+}
+
+void rg_grammar_close(rg_grammar *g)
+{
+    rg_grammar_unref(g);
 }
 
 rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)

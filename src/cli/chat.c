@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "cli/engine.h"
 #include "cli/sampling.h"
 
 extern const cli_command cli_chat;
@@ -21,9 +22,9 @@ enum { LINE_BYTES = 1 << 20, ANSWER_BYTES = 1 << 26 };
 typedef struct chat_options {
     cli_args args;
     cli_sampling sampling;
-    const char *system, *kv_type;
-    int32_t n, ctx;
-    size_t kv_memory;
+    cli_engine engine;
+    const char *system;
+    int32_t n;
 } chat_options;
 
 typedef struct talk {
@@ -93,7 +94,8 @@ static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
     if (t->on_terminal && !t->o->args.common.quiet)
         fprintf(stderr, "[%d tokens read, %d of them known before, %d written, first after %.0f ms, %.1f tokens/s%s]\n",
                 u.n_prompt, u.n_cached, u.n_output, 1e3 * u.ttft_s,
-                u.total_s > u.ttft_s ? (u.n_output - 1) / (u.total_s - u.ttft_s) : 0, cli_interrupted() ? ", stopped" : "");
+                u.total_s > u.ttft_s ? (u.n_output - 1) / (u.total_s - u.ttft_s) : 0,
+                cli_interrupted() ? ", stopped" : "");
     return true;
 }
 
@@ -236,7 +238,8 @@ static bool chat_with(chat_options *o, rg_engine *engine, const char *path, rg_e
     if (ok && !rg_chat_has_template(engine) && !o->args.common.quiet)
         fprintf(stderr, "%s has no chat template: messages are written as \"role: content\" lines\n", path);
     if (ok && t.on_terminal && !o->args.common.quiet)
-        fprintf(stderr, "%s, %s, context %d.  /help tells what can be typed.\n", path, info.architecture, info.max_seq_len);
+        fprintf(stderr, "%s, %s, context %d.  /help tells what can be typed.\n", path, info.architecture,
+                info.max_seq_len);
     if (ok)
         converse(&t);
     json_decref(t.messages);
@@ -250,9 +253,7 @@ static int run(int argc, char **argv)
         { "--system", CLI_STRING, &o.system, "TEXT", "a system message to begin with" },
         { "-n", CLI_INT, &o.n, "N", "tokens of an answer at most (default: as the context allows)", 1, INT32_MAX },
         CLI_SAMPLING_OPTIONS(o.sampling),
-        { "--ctx", CLI_INT, &o.ctx, "N", "context at most (default: what the model allows)", 1, INT32_MAX },
-        { "--kv-memory", CLI_BYTES, &o.kv_memory, "BYTES", "memory for the conversation's state" },
-        { "--kv-type", CLI_STRING, &o.kv_type, "TYPE", "f32, f16 or bf16 (default: f32 for F32 weights, else bf16)" },
+        CLI_ENGINE_OPTIONS(o.engine),
         { NULL },
     };
     char path[1024];
@@ -269,15 +270,7 @@ static int run(int argc, char **argv)
         return cli_usage("chat has no --json: it is for people; `ridge serve` is for programs");
     if (!cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err))
         return cli_fail(&err);
-    rg_options e = rg_options_default();
-    e.n_threads = o.args.common.threads;
-    e.isa = o.args.common.isa;
-    e.recipe = o.args.common.recipe;
-    e.kv_type = o.kv_type;
-    e.kv_bytes = o.kv_memory;
-    e.max_seq_len = o.ctx;
-    e.progress = cli_progress;
-    e.progress_arg = o.args.common.quiet ? (void *)&o : NULL;
+    rg_options e = cli_engine_options(&o.engine, &o.args.common);
     rg_engine *engine = rg_open(path, &e, &err);
     cli_catch_interrupt();
     bool ok = engine && chat_with(&o, engine, path, &err);

@@ -1,5 +1,5 @@
-/* machine.c -- `ridge machine`: what this machine can do, measured: read bandwidth and peaks, per thread count, and what
- * the engine's own operations reach of them. */
+/* machine.c -- `ridge machine`: what this machine can do, measured: read bandwidth and peaks, per thread count, and
+ * what the engine's own operations reach of them. */
 #include <stdio.h>
 
 #include "cli/cli.h"
@@ -55,10 +55,11 @@ static void print_rates(const rg_rates *r)
     printf("\n%-12s", "read, GB/s");
     for (int i = 0; i < RG_RATE_SETS; i += 3)
         printf(" %12.1f", r->set_bytes_s[i] / 1e9);
-    printf("\n\nattention over bf16 keys: %.0f million pairs of 128 columns a second for one query, %.0f for 32 that share "
-           "them\nan operation costs %.2f us besides its work\n",
-           1e-6 / (r->attention[RG_BF16].pair_s[0] + 128 * r->attention[RG_BF16].width_s[0]),
-           1e-6 / (r->attention[RG_BF16].pair_s[3] + 128 * r->attention[RG_BF16].width_s[3]),
+    const rg_attention_rate *a = &r->attention[RG_BF16];
+    int last = RG_RATE_QUERIES - 1;
+    printf("\n\nattention over bf16 keys: %.0f million pairs of 128 columns a second for one query, %.0f for 32 that "
+           "share them\nan operation costs %.2f us besides its work\n",
+           1e-6 / (a->pair_s[0] + 128 * a->width_s[0]), 1e-6 / (a->pair_s[last] + 128 * a->width_s[last]),
            1e6 * r->fixed_s[RG_OP_LINEAR]);
 }
 

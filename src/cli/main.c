@@ -10,6 +10,7 @@
 #define COMMANDS                                                                                                       \
     COMMAND(run)                                                                                                       \
     COMMAND(chat)                                                                                                      \
+    COMMAND(serve)                                                                                                     \
     COMMAND(bench)                                                                                                     \
     COMMAND(machine)                                                                                                   \
     COMMAND(plan)                                                                                                      \

@@ -48,7 +48,7 @@ static bool print_json(const rg_text *text, const rg_ids *ids, bool tokenized)
     return cli_json_print(j);
 }
 
-/* Ids of what a template wrote: it writes special tokens itself, so the tokenizer adds none, but to the plain default. */
+/* Ids of what a template wrote: it writes special tokens itself, so the tokenizer adds none but to the plain one. */
 static bool show_json(const rg_chat *chat, const char *path, const rg_text *text, rg_error *err)
 {
     rg_error why = { 0 };

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "cli/engine.h"
 #include "cli/sampling.h"
 
 static const char default_prompt[] = "Once upon a time";
@@ -28,9 +29,8 @@ typedef struct run_options {
     cli_sampling sampling;
     const char *prompt, *file;
     cli_ints ids;
-    int32_t n, logprobs, n_samples, ctx, max_seqs;
-    size_t kv_memory;
-    const char *kv_type;
+    cli_engine engine;
+    int32_t n, logprobs, n_samples;
     cli_strings stop;
     bool ignore_eos;
 } run_options;
@@ -277,11 +277,7 @@ static int run(int argc, char **argv)
         { "--stop", CLI_STRINGS, &o.stop, "TEXT", "end where this text comes (repeatable)" },
         { "--ignore-eos", CLI_FLAG, &o.ignore_eos, NULL, "end tokens are ordinary" },
         CLI_SAMPLING_OPTIONS(o.sampling),
-        { "--ctx", CLI_INT, &o.ctx, "N", "context at most (default: what the model allows)", 1, INT32_MAX },
-        { "--kv-memory", CLI_BYTES, &o.kv_memory, "BYTES",
-          "memory for the sequences' state (default: half of what is free)" },
-        { "--max-seqs", CLI_INT, &o.max_seqs, "N", "sequences that run at once", 1, 65536 },
-        { "--kv-type", CLI_STRING, &o.kv_type, "TYPE", "f32, f16 or bf16 (default: f32 for F32 weights, else bf16)" },
+        CLI_ENGINE_OPTIONS(o.engine),
         { NULL },
     };
     char path[1024];
@@ -297,16 +293,7 @@ static int run(int argc, char **argv)
     if (!cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err))
         return cli_fail(&err);
     cli_catch_interrupt();
-    rg_options e = rg_options_default();
-    e.n_threads = o.args.common.threads;
-    e.isa = o.args.common.isa;
-    e.recipe = o.args.common.recipe;
-    e.kv_type = o.kv_type;
-    e.kv_bytes = o.kv_memory;
-    e.max_seq_len = o.ctx;
-    e.max_seqs = o.max_seqs;
-    e.progress = cli_progress;
-    e.progress_arg = o.args.common.quiet ? (void *)&o : NULL;
+    rg_options e = cli_engine_options(&o.engine, &o.args.common);
     rg_engine *engine = rg_open(path, &e, &err);
     bool ok = engine && generate(&o, engine, &err);
     rg_close(engine);

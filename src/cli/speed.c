@@ -35,6 +35,20 @@ void speed_fini(speed *s)
     s->ids = NULL;
 }
 
+/* Small values in the K/V of [from, q->length): pages that nobody wrote would all be the same one, and near. */
+static void fill(speed *s, const rg_seq *q, int from)
+{
+    const rg_state_spec *spec = &s->tool->model->state;
+    const rg_group_memory *memory = rg_store_groups(s->tool->runner->store);
+    rg_span span = { 0 };
+
+    rg_seq_span(s->tool->states, q, 0, 0, &span);
+    for (int g = 0; g < spec->n_groups; g++)
+        for (int b = from / RG_BLOCK; spec->group[g].kind != RG_KEEP_RECURRENT && b * RG_BLOCK < q->length; b++)
+            if (span.tables[g][b] >= 0)
+                memset(memory[g].data + (size_t)span.tables[g][b] * memory[g].block_bytes, 0x3c, memory[g].block_bytes);
+}
+
 /* A sequence that holds `context` positions nobody computed; windows take them a step at a time. */
 static bool pretend(speed *s, rg_seq *q, int context, rg_error *err)
 {
@@ -43,6 +57,7 @@ static bool pretend(speed *s, rg_seq *q, int context, rg_error *err)
         if (!rg_seq_grow(s->tool->states, q, q->length + n))
             return rg_fail(err, RG_E_LIMIT, "no room for the state of %d positions", context);
         rg_seq_advance(s->tool->states, q, n, 0, NULL);
+        fill(s, q, q->length - n);
     }
     return true;
 }

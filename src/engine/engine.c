@@ -266,6 +266,9 @@ static void sample(void *arg, int i, float *logits)
 
     if (sampling->n_logprobs >= 0)
         memcpy(slot->raw, logits, (size_t)c->runner->vocab_size * sizeof *logits);
+    if (a->grammar)
+        rg_grammar_mask(a->grammar, logits, c->runner->vocab_size, r->eos_ids, sampling->ignore_eos ? 0 : r->n_eos,
+                        may_end);
     for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
         logits[r->params.stop_ids[k]] = -INFINITY;
     rg_sample_rules(slot->sampler, logits, sampling, &history, r->eos_ids,

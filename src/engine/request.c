@@ -243,6 +243,23 @@ static const char *token_text(const rg_request *r, const rg_sample *s, int32_t k
     return id_text(r->bytes, s->ids[k], k == *first_at, n);
 }
 
+static void stop_grammars(rg_request *r)
+{
+    for (int32_t i = 0; i < r->params.n_samples; i++)
+        rg_grammar_stop(r->samples[i].grammar);
+}
+
+static bool start_grammars(rg_request *r, rg_error *err)
+{
+    for (int32_t i = 0; r->params.grammar && i < r->params.n_samples; i++) {
+        r->samples[i].grammar = rg_grammar_start(r->params.grammar, err);
+        if (!r->samples[i].grammar)
+            return false;
+    }
+    r->params.grammar = NULL; /* the states refer to it */
+    return true;
+}
+
 static uint64_t hash_of(const char *s)
 {
     return s && *s ? rg_hash(s, strlen(s), 0) : 0;
@@ -279,12 +296,19 @@ rg_request *rg_request_new(const rg_params *params, int32_t vocab_size, int32_t 
     r->tenant = hash_of(params->tenant);
     r->salt = hash_of(params->cache_salt);
     r->params.tenant = r->params.cache_salt = NULL;
+    if (!start_grammars(r, err)) {
+        stop_grammars(r);
+        rg_free(r);
+        return NULL;
+    }
     if (pthread_mutex_init(&r->lock, NULL)) {
+        stop_grammars(r);
         rg_free(r);
         return rg_fail_memory(err, 0), NULL;
     }
     if (pthread_cond_init(&r->ready, NULL)) {
         pthread_mutex_destroy(&r->lock);
+        stop_grammars(r);
         rg_free(r);
         return rg_fail_memory(err, 0), NULL;
     }
@@ -300,6 +324,7 @@ void rg_request_unref(rg_request *r)
 {
     if (!r || atomic_fetch_sub_explicit(&r->references, 1, memory_order_acq_rel) > 1)
         return;
+    stop_grammars(r);
     pthread_cond_destroy(&r->ready);
     pthread_mutex_destroy(&r->lock);
     rg_free(r);
@@ -408,6 +433,12 @@ static void finish(rg_request *r, rg_sample *s, int32_t n_text_ids, rg_finish wh
     atomic_store(&s->finish, (int)why);
 }
 
+/* Is the answer all that it may be? */
+static bool ends_by_grammar(rg_sample *s, int32_t id)
+{
+    return s->grammar && (!rg_grammar_advance(s->grammar, id) || rg_grammar_stuck(s->grammar));
+}
+
 rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, const rg_top *top)
 {
     rg_sample *s = &r->samples[i];
@@ -429,7 +460,7 @@ rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, con
         memcpy(s->tops + (size_t)s->n_output * (size_t)k, top, (size_t)k * sizeof *top);
     s->n_output++;
     token_text(r, s, s->n_output - 1, &s->first_at, &n);
-    if (append_text(r, s, s->n_output - 1))
+    if (append_text(r, s, s->n_output - 1) || ends_by_grammar(s, id))
         why = RG_FINISH_STOP;
     else if (s->n_output == r->params.max_tokens)
         why = RG_FINISH_LENGTH;

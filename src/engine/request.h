@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "engine/sequence.h"
+#include "grammar/grammar.h"
 
 /* id -> bytes, so that stop texts can be found where ids are committed.  Borrowed from the tokenizer. */
 typedef struct rg_token_bytes {
@@ -31,6 +32,7 @@ typedef struct rg_sample { /* one answer */
     size_t n_text_bytes;     /* bytes of text in all, once finished */
     /* The engine's own. */
     rg_seq *seq;
+    rg_grammar_state *grammar; /* where the answer stands in what it must be; NULL: it may be anything */
     int32_t n_output;
     int32_t first_at;        /* output that the text begins with; -1: none yet, or the prompt does */
     int32_t *stop_at;        /* [n_stop] how many bytes of each stop text the text now ends with */

@@ -1,9 +1,9 @@
 /* scheduler.h -- who runs in the next step, and with how many rows.
  *
- * Who waits is taken in turns that are fair between tenants (fair.h); of those who run, decode rows first (every running sample that can draw gets its row), then prompts in order
- * of arrival as far as the row budget goes; when a pool is full the latest arrival is preempted, whole request at a
- * time, and returns to the head of the queue.  A request that is alone lays its own last samples aside instead.  The
- * engine thread's alone. */
+ * Who waits is taken in turns that are fair between tenants (fair.h); of those who run, decode rows go first (every
+ * running sample that can draw gets its row), then prompts in order of arrival as far as the row budget goes; when a pool
+ * is full the latest arrival is preempted, whole request at a time, and comes back before everybody else.  A request
+ * that is alone lays its own last samples aside instead.  The engine thread's alone. */
 #ifndef RG_ENGINE_SCHEDULER_H
 #define RG_ENGINE_SCHEDULER_H
 
@@ -35,8 +35,8 @@ int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *
 void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i);
 /* After a request ended: give its state back and drop the engine's reference. */
 void rg_scheduler_remove(rg_scheduler *s, rg_request *r);
-/* End requests that were cancelled or whose deadline is over (all: every one), and remove those that have ended; returns
- * how many went. */
+/* End requests that were cancelled or whose deadline is over (all: every one), and remove those that have ended;
+ * returns how many went. */
 int rg_scheduler_reap(rg_scheduler *s, bool all);
 bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how);
 int32_t rg_scheduler_n_waiting(const rg_scheduler *s);

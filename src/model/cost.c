@@ -7,7 +7,7 @@
 #include "base/mem.h"
 
 enum { NEAR_SET = 1 << 20, FAR_SET = 64 << 20, SPANS_AT_HAND = 256,
-       MANY_ROWS = 512 };
+       MANY_ROWS = 512, STORE_SHARED = 32 };
 
 /* ---- rates as functions ------------------------------------------------------------------------------------------ */
 
@@ -78,7 +78,7 @@ static double mixed_seconds(const rg_linear_rate *r, const rg_counted *op)
 
 static double by_queries(const double *v, double queries)
 {
-    static const double at[RG_RATE_QUERIES] = { 1, 4, 8, 32 };
+    static const double at[RG_RATE_QUERIES] = { 1, 2, 4, 8, 32 };
     int i = 0;
 
     while (i < RG_RATE_QUERIES - 2 && queries > at[i + 1])
@@ -137,15 +137,25 @@ static void price_products(const rg_machine *m, const rg_counted *op, bool exact
     }
 }
 
+/* Of a type, or if it was not measured, of one that was: the arithmetic is alike. */
+static const rg_attention_rate *kv_rate(const rg_attention_rate *all, rg_type type)
+{
+    for (int t = 0; t < RG_TYPE_COUNT && !all[type].measured; t++)
+        if (all[t].measured)
+            return &all[t];
+    return &all[type];
+}
+
 static void price_attention(const rg_machine *m, const rg_counted *op, price *p)
 {
-    const rg_attention_rate *r = op->latent ? &m->rates.latent[op->type] : &m->rates.attention[op->type];
+    const rg_attention_rate *r = kv_rate(op->latent ? m->rates.latent : m->rates.attention, op->type);
 
     if (!r->measured) {
         p->near_s += limit_of(p);
         return;
     }
-    p->near_s += op->cells * (by_queries(r->pair_s, op->rows) + op->width * by_queries(r->width_s, op->rows)) *
+    p->near_s += (op->items * r->item_s +
+                  op->cells * (by_queries(r->pair_s, op->rows) + op->width * by_queries(r->width_s, op->rows))) *
                  imbalance(m, op->pieces);
     p->far_s += op->count.state_bytes * by_queries(r->far_s, op->rows);
 }
@@ -177,6 +187,9 @@ static price price_of(const rg_machine *m, const rg_counted *op, bool exact)
     p.near_s = op->cells * by_value(&m->rates, op);
     if (op->w[0].values > 0)
         price_products(m, op, exact, &p);
+    else if (op->kind == RG_OP_KV_STORE && !op->latent) /* positions side by side share a cache line */
+        p.far_s = op->cells * kv_rate(m->rates.attention, op->type)->store_s /
+                  (op->rows < STORE_SHARED ? op->rows : STORE_SHARED);
     else /* short runs wait for memory and then compute: the two add up */
         p.far_s = bytes * (1 / rg_machine_bandwidth_at(m, FAR_SET) - 1 / rg_machine_bandwidth_at(m, NEAR_SET));
     return p;

@@ -20,7 +20,7 @@
 
 enum {
     RG_RATE_ROWS = 17,     /* the numbers of rows in rg_rate_rows */
-    RG_RATE_QUERIES = 4,   /* 1, 4, 8, 32 queries that share their keys */
+    RG_RATE_QUERIES = 5,   /* 1, 2, 4, 8, 32 queries that share their keys */
     RG_RATE_SETS = 10,     /* 256 KiB, 512 KiB .. 128 MiB of memory gone through */
     RG_RATE_SMALLEST_SET = 256 << 10,
 };
@@ -40,9 +40,11 @@ typedef struct rg_linear_rate {
 /* Attention over keys and values of one type, or over latents. */
 typedef struct rg_attention_rate {
     bool measured;
-    double pair_s[RG_RATE_QUERIES];  /* seconds per pair of query and key, */
+    double item_s;                   /* seconds per row and head, whatever it sees */
+    double pair_s[RG_RATE_QUERIES];  /* per pair of query and key, */
     double width_s[RG_RATE_QUERIES]; /* and per pair and column of k and v */
     double far_s[RG_RATE_QUERIES];   /* what a byte of K/V takes more from memory */
+    double store_s;                  /* what a value put into a block takes more when the block is in memory */
 } rg_attention_rate;
 
 /* What the engine's own operations reach on a machine, with so many threads. */

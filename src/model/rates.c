@@ -18,7 +18,7 @@ enum {
     MATRIX_BYTES = 1 << 20, N_MATRICES = 64,
     CELL_COLS = 2048,        /* of what is made value by value */
     CONTEXT = 1024,          /* positions of a sequence; its K/V about a megabyte */
-    N_SPANS = 64,
+    N_SPANS = 64, FAR_SPANS = 4, LAYERS = 16,
     EXPERTS = 8, USED = 2, EXPERT_DIM = 512, MOE_ROWS = 64,
     INNER = 2048, STATE = 16, CONV = 4, /* of a recurrence */
     LATENT_K = 576, LATENT_V = 512,
@@ -145,6 +145,8 @@ static bool set_batch(workshop *w, int rows, size_t block_bytes, bool recurrent,
     w->state = w->state_bytes ? rg_region_new(w->state_bytes) : NULL;
     if (w->state_bytes && !w->state)
         return rg_fail_memory(err, w->state_bytes);
+    if (w->state) /* pages that nobody wrote are all the same one, and near; as f32 or bf16 this is 0.01 */
+        memset(w->state, 0x3c, w->state_bytes);
     w->group = (rg_group_memory){ w->state, block_bytes };
     for (int r = 0; r < rows; r++) {
         token[r] = r;
@@ -323,6 +325,26 @@ static void say_attention(rg_fwd *f, workshop *w, int turn)
     rg_attention(f, y, q, &w->kv, w->n_heads, 0.1f, 0.0f);
 }
 
+/* Attention in one layer of many after the other, each with its place in every block; and with a store before it. */
+static void say_layer(rg_fwd *f, workshop *w, int turn)
+{
+    rg_act *q = rg_act_new(f, "q", w->n_heads * w->kv.k_dim), *y = rg_act_new(f, "y", w->n_heads * w->kv.v_dim);
+    rg_kv kv = w->kv;
+
+    kv.offset = (size_t)turn * rg_kv_bytes(&kv);
+    rg_attention(f, y, q, &kv, w->n_heads, 0.1f, 0.0f);
+}
+
+static void say_store_in_layer(rg_fwd *f, workshop *w, int turn)
+{
+    rg_act *k = rg_act_new(f, "k", w->kv.n_heads * w->kv.k_dim), *v = rg_act_new(f, "v", w->kv.n_heads * w->kv.v_dim);
+    rg_kv kv = w->kv;
+
+    kv.offset = (size_t)turn * rg_kv_bytes(&kv);
+    rg_kv_store(f, &kv, k, v);
+    say_layer(f, w, turn);
+}
+
 static void say_mla_attention(rg_fwd *f, workshop *w, int turn)
 {
     rg_act *q = rg_act_new(f, "q", w->n_heads * LATENT_V), *r = rg_act_new(f, "r", w->n_heads * (LATENT_K - LATENT_V));
@@ -426,6 +448,12 @@ static int64_t matrix_rows(rg_type type)
 
 /* ---- measurements ------------------------------------------------------------------------------------------------ */
 
+/* Seconds per value beyond what is fixed. */
+static double beyond(double seconds, double fixed, double values)
+{
+    return seconds > fixed ? (seconds - fixed) / values : 0;
+}
+
 static bool measure_linear(workshop *w, rg_machine *m, rg_type type, rg_error *err)
 {
     rg_linear_rate *r = &m->rates.linear[type];
@@ -452,27 +480,92 @@ static bool measure_linear(workshop *w, rg_machine *m, rg_type type, rg_error *e
     return true;
 }
 
-/* Seconds per pair of query and key; near, or from memory. */
-static double attend(workshop *w, const rg_kv *kv, int per_kv, int rows, bool far, rg_error *err)
+/* One row of each of n sequences of n_blocks blocks, each block holding LAYERS layers, which are gone through in turn:
+ * how K/V lies in a model, so that what is measured meets memory as a model's does. */
+static bool set_layers(workshop *w, int n, int n_blocks, rg_error *err)
 {
+    w->spread = n * n_blocks * RG_BLOCK / CONTEXT; /* so many sequences of CONTEXT have as much memory */
+    if (!set_batch(w, 1, LAYERS * rg_kv_bytes(&w->kv), false, err))
+        return false;
+    for (int i = 0; i < n; i++) {
+        for (int b = 0; b < n_blocks; b++)
+            w->table[i * n_blocks + b] = i * n_blocks + b;
+        w->spans[i] = (rg_span){ .first_row = i, .n_rows = 1, .start = n_blocks * RG_BLOCK - 1, .adapter = -1 };
+        w->spans[i].tables[0] = w->table + i * n_blocks;
+        w->ints[ROWS + i] = n_blocks * RG_BLOCK - 1;
+        w->ints[2 * ROWS + i] = n_blocks * RG_BLOCK;
+    }
+    w->batches[0].n_rows = w->batches[0].n_spans = n;
+    w->batches[0].spans = w->spans;
+    for (int i = 1; i < LAYERS; i++)
+        w->batches[i] = w->batches[0];
+    w->spread = LAYERS;
+    return true;
+}
+
+/* A store alone always finds its lines near; between layers and sequences it does not. */
+static bool measure_store(workshop *w, rg_machine *m, rg_type type, rg_error *err)
+{
+    w->kv = (rg_kv){ .type = type, .n_heads = 4, .k_dim = 64, .v_dim = 64 };
+    w->n_heads = 4;
+    if (!set_layers(w, N_SPANS, 2, err))
+        return false;
+    double sweep = seconds_of(w, say_layer), both = seconds_of(w, say_store_in_layer);
+    double near = m->rates.fixed_s[RG_OP_KV_STORE] + N_SPANS * 512 * m->rates.few_s[RG_OP_KV_STORE];
+    m->rates.attention[type].store_s = beyond(both, sweep + near, N_SPANS * 512.0);
+    return true;
+}
+
+/* Seconds of a row and a head that see next to nothing, from many sequences of one position. */
+static bool measure_items(workshop *w, rg_machine *m, rg_type type, bool latent, rg_error *err)
+{
+    rg_attention_rate *r = latent ? &m->rates.latent[type] : &m->rates.attention[type];
+    double fixed = m->rates.fixed_s[RG_OP_ATTENTION];
+
+    w->kv = latent ? (rg_kv){ .type = type, .n_heads = 1, .k_dim = LATENT_K, .v_dim = LATENT_V, .latent = true }
+                   : (rg_kv){ .type = type, .n_heads = 4, .k_dim = 64, .v_dim = 64 };
+    w->n_heads = 4;
+    if (!set_layers(w, N_SPANS, 1, err))
+        return false;
+    for (int i = 0; i < N_SPANS; i++) {
+        w->spans[i].start = 0;
+        w->ints[ROWS + i] = 0;
+        w->ints[2 * ROWS + i] = 1;
+    }
+    w->spread = 1;
+    r->item_s = beyond(seconds_of(w, latent ? say_mla_attention : say_attention), fixed, (N_SPANS - 1) * 4.0);
+    return true;
+}
+
+/* Seconds per pair of query and key, of the last rows of a sequence; near, or from memory. */
+static double attend(workshop *w, const rg_machine *m, const rg_kv *kv, int queries[2], bool far, rg_error *err)
+{
+    const rg_attention_rate *r = kv->latent ? &m->rates.latent[kv->type] : &m->rates.attention[kv->type];
+    int per_kv = queries[0], rows = queries[1];
+    bool layers = far && rows == 1 && !kv->latent;
+    double keys = CONTEXT - (rows - 1) / 2.0;
+    int n = layers ? FAR_SPANS : 1;
+
     w->kv = *kv;
     w->n_heads = kv->n_heads * per_kv;
     w->spread = far ? N_SPANS : 1;
-    if (!set_batch(w, rows, rg_kv_bytes(kv), false, err))
+    if (!(layers ? set_layers(w, n, CONTEXT / RG_BLOCK, err) : set_batch(w, rows, rg_kv_bytes(kv), false, err)))
         return -1;
-    double s = seconds_of(w, kv->latent ? say_mla_attention : say_attention);
-    double keys = CONTEXT - (rows - 1) / 2.0;
-    return s / (keys * rows * w->n_heads);
+    double s = seconds_of(w, kv->latent ? say_mla_attention : layers ? say_layer : say_attention);
+    double items = (double)n * rows * w->n_heads, each = s / items - r->item_s;
+    return each > 0 ? each / keys : 0;
 }
 
-/* 1, 4, 8 and 32 queries that share their keys: heads of a kv head, times rows. */
+/* 1, 2, 4, 8 and 32 queries that share their keys: heads of a kv head, times rows. */
 static bool measure_attention(workshop *w, rg_machine *m, rg_type type, bool latent, rg_error *err)
 {
-    static const int per_kv[RG_RATE_QUERIES] = { 1, 4, 8, 4 }, n_rows[RG_RATE_QUERIES] = { 1, 1, 1, 32 };
-    static const int of_latent[RG_RATE_QUERIES] = { 1, 4, 8, 16 }, latent_rows[RG_RATE_QUERIES] = { 1, 1, 1, 8 };
+    static const int per_kv[RG_RATE_QUERIES] = { 1, 2, 4, 8, 4 }, n_rows[RG_RATE_QUERIES] = { 1, 1, 1, 1, 32 };
+    static const int of_latent[RG_RATE_QUERIES] = { 1, 2, 4, 8, 16 }, latent_rows[RG_RATE_QUERIES] = { 1, 1, 1, 1, 8 };
     rg_attention_rate *r = latent ? &m->rates.latent[type] : &m->rates.attention[type];
     int size = rg_format_of(type)->block_bytes;
 
+    if (!measure_items(w, m, type, latent, err))
+        return false;
     for (int i = 0; i < RG_RATE_QUERIES; i++) {
         rg_kv kv = { .type = type, .n_heads = 8 / size, .k_dim = 64, .v_dim = 64 }, wide = kv;
         double queries = per_kv[i] * n_rows[i];
@@ -483,9 +576,9 @@ static bool measure_attention(workshop *w, rg_machine *m, rg_type type, bool lat
             kv = (rg_kv){ .type = type, .n_heads = 1, .k_dim = LATENT_K, .v_dim = LATENT_V, .latent = true };
             queries = of_latent[i] * latent_rows[i];
         }
-        int heads = latent ? of_latent[i] : per_kv[i], rows = latent ? latent_rows[i] : n_rows[i];
-        double near = attend(w, &kv, heads, rows, false, err), far = attend(w, &kv, heads, rows, true, err);
-        double two = latent ? 0 : attend(w, &wide, heads, rows, false, err);
+        int each[2] = { latent ? of_latent[i] : per_kv[i], latent ? latent_rows[i] : n_rows[i] };
+        double near = attend(w, m, &kv, each, false, err), far = attend(w, m, &kv, each, true, err);
+        double two = latent ? 0 : attend(w, m, &wide, each, false, err);
         if (near < 0 || far < 0 || two < 0)
             return false;
         double per_column = latent ? near / (LATENT_K + LATENT_V) : (two - near) / 128;
@@ -497,7 +590,7 @@ static bool measure_attention(workshop *w, rg_machine *m, rg_type type, bool lat
         r->far_s[i] = far > near ? (far - near) * queries / bytes : 0;
     }
     r->measured = true;
-    return true;
+    return latent || measure_store(w, m, type, err);
 }
 
 static const struct {
@@ -507,12 +600,6 @@ static const struct {
     { RG_OP_RMSNORM, say_rmsnorm }, { RG_OP_ADD, say_add },       { RG_OP_ACT_MUL, say_act_mul },
     { RG_OP_SOFTCAP, say_softcap }, { RG_OP_GATHER, say_gather }, { RG_OP_ROTATE, say_rotate },
 };
-
-/* Seconds per value beyond what is fixed. */
-static double beyond(double seconds, double fixed, double values)
-{
-    return seconds > fixed ? (seconds - fixed) / values : 0;
-}
 
 /* Fixed: one row of the least width.  Then few rows, then many. */
 static bool measure_cells(workshop *w, rg_machine *m, rg_error *err)

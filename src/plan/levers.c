@@ -391,15 +391,17 @@ bool rg_levers_try(const rg_plan_subject *s, const rg_plan_machine *m, int64_t b
                    const rg_lever_options *o, rg_levers *out, rg_error *err)
 {
     bench b = { .s = s, .m = m, .o = o, .batch = batch, .seq = seq, .out = out, .err = err };
-    rg_step_shape shape = { .n_seqs = (int)batch, .n_rows = 1, .start = seq - 1, .exact = s->exact };
+    rg_step_shape shape;
     rg_config *c = NULL;
     rg_cost cost;
 
     memset(out, 0, sizeof *out);
     if (!s->model || s->method != RG_PLAN_COUNTED)
         return rg_fail(err, RG_E_USAGE, "what-if counts a model: it needs one, and the method counted");
-    if (!rg_plan_point(s, m, batch, seq, &b.base, err) ||
-        !rg_cost_shape(s->model, &m->m, &shape, &cost, NULL, NULL, err))
+    if (!rg_plan_point(s, m, batch, seq, &b.base, err))
+        return false;
+    shape = (rg_step_shape){ .n_seqs = (int)batch, .n_rows = 1, .start = seq - 1, .exact = s->exact };
+    if (!rg_cost_shape(s->model, &m->m, &shape, &cost, NULL, NULL, err))
         return false;
     b.type = usual_type(s->model);
     b.room = cost.n_ops;

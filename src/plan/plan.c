@@ -394,7 +394,7 @@ static bool list_book(const rg_plan_subject *s, const rg_plan_machine *m, double
 bool rg_plan_list_ops(const rg_plan_subject *s, const rg_plan_machine *m, int64_t batch, int64_t seq, rg_plan_ops *out,
                       rg_error *err)
 {
-    rg_step_shape shape = { .n_seqs = (int)batch, .n_rows = 1, .start = seq - 1, .exact = s->exact };
+    rg_step_shape shape;
     listing l = { .out = out, .m = m, .exact = s->exact };
     rg_cost cost;
 
@@ -403,6 +403,7 @@ bool rg_plan_list_ops(const rg_plan_subject *s, const rg_plan_machine *m, int64_
         return false;
     if (s->method != RG_PLAN_COUNTED)
         return list_book(s, m, (double)batch, (double)seq, out, err);
+    shape = (rg_step_shape){ .n_seqs = (int)batch, .n_rows = 1, .start = seq - 1, .exact = s->exact };
     if (!rg_cost_shape(s->model, &m->m, &shape, &cost, list_op, &l, err))
         return false;
     l.prefill = true;

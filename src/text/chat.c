@@ -31,10 +31,10 @@ static const char default_template[] =
 
 static const char *const roles[] = {
     "system", "user", "assistant", "tool", "developer", "function", "ipython", "model", "observation", "tool_response",
-    "tool_responses", "tool_call", "tool_calls", "tool_result", "tool_results", "tool_output", "tools", "available_tools",
-    "function_call", "function_response", "function_output", "functions", "context", "critic", "human", "gpt", "bot",
-    "chatbot", "document", "documents", "latest_reminder", "root", "platform", "knowledge", "thinking", "reasoning",
-    "instruction", "info",
+    "tool_responses", "tool_call", "tool_calls", "tool_result", "tool_results", "tool_output", "tools",
+    "available_tools", "function_call", "function_response", "function_output", "functions", "context", "critic",
+    "human", "gpt", "bot", "chatbot", "document", "documents", "latest_reminder", "root", "platform", "knowledge",
+    "thinking", "reasoning", "instruction", "info",
 };
 
 void rg_chat_close(rg_chat *c)
@@ -320,7 +320,7 @@ static bool check_message(const json_t *m, size_t i, rg_error *err)
     if (!json_is_string(role))
         return rg_fail(err, RG_E_INPUT, "messages[%zu]: its role is not a text", i);
     if (!known_role(role))
-        return rg_fail(err, RG_E_INPUT, "messages[%zu]: '%.40s' is not a role that is known (system, user, assistant, tool, ...)",
+        return rg_fail(err, RG_E_INPUT, "messages[%zu]: '%.40s' is not a role (system, user, assistant, tool, ...)",
                        i, json_string_value(role));
     if (content && !json_is_string(content) && !json_is_array(content) && !json_is_null(content))
         return rg_fail(err, RG_E_INPUT, "messages[%zu]: its content is neither text, nor a list of parts, nor null", i);
@@ -330,7 +330,8 @@ static bool check_message(const json_t *m, size_t i, rg_error *err)
 static bool check_messages(const json_t *messages, rg_error *err)
 {
     if (!json_is_array(messages))
-        return rg_fail(err, RG_E_INPUT, "a conversation is a list of messages, or an object with such a list as \"messages\"");
+        return rg_fail(err, RG_E_INPUT,
+                       "a conversation is a list of messages, or an object with such a list as \"messages\"");
     for (size_t i = 0; i < json_array_size(messages); i++)
         if (!check_message(json_array_get(messages, i), i, err))
             return false;
@@ -362,11 +363,15 @@ bool rg_chat_render(const rg_chat *c, const json_t *conversation, bool generatio
     vars = whole ? json_copy((json_t *)conversation) : json_object();
     if (!vars)
         return rg_fail_memory(err, 1);
-    ok = (whole || set(vars, "messages", json_incref((json_t *)messages), err)) && complete(vars, generation_prompt, err);
+    /* A copy for which memory ran out lacks members and does not say so. */
+    ok = !whole || json_object_size(vars) == json_object_size(conversation) || rg_fail_memory(err, 1);
+    ok = ok && (whole || set(vars, "messages", json_incref((json_t *)messages), err)) &&
+         complete(vars, generation_prompt, err);
     if (ok) {
         tools = json_object_get(vars, "tools");
         const rg_jinja *j = c->tools && tools && !json_is_null(tools) ? c->tools : c->plain;
-        ok = rg_jinja_render(j, &(rg_jinja_input){ .trusted = c->variables, .foreign = vars, .now_s = now_s }, out, err);
+        rg_jinja_input input = { .trusted = c->variables, .foreign = vars, .now_s = now_s };
+        ok = rg_jinja_render(j, &input, out, err);
     }
     json_decref(vars);
     return ok;

@@ -248,7 +248,7 @@ static bool one_piece(const rg_detok_step *d, rg_matcher *m, rg_string s, place 
 
 /* ---- steps that look at several ---- */
 
-/* The bytes of pieces [from, to): one part if they are UTF-8, else U+FFFD for each. */
+/* The bytes of pieces [from, to): one part if they are UTF-8, else U+FFFD for each, parts of their own. */
 static bool add_run(const rg_parts *in, size_t from, size_t to, rg_parts *out, rg_error *err)
 {
     size_t start = out->text.n;
@@ -260,7 +260,9 @@ static bool add_run(const rg_parts *in, size_t from, size_t to, rg_parts *out, r
     if (!out->text.failed && !rg_utf8_valid(out->text.data + start, to - from)) {
         out->text.n = start;
         for (size_t i = from; i < to; i++)
-            rg_buf_str(&out->text, REPLACEMENT);
+            if (!rg_parts_add(out, REPLACEMENT, 3, err))
+                return false;
+        return true;
     }
     return close_part(out, err);
 }
@@ -326,7 +328,7 @@ static bool needs_matcher(const rg_detok *d)
 
 bool rg_detok_text(const rg_detok *d, rg_parts *parts, rg_buf *out, rg_error *err)
 {
-    rg_matcher *m = needs_matcher(d) ? rg_matcher_new(err) : NULL;
+    rg_matcher *m = needs_matcher(d) ? rg_matcher_new(parts->text.n, err) : NULL;
     rg_parts other = { 0 }, swap;
     bool ok = m || !needs_matcher(d);
 

@@ -154,36 +154,39 @@ static bool add_all(rg_ids *ids, const int32_t *id, int n, rg_error *err)
     return true;
 }
 
+/* Write s[0, n) clean; its characters may lie across runs, and every byte is as foreign as its run. */
+static void clean_runs(rg_draft *out, const char *s, size_t n, const rg_run *run)
+{
+    for (size_t i = 0; i < n;) {
+        size_t whole = i + rg_utf8_span(s + i, n - i);
+        for (; i < whole; run += run->end <= i) {
+            size_t end = run->end < whole ? run->end : whole;
+            rg_draft_put(out, s + i, end - i, i, !run->trusted);
+            i = end;
+        }
+        if (i < n) {
+            char stray[4];
+            int length = rg_utf8_encode(RG_STRAY_BASE + (unsigned char)s[i], stray);
+            rg_draft_put(out, stray, (size_t)length, i, !run->trusted);
+            i++;
+            run += run->end <= i && i < n;
+        }
+    }
+}
+
 /* The text as a passage of clean characters, with marks if its runs are of both kinds; or if all is foreign and the
  * normaliser could write a special token of its own accord. */
 static bool make_passage(work *w, const char *s, const rg_run *run, size_t n_runs, rg_passage *p)
 {
-    size_t n = n_runs ? run[n_runs - 1].end : 0, from = 0;
+    size_t n = n_runs ? run[n_runs - 1].end : 0;
     bool foreign = n_runs && !run[0].trusted;
     bool marked = n_runs > 1 || (foreign && w->t->normalizer.inserts && w->t->normalized.n_special);
     rg_passage like = { .marks = marked ? "" : NULL, .foreign = foreign };
 
-    *p = (rg_passage){ .text = s, .n = n, .foreign = foreign };
+    *p = (rg_passage){ .text = s ? s : "", .n = n, .foreign = foreign };
     if (marked || !rg_utf8_valid(s, n)) {
         rg_draft_begin(&w->clean, &like, SIZE_MAX / 2);
-        for (size_t i = 0, k = 0; i < n;) { /* characters may lie across runs, and are as foreign as their bytes */
-            size_t whole = rg_utf8_span(s + i, n - i);
-            for (; whole; whole -= from) {
-                while (run[k].end <= i)
-                    k++;
-                from = run[k].end - i < whole ? run[k].end - i : whole;
-                rg_draft_put(&w->clean, s + i, from, i, !run[k].trusted);
-                i += from;
-            }
-            while (i < n && run[k].end <= i)
-                k++;
-            if (i < n) {
-                char stray[4];
-                int length = rg_utf8_encode(RG_STRAY_BASE + (unsigned char)s[i], stray);
-                rg_draft_put(&w->clean, stray, (size_t)length, i, !run[k].trusted);
-                i++;
-            }
-        }
+        clean_runs(&w->clean, s, n, run);
         if (!rg_draft_ok(&w->clean))
             return rg_fail_memory(w->err, 3 * n);
         *p = rg_draft_passage(&w->clean);
@@ -202,7 +205,7 @@ static bool encode(const rg_tokenizer *t, const char *s, const rg_run *run, size
 
     if (n > TEXT_CAP)
         return rg_fail(err, RG_E_LIMIT, "a text of %zu bytes, more than %d", n, TEXT_CAP);
-    w.matcher = rg_matcher_new(err);
+    w.matcher = rg_matcher_new(n, err);
     ok = w.matcher && (n < CACHE_FROM || rg_wordcache_init(&w.cache, n, err)) &&
          (!special || add_all(ids, t->around.before, t->around.n_before, err)) &&
          make_passage(&w, s, run, n_runs, &p) && cut_out(&w, &t->raw, &p, encode_stretch) &&

@@ -161,10 +161,14 @@ static bool read_merges(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
 
 static bool read_gpt2(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
 {
-    const char *pre = "default";
+    const char *pre = "default", *model = "";
     unsigned flags = 0;
     bool prefix = false;
 
+    if (rg_meta_string(c, KEY "model", &model, err) < 0)
+        return false;
+    if (strcmp(model, "gpt2")) /* these files name no splitter: the model stands for one */
+        pre = model;
     if (rg_meta_string(c, KEY "pre", &pre, err) < 0 || rg_meta_bool(c, KEY "add_space_prefix", &prefix, err) < 0)
         return false;
     if (prefix && !rg_pretok_add(&t->pretok, (rg_pretok_step){ RG_PRETOK_SPACE }, err))

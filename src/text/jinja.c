@@ -52,8 +52,9 @@ static bool start(jj_vm *v, const rg_jinja_input *input)
     v->stack = rg_alloc(JJ_STACK * sizeof *v->stack);
     if (!v->stack)
         return jj_no_memory(&v->c, JJ_STACK * sizeof *v->stack);
-    if (!(input->trusted ? jj_from_json(&v->c, input->trusted, true, &v->trusted) : jj_new_dict(&v->c, &v->trusted, false)) ||
-        !(input->foreign ? jj_from_foreign(&v->c, input->foreign, &v->foreign) : jj_new_dict(&v->c, &v->foreign, true)))
+    if (!jj_new_dict(&v->c, &v->trusted, false) || !jj_new_dict(&v->c, &v->foreign, true) ||
+        (input->trusted && !jj_from_json(&v->c, input->trusted, true, &v->trusted)) ||
+        (input->foreign && !jj_from_foreign(&v->c, input->foreign, &v->foreign)))
         return false;
     if (v->trusted.type != JJ_DICT || v->foreign.type != JJ_DICT)
         return jj_fail(&v->c, "the variables are not an object");

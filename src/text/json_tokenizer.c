@@ -98,7 +98,7 @@ static bool read_added(rg_tokenizer *t, const json_t *v, rg_added *token, rg_err
 
 static bool read_all_added(rg_tokenizer *t, const json_t *list, rg_error *err)
 {
-    rg_matcher *m = rg_matcher_new(err);
+    rg_matcher *m = rg_matcher_new((size_t)json_array_size(list) * 64, err);
     rg_draft two[2] = { 0 };
     bool ok = m;
 

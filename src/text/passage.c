@@ -16,13 +16,12 @@ rg_passage rg_passage_part(const rg_passage *p, size_t from, size_t to)
 
 bool rg_passage_foreign(const rg_passage *p, size_t from, size_t to)
 {
-    unsigned marks = 0;
-
     if (!p->marks)
         return p->foreign;
     for (size_t i = from; i < to; i++)
-        marks |= (unsigned char)p->marks[i];
-    return marks & RG_FOREIGN;
+        if (p->marks[i] & (i == from ? RG_FOREIGN : RG_FOREIGN | RG_GONE))
+            return true;
+    return false;
 }
 
 void rg_draft_fini(rg_draft *d)

@@ -22,7 +22,8 @@ typedef struct rg_passage {
 } rg_passage;
 
 rg_passage rg_passage_part(const rg_passage *p, size_t from, size_t to);
-bool rg_passage_foreign(const rg_passage *p, size_t from, size_t to); /* a byte of [from, to) is foreign */
+/* A byte of [from, to) is foreign, or something foreign was taken out between two. */
+bool rg_passage_foreign(const rg_passage *p, size_t from, size_t to);
 
 typedef struct rg_draft {
     rg_buf text, marks;

@@ -14,8 +14,9 @@
 
 enum {
     PATTERN_CAP = 1 << 16,
-    STEPS_BASE = 1 << 20, /* of backtracking in one match, and so many more per byte of text */
-    STEPS_PER_BYTE = 4,
+    STEPS_FREE = 1 << 12, /* of backtracking in one match */
+    STEPS_BASE = 1 << 22, /* beyond that in all matches of one text, and so many more per byte of it */
+    STEPS_PER_BYTE = 64,
     HEAP_CAP_KIB = 64 << 10,
     JIT_STACK_START = 32 << 10,
     JIT_STACK_CAP = 4 << 20,
@@ -33,7 +34,8 @@ struct rg_matcher {
     pcre2_match_context *context;
     pcre2_match_data *data;
     pcre2_jit_stack *stack;
-    uint64_t steps; /* the limit that the context has */
+    uint32_t steps; /* the limit that the context has */
+    uint64_t left;  /* steps that all matches may still cost */
 };
 
 static void *get(size_t n, void *arg)
@@ -321,13 +323,14 @@ void rg_regex_free(rg_regex *r)
 
 /* ---- matching ---- */
 
-rg_matcher *rg_matcher_new(rg_error *err)
+rg_matcher *rg_matcher_new(size_t n, rg_error *err)
 {
     rg_matcher *m = rg_zalloc(sizeof *m);
 
     if (m && (m->general = pcre2_general_context_create(get, give, NULL)) &&
         (m->context = pcre2_match_context_create(m->general)) && (m->data = pcre2_match_data_create(1, m->general))) {
         pcre2_set_heap_limit(m->context, HEAP_CAP_KIB);
+        m->left = STEPS_BASE + (uint64_t)STEPS_PER_BYTE * n;
         return m;
     }
     rg_matcher_free(m);
@@ -346,33 +349,42 @@ void rg_matcher_free(rg_matcher *m)
     rg_free(m);
 }
 
-static int match(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t at)
+static int run(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t at)
 {
-    uint64_t steps = STEPS_BASE + (uint64_t)STEPS_PER_BYTE * n;
-    int (*run)(const pcre2_code *, PCRE2_SPTR, PCRE2_SIZE, PCRE2_SIZE, uint32_t, pcre2_match_data *,
-               pcre2_match_context *) = r->compiled ? pcre2_jit_match : pcre2_match;
-    uint32_t options = r->compiled ? 0 : PCRE2_NO_UTF_CHECK;
-    int got;
-
-    if (steps != m->steps) {
-        m->steps = steps;
-        pcre2_set_match_limit(m->context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
-    }
-    got = run(r->code, (PCRE2_SPTR)text, n, at, options, m->data, m->context);
-    if (got != PCRE2_ERROR_JIT_STACKLIMIT || m->stack)
-        return got;
-    /* Compiled patterns start on 32 KiB of the thread's own stack: almost always enough. */
-    m->stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_CAP, m->general);
-    if (!m->stack)
-        return PCRE2_ERROR_NOMEMORY;
-    pcre2_jit_stack_assign(m->context, NULL, m->stack);
-    return run(r->code, (PCRE2_SPTR)text, n, at, options, m->data, m->context);
+    return r->compiled ? pcre2_jit_match(r->code, (PCRE2_SPTR)text, n, at, 0, m->data, m->context)
+                       : pcre2_match(r->code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, m->data, m->context);
 }
 
-/* The next match that does not start before *at, which moves past it. */
-static int next_at(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t *at, rg_span *found,
+/* One match, with as few steps as will do: what it takes beyond the first few comes out of the whole text's allowance,
+ * so that a pattern that looks far ahead from every character ends too. */
+static int match(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t at)
+{
+    uint32_t steps = STEPS_FREE;
+    int got;
+
+    for (;; steps *= 4) {
+        if (m->steps != steps)
+            pcre2_set_match_limit(m->context, m->steps = steps);
+        got = run(r, m, text, n, at);
+        if (got == PCRE2_ERROR_JIT_STACKLIMIT && !m->stack) {
+            /* Compiled patterns start on 32 KiB of the thread's own stack: almost always enough. */
+            m->stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_CAP, m->general);
+            if (!m->stack)
+                return PCRE2_ERROR_NOMEMORY;
+            pcre2_jit_stack_assign(m->context, NULL, m->stack);
+            got = run(r, m, text, n, at);
+        }
+        if (got != PCRE2_ERROR_MATCHLIMIT || m->left <= 4 * (uint64_t)steps || steps > UINT32_MAX / 4)
+            return got;
+        m->left -= 4 * (uint64_t)steps;
+    }
+}
+
+/* The next match that does not start before the walk's place, which moves past it. */
+static int next_at(const rg_regex *r, rg_matcher *m, const char *text, size_t n, rg_walk *walk, rg_span *found,
                    rg_error *err)
 {
+    size_t *at = &walk->at;
     const size_t *ends;
     int got;
 
@@ -411,7 +423,7 @@ int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, 
     int got;
 
     do
-        got = next_at(r, m, text, n, &walk->at, found, err);
+        got = next_at(r, m, text, n, walk, found, err);
     while (got > 0 && walk->matched && found->to == walk->done);
     if (got > 0) {
         walk->done = found->to;

@@ -2,7 +2,7 @@
  *
  * Patterns come in the dialect of the library that tokenizer.json files are written for (Oniguruma, Ruby syntax) and
  * are rewritten where PCRE2 reads them otherwise.  Subjects are clean text (clean.h).  A compiled pattern may be used
- * by any thread; each brings its own rg_matcher.  Every match has a limit, so a hostile pattern is an error and not a
+ * by any thread; each brings its own rg_matcher.  A matcher has a limit, so a hostile pattern is an error and not a
  * hang. */
 #ifndef RG_TEXT_REGEX_H
 #define RG_TEXT_REGEX_H
@@ -17,7 +17,8 @@ void rg_regex_free(rg_regex *r);                                       /* NULL i
 
 typedef struct rg_matcher rg_matcher;
 
-rg_matcher *rg_matcher_new(rg_error *err);
+/* For texts of n bytes in all, which is what its matches may cost in proportion to. */
+rg_matcher *rg_matcher_new(size_t n, rg_error *err);
 void rg_matcher_free(rg_matcher *m); /* NULL is fine */
 
 typedef struct rg_span {

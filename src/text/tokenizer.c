@@ -46,7 +46,7 @@ void rg_tokenizer_close(rg_tokenizer *t)
 /* What each id adds to a text in the making, which begins with it or does not. */
 static bool make_stream(const rg_tokenizer *t, struct rg_stream *s, bool first, rg_error *err)
 {
-    rg_matcher *m = rg_matcher_new(err);
+    rg_matcher *m = rg_matcher_new((size_t)t->vocab.n * 64, err);
     rg_buf out;
     bool ok = m;
 

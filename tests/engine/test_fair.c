@@ -10,6 +10,9 @@
 
 enum { MAX_LEN = 448, MANY = 400 };
 
+/* Greedy, and no end but max_tokens. */
+#define NEUTRAL { .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .ignore_eos = true }
+
 static const mix roomy = { .name = "roomy", .global = true, .n_blocks = 60 };
 
 /* ---- the line by itself ------------------------------------------------------------------------------------------ */
@@ -24,8 +27,7 @@ static rg_request *request_of(const char *tenant, int32_t priority, int32_t n_pr
 
     for (int32_t i = 0; i < n_prompt; i++)
         prompt[i] = i % VOCAB;
-    p.sampling =
-        (rg_sampling){ .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .ignore_eos = true };
+    p.sampling = (rg_sampling)NEUTRAL;
     r = rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, &err);
     assert_ok(r, err);
     return r;
@@ -171,7 +173,7 @@ static void deadlines_end_requests(void **state)
     world w = open_world(&(rg_core_options){ 0 });
     int32_t prompt[4] = { 1, 2, 3, 4 };
     rg_params p = { .prompt = prompt, .n_prompt = 4, .max_tokens = 400, .n_samples = 2, .deadline_s = 0.02,
-                    .sampling = { .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .ignore_eos = true } };
+                    .sampling = NEUTRAL };
     rg_error err;
     rg_request *r = rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, &err), *waits = request_of(NULL, 0, 4, 4);
     rg_token t;
@@ -259,8 +261,8 @@ static rg_usage run_alone(const world *w, const char *tenant, const char *salt, 
 {
     int32_t prompt[MAX_LEN];
     rg_error err;
-    rg_params p = { .prompt = prompt, .n_prompt = n, .max_tokens = 1, .n_samples = 1, .tenant = tenant,
-                    .cache_salt = salt, .sampling = { .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .ignore_eos = true } };
+    rg_params p = { .prompt = prompt, .n_prompt = n, .max_tokens = 1, .n_samples = 1, .tenant = tenant, .cache_salt = salt,
+                    .sampling = NEUTRAL };
     rg_request *r;
     rg_usage u;
 

@@ -71,7 +71,10 @@ static void panels_are_products(void **state)
             random_packed(&rng, &p, types[t], rows, cols);
             for (int k = 0; k < cols * 3; k++)
                 x[k] = rg_rng_normal(&rng);
-            rg_product exact = { .panel = p.data, .n_panels = 1, .cols = cols, .m = 3, .x = x, .ldx = (size_t)cols, .y = y, .ldy = 20 }, fast = exact;
+            rg_product exact = { .panel = p.data, .n_panels = 1, .cols = cols, .m = 3, .x = x, .ldx = (size_t)cols,
+                                 .y = y, .ldy = 20 };
+            rg_product fast = exact;
+
             fast.x = NULL;
             fast.q = q;
             fast.ldx = (size_t)cols / 32;

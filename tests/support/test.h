@@ -35,4 +35,17 @@ const char *test_data(const char *name);
 void *test_guard_new(size_t n);
 void test_guard_free(void *p);
 
+/* How much slower than the one that people use this build may be: where a test looks at the clock. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(RG_DEBUG)
+enum { TEST_SLOWER = 40 };
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+enum { TEST_SLOWER = 40 };
+#else
+enum { TEST_SLOWER = 1 };
+#endif
+#else
+enum { TEST_SLOWER = 1 };
+#endif
+
 #endif

@@ -349,7 +349,7 @@ static void dialect(void **state)
     };
     static const char *const refused[] = { "(", "[a&&b]", "(?m:.)", "[a[b]]", "a**)", "\\p{NoSuch}" };
     rg_error err = { 0 };
-    rg_matcher *m = rg_matcher_new(&err);
+    rg_matcher *m = rg_matcher_new(1 << 10, &err);
 
     (void)state;
     assert_ok(m, err);
@@ -571,7 +571,8 @@ static void check_memory_encode(const char *path)
 
 static void memory_fails(void **state)
 {
-    const char *paths[] = { test_data("tokenizers/spm-llama2/tokenizer.json"),
+    const char *paths[] = { test_data("tokenizers/unigram-t5/tokenizer.json"),
+                            test_data("tokenizers/wordpiece-bert/tokenizer.json"),
                             test_data("tokenizers/bytelevel-qwen2/tokenizer.json"), test_data("stories260K.gguf") };
 
     (void)state;
@@ -606,7 +607,9 @@ static double ns_per_byte(const rg_tokenizer *t, const char *unit, size_t n_unit
 static void linear_cost(void **state)
 {
     const char *paths[] = { RG_SOURCE_DIR "/models/tales-7m", test_data("tokenizers/bytelevel-qwen2/tokenizer.json"),
-                            test_data("tokenizers/spm-llama2/tokenizer.json"), test_data("stories260K.gguf") };
+                            test_data("tokenizers/unigram-t5/tokenizer.json"),
+                            test_data("tokenizers/wordpiece-bert/tokenizer.json"),
+                            test_data("stories260K.gguf") };
     static const char prose[] =
         "Once upon a time, there was a little girl named Lily. She liked to play in the garden, and one "
         "day she found 3 red balls!\n\n\"What are they?\" she asked.";
@@ -619,7 +622,11 @@ static void linear_cost(void **state)
         double base = ns_per_byte(t, prose, sizeof prose - 1);
         for (size_t i = 0; i < RG_LEN(units); i++) {
             double cost = ns_per_byte(t, units[i], strlen(units[i]));
-            if (cost > 4 * base + 100) /* the bound is loose because the machine may be busy */
+            for (int again = 0; again < 5 && cost > 4 * TEST_SLOWER * (base + 25); again++) { /* the machine may be busy */
+                double next = ns_per_byte(t, units[i], strlen(units[i]));
+                cost = next < cost ? next : cost;
+            }
+            if (cost > 4 * TEST_SLOWER * (base + 25))
                 fail_msg("%s, unit %zu: %.0f ns per byte, prose %.0f", paths[p], i, cost, base);
         }
         rg_tokenizer_close(t);

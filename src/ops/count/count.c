@@ -100,6 +100,7 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
     c->count.ops = 2.0 * (kv->k_dim + kv->v_dim) * c->cells;
     c->rows = most * op->n / heads;
     c->width = kv->k_dim + kv->v_dim;
+    c->items = (double)b->n_rows * op->n;
     c->latent = kv->latent;
     c->type = kv->type;
     if (last_keys > RG_SEGMENT && b->n_spans == 1) /* a long look back is cut among threads */
@@ -146,6 +147,9 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
     case RG_OP_KV_STORE:
         c.count.state_bytes = kv_row_bytes(op->kv) * f->batch->n_rows;
         c.cells = (double)f->batch->n_rows * (op->in[0]->cols + op->in[1]->cols);
+        c.rows = (double)f->batch->n_rows / f->batch->n_spans;
+        c.latent = op->kv->latent;
+        c.type = op->kv->type;
         break;
     case RG_OP_ATTENTION:
     case RG_OP_MLA_ATTENTION: c.cells = 0; count_attention(f, op, &c); break;

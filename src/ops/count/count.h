@@ -29,13 +29,14 @@ typedef struct rg_counted { /* one op of the step */
     rg_count count;
     /* What a measured machine's rates go by (model/cost.h). */
     rg_counted_weight w[3]; /* values 0: none */
-    double rows;          /* that meet each weight; attention: queries that look at the same keys */
+    double rows;          /* that meet each weight; attention: queries that look at the same keys; else of a span */
     double share;         /* a mixture: how likely a row of the step meets an expert; else 0 */
     int n_rows;           /* of the step */
+    double items;         /* attention: rows times heads, whatever they see */
     double cells;         /* values made one by one; attention: pairs of query and key; scan: states advanced */
     double pieces;        /* parts that different threads can take */
     int width;            /* attention: k_dim + v_dim */
-    bool latent;          /* attention over latents */
+    bool latent;          /* attention over latents, or their store */
     rg_type type;         /* of the K/V */
 } rg_counted;
 

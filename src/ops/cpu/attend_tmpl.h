@@ -2,7 +2,7 @@
  *
  * Included where QUERIES, how many queries share what is loaded, and these are defined; `type` and n are constants
  * wherever they are called:
- *     scores(a, type, q, n, p)     the scaled scores of all 64 keys for n queries; those unseen are whatever memory gives
+ *     scores(a, type, q, n, p)     the scaled scores of all 64 keys for n queries; those unseen are what memory gives
  *     weigh(a, p, s, &c)           scores to weights, and one softmax so far brought up to them: softmax.h's, or better
  *     values(a, type, n, p, c, s)  of n queries: o = o * c + the weighted values */
 #ifndef RG_OPS_CPU_ATTEND_TMPL_H

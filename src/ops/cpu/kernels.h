@@ -79,10 +79,10 @@ typedef struct rg_cpu {
     /* One head: cos and sin [n_pairs]; a' = a c - b s, b' = b c + a s, as fma(a, c, -(b * s)), fma(b, c, a * s). */
     void (*rotate)(float *x, const float *cosine, const float *sine, int n_pairs, bool interleaved);
 
-    /* One block, each query by itself, s[n].  s_j = scale * (chain over d: fma(q[d], k[d][j], .) from 0), capped if cap > 0; with M = max(m, max
-     * s_j), c = exp(m - M) (0 if m is -inf), p_j = exp(s_j - M):  l = fma(l, c, tree16 of lanes p[i] + p[16+i] +
-     * p[32+i] + p[48+i] left to right, unseen p being 0);  o[d] = o[d] * c, then for j in [lo, hi) rising: fma(p_j,
-     * v[j][d], o[d]); m = M.  Unseen keys enter nothing.  If M is -inf nothing changes. */
+    /* One block, each query by itself, s[n].  s_j = scale * (chain over d: fma(q[d], k[d][j], .) from 0), capped if
+     * cap > 0; with M = max(m, max s_j), c = exp(m - M) (0 if m is -inf), p_j = exp(s_j - M):  l = fma(l, c, tree16 of
+     * lanes p[i] + p[16+i] + p[32+i] + p[48+i] left to right, unseen p being 0);  o[d] = o[d] * c, then for j in [lo,
+     * hi) rising: fma(p_j, v[j][d], o[d]); m = M.  Unseen keys enter nothing.  If M is -inf nothing changes. */
     void (*attend)(const rg_attend *a, rg_softmax *s);
     /* Later segment b into a: M = max; x = exp(a.m - M), y = exp(b.m - M); l = fma(a.l, x, b.l * y), o likewise.  A
      * side whose m is -inf is left out (the other is taken as it is). */

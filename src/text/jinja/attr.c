@@ -28,7 +28,7 @@ static const jj_def *method_of(jj_value v, const jj_attr *a)
         return a->method[JJ_METHODS_STR];
     case JJ_LIST:
         return a->method[JJ_METHODS_LIST];
-    case JJ_TUPLE:
+    case JJ_TUPLE: case JJ_RANGE:
         return a->method[JJ_METHODS_TUPLE];
     case JJ_DICT:
         return a->method[JJ_METHODS_DICT];
@@ -162,11 +162,10 @@ static bool slice(jj_ctx *c, jj_value v, const jj_list *by, jj_value *out)
     int64_t s[3], n = v.type == JJ_STR ? (int64_t)jj_str_points(v.s)
                       : v.type == JJ_RANGE ? (int64_t)v.range->n : (int64_t)v.list->n;
 
-    *out = JJ_NOTHING;
     if (v.type == JJ_STR && !jj_str_ascii(v.s) && !jj_charge(c, v.s->n / 4))
         return false;
     if (!slice_bounds(c, by, n, s))
-        return !c->failed;
+        return jj_fail(c, "slice indices must be integers or None");
     n = slice_count(s);
     if (v.type == JJ_STR) {
         bool ok = slice_string(c, v, s, n, out);
@@ -226,6 +225,8 @@ bool jj_getitem(jj_ctx *c, jj_value v, jj_value key, jj_value *out)
 
     if (v.type == JJ_UNDEFINED)
         return jj_fail_undefined(c, v);
+    if (key.type == JJ_SLICE && v.type != JJ_STR && v.type != JJ_LIST && v.type != JJ_TUPLE && v.type != JJ_RANGE)
+        return jj_fail(c, "'%s' object has no slices", jj_type_name(v));
     if (!own_item(c, v, key, out))
         return false;
     if (out->type != JJ_MISSING)

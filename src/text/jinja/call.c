@@ -186,6 +186,7 @@ bool jj_run_call(jj_vm *v, jj_insn n)
     jj_value callee, out = JJ_NULL;
     bool ok;
 
+    v->c.steps += 2 * JJ_STEP; /* dearer than most */
     if (!gather(v, &v->j->call[n.a], &total, &a))
         return false;
     size_t base = v->sp - total - 1;
@@ -224,6 +225,7 @@ static bool call_on(jj_vm *v, jj_insn n)
     jj_args a;
     jj_value out;
 
+    v->c.steps += 2 * JJ_STEP;
     if (!gather(v, &v->j->call[n.a], &total, &a) ||
         !jj_call_def(&v->c, v->j->def[n.b], v->stack[v->sp - total - 1], &a, &out))
         return false;

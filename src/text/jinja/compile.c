@@ -284,7 +284,8 @@ bool jj_compile(rg_jinja *j, jj_ctx *c, const char *source, size_t n)
     k.refs = v[2].dict;
     k.attrs = v[3].dict;
     ok = jj_lexer_init(&k.x, c, source, n) && jj_new_scope(&k, &root) &&
-         jj_add_call(&k, (jj_call){ .list_at = -1, .dict_at = -1 }, &empty) && jj_advance(&k) && jj_body(&k, none, &which) &&
+         jj_add_call(&k, (jj_call){ .list_at = -1, .dict_at = -1 }, &empty) && jj_advance(&k) &&
+         jj_body(&k, none, &which) &&
          jj_emit(&k, JC_END, 0, 0) && jj_resolve(&k);
     rg_free(k.target);
     return ok;

@@ -37,7 +37,7 @@ bool jj_hash(jj_ctx *c, jj_value v, uint64_t *out)
         }
         jj_leave(c);
         return true;
-    case JJ_LIST: case JJ_DICT: case JJ_SLICE:
+    case JJ_LIST: case JJ_DICT: case JJ_SLICE: case JJ_VIEW:
         return false;
     case JJ_UNDEFINED: case JJ_NONE:
         *out = c->seed ^ v.type;

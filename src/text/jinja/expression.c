@@ -1,11 +1,11 @@
-/* expression.c -- expressions to code, in one pass: what binds tighter is compiled first, so code comes out in the order
- * in which a stack machine wants it. */
+/* expression.c -- expressions to code, in one pass: what binds tighter is compiled first, so code comes out in the
+ * order in which a stack machine wants it. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "text/jinja/program.h"
 
-enum { MAX_LEVELS = 500, MAX_CONCAT = 1000 };
+enum { MAX_LEVELS = 800, MAX_CONCAT = 1000 };
 
 /* Operators by how they bind: or, and, not, comparisons, + -, ~, * / // %, **. */
 enum { L_OR, L_AND, L_NOT, L_COMPARE, L_SUM, L_CONCAT, L_PRODUCT, L_POWER };
@@ -196,7 +196,8 @@ static bool compare_op(jj_compiler *k, jj_cmp *op)
     }
     if (jj_at_name(k, "in"))
         return *op = JJ_IN, jj_advance(k);
-    if (!jj_at_name(k, "not") || !jj_look(k) || k->ahead.type != JT_NAME || k->ahead.n != 2 || memcmp(k->ahead.s, "in", 2))
+    if (!jj_at_name(k, "not") || !jj_look(k) || k->ahead.type != JT_NAME || k->ahead.n != 2 ||
+        memcmp(k->ahead.s, "in", 2))
         return false;
     *op = JJ_NOT_IN;
     return jj_advance(k) && jj_advance(k);

@@ -30,7 +30,8 @@ static bool put_padded(jj_ctx *c, jj_buf *b, const spec *s, const jj_str *body, 
         left = pad / 2;
     if (align == '=' && !jj_put_sub(c, b, body, 0, head))
         return false;
-    return jj_put_fill(c, b, s->fill, left) && jj_put_sub(c, b, body, align == '=' ? head : 0, body->n - (align == '=' ? head : 0)) &&
+    head = align == '=' ? head : 0;
+    return jj_put_fill(c, b, s->fill, left) && jj_put_sub(c, b, body, head, body->n - head) &&
            jj_put_fill(c, b, s->fill, pad - left);
 }
 
@@ -315,7 +316,9 @@ bool jj_format_percent(jj_ctx *c, const jj_str *s, jj_value args, jj_value *out)
         if (!percent_one(&p, b))
             return false;
     }
-    if (b && !p.mapped && (args.type == JJ_TUPLE ? p.next < args.list->n : args.type != JJ_DICT && args.type != JJ_LIST && !p.next))
+    /* What has items by key may be left unread, as Python has it. */
+    bool keyed = args.type == JJ_DICT || args.type == JJ_LIST || args.type == JJ_RANGE || args.type == JJ_UNDEFINED;
+    if (b && !p.mapped && (args.type == JJ_TUPLE ? p.next < args.list->n : !keyed && !p.next))
         return jj_fail(c, "not all arguments converted during string formatting");
     return b && jj_give(out, jj_str_from(c, b));
 }
@@ -443,11 +446,11 @@ static bool read_spec(jj_ctx *c, const jj_str *s, spec *out)
         out->sign = p[at++];
     if (at < s->n && p[at] == '#')
         out->alt = at++ < s->n;
-    if (at < s->n && p[at] == '0' && !out->align) {
+    if (at < s->n && p[at] == '0' && !out->fill) {
         if (!jj_text(c, &zero, "0"))
             return false;
         out->fill = zero.s;
-        out->zero = true;
+        out->zero = !out->align;
     }
     if (!read_number(c, s, &at, MAX_WIDTH, &out->width))
         return false;
@@ -487,6 +490,13 @@ static bool put_field(jj_ctx *c, jj_buf *b, jj_value v, const jj_str *text_spec)
             return jj_fail(c, "precision is not allowed in an integer's format");
         s.type = !s.type || s.type == 'n' ? 'd' : s.type;
         return put_int(c, b, &s, i, v.foreign);
+    }
+    if (s.type == 'c' && jj_as_index(v, &i)) {
+        jj_buf *one = jj_buf_new(c, 4);
+        if (i < 0 || i > 0x10ffff || (i >= 0xd800 && i < 0xe000))
+            return jj_fail(c, "%%c: no such character");
+        return one && jj_put_code(c, one, (uint32_t)i, !v.foreign) && (text = jj_str_from(c, one)) &&
+               put_padded(c, b, &s, text, 0, '<');
     }
     if (s.type && !strchr("eEfFgGn%", s.type))
         return jj_fail(c, "unknown format code '%c' for '%s'", s.type, jj_type_name(v));

@@ -2,8 +2,8 @@
  *
  * A template is compiled to code for a small stack machine, so neither the depth of an expression nor that of a call
  * costs C stack.  All memory of a render comes from one arena, which the render's end frees whole; every byte taken
- * from it, or looked at by a filter, is charged against the budget, and a failed charge ends the render.  Functions that
- * return bool or a pointer have set the error when they return false or NULL. */
+ * from it, or looked at by a filter, is charged against the budget, and a failed charge ends the render.  Functions
+ * that return bool or a pointer have set the error when they return false or NULL. */
 #ifndef RG_TEXT_JINJA_INTERNAL_H
 #define RG_TEXT_JINJA_INTERNAL_H
 
@@ -16,7 +16,7 @@ typedef struct jj_chunk jj_chunk;
 typedef struct jj_ctx {
     jj_chunk *chunks;
     size_t bytes;   /* made or looked at, against RG_JINJA_BYTES */
-    uint32_t steps; /* against RG_JINJA_STEPS */
+    uint32_t steps; /* in parts of one, against RG_JINJA_STEPS */
     uint32_t line;  /* of the template, for errors */
     int depth;      /* of C functions that walk nested values */
     bool failed;
@@ -24,6 +24,8 @@ typedef struct jj_ctx {
     uint64_t seed; /* of hashes */
     int64_t now_s;
 } jj_ctx;
+
+enum { JJ_STEP = 2 }; /* instructions of the machine that make a step; what is built in counts whole ones */
 
 void *jj_alloc(jj_ctx *c, size_t n); /* aligned to 16, not zeroed */
 void *jj_array(jj_ctx *c, size_t n, size_t bytes);
@@ -39,8 +41,8 @@ void jj_leave(jj_ctx *c);
 
 /* ---- strings (string.c) ---- */
 
-/* Bytes in runs of one origin.  What is in [0, used) never changes, so that a string is a view of a buffer, and one that
- * reaches its end may be extended in place. */
+/* Bytes in runs of one origin.  What is in [0, used) never changes, so that a string is a view of a buffer, and one
+ * that reaches its end may be extended in place. */
 typedef struct jj_buf {
     char *data;
     size_t used, room;
@@ -85,6 +87,7 @@ size_t jj_str_points(const jj_str *s);
 bool jj_str_ascii(const jj_str *s);
 /* Where code point i begins, in bytes; i <= points. */
 bool jj_str_offset(jj_ctx *c, const jj_str *s, size_t i, size_t *off);
+bool jj_charge_find(jj_ctx *c, size_t n, size_t n_what); /* for looking through n bytes */
 /* The first `what` at or after byte `from`; SIZE_MAX: none. */
 size_t jj_str_find(const jj_str *s, size_t from, const char *what, size_t n);
 size_t jj_str_rfind(const jj_str *s, size_t before, const char *what, size_t n); /* the last that ends at most there */
@@ -261,7 +264,8 @@ bool jj_binary(jj_ctx *c, jj_op op, jj_value a, jj_value b, jj_value *out);
 bool jj_negate(jj_ctx *c, jj_value a, bool minus, jj_value *out);
 bool jj_join_all(jj_ctx *c, const jj_value *v, size_t n, jj_value *out); /* a ~ b ~ c */
 
-enum { JJ_METHODS_STR, JJ_METHODS_LIST, JJ_METHODS_TUPLE, JJ_METHODS_DICT, JJ_METHODS_CYCLER, JJ_METHODS_LOOP, JJ_N_METHODS };
+enum { JJ_METHODS_STR, JJ_METHODS_LIST, JJ_METHODS_TUPLE, JJ_METHODS_DICT, JJ_METHODS_CYCLER, JJ_METHODS_LOOP,
+       JJ_N_METHODS };
 
 /* An attribute's name, and what it means for the types that have methods. */
 typedef struct jj_attr {
@@ -289,8 +293,8 @@ typedef struct jj_args {
 typedef bool jj_native(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out);
 typedef bool jj_variadic(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out);
 
-/* fn takes the named parameters, those not given as JJ_MISSING; any takes them as they come; neither: the sandbox forbids
- * it. */
+/* fn takes the named parameters, those not given as JJ_MISSING; any takes them as they come; neither: the sandbox
+ * forbids it. */
 struct jj_def {
     const char *name;
     jj_native *fn;

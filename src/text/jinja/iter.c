@@ -8,8 +8,8 @@ enum { MAX_CHAIN = 100 }; /* generators over generators: each is a C call deep *
 bool jj_iterable(jj_value v)
 {
     switch (v.type) {
-    case JJ_UNDEFINED: case JJ_STR: case JJ_LIST: case JJ_TUPLE: case JJ_DICT: case JJ_VIEW: case JJ_RANGE: case JJ_ITER:
-    case JJ_LOOP:
+    case JJ_UNDEFINED: case JJ_STR: case JJ_LIST: case JJ_TUPLE: case JJ_DICT: case JJ_VIEW: case JJ_RANGE:
+    case JJ_ITER: case JJ_LOOP:
         return true;
     default:
         return false;
@@ -130,7 +130,9 @@ bool jj_to_list(jj_ctx *c, jj_value v, jj_value *out)
     jj_iter *it = jj_iterate(c, v);
     jj_value item;
 
-    if (!it || !jj_new_list(c, out, JJ_LIST, it->from || v.type == JJ_STR || v.type == JJ_ITER ? 0 : count(v), v.foreign))
+    size_t room = v.type == JJ_STR || v.type == JJ_ITER ? 0 : count(v);
+
+    if (!it || !jj_new_list(c, out, JJ_LIST, room, v.foreign))
         return false;
     for (;;) {
         if (!jj_step(c, 1) || !jj_next(c, it, &item))

@@ -33,8 +33,11 @@ bool jj_lexer_init(jj_lexer *x, jj_ctx *c, const char *source, size_t n)
 static bool space_at(const jj_lexer *x, size_t at, size_t *n)
 {
     uint32_t code;
+    if (at < x->n && (unsigned char)x->src[at] < 128) {
+        *n = 1;
+        return x->src[at] == ' ' || (x->src[at] < ' ' && jj_is(JJ_SPACE, (uint32_t)x->src[at]));
+    }
     int k = at < x->n ? rg_utf8_decode(x->src + at, x->n - at, &code) : 0;
-
     *n = (size_t)k;
     return k > 0 && jj_is(JJ_SPACE, code);
 }
@@ -231,7 +234,9 @@ static bool is_digit(char ch)
 /* (\d+_)*\d+ from `at`: past it. */
 static size_t digits(const jj_lexer *x, size_t at)
 {
-    while (at < x->n && (is_digit(x->src[at]) || (x->src[at] == '_' && at && is_digit(x->src[at - 1]) && is_digit(x->src[at + 1]))))
+    const char *p = x->src;
+
+    while (at < x->n && (is_digit(p[at]) || (p[at] == '_' && at && is_digit(p[at - 1]) && is_digit(p[at + 1]))))
         at++;
     return at;
 }
@@ -314,11 +319,14 @@ static bool lex_name(jj_lexer *x, jj_token *t)
     uint32_t code;
     int n;
 
+    while ((x->src[end] | 32) >= 'a' && (x->src[end] | 32) <= 'z')
+        end++;
     while (end < x->n && (n = rg_utf8_decode(x->src + end, x->n - end, &code)) > 0 &&
            (code == '_' || jj_is(JJ_ALNUM, code)))
         end += (size_t)n;
     if (end == x->at)
-        return jj_fail(x->c, "unexpected character '%.*s'", rg_utf8_decode(x->src + end, x->n - end, &code), x->src + end);
+        return jj_fail(x->c, "unexpected character '%.*s'", rg_utf8_decode(x->src + end, x->n - end, &code),
+                       x->src + end);
     t->type = JT_NAME;
     t->s = x->src + x->at;
     t->n = end - x->at;
@@ -463,7 +471,7 @@ static bool lex_inside(jj_lexer *x, jj_token *t)
     if (x->src[x->at] == '\'' || x->src[x->at] == '"')
         return lex_string(x, t);
     for (size_t i = 0; i < RG_LEN(signs); i++) {
-        if (!has(x, x->at, signs[i].text))
+        if (x->src[x->at] != signs[i].text[0] || !has(x, x->at, signs[i].text))
             continue;
         t->type = signs[i].type;
         advance(x, x->at + strlen(signs[i].text));
@@ -480,8 +488,9 @@ bool jj_lex(jj_lexer *x, jj_token *t)
 
 const char *jj_token_name(const jj_token *t, char out[64])
 {
-    static const char *const names[] = { "end of template", "text", "begin of print statement", "end of print statement",
-                                         "begin of statement block", "end of statement block" };
+    static const char *const names[] = { "end of template", "text", "begin of print statement",
+                                         "end of print statement", "begin of statement block",
+                                         "end of statement block" };
 
     if (t->type <= JT_BLOCK_END)
         return names[t->type];

@@ -16,7 +16,8 @@ static bool f_first(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out
     (void)arg;
     if (!it || !jj_next(c, it, out))
         return false;
-    return out->type != JJ_MISSING || jj_undefined(c, out, JJ_WHY_HINT, "no first item, the sequence was empty", JJ_NOTHING);
+    return out->type != JJ_MISSING ||
+           jj_undefined(c, out, JJ_WHY_HINT, "no first item, the sequence was empty", JJ_NOTHING);
 }
 
 static bool reversible(jj_value v)
@@ -39,7 +40,8 @@ static bool f_last(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
     it->backwards = true;
     if (!jj_next(c, it, out))
         return false;
-    return out->type != JJ_MISSING || jj_undefined(c, out, JJ_WHY_HINT, "no last item, the sequence was empty", JJ_NOTHING);
+    return out->type != JJ_MISSING ||
+           jj_undefined(c, out, JJ_WHY_HINT, "no last item, the sequence was empty", JJ_NOTHING);
 }
 
 static bool f_list(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
@@ -75,13 +77,12 @@ static bool f_reverse(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *o
         }
         return b && jj_give(out, jj_str_from(c, b));
     }
-    if (!reversible(self)) {
-        if (!jj_to_list(c, self, &self))
-            return false;
-    }
-    it = jj_iterate(c, self);
-    if (it)
-        it->backwards = true;
+    it = reversible(self) || jj_to_list(c, self, out) ? jj_iterate(c, reversible(self) ? self : *out) : NULL;
+    if (!it)
+        return false;
+    it->backwards = true;
+    if (!reversible(self)) /* what cannot be walked back becomes a list */
+        return jj_to_list(c, (jj_value){ .type = JJ_ITER, .iter = it }, out);
     *out = (jj_value){ .type = JJ_ITER, .iter = it };
     return it;
 }
@@ -152,7 +153,8 @@ static bool f_unique(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *ou
 {
     jj_value list, seen, key, kept;
 
-    if (!jj_to_list(c, self, &list) || !jj_new_dict(c, &seen, false) || !jj_new_list(c, &kept, JJ_LIST, 0, list.foreign))
+    if (!jj_to_list(c, self, &list) || !jj_new_dict(c, &seen, false) ||
+        !jj_new_list(c, &kept, JJ_LIST, 0, list.foreign))
         return false;
     for (size_t i = 0; i < list.list->n; i++) {
         size_t had = seen.dict->n;
@@ -190,7 +192,8 @@ static bool f_groupby(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *o
             if (!key_of(c, items.list->item[i], arg[0], true, &key))
                 return false;
             key = key.type == JJ_UNDEFINED && arg[1].type != JJ_MISSING ? arg[1] : key;
-            if (!jj_new_list(c, &list, JJ_LIST, 0, items.foreign) || !jj_new_tuple2(c, &group, key, list, items.foreign))
+            if (!jj_new_list(c, &list, JJ_LIST, 0, items.foreign) ||
+                !jj_new_tuple2(c, &group, key, list, items.foreign))
                 return false;
             group.sub = JJ_GROUP;
             if (!jj_list_add(c, out->list, group))
@@ -207,7 +210,8 @@ static bool f_batch(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out
     jj_value items, rows, row = JJ_NOTHING;
     int64_t width = 0;
 
-    if (!jj_arg_int(c, arg[0], "batch", &width) || !jj_to_list(c, self, &items) || !jj_new_list(c, &rows, JJ_LIST, 0, items.foreign))
+    if (!jj_arg_int(c, arg[0], "batch", &width) || !jj_to_list(c, self, &items) ||
+        !jj_new_list(c, &rows, JJ_LIST, 0, items.foreign))
         return false;
     for (size_t i = 0; i < items.list->n; i++) {
         if (row.type == JJ_MISSING || (int64_t)row.list->n == width) {
@@ -230,18 +234,20 @@ static bool f_slice(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out
     int64_t n = 0;
     size_t at = 0;
 
-    if (!jj_arg_int(c, arg[0], "slice", &n) || !jj_to_list(c, self, &items) || !jj_new_list(c, &rows, JJ_LIST, 0, items.foreign))
+    if (!jj_arg_int(c, arg[0], "slice", &n) || !jj_to_list(c, self, &items) ||
+        !jj_new_list(c, &rows, JJ_LIST, 0, items.foreign))
         return false;
     if (!n)
         return jj_fail(c, "slice: division by zero");
     for (int64_t i = 0; i < n; i++) {
         size_t each = items.list->n / (size_t)n, over = items.list->n % (size_t)n;
-        if (!jj_step(c, 1) || !jj_new_list(c, &row, JJ_LIST, 0, items.foreign) || !jj_list_add(c, rows.list, row))
+        if (!jj_step(c, 4) || !jj_new_list(c, &row, JJ_LIST, 0, items.foreign) || !jj_list_add(c, rows.list, row))
             return false;
         for (size_t k = each + ((size_t)i < over); k; k--)
             if (!jj_list_add(c, row.list, items.list->item[at++]))
                 return false;
-        if ((size_t)i >= over && arg[1].type != JJ_MISSING && arg[1].type != JJ_NONE && !jj_list_add(c, row.list, arg[1]))
+        bool fill = (size_t)i >= over && arg[1].type != JJ_MISSING && arg[1].type != JJ_NONE;
+        if (fill && !jj_list_add(c, row.list, arg[1]))
             return false;
     }
     return lazily(c, rows, out);
@@ -270,7 +276,8 @@ static bool f_dictsort(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *
         return jj_fail_undefined(c, self);
     if (self.type != JJ_DICT)
         return jj_fail(c, "dictsort: a %s where a mapping is wanted", jj_type_name(self));
-    if (!jj_new_list(c, out, JJ_LIST, self.dict->n, self.foreign) || !jj_new_list(c, &keys, JJ_LIST, self.dict->n, false))
+    if (!jj_new_list(c, out, JJ_LIST, self.dict->n, self.foreign) ||
+        !jj_new_list(c, &keys, JJ_LIST, self.dict->n, false))
         return false;
     for (size_t i = 0; i < self.dict->n; i++) {
         const jj_entry *e = &self.dict->entry[i];

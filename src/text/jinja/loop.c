@@ -96,13 +96,25 @@ bool jj_run_discard(jj_vm *v, jj_insn n)
 
 static bool write(jj_vm *v, jj_value x)
 {
-    jj_str *s;
+    jj_str whole, *s = x.s;
     size_t n;
     bool trusted;
 
+    v->c.steps += JJ_STEP; /* dearer than most */
     if (v->capture)
         return jj_print(&v->c, v->capture->b, x);
-    if (!jj_to_str(&v->c, x, &s) || !jj_charge(&v->c, s->n))
+    if (x.type != JJ_STR) { /* by way of a buffer of its own, used again and again */
+        jj_buf *b = v->scratch;
+        if (!b && !(b = v->scratch = jj_buf_new(&v->c, 64)))
+            return false;
+        b->used = b->n_runs = 0;
+        b->ascii = true;
+        if (!jj_print(&v->c, b, x))
+            return false;
+        whole = (jj_str){ b, 0, b->used, SIZE_MAX };
+        s = &whole;
+    }
+    if (!jj_charge(&v->c, s->n))
         return false;
     for (size_t at = 0; jj_next_run(s, &at, &n, &trusted); at += n) {
         if (n > v->out->bytes.cap - v->out->bytes.n)

@@ -53,7 +53,7 @@ bool jj_charge(jj_ctx *c, size_t n)
 
 bool jj_step(jj_ctx *c, size_t n)
 {
-    if (n > RG_JINJA_STEPS || (c->steps += (uint32_t)n) > RG_JINJA_STEPS)
+    if (n > RG_JINJA_STEPS || (c->steps += JJ_STEP * (uint32_t)n) > JJ_STEP * RG_JINJA_STEPS)
         return jj_over(c, "it takes too many steps");
     return true;
 }

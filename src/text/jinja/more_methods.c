@@ -168,29 +168,44 @@ const jj_def jj_more_str_methods[] = {
 
 /* ---- lists and tuples ---- */
 
-METHOD(l_index)
+/* How often the value is in a list, a tuple or a range, and where first; -1: nowhere. */
+static bool seek(jj_ctx *c, jj_value self, jj_value value, int64_t *first, int64_t *n)
 {
+    jj_iter *it = jj_iterate(c, self);
+    jj_value item;
     bool same;
 
-    for (size_t i = 0; i < self.list->n; i++) {
-        if (!jj_step(c, 1) || !jj_equal(c, self.list->item[i], arg[0], &same))
+    *first = -1;
+    *n = 0;
+    for (int64_t i = 0; it; i++) {
+        if (!jj_step(c, 1) || !jj_next(c, it, &item))
             return false;
-        if (same)
-            return *out = jj_int((int64_t)i), true;
+        if (item.type == JJ_MISSING)
+            return true;
+        if (!jj_equal(c, item, value, &same))
+            return false;
+        *first = same && *first < 0 ? i : *first;
+        *n += same;
     }
-    return jj_fail(c, "index(): the value is not in the list");
+    return false;
+}
+
+METHOD(l_index)
+{
+    int64_t first, n;
+
+    if (!seek(c, self, arg[0], &first, &n))
+        return false;
+    *out = jj_int(first);
+    return n || jj_fail(c, "index(): the value is not there");
 }
 
 METHOD(l_count)
 {
-    int64_t n = 0;
-    bool same;
+    int64_t first, n;
 
-    for (size_t i = 0; i < self.list->n; i++) {
-        if (!jj_step(c, 1) || !jj_equal(c, self.list->item[i], arg[0], &same))
-            return false;
-        n += same;
-    }
+    if (!seek(c, self, arg[0], &first, &n))
+        return false;
     *out = jj_int(n);
     return true;
 }

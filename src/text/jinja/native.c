@@ -6,7 +6,7 @@
 const jj_def *jj_find_def(const jj_def *table, const char *name, size_t n)
 {
     for (const jj_def *d = table; d->name; d++)
-        if (!strncmp(d->name, name, n) && !d->name[n])
+        if (strlen(d->name) == n && !memcmp(d->name, name, n))
             return d;
     return NULL;
 }

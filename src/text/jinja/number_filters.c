@@ -47,8 +47,8 @@ static bool parse_int(jj_ctx *c, const char *p, int base, int64_t *out, bool *is
 {
     char *end;
     const char *digits = p + (*p == '-' || *p == '+');
-    int prefix = digits[0] == '0' ? (digits[1] | 32) == 'x' ? 16 : (digits[1] | 32) == 'o' ? 8 : (digits[1] | 32) == 'b' ? 2 : 0 : 0;
-    char text[400];
+    char kind = digits[0] == '0' ? (char)(digits[1] | 32) : 0, text[400];
+    int prefix = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 0;
 
     snprintf(text, sizeof text, "%s", p);
     if (prefix && (base == 0 || base == prefix)) {

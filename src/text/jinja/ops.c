@@ -29,7 +29,7 @@ static bool int_divide(jj_ctx *c, jj_op op, int64_t a, int64_t b, jj_value *out)
     if (!b)
         return jj_fail(c, op == JJ_MOD ? "integer modulo by zero" : "division by zero");
     if (op == JJ_DIV) {
-        *out = jj_float((double)a / (double)b);
+        *out = jj_float((double)((long double)a / (long double)b));
         return true;
     }
     if (b == -1) { /* the one quotient that may not fit */
@@ -129,6 +129,8 @@ static bool repeat(jj_ctx *c, jj_value v, int64_t n, jj_value *out)
     size_t unit = v.type == JJ_STR ? v.s->n : v.list->n * sizeof(jj_value), total;
 
     n = n < 0 ? 0 : n;
+    if (!jj_step(c, 1))
+        return false;
     if (!rg_mul(unit, (size_t)n, &total) || total > RG_JINJA_BYTES)
         return jj_charge(c, SIZE_MAX);
     if (v.type == JJ_STR) {

@@ -11,7 +11,7 @@ static bool keep_args(jj_ctx *c, const jj_args *a, size_t skip, jj_args *out)
     if (!copy)
         return false;
     skip = skip < a->n ? skip : a->n;
-    *out = (jj_args){ .pos = copy, .n = a->n - skip, .kw_name = copy + a->n, .kw = copy + a->n + a->n_kw, .n_kw = a->n_kw };
+    *out = (jj_args){ copy, a->n - skip, copy + a->n, copy + a->n + a->n_kw, a->n_kw };
     for (size_t i = skip; i < a->n; i++)
         copy[i - skip] = a->pos[i];
     for (size_t i = 0; i < a->n_kw; i++) {

@@ -10,7 +10,7 @@
 int jj_float_text(double f, char out[40])
 {
     char digits[40], sci[40];
-    int precision = 14, n = 0;
+    int precision = fabs(f) < 3e-308 ? 0 : 14, n = 0; /* up to 15 digits are exact, but of the least numbers */
 
     if (!isfinite(f))
         return snprintf(out, 40, "%s", isnan(f) ? "nan" : f > 0 ? "inf" : "-inf");
@@ -52,10 +52,15 @@ int jj_float_text(double f, char out[40])
 
 static bool put_number(jj_ctx *c, jj_buf *b, jj_value v)
 {
-    char text[40];
-    int n = v.type == JJ_FLOAT ? jj_float_text(v.f, text) : snprintf(text, sizeof text, "%lld", (long long)v.i);
+    char text[40], *end = text + sizeof text, *p = end;
 
-    return jj_put_bytes(c, b, text, (size_t)n, !v.foreign);
+    if (v.type == JJ_FLOAT)
+        return jj_put_bytes(c, b, text, (size_t)jj_float_text(v.f, text), !v.foreign);
+    for (uint64_t u = v.i < 0 ? 0 - (uint64_t)v.i : (uint64_t)v.i; u || p == end; u /= 10)
+        *--p = (char)('0' + u % 10);
+    if (v.i < 0)
+        *--p = '-';
+    return jj_put_bytes(c, b, p, (size_t)(end - p), !v.foreign);
 }
 
 /* One character of a string's repr, other than as it is; 0: as it is. */
@@ -101,7 +106,7 @@ static bool put_items(jj_ctx *c, jj_buf *b, jj_value v, const char *open, const 
     if (!jj_put_text(c, b, open, !v.foreign))
         return false;
     for (size_t i = 0; i < l->n; i++)
-        if (!jj_step(c, 1) || (i && !jj_put_text(c, b, ", ", !v.foreign)) || !jj_repr(c, b, l->item[i]))
+        if (!jj_step(c, 2) || (i && !jj_put_text(c, b, ", ", !v.foreign)) || !jj_repr(c, b, l->item[i]))
             return false;
     return jj_put_text(c, b, v.type == JJ_TUPLE && l->n == 1 ? ",)" : close, !v.foreign);
 }

@@ -1,8 +1,8 @@
 /* program.h -- a compiled template: code for a stack machine, and the tables that it names things in.
  *
- * Scopes are known when a template is compiled (the body of a for, a macro, a set block, ...; if has none), so a variable
- * is a slot of a frame some levels up.  A name may have a slot in several scopes around it, since `set` may or may not
- * have run: its reference lists them, innermost first, and the first that holds a value is it. */
+ * Scopes are known when a template is compiled (the body of a for, a macro, a set block, ...; if has none), so a
+ * variable is a slot of a frame some levels up.  A name may have a slot in several scopes around it, since `set` may
+ * or may not have run: its reference lists them, innermost first, and the first that holds a value is it. */
 #ifndef RG_TEXT_JINJA_PROGRAM_H
 #define RG_TEXT_JINJA_PROGRAM_H
 

@@ -30,13 +30,17 @@ static bool add_part(jj_ctx *c, jj_value self, size_t from, size_t to, jj_value 
 {
     jj_value part;
 
-    return give(self, jj_str_sub(c, self.s, from, to - from), &part) && jj_list_add(c, list->list, part);
+    return jj_charge(c, 64) && give(self, jj_str_sub(c, self.s, from, to - from), &part) &&
+           jj_list_add(c, list->list, part);
 }
 
 static bool is_space_at(const jj_str *s, size_t at, size_t *n)
 {
     jj_walk w = { .s = s, .at = at };
 
+    *n = 1;
+    if ((unsigned char)jj_data(s)[at] < 128)
+        return jj_is(JJ_SPACE, (unsigned char)jj_data(s)[at]);
     (void)jj_walk_next(&w);
     *n = (size_t)w.n;
     return jj_is(JJ_SPACE, w.code);
@@ -53,12 +57,8 @@ static bool split_blank(jj_ctx *c, jj_value self, int64_t most, jj_value *out)
         if (at == s->n)
             break;
         from = at;
-        if (most >= 0 && (int64_t)out->list->n == most) { /* the rest, without blanks at its end */
-            jj_str *rest = jj_str_sub(c, s, from, s->n - from), *cut;
-            jj_value v;
-            return rest && jj_strip(c, rest, NULL, false, true, &cut) && give(self, cut, &v) &&
-                   jj_list_add(c, out->list, v);
-        }
+        if (most >= 0 && (int64_t)out->list->n == most)
+            return add_part(c, self, from, s->n, out);
         while (at < s->n && !is_space_at(s, at, &n))
             at += n;
         if (!add_part(c, self, from, at, out))
@@ -76,7 +76,8 @@ METHOD(m_split)
 
     if ((arg[0].type != JJ_NONE && !jj_arg_str(c, arg[0], "split: separator", &by)) ||
         !jj_arg_int(c, arg[1], "split: maxsplit", &most) ||
-        !jj_new_list(c, out, JJ_LIST, 0, !jj_str_trusted(s)) || !jj_charge(c, by ? s->n / 2 : s->n))
+        !jj_new_list(c, out, JJ_LIST, 0, !jj_str_trusted(s)) ||
+        !(by ? jj_charge_find(c, s->n, by->n) : jj_charge(c, 3 * s->n)))
         return false;
     if (!by)
         return split_blank(c, self, most, out);
@@ -112,12 +113,8 @@ static bool rsplit_blank(jj_ctx *c, jj_value self, int64_t most, jj_value *out)
         if (!at)
             break;
         to = at;
-        if (most >= 0 && (int64_t)out->list->n == most) {
-            jj_str *rest = jj_str_sub(c, s, 0, to), *cut;
-            jj_value v;
-            return rest && jj_strip(c, rest, NULL, true, false, &cut) && give(self, cut, &v) &&
-                   jj_list_add(c, out->list, v);
-        }
+        if (most >= 0 && (int64_t)out->list->n == most)
+            return add_part(c, self, 0, to, out);
         while (at > 0 && !is_space_at(s, char_before(s, at), &n))
             at -= n;
         if (!add_part(c, self, at, to, out))
@@ -135,7 +132,8 @@ METHOD(m_rsplit)
 
     if ((arg[0].type != JJ_NONE && !jj_arg_str(c, arg[0], "rsplit: separator", &by)) ||
         !jj_arg_int(c, arg[1], "rsplit: maxsplit", &most) ||
-        !jj_new_list(c, out, JJ_LIST, 0, !jj_str_trusted(s)) || !jj_charge(c, s->n))
+        !jj_new_list(c, out, JJ_LIST, 0, !jj_str_trusted(s)) ||
+        !jj_charge(c, 3 * s->n))
         return false;
     if (by && !by->n)
         return jj_fail(c, "rsplit: empty separator");
@@ -179,7 +177,7 @@ static bool partition(jj_ctx *c, jj_value self, jj_value sep, bool last, jj_valu
     size_t at;
 
     if (!jj_arg_str(c, sep, "partition: separator", &by) || !jj_new_list(c, out, JJ_TUPLE, 3, !jj_str_trusted(s)) ||
-        !jj_charge(c, s->n / 2))
+        !jj_charge_find(c, s->n, by->n))
         return false;
     if (!by->n)
         return jj_fail(c, "partition: empty separator");
@@ -260,7 +258,7 @@ static bool look(jj_ctx *c, jj_value self, const jj_value *arg, bool last, bool 
     size_t at = SIZE_MAX;
 
     if (!jj_arg_str(c, arg[0], "what is looked for", &what) || !stretch(c, self, arg, &part, &start, &past) ||
-        !jj_charge(c, part->n))
+        !jj_charge_find(c, part->n, last ? SIZE_MAX : what->n))
         return false;
     if (!past)
         at = last ? jj_str_rfind(part, part->n, jj_data(what), what->n) : jj_str_find(part, 0, jj_data(what), what->n);
@@ -288,7 +286,7 @@ METHOD(m_count)
     bool past;
 
     if (!jj_arg_str(c, arg[0], "what is counted", &what) || !stretch(c, self, arg, &part, &start, &past) ||
-        !jj_charge(c, part->n))
+        !jj_charge_find(c, part->n, what->n))
         return false;
     if (!what->n)
         n = past ? 0 : (int64_t)jj_str_points(part) + 1;
@@ -297,6 +295,8 @@ METHOD(m_count)
         if (at == SIZE_MAX)
             break;
         at += what->n;
+        if (!jj_charge(c, 160))
+            return false;
     }
     *out = jj_int(n);
     out->foreign = !jj_str_trusted(self.s);
@@ -318,7 +318,7 @@ static bool affixed(jj_ctx *c, jj_value self, const jj_value *arg, bool suffix, 
         return false;
     if (arg[0].type == JJ_TUPLE) {
         for (size_t i = 0; i < arg[0].list->n && !is; i++) {
-            if (!jj_step(c, 1) || !jj_arg_str(c, arg[0].list->item[i], "startswith or endswith: of the tuple, one", &affix))
+            if (!jj_step(c, 1) || !jj_arg_str(c, arg[0].list->item[i], "startswith or endswith: a part", &affix))
                 return false;
             is = has_affix(part, affix, suffix);
         }

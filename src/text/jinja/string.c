@@ -97,10 +97,17 @@ bool jj_put_code(jj_ctx *c, jj_buf *b, uint32_t code, bool trusted)
 
 bool jj_put_fill(jj_ctx *c, jj_buf *b, const jj_str *fill, size_t n)
 {
-    if (!jj_charge(c, n) || !grow(c, b, fill ? n * fill->n : n))
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (!(fill ? jj_put_str(c, b, fill) : jj_put_bytes(c, b, " ", 1, true)))
+    static const char blanks[] = "                                                                ";
+
+    if (n > RG_JINJA_BYTES || !jj_charge(c, fill ? 32 * n : n) || !grow(c, b, fill ? n * fill->n : n))
+        return n > RG_JINJA_BYTES ? jj_charge(c, n) : false;
+    for (size_t k; !fill && n; n -= k) {
+        k = n < sizeof blanks - 1 ? n : sizeof blanks - 1;
+        if (!jj_put_bytes(c, b, blanks, k, true))
+            return false;
+    }
+    for (; n; n--)
+        if (!jj_put_str(c, b, fill))
             return false;
     return true;
 }
@@ -318,6 +325,11 @@ bool jj_str_offset(jj_ctx *c, const jj_str *s, size_t i, size_t *off)
     size_t mark = point / JJ_MARK < b->n_marks ? point / JJ_MARK : b->n_marks - 1;
     *off = skip_points(b->data, b->mark[mark], end, point - mark * JJ_MARK) - s->off;
     return true;
+}
+
+bool jj_charge_find(jj_ctx *c, size_t n, size_t n_what)
+{
+    return n < RG_JINJA_BYTES && jj_charge(c, n_what <= 32 ? n : 24 * n);
 }
 
 size_t jj_str_find(const jj_str *s, size_t from, const char *what, size_t n)

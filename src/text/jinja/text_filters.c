@@ -144,7 +144,7 @@ bool jj_replace(jj_ctx *c, const jj_str *s, const jj_str *from, const jj_str *to
     jj_buf *b = jj_buf_new(c, s->n);
     size_t at = 0, step;
 
-    if (!b || !jj_charge(c, s->n / 2))
+    if (!b || !jj_charge_find(c, s->n, from->n))
         return false;
     for (int64_t i = 0; count < 0 || i < count; i++) {
         size_t hit = jj_str_find(s, at, jj_data(from), from->n);
@@ -160,7 +160,7 @@ bool jj_replace(jj_ctx *c, const jj_str *s, const jj_str *from, const jj_str *to
         }
         if (hit == SIZE_MAX)
             break;
-        if (!jj_charge(c, 8) || !jj_put_sub(c, b, s, at, hit - at) || !jj_put_str(c, b, to))
+        if (!jj_charge(c, 96) || !jj_put_sub(c, b, s, at, hit - at) || !jj_put_str(c, b, to))
             return false;
         at = hit + from->n;
     }
@@ -202,13 +202,11 @@ static bool f_center(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *ou
 
 static bool f_truncate(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
-    int64_t length = 255, leeway = 5, n;
+    int64_t length = 255, leeway = 5, n, n_all;
     jj_value dots;
     jj_str *end, *s = NULL;
     size_t cut;
 
-    if (self.type != JJ_STR)
-        return jj_fail(c, "truncate: a %s where text is wanted", jj_type_name(self));
     if (!jj_text(c, &dots, "...") || !jj_arg_str(c, arg[2], "truncate: end", &dots.s) ||
         !jj_arg_int(c, arg[0], "truncate: length", &length) ||
         (arg[3].type != JJ_NONE && !jj_arg_int(c, arg[3], "truncate: leeway", &leeway)))
@@ -217,11 +215,14 @@ static bool f_truncate(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *
     n = (int64_t)jj_str_points(end);
     if (length < n || leeway < 0)
         return jj_fail(c, "truncate: a length below that of its end, or a negative leeway");
-    if (!jj_charge(c, self.s->n / 8))
+    if (!jj_length(c, self, out))
         return false;
+    n_all = out->i;
     *out = self;
-    if ((int64_t)jj_str_points(self.s) - length <= leeway)
+    if (n_all - length <= leeway)
         return true;
+    if (self.type != JJ_STR)
+        return jj_fail(c, "truncate: a %s where text is wanted", jj_type_name(self));
     if (!jj_str_offset(c, self.s, (size_t)(length - n), &cut))
         return false;
     if (!jj_truth(arg[1])) {
@@ -279,10 +280,10 @@ static bool f_indent(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *ou
              !jj_put_fill(c, blanks, NULL, width > 0 ? (size_t)width : 0) || !(by = jj_str_from(c, blanks)))
         return false;
     b = jj_buf_new(c, self.s->n + 64);
-    if (!b || !jj_charge(c, self.s->n) || (first && !jj_put_str(c, b, by)))
+    if (!b || !jj_charge(c, 4 * self.s->n) || (first && !jj_put_str(c, b, by)))
         return false;
     for (size_t at = 0; jj_next_line(self.s, &at, &end, &next); at = next, start = false) {
-        if (!start && (!jj_put_bytes(c, b, "\n", 1, jj_str_trust_at(self.s, last)) ||
+        if (!start && (!jj_charge(c, 256) || !jj_put_bytes(c, b, "\n", 1, jj_str_trust_at(self.s, last)) ||
                        ((blank || end > at) && !jj_put_str(c, b, by))))
             return false;
         if (!jj_put_sub(c, b, self.s, at, end - at))

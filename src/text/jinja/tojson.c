@@ -105,7 +105,7 @@ static bool put_members(dump *d, const jj_value *key, const jj_value *value, siz
         return false;
     d->level++;
     for (size_t i = 0; i < n; i++) {
-        if (!jj_step(d->c, 1) || (i && !put_separator(d, d->comma, v.foreign)) || !put_break(d, v.foreign))
+        if (!jj_step(d->c, 2) || (i && !put_separator(d, d->comma, v.foreign)) || !put_break(d, v.foreign))
             return false;
         if (!list && (!put_key(d, key[i]) || !put_separator(d, d->colon, v.foreign)))
             return false;

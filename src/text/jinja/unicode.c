@@ -40,12 +40,30 @@ static bool is_other_digit(uint32_t code)
     return false;
 }
 
+static bool is_ascii(jj_class k, uint32_t code)
+{
+    bool digit = code >= '0' && code <= '9', letter = (code | 32) >= 'a' && (code | 32) <= 'z';
+
+    switch (k) {
+    case JJ_ALPHA:
+        return letter;
+    case JJ_ALNUM:
+        return letter || digit;
+    case JJ_PRINTABLE:
+        return code >= ' ' && code < 127;
+    default:
+        return digit;
+    }
+}
+
 bool jj_is(jj_class k, uint32_t code)
 {
     utf8proc_category_t cat;
 
     if (k == JJ_SPACE)
         return is_space(code);
+    if (code < 128)
+        return is_ascii(k, code);
     cat = utf8proc_category((utf8proc_int32_t)code);
     switch (k) {
     case JJ_ALPHA:
@@ -75,8 +93,9 @@ bool jj_is_cased(uint32_t code, bool *upper, bool *lower, bool *title)
     *title = cat == UTF8PROC_CATEGORY_LT;
     *lower = cat == UTF8PROC_CATEGORY_LL || code == 0xaa || code == 0xba || (code >= 0x2b0 && code <= 0x2b8) ||
              (code >= 0x2c0 && code <= 0x2c1) || (code >= 0x2e0 && code <= 0x2e4) || code == 0x345 || code == 0x37a ||
-             (code >= 0x1d2c && code <= 0x1d6a) || code == 0x1d78 || (code >= 0x1d9b && code <= 0x1dbf) || code == 0x2071 ||
-             code == 0x207f || (code >= 0x2090 && code <= 0x209c) || (code >= 0x2170 && code <= 0x217f) ||
+             (code >= 0x1d2c && code <= 0x1d6a) || code == 0x1d78 || (code >= 0x1d9b && code <= 0x1dbf) ||
+             code == 0x2071 || code == 0x207f || (code >= 0x2090 && code <= 0x209c) ||
+             (code >= 0x2170 && code <= 0x217f) ||
              (code >= 0x24d0 && code <= 0x24e9);
     return *upper || *lower || *title;
 }
@@ -110,18 +129,16 @@ static bool put_case(jj_ctx *c, jj_buf *b, const jj_walk *w, jj_case how, bool a
     utf8proc_int32_t code = (utf8proc_int32_t)w->code;
     const struct special *s = how != JJ_LOWER && w->code >= 128 ? find_special(w->code) : NULL;
 
-    if (how == JJ_FOLD && s && w->code != 0x390 && w->code != 0x3b0) /* folding is lower case of the several */
-        return jj_put_code(c, b, (uint32_t)utf8proc_tolower((utf8proc_int32_t)s->upper[0]), w->trusted) &&
-               (!s->upper[1] || jj_put_code(c, b, (uint32_t)utf8proc_tolower((utf8proc_int32_t)s->upper[1]), w->trusted)) &&
-               (!s->upper[2] || jj_put_code(c, b, (uint32_t)utf8proc_tolower((utf8proc_int32_t)s->upper[2]), w->trusted));
-    if (s && how != JJ_FOLD) {
-        const uint32_t *to = how == JJ_UPPER ? s->upper : s->title;
-        for (int i = 0; i < 3 && to[i]; i++)
-            if (!jj_put_code(c, b, to[i], w->trusted))
+    if (s) { /* folding is the lower case of the several */
+        const uint32_t *to = how == JJ_TITLE ? s->title : s->upper;
+        for (int i = 0; i < 3 && to[i]; i++) {
+            uint32_t one = how == JJ_FOLD ? (uint32_t)utf8proc_tolower((utf8proc_int32_t)to[i]) : to[i];
+            if (!jj_put_code(c, b, one, w->trusted))
                 return false;
+        }
         return true;
     }
-    if (how == JJ_LOWER && w->code == 0x130)
+    if ((how == JJ_LOWER || how == JJ_FOLD) && w->code == 0x130)
         return jj_put_code(c, b, 'i', w->trusted) && jj_put_code(c, b, 0x307, w->trusted);
     if (how == JJ_LOWER && w->code == 0x3a3 && ends_word(*w, after_cased))
         return jj_put_code(c, b, 0x3c2, w->trusted);
@@ -201,13 +218,15 @@ static bool in_chars(uint32_t code, const char *p, int n, const jj_str *chars)
 bool jj_strip(jj_ctx *c, const jj_str *s, const jj_str *chars, bool left, bool right, jj_str **out)
 {
     const char *p = jj_data(s);
-    size_t from = 0, to = s->n, cost = chars ? chars->n / 16 + 1 : 1;
+    size_t from = 0, to = s->n, cost = chars ? 2 * chars->n + 16 : 8;
     uint32_t code;
     utf8proc_int32_t got;
 
     while (left && from < to) {
         utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)p + from, (utf8proc_ssize_t)(to - from), &got);
         code = (uint32_t)got;
+        if (!jj_charge(c, cost))
+            return false;
         if (n <= 0 || !in_chars(code, p + from, (int)n, chars))
             break;
         from += (size_t)n;
@@ -219,9 +238,11 @@ bool jj_strip(jj_ctx *c, const jj_str *s, const jj_str *chars, bool left, bool r
         if (utf8proc_iterate((const utf8proc_uint8_t *)p + at, (utf8proc_ssize_t)(to - at), &got) <= 0)
             break;
         code = (uint32_t)got;
+        if (!jj_charge(c, cost))
+            return false;
         if (!in_chars(code, p + at, (int)(to - at), chars))
             break;
         to = at;
     }
-    return jj_charge(c, (s->n - (to - from)) * cost) && (*out = jj_str_sub(c, s, from, to - from));
+    return (*out = jj_str_sub(c, s, from, to - from));
 }

@@ -76,8 +76,8 @@ bool jj_fail_undefined(jj_ctx *c, jj_value v)
 const char *jj_type_name(jj_value v)
 {
     static const char *const names[] = {
-        "missing", "Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple", "dict", "dict_view", "range",
-        "slice", "generator", "Namespace", "Macro", "function", "method", "LoopContext", "Cycler", "Joiner",
+        "missing", "Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple", "dict", "dict_view",
+        "range", "slice", "generator", "Namespace", "Macro", "function", "method", "LoopContext", "Cycler", "Joiner",
     };
 
     return names[v.type];
@@ -272,7 +272,7 @@ bool jj_contains(jj_ctx *c, jj_value item, jj_value in, bool *out)
         if (item.type != JJ_STR)
             return jj_fail(c, "'in <string>' requires a string as left operand, not %s", jj_type_name(item));
         *out = jj_str_find(in.s, 0, jj_data(item.s), item.s->n) != SIZE_MAX;
-        return jj_charge(c, in.s->n / 2);
+        return jj_charge_find(c, in.s->n, item.s->n);
     }
     if (in.type == JJ_DICT || (in.type == JJ_VIEW && in.sub == JJ_KEYS)) {
         int got = jj_dict_get(c, in.dict, item, &v);

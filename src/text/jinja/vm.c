@@ -18,7 +18,7 @@ bool jj_vm_run(jj_vm *v)
     while (!v->done) {
         jj_insn n = j->code[v->pc];
         v->c.line = j->line[v->pc];
-        if (++v->c.steps > RG_JINJA_STEPS)
+        if (++v->c.steps > JJ_STEP * RG_JINJA_STEPS)
             return jj_over(&v->c, "it takes too many steps");
         if (!jj_runs[n.op](v, n))
             return false;
@@ -49,7 +49,7 @@ static bool look_up(jj_vm *v, uint32_t name, jj_value *out)
 static bool load(jj_vm *v, int32_t id, jj_value *out)
 {
     const jj_ref *r = &v->j->ref[id];
-    const jj_place *p = &v->j->place[r->first];
+    const jj_place *p = r->n ? &v->j->place[r->first] : NULL;
     jj_frame *f = v->frame;
     uint32_t up = 0;
 

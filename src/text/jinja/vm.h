@@ -42,6 +42,7 @@ typedef struct jj_vm {
     jj_frame *frame, **spare_frame;
     jj_loop *loop, *spare_loop;
     jj_capture *capture; /* NULL: output goes to out */
+    jj_buf *scratch;
     jj_activation act[RG_JINJA_DEPTH];
     int n_act;
     bool done, answer;

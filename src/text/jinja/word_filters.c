@@ -40,7 +40,8 @@ static size_t chunk_end(const jj_str *s, size_t at, size_t end, bool hyphens)
 
     while (i < end && (p[i] == ' ' || p[i] == '\t') == blank) {
         i++;
-        if (!blank && hyphens && p[i - 1] == '-' && i - at > 2 && i + 1 < end && p[i] != '-' && p[i] != ' ' && p[i + 1] != ' ')
+        bool hyphen = !blank && hyphens && p[i - 1] == '-' && i - at > 2 && i + 1 < end;
+        if (hyphen && p[i] != '-' && p[i] != ' ' && p[i + 1] != ' ')
             break;
     }
     return i;
@@ -54,11 +55,11 @@ typedef struct wrap {
     bool hyphens, cut_words;
 } wrap;
 
-static bool put_line(wrap *w, size_t from, size_t to, bool *first)
+static bool put_line(wrap *w, size_t from, size_t to, bool trim, bool *first)
 {
     const char *p = jj_data(w->s);
 
-    while (to > from && (p[to - 1] == ' ' || p[to - 1] == '\t'))
+    while (trim && to > from && (p[to - 1] == ' ' || p[to - 1] == '\t'))
         to--;
     if (to == from)
         return true;
@@ -83,6 +84,7 @@ static bool wrap_line(wrap *w, size_t at, size_t end)
     while (at < end) {
         size_t to = chunk_end(w->s, at, end, w->hyphens), n = points_of(w, at, to);
         const char *p = jj_data(w->s);
+        bool trim = true;
         if (!jj_step(w->c, 1))
             return false;
         if (used == 0 && !first && (p[at] == ' ' || p[at] == '\t')) { /* a new line starts with no blanks */
@@ -100,16 +102,16 @@ static bool wrap_line(wrap *w, size_t at, size_t end)
             if (!jj_str_offset(w->c, &rest, room, &off))
                 return false;
             at += off;
+            trim = room > 0; /* as Python's textwrap: no part of the word follows the blank, which so is not the last */
         } else if (n > w->width && !used) {
             at = to;
         }
-        if (!put_line(w, from, at, &first))
+        if (!put_line(w, from, at, trim, &first))
             return false;
-        first = false;
         from = at;
         used = 0;
     }
-    return put_line(w, from, end, &first);
+    return put_line(w, from, end, true, &first);
 }
 
 static bool f_wordwrap(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
@@ -122,7 +124,8 @@ static bool f_wordwrap(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *
     size_t end, next, at = 0;
 
     if (!text_of(c, self, "wordwrap", &s) || !jj_arg_int(c, arg[0], "wordwrap: width", &width) ||
-        !jj_text(c, &newline, "\n") || (arg[2].type != JJ_NONE && !jj_arg_str(c, arg[2], "wordwrap: wrapstring", &newline.s)))
+        !jj_text(c, &newline, "\n") ||
+        (arg[2].type != JJ_NONE && !jj_arg_str(c, arg[2], "wordwrap: wrapstring", &newline.s)))
         return false;
     if (width <= 0)
         return jj_fail(c, "wordwrap: a width of %lld", (long long)width);
@@ -300,7 +303,8 @@ static bool sorted(jj_ctx *c, jj_value v, jj_value *out)
     *out = v;
     if (v.type != JJ_DICT && v.type != JJ_LIST && v.type != JJ_TUPLE)
         return true;
-    if (!jj_enter(c) || !jj_new_list(c, &keys, JJ_LIST, n, false) || !jj_new_list(c, &values, (jj_type)(v.type == JJ_DICT ? JJ_LIST : v.type), n, v.foreign))
+    jj_type type = v.type == JJ_DICT ? JJ_LIST : (jj_type)v.type;
+    if (!jj_enter(c) || !jj_new_list(c, &keys, JJ_LIST, n, false) || !jj_new_list(c, &values, type, n, v.foreign))
         return false;
     for (size_t i = 0; i < n; i++) {
         jj_value item;

@@ -63,7 +63,8 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, const float *p,
         _mm256_storeu_ps(o + first + 8 * i, out[i]);
 }
 
-ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*ps)[RG_BLOCK], const float *cs, rg_softmax *s)
+ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*ps)[RG_BLOCK], const float *cs,
+                          rg_softmax *s)
 {
     const float *p = ps[0], c = cs[0];
     float *o = s->o;

@@ -1,0 +1,18 @@
+/* engine.c -- see engine.h. */
+#include "cli/engine.h"
+
+rg_options cli_engine_options(const cli_engine *v, const cli_common *common)
+{
+    rg_options o = rg_options_default();
+
+    o.n_threads = common->threads;
+    o.isa = common->isa;
+    o.recipe = common->recipe;
+    o.kv_type = v->kv_type;
+    o.kv_bytes = v->kv_memory;
+    o.max_seq_len = v->ctx;
+    o.max_seqs = v->max_seqs;
+    o.progress = cli_progress;
+    o.progress_arg = common->quiet ? (void *)(uintptr_t)common : NULL;
+    return o;
+}

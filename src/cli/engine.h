@@ -1,0 +1,23 @@
+/* engine.h -- the flags of an engine, and opening it: the same for run, chat and serve. */
+#ifndef RG_CLI_ENGINE_H
+#define RG_CLI_ENGINE_H
+
+#include "cli/cli.h"
+
+typedef struct cli_engine {
+    int32_t ctx, max_seqs;
+    size_t kv_memory;
+    const char *kv_type;
+} cli_engine;
+
+#define CLI_ENGINE_OPTIONS(v)                                                                                          \
+    { "--ctx", CLI_INT, &(v).ctx, "N", "context at most (default: what the model allows)", 1, INT32_MAX },             \
+    { "--kv-memory", CLI_BYTES, &(v).kv_memory, "BYTES",                                                               \
+      "memory for the sequences' state (default: half of what is free)" },                                             \
+    { "--max-seqs", CLI_INT, &(v).max_seqs, "N", "sequences that run at once", 1, 65536 },                             \
+    { "--kv-type", CLI_STRING, &(v).kv_type, "TYPE", "f32, f16 or bf16 (default: f32 for F32 weights, else bf16)" }
+
+/* Options as the flags say, to be added to. */
+rg_options cli_engine_options(const cli_engine *v, const cli_common *common);
+
+#endif

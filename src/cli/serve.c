@@ -1,0 +1,259 @@
+/* serve.c -- `ridge serve`: the HTTP server and its page, until a signal.  The first one lets what runs finish, the
+ * second one ends it. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "server/server.h"
+
+enum { MAX_KEYS = 256, MAX_FILE = 1 << 20 };
+
+static volatile sig_atomic_t n_signals;
+
+typedef struct serve_options {
+    cli_args args;
+    rg_server_options s;
+    const char *key_file, *tls_cert_file, *tls_key_file, *batching, *kv_type;
+    cli_strings keys;
+    int32_t ctx, max_seqs, batch_rows, max_waiting_ids;
+    size_t kv_memory;
+    float drain_s, request_s, queue_s, idle_s, header_s, body_s, write_s, watchdog_s, step_ms;
+    bool share_prefixes, no_prefix_cache, verbose;
+    const char *key[MAX_KEYS];
+    char *key_text, *cert, *tls_key; /* owned */
+} serve_options;
+
+static void on_signal(int number)
+{
+    (void)number;
+    n_signals++;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction ignore = { .sa_handler = SIG_IGN }, count = { .sa_handler = on_signal };
+
+    sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGTERM, &count, NULL);
+    sigaction(SIGINT, &count, NULL);
+}
+
+static void nap(double s)
+{
+    struct timespec t = { (time_t)s, (long)((s - (double)(time_t)s) * 1e9) };
+
+    nanosleep(&t, NULL);
+}
+
+/* One key per line; blank lines and lines that begin with # are none. */
+static bool read_keys(serve_options *o, rg_error *err)
+{
+    size_t n;
+
+    for (int i = 0; i < o->keys.n; i++)
+        o->key[o->s.n_keys++] = o->keys.item[i];
+    if (o->key_file) {
+        o->key_text = rg_file_slurp(o->key_file, MAX_FILE, &n, err);
+        if (!o->key_text)
+            return false;
+        for (char *line = o->key_text, *next; line; line = next) {
+            next = strchr(line, '\n');
+            if (next)
+                *next++ = 0;
+            line[strcspn(line, "\r")] = 0;
+            if (!*line || *line == '#')
+                continue;
+            if (o->s.n_keys == MAX_KEYS)
+                return rg_fail(err, RG_E_LIMIT, "%s: more than %d keys", o->key_file, MAX_KEYS);
+            o->key[o->s.n_keys++] = line;
+        }
+        if (!o->s.n_keys)
+            return rg_fail(err, RG_E_INPUT, "%s: no key in it, and nobody would be kept out", o->key_file);
+    }
+    o->s.keys = o->key;
+    return true;
+}
+
+static bool read_files(serve_options *o, rg_error *err)
+{
+    size_t n;
+
+    if (!o->tls_cert_file != !o->tls_key_file)
+        return rg_fail(err, RG_E_USAGE, "--tls-cert and --tls-key go together");
+    if (o->tls_cert_file) {
+        o->cert = rg_file_slurp(o->tls_cert_file, MAX_FILE, &n, err);
+        o->tls_key = o->cert ? rg_file_slurp(o->tls_key_file, MAX_FILE, &n, err) : NULL;
+        if (!o->tls_key)
+            return false;
+        o->s.tls_cert = o->cert;
+        o->s.tls_key = o->tls_key;
+    }
+    if (o->batching && strcmp(o->batching, "continuous") != 0 && strcmp(o->batching, "static") != 0)
+        return rg_fail(err, RG_E_USAGE, "--batching '%.20s' is not one of continuous, static", o->batching);
+    return read_keys(o, err);
+}
+
+static void name_model(serve_options *o, const char *path)
+{
+    static char name[256];
+    size_t n = strlen(path);
+    const char *from = path;
+
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    for (size_t i = 0; i < n; i++)
+        if (path[i] == '/')
+            from = path + i + 1;
+    snprintf(name, sizeof name, "%.*s", (int)(path + n - from), from);
+    if (!o->s.model)
+        o->s.model = name;
+}
+
+static rg_engine *open_engine(const serve_options *o, const char *path, rg_error *err)
+{
+    rg_options e = rg_options_default();
+
+    e.n_threads = o->args.common.threads;
+    e.isa = o->args.common.isa;
+    e.recipe = o->args.common.recipe;
+    e.kv_type = o->kv_type;
+    e.kv_bytes = o->kv_memory;
+    e.max_seq_len = o->ctx;
+    e.max_seqs = o->max_seqs;
+    e.max_batch_rows = o->batch_rows;
+    e.max_waiting = o->s.max_waiting;
+    e.max_waiting_ids = o->max_waiting_ids;
+    e.step_s = (double)o->step_ms / 1e3;
+    e.share_prefixes = o->share_prefixes;
+    e.no_prefix_cache = o->no_prefix_cache;
+    e.static_batching = o->batching && !strcmp(o->batching, "static");
+    e.progress = cli_progress;
+    e.progress_arg = o->args.common.quiet ? (void *)(uintptr_t)o : NULL;
+    return rg_open(path, &e, err);
+}
+
+/* After the first signal: what runs may finish, new work is refused; then the rest is told that it is over. */
+static void drain(rg_server *s, double most_s)
+{
+    uint64_t from = rg_now_ns();
+    const double grace_s = 0.5; /* the listener goes on saying 503, and last bytes leave */
+
+    rg_server_drain(s);
+    while (n_signals < 2 && rg_seconds(from, rg_now_ns()) < most_s && rg_server_in_flight(s) > 0)
+        nap(0.05);
+    rg_server_abort(s);
+    from = rg_now_ns();
+    while (n_signals < 2 && rg_seconds(from, rg_now_ns()) < grace_s)
+        nap(0.05);
+}
+
+static bool serve(serve_options *o, const char *path, rg_error *err)
+{
+    rg_server *s = rg_server_open(&o->s, err); /* from here on it answers, if only that it is loading */
+    rg_engine *engine = s ? open_engine(o, path, err) : NULL;
+
+    if (engine) {
+        rg_server_ready(s, engine);
+        if (!o->args.common.quiet)
+            printf("ridge: listening on %s\n", rg_server_url(s));
+        fflush(stdout);
+        while (!n_signals)
+            nap(0.1);
+        drain(s, (double)o->drain_s);
+    }
+    rg_server_close(s);
+    rg_close(engine);
+    return engine != NULL;
+}
+
+extern const cli_command cli_serve;
+
+static void take_times(serve_options *o)
+{
+    o->s.request_timeout_s = (double)o->request_s;
+    o->s.queue_timeout_s = (double)o->queue_s;
+    o->s.idle_timeout_s = (double)o->idle_s;
+    o->s.header_timeout_s = (double)o->header_s;
+    o->s.body_timeout_s = (double)o->body_s;
+    o->s.write_timeout_s = (double)o->write_s;
+    o->s.watchdog_s = (double)o->watchdog_s;
+}
+
+static int run(int argc, char **argv)
+{
+    static serve_options o = { .drain_s = 30, .request_s = 3600, .queue_s = 30, .idle_s = 120, .header_s = 15,
+                               .body_s = 60, .write_s = 300, .watchdog_s = 30 };
+    o.s = rg_server_options_default();
+    o.s.model = NULL;
+    const cli_option options[] = {
+        { "--host", CLI_STRING, &o.s.host, "ADDRESS", "where to listen (default 127.0.0.1: this machine alone)" },
+        { "--port", CLI_INT, &o.s.port, "N", "0 picks one (default 8080)", 0, 65535 },
+        { "--model-name", CLI_STRING, &o.s.model, "NAME", "what clients call the model (default: its file's name)" },
+        { "--api-key", CLI_STRINGS, &o.keys, "KEY", "only who knows a key may ask (repeatable)" },
+        { "--api-key-file", CLI_STRING, &o.key_file, "FILE", "keys, one per line" },
+        { "--tls-cert", CLI_STRING, &o.tls_cert_file, "FILE", "HTTPS with this certificate (PEM)" },
+        { "--tls-key", CLI_STRING, &o.tls_key_file, "FILE", "and its key" },
+        { "--cors-origin", CLI_STRING, &o.s.cors_origin, "ORIGIN", "web pages of this origin may ask (*: all)" },
+        { "--no-page", CLI_FLAG, &o.s.no_page, NULL, "no web page" },
+        { "--ctx", CLI_INT, &o.ctx, "N", "context at most (default: what the model allows)", 1, INT32_MAX },
+        { "--kv-memory", CLI_BYTES, &o.kv_memory, "BYTES", "memory for the sequences' state" },
+        { "--kv-type", CLI_STRING, &o.kv_type, "TYPE", "f32, f16 or bf16" },
+        { "--max-seqs", CLI_INT, &o.max_seqs, "N", "sequences that run at once", 1, 65536 },
+        { "--batch-rows", CLI_INT, &o.batch_rows, "N", "rows of a step at most", 1, 65536 },
+        { "--step-ms", CLI_FLOAT, &o.step_ms, "MS", "how long a step may take (default: chosen)", 0, 60000 },
+        { "--batching", CLI_STRING, &o.batching, "HOW", "continuous or static (for comparing)" },
+        { "--share-prefixes", CLI_FLAG, &o.share_prefixes, NULL, "cached prefixes are found by every key" },
+        { "--no-prefix-cache", CLI_FLAG, &o.no_prefix_cache, NULL, "keep no prefixes" },
+        { "--max-waiting", CLI_INT, &o.s.max_waiting, "N", "requests that wait; more: 429 (default 1024)", 1, 1 << 20 },
+        { "--max-waiting-tokens", CLI_INT, &o.max_waiting_ids, "N", "and their prompts' tokens", 1, INT32_MAX },
+        { "--max-choices", CLI_INT, &o.s.max_choices, "N", "answers of one request (default 1024)", 1, 65536 },
+        { "--max-body", CLI_BYTES, &o.s.max_body, "BYTES", "of a request (default 32M)" },
+        { "--max-header", CLI_BYTES, &o.s.max_header, "BYTES", "memory of a connection (default 32K)" },
+        { "--max-connections", CLI_INT, &o.s.max_connections, "N", "at once (default 4096)", 1, 1 << 20 },
+        { "--http-threads", CLI_INT, &o.s.n_threads, "N", "threads that read requests (default 2)", 1, 64 },
+        { "--request-timeout", CLI_FLOAT, &o.request_s, "S", "no request runs longer (default 3600)", 0, 1e9 },
+        { "--queue-timeout", CLI_FLOAT, &o.queue_s, "S", "or waits longer for its turn (default 30)", 0, 1e9 },
+        { "--drain-timeout", CLI_FLOAT, &o.drain_s, "S", "what runs may go on after SIGTERM (default 30)", 0, 1e9 },
+        { "--idle-timeout", CLI_FLOAT, &o.idle_s, "S", "of a connection without a request (default 120)", 0, 1e9 },
+        { "--header-timeout", CLI_FLOAT, &o.header_s, "S", "for a request's headers (default 15)", 0, 1e9 },
+        { "--body-timeout", CLI_FLOAT, &o.body_s, "S", "for a request's body (default 60)", 0, 1e9 },
+        { "--write-timeout", CLI_FLOAT, &o.write_s, "S", "for a client that takes nothing (default 300)", 0, 1e9 },
+        { "--watchdog", CLI_FLOAT, &o.watchdog_s, "S", "a longer step is a fault (default 30; 0: none)", 0, 1e9 },
+        { "--verbose", CLI_FLAG, &o.verbose, NULL, "a line per request on standard error" },
+        { NULL },
+    };
+    char path[1024];
+    rg_error err = { 0 };
+
+    o.args = (cli_args){ .command = &cli_serve, .options = options, .max_positional = 1,
+                         .common = { .isa = "auto", .recipe = "fast" } };
+    int status = cli_parse(&o.args, argc, argv);
+    if (status >= 0)
+        return status;
+    take_times(&o);
+    if (o.verbose)
+        rg_log_set_level(RG_LOG_INFO);
+    bool ok = cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err) &&
+              read_files(&o, &err);
+    if (ok) {
+        name_model(&o, path);
+        catch_signals();
+        ok = serve(&o, path, &err);
+    }
+    rg_free(o.key_text);
+    rg_free(o.cert);
+    rg_free(o.tls_key);
+    return ok ? EXIT_DONE : cli_fail(&err);
+}
+
+const cli_command cli_serve = {
+    .name = "serve", .arguments = "[MODEL]", .summary = "the HTTP server and its web page", .run = run,
+    .notes = "docs/SERVE.md lists the endpoints.  Without MODEL the shipped story model is used.",
+};

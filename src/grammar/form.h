@@ -1,0 +1,131 @@
+/* form.h -- the one form that every kind of source becomes: a graph of nodes over bytes.
+ *
+ * A node says what may come: a byte of a set, a literal, nodes in a row, one of several, one repeated so many times.
+ * Repetitions are counted, not copied, and a node may be referred to from anywhere, so that the graph is about as large
+ * as the source.  Objects of JSON whose keys come in any order are nodes of their own (object.h).  A builder's
+ * functions never fail by themselves: the first failure is kept in the form, and everything after it is NEVER.
+ *
+ * refine makes it fit for the machine: unreachable and impossible parts are taken out, repeated bodies are never empty,
+ * nothing begins with itself, and each node knows which bytes may come first.  Knows no JSON and no vocabulary. */
+#ifndef RG_GRAMMAR_FORM_H
+#define RG_GRAMMAR_FORM_H
+
+#include <string.h>
+
+#include "base/error.h"
+
+enum {
+    RG_FORM_NODES = 1 << 19, /* of one grammar */
+    RG_FORM_KIDS = 1 << 21,
+    RG_FORM_TEXT = 1 << 23,
+    RG_FORM_SETS = 1 << 13,
+    RG_FORM_OBJECTS = 1 << 12,
+    RG_FORM_KEYS = 1 << 19,
+    RG_FORM_WIDE = 256, /* alternatives of one node, once the literals among them have become a tree */
+};
+
+#define RG_FOREVER UINT32_MAX /* rg_node.max */
+
+typedef struct rg_set {
+    uint64_t bit[4];
+} rg_set;
+
+static inline bool rg_set_has(const rg_set *s, unsigned byte)
+{
+    return s->bit[byte >> 6] >> (byte & 63) & 1;
+}
+
+static inline void rg_set_add(rg_set *s, unsigned from, unsigned to) /* both included */
+{
+    for (unsigned b = from; b <= to; b++)
+        s->bit[b >> 6] |= 1ULL << (b & 63);
+}
+
+typedef enum rg_node_kind {
+    RG_NODE_END,   /* the bottom of every stack: the answer may end */
+    RG_NODE_BASE,  /* the bottom of what a mask looks at: what is below is not known */
+    RG_NODE_EMPTY,
+    RG_NODE_SET,   /* a: set */
+    RG_NODE_LIT,   /* text[a, a + n); a frame's data: how far */
+    RG_NODE_SEQ,   /* kid[a, a + n) in a row; data: which */
+    RG_NODE_ALT,   /* one of kid[a, a + n) */
+    RG_NODE_REP,   /* a, min to max times; data: how often it has been */
+    RG_NODE_REF,   /* a; text + n: its name */
+    RG_NODE_OPEN,  /* object a: after the brace; data: the keys that have been (object.h) */
+    RG_NODE_NEXT,  /* object a: after a value */
+    RG_NODE_KEY,   /* object a: within a key, at n of its tree */
+} rg_node_kind;
+
+typedef struct rg_node {
+    uint8_t kind;
+    bool nullable, dead, done; /* may be nothing; cannot be at all; (refine's) */
+    uint32_t a, n, min, max;
+    uint32_t first; /* set of the bytes that it may begin with */
+} rg_node;
+
+enum { RG_END, RG_BASE, RG_EMPTY, RG_NEVER, RG_FIRST_FREE }; /* nodes that always are; NEVER is an ALT of none */
+
+typedef struct rg_form {
+    rg_node *node;
+    uint32_t *kid;
+    rg_set *set;
+    uint32_t *set_index; /* hash -> set + 1 */
+    char *text;
+    struct rg_object *object; /* object.h */
+    uint32_t n_nodes, n_kids, n_sets, n_text, n_objects, n_keys;
+    uint32_t room_nodes, room_kids, room_sets, room_text, room_objects;
+    uint32_t tail[16]; /* object.c's, shared by all objects; 0: not made yet */
+    uint32_t root;
+    bool failed;
+    rg_error *err; /* of the first failure */
+} rg_form;
+
+/* Ids on their way into a node. */
+typedef struct rg_list {
+    uint32_t *id;
+    uint32_t n, room;
+} rg_list;
+
+bool rg_form_init(rg_form *f, rg_error *err); /* false: *err; fini is allowed */
+void rg_form_fini(rg_form *f);
+void rg_form_fail(rg_form *f, rg_code code, const char *fmt, ...) RG_PRINTF(3, 4); /* the first one stays */
+
+void rg_list_add(rg_form *f, rg_list *l, uint32_t id);
+void rg_list_fini(rg_list *l);
+
+uint32_t rg_form_node(rg_form *f, rg_node node);
+uint32_t rg_form_set(rg_form *f, const rg_set *set);
+uint32_t rg_form_range(rg_form *f, unsigned from, unsigned to);
+uint32_t rg_form_lit(rg_form *f, const char *s, size_t n);
+uint32_t rg_form_str(rg_form *f, const char *s);
+uint32_t rg_form_seq(rg_form *f, const uint32_t *id, uint32_t n); /* adjacent literals become one */
+uint32_t rg_form_alt(rg_form *f, const uint32_t *id, uint32_t n); /* many literals become a tree */
+uint32_t rg_form_rep(rg_form *f, uint32_t body, uint32_t min, uint32_t max);
+uint32_t rg_form_ref(rg_form *f, const char *name, size_t n); /* to nothing yet: bind it */
+void rg_form_bind(rg_form *f, uint32_t ref, uint32_t target);
+uint32_t rg_form_own_set(rg_form *f, const rg_set *set); /* the number of a set */
+uint32_t rg_form_keep(rg_form *f, const char *s, size_t n); /* where in text */
+uint32_t rg_form_slice(rg_form *f, const uint32_t *id, uint32_t n); /* where in kid */
+
+#define RG_SEQ(f, ...) \
+    rg_form_seq(f, (const uint32_t[]){ __VA_ARGS__ }, (uint32_t)RG_LEN(((const uint32_t[]){ __VA_ARGS__ })))
+#define RG_ALT(f, ...) \
+    rg_form_alt(f, (const uint32_t[]){ __VA_ARGS__ }, (uint32_t)RG_LEN(((const uint32_t[]){ __VA_ARGS__ })))
+
+static inline uint32_t rg_form_opt(rg_form *f, uint32_t id)
+{
+    return RG_ALT(f, RG_EMPTY, id);
+}
+
+/* One of n texts, which need not be sorted or different; sorts them. */
+typedef struct rg_word {
+    const char *text;
+    size_t n;
+} rg_word;
+uint32_t rg_form_words(rg_form *f, rg_word *word, uint32_t n);
+
+/* From f->root; only bytes of `spelled` can come.  False, and f->err: nothing is left, or something begins with itself.
+ * */
+bool rg_form_refine(rg_form *f, const rg_set *spelled);
+
+#endif

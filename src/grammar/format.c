@@ -1,0 +1,43 @@
+/* format.c -- the formats of strings that a schema can ask for, as regular expressions over their characters. */
+#include "grammar/json.h"
+#include "grammar/source.h"
+
+#define D29 "(?:0[1-9]|1\\d|2[0-8])"
+#define YEAR "(?:[1-9]\\d{3}|0[1-9]\\d\\d|00[1-9]\\d|000[1-9])"
+#define LEAP "(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
+#define DATE \
+    "(?:" YEAR "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-" D29 ")|" LEAP \
+    "-02-29)"
+#define TIME "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"
+#define BYTE "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
+#define IPV4 BYTE "(?:\\." BYTE "){3}"
+#define H "[0-9A-Fa-f]{1,4}"
+#define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define HOST LABEL "(?:\\." LABEL "){0,3}"
+#define X "[0-9a-fA-F]"
+#define PCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%" X X ")"
+
+static const struct {
+    const char *name, *pattern;
+} formats[] = {
+    { "date", DATE },
+    { "time", TIME },
+    { "date-time", DATE "T" TIME },
+    { "uuid", X "{8}-" X "{4}-" X "{4}-" X "{4}-" X "{12}" },
+    { "email", "[A-Za-z0-9_+-]+(?:\\.[A-Za-z0-9_+-]+)*@" LABEL "(?:\\." LABEL "){1,3}" },
+    { "ipv4", IPV4 },
+    { "ipv6", H "(?::" H "){7}|(?:" H ":){1,7}:|(?:" H ":){1,6}:" H "|(?:" H ":){1,5}(?::" H "){2}|"
+              "(?:" H ":){1,4}(?::" H "){3}|(?:" H ":){1,3}(?::" H "){4}|(?:" H ":){1,2}(?::" H "){5}|"
+              H ":(?::" H "){6}|:(?::" H "){1,7}|::" },
+    { "hostname", HOST },
+    { "uri", "[A-Za-z][A-Za-z0-9+.-]*://" HOST "(?::\\d{1,5})?(?:/" PCHAR "*)*(?:\\?(?:" PCHAR "|[/?])*)?(?:#(?:" PCHAR
+             "|[/?])*)?" },
+};
+
+uint32_t rg_json_format(rg_form *f, const char *format)
+{
+    for (size_t i = 0; i < RG_LEN(formats); i++)
+        if (!strcmp(formats[i].name, format))
+            return rg_pattern(f, formats[i].pattern, strlen(formats[i].pattern), RG_WRITE_JSON, true);
+    return 0;
+}

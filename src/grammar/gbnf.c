@@ -1,0 +1,309 @@
+/* gbnf.c -- GBNF, the notation of GGUF's home: rules over characters.  "root" is the whole answer.
+ *
+ * A rule ends where the next one begins, or with the text: a line break within it is only a blank. */
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "grammar/source.h"
+
+enum { MOST_RULES = 1 << 16 };
+
+typedef struct rule {
+    const char *name;
+    size_t n;
+    uint32_t ref;
+    bool defined;
+} rule;
+
+typedef struct parser {
+    rg_form *f;
+    const char *s;
+    size_t n, at;
+    rule *rule;
+    uint32_t n_rules, room;
+    rg_dict *names;
+    bool atom;
+    rg_groups groups;
+} parser;
+
+static void refuse(parser *p, rg_code code, const char *what)
+{
+    size_t line = 1;
+
+    if (p->f->failed)
+        return;
+    for (size_t i = 0; i < p->at && i < p->n; i++)
+        line += p->s[i] == '\n';
+    rg_form_fail(p->f, code, "grammar, line %zu: %s", line, what);
+}
+
+static int peek(const parser *p, size_t ahead)
+{
+    return p->at + ahead < p->n ? (unsigned char)p->s[p->at + ahead] : -1;
+}
+
+static bool is_name(int c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+}
+
+static void blanks(parser *p)
+{
+    for (;; p->at++) {
+        int c = peek(p, 0);
+        if (c == '#')
+            while (peek(p, 0) >= 0 && peek(p, 0) != '\n')
+                p->at++;
+        else if (c != ' ' && c != '\t' && c != '\n' && c != '\r')
+            return;
+    }
+}
+
+static size_t name_length(const parser *p)
+{
+    size_t n = 0;
+
+    while (is_name(peek(p, n)))
+        n++;
+    return n;
+}
+
+/* Is the name of n bytes here the head of a rule? */
+static bool is_head(const parser *p, size_t n)
+{
+    while (peek(p, n) == ' ' || peek(p, n) == '\t')
+        n++;
+    return peek(p, n) == ':' && peek(p, n + 1) == ':' && peek(p, n + 2) == '=';
+}
+
+static rule *find_rule(parser *p, const char *name, size_t n)
+{
+    int at = rg_dict_get(p->names, name, n);
+
+    if (at >= 0)
+        return &p->rule[at];
+    if (p->n_rules == MOST_RULES) {
+        refuse(p, RG_E_LIMIT, "too many rules");
+        return NULL;
+    }
+    if (p->n_rules == p->room) {
+        uint32_t room = p->room ? 2 * p->room : 32;
+        rule *r = rg_resize(p->rule, room * sizeof *r);
+        if (!r) {
+            refuse(p, RG_E_MEMORY, "out of memory for the rules");
+            return NULL;
+        }
+        p->rule = r;
+        p->room = room;
+    }
+    p->rule[p->n_rules] = (rule){ name, n, rg_form_ref(p->f, name, n), false };
+    if (!rg_dict_put(p->names, name, n, (int)p->n_rules))
+        refuse(p, RG_E_MEMORY, "out of memory for the rules");
+    return &p->rule[p->n_rules++];
+}
+
+/* ---- characters -------------------------------------------------------------------------------------------------- */
+
+static uint32_t character(parser *p)
+{
+    static const char from[] = "nrt\\\"[].-^'/", to[] = "\n\r\t\\\"[].-^'/";
+    uint32_t code = 0;
+    int n = p->at < p->n ? rg_utf8_decode(p->s + p->at, p->n - p->at, &code) : 0, digits;
+
+    if (!n) {
+        refuse(p, RG_E_INPUT, p->at < p->n ? "not UTF-8" : "the text ends within a literal or a set");
+        return 0;
+    }
+    p->at += (size_t)n;
+    if (code != '\\')
+        return code;
+    n = peek(p, 0);
+    p->at++;
+    if (n > 0 && n < 128 && strchr(from, n))
+        return (uint32_t)to[strchr(from, n) - from];
+    digits = n == 'x' ? 2 : n == 'u' ? 4 : n == 'U' ? 8 : 0;
+    if (!digits || !rg_hex(p->s, p->n, &p->at, digits, &code) || code > 0x10ffff)
+        refuse(p, RG_E_INPUT, "an escape that is none of \\n \\r \\t \\\\ \\\" \\[ \\] \\xHH \\uHHHH \\UHHHHHHHH");
+    return code;
+}
+
+static void item(parser *p, uint32_t id)
+{
+    rg_groups_item(&p->groups, id);
+    p->atom = true;
+}
+
+static void literal(parser *p)
+{
+    rg_list codes = { 0 };
+
+    p->at++;
+    while (!p->f->failed && peek(p, 0) != '"')
+        rg_list_add(p->f, &codes, character(p));
+    p->at++;
+    if (!p->f->failed)
+        item(p, rg_chars_text(p->f, codes.id, codes.n, RG_WRITE_UTF8));
+    rg_list_fini(&codes);
+}
+
+static void set(parser *p)
+{
+    rg_chars c = { 0 };
+    bool not;
+
+    p->at++;
+    not = peek(p, 0) == '^';
+    p->at += not;
+    while (!p->f->failed && peek(p, 0) != ']') {
+        uint32_t from = character(p), to = from;
+
+        if (peek(p, 0) == '-' && peek(p, 1) != ']') {
+            p->at++;
+            to = character(p);
+            if (to < from)
+                refuse(p, RG_E_INPUT, "a range whose ends are in the wrong order");
+        }
+        rg_chars_add(p->f, &c, from, to);
+    }
+    p->at++;
+    if (not)
+        rg_chars_invert(p->f, &c);
+    item(p, rg_chars_node(p->f, &c, RG_WRITE_UTF8));
+    rg_chars_fini(&c);
+}
+
+/* ---- rules ------------------------------------------------------------------------------------------------------- */
+
+static void repeat(parser *p, uint32_t min, uint32_t max)
+{
+    if (!p->atom)
+        refuse(p, RG_E_INPUT, "a repetition of nothing");
+    rg_groups_repeat(&p->groups, min, max);
+}
+
+static void braces(parser *p)
+{
+    uint32_t range[2];
+    int found = rg_braces(p->f, p->s, p->n, &p->at, range);
+
+    if (found > 0)
+        repeat(p, range[0], range[1]);
+    else if (found == 0)
+        refuse(p, RG_E_INPUT, "a '{' that is not {m}, {m,}, {m,n} or {,n}");
+}
+
+static void reference(parser *p, size_t n)
+{
+    const rule *r = find_rule(p, p->s + p->at, n);
+
+    p->at += n;
+    if (r)
+        item(p, r->ref);
+}
+
+/* One part of a rule's right side; false: the rule ends here. */
+static bool part(parser *p)
+{
+    int c = peek(p, 0);
+    size_t n;
+
+    switch (c) {
+    case -1: return false;
+    case '"': literal(p); return true;
+    case '[': set(p); return true;
+    case '.':
+        p->at++;
+        item(p, rg_chars_any(p->f, RG_WRITE_UTF8));
+        return true;
+    case '(':
+        p->at++;
+        rg_groups_open(&p->groups);
+        p->atom = false;
+        return true;
+    case ')':
+        p->at++;
+        if (p->groups.depth == 0)
+            refuse(p, RG_E_INPUT, "a ')' without its '('");
+        rg_groups_close(&p->groups);
+        p->atom = true;
+        return true;
+    case '|':
+        p->at++;
+        rg_groups_bar(&p->groups);
+        p->atom = false;
+        return true;
+    case '*': p->at++; repeat(p, 0, RG_FOREVER); return true;
+    case '+': p->at++; repeat(p, 1, RG_FOREVER); return true;
+    case '?': p->at++; repeat(p, 0, 1); return true;
+    case '{': braces(p); return true;
+    case '<':
+    case '!': refuse(p, RG_E_UNSUPPORTED, "tokens (<...>) are not supported"); return true;
+    default: break;
+    }
+    n = name_length(p);
+    if (!n)
+        refuse(p, RG_E_INPUT, "a character that begins nothing");
+    else if (is_head(p, n))
+        return false;
+    else
+        reference(p, n);
+    return true;
+}
+
+static void define(parser *p)
+{
+    size_t n = name_length(p);
+    uint32_t ref = 0, node;
+    rule *r;
+
+    if (!n || !is_head(p, n)) {
+        refuse(p, RG_E_INPUT, "want a rule: name ::= ...");
+        return;
+    }
+    r = find_rule(p, p->s + p->at, n);
+    if (!r)
+        return;
+    if (r->defined)
+        refuse(p, RG_E_INPUT, "a rule that has been defined before");
+    r->defined = true;
+    ref = r->ref;
+    for (p->at += n; peek(p, 0) != '='; p->at++)
+        ;
+    p->at++;
+    p->atom = false;
+    for (blanks(p); !p->f->failed && part(p);)
+        blanks(p);
+    if (!p->f->failed && p->groups.depth)
+        refuse(p, RG_E_INPUT, "a '(' without its ')'");
+    if (p->f->failed)
+        return;
+    node = rg_groups_end(&p->groups);
+    rg_form_bind(p->f, ref, node);
+}
+
+uint32_t rg_gbnf(rg_form *f, const char *text, size_t n)
+{
+    parser p = { .f = f, .s = text, .n = n, .names = rg_dict_new(64) };
+    int root = -1;
+
+    if (!p.names)
+        rg_form_fail(f, RG_E_MEMORY, "out of memory for the rules");
+    rg_groups_init(&p.groups, f);
+    for (blanks(&p); !f->failed && p.at < n; blanks(&p))
+        define(&p);
+    for (uint32_t i = 0; i < p.n_rules && !f->failed; i++)
+        if (!p.rule[i].defined)
+            rg_form_fail(f, RG_E_INPUT, "grammar: rule '%.*s' is used and not defined",
+                    (int)(p.rule[i].n < 100 ? p.rule[i].n : 100),
+                         p.rule[i].name);
+    if (!f->failed) {
+        root = rg_dict_get(p.names, "root", 4);
+        if (root < 0)
+            rg_form_fail(f, RG_E_INPUT, "grammar: there is no rule 'root'");
+    }
+    root = f->failed ? (int)RG_NEVER : (int)p.rule[root].ref;
+    rg_groups_fini(&p.groups);
+    rg_dict_free(p.names);
+    rg_free(p.rule);
+    return (uint32_t)root;
+}

@@ -1,0 +1,219 @@
+/* grammar.c -- see grammar.h: compiling, and where an answer stands. */
+#include "grammar/grammar.h"
+
+#include <math.h>
+#include <stdatomic.h>
+
+#include "base/mem.h"
+#include "grammar/mask.h"
+#include "grammar/source.h"
+
+enum { STATE_FRAMES = 2048 };
+
+struct rg_grammar {
+    atomic_int refs;
+    const rg_grammar_vocab *v;
+    rg_form form;
+    rg_masks *masks;
+};
+
+struct rg_grammar_state {
+    rg_grammar *g;
+    rg_stacks stacks;
+    rg_heads heads, next[2];
+    uint64_t *bits;
+};
+
+static void free_grammar(rg_grammar *g)
+{
+    if (!g)
+        return;
+    rg_masks_free(g->masks);
+    rg_form_fini(&g->form);
+    rg_free(g);
+}
+
+static uint32_t read_source(rg_form *f, rg_grammar_kind kind, const char *text, size_t n)
+{
+    if (n > RG_SOURCE_BYTES) {
+        rg_form_fail(f, RG_E_LIMIT, "a grammar of %zu bytes, of at most %d", n, RG_SOURCE_BYTES);
+        return RG_NEVER;
+    }
+    switch (kind) {
+    case RG_GRAMMAR_GBNF: return rg_gbnf(f, text, n);
+    case RG_GRAMMAR_REGEX: return rg_pattern(f, text, n, RG_WRITE_UTF8, true);
+    case RG_GRAMMAR_CHOICE: return rg_choice(f, text, n);
+    case RG_GRAMMAR_JSON: return rg_any_json(f);
+    case RG_GRAMMAR_JSON_SCHEMA: return rg_schema(f, text, n);
+    }
+    rg_form_fail(f, RG_E_USAGE, "there is no grammar of kind %d", (int)kind);
+    return RG_NEVER;
+}
+
+rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, rg_grammar_kind kind, const char *text, size_t n,
+                               rg_error *err)
+{
+    rg_grammar *g = rg_zalloc(sizeof *g);
+    rg_error why;
+
+    if (!g)
+        return rg_fail_memory(err, sizeof *g), NULL;
+    atomic_init(&g->refs, 1);
+    g->v = v;
+    if (!rg_form_init(&g->form, &why))
+        goto fail;
+    g->form.root = read_source(&g->form, kind, text, n);
+    if (!rg_form_refine(&g->form, &v->spelled))
+        goto fail;
+    g->masks = rg_masks_new(&g->form, v);
+    if (!g->masks) {
+        rg_form_fail(&g->form, RG_E_MEMORY, "out of memory for the masks of a grammar");
+        goto fail;
+    }
+    g->form.err = NULL;
+    return g;
+
+fail:
+    rg_fail(err, why.code, "%s", why.text);
+    free_grammar(g);
+    return NULL;
+}
+
+void rg_grammar_ref(rg_grammar *g)
+{
+    atomic_fetch_add(&g->refs, 1);
+}
+
+void rg_grammar_unref(rg_grammar *g)
+{
+    if (g && atomic_fetch_sub(&g->refs, 1) == 1)
+        free_grammar(g);
+}
+
+/* ---- an answer --------------------------------------------------------------------------------------------------- */
+
+rg_grammar_state *rg_grammar_start(rg_grammar *g, rg_error *err)
+{
+    rg_grammar_state *s = rg_zalloc(sizeof *s);
+
+    if (s) {
+        s->bits = rg_array(rg_vocab_words(g->v), sizeof *s->bits);
+        if (!rg_stacks_init(&s->stacks, STATE_FRAMES) || !s->bits) {
+            rg_stacks_fini(&s->stacks);
+            rg_free(s->bits);
+            rg_free(s);
+            s = NULL;
+        }
+    }
+    if (!s)
+        return rg_fail_memory(err, sizeof *s), NULL;
+    rg_grammar_ref(g);
+    s->g = g;
+    s->heads.n = 1;
+    s->heads.id[0] = rg_stacks_push(&s->stacks, g->form.root, 0, RG_STACK_END);
+    return s;
+}
+
+void rg_grammar_stop(rg_grammar_state *s)
+{
+    if (!s)
+        return;
+    rg_grammar_unref(s->g);
+    rg_stacks_fini(&s->stacks);
+    rg_free(s->bits);
+    rg_free(s);
+}
+
+void rg_grammar_copy(rg_grammar_state *to, const rg_grammar_state *from)
+{
+    RG_ASSERT(to->g == from->g);
+    rg_stacks_copy(&to->stacks, &from->stacks);
+    to->heads = from->heads;
+}
+
+bool rg_grammar_advance(rg_grammar_state *s, int32_t id)
+{
+    const rg_grammar_vocab *v = s->g->v;
+    const rg_heads *from = &s->heads;
+
+    if (id < 0 || id >= v->n || v->same[id] == RG_UNUSABLE)
+        return false;
+    if (s->stacks.n > STATE_FRAMES / 2)
+        rg_stacks_compact(&s->stacks, &s->heads);
+    for (uint32_t i = v->offset[id], turn = 0; i < v->offset[id + 1]; i++, turn ^= 1) {
+        rg_step(&s->g->form, &s->stacks, from->id, from->n, (uint8_t)v->data[i], &s->next[turn]);
+        from = &s->next[turn];
+        if (!from->n)
+            return false;
+    }
+    s->heads = *from;
+    return true;
+}
+
+bool rg_grammar_complete(const rg_grammar_state *s)
+{
+    for (uint32_t i = 0; i < s->heads.n; i++)
+        if (rg_stack_may_end(&s->g->form, &s->stacks, s->heads.id[i], RG_STACK_END))
+            return true;
+    return false;
+}
+
+static bool any_bit(const rg_grammar_state *s)
+{
+    uint64_t any = 0;
+
+    for (uint32_t i = 0, n = rg_vocab_words(s->g->v); i < n; i++)
+        any |= s->bits[i];
+    return any != 0;
+}
+
+bool rg_grammar_stuck(const rg_grammar_state *s)
+{
+    if (!rg_grammar_complete(s))
+        return false;
+    rg_masks_find(s->g->masks, &s->stacks, &s->heads, s->bits);
+    return !any_bit(s);
+}
+
+/* The logits of a whole word of bits.  A word is mostly one way or the other, so what is rarer is gone through. */
+static void ban(float *logits, uint64_t allowed)
+{
+    float kept[64];
+    int n = 0;
+
+    if (__builtin_popcountll(allowed) > 32) {
+        for (uint64_t b = ~allowed; b; b &= b - 1)
+            logits[__builtin_ctzll(b)] = -INFINITY;
+        return;
+    }
+    for (uint64_t b = allowed; b; b &= b - 1)
+        kept[n++] = logits[__builtin_ctzll(b)];
+    for (int i = 0; i < 64; i++)
+        logits[i] = -INFINITY;
+    n = 0;
+    for (uint64_t b = allowed; b; b &= b - 1)
+        logits[__builtin_ctzll(b)] = kept[n++];
+}
+
+void rg_grammar_mask(const rg_grammar_state *s, float *logits, int32_t n, const int32_t *ends, int32_t n_ends,
+                     bool may_end)
+{
+    uint32_t n_words = rg_vocab_words(s->g->v), total = (uint32_t)n, w = 0;
+    bool any;
+
+    rg_masks_find(s->g->masks, &s->stacks, &s->heads, s->bits);
+    for (int32_t i = 0; i < n_ends; i++)
+        if (ends[i] >= 0 && ends[i] < s->g->v->n)
+            s->bits[ends[i] >> 6] &= ~(1ULL << (ends[i] & 63));
+    any = any_bit(s);
+    if (!any || (may_end && rg_grammar_complete(s)))
+        for (int32_t i = 0; i < n_ends; i++)
+            if (ends[i] >= 0 && ends[i] < s->g->v->n)
+                s->bits[ends[i] >> 6] |= 1ULL << (ends[i] & 63);
+    for (; w < n_words && (w + 1) * 64 <= total; w++)
+        if (s->bits[w] != UINT64_MAX)
+            ban(logits + w * 64, s->bits[w]);
+    for (uint32_t i = w * 64; i < total; i++)
+        if (i >= n_words * 64 || !(s->bits[i >> 6] >> (i & 63) & 1))
+            logits[i] = -INFINITY;
+}

@@ -1,0 +1,43 @@
+/* grammar.h -- what an answer may be: a context-free grammar over bytes, followed id by id.
+ *
+ * Sources of several kinds (GBNF, a regular expression, a list of choices, JSON, a JSON schema) become one compiled
+ * form, under budgets: what is too large, what is ambiguous about its meaning, and every keyword that is not supported
+ * is refused by name, never skipped.  A vocabulary (the bytes of each id) is prepared once per engine; which ids may
+ * come next is then a bit per id, found once per automaton state and remembered.  Knows no model, no request. */
+#ifndef RG_GRAMMAR_GRAMMAR_H
+#define RG_GRAMMAR_GRAMMAR_H
+
+#include "base/error.h"
+
+/* The vocabulary as bytes: id's are data[offset[id], offset[id + 1]); an id without bytes never comes of a grammar.
+ * Borrowed for as long as the result lives. */
+typedef struct rg_grammar_vocab rg_grammar_vocab;
+rg_grammar_vocab *rg_grammar_vocab_new(const char *data, const uint32_t *offset, int32_t n, rg_error *err);
+void rg_grammar_vocab_free(rg_grammar_vocab *v); /* NULL is fine */
+
+/* Compiled: immutable but for its memory of masks, which is safe to use from any thread.  Counted references.  kind as
+ * in ridge.h; text[0, n) is the source.  NULL and *err: malformed, unsupported (named), over a budget, or satisfied by
+ * nothing that the vocabulary can spell. */
+rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, rg_grammar_kind kind, const char *text, size_t n,
+                               rg_error *err);
+void rg_grammar_ref(rg_grammar *g);
+void rg_grammar_unref(rg_grammar *g); /* NULL is fine */
+
+/* Where one answer stands in a grammar.  Of fixed size, so that following one allocates nothing that matters to a step;
+ * what would need more than its room makes the answer end (rg_grammar_advance says so). */
+typedef struct rg_grammar_state rg_grammar_state;
+rg_grammar_state *rg_grammar_start(rg_grammar *g, rg_error *err); /* holds a reference to g */
+void rg_grammar_stop(rg_grammar_state *s);                        /* NULL is fine */
+void rg_grammar_copy(rg_grammar_state *to, const rg_grammar_state *from); /* of one grammar */
+
+/* Set to -INFINITY the logits [n] of ids that must not come next.  may_end: the ids in ends[0, n_ends) are allowed
+ * where the grammar is complete, and nowhere else.  Never bans everything: where the grammar is complete and nothing
+ * can follow, the ends are all that is left. */
+void rg_grammar_mask(const rg_grammar_state *s, float *logits, int32_t n, const int32_t *ends, int32_t n_ends,
+                     bool may_end);
+/* The answer goes on with this id.  False: it cannot (the state is then as before). */
+bool rg_grammar_advance(rg_grammar_state *s, int32_t id);
+bool rg_grammar_complete(const rg_grammar_state *s); /* the answer may end here */
+bool rg_grammar_stuck(const rg_grammar_state *s);    /* complete, and no id can follow: it ends here */
+
+#endif

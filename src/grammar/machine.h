@@ -1,0 +1,59 @@
+/* machine.h -- following a form byte by byte: a set of stacks that share their lower parts.
+ *
+ * A frame says what is still to come at one level (a node, and how far in it), and which frame lies below.  Equal
+ * frames are one frame, so that equal stacks are one number.  A step takes each stack, finds what its top may begin
+ * with, and gives the stacks after the byte.  What does not fit into the room there is is left out: then less is
+ * followed than the form allows, never more.  Allocates only when made. */
+#ifndef RG_GRAMMAR_MACHINE_H
+#define RG_GRAMMAR_MACHINE_H
+
+#include "grammar/form.h"
+
+enum {
+    RG_HEADS = 256, /* stacks followed at once */
+    RG_WORK = 1024, /* frames looked at within a step, a power of two */
+};
+
+typedef struct rg_frame {
+    uint32_t node, below;
+    uint64_t data;
+} rg_frame;
+
+typedef struct rg_work {
+    rg_frame frame;
+    uint32_t stamp;
+} rg_work;
+
+typedef struct rg_stacks {
+    rg_frame *frame; /* [cap]; 0 is the END, 1 the BASE; what lies below has a lower number */
+    uint32_t *index; /* [2 * cap], hash -> frame, 0 for none */
+    uint32_t n, cap; /* cap: a power of two */
+    uint32_t stamp;
+    rg_work seen[RG_WORK];
+    rg_frame todo[RG_WORK];
+    uint32_t n_todo;
+} rg_stacks;
+
+typedef struct rg_heads {
+    uint32_t n;
+    uint32_t id[RG_HEADS];
+} rg_heads;
+
+enum { RG_STACK_END, RG_STACK_BASE, RG_STACK_NONE = UINT32_MAX };
+
+bool rg_stacks_init(rg_stacks *s, uint32_t cap);
+void rg_stacks_fini(rg_stacks *s);
+void rg_stacks_reset(rg_stacks *s);
+void rg_stacks_copy(rg_stacks *to, const rg_stacks *from); /* of the same cap */
+void rg_stacks_compact(rg_stacks *s, rg_heads *heads);     /* forget what heads do not reach */
+
+/* The stack with this frame on top of another; NONE: no room. */
+uint32_t rg_stacks_push(rg_stacks *s, uint32_t node, uint64_t data, uint32_t below);
+
+/* The stacks after byte; none: it cannot come. */
+void rg_step(const rg_form *f, rg_stacks *s, const uint32_t *from, uint32_t n, uint8_t byte, rg_heads *to);
+
+bool rg_frame_may_end(const rg_form *f, const rg_frame *frame); /* all that it still wants may be nothing */
+bool rg_stack_may_end(const rg_form *f, const rg_stacks *s, uint32_t id, uint32_t bottom); /* down to END or BASE */
+
+#endif

@@ -1,0 +1,339 @@
+/* mask.c -- see mask.h. */
+#include "grammar/mask.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+enum {
+    LINKS = 1 << 13,
+    ARENA = 24 << 20,
+    WORK = 1 << 18, /* frames looked at for one link; then only single bytes are, so that an answer can still go on */
+};
+
+/* One link of a chain: a frame, below what the links before it say. */
+typedef struct link {
+    uint32_t before; /* link + 1; 0: this frame is the top */
+    uint32_t node;
+    uint64_t data;
+    bool open;       /* to be taken together with the next one: no mask of its own */
+    uint32_t after;  /* link + 1 of the last one before that has a mask: its exits are where this one begins */
+    uint32_t n_ids;  /* in ids, or if that is NULL in bits */
+    uint32_t n_exits;
+    const uint32_t *ids, *exits;
+    const uint64_t *bits;
+} link;
+
+struct rg_masks {
+    pthread_mutex_t lock;
+    const rg_form *f;
+    const rg_grammar_vocab *v;
+    link *link; /* [LINKS] */
+    uint32_t n_links;
+    uint16_t *slot; /* [2 * LINKS], hash -> link + 1 */
+    char *arena;
+    size_t used;
+};
+
+rg_masks *rg_masks_new(const rg_form *f, const rg_grammar_vocab *v)
+{
+    rg_masks *m = rg_zalloc(sizeof *m);
+
+    if (!m)
+        return NULL;
+    pthread_mutex_init(&m->lock, NULL);
+    m->f = f;
+    m->v = v;
+    m->link = rg_array(LINKS, sizeof *m->link);
+    m->slot = rg_array((size_t)LINKS * 2, sizeof *m->slot);
+    m->arena = rg_region_new(ARENA);
+    if (!m->link || !m->slot || !m->arena) {
+        rg_masks_free(m);
+        return NULL;
+    }
+    return m;
+}
+
+void rg_masks_free(rg_masks *m)
+{
+    if (!m)
+        return;
+    pthread_mutex_destroy(&m->lock);
+    rg_free(m->link);
+    rg_free(m->slot);
+    rg_region_free(m->arena, ARENA);
+    rg_free(m);
+}
+
+/* ---- the automaton of one mask ----------------------------------------------------------------------------------- */
+
+typedef struct maker {
+    const rg_form *f;
+    const rg_grammar_vocab *v;
+    rg_workshop *w;
+    uint32_t start; /* the stack that all begins with */
+    uint32_t work;
+    uint16_t path[256];
+    uint8_t byte[256];
+} maker;
+
+static void sort_heads(rg_heads *h)
+{
+    for (uint32_t i = 1; i < h->n; i++) {
+        uint32_t id = h->id[i], k = i;
+        for (; k && h->id[k - 1] > id; k--)
+            h->id[k] = h->id[k - 1];
+        h->id[k] = id;
+    }
+}
+
+/* The config of these stacks; RG_UNKNOWN: no room for it. */
+static uint16_t config_of(maker *m, rg_heads *h)
+{
+    rg_workshop *w = m->w;
+    rg_config *c;
+    uint32_t at;
+
+    if (!h->n)
+        return RG_DEAD;
+    sort_heads(h);
+    at = (uint32_t)rg_hash(h->id, h->n * sizeof *h->id, 0) & (RG_CONFIG_SLOTS - 1);
+    for (; w->slot[at]; at = (at + 1) & (RG_CONFIG_SLOTS - 1)) {
+        c = &w->config[w->slot[at]];
+        if (c->n == h->n && !memcmp(w->heads + c->from, h->id, h->n * sizeof *h->id))
+            return w->slot[at];
+    }
+    if (w->n_configs == RG_CONFIGS || w->n_heads + h->n > RG_CONFIG_HEADS || w->stacks.n > w->stacks.cap - 512)
+        return RG_UNKNOWN;
+    w->slot[at] = (uint16_t)w->n_configs;
+    c = &w->config[w->n_configs];
+    *c = (rg_config){ .from = w->n_heads, .n = h->n };
+    for (uint32_t i = 0; i < h->n; i++) {
+        w->heads[w->n_heads++] = h->id[i];
+        c->exit |= rg_stack_may_end(m->f, &w->stacks, h->id[i], RG_STACK_BASE);
+    }
+    memset(w->row + (size_t)w->n_configs * 256, 0xff, 256 * sizeof *w->row);
+    return (uint16_t)w->n_configs++;
+}
+
+/* Start afresh with the one stack of the link's frames. */
+static uint16_t begin(maker *m, const rg_masks *masks, const link *l)
+{
+    rg_workshop *w = m->w;
+    uint32_t id = RG_STACK_BASE;
+
+    w->n_configs = 1; /* DEAD */
+    w->n_heads = 0;
+    memset(w->slot, 0, RG_CONFIG_SLOTS * sizeof *w->slot);
+    rg_stacks_reset(&w->stacks);
+    for (;; l = &masks->link[l->before - 1]) {
+        id = l->node == RG_END ? RG_STACK_END : rg_stacks_push(&w->stacks, l->node, l->data, id);
+        if (l->before == l->after)
+            break;
+    }
+    m->start = id;
+    if (id == RG_STACK_NONE)
+        return RG_DEAD;
+    w->reached = (rg_heads){ .n = 1, .id = { id } };
+    return config_of(m, &w->reached);
+}
+
+static uint16_t after_byte(maker *m, uint16_t from, uint8_t byte)
+{
+    rg_workshop *w = m->w;
+    uint16_t *to = &w->row[(size_t)from * 256 + byte];
+
+    if (*to == RG_UNKNOWN) {
+        rg_step(m->f, &w->stacks, w->heads + w->config[from].from, w->config[from].n, byte, &w->reached);
+        m->work += w->stacks.n_todo + w->reached.n;
+        *to = config_of(m, &w->reached);
+    }
+    return *to;
+}
+
+/* ---- the walk ---------------------------------------------------------------------------------------------------- */
+
+/* There was no room: begin anew and come to where we were, at the given depth, by the same bytes. */
+static uint16_t again(maker *m, const rg_masks *masks, const link *l, uint32_t from, uint32_t depth)
+{
+    uint16_t c = begin(m, masks, l);
+
+    m->path[from] = c;
+    for (uint32_t d = from + 1; d <= depth && c != RG_DEAD && c != RG_UNKNOWN; d++)
+        m->path[d] = c = after_byte(m, c, m->byte[d]);
+    return c == RG_UNKNOWN ? RG_DEAD : c; /* never room for it: it does not come */
+}
+
+/* All that is below a place in the tree, which is where the link's frames begin.  False: it can be left too often. */
+static bool walk(maker *m, const rg_masks *masks, const link *l, uint32_t place)
+{
+    rg_workshop *w = m->w;
+    const rg_piece *piece = m->v->piece;
+    uint32_t from = piece[place].depth, end = piece[place].skip;
+
+    for (uint32_t i = place + 1; i < end;) {
+        uint32_t depth = piece[i].depth;
+        uint16_t c;
+
+        if (m->work > WORK && depth > from + 1) {
+            i = piece[i].skip;
+            continue;
+        }
+        m->byte[depth] = piece[i].byte;
+        c = after_byte(m, m->path[depth - 1], piece[i].byte);
+        if (c == RG_UNKNOWN)
+            c = again(m, masks, l, from, depth);
+        if (c == RG_DEAD) {
+            i = piece[i].skip;
+            continue;
+        }
+        m->path[depth] = c;
+        for (int32_t id = piece[i].id; id >= 0; id = m->v->same[id])
+            w->bits[id >> 6] |= 1ULL << (id & 63);
+        if (w->config[c].exit && piece[i].skip > i + 1) {
+            if (w->n_exits == RG_EXITS)
+                return false;
+            w->exits[w->n_exits++] = i;
+        }
+        i++;
+    }
+    return true;
+}
+
+static void *keep(rg_masks *m, const void *p, size_t bytes)
+{
+    void *to = m->arena + m->used;
+
+    memcpy(to, p, bytes);
+    m->used += (bytes + 7) & ~(size_t)7;
+    return to;
+}
+
+/* The mask of the workshop becomes the link's: as a list where that is shorter. */
+static void store(rg_masks *m, link *l)
+{
+    rg_workshop *w = m->v->shop;
+    uint32_t n_words = rg_vocab_words(m->v), n = 0;
+
+    for (uint32_t i = 0; i < n_words; i++)
+        n += (uint32_t)__builtin_popcountll(w->bits[i]);
+    l->exits = keep(m, w->exits, w->n_exits * sizeof *l->exits);
+    l->n_exits = w->n_exits;
+    if (n > n_words) {
+        l->bits = keep(m, w->bits, n_words * sizeof *l->bits);
+        return;
+    }
+    uint32_t *ids = (uint32_t *)(m->arena + m->used);
+    m->used += ((n + 1) & ~(size_t)1) * sizeof *ids;
+    l->ids = ids;
+    for (uint32_t i = 0; i < n_words; i++)
+        for (uint64_t b = w->bits[i]; b; b &= b - 1)
+            ids[l->n_ids++] = i * 64 + (uint32_t)__builtin_ctzll(b);
+}
+
+static void make(rg_masks *m, link *l)
+{
+    static const uint32_t root[1];
+    rg_workshop *w = m->v->shop;
+    const uint32_t *at = l->after ? m->link[l->after - 1].exits : root;
+    uint32_t n = l->after ? m->link[l->after - 1].n_exits : 1;
+    maker k = { .f = m->f, .v = m->v, .w = w };
+    uint16_t start;
+
+    pthread_mutex_lock(&w->lock);
+    start = begin(&k, m, l);
+    l->open = l->node != RG_END && w->config[start].exit;
+    if (start != RG_DEAD && !l->open) {
+        memset(w->bits, 0, rg_vocab_words(m->v) * sizeof *w->bits);
+        w->n_exits = 0;
+        for (uint32_t i = 0; i < n && !l->open; i++) {
+            k.path[m->v->piece[at[i]].depth] = start;
+            l->open = !walk(&k, m, l, at[i]);
+        }
+        if (!l->open)
+            store(m, l);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* ---- the memory -------------------------------------------------------------------------------------------------- */
+
+/* Counts that no id can bring to a bound are alike: each turn takes a byte at least. */
+static uint64_t alike(const rg_masks *m, const rg_frame *frame)
+{
+    const rg_node *node = &m->f->node[frame->node];
+    uint64_t far = (uint64_t)m->v->longest + 1;
+
+    if (node->kind != RG_NODE_REP)
+        return frame->data;
+    if (frame->data < node->min)
+        return node->min - frame->data > far ? 0 : frame->data;
+    return node->max == RG_FOREVER || node->max - frame->data > far ? node->min : frame->data;
+}
+
+/* The link for this frame after those before; it is made if it is not there.  NULL: there was no room, and all that was
+ * remembered has been forgotten. */
+static link *find(rg_masks *m, uint32_t before, const rg_frame *frame)
+{
+    struct {
+        uint32_t before, node;
+        uint64_t data;
+    } key = { before, frame->node, alike(m, frame) };
+    uint32_t at = (uint32_t)rg_hash(&key, sizeof key, 0) & (2 * LINKS - 1);
+    size_t most = rg_vocab_words(m->v) * sizeof(uint64_t) + RG_EXITS * sizeof(uint32_t) + 64;
+    link *l;
+
+    for (; m->slot[at]; at = (at + 1) & (2 * LINKS - 1)) {
+        l = &m->link[m->slot[at] - 1];
+        if (l->before == key.before && l->node == key.node && l->data == key.data)
+            return l;
+    }
+    if (m->n_links == LINKS || m->used + most > ARENA) {
+        m->n_links = 0;
+        m->used = 0;
+        memset(m->slot, 0, (size_t)LINKS * 2 * sizeof *m->slot);
+        return NULL;
+    }
+    l = &m->link[m->n_links++];
+    *l = (link){ .before = key.before, .node = key.node, .data = key.data };
+    if (before)
+        l->after = m->link[before - 1].open ? m->link[before - 1].after : before;
+    m->slot[at] = (uint16_t)m->n_links;
+    make(m, l);
+    return l;
+}
+
+static void add_link(const rg_masks *m, const link *l, uint64_t *bits)
+{
+    if (l->bits)
+        for (uint32_t i = 0, n = rg_vocab_words(m->v); i < n; i++)
+            bits[i] |= l->bits[i];
+    for (uint32_t i = 0; i < l->n_ids; i++)
+        bits[l->ids[i] >> 6] |= 1ULL << (l->ids[i] & 63);
+}
+
+/* False: what was remembered has been forgotten on the way. */
+static bool add_stack(rg_masks *m, const rg_stacks *s, uint32_t id, uint64_t *bits)
+{
+    uint32_t before = 0;
+
+    for (;; id = s->frame[id].below) {
+        const link *l = find(m, before, &s->frame[id]);
+        if (!l)
+            return false;
+        if (!l->open)
+            add_link(m, l, bits);
+        if (id == RG_STACK_END || (!l->open && !l->n_exits))
+            return true;
+        before = (uint32_t)(l - m->link) + 1;
+    }
+}
+
+void rg_masks_find(rg_masks *m, const rg_stacks *s, const rg_heads *heads, uint64_t *bits)
+{
+    memset(bits, 0, rg_vocab_words(m->v) * sizeof *bits);
+    pthread_mutex_lock(&m->lock);
+    for (uint32_t i = 0; i < heads->n; i++)
+        if (!add_stack(m, s, heads->id[i], bits))
+            add_stack(m, s, heads->id[i], bits); /* with room for everything, this time */
+    pthread_mutex_unlock(&m->lock);
+}

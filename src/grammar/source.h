@@ -1,0 +1,53 @@
+/* source.h -- from text to form: one function per kind of source, and what their parsers share.
+ *
+ * Each puts the node of a whole answer into f->root's place by returning it; failures are kept in the form.  Texts come
+ * from strangers: sizes and depths are bounded, and nothing is skipped that is not understood. */
+#ifndef RG_GRAMMAR_SOURCE_H
+#define RG_GRAMMAR_SOURCE_H
+
+#include "grammar/chars.h"
+#include "grammar/form.h"
+
+enum {
+    RG_SOURCE_BYTES = 4 << 20,
+    RG_SOURCE_DEPTH = 200,        /* of groups */
+    RG_PATTERN_BYTES = 1 << 15,   /* of a regular expression */
+    RG_REPEAT_MIN = 1 << 20,      /* no answer is as long as to repeat anything more often */
+};
+
+uint32_t rg_gbnf(rg_form *f, const char *text, size_t n);
+uint32_t rg_choice(rg_form *f, const char *text, size_t n);
+uint32_t rg_any_json(rg_form *f);
+uint32_t rg_schema(rg_form *f, const char *text, size_t n);
+
+/* whole: the text matches from end to end.  Otherwise something in it does, as a schema's "pattern" asks. */
+uint32_t rg_pattern(rg_form *f, const char *text, size_t n, rg_writing how, bool whole);
+
+/* ---- groups: alternatives of sequences, nested ---- */
+typedef struct rg_level {
+    rg_list alternatives, items;
+} rg_level;
+
+typedef struct rg_groups {
+    rg_form *f;
+    int depth;
+    rg_level level[RG_SOURCE_DEPTH + 1]; /* the outermost is 0 */
+} rg_groups;
+
+void rg_groups_init(rg_groups *g, rg_form *f);
+void rg_groups_fini(rg_groups *g);
+void rg_groups_open(rg_groups *g);
+void rg_groups_bar(rg_groups *g);       /* an alternative ends */
+void rg_groups_close(rg_groups *g);     /* becomes an item of the level above */
+uint32_t rg_groups_end(rg_groups *g);   /* of the outermost level: its node; it is empty again */
+void rg_groups_item(rg_groups *g, uint32_t id);
+bool rg_groups_empty(const rg_groups *g); /* no item to repeat */
+void rg_groups_repeat(rg_groups *g, uint32_t min, uint32_t max); /* the last item */
+
+/* {m}, {m,}, {m,n} or, if asked for, {,n} at s[*at]: 1 and *at past it; 0: not of this form; -1: failed. */
+int rg_braces(rg_form *f, const char *s, size_t n, size_t *at, uint32_t range[2]);
+
+/* Up to `digits` hexadecimal digits at s[*at], exactly so many unless loose; false: they are not there. */
+bool rg_hex(const char *s, size_t n, size_t *at, int digits, uint32_t *value);
+
+#endif

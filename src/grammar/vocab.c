@@ -1,0 +1,170 @@
+/* vocab.c -- see vocab.h and grammar.h. */
+#include "grammar/vocab.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/utf8.h"
+
+enum { LONGEST = 255, SHOP_FRAMES = 1 << 15 };
+
+rg_workshop *rg_workshop_new(uint32_t n_words)
+{
+    rg_workshop *w = rg_zalloc(sizeof *w);
+
+    if (!w)
+        return NULL;
+    pthread_mutex_init(&w->lock, NULL);
+    w->config = rg_array(RG_CONFIGS, sizeof *w->config);
+    w->heads = rg_array(RG_CONFIG_HEADS, sizeof *w->heads);
+    w->row = rg_array((size_t)RG_CONFIGS * 256, sizeof *w->row);
+    w->slot = rg_array(RG_CONFIG_SLOTS, sizeof *w->slot);
+    w->bits = rg_array(n_words, sizeof *w->bits);
+    if (!rg_stacks_init(&w->stacks, SHOP_FRAMES) || !w->config || !w->heads || !w->row || !w->slot || !w->bits) {
+        rg_workshop_free(w);
+        return NULL;
+    }
+    return w;
+}
+
+void rg_workshop_free(rg_workshop *w)
+{
+    if (!w)
+        return;
+    pthread_mutex_destroy(&w->lock);
+    rg_stacks_fini(&w->stacks);
+    rg_free(w->config);
+    rg_free(w->heads);
+    rg_free(w->row);
+    rg_free(w->slot);
+    rg_free(w->bits);
+    rg_free(w);
+}
+
+typedef struct text {
+    const unsigned char *s;
+    uint32_t n;
+    int32_t id;
+} text;
+
+static int by_bytes(const void *a, const void *b)
+{
+    const text *x = a, *y = b;
+    int order = memcmp(x->s, y->s, x->n < y->n ? x->n : y->n);
+
+    if (!order)
+        order = (x->n > y->n) - (x->n < y->n);
+    return order ? order : (x->id > y->id) - (x->id < y->id);
+}
+
+/* Which bytes there are by themselves.  True: all that characters beyond ASCII can have. */
+static bool find_spelled(rg_grammar_vocab *v)
+{
+    for (int32_t i = 0; i < v->n; i++)
+        if (v->offset[i + 1] - v->offset[i] == 1) {
+            unsigned char c = (unsigned char)v->data[v->offset[i]];
+            rg_set_add(&v->spelled, c, c);
+        }
+    for (unsigned c = 0x80; c <= 0xF4; c++)
+        if (c != 0xC0 && c != 0xC1 && !rg_set_has(&v->spelled, c))
+            return false;
+    return true;
+}
+
+/* The ids that can come, sorted by their bytes; *n_bytes: of all together. */
+static uint32_t list_texts(rg_grammar_vocab *v, text *t, size_t *n_bytes)
+{
+    bool all = find_spelled(v);
+    uint32_t n = 0;
+
+    *n_bytes = 0;
+    if (!all)
+        for (int i = 2; i < 4; i++)
+            v->spelled.bit[i] = 0; /* of whole characters alone */
+    for (int32_t i = 0; i < v->n; i++) {
+        const char *s = v->data + v->offset[i];
+        uint32_t bytes = v->offset[i + 1] - v->offset[i];
+
+        v->same[i] = RG_UNUSABLE;
+        if (!bytes || bytes > LONGEST || (!all && !rg_utf8_valid(s, bytes)))
+            continue;
+        for (uint32_t k = 0; !all && k < bytes; k++)
+            if ((unsigned char)s[k] >= 0x80)
+                rg_set_add(&v->spelled, (unsigned char)s[k], (unsigned char)s[k]);
+        v->same[i] = -1;
+        t[n++] = (text){ (const unsigned char *)s, bytes, i };
+        *n_bytes += bytes;
+        v->longest = (int)bytes > v->longest ? (int)bytes : v->longest;
+    }
+    qsort(t, n, sizeof *t, by_bytes);
+    return n;
+}
+
+static void build(rg_grammar_vocab *v, const text *t, uint32_t n)
+{
+    uint32_t path[LONGEST + 1] = { 0 }, depth = 0;
+
+    v->piece[0] = (rg_piece){ .id = -1 };
+    v->n_pieces = 1;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t same = 0;
+
+        while (i && same < t[i].n && same < t[i - 1].n && t[i].s[same] == t[i - 1].s[same])
+            same++;
+        for (; depth > same; depth--)
+            v->piece[path[depth]].skip = v->n_pieces;
+        for (; depth < t[i].n; depth++) {
+            path[depth + 1] = v->n_pieces;
+            v->piece[v->n_pieces++] = (rg_piece){ .id = -1, .byte = t[i].s[depth], .depth = (uint8_t)(depth + 1) };
+        }
+        v->same[t[i].id] = v->piece[path[depth]].id;
+        v->piece[path[depth]].id = t[i].id;
+    }
+    for (; depth > 0; depth--)
+        v->piece[path[depth]].skip = v->n_pieces;
+    v->piece[0].skip = v->n_pieces;
+}
+
+rg_grammar_vocab *rg_grammar_vocab_new(const char *data, const uint32_t *offset, int32_t n, rg_error *err)
+{
+    rg_grammar_vocab *v = rg_zalloc(sizeof *v);
+    text *t = rg_array((size_t)n, sizeof *t);
+    size_t n_bytes = 0;
+    uint32_t n_texts;
+
+    if (!v || !t)
+        goto fail;
+    *v = (rg_grammar_vocab){ .data = data, .offset = offset, .n = n };
+    v->same = rg_array((size_t)n, sizeof *v->same);
+    v->shop = rg_workshop_new(rg_vocab_words(v));
+    if (!v->same || !v->shop)
+        goto fail;
+    n_texts = list_texts(v, t, &n_bytes);
+    if (n_bytes >= UINT32_MAX / sizeof *v->piece) {
+        rg_fail(err, RG_E_LIMIT, "a vocabulary of %zu bytes", n_bytes);
+        goto refused;
+    }
+    v->piece = rg_array(n_bytes + 1, sizeof *v->piece);
+    if (!v->piece)
+        goto fail;
+    build(v, t, n_texts);
+    rg_free(t);
+    return v;
+
+fail:
+    rg_fail_memory(err, (size_t)n * sizeof *t + n_bytes * sizeof(rg_piece));
+refused:
+    rg_free(t);
+    rg_grammar_vocab_free(v);
+    return NULL;
+}
+
+void rg_grammar_vocab_free(rg_grammar_vocab *v)
+{
+    if (!v)
+        return;
+    rg_workshop_free(v->shop);
+    rg_free(v->piece);
+    rg_free(v->same);
+    rg_free(v);
+}

@@ -1,0 +1,70 @@
+/* vocab.h -- the bytes of all ids as one tree, in the order of a walk, and the workshop where masks are made.
+ *
+ * A node of the tree is followed by all that is below it, so that a walk is one pass over an array that skips what
+ * cannot come.  Ids of more than 255 bytes never come of a grammar; nor do pieces of characters if the vocabulary has
+ * not all the bytes that others would need, since an answer could then not go on.  Immutable but for the workshop. */
+#ifndef RG_GRAMMAR_VOCAB_H
+#define RG_GRAMMAR_VOCAB_H
+
+#include <pthread.h>
+
+#include "grammar/grammar.h"
+#include "grammar/machine.h"
+
+enum {
+    RG_CONFIGS = 4096,      /* sets of stacks that one mask can meet before it starts afresh */
+    RG_CONFIG_HEADS = 1 << 17,
+    RG_CONFIG_SLOTS = 4 * RG_CONFIGS,
+    RG_EXITS = 4096,        /* places where a mask may leave what it looks at */
+    RG_UNKNOWN = 0xffff,    /* rows of the workshop: not looked at yet */
+    RG_DEAD = 0,            /* the config of no stacks */
+};
+
+typedef struct rg_piece {
+    uint32_t skip; /* the first node that is not below */
+    int32_t id;    /* an id whose bytes end here, or -1 */
+    uint8_t byte, depth;
+} rg_piece;
+
+typedef struct rg_config {
+    uint32_t from, n; /* its stacks, sorted, in heads */
+    bool exit;        /* one of them may be left */
+} rg_config;
+
+/* A deterministic automaton that grows while a mask is made; one at a time. */
+typedef struct rg_workshop {
+    pthread_mutex_t lock;
+    rg_stacks stacks;
+    rg_config *config; /* [RG_CONFIGS] */
+    uint32_t n_configs, n_heads;
+    uint32_t *heads;   /* [RG_CONFIG_HEADS] */
+    uint16_t *row;     /* [RG_CONFIGS][256] -> config */
+    uint16_t *slot;    /* [RG_CONFIG_SLOTS], hash -> config, 0 for none */
+    uint64_t *bits;    /* of the mask in the making */
+    uint32_t exits[RG_EXITS], n_exits;
+    rg_heads reached;
+} rg_workshop;
+
+struct rg_grammar_vocab {
+    const char *data;
+    const uint32_t *offset;
+    int32_t n;
+    rg_piece *piece; /* [n_pieces]; 0 is the root */
+    uint32_t n_pieces;
+    int32_t *same;   /* per id: another one with the same bytes; -1: no more; UNUSABLE: it never comes */
+    int longest;
+    rg_set spelled;  /* bytes that can be written one by one, and those that only whole characters have */
+    rg_workshop *shop;
+};
+
+enum { RG_UNUSABLE = -2 };
+
+static inline uint32_t rg_vocab_words(const rg_grammar_vocab *v)
+{
+    return ((uint32_t)v->n + 63) / 64;
+}
+
+rg_workshop *rg_workshop_new(uint32_t n_words);
+void rg_workshop_free(rg_workshop *w);
+
+#endif

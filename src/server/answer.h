@@ -1,0 +1,55 @@
+/* answer.h -- what a model wrote, told apart as it comes: its reasoning, its words, the tools it calls.
+ *
+ * Models mark these in a handful of ways (tools.c); a mark may be cut anywhere, so text that could still become one is
+ * held back.  A call is given out whole, once it is complete; what looks like a call and is none stays words.  Time is
+ * linear in the text.  Knows no HTTP and no tokens. */
+#ifndef RG_SERVER_ANSWER_H
+#define RG_SERVER_ANSWER_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+
+typedef struct rg_tool_call {
+    char id[40];
+    char *name;      /* rg_free */
+    char *arguments; /* JSON */
+} rg_tool_call;
+
+enum { RG_MAX_TOOL_CALLS = 128 };
+
+typedef struct rg_answer {
+    rg_buf reasoning, content; /* all of it so far */
+    rg_tool_call *call;
+    int n_calls, calls_room;
+    /* its own */
+    rg_buf held;               /* not yet told apart */
+    size_t scanned;            /* of held, for the end of a call */
+    int state;
+    const struct rg_tool_mark *mark;
+    const json_t *tools;       /* what was offered; NULL: calls are not looked for */
+    bool failed;               /* no memory */
+} rg_answer;
+
+/* tools (borrowed, in the form of chat completions; may be NULL) outlives the answer.  reasoning_first: the prompt ends
+ * within the model's reasoning. */
+void rg_answer_init(rg_answer *a, const json_t *tools, bool reasoning_first, size_t cap);
+void rg_answer_fini(rg_answer *a);
+void rg_answer_feed(rg_answer *a, const char *text, size_t n);
+void rg_answer_end(rg_answer *a); /* nothing follows */
+bool rg_answer_is_reasoning(const rg_answer *a);
+
+/* ---- the ways to write calls (tools.c) ---- */
+
+/* Read all calls in text[0, n).  Adds them to a; false, and nothing added, if it is not wholly calls. */
+typedef bool rg_tool_reader(rg_answer *a, const char *text, size_t n);
+
+typedef struct rg_tool_mark {
+    const char *open, *close; /* close NULL: to the end of the answer */
+    rg_tool_reader *read;     /* of what is between, opening mark not included */
+} rg_tool_mark;
+
+extern const rg_tool_mark rg_tool_marks[]; /* ends with an open of NULL */
+rg_tool_reader rg_tools_bare;              /* an answer that is JSON as a whole, of tools that were offered */
+
+#endif

@@ -1,0 +1,108 @@
+/* api_health.c -- is it alive, does it take work, what is it, and what has it done. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "server/core.h"
+#include "server/json.h"
+
+static void reply_state(rg_server *s, rg_exchange *x, bool ok, const char *what)
+{
+    rg_buf out;
+
+    rg_buf_init(&out, 4096);
+    rg_out_open(&out, NULL, '{');
+    rg_out_text(&out, "status", what);
+    rg_out_close(&out, '}');
+    if (!ok)
+        rg_exchange_set(x, "Retry-After", "2");
+    rg_note_answer(s, x, ok ? 200 : 503);
+    rg_exchange_reply(x, ok ? 200 : 503, "application/json", &out);
+}
+
+/* The pump went round in the last seconds. */
+void rg_api_livez(rg_server *s, rg_exchange *x)
+{
+    bool ok = rg_seconds(s->turned_ns, rg_now_ns()) < 5;
+
+    reply_state(s, x, ok, ok ? "ok" : "stuck");
+}
+
+/* A model is there, nothing is wrong, and the queue has room. */
+void rg_api_health(rg_server *s, rg_exchange *x)
+{
+    switch ((rg_server_state)atomic_load(&s->state)) {
+    case RG_LOADING:
+        reply_state(s, x, false, "loading");
+        return;
+    case RG_DRAINING:
+        reply_state(s, x, false, "draining");
+        return;
+    case RG_FAULTED:
+        reply_state(s, x, false, "engine fault");
+        return;
+    default:
+        break;
+    }
+    bool full = s->o.max_waiting > 0 && 10ll * rg_engine_stats(s->engine).n_waiting >= 9ll * s->o.max_waiting;
+    reply_state(s, x, !full, full ? "queue full" : "ok");
+}
+
+void rg_api_version(rg_server *s, rg_exchange *x)
+{
+    rg_buf out;
+
+    rg_buf_init(&out, 4096);
+    rg_out_open(&out, NULL, '{');
+    rg_out_text(&out, "version", RG_VERSION);
+    rg_out_close(&out, '}');
+    rg_reply_json(s, x, &out);
+}
+
+void rg_api_metrics(rg_server *s, rg_exchange *x)
+{
+    rg_buf out;
+
+    rg_buf_init(&out, 1 << 20);
+    rg_metrics_print(s->metrics, &out);
+    rg_note_answer(s, x, 200);
+    rg_exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
+}
+
+/* What the page's gauges show. */
+void rg_api_status(rg_server *s, rg_exchange *x)
+{
+    static const struct {
+        const char *name;
+        rg_gauge_id id;
+    } gauges[] = { { "tokens_per_s", RG_G_TOKENS_S }, { "prompt_tokens_per_s", RG_G_PREFILL_S },
+                   { "batch", RG_G_BATCH }, { "running", RG_G_RUNNING }, { "waiting", RG_G_WAITING },
+                   { "state_used", RG_G_KV }, { "roofline", RG_G_ROOFLINE } };
+    static const char *const states[] = { "loading", "ready", "draining", "fault" };
+    rg_buf out;
+
+    rg_buf_init(&out, 1 << 16);
+    rg_out_open(&out, NULL, '{');
+    rg_out_text(&out, "state", states[atomic_load(&s->state)]);
+    rg_out_text(&out, "model", s->o.model);
+    rg_out_text(&out, "version", RG_VERSION);
+    for (size_t i = 0; i < RG_LEN(gauges); i++)
+        rg_out_real(&out, gauges[i].name, rg_metric_gauge(s->metrics, gauges[i].id));
+    rg_out_real(&out, "ttft_s", rg_metric_quantile(s->metrics, RG_H_TTFT, 0.5));
+    rg_out_real(&out, "step_s", rg_metric_quantile(s->metrics, RG_H_STEP, 0.5));
+    if (s->engine) {
+        rg_out_open(&out, "plan", '{');
+        rg_out_text(&out, "architecture", s->info.architecture);
+        rg_out_text(&out, "isa", s->info.isa);
+        rg_out_text(&out, "recipe", s->info.recipe);
+        rg_out_text(&out, "kv_type", s->info.kv_type);
+        rg_out_int(&out, "threads", s->info.n_threads);
+        rg_out_int(&out, "context", s->info.max_seq_len);
+        rg_out_int(&out, "parameters", (int64_t)s->info.n_parameters);
+        rg_out_int(&out, "weight_bytes", (int64_t)s->info.weight_bytes);
+        rg_out_int(&out, "state_bytes", (int64_t)s->info.state_bytes);
+        rg_out_bool(&out, "chat", rg_chat_has_template(s->engine));
+        rg_out_close(&out, '}');
+    }
+    rg_out_close(&out, '}');
+    rg_reply_json(s, x, &out);
+}

@@ -1,0 +1,390 @@
+/* api_responses.c -- POST /v1/responses: an answer is a list of items (reasoning, message, calls), streamed as numbered
+ * events that open, fill and close each.  Nothing is stored, so there is no previous response. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "server/call.h"
+#include "server/conversation.h"
+
+/* What item is open while streaming; a choice's part. */
+enum { NO_ITEM, REASONING_ITEM, MESSAGE_ITEM };
+
+static bool is_incomplete(const rg_choice *ch)
+{
+    return ch->finish == RG_FINISH_LENGTH || ch->finish == RG_FINISH_DEADLINE;
+}
+
+/* ---- items ------------------------------------------------------------------------------------------------------- */
+
+static void write_id_of(rg_buf *b, const rg_call *c, const char *key, const char *prefix, int item)
+{
+    char id[80];
+
+    snprintf(id, sizeof id, "%s_%s%d", prefix, c->id + strlen("resp_"), item);
+    rg_out_text(b, key, id);
+}
+
+static void write_text_part(rg_buf *b, const char *key, const char *type, const char *s, size_t n)
+{
+    rg_out_open(b, key, '{');
+    rg_out_text(b, "type", type);
+    rg_out_string(b, "text", s, n);
+    if (!strcmp(type, "output_text")) {
+        rg_out_open(b, "annotations", '[');
+        rg_out_close(b, ']');
+        rg_out_open(b, "logprobs", '[');
+        rg_out_close(b, ']');
+    }
+    rg_out_close(b, '}');
+}
+
+/* A reasoning or message item: empty when it is opened, whole when it is done. */
+static void write_item(rg_buf *b, const rg_call *c, const rg_choice *ch, const char *key, int kind, int item, bool done)
+{
+    const rg_buf *text = kind == REASONING_ITEM ? &ch->answer.reasoning : &ch->answer.content;
+
+    rg_out_open(b, key, '{');
+    rg_out_text(b, "type", kind == REASONING_ITEM ? "reasoning" : "message");
+    write_id_of(b, c, "id", kind == REASONING_ITEM ? "rs" : "msg", item);
+    rg_out_text(b, "status", !done ? "in_progress" : is_incomplete(ch) ? "incomplete" : "completed");
+    if (kind == REASONING_ITEM) {
+        rg_out_open(b, "summary", '[');
+        rg_out_close(b, ']');
+    } else {
+        rg_out_text(b, "role", "assistant");
+    }
+    rg_out_open(b, "content", '[');
+    if (done)
+        write_text_part(b, NULL, kind == REASONING_ITEM ? "reasoning_text" : "output_text", text->data, text->n);
+    rg_out_close(b, ']');
+    rg_out_close(b, '}');
+}
+
+static void write_call(rg_buf *b, const rg_call *c, const char *key, const rg_tool_call *t, int item, bool done)
+{
+    rg_out_open(b, key, '{');
+    rg_out_text(b, "type", "function_call");
+    write_id_of(b, c, "id", "fc", item);
+    rg_out_text(b, "call_id", t->id);
+    rg_out_text(b, "name", t->name);
+    rg_out_text(b, "arguments", done ? t->arguments : "");
+    rg_out_text(b, "status", done ? "completed" : "in_progress");
+    rg_out_close(b, '}');
+}
+
+static void write_output(rg_buf *b, const rg_call *c, const rg_choice *ch)
+{
+    int item = 0;
+
+    rg_out_open(b, "output", '[');
+    if (ch->answer.reasoning.n)
+        write_item(b, c, ch, NULL, REASONING_ITEM, item++, true);
+    if (ch->answer.content.n || !ch->answer.n_calls)
+        write_item(b, c, ch, NULL, MESSAGE_ITEM, item++, true);
+    for (int i = 0; i < ch->answer.n_calls; i++)
+        write_call(b, c, NULL, &ch->answer.call[i], item++, true);
+    rg_out_close(b, ']');
+}
+
+/* ---- the response object ----------------------------------------------------------------------------------------- */
+
+static void write_settings(rg_buf *b, const rg_call *c)
+{
+    rg_sampling s = rg_fields_sampling(&c->f, &c->server->info.sampling);
+    const json_t *effort = json_object_get(json_object_get(c->body, "reasoning"), "effort");
+
+    rg_out_value(b, "instructions", json_object_get(c->body, "instructions"));
+    if (c->f.max_completion_tokens != RG_NOT_GIVEN)
+        rg_out_int(b, "max_output_tokens", c->f.max_completion_tokens);
+    else
+        rg_out_null(b, "max_output_tokens");
+    rg_out_value(b, "metadata", json_object_get(c->body, "metadata"));
+    rg_out_bool(b, "parallel_tool_calls", c->f.parallel_tools);
+    rg_out_null(b, "previous_response_id");
+    rg_out_open(b, "reasoning", '{');
+    rg_out_value(b, "effort", effort);
+    rg_out_null(b, "summary");
+    rg_out_close(b, '}');
+    rg_out_bool(b, "store", false);
+    rg_out_real(b, "temperature", round(1e6 * (double)s.temperature) / 1e6); /* 0.7, not what a float makes of it */
+    rg_out_raw(b, "text", "{\"format\":{\"type\":\"text\"}}", strlen("{\"format\":{\"type\":\"text\"}}"));
+    rg_out_text(b, "tool_choice", c->tools ? "auto" : "none");
+    if (json_is_array(json_object_get(c->body, "tools")))
+        rg_out_value(b, "tools", json_object_get(c->body, "tools"));
+    else
+        rg_out_raw(b, "tools", "[]", 2);
+    rg_out_real(b, "top_p", round(1e6 * (double)s.top_p) / 1e6);
+    rg_out_text(b, "truncation", "disabled");
+    rg_out_text(b, "user", c->f.user);
+}
+
+static void write_usage(rg_buf *b, const rg_call *c)
+{
+    rg_totals t = rg_call_totals(c);
+
+    rg_out_open(b, "usage", '{');
+    rg_out_int(b, "input_tokens", t.n_prompt);
+    rg_out_open(b, "input_tokens_details", '{');
+    rg_out_int(b, "cached_tokens", t.n_cached);
+    rg_out_text(b, "uncached_reason", t.uncached);
+    rg_out_close(b, '}');
+    rg_out_int(b, "output_tokens", t.n_output);
+    rg_out_open(b, "output_tokens_details", '{');
+    rg_out_int(b, "reasoning_tokens", t.n_reasoning);
+    rg_out_close(b, '}');
+    rg_out_int(b, "total_tokens", t.n_prompt + t.n_output);
+    rg_out_close(b, '}');
+}
+
+static void write_response(rg_buf *b, const rg_call *c, const char *key, bool done, const rg_refusal *e)
+{
+    const rg_choice *ch = &c->choices[0];
+    bool cut = done && is_incomplete(ch);
+
+    rg_out_open(b, key, '{');
+    rg_out_text(b, "id", c->id);
+    rg_out_text(b, "object", "response");
+    rg_out_int(b, "created_at", c->created_s);
+    rg_out_text(b, "status", e ? "failed" : !done ? "in_progress" : cut ? "incomplete" : "completed");
+    rg_out_bool(b, "background", false);
+    if (e) {
+        rg_out_open(b, "error", '{');
+        rg_out_text(b, "code", "server_error");
+        rg_out_text(b, "message", e->text);
+        rg_out_close(b, '}');
+    } else {
+        rg_out_null(b, "error");
+    }
+    if (cut) {
+        rg_out_open(b, "incomplete_details", '{');
+        rg_out_text(b, "reason", ch->finish == RG_FINISH_DEADLINE ? "deadline" : "max_output_tokens");
+        rg_out_close(b, '}');
+    } else {
+        rg_out_null(b, "incomplete_details");
+    }
+    rg_out_text(b, "model", c->server->o.model);
+    if (done)
+        write_output(b, c, ch);
+    else
+        rg_out_raw(b, "output", "[]", 2);
+    write_settings(b, c);
+    if (done)
+        write_usage(b, c);
+    else
+        rg_out_null(b, "usage");
+    rg_out_close(b, '}');
+}
+
+/* ---- events ------------------------------------------------------------------------------------------------------ */
+
+static void open_event(rg_call *c, rg_buf *out, const char *type)
+{
+    rg_event_open(out, type);
+    rg_out_open(out, NULL, '{');
+    rg_out_text(out, "type", type);
+    rg_out_int(out, "sequence_number", c->sequence++);
+}
+
+static void close_event(rg_buf *out)
+{
+    rg_out_close(out, '}');
+    rg_event_close(out);
+}
+
+static void response_event(rg_call *c, rg_buf *out, const char *type, bool done, const rg_refusal *e)
+{
+    open_event(c, out, type);
+    write_response(out, c, "response", done, e);
+    close_event(out);
+}
+
+/* An event about a part of the open item. */
+static void open_part_event(rg_call *c, rg_choice *ch, rg_buf *out, const char *type)
+{
+    open_event(c, out, type);
+    write_id_of(out, c, "item_id", ch->part == REASONING_ITEM ? "rs" : "msg", ch->n_parts);
+    rg_out_int(out, "output_index", ch->n_parts);
+    rg_out_int(out, "content_index", 0);
+}
+
+static void item_event(rg_call *c, rg_choice *ch, rg_buf *out, bool done)
+{
+    open_event(c, out, done ? "response.output_item.done" : "response.output_item.added");
+    rg_out_int(out, "output_index", ch->n_parts);
+    write_item(out, c, ch, "item", ch->part, ch->n_parts, done);
+    close_event(out);
+}
+
+static void part_event(rg_call *c, rg_choice *ch, rg_buf *out, bool done)
+{
+    const rg_buf *text = ch->part == REASONING_ITEM ? &ch->answer.reasoning : &ch->answer.content;
+
+    open_part_event(c, ch, out, done ? "response.content_part.done" : "response.content_part.added");
+    write_text_part(out, "part", ch->part == REASONING_ITEM ? "reasoning_text" : "output_text", done ? text->data : "",
+                    done ? text->n : 0);
+    close_event(out);
+}
+
+static void close_item(rg_call *c, rg_choice *ch, rg_buf *out)
+{
+    bool reasoning = ch->part == REASONING_ITEM;
+    const rg_buf *text = reasoning ? &ch->answer.reasoning : &ch->answer.content;
+
+    if (ch->part == NO_ITEM)
+        return;
+    open_part_event(c, ch, out, reasoning ? "response.reasoning_text.done" : "response.output_text.done");
+    rg_out_string(out, "text", text->data, text->n);
+    if (!reasoning)
+        rg_out_raw(out, "logprobs", "[]", 2);
+    close_event(out);
+    part_event(c, ch, out, true);
+    item_event(c, ch, out, true);
+    ch->part = NO_ITEM;
+    ch->n_parts++;
+}
+
+static void open_item(rg_call *c, rg_choice *ch, rg_buf *out, int part)
+{
+    if (ch->part == part)
+        return;
+    close_item(c, ch, out);
+    ch->part = part;
+    item_event(c, ch, out, false);
+    part_event(c, ch, out, false);
+}
+
+static void send_text(rg_call *c, rg_choice *ch, rg_buf *out, int part, const rg_buf *text, size_t *sent)
+{
+    if (text->n == *sent)
+        return;
+    open_item(c, ch, out, part);
+    open_part_event(c, ch, out,
+                    part == REASONING_ITEM ? "response.reasoning_text.delta" : "response.output_text.delta");
+    rg_out_string(out, "delta", text->data + *sent, text->n - *sent);
+    if (part == MESSAGE_ITEM)
+        rg_out_raw(out, "logprobs", "[]", 2);
+    close_event(out);
+    *sent = text->n;
+}
+
+static void send_call(rg_call *c, rg_choice *ch, rg_buf *out, const rg_tool_call *t)
+{
+    close_item(c, ch, out);
+    for (int step = 0; step < 4; step++) {
+        static const char *const types[] = { "response.output_item.added", "response.function_call_arguments.delta",
+                                             "response.function_call_arguments.done", "response.output_item.done" };
+        open_event(c, out, types[step]);
+        rg_out_int(out, "output_index", ch->n_parts);
+        if (step == 0 || step == 3) {
+            write_call(out, c, "item", t, ch->n_parts, step == 3);
+        } else {
+            write_id_of(out, c, "item_id", "fc", ch->n_parts);
+            rg_out_text(out, step == 1 ? "delta" : "arguments", t->arguments);
+            if (step == 2)
+                rg_out_text(out, "name", t->name);
+        }
+        close_event(out);
+    }
+    ch->n_parts++;
+}
+
+/* ---- the shape --------------------------------------------------------------------------------------------------- */
+
+static void start(rg_call *c, rg_buf *out)
+{
+    response_event(c, out, "response.created", false, NULL);
+    response_event(c, out, "response.in_progress", false, NULL);
+}
+
+static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
+{
+    send_text(c, ch, out, REASONING_ITEM, &ch->answer.reasoning, &ch->sent_reasoning);
+    send_text(c, ch, out, MESSAGE_ITEM, &ch->answer.content, &ch->sent_content);
+    for (; ch->sent_calls < ch->answer.n_calls; ch->sent_calls++)
+        send_call(c, ch, out, &ch->answer.call[ch->sent_calls]);
+    if (ch->finish == RG_RUNNING)
+        return;
+    if (!ch->sent_content && !ch->answer.n_calls)
+        open_item(c, ch, out, MESSAGE_ITEM); /* an empty answer is a message too */
+    close_item(c, ch, out);
+}
+
+static void stop(rg_call *c, rg_buf *out)
+{
+    response_event(c, out, is_incomplete(&c->choices[0]) ? "response.incomplete" : "response.completed", true, NULL);
+}
+
+static void fail(rg_call *c, const rg_refusal *e, rg_buf *out)
+{
+    response_event(c, out, "response.failed", true, e);
+}
+
+static void whole(rg_call *c, rg_buf *out)
+{
+    write_response(out, c, NULL, true, NULL);
+}
+
+static const rg_shape shape = { .id_prefix = "resp_", .is_chat = true, .start = start, .delta = delta, .stop = stop,
+                                .fail = fail, .whole = whole };
+
+/* ---- the request ------------------------------------------------------------------------------------------------- */
+
+static bool read_small(rg_call *c, rg_refusal *e)
+{
+    static const char *const levels[] = { "none", "minimal", "low", "medium", "high", "xhigh" };
+    const json_t *reasoning = json_object_get(c->body, "reasoning"), *text = json_object_get(c->body, "text");
+    const json_t *effort = json_object_get(reasoning, "effort"), *include = json_object_get(c->body, "include");
+    bool known = !effort || json_is_null(effort);
+
+    if (reasoning && !json_is_null(reasoning) && !json_is_object(reasoning))
+        return rg_refuse_field(e, "reasoning", "'reasoning' must be an object.");
+    for (size_t i = 0; i < RG_LEN(levels) && !known; i++)
+        known = json_is_string(effort) && !strcmp(json_string_value(effort), levels[i]);
+    if (!known)
+        return rg_refuse_field(e, "reasoning.effort", "'reasoning.effort' must be one of "
+                                                      "none|minimal|low|medium|high|xhigh.");
+    if (text && !json_is_null(text) && !json_is_object(text))
+        return rg_refuse_field(e, "text", "'text' must be an object.");
+    if (!rg_constraint_read(&c->f.constraint, json_object_get(text, "format"), "text.format", e))
+        return false;
+    if (include && !json_is_null(include) && !json_is_array(include))
+        return rg_refuse_field(e, "include", "'include' must be a list.");
+    for (size_t i = 0; i < json_array_size(include); i++) {
+        const char *s = json_string_value(json_array_get(include, i));
+        if (!s || strcmp(s, "reasoning.encrypted_content") != 0)
+            return rg_refuse(e, 400, "unsupported_value", "include", "'include' names what is not supported.");
+    }
+    return true;
+}
+
+static json_t *read_conversation(rg_call *c, rg_refusal *e)
+{
+    json_t *messages, *all;
+    const json_t *effort = json_object_get(json_object_get(c->body, "reasoning"), "effort");
+
+    if (!read_small(c, e) ||
+        !rg_flat_tools_read(json_object_get(c->body, "tools"), json_object_get(c->body, "tool_choice"), &c->tools, e))
+        return NULL;
+    messages = rg_input_read(json_object_get(c->body, "input"), json_object_get(c->body, "instructions"), e);
+    if (!messages)
+        return NULL;
+    all = rg_conversation_new(messages, c->tools, json_object_get(c->body, "chat_template_kwargs"), e);
+    if (all && json_is_string(effort))
+        json_object_set(all, "reasoning_effort", (json_t *)(uintptr_t)effort);
+    return all;
+}
+
+void rg_api_responses(rg_server *s, rg_exchange *x)
+{
+    rg_refusal e = { 0 };
+    rg_call *c = rg_call_new(s, x, &shape, RG_API_RESPONSES, &e);
+    json_t *conversation = c ? read_conversation(c, &e) : NULL;
+    bool ok = conversation && rg_call_add_chat(c, conversation, &e) && rg_call_start(c, &e);
+
+    json_decref(conversation);
+    if (ok)
+        return;
+    rg_call_free(c);
+    rg_reply_refusal(s, x, &e);
+}

@@ -1,0 +1,111 @@
+/* call.h -- one API request that generates: its prompts, the engine's requests, and the answers as they grow.
+ *
+ * An HTTP thread makes it, fills in prompts and hands it to the pump (rg_call_start); from then on it is the pump's
+ * alone.  What the answers look like on the wire is the endpoint's shape: a table of functions that write. */
+#ifndef RG_SERVER_CALL_H
+#define RG_SERVER_CALL_H
+
+#include "server/answer.h"
+#include "server/core.h"
+#include "server/json.h"
+
+typedef struct rg_logprob {
+    int32_t id, n_top;
+    float logprob;
+    size_t top;         /* of the choice's tops, the first */
+} rg_logprob;
+
+typedef struct rg_choice {
+    int32_t index;      /* prompt x n + sample */
+    rg_buf text;        /* all of it; of a chat, only what logprobs or tokens need */
+    rg_answer answer;   /* of a chat */
+    rg_buf logprobs;    /* rg_logprob */
+    rg_buf tops;        /* rg_top */
+    int32_t n_tokens, n_reasoning;
+    rg_finish finish;
+    uint64_t last_ns;   /* when its last token came */
+    bool news;          /* since the shape last saw it */
+    /* What has been sent, for the shapes to keep. */
+    size_t sent_text, sent_reasoning, sent_content, sent_logprobs, text_offset;
+    int sent_calls, part, n_parts;
+    bool started, ended;
+} rg_choice;
+
+typedef struct rg_prompt {
+    int32_t *ids;
+    size_t n;
+    bool ours;          /* ids from rg_alloc, else from the engine */
+    char *text;         /* for echo; from the engine if it rendered it */
+    size_t n_text;
+} rg_prompt;
+
+/* How an endpoint writes.  Streaming: start once, delta of a choice with news, stop once.  Else: whole, once. */
+typedef struct rg_shape {
+    const char *id_prefix;
+    bool is_chat;       /* reasoning and calls are told apart */
+    void (*start)(rg_call *c, rg_buf *out);
+    void (*delta)(rg_call *c, rg_choice *ch, rg_buf *out);
+    void (*stop)(rg_call *c, rg_buf *out);
+    void (*fail)(rg_call *c, const rg_refusal *e, rg_buf *out); /* in the middle of a stream; ends it */
+    void (*whole)(rg_call *c, rg_buf *out);
+} rg_shape;
+
+struct rg_call {
+    rg_server *server;
+    rg_exchange *x;
+    const rg_shape *shape;
+    json_t *body;
+    rg_fields f;
+    json_t *tools;      /* in the form of chat completions; NULL: none */
+    bool reasoning_first;
+    rg_prompt *prompts;
+    int32_t n_prompts, prompts_room;
+    rg_request **requests; /* [n_prompts] */
+    rg_choice *choices;
+    int32_t n_choices, n_ended;
+    char id[48];
+    int64_t created_s;
+    uint64_t since_ns, first_ns, last_ns;
+    double deadline_s;
+    int32_t max_tokens;
+    rg_buf out;
+    int32_t sequence;   /* of events, for shapes that number them */
+    bool failed, refused_late;
+    rg_call *next;
+};
+
+/* The body is read and its fields checked.  NULL and *e. */
+rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, unsigned api, rg_refusal *e);
+void rg_call_free(rg_call *c); /* NULL is fine; cancels what runs */
+
+/* A prompt more; ids from the engine (or ours: from rg_alloc) are taken, freed on failure too. */
+bool rg_call_add_ids(rg_call *c, int32_t *ids, size_t n, bool ours, rg_refusal *e);
+bool rg_call_add_text(rg_call *c, const char *text, size_t n, rg_refusal *e);
+/* The conversation {messages, tools, ...template variables} as the only prompt. */
+bool rg_call_add_chat(rg_call *c, const json_t *conversation, rg_refusal *e);
+
+/* Submit and hand over.  On success c is the pump's; on failure still the caller's. */
+bool rg_call_start(rg_call *c, rg_refusal *e);
+
+/* The pump's: take what came, send what is to be sent.  False: it is over. */
+bool rg_call_turn(rg_call *c, uint64_t now_ns);
+void rg_call_abort(rg_call *c, const rg_refusal *e); /* end it with this error; rg_call_turn then says false */
+
+/* ---- for shapes ---- */
+typedef struct rg_totals {
+    int64_t n_prompt, n_cached, n_output, n_reasoning;
+    const char *uncached; /* why not more of the (first) prompt was cached */
+    double queue_s, ttft_s, total_s;
+} rg_totals;
+
+rg_totals rg_call_totals(const rg_call *c);
+const char *rg_finish_word(const rg_choice *ch); /* stop, length; tool_calls where there are */
+/* "usage": of completions and chat. */
+void rg_write_usage(rg_buf *b, const rg_call *c);
+const rg_logprob *rg_choice_logprob(const rg_choice *ch, size_t i); /* i < ch->logprobs.n / sizeof */
+size_t rg_choice_n_logprobs(const rg_choice *ch);
+const rg_top *rg_choice_tops(const rg_choice *ch, const rg_logprob *l);
+/* The text of one id, special tokens shown. */
+void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id);
+
+#endif

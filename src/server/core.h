@@ -1,0 +1,98 @@
+/* core.h -- what the parts of the server share: the server itself, the endpoints' table, and how to refuse a client.
+ *
+ * Locks: the server's guards its list of calls and nothing else. */
+#ifndef RG_SERVER_CORE_H
+#define RG_SERVER_CORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "server/fields.h"
+#include "server/http.h"
+#include "server/keys.h"
+#include "server/metrics.h"
+#include "server/server.h"
+
+typedef struct rg_call rg_call;
+
+typedef enum rg_server_state { RG_LOADING, RG_READY, RG_DRAINING, RG_FAULTED } rg_server_state;
+
+/* Texts that mark calls of tools and may be special tokens, which an answer's text leaves out: they are seen by id. */
+enum { RG_MAX_MARKS = 16 };
+
+typedef struct rg_mark {
+    int32_t id; /* -1: no token of its own */
+    const char *text;
+} rg_mark;
+
+struct rg_server {
+    rg_server_options o;   /* texts owned */
+    rg_http *http;
+    rg_keys *keys;
+    rg_metrics *metrics;
+    char url[320];
+    int64_t started_s;
+    _Atomic(rg_engine *) engine; /* NULL: not yet */
+    rg_info info;          /* set before engine */
+    rg_mark marks[RG_MAX_MARKS];
+    int n_marks;
+    atomic_int state;      /* rg_server_state */
+    atomic_int n_in_flight;
+    atomic_bool aborting, closing;
+    _Atomic uint64_t turned_ns; /* when the pump last went round */
+    pthread_t pump;
+    bool pump_runs;
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    rg_call *fresh;        /* handed over, not yet with the pump */
+};
+
+/* ---- endpoints ---- */
+
+typedef enum rg_route_flags {
+    RG_ROUTE_OPEN = 1,      /* no key needed */
+    RG_ROUTE_WORK = 2,      /* needs an engine that takes work */
+    RG_ROUTE_ANTHROPIC = 4, /* errors in Anthropic's shape */
+    RG_ROUTE_PREFIX = 8,    /* the path goes on */
+    RG_ROUTE_ENGINE = 16,   /* needs a model, but makes no tokens */
+} rg_route_flags;
+
+typedef void rg_endpoint(rg_server *s, rg_exchange *x);
+
+#define ROUTE(method, path, name, flags) rg_endpoint rg_api_##name;
+#include "server/routes.def"
+#undef ROUTE
+
+typedef struct rg_route {
+    const char *method, *path;
+    rg_endpoint *answer;
+    unsigned flags;
+} rg_route;
+
+extern const rg_route rg_routes[];
+extern const int rg_n_routes;
+
+/* ---- answering ---- */
+
+void rg_reply_refusal(rg_server *s, rg_exchange *x, const rg_refusal *e);
+/* The error object that e is in the shape of the exchange's endpoint. */
+void rg_refusal_write(rg_buf *b, const rg_exchange *x, const rg_refusal *e);
+void rg_reply_json(rg_server *s, rg_exchange *x, rg_buf *body);
+void rg_reply_text(rg_server *s, rg_exchange *x, int status, const char *type, const char *text);
+/* For the books, once an exchange has been answered. */
+void rg_note_answer(rg_server *s, rg_exchange *x, int status);
+
+/* The body as an object; NULL and *e.  Its text is dropped. */
+json_t *rg_read_object(rg_exchange *x, rg_refusal *e);
+/* What the engine refused, as a client may know it. */
+void rg_refuse_engine(rg_server *s, rg_refusal *e, const rg_error *err);
+/* The model that a request names is the one there is. */
+bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e);
+
+/* ---- the pump (pump.c) ---- */
+
+bool rg_pump_start(rg_server *s, rg_error *err);
+void rg_pump_stop(rg_server *s);
+void rg_pump_take(rg_server *s, rg_call *c); /* from now on the pump's, which frees it */
+
+#endif

@@ -1,0 +1,72 @@
+/* fields.h -- the fields of a request: their types and ranges, and the one way to refuse.
+ *
+ * fields.def says what is known.  A value of a known field that cannot be had is refused by the field's name; a field
+ * that is not known is counted and ignored, as other servers do.  Texts are borrowed from the body. */
+#ifndef RG_SERVER_FIELDS_H
+#define RG_SERVER_FIELDS_H
+
+#include <jansson.h>
+#include <math.h>
+
+#include "base/error.h"
+
+/* What a client is told: a fixed sentence with field names and limits in it, never paths or texts of libraries. */
+typedef struct rg_refusal {
+    int status;         /* of HTTP; 0: nothing is wrong */
+    const char *code;   /* a literal; NULL: null */
+    char param[80];     /* "": null */
+    char text[240];
+    int retry_after_s;  /* 0: not said */
+} rg_refusal;
+
+/* Fill *e and return false.  param NULL: none. */
+bool rg_refuse(rg_refusal *e, int status, const char *code, const char *param, const char *fmt, ...) RG_PRINTF(5, 6);
+/* 400, the value of a field. */
+bool rg_refuse_field(rg_refusal *e, const char *param, const char *fmt, ...) RG_PRINTF(3, 4);
+bool rg_refuse_memory(rg_refusal *e);
+
+enum { RG_API_COMPLETIONS = 1, RG_API_CHAT = 2, RG_API_RESPONSES = 4, RG_API_MESSAGES = 8 };
+
+#define RG_NOT_GIVEN INT64_MIN /* of an int; of a real: NAN */
+
+/* What the answer must be; name NULL: anything. */
+typedef struct rg_constraint {
+    const char *name; /* of the field that says so */
+    rg_grammar_kind kind;
+    char *text;       /* its source, owned */
+    size_t n;
+} rg_constraint;
+
+typedef struct rg_fields {
+    const char *model, *effort, *verbosity, *tier, *user, *cache_salt;
+    int64_t max_tokens, max_completion_tokens, n, top_k, seed, min_tokens, top_logprobs, n_probs, priority;
+    double temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;
+    bool stream, include_usage, parallel_tools, generation_prompt, ignore_eos, echo, add_special, include_reasoning;
+    bool store, cache_prompt;
+    int32_t n_logprobs;  /* as in rg_sampling */
+    const char **stop;   /* owned list of borrowed texts */
+    int32_t n_stop;
+    int32_t *stop_ids;
+    int32_t n_stop_ids;
+    rg_logit_bias *bias;
+    int32_t n_bias;
+    rg_constraint constraint;
+    int64_t n_unknown;   /* fields that nobody knows */
+} rg_fields;
+
+/* Read all but the fields that are the endpoint's own; of those, stop lists, logit_bias, logprobs, stream_options and
+ * whatever constrains the output.  body is an object.  On failure too, rg_fields_fini. */
+bool rg_fields_read(rg_fields *f, const json_t *body, unsigned api, rg_refusal *e);
+void rg_fields_fini(rg_fields *f);
+
+/* The sampling that these fields ask for, over the checkpoint's own defaults; a seed is drawn if none is given. */
+rg_sampling rg_fields_sampling(const rg_fields *f, const rg_sampling *defaults);
+
+/* response_format and its kin at `v`, called `name` (a literal); one of them at most may constrain the answer. */
+bool rg_constraint_read(rg_constraint *c, const json_t *v, const char *name, rg_refusal *e);
+void rg_constraint_fini(rg_constraint *c);
+
+/* Ids of a list: integers within int32 and not negative.  rg_free *ids. */
+bool rg_ids_read(const json_t *list, const char *param, int32_t **ids, size_t *n, rg_refusal *e);
+
+#endif

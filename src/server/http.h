@@ -1,0 +1,66 @@
+/* http.h -- HTTP/1.1 without sockets in sight: exchanges come in, replies and streams go out.
+ *
+ * An exchange is one request and its answer.  `head` sees it when its headers are there and may answer at once;
+ * `handle` sees it once, with its whole body, on one of the HTTP threads.  Whoever cannot answer there keeps the
+ * exchange (rg_exchange_keep) and answers later from any one thread: the connection sleeps meanwhile.  What is written
+ * to a stream waits in the exchange's own memory for its client, however slow.  Only http.c knows what carries it. */
+#ifndef RG_SERVER_HTTP_H
+#define RG_SERVER_HTTP_H
+
+#include "base/buf.h"
+
+typedef struct rg_http rg_http;
+typedef struct rg_exchange rg_exchange;
+
+typedef struct rg_http_options {
+    const char *host;
+    int32_t port; /* 0 picks one */
+    const char *tls_cert, *tls_key;
+    size_t max_body, max_header, max_stream; /* max_stream: bytes that may wait for one client */
+    int32_t max_connections, n_threads;
+    double idle_s, header_s, body_s, write_s; /* how long a client may take; 0: for ever */
+    void (*head)(void *arg, rg_exchange *x);
+    void (*handle)(void *arg, rg_exchange *x);
+    void *arg;
+} rg_http_options;
+
+rg_http *rg_http_open(const rg_http_options *o, rg_error *err);
+int32_t rg_http_port(const rg_http *h);
+bool rg_http_loopback(const rg_http *h); /* only this machine reaches it */
+/* Notice clients that left and close those that are too slow; called often, by one thread. */
+void rg_http_look(rg_http *h);
+void rg_http_close(rg_http *h); /* every kept exchange has been ended; NULL is fine */
+
+/* ---- the request; in head and handle only ---- */
+const char *rg_exchange_method(const rg_exchange *x);
+const char *rg_exchange_path(const rg_exchange *x);
+const char *rg_exchange_header(const rg_exchange *x, const char *name); /* NULL: none */
+const char *rg_exchange_body(const rg_exchange *x, size_t *n);          /* ends with a NUL not counted in *n */
+void rg_exchange_drop_body(rg_exchange *x);                             /* its memory, once parsed */
+const char *rg_exchange_id(const rg_exchange *x);                       /* X-Request-Id: the client's, or made up */
+
+/* What the floors above remember with an exchange. */
+typedef struct rg_exchange_note {
+    int route;     /* index into the routes; -1: none */
+    int tenant;    /* of the key; -1: none */
+    int fault;     /* what is wrong with how it was sent: 400, 413, 415, 501 or 505; 0: nothing.  413 may come late */
+    uint64_t since_ns;
+} rg_exchange_note;
+rg_exchange_note *rg_exchange_notes(rg_exchange *x);
+
+/* ---- the answer ---- */
+/* A header more, before the reply; at most 12, both texts copied.  Values with control characters are left out. */
+void rg_exchange_set(rg_exchange *x, const char *name, const char *value);
+/* The whole answer; takes body's memory (body becomes empty).  A second answer is ignored. */
+void rg_exchange_reply(rg_exchange *x, int status, const char *type, rg_buf *body);
+/* A stream of bytes of this type (a literal), and its end. */
+void rg_exchange_stream(rg_exchange *x, const char *type);
+void rg_exchange_write(rg_exchange *x, const char *data, size_t n);
+void rg_exchange_end(rg_exchange *x);
+bool rg_exchange_answered(const rg_exchange *x);
+bool rg_exchange_gone(rg_exchange *x); /* its client left, or cannot be kept up with */
+
+void rg_exchange_keep(rg_exchange *x);
+void rg_exchange_release(rg_exchange *x); /* NULL is fine */
+
+#endif

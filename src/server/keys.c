@@ -1,0 +1,64 @@
+/* keys.c -- see keys.h. */
+#include "server/keys.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { KEY_BYTES = 512 };
+
+typedef struct key {
+    uint8_t bytes[KEY_BYTES]; /* zeros follow */
+    size_t n;
+} key;
+
+struct rg_keys {
+    int32_t n;
+    key item[];
+};
+
+rg_keys *rg_keys_new(const char *const *text, int32_t n, rg_error *err)
+{
+    rg_keys *k = rg_zalloc(sizeof *k + (size_t)n * sizeof k->item[0]);
+
+    if (!k)
+        return rg_fail_memory(err, (size_t)n * sizeof k->item[0]), NULL;
+    for (k->n = 0; k->n < n; k->n++) {
+        size_t len = strlen(text[k->n]);
+        if (!len || len > KEY_BYTES) {
+            rg_keys_free(k);
+            return rg_fail(err, RG_E_USAGE, "an API key has %zu bytes: want 1 to %d", len, KEY_BYTES), NULL;
+        }
+        memcpy(k->item[k->n].bytes, text[k->n], len);
+        k->item[k->n].n = len;
+    }
+    return k;
+}
+
+void rg_keys_free(rg_keys *k)
+{
+    if (k)
+        explicit_bzero(k->item, (size_t)k->n * sizeof k->item[0]);
+    rg_free(k);
+}
+
+int32_t rg_keys_count(const rg_keys *k)
+{
+    return k->n;
+}
+
+int32_t rg_keys_find(const rg_keys *k, const char *given, size_t n)
+{
+    uint8_t padded[KEY_BYTES] = { 0 };
+    int32_t found = -1;
+
+    memcpy(padded, given, n < KEY_BYTES ? n : KEY_BYTES);
+    for (int32_t i = 0; i < k->n; i++) { /* every byte of every key, found or not */
+        volatile uint8_t differ = k->item[i].n != n;
+        for (size_t b = 0; b < KEY_BYTES; b++)
+            differ |= k->item[i].bytes[b] ^ padded[b];
+        found = differ ? found : i;
+    }
+    explicit_bzero(padded, sizeof padded);
+    return found;
+}

@@ -1,0 +1,16 @@
+/* keys.h -- API keys: who asks.  Comparing takes the same time whatever is given. */
+#ifndef RG_SERVER_KEYS_H
+#define RG_SERVER_KEYS_H
+
+#include "base/error.h"
+
+typedef struct rg_keys rg_keys;
+
+/* Copies the keys.  None: everybody is let in.  An empty key, or one over 512 bytes, is refused. */
+rg_keys *rg_keys_new(const char *const *key, int32_t n, rg_error *err);
+void rg_keys_free(rg_keys *k); /* NULL is fine */
+int32_t rg_keys_count(const rg_keys *k);
+/* The index of the key that equals given[0, n); -1: none. */
+int32_t rg_keys_find(const rg_keys *k, const char *given, size_t n);
+
+#endif

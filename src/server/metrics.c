@@ -1,0 +1,250 @@
+/* metrics.c -- see metrics.h. */
+#include "server/metrics.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+typedef struct bounds {
+    int n;
+    double at[RG_MAX_BUCKETS];
+} bounds;
+
+static const bounds FIRST = { 22, { .001, .005, .01, .02, .04, .06, .08, .1,  .25, .5,  .75,
+                                    1,    2.5,  5,   7.5, 10,  20,  40,  80,  160, 640, 2560 } };
+static const bounds BETWEEN = { 19, { .001, .0025, .005, .01, .025, .05, .075, .1, .15, .2,
+                                      .3,   .4,    .5,   .75, 1,    2.5, 5,    10, 40 } };
+static const bounds WHOLE = { 20, { .01, .1, .3, .5, .8, 1,  1.5, 2,  2.5, 5,
+                                    10,  15, 20, 30, 40, 50, 60,  120, 240, 1920 } };
+static const bounds TOKENS = { 17, { 1,    2,    5,    10,    20,    50,    100,    200,   500,
+                                     1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000 } };
+static const bounds SMALL = { 5, { 1, 2, 5, 10, 20 } };
+static const bounds STEPS = { 16, { .0001, .00025, .0005, .001, .0025, .005, .01, .025,
+                                    .05,   .1,     .25,   .5,   1,     2.5,  10,  60 } };
+
+typedef struct named {
+    const char *name, *help;
+    const bounds *buckets;
+} named;
+
+static const named histogram_names[] = {
+#define HISTOGRAM(id, name, buckets, help) { name, help, &buckets },
+#define COUNTER(id, name, help)
+#define GAUGE(id, name, help)
+#include "server/metrics.def"
+};
+static const named counter_names[] = {
+#define HISTOGRAM(id, name, buckets, help)
+#define COUNTER(id, name, help) { name, help, NULL },
+#define GAUGE(id, name, help)
+#include "server/metrics.def"
+};
+static const named gauge_names[] = {
+#define HISTOGRAM(id, name, buckets, help)
+#define COUNTER(id, name, help)
+#define GAUGE(id, name, help) { name, help, NULL },
+#include "server/metrics.def"
+};
+static const char *const reasons[] = { "stop", "length", "abort", "deadline", "error" };
+
+typedef struct histogram {
+    uint64_t count[RG_MAX_BUCKETS + 1], n;
+    double sum;
+} histogram;
+
+typedef struct http_count {
+    const char *path;
+    uint64_t by_status[RG_N_STATUS]; /* hundreds */
+    histogram seconds;
+} http_count;
+
+struct rg_metrics {
+    pthread_mutex_t lock;
+    rg_buf labels; /* model_name="...", escaped */
+    histogram h[RG_N_HISTOGRAMS];
+    double c[RG_N_COUNTERS], g[RG_N_GAUGES];
+    uint64_t finished[RG_LEN(reasons)];
+    http_count http[RG_MAX_HTTP_ROUTES];
+};
+
+rg_metrics *rg_metrics_new(const char *model, rg_error *err)
+{
+    rg_metrics *m = rg_zalloc(sizeof *m);
+
+    if (!m)
+        return rg_fail_memory(err, sizeof *m), NULL;
+    pthread_mutex_init(&m->lock, NULL);
+    rg_buf_init(&m->labels, 4096);
+    rg_buf_str(&m->labels, "engine=\"0\",model_name=\"");
+    for (const char *s = model; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            rg_buf_add(&m->labels, "\\", 1);
+        rg_buf_add(&m->labels, *s == '\n' ? " " : s, 1);
+    }
+    if (!rg_buf_str(&m->labels, "\"")) {
+        rg_metrics_free(m);
+        return rg_fail_memory(err, 4096), NULL;
+    }
+    return m;
+}
+
+void rg_metrics_free(rg_metrics *m)
+{
+    if (!m)
+        return;
+    rg_buf_fini(&m->labels);
+    pthread_mutex_destroy(&m->lock);
+    rg_free(m);
+}
+
+static void put(histogram *h, const bounds *b, double v, uint64_t times)
+{
+    int i = 0;
+
+    while (i < b->n && v > b->at[i])
+        i++;
+    h->count[i] += times;
+    h->n += times;
+    h->sum += v * (double)times;
+}
+
+void rg_observe(rg_metrics *m, rg_histogram_id id, double v, uint64_t times)
+{
+    pthread_mutex_lock(&m->lock);
+    put(&m->h[id], histogram_names[id].buckets, v, times);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void rg_count(rg_metrics *m, rg_counter_id id, double n)
+{
+    pthread_mutex_lock(&m->lock);
+    m->c[id] += n;
+    pthread_mutex_unlock(&m->lock);
+}
+
+void rg_count_to(rg_metrics *m, rg_counter_id id, double total)
+{
+    pthread_mutex_lock(&m->lock);
+    m->c[id] = total;
+    pthread_mutex_unlock(&m->lock);
+}
+
+void rg_gauge(rg_metrics *m, rg_gauge_id id, double v)
+{
+    pthread_mutex_lock(&m->lock);
+    m->g[id] = v;
+    pthread_mutex_unlock(&m->lock);
+}
+
+double rg_metric_gauge(rg_metrics *m, rg_gauge_id id)
+{
+    pthread_mutex_lock(&m->lock);
+    double v = m->g[id];
+    pthread_mutex_unlock(&m->lock);
+    return v;
+}
+
+double rg_metric_counter(rg_metrics *m, rg_counter_id id)
+{
+    pthread_mutex_lock(&m->lock);
+    double v = m->c[id];
+    pthread_mutex_unlock(&m->lock);
+    return v;
+}
+
+double rg_metric_quantile(rg_metrics *m, rg_histogram_id id, double q)
+{
+    const bounds *b = histogram_names[id].buckets;
+    uint64_t seen = 0;
+    double v = 0;
+
+    pthread_mutex_lock(&m->lock);
+    for (int i = 0; m->h[id].n && i <= b->n; i++) {
+        seen += m->h[id].count[i];
+        v = b->at[i < b->n ? i : b->n - 1];
+        if ((double)seen >= q * (double)m->h[id].n)
+            break;
+    }
+    pthread_mutex_unlock(&m->lock);
+    return v;
+}
+
+void rg_count_finish(rg_metrics *m, const char *reason)
+{
+    pthread_mutex_lock(&m->lock);
+    for (size_t i = 0; i < RG_LEN(reasons); i++)
+        m->finished[i] += !strcmp(reasons[i], reason);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void rg_count_http(rg_metrics *m, int route, const char *path, int status, double seconds)
+{
+    http_count *h = &m->http[route >= 0 && route < RG_MAX_HTTP_ROUTES - 1 ? route : RG_MAX_HTTP_ROUTES - 1];
+
+    pthread_mutex_lock(&m->lock);
+    h->path = path;
+    h->by_status[status / 100 < RG_N_STATUS ? status / 100 : 5]++;
+    put(&h->seconds, &WHOLE, seconds, 1);
+    pthread_mutex_unlock(&m->lock);
+}
+
+/* ---- printing ---------------------------------------------------------------------------------------------------- */
+
+static void head(rg_buf *out, const char *name, const char *help, const char *type)
+{
+    rg_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void print_histogram(rg_buf *out, const char *name, const char *labels, const histogram *h, const bounds *b)
+{
+    uint64_t seen = 0;
+
+    for (int i = 0; i < b->n; i++) {
+        seen += h->count[i];
+        rg_buf_printf(out, "%s_bucket{le=\"%g\",%s} %llu\n", name, b->at[i], labels, (unsigned long long)seen);
+    }
+    rg_buf_printf(out, "%s_bucket{le=\"+Inf\",%s} %llu\n%s_sum{%s} %.9g\n%s_count{%s} %llu\n", name, labels,
+                  (unsigned long long)h->n, name, labels, h->sum, name, labels, (unsigned long long)h->n);
+}
+
+static void print_http(rg_metrics *m, rg_buf *out)
+{
+    head(out, "http_requests_total", "HTTP requests answered.", "counter");
+    for (int i = 0; i < RG_MAX_HTTP_ROUTES; i++)
+        for (int s = 0; m->http[i].path && s < RG_N_STATUS; s++)
+            if (m->http[i].by_status[s])
+                rg_buf_printf(out, "http_requests_total{handler=\"%s\",status=\"%dxx\"} %llu\n", m->http[i].path, s,
+                              (unsigned long long)m->http[i].by_status[s]);
+    head(out, "http_request_duration_seconds", "From the request line to the answer.", "histogram");
+    for (int i = 0; i < RG_MAX_HTTP_ROUTES; i++)
+        if (m->http[i].path) {
+            char label[128];
+            snprintf(label, sizeof label, "handler=\"%s\"", m->http[i].path);
+            print_histogram(out, "http_request_duration_seconds", label, &m->http[i].seconds, &WHOLE);
+        }
+}
+
+void rg_metrics_print(rg_metrics *m, rg_buf *out)
+{
+    pthread_mutex_lock(&m->lock);
+    for (int i = 0; i < RG_N_GAUGES; i++) {
+        head(out, gauge_names[i].name, gauge_names[i].help, "gauge");
+        rg_buf_printf(out, "%s{%s} %.9g\n", gauge_names[i].name, m->labels.data, m->g[i]);
+    }
+    for (int i = 0; i < RG_N_COUNTERS; i++) {
+        head(out, counter_names[i].name, counter_names[i].help, "counter");
+        rg_buf_printf(out, "%s{%s} %.15g\n", counter_names[i].name, m->labels.data, m->c[i]);
+    }
+    head(out, "vllm:request_success_total", "Requests finished, by reason.", "counter");
+    for (size_t i = 0; i < RG_LEN(reasons); i++)
+        rg_buf_printf(out, "vllm:request_success_total{finished_reason=\"%s\",%s} %llu\n", reasons[i], m->labels.data,
+                      (unsigned long long)m->finished[i]);
+    for (int i = 0; i < RG_N_HISTOGRAMS; i++) {
+        head(out, histogram_names[i].name, histogram_names[i].help, "histogram");
+        print_histogram(out, histogram_names[i].name, m->labels.data, &m->h[i], histogram_names[i].buckets);
+    }
+    print_http(m, out);
+    pthread_mutex_unlock(&m->lock);
+}

@@ -1,0 +1,53 @@
+/* metrics.h -- what the server counts, printed in Prometheus' text format under the names that dashboards know
+ * (vLLM's), and a few of ridge's own.  Thread-safe. */
+#ifndef RG_SERVER_METRICS_H
+#define RG_SERVER_METRICS_H
+
+#include "base/buf.h"
+
+enum { RG_MAX_BUCKETS = 24 };
+
+typedef enum rg_histogram_id {
+#define HISTOGRAM(id, name, buckets, help) RG_H_##id,
+#define COUNTER(id, name, help)
+#define GAUGE(id, name, help)
+#include "server/metrics.def"
+    RG_N_HISTOGRAMS
+} rg_histogram_id;
+
+typedef enum rg_counter_id {
+#define HISTOGRAM(id, name, buckets, help)
+#define COUNTER(id, name, help) RG_C_##id,
+#define GAUGE(id, name, help)
+#include "server/metrics.def"
+    RG_N_COUNTERS
+} rg_counter_id;
+
+typedef enum rg_gauge_id {
+#define HISTOGRAM(id, name, buckets, help)
+#define COUNTER(id, name, help)
+#define GAUGE(id, name, help) RG_G_##id,
+#include "server/metrics.def"
+    RG_N_GAUGES
+} rg_gauge_id;
+
+enum { RG_MAX_HTTP_ROUTES = 32, RG_N_STATUS = 6 };
+
+typedef struct rg_metrics rg_metrics;
+
+rg_metrics *rg_metrics_new(const char *model, rg_error *err);
+void rg_metrics_free(rg_metrics *m); /* NULL is fine */
+
+void rg_observe(rg_metrics *m, rg_histogram_id id, double v, uint64_t times);
+void rg_count(rg_metrics *m, rg_counter_id id, double n);
+void rg_count_to(rg_metrics *m, rg_counter_id id, double total); /* of what someone else counts */
+void rg_gauge(rg_metrics *m, rg_gauge_id id, double v);
+void rg_count_finish(rg_metrics *m, const char *reason); /* stop, length, abort, deadline, error */
+void rg_count_http(rg_metrics *m, int route, const char *path, int status, double seconds);
+double rg_metric_gauge(rg_metrics *m, rg_gauge_id id);
+double rg_metric_counter(rg_metrics *m, rg_counter_id id);
+double rg_metric_quantile(rg_metrics *m, rg_histogram_id id, double q); /* a bucket's upper bound; 0: nothing yet */
+
+void rg_metrics_print(rg_metrics *m, rg_buf *out);
+
+#endif

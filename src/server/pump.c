@@ -1,0 +1,245 @@
+/* pump.c -- the one thread that turns tokens into bytes for everybody, and watches over the engine.
+ *
+ * It sleeps in rg_engine_wait, wakes when a step is done, goes once round all calls and hands out what is new.  It
+ * never waits for a client: bytes go into the exchange's own memory. */
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "server/call.h"
+
+enum { WINDOW = 4, STEPS_KEPT = 256 }; /* seconds that gauges look back; steps that the watchdog knows */
+
+typedef struct pump {
+    rg_server *s;
+    rg_call *calls;         /* with us */
+    uint64_t seen;          /* steps, as rg_engine_wait counts */
+    rg_stats last, window[WINDOW];
+    uint64_t window_ns[WINDOW];
+    int n_windows;
+    float step_s[STEPS_KEPT]; /* the last ones */
+    uint64_t n_steps_kept, moved_ns;
+} pump;
+
+void rg_pump_take(rg_server *s, rg_call *c)
+{
+    atomic_fetch_add(&s->n_in_flight, 1);
+    pthread_mutex_lock(&s->lock);
+    c->next = s->fresh;
+    s->fresh = c;
+    pthread_cond_signal(&s->news);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* In the order in which they came. */
+static void take_fresh(pump *p)
+{
+    rg_call *c, *next, *turned = NULL, **end = &p->calls;
+
+    pthread_mutex_lock(&p->s->lock);
+    c = p->s->fresh;
+    p->s->fresh = NULL;
+    pthread_mutex_unlock(&p->s->lock);
+    if (!c)
+        return;
+    for (; c; c = next) {
+        next = c->next;
+        c->next = turned;
+        turned = c;
+    }
+    while (*end)
+        end = &(*end)->next;
+    *end = turned;
+}
+
+static void go_round(pump *p)
+{
+    uint64_t now = rg_now_ns();
+    rg_refusal fault, ending;
+
+    rg_refuse(&fault, 500, "engine_fault", NULL, "The engine has stopped answering.");
+    rg_refuse(&ending, 503, "shutting_down", NULL, "The server is shutting down.");
+    ending.retry_after_s = 5;
+    for (rg_call **at = &p->calls; *at;) {
+        rg_call *c = *at;
+        bool on = true;
+        if (p->s->aborting || p->s->state == RG_FAULTED) {
+            rg_call_abort(c, p->s->state == RG_FAULTED ? &fault : &ending);
+            on = false;
+        }
+        if (on && rg_call_turn(c, now)) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        rg_call_free(c);
+        atomic_fetch_sub(&p->s->n_in_flight, 1);
+    }
+}
+
+/* ---- figures ----------------------------------------------------------------------------------------------------- */
+
+static void note_steps(pump *p, const rg_stats *now)
+{
+    uint64_t n = now->n_steps - p->last.n_steps;
+    rg_metrics *m = p->s->metrics;
+
+    if (!n)
+        return;
+    double each = (now->busy_s - p->last.busy_s) / (double)n, rows = (double)(now->n_rows - p->last.n_rows) / (double)n;
+    rg_observe(m, RG_H_STEP, each, n);
+    rg_observe(m, RG_H_ITERATION, rows, n);
+    for (uint64_t i = 0; i < n && i < STEPS_KEPT; i++)
+        p->step_s[p->n_steps_kept++ % STEPS_KEPT] = (float)each;
+    p->moved_ns = rg_now_ns();
+}
+
+static void note_totals(rg_metrics *m, const rg_stats *now)
+{
+    rg_count_to(m, RG_C_PROMPT_TOKENS, (double)now->n_prompt_rows);
+    rg_count_to(m, RG_C_OUTPUT_TOKENS, (double)now->n_output);
+    rg_count_to(m, RG_C_PREEMPTIONS, (double)now->n_preempted);
+    rg_count_to(m, RG_C_CACHED, (double)now->n_cached_rows);
+    rg_count_to(m, RG_C_STEPS_DONE, (double)now->n_steps);
+    rg_count_to(m, RG_C_BYTES, (double)now->bytes_read);
+    rg_count_to(m, RG_C_OPS, now->ops);
+    rg_count_to(m, RG_C_BUSY, now->busy_s);
+    rg_count_to(m, RG_C_LIMIT, now->limit_s);
+    rg_gauge(m, RG_G_RUNNING, now->n_running);
+    rg_gauge(m, RG_G_WAITING, now->n_waiting);
+    rg_gauge(m, RG_G_WAITING_IDS, (double)now->n_waiting_ids);
+    rg_gauge(m, RG_G_STATE, (double)now->state_used_bytes);
+    rg_gauge(m, RG_G_KV, now->state_bytes ? (double)now->state_used_bytes / (double)now->state_bytes : 0);
+}
+
+/* Once a second: what the last seconds came to. */
+static void note_window(pump *p, const rg_stats *now, uint64_t now_ns)
+{
+    int slot = p->n_windows % WINDOW, oldest = p->n_windows < WINDOW ? 0 : slot;
+    rg_metrics *m = p->s->metrics;
+
+    if (p->n_windows && rg_seconds(p->window_ns[(p->n_windows - 1) % WINDOW], now_ns) < 1)
+        return;
+    if (p->n_windows) {
+        const rg_stats *then = &p->window[oldest];
+        double s = rg_seconds(p->window_ns[oldest], now_ns), busy = now->busy_s - then->busy_s;
+        double steps = (double)(now->n_steps - then->n_steps);
+        rg_gauge(m, RG_G_TOKENS_S, (double)(now->n_output - then->n_output) / s);
+        rg_gauge(m, RG_G_PREFILL_S, (double)(now->n_prompt_rows - then->n_prompt_rows) / s);
+        rg_gauge(m, RG_G_ROOFLINE, busy > 0 ? (now->limit_s - then->limit_s) / busy : 0);
+        rg_gauge(m, RG_G_BATCH, steps > 0 ? (double)(now->n_rows - then->n_rows) / steps : 0);
+    }
+    p->window[slot] = *now;
+    p->window_ns[slot] = now_ns;
+    p->n_windows = p->n_windows == 2 * WINDOW - 1 ? WINDOW : p->n_windows + 1;
+}
+
+static double slow_step(const pump *p)
+{
+    uint64_t n = p->n_steps_kept < STEPS_KEPT ? p->n_steps_kept : STEPS_KEPT;
+    float worst = 0, second = 0, third = 0; /* of 256 the third largest is the 99th percentile */
+
+    for (uint64_t i = 0; i < n; i++) {
+        float v = p->step_s[i];
+        if (v > worst)
+            third = second, second = worst, worst = v;
+        else if (v > second)
+            third = second, second = v;
+        else if (v > third)
+            third = v;
+    }
+    return (double)third;
+}
+
+/* A step that does not end is a fault that nothing but a restart mends. */
+static void watch(pump *p, const rg_stats *now, uint64_t now_ns)
+{
+    double most = 10 * slow_step(p);
+
+    most = most > p->s->o.watchdog_s ? most : p->s->o.watchdog_s;
+    if (!now->n_running || !p->calls)
+        p->moved_ns = now_ns;
+    if (p->s->o.watchdog_s > 0 && rg_seconds(p->moved_ns, now_ns) > most && p->s->state != RG_FAULTED) {
+        rg_log(RG_LOG_ERROR, "serve: no step has ended for %.0f s: the engine is taken to be lost", most);
+        p->s->state = RG_FAULTED;
+    }
+}
+
+static void look(pump *p, rg_engine *engine)
+{
+    rg_stats now = rg_engine_stats(engine);
+    uint64_t now_ns = rg_now_ns();
+
+    note_steps(p, &now);
+    note_totals(p->s->metrics, &now);
+    note_window(p, &now, now_ns);
+    watch(p, &now, now_ns);
+    p->last = now;
+}
+
+/* ---- the thread -------------------------------------------------------------------------------------------------- */
+
+/* Nothing runs: until something is handed over, or a while. */
+static void sleep_idle(rg_server *s)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 200000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&s->lock);
+    if (!s->fresh && !s->closing)
+        pthread_cond_timedwait(&s->news, &s->lock, &until);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void *run(void *arg)
+{
+    rg_server *s = arg;
+    pump *p = rg_zalloc(sizeof *p);
+
+    if (!p)
+        return NULL;
+    p->s = s;
+    p->moved_ns = rg_now_ns();
+    while (!s->closing) {
+        rg_engine *engine = s->engine;
+        s->turned_ns = rg_now_ns();
+        take_fresh(p);
+        if (engine && p->calls)
+            rg_engine_wait(engine, &p->seen, 0.02);
+        else
+            sleep_idle(s);
+        take_fresh(p);
+        go_round(p);
+        rg_http_look(s->http);
+        if (engine)
+            look(p, engine);
+    }
+    s->aborting = true;
+    take_fresh(p);
+    go_round(p);
+    rg_free(p);
+    return NULL;
+}
+
+bool rg_pump_start(rg_server *s, rg_error *err)
+{
+    s->turned_ns = rg_now_ns();
+    s->pump_runs = !pthread_create(&s->pump, NULL, run, s);
+    return s->pump_runs || rg_fail(err, RG_E_IO, "cannot start the server's thread");
+}
+
+void rg_pump_stop(rg_server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->closing = true;
+    pthread_cond_signal(&s->news);
+    pthread_mutex_unlock(&s->lock);
+    if (s->pump_runs)
+        pthread_join(s->pump, NULL);
+    s->pump_runs = false;
+}

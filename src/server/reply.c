@@ -1,0 +1,170 @@
+/* reply.c -- what clients are told: errors in their API's shape, documents, and the books of both. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/core.h"
+#include "server/json.h"
+
+static const struct status_words {
+    int status;
+    const char *openai, *anthropic;
+} status_words[] = {
+    { 400, "invalid_request_error", "invalid_request_error" },
+    { 401, "authentication_error", "authentication_error" },
+    { 403, "permission_error", "permission_error" },
+    { 404, "not_found_error", "not_found_error" },
+    { 405, "invalid_request_error", "invalid_request_error" },
+    { 408, "timeout_error", "timeout_error" },
+    { 413, "invalid_request_error", "request_too_large" },
+    { 415, "invalid_request_error", "invalid_request_error" },
+    { 421, "invalid_request_error", "invalid_request_error" },
+    { 429, "rate_limit_error", "rate_limit_error" },
+    { 501, "invalid_request_error", "invalid_request_error" },
+    { 503, "service_unavailable_error", "overloaded_error" },
+    { 504, "timeout_error", "timeout_error" },
+};
+
+static bool is_anthropic(const rg_exchange *x)
+{
+    int route = rg_exchange_notes((rg_exchange *)(uintptr_t)x)->route;
+
+    return route >= 0 && rg_routes[route].flags & RG_ROUTE_ANTHROPIC;
+}
+
+void rg_refusal_write(rg_buf *b, const rg_exchange *x, const rg_refusal *e)
+{
+    const char *type = "server_error", *anthropic = "api_error";
+
+    for (size_t i = 0; i < RG_LEN(status_words); i++)
+        if (status_words[i].status == e->status) {
+            type = status_words[i].openai;
+            anthropic = status_words[i].anthropic;
+        }
+    rg_out_open(b, NULL, '{');
+    if (is_anthropic(x))
+        rg_out_text(b, "type", "error");
+    rg_out_open(b, "error", '{');
+    if (is_anthropic(x)) {
+        rg_out_text(b, "type", anthropic);
+        rg_out_text(b, "message", e->text);
+    } else {
+        rg_out_text(b, "message", e->text);
+        rg_out_text(b, "type", type);
+        rg_out_text(b, "param", e->param[0] ? e->param : NULL);
+        rg_out_text(b, "code", e->code);
+    }
+    rg_out_close(b, '}');
+    rg_out_text(b, "request_id", rg_exchange_id(x));
+    rg_out_close(b, '}');
+}
+
+void rg_note_answer(rg_server *s, rg_exchange *x, int status)
+{
+    const rg_exchange_note *n = rg_exchange_notes(x);
+    double took = rg_seconds(n->since_ns, rg_now_ns());
+    const char *path = n->route >= 0 ? rg_routes[n->route].path : "other";
+
+    rg_count_http(s->metrics, n->route, path, status, took);
+    rg_log(RG_LOG_INFO, "serve: %s %s %d %.1f ms", rg_exchange_id(x), path, status, 1e3 * took);
+}
+
+void rg_reply_refusal(rg_server *s, rg_exchange *x, const rg_refusal *e)
+{
+    rg_buf body;
+    char seconds[16];
+
+    rg_buf_init(&body, 1 << 16);
+    rg_refusal_write(&body, x, e);
+    if (e->retry_after_s > 0) {
+        snprintf(seconds, sizeof seconds, "%d", e->retry_after_s);
+        rg_exchange_set(x, "Retry-After", seconds);
+    }
+    if (e->status == 401)
+        rg_exchange_set(x, "WWW-Authenticate", "Bearer");
+    if (e->status == 429)
+        rg_count(s->metrics, RG_C_REJECTED, 1);
+    rg_note_answer(s, x, e->status);
+    rg_exchange_reply(x, e->status, "application/json", &body);
+}
+
+void rg_reply_json(rg_server *s, rg_exchange *x, rg_buf *body)
+{
+    if (body->failed) {
+        rg_refusal e;
+        rg_buf_fini(body);
+        rg_refuse_memory(&e);
+        rg_reply_refusal(s, x, &e);
+        return;
+    }
+    rg_note_answer(s, x, 200);
+    rg_exchange_reply(x, 200, "application/json", body);
+}
+
+void rg_reply_text(rg_server *s, rg_exchange *x, int status, const char *type, const char *text)
+{
+    rg_buf body;
+
+    rg_buf_init(&body, (size_t)1 << 24);
+    rg_buf_str(&body, text);
+    rg_note_answer(s, x, status);
+    rg_exchange_reply(x, status, type, &body);
+}
+
+json_t *rg_read_object(rg_exchange *x, rg_refusal *e)
+{
+    size_t n;
+    const char *text = rg_exchange_body(x, &n);
+    rg_error err = { 0 };
+    json_t *v = rg_body_parse(text, n, &err);
+
+    rg_exchange_drop_body(x);
+    if (!v && err.code == RG_E_MEMORY)
+        return rg_refuse_memory(e), NULL;
+    if (!v)
+        return rg_refuse(e, 400, "invalid_json", NULL, "%s", err.text), NULL;
+    if (!json_is_object(v)) {
+        json_decref(v);
+        return rg_refuse(e, 400, "invalid_json", NULL, "The body must be a JSON object."), NULL;
+    }
+    return v;
+}
+
+void rg_refuse_engine(rg_server *s, rg_refusal *e, const rg_error *err)
+{
+    switch (err->code) {
+    case RG_E_BUSY:
+        rg_refuse(e, 429, "queue_full", NULL, "Too many requests are waiting: try again later.");
+        e->retry_after_s = rg_engine_retry_after(s->engine);
+        e->retry_after_s = e->retry_after_s > 0 ? e->retry_after_s : 1;
+        break;
+    case RG_E_MEMORY:
+        rg_refuse_memory(e);
+        break;
+    case RG_E_LIMIT:
+        rg_refuse(e, 400, "context_length_exceeded", "prompt",
+                  "The prompt and the answers asked for are more than this server has room for.");
+        break;
+    case RG_E_UNSUPPORTED:
+        rg_refuse(e, 400, "unsupported_value", NULL, "This model cannot do what the request asks for.");
+        break;
+    case RG_E_USAGE:
+        rg_refuse(e, 503, "shutting_down", NULL, "The server is shutting down.");
+        e->retry_after_s = 5;
+        break;
+    case RG_E_INPUT:
+        rg_refuse(e, 400, "invalid_value", NULL, "The engine does not take these values.");
+        break;
+    default:
+        rg_refuse(e, 500, "internal_error", NULL, "The server failed; its log says why.");
+    }
+    rg_log(RG_LOG_INFO, "serve: refused: %s", err->text);
+}
+
+bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e)
+{
+    if (!name || !*name || !strcmp(name, s->o.model) || !strcmp(name, "default"))
+        return true;
+    return rg_refuse(e, 404, "model_not_found", "model", "The model asked for is not the one that is served here.");
+}

@@ -1,0 +1,47 @@
+/* server.h -- the HTTP server over one engine: the APIs that clients already speak, many people at once.
+ *
+ * It listens from rg_server_open on and answers 503 until an engine is there.  HTTP threads turn requests into
+ * rg_submit, one pump thread turns tokens into bytes; the engine never waits for either.  Functions may be called from
+ * any thread. */
+#ifndef RG_SERVER_SERVER_H
+#define RG_SERVER_SERVER_H
+
+#include "ridge.h"
+
+typedef struct rg_server rg_server;
+
+typedef struct rg_server_options {
+    const char *host;         /* address or name to listen on; loopback unless told */
+    int32_t port;             /* 0 picks one */
+    const char *model;        /* the name that clients know the model by */
+    const char *const *keys;  /* API keys; none: everybody may ask */
+    int32_t n_keys;
+    const char *tls_cert, *tls_key; /* PEM texts, both or neither */
+    const char *cors_origin;  /* a web page's origin that may ask, or "*"; NULL: only the server's own page */
+    size_t max_body;          /* bytes of a request's body */
+    size_t max_header;        /* bytes of a connection's memory, which headers must fit in */
+    int32_t max_connections, n_threads;
+    int32_t max_waiting;      /* what the engine was opened with: past it, 429 before the body is read */
+    int32_t max_choices;      /* answers of one request in all: prompts x n */
+    double request_timeout_s; /* no request runs longer; 0: none */
+    double queue_timeout_s;   /* or waits longer than this for its first step; 0: for ever */
+    double idle_timeout_s, header_timeout_s, body_timeout_s, write_timeout_s;
+    double watchdog_s;        /* a step that takes longer than this, and than 10 x the 99th percentile, is a fault */
+    bool no_page;
+} rg_server_options;
+
+rg_server_options rg_server_options_default(void);
+
+/* Listen.  The options' texts are copied.  NULL and *err on failure. */
+rg_server *rg_server_open(const rg_server_options *options, rg_error *err);
+const char *rg_server_url(const rg_server *s); /* valid until the close */
+
+/* Answer from this engine, which outlives the server's close. */
+void rg_server_ready(rg_server *s, rg_engine *engine);
+
+void rg_server_drain(rg_server *s);       /* from now on new work is refused with 503; what runs goes on */
+int rg_server_in_flight(const rg_server *s); /* requests that have not had their last byte */
+void rg_server_abort(rg_server *s);       /* end what runs with an error event */
+void rg_server_close(rg_server *s);       /* NULL is fine */
+
+#endif

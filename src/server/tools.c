@@ -1,0 +1,274 @@
+/* tools.c -- the common ways in which models write calls of tools.
+ *
+ * JSON objects with a name and arguments, one or many, between marks of a model family; the XML of Qwen3-Coder and
+ * Llama; the header and fence of DeepSeek.  A text that is not wholly calls is no call. */
+#define _GNU_SOURCE 1 /* memmem */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "server/answer.h"
+#include "server/json.h"
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+static void trim(const char **s, size_t *n)
+{
+    while (*n && is_space(**s))
+        ++*s, --*n;
+    while (*n && is_space((*s)[*n - 1]))
+        --*n;
+}
+
+static const char *find(const char *s, size_t n, const char *what)
+{
+    return n ? memmem(s, n, what, strlen(what)) : NULL;
+}
+
+static bool add_call(rg_answer *a, const char *name, size_t n_name, const char *arguments, size_t n_arguments)
+{
+    static const char digits[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+    rg_tool_call *c;
+    uint64_t r = rg_seed();
+
+    trim(&name, &n_name);
+    if (!n_name || n_name > 256 || a->n_calls >= RG_MAX_TOOL_CALLS)
+        return false;
+    if (a->n_calls == a->calls_room) {
+        int room = a->calls_room ? 2 * a->calls_room : 4;
+        c = rg_resize(a->call, (size_t)room * sizeof *c);
+        if (!c)
+            return a->failed = true, false;
+        a->call = c;
+        a->calls_room = room;
+    }
+    c = &a->call[a->n_calls];
+    c->name = rg_strndup(name, n_name);
+    c->arguments = rg_strndup(arguments, n_arguments);
+    if (!c->name || !c->arguments) {
+        rg_free(c->name);
+        rg_free(c->arguments);
+        return a->failed = true, false;
+    }
+    memcpy(c->id, "call_", 5);
+    for (int i = 0; i < 24; i++, r = i == 12 ? rg_seed() : r / 36)
+        c->id[5 + i] = digits[r % 36];
+    c->id[29] = 0;
+    a->n_calls++;
+    return true;
+}
+
+/* Take back what a reader added before it found that the text is none. */
+static bool undo(rg_answer *a, int n_before)
+{
+    while (a->n_calls > n_before) {
+        a->n_calls--;
+        rg_free(a->call[a->n_calls].name);
+        rg_free(a->call[a->n_calls].arguments);
+    }
+    return false;
+}
+
+static bool add_json_call(rg_answer *a, const json_t *v)
+{
+    static const char *const keys[] = { "arguments", "parameters", "input", "args" };
+    const json_t *inner = json_object_get(v, "function"), *arguments = NULL;
+
+    if (json_is_object(inner))
+        v = inner;
+    const json_t *name = json_object_get(v, "name");
+    if (!json_is_string(name))
+        return false;
+    for (size_t i = 0; i < RG_LEN(keys) && !arguments; i++)
+        arguments = json_object_get(v, keys[i]);
+    if (json_is_string(arguments)) /* JSON in a string */
+        return add_call(a, json_string_value(name), json_string_length(name), json_string_value(arguments),
+                        json_string_length(arguments));
+    if (arguments && !json_is_object(arguments) && !json_is_null(arguments))
+        return false;
+    char *s = json_is_object(arguments) ? rg_body_dump(arguments) : rg_strdup("{}");
+    bool ok = s && add_call(a, json_string_value(name), json_string_length(name), s, strlen(s));
+    rg_free(s);
+    return ok;
+}
+
+static json_t *parse(const char *s, size_t n, size_t *used)
+{
+    json_error_t why;
+    json_t *v = json_loadb(s, n, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &why);
+
+    *used = v ? (size_t)why.position : 0;
+    return v;
+}
+
+/* Objects or lists of them, one after another, commas, semicolons and blanks between. */
+static bool read_json(rg_answer *a, const char *s, size_t n)
+{
+    int before = a->n_calls;
+
+    for (trim(&s, &n); n;) {
+        size_t used;
+        json_t *v = parse(s, n, &used);
+        bool ok = v && used;
+        if (json_is_array(v)) {
+            for (size_t i = 0; ok && i < json_array_size(v); i++)
+                ok = add_json_call(a, json_array_get(v, i));
+        } else {
+            ok = ok && add_json_call(a, v);
+        }
+        json_decref(v);
+        if (!ok)
+            return undo(a, before);
+        s += used, n -= used;
+        while (n && (is_space(*s) || *s == ';' || *s == ','))
+            s++, n--;
+    }
+    return a->n_calls > before;
+}
+
+static bool is_offered(const json_t *tools, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const char *s = json_string_value(
+            json_object_get(json_object_get(json_array_get(tools, i), "function"), "name"));
+        if (s && !strcmp(s, name))
+            return true;
+    }
+    return false;
+}
+
+bool rg_tools_bare(rg_answer *a, const char *s, size_t n)
+{
+    int before = a->n_calls;
+
+    if (!read_json(a, s, n))
+        return false;
+    for (int i = before; i < a->n_calls; i++)
+        if (!is_offered(a->tools, a->call[i].name))
+            return undo(a, before);
+    return true;
+}
+
+/* NAME>{json}, or NAME> and then <parameter=KEY>VALUE</parameter> for each. */
+static bool read_xml_one(rg_answer *a, const char *s, size_t n)
+{
+    const char *gt = n ? memchr(s, '>', n) : NULL;
+    size_t n_name = gt ? (size_t)(gt - s) : 0, left = n - n_name - 1;
+    const char *body = s + n_name + 1;
+    json_t *arguments;
+    bool ok = true;
+
+    if (!gt)
+        return false;
+    trim(&body, &left);
+    if (left && *body == '{')
+        return add_call(a, s, n_name, body, left);
+    arguments = json_object();
+    while (ok && left) {
+        static const char open[] = "<parameter=", close[] = "</parameter>";
+        const char *at = find(body, left, open), *key = at ? at + strlen(open) : NULL;
+        const char *key_end = key ? memchr(key, '>', (size_t)(body + left - key)) : NULL;
+        const char *end = key_end ? find(key_end, (size_t)(body + left - key_end), close) : NULL;
+        if (!(ok = end && at == body))
+            break;
+        const char *value = key_end + 1;
+        size_t n_value = (size_t)(end - value);
+        trim(&value, &n_value);
+        json_t *v = json_loadb(value, n_value, JSON_DECODE_ANY, NULL);
+        v = v ? v : json_stringn(value, n_value);
+        ok = json_object_setn_new(arguments, key, (size_t)(key_end - key), v) == 0;
+        left -= (size_t)(end + strlen(close) - body);
+        body = end + strlen(close);
+        trim(&body, &left);
+    }
+    char *json = ok ? rg_body_dump(arguments) : NULL;
+    ok = json && add_call(a, s, n_name, json, strlen(json));
+    rg_free(json);
+    json_decref(arguments);
+    return ok;
+}
+
+/* What stands between <tool_call> and </tool_call>. */
+static bool read_hermes(rg_answer *a, const char *s, size_t n)
+{
+    static const char open[] = "<function=", close[] = "</function>";
+
+    trim(&s, &n);
+    if (n < strlen(open) || memcmp(s, open, strlen(open)) != 0)
+        return read_json(a, s, n);
+    s += strlen(open), n -= strlen(open);
+    const char *end = find(s, n, close);
+    return end && read_xml_one(a, s, (size_t)(end - s));
+}
+
+/* Mistral: a JSON list, or NAME{json} or NAME[ARGS]{json} one after another. */
+static bool read_mistral(rg_answer *a, const char *s, size_t n)
+{
+    static const char again[] = "[TOOL_CALLS]", args[] = "[ARGS]";
+    int before = a->n_calls;
+
+    trim(&s, &n);
+    if (n && (*s == '[' || *s == '{'))
+        return read_json(a, s, n);
+    while (n) {
+        const char *brace = memchr(s, '{', n);
+        size_t n_name = brace ? (size_t)(brace - s) : 0, used = 0;
+        json_t *v = brace ? parse(brace, n - n_name, &used) : NULL;
+        const char *mark = find(s, n_name, args);
+        bool ok = v && used && add_call(a, s, mark ? (size_t)(mark - s) : n_name, brace, used);
+        json_decref(v);
+        if (!ok)
+            return undo(a, before);
+        s = brace + used, n -= n_name + used;
+        trim(&s, &n);
+        if (n >= strlen(again) && !memcmp(s, again, strlen(again)))
+            s += strlen(again), n -= strlen(again);
+    }
+    return a->n_calls > before;
+}
+
+/* DeepSeek: <call begin>TYPE<sep>NAME\n```json\n{...}\n```<call end>, or NAME<sep>{...}. */
+static bool read_deepseek(rg_answer *a, const char *s, size_t n)
+{
+    static const char open[] = "<｜tool▁call▁begin｜>", sep[] = "<｜tool▁sep｜>";
+    static const char close[] = "<｜tool▁call▁end｜>";
+    int before = a->n_calls;
+
+    for (trim(&s, &n); n; trim(&s, &n)) {
+        const char *end = find(s, n, close), *mid = end ? find(s, (size_t)(end - s), sep) : NULL;
+        if (!mid || n < strlen(open) || memcmp(s, open, strlen(open)) != 0)
+            return undo(a, before);
+        const char *name = s + strlen(open), *rest = mid + strlen(sep), *brace;
+        size_t n_name = (size_t)(mid - name), used;
+        if (!(brace = memchr(rest, '{', (size_t)(end - rest))))
+            return undo(a, before);
+        if (find(rest, (size_t)(brace - rest), "```")) {
+            name = rest;
+            n_name = (size_t)(find(rest, (size_t)(brace - rest), "```") - rest);
+        }
+        json_t *v = parse(brace, (size_t)(end - brace), &used);
+        bool ok = v && add_call(a, name, n_name, brace, used);
+        json_decref(v);
+        if (!ok)
+            return undo(a, before);
+        n -= (size_t)(end + strlen(close) - s);
+        s = end + strlen(close);
+    }
+    return a->n_calls > before;
+}
+
+const rg_tool_mark rg_tool_marks[] = {
+    { "<tool_call>", "</tool_call>", read_hermes },
+    { "<tool_calls>", "</tool_calls>", read_json },
+    { "<|tool_call|>", "<|/tool_call|>", read_json },
+    { "<function=", "</function>", read_xml_one },
+    { "<function_call>", "</function_call>", read_json },
+    { "[TOOL_CALLS]", NULL, read_mistral },
+    { "<|python_tag|>", NULL, read_json },
+    { "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", read_deepseek },
+    { NULL, NULL, NULL },
+};

@@ -1,0 +1,307 @@
+/* turn.c -- a call while it runs: tokens in, bytes out.  Only the pump's thread is here. */
+#define _GNU_SOURCE 1 /* memmem */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/call.h"
+
+/* ---- tokens in --------------------------------------------------------------------------------------------------- */
+
+/* A special token that marks calls of tools shows in no text: put its text where it stood. */
+static const char *hidden_mark(const rg_call *c, int32_t id, const char *text, size_t n)
+{
+    for (int i = 0; c->tools && i < c->server->n_marks; i++)
+        if (c->server->marks[i].id == id && !(n && memmem(text, n, c->server->marks[i].text,
+                                                           strlen(c->server->marks[i].text))))
+            return c->server->marks[i].text;
+    return NULL;
+}
+
+static bool take_logprob(rg_call *c, rg_choice *ch, const rg_token *t)
+{
+    rg_logprob l = { t->id, t->n_top, t->logprob, ch->tops.n / sizeof(rg_top) };
+
+    return c->f.n_logprobs < 0 || (rg_buf_add(&ch->logprobs, &l, sizeof l) &&
+                                   rg_buf_add(&ch->tops, t->top, (size_t)t->n_top * sizeof *t->top));
+}
+
+static void take_times(rg_call *c, rg_choice *ch, uint64_t now)
+{
+    rg_metrics *m = c->server->metrics;
+
+    if (ch->last_ns)
+        rg_observe(m, RG_H_ITL, rg_seconds(ch->last_ns, now), 1);
+    if (!c->first_ns) {
+        c->first_ns = now;
+        rg_observe(m, RG_H_TTFT, rg_seconds(c->since_ns, now), 1);
+    }
+    ch->last_ns = c->last_ns = now;
+}
+
+static void take(rg_call *c, rg_choice *ch, const rg_token *t, uint64_t now)
+{
+    if (t->id >= 0) {
+        const char *mark = c->shape->is_chat ? hidden_mark(c, t->id, t->text, t->n_text) : NULL;
+        ch->n_tokens++;
+        ch->n_reasoning += c->shape->is_chat && rg_answer_is_reasoning(&ch->answer);
+        take_times(c, ch, now);
+        c->failed |= !take_logprob(c, ch, t);
+        if (mark)
+            rg_answer_feed(&ch->answer, mark, strlen(mark));
+    }
+    if (c->shape->is_chat)
+        rg_answer_feed(&ch->answer, t->text, t->n_text);
+    else if (t->n_text)
+        c->failed |= !rg_buf_add(&ch->text, t->text, t->n_text);
+    if (t->finish != RG_RUNNING) {
+        ch->finish = t->finish;
+        rg_answer_end(&ch->answer);
+        c->n_ended++;
+    }
+    c->failed |= ch->answer.failed;
+    ch->news = true;
+}
+
+static void take_all(rg_call *c, uint64_t now)
+{
+    rg_token t;
+
+    for (int32_t i = 0; i < c->n_prompts; i++)
+        while (!c->failed && rg_poll(c->requests[i], &t) == 1)
+            take(c, &c->choices[i * c->f.n + t.sample], &t, now);
+}
+
+/* ---- figures ----------------------------------------------------------------------------------------------------- */
+
+static const char *uncached_word(rg_uncached why)
+{
+    switch (why) {
+    case RG_UNCACHED_NEW:
+        return "new";
+    case RG_UNCACHED_GONE:
+        return "evicted";
+    case RG_UNCACHED_OFF:
+        return "off";
+    default:
+        return "complete";
+    }
+}
+
+rg_totals rg_call_totals(const rg_call *c)
+{
+    rg_totals t = { .uncached = "complete" };
+
+    for (int32_t i = 0; i < c->n_prompts; i++) {
+        rg_usage u = rg_request_usage(c->requests[i]);
+        t.n_prompt += u.n_prompt;
+        t.n_cached += u.n_cached;
+        t.uncached = i ? t.uncached : uncached_word(u.uncached);
+        t.queue_s = u.queue_s > t.queue_s ? u.queue_s : t.queue_s;
+        t.ttft_s = !i || u.ttft_s < t.ttft_s ? u.ttft_s : t.ttft_s;
+        t.total_s = u.total_s > t.total_s ? u.total_s : t.total_s;
+    }
+    for (int32_t i = 0; i < c->n_choices; i++) {
+        t.n_output += c->choices[i].n_tokens;
+        t.n_reasoning += c->choices[i].n_reasoning;
+    }
+    return t;
+}
+
+static const char *why_ended(const rg_call *c)
+{
+    for (int32_t i = 0; i < c->n_choices; i++)
+        if (c->choices[i].finish == RG_FINISH_DEADLINE)
+            return "deadline";
+    for (int32_t i = 0; i < c->n_choices; i++)
+        if (c->choices[i].finish == RG_FINISH_LENGTH)
+            return "length";
+    return "stop";
+}
+
+/* For the books: what a call that was answered came to. */
+static void record(const rg_call *c, const char *reason)
+{
+    rg_metrics *m = c->server->metrics;
+    rg_totals t = rg_call_totals(c);
+    double whole = rg_seconds(c->since_ns, rg_now_ns()), first = rg_seconds(c->since_ns, c->first_ns);
+    double decode = rg_seconds(c->first_ns, c->last_ns);
+    int32_t longest = 0;
+
+    rg_count_finish(m, reason);
+    rg_count(m, RG_C_CACHE_QUERIES, (double)t.n_prompt);
+    rg_count(m, RG_C_CACHE_HITS, (double)t.n_cached);
+    rg_observe(m, RG_H_E2E, whole, 1);
+    rg_observe(m, RG_H_QUEUE, t.queue_s, 1);
+    rg_observe(m, RG_H_PROMPT, (double)t.n_prompt, 1);
+    rg_observe(m, RG_H_OUTPUT, (double)t.n_output, 1);
+    for (int32_t i = 0; i < c->n_choices; i++)
+        longest = c->choices[i].n_tokens > longest ? c->choices[i].n_tokens : longest;
+    rg_observe(m, RG_H_MAX_OUTPUT, longest, 1);
+    if (!c->first_ns)
+        return;
+    rg_observe(m, RG_H_PREFILL, first > t.queue_s ? first - t.queue_s : 0, 1);
+    rg_observe(m, RG_H_DECODE, decode, 1);
+    rg_observe(m, RG_H_INFERENCE, whole > t.queue_s ? whole - t.queue_s : 0, 1);
+    if (longest > 1)
+        rg_observe(m, RG_H_TPOT, decode / (longest - 1), 1);
+}
+
+/* ---- bytes out --------------------------------------------------------------------------------------------------- */
+
+static void flush(rg_call *c)
+{
+    if (c->out.failed)
+        c->failed = true;
+    else
+        rg_exchange_write(c->x, c->out.data ? c->out.data : "", c->out.n);
+    rg_buf_reset(&c->out);
+}
+
+void rg_call_abort(rg_call *c, const rg_refusal *e)
+{
+    for (int32_t i = 0; i < c->n_prompts; i++)
+        rg_cancel(c->requests[i]);
+    rg_count_finish(c->server->metrics, "error");
+    rg_buf_reset(&c->out);
+    if (c->f.stream) {
+        c->shape->fail(c, e, &c->out);
+        flush(c);
+        rg_exchange_end(c->x);
+        rg_note_answer(c->server, c->x, 200);
+    } else {
+        rg_reply_refusal(c->server, c->x, e);
+    }
+    c->refused_late = true;
+}
+
+static bool abort_for(rg_call *c, int status, const char *code, const char *text, int retry_after_s)
+{
+    rg_refusal e;
+
+    rg_refuse(&e, status, code, NULL, "%s", text);
+    e.retry_after_s = retry_after_s;
+    rg_call_abort(c, &e);
+    return false;
+}
+
+static bool finish(rg_call *c)
+{
+    bool dead = true, cancelled = false;
+
+    for (int32_t i = 0; i < c->n_choices; i++) {
+        dead &= c->choices[i].finish == RG_FINISH_DEADLINE && !c->choices[i].n_tokens;
+        cancelled |= c->choices[i].finish == RG_FINISH_CANCELLED;
+    }
+    if (cancelled) /* and not by the client, which is still there */
+        return abort_for(c, 503, "aborted", "The server ended this request before it was finished.", 1);
+    if (dead)
+        return abort_for(c, 504, "deadline_exceeded", "The request's time was over before its first token.", 0);
+    record(c, why_ended(c));
+    if (c->f.stream) {
+        c->shape->stop(c, &c->out);
+        flush(c);
+        rg_exchange_end(c->x);
+        rg_note_answer(c->server, c->x, 200);
+        return false;
+    }
+    c->shape->whole(c, &c->out);
+    if (c->out.failed)
+        return abort_for(c, 503, "out_of_memory", "There is no memory for this answer now.", 1);
+    rg_reply_json(c->server, c->x, &c->out);
+    return false;
+}
+
+/* True: it has waited for its first step longer than anybody should. */
+static bool waited_too_long(const rg_call *c, uint64_t now)
+{
+    double most = c->server->o.queue_timeout_s;
+
+    if (most <= 0 || c->first_ns || rg_seconds(c->since_ns, now) < most)
+        return false;
+    for (int32_t i = 0; i < c->n_prompts; i++)
+        if (rg_request_usage(c->requests[i]).queue_s > 0)
+            return false;
+    return true;
+}
+
+bool rg_call_turn(rg_call *c, uint64_t now)
+{
+    if (rg_exchange_gone(c->x)) {
+        for (int32_t i = 0; i < c->n_prompts; i++)
+            rg_cancel(c->requests[i]);
+        rg_count(c->server->metrics, RG_C_GONE, 1);
+        rg_count_finish(c->server->metrics, "abort");
+        return false;
+    }
+    take_all(c, now);
+    for (int32_t i = 0; c->f.stream && i < c->n_choices; i++)
+        if (c->choices[i].news && c->choices[i].finish != RG_FINISH_CANCELLED &&
+            (c->choices[i].n_tokens || c->choices[i].finish != RG_FINISH_DEADLINE))
+            c->shape->delta(c, &c->choices[i], &c->out);
+    for (int32_t i = 0; i < c->n_choices; i++)
+        c->choices[i].news = false;
+    if (c->failed || c->out.failed)
+        return abort_for(c, 503, "out_of_memory", "There is no memory for this answer now.", 1);
+    if (c->f.stream && c->out.n)
+        flush(c);
+    if (c->n_ended == c->n_choices)
+        return finish(c);
+    if (waited_too_long(c, now))
+        return abort_for(c, 503, "queue_timeout", "The request waited too long for its turn.",
+                         rg_engine_retry_after(c->server->engine));
+    return true;
+}
+
+/* ---- for shapes -------------------------------------------------------------------------------------------------- */
+
+const char *rg_finish_word(const rg_choice *ch)
+{
+    if (ch->finish == RG_FINISH_LENGTH || ch->finish == RG_FINISH_DEADLINE)
+        return "length";
+    return ch->answer.n_calls ? "tool_calls" : "stop";
+}
+
+void rg_write_usage(rg_buf *b, const rg_call *c)
+{
+    rg_totals t = rg_call_totals(c);
+
+    rg_out_open(b, "usage", '{');
+    rg_out_int(b, "prompt_tokens", t.n_prompt);
+    rg_out_int(b, "completion_tokens", t.n_output);
+    rg_out_int(b, "total_tokens", t.n_prompt + t.n_output);
+    rg_out_open(b, "prompt_tokens_details", '{');
+    rg_out_int(b, "cached_tokens", t.n_cached);
+    rg_out_text(b, "uncached_reason", t.uncached);
+    rg_out_close(b, '}');
+    if (c->shape->is_chat) {
+        rg_out_open(b, "completion_tokens_details", '{');
+        rg_out_int(b, "reasoning_tokens", t.n_reasoning);
+        rg_out_close(b, '}');
+    }
+    rg_out_close(b, '}');
+}
+
+size_t rg_choice_n_logprobs(const rg_choice *ch)
+{
+    return ch->logprobs.n / sizeof(rg_logprob);
+}
+
+const rg_logprob *rg_choice_logprob(const rg_choice *ch, size_t i)
+{
+    return (const rg_logprob *)(const void *)ch->logprobs.data + i;
+}
+
+const rg_top *rg_choice_tops(const rg_choice *ch, const rg_logprob *l)
+{
+    return l->n_top ? (const rg_top *)(const void *)ch->tops.data + l->top : NULL;
+}
+
+void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id)
+{
+    size_t n = 0;
+    char *s = rg_decode(c->server->engine, &id, 1, false, &n, NULL);
+
+    rg_out_string(b, key, s ? s : "", s ? n : 0);
+    rg_text_free(s);
+}

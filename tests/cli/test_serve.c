@@ -1,0 +1,175 @@
+/* test_serve.c -- `ridge serve` as a process: it says where it listens, drains on SIGTERM, ends on the second one, and
+ * comes back after kill -9. */
+#define _GNU_SOURCE 1
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "support/web.h"
+
+typedef struct process {
+    pid_t pid;
+    int out, port;
+} process;
+
+static void start(process *p, const char *const *more)
+{
+    const char *argv[24] = { RG_BUILD_DIR "/ridge", "serve", RG_SOURCE_DIR "/models/tales-1m", "--port", "0", "--threads", "1" };
+    int pipes[2], n = 7;
+    char line[256];
+    size_t got = 0;
+
+    for (; more && *more; more++)
+        argv[n++] = *more;
+    assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+    p->pid = fork();
+    if (!p->pid) {
+        dup2(pipes[1], 1);
+        execv(argv[0], (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    close(pipes[1]);
+    p->out = pipes[0];
+    while (got < sizeof line - 1 && read(p->out, line + got, 1) == 1 && line[got] != '\n')
+        got++;
+    line[got] = 0;
+    static const char says[] = "ridge: listening on http://127.0.0.1:";
+    if (strncmp(line, says, strlen(says)) != 0)
+        fail_msg("it says: '%s'", line);
+    p->port = atoi(line + strlen(says));
+}
+
+/* Its exit status, within seconds; -1: it had to be killed. */
+static int ended(process *p, double seconds)
+{
+    uint64_t from = rg_now_ns();
+    int status = -1;
+
+    while (waitpid(p->pid, &status, WNOHANG) == 0) {
+        if (rg_seconds(from, rg_now_ns()) > seconds) {
+            kill(p->pid, SIGKILL);
+            waitpid(p->pid, &status, 0);
+            close(p->out);
+            return -1;
+        }
+        struct timespec t = { 0, 10000000 };
+        nanosleep(&t, NULL);
+    }
+    close(p->out);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int open_stream(int port, int n)
+{
+    char all[512], body[200];
+    int fd = test_web_connect(port);
+
+    snprintf(body, sizeof body, "{\"prompt\":\"a\",\"max_tokens\":900,\"ignore_eos\":true,\"stream\":true,\"n\":%d}", n);
+    int k = snprintf(all, sizeof all, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
+                     strlen(body), body);
+    assert_true(test_web_send(fd, all, (size_t)k));
+    char some[1];
+    assert_true(test_web_some(fd, some, 1, 10) == 1); /* it runs */
+    return fd;
+}
+
+static char *read_all(int fd)
+{
+    size_t n = 0, room = 1 << 24;
+    char *s = malloc(room);
+    long k;
+
+    assert_non_null(s);
+    while (n < room - 1 && (k = test_web_some(fd, s + n, room - 1 - n, 15)) > 0)
+        n += (size_t)k;
+    s[n] = 0;
+    close(fd);
+    return s;
+}
+
+static void the_first_signal_drains(void **state)
+{
+    process p;
+
+    (void)state;
+    start(&p, NULL);
+    int fd = open_stream(p.port, 1);
+    kill(p.pid, SIGTERM);
+    uint64_t from = rg_now_ns();
+    while (test_web_status(p.port, "/readyz", NULL) != 503)
+        assert_true(rg_seconds(from, rg_now_ns()) < 5);
+    char *s = read_all(fd);
+    assert_non_null(strstr(s, "\"finish_reason\":\"length\""));
+    assert_non_null(strstr(s, "data: [DONE]\n\n"));
+    free(s);
+    assert_int_equal(ended(&p, 15), 0);
+}
+
+static void the_drain_has_an_end(void **state)
+{
+    static const char *const more[] = { "--drain-timeout", "0.1", NULL };
+    process p;
+
+    (void)state;
+    start(&p, more);
+    int fd = open_stream(p.port, 60);
+    kill(p.pid, SIGTERM);
+    char *s = read_all(fd);
+    assert_true(strstr(s, "shutting_down") || strstr(s, "[DONE]"));
+    free(s);
+    assert_int_equal(ended(&p, 10), 0);
+}
+
+static void the_second_signal_ends_it(void **state)
+{
+    process p;
+
+    (void)state;
+    start(&p, NULL);
+    int fd = open_stream(p.port, 60);
+    uint64_t from = rg_now_ns();
+    kill(p.pid, SIGTERM);
+    struct timespec t = { 0, 150000000 };
+    nanosleep(&t, NULL);
+    kill(p.pid, SIGTERM);
+    assert_int_equal(ended(&p, 10), 0);
+    assert_true(rg_seconds(from, rg_now_ns()) < 5);
+    close(fd);
+}
+
+static void killed_it_comes_back(void **state)
+{
+    process p;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        start(&p, NULL);
+        int fd = open_stream(p.port, 4);
+        kill(p.pid, SIGKILL);
+        assert_int_equal(ended(&p, 10), 128 + SIGKILL);
+        close(fd);
+    }
+    start(&p, NULL);
+    assert_int_equal(test_web_status(p.port, "/health", NULL), 200);
+    kill(p.pid, SIGINT);
+    assert_int_equal(ended(&p, 10), 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_signal_drains),
+        cmocka_unit_test(the_drain_has_an_end),
+        cmocka_unit_test(the_second_signal_ends_it),
+        cmocka_unit_test(killed_it_comes_back),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

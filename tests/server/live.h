@@ -1,0 +1,91 @@
+/* live.h -- a server in this process, over the shipped model with a short context, for the tests of it. */
+#ifndef RG_TEST_LIVE_H
+#define RG_TEST_LIVE_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/server.h"
+#include "support/web.h"
+
+typedef struct test_server {
+    rg_engine *engine;
+    rg_server *s;
+    int port;
+} test_server;
+
+static inline rg_engine *test_engine_open(int ctx, int max_seqs, int max_waiting)
+{
+    rg_options o = rg_options_default();
+    rg_error err = { 0 };
+
+    o.max_seq_len = ctx;
+    o.max_seqs = max_seqs;
+    o.max_waiting = max_waiting;
+    o.n_threads = 1;
+    o.kv_bytes = (size_t)64 << 20;
+    rg_engine *e = rg_open(RG_SOURCE_DIR "/models/tales-1m", &o, &err);
+    assert_ok(e, err);
+    return e;
+}
+
+static inline rg_server_options test_server_options(void)
+{
+    rg_server_options o = rg_server_options_default();
+
+    o.port = 0;
+    o.model = "tales";
+    return o;
+}
+
+static inline int test_port(const rg_server *s)
+{
+    return atoi(strrchr(rg_server_url(s), ':') + 1);
+}
+
+static inline void test_server_start(test_server *t, const rg_server_options *o, int ctx, int max_seqs)
+{
+    rg_error err = { 0 };
+
+    t->engine = test_engine_open(ctx, max_seqs, o->max_waiting);
+    t->s = rg_server_open(o, &err);
+    assert_ok(t->s, err);
+    t->port = test_port(t->s);
+    rg_server_ready(t->s, t->engine);
+}
+
+static inline void test_server_stop(test_server *t)
+{
+    rg_server_close(t->s);
+    rg_close(t->engine);
+    *t = (test_server){ 0 };
+}
+
+static inline void test_nap(double s)
+{
+    struct timespec t = { (time_t)s, (long)((s - (double)(time_t)s) * 1e9) };
+
+    nanosleep(&t, NULL);
+}
+
+/* Wait until nothing runs or waits; the seconds that it took.  Fails the test after 10. */
+static inline double test_server_quiet(const test_server *t)
+{
+    uint64_t from = rg_now_ns();
+
+    for (;;) {
+        rg_stats s = rg_engine_stats(t->engine);
+        double took = rg_seconds(from, rg_now_ns());
+        if (!s.n_running && !s.n_waiting && !rg_server_in_flight(t->s))
+            return took;
+        assert_true(took < 10);
+        test_nap(0.002);
+    }
+}
+
+#endif

@@ -1,0 +1,355 @@
+/* test_contract.c -- under load and at the edges: what is accepted ends, what is too much is refused with a time to come
+ * back, who leaves costs nothing, and nobody waits for a slow reader. */
+#define _GNU_SOURCE 1
+#include "server/live.h"
+
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#define LONG_STREAM "{\"prompt\":\"a\",\"max_tokens\":900,\"ignore_eos\":true,\"stream\":true}"
+
+/* A streaming request on a connection of its own, whose answer nobody has read. */
+static int open_slow_stream(int port, const char *body, int window)
+{
+    char all[2048];
+    int fd = test_web_connect_slow(port, window);
+    int n = snprintf(all, sizeof all, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
+                     strlen(body), body);
+
+    assert_true(test_web_send(fd, all, (size_t)n));
+    return fd;
+}
+
+static int open_stream(int port, const char *body)
+{
+    return open_slow_stream(port, body, 0);
+}
+
+static void wait_running(const test_server *t, int n)
+{
+    uint64_t from = rg_now_ns();
+
+    while (rg_engine_stats(t->engine).n_running < n) {
+        assert_true(rg_seconds(from, rg_now_ns()) < 10);
+        test_nap(0.001);
+    }
+}
+
+/* ---- clients that leave ------------------------------------------------------------------------------------------ */
+
+static void who_leaves_is_cancelled(void **state)
+{
+    rg_server_options o = test_server_options();
+    const struct linger reset = { .l_onoff = 1 };
+    test_server t;
+    char some[4096];
+
+    (void)state;
+    test_server_start(&t, &o, 1024, 4);
+    for (int i = 0; i < test_scale(60); i++) {
+        int fd = open_stream(t.port, i % 3 ? LONG_STREAM : "{\"prompt\":\"a\",\"max_tokens\":900,\"ignore_eos\":true}");
+        if (i % 4 == 1)
+            test_web_some(fd, some, sizeof some, 5); /* in the middle of the answer */
+        else if (i % 4 == 2)
+            wait_running(&t, 1);
+        if (i % 2)
+            setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        close(fd);
+    }
+    assert_true(test_server_quiet(&t) < 2);
+    assert_true(rg_engine_stats(t.engine).n_output < 900u * (unsigned)test_scale(60) / 2); /* and did not run to the end */
+    rg_engine_check(t.engine);
+    /* one that waits in silence for its whole answer: nothing is written that could fail */
+    uint64_t before = rg_engine_stats(t.engine).n_output;
+    int fd = open_stream(t.port, "{\"prompt\":\"a\",\"max_tokens\":1000,\"ignore_eos\":true,\"n\":4}");
+    wait_running(&t, 1);
+    close(fd);
+    test_server_quiet(&t);
+    assert_true(rg_engine_stats(t.engine).n_output - before < 2000);
+    /* others are none the wiser */
+    json_decref(test_web_json(t.port, "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":5}", 200));
+    test_server_stop(&t);
+}
+
+static void slow_readers_hold_up_nobody(void **state)
+{
+    enum { N_SLOW = 12, N_IDLE = 150 };
+    rg_server_options o = test_server_options();
+    test_server t;
+    int slow[N_SLOW], idle[N_IDLE];
+
+    (void)state;
+    test_server_start(&t, &o, 1024, 64);
+    for (int i = 0; i < N_IDLE; i++)
+        idle[i] = test_web_connect(t.port);
+    for (int i = 0; i < N_SLOW; i++)
+        slow[i] = open_slow_stream(t.port, LONG_STREAM, 4096);
+    json_t *v = test_web_json(t.port, "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":40,\"ignore_eos\":true}", 200);
+    json_decref(v);
+    test_server_quiet(&t); /* all are done, though nobody read */
+    for (int i = 0; i < N_SLOW; i++) {
+        test_reply r = test_web_read(slow[i], 20);
+        assert_int_equal(r.status, 200);
+        char *last = strstr(r.body, "data: [DONE]\n\n");
+        if (!last)
+            fail_msg("%d: %zu bytes, the last: %s", i, r.n_body, r.body + (r.n_body > 300 ? r.n_body - 300 : 0));
+        assert_int_equal(last[strlen("data: [DONE]\n\n")], 0);
+        test_reply_free(&r);
+        close(slow[i]);
+    }
+    for (int i = 0; i < N_IDLE; i++)
+        close(idle[i]);
+    test_server_stop(&t);
+}
+
+/* ---- too much ---------------------------------------------------------------------------------------------------- */
+
+static void too_much_is_refused_at_once(void **state)
+{
+    enum { N = 40, N_MOST = 60 };
+    rg_server_options o = test_server_options();
+    test_server t;
+    int fd[N_MOST], n = N, n_ok = 0, n_busy = 0;
+
+    (void)state;
+    o.max_waiting = 4;
+    test_server_start(&t, &o, 1024, 2);
+    for (int i = 0; i < N; i++)
+        fd[i] = open_stream(t.port, LONG_STREAM);
+    wait_running(&t, 2);
+    for (int i = 0; i < 200 && rg_engine_stats(t.engine).n_waiting < 4; i++) { /* some of the many were refused early */
+        if (n < N_MOST)
+            fd[n++] = open_stream(t.port, LONG_STREAM);
+        test_nap(0.005);
+    }
+    uint64_t from = rg_now_ns();
+    test_reply r = test_web_ask(t.port, "POST", "/v1/completions", NULL, LONG_STREAM);
+    double took = rg_seconds(from, rg_now_ns());
+    assert_int_equal(r.status, 429);
+    assert_true(atoi(test_reply_header(&r, "Retry-After")) >= 1);
+    assert_true(took < 0.5); /* 0.05 where nothing else runs */
+    test_reply_free(&r);
+    assert_int_equal(test_web_status(t.port, "/readyz", NULL), 503);
+    assert_int_equal(test_web_status(t.port, "/livez", NULL), 200);
+    for (int i = 0; i < n; i++) {
+        r = test_web_read(fd[i], 20);
+        n_ok += r.status == 200 && strstr(r.body, "[DONE]");
+        n_busy += r.status == 429;
+        test_reply_free(&r);
+        close(fd[i]);
+    }
+    assert_int_equal(n_ok + n_busy, n);
+    assert_true(n_ok >= 6 && n_busy >= 1);
+    test_server_quiet(&t);
+    rg_engine_check(t.engine);
+    test_server_stop(&t);
+}
+
+static void deadlines_and_queues_end_requests(void **state)
+{
+    rg_server_options o = test_server_options();
+    test_server t;
+
+    (void)state;
+    o.queue_timeout_s = 0.15;
+    test_server_start(&t, &o, 1024, 1);
+    /* in the middle: what is there is given, and why it ends */
+    test_reply r = test_web_ask(t.port, "POST", "/v1/completions", "X-Request-Timeout: 0.05\r\n",
+                                "{\"prompt\":\"a\",\"max_tokens\":1000,\"ignore_eos\":true,\"n\":8,\"temperature\":1}");
+    assert_true(r.status == 200 || r.status == 504);
+    if (r.status == 200)
+        assert_non_null(strstr(r.body, "\"stop_reason\":\"deadline\""));
+    test_reply_free(&r);
+    /* in the queue */
+    int fd = open_stream(t.port, "{\"prompt\":\"a\",\"max_tokens\":1000,\"ignore_eos\":true,\"n\":16,\"stream\":true}");
+    wait_running(&t, 1);
+    r = test_web_ask(t.port, "POST", "/v1/completions", NULL, "{\"prompt\":\"a\",\"max_tokens\":2}");
+    if (r.status == 503)
+        assert_non_null(test_reply_header(&r, "Retry-After"));
+    else
+        assert_int_equal(r.status, 200); /* a fast machine was through with it */
+    test_reply_free(&r);
+    close(fd);
+    test_server_quiet(&t);
+    test_server_stop(&t);
+}
+
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
+
+static void keys_keep_the_door(void **state)
+{
+    static const char *const keys[] = { "first-key", "second-key-which-is-longer" };
+    static const struct {
+        const char *headers;
+        int status;
+    } cases[] = {
+        { NULL, 401 }, { "Authorization: Bearer first-key\r\n", 200 }, { "authorization: bearer first-key\r\n", 200 },
+        { "Authorization: Bearer second-key-which-is-longer\r\n", 200 }, { "x-api-key: first-key\r\n", 200 },
+        { "Authorization: Bearer first-ke\r\n", 401 }, { "Authorization: Bearer first-keys\r\n", 401 },
+        { "Authorization: Bearer \r\n", 401 }, { "Authorization: Basic first-key\r\n", 401 },
+        { "Authorization: first-key\r\n", 401 }, { "x-api-key:\r\n", 401 }, { "X-Api-Key: FIRST-KEY\r\n", 401 },
+    };
+    static const char *const open[] = { "/health", "/livez", "/readyz", "/version", "/" };
+    static const char *const closed[] = { "/v1/models", "/metrics", "/status", "/nothing", "/v1/models/x" };
+    rg_server_options o = test_server_options();
+    test_server t;
+
+    (void)state;
+    o.keys = keys;
+    o.n_keys = 2;
+    test_server_start(&t, &o, 64, 4);
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        test_reply r = test_web_ask(t.port, "POST", "/v1/completions", cases[i].headers, "{\"prompt\":\"a\",\"max_tokens\":1}");
+        if (r.status != cases[i].status)
+            fail_msg("%s: %d, not %d", cases[i].headers ? cases[i].headers : "nothing", r.status, cases[i].status);
+        test_reply_free(&r);
+    }
+    for (size_t i = 0; i < RG_LEN(open); i++)
+        assert_int_equal(test_web_status(t.port, open[i], NULL), 200);
+    for (size_t i = 0; i < RG_LEN(closed); i++)
+        assert_int_equal(test_web_status(t.port, closed[i], NULL), 401);
+    assert_int_equal(test_web_status(t.port, "/tokenize", "{}"), 401);
+    test_server_stop(&t);
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static void loading_and_draining_say_so(void **state)
+{
+    rg_server_options o = test_server_options();
+    rg_error err = { 0 };
+    test_server t = { .engine = test_engine_open(1024, 4, 16) };
+
+    (void)state;
+    t.s = rg_server_open(&o, &err);
+    assert_ok(t.s, err);
+    t.port = test_port(t.s);
+    assert_int_equal(test_web_status(t.port, "/readyz", NULL), 503); /* loading */
+    assert_int_equal(test_web_status(t.port, "/livez", NULL), 200);
+    assert_int_equal(test_web_status(t.port, "/v1/models", NULL), 503);
+    test_reply r = test_web_ask(t.port, "POST", "/v1/completions", NULL, "{}");
+    assert_int_equal(r.status, 503);
+    assert_non_null(test_reply_header(&r, "Retry-After"));
+    test_reply_free(&r);
+    rg_server_ready(t.s, t.engine);
+    assert_int_equal(test_web_status(t.port, "/readyz", NULL), 200);
+    int fd = open_stream(t.port, LONG_STREAM), other = open_stream(t.port, LONG_STREAM);
+    wait_running(&t, 2);
+    rg_server_drain(t.s);
+    assert_int_equal(test_web_status(t.port, "/readyz", NULL), 503);
+    assert_int_equal(test_web_status(t.port, "/livez", NULL), 200);
+    assert_int_equal(test_web_status(t.port, "/v1/completions", "{\"prompt\":\"a\"}"), 503);
+    assert_int_equal(test_web_status(t.port, "/v1/models", NULL), 200);
+    r = test_web_read(fd, 20); /* what ran is finished */
+    assert_non_null(strstr(r.body, "\"finish_reason\":\"length\""));
+    assert_non_null(strstr(r.body, "data: [DONE]\n\n"));
+    test_reply_free(&r);
+    close(fd);
+    close(other);
+    test_server_quiet(&t);
+    test_server_stop(&t);
+}
+
+static void aborting_ends_streams_with_an_error(void **state)
+{
+    rg_server_options o = test_server_options();
+    test_server t;
+
+    (void)state;
+    test_server_start(&t, &o, 1024, 4);
+    int fd = open_stream(t.port, "{\"prompt\":\"a\",\"max_tokens\":1000,\"ignore_eos\":true,\"n\":4,\"stream\":true}");
+    wait_running(&t, 1);
+    rg_server_abort(t.s);
+    test_reply r = test_web_read(fd, 20);
+    if (!strstr(r.body, "shutting_down")) /* it was faster */
+        assert_non_null(strstr(r.body, "\"finish_reason\":\"length\""));
+    char *done = strstr(r.body, "data: [DONE]\n\n");
+    assert_non_null(done);
+    if (strstr(done + 8, "[DONE]"))
+        fail_msg("twice: %s", done - 300);
+    test_reply_free(&r);
+    close(fd);
+    test_server_stop(&t);
+}
+
+/* Closed in the middle of everything, nothing leaks: no memory, no socket. */
+static void closing_leaves_nothing(void **state)
+{
+    rg_server_options o = test_server_options();
+    rg_engine *engine = test_engine_open(1024, 4, 64);
+    size_t live = rg_mem_count().n_live;
+    rg_error err = { 0 };
+
+    (void)state;
+    for (int i = 0; i < test_scale(10); i++) {
+        test_server t = { .engine = engine, .s = rg_server_open(&o, &err) };
+        int fd[6];
+        assert_ok(t.s, err);
+        t.port = test_port(t.s);
+        rg_server_ready(t.s, engine);
+        for (int k = 0; k < 6; k++)
+            fd[k] = open_stream(t.port, LONG_STREAM);
+        if (i % 2)
+            wait_running(&t, 2);
+        rg_server_close(t.s);
+        for (int k = 0; k < 6; k++)
+            close(fd[k]);
+    }
+    for (int i = 0; i < 2000 && (rg_engine_stats(engine).n_running || rg_engine_stats(engine).n_waiting); i++)
+        test_nap(0.002);
+    rg_engine_check(engine);
+    test_nap(0.01);
+    size_t after = rg_mem_count().n_live;
+    if (after > live + 4) /* the prefix index may have grown a node or two */
+        fail_msg("%zu allocations before, %zu after", live, after);
+    rg_close(engine);
+}
+
+/* As many connections as there may be files, and more: those beyond wait or are closed, those within are served. */
+static void running_out_of_files_is_survived(void **state)
+{
+    struct rlimit was, few;
+    rg_server_options o = test_server_options();
+    test_server t;
+    int fd[60], n = 0;
+
+    (void)state;
+    test_server_start(&t, &o, 64, 4);
+    getrlimit(RLIMIT_NOFILE, &was);
+    int top = dup(0);
+    close(top);
+    few = (struct rlimit){ (rlim_t)top + 60, was.rlim_max };
+    setrlimit(RLIMIT_NOFILE, &few);
+    for (; n < 60; n++) { /* each takes a file here and one in the server */
+        fd[n] = socket(AF_INET, SOCK_STREAM, 0);
+        if (fd[n] < 0)
+            break;
+        close(fd[n]);
+        fd[n] = dup(0);
+        if (n % 2)
+            continue;
+        close(fd[n]);
+        fd[n] = test_web_connect(t.port);
+    }
+    test_nap(0.1);
+    for (int i = 0; i < n; i++)
+        close(fd[i]);
+    setrlimit(RLIMIT_NOFILE, &was);
+    test_nap(0.1);
+    assert_int_equal(test_web_status(t.port, "/health", NULL), 200);
+    test_server_stop(&t);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_leaves_is_cancelled),          cmocka_unit_test(slow_readers_hold_up_nobody),
+        cmocka_unit_test(too_much_is_refused_at_once),      cmocka_unit_test(deadlines_and_queues_end_requests),
+        cmocka_unit_test(keys_keep_the_door),               cmocka_unit_test(loading_and_draining_say_so),
+        cmocka_unit_test(aborting_ends_streams_with_an_error), cmocka_unit_test(closing_leaves_nothing),
+        cmocka_unit_test(running_out_of_files_is_survived),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,390 @@
+/* test_endpoints.c -- what every endpoint answers, streaming and not: the same tokens, exact usage, one [DONE]. */
+#define _GNU_SOURCE 1
+#include "server/live.h"
+
+static test_server t;
+
+static int setup(void **state)
+{
+    rg_server_options o = test_server_options();
+
+    (void)state;
+    test_server_start(&t, &o, 256, 16);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    test_server_stop(&t);
+    return 0;
+}
+
+static const json_t *at(const json_t *v, const char *path)
+{
+    char part[64];
+
+    while (v && *path) {
+        size_t n = strcspn(path, ".");
+        snprintf(part, sizeof part, "%.*s", (int)n, path);
+        v = json_is_array(v) ? json_array_get(v, (size_t)atoi(part)) : json_object_get(v, part);
+        path += n + (path[n] == '.');
+    }
+    return v;
+}
+
+static const char *text_at(const json_t *v, const char *path)
+{
+    const char *s = json_string_value(at(v, path));
+
+    if (!s)
+        fail_msg("no text at %s", path);
+    return s;
+}
+
+static long long int_at(const json_t *v, const char *path)
+{
+    if (!json_is_integer(at(v, path)))
+        fail_msg("no integer at %s", path);
+    return json_integer_value(at(v, path));
+}
+
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
+
+typedef struct stream {
+    json_t *events;    /* list of the documents */
+    int n_done;
+    bool done_is_last;
+} stream;
+
+static stream read_stream(const char *path, const char *body)
+{
+    test_reply r = test_web_ask(t.port, "POST", path, NULL, body);
+    stream s = { .events = json_array() };
+
+    if (r.status != 200)
+        fail_msg("%s: %d %s", path, r.status, r.body ? r.body : "");
+    assert_non_null(strstr(test_reply_header(&r, "Content-Type"), "text/event-stream"));
+    for (char *p = r.body, *next; p && *p; p = next) {
+        next = strstr(p, "\n\n");
+        assert_non_null(next); /* every event is closed */
+        *next = 0;
+        next += 2;
+        char *data = strncmp(p, "event: ", 7) ? p : strchr(p, '\n') + 1;
+        assert_memory_equal(data, "data: ", 6);
+        s.done_is_last = !strcmp(data + 6, "[DONE]");
+        s.n_done += s.done_is_last;
+        if (!s.done_is_last)
+            json_array_append_new(s.events, json_loads(data + 6, JSON_REJECT_DUPLICATES, NULL));
+    }
+    test_reply_free(&r);
+    return s;
+}
+
+/* All texts at path in the events, put together. */
+static char *gather(const json_t *events, const char *path)
+{
+    char *all = calloc(1, 1);
+
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *v = at(json_array_get(events, i), path);
+        if (json_is_string(v)) {
+            all = realloc(all, strlen(all) + json_string_length(v) + 1);
+            strcat(all, json_string_value(v));
+        }
+    }
+    return all;
+}
+
+static void assert_gathers(const json_t *events, const char *path, const char *want)
+{
+    char *all = gather(events, path);
+
+    assert_string_equal(all, want);
+    free(all);
+}
+
+/* ---- completions ------------------------------------------------------------------------------------------------- */
+
+#define PROMPT "\"prompt\":\"Once upon a time\",\"temperature\":0,\"max_tokens\":12"
+
+static void completions_stream_what_they_answer(void **state)
+{
+    json_t *v = test_web_json(t.port, "/v1/completions", "{" PROMPT "}", 200);
+    stream s = read_stream("/v1/completions", "{" PROMPT ",\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
+    size_t n = json_array_size(s.events);
+    const json_t *last = json_array_get(s.events, n - 1);
+
+    (void)state;
+    assert_string_equal(text_at(v, "object"), "text_completion");
+    assert_string_equal(text_at(v, "choices.0.finish_reason"), "length");
+    assert_int_equal(int_at(v, "usage.completion_tokens"), 12);
+    assert_int_equal(int_at(v, "usage.total_tokens"), 12 + int_at(v, "usage.prompt_tokens"));
+    assert_gathers(s.events, "choices.0.text", text_at(v, "choices.0.text"));
+    assert_int_equal(s.n_done, 1);
+    assert_true(s.done_is_last);
+    assert_int_equal(json_array_size(at(last, "choices")), 0);
+    assert_int_equal(int_at(last, "usage.completion_tokens"), 12);
+    assert_int_equal(int_at(last, "usage.prompt_tokens"), int_at(v, "usage.prompt_tokens"));
+    assert_true(json_is_null(at(json_array_get(s.events, 0), "usage")));
+    json_decref(v);
+    json_decref(s.events);
+}
+
+/* Text, ids, lists of either, echo, n: the same answers by every way. */
+static void prompts_of_all_kinds_agree(void **state)
+{
+    json_t *ids = test_web_json(t.port, "/tokenize", "{\"prompt\":\"Once upon a time\"}", 200);
+    json_t *one = test_web_json(t.port, "/v1/completions", "{" PROMPT "}", 200), *v;
+    char *list = json_dumps(at(ids, "tokens"), JSON_COMPACT), body[1000];
+    const char *text = text_at(one, "choices.0.text");
+
+    (void)state;
+    snprintf(body, sizeof body, "{\"prompt\":%s,\"temperature\":0,\"max_tokens\":12}", list);
+    v = test_web_json(t.port, "/v1/completions", body, 200);
+    assert_string_equal(text_at(v, "choices.0.text"), text);
+    json_decref(v);
+    snprintf(body, sizeof body, "{\"prompt\":[%s,%s],\"temperature\":0,\"max_tokens\":12,\"n\":2}", list, list);
+    v = test_web_json(t.port, "/v1/completions", body, 200);
+    assert_int_equal(json_array_size(at(v, "choices")), 4);
+    assert_string_equal(text_at(v, "choices.3.text"), text);
+    assert_int_equal(int_at(v, "choices.3.index"), 3);
+    assert_int_equal(int_at(v, "usage.completion_tokens"), 48);
+    json_decref(v);
+    v = test_web_json(t.port, "/v1/completions",
+                      "{\"prompt\":[\"Once upon a time\"],\"temperature\":0,\"max_tokens\":12,\"echo\":true}", 200);
+    assert_memory_equal(text_at(v, "choices.0.text"), "Once upon a time", 16);
+    assert_string_equal(text_at(v, "choices.0.text") + 16, text);
+    json_decref(v);
+    rg_free(list);
+    json_decref(ids);
+    json_decref(one);
+}
+
+static void logprobs_stand_beside_their_tokens(void **state)
+{
+    json_t *v = test_web_json(t.port, "/v1/completions", "{" PROMPT ",\"logprobs\":3}", 200);
+    const json_t *l = at(v, "choices.0.logprobs");
+    char *joined = gather(at(l, "tokens"), "");
+
+    (void)state;
+    assert_int_equal(json_array_size(at(l, "tokens")), 12);
+    assert_int_equal(json_array_size(at(l, "token_logprobs")), 12);
+    assert_int_equal(json_object_size(at(l, "top_logprobs.0")), 3); /* greedy: the chosen one is among them */
+    assert_int_equal(int_at(l, "text_offset.0"), 0);
+    assert_string_equal(joined, text_at(v, "choices.0.text"));
+    free(joined);
+    json_decref(v);
+    v = test_web_json(t.port, "/v1/chat/completions",
+                      "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"max_tokens\":5,\"logprobs\":true,"
+                      "\"top_logprobs\":2}", 200);
+    assert_int_equal(json_array_size(at(v, "choices.0.logprobs.content")), 5);
+    assert_int_equal(json_array_size(at(v, "choices.0.logprobs.content.4.top_logprobs")), 2);
+    json_decref(v);
+}
+
+static void seeds_make_answers_again(void **state)
+{
+    static const char body[] = "{\"prompt\":\"The\",\"max_tokens\":20,\"seed\":42,\"n\":3,\"temperature\":1.5}";
+    json_t *a = test_web_json(t.port, "/v1/completions", body, 200), *b = test_web_json(t.port, "/v1/completions", body, 200);
+
+    (void)state;
+    assert_true(json_equal(at(a, "choices"), at(b, "choices")));
+    assert_string_not_equal(text_at(a, "choices.0.text"), text_at(a, "choices.1.text"));
+    json_decref(a);
+    json_decref(b);
+}
+
+static void stops_and_biases_are_kept(void **state)
+{
+    json_t *v = test_web_json(t.port, "/v1/completions", "{" PROMPT ",\"stop\":[\"boy\",\"little\"]}", 200);
+    json_t *w = test_web_json(t.port, "/tokenize", "{\"prompt\":\" there\",\"add_special_tokens\":false}", 200);
+    char body[400];
+
+    (void)state;
+    assert_string_equal(text_at(v, "choices.0.finish_reason"), "stop");
+    assert_null(strstr(text_at(v, "choices.0.text"), "little"));
+    json_decref(v);
+    snprintf(body, sizeof body, "{" PROMPT ",\"logit_bias\":{\"%lld\":-100}}", int_at(w, "tokens.0"));
+    v = test_web_json(t.port, "/v1/completions", body, 200);
+    assert_null(strstr(text_at(v, "choices.0.text"), " there"));
+    json_decref(v);
+    json_decref(w);
+}
+
+/* ---- chats ------------------------------------------------------------------------------------------------------- */
+
+#define CHAT "\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story\"}],\"temperature\":0,\"max_tokens\":16"
+
+static void chats_of_three_apis_agree(void **state)
+{
+    json_t *chat = test_web_json(t.port, "/v1/chat/completions", "{" CHAT "}", 200);
+    json_t *response = test_web_json(t.port, "/v1/responses",
+                                     "{\"input\":\"Tell me a story\",\"temperature\":0,\"max_output_tokens\":16}", 200);
+    json_t *message = test_web_json(t.port, "/v1/messages", "{" CHAT "}", 200);
+    json_t *count = test_web_json(t.port, "/v1/messages/count_tokens", "{" CHAT "}", 200);
+    const char *text = text_at(chat, "choices.0.message.content");
+
+    (void)state;
+    assert_string_equal(text_at(response, "output.0.content.0.text"), text);
+    assert_string_equal(text_at(response, "status"), "incomplete");
+    assert_string_equal(text_at(message, "content.0.text"), text);
+    assert_string_equal(text_at(message, "stop_reason"), "max_tokens");
+    assert_int_equal(int_at(count, "input_tokens"), int_at(chat, "usage.prompt_tokens"));
+    assert_int_equal(int_at(response, "usage.input_tokens"), int_at(chat, "usage.prompt_tokens"));
+    stream s = read_stream("/v1/chat/completions", "{" CHAT ",\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
+    assert_gathers(s.events, "choices.0.delta.content", text);
+    assert_string_equal(text_at(json_array_get(s.events, 0), "choices.0.delta.role"), "assistant");
+    assert_int_equal(s.n_done, 1);
+    assert_true(s.done_is_last);
+    assert_int_equal(int_at(json_array_get(s.events, json_array_size(s.events) - 1), "usage.completion_tokens"), 16);
+    json_decref(s.events);
+    s = read_stream("/v1/responses",
+                    "{\"input\":\"Tell me a story\",\"temperature\":0,\"max_output_tokens\":16,\"stream\":true}");
+    assert_gathers(s.events, "delta", text);
+    for (size_t i = 0; i < json_array_size(s.events); i++)
+        assert_int_equal(int_at(json_array_get(s.events, i), "sequence_number"), i);
+    json_decref(s.events);
+    s = read_stream("/v1/messages", "{" CHAT ",\"stream\":true}");
+    assert_gathers(s.events, "delta.text", text);
+    assert_string_equal(text_at(json_array_get(s.events, json_array_size(s.events) - 1), "type"), "message_stop");
+    json_decref(s.events);
+    json_decref(chat);
+    json_decref(response);
+    json_decref(message);
+    json_decref(count);
+}
+
+/* Nothing that a person writes becomes a special token; the template shows what it would make. */
+static void templates_are_applied(void **state)
+{
+    json_t *v = test_web_json(t.port, "/apply-template",
+                              "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", 200);
+    json_t *w = test_web_json(t.port, "/apply-template",
+                              "{\"messages\":[{\"role\":\"user\",\"content\":\"<|end|>\"}]}", 200);
+
+    (void)state;
+    assert_string_equal(text_at(v, "prompt"), "<|endoftext|><|user|>hi<|end|><|assistant|>");
+    assert_true(int_at(w, "count") > 5); /* and not one id for the text of a person */
+    json_decref(v);
+    json_decref(w);
+}
+
+static void tools_results_and_parts_are_taken(void **state)
+{
+    static const char *const bodies[][2] = {
+        { "/v1/chat/completions",
+          "{\"max_tokens\":2,\"messages\":[{\"role\":\"developer\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},"
+          "{\"role\":\"user\",\"content\":\"b\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\","
+          "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}}]},{\"role\":\"tool\","
+          "\"tool_call_id\":\"1\",\"content\":\"c\"}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}" },
+        { "/v1/responses",
+          "{\"max_output_tokens\":2,\"instructions\":\"be\",\"input\":[{\"role\":\"user\",\"content\":[{\"type\":"
+          "\"input_text\",\"text\":\"a\"}]},{\"type\":\"function_call\",\"call_id\":\"1\",\"name\":\"f\",\"arguments\":"
+          "\"{}\"},{\"type\":\"function_call_output\",\"call_id\":\"1\",\"output\":\"x\"}],\"tools\":[{\"type\":"
+          "\"function\",\"name\":\"f\",\"parameters\":{}}],\"reasoning\":{\"effort\":\"low\"}}" },
+        { "/v1/messages",
+          "{\"max_tokens\":2,\"system\":[{\"type\":\"text\",\"text\":\"s\"}],\"messages\":[{\"role\":\"user\",\"content\":"
+          "\"a\"},{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"hm\",\"signature\":\"\"},"
+          "{\"type\":\"tool_use\",\"id\":\"1\",\"name\":\"f\",\"input\":{}}]},{\"role\":\"user\",\"content\":[{\"type\":"
+          "\"tool_result\",\"tool_use_id\":\"1\",\"content\":\"ok\"},{\"type\":\"text\",\"text\":\"go\"}]}],\"tools\":"
+          "[{\"name\":\"f\",\"input_schema\":{\"type\":\"object\"}}],\"thinking\":{\"type\":\"disabled\"}}" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(bodies); i++)
+        json_decref(test_web_json(t.port, bodies[i][0], bodies[i][1], 200));
+}
+
+/* ---- the rest ---------------------------------------------------------------------------------------------------- */
+
+static void small_endpoints_answer(void **state)
+{
+    json_t *v = test_web_json(t.port, "/v1/models", NULL, 200);
+
+    (void)state;
+    assert_string_equal(text_at(v, "data.0.id"), "tales");
+    json_decref(v);
+    json_decref(test_web_json(t.port, "/v1/models/tales", NULL, 200));
+    json_decref(test_web_json(t.port, "/v1/models/other", NULL, 404));
+    json_decref(test_web_json(t.port, "/health", NULL, 200));
+    json_decref(test_web_json(t.port, "/livez", NULL, 200));
+    json_decref(test_web_json(t.port, "/readyz", NULL, 200));
+    json_decref(test_web_json(t.port, "/version", NULL, 200));
+    json_decref(test_web_json(t.port, "/status", NULL, 200));
+    json_decref(test_web_json(t.port, "/v1/embeddings", "{}", 501));
+    v = test_web_json(t.port, "/detokenize", "{\"tokens\":[1,2,3]}", 200);
+    assert_string_equal(text_at(v, "prompt"), "<|user|><|assistant|><|end|>");
+    json_decref(v);
+    assert_int_equal(test_web_status(t.port, "/", NULL), 200);
+    assert_int_equal(test_web_status(t.port, "/app.js", NULL), 200);
+    assert_int_equal(test_web_status(t.port, "/app.css", NULL), 200);
+}
+
+static void metrics_count(void **state)
+{
+    test_reply r = test_web_ask(t.port, "GET", "/metrics", NULL, NULL);
+    static const char *const names[] = { "vllm:num_requests_running{", "vllm:time_to_first_token_seconds_bucket{le=\"0.001\",",
+                                         "vllm:inter_token_latency_seconds_count{", "vllm:request_queue_time_seconds_sum{",
+                                         "vllm:e2e_request_latency_seconds_count{", "vllm:generation_tokens_total{",
+                                         "vllm:request_success_total{finished_reason=\"length\",", "ridge_roofline_ratio{",
+                                         "ridge_step_seconds_count{", "ridge_bytes_total{", "ridge_ops_total{",
+                                         "http_requests_total{handler=\"/v1/completions\",status=\"2xx\"}" };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(names); i++)
+        if (!strstr(r.body, names[i]))
+            fail_msg("no %s", names[i]);
+    const char *n = strstr(r.body, "\nvllm:generation_tokens_total{");
+    assert_true(atof(strstr(n, "} ") + 2) > 100);
+    test_reply_free(&r);
+}
+
+static void errors_have_their_apis_shapes(void **state)
+{
+    json_t *v = test_web_json(t.port, "/v1/completions", "{\"prompt\":\"x\",\"temperature\":-1}", 400);
+
+    (void)state;
+    assert_string_equal(text_at(v, "error.type"), "invalid_request_error");
+    assert_string_equal(text_at(v, "error.param"), "temperature");
+    assert_non_null(strstr(text_at(v, "error.message"), "temperature"));
+    json_decref(v);
+    v = test_web_json(t.port, "/v1/messages", "{\"messages\":[]}", 400);
+    assert_string_equal(text_at(v, "type"), "error");
+    assert_string_equal(text_at(v, "error.type"), "invalid_request_error");
+    json_decref(v);
+    v = test_web_json(t.port, "/v1/chat/completions", "{\"model\":\"gpt\",\"messages\":[]}", 404);
+    assert_string_equal(text_at(v, "error.code"), "model_not_found");
+    json_decref(v);
+}
+
+static void headers_come_back(void **state)
+{
+    test_reply r = test_web_ask(t.port, "GET", "/health", "X-Request-Id: abc-123\r\n", NULL);
+
+    (void)state;
+    assert_string_equal(test_reply_header(&r, "X-Request-Id"), "abc-123");
+    assert_string_equal(test_reply_header(&r, "X-Content-Type-Options"), "nosniff");
+    test_reply_free(&r);
+    r = test_web_ask(t.port, "GET", "/health", "X-Request-Id: <script>\r\n", NULL);
+    assert_memory_equal(test_reply_header(&r, "X-Request-Id"), "req-", 4);
+    test_reply_free(&r);
+    r = test_web_ask(t.port, "GET", "/", NULL, NULL);
+    assert_non_null(strstr(test_reply_header(&r, "Content-Security-Policy"), "default-src 'none'"));
+    test_reply_free(&r);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(completions_stream_what_they_answer), cmocka_unit_test(prompts_of_all_kinds_agree),
+        cmocka_unit_test(logprobs_stand_beside_their_tokens),  cmocka_unit_test(seeds_make_answers_again),
+        cmocka_unit_test(stops_and_biases_are_kept),           cmocka_unit_test(chats_of_three_apis_agree),
+        cmocka_unit_test(templates_are_applied),               cmocka_unit_test(tools_results_and_parts_are_taken),
+        cmocka_unit_test(small_endpoints_answer),              cmocka_unit_test(metrics_count),
+        cmocka_unit_test(errors_have_their_apis_shapes),       cmocka_unit_test(headers_come_back),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
