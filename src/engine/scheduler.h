@@ -1,9 +1,9 @@
 /* scheduler.h -- who runs in the next step, and with how many rows.
  *
  * Who waits is taken in turns that are fair between tenants (fair.h); of those who run, decode rows go first (every
- * running sample that can draw gets its row), then prompts in order of arrival as far as the row budget goes; when a pool
- * is full the latest arrival is preempted, whole request at a time, and comes back before everybody else.  A request
- * that is alone lays its own last samples aside instead.  The engine thread's alone. */
+ * running sample that can draw gets its row), then prompts in order of arrival as far as the row budget goes; when a
+ * pool is full the latest arrival is preempted, whole request at a time, and comes back before everybody else.  A
+ * request that is alone lays its own last samples aside instead.  The engine thread's alone. */
 #ifndef RG_ENGINE_SCHEDULER_H
 #define RG_ENGINE_SCHEDULER_H
 

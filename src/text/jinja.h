@@ -18,7 +18,7 @@ typedef struct rg_jinja rg_jinja;
 enum {
     RG_JINJA_SOURCE_BYTES = 1 << 20,
     RG_JINJA_DEPTH = 200, /* of nested brackets and blocks in the source; of calls while rendering */
-    RG_JINJA_STEPS = 1 << 20,
+    RG_JINJA_STEPS = 3 << 18,
     RG_JINJA_BYTES = 1 << 26, /* of the output, and of all strings made on the way */
 };
 
