@@ -9,9 +9,9 @@ BUILD := build
 
 all: setup build
 
-# Install what is missing, build, and tell a story with the shipped model.
+# Install what is missing, build, and serve the shipped model: `make run PORT=9000`, `make run MODEL=path/to/model`.
 run: setup build
-	@$(BUILD)/ridge run
+	@exec $(BUILD)/ridge serve $(MODEL) $(if $(PORT),--port $(PORT),--any-port)
 
 setup:
 	@scripts/setup build

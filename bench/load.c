@@ -3,37 +3,25 @@
  *
  *   bench_load --port 8080 --clients 32 --prompt 100 --output 64 --seconds 30 [--rate R] [--json] ...
  *
- * Prompts are random token ids, so it needs no tokenizer.  Closed loop: each client asks again when it was answered; with
- * --rate, arrivals are Poisson and a request's times count from when it was due, so a slow server cannot slow the clock.
- * Gaps are between events with text; a server that sends several tokens in one event shows fewer, larger gaps. */
+ * Prompts are random token ids, so it needs no tokenizer.  Closed loop: each client asks again when it was answered, a second
+ * later if it was refused; with --rate, arrivals are Poisson and a request's times count from when it was due, so a slow
+ * server cannot slow the clock.
+ * Answers are counted where they end within the measured seconds, times of those that were due within them.  Gaps are
+ * between events with text; a server that sends several tokens in one event shows fewer, larger gaps. */
 #define _GNU_SOURCE 1
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
+#include "load.h"
+
 #include <math.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-typedef struct options {
-    const char *host, *path, *model, *key;
-    long port, clients, prompt, output, output_most, vocab, requests, prefix, seed, server_pid;
-    double seconds, rate, share, warmup, ttft_goal, tpot_goal;
-    bool stream, json;
-} options;
-
-static options o = { .host = "127.0.0.1", .path = "/v1/completions", .port = 8080, .clients = 1, .prompt = 100, .output = 64,
-                     .vocab = 1000, .seconds = 10, .seed = 1, .stream = true };
+options o = { .host = "127.0.0.1", .path = "/v1/completions", .port = 8080, .clients = 1, .prompt = 100, .output = 64,
+              .vocab = 1000, .seconds = 10, .seed = 1, .stream = true };
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------------- */
 
@@ -90,7 +78,7 @@ static double unit(void)
     return (double)(draw() >> 11) * 0x1p-53;
 }
 
-static double now_s(void)
+double now_s(void)
 {
     struct timespec t;
 
@@ -100,131 +88,170 @@ static double now_s(void)
 
 /* ---- clients ----------------------------------------------------------------------------------------------------------- */
 
-typedef enum stage { IDLE, SENDING, HEAD, BODY } stage;
-
-typedef struct client {
-    int fd;
-    stage stage;
-    char *out;
-    size_t n_out, sent;
-    char head[4096];
-    size_t n_head;
-    int status;
-    bool chunked, size_done, closes;
-    long left;           /* of the body or the chunk; -1: of a body until the close */
-    int match;           /* of "data: " */
-    bool in_event;
-    char tail[2048];     /* the end of the body, where usage stands */
-    size_t n_tail;
-    double due, first, last;
-    long n_events, wanted;
-    uint64_t retry_after;
-} client;
-
 static list ttft, gaps, tpot, e2e, reject_time;
-static long n_done, n_failed, n_busy, n_good, n_sent, tokens_out, tokens_in;
-static double start_s, measure_from;
+static long n_done, n_failed, n_busy, n_good, n_sent, n_cancelled, n_rest, tokens_out, tokens_in;
+static double measure_from, measure_to;
+static long rss_first, rss_most, rss_last; /* KiB */
+static client *idle;                       /* who may ask next */
+static client *refused, **refused_end = &refused; /* and who does so only after a while */
 static int epoll_fd;
 
-static void watch(client *c, uint32_t events, int what)
+/* Decimal digits of v at p; where they end. */
+static char *put_number(char *p, uint64_t v)
 {
-    struct epoll_event e = { .events = events, .data.ptr = c };
+    char digits[24];
+    int n = 0;
 
-    epoll_ctl(epoll_fd, what, c->fd, &e);
+    do
+        digits[n++] = (char)('0' + v % 10);
+    while (v /= 10);
+    while (n)
+        *p++ = digits[--n];
+    return p;
 }
 
-static bool dial(client *c)
+static void choose_cancel(client *c)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)o.port) };
-    int on = 1;
-
-    inet_pton(AF_INET, o.host, &a.sin_addr);
-    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    if (c->fd < 0)
-        return false;
-    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (connect(c->fd, (struct sockaddr *)&a, sizeof a) != 0 && errno != EINPROGRESS) {
-        close(c->fd);
-        c->fd = -1;
-        return false;
+    c->cancel = KEEPS;
+    if (unit() >= o.cancel)
+        return;
+    switch (draw() % 6) {
+    case 0:
+        c->cancel = CUTS_REQUEST;
+        c->cancel_at = unit() * (double)c->n_out;
+        return;
+    case 1:
+    case 2: /* in the queue, or in the prompt */
+        c->cancel = LEAVES_LATER;
+        c->cancel_at = now_s() + unit() * unit() * 0.5;
+        return;
+    default: /* at the first, somewhere, at the last */
+        c->cancel = LEAVES_AT_EVENT;
+        c->cancel_at = draw() % 3 ? 1 + floor(unit() * (double)c->wanted) : (double)c->wanted;
     }
-    watch(c, EPOLLOUT | EPOLLIN, EPOLL_CTL_ADD);
-    return true;
 }
 
 /* A request's bytes: ids of a shared prefix for `share` of the requests, the rest of the prompt its own. */
 static void compose(client *c)
 {
     long shared = unit() < o.share ? o.prefix : 0, n = o.prompt + (o.share > 0 ? o.prefix : 0);
-    size_t room = (size_t)n * 8 + 4096, n_body = 0;
-    char *body = malloc(room);
+    size_t room = (size_t)n * 8 + 4096;
     uint64_t kept;
+    char *p, *body;
 
-    free(c->out);
-    c->out = malloc(room + 4096);
-    if (!body || !c->out)
+    if (o.prompt_most > o.prompt) {
+        n += (long)(draw() % (uint64_t)(o.prompt_most - o.prompt + 1));
+        room = (size_t)n * 8 + 4096;
+    }
+    c->out = c->room < room ? realloc(c->out, room) : c->out;
+    c->room = c->room < room ? room : c->room;
+    if (!c->out)
         abort();
     c->wanted = o.output;
     if (o.output_most > o.output)
         c->wanted = lround((double)o.output * exp(unit() * log((double)o.output_most / (double)o.output)));
-    n_body += (size_t)sprintf(body, "{\"prompt\":[");
+    body = p = c->out + 1024; /* the head is put before it */
+    p += sprintf(p, "{\"prompt\":[");
     kept = rng_state;
     rng_state = (uint64_t)o.seed * 7919;
     for (long i = 0; i < n; i++) {
         if (i == shared)
             rng_state = kept;
-        n_body += (size_t)sprintf(body + n_body, "%s%ld", i ? "," : "", (long)(draw() % (uint64_t)(o.vocab - 10)) + 10);
+        if (i)
+            *p++ = ',';
+        p = put_number(p, draw() % (uint64_t)(o.vocab - 10) + 10);
     }
     if (shared >= n)
         rng_state = kept;
-    n_body += (size_t)sprintf(body + n_body, "],\"max_tokens\":%ld,\"ignore_eos\":true,\"temperature\":0%s%s%s%s}", c->wanted,
-                              o.stream ? ",\"stream\":true,\"stream_options\":{\"include_usage\":true}" : "",
-                              o.model ? ",\"model\":\"" : "", o.model ? o.model : "", o.model ? "\"" : "");
-    c->n_out = (size_t)sprintf(c->out,
-                               "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s%s%sContent-Length: "
-                               "%zu\r\n\r\n", o.path, o.key ? "Authorization: Bearer " : "", o.key ? o.key : "",
-                               o.key ? "\r\n" : "", n_body);
-    memcpy(c->out + c->n_out, body, n_body);
-    c->n_out += n_body;
+    p += sprintf(p, "],\"max_tokens\":%ld,\"ignore_eos\":true,\"temperature\":0,\"cache_prompt\":%s%s%s%s%s%s}", c->wanted,
+                 o.share > 0 ? "true" : "false",
+                 o.logprobs ? ",\"logprobs\":0" : "",
+                 o.stream ? ",\"stream\":true,\"stream_options\":{\"include_usage\":true}" : "",
+                 o.model ? ",\"model\":\"" : "", o.model ? o.model : "", o.model ? "\"" : "");
+    char head[1024];
+    int n_head = snprintf(head, sizeof head,
+                          "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s%.200s%sContent-Length: "
+                          "%zu\r\n\r\n", o.path, o.key ? "Authorization: Bearer " : "", o.key ? o.key : "",
+                          o.key ? "\r\n" : "", (size_t)(p - body));
+    memmove(c->out + n_head, body, (size_t)(p - body));
+    memcpy(c->out, head, (size_t)n_head);
+    c->n_out = (size_t)n_head + (size_t)(p - body);
     tokens_in += n;
-    free(body);
 }
 
-static void begin(client *c, double due)
+enum { BACK_OFF_S = 1 }; /* at the least what Retry-After says */
+
+/* A client that was refused and would ask again at once waits a little, as people's clients do. */
+static void back_off(client *c)
 {
+    c->stage = IDLE;
+    c->back_at = now_s() + BACK_OFF_S;
+    c->next = NULL;
+    *refused_end = c;
+    refused_end = &c->next;
+    n_rest++;
+}
+
+static void rest(client *c)
+{
+    c->stage = IDLE;
+    c->next = idle;
+    idle = c;
+    n_rest++;
+}
+
+/* False: no connection can be had now. */
+static bool begin(client *c, double due)
+{
+    idle = c->next;
+    n_rest--;
     compose(c);
+    choose_cancel(c);
     c->due = due;
     c->first = c->last = 0;
     c->sent = c->n_head = c->n_tail = 0;
     c->n_events = 0;
     c->match = 0;
-    c->in_event = false;
+    c->closes = false;
     c->stage = SENDING;
     n_sent++;
-    if (c->fd < 0 && !dial(c)) {
+    if (c->cancel == CUTS_REQUEST)
+        c->n_out = (size_t)c->cancel_at + 1;
+    if (c->fd < 0 && !client_dial(c)) {
         n_failed++;
-        c->stage = IDLE;
-        return;
+        rest(c);
+        return false;
     }
-    watch(c, EPOLLOUT | EPOLLIN, EPOLL_CTL_MOD);
+    if (!c->fresh)
+        client_send(c);
+    return true;
 }
 
-static void hang_up(client *c)
+static void give_up(client *c)
 {
-    if (c->fd >= 0)
-        close(c->fd);
-    c->fd = -1;
+    client_hang_up(c, draw() % 2);
+    n_cancelled++;
+    rest(c);
 }
 
-static void finish(client *c, bool ok)
+void client_done(client *c, bool ok)
 {
     double t = now_s();
     const char *u = c->n_tail ? strstr(c->tail, "\"completion_tokens\":") : NULL;
-    long n = u ? atol(u + strlen("\"completion_tokens\":")) : c->n_events;
+    long n;
 
-    c->stage = IDLE;
+    u = u || !c->n_tail ? u : strstr(c->tail, "\"tokens_predicted\":");
+    n = u ? atol(strchr(u, ':') + 1) : c->n_events;
     if (!ok || c->closes)
-        hang_up(c);
+        client_hang_up(c, false);
+    if (ok && c->status == 429 && o.rate <= 0)
+        back_off(c);
+    else
+        rest(c);
+    if (ok && c->status == 200 && t >= measure_from && t <= measure_to) {
+        n_done++;
+        tokens_out += n;
+    }
     if (c->due < measure_from)
         return;
     if (ok && c->status == 429) {
@@ -235,8 +262,6 @@ static void finish(client *c, bool ok)
     } else {
         double first = c->first > 0 ? c->first : t, last = c->last > 0 ? c->last : t;
         double each = n > 1 ? (last - first) / (double)(n - 1) : 0;
-        n_done++;
-        tokens_out += n;
         add(&ttft, first - c->due);
         add(&e2e, t - c->due);
         if (n > 1 && o.stream)
@@ -245,9 +270,7 @@ static void finish(client *c, bool ok)
     }
 }
 
-/* ---- what comes -------------------------------------------------------------------------------------------------------- */
-
-static void event(client *c)
+void client_event(client *c)
 {
     double t = now_s();
 
@@ -257,185 +280,104 @@ static void event(client *c)
     else if (c->due >= measure_from)
         add(&gaps, t - c->last);
     c->last = t;
-}
-
-/* Body bytes: count events that carry text (those of usage and the end do not), keep the tail. */
-static void take_body(client *c, const char *s, size_t n)
-{
-    static const char mark[] = "\"text\":\"";
-    size_t keep = n < sizeof c->tail / 2 ? n : sizeof c->tail / 2;
-
-    for (size_t i = 0; o.stream && i < n; i++) {
-        c->match = s[i] == mark[c->match] ? c->match + 1 : s[i] == mark[0];
-        if (c->match == (int)sizeof mark - 1) {
-            c->match = 0;
-            event(c);
-        }
-    }
-    if (c->n_tail + keep > sizeof c->tail - 1) {
-        size_t left = sizeof c->tail - 1 - keep;
-        memmove(c->tail, c->tail + c->n_tail - left, left);
-        c->n_tail = left;
-    }
-    memcpy(c->tail + c->n_tail, s + n - keep, keep);
-    c->n_tail += keep;
-    c->tail[c->n_tail] = 0;
-}
-
-/* Chunk framing, byte by byte where it must be.  True: the body is over. */
-static bool take_chunks(client *c, const char *s, size_t n)
-{
-    for (size_t i = 0; i < n;) {
-        if (c->size_done && c->left > 0) {
-            size_t k = n - i < (size_t)c->left ? n - i : (size_t)c->left;
-            take_body(c, s + i, k);
-            c->left -= (long)k;
-            i += k;
-            continue;
-        }
-        char b = s[i++];
-        if (c->size_done) { /* the line end after a chunk */
-            if (b == '\n')
-                c->size_done = false, c->left = 0, c->n_head = 0;
-        } else if (b == '\n') {
-            if (!c->n_head)
-                continue;
-            c->left = strtol(c->head, NULL, 16);
-            if (!c->left)
-                return true; /* the empty line that follows is read with the next answer's head */
-            c->size_done = true;
-        } else if (b != '\r' && c->n_head < sizeof c->head - 1) {
-            c->head[c->n_head++] = b;
-            c->head[c->n_head] = 0;
-        }
-    }
-    return false;
-}
-
-static bool take_head(client *c)
-{
-    char *length = strcasestr(c->head, "\r\ncontent-length:");
-
-    c->status = atoi(c->head + 9);
-    c->chunked = strcasestr(c->head, "\r\ntransfer-encoding: chunked") != NULL;
-    c->closes = strcasestr(c->head, "\r\nconnection: close") != NULL;
-    c->left = length ? atol(length + 17) : c->chunked ? 0 : -1;
-    c->size_done = false;
-    c->n_head = 0;
-    c->stage = BODY;
-    return !c->chunked && c->left == 0;
-}
-
-/* True: the answer is complete. */
-static bool take(client *c, const char *s, size_t n)
-{
-    while (n && c->stage == HEAD) {
-        if (c->n_head || (*s != '\r' && *s != '\n')) {
-            if (c->n_head >= sizeof c->head - 1)
-                return false;
-            c->head[c->n_head++] = *s;
-            c->head[c->n_head] = 0;
-        }
-        s++, n--;
-        if (c->n_head > 3 && !memcmp(c->head + c->n_head - 4, "\r\n\r\n", 4) && take_head(c))
-            return true;
-    }
-    if (!n || c->stage != BODY)
-        return false;
-    if (c->chunked)
-        return take_chunks(c, s, n);
-    take_body(c, s, n);
-    if (c->left > 0)
-        c->left -= (long)n < c->left ? (long)n : c->left;
-    return c->left == 0;
-}
-
-static void pump(client *c)
-{
-    static char some[65536];
-    ssize_t n;
-
-    if (c->stage == SENDING) {
-        n = send(c->fd, c->out + c->sent, c->n_out - c->sent, MSG_NOSIGNAL);
-        if (n < 0 && errno != EAGAIN && errno != EINPROGRESS && errno != ENOTCONN) {
-            finish(c, false);
-            return;
-        }
-        c->sent += n > 0 ? (size_t)n : 0;
-        if (c->sent == c->n_out) {
-            c->stage = HEAD;
-            watch(c, EPOLLIN, EPOLL_CTL_MOD);
-        }
-    }
-    while ((n = recv(c->fd, some, sizeof some, 0)) > 0) {
-        if (c->stage == IDLE)
-            continue;
-        if (c->stage == SENDING)
-            c->stage = HEAD, c->closes = true; /* answered before it was all sent */
-        if (take(c, some, (size_t)n)) {
-            finish(c, true);
-            return;
-        }
-    }
-    if (n == 0 || (n < 0 && errno != EAGAIN)) {
-        if (c->stage == IDLE)
-            hang_up(c);
-        else
-            finish(c, n == 0 && c->stage == BODY && c->left < 0);
-    }
+    if (c->cancel == LEAVES_AT_EVENT && (double)c->n_events >= c->cancel_at)
+        give_up(c);
 }
 
 /* ---- the run ----------------------------------------------------------------------------------------------------------- */
 
-/* Free clients take what is due.  Returns when the next is. */
-static double dispatch(client *all, double *next, double t, double end)
+/* Idle clients take what is due.  Returns when the next is. */
+static double dispatch(double *next, double t, double end)
 {
-    for (long i = 0; i < o.clients; i++) {
-        bool more = o.requests ? n_sent < o.requests : t < end;
-        if (all[i].stage != IDLE || !more)
-            continue;
-        if (o.rate <= 0) {
-            begin(&all[i], t);
-        } else if (*next <= t) {
-            begin(&all[i], *next);
-            *next -= log(1 - unit()) / o.rate;
-        }
+    for (client *c; (c = refused) && c->back_at <= t; idle = c) {
+        refused = c->next;
+        refused_end = refused ? refused_end : &refused;
+        c->next = idle;
     }
-    return o.rate > 0 ? *next : t + 1;
+    for (;;) {
+        if (!idle || !(o.requests ? n_sent < o.requests : t < end))
+            return t + 0.1;
+        if (o.rate > 0 && *next > t)
+            return *next;
+        bool ok = begin(idle, o.rate > 0 ? *next : t);
+        *next -= o.rate > 0 ? log(1 - unit()) / o.rate : 0;
+        if (!ok)
+            return t + 0.01;
+    }
 }
 
-static bool busy(const client *all)
+/* Who leaves after a while leaves when it is over; who sends but a part, when that is sent. */
+static void leave_when_due(client *all, double t)
 {
-    for (long i = 0; i < o.clients; i++)
-        if (all[i].stage != IDLE)
-            return true;
-    return false;
+    for (long i = 0; o.cancel > 0 && i < o.clients; i++) {
+        client *c = &all[i];
+        if (c->stage != IDLE &&
+            (c->cancel == CUTS_REQUEST ? c->sent == c->n_out : c->cancel == LEAVES_LATER && t >= c->cancel_at))
+            give_up(c);
+    }
+}
+
+static void sample_memory(void)
+{
+    static double at;
+    char path[64];
+    long pages = 0;
+    FILE *f;
+
+    if (!o.server_pid || now_s() < at)
+        return;
+    at = now_s() + 0.25;
+    snprintf(path, sizeof path, "/proc/%ld/statm", o.server_pid);
+    f = fopen(path, "r");
+    if (!f)
+        return;
+    if (fscanf(f, "%*d %ld", &pages) == 1) {
+        rss_last = pages * (sysconf(_SC_PAGESIZE) / 1024);
+        rss_first = rss_first ? rss_first : rss_last;
+        rss_most = rss_last > rss_most ? rss_last : rss_most;
+    }
+    fclose(f);
+}
+
+static void serve_event(client *c, uint32_t events)
+{
+    if (c->fd >= 0 && events & EPOLLOUT) {
+        if (c->stage == SENDING)
+            client_send(c);
+        else
+            client_listen(c);
+    }
+    if (c->fd >= 0 && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+        client_read(c);
 }
 
 static void run(client *all)
 {
     struct epoll_event events[256];
-    double next, end, t;
+    double next = now_s(), end = next + o.warmup + o.seconds, t;
 
-    start_s = next = now_s();
-    end = start_s + o.warmup + o.seconds;
-    measure_from = start_s + o.warmup;
-    for (long i = 0; i < o.clients; i++)
+    measure_from = next + o.warmup;
+    measure_to = o.requests ? INFINITY : end;
+    for (long i = o.clients; i-- > 0;) {
         all[i].fd = -1;
+        rest(&all[i]);
+    }
     for (;;) {
         t = now_s();
-        double due = dispatch(all, &next, t, end);
+        double due = dispatch(&next, t, end);
         bool more = o.requests ? n_sent < o.requests : t < end;
-        if ((!more && !busy(all)) || t > end + 600)
+        sample_memory();
+        if ((!more && n_rest == o.clients) || t > end + 600)
             break;
         double wait = due - now_s();
-        int n = epoll_wait(epoll_fd, events, 256, wait < 0 ? 0 : wait > 0.1 ? 100 : (int)(wait * 1e3));
-        for (int i = 0; i < n; i++) {
-            client *c = events[i].data.ptr;
-            if (c->fd >= 0)
-                pump(c);
-        }
+        wait = o.cancel > 0 && wait > 0.005 ? 0.005 : wait;
+        int n = epoll_wait(epoll_fd, events, 256, wait <= 0 ? 0 : wait > 0.1 ? 100 : (int)ceil(wait * 1e3));
+        for (int i = 0; i < n; i++)
+            serve_event(events[i].data.ptr, events[i].events);
+        leave_when_due(all, now_s());
     }
+    if (o.requests)
+        measure_to = now_s();
 }
 
 static double cpu_of(long pid)
@@ -471,13 +413,15 @@ static void report(double s, double own, double server)
 {
     if (o.json)
         printf("{\"clients\":%ld,\"prompt\":%ld,\"output\":%ld,\"rate\":%g,\"stream\":%s,\"seconds\":%.3f,\"completed\":%ld,"
-               "\"failed\":%ld,\"busy\":%ld,\"requests_s\":%.3f,\"output_tok_s\":%.3f,\"goodput_requests_s\":%.3f,"
-               "\"own_cpu\":%.4f,\"server_cpu\":%.4f", o.clients, o.prompt, o.output, o.rate, o.stream ? "true" : "false", s,
-               n_done, n_failed, n_busy, (double)n_done / s, (double)tokens_out / s, (double)n_good / s, own / s, server / s);
+               "\"failed\":%ld,\"busy\":%ld,\"cancelled\":%ld,\"requests_s\":%.3f,\"output_tok_s\":%.3f,"
+               "\"goodput_requests_s\":%.3f,\"own_cpu\":%.4f,\"server_cpu\":%.4f,\"rss_kib\":[%ld,%ld,%ld]", o.clients, o.prompt,
+               o.output, o.rate, o.stream ? "true" : "false", s, n_done, n_failed, n_busy, n_cancelled, (double)n_done / s,
+               (double)tokens_out / s, (double)n_good / s, own, server, rss_first, rss_most, rss_last);
     else
-        printf("%ld done, %ld failed, %ld refused as busy in %.2f s: %.2f requests/s, %.1f output tokens/s, goodput %.2f "
-               "requests/s\nprocessor: %.3f of a core here, %.3f in the server\n", n_done, n_failed, n_busy, s,
-               (double)n_done / s, (double)tokens_out / s, (double)n_good / s, own / s, server / s);
+        printf("%ld done, %ld failed, %ld refused as busy, %ld left in %.2f s: %.2f requests/s, %.1f output tokens/s, goodput "
+               "%.2f requests/s\nprocessor: %.3f of a core here, %.3f in the server, whose memory went %ld, at most %ld, %ld "
+               "KiB\n", n_done, n_failed, n_busy, n_cancelled, s, (double)n_done / s, (double)tokens_out / s,
+               (double)n_good / s, own, server, rss_first, rss_most, rss_last);
     print_list("ttft", &ttft);
     print_list("gap", &gaps);
     print_list("tpot", &tpot);
@@ -505,6 +449,7 @@ static const struct flag {
     { "--warmup", NULL, &o.warmup, NULL, "seconds before that which are not counted" },
     { "--requests", &o.requests, NULL, NULL, "so many requests instead" },
     { "--prompt", &o.prompt, NULL, NULL, "tokens of a prompt (100)" },
+    { "--prompt-most", &o.prompt_most, NULL, NULL, "uniform from --prompt to this" },
     { "--output", &o.output, NULL, NULL, "tokens of an answer (64)" },
     { "--output-most", &o.output_most, NULL, NULL, "log-uniform from --output to this" },
     { "--prefix", &o.prefix, NULL, NULL, "tokens before the prompt that may be shared" },
@@ -513,12 +458,14 @@ static const struct flag {
     { "--seed", &o.seed, NULL, NULL, "of the draws" },
     { "--ttft-goal", NULL, &o.ttft_goal, NULL, "seconds: only faster first tokens are goodput" },
     { "--tpot-goal", NULL, &o.tpot_goal, NULL, "seconds per token: the same" },
-    { "--server-pid", &o.server_pid, NULL, NULL, "whose processor time to report" },
+    { "--server-pid", &o.server_pid, NULL, NULL, "whose processor time and memory to report" },
+    { "--cancel", NULL, &o.cancel, NULL, "share of the requests whose client leaves, in any phase" },
 };
 
 static int usage(void)
 {
-    printf("usage: bench_load [FLAGS]\n  --no-stream     whole answers\n  --json          one document\n");
+    printf("usage: bench_load [FLAGS]\n  --no-stream     whole answers\n  --json          one document\n"
+           "  --logprobs      ask for them: every token is then an event, text or none\n");
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         printf("  %-15s %s\n", flags[i].name, flags[i].help);
     return 2;
@@ -528,9 +475,10 @@ static bool parse(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         size_t f = 0;
-        if (!strcmp(argv[i], "--no-stream") || !strcmp(argv[i], "--json")) {
+        if (!strcmp(argv[i], "--no-stream") || !strcmp(argv[i], "--json") || !strcmp(argv[i], "--logprobs")) {
             o.stream = o.stream && strcmp(argv[i], "--no-stream") != 0;
             o.json = o.json || !strcmp(argv[i], "--json");
+            o.logprobs = o.logprobs || !strcmp(argv[i], "--logprobs");
             continue;
         }
         while (f < sizeof flags / sizeof *flags && strcmp(flags[f].name, argv[i]) != 0)
@@ -554,18 +502,20 @@ int main(int argc, char **argv)
     if (!parse(argc, argv))
         return usage();
     client *all = calloc((size_t)o.clients, sizeof *all);
-    epoll_fd = epoll_create1(0);
+    epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     rng_state = (uint64_t)o.seed;
-    if (!all || epoll_fd < 0)
+    if (!all || !client_open(epoll_fd))
         return 1;
-    double server = cpu_of(o.server_pid);
+    double server = cpu_of(o.server_pid), from = now_s();
+    sample_memory();
     run(all);
-    double s = now_s() - measure_from;
+    double whole = now_s() - from;
     getrusage(RUSAGE_SELF, &r);
-    report(s, (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + 1e-6 * (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec),
-           cpu_of(o.server_pid) - server);
+    report(measure_to - measure_from,
+           ((double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + 1e-6 * (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec)) / whole,
+           (cpu_of(o.server_pid) - server) / whole);
     for (long i = 0; i < o.clients; i++)
         free(all[i].out);
     free(all);
-    return n_done || n_busy ? 0 : 1;
+    return n_done || n_busy || n_cancelled ? 0 : 1;
 }

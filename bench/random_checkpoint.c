@@ -1,7 +1,8 @@
 /* random_checkpoint.c -- a checkpoint of any supported shape with random weights, for measuring speed.
  *
- *   random_checkpoint CONFIG.json TYPE OUT.gguf
+ *   random_checkpoint CONFIG.json TYPE OUT.gguf [VOCABULARY.gguf]
  *
+ * With a vocabulary (a GGUF file of the same number of tokens), its tokenizer is put in, for servers that want text.
  * Rows are drawn from a normal distribution with deviation 1 / sqrt(columns); a few hundred are drawn per tensor and
  * repeated, so that a large model takes seconds.  The values mean nothing; the bytes and the shape are real. */
 #include <stdio.h>
@@ -73,6 +74,28 @@ static bool write_tensor(rg_ckpt_writer *w, const rg_weight_set *s, int i, rg_ty
     return ok;
 }
 
+static bool no_tokenizer_key(const char *key)
+{
+    return strncmp(key, "tokenizer.", 10) != 0;
+}
+
+/* path NULL: none. */
+static bool put_tokenizer(rg_ckpt_writer *w, const char *path, int vocab_size, rg_error *err)
+{
+    size_t n = 0;
+    bool ok;
+
+    if (!path)
+        return rg_ckpt_put_string(w, "tokenizer.ggml.model", "none", 4, err);
+    rg_checkpoint *from = rg_checkpoint_open(path, RG_CKPT_NO_WEIGHTS, err);
+    ok = from && rg_meta_length(from, "tokenizer.ggml.tokens", &n, err) == 1;
+    if (ok && n != (size_t)vocab_size)
+        ok = rg_fail(err, RG_E_INPUT, "%s: %zu tokens, and the shape has %d", path, n, vocab_size);
+    ok = ok && rg_ckpt_put_all(w, from, no_tokenizer_key, err);
+    rg_checkpoint_close(from);
+    return ok;
+}
+
 int main(int argc, char **argv)
 {
     rg_error err = { 0 };
@@ -81,14 +104,14 @@ int main(int argc, char **argv)
     static rg_config c;
     static rg_weight_set s;
 
-    if (argc != 4 || !rg_type_by_name(argv[2], &type)) {
-        fprintf(stderr, "usage: random_checkpoint CONFIG.json TYPE OUT.gguf\n");
+    if (argc < 4 || argc > 5 || !rg_type_by_name(argv[2], &type)) {
+        fprintf(stderr, "usage: random_checkpoint CONFIG.json TYPE OUT.gguf [VOCABULARY.gguf]\n");
         return 2;
     }
     rg_checkpoint *ckpt = rg_checkpoint_open(argv[1], RG_CKPT_NO_WEIGHTS, &err);
     bool ok = ckpt && rg_config_read(&c, ckpt, &err) && rg_weights_declare(&s, &c, NULL, RG_F32, &err);
     rg_ckpt_writer *w = ok ? rg_gguf_create(argv[3], &err) : NULL;
-    ok = w && rg_convert_keys(w, ckpt, &c, type, &err) && rg_ckpt_put_string(w, "tokenizer.ggml.model", "none", 4, &err);
+    ok = w && rg_convert_keys(w, ckpt, &c, type, &err) && put_tokenizer(w, argc > 4 ? argv[4] : NULL, c.vocab_size, &err);
     for (int i = 0; ok && i < s.n; i++)
         ok = declare(w, &s, &c, i, type, &err);
     for (int i = 0; ok && i < s.n; i++)

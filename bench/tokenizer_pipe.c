@@ -5,7 +5,8 @@
  * is why) and likewise.
  *   'o' path          open; '+' without specials, 'p' foreign, 'e' as it comes: text -> i32 ids
  *   't' text: encode it and tell nanoseconds and the number of ids (u64 each)
- *   'd' ids, 's' ids  decode, the latter without special tokens;   'f' ids: what a stream of them shows */
+ *   'd' ids, 's' ids  decode, the latter without special tokens;   'f' ids: what a stream of them shows
+ *   'm' questions: any of those above, one after another; the answer holds theirs */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +16,18 @@
 #include "base/utf8.h"
 #include "text/tokenizer.h"
 
+enum { HEAD = 1 + sizeof(uint32_t), ANSWERS_BYTES = 1 << 30 };
+
+static rg_tokenizer *tokenizer;
+static rg_buf answers;
+
 static void answer(bool ok, const void *p, size_t n)
 {
     uint32_t size = (uint32_t)n;
 
-    fputc(ok, stdout);
-    fwrite(&size, sizeof size, 1, stdout);
-    fwrite(p, 1, n, stdout);
+    rg_buf_add(&answers, &(char){ ok }, 1);
+    rg_buf_add(&answers, &size, sizeof size);
+    rg_buf_add(&answers, p, n);
 }
 
 static void encode(const rg_tokenizer *t, char op, const char *text, size_t n)
@@ -83,38 +89,80 @@ static void decode(const rg_tokenizer *t, char op, const int32_t *ids, size_t n)
     rg_free(text);
 }
 
+static void open_path(const char *path, size_t n)
+{
+    rg_error err = { 0 };
+    char name[4096];
+
+    snprintf(name, sizeof name, "%.*s", (int)n, path);
+    rg_tokenizer_close(tokenizer);
+    tokenizer = rg_tokenizer_open_path(name, &err);
+    answer(tokenizer, err.text, tokenizer ? 0 : strlen(err.text));
+}
+
+static void question(char op, const char *data, size_t n)
+{
+    int32_t *ids;
+
+    if (op == 'o') {
+        open_path(data, n);
+    } else if (!tokenizer) {
+        answer(false, "nothing is open", 15);
+    } else if (op == 't') {
+        timed(tokenizer, data, n);
+    } else if (op == 'd' || op == 's' || op == 'f') {
+        ids = malloc(n + 1); /* aligned */
+        memcpy(ids, data, n);
+        if (op == 'f')
+            stream(tokenizer, ids, n / sizeof *ids);
+        else
+            decode(tokenizer, op, ids, n / sizeof *ids);
+        free(ids);
+    } else {
+        encode(tokenizer, op, data, n);
+    }
+}
+
+static void questions(const char *data, size_t n)
+{
+    uint32_t size;
+
+    for (size_t at = 0; at + HEAD <= n; at += HEAD + size) {
+        memcpy(&size, data + at + 1, sizeof size);
+        if (size > n - at - HEAD)
+            return;
+        question(data[at], data + at + HEAD, size);
+    }
+}
+
 int main(void)
 {
-    rg_tokenizer *t = NULL;
     char *in = NULL;
     size_t room = 0;
     uint32_t n;
 
+    rg_buf_init(&answers, ANSWERS_BYTES);
     for (int op; (op = getchar()) != EOF && fread(&n, sizeof n, 1, stdin) == 1;) {
         if (n + 1 > room)
             in = realloc(in, room = (size_t)n + 1);
         if (!in || fread(in, 1, n, stdin) != n)
             return 1;
-        in[n] = '\0';
-        if (op == 'o') {
-            rg_error err = { 0 };
-            rg_tokenizer_close(t);
-            t = rg_tokenizer_open_path(in, &err);
-            answer(t, err.text, t ? 0 : strlen(err.text));
-        } else if (!t) {
-            answer(false, "nothing is open", 15);
-        } else if (op == 't') {
-            timed(t, in, n);
-        } else if (op == 'd' || op == 's') {
-            decode(t, (char)op, (const int32_t *)(const void *)in, n / sizeof(int32_t));
-        } else if (op == 'f') {
-            stream(t, (const int32_t *)(const void *)in, n / sizeof(int32_t));
+        answers.n = 0;
+        if (op == 'm') {
+            questions(in, n);
+            uint32_t size = (uint32_t)answers.n;
+            putchar(true);
+            fwrite(&size, sizeof size, 1, stdout);
         } else {
-            encode(t, (char)op, in, n);
+            question((char)op, in, n);
         }
+        if (answers.failed)
+            return 1;
+        fwrite(answers.data, 1, answers.n, stdout);
         fflush(stdout);
     }
-    rg_tokenizer_close(t);
+    rg_tokenizer_close(tokenizer);
+    rg_buf_fini(&answers);
     free(in);
     return 0;
 }

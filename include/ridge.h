@@ -89,6 +89,16 @@ typedef enum rg_grammar_kind {
     RG_GRAMMAR_JSON_SCHEMA,
 } rg_grammar_kind;
 
+/* What becomes of the prompt's hidden states, after the model's final norm: nothing (tokens are generated from them),
+ * or an embedding of the prompt, and then no token is generated. */
+typedef enum rg_pooling {
+    RG_POOLING_NONE = 0,
+    RG_POOLING_MODEL, /* as the checkpoint says; where it says nothing, as the next */
+    RG_POOLING_LAST,  /* that of the last id */
+    RG_POOLING_MEAN,  /* the mean over all ids */
+    RG_POOLING_CLS,   /* that of the first id */
+} rg_pooling;
+
 typedef struct rg_params {
     const int32_t *prompt; /* ids, copied by rg_submit */
     int32_t n_prompt;      /* >= 1 */
@@ -103,12 +113,15 @@ typedef struct rg_params {
     const char *tenant;      /* who asks (NULL: nobody in particular): the queue is fair between tenants, and cached */
     const char *cache_salt;  /*   prefixes are found only within one, and within one salt (NULL: none); hashed */
     int32_t priority;        /* of a tenant's own requests, the lower is taken first */
+    bool background;         /* nobody waits for it: it is taken, by arrival, only when nobody else wants to be */
     double deadline_s;       /* after so long from rg_submit it ends as it is; 0: never */
+    rg_pooling embed;        /* not RG_POOLING_NONE: nothing of the above that is about answers counts, and the prompt
+                              *   may fill the context */
 } rg_params;
 
 typedef enum rg_finish {
     RG_RUNNING = 0,
-    RG_FINISH_STOP,      /* an end token, a stop id or a stop text */
+    RG_FINISH_STOP,      /* an end token, a stop id or a stop text; of an embedding, that it is there */
     RG_FINISH_LENGTH,    /* max_tokens or the end of the context */
     RG_FINISH_CANCELLED, /* rg_cancel, or the engine closed */
     RG_FINISH_DEADLINE,  /* deadline_s is over */
@@ -127,8 +140,11 @@ typedef struct rg_options {
     size_t kv_bytes;        /* memory for the sequences' state; 0: what is free, less a margin */
     int32_t max_waiting;    /* requests that wait at once; 0: 1024.  More are refused as RG_E_BUSY */
     int64_t max_waiting_ids; /* prompt ids that wait at once; 0: no limit */
-    double step_s;          /* how long a step may take while some are being answered, prompts being cut to fit; 0: no
-                             *   limit.  For a limit the machine is measured while opening, about two seconds */
+    double max_wait_s;      /* who would wait longer is refused as well, unless its tenant has less than its share of
+                             *   those who wait; 0: no limit */
+    double step_s;          /* how long a step may take, prompts being cut to fit; 0: no limit */
+    double pace;            /* and, while some are being answered, how many times what it would take without prompts; 0:
+                             *   no limit.  For a limit the machine is measured while opening, some seconds */
     bool share_prefixes;    /* cached prefixes are found by every tenant */
     bool static_batching;   /* nobody joins until all who run have finished: for comparing */
     bool no_prefix_cache;
@@ -155,6 +171,11 @@ typedef struct rg_info {
     int32_t bos_id;          /* -1: none */
     uint64_t n_parameters, weight_bytes, state_bytes;
     bool has_tokenizer;
+    int32_t dim;             /* numbers of a hidden state, and so of an embedding */
+    rg_pooling embed;        /* what RG_POOLING_MODEL comes to; RG_POOLING_NONE: embed_refusal says why it is refused */
+    const char *embed_refusal;
+    const int32_t *embed_sizes; /* [n_embed_sizes] to so many first numbers its embeddings may be cut; n_embed_sizes */
+    int32_t n_embed_sizes;      /*   -1: to any number, 0: the checkpoint says nothing of it */
     rg_sampling sampling;    /* the checkpoint's own defaults (generation_config) */
 } rg_info;
 
@@ -166,9 +187,10 @@ typedef struct rg_stats {
     uint64_t n_prompt_rows;  /* prompt ids of admitted requests, cached ones included */
     uint64_t n_output;       /* ids generated */
     uint64_t n_draft_rows;   /* rows computed for drafts, accepted or not */
-    int32_t n_running, n_waiting;
+    int32_t n_running, n_waiting, may_wait; /* may_wait: from so many waiting on, requests are refused */
     int64_t n_waiting_ids;
     uint64_t state_bytes, state_used_bytes; /* pools, and blocks in use (those kept only for reuse not counted) */
+    uint64_t state_live_bytes; /* of the latter what positions of sequences have been written into */
     double ops;              /* operations that the steps did, by the counting reader */
     double limit_s;          /* seconds that they would have taken at this machine's limits; 0: not measured */
     double last_step_s;
@@ -182,12 +204,28 @@ RG_API rg_stats rg_engine_stats(const rg_engine *engine);
  * cache that they would fit in).  Takes a fraction of a second; measure while nothing runs.  0: no memory for it. */
 RG_API double rg_engine_bandwidth(const rg_engine *engine);
 
+/* What the cost model says of this model on this machine: a step that answers `batch` sequences after `context`
+ * positions each, and a prompt of `context` positions alone. */
+typedef struct rg_forecast {
+    double weight_bytes, kv_bytes, recurrent_bytes, activation_bytes; /* memory; of the batch's sequences */
+    double step_s, limit_s;  /* predicted; at the machine's limits alone */
+    double tokens_s;         /* of all sequences together */
+    double ttft_s;
+    const char *bound;       /* what a step waits for most: "weights", "kv" or "compute" */
+} rg_forecast;
+
+/* False: the machine was not measured while opening, or the shape is out of range. */
+RG_API bool rg_engine_forecast(const rg_engine *engine, int32_t batch, int32_t context, rg_forecast *out);
+
 /* Wait until the engine has committed a step after the *seen-th (0 at first), or for timeout_s; *seen becomes the
  * number of the last one.  False: timed out.  One thread can so look after many requests with rg_poll. */
 RG_API bool rg_engine_wait(rg_engine *engine, uint64_t *seen, double timeout_s);
 
 /* Seconds, rounded up, after which a request refused as busy is likely to be taken, from how fast the queue drains. */
 RG_API int32_t rg_engine_retry_after(const rg_engine *engine);
+
+/* Would a request of this tenant (NULL: of nobody in particular) be taken now?  At once, without a lock. */
+RG_API bool rg_engine_has_room(const rg_engine *engine, const char *tenant);
 
 /* Asserts that requests, sequences, blocks and the prefix index agree.  Waits for the end of the step. */
 RG_API void rg_engine_check(rg_engine *engine);
@@ -246,6 +284,9 @@ typedef struct rg_token {
     const rg_top *top;  /* n_top best, best first */
     int32_t n_top;
     rg_finish finish;   /* not RG_RUNNING: the last event of this sample */
+    int32_t stop;       /* of the last event: which of rg_params.stop ended it; -1: none did */
+    int32_t stop_id;    /* of the last event: which id of rg_params.stop_ids ended it; -1: none did, or it is an end
+                         *   token of the model as well */
 } rg_token;
 
 /* Wait for the next event of a request.  False: every sample has ended, and nothing more will come. */
@@ -262,7 +303,7 @@ typedef enum rg_uncached {
     RG_UNCACHED_NOTHING, /* nothing more could be: the last id is always computed, and whole blocks of 64 are kept */
     RG_UNCACHED_NEW,     /* nobody computed what follows, within the tenant and salt */
     RG_UNCACHED_GONE,    /* it was known, and its state has been let go */
-    RG_UNCACHED_OFF,     /* the engine keeps no prefixes */
+    RG_UNCACHED_OFF,     /* the engine keeps no prefixes, or an embedding needs all rows */
 } rg_uncached;
 
 typedef struct rg_usage {
@@ -273,6 +314,11 @@ typedef struct rg_usage {
 } rg_usage;
 
 RG_API rg_usage rg_request_usage(const rg_request *request);
+
+/* The embedding that a request with rg_params.embed has made, its *n numbers as they were pooled: not normalised, not
+ * cut.  Valid until rg_request_close.  NULL before its last event, and if that is another than RG_FINISH_STOP. */
+RG_API const float *rg_request_embedding(const rg_request *request, int32_t *n);
+
 RG_API void rg_request_close(rg_request *request); /* NULL is fine */
 
 #ifdef __cplusplus

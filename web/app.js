@@ -186,6 +186,29 @@ const rows = [
   ['Version', s => s.version],
 ];
 
+const bounds = { weights: 'reading weights', kv: 'reading K/V', compute: 'arithmetic' };
+const ms = s => (1e3 * s).toPrecision(3) + ' ms';
+
+// What the cost model says of this model on this machine: it does not change while the server runs.
+function showForecast(plan) {
+  const first = plan.forecast[0], list = [];
+  if (!first || !$('forecast').hidden) return;
+  $('forecast-of').textContent = `Predicted on this machine, after ${plan.forecast_context} tokens each; ` +
+    `a prompt of so many, alone: first token after ${ms(first.ttft_s)}`;
+  for (const f of plan.forecast) {
+    const tr = document.createElement('tr');
+    for (const text of [f.batch, bytes(f.weight_bytes), bytes(f.state_bytes), bytes(f.activation_bytes), ms(f.step_s), ms(f.limit_s),
+                        f.tokens_per_s.toFixed(f.tokens_per_s < 100 ? 1 : 0), bounds[f.bound]]) {
+      const td = document.createElement('td');
+      td.textContent = text;
+      tr.append(td);
+    }
+    list.push(tr);
+  }
+  $('forecast-rows').replaceChildren(...list);
+  $('forecast').hidden = false;
+}
+
 function showStatus(s) {
   $('model').textContent = s.model + (s.state === 'ready' ? '' : ' (' + s.state + ')');
   $('g-rate').textContent = s.tokens_per_s.toFixed(s.tokens_per_s < 100 ? 1 : 0);
@@ -205,6 +228,7 @@ function showStatus(s) {
     list.push(dt, dd);
   }
   $('plan').replaceChildren(...list);
+  showForecast(s.plan);
 }
 
 async function look() {

@@ -14,6 +14,7 @@
 #include "model/cost.h"
 #include "model/model.h"
 #include "model/rates.h"
+#include "plan/plan.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
@@ -94,12 +95,12 @@ static bool measure(rg_engine *e, rg_error *err)
 
 static rg_core_options core_options(const rg_engine *e, const rg_options *o, int max_seqs, int max_rows)
 {
-    const rg_config *c = &e->model->config;
     rg_core_options core = { .max_seqs = max_seqs, .max_rows = max_rows, .max_seq_len = e->max_seq_len,
                              .max_waiting = o->max_waiting > 0 ? o->max_waiting : 1024,
-                             .max_waiting_ids = o->max_waiting_ids, .use_prefixes = !o->no_prefix_cache,
+                             .max_waiting_ids = o->max_waiting_ids, .max_wait_s = o->max_wait_s,
+                             .use_prefixes = !o->no_prefix_cache,
                              .share_prefixes = o->share_prefixes, .static_batching = o->static_batching,
-                             .step_s = o->step_s, .bytes = &e->bytes, .eos_ids = c->eos_ids, .n_eos = c->n_eos,
+                             .step_s = o->step_s, .pace = o->pace,
                              .n_threads = e->n_threads };
 
     if (e->machine.rates.measured)
@@ -125,14 +126,15 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     e->state_bytes = o->kv_bytes ? o->kv_bytes : default_state_bytes();
     if (max_rows < max_seqs)
         max_rows = max_seqs;
-    if (o->step_s > 0 && !measure(e, err))
+    bool predicts = o->step_s > 0 || o->pace > 0;
+    if (predicts && !measure(e, err))
         return false;
     e->runner = rg_model_runner_new(e->model, &(rg_runner_options){ .cpu = e->cpu, .n_threads = e->n_threads,
                                                                     .exact = e->exact,
                                                                     .max_rows = max_rows, .max_logits = max_seqs,
                                                                     .max_seqs = max_seqs, .max_seq_len = e->max_seq_len,
                                                                     .state_bytes = e->state_bytes,
-                                                                    .machine = o->step_s > 0 ? &e->machine : NULL },
+                                                                    .machine = predicts ? &e->machine : NULL },
                                     err);
     if (!e->runner)
         return false;
@@ -186,7 +188,9 @@ rg_info rg_engine_info(const rg_engine *e)
                       .n_threads = e->n_threads, .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len,
                       .bos_id = c->bos_id, .n_parameters = e->model->weights.n_parameters,
                       .weight_bytes = e->model->weights.bytes, .state_bytes = e->state_bytes,
-                      .has_tokenizer = e->tokenizer, .sampling = c->sampling };
+                      .has_tokenizer = e->tokenizer, .dim = c->dim, .embed = c->embedding.pooling,
+                      .embed_refusal = c->embedding.refusal, .embed_sizes = c->embedding.sizes,
+                      .n_embed_sizes = c->embedding.n_sizes, .sampling = c->sampling };
 }
 
 rg_stats rg_engine_stats(const rg_engine *e)
@@ -197,6 +201,11 @@ rg_stats rg_engine_stats(const rg_engine *e)
 bool rg_engine_wait(rg_engine *e, uint64_t *seen, double timeout_s)
 {
     return rg_core_wait(e->core, seen, timeout_s);
+}
+
+bool rg_engine_has_room(const rg_engine *e, const char *tenant)
+{
+    return rg_core_has_room(e->core, tenant);
 }
 
 int32_t rg_engine_retry_after(const rg_engine *e)
@@ -216,6 +225,22 @@ double rg_engine_bandwidth(const rg_engine *e)
 
     rg_pool_free(pool);
     return rate;
+}
+
+bool rg_engine_forecast(const rg_engine *e, int32_t batch, int32_t context, rg_forecast *out)
+{
+    rg_plan_machine here = { .name = "here", .m = e->machine, .memory_bytes = (double)e->state_bytes, .chips = 1,
+                             .chunk = e->runner->max_rows };
+    rg_plan_subject subject = { .method = RG_PLAN_COUNTED, .model = e->model, .exact = e->exact };
+    rg_plan_row row;
+
+    if (!e->machine.rates.measured || !rg_plan_point(&subject, &here, batch, context, &row, NULL))
+        return false;
+    *out = (rg_forecast){ .weight_bytes = row.memory.weights, .kv_bytes = row.memory.kv,
+                          .recurrent_bytes = row.memory.recurrent, .activation_bytes = row.memory.activations,
+                          .step_s = row.latency_s, .limit_s = row.limit_s, .tokens_s = row.throughput,
+                          .ttft_s = row.ttft_s, .bound = rg_bound_names[row.bound_by] };
+    return true;
 }
 
 /* Ids that an encoder has made, or its failure, to the caller. */
@@ -326,7 +351,14 @@ void rg_grammar_close(rg_grammar *g)
 rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
 {
     const rg_config *c = &e->model->config;
-    rg_request *r = rg_request_new(params, c->vocab_size, e->max_seq_len, &e->bytes, c->eos_ids, c->n_eos, err);
+    rg_params settled = *params;
+    rg_request_model m = { .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len, .dim = c->dim,
+                           .bytes = &e->bytes, .eos_ids = c->eos_ids, .n_eos = c->n_eos };
+    if (params->embed == RG_POOLING_MODEL && !c->embedding.pooling)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s", c->embedding.refusal), NULL;
+    if (params->embed == RG_POOLING_MODEL)
+        settled.embed = c->embedding.pooling;
+    rg_request *r = rg_request_new(&settled, &m, err);
 
     if (r && !rg_core_submit(e->core, r, err)) {
         rg_request_unref(r);
@@ -353,6 +385,14 @@ void rg_cancel(rg_request *r)
 rg_usage rg_request_usage(const rg_request *r)
 {
     return rg_request_used(r);
+}
+
+const float *rg_request_embedding(const rg_request *r, int32_t *n)
+{
+    if (!r->embedding || atomic_load(&r->samples[0].finish) != RG_FINISH_STOP)
+        return NULL;
+    *n = r->dim;
+    return r->embedding;
 }
 
 void rg_request_close(rg_request *r)

@@ -1,8 +1,9 @@
 /* pool.c -- worker threads that sleep between runs and share a run's phases by an atomic counter and a barrier.
  *
  * Each worker has a word of its own to wait on, so that a run of n threads wakes n - 1 workers and no others.  Waiting
- * inside a run spins a bounded number of times and then yields: on a machine shared with others a peer may have lost
- * its core, and the core that waits is the one it needs.
+ * inside a run spins a bounded number of times and then sleeps: on a machine shared with others a peer may have lost
+ * its core, and the core that waits is the one it needs.  It does not yield: a yield gives the whole time slice to
+ * whoever else wants the core, so that on a busy machine every phase would cost a slice.
  *
  * The chunk counter.  One counter serves all phases: a thread takes in phase p only before it arrives at p's barrier,
  * and the last to arrive zeroes the counter before it opens the gate; at that moment every thread has arrived and none
@@ -10,15 +11,17 @@
  * phase p + 1. */
 #include "base/pool.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 
 enum {
-    SPIN = 2000,     /* pauses before a yield: tens of microseconds, a small phase's length */
+    SPIN = 2000,     /* pauses before a sleep: tens of microseconds, a small phase's length */
     SPIN_IDLE = 500, /* before an idle worker sleeps: runs that follow at once find it awake */
     MAX_THREADS = 4096,
 };
@@ -45,6 +48,7 @@ struct rg_pool {
     _Alignas(RG_ALIGN) _Atomic uint32_t arrived; /* at its barrier */
     _Alignas(RG_ALIGN) _Atomic uint32_t gate;    /* phases ended */
     _Alignas(RG_ALIGN) _Atomic uint32_t left;    /* workers still in fn */
+    _Alignas(RG_ALIGN) _Atomic uint32_t n_asleep; /* threads that sleep until gate or left changes */
 };
 
 static inline void pause_once(void)
@@ -56,17 +60,27 @@ static inline void pause_once(void)
 #endif
 }
 
-/* Until *word is no longer `was`. */
-static void wait_while(_Atomic uint32_t *word, uint32_t was)
+/* Until *word, which is the pool's gate or left, is no longer `was`.  The sleeper raises n_asleep and then looks at the
+ * word (as the kernel does once more); who changes the word looks at n_asleep afterwards, both sequentially consistent:
+ * one of them sees the other. */
+static void wait_while(rg_pool *p, _Atomic uint32_t *word, uint32_t was)
 {
-    for (int i = 0; atomic_load_explicit(word, memory_order_acquire) == was;) {
-        if (i < SPIN) {
-            pause_once();
-            i++;
-        } else {
-            sched_yield();
-        }
+    for (int i = 0; i < SPIN; i++) {
+        if (atomic_load_explicit(word, memory_order_acquire) != was)
+            return;
+        pause_once();
     }
+    atomic_fetch_add(&p->n_asleep, 1);
+    while (atomic_load(word) == was)
+        syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, was, NULL, NULL, 0);
+    atomic_fetch_sub(&p->n_asleep, 1);
+}
+
+/* After *word was changed. */
+static void wake_all(rg_pool *p, _Atomic uint32_t *word)
+{
+    if (atomic_load(&p->n_asleep))
+        syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, MAX_THREADS, NULL, NULL, 0);
 }
 
 /* Until w->go differs from `seen`.  The sleeper sets asleep and then looks at go; the waker sets go and then looks at
@@ -106,7 +120,8 @@ static void *worker_main(void *arg)
         if (!p->fn)
             return NULL;
         p->fn(p->arg, w->thread);
-        atomic_fetch_sub_explicit(&p->left, 1, memory_order_release);
+        atomic_fetch_sub(&p->left, 1);
+        wake_all(p, &p->left);
     }
 }
 
@@ -195,7 +210,7 @@ void rg_pool_run(rg_pool *p, int n, void (*fn)(void *arg, int thread), void *arg
         start_worker(&p->workers[i - 1]);
     fn(arg, 0);
     while ((left = atomic_load_explicit(&p->left, memory_order_acquire)) != 0)
-        wait_while(&p->left, left);
+        wait_while(p, &p->left, left);
 }
 
 int rg_phase_take(rg_pool *p, uint32_t phase)
@@ -215,9 +230,10 @@ void rg_phase_end(rg_pool *p, uint32_t *phase)
     if (atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel) + 1 == n) {
         atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
         atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-        atomic_store_explicit(&p->gate, was + 1, memory_order_release);
+        atomic_store(&p->gate, was + 1);
+        wake_all(p, &p->gate);
     } else {
-        wait_while(&p->gate, was);
+        wait_while(p, &p->gate, was);
     }
     *phase = was + 1;
 }

@@ -204,11 +204,12 @@ static int parse_option(cli_args *a, int argc, char **argv, int *i)
     return EXIT_DONE;
 }
 
-int cli_parse(cli_args *a, int argc, char **argv)
+int cli_parse(cli_args *a, const cli_command *command, const cli_option *options, int argc, char **argv)
 {
     bool only_positional = false;
 
-    common = a->common;
+    *a = (cli_args){ .command = command, .options = options };
+    common = (cli_common){ .isa = "auto", .recipe = command->recipe ? command->recipe : "fast" };
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         if (!only_positional && !strcmp(arg, "--help")) {
@@ -220,7 +221,7 @@ int cli_parse(cli_args *a, int argc, char **argv)
         } else if (!only_positional && arg[0] == '-' && arg[1]) {
             if (parse_option(a, argc, argv, &i) != EXIT_DONE)
                 return EXIT_USAGE;
-        } else if (a->n_positional < a->max_positional) {
+        } else if (a->n_positional < command->n_positional) {
             a->positional[a->n_positional++] = arg;
         } else {
             return cli_usage("%s: '%.60s' is one argument too many; see `ridge %s --help`", a->command->name, arg,

@@ -367,9 +367,7 @@ static int run(int argc, char **argv)
     };
     rg_error err = { 0 };
 
-    j.args = (cli_args){ .command = &cli_bench, .options = options, .max_positional = 1,
-                         .common = { .isa = "auto", .recipe = "fast" } };
-    int status = cli_parse(&j.args, argc, argv);
+    int status = cli_parse(&j.args, &cli_bench, options, argc, argv);
     if (status >= 0)
         return status;
     cli_catch_interrupt();
@@ -384,4 +382,5 @@ static int run(int argc, char **argv)
 
 const cli_command cli_bench = {
     .name = "bench", .arguments = "[MODEL]", .summary = "speed beside the measured roofline", .run = run,
+    .n_positional = 1,
 };

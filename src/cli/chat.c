@@ -260,18 +260,12 @@ static int run(int argc, char **argv)
     rg_error err = { 0 };
 
     cli_sampling_init(&o.sampling);
-    o.args = (cli_args){
-        .command = &cli_chat, .options = options, .max_positional = 1, .common = { .isa = "auto", .recipe = "fast" }
-    };
-    int status = cli_parse(&o.args, argc, argv);
+    int status = cli_parse(&o.args, &cli_chat, options, argc, argv);
     if (status >= 0)
         return status;
     if (o.args.common.json)
         return cli_usage("chat has no --json: it is for people; `ridge serve` is for programs");
-    if (!cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err))
-        return cli_fail(&err);
-    rg_options e = cli_engine_options(&o.engine, &o.args.common);
-    rg_engine *engine = rg_open(path, &e, &err);
+    rg_engine *engine = cli_engine_open(&o.engine, &o.args, path, sizeof path, &err);
     cli_catch_interrupt();
     bool ok = engine && chat_with(&o, engine, path, &err);
     rg_close(engine);
@@ -280,5 +274,6 @@ static int run(int argc, char **argv)
 
 const cli_command cli_chat = {
     .name = "chat", .arguments = "[MODEL]", .summary = "talk with a model on a terminal", .run = run,
+    .n_positional = 1,
     .notes = "Without MODEL the shipped story model is used.  Sampling defaults are the checkpoint's own.",
 };

@@ -54,19 +54,20 @@ typedef struct cli_command {
     const char *name, *arguments, *summary;
     const char *notes; /* more of its help; may be NULL */
     int (*run)(int argc, char **argv);
+    int n_positional;   /* arguments that are no options, at most */
+    const char *recipe; /* its default; NULL: fast */
 } cli_command;
 
 typedef struct cli_args {
     const cli_command *command;
-    const cli_option *options; /* besides the common ones; ends with a NULL name */
-    int max_positional;
+    const cli_option *options; /* besides the common ones; ends with a NULL name; NULL: none */
     const char *positional[4];
     int n_positional;
     cli_common common;
 } cli_args;
 
 /* Parse.  -1: go on; else the exit status to return at once (help was printed, or the usage was wrong and said so). */
-int cli_parse(cli_args *a, int argc, char **argv);
+int cli_parse(cli_args *a, const cli_command *command, const cli_option *options, int argc, char **argv);
 
 /* "ridge: WHAT: why" on standard error; returns EXIT_FAILED (EXIT_USAGE for RG_E_USAGE). */
 int cli_fail(const rg_error *err);

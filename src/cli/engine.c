@@ -16,3 +16,10 @@ rg_options cli_engine_options(const cli_engine *v, const cli_common *common)
     o.progress_arg = common->quiet ? (void *)(uintptr_t)common : NULL;
     return o;
 }
+
+rg_engine *cli_engine_open(const cli_engine *v, const cli_args *a, char *path, size_t room, rg_error *err)
+{
+    rg_options o = cli_engine_options(v, &a->common);
+
+    return cli_find_model(a->n_positional ? a->positional[0] : NULL, path, room, err) ? rg_open(path, &o, err) : NULL;
+}

@@ -20,4 +20,7 @@ typedef struct cli_engine {
 /* Options as the flags say, to be added to. */
 rg_options cli_engine_options(const cli_engine *v, const cli_common *common);
 
+/* The engine of the model that was named first, or of the shipped one; its path into path[room]. */
+rg_engine *cli_engine_open(const cli_engine *v, const cli_args *a, char *path, size_t room, rg_error *err);
+
 #endif

@@ -153,9 +153,7 @@ static int run(int argc, char **argv)
     };
     rg_error err = { 0 };
 
-    j.args = (cli_args){ .command = &cli_eval, .options = options, .max_positional = 1,
-                         .common = { .isa = "auto", .recipe = "exact" } };
-    int status = cli_parse(&j.args, argc, argv);
+    int status = cli_parse(&j.args, &cli_eval, options, argc, argv);
     if (status >= 0)
         return status;
     if (!j.file)
@@ -170,4 +168,5 @@ static int run(int argc, char **argv)
 
 const cli_command cli_eval = {
     .name = "eval", .arguments = "MODEL --perplexity FILE", .summary = "perplexity of a text", .run = run,
+    .n_positional = 1, .recipe = "exact",
 };

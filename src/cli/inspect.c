@@ -239,9 +239,7 @@ static int run(int argc, char **argv)
     char path[1024];
     rg_error err = { 0 };
 
-    o.args = (cli_args){ .command = &cli_inspect, .options = options, .max_positional = 1,
-                         .common = { .isa = "auto", .recipe = "fast" } };
-    int status = cli_parse(&o.args, argc, argv);
+    int status = cli_parse(&o.args, &cli_inspect, options, argc, argv);
     if (status >= 0)
         return status;
     if (!cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err) ||
@@ -252,4 +250,5 @@ static int run(int argc, char **argv)
 
 const cli_command cli_inspect = {
     .name = "inspect", .arguments = "MODEL", .summary = "what is in a checkpoint", .run = run,
+    .n_positional = 1,
 };

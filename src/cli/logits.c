@@ -260,9 +260,7 @@ static int run(int argc, char **argv)
     };
     rg_error err = { 0 };
 
-    j.args = (cli_args){ .command = &cli_logits, .options = options, .max_positional = 1,
-                         .common = { .isa = "auto", .recipe = "exact" } };
-    int status = cli_parse(&j.args, argc, argv);
+    int status = cli_parse(&j.args, &cli_logits, options, argc, argv);
     if (status >= 0)
         return status;
     if (!j.args.n_positional || !j.ids.given)
@@ -286,4 +284,5 @@ const cli_command cli_logits = {
     .arguments = "MODEL --ids 1,2,3 -o FILE",
     .summary = "every position's logits, to a safetensors file",
     .run = run,
+    .n_positional = 1, .recipe = "exact",
 };

@@ -113,11 +113,11 @@ static void print_table(const rg_cpu *cpu, const rg_machine *all, int n)
 
 static int run(int argc, char **argv)
 {
-    cli_args args = { .command = &cli_machine, .common = { .isa = "auto", .recipe = "fast" } };
+    cli_args args;
     static rg_machine all[64];
-    rg_rates_wanted wanted = { .attention[RG_BF16] = true };
+    rg_rates_wanted wanted = { .attention[RG_BF16] = true, .twice = true };
     rg_error err = { 0 };
-    int status = cli_parse(&args, argc, argv);
+    int status = cli_parse(&args, &cli_machine, NULL, argc, argv);
 
     if (status >= 0)
         return status;

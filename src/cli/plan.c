@@ -197,6 +197,7 @@ static bool measure_here(job *j, rg_plan_machine *out, rg_error *err)
     cli_progress(quiet, "measuring this machine", 0.2);
     if (j->subject.method == RG_PLAN_COUNTED) {
         rg_rates_wanted wanted = rg_rates_for(j->model, j->subject.exact);
+        wanted.twice = true;
         if (j->what_if)
             wanted.linear[RG_Q8_0] = wanted.linear[RG_Q4_0] = true;
         ok = rg_rates_measure(&out->m, cpu, n, &wanted, err);
@@ -612,9 +613,7 @@ static int run(int argc, char **argv)
     };
     rg_error err = { 0 };
 
-    j.args = (cli_args){ .command = &cli_plan, .options = options, .max_positional = 1,
-                         .common = { .isa = "auto", .recipe = "fast" } };
-    int status = cli_parse(&j.args, argc, argv);
+    int status = cli_parse(&j.args, &cli_plan, options, argc, argv);
     if (status >= 0)
         return status;
     cli_catch_interrupt();
@@ -626,5 +625,6 @@ static int run(int argc, char **argv)
 const cli_command cli_plan = {
     .name = "plan", .arguments = "[CONFIG]", .summary = "what a model will cost: memory, latency, throughput, bounds",
     .run = run,
+    .n_positional = 1,
     .notes = "CONFIG is a checkpoint, its folder or its config.json; no weights are needed.  docs/PLAN.md explains.",
 };

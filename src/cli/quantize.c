@@ -86,9 +86,7 @@ static int run(int argc, char **argv)
     char path[1024];
     rg_error err = { 0 };
 
-    o.args = (cli_args){ .command = &cli_quantize, .options = options, .max_positional = 2,
-                         .common = { .isa = "auto", .recipe = "fast" } };
-    int status = cli_parse(&o.args, argc, argv);
+    int status = cli_parse(&o.args, &cli_quantize, options, argc, argv);
     if (status >= 0)
         return status;
     if (o.args.n_positional < 2)
@@ -109,6 +107,7 @@ static int run(int argc, char **argv)
 
 const cli_command cli_quantize = {
     .name = "quantize", .arguments = "SRC DST", .summary = "write a model in another format", .run = run,
+    .n_positional = 2,
     .notes = "Vectors, tables and routers stay f32.  "
              "Where the blocks of a type do not divide a matrix's rows, it takes a\n"
              "type of 32-value blocks with about as many bits, else f16, and is listed.",

@@ -121,9 +121,7 @@ static int run(int argc, char **argv)
     char path[1024];
     rg_error err = { 0 };
 
-    o.args = (cli_args){ .command = &cli_render, .options = options, .max_positional = 1,
-                         .common = { .isa = "auto", .recipe = "fast" } };
-    int status = cli_parse(&o.args, argc, argv);
+    int status = cli_parse(&o.args, &cli_render, options, argc, argv);
     if (status >= 0)
         return status;
     if (!o.args.n_positional)
@@ -138,4 +136,5 @@ const cli_command cli_render = {
     .notes = "The conversation is JSON on standard input: a list of messages, or an object with \"messages\" and\n"
              "optionally \"tools\", \"documents\" and variables of the template.",
     .run = run,
+    .n_positional = 1,
 };

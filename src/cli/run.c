@@ -284,17 +284,11 @@ static int run(int argc, char **argv)
     rg_error err = { 0 };
 
     cli_sampling_init(&o.sampling);
-    o.args = (cli_args){
-        .command = &cli_run, .options = options, .max_positional = 2, .common = { .isa = "auto", .recipe = "fast" }
-    };
-    int status = cli_parse(&o.args, argc, argv);
+    int status = cli_parse(&o.args, &cli_run, options, argc, argv);
     if (status >= 0)
         return status;
-    if (!cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err))
-        return cli_fail(&err);
     cli_catch_interrupt();
-    rg_options e = cli_engine_options(&o.engine, &o.args.common);
-    rg_engine *engine = rg_open(path, &e, &err);
+    rg_engine *engine = cli_engine_open(&o.engine, &o.args, path, sizeof path, &err);
     bool ok = engine && generate(&o, engine, &err);
     rg_close(engine);
     cli_ints_fini(&o.ids);
@@ -303,5 +297,6 @@ static int run(int argc, char **argv)
 
 const cli_command cli_run = {
     .name = "run", .arguments = "[MODEL] [PROMPT]", .summary = "generate text from a prompt, streaming", .run = run,
+    .n_positional = 2,
     .notes = "Without MODEL the shipped story model is used; a prompt without MODEL needs -p.",
 };

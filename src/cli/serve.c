@@ -24,7 +24,7 @@ typedef struct serve_options {
     cli_strings keys;
     int32_t ctx, max_seqs, batch_rows, max_waiting_ids;
     size_t kv_memory;
-    float drain_s, request_s, queue_s, idle_s, header_s, body_s, write_s, watchdog_s, step_ms;
+    float drain_s, request_s, queue_s, idle_s, header_s, body_s, write_s, watchdog_s, step_ms, pace, max_wait_s;
     bool share_prefixes, no_prefix_cache, verbose;
     const char *key[MAX_KEYS];
     char *key_text, *cert, *tls_key; /* owned */
@@ -130,7 +130,9 @@ static rg_engine *open_engine(const serve_options *o, const char *path, rg_error
     e.max_batch_rows = o->batch_rows;
     e.max_waiting = o->s.max_waiting;
     e.max_waiting_ids = o->max_waiting_ids;
+    e.max_wait_s = (double)o->max_wait_s;
     e.step_s = (double)o->step_ms / 1e3;
+    e.pace = (double)o->pace;
     e.share_prefixes = o->share_prefixes;
     e.no_prefix_cache = o->no_prefix_cache;
     e.static_batching = o->batching && !strcmp(o->batching, "static");
@@ -154,6 +156,23 @@ static void drain(rg_server *s, double most_s)
         nap(0.05);
 }
 
+/* Where it is, and what can be done there. */
+static void greet(const serve_options *o, const rg_server *s, const rg_engine *engine)
+{
+    const char *url = rg_server_url(s), *key = o->s.n_keys ? " -H 'Authorization: Bearer KEY'" : "";
+
+    printf("ridge: listening on %s\n", url);
+    if (!o->s.no_page)
+        printf("  the page  %s/\n", url);
+    if (rg_chat_has_template(engine))
+        printf("  or        curl %s/v1/chat/completions%s -d '{\"messages\": [{\"role\": \"user\", "
+               "\"content\": \"Tell me a story.\"}]}'\n", url, key);
+    else
+        printf("  or        curl %s/v1/completions%s -d '{\"prompt\": \"Once upon a time\", "
+               "\"max_tokens\": 100}'\n", url, key);
+    printf("  Ctrl-C ends it\n");
+}
+
 static bool serve(serve_options *o, const char *path, rg_error *err)
 {
     rg_server *s = rg_server_open(&o->s, err); /* from here on it answers, if only that it is loading */
@@ -162,13 +181,18 @@ static bool serve(serve_options *o, const char *path, rg_error *err)
     if (engine) {
         rg_server_ready(s, engine);
         if (!o->args.common.quiet)
-            printf("ridge: listening on %s\n", rg_server_url(s));
+            greet(o, s, engine);
         fflush(stdout);
         while (!n_signals)
             nap(0.1);
+        if (!o->args.common.quiet)
+            printf("\nridge: ending; what runs may finish for %g s, a second signal stops it\n", (double)o->drain_s);
+        fflush(stdout);
         drain(s, (double)o->drain_s);
     }
     rg_server_close(s);
+    if (engine)
+        rg_engine_check(engine); /* everything is back where it belongs */
     rg_close(engine);
     return engine != NULL;
 }
@@ -189,12 +213,14 @@ static void take_times(serve_options *o)
 static int run(int argc, char **argv)
 {
     static serve_options o = { .drain_s = 30, .request_s = 3600, .queue_s = 30, .idle_s = 120, .header_s = 15,
-                               .body_s = 60, .write_s = 300, .watchdog_s = 30 };
+                               .body_s = 60, .write_s = 300, .watchdog_s = 30, .step_ms = 250, .pace = 2,
+                               .max_wait_s = 10 };
     o.s = rg_server_options_default();
     o.s.model = NULL;
     const cli_option options[] = {
         { "--host", CLI_STRING, &o.s.host, "ADDRESS", "where to listen (default 127.0.0.1: this machine alone)" },
         { "--port", CLI_INT, &o.s.port, "N", "0 picks one (default 8080)", 0, 65535 },
+        { "--any-port", CLI_FLAG, &o.s.any_port, NULL, "another port if that one is taken" },
         { "--model-name", CLI_STRING, &o.s.model, "NAME", "what clients call the model (default: its file's name)" },
         { "--api-key", CLI_STRINGS, &o.keys, "KEY", "only who knows a key may ask (repeatable)" },
         { "--api-key-file", CLI_STRING, &o.key_file, "FILE", "keys, one per line" },
@@ -207,11 +233,13 @@ static int run(int argc, char **argv)
         { "--kv-type", CLI_STRING, &o.kv_type, "TYPE", "f32, f16 or bf16" },
         { "--max-seqs", CLI_INT, &o.max_seqs, "N", "sequences that run at once", 1, 65536 },
         { "--batch-rows", CLI_INT, &o.batch_rows, "N", "rows of a step at most", 1, 65536 },
-        { "--step-ms", CLI_FLOAT, &o.step_ms, "MS", "how long a step may take (default: chosen)", 0, 60000 },
+        { "--step-ms", CLI_FLOAT, &o.step_ms, "MS", "how long a step may take (default 250; 0: no limit)", 0, 60000 },
+        { "--pace", CLI_FLOAT, &o.pace, "X", "and how many times one without prompts (default 2; 0: any)", 0, 1e6 },
         { "--batching", CLI_STRING, &o.batching, "HOW", "continuous or static (for comparing)" },
         { "--share-prefixes", CLI_FLAG, &o.share_prefixes, NULL, "cached prefixes are found by every key" },
         { "--no-prefix-cache", CLI_FLAG, &o.no_prefix_cache, NULL, "keep no prefixes" },
         { "--max-waiting", CLI_INT, &o.s.max_waiting, "N", "requests that wait; more: 429 (default 1024)", 1, 1 << 20 },
+        { "--max-wait", CLI_FLOAT, &o.max_wait_s, "S", "who would wait longer: 429 (default 10; 0: no limit)", 0, 1e9 },
         { "--max-waiting-tokens", CLI_INT, &o.max_waiting_ids, "N", "and their prompts' tokens", 1, INT32_MAX },
         { "--max-choices", CLI_INT, &o.s.max_choices, "N", "answers of one request (default 1024)", 1, 65536 },
         { "--max-body", CLI_BYTES, &o.s.max_body, "BYTES", "of a request (default 32M)" },
@@ -225,6 +253,8 @@ static int run(int argc, char **argv)
         { "--header-timeout", CLI_FLOAT, &o.header_s, "S", "for a request's headers (default 15)", 0, 1e9 },
         { "--body-timeout", CLI_FLOAT, &o.body_s, "S", "for a request's body (default 60)", 0, 1e9 },
         { "--write-timeout", CLI_FLOAT, &o.write_s, "S", "for a client that takes nothing (default 300)", 0, 1e9 },
+        { "--batch-dir", CLI_STRING, &o.s.batch_dir, "DIR", "keep files and batches here (default: there are none)" },
+        { "--batch-lines", CLI_INT, &o.s.batch_lines, "N", "of batches, that run at once (default 8)", 1, 4096 },
         { "--watchdog", CLI_FLOAT, &o.watchdog_s, "S", "a longer step is a fault (default 30; 0: none)", 0, 1e9 },
         { "--verbose", CLI_FLAG, &o.verbose, NULL, "a line per request on standard error" },
         { NULL },
@@ -232,9 +262,7 @@ static int run(int argc, char **argv)
     char path[1024];
     rg_error err = { 0 };
 
-    o.args = (cli_args){ .command = &cli_serve, .options = options, .max_positional = 1,
-                         .common = { .isa = "auto", .recipe = "fast" } };
-    int status = cli_parse(&o.args, argc, argv);
+    int status = cli_parse(&o.args, &cli_serve, options, argc, argv);
     if (status >= 0)
         return status;
     take_times(&o);
@@ -255,5 +283,6 @@ static int run(int argc, char **argv)
 
 const cli_command cli_serve = {
     .name = "serve", .arguments = "[MODEL]", .summary = "the HTTP server and its web page", .run = run,
+    .n_positional = 1,
     .notes = "docs/SERVE.md lists the endpoints.  Without MODEL the shipped story model is used.",
 };

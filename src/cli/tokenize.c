@@ -96,9 +96,7 @@ static int run(int argc, char **argv)
     char path[1024];
     rg_error err = { 0 };
 
-    o.args = (cli_args){ .command = &cli_tokenize, .options = options, .max_positional = 1,
-                         .common = { .isa = "auto", .recipe = "fast" } };
-    int status = cli_parse(&o.args, argc, argv);
+    int status = cli_parse(&o.args, &cli_tokenize, options, argc, argv);
     if (status >= 0)
         return status;
     if (!o.args.n_positional)
@@ -116,4 +114,5 @@ static int run(int argc, char **argv)
 
 const cli_command cli_tokenize = {
     .name = "tokenize", .arguments = "MODEL", .summary = "text to ids, or ids back to text", .run = run,
+    .n_positional = 1,
 };

@@ -133,7 +133,7 @@ bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *a
     b.kv_end = a.kv_end;
     b.pos = (const int32_t(*)[4])a.pos;
     b.logit_rows = a.logit_rows;
-    t->runner->step(t->runner, &b, row, arg);
+    t->runner->step(t->runner, &b, &(rg_sink){ .logits = row, .arg = arg });
     for (int s = 0; s < n_spans; s++)
         rg_seq_advance(t->states, spans[s].seq, spans[s].n, 0, NULL);
     free_arrays(&a);

@@ -4,46 +4,37 @@
  * one lock.  A step allocates nothing (swapping out apart): all arrays are made here, sized by the options. */
 #include "engine/engine.h"
 
-#include <math.h> /* NAN, INFINITY */
-#include <string.h>
+#include <math.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/draw.h"
 #include "engine/scheduler.h"
 
 enum {
-    MIN_PROMPT_ROWS = 16,      /* of prompts in a step, however many are being answered: nobody waits for ever */
+    MIN_PROMPT_ROWS = 4,      /* of prompts in a step, however many are being answered: nobody waits for ever */
     SWAP_FROM = 4 * RG_BLOCK,  /* positions; where the machine was not measured */
     MAX_DEADLINE_S = 1 << 30,
     MAX_RETRY_S = 600,
 };
-
-typedef struct sampler_slot { /* taken by whichever of the step's threads has a row to sample */
-    _Alignas(RG_ALIGN) atomic_bool busy;
-    rg_sampler *sampler;
-    float *raw; /* logits as they came, for log-probabilities */
-} sampler_slot;
-
-typedef struct drawn {
-    int32_t id;
-    float logprob;
-} drawn;
 
 struct rg_core {
     rg_runner *runner;
     rg_core_options options;
     rg_states *states;
     rg_scheduler *scheduler;
-    sampler_slot *slots; /* [n_threads] */
+    rg_drawers *drawers;
 
     /* The step. */
-    rg_planned *plan; /* [max_seqs], as are spans, draws, drawn and logit_rows */
+    rg_planned *plan; /* [max_seqs], as are the arrays down to hidden */
     int n_plan;
     rg_span *spans;
-    int32_t *draws;                               /* plan entry of each wanted row */
-    drawn *drawn;                                 /* by plan entry */
-    int32_t *logit_rows, *token, *index, *kv_end; /* the last three, and pos: [max_rows] */
+    int32_t *draws, *pools; /* plan entry of each wanted row of logits, of each wanted run of hidden rows */
+    rg_drawn *drawn;        /* by plan entry */
+    int32_t *logit_rows;
+    rg_rows *hidden;
+    int32_t *token, *index, *kv_end; /* [max_rows], as is pos */
     int32_t (*pos)[4];
     rg_batch batch;
     int32_t (*budget)(void *arg);
@@ -68,24 +59,6 @@ struct rg_core {
 
 /* ---- building ---------------------------------------------------------------------------------------------------- */
 
-static bool make_slots(rg_core *c, rg_error *err)
-{
-    size_t n = (size_t)c->options.n_threads, vocab = (size_t)c->runner->vocab_size;
-
-    c->slots = rg_array(n, sizeof *c->slots);
-    if (!c->slots)
-        return rg_fail_memory(err, n * sizeof *c->slots);
-    for (size_t i = 0; i < n; i++) {
-        c->slots[i].sampler = rg_sampler_new(c->runner->vocab_size, err);
-        if (!c->slots[i].sampler)
-            return false;
-        c->slots[i].raw = rg_array(vocab, sizeof(float));
-        if (!c->slots[i].raw)
-            return rg_fail_memory(err, vocab * sizeof(float));
-    }
-    return true;
-}
-
 static bool make_arrays(rg_core *c, rg_error *err)
 {
     size_t n = (size_t)c->options.max_seqs, rows = (size_t)c->options.max_rows;
@@ -93,14 +66,16 @@ static bool make_arrays(rg_core *c, rg_error *err)
     c->plan = rg_array(n, sizeof *c->plan);
     c->spans = rg_array(n, sizeof *c->spans);
     c->draws = rg_array(n, sizeof *c->draws);
+    c->pools = rg_array(n, sizeof *c->pools);
     c->drawn = rg_array(n, sizeof *c->drawn);
     c->logit_rows = rg_array(n, sizeof *c->logit_rows);
+    c->hidden = rg_array(n, sizeof *c->hidden);
     c->token = rg_array(rows, sizeof *c->token);
     c->index = rg_array(rows, sizeof *c->index);
     c->kv_end = rg_array(rows, sizeof *c->kv_end);
     c->pos = rg_array(rows, sizeof *c->pos);
-    if (!c->plan || !c->spans || !c->draws || !c->drawn || !c->logit_rows || !c->token || !c->index || !c->kv_end ||
-        !c->pos)
+    if (!c->plan || !c->spans || !c->draws || !c->pools || !c->drawn || !c->logit_rows || !c->hidden || !c->token ||
+        !c->index || !c->kv_end || !c->pos)
         return rg_fail_memory(err, n * sizeof *c->spans + rows * sizeof *c->pos);
     return true;
 }
@@ -152,7 +127,8 @@ rg_core *rg_core_new(rg_runner *runner, const rg_core_options *options, rg_error
     if (!c->states)
         goto fail;
     c->scheduler = rg_scheduler_new(c->states, options, err);
-    if (!c->scheduler || !make_slots(c, err) || !make_arrays(c, err))
+    c->drawers = c->scheduler ? rg_drawers_new(options->n_threads, runner->vocab_size, err) : NULL;
+    if (!c->drawers || !make_arrays(c, err))
         goto fail;
     return c;
 
@@ -185,24 +161,58 @@ static bool admit(rg_core *c)
     return rg_scheduler_reap(c->scheduler, false) > 0;
 }
 
-/* Rows of prompts that leave those who are being answered their pace. */
-static int32_t prompt_rows(void *arg, int32_t n_decode, int64_t mean_start)
+/* Rows of prompts that keep a step short and leave those who are being answered their pace. */
+static int32_t prompt_rows(void *arg, rg_step_aim *aim)
 {
     rg_core *c = arg;
-    int rows = c->runner->prompt_rows(c->runner, n_decode, mean_start, c->options.step_s);
+    int rows;
+
+    aim->seconds = c->options.step_s;
+    aim->pace = c->options.pace;
+    rows = c->runner->prompt_rows(c->runner, aim);
 
     return rows > MIN_PROMPT_ROWS ? rows : MIN_PROMPT_ROWS;
+}
+
+/* What is wanted of a span, whose rows are laid out: the logits of its last row, or hidden states. */
+static void want(rg_core *c, int i, int32_t start)
+{
+    const rg_planned *p = &c->plan[i];
+    rg_batch *b = &c->batch;
+    int32_t first = c->spans[i].first_row;
+    rg_rows run;
+
+    if (!rg_request_embeds(p->request)) {
+        if (p->ends) {
+            c->draws[b->n_logits] = i;
+            c->logit_rows[b->n_logits++] = first + p->n_rows - 1;
+        }
+        return;
+    }
+    run = rg_request_rows_to_pool(p->request, start, p->n_rows);
+    if (run.n) {
+        c->pools[b->n_hidden] = i;
+        c->hidden[b->n_hidden++] = (rg_rows){ first + run.first, run.n };
+    }
 }
 
 /* Choose the spans and lay out their rows. */
 static bool next(rg_core *c)
 {
-    int32_t most = c->options.max_rows, wanted = c->budget ? c->budget(c->budget_arg) : most, row = 0, n_draws = 0;
+    int32_t most = c->options.max_rows, wanted = c->budget ? c->budget(c->budget_arg) : most, row = 0;
     rg_row_budget budget = { .rows = wanted < 1 ? 1 : wanted < most ? wanted : most, .arg = c };
 
-    if (c->options.step_s > 0 && c->runner->prompt_rows)
+    if ((c->options.step_s > 0 || c->options.pace > 0) && c->runner->prompt_rows)
         budget.prompt_rows = prompt_rows;
     c->n_plan = rg_scheduler_next(c->scheduler, &budget, c->plan);
+    c->batch = (rg_batch){ .n_spans = c->n_plan,
+                           .spans = c->spans,
+                           .token = c->token,
+                           .index = c->index,
+                           .pos = (const int32_t(*)[4])c->pos,
+                           .kv_end = c->kv_end,
+                           .logit_rows = c->logit_rows,
+                           .hidden = c->hidden };
     for (int i = 0; i < c->n_plan; i++) {
         const rg_planned *p = &c->plan[i];
         const rg_seq *q = p->request->samples[p->sample].seq;
@@ -217,67 +227,27 @@ static bool next(rg_core *c)
             for (int d = 0; d < 4; d++)
                 c->pos[row][d] = k;
         }
-        if (p->draws) {
-            c->draws[n_draws] = i;
-            c->logit_rows[n_draws++] = row - 1;
-        }
+        want(c, i, q->length);
     }
-    c->batch = (rg_batch){ .n_rows = row,
-                           .n_spans = c->n_plan,
-                           .spans = c->spans,
-                           .token = c->token,
-                           .index = c->index,
-                           .pos = (const int32_t(*)[4])c->pos,
-                           .kv_end = c->kv_end,
-                           .n_logits = n_draws,
-                           .logit_rows = c->logit_rows };
+    c->batch.n_rows = row;
     return c->n_plan > 0;
 }
 
-static sampler_slot *take_slot(rg_core *c)
-{
-    for (;;)
-        for (int i = 0; i < c->options.n_threads; i++)
-            if (!atomic_exchange_explicit(&c->slots[i].busy, true, memory_order_acquire))
-                return &c->slots[i];
-}
-
-/* Where the best ids beside the next output id of a sample go. */
-static rg_top *next_tops(const rg_request *r, const rg_sample *a)
-{
-    int32_t k = r->params.sampling.n_logprobs;
-
-    return k > 0 ? a->tops + (size_t)a->n_output * (size_t)k : NULL;
-}
-
-/* The id of one wanted row.  Called on any of the step's threads. */
+/* Called on any of the step's threads, as is pool. */
 static void sample(void *arg, int i, float *logits)
 {
     rg_core *c = arg;
     const rg_planned *p = &c->plan[c->draws[i]];
-    rg_request *r = p->request;
-    const rg_sampling *sampling = &r->params.sampling;
-    rg_sample *a = &r->samples[p->sample];
-    rg_history history = { r->params.prompt, a->ids, r->params.n_prompt, a->n_output };
-    rg_sample_key key = { .seed = sampling->seed, .sample = p->sample, .position = r->params.n_prompt + a->n_output };
-    bool may_end = a->n_output >= sampling->min_tokens;
-    drawn *d = &c->drawn[c->draws[i]];
-    sampler_slot *slot = take_slot(c);
 
-    if (sampling->n_logprobs >= 0)
-        memcpy(slot->raw, logits, (size_t)c->runner->vocab_size * sizeof *logits);
-    if (a->grammar)
-        rg_grammar_mask(a->grammar, logits, c->runner->vocab_size, r->eos_ids, sampling->ignore_eos ? 0 : r->n_eos,
-                        may_end);
-    for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
-        logits[r->params.stop_ids[k]] = -INFINITY;
-    rg_sample_rules(slot->sampler, logits, sampling, &history, r->eos_ids,
-                    may_end || sampling->ignore_eos ? 0 : r->n_eos);
-    d->id = rg_sample_draw(slot->sampler, logits, sampling, &key);
-    d->logprob = NAN;
-    if (sampling->n_logprobs >= 0)
-        d->logprob = rg_logprobs(slot->sampler, slot->raw, d->id, sampling->n_logprobs, next_tops(r, a));
-    atomic_store_explicit(&slot->busy, false, memory_order_release);
+    c->drawn[c->draws[i]] = rg_draw(c->drawers, p->request, p->sample, logits);
+}
+
+static void pool(void *arg, int i, const float *rows, size_t stride)
+{
+    rg_core *c = arg;
+    const rg_rows *run = &c->hidden[i];
+
+    rg_request_pool(c->plan[c->pools[i]].request, c->index[run->first], run->n, rows, stride);
 }
 
 static void forward(rg_core *c)
@@ -286,7 +256,7 @@ static void forward(rg_core *c)
 
     if (c->runner->predict)
         c->runner->predict(c->runner, &c->batch, &p);
-    c->runner->step(c->runner, &c->batch, sample, c);
+    c->runner->step(c->runner, &c->batch, &(rg_sink){ .logits = sample, .hidden = pool, .arg = c });
     pthread_mutex_lock(&c->lock);
     c->stats.n_steps++;
     c->stats.n_rows += (uint64_t)c->batch.n_rows;
@@ -305,6 +275,20 @@ static bool wants_snapshot(const rg_core *c, const rg_request *r, int32_t commit
     return committed < n && rg_states_next_stop(c->states, committed - 1, n) == committed;
 }
 
+/* A planned sample has all the state that it waited for: it has drawn an id, or its embedding is complete.  True: it is
+ * through. */
+static bool take_output(rg_core *c, int i)
+{
+    const rg_planned *p = &c->plan[i];
+    rg_request *r = p->request;
+    const rg_drawn *d = &c->drawn[i];
+
+    if (!rg_request_embeds(r))
+        return rg_request_append(r, p->sample, d->id, d->logprob, rg_next_tops(r, &r->samples[p->sample]));
+    rg_request_embedded(r);
+    return true;
+}
+
 static void commit(rg_core *c)
 {
     for (int i = 0; i < c->n_plan; i++) {
@@ -315,9 +299,7 @@ static void commit(rg_core *c)
         rg_seq_advance(c->states, a->seq, p->n_rows, 0, tokens);
         if (wants_snapshot(c, p->request, a->seq->committed))
             (void)rg_seq_snapshot(c->states, a->seq, tokens); /* no room: then there is none */
-        if (!p->draws)
-            continue;
-        if (rg_request_append(p->request, p->sample, c->drawn[i].id, c->drawn[i].logprob, next_tops(p->request, a)))
+        if (p->ends && take_output(c, i))
             rg_scheduler_drop(c->scheduler, p->request, p->sample);
     }
     c->n_plan = 0;
@@ -341,7 +323,7 @@ static void look_at_drain(rg_core *c, uint64_t now)
 /* What others may see of a step. */
 static void publish(rg_core *c, uint64_t start, bool stepped)
 {
-    const rg_scheduler *s = c->scheduler;
+    rg_scheduler *s = c->scheduler;
     uint64_t now = rg_now_ns();
     rg_stats *t = &c->stats;
 
@@ -352,12 +334,14 @@ static void publish(rg_core *c, uint64_t start, bool stepped)
     t->n_cached_rows = rg_scheduler_n_cached(s);
     t->n_prompt_rows = rg_scheduler_n_prompt_rows(s);
     t->n_running = rg_scheduler_n_running(s);
-    rg_states_bytes(c->states, &t->state_bytes, &t->state_used_bytes);
+    rg_states_bytes(c->states, &t->state_bytes, &t->state_used_bytes, &t->state_live_bytes);
     if (stepped) {
         t->last_step_s = rg_seconds(start, now);
         t->busy_s += t->last_step_s;
     }
     look_at_drain(c, now);
+    rg_door_look(rg_scheduler_door(s), t->n_running, rg_scheduler_is_full(s));
+    t->may_wait = rg_scheduler_door(s)->allowed;
     c->n_commits++;
     if (c->n_watching)
         pthread_cond_broadcast(&c->stepped);
@@ -382,8 +366,7 @@ bool rg_core_step(rg_core *c)
 
 bool rg_core_submit(rg_core *c, rg_request *r, rg_error *err)
 {
-    /* The last id drawn needs no state. */
-    int32_t n_positions = r->params.n_prompt + r->params.max_tokens - 1;
+    int32_t n_positions = rg_request_positions(r);
     int64_t n_ids = r->params.n_prompt, most_ids = c->options.max_waiting_ids;
     bool ok = false;
 
@@ -393,12 +376,13 @@ bool rg_core_submit(rg_core *c, rg_request *r, rg_error *err)
     pthread_mutex_lock(&c->lock);
     if (c->closing) {
         rg_fail(err, RG_E_BUSY, "the engine is closing");
-    } else if (c->n_inbox + c->n_waiting >= c->options.max_waiting) {
-        rg_fail(err, RG_E_BUSY, "%d requests are waiting already", (int)c->options.max_waiting);
+    } else if (!rg_door_has_room(rg_scheduler_door(c->scheduler), r->tenant, r->params.background)) {
+        rg_fail(err, RG_E_BUSY, "%d requests are waiting already", (int)(c->n_inbox + c->n_waiting));
     } else if (most_ids && c->n_inbox + c->n_waiting > 0 && c->n_inbox_ids + c->n_waiting_ids + n_ids > most_ids) {
         rg_fail(err, RG_E_BUSY, "%lld prompt ids are waiting already", (long long)(c->n_inbox_ids + c->n_waiting_ids));
     } else {
         rg_request_ref(r);
+        rg_door_enter(rg_scheduler_door(c->scheduler), r->tenant, r->params.background);
         r->id = ++c->last_id;
         atomic_store(&r->submitted_ns, rg_now_ns());
         if (r->params.deadline_s > 0)
@@ -487,6 +471,11 @@ bool rg_core_wait(rg_core *c, uint64_t *seen, double timeout_s)
     return more;
 }
 
+bool rg_core_has_room(const rg_core *c, const char *tenant)
+{
+    return rg_door_has_room(rg_scheduler_door(c->scheduler), rg_tenant_hash(tenant), false);
+}
+
 int32_t rg_core_retry_after(rg_core *c)
 {
     double s;
@@ -532,16 +521,14 @@ void rg_core_free(rg_core *c)
         stop(c);
     rg_scheduler_free(c->scheduler);
     rg_states_free(c->states);
-    for (int i = 0; c->slots && i < c->options.n_threads; i++) {
-        rg_sampler_free(c->slots[i].sampler);
-        rg_free(c->slots[i].raw);
-    }
-    rg_free(c->slots);
+    rg_drawers_free(c->drawers);
     rg_free(c->plan);
     rg_free(c->spans);
     rg_free(c->draws);
+    rg_free(c->pools);
     rg_free(c->drawn);
     rg_free(c->logit_rows);
+    rg_free(c->hidden);
     rg_free(c->token);
     rg_free(c->index);
     rg_free(c->kv_end);

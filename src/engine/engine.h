@@ -18,14 +18,12 @@ typedef struct rg_core_options {
     int32_t max_seq_len;
     int32_t max_waiting;   /* requests in the queue; more are refused */
     int64_t max_waiting_ids; /* of their prompts; 0: no limit */
+    double max_wait_s;     /* refuse who would wait longer; 0: no limit */
     bool use_prefixes, share_prefixes; /* share: between tenants */
     bool static_batching;  /* nobody joins those who run */
     rg_preempt preempt;
     int32_t swap_from;     /* RG_PREEMPT_AUTO: positions from which copying out and in beats computing again */
-    double step_s;         /* aimed at while some are being answered; 0: no limit */
-    const rg_token_bytes *bytes;
-    const int32_t *eos_ids;
-    int32_t n_eos;
+    double step_s, pace;   /* as in rg_options */
     int32_t n_threads;     /* of the runner: so many samplers */
 } rg_core_options;
 
@@ -46,6 +44,7 @@ bool rg_core_start(rg_core *c, rg_error *err);
 rg_stats rg_core_stats(rg_core *c);
 bool rg_core_wait(rg_core *c, uint64_t *seen, double timeout_s); /* as rg_engine_wait, rg_engine_retry_after */
 int32_t rg_core_retry_after(rg_core *c);
+bool rg_core_has_room(const rg_core *c, const char *tenant); /* would rg_core_submit take a request of this tenant? */
 void rg_core_check_soon(rg_core *c); /* rg_core_check by the running thread, after this step; returns when done */
 
 /* For tests: preempt the i-th running request now, by the given way; false if there is none. */

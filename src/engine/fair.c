@@ -22,6 +22,7 @@ typedef struct tenant {
 struct rg_fair {
     tenant *all, *unused, *turn; /* turn: in the ring, NULL if nobody waits */
     rg_request *returning;       /* preempted ones, by arrival */
+    rg_request *background, **background_end; /* for when nobody else waits, by arrival */
     double expected_output;
     int32_t room, n;
 };
@@ -42,6 +43,7 @@ rg_fair *rg_fair_new(int32_t room, rg_error *err)
         f->all[i].next = f->unused;
         f->unused = &f->all[i];
     }
+    f->background_end = &f->background;
     f->room = room;
     f->expected_output = FIRST_GUESS;
     return f;
@@ -124,6 +126,9 @@ void rg_fair_add(rg_fair *f, rg_request *r)
     if (has_run(r)) {
         while (*at && (*at)->id < r->id)
             at = &(*at)->line_next;
+    } else if (r->params.background) {
+        at = f->background_end;
+        f->background_end = &r->line_next;
     } else {
         tenant *t = find(f, r->tenant);
 
@@ -138,14 +143,17 @@ void rg_fair_add(rg_fair *f, rg_request *r)
 /* Out of its line.  Its tenant, if it has one. */
 static tenant *unlink_from_line(rg_fair *f, rg_request *r)
 {
-    tenant *t = has_run(r) ? NULL : find(f, r->tenant);
-    rg_request **at = t ? &t->head : &f->returning;
+    bool behind = !has_run(r) && r->params.background;
+    tenant *t = has_run(r) || behind ? NULL : find(f, r->tenant);
+    rg_request **at = t ? &t->head : behind ? &f->background : &f->returning;
 
     while (*at != r) {
         RG_ASSERT(*at);
         at = &(*at)->line_next;
     }
     *at = r->line_next;
+    if (f->background_end == &r->line_next)
+        f->background_end = at;
     r->line_next = NULL;
     f->n--;
     return t;
@@ -164,7 +172,7 @@ rg_request *rg_fair_first(rg_fair *f)
     if (f->returning)
         return f->returning;
     if (!f->turn)
-        return NULL;
+        return f->background;
     while (f->turn->deficit < cost_of(f, f->turn->head)) {
         f->turn = f->turn->next;
         f->turn->deficit += QUANTUM;
@@ -195,6 +203,8 @@ void rg_fair_check(const rg_fair *f)
 
     for (const rg_request *r = f->returning; r; r = r->line_next, n++)
         RG_ASSERT(has_run(r) && (!r->line_next || r->id < r->line_next->id));
+    for (const rg_request *r = f->background; r; r = r->line_next, n++)
+        RG_ASSERT(!has_run(r) && r->params.background && (r->line_next || f->background_end == &r->line_next));
     if (t)
         do {
             RG_ASSERT(t->head && t->next->prev == t && find(f, t->key) == t);

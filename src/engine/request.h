@@ -1,8 +1,9 @@
 /* request.h -- one request: the mailbox between whoever asked and the engine.
  *
- * One allocation holds the prompt, room for every output id and its log-probabilities, and per sample an atomic count
- * of what is there.  The engine writes behind the count, the reader reads before it: a slow reader only falls behind in
- * its own array.  Two references: the caller's and the engine's; the last one dropped frees it. */
+ * One allocation holds the prompt, room for every output id and its log-probabilities (or for the embedding), and per
+ * sample an atomic count of what is there.  The engine writes behind the count, the reader reads before it: a slow
+ * reader only falls behind in its own array.  Two references: the caller's and the engine's; the last one dropped frees
+ * it. */
 #ifndef RG_ENGINE_REQUEST_H
 #define RG_ENGINE_REQUEST_H
 
@@ -10,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "engine/sequence.h"
+#include "engine/stops.h"
 #include "grammar/grammar.h"
 
 /* id -> bytes, so that stop texts can be found where ids are committed.  Borrowed from the tokenizer. */
@@ -21,6 +23,14 @@ typedef struct rg_token_bytes {
     int32_t n;              /* 0: no tokenizer; texts are empty */
 } rg_token_bytes;
 
+/* What every request must know of the model; what it points to outlives them. */
+typedef struct rg_request_model {
+    int32_t vocab_size, max_seq_len, dim;
+    const rg_token_bytes *bytes; /* NULL: texts are empty */
+    const int32_t *eos_ids;
+    int32_t n_eos;
+} rg_request_model;
+
 typedef struct rg_sample { /* one answer */
     /* Written by the engine, read by the reader below n_ready. */
     int32_t *ids;
@@ -28,23 +38,20 @@ typedef struct rg_sample { /* one answer */
     rg_top *tops;            /* n_logprobs each */
     atomic_int n_ready;      /* ids that are there */
     atomic_int finish;       /* rg_finish; set after the last n_ready */
-    int32_t n_text_ids;      /* ids whose bytes are part of the text (a stop text cuts the rest), once finished */
-    size_t n_text_bytes;     /* bytes of text in all, once finished */
+    int32_t stop_id;         /* the stop id that ended it, once finished; -1: none did */
     /* The engine's own. */
     rg_seq *seq;
     rg_grammar_state *grammar; /* where the answer stands in what it must be; NULL: it may be anything */
     int32_t n_output;
     int32_t first_at;        /* output that the text begins with; -1: none yet, or the prompt does */
-    int32_t *stop_at;        /* [n_stop] how many bytes of each stop text the text now ends with */
-    size_t n_bytes;
+    int32_t *stop_at;        /* [n_stop] where the matcher of stop texts is */
     /* The reader's own. */
     int32_t n_read;
     int32_t read_first_at;   /* as first_at */
-    size_t n_given;          /* bytes of text given out */
     int32_t *read_stop_at;   /* as stop_at, for the bytes read so far */
+    int32_t stop;            /* the stop text that was met, after which there is no more text; -1: none yet */
     char *pending;           /* bytes not yet whole characters, or that may be the start of a stop text */
     size_t n_pending;
-    bool cut;                /* a stop text was met: no more text */
     bool end_given;
 } rg_sample;
 
@@ -54,17 +61,20 @@ struct rg_request {
     pthread_mutex_t lock;    /* guards nothing but the sleep of a reader */
     pthread_cond_t ready;
     atomic_int n_asleep;     /* readers in rg_request_wait: the engine wakes only whom there is */
-    rg_params params;        /* pointers into this allocation */
-    int32_t *stop_len;       /* [n_stop] */
-    int32_t **stop_back;     /* per stop text, the failure links of Knuth, Morris and Pratt */
+    rg_params params;        /* pointers into this allocation; those of stop texts are in stops */
+    rg_stop *stops;          /* [n_stop] */
     char *text;              /* the text of the event last given out */
     uint64_t id;
     const rg_token_bytes *bytes;
     bool prompt_shows;       /* something of the prompt is text: the answers go on from it */
     const int32_t *eos_ids;
     int32_t n_eos;
-    int32_t *tokens;         /* prompt; engine's scratch for ids of sample 0 follows per sample (see request.c) */
+    int32_t *tokens;         /* prompt and output of each sample in turn, contiguous */
     rg_sample *samples;
+    int32_t dim;
+    float *embedding;        /* [dim], once finished; NULL unless it is asked for */
+    double *pool_sum;        /* [dim] of the rows pooled so far; NULL but for RG_POOLING_MEAN */
+    int32_t n_pooled;
     atomic_int n_cached, n_preempted, n_ended; /* n_ended: samples */
     _Atomic uint64_t submitted_ns, admitted_ns, first_ns, finished_ns; /* 0: not yet */
     struct rg_request *next, *prev; /* the scheduler's queues */
@@ -76,22 +86,57 @@ struct rg_request {
 };
 
 /* Checks params (NaN, ranges, ids within the vocabulary, prompt within max_seq_len) and copies them.  max_tokens is
- * capped to what max_seq_len leaves.  One reference. */
-rg_request *rg_request_new(const rg_params *params, int32_t vocab_size, int32_t max_seq_len,
-                           const rg_token_bytes *bytes, const int32_t *eos_ids, int32_t n_eos, rg_error *err);
+ * capped to what max_seq_len leaves; an embedding has none, and one sample.  One reference. */
+rg_request *rg_request_new(const rg_params *params, const rg_request_model *model, rg_error *err);
 void rg_request_ref(rg_request *r);
+uint64_t rg_tenant_hash(const char *tenant); /* NULL: nobody in particular */
 void rg_request_unref(rg_request *r);
+
+/* Ids [0, n) of prompt and output of sample i, contiguous: what a recompute prefills. */
+const int32_t *rg_request_tokens(const rg_request *r, int i);
+
+static inline bool rg_request_embeds(const rg_request *r)
+{
+    return r->params.embed != RG_POOLING_NONE;
+}
+
+/* Positions whose state one sample needs at most: the last id drawn needs none. */
+static inline int32_t rg_request_positions(const rg_request *r)
+{
+    return r->params.n_prompt + r->params.max_tokens - !rg_request_embeds(r);
+}
+
+/* May it start from a cached prefix?  An embedding of all rows, or of the first, must see them computed. */
+static inline bool rg_request_takes_prefix(const rg_request *r)
+{
+    return r->params.embed == RG_POOLING_NONE || r->params.embed == RG_POOLING_LAST;
+}
+
+/* ---- answers (mailbox.c) ---- */
 
 /* Engine side: one id more for sample i, with its log-probabilities; decides whether the sample ends with it (end
  * token, stop id, stop text, max_tokens) and says so.  The ids of an end are not part of the output. */
 rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, const rg_top *top);
 void rg_request_end(rg_request *r, int i, rg_finish why);
-/* Ids [0, n) of prompt and output of sample i, contiguous: what a recompute prefills. */
-const int32_t *rg_request_tokens(const rg_request *r, int i);
 
 /* Reader side, as rg_next and rg_poll say. */
 int rg_request_poll(rg_request *r, rg_token *out);
 bool rg_request_wait(rg_request *r, rg_token *out);
 rg_usage rg_request_used(const rg_request *r);
+
+/* ---- embeddings (embed.c), engine side ---- */
+
+/* Of a span of n prompt rows from position start, those whose hidden states are wanted, counted from the span's first.
+ * */
+rg_rows rg_request_rows_to_pool(const rg_request *r, int32_t start, int32_t n);
+/* The hidden states of so wanted rows, [dim] each, `stride` floats apart, the first at position start. */
+void rg_request_pool(rg_request *r, int32_t start, int32_t n, const float *rows, size_t stride);
+/* All are pooled: the embedding is there, and the request ends. */
+void rg_request_embedded(rg_request *r);
+
+/* ---- text ---- */
+
+/* The bytes of an id, of a text that begins with it or not. */
+const char *rg_id_text(const rg_token_bytes *b, int32_t id, bool first, size_t *n);
 
 #endif

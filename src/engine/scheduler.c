@@ -26,6 +26,8 @@ struct rg_scheduler {
     rg_core_options options;
     queue waiting, running; /* by arrival */
     rg_fair *fair;          /* whose turn it is of those who wait */
+    rg_door door;
+    bool full;              /* the last who wanted to run found no sequence or no room */
     bool forming;           /* static batching: those who run may still be joined */
     rg_seq **seqs; /* all of them */
     rg_seq **idle; /* stack of those that no sample has */
@@ -49,7 +51,8 @@ rg_scheduler *rg_scheduler_new(rg_states *states, const rg_core_options *options
         rg_fail_memory(err, n * sizeof(rg_seq *));
         goto fail;
     }
-    s->fair = rg_fair_new(options->max_waiting + options->max_seqs, err);
+    rg_door_init(&s->door, options->max_waiting, options->max_seqs, options->max_wait_s);
+    s->fair = rg_fair_new(rg_door_most(options->max_waiting) + options->max_seqs, err);
     if (!s->fair)
         goto fail;
     for (size_t i = 0; i < n; i++) {
@@ -78,6 +81,16 @@ void rg_scheduler_free(rg_scheduler *s)
     rg_free(s->seqs);
     rg_free(s->idle);
     rg_free(s);
+}
+
+bool rg_scheduler_is_full(const rg_scheduler *s)
+{
+    return s->full;
+}
+
+rg_door *rg_scheduler_door(rg_scheduler *s)
+{
+    return &s->door;
 }
 
 /* ---- the lists --------------------------------------------------------------------------------------------------- */
@@ -210,6 +223,10 @@ void rg_scheduler_remove(rg_scheduler *s, rg_request *r)
         rg_scheduler_drop(s, r, i);
     if (r->state == WAITING)
         rg_fair_remove(s->fair, r);
+    if (!r->admitted_ns)
+        rg_door_leave(&s->door, r->tenant, r->params.background);
+    else if (r->samples[0].finish == RG_FINISH_STOP || r->samples[0].finish == RG_FINISH_LENGTH)
+        rg_door_learn(&s->door, rg_seconds(r->admitted_ns, rg_now_ns()));
     unlink_request(s, r);
     rg_request_unref(r);
 }
@@ -236,7 +253,8 @@ static int reap_queue(rg_scheduler *s, queue *q, bool all)
             rg_request_end(r, i, why);
         if (atomic_load(&r->n_ended) < n_samples)
             continue;
-        rg_fair_learn(s->fair, r->samples[0].n_output);
+        if (!rg_request_embeds(r))
+            rg_fair_learn(s->fair, r->samples[0].n_output);
         rg_scheduler_remove(s, r);
         n++;
     }
@@ -309,8 +327,8 @@ static bool has_room(const rg_scheduler *s, const rg_request *r, const rg_sample
 static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
 {
     rg_sample *a = &r->samples[i];
-    rg_uncached uncached;
-    int32_t n_found;
+    rg_uncached uncached = RG_UNCACHED_OFF;
+    int32_t n_found = 0;
 
     if (is_active(a))
         return true;
@@ -320,7 +338,8 @@ static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
     if (!a->seq)
         return false;
     a->seq->salt = r->salt ^ (s->options.share_prefixes ? 0 : r->tenant * 0x9e3779b97f4a7c15u);
-    n_found = rg_seq_match(s->states, a->seq, rg_request_tokens(r, i), target_of(r, a), &uncached);
+    if (rg_request_takes_prefix(r))
+        n_found = rg_seq_match(s->states, a->seq, rg_request_tokens(r, i), target_of(r, a), &uncached);
     if (!must && !has_room(s, r, a)) {
         rg_scheduler_drop(s, r, i);
         return false;
@@ -346,7 +365,7 @@ static void plan_add(planning *p, rg_request *r, int i, int32_t n_rows)
     const rg_sample *a = &r->samples[i];
 
     p->plan[p->n++] = (rg_planned){
-        .request = r, .sample = i, .n_rows = n_rows, .draws = a->seq->length + n_rows == target_of(r, a)
+        .request = r, .sample = i, .n_rows = n_rows, .ends = a->seq->length + n_rows == target_of(r, a)
     };
     p->budget -= n_rows;
 }
@@ -494,12 +513,14 @@ static void admit_waiting(rg_scheduler *s, planning *p)
 
         while (!is_live(&r->samples[i]))
             i++;
-        if (!activate(s, r, i, p->n == 0))
+        s->full = !activate(s, r, i, p->n == 0);
+        if (s->full)
             break;
         rg_fair_take(s->fair, r);
         if (!r->admitted_ns) {
             atomic_store(&r->admitted_ns, rg_now_ns());
             s->n_prompt_rows += (uint64_t)r->params.n_prompt;
+            rg_door_leave(&s->door, r->tenant, r->params.background);
         }
         unlink_request(s, r);
         link_request(s, r, RUNNING);
@@ -509,17 +530,28 @@ static void admit_waiting(rg_scheduler *s, planning *p)
     s->forming = p->budget <= 0 && s->n_idle > 0;
 }
 
-/* Where answers are being written, prompts get only as many rows as leave them their pace. */
-static void limit_prompts(const rg_row_budget *budget, planning *p)
+/* Where the first of the prompts that wait for rows goes on; -1: there is none. */
+static int64_t first_prompt_at(const rg_scheduler *s)
 {
-    int64_t start = 0;
+    for (const rg_request *r = s->running.head; r; r = r->next)
+        for (int i = 0; i < r->params.n_samples; i++)
+            if (is_live(&r->samples[i]) && !is_decoding(r, &r->samples[i]))
+                return r->samples[i].seq ? r->samples[i].seq->length : 0;
+    return s->waiting.n ? 0 : -1;
+}
+
+/* Prompts get only as many rows as keep the step short, and leave those who are being answered their pace. */
+static void limit_prompts(const rg_scheduler *s, const rg_row_budget *budget, planning *p)
+{
+    rg_step_aim aim = { .n_decode = p->n, .prompt_at = first_prompt_at(s) };
     int32_t rows;
 
-    for (int i = 0; i < p->n; i++)
-        start += p->plan[i].request->samples[p->plan[i].sample].seq->length;
-    if (!p->n || !budget->prompt_rows)
+    if (aim.prompt_at < 0 || !budget->prompt_rows)
         return;
-    rows = budget->prompt_rows(budget->arg, p->n, start / p->n);
+    for (int i = 0; i < p->n; i++)
+        aim.decode_at += p->plan[i].request->samples[p->plan[i].sample].seq->length;
+    aim.decode_at /= p->n > 0 ? p->n : 1;
+    rows = budget->prompt_rows(budget->arg, &aim);
     p->budget = rows < p->budget ? rows : p->budget;
 }
 
@@ -533,10 +565,13 @@ int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *
             fork_samples(s, r);
     s->forming |= !s->running.n;
     plan_decode(s, &p);
-    limit_prompts(budget, &p);
+    limit_prompts(s, budget, &p);
+    s->full &= s->waiting.n > 0;
     for (rg_request *r = s->running.head; r && room && p.budget > 0; r = r->next)
         room = plan_prompts_of(s, &p, r);
-    if (room && (s->forming || !s->options.static_batching))
+    if (!room)
+        s->full = s->waiting.n > 0;
+    else if (s->forming || !s->options.static_batching)
         admit_waiting(s, &p);
     RG_ASSERT(p.n > 0 || (!s->running.n && !s->waiting.n));
     return p.n;

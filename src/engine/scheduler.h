@@ -7,27 +7,29 @@
 #ifndef RG_ENGINE_SCHEDULER_H
 #define RG_ENGINE_SCHEDULER_H
 
+#include "engine/door.h"
 #include "engine/engine.h"
 
 typedef struct rg_planned { /* one span of the coming step */
     rg_request *request;
     int sample;
     int32_t n_rows;
-    bool draws; /* its last row's logits are wanted */
+    bool ends; /* with it the sample has all state before its next id, or of all that is embedded */
 } rg_planned;
 
 typedef struct rg_scheduler rg_scheduler;
 
 rg_scheduler *rg_scheduler_new(rg_states *states, const rg_core_options *options, rg_error *err);
 void rg_scheduler_free(rg_scheduler *s);
+rg_door *rg_scheduler_door(rg_scheduler *s); /* whoever submits asks there first */
 
 void rg_scheduler_add(rg_scheduler *s, rg_request *r);    /* at the tail of the queue */
 /* Fill plan (room for max_seqs) within budget >= 1 rows, growing states; returns the number of spans, 0 only if no
- * request is there.  Where some samples draw without having been prompts in this step, the rows of prompts beside them
- * are kept to what prompt_rows (NULL: no limit) allows. */
+ * request is there.  Rows of prompts are kept to what prompt_rows (NULL: no limit) allows beside the answers that are
+ * planned by then; of aim it is told all but the limits. */
 typedef struct rg_row_budget {
     int32_t rows;
-    int32_t (*prompt_rows)(void *arg, int32_t n_decode, int64_t mean_start);
+    int32_t (*prompt_rows)(void *arg, rg_step_aim *aim);
     void *arg;
 } rg_row_budget;
 int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *plan);
@@ -41,6 +43,7 @@ int rg_scheduler_reap(rg_scheduler *s, bool all);
 bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how);
 int32_t rg_scheduler_n_waiting(const rg_scheduler *s);
 int32_t rg_scheduler_n_running(const rg_scheduler *s);
+bool rg_scheduler_is_full(const rg_scheduler *s); /* somebody waits because there is no sequence or no room for state */
 int64_t rg_scheduler_n_waiting_ids(const rg_scheduler *s); /* of prompts */
 uint64_t rg_scheduler_n_prompt_rows(const rg_scheduler *s); /* of admitted requests, found or computed */
 rg_request *rg_scheduler_running(const rg_scheduler *s, int i); /* NULL past the end; order of arrival */

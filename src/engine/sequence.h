@@ -65,7 +65,7 @@ void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_
 bool rg_states_fits(const rg_states *s, int32_t n_positions);          /* alone in an empty engine */
 bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto); /* now */
 /* Bytes of all pools, and of the blocks that sequences hold (not those kept only to be found again). */
-void rg_states_bytes(const rg_states *s, uint64_t *all, uint64_t *held);
+void rg_states_bytes(const rg_states *s, uint64_t *all, uint64_t *held, uint64_t *live);
 /* Where a prompt's span should end so that a snapshot can be kept: the first wanted position > from, or n. */
 int32_t rg_states_next_stop(const rg_states *s, int32_t from, int32_t n);
 

@@ -137,15 +137,27 @@ static void check_seq(const rg_states *s, const rg_seq *q)
     }
 }
 
-void rg_states_bytes(const rg_states *s, uint64_t *all, uint64_t *held)
+/* Bytes of a group's blocks that sequences hold and have written nothing into yet: only what is no block of others. */
+static uint64_t empty_bytes(const rg_states *s, int g, uint64_t block_bytes)
 {
-    *all = *held = 0;
+    uint64_t n = 0;
+
+    for (const rg_seq *q = s->seqs; q && !is_recurrent(s, g); q = q->next)
+        n += q->swapped ? 0 : (uint64_t)q->n_blocks * RG_BLOCK - (uint64_t)q->length;
+    return n * (block_bytes / RG_BLOCK);
+}
+
+void rg_states_bytes(const rg_states *s, uint64_t *all, uint64_t *held, uint64_t *live)
+{
+    *all = *held = *live = 0;
     for (int g = 0; g < s->spec.n_groups; g++) {
         uint64_t each = rg_store_groups(s->store)[g].block_bytes;
 
         *all += each * (uint64_t)rg_store_n_blocks(s->store, g);
         *held += each * (uint64_t)rg_blocks_held(s->pools[g]);
+        *live -= empty_bytes(s, g, each);
     }
+    *live += *held;
 }
 
 void rg_states_check(const rg_states *s)

@@ -1,6 +1,7 @@
 /* gbnf.c -- GBNF, the notation of GGUF's home: rules over characters.  "root" is the whole answer.
  *
- * A rule ends where the next one begins, or with the text: a line break within it is only a blank. */
+ * A rule ends where the next one begins, or with the text: a line break within it is only a blank.  One thing is ours:
+ * `%json {...}`, a value of a JSON schema. */
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -201,6 +202,42 @@ static void reference(parser *p, size_t n)
         item(p, r->ref);
 }
 
+/* The bytes of the JSON object here; 0: it does not end. */
+static size_t object_length(const parser *p)
+{
+    size_t depth = 0;
+
+    for (size_t i = 0; p->at + i < p->n; i++) {
+        int c = peek(p, i);
+        if (c == '"')
+            for (i++; peek(p, i) >= 0 && peek(p, i) != '"'; i++)
+                i += peek(p, i) == '\\';
+        depth += c == '{';
+        depth -= c == '}' && depth > 0;
+        if (!depth)
+            return i + 1;
+    }
+    return 0;
+}
+
+static void schema(parser *p)
+{
+    static const char word[] = "%json";
+    size_t n = 0;
+
+    if (p->n - p->at > strlen(word) && !memcmp(p->s + p->at, word, strlen(word))) {
+        p->at += strlen(word);
+        while (peek(p, 0) == ' ' || peek(p, 0) == '\t')
+            p->at++;
+        n = peek(p, 0) == '{' ? object_length(p) : 0;
+    }
+    if (n)
+        item(p, rg_schema(p->f, p->s + p->at, n));
+    else
+        refuse(p, RG_E_INPUT, "a '%' that is not %json and a JSON schema, an object");
+    p->at += n;
+}
+
 /* One part of a rule's right side; false: the rule ends here. */
 static bool part(parser *p)
 {
@@ -236,6 +273,7 @@ static bool part(parser *p)
     case '+': p->at++; repeat(p, 1, RG_FOREVER); return true;
     case '?': p->at++; repeat(p, 0, 1); return true;
     case '{': braces(p); return true;
+    case '%': schema(p); return true;
     case '<':
     case '!': refuse(p, RG_E_UNSUPPORTED, "tokens (<...>) are not supported"); return true;
     default: break;

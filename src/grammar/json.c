@@ -10,7 +10,7 @@
 #include "grammar/object.h"
 #include "grammar/source.h"
 
-enum { SPACE = 40 }; /* blanks in a row, at most */
+enum { INDENT = 20 }; /* blanks after a line end, at most */
 
 /* Before main, so that no value is born of one allocator and freed by another. */
 __attribute__((constructor)) static void allocate_from_base(void)
@@ -45,7 +45,7 @@ static bool within_budget(rg_form *f, const char *name, const char *text, size_t
 
 json_t *rg_grammar_json(rg_form *f, const char *name, const char *text, size_t n)
 {
-    json_error_t why;
+    json_error_t why = { 0 };
     json_t *v;
 
     if (f->failed || !within_budget(f, name, text, n))
@@ -162,15 +162,24 @@ uint32_t rg_json_array(rg_form *f, const rg_json_parts *p, const rg_array_spec *
     return RG_SEQ(f, rg_form_str(f, "["), p->space, rest, rg_form_str(f, "]"));
 }
 
-bool rg_json_parts_make(rg_form *f, rg_json_parts *p)
+/* What may stand between the parts: nothing, a blank, or a line end and an indent.  A model that likes blanks would
+ * otherwise write nothing else. */
+static uint32_t space(rg_form *f)
 {
     rg_set blank = { 0 };
-    uint32_t quote = rg_form_str(f, "\"");
 
     rg_set_add(&blank, ' ', ' ');
-    rg_set_add(&blank, '\t', '\n');
-    rg_set_add(&blank, '\r', '\r');
-    p->space = rg_form_rep(f, rg_form_set(f, &blank), 0, SPACE);
+    rg_set_add(&blank, '\t', '\t');
+    return RG_ALT(f, RG_EMPTY, rg_form_str(f, " "),
+                  RG_SEQ(f, rg_form_opt(f, rg_form_str(f, "\r")), rg_form_str(f, "\n"),
+                         rg_form_rep(f, rg_form_set(f, &blank), 0, INDENT)));
+}
+
+bool rg_json_parts_make(rg_form *f, rg_json_parts *p)
+{
+    uint32_t quote = rg_form_str(f, "\"");
+
+    p->space = space(f);
     p->string_char = rg_chars_string_char(f);
     p->string = RG_SEQ(f, quote, rg_form_rep(f, p->string_char, 0, RG_FOREVER), quote);
     p->null = rg_form_str(f, "null");

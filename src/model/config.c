@@ -406,7 +406,8 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
                        "%s: %d layers of width %d: ridge takes 1 to %d layers and a width of at least 1",
                        rg_checkpoint_path(ckpt), c->n_layers, c->dim, RG_MAX_LAYERS);
     if (!rg_config_keys(c, ckpt, c->arch->keys, c->arch->n_keys, err) || !c->arch->finish(c, ckpt, err) ||
-        !read_ends(c, ckpt, err) || !read_sampling(c, ckpt, err))
+        !read_ends(c, ckpt, err) || !read_sampling(c, ckpt, err) ||
+        !rg_embedding_read(&c->embedding, ckpt, c->dim, err))
         return false;
     for (int i = 0; harmless[i]; i++)
         rg_meta_understand(ckpt, harmless[i]);

@@ -6,7 +6,7 @@
 #ifndef RG_MODEL_CONFIG_H
 #define RG_MODEL_CONFIG_H
 
-#include "ckpt/checkpoint.h"
+#include "model/embedding.h"
 #include "ops/ops.h"
 
 typedef struct rg_arch rg_arch;
@@ -60,6 +60,7 @@ typedef struct rg_config {
     int32_t bos_id, eos_ids[RG_MAX_EOS];
     int n_eos;
     rg_sampling sampling;       /* generation_config's */
+    rg_embedding embedding;
 } rg_config;
 
 /* One key of a table: where it goes, what it is called in both kinds of checkpoint (NULL: not there), its default. */

@@ -76,6 +76,18 @@ static bool put_name(rg_ckpt_writer *w, const rg_checkpoint *from, rg_error *err
     return put_text(w, "general.name", path + start, n - start, err);
 }
 
+/* How embeddings are made, if the folder says so. */
+static bool put_pooling(rg_ckpt_writer *w, const rg_config *c, rg_error *err)
+{
+    static const int numbers[] = { [RG_POOLING_MEAN] = 1, [RG_POOLING_CLS] = 2, [RG_POOLING_LAST] = 3 };
+    char name[128];
+
+    if (!c->embedding.is_said || !c->embedding.pooling)
+        return true;
+    snprintf(name, sizeof name, "%s.pooling_type", c->arch->gguf_name);
+    return rg_ckpt_put_int(w, name, GGUF_TYPE_U32, numbers[c->embedding.pooling], err);
+}
+
 bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_config *c, rg_type type, rg_error *err)
 {
     size_t n_common;
@@ -97,7 +109,8 @@ bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_conf
             if (!put_key(w, c, &c->arch->keys[i], err))
                 return false;
         snprintf(name, sizeof name, "%s.vocab_size", arch);
-        if (!rg_ckpt_put_int(w, name, GGUF_TYPE_U32, c->vocab_size, err) || !c->arch->put_gguf(c, w, err))
+        if (!rg_ckpt_put_int(w, name, GGUF_TYPE_U32, c->vocab_size, err) || !put_pooling(w, c, err) ||
+            !c->arch->put_gguf(c, w, err))
             return false;
     }
     return rg_ckpt_put_int(w, "general.file_type", GGUF_TYPE_U32, file_type(type), err) &&

@@ -51,11 +51,12 @@ static double by_rows(const double *v, double rows)
     return x < 0 ? v[0] : x > 1 ? v[i + 1] : v[i] + x * (v[i + 1] - v[i]);
 }
 
-static double near_seconds(const rg_linear_rate *r, double rows)
+/* The same where time grows with rows, beyond what was measured too. */
+static double growing_by_rows(const double *v, double rows)
 {
     const double most = rg_rate_rows[RG_RATE_ROWS - 1];
 
-    return rows > most ? r->near_s[RG_RATE_ROWS - 1] * rows / most : by_rows(r->near_s, rows);
+    return rows > most ? v[RG_RATE_ROWS - 1] * rows / most : by_rows(v, rows);
 }
 
 /* The same for the experts of a mixture that are used: rows choose by chance, and kernels do not like every number of
@@ -65,15 +66,15 @@ static double mixed_seconds(const rg_linear_rate *r, const rg_counted *op)
     double p = op->share, n = op->n_rows, chance = 1, sum = 0, used = 0;
 
     if (n > MANY_ROWS || p >= 1)
-        return near_seconds(r, op->rows);
+        return growing_by_rows(r->near_s, op->rows);
     for (int i = 0; i < op->n_rows; i++)
         chance *= 1 - p;
     for (int x = 1; x <= op->n_rows; x++) { /* of x rows, from that of x - 1 */
         chance *= (n - x + 1) / x * p / (1 - p);
-        sum += chance * near_seconds(r, x);
+        sum += chance * growing_by_rows(r->near_s, x);
         used += chance;
     }
-    return used > 0 ? sum / used : near_seconds(r, op->rows);
+    return used > 0 ? sum / used : growing_by_rows(r->near_s, op->rows);
 }
 
 static double by_queries(const double *v, double queries)
@@ -132,8 +133,14 @@ static void price_products(const rg_machine *m, const rg_counted *op, bool exact
             p->near_s += limit_of(&rough);
             continue;
         }
-        p->near_s += op->w[i].values * (op->share > 0 ? mixed_seconds(r, op) : near_seconds(r, op->rows)) * uneven;
+        double each = op->share > 0 ? mixed_seconds(r, op) : growing_by_rows(r->near_s, op->rows);
+        p->near_s += op->w[i].values * each * uneven;
         p->far_s += op->w[i].values * by_rows(r->far_s, op->rows);
+        if (op->kind == RG_OP_MOE) /* what its experts' rows cost besides is in the rate of its cells */
+            continue;
+        p->near_s += op->rows * op->w[i].outputs * r->out_s;
+        if (!i) /* x is the same for all */
+            p->near_s += op->rows * op->w[i].inputs * r->in_s;
     }
 }
 
@@ -404,21 +411,38 @@ int32_t rg_cost_swap_from(const rg_model *model, const rg_machine *m, int32_t ma
     return INT32_MAX;
 }
 
-int rg_cost_budget(const rg_model *model, const rg_machine *m, int n_decode, int64_t start, double seconds,
-                   int max_rows, bool exact)
+/* Of a step with so many rows of a prompt (0: none) beside the answers. */
+static double mixed_step_s(const rg_model *model, const rg_machine *m, const rg_step_aim *aim, int prompt_rows,
+                           bool exact)
 {
     rg_span spans[SPANS_AT_HAND];
-    int lo = 1, hi = max_rows, n = n_decode < SPANS_AT_HAND ? n_decode : SPANS_AT_HAND - 1;
+    int n = aim->n_decode < SPANS_AT_HAND ? aim->n_decode : SPANS_AT_HAND - 1;
+    rg_cost cost;
 
+    for (int i = 0; i < n; i++)
+        spans[i] = (rg_span){ .n_rows = 1, .start = (int32_t)aim->decode_at };
+    if (prompt_rows)
+        spans[n++] = (rg_span){ .n_rows = prompt_rows, .start = (int32_t)aim->prompt_at };
+    rg_batch batch = batch_of(spans, n);
+    rg_cost_batch(model, m, &batch, exact, &cost);
+    return cost.seconds;
+}
+
+int rg_cost_budget(const rg_model *model, const rg_machine *m, const rg_step_aim *aim, int max_rows, bool exact)
+{
+    double most = aim->seconds, kept;
+    int lo = 1, hi = max_rows;
+
+    if (aim->pace > 0 && aim->n_decode > 0) {
+        kept = aim->pace * mixed_step_s(model, m, aim, 0, exact);
+        most = most > 0 && most < kept ? most : kept;
+    }
+    if (most <= 0)
+        return max_rows;
     while (lo < hi) { /* the most that is within: seconds grow with rows */
         int rows = lo + (hi - lo + 1) / 2;
-        rg_cost cost;
 
-        for (int i = 0; i <= n; i++)
-            spans[i] = (rg_span){ .n_rows = i ? 1 : rows, .start = (int32_t)start };
-        rg_batch batch = batch_of(spans, n + 1);
-        rg_cost_batch(model, m, &batch, exact, &cost);
-        if (cost.seconds <= seconds)
+        if (mixed_step_s(model, m, aim, rows, exact) <= most)
             lo = rows;
         else
             hi = rows - 1;

@@ -4,8 +4,8 @@
  * and its arithmetic, the roofline.  Of a machine that was measured (rg_machine_measure, and rg_rates_measure in
  * rates.h) there is more, each the measured answer to where the roofline misses:
  *
- *   kernels below their peak     seconds per weight value by the number of rows that meet it, per format and recipe;
- *                                seconds per pair of query and key, by how many queries share the keys
+ *   kernels below their peak     seconds per weight value by the number of rows that meet it, per value of x and of y,
+ *                                per format and recipe; per pair of query and key, by how many queries share the keys
  *   weights that stay in cache   bandwidth by the size of what a step goes through; the part of an operation's time
  *                                that depends on where its bytes come from is kept apart ("far") and scaled by it
  *   work that is not a product   seconds per value for norms, rotations, activations, scans, ...
@@ -34,7 +34,8 @@ extern const int rg_rate_rows[RG_RATE_ROWS];
 typedef struct rg_linear_rate {
     bool measured;
     double near_s[RG_RATE_ROWS]; /* seconds per weight value when so many rows meet it and it is in a near cache; */
-    double far_s[RG_RATE_ROWS];  /* what it takes more from memory */
+    double far_s[RG_RATE_ROWS];  /* what it takes more from memory; */
+    double in_s, out_s;          /* seconds per value of x, which is rounded once for all weights, and of y */
 } rg_linear_rate;
 
 /* Attention over keys and values of one type, or over latents. */
@@ -105,10 +106,9 @@ double rg_cost_recompute_s(const rg_model *m, const rg_machine *machine, int64_t
 double rg_cost_swap_s(const rg_model *m, const rg_machine *machine, int64_t n);
 /* The least positions from which swapping is the cheaper of the two; INT32_MAX: never within max_len. */
 int32_t rg_cost_swap_from(const rg_model *m, const rg_machine *machine, int32_t max_len, int chunk, bool exact);
-/* The most rows of prompt (at least 1) that a step can take beside n_decode rows, all after `start` positions, and stay
- * within `seconds`: a step's budget. */
-int rg_cost_budget(const rg_model *m, const rg_machine *machine, int n_decode, int64_t start, double seconds,
-                   int max_rows, bool exact);
+/* The most rows of one prompt (at least 1) that a step can take beside those who are answered, and stay within what is
+ * aimed at: a step's budget.  Allocates nothing. */
+int rg_cost_budget(const rg_model *m, const rg_machine *machine, const rg_step_aim *aim, int max_rows, bool exact);
 
 /* One operation, for who has a list of them. */
 double rg_cost_op(const rg_machine *machine, const rg_counted *op, double working_set, bool exact);

@@ -132,9 +132,11 @@ void rg_model_close(rg_model *m)
     rg_free(m);
 }
 
-rg_act *rg_model_forward(const rg_model *m, rg_fwd *f)
+rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f)
 {
     const rg_config *c = &m->config;
+    const rg_batch *b = f->batch;
+    rg_outputs out = { 0 };
     rg_act *x = rg_act_new(f, "hidden", c->dim);
 
     f->layer = -1;
@@ -147,15 +149,20 @@ rg_act *rg_model_forward(const rg_model *m, rg_fwd *f)
         rg_act_release(f, mark);
     }
     f->layer = -1;
-    if (!f->batch->n_logits)
-        return NULL;
-    rg_act *h = rg_act_rows(f, "head_in", f->batch->n_logits, c->dim);
-    rg_act *logits = rg_act_rows(f, "logits", f->batch->n_logits, c->vocab_size);
+    if (b->n_hidden) { /* a row's norm is its own: all of them, where they lie */
+        rg_rmsnorm(f, x, x, m->final_norm, c->norm_eps);
+        out.hidden = x;
+    }
+    if (!b->n_logits)
+        return out;
+    rg_act *h = rg_act_rows(f, "head_in", b->n_logits, c->dim);
+    out.logits = rg_act_rows(f, "logits", b->n_logits, c->vocab_size);
     rg_gather(f, h, x);
-    rg_rmsnorm(f, h, h, m->final_norm, c->norm_eps);
+    if (!b->n_hidden)
+        rg_rmsnorm(f, h, h, m->final_norm, c->norm_eps);
     rg_note(f, h);
-    rg_linear(f, logits, h, m->lm_head, NULL);
+    rg_linear(f, out.logits, h, m->lm_head, NULL);
     if (c->logit_softcap > 0)
-        rg_softcap(f, logits, c->logit_softcap);
-    return logits;
+        rg_softcap(f, out.logits, c->logit_softcap);
+    return out;
 }

@@ -34,9 +34,12 @@ rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg
 rg_model *rg_model_declare(const rg_config *c, const rg_model_options *o, rg_error *err);
 void rg_model_close(rg_model *m); /* NULL is fine */
 
-/* The model's text: one step through a reader.  Returns the logits of the wanted rows [n_logits, vocab]; NULL if
- * none. */
-rg_act *rg_model_forward(const rg_model *m, rg_fwd *f);
+/* The model's text: one step through a reader.  What the batch does not ask for is NULL. */
+typedef struct rg_outputs {
+    rg_act *logits; /* of the wanted rows, [n_logits, vocab] */
+    rg_act *hidden; /* of all rows, after the final norm, [n_rows, dim] */
+} rg_outputs;
+rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f);
 
 /* ---- a runner that computes on this machine ---- */
 

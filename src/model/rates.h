@@ -14,6 +14,7 @@ typedef struct rg_rates_wanted {
     bool recurrent; /* convolutions and scans */
     bool experts;
     bool exact;     /* recipe */
+    bool twice;     /* products again after a while, for what disturbs a machine comes and goes */
 } rg_rates_wanted;
 
 /* What m's operations need. */

@@ -20,12 +20,19 @@ typedef struct model_runner {
     /* The step being run. */
     const rg_batch *batch;
     int n_threads;
-    void (*row)(void *arg, int i, float *logits);
-    void *arg;
+    const rg_sink *sink;
+    /* The last answer to prompt_rows, and to what; 0: none. */
+    rg_step_aim aim;
+    int n_prompt_rows;
 } model_runner;
 
 /* Below so many operations and bytes a second thread costs more in barriers than it brings. */
 enum { SMALL_STEP_OPS = 2000000, SMALL_STEP_BYTES = 1000000 };
+
+static float *row_of(const rg_fwd *f, const rg_act *a, int i)
+{
+    return rg_act_data(f, a) + (size_t)i * (size_t)a->stride;
+}
 
 static void program(void *arg, int thread)
 {
@@ -43,12 +50,16 @@ static void program(void *arg, int thread)
                    .arena = r->arena,
                    .arena_bytes = r->arena_bytes };
     rg_mem_forbid();
-    rg_act *logits = rg_model_forward(r->m, f);
-    if (logits) {
-        for (int i; (i = rg_phase_take(r->pool, f->phase)) < logits->rows;)
-            r->row(r->arg, i, rg_act_data(f, logits) + (size_t)i * (size_t)logits->stride);
+    rg_outputs out = rg_model_forward(r->m, f);
+    int n_logits = r->batch->n_logits, n_all = n_logits + r->batch->n_hidden;
+    for (int i; n_all && (i = rg_phase_take(r->pool, f->phase)) < n_all;)
+        if (i < n_logits)
+            r->sink->logits(r->sink->arg, i, row_of(f, out.logits, i));
+        else
+            r->sink->hidden(r->sink->arg, i - n_logits, row_of(f, out.hidden, r->batch->hidden[i - n_logits].first),
+                            (size_t)out.hidden->stride);
+    if (n_all)
         rg_phase_end(r->pool, &f->phase);
-    }
     rg_mem_permit();
 }
 
@@ -77,22 +88,29 @@ static void predict(rg_runner *self, const rg_batch *batch, rg_predicted *out)
                            .bytes = (uint64_t)(cost.count.weight_bytes + cost.count.state_bytes) };
 }
 
-static int prompt_rows(rg_runner *self, int n_decode, int64_t start, double seconds)
+/* The answer hardly changes within a block of positions, and steps that ask follow each other. */
+static int prompt_rows(rg_runner *self, const rg_step_aim *aim)
 {
-    const model_runner *r = (const model_runner *)self;
+    model_runner *r = (model_runner *)self;
+    rg_step_aim same = *aim;
 
-    return rg_cost_budget(r->m, r->o.machine, n_decode, start, seconds, r->o.max_rows, r->o.exact);
+    same.decode_at -= same.decode_at % RG_BLOCK;
+    same.prompt_at -= same.prompt_at % RG_BLOCK;
+    if (!r->n_prompt_rows || memcmp(&same, &r->aim, sizeof same)) {
+        r->n_prompt_rows = rg_cost_budget(r->m, r->o.machine, &same, r->o.max_rows, r->o.exact);
+        r->aim = same;
+    }
+    return r->n_prompt_rows;
 }
 
-static void step(rg_runner *self, const rg_batch *batch, void (*row)(void *arg, int i, float *logits), void *arg)
+static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
 {
     model_runner *r = (model_runner *)self;
     rg_count c = count(r, batch);
 
     RG_ASSERT(batch->n_rows <= r->o.max_rows && batch->n_logits <= r->o.max_logits);
     r->batch = batch;
-    r->row = row;
-    r->arg = arg;
+    r->sink = sink;
     r->n_threads = c.ops < SMALL_STEP_OPS && c.weight_bytes + c.state_bytes < SMALL_STEP_BYTES ? 1 : r->o.n_threads;
     rg_pool_run(r->pool, r->n_threads, program, r);
 }
@@ -220,8 +238,9 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
         return rg_fail_memory(err, sizeof *r), NULL;
     r->m = m;
     r->o = *o;
-    r->base = (rg_runner){ .vocab_size = m->config.vocab_size, .max_rows = o->max_rows, .spec = &m->state, .step = step,
-                           .predict = predict, .prompt_rows = o->machine ? prompt_rows : NULL };
+    r->base = (rg_runner){ .vocab_size = m->config.vocab_size, .dim = m->config.dim, .max_rows = o->max_rows,
+                           .spec = &m->state, .step = step, .predict = predict,
+                           .prompt_rows = o->machine ? prompt_rows : NULL };
     rg_cpu_sizes sizes = reader_sizes(r);
     if (!kernels_can(m, err) || !measure_arena(r, err) || !size_groups(r, n_blocks, err))
         goto fail;

@@ -14,20 +14,36 @@ typedef struct rg_predicted {
     double limit_s; /* at the limits of the machine; 0: the machine was not measured */
 } rg_predicted;
 
+/* How long the coming step may take, and what is known of it before prompts are put in. */
+typedef struct rg_step_aim {
+    double seconds;     /* at most; 0: no limit */
+    double pace;        /* at most so many times what it takes without prompts; 0: no limit */
+    int n_decode;       /* rows of those who are being answered, */
+    int64_t decode_at;  /*   the mean of their positions, */
+    int64_t prompt_at;  /*   and where the first prompt goes on */
+} rg_step_aim;
+
+/* Who takes what a step gives.  Called on any of the step's threads, several at once for different i. */
+typedef struct rg_sink {
+    /* Of the i-th wanted row: logits [vocab_size], which may be scribbled on. */
+    void (*logits)(void *arg, int i, float *logits);
+    /* Of the i-th wanted run: the hidden states of its rows, [dim] each, the next one `stride` floats further.  May be
+     * NULL if no batch asks for any. */
+    void (*hidden)(void *arg, int i, const float *rows, size_t stride);
+    void *arg;
+} rg_sink;
+
 typedef struct rg_runner rg_runner;
 struct rg_runner {
-    int vocab_size;
+    int vocab_size, dim;
     int max_rows;  /* of one step */
     const rg_state_spec *spec;
     rg_store *store;
-    /* Compute a batch.  row(arg, i, logits) is called once for each wanted row i < batch->n_logits, on any of the
-     * step's threads, several at once for different i; logits [vocab_size] may be scribbled on.  When it returns, the
-     * state holds all rows.  Cannot fail; allocates nothing. */
-    void (*step)(rg_runner *self, const rg_batch *batch, void (*row)(void *arg, int i, float *logits), void *arg);
+    /* Compute a batch; the sink is called once for each wanted row and run.  When it returns, the state holds all rows.
+     * Cannot fail; allocates nothing. */
+    void (*step)(rg_runner *self, const rg_batch *batch, const rg_sink *sink);
     void (*predict)(rg_runner *self, const rg_batch *batch, rg_predicted *out); /* may be NULL */
-    /* How many rows of prompts a step can take beside n_decode rows, after `start` positions, within so many seconds:
-     * at least 1.  NULL: not known. */
-    int (*prompt_rows)(rg_runner *self, int n_decode, int64_t start, double seconds);
+    int (*prompt_rows)(rg_runner *self, const rg_step_aim *aim); /* that such a step can take, >= 1.  NULL: not known */
 };
 
 #endif

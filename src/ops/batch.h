@@ -28,6 +28,11 @@ typedef struct rg_span {
     const int32_t *tables[RG_MAX_GROUPS];
 } rg_span;
 
+/* Rows [first, first + n) of a step. */
+typedef struct rg_rows {
+    int32_t first, n;
+} rg_rows;
+
 typedef struct rg_batch {
     int32_t n_rows, n_spans;
     const rg_span *spans;      /* in row order, covering all rows */
@@ -42,6 +47,8 @@ typedef struct rg_batch {
     const int32_t *const *ancestors;
     int32_t n_logits;          /* rows whose logits are wanted, in row order */
     const int32_t *logit_rows;
+    int32_t n_hidden;          /* runs of rows whose hidden state after the final norm is wanted, in row order */
+    const rg_rows *hidden;
 } rg_batch;
 
 #endif

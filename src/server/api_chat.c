@@ -1,19 +1,5 @@
 /* api_chat.c -- POST /v1/chat/completions, and /apply-template, which shows the prompt that it would make. */
-#include <string.h>
-
-#include "base/mem.h"
 #include "server/call.h"
-#include "server/conversation.h"
-
-static void open_chunk(const rg_call *c, rg_buf *b, const char *object)
-{
-    rg_out_open(b, NULL, '{');
-    rg_out_text(b, "id", c->id);
-    rg_out_text(b, "object", object);
-    rg_out_int(b, "created", c->created_s);
-    rg_out_text(b, "model", c->server->o.model);
-    rg_out_open(b, "choices", '[');
-}
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
@@ -63,10 +49,8 @@ static void write_logprobs(rg_buf *b, const rg_call *c, rg_choice *ch)
 
 static void write_calls(rg_buf *b, const rg_call *c, rg_choice *ch, bool numbered)
 {
-    int n = c->f.parallel_tools ? ch->answer.n_calls : ch->answer.n_calls > 1 ? 1 : ch->answer.n_calls;
-
     rg_out_open(b, "tool_calls", '[');
-    for (; ch->sent_calls < n; ch->sent_calls++) {
+    for (; ch->sent_calls < rg_choice_n_calls(c, ch); ch->sent_calls++) {
         const rg_tool_call *t = &ch->answer.call[ch->sent_calls];
         rg_out_open(b, NULL, '{');
         if (numbered)
@@ -79,7 +63,6 @@ static void write_calls(rg_buf *b, const rg_call *c, rg_choice *ch, bool numbere
         rg_out_close(b, '}');
         rg_out_close(b, '}');
     }
-    ch->sent_calls = ch->answer.n_calls;
     rg_out_close(b, ']');
 }
 
@@ -87,26 +70,22 @@ static void write_calls(rg_buf *b, const rg_call *c, rg_choice *ch, bool numbere
 
 static void open_delta(rg_call *c, rg_choice *ch, rg_buf *out)
 {
-    rg_event_open(out, NULL);
-    open_chunk(c, out, "chat.completion.chunk");
+    rg_chunk_open(out, c);
     rg_out_open(out, NULL, '{');
     rg_out_int(out, "index", ch->index);
     rg_out_open(out, "delta", '{');
 }
 
-static void close_delta(rg_call *c, rg_choice *ch, rg_buf *out, const char *finish)
+static void close_delta(rg_call *c, rg_choice *ch, rg_buf *out, bool last)
 {
     rg_out_close(out, '}');
     write_logprobs(out, c, ch);
-    rg_out_text(out, "finish_reason", finish);
-    if (finish)
-        rg_out_text(out, "stop_reason", ch->finish == RG_FINISH_DEADLINE ? "deadline" : NULL);
+    if (last)
+        rg_write_finish(out, c, ch);
+    else
+        rg_out_null(out, "finish_reason");
     rg_out_close(out, '}');
-    rg_out_close(out, ']');
-    if (c->f.include_usage)
-        rg_out_null(out, "usage");
-    rg_out_close(out, '}');
-    rg_event_close(out);
+    rg_chunk_close(out, c);
 }
 
 static void start(rg_call *c, rg_buf *out)
@@ -115,7 +94,7 @@ static void start(rg_call *c, rg_buf *out)
         open_delta(c, &c->choices[i], out);
         rg_out_text(out, "role", "assistant");
         rg_out_text(out, "content", "");
-        close_delta(c, &c->choices[i], out, NULL);
+        close_delta(c, &c->choices[i], out, false);
     }
 }
 
@@ -123,7 +102,7 @@ static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
 {
     const rg_answer *a = &ch->answer;
     bool reasoning = c->f.include_reasoning && a->reasoning.n > ch->sent_reasoning;
-    bool content = a->content.n > ch->sent_content, calls = a->n_calls > ch->sent_calls;
+    bool content = a->content.n > ch->sent_content, calls = rg_choice_n_calls(c, ch) > ch->sent_calls;
 
     if (reasoning || content || calls) {
         open_delta(c, ch, out);
@@ -134,35 +113,14 @@ static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
             rg_out_string(out, "content", a->content.data + ch->sent_content, a->content.n - ch->sent_content);
         if (calls)
             write_calls(out, c, ch, true);
-        close_delta(c, ch, out, NULL);
+        close_delta(c, ch, out, false);
     }
     ch->sent_reasoning = a->reasoning.n;
     ch->sent_content = a->content.n;
     if (ch->finish != RG_RUNNING) {
         open_delta(c, ch, out);
-        close_delta(c, ch, out, rg_finish_word(ch));
+        close_delta(c, ch, out, true);
     }
-}
-
-static void stop(rg_call *c, rg_buf *out)
-{
-    if (c->f.include_usage) {
-        rg_event_open(out, NULL);
-        open_chunk(c, out, "chat.completion.chunk");
-        rg_out_close(out, ']');
-        rg_write_usage(out, c);
-        rg_out_close(out, '}');
-        rg_event_close(out);
-    }
-    rg_buf_str(out, "data: [DONE]\n\n");
-}
-
-static void fail(rg_call *c, const rg_refusal *e, rg_buf *out)
-{
-    rg_event_open(out, NULL);
-    rg_refusal_write(out, c->x, e);
-    rg_event_close(out);
-    rg_buf_str(out, "data: [DONE]\n\n");
 }
 
 static void write_message(rg_buf *out, rg_call *c, rg_choice *ch)
@@ -183,95 +141,55 @@ static void write_message(rg_buf *out, rg_call *c, rg_choice *ch)
     rg_out_close(out, '}');
 }
 
-static void whole(rg_call *c, rg_buf *out)
+static void choice(rg_call *c, rg_choice *ch, rg_buf *out)
 {
-    open_chunk(c, out, "chat.completion");
-    for (int32_t i = 0; i < c->n_choices; i++) {
-        rg_choice *ch = &c->choices[i];
-        rg_out_open(out, NULL, '{');
-        rg_out_int(out, "index", ch->index);
-        write_message(out, c, ch);
-        write_logprobs(out, c, ch);
-        rg_out_text(out, "finish_reason", rg_finish_word(ch));
-        rg_out_text(out, "stop_reason", ch->finish == RG_FINISH_DEADLINE ? "deadline" : NULL);
-        rg_out_close(out, '}');
-    }
-    rg_out_close(out, ']');
-    rg_write_usage(out, c);
+    rg_out_open(out, NULL, '{');
+    rg_out_int(out, "index", ch->index);
+    write_message(out, c, ch);
+    write_logprobs(out, c, ch);
+    rg_write_finish(out, c, ch);
     rg_out_close(out, '}');
 }
 
-static const rg_shape shape = { .id_prefix = "chatcmpl-", .is_chat = true, .start = start, .delta = delta, .stop = stop,
-                                .fail = fail, .whole = whole };
-
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
-/* The conversation that a body describes; NULL and *e.  *tools: what is offered. */
-static json_t *read_conversation(const json_t *body, const char *effort, json_t **tools, rg_refusal *e)
+static bool read_conversation(const json_t *body, rg_conversation *talk, rg_refusal *e)
 {
     const json_t *kwargs = json_object_get(body, "chat_template_kwargs");
-    json_t *messages = rg_messages_read(json_object_get(body, "messages"), e), *all;
+    json_t *effort = json_object_get(body, "reasoning_effort"), *messages;
 
-    *tools = NULL;
-    if (!messages)
-        return NULL;
-    if (!rg_tools_read(json_object_get(body, "tools"), json_object_get(body, "tool_choice"), tools, e)) {
-        json_decref(messages);
-        return NULL;
-    }
-    all = rg_conversation_new(messages, *tools, kwargs, e);
-    if (all && effort && !json_object_get(all, "reasoning_effort"))
-        json_object_set_new(all, "reasoning_effort", json_string(effort));
-    return all;
+    if (!rg_tools_read(body, talk, e))
+        return false;
+    messages = rg_messages_read(json_object_get(body, "messages"), e);
+    talk->all = messages ? rg_conversation_new(messages, talk->tools, kwargs, e) : NULL;
+    if (talk->all && json_is_string(effort) && !json_object_get(talk->all, "reasoning_effort"))
+        json_object_set(talk->all, "reasoning_effort", effort);
+    return talk->all;
 }
+
+static bool read_request(rg_call *c, rg_refusal *e)
+{
+    return rg_call_read_chat(c, read_conversation, e);
+}
+
+static const rg_shape shape = {
+    .api = RG_API_CHAT, .id_prefix = "chatcmpl-", .input = "messages", .is_chat = true, .read = read_request,
+    .object = "chat.completion", .chunk = "chat.completion.chunk", .choice = choice, .start = start, .delta = delta,
+    .stop = rg_chunks_stop, .fail = rg_chunks_fail, .whole = rg_choices_whole,
+};
 
 void rg_api_chat(rg_server *s, rg_exchange *x)
 {
-    rg_refusal e = { 0 };
-    rg_call *c = rg_call_new(s, x, &shape, RG_API_CHAT, &e);
-    json_t *conversation = c ? read_conversation(c->body, c->f.effort, &c->tools, &e) : NULL;
-    bool ok = conversation && rg_call_add_chat(c, conversation, &e) && rg_call_start(c, &e);
+    rg_call_answer(s, x, &shape);
+}
 
-    json_decref(conversation);
-    if (ok)
-        return;
-    rg_call_free(c);
-    rg_reply_refusal(s, x, &e);
+static void write_prompt(rg_buf *out, const rg_rendered *r)
+{
+    rg_out_text(out, "prompt", r->text);
+    rg_out_int(out, "count", (int64_t)r->n);
 }
 
 void rg_api_apply_template(rg_server *s, rg_exchange *x)
 {
-    rg_refusal e = { 0 };
-    rg_error err = { 0 };
-    json_t *body = rg_read_object(x, &e), *tools = NULL;
-    json_t *conversation = body ? read_conversation(body, NULL, &tools, &e) : NULL;
-    char *json = conversation ? rg_body_dump(conversation) : NULL, *text = NULL;
-    const json_t *generate = json_object_get(body, "add_generation_prompt");
-    rg_chat_options o = { .no_generation_prompt = json_is_false(generate) };
-    int32_t *ids = NULL;
-    size_t n = 0;
-
-    if (json && rg_chat_encode(s->engine, json, strlen(json), &o, &ids, &n, &text, &err)) {
-        rg_buf out;
-        rg_buf_init(&out, (size_t)1 << 28);
-        rg_out_open(&out, NULL, '{');
-        rg_out_text(&out, "prompt", text);
-        rg_out_int(&out, "count", (int64_t)n);
-        rg_out_close(&out, '}');
-        rg_reply_json(s, x, &out);
-    } else {
-        if (json && err.code == RG_E_INPUT)
-            rg_refuse_field(&e, "messages", "The model's chat template does not take this conversation.");
-        else if (json)
-            rg_refuse_engine(s, &e, &err);
-        else if (!e.status)
-            rg_refuse_memory(&e);
-        rg_reply_refusal(s, x, &e);
-    }
-    rg_ids_free(ids);
-    rg_text_free(text);
-    rg_free(json);
-    json_decref(conversation);
-    json_decref(tools);
-    json_decref(body);
+    rg_reply_rendered(s, x, read_conversation, write_prompt);
 }

@@ -5,16 +5,6 @@
 #include "base/utf8.h"
 #include "server/call.h"
 
-static void open_chunk(const rg_call *c, rg_buf *b)
-{
-    rg_out_open(b, NULL, '{');
-    rg_out_text(b, "id", c->id);
-    rg_out_text(b, "object", "text_completion");
-    rg_out_int(b, "created", c->created_s);
-    rg_out_text(b, "model", c->server->o.model);
-    rg_out_open(b, "choices", '[');
-}
-
 /* ---- log-probabilities: tokens [from, to) ------------------------------------------------------------------------ */
 
 static void write_top(rg_buf *b, const rg_call *c, const rg_choice *ch, const rg_logprob *l)
@@ -113,7 +103,7 @@ static void write_text(rg_buf *b, rg_call *c, rg_choice *ch)
     ch->sent_text = ch->text.n;
 }
 
-static void write_choice(rg_buf *b, rg_call *c, rg_choice *ch)
+static void choice(rg_call *c, rg_choice *ch, rg_buf *b)
 {
     size_t n = rg_choice_n_logprobs(ch);
 
@@ -122,8 +112,7 @@ static void write_choice(rg_buf *b, rg_call *c, rg_choice *ch)
     write_text(b, c, ch);
     write_logprobs(b, c, ch, ch->sent_logprobs, n);
     ch->sent_logprobs = n;
-    rg_out_text(b, "finish_reason", ch->finish == RG_RUNNING ? NULL : rg_finish_word(ch));
-    rg_out_text(b, "stop_reason", ch->finish == RG_FINISH_DEADLINE ? "deadline" : NULL);
+    rg_write_finish(b, c, ch);
     rg_out_close(b, '}');
 }
 
@@ -133,106 +122,29 @@ static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
 
     if (ch->text.n == ch->sent_text && ch->finish == RG_RUNNING && !tokens)
         return;
-    rg_event_open(out, NULL);
-    open_chunk(c, out);
-    write_choice(out, c, ch);
-    rg_out_close(out, ']');
-    if (c->f.include_usage)
-        rg_out_null(out, "usage");
-    rg_out_close(out, '}');
-    rg_event_close(out);
+    rg_chunk_open(out, c);
+    choice(c, ch, out);
+    rg_chunk_close(out, c);
 }
-
-static void stop(rg_call *c, rg_buf *out)
-{
-    if (c->f.include_usage) {
-        rg_event_open(out, NULL);
-        open_chunk(c, out);
-        rg_out_close(out, ']');
-        rg_write_usage(out, c);
-        rg_out_close(out, '}');
-        rg_event_close(out);
-    }
-    rg_buf_str(out, "data: [DONE]\n\n");
-}
-
-static void fail(rg_call *c, const rg_refusal *e, rg_buf *out)
-{
-    rg_event_open(out, NULL);
-    rg_refusal_write(out, c->x, e);
-    rg_event_close(out);
-    rg_buf_str(out, "data: [DONE]\n\n");
-}
-
-static void whole(rg_call *c, rg_buf *out)
-{
-    open_chunk(c, out);
-    for (int32_t i = 0; i < c->n_choices; i++)
-        write_choice(out, c, &c->choices[i]);
-    rg_out_close(out, ']');
-    rg_write_usage(out, c);
-    rg_out_close(out, '}');
-}
-
-static const rg_shape shape = { .id_prefix = "cmpl-", .delta = delta, .stop = stop, .fail = fail, .whole = whole };
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
-static bool add_ids(rg_call *c, const json_t *list, rg_refusal *e)
+static bool read_request(rg_call *c, rg_refusal *e)
 {
-    int32_t *ids;
-    size_t n;
-
-    if (!rg_ids_read(list, "prompt", &ids, &n, e)) {
-        rg_free(ids);
-        return false;
-    }
-    if (!rg_call_add_ids(c, ids, n, true, e))
-        return false;
-    if (c->f.echo) {
-        rg_prompt *p = &c->prompts[c->n_prompts - 1];
-        char *text = rg_decode(c->server->engine, p->ids, p->n, false, &p->n_text, NULL);
-        p->text = text ? rg_strndup(text, p->n_text) : NULL;
-        rg_text_free(text);
-        return p->text || rg_refuse_memory(e);
-    }
-    return true;
+    if (c->f.max_tokens == RG_NOT_GIVEN)
+        c->f.max_tokens = 16; /* as this API has it */
+    if (c->f.echo && c->f.n_logprobs >= 0)
+        return rg_refuse(e, 400, "unsupported_value", "echo", "'echo' with 'logprobs' is not supported.");
+    return rg_call_read_prompts(c, e);
 }
 
-/* A text, texts, ids, or lists of ids. */
-static bool read_prompt(rg_call *c, const json_t *v, rg_refusal *e)
-{
-    const json_t *first = json_array_get(v, 0);
-    bool ok = true;
-
-    if (json_is_string(v))
-        return rg_call_add_text(c, json_string_value(v), json_string_length(v), e);
-    if (json_is_integer(first))
-        return add_ids(c, v, e);
-    if (!json_is_string(first) && !json_is_array(first))
-        return rg_refuse_field(e, "prompt", "'prompt' must be a string, strings, token ids or lists of token ids.");
-    for (size_t i = 0; ok && i < json_array_size(v); i++) {
-        const json_t *p = json_array_get(v, i);
-        if (json_typeof(p) != json_typeof(first))
-            return rg_refuse_field(e, "prompt", "'prompt' must not mix texts and token ids.");
-        ok = json_is_string(p) ? rg_call_add_text(c, json_string_value(p), json_string_length(p), e) : add_ids(c, p, e);
-    }
-    return ok;
-}
+static const rg_shape shape = {
+    .api = RG_API_COMPLETIONS, .id_prefix = "cmpl-", .input = "prompt", .read = read_request,
+    .object = "text_completion", .chunk = "text_completion", .choice = choice, .delta = delta,
+    .stop = rg_chunks_stop, .fail = rg_chunks_fail, .whole = rg_choices_whole,
+};
 
 void rg_api_completions(rg_server *s, rg_exchange *x)
 {
-    rg_refusal e = { 0 };
-    rg_call *c = rg_call_new(s, x, &shape, RG_API_COMPLETIONS, &e);
-    bool ok = c;
-
-    if (ok && c->f.max_tokens == RG_NOT_GIVEN)
-        c->f.max_tokens = 16; /* as this API has it */
-    if (ok && c->f.echo && c->f.n_logprobs >= 0)
-        ok = rg_refuse(&e, 400, "unsupported_value", "echo", "'echo' with 'logprobs' is not supported.");
-    ok = ok && read_prompt(c, json_object_get(c->body, "prompt"), &e) && rg_call_start(c, &e);
-    if (ok)
-        return;
-    rg_call_free(c);
-    rg_reply_refusal(s, x, &e);
+    rg_call_answer(s, x, &shape);
 }

@@ -43,7 +43,8 @@ void rg_api_health(rg_server *s, rg_exchange *x)
     default:
         break;
     }
-    bool full = s->o.max_waiting > 0 && 10ll * rg_engine_stats(s->engine).n_waiting >= 9ll * s->o.max_waiting;
+    rg_stats now = rg_engine_stats(s->engine);
+    bool full = now.may_wait > 0 && 10ll * now.n_waiting >= 9ll * now.may_wait;
     reply_state(s, x, !full, full ? "queue full" : "ok");
 }
 
@@ -66,6 +67,28 @@ void rg_api_metrics(rg_server *s, rg_exchange *x)
     rg_metrics_print(s->metrics, &out);
     rg_note_answer(s, x, 200);
     rg_exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
+}
+
+/* What the cost model says of this model on this machine. */
+static void write_forecasts(rg_buf *out, const rg_server *s)
+{
+    rg_out_int(out, "forecast_context", s->forecast_at);
+    rg_out_open(out, "forecast", '[');
+    for (int i = 0; i < s->n_forecasts; i++) {
+        const rg_forecast *f = &s->forecast[i].f;
+        rg_out_open(out, NULL, '{');
+        rg_out_int(out, "batch", s->forecast[i].batch);
+        rg_out_real(out, "weight_bytes", f->weight_bytes);
+        rg_out_real(out, "state_bytes", f->kv_bytes + f->recurrent_bytes);
+        rg_out_real(out, "activation_bytes", f->activation_bytes);
+        rg_out_real(out, "step_s", f->step_s);
+        rg_out_real(out, "limit_s", f->limit_s);
+        rg_out_real(out, "tokens_per_s", f->tokens_s);
+        rg_out_real(out, "ttft_s", f->ttft_s);
+        rg_out_text(out, "bound", f->bound);
+        rg_out_close(out, '}');
+    }
+    rg_out_close(out, ']');
 }
 
 /* What the page's gauges show. */
@@ -101,6 +124,7 @@ void rg_api_status(rg_server *s, rg_exchange *x)
         rg_out_int(&out, "weight_bytes", (int64_t)s->info.weight_bytes);
         rg_out_int(&out, "state_bytes", (int64_t)s->info.state_bytes);
         rg_out_bool(&out, "chat", rg_chat_has_template(s->engine));
+        write_forecasts(&out, s);
         rg_out_close(&out, '}');
     }
     rg_out_close(&out, '}');

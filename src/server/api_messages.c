@@ -2,17 +2,20 @@
  * (thinking, text, tool_use), streamed as named events. */
 #include <string.h>
 
-#include "base/mem.h"
 #include "server/call.h"
-#include "server/conversation.h"
 
 enum { NO_BLOCK, THINKING_BLOCK, TEXT_BLOCK };
 
-static const char *stop_word(const rg_choice *ch)
+/* stop_reason and stop_sequence; null while it is not done. */
+static void write_stop(rg_buf *b, const rg_call *c, bool done)
 {
+    const rg_choice *ch = &c->choices[0];
     const char *word = rg_finish_word(ch);
+    bool by_text = !strcmp(word, "stop") && ch->stop >= 0;
 
-    return !strcmp(word, "length") ? "max_tokens" : !strcmp(word, "tool_calls") ? "tool_use" : "end_turn";
+    word = !strcmp(word, "length") ? "max_tokens" : !strcmp(word, "tool_calls") ? "tool_use" : "end_turn";
+    rg_out_text(b, "stop_reason", done ? by_text ? "stop_sequence" : word : NULL);
+    rg_out_text(b, "stop_sequence", done && by_text ? c->f.stop[ch->stop] : NULL);
 }
 
 /* Their input_tokens are those that were not cached. */
@@ -70,42 +73,28 @@ static void open_message(rg_buf *b, const rg_call *c, const char *key)
 static void close_message(rg_buf *b, const rg_call *c, bool done)
 {
     rg_out_close(b, ']');
-    rg_out_text(b, "stop_reason", done ? stop_word(&c->choices[0]) : NULL);
-    rg_out_null(b, "stop_sequence");
+    write_stop(b, c, done);
     write_usage(b, c, done);
     rg_out_close(b, '}');
 }
 
 /* ---- the shape --------------------------------------------------------------------------------------------------- */
 
-static void open_event(rg_buf *out, const char *type)
-{
-    rg_event_open(out, type);
-    rg_out_open(out, NULL, '{');
-    rg_out_text(out, "type", type);
-}
-
-static void close_event(rg_buf *out)
-{
-    rg_out_close(out, '}');
-    rg_event_close(out);
-}
-
 static void start(rg_call *c, rg_buf *out)
 {
-    open_event(out, "message_start");
+    rg_typed_event_open(out, "message_start");
     open_message(out, c, "message");
     close_message(out, c, false);
-    close_event(out);
+    rg_typed_event_close(out);
 }
 
 static void close_block(rg_choice *ch, rg_buf *out)
 {
     if (ch->part == NO_BLOCK)
         return;
-    open_event(out, "content_block_stop");
+    rg_typed_event_open(out, "content_block_stop");
     rg_out_int(out, "index", ch->n_parts++);
-    close_event(out);
+    rg_typed_event_close(out);
     ch->part = NO_BLOCK;
 }
 
@@ -118,45 +107,44 @@ static void send_text(rg_choice *ch, rg_buf *out, int part, const rg_buf *text, 
     if (ch->part != part) {
         close_block(ch, out);
         ch->part = part;
-        open_event(out, "content_block_start");
+        rg_typed_event_open(out, "content_block_start");
         rg_out_int(out, "index", ch->n_parts);
         write_text_block(out, "content_block", thinking, "", 0);
-        close_event(out);
+        rg_typed_event_close(out);
     }
-    open_event(out, "content_block_delta");
+    rg_typed_event_open(out, "content_block_delta");
     rg_out_int(out, "index", ch->n_parts);
     rg_out_open(out, "delta", '{');
     rg_out_text(out, "type", thinking ? "thinking_delta" : "text_delta");
     rg_out_string(out, thinking ? "thinking" : "text", text->data + *sent, text->n - *sent);
     rg_out_close(out, '}');
-    close_event(out);
+    rg_typed_event_close(out);
     *sent = text->n;
 }
 
 static void send_call(rg_choice *ch, rg_buf *out, const rg_tool_call *t)
 {
     close_block(ch, out);
-    open_event(out, "content_block_start");
+    rg_typed_event_open(out, "content_block_start");
     rg_out_int(out, "index", ch->n_parts);
     write_tool_block(out, "content_block", t, false);
-    close_event(out);
-    open_event(out, "content_block_delta");
+    rg_typed_event_close(out);
+    rg_typed_event_open(out, "content_block_delta");
     rg_out_int(out, "index", ch->n_parts);
     rg_out_open(out, "delta", '{');
     rg_out_text(out, "type", "input_json_delta");
     rg_out_text(out, "partial_json", t->arguments);
     rg_out_close(out, '}');
-    close_event(out);
+    rg_typed_event_close(out);
     ch->part = TEXT_BLOCK; /* any: it is open, and closed like the others */
     close_block(ch, out);
 }
 
 static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
 {
-    (void)c;
     send_text(ch, out, THINKING_BLOCK, &ch->answer.reasoning, &ch->sent_reasoning);
     send_text(ch, out, TEXT_BLOCK, &ch->answer.content, &ch->sent_content);
-    for (; ch->sent_calls < ch->answer.n_calls; ch->sent_calls++)
+    for (; ch->sent_calls < rg_choice_n_calls(c, ch); ch->sent_calls++)
         send_call(ch, out, &ch->answer.call[ch->sent_calls]);
     if (ch->finish != RG_RUNNING)
         close_block(ch, out);
@@ -164,15 +152,14 @@ static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
 
 static void stop(rg_call *c, rg_buf *out)
 {
-    open_event(out, "message_delta");
+    rg_typed_event_open(out, "message_delta");
     rg_out_open(out, "delta", '{');
-    rg_out_text(out, "stop_reason", stop_word(&c->choices[0]));
-    rg_out_null(out, "stop_sequence");
+    write_stop(out, c, true);
     rg_out_close(out, '}');
     write_usage(out, c, true);
-    close_event(out);
-    open_event(out, "message_stop");
-    close_event(out);
+    rg_typed_event_close(out);
+    rg_typed_event_open(out, "message_stop");
+    rg_typed_event_close(out);
 }
 
 static void fail(rg_call *c, const rg_refusal *e, rg_buf *out)
@@ -191,13 +178,10 @@ static void whole(rg_call *c, rg_buf *out)
         write_text_block(out, NULL, true, a->reasoning.data, a->reasoning.n);
     if (a->content.n || !a->n_calls)
         write_text_block(out, NULL, false, a->content.data, a->content.n);
-    for (int i = 0; i < a->n_calls; i++)
+    for (int i = 0; i < rg_choice_n_calls(c, &c->choices[0]); i++)
         write_tool_block(out, NULL, &a->call[i], true);
     close_message(out, c, true);
 }
-
-static const rg_shape shape = { .id_prefix = "msg_", .is_chat = true, .start = start, .delta = delta, .stop = stop,
-                                .fail = fail, .whole = whole };
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
@@ -217,69 +201,40 @@ static bool read_thinking(const json_t *body, json_t *conversation, rg_refusal *
     return true;
 }
 
-static json_t *read_conversation(const json_t *body, json_t **tools, rg_refusal *e)
+static bool read_conversation(const json_t *body, rg_conversation *talk, rg_refusal *e)
 {
-    json_t *messages, *all;
+    json_t *messages;
 
-    *tools = NULL;
-    if (!rg_anthropic_tools_read(json_object_get(body, "tools"), json_object_get(body, "tool_choice"), tools, e))
-        return NULL;
+    if (!rg_anthropic_tools_read(body, talk, e))
+        return false;
     messages = rg_blocks_read(json_object_get(body, "messages"), json_object_get(body, "system"), e);
-    all = messages ? rg_conversation_new(messages, *tools, NULL, e) : NULL;
-    if (all && !read_thinking(body, all, e)) {
-        json_decref(all);
-        return NULL;
-    }
-    return all;
+    talk->all = messages ? rg_conversation_new(messages, talk->tools, NULL, e) : NULL;
+    return talk->all && read_thinking(body, talk->all, e);
 }
+
+static bool read_request(rg_call *c, rg_refusal *e)
+{
+    if (c->f.max_tokens == RG_NOT_GIVEN)
+        return rg_refuse_field(e, "max_tokens", "'max_tokens' must be given: an integer above 0.");
+    return rg_call_read_chat(c, read_conversation, e);
+}
+
+static const rg_shape shape = {
+    .api = RG_API_MESSAGES, .id_prefix = "msg_", .input = "messages", .is_chat = true, .read = read_request,
+    .start = start, .delta = delta, .stop = stop, .fail = fail, .whole = whole,
+};
 
 void rg_api_messages(rg_server *s, rg_exchange *x)
 {
-    rg_refusal e = { 0 };
-    rg_call *c = rg_call_new(s, x, &shape, RG_API_MESSAGES, &e);
-    json_t *conversation = NULL;
-    bool ok = c && (c->f.max_tokens != RG_NOT_GIVEN ||
-                    rg_refuse_field(&e, "max_tokens", "'max_tokens' must be given: an integer above 0."));
+    rg_call_answer(s, x, &shape);
+}
 
-    conversation = ok ? read_conversation(c->body, &c->tools, &e) : NULL;
-    ok = conversation && rg_call_add_chat(c, conversation, &e) && rg_call_start(c, &e);
-    json_decref(conversation);
-    if (ok)
-        return;
-    rg_call_free(c);
-    rg_reply_refusal(s, x, &e);
+static void write_count(rg_buf *out, const rg_rendered *r)
+{
+    rg_out_int(out, "input_tokens", (int64_t)r->n);
 }
 
 void rg_api_count_tokens(rg_server *s, rg_exchange *x)
 {
-    rg_refusal e = { 0 };
-    rg_error err = { 0 };
-    json_t *body = rg_read_object(x, &e), *tools = NULL;
-    json_t *conversation = body ? read_conversation(body, &tools, &e) : NULL;
-    char *json = conversation ? rg_body_dump(conversation) : NULL;
-    rg_chat_options o = { 0 };
-    int32_t *ids = NULL;
-    size_t n = 0;
-
-    if (json && rg_chat_encode(s->engine, json, strlen(json), &o, &ids, &n, NULL, &err)) {
-        rg_buf out;
-        rg_buf_init(&out, 4096);
-        rg_out_open(&out, NULL, '{');
-        rg_out_int(&out, "input_tokens", (int64_t)n);
-        rg_out_close(&out, '}');
-        rg_reply_json(s, x, &out);
-    } else {
-        if (json && err.code == RG_E_INPUT)
-            rg_refuse_field(&e, "messages", "The model's chat template does not take this conversation.");
-        else if (json)
-            rg_refuse_engine(s, &e, &err);
-        else if (!e.status)
-            rg_refuse_memory(&e);
-        rg_reply_refusal(s, x, &e);
-    }
-    rg_ids_free(ids);
-    rg_free(json);
-    json_decref(conversation);
-    json_decref(tools);
-    json_decref(body);
+    rg_reply_rendered(s, x, read_conversation, write_count);
 }

@@ -3,17 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "server/call.h"
-#include "server/conversation.h"
 
 /* What item is open while streaming; a choice's part. */
 enum { NO_ITEM, REASONING_ITEM, MESSAGE_ITEM };
-
-static bool is_incomplete(const rg_choice *ch)
-{
-    return ch->finish == RG_FINISH_LENGTH || ch->finish == RG_FINISH_DEADLINE;
-}
 
 /* ---- items ------------------------------------------------------------------------------------------------------- */
 
@@ -47,7 +40,7 @@ static void write_item(rg_buf *b, const rg_call *c, const rg_choice *ch, const c
     rg_out_open(b, key, '{');
     rg_out_text(b, "type", kind == REASONING_ITEM ? "reasoning" : "message");
     write_id_of(b, c, "id", kind == REASONING_ITEM ? "rs" : "msg", item);
-    rg_out_text(b, "status", !done ? "in_progress" : is_incomplete(ch) ? "incomplete" : "completed");
+    rg_out_text(b, "status", !done ? "in_progress" : rg_finish_is_cut(ch) ? "incomplete" : "completed");
     if (kind == REASONING_ITEM) {
         rg_out_open(b, "summary", '[');
         rg_out_close(b, ']');
@@ -82,7 +75,7 @@ static void write_output(rg_buf *b, const rg_call *c, const rg_choice *ch)
         write_item(b, c, ch, NULL, REASONING_ITEM, item++, true);
     if (ch->answer.content.n || !ch->answer.n_calls)
         write_item(b, c, ch, NULL, MESSAGE_ITEM, item++, true);
-    for (int i = 0; i < ch->answer.n_calls; i++)
+    for (int i = 0; i < rg_choice_n_calls(c, ch); i++)
         write_call(b, c, NULL, &ch->answer.call[i], item++, true);
     rg_out_close(b, ']');
 }
@@ -93,6 +86,7 @@ static void write_settings(rg_buf *b, const rg_call *c)
 {
     rg_sampling s = rg_fields_sampling(&c->f, &c->server->info.sampling);
     const json_t *effort = json_object_get(json_object_get(c->body, "reasoning"), "effort");
+    const json_t *choice = json_object_get(c->body, "tool_choice");
 
     rg_out_value(b, "instructions", json_object_get(c->body, "instructions"));
     if (c->f.max_completion_tokens != RG_NOT_GIVEN)
@@ -109,7 +103,10 @@ static void write_settings(rg_buf *b, const rg_call *c)
     rg_out_bool(b, "store", false);
     rg_out_real(b, "temperature", round(1e6 * (double)s.temperature) / 1e6); /* 0.7, not what a float makes of it */
     rg_out_raw(b, "text", "{\"format\":{\"type\":\"text\"}}", strlen("{\"format\":{\"type\":\"text\"}}"));
-    rg_out_text(b, "tool_choice", c->tools ? "auto" : "none");
+    if (choice && !json_is_null(choice))
+        rg_out_value(b, "tool_choice", choice);
+    else
+        rg_out_text(b, "tool_choice", c->tools ? "auto" : "none");
     if (json_is_array(json_object_get(c->body, "tools")))
         rg_out_value(b, "tools", json_object_get(c->body, "tools"));
     else
@@ -140,7 +137,7 @@ static void write_usage(rg_buf *b, const rg_call *c)
 static void write_response(rg_buf *b, const rg_call *c, const char *key, bool done, const rg_refusal *e)
 {
     const rg_choice *ch = &c->choices[0];
-    bool cut = done && is_incomplete(ch);
+    bool cut = done && rg_finish_is_cut(ch);
 
     rg_out_open(b, key, '{');
     rg_out_text(b, "id", c->id);
@@ -180,23 +177,15 @@ static void write_response(rg_buf *b, const rg_call *c, const char *key, bool do
 
 static void open_event(rg_call *c, rg_buf *out, const char *type)
 {
-    rg_event_open(out, type);
-    rg_out_open(out, NULL, '{');
-    rg_out_text(out, "type", type);
+    rg_typed_event_open(out, type);
     rg_out_int(out, "sequence_number", c->sequence++);
-}
-
-static void close_event(rg_buf *out)
-{
-    rg_out_close(out, '}');
-    rg_event_close(out);
 }
 
 static void response_event(rg_call *c, rg_buf *out, const char *type, bool done, const rg_refusal *e)
 {
     open_event(c, out, type);
     write_response(out, c, "response", done, e);
-    close_event(out);
+    rg_typed_event_close(out);
 }
 
 /* An event about a part of the open item. */
@@ -213,7 +202,7 @@ static void item_event(rg_call *c, rg_choice *ch, rg_buf *out, bool done)
     open_event(c, out, done ? "response.output_item.done" : "response.output_item.added");
     rg_out_int(out, "output_index", ch->n_parts);
     write_item(out, c, ch, "item", ch->part, ch->n_parts, done);
-    close_event(out);
+    rg_typed_event_close(out);
 }
 
 static void part_event(rg_call *c, rg_choice *ch, rg_buf *out, bool done)
@@ -223,7 +212,7 @@ static void part_event(rg_call *c, rg_choice *ch, rg_buf *out, bool done)
     open_part_event(c, ch, out, done ? "response.content_part.done" : "response.content_part.added");
     write_text_part(out, "part", ch->part == REASONING_ITEM ? "reasoning_text" : "output_text", done ? text->data : "",
                     done ? text->n : 0);
-    close_event(out);
+    rg_typed_event_close(out);
 }
 
 static void close_item(rg_call *c, rg_choice *ch, rg_buf *out)
@@ -237,7 +226,7 @@ static void close_item(rg_call *c, rg_choice *ch, rg_buf *out)
     rg_out_string(out, "text", text->data, text->n);
     if (!reasoning)
         rg_out_raw(out, "logprobs", "[]", 2);
-    close_event(out);
+    rg_typed_event_close(out);
     part_event(c, ch, out, true);
     item_event(c, ch, out, true);
     ch->part = NO_ITEM;
@@ -264,7 +253,7 @@ static void send_text(rg_call *c, rg_choice *ch, rg_buf *out, int part, const rg
     rg_out_string(out, "delta", text->data + *sent, text->n - *sent);
     if (part == MESSAGE_ITEM)
         rg_out_raw(out, "logprobs", "[]", 2);
-    close_event(out);
+    rg_typed_event_close(out);
     *sent = text->n;
 }
 
@@ -284,7 +273,7 @@ static void send_call(rg_call *c, rg_choice *ch, rg_buf *out, const rg_tool_call
             if (step == 2)
                 rg_out_text(out, "name", t->name);
         }
-        close_event(out);
+        rg_typed_event_close(out);
     }
     ch->n_parts++;
 }
@@ -301,7 +290,7 @@ static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
 {
     send_text(c, ch, out, REASONING_ITEM, &ch->answer.reasoning, &ch->sent_reasoning);
     send_text(c, ch, out, MESSAGE_ITEM, &ch->answer.content, &ch->sent_content);
-    for (; ch->sent_calls < ch->answer.n_calls; ch->sent_calls++)
+    for (; ch->sent_calls < rg_choice_n_calls(c, ch); ch->sent_calls++)
         send_call(c, ch, out, &ch->answer.call[ch->sent_calls]);
     if (ch->finish == RG_RUNNING)
         return;
@@ -312,7 +301,7 @@ static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
 
 static void stop(rg_call *c, rg_buf *out)
 {
-    response_event(c, out, is_incomplete(&c->choices[0]) ? "response.incomplete" : "response.completed", true, NULL);
+    response_event(c, out, rg_finish_is_cut(&c->choices[0]) ? "response.incomplete" : "response.completed", true, NULL);
 }
 
 static void fail(rg_call *c, const rg_refusal *e, rg_buf *out)
@@ -324,9 +313,6 @@ static void whole(rg_call *c, rg_buf *out)
 {
     write_response(out, c, NULL, true, NULL);
 }
-
-static const rg_shape shape = { .id_prefix = "resp_", .is_chat = true, .start = start, .delta = delta, .stop = stop,
-                                .fail = fail, .whole = whole };
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
@@ -358,33 +344,31 @@ static bool read_small(rg_call *c, rg_refusal *e)
     return true;
 }
 
-static json_t *read_conversation(rg_call *c, rg_refusal *e)
+static bool read_conversation(const json_t *body, rg_conversation *talk, rg_refusal *e)
 {
-    json_t *messages, *all;
-    const json_t *effort = json_object_get(json_object_get(c->body, "reasoning"), "effort");
+    const json_t *kwargs = json_object_get(body, "chat_template_kwargs");
+    json_t *effort = json_object_get(json_object_get(body, "reasoning"), "effort"), *messages;
 
-    if (!read_small(c, e) ||
-        !rg_flat_tools_read(json_object_get(c->body, "tools"), json_object_get(c->body, "tool_choice"), &c->tools, e))
-        return NULL;
-    messages = rg_input_read(json_object_get(c->body, "input"), json_object_get(c->body, "instructions"), e);
-    if (!messages)
-        return NULL;
-    all = rg_conversation_new(messages, c->tools, json_object_get(c->body, "chat_template_kwargs"), e);
-    if (all && json_is_string(effort))
-        json_object_set(all, "reasoning_effort", (json_t *)(uintptr_t)effort);
-    return all;
+    if (!rg_flat_tools_read(body, talk, e))
+        return false;
+    messages = rg_input_read(json_object_get(body, "input"), json_object_get(body, "instructions"), e);
+    talk->all = messages ? rg_conversation_new(messages, talk->tools, kwargs, e) : NULL;
+    if (talk->all && json_is_string(effort))
+        json_object_set(talk->all, "reasoning_effort", effort);
+    return talk->all;
 }
+
+static bool read_request(rg_call *c, rg_refusal *e)
+{
+    return read_small(c, e) && rg_call_read_chat(c, read_conversation, e);
+}
+
+static const rg_shape shape = {
+    .api = RG_API_RESPONSES, .id_prefix = "resp_", .input = "input", .is_chat = true, .read = read_request,
+    .start = start, .delta = delta, .stop = stop, .fail = fail, .whole = whole,
+};
 
 void rg_api_responses(rg_server *s, rg_exchange *x)
 {
-    rg_refusal e = { 0 };
-    rg_call *c = rg_call_new(s, x, &shape, RG_API_RESPONSES, &e);
-    json_t *conversation = c ? read_conversation(c, &e) : NULL;
-    bool ok = conversation && rg_call_add_chat(c, conversation, &e) && rg_call_start(c, &e);
-
-    json_decref(conversation);
-    if (ok)
-        return;
-    rg_call_free(c);
-    rg_reply_refusal(s, x, &e);
+    rg_call_answer(s, x, &shape);
 }

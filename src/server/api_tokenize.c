@@ -1,4 +1,4 @@
-/* api_tokenize.c -- POST /tokenize and /detokenize: text to ids and back; /v1/embeddings, which is not had yet. */
+/* api_tokenize.c -- POST /tokenize and /detokenize: text to ids and back. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -110,13 +110,4 @@ void rg_api_tokenize(rg_server *s, rg_exchange *x)
 void rg_api_detokenize(rg_server *s, rg_exchange *x)
 {
     answer(s, x, detokenize);
-}
-
-/* The engine gives tokens and no hidden states. */
-void rg_api_embeddings(rg_server *s, rg_exchange *x)
-{
-    rg_refusal e;
-
-    rg_refuse(&e, 501, "unsupported_endpoint", NULL, "Embeddings are not supported by this server.");
-    rg_reply_refusal(s, x, &e);
 }

@@ -13,9 +13,10 @@ enum {
     MAX_PROMPTS = 2048,
     MAX_REQUEST_BYTES = 512 << 20, /* of ids and log-probabilities to come: a request is its own mailbox */
     MAX_CALL_TEXT = 1 << 30,
+    AT_ONCE = 64, /* prompts of one call that the engine has: the others follow as these end */
 };
 
-rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, unsigned api, rg_refusal *e)
+rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, rg_refusal *e)
 {
     rg_call *c = rg_zalloc(sizeof *c);
 
@@ -31,7 +32,7 @@ rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, unsign
     snprintf(c->id, sizeof c->id, "%s%016llx%016llx", shape->id_prefix, (unsigned long long)rg_seed(),
              (unsigned long long)rg_seed());
     c->body = rg_read_object(x, e);
-    if (!c->body || !rg_fields_read(&c->f, c->body, api, e) || !rg_check_model(s, c->f.model, e)) {
+    if (!c->body || !rg_fields_read(&c->f, c->body, shape->api, e) || !rg_check_model(s, c->f.model, e)) {
         rg_call_free(c);
         return NULL;
     }
@@ -51,8 +52,9 @@ void rg_call_free(rg_call *c)
 {
     if (!c)
         return;
-    for (int32_t i = 0; c->requests && i < c->n_prompts; i++)
+    for (int32_t i = 0; i < c->n_submitted; i++)
         rg_request_close(c->requests[i]);
+    rg_grammar_close(c->grammar);
     for (int32_t i = 0; c->choices && i < c->n_choices; i++)
         free_choice(&c->choices[i]);
     for (int32_t i = 0; i < c->n_prompts; i++) {
@@ -78,16 +80,20 @@ void rg_call_free(rg_call *c)
 static bool check_prompt(const rg_call *c, const int32_t *ids, size_t n, rg_refusal *e)
 {
     const rg_info *info = &c->server->info;
+    const char *field = c->shape->input;
 
     if (!n)
-        return rg_refuse_field(e, "prompt", "The prompt is empty: it needs one token at least.");
-    if (n >= (size_t)info->max_seq_len)
-        return rg_refuse(e, 400, "context_length_exceeded", "prompt",
+        return rg_refuse_field(e, field, "The prompt is empty: it needs one token at least.");
+    if (c->shape->embeds && n > (size_t)info->max_seq_len)
+        return rg_refuse(e, 400, "context_length_exceeded", field,
+                         "The prompt has %zu tokens, and the context holds %d.", n, (int)info->max_seq_len);
+    if (!c->shape->embeds && n >= (size_t)info->max_seq_len)
+        return rg_refuse(e, 400, "context_length_exceeded", field,
                          "The prompt has %zu tokens, and the context of %d must hold one more.", n,
                          (int)info->max_seq_len);
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= info->vocab_size)
-            return rg_refuse_field(e, "prompt", "Token %zu of the prompt is not in the vocabulary of %d.", i,
+            return rg_refuse_field(e, field, "Token %zu of the prompt is not in the vocabulary of %d.", i,
                                    (int)info->vocab_size);
     return true;
 }
@@ -108,7 +114,7 @@ bool rg_call_add_ids(rg_call *c, int32_t *ids, size_t n, bool ours, rg_refusal *
         int32_t room = c->prompts_room ? 2 * c->prompts_room : 4;
         rg_prompt *p = c->n_prompts < MAX_PROMPTS ? rg_resize(c->prompts, (size_t)room * sizeof *p) : NULL;
         ok = p || (c->n_prompts < MAX_PROMPTS ? rg_refuse_memory(e)
-                                              : rg_refuse_field(e, "prompt", "There are more than %d prompts.",
+                                              : rg_refuse_field(e, c->shape->input, "There are more than %d prompts.",
                                                                 MAX_PROMPTS));
         if (p) {
             c->prompts = p;
@@ -143,6 +149,49 @@ bool rg_call_add_text(rg_call *c, const char *text, size_t n, rg_refusal *e)
     return true;
 }
 
+static bool add_list(rg_call *c, const json_t *list, rg_refusal *e)
+{
+    int32_t *ids;
+    size_t n;
+
+    if (!rg_ids_read(list, c->shape->input, &ids, &n, e)) {
+        rg_free(ids);
+        return false;
+    }
+    if (!rg_call_add_ids(c, ids, n, true, e))
+        return false;
+    if (c->f.echo) {
+        rg_prompt *p = &c->prompts[c->n_prompts - 1];
+        char *text = rg_decode(c->server->engine, p->ids, p->n, false, &p->n_text, NULL);
+        p->text = text ? rg_strndup(text, p->n_text) : NULL;
+        rg_text_free(text);
+        return p->text || rg_refuse_memory(e);
+    }
+    return true;
+}
+
+bool rg_call_read_prompts(rg_call *c, rg_refusal *e)
+{
+    const char *field = c->shape->input;
+    const json_t *v = json_object_get(c->body, field), *first = json_array_get(v, 0);
+    bool ok = true;
+
+    if (json_is_string(v))
+        return rg_call_add_text(c, json_string_value(v), json_string_length(v), e);
+    if (json_is_integer(first))
+        return add_list(c, v, e);
+    if (!json_is_string(first) && !json_is_array(first))
+        return rg_refuse_field(e, field, "'%s' must be a string, strings, token ids or lists of token ids.", field);
+    for (size_t i = 0; ok && i < json_array_size(v); i++) {
+        const json_t *p = json_array_get(v, i);
+        if (json_typeof(p) != json_typeof(first))
+            return rg_refuse_field(e, field, "'%s' must not mix texts and token ids.", field);
+        ok = json_is_string(p) ? rg_call_add_text(c, json_string_value(p), json_string_length(p), e)
+                               : add_list(c, p, e);
+    }
+    return ok;
+}
+
 /* The prompt ends within the model's reasoning if the template opened it. */
 static bool ends_reasoning(const char *text)
 {
@@ -154,25 +203,47 @@ static bool ends_reasoning(const char *text)
     return n >= strlen(mark) && !memcmp(text + n - strlen(mark), mark, strlen(mark));
 }
 
-bool rg_call_add_chat(rg_call *c, const json_t *conversation, rg_refusal *e)
+bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
 {
-    rg_chat_options o = { .no_generation_prompt = !c->f.generation_prompt };
-    char *json = rg_body_dump(conversation), *text = NULL;
-    int32_t *ids = NULL;
-    size_t n = 0;
-    rg_error err = { 0 };
+    rg_conversation talk = { 0 };
+    rg_rendered r = { 0 };
+    bool ok = read(c->body, &talk, e) && rg_render(c->server, talk.all, c->f.generation_prompt, &r, e);
 
-    if (!json)
-        return rg_refuse_memory(e);
-    bool ok = rg_chat_encode(c->server->engine, json, strlen(json), &o, &ids, &n, &text, &err);
-    rg_free(json);
-    if (!ok && err.code == RG_E_INPUT)
-        return rg_refuse_field(e, "messages", "The model's chat template does not take this conversation.");
-    if (!ok)
-        return rg_refuse_engine(c->server, e, &err), false;
-    c->reasoning_first = ends_reasoning(text);
-    rg_text_free(text);
-    return rg_call_add_ids(c, ids, n, false, e);
+    c->tools = json_incref(talk.tools);
+    c->reasoning_first = ends_reasoning(r.text);
+    c->f.parallel_tools = !talk.one_call;
+    rg_text_free(r.text);
+    ok = ok && rg_call_add_ids(c, r.ids, r.n, false, e);
+    if (ok && talk.must) {
+        rg_call_rules rules = { talk.must, .many = !talk.one_call, .reasoning = c->reasoning_first };
+        ok = rg_tool_form_constrain(&c->server->tool_form, &rules, &c->f.constraint, e);
+    }
+    rg_conversation_fini(&talk);
+    return ok;
+}
+
+void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *read,
+                       void (*write)(rg_buf *out, const rg_rendered *r))
+{
+    rg_refusal e = { 0 };
+    rg_conversation talk = { 0 };
+    rg_rendered r = { 0 };
+    json_t *body = rg_read_object(x, &e);
+    const bool generate = !json_is_false(json_object_get(body, "add_generation_prompt"));
+    rg_buf out;
+
+    if (body && read(body, &talk, &e) && rg_render(s, talk.all, generate, &r, &e)) {
+        rg_buf_init(&out, MAX_CALL_TEXT);
+        rg_out_open(&out, NULL, '{');
+        write(&out, &r);
+        rg_out_close(&out, '}');
+        rg_reply_json(s, x, &out);
+    } else {
+        rg_reply_refusal(s, x, &e);
+    }
+    rg_rendered_fini(&r);
+    rg_conversation_fini(&talk);
+    json_decref(body);
 }
 
 /* ---- starting ---------------------------------------------------------------------------------------------------- */
@@ -181,6 +252,9 @@ static bool make_choices(rg_call *c, rg_refusal *e)
 {
     int64_t n = c->n_prompts * c->f.n, each;
 
+    if (n > c->server->o.max_choices && c->shape->embeds)
+        return rg_refuse_field(e, c->shape->input, "There are %lld inputs, and %d are the most of one request.",
+                               (long long)n, (int)c->server->o.max_choices);
     if (n > c->server->o.max_choices)
         return rg_refuse_field(e, "n", "%lld answers were asked for, and %d are the most of one request.", (long long)n,
                                (int)c->server->o.max_choices);
@@ -212,7 +286,7 @@ static bool read_timeout(rg_call *c, rg_refusal *e)
 
     if (given && (end == given || *end || !(v > 0) || v > 1e9))
         return rg_refuse_field(e, "X-Request-Timeout", "X-Request-Timeout must be a number of seconds above 0.");
-    c->deadline_s = given && (most <= 0 || v < most) ? v : most;
+    c->deadline_s = rg_exchange_notes(c->x)->background ? 0 : given && (most <= 0 || v < most) ? v : most;
     return true;
 }
 
@@ -223,57 +297,74 @@ static int32_t limit_tokens(const rg_call *c)
                                                            : INT32_MAX;
     int64_t room = 1;
 
-    for (int32_t i = 0; i < c->n_prompts; i++) {
+    for (int32_t i = 0; i < c->n_prompts && !c->shape->embeds; i++) {
         int64_t left = c->server->info.max_seq_len - (int64_t)c->prompts[i].n;
         room = left > room ? left : room;
     }
     return (int32_t)(n < room ? n : room);
 }
 
-/* What the answers must be, compiled; *g NULL: anything.  ridge's own words about it name what is wrong. */
-static bool compile(const rg_call *c, rg_grammar **g, rg_refusal *e)
+/* What the answers must be, compiled.  ridge's own words about it name what is wrong. */
+static bool compile(rg_call *c, rg_refusal *e)
 {
     const rg_constraint *k = &c->f.constraint;
     rg_error err = { 0 };
 
-    *g = k->name ? rg_grammar_new(c->server->engine, k->kind, k->text, k->n, &err) : NULL;
-    if (*g || !k->name)
+    c->grammar = k->name ? rg_grammar_new(c->server->engine, k->kind, k->text, k->n, &err) : NULL;
+    if (c->grammar || !k->name)
         return true;
     return err.code == RG_E_MEMORY ? rg_refuse_memory(e) : rg_refuse_field(e, k->name, "'%s': %s.", k->name, err.text);
 }
 
-static bool submit(rg_call *c, rg_grammar *grammar, rg_refusal *e)
+/* What is left of the call's time; 0: it has no end. */
+static double time_left(const rg_call *c)
 {
-    rg_sampling sampling = rg_fields_sampling(&c->f, &c->server->info.sampling);
-    char tenant[24];
+    double left = c->deadline_s - rg_seconds(c->since_ns, rg_now_ns());
+
+    return c->deadline_s <= 0 ? 0 : left > 1e-9 ? left : 1e-9;
+}
+
+static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
+{
+    const rg_exchange_note *note = rg_exchange_notes(c->x);
+    char tenant[RG_TENANT];
+    rg_params p = { .prompt = c->prompts[i].ids, .n_prompt = (int32_t)c->prompts[i].n, .max_tokens = c->max_tokens,
+                    .n_samples = (int32_t)c->f.n, .sampling = c->sampling, .stop = c->f.stop, .n_stop = c->f.n_stop,
+                    .stop_ids = c->f.stop_ids, .n_stop_ids = c->f.n_stop_ids, .grammar = c->grammar,
+                    .tenant = rg_name_tenant(note->tenant, tenant), .cache_salt = c->f.cache_salt,
+                    .priority = (int32_t)c->f.priority, .background = note->background, .deadline_s = time_left(c),
+                    .embed = c->shape->embeds ? RG_POOLING_MODEL : RG_POOLING_NONE };
+
+    if (c->f.seed == RG_NOT_GIVEN)
+        p.sampling.seed += (uint64_t)i; /* the same prompt twice is answered twice */
+    return rg_submit(c->server->engine, &p, err);
+}
+
+bool rg_call_submit(rg_call *c, rg_refusal *e)
+{
     rg_error err = { 0 };
 
-    snprintf(tenant, sizeof tenant, "key %d", rg_exchange_notes(c->x)->tenant);
-    for (int32_t i = 0; i < c->n_prompts; i++) {
-        rg_params p = { .prompt = c->prompts[i].ids, .n_prompt = (int32_t)c->prompts[i].n, .max_tokens = c->max_tokens,
-                        .n_samples = (int32_t)c->f.n, .sampling = sampling, .stop = c->f.stop, .n_stop = c->f.n_stop,
-                        .stop_ids = c->f.stop_ids, .n_stop_ids = c->f.n_stop_ids, .grammar = grammar,
-                        .tenant = rg_exchange_notes(c->x)->tenant >= 0 ? tenant : NULL, .cache_salt = c->f.cache_salt,
-                        .priority = (int32_t)c->f.priority, .deadline_s = c->deadline_s };
-        c->requests[i] = rg_submit(c->server->engine, &p, &err);
-        if (!c->requests[i])
+    while (c->n_submitted < c->n_prompts && c->n_submitted - c->n_ended / c->f.n < AT_ONCE) {
+        rg_request *r = submit(c, c->n_submitted, &err);
+
+        if (!r && err.code == RG_E_BUSY && c->n_submitted)
+            return true; /* its turn comes */
+        if (!r)
             return rg_refuse_engine(c->server, e, &err), false;
-        sampling.seed += c->f.seed == RG_NOT_GIVEN; /* the same prompt twice is answered twice */
+        c->requests[c->n_submitted++] = r;
     }
     return true;
 }
 
 bool rg_call_start(rg_call *c, rg_refusal *e)
 {
-    rg_grammar *grammar;
-    bool ok;
+    const rg_exchange_note *note = rg_exchange_notes(c->x);
 
     c->max_tokens = limit_tokens(c);
-    if (!read_timeout(c, e) || !make_choices(c, e) || !compile(c, &grammar, e))
-        return false;
-    ok = submit(c, grammar, e);
-    rg_grammar_close(grammar); /* the requests refer to it */
-    if (!ok)
+    c->sampling = rg_fields_sampling(&c->f, &c->server->info.sampling);
+    if (note->background && c->f.seed == RG_NOT_GIVEN)
+        c->sampling.seed = note->seed;
+    if (!read_timeout(c, e) || !make_choices(c, e) || !compile(c, e) || !rg_call_submit(c, e))
         return false;
     rg_observe(c->server->metrics, RG_H_N, (double)c->f.n, 1);
     rg_observe(c->server->metrics, RG_H_MAX_TOKENS, (double)c->max_tokens, 1);
@@ -288,4 +379,15 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
     }
     rg_pump_take(c->server, c);
     return true;
+}
+
+void rg_call_answer(rg_server *s, rg_exchange *x, const rg_shape *shape)
+{
+    rg_refusal e = { 0 };
+    rg_call *c = rg_call_new(s, x, shape, &e);
+
+    if (c && shape->read(c, &e) && rg_call_start(c, &e))
+        return;
+    rg_call_free(c);
+    rg_reply_refusal(s, x, &e);
 }

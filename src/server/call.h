@@ -1,4 +1,4 @@
-/* call.h -- one API request that generates: its prompts, the engine's requests, and the answers as they grow.
+/* call.h -- one API request that runs the model: its prompts, the engine's requests, and the answers as they grow.
  *
  * An HTTP thread makes it, fills in prompts and hands it to the pump (rg_call_start); from then on it is the pump's
  * alone.  What the answers look like on the wire is the endpoint's shape: a table of functions that write. */
@@ -6,6 +6,7 @@
 #define RG_SERVER_CALL_H
 
 #include "server/answer.h"
+#include "server/conversation.h"
 #include "server/core.h"
 #include "server/json.h"
 
@@ -23,6 +24,7 @@ typedef struct rg_choice {
     rg_buf tops;        /* rg_top */
     int32_t n_tokens, n_reasoning;
     rg_finish finish;
+    int32_t stop, stop_id; /* as in rg_token, once it is finished */
     uint64_t last_ns;   /* when its last token came */
     bool news;          /* since the shape last saw it */
     /* What has been sent, for the shapes to keep. */
@@ -39,10 +41,18 @@ typedef struct rg_prompt {
     size_t n_text;
 } rg_prompt;
 
-/* How an endpoint writes.  Streaming: start once, delta of a choice with news, stop once.  Else: whole, once. */
+/* An endpoint that generates: how it reads a request and writes answers.  Streaming: start once, delta of a choice with
+ * news, stop once.  Else: whole, once. */
 typedef struct rg_shape {
+    unsigned api;       /* whose fields it knows */
     const char *id_prefix;
     bool is_chat;       /* reasoning and calls are told apart */
+    bool embeds;        /* nothing is generated, and an answer is had whole or not at all */
+    const char *input;  /* the field that its prompts come from, for messages */
+    bool (*read)(rg_call *c, rg_refusal *e); /* the prompts, and what is the endpoint's own */
+    const char *object, *chunk;              /* of completions and chat: what they are called */
+    void (*choice)(rg_call *c, rg_choice *ch, rg_buf *out); /* and one of a whole answer */
+    void (*ended)(rg_call *c, rg_choice *ch); /* one has just ended; may be NULL */
     void (*start)(rg_call *c, rg_buf *out);
     void (*delta)(rg_call *c, rg_choice *ch, rg_buf *out);
     void (*stop)(rg_call *c, rg_buf *out);
@@ -60,7 +70,10 @@ struct rg_call {
     bool reasoning_first;
     rg_prompt *prompts;
     int32_t n_prompts, prompts_room;
-    rg_request **requests; /* [n_prompts] */
+    rg_request **requests; /* [n_prompts], of which the first n_submitted are with the engine, or were */
+    int32_t n_submitted;
+    rg_sampling sampling;  /* of all of them, but for the seed */
+    rg_grammar *grammar;   /* NULL: anything */
     rg_choice *choices;
     int32_t n_choices, n_ended;
     char id[48];
@@ -74,24 +87,37 @@ struct rg_call {
     rg_call *next;
 };
 
+/* All of an endpoint that generates: read the request, start it, or refuse it. */
+void rg_call_answer(rg_server *s, rg_exchange *x, const rg_shape *shape);
+
 /* The body is read and its fields checked.  NULL and *e. */
-rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, unsigned api, rg_refusal *e);
+rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, rg_refusal *e);
 void rg_call_free(rg_call *c); /* NULL is fine; cancels what runs */
 
 /* A prompt more; ids from the engine (or ours: from rg_alloc) are taken, freed on failure too. */
 bool rg_call_add_ids(rg_call *c, int32_t *ids, size_t n, bool ours, rg_refusal *e);
 bool rg_call_add_text(rg_call *c, const char *text, size_t n, rg_refusal *e);
-/* The conversation {messages, tools, ...template variables} as the only prompt. */
-bool rg_call_add_chat(rg_call *c, const json_t *conversation, rg_refusal *e);
+/* The prompts of the shape's input field: a text, texts, ids, or lists of ids. */
+bool rg_call_read_prompts(rg_call *c, rg_refusal *e);
+/* The body's conversation as the only prompt; its tools are what is offered. */
+bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e);
+
+/* For endpoints that only show what a body's conversation comes to: an object, its members written by `write`. */
+void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *read,
+                       void (*write)(rg_buf *out, const rg_rendered *r));
 
 /* Submit and hand over.  On success c is the pump's; on failure still the caller's. */
 bool rg_call_start(rg_call *c, rg_refusal *e);
+
+/* As many prompts to the engine as one call may have there.  Later ones go when earlier ones have ended and the engine
+ * takes them; false and *e: it takes none of this call, or one of them never. */
+bool rg_call_submit(rg_call *c, rg_refusal *e);
 
 /* The pump's: take what came, send what is to be sent.  False: it is over. */
 bool rg_call_turn(rg_call *c, uint64_t now_ns);
 void rg_call_abort(rg_call *c, const rg_refusal *e); /* end it with this error; rg_call_turn then says false */
 
-/* ---- for shapes ---- */
+/* ---- for shapes (shape.c) ---- */
 typedef struct rg_totals {
     int64_t n_prompt, n_cached, n_output, n_reasoning;
     const char *uncached; /* why not more of the (first) prompt was cached */
@@ -100,6 +126,8 @@ typedef struct rg_totals {
 
 rg_totals rg_call_totals(const rg_call *c);
 const char *rg_finish_word(const rg_choice *ch); /* stop, length; tool_calls where there are */
+bool rg_finish_is_cut(const rg_choice *ch);      /* length */
+int rg_choice_n_calls(const rg_call *c, const rg_choice *ch); /* calls to give out: one, if several are not wanted */
 /* "usage": of completions and chat. */
 void rg_write_usage(rg_buf *b, const rg_call *c);
 const rg_logprob *rg_choice_logprob(const rg_choice *ch, size_t i); /* i < ch->logprobs.n / sizeof */
@@ -107,5 +135,18 @@ size_t rg_choice_n_logprobs(const rg_choice *ch);
 const rg_top *rg_choice_tops(const rg_choice *ch, const rg_logprob *l);
 /* The text of one id, special tokens shown. */
 void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id);
+
+/* Completions and chat: chunks of a stream around their choices, its end, and a whole answer. */
+void rg_chunk_open(rg_buf *b, const rg_call *c);
+void rg_chunk_close(rg_buf *b, const rg_call *c);
+void rg_write_finish(rg_buf *b, const rg_call *c, const rg_choice *ch); /* finish_reason and stop_reason, null while it
+                                                                         *   runs */
+void rg_chunks_stop(rg_call *c, rg_buf *out);
+void rg_chunks_fail(rg_call *c, const rg_refusal *e, rg_buf *out);
+void rg_choices_whole(rg_call *c, rg_buf *out);
+
+/* Responses and messages: an event whose object begins with its type. */
+void rg_typed_event_open(rg_buf *b, const char *type);
+void rg_typed_event_close(rg_buf *b);
 
 #endif

@@ -192,46 +192,101 @@ static json_t *make_tool(const json_t *name, const json_t *description, const js
                      json_is_null(parameters) ? NULL : parameters);
 }
 
-/* True and *none: the choice is that no tool be called. */
-static bool read_choice(const json_t *choice, bool *none, rg_refusal *e)
+static const char *name_of(const json_t *tool)
 {
-    static const char *const known[] = { "required", "any", "function", "tool", "allowed_tools", "custom", NULL };
+    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+}
+
+/* Add the tool of this name to a list; false and *e: it is not offered. */
+static bool add_named(json_t *to, const json_t *tools, const json_t *name, rg_refusal *e)
+{
+    const char *wanted = json_string_value(name);
+
+    if (!wanted)
+        return rg_refuse_field(e, "tool_choice", "'tool_choice' must name a tool.");
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (!strcmp(name_of(json_array_get(tools, i)), wanted))
+            return json_array_append(to, json_array_get(tools, i)) == 0 || rg_refuse_memory(e);
+    return rg_refuse_field(e, "tool_choice", "'tool_choice' names a tool that is not in 'tools'.");
+}
+
+/* The name that an object says, in the way of either API. */
+static const json_t *named(const json_t *v)
+{
+    const json_t *inner = json_object_get(v, "function");
+
+    return json_object_get(inner ? inner : v, "name");
+}
+
+/* {type: allowed_tools, mode, tools}: nothing else is offered. */
+static bool choose_allowed(rg_conversation *talk, const json_t *choice, rg_refusal *e)
+{
+    const json_t *inner = json_object_get(choice, "allowed_tools"), *v = inner ? inner : choice;
+    const json_t *list = json_object_get(v, "tools");
+    const char *mode = json_string_value(json_object_get(v, "mode"));
+    bool required = mode && !strcmp(mode, "required"), ok = required || (mode && !strcmp(mode, "auto"));
+    json_t *allowed;
+
+    if (!ok || !json_array_size(list) || json_array_size(list) > MAX_TOOLS)
+        return rg_refuse_field(e, "tool_choice", "'tool_choice' of allowed_tools must have 'tools' and a 'mode' of "
+                                                 "auto or required.");
+    allowed = json_array();
+    for (size_t i = 0; ok && i < json_array_size(list); i++)
+        ok = add_named(allowed, talk->tools, named(json_array_get(list, i)), e);
+    if (!ok) {
+        json_decref(allowed);
+        return false;
+    }
+    json_decref(talk->tools);
+    talk->tools = allowed;
+    talk->must = required ? json_incref(allowed) : NULL;
+    return true;
+}
+
+/* What tool_choice makes of the tools. */
+static bool choose(rg_conversation *talk, const json_t *choice, rg_refusal *e)
+{
+    static const char *const all[] = { "required", "any", NULL }, *const one[] = { "function", "tool", NULL };
     const char *s = json_is_object(choice) ? json_string_value(json_object_get(choice, "type"))
                                            : json_string_value(choice);
 
-    *none = s && !strcmp(s, "none");
-    if (!choice || json_is_null(choice) || *none || (s && !strcmp(s, "auto")))
+    if (!choice || json_is_null(choice) || (s && !strcmp(s, "auto")))
         return true;
-    if (is_one_of(s, known)) /* the output would have to be constrained: see rg_constraint_read */
-        return rg_refuse(e, 400, "unsupported_value", "tool_choice", "'tool_choice' of %s is not supported.", s);
-    return rg_refuse_field(e, "tool_choice", "'tool_choice' must be one of none|auto.");
+    if (s && !strcmp(s, "none")) {
+        json_decref(talk->tools);
+        talk->tools = NULL;
+        return true;
+    }
+    if (s && !strcmp(s, "custom"))
+        return rg_refuse(e, 400, "unsupported_value", "tool_choice", "'tool_choice' of custom is not supported.");
+    if (!is_one_of(s, all) && (!json_is_object(choice) || (!is_one_of(s, one) && strcmp(s ? s : "", "allowed_tools"))))
+        return rg_refuse_field(e, "tool_choice", "'tool_choice' must be one of none|auto|required, or name a tool.");
+    if (!talk->tools)
+        return rg_refuse_field(e, "tool_choice", "'tool_choice' asks for a call, and there are no 'tools'.");
+    if (is_one_of(s, all)) {
+        talk->must = json_incref(talk->tools);
+        return true;
+    }
+    if (!is_one_of(s, one))
+        return choose_allowed(talk, choice, e);
+    talk->must = json_array();
+    talk->one_call = true;
+    return add_named(talk->must, talk->tools, named(choice), e);
 }
 
 typedef json_t *read_tool(const json_t *tool, size_t i, rg_refusal *e);
 
-static bool read_tools(const json_t *tools, const json_t *choice, read_tool *read, json_t **out, rg_refusal *e)
+static bool read_tools(rg_conversation *talk, const json_t *tools, read_tool *read, rg_refusal *e)
 {
-    bool none;
-
-    *out = NULL;
-    if (!read_choice(choice, &none, e))
-        return false;
     if (!tools || json_is_null(tools))
         return true;
     if (!json_is_array(tools) || json_array_size(tools) > MAX_TOOLS)
         return rg_refuse_field(e, "tools", "'tools' must be a list of at most %d tools.", MAX_TOOLS);
-    *out = json_array();
+    talk->tools = json_array_size(tools) ? json_array() : NULL;
     for (size_t i = 0; i < json_array_size(tools); i++) {
         json_t *t = read(json_array_get(tools, i), i, e);
-        if (!t || json_array_append_new(*out, t) != 0) {
-            json_decref(*out);
-            *out = NULL;
+        if (!t || json_array_append_new(talk->tools, t) != 0)
             return e->status ? false : rg_refuse_memory(e);
-        }
-    }
-    if (none || !json_array_size(*out)) {
-        json_decref(*out);
-        *out = NULL;
     }
     return true;
 }
@@ -279,19 +334,30 @@ static json_t *read_anthropic_tool(const json_t *tool, size_t i, rg_refusal *e)
     return make_tool(name, json_object_get(tool, "description"), schema);
 }
 
-bool rg_tools_read(const json_t *tools, const json_t *choice, json_t **out, rg_refusal *e)
+static bool read_both(const json_t *body, read_tool *read, rg_conversation *talk, rg_refusal *e)
 {
-    return read_tools(tools, choice, read_chat_tool, out, e);
+    return read_tools(talk, json_object_get(body, "tools"), read, e) &&
+           choose(talk, json_object_get(body, "tool_choice"), e);
 }
 
-bool rg_flat_tools_read(const json_t *tools, const json_t *choice, json_t **out, rg_refusal *e)
+bool rg_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e)
 {
-    return read_tools(tools, choice, read_flat_tool, out, e);
+    talk->one_call = json_is_false(json_object_get(body, "parallel_tool_calls"));
+    return read_both(body, read_chat_tool, talk, e);
 }
 
-bool rg_anthropic_tools_read(const json_t *tools, const json_t *choice, json_t **out, rg_refusal *e)
+bool rg_flat_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e)
 {
-    return read_tools(tools, choice, read_anthropic_tool, out, e);
+    talk->one_call = json_is_false(json_object_get(body, "parallel_tool_calls"));
+    return read_both(body, read_flat_tool, talk, e);
+}
+
+bool rg_anthropic_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e)
+{
+    const json_t *choice = json_object_get(body, "tool_choice");
+
+    talk->one_call = json_is_true(json_object_get(choice, "disable_parallel_tool_use"));
+    return read_both(body, read_anthropic_tool, talk, e);
 }
 
 /* ---- responses --------------------------------------------------------------------------------------------------- */
@@ -444,6 +510,14 @@ json_t *rg_blocks_read(const json_t *messages, const json_t *system, rg_refusal 
         return list;
     json_decref(list);
     return NULL;
+}
+
+void rg_conversation_fini(rg_conversation *talk)
+{
+    json_decref(talk->all);
+    json_decref(talk->tools);
+    json_decref(talk->must);
+    *talk = (rg_conversation){ 0 };
 }
 
 json_t *rg_conversation_new(json_t *messages, json_t *tools, const json_t *kwargs, rg_refusal *e)

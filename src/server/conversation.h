@@ -5,19 +5,32 @@
 
 #include "server/fields.h"
 
+/* What a model is to go on from. */
+typedef struct rg_conversation {
+    json_t *all;   /* {messages, tools, and the template's variables} */
+    json_t *tools; /* what is offered, in the form of chat completions; NULL: none */
+    json_t *must;  /* of those, what the answer must call one of; NULL: it need not */
+    bool one_call; /* and not more than one */
+} rg_conversation;
+
+void rg_conversation_fini(rg_conversation *talk);
+
+/* How an API's body says it; on failure too, rg_conversation_fini. */
+typedef bool rg_conversation_reader(const json_t *body, rg_conversation *talk, rg_refusal *e);
+
 /* Checked copies; NULL and *e. */
 json_t *rg_messages_read(const json_t *messages, rg_refusal *e);
 
-/* *out: the tools to offer, NULL if there are none or tool_choice says none of them. */
-bool rg_tools_read(const json_t *tools, const json_t *choice, json_t **out, rg_refusal *e);
+/* Into talk: the tools to offer, unless tool_choice says none, and which of them must be called. */
+bool rg_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e);
 
 /* The same of the Responses API: input and instructions; tools are flat there. */
 json_t *rg_input_read(const json_t *input, const json_t *instructions, rg_refusal *e);
-bool rg_flat_tools_read(const json_t *tools, const json_t *choice, json_t **out, rg_refusal *e);
+bool rg_flat_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e);
 
 /* And of Anthropic's: content blocks, and system apart. */
 json_t *rg_blocks_read(const json_t *messages, const json_t *system, rg_refusal *e);
-bool rg_anthropic_tools_read(const json_t *tools, const json_t *choice, json_t **out, rg_refusal *e);
+bool rg_anthropic_tools_read(const json_t *body, rg_conversation *talk, rg_refusal *e);
 
 /* {messages, tools, and the template's variables}: steals messages; tools and kwargs may be NULL. */
 json_t *rg_conversation_new(json_t *messages, json_t *tools, const json_t *kwargs, rg_refusal *e);

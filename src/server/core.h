@@ -12,13 +12,15 @@
 #include "server/keys.h"
 #include "server/metrics.h"
 #include "server/server.h"
+#include "server/tool_form.h"
 
 typedef struct rg_call rg_call;
+typedef struct rg_batches rg_batches;
 
 typedef enum rg_server_state { RG_LOADING, RG_READY, RG_DRAINING, RG_FAULTED } rg_server_state;
 
 /* Texts that mark calls of tools and may be special tokens, which an answer's text leaves out: they are seen by id. */
-enum { RG_MAX_MARKS = 16 };
+enum { RG_MAX_MARKS = 16, RG_MAX_FORECASTS = 4 };
 
 typedef struct rg_mark {
     int32_t id; /* -1: no token of its own */
@@ -30,12 +32,20 @@ struct rg_server {
     rg_http *http;
     rg_keys *keys;
     rg_metrics *metrics;
+    rg_batches *batches;   /* NULL: no files and batches */
     char url[320];
     int64_t started_s;
     _Atomic(rg_engine *) engine; /* NULL: not yet */
     rg_info info;          /* set before engine */
     rg_mark marks[RG_MAX_MARKS];
     int n_marks;
+    rg_tool_form tool_form;
+    struct {
+        int32_t batch;
+        rg_forecast f;
+    } forecast[RG_MAX_FORECASTS]; /* of steps after forecast_at positions; set before engine */
+    int n_forecasts;
+    int32_t forecast_at;
     atomic_int state;      /* rg_server_state */
     atomic_int n_in_flight;
     atomic_bool aborting, closing;
@@ -74,6 +84,10 @@ extern const int rg_n_routes;
 
 /* ---- answering ---- */
 
+enum { RG_TENANT = 24 };
+/* What the engine knows the holder of this key by, in to[RG_TENANT]; NULL: nobody in particular. */
+const char *rg_name_tenant(int tenant, char *to);
+
 void rg_reply_refusal(rg_server *s, rg_exchange *x, const rg_refusal *e);
 /* The error object that e is in the shape of the exchange's endpoint. */
 void rg_refusal_write(rg_buf *b, const rg_exchange *x, const rg_refusal *e);
@@ -88,6 +102,17 @@ json_t *rg_read_object(rg_exchange *x, rg_refusal *e);
 void rg_refuse_engine(rg_server *s, rg_refusal *e, const rg_error *err);
 /* The model that a request names is the one there is. */
 bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e);
+
+/* A conversation as the model sees it. */
+typedef struct rg_rendered {
+    int32_t *ids; /* rg_ids_free */
+    size_t n;
+    char *text;   /* rg_text_free */
+} rg_rendered;
+
+/* On failure *e, and nothing to free. */
+bool rg_render(rg_server *s, const json_t *conversation, bool generation_prompt, rg_rendered *r, rg_refusal *e);
+void rg_rendered_fini(rg_rendered *r);
 
 /* ---- the pump (pump.c) ---- */
 

@@ -60,7 +60,8 @@ typedef struct field {
     const char *words;
 } field;
 
-enum { C = RG_API_COMPLETIONS, H = RG_API_CHAT, R = RG_API_RESPONSES, M = RG_API_MESSAGES };
+enum { C = RG_API_COMPLETIONS, H = RG_API_CHAT, R = RG_API_RESPONSES, M = RG_API_MESSAGES,
+       E = RG_API_EMBEDDINGS };
 
 static const field fields[] = {
 #define FIELD(name, where, kind, member, min, max, words)                                                              \
@@ -335,12 +336,13 @@ bool rg_fields_read(rg_fields *f, const json_t *body, unsigned api, rg_refusal *
     const char *key;
     json_t *v;
 
-    *f = (rg_fields){ .max_tokens = RG_NOT_GIVEN, .max_completion_tokens = RG_NOT_GIVEN, .n = 1, .n_logprobs = -1,
+    *f = (rg_fields){ .dimensions = RG_NOT_GIVEN, .max_tokens = RG_NOT_GIVEN,
+                      .max_completion_tokens = RG_NOT_GIVEN, .n = 1, .n_logprobs = -1,
                       .top_k = RG_NOT_GIVEN, .seed = RG_NOT_GIVEN, .top_logprobs = RG_NOT_GIVEN,
                       .temperature = (double)NAN, .top_p = (double)NAN, .min_p = (double)NAN, .typical_p = (double)NAN,
                       .repetition_penalty = (double)NAN, .presence_penalty = (double)NAN,
                       .frequency_penalty = (double)NAN, .parallel_tools = true, .generation_prompt = true,
-                      .add_special = api == RG_API_COMPLETIONS, .include_reasoning = true };
+                      .add_special = api == RG_API_COMPLETIONS || api == RG_API_EMBEDDINGS, .include_reasoning = true };
     json_object_foreach((json_t *)(uintptr_t)body, key, v) {
         const field *known = find(key, api);
         f->n_unknown += !known;

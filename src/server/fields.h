@@ -25,7 +25,8 @@ bool rg_refuse(rg_refusal *e, int status, const char *code, const char *param, c
 bool rg_refuse_field(rg_refusal *e, const char *param, const char *fmt, ...) RG_PRINTF(3, 4);
 bool rg_refuse_memory(rg_refusal *e);
 
-enum { RG_API_COMPLETIONS = 1, RG_API_CHAT = 2, RG_API_RESPONSES = 4, RG_API_MESSAGES = 8 };
+enum { RG_API_COMPLETIONS = 1, RG_API_CHAT = 2, RG_API_RESPONSES = 4, RG_API_MESSAGES = 8,
+       RG_API_EMBEDDINGS = 16 };
 
 #define RG_NOT_GIVEN INT64_MIN /* of an int; of a real: NAN */
 
@@ -38,8 +39,8 @@ typedef struct rg_constraint {
 } rg_constraint;
 
 typedef struct rg_fields {
-    const char *model, *effort, *verbosity, *tier, *user, *cache_salt;
-    int64_t max_tokens, max_completion_tokens, n, top_k, seed, min_tokens, top_logprobs, n_probs, priority;
+    const char *model, *effort, *verbosity, *tier, *user, *cache_salt, *encoding;
+    int64_t dimensions, max_tokens, max_completion_tokens, n, top_k, seed, min_tokens, top_logprobs, n_probs, priority;
     double temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;
     bool stream, include_usage, parallel_tools, generation_prompt, ignore_eos, echo, add_special, include_reasoning;
     bool store, cache_prompt;

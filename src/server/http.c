@@ -58,6 +58,8 @@ struct rg_exchange {
     atomic_bool handled;
     char id[72];
     rg_exchange_note note;
+    void (*done)(void *arg, rg_exchange *x); /* of one without a connection */
+    void *done_arg;
     struct rg_exchange *next, *prev;
 };
 
@@ -72,6 +74,7 @@ struct rg_http {
     struct pollfd *fds;       /* [max_connections], of rg_http_look */
     rg_exchange **asked;
     uint64_t looked_ns, swept_ns;
+    double look_pause_s;      /* between looks: many connections are looked at less often */
 };
 
 /* ---- peers ------------------------------------------------------------------------------------------------------- */
@@ -137,6 +140,8 @@ void rg_exchange_release(rg_exchange *x)
 {
     if (!x || atomic_fetch_sub(&x->references, 1) != 1)
         return;
+    if (x->done)
+        x->done(x->done_arg, x);
     rg_buf_fini(&x->body);
     rg_buf_fini(&x->extra);
     rg_buf_fini(&x->out);
@@ -355,6 +360,55 @@ bool rg_exchange_gone(rg_exchange *x)
     return gone;
 }
 
+size_t rg_exchange_waiting(rg_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    size_t n = x->out.n - x->sent;
+    pthread_mutex_unlock(&x->lock);
+    return n;
+}
+
+void rg_exchange_leave(rg_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    x->gone = true;
+    wake(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- without a connection ---------------------------------------------------------------------------------------- */
+
+rg_exchange *rg_exchange_new(const rg_inner_options *o, rg_buf *body)
+{
+    rg_exchange *x = rg_zalloc(sizeof *x);
+
+    if (!x) {
+        rg_buf_fini(body);
+        return NULL;
+    }
+    atomic_init(&x->references, 1);
+    pthread_mutex_init(&x->lock, NULL);
+    x->body = *body;
+    *body = (rg_buf){ .cap = body->cap };
+    rg_buf_init(&x->extra, MAX_EXTRA);
+    x->method = "POST";
+    x->path = "";
+    snprintf(x->id, sizeof x->id, "%s", o->id);
+    x->note = o->note;
+    x->done = o->done;
+    x->done_arg = o->arg;
+    return x;
+}
+
+int rg_exchange_take(rg_exchange *x, rg_buf *body)
+{
+    if (!x->type || x->stream)
+        return 0;
+    *body = x->out;
+    x->out = (rg_buf){ 0 };
+    return x->status;
+}
+
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
 const char *rg_exchange_method(const rg_exchange *x)
@@ -369,7 +423,12 @@ const char *rg_exchange_path(const rg_exchange *x)
 
 const char *rg_exchange_header(const rg_exchange *x, const char *name)
 {
-    return MHD_lookup_connection_value(x->c, MHD_HEADER_KIND, name);
+    return x->c ? MHD_lookup_connection_value(x->c, MHD_HEADER_KIND, name) : NULL;
+}
+
+const char *rg_exchange_query(const rg_exchange *x, const char *name)
+{
+    return x->c ? MHD_lookup_connection_value(x->c, MHD_GET_ARGUMENT_KIND, name) : NULL;
 }
 
 const char *rg_exchange_body(const rg_exchange *x, size_t *n)
@@ -381,6 +440,11 @@ const char *rg_exchange_body(const rg_exchange *x, size_t *n)
 void rg_exchange_drop_body(rg_exchange *x)
 {
     rg_buf_fini(&x->body);
+}
+
+bool rg_exchange_local(const rg_exchange *x)
+{
+    return x->http && x->http->loopback;
 }
 
 const char *rg_exchange_id(const rg_exchange *x)
@@ -529,7 +593,7 @@ void rg_http_look(rg_http *h)
 {
     uint64_t now = rg_now_ns();
 
-    if (rg_seconds(h->looked_ns, now) < 0.004)
+    if (rg_seconds(h->looked_ns, now) < h->look_pause_s)
         return;
     h->looked_ns = now;
     pthread_mutex_lock(&h->lock);
@@ -539,6 +603,8 @@ void rg_http_look(rg_http *h)
         sweep(h, now);
     }
     pthread_mutex_unlock(&h->lock);
+    h->look_pause_s = 50 * rg_seconds(now, rg_now_ns());
+    h->look_pause_s = h->look_pause_s < 0.004 ? 0.004 : h->look_pause_s < 0.1 ? h->look_pause_s : 0.1;
 }
 
 static void on_log(void *arg, const char *fmt, va_list args)
@@ -557,7 +623,7 @@ static bool is_loopback(const struct sockaddr *a)
     return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
 }
 
-static bool start(rg_http *h, const struct sockaddr *address, rg_error *err)
+static bool start(rg_http *h, const struct sockaddr *address, bool *taken, rg_error *err)
 {
     const rg_http_options *o = &h->o;
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
@@ -574,22 +640,41 @@ static bool start(rg_http *h, const struct sockaddr *address, rg_error *err)
                                  on_request_line, h, MHD_OPTION_CONNECTION_MEMORY_LIMIT, o->max_header,
                                  MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->max_connections,
                                  MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(o->write_s > 0 ? o->write_s + 0.999 : 0),
-                                 MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+                                 MHD_OPTION_STRICT_FOR_CLIENT, 1,
                                  MHD_OPTION_ARRAY, o->n_threads > 1 ? pool : pool + 1, MHD_OPTION_ARRAY,
                                  o->tls_cert ? tls : tls + 2, MHD_OPTION_END);
+    *taken = !h->daemon && errno == EADDRINUSE;
     if (!h->daemon)
         return rg_fail(err, RG_E_IO, "cannot listen on %s port %d: %s", o->host, (int)o->port,
-                       errno ? strerror(errno) : o->tls_cert ? "check the certificate and its key" : "refused");
+                       *taken             ? "another program has this port"
+                       : errno            ? strerror(errno)
+                       : o->tls_cert      ? "check the certificate and its key"
+                                          : "refused");
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT);
     h->port = info ? info->port : o->port;
     return true;
 }
 
-rg_http *rg_http_open(const rg_http_options *o, rg_error *err)
+/* *taken: it failed because somebody has the port. */
+static bool start_on(rg_http *h, int32_t at, bool *taken, rg_error *err)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV }, *found = NULL;
-    rg_http *h = rg_zalloc(sizeof *h);
     char port[16];
+
+    *taken = false;
+    snprintf(port, sizeof port, "%d", (int)at);
+    if (getaddrinfo(h->o.host, port, &hints, &found) != 0 || !found)
+        return rg_fail(err, RG_E_USAGE, "'%.100s' is no address that can be listened on", h->o.host);
+    h->loopback = is_loopback(found->ai_addr);
+    bool ok = start(h, found->ai_addr, taken, err);
+    freeaddrinfo(found);
+    return ok;
+}
+
+rg_http *rg_http_open(const rg_http_options *o, rg_error *err)
+{
+    rg_http *h = rg_zalloc(sizeof *h);
+    bool taken;
 
     if (!h)
         return rg_fail_memory(err, sizeof *h), NULL;
@@ -601,15 +686,7 @@ rg_http *rg_http_open(const rg_http_options *o, rg_error *err)
         rg_fail_memory(err, (size_t)o->max_connections * sizeof *h->fds);
         goto fail;
     }
-    snprintf(port, sizeof port, "%d", (int)o->port);
-    if (getaddrinfo(o->host, port, &hints, &found) != 0 || !found) {
-        rg_fail(err, RG_E_USAGE, "'%.100s' is no address that can be listened on", o->host);
-        goto fail;
-    }
-    h->loopback = is_loopback(found->ai_addr);
-    bool ok = start(h, found->ai_addr, err);
-    freeaddrinfo(found);
-    if (ok)
+    if (start_on(h, o->port, &taken, err) || (taken && o->any_port && start_on(h, 0, &taken, err)))
         return h;
 
 fail:
@@ -620,11 +697,6 @@ fail:
 int32_t rg_http_port(const rg_http *h)
 {
     return h->port;
-}
-
-bool rg_http_loopback(const rg_http *h)
-{
-    return h->loopback;
 }
 
 void rg_http_close(rg_http *h)

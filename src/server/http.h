@@ -14,7 +14,8 @@ typedef struct rg_exchange rg_exchange;
 
 typedef struct rg_http_options {
     const char *host;
-    int32_t port; /* 0 picks one */
+    int32_t port;  /* 0 picks one */
+    bool any_port; /* if that one is taken, another */
     const char *tls_cert, *tls_key;
     size_t max_body, max_header, max_stream; /* max_stream: bytes that may wait for one client */
     int32_t max_connections, n_threads;
@@ -24,9 +25,9 @@ typedef struct rg_http_options {
     void *arg;
 } rg_http_options;
 
+/* Exchanges may come in before it returns. */
 rg_http *rg_http_open(const rg_http_options *o, rg_error *err);
 int32_t rg_http_port(const rg_http *h);
-bool rg_http_loopback(const rg_http *h); /* only this machine reaches it */
 /* Notice clients that left and close those that are too slow; called often, by one thread. */
 void rg_http_look(rg_http *h);
 void rg_http_close(rg_http *h); /* every kept exchange has been ended; NULL is fine */
@@ -35,8 +36,10 @@ void rg_http_close(rg_http *h); /* every kept exchange has been ended; NULL is f
 const char *rg_exchange_method(const rg_exchange *x);
 const char *rg_exchange_path(const rg_exchange *x);
 const char *rg_exchange_header(const rg_exchange *x, const char *name); /* NULL: none */
+const char *rg_exchange_query(const rg_exchange *x, const char *name);  /* of ?name=value; NULL: none */
 const char *rg_exchange_body(const rg_exchange *x, size_t *n);          /* ends with a NUL not counted in *n */
 void rg_exchange_drop_body(rg_exchange *x);                             /* its memory, once parsed */
+bool rg_exchange_local(const rg_exchange *x);                           /* only this machine reaches the listener */
 const char *rg_exchange_id(const rg_exchange *x);                       /* X-Request-Id: the client's, or made up */
 
 /* What the floors above remember with an exchange. */
@@ -44,6 +47,8 @@ typedef struct rg_exchange_note {
     int route;     /* index into the routes; -1: none */
     int tenant;    /* of the key; -1: none */
     int fault;     /* what is wrong with how it was sent: 400, 413, 415, 501 or 505; 0: nothing.  413 may come late */
+    bool background; /* nobody waits for it: it runs when nobody else wants to */
+    uint64_t seed;   /* of a background exchange that names none */
     uint64_t since_ns;
 } rg_exchange_note;
 rg_exchange_note *rg_exchange_notes(rg_exchange *x);
@@ -60,7 +65,23 @@ void rg_exchange_end(rg_exchange *x);
 bool rg_exchange_answered(const rg_exchange *x);
 bool rg_exchange_gone(rg_exchange *x); /* its client left, or cannot be kept up with */
 
+size_t rg_exchange_waiting(rg_exchange *x); /* bytes of its stream that its client has not taken */
+void rg_exchange_leave(rg_exchange *x); /* as if its client had left */
+
 void rg_exchange_keep(rg_exchange *x);
 void rg_exchange_release(rg_exchange *x); /* NULL is fine */
+
+/* ---- an exchange without a connection: what the server asks of its own endpoints ---- */
+typedef struct rg_inner_options {
+    const char *id;
+    rg_exchange_note note;
+    /* Once nobody refers to it any more, on whatever thread that was: its answer can be taken, or there is none. */
+    void (*done)(void *arg, rg_exchange *x);
+    void *arg;
+} rg_inner_options;
+
+/* A POST of body, which is taken.  For an endpoint, and then to be released.  NULL: no memory (and body is freed). */
+rg_exchange *rg_exchange_new(const rg_inner_options *o, rg_buf *body);
+int rg_exchange_take(rg_exchange *x, rg_buf *body); /* in done: status and body, which is the caller's; 0: no answer */
 
 #endif

@@ -111,6 +111,7 @@ static void note_totals(rg_metrics *m, const rg_stats *now)
     rg_gauge(m, RG_G_WAITING, now->n_waiting);
     rg_gauge(m, RG_G_WAITING_IDS, (double)now->n_waiting_ids);
     rg_gauge(m, RG_G_STATE, (double)now->state_used_bytes);
+    rg_gauge(m, RG_G_LIVE, (double)now->state_live_bytes);
     rg_gauge(m, RG_G_KV, now->state_bytes ? (double)now->state_used_bytes / (double)now->state_bytes : 0);
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "server/core.h"
 #include "server/json.h"
 
@@ -17,6 +18,7 @@ static const struct status_words {
     { 404, "not_found_error", "not_found_error" },
     { 405, "invalid_request_error", "invalid_request_error" },
     { 408, "timeout_error", "timeout_error" },
+    { 409, "invalid_request_error", "invalid_request_error" },
     { 413, "invalid_request_error", "request_too_large" },
     { 415, "invalid_request_error", "invalid_request_error" },
     { 421, "invalid_request_error", "invalid_request_error" },
@@ -167,4 +169,29 @@ bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e)
     if (!name || !*name || !strcmp(name, s->o.model) || !strcmp(name, "default"))
         return true;
     return rg_refuse(e, 404, "model_not_found", "model", "The model asked for is not the one that is served here.");
+}
+
+bool rg_render(rg_server *s, const json_t *conversation, bool generation_prompt, rg_rendered *r, rg_refusal *e)
+{
+    rg_chat_options o = { .no_generation_prompt = !generation_prompt };
+    char *json = rg_body_dump(conversation);
+    rg_error err = { 0 };
+
+    *r = (rg_rendered){ 0 };
+    if (!json)
+        return rg_refuse_memory(e);
+    bool ok = rg_chat_encode(s->engine, json, strlen(json), &o, &r->ids, &r->n, &r->text, &err);
+    rg_free(json);
+    if (!ok && err.code == RG_E_INPUT)
+        rg_refuse_field(e, "messages", "The model's chat template does not take this conversation.");
+    else if (!ok)
+        rg_refuse_engine(s, e, &err);
+    return ok;
+}
+
+void rg_rendered_fini(rg_rendered *r)
+{
+    rg_ids_free(r->ids);
+    rg_text_free(r->text);
+    *r = (rg_rendered){ 0 };
 }

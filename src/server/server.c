@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/batches.h"
 #include "server/call.h"
 #include "server/core.h"
 #include "server/json.h"
@@ -25,7 +26,7 @@ rg_server_options rg_server_options_default(void)
                                 .max_header = 32 << 10, .max_connections = 4096, .n_threads = 2, .max_waiting = 1024,
                                 .max_choices = 1024, .request_timeout_s = 3600, .queue_timeout_s = 30,
                                 .idle_timeout_s = 120, .header_timeout_s = 15, .body_timeout_s = 60,
-                                .write_timeout_s = 300, .watchdog_s = 30 };
+                                .write_timeout_s = 300, .watchdog_s = 30, .batch_lines = 8 };
 }
 
 /* ---- the door ---------------------------------------------------------------------------------------------------- */
@@ -73,7 +74,7 @@ static bool check_host(const rg_server *s, const rg_exchange *x, rg_refusal *e)
 {
     const char *host = rg_exchange_header(x, "Host");
 
-    if (!host || !rg_http_loopback(s->http))
+    if (!host || !rg_exchange_local(x))
         return true;
     const char *colon = strrchr(host, ':'), *bracket = strchr(host, ']');
     size_t n = colon && (!bracket || colon > bracket) ? (size_t)(colon - host) : strlen(host);
@@ -121,6 +122,14 @@ static bool check_key(const rg_server *s, rg_exchange *x, rg_refusal *e)
     return key >= 0 || rg_refuse(e, 401, "invalid_api_key", NULL, "The API key is missing or not one of ours.");
 }
 
+const char *rg_name_tenant(int tenant, char *to)
+{
+    if (tenant < 0)
+        return NULL;
+    snprintf(to, RG_TENANT, "key %d", tenant);
+    return to;
+}
+
 static bool unavailable(rg_refusal *e, const char *code, const char *text, int retry_after_s)
 {
     rg_refuse(e, 503, code, NULL, "%s", text);
@@ -129,8 +138,10 @@ static bool unavailable(rg_refusal *e, const char *code, const char *text, int r
 }
 
 /* May work begin now?  Asked before the body is there. */
-static bool check_state(rg_server *s, unsigned flags, rg_refusal *e)
+static bool check_state(rg_server *s, const rg_exchange_note *n, unsigned flags, rg_refusal *e)
 {
+    char tenant[RG_TENANT];
+
     rg_server_state state = (rg_server_state)atomic_load(&s->state);
 
     if (!(flags & (RG_ROUTE_WORK | RG_ROUTE_ENGINE)))
@@ -143,7 +154,7 @@ static bool check_state(rg_server *s, unsigned flags, rg_refusal *e)
         return unavailable(e, "shutting_down", "The server is shutting down.", 5);
     if (state == RG_FAULTED)
         return unavailable(e, "engine_fault", "The engine has stopped answering.", 30);
-    if (s->o.max_waiting > 0 && rg_engine_stats(s->engine).n_waiting >= s->o.max_waiting) {
+    if (!rg_engine_has_room(s->engine, rg_name_tenant(n->tenant, tenant))) {
         rg_error busy = { .code = RG_E_BUSY };
         rg_refuse_engine(s, e, &busy);
         return false;
@@ -161,7 +172,7 @@ static void set_headers(rg_exchange *x)
 
 static void answer_preflight(rg_server *s, rg_exchange *x)
 {
-    rg_exchange_set(x, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    rg_exchange_set(x, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     rg_exchange_set(x, "Access-Control-Allow-Headers",
                     "Authorization, Content-Type, X-Api-Key, X-Request-Id, X-Request-Timeout, Anthropic-Version");
     rg_exchange_set(x, "Access-Control-Max-Age", "600");
@@ -192,7 +203,7 @@ static void head(void *arg, rg_exchange *x)
         ok = allowed ? rg_refuse(&e, 405, "method_not_allowed", NULL, "This path does not have that method.")
                      : rg_refuse(&e, 404, "not_found", NULL, "There is nothing at this path.");
     }
-    if (!ok || !check_state(s, flags, &e))
+    if (!ok || !check_state(s, n, flags, &e))
         rg_reply_refusal(s, x, &e);
 }
 
@@ -222,7 +233,8 @@ static void free_text(const char *s)
 
 static bool listen_on(rg_server *s, rg_error *err)
 {
-    rg_http_options o = { .host = s->o.host, .port = s->o.port, .tls_cert = s->o.tls_cert, .tls_key = s->o.tls_key,
+    rg_http_options o = { .host = s->o.host, .port = s->o.port, .any_port = s->o.any_port,
+                          .tls_cert = s->o.tls_cert, .tls_key = s->o.tls_key,
                           .max_body = s->o.max_body, .max_header = s->o.max_header, .max_stream = (size_t)64 << 20,
                           .max_connections = s->o.max_connections, .n_threads = s->o.n_threads,
                           .idle_s = s->o.idle_timeout_s, .header_s = s->o.header_timeout_s,
@@ -254,11 +266,14 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     copied = copy_text(&s->o.tls_cert, err) && copied;
     copied = copy_text(&s->o.tls_key, err) && copied;
     copied = copy_text(&s->o.cors_origin, err) && copied;
+    copied = copy_text(&s->o.batch_dir, err) && copied;
     if (!copied)
         goto fail;
     s->keys = rg_keys_new(o->keys, o->n_keys, err);
     s->metrics = s->keys ? rg_metrics_new(s->o.model, err) : NULL;
-    if (!s->metrics || !listen_on(s, err) || !rg_pump_start(s, err))
+    if (!s->metrics || (s->o.batch_dir && !rg_batches_open(s, o->keys, o->n_keys, err)))
+        goto fail;
+    if (!listen_on(s, err) || !rg_pump_start(s, err))
         goto fail;
     return s;
 
@@ -286,12 +301,26 @@ static void find_marks(rg_server *s, const rg_engine *engine)
         }
 }
 
+/* What the page's plan shows. */
+static void make_forecasts(rg_server *s, const rg_engine *engine)
+{
+    static const int32_t batches[RG_MAX_FORECASTS] = { 1, 4, 16, 64 };
+
+    s->forecast_at = s->info.max_seq_len / 2 < 1024 ? s->info.max_seq_len / 2 : 1024;
+    for (int i = 0; i < RG_MAX_FORECASTS; i++) {
+        s->forecast[s->n_forecasts].batch = batches[i];
+        s->n_forecasts += rg_engine_forecast(engine, batches[i], s->forecast_at, &s->forecast[s->n_forecasts].f);
+    }
+}
+
 void rg_server_ready(rg_server *s, rg_engine *engine)
 {
     int loading = RG_LOADING;
 
     s->info = rg_engine_info(engine);
     find_marks(s, engine);
+    rg_tool_form_find(&s->tool_form, engine);
+    make_forecasts(s, engine);
     atomic_store(&s->engine, engine);
     atomic_compare_exchange_strong(&s->state, &loading, RG_READY); /* it may be draining already */
     rg_gauge(s->metrics, RG_G_READY, 1);
@@ -320,12 +349,14 @@ void rg_server_close(rg_server *s)
         return;
     s->state = RG_DRAINING;
     rg_pump_stop(s);
+    rg_batches_stop(s->batches);
     rg_http_close(s->http);
     while (s->fresh) { /* handed over while the pump was stopping */
         rg_call *c = s->fresh;
         s->fresh = c->next;
         rg_call_free(c);
     }
+    rg_batches_free(s->batches);
     rg_keys_free(s->keys);
     rg_metrics_free(s->metrics);
     free_text(s->o.host);
@@ -333,6 +364,7 @@ void rg_server_close(rg_server *s)
     free_text(s->o.tls_cert);
     free_text(s->o.tls_key);
     free_text(s->o.cors_origin);
+    free_text(s->o.batch_dir);
     pthread_cond_destroy(&s->news);
     pthread_mutex_destroy(&s->lock);
     rg_free(s);

@@ -13,6 +13,7 @@ typedef struct rg_server rg_server;
 typedef struct rg_server_options {
     const char *host;         /* address or name to listen on; loopback unless told */
     int32_t port;             /* 0 picks one */
+    bool any_port;            /* if that one is taken, another */
     const char *model;        /* the name that clients know the model by */
     const char *const *keys;  /* API keys; none: everybody may ask */
     int32_t n_keys;
@@ -28,6 +29,8 @@ typedef struct rg_server_options {
     double idle_timeout_s, header_timeout_s, body_timeout_s, write_timeout_s;
     double watchdog_s;        /* a step that takes longer than this, and than 10 x the 99th percentile, is a fault */
     bool no_page;
+    const char *batch_dir;    /* where files and batches are kept; NULL: there are none */
+    int32_t batch_lines;      /* of batches, that run at once, at most */
 } rg_server_options;
 
 rg_server_options rg_server_options_default(void);

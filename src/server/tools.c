@@ -130,15 +130,15 @@ static bool read_json(rg_answer *a, const char *s, size_t n)
     return a->n_calls > before;
 }
 
-static bool is_offered(const json_t *tools, const char *name)
+/* The function of this name among those that are offered; NULL: it is not. */
+static const json_t *offered(const json_t *tools, const char *name, size_t n)
 {
     for (size_t i = 0; i < json_array_size(tools); i++) {
-        const char *s = json_string_value(
-            json_object_get(json_object_get(json_array_get(tools, i), "function"), "name"));
-        if (s && !strcmp(s, name))
-            return true;
+        const json_t *f = json_object_get(json_array_get(tools, i), "function"), *v = json_object_get(f, "name");
+        if (json_is_string(v) && json_string_length(v) == n && !memcmp(json_string_value(v), name, n))
+            return f;
     }
-    return false;
+    return NULL;
 }
 
 bool rg_tools_bare(rg_answer *a, const char *s, size_t n)
@@ -148,9 +148,22 @@ bool rg_tools_bare(rg_answer *a, const char *s, size_t n)
     if (!read_json(a, s, n))
         return false;
     for (int i = before; i < a->n_calls; i++)
-        if (!is_offered(a->tools, a->call[i].name))
+        if (!offered(a->tools, a->call[i].name, strlen(a->call[i].name)))
             return undo(a, before);
     return true;
+}
+
+/* What stands in a tag: JSON, or words, which is what an argument that is declared to be a text is unless quoted. */
+static json_t *read_value(const json_t *function, const char *key, size_t n_key, const char *s, size_t n)
+{
+    const json_t *properties = json_object_get(json_object_get(function, "parameters"), "properties");
+    const char *type = json_string_value(json_object_get(json_object_getn(properties, key, n_key), "type"));
+    json_t *v = json_loadb(s, n, JSON_DECODE_ANY, NULL);
+
+    if (v && (json_is_string(v) || !type || strcmp(type, "string") != 0))
+        return v;
+    json_decref(v);
+    return json_stringn(s, n);
 }
 
 /* NAME>{json}, or NAME> and then <parameter=KEY>VALUE</parameter> for each. */
@@ -167,6 +180,7 @@ static bool read_xml_one(rg_answer *a, const char *s, size_t n)
     trim(&body, &left);
     if (left && *body == '{')
         return add_call(a, s, n_name, body, left);
+    const json_t *function = offered(a->tools, s, n_name);
     arguments = json_object();
     while (ok && left) {
         static const char open[] = "<parameter=", close[] = "</parameter>";
@@ -178,9 +192,8 @@ static bool read_xml_one(rg_answer *a, const char *s, size_t n)
         const char *value = key_end + 1;
         size_t n_value = (size_t)(end - value);
         trim(&value, &n_value);
-        json_t *v = json_loadb(value, n_value, JSON_DECODE_ANY, NULL);
-        v = v ? v : json_stringn(value, n_value);
-        ok = json_object_setn_new(arguments, key, (size_t)(key_end - key), v) == 0;
+        size_t n_key = (size_t)(key_end - key);
+        ok = json_object_setn_new(arguments, key, n_key, read_value(function, key, n_key, value, n_value)) == 0;
         left -= (size_t)(end + strlen(close) - body);
         body = end + strlen(close);
         trim(&body, &left);

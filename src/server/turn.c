@@ -56,10 +56,14 @@ static void take(rg_call *c, rg_choice *ch, const rg_token *t, uint64_t now)
         c->failed |= !rg_buf_add(&ch->text, t->text, t->n_text);
     if (t->finish != RG_RUNNING) {
         ch->finish = t->finish;
+        ch->stop = t->stop;
+        ch->stop_id = t->stop_id;
         rg_answer_end(&ch->answer);
+        if (c->shape->ended)
+            c->shape->ended(c, ch);
         c->n_ended++;
     }
-    c->failed |= ch->answer.failed;
+    c->failed |= ch->answer.failed || ch->text.failed;
     ch->news = true;
 }
 
@@ -67,7 +71,7 @@ static void take_all(rg_call *c, uint64_t now)
 {
     rg_token t;
 
-    for (int32_t i = 0; i < c->n_prompts; i++)
+    for (int32_t i = 0; i < c->n_submitted; i++)
         while (!c->failed && rg_poll(c->requests[i], &t) == 1)
             take(c, &c->choices[i * c->f.n + t.sample], &t, now);
 }
@@ -92,7 +96,7 @@ rg_totals rg_call_totals(const rg_call *c)
 {
     rg_totals t = { .uncached = "complete" };
 
-    for (int32_t i = 0; i < c->n_prompts; i++) {
+    for (int32_t i = 0; i < c->n_submitted; i++) {
         rg_usage u = rg_request_usage(c->requests[i]);
         t.n_prompt += u.n_prompt;
         t.n_cached += u.n_cached;
@@ -160,7 +164,7 @@ static void flush(rg_call *c)
 
 void rg_call_abort(rg_call *c, const rg_refusal *e)
 {
-    for (int32_t i = 0; i < c->n_prompts; i++)
+    for (int32_t i = 0; i < c->n_submitted; i++)
         rg_cancel(c->requests[i]);
     rg_count_finish(c->server->metrics, "error");
     rg_buf_reset(&c->out);
@@ -187,16 +191,17 @@ static bool abort_for(rg_call *c, int status, const char *code, const char *text
 
 static bool finish(rg_call *c)
 {
-    bool dead = true, cancelled = false;
+    bool dead = true, late = false, cancelled = false;
 
     for (int32_t i = 0; i < c->n_choices; i++) {
         dead &= c->choices[i].finish == RG_FINISH_DEADLINE && !c->choices[i].n_tokens;
+        late |= c->choices[i].finish == RG_FINISH_DEADLINE;
         cancelled |= c->choices[i].finish == RG_FINISH_CANCELLED;
     }
     if (cancelled) /* and not by the client, which is still there */
         return abort_for(c, 503, "aborted", "The server ended this request before it was finished.", 1);
-    if (dead)
-        return abort_for(c, 504, "deadline_exceeded", "The request's time was over before its first token.", 0);
+    if (dead || (late && c->shape->embeds))
+        return abort_for(c, 504, "deadline_exceeded", "The request's time was over before there was an answer.", 0);
     record(c, why_ended(c));
     if (c->f.stream) {
         c->shape->stop(c, &c->out);
@@ -217,18 +222,31 @@ static bool waited_too_long(const rg_call *c, uint64_t now)
 {
     double most = c->server->o.queue_timeout_s;
 
-    if (most <= 0 || c->first_ns || rg_seconds(c->since_ns, now) < most)
+    if (most <= 0 || c->first_ns || rg_seconds(c->since_ns, now) < most || rg_exchange_notes(c->x)->background)
         return false;
-    for (int32_t i = 0; i < c->n_prompts; i++)
+    for (int32_t i = 0; i < c->n_submitted; i++)
         if (rg_request_usage(c->requests[i]).queue_s > 0)
             return false;
     return true;
 }
 
+/* Those of a long list that the engine does not have yet.  False: the call is over. */
+static bool submit_more(rg_call *c, uint64_t now)
+{
+    rg_refusal e = { 0 };
+
+    if (c->deadline_s > 0 && rg_seconds(c->since_ns, now) > c->deadline_s)
+        return abort_for(c, 504, "deadline_exceeded", "The request's time was over before there was an answer.", 0);
+    if (rg_call_submit(c, &e))
+        return true;
+    rg_call_abort(c, &e);
+    return false;
+}
+
 bool rg_call_turn(rg_call *c, uint64_t now)
 {
     if (rg_exchange_gone(c->x)) {
-        for (int32_t i = 0; i < c->n_prompts; i++)
+        for (int32_t i = 0; i < c->n_submitted; i++)
             rg_cancel(c->requests[i]);
         rg_count(c->server->metrics, RG_C_GONE, 1);
         rg_count_finish(c->server->metrics, "abort");
@@ -247,61 +265,10 @@ bool rg_call_turn(rg_call *c, uint64_t now)
         flush(c);
     if (c->n_ended == c->n_choices)
         return finish(c);
+    if (c->n_submitted < c->n_prompts && !submit_more(c, now))
+        return false;
     if (waited_too_long(c, now))
         return abort_for(c, 503, "queue_timeout", "The request waited too long for its turn.",
                          rg_engine_retry_after(c->server->engine));
     return true;
-}
-
-/* ---- for shapes -------------------------------------------------------------------------------------------------- */
-
-const char *rg_finish_word(const rg_choice *ch)
-{
-    if (ch->finish == RG_FINISH_LENGTH || ch->finish == RG_FINISH_DEADLINE)
-        return "length";
-    return ch->answer.n_calls ? "tool_calls" : "stop";
-}
-
-void rg_write_usage(rg_buf *b, const rg_call *c)
-{
-    rg_totals t = rg_call_totals(c);
-
-    rg_out_open(b, "usage", '{');
-    rg_out_int(b, "prompt_tokens", t.n_prompt);
-    rg_out_int(b, "completion_tokens", t.n_output);
-    rg_out_int(b, "total_tokens", t.n_prompt + t.n_output);
-    rg_out_open(b, "prompt_tokens_details", '{');
-    rg_out_int(b, "cached_tokens", t.n_cached);
-    rg_out_text(b, "uncached_reason", t.uncached);
-    rg_out_close(b, '}');
-    if (c->shape->is_chat) {
-        rg_out_open(b, "completion_tokens_details", '{');
-        rg_out_int(b, "reasoning_tokens", t.n_reasoning);
-        rg_out_close(b, '}');
-    }
-    rg_out_close(b, '}');
-}
-
-size_t rg_choice_n_logprobs(const rg_choice *ch)
-{
-    return ch->logprobs.n / sizeof(rg_logprob);
-}
-
-const rg_logprob *rg_choice_logprob(const rg_choice *ch, size_t i)
-{
-    return (const rg_logprob *)(const void *)ch->logprobs.data + i;
-}
-
-const rg_top *rg_choice_tops(const rg_choice *ch, const rg_logprob *l)
-{
-    return l->n_top ? (const rg_top *)(const void *)ch->tops.data + l->top : NULL;
-}
-
-void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id)
-{
-    size_t n = 0;
-    char *s = rg_decode(c->server->engine, &id, 1, false, &n, NULL);
-
-    rg_out_string(b, key, s ? s : "", s ? n : 0);
-    rg_text_free(s);
 }

@@ -64,10 +64,9 @@ static int sextet(char c)
                                   : -1;
 }
 
-rg_charsmap *rg_charsmap_base64(const char *text, size_t n, rg_error *err)
+unsigned char *rg_charsmap_decode(const char *text, size_t n, size_t *n_blob, rg_error *err)
 {
     unsigned char *blob = rg_alloc(n / 4 * 3 + 3);
-    rg_charsmap *m = NULL;
     size_t at = 0, out = 0;
     uint32_t bits = 0;
 
@@ -78,10 +77,20 @@ rg_charsmap *rg_charsmap_base64(const char *text, size_t n, rg_error *err)
         if (at % 4)
             blob[out++] = (unsigned char)(bits >> (6 - at % 4 * 2));
     }
-    if (n % 4 || n - at > 2 || at % 4 == 1 || memcmp(text + at, "==", n - at))
-        rg_fail(err, RG_E_INPUT, "a character map that is not base64 (at byte %zu)", at);
-    else
-        m = rg_charsmap_new(blob, out, err);
+    if (n % 4 || n - at > 2 || at % 4 == 1 || memcmp(text + at, "==", n - at)) {
+        rg_free(blob);
+        return rg_fail(err, RG_E_INPUT, "a character map that is not base64 (at byte %zu)", at), NULL;
+    }
+    *n_blob = out;
+    return blob;
+}
+
+rg_charsmap *rg_charsmap_base64(const char *text, size_t n, rg_error *err)
+{
+    size_t n_blob = 0;
+    unsigned char *blob = rg_charsmap_decode(text, n, &n_blob, err);
+    rg_charsmap *m = blob ? rg_charsmap_new(blob, n_blob, err) : NULL;
+
     rg_free(blob);
     return m;
 }

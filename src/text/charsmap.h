@@ -15,6 +15,7 @@ typedef struct rg_charsmap {
 
 /* From the file's blob: the trie's size in bytes, the trie, the texts.  NULL and *err if it is none. */
 rg_charsmap *rg_charsmap_new(const void *blob, size_t n, rg_error *err);
+unsigned char *rg_charsmap_decode(const char *text, size_t n, size_t *n_blob, rg_error *err); /* base64; rg_free it */
 rg_charsmap *rg_charsmap_base64(const char *text, size_t n, rg_error *err); /* as tokenizer.json has it */
 void rg_charsmap_free(rg_charsmap *m);                                      /* NULL is fine */
 

@@ -1,8 +1,8 @@
 /* export.c -- see export.h.
  *
- * Two kinds go over: byte-level BPE, whose splitter must be one that GGUF has a name for (pretok.def), and BPE as
- * SentencePiece does it, whose merges must be what the scores of its pieces would do: then a piece's score is minus the
- * rank of the first merge that makes it. */
+ * BPE goes over in two ways (other models: export_words.c): byte-level, whose splitter must be one that GGUF has a
+ * name for (pretok.def), and as SentencePiece does it, whose merges must be what the scores of its pieces would do:
+ * then a piece's score is minus the rank of the first merge that makes it. */
 #include "text/export.h"
 
 #include <stdio.h>
@@ -12,48 +12,29 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "ckpt/json.h"
+#include "text/export_parts.h"
 #include "text/pretok.h"
 
-enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE, MAX_STEPS = 8,
-       PIECE_CAP = 1 << 12 };
+enum { MAX_STEPS = 8, PIECE_CAP = 1 << 12 };
 
-typedef struct export {
-    rg_ckpt_writer *w;
-    const rg_checkpoint *from;
-    char *warning;
-    const json_t *root, *model;
-    int n;             /* tokens that are written */
-    rg_string *tokens; /* their texts: the document's, or in fill */
-    int32_t *types;
-    float *scores;
-    bool *made;        /* a merge makes it */
-    rg_dict *ids;
-    rg_string *merges; /* in text */
-    size_t n_merges;
-} export;
+typedef rg_export export;
 
-/* Not to be expressed: said in the warning, and no error. */
-static bool cannot(export *x, const char *what)
+bool rg_export_cannot(rg_export *x, const char *what)
 {
     snprintf(x->warning, RG_EXPORT_WARNING, "the tokenizer is left out, as GGUF has no words for it: %s", what);
     return false;
 }
 
-static const char *text_of(const json_t *object, const char *key)
+const char *rg_export_text(const json_t *object, const char *key)
 {
     const char *s = json_string_value(json_object_get(object, key));
 
     return s ? s : "";
 }
 
-static bool is_type(const json_t *object, const char *type)
+bool rg_export_is(const json_t *object, const char *type)
 {
-    return !strcmp(text_of(object, "type"), type);
-}
-
-static bool absent(const json_t *v)
-{
-    return !v || json_is_null(v);
+    return !strcmp(rg_export_text(object, "type"), type);
 }
 
 /* ---- the splitter's name ---- */
@@ -75,12 +56,12 @@ static const char *pattern_of(const json_t *step)
 {
     const json_t *pattern = json_object_get(step, "pattern");
 
-    if (is_type(step, "Split") && !strcmp(text_of(step, "behavior"), "Isolated") &&
+    if (rg_export_is(step, "Split") && !strcmp(rg_export_text(step, "behavior"), "Isolated") &&
         !json_is_true(json_object_get(step, "invert")))
         return json_string_value(json_object_get(pattern, "Regex"));
-    if (is_type(step, "Digits"))
+    if (rg_export_is(step, "Digits"))
         return json_is_true(json_object_get(step, "individual_digits")) ? "\\p{N}" : "\\p{N}+";
-    if (is_type(step, "Punctuation"))
+    if (rg_export_is(step, "Punctuation"))
         return "[\\p{P}\\$\\+<=>\\^~\\|]+";
     return NULL;
 }
@@ -88,7 +69,7 @@ static const char *pattern_of(const json_t *step)
 /* Patterns of a byte-level splitter in order; false: something else is in it. */
 static bool read_splitter(const json_t *pre, const char *patterns[MAX_STEPS])
 {
-    const json_t *list = is_type(pre, "Sequence") ? json_object_get(pre, "pretokenizers") : NULL;
+    const json_t *list = rg_export_is(pre, "Sequence") ? json_object_get(pre, "pretokenizers") : NULL;
     size_t n = list ? json_array_size(list) : 1;
     int n_patterns = 0;
     bool bytes = false;
@@ -98,7 +79,7 @@ static bool read_splitter(const json_t *pre, const char *patterns[MAX_STEPS])
         const char *pattern = pattern_of(step);
         if (bytes || n_patterns >= MAX_STEPS - 1)
             return false;
-        if (is_type(step, "ByteLevel")) {
+        if (rg_export_is(step, "ByteLevel")) {
             if (json_is_true(json_object_get(step, "add_prefix_space")))
                 return false;
             bytes = true;
@@ -151,12 +132,24 @@ static bool put_token(export *x, int64_t id, const char *s, size_t n, int type)
     return true;
 }
 
+/* Of Unigram: a list of pieces with their scores. */
+static void read_scored(export *x, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i), *s = json_array_get(v, 0);
+        put_token(x, (int64_t)i, json_string_value(s), json_string_length(s), RG_TOKEN_NORMAL);
+        if (i < (size_t)x->n)
+            x->scores[i] = (float)json_number_value(json_array_get(v, 1));
+    }
+}
+
 static void read_tokens(export *x)
 {
     const json_t *vocab = json_object_get(x->model, "vocab"), *added = json_object_get(x->root, "added_tokens"), *v;
-    const char *unk = text_of(x->model, "unk_token");
+    const char *unk = rg_export_text(x->model, "unk_token");
     bool fallback = json_is_true(json_object_get(x->model, "byte_fallback"));
 
+    read_scored(x, vocab);
     for (void *i = json_object_iter((json_t *)(uintptr_t)vocab); i;
          i = json_object_iter_next((json_t *)(uintptr_t)vocab, i)) {
         const char *s = json_object_iter_key(i);
@@ -164,18 +157,21 @@ static void read_tokens(export *x)
         bool byte = fallback && is_byte_piece(s, n);
         v = json_object_iter_value(i);
         if (json_is_integer(v))
-            put_token(x, json_integer_value(v), s, n, byte ? TYPE_BYTE : TYPE_NORMAL);
+            put_token(x, json_integer_value(v), s, n, byte ? RG_TOKEN_BYTE : RG_TOKEN_NORMAL);
     }
     for (size_t i = 0; i < json_array_size(added); i++) {
         v = json_array_get(added, i);
         const json_t *s = json_object_get(v, "content"), *id = json_object_get(v, "id");
         if (json_is_string(s) && json_is_integer(id))
             put_token(x, json_integer_value(id), json_string_value(s), json_string_length(s),
-                      json_is_true(json_object_get(v, "special")) ? TYPE_CONTROL : TYPE_USER);
+                      json_is_true(json_object_get(v, "special")) ? RG_TOKEN_CONTROL : RG_TOKEN_USER);
     }
+    v = json_object_get(x->model, "unk_id");
+    if (json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) < x->n)
+        x->types[json_integer_value(v)] = RG_TOKEN_UNKNOWN;
     for (int i = 0; *unk && i < x->n; i++)
         if (x->tokens[i].data && x->tokens[i].n == strlen(unk) && !memcmp(x->tokens[i].data, unk, x->tokens[i].n))
-            x->types[i] = TYPE_UNKNOWN;
+            x->types[i] = RG_TOKEN_UNKNOWN;
 }
 
 /* Ids that the tokenizer leaves out get a name of their own. */
@@ -186,12 +182,12 @@ static bool fill_tokens(export *x, rg_buf *fill, rg_error *err)
         for (int i = 0; i < x->n; i++) {
             char name[32];
             int n = snprintf(name, sizeof name, "[PAD%d]", i);
-            if (x->types[i] && x->types[i] != TYPE_UNUSED)
+            if (x->types[i] && x->types[i] != RG_TOKEN_UNUSED)
                 continue;
             if (!pass && !rg_buf_add(fill, name, (size_t)n))
                 return rg_fail_memory(err, fill->n);
             if (pass)
-                put_token(x, i, fill->data + at, (size_t)n, TYPE_UNUSED);
+                put_token(x, i, fill->data + at, (size_t)n, RG_TOKEN_UNUSED);
             at += (size_t)n;
         }
     }
@@ -236,7 +232,7 @@ static bool read_merges(export *x, rg_buf *text, rg_error *err)
     for (size_t i = 0; i < n; i++) {
         if (!one_merge(json_array_get(list, i), &a, &b) || !a.n || !b.n || memchr(a.data, ' ', a.n) ||
             memchr(b.data, ' ', b.n))
-            return cannot(x, "a merge that is no pair of pieces without spaces");
+            return rg_export_cannot(x, "a merge that is no pair of pieces without spaces");
         if (!rg_buf_add(text, a.data, a.n) || !rg_buf_add(text, " ", 1) || !rg_buf_add(text, b.data, b.n))
             return rg_fail_memory(err, text->n);
         x->merges[i].n = a.n + 1 + b.n;
@@ -273,9 +269,9 @@ static bool score_pieces(export *x)
     for (size_t i = 0; i < x->n_merges; i++) {
         int id = merged_id(x, &x->merges[i], piece);
         if (id < 0)
-            return cannot(x, "a merge whose piece is not in the vocabulary");
+            return rg_export_cannot(x, "a merge whose piece is not in the vocabulary");
         if (id != last && x->made[id])
-            return cannot(x, "merges that do not follow from scores of pieces");
+            return rg_export_cannot(x, "merges that do not follow from scores of pieces");
         if (!x->made[id])
             x->scores[id] = -(float)i;
         x->made[id] = true;
@@ -295,20 +291,20 @@ static bool check_splits(export *x, rg_error *err)
         ok = rg_dict_put(known, x->merges[i].data, x->merges[i].n, 0) || rg_fail_memory(err, 64);
     for (int id = 0; ok && id < x->n; id++) {
         rg_string t = x->tokens[id];
-        if (x->types[id] != TYPE_NORMAL)
+        if (x->types[id] != RG_TOKEN_NORMAL)
             continue;
         if (t.n >= PIECE_CAP)
-            ok = cannot(x, "a piece of over 4,000 bytes");
+            ok = rg_export_cannot(x, "a piece of over 4,000 bytes");
         for (size_t cut = 1; ok && cut < t.n; cut++) {
             int a = (t.data[cut] & 0xc0) == 0x80 ? -1 : rg_dict_get(x->ids, t.data, cut);
             int b = a < 0 ? -1 : rg_dict_get(x->ids, t.data + cut, t.n - cut);
-            if (a < 0 || b < 0 || x->types[a] != TYPE_NORMAL || x->types[b] != TYPE_NORMAL)
+            if (a < 0 || b < 0 || x->types[a] != RG_TOKEN_NORMAL || x->types[b] != RG_TOKEN_NORMAL)
                 continue;
             memcpy(both, t.data, cut);
             both[cut] = ' ';
             memcpy(both + cut + 1, t.data + cut, t.n - cut);
             if (rg_dict_get(known, both, t.n + 1) < 0)
-                ok = cannot(x, "pieces that no merge joins, which GGUF's scores would");
+                ok = rg_export_cannot(x, "pieces that no merge joins, which GGUF's scores would");
         }
     }
     rg_dict_free(known);
@@ -317,19 +313,24 @@ static bool check_splits(export *x, rg_error *err)
 
 /* ---- what stands around the model ---- */
 
+static bool is_at_spaces(const json_t *step)
+{
+    return !strcmp(rg_export_text(json_object_get(step, "pattern"), "String"), " ");
+}
+
 /* Does a normalizer only write spaces as U+2581, after one put in front or not? */
 static bool is_spm_normalizer(const json_t *v, bool *prefix)
 {
-    const json_t *list = is_type(v, "Sequence") ? json_object_get(v, "normalizers") : NULL;
+    const json_t *list = rg_export_is(v, "Sequence") ? json_object_get(v, "normalizers") : NULL;
     size_t n = list ? json_array_size(list) : 1;
     bool replaces = false;
 
     for (size_t i = 0; i < n; i++) {
         const json_t *step = list ? json_array_get(list, i) : v;
-        if (is_type(step, "Prepend") && !strcmp(text_of(step, "prepend"), "\xe2\x96\x81") && !i)
+        if (rg_export_is(step, "Prepend") && !strcmp(rg_export_text(step, "prepend"), "\xe2\x96\x81") && !i)
             *prefix = true;
-        else if (is_type(step, "Replace") && !strcmp(text_of(json_object_get(step, "pattern"), "String"), " ") &&
-                 !strcmp(text_of(step, "content"), "\xe2\x96\x81"))
+        else if (rg_export_is(step, "Replace") && is_at_spaces(step) &&
+                 !strcmp(rg_export_text(step, "content"), "\xe2\x96\x81"))
             replaces = true;
         else
             return false;
@@ -341,28 +342,26 @@ static bool is_spm_normalizer(const json_t *v, bool *prefix)
 static bool is_spm_shape(const json_t *normalizer, const json_t *pre, bool *prefix)
 {
     *prefix = false;
-    if (!absent(normalizer))
+    if (!rg_export_absent(normalizer))
         return is_spm_normalizer(normalizer, prefix) &&
-               (absent(pre) ||
-                (is_type(pre, "Split") && !strcmp(text_of(json_object_get(pre, "pattern"), "String"), " ")));
-    if (!is_type(pre, "Metaspace") || strcmp(text_of(pre, "replacement"), "\xe2\x96\x81") ||
+               (rg_export_absent(pre) || (rg_export_is(pre, "Split") && is_at_spaces(pre)));
+    if (!rg_export_is(pre, "Metaspace") || strcmp(rg_export_text(pre, "replacement"), "\xe2\x96\x81") ||
         !json_is_false(json_object_get(pre, "split")))
         return false;
-    *prefix = strcmp(text_of(pre, "prepend_scheme"), "never") != 0;
+    *prefix = strcmp(rg_export_text(pre, "prepend_scheme"), "never") != 0;
     return true;
 }
 
-/* Ids that a template puts in front of one text and after it; false: more than one of either. */
-static bool read_template(const json_t *post, int64_t *before, int64_t *after)
+bool rg_export_template(const json_t *post, int64_t *before, int64_t *after)
 {
     const json_t *list = json_object_get(post, "processors"), *single, *special;
     bool seen = false;
 
     *before = *after = -1;
     for (size_t i = 0; i < json_array_size(list); i++) /* the others only mend offsets */
-        if (is_type(json_array_get(list, i), "TemplateProcessing"))
+        if (rg_export_is(json_array_get(list, i), "TemplateProcessing"))
             post = json_array_get(list, i);
-    if (!is_type(post, "TemplateProcessing"))
+    if (!rg_export_is(post, "TemplateProcessing"))
         return true;
     single = json_object_get(post, "single");
     special = json_object_get(post, "special_tokens");
@@ -373,7 +372,7 @@ static bool read_template(const json_t *post, int64_t *before, int64_t *after)
             seen = true;
             continue;
         }
-        const json_t *ids = json_object_get(json_object_get(special, text_of(token, "id")), "ids");
+        const json_t *ids = json_object_get(json_object_get(special, rg_export_text(token, "id")), "ids");
         if (*to >= 0 || json_array_size(ids) != 1)
             return false;
         *to = json_integer_value(json_array_get(ids, 0));
@@ -386,12 +385,11 @@ static bool put_text(export *x, const char *key, const char *s, rg_error *err)
     return rg_ckpt_put_string(x->w, key, s, strlen(s), err);
 }
 
-/* What both kinds have: tokens, their types, and what is put around a text. */
-static bool put_common(export *x, const char *model, const char *pre, int32_t *bos, rg_error *err)
+bool rg_export_common(rg_export *x, const char *model, const char *pre, int32_t *bos, rg_error *err)
 {
     int64_t before, after;
 
-    read_template(json_object_get(x->root, "post_processor"), &before, &after);
+    rg_export_template(json_object_get(x->root, "post_processor"), &before, &after);
     if (!put_text(x, "tokenizer.ggml.model", model, err) || !put_text(x, "tokenizer.ggml.pre", pre, err) ||
         !rg_ckpt_put_strings(x->w, "tokenizer.ggml.tokens", x->tokens, (size_t)x->n, err) ||
         !rg_ckpt_put_ints(x->w, "tokenizer.ggml.token_type", x->types, (size_t)x->n, err) ||
@@ -401,13 +399,12 @@ static bool put_common(export *x, const char *model, const char *pre, int32_t *b
     if (before >= 0 && before < x->n)
         *bos = (int32_t)before;
     for (int i = 0; i < x->n; i++)
-        if (x->types[i] == TYPE_UNKNOWN)
+        if (x->types[i] == RG_TOKEN_UNKNOWN)
             return rg_ckpt_put_int(x->w, "tokenizer.ggml.unknown_token_id", 4, i, err);
     return true;
 }
 
-/* What goes over without some of its finer points: said, and no refusal. */
-static void note_losses(export *x, const char *what)
+void rg_export_note(rg_export *x, const char *what)
 {
     static const char *const flags[] = { "lstrip", "rstrip", "single_word" };
     const json_t *added = json_object_get(x->root, "added_tokens");
@@ -430,11 +427,11 @@ static bool put_byte_level(export *x, int32_t *bos, rg_error *err)
                                      json_is_true(json_object_get(x->model, "ignore_merges")));
 
     if (!name)
-        return cannot(x, "a pre-tokenizer that none of its names stands for");
-    if (!absent(normalizer) && !is_type(normalizer, "NFC"))
-        return cannot(x, "a normalizer");
-    note_losses(x, absent(normalizer) ? "" : "the normalizer NFC");
-    return put_common(x, "gpt2", name, bos, err) &&
+        return rg_export_cannot(x, "a pre-tokenizer that none of its names stands for");
+    if (!rg_export_absent(normalizer) && !rg_export_is(normalizer, "NFC"))
+        return rg_export_cannot(x, "a normalizer");
+    rg_export_note(x, rg_export_absent(normalizer) ? "" : "the normalizer NFC");
+    return rg_export_common(x, "gpt2", name, bos, err) &&
            rg_ckpt_put_strings(x->w, "tokenizer.ggml.merges", x->merges, x->n_merges, err);
 }
 
@@ -442,8 +439,8 @@ static bool put_spm(export *x, bool prefix, int32_t *bos, rg_error *err)
 {
     if (!score_pieces(x) || !check_splits(x, err))
         return false;
-    note_losses(x, "");
-    return put_common(x, "llama", "default", bos, err) &&
+    rg_export_note(x, "");
+    return rg_export_common(x, "llama", "default", bos, err) &&
            rg_ckpt_put_floats(x->w, "tokenizer.ggml.scores", x->scores, (size_t)x->n, err) &&
            rg_ckpt_put_bool(x->w, "tokenizer.ggml.add_space_prefix", prefix, err);
 }
@@ -454,12 +451,16 @@ static bool put_model(export *x, int32_t *bos, rg_error *err)
     int64_t before, after;
     bool prefix;
 
-    if (!is_type(x->model, "BPE") && !json_is_array(json_object_get(x->model, "merges")))
-        return cannot(x, "a model that is not BPE");
-    if (*text_of(x->model, "continuing_subword_prefix") || *text_of(x->model, "end_of_word_suffix"))
-        return cannot(x, "BPE with marks inside words");
-    if (!read_template(json_object_get(x->root, "post_processor"), &before, &after))
-        return cannot(x, "a template that puts several tokens on one side");
+    if (rg_export_is(x->model, "Unigram"))
+        return rg_export_unigram(x, bos, err);
+    if (rg_export_is(x->model, "WordPiece"))
+        return rg_export_wordpiece(x, bos, err);
+    if (!rg_export_is(x->model, "BPE") && !json_is_array(json_object_get(x->model, "merges")))
+        return rg_export_cannot(x, "its model");
+    if (*rg_export_text(x->model, "continuing_subword_prefix") || *rg_export_text(x->model, "end_of_word_suffix"))
+        return rg_export_cannot(x, "BPE with marks inside words");
+    if (!rg_export_template(json_object_get(x->root, "post_processor"), &before, &after))
+        return rg_export_cannot(x, "a template that puts several tokens on one side");
     if (json_is_true(json_object_get(x->model, "byte_fallback")) &&
         is_spm_shape(json_object_get(x->root, "normalizer"), pre, &prefix))
         return put_spm(x, prefix, bos, err);

@@ -219,10 +219,12 @@ static bool read_t5(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
 {
     bool prefix = false, squeeze = false;
     const float *scores = NULL;
+    const int32_t *types = NULL;
     double *score, lowest = 0;
-    size_t n = 0, n_normal = 0;
+    size_t n = 0, n_types = 0, n_normal = 0;
 
-    if (rg_meta_floats(c, KEY "scores", &scores, &n, err) < 0 ||
+    if (rg_meta_ints(c, KEY "token_type", &types, &n_types, err) < 0 ||
+        rg_meta_floats(c, KEY "scores", &scores, &n, err) < 0 ||
         rg_meta_bool(c, KEY "add_space_prefix", &prefix, err) < 0 ||
         rg_meta_bool(c, KEY "remove_extra_whitespaces", &squeeze, err) < 0)
         return false;
@@ -237,7 +239,7 @@ static bool read_t5(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
             return rg_fail(err, RG_E_INPUT, "the score of id %zu is not a finite number", i);
         }
         score[i] = t->vocab.type[i] == RG_PIECE_ADDED ? 0 : (double)scores[i]; /* people's own pieces go first */
-        if (t->vocab.type[i] == RG_PIECE_NORMAL && (!n_normal++ || score[i] < lowest))
+        if ((!types || types[i] == TYPE_NORMAL) && (!n_normal++ || score[i] < lowest))
             lowest = score[i];
     }
     t->model = &rg_word_model_unigram;

@@ -19,7 +19,7 @@ enum {
     RG_JINJA_SOURCE_BYTES = 1 << 20,
     RG_JINJA_DEPTH = 200, /* of nested brackets and blocks in the source; of calls while rendering */
     RG_JINJA_STEPS = 3 << 18,
-    RG_JINJA_BYTES = 1 << 26, /* of the output, and of all strings made on the way */
+    RG_JINJA_BYTES = 32 << 20, /* of the output, and of all strings made on the way */
 };
 
 /* NULL and *err, which names the line, if it cannot be understood. */

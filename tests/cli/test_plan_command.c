@@ -118,6 +118,8 @@ static void goldens(void **state)
 static void here(void **state)
 {
     (void)state;
+    if (TEST_SLOWER > 1)
+        skip(); /* checked kernels take minutes to be timed */
     json_t *j = json_of("plan " RG_SOURCE_DIR "/models/tales-1m --batch 1,2 --seq 64 --threads 1 --measure --json --quiet");
     for (size_t i = 0; i < 2; i++) {
         assert_true(number(row(j, i), "measured_latency_ms") > 0);

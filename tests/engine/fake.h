@@ -11,7 +11,7 @@
 #include "base/pool.h"
 #include "engine/engine.h"
 
-enum { VOCAB = 64, MAX_ROWS = 96, EOS = 7, FAKE_THREADS = 2 };
+enum { VOCAB = 64, DIM = 3, MAX_ROWS = 96, EOS = 7, FAKE_THREADS = 2 };
 
 typedef struct mix { /* one layer of each kind that is wanted */
     const char *name;
@@ -29,8 +29,7 @@ typedef struct fake {
     int n_layers;
     rg_pool *pool;
     const rg_batch *batch;
-    void (*row)(void *arg, int i, float *logits);
-    void *arg;
+    const rg_sink *sink;
     uint64_t hash[MAX_ROWS];
     atomic_int next_row;
 } fake;
@@ -46,6 +45,12 @@ static void logits_of(uint64_t h, float *logits)
     for (int i = 0; i < VOCAB; i++)
         logits[i] = (float)(stir(h, (uint64_t)i) >> 40) * 0x1p-24f * 8.0f - 4.0f;
     logits[EOS] -= 2.0f;
+}
+
+static void hidden_of(uint64_t h, float *hidden)
+{
+    for (unsigned i = 0; i < DIM; i++)
+        hidden[i] = (float)(stir(h, 1000 + i) >> 40) * 0x1p-24f - 0.5f;
 }
 
 /* Where a layer keeps position p: the value's address in its block. */
@@ -107,31 +112,44 @@ static void fake_span(fake *f, const rg_span *span)
     }
 }
 
+/* What row r makes of its history. */
+static uint64_t hash_of_row(const fake *f, int32_t r)
+{
+    const rg_span *span = f->batch->spans;
+
+    while (r >= span->first_row + span->n_rows)
+        span++;
+    return stir(f->hash[r], read_history(f, span, f->batch->index[r]));
+}
+
 static void fake_rows(void *arg, int thread)
 {
     fake *f = arg;
-    float logits[VOCAB];
+    const rg_batch *b = f->batch;
+    float logits[VOCAB], hidden[MAX_ROWS][DIM + 1];
 
     (void)thread;
-    for (int i; (i = atomic_fetch_add(&f->next_row, 1)) < f->batch->n_logits;) {
-        int32_t r = f->batch->logit_rows[i];
-        const rg_span *span = f->batch->spans;
+    for (int i; (i = atomic_fetch_add(&f->next_row, 1)) < b->n_logits + b->n_hidden;) {
+        if (i < b->n_logits) {
+            logits_of(hash_of_row(f, b->logit_rows[i]), logits);
+            f->sink->logits(f->sink->arg, i, logits);
+            continue;
+        }
+        const rg_rows *rows = &b->hidden[i - b->n_logits];
 
-        while (r >= span->first_row + span->n_rows)
-            span++;
-        logits_of(stir(f->hash[r], read_history(f, span, f->batch->index[r])), logits);
-        f->row(f->arg, i, logits);
+        for (int32_t k = 0; k < rows->n; k++)
+            hidden_of(hash_of_row(f, rows->first + k), hidden[k]);
+        f->sink->hidden(f->sink->arg, i - b->n_logits, hidden[0], DIM + 1);
     }
 }
 
-static void fake_step(rg_runner *self, const rg_batch *batch, void (*row)(void *arg, int i, float *logits), void *arg)
+static void fake_step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
 {
     fake *f = (fake *)self;
 
     assert_true(batch->n_rows > 0 && batch->n_rows <= MAX_ROWS);
     f->batch = batch;
-    f->row = row;
-    f->arg = arg;
+    f->sink = sink;
     atomic_store(&f->next_row, 0);
     for (int i = 0; i < batch->n_spans; i++)
         fake_span(f, &batch->spans[i]);
@@ -173,7 +191,7 @@ static fake *fake_new(const mix *m, rg_error *err)
         n_blocks[g] = f->spec.group[g].kind == RG_KEEP_RECURRENT ? m->n_slots
                       : f->spec.group[g].window                  ? m->n_window
                                                                  : m->n_blocks;
-    f->runner = (rg_runner){ .vocab_size = VOCAB, .max_rows = MAX_ROWS, .spec = &f->spec, .step = fake_step };
+    f->runner = (rg_runner){ .vocab_size = VOCAB, .dim = DIM, .max_rows = MAX_ROWS, .spec = &f->spec, .step = fake_step };
     f->runner.store = rg_store_new(&f->spec, n_blocks, err);
     if (!f->runner.store) {
         rg_free(f);

@@ -44,6 +44,21 @@ static void expect(const mix *m, const rg_params *p, int sample, int32_t max_tok
     rg_sampler_free(s);
 }
 
+static void expect_embedding(const mix *m, const rg_params *p, float *want)
+{
+    int32_t from = p->embed == RG_POOLING_LAST ? p->n_prompt : 1, to = p->embed == RG_POOLING_CLS ? 1 : p->n_prompt;
+    double sum[DIM] = { 0 };
+    float hidden[DIM];
+
+    for (int32_t n = from; n <= to; n++) {
+        hidden_of(plain_hash(m, p->prompt, n), hidden);
+        for (int i = 0; i < DIM; i++)
+            sum[i] += (double)hidden[i];
+    }
+    for (int i = 0; i < DIM; i++)
+        want[i] = (float)(sum[i] / (to - from + 1));
+}
+
 static rg_sampling sampling_random(rg_rng *g)
 {
     rg_sampling p = {
@@ -74,9 +89,19 @@ static void prompt_random(rg_rng *g, int32_t *ids, int32_t n)
 typedef struct live {
     rg_request *r;
     expected *want; /* [n_samples] */
+    float embedding[DIM];
     int32_t seen[16];
     bool cancelled;
 } live;
+
+static void check_embedding(const live *l, rg_finish finish)
+{
+    if (finish == RG_FINISH_STOP)
+        assert_memory_equal(l->r->embedding, l->embedding, sizeof l->embedding);
+    else
+        assert_true((finish == RG_FINISH_CANCELLED && l->cancelled) ||
+                    (finish == RG_FINISH_DEADLINE && l->r->deadline_ns));
+}
 
 /* Read what is there and compare.  True: it has ended. */
 static bool live_read(live *l)
@@ -87,7 +112,9 @@ static bool live_read(live *l)
     while ((got = rg_request_poll(l->r, &t)) > 0) {
         const expected *e = &l->want[t.sample];
 
-        if (t.id >= 0) {
+        if (rg_request_embeds(l->r)) {
+            check_embedding(l, t.finish);
+        } else if (t.id >= 0) {
             assert_true(l->seen[t.sample] < e->n);
             assert_int_equal(t.id, e->ids[l->seen[t.sample]]);
             if (l->r->params.sampling.n_logprobs >= 0)
@@ -126,11 +153,14 @@ static void live_open(live *l, const mix *m, rg_core *c, rg_rng *g)
         p.deadline_s = 1e-9; /* over before it begins, or right after */
     prompt_random(g, prompt, n);
     p.sampling = sampling_random(g);
+    p.embed = rg_rng_below(g, 3) ? RG_POOLING_NONE : RG_POOLING_LAST + (rg_pooling)rg_rng_below(g, 3);
     *l = (live){ 0 };
-    l->r = rg_request_new(&p, VOCAB, MAX_LEN, NULL, eos, 1, &err);
+    l->r = rg_request_new(&p, &(rg_request_model){ VOCAB, MAX_LEN, DIM, NULL, eos, 1 }, &err);
     assert_ok(l->r, err);
     l->want = rg_array((size_t)p.n_samples, sizeof *l->want);
-    for (int i = 0; i < p.n_samples; i++)
+    if (p.embed)
+        expect_embedding(m, &p, l->embedding);
+    for (int i = 0; i < p.n_samples && !p.embed; i++)
         expect(m, &p, i, l->r->params.max_tokens, &l->want[i]);
     assert_ok(rg_core_submit(c, l->r, &err), err);
 }
@@ -145,24 +175,20 @@ static int32_t budget_random(void *arg)
 }
 
 /* What a step may take of prompts while some decode: the fake's idea of a cost model. */
-static int prompt_rows_few(rg_runner *self, int n_decode, int64_t start, double seconds)
+static int prompt_rows_few(rg_runner *self, const rg_step_aim *aim)
 {
     (void)self;
-    return 1 + (int)((uint64_t)(start + n_decode) % 40) + (int)seconds;
+    return 1 + (int)((uint64_t)(aim->decode_at + aim->prompt_at + aim->n_decode) % 40) + (int)aim->seconds;
 }
 
 static rg_core_options options_of(bool use_prefixes, rg_preempt preempt)
 {
-    static const int32_t eos[] = { EOS };
-
     return (rg_core_options){ .max_seqs = 5,
                               .max_rows = MAX_ROWS,
                               .max_seq_len = MAX_LEN,
                               .max_waiting = 100,
                               .use_prefixes = use_prefixes,
                               .preempt = preempt,
-                              .eos_ids = eos,
-                              .n_eos = 1,
                               .n_threads = FAKE_THREADS };
 }
 
@@ -271,7 +297,7 @@ static rg_request *request_simple(int32_t n_prompt, int32_t max_tokens, rg_error
         prompt[i] = i % VOCAB;
     p.sampling =
         (rg_sampling){ .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = 2, .ignore_eos = true };
-    return rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, err);
+    return rg_request_new(&p, &(rg_request_model){ VOCAB, MAX_LEN, DIM, NULL, NULL, 0 }, err);
 }
 
 static void what_can_never_fit_is_refused(void **state)
@@ -477,6 +503,7 @@ static void *client_main(void *arg)
         };
         expected *want = rg_alloc(sizeof *want);
         bool cancels = !rg_rng_below(&g, 4);
+        float embedding[DIM];
         int32_t seen = 0;
         rg_request *r;
         rg_token t;
@@ -484,14 +511,22 @@ static void *client_main(void *arg)
         prompt_random(&g, prompt, n);
         p.sampling = sampling_random(&g);
         p.sampling.ignore_eos = true;
-        expect(cl->mix, &p, 0, p.max_tokens, want);
-        r = rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, NULL);
+        if (k % 3 == 2) {
+            p.embed = RG_POOLING_LAST + (rg_pooling)(k % 2);
+            want->n = 0;
+            expect_embedding(cl->mix, &p, embedding);
+        } else {
+            expect(cl->mix, &p, 0, p.max_tokens, want);
+        }
+        r = rg_request_new(&p, &(rg_request_model){ VOCAB, MAX_LEN, DIM, NULL, NULL, 0 }, NULL);
         if (!r || !rg_core_submit(cl->core, r, NULL))
             return arg;
         while (rg_request_wait(r, &t)) {
             if (t.id >= 0 && (seen >= want->n || t.id != want->ids[seen++]))
                 return arg;
             if (t.id < 0 && t.finish != RG_FINISH_CANCELLED && seen != want->n)
+                return arg;
+            if (p.embed && t.finish == RG_FINISH_STOP && memcmp(r->embedding, embedding, sizeof embedding))
                 return arg;
             if (cancels && seen == 3)
                 atomic_store(&r->cancelled, true);

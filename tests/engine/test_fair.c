@@ -28,7 +28,7 @@ static rg_request *request_of(const char *tenant, int32_t priority, int32_t n_pr
     for (int32_t i = 0; i < n_prompt; i++)
         prompt[i] = i % VOCAB;
     p.sampling = (rg_sampling)NEUTRAL;
-    r = rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, &err);
+    r = rg_request_new(&p, &(rg_request_model){ VOCAB, MAX_LEN, DIM, NULL, NULL, 0 }, &err);
     assert_ok(r, err);
     return r;
 }
@@ -100,6 +100,49 @@ static void priority_then_arrival(void **state)
     rg_fair_free(f);
 }
 
+/* ---- the door ---------------------------------------------------------------------------------------------------- */
+
+/* So many may wait as will begin in time; a tenant that fills the line does not shut out another; all counts come back. */
+static void the_door_knows_how_many_may_wait(void **state)
+{
+    rg_door d = { 0 };
+    int n_flood = 0, n_other = 0, n_third = 0;
+
+    (void)state;
+    rg_door_init(&d, 100, 8, 2);
+    assert_int_equal(d.allowed, 16); /* nobody knows yet how long one takes: those who may run, and as many */
+    rg_door_learn(&d, 0.5);
+    rg_door_look(&d, 8, true);
+    assert_int_equal(d.allowed, 32); /* 16 a second, for 2 s */
+    rg_door_look(&d, 4, true);
+    assert_int_equal(d.allowed, 16); /* others do not come to run, for whatever reason */
+    rg_door_look(&d, 4, false);
+    assert_int_equal(d.allowed, 36); /* four more may run, and 16 a second will begin after them */
+    for (int i = 0; i < 400; i++)
+        rg_door_learn(&d, 50);
+    rg_door_look(&d, 8, true);
+    assert_int_equal(d.allowed, 4);
+    for (; n_flood < 50 && rg_door_has_room(&d, 11, false); n_flood++)
+        rg_door_enter(&d, 11, false);
+    assert_int_equal(n_flood, 4);
+    for (; n_other < 50 && rg_door_has_room(&d, 22, false); n_other++)
+        rg_door_enter(&d, 22, false);
+    assert_int_equal(n_other, 2); /* its share of the 4 */
+    for (; n_third < 50 && rg_door_has_room(&d, 33, false); n_third++)
+        rg_door_enter(&d, 33, false);
+    assert_int_equal(n_third, 1);
+    assert_false(rg_door_has_room(&d, 11, false));
+    assert_true(rg_door_has_room(&d, 11, true)); /* the background has a line of its own */
+    for (int i = 0; i < n_flood; i++)
+        rg_door_leave(&d, 11, false);
+    for (int i = 0; i < n_other; i++)
+        rg_door_leave(&d, 22, false);
+    rg_door_leave(&d, 33, false);
+    assert_true(d.n == 0 && d.n_lines == 0 && rg_door_has_room(&d, 11, false));
+    rg_door_init(&d, 100, 8, 0);
+    assert_int_equal(d.allowed, 100);
+}
+
 /* ---- in the step loop -------------------------------------------------------------------------------------------- */
 
 typedef struct world {
@@ -143,6 +186,41 @@ static bool is_over(const rg_request *r)
 }
 
 /* One tenant has filled the queue; another's request is among the first to be taken nevertheless. */
+/* In the background: behind everybody whenever they came, in order of arrival, and anywhere out of line again. */
+static void the_background_goes_last(void **state)
+{
+    static const uint64_t order[] = { 2, 5, 1, 4, 6 };
+    rg_fair *f = rg_fair_new(8, NULL);
+    rg_request *all[7], *r;
+
+    (void)state;
+    for (uint64_t id = 1; id <= 6; id++) {
+        r = all[id] = request_of(id == 3 ? "y" : "x", id == 4 ? -9 : 0, 10, 10);
+        r->id = id;
+        r->params.background = id != 2 && id != 5;
+        rg_fair_add(f, r);
+        rg_fair_check(f);
+    }
+    rg_fair_remove(f, all[3]);
+    rg_fair_check(f);
+    rg_request_unref(all[3]);
+    for (size_t i = 0; i < RG_LEN(order); i++) {
+        r = rg_fair_first(f);
+        assert_int_equal(r->id, order[i]);
+        rg_fair_take(f, r);
+        rg_fair_check(f);
+        rg_request_unref(r);
+    }
+    r = request_of("x", 0, 10, 10); /* the line's end was put right */
+    r->params.background = true;
+    rg_fair_add(f, r);
+    rg_fair_check(f);
+    rg_fair_remove(f, r);
+    assert_null(rg_fair_first(f));
+    rg_request_unref(r);
+    rg_fair_free(f);
+}
+
 static void a_flood_does_not_hold_up_others(void **state)
 {
     world w = open_world(&(rg_core_options){ .max_seqs = 2 });
@@ -183,7 +261,8 @@ static void deadlines_end_requests(void **state)
     rg_params p = { .prompt = prompt, .n_prompt = 4, .max_tokens = 400, .n_samples = 2, .deadline_s = 0.02,
                     .sampling = NEUTRAL };
     rg_error err;
-    rg_request *r = rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, &err), *waits = request_of(NULL, 0, 4, 4);
+    rg_request *r = rg_request_new(&p, &(rg_request_model){ VOCAB, MAX_LEN, DIM, NULL, NULL, 0 }, &err);
+    rg_request *waits = request_of(NULL, 0, 4, 4);
     rg_token t;
 
     (void)state;
@@ -209,34 +288,34 @@ static void deadlines_end_requests(void **state)
     rg_request_unref(r);
     rg_request_unref(waits);
     p.deadline_s = -1;
-    assert_null(rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, &err));
+    assert_null(rg_request_new(&p, &(rg_request_model){ VOCAB, MAX_LEN, DIM, NULL, NULL, 0 }, &err));
     p.deadline_s = NAN;
-    assert_null(rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, &err));
+    assert_null(rg_request_new(&p, &(rg_request_model){ VOCAB, MAX_LEN, DIM, NULL, NULL, 0 }, &err));
 }
 
-static int five_rows(rg_runner *self, int n_decode, int64_t start, double seconds)
+static int few_rows(rg_runner *self, const rg_step_aim *aim)
 {
-    (void)self, (void)n_decode, (void)start;
-    assert_true(seconds == 0.5);
-    return 5; /* fewer than the least that a prompt is given */
+    (void)self;
+    assert_true(aim->seconds == 0.5 && aim->pace == 2);
+    return aim->n_decode ? 3 /* fewer than the least that prompts are given */ : 512;
 }
 
 /* A long prompt comes in small parts while another answer is written, and in large ones when nobody is there. */
 static void answers_keep_their_pace(void **state)
 {
-    world w = open_world(&(rg_core_options){ .step_s = 0.5 });
+    world w = open_world(&(rg_core_options){ .step_s = 0.5, .pace = 2 });
     rg_request *talks = request_of(NULL, 0, 4, 30), *comes = request_of(NULL, 0, 300, 4);
     uint64_t rows;
 
     (void)state;
-    w.f->runner.prompt_rows = five_rows;
+    w.f->runner.prompt_rows = few_rows;
     submit(&w, talks);
     rg_core_step(w.c);
     submit(&w, comes);
     while (!is_over(talks)) {
         rows = rg_core_stats(w.c).n_rows;
         rg_core_step(w.c);
-        assert_true(rg_core_stats(w.c).n_rows - rows <= 1 + 16);
+        assert_true(rg_core_stats(w.c).n_rows - rows <= 1 + 4);
     }
     assert_true(atomic_load(&comes->first_ns) > 0 || !is_over(comes));
     while (rg_core_step(w.c))
@@ -280,7 +359,7 @@ static rg_usage run_alone(const world *w, const char *tenant, const char *salt, 
 
     for (int32_t i = 0; i < n; i++)
         prompt[i] = (i * 7 + 1) % VOCAB;
-    r = rg_request_new(&p, VOCAB, MAX_LEN, NULL, NULL, 0, &err);
+    r = rg_request_new(&p, &(rg_request_model){ VOCAB, MAX_LEN, DIM, NULL, NULL, 0 }, &err);
     assert_ok(r, err);
     submit(w, r);
     while (rg_core_step(w->c))
@@ -323,13 +402,13 @@ static void *watch(void *arg)
     watcher *w = arg;
     uint64_t seen = 0, last = 0;
 
-    while (!atomic_load(&w->stop)) {
+    do {
         bool more = rg_core_wait(w->c, &seen, 0.05);
 
         assert_true(more ? seen > last : seen == last);
         w->n += more;
         last = seen;
-    }
+    } while (!atomic_load(&w->stop));
     return NULL;
 }
 
@@ -395,6 +474,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tenants_share_alike),
         cmocka_unit_test(priority_then_arrival),
+        cmocka_unit_test(the_door_knows_how_many_may_wait),
+        cmocka_unit_test(the_background_goes_last),
         cmocka_unit_test(a_flood_does_not_hold_up_others),
         cmocka_unit_test(deadlines_end_requests),
         cmocka_unit_test(answers_keep_their_pace),

@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "engine/request.h"
 
-enum { VOCAB = 300, CONTEXT = 4000 };
+enum { VOCAB = 300, CONTEXT = 4000, DIM = 3 };
 
 /* A vocabulary of pieces: ids 0..255 are single bytes, then some longer ones. */
 static const char *const pieces[] = {
@@ -54,7 +54,7 @@ static rg_request *open_request(const rg_params *p)
 {
     static const int32_t eos[] = { 299 };
     rg_error err;
-    rg_request *r = rg_request_new(p, VOCAB, CONTEXT, &bytes, eos, 1, &err);
+    rg_request *r = rg_request_new(p, &(rg_request_model){ VOCAB, CONTEXT, DIM, &bytes, eos, 1 }, &err);
 
     assert_ok(r, err);
     return r;
@@ -66,7 +66,7 @@ static void refused(const rg_params *p, rg_code code)
 {
     rg_error err = { 0 };
 
-    assert_null(rg_request_new(p, VOCAB, CONTEXT, &bytes, NULL, 0, &err));
+    assert_null(rg_request_new(p, &(rg_request_model){ VOCAB, CONTEXT, DIM, &bytes, NULL, 0 }, &err));
     assert_int_equal(err.code, code);
 }
 
@@ -119,9 +119,41 @@ static void everything_is_copied(void **state)
     assert_int_equal(r->params.prompt[0], 1);
     assert_int_equal(r->params.stop_ids[0], 9);
     assert_int_equal(r->params.sampling.bias[0].id, 4);
-    assert_string_equal(r->params.stop[0], "stop");
+    assert_string_equal(r->stops[0].text, "stop");
     rg_request_ref(r);
     rg_request_unref(r);
+    rg_request_unref(r);
+}
+
+/* Of an embedding nothing is looked at but the prompt, which may fill the context; there are no ids, and no texts. */
+static void embeddings_are_a_prompt(void **state)
+{
+    static const int32_t prompt[CONTEXT + 1];
+    const float rows[2][DIM + 1] = { { 1, 2, 3, 99 }, { 4, 4, 5, 99 } }, mean[DIM] = { 2.5f, 3, 4 };
+    rg_params p = { .prompt = prompt, .n_prompt = CONTEXT, .max_tokens = -1, .n_samples = 7, .n_stop = 3,
+                    .embed = RG_POOLING_MEAN };
+    rg_request *r = open_request(&p);
+    rg_token t;
+
+    (void)state;
+    assert_int_equal(rg_request_positions(r), CONTEXT);
+    rg_request_unref(r);
+    p.n_prompt = CONTEXT + 1;
+    refused(&p, RG_E_LIMIT);
+    p.n_prompt = 2;
+    p.embed = RG_POOLING_MODEL; /* it is for the API to know what that is */
+    refused(&p, RG_E_INPUT);
+    p.embed = RG_POOLING_MEAN;
+    r = open_request(&p);
+    rg_request_pool(r, 0, 1, rows[1], DIM + 1); /* and preempted: it begins again */
+    rg_request_pool(r, 0, 2, rows[0], DIM + 1);
+    assert_int_equal(rg_request_poll(r, &t), 0);
+    rg_request_embedded(r);
+    assert_memory_equal(r->embedding, mean, sizeof mean);
+    assert_int_equal(rg_request_poll(r, &t), 1);
+    assert_int_equal(t.id, -1);
+    assert_int_equal(t.finish, RG_FINISH_STOP);
+    assert_int_equal(rg_request_poll(r, &t), -1);
     rg_request_unref(r);
 }
 
@@ -148,10 +180,12 @@ static void ends_are_not_part_of_the_output(void **state)
     assert_true(r->finished_ns > 0 && r->first_ns > 0);
     assert_int_equal(r->samples[0].n_output, 0);
     assert_int_equal(r->samples[1].n_output, 1);
-    assert_int_equal(r->samples[2].n_text_ids, 2);
     assert_int_equal(rg_request_tokens(r, 2)[4], 'b');
-    for (int n = 0; n < 6; n++)
+    for (int n = 0; n < 6; n++) {
         assert_true(rg_request_wait(r, &t));
+        assert_int_equal(t.stop, -1);
+        assert_int_equal(t.stop_id, t.finish == RG_FINISH_STOP && t.sample == 1 ? 42 : -1); /* 299 ends the model's own */
+    }
     assert_int_equal(rg_request_poll(r, &t), -1);
     assert_false(rg_request_wait(r, &t));
     rg_request_unref(r);
@@ -275,6 +309,7 @@ typedef struct story { /* a run of ids, and what its text must be */
     char want[4000];
     size_t n_want;
     bool stopped;
+    char stop[8];  /* the longest that may have stopped it: what stands where the text was cut */
 } story;
 
 static void story_random(rg_rng *g, const char *const *stop, int n_stop, story *s)
@@ -295,6 +330,8 @@ static void story_random(rg_rng *g, const char *const *stop, int n_stop, story *
     }
     cut = cut_slowly(text, n, stop, n_stop);
     s->stopped = cut < n;
+    memset(s->stop, 0, sizeof s->stop);
+    memcpy(s->stop, text + cut, n - cut < sizeof s->stop ? n - cut : sizeof s->stop);
     s->n_want = lossy_slowly(text, cut, s->want);
 }
 
@@ -333,6 +370,9 @@ static void text_in_pieces_equals_text_at_once(void **state)
                 if (t.id >= 0)
                     assert_int_equal(t.id, s.ids[n_events++]);
                 ended = t.finish != RG_RUNNING;
+                assert_int_equal(t.stop >= 0, ended && s.stopped);
+                if (t.stop >= 0)
+                    assert_memory_equal(s.stop, stop[t.stop], strlen(stop[t.stop]));
             }
         }
         assert_int_equal(why == RG_FINISH_STOP, s.stopped);
@@ -369,8 +409,6 @@ static void text_is_not_held_longer_than_need_be(void **state)
     assert_int_equal(rg_request_poll(r, &t), 1);
     assert_string_equal(t.text, "s\xe2\x82\xac");
     assert_int_equal(rg_request_append(r, 0, 257, 0, NULL), RG_FINISH_STOP);
-    assert_int_equal(r->samples[0].n_text_ids, 4);
-    assert_int_equal(r->samples[0].n_text_bytes, 7);
     rg_request_unref(r);
 }
 
@@ -378,7 +416,7 @@ static void no_tokenizer_no_text(void **state)
 {
     rg_params p = params_simple();
     rg_error err;
-    rg_request *r = rg_request_new(&p, VOCAB, CONTEXT, NULL, NULL, 0, &err);
+    rg_request *r = rg_request_new(&p, &(rg_request_model){ VOCAB, CONTEXT, DIM, NULL, NULL, 0 }, &err);
     rg_token t;
 
     (void)state;
@@ -462,6 +500,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_params_are_refused),
         cmocka_unit_test(everything_is_copied),
+        cmocka_unit_test(embeddings_are_a_prompt),
         cmocka_unit_test(ends_are_not_part_of_the_output),
         cmocka_unit_test(logprobs_come_with_their_ids),
         cmocka_unit_test(text_in_pieces_equals_text_at_once),

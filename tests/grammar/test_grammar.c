@@ -190,6 +190,10 @@ static const struct {
     { S, "{\"type\":\"string\",\"format\":\"uri\"}", { "\"https://a.b:80/c?d=e#f\"" }, { "\"a\"", "\"//x\"" } },
     { S, "{\"enum\":[1,2,3,\"abc\",\"a\"],\"minimum\":2,\"maxLength\":2,\"title\":\"t\",\"examples\":[1]}", { "2", "\"a\"" },
           { "1", "\"abc\"" } },
+    { G, "root ::= call+\ncall ::= \"<\" %json {\"$ref\": \"#/$defs/a}\\\"\", \"$defs\": {\"a}\\\"\": {\"type\": \"integer\"}}} "
+         "\">\" | %json {\"const\": [\"{\"]}", { "<12>", "<1>[\"{\"]<2>" }, { "", "<\"\">", "<1" } },
+    { J, "", { "{ }", "{\n}", "{\r\n\t \"a\" : [\n                    1 ] }" }, { "{  }", "{\n\n}", "{\t}",
+          "{\n                     }" } },
 };
 
 static void constructs(void **state)
@@ -231,6 +235,8 @@ static const struct {
     { G, "root ::= \"a\"\nroot ::= \"b\"", "defined before" }, { G, "root ::= <think>", "tokens" }, { G, "root ::= \"\\q\"",
           "escape" },
     { G, "root = \"a\"", "want a rule" }, { G, "root ::= [b-a]", "wrong order" }, { G, "root ::= []", "nothing can satisfy" },
+    { G, "root ::= %json 1", "%json" },   { G, "root ::= %jso {}", "%json" },  { G, "root ::= %json {\"a\": \"}", "%json" },
+    { G, "root ::= %json {\"items\": {\"not\": {}}}", "'not'" },
     { C, "[]", "empty" },                 { C, "[1]", "not a text" },          { C, "{}", "not a list" }, { C, "[\"a\"",
           "not JSON" },
     { S, "{", "not JSON" },               { S, "3", "no object" },             { S, "false", "nothing can satisfy" },

@@ -49,7 +49,7 @@ static bool few_steps(rg_runner *r, rg_states *s, rg_seq *q, float *out, rg_erro
         rg_seq_span(s, q, 1, 0, &span);
         rg_batch b = { .n_rows = 1, .n_spans = 1, .spans = &span, .token = &token, .index = &index, .kv_end = &kv_end,
                        .pos = (const int32_t(*)[4])pos, .n_logits = 1, .logit_rows = &row };
-        r->step(r, &b, take_first, out);
+        r->step(r, &b, &(rg_sink){ .logits = take_first, .arg = out });
         rg_seq_advance(s, q, 1, 0, NULL);
     }
     return true;

@@ -11,7 +11,9 @@
 #include "server/answer.h"
 
 static const char tools_json[] = "[{\"type\":\"function\",\"function\":{\"name\":\"weather\"}},"
-                                 "{\"type\":\"function\",\"function\":{\"name\":\"time\"}}]";
+                                 "{\"type\":\"function\",\"function\":{\"name\":\"time\"}},"
+                                 "{\"type\":\"function\",\"function\":{\"name\":\"say\",\"parameters\":{\"properties\":{"
+                                 "\"words\":{\"type\":\"string\"}}}}}]";
 
 /* text -> "R(reasoning)C(content)T(name:arguments)..." */
 static const struct {
@@ -38,6 +40,9 @@ static const struct {
     { "<tool_call>{\"name\":\"ti", "C(<tool_call>{\"name\":\"ti)", true, false },
     { "<tool_call>\n<function=weather>\n<parameter=town>\nOslo\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n"
       "</tool_call>", "C()T(weather:{\"town\":\"Oslo\",\"days\":3})", true, false },
+    { "<function=say>\n<parameter=words>\n12\n</parameter>\n<parameter=more>\n12\n</parameter>\n</function>",
+      "C()T(say:{\"words\":\"12\",\"more\":12})", true, false },
+    { "<function=say><parameter=words>\"a\\n\"</parameter></function>", "C()T(say:{\"words\":\"a\\n\"})", true, false },
     { "<function=weather>{\"town\": \"Oslo\"}</function>", "C()T(weather:{\"town\": \"Oslo\"})", true, false },
     { "{\"name\": \"weather\", \"parameters\": {\"town\": \"Oslo\"}}", "C()T(weather:{\"town\":\"Oslo\"})", true, false },
     { "{\"name\": \"nobody\", \"parameters\": {}}", "C({\"name\": \"nobody\", \"parameters\": {}})", true, false },

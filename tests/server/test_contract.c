@@ -3,10 +3,14 @@
 #define _GNU_SOURCE 1
 #include "server/live.h"
 
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #define LONG_STREAM "{\"prompt\":\"a\",\"max_tokens\":900,\"ignore_eos\":true,\"stream\":true}"
+#define FLOOD "{\"prompt\":\"a\",\"max_tokens\":900,\"ignore_eos\":true,\"n\":6}"
 
 /* A streaming request on a connection of its own, whose answer nobody has read. */
 static int open_slow_stream(int port, const char *body, int window)
@@ -102,6 +106,35 @@ static void slow_readers_hold_up_nobody(void **state)
     test_server_stop(&t);
 }
 
+/* A client that takes nothing of a long stream for so long is closed in the middle of it; nobody else notices. */
+static void who_reads_nothing_is_closed(void **state)
+{
+    rg_server_options o = test_server_options();
+    size_t room = (size_t)64 << 20, n = 0;
+    test_server t;
+    char *all = malloc(room);
+    long k;
+
+    (void)state;
+    assert_non_null(all);
+    o.write_timeout_s = 1;
+    test_server_start(&t, &o, 1024, 16);
+    int fd = open_slow_stream(t.port, "{\"prompt\":\"a\",\"max_tokens\":900,\"ignore_eos\":true,\"stream\":true,\"n\":12,"
+                                      "\"logprobs\":20}", 4096);
+    wait_running(&t, 1);
+    test_server_quiet(&t);
+    json_decref(test_web_json(t.port, "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":5}", 200));
+    test_nap(3);
+    while (n < room - 1 && (k = test_web_some(fd, all + n, room - 1 - n, 10)) > 0)
+        n += (size_t)k;
+    all[n] = 0;
+    if (!n || strstr(all, "[DONE]"))
+        fail_msg("%zu bytes", n);
+    close(fd);
+    free(all);
+    test_server_stop(&t);
+}
+
 /* ---- too much ---------------------------------------------------------------------------------------------------- */
 
 static void too_much_is_refused_at_once(void **state)
@@ -142,6 +175,54 @@ static void too_much_is_refused_at_once(void **state)
     assert_true(n_ok >= 6 && n_busy >= 1);
     test_server_quiet(&t);
     rg_engine_check(t.engine);
+    test_server_stop(&t);
+}
+
+/* A request with a key, on a connection of its own. */
+static int open_for(int port, const char *key, const char *body)
+{
+    char all[2048];
+    int fd = test_web_connect(port);
+    int n = snprintf(all, sizeof all, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nx-api-key: %s\r\n"
+                                      "Content-Length: %zu\r\n\r\n%s", key, strlen(body), body);
+
+    assert_true(test_web_send(fd, all, (size_t)n));
+    return fd;
+}
+
+/* One key has filled the queue and is refused; another is let in, and is not last. */
+static void a_flood_shuts_out_nobody_else(void **state)
+{
+    enum { N = 12 };
+    static const char *const keys[] = { "flood", "other" };
+    rg_server_options o = test_server_options();
+    test_server t;
+    int fd[N];
+
+    (void)state;
+    o.keys = keys;
+    o.n_keys = 2;
+    o.max_waiting = 4;
+    test_server_start(&t, &o, 1024, 2);
+    fd[0] = open_for(t.port, "flood", FLOOD);
+    wait_running(&t, 1); /* from now on steps are seen, and so who waits */
+    for (int i = 1; i < N; i++)
+        fd[i] = open_for(t.port, "flood", FLOOD);
+    for (int i = 0; i < 1000 && rg_engine_has_room(t.engine, "key 0"); i++)
+        test_nap(0.001);
+    assert_false(rg_engine_has_room(t.engine, "key 0"));
+    assert_true(rg_engine_has_room(t.engine, "key 1"));
+    test_reply r = test_web_ask(t.port, "POST", "/v1/completions", "x-api-key: flood\r\n", "{\"prompt\":\"a\",\"max_tokens\":4}");
+    assert_int_equal(r.status, 429);
+    test_reply_free(&r);
+    r = test_web_ask(t.port, "POST", "/v1/completions", "x-api-key: other\r\n", "{\"prompt\":\"a\",\"max_tokens\":4}");
+    assert_int_equal(r.status, 200);
+    test_reply_free(&r);
+    for (int i = 0; i < N; i++)
+        close(fd[i]);
+    test_server_quiet(&t);
+    rg_engine_check(t.engine);
+    assert_true(rg_engine_has_room(t.engine, "key 0"));
     test_server_stop(&t);
 }
 
@@ -340,6 +421,50 @@ static void running_out_of_files_is_survived(void **state)
     test_server_stop(&t);
 }
 
+typedef struct asker {
+    int port;
+    atomic_bool stop;
+} asker;
+
+static void *ask_until(void *arg)
+{
+    asker *k = arg;
+
+    while (!atomic_load(&k->stop)) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)k->port) };
+        static const char get[] = "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        char some[64];
+        a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        if (!connect(fd, (struct sockaddr *)&a, sizeof a) && send(fd, get, strlen(get), MSG_NOSIGNAL) > 0)
+            (void)!recv(fd, some, sizeof some, 0);
+        close(fd);
+    }
+    return NULL;
+}
+
+/* The listener takes connections while the server is still being put together, and while it is taken apart. */
+static void who_asks_early_is_told_so(void **state)
+{
+    rg_server_options o = test_server_options();
+    rg_error err = { 0 };
+    rg_server *s = rg_server_open(&o, &err);
+    pthread_t thread;
+    asker k = { .port = test_port(s) };
+
+    (void)state;
+    rg_server_close(s);
+    o.port = k.port;
+    assert_int_equal(pthread_create(&thread, NULL, ask_until, &k), 0);
+    for (int i = 0; i < test_scale(100); i++) {
+        s = rg_server_open(&o, &err);
+        assert_ok(s, err);
+        rg_server_close(s);
+    }
+    atomic_store(&k.stop, true);
+    pthread_join(thread, NULL);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -348,6 +473,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(keys_keep_the_door),               cmocka_unit_test(loading_and_draining_say_so),
         cmocka_unit_test(aborting_ends_streams_with_an_error), cmocka_unit_test(closing_leaves_nothing),
         cmocka_unit_test(running_out_of_files_is_survived),
+        cmocka_unit_test(who_reads_nothing_is_closed),
+        cmocka_unit_test(a_flood_shuts_out_nobody_else),    cmocka_unit_test(who_asks_early_is_told_so),
     };
 
     test_init(argc, argv);

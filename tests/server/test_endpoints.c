@@ -107,6 +107,7 @@ static void assert_gathers(const json_t *events, const char *path, const char *w
 /* ---- completions ------------------------------------------------------------------------------------------------- */
 
 #define PROMPT "\"prompt\":\"Once upon a time\",\"temperature\":0,\"max_tokens\":12"
+#define CHAT "\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story\"}],\"temperature\":0,\"max_tokens\":16"
 
 static void completions_stream_what_they_answer(void **state)
 {
@@ -212,9 +213,51 @@ static void stops_and_biases_are_kept(void **state)
     json_decref(w);
 }
 
+/* What ended an answer is said in each API's way: the stop text, the stop id, or nothing where the model itself ended. */
+static void what_stopped_is_told(void **state)
+{
+    json_t *one = test_web_json(t.port, "/v1/completions", "{" PROMPT ",\"logprobs\":0}", 200), *v;
+    const char *word = text_at(one, "choices.0.logprobs.tokens.3");
+    char body[600], quoted[100];
+    long long id;
+
+    (void)state;
+    word += *word == ' ';
+    snprintf(quoted, sizeof quoted, "[\"no such\",\"%s\"]", word);
+    snprintf(body, sizeof body, "{" PROMPT ",\"stop\":%s}", quoted);
+    v = test_web_json(t.port, "/v1/completions", body, 200);
+    assert_string_equal(text_at(v, "choices.0.finish_reason"), "stop");
+    assert_string_equal(text_at(v, "choices.0.stop_reason"), word);
+    json_decref(v);
+    v = test_web_json(t.port, "/v1/chat/completions", "{" CHAT ",\"logprobs\":true}", 200);
+    word = text_at(v, "choices.0.logprobs.content.5.token");
+    snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"add_special_tokens\":false}", word);
+    json_t *ids = test_web_json(t.port, "/tokenize", body, 200);
+    id = int_at(ids, "tokens.0");
+    snprintf(body, sizeof body, "{" CHAT ",\"stop_token_ids\":[%lld]}", id);
+    json_t *by_id = test_web_json(t.port, "/v1/chat/completions", body, 200);
+    if (json_array_size(at(ids, "tokens")) == 1)
+        assert_int_equal(int_at(by_id, "choices.0.stop_reason"), id);
+    word += *word == ' ';
+    snprintf(body, sizeof body, "{" CHAT ",\"stop_sequences\":[\"no such\",\"%s\"]}", word);
+    json_t *message = test_web_json(t.port, "/v1/messages", body, 200);
+    assert_string_equal(text_at(message, "stop_reason"), "stop_sequence");
+    assert_string_equal(text_at(message, "stop_sequence"), word);
+    snprintf(body, sizeof body, "{" CHAT ",\"stop_sequences\":[\"no such\",\"%s\"],\"stream\":true}", word);
+    stream s = read_stream("/v1/messages", body);
+    const json_t *end = json_array_get(s.events, json_array_size(s.events) - 2);
+    assert_string_equal(text_at(end, "delta.stop_reason"), "stop_sequence");
+    assert_string_equal(text_at(end, "delta.stop_sequence"), word);
+    json_decref(s.events);
+    json_decref(message);
+    json_decref(by_id);
+    json_decref(ids);
+    json_decref(v);
+    json_decref(one);
+}
+
 /* ---- chats ------------------------------------------------------------------------------------------------------- */
 
-#define CHAT "\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story\"}],\"temperature\":0,\"max_tokens\":16"
 
 static void chats_of_three_apis_agree(void **state)
 {
@@ -312,7 +355,6 @@ static void small_endpoints_answer(void **state)
     json_decref(test_web_json(t.port, "/readyz", NULL, 200));
     json_decref(test_web_json(t.port, "/version", NULL, 200));
     json_decref(test_web_json(t.port, "/status", NULL, 200));
-    json_decref(test_web_json(t.port, "/v1/embeddings", "{}", 501));
     v = test_web_json(t.port, "/detokenize", "{\"tokens\":[1,2,3]}", 200);
     assert_string_equal(text_at(v, "prompt"), "<|user|><|assistant|><|end|>");
     json_decref(v);
@@ -379,7 +421,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(completions_stream_what_they_answer), cmocka_unit_test(prompts_of_all_kinds_agree),
         cmocka_unit_test(logprobs_stand_beside_their_tokens),  cmocka_unit_test(seeds_make_answers_again),
-        cmocka_unit_test(stops_and_biases_are_kept),           cmocka_unit_test(chats_of_three_apis_agree),
+        cmocka_unit_test(stops_and_biases_are_kept),
+        cmocka_unit_test(what_stopped_is_told),           cmocka_unit_test(chats_of_three_apis_agree),
         cmocka_unit_test(templates_are_applied),               cmocka_unit_test(tools_results_and_parts_are_taken),
         cmocka_unit_test(small_endpoints_answer),              cmocka_unit_test(metrics_count),
         cmocka_unit_test(errors_have_their_apis_shapes),       cmocka_unit_test(headers_come_back),

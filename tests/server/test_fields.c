@@ -32,6 +32,7 @@ static const api apis[] = {
     { "/v1/chat/completions", "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]", "messages" },
     { "/v1/responses", "\"input\":\"a\"", "input" },
     { "/v1/messages", "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]", "messages" },
+    { "/v1/embeddings", "\"input\":\"a\"", "input" },
 };
 
 static const char *const values[] = {
@@ -95,6 +96,7 @@ static void every_field_with_every_value(void **state)
 #define H 2
 #define R 4
 #define M 8
+#define E 16
 #define FIELD(name, where, kind, member, min, max, words) { #name, where },
 #include "server/fields.def"
 #undef FIELD

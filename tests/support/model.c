@@ -247,5 +247,5 @@ void test_rig_step(test_rig *r, const test_feed *feeds, int n_feeds, test_row *r
     k.b.logit_rows = k.logit_rows;
     k.b.slot = k.trees ? k.slot : NULL;
     k.b.ancestors = k.trees ? r->lists : NULL;
-    r->runner->step(r->runner, &k.b, take_row, &(answer){ feeds, k.logit_rows, row, arg });
+    r->runner->step(r->runner, &k.b, &(rg_sink){ .logits = take_row, .arg = &(answer){ feeds, k.logit_rows, row, arg } });
 }

@@ -19,7 +19,7 @@ static void add_weight(rg_counted *c, int i, const rg_weight *w, double mats, do
 {
     double values = mats * (double)w->rows * (double)w->cols;
 
-    c->w[i] = (rg_counted_weight){ w->type, values };
+    c->w[i] = (rg_counted_weight){ w->type, values, mats * (double)w->cols, mats * (double)w->rows };
     c->count.ops += 2 * rows * values;
     c->count.weight_bytes += mats * stored_bytes(w);
     c->pieces += mats * (double)((w->rows + RG_PANEL - 1) / RG_PANEL);

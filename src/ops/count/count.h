@@ -19,6 +19,7 @@ typedef struct rg_count {
 typedef struct rg_counted_weight {
     rg_type type;
     double values; /* that are read: of a mixture, those of the experts expected to be used */
+    double inputs, outputs; /* columns that x has and rows that y has for it, of all its matrices */
 } rg_counted_weight;
 
 typedef struct rg_counted { /* one op of the step */

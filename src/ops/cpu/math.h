@@ -70,13 +70,12 @@ static inline float rg_expf(float x)
     return q * rg_float_of(((uint32_t)half + 127) << 23) * rg_float_of(((uint32_t)i - (uint32_t)half + 127) << 23);
 }
 
-/* x = 2^e (1 + f), 1 + f in [sqrt 1/2, sqrt 2). */
-static inline float rg_logf(float x)
+/* log x + shift ln 2 of a normal x > 0: x = 2^e (1 + f), 1 + f in [sqrt 1/2, sqrt 2). */
+static inline float rg_log_normal(float x, float shift)
 {
-    float scaled = x < 0x1p-126f ? x * 0x1p23f : x, sub = x < 0x1p-126f ? -23.0f : 0.0f;
-    uint32_t bits = rg_bits_of(scaled);
+    uint32_t bits = rg_bits_of(x);
     int32_t e = (int32_t)(bits - 0x3f3504f3) >> 23;
-    float f = rg_float_of(bits - ((uint32_t)e << 23)) - 1.0f, n = (float)e + sub, s = f * f, p, y;
+    float f = rg_float_of(bits - ((uint32_t)e << 23)) - 1.0f, n = (float)e + shift, s = f * f, p, y;
 
     p = 0x1.145736p-4f;
     p = __builtin_fmaf(p, f, -0x1.de3bb0p-4f);
@@ -89,7 +88,13 @@ static inline float rg_logf(float x)
     p = __builtin_fmaf(p, f, 0x1.555548p-2f);
     y = __builtin_fmaf(p, f * s, -0.5f * s);
     y = __builtin_fmaf(n, RG_LN2_LO, y);
-    y = __builtin_fmaf(n, RG_LN2_HI, f + y);
+    return __builtin_fmaf(n, RG_LN2_HI, f + y);
+}
+
+static inline float rg_logf(float x)
+{
+    float y = x < 0x1p-126f ? rg_log_normal(x * 0x1p23f, -23.0f) : rg_log_normal(x, 0.0f);
+
     y = x == 0.0f ? -__builtin_inff() : y;
     y = x < 0.0f ? __builtin_nanf("") : y;
     y = x > 0x1.fffffep127f ? x : y;
@@ -125,11 +130,12 @@ static inline float rg_gelu_tanhf(float x)
     return x / (1.0f + rg_expf(t * -1.5957691216f));
 }
 
-/* log(1 + exp x) = max(x, 0) + log1p(exp(-|x|)); log1p(t) = log(u) + (t - (u - 1)) / u with u = 1 + t rounded. */
+/* log(1 + exp x) = max(x, 0) + log1p(exp(-|x|)); log1p(t) = log(u) + (t - (u - 1)) / u with u = 1 + t rounded, which
+ * needs no special case: it is in [1, 2], or NaN and t with it.  So that loops around become vectors. */
 static inline float rg_softplusf(float x)
 {
     float t = rg_expf(-rg_float_of(rg_bits_of(x) & 0x7fffffff)), u = 1.0f + t;
-    float l = rg_logf(u) + (t - (u - 1.0f)) / u;
+    float l = rg_log_normal(u, 0.0f) + (t - (u - 1.0f)) / u;
 
     return (x > 0.0f ? x : 0.0f) + l;
 }

@@ -98,7 +98,7 @@ static bool char_at(jj_ctx *c, const jj_str *s, int64_t i, jj_value *out)
 {
     size_t points = jj_str_points(s), from, to;
 
-    if (!jj_str_ascii(s) && s->points == SIZE_MAX && !jj_charge(c, s->n / 8))
+    if (!jj_str_ascii(s) && s->points == SIZE_MAX && !jj_charge(c, s->n / 2))
         return false;
     i += i < 0 ? (int64_t)points : 0;
     if (i < 0 || i >= (int64_t)points) {
@@ -264,6 +264,8 @@ bool jj_getpath(jj_ctx *c, jj_value item, jj_value path, jj_value *out)
         return true;
     if (path.type != JJ_STR)
         return jj_getitem(c, item, path, out);
+    if (!jj_charge(c, 32 + path.s->n))
+        return false;
     for (size_t at = 0; at <= path.s->n;) {
         size_t dot = jj_str_find(path.s, at, ".", 1);
         size_t end = dot == SIZE_MAX ? path.s->n : dot;

@@ -105,9 +105,9 @@ bool jj_constant(jj_compiler *k, jj_value v, int64_t *out)
 
     if (!jj_grow(k->c, &j->constant, j->n_constants, &j->constants_room, sizeof *j->constant))
         return false;
-    if (v.type == JJ_STR) { /* shared by renders: counted now, never marked */
+    if (v.type == JJ_STR) { /* shared by renders: counted now */
         v.s->points = jj_str_points(v.s);
-        v.s->b->marked = SIZE_MAX;
+        v.s->b->shared = true;
     }
     *out = (int64_t)j->n_constants;
     j->constant[j->n_constants++] = v;
@@ -119,7 +119,7 @@ bool jj_token_text(jj_compiler *k, const jj_token *t, jj_value *out)
     if (!jj_give(out, jj_str_borrow(k->c, t->s, t->n, true)))
         return false;
     out->s->points = jj_str_points(out->s);
-    out->s->b->marked = SIZE_MAX;
+    out->s->b->shared = true;
     return true;
 }
 

@@ -313,7 +313,7 @@ bool jj_format_percent(jj_ctx *c, const jj_str *s, jj_value args, jj_value *out)
         if (to == SIZE_MAX)
             break;
         p.at = to + 1;
-        if (!percent_one(&p, b))
+        if (!jj_step(c, 4) || !percent_one(&p, b))
             return false;
     }
     /* What has items by key may be left unread, as Python has it. */
@@ -568,6 +568,8 @@ bool jj_format_braces(jj_ctx *c, const jj_str *s, const jj_args *a, jj_value *ou
     const char *p = jj_data(s);
     size_t from = 0, at = 0;
 
+    if (!jj_charge(c, 2 * s->n))
+        return false;
     while (b && at < s->n) {
         if (p[at] != '{' && p[at] != '}') {
             at++;
@@ -589,7 +591,7 @@ bool jj_format_braces(jj_ctx *c, const jj_str *s, const jj_args *a, jj_value *ou
         if (at >= s->n)
             return jj_fail(c, "a format field that is not closed");
         jj_str *inner = jj_str_sub(c, s, from, at - from);
-        if (!inner || !jj_step(c, 1) || !one_field(&f, b, inner))
+        if (!inner || !jj_step(c, 4) || !one_field(&f, b, inner))
             return false;
         from = ++at;
     }

@@ -168,6 +168,8 @@ bool jj_strftime(jj_ctx *c, const jj_str *format, jj_value *out)
         size_t to = jj_str_find(format, at, "%", 1);
         char spec[4] = "%", text[128];
         size_t n = 1;
+        if (!jj_step(c, 16))
+            return false;
         if (to == SIZE_MAX || to + 1 >= format->n)
             return jj_put_sub(c, b, format, at, format->n - at) && jj_give(out, jj_str_from(c, b));
         if (!jj_put_sub(c, b, format, at, to - at))

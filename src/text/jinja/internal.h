@@ -27,7 +27,7 @@ typedef struct jj_ctx {
 
 enum { JJ_STEP = 2 }; /* instructions of the machine that make a step; what is built in counts whole ones */
 
-void *jj_alloc(jj_ctx *c, size_t n); /* aligned to 16, not zeroed */
+void *jj_alloc(jj_ctx *c, size_t n); /* aligned to 8, not zeroed */
 void *jj_array(jj_ctx *c, size_t n, size_t bytes);
 bool jj_charge(jj_ctx *c, size_t n);
 bool jj_step(jj_ctx *c, size_t n);
@@ -47,13 +47,17 @@ typedef struct jj_buf {
     char *data;
     size_t used, room;
     rg_run *run, one;
-    size_t n_runs, runs_room;
+    uint32_t n_runs, runs_room;
+    struct jj_marks *marks; /* NULL: none yet */
     bool ascii;
-    size_t *mark; /* where every JJ_MARK-th code point begins, of the first `marked` bytes */
-    size_t n_marks, marked;
+    bool shared; /* by renders, as the template's own are: never marked */
 } jj_buf;
 
 enum { JJ_MARK = 128 };
+
+typedef struct jj_marks { /* where every JJ_MARK-th code point begins, of the first `bytes` */
+    size_t n, bytes, at[];
+} jj_marks;
 
 typedef struct jj_str {
     jj_buf *b;
@@ -72,6 +76,10 @@ bool jj_put_text(jj_ctx *c, jj_buf *b, const char *s, bool trusted);
 bool jj_put_sub(jj_ctx *c, jj_buf *b, const jj_str *s, size_t off, size_t n);
 bool jj_put_str(jj_ctx *c, jj_buf *b, const jj_str *s);
 bool jj_put_code(jj_ctx *c, jj_buf *b, uint32_t code, bool trusted);
+bool jj_put_times(jj_ctx *c, jj_buf *b, const jj_str *s, size_t n);
+/* s between quotes, its characters as spell says: so many bytes of out, or 0, as they are. */
+typedef int jj_spell(uint32_t code, int how, char out[16]);
+bool jj_put_spelled(jj_ctx *c, jj_buf *b, const jj_str *s, char quote, jj_spell *spell, int how);
 bool jj_put_fill(jj_ctx *c, jj_buf *b, const jj_str *fill, size_t n); /* fill's one character, n times; NULL: blanks */
 
 jj_str *jj_str_from(jj_ctx *c, jj_buf *b);
@@ -81,9 +89,11 @@ jj_str *jj_str_sub(jj_ctx *c, const jj_str *s, size_t off, size_t n); /* bytes *
 jj_str *jj_str_concat(jj_ctx *c, const jj_str *a, const jj_str *b);
 bool jj_str_is(const jj_str *s, const char *text);
 bool jj_str_equal(const jj_str *a, const jj_str *b);
+bool jj_str_uniform(const jj_str *s);            /* all of one origin */
 bool jj_str_trusted(const jj_str *s);            /* all of it; the empty string as its buffer */
 bool jj_str_trust_at(const jj_str *s, size_t at);
 size_t jj_str_points(const jj_str *s);
+size_t jj_str_char(const jj_str *s, size_t at, uint32_t *code); /* the one at byte `at`; its bytes */
 bool jj_str_ascii(const jj_str *s);
 /* Where code point i begins, in bytes; i <= points. */
 bool jj_str_offset(jj_ctx *c, const jj_str *s, size_t i, size_t *off);
@@ -96,13 +106,24 @@ size_t jj_str_rfind(const jj_str *s, size_t before, const char *what, size_t n);
 typedef struct jj_walk {
     const jj_str *s;
     size_t at, run;
+    size_t same; /* up to where the run goes on */
     uint32_t code;
     int n; /* its bytes */
     bool trusted;
 } jj_walk;
 
 jj_walk jj_walk_start(const jj_str *s);
-bool jj_walk_next(jj_walk *w);
+bool jj_walk_on(jj_walk *w);
+static inline bool jj_walk_next(jj_walk *w)
+{
+    w->at += (size_t)w->n;
+    if (w->at >= w->s->n || w->at >= w->same || (signed char)jj_data(w->s)[w->at] < 0)
+        return jj_walk_on(w);
+    w->code = (uint32_t)jj_data(w->s)[w->at];
+    w->n = 1;
+    return true;
+}
+bool jj_charge_walk(jj_ctx *c, size_t n); /* for walking through n bytes */
 /* Stretches of one origin; false: no more.  *at starts at 0. */
 bool jj_next_run(const jj_str *s, size_t *at, size_t *n, bool *trusted);
 
@@ -216,6 +237,7 @@ static inline bool jj_give(jj_value *out, jj_str *s)
 bool jj_text(jj_ctx *c, jj_value *out, const char *s); /* a literal: borrowed, trusted */
 bool jj_new_list(jj_ctx *c, jj_value *out, jj_type type, size_t room, bool foreign);
 bool jj_list_add(jj_ctx *c, jj_list *l, jj_value v);
+void jj_list_copy(jj_list *to, const jj_list *from); /* to its end, where there is room */
 bool jj_new_tuple2(jj_ctx *c, jj_value *out, jj_value a, jj_value b, bool foreign);
 bool jj_new_dict(jj_ctx *c, jj_value *out, bool foreign);
 bool jj_dict_put(jj_ctx *c, jj_dict *d, jj_value key, jj_value value); /* replaces; fails on what cannot be a key */

@@ -72,7 +72,7 @@ static bool f_reverse(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *o
             do
                 at--;
             while (((unsigned char)p[at] & 0xc0) == 0x80);
-            if (!jj_charge(c, 4) || !jj_put_sub(c, b, self.s, at, end - at))
+            if (!jj_charge(c, 48) || !jj_put_sub(c, b, self.s, at, end - at))
                 return false;
         }
         return b && jj_give(out, jj_str_from(c, b));
@@ -97,7 +97,7 @@ static bool f_join(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
     if (!it || (arg[0].type != JJ_MISSING && !jj_to_str(c, arg[0], &by)))
         return false;
     for (bool first = true;; first = false) {
-        if (!jj_step(c, 1) || !jj_next(c, it, &item))
+        if (!jj_step(c, arg[1].type == JJ_MISSING ? 2 : 4) || !jj_next(c, it, &item))
             return false;
         if (item.type == JJ_MISSING)
             return jj_give(out, jj_str_from(c, b));
@@ -130,7 +130,7 @@ static bool keys_of(jj_ctx *c, jj_value item, jj_value paths, bool as_is, jj_val
         if (paths.type == JJ_STR &&
             !jj_give(&path, jj_str_sub(c, paths.s, at, (end == SIZE_MAX ? paths.s->n : end) - at)))
             return false;
-        if (!jj_step(c, 1) || !key_of(c, item, path, as_is, &key) || !jj_list_add(c, out->list, key))
+        if (!jj_step(c, 2) || !key_of(c, item, path, as_is, &key) || !jj_list_add(c, out->list, key))
             return false;
         if (end == SIZE_MAX)
             return true;
@@ -158,7 +158,8 @@ static bool f_unique(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *ou
         return false;
     for (size_t i = 0; i < list.list->n; i++) {
         size_t had = seen.dict->n;
-        if (!key_of(c, list.list->item[i], arg[1], jj_truth(arg[0]), &key) || !jj_dict_put(c, seen.dict, key, JJ_NULL))
+        if (!jj_step(c, 4) || !key_of(c, list.list->item[i], arg[1], jj_truth(arg[0]), &key) ||
+            !jj_dict_put(c, seen.dict, key, JJ_NULL))
             return false;
         if (seen.dict->n > had && !jj_list_add(c, kept.list, list.list->item[i]))
             return false;
@@ -175,7 +176,7 @@ static bool f_groupby(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *o
         !jj_new_list(c, out, JJ_LIST, 0, items.foreign))
         return false;
     for (size_t i = 0; i < items.list->n; i++) {
-        if (!key_of(c, items.list->item[i], arg[0], as_is, &key))
+        if (!jj_step(c, 8) || !key_of(c, items.list->item[i], arg[0], as_is, &key))
             return false;
         if (key.type == JJ_UNDEFINED && arg[1].type != JJ_MISSING && !key_of(c, arg[1], JJ_NULL, as_is, &key))
             return false;
@@ -297,7 +298,7 @@ static bool extreme(jj_ctx *c, jj_value self, const jj_value *arg, bool most, jj
 
     *out = JJ_NOTHING;
     while (it) {
-        if (!jj_step(c, 1) || !jj_next(c, it, &item))
+        if (!jj_step(c, 2) || !jj_next(c, it, &item))
             return false;
         if (item.type == JJ_MISSING)
             break;

@@ -114,7 +114,7 @@ static bool write(jj_vm *v, jj_value x)
         whole = (jj_str){ b, 0, b->used, SIZE_MAX };
         s = &whole;
     }
-    if (!jj_charge(&v->c, s->n))
+    if (!jj_charge(&v->c, 2 * s->n)) /* made once more */
         return false;
     for (size_t at = 0; jj_next_run(s, &at, &n, &trusted); at += n) {
         if (n > v->out->bytes.cap - v->out->bytes.n)

@@ -6,13 +6,16 @@
 #include "base/mem.h"
 #include "text/jinja/internal.h"
 
-enum { CHUNK_MIN = 1 << 13, CHUNK_MAX = 1 << 20 };
+/* Chunks double.  A render that takes a lot gets huge pages: faults of small ones would cost more than its work. */
+enum { CHUNK_MIN = 1 << 13, CHUNK_LARGE = 1 << 21, CHUNK_MAX = 1 << 24 };
 
 struct jj_chunk {
     jj_chunk *next;
     size_t used, room;
     char *data;
 };
+
+enum { CHUNK_HEAD = (sizeof(jj_chunk) + 15) / 16 * 16 };
 
 bool jj_fail(jj_ctx *c, const char *fmt, ...)
 {
@@ -47,8 +50,13 @@ bool jj_no_memory(jj_ctx *c, size_t n)
 bool jj_charge(jj_ctx *c, size_t n)
 {
     if (n > RG_JINJA_BYTES || (c->bytes += n) > RG_JINJA_BYTES)
-        return jj_over(c, "it makes more text than a prompt can hold (64 MiB)");
+        return jj_over(c, "it makes more text than a prompt can hold (32 MiB)");
     return true;
+}
+
+bool jj_charge_walk(jj_ctx *c, size_t n)
+{
+    return jj_charge(c, n < RG_JINJA_BYTES ? 12 * n : n);
 }
 
 bool jj_step(jj_ctx *c, size_t n)
@@ -64,17 +72,17 @@ static jj_chunk *chunk_new(jj_ctx *c, size_t need)
 
     room = room > CHUNK_MAX ? CHUNK_MAX : room;
     room = room < need ? need : room;
-    jj_chunk *k = rg_alloc(sizeof *k + 16 + room);
+    jj_chunk *k = room < CHUNK_LARGE ? rg_alloc(CHUNK_HEAD + room) : rg_region_new(CHUNK_HEAD + room);
     if (!k)
         return jj_no_memory(c, room), NULL;
-    *k = (jj_chunk){ .room = room, .data = (char *)k + (sizeof *k + 15) / 16 * 16 };
+    *k = (jj_chunk){ .room = room, .data = (char *)k + CHUNK_HEAD };
     return k;
 }
 
 void *jj_alloc(jj_ctx *c, size_t n)
 {
     jj_chunk *k = c->chunks;
-    size_t need = (n + 15) / 16 * 16;
+    size_t need = (n + 7) / 8 * 8;
 
     if (!jj_charge(c, need))
         return NULL;
@@ -82,7 +90,7 @@ void *jj_alloc(jj_ctx *c, size_t n)
         k = chunk_new(c, need);
         if (!k)
             return NULL;
-        if (c->chunks && need > CHUNK_MAX / 4) { /* its own; what is left of the first stays in use */
+        if (c->chunks && need > c->chunks->room / 4) { /* its own; what is left of the first stays in use */
             k->next = c->chunks->next;
             c->chunks->next = k;
             k->used = need;
@@ -113,7 +121,10 @@ void jj_free_all(jj_ctx *c)
     while (c->chunks) {
         jj_chunk *k = c->chunks;
         c->chunks = k->next;
-        rg_free(k);
+        if (k->room < CHUNK_LARGE)
+            rg_free(k);
+        else
+            rg_region_free(k, CHUNK_HEAD + k->room);
     }
 }
 

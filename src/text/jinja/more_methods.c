@@ -61,11 +61,11 @@ METHOD(m_expandtabs)
     int64_t size = 8, column = 0;
     jj_buf *b = jj_buf_new(c, self.s->n + 16);
 
-    if (!b || !jj_arg_int(c, arg[0], "expandtabs: a size", &size) || !jj_charge(c, self.s->n))
+    if (!b || !jj_arg_int(c, arg[0], "expandtabs: a size", &size) || !jj_charge_walk(c, self.s->n))
         return false;
     for (jj_walk w = jj_walk_start(self.s); jj_walk_next(&w);) {
         if (w.code != '\t') {
-            if (!jj_put_sub(c, b, self.s, w.at, (size_t)w.n))
+            if (!jj_put_code(c, b, w.code, w.trusted))
                 return false;
             column = w.code == '\n' || w.code == '\r' ? 0 : column + 1;
         } else if (size > 0) {
@@ -82,7 +82,7 @@ static bool all_are(jj_ctx *c, jj_value self, jj_class k, jj_value *out)
 {
     bool all = self.s->n > 0 || k == JJ_PRINTABLE;
 
-    if (!jj_charge(c, self.s->n))
+    if (!jj_charge_walk(c, self.s->n))
         return false;
     for (jj_walk w = jj_walk_start(self.s); all && jj_walk_next(&w);)
         all = jj_is(k, w.code);
@@ -102,7 +102,7 @@ METHOD(m_isascii)
 {
     (void)arg;
     *out = jj_bool(jj_str_points(self.s) == self.s->n);
-    return jj_charge(c, self.s->n / 4);
+    return jj_charge(c, self.s->n);
 }
 
 static bool by_test(jj_ctx *c, jj_value self, const char *test, jj_value *out)
@@ -118,6 +118,8 @@ METHOD(m_istitle)
     bool is = true, any = false, before = false, upper, lower, title;
 
     (void)arg;
+    if (!jj_charge_walk(c, self.s->n))
+        return false;
     for (jj_walk w = jj_walk_start(self.s); is && jj_walk_next(&w);) {
         bool cased = jj_is_cased(w.code, &upper, &lower, &title);
         is = !(upper || title ? before : lower && !before);
@@ -125,7 +127,7 @@ METHOD(m_istitle)
         before = cased;
     }
     *out = jj_bool(is && any);
-    return jj_charge(c, self.s->n);
+    return true;
 }
 
 METHOD(m_isidentifier)
@@ -133,10 +135,12 @@ METHOD(m_isidentifier)
     bool is = self.s->n > 0;
 
     (void)arg;
+    if (!jj_charge_walk(c, self.s->n))
+        return false;
     for (jj_walk w = jj_walk_start(self.s); is && jj_walk_next(&w);)
         is = w.code == '_' || jj_is(w.at ? JJ_ALNUM : JJ_ALPHA, w.code);
     *out = jj_bool(is);
-    return jj_charge(c, self.s->n);
+    return true;
 }
 
 const jj_def jj_more_str_methods[] = {

@@ -18,7 +18,7 @@ static bool number_text(jj_ctx *c, const jj_str *s, char out[400], bool *fits)
         return false;
     const char *p = jj_data(t);
     for (size_t i = 0; i < t->n; i++) {
-        if (n >= 399 || !p[i])
+        if (n >= 399 || !(jj_is(JJ_ALNUM, (unsigned char)p[i]) || strchr("+-._", p[i])) || !p[i])
             return true;
         if (p[i] == '_' && (!i || i + 1 == t->n || !strchr("0123456789abcdefABCDEF", p[i - 1]) ||
                             !strchr("0123456789abcdefABCDEF", p[i + 1])))
@@ -173,7 +173,7 @@ static bool f_round(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out
         return jj_fail_undefined(c, self);
     if (!jj_is_number(self))
         return jj_fail(c, "type %s has no round", jj_type_name(self));
-    if (!jj_arg_int(c, arg[0], "round: precision", &precision))
+    if (!jj_step(c, 4) || !jj_arg_int(c, arg[0], "round: precision", &precision))
         return false;
     if (common && jj_as_index(self, &i) && precision >= 0) {
         *out = jj_int(i);
@@ -199,7 +199,7 @@ static bool f_filesizeformat(jj_ctx *c, jj_value self, const jj_value *arg, jj_v
     char text[400];
     jj_value f;
 
-    if (!f_float(c, self, (jj_value[]){ { .type = JJ_NONE } }, &f))
+    if (!jj_step(c, 2) || !f_float(c, self, (jj_value[]){ { .type = JJ_NONE } }, &f))
         return false;
     if (f.type != JJ_FLOAT)
         return jj_fail(c, "filesizeformat: a %s where a number is wanted", jj_type_name(self));

@@ -127,6 +127,7 @@ static bool floats(jj_ctx *c, jj_op op, double a, double b, jj_value *out)
 static bool repeat(jj_ctx *c, jj_value v, int64_t n, jj_value *out)
 {
     size_t unit = v.type == JJ_STR ? v.s->n : v.list->n * sizeof(jj_value), total;
+    jj_buf *b;
 
     n = n < 0 ? 0 : n;
     if (!jj_step(c, 1))
@@ -134,18 +135,13 @@ static bool repeat(jj_ctx *c, jj_value v, int64_t n, jj_value *out)
     if (!rg_mul(unit, (size_t)n, &total) || total > RG_JINJA_BYTES)
         return jj_charge(c, SIZE_MAX);
     if (v.type == JJ_STR) {
-        jj_buf *b = jj_buf_new(c, total);
-        for (int64_t i = 0; b && unit && i < n; i++)
-            if (!jj_put_str(c, b, v.s) || !jj_charge(c, 8))
-                return false;
-        return b && jj_give(out, jj_str_from(c, b)) && (out->sub = v.sub, true);
+        b = jj_buf_new(c, total);
+        return b && jj_put_times(c, b, v.s, (size_t)n) && jj_give(out, jj_str_from(c, b)) && (out->sub = v.sub, true);
     }
     if (!jj_new_list(c, out, (jj_type)v.type, v.list->n * (size_t)n, v.foreign))
         return false;
     for (int64_t i = 0; unit && i < n; i++)
-        for (size_t k = 0; k < v.list->n; k++)
-            if (!jj_list_add(c, out->list, v.list->item[k]))
-                return false;
+        jj_list_copy(out->list, v.list);
     return true;
 }
 
@@ -168,12 +164,8 @@ static bool add_lists(jj_ctx *c, jj_value a, jj_value b, jj_value *out)
 {
     if (!jj_new_list(c, out, (jj_type)a.type, a.list->n + b.list->n, a.foreign && b.foreign))
         return false;
-    for (size_t i = 0; i < a.list->n; i++)
-        if (!jj_list_add(c, out->list, a.list->item[i]))
-            return false;
-    for (size_t i = 0; i < b.list->n; i++)
-        if (!jj_list_add(c, out->list, b.list->item[i]))
-            return false;
+    jj_list_copy(out->list, a.list);
+    jj_list_copy(out->list, b.list);
     return true;
 }
 

@@ -55,7 +55,7 @@ static bool put_number(jj_ctx *c, jj_buf *b, jj_value v)
     char text[40], *end = text + sizeof text, *p = end;
 
     if (v.type == JJ_FLOAT)
-        return jj_put_bytes(c, b, text, (size_t)jj_float_text(v.f, text), !v.foreign);
+        return jj_step(c, 24) && jj_put_bytes(c, b, text, (size_t)jj_float_text(v.f, text), !v.foreign);
     for (uint64_t u = v.i < 0 ? 0 - (uint64_t)v.i : (uint64_t)v.i; u || p == end; u /= 10)
         *--p = (char)('0' + u % 10);
     if (v.i < 0)
@@ -64,39 +64,26 @@ static bool put_number(jj_ctx *c, jj_buf *b, jj_value v)
 }
 
 /* One character of a string's repr, other than as it is; 0: as it is. */
-static int escape(uint32_t code, char quote, char out[12])
+static int escape(uint32_t code, int quote, char out[16])
 {
     static const char plain[] = "\n\r\t", letter[] = "nrt";
     const char *p;
 
-    if (code == (unsigned char)quote || code == '\\')
-        return snprintf(out, 12, "\\%c", (char)code);
+    if (code == (uint32_t)quote || code == '\\')
+        return snprintf(out, 16, "\\%c", (char)code);
     if (code && code < 128 && (p = strchr(plain, (int)code)))
-        return snprintf(out, 12, "\\%c", letter[p - plain]);
+        return snprintf(out, 16, "\\%c", letter[p - plain]);
     if (jj_is(JJ_PRINTABLE, code))
         return 0;
-    return snprintf(out, 12, code < 256 ? "\\x%02x" : code < 65536 ? "\\u%04x" : "\\U%08x", code);
+    return snprintf(out, 16, code < 256 ? "\\x%02x" : code < 65536 ? "\\u%04x" : "\\U%08x", code);
 }
 
 static bool put_repr(jj_ctx *c, jj_buf *b, const jj_str *s)
 {
     const char *p = jj_data(s);
-    char quote = s->n && memchr(p, '\'', s->n) && !memchr(p, '"', s->n) ? '"' : '\'', out[12];
-    bool trusted = jj_str_trusted(s);
-    size_t from = 0;
+    bool twice = s->n && memchr(p, '\'', s->n) && !memchr(p, '"', s->n);
 
-    if (!jj_charge(c, s->n) || !jj_put_bytes(c, b, &quote, 1, trusted))
-        return false;
-    for (jj_walk w = jj_walk_start(s); jj_walk_next(&w);) {
-        int n = w.code < 127 && w.code >= ' ' && w.code != '\\' && w.code != '\'' && w.code != '"'
-                    ? 0 : escape(w.code, quote, out);
-        if (!n)
-            continue;
-        if (!jj_put_sub(c, b, s, from, w.at - from) || !jj_put_bytes(c, b, out, (size_t)n, w.trusted))
-            return false;
-        from = w.at + (size_t)w.n;
-    }
-    return jj_put_sub(c, b, s, from, s->n - from) && jj_put_bytes(c, b, &quote, 1, trusted);
+    return jj_put_spelled(c, b, s, twice ? '"' : '\'', escape, twice ? '"' : '\'');
 }
 
 static bool put_items(jj_ctx *c, jj_buf *b, jj_value v, const char *open, const char *close)
@@ -106,7 +93,7 @@ static bool put_items(jj_ctx *c, jj_buf *b, jj_value v, const char *open, const 
     if (!jj_put_text(c, b, open, !v.foreign))
         return false;
     for (size_t i = 0; i < l->n; i++)
-        if (!jj_step(c, 2) || (i && !jj_put_text(c, b, ", ", !v.foreign)) || !jj_repr(c, b, l->item[i]))
+        if (!jj_step(c, 3) || (i && !jj_put_text(c, b, ", ", !v.foreign)) || !jj_repr(c, b, l->item[i]))
             return false;
     return jj_put_text(c, b, v.type == JJ_TUPLE && l->n == 1 ? ",)" : close, !v.foreign);
 }
@@ -128,7 +115,7 @@ static bool put_dict(jj_ctx *c, jj_buf *b, jj_value v, const char *open, const c
     if (!jj_put_text(c, b, open, !v.foreign))
         return false;
     for (size_t i = 0; i < v.dict->n; i++)
-        if (!jj_step(c, 1) || (i && !jj_put_text(c, b, ", ", !v.foreign)) || !put_entry(c, b, &v.dict->entry[i], v))
+        if (!jj_step(c, 4) || (i && !jj_put_text(c, b, ", ", !v.foreign)) || !put_entry(c, b, &v.dict->entry[i], v))
             return false;
     return jj_put_text(c, b, close, !v.foreign);
 }

@@ -30,20 +30,19 @@ static bool add_part(jj_ctx *c, jj_value self, size_t from, size_t to, jj_value 
 {
     jj_value part;
 
-    return jj_charge(c, 64) && give(self, jj_str_sub(c, self.s, from, to - from), &part) &&
+    return jj_charge(c, 48) && give(self, jj_str_sub(c, self.s, from, to - from), &part) &&
            jj_list_add(c, list->list, part);
 }
 
 static bool is_space_at(const jj_str *s, size_t at, size_t *n)
 {
-    jj_walk w = { .s = s, .at = at };
+    uint32_t code = (unsigned char)jj_data(s)[at];
 
     *n = 1;
-    if ((unsigned char)jj_data(s)[at] < 128)
-        return jj_is(JJ_SPACE, (unsigned char)jj_data(s)[at]);
-    (void)jj_walk_next(&w);
-    *n = (size_t)w.n;
-    return jj_is(JJ_SPACE, w.code);
+    if (code < 128)
+        return code == ' ' || code - 9 < 5 || code - 28 < 4;
+    *n = jj_str_char(s, at, &code);
+    return jj_is(JJ_SPACE, code);
 }
 
 static bool split_blank(jj_ctx *c, jj_value self, int64_t most, jj_value *out)
@@ -162,7 +161,7 @@ METHOD(m_splitlines)
     bool keep = jj_truth(arg[0]);
     size_t end, next;
 
-    if (!jj_new_list(c, out, JJ_LIST, 0, !jj_str_trusted(self.s)) || !jj_charge(c, self.s->n))
+    if (!jj_new_list(c, out, JJ_LIST, 0, !jj_str_trusted(self.s)) || !jj_charge(c, 4 * self.s->n))
         return false;
     for (size_t at = 0; jj_next_line(self.s, &at, &end, &next); at = next)
         if (!add_part(c, self, at, keep ? next : end, out))
@@ -234,7 +233,7 @@ static bool stretch(jj_ctx *c, jj_value self, const jj_value *arg, jj_str **out,
     int64_t n = (int64_t)jj_str_points(self.s), v[2] = { 0, n };
     size_t from, to;
 
-    if (!jj_str_ascii(self.s) && !jj_charge(c, self.s->n / 4))
+    if (!jj_str_ascii(self.s) && !jj_charge(c, self.s->n))
         return false;
     for (int i = 0; i < 2; i++) {
         if (arg[1 + i].type != JJ_NONE && !jj_arg_int(c, arg[1 + i], "a position", &v[i]))
@@ -295,7 +294,7 @@ METHOD(m_count)
         if (at == SIZE_MAX)
             break;
         at += what->n;
-        if (!jj_charge(c, 160))
+        if (!jj_charge(c, 128))
             return false;
     }
     *out = jj_int(n);
@@ -303,9 +302,10 @@ METHOD(m_count)
     return true;
 }
 
-static bool has_affix(const jj_str *s, const jj_str *affix, bool suffix)
+static bool has_affix(jj_ctx *c, const jj_str *s, const jj_str *affix, bool suffix)
 {
-    return affix->n <= s->n && !memcmp(jj_data(s) + (suffix ? s->n - affix->n : 0), jj_data(affix), affix->n);
+    return affix->n <= s->n && jj_charge(c, affix->n / 2) &&
+           !memcmp(jj_data(s) + (suffix ? s->n - affix->n : 0), jj_data(affix), affix->n);
 }
 
 static bool affixed(jj_ctx *c, jj_value self, const jj_value *arg, bool suffix, jj_value *out)
@@ -320,15 +320,15 @@ static bool affixed(jj_ctx *c, jj_value self, const jj_value *arg, bool suffix, 
         for (size_t i = 0; i < arg[0].list->n && !is; i++) {
             if (!jj_step(c, 1) || !jj_arg_str(c, arg[0].list->item[i], "startswith or endswith: a part", &affix))
                 return false;
-            is = has_affix(part, affix, suffix);
+            is = has_affix(c, part, affix, suffix);
         }
     } else if (!jj_arg_str(c, arg[0], "startswith or endswith: the argument", &affix)) {
         return false;
     } else {
-        is = has_affix(part, affix, suffix);
+        is = has_affix(c, part, affix, suffix);
     }
     *out = jj_bool(is && !past);
-    return true;
+    return !c->failed;
 }
 
 METHOD(m_startswith) { return affixed(c, self, arg, false, out); }
@@ -340,8 +340,8 @@ METHOD(m_removeprefix)
 
     if (!jj_arg_str(c, arg[0], "removeprefix: the prefix", &affix))
         return false;
-    size_t cut = has_affix(self.s, affix, false) ? affix->n : 0;
-    return give(self, jj_str_sub(c, self.s, cut, self.s->n - cut), out);
+    size_t cut = has_affix(c, self.s, affix, false) ? affix->n : 0;
+    return !c->failed && give(self, jj_str_sub(c, self.s, cut, self.s->n - cut), out);
 }
 
 METHOD(m_removesuffix)
@@ -350,8 +350,8 @@ METHOD(m_removesuffix)
 
     if (!jj_arg_str(c, arg[0], "removesuffix: the suffix", &affix))
         return false;
-    size_t cut = has_affix(self.s, affix, true) ? affix->n : 0;
-    return give(self, jj_str_sub(c, self.s, 0, self.s->n - cut), out);
+    size_t cut = has_affix(c, self.s, affix, true) ? affix->n : 0;
+    return !c->failed && give(self, jj_str_sub(c, self.s, 0, self.s->n - cut), out);
 }
 
 static bool m_format(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)

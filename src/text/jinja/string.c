@@ -22,15 +22,13 @@ static bool all_ascii(const char *p, size_t n)
 
 jj_buf *jj_buf_new(jj_ctx *c, size_t room)
 {
-    jj_buf *b = jj_alloc(c, sizeof *b);
+    jj_buf *b = jj_alloc(c, room <= RG_JINJA_BYTES ? sizeof *b + room : SIZE_MAX);
 
     if (!b)
         return NULL;
-    *b = (jj_buf){ .room = room, .ascii = true, .one.trusted = true };
-    b->data = jj_alloc(c, room);
+    *b = (jj_buf){ .data = (char *)(b + 1), .room = room, .ascii = true, .one.trusted = true, .runs_room = 1 };
     b->run = &b->one;
-    b->runs_room = 1;
-    return b->data ? b : NULL;
+    return b;
 }
 
 static bool grow(jj_ctx *c, jj_buf *b, size_t n)
@@ -57,7 +55,7 @@ static bool add_run(jj_ctx *c, jj_buf *b, bool trusted)
         return true;
     }
     if (b->n_runs == b->runs_room) {
-        size_t room = b->runs_room < 4 ? 8 : 2 * b->runs_room;
+        uint32_t room = b->runs_room < 4 ? 8 : 2 * b->runs_room;
         rg_run *run = jj_alloc(c, room * sizeof *run);
         if (!run)
             return false;
@@ -69,17 +67,23 @@ static bool add_run(jj_ctx *c, jj_buf *b, bool trusted)
     return true;
 }
 
-bool jj_put_bytes(jj_ctx *c, jj_buf *b, const char *p, size_t n, bool trusted)
+/* ascii: known to hold nothing else. */
+static bool put(jj_ctx *c, jj_buf *b, const char *p, size_t n, bool trusted, bool ascii)
 {
     if (!n)
         return true;
-    if (!grow(c, b, n))
+    if (n > b->room - b->used && !grow(c, b, n))
         return false;
     memcpy(b->data + b->used, p, n);
-    if (b->ascii)
+    if (b->ascii && !ascii)
         b->ascii = all_ascii(p, n);
     b->used += n;
     return add_run(c, b, trusted);
+}
+
+bool jj_put_bytes(jj_ctx *c, jj_buf *b, const char *p, size_t n, bool trusted)
+{
+    return put(c, b, p, n, trusted, false);
 }
 
 bool jj_put_text(jj_ctx *c, jj_buf *b, const char *s, bool trusted)
@@ -90,25 +94,56 @@ bool jj_put_text(jj_ctx *c, jj_buf *b, const char *s, bool trusted)
 bool jj_put_code(jj_ctx *c, jj_buf *b, uint32_t code, bool trusted)
 {
     char out[4];
-    int n = rg_utf8_encode(code, out);
 
-    return jj_put_bytes(c, b, out, (size_t)n, trusted);
+    if (code < 0x80 && b->used < b->room && b->n_runs && b->run[b->n_runs - 1].trusted == trusted) {
+        b->data[b->used++] = (char)code;
+        b->run[b->n_runs - 1].end = b->used;
+        return true;
+    }
+    return put(c, b, out, (size_t)rg_utf8_encode(code, out), trusted, code < 0x80);
+}
+
+bool jj_put_times(jj_ctx *c, jj_buf *b, const jj_str *s, size_t n)
+{
+    size_t from = b->used, total, k;
+
+    if (!rg_mul(n, s->n, &total) || total > RG_JINJA_BYTES)
+        return jj_charge(c, SIZE_MAX);
+    if (!total)
+        return true;
+    if (!grow(c, b, total) || !jj_put_str(c, b, s))
+        return false;
+    if (jj_str_uniform(s)) { /* of one origin: what is there doubles */
+        for (size_t have = s->n; have < total; have += k) {
+            k = have < total - have ? have : total - have;
+            memcpy(b->data + from + have, b->data + from, k);
+        }
+        b->used = b->run[b->n_runs - 1].end = from + total;
+        return true;
+    }
+    if (!jj_charge(c, 16 * n))
+        return false;
+    while (--n)
+        if (!jj_put_str(c, b, s))
+            return false;
+    return true;
 }
 
 bool jj_put_fill(jj_ctx *c, jj_buf *b, const jj_str *fill, size_t n)
 {
     static const char blanks[] = "                                                                ";
 
-    if (n > RG_JINJA_BYTES || !jj_charge(c, fill ? 32 * n : n) || !grow(c, b, fill ? n * fill->n : n))
-        return n > RG_JINJA_BYTES ? jj_charge(c, n) : false;
-    for (size_t k; !fill && n; n -= k) {
+    if (!jj_charge(c, n))
+        return false;
+    if (fill)
+        return jj_put_times(c, b, fill, n);
+    if (!grow(c, b, n))
+        return false;
+    for (size_t k; n; n -= k) {
         k = n < sizeof blanks - 1 ? n : sizeof blanks - 1;
-        if (!jj_put_bytes(c, b, blanks, k, true))
+        if (!put(c, b, blanks, k, true, true))
             return false;
     }
-    for (; n; n--)
-        if (!jj_put_str(c, b, fill))
-            return false;
     return true;
 }
 
@@ -141,13 +176,15 @@ bool jj_next_run(const jj_str *s, size_t *at, size_t *n, bool *trusted)
 bool jj_put_sub(jj_ctx *c, jj_buf *b, const jj_str *s, size_t off, size_t n)
 {
     jj_str part = { s->b, s->off + off, n, SIZE_MAX };
+    bool trusted, ascii = jj_str_ascii(s);
     size_t k;
-    bool trusted;
 
+    if (s->b->n_runs <= 1)
+        return put(c, b, jj_data(&part), n, s->b->run->trusted, ascii);
     if (!grow(c, b, n))
         return false;
     for (size_t at = 0; jj_next_run(&part, &at, &k, &trusted); at += k)
-        if (!jj_put_bytes(c, b, jj_data(&part) + at, k, trusted))
+        if (!put(c, b, jj_data(&part) + at, k, trusted, ascii))
             return false;
     return true;
 }
@@ -229,15 +266,9 @@ bool jj_str_equal(const jj_str *a, const jj_str *b)
     return a->n == b->n && (!a->n || !memcmp(jj_data(a), jj_data(b), a->n));
 }
 
-bool jj_str_trusted(const jj_str *s)
+bool jj_str_uniform(const jj_str *s)
 {
-    size_t n, at = 0;
-    bool trusted;
-
-    if (!s->n)
-        return s->b->n_runs == 0 || s->b->run[run_of(s->b, s->off)].trusted;
-    jj_next_run(s, &at, &n, &trusted);
-    return trusted && n == s->n;
+    return s->b->n_runs <= 1 || s->b->run[run_of(s->b, s->off)].end >= s->off + s->n;
 }
 
 bool jj_str_trust_at(const jj_str *s, size_t at)
@@ -245,18 +276,65 @@ bool jj_str_trust_at(const jj_str *s, size_t at)
     return s->b->n_runs == 0 || s->b->run[run_of(s->b, s->off + at)].trusted;
 }
 
+bool jj_str_trusted(const jj_str *s)
+{
+    return jj_str_trust_at(s, 0) && jj_str_uniform(s);
+}
+
 static size_t count_points(const char *p, size_t n)
 {
-    size_t points = 0;
+    size_t points = n;
+    uint64_t word;
 
-    for (size_t i = 0; i < n; i++)
-        points += ((unsigned char)p[i] & 0xc0) != 0x80;
+    for (; n >= 8; p += 8, n -= 8) { /* all but the bytes 10xxxxxx */
+        memcpy(&word, p, 8);
+        points -= (size_t)__builtin_popcountll(word >> 7 & ~word >> 6 & 0x0101010101010101u);
+    }
+    for (; n; p++, n--)
+        points -= ((unsigned char)*p & 0xc0) == 0x80;
     return points;
 }
 
 bool jj_str_ascii(const jj_str *s)
 {
     return s->b->ascii || s->points == s->n;
+}
+
+size_t jj_str_char(const jj_str *s, size_t at, uint32_t *code)
+{
+    int n = rg_utf8_decode(jj_data(s) + at, s->n - at, code);
+
+    return n > 0 ? (size_t)n : 1;
+}
+
+/* The stretch of s up to `to` was plain, and what follows is spelled so. */
+static bool put_spelling(jj_ctx *c, jj_buf *b, const jj_str *s, size_t from, size_t to, const char *text, size_t n)
+{
+    return jj_charge(c, 160) && jj_put_sub(c, b, s, from, to - from) &&
+           jj_put_bytes(c, b, text, n, jj_str_trust_at(s, to));
+}
+
+bool jj_put_spelled(jj_ctx *c, jj_buf *b, const jj_str *s, char quote, jj_spell *spell, int how)
+{
+    bool trusted = jj_str_trusted(s);
+    size_t from = 0, n;
+    uint32_t code;
+    char out[16];
+
+    if (!jj_charge(c, 4 * s->n) || !put(c, b, &quote, 1, trusted, true))
+        return false;
+    for (size_t i = 0; i < s->n; i += n) {
+        unsigned char ch = (unsigned char)jj_data(s)[i];
+        n = 1;
+        if (ch >= ' ' && ch < 127 && ch != '"' && ch != '\'' && ch != '\\')
+            continue;
+        n = jj_str_char(s, i, &code);
+        int k = jj_charge(c, 8) ? spell(code, how, out) : -1;
+        if (k < 0 || (k && !put_spelling(c, b, s, from, i, out, (size_t)k)))
+            return false;
+        from = k ? i + n : from;
+    }
+    return jj_put_sub(c, b, s, from, s->n - from) && put(c, b, &quote, 1, trusted, true);
 }
 
 size_t jj_str_points(const jj_str *s)
@@ -270,15 +348,15 @@ size_t jj_str_points(const jj_str *s)
 static bool make_marks(jj_ctx *c, jj_buf *b)
 {
     size_t points = 0;
+    jj_marks *m = jj_alloc(c, sizeof *m + (b->used / JJ_MARK + 1) * sizeof *m->at);
 
-    b->mark = jj_array(c, b->used / JJ_MARK + 1, sizeof *b->mark);
-    if (!b->mark || !jj_charge(c, b->used))
+    if (!m || !jj_charge(c, b->used))
         return false;
-    b->n_marks = 0;
+    *m = (jj_marks){ .bytes = b->used };
     for (size_t i = 0; i < b->used; i++)
         if (((unsigned char)b->data[i] & 0xc0) != 0x80 && points++ % JJ_MARK == 0)
-            b->mark[b->n_marks++] = i;
-    b->marked = b->used;
+            m->at[m->n++] = i;
+    b->marks = m;
     return true;
 }
 
@@ -307,29 +385,30 @@ bool jj_str_offset(jj_ctx *c, const jj_str *s, size_t i, size_t *off)
         *off = skip_points(b->data, s->off, end, i) - s->off;
         return jj_charge(c, i / 8);
     }
-    if (b->room == b->used && !b->mark && b->marked == SIZE_MAX) { /* the template's own: shared, never marked */
+    if (b->shared) {
         *off = skip_points(b->data, s->off, end, i) - s->off;
         return jj_charge(c, i);
     }
-    if (b->marked < end && !make_marks(c, b))
+    if ((!b->marks || b->marks->bytes < end) && !make_marks(c, b))
         return false;
-    size_t lo = 0, hi = b->n_marks; /* the last mark at or before s->off */
+    const jj_marks *m = b->marks;
+    size_t lo = 0, hi = m->n; /* the last mark at or before s->off */
     while (lo + 1 < hi) {
         size_t mid = (lo + hi) / 2;
-        if (b->mark[mid] <= s->off)
+        if (m->at[mid] <= s->off)
             lo = mid;
         else
             hi = mid;
     }
-    size_t point = lo * JJ_MARK + count_points(b->data + b->mark[lo], s->off - b->mark[lo]) + i;
-    size_t mark = point / JJ_MARK < b->n_marks ? point / JJ_MARK : b->n_marks - 1;
-    *off = skip_points(b->data, b->mark[mark], end, point - mark * JJ_MARK) - s->off;
-    return true;
+    size_t point = lo * JJ_MARK + count_points(b->data + m->at[lo], s->off - m->at[lo]) + i;
+    size_t mark = point / JJ_MARK < m->n ? point / JJ_MARK : m->n - 1;
+    *off = skip_points(b->data, m->at[mark], end, point - mark * JJ_MARK) - s->off;
+    return jj_charge(c, 2 * JJ_MARK); /* half of so many to skip, and the search */
 }
 
 bool jj_charge_find(jj_ctx *c, size_t n, size_t n_what)
 {
-    return n < RG_JINJA_BYTES && jj_charge(c, n_what <= 32 ? n : 24 * n);
+    return n < RG_JINJA_BYTES && jj_charge(c, n_what <= 32 ? 2 * n : 24 * n);
 }
 
 size_t jj_str_find(const jj_str *s, size_t from, const char *what, size_t n)
@@ -357,11 +436,12 @@ jj_walk jj_walk_start(const jj_str *s)
     return (jj_walk){ .s = s, .run = s->n ? run_of(s->b, s->off) : 0 };
 }
 
-bool jj_walk_next(jj_walk *w)
+/* As jj_walk_next, of any character, and where a run may begin. */
+bool jj_walk_on(jj_walk *w)
 {
     const jj_str *s = w->s;
+    const rg_run *run = s->b->run;
 
-    w->at += (size_t)w->n;
     if (w->at >= s->n)
         return false;
     w->n = rg_utf8_decode(jj_data(s) + w->at, s->n - w->at, &w->code);
@@ -369,8 +449,9 @@ bool jj_walk_next(jj_walk *w)
         w->n = 1;
         w->code = 0xfffd;
     }
-    while (s->b->run[w->run].end <= s->off + w->at)
+    while (run[w->run].end <= s->off + w->at)
         w->run++;
-    w->trusted = s->b->run[w->run].trusted;
+    w->trusted = run[w->run].trusted;
+    w->same = run[w->run].end - s->off;
     return true;
 }

@@ -71,7 +71,7 @@ static bool all_of_case(jj_ctx *c, jj_value self, bool want_upper, jj_value *out
     jj_str *s;
     bool any = false, upper, lower, title, other = false;
 
-    if (!jj_to_str(c, self, &s) || !jj_charge(c, s->n))
+    if (!jj_to_str(c, self, &s) || !jj_charge_walk(c, s->n))
         return false;
     for (jj_walk w = jj_walk_start(s); jj_walk_next(&w) && !other;) {
         (void)jj_is_cased(w.code, &upper, &lower, &title);

@@ -52,13 +52,12 @@ static bool f_title(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out
     bool inside = false;
 
     (void)arg;
-    if (!soft(c, self, &self) || !(b = jj_buf_new(c, self.s->n + 8)))
+    if (!soft(c, self, &self) || !(b = jj_buf_new(c, self.s->n + 8)) || !jj_charge_walk(c, 6 * self.s->n))
         return false;
     for (jj_walk w = jj_walk_start(self.s); jj_walk_next(&w);) {
         bool breaks = starts_word(w.code);
-        if (breaks == !inside && w.at) {
+        if (breaks == !inside && w.at)
             continue;
-        }
         if (inside || !w.at) {
             if (w.at && (!jj_put_recased(c, b, self.s, from, head - from, JJ_UPPER) ||
                          !jj_put_recased(c, b, self.s, head, w.at - head, JJ_LOWER)))
@@ -106,18 +105,19 @@ static bool f_safe(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 
 bool jj_escape_html(jj_ctx *c, const jj_str *s, jj_value *out)
 {
-    static const char special[] = "&<>'\"";
-    static const char *const to[] = { "&amp;", "&lt;", "&gt;", "&#39;", "&#34;" };
-    jj_buf *b = jj_buf_new(c, s->n + 16);
-    const char *data = jj_data(s), *p;
+    static const char *const to[128] = {
+        ['&'] = "&amp;", ['<'] = "&lt;", ['>'] = "&gt;", ['\''] = "&#39;", ['"'] = "&#34;",
+    };
+    jj_buf *b = jj_charge(c, 2 * s->n) ? jj_buf_new(c, s->n + 16) : NULL;
     size_t from = 0;
 
     for (size_t i = 0; b && i < s->n; i++) {
-        if (!data[i] || !(p = strchr(special, data[i])))
+        unsigned char ch = (unsigned char)jj_data(s)[i];
+        if (ch > '>' || !to[ch])
             continue;
-        if (!jj_put_sub(c, b, s, from, i - from) || !jj_put_text(c, b, to[p - special], jj_str_trust_at(s, i)))
+        if (!jj_charge(c, 64) || !jj_put_sub(c, b, s, from, i - from) ||
+            !jj_put_text(c, b, to[ch], jj_str_trust_at(s, i)))
             return false;
-        data = jj_data(s);
         from = i + 1;
     }
     if (!b || !jj_put_sub(c, b, s, from, s->n - from) || !jj_give(out, jj_str_from(c, b)))
@@ -143,17 +143,16 @@ bool jj_replace(jj_ctx *c, const jj_str *s, const jj_str *from, const jj_str *to
 {
     jj_buf *b = jj_buf_new(c, s->n);
     size_t at = 0, step;
+    uint32_t code;
 
     if (!b || !jj_charge_find(c, s->n, from->n))
         return false;
     for (int64_t i = 0; count < 0 || i < count; i++) {
         size_t hit = jj_str_find(s, at, jj_data(from), from->n);
         if (!from->n && i) { /* between all characters */
-            jj_walk w = { .s = s, .at = at };
             if (at >= s->n)
                 break;
-            (void)jj_walk_next(&w);
-            step = (size_t)w.n;
+            step = jj_str_char(s, at, &code);
             if (!jj_put_sub(c, b, s, at, step))
                 return false;
             hit = at += step;
@@ -187,7 +186,7 @@ bool jj_pad(jj_ctx *c, const jj_str *s, int64_t width, const jj_str *fill, char 
         left = pad;
     else if (align == '^')
         left = pad / 2 + (pad & width & 1); /* as str.center() */
-    b = jj_charge(c, s->n / 8) ? jj_buf_new(c, s->n) : NULL;
+    b = jj_charge(c, s->n / 4) ? jj_buf_new(c, s->n) : NULL;
     return b && jj_put_fill(c, b, fill, (size_t)left) && jj_put_str(c, b, s) &&
            jj_put_fill(c, b, fill, (size_t)(pad - left)) && jj_give(out, jj_str_from(c, b));
 }
@@ -241,6 +240,8 @@ bool jj_next_line(const jj_str *s, size_t *at, size_t *end, size_t *next)
         return false;
     for (*end = *at; *end < s->n; ++*end) {
         unsigned char ch = (unsigned char)p[*end];
+        if (ch > 30 && ch != 0xc2 && ch != 0xe2)
+            continue;
         if (ch == '\r' || ch == '\n') {
             *next = *end + 1 + (ch == '\r' && *end + 1 < s->n && p[*end + 1] == '\n');
             return true;

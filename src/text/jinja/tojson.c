@@ -16,7 +16,7 @@ typedef struct dump {
     int level;
 } dump;
 
-static int escape(uint32_t code, bool ascii, char out[16])
+static int escape(uint32_t code, int ascii, char out[16])
 {
     static const char plain[] = "\"\\\n\r\t\b\f", letter[] = "\"\\nrtbf";
     const char *p;
@@ -32,21 +32,7 @@ static int escape(uint32_t code, bool ascii, char out[16])
 
 static bool put_string(dump *d, const jj_str *s)
 {
-    bool trusted = jj_str_trusted(s);
-    size_t from = 0;
-    char out[16];
-
-    if (!jj_charge(d->c, s->n) || !jj_put_bytes(d->c, d->b, "\"", 1, trusted))
-        return false;
-    for (jj_walk w = jj_walk_start(s); jj_walk_next(&w);) {
-        int n = w.code >= ' ' && w.code < 127 && w.code != '"' && w.code != '\\' ? 0 : escape(w.code, d->ascii, out);
-        if (!n)
-            continue;
-        if (!jj_put_sub(d->c, d->b, s, from, w.at - from) || !jj_put_bytes(d->c, d->b, out, (size_t)n, w.trusted))
-            return false;
-        from = w.at + (size_t)w.n;
-    }
-    return jj_put_sub(d->c, d->b, s, from, s->n - from) && jj_put_bytes(d->c, d->b, "\"", 1, trusted);
+    return jj_put_spelled(d->c, d->b, s, '"', escape, d->ascii);
 }
 
 static bool put_scalar(dump *d, jj_value v)
@@ -118,11 +104,10 @@ static bool put_members(dump *d, const jj_value *key, const jj_value *value, siz
 
 static bool put_dict(dump *d, jj_value v)
 {
-    jj_value keys, values, pairs;
+    jj_value keys, values;
     size_t n = v.dict->n;
 
-    if (!jj_new_list(d->c, &keys, JJ_LIST, n, false) || !jj_new_list(d->c, &values, JJ_LIST, n, false) ||
-        !jj_new_list(d->c, &pairs, JJ_LIST, n, false))
+    if (!jj_new_list(d->c, &keys, JJ_LIST, n, false) || !jj_new_list(d->c, &values, JJ_LIST, n, false))
         return false;
     for (size_t i = 0; i < n; i++) {
         keys.list->item[i] = v.dict->entry[i].key;

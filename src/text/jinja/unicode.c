@@ -40,9 +40,9 @@ static bool is_other_digit(uint32_t code)
     return false;
 }
 
-static bool is_ascii(jj_class k, uint32_t code)
+static inline bool is_ascii(jj_class k, uint32_t code)
 {
-    bool digit = code >= '0' && code <= '9', letter = (code | 32) >= 'a' && (code | 32) <= 'z';
+    bool digit = code - '0' < 10, letter = (code | 32) - 'a' < 26;
 
     switch (k) {
     case JJ_ALPHA:
@@ -85,8 +85,15 @@ bool jj_is(jj_class k, uint32_t code)
 
 bool jj_is_cased(uint32_t code, bool *upper, bool *lower, bool *title)
 {
-    utf8proc_category_t cat = utf8proc_category((utf8proc_int32_t)code);
+    utf8proc_category_t cat;
 
+    if (code < 128) {
+        *upper = code - 'A' < 26;
+        *lower = code - 'a' < 26;
+        *title = false;
+        return *upper || *lower;
+    }
+    cat = utf8proc_category((utf8proc_int32_t)code);
     *upper = cat == UTF8PROC_CATEGORY_LU || (code >= 0x2160 && code <= 0x216f) || (code >= 0x24b6 && code <= 0x24cf) ||
              (code >= 0x1f130 && code <= 0x1f149) || (code >= 0x1f150 && code <= 0x1f169) ||
              (code >= 0x1f170 && code <= 0x1f189);
@@ -129,6 +136,10 @@ static bool put_case(jj_ctx *c, jj_buf *b, const jj_walk *w, jj_case how, bool a
     utf8proc_int32_t code = (utf8proc_int32_t)w->code;
     const struct special *s = how != JJ_LOWER && w->code >= 128 ? find_special(w->code) : NULL;
 
+    if (code < 128) {
+        bool raise = how == JJ_UPPER || how == JJ_TITLE, letter = (w->code | 32) - 'a' < 26;
+        return jj_put_code(c, b, !letter ? w->code : raise ? w->code & ~32u : w->code | 32, w->trusted);
+    }
     if (s) { /* folding is the lower case of the several */
         const uint32_t *to = how == JJ_TITLE ? s->title : s->upper;
         for (int i = 0; i < 3 && to[i]; i++) {
@@ -150,18 +161,15 @@ static bool put_case(jj_ctx *c, jj_buf *b, const jj_walk *w, jj_case how, bool a
 
 static bool put_ascii(jj_ctx *c, jj_buf *b, const jj_str *s, jj_case how)
 {
+    const unsigned char first = how == JJ_UPPER ? 'a' : 'A';
     char out[256];
     bool trusted;
 
     for (size_t at = 0, n; jj_next_run(s, &at, &n, &trusted); at += n) {
+        const char *p = jj_data(s) + at;
         n = n < sizeof out ? n : sizeof out;
-        for (size_t i = 0; i < n; i++) {
-            char ch = jj_data(s)[at + i];
-            if (how == JJ_UPPER)
-                out[i] = ch >= 'a' && ch <= 'z' ? (char)(ch - 32) : ch;
-            else
-                out[i] = ch >= 'A' && ch <= 'Z' ? (char)(ch + 32) : ch;
-        }
+        for (size_t i = 0; i < n; i++) /* the other case is 32 away */
+            out[i] = (char)(p[i] ^ ((unsigned char)((unsigned char)p[i] - first) < 26 ? 32 : 0));
         if (!jj_put_bytes(c, b, out, n, trusted))
             return false;
     }
@@ -174,8 +182,8 @@ bool jj_put_recased(jj_ctx *c, jj_buf *b, const jj_str *s, size_t off, size_t n,
     bool first = true, after_cased = false, u, l, t;
 
     if (jj_str_ascii(s) && (how == JJ_UPPER || how == JJ_LOWER || how == JJ_FOLD))
-        return put_ascii(c, b, &part, how);
-    if (!jj_charge(c, 4 * n))
+        return jj_charge(c, 2 * n) && put_ascii(c, b, &part, how);
+    if (!jj_charge_walk(c, 2 * n) || !(jj_str_ascii(s) || jj_charge_walk(c, 2 * n)))
         return false;
     for (jj_walk w = jj_walk_start(&part); jj_walk_next(&w); first = false) {
         jj_case now = how;
@@ -197,9 +205,24 @@ bool jj_put_recased(jj_ctx *c, jj_buf *b, const jj_str *s, size_t off, size_t n,
     return true;
 }
 
+/* Small letters, digits and the like alone. */
+static bool is_lower(const jj_str *s)
+{
+    const char *p = jj_data(s);
+    size_t i = 0;
+
+    while (i < s->n && (p[i] < 'A' || p[i] > 'Z'))
+        i++;
+    return i == s->n && jj_str_ascii(s);
+}
+
 bool jj_recase(jj_ctx *c, const jj_str *s, jj_case how, jj_str **out)
 {
-    jj_buf *b = jj_buf_new(c, s->n + 8);
+    jj_buf *b;
+
+    if ((how == JJ_LOWER || how == JJ_FOLD) && is_lower(s))
+        return jj_charge(c, s->n) && (*out = jj_str_sub(c, s, 0, s->n));
+    b = jj_buf_new(c, s->n + 8);
 
     return b && jj_put_recased(c, b, s, 0, s->n, how) && (*out = jj_str_from(c, b));
 }
@@ -218,7 +241,7 @@ static bool in_chars(uint32_t code, const char *p, int n, const jj_str *chars)
 bool jj_strip(jj_ctx *c, const jj_str *s, const jj_str *chars, bool left, bool right, jj_str **out)
 {
     const char *p = jj_data(s);
-    size_t from = 0, to = s->n, cost = chars ? 2 * chars->n + 16 : 8;
+    size_t from = 0, to = s->n, cost = chars ? 16 + 4 * chars->n : 8;
     uint32_t code;
     utf8proc_int32_t got;
 

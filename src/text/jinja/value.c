@@ -9,13 +9,18 @@ bool jj_text(jj_ctx *c, jj_value *out, const char *s)
     return jj_give(out, jj_str_borrow(c, s, strlen(s), true));
 }
 
+static jj_value *new_items(jj_ctx *c, size_t n)
+{
+    return n <= RG_JINJA_BYTES / sizeof(jj_value) ? jj_alloc(c, n * sizeof(jj_value)) : (jj_charge(c, SIZE_MAX), NULL);
+}
+
 bool jj_new_list(jj_ctx *c, jj_value *out, jj_type type, size_t room, bool foreign)
 {
     jj_list *l = jj_alloc(c, sizeof *l);
 
     if (!l)
         return false;
-    *l = (jj_list){ .room = room, .item = room ? jj_array(c, room, sizeof *l->item) : NULL };
+    *l = (jj_list){ .room = room, .item = room ? new_items(c, room) : NULL };
     *out = (jj_value){ .type = (uint8_t)type, .foreign = foreign, .list = l };
     return !room || l->item;
 }
@@ -24,7 +29,7 @@ bool jj_list_add(jj_ctx *c, jj_list *l, jj_value v)
 {
     if (l->n == l->room) {
         size_t room = l->room ? 2 * l->room : 8;
-        jj_value *item = jj_array(c, room, sizeof *item);
+        jj_value *item = new_items(c, room);
         if (!item)
             return false;
         if (l->n)
@@ -34,6 +39,13 @@ bool jj_list_add(jj_ctx *c, jj_list *l, jj_value v)
     }
     l->item[l->n++] = v;
     return true;
+}
+
+void jj_list_copy(jj_list *to, const jj_list *from)
+{
+    if (from->n)
+        memcpy(to->item + to->n, from->item, from->n * sizeof *from->item);
+    to->n += from->n;
 }
 
 bool jj_new_tuple2(jj_ctx *c, jj_value *out, jj_value a, jj_value b, bool foreign)
@@ -271,8 +283,10 @@ bool jj_contains(jj_ctx *c, jj_value item, jj_value in, bool *out)
     if (in.type == JJ_STR) {
         if (item.type != JJ_STR)
             return jj_fail(c, "'in <string>' requires a string as left operand, not %s", jj_type_name(item));
+        if (!jj_charge_find(c, in.s->n, item.s->n))
+            return false;
         *out = jj_str_find(in.s, 0, jj_data(item.s), item.s->n) != SIZE_MAX;
-        return jj_charge_find(c, in.s->n, item.s->n);
+        return true;
     }
     if (in.type == JJ_DICT || (in.type == JJ_VIEW && in.sub == JJ_KEYS)) {
         int got = jj_dict_get(c, in.dict, item, &v);

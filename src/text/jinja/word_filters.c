@@ -19,7 +19,7 @@ static bool f_wordcount(jj_ctx *c, jj_value self, const jj_value *arg, jj_value 
     bool inside = false;
 
     (void)arg;
-    if (!jj_to_str(c, self, &s) || !jj_charge(c, s->n))
+    if (!jj_to_str(c, self, &s) || !jj_charge_walk(c, s->n))
         return false;
     for (jj_walk w = jj_walk_start(s); jj_walk_next(&w);) {
         bool word = w.code == '_' || jj_is(JJ_ALNUM, w.code);
@@ -144,26 +144,25 @@ static bool f_wordwrap(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *
 static bool is_unreserved(unsigned char ch)
 {
     return (ch >= '0' && ch <= '9') || (ch >= 'A' && ch <= 'Z') || (ch >= 'a' && ch <= 'z') ||
-           (ch && strchr("_.-~", ch));
+           ch == '_' || ch == '.' || ch == '-' || ch == '~';
 }
 
 static bool put_quoted(jj_ctx *c, jj_buf *b, jj_value v, bool query)
 {
     jj_str *s;
-    char hex[4];
+    static const char digits[] = "0123456789ABCDEF";
 
-    if (!jj_to_str(c, v, &s) || !jj_charge(c, 2 * s->n))
+    if (!jj_to_str(c, v, &s) || !jj_charge_walk(c, 3 * s->n))
         return false;
     for (size_t i = 0; i < s->n; i++) {
         unsigned char ch = (unsigned char)jj_data(s)[i];
-        int n = 1;
-        hex[0] = (char)ch;
-        if (query && ch == ' ')
-            hex[0] = '+';
-        else if (!is_unreserved(ch) && !(ch == '/' && !query))
-            n = snprintf(hex, sizeof hex, "%%%02X", ch);
-        if (!jj_put_bytes(c, b, hex, (size_t)n, jj_str_trust_at(s, i)))
+        bool trusted = jj_str_trust_at(s, i), plain = is_unreserved(ch) || (ch == '/' && !query);
+        if (plain || (query && ch == ' ')) {
+            if (!jj_put_code(c, b, plain ? ch : '+', trusted))
+                return false;
+        } else if (!jj_put_bytes(c, b, (char[]){ '%', digits[ch >> 4], digits[ch & 15] }, 3, trusted)) {
             return false;
+        }
     }
     return true;
 }
@@ -258,7 +257,7 @@ static bool cut_out(jj_ctx *c, jj_str **s, const char *open, const char *close)
         size_t to = from == SIZE_MAX ? SIZE_MAX : jj_str_find(*s, from, close, strlen(close));
         if (to == SIZE_MAX)
             break;
-        if (!jj_charge(c, 8) || !jj_put_sub(c, b, *s, at, from - at))
+        if (!jj_charge(c, 96) || !jj_put_sub(c, b, *s, at, from - at))
             return false;
         at = to + strlen(close);
     }
@@ -273,8 +272,8 @@ static bool f_striptags(jj_ctx *c, jj_value self, const jj_value *arg, jj_value 
     char plain;
 
     (void)arg;
-    if (!jj_to_str(c, self, &s) || !cut_out(c, &s, "<!--", "-->") || !cut_out(c, &s, "<", ">") ||
-        !(b = jj_buf_new(c, s->n)) || !jj_charge(c, s->n))
+    if (!jj_step(c, 4) || !jj_to_str(c, self, &s) || !cut_out(c, &s, "<!--", "-->") || !cut_out(c, &s, "<", ">") ||
+        !(b = jj_buf_new(c, s->n)) || !jj_charge_walk(c, 4 * s->n))
         return false;
     for (jj_walk w = jj_walk_start(s); jj_walk_next(&w);) {
         if (jj_is(JJ_SPACE, w.code)) {

@@ -1,0 +1,10 @@
+/* sha256.h -- SHA-256 (FIPS 180-4): a name for a secret that does not give it away.  Not fast; knows nothing else. */
+#ifndef RG_BASE_SHA256_H
+#define RG_BASE_SHA256_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+void rg_sha256(const void *p, size_t n, uint8_t out[32]);
+
+#endif

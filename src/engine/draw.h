@@ -1,0 +1,25 @@
+/* draw.h -- the next id of an answer from its row of logits, on whichever of a step's threads has one to do.
+ *
+ * Grammar, stop ids and end tokens first, then the sampler's rules and its draw.  Who does a row never shows:
+ * everything comes from the request. */
+#ifndef RG_ENGINE_DRAW_H
+#define RG_ENGINE_DRAW_H
+
+#include "engine/request.h"
+
+typedef struct rg_drawn {
+    int32_t id;
+    float logprob; /* NAN unless asked for */
+} rg_drawn;
+
+/* A sampler, with its scratch, for each of the threads. */
+typedef struct rg_drawers rg_drawers;
+rg_drawers *rg_drawers_new(int32_t n_threads, int32_t vocab_size, rg_error *err);
+void rg_drawers_free(rg_drawers *d); /* NULL is fine */
+
+/* The next id of sample i, by any thread, at most n_threads at once.  logits are scribbled on.  The best ids beside it
+ * are put where rg_next_tops says. */
+rg_drawn rg_draw(rg_drawers *d, const rg_request *r, int i, float *logits);
+rg_top *rg_next_tops(const rg_request *r, const rg_sample *a); /* NULL: none are wanted */
+
+#endif

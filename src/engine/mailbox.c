@@ -1,0 +1,229 @@
+/* mailbox.c -- answers through a request: ids in at the engine's side, ids and text out at the reader's.
+ *
+ * Both sides run the same matcher of stop texts over the same bytes, so they cut at the same place whatever the ids'
+ * borders are.  The reader holds back what may yet become a stop text, and bytes that are no whole character yet. */
+#include <math.h> /* NAN */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "engine/request.h"
+
+/* The bytes of output k.  The first that shows begins the text, unless the prompt did; *first_at remembers it. */
+static const char *token_text(const rg_request *r, const rg_sample *s, int32_t k, int32_t *first_at, size_t *n)
+{
+    if (*first_at < 0 && !r->prompt_shows) {
+        rg_id_text(r->bytes, s->ids[k], false, n);
+        if (*n)
+            *first_at = k;
+    }
+    return rg_id_text(r->bytes, s->ids[k], k == *first_at, n);
+}
+
+/* ---- the engine's side ------------------------------------------------------------------------------------------- */
+
+/* The reader counts itself before it looks; we publish before we look, all sequentially consistent: one of us sees the
+ * other. */
+static void wake_reader(rg_request *r)
+{
+    if (!atomic_load(&r->n_asleep))
+        return;
+    pthread_mutex_lock(&r->lock);
+    pthread_cond_broadcast(&r->ready);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static bool is_among(int32_t id, const int32_t *ids, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* Does output k complete a stop text? */
+static bool meets_stop(rg_request *r, rg_sample *s, int32_t k)
+{
+    size_t n;
+    const char *text = token_text(r, s, k, &s->first_at, &n);
+
+    for (size_t i = 0; i < n && r->params.n_stop; i++)
+        if (rg_stops_feed(r->stops, r->params.n_stop, s->stop_at, text[i]) >= 0)
+            return true;
+    return false;
+}
+
+/* Is the answer all that it may be? */
+static bool ends_by_grammar(rg_sample *s, int32_t id)
+{
+    return s->grammar && (!rg_grammar_advance(s->grammar, id) || rg_grammar_stuck(s->grammar));
+}
+
+/* The first end counts. */
+static void finish(rg_request *r, rg_sample *s, rg_finish why)
+{
+    if (atomic_load_explicit(&s->finish, memory_order_relaxed) != RG_RUNNING)
+        return;
+    if (atomic_fetch_add(&r->n_ended, 1) + 1 == r->params.n_samples)
+        atomic_store(&r->finished_ns, rg_now_ns());
+    atomic_store(&s->finish, (int)why);
+}
+
+rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, const rg_top *top)
+{
+    rg_sample *s = &r->samples[i];
+    int32_t k = r->params.sampling.n_logprobs;
+    bool is_eos = !r->params.sampling.ignore_eos && is_among(id, r->eos_ids, r->n_eos);
+    bool is_stop_id = is_among(id, r->params.stop_ids, r->params.n_stop_ids);
+    rg_finish why = RG_RUNNING;
+
+    if (!atomic_load_explicit(&r->first_ns, memory_order_relaxed))
+        atomic_store(&r->first_ns, rg_now_ns());
+    if (is_eos || is_stop_id) {
+        s->stop_id = is_eos ? -1 : id;
+        rg_request_end(r, i, RG_FINISH_STOP);
+        return RG_FINISH_STOP;
+    }
+    RG_ASSERT(s->n_output < r->params.max_tokens);
+    s->ids[s->n_output] = id;
+    if (s->logprobs)
+        s->logprobs[s->n_output] = logprob;
+    if (k > 0 && top != s->tops + (size_t)s->n_output * (size_t)k)
+        memcpy(s->tops + (size_t)s->n_output * (size_t)k, top, (size_t)k * sizeof *top);
+    s->n_output++;
+    if (meets_stop(r, s, s->n_output - 1) || ends_by_grammar(s, id))
+        why = RG_FINISH_STOP;
+    else if (s->n_output == r->params.max_tokens)
+        why = RG_FINISH_LENGTH;
+    atomic_store(&s->n_ready, s->n_output);
+    if (why != RG_RUNNING)
+        finish(r, s, why);
+    wake_reader(r);
+    return why;
+}
+
+void rg_request_end(rg_request *r, int i, rg_finish why)
+{
+    finish(r, &r->samples[i], why);
+    wake_reader(r);
+}
+
+/* ---- the reader's side ------------------------------------------------------------------------------------------- */
+
+/* What is certain of the pending bytes, as whole characters, into r->text. */
+static size_t give_text(rg_request *r, rg_sample *s, bool last)
+{
+    bool may_stop = !last && s->stop < 0;
+    size_t held = may_stop ? (size_t)rg_stops_held(r->params.n_stop, s->read_stop_at) : 0, used, n;
+
+    n = rg_utf8_copy(s->pending, s->n_pending - held, last, r->text, &used);
+    if (used)
+        memmove(s->pending, s->pending + used, s->n_pending - used);
+    s->n_pending -= used;
+    r->text[n] = '\0';
+    return n;
+}
+
+static void read_bytes(rg_request *r, rg_sample *s, int32_t k)
+{
+    size_t n;
+    const char *text = token_text(r, s, k, &s->read_first_at, &n);
+
+    for (size_t i = 0; i < n && s->stop < 0; i++) {
+        s->pending[s->n_pending++] = text[i];
+        s->stop = rg_stops_feed(r->stops, r->params.n_stop, s->read_stop_at, text[i]);
+        if (s->stop >= 0)
+            s->n_pending -= (size_t)r->stops[s->stop].n;
+    }
+}
+
+static void give_id(rg_request *r, int i, rg_token *out)
+{
+    rg_sample *s = &r->samples[i];
+    int32_t k = r->params.sampling.n_logprobs, at = s->n_read++;
+
+    read_bytes(r, s, at);
+    *out = (rg_token){ .sample = i, .id = s->ids[at], .logprob = s->logprobs ? s->logprobs[at] : NAN, .stop = -1,
+                       .stop_id = -1 };
+    if (k > 0) {
+        out->top = s->tops + (size_t)at * (size_t)k;
+        out->n_top = k;
+    }
+    out->n_text = give_text(r, s, false);
+    out->text = r->text;
+}
+
+static void give_end(rg_request *r, int i, rg_finish why, rg_token *out)
+{
+    rg_sample *s = &r->samples[i];
+
+    s->end_given = true;
+    *out = (rg_token){ .sample = i, .id = -1, .logprob = NAN, .finish = why, .stop = s->stop, .stop_id = s->stop_id };
+    out->n_text = give_text(r, s, true);
+    out->text = r->text;
+}
+
+/* Of the samples that have something, the one of which least was read: answers come side by side. */
+int rg_request_poll(rg_request *r, rg_token *out)
+{
+    int best = -1, best_finish = RG_RUNNING;
+    bool open = false, best_id = false;
+
+    for (int i = 0; i < r->params.n_samples; i++) {
+        rg_sample *s = &r->samples[i];
+        int why; /* looked at before n_ready: once it is set, n_ready is final */
+        bool id;
+
+        if (s->end_given)
+            continue;
+        open = true;
+        why = atomic_load(&s->finish);
+        id = s->n_read < atomic_load(&s->n_ready);
+        if ((id || why != RG_RUNNING) && (best < 0 || s->n_read < r->samples[best].n_read)) {
+            best = i;
+            best_id = id;
+            best_finish = why;
+        }
+    }
+    if (best < 0)
+        return open ? 0 : -1;
+    if (best_id)
+        give_id(r, best, out);
+    else
+        give_end(r, best, (rg_finish)best_finish, out);
+    return 1;
+}
+
+bool rg_request_wait(rg_request *r, rg_token *out)
+{
+    int got = rg_request_poll(r, out);
+
+    if (got)
+        return got > 0;
+    pthread_mutex_lock(&r->lock);
+    atomic_fetch_add(&r->n_asleep, 1);
+    while (!(got = rg_request_poll(r, out)))
+        pthread_cond_wait(&r->ready, &r->lock);
+    atomic_fetch_sub(&r->n_asleep, 1);
+    pthread_mutex_unlock(&r->lock);
+    return got > 0;
+}
+
+static double since(const rg_request *r, uint64_t ns)
+{
+    return ns ? rg_seconds(atomic_load(&r->submitted_ns), ns) : 0;
+}
+
+rg_usage rg_request_used(const rg_request *r)
+{
+    rg_usage u = { .n_prompt = r->params.n_prompt, .n_cached = r->n_cached, .n_preempted = r->n_preempted,
+                   .uncached = (rg_uncached)atomic_load(&r->uncached) };
+
+    for (int i = 0; i < r->params.n_samples; i++)
+        u.n_output += atomic_load(&r->samples[i].n_ready);
+    u.queue_s = since(r, atomic_load(&r->admitted_ns));
+    u.ttft_s = since(r, atomic_load(&r->first_ns));
+    u.total_s = since(r, atomic_load(&r->finished_ns));
+    return u;
+}

@@ -1,0 +1,234 @@
+/* shop.c -- see shop.h. */
+#include "model/shop.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+enum {
+    LATENT = 576,           /* columns of a head, at most */
+    FILL_VALUES = 1 << 16, ARENA_FILLED = 8 << 20,
+    TRIES = 6, MOST_TURNS = 1000,
+};
+
+/* Seconds: of a run that is worth measuring, and of all tries together when one has succeeded. */
+static const double AT_LEAST = 1e-3, ENOUGH = 40e-3;
+
+static void free_weights(rg_shop *w)
+{
+    for (int i = 0; i < RG_SHOP_MATRICES; i++)
+        rg_packed_fini(&w->packed[i]);
+    memset(w->packed, 0, sizeof w->packed);
+}
+
+static void free_state(rg_shop *w)
+{
+    if (w->state)
+        rg_region_free(w->state, w->state_bytes);
+    w->state = NULL;
+}
+
+void rg_shop_close(rg_shop *w)
+{
+    if (!w)
+        return;
+    free_weights(w);
+    free_state(w);
+    rg_cpu_reader_free(w->reader);
+    rg_pool_free(w->pool);
+    if (w->arena)
+        rg_region_free(w->arena, w->arena_bytes);
+    rg_free(w->fwd);
+    rg_free(w->begun);
+    rg_free(w->ended);
+    rg_free(w->vector);
+    rg_free(w->table);
+    rg_free(w->index);
+    rg_free(w->kv_end);
+    rg_free(w->ints);
+    rg_free(w);
+}
+
+rg_shop *rg_shop_open(const rg_cpu *cpu, int n_threads, bool exact, rg_error *err)
+{
+    rg_shop *w = rg_zalloc(sizeof *w);
+    rg_cpu_sizes sizes = { .max_rows = RG_SHOP_ROWS, .max_cols = RG_SHOP_COLS, .max_experts = RG_SHOP_EXPERTS,
+                           .max_experts_used = RG_SHOP_USED, .n_threads = n_threads, .max_heads = 64,
+                           .max_head_dim = LATENT, .max_keys = RG_SHOP_CONTEXT };
+
+    if (!w)
+        return rg_fail_memory(err, sizeof *w), NULL;
+    w->n_threads = n_threads;
+    w->exact = exact;
+    w->arena_bytes = (size_t)64 << 20;
+    w->arena = rg_region_new(w->arena_bytes);
+    w->fwd = rg_array((size_t)n_threads, sizeof *w->fwd);
+    w->begun = rg_array((size_t)n_threads, sizeof *w->begun);
+    w->ended = rg_array((size_t)n_threads, sizeof *w->ended);
+    w->vector = rg_array(RG_SHOP_VECTOR, sizeof *w->vector);
+    w->table = rg_array(RG_SHOP_SPANS * RG_SHOP_CONTEXT / RG_BLOCK, sizeof *w->table);
+    w->index = rg_array(RG_SHOP_ROWS, sizeof *w->index);
+    w->kv_end = rg_array(RG_SHOP_ROWS, sizeof *w->kv_end);
+    w->ints = rg_array((size_t)RG_SHOP_ROWS * 6, sizeof *w->ints);
+    w->pool = rg_pool_new(n_threads, err);
+    w->reader = w->pool ? rg_cpu_reader_new(cpu, &sizes, err) : NULL;
+    if (!w->arena || !w->fwd || !w->begun || !w->ended || !w->vector || !w->table ||
+        !w->index || !w->kv_end || !w->ints)
+        rg_fail_memory(err, w->arena_bytes);
+    else if (w->reader) {
+        for (int i = 0; i < RG_SHOP_VECTOR; i++)
+            w->vector[i] = i % 2 ? -0.5f : -1.0f; /* also a recurrence's A, which is negative */
+        w->norm = (rg_weight){ .name = "norm", .n_mats = 1, .rows = 1, .vec = w->vector };
+        return w;
+    }
+    rg_shop_close(w);
+    return NULL;
+}
+
+/* ---- the batch --------------------------------------------------------------------------------------------------- */
+
+bool rg_shop_batch(rg_shop *w, int rows, size_t block_bytes, bool recurrent, rg_error *err)
+{
+    int32_t *token = w->ints, *logits = token + RG_SHOP_ROWS, *pos = logits + RG_SHOP_ROWS;
+    int blocks = recurrent ? 1 : RG_SHOP_CONTEXT / RG_BLOCK, n = w->spread > 0 ? w->spread : 1;
+
+    free_state(w);
+    w->state_bytes = (size_t)n * (size_t)blocks * block_bytes;
+    w->state = w->state_bytes ? rg_region_new(w->state_bytes) : NULL;
+    if (w->state_bytes && !w->state)
+        return rg_fail_memory(err, w->state_bytes);
+    if (w->state) /* pages that nobody wrote are all the same one, and near; as f32 or bf16 this is 0.01 */
+        memset(w->state, 0x3c, w->state_bytes);
+    w->group = (rg_group_memory){ w->state, block_bytes };
+    for (int r = 0; r < rows; r++) {
+        token[r] = r;
+        w->index[r] = RG_SHOP_CONTEXT - rows + r;
+        w->kv_end[r] = w->index[r] + 1;
+        logits[r] = r;
+        for (int d = 0; d < 4; d++)
+            pos[4 * r + d] = w->index[r];
+    }
+    for (int i = 0; i < n; i++) {
+        for (int b = 0; b < blocks; b++)
+            w->table[i * blocks + b] = i * blocks + b;
+        w->spans[i] = (rg_span){ .n_rows = rows, .start = RG_SHOP_CONTEXT - rows, .adapter = -1 };
+        w->spans[i].tables[0] = w->table + i * blocks;
+        w->batches[i] = (rg_batch){ .n_rows = rows, .n_spans = 1, .spans = &w->spans[i], .token = token,
+                                    .index = w->index, .kv_end = w->kv_end,
+                                    .pos = (const int32_t(*)[4])(const void *)pos,
+                                    .n_logits = rows, .logit_rows = logits };
+    }
+    return true;
+}
+
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
+
+bool rg_shop_weights(rg_shop *w, rg_type type, int n, const int64_t shape[3], rg_error *err)
+{
+    const rg_format *fmt = rg_format_of(type);
+    size_t row_bytes = (size_t)(shape[2] / fmt->block_len * fmt->block_bytes);
+    float *x = rg_array((size_t)shape[2], sizeof *x);
+    uint8_t *row = rg_alloc(row_bytes);
+    bool ok = x && row;
+
+    free_weights(w);
+    if (!ok)
+        rg_fail_memory(err, row_bytes);
+    for (int64_t i = 0; ok && i < shape[2]; i++)
+        x[i] = (float)(i * 37 % 101 - 50) / 1000.0f;
+    if (ok)
+        fmt->encode(x, shape[2] / fmt->block_len, row);
+    for (int i = 0; ok && i < n; i++) {
+        rg_packed *p = &w->packed[i];
+        ok = rg_packed_init(p, type, shape[0], shape[1], shape[2], err);
+        for (int64_t r = 0; ok && !i && r < shape[0] * shape[1]; r++)
+            rg_pack_row(p, r / shape[1], r % shape[1], row);
+        if (ok && i)
+            memcpy(p->data, w->packed[0].data, p->bytes);
+        w->weight[i] = (rg_weight){ .name = "weight", .type = type, .n_mats = shape[0], .rows = shape[1],
+                                    .cols = shape[2], .packed = p };
+    }
+    rg_free(x);
+    rg_free(row);
+    return ok;
+}
+
+/* ---- the clock --------------------------------------------------------------------------------------------------- */
+
+static void turns(rg_fwd *f, rg_shop *w, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int mark = rg_act_mark(f), turn = w->spread > 1 ? i % w->spread : 0;
+
+        f->batch = &w->batches[w->state && w->spread > 1 ? turn : 0];
+        w->fn(f, w, turn);
+        rg_act_release(f, mark);
+    }
+    rg_fwd_barrier(f);
+}
+
+static void program(void *arg, int thread)
+{
+    rg_shop *w = arg;
+    rg_fwd *f = &w->fwd[thread];
+
+    *f = (rg_fwd){ .reader = rg_cpu_reader_of(w->reader), .batch = &w->batches[0], .groups = &w->group,
+                   .exact = w->exact, .layer = 0, .thread = thread, .n_threads = w->n_threads, .pool = w->pool,
+                   .arena = w->arena, .arena_bytes = w->arena_bytes };
+    turns(f, w, 1);
+    w->begun[thread] = rg_now_ns();
+    turns(f, w, w->repeats);
+    w->ended[thread] = rg_now_ns();
+}
+
+/* From the first thread's beginning to the last one's end: a thread that had lost its core may find the work done. */
+static double elapsed(const rg_shop *w)
+{
+    uint64_t first = w->begun[0], last = w->ended[0];
+
+    for (int i = 1; i < w->n_threads; i++) {
+        first = w->begun[i] < first ? w->begun[i] : first;
+        last = w->ended[i] > last ? w->ended[i] : last;
+    }
+    return rg_seconds(first, last);
+}
+
+/* Values as activations have them, without a pattern that branches could learn, and without the smallest of all, which
+ * processors are slow at. */
+static void fill_arena(rg_shop *w)
+{
+    rg_rng rng = { .seed = 1 };
+    float *x = (float *)(void *)w->arena;
+    size_t n = ARENA_FILLED / sizeof *x, known = n < FILL_VALUES ? n : FILL_VALUES;
+
+    for (size_t i = 0; i < known; i++)
+        x[i] = 2 * rg_rng_unit(&rng) - 1;
+    for (; known < n; known *= 2)
+        memcpy(x + known, x, (n - known < known ? n - known : known) * sizeof *x);
+}
+
+/* Of something near a first run tells how many turns make a time worth measuring.  On a slow machine, few tries. */
+double rg_shop_seconds(rg_shop *w, rg_shop_text *fn)
+{
+    bool far = w->spread > 1;
+    uint64_t start = rg_now_ns();
+    double best = 0;
+
+    fill_arena(w);
+    w->fn = fn;
+    w->repeats = far ? w->spread : 2;
+    for (int i = 0; i < TRIES && (!best || rg_seconds(start, rg_now_ns()) < ENOUGH); i++) {
+        rg_pool_run(w->pool, w->n_threads, program, w);
+        double s = elapsed(w) / w->repeats;
+        if (far || s * w->repeats > AT_LEAST) {
+            best = !best || s < best ? s : best;
+            continue;
+        }
+        w->repeats = s > 0 && s * MOST_TURNS > AT_LEAST ? (int)(AT_LEAST / s) + 2 : MOST_TURNS;
+        if (i && s > 0) /* as many turns as there may be */
+            best = !best || s < best ? s : best;
+    }
+    return best;
+}

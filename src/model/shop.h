@@ -1,0 +1,71 @@
+/* shop.h -- where operations are timed: a pool, the reader that computes, an arena, and a batch, weights and state of
+ * no model.
+ *
+ * A text is a few lines of seam that every thread runs some hundred times between two looks at the clock.  Many
+ * matrices of some megabytes gone through in turn come from memory, a small one again and again stays in a near cache;
+ * sequences likewise.  One thread at a time. */
+#ifndef RG_MODEL_SHOP_H
+#define RG_MODEL_SHOP_H
+
+#include "ops/cpu/kernels.h"
+
+enum {
+    RG_SHOP_ROWS = 512,     /* of a batch, at most */
+    RG_SHOP_COLS = 8192,    /* of an activation, at most */
+    RG_SHOP_MATRICES = 24,  /* gone through in turn, at most */
+    RG_SHOP_SPANS = 64,     /* sequences gone through in turn, or in a batch, at most */
+    RG_SHOP_VECTOR = 64 << 10,
+    RG_SHOP_EXPERTS = 8, RG_SHOP_USED = 2,
+    RG_SHOP_CONTEXT = 1024, /* positions of a sequence; its K/V about a megabyte */
+};
+
+typedef struct rg_shop rg_shop;
+/* What is timed, for the turn-th time of rg_shop.spread; run by every thread. */
+typedef void rg_shop_text(rg_fwd *f, rg_shop *w, int turn);
+
+struct rg_shop {
+    /* What the text at work uses. */
+    rg_weight weight[RG_SHOP_MATRICES];
+    rg_kv kv;
+    rg_recurrent rec;
+    rg_rope rope;
+    rg_routing routing;
+    rg_weight norm;
+    float *vector;      /* -1, -0.5, -1, ... [RG_SHOP_VECTOR] */
+    int n_heads;
+    int width;          /* columns of an activation */
+    int spread;         /* matrices or sequences gone through in turn; 0 or 1: the same again and again */
+    /* The batch: one span, or one sequence of many in turn. */
+    int32_t *index, *kv_end, *table; /* of its rows; blocks of its sequences */
+    rg_span spans[RG_SHOP_SPANS];
+    rg_batch batches[RG_SHOP_SPANS];
+    /* The rest is shop.c's. */
+    rg_pool *pool;
+    rg_cpu_reader *reader;
+    bool exact;
+    int n_threads;
+    uint8_t *arena;
+    size_t arena_bytes;
+    rg_fwd *fwd;        /* [n_threads] */
+    rg_packed packed[RG_SHOP_MATRICES];
+    uint8_t *state;
+    size_t state_bytes;
+    rg_group_memory group;
+    int32_t *ints;
+    rg_shop_text *fn;
+    int repeats;
+    uint64_t *begun, *ended; /* [n_threads] */
+};
+
+rg_shop *rg_shop_open(const rg_cpu *cpu, int n_threads, bool exact, rg_error *err);
+void rg_shop_close(rg_shop *w); /* NULL is fine */
+
+/* `rows` last rows of sequences of RG_SHOP_CONTEXT positions, one sequence in a batch, w->spread of them in turn, each
+ * of blocks of block_bytes (0: no state), one block if recurrent.  False: no memory. */
+bool rg_shop_batch(rg_shop *w, int rows, size_t block_bytes, bool recurrent, rg_error *err);
+/* n stacks of shape[0] matrices, all alike: one row of plausible values, everywhere. */
+bool rg_shop_weights(rg_shop *w, rg_type type, int n, const int64_t shape[3], rg_error *err);
+/* Seconds of one turn of fn: the best of a few tries, since other work on the machine can only slow one down. */
+double rg_shop_seconds(rg_shop *w, rg_shop_text *fn);
+
+#endif

@@ -1,0 +1,615 @@
+/* batch_lines.c -- batches that have not ended, and their lines: which runs when, and what becomes of its answer.
+ *
+ * A line is taken up into a slot, sent to its endpoint, lands with an answer and leaves its slot when that is in the
+ * store.  Which lines have been taken up is known in memory alone: after a kill, those without an answer run again,
+ * from the same seed.  Owners have turns; of one owner, the oldest batch goes first. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "server/batches_inner.h"
+
+enum { MAX_TRIES = 10, MAX_STUCK_S = 30 };
+
+/* ---- owners: a key's hash, since the store outlives the list of keys --------------------------------------------- */
+
+static void name_owner(const char *key, char out[RG_OWNER_ROOM])
+{
+    uint8_t hash[32];
+
+    rg_sha256(key, strlen(key), hash);
+    for (int i = 0; i < 32; i++)
+        snprintf(out + 2 * i, 3, "%02x", hash[i]);
+}
+
+const char *rg_owner_of(const rg_batches *b, int tenant)
+{
+    return b->owners[tenant >= 0 && tenant < b->n_owners ? tenant : 0];
+}
+
+/* -1: a key that is not let in any more, and whose batches wait. */
+static int32_t find_owner(const rg_batches *b, const char *owner)
+{
+    for (int32_t i = 0; i < b->n_owners; i++)
+        if (!strcmp(b->owners[i], owner))
+            return i;
+    return -1;
+}
+
+bool rg_lines_open(rg_batches *b, const char *const *keys, int32_t n_keys, rg_error *err)
+{
+    b->n_slots = b->s->o.batch_lines;
+    b->n_owners = n_keys > 0 ? n_keys : 1;
+    b->owners = rg_array((size_t)b->n_owners, sizeof *b->owners);
+    b->slots = rg_array((size_t)b->n_slots, sizeof *b->slots);
+    if (!b->owners || !b->slots)
+        return rg_fail_memory(err, (size_t)b->n_slots * sizeof *b->slots);
+    for (int32_t i = 0; i < n_keys; i++)
+        name_owner(keys[i], b->owners[i]);
+    for (int32_t i = 0; i < b->n_slots; i++)
+        b->slots[i].b = b;
+    return true;
+}
+
+void rg_lines_close(rg_batches *b)
+{
+    for (int32_t i = 0; b->slots && i < b->n_slots; i++) {
+        rg_buf_fini(&b->slots[i].body);
+        rg_buf_fini(&b->slots[i].custom_id);
+    }
+    rg_free(b->owners);
+    rg_free(b->slots);
+    rg_free(b->active);
+}
+
+/* ---- slots ------------------------------------------------------------------------------------------------------- */
+
+static rg_slot_state state_of(const rg_slot *slot)
+{
+    pthread_mutex_lock(&slot->b->lock);
+    rg_slot_state state = slot->state;
+    pthread_mutex_unlock(&slot->b->lock);
+    return state;
+}
+
+/* On the thread that let go of the exchange last. */
+static void land(void *arg, rg_exchange *x)
+{
+    rg_slot *slot = arg;
+    rg_batches *b = slot->b;
+
+    pthread_mutex_lock(&b->lock);
+    rg_buf_fini(&slot->body);
+    slot->status = rg_exchange_take(x, &slot->body);
+    slot->x = NULL;
+    slot->state = RG_SLOT_LANDED;
+    b->landed = true;
+    pthread_cond_signal(&b->news);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static rg_active *find_active(rg_batches *b, int64_t key)
+{
+    for (int32_t i = 0; i < b->n_active; i++)
+        if (b->active[i].key == key)
+            return &b->active[i];
+    return NULL;
+}
+
+/* The slot is free again; without its answer in the store the line is to be taken up anew. */
+static void vacate(rg_batches *b, rg_slot *slot, bool kept)
+{
+    rg_active *a = find_active(b, slot->batch);
+
+    rg_buf_fini(&slot->body);
+    rg_buf_fini(&slot->custom_id);
+    a->n_slots--;
+    if (!kept) {
+        a->all_taken = false;
+        a->after = slot->number - 1 < a->after ? slot->number - 1 : a->after;
+    }
+    pthread_mutex_lock(&b->lock);
+    slot->state = RG_SLOT_FREE;
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* Let go of what runs of a batch (0: of all). */
+static void recall(rg_batches *b, int64_t batch)
+{
+    for (int32_t i = 0; i < b->n_slots; i++) {
+        rg_slot *slot = &b->slots[i];
+        if (batch && slot->batch != batch)
+            continue;
+        pthread_mutex_lock(&b->lock);
+        bool waits = slot->state == RG_SLOT_WAITING;
+        if (slot->state == RG_SLOT_FLYING && slot->x)
+            rg_exchange_leave(slot->x);
+        pthread_mutex_unlock(&b->lock);
+        if (waits)
+            vacate(b, slot, false);
+    }
+}
+
+/* The disk is full, or worse: nothing begins for a while, and then it is tried again. */
+static void get_stuck(rg_batches *b, const rg_error *err)
+{
+    if (!b->stuck_s)
+        rg_log(RG_LOG_ERROR, "serve: batches stop for now: %s", err->text);
+    b->stuck_s = b->stuck_s > 0 ? 2 * b->stuck_s : 1;
+    b->stuck_s = b->stuck_s < MAX_STUCK_S ? b->stuck_s : MAX_STUCK_S;
+    b->stuck_until_ns = rg_now_ns() + (uint64_t)(b->stuck_s * 1e9);
+}
+
+static void get_unstuck(rg_batches *b)
+{
+    if (b->stuck_s > 0)
+        rg_log(RG_LOG_WARN, "serve: batches go on");
+    b->stuck_s = 0;
+    b->stuck_until_ns = 0;
+}
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
+/* An answer that says nothing about the line, only about the server now: it runs again. */
+static bool is_passing(const rg_batches *b, const rg_slot *slot)
+{
+    if (slot->status == 200 || (slot->status >= 400 && slot->status < 500 && slot->status != 429))
+        return false;
+    return b->s->state != RG_READY || slot->status == 429 || slot->n_tries < MAX_TRIES;
+}
+
+/* As a line of the output or error file. */
+static void write_answer(rg_buf *out, const rg_slot *slot)
+{
+    rg_buf_init(out, (size_t)1 << 31);
+    rg_out_open(out, NULL, '{');
+    rg_out_text(out, "id", slot->id);
+    rg_out_string(out, "custom_id", slot->custom_id.data, slot->custom_id.n);
+    rg_out_open(out, "response", '{');
+    rg_out_int(out, "status_code", slot->status);
+    rg_out_text(out, "request_id", slot->id);
+    rg_out_raw(out, "body", slot->body.n ? slot->body.data : "null", slot->body.n ? slot->body.n : 4);
+    rg_out_close(out, '}');
+    rg_out_null(out, "error");
+    rg_buf_str(out, "}\n");
+}
+
+static bool keep_answer(rg_batches *b, const rg_slot *slot, rg_error *err)
+{
+    rg_buf line;
+    rg_stored set;
+
+    write_answer(&line, slot);
+    if (line.failed) {
+        rg_fail_memory(err, line.n);
+        set = RG_STORE_FAILED;
+    } else {
+        set = rg_store_set_answer(b->st, slot->batch, slot->number,
+                                  slot->status == 200 ? RG_LINE_COMPLETED : RG_LINE_FAILED, line.data, line.n, err);
+    }
+    rg_buf_fini(&line);
+    return set != RG_STORE_FAILED;
+}
+
+static void set_state(rg_slot *slot, rg_slot_state state)
+{
+    pthread_mutex_lock(&slot->b->lock);
+    slot->state = state;
+    pthread_mutex_unlock(&slot->b->lock);
+}
+
+/* What becomes of those that have landed. */
+static void sort_landed(rg_batches *b)
+{
+    for (int32_t i = 0; i < b->n_slots; i++) {
+        rg_slot *slot = &b->slots[i];
+        if (state_of(slot) != RG_SLOT_LANDED)
+            continue;
+        bool passing = slot->status && is_passing(b, slot);
+        if (!slot->status || (passing && b->s->state != RG_READY)) {
+            vacate(b, slot, false); /* it was let go, or the server is ending */
+        } else if (passing) {
+            slot->again_ns = rg_now_ns() + ((uint64_t)250000000 << (slot->n_tries < 7 ? slot->n_tries : 7));
+            set_state(slot, RG_SLOT_WAITING);
+        } else {
+            set_state(slot, RG_SLOT_KEEPING);
+        }
+    }
+}
+
+/* Into the store, together.  False: it did not take them, and they stay where they are. */
+static bool keep_answers(rg_batches *b, rg_error *err)
+{
+    bool any = false, ok = true;
+
+    for (int32_t i = 0; i < b->n_slots; i++)
+        any |= state_of(&b->slots[i]) == RG_SLOT_KEEPING;
+    if (!any)
+        return true;
+    if (!rg_store_begin(b->st, err))
+        return false;
+    for (int32_t i = 0; ok && i < b->n_slots; i++)
+        ok = state_of(&b->slots[i]) != RG_SLOT_KEEPING || keep_answer(b, &b->slots[i], err);
+    if (!ok)
+        rg_store_rollback(b->st);
+    if (!ok || !rg_store_commit(b->st, err))
+        return false;
+    for (int32_t i = 0; i < b->n_slots; i++)
+        if (state_of(&b->slots[i]) == RG_SLOT_KEEPING)
+            vacate(b, &b->slots[i], true);
+    get_unstuck(b);
+    return true;
+}
+
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
+
+const rg_route *rg_batch_route(const char *endpoint)
+{
+    static const char *const endpoints[] = { "/v1/chat/completions", "/v1/completions", "/v1/embeddings",
+                                             "/v1/responses" };
+
+    for (size_t i = 0; i < RG_LEN(endpoints); i++)
+        for (int k = 0; !strcmp(endpoint, endpoints[i]) && k < rg_n_routes; k++)
+            if (!strcmp(rg_routes[k].path, endpoint) && !strcmp(rg_routes[k].method, "POST"))
+                return &rg_routes[k];
+    return NULL;
+}
+
+/* Batches that came since the last time; at first, those that the last process left. */
+static bool load(rg_batches *b, rg_error *err)
+{
+    rg_batch_record r;
+    rg_stored got;
+
+    while ((got = rg_store_unended(b->st, b->last_key, &r, err)) == RG_STORE_DONE) {
+        if (b->n_active == b->active_room) {
+            int32_t room = b->active_room ? 2 * b->active_room : 16;
+            rg_active *more = rg_resize(b->active, (size_t)room * sizeof *more);
+            if (!more)
+                return rg_fail_memory(err, (size_t)room * sizeof *more);
+            b->active = more;
+            b->active_room = room;
+        }
+        rg_active *a = &b->active[b->n_active++];
+        *a = (rg_active){ .key = r.key, .input = r.input, .expires_s = r.expires_s, .state = r.state,
+                          .route = rg_batch_route(r.endpoint) };
+        memcpy(a->id, r.id, sizeof a->id);
+        memcpy(a->owner, r.owner, sizeof a->owner);
+        b->last_key = r.key;
+    }
+    rg_store_rest(b->st);
+    return got == RG_STORE_NONE;
+}
+
+static bool check_batch(rg_batches *b, rg_active *a, rg_error *err)
+{
+    rg_batch_record r = { .key = a->key, .input = a->input, .endpoint = a->route ? a->route->path : "" };
+    rg_buf errors;
+    int64_t n_lines;
+    bool ok = rg_store_begin(b->st, err);
+
+    if (!ok)
+        return false;
+    rg_buf_init(&errors, 1 << 20);
+    ok = rg_batch_check(b->st, &r, &n_lines, &errors, err) == RG_STORE_DONE;
+    bool valid = !errors.n;
+    if (!ok || !valid)
+        rg_store_rollback(b->st);
+    if (ok && !valid) /* none of its lines is kept */
+        ok = rg_store_fail_batch(b->st, a->key, errors.data, err) != RG_STORE_FAILED;
+    else if (ok)
+        ok = rg_store_start_batch(b->st, a->key, n_lines, err) != RG_STORE_FAILED ? rg_store_commit(b->st, err)
+                                                                                  : (rg_store_rollback(b->st), false);
+    rg_buf_fini(&errors);
+    if (ok)
+        a->state = valid ? RG_BATCH_IN_PROGRESS : RG_BATCH_FAILED;
+    return ok;
+}
+
+static void name_line(char *out, size_t room, const rg_active *a, int64_t number)
+{
+    snprintf(out, room, "batch_req_%s_%lld", a->id + strlen("batch_"), (long long)number);
+}
+
+/* Its time is over: what did not run is said to be so. */
+static bool expire_lines(rg_batches *b, const rg_active *a, rg_error *err)
+{
+    char id[RG_ID_ROOM + 32];
+    rg_stored got;
+    rg_line l = { 0 };
+
+    while ((got = rg_store_next_line(b->st, a->key, l.number, &l, err)) == RG_STORE_DONE) {
+        rg_buf out;
+        rg_buf_init(&out, 1 << 16);
+        name_line(id, sizeof id, a, l.number);
+        rg_out_open(&out, NULL, '{');
+        rg_out_text(&out, "id", id);
+        rg_out_string(&out, "custom_id", l.custom_id, l.n_custom_id);
+        rg_out_null(&out, "response");
+        rg_out_open(&out, "error", '{');
+        rg_out_text(&out, "code", "batch_expired");
+        rg_out_text(&out, "message", "The batch's time was over before this request could run.");
+        rg_buf_str(&out, "}}\n");
+        bool ok = out.failed ? rg_fail_memory(err, out.n)
+                             : rg_store_set_answer(b->st, a->key, l.number, RG_LINE_FAILED, out.data, out.n, err) ==
+                                   RG_STORE_DONE;
+        rg_buf_fini(&out);
+        if (!ok)
+            return false;
+    }
+    return got == RG_STORE_NONE;
+}
+
+static bool end_batch(rg_batches *b, rg_active *a, rg_batch_state state, rg_error *err)
+{
+    if (!rg_store_begin(b->st, err))
+        return false;
+    if ((state == RG_BATCH_EXPIRED && !expire_lines(b, a, err)) ||
+        rg_store_end_batch(b->st, a->key, state, err) == RG_STORE_FAILED) {
+        rg_store_rollback(b->st);
+        return false;
+    }
+    if (!rg_store_commit(b->st, err))
+        return false;
+    a->state = state;
+    return true;
+}
+
+/* Whatever may happen to a batch beside its lines.  False: the store failed. */
+static bool advance(rg_batches *b, rg_active *a, rg_error *err)
+{
+    bool late = a->state != RG_BATCH_CANCELLING && rg_wall_s() >= a->expires_s;
+    bool ok = true;
+
+    if (late || a->state == RG_BATCH_CANCELLING) {
+        recall(b, a->key);
+        ok = a->n_slots || end_batch(b, a, late ? RG_BATCH_EXPIRED : RG_BATCH_CANCELLED, err);
+    } else if (a->state == RG_BATCH_VALIDATING) {
+        ok = check_batch(b, a, err);
+    } else if (a->all_taken && !a->n_slots) {
+        ok = end_batch(b, a, RG_BATCH_COMPLETED, err);
+    } else {
+        return true;
+    }
+    if (ok && b->stuck_s > 0)
+        get_unstuck(b);
+    return ok;
+}
+
+rg_stored rg_batches_cancel(rg_task *t, int64_t batch, rg_error *err)
+{
+    rg_batches *b = t->server->batches;
+    rg_active *a = find_active(b, batch);
+    rg_stored done = rg_store_cancel_batch(b->st, batch, err);
+
+    if (done == RG_STORE_DONE && a) {
+        a->state = RG_BATCH_CANCELLING;
+        recall(b, batch);
+    }
+    return done;
+}
+
+/* ---- taking up lines --------------------------------------------------------------------------------------------- */
+
+/* How many lines may fly now: all slots' while nobody else is answered, one beside others, none while they wait. */
+static int32_t may_fly(rg_batches *b, int32_t n_flying)
+{
+    rg_engine *engine = b->s->engine;
+
+    if (b->s->state != RG_READY || !engine)
+        return 0;
+    if (atomic_load(&b->s->n_in_flight) <= n_flying)
+        return b->n_slots;
+    return rg_engine_stats(engine).n_waiting ? 0 : 1;
+}
+
+/* The body of the request on a line, as text in *body.  False: *e, or nothing but *err if the store failed. */
+static bool read_request(rg_batches *b, const rg_slot *slot, int64_t input, rg_buf *body, rg_refusal *e, rg_error *err)
+{
+    rg_buf text;
+    rg_stored got;
+    json_t *v = NULL;
+
+    rg_buf_init(&text, (size_t)1 << 40);
+    got = rg_store_read_range(b->st, input, slot->from, slot->n, &text, err);
+    if (got == RG_STORE_DONE)
+        v = rg_body_parse(text.data, text.n, err);
+    rg_buf_fini(&text);
+    const json_t *request = json_object_get(v, "body");
+    if (json_is_true(json_object_get(request, "stream"))) {
+        rg_refuse_field(e, "stream", "A request of a batch cannot be streamed.");
+    } else if (request) {
+        char *s = rg_body_dump(request);
+        if (s)
+            *body = (rg_buf){ .data = s, .n = strlen(s), .room = strlen(s) + 1, .cap = SIZE_MAX >> 1 };
+        else
+            rg_fail_memory(err, slot->n > 0 ? (size_t)slot->n : 0);
+    } else if (got == RG_STORE_NONE || (v && !request)) {
+        rg_refuse(e, 400, "invalid_line", NULL, "The line is no request.");
+    }
+    json_decref(v);
+    return body->data != NULL;
+}
+
+/* Send the slot's line to its endpoint.  False: the store or the memory failed. */
+static bool fly(rg_batches *b, rg_slot *slot, const rg_active *a, rg_error *err)
+{
+    rg_refusal e = { 0 };
+    rg_buf body = { 0 };
+    rg_inner_options o = { .id = slot->id, .done = land, .arg = slot };
+
+    rg_buf_init(&body, SIZE_MAX >> 1);
+    if (!read_request(b, slot, a->input, &body, &e, err) && !e.status)
+        return false;
+    o.note = (rg_exchange_note){ .route = (int)(a->route - rg_routes), .since_ns = rg_now_ns(), .background = true,
+                                 .seed = rg_hash(a->id, strlen(a->id), (uint64_t)slot->number),
+                                 .tenant = *a->owner ? find_owner(b, a->owner) : -1 };
+    rg_exchange *x = rg_exchange_new(&o, &body);
+    if (!x)
+        return rg_fail_memory(err, body.n);
+    slot->n_tries++;
+    pthread_mutex_lock(&b->lock);
+    slot->x = x;
+    slot->state = RG_SLOT_FLYING;
+    pthread_mutex_unlock(&b->lock);
+    if (e.status)
+        rg_reply_refusal(b->s, x, &e);
+    else
+        a->route->answer(b->s, x);
+    rg_exchange_release(x);
+    return true;
+}
+
+static bool is_taken(const rg_batches *b, int64_t batch, int64_t number)
+{
+    for (int32_t i = 0; i < b->n_slots; i++)
+        if (b->slots[i].batch == batch && b->slots[i].number == number && state_of(&b->slots[i]) != RG_SLOT_FREE)
+            return true;
+    return false;
+}
+
+/* A batch's next line into a free slot.  NONE: there is none. */
+static rg_stored take_line(rg_batches *b, rg_active *a, rg_slot *slot, rg_error *err)
+{
+    rg_line l;
+    rg_stored got;
+
+    do {
+        got = rg_store_next_line(b->st, a->key, a->after, &l, err);
+        if (got == RG_STORE_NONE)
+            a->all_taken = true;
+        if (got != RG_STORE_DONE)
+            return got;
+        a->after = l.number;
+    } while (is_taken(b, a->key, l.number));
+    rg_buf_init(&slot->custom_id, 1 << 16);
+    if (!rg_buf_add(&slot->custom_id, l.custom_id, l.n_custom_id)) {
+        a->after = l.number - 1;
+        return rg_fail_memory(err, l.n_custom_id), RG_STORE_FAILED;
+    }
+    slot->batch = a->key;
+    slot->number = l.number;
+    slot->from = l.from;
+    slot->n = l.n;
+    slot->n_tries = 0;
+    name_line(slot->id, sizeof slot->id, a, l.number);
+    a->n_slots++;
+    set_state(slot, RG_SLOT_WAITING);
+    return RG_STORE_DONE;
+}
+
+/* Of the owner who has waited longest, the oldest batch that has lines left. */
+static rg_active *next_batch(rg_batches *b)
+{
+    rg_active *best = NULL;
+
+    for (int32_t i = 0; i < b->n_active; i++) {
+        rg_active *a = &b->active[i];
+        if (a->state == RG_BATCH_IN_PROGRESS && !a->all_taken && a->route && find_owner(b, a->owner) >= 0 &&
+            (!best || a->turn < best->turn))
+            best = a;
+    }
+    return best;
+}
+
+static void give_turn(rg_batches *b, const char *owner)
+{
+    b->turn++;
+    for (int32_t i = 0; i < b->n_active; i++)
+        if (!strcmp(b->active[i].owner, owner))
+            b->active[i].turn = b->turn;
+}
+
+/* Lines that wait in their slots fly if it is time. */
+static bool fly_again(rg_batches *b, int32_t *n_flying, rg_error *err)
+{
+    for (int32_t i = 0; i < b->n_slots; i++) {
+        rg_slot *slot = &b->slots[i];
+        if (state_of(slot) != RG_SLOT_WAITING || (slot->n_tries && rg_now_ns() < slot->again_ns))
+            continue;
+        if (*n_flying >= may_fly(b, *n_flying))
+            return true;
+        if (!fly(b, slot, find_active(b, slot->batch), err))
+            return false;
+        ++*n_flying;
+    }
+    return true;
+}
+
+/* False: the store failed. */
+static bool take_up(rg_batches *b, rg_error *err)
+{
+    int32_t n_flying = 0;
+    bool ok = true;
+
+    for (int32_t i = 0; i < b->n_slots; i++)
+        n_flying += state_of(&b->slots[i]) == RG_SLOT_FLYING;
+    ok = fly_again(b, &n_flying, err);
+    for (int32_t i = 0; ok && i < b->n_slots && n_flying < may_fly(b, n_flying);) {
+        rg_slot *slot = &b->slots[i];
+        rg_active *a = next_batch(b);
+        if (!a)
+            break;
+        if (state_of(slot) != RG_SLOT_FREE) {
+            i++;
+            continue;
+        }
+        rg_stored got = take_line(b, a, slot, err);
+        ok = got != RG_STORE_FAILED;
+        if (got != RG_STORE_DONE)
+            continue;
+        give_turn(b, a->owner);
+        ok = fly(b, slot, a, err);
+        n_flying++;
+    }
+    rg_store_rest(b->st);
+    return ok;
+}
+
+/* ---- the turn ---------------------------------------------------------------------------------------------------- */
+
+static bool advance_all(rg_batches *b, rg_error *err)
+{
+    bool ok = true;
+
+    for (int32_t i = 0; ok && i < b->n_active;) {
+        rg_active *a = &b->active[i];
+        ok = advance(b, a, err);
+        if (a->state < RG_BATCH_COMPLETED) {
+            i++;
+            continue;
+        }
+        memmove(a, a + 1, (size_t)(b->n_active - i - 1) * sizeof *a);
+        b->n_active--;
+    }
+    rg_store_rest(b->st);
+    return ok;
+}
+
+bool rg_lines_turn(rg_batches *b)
+{
+    rg_error err = { 0 };
+
+    if (b->s->state != RG_READY)
+        recall(b, 0);
+    sort_landed(b);
+    if (rg_now_ns() < b->stuck_until_ns)
+        return false;
+    if (!load(b, &err) || !keep_answers(b, &err) || !advance_all(b, &err) || !take_up(b, &err)) {
+        get_stuck(b, &err);
+        return false;
+    }
+    bool wanting = false, room = false;
+    for (int32_t i = 0; i < b->n_slots; i++) {
+        wanting |= state_of(&b->slots[i]) == RG_SLOT_WAITING;
+        room |= state_of(&b->slots[i]) == RG_SLOT_FREE;
+    }
+    wanting |= room && next_batch(b);
+    for (int32_t i = 0; i < b->n_active; i++)
+        wanting |= b->active[i].all_taken && !b->active[i].n_slots; /* to be ended */
+    return wanting;
+}

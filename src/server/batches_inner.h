@@ -1,0 +1,72 @@
+/* batches_inner.h -- what batches.c (tasks, downloads, the thread) and batch_lines.c (batches, their lines) share. */
+#ifndef RG_SERVER_BATCHES_INNER_H
+#define RG_SERVER_BATCHES_INNER_H
+
+#include "server/batches.h"
+
+typedef struct rg_download rg_download;
+
+typedef enum rg_slot_state {
+    RG_SLOT_FREE,
+    RG_SLOT_FLYING,  /* with its endpoint; who lets go of the exchange ends this, all else is the thread's */
+    RG_SLOT_LANDED,
+    RG_SLOT_KEEPING, /* to go into the store */
+    RG_SLOT_WAITING, /* to fly again */
+} rg_slot_state;
+
+/* A line that runs, or has run and is not in the store yet. */
+typedef struct rg_slot {
+    rg_batches *b;
+    rg_slot_state state;    /* with x, status and body: guarded by the lock */
+    rg_exchange *x;         /* while it flies */
+    int status;             /* of the answer; 0: none came */
+    rg_buf body;
+    int64_t batch, number, from, n;
+    char id[RG_ID_ROOM + 32];
+    rg_buf custom_id;
+    int n_tries;
+    uint64_t again_ns;      /* when it waits: until then */
+} rg_slot;
+
+/* A batch that has not ended. */
+typedef struct rg_active {
+    int64_t key, input, expires_s, after; /* after: lines up to it have been taken up */
+    char id[RG_ID_ROOM], owner[RG_OWNER_ROOM];
+    const rg_route *route;
+    rg_batch_state state;
+    bool all_taken;
+    int32_t n_slots;
+    uint64_t turn;          /* when a line of its owner's was last taken up */
+} rg_active;
+
+struct rg_batches {
+    rg_server *s;
+    pthread_t thread;
+    bool runs;
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    rg_task *tasks, **tasks_end; /* up to the next blank line: guarded by the lock */
+    int32_t n_tasks;
+    bool closing, landed;
+
+    /* The thread's own. */
+    rg_store *st;
+    rg_download *downloads;
+    char (*owners)[RG_OWNER_ROOM]; /* of the keys, by their index; of a server without: one, "" */
+    int32_t n_owners;
+    rg_slot *slots;
+    int32_t n_slots;
+    rg_active *active;
+    int32_t n_active, active_room;
+    int64_t last_key;       /* of the batches that were seen */
+    uint64_t turn, stuck_until_ns;
+    double stuck_s;
+};
+
+const char *rg_owner_of(const rg_batches *b, int tenant);
+bool rg_lines_open(rg_batches *b, const char *const *keys, int32_t n_keys, rg_error *err);
+void rg_lines_close(rg_batches *b);
+/* Keep what has landed, end what is over, begin what there is room for.  True: it wants to be called again soon. */
+bool rg_lines_turn(rg_batches *b);
+
+#endif

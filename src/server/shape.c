@@ -1,0 +1,153 @@
+/* shape.c -- what the shapes of several endpoints write alike: why an answer ended, its usage, its log-probabilities,
+ * and the frame of OpenAI's completions, whose streams are chunks of the same object and one [DONE]. */
+#include <string.h>
+
+#include "server/call.h"
+
+const char *rg_finish_word(const rg_choice *ch)
+{
+    if (rg_finish_is_cut(ch))
+        return "length";
+    return ch->answer.n_calls ? "tool_calls" : "stop";
+}
+
+void rg_write_usage(rg_buf *b, const rg_call *c)
+{
+    rg_totals t = rg_call_totals(c);
+
+    rg_out_open(b, "usage", '{');
+    rg_out_int(b, "prompt_tokens", t.n_prompt);
+    rg_out_int(b, "completion_tokens", t.n_output);
+    rg_out_int(b, "total_tokens", t.n_prompt + t.n_output);
+    rg_out_open(b, "prompt_tokens_details", '{');
+    rg_out_int(b, "cached_tokens", t.n_cached);
+    rg_out_text(b, "uncached_reason", t.uncached);
+    rg_out_close(b, '}');
+    if (c->shape->is_chat) {
+        rg_out_open(b, "completion_tokens_details", '{');
+        rg_out_int(b, "reasoning_tokens", t.n_reasoning);
+        rg_out_close(b, '}');
+    }
+    rg_out_close(b, '}');
+}
+
+size_t rg_choice_n_logprobs(const rg_choice *ch)
+{
+    return ch->logprobs.n / sizeof(rg_logprob);
+}
+
+const rg_logprob *rg_choice_logprob(const rg_choice *ch, size_t i)
+{
+    return (const rg_logprob *)(const void *)ch->logprobs.data + i;
+}
+
+const rg_top *rg_choice_tops(const rg_choice *ch, const rg_logprob *l)
+{
+    return l->n_top ? (const rg_top *)(const void *)ch->tops.data + l->top : NULL;
+}
+
+void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id)
+{
+    size_t n = 0;
+    char *s = rg_decode(c->server->engine, &id, 1, false, &n, NULL);
+
+    rg_out_string(b, key, s ? s : "", s ? n : 0);
+    rg_text_free(s);
+}
+
+bool rg_finish_is_cut(const rg_choice *ch)
+{
+    return ch->finish == RG_FINISH_LENGTH || ch->finish == RG_FINISH_DEADLINE;
+}
+
+int rg_choice_n_calls(const rg_call *c, const rg_choice *ch)
+{
+    int n = ch->answer.n_calls;
+
+    return c->f.parallel_tools || n < 1 ? n : 1;
+}
+
+/* ---- completions and chat ---------------------------------------------------------------------------------------- */
+
+static void open_object(rg_buf *b, const rg_call *c, const char *object)
+{
+    rg_out_open(b, NULL, '{');
+    rg_out_text(b, "id", c->id);
+    rg_out_text(b, "object", object);
+    rg_out_int(b, "created", c->created_s);
+    rg_out_text(b, "model", c->server->o.model);
+    rg_out_open(b, "choices", '[');
+}
+
+void rg_chunk_open(rg_buf *b, const rg_call *c)
+{
+    rg_event_open(b, NULL);
+    open_object(b, c, c->shape->chunk);
+}
+
+void rg_chunk_close(rg_buf *b, const rg_call *c)
+{
+    rg_out_close(b, ']');
+    if (c->f.include_usage)
+        rg_out_null(b, "usage");
+    rg_out_close(b, '}');
+    rg_event_close(b);
+}
+
+/* stop_reason: the stop text or the stop id that ended the answer, if one did. */
+void rg_write_finish(rg_buf *b, const rg_call *c, const rg_choice *ch)
+{
+    rg_out_text(b, "finish_reason", ch->finish == RG_RUNNING ? NULL : rg_finish_word(ch));
+    if (ch->finish == RG_FINISH_STOP && ch->stop >= 0)
+        rg_out_text(b, "stop_reason", c->f.stop[ch->stop]);
+    else if (ch->finish == RG_FINISH_STOP && ch->stop_id >= 0)
+        rg_out_int(b, "stop_reason", ch->stop_id);
+    else
+        rg_out_text(b, "stop_reason", ch->finish == RG_FINISH_DEADLINE ? "deadline" : NULL);
+}
+
+void rg_chunks_stop(rg_call *c, rg_buf *out)
+{
+    if (c->f.include_usage) {
+        rg_event_open(out, NULL);
+        open_object(out, c, c->shape->chunk);
+        rg_out_close(out, ']');
+        rg_write_usage(out, c);
+        rg_out_close(out, '}');
+        rg_event_close(out);
+    }
+    rg_buf_str(out, "data: [DONE]\n\n");
+}
+
+void rg_chunks_fail(rg_call *c, const rg_refusal *e, rg_buf *out)
+{
+    rg_event_open(out, NULL);
+    rg_refusal_write(out, c->x, e);
+    rg_event_close(out);
+    rg_buf_str(out, "data: [DONE]\n\n");
+}
+
+void rg_choices_whole(rg_call *c, rg_buf *out)
+{
+    open_object(out, c, c->shape->object);
+    for (int32_t i = 0; i < c->n_choices; i++)
+        c->shape->choice(c, &c->choices[i], out);
+    rg_out_close(out, ']');
+    rg_write_usage(out, c);
+    rg_out_close(out, '}');
+}
+
+/* ---- responses and messages: events that say their type twice ---------------------------------------------------- */
+
+void rg_typed_event_open(rg_buf *b, const char *type)
+{
+    rg_event_open(b, type);
+    rg_out_open(b, NULL, '{');
+    rg_out_text(b, "type", type);
+}
+
+void rg_typed_event_close(rg_buf *b)
+{
+    rg_out_close(b, '}');
+    rg_event_close(b);
+}

@@ -1,0 +1,28 @@
+/* store_db.h -- what store.c and store_batches.c share: the statements' numbers and nested transactions. */
+#ifndef RG_SERVER_STORE_DB_H
+#define RG_SERVER_STORE_DB_H
+
+#include "server/db.h"
+#include "server/store.h"
+
+enum rg_store_query {
+    ADD_FILE, ADD_CHUNK, GET_FILE, FILES_UP, FILES_DOWN, FILE_USED, REMOVE_FILE, REMOVE_CHUNKS, REMOVE_LINES, GET_CHUNK,
+    GET_ANSWER, ADD_BATCH, GET_BATCH, BATCHES_UP, BATCHES_DOWN, UNENDED, START_BATCH, FAIL_BATCH, CANCEL_BATCH,
+    GET_OWNER, SUM_ANSWERS, END_BATCH, ADD_LINE, NEXT_LINE, SET_ANSWER, COUNT_ANSWER, RG_N_QUERIES
+};
+
+struct rg_store {
+    rg_db *db;
+    bool within; /* a transaction of the caller's */
+};
+
+/* A transaction of one function, unless the caller has one open. */
+bool rg_store_enter(rg_store *st, rg_error *err) RG_MUST_CHECK;
+rg_stored rg_store_leave(rg_store *st, rg_stored how, rg_error *err);
+
+void rg_store_name(char id[RG_ID_ROOM], const char *prefix);
+int64_t rg_store_at(int64_t key, int64_t number); /* where a file's chunk or a batch's line stands */
+/* A file's row, and its id, key and time; within a transaction. */
+bool rg_store_put_file(rg_store *st, const char *owner, rg_file_record *f, rg_error *err) RG_MUST_CHECK;
+
+#endif

@@ -1,0 +1,38 @@
+/* tool_form.h -- how the served model writes a call of a tool, and a grammar of such calls.
+ *
+ * A template is asked once: a conversation that ends with a call is rendered, and what stands around the call's name
+ * and arguments is the form.  It is taken only if answer.h reads such a call back; else the form is a JSON object
+ * alone, which answer.h reads as well.  Relies on the grammar kind RG_GRAMMAR_GBNF with %json. */
+#ifndef RG_SERVER_TOOL_FORM_H
+#define RG_SERVER_TOOL_FORM_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "server/fields.h"
+
+enum { RG_FORM_TEXT_MAX = 192 };
+
+typedef struct rg_tool_form {
+    bool xml;       /* Qwen3-Coder's way: a tag for each argument */
+    bool closes;    /* a call has an end of its own, so that another may follow */
+    char before[RG_FORM_TEXT_MAX], between[RG_FORM_TEXT_MAX], after[RG_FORM_TEXT_MAX]; /* of name and arguments */
+} rg_tool_form;
+
+void rg_tool_form_find(rg_tool_form *form, const rg_engine *engine);
+/* The form that a rendered conversation shows, which ends with a call of rg_probe_name; for tests. */
+void rg_tool_form_learn(rg_tool_form *form, const char *rendered);
+extern const char rg_probe_name[], rg_probe_key[];
+
+/* What the answer must be so that it calls one of these tools (in the form of chat completions), `many`: or several. */
+typedef struct rg_call_rules {
+    const json_t *tools;
+    bool many;
+    bool reasoning; /* the answer begins within the model's reasoning */
+} rg_call_rules;
+
+/* The GBNF text of it, as a constraint that 'tool_choice' asks for; any other gives way, since an answer of calls alone
+ * has no text.  False and *e. */
+bool rg_tool_form_constrain(const rg_tool_form *form, const rg_call_rules *rules, rg_constraint *c, rg_refusal *e);
+
+#endif

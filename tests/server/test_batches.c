@@ -1,0 +1,588 @@
+/* test_batches.c -- /v1/files and /v1/batches over HTTP: shapes, refusals, owners, and lines that run in the gaps. */
+#define _GNU_SOURCE 1
+#include <dirent.h>
+
+#include "server/live.h"
+#include "support/batch.h"
+
+static test_server t;
+static char dir[64];
+
+static const char *const two_keys[] = { "key-of-ann", "key-of-bob" };
+static const char ann[] = "Authorization: Bearer key-of-ann\r\n", bob[] = "Authorization: Bearer key-of-bob\r\n";
+
+static void start(bool keys)
+{
+    rg_server_options o = test_server_options();
+
+    o.batch_dir = dir;
+    o.keys = two_keys;
+    o.n_keys = keys ? 2 : 0;
+    o.max_body = (size_t)16 << 20;
+    test_server_start(&t, &o, 512, 16);
+}
+
+static int make_dir(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/ridge-batches-XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+/* Nothing but the database was ever in it. */
+static int remove_dir(void **state)
+{
+    char path[512];
+    DIR *d = opendir(dir);
+
+    (void)state;
+    rg_clock_set(NULL, NULL);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (e->d_name[0] == '.')
+            continue;
+        if (strncmp(e->d_name, "batches.db", 10) != 0)
+            return -1;
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        unlink(path);
+    }
+    if (d)
+        closedir(d);
+    return rmdir(dir);
+}
+
+static json_t *new_batch(const char *more, const char *lines, const char *endpoint, char id[64])
+{
+    char file[64];
+
+    test_upload(t.port, more, lines, file);
+    json_t *v = test_batch_new(t.port, more, file, endpoint);
+    snprintf(id, 64, "%s", test_text(v, "id"));
+    return v;
+}
+
+/* n lines of so many tokens. */
+static char *make_lines(int n, int tokens)
+{
+    char *s = malloc((size_t)n * 200 + 1), *to = s;
+
+    assert_non_null(s);
+    for (int i = 0; i < n; i++)
+        to += sprintf(to, "{\"custom_id\":\"%d\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":"
+                          "\"The %d\",\"max_tokens\":%d,\"ignore_eos\":true}}\n", i, i, tokens);
+    return s;
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+static void without_a_folder_there_are_none(void **state)
+{
+    rg_server_options o = test_server_options();
+
+    (void)state;
+    test_server_start(&t, &o, 256, 4);
+    json_t *v = test_ask_json(t.port, "GET", "/v1/files", NULL, NULL, 501);
+    assert_string_equal(test_text(json_object_get(v, "error"), "code"), "batches_off");
+    json_decref(v);
+    json_decref(test_ask_json(t.port, "POST", "/v1/batches", NULL, "{}", 501));
+    json_decref(test_ask_json(t.port, "DELETE", "/v1/files/x", NULL, NULL, 501));
+    test_server_stop(&t);
+}
+
+static void upload_as(const char *name, int want)
+{
+    size_t n;
+    char *form = test_form("batch", name, "x", 1, &n);
+    test_reply r = test_post_form(t.port, NULL, form, n);
+
+    if (r.status != want)
+        fail_msg("%.40s: %d %s", name, r.status, r.body);
+    if (want == 200) {
+        json_t *v = test_reply_json(&r);
+        assert_string_equal(test_text(v, "filename"), name);
+        assert_string_equal(test_text(v, "object"), "file");
+        assert_string_equal(test_text(v, "purpose"), "batch");
+        assert_int_equal(json_integer_value(json_object_get(v, "bytes")), 1);
+        json_decref(v);
+    }
+    test_reply_free(&r);
+    free(form);
+}
+
+static void names_mean_nothing(void **state)
+{
+    static char long_name[4700];
+
+    (void)state;
+    start(false);
+    upload_as("../../etc/passwd", 200);
+    upload_as("/etc/passwd", 200);
+    upload_as("..", 200);
+    upload_as("", 200);
+    upload_as("\xef\xbc\x8e\xef\xbc\x8e/\xef\xbc\x8f", 200); /* full-width dots and a slash */
+    upload_as("batches.db", 200);
+    upload_as("%2e%2e%2f", 200);
+    memset(long_name, 'a', 4096);
+    upload_as(long_name, 200);
+    long_name[4096] = 'a';
+    upload_as(long_name, 400);
+    static const char *const ids[] = { "..", "../../../etc/passwd", "%2e%2e%2f%2e%2e", "batches.db", "a/b/content",
+                                       "file-0/content", "\xef\xbc\x8e\xef\xbc\x8e", "file-00000000000000000000000000000000" };
+    for (size_t i = 0; i < RG_LEN(ids); i++) {
+        char path[128];
+        snprintf(path, sizeof path, "/v1/files/%s", ids[i]);
+        test_reply r = test_web_ask(t.port, "GET", path, NULL, NULL);
+        assert_int_equal(r.status, 404);
+        test_reply_free(&r);
+        json_decref(test_ask_json(t.port, "DELETE", path, NULL, NULL, 404));
+    }
+    test_server_stop(&t);
+}
+
+static void forms_that_are_refused(void **state)
+{
+    static const char no_file[] = "--" TEST_BOUNDARY "\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n"
+                                  "--" TEST_BOUNDARY "--";
+    size_t n;
+    char *form = test_form("fine-tune", "x", "x", 1, &n);
+    test_reply r;
+
+    (void)state;
+    start(false);
+    r = test_post_form(t.port, NULL, form, n);
+    assert_int_equal(r.status, 400);
+    assert_non_null(strstr(r.body, "\"param\":\"purpose\""));
+    test_reply_free(&r);
+    r = test_post_form(t.port, NULL, no_file, sizeof no_file - 1);
+    assert_int_equal(r.status, 400);
+    assert_non_null(strstr(r.body, "\"param\":\"file\""));
+    test_reply_free(&r);
+    r = test_post_form(t.port, NULL, "nothing", 7);
+    assert_int_equal(r.status, 400);
+    test_reply_free(&r);
+    json_decref(test_ask_json(t.port, "POST", "/v1/files", NULL, "{}", 400));
+    free(form);
+    test_server_stop(&t);
+}
+
+static void content_comes_back(void **state)
+{
+    size_t n = (3 << 20) + 17, n_form;
+    char *data = malloc(n), path[128];
+    rg_rng rng = { .seed = test_seed };
+
+    (void)state;
+    assert_non_null(data);
+    for (size_t i = 0; i < n; i++)
+        data[i] = (char)rg_rng_u64(&rng); /* NULs too */
+    start(false);
+    char *form = test_form("batch", "large", data, n, &n_form);
+    test_reply r = test_post_form(t.port, NULL, form, n_form);
+    assert_int_equal(r.status, 200);
+    json_t *v = test_reply_json(&r);
+    snprintf(path, sizeof path, "/v1/files/%s/content", test_text(v, "id"));
+    json_decref(v);
+    test_reply_free(&r);
+    r = test_web_ask(t.port, "GET", path, NULL, NULL);
+    assert_int_equal(r.status, 200);
+    assert_int_equal(r.n_body, n);
+    assert_memory_equal(r.body, data, n);
+    test_reply_free(&r);
+    free(form);
+    free(data);
+    test_server_stop(&t);
+}
+
+static void lists_have_pages(void **state)
+{
+    char ids[5][64], path[160];
+
+    (void)state;
+    start(false);
+    for (int i = 0; i < 5; i++)
+        test_upload(t.port, NULL, "x", ids[i]);
+    json_t *v = test_ask_json(t.port, "GET", "/v1/files?limit=2", NULL, NULL, 200);
+    assert_string_equal(test_text(v, "first_id"), ids[4]);
+    assert_string_equal(test_text(v, "last_id"), ids[3]);
+    assert_true(json_is_true(json_object_get(v, "has_more")));
+    json_decref(v);
+    snprintf(path, sizeof path, "/v1/files?limit=2&order=asc&after=%s&purpose=batch", ids[2]);
+    v = test_ask_json(t.port, "GET", path, NULL, NULL, 200);
+    assert_string_equal(test_text(v, "first_id"), ids[3]);
+    assert_true(json_is_false(json_object_get(v, "has_more")));
+    json_decref(v);
+    v = test_ask_json(t.port, "GET", "/v1/files?purpose=assistants", NULL, NULL, 200);
+    assert_int_equal(json_array_size(json_object_get(v, "data")), 0);
+    json_decref(v);
+    json_decref(test_ask_json(t.port, "GET", "/v1/files?limit=0", NULL, NULL, 400));
+    json_decref(test_ask_json(t.port, "GET", "/v1/files?order=up", NULL, NULL, 400));
+    json_decref(test_ask_json(t.port, "GET", "/v1/batches?after=batch_no", NULL, NULL, 400));
+    test_server_stop(&t);
+}
+
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
+
+static void check_error(const json_t *batch, size_t i, const char *code, int line)
+{
+    const json_t *e = json_array_get(json_object_get(json_object_get(batch, "errors"), "data"), i);
+
+    assert_string_equal(test_text(e, "code"), code);
+    assert_int_equal(json_integer_value(json_object_get(e, "line")), line);
+}
+
+static void lines_that_are_no_requests(void **state)
+{
+    static const char lines[] =
+        "\xef\xbb\xbf{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}\r\n"
+        "\n"
+        "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}\n"
+        "{\"custom_id\":\"b\",\n"
+        "[]\n"
+        "{\"custom_id\":7,\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}\n"
+        "{\"custom_id\":\"c\",\"method\":\"GET\",\"url\":\"/v1/completions\",\"body\":{}}\n"
+        "{\"custom_id\":\"d\",\"method\":\"POST\",\"url\":\"/v1/embeddings\",\"body\":{}}\n"
+        "{\"custom_id\":\"e\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":[]}";
+    char id[64];
+    json_t *v;
+
+    (void)state;
+    start(false);
+    json_decref(new_batch(NULL, lines, "/v1/completions", id));
+    v = test_batch_wait(t.port, NULL, id, "failed", 10 * TEST_SLOWER);
+    check_error(v, 0, "duplicate_custom_id", 3);
+    check_error(v, 1, "invalid_json_line", 4);
+    check_error(v, 2, "invalid_json_line", 5);
+    check_error(v, 3, "invalid_custom_id", 6);
+    check_error(v, 4, "invalid_method", 7);
+    check_error(v, 5, "invalid_url", 8);
+    check_error(v, 6, "missing_required_parameter", 9);
+    assert_int_equal(json_array_size(json_object_get(json_object_get(v, "errors"), "data")), 7);
+    assert_true(json_is_null(json_object_get(v, "output_file_id")));
+    json_decref(v);
+    json_decref(new_batch(NULL, "\n \n", "/v1/completions", id));
+    v = test_batch_wait(t.port, NULL, id, "failed", 10 * TEST_SLOWER);
+    check_error(v, 0, "empty_file", 0);
+    json_decref(v);
+    test_server_stop(&t);
+}
+
+static void batches_that_are_refused(void **state)
+{
+    static const char *const bodies[] = {
+        "{}", "[]", "{\"input_file_id\":\"file-x\",\"endpoint\":\"/v1/completions\",\"completion_window\":\"24h\"}",
+        "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/models\",\"completion_window\":\"24h\"}",
+        "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\",\"completion_window\":\"1h\"}",
+        "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\",\"completion_window\":\"24h\",\"metadata\":[]}",
+        "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\",\"completion_window\":\"24h\",\"metadata\":{\"a\":1}}",
+    };
+    char file[64], body[256];
+
+    (void)state;
+    start(false);
+    test_upload(t.port, NULL, "x", file);
+    for (size_t i = 0; i < RG_LEN(bodies); i++) {
+        const char *hole = strstr(bodies[i], "%s");
+        if (hole)
+            snprintf(body, sizeof body, "%.*s%s%s", (int)(hole - bodies[i]), bodies[i], file, hole + 2);
+        else
+            snprintf(body, sizeof body, "%s", bodies[i]);
+        json_decref(test_ask_json(t.port, "POST", "/v1/batches", NULL, body, 400));
+    }
+    test_server_stop(&t);
+}
+
+/* A line's answer is what the same request gets over HTTP. */
+static void lines_are_requests(void **state)
+{
+    static const struct {
+        const char *endpoint, *body;
+        int want;
+    } cases[] = {
+        { "/v1/completions", "{\"prompt\":\"One day\",\"max_tokens\":9,\"seed\":4,\"logprobs\":1}", 200 },
+        { "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"max_tokens\":9,\"seed\":4}", 200 },
+        { "/v1/responses", "{\"input\":\"Hi\",\"max_output_tokens\":9,\"temperature\":0}", 200 },
+        { "/v1/embeddings", "{\"input\":[\"One day\",\"Hi\"]}", 200 },
+        { "/v1/completions", "{\"prompt\":\"a\",\"model\":\"another\"}", 404 },
+        { "/v1/completions", "{\"prompt\":7}", 400 },
+        { "/v1/completions", "{\"prompt\":\"a\",\"stream\":true}", 400 },
+    };
+    static const char *const keys[] = { "choices", "output", "usage", "error", "data" };
+
+    (void)state;
+    start(false);
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        char line[512], id[64];
+        snprintf(line, sizeof line, "{\"custom_id\":\"\xc3\xa4 \\u0000\",\"method\":\"POST\",\"url\":\"%s\",\"body\":%s}",
+                 cases[i].endpoint, cases[i].body);
+        json_decref(new_batch(NULL, line, cases[i].endpoint, id));
+        json_t *v = test_batch_wait(t.port, NULL, id, "completed", 10 * TEST_SLOWER);
+        assert_int_equal(test_count(v, cases[i].want == 200 ? "completed" : "failed"), 1);
+        char path[160];
+        snprintf(path, sizeof path, "/v1/files/%s/content",
+                 test_text(v, cases[i].want == 200 ? "output_file_id" : "error_file_id"));
+        json_t *got = test_ask_json(t.port, "GET", path, NULL, NULL, 200);
+        const json_t *response = json_object_get(got, "response"), *body = json_object_get(response, "body");
+        assert_int_equal(json_string_length(json_object_get(got, "custom_id")), 4);
+        assert_int_equal(json_integer_value(json_object_get(response, "status_code")), cases[i].want);
+        if (!strstr(cases[i].body, "stream")) {
+            json_t *direct = test_web_json(t.port, cases[i].endpoint, cases[i].body, cases[i].want);
+            for (size_t k = 0; k < RG_LEN(keys); k++) {
+                json_t *a = json_object_get(body, keys[k]), *b = json_object_get(direct, keys[k]);
+                json_t *item = json_array_get(a, 0), *other = json_array_get(b, 0);
+                if (k == 1 && item) /* their ids differ */
+                    json_object_del(item, "id"), json_object_del(other, "id");
+                if (k == 2 && a) /* what was cached may, too */
+                    for (int z = 0; z < 2; z++)
+                        json_object_del(z ? b : a, "prompt_tokens_details"), json_object_del(z ? b : a, "input_tokens_details");
+                assert_true(a == b || json_equal(a, b));
+            }
+            json_decref(direct);
+        }
+        json_decref(got);
+        json_decref(v);
+    }
+    test_server_stop(&t);
+}
+
+static void a_line_of_ten_megabytes(void **state)
+{
+    static const char head[] = "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"max_tokens\":2,"
+                               "\"prompt\":\"a\",\"padding\":\"";
+    size_t n = (size_t)10 << 20;
+    char *line = malloc(n + sizeof head + 8), id[64];
+
+    (void)state;
+    assert_non_null(line);
+    strcpy(line, head);
+    memset(line + sizeof head - 1, 'x', n);
+    strcpy(line + sizeof head - 1 + n, "\"}}\n");
+    start(false);
+    json_decref(new_batch(NULL, line, "/v1/completions", id));
+    json_t *v = test_batch_wait(t.port, NULL, id, "completed", 20 * TEST_SLOWER);
+    assert_int_equal(test_count(v, "completed"), 1);
+    json_decref(v);
+    free(line);
+    test_server_stop(&t);
+}
+
+static void owners_see_their_own(void **state)
+{
+    char file[64], id[64], path[160], *lines = make_lines(2, 2);
+
+    (void)state;
+    start(true);
+    json_decref(test_ask_json(t.port, "GET", "/v1/files", NULL, NULL, 401));
+    json_t *v = new_batch(ann, lines, "/v1/completions", id);
+    snprintf(file, sizeof file, "%s", test_text(v, "input_file_id"));
+    json_decref(v);
+    snprintf(path, sizeof path, "/v1/files/%s", file);
+    json_decref(test_ask_json(t.port, "GET", path, ann, NULL, 200));
+    json_decref(test_ask_json(t.port, "GET", path, bob, NULL, 404));
+    json_decref(test_ask_json(t.port, "DELETE", path, bob, NULL, 404));
+    snprintf(path, sizeof path, "/v1/files/%s/content", file);
+    json_decref(test_ask_json(t.port, "GET", path, bob, NULL, 404));
+    snprintf(path, sizeof path, "/v1/batches/%s", id);
+    json_decref(test_ask_json(t.port, "GET", path, bob, NULL, 404));
+    snprintf(path, sizeof path, "/v1/batches/%s/cancel", id);
+    json_decref(test_ask_json(t.port, "POST", path, bob, "", 404));
+    char body[256];
+    snprintf(body, sizeof body, "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\",\"completion_window\":\"24h\"}",
+             file);
+    json_decref(test_ask_json(t.port, "POST", "/v1/batches", bob, body, 400));
+    v = test_ask_json(t.port, "GET", "/v1/batches", bob, NULL, 200);
+    assert_int_equal(json_array_size(json_object_get(v, "data")), 0);
+    json_decref(v);
+    json_decref(test_batch_wait(t.port, ann, id, "completed", 10 * TEST_SLOWER));
+    test_server_stop(&t);
+    start(false); /* a server without keys shows nobody's */
+    snprintf(path, sizeof path, "/v1/files/%s", file);
+    json_decref(test_ask_json(t.port, "GET", path, NULL, NULL, 404));
+    test_server_stop(&t);
+    free(lines);
+}
+
+static void a_cancel_keeps_what_is_done(void **state)
+{
+    char id[64], path[160], file[64], *lines = make_lines(300, 30);
+
+    (void)state;
+    start(false);
+    json_t *v = new_batch(NULL, lines, "/v1/completions", id);
+    snprintf(file, sizeof file, "/v1/files/%s", test_text(v, "input_file_id"));
+    json_decref(v);
+    json_decref(test_ask_json(t.port, "DELETE", file, NULL, NULL, 409)); /* it is being read */
+    snprintf(path, sizeof path, "/v1/batches/%s", id);
+    uint64_t from = rg_now_ns();
+    for (long long done = 0; done < 10; json_decref(v)) {
+        v = test_ask_json(t.port, "GET", path, NULL, NULL, 200);
+        done = test_count(v, "completed");
+        assert_true(rg_seconds(from, rg_now_ns()) < 20 * TEST_SLOWER);
+    }
+    snprintf(path, sizeof path, "/v1/batches/%s/cancel", id);
+    v = test_ask_json(t.port, "POST", path, NULL, "", 200);
+    assert_string_equal(test_text(v, "status"), "cancelling");
+    json_decref(v);
+    v = test_batch_wait(t.port, NULL, id, "cancelled", 10 * TEST_SLOWER);
+    json_t *good = test_answers(t.port, NULL, test_text(v, "output_file_id"));
+    assert_int_equal(json_object_size(good), test_count(v, "completed"));
+    assert_in_range(test_count(v, "completed"), 10, 299);
+    json_decref(good);
+    json_decref(test_ask_json(t.port, "POST", path, NULL, "", 409));
+    json_decref(test_ask_json(t.port, "DELETE", file, NULL, NULL, 200));
+    snprintf(file, sizeof file, "/v1/files/%s", test_text(v, "output_file_id"));
+    json_decref(test_ask_json(t.port, "DELETE", file, NULL, NULL, 200));
+    json_decref(test_ask_json(t.port, "GET", file, NULL, NULL, 404));
+    json_decref(v);
+    test_server_quiet(&t);
+    free(lines);
+    test_server_stop(&t);
+}
+
+static _Atomic uint64_t ahead_ns;
+
+static uint64_t later(void *arg)
+{
+    struct timespec now;
+
+    (void)arg;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + ahead_ns;
+}
+
+static void time_runs_out(void **state)
+{
+    char id[64], *lines = make_lines(20, 30);
+    rg_server_options o = test_server_options();
+    rg_error err = { 0 };
+
+    (void)state;
+    rg_clock_set(later, NULL);
+    o.batch_dir = dir;
+    o.idle_timeout_s = o.watchdog_s = 0;
+    t.s = rg_server_open(&o, &err); /* and no model ever comes */
+    assert_ok(t.s, err);
+    t.port = test_port(t.s);
+    json_decref(new_batch(NULL, lines, "/v1/completions", id));
+    json_t *v = test_batch_wait(t.port, NULL, id, "in_progress", 10 * TEST_SLOWER);
+    assert_int_equal(test_count(v, "total"), 20);
+    json_decref(v);
+    ahead_ns = (uint64_t)25 * 3600 * 1000000000u;
+    v = test_batch_wait(t.port, NULL, id, "expired", 10 * TEST_SLOWER);
+    assert_int_equal(test_count(v, "failed"), 20);
+    json_t *bad = test_answers(t.port, NULL, test_text(v, "error_file_id"));
+    assert_int_equal(json_object_size(bad), 20);
+    const json_t *one = json_object_get(bad, "7");
+    assert_true(json_is_null(json_object_get(one, "response")));
+    assert_string_equal(test_text(json_object_get(one, "error"), "code"), "batch_expired");
+    json_decref(bad);
+    json_decref(v);
+    rg_server_close(t.s);
+    rg_clock_set(NULL, NULL);
+    free(lines);
+}
+
+/* Beside somebody who waits for an answer one line runs; alone, many. */
+static void lines_run_in_the_gaps(void **state)
+{
+    static const char stream[] = "{\"prompt\":\"a\",\"max_tokens\":450,\"ignore_eos\":true,\"stream\":true}";
+    char id[64], head[256], some[4096], *lines = make_lines(60, 40);
+    int most = 0, alone = 0;
+
+    (void)state;
+    start(false);
+    int fd = test_web_connect(t.port);
+    int k = snprintf(head, sizeof head, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
+                     strlen(stream), stream);
+    assert_true(test_web_send(fd, head, (size_t)k));
+    assert_true(test_web_some(fd, some, 1, 10) == 1); /* it runs */
+    json_decref(new_batch(NULL, lines, "/v1/completions", id));
+    for (bool on = true; on;) {
+        int n = rg_engine_stats(t.engine).n_running;
+        long got = test_web_some(fd, some, sizeof some - 1, 10);
+        some[got > 0 ? got : 0] = 0;
+        on = got > 0 && !strstr(some, "[DONE]") && !strstr(some, "\"length\"");
+        if (on) /* its last token was not there when they were counted */
+            most = n > most ? n : most;
+    }
+    close(fd);
+    assert_in_range(most, 1, 2);
+    uint64_t from = rg_now_ns();
+    while (rg_seconds(from, rg_now_ns()) < 20 * TEST_SLOWER && alone < 5) {
+        int n = rg_engine_stats(t.engine).n_running;
+        alone = n > alone ? n : alone;
+        test_nap(0.001);
+    }
+    assert_true(alone >= 5);
+    json_t *v = test_batch_wait(t.port, NULL, id, "completed", 30 * TEST_SLOWER);
+    assert_int_equal(test_count(v, "completed"), 60);
+    json_decref(v);
+    free(lines);
+    test_server_stop(&t);
+}
+
+/* An ordinary end gives up what runs, and the next start takes it up again. */
+static void an_end_and_a_start_go_on(void **state)
+{
+    char id[64], *lines = make_lines(60, 30);
+
+    (void)state;
+    start(false);
+    json_decref(new_batch(NULL, lines, "/v1/completions", id));
+    for (int i = 0; i < 3; i++) {
+        test_nap(0.05);
+        test_server_stop(&t);
+        start(false);
+    }
+    json_t *v = test_batch_wait(t.port, NULL, id, "completed", 30 * TEST_SLOWER);
+    json_t *good = test_answers(t.port, NULL, test_text(v, "output_file_id"));
+    assert_int_equal(json_object_size(good), 60);
+    json_decref(good);
+    json_decref(v);
+    free(lines);
+    test_server_stop(&t);
+}
+
+static _Atomic int n_allowed;
+
+/* Every 150th allocation of anybody fails. */
+static bool allow_most(void *arg, size_t bytes)
+{
+    (void)arg, (void)bytes;
+    return ++n_allowed % 150 != 0;
+}
+
+static void scarce_memory_loses_nothing(void **state)
+{
+    char id[64], *lines = make_lines(100, 10);
+
+    (void)state;
+    start(false);
+    json_decref(new_batch(NULL, lines, "/v1/completions", id));
+    rg_mem_set_gate(allow_most, NULL);
+    test_nap(0.5);
+    rg_mem_set_gate(NULL, NULL);
+    json_t *v = test_batch_wait(t.port, NULL, id, "completed", 60 * TEST_SLOWER);
+    assert_int_equal(test_count(v, "completed"), 100);
+    assert_int_equal(test_count(v, "failed"), 0);
+    json_t *good = test_answers(t.port, NULL, test_text(v, "output_file_id"));
+    assert_int_equal(json_object_size(good), 100);
+    json_decref(good);
+    json_decref(v);
+    free(lines);
+    test_server_stop(&t);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(without_a_folder_there_are_none), TEST(names_mean_nothing),      TEST(forms_that_are_refused),
+        TEST(content_comes_back),              TEST(lists_have_pages),        TEST(lines_that_are_no_requests),
+        TEST(batches_that_are_refused),        TEST(lines_are_requests),      TEST(a_line_of_ten_megabytes),
+        TEST(owners_see_their_own),            TEST(a_cancel_keeps_what_is_done), TEST(time_runs_out),
+        TEST(lines_run_in_the_gaps),           TEST(an_end_and_a_start_go_on), TEST(scarce_memory_loses_nothing),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,240 @@
+/* test_tool_choice.c -- an answer that has to call a tool calls one, in the way of the model's template, with arguments
+ * that its schema allows: learned forms, then whatever a small model at a high temperature says under each of them. */
+#define _GNU_SOURCE 1
+#include "server/live.h"
+
+#include "server/core.h"
+
+static test_server t;
+
+static int setup(void **state)
+{
+    rg_server_options o = test_server_options();
+
+    (void)state;
+    test_server_start(&t, &o, 1024, 16);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    test_server_stop(&t);
+    return 0;
+}
+
+/* ---- forms ------------------------------------------------------------------------------------------------------- */
+
+#define PROBE "ridge_probe"
+#define OPEN "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
+#define SEP "<｜tool▁sep｜>"
+#define CLOSE "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+
+/* How families of templates write a call, after a system prompt that shows the same tool. */
+static const struct {
+    const char *family, *rendered, *before, *between, *after;
+    bool xml, closes;
+} families[] = {
+    { "hermes", "<tool_call>{\"name\": \"" PROBE "\"}</tool_call>\n<|im_start|>assistant\n<tool_call>\n{\"name\": \"" PROBE
+      "\", \"arguments\": {\"ridge_key\": 7}}\n</tool_call><|im_end|>\n",
+      "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>", false, true },
+    { "llama", "Respond {\"name\": f, \"parameters\": d}.\n{\"type\": \"function\", \"function\": {\"name\": \"" PROBE
+      "\"}}<|eot_id|>assistant\n\n{\"name\": \"" PROBE "\", \"parameters\": {\"ridge_key\": 7}}<|eot_id|>",
+      "{\"name\": \"", "\", \"parameters\": ", "}", false, false },
+    { "mistral", "[AVAILABLE_TOOLS] [{\"name\": \"" PROBE "\"}][/AVAILABLE_TOOLS][INST] Hello[/INST][TOOL_CALLS] [{\"name\": \""
+      PROBE "\", \"arguments\": {\"ridge_key\": 7}, \"id\": \"ridge0001\"}]</s>",
+      "[TOOL_CALLS] [{\"name\": \"", "\", \"arguments\": ", "}]", false, false },
+    { "mistral, later", "[INST]Hello[/INST][TOOL_CALLS]" PROBE "[ARGS]{\"ridge_key\": 7}</s>",
+      "[TOOL_CALLS]", "[ARGS]", "", false, false },
+    { "qwen coder", "<function=example>\n<|im_start|>assistant\n<tool_call>\n<function=" PROBE
+      ">\n<parameter=ridge_key>\n7\n</parameter>\n</function>\n</tool_call><|im_end|>",
+      "<tool_call>\n<function=", ">\n", "</function>\n</tool_call>", true, true },
+    { "deepseek", OPEN "function" SEP PROBE "\n```json\n{\"ridge_key\": 7}\n```" CLOSE,
+      OPEN "function" SEP, "\n```json\n", "\n```" CLOSE, false, true },
+    { "deepseek, later", OPEN PROBE SEP "{\"ridge_key\": 7}" CLOSE, OPEN, SEP, CLOSE, false, true },
+    { "phi", "<|assistant|><|tool_call|>[{\"name\": \"" PROBE "\", \"arguments\": {\"ridge_key\": 7}}]<|/tool_call|><|end|>",
+      "<|tool_call|>[{\"name\": \"", "\", \"arguments\": ", "}]<|/tool_call|>", false, true },
+    { "function tags", "<function=" PROBE ">{\"ridge_key\": 7}</function><|eom_id|>",
+      "<function=", ">", "</function>", false, true },
+    { "no calls", "user: Hello\nassistant: ", "{\"name\": \"", "\", \"arguments\": ", "}", false, false },
+    { "unknown", "<<CALL " PROBE " ridge_key=7>>", "{\"name\": \"", "\", \"arguments\": ", "}", false, false },
+};
+
+static void templates_show_their_form(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(families); i++) {
+        rg_tool_form f;
+        rg_tool_form_learn(&f, families[i].rendered);
+        if (strcmp(f.before, families[i].before) || strcmp(f.between, families[i].between) ||
+            strcmp(f.after, families[i].after) || f.xml != families[i].xml || f.closes != families[i].closes)
+            fail_msg("%s: |%s|%s|%s| %d %d", families[i].family, f.before, f.between, f.after, f.xml, f.closes);
+    }
+}
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
+#define PARAMETERS "{\"type\":\"object\",\"properties\":{\"town\":{\"$ref\":\"#/$defs/town\"},\"days\":{\"type\":\"integer\"," \
+                   "\"minimum\":1,\"maximum\":7},\"id\":{\"type\":\"string\",\"pattern\":\"^[0-9]{3}$\"}," \
+                   "\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[1,2]},\"maxItems\":2}},\"required\":[\"town\",\"id\"]," \
+                   "\"$defs\":{\"town\":{\"enum\":[\"Oslo\",\"Rome\"]}}}"
+#define TOOLS "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":" PARAMETERS "}}," \
+              "{\"type\":\"function\",\"function\":{\"name\":\"stop\"}}]"
+#define ASK "\"messages\":[{\"role\":\"user\",\"content\":\"Is it raining?\"}],\"max_tokens\":700"
+
+static void check_arguments(const char *name, json_t *v, const char *text)
+{
+    const char *key;
+    json_t *member;
+
+    if (!json_is_object(v))
+        fail_msg("%s: %s", name, text);
+    if (!strcmp(name, "stop")) {
+        assert_int_equal(json_object_size(v), 0);
+        return;
+    }
+    assert_string_equal(name, "weather");
+    assert_non_null(json_object_get(v, "town"));
+    assert_non_null(json_object_get(v, "id"));
+    json_object_foreach(v, key, member) {
+        const char *s = json_string_value(member);
+        bool ok = false;
+        if (!strcmp(key, "town"))
+            ok = s && (!strcmp(s, "Oslo") || !strcmp(s, "Rome"));
+        else if (!strcmp(key, "days"))
+            ok = json_is_integer(member) && json_integer_value(member) >= 1 && json_integer_value(member) <= 7;
+        else if (!strcmp(key, "id"))
+            ok = s && strlen(s) == 3 && strspn(s, "0123456789") == 3;
+        else if (!strcmp(key, "tags"))
+            ok = json_is_array(member) && json_array_size(member) <= 2;
+        if (!ok)
+            fail_msg("%s in %s", key, text);
+    }
+}
+
+static void check_call(const char *name, const char *arguments, const char *only)
+{
+    json_t *v = json_loads(arguments, JSON_REJECT_DUPLICATES, NULL);
+
+    if (only)
+        assert_string_equal(name, only);
+    check_arguments(name, v, arguments);
+    json_decref(v);
+}
+
+/* The calls of a chat answer; it has nothing else. */
+static int check_chat(const char *more, const char *only, int seed)
+{
+    char body[4096];
+    json_t *r, *message;
+    int n;
+
+    snprintf(body, sizeof body, "{" ASK "," TOOLS ",%s,\"seed\":%d,\"temperature\":1.5}", more, seed);
+    r = test_web_json(t.port, "/v1/chat/completions", body, 200);
+    message = json_object_get(json_array_get(json_object_get(r, "choices"), 0), "message");
+    n = (int)json_array_size(json_object_get(message, "tool_calls"));
+    if (!n)
+        fail_msg("no call in %s", json_dumps(r, 0));
+    assert_true(json_is_null(json_object_get(message, "content")));
+    for (int i = 0; i < n; i++) {
+        json_t *f = json_object_get(json_array_get(json_object_get(message, "tool_calls"), (size_t)i), "function");
+        check_call(json_string_value(json_object_get(f, "name")), json_string_value(json_object_get(f, "arguments")), only);
+    }
+    json_decref(r);
+    return n;
+}
+
+static void whatever_it_says_is_a_call(void **state)
+{
+    rg_tool_form own = t.s->tool_form;
+    bool several = false;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(families); i++) {
+        rg_tool_form_learn(&t.s->tool_form, families[i].rendered);
+        for (int seed = 0; seed < 4; seed++) {
+            several |= check_chat("\"tool_choice\":\"required\"", NULL, seed) > 1;
+            assert_int_equal(check_chat("\"tool_choice\":\"required\",\"parallel_tool_calls\":false", NULL, seed), 1);
+            assert_int_equal(check_chat("\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"weather\"}}",
+                                        "weather", seed), 1);
+        }
+    }
+    assert_true(several);
+    t.s->tool_form = own;
+    check_chat("\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"required\",\"tools\":["
+               "{\"type\":\"function\",\"function\":{\"name\":\"stop\"}}]}}", "stop", 1);
+}
+
+static void other_apis_ask_too(void **state)
+{
+    json_t *r, *item;
+
+    (void)state;
+    r = test_web_json(t.port, "/v1/responses", "{\"input\":\"Rain?\",\"max_output_tokens\":700,\"tools\":[{\"type\":\"function\","
+                      "\"name\":\"weather\",\"parameters\":" PARAMETERS "}],\"tool_choice\":{\"type\":\"function\",\"name\":"
+                      "\"weather\"}}", 200);
+    item = json_array_get(json_object_get(r, "output"), 0);
+    assert_string_equal(json_string_value(json_object_get(item, "type")), "function_call");
+    check_call("weather", json_string_value(json_object_get(item, "arguments")), NULL);
+    json_decref(r);
+    for (int i = 0; i < 2; i++) {
+        r = test_web_json(t.port, "/v1/messages", i ? "{" ASK ",\"tools\":[{\"name\":\"weather\",\"input_schema\":" PARAMETERS
+                          "}],\"tool_choice\":{\"type\":\"any\",\"disable_parallel_tool_use\":true}}"
+                          : "{" ASK ",\"tools\":[{\"name\":\"weather\",\"input_schema\":" PARAMETERS
+                          "}],\"tool_choice\":{\"type\":\"tool\",\"name\":\"weather\"}}", 200);
+        item = json_array_get(json_object_get(r, "content"), 0);
+        assert_string_equal(json_string_value(json_object_get(item, "type")), "tool_use");
+        check_arguments("weather", json_object_get(item, "input"), "");
+        assert_string_equal(json_string_value(json_object_get(r, "stop_reason")), "tool_use");
+        assert_int_equal(json_array_size(json_object_get(r, "content")), 1);
+        json_decref(r);
+    }
+}
+
+static void what_cannot_be_is_named(void **state)
+{
+    static const struct {
+        const char *choice, *tool, *says;
+    } cases[] = {
+        { "\"required\"", NULL, "no 'tools'" },
+        { "\"sometimes\"", "{}", "none|auto|required" },
+        { "{\"type\":\"function\"}", "{}", "name a tool" },
+        { "{\"type\":\"function\",\"function\":{\"name\":\"other\"}}", "{}", "not in 'tools'" },
+        { "{\"type\":\"custom\"}", "{}", "custom" },
+        { "{\"type\":\"allowed_tools\",\"mode\":\"never\",\"tools\":[]}", "{}", "allowed_tools" },
+        { "\"required\"", "{\"properties\":{\"a\":{\"not\":{}}}}", "'not'" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        char body[1024], tools[512] = "";
+        if (cases[i].tool)
+            snprintf(tools, sizeof tools, ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":%s}}]",
+                     cases[i].tool);
+        snprintf(body, sizeof body, "{" ASK ",\"tool_choice\":%s%s}", cases[i].choice, tools);
+        json_t *r = test_web_json(t.port, "/v1/chat/completions", body, 400), *e = json_object_get(r, "error");
+        assert_string_equal(json_string_value(json_object_get(e, "param")), "tool_choice");
+        if (!strstr(json_string_value(json_object_get(e, "message")), cases[i].says))
+            fail_msg("%s: %s", body, json_string_value(json_object_get(e, "message")));
+        json_decref(r);
+    }
+}
+
+static void nothing_is_left(void **state)
+{
+    (void)state;
+    test_server_quiet(&t);
+    rg_engine_check(t.engine);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(templates_show_their_form), cmocka_unit_test(whatever_it_says_is_a_call),
+        cmocka_unit_test(other_apis_ask_too),        cmocka_unit_test(what_cannot_be_is_named),
+        cmocka_unit_test(nothing_is_left),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
