@@ -48,7 +48,7 @@ static bool within_budget(const char *text, size_t n, rg_error *err)
 
 json_t *rg_body_parse(const char *text, size_t n, rg_error *err)
 {
-    json_error_t why;
+    json_error_t why = { 0 };
     json_t *v;
 
     if (!n)
@@ -68,6 +68,7 @@ json_t *rg_body_parse(const char *text, size_t n, rg_error *err)
     case json_error_invalid_utf8:
         rg_fail(err, RG_E_INPUT, "The JSON body is not UTF-8 (line %d).", why.line);
         break;
+    case json_error_unknown: /* nothing was said: so it is where an allocation failed */
     case json_error_out_of_memory:
         rg_fail(err, RG_E_MEMORY, "There is no memory for the JSON body.");
         break;
