@@ -1,7 +1,7 @@
 /* kernels.c -- how near the panel kernels come to what the machine can do.
  *
  * For each instruction set and layout: one row over 256 MB of weights, in GB/s and as a share of the bandwidth that
- * `stream` reads at; and m rows over weights that stay in cache, in GMAC/s and as a share of the int8 (or f32) peak.  A
+ * `stream` reads at; and m rows over weights that stay in cache, in GMAC/s and as a share of the peak of its arithmetic.  A
  * shared machine changes speed from moment to moment, so a kernel and its yardstick take turns, and the best of several
  * turns of each is compared.
  *
@@ -38,15 +38,22 @@ typedef struct job {
     const rg_cpu *k;
     turn turn;
     rg_layout layout;
-    bool fast;
+    rg_recipe recipe;
     int n_threads, cols, m;
-    size_t n_panels, panel_bytes, ldx; /* ldx: blocks or floats */
+    size_t n_panels, panel_bytes, ldx; /* ldx: blocks, bf16 or floats */
     const uint8_t *w;
     const void *x;
     float *y; /* [n_panels][m][16] */
     double peak_n;
     uint64_t sums[MAX_THREADS]; /* so that reading is not for nothing */
 } job;
+
+static const char *const recipes[RG_RECIPE_COUNT] = { "exact", "int8", "pairs", "tiles" };
+
+static double (*peak_of(const rg_cpu *k, rg_recipe recipe))(double n)
+{
+    return recipe == RG_EXACT ? k->peak_f32 : recipe == RG_INT8 ? k->peak_int8 : k->peak_bf16;
+}
 
 static void work(void *arg, int thread)
 {
@@ -55,7 +62,7 @@ static void work(void *arg, int thread)
     const size_t to = j->n_panels * (size_t)(thread + 1) / (size_t)j->n_threads;
 
     if (j->turn == PEAK) {
-        (j->fast ? j->k->peak_int8 : j->k->peak_f32)(j->peak_n / j->n_threads);
+        peak_of(j->k, j->recipe)(j->peak_n / j->n_threads);
         return;
     }
     if (j->turn == STREAM) {
@@ -67,11 +74,13 @@ static void work(void *arg, int thread)
                                .n_panels = (int)(to - p < GROUP ? to - p : GROUP), .m = j->m, .ldx = j->ldx,
                                .y = j->y + p * (size_t)j->m * 16 };
         product.ldy = 16 * (size_t)product.n_panels;
-        if (j->fast)
+        if (j->recipe == RG_EXACT)
+            product.x = j->x;
+        else if (j->recipe == RG_INT8)
             product.q = j->x;
         else
-            product.x = j->x;
-        (j->fast ? j->k->product_fast : j->k->product_exact)[j->layout](&product);
+            product.h = j->x;
+        j->k->product[j->recipe][j->layout](&product);
     }
 }
 
@@ -146,28 +155,34 @@ static void bench_isa(rg_pool *pool, const options *o, const rg_cpu *k, uint8_t 
 {
     const size_t max_m = 512, n_x = max_m * (COLS + 32);
     float *x = rg_alloc(n_x * sizeof *x), *y = rg_alloc((stream_bytes / 32 + max_m * 16 * SMALL_PANELS) * sizeof *y);
-    rg_xblock *q = rg_alloc(n_x / 32 * sizeof *q);
+    rg_rounded *r = rg_alloc(n_x / 32 * sizeof *r);
 
-    for (rg_layout l = RG_LAYOUT_F32; l < RG_LAYOUT_COUNT && x && y && q; l++) {
+    for (rg_layout l = RG_LAYOUT_F32; l < RG_LAYOUT_COUNT && x && y && r; l++) {
         job j = { .k = k, .layout = l, .n_threads = o->n_threads, .w = w, .y = y };
 
         if (o->layout && strcmp(o->layout, layouts[l]))
             continue;
         fill_x(x, n_x);
-        k->quantize(x, (int)n_x, q);
-        j.fast = k->product_fast[l] && !o->exact;
-        j.x = j.fast ? (const void *)q : (const void *)x;
-        j.ldx = j.fast ? SMALL_COLS / 32 + 1 : SMALL_COLS + 16; /* odd in cache lines: rows spread over the sets */
-        printf("%-7s %-5s %s", k->isa, layouts[l], j.fast ? "fast " : "exact");
+        j.recipe = o->exact ? RG_EXACT : k->fast[l];
+        j.x = j.recipe == RG_EXACT ? (const void *)x : (const void *)r;
+        j.ldx = SMALL_COLS + 16; /* odd in cache lines, rounded or not: rows spread over the sets */
+        if (j.recipe == RG_INT8) {
+            k->quantize(x, (int)n_x, &r->int8);
+            j.ldx = SMALL_COLS / 32 + 1;
+        } else if (j.recipe != RG_EXACT) {
+            k->store(r->bf16, NULL, RG_BF16, 1, x, (int)n_x);
+            j.ldx = SMALL_COLS + 32;
+        }
+        printf("%-11s %-5s %s", k->isa, layouts[l], recipes[j.recipe]);
         bench_decode(pool, o, j);
-        if (k->peak_f32)
+        if (peak_of(k, j.recipe))
             bench_prefill(pool, o, j);
         printf("\n");
         fflush(stdout);
     }
     rg_free(x);
     rg_free(y);
-    rg_free(q);
+    rg_free(r);
 }
 
 int main(int argc, char **argv)

@@ -60,16 +60,21 @@ static void timed(const rg_tokenizer *t, const char *text, size_t n)
 /* As the engine shows ids one by one: bytes, of which whole characters are let out. */
 static void stream(const rg_tokenizer *t, const int32_t *ids, size_t n)
 {
+    static const char none[] = "its decoder looks at the text as a whole";
+    const rg_spelling *z = rg_tokenizer_spelling(t);
+    rg_speller s = rg_speller_begin(z, false);
     rg_buf all, shown;
-    bool first = true;
+    rg_string part;
 
+    if (!rg_tokenizer_streams(t)) {
+        answer(false, none, strlen(none));
+        return;
+    }
     rg_buf_init(&all, 1 << 30);
     rg_buf_init(&shown, 1 << 30);
-    for (size_t i = 0; i < n; i++) {
-        rg_string s = rg_tokenizer_shown(t, ids[i], first);
-        rg_buf_add(&all, s.data, s.n);
-        first &= !rg_tokenizer_shown(t, ids[i], false).n;
-    }
+    for (size_t i = 0; i <= n; i++)
+        while (rg_speller_next(z, &s, ids, (int32_t)i, i == n, &part))
+            rg_buf_add(&all, part.data, part.n);
     rg_utf8_lossy(&shown, all.data ? all.data : "", all.n);
     answer(!all.failed && !shown.failed, shown.data ? shown.data : "", shown.n);
     rg_buf_fini(&all);

@@ -24,12 +24,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     size_t live = rg_mem_count().n_live;
     rg_tokenizer *t = rg_tokenizer_open_path(path, NULL);
     if (t && rg_tokenizer_encode(t, text, strlen(text), RG_ENCODE_DEFAULT, &ids, NULL)) {
-        size_t m;
-        for (size_t i = 0; i < ids.n; i++) {
+        const rg_spelling *z = rg_tokenizer_spelling(t);
+        rg_speller s = rg_speller_begin(z, false);
+        rg_string part;
+        size_t m, shown = 0, room = ids.n * rg_spelling_room(z);
+        for (size_t i = 0; i < ids.n; i++)
             if (ids.id[i] < 0 || ids.id[i] >= rg_tokenizer_size(t))
                 abort();
-            (void)rg_tokenizer_shown(t, ids.id[i], i == 0);
-        }
+        while (rg_speller_next(z, &s, ids.id, (int32_t)ids.n, true, &part))
+            if ((shown += part.n) > room)
+                abort();
         rg_free(rg_tokenizer_decode(t, ids.id, ids.n, n & 1, &m, NULL));
     }
     rg_ids_fini(&ids);

@@ -131,9 +131,9 @@ typedef enum rg_finish {
 
 typedef struct rg_options {
     int32_t n_threads;      /* 0: physical cores within the cgroup's quota */
-    const char *isa;        /* "auto", "ref", "avx2", "avx512", "amx", "neon" */
+    const char *isa;        /* "auto", "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon" */
     const char *recipe;     /* "fast" or "exact" */
-    const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or "f32", "f16", "bf16" */
+    const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or "f32", "f16", "bf16", "q8" */
     int32_t max_seq_len;    /* 0: what the model allows; nothing is reserved for it */
     int32_t max_seqs;       /* sequences that run at once; 0: 64 */
     int32_t max_batch_rows; /* rows of one step; 0: 512 */
@@ -187,8 +187,9 @@ typedef struct rg_stats {
     uint64_t n_prompt_rows;  /* prompt ids of admitted requests, cached ones included */
     uint64_t n_output;       /* ids generated */
     uint64_t n_draft_rows;   /* rows computed for drafts, accepted or not */
-    int32_t n_running, n_waiting, may_wait; /* may_wait: from so many waiting on, requests are refused */
+    int32_t n_running, n_waiting;
     int64_t n_waiting_ids;
+    double line_taken;       /* how much of the line for those who wait is taken: at 1 requests are refused */
     uint64_t state_bytes, state_used_bytes; /* pools, and blocks in use (those kept only for reuse not counted) */
     uint64_t state_live_bytes; /* of the latter what positions of sequences have been written into */
     double ops;              /* operations that the steps did, by the counting reader */

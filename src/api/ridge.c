@@ -28,7 +28,6 @@ struct rg_engine {
     rg_chat *chat;
     rg_machine machine; /* measured if a step's length is to be kept */
     const rg_cpu *cpu;
-    rg_token_bytes bytes;
     rg_grammar_vocab *grammar_vocab; /* NULL until the first grammar */
     pthread_mutex_t grammar_lock;
     bool lock_made;
@@ -138,11 +137,6 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
                                     err);
     if (!e->runner)
         return false;
-    if (e->tokenizer) {
-        e->bytes.n = rg_tokenizer_size(e->tokenizer);
-        rg_tokenizer_bytes(e->tokenizer, &e->bytes.data, &e->bytes.offset);
-        rg_tokenizer_first_bytes(e->tokenizer, &e->bytes.first_data, &e->bytes.first_offset);
-    }
     rg_core_options core = core_options(e, o, max_seqs, max_rows);
     e->core = rg_core_new(e->runner, &core, err);
     return e->core && rg_core_start(e->core, err);
@@ -184,7 +178,7 @@ rg_info rg_engine_info(const rg_engine *e)
     const rg_config *c = &e->model->config;
 
     return (rg_info){ .architecture = c->from_gguf ? c->arch->gguf_name : c->arch->hf_name, .isa = e->cpu->isa,
-                      .recipe = e->exact ? "exact" : "fast", .kv_type = rg_format_of(e->model->kv_type)->name,
+                      .recipe = e->exact ? "exact" : "fast", .kv_type = rg_kv_name(e->model->kv_type),
                       .n_threads = e->n_threads, .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len,
                       .bos_id = c->bos_id, .n_parameters = e->model->weights.n_parameters,
                       .weight_bytes = e->model->weights.bytes, .state_bytes = e->state_bytes,
@@ -294,7 +288,7 @@ bool rg_chat_encode(const rg_engine *e, const char *json, size_t n, const rg_cha
 {
     rg_chat_options o = options ? *options : (rg_chat_options){ 0 };
     json_t *conversation;
-    json_error_t why;
+    json_error_t why = { 0 };
     rg_text rendered;
     rg_ids out = { 0 };
     bool ok;
@@ -302,6 +296,8 @@ bool rg_chat_encode(const rg_engine *e, const char *json, size_t n, const rg_cha
     if (!need_tokenizer(e, err))
         return false;
     conversation = json_loadb(json, n, JSON_REJECT_DUPLICATES, &why);
+    if (!conversation && json_error_code(&why) == json_error_unknown) /* nothing was said: an allocation failed */
+        return rg_fail_memory(err, n);
     if (!conversation)
         return rg_fail(err, RG_E_INPUT, "the conversation is not JSON: line %d: %s", why.line, why.text);
     rg_text_init(&rendered, CHAT_BYTES);
@@ -328,9 +324,11 @@ void rg_ids_free(int32_t *ids)
 /* The vocabulary as grammars see it, made when the first one comes. */
 static const rg_grammar_vocab *grammar_vocab(rg_engine *e, rg_error *err)
 {
+    const rg_spelling *z = rg_tokenizer_spelling(e->tokenizer);
+
     pthread_mutex_lock(&e->grammar_lock);
     if (!e->grammar_vocab)
-        e->grammar_vocab = rg_grammar_vocab_new(e->bytes.data, e->bytes.offset, e->bytes.n, err);
+        e->grammar_vocab = rg_grammar_vocab_new(z->at[0].data, z->at[0].offset, z->n, err);
     pthread_mutex_unlock(&e->grammar_lock);
     return e->grammar_vocab;
 }
@@ -353,7 +351,8 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
     const rg_config *c = &e->model->config;
     rg_params settled = *params;
     rg_request_model m = { .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len, .dim = c->dim,
-                           .bytes = &e->bytes, .eos_ids = c->eos_ids, .n_eos = c->n_eos };
+                           .spelling = e->tokenizer ? rg_tokenizer_spelling(e->tokenizer) : NULL,
+                           .eos_ids = c->eos_ids, .n_eos = c->n_eos };
     if (params->embed == RG_POOLING_MODEL && !c->embedding.pooling)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s", c->embedding.refusal), NULL;
     if (params->embed == RG_POOLING_MODEL)

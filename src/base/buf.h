@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 
+typedef struct rg_string { const char *data; size_t n; } rg_string; /* bytes that somebody else keeps */
+
 typedef struct rg_buf {
     char *data; /* n bytes, then a NUL that is not counted */
     size_t n, room, cap;

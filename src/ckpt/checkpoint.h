@@ -7,6 +7,7 @@
 #ifndef RG_CKPT_CHECKPOINT_H
 #define RG_CKPT_CHECKPOINT_H
 
+#include "base/buf.h"
 #include "quant/tensor.h"
 
 typedef struct rg_checkpoint rg_checkpoint;
@@ -51,7 +52,6 @@ int rg_meta_string(const rg_checkpoint *c, const char *key, const char **out, rg
 int rg_meta_length(const rg_checkpoint *c, const char *key, size_t *n, rg_error *err);       /* of an array */
 
 /* Arrays whole.  Strings may hold NULs and bytes that are not UTF-8. */
-typedef struct rg_string { const char *data; size_t n; } rg_string;
 int rg_meta_strings(const rg_checkpoint *c, const char *key, const rg_string **out, size_t *n, rg_error *err);
 int rg_meta_floats(const rg_checkpoint *c, const char *key, const float **out, size_t *n, rg_error *err);
 int rg_meta_ints(const rg_checkpoint *c, const char *key, const int32_t **out, size_t *n, rg_error *err);

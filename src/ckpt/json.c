@@ -113,12 +113,13 @@ static void scan_all(scan *s)
 
 static json_t *load(const char *name, const char *text, size_t n, rg_error *err)
 {
-    json_error_t why;
+    json_error_t why = { 0 };
     json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
 
     if (v)
         return v;
-    if (json_error_code(&why) == json_error_out_of_memory)
+    /* Where an allocation failed, jansson may say nothing at all. */
+    if (json_error_code(&why) == json_error_out_of_memory || json_error_code(&why) == json_error_unknown)
         rg_fail(err, RG_E_MEMORY, "%s: out of memory for a document of %zu bytes", name, n);
     else
         rg_fail(err, RG_E_INPUT, "%s: line %d: not JSON, or a key twice (%s)", name, why.line, why.text);

@@ -244,7 +244,7 @@ static bool print_json(const job *j)
         cli_json_float(out, "gflop_s", r->gflop_s);
         cli_json_float(out, "of_roofline", r->of_roofline);
         cli_json_text(out, "format", format_name(j));
-        cli_json_text(out, "kv_type", rg_format_of(j->tool.model->kv_type)->name);
+        cli_json_text(out, "kv_type", rg_kv_name(j->tool.model->kv_type));
         cli_json_text(out, "isa", j->tool.cpu->isa);
         cli_json_int(out, "threads", j->tool.n_threads);
         cli_json_close(out);
@@ -263,7 +263,7 @@ static void rows_csv(rg_buf *b, const job *j)
         const row *r = &j->rows[i];
         rg_buf_printf(b, "%s,%d,%d,%d,%.6g,%.6g,%.6g,%.4f,%s,%s,%s,%d,%.6g\n", r->what, r->n, r->batch, r->context,
                       r->tok_s, r->gb_s, r->gflop_s, r->of_roofline, format_name(j),
-                      rg_format_of(j->tool.model->kv_type)->name, j->tool.cpu->isa, j->tool.n_threads,
+                      rg_kv_name(j->tool.model->kv_type), j->tool.cpu->isa, j->tool.n_threads,
                       j->machine.read_bytes_s / 1e9);
     }
 }
@@ -362,7 +362,7 @@ static int run(int argc, char **argv)
         { "--csv", CLI_STRING, &j.csv, "FILE", "also write the rows to a file" },
         { "--no-cache", CLI_FLAG, &j.no_cache, NULL,
           "instead: a prompt of each context and --decode tokens, with the K/V cache and recomputing all for each" },
-        { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32, f16 or bf16 (default: f32 for F32 weights, else bf16)" },
+        { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32, f16, bf16, q8 (default: f32 for F32 weights, else bf16)" },
         { NULL },
     };
     rg_error err = { 0 };

@@ -148,7 +148,7 @@ static int run(int argc, char **argv)
         { "--ctx", CLI_INT, &j.ctx, "N", "ids of a window (default 512)", 2, INT32_MAX },
         { "--stride", CLI_INT, &j.stride, "N", "overlapping windows that advance by N ids", 1, INT32_MAX },
         { "--first-bytes", CLI_U64, &j.first_bytes, "N", "only the first N bytes of the text" },
-        { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32 (default), f16 or bf16" },
+        { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32 (default), f16, bf16 or q8" },
         { NULL },
     };
     rg_error err = { 0 };

@@ -194,7 +194,7 @@ static void print_text(const inspect_options *o, const rg_checkpoint *ckpt, cons
     each_field(&m->config, say_text, NULL);
     printf("state: %llu bytes per position, %llu per sequence (%s K/V)\n",
            (unsigned long long)rg_state_bytes_per_position(&m->state),
-           (unsigned long long)rg_state_bytes_per_sequence(&m->state), rg_format_of(m->kv_type)->name);
+           (unsigned long long)rg_state_bytes_per_sequence(&m->state), rg_kv_name(m->kv_type));
     if (t)
         printf("tokenizer: %s, %d ids\n", rg_tokenizer_kind(t), rg_tokenizer_size(t));
     else

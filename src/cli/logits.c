@@ -255,7 +255,7 @@ static int run(int argc, char **argv)
           "and hidden.0 .. hidden.L [n, dim]: what enters each layer, and the head" },
         { "--chunks", CLI_INTS, &j.chunks, "7,1,16", "how the prompt is cut into steps, the last size repeating" },
         { "--batch-with", CLI_STRING, &j.batch_with, "FILE", "a JSON array of id arrays computed in the same steps" },
-        { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32 (default), f16 or bf16" },
+        { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32 (default), f16, bf16 or q8" },
         { NULL },
     };
     rg_error err = { 0 };

@@ -97,15 +97,10 @@ static rg_type own_type(const rg_checkpoint *ckpt)
     return RG_BF16;
 }
 
-static bool is_kv_type(rg_type t)
-{
-    return t == RG_F32 || t == RG_F16 || t == RG_BF16;
-}
-
 /* The name of the K/V type that --kv-type, else --dtype where it is one, asks for; NULL: the model's own. */
 static const char *kv_name(const job *j, rg_type dtype)
 {
-    return j->kv_type ? j->kv_type : j->dtype && is_kv_type(dtype) ? rg_format_of(dtype)->name : NULL;
+    return j->kv_type ? j->kv_type : j->dtype ? rg_kv_name(dtype) : NULL;
 }
 
 static bool open_model(job *j, rg_error *err)
@@ -161,12 +156,14 @@ static bool open_subject(job *j, rg_error *err)
     s->weight_bytes = (double)j->model->weights.stored_bytes / (double)j->model->weights.n_parameters;
     if (!rg_checkpoint_n_tensors(j->ckpt)) /* norms are kept in f32, which the textbook does not know */
         s->weight_bytes = (double)rg_format_of(own_type(j->ckpt))->block_bytes;
-    s->kv_value_bytes = rg_format_of(j->model->kv_type)->block_bytes;
+    s->kv_value_bytes = rg_kv_value_bytes(j->model->kv_type);
     if (j->dtype && !parse_dtype(j->dtype, &type, &s->weight_bytes, err))
         return false;
-    if (s->method != RG_PLAN_COUNTED && kv_name(j, type))
-        return parse_dtype(kv_name(j, type), &type, &s->kv_value_bytes, err);
-    return true;
+    if (s->method == RG_PLAN_COUNTED || !kv_name(j, type))
+        return true;
+    if (rg_kv_type_by_name(kv_name(j, type), &type))
+        return s->kv_value_bytes = rg_kv_value_bytes(type), true;
+    return parse_dtype(kv_name(j, type), &type, &s->kv_value_bytes, err); /* the textbook's need not be one of ours */
 }
 
 /* ---- machines ---------------------------------------------------------------------------------------------------- */
@@ -593,7 +590,7 @@ static int run(int argc, char **argv)
         { "--seq", CLI_INTS, &j.seq, "1024", "positions of each" },
         { "--dtype", CLI_STRING, &j.dtype, "TYPE",
           "of weights, and of K/V where it is a K/V type (default: as they are)" },
-        { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "of K/V (default: f32 for F32 weights, else bf16)" },
+        { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32, f16, bf16, q8 (default: f32 for F32 weights, else bf16)" },
         { "--method", CLI_STRING, &j.method, "NAME", "counted (default), closed-form, or general" },
         { "--params", CLI_STRING, &j.params, "N", "parameters, instead of CONFIG (method general)" },
         { "--kv-bytes", CLI_STRING, &j.kv_bytes, "N", "K/V bytes per position, with --params" },

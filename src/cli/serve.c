@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -15,7 +16,7 @@
 
 enum { MAX_KEYS = 256, MAX_FILE = 1 << 20 };
 
-static volatile sig_atomic_t n_signals;
+static volatile sig_atomic_t n_signals, opening;
 
 typedef struct serve_options {
     cli_args args;
@@ -30,10 +31,12 @@ typedef struct serve_options {
     char *key_text, *cert, *tls_key; /* owned */
 } serve_options;
 
+/* The second one is obeyed at once if there is nobody yet to obey the first, the third one in any case. */
 static void on_signal(int number)
 {
-    (void)number;
     n_signals++;
+    if (n_signals > 2 || (n_signals > 1 && opening))
+        _exit(128 + number);
 }
 
 static void catch_signals(void)
@@ -177,7 +180,9 @@ static bool serve(serve_options *o, const char *path, rg_error *err)
 {
     rg_server *s = rg_server_open(&o->s, err); /* from here on it answers, if only that it is loading */
     rg_engine *engine = s ? open_engine(o, path, err) : NULL;
+    bool faulted;
 
+    opening = false;
     if (engine) {
         rg_server_ready(s, engine);
         if (!o->args.common.quiet)
@@ -190,7 +195,12 @@ static bool serve(serve_options *o, const char *path, rg_error *err)
         fflush(stdout);
         drain(s, (double)o->drain_s);
     }
+    faulted = s && rg_server_faulted(s);
     rg_server_close(s);
+    if (faulted || n_signals > 1) { /* without waiting for a step that may never end */
+        fflush(NULL);
+        _exit(faulted ? EXIT_FAILED : EXIT_DONE);
+    }
     if (engine)
         rg_engine_check(engine); /* everything is back where it belongs */
     rg_close(engine);
@@ -214,7 +224,7 @@ static int run(int argc, char **argv)
 {
     static serve_options o = { .drain_s = 30, .request_s = 3600, .queue_s = 30, .idle_s = 120, .header_s = 15,
                                .body_s = 60, .write_s = 300, .watchdog_s = 30, .step_ms = 250, .pace = 2,
-                               .max_wait_s = 10 };
+                               .max_wait_s = 20 };
     o.s = rg_server_options_default();
     o.s.model = NULL;
     const cli_option options[] = {
@@ -230,7 +240,7 @@ static int run(int argc, char **argv)
         { "--no-page", CLI_FLAG, &o.s.no_page, NULL, "no web page" },
         { "--ctx", CLI_INT, &o.ctx, "N", "context at most (default: what the model allows)", 1, INT32_MAX },
         { "--kv-memory", CLI_BYTES, &o.kv_memory, "BYTES", "memory for the sequences' state" },
-        { "--kv-type", CLI_STRING, &o.kv_type, "TYPE", "f32, f16 or bf16" },
+        { "--kv-type", CLI_STRING, &o.kv_type, "TYPE", "f32, f16, bf16 or q8" },
         { "--max-seqs", CLI_INT, &o.max_seqs, "N", "sequences that run at once", 1, 65536 },
         { "--batch-rows", CLI_INT, &o.batch_rows, "N", "rows of a step at most", 1, 65536 },
         { "--step-ms", CLI_FLOAT, &o.step_ms, "MS", "how long a step may take (default 250; 0: no limit)", 0, 60000 },
@@ -239,7 +249,7 @@ static int run(int argc, char **argv)
         { "--share-prefixes", CLI_FLAG, &o.share_prefixes, NULL, "cached prefixes are found by every key" },
         { "--no-prefix-cache", CLI_FLAG, &o.no_prefix_cache, NULL, "keep no prefixes" },
         { "--max-waiting", CLI_INT, &o.s.max_waiting, "N", "requests that wait; more: 429 (default 1024)", 1, 1 << 20 },
-        { "--max-wait", CLI_FLOAT, &o.max_wait_s, "S", "who would wait longer: 429 (default 10; 0: no limit)", 0, 1e9 },
+        { "--max-wait", CLI_FLOAT, &o.max_wait_s, "S", "who would wait longer: 429 (default 20; 0: no limit)", 0, 1e9 },
         { "--max-waiting-tokens", CLI_INT, &o.max_waiting_ids, "N", "and their prompts' tokens", 1, INT32_MAX },
         { "--max-choices", CLI_INT, &o.s.max_choices, "N", "answers of one request (default 1024)", 1, 65536 },
         { "--max-body", CLI_BYTES, &o.s.max_body, "BYTES", "of a request (default 32M)" },
@@ -255,6 +265,7 @@ static int run(int argc, char **argv)
         { "--write-timeout", CLI_FLOAT, &o.write_s, "S", "for a client that takes nothing (default 300)", 0, 1e9 },
         { "--batch-dir", CLI_STRING, &o.s.batch_dir, "DIR", "keep files and batches here (default: there are none)" },
         { "--batch-lines", CLI_INT, &o.s.batch_lines, "N", "of batches, that run at once (default 8)", 1, 4096 },
+        { "--max-batches", CLI_INT, &o.s.max_batches, "N", "of one key, that have not ended (default 64)", 1, 1 << 20 },
         { "--watchdog", CLI_FLOAT, &o.watchdog_s, "S", "a longer step is a fault (default 30; 0: none)", 0, 1e9 },
         { "--verbose", CLI_FLAG, &o.verbose, NULL, "a line per request on standard error" },
         { NULL },
@@ -272,6 +283,7 @@ static int run(int argc, char **argv)
               read_files(&o, &err);
     if (ok) {
         name_model(&o, path);
+        opening = true;
         catch_signals();
         ok = serve(&o, path, &err);
     }

@@ -2,16 +2,33 @@
 #include "engine/door.h"
 
 enum {
-    FEW = 4,          /* may wait however slow it goes */
     MANY_TENANTS = 2, /* times max_waiting: what even shares may come to */
+    MANY_STATES = 64, /* times all state */
+    FIRST_S = 5,      /* what the door was opened with weighs as much as so many seconds of looking */
+    FADE_S = 20,      /* what is so old counts for a third */
 };
 
-void rg_door_init(rg_door *d, int32_t max_waiting, int32_t max_seqs, double max_wait_s)
+/* A rate from less than this is none. */
+static const double LEAST_S = 1.0;
+/* No limit. */
+static const double MOST_IDS = 1e18;
+
+static void set_allowed(rg_door *d)
 {
-    d->max_waiting = max_waiting;
-    d->max_seqs = max_seqs;
-    d->max_wait_s = max_wait_s;
-    rg_door_look(d, 0, false);
+    const rg_door_limits *l = &d->limits;
+    double most = MOST_IDS;
+
+    if (l->max_wait_s > 0 && d->waited_s >= LEAST_S)
+        most = d->taken_ids / d->waited_s * l->max_wait_s;
+    atomic_store(&d->allowed_ids, (long long)(most < MOST_IDS ? most : MOST_IDS));
+}
+
+void rg_door_init(rg_door *d, const rg_door_limits *limits)
+{
+    d->limits = *limits;
+    d->waited_s = limits->first_ids_s > 0 ? FIRST_S : 0;
+    d->taken_ids = limits->first_ids_s * d->waited_s;
+    set_allowed(d);
 }
 
 int32_t rg_door_most(int32_t max_waiting)
@@ -19,53 +36,80 @@ int32_t rg_door_most(int32_t max_waiting)
     return (MANY_TENANTS + 1) * max_waiting; /* and as many in the background */
 }
 
-static atomic_int *line_of(rg_door *d, uint64_t tenant)
+static uint64_t line_of(uint64_t tenant)
 {
-    return &d->line[tenant % RG_DOOR_LINES];
+    return tenant % RG_DOOR_LINES;
 }
 
 bool rg_door_has_room(const rg_door *d, uint64_t tenant, bool background)
 {
-    int32_t n = atomic_load(&d->n), allowed = atomic_load(&d->allowed), own, n_lines;
+    int32_t n = atomic_load(&d->n), n_lines;
+    long long allowed = atomic_load(&d->allowed_ids), own;
 
     if (background)
-        return atomic_load(&d->n_background) < d->max_waiting;
-    if (n < allowed)
+        return atomic_load(&d->n_background) < d->limits.max_waiting;
+    if (n && atomic_load(&d->state) >= MANY_STATES * RG_DOOR_ALL_STATE)
+        return false;
+    if (!n || (n < d->limits.max_waiting && atomic_load(&d->n_ids) < allowed))
         return true;
-    own = atomic_load(&d->line[tenant % RG_DOOR_LINES]);
+    own = atomic_load(&d->line[line_of(tenant)]);
     n_lines = atomic_load(&d->n_lines) + (own == 0);
-    if (n_lines < 2 || n >= MANY_TENANTS * d->max_waiting)
+    if (n_lines < 2 || n >= MANY_TENANTS * d->limits.max_waiting)
         return false;
     return own == 0 || own < allowed / n_lines;
 }
 
-void rg_door_enter(rg_door *d, uint64_t tenant, bool background)
+void rg_door_enter(rg_door *d, const rg_newcomer *who)
 {
-    atomic_fetch_add(background ? &d->n_background : &d->n, 1);
-    if (!background && atomic_fetch_add(line_of(d, tenant), 1) == 0)
+    atomic_fetch_add(who->background ? &d->n_background : &d->n, 1);
+    if (who->background)
+        return;
+    atomic_fetch_add(&d->n_ids, who->n_ids);
+    atomic_fetch_add(&d->state, who->state);
+    if (atomic_fetch_add(&d->line[line_of(who->tenant)], who->n_ids) == 0)
         atomic_fetch_add(&d->n_lines, 1);
 }
 
-void rg_door_leave(rg_door *d, uint64_t tenant, bool background)
+void rg_door_leave(rg_door *d, const rg_newcomer *who)
 {
-    atomic_fetch_sub(background ? &d->n_background : &d->n, 1);
-    if (!background && atomic_fetch_sub(line_of(d, tenant), 1) == 1)
+    atomic_fetch_sub(who->background ? &d->n_background : &d->n, 1);
+    if (who->background)
+        return;
+    atomic_fetch_sub(&d->n_ids, who->n_ids);
+    atomic_fetch_sub(&d->state, who->state);
+    if (atomic_fetch_sub(&d->line[line_of(who->tenant)], who->n_ids) == who->n_ids)
         atomic_fetch_sub(&d->n_lines, 1);
 }
 
-void rg_door_learn(rg_door *d, double seconds)
+void rg_door_begin(rg_door *d, const rg_newcomer *who)
 {
-    d->run_s = d->run_s > 0 ? d->run_s + (seconds - d->run_s) / 16 : seconds;
+    rg_door_leave(d, who);
+    d->step_ids += who->background ? 0 : who->n_ids;
 }
 
-void rg_door_look(rg_door *d, int32_t n_running, bool full)
+void rg_door_look(rg_door *d, double step_s, bool some_wait)
 {
-    /* Until no more can run, all places may come to be taken. */
-    int32_t places = full || n_running > d->max_seqs ? n_running : d->max_seqs;
-    double may_wait = d->run_s > 0 ? places / d->run_s * d->max_wait_s : d->max_seqs;
+    double kept = step_s < FADE_S ? 1 - step_s / FADE_S : 0;
 
-    may_wait = (may_wait > FEW ? may_wait : FEW) + places - n_running;
-    if (d->max_wait_s <= 0 || may_wait > d->max_waiting)
-        may_wait = d->max_waiting;
-    atomic_store(&d->allowed, (int32_t)may_wait);
+    if (some_wait && step_s > 0) {
+        d->taken_ids = d->taken_ids * kept + d->step_ids;
+        d->waited_s = d->waited_s * kept + step_s;
+        set_allowed(d);
+    }
+    d->step_ids = 0;
+}
+
+double rg_door_wait_s(const rg_door *d)
+{
+    return d->taken_ids > 0 ? (double)atomic_load(&d->n_ids) * d->waited_s / d->taken_ids : 0;
+}
+
+double rg_door_taken(const rg_door *d)
+{
+    double by_n = (double)atomic_load(&d->n) / (double)d->limits.max_waiting;
+    double by_ids = (double)atomic_load(&d->n_ids) / ((double)atomic_load(&d->allowed_ids) + 1);
+    double by_state = (double)atomic_load(&d->state) / (MANY_STATES * RG_DOOR_ALL_STATE);
+
+    by_n = by_n > by_ids ? by_n : by_ids;
+    return by_n > by_state ? by_n : by_state;
 }

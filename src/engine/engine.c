@@ -17,6 +17,7 @@ enum {
     SWAP_FROM = 4 * RG_BLOCK,  /* positions; where the machine was not measured */
     MAX_DEADLINE_S = 1 << 30,
     MAX_RETRY_S = 600,
+    SLOWNESS_PARTS = 8,        /* it is rounded to eighths, so that a budget holds for some steps */
 };
 
 struct rg_core {
@@ -39,6 +40,7 @@ struct rg_core {
     rg_batch batch;
     int32_t (*budget)(void *arg);
     void *budget_arg;
+    double slowness; /* what steps take lately, of what was expected: others may want the machine too */
 
     /* Under the lock. */
     pthread_mutex_t lock;
@@ -50,9 +52,6 @@ struct rg_core {
     uint64_t last_id, n_commits;    /* n_commits: what rg_core_wait counts */
     int n_watching;                 /* threads in rg_core_wait */
     bool closing, started, check_wanted;
-    double ids_per_s;               /* of prompts taken from the queue, lately */
-    uint64_t n_taken;               /* prompt ids taken as of the last look */
-    uint64_t looked_ns;
     rg_stats stats;
     pthread_t thread;
 };
@@ -102,6 +101,14 @@ static bool make_monotonic(pthread_cond_t *cond)
     return ok;
 }
 
+/* Ids of prompts in a second: half of what the machine does when nobody is answered, or all of it, or between. */
+static double expected_ids_s(const rg_core *c)
+{
+    const double s = 0.25, share = 0.75;
+
+    return c->runner->prompt_rows ? share / s * c->runner->prompt_rows(c->runner, &(rg_step_aim){ .seconds = s }) : 0;
+}
+
 rg_core *rg_core_new(rg_runner *runner, const rg_core_options *options, rg_error *err)
 {
     rg_core *c;
@@ -116,9 +123,11 @@ rg_core *rg_core_new(rg_runner *runner, const rg_core_options *options, rg_error
     if (!c->options.swap_from)
         c->options.swap_from = SWAP_FROM;
     c->inbox_end = &c->inbox;
+    c->slowness = 1;
     c->lock_made = !pthread_mutex_init(&c->lock, NULL);
     c->wake_made = !pthread_cond_init(&c->wake, NULL);
     c->stepped_made = make_monotonic(&c->stepped);
+    c->options.prompt_ids_s = expected_ids_s(c);
     if (!c->lock_made || !c->wake_made || !c->stepped_made) {
         rg_fail_memory(err, 0);
         goto fail;
@@ -126,7 +135,7 @@ rg_core *rg_core_new(rg_runner *runner, const rg_core_options *options, rg_error
     c->states = rg_states_new(runner->spec, runner->store, options->use_prefixes, err);
     if (!c->states)
         goto fail;
-    c->scheduler = rg_scheduler_new(c->states, options, err);
+    c->scheduler = rg_scheduler_new(c->states, &c->options, err);
     c->drawers = c->scheduler ? rg_drawers_new(options->n_threads, runner->vocab_size, err) : NULL;
     if (!c->drawers || !make_arrays(c, err))
         goto fail;
@@ -165,9 +174,10 @@ static bool admit(rg_core *c)
 static int32_t prompt_rows(void *arg, rg_step_aim *aim)
 {
     rg_core *c = arg;
+    double slowness = fmax(round(c->slowness * SLOWNESS_PARTS), 1) / SLOWNESS_PARTS;
     int rows;
 
-    aim->seconds = c->options.step_s;
+    aim->seconds = c->options.step_s / slowness;
     aim->pace = c->options.pace;
     rows = c->runner->prompt_rows(c->runner, aim);
 
@@ -250,13 +260,25 @@ static void pool(void *arg, int i, const float *rows, size_t stride)
     rg_request_pool(c->plan[c->pools[i]].request, c->index[run->first], run->n, rows, stride);
 }
 
+/* A step took so long, and so long was expected.  The last seconds count; no single step counts for much. */
+static void learn_slowness(rg_core *c, double took, double expected)
+{
+    const double memory_s = 2, most = 8;
+
+    if (expected > 0)
+        c->slowness += (fmin(took / expected, most) - c->slowness) * took / (took + memory_s);
+}
+
 static void forward(rg_core *c)
 {
     rg_predicted p = { 0 };
+    uint64_t start;
 
     if (c->runner->predict)
         c->runner->predict(c->runner, &c->batch, &p);
+    start = rg_now_ns();
     c->runner->step(c->runner, &c->batch, &(rg_sink){ .logits = sample, .hidden = pool, .arg = c });
+    learn_slowness(c, rg_seconds(start, rg_now_ns()), p.seconds);
     pthread_mutex_lock(&c->lock);
     c->stats.n_steps++;
     c->stats.n_rows += (uint64_t)c->batch.n_rows;
@@ -306,20 +328,6 @@ static void commit(rg_core *c)
     rg_scheduler_reap(c->scheduler, false);
 }
 
-/* How fast prompts leave the queue, over the last seconds. */
-static void look_at_drain(rg_core *c, uint64_t now)
-{
-    uint64_t taken = rg_scheduler_n_prompt_rows(c->scheduler);
-    double s = c->looked_ns ? rg_seconds(c->looked_ns, now) : 0, rate;
-
-    if (c->looked_ns && s < 1)
-        return;
-    rate = s > 0 ? (double)(taken - c->n_taken) / s : 0;
-    c->ids_per_s = c->ids_per_s > 0 ? c->ids_per_s + (rate - c->ids_per_s) / 4 : rate;
-    c->n_taken = taken;
-    c->looked_ns = now;
-}
-
 /* What others may see of a step. */
 static void publish(rg_core *c, uint64_t start, bool stepped)
 {
@@ -339,9 +347,7 @@ static void publish(rg_core *c, uint64_t start, bool stepped)
         t->last_step_s = rg_seconds(start, now);
         t->busy_s += t->last_step_s;
     }
-    look_at_drain(c, now);
-    rg_door_look(rg_scheduler_door(s), t->n_running, rg_scheduler_is_full(s));
-    t->may_wait = rg_scheduler_door(s)->allowed;
+    rg_door_look(rg_scheduler_door(s), stepped ? t->last_step_s : 0, c->n_waiting > 0);
     c->n_commits++;
     if (c->n_watching)
         pthread_cond_broadcast(&c->stepped);
@@ -368,9 +374,11 @@ bool rg_core_submit(rg_core *c, rg_request *r, rg_error *err)
 {
     int32_t n_positions = rg_request_positions(r);
     int64_t n_ids = r->params.n_prompt, most_ids = c->options.max_waiting_ids;
+    double state = rg_states_share(c->states, n_positions);
+    rg_newcomer who;
     bool ok = false;
 
-    if (n_positions > c->options.max_seq_len || !rg_states_fits(c->states, n_positions))
+    if (n_positions > c->options.max_seq_len || state > 1)
         return rg_fail(err, RG_E_LIMIT, "%d prompt ids and %d to come need more state than the engine was opened with",
                        (int)r->params.n_prompt, (int)r->params.max_tokens);
     pthread_mutex_lock(&c->lock);
@@ -382,7 +390,9 @@ bool rg_core_submit(rg_core *c, rg_request *r, rg_error *err)
         rg_fail(err, RG_E_BUSY, "%lld prompt ids are waiting already", (long long)(c->n_inbox_ids + c->n_waiting_ids));
     } else {
         rg_request_ref(r);
-        rg_door_enter(rg_scheduler_door(c->scheduler), r->tenant, r->params.background);
+        r->state_part = (int32_t)(RG_DOOR_ALL_STATE * state);
+        who = rg_scheduler_newcomer(r);
+        rg_door_enter(rg_scheduler_door(c->scheduler), &who);
         r->id = ++c->last_id;
         atomic_store(&r->submitted_ns, rg_now_ns());
         if (r->params.deadline_s > 0)
@@ -481,7 +491,7 @@ int32_t rg_core_retry_after(rg_core *c)
     double s;
 
     pthread_mutex_lock(&c->lock);
-    s = (double)(c->n_waiting_ids + c->n_inbox_ids) / (c->ids_per_s > 1 ? c->ids_per_s : 1);
+    s = rg_door_wait_s(rg_scheduler_door(c->scheduler));
     pthread_mutex_unlock(&c->lock);
     return (int32_t)fmin(fmax(ceil(s), 1), MAX_RETRY_S);
 }
@@ -550,6 +560,7 @@ rg_stats rg_core_stats(rg_core *c)
     stats = c->stats;
     stats.n_waiting = c->n_waiting + c->n_inbox;
     stats.n_waiting_ids = c->n_waiting_ids + c->n_inbox_ids;
+    stats.line_taken = rg_door_taken(rg_scheduler_door(c->scheduler));
     pthread_mutex_unlock(&c->lock);
     return stats;
 }

@@ -19,6 +19,7 @@ typedef struct rg_core_options {
     int32_t max_waiting;   /* requests in the queue; more are refused */
     int64_t max_waiting_ids; /* of their prompts; 0: no limit */
     double max_wait_s;     /* refuse who would wait longer; 0: no limit */
+    double prompt_ids_s;   /* how fast prompts are expected to begin; 0: unknown */
     bool use_prefixes, share_prefixes; /* share: between tenants */
     bool static_batching;  /* nobody joins those who run */
     rg_preempt preempt;

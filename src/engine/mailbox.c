@@ -10,16 +10,7 @@
 #include "base/utf8.h"
 #include "engine/request.h"
 
-/* The bytes of output k.  The first that shows begins the text, unless the prompt did; *first_at remembers it. */
-static const char *token_text(const rg_request *r, const rg_sample *s, int32_t k, int32_t *first_at, size_t *n)
-{
-    if (*first_at < 0 && !r->prompt_shows) {
-        rg_id_text(r->bytes, s->ids[k], false, n);
-        if (*n)
-            *first_at = k;
-    }
-    return rg_id_text(r->bytes, s->ids[k], k == *first_at, n);
-}
+enum { LOOK_AHEAD = 64 };
 
 /* ---- the engine's side ------------------------------------------------------------------------------------------- */
 
@@ -42,14 +33,34 @@ static bool is_among(int32_t id, const int32_t *ids, int32_t n)
     return false;
 }
 
-/* Does output k complete a stop text? */
-static bool meets_stop(rg_request *r, rg_sample *s, int32_t k)
+static bool feed_stops(const rg_request *r, int32_t *stop_at, rg_string text)
 {
-    size_t n;
-    const char *text = token_text(r, s, k, &s->first_at, &n);
+    for (size_t i = 0; i < text.n; i++)
+        if (rg_stops_feed(r->stops, r->params.n_stop, stop_at, text.data[i]) >= 0)
+            return true;
+    return false;
+}
 
-    for (size_t i = 0; i < n && r->params.n_stop; i++)
-        if (rg_stops_feed(r->stops, r->params.n_stop, s->stop_at, text[i]) >= 0)
+/* Is a stop text in the output, or would one be if it ended here?  For the latter, few ids that wait are looked at
+ * again and again; many are left until they are certain. */
+static bool meets_stop(rg_request *r, rg_sample *s)
+{
+    rg_speller ahead;
+    rg_string text;
+    int32_t waiting;
+
+    if (!r->params.n_stop)
+        return false;
+    while (rg_speller_next(r->spelling, &s->speller, s->ids, s->n_output, false, &text))
+        if (feed_stops(r, s->stop_at, text))
+            return true;
+    waiting = rg_speller_waiting(&s->speller);
+    if (!waiting || waiting > LOOK_AHEAD)
+        return false;
+    ahead = s->speller;
+    memcpy(s->try_stop_at, s->stop_at, (size_t)r->params.n_stop * sizeof *s->stop_at);
+    while (rg_speller_next(r->spelling, &ahead, s->ids, s->n_output, true, &text))
+        if (feed_stops(r, s->try_stop_at, text))
             return true;
     return false;
 }
@@ -92,7 +103,7 @@ rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, con
     if (k > 0 && top != s->tops + (size_t)s->n_output * (size_t)k)
         memcpy(s->tops + (size_t)s->n_output * (size_t)k, top, (size_t)k * sizeof *top);
     s->n_output++;
-    if (meets_stop(r, s, s->n_output - 1) || ends_by_grammar(s, id))
+    if (meets_stop(r, s) || ends_by_grammar(s, id))
         why = RG_FINISH_STOP;
     else if (s->n_output == r->params.max_tokens)
         why = RG_FINISH_LENGTH;
@@ -125,14 +136,15 @@ static size_t give_text(rg_request *r, rg_sample *s, bool last)
     return n;
 }
 
-static void read_bytes(rg_request *r, rg_sample *s, int32_t k)
+static void read_text(rg_request *r, rg_sample *s, bool ended)
 {
-    size_t n;
-    const char *text = token_text(r, s, k, &s->read_first_at, &n);
+    rg_string text;
 
-    for (size_t i = 0; i < n && s->stop < 0; i++) {
-        s->pending[s->n_pending++] = text[i];
-        s->stop = rg_stops_feed(r->stops, r->params.n_stop, s->read_stop_at, text[i]);
+    while (s->stop < 0 && rg_speller_next(r->spelling, &s->read_speller, s->ids, s->n_read, ended, &text)) {
+        for (size_t i = 0; i < text.n && s->stop < 0; i++) {
+            s->pending[s->n_pending++] = text.data[i];
+            s->stop = rg_stops_feed(r->stops, r->params.n_stop, s->read_stop_at, text.data[i]);
+        }
         if (s->stop >= 0)
             s->n_pending -= (size_t)r->stops[s->stop].n;
     }
@@ -143,7 +155,7 @@ static void give_id(rg_request *r, int i, rg_token *out)
     rg_sample *s = &r->samples[i];
     int32_t k = r->params.sampling.n_logprobs, at = s->n_read++;
 
-    read_bytes(r, s, at);
+    read_text(r, s, false);
     *out = (rg_token){ .sample = i, .id = s->ids[at], .logprob = s->logprobs ? s->logprobs[at] : NAN, .stop = -1,
                        .stop_id = -1 };
     if (k > 0) {
@@ -159,6 +171,7 @@ static void give_end(rg_request *r, int i, rg_finish why, rg_token *out)
     rg_sample *s = &r->samples[i];
 
     s->end_given = true;
+    read_text(r, s, true);
     *out = (rg_token){ .sample = i, .id = -1, .logprob = NAN, .finish = why, .stop = s->stop, .stop_id = s->stop_id };
     out->n_text = give_text(r, s, true);
     out->text = r->text;

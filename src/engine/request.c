@@ -15,6 +15,8 @@ enum {
     MAX_STOP_BYTES = 1 << 16, /* of all stop texts together */
 };
 
+static const rg_spelling silence; /* no id shows anything */
+
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 static bool check_prompt(const rg_params *p, const rg_request_model *m, rg_error *err)
@@ -105,17 +107,6 @@ typedef struct sizes {
     size_t dim;          /* of an embedding; 0: none is wanted */
 } sizes;
 
-static size_t longest_token(const rg_token_bytes *bytes)
-{
-    uint32_t most = 0;
-
-    for (int32_t i = 0; bytes && i < bytes->n; i++) {
-        uint32_t n = bytes->offset[i + 1] - bytes->offset[i];
-        most = n > most ? n : most;
-    }
-    return most;
-}
-
 static size_t longest_stop(const rg_params *p)
 {
     size_t most = 0;
@@ -154,9 +145,10 @@ static void carve_samples(carver *c, rg_request *r, const rg_params *p, const si
     if (!rg_mul(n_max, k, &n_tops))
         c->failed = true;
     for (int32_t i = 0; i < p->n_samples && !c->failed; i++) {
-        rg_sample s = { .first_at = -1, .read_first_at = -1, .stop = -1, .stop_id = -1 };
+        rg_sample s = { .stop = -1, .stop_id = -1 };
 
         s.stop_at = carve(c, (size_t)p->n_stop, sizeof *s.stop_at);
+        s.try_stop_at = carve(c, (size_t)p->n_stop, sizeof *s.try_stop_at);
         s.read_stop_at = carve(c, (size_t)p->n_stop, sizeof *s.read_stop_at);
         s.pending = carve(c, z->pending_room, 1);
         s.logprobs = carve(c, p->sampling.n_logprobs >= 0 ? n_max : 0, sizeof *s.logprobs);
@@ -224,26 +216,12 @@ static rg_request *carve_request(carver *c, const rg_params *p, const sizes *z)
     return r;
 }
 
-const char *rg_id_text(const rg_token_bytes *b, int32_t id, bool first, size_t *n)
-{
-    const uint32_t *offset;
-
-    *n = 0;
-    if (!b || id >= b->n)
-        return "";
-    first &= b->first_offset != NULL;
-    offset = first ? b->first_offset : b->offset;
-    *n = offset[id + 1] - offset[id];
-    return (first ? b->first_data : b->data) + offset[id];
-}
-
 static bool prompt_shows(const rg_request *r)
 {
-    size_t n = 0;
-
-    for (int32_t i = 0; i < r->params.n_prompt && !n; i++)
-        rg_id_text(r->bytes, r->params.prompt[i], false, &n);
-    return n > 0;
+    for (int32_t i = 0; i < r->params.n_prompt; i++)
+        if (rg_spelling_shows(r->spelling, r->params.prompt[i]))
+            return true;
+    return false;
 }
 
 static void stop_grammars(rg_request *r)
@@ -293,8 +271,10 @@ static rg_params settle(const rg_params *p, const rg_request_model *m)
 static bool complete(rg_request *r, const rg_request_model *m, rg_error *err)
 {
     atomic_init(&r->references, 1);
-    r->bytes = m->bytes;
+    r->spelling = m->spelling ? m->spelling : &silence;
     r->prompt_shows = prompt_shows(r);
+    for (int32_t i = 0; i < r->params.n_samples; i++)
+        r->samples[i].speller = r->samples[i].read_speller = rg_speller_begin(r->spelling, r->prompt_shows);
     r->eos_ids = m->eos_ids;
     r->n_eos = m->n_eos;
     r->tenant = hash_of(r->params.tenant);
@@ -321,7 +301,7 @@ rg_request *rg_request_new(const rg_params *params, const rg_request_model *mode
         return NULL;
     kept = settle(params, model);
     z.row = (size_t)kept.n_prompt + (size_t)kept.max_tokens;
-    z.pending_room = longest_stop(&kept) + 4 + longest_token(model->bytes);
+    z.pending_room = longest_stop(&kept) + 4 + rg_spelling_room(model->spelling ? model->spelling : &silence);
     z.dim = kept.embed ? (size_t)model->dim : 0;
     (void)carve_request(&c, &kept, &z);
     if (c.failed)

@@ -10,23 +10,15 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/spell.h"
 #include "engine/sequence.h"
 #include "engine/stops.h"
 #include "grammar/grammar.h"
 
-/* id -> bytes, so that stop texts can be found where ids are committed.  Borrowed from the tokenizer. */
-typedef struct rg_token_bytes {
-    const char *data;
-    const uint32_t *offset; /* [n + 1]; id's bytes are data[offset[id], offset[id + 1]) */
-    const char *first_data; /* the same of an id that a text begins with; NULL: no different */
-    const uint32_t *first_offset;
-    int32_t n;              /* 0: no tokenizer; texts are empty */
-} rg_token_bytes;
-
 /* What every request must know of the model; what it points to outlives them. */
 typedef struct rg_request_model {
     int32_t vocab_size, max_seq_len, dim;
-    const rg_token_bytes *bytes; /* NULL: texts are empty */
+    const rg_spelling *spelling; /* NULL: texts are empty */
     const int32_t *eos_ids;
     int32_t n_eos;
 } rg_request_model;
@@ -43,12 +35,13 @@ typedef struct rg_sample { /* one answer */
     rg_seq *seq;
     rg_grammar_state *grammar; /* where the answer stands in what it must be; NULL: it may be anything */
     int32_t n_output;
-    int32_t first_at;        /* output that the text begins with; -1: none yet, or the prompt does */
-    int32_t *stop_at;        /* [n_stop] where the matcher of stop texts is */
+    rg_speller speller;      /* of what is certain of its text */
+    int32_t *stop_at;        /* [n_stop] where the matcher of stop texts is in that */
+    int32_t *try_stop_at;    /* [n_stop] room for looking at what would be certain if it ended */
     /* The reader's own. */
     int32_t n_read;
-    int32_t read_first_at;   /* as first_at */
-    int32_t *read_stop_at;   /* as stop_at, for the bytes read so far */
+    rg_speller read_speller; /* as speller, of the ids read so far */
+    int32_t *read_stop_at;   /* and as stop_at */
     int32_t stop;            /* the stop text that was met, after which there is no more text; -1: none yet */
     char *pending;           /* bytes not yet whole characters, or that may be the start of a stop text */
     size_t n_pending;
@@ -65,7 +58,7 @@ struct rg_request {
     rg_stop *stops;          /* [n_stop] */
     char *text;              /* the text of the event last given out */
     uint64_t id;
-    const rg_token_bytes *bytes;
+    const rg_spelling *spelling;
     bool prompt_shows;       /* something of the prompt is text: the answers go on from it */
     const int32_t *eos_ids;
     int32_t n_eos;
@@ -80,6 +73,7 @@ struct rg_request {
     struct rg_request *next, *prev; /* the scheduler's queues */
     struct rg_request *line_next;   /* fair.h's */
     uint64_t tenant, salt;          /* hashes: who asks, and whose prefixes it may find */
+    int32_t state_part;             /* what it may come to need of all state, in parts of RG_DOOR_ALL_STATE */
     uint64_t deadline_ns;           /* 0: none */
     atomic_int uncached;            /* rg_uncached, once admitted */
     int state;               /* the scheduler's */
@@ -133,10 +127,5 @@ rg_rows rg_request_rows_to_pool(const rg_request *r, int32_t start, int32_t n);
 void rg_request_pool(rg_request *r, int32_t start, int32_t n, const float *rows, size_t stride);
 /* All are pooled: the embedding is there, and the request ends. */
 void rg_request_embedded(rg_request *r);
-
-/* ---- text ---- */
-
-/* The bytes of an id, of a text that begins with it or not. */
-const char *rg_id_text(const rg_token_bytes *b, int32_t id, bool first, size_t *n);
 
 #endif

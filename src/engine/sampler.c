@@ -166,8 +166,8 @@ static int32_t select_best(candidate *c, int32_t n, double mass)
 
 /* ---- the rules --------------------------------------------------------------------------------------------------- */
 
-/* The best logit and its id, ties to the lowest; NaN is none.  Eight maxima side by side, then a search. */
-static float best_of(const float *logits, int32_t n, int32_t *id)
+/* Eight maxima side by side; NaN is none. */
+static float greatest(const float *x, int32_t n)
 {
     float lane[8], best = -INFINITY;
     int32_t i = 0;
@@ -176,15 +176,31 @@ static float best_of(const float *logits, int32_t n, int32_t *id)
         lane[k] = -INFINITY;
     for (; i + 8 <= n; i += 8)
         for (int k = 0; k < 8; k++)
-            lane[k] = logits[i + k] > lane[k] ? logits[i + k] : lane[k];
+            lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
     for (int k = 0; k < 8; k++)
         best = lane[k] > best ? lane[k] : best;
     for (; i < n; i++)
-        best = logits[i] > best ? logits[i] : best;
+        best = x[i] > best ? x[i] : best;
+    return best;
+}
+
+/* The best logit and its id, ties to the lowest; NaN is none.  The id is searched for in the best run alone. */
+static float best_of(const float *logits, int32_t n, int32_t *id)
+{
+    const int32_t run = 256;
+    float best = -INFINITY;
+
     *id = 0;
-    if (best > -INFINITY)
-        while (logits[*id] != best)
-            ++*id;
+    for (int32_t i = 0; i < n; i += run) {
+        float most = greatest(logits + i, n - i < run ? n - i : run);
+
+        if (most > best) {
+            best = most;
+            *id = i;
+        }
+    }
+    while (best > -INFINITY && logits[*id] != best)
+        ++*id;
     return best;
 }
 
@@ -333,10 +349,13 @@ void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const r
                      int32_t n_banned)
 {
     int32_t n = s->vocab_size, raw_id, id;
-    float best = best_of(logits, n, &raw_id);
     bool plain =
         !n_banned && p->repetition_penalty == 1 && p->frequency_penalty == 0 && p->presence_penalty == 0 && !p->n_bias;
+    float best;
 
+    if (plain && p->temperature == 0)
+        return;
+    best = best_of(logits, n, &raw_id);
     ban(logits, banned, n_banned);
     if (p->repetition_penalty != 1)
         penalize_repetition(s, logits, h, p->repetition_penalty);

@@ -29,7 +29,8 @@ bool rg_sampling_check(const rg_sampling *p, int32_t vocab_size, rg_error *err);
 
 /* Apply the rules to logits [vocab_size] in place: what is ruled out is -INFINITY, the rest is divided by temperature.
  * banned: ids not to be chosen (end tokens before min_tokens).  If nothing would be left, the best id by raw logit
- * stays.  NaN logits count as -INFINITY.  softmax of the result is the distribution drawn from. */
+ * stays.  NaN logits count as -INFINITY.  softmax of the result is the distribution drawn from; at temperature 0, where
+ * the best id is drawn whatever the others are, logits that no rule changes are left as they came. */
 void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const rg_history *h, const int32_t *banned,
                      int32_t n_banned);
 /* The id drawn from ruled logits; temperature 0: their argmax, ties to the lowest id. */

@@ -27,7 +27,6 @@ struct rg_scheduler {
     queue waiting, running; /* by arrival */
     rg_fair *fair;          /* whose turn it is of those who wait */
     rg_door door;
-    bool full;              /* the last who wanted to run found no sequence or no room */
     bool forming;           /* static batching: those who run may still be joined */
     rg_seq **seqs; /* all of them */
     rg_seq **idle; /* stack of those that no sample has */
@@ -51,7 +50,8 @@ rg_scheduler *rg_scheduler_new(rg_states *states, const rg_core_options *options
         rg_fail_memory(err, n * sizeof(rg_seq *));
         goto fail;
     }
-    rg_door_init(&s->door, options->max_waiting, options->max_seqs, options->max_wait_s);
+    rg_door_init(&s->door, &(rg_door_limits){ .max_waiting = options->max_waiting, .max_wait_s = options->max_wait_s,
+                                              .first_ids_s = options->prompt_ids_s });
     s->fair = rg_fair_new(rg_door_most(options->max_waiting) + options->max_seqs, err);
     if (!s->fair)
         goto fail;
@@ -83,14 +83,15 @@ void rg_scheduler_free(rg_scheduler *s)
     rg_free(s);
 }
 
-bool rg_scheduler_is_full(const rg_scheduler *s)
-{
-    return s->full;
-}
-
 rg_door *rg_scheduler_door(rg_scheduler *s)
 {
     return &s->door;
+}
+
+rg_newcomer rg_scheduler_newcomer(const rg_request *r)
+{
+    return (rg_newcomer){ .tenant = r->tenant, .background = r->params.background, .n_ids = r->params.n_prompt,
+                          .state = r->state_part };
 }
 
 /* ---- the lists --------------------------------------------------------------------------------------------------- */
@@ -219,14 +220,14 @@ void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i)
 
 void rg_scheduler_remove(rg_scheduler *s, rg_request *r)
 {
+    rg_newcomer who = rg_scheduler_newcomer(r);
+
     for (int i = 0; i < r->params.n_samples; i++)
         rg_scheduler_drop(s, r, i);
     if (r->state == WAITING)
         rg_fair_remove(s->fair, r);
     if (!r->admitted_ns)
-        rg_door_leave(&s->door, r->tenant, r->params.background);
-    else if (r->samples[0].finish == RG_FINISH_STOP || r->samples[0].finish == RG_FINISH_LENGTH)
-        rg_door_learn(&s->door, rg_seconds(r->admitted_ns, rg_now_ns()));
+        rg_door_leave(&s->door, &who);
     unlink_request(s, r);
     rg_request_unref(r);
 }
@@ -513,14 +514,15 @@ static void admit_waiting(rg_scheduler *s, planning *p)
 
         while (!is_live(&r->samples[i]))
             i++;
-        s->full = !activate(s, r, i, p->n == 0);
-        if (s->full)
+        if (!activate(s, r, i, p->n == 0))
             break;
         rg_fair_take(s->fair, r);
         if (!r->admitted_ns) {
+            rg_newcomer who = rg_scheduler_newcomer(r);
+
             atomic_store(&r->admitted_ns, rg_now_ns());
             s->n_prompt_rows += (uint64_t)r->params.n_prompt;
-            rg_door_leave(&s->door, r->tenant, r->params.background);
+            rg_door_begin(&s->door, &who);
         }
         unlink_request(s, r);
         link_request(s, r, RUNNING);
@@ -566,12 +568,9 @@ int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *
     s->forming |= !s->running.n;
     plan_decode(s, &p);
     limit_prompts(s, budget, &p);
-    s->full &= s->waiting.n > 0;
     for (rg_request *r = s->running.head; r && room && p.budget > 0; r = r->next)
         room = plan_prompts_of(s, &p, r);
-    if (!room)
-        s->full = s->waiting.n > 0;
-    else if (s->forming || !s->options.static_batching)
+    if (room && (s->forming || !s->options.static_batching))
         admit_waiting(s, &p);
     RG_ASSERT(p.n > 0 || (!s->running.n && !s->waiting.n));
     return p.n;

@@ -21,7 +21,8 @@ typedef struct rg_scheduler rg_scheduler;
 
 rg_scheduler *rg_scheduler_new(rg_states *states, const rg_core_options *options, rg_error *err);
 void rg_scheduler_free(rg_scheduler *s);
-rg_door *rg_scheduler_door(rg_scheduler *s); /* whoever submits asks there first */
+rg_door *rg_scheduler_door(rg_scheduler *s); /* whoever submits asks there first, */
+rg_newcomer rg_scheduler_newcomer(const rg_request *r); /* as this */
 
 void rg_scheduler_add(rg_scheduler *s, rg_request *r);    /* at the tail of the queue */
 /* Fill plan (room for max_seqs) within budget >= 1 rows, growing states; returns the number of spans, 0 only if no
@@ -43,7 +44,6 @@ int rg_scheduler_reap(rg_scheduler *s, bool all);
 bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how);
 int32_t rg_scheduler_n_waiting(const rg_scheduler *s);
 int32_t rg_scheduler_n_running(const rg_scheduler *s);
-bool rg_scheduler_is_full(const rg_scheduler *s); /* somebody waits because there is no sequence or no room for state */
 int64_t rg_scheduler_n_waiting_ids(const rg_scheduler *s); /* of prompts */
 uint64_t rg_scheduler_n_prompt_rows(const rg_scheduler *s); /* of admitted requests, found or computed */
 rg_request *rg_scheduler_running(const rg_scheduler *s, int i); /* NULL past the end; order of arrival */

@@ -62,7 +62,7 @@ bool rg_seq_swap_in(rg_states *s, rg_seq *q);
 void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft, rg_span *span);
 
 /* Blocks of each group that a sequence of n positions needs at most, and that are to be had. */
-bool rg_states_fits(const rg_states *s, int32_t n_positions);          /* alone in an empty engine */
+double rg_states_share(const rg_states *s, int32_t n_positions); /* of all state, that they need; over 1: never fits */
 bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto); /* now */
 /* Bytes of all pools, and of the blocks that sequences hold (not those kept only to be found again). */
 void rg_states_bytes(const rg_states *s, uint64_t *all, uint64_t *held, uint64_t *live);

@@ -83,12 +83,16 @@ static int32_t most_blocks(const rg_states *s, int g, int32_t n)
     return window && of_window < all ? of_window : all;
 }
 
-bool rg_states_fits(const rg_states *s, int32_t n_positions)
+double rg_states_share(const rg_states *s, int32_t n_positions)
 {
-    for (int g = 0; g < s->spec.n_groups; g++)
-        if (most_blocks(s, g, n_positions) > rg_store_n_blocks(s->store, g))
-            return false;
-    return true;
+    double most = 0;
+
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        double share = (double)most_blocks(s, g, n_positions) / (double)rg_store_n_blocks(s->store, g);
+
+        most = share > most ? share : most;
+    }
+    return most;
 }
 
 bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto)

@@ -96,9 +96,18 @@ typedef struct price {
     double bytes_s, ops_s;         /* the roofline's two sides */
 } price;
 
+/* (An operation without weights has the type 0, F32.) */
+double rg_machine_peak(const rg_machine *m, rg_type weights, bool exact)
+{
+    const rg_layout layout = rg_format_of(weights)->layout;
+    double peak = layout == RG_LAYOUT_BF16 ? m->bf16_ops_s : layout > RG_LAYOUT_BF16 ? m->int8_ops_s : 0;
+
+    return peak > 0 && !exact ? peak : m->f32_ops_s;
+}
+
 static price roofline(const rg_machine *m, const rg_counted *op, bool exact)
 {
-    double peak = op->integer && !exact && m->int8_ops_s > 0 ? m->int8_ops_s : m->f32_ops_s;
+    double peak = rg_machine_peak(m, op->w[0].type, exact);
 
     return (price){ .bytes_s = (op->count.weight_bytes + op->count.state_bytes) / m->read_bytes_s,
                     .ops_s = op->count.ops / peak };
@@ -128,6 +137,7 @@ static void price_products(const rg_machine *m, const rg_counted *op, bool exact
         const rg_linear_rate *r = &m->rates.linear[op->w[i].type];
         if (!r->measured) { /* as the roofline has it */
             rg_counted one = *op;
+            one.w[0] = op->w[i];
             one.count = (rg_count){ 2 * op->rows * op->w[i].values, op->count.weight_bytes / 3, 0 };
             price rough = roofline(m, &one, exact);
             p->near_s += limit_of(&rough);

@@ -63,7 +63,7 @@ typedef struct rg_rates {
 /* What a machine can do. */
 typedef struct rg_machine {
     double read_bytes_s;              /* from memory */
-    double f32_ops_s, bf16_ops_s, int8_ops_s; /* 0: no such arithmetic of its own */
+    double f32_ops_s, bf16_ops_s, int8_ops_s; /* peaks; 0: no recipe has such arithmetic here */
     double op_s;                      /* fixed cost of one op of a step: its barriers */
     double step_s;                    /* fixed cost of a step */
     rg_rates rates;                   /* .measured false: the roofline alone */
@@ -118,6 +118,10 @@ double rg_cost_limit(const rg_machine *machine, const rg_counter *counter, bool 
 
 /* Count one step of n_seqs sequences of n_rows rows each, after `start` positions, every last row's logits wanted. */
 bool rg_cost_count(const rg_model *m, int n_seqs, int n_rows, int64_t start, rg_counter *counter, rg_error *err);
+
+/* The peak that binds products with weights of a type: of int8 or bf16 if that is how a fast step multiplies by them,
+ * else of f32. */
+double rg_machine_peak(const rg_machine *m, rg_type weights, bool exact);
 
 /* Measure this machine with the kernels of cpu on the threads of pool: about a second.  working_set: bytes over which
  * the bandwidth is read (0: large).  No rates yet: rg_rates_measure adds them. */

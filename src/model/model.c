@@ -13,8 +13,8 @@ static bool choose_kv_type(rg_model *m, const char *name, rg_error *err)
     m->kv_type = w->type == RG_F32 ? RG_F32 : RG_BF16;
     if (!name)
         return true;
-    if (!rg_type_by_name(name, &m->kv_type) || (m->kv_type != RG_F32 && m->kv_type != RG_F16 && m->kv_type != RG_BF16))
-        return rg_fail(err, RG_E_USAGE, "K/V type '%.20s' is not one of f32, f16, bf16", name);
+    if (!rg_kv_type_by_name(name, &m->kv_type))
+        return rg_fail(err, RG_E_USAGE, "K/V type '%.20s' is not one of f32, f16, bf16, q8", name);
     return true;
 }
 

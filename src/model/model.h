@@ -22,7 +22,7 @@ typedef struct rg_model {
 } rg_model;
 
 typedef struct rg_model_options {
-    const char *kv_type;    /* NULL: f32 for F32 weights, else bf16 */
+    const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or a name of ops/kv.h */
     bool declare_only;      /* no weights are read: for counting and planning */
     rg_type declared_type;  /* of weights when the checkpoint has none */
     void (*progress)(void *arg, const char *what, double done);

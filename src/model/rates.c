@@ -382,7 +382,7 @@ static bool measure_attention(rg_shop *w, rg_machine *m, rg_type type, bool late
         r->width_s[i] = per_column;
         r->pair_s[i] = latent || near < 128 * per_column ? 0 : near - 128 * per_column;
         /* Of a key and its value, for as many pairs as there are queries. */
-        double bytes = latent ? (double)LATENT_K * size : 128.0 * size;
+        double bytes = (latent ? LATENT_K : 128) * rg_kv_value_bytes(type);
         r->far_s[i] = far > near ? (far - near) * queries / bytes : 0;
     }
     r->measured = true;

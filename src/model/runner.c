@@ -84,7 +84,7 @@ static void predict(rg_runner *self, const rg_batch *batch, rg_predicted *out)
         rg_cost_batch(r->m, r->o.machine, batch, r->o.exact, &cost);
     else
         cost.count = count(r, batch);
-    *out = (rg_predicted){ .ops = cost.count.ops, .limit_s = cost.limit_s,
+    *out = (rg_predicted){ .ops = cost.count.ops, .limit_s = cost.limit_s, .seconds = cost.seconds,
                            .bytes = (uint64_t)(cost.count.weight_bytes + cost.count.state_bytes) };
 }
 

@@ -11,7 +11,8 @@
 typedef struct rg_predicted {
     double ops;
     uint64_t bytes; /* that it must read */
-    double limit_s; /* at the limits of the machine; 0: the machine was not measured */
+    double limit_s; /* at the limits of the machine; 0: the machine was not measured, as with seconds: */
+    double seconds; /* what it is expected to take */
 } rg_predicted;
 
 /* How long the coming step may take, and what is known of it before prompts are put in. */

@@ -13,11 +13,6 @@ enum { MAX_SIZE = 1 << 24 }; /* of any one dimension: what is larger is a broken
 /* Bytes, and never more than a process can have, so that sums of a few do not overflow. */
 static const uint64_t MAX_BYTES = (uint64_t)1 << 46;
 
-static size_t type_bytes(rg_type type)
-{
-    return type == RG_F32 ? 4 : 2;
-}
-
 /* The group for layers that keep this, made if it is the first; -1: too many. */
 static int group_of(rg_state_spec *spec, rg_keep_kind kind, int window)
 {
@@ -91,8 +86,8 @@ static bool declare_layer(rg_state_spec *spec, const rg_keep *k, rg_type type, r
 bool rg_state_declare(rg_state_spec *spec, const rg_keep *keep, int n_layers, rg_type kv_type, rg_kv *kv,
                       rg_recurrent *recurrent, rg_error *err)
 {
-    if (kv_type != RG_F32 && kv_type != RG_F16 && kv_type != RG_BF16)
-        return rg_fail(err, RG_E_UNSUPPORTED, "K/V type %s is not f32, f16 or bf16", rg_format_of(kv_type)->name);
+    if (!rg_kv_name(kv_type))
+        return rg_fail(err, RG_E_UNSUPPORTED, "K/V type %s is not f32, f16, bf16 or q8", rg_format_of(kv_type)->name);
     *spec = (rg_state_spec){ .n_layers = n_layers, .kv = kv, .recurrent = recurrent };
     for (int i = 0; i < n_layers; i++) {
         int shared = keep[i].shared_with;
@@ -224,7 +219,7 @@ void rg_store_load(rg_store *s, int group, int32_t block, const void *from)
     memcpy(block_at(s, group, block), from, s->memory[group].block_bytes);
 }
 
-/* All ones is a NaN in f32, f16 and bf16. */
+/* All ones is a NaN in f32, f16 and bf16, so in q8's scales too. */
 void rg_store_poison(rg_store *s, int group, int32_t block)
 {
 #ifdef RG_DEBUG
@@ -234,44 +229,17 @@ void rg_store_poison(rg_store *s, int group, int32_t block)
 #endif
 }
 
-/* K is [n_heads][k_dim][RG_BLOCK]: one value of each column. */
-static void move_keys(const rg_kv *kv, const uint8_t *from, int i, uint8_t *to, int j)
-{
-    size_t size = type_bytes(kv->type), column = RG_BLOCK * size;
-
-    from += (size_t)i * size;
-    to += (size_t)j * size;
-    for (int64_t c = 0; c < (int64_t)kv->n_heads * kv->k_dim; c++, from += column, to += column)
-        memcpy(to, from, size);
-}
-
-/* V is [n_heads][RG_BLOCK][v_dim], a latent [RG_BLOCK][k_dim]: one row per head. */
-static void move_rows(int n_heads, size_t row, const uint8_t *from, int i, uint8_t *to, int j)
-{
-    for (int h = 0; h < n_heads; h++)
-        memmove(to + ((size_t)h * RG_BLOCK + (size_t)j) * row, from + ((size_t)h * RG_BLOCK + (size_t)i) * row, row);
-}
-
 void rg_store_move(rg_store *s, int group, int32_t from_block, int from, int32_t to_block, int to)
 {
-    const uint8_t *source = block_at(s, group, from_block);
-    uint8_t *target = block_at(s, group, to_block);
+    uint8_t *source = block_at(s, group, from_block), *target = block_at(s, group, to_block);
 
     RG_ASSERT(from >= 0 && from < RG_BLOCK && to >= 0 && to < RG_BLOCK);
     RG_ASSERT(s->spec.group[group].kind != RG_KEEP_RECURRENT);
     /* A layer that shares another's K/V moves it once more, which changes nothing. */
     for (int i = 0; i < s->spec.n_layers; i++) {
         const rg_kv *kv = &s->spec.kv[i];
-        size_t size = type_bytes(kv->type), keys = (size_t)kv->n_heads * (size_t)kv->k_dim * RG_BLOCK * size;
 
-        if (kv->group != group)
-            continue;
-        if (kv->latent) {
-            move_rows(1, (size_t)kv->k_dim * size, source + kv->offset, from, target + kv->offset, to);
-            continue;
-        }
-        move_keys(kv, source + kv->offset, from, target + kv->offset, to);
-        move_rows(kv->n_heads, (size_t)kv->v_dim * size, source + kv->offset + keys, from, target + kv->offset + keys,
-                  to);
+        for (int h = 0; kv->group == group && h < kv->n_heads; h++)
+            rg_kv_copy(kv, rg_kv_at(kv, source + kv->offset, h, from), rg_kv_at(kv, target + kv->offset, h, to));
     }
 }

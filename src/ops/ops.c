@@ -1,22 +1,22 @@
 /* ops.c -- activations of a step, and the operations as records for the reader.
  *
- * The arena is a stack: an activation takes its values and, after them, the place for its rows in int8 blocks.  Every
+ * The arena is a stack: an activation takes its values and, after them, the place for its rows rounded.  Every
  * thread makes the same handles in the same order, so offsets agree without being shared.  Shapes are checked here
  * once, for all readers; a wrong one is a bug in a model's text. */
 #include "ops/ops.h"
 
 #include <string.h>
 
-enum { CACHE_LINE = 64, QUANT_BYTES = 64 };
+enum { CACHE_LINE = 64, ROUND_BYTES = 64 };
 
 static size_t round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
 }
 
-static size_t quant_bytes(const rg_act *a)
+static size_t round_bytes(const rg_act *a)
 {
-    return (size_t)a->rows * rg_quant_stride(a->cols) * QUANT_BYTES;
+    return (size_t)a->rows * rg_round_stride(a->cols) * ROUND_BYTES;
 }
 
 static size_t take(rg_fwd *f, size_t bytes)
@@ -46,7 +46,7 @@ rg_act *rg_act_rows(rg_fwd *f, const char *name, int rows, int cols)
 
     a->stride = (int)round_up((size_t)cols, RG_PANEL);
     a->offset = take(f, (size_t)rows * (size_t)a->stride * sizeof(float));
-    a->quant = take(f, quant_bytes(a));
+    a->round = take(f, round_bytes(a));
     return a;
 }
 
@@ -62,7 +62,7 @@ rg_act *rg_act_view(rg_fwd *f, const char *name, const rg_act *a, int first, int
     RG_ASSERT(first >= 0 && first + cols <= a->cols);
     v->stride = a->stride;
     v->offset = a->offset + (size_t)first * sizeof(float);
-    v->quant = take(f, quant_bytes(v));
+    v->round = take(f, round_bytes(v));
     return v;
 }
 
@@ -71,7 +71,7 @@ int rg_act_mark(const rg_fwd *f)
     return f->n_acts;
 }
 
-/* The place for int8 blocks is the last thing that an activation takes, a view's too: it ends the stack. */
+/* The place for rounded rows is the last thing that an activation takes, a view's too: it ends the stack. */
 void rg_act_release(rg_fwd *f, int mark)
 {
     const rg_act *last;
@@ -79,21 +79,13 @@ void rg_act_release(rg_fwd *f, int mark)
     RG_ASSERT(mark >= 0 && mark <= f->n_acts);
     f->n_acts = mark;
     last = mark ? &f->acts[mark - 1] : NULL;
-    f->arena_used = last ? last->quant + round_up(quant_bytes(last), CACHE_LINE) : 0;
+    f->arena_used = last ? last->round + round_up(round_bytes(last), CACHE_LINE) : 0;
 }
 
 void rg_fwd_barrier(rg_fwd *f)
 {
     if (f->pool)
         rg_phase_end(f->pool, &f->phase);
-}
-
-size_t rg_kv_bytes(const rg_kv *kv)
-{
-    size_t size = kv->type == RG_F32 ? 4 : 2;
-    size_t values = kv->latent ? (size_t)kv->k_dim : (size_t)kv->n_heads * (size_t)(kv->k_dim + kv->v_dim);
-
-    return values * RG_BLOCK * size;
 }
 
 size_t rg_recurrent_bytes(const rg_recurrent *r)
@@ -115,7 +107,7 @@ static void written(rg_fwd *f, const rg_act *a)
         size_t other_end = other->offset + (size_t)other->rows * (size_t)other->stride * sizeof(float);
 
         if (other->offset < end && a->offset < other_end)
-            other->quantized = false;
+            other->rounded = 0;
     }
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/pool.h"
 #include "ops/batch.h"
+#include "ops/kv.h"
 #include "quant/pack.h"
 
 typedef struct rg_fwd rg_fwd;
@@ -23,8 +24,8 @@ typedef struct rg_act {
     const char *name; /* as dumped: "attn_norm", "q", ... */
     int rows, cols, stride;
     size_t offset;    /* of its first value in the step's arena, in bytes */
-    size_t quant;     /* offset of the place for its rows rounded to int8 blocks (reserved with it) */
-    bool quantized;   /* made since it was last written; a view has a place of its own */
+    size_t round;     /* offset of the place for its rows rounded, in blocks of 32 (reserved with it) */
+    int rounded;      /* how, since it was last written, in the reader's terms; 0: not.  A view has its own place */
 } rg_act;
 
 /* A weight: declared from the config, then bound to packed bytes.  Counting stops at declared. */
@@ -36,20 +37,6 @@ typedef struct rg_weight {
     const float *vec;           /* a vector or small table in f32, bound; else NULL */
     int split;                  /* 0 none, 1 rows, 2 columns over ranks */
 } rg_weight;
-
-/* Where one layer's K/V lies in a block of its group.  Per block: K as [n_heads][k_dim][RG_BLOCK] of `type`, then V as
- * [n_heads][RG_BLOCK][v_dim].  Latent (MLA): one row of k_dim values per position, [RG_BLOCK][k_dim], V being the first
- * v_dim of them; n_heads is 1. */
-typedef struct rg_kv {
-    int group;
-    size_t offset;
-    rg_type type; /* F32, F16 or BF16 */
-    int n_heads, k_dim, v_dim;
-    int window;   /* keys a row sees, itself included; 0: all */
-    bool latent;
-} rg_kv;
-
-size_t rg_kv_bytes(const rg_kv *kv); /* of one block, one layer */
 
 /* Where one recurrent layer's state lies in its sequence's slot, f32: h [d_state][d_inner]; the last d_conv - 1 inputs
  * of the convolution, oldest first, [d_conv - 1][d_inner]; and for draft rows, RG_MAX_DRAFT deep: the convolution's
@@ -146,9 +133,9 @@ rg_act *rg_act_rows(rg_fwd *f, const char *name, int rows, int cols);
 /* Columns [first, first + cols) of a, sharing its memory. */
 rg_act *rg_act_view(rg_fwd *f, const char *name, const rg_act *a, int first, int cols);
 
-/* Blocks of 32 between the quantized rows of an activation: odd, so that the rows of a tile do not fall on one cache
+/* Blocks of 32 between the rounded rows of an activation: odd, so that the rows of a tile do not fall on one cache
  * set. */
-static inline size_t rg_quant_stride(int cols)
+static inline size_t rg_round_stride(int cols)
 {
     return (size_t)(cols + 31) / 32 | 1;
 }

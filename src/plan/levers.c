@@ -52,7 +52,7 @@ static double memory_of(const bench *b, const rg_model *m)
 /* Declare a model of this config and type, and count it. */
 static bool try_model(bench *b, const rg_config *c, rg_type type, const char *name, rg_lever **l)
 {
-    rg_model_options o = { .kv_type = rg_format_of(b->s->model->kv_type)->name, .declared_type = type };
+    rg_model_options o = { .kv_type = rg_kv_name(b->s->model->kv_type), .declared_type = type };
     rg_error why = { 0 };
     rg_model *m = rg_model_declare(c, &o, &why);
     rg_plan_subject s = *b->s;
@@ -218,10 +218,17 @@ static double to_cla(const bench *b, rg_counted *op)
     return is_qkv(op) ? resize(op, 1, 0) + resize(op, 2, 0) : 0;
 }
 
-static double to_int8_kv(const bench *b, rg_counted *op)
+static double q8_share(const bench *b)
 {
-    if (op->kind == RG_OP_KV_STORE || op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION)
-        op->count.state_bytes /= rg_format_of(b->s->model->kv_type)->block_bytes;
+    return rg_kv_value_bytes(RG_I8) / rg_kv_value_bytes(b->s->model->kv_type);
+}
+
+static double to_q8_kv(const bench *b, rg_counted *op)
+{
+    if (op->kind == RG_OP_KV_STORE || op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION) {
+        op->count.state_bytes *= q8_share(b);
+        op->type = RG_I8;
+    }
     return 0;
 }
 
@@ -262,9 +269,9 @@ static void try_changes(bench *b)
             snprintf(l->formula, sizeof l->formula, "K/V of every second layer, read by both");
         }
     }
-    if (rg_format_of(b->s->model->kv_type)->block_bytes > 1) {
-        l = try_change(b, to_int8_kv, 1.0 / rg_format_of(b->s->model->kv_type)->block_bytes, "int8 K/V");
-        snprintf(l->formula, sizeof l->formula, "counted; 1 byte a value of K and V");
+    if (b->s->model->kv_type != RG_I8) {
+        l = try_change(b, to_q8_kv, q8_share(b), "q8 K/V");
+        snprintf(l->formula, sizeof l->formula, "counted; a byte a value of K and V, a scale of 2 per 32");
     }
 }
 

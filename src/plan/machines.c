@@ -42,7 +42,7 @@ bool rg_plan_machine_find(rg_plan_machine *out, const char *name, rg_error *err)
         *out = (rg_plan_machine){ .name = k->name, .title = k->title, .accelerator = k->accelerator,
                                   .memory_bytes = k->memory, .link_bytes_s = k->link, .chips = 1,
                                   .m = { .read_bytes_s = k->read, .bf16_ops_s = k->bf16 } };
-        /* The price of an operation looks at f32, and at int8 for integer weights: an accelerator has bf16 for both. */
+        /* An accelerator has bf16 for all weights. */
         out->m.f32_ops_s = k->accelerator ? k->bf16 : k->f32;
         out->m.int8_ops_s = k->accelerator ? 0 : k->int8;
         return true;
@@ -61,11 +61,4 @@ void rg_plan_machine_chips(rg_plan_machine *p, int n)
     p->m.int8_ops_s *= by;
     p->memory_bytes *= by;
     p->chips = n;
-}
-
-double rg_plan_machine_peak(const rg_plan_machine *p, bool integer)
-{
-    if (p->accelerator)
-        return p->m.bf16_ops_s;
-    return integer && p->m.int8_ops_s > 0 ? p->m.int8_ops_s : p->m.f32_ops_s;
 }

@@ -21,7 +21,5 @@ bool rg_plan_machine_find(rg_plan_machine *out, const char *name, rg_error *err)
 const char *rg_plan_machine_nth(int i);
 /* n chips as one: everything n-fold but the link. */
 void rg_plan_machine_chips(rg_plan_machine *p, int n);
-/* Arithmetic per second with bf16 (or, on a machine that is no accelerator, f32 or int8) weights. */
-double rg_plan_machine_peak(const rg_plan_machine *p, bool integer);
 
 #endif

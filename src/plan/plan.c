@@ -86,6 +86,12 @@ static bool closed_latency(const rg_plan_subject *s, const rg_plan_machine *m, d
     return true;
 }
 
+/* The textbook's arithmetic: in bf16, where there is such. */
+static double book_peak(const rg_plan_machine *m)
+{
+    return rg_machine_peak(&m->m, RG_BF16, false);
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 void rg_plan_state_bytes(const rg_model *m, int64_t seq, double *kv, double *recurrent)
@@ -163,7 +169,7 @@ bool rg_plan_latency(const rg_plan_subject *s, const rg_plan_machine *m, int64_t
     if (!textbook_sizes(s, &params, &kv, err))
         return false;
     *latency_s = b * (double)seq * kv / m->m.read_bytes_s +
-                 larger(2 * b * params / rg_plan_machine_peak(m, false), params * s->weight_bytes / m->m.read_bytes_s);
+                 larger(2 * b * params / book_peak(m), params * s->weight_bytes / m->m.read_bytes_s);
     return true;
 }
 
@@ -203,22 +209,24 @@ static bool find_knee(const rg_plan_subject *s, const rg_plan_machine *m, int64_
 
 /* ---- a row ------------------------------------------------------------------------------------------------------- */
 
-static bool is_integer(const rg_model *m)
+/* The type of most of its weights. */
+static rg_type type_of(const rg_model *m)
 {
-    double integer = 0;
+    double values[RG_TYPE_COUNT] = { 0 };
+    rg_type most = RG_F32;
 
     for (int i = 0; i < m->weights.n; i++) {
         const rg_weight *w = &m->weights.all[i];
-        double values = (double)w->n_mats * (double)w->rows * (double)w->cols;
-        integer += rg_format_of(w->type)->layout > RG_LAYOUT_BF16 ? values : -values;
+        values[w->type] += (double)w->n_mats * (double)w->rows * (double)w->cols;
+        most = values[w->type] > values[most] ? w->type : most;
     }
-    return integer > 0;
+    return most;
 }
 
 static bool counted_row(const rg_plan_subject *s, rg_plan_row *row, rg_error *err)
 {
     const rg_plan_machine *m = row->machine;
-    double peak = rg_plan_machine_peak(m, !s->exact && is_integer(s->model));
+    double peak = rg_machine_peak(&m->m, type_of(s->model), s->exact);
     double bytes = (double)s->model->weights.stored_bytes / (double)s->model->weights.n_parameters;
     int chunk = m->chunk && m->chunk < row->seq ? m->chunk : (int)row->seq;
     rg_step_shape prompt = { .n_seqs = 1, .n_rows = (int)row->seq, .exact = s->exact };
@@ -252,7 +260,7 @@ static bool counted_row(const rg_plan_subject *s, rg_plan_row *row, rg_error *er
 static bool textbook_row(const rg_plan_subject *s, rg_plan_row *row, rg_error *err)
 {
     const rg_plan_machine *m = row->machine;
-    double params, kv, batch = (double)row->batch, seq = (double)row->seq, peak = rg_plan_machine_peak(m, false);
+    double params, kv, batch = (double)row->batch, seq = (double)row->seq, peak = book_peak(m);
 
     if (!textbook_sizes(s, &params, &kv, err) || !rg_plan_latency(s, m, row->batch, row->seq, &row->latency_s, err))
         return false;
@@ -282,7 +290,7 @@ static bool in_range(const rg_plan_subject *s, const rg_plan_machine *m, int64_t
     if (seq < 1 || seq > MOST_SEQ)
         return rg_fail(err, RG_E_USAGE, "a sequence of %lld positions is out of range: 1 to %d", (long long)seq,
                        MOST_SEQ);
-    if (!(m->m.read_bytes_s > 0) || !(rg_plan_machine_peak(m, false) > 0))
+    if (!(m->m.read_bytes_s > 0) || !(book_peak(m) > 0))
         return rg_fail(err, RG_E_INPUT, "machine %s: its bandwidth or its arithmetic could not be measured", m->name);
     if (!s->model && s->method != RG_PLAN_GENERAL)
         return rg_fail(err, RG_E_USAGE, "sizes without a model have only the method general");
@@ -342,7 +350,7 @@ static void list_op(void *arg, const rg_counted *op, double seconds)
         out->n++;
     }
     double bytes = op->count.weight_bytes + op->count.state_bytes;
-    double peak = rg_plan_machine_peak(l->m, op->integer && !l->exact);
+    double peak = rg_machine_peak(&l->m->m, op->w[0].type, l->exact);
     bool computes = op->count.ops / peak > bytes / l->m->m.read_bytes_s;
     o->count++;
     o->ops += op->count.ops;
@@ -357,7 +365,7 @@ static void list_op(void *arg, const rg_counted *op, double seconds)
 static void book_op(rg_plan_ops *out, const rg_plan_machine *m, const rg_plan_op *like, double ops, double intensity)
 {
     rg_plan_op *o = &out->op[out->n++];
-    double peak = rg_plan_machine_peak(m, false);
+    double peak = book_peak(m);
 
     *o = *like;
     o->count = 1;

@@ -245,10 +245,11 @@ static void put_points(rg_buf *b, const rg_svg_plan *p, const chart *c)
 static void put_roofline(rg_buf *b, const rg_svg_plan *p)
 {
     const rg_plan_machine *m = p->machine;
-    double bandwidth = m->m.read_bytes_s, peak = rg_plan_machine_peak(m, false), fast = rg_plan_machine_peak(m, true);
+    double bandwidth = m->m.read_bytes_s, peak = m->m.f32_ops_s, fast = rg_machine_peak(&m->m, RG_Q8_0, false);
+    double half = rg_machine_peak(&m->m, RG_BF16, false);
     chart c = { .left = 70, .top = 100, .width = WIDTH - 100, .height = 400, .x_name = "operations per byte of memory",
                 .y_name = "operations per second" };
-    double most = fast > peak ? fast : peak;
+    double most = fast > half ? fast : half; /* neither is below the peak */
     char title[128];
 
     widen(&c.x0, &c.x1, peak / bandwidth / 30);
@@ -269,6 +270,8 @@ static void put_roofline(rg_buf *b, const rg_svg_plan *p)
              (long long)p->row->batch, (long long)p->row->seq, (long long)p->row->seq);
     put_axes(b, &c, title);
     put_roof(b, &c, bandwidth, peak, m->accelerator ? "bf16" : "f32");
+    if (half > peak * 1.01)
+        put_roof(b, &c, bandwidth, half, "bf16");
     if (fast > peak * 1.01)
         put_roof(b, &c, bandwidth, fast, "int8");
     put_bandwidth(b, &c, bandwidth);

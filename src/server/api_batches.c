@@ -81,6 +81,15 @@ static void keep_batch(rg_task *t, rg_store *st)
     rg_refusal no_file;
     rg_stored got = RG_STORE_FAILED;
 
+    if (rg_batches_of(t->server->batches, t->owner) >= t->server->o.max_batches) {
+        rg_refusal many;
+        rg_refuse(&many, 429, "too_many_batches", NULL, "%d batches have not ended, and more are not taken.",
+                  (int)t->server->o.max_batches);
+        many.retry_after_s = 60;
+        rg_reply_refusal(t->server, t->x, &many);
+        rg_free(text);
+        return;
+    }
     b.metadata = text;
     snprintf(b.owner, sizeof b.owner, "%s", t->owner);
     memcpy(b.input_id, t->id, sizeof b.input_id);

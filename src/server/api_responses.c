@@ -248,11 +248,13 @@ static void send_text(rg_call *c, rg_choice *ch, rg_buf *out, int part, const rg
     if (text->n == *sent)
         return;
     open_item(c, ch, out, part);
+    c->event_at = out->n;
     open_part_event(c, ch, out,
                     part == REASONING_ITEM ? "response.reasoning_text.delta" : "response.output_text.delta");
     rg_out_string(out, "delta", text->data + *sent, text->n - *sent);
     if (part == MESSAGE_ITEM)
         rg_out_raw(out, "logprobs", "[]", 2);
+    rg_write_noise(out, c);
     rg_typed_event_close(out);
     *sent = text->n;
 }

@@ -1,4 +1,4 @@
-/* batch_lines.c -- batches that have not ended, and their lines: which runs when, and what becomes of its answer.
+/* batch_lines.c -- the lines of batches that have not ended: which runs when, and what becomes of its answer.
  *
  * A line is taken up into a slot, sent to its endpoint, lands with an answer and leaves its slot when that is in the
  * store.  Which lines have been taken up is known in memory alone: after a kill, those without an answer run again,
@@ -92,7 +92,7 @@ static void land(void *arg, rg_exchange *x)
     pthread_mutex_unlock(&b->lock);
 }
 
-static rg_active *find_active(rg_batches *b, int64_t key)
+rg_active *rg_active_find(rg_batches *b, int64_t key)
 {
     for (int32_t i = 0; i < b->n_active; i++)
         if (b->active[i].key == key)
@@ -103,7 +103,7 @@ static rg_active *find_active(rg_batches *b, int64_t key)
 /* The slot is free again; without its answer in the store the line is to be taken up anew. */
 static void vacate(rg_batches *b, rg_slot *slot, bool kept)
 {
-    rg_active *a = find_active(b, slot->batch);
+    rg_active *a = rg_active_find(b, slot->batch);
 
     rg_buf_fini(&slot->body);
     rg_buf_fini(&slot->custom_id);
@@ -117,8 +117,7 @@ static void vacate(rg_batches *b, rg_slot *slot, bool kept)
     pthread_mutex_unlock(&b->lock);
 }
 
-/* Let go of what runs of a batch (0: of all). */
-static void recall(rg_batches *b, int64_t batch)
+void rg_lines_recall(rg_batches *b, int64_t batch)
 {
     for (int32_t i = 0; i < b->n_slots; i++) {
         rg_slot *slot = &b->slots[i];
@@ -144,7 +143,7 @@ static void get_stuck(rg_batches *b, const rg_error *err)
     b->stuck_until_ns = rg_now_ns() + (uint64_t)(b->stuck_s * 1e9);
 }
 
-static void get_unstuck(rg_batches *b)
+void rg_lines_go_on(rg_batches *b)
 {
     if (b->stuck_s > 0)
         rg_log(RG_LOG_WARN, "serve: batches go on");
@@ -239,158 +238,12 @@ static bool keep_answers(rg_batches *b, rg_error *err)
     if (!ok || !rg_store_commit(b->st, err))
         return false;
     for (int32_t i = 0; i < b->n_slots; i++)
-        if (state_of(&b->slots[i]) == RG_SLOT_KEEPING)
+        if (state_of(&b->slots[i]) == RG_SLOT_KEEPING) {
+            rg_count(b->s->metrics, b->slots[i].status == 200 ? RG_C_LINES_DONE : RG_C_LINES_FAILED, 1);
             vacate(b, &b->slots[i], true);
-    get_unstuck(b);
-    return true;
-}
-
-/* ---- batches ----------------------------------------------------------------------------------------------------- */
-
-const rg_route *rg_batch_route(const char *endpoint)
-{
-    static const char *const endpoints[] = { "/v1/chat/completions", "/v1/completions", "/v1/embeddings",
-                                             "/v1/responses" };
-
-    for (size_t i = 0; i < RG_LEN(endpoints); i++)
-        for (int k = 0; !strcmp(endpoint, endpoints[i]) && k < rg_n_routes; k++)
-            if (!strcmp(rg_routes[k].path, endpoint) && !strcmp(rg_routes[k].method, "POST"))
-                return &rg_routes[k];
-    return NULL;
-}
-
-/* Batches that came since the last time; at first, those that the last process left. */
-static bool load(rg_batches *b, rg_error *err)
-{
-    rg_batch_record r;
-    rg_stored got;
-
-    while ((got = rg_store_unended(b->st, b->last_key, &r, err)) == RG_STORE_DONE) {
-        if (b->n_active == b->active_room) {
-            int32_t room = b->active_room ? 2 * b->active_room : 16;
-            rg_active *more = rg_resize(b->active, (size_t)room * sizeof *more);
-            if (!more)
-                return rg_fail_memory(err, (size_t)room * sizeof *more);
-            b->active = more;
-            b->active_room = room;
         }
-        rg_active *a = &b->active[b->n_active++];
-        *a = (rg_active){ .key = r.key, .input = r.input, .expires_s = r.expires_s, .state = r.state,
-                          .route = rg_batch_route(r.endpoint) };
-        memcpy(a->id, r.id, sizeof a->id);
-        memcpy(a->owner, r.owner, sizeof a->owner);
-        b->last_key = r.key;
-    }
-    rg_store_rest(b->st);
-    return got == RG_STORE_NONE;
-}
-
-static bool check_batch(rg_batches *b, rg_active *a, rg_error *err)
-{
-    rg_batch_record r = { .key = a->key, .input = a->input, .endpoint = a->route ? a->route->path : "" };
-    rg_buf errors;
-    int64_t n_lines;
-    bool ok = rg_store_begin(b->st, err);
-
-    if (!ok)
-        return false;
-    rg_buf_init(&errors, 1 << 20);
-    ok = rg_batch_check(b->st, &r, &n_lines, &errors, err) == RG_STORE_DONE;
-    bool valid = !errors.n;
-    if (!ok || !valid)
-        rg_store_rollback(b->st);
-    if (ok && !valid) /* none of its lines is kept */
-        ok = rg_store_fail_batch(b->st, a->key, errors.data, err) != RG_STORE_FAILED;
-    else if (ok)
-        ok = rg_store_start_batch(b->st, a->key, n_lines, err) != RG_STORE_FAILED ? rg_store_commit(b->st, err)
-                                                                                  : (rg_store_rollback(b->st), false);
-    rg_buf_fini(&errors);
-    if (ok)
-        a->state = valid ? RG_BATCH_IN_PROGRESS : RG_BATCH_FAILED;
-    return ok;
-}
-
-static void name_line(char *out, size_t room, const rg_active *a, int64_t number)
-{
-    snprintf(out, room, "batch_req_%s_%lld", a->id + strlen("batch_"), (long long)number);
-}
-
-/* Its time is over: what did not run is said to be so. */
-static bool expire_lines(rg_batches *b, const rg_active *a, rg_error *err)
-{
-    char id[RG_ID_ROOM + 32];
-    rg_stored got;
-    rg_line l = { 0 };
-
-    while ((got = rg_store_next_line(b->st, a->key, l.number, &l, err)) == RG_STORE_DONE) {
-        rg_buf out;
-        rg_buf_init(&out, 1 << 16);
-        name_line(id, sizeof id, a, l.number);
-        rg_out_open(&out, NULL, '{');
-        rg_out_text(&out, "id", id);
-        rg_out_string(&out, "custom_id", l.custom_id, l.n_custom_id);
-        rg_out_null(&out, "response");
-        rg_out_open(&out, "error", '{');
-        rg_out_text(&out, "code", "batch_expired");
-        rg_out_text(&out, "message", "The batch's time was over before this request could run.");
-        rg_buf_str(&out, "}}\n");
-        bool ok = out.failed ? rg_fail_memory(err, out.n)
-                             : rg_store_set_answer(b->st, a->key, l.number, RG_LINE_FAILED, out.data, out.n, err) ==
-                                   RG_STORE_DONE;
-        rg_buf_fini(&out);
-        if (!ok)
-            return false;
-    }
-    return got == RG_STORE_NONE;
-}
-
-static bool end_batch(rg_batches *b, rg_active *a, rg_batch_state state, rg_error *err)
-{
-    if (!rg_store_begin(b->st, err))
-        return false;
-    if ((state == RG_BATCH_EXPIRED && !expire_lines(b, a, err)) ||
-        rg_store_end_batch(b->st, a->key, state, err) == RG_STORE_FAILED) {
-        rg_store_rollback(b->st);
-        return false;
-    }
-    if (!rg_store_commit(b->st, err))
-        return false;
-    a->state = state;
+    rg_lines_go_on(b);
     return true;
-}
-
-/* Whatever may happen to a batch beside its lines.  False: the store failed. */
-static bool advance(rg_batches *b, rg_active *a, rg_error *err)
-{
-    bool late = a->state != RG_BATCH_CANCELLING && rg_wall_s() >= a->expires_s;
-    bool ok = true;
-
-    if (late || a->state == RG_BATCH_CANCELLING) {
-        recall(b, a->key);
-        ok = a->n_slots || end_batch(b, a, late ? RG_BATCH_EXPIRED : RG_BATCH_CANCELLED, err);
-    } else if (a->state == RG_BATCH_VALIDATING) {
-        ok = check_batch(b, a, err);
-    } else if (a->all_taken && !a->n_slots) {
-        ok = end_batch(b, a, RG_BATCH_COMPLETED, err);
-    } else {
-        return true;
-    }
-    if (ok && b->stuck_s > 0)
-        get_unstuck(b);
-    return ok;
-}
-
-rg_stored rg_batches_cancel(rg_task *t, int64_t batch, rg_error *err)
-{
-    rg_batches *b = t->server->batches;
-    rg_active *a = find_active(b, batch);
-    rg_stored done = rg_store_cancel_batch(b->st, batch, err);
-
-    if (done == RG_STORE_DONE && a) {
-        a->state = RG_BATCH_CANCELLING;
-        recall(b, batch);
-    }
-    return done;
 }
 
 /* ---- taking up lines --------------------------------------------------------------------------------------------- */
@@ -496,7 +349,7 @@ static rg_stored take_line(rg_batches *b, rg_active *a, rg_slot *slot, rg_error 
     slot->from = l.from;
     slot->n = l.n;
     slot->n_tries = 0;
-    name_line(slot->id, sizeof slot->id, a, l.number);
+    rg_line_name(slot->id, sizeof slot->id, a, l.number);
     a->n_slots++;
     set_state(slot, RG_SLOT_WAITING);
     return RG_STORE_DONE;
@@ -533,7 +386,7 @@ static bool fly_again(rg_batches *b, int32_t *n_flying, rg_error *err)
             continue;
         if (*n_flying >= may_fly(b, *n_flying))
             return true;
-        if (!fly(b, slot, find_active(b, slot->batch), err))
+        if (!fly(b, slot, rg_active_find(b, slot->batch), err))
             return false;
         ++*n_flying;
     }
@@ -572,43 +425,29 @@ static bool take_up(rg_batches *b, rg_error *err)
 
 /* ---- the turn ---------------------------------------------------------------------------------------------------- */
 
-static bool advance_all(rg_batches *b, rg_error *err)
-{
-    bool ok = true;
-
-    for (int32_t i = 0; ok && i < b->n_active;) {
-        rg_active *a = &b->active[i];
-        ok = advance(b, a, err);
-        if (a->state < RG_BATCH_COMPLETED) {
-            i++;
-            continue;
-        }
-        memmove(a, a + 1, (size_t)(b->n_active - i - 1) * sizeof *a);
-        b->n_active--;
-    }
-    rg_store_rest(b->st);
-    return ok;
-}
-
 bool rg_lines_turn(rg_batches *b)
 {
     rg_error err = { 0 };
 
     if (b->s->state != RG_READY)
-        recall(b, 0);
+        rg_lines_recall(b, 0);
     sort_landed(b);
     if (rg_now_ns() < b->stuck_until_ns)
         return false;
-    if (!load(b, &err) || !keep_answers(b, &err) || !advance_all(b, &err) || !take_up(b, &err)) {
+    if (!rg_batches_load(b, &err) || !keep_answers(b, &err) || !rg_batches_advance(b, &err) || !take_up(b, &err)) {
         get_stuck(b, &err);
         return false;
     }
     bool wanting = false, room = false;
+    int32_t n_flying = 0;
     for (int32_t i = 0; i < b->n_slots; i++) {
+        n_flying += state_of(&b->slots[i]) == RG_SLOT_FLYING;
         wanting |= state_of(&b->slots[i]) == RG_SLOT_WAITING;
         room |= state_of(&b->slots[i]) == RG_SLOT_FREE;
     }
     wanting |= room && next_batch(b);
+    rg_gauge(b->s->metrics, RG_G_BATCHES, b->n_active);
+    rg_gauge(b->s->metrics, RG_G_LINES, n_flying);
     for (int32_t i = 0; i < b->n_active; i++)
         wanting |= b->active[i].all_taken && !b->active[i].n_slots; /* to be ended */
     return wanting;

@@ -58,6 +58,7 @@ void rg_listing_open(rg_listing *l);
 void rg_listing_add(rg_listing *l, const char *id);
 void rg_listing_reply(rg_listing *l, rg_task *t, const rg_store *st, rg_stored got, const rg_error *err);
 void rg_batches_send(rg_task *t, const rg_file_record *f); /* its content, as fast as the client takes it */
+int32_t rg_batches_of(const rg_batches *b, const char *owner); /* that have not ended */
 /* The batch stops: what runs of it is let go. */
 rg_stored rg_batches_cancel(rg_task *t, int64_t batch, rg_error *err);
 

@@ -1,4 +1,5 @@
-/* batches_inner.h -- what batches.c (tasks, downloads, the thread) and batch_lines.c (batches, their lines) share. */
+/* batches_inner.h -- what batches.c (tasks, downloads, the thread), batch_life.c (batches) and batch_lines.c (their
+ * lines) share. */
 #ifndef RG_SERVER_BATCHES_INNER_H
 #define RG_SERVER_BATCHES_INNER_H
 
@@ -68,5 +69,14 @@ bool rg_lines_open(rg_batches *b, const char *const *keys, int32_t n_keys, rg_er
 void rg_lines_close(rg_batches *b);
 /* Keep what has landed, end what is over, begin what there is room for.  True: it wants to be called again soon. */
 bool rg_lines_turn(rg_batches *b);
+
+/* ---- between the two ---- */
+
+rg_active *rg_active_find(rg_batches *b, int64_t key);
+void rg_lines_recall(rg_batches *b, int64_t batch); /* let go of what runs of a batch (0: of all) */
+void rg_lines_go_on(rg_batches *b);                 /* the store takes things again */
+void rg_line_name(char *out, size_t room, const rg_active *a, int64_t number);
+bool rg_batches_load(rg_batches *b, rg_error *err);
+bool rg_batches_advance(rg_batches *b, rg_error *err); /* whatever is to happen to any; false: the store failed */
 
 #endif

@@ -5,6 +5,7 @@
 #ifndef RG_SERVER_CALL_H
 #define RG_SERVER_CALL_H
 
+#include "base/rng.h"
 #include "server/answer.h"
 #include "server/conversation.h"
 #include "server/core.h"
@@ -83,6 +84,8 @@ struct rg_call {
     int32_t max_tokens;
     rg_buf out;
     int32_t sequence;   /* of events, for shapes that number them */
+    size_t event_at, event_bytes; /* the event that is being written; how long they all are made, if they are */
+    rg_rng noise;
     bool failed, refused_late;
     rg_call *next;
 };
@@ -137,13 +140,16 @@ const rg_top *rg_choice_tops(const rg_choice *ch, const rg_logprob *l);
 void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id);
 
 /* Completions and chat: chunks of a stream around their choices, its end, and a whole answer. */
-void rg_chunk_open(rg_buf *b, const rg_call *c);
-void rg_chunk_close(rg_buf *b, const rg_call *c);
+void rg_chunk_open(rg_buf *b, rg_call *c);
+void rg_chunk_close(rg_buf *b, rg_call *c);
 void rg_write_finish(rg_buf *b, const rg_call *c, const rg_choice *ch); /* finish_reason and stop_reason, null while it
                                                                          *   runs */
 void rg_chunks_stop(rg_call *c, rg_buf *out);
 void rg_chunks_fail(rg_call *c, const rg_refusal *e, rg_buf *out);
 void rg_choices_whole(rg_call *c, rg_buf *out);
+
+/* If it is wanted, noise in the event that began at c->event_at, so that its length says little of its text. */
+void rg_write_noise(rg_buf *b, rg_call *c);
 
 /* Responses and messages: an event whose object begins with its type. */
 void rg_typed_event_open(rg_buf *b, const char *type);

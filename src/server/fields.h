@@ -42,8 +42,8 @@ typedef struct rg_fields {
     const char *model, *effort, *verbosity, *tier, *user, *cache_salt, *encoding;
     int64_t dimensions, max_tokens, max_completion_tokens, n, top_k, seed, min_tokens, top_logprobs, n_probs, priority;
     double temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;
-    bool stream, include_usage, parallel_tools, generation_prompt, ignore_eos, echo, add_special, include_reasoning;
-    bool store, cache_prompt;
+    bool stream, include_usage, pads; /* pads: the events of a stream, with noise */
+    bool parallel_tools, generation_prompt, ignore_eos, echo, add_special, include_reasoning, store, cache_prompt;
     int32_t n_logprobs;  /* as in rg_sampling */
     const char **stop;   /* owned list of borrowed texts */
     int32_t n_stop;

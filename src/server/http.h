@@ -3,7 +3,8 @@
  * An exchange is one request and its answer.  `head` sees it when its headers are there and may answer at once;
  * `handle` sees it once, with its whole body, on one of the HTTP threads.  Whoever cannot answer there keeps the
  * exchange (rg_exchange_keep) and answers later from any one thread: the connection sleeps meanwhile.  What is written
- * to a stream waits in the exchange's own memory for its client, however slow.  Only http.c knows what carries it. */
+ * to a stream waits in the exchange's own memory for its client, however slow.  Only the http*.c files know what
+ * carries it. */
 #ifndef RG_SERVER_HTTP_H
 #define RG_SERVER_HTTP_H
 

@@ -12,6 +12,8 @@
 
 enum { WINDOW = 4, STEPS_KEPT = 256 }; /* seconds that gauges look back; steps that the watchdog knows */
 
+static const double max_unseen_s = 0.25;
+
 typedef struct pump {
     rg_server *s;
     rg_call *calls;         /* with us */
@@ -20,7 +22,8 @@ typedef struct pump {
     uint64_t window_ns[WINDOW];
     int n_windows;
     float step_s[STEPS_KEPT]; /* the last ones */
-    uint64_t n_steps_kept, moved_ns;
+    uint64_t n_steps_kept, watched_ns;
+    double still_s;         /* for so long there has been something to do, and no step has ended */
 } pump;
 
 void rg_pump_take(rg_server *s, rg_call *c)
@@ -93,7 +96,7 @@ static void note_steps(pump *p, const rg_stats *now)
     rg_observe(m, RG_H_ITERATION, rows, n);
     for (uint64_t i = 0; i < n && i < STEPS_KEPT; i++)
         p->step_s[p->n_steps_kept++ % STEPS_KEPT] = (float)each;
-    p->moved_ns = rg_now_ns();
+    p->still_s = 0;
 }
 
 static void note_totals(rg_metrics *m, const rg_stats *now)
@@ -154,15 +157,18 @@ static double slow_step(const pump *p)
     return (double)third;
 }
 
-/* A step that does not end is a fault that nothing but a restart mends. */
+/* A step that does not end is a fault that nothing but a restart mends.  Time counts only as far as this thread was
+ * there to see it: a process that was stopped for a while, and the engine with it, is not stuck. */
 static void watch(pump *p, const rg_stats *now, uint64_t now_ns)
 {
-    double most = 10 * slow_step(p);
+    double most = 10 * slow_step(p), passed = rg_seconds(p->watched_ns, now_ns);
 
     most = most > p->s->o.watchdog_s ? most : p->s->o.watchdog_s;
-    if (!now->n_running || !p->calls)
-        p->moved_ns = now_ns;
-    if (p->s->o.watchdog_s > 0 && rg_seconds(p->moved_ns, now_ns) > most && p->s->state != RG_FAULTED) {
+    p->still_s += passed < max_unseen_s ? passed : max_unseen_s;
+    p->watched_ns = now_ns;
+    if (!p->calls || !(now->n_running || now->n_waiting)) /* the very first step is not running before it has ended */
+        p->still_s = 0;
+    if (p->s->o.watchdog_s > 0 && p->still_s > most && p->s->state != RG_FAULTED) {
         rg_log(RG_LOG_ERROR, "serve: no step has ended for %.0f s: the engine is taken to be lost", most);
         p->s->state = RG_FAULTED;
     }
@@ -205,7 +211,7 @@ static void *run(void *arg)
     if (!p)
         return NULL;
     p->s = s;
-    p->moved_ns = rg_now_ns();
+    p->watched_ns = rg_now_ns();
     while (!s->closing) {
         rg_engine *engine = s->engine;
         s->turned_ns = rg_now_ns();

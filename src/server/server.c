@@ -26,7 +26,7 @@ rg_server_options rg_server_options_default(void)
                                 .max_header = 32 << 10, .max_connections = 4096, .n_threads = 2, .max_waiting = 1024,
                                 .max_choices = 1024, .request_timeout_s = 3600, .queue_timeout_s = 30,
                                 .idle_timeout_s = 120, .header_timeout_s = 15, .body_timeout_s = 60,
-                                .write_timeout_s = 300, .watchdog_s = 30, .batch_lines = 8 };
+                                .write_timeout_s = 300, .watchdog_s = 30, .batch_lines = 8, .max_batches = 64 };
 }
 
 /* ---- the door ---------------------------------------------------------------------------------------------------- */
@@ -328,13 +328,21 @@ void rg_server_ready(rg_server *s, rg_engine *engine)
 
 void rg_server_drain(rg_server *s)
 {
-    s->state = RG_DRAINING;
+    int was = atomic_load(&s->state);
+
+    while (was != RG_FAULTED && !atomic_compare_exchange_weak(&s->state, &was, RG_DRAINING))
+        ;
     rg_gauge(s->metrics, RG_G_READY, 0);
 }
 
 int rg_server_in_flight(const rg_server *s)
 {
     return s->n_in_flight;
+}
+
+bool rg_server_faulted(const rg_server *s)
+{
+    return s->state == RG_FAULTED;
 }
 
 void rg_server_abort(rg_server *s)

@@ -31,6 +31,7 @@ typedef struct rg_server_options {
     bool no_page;
     const char *batch_dir;    /* where files and batches are kept; NULL: there are none */
     int32_t batch_lines;      /* of batches, that run at once, at most */
+    int32_t max_batches;      /* of one key, that have not ended */
 } rg_server_options;
 
 rg_server_options rg_server_options_default(void);
@@ -44,6 +45,7 @@ void rg_server_ready(rg_server *s, rg_engine *engine);
 
 void rg_server_drain(rg_server *s);       /* from now on new work is refused with 503; what runs goes on */
 int rg_server_in_flight(const rg_server *s); /* requests that have not had their last byte */
+bool rg_server_faulted(const rg_server *s);  /* no step has ended for too long: only a new process helps */
 void rg_server_abort(rg_server *s);       /* end what runs with an error event */
 void rg_server_close(rg_server *s);       /* NULL is fine */
 

@@ -79,17 +79,39 @@ static void open_object(rg_buf *b, const rg_call *c, const char *object)
     rg_out_open(b, "choices", '[');
 }
 
-void rg_chunk_open(rg_buf *b, const rg_call *c)
+/* All events of a stream get the length of its first and some room more; what is longer, one of few lengths. */
+void rg_write_noise(rg_buf *b, rg_call *c)
 {
+    enum { AROUND = 20, ROOM = 96, STEP = 128, MOST = 1024 };
+    char noise[MOST + 1];
+    size_t n = b->n - c->event_at + AROUND;
+
+    if (!c->f.pads)
+        return;
+    if (!c->event_bytes || c->event_bytes > n + MOST - STEP) {
+        c->event_bytes = n + ROOM;
+        c->noise.seed = rg_seed();
+    }
+    size_t to = c->event_bytes + (n > c->event_bytes ? (n - c->event_bytes + STEP - 1) / STEP * STEP : 0);
+    for (size_t i = 0; i < to - n; i++)
+        noise[i] = (char)('a' + rg_rng_below(&c->noise, 26));
+    noise[to - n] = 0;
+    rg_out_text(b, "obfuscation", noise);
+}
+
+void rg_chunk_open(rg_buf *b, rg_call *c)
+{
+    c->event_at = b->n;
     rg_event_open(b, NULL);
     open_object(b, c, c->shape->chunk);
 }
 
-void rg_chunk_close(rg_buf *b, const rg_call *c)
+void rg_chunk_close(rg_buf *b, rg_call *c)
 {
     rg_out_close(b, ']');
     if (c->f.include_usage)
         rg_out_null(b, "usage");
+    rg_write_noise(b, c);
     rg_out_close(b, '}');
     rg_event_close(b);
 }

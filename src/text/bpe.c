@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "text/bpe_word.h"
+#include "text/bytelevel.h"
 #include "text/clean.h"
 #include "text/internal.h"
 
@@ -21,6 +22,11 @@ void rg_bpe_init(rg_bpe *b, const rg_vocab *vocab)
     for (uint32_t c = 0; c < RG_BPE_DIRECT; c++)
         b->direct[c] = rg_vocab_id(vocab, text, (size_t)rg_utf8_encode(c, text));
     rg_vocab_bytes(vocab, b->byte);
+    b->levels = true;
+    for (int i = 0; i < 256; i++) {
+        b->level[i] = b->direct[rg_byte_char((unsigned char)i)];
+        b->levels &= b->level[i] >= 0 && vocab->type[b->level[i]] == RG_PIECE_NORMAL;
+    }
 }
 
 void rg_bpe_fini(rg_bpe *b)
@@ -181,14 +187,19 @@ bool rg_ids_add(rg_ids *ids, int32_t id, rg_error *err)
     return true;
 }
 
-/* Room for a word's characters at once, as growing step by step costs a long word more than all the rest. */
-static bool symbol_room(rg_bpe_work *w, rg_string word, rg_error *err)
+static size_t char_count(rg_string word)
 {
     size_t n = 0;
 
-    w->n = 0;
     for (size_t i = 0; i < word.n; i++)
         n += ((unsigned char)word.data[i] & 0xC0) != 0x80;
+    return n;
+}
+
+/* Room for n symbols at once, as growing step by step costs a long word more than all the rest.  None is there yet. */
+static bool symbol_room(rg_bpe_work *w, size_t n, rg_error *err)
+{
+    w->n = 0;
     if (n <= w->symbol_room)
         return true;
     rg_free(w->symbol);
@@ -298,7 +309,9 @@ static bool start_by_scores(const rg_bpe *b, rg_bpe_work *w, rg_string word, boo
 {
     for (size_t i = 0; i < word.n;) {
         size_t n = (size_t)rg_clean_length(word.data + i);
-        if (!symbol_add(w, char_id(b, (rg_string){ word.data + i, n }, plain), i, n, err))
+        bool again = i >= n && !memcmp(word.data + i, word.data + i - n, n); /* then the one before is as long */
+        int32_t id = again ? w->symbol[w->n - 1].id : char_id(b, (rg_string){ word.data + i, n }, plain);
+        if (!symbol_add(w, id, i, n, err))
             return false;
         i += n;
     }
@@ -331,30 +344,57 @@ size_t rg_bpe_cut(const rg_bpe *b, rg_string word)
     return word.n;
 }
 
+/* Join the work's symbols, and append what they became. */
+static bool finish(const rg_bpe *b, rg_bpe_work *w, const char *text, bool plain, rg_ids *ids, rg_error *err)
+{
+    if (!rg_bpe_merge(b, w, text, plain, err))
+        return false;
+    for (int32_t i = w->n ? 0 : -1; i >= 0; i = w->symbol[i].next) {
+        const rg_symbol *s = &w->symbol[i];
+        if (s->id >= 0 ? !rg_ids_add(ids, s->id, err) : !add_unknown(b, (rg_string){ text + s->from, s->n }, ids, err))
+            return false;
+    }
+    return true;
+}
+
+static bool too_long(rg_string word, rg_error *err)
+{
+    return word.n > INT32_MAX && !rg_fail(err, RG_E_LIMIT, "a word of %zu bytes, more than %d", word.n, INT32_MAX);
+}
+
 bool rg_bpe_encode(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err)
 {
     if (!word.n)
         return true;
-    if (word.n > INT32_MAX)
-        return rg_fail(err, RG_E_LIMIT, "a word of %zu bytes, more than %d", word.n, INT32_MAX);
+    if (too_long(word, err))
+        return false;
     if (b->ignore_merges) {
         int32_t id = rg_vocab_id(b->vocab, word.data, word.n);
         if (rg_bpe_allowed(b, id, plain))
             return rg_ids_add(ids, id, err);
     }
-    if (!symbol_room(w, word, err))
+    return symbol_room(w, char_count(word), err) &&
+           (b->order ? start_by_scores : start_by_ranks)(b, w, word, plain, err) &&
+           finish(b, w, word.data, plain, ids, err);
+}
+
+bool rg_bpe_takes_bytes(const rg_bpe *b, rg_string word)
+{
+    return b->levels && !b->order && !b->prefix.n && !b->suffix.n &&
+           !(b->ignore_merges && word.n <= b->vocab->max_bytes); /* it may be a piece as a whole */
+}
+
+bool rg_bpe_encode_bytes(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err)
+{
+    if (too_long(word, err) || !symbol_room(w, word.n, err))
         return false;
-    if (!(b->order ? start_by_scores : start_by_ranks)(b, w, word, plain, err))
-        return false;
-    if (!rg_bpe_merge(b, w, word.data, plain, err))
-        return false;
-    for (int32_t i = w->n ? 0 : -1; i >= 0; i = w->symbol[i].next) {
-        const rg_symbol *s = &w->symbol[i];
-        if (s->id >= 0 ? !rg_ids_add(ids, s->id, err)
-                       : !add_unknown(b, (rg_string){ word.data + s->from, s->n }, ids, err))
-            return false;
+    for (size_t i = 0; i < word.n; w->n++) {
+        unsigned char byte = (unsigned char)word.data[i];
+        int stray = byte == 0xED ? rg_clean_stray(word.data + i, rg_clean_length(word.data + i)) : -1;
+        w->symbol[w->n] = (rg_symbol){ .n = 1, .id = b->level[stray >= 0 ? stray : byte], .rank = RG_NO_RANK };
+        i += stray >= 0 ? 3 : 1;
     }
-    return true;
+    return finish(b, w, NULL, plain, ids, err);
 }
 
 static bool model_encode(const rg_tokenizer *t, rg_model_work *w, rg_string word, bool plain, rg_ids *ids,

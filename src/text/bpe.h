@@ -28,6 +28,8 @@ typedef struct rg_bpe {
     bool cuts; /* no piece goes on across the start of U+2581 after something else: words can be cut there */
     uint32_t *order; /* by scores: [vocab->n], 0 is the highest; pieces that text never becomes have none */
     int32_t direct[RG_BPE_DIRECT]; /* id of a character, or -1 */
+    int32_t level[256];            /* ids of the characters that stand for bytes (bytelevel.h) */
+    bool levels;                   /* all of them are ordinary pieces */
     int32_t byte[256];             /* ids of "<0xNN>", or -1 */
     int32_t unk;                   /* -1: what is unknown is left out */
     bool unk_missing;              /* or, if this, an error */
@@ -61,6 +63,10 @@ size_t rg_bpe_cut(const rg_bpe *b, rg_string word);
 
 /* Append the ids of a word (clean, see clean.h).  plain: no special piece comes of it. */
 bool rg_bpe_encode(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err);
+
+/* The same of a word whose bytes the vocabulary knows as characters.  Only where rg_bpe_takes_bytes. */
+bool rg_bpe_encode_bytes(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err);
+bool rg_bpe_takes_bytes(const rg_bpe *b, rg_string word);
 
 bool rg_ids_add(rg_ids *ids, int32_t id, rg_error *err);
 

@@ -16,7 +16,8 @@ enum {
     MEMO_FROM = 64, /* symbols: for less it does not pay */
     SORT_FROM = 1 << 10,
     SWEEP_FROM = 1 << 8,
-    SWEEP_SHARE = 8,
+    SWEEP_SHARE = 32,
+    POOR_SWEEPS = 4,
 };
 
 /* ---- the heap: four children to a node, which is one cache line for two ---- */
@@ -173,16 +174,24 @@ static rg_pair_slot by_score(const rg_bpe *b, rg_bpe_work *w, const symbol *s, c
     return found;
 }
 
-/* The rank of s with its right neighbour, and what they become, into s. */
-static void look(const rg_bpe *b, rg_bpe_work *w, symbol *s, const symbol *next, const char *text, bool plain)
+/* The rank of the pair that s makes with the next. */
+static inline uint32_t rank_of(const rg_bpe *b, rg_bpe_work *w, const symbol *s, const symbol *next, const char *text,
+                               bool plain)
 {
-    rg_pair_slot found = { .rank = RG_NO_RANK };
+    rg_pair_slot found;
 
-    if (next && b->order)
+    if (b->order) {
         found = by_score(b, w, s, next, text);
-    else if (next && s->id >= 0 && next->id >= 0)
-        found = *rg_pair_find(b, rg_pair_key(s->id, next->id));
-    s->rank = found.rank != RG_NO_RANK && rg_bpe_allowed(b, found.joined, plain) ? found.rank : RG_NO_RANK;
+    } else {
+        const rg_pair_slot *slot;
+        if (s->id < 0 || next->id < 0)
+            return RG_NO_RANK;
+        slot = rg_pair_find(b, rg_pair_key(s->id, next->id));
+        if (!plain || slot->rank == RG_NO_RANK) /* no pair becomes a hole */
+            return slot->rank;
+        found = *slot;
+    }
+    return found.rank != RG_NO_RANK && rg_bpe_allowed(b, found.joined, plain) ? found.rank : RG_NO_RANK;
 }
 
 /* What s becomes with its right neighbour: their pair has a rank. */
@@ -191,57 +200,97 @@ static int32_t joined(const rg_bpe *b, rg_bpe_work *w, const symbol *s, const sy
     return b->order ? by_score(b, w, s, next, text).joined : b->joined[s->rank];
 }
 
-static symbol *next_of(rg_bpe_work *w, const symbol *s)
-{
-    return s->next >= 0 ? &w->symbol[s->next] : NULL;
-}
-
 /* ---- sweeps ---- */
 
-/* One rank's pairs, joined from left to right, the symbols staying packed.  False: on the way a pair came up that goes
- * before the rest of them; all is as it would be at that point. */
-static bool sweep(const rg_bpe *b, rg_bpe_work *w, uint32_t rank, const char *text, bool plain)
+/* The first rank among the pairs of neighbours, and how many have it. */
+typedef struct least {
+    uint32_t rank;
+    size_t n;
+} least;
+
+static least count_all(const rg_bpe_work *w)
 {
+    least l = { .rank = RG_NO_RANK };
+
+    for (size_t i = 0; i + 1 < w->n; i++) {
+        uint32_t rank = w->symbol[i].rank;
+        if (rank < l.rank)
+            l = (least){ rank, 0 };
+        l.n += rank == l.rank;
+    }
+    return l;
+}
+
+/* A sweep: symbols before `to` are written, those from `at` on are not looked at yet. */
+typedef struct sweeping {
+    const rg_bpe *b;
+    rg_bpe_work *w;
+    const char *text;
+    bool plain;
+    uint32_t rank;
+    size_t to, at;
+} sweeping;
+
+/* Join the symbol at `at` with the next, and what that becomes with its neighbours as long as those pairs are of the
+ * same rank, the left one first.  False: a pair came up that goes before. */
+static bool sweep_join(sweeping *z, symbol *now)
+{
+    symbol *s = z->w->symbol, last;
+    const symbol *next = &s[z->at + 1];
+    uint32_t left = RG_NO_RANK;
+
+    for (*now = s[z->at++];; next = left == z->rank ? &last : &s[z->at]) {
+        now->id = joined(z->b, z->w, now, next, z->text);
+        now->n += next->n;
+        z->at += next != &last;
+        now->rank = z->at < z->w->n ? rank_of(z->b, z->w, now, &s[z->at], z->text, z->plain) : RG_NO_RANK;
+        left = z->to ? rank_of(z->b, z->w, &s[z->to - 1], now, z->text, z->plain) : RG_NO_RANK;
+        if (z->to)
+            s[z->to - 1].rank = left;
+        if (left < z->rank || now->rank < z->rank)
+            return false;
+        if (left > z->rank && now->rank > z->rank)
+            return true;
+        if (left == z->rank) {
+            last = *now;
+            *now = s[--z->to];
+        }
+    }
+}
+
+/* The first rank's pairs, joined from left to right, the symbols staying packed.  False: on the way a pair came up that
+ * goes before the rest of them; all is as it would be at that point. */
+static bool sweep(sweeping *z)
+{
+    rg_bpe_work *w = z->w;
     symbol *s = w->symbol;
-    size_t to = 0, i = 0;
     bool on = true;
 
-    while (i < w->n) {
-        bool join = on && s[i].rank == rank && i + 1 < w->n, before = to && s[to - 1].next;
-        int32_t id = join ? joined(b, w, &s[i], &s[i + 1], text) : s[i].id;
-        s[to] = s[i];
-        s[to].next = join; /* changed */
-        if (join) {
-            s[to].id = id;
-            s[to].n += s[i + 1].n;
-            look(b, w, &s[to], i + 2 < w->n ? &s[i + 2] : NULL, text, plain);
-            on &= s[to].rank > rank;
-        }
-        if (to && (join || before)) {
-            look(b, w, &s[to - 1], &s[to], text, plain);
-            on &= s[to - 1].rank > rank;
-        }
-        i += join ? 2 : 1;
-        to++;
+    for (z->to = z->at = 0; z->at < w->n; z->to++) {
+        symbol now;
+        if (on && s[z->at].rank == z->rank)
+            on = sweep_join(z, &now);
+        else
+            now = s[z->at++];
+        s[z->to] = now;
     }
-    w->n = to;
+    w->n = z->to; /* the last one has no neighbour, and no rank */
     return on;
 }
 
 /* While a good part of all neighbours are pairs of the first rank, as in a text that repeats itself without end,
- * joining them in one sweep costs far less than one by one. */
+ * joining them in one sweep costs far less than one by one.  A few sweeps may join little: what stands at the ends of
+ * such a text is often of an earlier rank. */
 static void sweep_all(const rg_bpe *b, rg_bpe_work *w, const char *text, bool plain)
 {
-    for (bool on = true; on && w->n >= SWEEP_FROM;) {
-        uint32_t rank = RG_NO_RANK;
-        size_t n = 0;
-        for (size_t i = 0; i < w->n; i++) {
-            n = w->symbol[i].rank < rank ? 1 : n + (w->symbol[i].rank == rank);
-            rank = w->symbol[i].rank < rank ? w->symbol[i].rank : rank;
-        }
-        if (rank == RG_NO_RANK || n < w->n / SWEEP_SHARE)
+    sweeping z = { .b = b, .w = w, .text = text, .plain = plain };
+
+    for (int poor = 0; w->n >= SWEEP_FROM;) {
+        least first = count_all(w);
+        z.rank = first.rank;
+        poor += first.n < w->n / SWEEP_SHARE;
+        if (first.rank == RG_NO_RANK || poor > POOR_SWEEPS || !sweep(&z))
             break;
-        on = sweep(b, w, rank, text, plain);
     }
 }
 
@@ -263,8 +312,8 @@ static bool begin(const rg_bpe *b, rg_bpe_work *w, const char *text, bool plain,
             return rg_fail_memory(err, MEMO * sizeof *w->memo);
         memset(w->memo, 0xFF, MEMO * sizeof *w->memo); /* no pair is that */
     }
-    for (size_t i = 0; i < w->n; i++)
-        look(b, w, &w->symbol[i], i + 1 < w->n ? &w->symbol[i + 1] : NULL, text, plain);
+    for (size_t i = 0; i + 1 < w->n; i++)
+        w->symbol[i].rank = rank_of(b, w, &w->symbol[i], &w->symbol[i + 1], text, plain);
     sweep_all(b, w, text, plain);
     w->n_heap = w->n_run = w->run_at = 0;
     for (size_t i = 0; i < w->n; i++)
@@ -286,7 +335,7 @@ static bool begin(const rg_bpe *b, rg_bpe_work *w, const char *text, bool plain,
 
 static bool offer(const rg_bpe *b, rg_bpe_work *w, symbol *s, const char *text, bool plain, rg_error *err)
 {
-    look(b, w, s, next_of(w, s), text, plain);
+    s->rank = s->next >= 0 ? rank_of(b, w, s, &w->symbol[s->next], text, plain) : RG_NO_RANK;
     return s->rank == RG_NO_RANK || heap_push(w, key_of(s, w), err);
 }
 

@@ -350,63 +350,93 @@ bool rg_detok_text(const rg_detok *d, rg_parts *parts, rg_buf *out, rg_error *er
     return ok;
 }
 
-bool rg_detok_minds_first(const rg_detok *d)
-{
-    bool minds = !d->n;
+/* ---- a text in the making ---- */
 
-    for (int i = 0; i < d->n; i++)
-        minds |= d->steps[i].kind == RG_DETOK_META || d->steps[i].kind == RG_DETOK_WORDPIECE ||
-                 d->steps[i].kind == RG_DETOK_STRIP;
+static bool fuses(const rg_detok_step *s)
+{
+    return s->kind == RG_DETOK_FUSE || s->kind == RG_DETOK_BYTE_LEVEL;
+}
+
+unsigned rg_detok_spelling(const rg_detok *d, rg_spelling *z)
+{
+    unsigned minds = d->n ? 0 : RG_SPELL_FIRST;
+    bool fused = false;
+
+    for (int i = 0; i < d->n; i++) {
+        const rg_detok_step *s = &d->steps[i];
+        fused |= fuses(s);
+        if (s->kind == RG_DETOK_META || s->kind == RG_DETOK_WORDPIECE)
+            minds |= RG_SPELL_FIRST;
+        if (s->kind == RG_DETOK_SUFFIX)
+            minds |= RG_SPELL_LAST;
+        z->collapses |= s->kind == RG_DETOK_CTC;
+        if (fused && s->kind == RG_DETOK_STRIP) {
+            z->strip = (rg_string){ s->text, s->n_text };
+            z->n_strip = s->n_text ? s->start : 0;
+        }
+    }
     return minds;
 }
 
-/* A step on a piece of a text in the making.  Steps after the pieces are one see the text: what they take from its end
- * cannot be known yet, and what from its start only the first piece has. */
-static bool step_on_piece(const rg_detok_step *d, rg_matcher *m, rg_string s, bool first, bool fused, rg_buf *out,
-                          rg_error *err)
+bool rg_detok_streams(const rg_detok *d)
 {
-    rg_detok_step start = *d;
+    bool fused = false, bytes = false, placed = false, stripped = false;
 
-    if (d->kind != RG_DETOK_STRIP || !fused)
-        return one_piece(d, m, s, (place){ .first = first }, out, err);
-    start.stop = 0;
-    start.start = first ? d->start : 0;
-    return one_piece(&start, m, s, (place){ .first = first }, out, err);
+    for (int i = 0; i < d->n; i++) {
+        const rg_detok_step *s = &d->steps[i];
+        bool last_strip = s->kind == RG_DETOK_STRIP && fused && !stripped && !s->stop;
+        if (fused && s->kind != RG_DETOK_FUSE && !last_strip)
+            return false;
+        if (bytes && !fused && s->kind != RG_DETOK_FUSE)
+            return false;
+        if ((s->kind == RG_DETOK_CTC && i) || (s->kind == RG_DETOK_BYTE_FALLBACK && placed))
+            return false;
+        stripped |= last_strip;
+        fused |= fuses(s);
+        bytes |= s->kind == RG_DETOK_BYTE_FALLBACK;
+        placed |= s->kind == RG_DETOK_CTC || s->kind == RG_DETOK_WORDPIECE || s->kind == RG_DETOK_SUFFIX;
+    }
+    return true;
 }
 
-bool rg_detok_piece(const rg_detok *d, rg_matcher *m, rg_string piece, bool first, bool byte, rg_buf *out,
-                    rg_error *err)
+/* A step on the piece in p, which becomes what is written to `to`.  A byte is no text for patterns, and what goes from
+ * the start of a text whose pieces are one is not the piece's to know. */
+static bool step_on_piece(const rg_detok_step *d, rg_matcher *m, bool fused, rg_spoken *p, rg_buf *to, rg_error *err)
+{
+    place at = { p->place & RG_SPELL_FIRST, p->place & RG_SPELL_LAST };
+    int byte = d->kind == RG_DETOK_BYTE_FALLBACK ? rg_piece_byte(p->piece) : -1;
+
+    if (p->kind & RG_SPELL_BYTE || (d->kind == RG_DETOK_STRIP && fused))
+        return true;
+    rg_buf_reset(to);
+    if (byte >= 0) {
+        p->kind |= RG_SPELL_BYTE;
+        if (!rg_buf_add(to, &(char){ (char)byte }, 1))
+            return rg_fail_memory(err, 1);
+    } else if (!one_piece(d, m, p->piece, at, to, err)) {
+        return false;
+    }
+    p->piece = (rg_string){ to->data ? to->data : "", to->n };
+    if (d->kind == RG_DETOK_CTC && !to->n)
+        p->kind &= ~(unsigned)RG_SPELL_SHOWS;
+    return true;
+}
+
+bool rg_detok_piece(const rg_detok *d, rg_matcher *m, rg_spoken *p, rg_buf *out, rg_error *err)
 {
     rg_buf two[2];
-    int turn = 0;
-    bool ok = true, fused = false, is_byte = false;
-    char c = (char)rg_piece_byte(piece);
+    bool ok = true, fused = false;
 
+    p->kind = RG_SPELL_COUNTS | RG_SPELL_SHOWS;
     rg_buf_init(&two[0], TEXT_CAP);
     rg_buf_init(&two[1], TEXT_CAP);
-    if (byte && rg_piece_byte(piece) >= 0) {
-        is_byte = true;
-        piece = (rg_string){ &c, 1 };
-    }
     for (int i = 0; ok && i < d->n; i++) {
-        const rg_detok_step *s = &d->steps[i];
-
-        fused |= s->kind == RG_DETOK_FUSE || s->kind == RG_DETOK_BYTE_LEVEL;
-        if (s->kind == RG_DETOK_BYTE_FALLBACK && !is_byte && rg_piece_byte(piece) >= 0) {
-            c = (char)rg_piece_byte(piece);
-            is_byte = true;
-            piece = (rg_string){ &c, 1 };
-        }
-        if (s->kind == RG_DETOK_BYTE_FALLBACK || (is_byte && s->kind != RG_DETOK_STRIP))
-            continue; /* a byte is no text for patterns */
-        rg_buf_reset(&two[turn]);
-        ok = step_on_piece(s, m, piece, first, fused, &two[turn], err);
-        piece = (rg_string){ two[turn].data ? two[turn].data : "", two[turn].n };
-        turn = !turn;
+        fused |= fuses(&d->steps[i]);
+        ok = step_on_piece(&d->steps[i], m, fused, p, &two[p->piece.data == two[0].data], err);
     }
-    if (ok && !d->n && !first)
+    if (ok && !d->n && !(p->place & RG_SPELL_FIRST))
         ok = rg_buf_add(out, " ", 1) || rg_fail_memory(err, 1);
-    ok = ok && (rg_buf_add(out, piece.data, piece.n) || rg_fail_memory(err, piece.n));
+    ok = ok && (rg_buf_add(out, p->piece.data, p->piece.n) || rg_fail_memory(err, p->piece.n));
     rg_buf_fini(&two[0]);
     rg_buf_fini(&two[1]);
     return ok;

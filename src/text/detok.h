@@ -2,7 +2,7 @@
 #ifndef RG_TEXT_DETOK_H
 #define RG_TEXT_DETOK_H
 
-#include "base/buf.h"
+#include "base/spell.h"
 #include "text/pretok.h"
 #include "text/vocab.h"
 
@@ -52,10 +52,19 @@ bool rg_parts_add(rg_parts *p, const char *s, size_t n, rg_error *err);
 /* The text of the parts, appended to out as UTF-8; uses the parts up. */
 bool rg_detok_text(const rg_detok *d, rg_parts *parts, rg_buf *out, rg_error *err);
 
-/* The bytes that one piece adds to a text in the making, which begins with it or does not, appended to out.  byte:
- * it is a byte's piece, whatever the steps. */
-bool rg_detok_piece(const rg_detok *d, rg_matcher *m, rg_string piece, bool first, bool byte, rg_buf *out,
-                    rg_error *err);
-bool rg_detok_minds_first(const rg_detok *d); /* whether that makes a difference */
+/* One piece of a text in the making. */
+typedef struct rg_spoken {
+    rg_string piece;
+    unsigned place; /* where it stands among those that show, of RG_SPELL_FIRST and RG_SPELL_LAST */
+    unsigned kind;  /* what it turned out to be, of rg_spell_kind */
+} rg_spoken;
+
+/* The bytes that it shows, appended to out. */
+bool rg_detok_piece(const rg_detok *d, rg_matcher *m, rg_spoken *p, rg_buf *out, rg_error *err);
+/* The rest of the spelling: by which places there is a difference, and what goes from the start of the whole text. */
+unsigned rg_detok_spelling(const rg_detok *d, rg_spelling *z);
+/* Whether what is shown piece by piece is in the end the text of all.  Not so of steps that look at the text as a
+ * whole, which no published tokenizer has. */
+bool rg_detok_streams(const rg_detok *d);
 
 #endif

@@ -40,6 +40,8 @@ static bool encode_bytes(work *w, rg_string word, bool plain)
     char stack[512], *to = stack;
     size_t n;
 
+    if (w->t->model == &rg_word_model_bpe && rg_bpe_takes_bytes(&w->t->bpe, word))
+        return rg_bpe_encode_bytes(&w->t->bpe, &w->model.bpe, word, plain, w->ids, w->err);
     if (2 * word.n > sizeof stack) {
         rg_buf_reset(&w->bytes);
         w->bytes.cap = SIZE_MAX / 2;

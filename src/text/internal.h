@@ -48,10 +48,7 @@ struct rg_tokenizer {
     rg_detok detok;
     int32_t bos, eos; /* -1: none */
     const char *kind;
-    struct rg_stream {
-        char *data;
-        uint32_t *offset;
-    } stream, first; /* rg_tokenizer_bytes, rg_tokenizer_first_bytes: empty if they are no different */
+    rg_spelling spelling; /* of tables that are the tokenizer's own */
 };
 
 /* Fill a zeroed tokenizer whose bos and eos are -1.  What is half filled is freed by rg_tokenizer_close. */

@@ -11,7 +11,11 @@
 #include "text/clean.h"
 #include "text/regex.h"
 
-enum { MOST = 32 }; /* no character decomposes into more than 18 */
+enum {
+    MOST = 32,  /* no character decomposes into more than 18 */
+    KNOWN = 64, /* characters that are remembered: a text has few, or the same ones again and again */
+    FEW = 4,    /* of what they become */
+};
 
 typedef struct unit {
     int32_t code;
@@ -22,6 +26,15 @@ typedef struct unit {
 typedef struct units {
     unit *u;
     size_t n, room;
+    struct known {
+        int32_t code; /* 0: none yet */
+        int n;
+        int32_t codes[FEW];
+        uint8_t class[FEW];
+    } known[KNOWN];
+    struct {
+        int32_t a, b, both;
+    } pair[KNOWN];
 } units;
 
 static bool units_room(units *s, size_t more, rg_error *err)
@@ -41,39 +54,70 @@ static bool units_room(units *s, size_t more, rg_error *err)
     return true;
 }
 
-static bool decompose(units *s, const rg_passage *p, size_t from, size_t to, bool compat, rg_error *err)
+/* What the character at s decomposes into; how many, or -1. */
+static int decomposed(const char *s, int length, bool compat, int32_t codes[MOST])
 {
-    utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
-    int32_t codes[MOST];
+    utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compat ? UTF8PROC_COMPAT : 0);
+    utf8proc_ssize_t got = 1;
+    int boundary = 0;
 
-    if (compat)
-        options |= UTF8PROC_COMPAT;
-    for (size_t i = from; i < to;) {
-        int length = rg_clean_length(p->text + i), boundary = 0;
-        utf8proc_ssize_t got = 1;
-        uint8_t marks = 0;
+    codes[0] = (int32_t)rg_utf8_code(s, length);
+    /* The published libraries' tables do not have the last of these yet. */
+    if (codes[0] >= 0x80 && codes[0] != 0x1F16C && rg_clean_stray(s, length) < 0)
+        got = utf8proc_decompose_char(codes[0], codes, MOST, options, &boundary);
+    return got < 0 || got > MOST ? -1 : (int)got;
+}
 
-        codes[0] = (int32_t)rg_utf8_code(p->text + i, length);
-        /* The published libraries' tables do not have the last of these yet. */
-        if (codes[0] >= 0x80 && codes[0] != 0x1F16C && rg_clean_stray(p->text + i, length) < 0)
-            got = utf8proc_decompose_char(codes[0], codes, MOST, options, &boundary);
-        if (got < 0 || got > MOST)
-            return rg_fail(err, RG_E_INPUT, "a character cannot be normalised");
-        if (!units_room(s, (size_t)got, err))
-            return false;
-        for (int k = 0; p->marks && k < length; k++)
-            marks |= (uint8_t)p->marks[i + (size_t)k];
-        for (int k = 0; k < got; k++) {
-            int class = codes[k] < 0x300 ? 0 : rg_combining_class((uint32_t)codes[k]);
-            s->u[s->n++] = (unit){ codes[k], (uint32_t)i, (uint8_t)class, marks };
+/* Append what a character becomes, and remember it if that is little. */
+static bool add_decomposed(units *s, const rg_passage *p, size_t at, int length, bool compat, rg_error *err)
+{
+    int32_t codes[MOST], code = (int32_t)rg_utf8_code(p->text + at, length);
+    struct known *known = &s->known[code % KNOWN];
+    int got = decomposed(p->text + at, length, compat, codes);
+
+    if (got < 0)
+        return rg_fail(err, RG_E_INPUT, "a character cannot be normalised");
+    if (!units_room(s, (size_t)got, err))
+        return false;
+    *known = (struct known){ .code = got <= FEW ? code : 0, .n = got };
+    for (int k = 0; k < got; k++) {
+        int class = codes[k] < 0x300 ? 0 : rg_combining_class((uint32_t)codes[k]);
+        s->u[s->n++] = (unit){ codes[k], (uint32_t)at, (uint8_t)class, 0 };
+        if (k < FEW) {
+            known->codes[k] = codes[k];
+            known->class[k] = (uint8_t)class;
         }
+    }
+    return true;
+}
+
+static bool decompose(units *s, const rg_passage *p, rg_span part, bool compat, rg_error *err)
+{
+    for (size_t i = part.from; i < part.to;) {
+        int length = rg_clean_length(p->text + i);
+        int32_t code = (int32_t)rg_utf8_code(p->text + i, length);
+        const struct known *known = &s->known[code % KNOWN];
+        size_t from = s->n;
+
+        if (known->code != code || !code) {
+            if (!add_decomposed(s, p, i, length, compat, err))
+                return false;
+        } else {
+            if (!units_room(s, FEW, err))
+                return false;
+            for (int k = 0; k < known->n; k++)
+                s->u[s->n++] = (unit){ known->codes[k], (uint32_t)i, known->class[k], 0 };
+        }
+        for (int k = 0; p->marks && k < length; k++)
+            for (size_t u = from; u < s->n; u++)
+                s->u[u].marks |= (uint8_t)p->marks[i + (size_t)k];
         i += (size_t)length;
     }
     return true;
 }
 
 /* Marks in a run are put in order of their class, those of one class staying as they are.  By counting: a run may be a
- * megabyte long. */
+ * megabyte long.  The places that they came from stay in the order of the text, as in the published library. */
 static void order_run(unit *u, unit *spare, size_t n)
 {
     size_t start[257] = { 0 };
@@ -82,8 +126,11 @@ static void order_run(unit *u, unit *spare, size_t n)
         start[u[i].class + 1]++;
     for (int k = 0; k < 256; k++)
         start[k + 1] += start[k];
-    for (size_t i = 0; i < n; i++)
-        spare[start[u[i].class]++] = u[i];
+    for (size_t i = 0; i < n; i++) {
+        unit *to = &spare[start[u[i].class]++];
+        *to = u[i];
+        to->from = u[to - spare].from;
+    }
     memcpy(u, spare, n * sizeof *u);
 }
 
@@ -107,7 +154,7 @@ static bool order_marks(units *s, rg_error *err)
 }
 
 /* What a and b, side by side, become together; 0: nothing. */
-static int32_t composed(int32_t a, int32_t b)
+static int32_t compose(int32_t a, int32_t b)
 {
     int32_t two[2] = { a, b };
     bool hangul = (a >= 0x1100 && a < 0x1113) || (a >= 0xAC00 && a < 0xD7A4);
@@ -117,6 +164,18 @@ static int32_t composed(int32_t a, int32_t b)
     if (!hangul && utf8proc_get_property(b)->comb_index == UINT16_MAX)
         return 0;
     return utf8proc_normalize_utf32(two, 2, UTF8PROC_STABLE | UTF8PROC_COMPOSE) == 1 ? two[0] : 0;
+}
+
+static int32_t composed(units *s, int32_t a, int32_t b)
+{
+    size_t at = ((size_t)a * 31 + (size_t)b) % KNOWN;
+
+    if (s->pair[at].a != a || s->pair[at].b != b) {
+        s->pair[at].a = a;
+        s->pair[at].b = b;
+        s->pair[at].both = compose(a, b);
+    }
+    return s->pair[at].both;
 }
 
 /* A mark joins the last starter unless one of its own class or a higher stands between. */
@@ -130,7 +189,7 @@ static void compose_all(units *s)
         int32_t both = 0;
 
         if (starter != SIZE_MAX && u.code >= 0x80 && (last < 0 || (u.class && last < u.class)))
-            both = composed(s->u[starter].code, u.code);
+            both = composed(s, s->u[starter].code, u.code);
         if (both) {
             s->u[starter].code = both;
             s->u[starter].marks |= u.marks;
@@ -151,7 +210,7 @@ static bool normal_part(units *s, const rg_passage *p, rg_span part, bool compos
                         rg_error *err)
 {
     s->n = 0;
-    if (!decompose(s, p, part.from, part.to, compat, err) || !order_marks(s, err))
+    if (!decompose(s, p, part, compat, err) || !order_marks(s, err))
         return false;
     if (compose)
         compose_all(s);

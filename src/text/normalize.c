@@ -128,26 +128,41 @@ static fate strip_nonspacing(uint32_t c, char *out, size_t *n)
 
 typedef fate char_step(uint32_t code, char *out, size_t *n);
 
+/* What becomes of a character.  A text has few, or the same ones again and again: the last ones are remembered. */
+typedef struct verdict {
+    uint32_t code;
+    fate fate;
+    size_t n;
+    char by[8];
+} verdict;
+
+enum { VERDICTS = 64 };
+
 /* What is kept is copied in runs. */
 static void each_char(char_step *look, const rg_passage *p, rg_draft *out)
 {
+    verdict known[VERDICTS] = { { .code = 1 } }; /* the others know the code 0, which comes first here */
     size_t kept = 0;
 
     for (size_t i = 0; i < p->n;) {
         int length = rg_clean_length(p->text + i);
-        size_t n = 0, next = i + (size_t)length;
-        char by[8];
-        fate f = look(rg_utf8_code(p->text + i, length), by, &n);
+        uint32_t code = rg_utf8_code(p->text + i, length);
+        size_t next = i + (size_t)length;
+        verdict *v = &known[code % VERDICTS];
 
-        if (f != KEEP) {
+        if (v->code != code) {
+            v->code = code;
+            v->fate = look(code, v->by, &v->n);
+        }
+        if (v->fate != KEEP) {
             rg_draft_copy(out, p, kept, i);
             kept = next;
         }
-        if (f == DROP) {
+        if (v->fate == DROP) {
             rg_draft_drop(out, rg_passage_foreign(p, i, next));
-        } else if (f == REWRITE) {
-            rg_draft_put(out, by, n, i, rg_passage_foreign(p, i, next));
-        } else if (f == SURROUND) {
+        } else if (v->fate == REWRITE) {
+            rg_draft_put(out, v->by, v->n, i, rg_passage_foreign(p, i, next));
+        } else if (v->fate == SURROUND) {
             rg_draft_put(out, " ", 1, i, false);
             rg_draft_copy(out, p, i, next);
             rg_draft_put(out, " ", 1, i, false);

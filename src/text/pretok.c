@@ -8,7 +8,7 @@
 #include "text/charclass.h"
 #include "text/clean.h"
 
-enum { TEXT_CAP = INT32_MAX };
+enum { TEXT_CAP = INT32_MAX, SHORT = 16 };
 
 void rg_pretok_fini(rg_pretok *p)
 {
@@ -92,18 +92,29 @@ void rg_words_fini(rg_words *w)
     *w = (rg_words){ 0 };
 }
 
+static bool spare_room(rg_words *w, size_t n, rg_error *err)
+{
+    size_t room = w->spare_room ? w->spare_room : 64;
+    rg_span *list;
+
+    if (w->n_spare + n <= w->spare_room)
+        return true;
+    while (room < w->n_spare + n)
+        room *= 2;
+    list = rg_resize(w->spare, room * sizeof *list);
+    if (!list)
+        return rg_fail_memory(err, room * sizeof *list);
+    w->spare = list;
+    w->spare_room = room;
+    return true;
+}
+
 static bool spare_add(rg_words *w, rg_span word, rg_error *err)
 {
     if (word.from == word.to)
         return true;
-    if (w->n_spare == w->spare_room) {
-        size_t room = w->spare_room ? 2 * w->spare_room : 64;
-        rg_span *list = rg_resize(w->spare, room * sizeof *list);
-        if (!list)
-            return rg_fail_memory(err, room * sizeof *list);
-        w->spare = list;
-        w->spare_room = room;
-    }
+    if (!spare_room(w, 1, err))
+        return false;
     w->spare[w->n_spare++] = word;
     return true;
 }
@@ -235,15 +246,47 @@ static bool cut_fixed(rg_words *w, rg_span word, size_t length, rg_error *err)
     return true;
 }
 
+/* How many words from i on are the same as the one before i.  Of short ones: one character may be a million of them. */
+static size_t same_words(const rg_words *w, size_t i)
+{
+    const char *first = w->passage.text + w->word[i - 1].from;
+    size_t n = w->word[i - 1].to - w->word[i - 1].from, k = i;
+
+    while (n <= SHORT && k < w->n && w->word[k].to - w->word[k].from == n) {
+        const char *text = w->passage.text + w->word[k].from;
+        if (*text != *first || (n > 1 && memcmp(text, first, n)))
+            break;
+        k++;
+    }
+    return k - i;
+}
+
+static bool split_one(const rg_pretok_step *step, rg_matcher *m, cutter *c, rg_span word)
+{
+    return step->kind == RG_PRETOK_SCRIPTS ? cut_scripts(c->w, word, c->err)
+           : step->kind == RG_PRETOK_FIXED ? cut_fixed(c->w, word, step->length, c->err)
+                                           : cut_word(c, step, m, word);
+}
+
 static bool split(const rg_pretok_step *step, rg_matcher *m, rg_words *w, rg_error *err)
 {
     cutter c = { .w = w, .behavior = step->behavior, .err = err };
+    bool whole = false; /* the word before was not cut */
 
     for (size_t i = 0; i < w->n; i++) {
-        if (step->kind == RG_PRETOK_SCRIPTS   ? !cut_scripts(w, w->word[i], err)
-            : step->kind == RG_PRETOK_FIXED   ? !cut_fixed(w, w->word[i], step->length, err)
-                                              : !cut_word(&c, step, m, w->word[i]))
+        size_t n = whole ? same_words(w, i) : 0, before = w->n_spare;
+        if (n) { /* nor are these */
+            if (!spare_room(w, n, err))
+                return false;
+            memcpy(w->spare + w->n_spare, w->word + i, n * sizeof *w->word);
+            w->n_spare += n;
+            i += n - 1;
+            continue;
+        }
+        if (!split_one(step, m, &c, w->word[i]))
             return false;
+        whole = w->n_spare == before + 1 && w->spare[before].from == w->word[i].from &&
+                w->spare[before].to == w->word[i].to;
     }
     swap_lists(w);
     return true;

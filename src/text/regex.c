@@ -391,7 +391,8 @@ static int next_at(const rg_regex *r, rg_matcher *m, const char *text, size_t n,
     if (*at > n)
         return 0;
     if (r->literal) {
-        const char *p = memmem(text + *at, n - *at, r->literal, r->n_literal);
+        bool here = n - *at >= r->n_literal && !memcmp(text + *at, r->literal, r->n_literal);
+        const char *p = here ? text + *at : memmem(text + *at, n - *at, r->literal, r->n_literal);
         if (!p)
             return 0;
         *found = (rg_span){ (size_t)(p - text), (size_t)(p - text) + r->n_literal };

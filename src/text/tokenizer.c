@@ -36,41 +36,65 @@ void rg_tokenizer_close(rg_tokenizer *t)
     rg_detok_fini(&t->detok);
     rg_vocab_fini(&t->vocab);
     rg_free(t->affix);
-    rg_free(t->stream.data);
-    rg_free(t->stream.offset);
-    rg_free(t->first.data);
-    rg_free(t->first.offset);
+    for (int place = 0; place < RG_SPELL_PLACES; place++) {
+        rg_free((void *)(uintptr_t)t->spelling.at[place].data);
+        rg_free((void *)(uintptr_t)t->spelling.at[place].offset);
+    }
+    rg_free((void *)(uintptr_t)t->spelling.kind);
     rg_free(t);
 }
 
-/* What each id adds to a text in the making, which begins with it or does not. */
-static bool make_stream(const rg_tokenizer *t, struct rg_stream *s, bool first, rg_error *err)
+static bool known(const rg_tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->vocab.n && t->vocab.type[id] != RG_PIECE_HOLE;
+}
+
+/* A special token that is shown otherwise than it is written is not taken for one, as in the published library. */
+static bool skipped(const rg_tokenizer *t, int32_t id)
+{
+    rg_string shown = t->vocab.piece[id];
+    int32_t as = rg_vocab_find(&t->vocab, shown.data, shown.n);
+
+    return t->vocab.type[id] == RG_PIECE_SPECIAL && as >= 0 && t->vocab.type[as] == RG_PIECE_SPECIAL;
+}
+
+/* What each id shows in a place; kind: of each id, written if it is not NULL. */
+static bool make_table(rg_tokenizer *t, unsigned place, uint8_t *kind, rg_error *err)
 {
     rg_matcher *m = rg_matcher_new((size_t)t->vocab.n * 64, err);
+    uint32_t *offset = rg_array((size_t)t->vocab.n + 1, sizeof *offset);
     rg_buf out;
-    bool ok = m;
+    bool ok = m && (offset || rg_fail_memory(err, (size_t)t->vocab.n));
 
     rg_buf_init(&out, UINT32_MAX - 1);
-    s->offset = rg_array((size_t)t->vocab.n + 1, sizeof *s->offset);
-    if (!s->offset)
-        ok = rg_fail_memory(err, (size_t)t->vocab.n);
     for (int32_t id = 0; ok && id < t->vocab.n; id++) {
-        bool byte = t->vocab.type[id] == RG_PIECE_BYTE; /* of GGUF, whose decoders know bytes by their type */
-        if (t->vocab.type[id] != RG_PIECE_SPECIAL && t->vocab.type[id] != RG_PIECE_HOLE)
-            ok = rg_detok_piece(&t->detok, m, t->vocab.piece[id], first, byte, &out, err);
-        s->offset[id + 1] = (uint32_t)out.n;
+        rg_spoken p = { t->vocab.piece[id], place, 0 };
+        if (known(t, id) && !skipped(t, id))
+            ok = rg_detok_piece(&t->detok, m, &p, &out, err);
+        offset[id + 1] = (uint32_t)out.n;
+        if (kind)
+            kind[id] = (uint8_t)p.kind;
     }
+    ok = ok && (rg_buf_add(&out, "", 0) || rg_fail_memory(err, 1));
     rg_matcher_free(m);
-    s->data = out.data;
-    if (ok && !s->data)
-        ok = (s->data = rg_zalloc(1)) || rg_fail_memory(err, 1);
+    t->spelling.at[place].data = out.data;
+    t->spelling.at[place].offset = offset;
     return ok;
 }
 
-static bool make_streams(rg_tokenizer *t, rg_error *err)
+static bool make_spelling(rg_tokenizer *t, rg_error *err)
 {
-    return make_stream(t, &t->stream, false, err) &&
-           (!rg_detok_minds_first(&t->detok) || make_stream(t, &t->first, true, err));
+    unsigned minds = rg_detok_spelling(&t->detok, &t->spelling);
+    uint8_t *kind = rg_zalloc((size_t)t->vocab.n + 1);
+
+    t->spelling.n = t->vocab.n;
+    t->spelling.kind = kind;
+    if (!kind)
+        return rg_fail_memory(err, (size_t)t->vocab.n);
+    for (unsigned place = 0; place < RG_SPELL_PLACES; place++)
+        if (!(place & ~minds) && !make_table(t, place, place ? NULL : kind, err))
+            return false;
+    return true;
 }
 
 /* A configuration's id, where the tokenizer itself has not said. */
@@ -106,7 +130,7 @@ static bool read_hf(rg_tokenizer *t, const rg_checkpoint *c, const char *text, s
 
 static rg_tokenizer *finish(rg_tokenizer *t, bool ok, rg_error *err)
 {
-    if (ok && make_streams(t, err))
+    if (ok && make_spelling(t, err))
         return t;
     rg_tokenizer_close(t);
     return NULL;
@@ -186,20 +210,6 @@ rg_tokenizer *rg_tokenizer_open_path(const char *path, rg_error *err)
 
 /* ---- ids to text ---- */
 
-static bool known(const rg_tokenizer *t, int32_t id)
-{
-    return id >= 0 && id < t->vocab.n && t->vocab.type[id] != RG_PIECE_HOLE;
-}
-
-/* A special token that is shown otherwise than it is written is not taken for one, as in the published library. */
-static bool skipped(const rg_tokenizer *t, int32_t id)
-{
-    rg_string shown = t->vocab.piece[id];
-    int32_t as = rg_vocab_find(&t->vocab, shown.data, shown.n);
-
-    return t->vocab.type[id] == RG_PIECE_SPECIAL && as >= 0 && t->vocab.type[as] == RG_PIECE_SPECIAL;
-}
-
 char *rg_tokenizer_decode(const rg_tokenizer *t, const int32_t *ids, size_t n, bool skip_special, size_t *n_text,
                           rg_error *err)
 {
@@ -247,26 +257,14 @@ bool rg_tokenizer_adds_bos(const rg_tokenizer *t)
     return t->around.n_before > 0 && t->around.before[0] == t->bos;
 }
 
-void rg_tokenizer_bytes(const rg_tokenizer *t, const char **data, const uint32_t **offset)
+const rg_spelling *rg_tokenizer_spelling(const rg_tokenizer *t)
 {
-    *data = t->stream.data;
-    *offset = t->stream.offset;
+    return &t->spelling;
 }
 
-bool rg_tokenizer_first_bytes(const rg_tokenizer *t, const char **data, const uint32_t **offset)
+bool rg_tokenizer_streams(const rg_tokenizer *t)
 {
-    *data = t->first.data;
-    *offset = t->first.offset;
-    return t->first.offset;
-}
-
-rg_string rg_tokenizer_shown(const rg_tokenizer *t, int32_t id, bool first)
-{
-    const struct rg_stream *s = first && t->first.offset ? &t->first : &t->stream;
-
-    if (id < 0 || id >= t->vocab.n)
-        return (rg_string){ "", 0 };
-    return (rg_string){ s->data + s->offset[id], s->offset[id + 1] - s->offset[id] };
+    return rg_detok_streams(&t->detok);
 }
 
 rg_string rg_tokenizer_piece(const rg_tokenizer *t, int32_t id)

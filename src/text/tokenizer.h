@@ -7,6 +7,7 @@
 #ifndef RG_TEXT_TOKENIZER_H
 #define RG_TEXT_TOKENIZER_H
 
+#include "base/spell.h"
 #include "ckpt/checkpoint.h"
 #include "text/origin.h"
 
@@ -39,13 +40,11 @@ int32_t rg_tokenizer_eos(const rg_tokenizer *t);
 bool rg_tokenizer_is_special(const rg_tokenizer *t, int32_t id);
 bool rg_tokenizer_adds_bos(const rg_tokenizer *t); /* encoding puts one in front */
 
-/* What an id adds to a text that is being written: its bytes, not necessarily whole characters.  Special tokens add
- * nothing to generated text.  One run for all ids: id's bytes are data[offset[id], offset[id + 1]). */
-void rg_tokenizer_bytes(const rg_tokenizer *t, const char **data, const uint32_t **offset);
-/* The same of ids that a text begins with, where tokenizers leave a space away; false: they are no different. */
-bool rg_tokenizer_first_bytes(const rg_tokenizer *t, const char **data, const uint32_t **offset);
-/* One id's, valid as long as t. */
-rg_string rg_tokenizer_shown(const rg_tokenizer *t, int32_t id, bool first);
+/* What ids add to a text that is being written, as bytes that are not necessarily whole characters, of which in the end
+ * it is what rg_tokenizer_decode gives without special tokens.  Valid as long as t. */
+const rg_spelling *rg_tokenizer_spelling(const rg_tokenizer *t);
+/* Whether that is so of this tokenizer: false if its decoder looks at the text as a whole. */
+bool rg_tokenizer_streams(const rg_tokenizer *t);
 /* An id's piece as the vocabulary writes it; valid as long as t. */
 rg_string rg_tokenizer_piece(const rg_tokenizer *t, int32_t id);
 

@@ -172,11 +172,12 @@ static void looks_inside(void **state)
     assert_true(json_array_size(json_object_get(j, "ids")) > 1);
     json_decref(j);
 
-    j = json_of("bench tales-1m --prefill 32 --decode 4 --batch 1,2 --context 16 --reps 1 --json");
+    j = json_of("bench tales-1m --prefill 32 --decode 4 --batch 1,2 --context 16 --reps 1 --kv-type q8 --json");
     wants(j, "machine rows");
     assert_int_equal(json_array_size(json_object_get(j, "rows")), 3);
     wants(json_array_get(json_object_get(j, "rows"), 0),
           "what n batch context tok_s gb_s gflop_s of_roofline format kv_type isa threads");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(j, "rows"), 0), "kv_type")), "q8");
     json_decref(j);
 }
 

@@ -112,6 +112,10 @@ static void goldens(void **state)
     json_decref(j);
     j = json_of("plan " SHAPE " --machine h100 --dtype int8 --kv-type f16 --batch 1 --json"); /* fewer bytes, same K/V */
     assert_true(number(row(j, 0), "memory_bytes") < 16e9);
+    double kv = number(json_object_get(row(j, 0), "memory"), "kv");
+    json_decref(j);
+    j = json_of("plan " SHAPE " --machine h100 --dtype int8 --kv-type q8 --batch 1 --json"); /* a byte, and two for 32 */
+    assert_true(fabs(number(json_object_get(row(j, 0), "memory"), "kv") / kv - 1.0625 / 2) < 1e-9);
     json_decref(j);
 }
 

@@ -1,5 +1,5 @@
-/* test_serve.c -- `ridge serve` as a process: it says where it listens, drains on SIGTERM, ends on the second one, and
- * comes back after kill -9. */
+/* test_serve.c -- `ridge serve` as a process: it says where it listens, drains on SIGTERM, ends on the second one, is not
+ * taken to be stuck when it was stopped, says so when it is stuck, and comes back after kill -9. */
 #define _GNU_SOURCE 1
 #include <fcntl.h>
 #include <signal.h>
@@ -130,21 +130,67 @@ static void the_drain_has_an_end(void **state)
     assert_int_equal(ended(&p, 10), 0);
 }
 
+static void nap(double s)
+{
+    struct timespec t = { 0, (long)(s * 1e9) };
+
+    nanosleep(&t, NULL);
+}
+
+/* Stopped for longer than a step may take, it goes on as if nothing had been; while it drains it answers, and takes nothing. */
 static void the_second_signal_ends_it(void **state)
 {
+    static const char *const more[] = { "--watchdog", "0.4", NULL };
+    static const char ask[] = "{\"prompt\":\"a\",\"max_tokens\":1}";
     process p;
 
     (void)state;
-    start(&p, quick);
+    start(&p, more);
     int fd = open_stream(p.port, 60);
+    kill(p.pid, SIGSTOP);
+    nap(0.7);
+    kill(p.pid, SIGCONT);
+    nap(0.1);
+    assert_int_equal(test_web_status(p.port, "/readyz", NULL), 200);
     uint64_t from = rg_now_ns();
     kill(p.pid, SIGTERM);
-    struct timespec t = { 0, 150000000 };
-    nanosleep(&t, NULL);
+    while (test_web_status(p.port, "/readyz", NULL) != 503)
+        assert_true(rg_seconds(from, rg_now_ns()) < 5);
+    assert_int_equal(test_web_status(p.port, "/livez", NULL), 200);
+    test_reply r = test_web_ask(p.port, "POST", "/v1/completions", NULL, ask);
+    assert_int_equal(r.status, 503);
+    assert_true(atoi(test_reply_header(&r, "Retry-After")) >= 1);
+    test_reply_free(&r);
     kill(p.pid, SIGTERM);
     assert_int_equal(ended(&p, 10), 0);
     assert_true(rg_seconds(from, rg_now_ns()) < 5);
     close(fd);
+}
+
+/* So short a time is less than the first step takes: then it says that it is lost, and a signal ends it as failed. */
+static void a_lost_engine_ends_as_failed(void **state)
+{
+    static const char *const more[] = { "--watchdog", "0.001", "--batch-rows", "8192", NULL };
+    process p;
+    char *body = malloc(1 << 16);
+    size_t n;
+
+    (void)state;
+    assert_non_null(body);
+    n = (size_t)sprintf(body, "{\"max_tokens\":1,\"prompt\":[");
+    for (int i = 0; i < 8000; i++) /* eight prompts */
+        n += (size_t)sprintf(body + n, "%s%d", i % 1000 ? "," : i ? "],[" : "[", 5 + i % 97);
+    strcpy(body + n, "]]}");
+    start(&p, more);
+    test_reply r = test_web_ask(p.port, "POST", "/v1/completions", NULL, body);
+    assert_int_equal(r.status, 500);
+    assert_non_null(strstr(r.body, "engine_fault"));
+    test_reply_free(&r);
+    assert_int_equal(test_web_status(p.port, "/readyz", NULL), 503);
+    assert_int_equal(test_web_status(p.port, "/livez", NULL), 200);
+    kill(p.pid, SIGTERM);
+    assert_int_equal(ended(&p, 5), 1);
+    free(body);
 }
 
 static void killed_it_comes_back(void **state)
@@ -171,6 +217,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_first_signal_drains),
         cmocka_unit_test(the_drain_has_an_end),
         cmocka_unit_test(the_second_signal_ends_it),
+        cmocka_unit_test(a_lost_engine_ends_as_failed),
         cmocka_unit_test(killed_it_comes_back),
     };
 

@@ -102,45 +102,67 @@ static void priority_then_arrival(void **state)
 
 /* ---- the door ---------------------------------------------------------------------------------------------------- */
 
+/* Those who ask, one after the other, and are let in with 10 ids each. */
+static int come(rg_door *d, uint64_t tenant)
+{
+    int n = 0;
+
+    for (; n < 500 && rg_door_has_room(d, tenant, false); n++)
+        rg_door_enter(d, &(rg_newcomer){ .tenant = tenant, .n_ids = 10, .state = 1 });
+    return n;
+}
+
+static void leave(rg_door *d, uint64_t tenant, int n)
+{
+    while (n--)
+        rg_door_leave(d, &(rg_newcomer){ .tenant = tenant, .n_ids = 10, .state = 1 });
+}
+
 /* So many may wait as will begin in time; a tenant that fills the line does not shut out another; all counts come back. */
 static void the_door_knows_how_many_may_wait(void **state)
 {
     rg_door d = { 0 };
-    int n_flood = 0, n_other = 0, n_third = 0;
+    rg_newcomer one = { .tenant = 11, .n_ids = 10, .state = 1 }, large = { .n_ids = 10, .state = RG_DOOR_ALL_STATE };
+    int n_flood, n_other, n_third;
 
     (void)state;
-    rg_door_init(&d, 100, 8, 2);
-    assert_int_equal(d.allowed, 16); /* nobody knows yet how long one takes: those who may run, and as many */
-    rg_door_learn(&d, 0.5);
-    rg_door_look(&d, 8, true);
-    assert_int_equal(d.allowed, 32); /* 16 a second, for 2 s */
-    rg_door_look(&d, 4, true);
-    assert_int_equal(d.allowed, 16); /* others do not come to run, for whatever reason */
-    rg_door_look(&d, 4, false);
-    assert_int_equal(d.allowed, 36); /* four more may run, and 16 a second will begin after them */
-    for (int i = 0; i < 400; i++)
-        rg_door_learn(&d, 50);
-    rg_door_look(&d, 8, true);
-    assert_int_equal(d.allowed, 4);
-    for (; n_flood < 50 && rg_door_has_room(&d, 11, false); n_flood++)
-        rg_door_enter(&d, 11, false);
-    assert_int_equal(n_flood, 4);
-    for (; n_other < 50 && rg_door_has_room(&d, 22, false); n_other++)
-        rg_door_enter(&d, 22, false);
-    assert_int_equal(n_other, 2); /* its share of the 4 */
-    for (; n_third < 50 && rg_door_has_room(&d, 33, false); n_third++)
-        rg_door_enter(&d, 33, false);
-    assert_int_equal(n_third, 1);
+    rg_door_init(&d, &(rg_door_limits){ .max_waiting = 100, .max_wait_s = 2 });
+    for (n_other = 0; n_other < 100 && rg_door_has_room(&d, 0, false); n_other++)
+        rg_door_enter(&d, &large);
+    assert_in_range(n_other, 2, 99); /* what they may come to need is bounded, whatever their prompts */
+    while (n_other--)
+        rg_door_leave(&d, &large);
+    n_flood = come(&d, 11);
+    assert_int_equal(n_flood, 100); /* nobody knows how fast it goes */
+    leave(&d, 11, n_flood);
+    rg_door_init(&d, &(rg_door_limits){ .max_waiting = 100, .max_wait_s = 2, .first_ids_s = 100 });
+    n_flood = come(&d, 11);
+    assert_int_equal(n_flood, 20); /* 200 ids in 2 s */
+    assert_true(rg_door_wait_s(&d) > 1.99 && rg_door_wait_s(&d) < 2.01 && rg_door_taken(&d) > 0.99);
+    rg_door_look(&d, 10, false); /* nobody waited, so nothing was learnt */
+    assert_true(rg_door_wait_s(&d) < 2.01);
+    for (int i = 0; i < 400; i++) { /* 10 in half a second, again and again */
+        rg_door_begin(&d, &one);
+        rg_door_look(&d, 0.5, true);
+        rg_door_enter(&d, &one);
+    }
+    assert_false(rg_door_has_room(&d, 11, false));
+    assert_true(rg_door_wait_s(&d) > 9.9 && rg_door_wait_s(&d) < 10.1);
+    leave(&d, 11, n_flood);
+    n_flood = come(&d, 11);
+    assert_in_range(n_flood, 4, 5); /* 20 ids a second, for 2 s */
+    n_other = come(&d, 22);
+    assert_int_equal(n_other, 2); /* its share of the 40 ids */
+    n_third = come(&d, 33);
+    assert_in_range(n_third, 1, 2);
     assert_false(rg_door_has_room(&d, 11, false));
     assert_true(rg_door_has_room(&d, 11, true)); /* the background has a line of its own */
-    for (int i = 0; i < n_flood; i++)
-        rg_door_leave(&d, 11, false);
-    for (int i = 0; i < n_other; i++)
-        rg_door_leave(&d, 22, false);
-    rg_door_leave(&d, 33, false);
-    assert_true(d.n == 0 && d.n_lines == 0 && rg_door_has_room(&d, 11, false));
-    rg_door_init(&d, 100, 8, 0);
-    assert_int_equal(d.allowed, 100);
+    leave(&d, 11, n_flood);
+    leave(&d, 22, n_other);
+    leave(&d, 33, n_third);
+    assert_true(d.n == 0 && d.n_ids == 0 && d.state == 0 && d.n_lines == 0 && rg_door_has_room(&d, 11, false));
+    rg_door_init(&d, &(rg_door_limits){ .max_waiting = 100, .first_ids_s = 1 });
+    assert_int_equal(come(&d, 11), 100); /* no longest wait */
 }
 
 /* ---- in the step loop -------------------------------------------------------------------------------------------- */
@@ -326,6 +348,55 @@ static void answers_keep_their_pace(void **state)
     rg_request_unref(comes);
 }
 
+static double last_aim_s;
+
+static int rows_of_aim(rg_runner *self, const rg_step_aim *aim)
+{
+    (void)self;
+    last_aim_s = aim->seconds;
+    return 8;
+}
+
+static void expect_little(rg_runner *self, const rg_batch *batch, rg_predicted *out)
+{
+    (void)self;
+    (void)batch;
+    *out = (rg_predicted){ .seconds = 0.1 };
+}
+
+static void (*quick_step)(rg_runner *self, const rg_batch *batch, const rg_sink *sink);
+
+static void slow_step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
+{
+    quick_step(self, batch, sink);
+    clock_ns += 200000000;
+}
+
+/* Steps that take twice what was expected get half of the rows that would fill the time. */
+static void a_busy_machine_gets_shorter_steps(void **state)
+{
+    world w = open_world(&(rg_core_options){ .step_s = 0.5 });
+    rg_request *r = request_of(NULL, 0, 400, 4);
+
+    (void)state;
+    clock_ns = 1000000000;
+    rg_clock_set(stopped_clock, NULL);
+    quick_step = w.f->runner.step;
+    w.f->runner.prompt_rows = rows_of_aim;
+    w.f->runner.predict = expect_little;
+    w.f->runner.step = slow_step;
+    submit(&w, r);
+    rg_core_step(w.c);
+    assert_true(last_aim_s == 0.5);
+    while (rg_core_step(w.c))
+        ;
+    rg_clock_set(NULL, NULL);
+    assert_true(is_over(r));
+    assert_true(last_aim_s > 0.24 && last_aim_s < 0.3);
+    close_world(&w);
+    rg_request_unref(r);
+}
+
 static void static_batches_wait_for_each_other(void **state)
 {
     world w = open_world(&(rg_core_options){ .static_batching = true, .max_seqs = 3 });
@@ -479,6 +550,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_flood_does_not_hold_up_others),
         cmocka_unit_test(deadlines_end_requests),
         cmocka_unit_test(answers_keep_their_pace),
+        cmocka_unit_test(a_busy_machine_gets_shorter_steps),
         cmocka_unit_test(static_batches_wait_for_each_other),
         cmocka_unit_test(prefixes_stay_with_their_tenant),
         cmocka_unit_test(one_thread_watches_many),

@@ -19,7 +19,7 @@ static const char *const pieces[] = {
 };
 static char data[2048];
 static uint32_t offset[VOCAB + 1];
-static rg_token_bytes bytes = { .data = data, .offset = offset, .n = 256 + (int32_t)RG_LEN(pieces) };
+static rg_spelling bytes = { .at = { { data, offset } }, .n = 256 + (int32_t)RG_LEN(pieces) };
 
 static void make_vocabulary(void)
 {

@@ -72,7 +72,10 @@ static void check_attention(const counted *k, rg_op_kind kind)
     double key = mla ? c->kv_lora_rank + c->rope_dim : c->head_dim, value = mla ? c->kv_lora_rank : c->head_dim;
     double row = mla ? key : c->n_kv_heads * (key + value);
 
-    row *= k->t.m->kv_type == RG_F32 ? 4 : 2;
+    if (k->t.m->kv_type == RG_I8) /* and two bytes for every 32 values and what is left over */
+        row += mla ? 2 * ((c->kv_lora_rank + 31) / 32 + (c->rope_dim + 31) / 32) : 4 * c->n_kv_heads * ((c->head_dim + 31) / 32);
+    else
+        row *= k->t.m->kv_type == RG_F32 ? 4 : 2;
     for (int i = 0; i < c->n_layers; i++) {
         int window = c->layer_global[i] ? 0 : c->window;
         ops += 2 * (key + value) * c->n_heads * keys_seen(k, window);
@@ -190,14 +193,37 @@ static void check_seconds(counted *k)
     }
 }
 
+/* What binds products is the peak of the arithmetic that their recipe has on the machine. */
+static void peaks_follow_recipes(void **state)
+{
+    const rg_machine tiles = { .f32_ops_s = 1, .bf16_ops_s = 16, .int8_ops_s = 32 }, plain = { .f32_ops_s = 1 };
+    rg_counted op = { .kind = RG_OP_LINEAR, .rows = 100, .n_rows = 100, .count = { .ops = 200e6 } };
+    rg_machine m = { .read_bytes_s = 1e18, .f32_ops_s = 1e9, .bf16_ops_s = 16e9, .int8_ops_s = 32e9 };
+
+    (void)state;
+    near(rg_machine_peak(&tiles, RG_BF16, false), 16);
+    near(rg_machine_peak(&tiles, RG_Q4_K, false), 32);
+    near(rg_machine_peak(&tiles, RG_F16, false), 1);
+    near(rg_machine_peak(&tiles, RG_F32, false), 1);
+    near(rg_machine_peak(&tiles, RG_BF16, true), 1);
+    near(rg_machine_peak(&tiles, RG_Q4_K, true), 1);
+    near(rg_machine_peak(&plain, RG_BF16, false), 1);
+    near(rg_machine_peak(&plain, RG_Q8_0, false), 1);
+    op.w[0] = (rg_counted_weight){ RG_BF16, 1e6, 1000, 1000 };
+    near(rg_cost_op(&m, &op, 0, false), 0.2 / 16);
+    near(rg_cost_op(&m, &op, 0, true), 0.2);
+    op.w[0] = (rg_counted_weight){ 0 };
+    near(rg_cost_op(&m, &op, 0, false), 0.2);
+}
+
 static void counts_are(const char *name, double (*products)(const rg_config *c), rg_op_kind attention, double size)
 {
     static const int steps[][3] = { { 1, 1, 0 }, { 1, 1, 100 }, { 3, 1, 11 }, { 1, 40, 0 }, { 2, 7, 9 }, { 5, 33, 2000 } };
     counted k = { .size = size };
 
     k.list = calloc(MAX_COUNTED, sizeof *k.list);
-    for (int kv = 0; kv < 2; kv++) {
-        test_model_open(&k.t, test_data(name), kv ? "bf16" : "f32");
+    for (int kv = 0; kv < 3; kv++) {
+        test_model_open(&k.t, test_data(name), (const char *[]){ "f32", "bf16", "q8" }[kv]);
         k.c = &k.t.m->config;
         for (size_t i = 0; i < RG_LEN(steps); i++) {
             count(&k, steps[i][0], steps[i][1], steps[i][2]);
@@ -401,6 +427,7 @@ static void intermediates_and_statistics_are_the_steps_own(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(peaks_follow_recipes),
         cmocka_unit_test(counts_equal_closed_forms),
         cmocka_unit_test(weights_count_as_stored),
         cmocka_unit_test(intermediates_and_statistics_are_the_steps_own),

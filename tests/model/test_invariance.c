@@ -604,8 +604,8 @@ static void golden_world(const char *name, const char *path)
 static void fast_world(const char *name, const char *path)
 {
     world_of(name, path, "f32", false, SHORT, N_SHORT);
-    world_of(name, path, "bf16", false, SHORT, N_SHORT);
-    world_of(name, path, "f32", false, LONG, N_LONG);
+    world_of(name, path, "q8", false, SHORT, N_SHORT);
+    world_of(name, path, "q8", false, LONG, N_LONG);
 }
 
 static void both_worlds(const char *name)

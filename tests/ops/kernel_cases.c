@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAX_M = 33, PANELS = 3, WIDE = 16 * PANELS, GAP = 3, N_MODES = 5 };
+enum { MAX_M = 33, PANELS = 3, WIDE = 16 * PANELS, GAP = 3, N_MODES = 5, EDGE_MODES = 7 };
 
 /* ---- memory that ends at a wall ------------------------------------------------------------------------------------- */
 
@@ -48,16 +48,20 @@ static bool same_floats(const float *got, const float *want, size_t n, const cha
 
 /* ---- hostile numbers ------------------------------------------------------------------------------------------------ */
 
-/* Modes: 0 ordinary, 1 largest magnitudes, 2 tiny and zero, 3 a mixture of everything finite, 4 an infinity. */
+/* Modes: 0 ordinary, 1 largest magnitudes, 2 tiny and zero, 3 a mixture of everything finite, 4 an infinity; 5 products
+ * on both sides of the least normal number, 6 zeros, where what lies just below that is planted. */
 static float number(cases *c, int mode)
 {
-    static const float odd[] = { 0.0f, -0.0f, 0x1p-149f, -0x1.8p-140f, 0x1p-126f, 1e-30f, -1e30f, 0x1.fffffep127f, 1.0f };
+    static const float odd[] = { 0.0f, -0.0f, 0x1p-149f, -0x1.8p-140f, 0x1p-130f,
+                                 0x1p-126f, 1e-30f, -1e30f, 0x1.fffffep127f, 1.0f };
     const float x = rg_rng_normal(&c->rng);
 
     switch (mode) {
     case 1: return x < 0.0f ? -3e18f : 3e18f;
     case 2: return rg_rng_below(&c->rng, 3) ? x * 0x1p-140f : 0.0f * x;
     case 3: return rg_rng_below(&c->rng, 4) ? x : odd[rg_rng_below(&c->rng, RG_LEN(odd))];
+    case 5: return x * 0x1p-63f;
+    case 6: return 0.0f;
     default: return x;
     }
 }
@@ -112,6 +116,12 @@ static const layout_case layouts[RG_LAYOUT_COUNT] = {
     [RG_LAYOUT_K8] = { "k8", 256, sizeof(rg_step_k8), 32 },
 };
 
+static void fill_bf16(cases *c, int mode, uint16_t *x, size_t n)
+{
+    while (n--)
+        x[n] = rg_f32_to_bf16(mode == 4 && !rg_rng_below(&c->rng, 64) ? INFINITY : number(c, mode));
+}
+
 static void fill_panel(cases *c, rg_layout layout, int mode, uint8_t *panel, size_t n_steps)
 {
     const layout_case *l = &layouts[layout];
@@ -120,8 +130,7 @@ static void fill_panel(cases *c, rg_layout layout, int mode, uint8_t *panel, siz
         if (layout == RG_LAYOUT_F32) {
             floats(c, mode == 4 ? 0 : mode, (float *)(void *)panel, 16);
         } else if (layout == RG_LAYOUT_BF16) {
-            for (int i = 0; i < 16; i++)
-                ((uint16_t *)(void *)panel)[i] = rg_f32_to_bf16(number(c, mode));
+            fill_bf16(c, mode, (uint16_t *)(void *)panel, 16);
         } else {
             for (size_t i = 0; i < l->n_halves; i++)
                 ((uint16_t *)(void *)panel)[i] = half(c, mode);
@@ -154,10 +163,25 @@ static void fill_blocks(cases *c, int mode, rg_xblock *x, size_t n)
     }
 }
 
-/* Up to PANELS panels and MAX_M rows.  Rows are ld items (floats or blocks) apart, outputs WIDE + GAP floats. */
+/* 2^-126 less a little, which a sum meets whether it goes by pairs (columns 0 and 1) or by tiles (4 and 6): in 24 bits it
+ * is below the least normal number, as a subnormal it would round up to it.  The rest is zero. */
+static void plant_edge(uint16_t *w, uint16_t *x, size_t rows, size_t ld)
+{
+    static const struct { int at; float w, x; } edge[] = {
+        { 0, -0x1.8p-75f, 0x1p-76f }, { 1, 0x1p-63f, 0x1p-63f }, { 4, 0x1p-63f, 0x1p-63f }, { 6, -0x1.8p-75f, 0x1p-76f } };
+
+    for (size_t i = 0; i < RG_LEN(edge); i++) {
+        for (int k = 0; k < 16; k++)
+            w[16 * edge[i].at + k] = rg_f32_to_bf16(edge[i].w);
+        for (size_t r = 0; r < rows; r++)
+            x[r * ld + (size_t)edge[i].at] = rg_f32_to_bf16(edge[i].x);
+    }
+}
+
+/* Up to PANELS panels and MAX_M rows.  Rows are ld items (floats, blocks or bf16) apart, outputs WIDE + GAP floats. */
 typedef struct panel_case {
     rg_layout layout;
-    bool fast;
+    rg_recipe recipe;
     int cols, mode, max_m, n_panels;
     uint8_t *panel;
     size_t bytes;    /* of a panel */
@@ -171,17 +195,20 @@ static void panel_call(const rg_cpu *k, const panel_case *p, const void *x, int 
     rg_product product = { .panel = p->panel, .panel_bytes = p->bytes, .n_panels = p->n_panels, .cols = p->cols, .m = m,
                            .ldx = p->ld, .y = y, .ldy = WIDE + GAP };
 
-    if (p->fast)
+    if (p->recipe == RG_EXACT)
+        product.x = x;
+    else if (p->recipe == RG_INT8)
         product.q = x;
     else
-        product.x = x;
-    (p->fast ? k->product_fast : k->product_exact)[p->layout](&product);
+        product.h = x;
+    k->product[p->recipe][p->layout](&product);
 }
 
 static bool panel_rows_same(const cases *c, const panel_case *p)
 {
     static const int rows[] = { 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 24, 25, 26, 27, 28, 29, 33 };
-    const size_t row_items = p->fast ? (size_t)p->cols / 32 : (size_t)p->cols;
+    static const char *const recipes[RG_RECIPE_COUNT] = { "exact", "int8", "pairs", "tiles" };
+    const size_t row_items = (size_t)p->cols / (p->recipe == RG_INT8 ? 32 : 1);
     char what[128];
 
     for (size_t i = 0; i < RG_LEN(rows) && rows[i] <= p->max_m; i++) {
@@ -193,7 +220,7 @@ static bool panel_rows_same(const cases *c, const panel_case *p)
         for (size_t j = 0; j < n_out; j++)
             y[j] = 12345.0f;
         panel_call(c->k, p, x, m, y);
-        snprintf(what, sizeof what, "%s panel_%s %s cols %d m %d mode %d", c->k->isa, p->fast ? "fast" : "exact",
+        snprintf(what, sizeof what, "%s panel_%s %s cols %d m %d mode %d", c->k->isa, recipes[p->recipe],
                  layouts[p->layout].name, p->cols, m, p->mode);
         if (!same_floats(y, p->want, n_out, what))
             return false;
@@ -201,28 +228,32 @@ static bool panel_rows_same(const cases *c, const panel_case *p)
     return true;
 }
 
-static bool panel_same(cases *c, rg_layout layout, bool fast, int n_steps, int mode)
+static bool panel_same(cases *c, rg_layout layout, rg_recipe recipe, int n_steps, int mode)
 {
+    static const size_t items[RG_RECIPE_COUNT] = { sizeof(float), sizeof(rg_xblock), sizeof(uint16_t), sizeof(uint16_t) };
     const layout_case *l = &layouts[layout];
     static panel_case p;
     bool same;
 
-    p = (panel_case){ .layout = layout, .fast = fast, .cols = l->step * n_steps, .mode = mode,
-                      .bytes = l->bytes * (size_t)n_steps };
+    p = (panel_case){ .layout = layout, .recipe = recipe, .cols = l->step * n_steps, .mode = mode,
+                      .bytes = l->bytes * (size_t)n_steps, .item = items[recipe] };
     p.n_panels = p.cols > 1024 && mode ? 1 : PANELS; /* ref is slow: */
     p.max_m = p.cols > 4096 ? 5 : MAX_M; /* the last rows are tested by shorter ones */
-    p.item = fast ? sizeof(rg_xblock) : sizeof(float);
-    p.ld = (size_t)p.cols / (fast ? 32 : 1) + 1;
+    p.ld = (size_t)p.cols / (recipe == RG_INT8 ? 32 : 1) + 1;
     p.panel = walled(0, PANELS * p.bytes);
     p.x = calloc(MAX_M * p.ld, p.item);
     if (!p.x)
         abort();
     fill_panel(c, layout, mode, p.panel, PANELS * (size_t)n_steps);
     for (size_t r = 0; r < MAX_M; r++)
-        if (fast)
+        if (recipe == RG_EXACT)
+            floats(c, mode, (float *)p.x + r * p.ld, p.ld - 1);
+        else if (recipe == RG_INT8)
             fill_blocks(c, mode, (rg_xblock *)p.x + r * p.ld, p.ld - 1);
         else
-            floats(c, mode, (float *)p.x + r * p.ld, p.ld - 1);
+            fill_bf16(c, mode, (uint16_t *)p.x + r * p.ld, p.ld - 1);
+    if (mode == 6)
+        plant_edge((uint16_t *)(void *)p.panel, p.x, MAX_M, p.ld);
     for (size_t j = 0; j < RG_LEN(p.want); j++)
         p.want[j] = 12345.0f;
     panel_call(c->ref, &p, p.x, p.max_m, p.want);
@@ -231,23 +262,32 @@ static bool panel_same(cases *c, rg_layout layout, bool fast, int n_steps, int m
     return same;
 }
 
+/* A recipe of a layout by many numbers of columns. */
+static bool recipe_same(cases *c, rg_layout layout, rg_recipe recipe)
+{
+    static const int steps[] = { 1, 2, 3, 17, 4, 5, 9, 64, 65 }, columns[] = { 1, 2, 3, 4, 5, 7, 64, 65, 172 };
+    static const int blocks[] = { 32, 64, 96, 288 };
+    const bool bf16 = recipe > RG_INT8, of_floats = layouts[layout].step == 1;
+    const int *n = bf16 ? blocks : of_floats ? columns : steps, n_modes = bf16 ? EDGE_MODES : N_MODES;
+    const size_t n_steps = c->below ? 4 : RG_LEN(steps); /* what is emulated takes its time */
+    const size_t n_sizes = bf16 ? RG_LEN(blocks) : of_floats ? RG_LEN(columns) : n_steps;
+
+    for (size_t i = 0; i < n_sizes; i++)
+        for (int mode = 0; mode < n_modes; mode++)
+            if ((n[i] * layouts[layout].step < 1024 || mode < 2) && !panel_same(c, layout, recipe, n[i], mode))
+                return false;
+    return true;
+}
+
 static bool cases_panels(cases *c)
 {
-    static const int steps[] = { 1, 2, 3, 4, 5, 9, 64, 65 }, columns[] = { 1, 2, 3, 4, 5, 7, 64, 65, 172 };
-
     for (rg_layout layout = RG_LAYOUT_F32; layout < RG_LAYOUT_COUNT; layout++)
-        for (int fast = 0; fast < 2; fast++) {
-            const bool of_floats = layouts[layout].step == 1;
-            const int *n = of_floats ? columns : steps;
-            const size_t n_sizes = of_floats ? RG_LEN(columns) : RG_LEN(steps);
+        for (rg_recipe recipe = RG_EXACT; recipe < RG_RECIPE_COUNT; recipe++) {
+            const bool own = c->k->product[recipe][layout] != c->ref->product[recipe][layout];
+            const bool new = !c->below || c->k->product[recipe][layout] != c->below->product[recipe][layout];
 
-            if (fast ? c->k->product_fast[layout] == c->ref->product_fast[layout]
-                     : c->k->product_exact[layout] == c->ref->product_exact[layout])
-                continue; /* no version of its own */
-            for (size_t i = 0; i < n_sizes; i++)
-                for (int mode = 0; mode < N_MODES; mode++)
-                    if ((n[i] * layouts[layout].step < 1024 || mode < 2) && !panel_same(c, layout, fast, n[i], mode))
-                        return false;
+            if (own && new && !recipe_same(c, layout, recipe))
+                return false;
         }
     return true;
 }
@@ -387,22 +427,41 @@ static bool cases_quantize(cases *c)
     return true;
 }
 
-/* Every half-precision number, and f32 that lie on and beside the ties. */
+static const rg_type kv_types[] = { RG_F32, RG_F16, RG_BF16, RG_I8 };
+
+static size_t kv_size(rg_type type)
+{
+    return (size_t)rg_format_of(type)->block_bytes;
+}
+
+/* What a state keeps, read back: side by side only. */
+static bool load_same(cases *c, const void *from, const uint16_t *scales, rg_type type, int n, const char *what)
+{
+    static float want[MAX_N];
+    float *y = walled(2, (size_t)n * sizeof *y);
+
+    c->ref->load(want, from, scales, type, n);
+    c->k->load(y, from, scales, type, n);
+    return same_floats(y, want, (size_t)n, what);
+}
+
+/* Every half-precision number, and f32 that lie on and beside the ties; of q8, also what has no scale. */
 static bool cases_store(cases *c)
 {
-    static const rg_type types[] = { RG_F32, RG_F16, RG_BF16 };
-    static float x[MAX_N], want[MAX_N];
+    static float x[MAX_N];
     static uint8_t stored[MAX_N * 12];
+    static uint16_t scales[MAX_N];
     char what[128];
 
     for (int round = 0; round < 300; round++) {
         const int n = lengths[round % (int)RG_LEN(lengths)];
-        const rg_type type = types[round % 3];
-        const size_t size = type == RG_F32 ? 4 : 2, stride = round % 5 ? 1 : 3;
+        const rg_type type = kv_types[round % (int)RG_LEN(kv_types)];
+        const size_t size = kv_size(type), stride = round % 5 ? 1 : 3;
         const size_t bytes = ((size_t)(n - 1) * stride + 1) * size;
+        const size_t n_scales = (size_t)(rg_kv_runs(n) - 1) * stride + 1;
         const float *in;
         uint8_t *to = walled(1, bytes);
-        float *y = walled(2, (size_t)n * sizeof *y);
+        uint16_t *d = walled(3, n_scales * sizeof *d);
 
         for (int i = 0; i < n; i++) {
             uint32_t bits = (uint32_t)rg_rng_u64(&c->rng);
@@ -411,22 +470,22 @@ static bool cases_store(cases *c)
             if (i % 4 == 1)
                 bits = (bits & 0x87ffe000u) | 0x38001000u; /* f16 ties */
             memcpy(x + i, &bits, 4);
-            if (isnan(x[i]))
-                x[i] = number(c, 3);
+            if (isnan(x[i]) || type == RG_I8)
+                x[i] = type == RG_I8 && round % 16 == 3 && i % 40 == 7 ? INFINITY : number(c, 2 + round / 4 % 2);
         }
         in = walled_copy(0, x, (size_t)n * sizeof *x);
         memset(stored, 7, sizeof stored);
         memset(to, 7, bytes);
-        c->ref->store(stored, type, stride, in, n);
-        c->k->store(to, type, stride, in, n);
-        c->ref->load(want, stored, type, stride, n);
-        c->k->load(y, to, type, stride, n);
+        memset(scales, 7, sizeof scales);
+        memset(d, 7, n_scales * sizeof *d);
+        c->ref->store(stored, scales, type, stride, in, n);
+        c->k->store(to, d, type, stride, in, n);
         snprintf(what, sizeof what, "%s store/load type %d n %d stride %zu", c->k->isa, (int)type, n, stride);
-        if (memcmp(stored, to, bytes)) {
+        if (memcmp(stored, to, bytes) || memcmp(scales, d, n_scales * sizeof *d)) {
             printf("%s: stored bytes differ\n", what);
             return false;
         }
-        if (!same_floats(y, want, (size_t)n, what))
+        if (stride == 1 && !load_same(c, to, d, type, n, what))
             return false;
     }
     return true;
@@ -440,15 +499,32 @@ typedef struct attend_case {
     bool capped;
 } attend_case;
 
-/* Values of the three types; what lies outside [lo, hi) may be anything, NaN too. */
+/* x as a value of the type, of q8 in fortieths. */
+static void put_stored(rg_type type, float x, uint8_t *to)
+{
+    const uint16_t h = type == RG_F16 ? rg_f32_to_f16(x) : rg_f32_to_bf16(x);
+
+    if (type == RG_I8)
+        *to = (uint8_t)(int8_t)fmaxf(-127.0f, fminf(127.0f, 40.0f * x));
+    else
+        memcpy(to, type == RG_F32 ? (const void *)&x : (const void *)&h, kv_size(type));
+}
+
+/* Values of any type, and scales as of q8; what lies outside [lo, hi) may be anything, NaN too. */
 static void fill_stored(cases *c, rg_type type, int mode, uint8_t *to, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        const float x = number(c, mode == 4 ? 0 : mode);
-        const uint16_t h = type == RG_F16 ? rg_f32_to_f16(x) : rg_f32_to_bf16(x);
-        memcpy(to + i * (type == RG_F32 ? 4 : 2), type == RG_F32 ? (const void *)&x : (const void *)&h,
-               type == RG_F32 ? 4 : 2);
-    }
+    for (size_t i = 0; i < n; i++)
+        put_stored(type, number(c, mode == 4 ? 0 : mode), to + i * kv_size(type));
+}
+
+/* As small as they are in q8, so that a sum stays what the other types' is. */
+static uint16_t *walled_scales(cases *c, int slot, int mode, size_t n)
+{
+    uint16_t *d = walled(slot, n * sizeof *d);
+
+    for (size_t i = 0; i < n; i++)
+        d[i] = rg_f32_to_bf16(fabsf(number(c, mode)) / 64.0f);
+    return d;
 }
 
 enum { QUERIES = 6 }; /* more than a kernel takes at once, and some over */
@@ -456,14 +532,24 @@ enum { QUERIES = 6 }; /* more than a kernel takes at once, and some over */
 /* One query that no key reaches: every score of it is -inf. */
 static void unreachable(const attend_case *t, float *q, uint8_t *k)
 {
-    const float one = 1.0f;
-    const uint16_t half = t->type == RG_F16 ? rg_f32_to_f16(one) : rg_f32_to_bf16(one);
-    const size_t size = t->type == RG_F32 ? 4 : 2;
-
     memset(q, 0, (size_t)t->k_dim * sizeof *q);
     q[0] = -INFINITY;
     for (size_t i = 0; i < (size_t)t->k_dim * RG_BLOCK; i++)
-        memcpy(k + i * size, t->type == RG_F32 ? (const void *)&one : (const void *)&half, size);
+        put_stored(t->type, 1.0f, k + i * kv_size(t->type));
+}
+
+/* A block made f32. */
+static bool widen_same(cases *c, const rg_attend *r)
+{
+    static float want[2][MAX_N * RG_BLOCK];
+    const size_t n_k = (size_t)r->k_dim * RG_BLOCK, n_v = (size_t)r->v_dim * RG_BLOCK;
+    float *k = walled(6, n_k * sizeof *k), *v = walled(7, n_v * sizeof *v);
+    char what[64];
+
+    snprintf(what, sizeof what, "%s widen type %d", c->k->isa, (int)r->type);
+    c->ref->widen(want[0], want[1], r);
+    c->k->widen(k, v, r);
+    return same_floats(k, want[0], n_k, what) && same_floats(v, want[1], n_v, what);
 }
 
 /* Blocks after each other on both tables, some of them seen in part, by several queries. */
@@ -471,7 +557,7 @@ static bool attend_same(cases *c, const attend_case *t)
 {
     static const int seen[][2] = { { 5, 64 }, { 0, 64 }, { 0, 1 }, { 0, 17 }, { 63, 64 }, { 30, 35 } };
     static float o_ref[QUERIES * MAX_N];
-    const size_t size = t->type == RG_F32 ? 4 : 2, k_dim = (size_t)t->k_dim, v_dim = (size_t)t->v_dim;
+    const size_t size = kv_size(t->type), k_dim = (size_t)t->k_dim, v_dim = (size_t)t->v_dim;
     const size_t k_bytes = k_dim * RG_BLOCK * size, v_bytes = ((size_t)t->v_stride * (RG_BLOCK - 1) + v_dim) * size;
     float *q = walled(0, QUERIES * k_dim * 4), *o = walled(3, QUERIES * v_dim * 4);
     const float *queries[QUERIES];
@@ -502,6 +588,20 @@ static bool attend_same(cases *c, const attend_case *t)
             unreachable(t, q + 2 * k_dim, k);
         r.k = k;
         r.v = v;
+        if (t->type == RG_I8) {
+            const size_t runs = (size_t)rg_kv_runs(t->v_dim);
+            uint16_t *k_scales = walled_scales(c, 4, t->mode, (size_t)rg_kv_runs(t->k_dim) * RG_BLOCK);
+            uint16_t *v_scales = walled_scales(c, 5, t->mode, runs * RG_BLOCK);
+
+            if (t->mode == 0 && r.lo)
+                k_scales[0] = v_scales[runs - 1] = 0xffff;
+            if (t->mode == 0 && r.hi < RG_BLOCK)
+                v_scales[runs * (RG_BLOCK - 1)] = 0xffff;
+            r.k_scales = k_scales;
+            r.v_scales = v_scales;
+        }
+        if (t->v_stride == t->v_dim && !widen_same(c, &r))
+            return false;
         c->ref->attend(&r, a);
         c->k->attend(&r, b);
         snprintf(what, sizeof what, "%s attend type %d k %d v %d mode %d keys %d..%d", c->k->isa, (int)t->type, t->k_dim,
@@ -521,15 +621,16 @@ static bool attend_same(cases *c, const attend_case *t)
 
 static bool cases_attend(cases *c)
 {
-    static const rg_type types[] = { RG_F32, RG_F16, RG_BF16 };
     static const int dims[][3] = { { 64, 64, 64 },   { 128, 128, 128 }, { 8, 8, 8 },      { 6, 6, 6 },
                                    { 80, 80, 80 },   { 100, 100, 100 }, { 256, 256, 256 }, { 24, 16, 24 },
                                    { 576, 512, 576 }, { 1, 1, 1 } };
 
-    for (size_t i = 0; i < RG_LEN(types); i++)
+    for (size_t i = 0; i < RG_LEN(kv_types); i++)
         for (size_t j = 0; j < RG_LEN(dims); j++)
             for (int mode = 0; mode < (j < 4 ? 4 : 1); mode++) {
-                const attend_case t = { types[i], dims[j][0], dims[j][1], dims[j][2], mode, mode == 3 || j == 4 };
+                if (kv_types[i] == RG_I8 && dims[j][1] != dims[j][2]) /* latents are read as f32 */
+                    continue;
+                const attend_case t = { kv_types[i], dims[j][0], dims[j][1], dims[j][2], mode, mode == 3 || j == 4 };
                 if (!attend_same(c, &t))
                     return false;
             }

@@ -8,6 +8,7 @@
 
 typedef struct cases {
     const rg_cpu *ref, *k;
+    const rg_cpu *below; /* may be NULL: panels that k has from it are not compared again */
     rg_rng rng;
 } cases;
 

@@ -9,7 +9,7 @@ int main(void)
 
     for (int i = 0; rg_cpu_nth(i); i++)
         for (size_t j = 0; kernel_cases[j].name; j++) {
-            cases c = { rg_cpu_nth(0), rg_cpu_nth(i), { 1, 0 } };
+            cases c = { rg_cpu_nth(0), rg_cpu_nth(i), NULL, { 1, 0 } };
             const bool same = kernel_cases[j].same(&c);
             printf("%-8s %-12s %s\n", c.k->isa, kernel_cases[j].name, same ? "ok" : "DIFFERS");
             n_failed += !same;

@@ -9,6 +9,7 @@ typedef struct sequence {
     int n_heads, n; /* n: places */
     float scale, cap;
     float *q, *q_rope, *k, *v; /* by place */
+    float *kept_k, *kept_v; /* k and v as the state should keep them */
     int32_t table[MAX_BLOCKS];
     float *y; /* by place, filled by steps */
 } sequence;
@@ -70,6 +71,36 @@ static void text(rg_fwd *f, void *arg)
     act_out(f, y, t->y);
 }
 
+/* One head's n values of a place as kv.h says that they are kept. */
+static void keep(rg_type type, const float *x, float *kept, int n)
+{
+    for (int i = 0; i < n; i++)
+        kept[i] = type == RG_F16    ? rg_f16_to_f32(rg_f32_to_f16(x[i]))
+                  : type == RG_BF16 ? rg_bf16_to_f32(rg_f32_to_bf16(x[i]))
+                                    : x[i];
+    for (int first = 0; type == RG_I8 && first < n; first += 32) {
+        int end = first + 32 < n ? first + 32 : n, exponent;
+        float most = 0, d;
+
+        for (int i = first; i < end; i++)
+            most = fmaxf(most, fabsf(x[i]));
+        d = frexpf(most / 127, &exponent);
+        d = ldexpf(ceilf(d * 256) / 256, exponent); /* 8 bits */
+        for (int i = first; i < end; i++)
+            kept[i] = d > 0 ? nearbyintf(x[i] * (1 / d)) * d : 0;
+    }
+}
+
+static float *kept_rows(const sequence *s, const float *x, int cols)
+{
+    int heads = s->kv.latent ? 1 : s->kv.n_heads, n = cols / heads;
+    float *kept = rg_array((size_t)(s->n * cols), sizeof *kept);
+
+    for (int i = 0; i < s->n * heads; i++)
+        keep(s->kv.type, x + i * n, kept + i * n, n);
+    return kept;
+}
+
 static void sequence_init(sequence *s, rg_rng *rng, world *w)
 {
     size_t n = (size_t)s->n, block_bytes = s->kv.offset + rg_kv_bytes(&s->kv) + 64;
@@ -79,6 +110,8 @@ static void sequence_init(sequence *s, rg_rng *rng, world *w)
     s->q_rope = s->kv.latent ? random_floats(rng, n * (size_t)(s->n_heads * v_cols(s)), 1.5f) : NULL;
     s->k = random_floats(rng, n * (size_t)k_cols(s), 1.5f);
     s->v = random_floats(rng, n * (size_t)v_cols(s), 1.5f);
+    s->kept_k = kept_rows(s, s->k, k_cols(s));
+    s->kept_v = kept_rows(s, s->v, v_cols(s));
     s->y = rg_array(n * (size_t)y_cols(s), sizeof *s->y);
     for (int i = 0; i < MAX_BLOCKS; i++)
         s->table[i] = (i * 7 + 3) % MAX_BLOCKS;
@@ -93,6 +126,8 @@ static void sequence_fini(sequence *s, world *w)
     rg_free(s->q_rope);
     rg_free(s->k);
     rg_free(s->v);
+    rg_free(s->kept_k);
+    rg_free(s->kept_v);
     rg_free(s->y);
     rg_free(w->groups[1].data);
 }
@@ -117,14 +152,7 @@ static void run_span(world *w, sequence *s, int start, int n)
     world_step(w, &b, text, &(step){ s, place, n, s->y + (size_t)start * (size_t)y_cols(s) });
 }
 
-/* What place i should give, in double, from values rounded as the state rounds them. */
-static double stored_value(const sequence *s, float x)
-{
-    if (s->kv.type == RG_F32)
-        return x;
-    return s->kv.type == RG_F16 ? rg_f16_to_f32(rg_f32_to_f16(x)) : rg_bf16_to_f32(rg_f32_to_bf16(x));
-}
-
+/* What place i should give, in double, from values as the state keeps them. */
 static double score(const sequence *s, int i, int j, int h)
 {
     int k_dim = s->kv.k_dim, v_dim = s->kv.v_dim, kv_head = h / (s->n_heads / s->kv.n_heads);
@@ -135,15 +163,15 @@ static double score(const sequence *s, int i, int j, int h)
 
         if (!s->kv.latent) {
             q = s->q[(i * s->n_heads + h) * k_dim + d];
-            k = s->k[(j * s->kv.n_heads + kv_head) * k_dim + d];
+            k = s->kept_k[(j * s->kv.n_heads + kv_head) * k_dim + d];
         } else if (d < v_dim) {
             q = s->q[(i * s->n_heads + h) * v_dim + d];
-            k = s->k[j * v_dim + d];
+            k = s->kept_k[j * v_dim + d];
         } else {
             q = s->q_rope[(i * s->n_heads + h) * (k_dim - v_dim) + d - v_dim];
-            k = s->v[j * (k_dim - v_dim) + d - v_dim];
+            k = s->kept_v[j * (k_dim - v_dim) + d - v_dim];
         }
-        sum += q * stored_value(s, (float)k);
+        sum += q * k;
     }
     sum *= s->scale;
     return s->cap > 0 ? s->cap * tanh(sum / s->cap) : sum;
@@ -164,8 +192,7 @@ static void naive(const sequence *s, int i, int h, double *y)
 
         sum += p;
         for (int d = 0; d < v_dim; d++)
-            y[d] += p * stored_value(
-                            s, (s->kv.latent ? s->k : s->v)[(j * v_heads + (s->kv.latent ? 0 : kv_head)) * v_dim + d]);
+            y[d] += p * (s->kv.latent ? s->kept_k : s->kept_v)[(j * v_heads + (s->kv.latent ? 0 : kv_head)) * v_dim + d];
     }
     for (int d = 0; d < v_dim; d++)
         y[d] /= sum;
@@ -174,6 +201,8 @@ static void naive(const sequence *s, int i, int h, double *y)
 static const sequence shapes[] = {
     { .kv = { .type = RG_F32, .n_heads = 2, .k_dim = 20, .v_dim = 12, .offset = 64 }, .n_heads = 6, .n = 200 },
     { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 33, .v_dim = 17 }, .n_heads = 19, .n = 131, .cap = 3.0f },
+    { .kv = { .type = RG_I8, .n_heads = 2, .k_dim = 33, .v_dim = 40, .offset = 64 }, .n_heads = 4, .n = 131 },
+    { .kv = { .type = RG_I8, .n_heads = 1, .k_dim = 40, .v_dim = 33, .latent = true }, .n_heads = 5, .n = 100 },
     { .kv = { .type = RG_F16, .n_heads = 3, .k_dim = 8, .v_dim = 8, .window = 37 }, .n_heads = 3, .n = 300 },
     { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 24, .v_dim = 16, .latent = true }, .n_heads = 18, .n = 150 },
     { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 10 }, .n_heads = 2, .n = 1100 },
@@ -345,6 +374,46 @@ static void blocks_see_their_end(void **state)
     world_fini(&w);
 }
 
+/* Over q8: to the bit what f32 gives that holds what q8 keeps, and near what f32 gives that keeps all. */
+static void q8_is_f32_rounded(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < RG_LEN(shapes); c++) {
+        sequence s = shapes[c], same = s;
+        rg_rng rng = { .seed = test_seed + c }, again = rng;
+        double want[64], worst = 0, most = 0;
+        world w, u;
+
+        if (s.kv.type != RG_I8)
+            continue;
+        same.kv.type = RG_F32;
+        world_init(&w, rg_cpu_find("auto", NULL), 1, &sizes);
+        world_init(&u, rg_cpu_find("auto", NULL), 1, &sizes);
+        sequence_init(&s, &rng, &w);
+        sequence_init(&same, &again, &u);
+        memcpy(same.k, s.kept_k, (size_t)(s.n * k_cols(&s)) * sizeof(float));
+        memcpy(same.v, s.kept_v, (size_t)(s.n * v_cols(&s)) * sizeof(float));
+        run_span(&w, &s, 0, s.n);
+        run_span(&u, &same, 0, s.n);
+        assert_memory_equal(s.y, same.y, (size_t)(s.n * y_cols(&s)) * sizeof(float));
+        memcpy(s.kept_k, s.k, (size_t)(s.n * k_cols(&s)) * sizeof(float));
+        memcpy(s.kept_v, s.v, (size_t)(s.n * v_cols(&s)) * sizeof(float));
+        for (int i = 0; i < s.n * v_cols(&s); i++)
+            most = fmax(most, fabs((double)s.v[i]));
+        for (int i = 0; i < s.n * s.n_heads; i++) {
+            naive(&s, i / s.n_heads, i % s.n_heads, want);
+            for (int d = 0; d < s.kv.v_dim; d++)
+                worst = fmax(worst, fabs((double)s.y[i * s.kv.v_dim + d] - want[d]));
+        }
+        if (!(worst > 0.0005 * most && worst < 0.015 * most))
+            print_error("shape %zu: off by %g, of %g\n", c, worst, most), fail();
+        sequence_fini(&s, &w);
+        sequence_fini(&same, &u);
+        world_fini(&w);
+        world_fini(&u);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +421,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cuts_never_show),
         cmocka_unit_test(trees_equal_chains),
         cmocka_unit_test(blocks_see_their_end),
+        cmocka_unit_test(q8_is_f32_rounded),
     };
 
     test_init(argc, argv);

@@ -11,7 +11,7 @@ static void run(const char *name)
     int n_run = 0;
 
     for (int i = 0; rg_cpu_nth(i); i++) {
-        cases c = { ref, rg_cpu_nth(i), { test_seed, 0 } };
+        cases c = { ref, rg_cpu_nth(i), NULL, { test_seed, 0 } };
         if (test_isa && strcmp(test_isa, c.k->isa))
             continue;
         n_run++;
@@ -56,7 +56,7 @@ static void tables(void **state)
     assert_null(rg_cpu_find("avx3", &err));
     assert_non_null(strstr(err.text, "avx3"));
     for (rg_layout l = RG_LAYOUT_F32; l < RG_LAYOUT_COUNT; l++)
-        assert_non_null(rg_cpu_nth(n - 1)->product_exact[l]);
+        assert_non_null(rg_cpu_nth(n - 1)->product[RG_EXACT][l]);
 }
 
 int main(int argc, char **argv)

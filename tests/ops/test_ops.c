@@ -23,6 +23,25 @@ static const rg_cpu *best_cpu(void)
     return rg_cpu_nth(i);
 }
 
+/* The reference with a bf16 recipe as what is fast, whether this machine has its instruction or not. */
+static const rg_cpu *bf16_cpu(rg_recipe recipe)
+{
+    static rg_cpu k[RG_RECIPE_COUNT];
+
+    k[recipe] = *rg_cpu_nth(0);
+    k[recipe].fast[RG_LAYOUT_BF16] = recipe;
+    return &k[recipe];
+}
+
+/* The machine's tables, and those after them. */
+static const rg_cpu *cpu_nth(int i)
+{
+    for (int n = 0; n < i; n++)
+        if (!rg_cpu_nth(n))
+            return i - n < 2 ? bf16_cpu(RG_BF16_PAIRS + i - n) : NULL;
+    return rg_cpu_nth(i) ? rg_cpu_nth(i) : bf16_cpu(RG_BF16_PAIRS);
+}
+
 /* What a text is given: an input of n rows, matrices, and where its outputs go. */
 typedef struct work {
     const float *x, *x2;
@@ -95,13 +114,14 @@ static void linear_text(rg_fwd *f, void *arg)
     RG_ASSERT(f->arena_used == used);
 }
 
+/* Every type on the machine's tables; on the two after them bf16, fast. */
 static void linear_is_a_product(void **state)
 {
     static const int rows[3] = { 40, 16, 7 };
 
     (void)state;
-    for (int isa = 0; rg_cpu_nth(isa); isa++)
-        for (size_t t = 0; t < RG_LEN(types) * 2; t++) {
+    for (int isa = 0; cpu_nth(isa); isa++)
+        for (size_t t = rg_cpu_nth(isa) ? 0 : 2; t < (rg_cpu_nth(isa) ? RG_LEN(types) * 2 : 3); t++) {
             rg_rng rng = { .seed = test_seed + t };
             work j = { .cols = COLS };
             rg_weight w[3], b[3];
@@ -110,7 +130,7 @@ static void linear_is_a_product(void **state)
             double want[40];
             world u;
 
-            world_init(&u, rg_cpu_nth(isa), 2, &sizes);
+            world_init(&u, cpu_nth(isa), 2, &sizes);
             u.exact = t % 2;
             j.x = x;
             for (int i = 0; i < 3; i++) { /* a mixture: the third matrix is always f32 */
@@ -168,22 +188,82 @@ static void rewritten_text(rg_fwd *f, void *arg)
     act_out(f, y, j->y[1]);
 }
 
-static void what_is_written_is_rounded_anew(void **state)
+static void rewritten_is_rounded_anew(const rg_cpu *cpu, rg_type type)
 {
     rg_rng rng = { .seed = test_seed };
     float *dense, *x = random_floats(&rng, ROWS * COLS, 1), y[2][ROWS * 16];
     rg_packed packed;
-    rg_weight w = random_weight(&rng, &packed, RG_Q4_0, (int[]){ 1, 16, COLS }, &dense);
+    rg_weight w = random_weight(&rng, &packed, type, (int[]){ 1, 16, COLS }, &dense);
     work j = { .x = x, .cols = COLS, .w = { &w }, .y = { y[0], y[1] } };
     world u;
 
-    (void)state;
-    world_init(&u, rg_cpu_nth(0), 2, &sizes);
+    world_init(&u, cpu, 2, &sizes);
     run_rows(&u, &j, 0, ROWS, rewritten_text);
     for (int i = 0; i < ROWS * 16; i++)
         assert_true(y[1][i] == 2.0f * y[0][i]); /* a power of two scales every rounding with it */
     rg_packed_fini(&packed);
     rg_free(dense);
+    rg_free(x);
+    world_fini(&u);
+}
+
+static void what_is_written_is_rounded_anew(void **state)
+{
+    (void)state;
+    rewritten_is_rounded_anew(rg_cpu_nth(0), RG_Q4_0);
+    rewritten_is_rounded_anew(bf16_cpu(RG_BF16_PAIRS), RG_BF16);
+}
+
+/* Two products at once, and the second of them alone. */
+static void shared_text(rg_fwd *f, void *arg)
+{
+    const work *j = arg;
+    rg_act *x = act_of(f, "x", j->x, j->n, j->cols), *y[3] = { NULL }, *alone = rg_act_new(f, "alone", 16);
+
+    y[0] = rg_act_new(f, "y0", 16);
+    y[1] = rg_act_new(f, "y1", 16);
+    rg_linear3(f, y, x, j->w, j->b);
+    rg_linear(f, alone, x, j->w[1], NULL);
+    act_out(f, y[0], j->y[0]);
+    act_out(f, y[1], j->y[1]);
+    act_out(f, alone, j->y[2]);
+}
+
+/* Of two recipes in one operation the first is taken, and the other's weights are multiplied exactly; between operations
+ * x is rounded again as each wants it. */
+static void products_share_a_rounding(void **state)
+{
+    static const rg_type type[] = { RG_BF16, RG_Q8_0 };
+    const rg_cpu *cpu = bf16_cpu(RG_BF16_TILES);
+    float *dense[2], y[3][ROWS * 16], *x;
+    rg_rng rng = { .seed = test_seed };
+    rg_packed packed[2];
+    rg_weight w[2];
+    world u;
+
+    (void)state;
+    x = random_floats(&rng, ROWS * COLS, 1);
+    for (int i = 0; i < 2; i++)
+        w[i] = random_weight(&rng, &packed[i], type[i], (int[]){ 1, 16, COLS }, &dense[i]);
+    world_init(&u, cpu, 2, &sizes);
+    for (int first = 0; first < 2; first++) { /* bf16 first, int8 first */
+        work j = { .x = x, .cols = COLS, .w = { &w[first], &w[1 - first] }, .y = { y[0], y[1], y[2] } };
+
+        run_rows(&u, &j, 0, ROWS, shared_text);
+        for (int r = 0; r < ROWS; r++)
+            for (int i = 0; i < 3; i++) {
+                double want[16], furthest = 0;
+
+                product(dense[i ? 1 - first : first], 16, COLS, x + r * COLS, NULL, want);
+                for (int k = 0; k < 16; k++)
+                    furthest = fmax(furthest, fabs(want[k] - (double)y[i][16 * r + k]));
+                assert_true(i == 1 ? furthest < 1e-5 : furthest > 1e-4 && furthest < 0.06);
+            }
+    }
+    for (int i = 0; i < 2; i++) {
+        rg_packed_fini(&packed[i]);
+        rg_free(dense[i]);
+    }
     rg_free(x);
     world_fini(&u);
 }
@@ -217,7 +297,7 @@ static void gated_equals_its_parts(void **state)
         double gate[FFN], up[FFN];
         world u;
 
-        world_init(&u, t % 4 < 2 ? best_cpu() : rg_cpu_nth(0), 2, &sizes);
+        world_init(&u, t % 4 < 2 ? best_cpu() : bf16_cpu(RG_BF16_TILES), 2, &sizes);
         u.exact = t % 2;
         for (int i = 0; i < 2; i++) {
             w[i] = random_weight(&rng, &packed[i], types[t / 2], (int[]){ 1, FFN, COLS }, &dense[i]);
@@ -265,6 +345,8 @@ static void heads_are_products(void **state)
         { RG_Q8_0, 96, 64 },
         { RG_Q8_0, 70, 64 },
         { RG_BF16, 64, 64 },
+        { RG_BF16, 70, 64 },
+        { RG_BF16, 64, 40 },
     };
 
     (void)state;
@@ -278,7 +360,7 @@ static void heads_are_products(void **state)
         double want[OUT];
         world u;
 
-        world_init(&u, rg_cpu_nth(0), 2, &sizes);
+        world_init(&u, bf16_cpu(RG_BF16_TILES), 2, &sizes);
         u.exact = c % 2;
         run_rows(&u, &j, 0, ROWS, heads_text);
         for (int r = 0; r < ROWS; r++)
@@ -406,9 +488,9 @@ static void experts_add_up(void **state)
     enum { FFN = 256, N = 150 };
 
     (void)state;
-    for (size_t c = 0; c < RG_LEN(routings) * 4; c++) {
-        const rg_routing *g = &routings[c / 4];
-        rg_type type = (rg_type[]){ RG_F32, RG_Q4_K, RG_Q8_0, RG_Q4_K }[c % 4];
+    for (size_t c = 0; c < RG_LEN(routings) * 4 + 1; c++) { /* bf16 once */
+        const rg_routing *g = &routings[c / 4 % RG_LEN(routings)];
+        rg_type type = c / 4 == RG_LEN(routings) ? RG_BF16 : (rg_type[]){ RG_F32, RG_Q4_K, RG_Q8_0, RG_Q4_K }[c % 4];
         rg_rng rng = { .seed = test_seed + c };
         float *x = random_floats(&rng, N * COLS, 1), *dense[3], *y = rg_array(N * COLS, sizeof *y), one[COLS];
         rg_weight w[3];
@@ -417,10 +499,10 @@ static void experts_add_up(void **state)
         int n = c % 4 == 2 ? N : 30; /* more than one pass of 512 results in one of them */
         world u;
 
-        world_init(&u, c % 8 < 4 ? best_cpu() : rg_cpu_nth(0), 2, &sizes);
+        world_init(&u, type == RG_BF16 ? bf16_cpu(RG_BF16_PAIRS) : c % 8 < 4 ? best_cpu() : rg_cpu_nth(0), 2, &sizes);
         u.exact = c % 4 == 3;
         for (int i = 0; i < 3; i++) /* down of another type than gate and up in some */
-            w[i] = random_weight(&rng, &packed[i], i == 2 && c % 4 == 1 ? RG_F32 : type,
+            w[i] = random_weight(&rng, &packed[i], i == 2 && c % 4 == 1 ? RG_F32 : i == 2 && type == RG_BF16 ? RG_Q8_0 : type,
                                  (int[]){ g->n_experts, FFN, COLS }, &dense[i]);
         run_rows(&u, &j, 0, n, moe_text);
         for (int r = 0; r < n; r += 29) {
@@ -541,6 +623,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_is_a_product),
         cmocka_unit_test(what_is_written_is_rounded_anew),
+        cmocka_unit_test(products_share_a_rounding),
         cmocka_unit_test(gated_equals_its_parts),
         cmocka_unit_test(heads_are_products),
         cmocka_unit_test(routes_are_the_best),

@@ -78,15 +78,15 @@ static void panels_are_products(void **state)
             fast.x = NULL;
             fast.q = q;
             fast.ldx = (size_t)cols / 32;
-            cpu.product_exact[p.layout](&exact);
+            cpu.product[RG_EXACT][p.layout](&exact);
             for (int r = 0; r < 3; r++)
                 assert_true(error_of(&p, rows, x + (size_t)r * (size_t)cols, y + r * 20) < 2e-6);
             if (rows < 16)
                 assert_true(y[rows] == 0.0f && y[15] == 0.0f);
-            if (cpu.product_fast[p.layout]) {
+            if (cpu.product[RG_INT8][p.layout]) {
                 for (int r = 0; r < 3; r++)
                     cpu.quantize(x + (size_t)r * (size_t)cols, cols, q + (size_t)r * (size_t)(cols / 32));
-                cpu.product_fast[p.layout](&fast);
+                cpu.product[RG_INT8][p.layout](&fast);
                 for (int r = 0; r < 3; r++)
                     assert_true(error_of(&p, rows, x + (size_t)r * (size_t)cols, y + r * 20) < 2e-3);
                 /* against the rounded activations it is exact but for the sum's own rounding */
@@ -98,6 +98,75 @@ static void panels_are_products(void **state)
             rg_free(x);
             rg_free(q);
         }
+}
+
+enum { BF16_COLS = 320 };
+
+/* Both bf16 recipes of 16 rows of w, of which a panel is made, by one row of x. */
+static void bf16_products(const rg_packed *p, const float *x, float y[2][16])
+{
+    rg_cpu cpu;
+    uint16_t h[BF16_COLS];
+    rg_product product = { .panel = p->data, .n_panels = 1, .cols = BF16_COLS, .m = 1, .h = h, .ldx = BF16_COLS, .ldy = 16 };
+
+    rg_cpu_init_ref(&cpu);
+    for (int k = 0; k < BF16_COLS; k++)
+        h[k] = rg_f32_to_bf16(x[k]);
+    for (int i = 0; i < 2; i++) {
+        product.y = y[i];
+        cpu.product[RG_BF16_PAIRS + i][RG_LAYOUT_BF16](&product);
+    }
+}
+
+static void bf16_recipes_are_products(void **state)
+{
+    rg_rng rng = { .seed = test_seed };
+    float x[BF16_COLS], y[2][16];
+    rg_packed p;
+
+    (void)state;
+    random_packed(&rng, &p, RG_BF16, 16, BF16_COLS);
+    for (int k = 0; k < BF16_COLS; k++)
+        x[k] = rg_rng_normal(&rng);
+    bf16_products(&p, x, y);
+    for (int i = 0; i < 2; i++)
+        assert_true(error_of(&p, 16, x, y[i]) < 1e-3);
+    for (int k = 0; k < BF16_COLS; k++) /* against the rounded activations it is exact but for the sum's own rounding */
+        x[k] = rg_bf16_to_f32(rg_f32_to_bf16(x[k]));
+    bf16_products(&p, x, y);
+    for (int i = 0; i < 2; i++)
+        assert_true(error_of(&p, 16, x, y[i]) < 1e-6);
+    assert_true(memcmp(y[0], y[1], sizeof y[0]) != 0); /* they are two */
+    rg_packed_fini(&p);
+}
+
+/* By hand.  Subnormal operands count as 0; 2^-126 - 0.75 2^-150 stays below 2^-126 in 24 bits, and goes. */
+static void bf16_recipes_flush(void **state)
+{
+    float w[BF16_COLS] = { -0x1.8p-75f, 0x1p-63f, 0, 0, 0x1p-63f, 0, -0x1.8p-75f };
+    float x[BF16_COLS] = { 0x1p-76f, 0x1p-63f, 0, 0, 0x1p-63f, 0, 0x1p-76f }, y[2][16];
+    uint16_t row[BF16_COLS];
+    rg_packed p;
+    rg_error err;
+
+    (void)state;
+    w[40] = 0x1p-127f; /* subnormal: nothing, even times 2^100 */
+    x[40] = 0x1p100f;
+    w[73] = 0x1p-70f; /* a product that is */
+    x[73] = 0x1p-58f;
+    assert_ok(rg_packed_init(&p, RG_BF16, 1, 16, BF16_COLS, &err), err);
+    for (int i = 0; i < 16; i++) {
+        w[200] = (float)i;
+        x[200] = 0x1p-100f;
+        for (int k = 0; k < BF16_COLS; k++)
+            row[k] = rg_f32_to_bf16(w[k]);
+        rg_pack_row(&p, 0, i, row);
+    }
+    bf16_products(&p, x, y);
+    assert_true(y[0][0] == 0x1p-126f && y[1][0] == 0x1p-126f);
+    for (int i = 1; i < 16; i++)
+        assert_true(y[0][i] == (float)i * 0x1p-100f && y[1][i] == (float)i * 0x1p-100f);
+    rg_packed_fini(&p);
 }
 
 static void quantize_keeps_its_sums(void **state)
@@ -141,15 +210,15 @@ static void stored_values_agree_with_formats(void **state)
         uint16_t h = (uint16_t)i, back;
         float y, z = rg_f16_to_f32(h);
 
-        cpu.load(&y, &h, RG_F16, 1, 1);
+        cpu.load(&y, &h, NULL, RG_F16, 1);
         assert_true(y == z || (isnan(y) && isnan(z)));
-        cpu.load(&y, &h, RG_BF16, 1, 1);
+        cpu.load(&y, &h, NULL, RG_BF16, 1);
         z = rg_bf16_to_f32(h);
         assert_true(y == z || (isnan(y) && isnan(z)));
         z = (rg_rng_normal(&rng)) * (i % 3 ? 1.0f : 1e-40f);
-        cpu.store(&back, RG_BF16, 1, &z, 1);
+        cpu.store(&back, NULL, RG_BF16, 1, &z, 1);
         assert_int_equal(back, rg_f32_to_bf16(z));
-        cpu.store(&back, RG_F16, 1, &z, 1);
+        cpu.store(&back, NULL, RG_F16, 1, &z, 1);
         assert_int_equal(back, rg_f32_to_f16(z));
     }
 }
@@ -217,6 +286,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(panels_are_products),
+        cmocka_unit_test(bf16_recipes_are_products),
+        cmocka_unit_test(bf16_recipes_flush),
         cmocka_unit_test(quantize_keeps_its_sums),
         cmocka_unit_test(stored_values_agree_with_formats),
         cmocka_unit_test(norm_and_rotation),

@@ -11,11 +11,14 @@ static char dir[64];
 static const char *const two_keys[] = { "key-of-ann", "key-of-bob" };
 static const char ann[] = "Authorization: Bearer key-of-ann\r\n", bob[] = "Authorization: Bearer key-of-bob\r\n";
 
+static int32_t max_batches = 64;
+
 static void start(bool keys)
 {
     rg_server_options o = test_server_options();
 
     o.batch_dir = dir;
+    o.max_batches = max_batches;
     o.keys = two_keys;
     o.n_keys = keys ? 2 : 0;
     o.max_body = (size_t)16 << 20;
@@ -57,6 +60,22 @@ static json_t *new_batch(const char *more, const char *lines, const char *endpoi
     test_upload(t.port, more, lines, file);
     json_t *v = test_batch_new(t.port, more, file, endpoint);
     snprintf(id, 64, "%s", test_text(v, "id"));
+    return v;
+}
+
+/* Of the server's figures. */
+static double figure(const char *name)
+{
+    test_reply r = test_web_ask(t.port, "GET", "/metrics", NULL, NULL);
+    size_t n = strlen(name);
+    const char *at = r.body;
+
+    assert_int_equal(r.status, 200);
+    while ((at = strstr(at, name)) && !(at[-1] == '\n' && at[n] == '{'))
+        at++;
+    assert_non_null(at);
+    double v = atof(strchr(at, '}') + 1);
+    test_reply_free(&r);
     return v;
 }
 
@@ -402,13 +421,20 @@ static void owners_see_their_own(void **state)
 
 static void a_cancel_keeps_what_is_done(void **state)
 {
-    char id[64], path[160], file[64], *lines = make_lines(300, 30);
+    char id[64], path[160], file[64], body[256], *lines = make_lines(300, 30);
 
     (void)state;
+    max_batches = 1;
     start(false);
+    max_batches = 64;
     json_t *v = new_batch(NULL, lines, "/v1/completions", id);
     snprintf(file, sizeof file, "/v1/files/%s", test_text(v, "input_file_id"));
+    snprintf(body, sizeof body, "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\",\"completion_window\":\"24h\"}",
+             test_text(v, "input_file_id"));
     json_decref(v);
+    for (int i = 0; i < 1000 && figure("ridge_batches") < 1; i++)
+        test_nap(0.002);
+    json_decref(test_ask_json(t.port, "POST", "/v1/batches", NULL, body, 429)); /* one at a time */
     json_decref(test_ask_json(t.port, "DELETE", file, NULL, NULL, 409)); /* it is being read */
     snprintf(path, sizeof path, "/v1/batches/%s", id);
     uint64_t from = rg_now_ns();
@@ -422,6 +448,8 @@ static void a_cancel_keeps_what_is_done(void **state)
     assert_string_equal(test_text(v, "status"), "cancelling");
     json_decref(v);
     v = test_batch_wait(t.port, NULL, id, "cancelled", 10 * TEST_SLOWER);
+    assert_int_equal(figure("ridge_batch_lines_completed_total"), test_count(v, "completed"));
+    assert_int_equal(figure("ridge_batch_lines_failed_total"), 0);
     json_t *good = test_answers(t.port, NULL, test_text(v, "output_file_id"));
     assert_int_equal(json_object_size(good), test_count(v, "completed"));
     assert_in_range(test_count(v, "completed"), 10, 299);

@@ -400,6 +400,53 @@ static void errors_have_their_apis_shapes(void **state)
     json_decref(v);
 }
 
+/* How many lengths the events of a stream that say this have. */
+static int count_lengths(const char *body, const char *what)
+{
+    size_t seen[64];
+    int n = 0, k;
+
+    for (const char *p = strstr(body, "data: {"), *end; p; p = strstr(end, "data: {")) {
+        end = strstr(p, "\n\n");
+        assert_non_null(end);
+        if (!memmem(p, (size_t)(end - p), what, strlen(what)))
+            continue;
+        for (k = 0; k < n && seen[k] != (size_t)(end - p); k++)
+            ;
+        if (k == n && n < 64)
+            seen[n++] = (size_t)(end - p);
+    }
+    return n;
+}
+
+/* Whoever sees the packets sees next to nothing of the words in them. */
+static void lengths_of_events_can_be_hidden(void **state)
+{
+    static const struct {
+        const char *path, *rest, *what;
+    } cases[] = {
+        { "/v1/completions", "\"prompt\":\"Once\",\"max_tokens\":60", "\"choices\"" },
+        { "/v1/chat/completions", "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":60", "\"choices\"" },
+        { "/v1/responses", "\"input\":\"a\",\"max_output_tokens\":60", "output_text.delta" },
+    };
+    char body[300];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++)
+        for (int hidden = 0; hidden < 2; hidden++) {
+            snprintf(body, sizeof body, "{%s,\"temperature\":0,\"stream\":true%s}", cases[i].rest,
+                     hidden ? ",\"stream_options\":{\"include_obfuscation\":true}" : "");
+            test_reply r = test_web_ask(t.port, "POST", cases[i].path, NULL, body);
+            assert_int_equal(r.status, 200);
+            int n = count_lengths(r.body, cases[i].what);
+            assert_true(hidden ? n >= 1 && n <= 3 : !strstr(r.body, "obfuscation"));
+            assert_int_equal(hidden, strstr(r.body, "\"obfuscation\":\"") != NULL);
+            if (hidden && strstr(r.body, "\"content\":\"") && n > 2) /* that of the role, and of words */
+                fail_msg("%s: %d lengths", cases[i].path, n);
+            test_reply_free(&r);
+        }
+}
+
 static void headers_come_back(void **state)
 {
     test_reply r = test_web_ask(t.port, "GET", "/health", "X-Request-Id: abc-123\r\n", NULL);
@@ -426,6 +473,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(templates_are_applied),               cmocka_unit_test(tools_results_and_parts_are_taken),
         cmocka_unit_test(small_endpoints_answer),              cmocka_unit_test(metrics_count),
         cmocka_unit_test(errors_have_their_apis_shapes),       cmocka_unit_test(headers_come_back),
+        cmocka_unit_test(lengths_of_events_can_be_hidden),
     };
 
     test_init(argc, argv);

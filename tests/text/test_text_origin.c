@@ -1,5 +1,5 @@
-/* test_text_origin.c -- what foreign text may become, through every part of a tokenizer; texts shown id by id beside texts
- * decoded at once; and the splitters that GGUF names. */
+/* test_text_origin.c -- what foreign text may become, through every part of a tokenizer; and the splitters that GGUF
+ * names. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -191,46 +191,98 @@ static void no_control_from_outside(void **state)
     }
 }
 
-/* Ids shown one by one, as whole characters, are the text decoded at once, wherever the stream is looked at. */
-static void streams(void **state)
+/* ---- what is remembered within a text ---- */
+
+static rg_buf normal(rg_norm_kind kind, const char *text, size_t n)
 {
-    static const char text[] = "  Once upon a time,"
-    " \xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x98\x80 don't!\n\n the 123 caf\xC3\xA9 e\xCC\x81 [x] ";
+    rg_normalizer z = { 0 };
+    rg_draft two[2] = { 0 };
+    rg_passage p = { .text = text, .n = n };
+    rg_error err = { 0 };
+    rg_matcher *m = rg_matcher_new(n, &err);
+    rg_buf out;
+
+    rg_buf_init(&out, 1 << 20);
+    assert_ok(m && rg_normalizer_add(&z, (rg_norm_step){ .kind = kind }, &err) && rg_normalize(&z, m, two, &p, &err), err);
+    assert_true(rg_buf_add(&out, p.text, p.n));
+    rg_draft_fini(&two[0]);
+    rg_draft_fini(&two[1]);
+    rg_normalizer_fini(&z);
+    rg_matcher_free(m);
+    return out;
+}
+
+/* A text of parts that each begin with a letter is what its parts are, whatever was remembered of those before. */
+static void memory_of_characters(void **state)
+{
+    static const uint32_t codes[] = { 'a', 'e', 0xE9, 0xC9, 0x301, 0x308, 0x348, 0x308 - 64, 0x323, 0x1100, 0x1161, 0x11A8,
+                                      0xAC00, 0xAC40, 0x3B1, 0x391, 0x345, 0x2126, 0xFB01, 0x1E9B, 0x4E2D, 0x7EF, 0x1039 };
+    static const rg_norm_kind kinds[] = { RG_NORM_NFC, RG_NORM_NFKC, RG_NORM_NFD, RG_NORM_LOWERCASE, RG_NORM_IDEOGRAPHS,
+                                          RG_NORM_STRIP_MARKS };
+    rg_rng rng = { .seed = test_seed };
 
     (void)state;
-    for (size_t k = 0; k < RG_LEN(names); k++) {
-        rg_tokenizer *t = golden(names[k]);
-        rg_error err = { 0 };
-        rg_ids ids = { 0 };
-        rg_buf all, shown;
-        size_t n, at = 0;
-        bool first = true;
-        char *once;
-
-        rg_buf_init(&all, 1 << 16);
-        rg_buf_init(&shown, 1 << 16);
-        assert_ok(rg_tokenizer_encode(t, text, sizeof text - 1, RG_ENCODE_DEFAULT, &ids, &err), err);
-        once = rg_tokenizer_decode(t, ids.id, ids.n, true, &n, &err);
-        assert_ok(once, err);
-        for (size_t i = 0; i < ids.n; i++) {
-            char piece[512];
-            size_t used, written;
-            rg_string s = rg_tokenizer_shown(t, ids.id[i], first);
-            first &= !rg_tokenizer_shown(t, ids.id[i], false).n;
-            assert_true(rg_buf_add(&all, s.data, s.n));
-            written = rg_utf8_copy(all.data + at, all.n - at, i + 1 == ids.n, piece, &used);
-            at += used;
-            assert_true(rg_utf8_valid(piece, written));
-            assert_true(rg_buf_add(&shown, piece, written));
+    for (size_t k = 0; k < RG_LEN(kinds); k++) {
+        char text[4096];
+        size_t n = 0;
+        rg_buf parts, whole;
+        rg_buf_init(&parts, 1 << 20);
+        for (int part = 0; part < 300; part++) {
+            size_t from = n;
+            text[n++] = "aeo"[rg_rng_below(&rng, 3)];
+            for (uint32_t i = rg_rng_below(&rng, 4); i; i--)
+                n += (size_t)rg_utf8_encode(codes[rg_rng_below(&rng, RG_LEN(codes))], text + n);
+            whole = normal(kinds[k], text + from, n - from);
+            assert_true(rg_buf_add(&parts, whole.data, whole.n));
+            rg_buf_fini(&whole);
         }
-        if (shown.n != n || memcmp(shown.data, once, n))
-            fail_msg("%s: shown '%s', decoded '%s'", names[k], shown.data, once);
-        rg_free(once);
-        rg_buf_fini(&all);
-        rg_buf_fini(&shown);
-        rg_ids_fini(&ids);
-        rg_tokenizer_close(t);
+        whole = normal(kinds[k], text, n);
+        assert_int_equal(whole.n, parts.n);
+        assert_memory_equal(whole.data, parts.data, parts.n);
+        rg_buf_fini(&whole);
+        rg_buf_fini(&parts);
     }
+}
+
+/* Words that are the same as the one before are not looked at; those that only look like it are. */
+static void memory_of_words(void **state)
+{
+    static const char text[] = "aa aa ab ab aa ac aa aa";
+    static const char *const want[] = { "aa", "aa", "a", "b", "a", "b", "aa", "ac", "aa", "aa" };
+    rg_pretok p = { 0 };
+    rg_words w = { 0 };
+    rg_error err = { 0 };
+    rg_passage whole = { .text = text, .n = sizeof text - 1 };
+    rg_matcher *m = rg_matcher_new(sizeof text, &err);
+
+    (void)state;
+    assert_ok(m && rg_pretok_split(&p, " ", RG_SPLIT_REMOVED, false, &err) &&
+                  rg_pretok_split(&p, "b", RG_SPLIT_ISOLATED, false, &err) && rg_pretok_cut(&p, m, &whole, &w, &err), err);
+    assert_int_equal(w.n, RG_LEN(want));
+    for (size_t i = 0; i < w.n; i++) {
+        assert_int_equal(w.word[i].to - w.word[i].from, strlen(want[i]));
+        assert_memory_equal(w.passage.text + w.word[i].from, want[i], strlen(want[i]));
+    }
+    rg_words_fini(&w);
+    rg_pretok_fini(&p);
+    rg_matcher_free(m);
+}
+
+/* Marks that change places leave the text's beginning where it was. */
+static void beginning(void **state)
+{
+    rg_tokenizer *t = from_text("{\"normalizer\":{\"type\":\"NFD\"},\"pre_tokenizer\":{\"type\":\"Metaspace\","
+                                "\"replacement\":\"_\",\"prepend_scheme\":\"first\",\"split\":false},\"model\":{\"type\":"
+                                "\"BPE\",\"unk_token\":\"u\",\"vocab\":{\"_\":0,\"u\":1},\"merges\":[]}}");
+    rg_ids ids = { 0 };
+    rg_error err = { 0 };
+
+    (void)state;
+    assert_ok(rg_tokenizer_encode(t, "\xDF\xAF\xE1\x80\xB9", 5, RG_ENCODE_DEFAULT, &ids, &err), err);
+    assert_int_equal(ids.n, 3);
+    assert_int_equal(ids.id[0], 0);
+    rg_ids_fini(&ids);
+    rg_tokenizer_close(t);
 }
 
 /* Every published name compiles, and cuts a text into words that are all of it. */
@@ -273,8 +325,13 @@ static void splitters(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(through_normalizers), cmocka_unit_test(flags),     cmocka_unit_test(no_control_from_outside),
-        cmocka_unit_test(streams),             cmocka_unit_test(splitters),
+        cmocka_unit_test(through_normalizers),
+        cmocka_unit_test(flags),
+        cmocka_unit_test(no_control_from_outside),
+        cmocka_unit_test(memory_of_characters),
+        cmocka_unit_test(memory_of_words),
+        cmocka_unit_test(beginning),
+        cmocka_unit_test(splitters),
     };
 
     test_init(argc, argv);

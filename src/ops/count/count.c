@@ -10,11 +10,6 @@ static double stored_bytes(const rg_weight *w)
     return (double)w->rows * (double)w->cols / fmt->block_len * fmt->block_bytes;
 }
 
-static bool is_integer(const rg_weight *w)
-{
-    return rg_format_of(w->type)->layout > RG_LAYOUT_BF16;
-}
-
 static void add_weight(rg_counted *c, int i, const rg_weight *w, double mats, double rows)
 {
     double values = mats * (double)w->rows * (double)w->cols;
@@ -48,9 +43,7 @@ static void count_moe(const rg_op *op, int n_rows, rg_counted *c)
 
 static double kv_row_bytes(const rg_kv *kv)
 {
-    double values = kv->latent ? kv->k_dim : (double)kv->n_heads * (kv->k_dim + kv->v_dim);
-
-    return values * rg_format_of(kv->type)->block_bytes;
+    return (double)rg_kv_bytes(kv) / RG_BLOCK;
 }
 
 /* Pairs of query and key in a span, and the keys from the first that any row sees to the last; causal rows in closed
@@ -133,8 +126,7 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
 {
     const rg_act *y = op->out[0];
     int n_rows = y ? y->rows : f->batch->n_rows;
-    rg_counted c = { .kind = op->kind, .layer = f->layer, .name = y ? y->name : "kv",
-                     .integer = op->w[0] && is_integer(op->w[0]), .n_rows = n_rows,
+    rg_counted c = { .kind = op->kind, .layer = f->layer, .name = y ? y->name : "kv", .n_rows = n_rows,
                      .cells = y ? (double)y->rows * y->cols : 0 };
 
     switch (op->kind) {

@@ -26,7 +26,6 @@ typedef struct rg_counted { /* one op of the step */
     rg_op_kind kind;
     int layer;
     const char *name;     /* of its first output */
-    bool integer;         /* its weights have a fast integer recipe */
     rg_count count;
     /* What a measured machine's rates go by (model/cost.h). */
     rg_counted_weight w[3]; /* values 0: none */

@@ -1,9 +1,10 @@
 /* attend_tmpl.h -- attention over one block of 64 keys, around its two products.
  *
- * Included where QUERIES, how many queries share what is loaded, and these are defined; `type` and n are constants
- * wherever they are called:
+ * Included where QUERIES, how many queries share what is loaded, and these are defined; `type` (I8: q8 with its scales)
+ * and n are constants wherever they are called:
  *     scores(a, type, q, n, p)     the scaled scores of all 64 keys for n queries; those unseen are what memory gives
- *     weigh(a, p, s, &c)           scores to weights, and one softmax so far brought up to them: softmax.h's, or better
+ *     weigh(a, n, p, s, c)         scores to weights, 0 if unseen; s brought up to them; c is what each o has yet
+ *                                  to be multiplied by, or -1: nothing was seen, nothing changes; softmax.h's is one
  *     values(a, type, n, p, c, s)  of n queries: o = o * c + the weighted values */
 #ifndef RG_OPS_CPU_ATTEND_TMPL_H
 #define RG_OPS_CPU_ATTEND_TMPL_H
@@ -12,20 +13,19 @@ ALWAYS_INLINE void attend_some(const rg_attend *a, rg_type type, const float *co
 {
     _Alignas(64) float p[QUERIES][RG_BLOCK];
     float c[QUERIES];
-    bool some[QUERIES], all = true;
+    bool all = true;
 
     scores(a, type, q, n, p);
-    for (int i = 0; i < n; i++) {
-        if (a->cap > 0.0f)
-            for (int j = 0; j < RG_BLOCK; j++)
-                p[i][j] = a->cap * rg_tanhf(p[i][j] / a->cap);
-        some[i] = weigh(a, p[i], s + i, c + i);
-        all &= some[i];
-    }
+    for (int i = 0; i < n && a->cap > 0.0f; i++)
+        for (int j = 0; j < RG_BLOCK; j++)
+            p[i][j] = a->cap * rg_tanhf(p[i][j] / a->cap);
+    weigh(a, n, p, s, c);
+    for (int i = 0; i < n; i++)
+        all &= !(c[i] < 0.0f);
     if (all)
         values(a, type, n, p, c, s);
     for (int i = 0; i < n && !all; i++)
-        if (some[i])
+        if (!(c[i] < 0.0f))
             values(a, type, 1, p + i, c + i, s + i);
 }
 
@@ -45,6 +45,8 @@ static void attend(const rg_attend *a, rg_softmax *s)
         attend_as(a, RG_F32, s);
     else if (a->type == RG_F16)
         attend_as(a, RG_F16, s);
+    else if (a->type == RG_I8)
+        attend_as(a, RG_I8, s);
     else
         attend_as(a, RG_BF16, s);
 }

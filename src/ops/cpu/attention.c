@@ -12,12 +12,11 @@
 
 #include <string.h>
 
-enum { HEADS = 16, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK, WORTH_WIDENING = 4 };
+enum { HEADS = 16, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK };
 
 typedef struct plan {
     const rg_op *op;
     const rg_kv *kv;
-    size_t size;     /* bytes of a stored value */
     size_t width;    /* floats between items */
     int per_kv;      /* query heads of a kv head */
     int heads, tile; /* heads and rows of a chunk */
@@ -34,7 +33,7 @@ typedef struct job {
     int kv_head;
     rg_softmax total[RG_ITEMS_MAX], part[RG_ITEMS_MAX]; /* [row][head] */
     const float *q[RG_ITEMS_MAX];
-    float *k_block, *v_block; /* scratch of a gathered or latent block */
+    float *k_block, *v_block; /* scratch of a gathered, widened or latent block, one after the other */
 } job;
 
 static int low_key(const rg_kv *kv, const rg_batch *b, int row)
@@ -47,7 +46,7 @@ static int low_key(const rg_kv *kv, const rg_batch *b, int row)
 static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
 {
     const rg_batch *b = f->batch;
-    plan p = { .op = op, .kv = op->kv, .size = op->kv->type == RG_F32 ? 4 : 2, .n_segments = 1 };
+    plan p = { .op = op, .kv = op->kv, .n_segments = 1 };
     int kv_heads = op->kv->latent ? 1 : op->kv->n_heads, keys = 0;
     size_t n_parts;
 
@@ -70,7 +69,7 @@ static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-static const uint8_t *block_at(const rg_fwd *f, const job *j, int position)
+static uint8_t *part_at(const rg_fwd *f, const job *j, int position)
 {
     const rg_group_memory *memory = &f->groups[j->p->kv->group];
     int block = j->span->tables[j->p->kv->group][position / RG_BLOCK];
@@ -92,23 +91,20 @@ static int slot_of(const job *j, const int32_t *ancestors, int position)
     return ancestors && position >= first ? ancestors[position - first] : position;
 }
 
-/* K and V of positions [lo, hi) of a block, through the list, into scratch in the stored type. */
-static void gather(const rg_fwd *f, job *j, const int32_t *ancestors, int block, int lo, int hi)
+/* K and V of positions [lo, hi) of a block, through the list, into scratch as a block of one head. */
+static rg_kv_place gather(const rg_fwd *f, job *j, const int32_t *ancestors, int block, int lo, int hi)
 {
     const rg_kv *kv = j->p->kv;
-    size_t size = j->p->size, k_dim = (size_t)kv->k_dim, v_row = (size_t)kv->v_dim * size, head = (size_t)j->kv_head;
-    uint8_t *k = (uint8_t *)j->k_block, *v = (uint8_t *)j->v_block;
+    uint8_t *part = (uint8_t *)j->k_block;
+    rg_kv one = *kv;
 
+    one.n_heads = 1;
     for (int i = lo; i < hi; i++) {
         int slot = slot_of(j, ancestors, block * RG_BLOCK + i);
-        size_t at = (size_t)(slot % RG_BLOCK);
-        const uint8_t *from = block_at(f, j, slot), *values = from + (size_t)kv->n_heads * k_dim * RG_BLOCK * size;
 
-        from += (head * k_dim * RG_BLOCK + at) * size;
-        for (size_t d = 0; d < k_dim; d++)
-            memcpy(k + (d * RG_BLOCK + (size_t)i) * size, from + d * RG_BLOCK * size, size);
-        memcpy(v + (size_t)i * v_row, values + (head * RG_BLOCK + at) * v_row, v_row);
+        rg_kv_copy(kv, rg_kv_at(kv, part_at(f, j, slot), j->kv_head, slot % RG_BLOCK), rg_kv_at(&one, part, 0, i));
     }
+    return rg_kv_at(&one, part, 0, 0);
 }
 
 /* Latent positions [lo, hi) of a block as f32: rows, whose first v_dim values are V, and transposed, which is K. */
@@ -119,23 +115,16 @@ static void latent(const rg_cpu *cpu, const rg_fwd *f, job *j, const int32_t *an
 
     for (int i = lo; i < hi; i++) {
         int slot = slot_of(j, ancestors, block * RG_BLOCK + i);
-        const uint8_t *from = block_at(f, j, slot) + (size_t)(slot % RG_BLOCK) * (size_t)kv->k_dim * j->p->size;
+        const rg_kv_place from = rg_kv_at(kv, part_at(f, j, slot), 0, slot % RG_BLOCK);
+        float *row = j->v_block + (size_t)i * (size_t)kv->k_dim;
 
-        cpu->load(j->v_block + (size_t)i * (size_t)kv->k_dim, from, kv->type, 1, kv->k_dim);
+        cpu->load(row, from.k, from.k_scales, kv->type, kv->v_dim);
+        cpu->load(row + kv->v_dim, from.v, from.v_scales, kv->type, kv->k_dim - kv->v_dim);
     }
     for (int first = 0; first < kv->k_dim; first += 16)
         for (int i = lo; i < hi; i++)
             for (int d = first; d < rg_min(kv->k_dim, first + 16); d++)
                 j->k_block[(size_t)d * RG_BLOCK + (size_t)i] = j->v_block[(size_t)i * (size_t)kv->k_dim + (size_t)d];
-}
-
-/* A block's K and V made f32 once for all queries of the tile: exact, and cheaper than in every product. */
-static void widen(const rg_cpu *cpu, job *j, rg_attend *a)
-{
-    const rg_kv *kv = j->p->kv;
-
-    cpu->load(j->k_block, a->k, kv->type, 1, kv->k_dim * RG_BLOCK);
-    cpu->load(j->v_block, a->v, kv->type, 1, kv->v_dim * RG_BLOCK);
 }
 
 /* Does a row reach keys of a block through its list? */
@@ -157,7 +146,6 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
     const rg_kv *kv = j->p->kv;
     const int32_t *list = f->batch->ancestors ? f->batch->ancestors[row] : NULL;
     bool through = through_list(f, j, row, block);
-    size_t head = (size_t)j->kv_head, k_bytes = (size_t)kv->k_dim * RG_BLOCK * j->p->size;
 
     a->type = kv->latent ? RG_F32 : kv->type;
     a->v_stride = kv->latent ? kv->k_dim : kv->v_dim;
@@ -176,18 +164,20 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
         }
         latent(cpu, f, j, through ? list : NULL, range);
         *have = through ? -1 : block;
-    } else if (!kv->latent && through) {
-        gather(f, j, list, block, a->lo, a->hi);
-        *have = -1;
     } else if (!kv->latent) {
-        const uint8_t *base = block_at(f, j, block * RG_BLOCK);
+        const rg_kv_place at = through ? gather(f, j, list, block, a->lo, a->hi)
+                                       : rg_kv_at(kv, part_at(f, j, block * RG_BLOCK), j->kv_head, 0);
 
-        a->k = base + head * k_bytes;
-        a->v = base + (size_t)kv->n_heads * k_bytes + head * RG_BLOCK * (size_t)kv->v_dim * j->p->size;
-        if (kv->type == RG_F32 || j->n_rows * j->n_heads < WORTH_WIDENING)
+        a->k = at.k;
+        a->v = at.v;
+        a->k_scales = at.k_scales;
+        a->v_scales = at.v_scales;
+        if (through)
+            *have = -1;
+        if (through || kv->type == RG_F32 || j->n_rows * j->n_heads < cpu->widen_from)
             return;
-        if (*have != block)
-            widen(cpu, j, a);
+        if (*have != block) /* made f32 once for all queries of the tile: exact, and cheaper than in every product */
+            cpu->widen(j->k_block, j->v_block, a);
         *have = block;
         a->type = RG_F32;
         a->k = j->k_block;

@@ -8,14 +8,27 @@
  * Exact recipe, of every layout: weights decoded to f32 as the format defines, four chains c[0..3] = 0 per output;
  * column k in rising order: c[k % 4] = fma(w[k], x[k], c[k % 4]); y = (c[0] + c[1]) + (c[2] + c[3]).
  *
- * Fast recipe, of the integer layouts: x rounded to int8 in blocks of 32 (quantize); acc = 0; for each run of the
+ * The others round x as well, each in its own way, and want a multiple of 32 columns (else a product is computed
+ * exactly).  Which of them `fast` means for a layout, the table says.
+ *
+ * Int8 recipe, of the integer layouts: x rounded to int8 in blocks of 32 (quantize); acc = 0; for each run of the
  * layout (32 columns, or 16 in K8) in rising order, isum = the exact sum of (q - offset) * xq, then
  *     Q4, Q8     acc = fma((float)isum, d * xd, acc)
  *     Q4M, Q8M   the same, then acc = fma(m, xs, acc)
  *     K4         acc = fma((float)isum, (d * s) * xd, acc), then acc = fma(-(e * t), xs, acc)
  *     K8         the same per run of 16, xs being that half's
  * d, m, e are f16 decoded; s, t integers made f32; xs = xd * (float)(sum of xq over the run).  offset: Q4 8, Q8 and K8
- * 128, the others 0. */
+ * 128, the others 0.
+ *
+ * Bf16 recipes, of the layout BF16: x rounded to bf16 (to nearest even, as store does).  F16 and F32 have none: their
+ * weights would have to be rounded too, and that is another file, which `quantize` writes.  Below fma and + take a
+ * subnormal operand for a zero of its sign, and give one for a result that is less than 2^-126 once rounded to 24 bits
+ * (DAZ and FTZ of x86, whatever its control register says).  Two processor features add up differently:
+ *     pairs (VDPBF16PS)  four chains c[0..3] = 0; columns 2p and 2p + 1, p rising:
+ *                        c[p % 4] = fma(w[2p], x[2p], fma(w[2p + 1], x[2p + 1], c[p % 4]));
+ *                        y = (c[0] + c[1]) + (c[2] + c[3]), this sum an ordinary one
+ *     tiles (TDPBF16PS)  y = 0; for each 32 columns in rising order: even = odd = 0; their 16 pairs rising:
+ *                        even = fma(w[2p], x[2p], even), odd = fma(w[2p + 1], x[2p + 1], odd); y = y + (even + odd) */
 #ifndef RG_OPS_CPU_KERNELS_H
 #define RG_OPS_CPU_KERNELS_H
 
@@ -31,13 +44,22 @@ typedef struct rg_xblock {
     int32_t neg128h[2];     /* -128 * sum of half i */
 } rg_xblock;
 
+/* 32 activations as a recipe that rounds wants them. */
+typedef union rg_rounded {
+    rg_xblock int8;
+    uint16_t bf16[32];
+} rg_rounded;
+
+typedef enum rg_recipe { RG_EXACT, RG_INT8, RG_BF16_PAIRS, RG_BF16_TILES, RG_RECIPE_COUNT } rg_recipe;
+
 /* Neighbouring panels of one matrix by rows of x: y[r * ldy + 16 * i + k] = row k of panel i . row r of x. */
 typedef struct rg_product {
     const uint8_t *panel;
     size_t panel_bytes; /* from one panel to the next */
     int n_panels, cols, m; /* m rows of x */
     const float *x;     /* of the exact recipe, rows ldx floats apart; */
-    const rg_xblock *q; /* of the fast one, rows ldx blocks apart */
+    const rg_xblock *q; /* of int8, rows ldx blocks apart; */
+    const uint16_t *h;  /* of the bf16 ones, rows ldx values apart */
     size_t ldx;
     float *y;
     size_t ldy;
@@ -48,6 +70,7 @@ typedef struct rg_attend {
     const float *const *q; /* [n] of [k_dim] */
     int n;
     const void *k, *v;   /* of the block: K [k_dim][64], V [64][v_dim] (rows v_stride values apart) */
+    const uint16_t *k_scales, *v_scales; /* of q8 (kv.h): [runs of k_dim][64], [64][runs of v_dim] */
     rg_type type;        /* of both */
     int k_dim, v_dim, v_stride;
     int lo, hi;          /* 0 <= lo < hi <= 64 */
@@ -63,9 +86,10 @@ typedef struct rg_softmax {
 typedef struct rg_cpu {
     const char *isa;
 
-    /* By layout.  fast NULL: this layout has no fast recipe, and the exact one is used. */
-    void (*product_exact[RG_LAYOUT_COUNT])(const rg_product *p);
-    void (*product_fast[RG_LAYOUT_COUNT])(const rg_product *p);
+    /* By recipe and layout; NULL where the recipe is not for the layout. */
+    void (*product[RG_RECIPE_COUNT][RG_LAYOUT_COUNT])(const rg_product *p);
+    /* By layout: what `fast` is here.  RG_EXACT: nothing else. */
+    rg_recipe fast[RG_LAYOUT_COUNT];
     /* n: a multiple of 32. */
     void (*quantize)(const float *x, int n, rg_xblock *out);
 
@@ -97,11 +121,15 @@ typedef struct rg_cpu {
     void (*conv_row)(float *y, const float *const *in, const float *w, const float *bias, int d_conv, int n);
     void (*softplus)(float *y, const float *x, int n);
 
-    /* K and V in and out of their stored type: n values, to or from every stride-th place. */
-    void (*store)(void *to, rg_type type, size_t stride, const float *x, int n);
-    void (*load)(float *y, const void *from, rg_type type, size_t stride, int n);
+    /* n values of one position and head into the type of K/V and out of it: from one value to the next, and from one
+     * scale (of q8) to the next, it is `stride`; load takes them side by side. */
+    void (*store)(void *to, uint16_t *scales, rg_type type, size_t stride, const float *x, int n);
+    void (*load)(float *y, const void *from, const uint16_t *scales, rg_type type, int n);
+    /* A block's K and V as f32: k [k_dim][64], v [64][v_dim]; worth it for so many queries. */
+    void (*widen)(float *k, float *v, const rg_attend *a);
+    int widen_from;
 
-    /* For `ridge machine`: run about n fused multiply-adds (or int8 multiply-adds) from registers, all lanes counted;
+    /* For `ridge machine`: run about n multiply-adds (of f32, int8 or bf16) from registers, all lanes counted;
      * returns how many were done.  NULL: this instruction set has none of its own kind. */
     double (*peak_f32)(double n);
     double (*peak_int8)(double n);

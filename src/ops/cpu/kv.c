@@ -49,24 +49,14 @@ void rg_cpu_rotate(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 
 enum { ROWS = 64 }; /* of a chunk: of one head, so that threads seldom write to one cache line */
 
-static void store_row(const rg_cpu *cpu, const rg_op *op, uint8_t *block, int at, int head, const float *k,
+static void store_row(const rg_cpu *cpu, const rg_kv *kv, uint8_t *part, int at, int head, const float *k,
                       const float *v)
 {
-    const rg_kv *kv = op->kv;
-    size_t size = kv->type == RG_F32 ? 4 : 2, place = (size_t)at, k_dim = (size_t)kv->k_dim, v_dim = (size_t)kv->v_dim;
+    const rg_kv_place to = rg_kv_at(kv, part, head, at);
+    int n_k = rg_kv_k_values(kv), n_v = rg_kv_v_values(kv);
 
-    if (kv->latent) {
-        uint8_t *row = block + place * k_dim * size;
-
-        cpu->store(row, kv->type, 1, k, kv->v_dim);
-        cpu->store(row + v_dim * size, kv->type, 1, v, kv->k_dim - kv->v_dim);
-    } else {
-        uint8_t *values = block + (size_t)kv->n_heads * k_dim * RG_BLOCK * size;
-        size_t h = (size_t)head;
-
-        cpu->store(block + (h * k_dim * RG_BLOCK + place) * size, kv->type, RG_BLOCK, k + h * k_dim, kv->k_dim);
-        cpu->store(values + (h * RG_BLOCK + place) * v_dim * size, kv->type, 1, v + h * v_dim, kv->v_dim);
-    }
+    cpu->store(to.k, to.k_scales, kv->type, rg_kv_k_stride(kv), k + (size_t)head * (size_t)n_k, n_k);
+    cpu->store(to.v, to.v_scales, kv->type, 1, v + (size_t)head * (size_t)n_v, n_v);
 }
 
 void rg_cpu_kv_store(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
@@ -85,8 +75,8 @@ void rg_cpu_kv_store(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
                 s++;
             block = b->spans[s].tables[op->kv->group][slot / RG_BLOCK];
             RG_ASSERT(block >= 0);
-            store_row(r->cpu, op, memory->data + (size_t)block * memory->block_bytes + op->kv->offset, slot % RG_BLOCK,
-                      c % heads, rg_act_row(f, op->in[0], row), rg_act_row(f, op->in[1], row));
+            store_row(r->cpu, op->kv, memory->data + (size_t)block * memory->block_bytes + op->kv->offset,
+                      slot % RG_BLOCK, c % heads, rg_act_row(f, op->in[0], row), rg_act_row(f, op->in[1], row));
         }
     }
     rg_fwd_barrier(f);

@@ -14,36 +14,63 @@ rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a)
     return (rg_operand){
         .x = rg_act_data(f, a),
         .ldx = (size_t)a->stride,
-        .q = a->quantized ? (const rg_xblock *)(const void *)(f->arena + a->quant) : NULL,
-        .ldq = rg_quant_stride(a->cols),
+        .r = (const rg_rounded *)(const void *)(f->arena + a->round),
+        .ldr = rg_round_stride(a->cols),
     };
 }
 
-void rg_cpu_quantize(rg_cpu_reader *r, rg_fwd *f, const rg_act *a)
+rg_recipe rg_cpu_recipe(const rg_cpu_reader *r, const rg_weight *w, rg_recipe rounding)
 {
-    rg_xblock *q = (rg_xblock *)(void *)(f->arena + a->quant);
-    size_t ld = rg_quant_stride(a->cols);
-
-    if (a->quantized)
-        return;
-    for (int row; (row = rg_chunk_next(f, a->rows)) >= 0;)
-        r->cpu->quantize(rg_act_row(f, a, row), a->cols / 32 * 32, q + (size_t)row * ld);
-    rg_fwd_barrier(f);
-    f->acts[a - f->acts].quantized = true;
+    return w->cols % 32 == 0 && r->cpu->fast[w->packed->layout] == rounding ? rounding : RG_EXACT;
 }
 
-void rg_cpu_product(const rg_cpu *cpu, const rg_packed *w, const rg_operand *x, int first, rg_product p)
+rg_recipe rg_cpu_rounding(const rg_cpu_reader *r, const rg_fwd *f, const rg_weight *const *w, int n)
 {
-    bool fast = x->q && cpu->product_fast[w->layout];
+    rg_recipe rounding = RG_EXACT;
+
+    for (int i = 0; i < n && w[i] && !f->exact && rounding == RG_EXACT; i++)
+        rounding = rg_cpu_recipe(r, w[i], r->cpu->fast[w[i]->packed->layout]);
+    return rounding;
+}
+
+void rg_cpu_round_row(const rg_cpu *cpu, rg_recipe rounding, const float *x, int n, rg_rounded *to)
+{
+    if (rounding == RG_INT8)
+        cpu->quantize(x, n / 32 * 32, &to->int8);
+    else
+        cpu->store(to->bf16, NULL, RG_BF16, 1, x, n / 32 * 32);
+}
+
+void rg_cpu_round(rg_cpu_reader *r, rg_fwd *f, const rg_act *a, rg_recipe rounding)
+{
+    rg_rounded *to = (rg_rounded *)(void *)(f->arena + a->round);
+
+    if (rounding == RG_EXACT || a->rounded == (int)rounding)
+        return;
+    for (int row; (row = rg_chunk_next(f, a->rows)) >= 0;)
+        rg_cpu_round_row(r->cpu, rounding, rg_act_row(f, a, row), a->cols, to + (size_t)row * rg_round_stride(a->cols));
+    rg_fwd_barrier(f);
+    f->acts[a - f->acts].rounded = (int)rounding;
+}
+
+void rg_cpu_product(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, const rg_operand *x, int first,
+                    rg_product p)
+{
+    const rg_rounded *rounded = recipe == RG_EXACT ? NULL : x->r + (size_t)first * x->ldr;
 
     p.panel_bytes = w->panel_bytes;
     p.cols = (int)w->cols;
-    p.ldx = fast ? x->ldq : x->ldx;
-    if (fast)
-        p.q = x->q + (size_t)first * x->ldq;
-    else
+    if (recipe == RG_EXACT) {
         p.x = x->x + (size_t)first * x->ldx;
-    (fast ? cpu->product_fast : cpu->product_exact)[w->layout](&p);
+        p.ldx = x->ldx;
+    } else if (recipe == RG_INT8) {
+        p.q = &rounded->int8;
+        p.ldx = x->ldr;
+    } else {
+        p.h = rounded->bf16;
+        p.ldx = x->ldr * RG_LEN(rounded->bf16);
+    }
+    cpu->product[recipe][w->layout](&p);
 }
 
 /* ---- how a product is cut ---------------------------------------------------------------------------------------- */
@@ -121,11 +148,18 @@ static place find(const rg_op *op, int i)
     return p;
 }
 
+/* Heads that do not start on a block of 32 columns are computed exactly, whatever the recipe: the model decides. */
+static rg_recipe linear_rounding(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
+{
+    return op->n % 32 ? RG_EXACT : rg_cpu_rounding(r, f, op->w, 3);
+}
+
 /* A block within one matrix, the one at p. */
 static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, place p)
 {
     const rg_weight *w = op->w[p.w];
     const rg_act *y = op->out[p.w];
+    const rg_recipe recipe = rg_cpu_recipe(r, w, linear_rounding(r, f, op));
     rg_operand x = rg_operand_of(f, op->in[0]);
     int row = (int)p.panel * RG_PANEL, column = (int)p.mat * op->n; /* n: columns between heads */
     finished t = { .tile = rg_cpu_scratch(r, f), .bias = op->b[p.w] ? op->b[p.w]->vec + row : NULL,
@@ -135,17 +169,14 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
                            .y = rg_cpu_scratch(r, f), .ldy = (size_t)t.ld };
 
     x.x += column;
-    if (!rg_is_fast(r, f, w) || op->n % 32)
-        x.q = NULL;
-    else
-        x.q += column / 32;
+    x.r += column / 32;
     if (t.n == t.ld && !t.bias && !t.accumulate && b.n_rows <= FEW_ROWS) { /* straight to its place */
         product.y = rg_act_row(f, y, b.row) + t.at;
         product.ldy = (size_t)y->stride;
-        rg_cpu_product(r->cpu, w->packed, &x, b.row, product);
+        rg_cpu_product(r->cpu, recipe, w->packed, &x, b.row, product);
         return;
     }
-    rg_cpu_product(r->cpu, w->packed, &x, b.row, product);
+    rg_cpu_product(r->cpu, recipe, w->packed, &x, b.row, product);
     put(f, y, b, t);
 }
 
@@ -162,15 +193,10 @@ static void linear_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
 void rg_cpu_linear(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     int n_panels = 0;
-    bool fast = false;
 
-    for (int i = 0; i < 3 && op->w[i]; i++) {
+    for (int i = 0; i < 3 && op->w[i]; i++)
         n_panels += panels_of(op->w[i]) * (int)op->w[i]->n_mats;
-        fast |= rg_is_fast(r, f, op->w[i]);
-    }
-    /* Heads that do not start on a block of 32 columns are computed exactly, whatever the recipe: the model decides. */
-    if (fast && op->n % 32 == 0)
-        rg_cpu_quantize(r, f, op->in[0]);
+    rg_cpu_round(r, f, op->in[0], linear_rounding(r, f, op));
     products(r, f, op, n_panels, linear_block);
 }
 
@@ -185,13 +211,12 @@ static void gated_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
 {
     int row = b.panel * RG_PANEL, ld = b.n_panels * RG_PANEL, n = rg_min(ld, (int)op->w[0]->rows - row);
     float *tile[2] = { rg_cpu_scratch(r, f), rg_cpu_scratch(r, f) + RG_TILE * RG_PANEL };
+    const rg_recipe rounding = rg_cpu_rounding(r, f, op->w, 2);
 
     for (int k = 0; k < 2; k++) {
         rg_operand x = rg_operand_of(f, op->in[0]);
 
-        if (!rg_is_fast(r, f, op->w[k]))
-            x.q = NULL;
-        rg_cpu_product(r->cpu, op->w[k]->packed, &x, b.row,
+        rg_cpu_product(r->cpu, rg_cpu_recipe(r, op->w[k], rounding), op->w[k]->packed, &x, b.row,
                        (rg_product){ .panel = rg_panel_at(op->w[k]->packed, 0, b.panel), .n_panels = b.n_panels,
                                      .m = b.n_rows, .y = tile[k], .ldy = (size_t)ld });
         for (int i = 0; op->b[k] && i < b.n_rows; i++)
@@ -204,8 +229,7 @@ static void gated_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
 
 void rg_cpu_gated(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
-    if (rg_is_fast(r, f, op->w[0]) || rg_is_fast(r, f, op->w[1]))
-        rg_cpu_quantize(r, f, op->in[0]);
+    rg_cpu_round(r, f, op->in[0], rg_cpu_rounding(r, f, op->w, 2));
     products(r, f, op, panels_of(op->w[0]), gated_block);
 }
 

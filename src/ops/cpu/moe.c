@@ -112,8 +112,8 @@ typedef struct pass {
     rg_fwd *f;
     const rg_op *op;
     int first, n_rows, n_pairs;
-    bool fast[3]; /* gate, up, down */
-    size_t ldq;   /* blocks between slots */
+    rg_recipe rounding[2], recipe[3]; /* of x and of what is between; of gate, up, down */
+    size_t ldr;   /* blocks between slots */
 } pass;
 
 static int expert_of(const pass *p, int pair)
@@ -159,10 +159,10 @@ static void gather_rows(const pass *p)
     for (int slot; (slot = rg_chunk_next(p->f, p->n_pairs)) >= 0;) {
         size_t row = (size_t)(p->first + m->pair_of[slot] / p->op->routing->n_used);
 
-        if (!p->fast[0] || !p->fast[1])
+        if (p->recipe[0] == RG_EXACT || p->recipe[1] == RG_EXACT)
             memcpy(m->x + (size_t)slot * m->ld, from.x + row * from.ldx, (size_t)x->cols * sizeof(float));
-        if (p->fast[0] || p->fast[1])
-            memcpy(m->xq + (size_t)slot * p->ldq, from.q + row * from.ldq, (size_t)(x->cols / 32) * sizeof *m->xq);
+        if (p->rounding[0] != RG_EXACT)
+            memcpy(m->xr + (size_t)slot * p->ldr, from.r + row * from.ldr, (size_t)(x->cols / 32) * sizeof *m->xr);
     }
     rg_fwd_barrier(p->f);
 }
@@ -198,9 +198,7 @@ static void multiply(const pass *p, int k, block b, rg_operand x, float *tile)
 {
     const rg_packed *w = p->op->w[k]->packed;
 
-    if (!p->fast[k])
-        x.q = NULL;
-    rg_cpu_product(p->r->cpu, w, &x, b.slot,
+    rg_cpu_product(p->r->cpu, p->recipe[k], w, &x, b.slot,
                    (rg_product){ .panel = rg_panel_at(w, b.expert, b.panel), .n_panels = b.n_panels, .m = b.n_slots,
                                  .y = tile, .ldy = (size_t)(b.n_panels * RG_PANEL) });
 }
@@ -221,7 +219,7 @@ static void gate_up_block(const pass *p, block b)
     float *tile[2] = { rg_cpu_scratch(p->r, p->f), rg_cpu_scratch(p->r, p->f) + RG_TILE * RG_PANEL };
 
     for (int k = 0; k < 2; k++)
-        multiply(p, k, b, (rg_operand){ .x = moe->x, .ldx = moe->ld, .q = moe->xq, .ldq = p->ldq }, tile[k]);
+        multiply(p, k, b, (rg_operand){ .x = moe->x, .ldx = moe->ld, .r = moe->xr, .ldr = p->ldr }, tile[k]);
     p->r->cpu->act_mul[p->op->act](tile[0], tile[0], tile[1], b.n_slots * b.n_panels * RG_PANEL);
     put(p, b, p->op->w[0]->rows, tile[0], moe->h);
 }
@@ -231,7 +229,7 @@ static void down_block(const pass *p, block b)
     rg_moe_scratch *moe = &p->r->moe;
     float *tile = rg_cpu_scratch(p->r, p->f);
 
-    multiply(p, 2, b, (rg_operand){ .x = moe->h, .ldx = moe->ld, .q = moe->hq, .ldq = p->ldq }, tile);
+    multiply(p, 2, b, (rg_operand){ .x = moe->h, .ldx = moe->ld, .r = moe->hr, .ldr = p->ldr }, tile);
     put(p, b, p->op->w[2]->rows, tile, moe->y);
 }
 
@@ -240,7 +238,8 @@ static void round_hidden(const pass *p)
     rg_moe_scratch *m = &p->r->moe;
 
     for (int slot; (slot = rg_chunk_next(p->f, p->n_pairs)) >= 0;)
-        p->r->cpu->quantize(m->h + (size_t)slot * m->ld, (int)p->op->w[2]->cols, m->hq + (size_t)slot * p->ldq);
+        rg_cpu_round_row(p->r->cpu, p->rounding[1], m->h + (size_t)slot * m->ld, (int)p->op->w[2]->cols,
+                         m->hr + (size_t)slot * p->ldr);
     rg_fwd_barrier(p->f);
 }
 
@@ -268,11 +267,12 @@ void rg_cpu_moe(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     RG_ASSERT(op->routing->n_experts <= r->sizes.max_experts && used <= r->sizes.max_experts_used);
     RG_ASSERT(rows <= r->sizes.max_rows && op->in[0]->cols <= r->sizes.max_cols && op->w[0]->rows <= r->sizes.max_cols);
     RG_ASSERT(op->w[2]->rows <= r->sizes.max_cols);
+    p.rounding[0] = rg_cpu_rounding(r, f, op->w, 2);
+    p.rounding[1] = rg_cpu_rounding(r, f, op->w + 2, 1);
     for (int k = 0; k < 3; k++)
-        p.fast[k] = rg_is_fast(r, f, op->w[k]);
-    p.ldq = r->moe.ld / 32;
-    if (p.fast[0] || p.fast[1])
-        rg_cpu_quantize(r, f, op->in[0]);
+        p.recipe[k] = rg_cpu_recipe(r, op->w[k], p.rounding[k / 2]);
+    p.ldr = r->moe.ld / 32;
+    rg_cpu_round(r, f, op->in[0], p.rounding[0]);
     for (p.first = 0; p.first < rows; p.first += per_pass) {
         p.n_rows = rg_min(per_pass, rows - p.first);
         p.n_pairs = p.n_rows * used;
@@ -281,7 +281,7 @@ void rg_cpu_moe(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
         rg_fwd_barrier(f);
         gather_rows(&p);
         each_expert(&p, op->w[0]->rows, gate_up_block);
-        if (p.fast[2])
+        if (p.recipe[2] != RG_EXACT)
             round_hidden(&p);
         each_expert(&p, op->w[2]->rows, down_block);
         add_experts(&p);

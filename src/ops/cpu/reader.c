@@ -90,8 +90,8 @@ static void carve_moe(rg_cpu_reader *r, carver *c)
     m->x = carve(c, pairs, m->ld * sizeof *m->x);
     m->h = carve(c, pairs, m->ld * sizeof *m->h);
     m->y = carve(c, pairs, m->ld * sizeof *m->y);
-    m->xq = carve(c, pairs, m->ld / 32 * sizeof *m->xq);
-    m->hq = carve(c, pairs, m->ld / 32 * sizeof *m->hq);
+    m->xr = carve(c, pairs, m->ld / 32 * sizeof *m->xr);
+    m->hr = carve(c, pairs, m->ld / 32 * sizeof *m->hr);
 }
 
 static void carve_all(rg_cpu_reader *r, carver *c)

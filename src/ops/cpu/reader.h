@@ -32,7 +32,7 @@ typedef struct rg_moe_scratch {
     int32_t *pair_of;   /* [slot] */
     int32_t *slot_of;   /* [pair] */
     float *x, *h, *y;   /* [slot][max_cols] */
-    rg_xblock *xq, *hq; /* [slot][max_cols / 32] */
+    rg_rounded *xr, *hr; /* [slot][max_cols / 32] */
     size_t ld;          /* floats between slots */
 } rg_moe_scratch;
 
@@ -91,25 +91,27 @@ static inline int rg_max(int a, int b)
     return a > b ? a : b;
 }
 
-/* Rows of an input, as f32 and, where a fast recipe reads them, in int8 blocks. */
+/* Rows of an input, as f32 and, where a recipe asks for it, rounded; ldr in blocks. */
 typedef struct rg_operand {
     const float *x;
-    const rg_xblock *q; /* NULL: exact */
-    size_t ldx, ldq;
+    const rg_rounded *r;
+    size_t ldx, ldr;
 } rg_operand;
 
-/* Whether a product with w reads int8 blocks in this step. */
-static inline bool rg_is_fast(const rg_cpu_reader *r, const rg_fwd *f, const rg_weight *w)
-{
-    return !f->exact && r->cpu->product_fast[w->packed->layout];
-}
+/* Products of one input share its rounding.  For the first n of w it is that of the first that is fast in this step;
+ * a matrix whose recipe is another (not so in any model that we know) is then multiplied exactly. */
+rg_recipe rg_cpu_rounding(const rg_cpu_reader *r, const rg_fwd *f, const rg_weight *const *w, int n);
+rg_recipe rg_cpu_recipe(const rg_cpu_reader *r, const rg_weight *w, rg_recipe rounding);
 
-/* A phase (or none, if it has been done): round a's rows to int8 blocks, in the place reserved for them. */
-void rg_cpu_quantize(rg_cpu_reader *r, rg_fwd *f, const rg_act *a);
+/* A phase (or none, if it has been done, or for RG_EXACT): round a's rows, in the place reserved for them. */
+void rg_cpu_round(rg_cpu_reader *r, rg_fwd *f, const rg_act *a, rg_recipe rounding);
+/* One row of it: whole blocks of 32 of n values. */
+void rg_cpu_round_row(const rg_cpu *cpu, rg_recipe rounding, const float *x, int n, rg_rounded *to);
 rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a);
 
-/* A product of panels of w with rows of x from `first` on, by the recipe that x is there for.  p says which panels, how
- * many rows, and where to; the rest of it is filled in. */
-void rg_cpu_product(const rg_cpu *cpu, const rg_packed *w, const rg_operand *x, int first, rg_product p);
+/* A product of panels of w with rows of x from `first` on, rounded for the recipe unless it is exact.  p says which
+ * panels, how many rows, and where to; the rest of it is filled in. */
+void rg_cpu_product(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, const rg_operand *x, int first,
+                    rg_product p);
 
 #endif

@@ -15,8 +15,8 @@
     DO(q8, RG_LAYOUT_Q8) DO(q4m, RG_LAYOUT_Q4M) DO(q8m, RG_LAYOUT_Q8M) DO(k4, RG_LAYOUT_K4) DO(k8, RG_LAYOUT_K8)
 
 /* Functions named so into the table k. */
-#define FILL_EXACT(name, layout) k->product_exact[layout] = exact_##name;
-#define FILL_FAST(name, layout)  k->product_fast[layout] = fast_##name;
+#define FILL_EXACT(name, layout) k->product[RG_EXACT][layout] = exact_##name;
+#define FILL_FAST(name, layout)  k->product[RG_INT8][layout] = fast_##name;
 
 /* Rows of x, a multiple of 8, that stay in a near cache while the panels of a product go by. */
 enum { NEAR_BYTES = 384 * 1024 };
@@ -37,6 +37,7 @@ ALWAYS_INLINE rg_product part_of(const rg_product *p, int i, int row, int n)
     q.m = p->m - row < n ? p->m - row : n;
     q.x += p->x ? (size_t)row * p->ldx : 0;
     q.q += p->q ? (size_t)row * p->ldx : 0;
+    q.h += p->h ? (size_t)row * p->ldx : 0;
     q.y += (size_t)row * p->ldy + 16 * (size_t)i;
     return q;
 }

@@ -1,31 +1,37 @@
-/* softmax.h -- the running softmax of one query over a block of keys, in plain C. */
+/* softmax.h -- the running softmax of queries over a block of keys, in plain C. */
 #ifndef RG_OPS_CPU_SOFTMAX_H
 #define RG_OPS_CPU_SOFTMAX_H
 
 #include "ops/cpu/math.h"
 #include "ops/cpu/runs.h"
 
-/* Scores of all 64 keys to weights, 0 outside [lo, hi); *c: what the softmax so far is to be multiplied by.  False:
- * nothing was seen, and nothing changes. */
-ALWAYS_INLINE bool weigh(const rg_attend *a, float *p, rg_softmax *s, float *c)
+/* Scores of all 64 keys to weights, 0 outside [lo, hi).  What the softmax so far is to be multiplied by, or -1: nothing
+ * was seen, and nothing changes. */
+ALWAYS_INLINE float weigh_one(const rg_attend *a, float *p, rg_softmax *s)
 {
     _Alignas(64) float lane[16];
-    float max = s->m;
+    float max = s->m, c;
 
     for (int j = a->lo; j < a->hi; j++)
         max = p[j] > max ? p[j] : max;
     if (max == -__builtin_inff())
-        return false;
-    *c = s->m == -__builtin_inff() ? 0.0f : rg_expf(s->m - max);
+        return -1.0f;
+    c = s->m == -__builtin_inff() ? 0.0f : rg_expf(s->m - max);
     for (int j = 0; j < RG_BLOCK; j++) {
         float e = rg_expf(p[j] - max);
         p[j] = j >= a->lo && j < a->hi ? e : 0.0f;
     }
     for (int i = 0; i < 16; i++)
         lane[i] = p[i] + p[16 + i] + p[32 + i] + p[48 + i];
-    s->l = __builtin_fmaf(s->l, *c, rg_tree16(lane));
+    s->l = __builtin_fmaf(s->l, c, rg_tree16(lane));
     s->m = max;
-    return true;
+    return c;
+}
+
+ALWAYS_INLINE void weigh(const rg_attend *a, int n, float (*p)[RG_BLOCK], rg_softmax *s, float *c)
+{
+    for (int i = 0; i < n; i++)
+        c[i] = weigh_one(a, p[i], s + i);
 }
 
 #endif

@@ -1,12 +1,11 @@
-/* amx.c -- the fast recipe on tiles: 16 rows of integer weights by 16 rows of int8 activations at once.
+/* amx.c -- fills the table on AVX512; and the int8 recipe on tiles: 16 rows of integer weights by 16 rows of int8
+ * activations at once.
  *
  * A run of a panel, [columns / 4][16][4] unsigned bytes, is a tile's right operand as it is packed; 16 rows of x,
  * signed, are its left one where they lie.  A product of one run from zero is the exact integer sum of the recipe,
  * which is then scaled and added in f32 as everywhere.  Rows past the last 16 go the way of AVX512, which this table
  * stands on. */
-#include <immintrin.h>
-#include <string.h>
-
+#include "ops/cpu/amx/tiles.h"
 #include "ops/cpu/avx512/piece.h"
 #include "ops/cpu/amx/init.h"
 
@@ -23,13 +22,6 @@ enum {
 #define X16 3
 #define W16 4
 
-/* As the instruction reads it: palette 1, then bytes per row and rows of each tile. */
-typedef struct tile_config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} tile_config;
-
 static const tile_config panel_config = {
     .palette = 1,
     .row_bytes = { [SUM] = 64, [X32] = 32, [W32] = 64, [X16] = 16, [W16] = 64 },
@@ -41,19 +33,6 @@ static const tile_config peak_config = {
     .row_bytes = { 64, 64, 64, 64, 0, 0, 64, 64 },
     .rows = { 16, 16, 16, 16, 0, 0, 16, 16 },
 };
-
-/* gcc 12 does not know what its tile instructions read (8 bytes of the configuration, nothing of a tile): before them,
- * what they read must be stored. */
-static inline void stored(const void *p)
-{
-    __asm__ volatile("" : : "r"(p) : "memory");
-}
-
-static inline void load_config(const tile_config *c)
-{
-    stored(c);
-    _tile_loadconfig(c);
-}
 
 /* The integer sums of half h (or all) of run b with 16 rows of x. */
 ALWAYS_INLINE void run_sums(kind kd, const piece *p, int b, int h, const rg_xblock *x, size_t ldx, int32_t (*sum)[16])
@@ -131,7 +110,7 @@ ALWAYS_INLINE void panel_rows(rg_layout layout, const uint8_t *panel, int n, con
     if (tiled)
         panel_tiles(layout, panel, n, x, ldx, (int)tiled, y, ldy);
     if (m % ROWS)
-        below.product_fast[layout](&(rg_product){ .panel = panel, .n_panels = 1, .cols = 32 * n, .m = m % ROWS,
+        below.product[RG_INT8][layout](&(rg_product){ .panel = panel, .n_panels = 1, .cols = 32 * n, .m = m % ROWS,
                                                   .q = x + tiled * ldx, .ldx = ldx, .y = y + tiled * ldy, .ldy = ldy });
 }
 
@@ -171,6 +150,7 @@ void rg_cpu_init_amx(rg_cpu *k)
     below = *k;
     k->isa = "amx";
     fill_fast(k);
+    rg_amx_init_bf16(k);
     k->peak_int8 = peak_int8;
     k->peak_bf16 = peak_bf16;
 }

@@ -11,10 +11,13 @@ enum {
     OUT = 8, /* vectors of the output at once */
 };
 
+/* 8 stored values from the i-th on; of q8 they have yet to be multiplied by their scales. */
 ALWAYS_INLINE __m256 stored(const void *p, rg_type type, size_t i)
 {
     if (type == RG_F32)
         return _mm256_loadu_ps((const float *)p + i);
+    if (type == RG_I8)
+        return load_i8((const int8_t *)p + i);
     return type == RG_F16 ? load_f16((const uint16_t *)p + i) : load_bf16((const uint16_t *)p + i);
 }
 
@@ -22,11 +25,14 @@ ALWAYS_INLINE float stored_one(const void *p, rg_type type, size_t i)
 {
     if (type == RG_F32)
         return ((const float *)p)[i];
+    if (type == RG_I8)
+        return ((const int8_t *)p)[i];
     return type == RG_F16 ? _cvtsh_ss(((const uint16_t *)p)[i]) : rg_float_of((uint32_t)((const uint16_t *)p)[i] << 16);
 }
 
 ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *qs, int n, float (*p)[RG_BLOCK])
 {
+    _Alignas(64) float k_scale[RG_BLOCK] = { 0 }; /* of q8 */
     const float *query = qs[0];
     __m256 s[8];
 
@@ -35,12 +41,24 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
     (void)n;
     for (int d = 0; d < a->k_dim; d++) {
         const __m256 q = _mm256_set1_ps(query[d]);
+        if (type == RG_I8 && d % RG_KV_RUN == 0)
+            for (int i = 0; i < 8; i++)
+                _mm256_store_ps(k_scale + 8 * i, load_bf16(a->k_scales + d / RG_KV_RUN * RG_BLOCK + 8 * i));
 #pragma GCC unroll 8
-        for (int i = 0; i < 8; i++)
-            s[i] = _mm256_fmadd_ps(q, stored(a->k, type, (size_t)(d * RG_BLOCK + 8 * i)), s[i]);
+        for (int i = 0; i < 8; i++) {
+            __m256 k = stored(a->k, type, (size_t)(d * RG_BLOCK + 8 * i));
+            k = type == RG_I8 ? _mm256_mul_ps(k, _mm256_load_ps(k_scale + 8 * i)) : k;
+            s[i] = _mm256_fmadd_ps(q, k, s[i]);
+        }
     }
     for (int i = 0; i < 8; i++)
         _mm256_store_ps(p[0] + 8 * i, _mm256_mul_ps(s[i], _mm256_set1_ps(a->scale)));
+}
+
+/* The scale of key j and dimension d. */
+ALWAYS_INLINE float v_scale(const rg_attend *a, int j, int d)
+{
+    return rg_float_of((uint32_t)a->v_scales[j * rg_kv_runs(a->v_dim) + d / RG_KV_RUN] << 16);
 }
 
 /* Dimensions [first, first + 8 n) of the output; n is a constant. */
@@ -55,8 +73,11 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, const float *p,
         const size_t row = (size_t)j * (size_t)a->v_stride + (size_t)first;
         const __m256 w = _mm256_set1_ps(p[j]);
 #pragma GCC unroll 8
-        for (int i = 0; i < n; i++)
-            out[i] = _mm256_fmadd_ps(w, stored(a->v, type, row + (size_t)(8 * i)), out[i]);
+        for (int i = 0; i < n; i++) { /* of more than one vector, the first begins a run */
+            __m256 v = stored(a->v, type, row + (size_t)(8 * i));
+            v = type == RG_I8 ? _mm256_mul_ps(v, _mm256_set1_ps(v_scale(a, j, first + i / 4 * RG_KV_RUN))) : v;
+            out[i] = _mm256_fmadd_ps(w, v, out[i]);
+        }
     }
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++)
@@ -77,8 +98,10 @@ ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*ps)[R
         some_values(a, type, p, c, o, d, 1);
     for (; d < a->v_dim; d++) {
         float out = o[d] * c;
-        for (int j = a->lo; j < a->hi; j++)
-            out = __builtin_fmaf(p[j], stored_one(a->v, type, (size_t)j * (size_t)a->v_stride + (size_t)d), out);
+        for (int j = a->lo; j < a->hi; j++) {
+            float v = stored_one(a->v, type, (size_t)j * (size_t)a->v_stride + (size_t)d);
+            out = __builtin_fmaf(p[j], type == RG_I8 ? v * v_scale(a, j, d) : v, out);
+        }
         o[d] = out;
     }
 }

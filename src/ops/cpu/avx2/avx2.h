@@ -9,8 +9,8 @@
 
 #include "ops/cpu/runs.h"
 
-void rg_avx2_init_fast(rg_cpu *k);  /* product_fast */
-void rg_avx2_init_exact(rg_cpu *k); /* product_exact */
+void rg_avx2_init_fast(rg_cpu *k);  /* the int8 recipe */
+void rg_avx2_init_exact(rg_cpu *k); /* the exact recipe */
 void rg_avx2_init_probe(rg_cpu *k); /* peaks and bandwidth */
 void rg_avx2_attend(const rg_attend *a, rg_softmax *s);
 

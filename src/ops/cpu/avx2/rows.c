@@ -2,9 +2,11 @@
 #include "ops/cpu/avx2/avx2.h"
 #include "ops/cpu/avx2/init.h"
 #include "ops/cpu/ref/rows.h"
+#include "ops/cpu/widen_tmpl.h"
 
 void rg_cpu_rows_avx2(rg_cpu *k)
 {
     rows_fill(k);
     k->attend = rg_avx2_attend;
+    k->widen = widen;
 }

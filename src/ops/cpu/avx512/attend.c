@@ -12,13 +12,16 @@ enum {
     OUT = 4, /* vectors of each query's output at once */
 };
 
-/* 16 stored values from the i-th on, masked: lanes outside are 0 and their memory is not touched. */
+/* 16 stored values from the i-th on, masked: lanes outside are 0 and their memory is not touched.  Of q8 they have yet
+ * to be multiplied by their scales. */
 ALWAYS_INLINE __m512 stored(const void *p, rg_type type, size_t i, __mmask16 mask)
 {
     const uint16_t *h = (const uint16_t *)p + i;
 
     if (type == RG_F32)
         return _mm512_maskz_loadu_ps(mask, (const float *)p + i);
+    if (type == RG_I8)
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, (const int8_t *)p + i)));
     if (type == RG_F16)
         return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, h));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, h)), 16));
@@ -37,7 +40,7 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
 {
     const __m512 scale = _mm512_set1_ps(a->scale);
     const float *qi[QUERIES];
-    __m512 s[QUERIES][4];
+    __m512 s[QUERIES][4], k_scale[4] = { 0 }; /* the latter of q8 */
 
 #pragma GCC unroll 4
     for (int i = 0; i < n; i++) {
@@ -48,9 +51,13 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
     }
     for (int d = 0; d < a->k_dim; d++) {
         __m512 k[4];
+        for (int v = 0; v < 4 && type == RG_I8 && d % RG_KV_RUN == 0; v++)
+            k_scale[v] = load_bf16(a->k_scales + d / RG_KV_RUN * RG_BLOCK + 16 * v);
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; v++)
+        for (int v = 0; v < 4; v++) {
             k[v] = stored(a->k, type, (size_t)(d * RG_BLOCK + 16 * v), 0xffff);
+            k[v] = type == RG_I8 ? _mm512_mul_ps(k[v], k_scale[v]) : k[v];
+        }
 #pragma GCC unroll 4
         for (int i = 0; i < n; i++) {
             const __m512 qd = every(qi[i] + d);
@@ -66,11 +73,18 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
             _mm512_store_ps(p[i] + 16 * v, _mm512_mul_ps(s[i][v], scale));
 }
 
+/* A scale of q8 in every lane. */
+ALWAYS_INLINE __m512 every_scale(const uint16_t *d)
+{
+    return _mm512_castsi512_ps(_mm512_set1_epi32((int)((uint32_t)*d << 16)));
+}
+
 /* Dimensions [first, first + 16 n_out) of n outputs, of which `mask` are there in the last vector; n and n_out are
  * constants. */
 ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*p)[RG_BLOCK], const float *c,
                                rg_softmax *s, int first, int n_out, __mmask16 mask)
 {
+    const int runs = rg_kv_runs(a->v_dim);
     __m512 out[QUERIES][OUT];
 
 #pragma GCC unroll 4
@@ -83,8 +97,11 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*
         const size_t row = (size_t)j * (size_t)a->v_stride + (size_t)first;
         __m512 x[OUT];
 #pragma GCC unroll 4
-        for (int v = 0; v < n_out; v++)
+        for (int v = 0; v < n_out; v++) {
             x[v] = stored(a->v, type, row + (size_t)(16 * v), v == n_out - 1 ? mask : 0xffff);
+            if (type == RG_I8) /* of more than one vector, the first begins a run */
+                x[v] = _mm512_mul_ps(x[v], every_scale(a->v_scales + j * runs + first / RG_KV_RUN + v / 2));
+        }
 #pragma GCC unroll 4
         for (int i = 0; i < n; i++) {
             const __m512 w = every(p[i] + j);
@@ -100,29 +117,47 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*
             _mm512_mask_storeu_ps(s[i].o + first + 16 * v, v == n_out - 1 ? mask : 0xffff, out[i][v]);
 }
 
-ALWAYS_INLINE bool weigh(const rg_attend *a, float *p, rg_softmax *s, float *c)
+ALWAYS_INLINE float tree16(__m512 l)
+{
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(l), _mm512_extractf32x8_ps(l, 1));
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+/* Each step for all queries before the next: none waits for another's. */
+ALWAYS_INLINE void weigh(const rg_attend *a, int n, float (*p)[RG_BLOCK], rg_softmax *s, float *c)
 {
     const uint64_t seen = (~0ull >> (RG_BLOCK - (a->hi - a->lo))) << a->lo;
-    _Alignas(64) float lane[16];
-    __m512 most = _mm512_set1_ps(s->m), sum;
-    float max;
+    _Alignas(64) float fall[16] = { 0 };
+    float max[QUERIES];
 
-    for (int i = 0; i < 4; i++) /* max_ps(score, most) keeps `most` where a score is NaN, as the definition does */
-        most = _mm512_mask_max_ps(most, (__mmask16)(seen >> (16 * i)), _mm512_load_ps(p + 16 * i), most);
-    max = _mm512_reduce_max_ps(most);
-    if (max == -__builtin_inff())
-        return false;
-    *c = s->m == -__builtin_inff() ? 0.0f : rg_expf(s->m - max);
-    for (int j = 0; j < RG_BLOCK; j++)
-        p[j] = rg_expf(p[j] - max);
-    for (int i = 0; i < 4; i++)
-        _mm512_store_ps(p + 16 * i, _mm512_maskz_load_ps((__mmask16)(seen >> (16 * i)), p + 16 * i));
-    sum = _mm512_add_ps(_mm512_load_ps(p), _mm512_load_ps(p + 16));
-    sum = _mm512_add_ps(_mm512_add_ps(sum, _mm512_load_ps(p + 32)), _mm512_load_ps(p + 48));
-    _mm512_store_ps(lane, sum);
-    s->l = __builtin_fmaf(s->l, *c, rg_tree16(lane));
-    s->m = max;
-    return true;
+    for (int i = 0; i < n; i++) {
+        __m512 most = _mm512_set1_ps(s[i].m);
+        for (int v = 0; v < 4; v++) /* max_ps(score, most) keeps `most` where a score is NaN, as the definition does */
+            most = _mm512_mask_max_ps(most, (__mmask16)(seen >> (16 * v)), _mm512_load_ps(p[i] + 16 * v), most);
+        max[i] = _mm512_reduce_max_ps(most);
+        fall[i] = s[i].m - max[i];
+    }
+    for (int i = 0; i < 16; i++)
+        fall[i] = rg_expf(fall[i]);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < RG_BLOCK; j++)
+            p[i][j] = rg_expf(p[i][j] - max[i]);
+    for (int i = 0; i < n; i++) {
+        __m512 e[4];
+        for (int v = 0; v < 4; v++) {
+            e[v] = _mm512_maskz_load_ps((__mmask16)(seen >> (16 * v)), p[i] + 16 * v);
+            _mm512_store_ps(p[i] + 16 * v, e[v]);
+        }
+        c[i] = max[i] == -__builtin_inff() ? -1.0f : s[i].m == -__builtin_inff() ? 0.0f : fall[i];
+        if (c[i] < 0.0f)
+            continue;
+        e[0] = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(e[0], e[1]), e[2]), e[3]);
+        s[i].l = __builtin_fmaf(s[i].l, c[i], tree16(e[0]));
+        s[i].m = max[i];
+    }
 }
 
 ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*p)[RG_BLOCK], const float *c, rg_softmax *s)

@@ -8,8 +8,8 @@
 
 #include "ops/cpu/runs.h"
 
-void rg_avx512_init_fast(rg_cpu *k);  /* product_fast */
-void rg_avx512_init_exact(rg_cpu *k); /* product_exact */
+void rg_avx512_init_fast(rg_cpu *k);  /* the int8 recipe */
+void rg_avx512_init_exact(rg_cpu *k); /* the exact recipe */
 void rg_avx512_attend(const rg_attend *a, rg_softmax *s);
 void rg_avx512_quantize(const float *x, int n, rg_xblock *out);
 void rg_avx512_init_probe(rg_cpu *k); /* peaks and bandwidth */
@@ -57,6 +57,25 @@ ALWAYS_INLINE __m512 weights(rg_layout layout, __m512i group, int k)
     __m512i v = _mm512_and_si512(_mm512_srli_epi32(group, (unsigned)(8 * k)), _mm512_set1_epi32(255));
 
     return _mm512_cvtepi32_ps(_mm512_sub_epi32(v, _mm512_set1_epi32(offset_of(layout))));
+}
+
+/* Two columns of bf16 weights, [2][16] at p, as [16][2]: what a dot product of pairs wants. */
+ALWAYS_INLINE __m512i load_pairs(const uint8_t *p)
+{
+    const __m512i order = _mm512_set_epi32(0x1f000f, 0x1e000e, 0x1d000d, 0x1c000c, 0x1b000b, 0x1a000a, 0x190009,
+                                           0x180008, 0x170007, 0x160006, 0x150005, 0x140004, 0x130003, 0x120002,
+                                           0x110001, 0x100000);
+
+    return _mm512_permutexvar_epi16(order, _mm512_loadu_si512(p));
+}
+
+/* Two neighbouring values of bf16 in every lane. */
+ALWAYS_INLINE __m512i two_of(const uint16_t *p)
+{
+    int32_t v;
+
+    __builtin_memcpy(&v, p, sizeof v);
+    return _mm512_set1_epi32(v);
 }
 
 #include "ops/cpu/panel_tmpl.h"

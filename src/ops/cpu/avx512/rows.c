@@ -2,10 +2,13 @@
 #include "ops/cpu/avx512/avx512.h"
 #include "ops/cpu/avx512/init.h"
 #include "ops/cpu/ref/rows.h"
+#include "ops/cpu/widen_tmpl.h"
 
 void rg_cpu_rows_avx512(rg_cpu *k)
 {
     rows_fill(k);
     k->attend = rg_avx512_attend;
+    k->widen = widen;
+    k->widen_from = 9; /* attend takes four at a time, so up to eight meet two loads of each vector */
     k->quantize = rg_avx512_quantize;
 }

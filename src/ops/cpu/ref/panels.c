@@ -1,4 +1,4 @@
-/* panels.c -- both recipes of every layout, in plain C: what a panel product means.
+/* panels.c -- every recipe of every layout, in plain C: what a panel product means.
  *
  * A panel is decoded step by step; a row of x never meets another row. */
 #include "ops/cpu/ref/init.h"
@@ -157,7 +157,7 @@ EXACT(k4, 256, sizeof(rg_step_k4))
 EXACT(k8, 256, sizeof(rg_step_k8))
 #undef EXACT
 
-/* ---- fast -------------------------------------------------------------------------------------------------------- */
+/* ---- int8 -------------------------------------------------------------------------------------------------------- */
 
 /* Exact integer sums of one row of a panel with a block of x.  |sum| <= 32 * 255 * 127 < 2^20. */
 static float sum_4(const uint8_t q[4][16][4], int row, int offset, const rg_xblock *x)
@@ -267,9 +267,92 @@ FAST(k4, 256, rg_step_k4)
 FAST(k8, 256, rg_step_k8)
 #undef FAST
 
+/* ---- bf16 -------------------------------------------------------------------------------------------------------- */
+
+/* Anything less than 2^-126 as a zero of its sign. */
+static float flushed(float x)
+{
+    return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.0f, x) : x;
+}
+
+static float add_flushed(float a, float b)
+{
+    return flushed(flushed(a) + flushed(b)); /* a sum so small is exact */
+}
+
+/* A result may be so little less than 2^-126 that, with the coarse steps of subnormals, it rounds up to that; in 24
+ * bits it may stay below.  2^24 times as large it shows.  (One factor of such a product is small.) */
+static float fma_flushed(float a, float b, float c)
+{
+    const float by_a = __builtin_fabsf(a) < 1.0f ? 0x1p24f : 1.0f, by_b = 0x1p24f / by_a;
+    float y;
+
+    a = flushed(a);
+    b = flushed(b);
+    c = flushed(c);
+    y = __builtin_fmaf(a, b, c);
+    if (__builtin_fabsf(y) == 0x1p-126f) {
+        const float large = __builtin_fmaf(a * by_a, b * by_b, c * 0x1p24f);
+        return __builtin_fabsf(large) < 0x1p-102f ? __builtin_copysignf(0.0f, y) : y;
+    }
+    return flushed(y);
+}
+
+/* Value i of a row of bf16. */
+static float at(const uint16_t *row, int i)
+{
+    return rg_float_of((uint32_t)row[i] << 16);
+}
+
+/* Row i of a panel, w[column][16], by one row of x. */
+static float bf16_pairs(const uint16_t *w, int i, int cols, const uint16_t *x)
+{
+    float c[4] = { 0 };
+
+    for (int p = 0; p < cols / 2; p++) {
+        const float odd = fma_flushed(at(w, 16 * (2 * p + 1) + i), at(x, 2 * p + 1), c[p % 4]);
+        c[p % 4] = fma_flushed(at(w, 16 * 2 * p + i), at(x, 2 * p), odd);
+    }
+    return (c[0] + c[1]) + (c[2] + c[3]);
+}
+
+static float bf16_tiles(const uint16_t *w, int i, int cols, const uint16_t *x)
+{
+    float y = 0.0f;
+
+    for (int first = 0; first < cols; first += 32) {
+        float even = 0.0f, odd = 0.0f;
+
+        for (int k = first; k < first + 32; k += 2) {
+            even = fma_flushed(at(w, 16 * k + i), at(x, k), even);
+            odd = fma_flushed(at(w, 16 * (k + 1) + i), at(x, k + 1), odd);
+        }
+        y = add_flushed(y, add_flushed(even, odd));
+    }
+    return y;
+}
+
+#define BF16(name)                                                                                                     \
+    static void name(const rg_product *p)                                                                              \
+    {                                                                                                                  \
+        for (int i = 0; i < p->n_panels; i++)                                                                          \
+            for (int r = 0; r < p->m; r++) {                                                                           \
+                const rg_product q = part_of(p, i, r, 1);                                                              \
+                for (int k = 0; k < 16; k++)                                                                           \
+                    q.y[k] = bf16_##name((const uint16_t *)(const void *)q.panel, k, q.cols, q.h);                     \
+            }                                                                                                          \
+    }
+BF16(pairs)
+BF16(tiles)
+#undef BF16
+
 void rg_cpu_panels_ref(rg_cpu *k)
 {
     FLOAT_LAYOUTS(FILL_EXACT)
     INTEGER_LAYOUTS(FILL_EXACT)
     INTEGER_LAYOUTS(FILL_FAST)
+    k->product[RG_BF16_PAIRS][RG_LAYOUT_BF16] = pairs;
+    k->product[RG_BF16_TILES][RG_LAYOUT_BF16] = tiles;
+    for (rg_layout layout = RG_LAYOUT_Q4; layout < RG_LAYOUT_COUNT; layout++)
+        k->fast[layout] = RG_INT8;
 }

@@ -155,18 +155,39 @@ ALWAYS_INLINE uint16_t to_bf16(float x)
     return (uint16_t)((x != x ? bits | 0x400000 : rounded) >> 16);
 }
 
-/* The i-th value behind p. */
+/* The i-th value behind p; of q8 it has yet to be multiplied by its scale. */
 ALWAYS_INLINE float stored(const void *p, rg_type type, size_t i)
 {
     if (type == RG_F32)
         return ((const float *)p)[i];
+    if (type == RG_I8)
+        return ((const int8_t *)p)[i];
     return type == RG_F16 ? from_f16(((const uint16_t *)p)[i]) : from_bf16(((const uint16_t *)p)[i]);
 }
 
-static void rows_store(void *to, rg_type type, size_t stride, const float *x, int n)
+/* One run of q8, of n <= RG_KV_RUN values: its scale. */
+ALWAYS_INLINE uint16_t store_run(int8_t *to, size_t stride, const float *x, int n)
+{
+    uint32_t amax = 0, d;
+    float inverse;
+
+    for (int i = 0; i < n; i++) { /* as bits: a NaN is the largest of all */
+        uint32_t magnitude = rg_bits_of(x[i]) & 0x7fffffff;
+        amax = magnitude > amax ? magnitude : amax;
+    }
+    d = (rg_bits_of(rg_float_of(amax) / 127.0f) + 0xffff) >> 16;
+    d = amax >= 0x7f800000u ? 0x7fc0 : d < 0x80 ? 0 : d;
+    inverse = d == 0 || d == 0x7fc0 ? 0.0f : 1.0f / from_bf16((uint16_t)d);
+    for (int i = 0; i < n; i++)
+        to[(size_t)i * stride] = inverse > 0.0f ? (int8_t)(int32_t)((x[i] * inverse + RG_RINT) - RG_RINT) : 0;
+    return (uint16_t)d;
+}
+
+static void rows_store(void *to, uint16_t *runs, rg_type type, size_t stride, const float *x, int n)
 {
     float *f = to;
     uint16_t *h = to;
+    int8_t *q = to;
 
     if (type == RG_F32)
         for (int i = 0; i < n; i++)
@@ -174,29 +195,73 @@ static void rows_store(void *to, rg_type type, size_t stride, const float *x, in
     else if (type == RG_F16)
         for (int i = 0; i < n; i++)
             h[(size_t)i * stride] = rg_f32_to_f16(x[i]);
+    else if (type == RG_I8)
+        for (int i = 0; i < n; i += RG_KV_RUN, runs += stride)
+            *runs = store_run(q + (size_t)i * stride, stride, x + i, n - i < RG_KV_RUN ? n - i : RG_KV_RUN);
     else
         for (int i = 0; i < n; i++)
             h[(size_t)i * stride] = to_bf16(x[i]);
 }
 
-ALWAYS_INLINE void load_as(float *y, const void *from, rg_type type, size_t stride, int n)
+ALWAYS_INLINE void load_as(float *restrict y, const void *from, rg_type type, int n)
 {
-    if (stride == 1)
-        for (int i = 0; i < n; i++)
-            y[i] = stored(from, type, (size_t)i);
-    else
-        for (int i = 0; i < n; i++)
-            y[i] = stored(from, type, (size_t)i * stride);
+    LANES
+    for (int i = 0; i < n; i++)
+        y[i] = stored(from, type, (size_t)i);
 }
 
-static void rows_load(float *y, const void *from, rg_type type, size_t stride, int n)
+/* Runs of q8 side by side; a whole one has a length that the compiler knows. */
+ALWAYS_INLINE void load_runs(float *restrict y, const int8_t *from, const uint16_t *runs, int n)
+{
+    int i = 0;
+
+    for (; i + RG_KV_RUN <= n; i += RG_KV_RUN, runs++)
+        LANES
+        for (int k = 0; k < RG_KV_RUN; k++)
+            y[i + k] = (float)from[i + k] * from_bf16(*runs);
+    for (; i < n; i++)
+        y[i] = (float)from[i] * from_bf16(*runs);
+}
+
+static void rows_load(float *y, const void *from, const uint16_t *runs, rg_type type, int n)
 {
     if (type == RG_F32)
-        load_as(y, from, RG_F32, stride, n);
+        load_as(y, from, RG_F32, n);
     else if (type == RG_F16)
-        load_as(y, from, RG_F16, stride, n);
+        load_as(y, from, RG_F16, n);
+    else if (type == RG_I8)
+        load_runs(y, from, runs, n);
     else
-        load_as(y, from, RG_BF16, stride, n);
+        load_as(y, from, RG_BF16, n);
+}
+
+/* Scales of q8 for 64 keys. */
+ALWAYS_INLINE void load_scales(float d[RG_BLOCK], const uint16_t *run)
+{
+    for (int j = 0; j < RG_BLOCK; j++)
+        d[j] = from_bf16(run[j]);
+}
+
+static void rows_widen(float *k, float *v, const rg_attend *a)
+{
+    const int8_t *qk = a->k, *qv = a->v;
+    const int runs = rg_kv_runs(a->v_dim);
+    _Alignas(64) float d[RG_BLOCK];
+
+    if (a->type != RG_I8) {
+        rows_load(k, a->k, NULL, a->type, a->k_dim * RG_BLOCK);
+        rows_load(v, a->v, NULL, a->type, a->v_dim * RG_BLOCK);
+        return;
+    }
+    for (int i = 0; i < a->k_dim; i++, k += RG_BLOCK, qk += RG_BLOCK) {
+        if (i % RG_KV_RUN == 0)
+            load_scales(d, a->k_scales + i / RG_KV_RUN * RG_BLOCK);
+        LANES
+        for (int j = 0; j < RG_BLOCK; j++)
+            k[j] = (float)qk[j] * d[j];
+    }
+    for (int j = 0; j < RG_BLOCK; j++)
+        load_runs(v + j * a->v_dim, qv + j * a->v_dim, a->v_scales + j * runs, a->v_dim);
 }
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
@@ -205,6 +270,8 @@ enum { QUERIES = 1 };
 
 ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *q, int n, float (*p)[RG_BLOCK])
 {
+    _Alignas(64) float scale[RG_BLOCK];
+
     for (int i = 0; i < n; i++) {
         float *restrict score = p[i];
 
@@ -214,8 +281,13 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
             float qd = q[i][d];
             size_t row = (size_t)d * RG_BLOCK;
 
-            for (int j = 0; j < RG_BLOCK; j++)
-                score[j] = __builtin_fmaf(qd, stored(a->k, type, row + (size_t)j), score[j]);
+            if (type == RG_I8 && d % RG_KV_RUN == 0)
+                load_scales(scale, a->k_scales + d / RG_KV_RUN * RG_BLOCK);
+            for (int j = 0; j < RG_BLOCK; j++) {
+                float k = stored(a->k, type, row + (size_t)j);
+
+                score[j] = __builtin_fmaf(qd, type == RG_I8 ? k * scale[j] : k, score[j]);
+            }
         }
         for (int j = 0; j < RG_BLOCK; j++)
             score[j] *= a->scale;
@@ -230,11 +302,15 @@ ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*p)[RG
         for (int d = 0; d < a->v_dim; d++)
             o[d] *= c[i];
         for (int j = a->lo; j < a->hi; j++) {
-            float w = p[i][j];
+            const uint16_t *runs = type == RG_I8 ? a->v_scales + j * rg_kv_runs(a->v_dim) : NULL;
             size_t row = (size_t)j * (size_t)a->v_stride;
+            float w = p[i][j];
 
-            for (int d = 0; d < a->v_dim; d++)
-                o[d] = __builtin_fmaf(w, stored(a->v, type, row + (size_t)d), o[d]);
+            for (int d = 0; d < a->v_dim; d++) {
+                float v = stored(a->v, type, row + (size_t)d);
+
+                o[d] = __builtin_fmaf(w, type == RG_I8 ? v * from_bf16(runs[d / RG_KV_RUN]) : v, o[d]);
+            }
         }
     }
 }
@@ -338,6 +414,8 @@ static void rows_fill(rg_cpu *k)
     k->softplus = rows_softplus;
     k->store = rows_store;
     k->load = rows_load;
+    k->widen = rows_widen;
+    k->widen_from = 4;
 }
 
 #undef LANES

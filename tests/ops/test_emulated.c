@@ -1,0 +1,87 @@
+/* test_emulated.c -- kernels for processors that we seldom have, their instructions emulated, give the bits of ref.
+ *
+ * The kernel files are compiled here a second time, with support/emulated.h in front.  What they stand on is this
+ * machine's own AVX512; without it there is nothing to do. */
+#include "support/test.h"
+
+#include <string.h>
+
+#include "ops/kernel_cases.h"
+
+#if defined(__x86_64__)
+
+void emulated_init_avx512_bf16(rg_cpu *k);
+void emulated_init_amx(rg_cpu *k);
+
+/* The table that this would stand on, or skip. */
+static rg_cpu avx512(void)
+{
+    rg_error err;
+    const rg_cpu *k = rg_cpu_find("avx512", &err);
+
+    if (!k)
+        skip();
+    return *k;
+}
+
+static void panels_are_same(const rg_cpu *k, const rg_cpu *below)
+{
+    cases c = { rg_cpu_nth(0), k, below, { test_seed, 0 } };
+
+    for (size_t i = 0; kernel_cases[i].name; i++)
+        if (!strcmp(kernel_cases[i].name, "panels"))
+            assert_true(kernel_cases[i].same(&c));
+}
+
+static void pairs_of_bf16(void **state)
+{
+    const rg_cpu below = avx512();
+    rg_cpu k = below;
+
+    (void)state;
+    emulated_init_avx512_bf16(&k);
+    assert_int_equal(k.fast[RG_LAYOUT_BF16], RG_BF16_PAIRS);
+    assert_ptr_not_equal(k.product[RG_BF16_PAIRS][RG_LAYOUT_BF16], below.product[RG_BF16_PAIRS][RG_LAYOUT_BF16]);
+    panels_are_same(&k, &below);
+}
+
+static void tiles_of_bf16_and_int8(void **state)
+{
+    const rg_cpu below = avx512();
+    rg_cpu k = below;
+
+    (void)state;
+    emulated_init_amx(&k);
+    assert_int_equal(k.fast[RG_LAYOUT_BF16], RG_BF16_TILES);
+    assert_ptr_not_equal(k.product[RG_BF16_TILES][RG_LAYOUT_BF16], below.product[RG_BF16_TILES][RG_LAYOUT_BF16]);
+    for (rg_layout l = RG_LAYOUT_Q4; l < RG_LAYOUT_COUNT; l++)
+        assert_ptr_not_equal(k.product[RG_INT8][l], below.product[RG_INT8][l]);
+    panels_are_same(&k, &below);
+}
+
+#else
+
+static void pairs_of_bf16(void **state)
+{
+    (void)state;
+    skip();
+}
+
+static void tiles_of_bf16_and_int8(void **state)
+{
+    (void)state;
+    skip();
+}
+
+#endif
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pairs_of_bf16),
+        cmocka_unit_test(tiles_of_bf16_and_int8),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests_name("emulated", tests, NULL, NULL);
+}
