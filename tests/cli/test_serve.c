@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,6 +35,7 @@ static void start(process *p, const char *const *more)
     assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
     p->pid = fork();
     if (!p->pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
         dup2(pipes[1], 1);
         execv(argv[0], (char *const *)(uintptr_t)argv);
         _exit(127);
@@ -132,7 +134,7 @@ static void the_drain_has_an_end(void **state)
 
 static void nap(double s)
 {
-    struct timespec t = { 0, (long)(s * 1e9) };
+    struct timespec t = { (time_t)s, (long)((s - (double)(time_t)s) * 1e9) };
 
     nanosleep(&t, NULL);
 }
@@ -140,7 +142,7 @@ static void nap(double s)
 /* Stopped for longer than a step may take, it goes on as if nothing had been; while it drains it answers, and takes nothing. */
 static void the_second_signal_ends_it(void **state)
 {
-    static const char *const more[] = { "--watchdog", "0.4", NULL };
+    const char *const more[] = { "--watchdog", TEST_SLOWER > 1 ? "3" : "0.4", NULL };
     static const char ask[] = "{\"prompt\":\"a\",\"max_tokens\":1}";
     process p;
 
@@ -148,7 +150,7 @@ static void the_second_signal_ends_it(void **state)
     start(&p, more);
     int fd = open_stream(p.port, 60);
     kill(p.pid, SIGSTOP);
-    nap(0.7);
+    nap(TEST_SLOWER > 1 ? 3.3 : 0.7);
     kill(p.pid, SIGCONT);
     nap(0.1);
     assert_int_equal(test_web_status(p.port, "/readyz", NULL), 200);
