@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 #define LONG_STREAM "{\"prompt\":\"a\",\"max_tokens\":900,\"ignore_eos\":true,\"stream\":true}"
-#define FLOOD "{\"prompt\":\"a\",\"max_tokens\":900,\"ignore_eos\":true,\"n\":6}"
+#define FLOOD(tokens) "{\"prompt\":\"a\",\"max_tokens\":" tokens ",\"ignore_eos\":true,\"n\":6}"
 
 /* A streaming request on a connection of its own, whose answer nobody has read. */
 static int open_slow_stream(int port, const char *body, int window)
@@ -156,6 +156,7 @@ static void a_flood_shuts_out_nobody_else(void **state)
 {
     enum { N = 12 };
     static const char *const keys[] = { "flood", "other" };
+    const char *flood = TEST_SLOWER > 1 ? FLOOD("300") : FLOOD("900");
     rg_server_options o = test_server_options();
     test_server t;
     int fd[N];
@@ -165,10 +166,10 @@ static void a_flood_shuts_out_nobody_else(void **state)
     o.n_keys = 2;
     o.max_waiting = 4;
     test_server_start(&t, &o, 1024, 2);
-    fd[0] = open_for(t.port, "flood", FLOOD);
+    fd[0] = open_for(t.port, "flood", flood);
     wait_running(&t, 1); /* from now on steps are seen, and so who waits */
     for (int i = 1; i < N; i++)
-        fd[i] = open_for(t.port, "flood", FLOOD);
+        fd[i] = open_for(t.port, "flood", flood);
     for (int i = 0; i < 1000 && rg_engine_has_room(t.engine, "key 0"); i++)
         test_nap(0.001);
     assert_false(rg_engine_has_room(t.engine, "key 0"));
