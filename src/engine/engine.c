@@ -260,12 +260,13 @@ static void pool(void *arg, int i, const float *rows, size_t stride)
     rg_request_pool(c->plan[c->pools[i]].request, c->index[run->first], run->n, rows, stride);
 }
 
-/* A step took so long, and so long was expected.  The last seconds count; no single step counts for much. */
+/* A step with rows of prompts took so long, and so long was expected.  The last seconds of such steps count; no single
+ * one counts for much. */
 static void learn_slowness(rg_core *c, double took, double expected)
 {
     const double memory_s = 2, most = 8;
 
-    if (expected > 0)
+    if (expected > 0 && c->batch.n_rows > c->n_plan)
         c->slowness += (fmin(took / expected, most) - c->slowness) * took / (took + memory_s);
 }
 
