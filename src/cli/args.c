@@ -22,6 +22,13 @@ static const cli_option common_options[] = {
     { NULL },
 };
 
+int32_t cli_ints_most(const cli_ints *v, int32_t least)
+{
+    for (size_t i = 0; i < v->n; i++)
+        least = v->item[i] > least ? v->item[i] : least;
+    return least;
+}
+
 void cli_ints_fini(cli_ints *v)
 {
     rg_free(v->item);

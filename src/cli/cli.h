@@ -32,6 +32,8 @@ typedef struct cli_ints {
 } cli_ints;
 
 void cli_ints_fini(cli_ints *v);
+/* The largest of them, or least. */
+int32_t cli_ints_most(const cli_ints *v, int32_t least);
 
 typedef struct cli_option {
     const char *name;  /* "--temperature", or "-n" */

@@ -8,43 +8,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "cli/speed.h"
+#include "cli/plan.h"
 #include "model/rates.h"
-#include "plan/report.h"
-#include "plan/svg.h"
 
 extern const cli_command cli_plan;
 
-enum { MAX_MACHINES = 16, MAX_LIST = 32, MAX_STEPS = 32, MAX_POINTS = 20, FILE_CAP = 1 << 22 };
+enum { MAX_LIST = 32, MAX_STEPS = 32 };
 
 static const double MEASURE_S = 0.4; /* of a point, about */
-
-typedef struct job {
-    cli_args args;
-    const char *machine_names, *dtype, *kv_type, *method, *params, *kv_bytes, *csv, *svg;
-    cli_ints batch, seq, lengths;
-    int32_t chips, window;
-    float keep, acceptance, draft_cost;
-    bool measure, what_if, show_ops;
-
-    char title[256], here[96];
-    rg_checkpoint *ckpt;
-    rg_model *model;
-    rg_plan_subject subject;
-    rg_plan_machine machine[MAX_MACHINES];
-    int n_machines;
-    rg_plan_row *rows;
-    rg_plan_measured *measured;
-    int n_rows;
-    rg_plan_ops ops;
-    rg_levers levers;
-    rg_svg_point points[MAX_POINTS];
-    int n_points;
-    tool tool;
-    speed speed;
-} job;
 
 /* ---- what is planned for ----------------------------------------------------------------------------------------- */
 
@@ -98,12 +70,12 @@ static rg_type own_type(const rg_checkpoint *ckpt)
 }
 
 /* The name of the K/V type that --kv-type, else --dtype where it is one, asks for; NULL: the model's own. */
-static const char *kv_name(const job *j, rg_type dtype)
+static const char *kv_name(const plan_job *j, rg_type dtype)
 {
     return j->kv_type ? j->kv_type : j->dtype ? rg_kv_name(dtype) : NULL;
 }
 
-static bool open_model(job *j, rg_error *err)
+static bool open_model(plan_job *j, rg_error *err)
 {
     rg_model_options o = { .declare_only = true };
     rg_type dtype = RG_BF16;
@@ -130,7 +102,7 @@ static bool open_model(job *j, rg_error *err)
     return j->model->weights.n_parameters > 0 || rg_fail(err, RG_E_INPUT, "plan: %s has no parameters", path);
 }
 
-static bool open_subject(job *j, rg_error *err)
+static bool open_subject(plan_job *j, rg_error *err)
 {
     rg_plan_subject *s = &j->subject;
     rg_type type = RG_BF16;
@@ -175,7 +147,7 @@ static double memory_here(void)
     return pages > 0 && page > 0 ? (double)pages * (double)page : 0;
 }
 
-static bool measure_here(job *j, rg_plan_machine *out, rg_error *err)
+static bool measure_here(plan_job *j, rg_plan_machine *out, rg_error *err)
 {
     const rg_cpu *cpu = rg_cpu_find(j->args.common.isa, err);
     int n = j->args.common.threads ? j->args.common.threads : rg_cores();
@@ -203,7 +175,7 @@ static bool measure_here(job *j, rg_plan_machine *out, rg_error *err)
     return ok;
 }
 
-static bool open_machines(job *j, rg_error *err)
+static bool open_machines(plan_job *j, rg_error *err)
 {
     const char *at = j->machine_names ? j->machine_names : "here";
 
@@ -212,8 +184,8 @@ static bool open_machines(job *j, rg_error *err)
         char name[64];
         rg_plan_machine *m = &j->machine[j->n_machines];
 
-        if (j->n_machines == MAX_MACHINES)
-            return rg_fail(err, RG_E_USAGE, "plan: --machine takes up to %d names", MAX_MACHINES);
+        if (j->n_machines == PLAN_MACHINES)
+            return rg_fail(err, RG_E_USAGE, "plan: --machine takes up to %d names", PLAN_MACHINES);
         snprintf(name, sizeof name, "%.*s", (int)(n < 60 ? n : 60), at);
         if (!(strcmp(name, "here") ? rg_plan_machine_find(m, name, err) : measure_here(j, m, err)))
             return false;
@@ -243,26 +215,35 @@ static bool defaults(cli_ints *v, const int32_t *values, size_t n, const char *n
     return true;
 }
 
-static bool make_rows(job *j, rg_error *err)
+/* The rows of one machine. */
+static bool predict(plan_job *j, const rg_plan_machine *m, rg_plan_row *rows, rg_error *err)
 {
-    size_t n = (size_t)j->n_machines * j->seq.n * j->batch.n;
+    for (size_t s = 0; s < j->seq.n; s++)
+        for (size_t b = 0; b < j->batch.n; b++)
+            if (!rg_plan_point(&j->subject, m, j->batch.item[b], j->seq.item[s], rows++, err))
+                return false;
+    return true;
+}
+
+static bool make_rows(plan_job *j, rg_error *err)
+{
+    size_t each = j->seq.n * j->batch.n, n = (size_t)j->n_machines * each;
 
     j->rows = rg_array(n, sizeof *j->rows);
     j->measured = rg_array(n, sizeof *j->measured);
     if (!j->rows || !j->measured)
         return rg_fail_memory(err, n * sizeof *j->rows);
+    memset(j->measured, 0, n * sizeof *j->measured);
     for (int m = 0; m < j->n_machines; m++)
-        for (size_t s = 0; s < j->seq.n; s++)
-            for (size_t b = 0; b < j->batch.n; b++)
-                if (!rg_plan_point(&j->subject, &j->machine[m], j->batch.item[b], j->seq.item[s], &j->rows[j->n_rows++],
-                                   err))
-                    return false;
+        if (!predict(j, &j->machine[m], j->rows + (size_t)m * each, err))
+            return false;
+    j->n_rows = (int)n;
     return true;
 }
 
 /* ---- measuring --------------------------------------------------------------------------------------------------- */
 
-static bool measure_decode(job *j, const rg_plan_row *r, double *seconds, rg_error *err)
+static bool measure_decode(plan_job *j, const rg_plan_row *r, double *seconds, rg_error *err)
 {
     int n = (int)(MEASURE_S / r->latency_s), context;
     double all;
@@ -272,7 +253,7 @@ static bool measure_decode(job *j, const rg_plan_row *r, double *seconds, rg_err
     return speed_decode(&j->speed, (int)r->batch, context > 0 ? context : 0, n, &all, seconds, err);
 }
 
-static bool measure_prefill(job *j, const rg_plan_row *r, double *seconds, rg_error *err)
+static bool measure_prefill(plan_job *j, const rg_plan_row *r, double *seconds, rg_error *err)
 {
     int n = (int)(MEASURE_S / r->ttft_s);
     double tries[5];
@@ -285,16 +266,7 @@ static bool measure_prefill(job *j, const rg_plan_row *r, double *seconds, rg_er
     return true;
 }
 
-static int largest(const cli_ints *v)
-{
-    int most = 1;
-
-    for (size_t i = 0; i < v->n; i++)
-        most = v->item[i] > most ? v->item[i] : most;
-    return most;
-}
-
-static bool check_measure(job *j, rg_error *err)
+static bool check_measure(plan_job *j, rg_error *err)
 {
     bool here = false;
 
@@ -307,249 +279,92 @@ static bool check_measure(job *j, rg_error *err)
         return rg_fail(err, RG_E_USAGE, "plan: --measure runs the weights as they are: leave --dtype out");
     if (!rg_checkpoint_n_tensors(j->ckpt))
         return rg_fail(err, RG_E_INPUT, "plan: --measure needs weights, and %s has none", j->title);
-    if (largest(&j->batch) > SPEED_ROWS)
+    if (cli_ints_most(&j->batch, 1) > SPEED_ROWS)
         return rg_fail(err, RG_E_USAGE, "plan: --measure runs batches of up to %d", SPEED_ROWS);
-    if (largest(&j->seq) > j->model->config.max_seq_len)
-        return rg_fail(err, RG_E_USAGE, "plan: --measure of %d positions: the model has %d", largest(&j->seq),
+    if (cli_ints_most(&j->seq, 1) > j->model->config.max_seq_len)
+        return rg_fail(err, RG_E_USAGE, "plan: --measure of %d positions: the model has %d", cli_ints_most(&j->seq, 1),
                        j->model->config.max_seq_len);
     return true;
 }
 
+static void keep_less(double *least, double seconds)
+{
+    *least = *least > 0 && *least < seconds ? *least : seconds;
+}
+
 /* Rows that fit; a prompt once for each length, with its first batch. */
-static bool measure(job *j, rg_error *err)
+static bool measure_rows(plan_job *j, int round, rg_error *err)
+{
+    void *quiet = j->args.common.quiet || j->args.common.json ? j : NULL;
+
+    for (int i = 0; i < j->n_rows && !cli_interrupted(); i++) {
+        const rg_plan_row *r = &j->rows[i];
+        bool first = !i || r[-1].seq != r->seq || r[-1].machine != r->machine;
+        double seconds;
+
+        cli_progress(quiet, "measuring the model", ((double)i / j->n_rows + round) / j->rounds);
+        if (strcmp(r->machine->name, "here") != 0 || !r->fits)
+            continue;
+        if (!measure_decode(j, r, &seconds, err))
+            return false;
+        keep_less(&j->measured[i].latency_s, seconds);
+        if (first && !measure_prefill(j, r, &seconds, err))
+            return false;
+        if (first)
+            keep_less(&j->measured[i].ttft_s, seconds);
+    }
+    return true;
+}
+
+/* The machine again; what it is taken to be is the quickest that it was seen to be, by what all rows take. */
+static bool measure_machine_again(plan_job *j, rg_error *err)
+{
+    size_t n = j->seq.n * j->batch.n;
+    rg_plan_row *rows = rg_array(n, sizeof *rows);
+    rg_plan_machine m;
+    double before = 0, now = 0;
+    int here = 0;
+
+    if (!rows)
+        return rg_fail_memory(err, n * sizeof *rows);
+    while (strcmp(j->machine[here].name, "here") != 0)
+        here++;
+    bool ok = measure_here(j, &m, err) && predict(j, &m, rows, err);
+    for (size_t i = 0; ok && i < n; i++) {
+        before += j->rows[(size_t)here * n + i].latency_s;
+        now += rows[i].latency_s;
+    }
+    if (ok && now < before) {
+        j->machine[here] = m;
+        ok = predict(j, &j->machine[here], j->rows + (size_t)here * n, err);
+    }
+    rg_free(rows);
+    return ok;
+}
+
+static bool measure(plan_job *j, rg_error *err)
 {
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
                        .kv_type = j->kv_type, .max_rows = SPEED_ROWS };
-    void *quiet = j->args.common.quiet || j->args.common.json ? j : NULL;
 
     for (int i = 0; i < j->n_rows; i++)
         if (!strcmp(j->rows[i].machine->name, "here") && j->rows[i].fits && j->rows[i].batch > o.max_seqs)
             o.max_seqs = (int)j->rows[i].batch;
-    o.max_seq_len = largest(&j->seq) + MAX_STEPS + 1;
+    o.max_seq_len = cli_ints_most(&j->seq, 1) + MAX_STEPS + 1;
     if (o.max_seqs < 1)
         return rg_fail(err, RG_E_LIMIT, "plan: --measure: no batch fits into this machine's memory");
     if (!tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err))
         return false;
-    for (int i = 0; i < j->n_rows && !cli_interrupted(); i++) {
-        const rg_plan_row *r = &j->rows[i];
-        bool first = !i || r[-1].seq != r->seq || r[-1].machine != r->machine;
-
-        cli_progress(quiet, "measuring the model", (double)i / j->n_rows);
-        if (strcmp(r->machine->name, "here") != 0 || !r->fits)
-            continue;
-        if (!measure_decode(j, r, &j->measured[i].latency_s, err) ||
-            (first && !measure_prefill(j, r, &j->measured[i].ttft_s, err)))
+    for (int round = 0; round < j->rounds && !cli_interrupted(); round++)
+        if ((round && !measure_machine_again(j, err)) || !measure_rows(j, round, err))
             return false;
-    }
-    cli_progress(quiet, "measuring the model", 1);
+    cli_progress(j->args.common.quiet || j->args.common.json ? j : NULL, "measuring the model", 1);
     return true;
 }
 
-/* ---- results ----------------------------------------------------------------------------------------------------- */
+/* ---- the command ------------------------------------------------------------------------------------------------- */
 
-static void machines_json(cli_json *out, const job *j)
-{
-    cli_json_open(out, "machines", '[');
-    for (int i = 0; i < j->n_machines; i++) {
-        const rg_plan_machine *m = &j->machine[i];
-        cli_json_open(out, NULL, '{');
-        cli_json_text(out, "name", m->name);
-        cli_json_text(out, "title", m->title);
-        cli_json_int(out, "chips", m->chips);
-        cli_json_float(out, "read_gb_s", m->m.read_bytes_s / 1e9);
-        cli_json_float(out, "f32_gflop_s", m->m.f32_ops_s / 1e9);
-        cli_json_float(out, "bf16_gflop_s", m->m.bf16_ops_s / 1e9);
-        cli_json_float(out, "int8_gop_s", m->m.int8_ops_s / 1e9);
-        cli_json_float(out, "memory_bytes", m->memory_bytes);
-        cli_json_close(out);
-    }
-    cli_json_close(out);
-}
-
-static void float_or_null(cli_json *out, const char *key, double v)
-{
-    if (v > 0)
-        cli_json_float(out, key, v);
-    else
-        cli_json_null(out, key);
-}
-
-static void row_json(cli_json *out, const job *j, int i)
-{
-    const rg_plan_row *r = &j->rows[i];
-    const rg_plan_measured *m = &j->measured[i];
-
-    cli_json_open(out, NULL, '{');
-    cli_json_text(out, "machine", r->machine->name);
-    cli_json_int(out, "batch", r->batch);
-    cli_json_int(out, "seq", r->seq);
-    cli_json_float(out, "memory_bytes", r->memory.total);
-    cli_json_open(out, "memory", '{');
-    cli_json_float(out, "weights", r->memory.weights);
-    cli_json_float(out, "kv", r->memory.kv);
-    cli_json_float(out, "recurrent", r->memory.recurrent);
-    cli_json_float(out, "activations", r->memory.activations);
-    cli_json_float(out, "of", r->memory.of);
-    cli_json_close(out);
-    cli_json_bool(out, "fits", r->fits);
-    cli_json_float(out, "latency_ms", 1e3 * r->latency_s);
-    cli_json_float(out, "ttft_ms", 1e3 * r->ttft_s);
-    cli_json_float(out, "throughput_tok_s", r->throughput);
-    cli_json_float(out, "ops", r->ops);
-    cli_json_float(out, "bytes", r->bytes);
-    cli_json_float(out, "intensity", r->intensity);
-    cli_json_text(out, "bound_by", rg_bound_names[r->bound_by]);
-    cli_json_float(out, "limit_ms", 1e3 * r->limit_s);
-    cli_json_float(out, "fixed_ms", 1e3 * r->fixed_s);
-    cli_json_int(out, "max_batch", r->max_batch);
-    cli_json_float(out, "critical_batch", r->critical_batch);
-    if (r->knee_batch)
-        cli_json_int(out, "knee_batch", r->knee_batch);
-    else
-        cli_json_null(out, "knee_batch");
-    float_or_null(out, "closed_form_latency_ms", 1e3 * r->closed_latency_s);
-    if (j->measure) {
-        float_or_null(out, "measured_latency_ms", 1e3 * m->latency_s);
-        float_or_null(out, "measured_ttft_ms", 1e3 * m->ttft_s);
-    }
-    cli_json_close(out);
-}
-
-static void ops_json(cli_json *out, const job *j)
-{
-    cli_json_open(out, "operations", '[');
-    for (int i = 0; i < j->ops.n; i++) {
-        const rg_plan_op *o = &j->ops.op[i];
-        cli_json_open(out, NULL, '{');
-        cli_json_text(out, "what", o->prefill ? "prefill" : "decode");
-        cli_json_text(out, "kind", o->kind);
-        cli_json_text(out, "name", o->name);
-        cli_json_int(out, "count", o->count);
-        cli_json_float(out, "ops", o->ops);
-        cli_json_float(out, "bytes", o->bytes);
-        cli_json_float(out, "seconds", o->seconds);
-        float_or_null(out, "intensity", o->bytes > 0 ? o->ops / o->bytes : 0);
-        cli_json_text(out, "bound_by", rg_bound_names[o->bound_by]);
-        cli_json_close(out);
-    }
-    cli_json_close(out);
-}
-
-static void levers_json(cli_json *out, const job *j)
-{
-    cli_json_open(out, "levers", '[');
-    for (int i = 0; i < j->levers.n; i++) {
-        const rg_lever *l = &j->levers.lever[i];
-        cli_json_open(out, NULL, '{');
-        cli_json_text(out, "lever", l->name);
-        cli_json_text(out, "formula", l->formula);
-        cli_json_float(out, "memory_bytes", l->memory_bytes);
-        cli_json_float(out, "latency_ms", 1e3 * l->latency_s);
-        cli_json_float(out, "throughput_tok_s", l->throughput);
-        cli_json_bool(out, "fits", l->fits);
-        cli_json_close(out);
-    }
-    cli_json_close(out);
-}
-
-static bool print_json(const job *j)
-{
-    static const char *const methods[] = { "counted", "closed-form", "general" };
-    cli_json *out = cli_json_new();
-
-    cli_json_open(out, NULL, '{');
-    cli_json_text(out, "model", j->title);
-    cli_json_text(out, "method", methods[j->subject.method]);
-    if (j->model)
-        cli_json_float(out, "parameters", (double)j->model->weights.n_parameters);
-    machines_json(out, j);
-    cli_json_open(out, "rows", '[');
-    for (int i = 0; i < j->n_rows; i++)
-        row_json(out, j, i);
-    cli_json_close(out);
-    ops_json(out, j);
-    if (j->what_if)
-        levers_json(out, j);
-    cli_json_close(out);
-    return cli_json_print(out);
-}
-
-static bool write_file(const char *path, rg_buf *b, rg_error *err)
-{
-    rg_writer *w = b->failed ? NULL : rg_writer_open(path, err);
-    bool ok = w && rg_writer_write(w, b->data, b->n, err);
-
-    if (b->failed)
-        rg_fail_memory(err, b->n);
-    rg_buf_fini(b);
-    if (ok)
-        return rg_writer_commit(w, err);
-    rg_writer_abort(w);
-    return false;
-}
-
-/* Batches 1, 2, 4 .. past the knee, and the measured ones in their places. */
-static bool make_points(job *j, rg_error *err)
-{
-    const rg_plan_row *r = &j->rows[0];
-    int64_t most = r->knee_batch ? 4 * r->knee_batch : 4096, least = 2 * (int64_t)largest(&j->batch);
-
-    most = most > least ? most : least;
-    most = most > 64 ? most : 64;
-    for (int64_t b = 1; b <= most && j->n_points < MAX_POINTS; b *= 2) {
-        rg_svg_point *p = &j->points[j->n_points];
-
-        *p = (rg_svg_point){ .batch = b, .fits = b <= r->max_batch };
-        if (!rg_plan_latency(&j->subject, r->machine, b, r->seq, &p->latency_s, err))
-            return false;
-        p->throughput = (double)b / p->latency_s;
-        for (int i = 0; i < j->n_rows; i++)
-            if (j->rows[i].machine == r->machine && j->rows[i].seq == r->seq && j->rows[i].batch == b)
-                p->measured_latency_s = j->measured[i].latency_s;
-        j->n_points++;
-    }
-    return true;
-}
-
-static bool write_svg(job *j, rg_error *err)
-{
-    rg_svg_plan p = { .title = j->title, .machine = j->rows[0].machine, .row = &j->rows[0], .ops = &j->ops,
-                      .points = j->points };
-    rg_buf b;
-
-    if (!make_points(j, err))
-        return false;
-    p.n_points = j->n_points;
-    rg_buf_init(&b, FILE_CAP);
-    rg_svg_write(&b, &p);
-    return write_file(j->svg, &b, err);
-}
-
-static bool give_results(job *j, rg_error *err)
-{
-    rg_plan_report r = { .title = j->title, .subject = &j->subject, .rows = j->rows, .n_rows = j->n_rows,
-                         .measured = j->measure ? j->measured : NULL, .ops = j->show_ops ? &j->ops : NULL,
-                         .levers = j->what_if ? &j->levers : NULL };
-    rg_buf b;
-
-    if (j->csv) {
-        rg_buf_init(&b, FILE_CAP);
-        rg_report_csv(&b, &r);
-        if (!write_file(j->csv, &b, err))
-            return false;
-    }
-    if (j->svg && !write_svg(j, err))
-        return false;
-    if (j->args.common.json)
-        return print_json(j) || rg_fail(err, RG_E_IO, "plan: standard output cannot be written");
-    rg_buf_init(&b, FILE_CAP);
-    rg_report_text(&b, &r);
-    bool ok = b.failed ? rg_fail_memory(err, b.n) : fwrite(b.data, 1, b.n, stdout) == b.n && !fflush(stdout);
-    rg_buf_fini(&b);
-    return ok || b.failed || rg_fail(err, RG_E_IO, "plan: standard output cannot be written");
-}
-
-static bool work(job *j, rg_error *err)
+static bool work(plan_job *j, rg_error *err)
 {
     if (!defaults(&j->batch, (const int32_t[]){ 1, 8, 64 }, 3, "--batch", err) ||
         !defaults(&j->seq, (const int32_t[]){ 1024 }, 1, "--seq", err) ||
@@ -565,10 +380,10 @@ static bool work(job *j, rg_error *err)
          !rg_levers_try(&j->subject, first->machine, first->batch, first->seq, &o, &j->levers, err)) ||
         (j->measure && !measure(j, err)))
         return false;
-    return give_results(j, err);
+    return plan_give(j, err);
 }
 
-static void fini(job *j)
+static void fini(plan_job *j)
 {
     speed_fini(&j->speed);
     tool_close(&j->tool);
@@ -583,7 +398,7 @@ static void fini(job *j)
 
 static int run(int argc, char **argv)
 {
-    static job j = { .chips = 1, .window = 1024, .keep = 0.5f, .acceptance = 0.7f, .draft_cost = 0.1f };
+    static plan_job j = { .chips = 1, .rounds = 1, .window = 1024, .keep = 0.5f, .acceptance = 0.7f, .draft_cost = 0.1f };
     const cli_option options[] = {
         { "--machine", CLI_STRING, &j.machine_names, "here,h100", "machines: here (measured now), or known ones" },
         { "--batch", CLI_INTS, &j.batch, "1,8,64", "sequences that decode together" },
@@ -604,6 +419,8 @@ static int run(int argc, char **argv)
         { "--window", CLI_INT, &j.window, "1024", "what if: keys that a window layer sees", 1, 1 << 24 },
         { "--measure", CLI_FLAG, &j.measure, NULL,
           "run the same points here, and print predicted, measured and error" },
+        { "--rounds", CLI_INT, &j.rounds, "N",
+          "with --measure: machine and points so often in turn, the quickest counts (default 1)", 1, 1000 },
         { "--csv", CLI_STRING, &j.csv, "FILE", "also write the rows to a file" },
         { "--svg", CLI_STRING, &j.svg, "FILE", "also draw the roofline, and latency and throughput against batch" },
         { NULL },

@@ -1,0 +1,210 @@
+/* plan_results.c -- what `ridge plan` gives: text or JSON, and the files asked for. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "cli/plan.h"
+
+enum { FILE_CAP = 1 << 22 };
+
+static void machines_json(cli_json *out, const plan_job *j)
+{
+    cli_json_open(out, "machines", '[');
+    for (int i = 0; i < j->n_machines; i++) {
+        const rg_plan_machine *m = &j->machine[i];
+        cli_json_open(out, NULL, '{');
+        cli_json_text(out, "name", m->name);
+        cli_json_text(out, "title", m->title);
+        cli_json_int(out, "chips", m->chips);
+        cli_json_float(out, "read_gb_s", m->m.read_bytes_s / 1e9);
+        cli_json_float(out, "f32_gflop_s", m->m.f32_ops_s / 1e9);
+        cli_json_float(out, "bf16_gflop_s", m->m.bf16_ops_s / 1e9);
+        cli_json_float(out, "int8_gop_s", m->m.int8_ops_s / 1e9);
+        cli_json_float(out, "memory_bytes", m->memory_bytes);
+        cli_json_close(out);
+    }
+    cli_json_close(out);
+}
+
+static void float_or_null(cli_json *out, const char *key, double v)
+{
+    if (v > 0)
+        cli_json_float(out, key, v);
+    else
+        cli_json_null(out, key);
+}
+
+static void row_json(cli_json *out, const plan_job *j, int i)
+{
+    const rg_plan_row *r = &j->rows[i];
+    const rg_plan_measured *m = &j->measured[i];
+
+    cli_json_open(out, NULL, '{');
+    cli_json_text(out, "machine", r->machine->name);
+    cli_json_int(out, "batch", r->batch);
+    cli_json_int(out, "seq", r->seq);
+    cli_json_float(out, "memory_bytes", r->memory.total);
+    cli_json_open(out, "memory", '{');
+    cli_json_float(out, "weights", r->memory.weights);
+    cli_json_float(out, "kv", r->memory.kv);
+    cli_json_float(out, "recurrent", r->memory.recurrent);
+    cli_json_float(out, "activations", r->memory.activations);
+    cli_json_float(out, "of", r->memory.of);
+    cli_json_close(out);
+    cli_json_bool(out, "fits", r->fits);
+    cli_json_float(out, "latency_ms", 1e3 * r->latency_s);
+    cli_json_float(out, "ttft_ms", 1e3 * r->ttft_s);
+    cli_json_float(out, "throughput_tok_s", r->throughput);
+    cli_json_float(out, "ops", r->ops);
+    cli_json_float(out, "bytes", r->bytes);
+    cli_json_float(out, "intensity", r->intensity);
+    cli_json_text(out, "bound_by", rg_bound_names[r->bound_by]);
+    cli_json_float(out, "limit_ms", 1e3 * r->limit_s);
+    cli_json_float(out, "fixed_ms", 1e3 * r->fixed_s);
+    cli_json_int(out, "max_batch", r->max_batch);
+    cli_json_float(out, "critical_batch", r->critical_batch);
+    if (r->knee_batch)
+        cli_json_int(out, "knee_batch", r->knee_batch);
+    else
+        cli_json_null(out, "knee_batch");
+    float_or_null(out, "closed_form_latency_ms", 1e3 * r->closed_latency_s);
+    if (j->measure) {
+        float_or_null(out, "measured_latency_ms", 1e3 * m->latency_s);
+        float_or_null(out, "measured_ttft_ms", 1e3 * m->ttft_s);
+    }
+    cli_json_close(out);
+}
+
+static void ops_json(cli_json *out, const plan_job *j)
+{
+    cli_json_open(out, "operations", '[');
+    for (int i = 0; i < j->ops.n; i++) {
+        const rg_plan_op *o = &j->ops.op[i];
+        cli_json_open(out, NULL, '{');
+        cli_json_text(out, "what", o->prefill ? "prefill" : "decode");
+        cli_json_text(out, "kind", o->kind);
+        cli_json_text(out, "name", o->name);
+        cli_json_int(out, "count", o->count);
+        cli_json_float(out, "ops", o->ops);
+        cli_json_float(out, "bytes", o->bytes);
+        cli_json_float(out, "seconds", o->seconds);
+        float_or_null(out, "intensity", o->bytes > 0 ? o->ops / o->bytes : 0);
+        cli_json_text(out, "bound_by", rg_bound_names[o->bound_by]);
+        cli_json_close(out);
+    }
+    cli_json_close(out);
+}
+
+static void levers_json(cli_json *out, const plan_job *j)
+{
+    cli_json_open(out, "levers", '[');
+    for (int i = 0; i < j->levers.n; i++) {
+        const rg_lever *l = &j->levers.lever[i];
+        cli_json_open(out, NULL, '{');
+        cli_json_text(out, "lever", l->name);
+        cli_json_text(out, "formula", l->formula);
+        cli_json_float(out, "memory_bytes", l->memory_bytes);
+        cli_json_float(out, "latency_ms", 1e3 * l->latency_s);
+        cli_json_float(out, "throughput_tok_s", l->throughput);
+        cli_json_bool(out, "fits", l->fits);
+        cli_json_close(out);
+    }
+    cli_json_close(out);
+}
+
+static bool print_json(const plan_job *j)
+{
+    static const char *const methods[] = { "counted", "closed-form", "general" };
+    cli_json *out = cli_json_new();
+
+    cli_json_open(out, NULL, '{');
+    cli_json_text(out, "model", j->title);
+    cli_json_text(out, "method", methods[j->subject.method]);
+    if (j->model)
+        cli_json_float(out, "parameters", (double)j->model->weights.n_parameters);
+    machines_json(out, j);
+    cli_json_open(out, "rows", '[');
+    for (int i = 0; i < j->n_rows; i++)
+        row_json(out, j, i);
+    cli_json_close(out);
+    ops_json(out, j);
+    if (j->what_if)
+        levers_json(out, j);
+    cli_json_close(out);
+    return cli_json_print(out);
+}
+
+static bool write_file(const char *path, rg_buf *b, rg_error *err)
+{
+    rg_writer *w = b->failed ? NULL : rg_writer_open(path, err);
+    bool ok = w && rg_writer_write(w, b->data, b->n, err);
+
+    if (b->failed)
+        rg_fail_memory(err, b->n);
+    rg_buf_fini(b);
+    if (ok)
+        return rg_writer_commit(w, err);
+    rg_writer_abort(w);
+    return false;
+}
+
+/* Batches 1, 2, 4 .. past the knee, and the measured ones in their places. */
+static bool make_points(plan_job *j, rg_error *err)
+{
+    const rg_plan_row *r = &j->rows[0];
+    int64_t most = r->knee_batch ? 4 * r->knee_batch : 4096, least = 2 * (int64_t)cli_ints_most(&j->batch, 1);
+
+    most = most > least ? most : least;
+    most = most > 64 ? most : 64;
+    for (int64_t b = 1; b <= most && j->n_points < PLAN_POINTS; b *= 2) {
+        rg_svg_point *p = &j->points[j->n_points];
+
+        *p = (rg_svg_point){ .batch = b, .fits = b <= r->max_batch };
+        if (!rg_plan_latency(&j->subject, r->machine, b, r->seq, &p->latency_s, err))
+            return false;
+        p->throughput = (double)b / p->latency_s;
+        for (int i = 0; i < j->n_rows; i++)
+            if (j->rows[i].machine == r->machine && j->rows[i].seq == r->seq && j->rows[i].batch == b)
+                p->measured_latency_s = j->measured[i].latency_s;
+        j->n_points++;
+    }
+    return true;
+}
+
+static bool write_svg(plan_job *j, rg_error *err)
+{
+    rg_svg_plan p = { .title = j->title, .machine = j->rows[0].machine, .row = &j->rows[0], .ops = &j->ops,
+                      .points = j->points };
+    rg_buf b;
+
+    if (!make_points(j, err))
+        return false;
+    p.n_points = j->n_points;
+    rg_buf_init(&b, FILE_CAP);
+    rg_svg_write(&b, &p);
+    return write_file(j->svg, &b, err);
+}
+
+bool plan_give(plan_job *j, rg_error *err)
+{
+    rg_plan_report r = { .title = j->title, .subject = &j->subject, .rows = j->rows, .n_rows = j->n_rows,
+                         .measured = j->measure ? j->measured : NULL, .ops = j->show_ops ? &j->ops : NULL,
+                         .levers = j->what_if ? &j->levers : NULL };
+    rg_buf b;
+
+    if (j->csv) {
+        rg_buf_init(&b, FILE_CAP);
+        rg_report_csv(&b, &r);
+        if (!write_file(j->csv, &b, err))
+            return false;
+    }
+    if (j->svg && !write_svg(j, err))
+        return false;
+    if (j->args.common.json)
+        return print_json(j) || rg_fail(err, RG_E_IO, "plan: standard output cannot be written");
+    rg_buf_init(&b, FILE_CAP);
+    rg_report_text(&b, &r);
+    bool ok = b.failed ? rg_fail_memory(err, b.n) : fwrite(b.data, 1, b.n, stdout) == b.n && !fflush(stdout);
+    rg_buf_fini(&b);
+    return ok || b.failed || rg_fail(err, RG_E_IO, "plan: standard output cannot be written");
+}
