@@ -319,7 +319,8 @@ static bool work(job *j, rg_error *err)
         !defaults(&j->batch, (const int32_t[]){ 1, 8, 32, 64 }, 4, "--batch", MAX_ROWS, err) ||
         !defaults(&j->context, (const int32_t[]){ 128, 4096 }, 2, "--context", 1 << 24, err))
         return false;
-    int batch = cli_ints_most(&j->batch, 1), most = j->no_cache ? j->decode + 1 : cli_ints_most(&j->prefill, j->decode + 1);
+    int batch = cli_ints_most(&j->batch, 1);
+    int most = j->no_cache ? j->decode + 1 : cli_ints_most(&j->prefill, j->decode + 1);
     int len = cli_ints_most(&j->context, 0) + most + 1;
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
                        .kv_type = j->kv_type, .max_rows = MAX_ROWS, .max_seqs = batch, .max_seq_len = len };

@@ -398,7 +398,8 @@ static void fini(plan_job *j)
 
 static int run(int argc, char **argv)
 {
-    static plan_job j = { .chips = 1, .rounds = 1, .window = 1024, .keep = 0.5f, .acceptance = 0.7f, .draft_cost = 0.1f };
+    static plan_job j = { .chips = 1, .window = 1024, .rounds = 1,
+                          .keep = 0.5f, .acceptance = 0.7f, .draft_cost = 0.1f };
     const cli_option options[] = {
         { "--machine", CLI_STRING, &j.machine_names, "here,h100", "machines: here (measured now), or known ones" },
         { "--batch", CLI_INTS, &j.batch, "1,8,64", "sequences that decode together" },

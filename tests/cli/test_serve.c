@@ -139,6 +139,17 @@ static void nap(double s)
     nanosleep(&t, NULL);
 }
 
+/* Told that it is over: an error event in the middle of the stream, and one [DONE]. */
+static void read_last_words(int fd)
+{
+    char *s = read_all(fd), *done = strstr(s, "data: [DONE]\n\n");
+
+    fprintf(stderr, "TAIL %zu: %s\n", strlen(s), s + (strlen(s) > 600 ? strlen(s) - 600 : 0));
+    assert_non_null(strstr(s, "shutting_down"));
+    assert_true(done && !strstr(done + 1, "[DONE]"));
+    free(s);
+}
+
 /* Stopped for longer than a step may take, it goes on as if nothing had been; while it drains it answers, and takes nothing. */
 static void the_second_signal_ends_it(void **state)
 {
@@ -148,7 +159,9 @@ static void the_second_signal_ends_it(void **state)
 
     (void)state;
     start(&p, more);
-    int fd = open_stream(p.port, 60);
+    int fd[8];
+    for (size_t i = 0; i < RG_LEN(fd); i++)
+        fd[i] = open_stream(p.port, 6);
     kill(p.pid, SIGSTOP);
     nap(TEST_SLOWER > 1 ? 3.3 : 0.7);
     kill(p.pid, SIGCONT);
@@ -164,9 +177,10 @@ static void the_second_signal_ends_it(void **state)
     assert_true(atoi(test_reply_header(&r, "Retry-After")) >= 1);
     test_reply_free(&r);
     kill(p.pid, SIGTERM);
+    for (size_t i = 0; i < RG_LEN(fd); i++)
+        read_last_words(fd[i]);
     assert_int_equal(ended(&p, 10), 0);
     assert_true(rg_seconds(from, rg_now_ns()) < 5);
-    close(fd);
 }
 
 /* So short a time is less than the first step takes: then it says that it is lost, and a signal ends it as failed. */
