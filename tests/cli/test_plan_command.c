@@ -158,6 +158,42 @@ static void files(void **state)
     refuses("plan " SHAPE " --machine h100 --csv /nonexistent/x.csv", 1, "/nonexistent");
 }
 
+/* Every line below a "$ ridge plan" of docs/PLAN.md stands in what the command prints, in that order; "..." ends a line
+ * early. */
+static void document(void **state)
+{
+    char line[512], args[512], err[4096];
+    const char *at = NULL;
+    int n_commands = 0, n_lines = 0;
+
+    (void)state;
+    FILE *f = fopen(RG_SOURCE_DIR "/docs/PLAN.md", "r");
+    assert_non_null(f);
+    assert_int_equal(chdir(RG_SOURCE_DIR), 0);
+    while (fgets(line, sizeof line, f)) {
+        size_t n = strcspn(line, "\n");
+        bool cut = n > 3 && !strncmp(line + n - 3, "...", 3);
+        line[cut ? n - 3 : n] = 0;
+        if (!strncmp(line, "$ ridge ", 8)) {
+            snprintf(args, sizeof args, "%s", line + 8);
+            assert_int_equal(ridge(args, err), 0);
+            at = out;
+            n_commands++;
+        } else if (!strncmp(line, "```", 3)) {
+            at = NULL;
+        } else if (at) {
+            const char *found = strstr(at, line);
+            if (!found)
+                print_error("ridge %s: no longer prints: %s\n", args, line);
+            assert_non_null(found);
+            at = found + strlen(line);
+            n_lines++;
+        }
+    }
+    fclose(f);
+    assert_true(n_commands >= 8 && n_lines >= 20);
+}
+
 static void refusals(void **state)
 {
     char path[256], args[512];
@@ -199,7 +235,7 @@ static void refusals(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(rows), cmocka_unit_test(goldens), cmocka_unit_test(here),
-                                        cmocka_unit_test(files), cmocka_unit_test(refusals) };
+                                        cmocka_unit_test(files), cmocka_unit_test(document), cmocka_unit_test(refusals) };
 
     test_init(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
