@@ -6,8 +6,9 @@
  * Prompts are random token ids, so it needs no tokenizer.  Closed loop: each client asks again when it was answered, a second
  * later if it was refused; with --rate, arrivals are Poisson and a request's times count from when it was due, so a slow
  * server cannot slow the clock.
- * Answers are counted where they end within the measured seconds, times of those that were due within them.  Gaps are
- * between events with text; a server that sends several tokens in one event shows fewer, larger gaps. */
+ * Answers are counted where they end within the measured seconds, times of those that were due within them, gaps that lie
+ * within them.  Gaps are between events with text; a server that sends several tokens in one event shows fewer, larger
+ * ones. */
 #define _GNU_SOURCE 1
 #include "load.h"
 
@@ -277,7 +278,7 @@ void client_event(client *c)
     c->n_events++;
     if (c->first <= 0)
         c->first = t;
-    else if (c->due >= measure_from)
+    else if (c->last >= measure_from && t <= measure_to)
         add(&gaps, t - c->last);
     c->last = t;
     if (c->cancel == LEAVES_AT_EVENT && (double)c->n_events >= c->cancel_at)
@@ -339,6 +340,15 @@ static void sample_memory(void)
     fclose(f);
 }
 
+static void leave_all(client *all)
+{
+    for (long i = 0; i < o.clients; i++)
+        if (all[i].stage != IDLE) {
+            client_hang_up(&all[i], false);
+            rest(&all[i]);
+        }
+}
+
 static void serve_event(client *c, uint32_t events)
 {
     if (c->fd >= 0 && events & EPOLLOUT) {
@@ -367,6 +377,8 @@ static void run(client *all)
         double due = dispatch(&next, t, end);
         bool more = o.requests ? n_sent < o.requests : t < end;
         sample_memory();
+        if (!more && o.leave)
+            leave_all(all);
         if ((!more && n_rest == o.clients) || t > end + 600)
             break;
         double wait = due - now_s();
@@ -465,7 +477,8 @@ static const struct flag {
 static int usage(void)
 {
     printf("usage: bench_load [FLAGS]\n  --no-stream     whole answers\n  --json          one document\n"
-           "  --logprobs      ask for them: every token is then an event, text or none\n");
+           "  --logprobs      ask for them: every token is then an event, text or none\n"
+           "  --leave         when the time is over, in the middle of answers\n");
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         printf("  %-15s %s\n", flags[i].name, flags[i].help);
     return 2;
@@ -475,7 +488,9 @@ static bool parse(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         size_t f = 0;
-        if (!strcmp(argv[i], "--no-stream") || !strcmp(argv[i], "--json") || !strcmp(argv[i], "--logprobs")) {
+        if (!strcmp(argv[i], "--no-stream") || !strcmp(argv[i], "--json") || !strcmp(argv[i], "--logprobs") ||
+            !strcmp(argv[i], "--leave")) {
+            o.leave = o.leave || !strcmp(argv[i], "--leave");
             o.stream = o.stream && strcmp(argv[i], "--no-stream") != 0;
             o.json = o.json || !strcmp(argv[i], "--json");
             o.logprobs = o.logprobs || !strcmp(argv[i], "--logprobs");

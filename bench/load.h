@@ -11,7 +11,7 @@ typedef struct options {
     const char *host, *path, *model, *key;
     long port, clients, prompt, output, output_most, vocab, requests, prefix, seed, server_pid, prompt_most;
     double seconds, rate, share, warmup, ttft_goal, tpot_goal, cancel;
-    bool stream, json, logprobs;
+    bool stream, json, logprobs, leave;
 } options;
 
 extern options o;

@@ -5,9 +5,9 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/checkpoint.h"
 #include "engine/engine.h"
@@ -49,9 +49,9 @@ rg_options rg_options_default(void)
 /* Half of what is free, so that a machine's other work has room. */
 static size_t default_state_bytes(void)
 {
-    long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    uint64_t room = rg_memory_free();
 
-    return pages > 0 && page > 0 ? (size_t)pages * (size_t)page / 2 : (size_t)1 << 30;
+    return room ? (size_t)room / 2 : (size_t)1 << 30;
 }
 
 static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_error *err)
@@ -295,8 +295,8 @@ bool rg_chat_encode(const rg_engine *e, const char *json, size_t n, const rg_cha
 
     if (!need_tokenizer(e, err))
         return false;
-    conversation = json_loadb(json, n, JSON_REJECT_DUPLICATES, &why);
-    if (!conversation && json_error_code(&why) == json_error_unknown) /* nothing was said: an allocation failed */
+    conversation = rg_json_load(json, n, JSON_REJECT_DUPLICATES, &why);
+    if (!conversation && json_error_code(&why) == json_error_out_of_memory)
         return rg_fail_memory(err, n);
     if (!conversation)
         return rg_fail(err, RG_E_INPUT, "the conversation is not JSON: line %d: %s", why.line, why.text);

@@ -1,6 +1,8 @@
-/* cores.c -- how many threads are worth starting: hwloc's physical cores that we may run on, within the cgroup's quota.
+/* cores.c -- what this process may use of the machine: hwloc's physical cores that we may run on, and the memory that
+ * is free, both within the cgroup's limits.
  *
- * Declared in pool.h.  Knows cgroup v2 (cpu.max) and v1 (cpu.cfs_quota_us); a limit set on any ancestor counts. */
+ * Declared in pool.h and mem.h.  Knows cgroup v2 (cpu.max, memory.max) and v1 (cpu.cfs_quota_us,
+ * memory.limit_in_bytes); a limit set on any ancestor counts. */
 #include "base/pool.h"
 
 #include <hwloc.h>
@@ -8,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -75,8 +78,53 @@ static long long quota_v1(const char *dir)
     return n;
 }
 
-/* The least quota of group and of what encloses it, up to root. */
-static int quota_up(const char *root, const char *group, long long (*quota)(const char *dir), int best)
+/* The number after a word at the start of a line; -1: it is not there. */
+static long long number_after(const char *text, const char *word)
+{
+    size_t n = strlen(word);
+
+    for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+        if (!strncmp(line, word, n) && (line[n] == ' ' || line[n] == ':'))
+            return atoll(line + n + 1);
+    return -1;
+}
+
+/* What a group may still take: its limit less what it has, where pages of files do not count, as they make room; at
+ * least a byte.  0: no limit. */
+static long long room_of(const char *dir, const char *limit_name, const char *used_name, const char *prefix)
+{
+    char *limit = small_file(dir, limit_name), *used = small_file(dir, used_name);
+    char *stat = small_file(dir, "memory.stat");
+    char word[2][32];
+    long long room = limit ? atoll(limit) : 0, files = 0;
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(word[i], sizeof word[i], "%s%sactive_file", prefix, i ? "in" : "");
+        long long n = stat ? number_after(stat, word[i]) : 0;
+        files += n > 0 ? n : 0;
+    }
+    if (room > 0 && used) {
+        long long taken = atoll(used) - files;
+        room = taken < 0 ? room : taken < room ? room - taken : 1;
+    }
+    rg_free(limit);
+    rg_free(used);
+    rg_free(stat);
+    return room > 0 ? room : 0; /* "max" is no number */
+}
+
+static long long room_v2(const char *dir)
+{
+    return room_of(dir, "memory.max", "memory.current", "");
+}
+
+static long long room_v1(const char *dir)
+{
+    return room_of(dir, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_");
+}
+
+/* The least limit of group and of what encloses it, up to root. */
+static long long least_up(const char *root, const char *group, long long (*limit)(const char *dir), long long best)
 {
     char path[PATH_ROOM];
     size_t n_root = strlen(root);
@@ -85,28 +133,36 @@ static int quota_up(const char *root, const char *group, long long (*quota)(cons
     if (n < 0 || (size_t)n >= sizeof path)
         return best;
     for (;;) {
-        long long q = quota(path);
+        long long q = limit(path);
         char *slash = strrchr(path, '/');
 
         if (q > 0 && q < best)
-            best = (int)q;
+            best = q;
         if (!slash || (size_t)(slash - path) < n_root)
             return best;
         *slash = '\0';
     }
 }
 
-/* Does the comma-separated list name the cpu controller? */
-static bool names_cpu(const char *list)
+/* Does the comma-separated list name the controller? */
+static bool names(const char *list, const char *controller)
 {
+    size_t n = strlen(controller);
+
     for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
-        if (!strncmp(p, "cpu", 3) && (p[3] == ',' || p[3] == '\0'))
+        if (!strncmp(p, controller, n) && (p[n] == ',' || p[n] == '\0'))
             return true;
     return false;
 }
 
+/* How a controller limits its groups, in both versions. */
+typedef struct controller {
+    const char *name, *v1_root;
+    long long (*v1)(const char *dir), (*v2)(const char *dir);
+} controller;
+
 /* Lines of /proc/self/cgroup are "id:controllers:path"; controllers are empty for v2. */
-static int within_quota(int n)
+static long long within(const controller *c, long long most)
 {
     char *text = small_file("/proc/self", "cgroup"), *save = NULL;
 
@@ -118,25 +174,38 @@ static int within_quota(int n)
         *controllers++ = '\0';
         *group++ = '\0';
         if (!*controllers) {
-            n = quota_up("/sys/fs/cgroup", group, quota_v2, n);
-            n = quota_up("/sys/fs/cgroup/unified", group, quota_v2, n);
-        } else if (names_cpu(controllers)) {
-            n = quota_up("/sys/fs/cgroup/cpu", group, quota_v1, n);
+            most = least_up("/sys/fs/cgroup", group, c->v2, most);
+            most = least_up("/sys/fs/cgroup/unified", group, c->v2, most);
+        } else if (names(controllers, c->name)) {
+            most = least_up(c->v1_root, group, c->v1, most);
         }
     }
     rg_free(text);
     /* Inside a container the path may be the host's: what is mounted at the root is then our own group. */
-    n = quota_up("/sys/fs/cgroup", "", quota_v2, n);
-    return quota_up("/sys/fs/cgroup/cpu", "", quota_v1, n);
+    most = least_up("/sys/fs/cgroup", "", c->v2, most);
+    return least_up(c->v1_root, "", c->v1, most);
+}
+
+uint64_t rg_memory_free(void)
+{
+    static const controller memory = { "memory", "/sys/fs/cgroup/memory", room_v1, room_v2 };
+    char *text = small_file("/proc", "meminfo");
+    long long kib = text ? number_after(text, "MemAvailable") : -1;
+    long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    long long most = kib > 0 ? kib << 10 : pages > 0 && page > 0 ? (long long)pages * page : 0;
+
+    rg_free(text);
+    return most > 0 ? (uint64_t)within(&memory, most) : 0;
 }
 
 static int n_cores;
 
 static void count_cores(void)
 {
+    static const controller cpu = { "cpu", "/sys/fs/cgroup/cpu", quota_v1, quota_v2 };
     int n = hwloc_cores();
 
-    n_cores = within_quota(n > 0 ? n : 1);
+    n_cores = (int)within(&cpu, n > 0 ? n : 1);
 }
 
 int rg_cores(void)

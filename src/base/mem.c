@@ -23,6 +23,32 @@ static _Thread_local int forbidden;
 static _Atomic(void *) gate_arg;
 static bool (*_Atomic gate)(void *arg, size_t bytes);
 
+/* What is set aside for the calling thread. */
+static _Thread_local struct reserve {
+    char *at; /* NULL: nothing */
+    size_t bytes, taken, most;
+    bool refused;
+} reserve;
+
+/* Memory in place of what was refused; without a header, and never given back alone. */
+static void *from_reserve(size_t bytes)
+{
+    size_t whole = (bytes + RG_ALIGN - 1) / RG_ALIGN * RG_ALIGN; /* at most PTRDIFF_MAX came here */
+
+    if (!reserve.at)
+        return NULL;
+    reserve.refused = true;
+    if (bytes > reserve.most || whole > reserve.bytes - reserve.taken)
+        return NULL;
+    reserve.taken += whole;
+    return reserve.at + reserve.taken - whole;
+}
+
+static bool in_reserve(const void *p)
+{
+    return reserve.at && (const char *)p >= reserve.at && (const char *)p < reserve.at + reserve.bytes;
+}
+
 /* May `bytes` be allocated now? */
 static bool allowed(size_t bytes)
 {
@@ -61,10 +87,10 @@ void *rg_alloc(size_t bytes)
     void *base;
     header *h;
 
-    if (!rg_add(bytes, (size_t)RG_ALIGN, &total) || total > (size_t)PTRDIFF_MAX || !allowed(bytes))
+    if (!rg_add(bytes, (size_t)RG_ALIGN, &total) || total > (size_t)PTRDIFF_MAX)
         return NULL;
-    if (posix_memalign(&base, RG_ALIGN, total))
-        return NULL;
+    if (!allowed(bytes) || posix_memalign(&base, RG_ALIGN, total))
+        return from_reserve(bytes);
     h = base;
     h->bytes = bytes;
     h->mark = MARK_LIVE;
@@ -130,7 +156,7 @@ void rg_free(void *p)
 {
     header *h;
 
-    if (!p)
+    if (!p || in_reserve(p))
         return;
     h = header_of(p);
     h->mark = MARK_DEAD;
@@ -139,6 +165,29 @@ void rg_free(void *p)
     memset(p, 0xdd, h->bytes);
 #endif
     free(h);
+}
+
+bool rg_mem_reserve(size_t bytes, size_t most)
+{
+    RG_ASSERT(!reserve.at);
+    void *p = rg_alloc(bytes);
+
+    if (p)
+        reserve = (struct reserve){ .at = p, .bytes = bytes, .most = most };
+    return p;
+}
+
+bool rg_mem_refused(void)
+{
+    return reserve.refused;
+}
+
+void rg_mem_unreserve(void)
+{
+    void *p = reserve.at;
+
+    reserve = (struct reserve){ 0 };
+    rg_free(p);
 }
 
 void *rg_region_new(size_t bytes)

@@ -24,6 +24,18 @@ void rg_free(void *p);                   /* NULL is fine */
 void *rg_region_new(size_t bytes);
 void rg_region_free(void *p, size_t bytes);
 
+/* For a library that breaks when it is refused memory halfway: from now on, what the calling thread is refused comes
+ * from `bytes` that are set aside here, at most `most` at once.  rg_mem_refused says that it came to that; then what
+ * was made is to be freed, before rg_mem_unreserve, and all of it counts as out of memory.  False: no memory to set
+ * aside. */
+bool rg_mem_reserve(size_t bytes, size_t most) RG_MUST_CHECK;
+bool rg_mem_refused(void);
+void rg_mem_unreserve(void);
+
+/* Bytes that this process could still take without driving others out: what the machine has available, within the
+ * cgroup's limit.  0: nobody knows. */
+uint64_t rg_memory_free(void);
+
 /* Seams for tests.  Before each allocation `allow` is asked (NULL: always yes). */
 void rg_mem_set_gate(bool (*allow)(void *arg, size_t bytes), void *arg);
 

@@ -14,8 +14,9 @@ typedef struct rg_checkpoint rg_checkpoint;
 
 typedef enum rg_ckpt_kind { RG_CKPT_GGUF, RG_CKPT_HF } rg_ckpt_kind;
 
-/* path: a GGUF file (any part of a split one), a Hugging Face directory, or (metadata only, no tensors) a config.json.
- * RG_CKPT_NO_WEIGHTS: do not ask for weight files; what there is of metadata is enough. */
+/* path: a GGUF file (any part of a split one), a Hugging Face directory, or its config.json, whatever that is called;
+ * it may stand alone.  RG_CKPT_NO_WEIGHTS: do not ask for weight files; what there is of metadata is enough, and a
+ * config is taken alone. */
 typedef enum rg_ckpt_flags { RG_CKPT_DEFAULT = 0, RG_CKPT_NO_WEIGHTS = 1 } rg_ckpt_flags;
 
 rg_checkpoint *rg_checkpoint_open(const char *path, unsigned flags, rg_error *err);

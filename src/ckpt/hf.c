@@ -400,5 +400,7 @@ bool rg_hf_read(rg_checkpoint *c, unsigned flags, rg_error *err)
         return read_metadata(c, NULL, RG_CKPT_NO_WEIGHTS, err) && rg_safetensors_read(c, c->path, err);
     if (ends_with(c->path, "tokenizer.json")) /* a side file of a folder that may hold no model */
         return read_metadata(c, NULL, RG_CKPT_NO_WEIGHTS, err);
-    return read_metadata(c, c->path, flags, err);
+    /* A config of any name stands for its folder, where that has weights. */
+    return read_metadata(c, c->path, flags, err) &&
+           ((flags & RG_CKPT_NO_WEIGHTS) || read_weights(c, RG_CKPT_NO_WEIGHTS, err));
 }

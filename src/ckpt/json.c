@@ -5,15 +5,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 
 static const char most[] = "9223372036854775807";
-
-/* Before main, so that no object is born of one allocator and freed by another. */
-__attribute__((constructor)) static void allocate_from_base(void)
-{
-    json_set_alloc_funcs(rg_alloc, rg_free);
-}
 
 static const struct literal {
     const char *text, *rewritten;
@@ -114,12 +109,11 @@ static void scan_all(scan *s)
 static json_t *load(const char *name, const char *text, size_t n, rg_error *err)
 {
     json_error_t why = { 0 };
-    json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    json_t *v = rg_json_load(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
 
     if (v)
         return v;
-    /* Where an allocation failed, jansson may say nothing at all. */
-    if (json_error_code(&why) == json_error_out_of_memory || json_error_code(&why) == json_error_unknown)
+    if (json_error_code(&why) == json_error_out_of_memory)
         rg_fail(err, RG_E_MEMORY, "%s: out of memory for a document of %zu bytes", name, n);
     else
         rg_fail(err, RG_E_INPUT, "%s: line %d: not JSON, or a key twice (%s)", name, why.line, why.text);

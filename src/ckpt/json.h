@@ -1,8 +1,7 @@
 /* json.h -- JSON from strangers, by jansson, within budgets.
  *
  * Depth, number of values and size are bounded before jansson sees the text; duplicate keys are refused.  What Python
- * writes and JSON does not know is understood: Infinity and NaN, and integers beyond 64 bits, which become reals.
- * Linking this file makes jansson allocate from base/mem. */
+ * writes and JSON does not know is understood: Infinity and NaN, and integers beyond 64 bits, which become reals. */
 #ifndef RG_CKPT_JSON_H
 #define RG_CKPT_JSON_H
 

@@ -202,8 +202,8 @@ static int parse_option(cli_args *a, int argc, char **argv, int *i)
     }
     if (!set_option(o, value)) {
         if (o->min != 0 || o->max != 0)
-            return cli_usage("%s: %s takes a number from %g to %g, not '%.40s'", a->command->name, o->name, o->min,
-                             o->max, value);
+            return cli_usage("%s: %s takes a number from %.10g to %.10g, not '%.40s'", a->command->name, o->name,
+                             o->min, o->max, value);
         return cli_usage("%s: %s cannot take '%.40s' (wanted: %s)", a->command->name, o->name, value, o->value);
     }
     if (o->given)

@@ -1,6 +1,9 @@
 /* engine.c -- see engine.h. */
 #include "cli/engine.h"
 
+#include <stdio.h>
+#include <unistd.h>
+
 rg_options cli_engine_options(const cli_engine *v, const cli_common *common)
 {
     rg_options o = rg_options_default();
@@ -20,6 +23,11 @@ rg_options cli_engine_options(const cli_engine *v, const cli_common *common)
 rg_engine *cli_engine_open(const cli_engine *v, const cli_args *a, char *path, size_t room, rg_error *err)
 {
     rg_options o = cli_engine_options(v, &a->common);
+    const char *given = a->n_positional ? a->positional[0] : NULL;
+    rg_engine *e = cli_find_model(given, path, room, err) ? rg_open(path, &o, err) : NULL;
 
-    return cli_find_model(a->n_positional ? a->positional[0] : NULL, path, room, err) ? rg_open(path, &o, err) : NULL;
+    if (e && !v->kv_memory && !a->common.quiet && !a->common.json && isatty(STDERR_FILENO))
+        fprintf(stderr, "[up to %.1f GB for what sequences remember, half of what is free]\n",
+                (double)rg_engine_info(e).state_bytes / 1e9);
+    return e;
 }

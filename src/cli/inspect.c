@@ -242,8 +242,9 @@ static int run(int argc, char **argv)
     int status = cli_parse(&o.args, &cli_inspect, options, argc, argv);
     if (status >= 0)
         return status;
-    if (!cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err) ||
-        !inspect(&o, path, &err))
+    if (!o.args.n_positional)
+        return cli_usage("inspect: MODEL is missing; see `ridge inspect --help`");
+    if (!cli_find_model(o.args.positional[0], path, sizeof path, &err) || !inspect(&o, path, &err))
         return cli_fail(&err);
     return EXIT_DONE;
 }

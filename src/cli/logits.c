@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <jansson.h>
-
+#include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "cli/tool.h"
 #include "ckpt/checkpoint.h"
@@ -14,7 +14,7 @@
 
 extern const cli_command cli_logits;
 
-enum { MAX_OTHERS = 64 };
+enum { MAX_OTHERS = 64, OTHERS_CAP = 64 << 20 };
 
 /* One sequence: the prompt, or one that is computed beside it and goes on greedily when its own ids end. */
 typedef struct stream {
@@ -151,11 +151,14 @@ static bool add_stream(job *j, const int32_t *ids, size_t n, rg_error *err)
 /* --batch-with: a JSON array of arrays of ids. */
 static bool add_others(job *j, rg_error *err)
 {
-    json_error_t why;
-    json_t *all = json_load_file(j->batch_with, JSON_REJECT_DUPLICATES, &why), *list;
-    size_t i, k;
+    size_t i, k, n;
+    char *text = rg_file_slurp(j->batch_with, OTHERS_CAP, &n, err);
+    json_t *all = text ? rg_json_load(text, n, JSON_REJECT_DUPLICATES, NULL) : NULL, *list;
     bool ok = json_is_array(all) && json_array_size(all) <= MAX_OTHERS;
 
+    rg_free(text);
+    if (!text)
+        return false;
     if (!ok)
         rg_fail(err, RG_E_INPUT, "%s: not a JSON array of at most %d arrays of ids", j->batch_with, MAX_OTHERS);
     for (i = 0; ok && i < json_array_size(all); i++) {

@@ -79,7 +79,7 @@ static int run(int argc, char **argv)
     static quantize_options o = { .type = "q4_0", .to = "gguf" };
     const cli_option options[] = {
         { "--type", CLI_STRING, &o.type, "NAME",
-          "of matrices: f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k" },
+          "of matrices: f32 f16 bf16 q4_0 (default) q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k" },
         { "--to", CLI_STRING, &o.to, "KIND", "gguf (default), or hf: a directory of safetensors, in f32, f16 or bf16" },
         { NULL },
     };

@@ -18,6 +18,11 @@ typedef struct tokenize_options {
 static bool back(const tokenize_options *o, const rg_tokenizer *t, rg_error *err)
 {
     size_t n;
+
+    for (size_t i = 0; i < o->ids.n; i++)
+        if (o->ids.item[i] < 0 || o->ids.item[i] >= rg_tokenizer_size(t))
+            return rg_fail(err, RG_E_INPUT, "tokenize: id %d is not in the vocabulary of %d", o->ids.item[i],
+                           rg_tokenizer_size(t));
     char *text = rg_tokenizer_decode(t, o->ids.item, o->ids.n, o->no_special, &n, err);
     bool ok = text;
 
@@ -101,6 +106,8 @@ static int run(int argc, char **argv)
         return status;
     if (!o.args.n_positional)
         return cli_usage("tokenize: MODEL is missing; see `ridge tokenize --help`");
+    if ((o.text != NULL) + (o.file != NULL) + o.ids.given > 1)
+        return cli_usage("tokenize: only one of -p, -f and --ids can be the text");
     if (!cli_find_model(o.args.positional[0], path, sizeof path, &err))
         return cli_fail(&err);
     rg_tokenizer *t = rg_tokenizer_open_path(path, &err);

@@ -178,7 +178,7 @@ static int32_t prompt_rows(void *arg, rg_step_aim *aim)
     int rows;
 
     aim->seconds = c->options.step_s / slowness;
-    aim->pace = c->options.pace;
+    aim->pace *= c->options.pace;
     rows = c->runner->prompt_rows(c->runner, aim);
 
     return rows > MIN_PROMPT_ROWS ? rows : MIN_PROMPT_ROWS;
@@ -348,7 +348,7 @@ static void publish(rg_core *c, uint64_t start, bool stepped)
         t->last_step_s = rg_seconds(start, now);
         t->busy_s += t->last_step_s;
     }
-    rg_door_look(rg_scheduler_door(s), stepped ? t->last_step_s : 0, c->n_waiting > 0);
+    rg_door_look(rg_scheduler_door(s), stepped ? t->last_step_s : 0, rg_scheduler_some_wait(s));
     c->n_commits++;
     if (c->n_watching)
         pthread_cond_broadcast(&c->stepped);
@@ -373,8 +373,9 @@ bool rg_core_step(rg_core *c)
 
 bool rg_core_submit(rg_core *c, rg_request *r, rg_error *err)
 {
+    rg_door *door = rg_scheduler_door(c->scheduler);
     int32_t n_positions = rg_request_positions(r);
-    int64_t n_ids = r->params.n_prompt, most_ids = c->options.max_waiting_ids;
+    int64_t n_ids = r->params.n_prompt, most_ids = r->params.background ? 0 : c->options.max_waiting_ids;
     double state = rg_states_share(c->states, n_positions);
     rg_newcomer who;
     bool ok = false;
@@ -385,15 +386,15 @@ bool rg_core_submit(rg_core *c, rg_request *r, rg_error *err)
     pthread_mutex_lock(&c->lock);
     if (c->closing) {
         rg_fail(err, RG_E_BUSY, "the engine is closing");
-    } else if (!rg_door_has_room(rg_scheduler_door(c->scheduler), r->tenant, r->params.background)) {
+    } else if (!rg_door_has_room(door, r->tenant, r->params.background)) {
         rg_fail(err, RG_E_BUSY, "%d requests are waiting already", (int)(c->n_inbox + c->n_waiting));
-    } else if (most_ids && c->n_inbox + c->n_waiting > 0 && c->n_inbox_ids + c->n_waiting_ids + n_ids > most_ids) {
-        rg_fail(err, RG_E_BUSY, "%lld prompt ids are waiting already", (long long)(c->n_inbox_ids + c->n_waiting_ids));
+    } else if (most_ids && atomic_load(&door->n) && atomic_load(&door->n_ids) + n_ids > most_ids) {
+        rg_fail(err, RG_E_BUSY, "%lld prompt ids are waiting already", (long long)atomic_load(&door->n_ids));
     } else {
         rg_request_ref(r);
         r->state_part = (int32_t)(RG_DOOR_ALL_STATE * state);
         who = rg_scheduler_newcomer(r);
-        rg_door_enter(rg_scheduler_door(c->scheduler), &who);
+        rg_door_enter(door, &who);
         r->id = ++c->last_id;
         atomic_store(&r->submitted_ns, rg_now_ns());
         if (r->params.deadline_s > 0)

@@ -123,12 +123,15 @@ void rg_fair_add(rg_fair *f, rg_request *r)
 
     RG_ASSERT(f->n < f->room);
     f->n++;
-    if (has_run(r)) {
+    if (r->params.background) {
+        at = has_run(r) ? &f->background : f->background_end;
         while (*at && (*at)->id < r->id)
             at = &(*at)->line_next;
-    } else if (r->params.background) {
-        at = f->background_end;
-        f->background_end = &r->line_next;
+        if (!*at)
+            f->background_end = &r->line_next;
+    } else if (has_run(r)) {
+        while (*at && (*at)->id < r->id)
+            at = &(*at)->line_next;
     } else {
         tenant *t = find(f, r->tenant);
 
@@ -143,7 +146,7 @@ void rg_fair_add(rg_fair *f, rg_request *r)
 /* Out of its line.  Its tenant, if it has one. */
 static tenant *unlink_from_line(rg_fair *f, rg_request *r)
 {
-    bool behind = !has_run(r) && r->params.background;
+    bool behind = r->params.background;
     tenant *t = has_run(r) || behind ? NULL : find(f, r->tenant);
     rg_request **at = t ? &t->head : behind ? &f->background : &f->returning;
 
@@ -202,9 +205,10 @@ void rg_fair_check(const rg_fair *f)
     int32_t n = 0;
 
     for (const rg_request *r = f->returning; r; r = r->line_next, n++)
-        RG_ASSERT(has_run(r) && (!r->line_next || r->id < r->line_next->id));
+        RG_ASSERT(has_run(r) && !r->params.background && (!r->line_next || r->id < r->line_next->id));
     for (const rg_request *r = f->background; r; r = r->line_next, n++)
-        RG_ASSERT(!has_run(r) && r->params.background && (r->line_next || f->background_end == &r->line_next));
+        RG_ASSERT(r->params.background &&
+                  (r->line_next ? r->id < r->line_next->id : f->background_end == &r->line_next));
     if (t)
         do {
             RG_ASSERT(t->head && t->next->prev == t && find(f, t->key) == t);

@@ -4,8 +4,8 @@
  * what a tenant may spend, and a request is taken when its predicted cost is covered.  Costs are rows: the prompt's,
  * and twice the ids that are expected to come, since a row of decoding has no others beside it to share the weights
  * with.  Within a tenant the lowest priority value goes first, then the first to arrive.  Who was preempted has paid
- * already and comes back before everybody else.  Background requests stand in a line of their own, behind all tenants.
- * The engine thread's alone; allocates nothing after rg_fair_new. */
+ * already and comes back before everybody else.  Background requests stand in a line of their own, behind all tenants,
+ * and come back to it.  The engine thread's alone; allocates nothing after rg_fair_new. */
 #ifndef RG_ENGINE_FAIR_H
 #define RG_ENGINE_FAIR_H
 

@@ -1,9 +1,14 @@
-/* scheduler.c -- two lists of requests in order of arrival, a fixed stock of sequences, and the plan of a step.
+/* scheduler.c -- two lists of requests by rank, a fixed stock of sequences, and the plan of a step.
  *
- * Why it always goes on.  The first live sample of the oldest running request is planned first.  If its state cannot
+ * Rank is by arrival, the background behind everybody.  A step is planned for those in front first, those who wait too,
+ * and then for the background with what is left; whoever is in front takes state from the background before anything
+ * else, so that nobody in front waits for state or is preempted while a background request holds any.
+ *
+ * Why it always goes on.  The first live sample of the first running request is planned first.  If its state cannot
  * grow, later requests are preempted, then its own later samples laid aside, until it is alone; and alone it fits,
- * since rg_core_submit refused what does not.  Nobody preempts what is already in the plan: decode rows are planned in
- * order of arrival and take from later ones only; prompts take from others only while the plan is empty.
+ * since rg_core_submit refused what does not.  Nobody preempts what is already in the plan: decode rows are planned by
+ * rank and take from later ones only; prompts take from the background while none of it is planned, and from others
+ * only while the plan is empty.
  *
  * Samples share their prompt: the first computes all of it but the last position, the others fork there.  One that
  * finds no sequence or no room at that moment starts later on its own, like a preempted one: from the longest cached
@@ -24,7 +29,7 @@ typedef struct queue {
 struct rg_scheduler {
     rg_states *states;
     rg_core_options options;
-    queue waiting, running; /* by arrival */
+    queue waiting, running; /* by rank */
     rg_fair *fair;          /* whose turn it is of those who wait */
     rg_door door;
     bool forming;           /* static batching: those who run may still be joined */
@@ -115,13 +120,21 @@ static void unlink_request(rg_scheduler *s, rg_request *r)
     q->n--;
 }
 
-/* Into a list at its place by arrival. */
+/* By rank: nobody waits for those in the background. */
+static bool comes_before(const rg_request *a, const rg_request *b)
+{
+    if (a->params.background != b->params.background)
+        return b->params.background;
+    return a->id < b->id;
+}
+
+/* Into a list at its place. */
 static void link_request(rg_scheduler *s, rg_request *r, int state)
 {
     queue *q = state == WAITING ? &s->waiting : &s->running;
     rg_request *after = q->tail;
 
-    while (after && after->id > r->id)
+    while (after && comes_before(r, after))
         after = after->prev;
     r->prev = after;
     r->next = after ? after->next : q->head;
@@ -162,6 +175,11 @@ uint64_t rg_scheduler_n_prompt_rows(const rg_scheduler *s)
 int32_t rg_scheduler_n_waiting(const rg_scheduler *s)
 {
     return s->waiting.n;
+}
+
+bool rg_scheduler_some_wait(const rg_scheduler *s)
+{
+    return s->waiting.head && !s->waiting.head->params.background;
 }
 
 rg_request *rg_scheduler_running(const rg_scheduler *s, int i)
@@ -291,10 +309,23 @@ bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
     return true;
 }
 
-/* Take state from whoever comes after sample i of r: the last request, or r's own last sample.  False: nobody does. */
+/* Does the background hold state that r, which is not of it, may take? */
+static bool may_clear(const rg_scheduler *s, const rg_request *r)
+{
+    return !r->params.background && s->running.tail && s->running.tail->params.background;
+}
+
+/* Take the state of the last of them.  False: there is none. */
+static bool clear_background(rg_scheduler *s, const rg_request *r)
+{
+    return may_clear(s, r) && rg_scheduler_preempt(s, s->running.tail, s->options.preempt);
+}
+
+/* Take state from whoever comes after sample i of r, which runs: the last request, or r's own last sample.  False:
+ * nobody does. */
 static bool make_room(rg_scheduler *s, rg_request *r, int i)
 {
-    if (s->running.tail && s->running.tail->id > r->id)
+    if (s->running.tail != r)
         return rg_scheduler_preempt(s, s->running.tail, s->options.preempt);
     for (int j = r->params.n_samples - 1; j > i; j--) {
         if (!is_active(&r->samples[j]))
@@ -305,12 +336,16 @@ static bool make_room(rg_scheduler *s, rg_request *r, int i)
     return false;
 }
 
-/* An idle sequence.  If all are taken and r must have one, a waiting request that is swapped out computes again. */
+/* An idle sequence.  If all are taken and r must have one, a waiting request that is swapped out computes again; one of
+ * the background does so in any case. */
 static rg_seq *take_seq(rg_scheduler *s, const rg_request *r, bool must)
 {
-    for (rg_request *w = s->waiting.tail; must && !s->n_idle && w && w != r; w = w->prev)
+    for (rg_request *w = s->waiting.tail; !s->n_idle && w && w != r; w = w->prev) {
+        if (!must && (r->params.background || !w->params.background))
+            break;
         for (int i = 0; i < w->params.n_samples; i++)
             rg_scheduler_drop(s, w, i);
+    }
     return s->n_idle ? s->idle[--s->n_idle] : NULL;
 }
 
@@ -358,8 +393,13 @@ static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
 typedef struct planning {
     rg_planned *plan;
     int n;
-    int32_t budget;
+    int32_t budget, prompts; /* rows that are left, and how many of them prompts may have */
 } planning;
+
+static int32_t prompt_rows_left(const planning *p)
+{
+    return p->prompts < p->budget ? p->prompts : p->budget;
+}
 
 static void plan_add(planning *p, rg_request *r, int i, int32_t n_rows)
 {
@@ -388,9 +428,9 @@ static void fork_samples(rg_scheduler *s, rg_request *r)
 
         if (!is_unstarted(a))
             continue;
-        a->seq = take_seq(s, r, false);
-        if (!a->seq)
-            return;
+        while (!(a->seq = take_seq(s, r, false)))
+            if (!clear_background(s, r))
+                return;
         RG_ASSERT(rg_seq_fork(s->states, r->samples[from].seq, a->seq));
     }
 }
@@ -435,9 +475,11 @@ static bool is_decoding(const rg_request *r, const rg_sample *a)
     return is_active(a) && target_of(r, a) - a->seq->length == 1;
 }
 
-static void plan_decode(rg_scheduler *s, planning *p)
+static void plan_decode(rg_scheduler *s, planning *p, bool background)
 {
     for (rg_request *r = s->running.head; r && p->budget > 0; r = r->next) {
+        if (r->params.background != background)
+            continue;
         for (int i = 0; i < r->params.n_samples && p->budget > 0; i++) {
             rg_sample *a = &r->samples[i];
             bool grown = false;
@@ -454,10 +496,10 @@ static void plan_decode(rg_scheduler *s, planning *p)
 }
 
 /* As many rows as there is room for; 0: none. */
-static int32_t grow_some(rg_scheduler *s, rg_seq *q, int32_t n_rows)
+static int32_t grow_some(rg_scheduler *s, const rg_request *r, rg_seq *q, int32_t n_rows)
 {
     while (n_rows > 0 && !rg_seq_grow(s->states, q, q->length + n_rows))
-        n_rows /= 2;
+        n_rows = clear_background(s, r) ? n_rows : n_rows / 2;
     return n_rows;
 }
 
@@ -469,15 +511,16 @@ static bool plan_prompt(rg_scheduler *s, planning *p, rg_request *r, int i)
     do {
         int32_t n_rows;
 
-        if (!activate(s, r, i, first))
+        if (!activate(s, r, i, first && !may_clear(s, r)))
             continue;
         n_rows = rows_wanted(s, r, i);
-        n_rows = grow_some(s, r->samples[i].seq, n_rows < p->budget ? n_rows : p->budget);
+        n_rows = grow_some(s, r, r->samples[i].seq, n_rows < prompt_rows_left(p) ? n_rows : prompt_rows_left(p));
         if (!n_rows)
             continue;
         plan_add(p, r, i, n_rows);
+        p->prompts -= n_rows;
         return true;
-    } while (first && make_room(s, r, i));
+    } while (clear_background(s, r) || (first && make_room(s, r, i)));
     return false;
 }
 
@@ -491,12 +534,12 @@ static bool is_planned(const planning *p, const rg_request *r, int i)
 
 static bool plan_prompts_of(rg_scheduler *s, planning *p, rg_request *r)
 {
-    for (int i = 0; i < r->params.n_samples && p->budget > 0; i++) {
+    for (int i = 0; i < r->params.n_samples && prompt_rows_left(p) > 0; i++) {
         const rg_sample *a = &r->samples[i];
 
         if (!is_live(a) || waits_for_fork(r, i) || is_planned(p, r, i))
             continue;
-        if (!a->seq && !s->n_idle && p->n > 0)
+        if (!a->seq && !s->n_idle && p->n > 0 && !may_clear(s, r))
             continue; /* it waits for a sequence, which is no reason for others to wait for room */
         if (!plan_prompt(s, p, r, i))
             return false;
@@ -504,74 +547,120 @@ static bool plan_prompts_of(rg_scheduler *s, planning *p, rg_request *r)
     return true;
 }
 
-/* Take whose turn it is as long as there is room; if nobody runs, it need not have room for more than a row. */
-static void admit_waiting(rg_scheduler *s, planning *p)
+/* The next of those who wait gets a state; if nobody else is planned, it need not have room for more than a row. */
+static bool let_in(rg_scheduler *s, const planning *p, rg_request *r)
+{
+    int i = 0;
+
+    while (!is_live(&r->samples[i]))
+        i++;
+    while (!activate(s, r, i, p->n == 0 && !may_clear(s, r)))
+        if (!clear_background(s, r))
+            return false;
+    rg_fair_take(s->fair, r);
+    if (!r->admitted_ns) {
+        rg_newcomer who = rg_scheduler_newcomer(r);
+
+        atomic_store(&r->admitted_ns, rg_now_ns());
+        s->n_prompt_rows += (uint64_t)r->params.n_prompt;
+        rg_door_begin(&s->door, &who);
+    }
+    unlink_request(s, r);
+    link_request(s, r, RUNNING);
+    return true;
+}
+
+/* Take whose turn it is as long as there is room.  False: there is none. */
+static bool admit_waiting(rg_scheduler *s, planning *p, bool background)
 {
     rg_request *r;
 
-    while (p->budget > 0 && (r = rg_fair_first(s->fair))) {
-        int i = 0;
-
-        while (!is_live(&r->samples[i]))
-            i++;
-        if (!activate(s, r, i, p->n == 0))
-            break;
-        rg_fair_take(s->fair, r);
-        if (!r->admitted_ns) {
-            rg_newcomer who = rg_scheduler_newcomer(r);
-
-            atomic_store(&r->admitted_ns, rg_now_ns());
-            s->n_prompt_rows += (uint64_t)r->params.n_prompt;
-            rg_door_begin(&s->door, &who);
-        }
-        unlink_request(s, r);
-        link_request(s, r, RUNNING);
-        if (!plan_prompts_of(s, p, r))
-            break;
-    }
-    s->forming = p->budget <= 0 && s->n_idle > 0;
+    while (prompt_rows_left(p) > 0 && (r = rg_fair_first(s->fair)) && r->params.background == background)
+        if (!let_in(s, p, r) || !plan_prompts_of(s, p, r))
+            return false;
+    return true;
 }
 
-/* Where the first of the prompts that wait for rows goes on; -1: there is none. */
-static int64_t first_prompt_at(const rg_scheduler *s)
+/* The prompts that wait for rows: how many of those in front, and where the first goes on; -1: there is none. */
+static int32_t count_prompts(const rg_scheduler *s, int64_t *first_at)
 {
-    for (const rg_request *r = s->running.head; r; r = r->next)
-        for (int i = 0; i < r->params.n_samples; i++)
-            if (is_live(&r->samples[i]) && !is_decoding(r, &r->samples[i]))
-                return r->samples[i].seq ? r->samples[i].seq->length : 0;
-    return s->waiting.n ? 0 : -1;
+    int32_t n = 0;
+
+    *first_at = s->waiting.n ? 0 : -1;
+    for (const rg_request *r = s->running.tail; r; r = r->prev) {
+        int i = 0;
+
+        while (i < r->params.n_samples && (!is_live(&r->samples[i]) || is_decoding(r, &r->samples[i])))
+            i++;
+        if (i == r->params.n_samples)
+            continue;
+        *first_at = r->samples[i].seq ? r->samples[i].seq->length : 0;
+        n += !r->params.background;
+    }
+    for (const rg_request *r = s->waiting.head; r && !r->params.background && n < s->options.max_seqs; r = r->next)
+        n++;
+    return n;
+}
+
+/* One prompt leaves those who are being answered all of their pace.  But where many wait to be answered, keeping it
+ * would hold them up for long, and every step would read all weights for a few rows: then they are let in together. */
+static double pace_of(int32_t n_prompts, int32_t n_decode)
+{
+    const double most = 2;
+    double pace = n_decode > 0 ? 2.0 * (n_prompts - 1) / n_decode : 1;
+
+    return pace < 1 ? 1 : pace < most ? pace : most;
 }
 
 /* Prompts get only as many rows as keep the step short, and leave those who are being answered their pace. */
 static void limit_prompts(const rg_scheduler *s, const rg_row_budget *budget, planning *p)
 {
-    rg_step_aim aim = { .n_decode = p->n, .prompt_at = first_prompt_at(s) };
-    int32_t rows;
+    rg_step_aim aim = { 0 };
+    int32_t n_prompts = count_prompts(s, &aim.prompt_at);
 
+    p->prompts = budget->rows;
     if (aim.prompt_at < 0 || !budget->prompt_rows)
         return;
-    for (int i = 0; i < p->n; i++)
-        aim.decode_at += p->plan[i].request->samples[p->plan[i].sample].seq->length;
-    aim.decode_at /= p->n > 0 ? p->n : 1;
-    rows = budget->prompt_rows(budget->arg, &aim);
-    p->budget = rows < p->budget ? rows : p->budget;
+    for (const rg_request *r = s->running.head; r; r = r->next)
+        for (int i = 0; i < r->params.n_samples && aim.n_decode < budget->rows; i++)
+            if (is_decoding(r, &r->samples[i])) {
+                aim.n_decode++;
+                aim.decode_at += r->samples[i].seq->length;
+            }
+    aim.decode_at /= aim.n_decode > 0 ? aim.n_decode : 1;
+    aim.pace = pace_of(n_prompts, aim.n_decode);
+    p->prompts = budget->prompt_rows(budget->arg, &aim);
+}
+
+/* The rows of those in front, or of the background.  False: some of them find no room. */
+static bool plan_part(rg_scheduler *s, planning *p, bool background)
+{
+    bool room = true;
+
+    for (rg_request *r = s->running.head; r && room && prompt_rows_left(p) > 0; r = r->next)
+        if (r->params.background == background)
+            room = plan_prompts_of(s, p, r);
+    if (room && (s->forming || !s->options.static_batching))
+        room = admit_waiting(s, p, background);
+    return room;
 }
 
 int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *plan)
 {
     planning p = { .plan = plan, .budget = budget->rows };
-    bool room = true;
+    bool room;
 
     for (rg_request *r = s->running.head; r; r = r->next)
         if (r->params.n_samples > 1)
             fork_samples(s, r);
     s->forming |= !s->running.n;
-    plan_decode(s, &p);
+    plan_decode(s, &p, false);
     limit_prompts(s, budget, &p);
-    for (rg_request *r = s->running.head; r && room && p.budget > 0; r = r->next)
-        room = plan_prompts_of(s, &p, r);
-    if (room && (s->forming || !s->options.static_batching))
-        admit_waiting(s, &p);
+    room = plan_part(s, &p, false);
+    plan_decode(s, &p, true);
+    if (room)
+        room = plan_part(s, &p, true);
+    s->forming = room && s->forming && prompt_rows_left(&p) <= 0 && s->n_idle > 0;
     RG_ASSERT(p.n > 0 || (!s->running.n && !s->waiting.n));
     return p.n;
 }
@@ -584,7 +673,7 @@ static int32_t check_queue(const rg_scheduler *s, const queue *q, int state)
     int32_t n = 0, n_held = 0;
 
     for (const rg_request *r = q->head; r; last = r, r = r->next, n++) {
-        RG_ASSERT(r->state == state && r->prev == last && (!last || last->id < r->id));
+        RG_ASSERT(r->state == state && r->prev == last && (!last || comes_before(last, r)));
         for (int i = 0; i < r->params.n_samples; i++) {
             const rg_sample *a = &r->samples[i];
 

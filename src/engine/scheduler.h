@@ -3,7 +3,8 @@
  * Who waits is taken in turns that are fair between tenants (fair.h); of those who run, decode rows go first (every
  * running sample that can draw gets its row), then prompts in order of arrival as far as the row budget goes; when a
  * pool is full the latest arrival is preempted, whole request at a time, and comes back before everybody else.  A
- * request that is alone lays its own last samples aside instead.  The engine thread's alone. */
+ * request that is alone lays its own last samples aside instead.  Background requests get the rows and the state that
+ * the others leave, and give their state up as soon as one of those wants it.  The engine thread's alone. */
 #ifndef RG_ENGINE_SCHEDULER_H
 #define RG_ENGINE_SCHEDULER_H
 
@@ -27,7 +28,7 @@ rg_newcomer rg_scheduler_newcomer(const rg_request *r); /* as this */
 void rg_scheduler_add(rg_scheduler *s, rg_request *r);    /* at the tail of the queue */
 /* Fill plan (room for max_seqs) within budget >= 1 rows, growing states; returns the number of spans, 0 only if no
  * request is there.  Rows of prompts are kept to what prompt_rows (NULL: no limit) allows beside the answers that are
- * planned by then; of aim it is told all but the limits. */
+ * planned by then; of aim it is told all but the limits, and in pace by how much the one that is kept may be passed. */
 typedef struct rg_row_budget {
     int32_t rows;
     int32_t (*prompt_rows)(void *arg, rg_step_aim *aim);
@@ -43,10 +44,11 @@ void rg_scheduler_remove(rg_scheduler *s, rg_request *r);
 int rg_scheduler_reap(rg_scheduler *s, bool all);
 bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how);
 int32_t rg_scheduler_n_waiting(const rg_scheduler *s);
+bool rg_scheduler_some_wait(const rg_scheduler *s); /* some wait that are not of the background */
 int32_t rg_scheduler_n_running(const rg_scheduler *s);
 int64_t rg_scheduler_n_waiting_ids(const rg_scheduler *s); /* of prompts */
 uint64_t rg_scheduler_n_prompt_rows(const rg_scheduler *s); /* of admitted requests, found or computed */
-rg_request *rg_scheduler_running(const rg_scheduler *s, int i); /* NULL past the end; order of arrival */
+rg_request *rg_scheduler_running(const rg_scheduler *s, int i); /* NULL past the end; by arrival, the background last */
 uint64_t rg_scheduler_n_preempted(const rg_scheduler *s);
 uint64_t rg_scheduler_n_cached(const rg_scheduler *s); /* rows that the prefix index saved */
 void rg_scheduler_check(const rg_scheduler *s);

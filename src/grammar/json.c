@@ -5,18 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "grammar/chars.h"
 #include "grammar/object.h"
 #include "grammar/source.h"
 
 enum { INDENT = 20 }; /* blanks after a line end, at most */
-
-/* Before main, so that no value is born of one allocator and freed by another. */
-__attribute__((constructor)) static void allocate_from_base(void)
-{
-    json_set_alloc_funcs(rg_alloc, rg_free);
-}
 
 static bool within_budget(rg_form *f, const char *name, const char *text, size_t n)
 {
@@ -50,10 +45,10 @@ json_t *rg_grammar_json(rg_form *f, const char *name, const char *text, size_t n
 
     if (f->failed || !within_budget(f, name, text, n))
         return NULL;
-    v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+    v = rg_json_load(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (v)
         return v;
-    if (json_error_code(&why) == json_error_out_of_memory || json_error_code(&why) == json_error_unknown)
+    if (json_error_code(&why) == json_error_out_of_memory)
         rg_form_fail(f, RG_E_MEMORY, "%s: out of memory for a document of %zu bytes", name, n);
     else
         rg_form_fail(f, RG_E_INPUT, "%s: line %d: not JSON, or a key twice (%s)", name, why.line, why.text);

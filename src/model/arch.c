@@ -32,12 +32,17 @@ const rg_arch *rg_arch_find(const rg_checkpoint *ckpt, rg_error *err)
     for (size_t i = 0; i < RG_LEN(archs); i++)
         if (matches(archs[i], ckpt, name, type))
             return archs[i];
+    if (!name && !type)
+        return rg_fail(err, RG_E_INPUT, "%s: no model: %s", rg_checkpoint_path(ckpt),
+                       gguf ? "the key general.architecture is missing"
+                            : "there is no config.json, or no architectures and no model_type in it"),
+               NULL;
     for (size_t i = 0; i < RG_LEN(archs); i++) {
         strncat(list, i ? ", " : "", sizeof list - strlen(list) - 1);
         strncat(list, gguf ? archs[i]->gguf_name : archs[i]->hf_name, sizeof list - strlen(list) - 1);
     }
     rg_fail(err, RG_E_UNSUPPORTED, "%s: architecture '%.60s' is not one of %s", rg_checkpoint_path(ckpt),
-            name ? name : type ? type : "(none given)", list);
+            name ? name : type, list);
     return NULL;
 }
 

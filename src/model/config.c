@@ -122,12 +122,17 @@ static bool read_rope_numbers(rg_rope_config *r, const rg_checkpoint *ckpt, cons
     };
     char key[160];
     int64_t original;
+    bool truncate = true;
 
     for (size_t i = 0; i < RG_LEN(numbers); i++) {
         snprintf(key, sizeof key, "%s%s", prefix, numbers[i].name);
         if (rg_meta_float(ckpt, key, numbers[i].to, err) < 0)
             return false;
     }
+    snprintf(key, sizeof key, "%struncate", prefix);
+    if (rg_meta_bool(ckpt, key, &truncate, err) < 0)
+        return false;
+    r->untruncated = !truncate;
     snprintf(key, sizeof key, "%soriginal_max_position_embeddings", prefix);
     int got = rg_meta_int(ckpt, key, 1, INT32_MAX, &original, err);
     if (got > 0)
@@ -262,8 +267,10 @@ static double yarn_pair(const rg_rope_config *r, double turns)
 
 static double yarn_frequency(const rg_rope_config *r, double freq, int pair)
 {
-    double low = fmax(floor(yarn_pair(r, r->beta_fast)), 0), high = fmin(ceil(yarn_pair(r, r->beta_slow)), r->dim - 1);
+    double low = yarn_pair(r, r->beta_fast), high = yarn_pair(r, r->beta_slow);
 
+    low = fmax(r->untruncated ? low : floor(low), 0);
+    high = fmin(r->untruncated ? high : ceil(high), r->dim - 1);
     if (low == high)
         high += 0.001;
     double ramp = fmin(fmax((pair - low) / (high - low), 0), 1);
@@ -391,13 +398,33 @@ static bool read_vocab(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
+/* Where the settings do not say which context was stretched, it is the model's own. */
+static void complete_rope(rg_rope_config *r, int max_seq_len)
+{
+    if (!r->original_max_seq_len && (r->type == RG_ROPE_LLAMA3 || r->type == RG_ROPE_YARN))
+        r->original_max_seq_len = max_seq_len;
+}
+
+/* Weights that a method of its own has packed are not those that the table of weights names. */
+static bool require_plain_weights(const rg_checkpoint *ckpt, rg_error *err)
+{
+    const char *method = NULL;
+
+    if (!rg_checkpoint_n_tensors(ckpt) || rg_meta_string(ckpt, "quantization_config.quant_method", &method, NULL) != 1)
+        return true;
+    return rg_fail(err, RG_E_UNSUPPORTED,
+                   "%s: quantization_config.quant_method is '%.40s', which is not supported: take the model in plain "
+                   "weights, or as GGUF",
+                   rg_checkpoint_path(ckpt), method);
+}
+
 bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     memset(c, 0, sizeof *c);
     c->from_gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF;
     c->embed_scale = 1;
     c->arch = rg_arch_find(ckpt, err);
-    if (!c->arch)
+    if (!c->arch || !require_plain_weights(ckpt, err))
         return false;
     if (!rg_config_keys(c, ckpt, common_keys, RG_LEN(common_keys), err) || !read_vocab(c, ckpt, err))
         return false;
@@ -409,6 +436,8 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         !read_ends(c, ckpt, err) || !read_sampling(c, ckpt, err) ||
         !rg_embedding_read(&c->embedding, ckpt, c->dim, err))
         return false;
+    complete_rope(&c->rope, c->max_seq_len);
+    complete_rope(&c->rope_local, c->max_seq_len);
     for (int i = 0; harmless[i]; i++)
         rg_meta_understand(ckpt, harmless[i]);
     for (int i = 0; c->arch->harmless && c->arch->harmless[i]; i++)

@@ -22,6 +22,7 @@ typedef struct rg_rope_config {
     double low_freq_factor, high_freq_factor;              /* llama3 */
     double beta_fast, beta_slow, mscale, mscale_all_dim;   /* yarn; mscale 0: not given */
     double attention_factor;    /* yarn; 0: follows from factor and mscale */
+    bool untruncated;           /* yarn: the ends of the ramp are not rounded to whole pairs */
     int64_t original_max_seq_len;
 } rg_rope_config;
 

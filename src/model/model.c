@@ -97,6 +97,10 @@ rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg
     if (!rg_config_read(&m->config, ckpt, err) ||
         !rg_weights_declare(&m->weights, &m->config, ckpt, o->declared_type, err))
         goto fail;
+    if (!o->declare_only && !rg_checkpoint_n_tensors(ckpt)) {
+        rg_fail(err, RG_E_INPUT, "%s: there are no weights", rg_checkpoint_path(ckpt));
+        goto fail;
+    }
     if (!o->declare_only && !rg_weights_bind(&m->weights, &m->config, ckpt, o->progress, o->progress_arg, err))
         goto fail;
     if (complete(m, o, err))

@@ -2,6 +2,7 @@
  * (thinking, text, tool_use), streamed as named events. */
 #include <string.h>
 
+#include "base/json.h"
 #include "server/call.h"
 
 enum { NO_BLOCK, THINKING_BLOCK, TEXT_BLOCK };
@@ -46,7 +47,7 @@ static void write_text_block(rg_buf *b, const char *key, bool thinking, const ch
 /* What a model gave as arguments may be no object; their clients want one. */
 static void write_tool_block(rg_buf *b, const char *key, const rg_tool_call *t, bool whole)
 {
-    json_t *input = whole ? json_loads(t->arguments, JSON_ALLOW_NUL, NULL) : NULL;
+    json_t *input = whole ? rg_json_load(t->arguments, strlen(t->arguments), JSON_ALLOW_NUL, NULL) : NULL;
 
     rg_out_open(b, key, '{');
     rg_out_text(b, "type", "tool_use");

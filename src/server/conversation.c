@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/mem.h"
 
 enum { MAX_MESSAGES = 16384, MAX_TOOLS = 1024, MAX_TEXT = 1 << 27 };
@@ -67,7 +68,7 @@ static json_t *read_content(const json_t *v, const char *param, rg_refusal *e)
 /* Arguments travel as JSON in a text; templates want the object. */
 static json_t *open_arguments(const json_t *v)
 {
-    json_t *object = json_is_string(v) ? json_loadb(json_string_value(v), json_string_length(v), JSON_ALLOW_NUL, NULL)
+    json_t *object = json_is_string(v) ? rg_json_load(json_string_value(v), json_string_length(v), JSON_ALLOW_NUL, NULL)
                                        : NULL;
 
     if (json_is_object(object))

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -288,6 +289,30 @@ fail:
 int32_t rg_http_port(const rg_http *h)
 {
     return h->port;
+}
+
+/* Is there an answer that has an end and is not all sent? */
+static bool some_unsent(rg_http *h)
+{
+    bool any = false;
+
+    pthread_mutex_lock(&h->lock);
+    for (rg_exchange *x = h->exchanges; x && !any; x = x->next) {
+        pthread_mutex_lock(&x->lock);
+        any = x->handled && x->ended && !x->gone;
+        pthread_mutex_unlock(&x->lock);
+    }
+    pthread_mutex_unlock(&h->lock);
+    return any;
+}
+
+void rg_http_flush(rg_http *h, double most_s)
+{
+    const struct timespec pause = { .tv_nsec = 2000000 };
+    uint64_t from = rg_now_ns();
+
+    while (some_unsent(h) && rg_seconds(from, rg_now_ns()) < most_s)
+        nanosleep(&pause, NULL);
 }
 
 void rg_http_close(rg_http *h)

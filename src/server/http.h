@@ -31,6 +31,8 @@ rg_http *rg_http_open(const rg_http_options *o, rg_error *err);
 int32_t rg_http_port(const rg_http *h);
 /* Notice clients that left and close those that are too slow; called often, by one thread. */
 void rg_http_look(rg_http *h);
+/* Wait until complete answers have reached their clients, or so many seconds. */
+void rg_http_flush(rg_http *h, double most_s);
 void rg_http_close(rg_http *h); /* every kept exchange has been ended; NULL is fine */
 
 /* ---- the request; in head and handle only ---- */

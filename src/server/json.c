@@ -4,14 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-
-/* As ckpt/json.c does, which need not be linked: before main, so that no value is born of one and freed by another. */
-__attribute__((constructor)) static void allocate_from_base(void)
-{
-    json_set_alloc_funcs(rg_alloc, rg_free);
-}
 
 char *rg_body_dump(const json_t *v)
 {
@@ -55,7 +50,7 @@ json_t *rg_body_parse(const char *text, size_t n, rg_error *err)
         return rg_fail(err, RG_E_INPUT, "The request has no body: want a JSON object."), NULL;
     if (!within_budget(text, n, err))
         return NULL;
-    v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+    v = rg_json_load(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (v)
         return v;
     switch (json_error_code(&why)) {
@@ -68,7 +63,6 @@ json_t *rg_body_parse(const char *text, size_t n, rg_error *err)
     case json_error_invalid_utf8:
         rg_fail(err, RG_E_INPUT, "The JSON body is not UTF-8 (line %d).", why.line);
         break;
-    case json_error_unknown: /* nothing was said: so it is where an allocation failed */
     case json_error_out_of_memory:
         rg_fail(err, RG_E_MEMORY, "There is no memory for the JSON body.");
         break;

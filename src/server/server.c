@@ -351,12 +351,17 @@ void rg_server_abort(rg_server *s)
     s->aborting = true;
 }
 
+/* What the last words to clients may take, of those who read slowly. */
+static const double last_flush_s = 1;
+
 void rg_server_close(rg_server *s)
 {
     if (!s)
         return;
     s->state = RG_DRAINING;
     rg_pump_stop(s);
+    if (s->http)
+        rg_http_flush(s->http, last_flush_s);
     rg_batches_stop(s->batches);
     rg_http_close(s->http);
     while (s->fresh) { /* handed over while the pump was stopping */

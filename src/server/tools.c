@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "server/answer.h"
@@ -96,13 +97,31 @@ static bool add_json_call(rg_answer *a, const json_t *v)
     return ok;
 }
 
+/* How long the object or list is that s starts with; 0: it starts with none, or that has no end. */
+static size_t bracketed(const char *s, size_t n)
+{
+    size_t depth = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '"') {
+            for (i++; i < n && s[i] != '"'; i++)
+                i += s[i] == '\\';
+        } else if (s[i] == '[' || s[i] == '{') {
+            depth++;
+        } else if ((s[i] == ']' || s[i] == '}') && depth && !--depth) {
+            return i + 1;
+        }
+        if (!depth)
+            return 0;
+    }
+    return 0;
+}
+
+/* The object or list that s starts with, whatever follows; used: its bytes. */
 static json_t *parse(const char *s, size_t n, size_t *used)
 {
-    json_error_t why;
-    json_t *v = json_loadb(s, n, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &why);
-
-    *used = v ? (size_t)why.position : 0;
-    return v;
+    *used = bracketed(s, n);
+    return *used ? rg_json_load(s, *used, JSON_ALLOW_NUL, NULL) : NULL;
 }
 
 /* Objects or lists of them, one after another, commas, semicolons and blanks between. */
@@ -113,7 +132,7 @@ static bool read_json(rg_answer *a, const char *s, size_t n)
     for (trim(&s, &n); n;) {
         size_t used;
         json_t *v = parse(s, n, &used);
-        bool ok = v && used;
+        bool ok = v;
         if (json_is_array(v)) {
             for (size_t i = 0; ok && i < json_array_size(v); i++)
                 ok = add_json_call(a, json_array_get(v, i));
@@ -158,7 +177,7 @@ static json_t *read_value(const json_t *function, const char *key, size_t n_key,
 {
     const json_t *properties = json_object_get(json_object_get(function, "parameters"), "properties");
     const char *type = json_string_value(json_object_get(json_object_getn(properties, key, n_key), "type"));
-    json_t *v = json_loadb(s, n, JSON_DECODE_ANY, NULL);
+    json_t *v = rg_json_load(s, n, JSON_DECODE_ANY, NULL);
 
     if (v && (json_is_string(v) || !type || strcmp(type, "string") != 0))
         return v;
@@ -232,7 +251,7 @@ static bool read_mistral(rg_answer *a, const char *s, size_t n)
         size_t n_name = brace ? (size_t)(brace - s) : 0, used = 0;
         json_t *v = brace ? parse(brace, n - n_name, &used) : NULL;
         const char *mark = find(s, n_name, args);
-        bool ok = v && used && add_call(a, s, mark ? (size_t)(mark - s) : n_name, brace, used);
+        bool ok = v && add_call(a, s, mark ? (size_t)(mark - s) : n_name, brace, used);
         json_decref(v);
         if (!ok)
             return undo(a, before);

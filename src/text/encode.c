@@ -84,7 +84,7 @@ static bool encode_word(work *w, rg_string word, bool plain)
     if (w->words.bytes ? !encode_bytes(w, word, plain)
                        : !w->t->model->encode(w->t, &w->model, word, plain, w->ids, w->err))
         return false;
-    if (w->cache.sets)
+    if (w->cache.sets && w->ids->id)
         rg_wordcache_put(&w->cache, word, hash, w->ids->id + before, w->ids->n - before);
     return true;
 }
@@ -156,6 +156,21 @@ static bool add_all(rg_ids *ids, const int32_t *id, int n, rg_error *err)
     return true;
 }
 
+/* Append the bytes that s[0, n) begins with and that are of no character, one at least and `most` at most; how many. */
+static size_t clean_strays(rg_draft *out, const char *s, size_t n, size_t most, bool foreign)
+{
+    enum { SOME = 64 };
+    char strays[4 * SOME];
+    size_t done = 0, length = 0;
+    uint32_t code;
+
+    do
+        length += (size_t)rg_utf8_encode(RG_STRAY_BASE + (unsigned char)s[done++], strays + length);
+    while (done < most && done < SOME && !rg_utf8_decode(s + done, n - done, &code));
+    rg_draft_put(out, strays, length, 0, foreign);
+    return done;
+}
+
 /* Write s[0, n) clean; its characters may lie across runs, and every byte is as foreign as its run. */
 static void clean_runs(rg_draft *out, const char *s, size_t n, const rg_run *run)
 {
@@ -167,10 +182,7 @@ static void clean_runs(rg_draft *out, const char *s, size_t n, const rg_run *run
             i = end;
         }
         if (i < n) {
-            char stray[4];
-            int length = rg_utf8_encode(RG_STRAY_BASE + (unsigned char)s[i], stray);
-            rg_draft_put(out, stray, (size_t)length, i, !run->trusted);
-            i++;
+            i += clean_strays(out, s + i, n - i, run->end - i, !run->trusted);
             run += run->end <= i && i < n;
         }
     }

@@ -104,6 +104,7 @@ static bool read_all_added(rg_tokenizer *t, const json_t *list, rg_error *err)
 
     if (ok && list && !json_is_null(list) && !json_is_array(list))
         ok = rg_fail(err, RG_E_INPUT, "\"added_tokens\" is not a list");
+    t->vocab.n_expected += json_array_size(list);
     for (size_t i = 0; ok && i < json_array_size(list); i++) {
         rg_added token;
         rg_passage text;

@@ -15,6 +15,7 @@ enum {
     MOST = 32,  /* no character decomposes into more than 18 */
     KNOWN = 64, /* characters that are remembered: a text has few, or the same ones again and again */
     FEW = 4,    /* of what they become */
+    STILL = 256,
 };
 
 typedef struct unit {
@@ -24,6 +25,7 @@ typedef struct unit {
 } unit;
 
 typedef struct units {
+    bool compose, compat;
     unit *u;
     size_t n, room;
     struct known {
@@ -32,6 +34,10 @@ typedef struct units {
         int32_t codes[FEW];
         uint8_t class[FEW];
     } known[KNOWN];
+    struct still {
+        int32_t code; /* 0: none yet */
+        bool is;
+    } still[STILL];
     struct {
         int32_t a, b, both;
     } pair[KNOWN];
@@ -69,11 +75,11 @@ static int decomposed(const char *s, int length, bool compat, int32_t codes[MOST
 }
 
 /* Append what a character becomes, and remember it if that is little. */
-static bool add_decomposed(units *s, const rg_passage *p, size_t at, int length, bool compat, rg_error *err)
+static bool add_decomposed(units *s, const rg_passage *p, size_t at, int length, rg_error *err)
 {
     int32_t codes[MOST], code = (int32_t)rg_utf8_code(p->text + at, length);
     struct known *known = &s->known[code % KNOWN];
-    int got = decomposed(p->text + at, length, compat, codes);
+    int got = decomposed(p->text + at, length, s->compat, codes);
 
     if (got < 0)
         return rg_fail(err, RG_E_INPUT, "a character cannot be normalised");
@@ -91,7 +97,7 @@ static bool add_decomposed(units *s, const rg_passage *p, size_t at, int length,
     return true;
 }
 
-static bool decompose(units *s, const rg_passage *p, rg_span part, bool compat, rg_error *err)
+static bool decompose(units *s, const rg_passage *p, rg_span part, rg_error *err)
 {
     for (size_t i = part.from; i < part.to;) {
         int length = rg_clean_length(p->text + i);
@@ -100,7 +106,7 @@ static bool decompose(units *s, const rg_passage *p, rg_span part, bool compat, 
         size_t from = s->n;
 
         if (known->code != code || !code) {
-            if (!add_decomposed(s, p, i, length, compat, err))
+            if (!add_decomposed(s, p, i, length, err))
                 return false;
         } else {
             if (!units_room(s, FEW, err))
@@ -159,6 +165,8 @@ static int32_t compose(int32_t a, int32_t b)
     int32_t two[2] = { a, b };
     bool hangul = (a >= 0x1100 && a < 0x1113) || (a >= 0xAC00 && a < 0xD7A4);
 
+    if (b == 0x11A7) /* the place before the first of the last letters: the tables take it for one that adds nothing */
+        return 0;
     if (!hangul && utf8proc_get_property(a)->comb_index == UINT16_MAX)
         return 0;
     if (!hangul && utf8proc_get_property(b)->comb_index == UINT16_MAX)
@@ -206,13 +214,12 @@ static void compose_all(units *s)
     s->n = n;
 }
 
-static bool normal_part(units *s, const rg_passage *p, rg_span part, bool compose, bool compat, rg_draft *out,
-                        rg_error *err)
+static bool normal_part(units *s, const rg_passage *p, rg_span part, rg_draft *out, rg_error *err)
 {
     s->n = 0;
-    if (!decompose(s, p, part, compat, err) || !order_marks(s, err))
+    if (!decompose(s, p, part, err) || !order_marks(s, err))
         return false;
-    if (compose)
+    if (s->compose)
         compose_all(s);
     for (size_t i = 0; i < s->n; i++) {
         char utf8[4];
@@ -222,27 +229,69 @@ static bool normal_part(units *s, const rg_passage *p, rg_span part, bool compos
     return rg_draft_ok(out) || rg_fail_memory(err, p->n);
 }
 
-/* Where the run of ASCII, or of anything else, that starts at i ends. */
-static size_t run_end(const rg_passage *p, size_t i, bool ascii)
+/* Whether a character may change what is before it or join it: marks, which vowel signs are too, and the letters of
+ * Hangul and Kirat Rai that can be the second of two which become one. */
+static bool joins_left(int32_t c)
 {
-    while (i < p->n && !((unsigned char)p->text[i] & 0x80) == ascii)
-        i++;
-    return i;
+    utf8proc_category_t k = utf8proc_category(c);
+
+    return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME ||
+           (c >= 0x1160 && c < 0x1200) || (c >= 0x16D63 && c < 0x16D6B);
 }
 
-/* ASCII stays as it is, and nothing joins it from the left; so each run of anything else is a matter of its own,
- * with the one character before it, which its first marks may join. */
+/* Does a character by itself stay as it is, and join nothing that is before it?  *is, as far as there is memory. */
+static bool find_still(units *s, const rg_passage *p, rg_span one, bool *is, rg_error *err)
+{
+    int32_t code = (int32_t)rg_utf8_code(p->text + one.from, (int)(one.to - one.from));
+
+    s->n = 0;
+    if (!decompose(s, p, one, err))
+        return false;
+    *is = s->n && !joins_left(s->u[0].code);
+    if (*is && s->compose)
+        compose_all(s);
+    *is = *is && s->n == 1 && s->u[0].code == code;
+    return true;
+}
+
+/* A run of characters that stay as they are, or of the others, from *at on: moves that to its end, and *last to where
+ * its last character starts. */
+static bool skip_run(units *s, const rg_passage *p, bool still, size_t *at, size_t *last, rg_error *err)
+{
+    while (*at < p->n) {
+        int length = rg_clean_length(p->text + *at);
+        int32_t code = (int32_t)rg_utf8_code(p->text + *at, length);
+        struct still *known = &s->still[code % STILL];
+        if (length > 1 && known->code != code) {
+            if (!find_still(s, p, (rg_span){ *at, *at + (size_t)length }, &known->is, err))
+                return false;
+            known->code = code;
+        }
+        if ((length == 1 || known->is) != still)
+            break;
+        *last = *at;
+        *at += (size_t)length;
+    }
+    return true;
+}
+
+/* Most characters stay as they are, and join nothing from the left; so each run of others is a matter of its own, with
+ * the one character before it, which its first marks may join. */
 bool rg_normal_form(const rg_passage *p, bool compose, bool compat, rg_draft *out, rg_error *err)
 {
-    units s = { 0 };
+    units s = { .compose = compose, .compat = compat };
     bool ok = true;
 
     for (size_t i = 0; ok && i < p->n;) {
-        size_t plain = run_end(p, i, true), end = run_end(p, plain, false);
-        size_t from = plain > i && plain < end ? plain - 1 : plain;
+        size_t still = i, from = i, end, last;
 
+        ok = skip_run(&s, p, true, &still, &from, err);
+        end = still;
+        ok = ok && skip_run(&s, p, false, &end, &last, err);
+        if (still == end)
+            from = end;
         rg_draft_copy(out, p, i, from);
-        ok = from == end || normal_part(&s, p, (rg_span){ from, end }, compose, compat, out, err);
+        ok = ok && (from == end || normal_part(&s, p, (rg_span){ from, end }, out, err));
         i = end;
     }
     rg_free(s.u);

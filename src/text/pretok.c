@@ -8,7 +8,7 @@
 #include "text/charclass.h"
 #include "text/clean.h"
 
-enum { TEXT_CAP = INT32_MAX, SHORT = 16 };
+enum { TEXT_CAP = INT32_MAX, WHOLE = 256 };
 
 void rg_pretok_fini(rg_pretok *p)
 {
@@ -246,19 +246,20 @@ static bool cut_fixed(rg_words *w, rg_span word, size_t length, rg_error *err)
     return true;
 }
 
-/* How many words from i on are the same as the one before i.  Of short ones: one character may be a million of them. */
-static size_t same_words(const rg_words *w, size_t i)
+/* A short word as a number, which no other word has; 0: it is too long for that. */
+static uint64_t short_word(const rg_words *w, rg_span word)
 {
-    const char *first = w->passage.text + w->word[i - 1].from;
-    size_t n = w->word[i - 1].to - w->word[i - 1].from, k = i;
+    size_t n = word.to - word.from;
+    uint64_t key = 0;
 
-    while (n <= SHORT && k < w->n && w->word[k].to - w->word[k].from == n) {
-        const char *text = w->passage.text + w->word[k].from;
-        if (*text != *first || (n > 1 && memcmp(text, first, n)))
-            break;
-        k++;
+    if (n >= sizeof key)
+        return 0;
+    if (w->passage.n - word.from >= sizeof key) { /* then it takes no call */
+        memcpy(&key, w->passage.text + word.from, sizeof key);
+        return (key & (((uint64_t)1 << 8 * n) - 1)) | (uint64_t)n << 56;
     }
-    return k - i;
+    memcpy(&key, w->passage.text + word.from, n);
+    return key | (uint64_t)n << 56;
 }
 
 static bool split_one(const rg_pretok_step *step, rg_matcher *m, cutter *c, rg_span word)
@@ -268,25 +269,25 @@ static bool split_one(const rg_pretok_step *step, rg_matcher *m, cutter *c, rg_s
                                            : cut_word(c, step, m, word);
 }
 
+/* How a word is cut depends on its bytes alone: short ones that a step leaves whole are remembered. */
 static bool split(const rg_pretok_step *step, rg_matcher *m, rg_words *w, rg_error *err)
 {
     cutter c = { .w = w, .behavior = step->behavior, .err = err };
-    bool whole = false; /* the word before was not cut */
+    uint64_t whole[WHOLE] = { 0 };
 
     for (size_t i = 0; i < w->n; i++) {
-        size_t n = whole ? same_words(w, i) : 0, before = w->n_spare;
-        if (n) { /* nor are these */
-            if (!spare_room(w, n, err))
+        rg_span word = w->word[i];
+        uint64_t key = short_word(w, word), *known = &whole[key * 0x9E3779B97F4A7C15U >> 56];
+        size_t before = w->n_spare;
+        if (key && *known == key) {
+            if (!spare_add(w, word, err))
                 return false;
-            memcpy(w->spare + w->n_spare, w->word + i, n * sizeof *w->word);
-            w->n_spare += n;
-            i += n - 1;
             continue;
         }
-        if (!split_one(step, m, &c, w->word[i]))
+        if (!split_one(step, m, &c, word))
             return false;
-        whole = w->n_spare == before + 1 && w->spare[before].from == w->word[i].from &&
-                w->spare[before].to == w->word[i].to;
+        if (key && w->n_spare == before + 1 && w->spare[before].from == word.from && w->spare[before].to == word.to)
+            *known = key;
     }
     swap_lists(w);
     return true;

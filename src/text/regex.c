@@ -20,11 +20,14 @@ enum {
     HEAP_CAP_KIB = 64 << 10,
     JIT_STACK_START = 32 << 10,
     JIT_STACK_CAP = 4 << 20,
+    AHEAD = 64, /* bytes that a match in a round may look at */
+    RUN = 256,  /* and of a text that it pays to look for rounds in */
 };
 
 struct rg_regex {
     pcre2_code *code;
     bool compiled; /* to machine code */
+    bool forward;  /* it never looks at what is before the place where a search begins */
     char *literal;
     size_t n_literal;
 };
@@ -69,7 +72,7 @@ typedef struct rewrite {
     size_t atom;     /* where in out the last atom starts */
     size_t open[64]; /* where the groups around start */
     int depth;
-    bool in_class;
+    bool in_class, lines; /* lines: it asks where a line begins */
     pcre2_compile_context *context;
 } rewrite;
 
@@ -226,6 +229,7 @@ static bool rewrite_one(rewrite *w)
     } else if (*w->p == ')' && w->depth) {
         w->atom = w->open[--w->depth];
     }
+    w->lines |= *w->p == '^';
     n = (size_t)rg_clean_length(w->p);
     if (*w->p == '[') {
         w->in_class = true;
@@ -244,6 +248,7 @@ static rg_regex *compile(const char *pattern, size_t n, uint32_t options, pcre2_
     rg_regex *r = rg_zalloc(sizeof *r);
     int why = 0;
     size_t where = 0;
+    uint32_t back = 1;
 
     if (!r) {
         rg_fail_memory(err, n);
@@ -264,6 +269,8 @@ static rg_regex *compile(const char *pattern, size_t n, uint32_t options, pcre2_
         return NULL;
     }
     r->compiled = !pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE); /* without it, matching is only slower */
+    pcre2_pattern_info(r->code, PCRE2_INFO_MAXLOOKBEHIND, &back);
+    r->forward = !back;
     return r;
 }
 
@@ -293,6 +300,8 @@ rg_regex *rg_regex_new(const char *pattern, size_t n, rg_error *err)
         rg_fail(err, RG_E_UNSUPPORTED, "a regular expression uses a class or nesting that ridge does not support");
     else
         r = compile(w.out.data ? w.out.data : "", w.out.n, PCRE2_UCP | PCRE2_MULTILINE, w.context, err);
+    if (r)
+        r->forward &= !w.lines;
     pcre2_compile_context_free(w.context);
     pcre2_general_context_free(general);
     rg_buf_fini(&w.out);
@@ -418,17 +427,100 @@ static int next_at(const rg_regex *r, rg_matcher *m, const char *text, size_t n,
     return 1;
 }
 
+/* ---- texts that say the same again and again ---- */
+
+/* Up to where text goes on from `at` as it did from `from`. */
+static size_t same_to(const char *text, size_t n, size_t from, size_t at)
+{
+    enum { BLOCK = 64 };
+
+    while (at + BLOCK <= n && !memcmp(text + from, text + at, BLOCK)) {
+        from += BLOCK;
+        at += BLOCK;
+    }
+    while (at < n && text[from] == text[at]) {
+        from++;
+        at++;
+    }
+    return at;
+}
+
+/* The matches of one round, from the walk's place to a period on, none of which is empty.  A match that is found in
+ * the next few bytes without a look at what comes after them is found wherever they stand. */
+static bool match_round(const rg_regex *r, rg_matcher *m, const char *text, rg_walk *walk)
+{
+    size_t at = walk->at, end = at + walk->period;
+
+    pcre2_set_match_limit(m->context, m->steps = STEPS_FREE);
+    for (walk->n_round = walk->turn = 0; at < end && walk->n_round < RG_ROUND; walk->n_round++) {
+        size_t n = AHEAD;
+        const size_t *ends = pcre2_get_ovector_pointer(m->data);
+        while (((unsigned char)text[at + n] & 0xC0) == 0x80)
+            n--;
+        if (pcre2_match(r->code, (PCRE2_SPTR)text + at, n, 0, PCRE2_NO_UTF_CHECK | PCRE2_PARTIAL_HARD, m->data,
+                        m->context) < 0 ||
+            ends[0] >= ends[1] || ends[1] == n)
+            break;
+        walk->round[walk->n_round] = (rg_span){ at + ends[0], at + ends[1] };
+        at += ends[1];
+    }
+    if (at != end)
+        walk->n_round = 0;
+    return walk->n_round;
+}
+
+/* After a match that is not empty: does the text from here on say the same as from before the last few matches? */
+static void find_round(const rg_regex *r, rg_matcher *m, const char *text, size_t n, rg_walk *walk)
+{
+    size_t at = walk->at;
+
+    for (int k = 0; k < RG_ROUND && at > walk->end[k] && n - at >= RUN; k++) {
+        if (memcmp(text + walk->end[k], text + at, sizeof(uint64_t)))
+            continue;
+        walk->until = same_to(text, n, walk->end[k], at);
+        walk->period = at - walk->end[k];
+        if (walk->until - at < RUN || walk->until - at < walk->period + AHEAD + 4)
+            continue;
+        if (!match_round(r, m, text, walk))
+            walk->barren = walk->until;
+        return;
+    }
+}
+
+static int next_of_round(rg_walk *walk, rg_span *found)
+{
+    rg_span *s = &walk->round[walk->turn];
+
+    *found = *s;
+    s->from += walk->period;
+    s->to += walk->period;
+    walk->turn = walk->turn + 1 < walk->n_round ? walk->turn + 1 : 0;
+    walk->at = walk->done = found->to;
+    return 1;
+}
+
 int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, rg_walk *walk, rg_span *found,
                   rg_error *err)
 {
+    size_t before = walk->at;
     int got;
 
+    if (walk->n_round && walk->at + AHEAD <= walk->until)
+        return next_of_round(walk, found);
     do
         got = next_at(r, m, text, n, walk, found, err);
     while (got > 0 && walk->matched && found->to == walk->done);
-    if (got > 0) {
-        walk->done = found->to;
-        walk->matched = true;
+    if (got <= 0)
+        return got;
+    walk->done = found->to;
+    walk->matched = true;
+    if (walk->n_round) { /* the ends are of before the rounds */
+        walk->n_round = 0;
+        memset(walk->end, 0xFF, sizeof walk->end);
     }
+    memmove(walk->end + 1, walk->end, sizeof walk->end - sizeof *walk->end);
+    walk->end[0] = before;
+    if (r->forward && found->from < found->to && walk->at >= walk->barren)
+        find_round(r, m, text, n, walk);
     return got;
 }

@@ -25,11 +25,19 @@ typedef struct rg_span {
     size_t from, to;
 } rg_span;
 
+enum { RG_ROUND = 4 };
+
 /* A walk over the matches in a text, zeroed at its start. */
 typedef struct rg_walk {
     size_t at;   /* where to look on */
     size_t done; /* where the last match ended */
     bool matched;
+    size_t end[RG_ROUND]; /* where the matches before that one ended, the latest first */
+    /* Of a text that says the same again and again: the matches of one round of it, each moved on as it comes. */
+    rg_span round[RG_ROUND];
+    int n_round, turn;
+    size_t period, until; /* how far to move; where the text says something else */
+    size_t barren;        /* up to here rounds were looked for in vain */
 } rg_walk;
 
 /* The next match in text[0, n); nothing right after a match is none.  1: *found; 0: no more; -1: *err. */

@@ -44,16 +44,15 @@ void rg_unigram_work_fini(rg_unigram_work *w)
 
 static bool make_room(rg_unigram_work *w, size_t n, rg_error *err)
 {
-    size_t room = n < 256 ? 256 : n + n / 2;
-
     if (n <= w->room)
         return true;
+    n = n < 256 ? 256 : n;
     rg_free(w->node);
     w->room = 0;
-    w->node = rg_array(room, sizeof *w->node);
+    w->node = rg_alloc(n * sizeof *w->node);
     if (!w->node)
-        return rg_fail_memory(err, room * sizeof *w->node);
-    w->room = room;
+        return rg_fail_memory(err, n * sizeof *w->node);
+    w->room = n;
     return true;
 }
 

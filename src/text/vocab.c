@@ -20,7 +20,8 @@ typedef struct rg_piece_chunk {
 bool rg_vocab_init(rg_vocab *v, size_t n_expected, rg_error *err)
 {
     *v = (rg_vocab){ .ids = rg_dict_new(n_expected < RG_VOCAB_CAP ? n_expected : RG_VOCAB_CAP),
-                     .outside = rg_dict_new(0) };
+                     .outside = rg_dict_new(0),
+                     .n_expected = n_expected };
     return (v->ids && v->outside) || rg_fail_memory(err, n_expected);
 }
 
@@ -60,6 +61,12 @@ static const char *keep(rg_vocab *v, rg_string piece)
     return at;
 }
 
+static bool near_enough(int64_t id, size_t n_pieces, rg_error *err)
+{
+    return (size_t)id < 4 * n_pieces + SPARSE_SLACK ||
+           rg_fail(err, RG_E_INPUT, "ids reach %lld but there are only %zu pieces", (long long)id, n_pieces);
+}
+
 static bool make_room(rg_vocab *v, int32_t n, rg_error *err)
 {
     int32_t room = v->room ? v->room : 256;
@@ -93,7 +100,7 @@ static bool add(rg_vocab *v, rg_dict *ids, int64_t id, rg_string piece, rg_piece
     if (id < v->n && v->type[id] != RG_PIECE_HOLE)
         return rg_fail(err, RG_E_INPUT, "id %lld is given twice, the second time to '%s'", (long long)id,
                        rg_piece_text(piece, text));
-    if (!make_room(v, (int32_t)id + 1, err))
+    if (!near_enough(id, v->n_expected, err) || !make_room(v, (int32_t)id + 1, err))
         return false;
     copy = keep(v, piece);
     if (!copy)
@@ -140,9 +147,7 @@ bool rg_vocab_check(const rg_vocab *v, rg_error *err)
 {
     if (!v->n_pieces)
         return rg_fail(err, RG_E_INPUT, "the vocabulary is empty");
-    if ((size_t)v->n > 4 * v->n_pieces + SPARSE_SLACK)
-        return rg_fail(err, RG_E_INPUT, "ids reach %d but there are only %zu pieces", v->n - 1, v->n_pieces);
-    return true;
+    return near_enough(v->n - 1, v->n_pieces, err);
 }
 
 int32_t rg_vocab_id(const rg_vocab *v, const char *s, size_t n)

@@ -23,6 +23,7 @@ typedef struct rg_vocab {
     uint8_t *type;    /* [n] of rg_piece_type */
     int32_t n, room;
     size_t n_pieces;               /* without holes */
+    size_t n_expected;             /* as far as it is known beforehand: ids far beyond it are refused */
     size_t max_bytes;              /* of a piece */
     rg_dict *ids;                  /* of the pieces that the model knows */
     rg_dict *outside;              /* of added tokens that it does not: text never becomes them by merging */

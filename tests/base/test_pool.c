@@ -2,6 +2,7 @@
 #include "support/test.h"
 
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/pool.h"
@@ -90,6 +91,8 @@ static void there_is_a_core(void **state)
     (void)state;
     assert_true(rg_cores() >= 1);
     assert_int_equal(rg_cores(), rg_cores());
+    assert_true(rg_memory_free() > 0);
+    assert_true(rg_memory_free() <= (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
 }
 
 int main(int argc, char **argv)

@@ -269,6 +269,21 @@ static void weights_may_be_left_out_on_request(void **state)
     assert_int_equal(err.code, RG_E_IO);
 }
 
+static void a_config_stands_for_its_folder(void **state)
+{
+    rg_checkpoint *folder = open_ok(test_data("llama"), 0), *config = open_ok(test_data("llama/config.old.json"), 0),
+                  *alone = open_ok(test_data("llama/config.old.json"), RG_CKPT_NO_WEIGHTS);
+
+    (void)state;
+    assert_true(rg_checkpoint_n_tensors(folder) > 0);
+    assert_int_equal(rg_checkpoint_n_tensors(config), rg_checkpoint_n_tensors(folder));
+    assert_int_equal(rg_meta_type_of(config, "rope_parameters"), RG_META_NONE); /* the old spelling, not the folder's */
+    assert_int_equal(rg_checkpoint_n_tensors(alone), 0);
+    rg_checkpoint_close(folder);
+    rg_checkpoint_close(config);
+    rg_checkpoint_close(alone);
+}
+
 static bool skip_name(const char *key)
 {
     return !strcmp(key, "general.name");
@@ -503,6 +518,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(gguf_metadata_is_typed, count_live, none_leaked),
         cmocka_unit_test_setup_teardown(json_becomes_keys, count_live, none_leaked),
         cmocka_unit_test_setup_teardown(weights_may_be_left_out_on_request, count_live, none_leaked),
+        cmocka_unit_test_setup_teardown(a_config_stands_for_its_folder, count_live, none_leaked),
         cmocka_unit_test_setup_teardown(gguf_comes_back, count_live, none_leaked),
         cmocka_unit_test_setup_teardown(hf_comes_back, count_live, none_leaked),
         cmocka_unit_test_setup_teardown(unfinished_writing_leaves_nothing, count_live, none_leaked),

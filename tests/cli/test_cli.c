@@ -99,6 +99,13 @@ static void usage(void **state)
     refuses("run --temperature -1", 2, "--temperature");
     refuses("run /nonexistent", 1, "/nonexistent");
     refuses("logits", 2, "MODEL");
+    refuses("inspect", 2, "MODEL");
+    refuses("inspect /", 1, "config.json");
+    refuses("run -n 0", 2, "2147483647");
+    refuses("run -p a -f b", 2, "PROMPT");
+    refuses("run tales-1m a --ids 1", 2, "PROMPT");
+    refuses("tokenize tales-1m --ids 5,4096", 1, "id 4096");
+    refuses("tokenize tales-1m --ids 5 -p a", 2, "--ids");
     refuses("run --isa sparc -n 1", 2, "sparc");
     refuses("run --recipe sloppy -n 1", 2, "sloppy");
     refuses("run " GOLDEN "/llama --ids 1,2,999999 -n 1", 1, "999999");

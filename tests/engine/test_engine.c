@@ -149,6 +149,7 @@ static void live_open(live *l, const mix *m, rg_core *c, rg_rng *g)
     p.tenant = names[rg_rng_below(g, 3)];
     p.cache_salt = names[rg_rng_below(g, 2)];
     p.priority = (int32_t)rg_rng_below(g, 3) - 1;
+    p.background = !rg_rng_below(g, 4);
     if (!rg_rng_below(g, 30))
         p.deadline_s = 1e-9; /* over before it begins, or right after */
     prompt_random(g, prompt, n);
@@ -192,6 +193,23 @@ static rg_core_options options_of(bool use_prefixes, rg_preempt preempt)
                               .n_threads = FAKE_THREADS };
 }
 
+/* How often those were preempted who are not in the background, and whether any of the background holds state. */
+static int n_preempted_in_front(const live *lives, bool *background_holds)
+{
+    int n = 0;
+
+    *background_holds = false;
+    for (int i = 0; i < MAX_LIVE; i++) {
+        const rg_request *r = lives[i].r;
+
+        if (r && !r->params.background)
+            n += atomic_load(&r->n_preempted);
+        for (int k = 0; r && r->params.background && k < r->params.n_samples; k++)
+            *background_holds |= r->samples[k].seq && r->samples[k].seq->n_blocks;
+    }
+    return n;
+}
+
 static void run_random(const mix *m, bool use_prefixes, rg_preempt preempt, int n_steps, uint64_t seed)
 {
     rg_rng g = { .seed = seed }, budgets = { .seed = seed + 1 };
@@ -214,7 +232,7 @@ static void run_random(const mix *m, bool use_prefixes, rg_preempt preempt, int 
     assert_ok(c, err);
     rg_core_set_budget(c, budget_random, &budgets);
     for (int step = 0; step < n_steps || n_done >= 0; step++) {
-        bool more = step < n_steps, any = false;
+        bool more = step < n_steps, any = false, holds;
 
         for (int i = 0; i < MAX_LIVE; i++) {
             if (!lives[i].r && more && !rg_rng_below(&g, 60))
@@ -226,8 +244,10 @@ static void run_random(const mix *m, bool use_prefixes, rg_preempt preempt, int 
         }
         if (!rg_rng_below(&g, 25))
             rg_core_preempt(c, (int)rg_rng_below(&g, 4), rg_rng_below(&g, 2) ? RG_PREEMPT_SWAP : RG_PREEMPT_RECOMPUTE);
+        int n_before_step = n_preempted_in_front(lives, &holds);
         rg_core_step(c);
         rg_core_check(c);
+        assert_true(n_preempted_in_front(lives, &holds) == n_before_step || !holds);
         for (int i = 0; i < MAX_LIVE; i++) {
             if (lives[i].r && live_read(&lives[i])) {
                 live_close(&lives[i]);

@@ -207,7 +207,6 @@ static bool is_over(const rg_request *r)
     return atomic_load(&r->n_ended) == r->params.n_samples;
 }
 
-/* One tenant has filled the queue; another's request is among the first to be taken nevertheless. */
 /* In the background: behind everybody whenever they came, in order of arrival, and anywhere out of line again. */
 static void the_background_goes_last(void **state)
 {
@@ -243,6 +242,66 @@ static void the_background_goes_last(void **state)
     rg_fair_free(f);
 }
 
+static rg_request *in_background(rg_request *r)
+{
+    r->params.background = true;
+    return r;
+}
+
+static bool holds_state(const rg_request *r)
+{
+    return r->samples[0].seq && r->samples[0].seq->n_blocks;
+}
+
+/* Those in the background have all sequences and all memory; who comes begins with the next step nevertheless, and is
+ * never preempted while they hold anything; and they come back and end. */
+static void the_background_gives_way(void **state)
+{
+    static const mix small = { .name = "small", .global = true, .n_blocks = 14 };
+    rg_error err;
+
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        int32_t max_seqs = k % 2 ? 3 : 8, n_back = 0;
+        world w = { .f = fake_new(&small, &err) };
+        rg_request *back[3], *front[2];
+
+        assert_ok(w.f, err);
+        w.c = rg_core_new(&w.f->runner, &(rg_core_options){ .max_seqs = max_seqs, .max_rows = MAX_ROWS, .max_seq_len = MAX_LEN,
+                                                            .max_waiting = 100, .n_threads = FAKE_THREADS,
+                                                            .preempt = k < 2 ? RG_PREEMPT_SWAP : RG_PREEMPT_RECOMPUTE }, &err);
+        assert_ok(w.c, err);
+        for (int i = 0; i < 3; i++)
+            submit(&w, back[i] = in_background(request_of("x", 0, 60, 250)));
+        for (int i = 0; i < 190; i++) /* 4 blocks each, of 14; with the next ones there is no more room */
+            rg_core_step(w.c);
+        for (int i = 0; i < 2; i++)
+            submit(&w, front[i] = request_of(i ? "x" : "y", 0, 120, 200));
+        rg_core_step(w.c);
+        rg_core_step(w.c); /* 96 rows a step */
+        for (int i = 0; i < 2; i++)
+            assert_true(atomic_load(&front[i]->admitted_ns) && holds_state(front[i]));
+        while (!is_over(front[0]) || !is_over(front[1])) {
+            rg_core_step(w.c);
+            rg_core_check(w.c);
+            assert_true(!atomic_load(&front[0]->n_preempted) && !atomic_load(&front[1]->n_preempted));
+        }
+        for (int i = 0; i < 3; i++)
+            n_back += atomic_load(&back[i]->n_preempted);
+        assert_true(n_back > 0);
+        while (rg_core_step(w.c))
+            rg_core_check(w.c);
+        for (int i = 0; i < 3; i++) {
+            assert_true(is_over(back[i]));
+            rg_request_unref(back[i]);
+        }
+        rg_request_unref(front[0]);
+        rg_request_unref(front[1]);
+        close_world(&w);
+    }
+}
+
+/* One tenant has filled the queue; another's request is among the first to be taken nevertheless. */
 static void a_flood_does_not_hold_up_others(void **state)
 {
     world w = open_world(&(rg_core_options){ .max_seqs = 2 });
@@ -348,7 +407,42 @@ static void answers_keep_their_pace(void **state)
     rg_request_unref(comes);
 }
 
-static double last_aim_s;
+static double last_aim_s, last_pace;
+
+static int rows_of_pace(rg_runner *self, const rg_step_aim *aim)
+{
+    (void)self;
+    last_pace = aim->pace;
+    return 8;
+}
+
+/* The pace of those who are answered is kept for one who comes, and for two; many are let in faster. */
+static void many_are_let_in_together(void **state)
+{
+    world w = open_world(&(rg_core_options){ .step_s = 0.5, .pace = 1.5, .max_seqs = 16 });
+    rg_request *talks[2], *comes[9];
+
+    (void)state;
+    w.f->runner.prompt_rows = rows_of_pace;
+    for (int i = 0; i < 2; i++)
+        submit(&w, talks[i] = request_of(NULL, 0, 4, 50));
+    rg_core_step(w.c);
+    for (int i = 0; i < 9; i++) {
+        if (i == 8)
+            submit(&w, comes[8] = in_background(request_of(NULL, 0, 300, 1)));
+        else
+            submit(&w, comes[i] = request_of(NULL, 0, 300, 1));
+        rg_core_step(w.c);
+        assert_true(last_pace == 1.5 * (i < 2 ? 1 : 2));
+    }
+    while (rg_core_step(w.c))
+        ;
+    close_world(&w);
+    for (int i = 0; i < 9; i++)
+        rg_request_unref(comes[i]);
+    rg_request_unref(talks[0]);
+    rg_request_unref(talks[1]);
+}
 
 static int rows_of_aim(rg_runner *self, const rg_step_aim *aim)
 {
@@ -370,6 +464,33 @@ static void slow_step(rg_runner *self, const rg_batch *batch, const rg_sink *sin
 {
     quick_step(self, batch, sink);
     clock_ns += 200000000;
+}
+
+/* While nobody but the background waits, nobody is learnt to wait: the door stays open. */
+static void the_background_does_not_close_the_door(void **state)
+{
+    world w = open_world(&(rg_core_options){ .max_seqs = 2, .max_wait_s = 2, .max_waiting_ids = 100 });
+    rg_request *back[5], *front[3];
+
+    (void)state;
+    clock_ns = 1000000000;
+    rg_clock_set(stopped_clock, NULL);
+    quick_step = w.f->runner.step;
+    w.f->runner.step = slow_step;
+    for (int i = 0; i < 5; i++)
+        submit(&w, back[i] = in_background(request_of("x", 0, 60, 100)));
+    for (int i = 0; i < 20; i++)
+        rg_core_step(w.c);
+    for (int i = 0; i < 3; i++)
+        submit(&w, front[i] = request_of("x", 0, 30, 5));
+    while (rg_core_step(w.c))
+        ;
+    rg_clock_set(NULL, NULL);
+    close_world(&w);
+    for (int i = 0; i < 5; i++)
+        rg_request_unref(back[i]);
+    for (int i = 0; i < 3; i++)
+        rg_request_unref(front[i]);
 }
 
 /* Steps that take twice what was expected get half of the rows that would fill the time. */
@@ -547,9 +668,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(priority_then_arrival),
         cmocka_unit_test(the_door_knows_how_many_may_wait),
         cmocka_unit_test(the_background_goes_last),
+        cmocka_unit_test(the_background_gives_way),
+        cmocka_unit_test(the_background_does_not_close_the_door),
         cmocka_unit_test(a_flood_does_not_hold_up_others),
         cmocka_unit_test(deadlines_end_requests),
         cmocka_unit_test(answers_keep_their_pace),
+        cmocka_unit_test(many_are_let_in_together),
         cmocka_unit_test(a_busy_machine_gets_shorter_steps),
         cmocka_unit_test(static_batches_wait_for_each_other),
         cmocka_unit_test(prefixes_stay_with_their_tenant),

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "engine/request.h"
-#include "text/tokenizer.h"
+#include "support/tokenizer.h"
 
 enum { MOST = 48, TEXT = 1 << 14 };
 
@@ -73,19 +73,6 @@ static rg_tokenizer *made(const char *decoder)
     t = rg_tokenizer_open_path(path, &err);
     assert_ok(t, err);
     remove(path);
-    assert_true(rg_tokenizer_streams(t));
-    return t;
-}
-
-static rg_tokenizer *golden(const char *name)
-{
-    char path[256];
-    rg_error err = { 0 };
-    rg_tokenizer *t;
-
-    snprintf(path, sizeof path, "tokenizers/%s/tokenizer.json", name);
-    t = rg_tokenizer_open_path(test_data(path), &err);
-    assert_ok(t, err);
     assert_true(rg_tokenizer_streams(t));
     return t;
 }
@@ -273,7 +260,8 @@ static void goldens_stream(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RG_LEN(goldens); i++) {
-        rg_tokenizer *t = golden(goldens[i]);
+        rg_tokenizer *t = test_tokenizer(goldens[i]);
+        assert_true(rg_tokenizer_streams(t));
         any_ids(t, goldens[i], test_scale(60));
         rg_tokenizer_close(t);
     }

@@ -153,6 +153,64 @@ static void llama3_scaling_is_read(void **state)
     rg_checkpoint_close(ckpt);
 }
 
+/* yarn of a head of 64, 4 times 1,024 positions: the ramp's ends are whole pairs unless "truncate" is false. */
+static void yarn_is_read(void **state)
+{
+    static const struct {
+        const char *change;
+        double inv_freq[3]; /* of pairs 6, 10, 17 */
+    } cases[] = {
+        { "{\"head_dim\": 64, \"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 10000, \"factor\": 4,"
+          " \"original_max_position_embeddings\": 1024}}",
+          { 0.167568637, 0.0400127481, 0.0023073668 } },
+        { "{\"head_dim\": 64, \"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 10000, \"factor\": 4,"
+          " \"original_max_position_embeddings\": 1024, \"truncate\": false}}",
+          { 0.174015073, 0.0410179671, 0.0022002721 } },
+        { "{\"head_dim\": 64, \"max_position_embeddings\": 1024,"
+          " \"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 10000, \"factor\": 4}}",
+          { 0.167568637, 0.0400127481, 0.0023073668 } },
+    };
+    static const int pairs[] = { 6, 10, 17 };
+    static rg_config c;
+    float inv_freq[32], factor;
+    rg_error err;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        rg_checkpoint *ckpt = changed("llama", cases[i].change);
+        assert_ok(rg_config_read(&c, ckpt, &err), err);
+        rg_rope_frequencies(&c.rope, NULL, inv_freq, &factor);
+        for (int p = 0; p < 3; p++)
+            assert_true(fabs((double)inv_freq[pairs[p]] / cases[i].inv_freq[p] - 1) < 1e-6);
+        assert_true(fabs((double)factor - (0.1 * log(4) + 1)) < 1e-6);
+        rg_checkpoint_close(ckpt);
+    }
+}
+
+/* Every architecture with yarn takes its own context for the original where none is given. */
+static void a_stretched_context_is_the_models_own(void **state)
+{
+    static const struct {
+        const char *golden, *change;
+    } cases[] = {
+        { "llama", "{\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 10000, \"factor\": 4}}" },
+        { "mixtral", "{\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 10000, \"factor\": 4}}" },
+        { "deepseek-v2", "{\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 10000, \"factor\": 4}}" },
+        { "gemma3", "{\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"yarn\", \"rope_theta\": 10000,"
+                    " \"factor\": 4}}}" },
+    };
+    static rg_config c;
+    rg_error err;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        rg_checkpoint *ckpt = changed(cases[i].golden, cases[i].change);
+        assert_ok(rg_config_read(&c, ckpt, &err), err);
+        assert_int_equal(c.rope.original_max_seq_len, 4096);
+        rg_checkpoint_close(ckpt);
+    }
+}
+
 /* ---- defaults ---- */
 
 static double field(const rg_config *c, size_t at, rg_key_kind kind)
@@ -197,6 +255,11 @@ static void missing_keys_take_defaults(void **state)
         { "gemma3", "{\"rope_parameters\": null}", DOUBLE(rope_local.theta), 1e4 },
         { "gemma3", "{\"layer_types\": null, \"sliding_window_pattern\": null}", BOOL(layer_global[5]), 1 },
         { "gemma3", "{\"layer_types\": null, \"sliding_window_pattern\": null}", BOOL(layer_global[4]), 0 },
+        { "gemma3",
+          "{\"num_hidden_layers\": 4, \"sliding_window_pattern\": null, \"layer_types\": [\"sliding_attention\", "
+          "\"sliding_attention\", \"full_attention\", \"sliding_attention\"]}",
+          INT(window_period), 3 },
+        { "llama", "{\"rope_parameters\": {\"rope_theta\": 10000, \"partial_rotary_factor\": 0.5}}", INT(rope.dim), 8 },
         { "mixtral", "{\"rms_norm_eps\": null}", FLOAT(norm_eps), 1e-5 },
         { "mixtral", "{\"num_local_experts\": null}", INT(routing.n_experts), 8 },
         { "mixtral", "{\"num_experts_per_tok\": null}", INT(routing.n_used), 2 },
@@ -261,6 +324,7 @@ static const struct {
     { "llama", "{\"rope_parameters\": {\"rope_type\": \"linear\", \"rope_theta\": 10000}}", "factor" },
     { "llama", "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": -1}}", "theta" },
     { "llama", "{\"partial_rotary_factor\": 2.0}", "partial_rotary_factor" },
+    { "llama", "{\"rope_parameters\": {\"rope_theta\": 10000, \"partial_rotary_factor\": 2.0}}", "partial_rotary_factor" },
     { "llama", "{\"attention_bias\": \"yes\"}", "attention_bias" },
     { "llama3",
       "{\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": "
@@ -442,6 +506,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spellings_agree),
         cmocka_unit_test(llama3_scaling_is_read),
+        cmocka_unit_test(yarn_is_read),
+        cmocka_unit_test(a_stretched_context_is_the_models_own),
         cmocka_unit_test(missing_keys_take_defaults),
         cmocka_unit_test(an_empty_window_is_none),
         cmocka_unit_test(refused_by_name_and_alike),

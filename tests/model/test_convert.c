@@ -295,7 +295,7 @@ static void what_cannot_be_written_is_refused(void **state)
         { "llama", "model.gguf", { .type = RG_F32, .to_hf = true }, "GGUF" },
         { "llama", "", { .type = RG_Q4_0, .to_hf = true }, "q4_0" },
         { "llama", "", { .type = RG_I32 }, "i32" },
-        { "llama", "config.json", { .type = RG_F32 }, "no weights" },
+        { "shapes", "llama-2-13b.json", { .type = RG_F32 }, "no weights" },
     };
     rg_convert_report r;
     rg_error err;

@@ -269,7 +269,7 @@ static bool recipe_same(cases *c, rg_layout layout, rg_recipe recipe)
     static const int blocks[] = { 32, 64, 96, 288 };
     const bool bf16 = recipe > RG_INT8, of_floats = layouts[layout].step == 1;
     const int *n = bf16 ? blocks : of_floats ? columns : steps, n_modes = bf16 ? EDGE_MODES : N_MODES;
-    const size_t n_steps = c->below ? 4 : RG_LEN(steps); /* what is emulated takes its time */
+    const size_t n_steps = c->few ? 4 : RG_LEN(steps);
     const size_t n_sizes = bf16 ? RG_LEN(blocks) : of_floats ? RG_LEN(columns) : n_steps;
 
     for (size_t i = 0; i < n_sizes; i++)

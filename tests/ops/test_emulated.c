@@ -26,7 +26,7 @@ static rg_cpu avx512(void)
 
 static void panels_are_same(const rg_cpu *k, const rg_cpu *below)
 {
-    cases c = { rg_cpu_nth(0), k, below, { test_seed, 0 } };
+    cases c = { rg_cpu_nth(0), k, below, { test_seed, 0 }, true };
 
     for (size_t i = 0; kernel_cases[i].name; i++)
         if (!strcmp(kernel_cases[i].name, "panels"))

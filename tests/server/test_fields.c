@@ -225,6 +225,34 @@ static void sizes_are_bounded(void **state)
     json_decref(many);
 }
 
+/* Lists that are longer than anybody needs are refused by name. */
+static void long_lists_are_named(void **state)
+{
+    json_t *v = json_object(), *bias = json_object();
+
+    (void)state;
+    for (int i = 0; i < 100000; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "%d", i);
+        json_object_set_new(bias, key, json_integer(i % 100));
+    }
+    json_object_set_new(v, "prompt", json_string("a"));
+    json_object_set_new(v, "logit_bias", bias);
+    char *body = json_dumps(v, JSON_COMPACT);
+    refused("/v1/completions", body, "logit_bias");
+    rg_free(body);
+    json_decref(v);
+    static const char tool[] = ",{\"type\":\"function\",\"function\":{\"name\":\"f\"}}";
+    char *tools = repeat("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[1", tool, 2000, "]}");
+    refused("/v1/chat/completions", tools, "tools");
+    free(tools);
+    char *ids = repeat("{\"prompt\":[1", ",1", 64, "]}");
+    v = test_web_json(t.port, "/v1/completions", ids, 400);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(v, "error"), "code")), "context_length_exceeded");
+    json_decref(v);
+    free(ids);
+}
+
 static void nothing_is_left(void **state)
 {
     (void)state;
@@ -239,6 +267,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_field_with_every_value),
         cmocka_unit_test(lists_are_checked),
         cmocka_unit_test(sizes_are_bounded),
+        cmocka_unit_test(long_lists_are_named),
         cmocka_unit_test(nothing_is_left),
     };
 

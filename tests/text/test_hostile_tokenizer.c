@@ -14,7 +14,12 @@
 #define BPE   "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
 #define LEVEL "\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"u\",\"vocab\":{\"u\":0,\"a\":1}}"
 
-enum { MOST_MS = 30000, TEXT = 1 << 16 }; /* the sanitizers take their time */
+enum {
+    MOST_MS = 30000, /* the sanitizers take their time */
+    TEXT = 1 << 16,
+    MOST_BYTES = 64 << 20, /* of memory for a file, and so many for each byte of it */
+    MOST_TIMES = 64,
+};
 
 static rg_tokenizer *from_text(const char *text, size_t n, rg_error *err)
 {
@@ -56,15 +61,25 @@ static void use(const rg_tokenizer *t)
 
 static int n_files;
 
+/* What has been allocated at most; in the way of nothing. */
+static bool watch(void *arg, size_t bytes)
+{
+    size_t *peak = arg, now = rg_mem_count().live_bytes + bytes;
+
+    *peak = now > *peak ? now : *peak;
+    return true;
+}
+
 /* One file, twice.  must_fail: it has to be refused. */
 static void check(const char *name, const char *json, size_t n, bool must_fail)
 {
-    size_t live = rg_mem_count().n_live;
+    size_t live = rg_mem_count().n_live, before = rg_mem_count().live_bytes, peak = 0;
     rg_error err[2] = { 0 };
     rg_tokenizer *t;
     uint64_t from = rg_now_ns();
 
     n_files++;
+    rg_mem_set_gate(watch, &peak);
     for (int turn = 0; turn < 2; turn++) {
         t = from_text(json, n, &err[turn]);
         if (t && must_fail)
@@ -78,8 +93,11 @@ static void check(const char *name, const char *json, size_t n, bool must_fail)
             use(t);
         rg_tokenizer_close(t);
     }
+    rg_mem_set_gate(NULL, NULL);
     assert_int_equal(err[0].code, err[1].code);
     assert_string_equal(err[0].text, err[1].text);
+    if (peak > before + MOST_BYTES + MOST_TIMES * n)
+        fail_msg("%s: took %zu bytes of memory, for a file of %zu", name, peak - before, n);
     if ((rg_now_ns() - from) / 1000000 > MOST_MS)
         fail_msg("%s: took %d ms", name, (int)((rg_now_ns() - from) / 1000000));
     assert_int_equal(rg_mem_count().n_live, live);

@@ -12,7 +12,7 @@
 #include "ckpt/json.h"
 #include "text/jinja.h"
 
-enum { OUT_CAP = 1 << 26, MAX_MS = 50 * TEST_SLOWER };
+enum { OUT_CAP = 1 << 26, MAX_MS = 50 * TEST_SLOWER, MOST_BYTES = 64 << 20 };
 
 static json_t *read_json(const char *name)
 {
@@ -151,7 +151,16 @@ static json_t *hostile_variables(void)
     return v;
 }
 
-/* Refused, in time, twice alike, with nothing left over or added to what was there. */
+/* What has been allocated at most; in the way of nothing. */
+static bool watch(void *arg, size_t bytes)
+{
+    size_t *peak = arg, now = rg_mem_count().live_bytes + bytes;
+
+    *peak = now > *peak ? now : *peak;
+    return true;
+}
+
+/* Refused, in time and memory, twice alike, with nothing left over or added to what was there. */
 static void refuse(const char *name, const char *source, size_t n)
 {
     json_t *v = hostile_variables();
@@ -164,9 +173,14 @@ static void refuse(const char *name, const char *source, size_t n)
         rg_text out;
         rg_text_init(&out, OUT_CAP);
         assert_true(rg_text_add(&out, "before", 6, true));
+        size_t before = rg_mem_count().live_bytes, peak = 0;
+        rg_mem_set_gate(watch, &peak);
         double from = cpu_ms();
         bool ok = render(source, n, NULL, v, &out, e);
         double took = cpu_ms() - from;
+        rg_mem_set_gate(NULL, NULL);
+        if (peak > before + MOST_BYTES)
+            fail_msg("%s: took %zu bytes of memory", name, peak - before);
         best = took < best ? took : best;
         if (ok || !e->text[0] || (e->code != RG_E_INPUT && e->code != RG_E_LIMIT)) {
             print_error("%s: %s, code %d, '%s'\n", name, ok ? "rendered" : "refused", e->code, e->text);

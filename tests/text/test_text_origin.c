@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "support/tokenizer.h"
 #include "text/internal.h"
 
 static rg_tokenizer *from_text(const char *text)
@@ -18,18 +19,6 @@ static rg_tokenizer *from_text(const char *text)
     assert_non_null(t);
     t->bos = t->eos = -1;
     assert_ok(rg_tokenizer_read_json(t, text, strlen(text), &err), err);
-    return t;
-}
-
-static rg_tokenizer *golden(const char *name)
-{
-    char path[256];
-    rg_error err = { 0 };
-    rg_tokenizer *t;
-
-    snprintf(path, sizeof path, "tokenizers/%s/tokenizer.json", name);
-    t = rg_tokenizer_open_path(test_data(path), &err);
-    assert_ok(t, err);
     return t;
 }
 
@@ -155,7 +144,7 @@ static void no_control_from_outside(void **state)
 
     (void)state;
     for (size_t k = 0; k < RG_LEN(names); k++) {
-        rg_tokenizer *t = golden(names[k]);
+        rg_tokenizer *t = test_tokenizer(names[k]);
         rg_error err = { 0 };
         int32_t unk = t->model == &rg_word_model_bpe ? t->bpe.unk : t->model == &rg_word_model_unigram ? t->unigram.unk
                                                                                                       : t->wordpiece.unk;

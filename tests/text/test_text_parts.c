@@ -5,12 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "base/clock.h"
+#include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "text/bpe.h"
 #include "text/clean.h"
+#include "text/normalform.h"
 #include "text/regex.h"
 #include "text/tokenizer.h"
 #include "ckpt/json.h"
@@ -374,6 +377,51 @@ static void dialect(void **state)
     rg_matcher_free(m);
 }
 
+/* Matches in a text that says the same again and again are those that a look at each of them by itself finds. */
+static void rounds(void **state)
+{
+    static const char *const patterns[] = {
+        "'s|'t| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+        "(?i:'s|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+",
+        "\\p{N}{1,3}", "\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))", "a(?=.{70}b)|a.", "(?<=a)b|b", "^1|1.", "\\b.|..", "\\s+$|a",
+        "(?=a)|1", "a*", "1|(?=1a)", ".{60}", ".", "a\\K1|1",
+    };
+    static const char *const parts[] = { "a", "b", "1", "2", " ", "\n", "'", "'s", "\xCC\x81", "\xE4\xB8\xAD", "\xF0\x9F\x98\x80" };
+    enum { TEXTS = 60, TEXT = 2000 };
+    char text[TEXT + 64];
+    rg_error err = { 0 };
+    rg_matcher *m = rg_matcher_new(1 << 20, &err);
+    rg_rng rng = { .seed = 4 };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(patterns) * TEXTS; i++) {
+        rg_regex *r = rg_regex_new(patterns[i / TEXTS], strlen(patterns[i / TEXTS]), &err);
+        size_t n = 0, n_unit = 1 + rg_rng_below(&rng, 5), unit[5], times = 100 + rg_rng_below(&rng, 200);
+        rg_walk walk = { 0 };
+        rg_span s, want;
+        int got;
+        assert_ok(r, err);
+        for (size_t k = 0; k < n_unit; k++)
+            unit[k] = rg_rng_below(&rng, RG_LEN(parts));
+        for (size_t k = 0; k < n_unit * times && n < TEXT; k++) {
+            size_t part = k + 7 > n_unit * times ? rg_rng_below(&rng, RG_LEN(parts)) : unit[k % n_unit];
+            memcpy(text + n, parts[part], strlen(parts[part]));
+            n += strlen(parts[part]);
+        }
+        do {
+            rg_walk alone = { .at = walk.at, .done = walk.done, .matched = walk.matched };
+            int got_alone = rg_regex_next(r, m, text, n, &alone, &want, &err);
+            got = rg_regex_next(r, m, text, n, &walk, &s, &err);
+            assert_int_equal(got, got_alone);
+            if (got > 0 && (s.from != want.from || s.to != want.to || walk.at != alone.at))
+                fail_msg("%s: [%zu, %zu), by itself [%zu, %zu)", patterns[i / TEXTS], s.from, s.to, want.from, want.to);
+        } while (got > 0);
+        assert_int_equal(got, 0);
+        rg_regex_free(r);
+    }
+    rg_matcher_free(m);
+}
+
 /* A pattern that backtracks without end is an error within a second or so. */
 static void catastrophe(void **state)
 {
@@ -392,6 +440,46 @@ static void catastrophe(void **state)
     assert_int_equal(err.code, RG_E_LIMIT);
     rg_ids_fini(&ids);
     rg_tokenizer_close(t);
+}
+
+/* ---- normal forms ---- */
+
+static void check_form(const char *text, bool compose, bool compat, const char *want)
+{
+    rg_passage p = { .text = text, .n = strlen(text) };
+    rg_draft out = { 0 };
+    rg_error err = { 0 };
+
+    rg_draft_begin(&out, &p, 1 << 10);
+    assert_ok(rg_normal_form(&p, compose, compat, &out, &err), err);
+    assert_string_equal(out.text.data, want);
+    rg_draft_fini(&out);
+}
+
+/* What stays as it is, what joins the character before it, and what only seems to. */
+static void normal_forms(void **state)
+{
+    static const struct {
+        const char *text, *nfc, *nfd, *nfkc;
+    } cases[] = {
+        { "ab\u4E2D\u00E9\uD55C", "ab\u4E2D\u00E9\uD55C", "ab\u4E2De\u0301\u1112\u1161\u11AB", "ab\u4E2D\u00E9\uD55C" },
+        { "e\u0301e", "\u00E9e", "e\u0301e", "\u00E9e" },
+        { "\u4E2D\u00E9\u0323\u4E2D", "\u4E2D\u1EB9\u0301\u4E2D", "\u4E2De\u0323\u0301\u4E2D", "\u4E2D\u1EB9\u0301\u4E2D" },
+        { "\u00EA\u0301", "\u1EBF", "e\u0302\u0301", "\u1EBF" },
+        { "\u0301\u0323a", "\u0323\u0301a", "\u0323\u0301a", "\u0323\u0301a" },
+        { "\uD558\u11AB\u11AB", "\uD55C\u11AB", "\u1112\u1161\u11AB\u11AB", "\uD55C\u11AB" },
+        { "\uD558\u11A7\u11AB", "\uD558\u11A7\u11AB", "\u1112\u1161\u11A7\u11AB", "\uD558\u11A7\u11AB" },
+        { "\u09C7\u09BE", "\u09CB", "\u09C7\u09BE", "\u09CB" },
+        { "\u212B\u0958", "\u00C5\u0915\u093C", "A\u030A\u0915\u093C", "\u00C5\u0915\u093C" },
+        { "\uFB01\u00BD\uFF76\uFF9E", "\uFB01\u00BD\uFF76\uFF9E", "\uFB01\u00BD\uFF76\uFF9E", "fi1\u20442\u30AC" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        check_form(cases[i].text, true, false, cases[i].nfc);
+        check_form(cases[i].text, false, false, cases[i].nfd);
+        check_form(cases[i].text, true, true, cases[i].nfkc);
+    }
 }
 
 /* ---- hostile files ---- */
@@ -587,62 +675,111 @@ static void memory_fails(void **state)
 
 /* ---- cost ---- */
 
-static double ns_per_byte(const rg_tokenizer *t, const char *unit, size_t n_unit)
+/* Nanoseconds of the processor's for a byte. */
+static double ns_per_byte(const rg_tokenizer *t, const char *text, size_t n)
 {
-    enum { N = 1 << 20 };
-    char *text = rg_alloc(N);
-    uint64_t from, to;
-    size_t n = 0;
+    struct timespec from, to;
     rg_ids ids;
 
-    for (; n + n_unit <= N; n += n_unit)
-        memcpy(text + n, unit, n_unit);
-    from = rg_now_ns();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
     ids = encode(t, text, n, 0);
-    to = rg_now_ns();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
     rg_ids_fini(&ids);
-    rg_free(text);
-    return (double)(to - from) / (double)n;
+    return (1e9 * (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec)) / (double)n;
 }
 
-/* A megabyte of one thing costs about what a megabyte of prose does; a quadratic step would cost thousands of times
- * it. */
-static void linear_cost(void **state)
+/* Text of many words: this project's pages, which cost what books do. */
+static char *read_prose(size_t *n)
+{
+    static const char *const pages[] = { "HOUSE", "SERVE", "STRUCTURED", "PLAN" };
+    rg_buf all;
+
+    rg_buf_init(&all, 1 << 20);
+    for (size_t i = 0; i < RG_LEN(pages); i++) {
+        char path[512], *text;
+        size_t n_text;
+        rg_error err = { 0 };
+        snprintf(path, sizeof path, "%s/docs/%s.md", RG_SOURCE_DIR, pages[i]);
+        text = rg_file_slurp(path, 1 << 20, &n_text, &err);
+        assert_ok(text, err);
+        assert_true(rg_buf_add(&all, text, n_text));
+        rg_free(text);
+    }
+    *n = all.n;
+    return all.data;
+}
+
+enum { RUN_BYTES = 1 << 16, ROUNDS = 3, MORE_ROUNDS = 60 };
+
+/* What one thing again and again may cost for a byte, in prose's: no more, with room for noise; special tokens and bytes
+ * that are no text, a few times that. */
+static const struct {
+    const char *unit;
+    double most;
+} runs[] = {
+    { " ", 1.2 }, { "1", 1.2 }, { "a", 1.2 }, { "\n", 1.2 }, { "\xF0\x9F\x98\x80", 1.2 }, { "\xCC\x81", 1.2 },
+    { "e\xCC\x81", 1.2 }, { "\xE4\xB8\xAD", 1.2 }, { "a b ", 1.5 }, { "\xFF", 3 }, { "<s>", 3 }, { "<|", 3 }, { "'", 3 },
+    { "A1", 3 }, { "\xCC\x81\xCC\xA3", 3 },
+};
+
+/* Each at its best, in turns with prose, and more often where the machine is busy. */
+static void check_cost(const rg_tokenizer *t, const char *name, char *text[RG_LEN(runs)], const char *prose,
+                       size_t n_prose)
+{
+    double usual = 1e9, best[RG_LEN(runs)];
+    size_t dear = 0;
+
+    for (size_t i = 0; i < RG_LEN(runs); i++)
+        best[i] = 1e9;
+    for (int k = 0; k < (TEST_SLOWER > 1 ? 1 : ROUNDS) || (k < MORE_ROUNDS && dear < RG_LEN(runs)); k++) {
+        double ns = ns_per_byte(t, prose, n_prose);
+        usual = ns < usual ? ns : usual;
+        for (size_t i = 0; i < RG_LEN(runs); i++) {
+            ns = ns_per_byte(t, text[i], RUN_BYTES / strlen(runs[i].unit) * strlen(runs[i].unit));
+            best[i] = ns < best[i] ? ns : best[i];
+        }
+        for (dear = 0; dear < RG_LEN(runs) && best[dear] <= runs[dear].most * TEST_SLOWER * usual;)
+            dear++;
+    }
+    if (dear < RG_LEN(runs))
+        fail_msg("%s, '%s': %.1f ns per byte, prose %.1f", name, runs[dear].unit, best[dear], usual);
+}
+
+static void cost_of_runs(void **state)
 {
     const char *paths[] = { RG_SOURCE_DIR "/models/tales-7m", test_data("tokenizers/bytelevel-qwen2/tokenizer.json"),
                             test_data("tokenizers/unigram-t5/tokenizer.json"),
-                            test_data("tokenizers/wordpiece-bert/tokenizer.json"),
-                            test_data("stories260K.gguf") };
-    static const char prose[] =
-        "Once upon a time, there was a little girl named Lily. She liked to play in the garden, and one "
-        "day she found 3 red balls!\n\n\"What are they?\" she asked.";
-    static const char *const units[] = { "a",  " ", "\n", "\xF0\x9F\x98\x80", "\xCC\x81\xCC\xA3", "\xFF", "<s>",
-                                         "<|", "'", "A1" };
+                            test_data("tokenizers/wordpiece-bert/tokenizer.json"), test_data("stories260K.gguf") };
+    char *text[RG_LEN(runs)], *prose;
+    size_t n_prose;
 
     (void)state;
+    prose = read_prose(&n_prose);
+    for (size_t i = 0; i < RG_LEN(runs); i++) {
+        size_t n = strlen(runs[i].unit);
+        text[i] = rg_alloc(RUN_BYTES);
+        assert_non_null(text[i]);
+        for (size_t at = 0; at + n <= RUN_BYTES; at += n)
+            memcpy(text[i] + at, runs[i].unit, n);
+    }
     for (size_t p = 0; p < RG_LEN(paths); p++) {
         rg_tokenizer *t = open_ok(paths[p]);
-        double base = ns_per_byte(t, prose, sizeof prose - 1);
-        for (size_t i = 0; i < RG_LEN(units); i++) {
-            double cost = ns_per_byte(t, units[i], strlen(units[i]));
-            for (int again = 0; again < 5 && cost > 4 * TEST_SLOWER * (base + 25); again++) { /* the machine may be busy */
-                double next = ns_per_byte(t, units[i], strlen(units[i]));
-                cost = next < cost ? next : cost;
-            }
-            if (cost > 4 * TEST_SLOWER * (base + 25))
-                fail_msg("%s, unit %zu: %.0f ns per byte, prose %.0f", paths[p], i, cost, base);
-        }
+        check_cost(t, paths[p], text, prose, n_prose);
         rg_tokenizer_close(t);
     }
+    for (size_t i = 0; i < RG_LEN(runs); i++)
+        rg_free(text[i]);
+    rg_free(prose);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(merges_by_rank),  cmocka_unit_test(merges_by_score), cmocka_unit_test(bytes_survive),
-        cmocka_unit_test(clean_and_back),  cmocka_unit_test(plain_text),      cmocka_unit_test(stories),
-        cmocka_unit_test(dialect),         cmocka_unit_test(catastrophe),     cmocka_unit_test(hostile),
-        cmocka_unit_test(hostile_numbers), cmocka_unit_test(memory_fails),    cmocka_unit_test(linear_cost),
+        cmocka_unit_test(merges_by_rank), cmocka_unit_test(merges_by_score), cmocka_unit_test(bytes_survive),
+        cmocka_unit_test(clean_and_back), cmocka_unit_test(plain_text), cmocka_unit_test(stories),
+        cmocka_unit_test(dialect), cmocka_unit_test(rounds), cmocka_unit_test(normal_forms),
+        cmocka_unit_test(catastrophe), cmocka_unit_test(hostile), cmocka_unit_test(hostile_numbers),
+        cmocka_unit_test(memory_fails), cmocka_unit_test(cost_of_runs),
     };
 
     test_init(argc, argv);

@@ -22,6 +22,22 @@ static const rg_key keys[] = {
 
 static const char *const harmless[] = { "_sliding_window_pattern", "cache_implementation", NULL };
 
+static bool is_periodic(const rg_config *c, int period)
+{
+    for (int i = 0; i < c->n_layers; i++)
+        if (c->layer_global[i] != (period > 0 && (i + 1) % period == 0))
+            return false;
+    return true;
+}
+
+/* The period that layer_types has, if it has one: a config that lists them need not say it. */
+static void find_period(rg_config *c)
+{
+    for (int period = 1; period <= c->n_layers + 1 && !is_periodic(c, c->window_period); period++)
+        if (is_periodic(c, period))
+            c->window_period = period;
+}
+
 /* "layer_types" where it is given, else every window_period-th. */
 static bool read_layer_types(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
@@ -44,6 +60,7 @@ static bool read_layer_types(rg_config *c, const rg_checkpoint *ckpt, rg_error *
             return false;
         c->layer_global[i] = which == 1;
     }
+    find_period(c);
     return true;
 }
 
@@ -83,10 +100,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
-    for (int i = 0; c->window && i < c->n_layers; i++)
-        if (c->layer_global[i] != (c->window_period > 0 && (i + 1) % c->window_period == 0))
-            return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for layer_types that are not periodic (layer %d)",
-                           i);
+    if (c->window && !is_periodic(c, c->window_period))
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for layer_types that are not periodic");
     if (c->rope_local.type != RG_ROPE_DEFAULT)
         return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for the scaling of the window layers' rope");
     return put_gguf_int(c, w, "attention.value_length", c->head_dim, err) && put_gguf_rope(c, w, err) &&

@@ -94,7 +94,8 @@ bool finish_llama(rg_config *c, const rg_checkpoint *ckpt, double theta_default,
         if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "rope.dimension_count", key), 2, c->head_dim, &dim, err) < 0 ||
             !require_value_length(c, ckpt, err))
             return false;
-    } else if (rg_meta_float(ckpt, "partial_rotary_factor", &part, err) < 0) {
+    } else if (rg_meta_float(ckpt, "partial_rotary_factor", &part, err) < 0 ||
+               rg_meta_float(ckpt, "rope_parameters.partial_rotary_factor", &part, err) < 0) {
         return false;
     }
     if (!(part > 0 && part <= 1))
@@ -104,8 +105,6 @@ bool finish_llama(rg_config *c, const rg_checkpoint *ckpt, double theta_default,
     c->rope.interleaved = c->from_gguf;
     if (!rg_config_rope(&c->rope, ckpt, NULL, theta_default, err))
         return false;
-    if (c->rope.type == RG_ROPE_LLAMA3 || c->rope.type == RG_ROPE_YARN)
-        c->rope.original_max_seq_len = c->rope.original_max_seq_len ? c->rope.original_max_seq_len : c->max_seq_len;
     c->rope_local = c->rope;
     return true;
 }
@@ -160,6 +159,8 @@ bool put_gguf_float(const rg_config *c, rg_ckpt_writer *w, const char *suffix, d
 static bool put_gguf_yarn(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     const rg_rope_config *r = &c->rope;
+    if (r->untruncated)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for truncate: false of a rope of type yarn");
     /* What a reader of the other keys takes for the factor on cos and sin. */
     double factor = rg_yarn_factor(r), assumed = r->mscale_all_dim != 0 ? 1 : rg_yarn_mscale(r->factor, 1);
 

@@ -1,0 +1,104 @@
+/* Tests of parsing JSON with every allocation refused in turn, once and from then on: an error that says so, nothing
+ * leaked, and nothing read past a token's end (which AddressSanitizer would see). */
+#include "support/test.h"
+
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+typedef struct gate {
+    long n_asked, from;
+    bool for_good;
+} gate;
+
+static bool allow(void *arg, size_t bytes)
+{
+    gate *g = arg;
+
+    (void)bytes;
+    g->n_asked++;
+    return g->for_good ? g->n_asked <= g->from : g->n_asked != g->from + 1;
+}
+
+/* Tokens that get longer, so that jansson's buffer grows in the middle of strings, keys, numbers and at their ends. */
+static void write_document(rg_buf *b)
+{
+    rg_buf_str(b, "{\"a\": [1, -2.5, true, null, {\"\": []}], \"long\": [");
+    for (int n = 1; n < 3000; n = n * 3 / 2 + 1) {
+        rg_buf_str(b, "\"");
+        for (int i = 0; i < n; i++)
+            rg_buf_str(b, i % 7 ? "x" : "\\u00e9");
+        rg_buf_str(b, "\", ");
+    }
+    rg_buf_str(b, "0.");
+    for (int i = 0; i < 4500; i++)
+        rg_buf_str(b, "3");
+    rg_buf_str(b, "], \"k");
+    for (int i = 0; i < 12000; i++)
+        rg_buf_str(b, "k");
+    rg_buf_str(b, "\": {\"x\": 1}}");
+}
+
+static void every_allocation(void **state)
+{
+    rg_buf b;
+    json_error_t why;
+
+    (void)state;
+    rg_buf_init(&b, 1 << 20);
+    write_document(&b);
+    assert_false(b.failed);
+    json_t *want = rg_json_load(b.data, b.n, JSON_REJECT_DUPLICATES, &why), *got;
+    assert_non_null(want);
+    size_t live = rg_mem_count().n_live;
+    for (int for_good = 0; for_good < 2; for_good++) {
+        long n = 0;
+        for (;; n++) {
+            gate g = { .from = n, .for_good = for_good };
+            rg_mem_set_gate(allow, &g);
+            got = rg_json_load(b.data, b.n, JSON_REJECT_DUPLICATES, &why);
+            rg_mem_set_gate(NULL, NULL);
+            if (g.n_asked <= n)
+                break;
+            assert_null(got);
+            assert_int_equal(json_error_code(&why), json_error_out_of_memory);
+            assert_int_equal(rg_mem_count().n_live, live);
+        }
+        assert_true(n > 40);
+        assert_true(json_equal(want, got));
+        json_decref(got);
+    }
+    json_decref(want);
+    rg_buf_fini(&b);
+}
+
+/* What is wrong with a text is said as jansson says it, whatever the pieces it is handed over in. */
+static void errors_are_the_texts(void **state)
+{
+    static const char *const cases[] = {
+        "{\"a\": 1, \"a\": 2}", "[1,\n2,\nx]", "[\"unfinished", "[\"unfinished\\", "[1] 2", "", "[1\"x\"]", "\"",
+    };
+    json_error_t why, whole;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        assert_null(json_loadb(cases[i], strlen(cases[i]), JSON_REJECT_DUPLICATES, &whole));
+        assert_null(rg_json_load(cases[i], strlen(cases[i]), JSON_REJECT_DUPLICATES, &why));
+        assert_int_equal(json_error_code(&why), json_error_code(&whole));
+        assert_int_equal(why.line, whole.line);
+        assert_string_equal(why.text, whole.text);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_allocation),
+        cmocka_unit_test(errors_are_the_texts),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
