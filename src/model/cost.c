@@ -149,8 +149,10 @@ static void price_products(const rg_machine *m, const rg_counted *op, bool exact
         if (op->kind == RG_OP_MOE) /* what its experts' rows cost besides is in the rate of its cells */
             continue;
         p->near_s += op->rows * op->w[i].outputs * r->out_s;
-        if (!i) /* x is the same for all */
-            p->near_s += op->rows * op->w[i].inputs * r->in_s;
+        if (i) /* x is the same for all, and they are one stream */
+            continue;
+        p->near_s += op->rows * op->w[i].inputs * r->in_s;
+        p->far_s += r->far_start_s;
     }
 }
 
@@ -186,6 +188,19 @@ static double by_value(const rg_rates *r, const rg_counted *op)
     return r->few_s[op->kind] + x * (r->many_s[op->kind] - r->few_s[op->kind]);
 }
 
+/* What a byte that is read takes more from memory. */
+static double far_byte(const rg_machine *m)
+{
+    return 1 / rg_machine_bandwidth_at(m, FAR_SET) - 1 / rg_machine_bandwidth_at(m, NEAR_SET);
+}
+
+/* What sequences carry from row to row lies in short pieces, and is read and written. */
+static void price_carried(const rg_machine *m, const rg_counted *op, price *p)
+{
+    p->near_s += op->count.state_bytes * m->rates.carry_near_s[op->kind];
+    p->far_s = op->count.state_bytes * m->rates.carry_far_s[op->kind] + op->count.weight_bytes * far_byte(m);
+}
+
 static price price_of(const rg_machine *m, const rg_counted *op, bool exact)
 {
     double bytes = op->count.weight_bytes + op->count.state_bytes;
@@ -207,8 +222,10 @@ static price price_of(const rg_machine *m, const rg_counted *op, bool exact)
     else if (op->kind == RG_OP_KV_STORE && !op->latent) /* positions side by side share a cache line */
         p.far_s = op->cells * kv_rate(m->rates.attention, op->type)->store_s /
                   (op->rows < STORE_SHARED ? op->rows : STORE_SHARED);
+    else if (op->kind == RG_OP_CONV || op->kind == RG_OP_SCAN)
+        price_carried(m, op, &p);
     else /* short runs wait for memory and then compute: the two add up */
-        p.far_s = bytes * (1 / rg_machine_bandwidth_at(m, FAR_SET) - 1 / rg_machine_bandwidth_at(m, NEAR_SET));
+        p.far_s = bytes * far_byte(m);
     return p;
 }
 

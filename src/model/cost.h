@@ -35,6 +35,7 @@ typedef struct rg_linear_rate {
     bool measured;
     double near_s[RG_RATE_ROWS]; /* seconds per weight value when so many rows meet it and it is in a near cache; */
     double far_s[RG_RATE_ROWS];  /* what it takes more from memory; */
+    double far_start_s;          /* and a whole product besides, until its bytes flow */
     double in_s, out_s;          /* seconds per value of x, which is rounded once for all weights, and of y */
 } rg_linear_rate;
 
@@ -58,6 +59,8 @@ typedef struct rg_rates {
     double fixed_s[RG_OP_COUNT];            /* of an operation of this kind, whatever its size */
     /* Per value of it (see rg_counted.cells), of few rows, which a near cache holds, and of many. */
     double few_s[RG_OP_COUNT], many_s[RG_OP_COUNT];
+    /* A byte of what recurrences carry on, read or written, beyond its rows: near; and what it takes more from memory. */
+    double carry_near_s[RG_OP_COUNT], carry_far_s[RG_OP_COUNT];
 } rg_rates;
 
 /* What a machine can do. */

@@ -12,9 +12,11 @@ enum {
     MATRIX_BYTES = 1 << 20,
     CELL_COLS = 2048,        /* of what is made value by value */
     FAR_SPANS = 12, LAYERS = 16,
-    FAR_TIMES = 4, /* megabytes of a matrix that comes from memory */
+    FAR_TIMES = 4, /* megabytes of a matrix that comes from memory, */
+    PARTS = 8,     /* or in so many products */
     EXPERT_DIM = 512, MOE_ROWS = 64,
-    INNER = 2048, STATE = 16, CONV = 4, /* of a recurrence */
+    INNER = 2048, STATE = 16, CONV = 4, /* of a recurrence, */
+    NEAR_CARRIED = 4, FAR_CARRIED = 24, /* and its sequences */
     LATENT_K = 576, LATENT_V = 512,
 };
 
@@ -25,6 +27,18 @@ static void say_linear(rg_fwd *f, rg_shop *w, int turn)
     rg_act *x = rg_act_new(f, "x", (int)w->weight[turn].cols), *y = rg_act_new(f, "y", (int)w->weight[turn].rows);
 
     rg_linear(f, y, x, &w->weight[turn], NULL);
+}
+
+/* Of a matrix's parts one after the other, each a product of its own. */
+static void say_part(rg_fwd *f, rg_shop *w, int turn)
+{
+    rg_weight part = w->weight[turn / PARTS];
+    rg_packed packed = *part.packed;
+
+    part.rows = packed.rows /= PARTS;
+    packed.data += (size_t)(turn % PARTS * (packed.rows / RG_PANEL)) * packed.panel_bytes;
+    part.packed = &packed;
+    rg_linear(f, rg_act_new(f, "y", (int)part.rows), rg_act_new(f, "x", (int)part.cols), &part, NULL);
 }
 
 static void say_gated(rg_fwd *f, rg_shop *w, int turn)
@@ -157,27 +171,36 @@ static void say_route(rg_fwd *f, rg_shop *w, int turn)
     rg_route(f, r, x, &w->routing);
 }
 
+/* Of one layer of many after the other, each with its place in every state. */
+static rg_recurrent of_layer(const rg_shop *w, int turn)
+{
+    rg_recurrent rec = w->rec;
+
+    rec.offset = (size_t)turn * rg_recurrent_bytes(&rec);
+    return rec;
+}
+
 /* As in a model, x and z are halves of one activation. */
 static void say_conv(rg_fwd *f, rg_shop *w, int turn)
 {
     rg_weight taps = { .name = "taps", .n_mats = 1, .rows = INNER, .cols = CONV, .vec = w->vector };
     rg_weight bias = { .name = "bias", .n_mats = 1, .rows = 1, .cols = INNER, .vec = w->vector };
+    rg_recurrent rec = of_layer(w, turn);
     rg_act *xz = rg_act_new(f, "xz", 2 * INNER), *x = rg_act_view(f, "x", xz, 0, INNER), *y = rg_act_new(f, "y", INNER);
 
-    (void)turn;
-    rg_conv(f, y, x, &taps, &bias, &w->rec);
+    rg_conv(f, y, x, &taps, &bias, &rec);
 }
 
 static void say_scan(rg_fwd *f, rg_shop *w, int turn)
 {
     rg_weight a = { .name = "a", .n_mats = 1, .rows = STATE, .cols = INNER, .vec = w->vector };
     rg_weight d = { .name = "d", .n_mats = 1, .rows = 1, .cols = INNER, .vec = w->vector };
+    rg_recurrent rec = of_layer(w, turn);
     rg_act *xz = rg_act_new(f, "xz", 2 * INNER), *z = rg_act_view(f, "z", xz, INNER, INNER);
     rg_act *x = rg_act_new(f, "x", INNER), *dt = rg_act_new(f, "dt", INNER), *bc = rg_act_new(f, "bc", 2 * STATE);
     rg_act *y = rg_act_new(f, "y", INNER);
 
-    (void)turn;
-    rg_scan(f, y, x, dt, bc, z, &a, &d, &w->rec);
+    rg_scan(f, y, x, dt, bc, z, &a, &d, &rec);
 }
 
 /* Rows of COLS values that make up about a megabyte as stored. */
@@ -254,8 +277,10 @@ static bool measure_near(rg_shop *w, rg_machine *m, rg_type type, bool twice, rg
 static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
 {
     rg_linear_rate *r = &m->rates.linear[type];
+    const rg_format *fmt = rg_format_of(type);
     const int64_t shape[3] = { 1, FAR_TIMES * matrix_rows(type), COLS };
     double values = (double)(shape[1] * shape[2]), last = 0;
+    double most = (double)fmt->block_bytes / fmt->block_len / m->read_bytes_s; /* all of the reading, and nothing hidden */
 
     w->spread = RG_SHOP_MATRICES;
     if (!rg_shop_weights(w, type, RG_SHOP_MATRICES, shape, err))
@@ -267,11 +292,27 @@ static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
                 return false;
             double near = r->near_s[i] * values + rows * (r->in_s * COLS + r->out_s * (double)shape[1]);
             last = beyond(rg_shop_seconds(w, say_linear), m->rates.fixed_s[RG_OP_LINEAR] + near, values);
+            last = last < most ? last : most;
         }
         r->far_s[i] = last;
     }
+    if (!rg_shop_batch(w, 1, 0, false, err))
+        return false;
+    w->spread = RG_SHOP_MATRICES * PARTS;
+    double part = values / PARTS * (r->near_s[0] + r->far_s[0]) + r->in_s * COLS + r->out_s * (double)shape[1] / PARTS;
+    r->far_start_s = beyond(rg_shop_seconds(w, say_part), m->rates.fixed_s[RG_OP_LINEAR] + part, 1);
     r->measured = true;
     return true;
+}
+
+/* The first n spans, of a row each, make the batch of every layer. */
+static void batch_of_layers(rg_shop *w, int n, int n_layers)
+{
+    w->batches[0].n_rows = w->batches[0].n_spans = n;
+    w->batches[0].spans = w->spans;
+    for (int i = 1; i < n_layers; i++)
+        w->batches[i] = w->batches[0];
+    w->spread = n_layers;
 }
 
 /* One row of each of n sequences of n_blocks blocks, each block holding LAYERS layers, which are gone through in turn:
@@ -289,11 +330,19 @@ static bool set_layers(rg_shop *w, int n, int n_blocks, rg_error *err)
         w->index[i] = n_blocks * RG_BLOCK - 1;
         w->kv_end[i] = n_blocks * RG_BLOCK;
     }
-    w->batches[0].n_rows = w->batches[0].n_spans = n;
-    w->batches[0].spans = w->spans;
-    for (int i = 1; i < LAYERS; i++)
-        w->batches[i] = w->batches[0];
-    w->spread = LAYERS;
+    batch_of_layers(w, n, LAYERS);
+    return true;
+}
+
+/* The same of recurrences: what n sequences carry through so many layers. */
+static bool set_carried(rg_shop *w, int n, int n_layers, rg_error *err)
+{
+    w->spread = n;
+    if (!rg_shop_batch(w, 1, (size_t)n_layers * rg_recurrent_bytes(&w->rec), true, err))
+        return false;
+    for (int i = 0; i < n; i++)
+        w->spans[i].first_row = i;
+    batch_of_layers(w, n, n_layers);
     return true;
 }
 
@@ -494,30 +543,40 @@ static bool measure_experts(rg_shop *w, rg_machine *m, rg_type type, rg_error *e
     return true;
 }
 
-static bool measure_recurrent(rg_shop *w, rg_machine *m, rg_error *err)
+/* Of one kind: a row of one sequence takes fixed + values each + bytes near; more rows of it, values each; rows of other
+ * sequences, bytes near too, or what these take from memory. */
+static bool measure_recurrence(rg_shop *w, rg_machine *m, rg_op_kind kind, rg_error *err)
 {
+    static const int rows[] = { 1, RG_RATE_FEW, RG_RATE_MANY };
     rg_rates *r = &m->rates;
+    rg_shop_text *say = kind == RG_OP_SCAN ? say_scan : say_conv;
+    double values = kind == RG_OP_SCAN ? INNER * STATE : INNER;
+    double bytes = 2 * sizeof(float) * INNER * (kind == RG_OP_SCAN ? STATE : CONV - 1.0), s[3];
 
     w->spread = 1;
-    w->rec = (rg_recurrent){ .d_inner = INNER, .d_state = STATE, .d_conv = CONV };
-    static const int rows[] = { 1, RG_RATE_FEW, RG_RATE_MANY };
-    double conv[3], scan[3];
-
     for (int i = 0; i < 3; i++) {
         if (!rg_shop_batch(w, rows[i], rg_recurrent_bytes(&w->rec), true, err))
             return false;
-        conv[i] = rg_shop_seconds(w, say_conv);
-        scan[i] = rg_shop_seconds(w, say_scan);
+        s[i] = rg_shop_seconds(w, say);
     }
-    r->few_s[RG_OP_CONV] = beyond(conv[1], conv[0], (RG_RATE_FEW - 1) * INNER);
-    r->many_s[RG_OP_CONV] = beyond(conv[2], conv[0], (RG_RATE_MANY - 1) * INNER);
-    r->few_s[RG_OP_SCAN] = beyond(scan[1], scan[0], (RG_RATE_FEW - 1) * INNER * STATE);
-    r->many_s[RG_OP_SCAN] = beyond(scan[2], scan[0], (RG_RATE_MANY - 1) * INNER * STATE);
-    conv[0] -= r->few_s[RG_OP_CONV] * INNER;
-    scan[0] -= r->few_s[RG_OP_SCAN] * INNER * STATE;
-    r->fixed_s[RG_OP_CONV] = conv[0] > m->op_s ? conv[0] : m->op_s;
-    r->fixed_s[RG_OP_SCAN] = scan[0] > m->op_s ? scan[0] : m->op_s;
+    r->few_s[kind] = beyond(s[1], s[0], (RG_RATE_FEW - 1) * values);
+    r->many_s[kind] = beyond(s[2], s[0], (RG_RATE_MANY - 1) * values);
+    if (!set_carried(w, NEAR_CARRIED, 1, err))
+        return false;
+    r->carry_near_s[kind] = beyond(rg_shop_seconds(w, say), s[0] + (NEAR_CARRIED - 1) * r->few_s[kind] * values,
+                                   (NEAR_CARRIED - 1) * bytes);
+    double row = r->few_s[kind] * values + r->carry_near_s[kind] * bytes;
+    r->fixed_s[kind] = s[0] - row > m->op_s ? s[0] - row : m->op_s;
+    if (!set_carried(w, FAR_CARRIED, LAYERS, err))
+        return false;
+    r->carry_far_s[kind] = beyond(rg_shop_seconds(w, say), r->fixed_s[kind] + FAR_CARRIED * row, FAR_CARRIED * bytes);
     return true;
+}
+
+static bool measure_recurrent(rg_shop *w, rg_machine *m, rg_error *err)
+{
+    w->rec = (rg_recurrent){ .d_inner = INNER, .d_state = STATE, .d_conv = CONV };
+    return measure_recurrence(w, m, RG_OP_CONV, err) && measure_recurrence(w, m, RG_OP_SCAN, err);
 }
 
 static rg_type first_of(const bool wanted[RG_TYPE_COUNT], rg_type otherwise)

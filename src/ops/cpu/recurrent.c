@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { CHANNELS = 64 };
+enum { CHANNELS = 64, CHUNKS_PER_THREAD = 8 };
 
 /* The parts of a layer's state in one slot. */
 typedef struct slot {
@@ -159,18 +159,34 @@ static void log_b(rg_fwd *f, const rg_op *op, const rg_span *s)
                (size_t)op->rec->d_state * sizeof(float));
 }
 
+/* h of channels [c, c + n) on its way from memory: it lies in short pieces far apart, which the hardware does not see
+ * coming. */
+static void prefetch_state(const rg_fwd *f, const rg_recurrent *rec, const rg_span *s, int c, int n)
+{
+    const float *h = slot_of(f, rec, s).h + c;
+
+    for (int i = 0; i < rec->d_state; i++, h += rec->d_inner)
+        for (int k = 0; k < n; k += 16)
+            __builtin_prefetch(h + k, 1);
+}
+
+/* A chunk is several runs of channels of one span, so that while one is computed the next comes nearer. */
 void rg_cpu_scan(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     const rg_batch *b = f->batch;
-    int channels = rg_min(CHANNELS, RG_SCAN_VALUES / op->rec->d_state / 16 * 16), n_draft = 0;
-    int per_span;
+    int inner = op->rec->d_inner, channels = rg_min(CHANNELS, RG_SCAN_VALUES / op->rec->d_state / 16 * 16), n_draft = 0;
 
     RG_ASSERT(op->rec->d_state <= RG_MAX_STATE && channels > 0);
-    per_span = rg_ceil_div(op->rec->d_inner, channels);
-    for (int c; (c = rg_chunk_next(f, per_span * b->n_spans)) >= 0;) {
-        int first = c % per_span * channels;
+    int n_runs = rg_ceil_div(inner, channels), share = n_runs * b->n_spans / (f->n_threads * CHUNKS_PER_THREAD);
+    int per_span = rg_ceil_div(n_runs, rg_max(1, share)), wide = rg_ceil_div(n_runs, per_span) * channels;
+    for (int i; (i = rg_chunk_next(f, per_span * b->n_spans)) >= 0;) {
+        const rg_span *s = &b->spans[i / per_span];
 
-        scan_span(r, f, op, &b->spans[c / per_span], first, rg_min(channels, op->rec->d_inner - first));
+        for (int c = i % per_span * wide, end = rg_min(c + wide, inner); c < end; c += channels) {
+            if (c + channels < end)
+                prefetch_state(f, op->rec, s, c + channels, rg_min(channels, end - c - channels));
+            scan_span(r, f, op, s, c, rg_min(channels, end - c));
+        }
     }
     rg_fwd_barrier(f);
     for (int i = 0; i < b->n_spans; i++)
