@@ -59,7 +59,7 @@ typedef struct rg_rates {
     double fixed_s[RG_OP_COUNT];            /* of an operation of this kind, whatever its size */
     /* Per value of it (see rg_counted.cells), of few rows, which a near cache holds, and of many. */
     double few_s[RG_OP_COUNT], many_s[RG_OP_COUNT];
-    /* A byte of what recurrences carry on, read or written, beyond its rows: near; and what it takes more from memory. */
+    /* A byte of what recurrences carry on, read or written, beyond its rows: near; and what it takes more far. */
     double carry_near_s[RG_OP_COUNT], carry_far_s[RG_OP_COUNT];
 } rg_rates;
 

@@ -280,7 +280,7 @@ static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
     const rg_format *fmt = rg_format_of(type);
     const int64_t shape[3] = { 1, FAR_TIMES * matrix_rows(type), COLS };
     double values = (double)(shape[1] * shape[2]), last = 0;
-    double most = (double)fmt->block_bytes / fmt->block_len / m->read_bytes_s; /* all of the reading, and nothing hidden */
+    double most = (double)fmt->block_bytes / fmt->block_len / m->read_bytes_s; /* all of the reading, nothing hidden */
 
     w->spread = RG_SHOP_MATRICES;
     if (!rg_shop_weights(w, type, RG_SHOP_MATRICES, shape, err))
@@ -543,7 +543,7 @@ static bool measure_experts(rg_shop *w, rg_machine *m, rg_type type, rg_error *e
     return true;
 }
 
-/* Of one kind: a row of one sequence takes fixed + values each + bytes near; more rows of it, values each; rows of other
+/* Of one kind: a row of one sequence takes fixed + values each + bytes near; more rows of it values each; of other
  * sequences, bytes near too, or what these take from memory. */
 static bool measure_recurrence(rg_shop *w, rg_machine *m, rg_op_kind kind, rg_error *err)
 {
@@ -569,7 +569,8 @@ static bool measure_recurrence(rg_shop *w, rg_machine *m, rg_op_kind kind, rg_er
     r->fixed_s[kind] = s[0] - row > m->op_s ? s[0] - row : m->op_s;
     if (!set_carried(w, FAR_CARRIED, LAYERS, err))
         return false;
-    r->carry_far_s[kind] = beyond(rg_shop_seconds(w, say), r->fixed_s[kind] + FAR_CARRIED * row, FAR_CARRIED * bytes);
+    r->carry_far_s[kind] =
+        beyond(rg_shop_seconds(w, say), r->fixed_s[kind] + FAR_CARRIED * row, FAR_CARRIED * bytes);
     return true;
 }
 
