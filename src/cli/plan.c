@@ -292,30 +292,6 @@ static void keep_less(double *least, double seconds)
     *least = *least > 0 && *least < seconds ? *least : seconds;
 }
 
-/* Rows that fit; a prompt once for each length, with its first batch. */
-static bool measure_rows(plan_job *j, int round, rg_error *err)
-{
-    void *quiet = j->args.common.quiet || j->args.common.json ? j : NULL;
-
-    for (int i = 0; i < j->n_rows && !cli_interrupted(); i++) {
-        const rg_plan_row *r = &j->rows[i];
-        bool first = !i || r[-1].seq != r->seq || r[-1].machine != r->machine;
-        double seconds;
-
-        cli_progress(quiet, "measuring the model", ((double)i / j->n_rows + round) / j->rounds);
-        if (strcmp(r->machine->name, "here") != 0 || !r->fits)
-            continue;
-        if (!measure_decode(j, r, &seconds, err))
-            return false;
-        keep_less(&j->measured[i].latency_s, seconds);
-        if (first && !measure_prefill(j, r, &seconds, err))
-            return false;
-        if (first)
-            keep_less(&j->measured[i].ttft_s, seconds);
-    }
-    return true;
-}
-
 /* The machine again; what it is taken to be is the quickest that it was seen to be, by what all rows take. */
 static bool measure_machine_again(plan_job *j, rg_error *err)
 {
@@ -340,6 +316,30 @@ static bool measure_machine_again(plan_job *j, rg_error *err)
     }
     rg_free(rows);
     return ok;
+}
+
+/* Rows that fit; a prompt once for each length, with its first batch; in rounds the machine before each length. */
+static bool measure_rows(plan_job *j, int round, rg_error *err)
+{
+    void *quiet = j->args.common.quiet || j->args.common.json ? j : NULL;
+
+    for (int i = 0; i < j->n_rows && !cli_interrupted(); i++) {
+        const rg_plan_row *r = &j->rows[i];
+        bool first = !i || r[-1].seq != r->seq || r[-1].machine != r->machine;
+        double seconds;
+
+        cli_progress(quiet, "measuring the model", ((double)i / j->n_rows + round) / j->rounds);
+        if (strcmp(r->machine->name, "here") != 0 || !r->fits)
+            continue;
+        if ((first && i && j->rounds > 1 && !measure_machine_again(j, err)) || !measure_decode(j, r, &seconds, err))
+            return false;
+        keep_less(&j->measured[i].latency_s, seconds);
+        if (first && !measure_prefill(j, r, &seconds, err))
+            return false;
+        if (first)
+            keep_less(&j->measured[i].ttft_s, seconds);
+    }
+    return true;
 }
 
 static bool measure(plan_job *j, rg_error *err)

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { CHANNELS = 64, CHUNKS_PER_THREAD = 8 };
+enum { CHANNELS = 64, CHUNKS_PER_THREAD = 8, AHEAD = 4 /* rows of a convolution */ };
 
 /* The parts of a layer's state in one slot. */
 typedef struct slot {
@@ -40,6 +40,13 @@ static slot slot_of(const rg_fwd *f, const rg_recurrent *rec, const rg_span *s)
 static bool is_fresh(const rg_span *s)
 {
     return s->start == s->n_replay;
+}
+
+/* n channels of a row on their way: rows lie far apart, and who computed them may have been another core. */
+static void prefetch_row(const float *row, int n)
+{
+    for (int k = 0; k < n; k += 16)
+        __builtin_prefetch(row + k);
 }
 
 /* ---- convolution ------------------------------------------------------------------------------------------------- */
@@ -77,6 +84,8 @@ static void conv_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_spa
             int at = i - keep + j;
             in[j] = at < 0 ? t.tail + (size_t)(at + keep) * inner : rows + (size_t)at * ld;
         }
+        if (i + AHEAD < s->n_rows)
+            prefetch_row(rows + (size_t)(i + AHEAD) * ld, n);
         r->cpu->conv_row(rg_act_row(f, op->out[0], s->first_row + i) + c, in, w, bias, rec->d_conv, n);
     }
     push(t.tail, keep, inner, rows, ld, committed, n);
@@ -137,6 +146,8 @@ static void scan_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_spa
         int row = s->first_row + i;
         const float *x = rg_act_row(f, op->in[0], row) + c, *b = rg_act_row(f, op->in[2], row);
 
+        for (int k = 0; i + 1 < s->n_rows && k < 4; k++)
+            prefetch_row(rg_act_row(f, op->in[k], row + 1) + (k == 2 ? 0 : c), k == 2 ? 2 * rec->d_state : n);
         r->cpu->softplus(dt, rg_act_row(f, op->in[1], row) + c, n);
         if (i == committed)
             w = copy_of(&w, rec->d_state, n, scratch);
