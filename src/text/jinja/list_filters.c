@@ -97,7 +97,7 @@ static bool f_join(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
     if (!it || (arg[0].type != JJ_MISSING && !jj_to_str(c, arg[0], &by)))
         return false;
     for (bool first = true;; first = false) {
-        if (!jj_step(c, arg[1].type == JJ_MISSING ? 2 : 6) || !jj_next(c, it, &item))
+        if (!jj_step(c, arg[1].type == JJ_MISSING ? 2 : 8) || !jj_next(c, it, &item))
             return false;
         if (item.type == JJ_MISSING)
             return jj_give(out, jj_str_from(c, b));

@@ -55,7 +55,7 @@ static bool put_number(jj_ctx *c, jj_buf *b, jj_value v)
     char text[40], *end = text + sizeof text, *p = end;
 
     if (v.type == JJ_FLOAT)
-        return jj_step(c, 24) && jj_put_bytes(c, b, text, (size_t)jj_float_text(v.f, text), !v.foreign);
+        return jj_step(c, 40) && jj_put_bytes(c, b, text, (size_t)jj_float_text(v.f, text), !v.foreign);
     for (uint64_t u = v.i < 0 ? 0 - (uint64_t)v.i : (uint64_t)v.i; u || p == end; u /= 10)
         *--p = (char)('0' + u % 10);
     if (v.i < 0)
