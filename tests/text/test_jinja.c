@@ -167,7 +167,7 @@ static void refuse(const char *name, const char *source, size_t n)
     rg_error err[2] = { 0 };
     double best = 1e9;
 
-    for (int i = 0; i < 2 || (i < 30 && best > MAX_MS); i++) { /* more often where the machine is shared */
+    for (int i = 0; i < 2 || (i < 8 && best > MAX_MS); i++) { /* more often where the machine is shared */
         size_t live = rg_mem_count().n_live;
         rg_error *e = &err[i & 1];
         rg_text out;
