@@ -401,6 +401,17 @@ static int32_t prompt_rows_left(const planning *p)
     return p->prompts < p->budget ? p->prompts : p->budget;
 }
 
+/* Where nobody is answered, a prompt that is a little long for a step gets one all the same: its other part would read
+ * all weights again. */
+static int32_t rows_given(const planning *p, int32_t wanted)
+{
+    int32_t left = prompt_rows_left(p);
+
+    if (wanted <= left || (!p->n && wanted <= p->budget && wanted <= (int64_t)2 * left))
+        return wanted;
+    return left;
+}
+
 static void plan_add(planning *p, rg_request *r, int i, int32_t n_rows)
 {
     const rg_sample *a = &r->samples[i];
@@ -513,8 +524,7 @@ static bool plan_prompt(rg_scheduler *s, planning *p, rg_request *r, int i)
 
         if (!activate(s, r, i, first && !may_clear(s, r)))
             continue;
-        n_rows = rows_wanted(s, r, i);
-        n_rows = grow_some(s, r, r->samples[i].seq, n_rows < prompt_rows_left(p) ? n_rows : prompt_rows_left(p));
+        n_rows = grow_some(s, r, r->samples[i].seq, rows_given(p, rows_wanted(s, r, i)));
         if (!n_rows)
             continue;
         plan_add(p, r, i, n_rows);

@@ -451,6 +451,34 @@ static int rows_of_aim(rg_runner *self, const rg_step_aim *aim)
     return 8;
 }
 
+/* A prompt that two steps would take is computed in one where nobody is answered, and cut where somebody is. */
+static void a_short_prompt_is_not_cut_in_two(void **state)
+{
+    const int n[] = { 8, 16, 17 };
+
+    (void)state;
+    for (int k = 0; k < 3; k++)
+        for (int talking = 0; talking < 2; talking++) {
+            world w = open_world(&(rg_core_options){ .step_s = 0.5, .pace = 2 });
+            rg_request *talks = request_of(NULL, 0, 4, talking ? 60 : 1), *comes = request_of(NULL, 0, n[k], 1);
+
+            w.f->runner.prompt_rows = rows_of_aim;
+            submit(&w, talks);
+            rg_core_step(w.c);
+            submit(&w, comes);
+            uint64_t rows = rg_core_stats(w.c).n_rows;
+            rg_core_step(w.c);
+            rows = rg_core_stats(w.c).n_rows - rows - (uint64_t)talking;
+            assert_int_equal(rows, talking || n[k] > 16 ? 8 : n[k]);
+            while (rg_core_step(w.c))
+                ;
+            assert_true(is_over(comes));
+            close_world(&w);
+            rg_request_unref(talks);
+            rg_request_unref(comes);
+        }
+}
+
 static void expect_little(rg_runner *self, const rg_batch *batch, rg_predicted *out)
 {
     (void)self;
@@ -674,6 +702,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(deadlines_end_requests),
         cmocka_unit_test(answers_keep_their_pace),
         cmocka_unit_test(many_are_let_in_together),
+        cmocka_unit_test(a_short_prompt_is_not_cut_in_two),
         cmocka_unit_test(a_busy_machine_gets_shorter_steps),
         cmocka_unit_test(static_batches_wait_for_each_other),
         cmocka_unit_test(prefixes_stay_with_their_tenant),
