@@ -29,11 +29,14 @@ ALWAYS_INLINE void attend_some(const rg_attend *a, rg_type type, const float *co
             values(a, type, 1, p + i, c + i, s + i);
 }
 
-ALWAYS_INLINE void attend_as(const rg_attend *a, rg_type type, rg_softmax *s)
+ALWAYS_INLINE void attend_as(const rg_attend *all, rg_type type, rg_softmax *s)
 {
+    const rg_attend *a = all;
+    rg_attend rest = *all;
     int i = 0;
 
-    for (; i + QUERIES <= a->n; i += QUERIES)
+    rest.k_next = rest.v_next = NULL; /* the first queries have fetched it */
+    for (; i + QUERIES <= a->n; i += QUERIES, a = &rest)
         attend_some(a, type, a->q + i, QUERIES, s + i);
     for (; QUERIES > 1 && i < a->n; i++)
         attend_some(a, type, a->q + i, 1, s + i);

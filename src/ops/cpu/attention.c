@@ -31,6 +31,7 @@ typedef struct job {
     int row, n_rows;   /* of the batch */
     int head, n_heads; /* query heads */
     int kv_head;
+    int last_block;    /* of the segment that is walked */
     rg_softmax total[RG_ITEMS_MAX], part[RG_ITEMS_MAX]; /* [row][head] */
     const float *q[RG_ITEMS_MAX];
     float *k_block, *v_block; /* scratch of a gathered, widened or latent block, one after the other */
@@ -172,10 +173,20 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
         a->v = at.v;
         a->k_scales = at.k_scales;
         a->v_scales = at.v_scales;
+        a->k_next = a->v_next = NULL;
         if (through)
             *have = -1;
-        if (through || kv->type == RG_F32 || j->n_rows * j->n_heads < cpu->widen_from)
+        if (through)
             return;
+        if (kv->type == RG_F32 || j->n_rows * j->n_heads < cpu->widen_from) {
+            if (block < j->last_block) {
+                const rg_kv_place next = rg_kv_at(kv, part_at(f, j, (block + 1) * RG_BLOCK), j->kv_head, 0);
+
+                a->k_next = next.k;
+                a->v_next = next.v;
+            }
+            return;
+        }
         if (*have != block) /* made f32 once for all queries of the tile: exact, and cheaper than in every product */
             cpu->widen(j->k_block, j->v_block, a);
         *have = block;
@@ -243,6 +254,7 @@ static void walk_segment(const rg_cpu *cpu, const rg_fwd *f, job *j, int segment
     }
     lo = rg_max(lo / RG_BLOCK, segment * SEGMENT_BLOCKS);
     hi = rg_min(rg_ceil_div(hi, RG_BLOCK), (segment + 1) * SEGMENT_BLOCKS);
+    j->last_block = hi - 1;
     for (int block = lo; block < hi; block++)
         walk_block(cpu, f, j, block);
 }

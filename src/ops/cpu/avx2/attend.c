@@ -44,6 +44,7 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
         if (type == RG_I8 && d % RG_KV_RUN == 0)
             for (int i = 0; i < 8; i++)
                 _mm256_store_ps(k_scale + 8 * i, load_bf16(a->k_scales + d / RG_KV_RUN * RG_BLOCK + 8 * i));
+        rg_fetch_next(a->k_next, type, (size_t)d * RG_BLOCK, RG_BLOCK);
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++) {
             __m256 k = stored(a->k, type, (size_t)(d * RG_BLOCK + 8 * i));
@@ -72,6 +73,7 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, const float *p,
     for (int j = a->lo; j < a->hi; j++) {
         const size_t row = (size_t)j * (size_t)a->v_stride + (size_t)first;
         const __m256 w = _mm256_set1_ps(p[j]);
+        rg_fetch_next(a->v_next, type, row, (size_t)(8 * n));
 #pragma GCC unroll 8
         for (int i = 0; i < n; i++) { /* of more than one vector, the first begins a run */
             __m256 v = stored(a->v, type, row + (size_t)(8 * i));

@@ -27,6 +27,50 @@ ALWAYS_INLINE __m512 stored(const void *p, rg_type type, size_t i, __mmask16 mas
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, h)), 16));
 }
 
+/* 64 stored values from the i-th on; of bf16 those with even numbers come before the odd, in each half: a shift makes
+ * floats of the ones, a mask of the others, and nothing has to be spread out. */
+ALWAYS_INLINE void stored64(const void *p, rg_type type, size_t i, __m512 x[4])
+{
+    if (type != RG_BF16) {
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++)
+            x[v] = stored(p, type, i + (size_t)(16 * v), 0xffff);
+        return;
+    }
+#pragma GCC unroll 2
+    for (int v = 0; v < 4; v += 2) {
+        const __m512i two = _mm512_loadu_si512((const uint16_t *)p + i + 16 * v);
+
+        x[v] = _mm512_castsi512_ps(_mm512_slli_epi32(two, 16));
+        x[v + 1] = _mm512_castsi512_ps(_mm512_and_si512(two, _mm512_set1_epi32((int)0xffff0000)));
+    }
+}
+
+/* From the order of stored64 to that of memory; and back. */
+ALWAYS_INLINE void put_together(rg_type type, __m512 x[4])
+{
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+
+    for (int v = 0; v < 4 && type == RG_BF16; v += 2) {
+        const __m512 first = _mm512_permutex2var_ps(x[v], low, x[v + 1]);
+        x[v + 1] = _mm512_permutex2var_ps(x[v], high, x[v + 1]);
+        x[v] = first;
+    }
+}
+
+ALWAYS_INLINE void take_apart(rg_type type, __m512 x[4])
+{
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+
+    for (int v = 0; v < 4 && type == RG_BF16; v += 2) {
+        const __m512 first = _mm512_permutex2var_ps(x[v], even, x[v + 1]);
+        x[v + 1] = _mm512_permutex2var_ps(x[v], odd, x[v + 1]);
+        x[v] = first;
+    }
+}
+
 /* One float in every lane; by name, so that the compiler does not load it anew with every use. */
 ALWAYS_INLINE __m512 every(const float *x)
 {
@@ -53,11 +97,11 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
         __m512 k[4];
         for (int v = 0; v < 4 && type == RG_I8 && d % RG_KV_RUN == 0; v++)
             k_scale[v] = load_bf16(a->k_scales + d / RG_KV_RUN * RG_BLOCK + 16 * v);
+        rg_fetch_next(a->k_next, type, (size_t)d * RG_BLOCK, RG_BLOCK);
+        stored64(a->k, type, (size_t)d * RG_BLOCK, k);
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; v++) {
-            k[v] = stored(a->k, type, (size_t)(d * RG_BLOCK + 16 * v), 0xffff);
+        for (int v = 0; v < 4; v++)
             k[v] = type == RG_I8 ? _mm512_mul_ps(k[v], k_scale[v]) : k[v];
-        }
 #pragma GCC unroll 4
         for (int i = 0; i < n; i++) {
             const __m512 qd = every(qi[i] + d);
@@ -67,10 +111,12 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
         }
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        put_together(type, s[i]);
 #pragma GCC unroll 4
         for (int v = 0; v < 4; v++)
             _mm512_store_ps(p[i] + 16 * v, _mm512_mul_ps(s[i][v], scale));
+    }
 }
 
 /* A scale of q8 in every lane. */
@@ -88,17 +134,24 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*
     __m512 out[QUERIES][OUT];
 
 #pragma GCC unroll 4
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
 #pragma GCC unroll 4
         for (int v = 0; v < n_out; v++)
             out[i][v] = _mm512_mul_ps(_mm512_maskz_loadu_ps(v == n_out - 1 ? mask : 0xffff, s[i].o + first + 16 * v),
                                       _mm512_set1_ps(c[i]));
+        if (n_out == OUT)
+            take_apart(type, out[i]);
+    }
     for (int j = a->lo; j < a->hi; j++) {
         const size_t row = (size_t)j * (size_t)a->v_stride + (size_t)first;
         __m512 x[OUT];
+        rg_fetch_next(a->v_next, type, row, (size_t)(16 * n_out));
+        if (n_out == OUT)
+            stored64(a->v, type, row, x);
 #pragma GCC unroll 4
         for (int v = 0; v < n_out; v++) {
-            x[v] = stored(a->v, type, row + (size_t)(16 * v), v == n_out - 1 ? mask : 0xffff);
+            if (n_out < OUT)
+                x[v] = stored(a->v, type, row + (size_t)(16 * v), v == n_out - 1 ? mask : 0xffff);
             if (type == RG_I8) /* of more than one vector, the first begins a run */
                 x[v] = _mm512_mul_ps(x[v], every_scale(a->v_scales + j * runs + first / RG_KV_RUN + v / 2));
         }
@@ -111,10 +164,13 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*
         }
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        if (n_out == OUT)
+            put_together(type, out[i]);
 #pragma GCC unroll 4
         for (int v = 0; v < n_out; v++)
             _mm512_mask_storeu_ps(s[i].o + first + 16 * v, v == n_out - 1 ? mask : 0xffff, out[i][v]);
+    }
 }
 
 ALWAYS_INLINE float tree16(__m512 l)
