@@ -167,23 +167,47 @@ void rg_bpe_work_fini(rg_bpe_work *w)
     rg_free(w->memo);
     rg_free(w->heap);
     rg_free(w->run);
+    rg_buf_fini(&w->text);
     *w = (rg_bpe_work){ 0 };
+}
+
+static bool ids_room(rg_ids *ids, size_t more, rg_error *err)
+{
+    size_t room = ids->room ? ids->room : 64;
+    int32_t *list;
+
+    if (more > INT32_MAX - ids->n)
+        return rg_fail(err, RG_E_LIMIT, "more than %d ids", INT32_MAX);
+    while (room < ids->n + more)
+        room *= 2;
+    list = rg_resize(ids->id, room * sizeof *list);
+    if (!list)
+        return rg_fail_memory(err, room * sizeof *list);
+    ids->id = list;
+    ids->room = room;
+    return true;
 }
 
 bool rg_ids_add(rg_ids *ids, int32_t id, rg_error *err)
 {
-    if (ids->n == ids->room) {
-        size_t room = ids->room ? 2 * ids->room : 64;
-        int32_t *list;
-        if (ids->n >= INT32_MAX)
-            return rg_fail(err, RG_E_LIMIT, "more than %d ids", INT32_MAX);
-        list = rg_resize(ids->id, room * sizeof *list);
-        if (!list)
-            return rg_fail_memory(err, room * sizeof *list);
-        ids->id = list;
-        ids->room = room;
-    }
+    if (ids->n == ids->room && !ids_room(ids, 1, err))
+        return false;
     ids->id[ids->n++] = id;
+    return true;
+}
+
+bool rg_ids_again(rg_ids *ids, size_t from, size_t times, rg_error *err)
+{
+    size_t n = ids->n - from;
+
+    if (!n || !times)
+        return true;
+    if (times > INT32_MAX / n)
+        return rg_fail(err, RG_E_LIMIT, "more than %d ids", INT32_MAX);
+    if (ids->room - ids->n < n * times && !ids_room(ids, n * times, err))
+        return false;
+    for (size_t end = ids->n + n * times; ids->n < end; ids->n++)
+        ids->id[ids->n] = ids->id[ids->n - n];
     return true;
 }
 
@@ -277,6 +301,8 @@ static bool start_by_ranks(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool
     char room[ROOM];
     bool pending = false; /* an unknown that may still grow */
 
+    if (!symbol_room(w, char_count(word), err))
+        return false;
     for (size_t i = 0; i < word.n;) {
         size_t n = (size_t)rg_clean_length(word.data + i), n_bytes = 0;
         rg_string s = { word.data + i, n };
@@ -295,7 +321,7 @@ static bool start_by_ranks(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool
         if (id >= 0 && !symbol_add(w, id, i, n, err))
             return false;
         for (size_t k = 0; k < n_bytes; k++)
-            if (!symbol_add(w, bytes[k], i, 1, err))
+            if (!symbol_add(w, bytes[k], n_bytes == n ? i + k : i, 1, err))
                 return false;
         if (id < 0 && !n_bytes && b->unk_missing)
             return rg_fail(err, RG_E_INPUT, "a character is not in the vocabulary, and neither is the unk_token");
@@ -307,6 +333,8 @@ static bool start_by_ranks(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool
 
 static bool start_by_scores(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_error *err)
 {
+    if (!symbol_room(w, char_count(word), err))
+        return false;
     for (size_t i = 0; i < word.n;) {
         size_t n = (size_t)rg_clean_length(word.data + i);
         bool again = i >= n && !memcmp(word.data + i, word.data + i - n, n); /* then the one before is as long */
@@ -314,6 +342,21 @@ static bool start_by_scores(const rg_bpe *b, rg_bpe_work *w, rg_string word, boo
         if (!symbol_add(w, id, i, n, err))
             return false;
         i += n;
+    }
+    return true;
+}
+
+/* A word whose bytes the vocabulary knows as characters. */
+static bool start_by_bytes(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_error *err)
+{
+    (void)plain;
+    if (!symbol_room(w, word.n, err))
+        return false;
+    for (size_t i = 0; i < word.n; w->n++) {
+        unsigned char byte = (unsigned char)word.data[i];
+        int stray = byte == 0xED ? rg_clean_stray(word.data + i, rg_clean_length(word.data + i)) : -1;
+        w->symbol[w->n] = (rg_symbol){ (uint32_t)i, 1, b->level[stray >= 0 ? stray : byte], .rank = RG_NO_RANK };
+        i += stray >= 0 ? 3 : 1;
     }
     return true;
 }
@@ -344,38 +387,51 @@ size_t rg_bpe_cut(const rg_bpe *b, rg_string word)
     return word.n;
 }
 
-/* Join the work's symbols, and append what they became. */
-static bool finish(const rg_bpe *b, rg_bpe_work *w, const char *text, bool plain, rg_ids *ids, rg_error *err)
+bool rg_bpe_join(const rg_bpe_job *j, rg_string word)
 {
-    if (!rg_bpe_merge(b, w, text, plain, err))
+    if (!j->start(j->b, j->w, word, j->plain, j->err))
         return false;
-    for (int32_t i = w->n ? 0 : -1; i >= 0; i = w->symbol[i].next) {
-        const rg_symbol *s = &w->symbol[i];
-        if (s->id >= 0 ? !rg_ids_add(ids, s->id, err) : !add_unknown(b, (rg_string){ text + s->from, s->n }, ids, err))
-            return false;
-    }
-    return true;
+    j->w->n_begun += j->w->n;
+    return rg_bpe_merge(j->b, j->w, word.data, j->plain, j->err);
 }
 
-static bool too_long(rg_string word, rg_error *err)
+bool rg_bpe_put(const rg_bpe_job *j, const char *text, const rg_symbol *s)
 {
-    return word.n > INT32_MAX && !rg_fail(err, RG_E_LIMIT, "a word of %zu bytes, more than %d", word.n, INT32_MAX);
+    return s->id >= 0 ? rg_ids_add(j->ids, s->id, j->err)
+                      : add_unknown(j->b, (rg_string){ text + s->from, s->n }, j->ids, j->err);
+}
+
+static bool encode(const rg_bpe_job *j, rg_string word)
+{
+    bool done = false, repeats = word.n >= RG_BPE_REPEAT && !j->w->whole && !j->b->prefix.n && !j->b->suffix.n;
+    const rg_bpe_work *w = j->w;
+
+    if (word.n > INT32_MAX)
+        return rg_fail(j->err, RG_E_LIMIT, "a word of %zu bytes, more than %d", word.n, INT32_MAX);
+    if (repeats && !rg_bpe_repeats(j, word, &done))
+        return false;
+    if (done)
+        return true;
+    if (!rg_bpe_join(j, word))
+        return false;
+    for (int32_t i = w->n ? 0 : -1; i >= 0; i = w->symbol[i].next)
+        if (!rg_bpe_put(j, word.data, &w->symbol[i]))
+            return false;
+    return true;
 }
 
 bool rg_bpe_encode(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err)
 {
+    rg_bpe_job j = { b, w, b->order ? start_by_scores : start_by_ranks, plain, ids, err };
+
     if (!word.n)
         return true;
-    if (too_long(word, err))
-        return false;
     if (b->ignore_merges) {
         int32_t id = rg_vocab_id(b->vocab, word.data, word.n);
         if (rg_bpe_allowed(b, id, plain))
             return rg_ids_add(ids, id, err);
     }
-    return symbol_room(w, char_count(word), err) &&
-           (b->order ? start_by_scores : start_by_ranks)(b, w, word, plain, err) &&
-           finish(b, w, word.data, plain, ids, err);
+    return encode(&j, word);
 }
 
 bool rg_bpe_takes_bytes(const rg_bpe *b, rg_string word)
@@ -386,15 +442,9 @@ bool rg_bpe_takes_bytes(const rg_bpe *b, rg_string word)
 
 bool rg_bpe_encode_bytes(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err)
 {
-    if (too_long(word, err) || !symbol_room(w, word.n, err))
-        return false;
-    for (size_t i = 0; i < word.n; w->n++) {
-        unsigned char byte = (unsigned char)word.data[i];
-        int stray = byte == 0xED ? rg_clean_stray(word.data + i, rg_clean_length(word.data + i)) : -1;
-        w->symbol[w->n] = (rg_symbol){ .n = 1, .id = b->level[stray >= 0 ? stray : byte], .rank = RG_NO_RANK };
-        i += stray >= 0 ? 3 : 1;
-    }
-    return finish(b, w, NULL, plain, ids, err);
+    rg_bpe_job j = { b, w, start_by_bytes, plain, ids, err };
+
+    return encode(&j, word);
 }
 
 static bool model_encode(const rg_tokenizer *t, rg_model_work *w, rg_string word, bool plain, rg_ids *ids,

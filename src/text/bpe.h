@@ -54,6 +54,9 @@ typedef struct rg_bpe_work {
     struct rg_pair_slot *memo; /* by scores: what pairs of pieces become, of those seen last */
     uint64_t *heap, *run; /* pairs that can be joined; run: in order, taken from its front */
     size_t symbol_room, heap_room, run_room, n, n_heap, n_run, run_at;
+    rg_buf text;    /* of a word that was cut short */
+    bool whole;     /* no word is: for comparing */
+    size_t n_begun; /* symbols that were begun with, of all words */
 } rg_bpe_work;
 
 void rg_bpe_work_fini(rg_bpe_work *w);
@@ -69,5 +72,6 @@ bool rg_bpe_encode_bytes(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool p
 bool rg_bpe_takes_bytes(const rg_bpe *b, rg_string word);
 
 bool rg_ids_add(rg_ids *ids, int32_t id, rg_error *err);
+bool rg_ids_again(rg_ids *ids, size_t from, size_t times, rg_error *err); /* those from there on, so many times more */
 
 #endif

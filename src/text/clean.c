@@ -1,13 +1,6 @@
 /* clean.c -- see clean.h. */
 #include "text/clean.h"
 
-int rg_clean_length(const char *s)
-{
-    unsigned char c = (unsigned char)s[0];
-
-    return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
-}
-
 bool rg_is_space(uint32_t c)
 {
     return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||

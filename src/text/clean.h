@@ -11,7 +11,24 @@
 enum { RG_STRAY_BASE = 0xDC00 };
 
 /* Length of the clean character at s; s is clean and not empty; its code is rg_utf8_code's. */
-int rg_clean_length(const char *s);
+static inline int rg_clean_length(const char *s)
+{
+    unsigned char c = (unsigned char)s[0];
+
+    return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+}
+
+/* Its code, and its length too. */
+static inline uint32_t rg_clean_char(const char *text, int *length)
+{
+    const unsigned char *s = (const unsigned char *)text;
+
+    *length = rg_clean_length(text);
+    return *length == 1   ? s[0]
+           : *length == 2 ? (uint32_t)(s[0] & 31) << 6 | (s[1] & 63)
+           : *length == 3 ? (uint32_t)(s[0] & 15) << 12 | (uint32_t)(s[1] & 63) << 6 | (s[2] & 63)
+                          : rg_utf8_code(text, 4);
+}
 
 bool rg_is_space(uint32_t code); /* Unicode's White_Space */
 

@@ -53,15 +53,6 @@ static bool encode_bytes(work *w, rg_string word, bool plain)
     return w->t->model->encode(w->t, &w->model, (rg_string){ to, n }, plain, w->ids, w->err);
 }
 
-static bool add_again(work *w, size_t end)
-{
-    for (size_t i = w->last_ids; i < end; i++)
-        if (!rg_ids_add(w->ids, w->ids->id[i], w->err))
-            return false;
-    w->last_ids = end;
-    return true;
-}
-
 static bool encode_word(work *w, rg_string word, bool plain)
 {
     const int32_t *known;
@@ -69,8 +60,11 @@ static bool encode_word(work *w, rg_string word, bool plain)
     size_t n, before = w->ids->n;
 
     if (word.n == w->last.n && plain == w->last_plain && word.n <= RG_WORDCACHE_BYTES &&
-        !memcmp(word.data, w->last.data, word.n)) /* the word before, again */
-        return add_again(w, before);
+        !memcmp(word.data, w->last.data, word.n)) { /* the word before, again */
+        bool ok = rg_ids_again(w->ids, w->last_ids, 1, w->err);
+        w->last_ids = before;
+        return ok;
+    }
     w->last = word;
     w->last_plain = plain;
     w->last_ids = before;
@@ -110,10 +104,14 @@ static bool encode_words(work *w, const rg_passage *p)
     parts = w->t->model == &rg_word_model_bpe && w->t->bpe.cuts && !w->words.bytes;
     w->last.n = 0; /* it lay in memory that may have been used anew */
     for (size_t i = 0; i < w->words.n; i++) {
-        rg_span s = w->words.word[i];
+        rg_word s = w->words.word[i];
+        size_t before = w->ids->n;
         if (!(parts ? encode_parts : encode_word)(w, (rg_string){ w->words.passage.text + s.from, s.to - s.from },
-                                                  rg_passage_foreign(&w->words.passage, s.from, s.to)))
+                                                  rg_passage_foreign(&w->words.passage, s.from, s.to)) ||
+            !rg_ids_again(w->ids, before, s.times - 1, w->err))
             return false;
+        if (s.times > 1)
+            w->last.n = 0; /* its ids are not the last ones alone */
     }
     return true;
 }

@@ -15,6 +15,7 @@ enum {
     MOST = 32,  /* no character decomposes into more than 18 */
     KNOWN = 64, /* characters that are remembered: a text has few, or the same ones again and again */
     FEW = 4,    /* of what they become */
+    SHORT = 3, /* of those, whose text is remembered too */
     STILL = 256,
 };
 
@@ -33,6 +34,9 @@ typedef struct units {
         int n;
         int32_t codes[FEW];
         uint8_t class[FEW];
+        bool open;      /* it ends in a mark, and marks that follow may be put before that */
+        uint8_t n_text; /* of what it becomes, if nothing else around can change that; or 0 */
+        char text[4 * SHORT];
     } known[KNOWN];
     struct still {
         int32_t code; /* 0: none yet */
@@ -74,6 +78,35 @@ static int decomposed(const char *s, int length, bool compat, int32_t codes[MOST
     return got < 0 || got > MOST ? -1 : (int)got;
 }
 
+/* The text of a character's few parts, if the first is no mark, all are in order and nothing will be composed. */
+static void spell(const units *s, struct known *k)
+{
+    bool settled = !s->compose && k->n && k->n <= SHORT && !k->class[0];
+    size_t n = 0;
+
+    for (int i = 0; settled && i < k->n; i++) {
+        settled = !i || !k->class[i] || k->class[i - 1] <= k->class[i];
+        n += (size_t)rg_utf8_encode((uint32_t)k->codes[i], k->text + n);
+    }
+    k->n_text = settled ? (uint8_t)n : 0;
+    k->open = settled && k->class[k->n - 1];
+}
+
+/* What the character before p[next] becomes whatever else there is; NULL: that depends, or is not known. */
+static const struct known *settled(const units *s, const rg_passage *p, size_t next, size_t end, int32_t code)
+{
+    const struct known *k = &s->known[code % KNOWN], *after;
+    int length;
+
+    if (k->code != code || !k->n_text)
+        return NULL;
+    if (!k->open || next == end) /* what comes after the part is no mark */
+        return k;
+    code = (int32_t)rg_clean_char(p->text + next, &length);
+    after = &s->known[code % KNOWN];
+    return after->code == code && after->n && !after->class[0] ? k : NULL;
+}
+
 /* Append what a character becomes, and remember it if that is little. */
 static bool add_decomposed(units *s, const rg_passage *p, size_t at, int length, rg_error *err)
 {
@@ -94,14 +127,15 @@ static bool add_decomposed(units *s, const rg_passage *p, size_t at, int length,
             known->class[k] = (uint8_t)class;
         }
     }
+    spell(s, known);
     return true;
 }
 
 static bool decompose(units *s, const rg_passage *p, rg_span part, rg_error *err)
 {
     for (size_t i = part.from; i < part.to;) {
-        int length = rg_clean_length(p->text + i);
-        int32_t code = (int32_t)rg_utf8_code(p->text + i, length);
+        int length;
+        int32_t code = (int32_t)rg_clean_char(p->text + i, &length);
         const struct known *known = &s->known[code % KNOWN];
         size_t from = s->n;
 
@@ -214,10 +248,10 @@ static void compose_all(units *s)
     s->n = n;
 }
 
-static bool normal_part(units *s, const rg_passage *p, rg_span part, rg_draft *out, rg_error *err)
+/* Write what the units become. */
+static bool put_units(units *s, const rg_passage *p, rg_draft *out, rg_error *err)
 {
-    s->n = 0;
-    if (!decompose(s, p, part, err) || !order_marks(s, err))
+    if (!order_marks(s, err))
         return false;
     if (s->compose)
         compose_all(s);
@@ -227,6 +261,33 @@ static bool normal_part(units *s, const rg_passage *p, rg_span part, rg_draft *o
                      s->u[i].marks & RG_FOREIGN);
     }
     return rg_draft_ok(out) || rg_fail_memory(err, p->n);
+}
+
+static bool normal_part(units *s, const rg_passage *p, rg_span part, rg_draft *out, rg_error *err)
+{
+    size_t from = part.from, next;
+
+    s->n = 0;
+    for (size_t i = part.from; i < part.to && !s->compose && !p->marks; i = next) {
+        int length;
+        int32_t code = (int32_t)rg_clean_char(p->text + i, &length);
+        const struct known *k;
+
+        next = i + (size_t)length;
+        k = settled(s, p, next, part.to, code);
+        if (k && from < i) {
+            if (!decompose(s, p, (rg_span){ from, i }, err) || !put_units(s, p, out, err))
+                return false;
+            s->n = 0;
+            from = i;
+            k = settled(s, p, next, part.to, code); /* others may be remembered now */
+        }
+        if (!k)
+            continue;
+        rg_draft_put(out, k->text, k->n_text, i, false);
+        from = next;
+    }
+    return decompose(s, p, (rg_span){ from, part.to }, err) && put_units(s, p, out, err);
 }
 
 /* Whether a character may change what is before it or join it: marks, which vowel signs are too, and the letters of
@@ -259,8 +320,8 @@ static bool find_still(units *s, const rg_passage *p, rg_span one, bool *is, rg_
 static bool skip_run(units *s, const rg_passage *p, bool still, size_t *at, size_t *last, rg_error *err)
 {
     while (*at < p->n) {
-        int length = rg_clean_length(p->text + *at);
-        int32_t code = (int32_t)rg_utf8_code(p->text + *at, length);
+        int length;
+        int32_t code = (int32_t)rg_clean_char(p->text + *at, &length);
         struct still *known = &s->still[code % STILL];
         if (length > 1 && known->code != code) {
             if (!find_still(s, p, (rg_span){ *at, *at + (size_t)length }, &known->is, err))

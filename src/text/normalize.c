@@ -145,14 +145,20 @@ static void each_char(char_step *look, const rg_passage *p, rg_draft *out)
     size_t kept = 0;
 
     for (size_t i = 0; i < p->n;) {
-        int length = rg_clean_length(p->text + i);
-        uint32_t code = rg_utf8_code(p->text + i, length);
+        int length;
+        uint32_t code = rg_clean_char(p->text + i, &length);
         size_t next = i + (size_t)length;
         verdict *v = &known[code % VERDICTS];
 
         if (v->code != code) {
             v->code = code;
             v->fate = look(code, v->by, &v->n);
+            if (v->fate == SURROUND && !out->marked) { /* then it is all one */
+                v->n = (size_t)length + 2;
+                v->by[0] = v->by[v->n - 1] = ' ';
+                memcpy(v->by + 1, p->text + i, (size_t)length);
+                v->fate = REWRITE;
+            }
         }
         if (v->fate != KEEP) {
             rg_draft_copy(out, p, kept, i);

@@ -95,7 +95,7 @@ void rg_words_fini(rg_words *w)
 static bool spare_room(rg_words *w, size_t n, rg_error *err)
 {
     size_t room = w->spare_room ? w->spare_room : 64;
-    rg_span *list;
+    rg_word *list;
 
     if (w->n_spare + n <= w->spare_room)
         return true;
@@ -109,19 +109,28 @@ static bool spare_room(rg_words *w, size_t n, rg_error *err)
     return true;
 }
 
-static bool spare_add(rg_words *w, rg_span word, rg_error *err)
+/* A word of p; or the last one once more, if it is that and comes right after it. */
+static bool spare_add(rg_words *w, const rg_passage *p, rg_span word, rg_error *err)
 {
-    if (word.from == word.to)
+    size_t n = word.to - word.from;
+
+    if (!n)
         return true;
+    if (w->n_spare && !p->marks) {
+        rg_word *last = &w->spare[w->n_spare - 1];
+        if (last->to - last->from == n && last->from + n * last->times == word.from &&
+            p->text[last->from] == p->text[word.from] && !memcmp(p->text + last->from, p->text + word.from, n))
+            return last->times++, true;
+    }
     if (!spare_room(w, 1, err))
         return false;
-    w->spare[w->n_spare++] = word;
+    w->spare[w->n_spare++] = (rg_word){ (uint32_t)word.from, (uint32_t)word.to, 1 };
     return true;
 }
 
 static void swap_lists(rg_words *w)
 {
-    rg_span *list = w->word;
+    rg_word *list = w->word;
     size_t room = w->room;
 
     w->word = w->spare;
@@ -138,6 +147,7 @@ typedef struct cutter {
     rg_behavior behavior;
     rg_span open; /* the word that may still grow */
     bool is_open, open_match;
+    uint32_t known[64]; /* characters, and in the lowest bit whether they are of the step's class */
     rg_error *err;
 } cutter;
 
@@ -163,7 +173,7 @@ static bool segment(cutter *c, size_t from, size_t to, bool match)
     if (c->is_open && joins(c, match)) {
         c->open.to = to;
     } else {
-        if (c->is_open && !spare_add(c->w, c->open, c->err))
+        if (c->is_open && !spare_add(c->w, &c->w->passage, c->open, c->err))
             return false;
         c->open = (rg_span){ from, to };
         c->is_open = true;
@@ -172,14 +182,19 @@ static bool segment(cutter *c, size_t from, size_t to, bool match)
     return true;
 }
 
-/* The next character of a class, as rg_regex_next finds patterns. */
-static bool next_of_class(bool (*class)(uint32_t), const char *text, size_t n, rg_walk *walk, rg_span *found)
+/* The next character of a class, as rg_regex_next finds patterns.  A text has few characters, or the same ones again
+ * and again: what was asked of a class last is remembered. */
+static bool next_of_class(cutter *c, bool (*class)(uint32_t), const char *text, size_t n, rg_walk *walk,
+                          rg_span *found)
 {
     while (walk->at < n) {
-        int length = rg_clean_length(text + walk->at);
+        int length;
+        uint32_t code = rg_clean_char(text + walk->at, &length), *known = &c->known[code % RG_LEN(c->known)];
         size_t from = walk->at;
         walk->at += (size_t)length;
-        if (class(rg_utf8_code(text + from, length))) {
+        if (*known >> 1 != code || !code)
+            *known = code << 1 | class(code);
+        if (*known & 1) {
             *found = (rg_span){ from, walk->at };
             return true;
         }
@@ -196,7 +211,7 @@ static bool cut_word(cutter *c, const rg_pretok_step *step, rg_matcher *m, rg_sp
     int got;
 
     c->is_open = false;
-    while ((got = step->class ? next_of_class(step->class, text, n, &walk, &s)
+    while ((got = step->class ? next_of_class(c, step->class, text, n, &walk, &s)
                               : rg_regex_next(step->pattern, m, text, n, &walk, &s, c->err)) > 0) {
         if (s.from > done && !segment(c, word.from + done, word.from + s.from, step->invert))
             return false;
@@ -206,7 +221,7 @@ static bool cut_word(cutter *c, const rg_pretok_step *step, rg_matcher *m, rg_sp
     }
     if (got < 0 || (done < n && !segment(c, word.from + done, word.to, step->invert)))
         return false;
-    return !c->is_open || spare_add(c->w, c->open, c->err);
+    return !c->is_open || spare_add(c->w, &c->w->passage, c->open, c->err);
 }
 
 /* Cut where the script changes.  Characters of any script go with what is before them; those that nothing is before are
@@ -220,14 +235,14 @@ static bool cut_scripts(rg_words *w, rg_span word, rg_error *err)
     for (size_t i = word.from; i < word.to;) {
         int length = rg_clean_length(text + i), script = rg_script(rg_utf8_code(text + i, length));
         if (script && script != last) {
-            if (from < i && !spare_add(w, (rg_span){ from, i }, err))
+            if (from < i && !spare_add(w, &w->passage, (rg_span){ from, i }, err))
                 return false;
             from = i;
             last = script;
         }
         i += (size_t)length;
     }
-    return spare_add(w, (rg_span){ from, word.to }, err);
+    return spare_add(w, &w->passage, (rg_span){ from, word.to }, err);
 }
 
 static bool cut_fixed(rg_words *w, rg_span word, size_t length, rg_error *err)
@@ -238,7 +253,7 @@ static bool cut_fixed(rg_words *w, rg_span word, size_t length, rg_error *err)
         i += (size_t)rg_clean_length(w->passage.text + i);
         if (++n < length && i < word.to)
             continue;
-        if (!spare_add(w, (rg_span){ from, i }, err))
+        if (!spare_add(w, &w->passage, (rg_span){ from, i }, err))
             return false;
         from = i;
         n = 0;
@@ -247,7 +262,7 @@ static bool cut_fixed(rg_words *w, rg_span word, size_t length, rg_error *err)
 }
 
 /* A short word as a number, which no other word has; 0: it is too long for that. */
-static uint64_t short_word(const rg_words *w, rg_span word)
+static uint64_t short_word(const rg_words *w, rg_word word)
 {
     size_t n = word.to - word.from;
     uint64_t key = 0;
@@ -269,25 +284,39 @@ static bool split_one(const rg_pretok_step *step, rg_matcher *m, cutter *c, rg_s
                                            : cut_word(c, step, m, word);
 }
 
+/* A word that came once or several times.  *whole: the step leaves it as it is. */
+static bool split_all(const rg_pretok_step *step, rg_matcher *m, cutter *c, rg_word word, bool *whole)
+{
+    rg_words *w = c->w;
+    size_t before = w->n_spare, n = word.to - word.from;
+
+    if (!split_one(step, m, c, (rg_span){ word.from, word.to }))
+        return false;
+    *whole = w->n_spare == before + 1 && w->spare[before].from == word.from && w->spare[before].to == word.to;
+    if (*whole)
+        w->spare[before].times = word.times;
+    for (size_t k = 1; k < word.times && !*whole; k++)
+        if (!split_one(step, m, c, (rg_span){ word.from + k * n, word.to + k * n }))
+            return false;
+    return true;
+}
+
 /* How a word is cut depends on its bytes alone: short ones that a step leaves whole are remembered. */
 static bool split(const rg_pretok_step *step, rg_matcher *m, rg_words *w, rg_error *err)
 {
     cutter c = { .w = w, .behavior = step->behavior, .err = err };
-    uint64_t whole[WHOLE] = { 0 };
+    uint64_t known[WHOLE] = { 0 };
 
     for (size_t i = 0; i < w->n; i++) {
-        rg_span word = w->word[i];
-        uint64_t key = short_word(w, word), *known = &whole[key * 0x9E3779B97F4A7C15U >> 56];
-        size_t before = w->n_spare;
-        if (key && *known == key) {
-            if (!spare_add(w, word, err))
-                return false;
-            continue;
-        }
-        if (!split_one(step, m, &c, word))
+        rg_word word = w->word[i];
+        uint64_t key = short_word(w, word), *whole = &known[key * 0x9E3779B97F4A7C15U >> 56];
+        bool is_whole = key && *whole == key;
+        if (is_whole ? !spare_room(w, 1, err) : !split_all(step, m, &c, word, &is_whole))
             return false;
-        if (key && w->n_spare == before + 1 && w->spare[before].from == word.from && w->spare[before].to == word.to)
-            *known = key;
+        if (key && *whole == key)
+            w->spare[w->n_spare++] = word;
+        else if (key && is_whole)
+            *whole = key;
     }
     swap_lists(w);
     return true;
@@ -359,19 +388,26 @@ static bool rewrite(const rg_pretok_step *step, rg_words *w, rg_error *err)
 
     rg_draft_begin(out, &w->passage, TEXT_CAP);
     for (size_t i = 0; i < w->n; i++) {
-        size_t from = out->text.n;
-
-        if (step->kind == RG_PRETOK_BYTES)
-            write_bytes(&w->passage, w->word[i], out);
-        else if (step->kind == RG_PRETOK_SPACE)
-            write_space(w, w->word[i], out);
-        else
-            write_meta(step, w, w->word[i], out);
-        w->word[i] = (rg_span){ from, out->text.n };
+        size_t n = w->word[i].to - w->word[i].from;
+        for (size_t k = 0; k < w->word[i].times; k++) {
+            rg_span word = { w->word[i].from + k * n, w->word[i].to + k * n };
+            size_t from = out->text.n;
+            rg_passage written;
+            if (step->kind == RG_PRETOK_BYTES)
+                write_bytes(&w->passage, word, out);
+            else if (step->kind == RG_PRETOK_SPACE)
+                write_space(w, word, out);
+            else
+                write_meta(step, w, word, out);
+            written = rg_draft_passage(out);
+            if (!spare_add(w, &written, (rg_span){ from, out->text.n }, err))
+                return false;
+        }
     }
     if (!rg_draft_ok(out))
         return rg_fail(err, RG_E_MEMORY, "no memory for the text's words, or the text is larger than %d bytes",
                        TEXT_CAP);
+    swap_lists(w);
     w->passage = rg_draft_passage(out);
     w->turn = !w->turn;
     return true;
@@ -384,7 +420,9 @@ bool rg_pretok_cut(const rg_pretok *p, rg_matcher *m, const rg_passage *passage,
     w->bytes = n && p->steps[n - 1].kind == RG_PRETOK_BYTES;
     w->passage = *passage;
     w->n_spare = 0;
-    if (!spare_add(w, (rg_span){ 0, passage->n }, err))
+    if (passage->n > TEXT_CAP)
+        return rg_fail(err, RG_E_LIMIT, "a text of %zu bytes once normalised, more than %d", passage->n, TEXT_CAP);
+    if (!spare_add(w, passage, (rg_span){ 0, passage->n }, err))
         return false;
     swap_lists(w);
     for (int i = 0; i < n - w->bytes; i++) {

@@ -61,13 +61,17 @@ enum {
 };
 bool rg_pretok_named(rg_pretok *p, const char *name, unsigned *flags, rg_error *err);
 
-/* Words, as spans of a passage. */
+/* A word in a passage, and how often it stands there, one right after another. */
+typedef struct rg_word {
+    uint32_t from, to, times;
+} rg_word;
+
 typedef struct rg_words {
     rg_passage passage; /* the caller's, or one of own's */
     rg_draft own[2];
-    rg_span *word;
+    rg_word *word; /* [n]; of a passage with marks each stands by itself */
     size_t n, room;
-    rg_span *spare; /* the list that a step makes */
+    rg_word *spare; /* the list that a step makes */
     size_t n_spare, spare_room;
     int turn;
     bool bytes; /* the words' bytes are still to be written as characters: rg_pretok_bytes */

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "text/clean.h"
+#include "text/same.h"
 
 enum {
     PATTERN_CAP = 1 << 16,
@@ -39,6 +40,7 @@ struct rg_matcher {
     pcre2_jit_stack *stack;
     uint32_t steps; /* the limit that the context has */
     uint64_t left;  /* steps that all matches may still cost */
+    uint64_t calls;
 };
 
 static void *get(size_t n, void *arg)
@@ -318,6 +320,7 @@ rg_regex *rg_regex_literal(const char *text, size_t n, rg_error *err)
     if (!r || !(r->literal = rg_strndup(text, n)))
         return rg_free(r), rg_fail_memory(err, n), NULL;
     r->n_literal = n;
+    r->forward = true;
     return r;
 }
 
@@ -356,6 +359,11 @@ void rg_matcher_free(rg_matcher *m)
     pcre2_match_context_free(m->context);
     pcre2_general_context_free(m->general);
     rg_free(m);
+}
+
+uint64_t rg_matcher_calls(const rg_matcher *m)
+{
+    return m->calls;
 }
 
 static int run(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t at)
@@ -399,6 +407,7 @@ static int next_at(const rg_regex *r, rg_matcher *m, const char *text, size_t n,
 
     if (*at > n)
         return 0;
+    m->calls++;
     if (r->literal) {
         bool here = n - *at >= r->n_literal && !memcmp(text + *at, r->literal, r->n_literal);
         const char *p = here ? text + *at : memmem(text + *at, n - *at, r->literal, r->n_literal);
@@ -429,20 +438,21 @@ static int next_at(const rg_regex *r, rg_matcher *m, const char *text, size_t n,
 
 /* ---- texts that say the same again and again ---- */
 
-/* Up to where text goes on from `at` as it did from `from`. */
-static size_t same_to(const char *text, size_t n, size_t from, size_t at)
+/* The first match in p[0, n), if nothing that comes after can change it. */
+static bool match_ahead(const rg_regex *r, rg_matcher *m, const char *p, size_t n, rg_span *found)
 {
-    enum { BLOCK = 64 };
+    const size_t *ends = pcre2_get_ovector_pointer(m->data);
+    const char *literal = r->literal ? memmem(p, n, r->literal, r->n_literal) : NULL;
 
-    while (at + BLOCK <= n && !memcmp(text + from, text + at, BLOCK)) {
-        from += BLOCK;
-        at += BLOCK;
-    }
-    while (at < n && text[from] == text[at]) {
-        from++;
-        at++;
-    }
-    return at;
+    m->calls++;
+    if (literal)
+        *found = (rg_span){ (size_t)(literal - p), (size_t)(literal - p) + r->n_literal };
+    if (r->literal)
+        return literal;
+    if (pcre2_match(r->code, (PCRE2_SPTR)p, n, 0, PCRE2_NO_UTF_CHECK | PCRE2_PARTIAL_HARD, m->data, m->context) < 0)
+        return false;
+    *found = (rg_span){ ends[0], ends[1] };
+    return ends[1] != n;
 }
 
 /* The matches of one round, from the walk's place to a period on, none of which is empty.  A match that is found in
@@ -454,15 +464,13 @@ static bool match_round(const rg_regex *r, rg_matcher *m, const char *text, rg_w
     pcre2_set_match_limit(m->context, m->steps = STEPS_FREE);
     for (walk->n_round = walk->turn = 0; at < end && walk->n_round < RG_ROUND; walk->n_round++) {
         size_t n = AHEAD;
-        const size_t *ends = pcre2_get_ovector_pointer(m->data);
+        rg_span s;
         while (((unsigned char)text[at + n] & 0xC0) == 0x80)
             n--;
-        if (pcre2_match(r->code, (PCRE2_SPTR)text + at, n, 0, PCRE2_NO_UTF_CHECK | PCRE2_PARTIAL_HARD, m->data,
-                        m->context) < 0 ||
-            ends[0] >= ends[1] || ends[1] == n)
+        if (!match_ahead(r, m, text + at, n, &s) || s.from >= s.to)
             break;
-        walk->round[walk->n_round] = (rg_span){ at + ends[0], at + ends[1] };
-        at += ends[1];
+        walk->round[walk->n_round] = (rg_span){ at + s.from, at + s.to };
+        at += s.to;
     }
     if (at != end)
         walk->n_round = 0;
@@ -477,7 +485,7 @@ static void find_round(const rg_regex *r, rg_matcher *m, const char *text, size_
     for (int k = 0; k < RG_ROUND && at > walk->end[k] && n - at >= RUN; k++) {
         if (memcmp(text + walk->end[k], text + at, sizeof(uint64_t)))
             continue;
-        walk->until = same_to(text, n, walk->end[k], at);
+        walk->until = rg_same_to(text, n, walk->end[k], at);
         walk->period = at - walk->end[k];
         if (walk->until - at < RUN || walk->until - at < walk->period + AHEAD + 4)
             continue;

@@ -19,7 +19,8 @@ typedef struct rg_matcher rg_matcher;
 
 /* For texts of n bytes in all, which is what its matches may cost in proportion to. */
 rg_matcher *rg_matcher_new(size_t n, rg_error *err);
-void rg_matcher_free(rg_matcher *m); /* NULL is fine */
+void rg_matcher_free(rg_matcher *m);             /* NULL is fine */
+uint64_t rg_matcher_calls(const rg_matcher *m); /* how often a pattern was really looked for so far */
 
 typedef struct rg_span {
     size_t from, to;

@@ -165,6 +165,18 @@ rg_tokenizer *rg_tokenizer_open(const rg_checkpoint *c, rg_error *err)
     return finish(t, ok, err);
 }
 
+rg_tokenizer *rg_tokenizer_open_for(const rg_checkpoint *c, int32_t n_rows, rg_error *err)
+{
+    rg_tokenizer *t = rg_tokenizer_open(c, err);
+
+    if (!t || rg_tokenizer_size(t) <= n_rows)
+        return t;
+    rg_fail(err, RG_E_INPUT, "%s: the tokenizer has %d ids, the embedding %d rows", rg_checkpoint_path(c),
+            (int)rg_tokenizer_size(t), (int)n_rows);
+    rg_tokenizer_close(t);
+    return NULL;
+}
+
 static rg_tokenizer *open_files(const char *json, const char *config, rg_error *err)
 {
     size_t n = 0, n_config = 0;

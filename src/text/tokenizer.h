@@ -16,6 +16,8 @@ typedef struct rg_tokenizer rg_tokenizer;
 /* The tokenizer of a checkpoint: tokenizer.json beside a Hugging Face one, the tokenizer.ggml.* keys of GGUF.  NULL
  * with err->code RG_OK if it has none; NULL and *err if it has one that cannot be used. */
 rg_tokenizer *rg_tokenizer_open(const rg_checkpoint *ckpt, rg_error *err);
+/* The same for a model whose embedding has so many rows: a tokenizer with more ids cannot be used. */
+rg_tokenizer *rg_tokenizer_open_for(const rg_checkpoint *ckpt, int32_t n_rows, rg_error *err);
 /* From a tokenizer.json, a folder that has one, or a checkpoint. */
 rg_tokenizer *rg_tokenizer_open_path(const char *path, rg_error *err);
 void rg_tokenizer_close(rg_tokenizer *t); /* NULL is fine */

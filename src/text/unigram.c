@@ -42,17 +42,37 @@ void rg_unigram_work_fini(rg_unigram_work *w)
     *w = (rg_unigram_work){ 0 };
 }
 
-static bool make_room(rg_unigram_work *w, size_t n, rg_error *err)
+/* A word on its way to ids.  Up to `base` its pieces are settled; nodes are those from there on, up to `top`, where the
+ * longest piece that was found ends. */
+typedef struct path {
+    const rg_unigram *u;
+    rg_unigram_work *w;
+    rg_string word;
+    bool plain;
+    size_t base, top;
+    size_t unknown; /* bytes before base that are unknown, and may go on */
+    rg_ids *ids;
+    rg_error *err;
+} path;
+
+/* Nodes up to the byte `to`. */
+static bool reach(path *z, size_t to)
 {
-    if (n <= w->room)
-        return true;
-    n = n < 256 ? 256 : n;
-    rg_free(w->node);
-    w->room = 0;
-    w->node = rg_alloc(n * sizeof *w->node);
-    if (!w->node)
-        return rg_fail_memory(err, n * sizeof *w->node);
-    w->room = n;
+    rg_unigram_work *w = z->w;
+
+    if (to - z->base >= w->room) {
+        size_t room = w->room ? w->room : 256;
+        node *list;
+        while (room <= to - z->base)
+            room *= 2;
+        list = rg_resize(w->node, room * sizeof *list);
+        if (!list)
+            return rg_fail_memory(z->err, room * sizeof *list);
+        w->node = list;
+        w->room = room;
+    }
+    while (z->top < to)
+        w->node[++z->top - z->base].id = NONE;
     return true;
 }
 
@@ -62,29 +82,30 @@ static void offer(node *to, double score, size_t from, int32_t id)
         *to = (node){ score, (uint32_t)from, id };
 }
 
-static bool forward(const rg_unigram *u, node *best, rg_string word, bool plain, rg_error *err)
+/* Every piece that starts at byte i, or the character there as an unknown. */
+static bool offer_all(path *z, size_t i, size_t length, size_t *steps)
 {
-    size_t steps = STEPS_BASE + word.n * STEPS_PER_BYTE;
+    const rg_unigram *u = z->u;
+    double here = z->w->node[i - z->base].score;
+    bool single = false;
+    uint32_t at = 0;
 
-    for (size_t i = 0; i < word.n;) {
-        size_t length = (size_t)rg_clean_length(word.data + i);
-        double here = best[i].score;
-        bool single = false;
-        uint32_t at = 0;
-
-        for (size_t k = i; k < word.n && (at = rg_trie_step(&u->trie, at, (unsigned char)word.data[k])); k++) {
-            int32_t id = u->trie.node[at].id;
-            if (!steps--)
-                return rg_fail(err, RG_E_LIMIT, "the pieces of the vocabulary are too long for a text like this");
-            if (id < 0 || (plain && u->vocab->type[id] == RG_PIECE_SPECIAL))
-                continue;
-            offer(&best[k + 1], u->score[id] + here, i, id);
-            single |= k + 1 - i == length;
-        }
-        if (!single)
-            offer(&best[i + length], u->unk_score + here, i, u->unk);
-        i += length;
+    for (size_t k = i; k < z->word.n && (at = rg_trie_step(&u->trie, at, (unsigned char)z->word.data[k])); k++) {
+        int32_t id = u->trie.node[at].id;
+        if (!(*steps)--)
+            return rg_fail(z->err, RG_E_LIMIT, "the pieces of the vocabulary are too long for a text like this");
+        if (id < 0 || (z->plain && u->vocab->type[id] == RG_PIECE_SPECIAL))
+            continue;
+        if (k + 1 > z->top && !reach(z, k + 1))
+            return false;
+        offer(&z->w->node[k + 1 - z->base], u->score[id] + here, i - z->base, id);
+        single |= k + 1 - i == length;
     }
+    if (single)
+        return true;
+    if (i + length > z->top && !reach(z, i + length))
+        return false;
+    offer(&z->w->node[i + length - z->base], u->unk_score + here, i - z->base, u->unk);
     return true;
 }
 
@@ -117,42 +138,58 @@ unknown:
     return rg_ids_add(ids, u->unk, err);
 }
 
-bool rg_unigram_encode(const rg_unigram *u, rg_unigram_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err)
+static bool end_unknown(path *z, size_t at)
 {
-    uint32_t next = 0;
-    node *best;
+    rg_string s = { z->word.data + at - z->unknown, z->unknown };
 
-    if (word.n > INT32_MAX)
-        return rg_fail(err, RG_E_LIMIT, "a word of %zu bytes, more than %d", word.n, INT32_MAX);
-    if (!make_room(w, word.n + 1, err))
-        return false;
-    best = w->node;
-    for (size_t i = 0; i <= word.n; i++)
-        best[i] = (node){ 0, 0, NONE };
-    if (!forward(u, best, word, plain, err))
-        return false;
-    for (uint32_t at = (uint32_t)word.n; at;) { /* the links turned round: to where the next piece ends */
+    z->unknown = 0;
+    return !s.n || add_unknown(z->u, s, z->plain, z->ids, z->err);
+}
+
+/* No piece goes on across the byte at the top: the best way there is a part of the best way of all. */
+static bool settle(path *z)
+{
+    node *best = z->w->node;
+    uint32_t n = (uint32_t)(z->top - z->base), next = 0;
+
+    for (uint32_t at = n; at;) { /* the links turned round: to where the next piece ends */
         uint32_t from = best[at].from;
         best[at].from = next;
         next = at;
         at = from;
     }
     best[0].from = next;
-    for (uint32_t at = 0; at < word.n;) {
-        uint32_t to = best[at].from, from = at;
-        int32_t id = best[to].id;
-        at = to;
-        if (id != u->unk) {
-            if (!rg_ids_add(ids, id, err))
-                return false;
-            continue;
-        }
-        while (at < word.n && best[best[at].from].id == u->unk) /* unknown neighbours are one */
-            at = best[at].from;
-        if (!add_unknown(u, (rg_string){ word.data + from, at - from }, plain, ids, err))
+    for (uint32_t at = 0, to; at < n; at = to) {
+        to = best[at].from;
+        if (best[to].id == z->u->unk) /* unknown neighbours are one */
+            z->unknown += to - at;
+        else if (!end_unknown(z, z->base + at) || !rg_ids_add(z->ids, best[to].id, z->err))
             return false;
     }
+    best[0] = (node){ .score = best[n].score, .id = NONE };
+    z->base = z->top;
     return true;
+}
+
+bool rg_unigram_encode(const rg_unigram *u, rg_unigram_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err)
+{
+    path z = { .u = u, .w = w, .word = word, .plain = plain, .ids = ids, .err = err };
+    size_t steps = STEPS_BASE + word.n * STEPS_PER_BYTE;
+
+    if (word.n > INT32_MAX)
+        return rg_fail(err, RG_E_LIMIT, "a word of %zu bytes, more than %d", word.n, INT32_MAX);
+    if (!reach(&z, 0))
+        return false;
+    w->node[0] = (node){ .id = NONE };
+    for (size_t i = 0; i < word.n;) {
+        size_t length = (size_t)rg_clean_length(word.data + i);
+        if (!offer_all(&z, i, length, &steps))
+            return false;
+        i += length;
+        if (i == z.top && !settle(&z))
+            return false;
+    }
+    return end_unknown(&z, word.n);
 }
 
 static bool model_encode(const rg_tokenizer *t, rg_model_work *w, rg_string word, bool plain, rg_ids *ids,
