@@ -2,7 +2,6 @@
 #include "grammar/form.h"
 
 #include <stdarg.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -83,6 +82,13 @@ void rg_form_fini(rg_form *f)
     rg_free(f->text);
     rg_free(f->object);
     *f = (rg_form){ 0 };
+}
+
+size_t rg_form_bytes(const rg_form *f)
+{
+    return f->room_nodes * sizeof *f->node + f->room_kids * sizeof *f->kid + f->room_sets * sizeof *f->set +
+           SET_SLOTS * sizeof *f->set_index + f->room_text + f->room_objects * sizeof *f->object +
+           2 * f->n_keys * sizeof(rg_key);
 }
 
 void rg_list_add(rg_form *f, rg_list *l, uint32_t id)

@@ -88,6 +88,7 @@ typedef struct rg_list {
 
 bool rg_form_init(rg_form *f, rg_error *err); /* false: *err; fini is allowed */
 void rg_form_fini(rg_form *f);
+size_t rg_form_bytes(const rg_form *f); /* of memory, about */
 void rg_form_fail(rg_form *f, rg_code code, const char *fmt, ...) RG_PRINTF(3, 4); /* the first one stays */
 
 void rg_list_add(rg_form *f, rg_list *l, uint32_t id);

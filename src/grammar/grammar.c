@@ -90,6 +90,11 @@ void rg_grammar_unref(rg_grammar *g)
         free_grammar(g);
 }
 
+size_t rg_grammar_bytes(const rg_grammar *g)
+{
+    return sizeof *g + rg_form_bytes(&g->form) + rg_masks_bytes(g->masks);
+}
+
 /* ---- an answer --------------------------------------------------------------------------------------------------- */
 
 rg_grammar_state *rg_grammar_start(rg_grammar *g, rg_error *err)
@@ -129,6 +134,15 @@ void rg_grammar_copy(rg_grammar_state *to, const rg_grammar_state *from)
     RG_ASSERT(to->g == from->g);
     rg_stacks_copy(&to->stacks, &from->stacks);
     to->heads = from->heads;
+}
+
+void rg_grammar_prepare(rg_grammar *g)
+{
+    rg_grammar_state *s = rg_grammar_start(g, NULL);
+
+    if (s) /* no memory: then the first answer makes it */
+        rg_masks_find(g->masks, &s->stacks, &s->heads, s->bits);
+    rg_grammar_stop(s);
 }
 
 bool rg_grammar_advance(rg_grammar_state *s, int32_t id)

@@ -22,6 +22,8 @@ rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, rg_grammar_kind kind, 
                                rg_error *err);
 void rg_grammar_ref(rg_grammar *g);
 void rg_grammar_unref(rg_grammar *g); /* NULL is fine */
+void rg_grammar_prepare(rg_grammar *g); /* make the mask that every answer begins with, so that no step waits for it */
+size_t rg_grammar_bytes(const rg_grammar *g); /* of memory that it takes by now, about */
 
 /* Where one answer stands in a grammar.  Of fixed size, so that following one allocates nothing that matters to a step;
  * what would need more than its room makes the answer end (rg_grammar_advance says so). */

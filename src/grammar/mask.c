@@ -24,14 +24,15 @@ typedef struct link {
 } link;
 
 struct rg_masks {
-    pthread_mutex_t lock;
+    pthread_rwlock_t stay; /* shared by those who follow links, alone who forgets them */
+    pthread_mutex_t lock;  /* of what is below, while it is looked at or added to; not held while a mask is made */
     const rg_form *f;
     const rg_grammar_vocab *v;
     link *link; /* [LINKS] */
     uint32_t n_links;
     uint16_t *slot; /* [2 * LINKS], hash -> link + 1 */
     char *arena;
-    size_t used;
+    size_t used, most_used;
 };
 
 rg_masks *rg_masks_new(const rg_form *f, const rg_grammar_vocab *v)
@@ -40,6 +41,7 @@ rg_masks *rg_masks_new(const rg_form *f, const rg_grammar_vocab *v)
 
     if (!m)
         return NULL;
+    pthread_rwlock_init(&m->stay, NULL);
     pthread_mutex_init(&m->lock, NULL);
     m->f = f;
     m->v = v;
@@ -57,11 +59,22 @@ void rg_masks_free(rg_masks *m)
 {
     if (!m)
         return;
+    pthread_rwlock_destroy(&m->stay);
     pthread_mutex_destroy(&m->lock);
     rg_free(m->link);
     rg_free(m->slot);
     rg_region_free(m->arena, ARENA);
     rg_free(m);
+}
+
+size_t rg_masks_bytes(rg_masks *m)
+{
+    size_t used;
+
+    pthread_mutex_lock(&m->lock);
+    used = m->most_used;
+    pthread_mutex_unlock(&m->lock);
+    return used + LINKS * sizeof *m->link + (size_t)LINKS * 2 * sizeof *m->slot;
 }
 
 /* ---- the automaton of one mask ----------------------------------------------------------------------------------- */
@@ -209,9 +222,8 @@ static void *keep(rg_masks *m, const void *p, size_t bytes)
 }
 
 /* The mask of the workshop becomes the link's: as a list where that is shorter. */
-static void store(rg_masks *m, link *l)
+static void keep_mask(rg_masks *m, const rg_workshop *w, link *l)
 {
-    rg_workshop *w = m->v->shop;
     uint32_t n_words = rg_vocab_words(m->v), n = 0;
 
     for (uint32_t i = 0; i < n_words; i++)
@@ -230,29 +242,24 @@ static void store(rg_masks *m, link *l)
             ids[l->n_ids++] = i * 64 + (uint32_t)__builtin_ctzll(b);
 }
 
-static void make(rg_masks *m, link *l)
+/* The link's mask, into the workshop; or it is open, and has none. */
+static void make(const rg_masks *m, rg_workshop *w, link *l)
 {
     static const uint32_t root[1];
-    rg_workshop *w = m->v->shop;
     const uint32_t *at = l->after ? m->link[l->after - 1].exits : root;
     uint32_t n = l->after ? m->link[l->after - 1].n_exits : 1;
     maker k = { .f = m->f, .v = m->v, .w = w };
-    uint16_t start;
+    uint16_t start = begin(&k, m, l);
 
-    pthread_mutex_lock(&w->lock);
-    start = begin(&k, m, l);
+    memset(w->bits, 0, rg_vocab_words(m->v) * sizeof *w->bits);
+    w->n_exits = 0;
     l->open = l->node != RG_END && w->config[start].exit;
-    if (start != RG_DEAD && !l->open) {
-        memset(w->bits, 0, rg_vocab_words(m->v) * sizeof *w->bits);
-        w->n_exits = 0;
-        for (uint32_t i = 0; i < n && !l->open; i++) {
-            k.path[m->v->piece[at[i]].depth] = start;
-            l->open = !walk(&k, m, l, at[i]);
-        }
-        if (!l->open)
-            store(m, l);
+    if (start == RG_DEAD)
+        return;
+    for (uint32_t i = 0; i < n && !l->open; i++) {
+        k.path[m->v->piece[at[i]].depth] = start;
+        l->open = !walk(&k, m, l, at[i]);
     }
-    pthread_mutex_unlock(&w->lock);
 }
 
 /* ---- the memory -------------------------------------------------------------------------------------------------- */
@@ -270,36 +277,80 @@ static uint64_t alike(const rg_masks *m, const rg_frame *frame)
     return node->max == RG_FOREVER || node->max - frame->data > far ? node->min : frame->data;
 }
 
-/* The link for this frame after those before; it is made if it is not there.  NULL: there was no room, and all that was
- * remembered has been forgotten. */
-static link *find(rg_masks *m, uint32_t before, const rg_frame *frame)
+/* Where in slot the link is or, if it is not remembered, would be. */
+static uint32_t place_of(const rg_masks *m, const link *key)
 {
     struct {
         uint32_t before, node;
         uint64_t data;
-    } key = { before, frame->node, alike(m, frame) };
-    uint32_t at = (uint32_t)rg_hash(&key, sizeof key, 0) & (2 * LINKS - 1);
-    size_t most = rg_vocab_words(m->v) * sizeof(uint64_t) + RG_EXITS * sizeof(uint32_t) + 64;
-    link *l;
+    } k = { key->before, key->node, key->data };
+    uint32_t at = (uint32_t)rg_hash(&k, sizeof k, 0) & (2 * LINKS - 1);
 
     for (; m->slot[at]; at = (at + 1) & (2 * LINKS - 1)) {
-        l = &m->link[m->slot[at] - 1];
-        if (l->before == key.before && l->node == key.node && l->data == key.data)
-            return l;
+        const link *l = &m->link[m->slot[at] - 1];
+        if (l->before == k.before && l->node == k.node && l->data == k.data)
+            break;
     }
-    if (m->n_links == LINKS || m->used + most > ARENA) {
-        m->n_links = 0;
-        m->used = 0;
-        memset(m->slot, 0, (size_t)LINKS * 2 * sizeof *m->slot);
-        return NULL;
+    return at;
+}
+
+static const link *look_up(rg_masks *m, const link *key)
+{
+    uint16_t i;
+
+    pthread_mutex_lock(&m->lock);
+    i = m->slot[place_of(m, key)];
+    pthread_mutex_unlock(&m->lock);
+    return i ? &m->link[i - 1] : NULL;
+}
+
+/* Remember what was made; another thread may have been quicker.  NULL: there is no room. */
+static const link *add(rg_masks *m, const rg_workshop *w, link *l)
+{
+    size_t most = rg_vocab_words(m->v) * sizeof(uint64_t) + RG_EXITS * sizeof(uint32_t) + 64;
+    const link *added = NULL;
+    uint32_t at;
+
+    pthread_mutex_lock(&m->lock);
+    at = place_of(m, l);
+    if (m->slot[at]) {
+        added = &m->link[m->slot[at] - 1];
+    } else if (m->n_links < LINKS && m->used + most <= ARENA) {
+        if (!l->open)
+            keep_mask(m, w, l);
+        if (m->used > m->most_used)
+            m->most_used = m->used;
+        m->link[m->n_links++] = *l;
+        m->slot[at] = (uint16_t)m->n_links;
+        added = &m->link[m->n_links - 1];
     }
-    l = &m->link[m->n_links++];
-    *l = (link){ .before = key.before, .node = key.node, .data = key.data };
+    pthread_mutex_unlock(&m->lock);
+    return added;
+}
+
+/* The link for this frame after those before; it is made if it is not there.  NULL: there is no room for it. */
+static const link *find(rg_masks *m, uint32_t before, const rg_frame *frame)
+{
+    link key = { .before = before, .node = frame->node, .data = alike(m, frame) };
+    const link *l = look_up(m, &key);
+    rg_workshop *w;
+
+    if (l)
+        return l;
     if (before)
-        l->after = m->link[before - 1].open ? m->link[before - 1].after : before;
-    m->slot[at] = (uint16_t)m->n_links;
-    make(m, l);
+        key.after = m->link[before - 1].open ? m->link[before - 1].after : before;
+    w = rg_workshop_take(m->v);
+    make(m, w, &key);
+    l = add(m, w, &key);
+    rg_workshop_give(w);
     return l;
+}
+
+static void forget(rg_masks *m)
+{
+    m->n_links = 0;
+    m->used = 0;
+    memset(m->slot, 0, (size_t)LINKS * 2 * sizeof *m->slot);
 }
 
 static void add_link(const rg_masks *m, const link *l, uint64_t *bits)
@@ -311,7 +362,7 @@ static void add_link(const rg_masks *m, const link *l, uint64_t *bits)
         bits[l->ids[i] >> 6] |= 1ULL << (l->ids[i] & 63);
 }
 
-/* False: what was remembered has been forgotten on the way. */
+/* False: there is no room for what has to be remembered. */
 static bool add_stack(rg_masks *m, const rg_stacks *s, uint32_t id, uint64_t *bits)
 {
     uint32_t before = 0;
@@ -330,10 +381,20 @@ static bool add_stack(rg_masks *m, const rg_stacks *s, uint32_t id, uint64_t *bi
 
 void rg_masks_find(rg_masks *m, const rg_stacks *s, const rg_heads *heads, uint64_t *bits)
 {
+    bool room = true;
+
     memset(bits, 0, rg_vocab_words(m->v) * sizeof *bits);
-    pthread_mutex_lock(&m->lock);
+    pthread_rwlock_rdlock(&m->stay);
+    for (uint32_t i = 0; i < heads->n && room; i++)
+        room = add_stack(m, s, heads->id[i], bits);
+    pthread_rwlock_unlock(&m->stay);
+    if (room)
+        return;
+    pthread_rwlock_wrlock(&m->stay);
     for (uint32_t i = 0; i < heads->n; i++)
-        if (!add_stack(m, s, heads->id[i], bits))
+        if (!add_stack(m, s, heads->id[i], bits)) {
+            forget(m);
             add_stack(m, s, heads->id[i], bits); /* with room for everything, this time */
-    pthread_mutex_unlock(&m->lock);
+        }
+    pthread_rwlock_unlock(&m->stay);
 }

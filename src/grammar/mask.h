@@ -6,7 +6,8 @@
  * remembered for itself.  A frame that can be left at nearly any place is taken together with the one below it.  (After
  * the token mask cache of XGrammar, arXiv 2411.15100.)  Counts that are far from their bounds are alike.
  *
- * Safe to use from any thread.  Memory is reserved when made, and all is forgotten when it is full. */
+ * Safe to use from any thread, and masks are made side by side.  Memory is reserved when made, and all is forgotten
+ * when it is full. */
 #ifndef RG_GRAMMAR_MASK_H
 #define RG_GRAMMAR_MASK_H
 
@@ -16,6 +17,8 @@ typedef struct rg_masks rg_masks;
 
 rg_masks *rg_masks_new(const rg_form *f, const rg_grammar_vocab *v);
 void rg_masks_free(rg_masks *m); /* NULL is fine */
+
+size_t rg_masks_bytes(rg_masks *m); /* of memory, at most so far */
 
 /* Set bits, a bit per id, to what any of the stacks allows. */
 void rg_masks_find(rg_masks *m, const rg_stacks *s, const rg_heads *heads, uint64_t *bits);

@@ -4,11 +4,26 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/pool.h"
 #include "base/utf8.h"
 
 enum { LONGEST = 255, SHOP_FRAMES = 1 << 15 };
 
-rg_workshop *rg_workshop_new(uint32_t n_words)
+static void free_workshop(rg_workshop *w)
+{
+    if (!w)
+        return;
+    pthread_mutex_destroy(&w->lock);
+    rg_stacks_fini(&w->stacks);
+    rg_free(w->config);
+    rg_free(w->heads);
+    rg_free(w->row);
+    rg_free(w->slot);
+    rg_free(w->bits);
+    rg_free(w);
+}
+
+static rg_workshop *new_workshop(uint32_t n_words)
 {
     rg_workshop *w = rg_zalloc(sizeof *w);
 
@@ -21,24 +36,34 @@ rg_workshop *rg_workshop_new(uint32_t n_words)
     w->slot = rg_array(RG_CONFIG_SLOTS, sizeof *w->slot);
     w->bits = rg_array(n_words, sizeof *w->bits);
     if (!rg_stacks_init(&w->stacks, SHOP_FRAMES) || !w->config || !w->heads || !w->row || !w->slot || !w->bits) {
-        rg_workshop_free(w);
+        free_workshop(w);
         return NULL;
     }
     return w;
 }
 
-void rg_workshop_free(rg_workshop *w)
+static bool open_workshops(rg_grammar_vocab *v)
 {
-    if (!w)
-        return;
-    pthread_mutex_destroy(&w->lock);
-    rg_stacks_fini(&w->stacks);
-    rg_free(w->config);
-    rg_free(w->heads);
-    rg_free(w->row);
-    rg_free(w->slot);
-    rg_free(w->bits);
-    rg_free(w);
+    int n = rg_cores() < RG_SHOPS ? rg_cores() : RG_SHOPS;
+
+    for (; v->n_shops < n; v->n_shops++)
+        if (!(v->shop[v->n_shops] = new_workshop(rg_vocab_words(v))))
+            return false;
+    return true;
+}
+
+rg_workshop *rg_workshop_take(const rg_grammar_vocab *v)
+{
+    for (int i = 0; i < v->n_shops; i++)
+        if (!pthread_mutex_trylock(&v->shop[i]->lock))
+            return v->shop[i];
+    pthread_mutex_lock(&v->shop[0]->lock);
+    return v->shop[0];
+}
+
+void rg_workshop_give(rg_workshop *w)
+{
+    pthread_mutex_unlock(&w->lock);
 }
 
 typedef struct text {
@@ -136,8 +161,7 @@ rg_grammar_vocab *rg_grammar_vocab_new(const char *data, const uint32_t *offset,
         goto fail;
     *v = (rg_grammar_vocab){ .data = data, .offset = offset, .n = n };
     v->same = rg_array((size_t)n, sizeof *v->same);
-    v->shop = rg_workshop_new(rg_vocab_words(v));
-    if (!v->same || !v->shop)
+    if (!v->same || !open_workshops(v))
         goto fail;
     n_texts = list_texts(v, t, &n_bytes);
     if (n_bytes >= UINT32_MAX / sizeof *v->piece) {
@@ -163,7 +187,8 @@ void rg_grammar_vocab_free(rg_grammar_vocab *v)
 {
     if (!v)
         return;
-    rg_workshop_free(v->shop);
+    for (int i = 0; i < v->n_shops; i++)
+        free_workshop(v->shop[i]);
     rg_free(v->piece);
     rg_free(v->same);
     rg_free(v);

@@ -1,8 +1,8 @@
-/* vocab.h -- the bytes of all ids as one tree, in the order of a walk, and the workshop where masks are made.
+/* vocab.h -- the bytes of all ids as one tree, in the order of a walk, and the workshops where masks are made.
  *
  * A node of the tree is followed by all that is below it, so that a walk is one pass over an array that skips what
  * cannot come.  Ids of more than 255 bytes never come of a grammar; nor do pieces of characters if the vocabulary has
- * not all the bytes that others would need, since an answer could then not go on.  Immutable but for the workshop. */
+ * not all the bytes that others would need, since an answer could then not go on.  Immutable but for the workshops. */
 #ifndef RG_GRAMMAR_VOCAB_H
 #define RG_GRAMMAR_VOCAB_H
 
@@ -16,7 +16,8 @@ enum {
     RG_CONFIG_HEADS = 1 << 17,
     RG_CONFIG_SLOTS = 4 * RG_CONFIGS,
     RG_EXITS = 4096,        /* places where a mask may leave what it looks at */
-    RG_UNKNOWN = 0xffff,    /* rows of the workshop: not looked at yet */
+    RG_SHOPS = 8,           /* masks made at once, at most */
+    RG_UNKNOWN = 0xffff,    /* rows of a workshop: not looked at yet */
     RG_DEAD = 0,            /* the config of no stacks */
 };
 
@@ -31,7 +32,7 @@ typedef struct rg_config {
     bool exit;        /* one of them may be left */
 } rg_config;
 
-/* A deterministic automaton that grows while a mask is made; one at a time. */
+/* A deterministic automaton that grows while a mask is made; for one at a time. */
 typedef struct rg_workshop {
     pthread_mutex_t lock;
     rg_stacks stacks;
@@ -54,7 +55,8 @@ struct rg_grammar_vocab {
     int32_t *same;   /* per id: another one with the same bytes; -1: no more; UNUSABLE: it never comes */
     int longest;
     rg_set spelled;  /* bytes that can be written one by one, and those that only whole characters have */
-    rg_workshop *shop;
+    rg_workshop *shop[RG_SHOPS]; /* [n_shops], one for each core as far as they go */
+    int n_shops;
 };
 
 enum { RG_UNUSABLE = -2 };
@@ -64,7 +66,8 @@ static inline uint32_t rg_vocab_words(const rg_grammar_vocab *v)
     return ((uint32_t)v->n + 63) / 64;
 }
 
-rg_workshop *rg_workshop_new(uint32_t n_words);
-void rg_workshop_free(rg_workshop *w);
+/* A workshop for the caller alone; waits for one if all are taken. */
+rg_workshop *rg_workshop_take(const rg_grammar_vocab *v);
+void rg_workshop_give(rg_workshop *w);
 
 #endif

@@ -12,9 +12,10 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "grammar/grammar.h"
+#include "grammar/shelf.h"
 
 #define G RG_GRAMMAR_GBNF
 #define X RG_GRAMMAR_REGEX
@@ -495,37 +496,111 @@ static void many_keys(void **state)
     free_words(&w);
 }
 
-static void *take_masks(void *arg)
-{
-    rg_grammar *g = arg;
-    rg_grammar_state *st = rg_grammar_start(g, NULL);
-    const char *text = "{\"a\":[1,2,{\"b\":\"some text\"}],\"c\":null}";
-    float logits[300] = { 0 };
+/* ---- side by side, and on the shelf ---- */
 
-    for (int turn = 0; turn < 50; turn++) {
-        rg_grammar_state *now = rg_grammar_start(g, NULL);
-        for (const char *p = text; *p; p++) {
-            rg_grammar_mask(now, logits, 257, NULL, 0, true);
-            RG_ASSERT(rg_grammar_advance(now, (unsigned char)*p));
-        }
-        rg_grammar_stop(now);
+enum { LITERAL = 9000 }; /* of more places than masks are remembered for */
+
+typedef struct walker {
+    const words *w;
+    rg_grammar *g;
+    const char *text;
+    uint64_t masks; /* a hash of all */
+} walker;
+
+static void *walk_text(void *arg)
+{
+    walker *k = arg;
+    rg_grammar_state *st = rg_grammar_start(k->g, NULL);
+    float *logits = calloc((size_t)k->w->n, sizeof *logits);
+
+    for (const char *p = k->text; *p; p++) {
+        memset(logits, 0, (size_t)k->w->n * sizeof *logits);
+        rg_grammar_mask(st, logits, k->w->n, NULL, 0, true);
+        k->masks = rg_hash(logits, (size_t)k->w->n * sizeof *logits, k->masks);
+        RG_ASSERT(rg_grammar_advance(st, (unsigned char)*p));
     }
+    free(logits);
     rg_grammar_stop(st);
     return NULL;
 }
 
-static void threads_share(void **state)
+/* However many make masks at once, and forget them meanwhile, they are those that one alone makes. */
+static void threads_make_the_same_masks(void **state)
 {
-    words w = all_bytes();
-    rg_grammar *g = compile(&w, J, "");
-    pthread_t t[3];
+    static const char json[] = "{\"a\":[1,2.5e-3,{\"b\":\"some text\",\"c\":{}}],\"d\":null,\"long\":\"wwwwwwwwwwwwwwww\"}";
+    words w = bytes_and(256, pieces, RG_LEN(pieces));
+    char literal[LITERAL + 3] = "";
 
     (void)state;
-    for (size_t i = 0; i < RG_LEN(t); i++)
-        assert_int_equal(pthread_create(&t[i], NULL, take_masks, g), 0);
-    for (size_t i = 0; i < RG_LEN(t); i++)
-        pthread_join(t[i], NULL);
+    for (int i = 0; i < LITERAL; i++)
+        literal[i] = (char)('a' + i % 17 % 5);
+    for (int kind = 0; kind < 2; kind++) {
+        const char *text = kind ? literal : json;
+        walker k[5] = { 0 };
+        pthread_t t[5];
+
+        for (int i = 0; i < 5; i++) { /* the first alone, and the others together */
+            k[i] = (walker){ .w = &w, .text = text, .g = i < 2 ? compile(&w, kind ? X : J, kind ? text : "") : k[1].g };
+            if (!i)
+                walk_text(&k[i]);
+        }
+        for (int i = 1; i < 5; i++)
+            assert_int_equal(pthread_create(&t[i], NULL, walk_text, &k[i]), 0);
+        for (int i = 1; i < 5; i++) {
+            pthread_join(t[i], NULL);
+            assert_true(k[i].masks == k[0].masks);
+        }
+        rg_grammar_unref(k[0].g);
+        rg_grammar_unref(k[1].g);
+    }
+    free_words(&w);
+}
+
+static rg_grammar *get(rg_grammar_shelf *s, rg_grammar_kind kind, const char *source)
+{
+    rg_error err;
+    rg_grammar *g = rg_grammar_shelf_get(s, kind, source, strlen(source), &err);
+
+    assert_ok(g, err);
+    return g;
+}
+
+/* What is asked for again is the same one; of what nobody asks for, little stays. */
+static void a_shelf_keeps_what_is_asked_for(void **state)
+{
+    words w = all_bytes();
+    rg_error err;
+    size_t live = rg_mem_count().n_live, least = SIZE_MAX, most = 0;
+    rg_grammar_shelf *s = rg_grammar_shelf_new(w.v, &err);
+    rg_grammar *used = get(s, X, "ab"), *g = get(s, J, ""), *never;
+    char source[32];
+
+    (void)state;
     rg_grammar_unref(g);
+    for (int i = 0; i < 200; i++) {
+        rg_grammar *again = get(s, J, "");
+        assert_ptr_equal(again, g);
+        rg_grammar_unref(again);
+        snprintf(source, sizeof source, "[a-z]{%d}", i + 1);
+        rg_grammar_unref(get(s, X, source));
+        least = i == 99 ? rg_mem_count().live_bytes : least;
+        most = rg_mem_count().live_bytes;
+    }
+    assert_true(most <= least + least / 10);
+    assert_true(accepts(used, "ab")); /* who has it keeps it; here it is no more */
+    never = get(s, X, "ab");
+    assert_ptr_not_equal(never, used);
+    rg_grammar_unref(used);
+    rg_grammar_unref(never);
+    g = get(s, C, "[\"ab\"]");
+    never = get(s, X, "[\"ab\"]"); /* the same text, of another kind */
+    assert_true(accepts(g, "ab") && !accepts(g, "b") && accepts(never, "b"));
+    rg_grammar_unref(g);
+    rg_grammar_unref(never);
+    assert_null(rg_grammar_shelf_get(s, S, "{\"not\":{}}", 10, &err));
+    assert_non_null(strstr(err.text, "'not'"));
+    rg_grammar_shelf_free(s);
+    assert_int_equal(rg_mem_count().n_live, live);
     free_words(&w);
 }
 
@@ -848,7 +923,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(constructs),         cmocka_unit_test(named),        cmocka_unit_test(masks_equal_brute_force),
         cmocka_unit_test(odd_vocabularies),   cmocka_unit_test(deep_answers), cmocka_unit_test(many_keys),
-        cmocka_unit_test(threads_share),      cmocka_unit_test(every_allocation_fails),
+        cmocka_unit_test(threads_make_the_same_masks),
+        cmocka_unit_test(a_shelf_keeps_what_is_asked_for), cmocka_unit_test(every_allocation_fails),
         cmocka_unit_test(hostile_sources),
     };
 
