@@ -3,21 +3,6 @@
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
-/* token, its bytes and its log-probability. */
-static void write_token(rg_buf *b, const rg_call *c, int32_t id, float logprob)
-{
-    size_t n = 0;
-    char *s = rg_decode(c->server->engine, &id, 1, false, &n, NULL);
-
-    rg_out_string(b, "token", s ? s : "", s ? n : 0);
-    rg_out_real(b, "logprob", (double)logprob);
-    rg_out_open(b, "bytes", '[');
-    for (size_t i = 0; s && i < n; i++)
-        rg_out_int(b, NULL, (unsigned char)s[i]);
-    rg_out_close(b, ']');
-    rg_text_free(s);
-}
-
 static void write_logprobs(rg_buf *b, const rg_call *c, rg_choice *ch)
 {
     size_t n = rg_choice_n_logprobs(ch);
@@ -28,20 +13,8 @@ static void write_logprobs(rg_buf *b, const rg_call *c, rg_choice *ch)
     }
     rg_out_open(b, "logprobs", '{');
     rg_out_open(b, "content", '[');
-    for (; ch->sent_logprobs < n; ch->sent_logprobs++) {
-        const rg_logprob *l = rg_choice_logprob(ch, ch->sent_logprobs);
-        const rg_top *top = rg_choice_tops(ch, l);
-        rg_out_open(b, NULL, '{');
-        write_token(b, c, l->id, l->logprob);
-        rg_out_open(b, "top_logprobs", '[');
-        for (int k = 0; k < l->n_top; k++) {
-            rg_out_open(b, NULL, '{');
-            write_token(b, c, top[k].id, top[k].logprob);
-            rg_out_close(b, '}');
-        }
-        rg_out_close(b, ']');
-        rg_out_close(b, '}');
-    }
+    for (; ch->sent_logprobs < n; ch->sent_logprobs++)
+        rg_write_logprob(b, c, ch, ch->sent_logprobs);
     rg_out_close(b, ']');
     rg_out_null(b, "refusal");
     rg_out_close(b, '}');
@@ -153,7 +126,7 @@ static void choice(rg_call *c, rg_choice *ch, rg_buf *out)
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
-static bool read_conversation(const json_t *body, rg_conversation *talk, rg_refusal *e)
+bool rg_chat_conversation(const json_t *body, rg_conversation *talk, rg_refusal *e)
 {
     const json_t *kwargs = json_object_get(body, "chat_template_kwargs");
     json_t *effort = json_object_get(body, "reasoning_effort"), *messages;
@@ -169,7 +142,7 @@ static bool read_conversation(const json_t *body, rg_conversation *talk, rg_refu
 
 static bool read_request(rg_call *c, rg_refusal *e)
 {
-    return rg_call_read_chat(c, read_conversation, e);
+    return rg_call_read_chat(c, rg_chat_conversation, e);
 }
 
 static const rg_shape shape = {
@@ -191,5 +164,5 @@ static void write_prompt(rg_buf *out, const rg_rendered *r)
 
 void rg_api_apply_template(rg_server *s, rg_exchange *x)
 {
-    rg_reply_rendered(s, x, read_conversation, write_prompt);
+    rg_reply_rendered(s, x, rg_chat_conversation, write_prompt);
 }

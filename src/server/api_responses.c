@@ -18,16 +18,29 @@ static void write_id_of(rg_buf *b, const rg_call *c, const char *key, const char
     rg_out_text(b, key, id);
 }
 
-static void write_text_part(rg_buf *b, const char *key, const char *type, const char *s, size_t n)
+/* Of the message's tokens from this one on, of which those of the reasoning are none. */
+static void write_logprobs(rg_buf *b, const rg_call *c, const rg_choice *ch, size_t from)
 {
+    size_t first = (size_t)ch->n_reasoning;
+
+    rg_out_open(b, "logprobs", '[');
+    for (size_t i = from > first ? from : first; i < rg_choice_n_logprobs(ch); i++)
+        rg_write_logprob(b, c, ch, i);
+    rg_out_close(b, ']');
+}
+
+/* Of a reasoning or message item; empty until it is done. */
+static void write_part(rg_buf *b, const rg_call *c, const rg_choice *ch, const char *key, int kind, bool done)
+{
+    const rg_buf *text = kind == REASONING_ITEM ? &ch->answer.reasoning : &ch->answer.content;
+
     rg_out_open(b, key, '{');
-    rg_out_text(b, "type", type);
-    rg_out_string(b, "text", s, n);
-    if (!strcmp(type, "output_text")) {
+    rg_out_text(b, "type", kind == REASONING_ITEM ? "reasoning_text" : "output_text");
+    rg_out_string(b, "text", done ? text->data : "", done ? text->n : 0);
+    if (kind == MESSAGE_ITEM) {
         rg_out_open(b, "annotations", '[');
         rg_out_close(b, ']');
-        rg_out_open(b, "logprobs", '[');
-        rg_out_close(b, ']');
+        write_logprobs(b, c, ch, done ? 0 : SIZE_MAX);
     }
     rg_out_close(b, '}');
 }
@@ -35,8 +48,6 @@ static void write_text_part(rg_buf *b, const char *key, const char *type, const 
 /* A reasoning or message item: empty when it is opened, whole when it is done. */
 static void write_item(rg_buf *b, const rg_call *c, const rg_choice *ch, const char *key, int kind, int item, bool done)
 {
-    const rg_buf *text = kind == REASONING_ITEM ? &ch->answer.reasoning : &ch->answer.content;
-
     rg_out_open(b, key, '{');
     rg_out_text(b, "type", kind == REASONING_ITEM ? "reasoning" : "message");
     write_id_of(b, c, "id", kind == REASONING_ITEM ? "rs" : "msg", item);
@@ -49,7 +60,7 @@ static void write_item(rg_buf *b, const rg_call *c, const rg_choice *ch, const c
     }
     rg_out_open(b, "content", '[');
     if (done)
-        write_text_part(b, NULL, kind == REASONING_ITEM ? "reasoning_text" : "output_text", text->data, text->n);
+        write_part(b, c, ch, NULL, kind, true);
     rg_out_close(b, ']');
     rg_out_close(b, '}');
 }
@@ -82,6 +93,21 @@ static void write_output(rg_buf *b, const rg_call *c, const rg_choice *ch)
 
 /* ---- the response object ----------------------------------------------------------------------------------------- */
 
+static void write_text_settings(rg_buf *b, const json_t *text)
+{
+    static const char plain[] = "{\"type\":\"text\"}";
+    const json_t *format = json_object_get(text, "format"), *verbosity = json_object_get(text, "verbosity");
+
+    rg_out_open(b, "text", '{');
+    if (json_is_object(format))
+        rg_out_value(b, "format", format);
+    else
+        rg_out_raw(b, "format", plain, strlen(plain));
+    if (json_is_string(verbosity))
+        rg_out_value(b, "verbosity", verbosity);
+    rg_out_close(b, '}');
+}
+
 static void write_settings(rg_buf *b, const rg_call *c)
 {
     rg_sampling s = rg_fields_sampling(&c->f, &c->server->info.sampling);
@@ -102,7 +128,7 @@ static void write_settings(rg_buf *b, const rg_call *c)
     rg_out_close(b, '}');
     rg_out_bool(b, "store", false);
     rg_out_real(b, "temperature", round(1e6 * (double)s.temperature) / 1e6); /* 0.7, not what a float makes of it */
-    rg_out_raw(b, "text", "{\"format\":{\"type\":\"text\"}}", strlen("{\"format\":{\"type\":\"text\"}}"));
+    write_text_settings(b, json_object_get(c->body, "text"));
     if (choice && !json_is_null(choice))
         rg_out_value(b, "tool_choice", choice);
     else
@@ -207,11 +233,8 @@ static void item_event(rg_call *c, rg_choice *ch, rg_buf *out, bool done)
 
 static void part_event(rg_call *c, rg_choice *ch, rg_buf *out, bool done)
 {
-    const rg_buf *text = ch->part == REASONING_ITEM ? &ch->answer.reasoning : &ch->answer.content;
-
     open_part_event(c, ch, out, done ? "response.content_part.done" : "response.content_part.added");
-    write_text_part(out, "part", ch->part == REASONING_ITEM ? "reasoning_text" : "output_text", done ? text->data : "",
-                    done ? text->n : 0);
+    write_part(out, c, ch, "part", ch->part, done);
     rg_typed_event_close(out);
 }
 
@@ -225,7 +248,7 @@ static void close_item(rg_call *c, rg_choice *ch, rg_buf *out)
     open_part_event(c, ch, out, reasoning ? "response.reasoning_text.done" : "response.output_text.done");
     rg_out_string(out, "text", text->data, text->n);
     if (!reasoning)
-        rg_out_raw(out, "logprobs", "[]", 2);
+        write_logprobs(out, c, ch, 0);
     rg_typed_event_close(out);
     part_event(c, ch, out, true);
     item_event(c, ch, out, true);
@@ -252,8 +275,10 @@ static void send_text(rg_call *c, rg_choice *ch, rg_buf *out, int part, const rg
     open_part_event(c, ch, out,
                     part == REASONING_ITEM ? "response.reasoning_text.delta" : "response.output_text.delta");
     rg_out_string(out, "delta", text->data + *sent, text->n - *sent);
-    if (part == MESSAGE_ITEM)
-        rg_out_raw(out, "logprobs", "[]", 2);
+    if (part == MESSAGE_ITEM) {
+        write_logprobs(out, c, ch, ch->sent_logprobs);
+        ch->sent_logprobs = rg_choice_n_logprobs(ch);
+    }
     rg_write_noise(out, c);
     rg_typed_event_close(out);
     *sent = text->n;
@@ -318,32 +343,49 @@ static void whole(rg_call *c, rg_buf *out)
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
-static bool read_small(rg_call *c, rg_refusal *e)
+/* What may be asked to come too; the rest is refused, as it would not come. */
+static bool read_include(rg_call *c, rg_refusal *e)
 {
-    static const char *const levels[] = { "none", "minimal", "low", "medium", "high", "xhigh" };
-    const json_t *reasoning = json_object_get(c->body, "reasoning"), *text = json_object_get(c->body, "text");
-    const json_t *effort = json_object_get(reasoning, "effort"), *include = json_object_get(c->body, "include");
-    bool known = !effort || json_is_null(effort);
+    const json_t *include = json_object_get(c->body, "include");
+    bool logprobs = false;
 
-    if (reasoning && !json_is_null(reasoning) && !json_is_object(reasoning))
-        return rg_refuse_field(e, "reasoning", "'reasoning' must be an object.");
-    for (size_t i = 0; i < RG_LEN(levels) && !known; i++)
-        known = json_is_string(effort) && !strcmp(json_string_value(effort), levels[i]);
-    if (!known)
-        return rg_refuse_field(e, "reasoning.effort", "'reasoning.effort' must be one of "
-                                                      "none|minimal|low|medium|high|xhigh.");
-    if (text && !json_is_null(text) && !json_is_object(text))
-        return rg_refuse_field(e, "text", "'text' must be an object.");
-    if (!rg_constraint_read(&c->f.constraint, json_object_get(text, "format"), "text.format", e))
-        return false;
     if (include && !json_is_null(include) && !json_is_array(include))
         return rg_refuse_field(e, "include", "'include' must be a list.");
     for (size_t i = 0; i < json_array_size(include); i++) {
         const char *s = json_string_value(json_array_get(include, i));
-        if (!s || strcmp(s, "reasoning.encrypted_content") != 0)
+        bool is = s && !strcmp(s, "message.output_text.logprobs");
+
+        if (!s || (!is && strcmp(s, "reasoning.encrypted_content") != 0))
             return rg_refuse(e, 400, "unsupported_value", "include", "'include' names what is not supported.");
+        logprobs |= is;
     }
+    if (c->f.top_logprobs > 0 && !logprobs)
+        return rg_refuse_field(e, "top_logprobs", "'top_logprobs' needs 'message.output_text.logprobs' in 'include'.");
+    if (logprobs)
+        c->f.n_logprobs = c->f.top_logprobs == RG_NOT_GIVEN ? 0 : (int32_t)c->f.top_logprobs;
     return true;
+}
+
+static bool read_word(const json_t *v, const char *name, const char *words, rg_refusal *e)
+{
+    if (!v || json_is_null(v) || (json_is_string(v) && rg_one_of(words, json_string_value(v))))
+        return true;
+    return rg_refuse_field(e, name, "'%s' must be one of %s.", name, words);
+}
+
+static bool read_small(rg_call *c, rg_refusal *e)
+{
+    static const char efforts[] = "none|minimal|low|medium|high|xhigh";
+    const json_t *reasoning = json_object_get(c->body, "reasoning"), *text = json_object_get(c->body, "text");
+
+    if (reasoning && !json_is_null(reasoning) && !json_is_object(reasoning))
+        return rg_refuse_field(e, "reasoning", "'reasoning' must be an object.");
+    if (text && !json_is_null(text) && !json_is_object(text))
+        return rg_refuse_field(e, "text", "'text' must be an object.");
+    return read_word(json_object_get(reasoning, "effort"), "reasoning.effort", efforts, e) &&
+           read_word(json_object_get(text, "verbosity"), "text.verbosity", "low|medium|high", e) &&
+           rg_constraint_read(&c->f.constraint, json_object_get(text, "format"), "text.format", e) &&
+           read_include(c, e);
 }
 
 static bool read_conversation(const json_t *body, rg_conversation *talk, rg_refusal *e)

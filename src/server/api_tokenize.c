@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "server/conversation.h"
 #include "server/core.h"
 #include "server/json.h"
 
@@ -24,26 +25,49 @@ static void write_pieces(rg_buf *out, rg_server *s, const int32_t *ids, size_t n
     rg_out_close(out, ']');
 }
 
-static bool tokenize(rg_server *s, const json_t *body, rg_buf *out, rg_refusal *e)
+static const char *const flags[] = { "add_special_tokens", "add_special", "parse_special", "return_token_strs",
+                                     "with_pieces", "add_generation_prompt" };
+
+static bool encode_text(rg_server *s, const json_t *body, int32_t **ids, size_t *n, rg_refusal *e)
 {
-    static const char *const flags[] = { "add_special_tokens", "add_special", "parse_special", "return_token_strs",
-                                         "with_pieces" };
     const json_t *text = first_of(body, "prompt", "content"), *special = first_of(body, flags[0], flags[1]);
-    int32_t *ids = NULL;
-    size_t n = 0;
+    unsigned how = (json_is_false(special) ? RG_ENCODE_NO_SPECIAL : 0u) |
+                   (json_is_false(json_object_get(body, "parse_special")) ? RG_ENCODE_PLAIN : 0u);
     rg_error err = { 0 };
 
     if (!json_is_string(text))
         return rg_refuse_field(e, "prompt", "'prompt' must be a string.");
+    if (!rg_encode(s->engine, json_string_value(text), json_string_length(text), how, ids, n, &err))
+        return rg_refuse_engine(s, e, &err), false;
+    return true;
+}
+
+static bool encode_chat(rg_server *s, const json_t *body, int32_t **ids, size_t *n, rg_refusal *e)
+{
+    rg_conversation talk = { 0 };
+    rg_rendered r = { 0 };
+    bool ok = rg_chat_conversation(body, &talk, e) &&
+              rg_render(s, talk.all, !json_is_false(json_object_get(body, "add_generation_prompt")), &r, e);
+
+    rg_conversation_fini(&talk);
+    rg_text_free(r.text);
+    *ids = r.ids;
+    *n = r.n;
+    return ok;
+}
+
+static bool tokenize(rg_server *s, const json_t *body, rg_buf *out, rg_refusal *e)
+{
+    int32_t *ids = NULL;
+    size_t n = 0;
+
     for (size_t i = 0; i < RG_LEN(flags); i++) {
         const json_t *v = json_object_get(body, flags[i]);
         if (v && !json_is_boolean(v) && !json_is_null(v))
             return rg_refuse_field(e, flags[i], "'%s' must be true or false.", flags[i]);
     }
-    unsigned how = (json_is_false(special) ? RG_ENCODE_NO_SPECIAL : 0u) |
-                   (json_is_false(json_object_get(body, "parse_special")) ? RG_ENCODE_PLAIN : 0u);
-    if (!rg_encode(s->engine, json_string_value(text), json_string_length(text), how, &ids, &n, &err))
-        return rg_refuse_engine(s, e, &err), false;
+    if (!(json_object_get(body, "messages") ? encode_chat : encode_text)(s, body, &ids, &n, e))
+        return false;
     rg_out_open(out, NULL, '{');
     rg_out_int(out, "count", (int64_t)n);
     rg_out_int(out, "max_model_len", s->info.max_seq_len);

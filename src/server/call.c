@@ -304,6 +304,21 @@ static int32_t limit_tokens(const rg_call *c)
     return (int32_t)(n < room ? n : room);
 }
 
+/* Ids that fields name are ids of the model. */
+static bool check_ids(const rg_call *c, rg_refusal *e)
+{
+    const rg_fields *f = &c->f;
+    int32_t n = c->server->info.vocab_size;
+
+    for (int32_t i = 0; i < f->n_stop_ids; i++)
+        if (f->stop_ids[i] >= n)
+            return rg_refuse_field(e, "stop_token_ids", "'stop_token_ids' must hold ids below %d.", (int)n);
+    for (int32_t i = 0; i < f->n_bias; i++)
+        if (f->bias[i].id >= n)
+            return rg_refuse_field(e, "logit_bias", "'logit_bias' must have ids below %d as its keys.", (int)n);
+    return true;
+}
+
 /* What the answers must be, compiled.  ridge's own words about it name what is wrong. */
 static bool compile(rg_call *c, rg_refusal *e)
 {
@@ -364,7 +379,7 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
     c->sampling = rg_fields_sampling(&c->f, &c->server->info.sampling);
     if (note->background && c->f.seed == RG_NOT_GIVEN)
         c->sampling.seed = note->seed;
-    if (!read_timeout(c, e) || !make_choices(c, e) || !compile(c, e) || !rg_call_submit(c, e))
+    if (!read_timeout(c, e) || !check_ids(c, e) || !make_choices(c, e) || !compile(c, e) || !rg_call_submit(c, e))
         return false;
     rg_observe(c->server->metrics, RG_H_N, (double)c->f.n, 1);
     rg_observe(c->server->metrics, RG_H_MAX_TOKENS, (double)c->max_tokens, 1);

@@ -136,6 +136,8 @@ void rg_write_usage(rg_buf *b, const rg_call *c);
 const rg_logprob *rg_choice_logprob(const rg_choice *ch, size_t i); /* i < ch->logprobs.n / sizeof */
 size_t rg_choice_n_logprobs(const rg_choice *ch);
 const rg_top *rg_choice_tops(const rg_choice *ch, const rg_logprob *l);
+/* One of them as an object: the token, its bytes, and the best beside it. */
+void rg_write_logprob(rg_buf *b, const rg_call *c, const rg_choice *ch, size_t i);
 /* The text of one id, special tokens shown. */
 void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id);
 

@@ -16,6 +16,8 @@ void rg_constraint_fini(rg_constraint *c)
 /* The source is a text of the request, or a part of it as JSON. */
 static bool take(rg_constraint *c, rg_grammar_kind kind, const char *name, const json_t *v, rg_refusal *e)
 {
+    if (c->name == name)
+        return rg_refuse_field(e, name, "'%s' must say one thing.", name);
     if (c->name)
         return rg_refuse_field(e, name, "'%s' and '%s' cannot both be given.", c->name, name);
     c->name = name;

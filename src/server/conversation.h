@@ -18,6 +18,8 @@ void rg_conversation_fini(rg_conversation *talk);
 /* How an API's body says it; on failure too, rg_conversation_fini. */
 typedef bool rg_conversation_reader(const json_t *body, rg_conversation *talk, rg_refusal *e);
 
+bool rg_chat_conversation(const json_t *body, rg_conversation *talk, rg_refusal *e); /* of chat completions */
+
 /* Checked copies; NULL and *e. */
 json_t *rg_messages_read(const json_t *messages, rg_refusal *e);
 

@@ -78,9 +78,9 @@ static const field *find(const char *name, unsigned api)
     return NULL;
 }
 
-static bool is_word(const char *words, const char *s)
+bool rg_one_of(const char *words, const char *s)
 {
-    size_t n = strlen(s);
+    size_t n = strchr(s, '|') ? 0 : strlen(s);
 
     for (const char *w = words; w; w = strchr(w, '|'), w += w != NULL)
         if (n && !strncmp(w, s, n) && (w[n] == '|' || !w[n]))
@@ -135,7 +135,7 @@ static bool check_same(const field *f, const json_t *v, rg_refusal *e)
                                : f->kind == SAME_INT ? "an integer"
                                : f->kind == SAME_WORD ? "a string"
                                                       : "a number");
-    if (f->kind == SAME_WORD ? is_word(f->words, json_string_value(v))
+    if (f->kind == SAME_WORD ? rg_one_of(f->words, json_string_value(v))
         : f->kind == SAME_BOOL ? json_is_true(v) == (f->min != 0)
                                : json_number_value(v) == f->min)
         return true;
@@ -161,7 +161,7 @@ static bool read_field(rg_fields *out, const field *f, const json_t *v, rg_refus
         *(bool *)to = json_is_true(v);
         return true;
     case WORD:
-        if (!json_is_string(v) || !is_word(f->words, json_string_value(v)))
+        if (!json_is_string(v) || !rg_one_of(f->words, json_string_value(v)))
             return rg_refuse_field(e, f->name, "'%s' must be one of %s.", f->name, f->words);
         *(const char **)(void *)to = json_string_value(v);
         return true;

@@ -67,6 +67,9 @@ rg_sampling rg_fields_sampling(const rg_fields *f, const rg_sampling *defaults);
 bool rg_constraint_read(rg_constraint *c, const json_t *v, const char *name, rg_refusal *e);
 void rg_constraint_fini(rg_constraint *c);
 
+/* s is one of the words that stand between bars. */
+bool rg_one_of(const char *words, const char *s);
+
 /* Ids of a list: integers within int32 and not negative.  rg_free *ids. */
 bool rg_ids_read(const json_t *list, const char *param, int32_t **ids, size_t *n, rg_refusal *e);
 

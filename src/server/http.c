@@ -215,6 +215,9 @@ static bool is_loopback(const struct sockaddr *a)
     return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
 }
 
+/* The older ones are no longer to be used (RFC 8996). */
+static const char TLS_VERSIONS[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+
 static bool start(rg_http *h, const struct sockaddr *address, bool *taken, rg_error *err)
 {
     const rg_http_options *o = &h->o;
@@ -222,6 +225,7 @@ static bool start(rg_http *h, const struct sockaddr *address, bool *taken, rg_er
                      (address->sa_family == AF_INET6 ? MHD_USE_IPv6 : 0) | (o->tls_cert ? MHD_USE_TLS : 0);
     struct MHD_OptionItem tls[] = { { MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)o->tls_key },
                                     { MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)o->tls_cert },
+                                    { MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_VERSIONS },
                                     { MHD_OPTION_END, 0, NULL } };
     struct MHD_OptionItem pool[] = { { MHD_OPTION_THREAD_POOL_SIZE, o->n_threads, NULL }, { MHD_OPTION_END, 0, NULL } };
 
@@ -234,7 +238,7 @@ static bool start(rg_http *h, const struct sockaddr *address, bool *taken, rg_er
                                  MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(o->write_s > 0 ? o->write_s + 0.999 : 0),
                                  MHD_OPTION_STRICT_FOR_CLIENT, 1,
                                  MHD_OPTION_ARRAY, o->n_threads > 1 ? pool : pool + 1, MHD_OPTION_ARRAY,
-                                 o->tls_cert ? tls : tls + 2, MHD_OPTION_END);
+                                 o->tls_cert ? tls : tls + 3, MHD_OPTION_END);
     *taken = !h->daemon && errno == EADDRINUSE;
     if (!h->daemon)
         return rg_fail(err, RG_E_IO, "cannot listen on %s port %d: %s", o->host, (int)o->port,

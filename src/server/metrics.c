@@ -55,7 +55,7 @@ typedef struct histogram {
 } histogram;
 
 typedef struct http_count {
-    const char *path;
+    const char *path, *method;
     uint64_t by_status[RG_N_STATUS]; /* hundreds */
     histogram seconds;
 } http_count;
@@ -179,12 +179,13 @@ void rg_count_finish(rg_metrics *m, const char *reason)
     pthread_mutex_unlock(&m->lock);
 }
 
-void rg_count_http(rg_metrics *m, int route, const char *path, int status, double seconds)
+void rg_count_http(rg_metrics *m, int route, const char *path, const char *method, int status, double seconds)
 {
     http_count *h = &m->http[route >= 0 && route < RG_MAX_HTTP_ROUTES - 1 ? route : RG_MAX_HTTP_ROUTES - 1];
 
     pthread_mutex_lock(&m->lock);
     h->path = path;
+    h->method = method;
     h->by_status[status / 100 < RG_N_STATUS ? status / 100 : 5]++;
     put(&h->seconds, &WHOLE, seconds, 1);
     pthread_mutex_unlock(&m->lock);
@@ -215,13 +216,13 @@ static void print_http(rg_metrics *m, rg_buf *out)
     for (int i = 0; i < RG_MAX_HTTP_ROUTES; i++)
         for (int s = 0; m->http[i].path && s < RG_N_STATUS; s++)
             if (m->http[i].by_status[s])
-                rg_buf_printf(out, "http_requests_total{handler=\"%s\",status=\"%dxx\"} %llu\n", m->http[i].path, s,
-                              (unsigned long long)m->http[i].by_status[s]);
+                rg_buf_printf(out, "http_requests_total{handler=\"%s\",method=\"%s\",status=\"%dxx\"} %llu\n",
+                              m->http[i].path, m->http[i].method, s, (unsigned long long)m->http[i].by_status[s]);
     head(out, "http_request_duration_seconds", "From the request line to the answer.", "histogram");
     for (int i = 0; i < RG_MAX_HTTP_ROUTES; i++)
         if (m->http[i].path) {
             char label[128];
-            snprintf(label, sizeof label, "handler=\"%s\"", m->http[i].path);
+            snprintf(label, sizeof label, "handler=\"%s\",method=\"%s\"", m->http[i].path, m->http[i].method);
             print_histogram(out, "http_request_duration_seconds", label, &m->http[i].seconds, &WHOLE);
         }
 }

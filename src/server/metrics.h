@@ -43,7 +43,8 @@ void rg_count(rg_metrics *m, rg_counter_id id, double n);
 void rg_count_to(rg_metrics *m, rg_counter_id id, double total); /* of what someone else counts */
 void rg_gauge(rg_metrics *m, rg_gauge_id id, double v);
 void rg_count_finish(rg_metrics *m, const char *reason); /* stop, length, abort, deadline, error */
-void rg_count_http(rg_metrics *m, int route, const char *path, int status, double seconds);
+/* A route's path and method (fixed texts); those that are no route together, whatever they said. */
+void rg_count_http(rg_metrics *m, int route, const char *path, const char *method, int status, double seconds);
 double rg_metric_gauge(rg_metrics *m, rg_gauge_id id);
 double rg_metric_counter(rg_metrics *m, rg_counter_id id);
 double rg_metric_quantile(rg_metrics *m, rg_histogram_id id, double q); /* a bucket's upper bound; 0: nothing yet */

@@ -67,8 +67,9 @@ void rg_note_answer(rg_server *s, rg_exchange *x, int status)
     const rg_exchange_note *n = rg_exchange_notes(x);
     double took = rg_seconds(n->since_ns, rg_now_ns());
     const char *path = n->route >= 0 ? rg_routes[n->route].path : "other";
+    const char *method = n->route >= 0 ? rg_routes[n->route].method : "any";
 
-    rg_count_http(s->metrics, n->route, path, status, took);
+    rg_count_http(s->metrics, n->route, path, method, status, took);
     rg_log(RG_LOG_INFO, "serve: %s %s %d %.1f ms", rg_exchange_id(x), path, status, 1e3 * took);
 }
 

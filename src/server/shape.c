@@ -55,6 +55,38 @@ void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id)
     rg_text_free(s);
 }
 
+/* token, its bytes and its log-probability. */
+static void write_token(rg_buf *b, const rg_call *c, int32_t id, float logprob)
+{
+    size_t n = 0;
+    char *s = rg_decode(c->server->engine, &id, 1, false, &n, NULL);
+
+    rg_out_string(b, "token", s ? s : "", s ? n : 0);
+    rg_out_real(b, "logprob", (double)logprob);
+    rg_out_open(b, "bytes", '[');
+    for (size_t i = 0; s && i < n; i++)
+        rg_out_int(b, NULL, (unsigned char)s[i]);
+    rg_out_close(b, ']');
+    rg_text_free(s);
+}
+
+void rg_write_logprob(rg_buf *b, const rg_call *c, const rg_choice *ch, size_t i)
+{
+    const rg_logprob *l = rg_choice_logprob(ch, i);
+    const rg_top *top = rg_choice_tops(ch, l);
+
+    rg_out_open(b, NULL, '{');
+    write_token(b, c, l->id, l->logprob);
+    rg_out_open(b, "top_logprobs", '[');
+    for (int k = 0; k < l->n_top; k++) {
+        rg_out_open(b, NULL, '{');
+        write_token(b, c, top[k].id, top[k].logprob);
+        rg_out_close(b, '}');
+    }
+    rg_out_close(b, ']');
+    rg_out_close(b, '}');
+}
+
 bool rg_finish_is_cut(const rg_choice *ch)
 {
     return ch->finish == RG_FINISH_LENGTH || ch->finish == RG_FINISH_DEADLINE;

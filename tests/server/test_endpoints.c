@@ -184,6 +184,37 @@ static void logprobs_stand_beside_their_tokens(void **state)
     json_decref(v);
 }
 
+/* Of responses: beside the text where it is asked for, in the events as in the whole. */
+static void responses_have_logprobs_too(void **state)
+{
+    static const char body[] = "{\"input\":\"Tell me a story\",\"temperature\":0,\"max_output_tokens\":6,\"top_logprobs\":2,"
+                               "\"include\":[\"message.output_text.logprobs\"],\"stream\":%s}";
+    char text[400];
+
+    (void)state;
+    snprintf(text, sizeof text, body, "false");
+    json_t *v = test_web_json(t.port, "/v1/responses", text, 200), *all = json_array(), *e;
+    const json_t *list = at(v, "output.0.content.0.logprobs");
+    char *joined = gather(list, "token");
+    size_t i;
+    assert_int_equal(json_array_size(list), 6);
+    assert_int_equal(json_array_size(at(list, "5.top_logprobs")), 2);
+    assert_string_equal(joined, text_at(v, "output.0.content.0.text"));
+    snprintf(text, sizeof text, body, "true");
+    stream s = read_stream("/v1/responses", text);
+    json_array_foreach(s.events, i, e) {
+        if (!strcmp(text_at(e, "type"), "response.output_text.delta"))
+            json_array_extend(all, json_object_get(e, "logprobs"));
+        if (!strcmp(text_at(e, "type"), "response.output_text.done"))
+            assert_true(json_equal(json_object_get(e, "logprobs"), list));
+    }
+    assert_true(json_equal(all, list));
+    free(joined);
+    json_decref(all);
+    json_decref(s.events);
+    json_decref(v);
+}
+
 static void seeds_make_answers_again(void **state)
 {
     static const char body[] = "{\"prompt\":\"The\",\"max_tokens\":20,\"seed\":42,\"n\":3,\"temperature\":1.5}";
@@ -355,6 +386,11 @@ static void small_endpoints_answer(void **state)
     json_decref(test_web_json(t.port, "/readyz", NULL, 200));
     json_decref(test_web_json(t.port, "/version", NULL, 200));
     json_decref(test_web_json(t.port, "/status", NULL, 200));
+    v = test_web_json(t.port, "/tokenize", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", 200);
+    json_t *w = test_web_json(t.port, "/apply-template", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", 200);
+    assert_int_equal(int_at(v, "count"), int_at(w, "count"));
+    json_decref(w);
+    json_decref(v);
     v = test_web_json(t.port, "/detokenize", "{\"tokens\":[1,2,3]}", 200);
     assert_string_equal(text_at(v, "prompt"), "<|user|><|assistant|><|end|>");
     json_decref(v);
@@ -371,7 +407,7 @@ static void metrics_count(void **state)
                                          "vllm:e2e_request_latency_seconds_count{", "vllm:generation_tokens_total{",
                                          "vllm:request_success_total{finished_reason=\"length\",", "ridge_roofline_ratio{",
                                          "ridge_step_seconds_count{", "ridge_bytes_total{", "ridge_ops_total{",
-                                         "http_requests_total{handler=\"/v1/completions\",status=\"2xx\"}" };
+                                         "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"2xx\"}" };
 
     (void)state;
     for (size_t i = 0; i < RG_LEN(names); i++)
@@ -379,6 +415,29 @@ static void metrics_count(void **state)
             fail_msg("no %s", names[i]);
     const char *n = strstr(r.body, "\nvllm:generation_tokens_total{");
     assert_true(atof(strstr(n, "} ") + 2) > 100);
+    test_reply_free(&r);
+}
+
+/* Two methods of one path are two series. */
+static void no_series_stands_twice(void **state)
+{
+    char *seen[4000], *line, *end;
+    size_t n = 0;
+
+    (void)state;
+    test_web_status(t.port, "/v1/files", NULL);
+    test_web_status(t.port, "/v1/files", "{}");
+    test_reply r = test_web_ask(t.port, "GET", "/metrics", NULL, NULL);
+    for (line = strtok_r(r.body, "\n", &end); line && n < RG_LEN(seen); line = strtok_r(NULL, "\n", &end)) {
+        if (*line == '#')
+            continue;
+        *strrchr(line, ' ') = 0;
+        for (size_t i = 0; i < n; i++)
+            if (!strcmp(seen[i], line))
+                fail_msg("twice: %s", line);
+        seen[n++] = line;
+    }
+    assert_in_range(n, 200, RG_LEN(seen) - 1);
     test_reply_free(&r);
 }
 
@@ -447,6 +506,82 @@ static void lengths_of_events_can_be_hidden(void **state)
         }
 }
 
+/* What was found of the prompt of a request with a key, and why not more. */
+static int ask_cached(int port, const char *key, const char *path, const char *body, const char *details, char why[16])
+{
+    char headers[64], at_path[80];
+
+    snprintf(headers, sizeof headers, "x-api-key: %s\r\n", key);
+    test_reply r = test_web_ask(port, "POST", path, headers, body);
+    json_t *v = test_reply_json(&r);
+    assert_int_equal(r.status, 200);
+    snprintf(at_path, sizeof at_path, "%s.uncached_reason", details);
+    snprintf(why, 16, "%s", text_at(v, at_path));
+    snprintf(at_path, sizeof at_path, "%s.cached_tokens", details);
+    int n = (int)int_at(v, at_path);
+    json_decref(v);
+    test_reply_free(&r);
+    return n;
+}
+
+static void check_cached(int port, const char *key, const char *prompt, const char *salt, int want, const char *why)
+{
+    char body[2000], is[16];
+
+    snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"max_tokens\":2%s%s%s}", prompt, salt ? ",\"cache_salt\":\"" : "",
+             salt ? salt : "", salt ? "\"" : "");
+    int n = ask_cached(port, key, "/v1/completions", body, "usage.prompt_tokens_details", is);
+    if (n != want || strcmp(is, why) != 0)
+        fail_msg("%s, salt %s: %d cached, %s; not %d, %s", key, salt ? salt : "none", n, is, want, why);
+}
+
+/* A prefix is found again by the key that made it and with the same salt; by others only if the engine is told so.  Each
+ * API says how much of it in its own way. */
+static void what_was_cached_is_told(void **state)
+{
+    static const char *const keys[] = { "one", "two" };
+    char text[800] = "", body[1200], why[16];
+    rg_server_options o = test_server_options();
+    rg_options e = rg_options_default();
+    rg_error err = { 0 };
+
+    (void)state;
+    o.keys = keys;
+    o.n_keys = 2;
+    e.n_threads = 1;
+    for (int i = 0; i < 26; i++)
+        sprintf(text + strlen(text), "The dog saw cat number %d. ", i);
+    for (int share = 0; share < 2; share++) {
+        e.share_prefixes = share;
+        test_server c = { .engine = rg_open(RG_SOURCE_DIR "/models/tales-1m", &e, &err) };
+        assert_ok(c.engine, err);
+        c.s = rg_server_open(&o, &err);
+        assert_ok(c.s, err);
+        c.port = test_port(c.s);
+        rg_server_ready(c.s, c.engine);
+        check_cached(c.port, "one", text, NULL, 0, "new");
+        check_cached(c.port, "one", text, NULL, 192, "complete");
+        check_cached(c.port, "two", text, NULL, share ? 192 : 0, share ? "complete" : "new");
+        check_cached(c.port, "one", text, "pepper", 0, "new");
+        check_cached(c.port, "one", text, "pepper", 192, "complete");
+        check_cached(c.port, "two", text, "pepper", share ? 192 : 0, share ? "complete" : "new");
+        text[400] ^= 1; /* all after its block is another prompt */
+        check_cached(c.port, "one", text, NULL, 64, "new");
+        text[400] ^= 1;
+        snprintf(body, sizeof body, "{\"input\":\"%s\",\"max_output_tokens\":2}", text);
+        assert_int_equal(ask_cached(c.port, "one", "/v1/responses", body, "usage.input_tokens_details", why), 0);
+        assert_int_equal(ask_cached(c.port, "one", "/v1/responses", body, "usage.input_tokens_details", why), 192);
+        snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}],\"max_tokens\":2}", text);
+        assert_int_equal(ask_cached(c.port, "one", "/v1/chat/completions", body, "usage.prompt_tokens_details", why), 192);
+        test_reply r = test_web_ask(c.port, "POST", "/v1/messages", "x-api-key: one\r\n", body);
+        json_t *v = test_reply_json(&r);
+        assert_int_equal(int_at(v, "usage.cache_read_input_tokens"), 192);
+        json_decref(v);
+        test_reply_free(&r);
+        test_server_stop(&c);
+    }
+}
+
 static void headers_come_back(void **state)
 {
     test_reply r = test_web_ask(t.port, "GET", "/health", "X-Request-Id: abc-123\r\n", NULL);
@@ -467,13 +602,15 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(completions_stream_what_they_answer), cmocka_unit_test(prompts_of_all_kinds_agree),
-        cmocka_unit_test(logprobs_stand_beside_their_tokens),  cmocka_unit_test(seeds_make_answers_again),
+        cmocka_unit_test(logprobs_stand_beside_their_tokens),  cmocka_unit_test(responses_have_logprobs_too),
+        cmocka_unit_test(seeds_make_answers_again),
         cmocka_unit_test(stops_and_biases_are_kept),
         cmocka_unit_test(what_stopped_is_told),           cmocka_unit_test(chats_of_three_apis_agree),
         cmocka_unit_test(templates_are_applied),               cmocka_unit_test(tools_results_and_parts_are_taken),
         cmocka_unit_test(small_endpoints_answer),              cmocka_unit_test(metrics_count),
+        cmocka_unit_test(no_series_stands_twice),
         cmocka_unit_test(errors_have_their_apis_shapes),       cmocka_unit_test(headers_come_back),
-        cmocka_unit_test(lengths_of_events_can_be_hidden),
+        cmocka_unit_test(lengths_of_events_can_be_hidden),     cmocka_unit_test(what_was_cached_is_told),
     };
 
     test_init(argc, argv);

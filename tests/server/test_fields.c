@@ -130,6 +130,8 @@ static void lists_are_checked(void **state)
 {
     static const char *const bodies[][2] = {
         { "\"stop\":[\"\"]", "stop" }, { "\"stop\":[1]", "stop" }, { "\"stop\":\"a\\u0000b\"", "stop" },
+        { "\"stop_token_ids\":[4096]", "stop_token_ids" }, { "\"logit_bias\":{\"4096\":1}", "logit_bias" },
+        { "\"structured_outputs\":{\"regex\":\"a\",\"choice\":[\"b\"]}", "structured_outputs" },
         { "\"stop_token_ids\":[-1]", "stop_token_ids" }, { "\"stop_token_ids\":[9007199254740993]", "stop_token_ids" },
         { "\"logit_bias\":{\"x\":1}", "logit_bias" }, { "\"logit_bias\":{\"1\":101}", "logit_bias" },
         { "\"logit_bias\":{\"1\":\"1\"}", "logit_bias" }, { "\"logit_bias\":{\"-1\":1}", "logit_bias" },
@@ -162,7 +164,13 @@ static void lists_are_checked(void **state)
     refused("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{}]}", "tools[0].type");
     refused("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tool_choice\":\"required\"}",
             "tool_choice");
+    refused("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"verbosity\":\"low|medium\"}",
+            "verbosity");
     refused("/v1/responses", "{\"input\":\"a\",\"previous_response_id\":\"x\"}", "previous_response_id");
+    refused("/v1/responses", "{\"input\":\"a\",\"text\":{\"verbosity\":\"terse\"}}", "text.verbosity");
+    refused("/v1/responses", "{\"input\":\"a\",\"reasoning\":{\"effort\":\"most\"}}", "reasoning.effort");
+    refused("/v1/responses", "{\"input\":\"a\",\"include\":[\"file_search_call.results\"]}", "include");
+    refused("/v1/responses", "{\"input\":\"a\",\"top_logprobs\":2}", "top_logprobs");
     refused("/v1/responses", "{\"input\":[{\"role\":\"king\",\"content\":\"a\"}]}", "input[0].role");
 }
 
@@ -243,7 +251,7 @@ static void long_lists_are_named(void **state)
     rg_free(body);
     json_decref(v);
     static const char tool[] = ",{\"type\":\"function\",\"function\":{\"name\":\"f\"}}";
-    char *tools = repeat("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[1", tool, 2000, "]}");
+    char *tools = repeat("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[1", tool, 100000, "]}");
     refused("/v1/chat/completions", tools, "tools");
     free(tools);
     char *ids = repeat("{\"prompt\":[1", ",1", 64, "]}");
