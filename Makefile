@@ -20,6 +20,7 @@ setup-test:
 	@scripts/setup test
 
 build:
+	@[ -x $(BUILD)/ridge ] || echo "building $(BUILD)/ridge: a few minutes, the first time"
 	@cmake --preset release $(if $(PREFIX),-DCMAKE_INSTALL_PREFIX=$(PREFIX)) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
 	@cmake --build $(BUILD) -j $(JOBS) --target ridge >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
 	@rm -f $(BUILD).log

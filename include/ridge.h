@@ -177,6 +177,7 @@ typedef struct rg_info {
     const int32_t *embed_sizes; /* [n_embed_sizes] to so many first numbers its embeddings may be cut; n_embed_sizes */
     int32_t n_embed_sizes;      /*   -1: to any number, 0: the checkpoint says nothing of it */
     rg_sampling sampling;    /* the checkpoint's own defaults (generation_config) */
+    int32_t n_unused_tensors; /* of the checkpoint, that the model has no place for */
 } rg_info;
 
 RG_API rg_info rg_engine_info(const rg_engine *engine);

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "ckpt/checkpoint.h"
 #include "engine/engine.h"
+#include "grammar/shelf.h"
 #include "model/cost.h"
 #include "model/model.h"
 #include "model/rates.h"
@@ -28,7 +29,8 @@ struct rg_engine {
     rg_chat *chat;
     rg_machine machine; /* measured if a step's length is to be kept */
     const rg_cpu *cpu;
-    rg_grammar_vocab *grammar_vocab; /* NULL until the first grammar */
+    rg_grammar_vocab *grammar_vocab; /* NULL until the first grammar, as is grammars */
+    rg_grammar_shelf *grammars;
     pthread_mutex_t grammar_lock;
     bool lock_made;
     bool exact;
@@ -65,7 +67,7 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
     e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .progress = o->progress,
                                                         .progress_arg = o->progress_arg }, err);
     if (e->model) {
-        e->tokenizer = rg_tokenizer_open(ckpt, &why);
+        e->tokenizer = rg_tokenizer_open_for(ckpt, e->model->config.vocab_size, &why);
         ok = e->tokenizer || why.code == RG_OK;
         if (ok && e->tokenizer)
             ok = (e->chat = rg_chat_open(ckpt, &why)) != NULL;
@@ -73,9 +75,6 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
             *err = why;
     }
     rg_checkpoint_close(ckpt);
-    if (ok && e->tokenizer && rg_tokenizer_size(e->tokenizer) > e->model->config.vocab_size)
-        return rg_fail(err, RG_E_INPUT, "%s: the tokenizer has %d ids, the embedding %d rows", path,
-                       rg_tokenizer_size(e->tokenizer), e->model->config.vocab_size);
     return ok;
 }
 
@@ -164,6 +163,7 @@ void rg_close(rg_engine *e)
         return;
     rg_core_free(e->core);
     rg_model_runner_free(e->runner);
+    rg_grammar_shelf_free(e->grammars);
     rg_grammar_vocab_free(e->grammar_vocab);
     if (e->lock_made)
         pthread_mutex_destroy(&e->grammar_lock);
@@ -184,7 +184,8 @@ rg_info rg_engine_info(const rg_engine *e)
                       .weight_bytes = e->model->weights.bytes, .state_bytes = e->state_bytes,
                       .has_tokenizer = e->tokenizer, .dim = c->dim, .embed = c->embedding.pooling,
                       .embed_refusal = c->embedding.refusal, .embed_sizes = c->embedding.sizes,
-                      .n_embed_sizes = c->embedding.n_sizes, .sampling = c->sampling };
+                      .n_embed_sizes = c->embedding.n_sizes, .sampling = c->sampling,
+                      .n_unused_tensors = e->model->n_unused };
 }
 
 rg_stats rg_engine_stats(const rg_engine *e)
@@ -321,24 +322,28 @@ void rg_ids_free(int32_t *ids)
     rg_free(ids);
 }
 
-/* The vocabulary as grammars see it, made when the first one comes. */
-static const rg_grammar_vocab *grammar_vocab(rg_engine *e, rg_error *err)
+/* Where grammars are kept, and the vocabulary as they see it, made when the first one comes. */
+static rg_grammar_shelf *grammars(rg_engine *e, rg_error *err)
 {
     const rg_spelling *z = rg_tokenizer_spelling(e->tokenizer);
+    rg_grammar_shelf *shelf;
 
     pthread_mutex_lock(&e->grammar_lock);
     if (!e->grammar_vocab)
         e->grammar_vocab = rg_grammar_vocab_new(z->at[0].data, z->at[0].offset, z->n, err);
+    if (e->grammar_vocab && !e->grammars)
+        e->grammars = rg_grammar_shelf_new(e->grammar_vocab, err);
+    shelf = e->grammars;
     pthread_mutex_unlock(&e->grammar_lock);
-    return e->grammar_vocab;
+    return shelf;
 }
 
 rg_grammar *rg_grammar_new(const rg_engine *engine, rg_grammar_kind kind, const char *text, size_t n, rg_error *err)
 {
     rg_engine *e = (rg_engine *)(uintptr_t)engine; /* for the sake of what is made once, under its lock */
-    const rg_grammar_vocab *v = need_tokenizer(e, err) ? grammar_vocab(e, err) : NULL;
+    rg_grammar_shelf *shelf = need_tokenizer(e, err) ? grammars(e, err) : NULL;
 
-    return v ? rg_grammar_compile(v, kind, text, n, err) : NULL;
+    return shelf ? rg_grammar_shelf_get(shelf, kind, text, n, err) : NULL;
 }
 
 void rg_grammar_close(rg_grammar *g)

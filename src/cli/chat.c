@@ -111,7 +111,6 @@ static bool answer_of(talk *t, rg_buf *answer, rg_error *err)
     if (ok) {
         rg_params p = { .prompt = ids, .n_prompt = (int32_t)n_ids, .max_tokens = t->o->n, .n_samples = 1,
                         .sampling = t->o->sampling.s };
-        p.sampling.n_logprobs = -1;
         r = rg_submit(t->engine, &p, err);
     }
     ok = r && stream(t, r, answer, err);
@@ -228,7 +227,7 @@ static void converse(talk *t)
     rg_buf_fini(&message);
 }
 
-static bool chat_with(chat_options *o, rg_engine *engine, const char *path, rg_error *err)
+static bool chat_with(chat_options *o, rg_engine *engine, rg_error *err)
 {
     talk t = { .o = o, .engine = engine, .messages = json_array(), .on_terminal = isatty(STDIN_FILENO) };
     rg_info info = rg_engine_info(engine);
@@ -236,9 +235,9 @@ static bool chat_with(chat_options *o, rg_engine *engine, const char *path, rg_e
 
     ok = ok && cli_sampling_finish(&o->sampling, &info.sampling, err) && reset(&t, o->system, err);
     if (ok && !rg_chat_has_template(engine) && !o->args.common.quiet)
-        fprintf(stderr, "%s has no chat template: messages are written as \"role: content\" lines\n", path);
+        fprintf(stderr, "%s has no chat template: messages are written as \"role: content\" lines\n", o->engine.path);
     if (ok && t.on_terminal && !o->args.common.quiet)
-        fprintf(stderr, "%s, %s, context %d.  /help tells what can be typed.\n", path, info.architecture,
+        fprintf(stderr, "%s, %s, context %d.  /help tells what can be typed.\n", o->engine.path, info.architecture,
                 info.max_seq_len);
     if (ok)
         converse(&t);
@@ -256,18 +255,16 @@ static int run(int argc, char **argv)
         CLI_ENGINE_OPTIONS(o.engine),
         { NULL },
     };
-    char path[1024];
     rg_error err = { 0 };
 
-    cli_sampling_init(&o.sampling);
     int status = cli_parse(&o.args, &cli_chat, options, argc, argv);
     if (status >= 0)
         return status;
     if (o.args.common.json)
         return cli_usage("chat has no --json: it is for people; `ridge serve` is for programs");
-    rg_engine *engine = cli_engine_open(&o.engine, &o.args, path, sizeof path, &err);
+    rg_engine *engine = cli_engine_open(&o.engine, &o.args, &err);
     cli_catch_interrupt();
-    bool ok = engine && chat_with(&o, engine, path, &err);
+    bool ok = engine && chat_with(&o, engine, &err);
     rg_close(engine);
     return ok ? EXIT_DONE : cli_fail(&err);
 }

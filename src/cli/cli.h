@@ -78,6 +78,9 @@ int cli_usage(const char *fmt, ...) RG_PRINTF(1, 2);
 /* MODEL as given (a path, or a name under the models folder) or the shipped default for NULL; into out[room]. */
 bool cli_find_model(const char *given, char *out, size_t room, rg_error *err);
 
+/* Say that a checkpoint has n tensors that its model has no place for; nothing if it has none, or with --quiet. */
+void cli_warn_unused(const cli_common *common, const char *path, int n);
+
 /* Text from -p, -f or standard input ("-f -"), byte for byte.  rg_free it. */
 char *cli_text(const char *text, const char *file, size_t *n, rg_error *err);
 

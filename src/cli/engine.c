@@ -20,14 +20,18 @@ rg_options cli_engine_options(const cli_engine *v, const cli_common *common)
     return o;
 }
 
-rg_engine *cli_engine_open(const cli_engine *v, const cli_args *a, char *path, size_t room, rg_error *err)
+rg_engine *cli_engine_open(cli_engine *v, const cli_args *a, rg_error *err)
 {
     rg_options o = cli_engine_options(v, &a->common);
     const char *given = a->n_positional ? a->positional[0] : NULL;
-    rg_engine *e = cli_find_model(given, path, room, err) ? rg_open(path, &o, err) : NULL;
+    rg_engine *e = cli_find_model(given, v->path, sizeof v->path, err) ? rg_open(v->path, &o, err) : NULL;
 
-    if (e && !v->kv_memory && !a->common.quiet && !a->common.json && isatty(STDERR_FILENO))
+    if (!e)
+        return NULL;
+    rg_info info = rg_engine_info(e);
+    cli_warn_unused(&a->common, v->path, info.n_unused_tensors);
+    if (!v->kv_memory && !a->common.quiet && !a->common.json && isatty(STDERR_FILENO))
         fprintf(stderr, "[up to %.1f GB for what sequences remember, half of what is free]\n",
-                (double)rg_engine_info(e).state_bytes / 1e9);
+                (double)info.state_bytes / 1e9);
     return e;
 }

@@ -8,6 +8,7 @@ typedef struct cli_engine {
     int32_t ctx, max_seqs;
     size_t kv_memory;
     const char *kv_type;
+    char path[1024]; /* of the model, once it is found */
 } cli_engine;
 
 #define CLI_ENGINE_OPTIONS(v)                                                                                          \
@@ -20,7 +21,7 @@ typedef struct cli_engine {
 /* Options as the flags say, to be added to. */
 rg_options cli_engine_options(const cli_engine *v, const cli_common *common);
 
-/* The engine of the model that was named first, or of the shipped one; its path into path[room]. */
-rg_engine *cli_engine_open(const cli_engine *v, const cli_args *a, char *path, size_t room, rg_error *err);
+/* The engine of the model that was named first, or of the shipped one. */
+rg_engine *cli_engine_open(cli_engine *v, const cli_args *a, rg_error *err);
 
 #endif

@@ -1,21 +1,25 @@
 /* eval.c -- `ridge eval`: how well a model predicts a text: nats per token, perplexity, bits per byte.
  *
  * Non-overlapping windows of --ctx ids, BOS first if the tokenizer adds one, every position after the first scored, an
- * incomplete last window left out.  With --stride, windows overlap and only the new ids of each are scored. */
+ * incomplete last window left out.  With --stride, windows overlap and only the new ids of each are scored.
+ * --activations: what the matrices were given meanwhile, for quantizers that weigh channels by it. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "cli/tool.h"
+#include "ops/watch/watch.h"
 
 extern const cli_command cli_eval;
 
 typedef struct job {
     cli_args args;
-    const char *file, *kv_type;
+    const char *file, *kv_type, *activations;
     int32_t ctx, stride;
     uint64_t first_bytes;
     tool tool;
+    rg_act_stats *stats; /* NULL: not asked for */
     rg_ids text;
     /* Of the window being scored: */
     const int32_t *ids;
@@ -92,6 +96,72 @@ static bool windows(job *j, rg_error *err)
     return ok;
 }
 
+/* ---- activations ---- */
+
+static const rg_reader *wrap(void *arg, const rg_reader *inner)
+{
+    return rg_act_stats_wrap(arg, inner);
+}
+
+static bool write_means(rg_ckpt_writer *w, const rg_act_stat *s, rg_error *err)
+{
+    size_t n = (size_t)s->n_channels;
+    float *mean = rg_array(n, sizeof *mean);
+    bool ok = mean || rg_fail_memory(err, n * sizeof *mean);
+
+    for (int m = 0; ok && m < s->n_mats; m++) {
+        double rows = s->n_rows[m] ? (double)s->n_rows[m] : 1; /* an expert that no row was routed to: zeros */
+        for (size_t k = 0; k < n; k++)
+            mean[k] = (float)(s->sum[(size_t)m * n + k] / rows);
+        ok = rg_ckpt_write(w, mean, n * sizeof *mean, err);
+    }
+    rg_free(mean);
+    return ok;
+}
+
+/* The second matrix made from one tensor (latent attention's kv_b) has ".2" behind its name. */
+static void name_of(const rg_act_stats *all, int i, char out[160])
+{
+    const char *name = rg_act_stats_at(all, i).name;
+    int turn = 1;
+
+    for (int k = 0; k < i; k++)
+        turn += !strcmp(rg_act_stats_at(all, k).name, name);
+    if (turn > 1)
+        snprintf(out, 160, "%s.%d", name, turn);
+    else
+        snprintf(out, 160, "%s", name);
+}
+
+/* Mean |x| of every channel that a matrix reads, by the matrix's name: [columns], or of stacked ones [matrices,
+ * columns]. */
+static bool write_activations(const job *j, rg_error *err)
+{
+    if (!rg_act_stats_complete(j->stats))
+        return rg_fail_memory(err, 0);
+    rg_ckpt_writer *w = rg_safetensors_create(j->activations, err);
+    bool ok = w;
+
+    for (int i = 0; ok && i < rg_act_stats_count(j->stats); i++) {
+        rg_act_stat s = rg_act_stats_at(j->stats, i);
+        int64_t shape[2] = { s.n_mats, s.n_channels };
+        bool stacked = s.n_mats > 1;
+        char name[160];
+        name_of(j->stats, i, name);
+        ok = rg_ckpt_declare(w, name, RG_F32, stacked ? 2 : 1, stacked ? shape : shape + 1, err);
+    }
+    for (int i = 0; ok && i < rg_act_stats_count(j->stats); i++) {
+        rg_act_stat s = rg_act_stats_at(j->stats, i);
+        ok = write_means(w, &s, err);
+    }
+    if (ok)
+        return rg_ckpt_commit(w, err);
+    rg_ckpt_abort(w);
+    return false;
+}
+
+/* ---- in and out ---- */
+
 static bool report(const job *j, size_t bytes, rg_error *err)
 {
     double per_token = j->nll / (double)j->n_scored;
@@ -118,13 +188,14 @@ static bool work(job *j, rg_error *err)
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
                        .kv_type = j->kv_type ? j->kv_type : "f32", .max_rows = 512, .max_seqs = 1,
                        .max_seq_len = j->ctx,
-                       .all_logits = true };
+                       .all_logits = true, .wrap = j->activations ? wrap : NULL };
     size_t n;
 
     if (j->stride > j->ctx - 1)
         return rg_fail(err, RG_E_USAGE, "eval: a stride of %d is not shorter than the context of %d", j->stride,
                        j->ctx);
-    if (!tool_open(&j->tool, &o, err))
+    o.wrap_arg = j->stats = j->activations ? rg_act_stats_new(err) : NULL;
+    if ((j->activations && !j->stats) || !tool_open(&j->tool, &o, err))
         return false;
     if (!j->tool.tokenizer)
         return rg_fail(err, RG_E_UNSUPPORTED, "eval: the checkpoint has no tokenizer");
@@ -137,7 +208,7 @@ static bool work(job *j, rg_error *err)
     bool ok = j->row_nll || rg_fail_memory(err, (size_t)j->tool.max_rows * sizeof *j->row_nll);
     ok = ok && rg_tokenizer_encode(j->tool.tokenizer, text, n, RG_ENCODE_NO_SPECIAL, &j->text, err);
     rg_free(text);
-    return ok && windows(j, err) && report(j, n, err);
+    return ok && windows(j, err) && (!j->activations || write_activations(j, err)) && report(j, n, err);
 }
 
 static int run(int argc, char **argv)
@@ -148,6 +219,8 @@ static int run(int argc, char **argv)
         { "--ctx", CLI_INT, &j.ctx, "N", "ids of a window (default 512)", 2, INT32_MAX },
         { "--stride", CLI_INT, &j.stride, "N", "overlapping windows that advance by N ids", 1, INT32_MAX },
         { "--first-bytes", CLI_U64, &j.first_bytes, "N", "only the first N bytes of the text" },
+        { "--activations", CLI_STRING, &j.activations, "FILE",
+          "write mean |x| of each input channel of every matrix as safetensors" },
         { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32 (default), f16, bf16 or q8" },
         { NULL },
     };
@@ -163,6 +236,7 @@ static int run(int argc, char **argv)
     rg_free(j.row_nll);
     rg_ids_fini(&j.text);
     tool_close(&j.tool);
+    rg_act_stats_free(j.stats);
     return ok ? EXIT_DONE : cli_fail(&err);
 }
 

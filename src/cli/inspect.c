@@ -124,15 +124,33 @@ static void tensors_json(cli_json *j, const rg_checkpoint *ckpt)
     cli_json_close(j);
 }
 
-static void tensors_text(const rg_checkpoint *ckpt)
+/* Names of those that no weight is made from; all of them, or as many as a person wants to read. */
+static void unused(cli_json *j, const rg_checkpoint *ckpt, const bool *used, int n_unused)
+{
+    enum { FEW = 12 };
+
+    for (int i = 0, n = 0; i < rg_checkpoint_n_tensors(ckpt) && n < (j ? n_unused : FEW); i++) {
+        if (used[i])
+            continue;
+        n++;
+        if (j)
+            cli_json_text(j, NULL, rg_checkpoint_tensor(ckpt, i)->name);
+        else
+            printf("  %s\n", rg_checkpoint_tensor(ckpt, i)->name);
+    }
+    if (!j && n_unused > FEW)
+        printf("  and %d more, marked by --tensors\n", n_unused - FEW);
+}
+
+static void tensors_text(const rg_checkpoint *ckpt, const bool *used)
 {
     char shape[96];
 
     printf("tensors:\n");
     for (int i = 0; i < rg_checkpoint_n_tensors(ckpt); i++) {
         const rg_tensor *t = rg_checkpoint_tensor(ckpt, i);
-        printf("  %-52s %-5s %-20s %12llu\n", t->name, rg_format_of(t->type)->name,
-               rg_shape_text(t->shape, t->n_dims, shape), (unsigned long long)t->bytes);
+        printf("  %-52s %-5s %-20s %12llu%s\n", t->name, rg_format_of(t->type)->name,
+               rg_shape_text(t->shape, t->n_dims, shape), (unsigned long long)t->bytes, used[i] ? "" : "   (not used)");
     }
 }
 
@@ -153,8 +171,19 @@ static void tokenizer_json(cli_json *j, const rg_tokenizer *t)
     cli_json_close(j);
 }
 
-static bool print_json(const rg_checkpoint *ckpt, const rg_model *m, const rg_tokenizer *t)
+/* What is there: as opened, and which of its tensors the model has a place for. */
+typedef struct found {
+    rg_checkpoint *ckpt;
+    rg_model *model;
+    rg_tokenizer *tokenizer; /* NULL: none */
+    bool *used;
+    int n_unused;
+} found;
+
+static bool print_json(const found *f)
 {
+    const rg_checkpoint *ckpt = f->ckpt;
+    const rg_model *m = f->model;
     cli_json *j = cli_json_new();
     visit v = { .ckpt = ckpt, .json = j, .all = true };
     uint64_t bytes, n = count_parameters(ckpt, &bytes);
@@ -177,14 +206,20 @@ static bool print_json(const rg_checkpoint *ckpt, const rg_model *m, const rg_to
     cli_json_open(j, "not_understood", '{');
     rg_meta_each(ckpt, visit_key, &v);
     cli_json_close(j);
+    cli_json_open(j, "not_used", '[');
+    unused(j, ckpt, f->used, f->n_unused);
+    cli_json_close(j);
     tensors_json(j, ckpt);
-    tokenizer_json(j, t);
+    tokenizer_json(j, f->tokenizer);
     cli_json_close(j);
     return cli_json_print(j);
 }
 
-static void print_text(const inspect_options *o, const rg_checkpoint *ckpt, const rg_model *m, const rg_tokenizer *t)
+static void print_text(const inspect_options *o, const found *f)
 {
+    const rg_checkpoint *ckpt = f->ckpt;
+    const rg_model *m = f->model;
+    const rg_tokenizer *t = f->tokenizer;
     visit v = { .ckpt = ckpt, .all = o->metadata };
     uint64_t bytes, n = count_parameters(ckpt, &bytes);
 
@@ -203,28 +238,34 @@ static void print_text(const inspect_options *o, const rg_checkpoint *ckpt, cons
     rg_meta_each(ckpt, visit_key, &v);
     if (!o->metadata && !v.n_unknown)
         printf("  none\n");
+    if (f->n_unused)
+        printf("tensors that are not used:\n");
+    unused(NULL, ckpt, f->used, f->n_unused);
     if (o->tensors)
-        tensors_text(ckpt);
+        tensors_text(ckpt, f->used);
 }
 
 static bool inspect(const inspect_options *o, const char *path, rg_error *err)
 {
-    rg_checkpoint *ckpt = rg_checkpoint_open(path, RG_CKPT_NO_WEIGHTS, err);
-    rg_model *m =
-        ckpt ? rg_model_open(ckpt, &(rg_model_options){ .declare_only = true, .declared_type = RG_BF16 }, err) : NULL;
+    const rg_model_options declared = { .declare_only = true, .declared_type = RG_BF16 };
+    found f = { .ckpt = rg_checkpoint_open(path, RG_CKPT_NO_WEIGHTS, err) };
     rg_error why = { 0 };
-    rg_tokenizer *t = m ? rg_tokenizer_open(ckpt, &why) : NULL;
-    bool ok = m;
+    bool ok;
 
-    if (ok && !t && why.code != RG_OK)
+    f.model = f.ckpt ? rg_model_open(f.ckpt, &declared, err) : NULL;
+    f.tokenizer = f.model ? rg_tokenizer_open(f.ckpt, &why) : NULL;
+    f.used = f.model ? rg_weights_used(&f.model->weights, &f.model->config, f.ckpt, &f.n_unused, err) : NULL;
+    ok = f.used;
+    if (ok && !f.tokenizer && why.code != RG_OK)
         fprintf(stderr, "ridge: tokenizer: %s\n", why.text);
     if (ok && o->args.common.json)
-        ok = print_json(ckpt, m, t) || rg_fail(err, RG_E_IO, "inspect: standard output cannot be written");
+        ok = print_json(&f) || rg_fail(err, RG_E_IO, "inspect: standard output cannot be written");
     else if (ok)
-        print_text(o, ckpt, m, t);
-    rg_tokenizer_close(t);
-    rg_model_close(m);
-    rg_checkpoint_close(ckpt);
+        print_text(o, &f);
+    rg_free(f.used);
+    rg_tokenizer_close(f.tokenizer);
+    rg_model_close(f.model);
+    rg_checkpoint_close(f.ckpt);
     return ok;
 }
 

@@ -1,6 +1,5 @@
-/* logits.c -- `ridge logits`: every position's logits (and what enters every layer), for holding against other
- * engines. */
-#include <math.h>
+/* logits.c -- `ridge logits`: every position's logits (and what enters every layer, and what is computed within), for
+ * holding against other engines. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,9 +7,8 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "cli/dump.h"
 #include "cli/tool.h"
-#include "ckpt/checkpoint.h"
-#include "ops/watch/watch.h"
 
 extern const cli_command cli_logits;
 
@@ -27,13 +25,13 @@ typedef struct stream {
 typedef struct job {
     cli_args args;
     cli_ints ids, chunks;
-    const char *out, *batch_with, *kv_type;
+    const char *out, *batch_with, *kv_type, *watch;
     bool hidden;
     tool tool;
     stream streams[1 + MAX_OTHERS];
     int n_streams;
     float *logits;       /* [n, vocab] */
-    float *hidden_rows;  /* [n_layers + 1][n, dim] */
+    dump dump;           /* what else is written */
     /* Of the step being computed: */
     int first, n_main;   /* the prompt's rows */
     tool_span spans[1 + MAX_OTHERS];
@@ -56,26 +54,6 @@ static void take_row(void *arg, int i, float *logits)
     for (int s = 1, seen = j->n_main; s < j->n_streams; s++)
         if (j->spans[s].n && seen++ == i)
             j->streams[s].next = best;
-}
-
-/* Notes are the layers' inputs, and what enters the head; the prompt's rows come first in both. */
-static void see(void *arg, const rg_watched *w)
-{
-    job *j = arg;
-    int layer = w->layer < 0 ? j->tool.model->config.n_layers : w->layer, dim = j->tool.model->config.dim;
-
-    if (!w->note || !j->hidden_rows)
-        return;
-    for (int r = 0; r < j->n_main; r++)
-        memcpy(j->hidden_rows + ((size_t)layer * j->ids.n + (size_t)(j->first + r)) * (size_t)dim,
-               w->data + (size_t)r * (size_t)w->stride, (size_t)dim * sizeof(float));
-}
-
-static rg_watch watch;
-
-static const rg_reader *wrap(void *arg, const rg_reader *inner)
-{
-    return rg_watch_init(&watch, inner, see, arg);
 }
 
 /* How many rows the k-th step takes of each sequence. */
@@ -111,6 +89,7 @@ static bool compute(job *j, rg_error *err)
         }
         j->first = main->done;
         j->n_main = j->spans[0].n;
+        dump_step(&j->dump, (size_t)j->first, j->n_main);
         tool_span run[1 + MAX_OTHERS];
         for (int s = 0; s < j->n_streams; s++)
             if (j->spans[s].n)
@@ -180,33 +159,20 @@ static bool add_others(job *j, rg_error *err)
 
 static bool allocate(job *j, rg_error *err)
 {
-    const rg_config *c = &j->tool.model->config;
-    size_t n = j->ids.n * (size_t)c->vocab_size, h = ((size_t)c->n_layers + 1) * j->ids.n * (size_t)c->dim;
+    size_t n = j->ids.n * (size_t)j->tool.model->config.vocab_size;
 
-    j->logits = rg_array(n, sizeof(float));
-    j->hidden_rows = j->hidden ? rg_array(h, sizeof(float)) : NULL;
-    if (!j->logits || (j->hidden && !j->hidden_rows))
-        return rg_fail_memory(err, (n + h) * sizeof(float));
-    return true;
+    j->logits = rg_array(n, sizeof *j->logits);
+    return j->logits || rg_fail_memory(err, n * sizeof *j->logits);
 }
 
 static bool write_out(const job *j, rg_error *err)
 {
-    const rg_config *c = &j->tool.model->config;
+    int64_t shape[2] = { (int64_t)j->ids.n, j->tool.model->config.vocab_size };
     rg_ckpt_writer *w = rg_safetensors_create(j->out, err);
-    int64_t logits[2] = { (int64_t)j->ids.n, c->vocab_size }, hidden[2] = { (int64_t)j->ids.n, c->dim };
-    char name[32];
-    bool ok = w && rg_ckpt_declare(w, "logits", RG_F32, 2, logits, err);
 
-    for (int i = 0; ok && j->hidden && i <= c->n_layers; i++) {
-        snprintf(name, sizeof name, "hidden.%d", i);
-        ok = rg_ckpt_declare(w, name, RG_F32, 2, hidden, err);
-    }
-    ok = ok && rg_ckpt_write(w, j->logits, j->ids.n * (size_t)c->vocab_size * sizeof(float), err);
-    size_t bytes = j->ids.n * (size_t)c->dim * sizeof(float);
-    for (int i = 0; ok && j->hidden && i <= c->n_layers; i++)
-        ok = rg_ckpt_write(w, j->hidden_rows + (size_t)i * j->ids.n * (size_t)c->dim, bytes, err);
-    if (ok)
+    if (w && rg_ckpt_declare(w, "logits", RG_F32, 2, shape, err) && dump_declare(&j->dump, j->tool.model, w, err) &&
+        rg_ckpt_write(w, j->logits, (size_t)(shape[0] * shape[1]) * sizeof *j->logits, err) &&
+        dump_write(&j->dump, w, err))
         return rg_ckpt_commit(w, err);
     rg_ckpt_abort(w);
     return false;
@@ -238,13 +204,17 @@ static bool work(job *j, rg_error *err)
                        .kv_type = j->kv_type ? j->kv_type : "f32",
                        .max_rows = 2048, .max_seqs = j->batch_with ? 1 + MAX_OTHERS : 1,
                        .max_seq_len = (int)j->ids.n + 1,
-                       .all_logits = true, .wrap = j->hidden ? wrap : NULL, .wrap_arg = j };
+                       .all_logits = true, .wrap = j->hidden || j->watch ? dump_wrap : NULL,
+                       .wrap_arg = &j->dump };
 
     for (size_t i = 0; i < j->chunks.n; i++)
         if (j->chunks.item[i] < 1)
             return rg_fail(err, RG_E_USAGE, "logits: a chunk of %d rows", j->chunks.item[i]);
+    if (j->watch && !j->out)
+        return rg_fail(err, RG_E_USAGE, "logits: --watch writes into the file of -o, which is missing");
     return tool_open(&j->tool, &o, err) && add_stream(j, j->ids.item, j->ids.n, err) &&
-           (!j->batch_with || add_others(j, err)) && allocate(j, err) && compute(j, err) &&
+           (!j->batch_with || add_others(j, err)) && allocate(j, err) &&
+           (!o.wrap || dump_plan(&j->dump, j->tool.model, j->hidden, j->watch, j->ids.n, err)) && compute(j, err) &&
            (!j->out || write_out(j, err)) && report(j, err);
 }
 
@@ -256,6 +226,8 @@ static int run(int argc, char **argv)
         { "-o", CLI_STRING, &j.out, "FILE", "write logits [n, vocab] as safetensors" },
         { "--hidden", CLI_FLAG, &j.hidden, NULL,
           "and hidden.0 .. hidden.L [n, dim]: what enters each layer, and the head" },
+        { "--watch", CLI_STRING, &j.watch, "NAME,...",
+          "and watch.LAYER.NAME: what is computed on the way (q, attn, 3.ffn_norm, all)" },
         { "--chunks", CLI_INTS, &j.chunks, "7,1,16", "how the prompt is cut into steps, the last size repeating" },
         { "--batch-with", CLI_STRING, &j.batch_with, "FILE", "a JSON array of id arrays computed in the same steps" },
         { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32 (default), f16, bf16 or q8" },
@@ -275,7 +247,7 @@ static int run(int argc, char **argv)
         rg_free(j.streams[s].ids);
     }
     rg_free(j.logits);
-    rg_free(j.hidden_rows);
+    dump_fini(&j.dump);
     tool_close(&j.tool);
     cli_ints_fini(&j.ids);
     cli_ints_fini(&j.chunks);

@@ -202,6 +202,13 @@ char *cli_text(const char *text, const char *file, size_t *n, rg_error *err)
 
 /* ---- a person watching ---- */
 
+void cli_warn_unused(const cli_common *common, const char *path, int n)
+{
+    if (n && !common->quiet)
+        fprintf(stderr, "ridge: %s: %d tensor%s not used; `ridge inspect` names %s\n", path, n, n > 1 ? "s are" : " is",
+                n > 1 ? "them" : "it");
+}
+
 void cli_progress(void *arg_quiet, const char *what, double done)
 {
     static int last = -1;

@@ -36,6 +36,7 @@ static bool print_json(const rg_convert_report *r, const char *type, rg_error *e
         cli_json_close(j);
     }
     cli_json_close(j);
+    cli_json_int(j, "left_out", r->n_left_out);
     cli_json_text(j, "warning", r->warning[0] ? r->warning : NULL);
     cli_json_close(j);
     return cli_json_print(j) || rg_fail(err, RG_E_IO, "quantize: standard output cannot be written");
@@ -65,6 +66,8 @@ static bool convert(const quantize_options *o, const char *path, const rg_conver
     if (!ckpt)
         return false;
     bool ok = rg_convert(&report, ckpt, to, c, err);
+    if (ok)
+        cli_warn_unused(&o->args.common, path, report.n_left_out);
     if (ok && o->args.common.json)
         ok = print_json(&report, rg_format_of(c->type)->name, err);
     else if (ok)

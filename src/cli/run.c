@@ -280,17 +280,15 @@ static int run(int argc, char **argv)
         CLI_ENGINE_OPTIONS(o.engine),
         { NULL },
     };
-    char path[1024];
     rg_error err = { 0 };
 
-    cli_sampling_init(&o.sampling);
     int status = cli_parse(&o.args, &cli_run, options, argc, argv);
     if (status >= 0)
         return status;
     if ((o.prompt != NULL) + (o.file != NULL) + o.ids.given + (o.args.n_positional > 1) > 1)
         return cli_usage("run: only one of PROMPT, -p, -f and --ids can be the prompt");
     cli_catch_interrupt();
-    rg_engine *engine = cli_engine_open(&o.engine, &o.args, path, sizeof path, &err);
+    rg_engine *engine = cli_engine_open(&o.engine, &o.args, &err);
     bool ok = engine && generate(&o, engine, &err);
     rg_close(engine);
     cli_ints_fini(&o.ids);

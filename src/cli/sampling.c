@@ -5,11 +5,6 @@
 
 #include "base/rng.h"
 
-void cli_sampling_init(cli_sampling *v)
-{
-    *v = (cli_sampling){ .s = rg_sampling_default() };
-}
-
 static bool parse_bias(cli_sampling *v, rg_error *err)
 {
     for (int i = 0; i < v->bias_text.n; i++) {
@@ -40,6 +35,7 @@ bool cli_sampling_finish(cli_sampling *v, const rg_sampling *d, rg_error *err)
     s->repetition_penalty = v->repetition ? s->repetition_penalty : d->repetition_penalty;
     s->presence_penalty = v->presence ? s->presence_penalty : d->presence_penalty;
     s->frequency_penalty = v->frequency ? s->frequency_penalty : d->frequency_penalty;
+    s->n_logprobs = d->n_logprobs;
     if (!v->seed)
         s->seed = rg_seed() >> 12; /* short enough to be typed, and exact in JSON readers that know only doubles */
     return parse_bias(v, err);

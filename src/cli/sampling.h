@@ -24,9 +24,7 @@ typedef struct cli_sampling {
     { "--min-tokens", CLI_INT, &(v).s.min_tokens, "N", "no end before N tokens", 0, INT32_MAX },                       \
     { "--seed", CLI_U64, &(v).s.seed, "N", "of the draws (default: one is drawn and reported)", 0, 0, &(v).seed }
 
-/* Neutral values, nothing given. */
-void cli_sampling_init(cli_sampling *v);
-/* What was not given comes from the checkpoint's defaults; a seed is drawn if none was given. */
+/* From zeros and the flags: what was not given comes from the checkpoint's defaults; a seed is drawn if none was. */
 bool cli_sampling_finish(cli_sampling *v, const rg_sampling *defaults, rg_error *err);
 
 #endif

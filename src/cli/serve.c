@@ -141,7 +141,10 @@ static rg_engine *open_engine(const serve_options *o, const char *path, rg_error
     e.static_batching = o->batching && !strcmp(o->batching, "static");
     e.progress = cli_progress;
     e.progress_arg = o->args.common.quiet ? (void *)(uintptr_t)o : NULL;
-    return rg_open(path, &e, err);
+    rg_engine *engine = rg_open(path, &e, err);
+    if (engine)
+        cli_warn_unused(&o->args.common, path, rg_engine_info(engine).n_unused_tensors);
+    return engine;
 }
 
 /* After the first signal: what runs may finish, new work is refused; then the rest is told that it is over. */

@@ -54,7 +54,8 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
                                                            .progress_arg = o->common->quiet ? t : NULL }, err);
     if (!t->model)
         return false;
-    t->tokenizer = rg_tokenizer_open(t->ckpt, &why);
+    cli_warn_unused(o->common, path, t->model->n_unused);
+    t->tokenizer = rg_tokenizer_open_for(t->ckpt, t->model->config.vocab_size, &why);
     if (!t->tokenizer && why.code != RG_OK) {
         *err = why;
         return false;

@@ -182,7 +182,9 @@ static bool plan_hf_to_gguf(convert *v, rg_error *err)
     for (int i = 0; i < v->weights.n; i++)
         if (!plan_weight(v, v->weights.spec[i], v->weights.layer[i], err))
             return false;
-    return true;
+    bool *used = rg_weights_used(&v->weights, &v->config, v->from, &v->report->n_left_out, err), ok = used;
+    rg_free(used);
+    return ok;
 }
 
 /* Tensors that no weight is made from stay as they are. */

@@ -34,6 +34,7 @@ typedef struct rg_convert_report {
     uint64_t bytes, n_values; /* of all tensors */
     rg_fallback *fallbacks;
     int n_fallbacks;
+    int n_left_out; /* tensors that no weight is made from: GGUF has no name for them */
     char *names; /* what the fallbacks' names lie in */
     char warning[RG_CONVERT_WARNING]; /* "": none */
 } rg_convert_report;

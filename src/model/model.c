@@ -88,25 +88,27 @@ static bool complete(rg_model *m, const rg_model_options *o, rg_error *err)
     return choose_kv_type(m, o->kv_type, err) && make_ropes(m, err) && make_state(m, err) && make_layers(m, err);
 }
 
+static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
+{
+    if (!rg_checkpoint_n_tensors(ckpt))
+        return rg_fail(err, RG_E_INPUT, "%s: there are no weights", rg_checkpoint_path(ckpt));
+    if (!rg_weights_bind(&m->weights, &m->config, ckpt, o->progress, o->progress_arg, err))
+        return false;
+    bool *used = rg_weights_used(&m->weights, &m->config, ckpt, &m->n_unused, err), ok = used;
+    rg_free(used);
+    return ok;
+}
+
 rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
 {
     rg_model *m = rg_zalloc(sizeof *m);
 
     if (!m)
         return rg_fail_memory(err, sizeof *m), NULL;
-    if (!rg_config_read(&m->config, ckpt, err) ||
-        !rg_weights_declare(&m->weights, &m->config, ckpt, o->declared_type, err))
-        goto fail;
-    if (!o->declare_only && !rg_checkpoint_n_tensors(ckpt)) {
-        rg_fail(err, RG_E_INPUT, "%s: there are no weights", rg_checkpoint_path(ckpt));
-        goto fail;
-    }
-    if (!o->declare_only && !rg_weights_bind(&m->weights, &m->config, ckpt, o->progress, o->progress_arg, err))
-        goto fail;
-    if (complete(m, o, err))
+    if (rg_config_read(&m->config, ckpt, err) &&
+        rg_weights_declare(&m->weights, &m->config, ckpt, o->declared_type, err) &&
+        (o->declare_only || bind(m, ckpt, o, err)) && complete(m, o, err))
         return m;
-
-fail:
     rg_model_close(m);
     return NULL;
 }

@@ -19,6 +19,7 @@ typedef struct rg_model {
     rg_kv *kv;
     rg_recurrent *recurrent;
     rg_type kv_type;
+    int n_unused;           /* tensors of the checkpoint that no weight was made from */
 } rg_model;
 
 typedef struct rg_model_options {

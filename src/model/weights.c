@@ -224,6 +224,43 @@ bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *
     return true;
 }
 
+/* ---- what is left over ---- */
+
+/* Buffers that old checkpoints saved beside the weights; they follow from the config. */
+static bool says_nothing(const rg_tensor *t)
+{
+    static const char frequencies[] = ".rotary_emb.inv_freq";
+    size_t n = strlen(t->name), k = sizeof frequencies - 1;
+
+    return n > k && !strcmp(t->name + n - k, frequencies);
+}
+
+bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, int *n_unused,
+                      rg_error *err)
+{
+    int n = rg_checkpoint_n_tensors(ckpt);
+    const rg_tensor *first = rg_checkpoint_tensor(ckpt, 0);
+    bool *used = rg_array((size_t)n, sizeof *used);
+    char name[RG_WEIGHT_NAME];
+
+    if (!used)
+        return rg_fail_memory(err, (size_t)n), NULL;
+    for (int i = 0; i < s->n; i++) {
+        rg_origin o = rg_origin_of(s->spec[i], c, ckpt, s->layer[i]);
+        for (int64_t e = 0; e < (o.experts ? s->all[i].n_mats : 1); e++) {
+            const rg_tensor *t = rg_origin_find(&o, (int)e, name);
+            if (t)
+                used[t - first] = true;
+        }
+    }
+    *n_unused = 0;
+    for (int i = 0; i < n; i++) {
+        used[i] = used[i] || says_nothing(&first[i]);
+        *n_unused += !used[i];
+    }
+    return used;
+}
+
 void rg_weights_fini(rg_weight_set *s)
 {
     for (int i = 0; i < s->n; i++) {

@@ -24,6 +24,10 @@ bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoin
 bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt,
                      void (*progress)(void *arg, const char *what, double done), void *arg,
                      rg_error *err) RG_MUST_CHECK;
+/* Which of the checkpoint's tensors weights are made from: one flag each, in its order, and how many have none.
+ * Tensors that say nothing count as used.  rg_free it; NULL: no memory. */
+bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, int *n_unused,
+                      rg_error *err);
 void rg_weights_fini(rg_weight_set *s);
 /* The weight of a role in a layer (-1: outside), or NULL. */
 const rg_weight *rg_weights_get(const rg_weight_set *s, rg_role role, int layer);

@@ -85,11 +85,15 @@ static int chat_end(chat *c)
     return WEXITSTATUS(status);
 }
 
-/* The saved conversation, with as many messages. */
-static json_t *saved(const char *path, size_t n)
+/* The conversation as /save writes it, with as many messages. */
+static json_t *saved(const chat *c, size_t n)
 {
+    char path[256], line[300];
     json_t *j = NULL;
 
+    snprintf(path, sizeof path, "%s/test_chat.%d.json", RG_BUILD_DIR, (int)getpid());
+    snprintf(line, sizeof line, "/save %s\n", path);
+    say(c, line);
     for (uint64_t start = rg_now_ns(); !j && rg_seconds(start, rg_now_ns()) < 20; usleep(20000))
         j = json_load_file(path, 0, NULL);
     assert_non_null(j);
@@ -107,29 +111,23 @@ static void history_is_kept(void **state)
 {
     static const char *const argv[] = { "ridge", "chat", "tales-1m", "--temperature", "0", "-n", "24",
                                         "--system", "Be brief.", NULL };
-    char path[256], line[300];
     chat c;
     json_t *j;
 
     (void)state;
-    snprintf(path, sizeof path, "%s/test_chat.%d.json", RG_BUILD_DIR, (int)getpid());
     chat_start(&c, argv);
     say(&c, "Tell me a story about a dog and a ball.\nAnd \\\nthen?\n");
-    snprintf(line, sizeof line, "/save %s\n", path);
-    say(&c, line);
-    j = saved(path, 5);
+    j = saved(&c, 5);
     assert_string_equal(part(j, 0, "content"), "Be brief.");
     assert_string_equal(part(j, 1, "role"), "user");
     assert_string_equal(part(j, 3, "content"), "And \nthen?");
     assert_true(strlen(part(j, 2, "content")) > 20 && strlen(part(j, 4, "content")) > 20);
     json_decref(j);
     say(&c, "/system Other.\n");
-    say(&c, line);
-    j = saved(path, 1);
+    j = saved(&c, 1);
     json_decref(j);
     say(&c, "/reset\n");
-    say(&c, line);
-    j = saved(path, 1);
+    j = saved(&c, 1);
     assert_string_equal(part(j, 0, "content"), "Be brief.");
     json_decref(j);
     say(&c, "/help\n");
@@ -146,21 +144,17 @@ static void an_interrupt_stops_the_answer(void **state)
 {
     static const char *const argv[] = { "ridge", "chat", "tales-7m", "--temperature", "0", "--logit-bias", "2=-inf",
                                         "--min-tokens", "1500", NULL };
-    char path[256], line[300];
     chat c;
     json_t *j;
 
     (void)state;
-    snprintf(path, sizeof path, "%s/test_chat.%d.json", RG_BUILD_DIR, (int)getpid());
     chat_start(&c, argv);
     say(&c, "Tell me a long story.\n");
     hear(&c, 0, " ");
     kill(c.pid, SIGINT);
     say(&c, "/help\n");
     hear(&c, 0, "/save FILE");
-    snprintf(line, sizeof line, "/save %s\n", path);
-    say(&c, line);
-    j = saved(path, 2);
+    j = saved(&c, 2);
     assert_true(strlen(part(j, 1, "content")) > 0 && strlen(part(j, 1, "content")) < 4000);
     json_decref(j);
     assert_int_equal(chat_end(&c), 0);

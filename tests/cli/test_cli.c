@@ -3,55 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
-#include "support/test.h"
+#include "support/command.h"
+#include "support/model.h"
 
 #define GOLDEN RG_TEST_DATA
-
-/* Runs `ridge ARGS`; standard output to out (NULL: dropped), standard error to err.  Returns the exit status. */
-static int ridge(const char *args, char *out, size_t room, char err[4096])
-{
-    char command[8192], path[256];
-
-    snprintf(path, sizeof path, "%s/test_cli.%d.err", RG_BUILD_DIR, (int)getpid());
-    snprintf(command, sizeof command, "%s/ridge %s 2>%s", RG_BUILD_DIR, args, path);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    size_t n = 0, got;
-    char sink[4096];
-    while ((got = fread(out && n + 1 < room ? out + n : sink, 1, out && n + 1 < room ? room - 1 - n : sizeof sink, p)) > 0)
-        n += out && n + 1 < room ? got : 0;
-    if (out)
-        out[n] = 0;
-    int status = pclose(p);
-    FILE *e = fopen(path, "r");
-    err[e ? fread(err, 1, 4095, e) : 0] = 0;
-    if (e)
-        fclose(e);
-    unlink(path);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-/* The JSON document that a successful run prints, and nothing else. */
-static json_t *json_of(const char *args)
-{
-    static char out[1 << 22];
-    char err[4096];
-    json_error_t why;
-    int status = ridge(args, out, sizeof out, err);
-
-    if (status)
-        print_error("ridge %s: %s", args, err);
-    assert_int_equal(status, 0);
-    json_t *j = json_loads(out, JSON_REJECT_DUPLICATES, &why);
-    assert_non_null(j);
-    return j;
-}
 
 static void wants(json_t *j, const char *keys)
 {
@@ -65,57 +22,44 @@ static void wants(json_t *j, const char *keys)
         }
 }
 
-/* A refusal: this status, one line that starts with "ridge: " and names `about`. */
-static void refuses(const char *args, int status, const char *about)
-{
-    char err[4096];
-
-    if (ridge(args, NULL, 0, err) != status || strncmp(err, "ridge: ", 7) || !strstr(err, about) ||
-        strchr(err, '\n') != err + strlen(err) - 1) {
-        print_error("ridge %s: %s", args, err);
-        fail();
-    }
-}
-
 static void usage(void **state)
 {
-    char out[8192], err[4096];
     static const char *const commands[] = { "run", "bench", "machine", "inspect", "tokenize", "logits", "eval", "quantize" };
 
     (void)state;
-    assert_int_equal(ridge("--help", out, sizeof out, err), 0);
+    assert_int_equal(command_run("--help"), 0);
+    for (size_t i = 0; i < RG_LEN(commands); i++)
+        assert_non_null(strstr(command_out, commands[i]));
     for (size_t i = 0; i < RG_LEN(commands); i++) {
         char args[64];
-        assert_non_null(strstr(out, commands[i]));
         snprintf(args, sizeof args, "%s --help", commands[i]);
-        char help[8192];
-        assert_int_equal(ridge(args, help, sizeof help, err), 0);
-        assert_non_null(strstr(help, "--threads"));
+        assert_int_equal(command_run(args), 0);
+        assert_non_null(strstr(command_out, "--threads"));
     }
-    assert_int_equal(ridge("", NULL, 0, err), 2);
-    refuses("sing", 2, "sing");
-    refuses("run --no-such", 2, "--no-such");
-    refuses("run -n many", 2, "-n");
-    refuses("run --temperature -1", 2, "--temperature");
-    refuses("run /nonexistent", 1, "/nonexistent");
-    refuses("logits", 2, "MODEL");
-    refuses("inspect", 2, "MODEL");
-    refuses("inspect /", 1, "config.json");
-    refuses("run -n 0", 2, "2147483647");
-    refuses("run -p a -f b", 2, "PROMPT");
-    refuses("run tales-1m a --ids 1", 2, "PROMPT");
-    refuses("tokenize tales-1m --ids 5,4096", 1, "id 4096");
-    refuses("tokenize tales-1m --ids 5 -p a", 2, "--ids");
-    refuses("run --isa sparc -n 1", 2, "sparc");
-    refuses("run --recipe sloppy -n 1", 2, "sloppy");
-    refuses("run " GOLDEN "/llama --ids 1,2,999999 -n 1", 1, "999999");
-    refuses("run " GOLDEN "/llama -p hello -n 1", 1, "tokenizer");
+    assert_int_equal(command_run(""), 2);
+    command_refuses("sing", 2, "sing");
+    command_refuses("run --no-such", 2, "--no-such");
+    command_refuses("run -n many", 2, "-n");
+    command_refuses("run --temperature -1", 2, "--temperature");
+    command_refuses("run /nonexistent", 1, "/nonexistent");
+    command_refuses("logits", 2, "MODEL");
+    command_refuses("inspect", 2, "MODEL");
+    command_refuses("inspect /", 1, "config.json");
+    command_refuses("run -n 0", 2, "2147483647");
+    command_refuses("run -p a -f b", 2, "PROMPT");
+    command_refuses("run tales-1m a --ids 1", 2, "PROMPT");
+    command_refuses("tokenize tales-1m --ids 5,4096", 1, "id 4096");
+    command_refuses("tokenize tales-1m --ids 5 -p a", 2, "--ids");
+    command_refuses("run --isa sparc -n 1", 2, "sparc");
+    command_refuses("run --recipe sloppy -n 1", 2, "sloppy");
+    command_refuses("run " GOLDEN "/llama --ids 1,2,999999 -n 1", 1, "999999");
+    command_refuses("run " GOLDEN "/llama -p hello -n 1", 1, "tokenizer");
 }
 
 static void runs(void **state)
 {
     (void)state;
-    json_t *j = json_of("run -p 'Once upon a time' -n 12 --temperature 0 --json --logprobs 2 --quiet");
+    json_t *j = command_json("run -p 'Once upon a time' -n 12 --temperature 0 --json --logprobs 2 --quiet");
     wants(j, "prompt_ids ids text finish_reason logprobs ttft_ms prefill_tok_s decode_tok_s seed");
     assert_int_equal(json_array_size(json_object_get(j, "ids")), 12);
     assert_int_equal(json_array_size(json_object_get(j, "logprobs")), 12);
@@ -124,16 +68,16 @@ static void runs(void **state)
     wants(json_array_get(json_object_get(j, "logprobs"), 0), "id logprob top");
     json_decref(j);
 
-    j = json_of("run " GOLDEN "/llama --ids=1,2,3 -n 5 --temperature 0 --json --ignore-eos");
+    j = command_json("run " GOLDEN "/llama --ids=1,2,3 -n 5 --temperature 0 --json --ignore-eos");
     assert_true(json_is_null(json_object_get(j, "text")));
     assert_int_equal(json_array_size(json_object_get(j, "prompt_ids")), 3);
     json_decref(j);
 
-    j = json_of("run -n 6 --n 3 --seed 4 --json");
+    j = command_json("run -n 6 --n 3 --seed 4 --json");
     assert_int_equal(json_array_size(json_object_get(j, "choices")), 3);
     json_decref(j);
 
-    j = json_of("run -p 'Once upon a time' -n 40 --temperature 0 --stop 'little' --json");
+    j = command_json("run -p 'Once upon a time' -n 40 --temperature 0 --stop 'little' --json");
     assert_string_equal(json_string_value(json_object_get(j, "finish_reason")), "stop");
     assert_null(strstr(json_string_value(json_object_get(j, "text")), "little"));
     json_decref(j);
@@ -149,7 +93,7 @@ static void runs_alike(void **state)
     for (size_t i = 0; i < RG_LEN(ways); i++) {
         char args[256];
         snprintf(args, sizeof args, "run tales-1m -p 'A dog' -n 30 --seed 9 --json %s", ways[i]);
-        json_t *j = json_of(args);
+        json_t *j = command_json(args);
         if (first)
             assert_true(json_equal(json_object_get(first, "ids"), json_object_get(j, "ids")));
         else
@@ -162,24 +106,24 @@ static void runs_alike(void **state)
 static void looks_inside(void **state)
 {
     (void)state;
-    json_t *j = json_of("inspect " GOLDEN "/gemma3 --json");
+    json_t *j = command_json("inspect " GOLDEN "/gemma3 --json");
     wants(j, "architecture parameters config tensors tokenizer metadata not_understood");
     assert_int_equal(json_object_size(json_object_get(j, "not_understood")), 0);
     wants(json_array_get(json_object_get(j, "tensors"), 0), "name dtype shape bytes");
     json_decref(j);
 
-    j = json_of("tokenize tales-7m -p 'Hello world.' --json");
+    j = command_json("tokenize tales-7m -p 'Hello world.' --json");
     assert_int_equal(json_array_size(json_object_get(j, "ids")), 4);
     assert_int_equal(json_array_size(json_object_get(j, "pieces")), 4);
     json_decref(j);
-    j = json_of("tokenize tales-7m --ids 3998,1013,17 --json");
+    j = command_json("tokenize tales-7m --ids 3998,1013,17 --json");
     assert_string_equal(json_string_value(json_object_get(j, "text")), "Hello world.");
     json_decref(j);
-    j = json_of("tokenize tales-7m -p '<|user|>' --no-special --plain --json");
+    j = command_json("tokenize tales-7m -p '<|user|>' --no-special --plain --json");
     assert_true(json_array_size(json_object_get(j, "ids")) > 1);
     json_decref(j);
 
-    j = json_of("bench tales-1m --prefill 32 --decode 4 --batch 1,2 --context 16 --reps 1 --kv-type q8 --json");
+    j = command_json("bench tales-1m --prefill 32 --decode 4 --batch 1,2 --context 16 --reps 1 --kv-type q8 --json");
     wants(j, "machine rows");
     assert_int_equal(json_array_size(json_object_get(j, "rows")), 3);
     wants(json_array_get(json_object_get(j, "rows"), 0),
@@ -193,7 +137,7 @@ static void measures_the_machine(void **state)
     (void)state;
     if (TEST_SLOWER > 1)
         skip(); /* checked kernels take minutes to be timed */
-    json_t *j = json_of("machine --json --threads 1");
+    json_t *j = command_json("machine --json --threads 1");
     wants(j, "read_gb_s f32_gflop_s bf16_gflop_s int8_gop_s isa cores");
     assert_true(json_number_value(json_object_get(j, "read_gb_s")) > 0.1);
     json_decref(j);
@@ -214,7 +158,7 @@ static void logits_hash(void **state)
     for (size_t i = 0; i < RG_LEN(ways); i++) {
         snprintf(args, sizeof args, "logits " GOLDEN "/mixtral --ids 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17 --json %s%s",
                  ways[i] ? ways[i] : "--chunks 2 --batch-with ", ways[i] ? "" : others);
-        json_t *j = json_of(args);
+        json_t *j = command_json(args);
         wants(j, "rows vocab hash");
         assert_int_equal(json_integer_value(json_object_get(j, "rows")), 17);
         const char *hash = json_string_value(json_object_get(j, "hash"));
@@ -231,13 +175,253 @@ static void logits_hash(void **state)
 static void perplexity(void **state)
 {
     (void)state;
-    json_t *j = json_of("eval tales-1m --perplexity " RG_SOURCE_DIR
+    json_t *j = command_json("eval tales-1m --perplexity " RG_SOURCE_DIR
                         "/models/CREDITS-storybooks.md --first-bytes 4000 --ctx 128 --json");
     wants(j, "nll ppl bits_per_byte tokens bytes");
     double nll = json_number_value(json_object_get(j, "nll")), ppl = json_number_value(json_object_get(j, "ppl"));
     assert_true(nll > 1 && nll < 12 && fabs(ppl / exp(nll) - 1) < 1e-6);
     json_decref(j);
-    refuses("eval tales-1m --perplexity /nonexistent", 1, "/nonexistent");
+    command_refuses("eval tales-1m --perplexity /nonexistent", 1, "/nonexistent");
+}
+
+/* ---- looking on -------------------------------------------------------------------------------------------------- */
+
+static void same_rows(const rg_checkpoint *c, const char *a, const char *b)
+{
+    size_t n, m;
+    float *x = test_floats(c, a, &n), *y = test_floats(c, b, &m);
+
+    assert_non_null(x);
+    assert_non_null(y);
+    assert_int_equal(n, m);
+    assert_memory_equal(x, y, n * sizeof *x);
+    free(x);
+    free(y);
+}
+
+/* A matrix of any format; free() it. */
+static float *matrix(const rg_checkpoint *c, const char *name, size_t *n)
+{
+    const rg_tensor *t = rg_checkpoint_find(c, name);
+    rg_error err = { 0 };
+
+    assert_non_null(t);
+    const rg_format *fmt = rg_format_of(t->type);
+    void *raw = malloc(t->bytes);
+    *n = (size_t)rg_tensor_count(t);
+    float *out = malloc(*n * sizeof *out);
+    assert_true(raw && out);
+    assert_ok(rg_tensor_read(c, t, 0, raw, t->bytes, &err), err);
+    fmt->decode(raw, (int64_t)*n / fmt->block_len, out);
+    free(raw);
+    return out;
+}
+
+/* What the projection makes of its input, as a sum in double. */
+static void is_projected(const rg_checkpoint *weights, const char *name, const rg_checkpoint *c, const char *in,
+                         const char *out, size_t n_rows)
+{
+    size_t n_w, n_in, n_out;
+    float *w = matrix(weights, name, &n_w), *x = test_floats(c, in, &n_in), *y = test_floats(c, out, &n_out);
+
+    assert_true(w && x && y);
+    size_t cols = n_in / n_rows, rows = n_out / n_rows;
+    assert_int_equal(n_w, rows * cols);
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t i = 0; i < rows; i++) {
+            double sum = 0;
+            for (size_t k = 0; k < cols; k++)
+                sum += (double)w[i * cols + k] * (double)x[r * cols + k];
+            assert_true(fabs(sum - (double)y[r * rows + i]) < 1e-5);
+        }
+    free(w);
+    free(x);
+    free(y);
+}
+
+/* Routes: experts in rising order, then their weights. */
+static void are_routes(const rg_checkpoint *c, const char *name, int n_experts)
+{
+    size_t n;
+    float *r = test_floats(c, name, &n);
+
+    assert_non_null(r);
+    for (size_t i = 0; i + 3 < n; i += 4) {
+        assert_true(r[i] >= 0 && r[i] < r[i + 1] && r[i + 1] < (float)n_experts);
+        assert_true(r[i] == floorf(r[i]) && r[i + 1] == floorf(r[i + 1]));
+        assert_true(fabsf(r[i + 2] + r[i + 3] - 1) < 1e-5f);
+    }
+    free(r);
+}
+
+static rg_checkpoint *tensors(const char *path)
+{
+    rg_error err = { 0 };
+    rg_checkpoint *c = rg_checkpoint_open(path, RG_CKPT_DEFAULT, &err);
+
+    assert_ok(c, err);
+    return c;
+}
+
+static void intermediates_are_dumped(void **state)
+{
+    enum { N = 9, LAYERS = 3 };
+    static const char *const cuts[] = { "", "--chunks 4,1", "--threads 2 --chunks 2 --batch-with " };
+    char args[2048], path[512], others[512], a[64], b[64];
+
+    (void)state;
+    snprintf(others, sizeof others, "%s", test_scratch("others.json"));
+    FILE *f = fopen(others, "w");
+    assert_non_null(f);
+    fputs("[[5, 6, 7, 8, 9, 10, 11, 12, 13, 14], [3]]", f);
+    fclose(f);
+    rg_checkpoint *weights = tensors(GOLDEN "/mixtral/model.safetensors");
+    for (size_t i = 0; i < RG_LEN(cuts); i++) {
+        snprintf(path, sizeof path, "%s", test_scratch("watched.safetensors"));
+        snprintf(args, sizeof args, "logits " GOLDEN "/mixtral --ids 1,2,3,4,5,6,7,8,9 --hidden --watch all -o %s %s%s", path,
+                 cuts[i], i == 2 ? others : "");
+        assert_int_equal(command_run(args), 0);
+        rg_checkpoint *c = tensors(path);
+        same_rows(c, "watch.hidden", "hidden.0");
+        for (int layer = 0; layer < LAYERS; layer++) {
+            snprintf(a, sizeof a, "watch.%d.hidden", layer);
+            snprintf(b, sizeof b, "hidden.%d", layer + 1); /* what enters the next */
+            same_rows(c, a, layer + 1 < LAYERS ? b : "watch.head_in.1");
+            snprintf(a, sizeof a, "watch.%d.route", layer);
+            are_routes(c, a, 4);
+        }
+        same_rows(c, "watch.head_in", "hidden.3");
+        same_rows(c, "watch.logits", "logits");
+        is_projected(weights, "model.layers.1.self_attn.q_proj.weight", c, "watch.1.attn_norm", "watch.1.q.1", N);
+        is_projected(weights, "model.layers.2.self_attn.v_proj.weight", c, "watch.2.attn_norm", "watch.2.v", N);
+        is_projected(weights, "model.layers.0.block_sparse_moe.gate.weight", c, "watch.0.ffn_norm", "watch.0.router", N);
+        rg_checkpoint_close(c);
+    }
+    rg_checkpoint_close(weights);
+    snprintf(args, sizeof args, "logits " GOLDEN "/mixtral --ids 1,2 --watch 1.q,v -o %s", path);
+    assert_int_equal(command_run(args), 0);
+    rg_checkpoint *c = tensors(path);
+    assert_int_equal(rg_checkpoint_n_tensors(c), 1 + 2 + LAYERS); /* q as it was made, and rotated */
+    assert_null(rg_checkpoint_find(c, "watch.0.q"));
+    rg_checkpoint_close(c);
+    command_refuses("logits " GOLDEN "/mixtral --ids 1,2 --watch q,nothing -o /nonexistent/x", 2,
+                    "'nothing'; there are hidden, attn_norm");
+    command_refuses("logits " GOLDEN "/mixtral --ids 1,2 --watch q,7.q -o /nonexistent/x", 2, "'7.q'");
+    command_refuses("logits " GOLDEN "/mixtral --ids 1,2 --watch q", 2, "-o");
+}
+
+/* Mean |x| of the rows of `act`, as `weight` read them. */
+static void means_are_of(const rg_checkpoint *means, const char *weight, const rg_checkpoint *dump, const char *act)
+{
+    size_t n, n_all;
+    float *mean = test_floats(means, weight, &n), *x = test_floats(dump, act, &n_all);
+
+    assert_true(mean && x && n_all % n == 0);
+    for (size_t k = 0; k < n; k++) {
+        double sum = 0;
+        for (size_t at = k; at < n_all; at += n)
+            sum += fabs((double)x[at]);
+        assert_true(sum > 0 && mean[k] == (float)(sum / (double)(n_all / n)));
+    }
+    free(mean);
+    free(x);
+}
+
+/* One window of a text: the same ids through both. */
+static void activations_are_means(void **state)
+{
+#define TEXT "Once upon a time there was a little dog who lived in a big house by the sea."
+    char args[4096], ids[2048] = "", file[512], means[512], dump[512];
+
+    (void)state;
+    json_t *j = command_json("tokenize tales-1m -p '" TEXT "' --json");
+    const json_t *list = json_object_get(j, "ids");
+    size_t n = json_array_size(list), at = 0;
+    for (size_t i = 0; i < n; i++)
+        at += (size_t)snprintf(ids + at, sizeof ids - at, "%s%lld", i ? "," : "", json_integer_value(json_array_get(list, i)));
+    json_decref(j);
+    snprintf(file, sizeof file, "%s", test_scratch("text"));
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fputs(TEXT, f);
+    fclose(f);
+    snprintf(means, sizeof means, "%s", test_scratch("means.safetensors"));
+    snprintf(dump, sizeof dump, "%s", test_scratch("dump.safetensors"));
+    snprintf(args, sizeof args, "eval tales-1m --perplexity %s --ctx %zu --activations %s --json", file, n, means);
+    j = command_json(args);
+    assert_int_equal(json_integer_value(json_object_get(j, "tokens")), n - 1);
+    json_decref(j);
+    snprintf(args, sizeof args, "logits tales-1m --ids %s --watch all -o %s", ids, dump);
+    assert_int_equal(command_run(args), 0);
+    rg_checkpoint *m = tensors(means), *d = tensors(dump);
+    means_are_of(m, "model.layers.0.self_attn.q_proj", d, "watch.0.attn_norm");
+    means_are_of(m, "model.layers.1.self_attn.v_proj", d, "watch.1.attn_norm");
+    means_are_of(m, "model.layers.1.self_attn.o_proj", d, "watch.1.attn");
+    means_are_of(m, "model.layers.0.mlp.up_proj", d, "watch.0.ffn_norm");
+    means_are_of(m, "model.layers.0.mlp.down_proj", d, "watch.0.ffn");
+    means_are_of(m, "model.embed_tokens", d, "watch.head_in");
+    rg_checkpoint_close(m);
+    rg_checkpoint_close(d);
+    snprintf(args, sizeof args, "eval tales-1m --perplexity %s --ctx %zu --activations /nonexistent/x", file, n);
+    command_refuses(args, 1, "/nonexistent");
+}
+
+/* The commands that do without the engine refuse as it does what a model cannot embed. */
+static void more_ids_than_rows_are_refused(void **state)
+{
+    const char *dir = test_variant("rows", "llama", "config.json", NULL, NULL);
+    char path[600], args[1300];
+    FILE *f;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f, "{\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"w320\",\"vocab\":{");
+    for (int i = 0; i < 321; i++)
+        fprintf(f, "%s\"w%d\":%d", i ? "," : "", i, i);
+    fprintf(f, "}}}");
+    assert_int_equal(fclose(f), 0);
+    snprintf(args, sizeof args, "eval %s --perplexity %s --ctx 2", dir, path);
+    command_refuses(args, 1, "321 ids");
+    snprintf(args, sizeof args, "run %s x", dir);
+    command_refuses(args, 1, "321 ids");
+}
+
+/* A config that says fewer layers than there are: what is left over is named, and one line warns.  One of the nine is a
+ * buffer that says nothing. */
+static void tensors_left_over_are_told(void **state)
+{
+    const char *path = test_variant("fewer", "llama", "config.json", "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 2");
+    char args[1024], weights[600];
+
+    (void)state;
+    snprintf(weights, sizeof weights, "%s/model.safetensors", path);
+    test_copy_file(GOLDEN "/llama/model.safetensors", weights, "model.layers.2.mlp.down_proj.weight",
+                   "model.layers.2x.rotary_emb.inv_freq");
+    snprintf(args, sizeof args, "inspect %s --json", path);
+    json_t *j = command_json(args), *left = json_object_get(j, "not_used");
+    assert_int_equal(json_array_size(left), 8);
+    for (size_t i = 0; i < json_array_size(left); i++)
+        assert_non_null(strstr(json_string_value(json_array_get(left, i)), "model.layers.2."));
+    json_decref(j);
+    snprintf(args, sizeof args, "inspect %s", path);
+    assert_int_equal(command_run(args), 0);
+    assert_non_null(strstr(command_out, "not used:\n  model.layers.2."));
+    snprintf(args, sizeof args, "logits %s --ids 1,2,3", path);
+    assert_int_equal(command_run(args), 0);
+    assert_non_null(strstr(command_err, "fewer: 8 tensors are not used"));
+    snprintf(args, sizeof args, "run %s --ids 1,2,3 -n 2", path);
+    assert_int_equal(command_run(args), 0);
+    assert_non_null(strstr(command_err, "fewer: 8 tensors are not used"));
+    snprintf(args, sizeof args, "quantize %s %s --type f16 --json", path, test_scratch("fewer.gguf"));
+    j = command_json(args);
+    assert_int_equal(json_integer_value(json_object_get(j, "left_out")), 8);
+    assert_non_null(strstr(command_err, "fewer: 8 tensors are not used"));
+    json_decref(j);
+    snprintf(args, sizeof args, "run %s --ids 1,2,3 -n 2 --quiet", path);
+    assert_int_equal(command_run(args), 0);
+    assert_string_equal(command_err, "");
 }
 
 int main(int argc, char **argv)
@@ -245,7 +429,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usage),        cmocka_unit_test(runs),        cmocka_unit_test(runs_alike),
         cmocka_unit_test(looks_inside), cmocka_unit_test(measures_the_machine), cmocka_unit_test(logits_hash),
-        cmocka_unit_test(perplexity),
+        cmocka_unit_test(perplexity),   cmocka_unit_test(intermediates_are_dumped), cmocka_unit_test(activations_are_means),
+        cmocka_unit_test(more_ids_than_rows_are_refused),
+        cmocka_unit_test(tensors_left_over_are_told),
     };
 
     test_init(argc, argv);

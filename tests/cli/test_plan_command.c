@@ -1,66 +1,12 @@
 /* test_plan_command.c -- `ridge plan` and `bench --no-cache` as users rely on them: JSON, files, errors of one line. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
-#include "support/test.h"
+#include "support/command.h"
 
 #define SHAPE RG_TEST_DATA "/shapes/llama-2-13b.json"
-
-static char out[1 << 20];
-
-/* Runs `ridge ARGS`; its exit status; standard output in out, standard error in err. */
-static int ridge(const char *args, char err[4096])
-{
-    char command[4096], path[256];
-    size_t n = 0, got;
-
-    snprintf(path, sizeof path, "%s/test_plan_command.%d.err", RG_BUILD_DIR, (int)getpid());
-    snprintf(command, sizeof command, "%s/ridge %s 2>%s", RG_BUILD_DIR, args, path);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    while ((got = fread(out + n, 1, sizeof out - 1 - n, p)) > 0)
-        n += got;
-    out[n] = 0;
-    int status = pclose(p);
-    FILE *e = fopen(path, "r");
-    err[e ? fread(err, 1, 4095, e) : 0] = 0;
-    if (e)
-        fclose(e);
-    unlink(path);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static json_t *json_of(const char *args)
-{
-    char err[4096];
-    json_error_t why;
-
-    if (ridge(args, err)) {
-        print_error("ridge %s: %s", args, err);
-        fail();
-    }
-    json_t *j = json_loads(out, JSON_REJECT_DUPLICATES, &why);
-    assert_non_null(j);
-    return j;
-}
-
-static void refuses(const char *args, int status, const char *about)
-{
-    char err[4096];
-
-    if (ridge(args, err) != status || strncmp(err, "ridge: ", 7) || !strstr(err, about) ||
-        strchr(err, '\n') != err + strlen(err) - 1) {
-        print_error("ridge %s: %s", args, err);
-        fail();
-    }
-}
 
 static json_t *row(json_t *j, size_t i)
 {
@@ -85,7 +31,7 @@ static void rows(void **state)
                                         "intensity", "bound_by" };
 
     (void)state;
-    json_t *j = json_of("plan " SHAPE " --machine h100,v5e --batch 1,64 --seq 128,1024 --json --what-if");
+    json_t *j = command_json("plan " SHAPE " --machine h100,v5e --batch 1,64 --seq 128,1024 --json --what-if");
     assert_int_equal(json_array_size(json_object_get(j, "rows")), 8);
     for (size_t i = 0; i < 8; i++) {
         for (size_t k = 0; k < RG_LEN(keys); k++)
@@ -103,18 +49,18 @@ static void rows(void **state)
 static void goldens(void **state)
 {
     (void)state;
-    json_t *j = json_of("plan " SHAPE " --machine h100 --method closed-form --batch 64 --dtype bf16 --json");
+    json_t *j = command_json("plan " SHAPE " --machine h100 --method closed-form --batch 64 --dtype bf16 --json");
     assert_true(fabs(number(row(j, 0), "latency_ms") - 23.80) < 0.01);
     json_decref(j);
-    j = json_of("plan --params 30e9 --kv-bytes 100e3 --seq 8192 --machine v5e --chips 16 --dtype int8 --batch 4,256 --json");
+    j = command_json("plan --params 30e9 --kv-bytes 100e3 --seq 8192 --machine v5e --chips 16 --dtype int8 --batch 4,256 --json");
     assert_string_equal(json_string_value(json_object_get(j, "method")), "general");
     assert_true(fabs(number(row(j, 0), "latency_ms") - 2.57) < 0.01 && fabs(number(row(j, 1), "latency_ms") - 21.05) < 0.01);
     json_decref(j);
-    j = json_of("plan " SHAPE " --machine h100 --dtype int8 --kv-type f16 --batch 1 --json"); /* fewer bytes, same K/V */
+    j = command_json("plan " SHAPE " --machine h100 --dtype int8 --kv-type f16 --batch 1 --json"); /* fewer bytes, same K/V */
     assert_true(number(row(j, 0), "memory_bytes") < 16e9);
     double kv = number(json_object_get(row(j, 0), "memory"), "kv");
     json_decref(j);
-    j = json_of("plan " SHAPE " --machine h100 --dtype int8 --kv-type q8 --batch 1 --json"); /* a byte, and two for 32 */
+    j = command_json("plan " SHAPE " --machine h100 --dtype int8 --kv-type q8 --batch 1 --json"); /* a byte, and two for 32 */
     assert_true(fabs(number(json_object_get(row(j, 0), "memory"), "kv") / kv - 1.0625 / 2) < 1e-9);
     json_decref(j);
 }
@@ -124,7 +70,7 @@ static void here(void **state)
     (void)state;
     if (TEST_SLOWER > 1)
         skip(); /* checked kernels take minutes to be timed */
-    json_t *j = json_of("plan " RG_SOURCE_DIR "/models/tales-1m --machine h100,here --batch 1,2 --seq 64 --threads 1 "
+    json_t *j = command_json("plan " RG_SOURCE_DIR "/models/tales-1m --machine h100,here --batch 1,2 --seq 64 --threads 1 "
                         "--measure --rounds 2 --json --quiet");
     assert_true(json_is_null(json_object_get(row(j, 0), "measured_latency_ms"))); /* no h100 here */
     for (size_t i = 2; i < 4; i++) {
@@ -135,7 +81,8 @@ static void here(void **state)
     }
     assert_true(number(row(j, 2), "measured_ttft_ms") > 0);
     json_decref(j);
-    j = json_of("bench " RG_SOURCE_DIR "/models/tales-1m --no-cache --context 100 --decode 8 --reps 1 --threads 1 --json --quiet");
+    j = command_json("bench " RG_SOURCE_DIR "/models/tales-1m --no-cache --context 100 --decode 8 --reps 1 --threads 1 --json "
+                     "--quiet");
     json_t *one = json_array_get(json_object_get(j, "no_cache"), 0);
     assert_true(number(one, "no_cache_s") > number(one, "cached_s"));
     assert_true(number(one, "no_cache_predicted_s") > number(one, "cached_predicted_s"));
@@ -144,25 +91,25 @@ static void here(void **state)
 
 static void files(void **state)
 {
-    char args[1024], csv[256], svg[256], err[4096];
+    char args[1024], csv[256], svg[256];
 
     (void)state;
     snprintf(csv, sizeof csv, "%s/test_plan_command.csv", RG_BUILD_DIR);
     snprintf(svg, sizeof svg, "%s/test_plan_command.svg", RG_BUILD_DIR);
     snprintf(args, sizeof args, "plan " SHAPE " --machine h100 --csv %s --svg %s", csv, svg);
-    assert_int_equal(ridge(args, err), 0);
+    assert_int_equal(command_run(args), 0);
     assert_int_equal(access(csv, R_OK), 0);
     assert_int_equal(access(svg, R_OK), 0);
     unlink(csv);
     unlink(svg);
-    refuses("plan " SHAPE " --machine h100 --csv /nonexistent/x.csv", 1, "/nonexistent");
+    command_refuses("plan " SHAPE " --machine h100 --csv /nonexistent/x.csv", 1, "/nonexistent");
 }
 
 /* Every line below a "$ ridge plan" of docs/PLAN.md stands in what the command prints, in that order; "..." ends a line
  * early. */
 static void document(void **state)
 {
-    char line[512], args[512], err[4096];
+    char line[512], args[512];
     const char *at = NULL;
     int n_commands = 0, n_lines = 0;
 
@@ -176,8 +123,8 @@ static void document(void **state)
         line[cut ? n - 3 : n] = 0;
         if (!strncmp(line, "$ ridge ", 8)) {
             snprintf(args, sizeof args, "%s", line + 8);
-            assert_int_equal(ridge(args, err), 0);
-            at = out;
+            assert_int_equal(command_run(args), 0);
+            at = command_out;
             n_commands++;
         } else if (!strncmp(line, "```", 3)) {
             at = NULL;
@@ -199,28 +146,28 @@ static void refusals(void **state)
     char path[256], args[512];
 
     (void)state;
-    refuses("plan " SHAPE " --machine abacus", 2, "abacus");
-    refuses("plan " SHAPE " --machine ''", 2, "--machine");
-    refuses("plan " SHAPE " --machine h100 --batch 0", 2, "--batch");
-    refuses("plan " SHAPE " --machine h100 --batch 0,1", 2, "--batch");
-    refuses("plan " SHAPE " --machine h100 --batch -3", 2, "--batch");
-    refuses("plan " SHAPE " --machine h100 --batch 99999999999", 2, "--batch");
-    refuses("plan " SHAPE " --machine h100 --batch 2000000000", 2, "batch 2000000000");
-    refuses("plan " SHAPE " --machine h100 --seq 0", 2, "--seq");
-    refuses("plan " SHAPE " --machine h100 --seq 2000000000", 2, "2000000000");
-    refuses("plan " SHAPE " --machine h100 --chips 0", 2, "--chips");
-    refuses("plan " SHAPE " --machine h100 --dtype int3", 2, "int3");
-    refuses("plan " SHAPE " --machine h100 --kv-type int3", 2, "int3");
-    refuses("plan " SHAPE " --machine h100 --method guess", 2, "guess");
-    refuses("plan " SHAPE " --machine h100 --measure", 2, "--measure");
-    refuses("plan --params 0 --kv-bytes 1 --machine v5e", 2, "--params");
-    refuses("plan --params 1e99 --kv-bytes 1 --machine v5e", 2, "--params");
-    refuses("plan --params many --kv-bytes 1 --machine v5e", 2, "many");
-    refuses("plan --params 1e9 --machine v5e", 2, "--kv-bytes");
-    refuses("plan " SHAPE " --params 1e9 --kv-bytes 1 --machine v5e", 2, "--params");
-    refuses("plan --params 1e9 --kv-bytes 1 --machine v5e --what-if", 2, "what-if");
-    refuses("plan " RG_TEST_DATA "/mamba --machine h100 --method closed-form", 1, "closed-form");
-    refuses("plan /nonexistent --machine h100", 1, "/nonexistent");
+    command_refuses("plan " SHAPE " --machine abacus", 2, "abacus");
+    command_refuses("plan " SHAPE " --machine ''", 2, "--machine");
+    command_refuses("plan " SHAPE " --machine h100 --batch 0", 2, "--batch");
+    command_refuses("plan " SHAPE " --machine h100 --batch 0,1", 2, "--batch");
+    command_refuses("plan " SHAPE " --machine h100 --batch -3", 2, "--batch");
+    command_refuses("plan " SHAPE " --machine h100 --batch 99999999999", 2, "--batch");
+    command_refuses("plan " SHAPE " --machine h100 --batch 2000000000", 2, "batch 2000000000");
+    command_refuses("plan " SHAPE " --machine h100 --seq 0", 2, "--seq");
+    command_refuses("plan " SHAPE " --machine h100 --seq 2000000000", 2, "2000000000");
+    command_refuses("plan " SHAPE " --machine h100 --chips 0", 2, "--chips");
+    command_refuses("plan " SHAPE " --machine h100 --dtype int3", 2, "int3");
+    command_refuses("plan " SHAPE " --machine h100 --kv-type int3", 2, "int3");
+    command_refuses("plan " SHAPE " --machine h100 --method guess", 2, "guess");
+    command_refuses("plan " SHAPE " --machine h100 --measure", 2, "--measure");
+    command_refuses("plan --params 0 --kv-bytes 1 --machine v5e", 2, "--params");
+    command_refuses("plan --params 1e99 --kv-bytes 1 --machine v5e", 2, "--params");
+    command_refuses("plan --params many --kv-bytes 1 --machine v5e", 2, "many");
+    command_refuses("plan --params 1e9 --machine v5e", 2, "--kv-bytes");
+    command_refuses("plan " SHAPE " --params 1e9 --kv-bytes 1 --machine v5e", 2, "--params");
+    command_refuses("plan --params 1e9 --kv-bytes 1 --machine v5e --what-if", 2, "what-if");
+    command_refuses("plan " RG_TEST_DATA "/mamba --machine h100 --method closed-form", 1, "closed-form");
+    command_refuses("plan /nonexistent --machine h100", 1, "/nonexistent");
     snprintf(path, sizeof path, "%s/test_plan_command.%d.json", RG_BUILD_DIR, (int)getpid());
     FILE *f = fopen(path, "w");
     assert_non_null(f);
@@ -228,7 +175,7 @@ static void refusals(void **state)
           "\"num_hidden_layers\": 2, \"num_attention_heads\": 4}", f);
     fclose(f);
     snprintf(args, sizeof args, "plan %s --machine h100", path);
-    refuses(args, 1, "intermediate_size");
+    command_refuses(args, 1, "intermediate_size");
     unlink(path);
 }
 

@@ -152,7 +152,7 @@ static void read_last_words(int fd)
 /* Stopped for longer than a step may take, it goes on as if nothing had been; while it drains it answers, and takes nothing. */
 static void the_second_signal_ends_it(void **state)
 {
-    const char *const more[] = { "--watchdog", TEST_SLOWER > 1 ? "3" : "0.4", NULL };
+    const char *const more[] = { "--watchdog", TEST_SLOWER > 1 ? "3" : "0.8", NULL };
     static const char ask[] = "{\"prompt\":\"a\",\"max_tokens\":1}";
     process p;
 
@@ -162,7 +162,7 @@ static void the_second_signal_ends_it(void **state)
     for (size_t i = 0; i < RG_LEN(fd); i++)
         fd[i] = open_stream(p.port, 6);
     kill(p.pid, SIGSTOP);
-    nap(TEST_SLOWER > 1 ? 3.3 : 0.7);
+    nap(TEST_SLOWER > 1 ? 3.3 : 1.1);
     kill(p.pid, SIGCONT);
     nap(0.1);
     assert_int_equal(test_web_status(p.port, "/readyz", NULL), 200);

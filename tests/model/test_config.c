@@ -226,73 +226,74 @@ static double field(const rg_config *c, size_t at, rg_key_kind kind)
     return 0;
 }
 
-static void missing_keys_take_defaults(void **state)
-{
 #define INT(f) offsetof(rg_config, f), KEY_INT
 #define FLOAT(f) offsetof(rg_config, f), KEY_FLOAT
 #define DOUBLE(f) offsetof(rg_config, f), KEY_DOUBLE
 #define BOOL(f) offsetof(rg_config, f), KEY_BOOL
-    static const struct {
-        const char *golden, *change;
-        size_t at;
-        rg_key_kind kind;
-        double want;
-    } cases[] = {
-        { "llama", "{\"num_key_value_heads\": null}", INT(n_kv_heads), 4 },
-        { "llama", "{\"head_dim\": null}", INT(head_dim), 16 },
-        { "llama", "{\"rms_norm_eps\": null}", FLOAT(norm_eps), 1e-6 },
-        { "llama", "{\"tie_word_embeddings\": null}", BOOL(tie_embeddings), 0 },
-        { "llama", "{\"max_position_embeddings\": null}", INT(max_seq_len), 2048 },
-        { "llama", "{\"rope_parameters\": null}", DOUBLE(rope.theta), 1e4 },
-        { "llama", "{\"architectures\": null}", INT(n_heads), 4 },
-        { "gemma3", "{\"tie_word_embeddings\": null}", BOOL(tie_embeddings), 1 },
-        { "gemma3", "{\"head_dim\": null}", INT(head_dim), 256 },
-        { "gemma3", "{\"num_key_value_heads\": null}", INT(n_kv_heads), 4 },
-        { "gemma3", "{\"rms_norm_eps\": null}", FLOAT(norm_eps), 1e-6 },
-        { "gemma3", "{\"query_pre_attn_scalar\": null}", DOUBLE(attn_scale), 1.0 / 16 },
-        { "gemma3", "{\"sliding_window\": null}", INT(window), 4096 },
-        { "gemma3", "{\"rope_parameters\": null}", DOUBLE(rope.theta), 1e6 },
-        { "gemma3", "{\"rope_parameters\": null}", DOUBLE(rope_local.theta), 1e4 },
-        { "gemma3", "{\"layer_types\": null, \"sliding_window_pattern\": null}", BOOL(layer_global[5]), 1 },
-        { "gemma3", "{\"layer_types\": null, \"sliding_window_pattern\": null}", BOOL(layer_global[4]), 0 },
-        { "gemma3",
-          "{\"num_hidden_layers\": 4, \"sliding_window_pattern\": null, \"layer_types\": [\"sliding_attention\", "
-          "\"sliding_attention\", \"full_attention\", \"sliding_attention\"]}",
-          INT(window_period), 3 },
-        { "llama", "{\"rope_parameters\": {\"rope_theta\": 10000, \"partial_rotary_factor\": 0.5}}", INT(rope.dim), 8 },
-        { "mixtral", "{\"rms_norm_eps\": null}", FLOAT(norm_eps), 1e-5 },
-        { "mixtral", "{\"num_local_experts\": null}", INT(routing.n_experts), 8 },
-        { "mixtral", "{\"num_experts_per_tok\": null}", INT(routing.n_used), 2 },
-        { "mixtral", "{\"rope_parameters\": null}", DOUBLE(rope.theta), 1e6 },
-        { "mixtral", "{\"max_position_embeddings\": null}", INT(max_seq_len), 131072 },
-        { "deepseek-v2", "{\"kv_lora_rank\": null}", INT(kv_lora_rank), 512 },
-        { "deepseek-v2", "{\"q_lora_rank\": null}", INT(q_lora_rank), 1536 },
-        { "deepseek-v2", "{\"qk_nope_head_dim\": null}", INT(nope_dim), 128 },
-        { "deepseek-v2", "{\"v_head_dim\": null}", INT(v_dim), 128 },
-        { "deepseek-v2", "{\"first_k_dense_replace\": null}", INT(n_dense_layers), 0 },
-        { "deepseek-v2", "{\"n_routed_experts\": null}", INT(routing.n_experts), 64 },
-        { "deepseek-v2", "{\"n_shared_experts\": null}", INT(n_shared_experts), 2 },
-        { "deepseek-v2", "{\"moe_intermediate_size\": null}", INT(moe_ffn_dim), 1407 },
-        { "mamba", "{\"state_size\": null}", INT(d_state), 16 },
-        { "mamba", "{\"conv_kernel\": null}", INT(d_conv), 4 },
-        { "mamba", "{\"intermediate_size\": null, \"expand\": null}", INT(d_inner), 128 },
-        { "mamba", "{\"time_step_rank\": \"auto\"}", INT(dt_rank), 4 },
-        { "mamba", "{\"layer_norm_epsilon\": null}", FLOAT(norm_eps), 1e-5 },
-        { "mamba", "{\"use_conv_bias\": null}", BOOL(conv_bias), 1 },
-        { "mamba", "{\"tie_word_embeddings\": null}", BOOL(tie_embeddings), 1 },
-    };
+static const struct {
+    const char *golden, *change;
+    size_t at;
+    rg_key_kind kind;
+    double want;
+} defaults[] = {
+    { "llama", "{\"num_key_value_heads\": null}", INT(n_kv_heads), 4 },
+    { "llama", "{\"head_dim\": null}", INT(head_dim), 16 },
+    { "llama", "{\"rms_norm_eps\": null}", FLOAT(norm_eps), 1e-6 },
+    { "llama", "{\"tie_word_embeddings\": null}", BOOL(tie_embeddings), 0 },
+    { "llama", "{\"max_position_embeddings\": null}", INT(max_seq_len), 2048 },
+    { "llama", "{\"rope_parameters\": null}", DOUBLE(rope.theta), 1e4 },
+    { "llama", "{\"architectures\": null}", INT(n_heads), 4 },
+    { "gemma3", "{\"tie_word_embeddings\": null}", BOOL(tie_embeddings), 1 },
+    { "gemma3", "{\"head_dim\": null}", INT(head_dim), 256 },
+    { "gemma3", "{\"num_key_value_heads\": null}", INT(n_kv_heads), 4 },
+    { "gemma3", "{\"rms_norm_eps\": null}", FLOAT(norm_eps), 1e-6 },
+    { "gemma3", "{\"query_pre_attn_scalar\": null}", DOUBLE(attn_scale), 1.0 / 16 },
+    { "gemma3", "{\"sliding_window\": null}", INT(window), 4096 },
+    { "gemma3", "{\"rope_parameters\": null}", DOUBLE(rope.theta), 1e6 },
+    { "gemma3", "{\"rope_parameters\": null}", DOUBLE(rope_local.theta), 1e4 },
+    { "gemma3", "{\"layer_types\": null, \"sliding_window_pattern\": null}", BOOL(layer_global[5]), 1 },
+    { "gemma3", "{\"layer_types\": null, \"sliding_window_pattern\": null}", BOOL(layer_global[4]), 0 },
+    { "gemma3",
+      "{\"num_hidden_layers\": 4, \"sliding_window_pattern\": null, \"layer_types\": [\"sliding_attention\", "
+      "\"sliding_attention\", \"full_attention\", \"sliding_attention\"]}",
+      INT(window_period), 3 },
+    { "llama", "{\"rope_parameters\": {\"rope_theta\": 10000, \"partial_rotary_factor\": 0.5}}", INT(rope.dim), 8 },
+    { "mixtral", "{\"rms_norm_eps\": null}", FLOAT(norm_eps), 1e-5 },
+    { "mixtral", "{\"num_local_experts\": null}", INT(routing.n_experts), 8 },
+    { "mixtral", "{\"num_experts_per_tok\": null}", INT(routing.n_used), 2 },
+    { "mixtral", "{\"rope_parameters\": null}", DOUBLE(rope.theta), 1e6 },
+    { "mixtral", "{\"max_position_embeddings\": null}", INT(max_seq_len), 131072 },
+    { "deepseek-v2", "{\"kv_lora_rank\": null}", INT(kv_lora_rank), 512 },
+    { "deepseek-v2", "{\"q_lora_rank\": null}", INT(q_lora_rank), 1536 },
+    { "deepseek-v2", "{\"qk_nope_head_dim\": null}", INT(nope_dim), 128 },
+    { "deepseek-v2", "{\"v_head_dim\": null}", INT(v_dim), 128 },
+    { "deepseek-v2", "{\"first_k_dense_replace\": null}", INT(n_dense_layers), 0 },
+    { "deepseek-v2", "{\"n_routed_experts\": null}", INT(routing.n_experts), 64 },
+    { "deepseek-v2", "{\"n_shared_experts\": null}", INT(n_shared_experts), 2 },
+    { "deepseek-v2", "{\"moe_intermediate_size\": null}", INT(moe_ffn_dim), 1407 },
+    { "mamba", "{\"state_size\": null}", INT(d_state), 16 },
+    { "mamba", "{\"conv_kernel\": null}", INT(d_conv), 4 },
+    { "mamba", "{\"intermediate_size\": null, \"expand\": null}", INT(d_inner), 128 },
+    { "mamba", "{\"time_step_rank\": \"auto\"}", INT(dt_rank), 4 },
+    { "mamba", "{\"layer_norm_epsilon\": null}", FLOAT(norm_eps), 1e-5 },
+    { "mamba", "{\"use_conv_bias\": null}", BOOL(conv_bias), 1 },
+    { "mamba", "{\"tie_word_embeddings\": null}", BOOL(tie_embeddings), 1 },
+};
+
+static void missing_keys_take_defaults(void **state)
+{
     static rg_config c;
     rg_error err;
 
     (void)state;
-    for (size_t i = 0; i < RG_LEN(cases); i++) {
-        rg_checkpoint *ckpt = changed(cases[i].golden, cases[i].change);
+    for (size_t i = 0; i < RG_LEN(defaults); i++) {
+        rg_checkpoint *ckpt = changed(defaults[i].golden, defaults[i].change);
         if (!rg_config_read(&c, ckpt, &err))
-            fail_msg("%s %s: %s", cases[i].golden, cases[i].change, err.text);
-        double got = field(&c, cases[i].at, cases[i].kind);
-        double want = cases[i].kind == KEY_FLOAT ? (double)(float)cases[i].want : cases[i].want;
+            fail_msg("%s %s: %s", defaults[i].golden, defaults[i].change, err.text);
+        double got = field(&c, defaults[i].at, defaults[i].kind);
+        double want = defaults[i].kind == KEY_FLOAT ? (double)(float)defaults[i].want : defaults[i].want;
         if (got != want)
-            fail_msg("%s %s: %g and not %g", cases[i].golden, cases[i].change, got, want);
+            fail_msg("%s %s: %g and not %g", defaults[i].golden, defaults[i].change, got, want);
         rg_checkpoint_close(ckpt);
     }
 }

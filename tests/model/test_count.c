@@ -286,7 +286,7 @@ typedef struct onlooker {
     const char *name;   /* sums of this one: */
     int layer;
     double sum[1024];
-    uint64_t n_summed;
+    uint64_t n_summed, n_routed[8]; /* by expert, in that layer */
     bool logits_seen;
 } onlooker;
 
@@ -315,6 +315,13 @@ static void see(void *arg, const rg_watched *w)
             for (int i = 0; i < w->cols; i++)
                 o->sum[i] += __builtin_fabs((double)w->data[(size_t)r * (size_t)w->stride + (size_t)i]);
     }
+    for (int r = 0; r < w->rows && w->layer == o->layer && w->kind == RG_OP_ROUTE; r++)
+        for (int i = 0; i < w->cols / 2; i++) {
+            int32_t expert;
+            memcpy(&expert, w->data + (size_t)r * (size_t)w->stride + (size_t)i, sizeof expert);
+            assert_in_range(expert, 0, RG_LEN(o->n_routed) - 1);
+            o->n_routed[expert]++;
+        }
 }
 
 static const rg_reader *wrap(void *arg, const rg_reader *inner)
@@ -333,9 +340,10 @@ static void same_logits(void *arg, int feed, int row, float *logits)
         o->logits_seen = false;
 }
 
+/* The last of that name: a tensor that two matrices are made from stands there twice. */
 static const rg_act_stat *stat_of(const onlooker *o, const char *name, rg_act_stat *out)
 {
-    for (int i = 0; i < rg_act_stats_count(o->stats); i++) {
+    for (int i = rg_act_stats_count(o->stats) - 1; i >= 0; i--) {
         *out = rg_act_stats_at(o->stats, i);
         if (!strcmp(out->name, name))
             return out;
@@ -345,15 +353,76 @@ static const rg_act_stat *stat_of(const onlooker *o, const char *name, rg_act_st
     return NULL;
 }
 
+static void two_steps(onlooker *o, test_rig *rig, const int32_t *ids)
+{
+    rg_error err = { 0 };
+    rg_seq *q = rg_seq_new(rig->states, N_IDS, 0, &err);
+
+    assert_ok(q, err);
+    for (int step = 0; step < 2; step++) {
+        o->first = step ? CUT : 0;
+        o->n_rows = step ? N_IDS - CUT : CUT;
+        o->n_notes = o->n_named = 0;
+        assert_true(rg_seq_grow(rig->states, q, o->first + o->n_rows));
+        test_rig_step(rig, &(test_feed){ .seq = q, .ids = ids + o->first, .n = o->n_rows }, 1, same_logits, o);
+        rg_seq_advance(rig->states, q, o->n_rows, 0, NULL);
+        assert_int_equal(o->n_notes, o->n_layers + 1);
+        assert_true(o->logits_seen && o->n_named > 4 * o->n_layers);
+    }
+    rg_seq_free(rig->states, q);
+}
+
+static void hidden_states_are_the_goldens(const onlooker *o, const rg_checkpoint *golden)
+{
+    char tensor[32];
+
+    for (int i = 0; i <= o->n_layers; i++) {
+        size_t n;
+        float most = 0, off = 0, *got = o->hidden + (size_t)i * N_IDS * (size_t)o->dim;
+        snprintf(tensor, sizeof tensor, "hidden.%d", i);
+        float *want = test_floats(golden, tensor, &n);
+        assert_int_equal(n, N_IDS * (size_t)o->dim);
+        for (size_t j = 0; j < n; j++) {
+            most = __builtin_fmaxf(most, __builtin_fabsf(want[j]));
+            off = __builtin_fmaxf(off, __builtin_fabsf(got[j] - want[j]));
+        }
+        assert_true(off <= 3e-4f * most && most > 0);
+        free(want);
+    }
+}
+
+/* Heads have channels of their own; experts see the rows that were routed to them, so that each row counts n_used
+ * times. */
+static void statistics_are_those_seen(const onlooker *o, const char *read_by, const rg_routing *routing)
+{
+    rg_act_stat stat;
+    const rg_act_stat *s = stat_of(o, read_by, &stat);
+    bool experts = s->n_mats > 1 && s->n_mats == routing->n_experts;
+
+    assert_true(rg_act_stats_complete(o->stats));
+    assert_int_equal(o->n_summed, N_IDS);
+    for (int m = 0; m < s->n_mats; m++)
+        assert_int_equal(s->n_rows[m], experts ? o->n_routed[m] : N_IDS);
+    for (int i = 0; i < s->n_channels; i++) {
+        double sum = 0;
+        for (int m = 0; m < s->n_mats; m++) {
+            double one = s->sum[(size_t)m * (size_t)s->n_channels + (size_t)i];
+            assert_true(experts || one == o->sum[m * s->n_channels + i]);
+            sum += one;
+        }
+        assert_true(sum > 0);
+        assert_true(!experts || __builtin_fabs(sum / (routing->n_used * o->sum[i]) - 1) < 1e-12);
+    }
+}
+
 /* A run of a golden's prompt in two steps.  `name` in `layer` is what the weight `read_by` reads. */
 static void look_on(const char *model, const char *name, int layer, const char *read_by)
 {
-    char file[64], tensor[32];
+    char file[64];
     rg_error err = { 0 };
     test_model t;
     test_rig rig;
     onlooker *o = calloc(1, sizeof *o);
-    rg_act_stat stat;
 
     snprintf(file, sizeof file, "%s/golden.safetensors", model);
     rg_checkpoint *golden = rg_checkpoint_open(test_data(file), RG_CKPT_DEFAULT, &err);
@@ -371,38 +440,9 @@ static void look_on(const char *model, const char *name, int layer, const char *
     assert_ok(o->stats, err);
     test_rig_open(&rig, &t, &(test_rig_options){ .cpu = rg_cpu_find("auto", NULL), .n_threads = 2, .exact = true, .max_rows = N_IDS,
                                                  .max_seqs = 1, .max_len = N_IDS, .wrap = wrap, .wrap_arg = o });
-    rg_seq *q = rg_seq_new(rig.states, N_IDS, 0, &err);
-    assert_ok(q, err);
-    for (int step = 0; step < 2; step++) {
-        o->first = step ? CUT : 0;
-        o->n_rows = step ? N_IDS - CUT : CUT;
-        o->n_notes = o->n_named = 0;
-        assert_true(rg_seq_grow(rig.states, q, o->first + o->n_rows));
-        test_rig_step(&rig, &(test_feed){ .seq = q, .ids = ids + o->first, .n = o->n_rows }, 1, same_logits, o);
-        rg_seq_advance(rig.states, q, o->n_rows, 0, NULL);
-        assert_int_equal(o->n_notes, o->n_layers + 1);
-        assert_true(o->logits_seen && o->n_named > 4 * o->n_layers);
-    }
-    for (int i = 0; i <= o->n_layers; i++) {
-        size_t n;
-        float most = 0, off = 0, *got = o->hidden + (size_t)i * N_IDS * (size_t)o->dim;
-        snprintf(tensor, sizeof tensor, "hidden.%d", i);
-        float *want = test_floats(golden, tensor, &n);
-        assert_int_equal(n, N_IDS * (size_t)o->dim);
-        for (size_t j = 0; j < n; j++) {
-            most = __builtin_fmaxf(most, __builtin_fabsf(want[j]));
-            off = __builtin_fmaxf(off, __builtin_fabsf(got[j] - want[j]));
-        }
-        assert_true(off <= 3e-4f * most && most > 0);
-        free(want);
-    }
-    assert_true(rg_act_stats_complete(o->stats));
-    const rg_act_stat *s = stat_of(o, read_by, &stat);
-    assert_int_equal(s->n_rows, N_IDS);
-    assert_int_equal(o->n_summed, N_IDS);
-    for (int i = 0; i < s->n_channels; i++)
-        assert_true(s->sum[i] == o->sum[i] && s->sum[i] > 0);
-    rg_seq_free(rig.states, q);
+    two_steps(o, &rig, ids);
+    hidden_states_are_the_goldens(o, golden);
+    statistics_are_those_seen(o, read_by, &t.m->config.routing);
     test_rig_close(&rig);
     test_model_close(&t);
     rg_act_stats_free(o->stats);
@@ -420,6 +460,8 @@ static void intermediates_and_statistics_are_the_steps_own(void **state)
     look_on("llama", "ffn", 2, "model.layers.2.mlp.down_proj");
     look_on("gemma3", "ffn_norm", 6, "model.layers.6.mlp.gate_proj");
     look_on("mixtral", "attn", 0, "model.layers.0.self_attn.o_proj");
+    look_on("mixtral", "ffn_norm", 1, "model.layers.1.block_sparse_moe.experts.0.w3");
+    look_on("deepseek-v2", "o_latent", 1, "model.layers.1.self_attn.kv_b_proj");
     look_on("deepseek-v2", "attn", 2, "model.layers.2.self_attn.o_proj");
     look_on("mamba", "scan", 1, "backbone.layers.1.mixer.out_proj");
 }

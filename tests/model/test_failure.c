@@ -124,6 +124,7 @@ static void every_allocation(void **state)
 {
     (void)state;
     each_fails(test_data("llama"), false);
+    each_fails(test_data("mamba"), false);
     each_fails(test_data("llama/model.gguf"), false);
     each_fails(test_data("mamba/model.gguf"), false);
 }

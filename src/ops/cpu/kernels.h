@@ -75,11 +75,11 @@ typedef struct rg_attend {
     int k_dim, v_dim, v_stride;
     int lo, hi;          /* 0 <= lo < hi <= 64 */
     float scale, cap;
-    const void *k_next, *v_next; /* of the block after this, to be fetched meanwhile; NULL: not known.  No result of it */
+    const void *k_next, *v_next; /* of the block after this, to be fetched meanwhile; NULL: there is none */
 } rg_attend;
 
-/* Values [first, first + n) of what comes next, little by little while this is worked on: the processor's own prefetching
- * ends with every page, and many requests at once would wait for each other. */
+/* Values [first, first + n) of what comes next, little by little while this is worked on: the processor's own
+ * prefetching ends with every page, and many requests at once would wait for each other. */
 static inline void rg_fetch_next(const void *next, rg_type type, size_t first, size_t n)
 {
     const size_t size = type == RG_F32 ? 4 : type == RG_I8 ? 1 : 2;

@@ -5,11 +5,11 @@
 
 #include "base/mem.h"
 
-static void see(const rg_watch *w, const rg_fwd *f, const rg_act *a, bool note)
+static void see(const rg_watch *w, const rg_fwd *f, const rg_op *op, const rg_act *a)
 {
-    rg_watched seen = { .layer = f->layer, .name = a->name, .note = note, .rows = a->rows, .cols = a->cols,
-                        .stride = a->stride,
-                        .data = rg_act_data(f, a) };
+    rg_watched seen = { .layer = f->layer, .name = a->name, .kind = op->kind, .note = op->kind == RG_OP_NOTE,
+                        .rows = a->rows, .cols = a->cols, .stride = a->stride,
+                        .data = f->arena ? rg_act_data(f, a) : NULL };
 
     w->see(w->arg, &seen);
 }
@@ -21,9 +21,9 @@ static void run_watch(const rg_reader *self, rg_fwd *f, const rg_op *op)
     self->inner->run(self->inner, f, op);
     if (f->thread == 0) {
         if (op->kind == RG_OP_NOTE)
-            see(w, f, op->in[0], true);
+            see(w, f, op, op->in[0]);
         for (int i = 0; i < 3 && op->out[i]; i++)
-            see(w, f, op->out[i], false);
+            see(w, f, op, op->out[i]);
     }
     rg_fwd_barrier(f);
 }
@@ -39,8 +39,8 @@ const rg_reader *rg_watch_init(rg_watch *w, const rg_reader *inner, void (*see_f
 
 typedef struct stat_entry {
     const rg_weight *w;
-    uint64_t n_rows;
-    double *sum;
+    uint64_t *n_rows; /* [n_mats] */
+    double *sum;      /* [n_mats][cols] */
 } stat_entry;
 
 struct rg_act_stats {
@@ -63,21 +63,44 @@ static stat_entry *entry_for(rg_act_stats *s, const rg_weight *w)
         s->entries = e;
         s->room = room;
     }
-    double *sum = rg_array((size_t)w->cols, sizeof *sum);
-    if (!sum)
+    stat_entry e = { .w = w, .n_rows = rg_array((size_t)w->n_mats, sizeof *e.n_rows),
+                     .sum = rg_array((size_t)(w->n_mats * w->cols), sizeof *e.sum) };
+    if (!e.n_rows || !e.sum) {
+        rg_free(e.n_rows);
+        rg_free(e.sum);
         return NULL;
-    s->entries[s->n] = (stat_entry){ .w = w, .sum = sum };
+    }
+    s->entries[s->n] = e;
     return &s->entries[s->n++];
 }
 
-static void add_rows(stat_entry *e, const rg_fwd *f, const rg_act *x)
+/* One row of x meets matrix m. */
+static void add_row(stat_entry *e, int64_t m, const float *x)
 {
-    const float *row = rg_act_data(f, x);
+    double *sum = e->sum + m * e->w->cols;
 
-    for (int r = 0; r < x->rows; r++, row += x->stride)
-        for (int k = 0; k < x->cols && k < e->w->cols; k++)
-            e->sum[k] += row[k] < 0 ? -(double)row[k] : (double)row[k];
-    e->n_rows += (uint64_t)x->rows;
+    for (int64_t k = 0; k < e->w->cols; k++)
+        sum[k] += x[k] < 0 ? -(double)x[k] : (double)x[k];
+    e->n_rows[m]++;
+}
+
+static void add_rows(stat_entry *e, const rg_fwd *f, const rg_op *op)
+{
+    const rg_act *x = op->in[0], *route = op->kind == RG_OP_MOE ? op->in[1] : NULL;
+
+    for (int r = 0; r < x->rows; r++) {
+        const float *row = rg_act_data(f, x) + (size_t)r * (size_t)x->stride;
+        if (route) {
+            int32_t expert;
+            for (int k = 0; k < route->cols / 2; k++) {
+                memcpy(&expert, rg_act_data(f, route) + (size_t)r * (size_t)route->stride + k, sizeof expert);
+                add_row(e, expert, row);
+            }
+        } else {
+            for (int64_t m = 0; m < e->w->n_mats; m++) /* heads, op->n columns from one to the next */
+                add_row(e, m, row + m * op->n);
+        }
+    }
 }
 
 /* Before the op runs: what it reads may be overwritten by it.  The op before ended with a barrier, and the one after
@@ -85,20 +108,21 @@ static void add_rows(stat_entry *e, const rg_fwd *f, const rg_act *x)
 static void run_stats(const rg_reader *self, rg_fwd *f, const rg_op *op)
 {
     rg_act_stats *s = (rg_act_stats *)(uintptr_t)self;
-    bool linear = op->kind == RG_OP_LINEAR || op->kind == RG_OP_GATED || op->kind == RG_OP_MOE;
+    bool reads = op->kind == RG_OP_LINEAR || op->kind == RG_OP_LINEAR_HEADS || op->kind == RG_OP_GATED ||
+                 op->kind == RG_OP_MOE;
 
-    if (linear && f->thread == 0) {
+    if (reads && f->thread == 0) {
         for (int i = 0; i < (op->kind == RG_OP_MOE ? 2 : 3) && op->w[i]; i++) {
             rg_mem_permit(); /* not a step for serving */
             stat_entry *e = entry_for(s, op->w[i]);
             rg_mem_forbid();
             if (e)
-                add_rows(e, f, op->in[0]);
+                add_rows(e, f, op);
             else
                 s->failed = true;
         }
     }
-    if (linear)
+    if (reads)
         rg_fwd_barrier(f);
     self->inner->run(self->inner, f, op);
 }
@@ -116,8 +140,10 @@ void rg_act_stats_free(rg_act_stats *s)
 {
     if (!s)
         return;
-    for (int i = 0; i < s->n; i++)
+    for (int i = 0; i < s->n; i++) {
+        rg_free(s->entries[i].n_rows);
         rg_free(s->entries[i].sum);
+    }
     rg_free(s->entries);
     rg_free(s);
 }
@@ -142,5 +168,6 @@ rg_act_stat rg_act_stats_at(const rg_act_stats *s, int i)
 {
     const stat_entry *e = &s->entries[i];
 
-    return (rg_act_stat){ .name = e->w->name, .n_channels = (int)e->w->cols, .n_rows = e->n_rows, .sum = e->sum };
+    return (rg_act_stat){ .name = e->w->name, .n_mats = (int)e->w->n_mats, .n_channels = (int)e->w->cols,
+                          .n_rows = e->n_rows, .sum = e->sum };
 }
