@@ -464,7 +464,7 @@ static bool match_round(const rg_regex *r, rg_matcher *m, const char *text, rg_w
     pcre2_set_match_limit(m->context, m->steps = STEPS_FREE);
     for (walk->n_round = walk->turn = 0; at < end && walk->n_round < RG_ROUND; walk->n_round++) {
         size_t n = AHEAD;
-        rg_span s;
+        rg_span s = { 0 };
         while (((unsigned char)text[at + n] & 0xC0) == 0x80)
             n--;
         if (!match_ahead(r, m, text + at, n, &s) || s.from >= s.to)
