@@ -46,29 +46,27 @@ ALWAYS_INLINE void stored64(const void *p, rg_type type, size_t i, __m512 x[4])
     }
 }
 
+/* Of each half, the values that `first` names, and those whose numbers are `step` higher. */
+ALWAYS_INLINE void reorder(rg_type type, __m512 x[4], __m512i first, int step)
+{
+    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(step));
+
+    for (int v = 0; v < 4 && type == RG_BF16; v += 2) {
+        const __m512 one = _mm512_permutex2var_ps(x[v], first, x[v + 1]);
+        x[v + 1] = _mm512_permutex2var_ps(x[v], second, x[v + 1]);
+        x[v] = one;
+    }
+}
+
 /* From the order of stored64 to that of memory; and back. */
 ALWAYS_INLINE void put_together(rg_type type, __m512 x[4])
 {
-    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-
-    for (int v = 0; v < 4 && type == RG_BF16; v += 2) {
-        const __m512 first = _mm512_permutex2var_ps(x[v], low, x[v + 1]);
-        x[v + 1] = _mm512_permutex2var_ps(x[v], high, x[v + 1]);
-        x[v] = first;
-    }
+    reorder(type, x, _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), 8);
 }
 
 ALWAYS_INLINE void take_apart(rg_type type, __m512 x[4])
 {
-    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-
-    for (int v = 0; v < 4 && type == RG_BF16; v += 2) {
-        const __m512 first = _mm512_permutex2var_ps(x[v], even, x[v + 1]);
-        x[v + 1] = _mm512_permutex2var_ps(x[v], odd, x[v + 1]);
-        x[v] = first;
-    }
+    reorder(type, x, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), 1);
 }
 
 /* One float in every lane; by name, so that the compiler does not load it anew with every use. */
