@@ -112,6 +112,7 @@ typedef struct rg_params {
     rg_grammar *grammar;     /* NULL: anything; referred to until the request is gone */
     const char *tenant;      /* who asks (NULL: nobody in particular): the queue is fair between tenants, and cached */
     const char *cache_salt;  /*   prefixes are found only within one, and within one salt (NULL: none); hashed */
+    bool uncached;           /* take nothing from cached prefixes: all of the prompt is computed */
     int32_t priority;        /* of a tenant's own requests, the lower is taken first */
     bool background;         /* nobody waits for it: it is taken, by arrival, only when nobody else wants to be */
     double deadline_s;       /* after so long from rg_submit it ends as it is; 0: never */
@@ -305,7 +306,7 @@ typedef enum rg_uncached {
     RG_UNCACHED_NOTHING, /* nothing more could be: the last id is always computed, and whole blocks of 64 are kept */
     RG_UNCACHED_NEW,     /* nobody computed what follows, within the tenant and salt */
     RG_UNCACHED_GONE,    /* it was known, and its state has been let go */
-    RG_UNCACHED_OFF,     /* the engine keeps no prefixes, or an embedding needs all rows */
+    RG_UNCACHED_OFF,     /* the engine keeps no prefixes, or the request takes none */
 } rg_uncached;
 
 typedef struct rg_usage {

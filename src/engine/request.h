@@ -103,7 +103,7 @@ static inline int32_t rg_request_positions(const rg_request *r)
 /* May it start from a cached prefix?  An embedding of all rows, or of the first, must see them computed. */
 static inline bool rg_request_takes_prefix(const rg_request *r)
 {
-    return r->params.embed == RG_POOLING_NONE || r->params.embed == RG_POOLING_LAST;
+    return !r->params.uncached && (r->params.embed == RG_POOLING_NONE || r->params.embed == RG_POOLING_LAST);
 }
 
 /* ---- answers (mailbox.c) ---- */

@@ -347,7 +347,7 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
                     .n_samples = (int32_t)c->f.n, .sampling = c->sampling, .stop = c->f.stop, .n_stop = c->f.n_stop,
                     .stop_ids = c->f.stop_ids, .n_stop_ids = c->f.n_stop_ids, .grammar = c->grammar,
                     .tenant = rg_name_tenant(note->tenant, tenant), .cache_salt = c->f.cache_salt,
-                    .priority = (int32_t)c->f.priority, .background = note->background, .deadline_s = time_left(c),
+                    .uncached = !c->f.cache_prompt, .priority = (int32_t)c->f.priority, .background = note->background, .deadline_s = time_left(c),
                     .embed = c->shape->embeds ? RG_POOLING_MODEL : RG_POOLING_NONE };
 
     if (c->f.seed == RG_NOT_GIVEN)

@@ -342,7 +342,7 @@ bool rg_fields_read(rg_fields *f, const json_t *body, unsigned api, rg_refusal *
                       .top_k = RG_NOT_GIVEN, .seed = RG_NOT_GIVEN, .top_logprobs = RG_NOT_GIVEN,
                       .temperature = (double)NAN, .top_p = (double)NAN, .min_p = (double)NAN, .typical_p = (double)NAN,
                       .repetition_penalty = (double)NAN, .presence_penalty = (double)NAN,
-                      .frequency_penalty = (double)NAN, .parallel_tools = true, .generation_prompt = true,
+                      .frequency_penalty = (double)NAN, .parallel_tools = true, .generation_prompt = true, .cache_prompt = true,
                       .add_special = api == RG_API_COMPLETIONS || api == RG_API_EMBEDDINGS, .include_reasoning = true };
     json_object_foreach((json_t *)(uintptr_t)body, key, v) {
         const field *known = find(key, api);

@@ -568,6 +568,9 @@ static void what_was_cached_is_told(void **state)
         text[400] ^= 1; /* all after its block is another prompt */
         check_cached(c.port, "one", text, NULL, 64, "new");
         text[400] ^= 1;
+        snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"max_tokens\":2,\"cache_prompt\":false}", text);
+        assert_int_equal(ask_cached(c.port, "one", "/v1/completions", body, "usage.prompt_tokens_details", why), 0);
+        assert_string_equal(why, "off");
         snprintf(body, sizeof body, "{\"input\":\"%s\",\"max_output_tokens\":2}", text);
         assert_int_equal(ask_cached(c.port, "one", "/v1/responses", body, "usage.input_tokens_details", why), 0);
         assert_int_equal(ask_cached(c.port, "one", "/v1/responses", body, "usage.input_tokens_details", why), 192);
