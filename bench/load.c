@@ -214,6 +214,7 @@ static bool begin(client *c, double due)
     c->n_events = 0;
     c->match = 0;
     c->closes = false;
+    c->kept = c->fd >= 0;
     c->stage = SENDING;
     n_sent++;
     if (c->cancel == CUTS_REQUEST)

@@ -25,6 +25,7 @@ typedef struct client {
     int fd;
     stage stage;
     bool fresh;          /* epoll tells when it takes more */
+    bool kept;           /* from an earlier request: the server may have closed it */
     char *out;           /* the request */
     size_t n_out, sent, room;
     char head[4096];

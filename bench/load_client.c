@@ -67,12 +67,26 @@ void client_listen(client *c)
     c->fresh = false;
 }
 
+/* The server had closed the connection that was kept: the request goes over a new one, as HTTP's clients do. */
+static void again(client *c)
+{
+    client_hang_up(c, false);
+    c->sent = 0;
+    c->kept = false;
+    c->stage = SENDING;
+    if (!client_dial(c))
+        client_done(c, false);
+}
+
 void client_send(client *c)
 {
     ssize_t n = send(c->fd, c->out + c->sent, c->n_out - c->sent, MSG_NOSIGNAL);
 
     if (n < 0 && errno != EAGAIN && errno != EINPROGRESS && errno != ENOTCONN) {
-        client_done(c, false);
+        if (c->kept)
+            again(c);
+        else
+            client_done(c, false);
         return;
     }
     c->sent += n > 0 ? (size_t)n : 0;
@@ -205,6 +219,8 @@ void client_read(client *c)
     if (c->fd >= 0 && (n == 0 || (n < 0 && errno != EAGAIN))) {
         if (c->stage == IDLE)
             client_hang_up(c, false);
+        else if (c->kept && !c->n_head && c->stage <= HEAD && !c->closes)
+            again(c);
         else
             client_done(c, n == 0 && c->stage == BODY && c->left < 0);
     }

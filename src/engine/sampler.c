@@ -502,16 +502,34 @@ static void find_top(const float *logits, int32_t n, int32_t k, rg_top *top)
     }
 }
 
+/* The sum of all masses, in eight lanes; NaN has none. */
+static double total_mass(const float *logits, int32_t n, float best)
+{
+    const int32_t whole = n / 8 * 8;
+    rg_double2 sum[4] = { 0 };
+    double total = 0;
+
+    for (int32_t i = 0; i < whole; i += 8)
+        for (int k = 0; k < 4; k++) {
+            rg_double2 x = { (double)logits[i + 2 * k], (double)logits[i + 2 * k + 1] };
+            x -= (double)best;
+            rg_long2 counts = x >= -40.0;
+            x = rg_exp_negative2((rg_double2)((rg_long2)x & counts));
+            sum[k] += (rg_double2)((rg_long2)x & counts);
+        }
+    for (int k = 0; k < 8; k++)
+        total += sum[k / 2][k % 2];
+    for (int32_t i = whole; i < n; i++)
+        total += isnan(logits[i]) ? 0 : mass_of(logits[i], best);
+    return total;
+}
+
 float rg_logprobs(rg_sampler *s, const float *logits, int32_t id, int32_t k, rg_top *top)
 {
     int32_t n = s->vocab_size, best_id;
     float best = best_of(logits, n, &best_id), chosen = isnan(logits[id]) ? -INFINITY : logits[id];
-    double total = 0.0, log_total;
+    double total = best > -INFINITY ? total_mass(logits, n, best) : 0, log_total = total > 0 ? rg_log(total) : 0;
 
-    for (int32_t i = 0; i < n; i++)
-        if (logits[i] > -INFINITY) /* false for NaN */
-            total += mass_of(logits[i], best);
-    log_total = total > 0.0 ? rg_log(total) : 0.0;
     find_top(logits, n, k, top);
     for (int32_t i = 0; i < k; i++)
         top[i].logprob =

@@ -52,6 +52,8 @@ static void exp_and_log_are_close(void **state)
         double y = ((double)rg_rng_unit(&g) + 1e-9) * (i % 3 ? 1e9 : 1.0);
 
         assert_true(fabs(rg_exp_negative(x) - exp(x)) <= 1e-14 * exp(x));
+        rg_double2 two = rg_exp_negative2((rg_double2){ x, x / 16 });
+        assert_true(fabs(two[0] - exp(x)) <= 1e-11 * exp(x) && fabs(two[1] - exp(x / 16)) <= 1e-11 * exp(x / 16));
         assert_true(fabs(rg_log(y) - log(y)) <= 1e-14 * fabs(log(y)) + 1e-300);
     }
     assert_true(rg_exp_negative(0.0) == 1.0 && rg_log(1.0) == 0.0);
