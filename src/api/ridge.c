@@ -216,7 +216,7 @@ void rg_engine_check(rg_engine *e)
 double rg_engine_bandwidth(const rg_engine *e)
 {
     rg_pool *pool = rg_pool_new(e->n_threads, NULL);
-    double rate = pool ? rg_machine_bandwidth(e->cpu, pool, e->n_threads, e->model->weights.bytes) : 0;
+    double rate = pool ? rg_machine_bandwidth(e->cpu, pool, e->n_threads, e->model->weights.bytes, true) : 0;
 
     rg_pool_free(pool);
     return rate;

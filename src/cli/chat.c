@@ -90,6 +90,7 @@ static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
             return rg_fail(err, RG_E_LIMIT, "chat: the answer has more than %d bytes", ANSWER_BYTES);
     }
     putchar('\n');
+    fflush(stdout); /* before what is said on standard error */
     u = rg_request_usage(r);
     if (t->on_terminal && !t->o->args.common.quiet)
         fprintf(stderr, "[%d tokens read, %d of them known before, %d written, first after %.0f ms, %.1f tokens/s%s]\n",

@@ -115,7 +115,7 @@ static int run(int argc, char **argv)
 {
     cli_args args;
     static rg_machine all[64];
-    rg_rates_wanted wanted = { .attention[RG_BF16] = true, .twice = true };
+    rg_rates_wanted wanted = { .attention[RG_BF16] = true, .passes = 2 };
     rg_error err = { 0 };
     int status = cli_parse(&args, &cli_machine, NULL, argc, argv);
 

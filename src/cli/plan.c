@@ -166,7 +166,7 @@ static bool measure_here(plan_job *j, rg_plan_machine *out, rg_error *err)
     cli_progress(quiet, "measuring this machine", 0.2);
     if (j->subject.method == RG_PLAN_COUNTED) {
         rg_rates_wanted wanted = rg_rates_for(j->model, j->subject.exact);
-        wanted.twice = true;
+        wanted.passes = 2;
         if (j->what_if)
             wanted.linear[RG_Q8_0] = wanted.linear[RG_Q4_0] = true;
         ok = rg_rates_measure(&out->m, cpu, n, &wanted, err);
@@ -189,6 +189,7 @@ static bool open_machines(plan_job *j, rg_error *err)
         snprintf(name, sizeof name, "%.*s", (int)(n < 60 ? n : 60), at);
         if (!(strcmp(name, "here") ? rg_plan_machine_find(m, name, err) : measure_here(j, m, err)))
             return false;
+        j->n_here = 1;
         rg_plan_machine_chips(m, j->chips);
         j->n_machines++;
         at += n + (at[n] == ',');
@@ -243,26 +244,31 @@ static bool make_rows(plan_job *j, rg_error *err)
 
 /* ---- measuring --------------------------------------------------------------------------------------------------- */
 
+/* The mean of a step, over as many runs of some steps as there is time for. */
 static bool measure_decode(plan_job *j, const rg_plan_row *r, double *seconds, rg_error *err)
 {
-    int n = (int)(MEASURE_S / r->latency_s), context;
-    double all;
+    int n = (int)(MEASURE_S / r->latency_s), runs, context;
+    double all = 0, one;
 
+    runs = n < MAX_STEPS ? 1 : n / MAX_STEPS;
     n = n < 5 ? 5 : n > MAX_STEPS ? MAX_STEPS : n;
     context = (int)r->seq - 1 - n / 2; /* so that the middle step is the one predicted */
-    return speed_decode(&j->speed, (int)r->batch, context > 0 ? context : 0, n, &all, seconds, err);
+    for (int i = 0; i < runs; i++, all += one)
+        if (!speed_decode(&j->speed, (int)r->batch, context > 0 ? context : 0, n, &one, NULL, err))
+            return false;
+    *seconds = all / (runs * n);
+    return true;
 }
 
 static bool measure_prefill(plan_job *j, const rg_plan_row *r, double *seconds, rg_error *err)
 {
-    int n = (int)(MEASURE_S / r->ttft_s);
-    double tries[5];
+    int n = 1 + (int)(MEASURE_S / r->ttft_s);
+    double all = 0, one;
 
-    n = n < 1 ? 1 : n > (int)RG_LEN(tries) ? (int)RG_LEN(tries) : n;
-    for (int i = 0; i < n; i++)
-        if (!speed_prefill(&j->speed, (int)r->seq, 0, &tries[i], err))
+    for (int i = 0; i < n; i++, all += one)
+        if (!speed_prefill(&j->speed, (int)r->seq, 0, &one, err))
             return false;
-    *seconds = speed_median(tries, n);
+    *seconds = all / n;
     return true;
 }
 
@@ -287,35 +293,24 @@ static bool check_measure(plan_job *j, rg_error *err)
     return true;
 }
 
-static void keep_less(double *least, double seconds)
+/* The mean of what was measured in n rounds and once more. */
+static void take_mean(double *mean, int n, double seconds)
 {
-    *least = *least > 0 && *least < seconds ? *least : seconds;
+    *mean += (seconds - *mean) / (n + 1);
 }
 
-/* The machine again; what it is taken to be is the quickest that it was seen to be, by what all rows take. */
+/* The machine again, and what follows: of all times that it was measured, the mean. */
 static bool measure_machine_again(plan_job *j, rg_error *err)
 {
-    size_t n = j->seq.n * j->batch.n;
-    rg_plan_row *rows = rg_array(n, sizeof *rows);
     rg_plan_machine m;
-    double before = 0, now = 0;
     int here = 0;
 
-    if (!rows)
-        return rg_fail_memory(err, n * sizeof *rows);
     while (strcmp(j->machine[here].name, "here") != 0)
         here++;
-    bool ok = measure_here(j, &m, err) && predict(j, &m, rows, err);
-    for (size_t i = 0; ok && i < n; i++) {
-        before += j->rows[(size_t)here * n + i].latency_s;
-        now += rows[i].latency_s;
-    }
-    if (ok && now < before) {
-        j->machine[here] = m;
-        ok = predict(j, &j->machine[here], j->rows + (size_t)here * n, err);
-    }
-    rg_free(rows);
-    return ok;
+    if (!measure_here(j, &m, err))
+        return false;
+    rg_machine_mix(&j->machine[here].m, j->n_here++, &m.m);
+    return predict(j, &j->machine[here], j->rows + (size_t)here * j->seq.n * j->batch.n, err);
 }
 
 /* Rows that fit; a prompt once for each length, with its first batch; in rounds the machine before each length. */
@@ -331,13 +326,14 @@ static bool measure_rows(plan_job *j, int round, rg_error *err)
         cli_progress(quiet, "measuring the model", ((double)i / j->n_rows + round) / j->rounds);
         if (strcmp(r->machine->name, "here") != 0 || !r->fits)
             continue;
-        if ((first && i && j->rounds > 1 && !measure_machine_again(j, err)) || !measure_decode(j, r, &seconds, err))
+        if ((first && (i || round) && j->rounds > 1 && !measure_machine_again(j, err)) ||
+            !measure_decode(j, r, &seconds, err))
             return false;
-        keep_less(&j->measured[i].latency_s, seconds);
+        take_mean(&j->measured[i].latency_s, round, seconds);
         if (first && !measure_prefill(j, r, &seconds, err))
             return false;
         if (first)
-            keep_less(&j->measured[i].ttft_s, seconds);
+            take_mean(&j->measured[i].ttft_s, round, seconds);
     }
     return true;
 }
@@ -356,7 +352,7 @@ static bool measure(plan_job *j, rg_error *err)
     if (!tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err))
         return false;
     for (int round = 0; round < j->rounds && !cli_interrupted(); round++)
-        if ((round && !measure_machine_again(j, err)) || !measure_rows(j, round, err))
+        if (!measure_rows(j, round, err))
             return false;
     cli_progress(j->args.common.quiet || j->args.common.json ? j : NULL, "measuring the model", 1);
     return true;
@@ -421,7 +417,7 @@ static int run(int argc, char **argv)
         { "--measure", CLI_FLAG, &j.measure, NULL,
           "run the same points here, and print predicted, measured and error" },
         { "--rounds", CLI_INT, &j.rounds, "N",
-          "with --measure: machine and points so often in turn, the quickest counts (default 1)", 1, 1000 },
+          "with --measure: machine and points so often in turn, the mean counts (default 1)", 1, 1000 },
         { "--csv", CLI_STRING, &j.csv, "FILE", "also write the rows to a file" },
         { "--svg", CLI_STRING, &j.svg, "FILE", "also draw the roofline, and latency and throughput against batch" },
         { NULL },

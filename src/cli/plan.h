@@ -21,7 +21,7 @@ typedef struct plan_job {
     rg_model *model;
     rg_plan_subject subject;
     rg_plan_machine machine[PLAN_MACHINES];
-    int n_machines;
+    int n_machines, n_here; /* n_here: how often this one was measured */
     rg_plan_row *rows;
     rg_plan_measured *measured;
     int n_rows;

@@ -563,9 +563,11 @@ static double best_peak(probe *p, double (*peak)(double n))
     return best;
 }
 
-static double best_bandwidth(probe *p, size_t working_set)
+/* Bytes per second: the highest of some tries, or the mean. */
+static double bandwidth(probe *p, size_t working_set, bool highest)
 {
-    double best = 0;
+    enum { TRIES = 5 };
+    double least = 0, sum = 0;
     size_t all = working_set ? working_set : (size_t)256 << 20;
 
     p->bytes = all / (size_t)p->n_threads / 4096 * 4096 + 4096;
@@ -576,22 +578,23 @@ static double best_bandwidth(probe *p, size_t working_set)
     memset(data, 1, all);
     p->data = data;
     p->repeats = (int)(((size_t)64 << 20) / all) + 1;
-    for (int i = 0; i < 5; i++) {
-        double s = timed(p, read_all), rate = (double)all * p->repeats / s;
-        best = rate > best ? rate : best;
+    for (int i = 0; i < TRIES; i++) {
+        double s = timed(p, read_all);
+        least = i && least < s ? least : s;
+        sum += s;
     }
     rg_region_free(data, all);
-    return best;
+    return (double)all * p->repeats / (highest ? least : sum / TRIES);
 }
 
-double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set)
+double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, bool highest)
 {
     probe *p = rg_zalloc(sizeof *p);
 
     if (!p)
         return 0;
     *p = (probe){ .cpu = cpu, .pool = pool, .n_threads = n_threads < 256 ? n_threads : 256 };
-    double rate = best_bandwidth(p, working_set);
+    double rate = bandwidth(p, working_set, highest);
     rg_free(p);
     return rate;
 }
@@ -604,7 +607,7 @@ void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n
     if (!p)
         return;
     *p = (probe){ .cpu = cpu, .pool = pool, .n_threads = n_threads < 256 ? n_threads : 256 };
-    out->read_bytes_s = best_bandwidth(p, working_set);
+    out->read_bytes_s = bandwidth(p, working_set, true);
     out->f32_ops_s = best_peak(p, cpu->peak_f32);
     out->int8_ops_s = best_peak(p, cpu->peak_int8);
     out->bf16_ops_s = best_peak(p, cpu->peak_bf16);

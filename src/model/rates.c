@@ -220,8 +220,7 @@ static double beyond(double seconds, double fixed, double values)
     return seconds > fixed ? (seconds - fixed) / values : 0;
 }
 
-/* Seconds of a product with one matrix in a near cache, without what is fixed, for each number of rows, if that is less
- * than what s has. */
+/* Seconds of a product with one matrix in a near cache, without what is fixed, for each number of rows. */
 static bool near_products(rg_shop *w, const rg_machine *m, rg_type type, const int64_t shape[3], double *s,
                           rg_error *err)
 {
@@ -231,8 +230,7 @@ static bool near_products(rg_shop *w, const rg_machine *m, rg_type type, const i
     for (int i = 0; i < RG_RATE_ROWS; i++) {
         if (!rg_shop_batch(w, rg_rate_rows[i], 0, false, err))
             return false;
-        double each = beyond(rg_shop_seconds(w, say_linear), m->rates.fixed_s[RG_OP_LINEAR], 1);
-        s[i] = s[i] > 0 && s[i] < each ? s[i] : each;
+        s[i] = beyond(rg_shop_seconds(w, say_linear), m->rates.fixed_s[RG_OP_LINEAR], 1);
     }
     return true;
 }
@@ -250,15 +248,15 @@ static double median(double v[RG_RATE_ROWS])
 
 /* n rows take R C near(n) + n C in + n R out.  With half the rows of the matrix, and with half its columns, all three
  * are known: of whole W, half the rows A and half the columns B, n C in = 2 A - W and n R out = 2 B - W. */
-static bool measure_near(rg_shop *w, rg_machine *m, rg_type type, bool twice, rg_error *err)
+static bool measure_near(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
 {
     rg_linear_rate *r = &m->rates.linear[type];
     const int64_t rows = matrix_rows(type), shapes[3][3] = { { 1, rows, COLS }, { 1, rows / 2, COLS },
                                                              { 1, rows, COLS / 2 } };
-    double s[3][RG_RATE_ROWS] = { { 0 } }, in[RG_RATE_ROWS], out[RG_RATE_ROWS];
+    double s[3][RG_RATE_ROWS], in[RG_RATE_ROWS], out[RG_RATE_ROWS];
 
-    for (int i = 0; i < (twice ? 6 : 3); i++)
-        if (!near_products(w, m, type, shapes[i % 3], s[i % 3], err))
+    for (int i = 0; i < 3; i++)
+        if (!near_products(w, m, type, shapes[i], s[i], err))
             return false;
     for (int i = 0; i < RG_RATE_ROWS; i++) {
         in[i] = beyond(2 * s[1][i], s[0][i], (double)rg_rate_rows[i] * COLS);
@@ -280,7 +278,7 @@ static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
     const rg_format *fmt = rg_format_of(type);
     const int64_t shape[3] = { 1, FAR_TIMES * matrix_rows(type), COLS };
     double values = (double)(shape[1] * shape[2]), last = 0;
-    double most = (double)fmt->block_bytes / fmt->block_len / m->read_bytes_s; /* all of the reading, nothing hidden */
+    double most = (double)fmt->block_bytes / fmt->block_len / m->rates.set_bytes_s[RG_RATE_SETS - 1]; /* nothing hidden */
 
     w->spread = RG_SHOP_MATRICES;
     if (!rg_shop_weights(w, type, RG_SHOP_MATRICES, shape, err))
@@ -588,28 +586,102 @@ static rg_type first_of(const bool wanted[RG_TYPE_COUNT], rg_type otherwise)
     return otherwise;
 }
 
-bool rg_rates_measure(rg_machine *m, const rg_cpu *cpu, int n_threads, const rg_rates_wanted *wanted, rg_error *err)
+static bool measure_once(rg_shop *w, rg_machine *m, const rg_cpu *cpu, const rg_rates_wanted *wanted, rg_error *err)
 {
-    rg_shop *w = rg_shop_open(cpu, n_threads, wanted->exact, err);
     rg_type weights = first_of(wanted->linear, RG_BF16), kv = first_of(wanted->attention, RG_BF16);
-    bool ok = w;
+    bool ok;
 
     memset(&m->rates, 0, sizeof m->rates);
-    m->rates.n_threads = n_threads;
-    for (int i = 0; ok && i < RG_RATE_SETS; i++)
-        m->rates.set_bytes_s[i] = rg_machine_bandwidth(cpu, w->pool, n_threads, (size_t)RG_RATE_SMALLEST_SET << i);
-    ok = ok && measure_cells(w, m, err) && measure_fixed_products(w, m, weights, err) && measure_kv(w, m, kv, err);
+    m->rates.n_threads = w->n_threads;
+    for (int i = 0; i < RG_RATE_SETS; i++)
+        m->rates.set_bytes_s[i] = rg_machine_bandwidth(cpu, w->pool, w->n_threads, (size_t)RG_RATE_SMALLEST_SET << i,
+                                                      false);
+    ok = measure_cells(w, m, err) && measure_fixed_products(w, m, weights, err) && measure_kv(w, m, kv, err);
     for (int t = 0; ok && t < RG_TYPE_COUNT; t++) {
-        ok = !wanted->linear[t] || measure_near(w, m, (rg_type)t, wanted->twice, err);
+        ok = !wanted->linear[t] || measure_near(w, m, (rg_type)t, err);
         ok = ok && (!wanted->linear[t] || measure_far(w, m, (rg_type)t, err));
         ok = ok && (!wanted->attention[t] || measure_attention(w, m, (rg_type)t, false, err));
         ok = ok && (!wanted->latent[t] || measure_attention(w, m, (rg_type)t, true, err));
     }
     ok = ok && (!wanted->experts || measure_experts(w, m, weights, err));
-    ok = ok && (!wanted->recurrent || measure_recurrent(w, m, err));
+    return ok && (!wanted->recurrent || measure_recurrent(w, m, err));
+}
+
+bool rg_rates_measure(rg_machine *m, const rg_cpu *cpu, int n_threads, const rg_rates_wanted *wanted, rg_error *err)
+{
+    rg_shop *w = rg_shop_open(cpu, n_threads, wanted->exact, err);
+    rg_machine once = *m;
+    bool ok = w;
+
+    memset(&m->rates, 0, sizeof m->rates);
+    for (int i = 0; ok && i < (wanted->passes ? wanted->passes : 1); i++) {
+        ok = measure_once(w, &once, cpu, wanted, err);
+        once.rates.measured = ok;
+        rg_machine_mix(m, i, &once);
+    }
     m->rates.measured = ok;
     rg_shop_close(w);
     return ok;
+}
+
+/* ---- means ------------------------------------------------------------------------------------------------------- */
+
+static void mix(double *mean, int n, const double *next, int n_values)
+{
+    for (int i = 0; i < n_values; i++)
+        mean[i] += (next[i] - mean[i]) / (n + 1);
+}
+
+static void mix_linear(rg_linear_rate *mean, int n, const rg_linear_rate *next)
+{
+    mix(mean->near_s, n, next->near_s, RG_RATE_ROWS);
+    mix(mean->far_s, n, next->far_s, RG_RATE_ROWS);
+    mix(&mean->far_start_s, n, &next->far_start_s, 1);
+    mix(&mean->in_s, n, &next->in_s, 1);
+    mix(&mean->out_s, n, &next->out_s, 1);
+}
+
+static void mix_attention(rg_attention_rate *mean, int n, const rg_attention_rate *next)
+{
+    mix(&mean->item_s, n, &next->item_s, 1);
+    mix(mean->pair_s, n, next->pair_s, RG_RATE_QUERIES);
+    mix(mean->width_s, n, next->width_s, RG_RATE_QUERIES);
+    mix(mean->far_s, n, next->far_s, RG_RATE_QUERIES);
+    mix(&mean->store_s, n, &next->store_s, 1);
+}
+
+static double more(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+void rg_machine_mix(rg_machine *mean, int n, const rg_machine *next)
+{
+    rg_rates *r = &mean->rates;
+    const rg_rates *s = &next->rates;
+
+    if (!n) {
+        *mean = *next;
+        return;
+    }
+    mean->read_bytes_s = more(mean->read_bytes_s, next->read_bytes_s);
+    mean->f32_ops_s = more(mean->f32_ops_s, next->f32_ops_s);
+    mean->bf16_ops_s = more(mean->bf16_ops_s, next->bf16_ops_s);
+    mean->int8_ops_s = more(mean->int8_ops_s, next->int8_ops_s);
+    mix(&mean->op_s, n, &next->op_s, 1);
+    mix(&mean->step_s, n, &next->step_s, 1);
+    for (int i = 0; i < RG_RATE_SETS; i++)
+        r->set_bytes_s[i] = (n + 1) / (n / r->set_bytes_s[i] + 1 / s->set_bytes_s[i]);
+    for (int t = 0; t < RG_TYPE_COUNT; t++) {
+        mix_linear(&r->linear[t], n, &s->linear[t]);
+        mix_attention(&r->attention[t], n, &s->attention[t]);
+        mix_attention(&r->latent[t], n, &s->latent[t]);
+    }
+    mix(r->fixed_s, n, s->fixed_s, RG_OP_COUNT);
+    mix(r->few_s, n, s->few_s, RG_OP_COUNT);
+    mix(r->many_s, n, s->many_s, RG_OP_COUNT);
+    mix(r->carry_near_s, n, s->carry_near_s, RG_OP_COUNT);
+    mix(r->carry_far_s, n, s->carry_far_s, RG_OP_COUNT);
 }
 
 /* ---- what a model needs ------------------------------------------------------------------------------------------ */

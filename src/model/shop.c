@@ -10,7 +10,7 @@
 enum {
     LATENT = 576,           /* columns of a head, at most */
     FILL_VALUES = 1 << 16, ARENA_FILLED = 8 << 20,
-    TRIES = 6, MOST_TURNS = 1000,
+    TRIES = 8, MOST_TURNS = 1000,
 };
 
 /* Seconds: of a run that is worth measuring, and of all tries together when one has succeeded. */
@@ -209,26 +209,28 @@ static void fill_arena(rg_shop *w)
         memcpy(x + known, x, (n - known < known ? n - known : known) * sizeof *x);
 }
 
-/* Of something near a first run tells how many turns make a time worth measuring.  On a slow machine, few tries. */
+/* The mean of some tries, without the slowest, which may have lost its core.  The first is to get warm, and of something
+ * near it tells how many turns make a time worth measuring.  On a slow machine, few tries. */
 double rg_shop_seconds(rg_shop *w, rg_shop_text *fn)
 {
     bool far = w->spread > 1;
     uint64_t start = rg_now_ns();
-    double best = 0;
+    double sum = 0, slowest = 0;
+    int n = 0;
 
     fill_arena(w);
     w->fn = fn;
     w->repeats = far ? w->spread : 2;
-    for (int i = 0; i < TRIES && (!best || rg_seconds(start, rg_now_ns()) < ENOUGH); i++) {
+    for (int i = 0; i < TRIES && (!n || rg_seconds(start, rg_now_ns()) < ENOUGH); i++) {
         rg_pool_run(w->pool, w->n_threads, program, w);
         double s = elapsed(w) / w->repeats;
-        if (far || s * w->repeats > AT_LEAST) {
-            best = !best || s < best ? s : best;
-            continue;
+        if (i > 1 || (i && (far || s * w->repeats > AT_LEAST))) { /* the third has as many turns as there may be */
+            sum += s;
+            slowest = s > slowest ? s : slowest;
+            n++;
+        } else if (!far) {
+            w->repeats = s > 0 && s * MOST_TURNS > AT_LEAST ? (int)(AT_LEAST / s) + 2 : MOST_TURNS;
         }
-        w->repeats = s > 0 && s * MOST_TURNS > AT_LEAST ? (int)(AT_LEAST / s) + 2 : MOST_TURNS;
-        if (i && s > 0) /* as many turns as there may be */
-            best = !best || s < best ? s : best;
     }
-    return best;
+    return n > 2 ? (sum - slowest) / (n - 1) : sum / n;
 }

@@ -65,7 +65,7 @@ void rg_shop_close(rg_shop *w); /* NULL is fine */
 bool rg_shop_batch(rg_shop *w, int rows, size_t block_bytes, bool recurrent, rg_error *err);
 /* n stacks of shape[0] matrices, all alike: one row of plausible values, everywhere. */
 bool rg_shop_weights(rg_shop *w, rg_type type, int n, const int64_t shape[3], rg_error *err);
-/* Seconds of one turn of fn: the best of a few tries, since other work on the machine can only slow one down. */
+/* Seconds of one turn of fn, the mean of a few tries: of one moment, which may be a bad one of a machine with others. */
 double rg_shop_seconds(rg_shop *w, rg_shop_text *fn);
 
 #endif

@@ -154,6 +154,7 @@ static void an_interrupt_stops_the_answer(void **state)
     kill(c.pid, SIGINT);
     say(&c, "/help\n");
     hear(&c, 0, "/save FILE");
+    assert_non_null(strstr(c.text, "\nType a message")); /* on a line of its own */
     j = saved(&c, 2);
     assert_true(strlen(part(j, 1, "content")) > 0 && strlen(part(j, 1, "content")) < 4000);
     json_decref(j);

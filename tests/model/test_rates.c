@@ -1,6 +1,7 @@
 /* test_rates.c -- measuring this machine's rates: they are there for what was asked, positive where something takes
  * time, and a failing allocation is an error that leaves nothing behind. */
 #include <math.h>
+#include <string.h>
 
 #include "support/test.h"
 
@@ -37,6 +38,38 @@ static void rates_are_measured(void **state)
     assert_true(r->many_s[RG_OP_SCAN] > 0 && r->many_s[RG_OP_CONV] > 0 && r->many_s[RG_OP_RMSNORM] > 0);
 }
 
+/* Of two machines whose every value is 1, and 4: each value is the mean, as a time or a rate, or the highest, and only
+ * what is no value (a flag for each format and K/V type, and the threads) stays. */
+static void every_value_is_averaged(void **state)
+{
+    enum { WORDS = sizeof(rg_machine) / sizeof(double) };
+    static rg_machine a, b;
+    static double one[WORDS], four[WORDS];
+    int n_mean = 0, n_rates = 0, n_most = 0, n_same = 0;
+
+    (void)state;
+    for (int i = 0; i < WORDS; i++) {
+        one[i] = 1;
+        four[i] = 4;
+    }
+    memcpy(&a, one, sizeof one);
+    memcpy(&b, four, sizeof four);
+    rg_machine_mix(&a, 1, &b);
+    memcpy(one, &a, sizeof one);
+    for (int i = 0; i < WORDS; i++) {
+        n_mean += fabs(one[i] - 2.5) < 1e-12;
+        n_rates += fabs(one[i] - 1.6) < 1e-12;
+        n_most += one[i] == 4;
+        n_same += one[i] == 1;
+    }
+    assert_int_equal(n_most, 4);
+    assert_int_equal(n_rates, RG_RATE_SETS);
+    assert_int_equal(n_same, 1 + 3 * RG_TYPE_COUNT);
+    assert_int_equal(n_mean + n_rates + n_most + n_same, WORDS);
+    rg_machine_mix(&a, 0, &b);
+    assert_memory_equal(&a, &b, sizeof a);
+}
+
 static bool allow_some(void *arg, size_t bytes)
 {
     int *left = arg;
@@ -68,7 +101,8 @@ static void failures_leave_nothing(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(rates_are_measured), cmocka_unit_test(failures_leave_nothing) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rates_are_measured), cmocka_unit_test(every_value_is_averaged),
+                                      cmocka_unit_test(failures_leave_nothing) };
 
     test_init(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
