@@ -13,8 +13,8 @@ enum {
     TRIES = 8, MOST_TURNS = 1000,
 };
 
-/* Seconds: of a run that is worth measuring, and of all tries together when one has succeeded. */
-static const double AT_LEAST = 1e-3, ENOUGH = 40e-3;
+/* Seconds: of a run that is worth measuring, until cores run at their speed, and of all tries when one has succeeded. */
+static const double AT_LEAST = 1e-3, WARM = 4e-3, ENOUGH = 40e-3;
 
 static void free_weights(rg_shop *w)
 {
@@ -209,28 +209,29 @@ static void fill_arena(rg_shop *w)
         memcpy(x + known, x, (n - known < known ? n - known : known) * sizeof *x);
 }
 
-/* The mean of some tries, without the slowest, which may have lost its core.  The first is to get warm, and of something
- * near it tells how many turns make a time worth measuring.  On a slow machine, few tries. */
+/* The mean of some tries, without the slowest, which may have lost its core.  The first ones are to get warm, cores that
+ * have slept too; and of something near they tell how many turns make a time worth measuring.  On a slow machine, few. */
 double rg_shop_seconds(rg_shop *w, rg_shop_text *fn)
 {
     bool far = w->spread > 1;
-    uint64_t start = rg_now_ns();
-    double sum = 0, slowest = 0;
+    double sum = 0, slowest = 0, spent = 0;
     int n = 0;
 
     fill_arena(w);
     w->fn = fn;
     w->repeats = far ? w->spread : 2;
-    for (int i = 0; i < TRIES && (!n || rg_seconds(start, rg_now_ns()) < ENOUGH); i++) {
+    for (int i = 0; n < TRIES && (!n || spent < ENOUGH); i++) {
         rg_pool_run(w->pool, w->n_threads, program, w);
-        double s = elapsed(w) / w->repeats;
-        if (i > 1 || (i && (far || s * w->repeats > AT_LEAST))) { /* the third has as many turns as there may be */
+        double all = elapsed(w), s = all / w->repeats;
+        bool enough = far || all > AT_LEAST || w->repeats >= MOST_TURNS;
+        if (!enough)
+            w->repeats = s > 0 && s * MOST_TURNS > 2 * AT_LEAST ? (int)(2 * AT_LEAST / s) : MOST_TURNS;
+        if (enough && i && (far || spent > WARM)) {
             sum += s;
             slowest = s > slowest ? s : slowest;
             n++;
-        } else if (!far) {
-            w->repeats = s > 0 && s * MOST_TURNS > AT_LEAST ? (int)(AT_LEAST / s) + 2 : MOST_TURNS;
         }
+        spent += all;
     }
     return n > 2 ? (sum - slowest) / (n - 1) : sum / n;
 }
