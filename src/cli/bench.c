@@ -175,7 +175,7 @@ static bool all_naive(job *j, rg_error *err)
 
     if (j->decode < 1)
         return rg_fail(err, RG_E_USAGE, "bench: --no-cache needs --decode of 1 or more");
-    if (!rg_rates_measure(&j->machine, j->tool.cpu, j->tool.n_threads, &wanted, err))
+    if (!rg_rates_measure(&j->machine, j->tool.cpu, j->tool.n_threads, &wanted, NULL, err))
         return false;
     if (!j->args.common.json)
         printf("%8s %6s %13s %13s %13s %13s %9s %9s\n%8s %6s %13s %13s %13s %13s %9s %9s\n", "", "", "with cache",

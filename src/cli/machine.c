@@ -134,7 +134,7 @@ static int run(int argc, char **argv)
     rg_pool_free(pool);
     for (size_t i = 0; i < RG_LEN(shown); i++)
         wanted.linear[shown[i]] = true;
-    if (!rg_rates_measure(&all[n - 1], cpu, n, &wanted, &err))
+    if (!rg_rates_measure(&all[n - 1], cpu, n, &wanted, NULL, &err))
         return cli_fail(&err);
     cli_progress(args.common.quiet || args.common.json ? &args : NULL, "measuring", 1);
     if (!args.common.json)

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/median.h"
 #include "base/mem.h"
 #include "cli/plan.h"
-#include "model/rates.h"
 
 extern const cli_command cli_plan;
 
@@ -169,7 +169,7 @@ static bool measure_here(plan_job *j, rg_plan_machine *out, rg_error *err)
         wanted.passes = 2;
         if (j->what_if)
             wanted.linear[RG_Q8_0] = wanted.linear[RG_Q4_0] = true;
-        ok = rg_rates_measure(&out->m, cpu, n, &wanted, err);
+        ok = rg_rates_measure(&out->m, cpu, n, &wanted, &j->seen, err);
     }
     cli_progress(quiet, "measuring this machine", 1);
     return ok;
@@ -189,7 +189,6 @@ static bool open_machines(plan_job *j, rg_error *err)
         snprintf(name, sizeof name, "%.*s", (int)(n < 60 ? n : 60), at);
         if (!(strcmp(name, "here") ? rg_plan_machine_find(m, name, err) : measure_here(j, m, err)))
             return false;
-        j->n_here = 1;
         rg_plan_machine_chips(m, j->chips);
         j->n_machines++;
         at += n + (at[n] == ',');
@@ -244,31 +243,39 @@ static bool make_rows(plan_job *j, rg_error *err)
 
 /* ---- measuring --------------------------------------------------------------------------------------------------- */
 
-/* The mean of a step, over as many runs of some steps as there is time for. */
+static void keep_less(double *least, double seconds)
+{
+    *least = *least > 0 && *least < seconds ? *least : seconds;
+}
+
+/* The median step of a run of some; of as many runs as there is time for, the least. */
 static bool measure_decode(plan_job *j, const rg_plan_row *r, double *seconds, rg_error *err)
 {
     int n = (int)(MEASURE_S / r->latency_s), runs, context;
-    double all = 0, one;
+    double all, median;
 
     runs = n < MAX_STEPS ? 1 : n / MAX_STEPS;
     n = n < 5 ? 5 : n > MAX_STEPS ? MAX_STEPS : n;
     context = (int)r->seq - 1 - n / 2; /* so that the middle step is the one predicted */
-    for (int i = 0; i < runs; i++, all += one)
-        if (!speed_decode(&j->speed, (int)r->batch, context > 0 ? context : 0, n, &one, NULL, err))
+    *seconds = 0;
+    for (int i = 0; i < runs; i++) {
+        if (!speed_decode(&j->speed, (int)r->batch, context > 0 ? context : 0, n, &all, &median, err))
             return false;
-    *seconds = all / (runs * n);
+        keep_less(seconds, median);
+    }
     return true;
 }
 
 static bool measure_prefill(plan_job *j, const rg_plan_row *r, double *seconds, rg_error *err)
 {
-    int n = 1 + (int)(MEASURE_S / r->ttft_s);
-    double all = 0, one;
+    int n = (int)(MEASURE_S / r->ttft_s);
+    double tries[9];
 
-    for (int i = 0; i < n; i++, all += one)
-        if (!speed_prefill(&j->speed, (int)r->seq, 0, &one, err))
+    n = n < 1 ? 1 : n > (int)RG_LEN(tries) ? (int)RG_LEN(tries) : n;
+    for (int i = 0; i < n; i++)
+        if (!speed_prefill(&j->speed, (int)r->seq, 0, &tries[i], err))
             return false;
-    *seconds = all / n;
+    *seconds = rg_median(tries, n);
     return true;
 }
 
@@ -293,13 +300,7 @@ static bool check_measure(plan_job *j, rg_error *err)
     return true;
 }
 
-/* The mean of what was measured in n rounds and once more. */
-static void take_mean(double *mean, int n, double seconds)
-{
-    *mean += (seconds - *mean) / (n + 1);
-}
-
-/* The machine again, and what follows: of all times that it was measured, the mean. */
+/* The machine again, and what follows. */
 static bool measure_machine_again(plan_job *j, rg_error *err)
 {
     rg_plan_machine m;
@@ -309,7 +310,8 @@ static bool measure_machine_again(plan_job *j, rg_error *err)
         here++;
     if (!measure_here(j, &m, err))
         return false;
-    rg_machine_mix(&j->machine[here].m, j->n_here++, &m.m);
+    rg_machine_keep_roofs(&m.m, &j->machine[here].m);
+    j->machine[here].m = m.m;
     return predict(j, &j->machine[here], j->rows + (size_t)here * j->seq.n * j->batch.n, err);
 }
 
@@ -329,11 +331,11 @@ static bool measure_rows(plan_job *j, int round, rg_error *err)
         if ((first && (i || round) && j->rounds > 1 && !measure_machine_again(j, err)) ||
             !measure_decode(j, r, &seconds, err))
             return false;
-        take_mean(&j->measured[i].latency_s, round, seconds);
+        keep_less(&j->measured[i].latency_s, seconds);
         if (first && !measure_prefill(j, r, &seconds, err))
             return false;
         if (first)
-            take_mean(&j->measured[i].ttft_s, round, seconds);
+            keep_less(&j->measured[i].ttft_s, seconds);
     }
     return true;
 }
@@ -417,7 +419,7 @@ static int run(int argc, char **argv)
         { "--measure", CLI_FLAG, &j.measure, NULL,
           "run the same points here, and print predicted, measured and error" },
         { "--rounds", CLI_INT, &j.rounds, "N",
-          "with --measure: machine and points so often in turn, the mean counts (default 1)", 1, 1000 },
+          "with --measure: machine and points so often in turn, the quickest counts (default 1)", 1, 1000 },
         { "--csv", CLI_STRING, &j.csv, "FILE", "also write the rows to a file" },
         { "--svg", CLI_STRING, &j.svg, "FILE", "also draw the roofline, and latency and throughput against batch" },
         { NULL },

@@ -3,6 +3,7 @@
 #define RG_CLI_PLAN_H
 
 #include "cli/speed.h"
+#include "model/rates.h"
 #include "plan/report.h"
 #include "plan/svg.h"
 
@@ -21,7 +22,8 @@ typedef struct plan_job {
     rg_model *model;
     rg_plan_subject subject;
     rg_plan_machine machine[PLAN_MACHINES];
-    int n_machines, n_here; /* n_here: how often this one was measured */
+    int n_machines;
+    rg_seen seen; /* of this machine */
     rg_plan_row *rows;
     rg_plan_measured *measured;
     int n_rows;

@@ -1,10 +1,10 @@
 /* speed.c -- see speed.h. */
 #include "cli/speed.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
@@ -100,19 +100,6 @@ bool speed_prefill(speed *s, int n, int context, double *seconds, rg_error *err)
     return ok;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-double speed_median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, compare);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
-
 bool speed_decode(speed *s, int batch, int context, int n, double *seconds, double *median, rg_error *err)
 {
     double *steps = rg_array((size_t)n, sizeof *steps);
@@ -137,7 +124,7 @@ bool speed_decode(speed *s, int batch, int context, int n, double *seconds, doub
         *seconds += steps[t];
     }
     if (ok && median)
-        *median = speed_median(steps, n);
+        *median = rg_median(steps, n);
     close_seqs(s, batch);
     rg_free(steps);
     return ok;

@@ -24,7 +24,4 @@ bool speed_decode(speed *s, int batch, int context, int n, double *seconds, doub
 /* n tokens after a prompt of `context`, each from the whole prefix anew, as without a cache. */
 bool speed_without_cache(speed *s, int n, int context, double *seconds, rg_error *err);
 
-/* The median of n > 0 values, which are sorted. */
-double speed_median(double *v, int n);
-
 #endif

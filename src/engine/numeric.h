@@ -40,7 +40,8 @@ static inline double rg_exp_negative(double x)
 }
 
 /* Two at a time, of x in [-700, 0] and with an error below 1e-11, for sums over a vocabulary.  x / ln 2 = n + f with
- * |f| <= 1/2; n is in the low bits of t, which is too large to have a fraction; (f ln 2)^10 / 10! < 7e-12 ends the series. */
+ * |f| <= 1/2; n is in the low bits of t, which is too large to have a fraction; (f ln 2)^10 / 10! < 7e-12 ends the
+ * series. */
 typedef double rg_double2 __attribute__((vector_size(16)));
 typedef int64_t rg_long2 __attribute__((vector_size(16)));
 
@@ -48,10 +49,12 @@ static inline rg_double2 rg_exp_negative2(rg_double2 x)
 {
     rg_double2 y = x * 1.4426950408889634, t = y + 0x1.8p52, f = y - (t - 0x1.8p52), f2 = f * f, f4 = f2 * f2;
     rg_double2 a = (1.0 + f * 0.6931471805599453) + (0.2402265069591007 + f * 0.055504108664821576) * f2;
-    rg_double2 b = (0.009618129107628477 + f * 0.0013333558146428441) + (0.00015403530393381606 + f * 1.5252733804059838e-05) * f2;
-    rg_double2 c = 1.3215486790144305e-06 + f * 1.0178086009239696e-07;
+    rg_double2 b = 0.009618129107628477 + f * 0.0013333558146428441;
+    rg_double2 c = 0.00015403530393381606 + f * 1.5252733804059838e-05;
+    rg_double2 d = 1.3215486790144305e-06 + f * 1.0178086009239696e-07;
 
-    return (rg_double2)((rg_long2)(a + (b + c * f4) * f4) + ((rg_long2)t << 52));
+    a += ((b + c * f2) + d * f4) * f4;
+    return (rg_double2)((rg_long2)a + ((rg_long2)t << 52));
 }
 
 /* Natural logarithm of a normal x > 0.  x = 2^k m, m in [sqrt(1/2), sqrt 2); log m = 2 atanh s, s = (m - 1) / (m + 1),

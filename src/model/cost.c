@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/mem.h"
 
 enum { NEAR_SET = 1 << 20, FAR_SET = 64 << 20, SPANS_AT_HAND = 256,
@@ -563,11 +564,11 @@ static double best_peak(probe *p, double (*peak)(double n))
     return best;
 }
 
-/* Bytes per second: the highest of some tries, or the mean. */
+/* Bytes per second: the highest of some tries, or the usual. */
 static double bandwidth(probe *p, size_t working_set, bool highest)
 {
     enum { TRIES = 5 };
-    double least = 0, sum = 0;
+    double tries[TRIES];
     size_t all = working_set ? working_set : (size_t)256 << 20;
 
     p->bytes = all / (size_t)p->n_threads / 4096 * 4096 + 4096;
@@ -578,13 +579,11 @@ static double bandwidth(probe *p, size_t working_set, bool highest)
     memset(data, 1, all);
     p->data = data;
     p->repeats = (int)(((size_t)64 << 20) / all) + 1;
-    for (int i = 0; i < TRIES; i++) {
-        double s = timed(p, read_all);
-        least = i && least < s ? least : s;
-        sum += s;
-    }
+    for (int i = 0; i < TRIES; i++)
+        tries[i] = timed(p, read_all);
     rg_region_free(data, all);
-    return (double)all * p->repeats / (highest ? least : sum / TRIES);
+    double usual = rg_median(tries, TRIES); /* which sorts them */
+    return (double)all * p->repeats / (highest ? tries[0] : usual);
 }
 
 double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, bool highest)
@@ -616,4 +615,19 @@ void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n
     p->peak = cpu->peak_f32;
     out->step_s = 2 * timed(p, compute);
     rg_free(p);
+}
+
+static double more(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+void rg_machine_keep_roofs(rg_machine *m, const rg_machine *other)
+{
+    m->read_bytes_s = more(m->read_bytes_s, other->read_bytes_s);
+    m->f32_ops_s = more(m->f32_ops_s, other->f32_ops_s);
+    m->bf16_ops_s = more(m->bf16_ops_s, other->bf16_ops_s);
+    m->int8_ops_s = more(m->int8_ops_s, other->int8_ops_s);
+    m->op_s = m->op_s < other->op_s ? m->op_s : other->op_s;
+    m->step_s = m->step_s < other->step_s ? m->step_s : other->step_s;
 }

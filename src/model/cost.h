@@ -130,7 +130,11 @@ double rg_machine_peak(const rg_machine *m, rg_type weights, bool exact);
  * the bandwidth is read (0: large).  No rates yet: rg_rates_measure adds them. */
 void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set);
 
-/* The read bandwidth alone, bytes per second, the highest of some tries or their mean; 0: no memory for the buffer. */
+/* Of one machine measured twice, the higher roofs, into m. */
+void rg_machine_keep_roofs(rg_machine *m, const rg_machine *other);
+
+/* The read bandwidth alone, bytes per second, the highest of some tries or their median; 0: no memory for the
+ * buffer. */
 double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, bool highest);
 /* The same, of the measured sizes, by interpolation; read_bytes_s where rates were not measured. */
 double rg_machine_bandwidth_at(const rg_machine *m, double working_set);

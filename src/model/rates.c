@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/median.h"
 #include "base/mem.h"
 #include "model/origin.h"
 #include "model/shop.h"
@@ -235,17 +236,6 @@ static bool near_products(rg_shop *w, const rg_machine *m, rg_type type, const i
     return true;
 }
 
-static double median(double v[RG_RATE_ROWS])
-{
-    for (int i = 1; i < RG_RATE_ROWS; i++)
-        for (int k = i; k > 0 && v[k] < v[k - 1]; k--) {
-            double x = v[k];
-            v[k] = v[k - 1];
-            v[k - 1] = x;
-        }
-    return v[RG_RATE_ROWS / 2];
-}
-
 /* n rows take R C near(n) + n C in + n R out.  With half the rows of the matrix, and with half its columns, all three
  * are known: of whole W, half the rows A and half the columns B, n C in = 2 A - W and n R out = 2 B - W. */
 static bool measure_near(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
@@ -262,8 +252,8 @@ static bool measure_near(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
         in[i] = beyond(2 * s[1][i], s[0][i], (double)rg_rate_rows[i] * COLS);
         out[i] = beyond(2 * s[2][i], s[0][i], (double)rg_rate_rows[i] * (double)rows);
     }
-    r->in_s = median(in);
-    r->out_s = median(out);
+    r->in_s = rg_median(in, RG_RATE_ROWS);
+    r->out_s = rg_median(out, RG_RATE_ROWS);
     for (int i = 0; i < RG_RATE_ROWS; i++)
         r->near_s[i] = beyond(s[0][i], rg_rate_rows[i] * (r->in_s * COLS + r->out_s * (double)rows),
                               (double)rows * COLS);
@@ -278,7 +268,7 @@ static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
     const rg_format *fmt = rg_format_of(type);
     const int64_t shape[3] = { 1, FAR_TIMES * matrix_rows(type), COLS };
     double values = (double)(shape[1] * shape[2]), last = 0;
-    double most = (double)fmt->block_bytes / fmt->block_len / m->rates.set_bytes_s[RG_RATE_SETS - 1]; /* nothing hidden */
+    double most = (double)fmt->block_bytes / fmt->block_len / m->rates.set_bytes_s[RG_RATE_SETS - 1]; /* none hidden */
 
     w->spread = RG_SHOP_MATRICES;
     if (!rg_shop_weights(w, type, RG_SHOP_MATRICES, shape, err))
@@ -593,9 +583,11 @@ static bool measure_once(rg_shop *w, rg_machine *m, const rg_cpu *cpu, const rg_
 
     memset(&m->rates, 0, sizeof m->rates);
     m->rates.n_threads = w->n_threads;
-    for (int i = 0; i < RG_RATE_SETS; i++)
-        m->rates.set_bytes_s[i] = rg_machine_bandwidth(cpu, w->pool, w->n_threads, (size_t)RG_RATE_SMALLEST_SET << i,
-                                                      false);
+    for (int i = 0; i < RG_RATE_SETS; i++) {
+        size_t bytes = (size_t)RG_RATE_SMALLEST_SET << i;
+        double rate = rg_machine_bandwidth(cpu, w->pool, w->n_threads, bytes, false);
+        m->rates.set_bytes_s[i] = rate > 0 ? 1 / rg_shop_least(w, 1 / rate) : 0;
+    }
     ok = measure_cells(w, m, err) && measure_fixed_products(w, m, weights, err) && measure_kv(w, m, kv, err);
     for (int t = 0; ok && t < RG_TYPE_COUNT; t++) {
         ok = !wanted->linear[t] || measure_near(w, m, (rg_type)t, err);
@@ -607,81 +599,21 @@ static bool measure_once(rg_shop *w, rg_machine *m, const rg_cpu *cpu, const rg_
     return ok && (!wanted->recurrent || measure_recurrent(w, m, err));
 }
 
-bool rg_rates_measure(rg_machine *m, const rg_cpu *cpu, int n_threads, const rg_rates_wanted *wanted, rg_error *err)
+bool rg_rates_measure(rg_machine *m, const rg_cpu *cpu, int n_threads, const rg_rates_wanted *wanted, rg_seen *seen,
+                      rg_error *err)
 {
     rg_shop *w = rg_shop_open(cpu, n_threads, wanted->exact, err);
-    rg_machine once = *m;
+    rg_seen once = { 0 };
     bool ok = w;
 
-    memset(&m->rates, 0, sizeof m->rates);
     for (int i = 0; ok && i < (wanted->passes ? wanted->passes : 1); i++) {
-        ok = measure_once(w, &once, cpu, wanted, err);
-        once.rates.measured = ok;
-        rg_machine_mix(m, i, &once);
+        w->seen = seen ? seen : &once;
+        w->n_timed = 0;
+        ok = measure_once(w, m, cpu, wanted, err);
     }
     m->rates.measured = ok;
     rg_shop_close(w);
     return ok;
-}
-
-/* ---- means ------------------------------------------------------------------------------------------------------- */
-
-static void mix(double *mean, int n, const double *next, int n_values)
-{
-    for (int i = 0; i < n_values; i++)
-        mean[i] += (next[i] - mean[i]) / (n + 1);
-}
-
-static void mix_linear(rg_linear_rate *mean, int n, const rg_linear_rate *next)
-{
-    mix(mean->near_s, n, next->near_s, RG_RATE_ROWS);
-    mix(mean->far_s, n, next->far_s, RG_RATE_ROWS);
-    mix(&mean->far_start_s, n, &next->far_start_s, 1);
-    mix(&mean->in_s, n, &next->in_s, 1);
-    mix(&mean->out_s, n, &next->out_s, 1);
-}
-
-static void mix_attention(rg_attention_rate *mean, int n, const rg_attention_rate *next)
-{
-    mix(&mean->item_s, n, &next->item_s, 1);
-    mix(mean->pair_s, n, next->pair_s, RG_RATE_QUERIES);
-    mix(mean->width_s, n, next->width_s, RG_RATE_QUERIES);
-    mix(mean->far_s, n, next->far_s, RG_RATE_QUERIES);
-    mix(&mean->store_s, n, &next->store_s, 1);
-}
-
-static double more(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-void rg_machine_mix(rg_machine *mean, int n, const rg_machine *next)
-{
-    rg_rates *r = &mean->rates;
-    const rg_rates *s = &next->rates;
-
-    if (!n) {
-        *mean = *next;
-        return;
-    }
-    mean->read_bytes_s = more(mean->read_bytes_s, next->read_bytes_s);
-    mean->f32_ops_s = more(mean->f32_ops_s, next->f32_ops_s);
-    mean->bf16_ops_s = more(mean->bf16_ops_s, next->bf16_ops_s);
-    mean->int8_ops_s = more(mean->int8_ops_s, next->int8_ops_s);
-    mix(&mean->op_s, n, &next->op_s, 1);
-    mix(&mean->step_s, n, &next->step_s, 1);
-    for (int i = 0; i < RG_RATE_SETS; i++)
-        r->set_bytes_s[i] = (n + 1) / (n / r->set_bytes_s[i] + 1 / s->set_bytes_s[i]);
-    for (int t = 0; t < RG_TYPE_COUNT; t++) {
-        mix_linear(&r->linear[t], n, &s->linear[t]);
-        mix_attention(&r->attention[t], n, &s->attention[t]);
-        mix_attention(&r->latent[t], n, &s->latent[t]);
-    }
-    mix(r->fixed_s, n, s->fixed_s, RG_OP_COUNT);
-    mix(r->few_s, n, s->few_s, RG_OP_COUNT);
-    mix(r->many_s, n, s->many_s, RG_OP_COUNT);
-    mix(r->carry_near_s, n, s->carry_near_s, RG_OP_COUNT);
-    mix(r->carry_far_s, n, s->carry_far_s, RG_OP_COUNT);
 }
 
 /* ---- what a model needs ------------------------------------------------------------------------------------------ */

@@ -1,12 +1,13 @@
 /* rates.h -- measuring what the engine's own operations reach on this machine.
  *
  * Each rate is taken through the seam: operations on shapes that belong to no model, run by the reader that computes,
- * so that a rate holds whatever the kernels behind the seam become.  Means count, not the best of tries: a step is a sum
- * of operations, and means add up, whatever else the machine does meanwhile.  Knows no model. */
+ * so that a rate holds whatever the kernels behind the seam become.  A time is the median of some tries, and of some
+ * passes the least, since what else a machine does only slows it, for seconds at a time.  Knows no model. */
 #ifndef RG_MODEL_RATES_H
 #define RG_MODEL_RATES_H
 
 #include "model/cost.h"
+#include "model/shop.h"
 
 /* What to measure: the formats and K/V types that a model has, or all of interest.  Each format takes about 0.2 s. */
 typedef struct rg_rates_wanted {
@@ -14,16 +15,15 @@ typedef struct rg_rates_wanted {
     bool recurrent; /* convolutions and scans */
     bool experts;
     bool exact;     /* recipe */
-    int passes;     /* of which the mean is taken, for what disturbs a machine comes and goes; 0: one */
+    int passes;     /* 0: one */
 } rg_rates_wanted;
 
 /* What m's operations need. */
 rg_rates_wanted rg_rates_for(const rg_model *m, bool exact);
 
-/* Into m->rates, on n_threads threads.  False: no memory. */
-bool rg_rates_measure(rg_machine *m, const rg_cpu *cpu, int n_threads, const rg_rates_wanted *wanted, rg_error *err);
-
-/* The mean of n measurements (0: none yet) becomes that of n + 1; the roofs are the highest seen. */
-void rg_machine_mix(rg_machine *mean, int n, const rg_machine *next);
+/* Into m->rates, on n_threads threads.  seen (may be NULL; zero at first) remembers what earlier calls saw, for the
+ * same cpu, threads and wishes.  False: no memory. */
+bool rg_rates_measure(rg_machine *m, const rg_cpu *cpu, int n_threads, const rg_rates_wanted *wanted, rg_seen *seen,
+                      rg_error *err);
 
 #endif

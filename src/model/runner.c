@@ -239,7 +239,7 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
     r->m = m;
     r->o = *o;
     r->base = (rg_runner){ .vocab_size = m->config.vocab_size, .dim = m->config.dim, .max_rows = o->max_rows,
-                           .spec = &m->state, .step = step, .predict = predict,
+                           .max_logits = o->max_logits, .spec = &m->state, .step = step, .predict = predict,
                            .prompt_rows = o->machine ? prompt_rows : NULL };
     rg_cpu_sizes sizes = reader_sizes(r);
     if (!kernels_can(m, err) || !measure_arena(r, err) || !size_groups(r, n_blocks, err))

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
@@ -13,7 +14,7 @@ enum {
     TRIES = 8, MOST_TURNS = 1000,
 };
 
-/* Seconds: of a run that is worth measuring, until cores run at their speed, and of all tries when one has succeeded. */
+/* Seconds: of a run that is worth measuring, until cores run at their speed, of all tries when one has succeeded. */
 static const double AT_LEAST = 1e-3, WARM = 4e-3, ENOUGH = 40e-3;
 
 static void free_weights(rg_shop *w)
@@ -209,12 +210,25 @@ static void fill_arena(rg_shop *w)
         memcpy(x + known, x, (n - known < known ? n - known : known) * sizeof *x);
 }
 
-/* The mean of some tries, without the slowest, which may have lost its core.  The first ones are to get warm, cores that
- * have slept too; and of something near they tell how many turns make a time worth measuring.  On a slow machine, few. */
+double rg_shop_least(rg_shop *w, double seconds)
+{
+    rg_seen *seen = w->seen;
+    int i = w->n_timed++;
+
+    if (i >= RG_SHOP_TIMED)
+        return seconds;
+    if (i == seen->n)
+        seen->least[seen->n++] = seconds;
+    seen->least[i] = seconds < seen->least[i] ? seconds : seen->least[i];
+    return seen->least[i];
+}
+
+/* The first tries are to get warm, cores that have slept too; and of something near they tell how many turns make a
+ * time worth measuring.  On a slow machine, few. */
 double rg_shop_seconds(rg_shop *w, rg_shop_text *fn)
 {
     bool far = w->spread > 1;
-    double sum = 0, slowest = 0, spent = 0;
+    double tries[TRIES], spent = 0;
     int n = 0;
 
     fill_arena(w);
@@ -226,12 +240,9 @@ double rg_shop_seconds(rg_shop *w, rg_shop_text *fn)
         bool enough = far || all > AT_LEAST || w->repeats >= MOST_TURNS;
         if (!enough)
             w->repeats = s > 0 && s * MOST_TURNS > 2 * AT_LEAST ? (int)(2 * AT_LEAST / s) : MOST_TURNS;
-        if (enough && i && (far || spent > WARM)) {
-            sum += s;
-            slowest = s > slowest ? s : slowest;
-            n++;
-        }
+        if (enough && i && (far || spent > WARM))
+            tries[n++] = s;
         spent += all;
     }
-    return n > 2 ? (sum - slowest) / (n - 1) : sum / n;
+    return rg_shop_least(w, rg_median(tries, n));
 }

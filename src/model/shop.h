@@ -16,8 +16,15 @@ enum {
     RG_SHOP_SPANS = 64,     /* sequences gone through in turn, or in a batch, at most */
     RG_SHOP_VECTOR = 64 << 10,
     RG_SHOP_EXPERTS = 8, RG_SHOP_USED = 2,
+    RG_SHOP_TIMED = 2048,   /* times remembered, at most: about a hundred for each format and K/V type */
     RG_SHOP_CONTEXT = 1024, /* positions of a sequence; its K/V about a megabyte */
 };
+
+/* The least seconds of everything timed, in the order of the calls: a pass makes the same ones as the pass before. */
+typedef struct rg_seen {
+    int n;
+    double least[RG_SHOP_TIMED];
+} rg_seen;
 
 typedef struct rg_shop rg_shop;
 /* What is timed, for the turn-th time of rg_shop.spread; run by every thread. */
@@ -34,6 +41,8 @@ struct rg_shop {
     float *vector;      /* -1, -0.5, -1, ... [RG_SHOP_VECTOR] */
     int n_heads;
     int width;          /* columns of an activation */
+    rg_seen *seen;      /* by this pass and those before */
+    int n_timed;        /* in this pass */
     int spread;         /* matrices or sequences gone through in turn; 0 or 1: the same again and again */
     /* The batch: one span, or one sequence of many in turn. */
     int32_t *index, *kv_end, *table; /* of its rows; blocks of its sequences */
@@ -65,7 +74,9 @@ void rg_shop_close(rg_shop *w); /* NULL is fine */
 bool rg_shop_batch(rg_shop *w, int rows, size_t block_bytes, bool recurrent, rg_error *err);
 /* n stacks of shape[0] matrices, all alike: one row of plausible values, everywhere. */
 bool rg_shop_weights(rg_shop *w, rg_type type, int n, const int64_t shape[3], rg_error *err);
-/* Seconds of one turn of fn, the mean of a few tries: of one moment, which may be a bad one of a machine with others. */
+/* Seconds of one turn of fn: the median of a few tries, or what an earlier pass saw, if that is less. */
 double rg_shop_seconds(rg_shop *w, rg_shop_text *fn);
+/* The same of what was timed elsewhere. */
+double rg_shop_least(rg_shop *w, double seconds);
 
 #endif

@@ -1,7 +1,6 @@
 /* test_rates.c -- measuring this machine's rates: they are there for what was asked, positive where something takes
  * time, and a failing allocation is an error that leaves nothing behind. */
 #include <math.h>
-#include <string.h>
 
 #include "support/test.h"
 
@@ -22,7 +21,7 @@ static void rates_are_measured(void **state)
     rg_pool_free(pool);
     assert_true(m.read_bytes_s > 0 && m.f32_ops_s > 0 && !m.rates.measured);
     wanted.linear[RG_BF16] = wanted.attention[RG_BF16] = wanted.latent[RG_BF16] = true;
-    assert_ok(rg_rates_measure(&m, cpu, 1, &wanted, &err), err);
+    assert_ok(rg_rates_measure(&m, cpu, 1, &wanted, NULL, &err), err);
     const rg_rates *r = &m.rates;
     assert_true(r->measured && r->linear[RG_BF16].measured && !r->linear[RG_F32].measured);
     assert_true(r->attention[RG_BF16].measured && r->latent[RG_BF16].measured);
@@ -38,36 +37,23 @@ static void rates_are_measured(void **state)
     assert_true(r->many_s[RG_OP_SCAN] > 0 && r->many_s[RG_OP_CONV] > 0 && r->many_s[RG_OP_RMSNORM] > 0);
 }
 
-/* Of two machines whose every value is 1, and 4: each value is the mean, as a time or a rate, or the highest, and only
- * what is no value (a flag for each format and K/V type, and the threads) stays. */
-static void every_value_is_averaged(void **state)
+/* A pass in which everything took longer changes nothing, and one in which something took less, that. */
+static void the_least_is_kept(void **state)
 {
-    enum { WORDS = sizeof(rg_machine) / sizeof(double) };
-    static rg_machine a, b;
-    static double one[WORDS], four[WORDS];
-    int n_mean = 0, n_rates = 0, n_most = 0, n_same = 0;
+    static rg_seen seen;
+    rg_shop w = { .seen = &seen };
 
     (void)state;
-    for (int i = 0; i < WORDS; i++) {
-        one[i] = 1;
-        four[i] = 4;
+    for (int pass = 0; pass < 3; pass++) {
+        static const double took[3][3] = { { 3, 5, 4 }, { 4, 6, 5 }, { 5, 2, 6 } };
+        static const double want[3][3] = { { 3, 5, 4 }, { 3, 5, 4 }, { 3, 2, 4 } };
+        w.n_timed = 0;
+        for (int i = 0; i < 3; i++)
+            assert_true(rg_shop_least(&w, took[pass][i]) == want[pass][i]);
+        assert_int_equal(seen.n, 3);
     }
-    memcpy(&a, one, sizeof one);
-    memcpy(&b, four, sizeof four);
-    rg_machine_mix(&a, 1, &b);
-    memcpy(one, &a, sizeof one);
-    for (int i = 0; i < WORDS; i++) {
-        n_mean += fabs(one[i] - 2.5) < 1e-12;
-        n_rates += fabs(one[i] - 1.6) < 1e-12;
-        n_most += one[i] == 4;
-        n_same += one[i] == 1;
-    }
-    assert_int_equal(n_most, 4);
-    assert_int_equal(n_rates, RG_RATE_SETS);
-    assert_int_equal(n_same, 1 + 3 * RG_TYPE_COUNT);
-    assert_int_equal(n_mean + n_rates + n_most + n_same, WORDS);
-    rg_machine_mix(&a, 0, &b);
-    assert_memory_equal(&a, &b, sizeof a);
+    w.n_timed = seen.n = RG_SHOP_TIMED; /* what there is no room for is as it is */
+    assert_true(rg_shop_least(&w, 7) == 7 && seen.n == RG_SHOP_TIMED);
 }
 
 static bool allow_some(void *arg, size_t bytes)
@@ -90,7 +76,7 @@ static void failures_leave_nothing(void **state)
         int left = n;
         rg_mem_stats before = rg_mem_count();
         rg_mem_set_gate(allow_some, &left);
-        bool ok = rg_rates_measure(&m, cpu, 1, &wanted, &err);
+        bool ok = rg_rates_measure(&m, cpu, 1, &wanted, NULL, &err);
         rg_mem_set_gate(NULL, NULL);
         assert_false(ok);
         assert_false(m.rates.measured);
@@ -101,7 +87,7 @@ static void failures_leave_nothing(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(rates_are_measured), cmocka_unit_test(every_value_is_averaged),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rates_are_measured), cmocka_unit_test(the_least_is_kept),
                                       cmocka_unit_test(failures_leave_nothing) };
 
     test_init(argc, argv);
