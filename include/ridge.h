@@ -102,7 +102,8 @@ typedef enum rg_pooling {
 typedef struct rg_params {
     const int32_t *prompt; /* ids, copied by rg_submit */
     int32_t n_prompt;      /* >= 1 */
-    int32_t max_tokens;    /* output ids at most; capped by the context */
+    int32_t max_tokens;    /* >= 1 output ids at most; capped by the context.  With prompt_logprobs it may be 0, and
+                            *   then the prompt may fill the context */
     int32_t n_samples;     /* >= 1 answers that share the prompt */
     rg_sampling sampling;
     const char *const *stop; /* texts that end an answer and are not part of it; copied */
@@ -113,6 +114,8 @@ typedef struct rg_params {
     const char *tenant;      /* who asks (NULL: nobody in particular): the queue is fair between tenants, and cached */
     const char *cache_salt;  /*   prefixes are found only within one, and within one salt (NULL: none); hashed */
     bool uncached;           /* take nothing from cached prefixes: all of the prompt is computed */
+    bool prompt_logprobs;    /* log-probabilities of the prompt's ids, by rg_request_prompt_logprob; as if uncached */
+    int32_t n_prompt_tops;   /*   and of so many best beside each; 0: none */
     int32_t priority;        /* of a tenant's own requests, the lower is taken first */
     bool background;         /* nobody waits for it: it is taken, by arrival, only when nobody else wants to be */
     double deadline_s;       /* after so long from rg_submit it ends as it is; 0: never */
@@ -321,6 +324,20 @@ RG_API rg_usage rg_request_usage(const rg_request *request);
 /* The embedding that a request with rg_params.embed has made, its *n numbers as they were pooled: not normalised, not
  * cut.  Valid until rg_request_close.  NULL before its last event, and if that is another than RG_FINISH_STOP. */
 RG_API const float *rg_request_embedding(const rg_request *request, int32_t *n);
+
+/* How likely an id of the prompt was after those before it. */
+typedef struct rg_prompt_logprob {
+    int32_t id;
+    float logprob;     /* natural logarithm, of the raw logits */
+    int32_t rank;      /* among all ids by logit, from 1; the lower id comes first among equals */
+    const rg_top *top; /* n_top best, best first; valid until rg_request_close */
+    int32_t n_top;
+} rg_prompt_logprob;
+
+/* Of the id at this position of the prompt.  False: nothing stands before it (position 0), there is no such position,
+ * rg_params.prompt_logprobs was not asked for, or it is not computed yet.  All are there before the first event of the
+ * request, if that is not an end as cancelled or over time; what is there stays as it is. */
+RG_API bool rg_request_prompt_logprob(const rg_request *request, int32_t position, rg_prompt_logprob *out);
 
 RG_API void rg_request_close(rg_request *request); /* NULL is fine */
 

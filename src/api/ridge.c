@@ -19,7 +19,10 @@
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
-enum { CHAT_BYTES = 1 << 28 }; /* of a rendered conversation */
+enum {
+    CHAT_BYTES = 1 << 28, /* of a rendered conversation */
+    SCORE_ROWS = 16,      /* rows of logits beyond one for each sequence: for prompts whose ids are scored */
+};
 
 struct rg_engine {
     rg_model *model;
@@ -88,7 +91,7 @@ static bool measure(rg_engine *e, rg_error *err)
         return false;
     rg_machine_measure(&e->machine, e->cpu, pool, e->n_threads, 0);
     rg_pool_free(pool);
-    return rg_rates_measure(&e->machine, e->cpu, e->n_threads, &wanted, err);
+    return rg_rates_measure(&e->machine, e->cpu, e->n_threads, &wanted, NULL, err);
 }
 
 static rg_core_options core_options(const rg_engine *e, const rg_options *o, int max_seqs, int max_rows)
@@ -129,7 +132,8 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
         return false;
     e->runner = rg_model_runner_new(e->model, &(rg_runner_options){ .cpu = e->cpu, .n_threads = e->n_threads,
                                                                     .exact = e->exact,
-                                                                    .max_rows = max_rows, .max_logits = max_seqs,
+                                                                    .max_rows = max_rows,
+                                                                    .max_logits = max_seqs + SCORE_ROWS,
                                                                     .max_seqs = max_seqs, .max_seq_len = e->max_seq_len,
                                                                     .state_bytes = e->state_bytes,
                                                                     .machine = predicts ? &e->machine : NULL },
@@ -397,6 +401,11 @@ const float *rg_request_embedding(const rg_request *r, int32_t *n)
         return NULL;
     *n = r->dim;
     return r->embedding;
+}
+
+bool rg_request_prompt_logprob(const rg_request *r, int32_t position, rg_prompt_logprob *out)
+{
+    return rg_request_score(r, position, out);
 }
 
 void rg_request_close(rg_request *r)

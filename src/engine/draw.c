@@ -107,3 +107,27 @@ rg_drawn rg_draw(rg_drawers *d, const rg_request *r, int i, float *logits)
     give_back(one);
     return drawn;
 }
+
+/* From 1: those before id have a greater logit, or the same and a lower id.  NaN is the least. */
+static int32_t rank_of(const float *logits, int32_t n, int32_t id)
+{
+    float own = isnan(logits[id]) ? -INFINITY : logits[id];
+    int32_t rank = 1;
+
+    for (int32_t i = 0; i < id; i++)
+        rank += logits[i] >= own || (own == -INFINITY && isnan(logits[i]));
+    for (int32_t i = id + 1; i < n; i++)
+        rank += logits[i] > own;
+    return rank;
+}
+
+void rg_draw_score(rg_drawers *d, rg_request *r, int32_t position, const float *logits)
+{
+    int32_t k = r->params.n_prompt_tops, id = r->params.prompt[position];
+    rg_top *tops = k ? r->score_tops + (size_t)position * (size_t)k : NULL;
+    drawer *one = take(d);
+
+    r->scores[position] = (rg_score){ .logprob = rg_logprobs(one->sampler, logits, id, k, tops),
+                                      .rank = rank_of(logits, d->vocab_size, id) };
+    give_back(one);
+}

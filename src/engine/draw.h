@@ -1,7 +1,8 @@
-/* draw.h -- the next id of an answer from its row of logits, on whichever of a step's threads has one to do.
+/* draw.h -- what becomes of a row of logits, on whichever of a step's threads has one to do: the next id of an answer,
+ * or the score of an id of the prompt.
  *
- * Grammar, stop ids and end tokens first, then the sampler's rules and its draw.  Who does a row never shows:
- * everything comes from the request. */
+ * For an answer grammar, stop ids and end tokens first, then the sampler's rules and its draw.  Who does a row never
+ * shows: everything comes from the request. */
 #ifndef RG_ENGINE_DRAW_H
 #define RG_ENGINE_DRAW_H
 
@@ -21,5 +22,8 @@ void rg_drawers_free(rg_drawers *d); /* NULL is fine */
  * are put where rg_next_tops says. */
 rg_drawn rg_draw(rg_drawers *d, const rg_request *r, int i, float *logits);
 rg_top *rg_next_tops(const rg_request *r, const rg_sample *a); /* NULL: none are wanted */
+
+/* Score the id at this position of the prompt by the logits of the row before it; by any thread, as rg_draw. */
+void rg_draw_score(rg_drawers *d, rg_request *r, int32_t position, const float *logits);
 
 #endif

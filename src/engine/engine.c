@@ -31,10 +31,11 @@ struct rg_core {
     rg_planned *plan; /* [max_seqs], as are the arrays down to hidden */
     int n_plan;
     rg_span *spans;
-    int32_t *draws, *pools; /* plan entry of each wanted row of logits, of each wanted run of hidden rows */
+    int32_t *pools;         /* plan entry of each wanted run of hidden rows */
     rg_drawn *drawn;        /* by plan entry */
-    int32_t *logit_rows;
     rg_rows *hidden;
+    int32_t *rows_of, *logit_rows; /* [max_logits] of the rows whose logits are wanted, plan entry and row */
+    int n_draws;            /* of them, those that an id is drawn from */
     int32_t *token, *index, *kv_end; /* [max_rows], as is pos */
     int32_t (*pos)[4];
     rg_batch batch;
@@ -60,20 +61,20 @@ struct rg_core {
 
 static bool make_arrays(rg_core *c, rg_error *err)
 {
-    size_t n = (size_t)c->options.max_seqs, rows = (size_t)c->options.max_rows;
+    size_t n = (size_t)c->options.max_seqs, rows = (size_t)c->options.max_rows, logits = (size_t)c->runner->max_logits;
 
     c->plan = rg_array(n, sizeof *c->plan);
     c->spans = rg_array(n, sizeof *c->spans);
-    c->draws = rg_array(n, sizeof *c->draws);
     c->pools = rg_array(n, sizeof *c->pools);
     c->drawn = rg_array(n, sizeof *c->drawn);
-    c->logit_rows = rg_array(n, sizeof *c->logit_rows);
     c->hidden = rg_array(n, sizeof *c->hidden);
+    c->rows_of = rg_array(logits, sizeof *c->rows_of);
+    c->logit_rows = rg_array(logits, sizeof *c->logit_rows);
     c->token = rg_array(rows, sizeof *c->token);
     c->index = rg_array(rows, sizeof *c->index);
     c->kv_end = rg_array(rows, sizeof *c->kv_end);
     c->pos = rg_array(rows, sizeof *c->pos);
-    if (!c->plan || !c->spans || !c->draws || !c->pools || !c->drawn || !c->logit_rows || !c->hidden || !c->token ||
+    if (!c->plan || !c->spans || !c->pools || !c->drawn || !c->hidden || !c->rows_of || !c->logit_rows || !c->token ||
         !c->index || !c->kv_end || !c->pos)
         return rg_fail_memory(err, n * sizeof *c->spans + rows * sizeof *c->pos);
     return true;
@@ -86,6 +87,9 @@ static bool check_options(const rg_runner *runner, const rg_core_options *o, rg_
     if (o->max_rows > runner->max_rows)
         return rg_fail(err, RG_E_USAGE, "%d rows in a step: the model was opened for %d", (int)o->max_rows,
                        runner->max_rows);
+    if (o->max_seqs >= runner->max_logits)
+        return rg_fail(err, RG_E_USAGE, "%d sequences: the model was opened for the logits of %d rows, not of one more",
+                       (int)o->max_seqs, runner->max_logits);
     return true;
 }
 
@@ -184,7 +188,15 @@ static int32_t prompt_rows(void *arg, rg_step_aim *aim)
     return rows > MIN_PROMPT_ROWS ? rows : MIN_PROMPT_ROWS;
 }
 
-/* What is wanted of a span, whose rows are laid out: the logits of its last row, or hidden states. */
+static void want_logits(rg_core *c, int i, int32_t row)
+{
+    RG_ASSERT(c->batch.n_logits < c->runner->max_logits);
+    c->rows_of[c->batch.n_logits] = i;
+    c->logit_rows[c->batch.n_logits++] = row;
+}
+
+/* What is wanted of a span, whose rows are laid out: the logits of those that score ids of the prompt and of the one
+ * that the next id is drawn from, or hidden states. */
 static void want(rg_core *c, int i, int32_t start)
 {
     const rg_planned *p = &c->plan[i];
@@ -193,9 +205,13 @@ static void want(rg_core *c, int i, int32_t start)
     rg_rows run;
 
     if (!rg_request_embeds(p->request)) {
-        if (p->ends) {
-            c->draws[b->n_logits] = i;
-            c->logit_rows[b->n_logits++] = first + p->n_rows - 1;
+        run = rg_request_rows_to_score(p->request, start, p->n_rows);
+        rg_request_begin_scores(p->request, start, p->n_rows);
+        for (int32_t k = 0; k < run.n; k++)
+            want_logits(c, i, first + run.first + k);
+        if (p->ends && rg_request_draws(p->request)) {
+            want_logits(c, i, first + p->n_rows - 1);
+            c->n_draws++;
         }
         return;
     }
@@ -210,10 +226,12 @@ static void want(rg_core *c, int i, int32_t start)
 static bool next(rg_core *c)
 {
     int32_t most = c->options.max_rows, wanted = c->budget ? c->budget(c->budget_arg) : most, row = 0;
-    rg_row_budget budget = { .rows = wanted < 1 ? 1 : wanted < most ? wanted : most, .arg = c };
+    rg_row_budget budget = { .rows = wanted < 1 ? 1 : wanted < most ? wanted : most, .logits = c->runner->max_logits,
+                             .arg = c };
 
     if ((c->options.step_s > 0 || c->options.pace > 0) && c->runner->prompt_rows)
         budget.prompt_rows = prompt_rows;
+    c->n_draws = 0;
     c->n_plan = rg_scheduler_next(c->scheduler, &budget, c->plan);
     c->batch = (rg_batch){ .n_spans = c->n_plan,
                            .spans = c->spans,
@@ -243,13 +261,17 @@ static bool next(rg_core *c)
     return c->n_plan > 0;
 }
 
-/* Called on any of the step's threads, as is pool. */
+/* Called on any of the step's threads, as is pool.  The id after the row is one of the prompt, or is drawn. */
 static void sample(void *arg, int i, float *logits)
 {
     rg_core *c = arg;
-    const rg_planned *p = &c->plan[c->draws[i]];
+    const rg_planned *p = &c->plan[c->rows_of[i]];
+    int32_t next = c->index[c->logit_rows[i]] + 1;
 
-    c->drawn[c->draws[i]] = rg_draw(c->drawers, p->request, p->sample, logits);
+    if (next < p->request->params.n_prompt)
+        rg_draw_score(c->drawers, p->request, next, logits);
+    else
+        c->drawn[c->rows_of[i]] = rg_draw(c->drawers, p->request, p->sample, logits);
 }
 
 static void pool(void *arg, int i, const float *rows, size_t stride)
@@ -286,7 +308,7 @@ static void forward(rg_core *c)
     c->stats.bytes_read += p.bytes;
     c->stats.ops += p.ops;
     c->stats.limit_s += p.limit_s;
-    c->stats.n_output += (uint64_t)c->batch.n_logits;
+    c->stats.n_output += (uint64_t)c->n_draws;
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -298,17 +320,20 @@ static bool wants_snapshot(const rg_core *c, const rg_request *r, int32_t commit
     return committed < n && rg_states_next_stop(c->states, committed - 1, n) == committed;
 }
 
-/* A planned sample has all the state that it waited for: it has drawn an id, or its embedding is complete.  True: it is
- * through. */
+/* A planned sample has all the state that it waited for: it has drawn an id, or its embedding is complete, or there was
+ * nothing to do beyond the prompt.  True: it is through. */
 static bool take_output(rg_core *c, int i)
 {
     const rg_planned *p = &c->plan[i];
     rg_request *r = p->request;
     const rg_drawn *d = &c->drawn[i];
 
-    if (!rg_request_embeds(r))
+    if (rg_request_draws(r))
         return rg_request_append(r, p->sample, d->id, d->logprob, rg_next_tops(r, &r->samples[p->sample]));
-    rg_request_embedded(r);
+    if (rg_request_embeds(r))
+        rg_request_embedded(r);
+    else
+        rg_request_end(r, p->sample, RG_FINISH_LENGTH);
     return true;
 }
 
@@ -322,6 +347,7 @@ static void commit(rg_core *c)
         rg_seq_advance(c->states, a->seq, p->n_rows, 0, tokens);
         if (wants_snapshot(c, p->request, a->seq->committed))
             (void)rg_seq_snapshot(c->states, a->seq, tokens); /* no room: then there is none */
+        rg_request_publish_scores(p->request);
         if (p->ends && take_output(c, i))
             rg_scheduler_drop(c->scheduler, p->request, p->sample);
     }
@@ -536,11 +562,11 @@ void rg_core_free(rg_core *c)
     rg_drawers_free(c->drawers);
     rg_free(c->plan);
     rg_free(c->spans);
-    rg_free(c->draws);
     rg_free(c->pools);
     rg_free(c->drawn);
-    rg_free(c->logit_rows);
     rg_free(c->hidden);
+    rg_free(c->rows_of);
+    rg_free(c->logit_rows);
     rg_free(c->token);
     rg_free(c->index);
     rg_free(c->kv_end);

@@ -1,5 +1,6 @@
 /* request.c -- making a request: what is refused, and one allocation, carved twice by the same function (first to
- * count, then to place).  mailbox.c passes answers through it, embed.c makes an embedding.
+ * count, then to place).  mailbox.c passes answers through it, embed.c makes an embedding, score.c knows how likely the
+ * prompt was.
  *
  * Tokens.  Sample i's ids are row i of [n_samples][n_prompt + max_tokens]: the prompt and its output, contiguous. */
 #include "engine/request.h"
@@ -23,10 +24,10 @@ static bool check_prompt(const rg_params *p, const rg_request_model *m, rg_error
 {
     if (p->n_prompt < 1 || !p->prompt)
         return rg_fail(err, RG_E_INPUT, "the prompt is empty: it needs an id at least");
-    if (p->embed && p->n_prompt > m->max_seq_len)
+    if (p->n_prompt > m->max_seq_len)
         return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context holds %d", (int)p->n_prompt,
                        (int)m->max_seq_len);
-    if (!p->embed && p->n_prompt >= m->max_seq_len)
+    if (!p->embed && p->max_tokens && p->n_prompt == m->max_seq_len)
         return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context of %d must hold one more",
                        (int)p->n_prompt, (int)m->max_seq_len);
     for (int32_t i = 0; i < p->n_prompt; i++)
@@ -63,8 +64,11 @@ static bool check_stops(const rg_params *p, int32_t vocab_size, rg_error *err)
 /* What answers must be like. */
 static bool check_answers(const rg_params *p, const rg_request_model *m, rg_error *err)
 {
-    if (p->max_tokens < 1)
-        return rg_fail(err, RG_E_INPUT, "max_tokens is %d: want 1 or more", (int)p->max_tokens);
+    if (p->max_tokens < !p->prompt_logprobs)
+        return rg_fail(err, RG_E_INPUT, "max_tokens is %d: want 1 or more, or 0 and prompt_logprobs",
+                       (int)p->max_tokens);
+    if (p->n_prompt_tops < 0 || p->n_prompt_tops > m->vocab_size)
+        return rg_fail(err, RG_E_INPUT, "n_prompt_tops is %d: want 0 to %d", (int)p->n_prompt_tops, (int)m->vocab_size);
     if (p->n_samples < 1 || p->n_samples > MAX_SAMPLES)
         return rg_fail(err, RG_E_INPUT, "n_samples is %d: want 1 to %d", (int)p->n_samples, MAX_SAMPLES);
     return rg_sampling_check(&p->sampling, m->vocab_size, err) && check_stops(p, m->vocab_size, err);
@@ -181,6 +185,23 @@ static void carve_embedding(carver *c, rg_request *r, const rg_params *p, const 
     r->pool_sum = p->embed == RG_POOLING_MEAN ? sum : NULL;
 }
 
+static void carve_scores(carver *c, rg_request *r, const rg_params *p)
+{
+    size_t n = p->prompt_logprobs ? (size_t)p->n_prompt : 0, n_tops = 0;
+    rg_score *scores = carve(c, n, sizeof *scores);
+    rg_top *tops;
+
+    if (!rg_mul(n, (size_t)p->n_prompt_tops, &n_tops))
+        c->failed = true;
+    tops = carve(c, n_tops, sizeof *tops);
+    if (!c->base)
+        return;
+    r->scores = n ? scores : NULL;
+    r->score_tops = n_tops ? tops : NULL;
+    r->n_scoring = 1;
+    atomic_init(&r->n_scored, 1);
+}
+
 /* Everything of a request in its order.  Counting, r is NULL. */
 static rg_request *carve_request(carver *c, const rg_params *p, const sizes *z)
 {
@@ -213,6 +234,7 @@ static rg_request *carve_request(carver *c, const rg_params *p, const sizes *z)
     carve_stops(c, r, p);
     carve_samples(c, r, p, z);
     carve_embedding(c, r, p, z);
+    carve_scores(c, r, p);
     return r;
 }
 
@@ -251,7 +273,7 @@ uint64_t rg_tenant_hash(const char *tenant)
     return hash_of(tenant);
 }
 
-/* Params as they are to be kept: answers end with the context, and an embedding has none. */
+/* Params as they are to be kept: answers end with the context, and an embedding has none, and no scores. */
 static rg_params settle(const rg_params *p, const rg_request_model *m)
 {
     rg_params kept = *p;
@@ -261,6 +283,7 @@ static rg_params settle(const rg_params *p, const rg_request_model *m)
     if (kept.embed) {
         kept.max_tokens = kept.n_stop = kept.n_stop_ids = 0;
         kept.n_samples = 1;
+        kept.prompt_logprobs = false;
         kept.sampling = (rg_sampling){ .n_logprobs = -1 };
         kept.grammar = NULL;
     }

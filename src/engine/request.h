@@ -1,9 +1,9 @@
 /* request.h -- one request: the mailbox between whoever asked and the engine.
  *
- * One allocation holds the prompt, room for every output id and its log-probabilities (or for the embedding), and per
- * sample an atomic count of what is there.  The engine writes behind the count, the reader reads before it: a slow
- * reader only falls behind in its own array.  Two references: the caller's and the engine's; the last one dropped frees
- * it. */
+ * One allocation holds the prompt, room for every output id and its log-probabilities, and for those of the prompt (or
+ * for the embedding), and per sample an atomic count of what is there.  The engine writes behind the count, the reader
+ * reads before it: a slow reader only falls behind in its own array.  Two references: the caller's and the engine's;
+ * the last one dropped frees it. */
 #ifndef RG_ENGINE_REQUEST_H
 #define RG_ENGINE_REQUEST_H
 
@@ -48,6 +48,11 @@ typedef struct rg_sample { /* one answer */
     bool end_given;
 } rg_sample;
 
+typedef struct rg_score { /* of an id of the prompt, as in rg_prompt_logprob */
+    float logprob;
+    int32_t rank;
+} rg_score;
+
 struct rg_request {
     atomic_int references;
     atomic_bool cancelled;
@@ -68,6 +73,10 @@ struct rg_request {
     float *embedding;        /* [dim], once finished; NULL unless it is asked for */
     double *pool_sum;        /* [dim] of the rows pooled so far; NULL but for RG_POOLING_MEAN */
     int32_t n_pooled;
+    rg_score *scores;        /* [n_prompt], nothing in the first; NULL: not asked for */
+    rg_top *score_tops;      /* [n_prompt][n_prompt_tops] */
+    atomic_int n_scored;     /* leading ids of the prompt that need no score or have it; the first never needs one */
+    int32_t n_scoring;       /* the engine's own: and with the step that is being computed */
     atomic_int n_cached, n_preempted, n_ended; /* n_ended: samples */
     _Atomic uint64_t submitted_ns, admitted_ns, first_ns, finished_ns; /* 0: not yet */
     struct rg_request *next, *prev; /* the scheduler's queues */
@@ -94,16 +103,27 @@ static inline bool rg_request_embeds(const rg_request *r)
     return r->params.embed != RG_POOLING_NONE;
 }
 
+/* Does it draw ids at all?  If not, it is over once its prompt is computed. */
+static inline bool rg_request_draws(const rg_request *r)
+{
+    return r->params.max_tokens > 0;
+}
+
 /* Positions whose state one sample needs at most: the last id drawn needs none. */
 static inline int32_t rg_request_positions(const rg_request *r)
 {
-    return r->params.n_prompt + r->params.max_tokens - !rg_request_embeds(r);
+    return r->params.n_prompt + r->params.max_tokens - rg_request_draws(r);
 }
 
-/* May it start from a cached prefix?  An embedding of all rows, or of the first, must see them computed. */
-static inline bool rg_request_takes_prefix(const rg_request *r)
+/* Of n positions, how many of the first may come from a cached prefix.  An embedding of all rows, or of the first, must
+ * see them computed, and a score needs the row before its id: what has its score may be found, after a preemption. */
+static inline int32_t rg_request_cacheable(const rg_request *r, int32_t n)
 {
-    return !r->params.uncached && (r->params.embed == RG_POOLING_NONE || r->params.embed == RG_POOLING_LAST);
+    if (r->params.uncached || (r->params.embed != RG_POOLING_NONE && r->params.embed != RG_POOLING_LAST))
+        return 0;
+    if (!r->scores || r->n_scoring == r->params.n_prompt)
+        return n;
+    return r->n_scoring > 1 ? r->n_scoring : 0;
 }
 
 /* ---- answers (mailbox.c) ---- */
@@ -127,5 +147,18 @@ rg_rows rg_request_rows_to_pool(const rg_request *r, int32_t start, int32_t n);
 void rg_request_pool(rg_request *r, int32_t start, int32_t n, const float *rows, size_t stride);
 /* All are pooled: the embedding is there, and the request ends. */
 void rg_request_embedded(rg_request *r);
+
+/* ---- scores: log-probabilities of the prompt's own ids (score.c) ---- */
+
+/* Engine side.  Of a span of n rows from position start, those whose logits score ids that have no score yet, counted
+ * from the span's first: the row at a position scores the id after it. */
+rg_rows rg_request_rows_to_score(const rg_request *r, int32_t start, int32_t n);
+/* The coming step computes them, so no other span of it shall; */
+void rg_request_begin_scores(rg_request *r, int32_t start, int32_t n);
+/* it has, and the reader may see them. */
+void rg_request_publish_scores(rg_request *r);
+
+/* Reader side, as rg_request_prompt_logprob. */
+bool rg_request_score(const rg_request *r, int32_t position, rg_prompt_logprob *out);
 
 #endif

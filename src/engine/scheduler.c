@@ -272,7 +272,7 @@ static int reap_queue(rg_scheduler *s, queue *q, bool all)
             rg_request_end(r, i, why);
         if (atomic_load(&r->n_ended) < n_samples)
             continue;
-        if (!rg_request_embeds(r))
+        if (rg_request_draws(r))
             rg_fair_learn(s->fair, r->samples[0].n_output);
         rg_scheduler_remove(s, r);
         n++;
@@ -364,7 +364,7 @@ static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
 {
     rg_sample *a = &r->samples[i];
     rg_uncached uncached = RG_UNCACHED_OFF;
-    int32_t n_found = 0;
+    int32_t n_found = 0, n_most = rg_request_cacheable(r, target_of(r, a));
 
     if (is_active(a))
         return true;
@@ -374,8 +374,8 @@ static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
     if (!a->seq)
         return false;
     a->seq->salt = r->salt ^ (s->options.share_prefixes ? 0 : r->tenant * 0x9e3779b97f4a7c15u);
-    if (rg_request_takes_prefix(r))
-        n_found = rg_seq_match(s->states, a->seq, rg_request_tokens(r, i), target_of(r, a), &uncached);
+    if (n_most)
+        n_found = rg_seq_match(s->states, a->seq, rg_request_tokens(r, i), n_most, &uncached);
     if (!must && !has_room(s, r, a)) {
         rg_scheduler_drop(s, r, i);
         return false;
@@ -394,11 +394,15 @@ typedef struct planning {
     rg_planned *plan;
     int n;
     int32_t budget, prompts; /* rows that are left, and how many of them prompts may have */
+    int32_t logits;          /* and of how many the logits may be wanted */
 } planning;
 
+/* A prompt needs two rows of logits at least: one that scores an id, and one to draw from. */
 static int32_t prompt_rows_left(const planning *p)
 {
-    return p->prompts < p->budget ? p->prompts : p->budget;
+    int32_t rows = p->prompts < p->budget ? p->prompts : p->budget;
+
+    return p->logits > 1 ? rows : 0;
 }
 
 /* Where nobody is answered, a prompt that is a little long for a step gets one all the same: its other part would read
@@ -412,10 +416,21 @@ static int32_t rows_given(const planning *p, int32_t wanted)
     return left;
 }
 
+/* Of n rows from a position, as many as there is memory for the logits of: beside the row to draw from, three quarters
+ * of what is left, so that one prompt does not keep all others out of a step. */
+static int32_t rows_scored(const planning *p, const rg_request *r, int32_t at, int32_t n)
+{
+    rg_rows rows = rg_request_rows_to_score(r, at, n);
+    int32_t most = p->logits - 1 - (p->logits - 1) / 4;
+
+    return rows.n > most ? rows.first + most : n;
+}
+
 static void plan_add(planning *p, rg_request *r, int i, int32_t n_rows)
 {
     const rg_sample *a = &r->samples[i];
 
+    p->logits -= rg_request_rows_to_score(r, a->seq->length, n_rows).n + 1;
     p->plan[p->n++] = (rg_planned){
         .request = r, .sample = i, .n_rows = n_rows, .ends = a->seq->length + n_rows == target_of(r, a)
     };
@@ -488,10 +503,10 @@ static bool is_decoding(const rg_request *r, const rg_sample *a)
 
 static void plan_decode(rg_scheduler *s, planning *p, bool background)
 {
-    for (rg_request *r = s->running.head; r && p->budget > 0; r = r->next) {
+    for (rg_request *r = s->running.head; r && p->budget > 0 && p->logits > 0; r = r->next) {
         if (r->params.background != background)
             continue;
-        for (int i = 0; i < r->params.n_samples && p->budget > 0; i++) {
+        for (int i = 0; i < r->params.n_samples && p->budget > 0 && p->logits > 0; i++) {
             rg_sample *a = &r->samples[i];
             bool grown = false;
 
@@ -524,7 +539,8 @@ static bool plan_prompt(rg_scheduler *s, planning *p, rg_request *r, int i)
 
         if (!activate(s, r, i, first && !may_clear(s, r)))
             continue;
-        n_rows = grow_some(s, r, r->samples[i].seq, rows_given(p, rows_wanted(s, r, i)));
+        n_rows = rows_scored(p, r, r->samples[i].seq->length, rows_given(p, rows_wanted(s, r, i)));
+        n_rows = grow_some(s, r, r->samples[i].seq, n_rows);
         if (!n_rows)
             continue;
         plan_add(p, r, i, n_rows);
@@ -657,7 +673,7 @@ static bool plan_part(rg_scheduler *s, planning *p, bool background)
 
 int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *plan)
 {
-    planning p = { .plan = plan, .budget = budget->rows };
+    planning p = { .plan = plan, .budget = budget->rows, .logits = budget->logits };
     bool room;
 
     for (rg_request *r = s->running.head; r; r = r->next)

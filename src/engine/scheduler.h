@@ -28,9 +28,11 @@ rg_newcomer rg_scheduler_newcomer(const rg_request *r); /* as this */
 void rg_scheduler_add(rg_scheduler *s, rg_request *r);    /* at the tail of the queue */
 /* Fill plan (room for max_seqs) within budget >= 1 rows, growing states; returns the number of spans, 0 only if no
  * request is there.  Rows of prompts are kept to what prompt_rows (NULL: no limit) allows beside the answers that are
- * planned by then; of aim it is told all but the limits, and in pace by how much the one that is kept may be passed. */
+ * planned by then; of aim it is told all but the limits, and in pace by how much the one that is kept may be passed.
+ * Memory for logits is there for few rows, logits > max_seqs of them: each span gets one, and a prompt whose ids are
+ * scored is cut to most of those that are left, however many rows it may have otherwise. */
 typedef struct rg_row_budget {
-    int32_t rows;
+    int32_t rows, logits;
     int32_t (*prompt_rows)(void *arg, rg_step_aim *aim);
     void *arg;
 } rg_row_budget;

@@ -77,17 +77,26 @@ void rg_call_free(rg_call *c)
 
 /* ---- prompts ----------------------------------------------------------------------------------------------------- */
 
+/* Tokens that an answer may have, by the request. */
+static int64_t tokens_asked(const rg_call *c)
+{
+    return c->f.max_completion_tokens != RG_NOT_GIVEN ? c->f.max_completion_tokens
+           : c->f.max_tokens != RG_NOT_GIVEN          ? c->f.max_tokens
+                                                      : INT32_MAX;
+}
+
 static bool check_prompt(const rg_call *c, const int32_t *ids, size_t n, rg_refusal *e)
 {
     const rg_info *info = &c->server->info;
     const char *field = c->shape->input;
+    bool answered = !c->shape->embeds && tokens_asked(c) > 0;
 
     if (!n)
         return rg_refuse_field(e, field, "The prompt is empty: it needs one token at least.");
-    if (c->shape->embeds && n > (size_t)info->max_seq_len)
+    if (!answered && n > (size_t)info->max_seq_len)
         return rg_refuse(e, 400, "context_length_exceeded", field,
                          "The prompt has %zu tokens, and the context holds %d.", n, (int)info->max_seq_len);
-    if (!c->shape->embeds && n >= (size_t)info->max_seq_len)
+    if (answered && n >= (size_t)info->max_seq_len)
         return rg_refuse(e, 400, "context_length_exceeded", field,
                          "The prompt has %zu tokens, and the context of %d must hold one more.", n,
                          (int)info->max_seq_len);
@@ -248,6 +257,16 @@ void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *rea
 
 /* ---- starting ---------------------------------------------------------------------------------------------------- */
 
+/* Of log-probabilities of the prompts. */
+static int64_t score_bytes(const rg_call *c)
+{
+    int64_t n = 0;
+
+    for (int32_t i = 0; i < c->n_prompts; i++)
+        n += (int64_t)c->prompts[i].n;
+    return c->f.n_prompt_tops < 0 ? 0 : n * (8 + 8 * (int64_t)c->f.n_prompt_tops);
+}
+
 static bool make_choices(rg_call *c, rg_refusal *e)
 {
     int64_t n = c->n_prompts * c->f.n, each;
@@ -259,7 +278,9 @@ static bool make_choices(rg_call *c, rg_refusal *e)
         return rg_refuse_field(e, "n", "%lld answers were asked for, and %d are the most of one request.", (long long)n,
                                (int)c->server->o.max_choices);
     each = 4 + (c->f.n_logprobs >= 0 ? 4 + 8 * (int64_t)c->f.n_logprobs : 0);
-    if (n * each * c->max_tokens > MAX_REQUEST_BYTES)
+    if (score_bytes(c) > MAX_REQUEST_BYTES)
+        return rg_refuse_field(e, c->shape->input, "The log-probabilities of these prompts are too many together.");
+    if (n * each * c->max_tokens > MAX_REQUEST_BYTES - score_bytes(c))
         return rg_refuse_field(e, "max_tokens", "The answers asked for are too large together: lower n or max_tokens.");
     c->choices = rg_array((size_t)n, sizeof *c->choices);
     c->requests = rg_array((size_t)c->n_prompts, sizeof *c->requests);
@@ -292,10 +313,7 @@ static bool read_timeout(rg_call *c, rg_refusal *e)
 
 static int32_t limit_tokens(const rg_call *c)
 {
-    int64_t n = c->f.max_completion_tokens != RG_NOT_GIVEN ? c->f.max_completion_tokens
-                : c->f.max_tokens != RG_NOT_GIVEN          ? c->f.max_tokens
-                                                           : INT32_MAX;
-    int64_t room = 1;
+    int64_t n = tokens_asked(c), room = 1;
 
     for (int32_t i = 0; i < c->n_prompts && !c->shape->embeds; i++) {
         int64_t left = c->server->info.max_seq_len - (int64_t)c->prompts[i].n;
@@ -347,7 +365,9 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
                     .n_samples = (int32_t)c->f.n, .sampling = c->sampling, .stop = c->f.stop, .n_stop = c->f.n_stop,
                     .stop_ids = c->f.stop_ids, .n_stop_ids = c->f.n_stop_ids, .grammar = c->grammar,
                     .tenant = rg_name_tenant(note->tenant, tenant), .cache_salt = c->f.cache_salt,
-                    .uncached = !c->f.cache_prompt, .priority = (int32_t)c->f.priority, .background = note->background, .deadline_s = time_left(c),
+                    .uncached = !c->f.cache_prompt || c->f.skip_prefix, .prompt_logprobs = c->f.n_prompt_tops >= 0,
+                    .n_prompt_tops = c->f.n_prompt_tops > 0 ? c->f.n_prompt_tops : 0,
+                    .priority = (int32_t)c->f.priority, .background = note->background, .deadline_s = time_left(c),
                     .embed = c->shape->embeds ? RG_POOLING_MODEL : RG_POOLING_NONE };
 
     if (c->f.seed == RG_NOT_GIVEN)

@@ -138,6 +138,9 @@ size_t rg_choice_n_logprobs(const rg_choice *ch);
 const rg_top *rg_choice_tops(const rg_choice *ch, const rg_logprob *l);
 /* One of them as an object: the token, its bytes, and the best beside it. */
 void rg_write_logprob(rg_buf *b, const rg_call *c, const rg_choice *ch, size_t i);
+/* "prompt_logprobs" of a prompt that the engine has or had: a list, null where nothing is known of an id, else objects
+ * by id: of the prompt's own, and of the best. */
+void rg_write_prompt_logprobs(rg_buf *b, const rg_call *c, int32_t prompt);
 /* The text of one id, special tokens shown. */
 void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id);
 

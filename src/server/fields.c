@@ -283,6 +283,19 @@ static bool read_logprobs(rg_fields *f, const json_t *v, unsigned api, rg_refusa
     return true;
 }
 
+/* Log-probabilities of the prompt are shown apart, or in a completion's echo before those of the answer. */
+static bool check_prompt_logprobs(rg_fields *f, rg_refusal *e)
+{
+    int64_t echoed = f->echo ? f->n_logprobs : -1;
+
+    f->n_prompt_tops = (int32_t)(echoed > f->prompt_logprobs ? echoed : f->prompt_logprobs);
+    if (f->prompt_logprobs >= 0 && f->stream)
+        return rg_refuse(e, 400, "unsupported_value", "prompt_logprobs", "'prompt_logprobs' is not had with 'stream'.");
+    return f->max_tokens != 0 || f->n_prompt_tops >= 0 ||
+           rg_refuse_field(e, "max_tokens",
+                           "'max_tokens' must be 1 or more, or log-probabilities of the prompt must be asked for.");
+}
+
 static bool read_stream_options(rg_fields *f, json_t *v, rg_refusal *e)
 {
     static const char *const known[] = { "include_usage", "continuous_usage_stats", "include_obfuscation" };
@@ -338,11 +351,12 @@ bool rg_fields_read(rg_fields *f, const json_t *body, unsigned api, rg_refusal *
     json_t *v;
 
     *f = (rg_fields){ .dimensions = RG_NOT_GIVEN, .max_tokens = RG_NOT_GIVEN,
-                      .max_completion_tokens = RG_NOT_GIVEN, .n = 1, .n_logprobs = -1,
+                      .max_completion_tokens = RG_NOT_GIVEN, .n = 1, .n_logprobs = -1, .prompt_logprobs = -1,
                       .top_k = RG_NOT_GIVEN, .seed = RG_NOT_GIVEN, .top_logprobs = RG_NOT_GIVEN,
                       .temperature = (double)NAN, .top_p = (double)NAN, .min_p = (double)NAN, .typical_p = (double)NAN,
                       .repetition_penalty = (double)NAN, .presence_penalty = (double)NAN,
-                      .frequency_penalty = (double)NAN, .parallel_tools = true, .generation_prompt = true, .cache_prompt = true,
+                      .frequency_penalty = (double)NAN, .parallel_tools = true, .generation_prompt = true,
+                      .cache_prompt = true,
                       .add_special = api == RG_API_COMPLETIONS || api == RG_API_EMBEDDINGS, .include_reasoning = true };
     json_object_foreach((json_t *)(uintptr_t)body, key, v) {
         const field *known = find(key, api);
@@ -356,7 +370,7 @@ bool rg_fields_read(rg_fields *f, const json_t *body, unsigned api, rg_refusal *
            (!find("logit_bias", api) || read_bias(f, json_object_get(body, "logit_bias"), e)) &&
            (!find("logprobs", api) || read_logprobs(f, json_object_get(body, "logprobs"), api, e)) &&
            (!find("stream_options", api) || read_stream_options(f, json_object_get(body, "stream_options"), e)) &&
-           read_constraints(f, body, api, e) && read_small(body, api, e);
+           check_prompt_logprobs(f, e) && read_constraints(f, body, api, e) && read_small(body, api, e);
 }
 
 void rg_fields_fini(rg_fields *f)

@@ -1,5 +1,6 @@
 /* shape.c -- what the shapes of several endpoints write alike: why an answer ended, its usage, its log-probabilities,
  * and the frame of OpenAI's completions, whose streams are chunks of the same object and one [DONE]. */
+#include <stdio.h>
 #include <string.h>
 
 #include "server/call.h"
@@ -85,6 +86,38 @@ void rg_write_logprob(rg_buf *b, const rg_call *c, const rg_choice *ch, size_t i
     }
     rg_out_close(b, ']');
     rg_out_close(b, '}');
+}
+
+static void write_ranked(rg_buf *b, const rg_call *c, int32_t id, float logprob, int32_t rank)
+{
+    char key[16];
+
+    snprintf(key, sizeof key, "%d", (int)id);
+    rg_out_open(b, key, '{');
+    rg_out_real(b, "logprob", (double)logprob);
+    rg_out_int(b, "rank", rank);
+    rg_write_id(b, c, "decoded_token", id);
+    rg_out_close(b, '}');
+}
+
+void rg_write_prompt_logprobs(rg_buf *b, const rg_call *c, int32_t prompt)
+{
+    rg_prompt_logprob l;
+
+    rg_out_open(b, "prompt_logprobs", '[');
+    for (int32_t i = 0; i < (int32_t)c->prompts[prompt].n; i++) {
+        if (!rg_request_prompt_logprob(c->requests[prompt], i, &l)) {
+            rg_out_null(b, NULL);
+            continue;
+        }
+        rg_out_open(b, NULL, '{');
+        write_ranked(b, c, l.id, l.logprob, l.rank);
+        for (int32_t k = 0; k < c->f.prompt_logprobs; k++)
+            if (l.top[k].id != l.id)
+                write_ranked(b, c, l.top[k].id, l.top[k].logprob, k + 1);
+        rg_out_close(b, '}');
+    }
+    rg_out_close(b, ']');
 }
 
 bool rg_finish_is_cut(const rg_choice *ch)
@@ -188,6 +221,8 @@ void rg_choices_whole(rg_call *c, rg_buf *out)
         c->shape->choice(c, &c->choices[i], out);
     rg_out_close(out, ']');
     rg_write_usage(out, c);
+    if (c->shape->is_chat && c->f.prompt_logprobs >= 0)
+        rg_write_prompt_logprobs(out, c, 0);
     rg_out_close(out, '}');
 }
 

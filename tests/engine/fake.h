@@ -11,7 +11,7 @@
 #include "base/pool.h"
 #include "engine/engine.h"
 
-enum { VOCAB = 64, DIM = 3, MAX_ROWS = 96, EOS = 7, FAKE_THREADS = 2 };
+enum { VOCAB = 64, DIM = 3, MAX_ROWS = 96, MAX_LOGITS = 24, EOS = 7, FAKE_THREADS = 2 };
 
 typedef struct mix { /* one layer of each kind that is wanted */
     const char *name;
@@ -147,7 +147,7 @@ static void fake_step(rg_runner *self, const rg_batch *batch, const rg_sink *sin
 {
     fake *f = (fake *)self;
 
-    assert_true(batch->n_rows > 0 && batch->n_rows <= MAX_ROWS);
+    assert_true(batch->n_rows > 0 && batch->n_rows <= MAX_ROWS && batch->n_logits <= MAX_LOGITS);
     f->batch = batch;
     f->sink = sink;
     atomic_store(&f->next_row, 0);
@@ -191,7 +191,8 @@ static fake *fake_new(const mix *m, rg_error *err)
         n_blocks[g] = f->spec.group[g].kind == RG_KEEP_RECURRENT ? m->n_slots
                       : f->spec.group[g].window                  ? m->n_window
                                                                  : m->n_blocks;
-    f->runner = (rg_runner){ .vocab_size = VOCAB, .dim = DIM, .max_rows = MAX_ROWS, .spec = &f->spec, .step = fake_step };
+    f->runner = (rg_runner){ .vocab_size = VOCAB, .dim = DIM, .max_rows = MAX_ROWS,
+                             .max_logits = MAX_LOGITS, .spec = &f->spec, .step = fake_step };
     f->runner.store = rg_store_new(&f->spec, n_blocks, err);
     if (!f->runner.store) {
         rg_free(f);

@@ -59,6 +59,52 @@ static void expect_embedding(const mix *m, const rg_params *p, float *want)
         want[i] = (float)(sum[i] / (to - from + 1));
 }
 
+enum { MAX_TOPS = 3 };
+
+typedef struct scored { /* an id of a prompt */
+    float logprob;
+    int32_t rank;
+    rg_top tops[MAX_TOPS];
+} scored;
+
+/* What each id of the prompt is worth by the row before it. */
+static scored *expect_scores(const mix *m, const rg_params *p)
+{
+    rg_sampler *s = rg_sampler_new(VOCAB, NULL);
+    scored *want = rg_array((size_t)p->n_prompt, sizeof *want);
+
+    for (int32_t i = 1; i < p->n_prompt; i++) {
+        float logits[VOCAB];
+        int32_t id = p->prompt[i];
+
+        logits_of(plain_hash(m, p->prompt, i), logits);
+        want[i].logprob = rg_logprobs(s, logits, id, p->n_prompt_tops, want[i].tops);
+        want[i].rank = 1;
+        for (int32_t k = 0; k < VOCAB; k++)
+            want[i].rank += logits[k] > logits[id] || (logits[k] == logits[id] && k < id);
+    }
+    rg_sampler_free(s);
+    return want;
+}
+
+/* How many ids have a score, the first being one of them; -1: one of them is not what it must be. */
+static int32_t count_scores(const rg_request *r, const scored *want)
+{
+    int32_t n = 1, n_prompt = r->params.n_prompt;
+    rg_prompt_logprob l;
+
+    for (; want && rg_request_score(r, n, &l); n++) {
+        if (n >= n_prompt || l.id != r->params.prompt[n] || memcmp(&l.logprob, &want[n].logprob, sizeof l.logprob) ||
+            l.rank != want[n].rank || l.n_top != r->params.n_prompt_tops)
+            return -1;
+        for (int k = 0; k < l.n_top; k++)
+            if (l.top[k].id != want[n].tops[k].id ||
+                memcmp(&l.top[k].logprob, &want[n].tops[k].logprob, sizeof l.logprob))
+                return -1;
+    }
+    return rg_request_score(r, 0, &l) || rg_request_score(r, n_prompt, &l) ? -1 : n;
+}
+
 static rg_sampling sampling_random(rg_rng *g)
 {
     rg_sampling p = {
@@ -89,6 +135,8 @@ static void prompt_random(rg_rng *g, int32_t *ids, int32_t n)
 typedef struct live {
     rg_request *r;
     expected *want; /* [n_samples] */
+    scored *scores; /* [n_prompt]; NULL: not asked for */
+    int32_t n_scored;
     float embedding[DIM];
     int32_t seen[16];
     bool cancelled;
@@ -108,9 +156,15 @@ static bool live_read(live *l)
 {
     rg_token t;
     int got;
+    int32_t n_scored = count_scores(l->r, l->scores);
 
+    assert_true(n_scored >= l->n_scored); /* whatever was preempted */
+    l->n_scored = n_scored;
     while ((got = rg_request_poll(l->r, &t)) > 0) {
         const expected *e = &l->want[t.sample];
+
+        if (l->scores && t.finish != RG_FINISH_CANCELLED && t.finish != RG_FINISH_DEADLINE)
+            assert_int_equal(n_scored, l->r->params.n_prompt);
 
         if (rg_request_embeds(l->r)) {
             check_embedding(l, t.finish);
@@ -132,6 +186,7 @@ static void live_close(live *l)
 {
     rg_request_unref(l->r);
     rg_free(l->want);
+    rg_free(l->scores);
     *l = (live){ 0 };
 }
 
@@ -155,12 +210,18 @@ static void live_open(live *l, const mix *m, rg_core *c, rg_rng *g)
     prompt_random(g, prompt, n);
     p.sampling = sampling_random(g);
     p.embed = rg_rng_below(g, 3) ? RG_POOLING_NONE : RG_POOLING_LAST + (rg_pooling)rg_rng_below(g, 3);
+    p.prompt_logprobs = !rg_rng_below(g, 3);
+    p.n_prompt_tops = (int32_t)rg_rng_below(g, MAX_TOPS + 1);
+    if (p.prompt_logprobs && !rg_rng_below(g, 3))
+        p.max_tokens = 0;
     *l = (live){ 0 };
     l->r = rg_request_new(&p, &(rg_request_model){ VOCAB, MAX_LEN, DIM, NULL, eos, 1 }, &err);
     assert_ok(l->r, err);
     l->want = rg_array((size_t)p.n_samples, sizeof *l->want);
     if (p.embed)
         expect_embedding(m, &p, l->embedding);
+    else if (p.prompt_logprobs)
+        l->scores = expect_scores(m, &p);
     for (int i = 0; i < p.n_samples && !p.embed; i++)
         expect(m, &p, i, l->r->params.max_tokens, &l->want[i]);
     assert_ok(rg_core_submit(c, l->r, &err), err);
@@ -311,7 +372,8 @@ static void output_is_that_of_the_request_alone(void **state)
 static rg_request *request_simple(int32_t n_prompt, int32_t max_tokens, rg_error *err)
 {
     int32_t prompt[MAX_LEN];
-    rg_params p = { .prompt = prompt, .n_prompt = n_prompt, .max_tokens = max_tokens, .n_samples = 2 };
+    rg_params p = { .prompt = prompt, .n_prompt = n_prompt, .max_tokens = max_tokens, .n_samples = 2,
+                    .prompt_logprobs = true, .n_prompt_tops = 2 };
 
     for (int32_t i = 0; i < n_prompt; i++)
         prompt[i] = i % VOCAB;
@@ -525,10 +587,13 @@ static void *client_main(void *arg)
         bool cancels = !rg_rng_below(&g, 4);
         float embedding[DIM];
         int32_t seen = 0;
+        scored *scores = NULL;
         rg_request *r;
         rg_token t;
 
         prompt_random(&g, prompt, n);
+        p.prompt_logprobs = k % 2;
+        p.n_prompt_tops = k % MAX_TOPS;
         p.sampling = sampling_random(&g);
         p.sampling.ignore_eos = true;
         if (k % 3 == 2) {
@@ -537,11 +602,17 @@ static void *client_main(void *arg)
             expect_embedding(cl->mix, &p, embedding);
         } else {
             expect(cl->mix, &p, 0, p.max_tokens, want);
+            scores = p.prompt_logprobs ? expect_scores(cl->mix, &p) : NULL;
         }
         r = rg_request_new(&p, &(rg_request_model){ VOCAB, MAX_LEN, DIM, NULL, NULL, 0 }, NULL);
         if (!r || !rg_core_submit(cl->core, r, NULL))
             return arg;
+        for (int i = 0; scores && i < 20; i++) /* while they come */
+            if (count_scores(r, scores) < 0)
+                return arg;
         while (rg_request_wait(r, &t)) {
+            if (scores && count_scores(r, scores) != n)
+                return arg;
             if (t.id >= 0 && (seen >= want->n || t.id != want->ids[seen++]))
                 return arg;
             if (t.id < 0 && t.finish != RG_FINISH_CANCELLED && seen != want->n)
@@ -553,6 +624,7 @@ static void *client_main(void *arg)
         }
         rg_request_unref(r);
         rg_free(want);
+        rg_free(scores);
     }
     return NULL;
 }

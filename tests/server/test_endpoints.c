@@ -184,6 +184,102 @@ static void logprobs_stand_beside_their_tokens(void **state)
     json_decref(v);
 }
 
+static void extend(json_t *to, const json_t *more)
+{
+    json_array_extend(to, (json_t *)(uintptr_t)more);
+}
+
+/* An answer, sent again as part of the prompt, is as likely as it was, bit for bit; in a stream too. */
+static void prompts_are_scored_as_answers_are(void **state)
+{
+    static const char *const lists[] = { "tokens", "token_logprobs", "top_logprobs", "text_offset" };
+    json_t *one = test_web_json(t.port, "/v1/completions", "{" PROMPT ",\"logprobs\":3}", 200);
+    const json_t *l = at(one, "choices.0.logprobs");
+    char body[600], path[100];
+    size_t n, n_prompt = (size_t)int_at(one, "usage.prompt_tokens");
+
+    (void)state;
+    snprintf(body, sizeof body, "{\"prompt\":\"Once upon a time%s\",\"max_tokens\":0,\"echo\":true,\"logprobs\":3}",
+             text_at(one, "choices.0.text"));
+    json_t *v = test_web_json(t.port, "/v1/completions", body, 200);
+    n = json_array_size(at(v, "choices.0.logprobs.tokens"));
+    assert_int_equal(n, n_prompt + 12);
+    assert_memory_equal(text_at(v, "choices.0.text"), "Once upon a time", 16);
+    assert_string_equal(text_at(v, "choices.0.text") + 16, text_at(one, "choices.0.text"));
+    assert_string_equal(text_at(v, "choices.0.finish_reason"), "length");
+    assert_int_equal(int_at(v, "usage.completion_tokens"), 0);
+    assert_true(json_is_null(at(v, "choices.0.logprobs.token_logprobs.0")));
+    assert_true(json_is_null(at(v, "choices.0.logprobs.top_logprobs.0")));
+    for (size_t k = 0; k < RG_LEN(lists); k++)
+        for (size_t i = 0; i < 12; i++) {
+            snprintf(path, sizeof path, "choices.0.logprobs.%s.%zu", lists[k], n_prompt + i);
+            const json_t *was = json_array_get(json_object_get(l, lists[k]), i), *is = at(v, path);
+            if (k == 3 ? json_integer_value(is) != json_integer_value(was) + 16 : !json_equal(is, was))
+                fail_msg("%s is not what it was", path);
+        }
+    json_decref(v);
+    /* The whole of it at once, and in a stream, whose first event has all of the prompt's. */
+    v = test_web_json(t.port, "/v1/completions", "{" PROMPT ",\"logprobs\":3,\"echo\":true}", 200);
+    stream s = read_stream("/v1/completions", "{" PROMPT ",\"logprobs\":3,\"echo\":true,\"stream\":true}");
+    assert_gathers(s.events, "choices.0.text", text_at(v, "choices.0.text"));
+    assert_true(json_array_size(at(s.events, "0.choices.0.logprobs.tokens")) > n_prompt);
+    for (size_t k = 0; k < RG_LEN(lists); k++) {
+        json_t *all = json_array();
+        snprintf(path, sizeof path, "choices.0.logprobs.%s", lists[k]);
+        for (size_t i = 0; i < json_array_size(s.events); i++)
+            extend(all, at(json_array_get(s.events, i), path));
+        assert_int_equal(json_array_size(all), n_prompt + 12);
+        assert_true(json_equal(all, at(v, path)));
+        json_decref(all);
+    }
+    json_decref(s.events);
+    json_decref(v);
+    json_decref(one);
+}
+
+/* vLLM's list: by id, the prompt's own in each, ranks as the best have them; in both APIs, for lists and ids too. */
+static void prompt_logprobs_are_listed(void **state)
+{
+    json_t *v = test_web_json(t.port, "/v1/completions", "{\"prompt\":[[5,6,7,8],[9]],\"max_tokens\":0,\"n\":2,"
+                              "\"logprobs\":1,\"echo\":true,\"prompt_logprobs\":2}", 200);
+
+    (void)state;
+    assert_int_equal(json_array_size(at(v, "choices")), 4);
+    assert_true(json_equal(at(v, "choices.0.prompt_logprobs"), at(v, "choices.1.prompt_logprobs")));
+    assert_int_equal(json_array_size(at(v, "choices.0.prompt_logprobs")), 4);
+    assert_true(json_is_null(at(v, "choices.0.prompt_logprobs.0")));
+    assert_int_equal(json_array_size(at(v, "choices.3.prompt_logprobs")), 1);
+    for (int i = 1; i < 4; i++) {
+        char path[80];
+        snprintf(path, sizeof path, "choices.0.prompt_logprobs.%d", i);
+        const json_t *all = at(v, path), *own, *l;
+        const char *key;
+        double best = -1e9, last = 0;
+        snprintf(path, sizeof path, "%d", 5 + i);
+        own = json_object_get(all, path);
+        assert_true(json_is_string(json_object_get(own, "decoded_token")));
+        assert_int_equal(json_object_size(all), json_integer_value(json_object_get(own, "rank")) <= 2 ? 2 : 3);
+        json_object_foreach((json_t *)(uintptr_t)all, key, l) {
+            double p = json_real_value(json_object_get(l, "logprob"));
+            long long rank = json_integer_value(json_object_get(l, "rank"));
+            best = rank == 1 ? p : best;
+            last = p < last ? p : last;
+            assert_true(p < 0 && rank >= 1);
+        }
+        assert_true(best > last);
+        snprintf(path, sizeof path, "choices.0.logprobs.token_logprobs.%d", i);
+        assert_true(json_equal(at(v, path), json_object_get(own, "logprob")));
+        snprintf(path, sizeof path, "choices.0.logprobs.top_logprobs.%d", i);
+        assert_true(json_object_size(at(v, path)) <= 2); /* one best, and its own */
+    }
+    json_decref(v);
+    v = test_web_json(t.port, "/v1/chat/completions", "{" CHAT ",\"prompt_logprobs\":0}", 200);
+    assert_int_equal(json_array_size(at(v, "prompt_logprobs")), int_at(v, "usage.prompt_tokens"));
+    assert_int_equal(json_object_size(at(v, "prompt_logprobs.3")), 1);
+    assert_null(at(v, "choices.0.prompt_logprobs"));
+    json_decref(v);
+}
+
 /* Of responses: beside the text where it is asked for, in the events as in the whole. */
 static void responses_have_logprobs_too(void **state)
 {
@@ -571,6 +667,8 @@ static void what_was_cached_is_told(void **state)
         snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"max_tokens\":2,\"cache_prompt\":false}", text);
         assert_int_equal(ask_cached(c.port, "one", "/v1/completions", body, "usage.prompt_tokens_details", why), 0);
         assert_string_equal(why, "off");
+        snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"max_tokens\":2,\"skip_reading_prefix_cache\":true}", text);
+        assert_int_equal(ask_cached(c.port, "one", "/v1/completions", body, "usage.prompt_tokens_details", why), 0);
         snprintf(body, sizeof body, "{\"input\":\"%s\",\"max_output_tokens\":2}", text);
         assert_int_equal(ask_cached(c.port, "one", "/v1/responses", body, "usage.input_tokens_details", why), 0);
         assert_int_equal(ask_cached(c.port, "one", "/v1/responses", body, "usage.input_tokens_details", why), 192);
@@ -606,6 +704,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(completions_stream_what_they_answer), cmocka_unit_test(prompts_of_all_kinds_agree),
         cmocka_unit_test(logprobs_stand_beside_their_tokens),  cmocka_unit_test(responses_have_logprobs_too),
+        cmocka_unit_test(prompts_are_scored_as_answers_are), cmocka_unit_test(prompt_logprobs_are_listed),
         cmocka_unit_test(seeds_make_answers_again),
         cmocka_unit_test(stops_and_biases_are_kept),
         cmocka_unit_test(what_stopped_is_told),           cmocka_unit_test(chats_of_three_apis_agree),

@@ -139,6 +139,8 @@ static void lists_are_checked(void **state)
         { "\"stream_options\":{}", "stream_options" }, { "\"n\":129", "n" }, { "\"temperature\":-0.1", "temperature" },
         { "\"top_p\":1.1", "top_p" }, { "\"presence_penalty\":2.5", "presence_penalty" }, { "\"best_of\":2", "best_of" },
         { "\"suffix\":\"x\"", "suffix" }, { "\"use_beam_search\":true", "use_beam_search" },
+        { "\"stream\":true,\"prompt_logprobs\":0", "prompt_logprobs" }, { "\"prompt_logprobs\":21", "prompt_logprobs" },
+        { "\"prompt_logprobs\":-1", "prompt_logprobs" },
     };
     char body[1000];
 
@@ -147,6 +149,9 @@ static void lists_are_checked(void **state)
         snprintf(body, sizeof body, "{\"prompt\":\"a\",\"max_tokens\":1,%s}", bodies[i][0]);
         refused("/v1/completions", body, bodies[i][1]);
     }
+    refused("/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":0}", "max_tokens"); /* for want of anything to give */
+    refused("/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":0,\"logprobs\":1}", "max_tokens");
+    refused("/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":0,\"echo\":true}", "max_tokens");
     refused("/v1/completions", "{\"prompt\":[]}", "prompt");
     refused("/v1/completions", "{\"prompt\":\"\",\"add_special_tokens\":false}", "prompt");
     refused("/v1/completions", "{\"prompt\":[-1]}", "prompt");
@@ -196,6 +201,8 @@ static void sizes_are_bounded(void **state)
     } cases[] = {
         { "{\"max_tokens\":1,\"prompt\":[1", ",1", "]}", 61, 200 }, { "{\"max_tokens\":1,\"prompt\":[1", ",1", "]}", 62, 200 },
         { "{\"max_tokens\":1,\"prompt\":[1", ",1", "]}", 63, 400 }, { "{\"max_tokens\":1,\"prompt\":[1", ",1", "]}", 64, 400 },
+        { "{\"max_tokens\":0,\"prompt_logprobs\":20,\"prompt\":[1", ",1", "]}", 63, 200 },
+        { "{\"max_tokens\":0,\"prompt_logprobs\":20,\"prompt\":[1", ",1", "]}", 64, 400 },
         { "{\"prompt\":\"", "aaaaaaaaaaaaaaaa", "\"}", 60000, 400 }, { "{\"prompt\":", "[", "]}", 100000, 400 },
         { "", "{\"a\":", "1", 100000, 400 }, { "{\"prompt\":[0", ",0", "]}", 3000000, 400 },
         { "{\"prompt\":[0", ",0", "]}", 1500000, 400 }, { "{\"max_tokens\":1,\"prompt\":\"a\"", ",\"x\":1", "}", 2, 400 },
