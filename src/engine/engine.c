@@ -20,6 +20,9 @@ enum {
     SLOWNESS_PARTS = 8,        /* it is rounded to eighths, so that a budget holds for some steps */
 };
 
+/* Of the pace that is left to those who are answered, when steps with prompts take longer than was expected. */
+static const double LEAST_PACE = 0.5;
+
 struct rg_core {
     rg_runner *runner;
     rg_core_options options;
@@ -41,7 +44,7 @@ struct rg_core {
     rg_batch batch;
     int32_t (*budget)(void *arg);
     void *budget_arg;
-    double slowness; /* what steps take lately, of what was expected: others may want the machine too */
+    double slowness[2]; /* what steps take lately, of what was expected: without prompts (0: not known), and with */
 
     /* Under the lock. */
     pthread_mutex_t lock;
@@ -127,7 +130,7 @@ rg_core *rg_core_new(rg_runner *runner, const rg_core_options *options, rg_error
     if (!c->options.swap_from)
         c->options.swap_from = SWAP_FROM;
     c->inbox_end = &c->inbox;
-    c->slowness = 1;
+    c->slowness[1] = 1;
     c->lock_made = !pthread_mutex_init(&c->lock, NULL);
     c->wake_made = !pthread_cond_init(&c->wake, NULL);
     c->stepped_made = make_monotonic(&c->stepped);
@@ -174,15 +177,22 @@ static bool admit(rg_core *c)
     return rg_scheduler_reap(c->scheduler, false) > 0;
 }
 
-/* Rows of prompts that keep a step short and leave those who are being answered their pace. */
+static double in_parts(double slowness)
+{
+    return fmax(round(slowness * SLOWNESS_PARTS), 1) / SLOWNESS_PARTS;
+}
+
+/* Rows of prompts that keep a step short and leave those who are being answered their pace: others may want the machine
+ * too, and what was measured of it may be off for few rows and right for many. */
 static int32_t prompt_rows(void *arg, rg_step_aim *aim)
 {
     rg_core *c = arg;
-    double slowness = fmax(round(c->slowness * SLOWNESS_PARTS), 1) / SLOWNESS_PARTS;
     int rows;
 
-    aim->seconds = c->options.step_s / slowness;
+    aim->seconds = c->options.step_s / in_parts(c->slowness[1]);
     aim->pace *= c->options.pace;
+    if (c->slowness[0] > 0 && c->slowness[0] < c->slowness[1])
+        aim->pace *= fmax(in_parts(c->slowness[0] / c->slowness[1]), LEAST_PACE);
     rows = c->runner->prompt_rows(c->runner, aim);
 
     return rows > MIN_PROMPT_ROWS ? rows : MIN_PROMPT_ROWS;
@@ -282,14 +292,22 @@ static void pool(void *arg, int i, const float *rows, size_t stride)
     rg_request_pool(c->plan[c->pools[i]].request, c->index[run->first], run->n, rows, stride);
 }
 
-/* A step with rows of prompts took so long, and so long was expected.  The last seconds of such steps count; no single
- * one counts for much. */
+/* A step took so long, and so long was expected.  The last seconds of such steps, with rows of prompts or without,
+ * count; no single one counts for much.  While all have prompts, what is known of those without fades away. */
 static void learn_slowness(rg_core *c, double took, double expected)
 {
-    const double memory_s = 2, most = 8;
+    const double memory_s = 2, fading_s = 30, most = 8;
+    double *alone = &c->slowness[0], *with = &c->slowness[1], now = fmin(took / expected, most);
 
-    if (expected > 0 && c->batch.n_rows > c->n_plan)
-        c->slowness += (fmin(took / expected, most) - c->slowness) * took / (took + memory_s);
+    if (expected <= 0)
+        return;
+    if (c->batch.n_rows == c->n_plan) {
+        *alone += *alone > 0 ? (now - *alone) * took / (took + memory_s) : now;
+        return;
+    }
+    *with += (now - *with) * took / (took + memory_s);
+    if (*alone > 0)
+        *alone += (*with - *alone) * took / (took + fading_s);
 }
 
 static void forward(rg_core *c)

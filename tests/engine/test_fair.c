@@ -546,6 +546,47 @@ static void a_busy_machine_gets_shorter_steps(void **state)
     rg_request_unref(r);
 }
 
+static uint64_t with_prompts_ns;
+
+static void step_with_prompts(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
+{
+    quick_step(self, batch, sink);
+    clock_ns += batch->n_rows > batch->n_spans ? with_prompts_ns : 100000000;
+}
+
+/* Where only steps with prompts take longer than was expected, prompts get less, until those who are answered have their
+ * pace by the clock; and once steps take alike again, all that they had. */
+static void the_pace_is_kept_by_the_clock(void **state)
+{
+    world w = open_world(&(rg_core_options){ .step_s = 5, .pace = 2 });
+    rg_request *talks = request_of(NULL, 0, 4, 900), *comes[2] = { request_of(NULL, 0, 400, 1), request_of(NULL, 0, 400, 1) };
+
+    (void)state;
+    clock_ns = 1000000000;
+    rg_clock_set(stopped_clock, NULL);
+    quick_step = w.f->runner.step;
+    w.f->runner.prompt_rows = rows_of_pace;
+    w.f->runner.predict = expect_little;
+    w.f->runner.step = step_with_prompts;
+    submit(&w, talks);
+    for (int i = 0; i < 20; i++)
+        rg_core_step(w.c);
+    for (int k = 0; k < 2; k++) {
+        with_prompts_ns = k ? 100000000 : 150000000;
+        submit(&w, comes[k]);
+        rg_core_step(w.c);
+        assert_true(last_pace == (k ? 1.5 : 2));
+        while (!is_over(comes[k]))
+            rg_core_step(w.c);
+        assert_true(last_pace == (k ? 2 : 1.5));
+    }
+    rg_clock_set(NULL, NULL);
+    close_world(&w);
+    rg_request_unref(talks);
+    rg_request_unref(comes[0]);
+    rg_request_unref(comes[1]);
+}
+
 static void static_batches_wait_for_each_other(void **state)
 {
     world w = open_world(&(rg_core_options){ .static_batching = true, .max_seqs = 3 });
@@ -704,6 +745,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(many_are_let_in_together),
         cmocka_unit_test(a_short_prompt_is_not_cut_in_two),
         cmocka_unit_test(a_busy_machine_gets_shorter_steps),
+        cmocka_unit_test(the_pace_is_kept_by_the_clock),
         cmocka_unit_test(static_batches_wait_for_each_other),
         cmocka_unit_test(prefixes_stay_with_their_tenant),
         cmocka_unit_test(one_thread_watches_many),
