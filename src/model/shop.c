@@ -240,7 +240,7 @@ double rg_shop_seconds(rg_shop *w, rg_shop_text *fn)
         bool enough = far || all > AT_LEAST || w->repeats >= MOST_TURNS;
         if (!enough)
             w->repeats = s > 0 && s * MOST_TURNS > 2 * AT_LEAST ? (int)(2 * AT_LEAST / s) : MOST_TURNS;
-        if (enough && i && (far || spent > WARM))
+        if (enough && i && (far || spent > WARM || i > TRIES)) /* i: a clock may stand still */
             tries[n++] = s;
         spent += all;
     }
