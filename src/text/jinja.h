@@ -16,10 +16,10 @@ typedef struct rg_jinja rg_jinja;
 
 /* Caps of a template and of one render.  A render that meets one is refused, within 50 ms. */
 enum {
-    RG_JINJA_SOURCE_BYTES = 1 << 20,
+    RG_JINJA_SOURCE_BYTES = 1 << 18,
     RG_JINJA_DEPTH = 200, /* of nested brackets and blocks in the source; of calls while rendering */
-    RG_JINJA_STEPS = 3 << 18,
-    RG_JINJA_BYTES = 32 << 20, /* of the output, and of all strings made on the way */
+    RG_JINJA_STEPS = 3 << 17,
+    RG_JINJA_BYTES = 20 << 20, /* of the output, and of all strings made on the way */
 };
 
 /* NULL and *err, which names the line, if it cannot be understood. */

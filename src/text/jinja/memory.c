@@ -50,7 +50,7 @@ bool jj_no_memory(jj_ctx *c, size_t n)
 bool jj_charge(jj_ctx *c, size_t n)
 {
     if (n > RG_JINJA_BYTES || (c->bytes += n) > RG_JINJA_BYTES)
-        return jj_over(c, "it makes more text than a prompt can hold (32 MiB)");
+        return jj_over(c, "it makes more text than a prompt can hold (20 MiB)");
     return true;
 }
 
