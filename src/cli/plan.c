@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/median.h"
+#include "base/quantile.h"
 #include "base/mem.h"
 #include "cli/plan.h"
 
@@ -258,6 +258,7 @@ static bool measure_decode(plan_job *j, const rg_plan_row *r, double *seconds, r
     n = n < 5 ? 5 : n > MAX_STEPS ? MAX_STEPS : n;
     context = (int)r->seq - 1 - n / 2; /* so that the middle step is the one predicted */
     *seconds = 0;
+    rg_timer_reset(j->timer);
     for (int i = 0; i < runs; i++) {
         if (!speed_decode(&j->speed, (int)r->batch, context > 0 ? context : 0, n, &all, &median, err))
             return false;
@@ -272,11 +273,22 @@ static bool measure_prefill(plan_job *j, const rg_plan_row *r, double *seconds, 
     double tries[9];
 
     n = n < 1 ? 1 : n > (int)RG_LEN(tries) ? (int)RG_LEN(tries) : n;
+    rg_timer_reset(j->timer);
     for (int i = 0; i < n; i++)
         if (!speed_prefill(&j->speed, (int)r->seq, 0, &tries[i], err))
             return false;
-    *seconds = rg_median(tries, n);
+    *seconds = rg_quantile(tries, n, 0.5);
     return true;
+}
+
+/* What the operations of the first row took, of the rounds the least. */
+static void measured_ops(plan_job *j, bool prefill)
+{
+    for (int i = 0; i < j->ops.n; i++) {
+        rg_plan_op *o = &j->ops.op[i];
+        if (o->prefill == prefill)
+            keep_less(&o->measured_s, rg_timer_seconds(j->timer, o->kind, o->name));
+    }
 }
 
 static bool check_measure(plan_job *j, rg_error *err)
@@ -332,18 +344,27 @@ static bool measure_rows(plan_job *j, int round, rg_error *err)
             !measure_decode(j, r, &seconds, err))
             return false;
         keep_less(&j->measured[i].latency_s, seconds);
+        if (!i)
+            measured_ops(j, false);
         if (first && !measure_prefill(j, r, &seconds, err))
             return false;
         if (first)
             keep_less(&j->measured[i].ttft_s, seconds);
+        if (!i)
+            measured_ops(j, true);
     }
     return true;
+}
+
+static const rg_reader *keep_time(void *arg, const rg_reader *inner)
+{
+    return rg_timer_wrap(arg, inner);
 }
 
 static bool measure(plan_job *j, rg_error *err)
 {
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
-                       .kv_type = j->kv_type, .max_rows = SPEED_ROWS };
+                       .kv_type = j->kv_type, .max_rows = SPEED_ROWS, .wrap = keep_time };
 
     for (int i = 0; i < j->n_rows; i++)
         if (!strcmp(j->rows[i].machine->name, "here") && j->rows[i].fits && j->rows[i].batch > o.max_seqs)
@@ -351,8 +372,10 @@ static bool measure(plan_job *j, rg_error *err)
     o.max_seq_len = cli_ints_most(&j->seq, 1) + MAX_STEPS + 1;
     if (o.max_seqs < 1)
         return rg_fail(err, RG_E_LIMIT, "plan: --measure: no batch fits into this machine's memory");
-    if (!tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err))
+    j->timer = o.wrap_arg = rg_timer_new(j->args.common.threads ? j->args.common.threads : rg_cores(), err);
+    if (!j->timer || !tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err))
         return false;
+    j->speed.timer = j->timer;
     for (int round = 0; round < j->rounds && !cli_interrupted(); round++)
         if (!measure_rows(j, round, err))
             return false;
@@ -361,6 +384,19 @@ static bool measure(plan_job *j, rg_error *err)
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
+
+/* The operations of the first row as the machine is known now, and what was measured of them. */
+static bool list_ops(plan_job *j, rg_error *err)
+{
+    const rg_plan_row *first = &j->rows[0];
+    rg_plan_ops before = j->ops;
+
+    if (!rg_plan_list_ops(&j->subject, first->machine, first->batch, first->seq, &j->ops, err))
+        return false;
+    for (int i = 0; i < before.n; i++)
+        j->ops.op[i].measured_s = before.op[i].measured_s;
+    return true;
+}
 
 static bool work(plan_job *j, rg_error *err)
 {
@@ -373,10 +409,8 @@ static bool work(plan_job *j, rg_error *err)
     rg_lever_options o = { .keep = (double)j->keep, .acceptance = (double)j->acceptance,
                            .draft_cost = (double)j->draft_cost, .lengths = j->lengths.item,
                            .n_lengths = (int)j->lengths.n, .window = j->window, .chips = 0 };
-    if (!rg_plan_list_ops(&j->subject, first->machine, first->batch, first->seq, &j->ops, err) ||
-        (j->what_if &&
-         !rg_levers_try(&j->subject, first->machine, first->batch, first->seq, &o, &j->levers, err)) ||
-        (j->measure && !measure(j, err)))
+    if (!list_ops(j, err) || (j->measure && (!measure(j, err) || !list_ops(j, err))) ||
+        (j->what_if && !rg_levers_try(&j->subject, first->machine, first->batch, first->seq, &o, &j->levers, err)))
         return false;
     return plan_give(j, err);
 }
@@ -385,6 +419,7 @@ static void fini(plan_job *j)
 {
     speed_fini(&j->speed);
     tool_close(&j->tool);
+    rg_timer_free(j->timer);
     rg_model_close(j->model);
     rg_checkpoint_close(j->ckpt);
     rg_free(j->rows);
@@ -409,7 +444,8 @@ static int run(int argc, char **argv)
         { "--params", CLI_STRING, &j.params, "N", "parameters, instead of CONFIG (method general)" },
         { "--kv-bytes", CLI_STRING, &j.kv_bytes, "N", "K/V bytes per position, with --params" },
         { "--chips", CLI_INT, &j.chips, "N", "so many of each machine, sharded without loss (default 1)", 1, 65536 },
-        { "--ops", CLI_FLAG, &j.show_ops, NULL, "list the operations of the first row" },
+        { "--ops", CLI_FLAG, &j.show_ops, NULL,
+          "list the operations of the first row; with --measure, what each took" },
         { "--what-if", CLI_FLAG, &j.what_if, NULL, "compare the levers at the first row" },
         { "--keep", CLI_FLOAT, &j.keep, "0.5", "what if: share of layers that pruning keeps", 0.01, 1 },
         { "--acceptance", CLI_FLOAT, &j.acceptance, "0.7", "what if: of a drafted token", 0, 0.999 },

@@ -32,6 +32,7 @@ typedef struct plan_job {
     rg_svg_point points[PLAN_POINTS];
     int n_points;
     tool tool;
+    rg_timer *timer; /* of what is measured */
     speed speed;
 } plan_job;
 

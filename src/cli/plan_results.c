@@ -88,6 +88,8 @@ static void ops_json(cli_json *out, const plan_job *j)
         cli_json_float(out, "ops", o->ops);
         cli_json_float(out, "bytes", o->bytes);
         cli_json_float(out, "seconds", o->seconds);
+        if (j->measure)
+            float_or_null(out, "measured_s", o->measured_s);
         float_or_null(out, "intensity", o->bytes > 0 ? o->ops / o->bytes : 0);
         cli_json_text(out, "bound_by", rg_bound_names[o->bound_by]);
         cli_json_close(out);

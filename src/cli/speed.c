@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/median.h"
+#include "base/quantile.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
@@ -62,6 +62,20 @@ static bool pretend(speed *s, rg_seq *q, int context, rg_error *err)
     return true;
 }
 
+/* The first n spans as one step: the part-th of such. */
+static bool step(speed *s, int n, int part, double *seconds, rg_error *err)
+{
+    uint64_t t0 = rg_now_ns();
+
+    if (s->timer && part >= 0)
+        rg_timer_begin(s->timer, part);
+    bool ok = tool_step(s->tool, s->spans, n, ignore, NULL, err);
+    if (s->timer && part >= 0)
+        rg_timer_end(s->timer);
+    *seconds = rg_seconds(t0, rg_now_ns());
+    return ok;
+}
+
 static void close_seqs(speed *s, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -88,14 +102,14 @@ bool speed_prefill(speed *s, int n, int context, double *seconds, rg_error *err)
 
     if (!ok)
         return false;
-    uint64_t t0 = rg_now_ns();
-    for (int done = 0; ok && done < n;) {
+    *seconds = 0;
+    for (int done = 0; ok && done < n; done += SPEED_ROWS) {
         int m = n - done < SPEED_ROWS ? n - done : SPEED_ROWS;
-        tool_span span = { .seq = s->seqs[0], .ids = s->ids, .n = m };
-        ok = tool_step(s->tool, &span, 1, ignore, NULL, err);
-        done += m;
+        double one;
+        s->spans[0] = (tool_span){ .seq = s->seqs[0], .ids = s->ids, .n = m };
+        ok = step(s, 1, done / SPEED_ROWS, &one, err);
+        *seconds += one;
     }
-    *seconds = rg_seconds(t0, rg_now_ns());
     close_seqs(s, 1);
     return ok;
 }
@@ -116,15 +130,14 @@ bool speed_decode(speed *s, int batch, int context, int n, double *seconds, doub
     for (int t = -1; ok && t < n; t++) { /* the first is to get warm */
         for (int i = 0; i < batch; i++)
             s->spans[i] = (tool_span){ .seq = s->seqs[i], .ids = s->ids + (i + t + 1) % SPEED_SEQS, .n = 1 };
-        uint64_t t0 = rg_now_ns();
-        ok = tool_step(s->tool, s->spans, batch, ignore, NULL, err);
+        double one;
+        ok = step(s, batch, t < 0 ? -1 : 0, &one, err);
         if (t < 0)
             continue;
-        steps[t] = rg_seconds(t0, rg_now_ns());
-        *seconds += steps[t];
+        *seconds += steps[t] = one;
     }
     if (ok && median)
-        *median = rg_median(steps, n);
+        *median = rg_quantile(steps, n, 0.5);
     close_seqs(s, batch);
     rg_free(steps);
     return ok;

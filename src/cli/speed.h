@@ -4,11 +4,13 @@
 #define RG_CLI_SPEED_H
 
 #include "cli/tool.h"
+#include "ops/watch/timer.h"
 
 enum { SPEED_ROWS = 512, SPEED_SEQS = 1024, SPEED_STEPS = 1 << 20 };
 
 typedef struct speed {
     tool *tool;
+    rg_timer *timer; /* of its steps, but for those that only warm up; NULL: none */
     int32_t *ids; /* SPEED_ROWS + SPEED_SEQS random ones */
     rg_seq *seqs[SPEED_SEQS];
     tool_span spans[SPEED_SEQS];

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/median.h"
+#include "base/quantile.h"
 #include "base/mem.h"
 
 enum { NEAR_SET = 1 << 20, FAR_SET = 64 << 20, SPANS_AT_HAND = 256,
@@ -174,7 +174,7 @@ static void price_attention(const rg_machine *m, const rg_counted *op, price *p)
         p->near_s += limit_of(p);
         return;
     }
-    p->near_s += (op->items * r->item_s +
+    p->near_s += (op->items * by_queries(r->item_s, op->rows) +
                   op->cells * (by_queries(r->pair_s, op->rows) + op->width * by_queries(r->width_s, op->rows))) *
                  imbalance(m, op->pieces);
     p->far_s += op->count.state_bytes * by_queries(r->far_s, op->rows);
@@ -582,7 +582,7 @@ static double bandwidth(probe *p, size_t working_set, bool highest)
     for (int i = 0; i < TRIES; i++)
         tries[i] = timed(p, read_all);
     rg_region_free(data, all);
-    double usual = rg_median(tries, TRIES); /* which sorts them */
+    double usual = rg_quantile(tries, TRIES, 0.5); /* which sorts them */
     return (double)all * p->repeats / (highest ? tries[0] : usual);
 }
 

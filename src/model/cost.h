@@ -42,7 +42,7 @@ typedef struct rg_linear_rate {
 /* Attention over keys and values of one type, or over latents. */
 typedef struct rg_attention_rate {
     bool measured;
-    double item_s;                   /* seconds per row and head, whatever it sees */
+    double item_s[RG_RATE_QUERIES];  /* seconds per row and head, whatever it sees, */
     double pair_s[RG_RATE_QUERIES];  /* per pair of query and key, */
     double width_s[RG_RATE_QUERIES]; /* and per pair and column of k and v */
     double far_s[RG_RATE_QUERIES];   /* what a byte of K/V takes more from memory */

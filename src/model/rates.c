@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/median.h"
+#include "base/quantile.h"
 #include "base/mem.h"
 #include "model/origin.h"
 #include "model/shop.h"
@@ -11,6 +11,7 @@
 enum {
     COLS = 2048,             /* of a matrix of products */
     MATRIX_BYTES = 1 << 20,
+    SHORT = 64, FEW_AT = 11, /* columns of a narrow one; and its rows are rg_rate_rows from this one on, 16 */
     CELL_COLS = 2048,        /* of what is made value by value */
     FAR_SPANS = 12, LAYERS = 16,
     FAR_TIMES = 4, /* megabytes of a matrix that comes from memory, */
@@ -49,12 +50,13 @@ static void say_gated(rg_fwd *f, rg_shop *w, int turn)
     rg_gated(f, y, x, &w->weight[turn], &w->weight[turn], NULL, NULL, RG_SILU);
 }
 
+/* Not in place: again and again, its weights would make of some values numbers so small that processors are slow. */
 static void say_rmsnorm(rg_fwd *f, rg_shop *w, int turn)
 {
     rg_act *x = rg_act_new(f, "x", w->width);
 
     (void)turn;
-    rg_rmsnorm(f, x, x, &w->norm, 1e-5f);
+    rg_rmsnorm(f, rg_act_new(f, "y", w->width), x, &w->norm, 1e-5f);
 }
 
 static void say_add(rg_fwd *f, rg_shop *w, int turn)
@@ -221,14 +223,15 @@ static double beyond(double seconds, double fixed, double values)
     return seconds > fixed ? (seconds - fixed) / values : 0;
 }
 
-/* Seconds of a product with one matrix in a near cache, without what is fixed, for each number of rows. */
-static bool near_products(rg_shop *w, const rg_machine *m, rg_type type, const int64_t shape[3], double *s,
+/* Seconds of a product with one matrix in a near cache, without what is fixed, for each number of rows from the
+ * first-th of rg_rate_rows. */
+static bool near_products(rg_shop *w, const rg_machine *m, rg_type type, const int64_t shape[3], int first, double *s,
                           rg_error *err)
 {
     w->spread = 0;
     if (!rg_shop_weights(w, type, 1, shape, err))
         return false;
-    for (int i = 0; i < RG_RATE_ROWS; i++) {
+    for (int i = first; i < RG_RATE_ROWS; i++) {
         if (!rg_shop_batch(w, rg_rate_rows[i], 0, false, err))
             return false;
         s[i] = beyond(rg_shop_seconds(w, say_linear), m->rates.fixed_s[RG_OP_LINEAR], 1);
@@ -236,24 +239,27 @@ static bool near_products(rg_shop *w, const rg_machine *m, rg_type type, const i
     return true;
 }
 
-/* n rows take R C near(n) + n C in + n R out.  With half the rows of the matrix, and with half its columns, all three
- * are known: of whole W, half the rows A and half the columns B, n C in = 2 A - W and n R out = 2 B - W. */
+/* n rows take R C near(n) + n C in + n R out.  With few rows of the matrix, and with few of its columns, all three are
+ * known: of the whole W, a p-th of the rows A and a q-th of the columns B, (p - 1) n C in = p A - W and
+ * (q - 1) n R out = q B - W. */
 static bool measure_near(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
 {
     rg_linear_rate *r = &m->rates.linear[type];
-    const int64_t rows = matrix_rows(type), shapes[3][3] = { { 1, rows, COLS }, { 1, rows / 2, COLS },
-                                                             { 1, rows, COLS / 2 } };
+    const int block = rg_format_of(type)->block_len;
+    const int64_t rows = matrix_rows(type), cols = block > SHORT ? block : SHORT;
+    const int64_t shapes[3][3] = { { 1, rows, COLS }, { 1, 2 * RG_PANEL, COLS }, { 1, rows, cols } };
     double s[3][RG_RATE_ROWS], in[RG_RATE_ROWS], out[RG_RATE_ROWS];
+    double p = (double)rows / (2 * RG_PANEL), q = (double)COLS / (double)cols;
 
     for (int i = 0; i < 3; i++)
-        if (!near_products(w, m, type, shapes[i], s[i], err))
+        if (!near_products(w, m, type, shapes[i], i ? FEW_AT : 0, s[i], err))
             return false;
-    for (int i = 0; i < RG_RATE_ROWS; i++) {
-        in[i] = beyond(2 * s[1][i], s[0][i], (double)rg_rate_rows[i] * COLS);
-        out[i] = beyond(2 * s[2][i], s[0][i], (double)rg_rate_rows[i] * (double)rows);
+    for (int i = FEW_AT; i < RG_RATE_ROWS; i++) {
+        in[i] = beyond(p * s[1][i], s[0][i], (p - 1) * rg_rate_rows[i] * COLS);
+        out[i] = beyond(q * s[2][i], s[0][i], (q - 1) * rg_rate_rows[i] * (double)rows);
     }
-    r->in_s = rg_median(in, RG_RATE_ROWS);
-    r->out_s = rg_median(out, RG_RATE_ROWS);
+    r->in_s = rg_quantile(in + FEW_AT, RG_RATE_ROWS - FEW_AT, 0.5);
+    r->out_s = rg_quantile(out + FEW_AT, RG_RATE_ROWS - FEW_AT, 0.5);
     for (int i = 0; i < RG_RATE_ROWS; i++)
         r->near_s[i] = beyond(s[0][i], rg_rate_rows[i] * (r->in_s * COLS + r->out_s * (double)rows),
                               (double)rows * COLS);
@@ -347,7 +353,7 @@ static bool measure_store(rg_shop *w, rg_machine *m, rg_type type, rg_error *err
     return true;
 }
 
-/* Seconds of a row and a head that see next to nothing, from many sequences of one position. */
+/* Seconds of a row and a head that see next to nothing: of many sequences of one position, and of many rows of one. */
 static bool measure_items(rg_shop *w, rg_machine *m, rg_type type, bool latent, rg_error *err)
 {
     rg_attention_rate *r = latent ? &m->rates.latent[type] : &m->rates.attention[type];
@@ -364,15 +370,24 @@ static bool measure_items(rg_shop *w, rg_machine *m, rg_type type, bool latent, 
         w->kv_end[i] = 1;
     }
     w->spread = 1;
-    r->item_s = beyond(rg_shop_seconds(w, latent ? say_mla_attention : say_attention), fixed,
-                       (RG_SHOP_SPANS - 1) * 4.0);
+    rg_shop_text *say = latent ? say_mla_attention : say_attention;
+    double one = beyond(rg_shop_seconds(w, say), fixed, (RG_SHOP_SPANS - 1) * 4.0);
+    for (int i = 0; i < RG_RATE_QUERIES - 1; i++)
+        r->item_s[i] = one;
+    if (!rg_shop_batch(w, RG_RATE_MANY, rg_kv_bytes(&w->kv), false, err))
+        return false;
+    w->spans[0].start = 0;
+    for (int i = 0; i < RG_RATE_MANY; i++) {
+        w->index[i] = 0;
+        w->kv_end[i] = 1;
+    }
+    r->item_s[RG_RATE_QUERIES - 1] = beyond(rg_shop_seconds(w, say), fixed, RG_RATE_MANY * 4.0);
     return true;
 }
 
-/* Seconds per pair of query and key, of the last rows of a sequence; near, or from memory. */
-static double attend(rg_shop *w, const rg_machine *m, const rg_kv *kv, int queries[2], bool far, rg_error *err)
+/* Seconds per pair of query and key, of the last rows of a sequence, without item_s; near, or from memory. */
+static double attend(rg_shop *w, const rg_kv *kv, const int queries[2], double item_s, bool far, rg_error *err)
 {
-    const rg_attention_rate *r = kv->latent ? &m->rates.latent[kv->type] : &m->rates.attention[kv->type];
     int per_kv = queries[0], rows = queries[1];
     bool layers = far && rows == 1 && !kv->latent;
     double keys = RG_SHOP_CONTEXT - (rows - 1) / 2.0;
@@ -385,7 +400,7 @@ static double attend(rg_shop *w, const rg_machine *m, const rg_kv *kv, int queri
                  : rg_shop_batch(w, rows, rg_kv_bytes(kv), false, err)))
         return -1;
     double s = rg_shop_seconds(w, kv->latent ? say_mla_attention : layers ? say_layer : say_attention);
-    double items = (double)n * rows * w->n_heads, each = s / items - r->item_s;
+    double items = (double)n * rows * w->n_heads, each = s / items - item_s;
     return each > 0 ? each / keys : 0;
 }
 
@@ -410,8 +425,8 @@ static bool measure_attention(rg_shop *w, rg_machine *m, rg_type type, bool late
             queries = of_latent[i] * latent_rows[i];
         }
         int each[2] = { latent ? of_latent[i] : per_kv[i], latent ? latent_rows[i] : n_rows[i] };
-        double near = attend(w, m, &kv, each, false, err), far = attend(w, m, &kv, each, true, err);
-        double two = latent ? 0 : attend(w, m, &wide, each, false, err);
+        double item = r->item_s[i], near = attend(w, &kv, each, item, false, err);
+        double far = attend(w, &kv, each, item, true, err), two = latent ? 0 : attend(w, &wide, each, item, false, err);
         if (near < 0 || far < 0 || two < 0)
             return false;
         double per_column = latent ? near / (LATENT_K + LATENT_V) : (two - near) / 128;
@@ -524,9 +539,10 @@ static bool measure_experts(rg_shop *w, rg_machine *m, rg_type type, rg_error *e
         return false;
     double each = beyond(rg_shop_seconds(w, say_route), r->fixed_s[RG_OP_ROUTE], MOE_ROWS * 2 * RG_SHOP_USED);
     r->few_s[RG_OP_ROUTE] = r->many_s[RG_OP_ROUTE] = each;
-    /* What is neither fixed nor product, at MOE_ROWS * USED / EXPERTS = rg_rate_rows[11] rows of each expert. */
-    each = beyond(rg_shop_seconds(w, say_moe), r->fixed_s[RG_OP_MOE] + RG_SHOP_EXPERTS * values * linear->near_s[11],
-                  2.0 * MOE_ROWS * RG_SHOP_USED * EXPERT_DIM);
+    /* What is neither fixed nor product, at MOE_ROWS * USED / EXPERTS = rg_rate_rows[FEW_AT] rows of each expert. */
+    double products = RG_SHOP_EXPERTS * values * linear->near_s[FEW_AT];
+    each = beyond(rg_shop_seconds(w, say_moe), r->fixed_s[RG_OP_MOE] + products,
+                  3.0 * MOE_ROWS * RG_SHOP_USED * EXPERT_DIM);
     r->few_s[RG_OP_MOE] = r->many_s[RG_OP_MOE] = each;
     return true;
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/median.h"
+#include "base/quantile.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
@@ -244,5 +244,5 @@ double rg_shop_seconds(rg_shop *w, rg_shop_text *fn)
             tries[n++] = s;
         spent += all;
     }
-    return rg_shop_least(w, rg_median(tries, n));
+    return rg_shop_least(w, rg_quantile(tries, n, 0.5));
 }

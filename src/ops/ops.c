@@ -9,6 +9,17 @@
 
 enum { CACHE_LINE = 64, ROUND_BYTES = 64 };
 
+const char *rg_op_name(rg_op_kind kind)
+{
+    static const char *const names[] = {
+#define OP(KIND, name) name,
+#include "ops/ops.def"
+#undef OP
+    };
+
+    return names[kind];
+}
+
 static size_t round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;

@@ -77,6 +77,8 @@ typedef enum rg_op_kind {
     RG_OP_COUNT
 } rg_op_kind;
 
+const char *rg_op_name(rg_op_kind kind);
+
 /* What a reader sees.  Operands not used by a kind are NULL. */
 typedef struct rg_op {
     rg_op_kind kind;

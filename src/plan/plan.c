@@ -322,31 +322,20 @@ typedef struct listing {
     bool prefill, exact;
 } listing;
 
-static const char *kind_name(rg_op_kind kind)
-{
-    static const char *const names[] = {
-#define OP(KIND, name) name,
-#include "ops/ops.def"
-#undef OP
-    };
-
-    return names[kind];
-}
-
 static void list_op(void *arg, const rg_counted *op, double seconds)
 {
     listing *l = arg;
     rg_plan_ops *out = l->out;
     int i = 0;
 
-    while (i < out->n && (out->op[i].prefill != l->prefill || strcmp(out->op[i].kind, kind_name(op->kind)) != 0 ||
+    while (i < out->n && (out->op[i].prefill != l->prefill || strcmp(out->op[i].kind, rg_op_name(op->kind)) != 0 ||
                           strcmp(out->op[i].name, op->name) != 0))
         i++;
     if (i == RG_PLAN_MAX_OPS)
         return;
     rg_plan_op *o = &out->op[i];
     if (i == out->n) {
-        *o = (rg_plan_op){ .name = op->name, .kind = kind_name(op->kind), .prefill = l->prefill };
+        *o = (rg_plan_op){ .name = op->name, .kind = rg_op_name(op->kind), .prefill = l->prefill };
         out->n++;
     }
     double bytes = op->count.weight_bytes + op->count.state_bytes;

@@ -67,6 +67,7 @@ typedef struct rg_plan_op {
     bool prefill;           /* else decode */
     int count;
     double ops, bytes, seconds;
+    double measured_s;      /* 0: was not */
     double intensity;
     rg_bound bound_by;
 } rg_plan_op;

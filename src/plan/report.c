@@ -120,17 +120,18 @@ static void say_measured(rg_buf *b, const rg_plan_report *r)
 
 static void say_ops(rg_buf *b, const rg_plan_report *r)
 {
-    char t[32];
+    char t[32], m[32];
 
-    rg_buf_printf(b, "\noperations on %s at batch %lld, seq %lld\n%-8s %-14s %-10s %5s %11s %11s %10s %9s %-8s\n",
+    rg_buf_printf(b, "\noperations on %s at batch %lld, seq %lld\n%-8s %-14s %-10s %5s %11s %11s %10s %9s %-8s%s\n",
                   r->rows[0].machine->name, (long long)r->rows[0].batch, (long long)r->rows[0].seq, "", "operation",
-                  "makes", "times", "Gops", "MB", "ops/byte", "time", "bound by");
+                  "makes", "times", "Gops", "MB", "ops/byte", "time", "bound by", r->measured ? "  measured" : "");
     for (int i = 0; i < r->ops->n; i++) {
         const rg_plan_op *o = &r->ops->op[i];
         if (o->ops > 0 || o->bytes > 0 || o->seconds > 0)
-            rg_buf_printf(b, "%-8s %-14s %-10s %5d %11.4g %11.4g %10.3g %9s %-8s\n", o->prefill ? "prefill" : "decode",
-                          o->kind, o->name, o->count, o->ops / 1e9, o->bytes / 1e6,
-                          o->bytes > 0 ? o->ops / o->bytes : 0, time_text(o->seconds, t), rg_bound_names[o->bound_by]);
+            rg_buf_printf(b, "%-8s %-14s %-10s %5d %11.4g %11.4g %10.3g %9s %-8s%10s\n",
+                          o->prefill ? "prefill" : "decode", o->kind, o->name, o->count, o->ops / 1e9, o->bytes / 1e6,
+                          o->bytes > 0 ? o->ops / o->bytes : 0, time_text(o->seconds, t), rg_bound_names[o->bound_by],
+                          o->measured_s > 0 ? time_text(o->measured_s, m) : "");
     }
 }
 

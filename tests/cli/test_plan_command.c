@@ -89,6 +89,27 @@ static void here(void **state)
     json_decref(j);
 }
 
+/* What the operations took makes up the step, but for what is between them. */
+static void each_operation(void **state)
+{
+    double sum = 0;
+    size_t i;
+    json_t *o;
+
+    (void)state;
+    if (TEST_SLOWER > 1)
+        skip();
+    json_t *j = command_json("plan " RG_SOURCE_DIR "/models/tales-1m --machine here --batch 2 --seq 64 --threads 1 --measure "
+                             "--json --quiet");
+    json_array_foreach(json_object_get(j, "operations"), i, o) {
+        assert_true(number(o, "measured_s") > 0);
+        sum += strcmp(json_string_value(json_object_get(o, "what")), "decode") ? 0 : 1e3 * number(o, "measured_s");
+    }
+    double step = number(row(j, 0), "measured_latency_ms");
+    assert_true(sum > 0.4 * step && sum < 1.5 * step);
+    json_decref(j);
+}
+
 static void files(void **state)
 {
     char args[1024], csv[256], svg[256];
@@ -182,7 +203,8 @@ static void refusals(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(rows), cmocka_unit_test(goldens), cmocka_unit_test(here),
-                                        cmocka_unit_test(files), cmocka_unit_test(document), cmocka_unit_test(refusals) };
+                                        cmocka_unit_test(each_operation), cmocka_unit_test(files),
+                                        cmocka_unit_test(document), cmocka_unit_test(refusals) };
 
     test_init(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

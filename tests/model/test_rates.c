@@ -35,6 +35,8 @@ static void rates_are_measured(void **state)
     for (int k = 0; k < RG_OP_COUNT; k++)
         assert_true(k == RG_OP_NOTE || (r->fixed_s[k] > 0 && r->few_s[k] >= 0 && r->many_s[k] >= 0));
     assert_true(r->many_s[RG_OP_SCAN] > 0 && r->many_s[RG_OP_CONV] > 0 && r->many_s[RG_OP_RMSNORM] > 0);
+    /* Rows of one sequence share what a row alone has to do. */
+    assert_true(r->attention[RG_BF16].item_s[RG_RATE_QUERIES - 1] < r->attention[RG_BF16].item_s[0]);
 }
 
 /* A pass in which everything took longer changes nothing, and one in which something took less, that. */

@@ -36,7 +36,7 @@ static void count_moe(const rg_op *op, int n_rows, rg_counted *c)
         unused *= 1 - k / e;
     c->rows = n_rows * k / (e * (1 - unused));
     c->share = k / e;
-    c->cells = n_rows * k * (double)(op->w[2]->rows + op->w[2]->cols);
+    c->cells = n_rows * k * (double)(op->w[0]->rows + op->w[1]->rows + op->w[2]->rows);
     for (int i = 0; i < 3; i++)
         add_weight(c, i, op->w[i], e * (1 - unused), c->rows);
 }

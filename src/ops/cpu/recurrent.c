@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { CHANNELS = 64, CHUNKS_PER_THREAD = 8, AHEAD = 4 /* rows of a convolution */ };
+enum { CHANNELS = 64, CHUNKS_PER_THREAD = 3, AHEAD = 4 /* rows of a convolution */ };
 
 /* The parts of a layer's state in one slot. */
 typedef struct slot {
@@ -172,13 +172,16 @@ static void log_b(rg_fwd *f, const rg_op *op, const rg_span *s)
 
 /* h of channels [c, c + n) on its way from memory: it lies in short pieces far apart, which the hardware does not see
  * coming. */
-static void prefetch_state(const rg_fwd *f, const rg_recurrent *rec, const rg_span *s, int c, int n)
+static void prefetch_state(const rg_fwd *f, const rg_op *op, const rg_span *s, int c, int n)
 {
-    const float *h = slot_of(f, rec, s).h + c;
+    const rg_recurrent *rec = op->rec;
+    const float *h = slot_of(f, rec, s).h + c, *a = op->w[0]->vec + c;
 
-    for (int i = 0; i < rec->d_state; i++, h += rec->d_inner)
-        for (int k = 0; k < n; k += 16)
+    for (int i = 0; i < rec->d_state; i++, h += rec->d_inner, a += rec->d_inner)
+        for (int k = 0; k < n; k += 16) {
             __builtin_prefetch(h + k, 1);
+            __builtin_prefetch(a + k);
+        }
 }
 
 /* A chunk is several runs of channels of one span, so that while one is computed the next comes nearer. */
@@ -195,7 +198,7 @@ void rg_cpu_scan(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 
         for (int c = i % per_span * wide, end = rg_min(c + wide, inner); c < end; c += channels) {
             if (c + channels < end)
-                prefetch_state(f, op->rec, s, c + channels, rg_min(channels, end - c - channels));
+                prefetch_state(f, op, s, c + channels, rg_min(channels, end - c - channels));
             scan_span(r, f, op, s, c, rg_min(channels, end - c));
         }
     }
