@@ -14,7 +14,7 @@
 
 extern const cli_command cli_plan;
 
-enum { MAX_LIST = 32, MAX_STEPS = 32 };
+enum { MAX_LIST = 32, MAX_STEPS = 32, MAX_RUNS = 100 };
 
 static const double MEASURE_S = 0.4; /* of a point, about */
 
@@ -231,7 +231,8 @@ static bool make_rows(plan_job *j, rg_error *err)
 
     j->rows = rg_array(n, sizeof *j->rows);
     j->measured = rg_array(n, sizeof *j->measured);
-    if (!j->rows || !j->measured)
+    j->tries = rg_array(n, 2 * (size_t)j->rounds * sizeof *j->tries);
+    if (!j->rows || !j->measured || !j->tries)
         return rg_fail_memory(err, n * sizeof *j->rows);
     memset(j->measured, 0, n * sizeof *j->measured);
     for (int m = 0; m < j->n_machines; m++)
@@ -243,27 +244,21 @@ static bool make_rows(plan_job *j, rg_error *err)
 
 /* ---- measuring --------------------------------------------------------------------------------------------------- */
 
-static void keep_less(double *least, double seconds)
-{
-    *least = *least > 0 && *least < seconds ? *least : seconds;
-}
-
-/* The median step of a run of some; of as many runs as there is time for, the least. */
+/* The median step of a run of some; of as many runs as there is time for, the median. */
 static bool measure_decode(plan_job *j, const rg_plan_row *r, double *seconds, rg_error *err)
 {
     int n = (int)(MEASURE_S / r->latency_s), runs, context;
-    double all, median;
+    double all, tries[MAX_RUNS];
 
     runs = n < MAX_STEPS ? 1 : n / MAX_STEPS;
+    runs = runs < MAX_RUNS ? runs : MAX_RUNS;
     n = n < 5 ? 5 : n > MAX_STEPS ? MAX_STEPS : n;
     context = (int)r->seq - 1 - n / 2; /* so that the middle step is the one predicted */
-    *seconds = 0;
     rg_timer_reset(j->timer);
-    for (int i = 0; i < runs; i++) {
-        if (!speed_decode(&j->speed, (int)r->batch, context > 0 ? context : 0, n, &all, &median, err))
+    for (int i = 0; i < runs; i++)
+        if (!speed_decode(&j->speed, (int)r->batch, context > 0 ? context : 0, n, &all, &tries[i], err))
             return false;
-        keep_less(seconds, median);
-    }
+    *seconds = rg_quantile(tries, runs, 0.5);
     return true;
 }
 
@@ -281,13 +276,22 @@ static bool measure_prefill(plan_job *j, const rg_plan_row *r, double *seconds, 
     return true;
 }
 
-/* What the operations of the first row took, of the rounds the least. */
-static void measured_ops(plan_job *j, bool prefill)
+/* Of what the rounds so far gave for a row, and this one, the median. */
+static double over_rounds(plan_job *j, int row, bool prefill, int round, double seconds)
+{
+    double *tries = j->tries + (size_t)(2 * row + prefill) * (size_t)j->rounds;
+
+    tries[round] = seconds; /* in whatever order those before are */
+    return rg_quantile(tries, round + 1, 0.5);
+}
+
+/* What the operations of the first row took, the mean over rounds. */
+static void measured_ops(plan_job *j, bool prefill, int round)
 {
     for (int i = 0; i < j->ops.n; i++) {
         rg_plan_op *o = &j->ops.op[i];
         if (o->prefill == prefill)
-            keep_less(&o->measured_s, rg_timer_seconds(j->timer, o->kind, o->name));
+            o->measured_s += (rg_timer_seconds(j->timer, o->kind, o->name) - o->measured_s) / (round + 1);
     }
 }
 
@@ -343,15 +347,16 @@ static bool measure_rows(plan_job *j, int round, rg_error *err)
         if ((first && (i || round) && j->rounds > 1 && !measure_machine_again(j, err)) ||
             !measure_decode(j, r, &seconds, err))
             return false;
-        keep_less(&j->measured[i].latency_s, seconds);
+        j->measured[i].latency_s = over_rounds(j, i, false, round, seconds);
         if (!i)
-            measured_ops(j, false);
-        if (first && !measure_prefill(j, r, &seconds, err))
+            measured_ops(j, false, round);
+        if (!first)
+            continue;
+        if (!measure_prefill(j, r, &seconds, err))
             return false;
-        if (first)
-            keep_less(&j->measured[i].ttft_s, seconds);
+        j->measured[i].ttft_s = over_rounds(j, i, true, round, seconds);
         if (!i)
-            measured_ops(j, true);
+            measured_ops(j, true, round);
     }
     return true;
 }
@@ -424,6 +429,7 @@ static void fini(plan_job *j)
     rg_checkpoint_close(j->ckpt);
     rg_free(j->rows);
     rg_free(j->measured);
+    rg_free(j->tries);
     cli_ints_fini(&j->batch);
     cli_ints_fini(&j->seq);
     cli_ints_fini(&j->lengths);
@@ -455,7 +461,7 @@ static int run(int argc, char **argv)
         { "--measure", CLI_FLAG, &j.measure, NULL,
           "run the same points here, and print predicted, measured and error" },
         { "--rounds", CLI_INT, &j.rounds, "N",
-          "with --measure: machine and points so often in turn, the quickest counts (default 1)", 1, 1000 },
+          "with --measure: machine and points so often in turn, the median counts (default 1)", 1, 1000 },
         { "--csv", CLI_STRING, &j.csv, "FILE", "also write the rows to a file" },
         { "--svg", CLI_STRING, &j.svg, "FILE", "also draw the roofline, and latency and throughput against batch" },
         { NULL },

@@ -26,6 +26,7 @@ typedef struct plan_job {
     rg_seen seen; /* of this machine */
     rg_plan_row *rows;
     rg_plan_measured *measured;
+    double *tries; /* [row][decode, prefill][round] */
     int n_rows;
     rg_plan_ops ops;
     rg_levers levers;

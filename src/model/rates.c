@@ -602,7 +602,7 @@ static bool measure_once(rg_shop *w, rg_machine *m, const rg_cpu *cpu, const rg_
     for (int i = 0; i < RG_RATE_SETS; i++) {
         size_t bytes = (size_t)RG_RATE_SMALLEST_SET << i;
         double rate = rg_machine_bandwidth(cpu, w->pool, w->n_threads, bytes, false);
-        m->rates.set_bytes_s[i] = rate > 0 ? 1 / rg_shop_least(w, 1 / rate) : 0;
+        m->rates.set_bytes_s[i] = rate > 0 ? 1 / rg_shop_usual(w, 1 / rate) : 0;
     }
     ok = measure_cells(w, m, err) && measure_fixed_products(w, m, weights, err) && measure_kv(w, m, kv, err);
     for (int t = 0; ok && t < RG_TYPE_COUNT; t++) {
@@ -619,15 +619,18 @@ bool rg_rates_measure(rg_machine *m, const rg_cpu *cpu, int n_threads, const rg_
                       rg_error *err)
 {
     rg_shop *w = rg_shop_open(cpu, n_threads, wanted->exact, err);
-    rg_seen once = { 0 };
-    bool ok = w;
+    rg_seen *own = seen ? NULL : rg_zalloc(sizeof *own);
+    bool ok = w && (seen || own);
 
     for (int i = 0; ok && i < (wanted->passes ? wanted->passes : 1); i++) {
-        w->seen = seen ? seen : &once;
+        w->seen = seen ? seen : own;
         w->n_timed = 0;
         ok = measure_once(w, m, cpu, wanted, err);
     }
     m->rates.measured = ok;
+    if (w && !seen && !own)
+        rg_fail_memory(err, sizeof *own);
+    rg_free(own);
     rg_shop_close(w);
     return ok;
 }

@@ -1,8 +1,9 @@
 /* rates.h -- measuring what the engine's own operations reach on this machine.
  *
  * Each rate is taken through the seam: operations on shapes that belong to no model, run by the reader that computes,
- * so that a rate holds whatever the kernels behind the seam become.  A time is the median of some tries, and of some
- * passes the least, since what else a machine does only slows it, for seconds at a time.  Knows no model. */
+ * so that a rate holds whatever the kernels behind the seam become.  A time is the median of some tries, and over some
+ * passes the median again: what the machine usually reaches, whatever else it does for seconds at a time.  Knows no
+ * model. */
 #ifndef RG_MODEL_RATES_H
 #define RG_MODEL_RATES_H
 

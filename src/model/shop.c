@@ -210,17 +210,20 @@ static void fill_arena(rg_shop *w)
         memcpy(x + known, x, (n - known < known ? n - known : known) * sizeof *x);
 }
 
-double rg_shop_least(rg_shop *w, double seconds)
+double rg_shop_usual(rg_shop *w, double seconds)
 {
     rg_seen *seen = w->seen;
     int i = w->n_timed++;
+    double sorted[RG_SHOP_PASSES];
 
     if (i >= RG_SHOP_TIMED)
         return seconds;
     if (i == seen->n)
-        seen->least[seen->n++] = seconds;
-    seen->least[i] = seconds < seen->least[i] ? seconds : seen->least[i];
-    return seen->least[i];
+        seen->times[seen->n++] = 0;
+    seen->seconds[i][seen->times[i]++ % RG_SHOP_PASSES] = seconds;
+    int n = seen->times[i] < RG_SHOP_PASSES ? seen->times[i] : RG_SHOP_PASSES;
+    memcpy(sorted, seen->seconds[i], (size_t)n * sizeof *sorted);
+    return rg_quantile(sorted, n, 0.5);
 }
 
 /* The first tries are to get warm, cores that have slept too; and of something near they tell how many turns make a
@@ -244,5 +247,5 @@ double rg_shop_seconds(rg_shop *w, rg_shop_text *fn)
             tries[n++] = s;
         spent += all;
     }
-    return rg_shop_least(w, rg_quantile(tries, n, 0.5));
+    return rg_shop_usual(w, rg_quantile(tries, n, 0.5));
 }

@@ -16,14 +16,16 @@ enum {
     RG_SHOP_SPANS = 64,     /* sequences gone through in turn, or in a batch, at most */
     RG_SHOP_VECTOR = 64 << 10,
     RG_SHOP_EXPERTS = 8, RG_SHOP_USED = 2,
-    RG_SHOP_TIMED = 2048,   /* times remembered, at most: about a hundred for each format and K/V type */
+    RG_SHOP_TIMED = 2048,   /* times remembered, at most: about a hundred for each format and K/V type, */
+    RG_SHOP_PASSES = 31,    /* each of so many passes */
     RG_SHOP_CONTEXT = 1024, /* positions of a sequence; its K/V about a megabyte */
 };
 
-/* The least seconds of everything timed, in the order of the calls: a pass makes the same ones as the pass before. */
+/* The seconds of everything timed, in the order of the calls, of the last passes: each makes the same ones as the pass
+ * before. */
 typedef struct rg_seen {
-    int n;
-    double least[RG_SHOP_TIMED];
+    int n, times[RG_SHOP_TIMED];
+    double seconds[RG_SHOP_TIMED][RG_SHOP_PASSES];
 } rg_seen;
 
 typedef struct rg_shop rg_shop;
@@ -74,9 +76,9 @@ void rg_shop_close(rg_shop *w); /* NULL is fine */
 bool rg_shop_batch(rg_shop *w, int rows, size_t block_bytes, bool recurrent, rg_error *err);
 /* n stacks of shape[0] matrices, all alike: one row of plausible values, everywhere. */
 bool rg_shop_weights(rg_shop *w, rg_type type, int n, const int64_t shape[3], rg_error *err);
-/* Seconds of one turn of fn: the median of a few tries, or what an earlier pass saw, if that is less. */
+/* Seconds of one turn of fn: the median of a few tries, and of what they were in this pass and those before. */
 double rg_shop_seconds(rg_shop *w, rg_shop_text *fn);
 /* The same of what was timed elsewhere. */
-double rg_shop_least(rg_shop *w, double seconds);
+double rg_shop_usual(rg_shop *w, double seconds);
 
 #endif
