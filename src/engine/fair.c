@@ -1,13 +1,15 @@
 /* fair.c -- see fair.h.
  *
- * A tenant stands in the ring while it has requests waiting; its place and what it may spend are forgotten with the
- * last of them.  Tenants are found by walking the ring, which is as long as there are different ones waiting. */
+ * A tenant enters the ring, in front, with its first request that waits.  Once it has no more it stays until its turn
+ * has come round, so that who always asks for one thing at a time is not always new.  Tenants are found by walking the
+ * ring, which is as long as there are different ones. */
 #include "engine/fair.h"
 
 #include "base/mem.h"
 
 enum {
-    QUANTUM = 512,      /* rows that a turn adds */
+    QUANTUM = 64,       /* rows that a turn adds */
+    FIRST = 512,        /* and that a new tenant begins with */
     FIRST_GUESS = 128,  /* ids of an answer, before any was seen */
     OUTPUT_WEIGHT = 2,
 };
@@ -15,7 +17,8 @@ enum {
 typedef struct tenant {
     uint64_t key;
     int64_t deficit; /* rows that it may spend */
-    rg_request *head; /* its line, by priority and arrival, linked by line_next */
+    rg_request *head; /* its line, by priority and arrival, linked by line_next; NULL: until its turn comes */
+    bool fresh;       /* has not had a turn */
     struct tenant *next, *prev; /* the ring; next alone links those not in use */
 } tenant;
 
@@ -90,21 +93,6 @@ static tenant *find(const rg_fair *f, uint64_t key)
     return NULL;
 }
 
-/* A new tenant has its turn last. */
-static tenant *enter(rg_fair *f, uint64_t key)
-{
-    tenant *t = f->unused;
-
-    RG_ASSERT(t);
-    f->unused = t->next;
-    *t = (tenant){ .key = key, .next = f->turn ? f->turn : t, .prev = f->turn ? f->turn->prev : t };
-    if (!f->turn)
-        f->turn = t;
-    t->prev->next = t;
-    t->next->prev = t;
-    return t;
-}
-
 static void leave(rg_fair *f, tenant *t)
 {
     if (f->turn == t)
@@ -113,6 +101,45 @@ static void leave(rg_fair *f, tenant *t)
     t->next->prev = t->prev;
     t->next = f->unused;
     f->unused = t;
+}
+
+/* There are as many places as requests can wait: if all are taken, some tenant has none. */
+static tenant *take_place(rg_fair *f)
+{
+    tenant *t = f->turn;
+
+    while (!f->unused) {
+        tenant *next = t->next;
+        if (!t->head)
+            leave(f, t);
+        t = next;
+    }
+    t = f->unused;
+    f->unused = t->next;
+    return t;
+}
+
+/* A new tenant has its turn next, after those who are new too. */
+static tenant *enter(rg_fair *f, uint64_t key)
+{
+    tenant *t = take_place(f), *before = f->turn;
+
+    *t = (tenant){ .key = key, .deficit = FIRST, .fresh = true, .next = t, .prev = t };
+    if (!before) {
+        f->turn = t;
+        return t;
+    }
+    while (before->fresh && before->next != f->turn)
+        before = before->next;
+    if (before->fresh) /* all of them are */
+        before = f->turn;
+    else if (before == f->turn)
+        f->turn = t;
+    t->next = before;
+    t->prev = before->prev;
+    t->prev->next = t;
+    t->next->prev = t;
+    return t;
 }
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
@@ -167,20 +194,33 @@ void rg_fair_remove(rg_fair *f, rg_request *r)
     tenant *t = unlink_from_line(f, r);
 
     if (t && !t->head)
-        leave(f, t);
+        t->deficit = 0;
 }
 
 rg_request *rg_fair_first(rg_fair *f)
 {
     if (f->returning)
         return f->returning;
-    if (!f->turn)
-        return f->background;
-    while (f->turn->deficit < cost_of(f, f->turn->head)) {
-        f->turn = f->turn->next;
-        f->turn->deficit += QUANTUM;
+    while (f->turn) {
+        tenant *t = f->turn;
+        if (t->head && t->deficit >= cost_of(f, t->head))
+            return t->head;
+        if (t->head) {
+            f->turn = t->next;
+            f->turn->deficit += QUANTUM;
+        } else if (t->fresh && t->next != t) {
+            f->turn = t->next; /* it is the last now */
+        } else {
+            leave(f, t);
+        }
+        t->fresh = false;
     }
-    return f->turn->head;
+    return f->background;
+}
+
+bool rg_fair_is_new(const rg_fair *f)
+{
+    return !f->returning && f->turn && f->turn->fresh && f->turn->head && f->turn->deficit >= cost_of(f, f->turn->head);
 }
 
 void rg_fair_take(rg_fair *f, rg_request *r)
@@ -189,9 +229,7 @@ void rg_fair_take(rg_fair *f, rg_request *r)
 
     if (!t)
         return;
-    t->deficit -= cost_of(f, r);
-    if (!t->head)
-        leave(f, t);
+    t->deficit = t->head ? t->deficit - cost_of(f, r) : 0;
 }
 
 void rg_fair_learn(rg_fair *f, int32_t n_output)
@@ -211,7 +249,7 @@ void rg_fair_check(const rg_fair *f)
                   (r->line_next ? r->id < r->line_next->id : f->background_end == &r->line_next));
     if (t)
         do {
-            RG_ASSERT(t->head && t->next->prev == t && find(f, t->key) == t);
+            RG_ASSERT(t->next->prev == t && find(f, t->key) == t);
             for (const rg_request *r = t->head; r; r = r->line_next, n++)
                 RG_ASSERT(!has_run(r) && r->tenant == t->key && (!r->line_next || goes_before(r, r->line_next)));
         } while ((t = t->next) != f->turn);

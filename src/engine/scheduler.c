@@ -596,12 +596,13 @@ static bool let_in(rg_scheduler *s, const planning *p, rg_request *r)
     return true;
 }
 
-/* Take whose turn it is as long as there is room.  False: there is none. */
-static bool admit_waiting(rg_scheduler *s, planning *p, bool background)
+/* Take whose turn it is as long as there is room: all, or only who is new.  False: there is none. */
+static bool admit_waiting(rg_scheduler *s, planning *p, bool background, bool only_new)
 {
     rg_request *r;
 
-    while (prompt_rows_left(p) > 0 && (r = rg_fair_first(s->fair)) && r->params.background == background)
+    while (prompt_rows_left(p) > 0 && (r = rg_fair_first(s->fair)) && r->params.background == background &&
+           (!only_new || rg_fair_is_new(s->fair)))
         if (!let_in(s, p, r) || !plan_prompts_of(s, p, r))
             return false;
     return true;
@@ -658,16 +659,19 @@ static void limit_prompts(const rg_scheduler *s, const rg_row_budget *budget, pl
     p->prompts = budget->prompt_rows(budget->arg, &aim);
 }
 
-/* The rows of those in front, or of the background.  False: some of them find no room. */
+/* The rows of those in front, or of the background.  Beside those who are answered, who is new does not wait for the
+ * prompts in hand; if there is no room for it these go on.  False: some of them find no room. */
 static bool plan_part(rg_scheduler *s, planning *p, bool background)
 {
-    bool room = true;
+    bool joins = s->forming || !s->options.static_batching, room = true;
 
+    if (joins && p->n > 0)
+        (void)admit_waiting(s, p, background, true);
     for (rg_request *r = s->running.head; r && room && prompt_rows_left(p) > 0; r = r->next)
         if (r->params.background == background)
             room = plan_prompts_of(s, p, r);
-    if (room && (s->forming || !s->options.static_batching))
-        room = admit_waiting(s, p, background);
+    if (room && joins)
+        room = admit_waiting(s, p, background, false);
     return room;
 }
 

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 
 #include "base/clock.h"
 #include "engine/fair.h"
@@ -68,6 +69,99 @@ static void tenants_share_alike(void **state)
             assert_true(given[t] - given[k] <= 2 * (512 + 480));
     }
     assert_int_equal(left[0] + left[1] + left[2], 0);
+    rg_fair_free(f);
+}
+
+/* Who asks for a thing now and then waits for nobody who asks for much; who always asks again has its turn like others. */
+static void who_is_new_comes_first(void **state)
+{
+    rg_fair *f = rg_fair_new(64, NULL);
+    rg_request *r, *flood[40], *asked;
+    int n_flood = 0, before;
+    uint64_t id = 0;
+
+    (void)state;
+    for (int i = 0; i < 40; i++) {
+        flood[i] = request_of("flood", 0, 100, 40);
+        flood[i]->id = ++id;
+        rg_fair_add(f, flood[i]);
+    }
+    for (int i = 0; i < 4; i++) { /* now and then: nobody before it, and one after the other */
+        for (int k = 0; k < 3; k++, n_flood++) {
+            assert_ptr_equal(r = rg_fair_first(f), flood[n_flood]);
+            rg_fair_take(f, r);
+        }
+        rg_request *two[2] = { request_of(i % 2 ? "a" : "b", 0, 30, 8), request_of(i % 2 ? "b" : "c", 0, 30, 8) };
+        for (int k = 0; k < 2; k++) {
+            two[k]->id = ++id;
+            rg_fair_add(f, two[k]);
+            rg_fair_check(f);
+        }
+        for (int k = 0; k < 2; k++) {
+            assert_ptr_equal(rg_fair_first(f), two[k]);
+            assert_true(rg_fair_is_new(f));
+            rg_fair_take(f, two[k]);
+            rg_fair_check(f);
+            rg_request_unref(two[k]);
+        }
+        assert_ptr_equal(rg_fair_first(f), flood[n_flood]);
+        assert_false(rg_fair_is_new(f));
+    }
+    for (int n = 0; n < 8; n++) { /* always: 180 rows each, so one of the flood's goes between any two */
+        asked = request_of("again", 0, 100, 40);
+        asked->id = ++id;
+        rg_fair_add(f, asked);
+        for (before = 0; (r = rg_fair_first(f)) != asked; before++, n_flood++) {
+            assert_ptr_equal(r, flood[n_flood]);
+            rg_fair_take(f, r);
+        }
+        assert_true(n ? before >= 1 && before <= 2 : before == 0);
+        rg_fair_take(f, asked);
+        rg_fair_check(f);
+        rg_request_unref(asked);
+    }
+    while ((r = rg_fair_first(f)))
+        rg_fair_take(f, r);
+    rg_fair_check(f);
+    for (int i = 0; i < 40; i++)
+        rg_request_unref(flood[i]);
+    rg_fair_free(f);
+}
+
+/* Places are as many as requests; tenants who have none left give theirs up. */
+static void tenants_come_and_go(void **state)
+{
+    rg_rng g = { .seed = test_seed };
+    rg_fair *f = rg_fair_new(5, NULL);
+    rg_request *waiting[5] = { 0 };
+    char name[8];
+
+    (void)state;
+    for (uint64_t id = 1; id < 3000; id++) {
+        uint32_t i = rg_rng_below(&g, 5);
+        if (waiting[i]) {
+            rg_request *r = rg_rng_below(&g, 4) ? rg_fair_first(f) : waiting[i];
+            for (i = 0; waiting[i] != r; i++)
+                assert_true(i < 4);
+            if (r == rg_fair_first(f))
+                rg_fair_take(f, r);
+            else
+                rg_fair_remove(f, r);
+            rg_request_unref(r);
+            waiting[i] = NULL;
+        } else {
+            snprintf(name, sizeof name, "t%u", rg_rng_below(&g, 9));
+            waiting[i] = request_of(name, 0, 1 + (int)rg_rng_below(&g, 400), 40);
+            waiting[i]->id = id;
+            rg_fair_add(f, waiting[i]);
+        }
+        rg_fair_check(f);
+    }
+    for (rg_request *r; (r = rg_fair_first(f));) {
+        rg_fair_take(f, r);
+        rg_request_unref(r);
+    }
+    rg_fair_check(f);
     rg_fair_free(f);
 }
 
@@ -416,6 +510,35 @@ static int rows_of_pace(rg_runner *self, const rg_step_aim *aim)
     return 8;
 }
 
+/* A long prompt is in hand, a few rows a step; another tenant's short one is answered in the next step nevertheless, and
+ * one of the same tenant is not. */
+static void who_is_new_waits_for_no_prompt(void **state)
+{
+    world w = open_world(&(rg_core_options){ .step_s = 0.5, .pace = 2 });
+    rg_request *talks = request_of("flood", 0, 4, 60), *comes = request_of("flood", 0, 300, 4);
+    rg_request *same = request_of("flood", 0, 3, 4), *other = request_of("other", 0, 3, 4);
+
+    (void)state;
+    w.f->runner.prompt_rows = rows_of_pace;
+    submit(&w, talks);
+    rg_core_step(w.c);
+    submit(&w, comes);
+    rg_core_step(w.c);
+    submit(&w, same);
+    rg_core_step(w.c);
+    submit(&w, other);
+    rg_core_step(w.c);
+    rg_core_check(w.c);
+    assert_true(atomic_load(&other->first_ns) && !atomic_load(&same->first_ns) && !atomic_load(&comes->first_ns));
+    while (rg_core_step(w.c))
+        rg_core_check(w.c);
+    close_world(&w);
+    rg_request_unref(talks);
+    rg_request_unref(comes);
+    rg_request_unref(same);
+    rg_request_unref(other);
+}
+
 /* The pace of those who are answered is kept for one who comes, and for two; many are let in faster. */
 static void many_are_let_in_together(void **state)
 {
@@ -734,6 +857,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tenants_share_alike),
+        cmocka_unit_test(who_is_new_comes_first),
+        cmocka_unit_test(tenants_come_and_go),
         cmocka_unit_test(priority_then_arrival),
         cmocka_unit_test(the_door_knows_how_many_may_wait),
         cmocka_unit_test(the_background_goes_last),
@@ -742,6 +867,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_flood_does_not_hold_up_others),
         cmocka_unit_test(deadlines_end_requests),
         cmocka_unit_test(answers_keep_their_pace),
+        cmocka_unit_test(who_is_new_waits_for_no_prompt),
         cmocka_unit_test(many_are_let_in_together),
         cmocka_unit_test(a_short_prompt_is_not_cut_in_two),
         cmocka_unit_test(a_busy_machine_gets_shorter_steps),
