@@ -1,15 +1,16 @@
 /* fair.c -- see fair.h.
  *
- * A tenant enters the ring, in front, with its first request that waits.  Once it has no more it stays until its turn
- * has come round, so that who always asks for one thing at a time is not always new.  Tenants are found by walking the
- * ring, which is as long as there are different ones. */
+ * A tenant whose first request comes enters the ring in front, as long as it has credit: what others were given since
+ * it was given something, at most CREDIT.  Who has no more requests stays for its credit to be remembered, until it is
+ * whole or the place is needed.  Tenants are found by walking the ring, which is as long as there are different
+ * ones. */
 #include "engine/fair.h"
 
 #include "base/mem.h"
 
 enum {
     QUANTUM = 64,       /* rows that a turn adds */
-    FIRST = 512,        /* and that a new tenant begins with */
+    CREDIT = 512,       /* rows that a tenant may be given ahead of the others */
     FIRST_GUESS = 128,  /* ids of an answer, before any was seen */
     OUTPUT_WEIGHT = 2,
 };
@@ -17,8 +18,9 @@ enum {
 typedef struct tenant {
     uint64_t key;
     int64_t deficit; /* rows that it may spend */
-    rg_request *head; /* its line, by priority and arrival, linked by line_next; NULL: until its turn comes */
-    bool fresh;       /* has not had a turn */
+    int64_t credit, seen; /* rows that it could be ahead when all had been given `seen` */
+    bool ahead;       /* in front: it takes from its credit */
+    rg_request *head; /* its line, by priority and arrival, linked by line_next; NULL: nothing waits */
     struct tenant *next, *prev; /* the ring; next alone links those not in use */
 } tenant;
 
@@ -27,7 +29,8 @@ struct rg_fair {
     rg_request *returning;       /* preempted ones, by arrival */
     rg_request *background, **background_end; /* for when nobody else waits, by arrival */
     double expected_output;
-    int32_t room, n;
+    int64_t given;    /* rows, to all tenants */
+    int32_t room, n, n_lines; /* requests that wait; tenants who have any */
 };
 
 rg_fair *rg_fair_new(int32_t room, rg_error *err)
@@ -93,12 +96,17 @@ static tenant *find(const rg_fair *f, uint64_t key)
     return NULL;
 }
 
-static void leave(rg_fair *f, tenant *t)
+static void unlink_tenant(rg_fair *f, tenant *t)
 {
     if (f->turn == t)
         f->turn = t->next == t ? NULL : t->next;
     t->prev->next = t->next;
     t->next->prev = t->prev;
+}
+
+static void leave(rg_fair *f, tenant *t)
+{
+    unlink_tenant(f, t);
     t->next = f->unused;
     f->unused = t;
 }
@@ -106,32 +114,29 @@ static void leave(rg_fair *f, tenant *t)
 /* There are as many places as requests can wait: if all are taken, some tenant has none. */
 static tenant *take_place(rg_fair *f)
 {
-    tenant *t = f->turn;
-
-    while (!f->unused) {
-        tenant *next = t->next;
+    for (tenant *t = f->turn, *next; !f->unused; t = next) {
+        next = t->next;
         if (!t->head)
             leave(f, t);
-        t = next;
     }
-    t = f->unused;
+    tenant *t = f->unused;
     f->unused = t->next;
     return t;
 }
 
-/* A new tenant has its turn next, after those who are new too. */
-static tenant *enter(rg_fair *f, uint64_t key)
+/* To the front, after those who are ahead already. */
+static void put_ahead(rg_fair *f, tenant *t)
 {
-    tenant *t = take_place(f), *before = f->turn;
+    tenant *before = f->turn;
 
-    *t = (tenant){ .key = key, .deficit = FIRST, .fresh = true, .next = t, .prev = t };
+    t->ahead = true;
     if (!before) {
-        f->turn = t;
-        return t;
+        f->turn = t->next = t->prev = t;
+        return;
     }
-    while (before->fresh && before->next != f->turn)
+    while (before->ahead && before->next != f->turn)
         before = before->next;
-    if (before->fresh) /* all of them are */
+    if (before->ahead) /* all of them are */
         before = f->turn;
     else if (before == f->turn)
         f->turn = t;
@@ -139,6 +144,31 @@ static tenant *enter(rg_fair *f, uint64_t key)
     t->prev = before->prev;
     t->prev->next = t;
     t->next->prev = t;
+}
+
+static int64_t credit_of(const rg_fair *f, const tenant *t)
+{
+    int64_t credit = t->credit + f->given - t->seen;
+
+    return credit < CREDIT ? credit : CREDIT;
+}
+
+/* Its line is to have a first request. */
+static tenant *begin_line(rg_fair *f, uint64_t key)
+{
+    tenant *t = find(f, key);
+
+    if (t && t->head)
+        return t;
+    if (t) {
+        unlink_tenant(f, t);
+    } else {
+        t = take_place(f);
+        *t = (tenant){ .key = key, .credit = CREDIT, .seen = f->given };
+    }
+    t->deficit = 0;
+    put_ahead(f, t);
+    f->n_lines++;
     return t;
 }
 
@@ -160,9 +190,7 @@ void rg_fair_add(rg_fair *f, rg_request *r)
         while (*at && (*at)->id < r->id)
             at = &(*at)->line_next;
     } else {
-        tenant *t = find(f, r->tenant);
-
-        at = &(t ? t : enter(f, r->tenant))->head;
+        at = &begin_line(f, r->tenant)->head;
         while (*at && goes_before(*at, r))
             at = &(*at)->line_next;
     }
@@ -193,43 +221,61 @@ void rg_fair_remove(rg_fair *f, rg_request *r)
 {
     tenant *t = unlink_from_line(f, r);
 
-    if (t && !t->head)
-        t->deficit = 0;
+    f->n_lines -= t && !t->head;
+}
+
+/* May it have its first request now, being ahead? */
+static bool goes_ahead(const rg_fair *f, const tenant *t)
+{
+    return t->head && t->ahead && credit_of(f, t) >= cost_of(f, t->head);
+}
+
+/* The turn is that of the next who has requests; n_lines > 0. */
+static void pass_turn(rg_fair *f)
+{
+    do {
+        tenant *t = f->turn;
+        t->ahead = false;
+        f->turn = t->next;
+        if (!t->head && credit_of(f, t) == CREDIT)
+            leave(f, t);
+    } while (!f->turn->head);
 }
 
 rg_request *rg_fair_first(rg_fair *f)
 {
     if (f->returning)
         return f->returning;
-    while (f->turn) {
-        tenant *t = f->turn;
-        if (t->head && t->deficit >= cost_of(f, t->head))
-            return t->head;
-        if (t->head) {
-            f->turn = t->next;
-            f->turn->deficit += QUANTUM;
-        } else if (t->fresh && t->next != t) {
-            f->turn = t->next; /* it is the last now */
-        } else {
-            leave(f, t);
-        }
-        t->fresh = false;
+    if (!f->n_lines)
+        return f->background;
+    if (!f->turn->head)
+        pass_turn(f);
+    while (!goes_ahead(f, f->turn) && f->turn->deficit < cost_of(f, f->turn->head)) {
+        pass_turn(f);
+        f->turn->deficit += QUANTUM;
     }
-    return f->background;
+    return f->turn->head;
 }
 
-bool rg_fair_is_new(const rg_fair *f)
+bool rg_fair_is_ahead(const rg_fair *f)
 {
-    return !f->returning && f->turn && f->turn->fresh && f->turn->head && f->turn->deficit >= cost_of(f, f->turn->head);
+    return !f->returning && f->n_lines && goes_ahead(f, f->turn);
 }
 
 void rg_fair_take(rg_fair *f, rg_request *r)
 {
+    int64_t cost = cost_of(f, r);
     tenant *t = unlink_from_line(f, r);
 
     if (!t)
         return;
-    t->deficit = t->head ? t->deficit - cost_of(f, r) : 0;
+    t->credit = credit_of(f, t) - cost;
+    f->given += cost;
+    t->seen = f->given;
+    if (!t->ahead)
+        t->deficit -= cost;
+    if (!t->head)
+        f->n_lines--;
 }
 
 void rg_fair_learn(rg_fair *f, int32_t n_output)
@@ -240,7 +286,7 @@ void rg_fair_learn(rg_fair *f, int32_t n_output)
 void rg_fair_check(const rg_fair *f)
 {
     const tenant *t = f->turn;
-    int32_t n = 0;
+    int32_t n = 0, n_lines = 0;
 
     for (const rg_request *r = f->returning; r; r = r->line_next, n++)
         RG_ASSERT(has_run(r) && !r->params.background && (!r->line_next || r->id < r->line_next->id));
@@ -249,9 +295,10 @@ void rg_fair_check(const rg_fair *f)
                   (r->line_next ? r->id < r->line_next->id : f->background_end == &r->line_next));
     if (t)
         do {
-            RG_ASSERT(t->next->prev == t && find(f, t->key) == t);
+            RG_ASSERT(t->next->prev == t && find(f, t->key) == t && credit_of(f, t) <= CREDIT);
+            n_lines += t->head != NULL;
             for (const rg_request *r = t->head; r; r = r->line_next, n++)
                 RG_ASSERT(!has_run(r) && r->tenant == t->key && (!r->line_next || goes_before(r, r->line_next)));
         } while ((t = t->next) != f->turn);
-    RG_ASSERT(n == f->n);
+    RG_ASSERT(n == f->n && n_lines == f->n_lines);
 }

@@ -1,7 +1,7 @@
 /* fair.h -- whose turn it is among those who wait: fair between tenants, however much one of them asks for.
  *
- * Deficit round robin (Shreedhar and Varghese, 1996), in which new tenants come first (as flows do in FQ-CoDel, RFC
- * 8290): who asks for little waits for nobody who asks for much.  Tenants who wait stand in a ring; each turn adds a
+ * Deficit round robin (Shreedhar and Varghese, 1996), in which who asks for little goes first (as sparse flows do in
+ * FQ-CoDel, RFC 8290), up to so many rows ahead of the others.  Tenants who wait stand in a ring; each turn adds a
  * quantum to what a tenant may spend, and a request is taken when its predicted cost is covered.  Costs are rows: the
  * prompt's, and twice the ids that are expected to come, since a row of decoding has no others beside it to share the
  * weights with.  Within a tenant the lowest priority value goes first, then the first to arrive.  Who was preempted has
@@ -21,8 +21,8 @@ void rg_fair_add(rg_fair *f, rg_request *r);
 void rg_fair_remove(rg_fair *f, rg_request *r); /* gone, uncharged */
 /* Whose turn it is; the same one until it is taken or the line changes.  NULL: nobody waits. */
 rg_request *rg_fair_first(rg_fair *f);
-/* Is it that of a tenant who has not had a turn since it began to wait? */
-bool rg_fair_is_new(const rg_fair *f);
+/* Is it that of a tenant who goes before its turn, having been given less than others? */
+bool rg_fair_is_ahead(const rg_fair *f);
 void rg_fair_take(rg_fair *f, rg_request *r); /* runs from now on: its tenant pays */
 
 /* A request has generated so many ids: what the next ones are expected to. */

@@ -85,7 +85,8 @@ struct rg_request {
     int32_t state_part;             /* what it may come to need of all state, in parts of RG_DOOR_ALL_STATE */
     uint64_t deadline_ns;           /* 0: none */
     atomic_int uncached;            /* rg_uncached, once admitted */
-    int state;               /* the scheduler's */
+    int state;               /* the scheduler's: in which queue; */
+    bool was_ahead;          /* and taken before its tenant's turn, which has been given less than others */
 };
 
 /* Checks params (NaN, ranges, ids within the vocabulary, prompt within max_seq_len) and copies them.  max_tokens is

@@ -583,6 +583,7 @@ static bool let_in(rg_scheduler *s, const planning *p, rg_request *r)
     while (!activate(s, r, i, p->n == 0 && !may_clear(s, r)))
         if (!clear_background(s, r))
             return false;
+    r->was_ahead = rg_fair_is_ahead(s->fair);
     rg_fair_take(s->fair, r);
     if (!r->admitted_ns) {
         rg_newcomer who = rg_scheduler_newcomer(r);
@@ -596,13 +597,13 @@ static bool let_in(rg_scheduler *s, const planning *p, rg_request *r)
     return true;
 }
 
-/* Take whose turn it is as long as there is room: all, or only who is new.  False: there is none. */
-static bool admit_waiting(rg_scheduler *s, planning *p, bool background, bool only_new)
+/* Take whose turn it is as long as there is room: all, or only who goes ahead.  False: there is none. */
+static bool admit_waiting(rg_scheduler *s, planning *p, bool background, bool only_ahead)
 {
     rg_request *r;
 
     while (prompt_rows_left(p) > 0 && (r = rg_fair_first(s->fair)) && r->params.background == background &&
-           (!only_new || rg_fair_is_new(s->fair)))
+           (!only_ahead || rg_fair_is_ahead(s->fair)))
         if (!let_in(s, p, r) || !plan_prompts_of(s, p, r))
             return false;
     return true;
@@ -659,14 +660,39 @@ static void limit_prompts(const rg_scheduler *s, const rg_row_budget *budget, pl
     p->prompts = budget->prompt_rows(budget->arg, &aim);
 }
 
-/* The rows of those in front, or of the background.  Beside those who are answered, who is new does not wait for the
- * prompts in hand; if there is no room for it these go on.  False: some of them find no room. */
+static int32_t rows_to_go(const rg_request *r)
+{
+    return r->params.n_prompt - (r->samples[0].seq ? r->samples[0].seq->length : 0);
+}
+
+static bool is_shorter(const rg_request *a, const rg_request *b)
+{
+    return rows_to_go(a) != rows_to_go(b) ? rows_to_go(a) < rows_to_go(b) : a->id < b->id;
+}
+
+/* Of the prompts in hand that went ahead, the shortest that is longer than `after` (NULL: than none). */
+static rg_request *next_ahead(const rg_scheduler *s, const rg_request *after, bool background)
+{
+    rg_request *next = NULL;
+
+    for (rg_request *r = s->running.head; r; r = r->next)
+        if (r->was_ahead && r->params.background == background && (!after || is_shorter(after, r)) &&
+            (!next || is_shorter(r, next)))
+            next = r;
+    return next;
+}
+
+/* The rows of those in front, or of the background.  Beside those who are answered, who goes ahead does not wait
+ * for the prompts in hand, and of those who did the shortest goes first; where there is no room for it, these go on.
+ * False: some of them find no room. */
 static bool plan_part(rg_scheduler *s, planning *p, bool background)
 {
     bool joins = s->forming || !s->options.static_batching, room = true;
 
     if (joins && p->n > 0)
         (void)admit_waiting(s, p, background, true);
+    for (rg_request *r = NULL; room && prompt_rows_left(p) > 0 && (r = next_ahead(s, r, background));)
+        room = plan_prompts_of(s, p, r);
     for (rg_request *r = s->running.head; r && room && prompt_rows_left(p) > 0; r = r->next)
         if (r->params.background == background)
             room = plan_prompts_of(s, p, r);
