@@ -269,11 +269,11 @@ void rg_fair_take(rg_fair *f, rg_request *r)
 
     if (!t)
         return;
+    if (!t->ahead || credit_of(f, t) < cost)
+        t->deficit -= cost;
     t->credit = credit_of(f, t) - cost;
     f->given += cost;
     t->seen = f->given;
-    if (!t->ahead)
-        t->deficit -= cost;
     if (!t->head)
         f->n_lines--;
 }

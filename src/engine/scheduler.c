@@ -691,8 +691,8 @@ static bool plan_part(rg_scheduler *s, planning *p, bool background)
 
     if (joins && p->n > 0)
         (void)admit_waiting(s, p, background, true);
-    for (rg_request *r = NULL; room && prompt_rows_left(p) > 0 && (r = next_ahead(s, r, background));)
-        room = plan_prompts_of(s, p, r);
+    for (rg_request *r = NULL; p->n > 0 && prompt_rows_left(p) > 0 && (r = next_ahead(s, r, background));)
+        (void)plan_prompts_of(s, p, r);
     for (rg_request *r = s->running.head; r && room && prompt_rows_left(p) > 0; r = r->next)
         if (r->params.background == background)
             room = plan_prompts_of(s, p, r);
