@@ -19,11 +19,12 @@ typedef struct test_server {
     int port;
 } test_server;
 
-static inline rg_engine *test_engine_open(int ctx, int max_seqs, int max_waiting)
+static inline rg_engine *test_engine_open(int ctx, int max_seqs, int max_waiting, const char *recipe)
 {
     rg_options o = rg_options_default();
     rg_error err = { 0 };
 
+    o.recipe = recipe;
     o.max_seq_len = ctx;
     o.max_seqs = max_seqs;
     o.max_waiting = max_waiting;
@@ -48,15 +49,20 @@ static inline int test_port(const rg_server *s)
     return atoi(strrchr(rg_server_url(s), ':') + 1);
 }
 
-static inline void test_server_start(test_server *t, const rg_server_options *o, int ctx, int max_seqs)
+static inline void test_server_start_with(test_server *t, const rg_server_options *o, rg_engine *engine)
 {
     rg_error err = { 0 };
 
-    t->engine = test_engine_open(ctx, max_seqs, o->max_waiting);
+    t->engine = engine;
     t->s = rg_server_open(o, &err);
     assert_ok(t->s, err);
     t->port = test_port(t->s);
     rg_server_ready(t->s, t->engine);
+}
+
+static inline void test_server_start(test_server *t, const rg_server_options *o, int ctx, int max_seqs)
+{
+    test_server_start_with(t, o, test_engine_open(ctx, max_seqs, o->max_waiting, "fast"));
 }
 
 static inline void test_server_stop(test_server *t)

@@ -232,7 +232,7 @@ static void loading_and_draining_say_so(void **state)
 {
     rg_server_options o = test_server_options();
     rg_error err = { 0 };
-    test_server t = { .engine = test_engine_open(1024, 4, 16) };
+    test_server t = { .engine = test_engine_open(1024, 4, 16, "fast") };
 
     (void)state;
     t.s = rg_server_open(&o, &err);
@@ -290,7 +290,7 @@ static void aborting_ends_streams_with_an_error(void **state)
 static void closing_leaves_nothing(void **state)
 {
     rg_server_options o = test_server_options();
-    rg_engine *engine = test_engine_open(1024, 4, 64);
+    rg_engine *engine = test_engine_open(1024, 4, 64, "fast");
     size_t live = rg_mem_count().n_live;
     rg_error err = { 0 };
 
