@@ -306,7 +306,7 @@ RG_API void rg_cancel(rg_request *request);
 
 /* Why a prompt's cached prefix ended where it did. */
 typedef enum rg_uncached {
-    RG_UNCACHED_NOTHING, /* nothing more could be: the last id is always computed, and whole blocks of 64 are kept */
+    RG_UNCACHED_NOTHING, /* all but less than a block of 64; the last id is always computed */
     RG_UNCACHED_NEW,     /* nobody computed what follows, within the tenant and salt */
     RG_UNCACHED_GONE,    /* it was known, and its state has been let go */
     RG_UNCACHED_OFF,     /* the engine keeps no prefixes, or the request takes none */

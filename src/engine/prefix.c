@@ -11,14 +11,20 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
+enum {
+    LOOK = 64,         /* children, the newest first, that are looked at: there may be thousands */
+    WORTH_COPYING = 8, /* positions */
+};
+
 struct rg_node {
     rg_node *parent;
-    rg_node *chain; /* the next in its bucket; of free nodes */
+    rg_node *chain; /* the next in its bucket (only full blocks are in one); of free nodes */
     rg_node *older, *newer;
+    rg_node *child, *before, *after; /* its newest child; among its parent's, the next newer and the next older */
     uint64_t hash, salt;
-    int32_t n_children, n_pins, n_blocks;
+    int32_t n_children, n_pins, n_blocks, n_tokens;
     int32_t block[RG_MAX_GROUPS];
-    int32_t tokens[RG_BLOCK];
+    int32_t tokens[RG_BLOCK]; /* n_tokens of them */
     bool live;
 };
 
@@ -29,8 +35,10 @@ struct rg_prefix {
     rg_node **by_block[RG_MAX_GROUPS]; /* who remembers this block */
     rg_node *nodes, *free;
     rg_node **buckets;
+    rg_node *first; /* the newest child of all roots */
     rg_node *oldest, *newest;
     int32_t room, n_live;
+    bool has_recurrent;
     uint64_t mask, seed;
 };
 
@@ -53,6 +61,7 @@ rg_prefix *rg_prefix_new(const rg_state_spec *spec, rg_blocks *const pools[], in
         goto fail;
     for (int g = 0; g < spec->n_groups; g++) {
         p->pools[g] = pools[g];
+        p->has_recurrent |= spec->group[g].kind == RG_KEEP_RECURRENT;
         p->pool_blocks[g] = rg_blocks_available(pools[g]) + rg_blocks_held(pools[g]);
         p->by_block[g] = rg_array((size_t)p->pool_blocks[g], sizeof(rg_node *));
         if (!p->by_block[g])
@@ -124,15 +133,36 @@ static rg_node *find(const rg_prefix *p, const rg_node *parent, uint64_t salt, c
     return NULL;
 }
 
+static rg_node **children(rg_prefix *p, rg_node *parent)
+{
+    return parent ? &parent->child : &p->first;
+}
+
+static void leave_bucket(rg_prefix *p, rg_node *n)
+{
+    rg_node **at = &p->buckets[n->hash & p->mask];
+
+    while (*at != n)
+        at = &(*at)->chain;
+    *at = n->chain;
+}
+
+static void leave_parent(rg_prefix *p, rg_node *n)
+{
+    *(n->before ? &n->before->after : children(p, n->parent)) = n->after;
+    if (n->after)
+        n->after->before = n->before;
+}
+
 /* Remove n if nothing keeps it, then its parent if nothing else kept that one, and so on. */
 static void prune(rg_prefix *p, rg_node *n)
 {
     while (n && !n->n_blocks && !n->n_children && !n->n_pins) {
-        rg_node *parent = n->parent, **at = &p->buckets[n->hash & p->mask];
+        rg_node *parent = n->parent;
 
-        while (*at != n)
-            at = &(*at)->chain;
-        *at = n->chain;
+        if (n->n_tokens == RG_BLOCK)
+            leave_bucket(p, n);
+        leave_parent(p, n);
         age_unlink(p, n);
         n->live = false;
         n->chain = p->free;
@@ -151,6 +181,16 @@ static void forget_at(rg_prefix *p, rg_node *n, int group)
     n->n_blocks--;
 }
 
+static void forget_all(rg_prefix *p, rg_node *n)
+{
+    for (int g = 0; g < p->spec.n_groups; g++) {
+        if (n->block[g] < 0)
+            continue;
+        rg_blocks_remember(p->pools[g], n->block[g], false);
+        forget_at(p, n, g);
+    }
+}
+
 /* The oldest leaf makes way; none if all are pinned. */
 static void make_way(rg_prefix *p)
 {
@@ -160,22 +200,29 @@ static void make_way(rg_prefix *p)
         n = n->newer;
     if (!n)
         return;
-    for (int g = 0; g < p->spec.n_groups; g++) {
-        if (n->block[g] < 0)
-            continue;
-        rg_blocks_remember(p->pools[g], n->block[g], false);
-        forget_at(p, n, g);
-    }
+    forget_all(p, n);
     prune(p, n);
 }
 
-rg_node *rg_prefix_extend(rg_prefix *p, rg_node *parent, uint64_t salt, const int32_t tokens[RG_BLOCK])
+/* Ends that n begins with have nothing that n will not have. */
+static void supersede(rg_prefix *p, const rg_node *n)
 {
-    uint64_t hash = hash_of(p, parent, salt, tokens);
-    rg_node *n = find(p, parent, salt, tokens, hash);
+    rg_node *c = n->after, *older;
 
-    if (n)
-        return n;
+    for (int i = 0; c && i < LOOK; i++, c = older) {
+        older = c->after;
+        if (c->n_tokens < n->n_tokens && c->salt == n->salt &&
+            !memcmp(c->tokens, n->tokens, (size_t)c->n_tokens * sizeof *c->tokens)) {
+            forget_all(p, c);
+            prune(p, c);
+        }
+    }
+}
+
+static rg_node *add_child(rg_prefix *p, rg_node *parent, const rg_node *what)
+{
+    rg_node **list = children(p, parent), *n;
+
     if (parent)
         parent->n_pins++; /* it may be the oldest leaf itself */
     if (!p->free)
@@ -186,16 +233,76 @@ rg_node *rg_prefix_extend(rg_prefix *p, rg_node *parent, uint64_t salt, const in
     if (!n)
         return NULL;
     p->free = n->chain;
-    *n = (rg_node){ .parent = parent, .chain = p->buckets[hash & p->mask], .hash = hash, .salt = salt, .live = true };
-    memcpy(n->tokens, tokens, sizeof n->tokens);
+    *n = *what;
+    n->parent = parent;
+    n->live = true;
     for (int g = 0; g < RG_MAX_GROUPS; g++)
         n->block[g] = -1;
-    p->buckets[hash & p->mask] = n;
     age_insert(p, n, parent);
+    n->after = *list;
+    if (n->after)
+        n->after->before = n;
+    *list = n;
     p->n_live++;
     if (parent)
         parent->n_children++;
+    supersede(p, n);
     return n;
+}
+
+rg_node *rg_prefix_extend(rg_prefix *p, rg_node *parent, uint64_t salt, const int32_t tokens[RG_BLOCK])
+{
+    uint64_t hash = hash_of(p, parent, salt, tokens);
+    rg_node *n = find(p, parent, salt, tokens, hash), what = { .salt = salt, .hash = hash, .n_tokens = RG_BLOCK };
+
+    if (n)
+        return n;
+    memcpy(what.tokens, tokens, sizeof what.tokens);
+    n = add_child(p, parent, &what);
+    if (!n)
+        return NULL;
+    n->chain = p->buckets[hash & p->mask];
+    p->buckets[hash & p->mask] = n;
+    return n;
+}
+
+static int32_t n_alike(const int32_t *a, const int32_t *b, int32_t n)
+{
+    int32_t i = 0;
+
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
+/* Of the children whose blocks are all there, the one that begins with the most of tokens[0, n), *n_same. */
+static rg_node *nearest(rg_prefix *p, rg_node *parent, uint64_t salt, const int32_t *tokens, int32_t n, int32_t *n_same)
+{
+    rg_node *best = NULL, *c = *children(p, parent);
+
+    *n_same = 0;
+    for (int i = 0; c && i < LOOK; i++, c = c->after) {
+        int32_t alike = c->salt == salt ? n_alike(c->tokens, tokens, n < c->n_tokens ? n : c->n_tokens) : 0;
+
+        if (alike > *n_same && c->n_blocks == p->spec.n_groups) {
+            *n_same = alike;
+            best = c;
+        }
+    }
+    return best;
+}
+
+rg_node *rg_prefix_extend_part(rg_prefix *p, rg_node *parent, uint64_t salt, const int32_t *tokens, int32_t n)
+{
+    rg_node what = { .salt = salt, .n_tokens = n };
+    int32_t n_same;
+
+    RG_ASSERT(!p->has_recurrent && n > 0 && n < RG_BLOCK);
+    nearest(p, parent, salt, tokens, n, &n_same);
+    if (n_same == n)
+        return NULL;
+    memcpy(what.tokens, tokens, (size_t)n * sizeof *tokens);
+    return add_child(p, parent, &what);
 }
 
 /* ---- matching ---------------------------------------------------------------------------------------------------- */
@@ -226,8 +333,8 @@ static bool usable(const rg_prefix *p, const rg_node *last, int32_t n_nodes, con
 int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t salt, rg_node **path,
                         int32_t *n_matched)
 {
-    int32_t have[RG_MAX_GROUPS] = { 0 }, best = 0, n_nodes = 0;
-    rg_node *node = NULL;
+    int32_t have[RG_MAX_GROUPS] = { 0 }, best = 0, n_nodes = 0, more;
+    rg_node *node = NULL, *part;
 
     while ((int64_t)(n_nodes + 1) * RG_BLOCK <= n) {
         const int32_t *here = tokens + (size_t)n_nodes * RG_BLOCK;
@@ -244,7 +351,15 @@ int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t
     }
     touch_path(p, node);
     *n_matched = n_nodes * RG_BLOCK;
-    return best;
+    if (p->has_recurrent || n - best <= WORTH_COPYING)
+        return best;
+    part = nearest(p, best ? path[best / RG_BLOCK - 1] : NULL, salt, tokens + best, n - 1 - best, &more);
+    if (more < WORTH_COPYING)
+        return best;
+    RG_ASSERT(more < RG_BLOCK); /* else it would have been found above */
+    touch_path(p, part);
+    path[best / RG_BLOCK] = part;
+    return best + more;
 }
 
 /* ---- what nodes remember ----------------------------------------------------------------------------------------- */
@@ -316,7 +431,10 @@ static void check_node(const rg_prefix *p, const rg_node *n)
 
     RG_ASSERT(n->n_blocks || n->n_children || n->n_pins);
     RG_ASSERT(!n->parent || (n->parent->live && n->parent->n_children > 0 && n->parent->salt == n->salt));
-    RG_ASSERT(find(p, n->parent, n->salt, n->tokens, n->hash) == n);
+    RG_ASSERT(n->n_tokens == RG_BLOCK ? find(p, n->parent, n->salt, n->tokens, n->hash) == n
+                                      : n->n_tokens > 0 && !n->n_children);
+    RG_ASSERT(!n->after || (n->after->before == n && n->after->parent == n->parent));
+    RG_ASSERT(n->before ? n->before->after == n : (n->parent ? n->parent->child : p->first) == n);
     for (int g = 0; g < p->spec.n_groups; g++) {
         if (n->block[g] < 0)
             continue;

@@ -4,7 +4,12 @@
  * by comparing them, so a path from the root is the exact prefix.  The root of a path is chosen by a salt: whatever
  * else determines the state (adapter, caller's cache scope).  A node remembers, per group, the block that holds its
  * positions (K/V groups) or a snapshot of the state at its end (recurrent groups), or neither.  Nodes without blocks
- * and without children go.  Not thread-safe: the engine thread calls it. */
+ * and without children go.
+ *
+ * Where a sequence ended within a block, a leaf stands for these fewer tokens.  A path's last node may be one that
+ * begins as wanted and goes on otherwise: the positions it has in common are good in any block, so a copy of it serves
+ * (as in SGLang's radix tree, Zheng et al., 2024).  Models with recurrent groups have no such: a state is of its end.
+ * Not thread-safe: the engine thread calls it. */
 #ifndef RG_ENGINE_PREFIX_H
 #define RG_ENGINE_PREFIX_H
 
@@ -18,13 +23,16 @@ typedef struct rg_node rg_node; /* NULL stands for "not in the tree" */
 rg_prefix *rg_prefix_new(const rg_state_spec *spec, rg_blocks *const pools[], int32_t room, rg_error *err);
 void rg_prefix_free(rg_prefix *p);
 
-/* The longest usable prefix of tokens[0, n), in positions, always < n and a multiple of RG_BLOCK: global groups have
- * every block, window groups those that a row at that position sees, recurrent groups a snapshot exactly there.  path,
- * room for n / RG_BLOCK, gets the nodes; *n_matched says how many tokens were known at all.  Holds nothing yet. */
+/* The longest usable prefix of tokens[0, n), in positions, always < n: global groups have every block, window groups
+ * those that a row at that position sees, recurrent groups a snapshot exactly there.  path, room for all blocks of n
+ * positions, gets the nodes; where the prefix ends within a block, only the first positions of the last one are meant.
+ * *n_matched says how many tokens were known in full blocks.  Holds nothing yet. */
 int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t salt, rg_node **path,
                         int32_t *n_matched);
 /* The node after parent (NULL: the salt's root) for these 64 tokens, made if need be; NULL: no room. */
 rg_node *rg_prefix_extend(rg_prefix *p, rg_node *parent, uint64_t salt, const int32_t tokens[RG_BLOCK]);
+/* A new leaf for the n < RG_BLOCK tokens with which a sequence ends; NULL: no room, or a child has them already. */
+rg_node *rg_prefix_extend_part(rg_prefix *p, rg_node *parent, uint64_t salt, const int32_t *tokens, int32_t n);
 /* Remember a held block at a node, unless the node has one.  False: it had. */
 bool rg_prefix_publish(rg_prefix *p, rg_node *node, int group, int32_t block);
 int32_t rg_prefix_block(const rg_prefix *p, const rg_node *node, int group); /* -1: none */

@@ -231,7 +231,7 @@ void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i)
 
     if (!a->seq)
         return;
-    rg_seq_release(s->states, a->seq);
+    rg_seq_release(s->states, a->seq, rg_request_tokens(r, i));
     s->idle[s->n_idle++] = a->seq;
     a->seq = NULL;
 }

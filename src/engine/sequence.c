@@ -1,10 +1,11 @@
 /* sequence.c -- the verbs of a sequence's state, over pools, store and prefix index.
  *
  * Invariants (rg_states_check asserts them).  The tables of K/V groups have n_blocks entries, enough for `length`; of a
- * window group those wholly below committed - W + 1 are -1.  A full committed block is never written again, so only the
- * block of `length` can need a copy, and only after a fork.  A recurrent slot holds the state at committed - n_replay,
- * and a log of the last step's draft rows, of which the first n_replay were accepted; it is copied whole, so the log
- * goes along.  Before a step writes a slot it belongs to one sequence alone and not to the index. */
+ * window group those wholly below committed - W + 1 are -1.  A full committed block is never written again, and of
+ * others only ends that nobody holds are in the index, so only the block of `length` can need a copy, and only after a
+ * fork.  A recurrent slot holds the state at committed - n_replay, and a log of the last step's draft rows, of which
+ * the first n_replay were accepted; it is copied whole, so the log goes along.  Before a step writes a slot it belongs
+ * to one sequence alone and not to the index. */
 #include "engine/states.h"
 
 #include <string.h>
@@ -97,22 +98,11 @@ void rg_seq_free(rg_states *s, rg_seq *q)
 {
     if (!q)
         return;
-    rg_seq_release(s, q);
+    rg_seq_release(s, q, NULL);
     *(q->prev ? &q->prev->next : &s->seqs) = q->next;
     if (q->next)
         q->next->prev = q->prev;
     rg_free(q);
-}
-
-void rg_seq_release(rg_states *s, rg_seq *q)
-{
-    cut_blocks(s, q, 0);
-    drop_slots(s, q);
-    set_tail(s, q, NULL);
-    rg_free(q->swapped);
-    q->swapped = NULL;
-    q->swapped_bytes = 0;
-    q->committed = q->length = q->n_replay = q->n_published = 0;
 }
 
 /* ---- sharing ----------------------------------------------------------------------------------------------------- */
@@ -123,6 +113,28 @@ static rg_uncached why_no_more(int32_t n, int32_t p, int32_t n_known)
     if (p + RG_BLOCK >= n)
         return RG_UNCACHED_NOTHING;
     return n_known >= p + RG_BLOCK ? RG_UNCACHED_GONE : RG_UNCACHED_NEW;
+}
+
+/* Is there a block in each group for a copy, whatever else of p positions must be held? */
+static bool can_copy_end(const rg_states *s, int32_t p)
+{
+    for (int g = 0; g < s->spec.n_groups; g++)
+        if (rg_blocks_available(s->pools[g]) <= kept_blocks(s, g, p))
+            return false;
+    return true;
+}
+
+/* A block of our own that begins as the node's. */
+static void copy_end(rg_states *s, rg_seq *q, int32_t b, const rg_node *node)
+{
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        int32_t from = rg_prefix_block(s->prefix, node, g);
+
+        rg_blocks_hold(s->pools[g], from);
+        q->table[g][b] = take(s, g);
+        rg_store_copy(s->store, g, from, q->table[g][b]);
+        rg_blocks_drop(s->pools[g], from);
+    }
 }
 
 int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, rg_uncached *uncached)
@@ -137,6 +149,8 @@ int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, 
     if (!s->prefix)
         return 0;
     p = rg_prefix_match(s->prefix, tokens, n, q->salt, s->path, &n_matched);
+    if (!can_copy_end(s, p))
+        p -= p % RG_BLOCK;
     n_nodes = p / RG_BLOCK;
     *uncached = why_no_more(n, p, n_matched);
     if (!p)
@@ -151,9 +165,12 @@ int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, 
             q->table[g][is_recurrent(s, g) ? 0 : b] = block;
         }
     }
-    q->n_blocks = q->n_published = n_nodes;
+    if (p % RG_BLOCK)
+        copy_end(s, q, n_nodes, s->path[n_nodes]);
+    q->n_blocks = blocks_for(p);
+    q->n_published = n_nodes;
     q->committed = q->length = p;
-    set_tail(s, q, s->path[n_nodes - 1]);
+    set_tail(s, q, n_nodes ? s->path[n_nodes - 1] : NULL);
     return p;
 }
 
@@ -189,6 +206,38 @@ static void publish(rg_states *s, rg_seq *q, const int32_t *tokens)
         set_tail(s, q, node);
         q->n_published++;
     }
+}
+
+/* The positions beyond the last full block, for whoever begins alike.  Not while a fork writes on behind them: it would
+ * have to copy. */
+static void publish_end(rg_states *s, const rg_seq *q, const int32_t *tokens)
+{
+    int32_t full = q->committed / RG_BLOCK;
+    rg_node *node;
+
+    if (!s->prefix || !tokens || s->has_recurrent || q->swapped)
+        return;
+    if (q->n_published < full || q->committed % RG_BLOCK == 0)
+        return;
+    for (int g = 0; g < s->spec.n_groups; g++)
+        if (rg_blocks_references(s->pools[g], q->table[g][full]) > 1)
+            return;
+    node = rg_prefix_extend_part(s->prefix, q->tail, q->salt, tokens + (size_t)full * RG_BLOCK,
+                                 q->committed - full * RG_BLOCK);
+    for (int g = 0; node && g < s->spec.n_groups; g++)
+        RG_ASSERT(rg_prefix_publish(s->prefix, node, g, q->table[g][full]));
+}
+
+void rg_seq_release(rg_states *s, rg_seq *q, const int32_t *tokens)
+{
+    publish_end(s, q, tokens);
+    cut_blocks(s, q, 0);
+    drop_slots(s, q);
+    set_tail(s, q, NULL);
+    rg_free(q->swapped);
+    q->swapped = NULL;
+    q->swapped_bytes = 0;
+    q->committed = q->length = q->n_replay = q->n_published = 0;
 }
 
 bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to)

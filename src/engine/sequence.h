@@ -35,8 +35,8 @@ typedef struct rg_seq {
 rg_seq *rg_seq_new(rg_states *s, int32_t max_len, uint64_t salt, rg_error *err);
 void rg_seq_free(rg_states *s, rg_seq *q); /* releases; NULL is fine */
 
-/* Start from the longest cached prefix of tokens[0, n), among those of salt.  Returns the positions taken over
- * (committed = length = that); *uncached (may be NULL) says why not more. */
+/* Start from the longest cached prefix of tokens[0, n), among those of salt; what is within a block is copied.  Returns
+ * the positions taken over (committed = length = that); *uncached (may be NULL) says why not more. */
 int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, rg_uncached *uncached);
 /* Make room to write positions [length, upto): new blocks, and copies of what is shared. */
 bool rg_seq_grow(rg_states *s, rg_seq *q, int32_t upto);
@@ -52,8 +52,9 @@ void rg_seq_rollback(rg_states *s, rg_seq *q, int32_t p);
 bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to);
 /* Keep a snapshot of recurrent groups at `committed`, a multiple of RG_BLOCK, in the prefix index.  False: no room. */
 bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens);
-/* Give everything back: committed = length = 0. */
-void rg_seq_release(rg_states *s, rg_seq *q);
+/* Give everything back: committed = length = 0.  tokens: so that what was committed beyond the last full block can be
+ * found again too (NULL: not). */
+void rg_seq_release(rg_states *s, rg_seq *q, const int32_t *tokens);
 /* Out to plain memory and back, committed part only.  False: no memory (out) or no blocks (in); nothing changed. */
 bool rg_seq_swap_out(rg_states *s, rg_seq *q);
 bool rg_seq_swap_in(rg_states *s, rg_seq *q);

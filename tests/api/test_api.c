@@ -160,7 +160,7 @@ static void prefixes_are_reused(void **state)
         rg_request *r = rg_submit(e, &p, &err);
         assert_ok(r, err);
         collect(r, &a[i]);
-        assert_int_equal(rg_request_usage(r).n_cached, i ? 256 : 0);
+        assert_int_equal(rg_request_usage(r).n_cached, i ? 299 : 0);
         rg_request_close(r);
     }
     same(&a[0], &a[1]);

@@ -220,6 +220,54 @@ static void a_match_needs_every_group(void **state)
     world_close(&w);
 }
 
+/* What begins alike serves for as long as it does, be it a full block or a sequence's end. */
+static void a_match_may_end_within_a_block(void **state)
+{
+    int32_t tokens[3 * RG_BLOCK], other[3 * RG_BLOCK];
+    rg_node *node;
+    world w;
+
+    (void)state;
+    world_open(&w, 2, 20, 20); /* no slots */
+    fill(tokens, 3 * RG_BLOCK, 1);
+    memcpy(other, tokens, sizeof other);
+    node = rg_prefix_extend(w.prefix, NULL, 7, tokens);
+    cache(&w, node, GLOBAL);
+    assert_int_equal(match(&w, tokens, 40, 7), 0); /* the window group lacks it */
+    cache(&w, node, WINDOW);
+    assert_int_equal(match(&w, tokens, 40, 7), 39); /* less than n */
+    assert_int_equal(match(&w, tokens, RG_BLOCK, 7), RG_BLOCK - 1);
+    assert_int_equal(match(&w, tokens, 40, 8), 0);
+    assert_int_equal(match(&w, tokens, 6, 7), 0); /* not worth a copy */
+    other[30]++;
+    assert_int_equal(match(&w, other, RG_BLOCK + 1, 7), 30);
+
+    /* An end of 20, then one of 50 that has it too, then others. */
+    rg_node *end = rg_prefix_extend_part(w.prefix, node, 7, tokens + RG_BLOCK, 20);
+    cache(&w, end, GLOBAL);
+    cache(&w, end, WINDOW);
+    assert_int_equal(match(&w, tokens, 3 * RG_BLOCK, 7), RG_BLOCK + 20);
+    assert_null(rg_prefix_extend_part(w.prefix, node, 7, tokens + RG_BLOCK, 20));
+    assert_null(rg_prefix_extend_part(w.prefix, node, 7, tokens + RG_BLOCK, 12));
+    end = rg_prefix_extend_part(w.prefix, node, 7, tokens + RG_BLOCK, 50);
+    cache(&w, end, GLOBAL);
+    cache(&w, end, WINDOW);
+    assert_int_equal(rg_blocks_available(w.pools[GLOBAL]), 20);
+    world_check(&w);
+    assert_int_equal(match(&w, tokens, 3 * RG_BLOCK, 7), RG_BLOCK + 50);
+    end = rg_prefix_extend(w.prefix, node, 7, tokens + RG_BLOCK);
+    cache(&w, end, GLOBAL);
+    cache(&w, end, WINDOW);
+    world_check(&w);
+    assert_int_equal(match(&w, tokens, 3 * RG_BLOCK, 7), 2 * RG_BLOCK);
+    memcpy(other, tokens, sizeof other);
+    other[RG_BLOCK + 33]++;
+    assert_int_equal(match(&w, other, 3 * RG_BLOCK, 7), RG_BLOCK + 33);
+    rg_prefix_clear(w.prefix);
+    assert_int_equal(match(&w, tokens, 3 * RG_BLOCK, 7), 0);
+    world_close(&w);
+}
+
 static void the_end_of_a_path_goes_first(void **state)
 {
     int32_t tokens[2][4 * RG_BLOCK + 1], blocks[4];
@@ -283,7 +331,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_held_cached_or_free), cmocka_unit_test(random_holds_agree_with_a_count),
-        cmocka_unit_test(a_match_needs_every_group),      cmocka_unit_test(the_end_of_a_path_goes_first),
+        cmocka_unit_test(a_match_needs_every_group),      cmocka_unit_test(a_match_may_end_within_a_block),
+        cmocka_unit_test(the_end_of_a_path_goes_first),
         cmocka_unit_test(the_oldest_leaf_makes_way),
     };
 

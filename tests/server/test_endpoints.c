@@ -656,13 +656,13 @@ static void what_was_cached_is_told(void **state)
         c.port = test_port(c.s);
         rg_server_ready(c.s, c.engine);
         check_cached(c.port, "one", text, NULL, 0, "new");
-        check_cached(c.port, "one", text, NULL, 192, "complete");
-        check_cached(c.port, "two", text, NULL, share ? 192 : 0, share ? "complete" : "new");
+        check_cached(c.port, "one", text, NULL, 225, "complete");
+        check_cached(c.port, "two", text, NULL, share ? 225 : 0, share ? "complete" : "new");
         check_cached(c.port, "one", text, "pepper", 0, "new");
-        check_cached(c.port, "one", text, "pepper", 192, "complete");
-        check_cached(c.port, "two", text, "pepper", share ? 192 : 0, share ? "complete" : "new");
-        text[400] ^= 1; /* all after its block is another prompt */
-        check_cached(c.port, "one", text, NULL, 64, "new");
+        check_cached(c.port, "one", text, "pepper", 225, "complete");
+        check_cached(c.port, "two", text, "pepper", share ? 225 : 0, share ? "complete" : "new");
+        text[400] ^= 1; /* all from there on is another prompt */
+        check_cached(c.port, "one", text, NULL, 127, "new");
         text[400] ^= 1;
         snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"max_tokens\":2,\"cache_prompt\":false}", text);
         assert_int_equal(ask_cached(c.port, "one", "/v1/completions", body, "usage.prompt_tokens_details", why), 0);
@@ -671,12 +671,12 @@ static void what_was_cached_is_told(void **state)
         assert_int_equal(ask_cached(c.port, "one", "/v1/completions", body, "usage.prompt_tokens_details", why), 0);
         snprintf(body, sizeof body, "{\"input\":\"%s\",\"max_output_tokens\":2}", text);
         assert_int_equal(ask_cached(c.port, "one", "/v1/responses", body, "usage.input_tokens_details", why), 0);
-        assert_int_equal(ask_cached(c.port, "one", "/v1/responses", body, "usage.input_tokens_details", why), 192);
+        assert_int_equal(ask_cached(c.port, "one", "/v1/responses", body, "usage.input_tokens_details", why), 227);
         snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}],\"max_tokens\":2}", text);
-        assert_int_equal(ask_cached(c.port, "one", "/v1/chat/completions", body, "usage.prompt_tokens_details", why), 192);
+        assert_int_equal(ask_cached(c.port, "one", "/v1/chat/completions", body, "usage.prompt_tokens_details", why), 227);
         test_reply r = test_web_ask(c.port, "POST", "/v1/messages", "x-api-key: one\r\n", body);
         json_t *v = test_reply_json(&r);
-        assert_int_equal(int_at(v, "usage.cache_read_input_tokens"), 192);
+        assert_int_equal(int_at(v, "usage.cache_read_input_tokens"), 227);
         json_decref(v);
         test_reply_free(&r);
         test_server_stop(&c);
