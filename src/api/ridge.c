@@ -14,6 +14,7 @@
 #include "grammar/shelf.h"
 #include "model/cost.h"
 #include "model/model.h"
+#include "model/machine.h"
 #include "model/rates.h"
 #include "plan/plan.h"
 #include "text/chat.h"

@@ -329,7 +329,8 @@ static bool work(job *j, rg_error *err)
     rg_pool *pool = speed_init(&j->speed, &j->tool, err) ? rg_pool_new(j->tool.n_threads, err) : NULL;
     if (!pool)
         return false;
-    rg_machine_measure(&j->machine, j->tool.cpu, pool, j->tool.n_threads, (size_t)j->tool.model->weights.bytes);
+    rg_machine_measure(&j->machine, j->tool.cpu, pool, j->tool.n_threads,
+                       j->no_cache ? 0 : (size_t)j->tool.model->weights.bytes);
     rg_pool_free(pool);
     if (!j->args.common.json)
         printf("%s, %d threads: %.1f GB/s, %.0f f32 GFLOP/s, %.0f int8 GOP/s\n", j->tool.cpu->isa, j->tool.n_threads,

@@ -14,7 +14,7 @@
 
 extern const cli_command cli_plan;
 
-enum { MAX_LIST = 32, MAX_STEPS = 32, MAX_RUNS = 100 };
+enum { MAX_LIST = 32, MAX_STEPS = 32, MAX_RUNS = 100, MAX_ROUNDS = 1000 };
 
 static const double MEASURE_S = 0.4; /* of a point, about */
 
@@ -147,10 +147,27 @@ static double memory_here(void)
     return pages > 0 && page > 0 ? (double)pages * (double)page : 0;
 }
 
+static int n_threads(const plan_job *j)
+{
+    return j->args.common.threads ? j->args.common.threads : rg_cores();
+}
+
+/* What operations take, once more: with what was seen before. */
+static bool measure_rates(plan_job *j, rg_machine *m, rg_error *err)
+{
+    const rg_cpu *cpu = rg_cpu_find(j->args.common.isa, err);
+    rg_rates_wanted wanted = rg_rates_for(j->model, j->subject.exact);
+
+    wanted.passes = 3; /* a median, not a mean */
+    if (j->what_if)
+        wanted.linear[RG_Q8_0] = wanted.linear[RG_Q4_0] = true;
+    return cpu && rg_rates_measure(m, cpu, n_threads(j), &wanted, &j->seen, err);
+}
+
 static bool measure_here(plan_job *j, rg_plan_machine *out, rg_error *err)
 {
     const rg_cpu *cpu = rg_cpu_find(j->args.common.isa, err);
-    int n = j->args.common.threads ? j->args.common.threads : rg_cores();
+    int n = n_threads(j);
     rg_pool *pool = cpu ? rg_pool_new(n, err) : NULL;
     void *quiet = j->args.common.quiet || j->args.common.json ? j : NULL;
     bool ok = true;
@@ -164,13 +181,10 @@ static bool measure_here(plan_job *j, rg_plan_machine *out, rg_error *err)
     rg_machine_measure(&out->m, cpu, pool, n, 0);
     rg_pool_free(pool);
     cli_progress(quiet, "measuring this machine", 0.2);
-    if (j->subject.method == RG_PLAN_COUNTED) {
-        rg_rates_wanted wanted = rg_rates_for(j->model, j->subject.exact);
-        wanted.passes = 2;
-        if (j->what_if)
-            wanted.linear[RG_Q8_0] = wanted.linear[RG_Q4_0] = true;
-        ok = rg_rates_measure(&out->m, cpu, n, &wanted, &j->seen, err);
-    }
+    if (j->subject.method == RG_PLAN_COUNTED)
+        ok = measure_rates(j, &out->m, err);
+    if (ok && j->measure)
+        ok = (j->pulse = rg_pulse_open(&out->m, cpu, n, err)) != NULL;
     cli_progress(quiet, "measuring this machine", 1);
     return ok;
 }
@@ -235,6 +249,7 @@ static bool make_rows(plan_job *j, rg_error *err)
     if (!j->rows || !j->measured || !j->tries)
         return rg_fail_memory(err, n * sizeof *j->rows);
     memset(j->measured, 0, n * sizeof *j->measured);
+    memset(j->tries, 0, n * 2 * (size_t)j->rounds * sizeof *j->tries);
     for (int m = 0; m < j->n_machines; m++)
         if (!predict(j, &j->machine[m], j->rows + (size_t)m * each, err))
             return false;
@@ -243,6 +258,13 @@ static bool make_rows(plan_job *j, rg_error *err)
 }
 
 /* ---- measuring --------------------------------------------------------------------------------------------------- */
+
+static void begin_window(plan_job *j)
+{
+    rg_timer_reset(j->timer);
+    rg_pulse_usual(j->pulse);
+    speed_look(&j->speed);
+}
 
 /* The median step of a run of some; of as many runs as there is time for, the median. */
 static bool measure_decode(plan_job *j, const rg_plan_row *r, double *seconds, rg_error *err)
@@ -254,7 +276,7 @@ static bool measure_decode(plan_job *j, const rg_plan_row *r, double *seconds, r
     runs = runs < MAX_RUNS ? runs : MAX_RUNS;
     n = n < 5 ? 5 : n > MAX_STEPS ? MAX_STEPS : n;
     context = (int)r->seq - 1 - n / 2; /* so that the middle step is the one predicted */
-    rg_timer_reset(j->timer);
+    begin_window(j);
     for (int i = 0; i < runs; i++)
         if (!speed_decode(&j->speed, (int)r->batch, context > 0 ? context : 0, n, &all, &tries[i], err))
             return false;
@@ -268,7 +290,7 @@ static bool measure_prefill(plan_job *j, const rg_plan_row *r, double *seconds, 
     double tries[9];
 
     n = n < 1 ? 1 : n > (int)RG_LEN(tries) ? (int)RG_LEN(tries) : n;
-    rg_timer_reset(j->timer);
+    begin_window(j);
     for (int i = 0; i < n; i++)
         if (!speed_prefill(&j->speed, (int)r->seq, 0, &tries[i], err))
             return false;
@@ -276,13 +298,16 @@ static bool measure_prefill(plan_job *j, const rg_plan_row *r, double *seconds, 
     return true;
 }
 
-/* Of what the rounds so far gave for a row, and this one, the median. */
-static double over_rounds(plan_job *j, int row, bool prefill, int round, double seconds)
+static rg_plan_timed *tries_of(plan_job *j, int row, bool prefill)
 {
-    double *tries = j->tries + (size_t)(2 * row + prefill) * (size_t)j->rounds;
+    return j->tries + (size_t)(2 * row + prefill) * (size_t)j->rounds;
+}
 
-    tries[round] = seconds; /* in whatever order those before are */
-    return rg_quantile(tries, round + 1, 0.5);
+/* What was measured in a round, and what the machine gave meanwhile. */
+static void keep_try(plan_job *j, int row, bool prefill, int round, double seconds)
+{
+    speed_look(&j->speed);
+    tries_of(j, row, prefill)[round] = (rg_plan_timed){ .measured_s = seconds, .share = rg_pulse_usual(j->pulse) };
 }
 
 /* What the operations of the first row took, the mean over rounds. */
@@ -319,16 +344,62 @@ static bool check_measure(plan_job *j, rg_error *err)
 /* The machine again, and what follows. */
 static bool measure_machine_again(plan_job *j, rg_error *err)
 {
-    rg_plan_machine m;
     int here = 0;
 
     while (strcmp(j->machine[here].name, "here") != 0)
         here++;
-    if (!measure_here(j, &m, err))
-        return false;
-    rg_machine_keep_roofs(&m.m, &j->machine[here].m);
-    j->machine[here].m = m.m;
-    return predict(j, &j->machine[here], j->rows + (size_t)here * j->seq.n * j->batch.n, err);
+    return measure_rates(j, &j->machine[here].m, err) &&
+           predict(j, &j->machine[here], j->rows + (size_t)here * j->seq.n * j->batch.n, err);
+}
+
+/* A row's machine as it is when it gives that share of its roofs. */
+static rg_plan_machine giving(const rg_plan_row *r, const rg_share *share)
+{
+    rg_plan_machine m = *r->machine;
+
+    m.m.share = *share;
+    return m;
+}
+
+/* What was predicted for the share that was given in each round. */
+static bool predict_tries(plan_job *j, int row, bool prefill, rg_error *err)
+{
+    const rg_plan_row *r = &j->rows[row];
+    rg_plan_timed *tries = tries_of(j, row, prefill);
+
+    for (int i = 0; i < j->rounds; i++) {
+        rg_plan_machine m = giving(r, &tries[i].share);
+        rg_plan_row then;
+
+        if (!tries[i].measured_s)
+            continue;
+        if (!(prefill ? rg_plan_point(&j->subject, &m, r->batch, r->seq, &then, err)
+                      : rg_plan_latency(&j->subject, &m, r->batch, r->seq, &then.latency_s, err)))
+            return false;
+        tries[i].predicted_s = prefill ? then.ttft_s : then.latency_s;
+    }
+    return true;
+}
+
+/* The median over rounds, of each by itself. */
+static rg_plan_timed over_rounds(const rg_plan_timed *tries, int rounds)
+{
+    rg_plan_timed out = { 0 };
+    double *const to[] = { &out.predicted_s, &out.measured_s, &out.share.memory, &out.share.compute };
+    double v[RG_LEN(to)][MAX_ROUNDS];
+    int n = 0;
+
+    for (int i = 0; i < rounds; i++) {
+        if (!tries[i].measured_s)
+            continue;
+        v[0][n] = tries[i].predicted_s;
+        v[1][n] = tries[i].measured_s;
+        v[2][n] = tries[i].share.memory;
+        v[3][n++] = tries[i].share.compute;
+    }
+    for (size_t k = 0; n && k < RG_LEN(to); k++)
+        *to[k] = rg_quantile(v[k], n, 0.5);
+    return out;
 }
 
 /* Rows that fit; a prompt once for each length, with its first batch; in rounds the machine before each length. */
@@ -347,14 +418,14 @@ static bool measure_rows(plan_job *j, int round, rg_error *err)
         if ((first && (i || round) && j->rounds > 1 && !measure_machine_again(j, err)) ||
             !measure_decode(j, r, &seconds, err))
             return false;
-        j->measured[i].latency_s = over_rounds(j, i, false, round, seconds);
+        keep_try(j, i, false, round, seconds);
         if (!i)
             measured_ops(j, false, round);
         if (!first)
             continue;
         if (!measure_prefill(j, r, &seconds, err))
             return false;
-        j->measured[i].ttft_s = over_rounds(j, i, true, round, seconds);
+        keep_try(j, i, true, round, seconds);
         if (!i)
             measured_ops(j, true, round);
     }
@@ -377,27 +448,46 @@ static bool measure(plan_job *j, rg_error *err)
     o.max_seq_len = cli_ints_most(&j->seq, 1) + MAX_STEPS + 1;
     if (o.max_seqs < 1)
         return rg_fail(err, RG_E_LIMIT, "plan: --measure: no batch fits into this machine's memory");
-    j->timer = o.wrap_arg = rg_timer_new(j->args.common.threads ? j->args.common.threads : rg_cores(), err);
+    j->timer = o.wrap_arg = rg_timer_new(n_threads(j), err);
     if (!j->timer || !tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err))
         return false;
     j->speed.timer = j->timer;
+    j->speed.pulse = j->pulse;
     for (int round = 0; round < j->rounds && !cli_interrupted(); round++)
         if (!measure_rows(j, round, err))
             return false;
+    for (int i = 0; i < j->n_rows; i++) {
+        if (!predict_tries(j, i, false, err) || !predict_tries(j, i, true, err))
+            return false;
+        j->measured[i].decode = over_rounds(tries_of(j, i, false), j->rounds);
+        j->measured[i].prefill = over_rounds(tries_of(j, i, true), j->rounds);
+    }
     cli_progress(j->args.common.quiet || j->args.common.json ? j : NULL, "measuring the model", 1);
     return true;
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-/* The operations of the first row as the machine is known now, and what was measured of them. */
+/* The operations of the first row as the machine is known now, at what it gave while they were measured, and what was
+ * measured of them. */
 static bool list_ops(plan_job *j, rg_error *err)
 {
     const rg_plan_row *first = &j->rows[0];
+    const rg_share *usual = &first->machine->m.share;
     rg_plan_ops before = j->ops;
 
-    if (!rg_plan_list_ops(&j->subject, first->machine, first->batch, first->seq, &j->ops, err))
-        return false;
+    for (int prefill = 0; prefill < 2; prefill++) {
+        const rg_plan_timed *timed = prefill ? &j->measured[0].prefill : &j->measured[0].decode;
+        rg_plan_machine m = giving(first, timed->measured_s > 0 ? &timed->share : usual);
+        rg_plan_ops ops;
+
+        if (!rg_plan_list_ops(&j->subject, &m, first->batch, first->seq, &ops, err))
+            return false;
+        j->ops.n = ops.n;
+        for (int i = 0; i < ops.n; i++)
+            if (ops.op[i].prefill == (bool)prefill)
+                j->ops.op[i] = ops.op[i];
+    }
     for (int i = 0; i < before.n; i++)
         j->ops.op[i].measured_s = before.op[i].measured_s;
     return true;
@@ -425,6 +515,7 @@ static void fini(plan_job *j)
     speed_fini(&j->speed);
     tool_close(&j->tool);
     rg_timer_free(j->timer);
+    rg_pulse_close(j->pulse);
     rg_model_close(j->model);
     rg_checkpoint_close(j->ckpt);
     rg_free(j->rows);
@@ -461,7 +552,7 @@ static int run(int argc, char **argv)
         { "--measure", CLI_FLAG, &j.measure, NULL,
           "run the same points here, and print predicted, measured and error" },
         { "--rounds", CLI_INT, &j.rounds, "N",
-          "with --measure: machine and points so often in turn, the median counts (default 1)", 1, 1000 },
+          "with --measure: machine and points so often in turn, the median counts (default 1)", 1, MAX_ROUNDS },
         { "--csv", CLI_STRING, &j.csv, "FILE", "also write the rows to a file" },
         { "--svg", CLI_STRING, &j.svg, "FILE", "also draw the roofline, and latency and throughput against batch" },
         { NULL },

@@ -26,7 +26,7 @@ typedef struct plan_job {
     rg_seen seen; /* of this machine */
     rg_plan_row *rows;
     rg_plan_measured *measured;
-    double *tries; /* [row][decode, prefill][round] */
+    rg_plan_timed *tries; /* [row][decode, prefill][round] */
     int n_rows;
     rg_plan_ops ops;
     rg_levers levers;
@@ -34,6 +34,7 @@ typedef struct plan_job {
     int n_points;
     tool tool;
     rg_timer *timer; /* of what is measured */
+    rg_pulse *pulse; /* and of the machine meanwhile */
     speed speed;
 } plan_job;
 

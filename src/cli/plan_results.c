@@ -7,6 +7,22 @@
 
 enum { FILE_CAP = 1 << 22 };
 
+static void float_or_null(cli_json *out, const char *key, double v)
+{
+    if (v > 0)
+        cli_json_float(out, key, v);
+    else
+        cli_json_null(out, key);
+}
+
+static void share_json(cli_json *out, const char *key, const rg_share *s)
+{
+    cli_json_open(out, key, '{');
+    float_or_null(out, "memory", s->memory);
+    float_or_null(out, "compute", s->compute);
+    cli_json_close(out);
+}
+
 static void machines_json(cli_json *out, const plan_job *j)
 {
     cli_json_open(out, "machines", '[');
@@ -21,17 +37,10 @@ static void machines_json(cli_json *out, const plan_job *j)
         cli_json_float(out, "bf16_gflop_s", m->m.bf16_ops_s / 1e9);
         cli_json_float(out, "int8_gop_s", m->m.int8_ops_s / 1e9);
         cli_json_float(out, "memory_bytes", m->memory_bytes);
+        share_json(out, "share", &m->m.share);
         cli_json_close(out);
     }
     cli_json_close(out);
-}
-
-static void float_or_null(cli_json *out, const char *key, double v)
-{
-    if (v > 0)
-        cli_json_float(out, key, v);
-    else
-        cli_json_null(out, key);
 }
 
 static void row_json(cli_json *out, const plan_job *j, int i)
@@ -69,8 +78,12 @@ static void row_json(cli_json *out, const plan_job *j, int i)
         cli_json_null(out, "knee_batch");
     float_or_null(out, "closed_form_latency_ms", 1e3 * r->closed_latency_s);
     if (j->measure) {
-        float_or_null(out, "measured_latency_ms", 1e3 * m->latency_s);
-        float_or_null(out, "measured_ttft_ms", 1e3 * m->ttft_s);
+        float_or_null(out, "measured_latency_ms", 1e3 * m->decode.measured_s);
+        float_or_null(out, "measured_ttft_ms", 1e3 * m->prefill.measured_s);
+        float_or_null(out, "predicted_latency_then_ms", 1e3 * m->decode.predicted_s);
+        float_or_null(out, "predicted_ttft_then_ms", 1e3 * m->prefill.predicted_s);
+        share_json(out, "decode_share", &m->decode.share);
+        share_json(out, "prefill_share", &m->prefill.share);
     }
     cli_json_close(out);
 }
@@ -167,7 +180,7 @@ static bool make_points(plan_job *j, rg_error *err)
         p->throughput = (double)b / p->latency_s;
         for (int i = 0; i < j->n_rows; i++)
             if (j->rows[i].machine == r->machine && j->rows[i].seq == r->seq && j->rows[i].batch == b)
-                p->measured_latency_s = j->measured[i].latency_s;
+                p->measured_latency_s = j->measured[i].decode.measured_s;
         j->n_points++;
     }
     return true;

@@ -8,6 +8,9 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
+/* Seldom enough that steps of a model that stays in cache hardly notice. */
+static const double LOOK_EVERY_S = 0.02;
+
 static void ignore(void *arg, int i, float *logits)
 {
     (void)arg;
@@ -62,9 +65,17 @@ static bool pretend(speed *s, rg_seq *q, int context, rg_error *err)
     return true;
 }
 
+void speed_look(speed *s)
+{
+    rg_pulse_look(s->pulse, rg_model_runner_pool(s->tool->runner), true);
+    s->looked_ns = rg_now_ns();
+}
+
 /* The first n spans as one step: the part-th of such. */
 static bool step(speed *s, int n, int part, double *seconds, rg_error *err)
 {
+    if (s->pulse && rg_seconds(s->looked_ns, rg_now_ns()) > LOOK_EVERY_S)
+        speed_look(s);
     uint64_t t0 = rg_now_ns();
 
     if (s->timer && part >= 0)

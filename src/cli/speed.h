@@ -4,6 +4,7 @@
 #define RG_CLI_SPEED_H
 
 #include "cli/tool.h"
+#include "model/machine.h"
 #include "ops/watch/timer.h"
 
 enum { SPEED_ROWS = 512, SPEED_SEQS = 1024, SPEED_STEPS = 1 << 20 };
@@ -11,6 +12,8 @@ enum { SPEED_ROWS = 512, SPEED_SEQS = 1024, SPEED_STEPS = 1 << 20 };
 typedef struct speed {
     tool *tool;
     rg_timer *timer; /* of its steps, but for those that only warm up; NULL: none */
+    rg_pulse *pulse; /* looked at between steps, */
+    uint64_t looked_ns; /* now and then; NULL: never */
     int32_t *ids; /* SPEED_ROWS + SPEED_SEQS random ones */
     rg_seq *seqs[SPEED_SEQS];
     tool_span spans[SPEED_SEQS];
@@ -18,6 +21,9 @@ typedef struct speed {
 
 bool speed_init(speed *s, tool *t, rg_error *err);
 void speed_fini(speed *s);
+
+/* A look at the machine, which has a pulse. */
+void speed_look(speed *s);
 
 /* Seconds of a prompt of n after context, in steps of SPEED_ROWS. */
 bool speed_prefill(speed *s, int n, int context, double *seconds, rg_error *err);

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/quantile.h"
 #include "base/mem.h"
 
 enum { NEAR_SET = 1 << 20, FAR_SET = 64 << 20, SPANS_AT_HAND = 256,
@@ -202,16 +200,34 @@ static void price_carried(const rg_machine *m, const rg_counted *op, price *p)
     p->far_s = op->count.state_bytes * m->rates.carry_far_s[op->kind] + op->count.weight_bytes * far_byte(m);
 }
 
-static price price_of(const rg_machine *m, const rg_counted *op, bool exact)
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+double rg_share_delay(const rg_share *s, double near_s, double memory_s)
+{
+    double memory = s->memory > 0 ? s->memory : 1, compute = s->compute > 0 ? s->compute : 1;
+
+    return larger(memory_s / memory, near_s / compute) - larger(memory_s, near_s);
+}
+
+/* What rates say is of a machine that gives all of its roofs. */
+static void delay(const rg_machine *m, price *p)
+{
+    double near_s = rg_share_delay(&m->share, p->near_s, 0), far_s = rg_share_delay(&m->share, p->near_s, p->bytes_s);
+
+    p->fixed_s += rg_share_delay(&m->share, p->fixed_s, 0);
+    p->near_s += near_s;
+    p->far_s += far_s - near_s;
+}
+
+/* Of a machine that was measured. */
+static price measured_price(const rg_machine *m, const rg_counted *op, bool exact)
 {
     double bytes = op->count.weight_bytes + op->count.state_bytes;
     price p = roofline(m, op, exact);
 
-    if (!m->rates.measured) {
-        p.near_s = limit_of(&p);
-        p.fixed_s = m->op_s;
-        return p;
-    }
     p.fixed_s = m->rates.fixed_s[op->kind];
     if (op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION) {
         price_attention(m, op, &p);
@@ -227,6 +243,19 @@ static price price_of(const rg_machine *m, const rg_counted *op, bool exact)
         price_carried(m, op, &p);
     else /* short runs wait for memory and then compute: the two add up */
         p.far_s = bytes * far_byte(m);
+    return p;
+}
+
+static price price_of(const rg_machine *m, const rg_counted *op, bool exact)
+{
+    price p = m->rates.measured ? measured_price(m, op, exact) : roofline(m, op, exact);
+
+    if (!m->rates.measured) {
+        p.near_s = limit_of(&p);
+        p.fixed_s = m->op_s;
+        return p;
+    }
+    delay(m, &p);
     return p;
 }
 
@@ -428,7 +457,8 @@ double rg_cost_swap_s(const rg_model *model, const rg_machine *m, int64_t n)
         double held = group->kind == RG_KEEP_RECURRENT ? 1 : group->window && window < blocks ? window : blocks;
         bytes += held * (double)group->block_bytes;
     }
-    return 4 * bytes / m->read_bytes_s;
+    double s = 4 * bytes / m->read_bytes_s;
+    return s + rg_share_delay(&m->share, 0, s);
 }
 
 int32_t rg_cost_swap_from(const rg_model *model, const rg_machine *m, int32_t max_len, int chunk, bool exact)
@@ -496,138 +526,4 @@ bool rg_cost_count(const rg_model *m, int n_seqs, int n_rows, int64_t start, rg_
     rg_free(spans);
     rg_free(f);
     return ok;
-}
-
-/* ---- measuring this machine ---- */
-
-typedef struct probe {
-    const rg_cpu *cpu;
-    rg_pool *pool;
-    int n_threads;
-    const uint8_t *data;
-    size_t bytes;             /* per thread */
-    int repeats;
-    double (*peak)(double n);
-    double n, done[256];
-} probe;
-
-static void read_all(void *arg, int thread)
-{
-    probe *p = arg;
-
-    for (int i = 0; i < p->repeats; i++)
-        p->done[thread] = (double)p->cpu->stream(p->data + (size_t)thread * p->bytes, p->bytes);
-}
-
-static void compute(void *arg, int thread)
-{
-    probe *p = arg;
-
-    p->done[thread] = p->peak(p->n);
-}
-
-static void barriers(void *arg, int thread)
-{
-    probe *p = arg;
-    uint32_t phase = 0;
-
-    (void)thread;
-    while (phase < 1000) {
-        rg_phase_take(p->pool, phase);
-        rg_phase_end(p->pool, &phase);
-    }
-}
-
-static double timed(probe *p, void (*fn)(void *arg, int thread))
-{
-    uint64_t t0 = rg_now_ns();
-
-    rg_pool_run(p->pool, p->n_threads, fn, p);
-    return rg_seconds(t0, rg_now_ns());
-}
-
-/* The best of several tries: other work on the machine can only slow one down. */
-static double best_peak(probe *p, double (*peak)(double n))
-{
-    double best = 0;
-
-    if (!peak)
-        return 0;
-    p->peak = peak;
-    p->n = 3e8;
-    for (int i = 0; i < 5; i++) {
-        double s = timed(p, compute), ops = 0;
-        for (int t = 0; t < p->n_threads; t++)
-            ops += 2 * p->done[t];
-        best = ops / s > best ? ops / s : best;
-    }
-    return best;
-}
-
-/* Bytes per second: the highest of some tries, or the usual. */
-static double bandwidth(probe *p, size_t working_set, bool highest)
-{
-    enum { TRIES = 5 };
-    double tries[TRIES];
-    size_t all = working_set ? working_set : (size_t)256 << 20;
-
-    p->bytes = all / (size_t)p->n_threads / 4096 * 4096 + 4096;
-    all = p->bytes * (size_t)p->n_threads;
-    uint8_t *data = rg_region_new(all);
-    if (!data)
-        return 0;
-    memset(data, 1, all);
-    p->data = data;
-    p->repeats = (int)(((size_t)64 << 20) / all) + 1;
-    for (int i = 0; i < TRIES; i++)
-        tries[i] = timed(p, read_all);
-    rg_region_free(data, all);
-    double usual = rg_quantile(tries, TRIES, 0.5); /* which sorts them */
-    return (double)all * p->repeats / (highest ? tries[0] : usual);
-}
-
-double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, bool highest)
-{
-    probe *p = rg_zalloc(sizeof *p);
-
-    if (!p)
-        return 0;
-    *p = (probe){ .cpu = cpu, .pool = pool, .n_threads = n_threads < 256 ? n_threads : 256 };
-    double rate = bandwidth(p, working_set, highest);
-    rg_free(p);
-    return rate;
-}
-
-void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set)
-{
-    probe *p = rg_zalloc(sizeof *p);
-
-    memset(out, 0, sizeof *out);
-    if (!p)
-        return;
-    *p = (probe){ .cpu = cpu, .pool = pool, .n_threads = n_threads < 256 ? n_threads : 256 };
-    out->read_bytes_s = bandwidth(p, working_set, true);
-    out->f32_ops_s = best_peak(p, cpu->peak_f32);
-    out->int8_ops_s = best_peak(p, cpu->peak_int8);
-    out->bf16_ops_s = best_peak(p, cpu->peak_bf16);
-    out->op_s = timed(p, barriers) / 1000;
-    p->n = 0;
-    p->peak = cpu->peak_f32;
-    out->step_s = 2 * timed(p, compute);
-    rg_free(p);
-}
-
-static double more(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-void rg_machine_keep_roofs(rg_machine *m, const rg_machine *other)
-{
-    m->read_bytes_s = more(m->read_bytes_s, other->read_bytes_s);
-    m->f32_ops_s = more(m->f32_ops_s, other->f32_ops_s);
-    m->bf16_ops_s = more(m->bf16_ops_s, other->bf16_ops_s);
-    m->int8_ops_s = more(m->int8_ops_s, other->int8_ops_s);
-    m->op_s = m->op_s < other->op_s ? m->op_s : other->op_s;
-    m->step_s = m->step_s < other->step_s ? m->step_s : other->step_s;
 }

@@ -1,8 +1,8 @@
 /* cost.h -- counts times a machine give seconds: one function for the scheduler and for the plan.
  *
  * Of a machine known from its data sheet there are a bandwidth and peaks: an operation takes the longer of its bytes
- * and its arithmetic, the roofline.  Of a machine that was measured (rg_machine_measure, and rg_rates_measure in
- * rates.h) there is more, each the measured answer to where the roofline misses:
+ * and its arithmetic, the roofline.  Of a machine that was measured (rg_machine_measure in machine.h, and
+ * rg_rates_measure in rates.h) there is more, each the measured answer to where the roofline misses:
  *
  *   kernels below their peak     seconds per weight value by the number of rows that meet it, per value of x and of y,
  *                                per format and recipe; per pair of query and key, by how many queries share the keys
@@ -10,6 +10,8 @@
  *                                that depends on where its bytes come from is kept apart ("far") and scaled by it
  *   work that is not a product   seconds per value for norms, rotations, activations, scans, ...
  *   fixed costs                  of a step, and of each kind of operation (its barriers)
+ *   what others take             the share of its roofs that the machine gives: arithmetic and memory are slowed, each
+ *                                by its own, and an operation waits for the slower of the two
  *
  * Nothing here is fitted to a model: the rates are of the seam's operations on shapes of their own. */
 #ifndef RG_MODEL_COST_H
@@ -63,6 +65,12 @@ typedef struct rg_rates {
     double carry_near_s[RG_OP_COUNT], carry_far_s[RG_OP_COUNT];
 } rg_rates;
 
+/* What a machine gives of its roofs: others on the same host take memory's bandwidth, or half a core, for tenths of a
+ * second or for minutes. */
+typedef struct rg_share {
+    double memory, compute; /* 0: all */
+} rg_share;
+
 /* What a machine can do. */
 typedef struct rg_machine {
     double read_bytes_s;              /* from memory */
@@ -70,6 +78,7 @@ typedef struct rg_machine {
     double op_s;                      /* fixed cost of one op of a step: its barriers */
     double step_s;                    /* fixed cost of a step */
     rg_rates rates;                   /* .measured false: the roofline alone */
+    rg_share share;                   /* what costs are of; rates are of all */
 } rg_machine;
 
 /* Seconds of a step. */
@@ -113,6 +122,9 @@ int32_t rg_cost_swap_from(const rg_model *m, const rg_machine *machine, int32_t 
  * aimed at: a step's budget.  Allocates nothing. */
 int rg_cost_budget(const rg_model *m, const rg_machine *machine, const rg_step_aim *aim, int max_rows, bool exact);
 
+/* What takes the longer of near_s of arithmetic and memory_s of memory when all is given takes so much more. */
+double rg_share_delay(const rg_share *s, double near_s, double memory_s);
+
 /* One operation, for who has a list of them. */
 double rg_cost_op(const rg_machine *machine, const rg_counted *op, double working_set, bool exact);
 /* What a counter has listed, as one step; and its limit alone. */
@@ -126,17 +138,8 @@ bool rg_cost_count(const rg_model *m, int n_seqs, int n_rows, int64_t start, rg_
  * else of f32. */
 double rg_machine_peak(const rg_machine *m, rg_type weights, bool exact);
 
-/* Measure this machine with the kernels of cpu on the threads of pool: about a second.  working_set: bytes over which
- * the bandwidth is read (0: large).  No rates yet: rg_rates_measure adds them. */
-void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set);
-
-/* Of one machine measured twice, the higher roofs, into m. */
-void rg_machine_keep_roofs(rg_machine *m, const rg_machine *other);
-
-/* The read bandwidth alone, bytes per second, the highest of some tries or their median; 0: no memory for the
- * buffer. */
-double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, bool highest);
-/* The same, of the measured sizes, by interpolation; read_bytes_s where rates were not measured. */
+/* Read bandwidth when so many bytes are gone through again and again, of the measured sizes by interpolation;
+ * read_bytes_s where rates were not measured. */
 double rg_machine_bandwidth_at(const rg_machine *m, double working_set);
 
 #endif

@@ -273,8 +273,8 @@ static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
     rg_linear_rate *r = &m->rates.linear[type];
     const rg_format *fmt = rg_format_of(type);
     const int64_t shape[3] = { 1, FAR_TIMES * matrix_rows(type), COLS };
-    double values = (double)(shape[1] * shape[2]), last = 0;
-    double most = (double)fmt->block_bytes / fmt->block_len / m->rates.set_bytes_s[RG_RATE_SETS - 1]; /* none hidden */
+    double values = (double)(shape[1] * shape[2]), last = 0, bytes = values * fmt->block_bytes / fmt->block_len;
+    double most = bytes / values / m->rates.set_bytes_s[RG_RATE_SETS - 1]; /* none hidden */
 
     w->spread = RG_SHOP_MATRICES;
     if (!rg_shop_weights(w, type, RG_SHOP_MATRICES, shape, err))
@@ -285,7 +285,8 @@ static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
             if (!rg_shop_batch(w, rows, 0, false, err))
                 return false;
             double near = r->near_s[i] * values + rows * (r->in_s * COLS + r->out_s * (double)shape[1]);
-            last = beyond(rg_shop_seconds(w, say_linear), m->rates.fixed_s[RG_OP_LINEAR] + near, values);
+            double s = rg_shop_far_seconds(w, say_linear, near, bytes / m->read_bytes_s);
+            last = beyond(s, m->rates.fixed_s[RG_OP_LINEAR] + near, values);
             last = last < most ? last : most;
         }
         r->far_s[i] = last;
@@ -293,8 +294,9 @@ static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
     if (!rg_shop_batch(w, 1, 0, false, err))
         return false;
     w->spread = RG_SHOP_MATRICES * PARTS;
-    double part = values / PARTS * (r->near_s[0] + r->far_s[0]) + r->in_s * COLS + r->out_s * (double)shape[1] / PARTS;
-    r->far_start_s = beyond(rg_shop_seconds(w, say_part), m->rates.fixed_s[RG_OP_LINEAR] + part, 1);
+    double near = values / PARTS * r->near_s[0] + r->in_s * COLS + r->out_s * (double)shape[1] / PARTS;
+    double part = rg_shop_far_seconds(w, say_part, near, bytes / PARTS / m->read_bytes_s);
+    r->far_start_s = beyond(part, m->rates.fixed_s[RG_OP_LINEAR] + near + values / PARTS * r->far_s[0], 1);
     r->measured = true;
     return true;
 }
@@ -347,8 +349,12 @@ static bool measure_store(rg_shop *w, rg_machine *m, rg_type type, rg_error *err
     w->n_heads = 4;
     if (!set_layers(w, RG_SHOP_SPANS, 2, err))
         return false;
-    double sweep = rg_shop_seconds(w, say_layer), both = rg_shop_seconds(w, say_store_in_layer);
+    const rg_attention_rate *r = &m->rates.attention[type];
+    double memory_s = 2.0 * RG_SHOP_SPANS * rg_kv_bytes(&w->kv) / m->read_bytes_s;
+    double seen_s = 4.0 * RG_SHOP_SPANS * (r->item_s[0] + 2 * RG_BLOCK * (r->pair_s[0] + 128 * r->width_s[0]));
     double near = m->rates.fixed_s[RG_OP_KV_STORE] + RG_SHOP_SPANS * 512 * m->rates.few_s[RG_OP_KV_STORE];
+    double sweep = rg_shop_far_seconds(w, say_layer, seen_s, memory_s);
+    double both = rg_shop_far_seconds(w, say_store_in_layer, seen_s + near, memory_s);
     m->rates.attention[type].store_s = beyond(both, sweep + near, RG_SHOP_SPANS * 512.0);
     return true;
 }
@@ -385,22 +391,25 @@ static bool measure_items(rg_shop *w, rg_machine *m, rg_type type, bool latent, 
     return true;
 }
 
-/* Seconds per pair of query and key, of the last rows of a sequence, without item_s; near, or from memory. */
-static double attend(rg_shop *w, const rg_kv *kv, const int queries[2], double item_s, bool far, rg_error *err)
+/* Seconds per pair of query and key, of the last rows of a sequence, without item_s: near, where near_s is below 0, or
+ * from memory what takes near_s near. */
+static double attend(rg_shop *w, const rg_machine *m, const rg_kv *kv, const int queries[2], double item_s,
+                     double near_s, rg_error *err)
 {
     int per_kv = queries[0], rows = queries[1];
-    bool layers = far && rows == 1 && !kv->latent;
+    bool far = near_s >= 0, layers = far && rows == 1 && !kv->latent;
     double keys = RG_SHOP_CONTEXT - (rows - 1) / 2.0;
-    int n = layers ? FAR_SPANS : 1;
+    int n = layers ? FAR_SPANS : 1, n_blocks = RG_SHOP_CONTEXT / RG_BLOCK;
 
     w->kv = *kv;
     w->n_heads = kv->n_heads * per_kv;
     w->spread = far ? RG_SHOP_SPANS : 1;
-    if (!(layers ? set_layers(w, n, RG_SHOP_CONTEXT / RG_BLOCK, err)
-                 : rg_shop_batch(w, rows, rg_kv_bytes(kv), false, err)))
+    if (!(layers ? set_layers(w, n, n_blocks, err) : rg_shop_batch(w, rows, rg_kv_bytes(kv), false, err)))
         return -1;
-    double s = rg_shop_seconds(w, kv->latent ? say_mla_attention : layers ? say_layer : say_attention);
-    double items = (double)n * rows * w->n_heads, each = s / items - item_s;
+    rg_shop_text *say = kv->latent ? say_mla_attention : layers ? say_layer : say_attention;
+    double items = (double)n * rows * w->n_heads, memory_s = (double)(n * n_blocks) * rg_kv_bytes(kv) / m->read_bytes_s;
+    double s = far ? rg_shop_far_seconds(w, say, items * (item_s + near_s * keys), memory_s) : rg_shop_seconds(w, say);
+    double each = s / items - item_s;
     return each > 0 ? each / keys : 0;
 }
 
@@ -425,8 +434,9 @@ static bool measure_attention(rg_shop *w, rg_machine *m, rg_type type, bool late
             queries = of_latent[i] * latent_rows[i];
         }
         int each[2] = { latent ? of_latent[i] : per_kv[i], latent ? latent_rows[i] : n_rows[i] };
-        double item = r->item_s[i], near = attend(w, &kv, each, item, false, err);
-        double far = attend(w, &kv, each, item, true, err), two = latent ? 0 : attend(w, &wide, each, item, false, err);
+        double item = r->item_s[i], near = attend(w, m, &kv, each, item, -1, err);
+        double far = near < 0 ? -1 : attend(w, m, &kv, each, item, near, err);
+        double two = latent ? 0 : attend(w, m, &wide, each, item, -1, err);
         if (near < 0 || far < 0 || two < 0)
             return false;
         double per_column = latent ? near / (LATENT_K + LATENT_V) : (two - near) / 128;
@@ -573,8 +583,9 @@ static bool measure_recurrence(rg_shop *w, rg_machine *m, rg_op_kind kind, rg_er
     r->fixed_s[kind] = s[0] - row > m->op_s ? s[0] - row : m->op_s;
     if (!set_carried(w, FAR_CARRIED, LAYERS, err))
         return false;
-    r->carry_far_s[kind] =
-        beyond(rg_shop_seconds(w, say), r->fixed_s[kind] + FAR_CARRIED * row, FAR_CARRIED * bytes);
+    double near = r->fixed_s[kind] + FAR_CARRIED * row;
+    double far = rg_shop_far_seconds(w, say, near, FAR_CARRIED * bytes / m->read_bytes_s);
+    r->carry_far_s[kind] = beyond(far, near, FAR_CARRIED * bytes);
     return true;
 }
 
@@ -592,6 +603,22 @@ static rg_type first_of(const bool wanted[RG_TYPE_COUNT], rg_type otherwise)
     return otherwise;
 }
 
+/* Never quicker with more to go through.  What goes at memory's pace goes at the share of it that is given. */
+static void measure_sets(rg_shop *w, rg_machine *m, const rg_cpu *cpu)
+{
+    double last = 0;
+
+    for (int i = 0; i < RG_RATE_SETS; i++) {
+        double rate = rg_machine_bandwidth(cpu, w->pool, w->n_threads, (size_t)RG_RATE_SMALLEST_SET << i, false);
+        double now = rg_pulse_look(w->pulse, w->pool, true).memory, byte_s = rate > 0 ? 1 / rate : 0;
+        if (now > 0 && rate < 1.2 * now * m->read_bytes_s)
+            byte_s *= now;
+        byte_s = rg_shop_usual(w, byte_s);
+        last = byte_s > last ? byte_s : last;
+        m->rates.set_bytes_s[i] = last > 0 ? 1 / last : 0;
+    }
+}
+
 static bool measure_once(rg_shop *w, rg_machine *m, const rg_cpu *cpu, const rg_rates_wanted *wanted, rg_error *err)
 {
     rg_type weights = first_of(wanted->linear, RG_BF16), kv = first_of(wanted->attention, RG_BF16);
@@ -599,11 +626,7 @@ static bool measure_once(rg_shop *w, rg_machine *m, const rg_cpu *cpu, const rg_
 
     memset(&m->rates, 0, sizeof m->rates);
     m->rates.n_threads = w->n_threads;
-    for (int i = 0; i < RG_RATE_SETS; i++) {
-        size_t bytes = (size_t)RG_RATE_SMALLEST_SET << i;
-        double rate = rg_machine_bandwidth(cpu, w->pool, w->n_threads, bytes, false);
-        m->rates.set_bytes_s[i] = rate > 0 ? 1 / rg_shop_usual(w, 1 / rate) : 0;
-    }
+    measure_sets(w, m, cpu);
     ok = measure_cells(w, m, err) && measure_fixed_products(w, m, weights, err) && measure_kv(w, m, kv, err);
     for (int t = 0; ok && t < RG_TYPE_COUNT; t++) {
         ok = !wanted->linear[t] || measure_near(w, m, (rg_type)t, err);
@@ -620,17 +643,21 @@ bool rg_rates_measure(rg_machine *m, const rg_cpu *cpu, int n_threads, const rg_
 {
     rg_shop *w = rg_shop_open(cpu, n_threads, wanted->exact, err);
     rg_seen *own = seen ? NULL : rg_zalloc(sizeof *own);
-    bool ok = w && (seen || own);
+    rg_pulse *pulse = w ? rg_pulse_open(m, cpu, n_threads, err) : NULL;
+    bool ok = w && pulse && (seen || own);
 
     for (int i = 0; ok && i < (wanted->passes ? wanted->passes : 1); i++) {
         w->seen = seen ? seen : own;
+        w->pulse = pulse;
         w->n_timed = 0;
         ok = measure_once(w, m, cpu, wanted, err);
     }
     m->rates.measured = ok;
+    m->share = ok ? rg_pulse_usual(pulse) : (rg_share){ 0 };
     if (w && !seen && !own)
         rg_fail_memory(err, sizeof *own);
     rg_free(own);
+    rg_pulse_close(pulse);
     rg_shop_close(w);
     return ok;
 }

@@ -226,26 +226,57 @@ double rg_shop_usual(rg_shop *w, double seconds)
     return rg_quantile(sorted, n, 0.5);
 }
 
+static rg_share look(const rg_shop *w, bool memory)
+{
+    return w->pulse ? rg_pulse_look(w->pulse, w->pool, memory) : (rg_share){ 0 };
+}
+
+static rg_share between(const rg_share *a, const rg_share *b)
+{
+    return (rg_share){ .memory = (a->memory + b->memory) / 2, .compute = (a->compute + b->compute) / 2 };
+}
+
+/* What took so long would have taken, had all been given. */
+static double undelayed(double seconds, const rg_share *s, bool far, double near_s, double memory_s)
+{
+    if (!far)
+        return s->compute > 0 ? seconds * s->compute : seconds;
+    seconds -= rg_share_delay(s, near_s, memory_s);
+    return seconds > near_s ? seconds : near_s;
+}
+
 /* The first tries are to get warm, cores that have slept too; and of something near they tell how many turns make a
  * time worth measuring.  On a slow machine, few. */
-double rg_shop_seconds(rg_shop *w, rg_shop_text *fn)
+static double timed(rg_shop *w, rg_shop_text *fn, bool far, double near_s, double memory_s)
 {
-    bool far = w->spread > 1;
     double tries[TRIES], spent = 0;
     int n = 0;
 
     fill_arena(w);
     w->fn = fn;
-    w->repeats = far ? w->spread : 2;
+    w->repeats = w->spread > 1 ? w->spread : 2;
+    rg_share before = look(w, far);
     for (int i = 0; n < TRIES && (!n || spent < ENOUGH); i++) {
         rg_pool_run(w->pool, w->n_threads, program, w);
         double all = elapsed(w), s = all / w->repeats;
-        bool enough = far || all > AT_LEAST || w->repeats >= MOST_TURNS;
+        bool enough = w->spread > 1 || all > AT_LEAST || w->repeats >= MOST_TURNS;
+        rg_share after = look(w, far), then = between(&before, &after);
         if (!enough)
             w->repeats = s > 0 && s * MOST_TURNS > 2 * AT_LEAST ? (int)(2 * AT_LEAST / s) : MOST_TURNS;
-        if (enough && i && (far || spent > WARM || i > TRIES)) /* i: a clock may stand still */
-            tries[n++] = s;
+        if (enough && i && (w->spread > 1 || spent > WARM || i > TRIES)) /* i: a clock may stand still */
+            tries[n++] = undelayed(s, &then, far, near_s, memory_s);
         spent += all;
+        before = after;
     }
     return rg_shop_usual(w, rg_quantile(tries, n, 0.5));
+}
+
+double rg_shop_seconds(rg_shop *w, rg_shop_text *fn)
+{
+    return timed(w, fn, false, 0, 0);
+}
+
+double rg_shop_far_seconds(rg_shop *w, rg_shop_text *fn, double near_s, double memory_s)
+{
+    return timed(w, fn, true, near_s, memory_s);
 }

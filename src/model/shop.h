@@ -7,7 +7,7 @@
 #ifndef RG_MODEL_SHOP_H
 #define RG_MODEL_SHOP_H
 
-#include "ops/cpu/kernels.h"
+#include "model/machine.h"
 
 enum {
     RG_SHOP_ROWS = 512,     /* of a batch, at most */
@@ -43,6 +43,7 @@ struct rg_shop {
     float *vector;      /* -1, -0.5, -1, ... [RG_SHOP_VECTOR] */
     int n_heads;
     int width;          /* columns of an activation */
+    rg_pulse *pulse;    /* of the machine while it times; NULL: none */
     rg_seen *seen;      /* by this pass and those before */
     int n_timed;        /* in this pass */
     int spread;         /* matrices or sequences gone through in turn; 0 or 1: the same again and again */
@@ -76,8 +77,10 @@ void rg_shop_close(rg_shop *w); /* NULL is fine */
 bool rg_shop_batch(rg_shop *w, int rows, size_t block_bytes, bool recurrent, rg_error *err);
 /* n stacks of shape[0] matrices, all alike: one row of plausible values, everywhere. */
 bool rg_shop_weights(rg_shop *w, rg_type type, int n, const int64_t shape[3], rg_error *err);
-/* Seconds of one turn of fn: the median of a few tries, and of what they were in this pass and those before. */
+/* Seconds of one turn of fn on a machine that gives all of its roofs: the median of a few tries, and of what they were
+ * in this pass and those before.  Of something near; or of what takes near_s near and reads memory for memory_s. */
 double rg_shop_seconds(rg_shop *w, rg_shop_text *fn);
+double rg_shop_far_seconds(rg_shop *w, rg_shop_text *fn, double near_s, double memory_s);
 /* The same of what was timed elsewhere. */
 double rg_shop_usual(rg_shop *w, double seconds);
 

@@ -53,8 +53,9 @@ static void say_machine(rg_buf *b, const rg_plan_machine *m, const rg_plan_subje
         rg_buf_printf(b, "%.4g f32 and %.4g int8 GOP/s", m->m.f32_ops_s / 1e9, m->m.int8_ops_s / 1e9);
     rg_buf_printf(b, ", %.4g GB", gb(m->memory_bytes));
     if (s->method == RG_PLAN_COUNTED && m->m.rates.measured)
-        rg_buf_printf(b, "; kernels measured on %d thread%s, %.1f us an operation", m->m.rates.n_threads,
-                      m->m.rates.n_threads > 1 ? "s" : "", 1e6 * m->m.rates.fixed_s[RG_OP_LINEAR]);
+        rg_buf_printf(b, "; kernels measured on %d thread%s, %.1f us an operation, while %.2f of the bandwidth and "
+                         "%.2f of the arithmetic were given", m->m.rates.n_threads, m->m.rates.n_threads > 1 ? "s" : "",
+                      1e6 * m->m.rates.fixed_s[RG_OP_LINEAR], m->m.share.memory, m->m.share.compute);
     rg_buf_str(b, "\n");
 }
 
@@ -105,16 +106,16 @@ static void say_measured(rg_buf *b, const rg_plan_report *r)
 {
     char p[32], m[32];
 
-    rg_buf_printf(b, "\n%-9s %6s %7s %12s %12s %8s\n", "", "batch", "seq", "predicted", "measured", "error");
-    for (int i = 0; i < r->n_rows; i++) {
-        const rg_plan_row *x = &r->rows[i];
-        const rg_plan_measured *y = &r->measured[i];
-        if (y->latency_s > 0)
-            rg_buf_printf(b, "%-9s %6lld %7lld %12s %12s %+7.1f %%\n", "decode", (long long)x->batch, (long long)x->seq,
-                          time_text(x->latency_s, p), time_text(y->latency_s, m), off(x->latency_s, y->latency_s));
-        if (y->ttft_s > 0)
-            rg_buf_printf(b, "%-9s %6d %7lld %12s %12s %+7.1f %%\n", "prefill", 1, (long long)x->seq,
-                          time_text(x->ttft_s, p), time_text(y->ttft_s, m), off(x->ttft_s, y->ttft_s));
+    rg_buf_printf(b, "\n%-9s %6s %7s %12s %12s %9s   bandwidth, arithmetic given\n", "", "batch", "seq",
+                  "predicted", "measured", "error");
+    for (int i = 0; i < 2 * r->n_rows; i++) {
+        const rg_plan_row *x = &r->rows[i / 2];
+        const rg_plan_timed *y = i % 2 ? &r->measured[i / 2].prefill : &r->measured[i / 2].decode;
+        if (y->measured_s > 0)
+            rg_buf_printf(b, "%-9s %6lld %7lld %12s %12s %+7.1f %%   %.2f %.2f\n", i % 2 ? "prefill" : "decode",
+                          i % 2 ? 1 : (long long)x->batch, (long long)x->seq, time_text(y->predicted_s, p),
+                          time_text(y->measured_s, m), off(y->predicted_s, y->measured_s), y->share.memory,
+                          y->share.compute);
     }
 }
 
@@ -183,7 +184,8 @@ void rg_report_csv(rg_buf *b, const rg_plan_report *r)
 {
     rg_buf_str(b, "machine,chips,batch,seq,memory_bytes,weights_bytes,kv_bytes,recurrent_bytes,activation_bytes,"
                   "machine_bytes,fits,latency_ms,ttft_ms,throughput_tok_s,ops,bytes,intensity,bound_by,max_batch,"
-                  "critical_batch,knee_batch,closed_form_latency_ms,measured_latency_ms,measured_ttft_ms\n");
+                  "critical_batch,knee_batch,closed_form_latency_ms,measured_latency_ms,measured_ttft_ms,"
+                  "predicted_latency_then_ms,predicted_ttft_then_ms\n");
     for (int i = 0; i < r->n_rows; i++) {
         const rg_plan_row *x = &r->rows[i];
         const rg_plan_memory *y = &x->memory;
@@ -195,13 +197,13 @@ void rg_report_csv(rg_buf *b, const rg_plan_report *r)
                       y->kv, y->recurrent, y->activations, y->of, x->fits ? "true" : "false", 1e3 * x->latency_s,
                       1e3 * x->ttft_s, x->throughput, x->ops, x->bytes, x->intensity, rg_bound_names[x->bound_by],
                       (long long)x->max_batch, x->critical_batch, (long long)x->knee_batch);
-        for (int k = 0; k < 3; k++) { /* empty: does not apply */
-            double v = k == 0 ? x->closed_latency_s : k == 1 ? m.latency_s : m.ttft_s;
-            if (v > 0)
-                rg_buf_printf(b, ",%.6g", 1e3 * v);
+        const double last[] = { x->closed_latency_s, m.decode.measured_s, m.prefill.measured_s, m.decode.predicted_s,
+                                m.prefill.predicted_s };
+        for (size_t k = 0; k < RG_LEN(last); k++) /* empty: does not apply */
+            if (last[k] > 0)
+                rg_buf_printf(b, ",%.6g", 1e3 * last[k]);
             else
                 rg_buf_str(b, ",");
-        }
         rg_buf_str(b, "\n");
     }
 }

@@ -5,9 +5,15 @@
 #include "base/buf.h"
 #include "plan/levers.h"
 
-/* What was measured at a row's point; 0: was not. */
+/* What was measured at a row's point, what is predicted for the share of the machine's roofs that was given meanwhile,
+ * and that share; 0: was not. */
+typedef struct rg_plan_timed {
+    double predicted_s, measured_s;
+    rg_share share;
+} rg_plan_timed;
+
 typedef struct rg_plan_measured {
-    double latency_s, ttft_s;
+    rg_plan_timed decode, prefill; /* of a step; of a prompt */
 } rg_plan_measured;
 
 typedef struct rg_plan_report {

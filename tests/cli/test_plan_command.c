@@ -76,10 +76,12 @@ static void here(void **state)
     for (size_t i = 2; i < 4; i++) {
         assert_true(number(row(j, i), "measured_latency_ms") > 0);
         /* Of the right size at least, on a machine that may have other work to do. */
-        double ratio = number(row(j, i), "latency_ms") / number(row(j, i), "measured_latency_ms");
+        double ratio = number(row(j, i), "predicted_latency_then_ms") / number(row(j, i), "measured_latency_ms");
         assert_true(ratio > 0.1 && ratio < 10);
+        assert_true(number(json_object_get(row(j, i), "decode_share"), "memory") > 0);
+        assert_true(number(json_object_get(row(j, i), "decode_share"), "compute") > 0);
     }
-    assert_true(number(row(j, 2), "measured_ttft_ms") > 0);
+    assert_true(number(row(j, 2), "measured_ttft_ms") > 0 && number(row(j, 2), "predicted_ttft_then_ms") > 0);
     json_decref(j);
     j = command_json("bench " RG_SOURCE_DIR "/models/tales-1m --no-cache --context 100 --decode 8 --reps 1 --threads 1 --json "
                      "--quiet");

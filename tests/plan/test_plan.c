@@ -298,6 +298,56 @@ static void costs_add_up(void **state)
     rg_model_close(m);
 }
 
+/* A machine that gives half of its bandwidth: what waits for memory takes twice as long, what computes as long as before;
+ * half of its arithmetic, the other way round; all, as if nothing were said. */
+static void what_is_given(void **state)
+{
+    rg_plan_machine p = machine("xeon-8480", 1);
+    rg_model *m = open_shape("llama-2-13b-gqa8", RG_Q4_0);
+    const rg_share shares[] = { { 0, 0 }, { 1, 1 }, { 0.5, 1 }, { 1, 0.5 }, { 0.5, 0.5 }, { 2, 2 } };
+    double decode[RG_LEN(shares)], prefill[RG_LEN(shares)], sums[3];
+    rg_error err = { 0 };
+
+    (void)state;
+    is_about(rg_share_delay(&(rg_share){ 0.5, 1 }, 2, 5), 5, 1e-12);   /* 10 for 5 */
+    is_about(rg_share_delay(&(rg_share){ 0.5, 1 }, 4, 3), 2, 1e-12);   /* memory's 6 for arithmetic's 4 */
+    is_about(rg_share_delay(&(rg_share){ 1, 0.5 }, 4, 3), 4, 1e-12);
+    is_about(rg_share_delay(&(rg_share){ 1, 0.5 }, 2, 5) + 1, 1, 1e-12); /* hidden */
+    is_about(rg_share_delay(&(rg_share){ 2, 1 }, 2, 5), -2.5, 1e-12);
+    made_up_rates(&p.m);
+    for (int k = 0; k < RG_OP_COUNT; k++) /* products alone */
+        p.m.rates.fixed_s[k] = p.m.rates.few_s[k] = p.m.rates.many_s[k] = 0;
+    for (int t = 0; t < RG_TYPE_COUNT; t++)
+        for (int i = 0; i < RG_RATE_ROWS; i++) {
+            double bytes = (double)rg_format_of((rg_type)t)->block_bytes / rg_format_of((rg_type)t)->block_len;
+            p.m.rates.linear[t].near_s[i] = 0.01 * bytes / p.m.read_bytes_s * rg_rate_rows[i]; /* computes from 100 rows on */
+            p.m.rates.linear[t].far_s[i] = i ? 0 : 0.99 * bytes / p.m.read_bytes_s;
+        }
+    for (size_t i = 0; i < RG_LEN(shares); i++) {
+        rg_step_shape shape = { .n_seqs = 1, .n_rows = 1, .start = 1 };
+        rg_cost cost;
+        p.m.share = shares[i];
+        memset(sums, 0, sizeof sums);
+        assert_ok(rg_cost_shape(m, &p.m, &shape, &cost, add_seconds, sums, &err), err);
+        is_about(sums[0] + p.m.step_s, cost.seconds, 1e-9);
+        decode[i] = cost.seconds - p.m.step_s;
+        shape.n_rows = 512;
+        assert_ok(rg_cost_shape(m, &p.m, &shape, &cost, NULL, NULL, &err), err);
+        prefill[i] = cost.seconds - p.m.step_s;
+    }
+    is_about(decode[1], decode[0], 1e-12);
+    is_about(decode[2], 2 * decode[0], 0.02);
+    is_about(decode[3], decode[0], 0.02);
+    is_about(decode[4], 2 * decode[0], 0.02);
+    is_about(decode[5], decode[0] / 2, 0.02);
+    is_about(prefill[2], prefill[0], 0.02);
+    is_about(prefill[3], 2 * prefill[0], 0.02);
+    double swap = rg_cost_swap_s(m, &p.m, 512); /* with twice the roofs */
+    p.m.share = shares[1];
+    is_about(swap, rg_cost_swap_s(m, &p.m, 512) / 2, 1e-12);
+    rg_model_close(m);
+}
+
 /* The scheduler's questions: swapping wins from some length on, and budgets are kept and not wasted. */
 static void scheduler_questions(void **state)
 {
@@ -482,7 +532,7 @@ static void reports(void **state)
         lines += *p == '\n';
     }
     assert_int_equal(lines, 3);
-    assert_int_equal(commas, 3 * 23);
+    assert_int_equal(commas, 3 * 25);
     rg_buf_reset(&b);
     rg_svg_plan svg = { .title = r.title, .machine = &h100, .row = &rows[0], .ops = &ops, .points = points, .n_points = 2 };
     rg_svg_write(&b, &svg);
@@ -502,7 +552,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(llama_on_h100),     cmocka_unit_test(llama_sizes),   cmocka_unit_test(intensities),
         cmocka_unit_test(serving_quiz),      cmocka_unit_test(largest_and_knee),
         cmocka_unit_test(counted_beside_closed), cmocka_unit_test(shapes_are_batches),
-        cmocka_unit_test(costs_add_up), cmocka_unit_test(scheduler_questions),
+        cmocka_unit_test(costs_add_up), cmocka_unit_test(what_is_given), cmocka_unit_test(scheduler_questions),
         cmocka_unit_test(levers),            cmocka_unit_test(machines),      cmocka_unit_test(refusals),
         cmocka_unit_test(reports),
     };

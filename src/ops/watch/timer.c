@@ -17,7 +17,7 @@ typedef struct like {
     int part;
     rg_op_kind kind;
     const char *name; /* of the first output */
-    int rows, group;  /* of it; of the state that is read or written, or -1 */
+    int rows, cols, group; /* of it; of the first input, or 0; of the state that is read or written, or -1 */
 } like;
 
 typedef struct entry {
@@ -81,6 +81,7 @@ static like like_of(const rg_timer *t, const rg_op *op)
     const rg_act *y = op->out[0];
 
     return (like){ .part = t->part, .kind = op->kind, .name = y ? y->name : "kv", .rows = y ? y->rows : 0,
+                   .cols = op->in[0] ? op->in[0]->cols : 0,
                    .group = op->kv ? op->kv->group : op->rec ? op->rec->group : -1 };
 }
 
@@ -115,8 +116,8 @@ void rg_timer_begin(rg_timer *t, int part)
 
 static bool alike(const like *a, const like *b)
 {
-    return a->part == b->part && a->kind == b->kind && a->rows == b->rows && a->group == b->group &&
-           !strcmp(a->name, b->name);
+    return a->part == b->part && a->kind == b->kind && a->rows == b->rows && a->cols == b->cols &&
+           a->group == b->group && !strcmp(a->name, b->name);
 }
 
 static void keep(rg_timer *t, const like *of, double seconds)

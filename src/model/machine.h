@@ -1,0 +1,30 @@
+/* machine.h -- measuring this machine: its roofs, and what it gives of them just now. */
+#ifndef RG_MODEL_MACHINE_H
+#define RG_MODEL_MACHINE_H
+
+#include "base/pool.h"
+#include "model/cost.h"
+#include "ops/cpu/kernels.h"
+
+/* The roofs, with the kernels of cpu on n_threads threads of pool: about a second.  working_set: bytes over which the
+ * bandwidth is read (0: large).  No rates yet: rg_rates_measure adds them. */
+void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set);
+
+/* The read bandwidth alone, bytes per second, the highest of some tries or their median; 0: no memory for the
+ * buffer. */
+double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, bool highest);
+
+/* Looks at the machine beside what is timed on it: a short run of arithmetic and a short read from memory on all
+ * threads, some tenths of a millisecond each.  What is timed while others take half of the bandwidth says nothing of
+ * this machine unless that is known.  One thread at a time. */
+typedef struct rg_pulse rg_pulse;
+
+/* Of m's roofs, which are of so many threads.  NULL: no memory. */
+rg_pulse *rg_pulse_open(const rg_machine *m, const rg_cpu *cpu, int n_threads, rg_error *err);
+void rg_pulse_close(rg_pulse *p); /* NULL is fine */
+/* What is given just now, to the threads of pool.  memory false: arithmetic alone, which leaves caches as they are. */
+rg_share rg_pulse_look(rg_pulse *p, rg_pool *pool, bool memory);
+/* Of the looks since it was opened or this was last asked, the median: of the last thousand, if there are more. */
+rg_share rg_pulse_usual(rg_pulse *p);
+
+#endif
