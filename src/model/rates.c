@@ -14,7 +14,7 @@ enum {
     SHORT = 64, FEW_AT = 11, /* columns of a narrow one; and its rows are rg_rate_rows from this one on, 16 */
     CELL_COLS = 2048,        /* of what is made value by value */
     FAR_SPANS = 12, LAYERS = 16,
-    FAR_TIMES = 4, /* megabytes of a matrix that comes from memory, */
+    FAR_TIMES = 12, /* megabytes of a matrix that comes from memory; all together so many that no cache keeps a part, */
     PARTS = 8,     /* or in so many products */
     EXPERT_DIM = 512, MOE_ROWS = 64,
     INNER = 2048, STATE = 16, CONV = 4, /* of a recurrence, */
