@@ -11,7 +11,7 @@
 
 enum {
     RG_SHOP_ROWS = 512,     /* of a batch, at most */
-    RG_SHOP_COLS = 8192,    /* of an activation, at most */
+    RG_SHOP_COLS = 8192,    /* of a mixture's activation, at most */
     RG_SHOP_MATRICES = 24,  /* gone through in turn, at most */
     RG_SHOP_SPANS = 64,     /* sequences gone through in turn, or in a batch, at most */
     RG_SHOP_VECTOR = 64 << 10,
