@@ -432,15 +432,17 @@ static bool measure_rows(plan_job *j, int round, rg_error *err)
     return true;
 }
 
-static const rg_reader *keep_time(void *arg, const rg_reader *inner)
+static const rg_reader *watch_steps(void *arg, const rg_reader *inner)
 {
-    return rg_timer_wrap(arg, inner);
+    const plan_job *j = arg;
+
+    return rg_pulse_wrap(j->pulse, rg_timer_wrap(j->timer, inner));
 }
 
 static bool measure(plan_job *j, rg_error *err)
 {
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
-                       .kv_type = j->kv_type, .max_rows = SPEED_ROWS, .wrap = keep_time };
+                       .kv_type = j->kv_type, .max_rows = SPEED_ROWS, .wrap = watch_steps, .wrap_arg = j };
 
     for (int i = 0; i < j->n_rows; i++)
         if (!strcmp(j->rows[i].machine->name, "here") && j->rows[i].fits && j->rows[i].batch > o.max_seqs)
@@ -448,7 +450,7 @@ static bool measure(plan_job *j, rg_error *err)
     o.max_seq_len = cli_ints_most(&j->seq, 1) + MAX_STEPS + 1;
     if (o.max_seqs < 1)
         return rg_fail(err, RG_E_LIMIT, "plan: --measure: no batch fits into this machine's memory");
-    j->timer = o.wrap_arg = rg_timer_new(n_threads(j), err);
+    j->timer = rg_timer_new(n_threads(j), err);
     if (!j->timer || !tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err))
         return false;
     j->speed.timer = j->timer;

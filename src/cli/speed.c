@@ -76,6 +76,7 @@ static bool step(speed *s, int n, int part, double *seconds, rg_error *err)
 {
     if (s->pulse && rg_seconds(s->looked_ns, rg_now_ns()) > LOOK_EVERY_S)
         speed_look(s);
+    double within = s->pulse ? rg_pulse_within_s(s->pulse) : 0;
     uint64_t t0 = rg_now_ns();
 
     if (s->timer && part >= 0)
@@ -83,7 +84,7 @@ static bool step(speed *s, int n, int part, double *seconds, rg_error *err)
     bool ok = tool_step(s->tool, s->spans, n, ignore, NULL, err);
     if (s->timer && part >= 0)
         rg_timer_end(s->timer);
-    *seconds = rg_seconds(t0, rg_now_ns());
+    *seconds = rg_seconds(t0, rg_now_ns()) - (s->pulse ? rg_pulse_within_s(s->pulse) - within : 0);
     return ok;
 }
 

@@ -134,26 +134,39 @@ enum {
     PULSE_BYTES = 128 << 20, /* gone through in turn, so that what is read is in no cache, */
     LOOK_BYTES = 32 << 20,   /* so much by all threads together, */
     CHUNKS = 32,             /* shared out as operations are */
+    MEET_EVERY = 8,          /* operations of a step, after which threads look at the clock together */
 };
 
-static const double LOOK_S = 2e-4; /* of arithmetic, at full speed */
+/* Seconds of arithmetic, at full speed; and from a look to the next one within a step. */
+static const double LOOK_S = 2e-4, WITHIN_EVERY_S = 0.03;
 
+/* Shares of one roof.  Looks within a step and the one after it count as one: how slow they were on the mean. */
 typedef struct looks {
     double v[LOOKS];
     int n;
+    double slow;  /* of those not yet in v, the sum of 1 / share, */
+    int n_within; /* and how many */
 } looks;
 
+/* A thread's part of a look. */
+typedef struct part {
+    _Alignas(64) double done;
+    uint64_t begun, ended;
+    uint32_t n_ops; /* of steps, that this thread has run */
+} part;
+
 struct rg_pulse {
+    rg_reader reader; /* first */
     const rg_cpu *cpu;
-    rg_pool *pool; /* of this look */
     int n_threads;
     double read_bytes_s, f32_ops_s; /* the roofs */
     uint8_t *data;                  /* [PULSE_BYTES] */
     size_t at;                      /* of it, the next look's */
-    bool memory;                    /* what is looked at */
-    double done[PULSE_THREADS];
-    uint64_t begun[PULSE_THREADS], ended[PULSE_THREADS];
-    looks seen_memory, seen_compute;
+    uint64_t looked_ns;
+    bool due;                       /* within a step, when threads meet */
+    double within_s;
+    part part[PULSE_THREADS];
+    looks memory, compute;
 };
 
 rg_pulse *rg_pulse_open(const rg_machine *m, const rg_cpu *cpu, int n_threads, rg_error *err)
@@ -183,57 +196,128 @@ void rg_pulse_close(rg_pulse *p)
     rg_free(p);
 }
 
-/* From when all threads are awake. */
-static void look(void *arg, int thread)
+/* By every thread, from when all are there. */
+static void look(rg_pulse *p, rg_pool *pool, uint32_t *phase, int thread, bool memory)
 {
-    rg_pulse *p = arg;
     const double ops = LOOK_S * p->f32_ops_s / CHUNKS;
     const size_t bytes = LOOK_BYTES / CHUNKS;
-    double done = 0;
-    uint32_t phase = 0;
+    part *own = &p->part[thread];
 
-    rg_phase_end(p->pool, &phase);
-    p->begun[thread] = rg_now_ns();
-    for (int i; (i = rg_phase_take(p->pool, phase)) < CHUNKS;)
-        if (!p->memory)
-            done += 2 * p->cpu->peak_f32(ops / 2);
+    rg_phase_end(pool, phase);
+    own->done = 0;
+    own->begun = rg_now_ns();
+    for (int i; (i = rg_phase_take(pool, *phase)) < CHUNKS;)
+        if (!memory)
+            own->done += 2 * p->cpu->peak_f32(ops / 2);
         else if (p->cpu->stream(p->data + p->at + (size_t)i * bytes, bytes)) /* never 0: every byte is 1 */
-            done += (double)bytes;
-    p->ended[thread] = rg_now_ns();
-    p->done[thread] = done;
-    rg_phase_end(p->pool, &phase);
+            own->done += (double)bytes;
+    own->ended = rg_now_ns();
+    rg_phase_end(pool, phase);
 }
 
-static double share(rg_pulse *p, bool memory, double roof, looks *seen)
+/* By one thread, after a look: what was given of a roof. */
+static double keep(const rg_pulse *p, double roof, looks *seen, bool within)
 {
+    uint64_t first = p->part[0].begun, last = p->part[0].ended;
     double done = 0;
 
-    if (roof <= 0)
-        return 0;
-    p->memory = memory;
-    rg_pool_run(p->pool, p->n_threads, look, p);
-    uint64_t first = p->begun[0], last = p->ended[0];
     for (int t = 0; t < p->n_threads; t++) {
-        done += p->done[t];
-        first = p->begun[t] < first ? p->begun[t] : first;
-        last = p->ended[t] > last ? p->ended[t] : last;
+        const part *one = &p->part[t];
+        done += one->done;
+        first = one->begun < first ? one->begun : first;
+        last = one->ended > last ? one->ended : last;
     }
-    double now = last > first ? done / rg_seconds(first, last) / roof : 0;
-    seen->v[seen->n++ % LOOKS] = now;
+    double now = last > first && roof > 0 ? done / rg_seconds(first, last) / roof : 0;
+    if (now > 0) {
+        seen->slow += 1 / now;
+        seen->n_within++;
+    }
+    if (!within && seen->n_within > 0) {
+        seen->v[seen->n++ % LOOKS] = seen->n_within / seen->slow;
+        seen->slow = 0;
+        seen->n_within = 0;
+    }
     return now;
+}
+
+static void move_on(rg_pulse *p)
+{
+    p->at = p->at + 2 * LOOK_BYTES <= PULSE_BYTES ? p->at + LOOK_BYTES : 0;
+}
+
+typedef struct alone {
+    rg_pulse *p;
+    rg_pool *pool;
+    bool memory;
+} alone;
+
+static void look_alone(void *arg, int thread)
+{
+    const alone *a = arg;
+    uint32_t phase = 0;
+
+    look(a->p, a->pool, &phase, thread, a->memory);
 }
 
 rg_share rg_pulse_look(rg_pulse *p, rg_pool *pool, bool memory)
 {
+    alone a = { .p = p, .pool = pool };
     rg_share s = { 0 };
 
-    p->pool = pool;
-    s.compute = share(p, false, p->f32_ops_s, &p->seen_compute);
+    rg_pool_run(pool, p->n_threads, look_alone, &a);
+    s.compute = keep(p, p->f32_ops_s, &p->compute, false);
+    a.memory = memory;
     if (memory) {
-        s.memory = share(p, true, p->read_bytes_s, &p->seen_memory);
-        p->at = p->at + 2 * LOOK_BYTES <= PULSE_BYTES ? p->at + LOOK_BYTES : 0;
+        rg_pool_run(pool, p->n_threads, look_alone, &a);
+        s.memory = keep(p, p->read_bytes_s, &p->memory, false);
+        move_on(p);
     }
+    p->looked_ns = rg_now_ns();
     return s;
+}
+
+/* Both, by the threads of a step. */
+static void look_within(rg_pulse *p, rg_fwd *f)
+{
+    uint64_t t0 = rg_now_ns();
+
+    look(p, f->pool, &f->phase, f->thread, false);
+    if (f->thread == 0)
+        keep(p, p->f32_ops_s, &p->compute, true);
+    rg_fwd_barrier(f);
+    look(p, f->pool, &f->phase, f->thread, true);
+    if (f->thread == 0) {
+        keep(p, p->read_bytes_s, &p->memory, true);
+        move_on(p);
+        p->looked_ns = rg_now_ns();
+        p->within_s += rg_seconds(t0, p->looked_ns);
+    }
+    rg_fwd_barrier(f);
+}
+
+static void run_pulse(const rg_reader *self, rg_fwd *f, const rg_op *op)
+{
+    rg_pulse *p = (rg_pulse *)(uintptr_t)self; /* ours, and not const: the reader is its first member */
+
+    self->inner->run(self->inner, f, op);
+    if (++p->part[f->thread].n_ops % MEET_EVERY)
+        return;
+    if (f->thread == 0)
+        p->due = rg_seconds(p->looked_ns, rg_now_ns()) > WITHIN_EVERY_S;
+    rg_fwd_barrier(f);
+    if (p->due)
+        look_within(p, f);
+}
+
+const rg_reader *rg_pulse_wrap(rg_pulse *p, const rg_reader *inner)
+{
+    p->reader = (rg_reader){ .run = run_pulse, .inner = inner };
+    return &p->reader;
+}
+
+double rg_pulse_within_s(const rg_pulse *p)
+{
+    return p->within_s;
 }
 
 static double median(looks *seen)
@@ -246,5 +330,5 @@ static double median(looks *seen)
 
 rg_share rg_pulse_usual(rg_pulse *p)
 {
-    return (rg_share){ .memory = median(&p->seen_memory), .compute = median(&p->seen_compute) };
+    return (rg_share){ .memory = median(&p->memory), .compute = median(&p->compute) };
 }

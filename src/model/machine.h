@@ -27,4 +27,11 @@ rg_share rg_pulse_look(rg_pulse *p, rg_pool *pool, bool memory);
 /* Of the looks since it was opened or this was last asked, the median: of the last thousand, if there are more. */
 rg_share rg_pulse_usual(rg_pulse *p);
 
+/* A reader that wraps the one that computes, and looks between a step's operations when the last look was some
+ * hundredths of a second ago: a long step meets more than is seen before it and after it.  Looks within a step and the
+ * next one outside count as one.  For steps of the same threads. */
+const rg_reader *rg_pulse_wrap(rg_pulse *p, const rg_reader *inner);
+/* Seconds that looks within steps have taken so far. */
+double rg_pulse_within_s(const rg_pulse *p);
+
 #endif

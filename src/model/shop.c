@@ -11,7 +11,7 @@
 enum {
     LATENT = 576,           /* columns of a head, at most */
     FILL_VALUES = 1 << 16, ARENA_FILLED = 8 << 20,
-    TRIES = 8, MOST_TURNS = 1000,
+    TRIES = 8,
 };
 
 /* Seconds: of a run that is worth measuring, until cores run at their speed, of all tries when one has succeeded. */
@@ -42,8 +42,7 @@ void rg_shop_close(rg_shop *w)
     if (w->arena)
         rg_region_free(w->arena, w->arena_bytes);
     rg_free(w->fwd);
-    rg_free(w->begun);
-    rg_free(w->ended);
+    rg_free(w->stamps);
     rg_free(w->vector);
     rg_free(w->table);
     rg_free(w->index);
@@ -66,8 +65,7 @@ rg_shop *rg_shop_open(const rg_cpu *cpu, int n_threads, bool exact, rg_error *er
     w->arena_bytes = (size_t)64 << 20;
     w->arena = rg_region_new(w->arena_bytes);
     w->fwd = rg_array((size_t)n_threads, sizeof *w->fwd);
-    w->begun = rg_array((size_t)n_threads, sizeof *w->begun);
-    w->ended = rg_array((size_t)n_threads, sizeof *w->ended);
+    w->stamps = rg_array((size_t)n_threads * RG_SHOP_TURNS, sizeof *w->stamps);
     w->vector = rg_array(RG_SHOP_VECTOR, sizeof *w->vector);
     w->table = rg_array(RG_SHOP_SPANS * RG_SHOP_CONTEXT / RG_BLOCK, sizeof *w->table);
     w->index = rg_array(RG_SHOP_ROWS, sizeof *w->index);
@@ -75,8 +73,8 @@ rg_shop *rg_shop_open(const rg_cpu *cpu, int n_threads, bool exact, rg_error *er
     w->ints = rg_array((size_t)RG_SHOP_ROWS * 6, sizeof *w->ints);
     w->pool = rg_pool_new(n_threads, err);
     w->reader = w->pool ? rg_cpu_reader_new(cpu, &sizes, err) : NULL;
-    if (!w->arena || !w->fwd || !w->begun || !w->ended || !w->vector || !w->table ||
-        !w->index || !w->kv_end || !w->ints)
+    if (!w->arena || !w->fwd || !w->stamps || !w->vector || !w->table || !w->index ||
+         !w->kv_end || !w->ints)
         rg_fail_memory(err, w->arena_bytes);
     else if (w->reader) {
         for (int i = 0; i < RG_SHOP_VECTOR; i++)
@@ -158,13 +156,32 @@ bool rg_shop_weights(rg_shop *w, rg_type type, int n, const int64_t shape[3], rg
 
 /* ---- the clock --------------------------------------------------------------------------------------------------- */
 
+/* In a step, what an operation reads was written by the one before it, and what it writes was read: some of it by this
+ * thread, the rest by the others, from whose caches it comes.  So every thread writes its share of the text's
+ * activations as they are. */
+static void hand_over(rg_fwd *f)
+{
+    const size_t line = 64 / sizeof(uint32_t), run = 16 * line, all = f->arena_peak / sizeof(uint32_t);
+    volatile uint32_t *at = (volatile uint32_t *)(void *)f->arena;
+
+    for (size_t i = (size_t)f->thread * run; i < all; i += (size_t)f->n_threads * run)
+        for (size_t k = i; k < i + run && k < all; k += line)
+            at[k] = at[k];
+    rg_fwd_barrier(f);
+}
+
 static void turns(rg_fwd *f, rg_shop *w, int n)
 {
+    rg_shop_stamp *stamp = w->stamps + (size_t)f->thread * RG_SHOP_TURNS;
+
     for (int i = 0; i < n; i++) {
         int mark = rg_act_mark(f), turn = w->spread > 1 ? i % w->spread : 0;
 
         f->batch = &w->batches[w->state && w->spread > 1 ? turn : 0];
+        hand_over(f);
+        stamp[i].begun = rg_now_ns();
         w->fn(f, w, turn);
+        stamp[i].ended = rg_now_ns();
         rg_act_release(f, mark);
     }
     rg_fwd_barrier(f);
@@ -179,21 +196,25 @@ static void program(void *arg, int thread)
                    .exact = w->exact, .layer = 0, .thread = thread, .n_threads = w->n_threads, .pool = w->pool,
                    .arena = w->arena, .arena_bytes = w->arena_bytes };
     turns(f, w, 1);
-    w->begun[thread] = rg_now_ns();
     turns(f, w, w->repeats);
-    w->ended[thread] = rg_now_ns();
 }
 
-/* From the first thread's beginning to the last one's end: a thread that had lost its core may find the work done. */
-static double elapsed(const rg_shop *w)
+/* Of a turn, the median: from when the last thread began it to when the last one was done with it, which is where the
+ * next operation of a step begins. */
+static double usual_turn(const rg_shop *w)
 {
-    uint64_t first = w->begun[0], last = w->ended[0];
+    double took[RG_SHOP_TURNS];
 
-    for (int i = 1; i < w->n_threads; i++) {
-        first = w->begun[i] < first ? w->begun[i] : first;
-        last = w->ended[i] > last ? w->ended[i] : last;
+    for (int i = 0; i < w->repeats; i++) {
+        uint64_t begun = 0, ended = 0;
+        for (int t = 0; t < w->n_threads; t++) {
+            const rg_shop_stamp *s = &w->stamps[(size_t)t * RG_SHOP_TURNS + (size_t)i];
+            begun = s->begun > begun ? s->begun : begun;
+            ended = s->ended > ended ? s->ended : ended;
+        }
+        took[i] = rg_seconds(begun, ended);
     }
-    return rg_seconds(first, last);
+    return rg_quantile(took, w->repeats, 0.5);
 }
 
 /* Values as activations have them, without a pattern that branches could learn, and without the smallest of all, which
@@ -258,11 +279,11 @@ static double timed(rg_shop *w, rg_shop_text *fn, bool far, double near_s, doubl
     rg_share before = look(w, far);
     for (int i = 0; n < TRIES && (!n || spent < ENOUGH); i++) {
         rg_pool_run(w->pool, w->n_threads, program, w);
-        double all = elapsed(w), s = all / w->repeats;
-        bool enough = w->spread > 1 || all > AT_LEAST || w->repeats >= MOST_TURNS;
+        double s = usual_turn(w), all = s * w->repeats;
+        bool enough = w->spread > 1 || all > AT_LEAST || w->repeats >= RG_SHOP_TURNS;
         rg_share after = look(w, far), then = between(&before, &after);
         if (!enough)
-            w->repeats = s > 0 && s * MOST_TURNS > 2 * AT_LEAST ? (int)(2 * AT_LEAST / s) : MOST_TURNS;
+            w->repeats = s > 0 && s * RG_SHOP_TURNS > 2 * AT_LEAST ? (int)(2 * AT_LEAST / s) : RG_SHOP_TURNS;
         if (enough && i && (w->spread > 1 || spent > WARM || i > TRIES)) /* i: a clock may stand still */
             tries[n++] = undelayed(s, &then, far, near_s, memory_s);
         spent += all;

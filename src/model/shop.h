@@ -16,6 +16,7 @@ enum {
     RG_SHOP_SPANS = 64,     /* sequences gone through in turn, or in a batch, at most */
     RG_SHOP_VECTOR = 64 << 10,
     RG_SHOP_EXPERTS = 8, RG_SHOP_USED = 2,
+    RG_SHOP_TURNS = 1000,   /* between two looks, at most */
     RG_SHOP_TIMED = 2048,   /* times remembered, at most: about a hundred for each format and K/V type, */
     RG_SHOP_PASSES = 31,    /* each of so many passes */
     RG_SHOP_CONTEXT = 1024, /* positions of a sequence; its K/V about a megabyte */
@@ -27,6 +28,11 @@ typedef struct rg_seen {
     int n, times[RG_SHOP_TIMED];
     double seconds[RG_SHOP_TIMED][RG_SHOP_PASSES];
 } rg_seen;
+
+/* When a thread began and ended a turn, of rg_now_ns. */
+typedef struct rg_shop_stamp {
+    uint64_t begun, ended;
+} rg_shop_stamp;
 
 typedef struct rg_shop rg_shop;
 /* What is timed, for the turn-th time of rg_shop.spread; run by every thread. */
@@ -66,7 +72,7 @@ struct rg_shop {
     int32_t *ints;
     rg_shop_text *fn;
     int repeats;
-    uint64_t *begun, *ended; /* [n_threads] */
+    rg_shop_stamp *stamps; /* [n_threads][RG_SHOP_TURNS] */
 };
 
 rg_shop *rg_shop_open(const rg_cpu *cpu, int n_threads, bool exact, rg_error *err);

@@ -1,9 +1,11 @@
 /* test_rates.c -- measuring this machine's rates: they are there for what was asked, positive where something takes
  * time, and a failing allocation is an error that leaves nothing behind. */
 #include <math.h>
+#include <string.h>
 
 #include "support/test.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "model/rates.h"
 
@@ -72,6 +74,70 @@ static void a_pulse_is_taken(void **state)
     rg_pool_free(pool);
 }
 
+static uint64_t told_ns, tick_ns;
+
+/* Nothing takes longer or shorter than a tick. */
+static uint64_t ticking_clock(void *arg)
+{
+    (void)arg;
+    return told_ns += tick_ns;
+}
+
+static void compute_nothing(const rg_reader *self, rg_fwd *f, const rg_op *op)
+{
+    (void)self;
+    (void)op;
+    rg_fwd_barrier(f);
+}
+
+static rg_pool *stepping_pool;
+
+static void a_step(void *arg, int thread)
+{
+    static const rg_op op = { .kind = RG_OP_ADD };
+    const rg_reader *const *reader = arg;
+    rg_fwd f = { .thread = thread, .n_threads = 1, .pool = stepping_pool };
+
+    for (int i = 0; i < 16; i++)
+        (*reader)->run(*reader, &f, &op);
+}
+
+/* Looks within a step and the one after it count as one: of a step that was slowed by half, and full speed after it,
+ * what is given on the mean of the time. */
+static void a_long_step_is_looked_at_within(void **state)
+{
+    static const rg_reader nothing = { .run = compute_nothing };
+    rg_machine m = { .read_bytes_s = 1e10, .f32_ops_s = 1e10 };
+    rg_error err = { 0 };
+    const rg_cpu *cpu = rg_cpu_find("auto", &err);
+
+    (void)state;
+    stepping_pool = rg_pool_new(1, &err);
+    assert_ok(cpu && stepping_pool, err);
+    rg_pulse *p = rg_pulse_open(&m, cpu, 1, &err);
+    assert_ok(p, err);
+    const rg_reader *reader = rg_pulse_wrap(p, &nothing);
+    rg_clock_set(ticking_clock, NULL);
+    tick_ns = 1000000;
+    rg_share alone = rg_pulse_look(p, stepping_pool, true), usual = rg_pulse_usual(p);
+    assert_true(usual.memory == alone.memory && usual.compute == alone.compute && alone.memory > 0);
+    rg_pool_run(stepping_pool, 1, a_step, &reader); /* short: the last look was not long ago */
+    assert_true(rg_pulse_within_s(p) == 0);
+    told_ns += 1000000000;
+    tick_ns *= 2;
+    rg_pool_run(stepping_pool, 1, a_step, &reader);
+    assert_true(rg_pulse_within_s(p) > 0);
+    tick_ns /= 2;
+    assert_true(rg_pulse_usual(p).compute == 0); /* which looks at whole steps */
+    rg_pulse_look(p, stepping_pool, true);
+    rg_clock_set(NULL, NULL);
+    usual = rg_pulse_usual(p);
+    assert_true(fabs(usual.compute / alone.compute - 2 / 3.0) < 1e-6);
+    assert_true(fabs(usual.memory / alone.memory - 2 / 3.0) < 1e-6);
+    rg_pulse_close(p);
+    rg_pool_free(stepping_pool);
+}
+
 /* What is timed while a quarter of the roofs is given counts a quarter. */
 static void rates_are_of_the_roofs(void **state)
 {
@@ -124,6 +190,54 @@ static void the_median_is_kept(void **state)
     assert_true(rg_shop_usual(&w, 7) == 7 && seen.n == RG_SHOP_TIMED);
 }
 
+static uint64_t clock_of_test(void *arg)
+{
+    return *(uint64_t *)arg;
+}
+
+static struct {
+    uint64_t now_ns;
+    int n_turns;
+    bool changed; /* a value of an activation, by what came between turns */
+} played;
+
+/* Takes a millisecond; every fifth time, a hundred. */
+static void play(rg_fwd *f, rg_shop *w, int turn)
+{
+    rg_act *x = rg_act_new(f, "x", 64);
+    float *v = rg_act_data(f, x);
+
+    (void)w;
+    (void)turn;
+    for (int i = 0; i < 64; i++) {
+        played.changed |= played.n_turns > 0 && v[i] != (float)(played.n_turns + i);
+        v[i] = (float)(played.n_turns + 1 + i);
+    }
+    played.now_ns += ++played.n_turns % 5 ? 1000000 : 100000000;
+}
+
+/* What interrupts some turns is no part of what a turn takes; and activations are as the turn before left them. */
+static void a_turn_is_timed_undisturbed(void **state)
+{
+    static rg_seen seen;
+    rg_error err = { 0 };
+    const rg_cpu *cpu = rg_cpu_find("auto", &err);
+    rg_shop *w = cpu ? rg_shop_open(cpu, 1, false, &err) : NULL;
+
+    (void)state;
+    assert_ok(w, err);
+    memset(&played, 0, sizeof played);
+    w->seen = &seen;
+    w->spread = 25;
+    assert_ok(rg_shop_batch(w, 1, 0, false, &err), err);
+    rg_clock_set(clock_of_test, &played.now_ns);
+    double s = rg_shop_seconds(w, play);
+    rg_clock_set(NULL, NULL);
+    assert_true(fabs(s - 1e-3) < 1e-9);
+    assert_true(played.n_turns > 25 && !played.changed);
+    rg_shop_close(w);
+}
+
 static bool allow_some(void *arg, size_t bytes)
 {
     int *left = arg;
@@ -157,7 +271,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(rates_are_measured), cmocka_unit_test(the_median_is_kept),
                                       cmocka_unit_test(a_pulse_is_taken),
+                                      cmocka_unit_test(a_long_step_is_looked_at_within),
                                       cmocka_unit_test(rates_are_of_the_roofs),
+                                      cmocka_unit_test(a_turn_is_timed_undisturbed),
                                       cmocka_unit_test(failures_leave_nothing) };
 
     test_init(argc, argv);

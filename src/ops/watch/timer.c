@@ -1,7 +1,7 @@
 /* timer.c -- see timer.h.
  *
- * Every thread notes when it returned from each operation, in a row of its own; between two steps the rows become
- * times. */
+ * Every thread notes when it began each operation and when it returned, in a row of its own; between two steps the rows
+ * become times. */
 #include "ops/watch/timer.h"
 
 #include <string.h>
@@ -28,13 +28,12 @@ typedef struct entry {
 
 typedef struct stamps {
     int n; /* operations that this thread returned from */
-    uint64_t ended[MAX_OPS];
+    uint64_t begun[MAX_OPS], ended[MAX_OPS];
 } stamps;
 
 struct rg_timer {
     rg_reader reader; /* first */
     int n_threads, part; /* part -1: not between begin and end */
-    uint64_t begun;
     stamps **threads; /* [n_threads] */
     like ops[MAX_OPS]; /* of this step, by the first thread */
     entry *entries; /* [MAX_LIKE] */
@@ -89,9 +88,12 @@ static void run_timer(const rg_reader *self, rg_fwd *f, const rg_op *op)
 {
     rg_timer *t = (rg_timer *)(uintptr_t)self; /* ours, and not const: the reader is its first member */
     stamps *own = t->threads[f->thread];
+    bool skip = t->part < 0 || op->kind == RG_OP_NOTE || own->n == MAX_OPS - 1; /* full: rg_timer_end sees it */
 
+    if (!skip)
+        own->begun[own->n] = rg_now_ns();
     self->inner->run(self->inner, f, op);
-    if (t->part < 0 || op->kind == RG_OP_NOTE || own->n == MAX_OPS - 1) /* full: rg_timer_end sees it */
+    if (skip)
         return;
     if (f->thread == 0)
         t->ops[own->n] = like_of(t, op);
@@ -111,7 +113,6 @@ void rg_timer_begin(rg_timer *t, int part)
     t->part = part;
     for (int i = 0; i < t->n_threads; i++)
         t->threads[i]->n = 0;
-    t->begun = rg_now_ns();
 }
 
 static bool alike(const like *a, const like *b)
@@ -142,7 +143,6 @@ static void keep(rg_timer *t, const like *of, double seconds)
 void rg_timer_end(rg_timer *t)
 {
     int n = t->threads[0]->n, part = t->part;
-    uint64_t last = t->begun;
 
     t->part = -1;
     if (n == MAX_OPS - 1 || part >= MAX_PARTS) {
@@ -150,11 +150,13 @@ void rg_timer_end(rg_timer *t)
         return;
     }
     for (int i = 0; i < n; i++) {
-        uint64_t ended = last;
-        for (int k = 0; k < t->n_threads; k++)
-            ended = t->threads[k]->ended[i] > ended ? t->threads[k]->ended[i] : ended;
-        keep(t, &t->ops[i], rg_seconds(last, ended));
-        last = ended;
+        uint64_t begun = 0, ended = 0;
+        for (int k = 0; k < t->n_threads; k++) {
+            const stamps *s = t->threads[k];
+            begun = s->begun[i] > begun ? s->begun[i] : begun;
+            ended = s->ended[i] > ended ? s->ended[i] : ended;
+        }
+        keep(t, &t->ops[i], rg_seconds(begun, ended));
     }
     t->steps[part]++;
 }

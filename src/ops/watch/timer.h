@@ -1,7 +1,8 @@
 /* timer.h -- the reader that keeps time: how long the operations of a step took.
  *
- * Wraps the computing reader.  An operation ends when the last thread returns from it, so a step's times add up to the
- * step.  Those that are alike, as a step's layers make them, are kept together, and the median counts. */
+ * Wraps the computing reader.  An operation lasts from when the last thread begins it to when the last one returns from
+ * it; what lies between operations is no part of any.  Those that are alike, as a step's layers make them, are kept
+ * together, and the median counts. */
 #ifndef RG_OPS_WATCH_TIMER_H
 #define RG_OPS_WATCH_TIMER_H
 
