@@ -1,7 +1,7 @@
 /* shop.h -- where operations are timed: a pool, the reader that computes, an arena, and a batch, weights and state of
  * no model.
  *
- * A text is a few lines of seam that every thread runs some hundred times between two looks at the clock.  Many
+ * A text is a few lines of seam that every thread runs some hundred times, each of them timed.  Many
  * matrices of some megabytes gone through in turn come from memory, a small one again and again stays in a near cache;
  * sequences likewise.  One thread at a time. */
 #ifndef RG_MODEL_SHOP_H
@@ -83,8 +83,9 @@ void rg_shop_close(rg_shop *w); /* NULL is fine */
 bool rg_shop_batch(rg_shop *w, int rows, size_t block_bytes, bool recurrent, rg_error *err);
 /* n stacks of shape[0] matrices, all alike: one row of plausible values, everywhere. */
 bool rg_shop_weights(rg_shop *w, rg_type type, int n, const int64_t shape[3], rg_error *err);
-/* Seconds of one turn of fn on a machine that gives all of its roofs: the median of a few tries, and of what they were
- * in this pass and those before.  Of something near; or of what takes near_s near and reads memory for memory_s. */
+/* Seconds of one turn of fn on a machine that gives all of its roofs: the median of turns, of a few tries, and of what
+ * they were in this pass and those before.  Of something near; or of what takes near_s near and reads memory for
+ * memory_s. */
 double rg_shop_seconds(rg_shop *w, rg_shop_text *fn);
 double rg_shop_far_seconds(rg_shop *w, rg_shop_text *fn, double near_s, double memory_s);
 /* The same of what was timed elsewhere. */
