@@ -1,5 +1,6 @@
 /* exact_tmpl.h -- the exact recipe around its inner loop: panels a piece at a time, decoded into L1 (f32 needs no
- * decoding), while the chains of a batch of rows wait beside it.
+ * decoding), while the chains of a batch of rows wait beside it and the next piece of a float layout comes from memory
+ * (integers take so long to decode that they are there).
  *
  * Included by the exact.c of an instruction set after the folder's header; exact.c then defines add_piece and few_rows,
  * and fills the table with FILL_EXACT. */
@@ -9,12 +10,26 @@
 enum {
     BATCH = 24,  /* rows that share a piece: 6 KiB of chains */
     PIECE = 128, /* columns: 8 KiB */
+    AHEAD = 4096, /* bytes that come near ahead of one pass over a panel: the hardware stops at each page */
 };
 
 typedef vec chains[4]; /* by column modulo 4 */
 
-/* A decoded piece of n columns into the chains of m <= BATCH rows. */
-static void add_piece(const float *w, int n, const float *x, size_t ldx, int m, chains (*c)[PARTS]);
+/* What comes near meanwhile: `each` bytes of it with every four columns. */
+typedef struct soon {
+    const uint8_t *at;
+    size_t each; /* 0: nothing */
+} soon;
+
+ALWAYS_INLINE void fetch(soon *s)
+{
+    for (size_t i = 0; i < s->each; i += 64)
+        __builtin_prefetch(s->at + i);
+    s->at += s->each;
+}
+
+/* A decoded piece of n columns into the chains of m <= BATCH rows; what is needed soon comes with the first of them. */
+static void add_piece(const float *w, soon next, int n, const float *x, size_t ldx, int m, chains (*c)[PARTS]);
 
 /* All of a float panel where it lies, without decoding; false: these are too many rows for that. */
 ALWAYS_INLINE bool few_rows(rg_layout layout, const uint8_t *panel, int cols, const float *x, size_t ldx, int m,
@@ -78,7 +93,9 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const uint8_t *panel, int cols, c
             clear(c[r / PARTS][r % PARTS]);
         for (int k = 0; k < cols; k += PIECE) {
             const int n = cols - k < PIECE ? cols - k : PIECE;
-            add_piece(decode(layout, panel, k, n, room), n, x + (size_t)row * ldx + (size_t)k, ldx, here, c);
+            const size_t column = is_float(layout) ? column_bytes(layout) : 0;
+            const soon next = { panel + (size_t)(k + n) * column, row ? 0 : 4 * column };
+            add_piece(decode(layout, panel, k, n, room), next, n, x + (size_t)row * ldx + (size_t)k, ldx, here, c);
         }
         for (int r = 0; r < PARTS * here; r++)
             store_sum(y + (size_t)(row + r / PARTS) * ldy + WIDTH * (r % PARTS), c[r / PARTS][r % PARTS]);

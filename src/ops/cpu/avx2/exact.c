@@ -7,14 +7,12 @@
 #include "ops/cpu/avx2/avx2.h"
 #include "ops/cpu/exact_tmpl.h"
 
-enum {
-    TILE = 3,     /* rows */
-    AHEAD = 4096, /* bytes prefetched ahead of one row's stream: the hardware stops at each page */
-};
+enum { TILE = 3 }; /* rows */
 
 /* What add_columns walks: columns of weights, and rows of x. */
 typedef struct walk {
     const uint8_t *w;
+    soon next;
     int n;
     const float *x;
     size_t ldx;
@@ -35,9 +33,7 @@ ALWAYS_INLINE void add_columns(rg_layout layout, walk v, int n_rows, int part, i
                 s[r][p][i] = c[r][part + p][i];
 
     for (; k + 4 <= v.n; k += 4) {
-        if (n_rows == 1)
-            for (size_t i = 0; i < 4 * column_bytes(layout); i += 64)
-                _mm_prefetch((const char *)v.w + (size_t)k * column_bytes(layout) + AHEAD + i, _MM_HINT_T0);
+        fetch(&v.next);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++)
 #pragma GCC unroll 2
@@ -89,8 +85,10 @@ ALWAYS_INLINE bool few_rows(rg_layout layout, const uint8_t *panel, int cols, co
 {
     if (m >= TILE)
         return false;
-    for (; m > 0; m--, x += ldx, y += ldy)
-        float_rows(layout, (walk){ panel, cols, x, ldx }, 1, 0, 2, y, ldy);
+    for (; m > 0; m--, x += ldx, y += ldy) {
+        const soon ahead = { panel + AHEAD, 4 * column_bytes(layout) };
+        float_rows(layout, (walk){ panel, ahead, cols, x, ldx }, 1, 0, 2, y, ldy);
+    }
     return true;
 }
 
@@ -103,15 +101,16 @@ static __attribute__((noinline)) void add_tile(walk v, int part, chains (*c)[2])
     add_columns(RG_LAYOUT_F32, v, TILE, 0, 1, (chains(*)[2])(void *)&c[0][part]);
 }
 
-static void add_piece(const float *w, int n, const float *x, size_t ldx, int m, chains (*c)[2])
+static void add_piece(const float *w, soon next, int n, const float *x, size_t ldx, int m, chains (*c)[2])
 {
-    walk v = { (const uint8_t *)w, n, x, ldx };
+    walk v = { (const uint8_t *)w, next, n, x, ldx };
 
     for (; m >= TILE; m -= TILE, v.x += TILE * ldx, c += TILE) {
         add_tile(v, 0, c);
+        v.next.each = 0;
         add_tile(v, 1, c);
     }
-    for (; m > 0; m--, v.x += ldx, c++)
+    for (; m > 0; m--, v.x += ldx, c++, v.next.each = 0)
         add_columns(RG_LAYOUT_F32, v, 1, 0, 2, c);
 }
 

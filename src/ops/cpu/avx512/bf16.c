@@ -2,7 +2,7 @@
  *
  * Four chains per output by pair modulo 4, each a vector over the panel's 16 rows, and TILE rows of x at once.  A few
  * rows read the panel where it lies, its columns shuffled two and two as they go by; many rows take a piece of it at a
- * time, shuffled into L1, while the chains of a batch of rows wait beside it. */
+ * time, shuffled into L1, while the chains of a batch of rows wait beside it and the next piece comes from memory. */
 #include "ops/cpu/avx512/avx512.h"
 #include "ops/cpu/avx512/init.h"
 
@@ -20,10 +20,10 @@ enum {
 
 typedef vec chains[4]; /* by pair modulo 4 */
 
-/* n columns of weights, as they lie in the panel or shuffled already, into the chains of n_rows rows; shuffled and
- * n_rows are constants. */
-ALWAYS_INLINE void add_columns(bool shuffled, const uint8_t *w, int n, const uint16_t *x, size_t ldx, int n_rows,
-                               chains *c)
+/* n columns of weights, as they lie in the panel or shuffled already, into the chains of n_rows rows; meanwhile as many
+ * bytes from soon on come near.  shuffled and n_rows are constants. */
+ALWAYS_INLINE void add_columns(bool shuffled, const uint8_t *w, const uint8_t *soon, int n, const uint16_t *x,
+                               size_t ldx, int n_rows, chains *c)
 {
     const uint16_t *xr[TILE];
     chains s[TILE]; /* in registers: through c, every sum would be stored at once */
@@ -35,15 +35,14 @@ ALWAYS_INLINE void add_columns(bool shuffled, const uint8_t *w, int n, const uin
         for (int i = 0; i < 4; i++)
             s[r][i] = c[r][i];
     }
-    for (; n > 0; n -= 8, w += 256) {
+    for (; n > 0; n -= 8, w += 256, soon += 256) {
 #pragma GCC unroll 6
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(xr[r])); /* a pointer per row, not an index: the load stays one operation with its use */
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
             const __m512i wi = shuffled ? _mm512_load_si512(w + 64 * i) : load_pairs(w + 64 * i);
-            if (n_rows == 1)
-                _mm_prefetch((const char *)w + AHEAD + 64 * i, _MM_HINT_T0);
+            _mm_prefetch((const char *)soon + 64 * i, _MM_HINT_T0);
 #pragma GCC unroll 6
             for (int r = 0; r < n_rows; r++)
                 s[r][i] = _mm512_dpbf16_ps(s[r][i], (__m512bh)wi, (__m512bh)two_of(xr[r] + 2 * i));
@@ -59,15 +58,19 @@ ALWAYS_INLINE void add_columns(bool shuffled, const uint8_t *w, int n, const uin
             c[r][i] = s[r][i];
 }
 
-/* The same for m rows. */
-ALWAYS_INLINE void add_rows(bool shuffled, const uint8_t *w, int n, const uint16_t *x, size_t ldx, int m, chains *c)
+/* The same for m rows; what is needed soon comes with the first of them. */
+ALWAYS_INLINE void add_rows(bool shuffled, const uint8_t *w, const uint8_t *soon, int n, const uint16_t *x, size_t ldx,
+                            int m, chains *c)
 {
-    for (; m >= TILE; m -= TILE, x += TILE * ldx, c += TILE)
-        add_columns(shuffled, w, n, x, ldx, TILE, c);
-    for (; m >= 2; m -= 2, x += 2 * ldx, c += 2)
-        add_columns(shuffled, w, n, x, ldx, 2, c);
-    if (m)
-        add_columns(shuffled, w, n, x, ldx, 1, c);
+    for (; m > 0; m -= TILE, x += TILE * ldx, c += TILE, soon = w) /* w is near already */
+        switch (m) {
+        case 1: add_columns(shuffled, w, soon, n, x, ldx, 1, c); break;
+        case 2: add_columns(shuffled, w, soon, n, x, ldx, 2, c); break;
+        case 3: add_columns(shuffled, w, soon, n, x, ldx, 3, c); break;
+        case 4: add_columns(shuffled, w, soon, n, x, ldx, 4, c); break;
+        case 5: add_columns(shuffled, w, soon, n, x, ldx, 5, c); break;
+        default: add_columns(shuffled, w, soon, n, x, ldx, TILE, c);
+        }
 }
 
 /* Up to BATCH rows of one panel. */
@@ -76,14 +79,14 @@ static void add_panel(const rg_product *p, chains *c)
     _Alignas(64) uint8_t room[PIECE * 32];
 
     if (p->m <= TILE) {
-        add_rows(false, p->panel, p->cols, p->h, p->ldx, p->m, c);
+        add_rows(false, p->panel, p->panel + AHEAD, p->cols, p->h, p->ldx, p->m, c);
         return;
     }
     for (int k = 0; k < p->cols; k += PIECE) {
         const int n = p->cols - k < PIECE ? p->cols - k : PIECE;
         for (int i = 0; i < n / 2; i++)
             _mm512_store_si512(room + 64 * i, load_pairs(p->panel + 32 * (size_t)k + 64 * (size_t)i));
-        add_rows(true, room, n, p->h + k, p->ldx, p->m, c);
+        add_rows(true, room, p->panel + 32 * (size_t)(k + n), n, p->h + k, p->ldx, p->m, c);
     }
 }
 

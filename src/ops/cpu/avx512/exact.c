@@ -7,14 +7,11 @@
 #include "ops/cpu/avx512/avx512.h"
 #include "ops/cpu/exact_tmpl.h"
 
-enum {
-    TILE = 6,     /* rows: 24 chains and 4 columns of weights in 32 registers */
-    AHEAD = 4096, /* bytes prefetched ahead of one row's stream: the hardware stops at each page */
-};
+enum { TILE = 6 }; /* rows: 24 chains and 4 columns of weights in 32 registers */
 
 /* n columns, the first of them a multiple of 4, into the chains of n_rows rows; layout and n_rows are constants. */
-ALWAYS_INLINE void add_columns(rg_layout layout, const uint8_t *w, int n, const float *x, size_t ldx, int n_rows,
-                               chains (*c)[1])
+ALWAYS_INLINE void add_columns(rg_layout layout, const uint8_t *w, soon next, int n, const float *x, size_t ldx,
+                               int n_rows, chains (*c)[1])
 {
     const float *xr[TILE];
     chains s[TILE]; /* in registers: through c, every sum would be stored at once */
@@ -31,9 +28,7 @@ ALWAYS_INLINE void add_columns(rg_layout layout, const uint8_t *w, int n, const 
 #pragma GCC unroll 6
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(xr[r])); /* a pointer per row, not an index: the load stays one operation with its use */
-        if (n_rows == 1)
-            for (size_t i = 0; i < 4 * column_bytes(layout); i += 64)
-                _mm_prefetch((const char *)w + (size_t)k * column_bytes(layout) + AHEAD + i, _MM_HINT_T0);
+        fetch(&next);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
             const __m512 wi = column(layout, w, (size_t)(k + i), 0);
@@ -60,50 +55,49 @@ ALWAYS_INLINE void add_columns(rg_layout layout, const uint8_t *w, int n, const 
             c[r][0][i] = s[r][i];
 }
 
-/* ---- a few rows of a float layout -------------------------------------------------------------------------------- */
-
-ALWAYS_INLINE void float_rows(rg_layout layout, const uint8_t *panel, int cols, const float *x, size_t ldx, int n_rows,
-                              float *y, size_t ldy)
+/* The same for the first TILE of m rows, or as many as there are. */
+ALWAYS_INLINE void add_tile(rg_layout layout, const uint8_t *w, soon next, int n, const float *x, size_t ldx, int m,
+                            chains (*c)[1])
 {
-    chains c[TILE][1];
-
-#pragma GCC unroll 6
-    for (int r = 0; r < n_rows; r++)
-        clear(c[r][0]);
-    add_columns(layout, panel, cols, x, ldx, n_rows, c);
-#pragma GCC unroll 6
-    for (int r = 0; r < n_rows; r++)
-        store_sum(y + (size_t)r * ldy, c[r][0]);
+    switch (m) {
+    case 1: add_columns(layout, w, next, n, x, ldx, 1, c); break;
+    case 2: add_columns(layout, w, next, n, x, ldx, 2, c); break;
+    case 3: add_columns(layout, w, next, n, x, ldx, 3, c); break;
+    case 4: add_columns(layout, w, next, n, x, ldx, 4, c); break;
+    case 5: add_columns(layout, w, next, n, x, ldx, 5, c); break;
+    default: add_columns(layout, w, next, n, x, ldx, TILE, c);
+    }
 }
+
+/* ---- a few rows of a float layout -------------------------------------------------------------------------------- */
 
 ALWAYS_INLINE bool few_rows(rg_layout layout, const uint8_t *panel, int cols, const float *x, size_t ldx, int m,
                             float *y, size_t ldy)
 {
+    chains c[TILE][1];
+
     if (m > TILE)
         return false;
-    if (m == TILE) {
-        float_rows(layout, panel, cols, x, ldx, TILE, y, ldy);
-        return true;
-    }
-    for (; m >= 2; m -= 2, x += 2 * ldx, y += 2 * ldy)
-        float_rows(layout, panel, cols, x, ldx, 2, y, ldy);
-    if (m > 0)
-        float_rows(layout, panel, cols, x, ldx, 1, y, ldy);
+    for (int r = 0; r < m; r++)
+        clear(c[r][0]);
+    add_tile(layout, panel, (soon){ panel + AHEAD, 4 * column_bytes(layout) }, cols, x, ldx, m, c);
+    for (int r = 0; r < m; r++)
+        store_sum(y + (size_t)r * ldy, c[r][0]);
     return true;
 }
 
 /* ---- in pieces --------------------------------------------------------------------------------------------------- */
 
-static void add_piece(const float *w, int n, const float *x, size_t ldx, int m, chains (*c)[1])
+static void add_piece(const float *w, soon next, int n, const float *x, size_t ldx, int m, chains (*c)[1])
 {
     const uint8_t *piece = (const uint8_t *)w;
 
-    for (; m >= TILE; m -= TILE, x += TILE * ldx, c += TILE)
-        add_columns(RG_LAYOUT_F32, piece, n, x, ldx, TILE, c);
-    for (; m >= 2; m -= 2, x += 2 * ldx, c += 2)
-        add_columns(RG_LAYOUT_F32, piece, n, x, ldx, 2, c);
-    if (m)
-        add_columns(RG_LAYOUT_F32, piece, n, x, ldx, 1, c);
+    add_tile(RG_LAYOUT_F32, piece, next, n, x, ldx, m, c);
+    while ((m -= TILE) > 0) {
+        x += TILE * ldx;
+        c += TILE;
+        add_tile(RG_LAYOUT_F32, piece, (soon){ 0 }, n, x, ldx, m, c);
+    }
 }
 
 void rg_avx512_init_exact(rg_cpu *k)

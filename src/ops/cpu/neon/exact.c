@@ -9,8 +9,8 @@
 enum { TILE = 4 }; /* rows */
 
 /* n columns of a decoded piece, the first of them a multiple of 4, into the chains c[row][part]. */
-ALWAYS_INLINE void add_columns(const float *w, int n, const float *x, size_t ldx, int n_rows, int part, int n_parts,
-                               chains (*c)[4])
+ALWAYS_INLINE void add_columns(const float *w, soon next, int n, const float *x, size_t ldx, int n_rows, int part,
+                               int n_parts, chains (*c)[4])
 {
     chains s[TILE][4]; /* in registers: through c, every sum would be stored at once */
     int k = 0;
@@ -19,7 +19,8 @@ ALWAYS_INLINE void add_columns(const float *w, int n, const float *x, size_t ldx
         for (int p = 0; p < n_parts; p++)
             for (int i = 0; i < 4; i++)
                 s[r][p][i] = c[r][part + p][i];
-    for (; k + 4 <= n; k += 4)
+    for (; k + 4 <= n; k += 4) {
+        fetch(&next);
         for (int r = 0; r < n_rows; r++) {
             const float32x4_t xk = vld1q_f32(x + (size_t)r * ldx + k);
             for (int p = 0; p < n_parts; p++) {
@@ -30,6 +31,7 @@ ALWAYS_INLINE void add_columns(const float *w, int n, const float *x, size_t ldx
                 s[r][p][3] = vfmaq_laneq_f32(s[r][p][3], vld1q_f32(at + 48), xk, 3);
             }
         }
+    }
     for (int i = 0; i < 3; i++)
         for (int p = 0; p < n_parts; p++)
             for (int r = 0; r < n_rows && k + i < n; r++)
@@ -41,13 +43,13 @@ ALWAYS_INLINE void add_columns(const float *w, int n, const float *x, size_t ldx
                 c[r][part + p][i] = s[r][p][i];
 }
 
-static void add_piece(const float *w, int n, const float *x, size_t ldx, int m, chains (*c)[4])
+static void add_piece(const float *w, soon next, int n, const float *x, size_t ldx, int m, chains (*c)[4])
 {
     for (; m >= TILE; m -= TILE, x += TILE * ldx, c += TILE)
-        for (int part = 0; part < 4; part++)
-            add_columns(w, n, x, ldx, TILE, part, 1, c);
-    for (; m > 0; m--, x += ldx, c++)
-        add_columns(w, n, x, ldx, 1, 0, 4, c);
+        for (int part = 0; part < 4; part++, next.each = 0)
+            add_columns(w, next, n, x, ldx, TILE, part, 1, c);
+    for (; m > 0; m--, x += ldx, c++, next.each = 0)
+        add_columns(w, next, n, x, ldx, 1, 0, 4, c);
 }
 
 /* Decoding pays for one row already. */
