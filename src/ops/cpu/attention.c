@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { HEADS = 16, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK };
+enum { HEADS = 16, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK, MANY_CHUNKS = 16 /* for each thread */ };
 
 typedef struct plan {
     const rg_op *op;
@@ -32,10 +32,18 @@ typedef struct job {
     int head, n_heads; /* query heads */
     int kv_head;
     int last_block;    /* of the segment that is walked */
+    rg_kv_place after; /* the first block of this thread's next chunk; k NULL: not known */
     rg_softmax total[RG_ITEMS_MAX], part[RG_ITEMS_MAX]; /* [row][head] */
     const float *q[RG_ITEMS_MAX];
     float *k_block, *v_block; /* scratch of a gathered, widened or latent block, one after the other */
 } job;
+
+/* The span, rows and kv head of a chunk. */
+typedef struct chunk {
+    const rg_span *span;
+    int row, n_rows;
+    int kv_head, group; /* and which of its groups of heads */
+} chunk;
 
 static int low_key(const rg_kv *kv, const rg_batch *b, int row)
 {
@@ -70,13 +78,18 @@ static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-static uint8_t *part_at(const rg_fwd *f, const job *j, int position)
+static uint8_t *part_of(const rg_fwd *f, const rg_kv *kv, const rg_span *span, int position)
 {
-    const rg_group_memory *memory = &f->groups[j->p->kv->group];
-    int block = j->span->tables[j->p->kv->group][position / RG_BLOCK];
+    const rg_group_memory *memory = &f->groups[kv->group];
+    int block = span->tables[kv->group][position / RG_BLOCK];
 
     RG_ASSERT(block >= 0);
-    return memory->data + (size_t)block * memory->block_bytes + j->p->kv->offset;
+    return memory->data + (size_t)block * memory->block_bytes + kv->offset;
+}
+
+static uint8_t *part_at(const rg_fwd *f, const job *j, int position)
+{
+    return part_of(f, j->p->kv, j->span, position);
 }
 
 /* First logical position that a row of a draft tree reaches through its list. */
@@ -179,12 +192,12 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
         if (through)
             return;
         if (kv->type == RG_F32 || j->n_rows * j->n_heads < cpu->widen_from) {
-            if (block < j->last_block) {
-                const rg_kv_place next = rg_kv_at(kv, part_at(f, j, (block + 1) * RG_BLOCK), j->kv_head, 0);
+            const rg_kv_place next = block < j->last_block
+                                         ? rg_kv_at(kv, part_at(f, j, (block + 1) * RG_BLOCK), j->kv_head, 0)
+                                         : j->after;
 
-                a->k_next = next.k;
-                a->v_next = next.v;
-            }
+            a->k_next = next.k;
+            a->v_next = next.v;
             return;
         }
         if (*have != block) /* made f32 once for all queries of the tile: exact, and cheaper than in every product */
@@ -289,21 +302,34 @@ static const float *query(const rg_fwd *f, const plan *p, int row, int head, flo
     return scratch;
 }
 
-/* The tile-th tile and the heads of chunk c; scratch: 3 rows per item, then a block's K and V. */
-static void job_init(const rg_cpu_reader *r, const rg_fwd *f, const plan *p, int c, job *j)
+static chunk chunk_at(const rg_fwd *f, const plan *p, int c)
 {
-    float *scratch = rg_cpu_scratch(r, f);
     int tile = c / p->n_head_chunks, hc = c % p->n_head_chunks, per_kv = rg_ceil_div(p->per_kv, p->heads);
     const rg_span *s = f->batch->spans;
 
+    if (p->n_tiles == f->batch->n_spans) { /* one each */
+        s += tile;
+        tile = 0;
+    }
     for (; tile >= rg_ceil_div(s->n_rows, p->tile); s++)
         tile -= rg_ceil_div(s->n_rows, p->tile);
+    return (chunk){ .span = s, .row = s->first_row + tile * p->tile,
+                    .n_rows = rg_min(p->tile, s->n_rows - tile * p->tile), .kv_head = hc / per_kv,
+                    .group = hc % per_kv };
+}
+
+/* scratch: 3 rows per item, then a block's K and V. */
+static void job_init(const rg_cpu_reader *r, const rg_fwd *f, const plan *p, const chunk *c, job *j)
+{
+    float *scratch = rg_cpu_scratch(r, f);
+
     j->p = p;
-    j->span = s;
-    j->row = s->first_row + tile * p->tile;
-    j->n_rows = rg_min(p->tile, s->n_rows - tile * p->tile);
-    j->kv_head = hc / per_kv;
-    j->head = j->kv_head * p->per_kv + hc % per_kv * p->heads;
+    j->span = c->span;
+    j->row = c->row;
+    j->n_rows = c->n_rows;
+    j->kv_head = c->kv_head;
+    j->head = j->kv_head * p->per_kv + c->group * p->heads;
+    j->after = (rg_kv_place){ 0 };
     j->n_heads = rg_min(p->heads, (j->kv_head + 1) * p->per_kv - j->head);
     for (int i = 0; i < j->n_rows * j->n_heads; i++) {
         j->total[i].o = scratch;
@@ -316,12 +342,25 @@ static void job_init(const rg_cpu_reader *r, const rg_fwd *f, const plan *p, int
     j->v_block = scratch + RG_BLOCK * p->width;
 }
 
-static void attend_whole(rg_cpu_reader *r, const rg_fwd *f, const plan *p, int c)
+/* The first block that a chunk sees, if it sees all of it. */
+static rg_kv_place first_block(const rg_fwd *f, const plan *p, const chunk *c)
+{
+    int block = low_key(p->kv, f->batch, c->row) / RG_BLOCK;
+
+    if (p->kv->latent || f->batch->kv_end[c->row] < (block + 1) * RG_BLOCK)
+        return (rg_kv_place){ 0 };
+    return rg_kv_at(p->kv, part_of(f, p->kv, c->span, block * RG_BLOCK), c->kv_head, 0);
+}
+
+/* A chunk, and after it this thread's next one (NULL: not known). */
+static void attend_whole(rg_cpu_reader *r, const rg_fwd *f, const plan *p, const chunk *c, const chunk *next)
 {
     job j;
     int lo = INT32_MAX, hi = 0;
 
     job_init(r, f, p, c, &j);
+    if (next)
+        j.after = first_block(f, p, next);
     for (int i = 0; i < j.n_rows; i++) {
         lo = rg_min(lo, low_key(p->kv, f->batch, j.row + i));
         hi = rg_max(hi, f->batch->kv_end[j.row + i]);
@@ -337,10 +376,11 @@ static void attend_whole(rg_cpu_reader *r, const rg_fwd *f, const plan *p, int c
 
 static void attend_one_segment(rg_cpu_reader *r, const rg_fwd *f, const plan *p, int c)
 {
+    const chunk at = chunk_at(f, p, c / p->n_segments);
     job j;
     int segment = c % p->n_segments;
 
-    job_init(r, f, p, c / p->n_segments, &j);
+    job_init(r, f, p, &at, &j);
     walk_segment(r->cpu, f, &j, segment);
     for (int i = 0; i < j.n_rows * j.n_heads; i++) {
         float *to = partial_at(r, p, j.row + i / j.n_heads, j.head + i % j.n_heads, segment);
@@ -365,18 +405,39 @@ static void merge_segments(rg_cpu_reader *r, const rg_fwd *f, const plan *p, int
     finish(r->cpu, f, p->op, row, head, &total);
 }
 
+static bool take(const rg_fwd *f, const plan *p, chunk *out)
+{
+    int c = rg_chunk_next(f, p->n_tiles * p->n_head_chunks);
+
+    if (c >= 0)
+        *out = chunk_at(f, p, c);
+    return c >= 0;
+}
+
+/* Of many chunks, a thread takes the next one before it works on one. */
+static void attend_chunks(rg_cpu_reader *r, const rg_fwd *f, const plan *p)
+{
+    bool many = p->n_tiles * p->n_head_chunks >= MANY_CHUNKS * f->n_threads;
+    chunk at, next = { 0 };
+
+    for (bool more = take(f, p, &at); more; at = next) {
+        bool known = many && take(f, p, &next);
+
+        attend_whole(r, f, p, &at, known ? &next : NULL);
+        more = many ? known : take(f, p, &next);
+    }
+}
+
 void rg_cpu_attention(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     plan p = plan_of(r, f, op);
-    int n = p.n_tiles * p.n_head_chunks;
 
     if (p.n_segments == 1) {
-        for (int c; (c = rg_chunk_next(f, n)) >= 0;)
-            attend_whole(r, f, &p, c);
+        attend_chunks(r, f, &p);
         rg_fwd_barrier(f);
         return;
     }
-    for (int c; (c = rg_chunk_next(f, n * p.n_segments)) >= 0;)
+    for (int c; (c = rg_chunk_next(f, p.n_tiles * p.n_head_chunks * p.n_segments)) >= 0;)
         attend_one_segment(r, f, &p, c);
     rg_fwd_barrier(f);
     for (int c; (c = rg_chunk_next(f, f->batch->n_rows * op->n)) >= 0;)
