@@ -17,6 +17,7 @@ typedef struct model_runner {
     uint8_t *arena;
     size_t arena_bytes;
     rg_fwd *fwd; /* [n_threads] */
+    bool has_small_steps;
     /* The step being run. */
     const rg_batch *batch;
     int n_threads;
@@ -103,15 +104,31 @@ static int prompt_rows(rg_runner *self, const rg_step_aim *aim)
     return r->n_prompt_rows;
 }
 
+static bool is_small(const model_runner *r, const rg_batch *batch)
+{
+    rg_count c = count(r, batch);
+
+    return c.ops < SMALL_STEP_OPS && c.weight_bytes + c.state_bytes < SMALL_STEP_BYTES;
+}
+
+/* Is one row, without its logits?  Counting a step costs as much as computing a few of its operations. */
+static bool has_small_steps(const model_runner *r)
+{
+    static const int32_t zero[4], one = 1;
+    rg_span span = { .n_rows = 1, .adapter = -1 };
+
+    return is_small(r, &(rg_batch){ .n_rows = 1, .n_spans = 1, .spans = &span, .token = zero, .index = zero,
+                                    .kv_end = &one, .pos = &zero });
+}
+
 static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
 {
     model_runner *r = (model_runner *)self;
-    rg_count c = count(r, batch);
 
     RG_ASSERT(batch->n_rows <= r->o.max_rows && batch->n_logits <= r->o.max_logits);
     r->batch = batch;
     r->sink = sink;
-    r->n_threads = c.ops < SMALL_STEP_OPS && c.weight_bytes + c.state_bytes < SMALL_STEP_BYTES ? 1 : r->o.n_threads;
+    r->n_threads = r->has_small_steps && is_small(r, batch) ? 1 : r->o.n_threads;
     rg_pool_run(r->pool, r->n_threads, program, r);
 }
 
@@ -244,6 +261,7 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
     rg_cpu_sizes sizes = reader_sizes(r);
     if (!kernels_can(m, err) || !measure_arena(r, err) || !size_groups(r, n_blocks, err))
         goto fail;
+    r->has_small_steps = has_small_steps(r);
     r->arena = rg_region_new(r->arena_bytes);
     r->fwd = rg_array((size_t)o->n_threads, sizeof *r->fwd);
     if (!r->arena || !r->fwd) {
