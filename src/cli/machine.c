@@ -41,6 +41,7 @@ static void rates_json(cli_json *j, const rg_rates *r)
         cli_json_close(j);
     }
     cli_json_close(j);
+    cli_json_float(j, "interrupted", r->lost[RG_RATE_WINDOWS - 1]);
 }
 
 static void print_rates(const rg_rates *r)

@@ -39,6 +39,19 @@ static double farness(const rg_machine *m, double working_set)
 
 const int rg_rate_rows[RG_RATE_ROWS] = { 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 24, 32, 64, 128, 512 };
 
+const double rg_rate_windows[RG_RATE_WINDOWS] = { 2e-3, 20e-3 };
+
+/* What takes so long undisturbed, with the interruptions that it meets. */
+static double interrupted(const rg_machine *m, double seconds)
+{
+    const double *at = rg_rate_windows, *lost = m->rates.lost;
+
+    if (seconds <= at[0])
+        return seconds * (1 + lost[0] * seconds / at[0]);
+    double x = seconds < at[1] ? (seconds - at[0]) / (at[1] - at[0]) : 1;
+    return seconds * (1 + lost[0] + x * (lost[1] - lost[0]));
+}
+
 /* A value measured at some numbers of rows, between them. */
 static double by_rows(const double *v, double rows)
 {
@@ -172,10 +185,13 @@ static void price_attention(const rg_machine *m, const rg_counted *op, price *p)
         p->near_s += limit_of(p);
         return;
     }
+    /* Kernels go by whole blocks, of keys; the last one of a row is half empty, by and large. */
+    double pairs = op->cells + op->items * (RG_BLOCK / 2), keys = op->cells > 0 ? pairs / op->cells : 1;
     p->near_s += (op->items * by_queries(r->item_s, op->rows) +
-                  op->cells * (by_queries(r->pair_s, op->rows) + op->width * by_queries(r->width_s, op->rows))) *
+                  pairs * (by_queries(r->pair_s, op->rows) + op->width * by_queries(r->width_s, op->rows))) *
                  imbalance(m, op->pieces);
-    p->far_s += op->count.state_bytes * by_queries(r->far_s, op->rows);
+    p->far_s += op->count.state_bytes * (keys + 1) / 2 * by_queries(r->far_s, op->rows);
+    p->far_s += op->streams * r->start_s;
 }
 
 /* Seconds of a value of an operation that is no product. */
@@ -285,7 +301,7 @@ double rg_cost_seconds(const rg_machine *m, const rg_counter *counter, bool exac
     RG_ASSERT(counter->list && counter->n_ops <= counter->list_room);
     for (int i = 0; i < counter->n_ops; i++)
         s += rg_cost_op(m, &counter->list[i], set, exact);
-    return s;
+    return interrupted(m, s);
 }
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
@@ -334,6 +350,7 @@ void rg_cost_batch(const rg_model *model, const rg_machine *m, const rg_batch *b
     out->seconds = s.near_s + out->fixed_s;
     if (m->rates.measured)
         out->seconds += s.far_s * farness(m, out->count.weight_bytes + out->count.state_bytes);
+    out->seconds = interrupted(m, out->seconds);
 }
 
 /* Spans that are only counted: rows are causal and know nothing but how many they are. */

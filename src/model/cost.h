@@ -10,6 +10,7 @@
  *                                that depends on where its bytes come from is kept apart ("far") and scaled by it
  *   work that is not a product   seconds per value for norms, rotations, activations, scans, ...
  *   fixed costs                  of a step, and of each kind of operation (its barriers)
+ *   interruptions                of a thread, for which the others wait: few meet an operation, all its share a step
  *   what others take             the share of its roofs that the machine gives: arithmetic and memory are slowed, each
  *                                by its own, and an operation waits for the slower of the two
  *
@@ -25,12 +26,15 @@ enum {
     RG_RATE_QUERIES = 5,   /* 1, 2, 4, 8, 32 queries that share their keys */
     RG_RATE_SETS = 10,     /* 256 KiB, 512 KiB .. 128 MiB of memory gone through */
     RG_RATE_SMALLEST_SET = 256 << 10,
+    RG_RATE_WINDOWS = 2,   /* the lengths in rg_rate_windows */
 };
 
 enum { RG_RATE_FEW = 16, RG_RATE_MANY = 128 };
 
 /* 1 .. 8, where kernels go by ones, then wider apart, up to 512. */
 extern const int rg_rate_rows[RG_RATE_ROWS];
+/* Seconds: of a step that meets few interruptions, and of one that meets its share. */
+extern const double rg_rate_windows[RG_RATE_WINDOWS];
 
 /* Products with weights of one format. */
 typedef struct rg_linear_rate {
@@ -47,7 +51,8 @@ typedef struct rg_attention_rate {
     double item_s[RG_RATE_QUERIES];  /* seconds per row and head, whatever it sees, */
     double pair_s[RG_RATE_QUERIES];  /* per pair of query and key, */
     double width_s[RG_RATE_QUERIES]; /* and per pair and column of k and v */
-    double far_s[RG_RATE_QUERIES];   /* what a byte of K/V takes more from memory */
+    double far_s[RG_RATE_QUERIES];   /* what a byte of K/V takes more from memory, */
+    double start_s;                  /* and those of a sequence and kv head besides, until they flow */
     double store_s;                  /* what a value put into a block takes more when the block is in memory */
 } rg_attention_rate;
 
@@ -61,6 +66,8 @@ typedef struct rg_rates {
     double fixed_s[RG_OP_COUNT];            /* of an operation of this kind, whatever its size */
     /* Per value of it (see rg_counted.cells), of few rows, which a near cache holds, and of many. */
     double few_s[RG_OP_COUNT], many_s[RG_OP_COUNT];
+    /* Of so long a time of work, the part that comes on top by interruptions of a thread, for which the others wait. */
+    double lost[RG_RATE_WINDOWS];
     /* A byte of what recurrences carry on, read or written, beyond its rows: near; and what it takes more far. */
     double carry_near_s[RG_OP_COUNT], carry_far_s[RG_OP_COUNT];
 } rg_rates;

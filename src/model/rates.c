@@ -13,7 +13,7 @@ enum {
     MATRIX_BYTES = 1 << 20,
     SHORT = 64, FEW_AT = 11, /* columns of a narrow one; and its rows are rg_rate_rows from this one on, 16 */
     CELL_COLS = 2048,        /* of what is made value by value */
-    FAR_SPANS = 12, LAYERS = 16,
+    NEAR_SPANS = 8, FAR_SPANS = 12, LAYERS = 16,
     FAR_TIMES = 12, /* megabytes of a matrix that comes from memory; all together so many that no cache keeps a part, */
     PARTS = 8,     /* or in so many products */
     EXPERT_DIM = 512, MOE_ROWS = 64,
@@ -342,53 +342,42 @@ static bool set_carried(rg_shop *w, int n, int n_layers, rg_error *err)
     return true;
 }
 
-/* A store alone always finds its lines near; between layers and sequences it does not. */
-static bool measure_store(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
+/* Short streams of K/V, from memory.  And a store alone always finds its lines near; between layers and sequences it
+ * does not. */
+static bool measure_short(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
 {
     w->kv = (rg_kv){ .type = type, .n_heads = 4, .k_dim = 64, .v_dim = 64 };
     w->n_heads = 4;
     if (!set_layers(w, RG_SHOP_SPANS, 2, err))
         return false;
-    const rg_attention_rate *r = &m->rates.attention[type];
-    double memory_s = 2.0 * RG_SHOP_SPANS * rg_kv_bytes(&w->kv) / m->read_bytes_s;
+    rg_attention_rate *r = &m->rates.attention[type];
+    double bytes = 2.0 * RG_SHOP_SPANS * rg_kv_bytes(&w->kv), memory_s = bytes / m->read_bytes_s;
     double seen_s = 4.0 * RG_SHOP_SPANS * (r->item_s[0] + 2 * RG_BLOCK * (r->pair_s[0] + 128 * r->width_s[0]));
     double near = m->rates.fixed_s[RG_OP_KV_STORE] + RG_SHOP_SPANS * 512 * m->rates.few_s[RG_OP_KV_STORE];
     double sweep = rg_shop_far_seconds(w, say_layer, seen_s, memory_s);
     double both = rg_shop_far_seconds(w, say_store_in_layer, seen_s + near, memory_s);
-    m->rates.attention[type].store_s = beyond(both, sweep + near, RG_SHOP_SPANS * 512.0);
+    r->store_s = beyond(both, sweep + near, RG_SHOP_SPANS * 512.0);
+    r->start_s = beyond(sweep, m->rates.fixed_s[RG_OP_ATTENTION] + seen_s + r->far_s[0] * bytes, RG_SHOP_SPANS * 4.0);
     return true;
 }
 
-/* Seconds of a row and a head that see next to nothing: of many sequences of one position, and of many rows of one. */
-static bool measure_items(rg_shop *w, rg_machine *m, rg_type type, bool latent, rg_error *err)
+/* Seconds of a row and a head that see one block, near: of some sequences, or of many rows of one. */
+static double attend_block(rg_shop *w, const rg_machine *m, const rg_kv *kv, const int queries[2], rg_error *err)
 {
-    rg_attention_rate *r = latent ? &m->rates.latent[type] : &m->rates.attention[type];
-    double fixed = m->rates.fixed_s[RG_OP_ATTENTION];
+    int n = queries[1] > 1 ? RG_RATE_MANY : NEAR_SPANS;
 
-    w->kv = latent ? (rg_kv){ .type = type, .n_heads = 1, .k_dim = LATENT_K, .v_dim = LATENT_V, .latent = true }
-                   : (rg_kv){ .type = type, .n_heads = 4, .k_dim = 64, .v_dim = 64 };
-    w->n_heads = 4;
-    if (!set_layers(w, RG_SHOP_SPANS, 1, err))
-        return false;
-    for (int i = 0; i < RG_SHOP_SPANS; i++) {
-        w->spans[i].start = 0;
-        w->index[i] = 0;
-        w->kv_end[i] = 1;
-    }
+    w->kv = *kv;
+    w->n_heads = kv->n_heads * queries[0];
     w->spread = 1;
-    rg_shop_text *say = latent ? say_mla_attention : say_attention;
-    double one = beyond(rg_shop_seconds(w, say), fixed, (RG_SHOP_SPANS - 1) * 4.0);
-    for (int i = 0; i < RG_RATE_QUERIES - 1; i++)
-        r->item_s[i] = one;
-    if (!rg_shop_batch(w, RG_RATE_MANY, rg_kv_bytes(&w->kv), false, err))
-        return false;
-    w->spans[0].start = 0;
-    for (int i = 0; i < RG_RATE_MANY; i++) {
-        w->index[i] = 0;
-        w->kv_end[i] = 1;
+    if (!(queries[1] > 1 ? rg_shop_batch(w, n, rg_kv_bytes(kv), false, err) : set_layers(w, n, 1, err)))
+        return -1;
+    w->spread = 1;
+    for (int i = 0; i < n; i++) {
+        w->index[i] = RG_BLOCK - 1;
+        w->kv_end[i] = RG_BLOCK;
     }
-    r->item_s[RG_RATE_QUERIES - 1] = beyond(rg_shop_seconds(w, say), fixed, RG_RATE_MANY * 4.0);
-    return true;
+    return beyond(rg_shop_seconds(w, kv->latent ? say_mla_attention : say_attention),
+                  m->rates.fixed_s[RG_OP_ATTENTION], (double)n * w->n_heads);
 }
 
 /* Seconds per pair of query and key, of the last rows of a sequence, without item_s: near, where near_s is below 0, or
@@ -398,7 +387,7 @@ static double attend(rg_shop *w, const rg_machine *m, const rg_kv *kv, const int
 {
     int per_kv = queries[0], rows = queries[1];
     bool far = near_s >= 0, layers = far && rows == 1 && !kv->latent;
-    double keys = RG_SHOP_CONTEXT - (rows - 1) / 2.0;
+    const double keys = RG_SHOP_CONTEXT; /* of all rows, which differ within a block */
     int n = layers ? FAR_SPANS : 1, n_blocks = RG_SHOP_CONTEXT / RG_BLOCK;
 
     w->kv = *kv;
@@ -421,8 +410,6 @@ static bool measure_attention(rg_shop *w, rg_machine *m, rg_type type, bool late
     rg_attention_rate *r = latent ? &m->rates.latent[type] : &m->rates.attention[type];
     int size = rg_format_of(type)->block_bytes;
 
-    if (!measure_items(w, m, type, latent, err))
-        return false;
     for (int i = 0; i < RG_RATE_QUERIES; i++) {
         rg_kv kv = { .type = type, .n_heads = 8 / size, .k_dim = 64, .v_dim = 64 }, wide = kv;
         double queries = per_kv[i] * n_rows[i];
@@ -434,11 +421,15 @@ static bool measure_attention(rg_shop *w, rg_machine *m, rg_type type, bool late
             queries = of_latent[i] * latent_rows[i];
         }
         int each[2] = { latent ? of_latent[i] : per_kv[i], latent ? latent_rows[i] : n_rows[i] };
-        double item = r->item_s[i], near = attend(w, m, &kv, each, item, -1, err);
-        double far = near < 0 ? -1 : attend(w, m, &kv, each, item, near, err);
-        double two = latent ? 0 : attend(w, m, &wide, each, item, -1, err);
-        if (near < 0 || far < 0 || two < 0)
+        double block = attend_block(w, m, &kv, each, err), all = RG_SHOP_CONTEXT * attend(w, m, &kv, each, 0, -1, err);
+        if (block < 0 || all < 0)
             return false;
+        double near = beyond(all, block, RG_SHOP_CONTEXT - RG_BLOCK), item = beyond(block, RG_BLOCK * near, 1);
+        double far = attend(w, m, &kv, each, item, near, err);
+        double two = far < 0 || latent ? 0 : attend(w, m, &wide, each, item, -1, err);
+        if (far < 0 || two < 0)
+            return false;
+        r->item_s[i] = item;
         double per_column = latent ? near / (LATENT_K + LATENT_V) : (two - near) / 128;
         per_column = per_column < 0 ? 0 : per_column;
         r->width_s[i] = per_column;
@@ -448,7 +439,7 @@ static bool measure_attention(rg_shop *w, rg_machine *m, rg_type type, bool late
         r->far_s[i] = far > near ? (far - near) * queries / bytes : 0;
     }
     r->measured = true;
-    return latent || measure_store(w, m, type, err);
+    return latent || measure_short(w, m, type, err);
 }
 
 static const struct {
@@ -635,7 +626,10 @@ static bool measure_once(rg_shop *w, rg_machine *m, const rg_cpu *cpu, const rg_
         ok = ok && (!wanted->latent[t] || measure_attention(w, m, (rg_type)t, true, err));
     }
     ok = ok && (!wanted->experts || measure_experts(w, m, weights, err));
-    return ok && (!wanted->recurrent || measure_recurrent(w, m, err));
+    ok = ok && (!wanted->recurrent || measure_recurrent(w, m, err));
+    for (int i = 0; ok && i < RG_RATE_WINDOWS; i++)
+        m->rates.lost[i] = rg_shop_lost(w, i);
+    return ok;
 }
 
 bool rg_rates_measure(rg_machine *m, const rg_cpu *cpu, int n_threads, const rg_rates_wanted *wanted, rg_seen *seen,

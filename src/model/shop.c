@@ -199,11 +199,35 @@ static void program(void *arg, int thread)
     turns(f, w, w->repeats);
 }
 
+/* So many turns took so long, where the usual one takes usual_s. */
+static void note_lost(rg_shop *w, double took_s, double usual_s)
+{
+    for (int i = 0; i < RG_RATE_WINDOWS; i++) {
+        rg_lost *l = &w->lost[i];
+        l->took_s += took_s;
+        l->usual_s += usual_s;
+        if (l->took_s < rg_rate_windows[i])
+            continue;
+        l->share[l->n++ % RG_SHOP_WINDOWS] = l->usual_s > 0 ? l->took_s / l->usual_s - 1 : 0;
+        l->took_s = l->usual_s = 0;
+    }
+}
+
+double rg_shop_lost(rg_shop *w, int i)
+{
+    rg_lost *l = &w->lost[i];
+    int n = l->n < RG_SHOP_WINDOWS ? l->n : RG_SHOP_WINDOWS;
+    double share = n ? rg_quantile(l->share, n, 0.5) : 0;
+
+    *l = (rg_lost){ 0 };
+    return rg_shop_usual(w, share > 0 ? share : 0);
+}
+
 /* Of a turn, the median: from when the last thread began it to when the last one was done with it, which is where the
  * next operation of a step begins. */
-static double usual_turn(const rg_shop *w)
+static double usual_turn(rg_shop *w)
 {
-    double took[RG_SHOP_TURNS];
+    double took[RG_SHOP_TURNS], all = 0;
 
     for (int i = 0; i < w->repeats; i++) {
         uint64_t begun = 0, ended = 0;
@@ -213,8 +237,11 @@ static double usual_turn(const rg_shop *w)
             ended = s->ended > ended ? s->ended : ended;
         }
         took[i] = rg_seconds(begun, ended);
+        all += took[i];
     }
-    return rg_quantile(took, w->repeats, 0.5);
+    double usual = rg_quantile(took, w->repeats, 0.5);
+    note_lost(w, all, usual * w->repeats);
+    return usual;
 }
 
 /* Values as activations have them, without a pattern that branches could learn, and without the smallest of all, which

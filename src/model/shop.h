@@ -19,6 +19,7 @@ enum {
     RG_SHOP_TURNS = 1000,   /* between two looks, at most */
     RG_SHOP_TIMED = 2048,   /* times remembered, at most: about a hundred for each format and K/V type, */
     RG_SHOP_PASSES = 31,    /* each of so many passes */
+    RG_SHOP_WINDOWS = 512,  /* of each length in a pass, at most: the last ones */
     RG_SHOP_CONTEXT = 1024, /* positions of a sequence; its K/V about a megabyte */
 };
 
@@ -33,6 +34,14 @@ typedef struct rg_seen {
 typedef struct rg_shop_stamp {
     uint64_t begun, ended;
 } rg_shop_stamp;
+
+/* Time lost to interruptions: of windows of some length, the share by which their turns took longer in all than each as
+ * long as the usual one. */
+typedef struct rg_lost {
+    double took_s, usual_s; /* of the window that is open */
+    double share[RG_SHOP_WINDOWS];
+    int n;
+} rg_lost;
 
 typedef struct rg_shop rg_shop;
 /* What is timed, for the turn-th time of rg_shop.spread; run by every thread. */
@@ -51,6 +60,7 @@ struct rg_shop {
     int width;          /* columns of an activation */
     rg_pulse *pulse;    /* of the machine while it times; NULL: none */
     rg_seen *seen;      /* by this pass and those before */
+    rg_lost lost[RG_RATE_WINDOWS]; /* in this pass */
     int n_timed;        /* in this pass */
     int spread;         /* matrices or sequences gone through in turn; 0 or 1: the same again and again */
     /* The batch: one span, or one sequence of many in turn. */
@@ -90,5 +100,7 @@ double rg_shop_seconds(rg_shop *w, rg_shop_text *fn);
 double rg_shop_far_seconds(rg_shop *w, rg_shop_text *fn, double near_s, double memory_s);
 /* The same of what was timed elsewhere. */
 double rg_shop_usual(rg_shop *w, double seconds);
+/* Of the windows of this pass of the length rg_rate_windows[i], the usual share lost, in this pass and those before. */
+double rg_shop_lost(rg_shop *w, int i);
 
 #endif

@@ -38,8 +38,13 @@ static void rates_are_measured(void **state)
     for (int k = 0; k < RG_OP_COUNT; k++)
         assert_true(k == RG_OP_NOTE || (r->fixed_s[k] > 0 && r->few_s[k] >= 0 && r->many_s[k] >= 0));
     assert_true(r->many_s[RG_OP_SCAN] > 0 && r->many_s[RG_OP_CONV] > 0 && r->many_s[RG_OP_RMSNORM] > 0);
-    /* Rows of one sequence share what a row alone has to do. */
-    assert_true(r->attention[RG_BF16].item_s[RG_RATE_QUERIES - 1] < r->attention[RG_BF16].item_s[0]);
+    const rg_attention_rate *a = &r->attention[RG_BF16];
+    double near[RG_RATE_QUERIES]; /* of a pair with 128 columns */
+    for (int i = 0; i < RG_RATE_QUERIES; i++)
+        near[i] = a->pair_s[i] + 128 * a->width_s[i];
+    assert_true(near[RG_RATE_QUERIES - 1] < near[0]); /* queries share what keys take */
+    for (int i = 0; i < RG_RATE_QUERIES; i++)         /* and what a block takes is no part of what every row does */
+        assert_true(a->item_s[i] < RG_BLOCK * near[i]);
 }
 
 /* Looks are of the roofs: against roofs twice as high, a machine gives half. */
@@ -216,7 +221,8 @@ static void play(rg_fwd *f, rg_shop *w, int turn)
     played.now_ns += ++played.n_turns % 5 ? 1000000 : 100000000;
 }
 
-/* What interrupts some turns is no part of what a turn takes; and activations are as the turn before left them. */
+/* What interrupts some turns is no part of what a turn takes, but of what many take; and activations are as the turn
+ * before left them. */
 static void a_turn_is_timed_undisturbed(void **state)
 {
     static rg_seen seen;
@@ -235,6 +241,9 @@ static void a_turn_is_timed_undisturbed(void **state)
     rg_clock_set(NULL, NULL);
     assert_true(fabs(s - 1e-3) < 1e-9);
     assert_true(played.n_turns > 25 && !played.changed);
+    for (int i = 0; i < RG_RATE_WINDOWS; i++)
+        assert_true(fabs(rg_shop_lost(w, i) - (5 * 100 + 20 * 1 - 25) / 25.0) < 1e-6);
+    assert_true(w->lost[0].n == 0 && rg_shop_lost(w, 0) == 0); /* it was asked */
     rg_shop_close(w);
 }
 

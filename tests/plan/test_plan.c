@@ -348,6 +348,35 @@ static void what_is_given(void **state)
     rg_model_close(m);
 }
 
+/* A long step meets its share of interruptions, a short one some of it. */
+static void what_interrupts(void **state)
+{
+    static const double seconds[][2] = { { 0, 0 },           { 1e-3, 1.05e-3 }, { 2e-3, 2.2e-3 },
+                                         { 11e-3, 13.2e-3 }, { 20e-3, 26e-3 },  { 1, 1.3 } };
+    rg_plan_machine p = machine("xeon-8480", 1);
+    rg_model *m = open_shape("llama-2-13b-gqa8", RG_Q4_0);
+    rg_step_shape shape = { .n_seqs = 8, .n_rows = 1, .start = 1000 };
+    rg_counted list[1];
+    rg_counter counter;
+    rg_cost quiet, cost;
+    rg_error err = { 0 };
+
+    (void)state;
+    made_up_rates(&p.m);
+    p.m.step_s = 1;
+    assert_ok(rg_cost_shape(m, &p.m, &shape, &quiet, NULL, NULL, &err), err);
+    p.m.rates.lost[0] = 0.1;
+    p.m.rates.lost[1] = 0.3;
+    assert_ok(rg_cost_shape(m, &p.m, &shape, &cost, NULL, NULL, &err), err);
+    is_about(cost.seconds, 1.3 * quiet.seconds, 1e-12);
+    rg_counter_init(&counter, list, 1);
+    for (size_t i = 0; i < RG_LEN(seconds); i++) {
+        p.m.step_s = seconds[i][0];
+        is_about(rg_cost_seconds(&p.m, &counter, false) + 1, seconds[i][1] + 1, 1e-12);
+    }
+    rg_model_close(m);
+}
+
 /* The scheduler's questions: swapping wins from some length on, and budgets are kept and not wasted. */
 static void scheduler_questions(void **state)
 {
@@ -552,7 +581,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(llama_on_h100),     cmocka_unit_test(llama_sizes),   cmocka_unit_test(intensities),
         cmocka_unit_test(serving_quiz),      cmocka_unit_test(largest_and_knee),
         cmocka_unit_test(counted_beside_closed), cmocka_unit_test(shapes_are_batches),
-        cmocka_unit_test(costs_add_up), cmocka_unit_test(what_is_given), cmocka_unit_test(scheduler_questions),
+        cmocka_unit_test(costs_add_up), cmocka_unit_test(what_is_given), cmocka_unit_test(what_interrupts),
+        cmocka_unit_test(scheduler_questions),
         cmocka_unit_test(levers),            cmocka_unit_test(machines),      cmocka_unit_test(refusals),
         cmocka_unit_test(reports),
     };

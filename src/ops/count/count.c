@@ -94,6 +94,7 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
     c->rows = most * op->n / heads;
     c->width = kv->k_dim + kv->v_dim;
     c->items = (double)b->n_rows * op->n;
+    c->streams = b->n_spans * heads;
     c->latent = kv->latent;
     c->type = kv->type;
     if (last_keys > RG_SEGMENT && b->n_spans == 1) /* a long look back is cut among threads */

@@ -35,6 +35,7 @@ typedef struct rg_counted { /* one op of the step */
     double items;         /* attention: rows times heads, whatever they see */
     double cells;         /* values made one by one; attention: pairs of query and key; scan: states advanced */
     double pieces;        /* parts that different threads can take */
+    double streams;       /* attention: sequences times kv heads */
     int width;            /* attention: k_dim + v_dim */
     bool latent;          /* attention over latents, or their store */
     rg_type type;         /* of the K/V */
