@@ -65,7 +65,7 @@ static bool run_decode(job *j, int batch, int context, double *seconds, double *
     double n = j->decode;
     rg_cost cost;
 
-    if (!speed_decode(&j->speed, batch, context, j->decode, seconds, NULL, err) ||
+    if (!speed_decode(&j->speed, batch, context, j->decode, seconds, err) ||
         !rg_cost_shape(j->tool.model, &j->machine, &shape, &cost, NULL, NULL, err))
         return false;
     *limit = cost.limit_s * n;
@@ -152,7 +152,7 @@ static bool run_naive(job *j, int context, rg_error *err)
     for (int i = 0; i < j->reps && !cli_interrupted(); i++) {
         double without;
         if (!speed_prefill(&j->speed, context + 1, 0, &first, err) ||
-            (v->n > 1 && !speed_decode(&j->speed, 1, context + 1, v->n - 1, &rest, NULL, err)) ||
+            (v->n > 1 && !speed_decode(&j->speed, 1, context + 1, v->n - 1, &rest, err)) ||
             !speed_without_cache(&j->speed, v->n, context, &without, err))
             return false;
         v->cached_s = !i || first + rest < v->cached_s ? first + rest : v->cached_s;

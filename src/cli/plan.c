@@ -16,7 +16,8 @@ extern const cli_command cli_plan;
 
 enum { MAX_LIST = 32, MAX_STEPS = 32, MAX_RUNS = 100, MAX_ROUNDS = 1000 };
 
-static const double MEASURE_S = 0.4; /* of a point, about */
+/* Of a point, in a round: what is enough while it is quiet, what is enough at all, and what is waited. */
+static const double MEASURE_S = 0.4, LONGEST_S = 1.2, PATIENCE_S = 2;
 
 /* ---- what is planned for ----------------------------------------------------------------------------------------- */
 
@@ -259,42 +260,55 @@ static bool make_rows(plan_job *j, rg_error *err)
 
 /* ---- measuring --------------------------------------------------------------------------------------------------- */
 
+_Static_assert((int)MAX_ROUNDS <= (int)SPEED_TIMED, "both have their medians taken by usual");
+
 static void begin_window(plan_job *j)
 {
     rg_timer_reset(j->timer);
     rg_pulse_usual(j->pulse);
-    speed_look(&j->speed);
+    j->speed.n_timed = 0;
 }
 
-/* The median step of a run of some; of as many runs as there is time for, the median. */
-static bool measure_decode(plan_job *j, const rg_plan_row *r, double *seconds, rg_error *err)
+/* Whether to go on, after all_s: not when there is enough that was timed while it was quiet. */
+static bool wants_more(const plan_job *j, double all_s)
 {
-    int n = (int)(MEASURE_S / r->latency_s), runs, context;
-    double all, tries[MAX_RUNS];
+    double quiet_s = 0;
 
-    runs = n < MAX_STEPS ? 1 : n / MAX_STEPS;
-    runs = runs < MAX_RUNS ? runs : MAX_RUNS;
+    for (int i = 0; i < j->speed.n_timed; i++) {
+        const speed_timed *t = &j->speed.timed[i];
+        if (rg_pulse_quiet(j->pulse, &t->share))
+            quiet_s += t->n * t->seconds;
+    }
+    return quiet_s < MEASURE_S && all_s < LONGEST_S;
+}
+
+/* Some runs of some steps. */
+static bool measure_decode(plan_job *j, const rg_plan_row *r, rg_error *err)
+{
+    int n = (int)(MEASURE_S / r->latency_s), context;
+    double patience_s = PATIENCE_S, all_s = 0, one;
+
     n = n < 5 ? 5 : n > MAX_STEPS ? MAX_STEPS : n;
-    context = (int)r->seq - 1 - n / 2; /* so that the middle step is the one predicted */
+    context = (int)r->seq - 1 - n; /* so that the last step is the one predicted: kernels go by whole blocks */
     begin_window(j);
-    for (int i = 0; i < runs; i++)
-        if (!speed_decode(&j->speed, (int)r->batch, context > 0 ? context : 0, n, &all, &tries[i], err))
+    for (int i = 0; !i || (i < MAX_RUNS && wants_more(j, all_s)); i++, all_s += one) {
+        rg_pulse_wait(j->pulse, rg_model_runner_pool(j->tool.runner), true, &patience_s);
+        if (!speed_decode(&j->speed, (int)r->batch, context > 0 ? context : 0, n, &one, err))
             return false;
-    *seconds = rg_quantile(tries, runs, 0.5);
+    }
     return true;
 }
 
-static bool measure_prefill(plan_job *j, const rg_plan_row *r, double *seconds, rg_error *err)
+static bool measure_prefill(plan_job *j, const rg_plan_row *r, rg_error *err)
 {
-    int n = (int)(MEASURE_S / r->ttft_s);
-    double tries[9];
+    double patience_s = PATIENCE_S, all_s = 0, one;
 
-    n = n < 1 ? 1 : n > (int)RG_LEN(tries) ? (int)RG_LEN(tries) : n;
     begin_window(j);
-    for (int i = 0; i < n; i++)
-        if (!speed_prefill(&j->speed, (int)r->seq, 0, &tries[i], err))
+    for (int i = 0; !i || (i < MAX_RUNS && wants_more(j, all_s)); i++, all_s += one) {
+        rg_pulse_wait(j->pulse, rg_model_runner_pool(j->tool.runner), true, &patience_s);
+        if (!speed_prefill(&j->speed, (int)r->seq, 0, &one, err))
             return false;
-    *seconds = rg_quantile(tries, n, 0.5);
+    }
     return true;
 }
 
@@ -303,16 +317,49 @@ static rg_plan_timed *tries_of(plan_job *j, int row, bool prefill)
     return j->tries + (size_t)(2 * row + prefill) * (size_t)j->rounds;
 }
 
-/* What was measured in a round, and what the machine gave meanwhile. */
-static void keep_try(plan_job *j, int row, bool prefill, int round, double seconds)
+/* The medians of what was timed while it was quiet, if anything was, else of all.  (0: nothing was timed.) */
+static rg_plan_timed usual(const plan_job *j, const rg_plan_timed *timed, int n)
 {
-    speed_look(&j->speed);
-    tries_of(j, row, prefill)[round] = (rg_plan_timed){ .measured_s = seconds, .share = rg_pulse_usual(j->pulse) };
+    rg_plan_timed out = { 0 };
+    double *const to[] = { &out.predicted_s, &out.measured_s, &out.share.memory, &out.share.compute,
+                           &out.share.meeting };
+    double v[RG_LEN(to)][SPEED_TIMED];
+    bool quiet = false;
+    int kept = 0;
+
+    for (int i = 0; i < n; i++)
+        quiet |= timed[i].measured_s > 0 && rg_pulse_quiet(j->pulse, &timed[i].share);
+    for (int i = 0; i < n; i++) {
+        if (!timed[i].measured_s || (quiet && !rg_pulse_quiet(j->pulse, &timed[i].share)))
+            continue;
+        v[0][kept] = timed[i].predicted_s;
+        v[1][kept] = timed[i].measured_s;
+        v[2][kept] = timed[i].share.memory;
+        v[3][kept] = timed[i].share.compute;
+        v[4][kept++] = timed[i].share.meeting;
+    }
+    for (size_t k = 0; kept && k < RG_LEN(to); k++)
+        *to[k] = rg_quantile(v[k], kept, 0.5);
+    return out;
 }
 
-/* What the operations of the first row took, the mean over rounds. */
+/* What was measured in a round, and what the machine gave meanwhile. */
+static void keep_try(plan_job *j, int row, bool prefill, int round)
+{
+    rg_plan_timed timed[SPEED_TIMED];
+
+    for (int i = 0; i < j->speed.n_timed; i++)
+        timed[i] = (rg_plan_timed){ .measured_s = j->speed.timed[i].seconds, .share = j->speed.timed[i].share };
+    tries_of(j, row, prefill)[round] = usual(j, timed, j->speed.n_timed);
+}
+
+/* What the operations of the first row took, and what the machine gave, the mean over rounds. */
 static void measured_ops(plan_job *j, bool prefill, int round)
 {
+    rg_share now = rg_pulse_usual(j->pulse), *mean = &j->ops_share[prefill];
+
+    mean->memory += (now.memory - mean->memory) / (round + 1);
+    mean->compute += (now.compute - mean->compute) / (round + 1);
     for (int i = 0; i < j->ops.n; i++) {
         rg_plan_op *o = &j->ops.op[i];
         if (o->prefill == prefill)
@@ -381,27 +428,6 @@ static bool predict_tries(plan_job *j, int row, bool prefill, rg_error *err)
     return true;
 }
 
-/* The median over rounds, of each by itself. */
-static rg_plan_timed over_rounds(const rg_plan_timed *tries, int rounds)
-{
-    rg_plan_timed out = { 0 };
-    double *const to[] = { &out.predicted_s, &out.measured_s, &out.share.memory, &out.share.compute };
-    double v[RG_LEN(to)][MAX_ROUNDS];
-    int n = 0;
-
-    for (int i = 0; i < rounds; i++) {
-        if (!tries[i].measured_s)
-            continue;
-        v[0][n] = tries[i].predicted_s;
-        v[1][n] = tries[i].measured_s;
-        v[2][n] = tries[i].share.memory;
-        v[3][n++] = tries[i].share.compute;
-    }
-    for (size_t k = 0; n && k < RG_LEN(to); k++)
-        *to[k] = rg_quantile(v[k], n, 0.5);
-    return out;
-}
-
 /* Rows that fit; a prompt once for each length, with its first batch; in rounds the machine before each length. */
 static bool measure_rows(plan_job *j, int round, rg_error *err)
 {
@@ -410,22 +436,21 @@ static bool measure_rows(plan_job *j, int round, rg_error *err)
     for (int i = 0; i < j->n_rows && !cli_interrupted(); i++) {
         const rg_plan_row *r = &j->rows[i];
         bool first = !i || r[-1].seq != r->seq || r[-1].machine != r->machine;
-        double seconds;
 
         cli_progress(quiet, "measuring the model", ((double)i / j->n_rows + round) / j->rounds);
         if (strcmp(r->machine->name, "here") != 0 || !r->fits)
             continue;
         if ((first && (i || round) && j->rounds > 1 && !measure_machine_again(j, err)) ||
-            !measure_decode(j, r, &seconds, err))
+            !measure_decode(j, r, err))
             return false;
-        keep_try(j, i, false, round, seconds);
+        keep_try(j, i, false, round);
         if (!i)
             measured_ops(j, false, round);
         if (!first)
             continue;
-        if (!measure_prefill(j, r, &seconds, err))
+        if (!measure_prefill(j, r, err))
             return false;
-        keep_try(j, i, true, round, seconds);
+        keep_try(j, i, true, round);
         if (!i)
             measured_ops(j, true, round);
     }
@@ -461,8 +486,8 @@ static bool measure(plan_job *j, rg_error *err)
     for (int i = 0; i < j->n_rows; i++) {
         if (!predict_tries(j, i, false, err) || !predict_tries(j, i, true, err))
             return false;
-        j->measured[i].decode = over_rounds(tries_of(j, i, false), j->rounds);
-        j->measured[i].prefill = over_rounds(tries_of(j, i, true), j->rounds);
+        j->measured[i].decode = usual(j, tries_of(j, i, false), j->rounds);
+        j->measured[i].prefill = usual(j, tries_of(j, i, true), j->rounds);
     }
     cli_progress(j->args.common.quiet || j->args.common.json ? j : NULL, "measuring the model", 1);
     return true;
@@ -475,12 +500,11 @@ static bool measure(plan_job *j, rg_error *err)
 static bool list_ops(plan_job *j, rg_error *err)
 {
     const rg_plan_row *first = &j->rows[0];
-    const rg_share *usual = &first->machine->m.share;
     rg_plan_ops before = j->ops;
 
     for (int prefill = 0; prefill < 2; prefill++) {
-        const rg_plan_timed *timed = prefill ? &j->measured[0].prefill : &j->measured[0].decode;
-        rg_plan_machine m = giving(first, timed->measured_s > 0 ? &timed->share : usual);
+        const rg_share *then = &j->ops_share[prefill];
+        rg_plan_machine m = giving(first, then->compute > 0 ? then : &first->machine->m.share);
         rg_plan_ops ops;
 
         if (!rg_plan_list_ops(&j->subject, &m, first->batch, first->seq, &ops, err))

@@ -29,6 +29,7 @@ typedef struct plan_job {
     rg_plan_timed *tries; /* [row][decode, prefill][round] */
     int n_rows;
     rg_plan_ops ops;
+    rg_share ops_share[2]; /* given while they were measured: decode, prefill */
     rg_levers levers;
     rg_svg_point points[PLAN_POINTS];
     int n_points;

@@ -20,6 +20,7 @@ static void share_json(cli_json *out, const char *key, const rg_share *s)
     cli_json_open(out, key, '{');
     float_or_null(out, "memory", s->memory);
     float_or_null(out, "compute", s->compute);
+    float_or_null(out, "meeting", s->meeting);
     cli_json_close(out);
 }
 

@@ -25,8 +25,11 @@ bool speed_init(speed *s, tool *t, rg_error *err)
     memset(s, 0, sizeof *s);
     s->tool = t;
     s->ids = rg_array(SPEED_ROWS + SPEED_SEQS, sizeof *s->ids);
-    if (!s->ids)
-        return rg_fail_memory(err, (SPEED_ROWS + SPEED_SEQS) * sizeof *s->ids);
+    s->timed = rg_array(SPEED_TIMED, sizeof *s->timed);
+    if (!s->ids || !s->timed) {
+        speed_fini(s);
+        return rg_fail_memory(err, SPEED_TIMED * sizeof *s->timed);
+    }
     for (int i = 0; i < SPEED_ROWS + SPEED_SEQS; i++)
         s->ids[i] = (int32_t)rg_rng_below(&rng, (uint32_t)t->model->config.vocab_size);
     return true;
@@ -35,11 +38,13 @@ bool speed_init(speed *s, tool *t, rg_error *err)
 void speed_fini(speed *s)
 {
     rg_free(s->ids);
+    rg_free(s->timed);
     s->ids = NULL;
+    s->timed = NULL;
 }
 
-/* Small values in the K/V of [from, q->length): pages that nobody wrote would all be the same one, and near. */
-static void fill(speed *s, const rg_seq *q, int from)
+/* Small values in the K/V of [from, to): pages that nobody wrote would all be the same one, and near. */
+static void fill(speed *s, const rg_seq *q, int from, int to)
 {
     const rg_state_spec *spec = &s->tool->model->state;
     const rg_group_memory *memory = rg_store_groups(s->tool->runner->store);
@@ -47,35 +52,46 @@ static void fill(speed *s, const rg_seq *q, int from)
 
     rg_seq_span(s->tool->states, q, 0, 0, &span);
     for (int g = 0; g < spec->n_groups; g++)
-        for (int b = from / RG_BLOCK; spec->group[g].kind != RG_KEEP_RECURRENT && b * RG_BLOCK < q->length; b++)
+        for (int b = from / RG_BLOCK; spec->group[g].kind != RG_KEEP_RECURRENT && b * RG_BLOCK < to; b++)
             if (span.tables[g][b] >= 0)
                 memset(memory[g].data + (size_t)span.tables[g][b] * memory[g].block_bytes, 0x3c, memory[g].block_bytes);
 }
 
-/* A sequence that holds `context` positions nobody computed; windows take them a step at a time. */
-static bool pretend(speed *s, rg_seq *q, int context, rg_error *err)
+/* A sequence that holds `context` positions nobody computed, and has memory for `len`; windows take them a step at a
+ * time. */
+static bool pretend(speed *s, rg_seq *q, int context, int len, rg_error *err)
 {
     while (q->length < context) {
         int n = context - q->length < SPEED_ROWS ? context - q->length : SPEED_ROWS;
         if (!rg_seq_grow(s->tool->states, q, q->length + n))
             return rg_fail(err, RG_E_LIMIT, "no room for the state of %d positions", context);
         rg_seq_advance(s->tool->states, q, n, 0, NULL);
-        fill(s, q, q->length - n);
+        fill(s, q, q->length - n, q->length);
     }
+    if (!rg_seq_grow(s->tool->states, q, len))
+        return rg_fail(err, RG_E_LIMIT, "no room for the state of %d positions", len);
+    fill(s, q, context, len);
     return true;
 }
 
-void speed_look(speed *s)
+/* A look at the machine: what was timed since the last one took so long. */
+static void look(speed *s, double *seconds, int n)
 {
     rg_pulse_look(s->pulse, rg_model_runner_pool(s->tool->runner), true);
     s->looked_ns = rg_now_ns();
+    rg_share share = rg_pulse_between(s->pulse);
+    if (n > 0 && s->n_timed < SPEED_TIMED)
+        s->timed[s->n_timed++] = (speed_timed){ rg_quantile(seconds, n, 0.5), n, share };
+}
+
+static bool due(const speed *s)
+{
+    return s->pulse && rg_seconds(s->looked_ns, rg_now_ns()) > LOOK_EVERY_S;
 }
 
 /* The first n spans as one step: the part-th of such. */
 static bool step(speed *s, int n, int part, double *seconds, rg_error *err)
 {
-    if (s->pulse && rg_seconds(s->looked_ns, rg_now_ns()) > LOOK_EVERY_S)
-        speed_look(s);
     double within = s->pulse ? rg_pulse_within_s(s->pulse) : 0;
     uint64_t t0 = rg_now_ns();
 
@@ -100,7 +116,7 @@ static bool open_seqs(speed *s, int n, int context, int len, rg_error *err)
 {
     for (int i = 0; i < n; i++) {
         s->seqs[i] = rg_seq_new(s->tool->states, len, 0, err);
-        if (!s->seqs[i] || !pretend(s, s->seqs[i], context, err)) {
+        if (!s->seqs[i] || !pretend(s, s->seqs[i], context, len, err)) {
             close_seqs(s, i + 1);
             return false;
         }
@@ -115,6 +131,8 @@ bool speed_prefill(speed *s, int n, int context, double *seconds, rg_error *err)
     if (!ok)
         return false;
     *seconds = 0;
+    if (s->pulse)
+        look(s, NULL, 0);
     for (int done = 0; ok && done < n; done += SPEED_ROWS) {
         int m = n - done < SPEED_ROWS ? n - done : SPEED_ROWS;
         double one;
@@ -122,13 +140,16 @@ bool speed_prefill(speed *s, int n, int context, double *seconds, rg_error *err)
         ok = step(s, 1, done / SPEED_ROWS, &one, err);
         *seconds += one;
     }
+    if (s->pulse)
+        look(s, seconds, 1);
     close_seqs(s, 1);
     return ok;
 }
 
-bool speed_decode(speed *s, int batch, int context, int n, double *seconds, double *median, rg_error *err)
+bool speed_decode(speed *s, int batch, int context, int n, double *seconds, rg_error *err)
 {
     double *steps = rg_array((size_t)n, sizeof *steps);
+    int looked = 0; /* at the machine, after so many steps */
     bool ok;
 
     if (!steps)
@@ -143,13 +164,17 @@ bool speed_decode(speed *s, int batch, int context, int n, double *seconds, doub
         for (int i = 0; i < batch; i++)
             s->spans[i] = (tool_span){ .seq = s->seqs[i], .ids = s->ids + (i + t + 1) % SPEED_SEQS, .n = 1 };
         double one;
+        if (s->pulse && (t == 0 || due(s))) {
+            look(s, steps + looked, t > 0 ? t - looked : 0);
+            looked = t > 0 ? t : 0;
+        }
         ok = step(s, batch, t < 0 ? -1 : 0, &one, err);
         if (t < 0)
             continue;
         *seconds += steps[t] = one;
     }
-    if (ok && median)
-        *median = rg_quantile(steps, n, 0.5);
+    if (ok && s->pulse)
+        look(s, steps + looked, n - looked);
     close_seqs(s, batch);
     rg_free(steps);
     return ok;

@@ -185,10 +185,9 @@ static void price_attention(const rg_machine *m, const rg_counted *op, price *p)
         p->near_s += limit_of(p);
         return;
     }
-    /* Kernels go by whole blocks; the last one of a row is half empty, by and large. */
-    double pairs = op->cells + op->items * (RG_BLOCK / 2), whole = op->cells > 0 ? pairs / op->cells : 1;
+    double whole = op->cells > 0 ? op->whole / op->cells : 1; /* kernels go by whole blocks */
     p->near_s += (op->items * by_queries(r->item_s, op->rows) +
-                  pairs * (by_queries(r->pair_s, op->rows) + op->width * by_queries(r->width_s, op->rows))) *
+                  op->whole * (by_queries(r->pair_s, op->rows) + op->width * by_queries(r->width_s, op->rows))) *
                  imbalance(m, op->pieces);
     p->far_s += op->count.state_bytes * whole * by_queries(r->far_s, op->rows);
     p->far_s += op->streams * r->start_s;

@@ -73,9 +73,10 @@ typedef struct rg_rates {
 } rg_rates;
 
 /* What a machine gives of its roofs: others on the same host take memory's bandwidth, or half a core, for tenths of a
- * second or for minutes. */
+ * second or for minutes; and a host moves its guests' threads, so that these meet later when they are in cores far from
+ * each other (no cost goes by that). */
 typedef struct rg_share {
-    double memory, compute; /* 0: all */
+    double memory, compute, meeting; /* 0: all */
 } rg_share;
 
 /* What a machine can do. */

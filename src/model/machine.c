@@ -2,12 +2,15 @@
 #include "model/machine.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/quantile.h"
 
 /* ---- the roofs --------------------------------------------------------------------------------------------------- */
+
+enum { TRIES = 5 };
 
 typedef struct probe {
     const rg_cpu *cpu;
@@ -55,28 +58,35 @@ static double timed(probe *p, void (*fn)(void *arg, int thread))
     return rg_seconds(t0, rg_now_ns());
 }
 
-/* The best of several tries: other work on the machine can only slow one down. */
+/* The least of several tries: other work on the machine can only slow one down. */
+static double best_seconds(probe *p, void (*fn)(void *arg, int thread))
+{
+    double best = timed(p, fn);
+
+    for (int i = 1; i < TRIES; i++) {
+        double s = timed(p, fn);
+        best = s < best ? s : best;
+    }
+    return best;
+}
+
 static double best_peak(probe *p, double (*peak)(double n))
 {
-    double best = 0;
+    double ops = 0;
 
     if (!peak)
         return 0;
     p->peak = peak;
     p->n = 3e8;
-    for (int i = 0; i < 5; i++) {
-        double s = timed(p, compute), ops = 0;
-        for (int t = 0; t < p->n_threads; t++)
-            ops += 2 * p->done[t];
-        best = ops / s > best ? ops / s : best;
-    }
-    return best;
+    double s = best_seconds(p, compute);
+    for (int t = 0; t < p->n_threads; t++) /* every try does as many */
+        ops += 2 * p->done[t];
+    return ops / s;
 }
 
 /* Bytes per second: the highest of some tries, or the usual. */
 static double bandwidth(probe *p, size_t working_set, bool highest)
 {
-    enum { TRIES = 5 };
     double tries[TRIES];
     size_t all = working_set ? working_set : (size_t)256 << 20;
 
@@ -119,10 +129,10 @@ void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n
     out->f32_ops_s = best_peak(p, cpu->peak_f32);
     out->int8_ops_s = best_peak(p, cpu->peak_int8);
     out->bf16_ops_s = best_peak(p, cpu->peak_bf16);
-    out->op_s = timed(p, barriers) / 1000;
+    out->op_s = best_seconds(p, barriers) / 1000;
     p->n = 0;
     p->peak = cpu->peak_f32;
-    out->step_s = 2 * timed(p, compute);
+    out->step_s = 2 * best_seconds(p, compute);
     rg_free(p);
 }
 
@@ -134,18 +144,30 @@ enum {
     PULSE_BYTES = 128 << 20, /* gone through in turn, so that what is read is in no cache, */
     LOOK_BYTES = 32 << 20,   /* so much by all threads together, */
     CHUNKS = 32,             /* shared out as operations are */
+    MEETINGS = 32,
     MEET_EVERY = 8,          /* operations of a step, after which threads look at the clock together */
+    PAUSE_NS = 5000000,      /* between looks while waiting */
 };
 
 /* Seconds of arithmetic, at full speed; and from a look to the next one within a step. */
 static const double LOOK_S = 2e-4, WITHIN_EVERY_S = 0.03;
 
+/* Of the most that a look has seen, what is quiet: noise is less, a shared core is half; threads meet in one core
+ * sooner, by half, than in two that share a cache, and in two that do not, four times later than these. */
+static const double QUIET = 0.8, NEAR = 1 / 3.0;
+
+/* 1 / share of some looks. */
+typedef struct slow {
+    double sum;
+    int n;
+} slow;
+
 /* Shares of one roof.  Looks within a step and the one after it count as one: how slow they were on the mean. */
 typedef struct looks {
     double v[LOOKS];
     int n;
-    double slow;  /* of those not yet in v, the sum of 1 / share, */
-    int n_within; /* and how many */
+    slow step, between; /* not yet in v; and since rg_pulse_between was asked */
+    double last, most;
 } looks;
 
 /* A thread's part of a look. */
@@ -159,14 +181,14 @@ struct rg_pulse {
     rg_reader reader; /* first */
     const rg_cpu *cpu;
     int n_threads;
-    double read_bytes_s, f32_ops_s; /* the roofs */
+    double read_bytes_s, f32_ops_s, meetings_s; /* the roofs */
     uint8_t *data;                  /* [PULSE_BYTES] */
     size_t at;                      /* of it, the next look's */
     uint64_t looked_ns;
     bool due;                       /* within a step, when threads meet */
     double within_s;
     part part[PULSE_THREADS];
-    looks memory, compute;
+    looks memory, compute, meeting;
 };
 
 rg_pulse *rg_pulse_open(const rg_machine *m, const rg_cpu *cpu, int n_threads, rg_error *err)
@@ -184,6 +206,7 @@ rg_pulse *rg_pulse_open(const rg_machine *m, const rg_cpu *cpu, int n_threads, r
     p->n_threads = n_threads < PULSE_THREADS ? n_threads : PULSE_THREADS;
     p->read_bytes_s = m->read_bytes_s;
     p->f32_ops_s = m->f32_ops_s;
+    p->meetings_s = m->op_s > 0 ? n_threads / m->op_s : 0;
     p->data = data;
     return p;
 }
@@ -196,8 +219,10 @@ void rg_pulse_close(rg_pulse *p)
     rg_free(p);
 }
 
+typedef enum look_at { AT_COMPUTE, AT_MEMORY, AT_MEETING } look_at;
+
 /* By every thread, from when all are there. */
-static void look(rg_pulse *p, rg_pool *pool, uint32_t *phase, int thread, bool memory)
+static void look(rg_pulse *p, rg_pool *pool, uint32_t *phase, int thread, look_at what)
 {
     const double ops = LOOK_S * p->f32_ops_s / CHUNKS;
     const size_t bytes = LOOK_BYTES / CHUNKS;
@@ -206,13 +231,26 @@ static void look(rg_pulse *p, rg_pool *pool, uint32_t *phase, int thread, bool m
     rg_phase_end(pool, phase);
     own->done = 0;
     own->begun = rg_now_ns();
-    for (int i; (i = rg_phase_take(pool, *phase)) < CHUNKS;)
-        if (!memory)
+    for (; what == AT_MEETING && own->done < MEETINGS; own->done++)
+        rg_phase_end(pool, phase);
+    for (int i; what != AT_MEETING && (i = rg_phase_take(pool, *phase)) < CHUNKS;)
+        if (what == AT_COMPUTE)
             own->done += 2 * p->cpu->peak_f32(ops / 2);
         else if (p->cpu->stream(p->data + p->at + (size_t)i * bytes, bytes)) /* never 0: every byte is 1 */
             own->done += (double)bytes;
     own->ended = rg_now_ns();
     rg_phase_end(pool, phase);
+}
+
+static void add_look(slow *s, double share)
+{
+    s->sum += 1 / share;
+    s->n++;
+}
+
+static double mean_look(const slow *s)
+{
+    return s->n > 0 ? s->n / s->sum : 0;
 }
 
 /* By one thread, after a look: what was given of a roof. */
@@ -229,13 +267,14 @@ static double keep(const rg_pulse *p, double roof, looks *seen, bool within)
     }
     double now = last > first && roof > 0 ? done / rg_seconds(first, last) / roof : 0;
     if (now > 0) {
-        seen->slow += 1 / now;
-        seen->n_within++;
+        add_look(&seen->step, now);
+        add_look(&seen->between, now);
+        seen->last = now;
+        seen->most = now > seen->most ? now : seen->most;
     }
-    if (!within && seen->n_within > 0) {
-        seen->v[seen->n++ % LOOKS] = seen->n_within / seen->slow;
-        seen->slow = 0;
-        seen->n_within = 0;
+    if (!within && seen->step.n > 0) {
+        seen->v[seen->n++ % LOOKS] = mean_look(&seen->step);
+        seen->step = (slow){ 0 };
     }
     return now;
 }
@@ -248,7 +287,7 @@ static void move_on(rg_pulse *p)
 typedef struct alone {
     rg_pulse *p;
     rg_pool *pool;
-    bool memory;
+    look_at what;
 } alone;
 
 static void look_alone(void *arg, int thread)
@@ -256,17 +295,20 @@ static void look_alone(void *arg, int thread)
     const alone *a = arg;
     uint32_t phase = 0;
 
-    look(a->p, a->pool, &phase, thread, a->memory);
+    look(a->p, a->pool, &phase, thread, a->what);
 }
 
 rg_share rg_pulse_look(rg_pulse *p, rg_pool *pool, bool memory)
 {
-    alone a = { .p = p, .pool = pool };
+    alone a = { p, pool, AT_COMPUTE };
     rg_share s = { 0 };
 
     rg_pool_run(pool, p->n_threads, look_alone, &a);
     s.compute = keep(p, p->f32_ops_s, &p->compute, false);
-    a.memory = memory;
+    a.what = AT_MEETING;
+    rg_pool_run(pool, p->n_threads, look_alone, &a);
+    s.meeting = keep(p, p->meetings_s, &p->meeting, false);
+    a.what = AT_MEMORY;
     if (memory) {
         rg_pool_run(pool, p->n_threads, look_alone, &a);
         s.memory = keep(p, p->read_bytes_s, &p->memory, false);
@@ -276,18 +318,25 @@ rg_share rg_pulse_look(rg_pulse *p, rg_pool *pool, bool memory)
     return s;
 }
 
-/* Both, by the threads of a step. */
+/* All three, by the threads of a step. */
 static void look_within(rg_pulse *p, rg_fwd *f)
 {
+    const struct {
+        look_at what;
+        double roof;
+        looks *seen;
+    } at[] = { { AT_COMPUTE, p->f32_ops_s, &p->compute },
+               { AT_MEETING, p->meetings_s, &p->meeting },
+               { AT_MEMORY, p->read_bytes_s, &p->memory } };
     uint64_t t0 = rg_now_ns();
 
-    look(p, f->pool, &f->phase, f->thread, false);
-    if (f->thread == 0)
-        keep(p, p->f32_ops_s, &p->compute, true);
-    rg_fwd_barrier(f);
-    look(p, f->pool, &f->phase, f->thread, true);
+    for (size_t i = 0; i < RG_LEN(at); i++) {
+        look(p, f->pool, &f->phase, f->thread, at[i].what);
+        if (f->thread == 0)
+            keep(p, at[i].roof, at[i].seen, true);
+        rg_fwd_barrier(f);
+    }
     if (f->thread == 0) {
-        keep(p, p->read_bytes_s, &p->memory, true);
         move_on(p);
         p->looked_ns = rg_now_ns();
         p->within_s += rg_seconds(t0, p->looked_ns);
@@ -330,5 +379,59 @@ static double median(looks *seen)
 
 rg_share rg_pulse_usual(rg_pulse *p)
 {
-    return (rg_share){ .memory = median(&p->memory), .compute = median(&p->compute) };
+    return (rg_share){ median(&p->memory), median(&p->compute), median(&p->meeting) };
+}
+
+static double between(looks *seen)
+{
+    double mean = mean_look(&seen->between);
+
+    seen->between = (slow){ 0 };
+    if (seen->last > 0)
+        add_look(&seen->between, seen->last);
+    return mean;
+}
+
+rg_share rg_pulse_between(rg_pulse *p)
+{
+    return (rg_share){ between(&p->memory), between(&p->compute), between(&p->meeting) };
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+bool rg_pulse_quiet(const rg_pulse *p, const rg_share *s)
+{
+    if (s->meeting > 0 && p->n_threads > 1 && s->meeting < NEAR * larger(p->meeting.most, 1))
+        return false;
+    return s->compute >= QUIET * larger(p->compute.most, 1);
+}
+
+/* The last one outside of a step. */
+static void forget_look(looks *seen)
+{
+    seen->n -= seen->n > 0;
+    seen->between = (slow){ 0 };
+}
+
+rg_share rg_pulse_wait(rg_pulse *p, rg_pool *pool, bool memory, double *patience_s)
+{
+    const struct timespec pause = { .tv_nsec = PAUSE_NS };
+    uint64_t t0 = rg_now_ns();
+    rg_share s = rg_pulse_look(p, pool, memory);
+
+    while (!rg_pulse_quiet(p, &s) && *patience_s > 0) {
+        nanosleep(&pause, NULL);
+        uint64_t now = rg_now_ns();
+        *patience_s -= now > t0 ? rg_seconds(t0, now) : *patience_s; /* a clock may stand still */
+        t0 = now;
+        forget_look(&p->compute);
+        forget_look(&p->meeting);
+        if (memory)
+            forget_look(&p->memory);
+        s = rg_pulse_look(p, pool, memory);
+    }
+    return s;
 }

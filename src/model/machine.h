@@ -14,18 +14,29 @@ void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n
  * buffer. */
 double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, bool highest);
 
-/* Looks at the machine beside what is timed on it: a short run of arithmetic and a short read from memory on all
- * threads, some tenths of a millisecond each.  What is timed while others take half of the bandwidth says nothing of
- * this machine unless that is known.  One thread at a time. */
+/* Looks at the machine beside what is timed on it: a short run of arithmetic, some meetings of all threads, and a short
+ * read from memory on all of them, a millisecond in all.  What is timed while others take half of the bandwidth says
+ * nothing of this machine unless that is known.  One thread at a time. */
 typedef struct rg_pulse rg_pulse;
 
 /* Of m's roofs, which are of so many threads.  NULL: no memory. */
 rg_pulse *rg_pulse_open(const rg_machine *m, const rg_cpu *cpu, int n_threads, rg_error *err);
 void rg_pulse_close(rg_pulse *p); /* NULL is fine */
-/* What is given just now, to the threads of pool.  memory false: arithmetic alone, which leaves caches as they are. */
+/* What is given just now, to the threads of pool.  memory false: not of the memory, which leaves caches as they are. */
 rg_share rg_pulse_look(rg_pulse *p, rg_pool *pool, bool memory);
 /* Of the looks since it was opened or this was last asked, the median: of the last thousand, if there are more. */
 rg_share rg_pulse_usual(rg_pulse *p);
+/* The same of the last look before that too, and the mean: what was given all the while between the two. */
+rg_share rg_pulse_between(rg_pulse *p);
+
+/* Whether others leave the cores alone, and threads are where they meet quickly.  A core shared with a neighbour slows
+ * operations unalike, products by 1.9 and attention by 1.5 where this was tried, and threads that share no cache make
+ * small operations three times as long: no share makes good what was timed meanwhile.  Such times come and go within
+ * seconds, so what is timed had better wait. */
+bool rg_pulse_quiet(const rg_pulse *p, const rg_share *s);
+/* Looks until it is quiet, or *patience_s, of which what it took is taken, is used up: the last look, which is the only
+ * one that counts. */
+rg_share rg_pulse_wait(rg_pulse *p, rg_pool *pool, bool memory, double *patience_s);
 
 /* A reader that wraps the one that computes, and looks between a step's operations when the last look was some
  * hundredths of a second ago: a long step meets more than is seen before it and after it.  Looks within a step and the

@@ -22,6 +22,8 @@ enum {
     LATENT_K = 576, LATENT_V = 512,
 };
 
+static const double PATIENCE_S = 2; /* in a pass */
+
 /* ---- texts ------------------------------------------------------------------------------------------------------- */
 
 static void say_linear(rg_fwd *f, rg_shop *w, int turn)
@@ -604,11 +606,13 @@ static void measure_sets(rg_shop *w, rg_machine *m, const rg_cpu *cpu)
     double last = 0;
 
     for (int i = 0; i < RG_RATE_SETS; i++) {
+        rg_shop_wait(w, false);
         double rate = rg_machine_bandwidth(cpu, w->pool, w->n_threads, (size_t)RG_RATE_SMALLEST_SET << i, false);
-        double now = rg_pulse_look(w->pulse, w->pool, true).memory, byte_s = rate > 0 ? 1 / rate : 0;
-        if (now > 0 && rate < 1.2 * now * m->read_bytes_s)
-            byte_s *= now;
-        byte_s = rg_shop_usual(w, byte_s);
+        rg_share now = rg_pulse_look(w->pulse, w->pool, true);
+        double byte_s = rate > 0 ? 1 / rate : 0;
+        if (now.memory > 0 && rate < 1.2 * now.memory * m->read_bytes_s)
+            byte_s *= now.memory;
+        byte_s = rg_shop_usual(w, byte_s, rg_shop_quiet(w, &now));
         last = byte_s > last ? byte_s : last;
         m->rates.set_bytes_s[i] = last > 0 ? 1 / last : 0;
     }
@@ -647,6 +651,7 @@ bool rg_rates_measure(rg_machine *m, const rg_cpu *cpu, int n_threads, const rg_
     for (int i = 0; ok && i < (wanted->passes ? wanted->passes : 1); i++) {
         w->seen = seen ? seen : own;
         w->pulse = pulse;
+        w->patience_s = PATIENCE_S;
         w->n_timed = 0;
         ok = measure_once(w, m, cpu, wanted, err);
     }

@@ -73,8 +73,7 @@ rg_shop *rg_shop_open(const rg_cpu *cpu, int n_threads, bool exact, rg_error *er
     w->ints = rg_array((size_t)RG_SHOP_ROWS * 6, sizeof *w->ints);
     w->pool = rg_pool_new(n_threads, err);
     w->reader = w->pool ? rg_cpu_reader_new(cpu, &sizes, err) : NULL;
-    if (!w->arena || !w->fwd || !w->stamps || !w->vector || !w->table || !w->index ||
-         !w->kv_end || !w->ints)
+    if (!w->arena || !w->fwd || !w->stamps || !w->vector || !w->table || !w->index || !w->kv_end || !w->ints)
         rg_fail_memory(err, w->arena_bytes);
     else if (w->reader) {
         for (int i = 0; i < RG_SHOP_VECTOR; i++)
@@ -220,7 +219,7 @@ double rg_shop_lost(rg_shop *w, int i)
     double share = n ? rg_quantile(l->share, n, 0.5) : 0;
 
     *l = (rg_lost){ 0 };
-    return rg_shop_usual(w, share > 0 ? share : 0);
+    return rg_shop_usual(w, share > 0 ? share : 0, true);
 }
 
 /* Of a turn, the median: from when the last thread began it to when the last one was done with it, which is where the
@@ -258,7 +257,7 @@ static void fill_arena(rg_shop *w)
         memcpy(x + known, x, (n - known < known ? n - known : known) * sizeof *x);
 }
 
-double rg_shop_usual(rg_shop *w, double seconds)
+double rg_shop_usual(rg_shop *w, double seconds, bool quiet)
 {
     rg_seen *seen = w->seen;
     int i = w->n_timed++;
@@ -266,9 +265,16 @@ double rg_shop_usual(rg_shop *w, double seconds)
 
     if (i >= RG_SHOP_TIMED)
         return seconds;
-    if (i == seen->n)
-        seen->times[seen->n++] = 0;
-    seen->seconds[i][seen->times[i]++ % RG_SHOP_PASSES] = seconds;
+    if (i == seen->n) {
+        seen->times[i] = 0;
+        seen->quiet[seen->n++] = false;
+    }
+    if (quiet && !seen->quiet[i]) {
+        seen->times[i] = 0;
+        seen->quiet[i] = true;
+    }
+    if (quiet == seen->quiet[i])
+        seen->seconds[i][seen->times[i]++ % RG_SHOP_PASSES] = seconds;
     int n = seen->times[i] < RG_SHOP_PASSES ? seen->times[i] : RG_SHOP_PASSES;
     memcpy(sorted, seen->seconds[i], (size_t)n * sizeof *sorted);
     return rg_quantile(sorted, n, 0.5);
@@ -277,6 +283,16 @@ double rg_shop_usual(rg_shop *w, double seconds)
 static rg_share look(const rg_shop *w, bool memory)
 {
     return w->pulse ? rg_pulse_look(w->pulse, w->pool, memory) : (rg_share){ 0 };
+}
+
+rg_share rg_shop_wait(rg_shop *w, bool memory)
+{
+    return w->pulse ? rg_pulse_wait(w->pulse, w->pool, memory, &w->patience_s) : (rg_share){ 0 };
+}
+
+bool rg_shop_quiet(const rg_shop *w, const rg_share *s)
+{
+    return !w->pulse || rg_pulse_quiet(w->pulse, s);
 }
 
 static rg_share between(const rg_share *a, const rg_share *b)
@@ -294,16 +310,17 @@ static double undelayed(double seconds, const rg_share *s, bool far, double near
 }
 
 /* The first tries are to get warm, cores that have slept too; and of something near they tell how many turns make a
- * time worth measuring.  On a slow machine, few. */
+ * time worth measuring.  On a slow machine, few.  Only quiet ones count, if there are any. */
 static double timed(rg_shop *w, rg_shop_text *fn, bool far, double near_s, double memory_s)
 {
     double tries[TRIES], spent = 0;
     int n = 0;
+    bool quiet = false;
 
     fill_arena(w);
     w->fn = fn;
     w->repeats = w->spread > 1 ? w->spread : 2;
-    rg_share before = look(w, far);
+    rg_share before = rg_shop_wait(w, far);
     for (int i = 0; n < TRIES && (!n || spent < ENOUGH); i++) {
         rg_pool_run(w->pool, w->n_threads, program, w);
         double s = usual_turn(w), all = s * w->repeats;
@@ -311,12 +328,18 @@ static double timed(rg_shop *w, rg_shop_text *fn, bool far, double near_s, doubl
         rg_share after = look(w, far), then = between(&before, &after);
         if (!enough)
             w->repeats = s > 0 && s * RG_SHOP_TURNS > 2 * AT_LEAST ? (int)(2 * AT_LEAST / s) : RG_SHOP_TURNS;
-        if (enough && i && (w->spread > 1 || spent > WARM || i > TRIES)) /* i: a clock may stand still */
-            tries[n++] = undelayed(s, &then, far, near_s, memory_s);
+        if (enough && i && (w->spread > 1 || spent > WARM || i > TRIES)) { /* i: a clock may stand still */
+            bool now = rg_shop_quiet(w, &before) && rg_shop_quiet(w, &after);
+            if (now && !quiet)
+                n = 0;
+            if (now || !quiet)
+                tries[n++] = undelayed(s, &then, far, near_s, memory_s);
+            quiet |= now;
+        }
         spent += all;
         before = after;
     }
-    return rg_shop_usual(w, rg_quantile(tries, n, 0.5));
+    return rg_shop_usual(w, rg_quantile(tries, n, 0.5), quiet);
 }
 
 double rg_shop_seconds(rg_shop *w, rg_shop_text *fn)

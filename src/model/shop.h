@@ -24,9 +24,10 @@ enum {
 };
 
 /* The seconds of everything timed, in the order of the calls, of the last passes: each makes the same ones as the pass
- * before. */
+ * before.  What was timed while it was not quiet is forgotten as soon as there is one that was. */
 typedef struct rg_seen {
     int n, times[RG_SHOP_TIMED];
+    bool quiet[RG_SHOP_TIMED];
     double seconds[RG_SHOP_TIMED][RG_SHOP_PASSES];
 } rg_seen;
 
@@ -59,6 +60,7 @@ struct rg_shop {
     int n_heads;
     int width;          /* columns of an activation */
     rg_pulse *pulse;    /* of the machine while it times; NULL: none */
+    double patience_s;  /* for the rest of this pass, to wait until it is quiet */
     rg_seen *seen;      /* by this pass and those before */
     rg_lost lost[RG_RATE_WINDOWS]; /* in this pass */
     int n_timed;        /* in this pass */
@@ -98,8 +100,11 @@ bool rg_shop_weights(rg_shop *w, rg_type type, int n, const int64_t shape[3], rg
  * memory_s. */
 double rg_shop_seconds(rg_shop *w, rg_shop_text *fn);
 double rg_shop_far_seconds(rg_shop *w, rg_shop_text *fn, double near_s, double memory_s);
-/* The same of what was timed elsewhere. */
-double rg_shop_usual(rg_shop *w, double seconds);
+/* The same of what was timed elsewhere, while it was quiet or not. */
+double rg_shop_usual(rg_shop *w, double seconds, bool quiet);
+/* Waits as rg_pulse_wait does; a machine without a pulse is quiet. */
+rg_share rg_shop_wait(rg_shop *w, bool memory);
+bool rg_shop_quiet(const rg_shop *w, const rg_share *s);
 /* Of the windows of this pass of the length rg_rate_windows[i], the usual share lost, in this pass and those before. */
 double rg_shop_lost(rg_shop *w, int i);
 

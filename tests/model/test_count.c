@@ -45,6 +45,16 @@ static double keys_seen(const counted *k, int window)
     return k->seqs * sum;
 }
 
+/* The same with all keys of the blocks in which a row sees any. */
+static double whole_blocks_seen(const counted *k, int window)
+{
+    int64_t sum = 0;
+
+    for (int64_t p = (int64_t)k->start; p < (int64_t)(k->start + k->rows); p++)
+        sum += p / RG_BLOCK + 1 - (window && p + 1 > window ? p + 1 - window : 0) / RG_BLOCK;
+    return k->seqs * (double)(sum * RG_BLOCK);
+}
+
 /* Positions of K/V that a step reads in such a layer: from the first that its first row sees. */
 static double keys_read(const counted *k, int window)
 {
@@ -67,7 +77,7 @@ static void near(double got, double want)
 static void check_attention(const counted *k, rg_op_kind kind)
 {
     const rg_config *c = k->c;
-    double ops = 0, read = 0, stored = 0;
+    double ops = 0, read = 0, stored = 0, whole = 0, counted_whole = 0;
     bool mla = kind == RG_OP_MLA_ATTENTION;
     double key = mla ? c->kv_lora_rank + c->rope_dim : c->head_dim, value = mla ? c->kv_lora_rank : c->head_dim;
     double row = mla ? key : c->n_kv_heads * (key + value);
@@ -79,9 +89,13 @@ static void check_attention(const counted *k, rg_op_kind kind)
     for (int i = 0; i < c->n_layers; i++) {
         int window = c->layer_global[i] ? 0 : c->window;
         ops += 2 * (key + value) * c->n_heads * keys_seen(k, window);
+        whole += c->n_heads * whole_blocks_seen(k, window);
         read += row * keys_read(k, window);
         stored += row * k->n;
     }
+    for (int i = 0; i < k->counter.n_ops; i++)
+        counted_whole += k->list[i].kind == kind ? k->list[i].whole : 0;
+    near(counted_whole, whole);
     near(k->counter.by_kind[kind].ops, ops);
     near(k->counter.by_kind[kind].state_bytes, read);
     near(k->counter.by_kind[RG_OP_KV_STORE].state_bytes, stored);

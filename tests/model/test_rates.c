@@ -143,6 +143,42 @@ static void a_long_step_is_looked_at_within(void **state)
     rg_pool_free(stepping_pool);
 }
 
+/* A core that is shared is not quiet, even where the roofs are of a time when it was; waiting takes of the patience, and
+ * what was seen meanwhile does not count. */
+static void it_is_quiet_or_not(void **state)
+{
+    rg_machine m = { .read_bytes_s = 1e10, .f32_ops_s = 1e10 };
+    rg_error err = { 0 };
+    const rg_cpu *cpu = rg_cpu_find("auto", &err);
+    rg_pool *pool = rg_pool_new(1, &err);
+    double patience_s = 0.01;
+
+    (void)state;
+    assert_ok(cpu && pool, err);
+    rg_pulse *p = rg_pulse_open(&m, cpu, 1, &err);
+    assert_ok(p, err);
+    rg_clock_set(ticking_clock, NULL);
+    tick_ns = 200000; /* as long as the arithmetic of a look takes at the roof */
+    rg_share all = rg_pulse_look(p, pool, true);
+    assert_true(fabs(all.compute - 1) < 0.1 && rg_pulse_quiet(p, &all));
+    tick_ns *= 2;
+    rg_share half = rg_pulse_wait(p, pool, false, &patience_s);
+    assert_true(fabs(half.compute / all.compute - 0.5) < 1e-9 && !rg_pulse_quiet(p, &half));
+    assert_true(patience_s <= 0);
+    rg_share mean = rg_pulse_between(p), usual = rg_pulse_usual(p);
+    assert_true(fabs(usual.compute / all.compute - 0.75) < 1e-9); /* of the two that count */
+    assert_true(fabs(mean.compute / all.compute - 0.5) < 1e-9);   /* of what was since the wait */
+    tick_ns /= 4;
+    rg_share twice = rg_pulse_wait(p, pool, true, &patience_s);
+    mean = rg_pulse_between(p);
+    assert_true(fabs(twice.compute / all.compute - 2) < 1e-9 && rg_pulse_quiet(p, &twice));
+    assert_true(fabs(mean.compute / all.compute - 2 / (1 / 0.5 + 1 / 2.0)) < 1e-9);
+    assert_false(rg_pulse_quiet(p, &all)); /* the roof was half of what there is */
+    rg_clock_set(NULL, NULL);
+    rg_pulse_close(p);
+    rg_pool_free(pool);
+}
+
 /* What is timed while a quarter of the roofs is given counts a quarter. */
 static void rates_are_of_the_roofs(void **state)
 {
@@ -182,17 +218,34 @@ static void the_median_is_kept(void **state)
         static const double want[3][3] = { { 3, 5, 4 }, { 3.5, 5.5, 5 }, { 4, 5, 5 } };
         w.n_timed = 0;
         for (int i = 0; i < 3; i++)
-            assert_true(rg_shop_usual(&w, took[pass][i]) == want[pass][i]);
+            assert_true(rg_shop_usual(&w, took[pass][i], true) == want[pass][i]);
         assert_int_equal(seen.n, 3);
     }
     for (int pass = 0; pass < RG_SHOP_PASSES; pass++) { /* what was long ago is forgotten */
         w.n_timed = 0;
-        assert_true(rg_shop_usual(&w, 8) <= 8);
+        assert_true(rg_shop_usual(&w, 8, true) <= 8);
     }
     w.n_timed = 0;
-    assert_true(rg_shop_usual(&w, 1) == 8);
+    assert_true(rg_shop_usual(&w, 1, true) == 8);
     w.n_timed = seen.n = RG_SHOP_TIMED; /* what there is no room for is as it is */
-    assert_true(rg_shop_usual(&w, 7) == 7 && seen.n == RG_SHOP_TIMED);
+    assert_true(rg_shop_usual(&w, 7, true) == 7 && seen.n == RG_SHOP_TIMED);
+}
+
+/* What was timed while it was not quiet counts until there is something better. */
+static void quiet_times_are_kept(void **state)
+{
+    static rg_seen seen;
+    rg_shop w = { .seen = &seen };
+    const struct {
+        double took, want;
+        bool quiet;
+    } pass[] = { { 9, 9, false }, { 7, 8, false }, { 3, 3, true }, { 9, 3, false }, { 5, 4, true } };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(pass); i++) {
+        w.n_timed = 0;
+        assert_true(rg_shop_usual(&w, pass[i].took, pass[i].quiet) == pass[i].want);
+    }
 }
 
 static uint64_t clock_of_test(void *arg)
@@ -247,6 +300,61 @@ static void a_turn_is_timed_undisturbed(void **state)
     rg_shop_close(w);
 }
 
+static struct {
+    uint64_t now_ns;
+    int n_turns, n_slow; /* turns while a core is shared */
+} shared;
+
+static uint64_t shared_clock(void *arg)
+{
+    (void)arg;
+    return shared.now_ns += shared.n_turns < shared.n_slow ? 400000 : 200000;
+}
+
+/* A shared core slows this by a half, and a look by twice. */
+static void play_shared(rg_fwd *f, rg_shop *w, int turn)
+{
+    (void)f;
+    (void)w;
+    (void)turn;
+    shared.now_ns += shared.n_turns++ < shared.n_slow ? 1100000 : 800000;
+}
+
+/* Tries while a core is shared do not count if there are others. */
+static void what_is_timed_is_quiet(void **state)
+{
+    static rg_seen seen;
+    static const struct {
+        int n_slow;
+        double want;
+    } cases[] = { { 0, 1 }, { 28, 1 }, { 1 << 20, 0.75 } };
+    double first_s = 0;
+    rg_machine m = { .read_bytes_s = 1e10, .f32_ops_s = 1e10 };
+    rg_error err = { 0 };
+    const rg_cpu *cpu = rg_cpu_find("auto", &err);
+    rg_shop *w = cpu ? rg_shop_open(cpu, 1, false, &err) : NULL;
+
+    (void)state;
+    assert_ok(w, err);
+    w->seen = &seen;
+    w->spread = 5;
+    assert_ok(rg_shop_batch(w, 1, 0, false, &err), err);
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        w->pulse = rg_pulse_open(&m, cpu, 1, &err);
+        assert_ok(w->pulse, err);
+        memset(&shared, 0, sizeof shared);
+        shared.n_slow = cases[i].n_slow;
+        w->n_timed = seen.n = 0;
+        rg_clock_set(shared_clock, NULL);
+        double s = rg_shop_seconds(w, play_shared);
+        rg_clock_set(NULL, NULL);
+        first_s = i ? first_s : s;
+        assert_true(first_s > 0.9e-3 && first_s < 1.1e-3 && fabs(s / first_s - cases[i].want) < 1e-6);
+        rg_pulse_close(w->pulse);
+    }
+    rg_shop_close(w);
+}
+
 static bool allow_some(void *arg, size_t bytes)
 {
     int *left = arg;
@@ -281,7 +389,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = { cmocka_unit_test(rates_are_measured), cmocka_unit_test(the_median_is_kept),
                                       cmocka_unit_test(a_pulse_is_taken),
                                       cmocka_unit_test(a_long_step_is_looked_at_within),
-                                      cmocka_unit_test(rates_are_of_the_roofs),
+                                      cmocka_unit_test(rates_are_of_the_roofs), cmocka_unit_test(it_is_quiet_or_not),
+                                      cmocka_unit_test(quiet_times_are_kept), cmocka_unit_test(what_is_timed_is_quiet),
                                       cmocka_unit_test(a_turn_is_timed_undisturbed),
                                       cmocka_unit_test(failures_leave_nothing) };
 

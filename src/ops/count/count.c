@@ -46,35 +46,56 @@ static double kv_row_bytes(const rg_kv *kv)
     return (double)rg_kv_bytes(kv) / RG_BLOCK;
 }
 
-/* Pairs of query and key in a span, and the keys from the first that any row sees to the last; causal rows in closed
- * form. */
-static double span_pairs(const rg_batch *b, const rg_span *s, int window, double *keys)
+/* Of a span: pairs of query and key; keys from the first that any row sees to the last; and the blocks of keys that its
+ * rows see, each row's by itself. */
+typedef struct seen {
+    double pairs, keys, blocks;
+} seen;
+
+/* The sum of floor(x / RG_BLOCK) over x from 0 up to, not including, n. */
+static double sum_of_blocks(double n)
 {
-    double start = s->start, n = s->n_rows, end = start + n, low = window ? start - window + 1 : 0, pairs = 0;
+    double whole = (double)((int64_t)n / RG_BLOCK), rest = n - whole * RG_BLOCK;
+
+    return RG_BLOCK * whole * (whole - 1) / 2 + rest * whole;
+}
+
+/* Causal rows in closed form. */
+static seen span_sees(const rg_batch *b, const rg_span *s, int window)
+{
+    double start = s->start, n = s->n_rows, end = start + n, low = window ? start - window + 1 : 0;
     int lowest = INT32_MAX, highest = 0;
+    seen all = { 0 };
 
     if (!b->index) {
         /* Rows that see a full window, and rows that see all before them. */
         double whole = window && end > window ? (start + 1 >= window ? n : end - window) : 0, growing = n - whole;
 
-        *keys = end - (low > 0 ? low : 0);
-        return whole * window + growing * (start + 1) + growing * (growing - 1) / 2;
+        all.keys = end - (low > 0 ? low : 0);
+        all.pairs = whole * window + growing * (start + 1) + growing * (growing - 1) / 2;
+        /* A row's blocks: up to that of its own key, which is the last, from that of its first. */
+        all.blocks = n + sum_of_blocks(end) - sum_of_blocks(start);
+        if (window)
+            all.blocks -= sum_of_blocks(low + n > 0 ? low + n : 0) - sum_of_blocks(low > 0 ? low : 0);
+        return all;
     }
     for (int r = s->first_row; r < s->first_row + s->n_rows; r++) {
         int lo = window && b->index[r] - window + 1 > 0 ? b->index[r] - window + 1 : 0;
         lowest = lo < lowest ? lo : lowest;
         highest = b->kv_end[r] > highest ? b->kv_end[r] : highest;
-        pairs += b->kv_end[r] - lo;
+        all.pairs += b->kv_end[r] - lo;
+        all.blocks += (b->kv_end[r] + RG_BLOCK - 1) / RG_BLOCK - lo / RG_BLOCK;
     }
-    *keys = highest - lowest;
-    return pairs;
+    all.keys = highest - lowest;
+    return all;
 }
 
 static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
     const rg_batch *b = f->batch;
     const rg_kv *kv = op->kv;
-    double heads = kv->latent ? 1 : kv->n_heads, last_keys = -1, last_pairs = 0, most = 0;
+    double heads = kv->latent ? 1 : kv->n_heads, most = 0;
+    seen sees = { 0 };
     int last = -1;
 
     for (int s = 0; s < b->n_spans; s++) {
@@ -83,10 +104,11 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
         bool same = !b->index && last >= 0 && span->start == b->spans[last].start &&
                     span->n_rows == b->spans[last].n_rows;
         if (!same)
-            last_pairs = span_pairs(b, span, kv->window, &last_keys);
+            sees = span_sees(b, span, kv->window);
         last = s;
-        c->cells += last_pairs * op->n;
-        c->count.state_bytes += kv_row_bytes(kv) * last_keys;
+        c->cells += sees.pairs * op->n;
+        c->whole += sees.blocks * RG_BLOCK * op->n;
+        c->count.state_bytes += kv_row_bytes(kv) * sees.keys;
         c->pieces += heads * ((span->n_rows * op->n / heads + 31) / 32);
         most = span->n_rows > most ? span->n_rows : most;
     }
@@ -97,8 +119,8 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
     c->streams = b->n_spans * heads;
     c->latent = kv->latent;
     c->type = kv->type;
-    if (last_keys > RG_SEGMENT && b->n_spans == 1) /* a long look back is cut among threads */
-        c->pieces *= last_keys / RG_SEGMENT;
+    if (sees.keys > RG_SEGMENT && b->n_spans == 1) /* a long look back is cut among threads */
+        c->pieces *= sees.keys / RG_SEGMENT;
 }
 
 /* Six operations per element of the state: dt A, its product with h, dt B x (two), C h and the sum. */
