@@ -164,9 +164,10 @@ bool speed_decode(speed *s, int batch, int context, int n, double *seconds, rg_e
         for (int i = 0; i < batch; i++)
             s->spans[i] = (tool_span){ .seq = s->seqs[i], .ids = s->ids + (i + t + 1) % SPEED_SEQS, .n = 1 };
         double one;
-        if (s->pulse && (t == 0 || due(s))) {
-            look(s, steps + looked, t > 0 ? t - looked : 0);
-            looked = t > 0 ? t : 0;
+        /* A look empties caches: not for a few last steps, which would meet little else. */
+        if (t >= 0 && s->pulse && (!t || (due(s) && n - t >= t - looked))) {
+            look(s, steps + looked, t - looked);
+            looked = t;
         }
         ok = step(s, batch, t < 0 ? -1 : 0, &one, err);
         if (t < 0)
