@@ -37,6 +37,15 @@ static double farness(const rg_machine *m, double working_set)
     return x < 0 ? 0 : x > 1 ? 1 : x;
 }
 
+/* How much of what such a step goes through is late when memory gives less: what takes less than half of memory's time
+ * comes from a cache. */
+static double lateness(const rg_machine *m, double working_set)
+{
+    double x = 2 * rg_machine_bandwidth_at(m, FAR_SET) / rg_machine_bandwidth_at(m, working_set) - 1;
+
+    return x < 0 ? 0 : x > 1 ? 1 : x;
+}
+
 const int rg_rate_rows[RG_RATE_ROWS] = { 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 24, 32, 64, 128, 512 };
 
 const double rg_rate_windows[RG_RATE_WINDOWS] = { 2e-3, 20e-3 };
@@ -104,7 +113,8 @@ static double by_queries(const double *v, double queries)
 /* ---- one operation ----------------------------------------------------------------------------------------------- */
 
 typedef struct price {
-    double near_s, far_s, fixed_s; /* far: to be scaled by how far the step's bytes are */
+    double near_s, far_s, fixed_s; /* far: to be scaled by how far the step's bytes are, */
+    double late_s;                 /* and this by how many come late, as memory gives less than all */
     double bytes_s, ops_s;         /* the roofline's two sides */
 } price;
 
@@ -234,7 +244,7 @@ static void delay(const rg_machine *m, price *p)
 
     p->fixed_s += rg_share_delay(&m->share, p->fixed_s, 0);
     p->near_s += near_s;
-    p->far_s += far_s - near_s;
+    p->late_s = far_s - near_s;
 }
 
 /* Of a machine that was measured. */
@@ -278,7 +288,9 @@ double rg_cost_op(const rg_machine *m, const rg_counted *op, double working_set,
 {
     price p = price_of(m, op, exact);
 
-    return p.near_s + p.fixed_s + (m->rates.measured ? p.far_s * farness(m, working_set) : 0);
+    if (!m->rates.measured)
+        return p.near_s + p.fixed_s;
+    return p.near_s + p.fixed_s + p.far_s * farness(m, working_set) + p.late_s * lateness(m, working_set);
 }
 
 double rg_cost_limit(const rg_machine *m, const rg_counter *counter, bool exact)
@@ -308,7 +320,7 @@ double rg_cost_seconds(const rg_machine *m, const rg_counter *counter, bool exac
 typedef struct pricing {
     const rg_machine *m;
     bool exact;
-    double near_s, far_s;
+    double near_s, far_s, late_s;
     rg_cost *out;
 } pricing;
 
@@ -320,6 +332,7 @@ static void add_op(void *arg, const rg_counted *op)
 
     s->near_s += p.near_s;
     s->far_s += p.far_s;
+    s->late_s += p.late_s;
     s->out->fixed_s += p.fixed_s;
     s->out->limit_s += limit;
     if (p.ops_s > p.bytes_s)
@@ -347,8 +360,9 @@ void rg_cost_batch(const rg_model *model, const rg_machine *m, const rg_batch *b
     out->activation_bytes = f.arena_peak;
     out->fixed_s += m->step_s;
     out->seconds = s.near_s + out->fixed_s;
+    double set = out->count.weight_bytes + out->count.state_bytes;
     if (m->rates.measured)
-        out->seconds += s.far_s * farness(m, out->count.weight_bytes + out->count.state_bytes);
+        out->seconds += s.far_s * farness(m, set) + s.late_s * lateness(m, set);
     out->seconds = interrupted(m, out->seconds);
 }
 

@@ -154,7 +154,7 @@ static void put_roof(rg_buf *b, const chart *c, double bandwidth, double peak, c
     rg_buf_printf(b, "<path class=\"roof\" d=\"M%.1f %.1fL%.1f %.1fH%.1f\"/>\n", at_x(c, c->x0),
                   at_y(c, bandwidth * c->x0), at_x(c, ridge), at_y(c, peak), c->left + c->width);
     snprintf(line, sizeof line, "%s, %sop/s", name, short_number(peak, true, number));
-    put_text(b, at_x(c, ridge) + 6, at_y(c, peak) - 7, "ink", "start", line);
+    put_text(b, at_x(c, ridge) + 36, at_y(c, peak) - 7, "ink", "start", line); /* beside a higher roof's slope */
 }
 
 static void put_bandwidth(rg_buf *b, const chart *c, double bandwidth)
@@ -260,6 +260,7 @@ static void put_roofline(rg_buf *b, const rg_svg_plan *p)
         if (o->ops > 0 && o->bytes > 0 && o->seconds > 0) {
             widen(&c.x0, &c.x1, o->ops / o->bytes);
             widen(&c.y0, &c.y1, o->ops / o->seconds);
+            widen(&c.y0, &c.y1, o->ops / o->seconds / 3); /* its label is below it */
         }
     }
     pad(&c.x0, &c.x1);
@@ -374,7 +375,7 @@ static void put_pareto(rg_buf *b, const rg_svg_plan *p, chart *c)
         last_y = y;
         snprintf(text, sizeof text, "%lld", (long long)q->batch);
         bool inside = x + 34 < c->left + c->width;
-        put_text(b, inside ? x + 7 : x - 7, y + 13, "mute small", inside ? "start" : "end", text);
+        put_text(b, inside ? x + 7 : x - 7, inside ? y + 13 : y - 7, "mute small", inside ? "start" : "end", text);
     }
 }
 

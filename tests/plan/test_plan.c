@@ -348,6 +348,30 @@ static void what_is_given(void **state)
     rg_model_close(m);
 }
 
+/* What lies in a cache does not wait for memory, and what lies there in part waits for some of it. */
+static void caches_give_all(void **state)
+{
+    rg_plan_machine p = machine("xeon-8480", 1);
+    rg_counted op = { .kind = RG_OP_LINEAR, .rows = 1, .n_rows = 1, .count = { .ops = 2, .weight_bytes = 1e9 } };
+    double *rate = p.m.rates.set_bytes_s, cost[2][3];
+
+    (void)state;
+    made_up_rates(&p.m);
+    op.w[0] = (rg_counted_weight){ .type = RG_F32, .values = 1 };
+    for (int i = 0; i < RG_RATE_SETS; i++) {
+        size_t set = (size_t)RG_RATE_SMALLEST_SET << i;
+        rate[i] = set > 16 << 20 ? 1e9 : set > 4 << 20 ? 1.25e9 : 3e9;
+    }
+    for (int half = 0; half < 2; half++)
+        for (int i = 0; i < 3; i++) {
+            p.m.share = (rg_share){ .memory = half ? 0.5 : 1, .compute = 1 };
+            cost[half][i] = rg_cost_op(&p.m, &op, (size_t[]){ 2 << 20, 16 << 20, 1 << 30 }[i], true);
+        }
+    is_about(cost[1][0], cost[0][0], 1e-12);
+    is_about(cost[1][1] - cost[0][1], 0.6 * 1e9 / p.m.read_bytes_s, 1e-6); /* 2 x 1 / 1.25 - 1 */
+    is_about(cost[1][2] - cost[0][2], 1e9 / p.m.read_bytes_s, 1e-6);
+}
+
 /* A long step meets its share of interruptions, a short one some of it. */
 static void what_interrupts(void **state)
 {
@@ -581,7 +605,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(llama_on_h100),     cmocka_unit_test(llama_sizes),   cmocka_unit_test(intensities),
         cmocka_unit_test(serving_quiz),      cmocka_unit_test(largest_and_knee),
         cmocka_unit_test(counted_beside_closed), cmocka_unit_test(shapes_are_batches),
-        cmocka_unit_test(costs_add_up), cmocka_unit_test(what_is_given), cmocka_unit_test(what_interrupts),
+        cmocka_unit_test(costs_add_up), cmocka_unit_test(what_is_given), cmocka_unit_test(caches_give_all),
+        cmocka_unit_test(what_interrupts),
         cmocka_unit_test(scheduler_questions),
         cmocka_unit_test(levers),            cmocka_unit_test(machines),      cmocka_unit_test(refusals),
         cmocka_unit_test(reports),
