@@ -14,7 +14,7 @@ static double stream_rate(const rg_rates *r, rg_type t)
 {
     const rg_format *f = rg_format_of(t);
 
-    return (double)f->block_bytes / f->block_len / (r->linear[t].near_s[0] + r->linear[t].far_s[0]);
+    return (double)f->block_bytes / f->block_len / (r->linear[t].near_s[0] + r->linear[t].far_s[RG_FROM_MEMORY][0]);
 }
 
 static double product_rate(const rg_rates *r, rg_type t)
@@ -29,6 +29,14 @@ static void rates_json(cli_json *j, const rg_rates *r)
         cli_json_open(j, NULL, '{');
         cli_json_int(j, "bytes", (int64_t)RG_RATE_SMALLEST_SET << i);
         cli_json_float(j, "read_gb_s", r->set_bytes_s[i] / 1e9);
+        cli_json_close(j);
+    }
+    cli_json_close(j);
+    cli_json_open(j, "taken", '[');
+    for (int i = 0; i < RG_RATE_PAUSES; i++) {
+        cli_json_open(j, NULL, '{');
+        cli_json_float(j, "seconds", rg_rate_pauses[i]);
+        cli_json_float(j, "part", r->taken[i]);
         cli_json_close(j);
     }
     cli_json_close(j);
@@ -56,6 +64,9 @@ static void print_rates(const rg_rates *r)
     printf("\n%-12s", "read, GB/s");
     for (int i = 0; i < RG_RATE_SETS; i += 3)
         printf(" %12.1f", r->set_bytes_s[i] / 1e9);
+    printf("\nof what lies in a cache, others take");
+    for (int i = 0; i < RG_RATE_PAUSES; i++)
+        printf("%s %.0f %% in %.2g ms", i ? "," : "", 100 * r->taken[i], 1e3 * rg_rate_pauses[i]);
     const rg_attention_rate *a = &r->attention[RG_BF16];
     int last = RG_RATE_QUERIES - 1;
     printf("\n\nattention over bf16 keys: %.0f million pairs of 128 columns a second for one query, %.0f for 32 that "

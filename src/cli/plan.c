@@ -264,7 +264,8 @@ _Static_assert((int)MAX_ROUNDS <= (int)SPEED_TIMED, "both have their medians tak
 
 static void begin_window(plan_job *j)
 {
-    rg_timer_reset(j->timer);
+    if (j->timer)
+        rg_timer_reset(j->timer);
     rg_pulse_usual(j->pulse);
     j->speed.n_timed = 0;
 }
@@ -358,6 +359,8 @@ static void measured_ops(plan_job *j, bool prefill, int round)
 {
     rg_share now = rg_pulse_usual(j->pulse), *mean = &j->ops_share[prefill];
 
+    if (!j->timer)
+        return;
     mean->memory += (now.memory - mean->memory) / (round + 1);
     mean->compute += (now.compute - mean->compute) / (round + 1);
     for (int i = 0; i < j->ops.n; i++) {
@@ -461,7 +464,7 @@ static const rg_reader *watch_steps(void *arg, const rg_reader *inner)
 {
     const plan_job *j = arg;
 
-    return rg_pulse_wrap(j->pulse, rg_timer_wrap(j->timer, inner));
+    return rg_pulse_wrap(j->pulse, j->timer ? rg_timer_wrap(j->timer, inner) : inner);
 }
 
 static bool measure(plan_job *j, rg_error *err)
@@ -475,8 +478,8 @@ static bool measure(plan_job *j, rg_error *err)
     o.max_seq_len = cli_ints_most(&j->seq, 1) + MAX_STEPS + 1;
     if (o.max_seqs < 1)
         return rg_fail(err, RG_E_LIMIT, "plan: --measure: no batch fits into this machine's memory");
-    j->timer = rg_timer_new(n_threads(j), err);
-    if (!j->timer || !tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err))
+    j->timer = j->show_ops ? rg_timer_new(n_threads(j), err) : NULL; /* it takes a hundredth of a small model's step */
+    if ((j->show_ops && !j->timer) || !tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err))
         return false;
     j->speed.timer = j->timer;
     j->speed.pulse = j->pulse;

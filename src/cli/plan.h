@@ -34,7 +34,7 @@ typedef struct plan_job {
     rg_svg_point points[PLAN_POINTS];
     int n_points;
     tool tool;
-    rg_timer *timer; /* of what is measured */
+    rg_timer *timer; /* of what is measured; NULL: operations are not asked for */
     rg_pulse *pulse; /* and of the machine meanwhile */
     speed speed;
 } plan_job;

@@ -98,9 +98,9 @@ static bool step(speed *s, int n, int part, double *seconds, rg_error *err)
     if (s->timer && part >= 0)
         rg_timer_begin(s->timer, part);
     bool ok = tool_step(s->tool, s->spans, n, ignore, NULL, err);
+    *seconds = rg_seconds(t0, rg_now_ns()) - (s->pulse ? rg_pulse_within_s(s->pulse) - within : 0);
     if (s->timer && part >= 0)
         rg_timer_end(s->timer);
-    *seconds = rg_seconds(t0, rg_now_ns()) - (s->pulse ? rg_pulse_within_s(s->pulse) - within : 0);
     return ok;
 }
 

@@ -5,8 +5,9 @@
 
 #include "base/mem.h"
 
-enum { NEAR_SET = 1 << 20, FAR_SET = 64 << 20, SPANS_AT_HAND = 256,
-       MANY_ROWS = 512, STORE_SHARED = 32 };
+/* TURNS: a step's seconds depend on where its bytes come from, which depends on its seconds: found from
+ * below, in so many turns. */
+enum { SPANS_AT_HAND = 256, MANY_ROWS = 512, STORE_SHARED = 32, TURNS = 8 };
 
 /* ---- rates as functions ------------------------------------------------------------------------------------------ */
 
@@ -28,22 +29,50 @@ double rg_machine_bandwidth_at(const rg_machine *m, double working_set)
     return 1 / ((1 - x) / rate[i] + x / rate[i + 1]);
 }
 
-/* Where bytes of a step that goes through working_set come from: 0 a near cache, 1 memory, or between. */
-static double farness(const rg_machine *m, double working_set)
+/* Seconds of a byte of one of the measured sets. */
+static double byte_s(const rg_machine *m, int set)
 {
-    double near = 1 / rg_machine_bandwidth_at(m, NEAR_SET), far = 1 / rg_machine_bandwidth_at(m, FAR_SET);
-    double x = far > near ? (1 / rg_machine_bandwidth_at(m, working_set) - near) / (far - near) : 1;
+    return 1 / m->rates.set_bytes_s[set];
+}
 
+static double within_one(double x)
+{
     return x < 0 ? 0 : x > 1 ? 1 : x;
 }
 
-/* How much of what such a step goes through is late when memory gives less: what takes less than half of memory's time
- * comes from a cache. */
-static double lateness(const rg_machine *m, double working_set)
-{
-    double x = 2 * rg_machine_bandwidth_at(m, FAR_SET) / rg_machine_bandwidth_at(m, working_set) - 1;
+const double rg_rate_pauses[RG_RATE_PAUSES] = { 0.25e-3, 0.5e-3, 1e-3, 2e-3, 4e-3 };
 
-    return x < 0 ? 0 : x > 1 ? 1 : x;
+/* Of what was in a cache so long ago, the part that others have taken. */
+static double taken(const rg_machine *m, double seconds)
+{
+    const double *at = rg_rate_pauses, *part = m->rates.taken;
+    double before_s = 0, before = 0;
+
+    for (int i = 0; i < RG_RATE_PAUSES; i++) {
+        if (seconds < at[i])
+            return before + (part[i] - before) * (seconds - before_s) / (at[i] - before_s);
+        before_s = at[i];
+        before = part[i];
+    }
+    return before;
+}
+
+/* What takes less than half of memory's time per byte comes from a cache, and is not late. */
+rg_sources rg_cost_sources(const rg_machine *m, double working_set, double seconds)
+{
+    rg_sources s = { 0 };
+
+    if (!m->rates.measured)
+        return s;
+    double near = byte_s(m, RG_RATE_NEAR), cache = byte_s(m, RG_RATE_CACHE), far = byte_s(m, RG_RATE_FAR);
+    double each = 1 / rg_machine_bandwidth_at(m, working_set), gone = taken(m, seconds);
+    double memory = far > cache ? within_one((each - cache) / (far - cache)) : each > cache;
+    double in_cache = memory > 0 ? 1 - memory : cache > near ? within_one((each - near) / (cache - near)) : 0;
+    s.far[RG_FROM_CACHE] = in_cache * (1 - gone);
+    s.far[RG_FROM_MEMORY] = memory + (1 - memory) * gone;
+    each = near + s.far[RG_FROM_CACHE] * (cache - near) + s.far[RG_FROM_MEMORY] * (far - near);
+    s.late = within_one(2 * each / far - 1);
+    return s;
 }
 
 const int rg_rate_rows[RG_RATE_ROWS] = { 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 24, 32, 64, 128, 512 };
@@ -106,14 +135,14 @@ static double by_queries(const double *v, double queries)
     while (i < RG_RATE_QUERIES - 2 && queries > at[i + 1])
         i++;
     double x = (queries - at[i]) / (at[i + 1] - at[i]);
-    x = x < 0 ? 0 : x > 1 ? 1 : x;
-    return v[i] + x * (v[i + 1] - v[i]);
+    return v[i] + within_one(x) * (v[i + 1] - v[i]);
 }
 
 /* ---- one operation ----------------------------------------------------------------------------------------------- */
 
 typedef struct price {
-    double near_s, far_s, fixed_s; /* far: to be scaled by how far the step's bytes are, */
+    double near_s, fixed_s;
+    double far_s[RG_SOURCES];      /* to be scaled by how many of the step's bytes come from there, */
     double late_s;                 /* and this by how many come late, as memory gives less than all */
     double bytes_s, ops_s;         /* the roofline's two sides */
 } price;
@@ -167,14 +196,15 @@ static void price_products(const rg_machine *m, const rg_counted *op, bool exact
         }
         double each = op->share > 0 ? mixed_seconds(r, op) : growing_by_rows(r->near_s, op->rows);
         p->near_s += op->w[i].values * each * uneven;
-        p->far_s += op->w[i].values * by_rows(r->far_s, op->rows);
+        for (int k = 0; k < RG_SOURCES; k++)
+            p->far_s[k] += op->w[i].values * by_rows(r->far_s[k], op->rows);
         if (op->kind == RG_OP_MOE) /* what its experts' rows cost besides is in the rate of its cells */
             continue;
         p->near_s += op->rows * op->w[i].outputs * r->out_s;
         if (i) /* x is the same for all, and they are one stream */
             continue;
         p->near_s += op->rows * op->w[i].inputs * r->in_s;
-        p->far_s += r->far_start_s;
+        p->far_s[RG_FROM_MEMORY] += r->far_start_s;
     }
 }
 
@@ -199,30 +229,43 @@ static void price_attention(const rg_machine *m, const rg_counted *op, price *p)
     p->near_s += (op->items * by_queries(r->item_s, op->rows) +
                   op->whole * (by_queries(r->pair_s, op->rows) + op->width * by_queries(r->width_s, op->rows))) *
                  imbalance(m, op->pieces);
-    p->far_s += op->count.state_bytes * whole * by_queries(r->far_s, op->rows);
-    p->far_s += op->streams * r->start_s;
+    for (int k = 0; k < RG_SOURCES; k++)
+        p->far_s[k] += op->count.state_bytes * whole * by_queries(r->far_s[k], op->rows) + op->streams * r->start_s[k];
 }
 
-/* Seconds of a value of an operation that is no product. */
-static double by_value(const rg_rates *r, const rg_counted *op)
+/* What values take that are made one by one.  (To a store, rows are those of one sequence, side by side.) */
+static double price_of_values(const rg_rates *r, const rg_counted *op)
 {
-    double x = (double)(op->n_rows - RG_RATE_FEW) / (RG_RATE_MANY - RG_RATE_FEW);
+    double rows = op->kind == RG_OP_KV_STORE ? op->rows : op->n_rows;
+    double x = within_one((rows - RG_RATE_FEW) / (RG_RATE_MANY - RG_RATE_FEW));
 
-    x = x < 0 ? 0 : x > 1 ? 1 : x;
-    return r->few_s[op->kind] + x * (r->many_s[op->kind] - r->few_s[op->kind]);
+    return op->n_rows * r->row_s[op->kind] +
+           op->cells * (r->few_s[op->kind] + x * (r->many_s[op->kind] - r->few_s[op->kind]));
 }
 
-/* What a byte that is read takes more from memory. */
-static double far_byte(const rg_machine *m)
+/* So many bytes that are read. */
+static void price_read(const rg_machine *m, double bytes, price *p)
 {
-    return 1 / rg_machine_bandwidth_at(m, FAR_SET) - 1 / rg_machine_bandwidth_at(m, NEAR_SET);
+    p->far_s[RG_FROM_CACHE] += bytes * (byte_s(m, RG_RATE_CACHE) - byte_s(m, RG_RATE_NEAR));
+    p->far_s[RG_FROM_MEMORY] += bytes * (byte_s(m, RG_RATE_FAR) - byte_s(m, RG_RATE_NEAR));
+}
+
+/* Positions side by side share a cache line. */
+static void price_store(const rg_machine *m, const rg_counted *op, price *p)
+{
+    const rg_attention_rate *r = kv_rate(m->rates.attention, op->type);
+
+    for (int k = 0; k < RG_SOURCES; k++)
+        p->far_s[k] += op->cells * r->store_s[k] / (op->rows < STORE_SHARED ? op->rows : STORE_SHARED);
 }
 
 /* What sequences carry from row to row lies in short pieces, and is read and written. */
 static void price_carried(const rg_machine *m, const rg_counted *op, price *p)
 {
     p->near_s += op->count.state_bytes * m->rates.carry_near_s[op->kind];
-    p->far_s = op->count.state_bytes * m->rates.carry_far_s[op->kind] + op->count.weight_bytes * far_byte(m);
+    for (int k = 0; k < RG_SOURCES; k++)
+        p->far_s[k] += op->count.state_bytes * m->rates.carry_far_s[k][op->kind];
+    price_read(m, op->count.weight_bytes, p);
 }
 
 static double larger(double a, double b)
@@ -250,7 +293,6 @@ static void delay(const rg_machine *m, price *p)
 /* Of a machine that was measured. */
 static price measured_price(const rg_machine *m, const rg_counted *op, bool exact)
 {
-    double bytes = op->count.weight_bytes + op->count.state_bytes;
     price p = roofline(m, op, exact);
 
     p.fixed_s = m->rates.fixed_s[op->kind];
@@ -258,16 +300,15 @@ static price measured_price(const rg_machine *m, const rg_counted *op, bool exac
         price_attention(m, op, &p);
         return p;
     }
-    p.near_s = op->cells * by_value(&m->rates, op);
+    p.near_s = price_of_values(&m->rates, op);
     if (op->w[0].values > 0)
         price_products(m, op, exact, &p);
-    else if (op->kind == RG_OP_KV_STORE && !op->latent) /* positions side by side share a cache line */
-        p.far_s = op->cells * kv_rate(m->rates.attention, op->type)->store_s /
-                  (op->rows < STORE_SHARED ? op->rows : STORE_SHARED);
+    else if (op->kind == RG_OP_KV_STORE && !op->latent)
+        price_store(m, op, &p);
     else if (op->kind == RG_OP_CONV || op->kind == RG_OP_SCAN)
         price_carried(m, op, &p);
     else /* short runs wait for memory and then compute: the two add up */
-        p.far_s = bytes * far_byte(m);
+        price_read(m, op->count.weight_bytes + op->count.state_bytes, &p);
     return p;
 }
 
@@ -284,35 +325,21 @@ static price price_of(const rg_machine *m, const rg_counted *op, bool exact)
     return p;
 }
 
-double rg_cost_op(const rg_machine *m, const rg_counted *op, double working_set, bool exact)
+/* What comes on top of near_s and fixed_s. */
+static double beyond_near(const price *p, const rg_sources *from)
 {
-    price p = price_of(m, op, exact);
+    double s = p->late_s * from->late;
 
-    if (!m->rates.measured)
-        return p.near_s + p.fixed_s;
-    return p.near_s + p.fixed_s + p.far_s * farness(m, working_set) + p.late_s * lateness(m, working_set);
-}
-
-double rg_cost_limit(const rg_machine *m, const rg_counter *counter, bool exact)
-{
-    double s = 0;
-
-    RG_ASSERT(counter->list && counter->n_ops <= counter->list_room);
-    for (int i = 0; i < counter->n_ops; i++) {
-        price p = roofline(m, &counter->list[i], exact);
-        s += limit_of(&p);
-    }
+    for (int k = 0; k < RG_SOURCES; k++)
+        s += p->far_s[k] * from->far[k];
     return s;
 }
 
-double rg_cost_seconds(const rg_machine *m, const rg_counter *counter, bool exact)
+double rg_cost_op(const rg_machine *m, const rg_counted *op, const rg_sources *from, bool exact)
 {
-    double s = m->step_s, set = counter->total.weight_bytes + counter->total.state_bytes;
+    price p = price_of(m, op, exact);
 
-    RG_ASSERT(counter->list && counter->n_ops <= counter->list_room);
-    for (int i = 0; i < counter->n_ops; i++)
-        s += rg_cost_op(m, &counter->list[i], set, exact);
-    return interrupted(m, s);
+    return p.near_s + p.fixed_s + beyond_near(&p, from);
 }
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
@@ -320,7 +347,7 @@ double rg_cost_seconds(const rg_machine *m, const rg_counter *counter, bool exac
 typedef struct pricing {
     const rg_machine *m;
     bool exact;
-    double near_s, far_s, late_s;
+    price sum;
     rg_cost *out;
 } pricing;
 
@@ -330,10 +357,11 @@ static void add_op(void *arg, const rg_counted *op)
     price p = price_of(s->m, op, s->exact);
     double limit = limit_of(&p);
 
-    s->near_s += p.near_s;
-    s->far_s += p.far_s;
-    s->late_s += p.late_s;
-    s->out->fixed_s += p.fixed_s;
+    s->sum.near_s += p.near_s;
+    s->sum.fixed_s += p.fixed_s;
+    s->sum.late_s += p.late_s;
+    for (int k = 0; k < RG_SOURCES; k++)
+        s->sum.far_s[k] += p.far_s[k];
     s->out->limit_s += limit;
     if (p.ops_s > p.bytes_s)
         s->out->compute_s += limit;
@@ -341,6 +369,35 @@ static void add_op(void *arg, const rg_counted *op)
         s->out->weights_s += limit;
     else
         s->out->state_s += limit;
+}
+
+/* All operations are there, and counted. */
+static void add_up(pricing *s)
+{
+    rg_cost *out = s->out;
+    double least = s->m->step_s + s->sum.fixed_s + s->sum.near_s;
+
+    out->fixed_s = s->m->step_s + s->sum.fixed_s;
+    out->seconds = least;
+    for (int i = 0; i < TURNS; i++) {
+        out->from = rg_cost_sources(s->m, out->count.weight_bytes + out->count.state_bytes, out->seconds);
+        out->seconds = least + beyond_near(&s->sum, &out->from);
+    }
+    out->seconds = interrupted(s->m, out->seconds);
+}
+
+void rg_cost_list(const rg_machine *m, const rg_counted *ops, int n, bool exact, rg_cost *out)
+{
+    pricing s = { .m = m, .exact = exact, .out = out };
+
+    *out = (rg_cost){ .n_ops = n };
+    for (int i = 0; i < n; i++) {
+        add_op(&s, &ops[i]);
+        out->count.ops += ops[i].count.ops;
+        out->count.weight_bytes += ops[i].count.weight_bytes;
+        out->count.state_bytes += ops[i].count.state_bytes;
+    }
+    add_up(&s);
 }
 
 void rg_cost_batch(const rg_model *model, const rg_machine *m, const rg_batch *batch, bool exact, rg_cost *out)
@@ -358,12 +415,7 @@ void rg_cost_batch(const rg_model *model, const rg_machine *m, const rg_batch *b
     out->count = counter.total;
     out->n_ops = counter.n_ops;
     out->activation_bytes = f.arena_peak;
-    out->fixed_s += m->step_s;
-    out->seconds = s.near_s + out->fixed_s;
-    double set = out->count.weight_bytes + out->count.state_bytes;
-    if (m->rates.measured)
-        out->seconds += s.far_s * farness(m, set) + s.late_s * lateness(m, set);
-    out->seconds = interrupted(m, out->seconds);
+    add_up(&s);
 }
 
 /* Spans that are only counted: rows are causal and know nothing but how many they are. */
@@ -381,7 +433,7 @@ static rg_batch batch_of(rg_span *spans, int n_spans)
 
 typedef struct shown {
     const rg_machine *m;
-    double set;
+    const rg_sources *from;
     bool exact;
     rg_cost_each *each;
     void *arg;
@@ -391,7 +443,7 @@ static void show_op(void *arg, const rg_counted *op)
 {
     shown *s = arg;
 
-    s->each(s->arg, op, rg_cost_op(s->m, op, s->set, s->exact));
+    s->each(s->arg, op, rg_cost_op(s->m, op, s->from, s->exact));
 }
 
 static void show_ops(const rg_model *model, const rg_batch *batch, shown *s)
@@ -426,8 +478,7 @@ bool rg_cost_shape(const rg_model *model, const rg_machine *m, const rg_step_sha
     rg_batch batch = batch_of(spans, shape->n_seqs);
     rg_cost_batch(model, m, &batch, shape->exact, out);
     if (each)
-        show_ops(model, &batch,
-                 &(shown){ m, out->count.weight_bytes + out->count.state_bytes, shape->exact, each, arg });
+        show_ops(model, &batch, &(shown){ m, &out->from, shape->exact, each, arg });
     if (shape->n_seqs > 1)
         rg_free(spans);
     return true;

@@ -6,8 +6,9 @@
  *
  *   kernels below their peak     seconds per weight value by the number of rows that meet it, per value of x and of y,
  *                                per format and recipe; per pair of query and key, by how many queries share the keys
- *   weights that stay in cache   bandwidth by the size of what a step goes through; the part of an operation's time
- *                                that depends on where its bytes come from is kept apart ("far") and scaled by it
+ *   weights that stay in cache   bandwidth by the size of what a step goes through; what an operation takes more when
+ *                                its bytes come from the last cache, and when from memory, is kept apart ("far"), and
+ *                                how many do follows from the bandwidth; and with time, others take the caches
  *   work that is not a product   seconds per value for norms, rotations, activations, scans, ...
  *   fixed costs                  of a step, and of each kind of operation (its barriers)
  *   interruptions                of a thread, for which the others wait: few meet an operation, all its share a step
@@ -26,8 +27,13 @@ enum {
     RG_RATE_QUERIES = 5,   /* 1, 2, 4, 8, 32 queries that share their keys */
     RG_RATE_SETS = 10,     /* 256 KiB, 512 KiB .. 128 MiB of memory gone through */
     RG_RATE_SMALLEST_SET = 256 << 10,
+    RG_RATE_NEAR = 2, RG_RATE_CACHE = 5, RG_RATE_FAR = 8, /* sets that lie near, in the last cache, and in memory */
     RG_RATE_WINDOWS = 2,   /* the lengths in rg_rate_windows */
+    RG_RATE_PAUSES = 5,    /* those in rg_rate_pauses */
 };
+
+/* Where a byte comes from that is in no near cache. */
+typedef enum rg_source { RG_FROM_CACHE /* the last one, which cores share */, RG_FROM_MEMORY, RG_SOURCES } rg_source;
 
 enum { RG_RATE_FEW = 16, RG_RATE_MANY = 128 };
 
@@ -35,13 +41,15 @@ enum { RG_RATE_FEW = 16, RG_RATE_MANY = 128 };
 extern const int rg_rate_rows[RG_RATE_ROWS];
 /* Seconds: of a step that meets few interruptions, and of one that meets its share. */
 extern const double rg_rate_windows[RG_RATE_WINDOWS];
+/* Seconds until what a step has gone through is gone through again. */
+extern const double rg_rate_pauses[RG_RATE_PAUSES];
 
 /* Products with weights of one format. */
 typedef struct rg_linear_rate {
     bool measured;
     double near_s[RG_RATE_ROWS]; /* seconds per weight value when so many rows meet it and it is in a near cache; */
-    double far_s[RG_RATE_ROWS];  /* what it takes more from memory; */
-    double far_start_s;          /* and a whole product besides, until its bytes flow */
+    double far_s[RG_SOURCES][RG_RATE_ROWS]; /* what it takes more from farther; */
+    double far_start_s;          /* and a whole product besides, until its bytes flow from memory */
     double in_s, out_s;          /* seconds per value of x, which is rounded once for all weights, and of y */
 } rg_linear_rate;
 
@@ -51,9 +59,9 @@ typedef struct rg_attention_rate {
     double item_s[RG_RATE_QUERIES];  /* seconds per row and head, whatever it sees, */
     double pair_s[RG_RATE_QUERIES];  /* per pair of query and key, */
     double width_s[RG_RATE_QUERIES]; /* and per pair and column of k and v */
-    double far_s[RG_RATE_QUERIES];   /* what a byte of K/V takes more from memory, */
-    double start_s;                  /* and those of a sequence and kv head besides, until they flow */
-    double store_s;                  /* what a value put into a block takes more when the block is in memory */
+    double far_s[RG_SOURCES][RG_RATE_QUERIES]; /* what a byte of K/V takes more from farther, */
+    double start_s[RG_SOURCES];      /* and those of a sequence and kv head besides, until they flow */
+    double store_s[RG_SOURCES];      /* what a value put into a block takes more when the block is there */
 } rg_attention_rate;
 
 /* What the engine's own operations reach on a machine, with so many threads. */
@@ -61,15 +69,17 @@ typedef struct rg_rates {
     bool measured;
     int n_threads;
     double set_bytes_s[RG_RATE_SETS];       /* read bandwidth by the size of what is gone through again and again */
+    double taken[RG_RATE_PAUSES];           /* after a pause, the part of what was in a cache that others have taken */
     rg_linear_rate linear[RG_TYPE_COUNT];
     rg_attention_rate attention[RG_TYPE_COUNT], latent[RG_TYPE_COUNT];
     double fixed_s[RG_OP_COUNT];            /* of an operation of this kind, whatever its size */
-    /* Per value of it (see rg_counted.cells), of few rows, which a near cache holds, and of many. */
-    double few_s[RG_OP_COUNT], many_s[RG_OP_COUNT];
+    /* Per row, which threads take one by one; and per value (see rg_counted.cells) of few rows, which a near cache
+     * holds, and of many. */
+    double row_s[RG_OP_COUNT], few_s[RG_OP_COUNT], many_s[RG_OP_COUNT];
     /* Of so long a time of work, the part that comes on top by interruptions of a thread, for which the others wait. */
     double lost[RG_RATE_WINDOWS];
-    /* A byte of what recurrences carry on, read or written, beyond its rows: near; and what it takes more far. */
-    double carry_near_s[RG_OP_COUNT], carry_far_s[RG_OP_COUNT];
+    /* A byte of what recurrences carry on, read or written, beyond its rows: near; what it takes more from farther. */
+    double carry_near_s[RG_OP_COUNT], carry_far_s[RG_SOURCES][RG_OP_COUNT];
 } rg_rates;
 
 /* What a machine gives of its roofs: others on the same host take memory's bandwidth, or half a core, for tenths of a
@@ -89,6 +99,12 @@ typedef struct rg_machine {
     rg_share share;                   /* what costs are of; rates are of all */
 } rg_machine;
 
+/* Where the bytes of a step come from that are in no near cache, and what is late when memory gives less: parts of one
+ * each. */
+typedef struct rg_sources {
+    double far[RG_SOURCES], late;
+} rg_sources;
+
 /* Seconds of a step. */
 typedef struct rg_cost {
     double seconds;   /* in all: what is predicted */
@@ -96,6 +112,7 @@ typedef struct rg_cost {
     double weights_s, state_s, compute_s; /* of which bound by the bytes of weights, of state, by arithmetic */
     double fixed_s;   /* of steps and operations, within seconds */
     rg_count count;
+    rg_sources from;
     int n_ops;
     size_t activation_bytes; /* the arena of the step */
 } rg_cost;
@@ -133,11 +150,12 @@ int rg_cost_budget(const rg_model *m, const rg_machine *machine, const rg_step_a
 /* What takes the longer of near_s of arithmetic and memory_s of memory when all is given takes so much more. */
 double rg_share_delay(const rg_share *s, double near_s, double memory_s);
 
-/* One operation, for who has a list of them. */
-double rg_cost_op(const rg_machine *machine, const rg_counted *op, double working_set, bool exact);
-/* What a counter has listed, as one step; and its limit alone. */
-double rg_cost_seconds(const rg_machine *machine, const rg_counter *counter, bool exact);
-double rg_cost_limit(const rg_machine *machine, const rg_counter *counter, bool exact);
+/* One operation of a step whose bytes come from there. */
+double rg_cost_op(const rg_machine *machine, const rg_counted *op, const rg_sources *from, bool exact);
+/* n operations as one step; activation_bytes is not known.  Allocates nothing. */
+void rg_cost_list(const rg_machine *machine, const rg_counted *ops, int n, bool exact, rg_cost *out);
+/* Where the bytes come from of steps that go through so many, and take so long. */
+rg_sources rg_cost_sources(const rg_machine *machine, double working_set, double seconds);
 
 /* Count one step of n_seqs sequences of n_rows rows each, after `start` positions, every last row's logits wanted. */
 bool rg_cost_count(const rg_model *m, int n_seqs, int n_rows, int64_t start, rg_counter *counter, rg_error *err);

@@ -10,15 +10,16 @@
 
 /* ---- the roofs --------------------------------------------------------------------------------------------------- */
 
-enum { TRIES = 5 };
+enum { TRIES = 5, READS = 9, PAUSE_OPS = 20000, PAUSE_MOST = 1 << 16 };
 
 typedef struct probe {
     const rg_cpu *cpu;
     rg_pool *pool;
     int n_threads;
-    const uint8_t *data;
+    uint8_t *data;
     size_t bytes;             /* per thread */
     int repeats;
+    double pause_s, took[READS]; /* of reads after pauses */
     double (*peak)(double n);
     double n, done[256];
 } probe;
@@ -47,6 +48,31 @@ static void barriers(void *arg, int thread)
     while (phase < 1000) {
         rg_phase_take(p->pool, phase);
         rg_phase_end(p->pool, &phase);
+    }
+}
+
+/* (A clock may stand still.) */
+static void pause(const probe *p)
+{
+    uint64_t t0 = rg_now_ns();
+
+    for (int i = 0; i < PAUSE_MOST && rg_seconds(t0, rg_now_ns()) < p->pause_s; i++)
+        p->cpu->peak_f32(PAUSE_OPS);
+}
+
+static void read_after_pauses(void *arg, int thread)
+{
+    probe *p = arg;
+    uint32_t phase = 0;
+
+    for (int i = -1; i < READS; i++) { /* the first brings it near */
+        pause(p);
+        rg_phase_end(p->pool, &phase);
+        uint64_t t0 = rg_now_ns();
+        p->done[thread] = (double)p->cpu->stream(p->data + (size_t)thread * p->bytes, p->bytes);
+        rg_phase_end(p->pool, &phase);
+        if (thread == 0 && i >= 0)
+            p->took[i] = rg_seconds(t0, rg_now_ns());
     }
 }
 
@@ -84,47 +110,81 @@ static double best_peak(probe *p, double (*peak)(double n))
     return ops / s;
 }
 
+/* Memory to read, so much by every thread: bytes in all, 0: none. */
+static size_t make_data(probe *p, size_t working_set)
+{
+    p->bytes = working_set / (size_t)p->n_threads / 4096 * 4096 + 4096;
+    size_t all = p->bytes * (size_t)p->n_threads;
+    p->data = rg_region_new(all);
+    if (!p->data)
+        return 0;
+    memset(p->data, 1, all);
+    return all;
+}
+
 /* Bytes per second: the highest of some tries, or the usual. */
 static double bandwidth(probe *p, size_t working_set, bool highest)
 {
     double tries[TRIES];
-    size_t all = working_set ? working_set : (size_t)256 << 20;
+    size_t all = make_data(p, working_set ? working_set : (size_t)256 << 20);
 
-    p->bytes = all / (size_t)p->n_threads / 4096 * 4096 + 4096;
-    all = p->bytes * (size_t)p->n_threads;
-    uint8_t *data = rg_region_new(all);
-    if (!data)
+    if (!all)
         return 0;
-    memset(data, 1, all);
-    p->data = data;
     p->repeats = (int)(((size_t)64 << 20) / all) + 1;
     for (int i = 0; i < TRIES; i++)
         tries[i] = timed(p, read_all);
-    rg_region_free(data, all);
+    rg_region_free(p->data, all);
     double usual = rg_quantile(tries, TRIES, 0.5); /* which sorts them */
     return (double)all * p->repeats / (highest ? tries[0] : usual);
 }
 
-double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, bool highest)
+static double bandwidth_after(probe *p, size_t working_set, double pause_s)
+{
+    size_t all = make_data(p, working_set);
+
+    if (!all)
+        return 0;
+    p->pause_s = pause_s;
+    rg_pool_run(p->pool, p->n_threads, read_after_pauses, p);
+    rg_region_free(p->data, all);
+    double usual = rg_quantile(p->took, READS, 0.5);
+    return usual > 0 ? (double)all / usual : 0;
+}
+
+static probe *new_probe(const rg_cpu *cpu, rg_pool *pool, int n_threads)
 {
     probe *p = rg_zalloc(sizeof *p);
 
-    if (!p)
-        return 0;
-    *p = (probe){ .cpu = cpu, .pool = pool, .n_threads = n_threads < 256 ? n_threads : 256 };
-    double rate = bandwidth(p, working_set, highest);
+    if (p)
+        *p = (probe){ .cpu = cpu, .pool = pool, .n_threads = n_threads < 256 ? n_threads : 256 };
+    return p;
+}
+
+double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, bool highest)
+{
+    probe *p = new_probe(cpu, pool, n_threads);
+    double rate = p ? bandwidth(p, working_set, highest) : 0;
+
+    rg_free(p);
+    return rate;
+}
+
+double rg_machine_bandwidth_after(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, double pause_s)
+{
+    probe *p = new_probe(cpu, pool, n_threads);
+    double rate = p ? bandwidth_after(p, working_set, pause_s) : 0;
+
     rg_free(p);
     return rate;
 }
 
 void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set)
 {
-    probe *p = rg_zalloc(sizeof *p);
+    probe *p = new_probe(cpu, pool, n_threads);
 
     memset(out, 0, sizeof *out);
     if (!p)
         return;
-    *p = (probe){ .cpu = cpu, .pool = pool, .n_threads = n_threads < 256 ? n_threads : 256 };
     out->read_bytes_s = bandwidth(p, working_set, true);
     out->f32_ops_s = best_peak(p, cpu->peak_f32);
     out->int8_ops_s = best_peak(p, cpu->peak_int8);

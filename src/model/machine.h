@@ -14,6 +14,10 @@ void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n
  * buffer. */
 double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, bool highest);
 
+/* The median of some reads of as much, each of them pause_s after the last one, which the threads spend computing: of
+ * caches that others use meanwhile. */
+double rg_machine_bandwidth_after(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, double pause_s);
+
 /* Looks at the machine beside what is timed on it: a short run of arithmetic, some meetings of all threads, and a short
  * read from memory on all of them, a millisecond in all.  What is timed while others take half of the bandwidth says
  * nothing of this machine unless that is known.  One thread at a time. */

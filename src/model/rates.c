@@ -6,207 +6,23 @@
 #include "base/quantile.h"
 #include "base/mem.h"
 #include "model/origin.h"
-#include "model/shop.h"
+#include "model/texts.h"
 
 enum {
     COLS = 2048,             /* of a matrix of products */
     MATRIX_BYTES = 1 << 20,
     SHORT = 64, FEW_AT = 11, /* columns of a narrow one; and its rows are rg_rate_rows from this one on, 16 */
-    CELL_COLS = 2048,        /* of what is made value by value */
+    CELL_COLS = 2048, NARROW = 64, /* of what is made value by value */
+    CACHED = 8,    /* megabytes of what lies in the last cache */
     NEAR_SPANS = 8, FAR_SPANS = 12, LAYERS = 16,
-    FAR_TIMES = 12, /* megabytes of a matrix that comes from memory; all together so many that no cache keeps a part, */
-    PARTS = 8,     /* or in so many products */
+    FAR_TIMES = 12, /* those of a matrix that comes from memory; all together so many that no cache keeps a part */
     EXPERT_DIM = 512, MOE_ROWS = 64,
     INNER = 2048, STATE = 16, CONV = 4, /* of a recurrence, */
     NEAR_CARRIED = 4, FAR_CARRIED = 24, /* and its sequences */
     LATENT_K = 576, LATENT_V = 512,
 };
 
-static const double PATIENCE_S = 2; /* in a pass */
-
-/* ---- texts ------------------------------------------------------------------------------------------------------- */
-
-static void say_linear(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_act *x = rg_act_new(f, "x", (int)w->weight[turn].cols), *y = rg_act_new(f, "y", (int)w->weight[turn].rows);
-
-    rg_linear(f, y, x, &w->weight[turn], NULL);
-}
-
-/* Of a matrix's parts one after the other, each a product of its own. */
-static void say_part(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_weight part = w->weight[turn / PARTS];
-    rg_packed packed = *part.packed;
-
-    part.rows = packed.rows /= PARTS;
-    packed.data += (size_t)(turn % PARTS * (packed.rows / RG_PANEL)) * packed.panel_bytes;
-    part.packed = &packed;
-    rg_linear(f, rg_act_new(f, "y", (int)part.rows), rg_act_new(f, "x", (int)part.cols), &part, NULL);
-}
-
-static void say_gated(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_act *x = rg_act_new(f, "x", (int)w->weight[turn].cols), *y = rg_act_new(f, "y", (int)w->weight[turn].rows);
-
-    rg_gated(f, y, x, &w->weight[turn], &w->weight[turn], NULL, NULL, RG_SILU);
-}
-
-/* Not in place: again and again, its weights would make of some values numbers so small that processors are slow. */
-static void say_rmsnorm(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_act *x = rg_act_new(f, "x", w->width);
-
-    (void)turn;
-    rg_rmsnorm(f, rg_act_new(f, "y", w->width), x, &w->norm, 1e-5f);
-}
-
-static void say_add(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_act *x = rg_act_new(f, "x", w->width), *y = rg_act_new(f, "y", w->width);
-
-    (void)turn;
-    rg_add_to(f, y, x);
-}
-
-static void say_act_mul(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_act *x = rg_act_new(f, "x", w->width), *y = rg_act_new(f, "y", w->width), *z = rg_act_new(f, "z", w->width);
-
-    (void)turn;
-    rg_act_mul(f, z, x, y, RG_SILU);
-}
-
-static void say_softcap(rg_fwd *f, rg_shop *w, int turn)
-{
-    (void)turn;
-    rg_softcap(f, rg_act_new(f, "x", w->width), 30.0f);
-}
-
-static void say_gather(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_act *x = rg_act_new(f, "x", w->width), *y = rg_act_new(f, "y", w->width);
-
-    (void)turn;
-    rg_gather(f, y, x);
-}
-
-static void say_rotate(rg_fwd *f, rg_shop *w, int turn)
-{
-    (void)turn;
-    rg_rotate(f, rg_act_new(f, "x", w->width), &w->rope, 64, 0);
-}
-
-static void say_embed(rg_fwd *f, rg_shop *w, int turn)
-{
-    (void)turn;
-    rg_embed(f, rg_act_new(f, "x", (int)w->weight[0].cols), &w->weight[0], 1.0f);
-}
-
-static void say_kv_store(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_act *k = rg_act_new(f, "k", w->kv.n_heads * w->kv.k_dim), *v = rg_act_new(f, "v", w->kv.n_heads * w->kv.v_dim);
-
-    (void)turn;
-    rg_kv_store(f, &w->kv, k, v);
-}
-
-static void say_attention(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_act *q = rg_act_new(f, "q", w->n_heads * w->kv.k_dim), *y = rg_act_new(f, "y", w->n_heads * w->kv.v_dim);
-
-    (void)turn;
-    rg_attention(f, y, q, &w->kv, w->n_heads, 0.1f, 0.0f);
-}
-
-/* Attention in one layer of many after the other, each with its place in every block; and with a store before it. */
-static void say_layer(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_act *q = rg_act_new(f, "q", w->n_heads * w->kv.k_dim), *y = rg_act_new(f, "y", w->n_heads * w->kv.v_dim);
-    rg_kv kv = w->kv;
-
-    kv.offset = (size_t)turn * rg_kv_bytes(&kv);
-    rg_attention(f, y, q, &kv, w->n_heads, 0.1f, 0.0f);
-}
-
-static void say_store_in_layer(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_act *k = rg_act_new(f, "k", w->kv.n_heads * w->kv.k_dim), *v = rg_act_new(f, "v", w->kv.n_heads * w->kv.v_dim);
-    rg_kv kv = w->kv;
-
-    kv.offset = (size_t)turn * rg_kv_bytes(&kv);
-    rg_kv_store(f, &kv, k, v);
-    say_layer(f, w, turn);
-}
-
-static void say_mla_attention(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_act *q = rg_act_new(f, "q", w->n_heads * LATENT_V), *r = rg_act_new(f, "r", w->n_heads * (LATENT_K - LATENT_V));
-    rg_act *y = rg_act_new(f, "y", w->n_heads * LATENT_V);
-
-    (void)turn;
-    rg_mla_attention(f, y, q, r, &w->kv, w->n_heads, 0.1f);
-}
-
-/* Every expert gets as many rows as any other. */
-static void say_moe(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_act *x = rg_act_new(f, "x", EXPERT_DIM), *y = rg_act_new(f, "y", EXPERT_DIM);
-    rg_act *r = rg_act_new(f, "r", 2 * RG_SHOP_USED);
-    const rg_weight *all[3] = { &w->weight[0], &w->weight[1], &w->weight[2] };
-
-    (void)turn;
-    for (int row = 0; f->thread == 0 && row < r->rows; row++) {
-        float *to = rg_act_data(f, r) + (size_t)row * (size_t)r->stride;
-        for (int32_t k = 0; k < RG_SHOP_USED; k++) {
-            int32_t e = row % (RG_SHOP_EXPERTS / RG_SHOP_USED) + k * (RG_SHOP_EXPERTS / RG_SHOP_USED);
-            memcpy(to + k, &e, sizeof e);
-            to[RG_SHOP_USED + k] = 0.5f;
-        }
-    }
-    rg_fwd_barrier(f);
-    rg_moe(f, y, x, r, &w->routing, all, RG_SILU);
-}
-
-static void say_route(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_act *x = rg_act_new(f, "x", RG_SHOP_EXPERTS), *r = rg_act_new(f, "r", 2 * RG_SHOP_USED);
-
-    (void)turn;
-    rg_route(f, r, x, &w->routing);
-}
-
-/* Of one layer of many after the other, each with its place in every state. */
-static rg_recurrent of_layer(const rg_shop *w, int turn)
-{
-    rg_recurrent rec = w->rec;
-
-    rec.offset = (size_t)turn * rg_recurrent_bytes(&rec);
-    return rec;
-}
-
-/* As in a model, x and z are halves of one activation. */
-static void say_conv(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_weight taps = { .name = "taps", .n_mats = 1, .rows = INNER, .cols = CONV, .vec = w->vector };
-    rg_weight bias = { .name = "bias", .n_mats = 1, .rows = 1, .cols = INNER, .vec = w->vector };
-    rg_recurrent rec = of_layer(w, turn);
-    rg_act *xz = rg_act_new(f, "xz", 2 * INNER), *x = rg_act_view(f, "x", xz, 0, INNER), *y = rg_act_new(f, "y", INNER);
-
-    rg_conv(f, y, x, &taps, &bias, &rec);
-}
-
-static void say_scan(rg_fwd *f, rg_shop *w, int turn)
-{
-    rg_weight a = { .name = "a", .n_mats = 1, .rows = STATE, .cols = INNER, .vec = w->vector };
-    rg_weight d = { .name = "d", .n_mats = 1, .rows = 1, .cols = INNER, .vec = w->vector };
-    rg_recurrent rec = of_layer(w, turn);
-    rg_act *xz = rg_act_new(f, "xz", 2 * INNER), *z = rg_act_view(f, "z", xz, INNER, INNER);
-    rg_act *x = rg_act_new(f, "x", INNER), *dt = rg_act_new(f, "dt", INNER), *bc = rg_act_new(f, "bc", 2 * STATE);
-    rg_act *y = rg_act_new(f, "y", INNER);
-
-    rg_scan(f, y, x, dt, bc, z, &a, &d, &rec);
-}
+static const double PATIENCE_S = 2 /* in a pass */, MEGABYTE = 1 << 20;
 
 /* Rows of COLS values that make up about a megabyte as stored. */
 static int64_t matrix_rows(rg_type type)
@@ -225,6 +41,11 @@ static double beyond(double seconds, double fixed, double values)
     return seconds > fixed ? (seconds - fixed) / values : 0;
 }
 
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 /* Seconds of a product with one matrix in a near cache, without what is fixed, for each number of rows from the
  * first-th of rg_rate_rows. */
 static bool near_products(rg_shop *w, const rg_machine *m, rg_type type, const int64_t shape[3], int first, double *s,
@@ -236,7 +57,7 @@ static bool near_products(rg_shop *w, const rg_machine *m, rg_type type, const i
     for (int i = first; i < RG_RATE_ROWS; i++) {
         if (!rg_shop_batch(w, rg_rate_rows[i], 0, false, err))
             return false;
-        s[i] = beyond(rg_shop_seconds(w, say_linear), m->rates.fixed_s[RG_OP_LINEAR], 1);
+        s[i] = beyond(rg_shop_seconds(w, rg_say_linear), m->rates.fixed_s[RG_OP_LINEAR], 1);
     }
     return true;
 }
@@ -268,18 +89,26 @@ static bool measure_near(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
     return true;
 }
 
-/* The same from memory, with matrices so large that what begins and ends with each does not count; beyond 64 rows
- * arithmetic hides it. */
-static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
+/* Seconds of a text that takes near_s near, and reads memory for memory_s if what it reads is there. */
+static double seconds_from(rg_shop *w, rg_shop_text *say, rg_source from, double near_s, double memory_s)
+{
+    return from == RG_FROM_MEMORY ? rg_shop_far_seconds(w, say, near_s, memory_s) : rg_shop_seconds(w, say);
+}
+
+/* The same from farther, with matrices that are gone through in turn; beyond 64 rows arithmetic hides it.  From memory
+ * they are so large that what begins and ends with each does not count. */
+static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_source from, rg_error *err)
 {
     rg_linear_rate *r = &m->rates.linear[type];
     const rg_format *fmt = rg_format_of(type);
-    const int64_t shape[3] = { 1, FAR_TIMES * matrix_rows(type), COLS };
+    const bool memory = from == RG_FROM_MEMORY;
+    const int n = memory ? RG_SHOP_MATRICES : CACHED;
+    const int64_t shape[3] = { 1, (memory ? FAR_TIMES : 1) * matrix_rows(type), COLS };
     double values = (double)(shape[1] * shape[2]), last = 0, bytes = values * fmt->block_bytes / fmt->block_len;
-    double most = bytes / values / m->rates.set_bytes_s[RG_RATE_SETS - 1]; /* none hidden */
+    double most = bytes / values / m->rates.set_bytes_s[memory ? RG_RATE_SETS - 1 : RG_RATE_CACHE]; /* none hidden */
 
-    w->spread = RG_SHOP_MATRICES;
-    if (!rg_shop_weights(w, type, RG_SHOP_MATRICES, shape, err))
+    w->spread = n;
+    if (!rg_shop_weights(w, type, n, shape, err))
         return false;
     for (int i = 0; i < RG_RATE_ROWS; i++) {
         int rows = rg_rate_rows[i];
@@ -287,18 +116,20 @@ static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
             if (!rg_shop_batch(w, rows, 0, false, err))
                 return false;
             double near = r->near_s[i] * values + rows * (r->in_s * COLS + r->out_s * (double)shape[1]);
-            double s = rg_shop_far_seconds(w, say_linear, near, bytes / m->read_bytes_s);
+            double s = seconds_from(w, rg_say_linear, from, near, bytes / m->read_bytes_s);
             last = beyond(s, m->rates.fixed_s[RG_OP_LINEAR] + near, values);
             last = last < most ? last : most;
         }
-        r->far_s[i] = last;
+        r->far_s[from][i] = last;
     }
+    if (!memory)
+        return true;
     if (!rg_shop_batch(w, 1, 0, false, err))
         return false;
-    w->spread = RG_SHOP_MATRICES * PARTS;
-    double near = values / PARTS * r->near_s[0] + r->in_s * COLS + r->out_s * (double)shape[1] / PARTS;
-    double part = rg_shop_far_seconds(w, say_part, near, bytes / PARTS / m->read_bytes_s);
-    r->far_start_s = beyond(part, m->rates.fixed_s[RG_OP_LINEAR] + near + values / PARTS * r->far_s[0], 1);
+    w->spread = RG_SHOP_MATRICES * RG_SAY_PARTS;
+    double near = values / RG_SAY_PARTS * r->near_s[0] + r->in_s * COLS + r->out_s * (double)shape[1] / RG_SAY_PARTS;
+    double part = rg_shop_far_seconds(w, rg_say_part, near, bytes / RG_SAY_PARTS / m->read_bytes_s);
+    r->far_start_s = beyond(part, m->rates.fixed_s[RG_OP_LINEAR] + near + values / RG_SAY_PARTS * r->far_s[from][0], 1);
     r->measured = true;
     return true;
 }
@@ -344,26 +175,29 @@ static bool set_carried(rg_shop *w, int n, int n_layers, rg_error *err)
     return true;
 }
 
-/* Short streams of K/V, from memory.  And a store, which alone finds its lines near; between layers and sequences it
+/* Short streams of K/V, from there.  And a store, which alone finds its lines near; between layers and sequences it
  * does not, and where in a block it puts its values matters: the first half, and the second. */
-static bool measure_short(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
+static bool measure_short(rg_shop *w, rg_machine *m, rg_type type, rg_source from, rg_error *err)
 {
     w->kv = (rg_kv){ .type = type, .n_heads = 4, .k_dim = 64, .v_dim = 64 };
     w->n_heads = 4;
-    if (!set_layers(w, RG_SHOP_SPANS, 2, err))
+    const double each = 2.0 * rg_kv_bytes(&w->kv); /* of a sequence in a layer */
+    const int n = from == RG_FROM_MEMORY ? RG_SHOP_SPANS : (int)(CACHED * MEGABYTE / (LAYERS * each));
+    if (!set_layers(w, n, 2, err))
         return false;
     rg_attention_rate *r = &m->rates.attention[type];
-    double bytes = 2.0 * RG_SHOP_SPANS * rg_kv_bytes(&w->kv), memory_s = bytes / m->read_bytes_s;
-    double seen_s = 4.0 * RG_SHOP_SPANS * (r->item_s[0] + 2 * RG_BLOCK * (r->pair_s[0] + 128 * r->width_s[0]));
-    double near = m->rates.fixed_s[RG_OP_KV_STORE] + RG_SHOP_SPANS * 512 * m->rates.few_s[RG_OP_KV_STORE];
-    double sweep = rg_shop_far_seconds(w, say_layer, seen_s, memory_s), both = 0;
+    double memory_s = n * each / m->read_bytes_s;
+    double seen_s = 4.0 * n * (r->item_s[0] + 2 * RG_BLOCK * (r->pair_s[0] + 128 * r->width_s[0]));
+    double near = m->rates.fixed_s[RG_OP_KV_STORE] + n * 512.0 * m->rates.few_s[RG_OP_KV_STORE];
+    double sweep = seconds_from(w, rg_say_layer, from, seen_s, memory_s), both = 0;
     for (int half = 0; half < 2; half++) {
-        for (int i = 0; i < RG_SHOP_SPANS; i++)
+        for (int i = 0; i < n; i++)
             w->index[i] = RG_BLOCK + RG_BLOCK / 4 + half * RG_BLOCK / 2;
-        both += rg_shop_far_seconds(w, say_store_in_layer, seen_s + near, memory_s) / 2;
+        both += seconds_from(w, rg_say_store_in_layer, from, seen_s + near, memory_s) / 2;
     }
-    r->store_s = beyond(both, sweep + near, RG_SHOP_SPANS * 512.0);
-    r->start_s = beyond(sweep, m->rates.fixed_s[RG_OP_ATTENTION] + seen_s + r->far_s[0] * bytes, RG_SHOP_SPANS * 4.0);
+    r->store_s[from] = beyond(both, sweep + near, n * 512.0);
+    seen_s += m->rates.fixed_s[RG_OP_ATTENTION] + r->far_s[from][0] * n * each;
+    r->start_s[from] = beyond(sweep, seen_s, n * 4.0);
     return true;
 }
 
@@ -374,7 +208,7 @@ static double attend_block(rg_shop *w, const rg_machine *m, const rg_kv *kv, con
 
     w->kv = *kv;
     w->n_heads = kv->n_heads * queries[0];
-    w->spread = 1;
+    w->spread = 0;
     if (!(queries[1] > 1 ? rg_shop_batch(w, n, rg_kv_bytes(kv), false, err) : set_layers(w, n, 1, err)))
         return -1;
     w->spread = 1;
@@ -382,30 +216,38 @@ static double attend_block(rg_shop *w, const rg_machine *m, const rg_kv *kv, con
         w->index[i] = RG_BLOCK - 1;
         w->kv_end[i] = RG_BLOCK;
     }
-    return beyond(rg_shop_seconds(w, kv->latent ? say_mla_attention : say_attention),
+    return beyond(rg_shop_seconds(w, kv->latent ? rg_say_mla_attention : rg_say_attention),
                   m->rates.fixed_s[RG_OP_ATTENTION], (double)n * w->n_heads);
 }
 
-/* Seconds per pair of query and key, of the last rows of a sequence, without item_s: near, where near_s is below 0, or
- * from memory what takes near_s near. */
-static double attend(rg_shop *w, const rg_machine *m, const rg_kv *kv, const int queries[2], double item_s,
-                     double near_s, rg_error *err)
+/* Seconds per pair of query and key, of the last rows of a sequence, without item_s, near. */
+static double attend(rg_shop *w, const rg_kv *kv, const int queries[2], double item_s, rg_error *err)
 {
-    int per_kv = queries[0], rows = queries[1];
-    bool far = near_s >= 0, layers = far && rows == 1 && !kv->latent;
-    const double keys = RG_SHOP_CONTEXT; /* of all rows, which differ within a block */
-    int n = layers ? FAR_SPANS : 1, n_blocks = RG_SHOP_CONTEXT / RG_BLOCK;
+    w->kv = *kv;
+    w->n_heads = kv->n_heads * queries[0];
+    w->spread = 1;
+    if (!rg_shop_batch(w, queries[1], rg_kv_bytes(kv), false, err))
+        return -1;
+    double s = rg_shop_seconds(w, kv->latent ? rg_say_mla_attention : rg_say_attention);
+    return beyond(s / (queries[1] * w->n_heads), item_s, RG_SHOP_CONTEXT); /* rows differ within a block */
+}
+
+/* The same of sequences that lie there, and take near_s near. */
+static double attend_from(rg_shop *w, const rg_machine *m, const rg_kv *kv, const int queries[2], rg_source from,
+                          double item_s, double near_s, rg_error *err)
+{
+    const bool memory = from == RG_FROM_MEMORY, layers = queries[1] == 1 && !kv->latent;
+    const int n_blocks = RG_SHOP_CONTEXT / RG_BLOCK, n = layers && memory ? FAR_SPANS : 1;
 
     w->kv = *kv;
-    w->n_heads = kv->n_heads * per_kv;
-    w->spread = far ? RG_SHOP_SPANS : 1;
-    if (!(layers ? set_layers(w, n, n_blocks, err) : rg_shop_batch(w, rows, rg_kv_bytes(kv), false, err)))
+    w->n_heads = kv->n_heads * queries[0];
+    w->spread = memory ? RG_SHOP_SPANS : CACHED;
+    if (!(layers ? set_layers(w, n, n_blocks, err) : rg_shop_batch(w, queries[1], rg_kv_bytes(kv), false, err)))
         return -1;
-    rg_shop_text *say = kv->latent ? say_mla_attention : layers ? say_layer : say_attention;
-    double items = (double)n * rows * w->n_heads, memory_s = (double)(n * n_blocks) * rg_kv_bytes(kv) / m->read_bytes_s;
-    double s = far ? rg_shop_far_seconds(w, say, items * (item_s + near_s * keys), memory_s) : rg_shop_seconds(w, say);
-    double each = s / items - item_s;
-    return each > 0 ? each / keys : 0;
+    rg_shop_text *say = kv->latent ? rg_say_mla_attention : layers ? rg_say_layer : rg_say_attention;
+    double items = (double)n * queries[1] * w->n_heads, bytes = (double)(n * n_blocks) * rg_kv_bytes(kv);
+    double s = seconds_from(w, say, from, items * (item_s + near_s * RG_SHOP_CONTEXT), bytes / m->read_bytes_s);
+    return beyond(s / items, item_s, RG_SHOP_CONTEXT);
 }
 
 /* 1, 2, 4, 8 and 32 queries that share their keys: heads of a kv head, times rows. */
@@ -427,13 +269,12 @@ static bool measure_attention(rg_shop *w, rg_machine *m, rg_type type, bool late
             queries = of_latent[i] * latent_rows[i];
         }
         int each[2] = { latent ? of_latent[i] : per_kv[i], latent ? latent_rows[i] : n_rows[i] };
-        double block = attend_block(w, m, &kv, each, err), all = RG_SHOP_CONTEXT * attend(w, m, &kv, each, 0, -1, err);
+        double block = attend_block(w, m, &kv, each, err), all = RG_SHOP_CONTEXT * attend(w, &kv, each, 0, err);
         if (block < 0 || all < 0)
             return false;
         double near = beyond(all, block, RG_SHOP_CONTEXT - RG_BLOCK), item = beyond(block, RG_BLOCK * near, 1);
-        double far = attend(w, m, &kv, each, item, near, err);
-        double two = far < 0 || latent ? 0 : attend(w, m, &wide, each, item, -1, err);
-        if (far < 0 || two < 0)
+        double two = latent ? 0 : attend(w, &wide, each, item, err);
+        if (two < 0)
             return false;
         r->item_s[i] = item;
         double per_column = latent ? near / (LATENT_K + LATENT_V) : (two - near) / 128;
@@ -442,42 +283,70 @@ static bool measure_attention(rg_shop *w, rg_machine *m, rg_type type, bool late
         r->pair_s[i] = latent || near < 128 * per_column ? 0 : near - 128 * per_column;
         /* Of a key and its value, for as many pairs as there are queries. */
         double bytes = (latent ? LATENT_K : 128) * rg_kv_value_bytes(type);
-        r->far_s[i] = far > near ? (far - near) * queries / bytes : 0;
+        for (rg_source from = 0; from < RG_SOURCES; from++) {
+            double far = attend_from(w, m, &kv, each, from, item, near, err);
+            if (far < 0)
+                return false;
+            r->far_s[from][i] = far > near ? (far - near) * queries / bytes : 0;
+        }
     }
     r->measured = true;
-    return latent || measure_short(w, m, type, err);
+    return latent || (measure_short(w, m, type, RG_FROM_CACHE, err) && measure_short(w, m, type, RG_FROM_MEMORY, err));
 }
 
 static const struct {
     rg_op_kind kind;
     rg_shop_text *say;
 } cells[] = {
-    { RG_OP_RMSNORM, say_rmsnorm }, { RG_OP_ADD, say_add },       { RG_OP_ACT_MUL, say_act_mul },
-    { RG_OP_SOFTCAP, say_softcap }, { RG_OP_GATHER, say_gather }, { RG_OP_ROTATE, say_rotate },
+    { RG_OP_RMSNORM, rg_say_rmsnorm }, { RG_OP_ADD, rg_say_add },       { RG_OP_ACT_MUL, rg_say_act_mul },
+    { RG_OP_SOFTCAP, rg_say_softcap }, { RG_OP_GATHER, rg_say_gather }, { RG_OP_ROTATE, rg_say_rotate },
 };
 
-/* Fixed: one row of the least width.  Then few rows, then many. */
+/* Fixed: one row of the least width.  Then rows as narrow, few wide ones, and many. */
 static bool measure_cells(rg_shop *w, rg_machine *m, rg_error *err)
 {
-    static const int rows[] = { 1, RG_RATE_FEW, RG_RATE_MANY };
+    static const struct {
+        int rows, cols;
+    } pass[] = { { 1, NARROW }, { RG_RATE_FEW, NARROW }, { RG_RATE_FEW, CELL_COLS }, { RG_RATE_MANY, CELL_COLS } };
     rg_rates *r = &m->rates;
 
     w->spread = 0;
     w->rope = (rg_rope){ .n_pairs = 32, .inv_freq = w->vector, .factor = 1 };
-    for (int pass = 0; pass < 3; pass++) {
-        w->width = pass ? CELL_COLS : 64;
-        w->norm.cols = w->width;
-        if (!rg_shop_batch(w, rows[pass], 0, false, err))
+    for (size_t p = 0; p < RG_LEN(pass); p++) {
+        int rows = pass[p].rows;
+        w->norm.cols = w->width = pass[p].cols;
+        if (!rg_shop_batch(w, rows, 0, false, err))
             return false;
         for (size_t i = 0; i < RG_LEN(cells); i++) {
             rg_op_kind k = cells[i].kind;
-            double s = rg_shop_seconds(w, cells[i].say);
-            double each = beyond(s, r->fixed_s[k], (double)rows[pass] * CELL_COLS);
-            *(pass == 0 ? &r->fixed_s[k] : pass == 1 ? &r->few_s[k] : &r->many_s[k]) = pass ? each : s;
+            double *const to[] = { &r->fixed_s[k], &r->row_s[k], &r->few_s[k], &r->many_s[k] };
+            double s = rg_shop_seconds(w, cells[i].say), values = (double)rows * (p > 1 ? w->width : 1);
+            *to[p] = p ? beyond(s, r->fixed_s[k] + (p > 1 ? rows * r->row_s[k] : 0), values) : s;
         }
     }
     r->few_s[RG_OP_GATED] = r->few_s[RG_OP_ACT_MUL];
     r->many_s[RG_OP_GATED] = r->many_s[RG_OP_ACT_MUL];
+    return true;
+}
+
+/* What a product takes more that adds to what is there: of so few columns that it shows. */
+static bool measure_adding(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
+{
+    const int block = rg_format_of(type)->block_len;
+    const int64_t shape[3] = { 1, CELL_COLS, block > SHORT ? block : SHORT };
+    rg_rates *r = &m->rates;
+
+    w->spread = 0;
+    if (!rg_shop_weights(w, type, 1, shape, err))
+        return false;
+    for (int many = 0; many < 2; many++) {
+        int rows = many ? RG_RATE_MANY : RG_RATE_FEW;
+        if (!rg_shop_batch(w, rows, 0, false, err))
+            return false;
+        double bare = rg_shop_seconds(w, rg_say_linear);
+        double each = beyond(rg_shop_seconds(w, rg_say_linear_add), bare, (double)rows * CELL_COLS);
+        *(many ? &r->many_s[RG_OP_LINEAR] : &r->few_s[RG_OP_LINEAR]) = each;
+    }
     return true;
 }
 
@@ -490,41 +359,41 @@ static bool measure_fixed_products(rg_shop *w, rg_machine *m, rg_type type, rg_e
     if (!rg_shop_weights(w, type, 1, least, err) || !rg_shop_batch(w, 1, 0, false, err))
         return false;
     double small = 256.0 * 256 * rg_format_of(type)->block_bytes / rg_format_of(type)->block_len / m->read_bytes_s;
-    double linear = rg_shop_seconds(w, say_linear) - small / 4, gated = rg_shop_seconds(w, say_gated) - small / 2;
-    r->fixed_s[RG_OP_LINEAR] = r->fixed_s[RG_OP_LINEAR_HEADS] = linear > m->op_s ? linear : m->op_s;
-    r->fixed_s[RG_OP_GATED] = gated > m->op_s ? gated : m->op_s;
-    r->fixed_s[RG_OP_EMBED] = rg_shop_seconds(w, say_embed);
+    double linear = rg_shop_seconds(w, rg_say_linear) - small / 4, gated = rg_shop_seconds(w, rg_say_gated) - small / 2;
+    r->fixed_s[RG_OP_LINEAR] = r->fixed_s[RG_OP_LINEAR_HEADS] = larger(linear, m->op_s);
+    r->fixed_s[RG_OP_GATED] = larger(gated, m->op_s);
+    r->fixed_s[RG_OP_EMBED] = rg_shop_seconds(w, rg_say_embed);
     if (!rg_shop_batch(w, RG_RATE_MANY, 0, false, err))
         return false;
-    r->many_s[RG_OP_EMBED] = beyond(rg_shop_seconds(w, say_embed), r->fixed_s[RG_OP_EMBED], RG_RATE_MANY * 256);
+    r->many_s[RG_OP_EMBED] = beyond(rg_shop_seconds(w, rg_say_embed), r->fixed_s[RG_OP_EMBED], RG_RATE_MANY * 256);
     r->few_s[RG_OP_EMBED] = r->many_s[RG_OP_EMBED];
     return true;
 }
 
+/* A store of a row of one sequence, of some, and of many rows of one; attention of a row that sees one block, of one
+ * sequence and of some, which tells what is fixed. */
 static bool measure_kv(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
 {
     rg_rates *r = &m->rates;
+    double store[2], see[2];
 
-    w->spread = 1;
     w->kv = (rg_kv){ .type = type, .n_heads = 4, .k_dim = 64, .v_dim = 64 };
     w->n_heads = 4;
-    for (int pass = 0; pass < 2; pass++) {
-        int rows = pass ? RG_RATE_MANY : 1;
-        if (!rg_shop_batch(w, rows, rg_kv_bytes(&w->kv), false, err))
+    for (int some = 0; some < 2; some++) {
+        if (!set_layers(w, some ? NEAR_SPANS : 1, 1, err))
             return false;
-        double s = rg_shop_seconds(w, say_kv_store);
-        if (pass) {
-            r->many_s[RG_OP_KV_STORE] = beyond(s, r->fixed_s[RG_OP_KV_STORE], rows * 512.0);
-            r->few_s[RG_OP_KV_STORE] = r->many_s[RG_OP_KV_STORE];
-            continue;
-        }
-        r->fixed_s[RG_OP_KV_STORE] = s;
-        for (int i = 0; i < RG_SHOP_SPANS; i++) /* attention that sees next to nothing */
-            w->spans[i].start = 0;
-        w->index[0] = 0;
-        w->kv_end[0] = 1;
-        r->fixed_s[RG_OP_ATTENTION] = r->fixed_s[RG_OP_MLA_ATTENTION] = rg_shop_seconds(w, say_attention);
+        w->spread = 1;
+        store[some] = rg_shop_seconds(w, rg_say_kv_store);
+        see[some] = rg_shop_seconds(w, rg_say_attention);
     }
+    double row = beyond(store[1], store[0], NEAR_SPANS - 1), block = beyond(see[1], see[0], NEAR_SPANS - 1);
+    r->few_s[RG_OP_KV_STORE] = row / 512;
+    r->fixed_s[RG_OP_KV_STORE] = larger(store[0] - row, m->op_s);
+    r->fixed_s[RG_OP_ATTENTION] = r->fixed_s[RG_OP_MLA_ATTENTION] = larger(see[0] - block, m->op_s);
+    if (!rg_shop_batch(w, RG_RATE_MANY, rg_kv_bytes(&w->kv), false, err))
+        return false;
+    double s = rg_shop_seconds(w, rg_say_kv_store);
+    r->many_s[RG_OP_KV_STORE] = beyond(s, r->fixed_s[RG_OP_KV_STORE], RG_RATE_MANY * 512.0);
     return true;
 }
 
@@ -539,16 +408,16 @@ static bool measure_experts(rg_shop *w, rg_machine *m, rg_type type, rg_error *e
     w->routing = (rg_routing){ .n_experts = RG_SHOP_EXPERTS, .n_used = RG_SHOP_USED, .scale = 1 };
     if (!rg_shop_weights(w, type, 3, shape, err) || !rg_shop_batch(w, 1, 0, false, err))
         return false;
-    r->fixed_s[RG_OP_ROUTE] = rg_shop_seconds(w, say_route);
-    double one = rg_shop_seconds(w, say_moe) - RG_SHOP_USED * values * linear->near_s[0]; /* two experts of one row */
-    r->fixed_s[RG_OP_MOE] = one > r->fixed_s[RG_OP_LINEAR] ? one : r->fixed_s[RG_OP_LINEAR];
+    r->fixed_s[RG_OP_ROUTE] = rg_shop_seconds(w, rg_say_route);
+    double one = rg_shop_seconds(w, rg_say_moe) - RG_SHOP_USED * values * linear->near_s[0]; /* experts of one row */
+    r->fixed_s[RG_OP_MOE] = larger(one, r->fixed_s[RG_OP_LINEAR]);
     if (!rg_shop_batch(w, MOE_ROWS, 0, false, err))
         return false;
-    double each = beyond(rg_shop_seconds(w, say_route), r->fixed_s[RG_OP_ROUTE], MOE_ROWS * 2 * RG_SHOP_USED);
+    double each = beyond(rg_shop_seconds(w, rg_say_route), r->fixed_s[RG_OP_ROUTE], MOE_ROWS * 2 * RG_SHOP_USED);
     r->few_s[RG_OP_ROUTE] = r->many_s[RG_OP_ROUTE] = each;
     /* What is neither fixed nor product, at MOE_ROWS * USED / EXPERTS = rg_rate_rows[FEW_AT] rows of each expert. */
     double products = RG_SHOP_EXPERTS * values * linear->near_s[FEW_AT];
-    each = beyond(rg_shop_seconds(w, say_moe), r->fixed_s[RG_OP_MOE] + products,
+    each = beyond(rg_shop_seconds(w, rg_say_moe), r->fixed_s[RG_OP_MOE] + products,
                   3.0 * MOE_ROWS * RG_SHOP_USED * EXPERT_DIM);
     r->few_s[RG_OP_MOE] = r->many_s[RG_OP_MOE] = each;
     return true;
@@ -560,7 +429,7 @@ static bool measure_recurrence(rg_shop *w, rg_machine *m, rg_op_kind kind, rg_er
 {
     static const int rows[] = { 1, RG_RATE_FEW, RG_RATE_MANY };
     rg_rates *r = &m->rates;
-    rg_shop_text *say = kind == RG_OP_SCAN ? say_scan : say_conv;
+    rg_shop_text *say = kind == RG_OP_SCAN ? rg_say_scan : rg_say_conv;
     double values = kind == RG_OP_SCAN ? INNER * STATE : INNER;
     double bytes = 2 * sizeof(float) * INNER * (kind == RG_OP_SCAN ? STATE : CONV - 1.0), s[3];
 
@@ -577,12 +446,16 @@ static bool measure_recurrence(rg_shop *w, rg_machine *m, rg_op_kind kind, rg_er
     r->carry_near_s[kind] = beyond(rg_shop_seconds(w, say), s[0] + (NEAR_CARRIED - 1) * r->few_s[kind] * values,
                                    (NEAR_CARRIED - 1) * bytes);
     double row = r->few_s[kind] * values + r->carry_near_s[kind] * bytes;
-    r->fixed_s[kind] = s[0] - row > m->op_s ? s[0] - row : m->op_s;
-    if (!set_carried(w, FAR_CARRIED, LAYERS, err))
-        return false;
-    double near = r->fixed_s[kind] + FAR_CARRIED * row;
-    double far = rg_shop_far_seconds(w, say, near, FAR_CARRIED * bytes / m->read_bytes_s);
-    r->carry_far_s[kind] = beyond(far, near, FAR_CARRIED * bytes);
+    r->fixed_s[kind] = larger(s[0] - row, m->op_s);
+    int few = (int)(CACHED * MEGABYTE / (LAYERS * bytes / 2));
+    for (rg_source from = 0; from < RG_SOURCES; from++) {
+        int n = from == RG_FROM_CACHE && few < FAR_CARRIED ? few : FAR_CARRIED;
+        if (!set_carried(w, n, LAYERS, err))
+            return false;
+        double near = r->fixed_s[kind] + n * row;
+        double far = seconds_from(w, say, from, near, n * bytes / m->read_bytes_s);
+        r->carry_far_s[from][kind] = beyond(far, near, n * bytes);
+    }
     return true;
 }
 
@@ -618,6 +491,26 @@ static void measure_sets(rg_shop *w, rg_machine *m, const rg_cpu *cpu)
     }
 }
 
+/* What lies in the last cache comes more slowly after a while, as others use that cache too: as if a part of it came
+ * from memory. */
+static void measure_taken(rg_shop *w, rg_machine *m, const rg_cpu *cpu)
+{
+    const size_t set = (size_t)RG_RATE_SMALLEST_SET << RG_RATE_CACHE;
+    const double far_s = 1 / m->rates.set_bytes_s[RG_RATE_FAR];
+    double byte_s[RG_RATE_PAUSES + 1], last = 0;
+
+    for (int i = 0; i <= RG_RATE_PAUSES; i++) {
+        rg_share before = rg_shop_wait(w, false);
+        double rate = rg_machine_bandwidth_after(cpu, w->pool, w->n_threads, set, i ? rg_rate_pauses[i - 1] : 0);
+        byte_s[i] = rg_shop_usual(w, rate > 0 ? 1 / rate : 0, rg_shop_quiet(w, &before));
+    }
+    for (int i = 0; i < RG_RATE_PAUSES; i++) {
+        double part = far_s > byte_s[0] ? (byte_s[i + 1] - byte_s[0]) / (far_s - byte_s[0]) : 0;
+        last = part > 1 ? 1 : part > last ? part : last;
+        m->rates.taken[i] = last;
+    }
+}
+
 static bool measure_once(rg_shop *w, rg_machine *m, const rg_cpu *cpu, const rg_rates_wanted *wanted, rg_error *err)
 {
     rg_type weights = first_of(wanted->linear, RG_BF16), kv = first_of(wanted->attention, RG_BF16);
@@ -626,10 +519,13 @@ static bool measure_once(rg_shop *w, rg_machine *m, const rg_cpu *cpu, const rg_
     memset(&m->rates, 0, sizeof m->rates);
     m->rates.n_threads = w->n_threads;
     measure_sets(w, m, cpu);
-    ok = measure_cells(w, m, err) && measure_fixed_products(w, m, weights, err) && measure_kv(w, m, kv, err);
+    measure_taken(w, m, cpu);
+    ok = measure_cells(w, m, err) && measure_fixed_products(w, m, weights, err) &&
+         measure_adding(w, m, weights, err) && measure_kv(w, m, kv, err);
     for (int t = 0; ok && t < RG_TYPE_COUNT; t++) {
         ok = !wanted->linear[t] || measure_near(w, m, (rg_type)t, err);
-        ok = ok && (!wanted->linear[t] || measure_far(w, m, (rg_type)t, err));
+        for (rg_source from = 0; ok && from < RG_SOURCES; from++)
+            ok = !wanted->linear[t] || measure_far(w, m, (rg_type)t, from, err);
         ok = ok && (!wanted->attention[t] || measure_attention(w, m, (rg_type)t, false, err));
         ok = ok && (!wanted->latent[t] || measure_attention(w, m, (rg_type)t, true, err));
     }

@@ -15,7 +15,8 @@ typedef struct bench {
     int64_t batch, seq;
     rg_type type;          /* that most of the weights have */
     rg_plan_row base;
-    rg_counted *ops;       /* of the base step */
+    rg_counted *ops;       /* of the base step, */
+    rg_counted *changed;   /* and what a change makes of them */
     int n_ops, room;
     rg_levers *out;
     rg_error *err;
@@ -234,22 +235,17 @@ static double to_q8_kv(const bench *b, rg_counted *op)
 
 static rg_lever *try_change(bench *b, change_fn *change, double kv_share, const char *name)
 {
-    double set = 0, values = 0, seconds = b->m->m.step_s;
     const rg_plan_memory *y = &b->base.memory;
-    rg_counted op;
+    double values = 0;
+    rg_cost cost;
 
     for (int i = 0; i < b->n_ops; i++) {
-        op = b->ops[i];
-        values += change(b, &op);
-        set += op.count.weight_bytes + op.count.state_bytes;
+        b->changed[i] = b->ops[i];
+        values += change(b, &b->changed[i]);
     }
-    for (int i = 0; i < b->n_ops; i++) {
-        op = b->ops[i];
-        change(b, &op);
-        seconds += rg_cost_op(&b->m->m, &op, set, b->s->exact);
-    }
-    return add(b, name, y->total + values * bytes_per_value(b->type) - y->kv * (1 - kv_share), seconds,
-               (double)b->batch / seconds);
+    rg_cost_list(&b->m->m, b->changed, b->n_ops, b->s->exact, &cost);
+    return add(b, name, y->total + values * bytes_per_value(b->type) - y->kv * (1 - kv_share), cost.seconds,
+               (double)b->batch / cost.seconds);
 }
 
 static void try_changes(bench *b)
@@ -412,11 +408,12 @@ bool rg_levers_try(const rg_plan_subject *s, const rg_plan_machine *m, int64_t b
         return false;
     b.type = usual_type(s->model);
     b.room = cost.n_ops;
-    b.ops = rg_array((size_t)b.room, sizeof *b.ops);
+    b.ops = rg_array((size_t)b.room, 2 * sizeof *b.ops);
+    b.changed = b.ops + b.room;
     c = rg_alloc(sizeof *c);
     bool ok = b.ops && c;
     if (!ok)
-        rg_fail_memory(err, (size_t)b.room * sizeof *b.ops);
+        rg_fail_memory(err, (size_t)b.room * 2 * sizeof *b.ops);
     ok = ok && rg_cost_shape(s->model, &m->m, &shape, &cost, keep_op, &b, err);
     if (ok) {
         *c = s->model->config;

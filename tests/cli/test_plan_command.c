@@ -102,7 +102,7 @@ static void each_operation(void **state)
     if (TEST_SLOWER > 1)
         skip();
     json_t *j = command_json("plan " RG_SOURCE_DIR "/models/tales-1m --machine here --batch 2 --seq 64 --threads 1 --measure "
-                             "--json --quiet");
+                             "--ops --json --quiet");
     json_array_foreach(json_object_get(j, "operations"), i, o) {
         assert_true(number(o, "measured_s") > 0);
         sum += strcmp(json_string_value(json_object_get(o, "what")), "decode") ? 0 : 1e3 * number(o, "measured_s");

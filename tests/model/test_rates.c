@@ -29,12 +29,15 @@ static void rates_are_measured(void **state)
     assert_true(m.share.memory > 0 && m.share.compute > 0);
     assert_true(r->attention[RG_BF16].measured && r->latent[RG_BF16].measured);
     for (int i = 0; i < RG_RATE_ROWS; i++)
-        assert_true(r->linear[RG_BF16].near_s[i] > 0 && r->linear[RG_BF16].far_s[i] >= 0);
+        assert_true(r->linear[RG_BF16].near_s[i] > 0 && r->linear[RG_BF16].far_s[RG_FROM_CACHE][i] >= 0 &&
+                    r->linear[RG_BF16].far_s[RG_FROM_MEMORY][i] >= 0);
     assert_true(r->linear[RG_BF16].near_s[RG_RATE_ROWS - 1] > 8 * r->linear[RG_BF16].near_s[0]);
     for (int i = 0; i < RG_RATE_QUERIES; i++)
         assert_true(r->attention[RG_BF16].pair_s[i] + r->attention[RG_BF16].width_s[i] > 0);
     for (int i = 0; i < RG_RATE_SETS; i++)
         assert_true(r->set_bytes_s[i] > 0);
+    for (int i = 0; i < RG_RATE_PAUSES; i++)
+        assert_true(r->taken[i] >= (i ? r->taken[i - 1] : 0) && r->taken[i] <= 1);
     for (int k = 0; k < RG_OP_COUNT; k++)
         assert_true(k == RG_OP_NOTE || (r->fixed_s[k] > 0 && r->few_s[k] >= 0 && r->many_s[k] >= 0));
     assert_true(r->many_s[RG_OP_SCAN] > 0 && r->many_s[RG_OP_CONV] > 0 && r->many_s[RG_OP_RMSNORM] > 0);

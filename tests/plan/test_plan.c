@@ -251,11 +251,11 @@ static void made_up_rates(rg_machine *m)
         r->linear[t].measured = r->attention[t].measured = true;
         for (int i = 0; i < RG_RATE_ROWS; i++) {
             r->linear[t].near_s[i] = 1e-12 * rg_rate_rows[i];
-            r->linear[t].far_s[i] = 5e-12;
+            r->linear[t].far_s[RG_FROM_MEMORY][i] = 5e-12;
         }
         for (int i = 0; i < RG_RATE_QUERIES; i++) {
             r->attention[t].width_s[i] = 2e-12;
-            r->attention[t].far_s[i] = 3e-12;
+            r->attention[t].far_s[RG_FROM_MEMORY][i] = 3e-12;
         }
     }
     for (int k = 0; k < RG_OP_COUNT; k++) {
@@ -321,7 +321,7 @@ static void what_is_given(void **state)
         for (int i = 0; i < RG_RATE_ROWS; i++) {
             double bytes = (double)rg_format_of((rg_type)t)->block_bytes / rg_format_of((rg_type)t)->block_len;
             p.m.rates.linear[t].near_s[i] = 0.01 * bytes / p.m.read_bytes_s * rg_rate_rows[i]; /* computes from 100 rows on */
-            p.m.rates.linear[t].far_s[i] = i ? 0 : 0.99 * bytes / p.m.read_bytes_s;
+            p.m.rates.linear[t].far_s[RG_FROM_MEMORY][i] = i ? 0 : 0.99 * bytes / p.m.read_bytes_s;
         }
     for (size_t i = 0; i < RG_LEN(shares); i++) {
         rg_step_shape shape = { .n_seqs = 1, .n_rows = 1, .start = 1 };
@@ -365,11 +365,68 @@ static void caches_give_all(void **state)
     for (int half = 0; half < 2; half++)
         for (int i = 0; i < 3; i++) {
             p.m.share = (rg_share){ .memory = half ? 0.5 : 1, .compute = 1 };
-            cost[half][i] = rg_cost_op(&p.m, &op, (size_t[]){ 2 << 20, 16 << 20, 1 << 30 }[i], true);
+            rg_sources from = rg_cost_sources(&p.m, (size_t[]){ 1 << 20, 16 << 20, 1 << 30 }[i], 0);
+            cost[half][i] = rg_cost_op(&p.m, &op, &from, true);
         }
     is_about(cost[1][0], cost[0][0], 1e-12);
     is_about(cost[1][1] - cost[0][1], 0.6 * 1e9 / p.m.read_bytes_s, 1e-6); /* 2 x 1 / 1.25 - 1 */
     is_about(cost[1][2] - cost[0][2], 1e9 / p.m.read_bytes_s, 1e-6);
+}
+
+/* Near, in the last cache, in memory, and between two of them by what a byte takes; and with time others take of it. */
+static void caches_are_taken(void **state)
+{
+    static const struct {
+        double set, seconds, cache, memory;
+    } cases[] = { { 1 << 20, 0, 0, 0 },        { 8 << 20, 0, 1, 0 },           { 64 << 20, 0, 0, 1 },
+                  { 2 << 20, 0, 0.5, 0 },      { 16 << 20, 0, 0.75, 0.25 },    { 1 << 20, 1e-3, 0, 0.4 },
+                  { 8 << 20, 1e-3, 0.6, 0.4 }, { 8 << 20, 0.75e-3, 0.7, 0.3 }, { 8 << 20, 0.125e-3, 0.95, 0.05 },
+                  { 8 << 20, 1, 0.2, 0.8 },    { 16 << 20, 1, 0.15, 0.85 },    { 64 << 20, 1, 0, 1 } };
+    static const double byte_s[RG_RATE_SETS] = { 1, 1, 1, 2, 3, 3, 4, 5, 7, 7 };
+    rg_plan_machine p = machine("xeon-8480", 1);
+    rg_counted op = { .kind = RG_OP_EMBED, .n_rows = 1, .cells = 1, .count = { .ops = 1, .weight_bytes = 8 << 20 } };
+    rg_cost cost;
+
+    (void)state;
+    made_up_rates(&p.m);
+    memcpy(p.m.rates.taken, (double[RG_RATE_PAUSES]){ 0.1, 0.2, 0.4, 0.6, 0.8 }, sizeof p.m.rates.taken);
+    for (int i = 0; i < RG_RATE_SETS; i++)
+        p.m.rates.set_bytes_s[i] = 1e10 / byte_s[i];
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        rg_sources from = rg_cost_sources(&p.m, cases[i].set, cases[i].seconds);
+        is_about(from.far[RG_FROM_CACHE] + 1, cases[i].cache + 1, 1e-9);
+        is_about(from.far[RG_FROM_MEMORY] + 1, cases[i].memory + 1, 1e-9);
+    }
+    /* The longer a step takes, the more is taken, and the longer it takes. */
+    p.m.step_s = 1e-3;
+    rg_cost_list(&p.m, &op, 1, true, &cost);
+    is_about(cost.from.far[RG_FROM_MEMORY], rg_cost_sources(&p.m, 8 << 20, cost.seconds).far[RG_FROM_MEMORY], 1e-6);
+    assert_true(cost.from.far[RG_FROM_MEMORY] > 0.65);
+    is_about(cost.seconds, p.m.step_s + rg_cost_op(&p.m, &op, &cost.from, true), 1e-9);
+}
+
+/* What a product adds to is read; rows are taken one by one. */
+static void rows_and_values(void **state)
+{
+    rg_plan_machine p = machine("xeon-8480", 1);
+    const rg_sources near = { 0 };
+    rg_counted op = { .kind = RG_OP_ROTATE, .n_rows = 1, .cells = 100 };
+
+    (void)state;
+    made_up_rates(&p.m);
+    p.m.rates.row_s[RG_OP_ROTATE] = 1e-7;
+    double one = rg_cost_op(&p.m, &op, &near, true);
+    op.n_rows = 8;
+    is_about(rg_cost_op(&p.m, &op, &near, true) - one, 7e-7, 1e-9);
+    op = (rg_counted){ .kind = RG_OP_LINEAR, .rows = 1, .n_rows = 1, .w[0] = { .type = RG_F32, .values = 1 } };
+    one = rg_cost_op(&p.m, &op, &near, true);
+    op.cells = 1000;
+    is_about(rg_cost_op(&p.m, &op, &near, true) - one, 1e-7, 1e-6);
+    /* A store's rows are those of one sequence. */
+    op = (rg_counted){ .kind = RG_OP_KV_STORE, .rows = 1, .n_rows = 512, .cells = 1e6 };
+    is_about(rg_cost_op(&p.m, &op, &near, true), 1e-6 + 1e-4, 1e-9);
+    op.rows = 512;
+    is_about(rg_cost_op(&p.m, &op, &near, true), 1e-6 + 2e-4, 1e-9);
 }
 
 /* A long step meets its share of interruptions, a short one some of it. */
@@ -380,8 +437,6 @@ static void what_interrupts(void **state)
     rg_plan_machine p = machine("xeon-8480", 1);
     rg_model *m = open_shape("llama-2-13b-gqa8", RG_Q4_0);
     rg_step_shape shape = { .n_seqs = 8, .n_rows = 1, .start = 1000 };
-    rg_counted list[1];
-    rg_counter counter;
     rg_cost quiet, cost;
     rg_error err = { 0 };
 
@@ -393,10 +448,10 @@ static void what_interrupts(void **state)
     p.m.rates.lost[1] = 0.3;
     assert_ok(rg_cost_shape(m, &p.m, &shape, &cost, NULL, NULL, &err), err);
     is_about(cost.seconds, 1.3 * quiet.seconds, 1e-12);
-    rg_counter_init(&counter, list, 1);
     for (size_t i = 0; i < RG_LEN(seconds); i++) {
         p.m.step_s = seconds[i][0];
-        is_about(rg_cost_seconds(&p.m, &counter, false) + 1, seconds[i][1] + 1, 1e-12);
+        rg_cost_list(&p.m, NULL, 0, false, &cost);
+        is_about(cost.seconds + 1, seconds[i][1] + 1, 1e-12);
     }
     rg_model_close(m);
 }
@@ -606,6 +661,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(serving_quiz),      cmocka_unit_test(largest_and_knee),
         cmocka_unit_test(counted_beside_closed), cmocka_unit_test(shapes_are_batches),
         cmocka_unit_test(costs_add_up), cmocka_unit_test(what_is_given), cmocka_unit_test(caches_give_all),
+        cmocka_unit_test(caches_are_taken), cmocka_unit_test(rows_and_values),
         cmocka_unit_test(what_interrupts),
         cmocka_unit_test(scheduler_questions),
         cmocka_unit_test(levers),            cmocka_unit_test(machines),      cmocka_unit_test(refusals),

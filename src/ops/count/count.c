@@ -23,8 +23,13 @@ static void add_weight(rg_counted *c, int i, const rg_weight *w, double mats, do
 static void count_linear(const rg_op *op, int n_rows, rg_counted *c)
 {
     c->rows = n_rows;
-    for (int i = 0; i < 3 && op->w[i]; i++)
+    if (op->kind != RG_OP_GATED)
+        c->cells = 0;
+    for (int i = 0; i < 3 && op->w[i]; i++) {
         add_weight(c, i, op->w[i], (double)op->w[i]->n_mats, n_rows);
+        if (op->kind != RG_OP_GATED && (op->accumulate || op->b[i]))
+            c->cells += (double)n_rows * c->w[i].outputs;
+    }
 }
 
 /* Rows choose experts independently: E (1 - (1 - k / E)^n) of them are expected to be used, by n k rows in all. */

@@ -33,7 +33,8 @@ typedef struct rg_counted { /* one op of the step */
     double share;         /* a mixture: how likely a row of the step meets an expert; else 0 */
     int n_rows;           /* of the step */
     double items;         /* attention: rows times heads, whatever they see */
-    double cells;         /* values made one by one; attention: pairs of query and key; scan: states advanced */
+    double cells;         /* values made one by one; linear: that it adds to; attention: pairs of query and key; scan:
+                             states advanced */
     double whole;         /* attention: the same with all keys of the blocks that a query sees keys of */
     double pieces;        /* parts that different threads can take */
     double streams;       /* attention: sequences times kv heads */
