@@ -5,8 +5,7 @@
 
 #include "base/mem.h"
 
-/* TURNS: a step's seconds depend on where its bytes come from, which depends on its seconds: found from
- * below, in so many turns. */
+/* TURNS: a step's seconds depend on where its bytes come from, which depends on its seconds; found from below. */
 enum { SPANS_AT_HAND = 256, MANY_ROWS = 512, STORE_SHARED = 32, TURNS = 8 };
 
 /* ---- rates as functions ------------------------------------------------------------------------------------------ */

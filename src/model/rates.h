@@ -10,7 +10,7 @@
 #include "model/cost.h"
 #include "model/shop.h"
 
-/* What to measure: the formats and K/V types that a model has, or all of interest.  Each format takes about 0.2 s. */
+/* What to measure: the formats and K/V types that a model has, or all of interest.  Each format takes about 2 s. */
 typedef struct rg_rates_wanted {
     bool linear[RG_TYPE_COUNT], attention[RG_TYPE_COUNT], latent[RG_TYPE_COUNT];
     bool recurrent; /* convolutions and scans */
