@@ -13,7 +13,7 @@ enum {
     MATRIX_BYTES = 1 << 20,
     SHORT = 64, FEW_AT = 11, /* columns of a narrow one; and its rows are rg_rate_rows from this one on, 16 */
     CELL_COLS = 2048, NARROW = 64, /* of what is made value by value */
-    CACHED = 8,    /* megabytes of what lies in the last cache */
+    CACHED = 8,    /* megabytes of what lies in the last cache: so many sequences, each in a layer, or matrices */
     NEAR_SPANS = 8, FAR_SPANS = 12, LAYERS = 16,
     FAR_TIMES = 12, /* those of a matrix that comes from memory; all together so many that no cache keeps a part */
     EXPERT_DIM = 512, MOE_ROWS = 64,
@@ -237,7 +237,8 @@ static double attend_from(rg_shop *w, const rg_machine *m, const rg_kv *kv, cons
                           double item_s, double near_s, rg_error *err)
 {
     const bool memory = from == RG_FROM_MEMORY, layers = queries[1] == 1 && !kv->latent;
-    const int n_blocks = RG_SHOP_CONTEXT / RG_BLOCK, n = layers && memory ? FAR_SPANS : 1;
+    const int n_blocks = RG_SHOP_CONTEXT / RG_BLOCK / (layers && !memory ? LAYERS / CACHED : 1);
+    const int n = layers && memory ? FAR_SPANS : 1, keys = n_blocks * RG_BLOCK;
 
     w->kv = *kv;
     w->n_heads = kv->n_heads * queries[0];
@@ -246,8 +247,8 @@ static double attend_from(rg_shop *w, const rg_machine *m, const rg_kv *kv, cons
         return -1;
     rg_shop_text *say = kv->latent ? rg_say_mla_attention : layers ? rg_say_layer : rg_say_attention;
     double items = (double)n * queries[1] * w->n_heads, bytes = (double)(n * n_blocks) * rg_kv_bytes(kv);
-    double s = seconds_from(w, say, from, items * (item_s + near_s * RG_SHOP_CONTEXT), bytes / m->read_bytes_s);
-    return beyond(s / items, item_s, RG_SHOP_CONTEXT);
+    double s = seconds_from(w, say, from, items * (item_s + near_s * keys), bytes / m->read_bytes_s);
+    return beyond(s / items, item_s, keys);
 }
 
 /* 1, 2, 4, 8 and 32 queries that share their keys: heads of a kv head, times rows. */
