@@ -27,7 +27,7 @@ static void rates_json(cli_json *j, const rg_rates *r)
     cli_json_open(j, "sets", '[');
     for (int i = 0; i < RG_RATE_SETS; i++) {
         cli_json_open(j, NULL, '{');
-        cli_json_int(j, "bytes", (int64_t)RG_RATE_SMALLEST_SET << i);
+        cli_json_int(j, "bytes", (int64_t)rg_rate_sets[i]);
         cli_json_float(j, "read_gb_s", r->set_bytes_s[i] / 1e9);
         cli_json_close(j);
     }
@@ -60,7 +60,7 @@ static void print_rates(const rg_rates *r)
                product_rate(r, shown[i]) / 1e9);
     printf("\n%-10s", "gone through");
     for (int i = 0; i < RG_RATE_SETS; i += 3)
-        printf(" %8d KiB", RG_RATE_SMALLEST_SET / 1024 << i);
+        printf(" %8.0f KiB", rg_rate_sets[i] / 1024);
     printf("\n%-12s", "read, GB/s");
     for (int i = 0; i < RG_RATE_SETS; i += 3)
         printf(" %12.1f", r->set_bytes_s[i] / 1e9);

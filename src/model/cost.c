@@ -10,21 +10,22 @@ enum { SPANS_AT_HAND = 256, MANY_ROWS = 512, STORE_SHARED = 32, TURNS = 8 };
 
 /* ---- rates as functions ------------------------------------------------------------------------------------------ */
 
+const double rg_rate_sets[RG_RATE_SETS] = { 0x1p18, 0x1p19, 0x1p20, 0x2p20, 0x4p20, 0x8p20, 0xap20,
+                                            0xcp20, 0xep20, 0x10p20, 0x12p20, 0x14p20, 0x18p20, 0x1cp20,
+                                            0x20p20, 0x28p20, 0x30p20, 0x40p20, 0x80p20 };
+
 double rg_machine_bandwidth_at(const rg_machine *m, double working_set)
 {
-    const double *rate = m->rates.set_bytes_s;
-    double size = RG_RATE_SMALLEST_SET;
+    const double *rate = m->rates.set_bytes_s, *set = rg_rate_sets;
     int i = 0;
 
     if (!m->rates.measured)
         return m->read_bytes_s;
-    while (i < RG_RATE_SETS - 1 && working_set > size * 2) {
-        size *= 2;
+    while (i < RG_RATE_SETS - 1 && working_set > set[i + 1])
         i++;
-    }
-    if (working_set <= size || i == RG_RATE_SETS - 1)
+    if (working_set <= set[i] || i == RG_RATE_SETS - 1)
         return rate[i];
-    double x = working_set / size - 1; /* between this size and the next */
+    double x = (working_set - set[i]) / (set[i + 1] - set[i]); /* between this size and the next */
     return 1 / ((1 - x) / rate[i] + x / rate[i + 1]);
 }
 

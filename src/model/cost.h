@@ -25,9 +25,8 @@
 enum {
     RG_RATE_ROWS = 17,     /* the numbers of rows in rg_rate_rows */
     RG_RATE_QUERIES = 5,   /* 1, 2, 4, 8, 32 queries that share their keys */
-    RG_RATE_SETS = 10,     /* 256 KiB, 512 KiB .. 128 MiB of memory gone through */
-    RG_RATE_SMALLEST_SET = 256 << 10,
-    RG_RATE_NEAR = 2, RG_RATE_CACHE = 5, RG_RATE_FAR = 8, /* sets that lie near, in the last cache, and in memory */
+    RG_RATE_SETS = 19,     /* the sizes in rg_rate_sets */
+    RG_RATE_NEAR = 2, RG_RATE_CACHE = 5, RG_RATE_FAR = 17, /* those that lie near, in the last cache, and in memory */
     RG_RATE_WINDOWS = 2,   /* the lengths in rg_rate_windows */
     RG_RATE_PAUSES = 5,    /* those in rg_rate_pauses */
 };
@@ -39,6 +38,8 @@ enum { RG_RATE_FEW = 16, RG_RATE_MANY = 128 };
 
 /* 1 .. 8, where kernels go by ones, then wider apart, up to 512. */
 extern const int rg_rate_rows[RG_RATE_ROWS];
+/* Bytes of memory gone through: 256 KiB .. 128 MiB; close together where last caches end. */
+extern const double rg_rate_sets[RG_RATE_SETS];
 /* Seconds: of a step that meets few interruptions, and of one that meets its share. */
 extern const double rg_rate_windows[RG_RATE_WINDOWS];
 /* Seconds until what a step has gone through is gone through again. */

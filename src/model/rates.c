@@ -474,21 +474,22 @@ static rg_type first_of(const bool wanted[RG_TYPE_COUNT], rg_type otherwise)
     return otherwise;
 }
 
-/* Never quicker with more to go through.  What goes at memory's pace goes at the share of it that is given. */
+/* Never slower with less to go through: what disturbs makes slower.  What goes at memory's pace goes at the share of it
+ * that is given. */
 static void measure_sets(rg_shop *w, rg_machine *m, const rg_cpu *cpu)
 {
-    double last = 0;
+    double least = 0;
 
-    for (int i = 0; i < RG_RATE_SETS; i++) {
+    for (int i = RG_RATE_SETS - 1; i >= 0; i--) {
         rg_shop_wait(w, false);
-        double rate = rg_machine_bandwidth(cpu, w->pool, w->n_threads, (size_t)RG_RATE_SMALLEST_SET << i, false);
+        double rate = rg_machine_bandwidth(cpu, w->pool, w->n_threads, (size_t)rg_rate_sets[i], false);
         rg_share now = rg_pulse_look(w->pulse, w->pool, true);
         double byte_s = rate > 0 ? 1 / rate : 0;
         if (now.memory > 0 && rate < 1.2 * now.memory * m->read_bytes_s)
             byte_s *= now.memory;
         byte_s = rg_shop_usual(w, byte_s, rg_shop_quiet(w, &now));
-        last = byte_s > last ? byte_s : last;
-        m->rates.set_bytes_s[i] = last > 0 ? 1 / last : 0;
+        least = byte_s > 0 && (byte_s < least || !least) ? byte_s : least;
+        m->rates.set_bytes_s[i] = least > 0 ? 1 / least : 0;
     }
 }
 
@@ -496,7 +497,7 @@ static void measure_sets(rg_shop *w, rg_machine *m, const rg_cpu *cpu)
  * from memory. */
 static void measure_taken(rg_shop *w, rg_machine *m, const rg_cpu *cpu)
 {
-    const size_t set = (size_t)RG_RATE_SMALLEST_SET << RG_RATE_CACHE;
+    const size_t set = (size_t)rg_rate_sets[RG_RATE_CACHE];
     const double far_s = 1 / m->rates.set_bytes_s[RG_RATE_FAR];
     double byte_s[RG_RATE_PAUSES + 1], last = 0;
 

@@ -359,7 +359,7 @@ static void caches_give_all(void **state)
     made_up_rates(&p.m);
     op.w[0] = (rg_counted_weight){ .type = RG_F32, .values = 1 };
     for (int i = 0; i < RG_RATE_SETS; i++) {
-        size_t set = (size_t)RG_RATE_SMALLEST_SET << i;
+        size_t set = (size_t)rg_rate_sets[i];
         rate[i] = set > 16 << 20 ? 1e9 : set > 4 << 20 ? 1.25e9 : 3e9;
     }
     for (int half = 0; half < 2; half++)
@@ -382,7 +382,7 @@ static void caches_are_taken(void **state)
                   { 2 << 20, 0, 0.5, 0 },      { 16 << 20, 0, 0.75, 0.25 },    { 1 << 20, 1e-3, 0, 0.4 },
                   { 8 << 20, 1e-3, 0.6, 0.4 }, { 8 << 20, 0.75e-3, 0.7, 0.3 }, { 8 << 20, 0.125e-3, 0.95, 0.05 },
                   { 8 << 20, 1, 0.2, 0.8 },    { 16 << 20, 1, 0.15, 0.85 },    { 64 << 20, 1, 0, 1 } };
-    static const double byte_s[RG_RATE_SETS] = { 1, 1, 1, 2, 3, 3, 4, 5, 7, 7 };
+    static const double at_least[][2] = { { 0x2p20, 2 }, { 0x4p20, 3 }, { 0x10p20, 4 }, { 0x20p20, 5 }, { 0x40p20, 7 } };
     rg_plan_machine p = machine("xeon-8480", 1);
     rg_counted op = { .kind = RG_OP_EMBED, .n_rows = 1, .cells = 1, .count = { .ops = 1, .weight_bytes = 8 << 20 } };
     rg_cost cost;
@@ -390,8 +390,12 @@ static void caches_are_taken(void **state)
     (void)state;
     made_up_rates(&p.m);
     memcpy(p.m.rates.taken, (double[RG_RATE_PAUSES]){ 0.1, 0.2, 0.4, 0.6, 0.8 }, sizeof p.m.rates.taken);
-    for (int i = 0; i < RG_RATE_SETS; i++)
-        p.m.rates.set_bytes_s[i] = 1e10 / byte_s[i];
+    for (int i = 0; i < RG_RATE_SETS; i++) {
+        p.m.rates.set_bytes_s[i] = 1e10;
+        for (size_t k = 0; k < RG_LEN(at_least); k++)
+            if (rg_rate_sets[i] >= at_least[k][0])
+                p.m.rates.set_bytes_s[i] = 1e10 / at_least[k][1];
+    }
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         rg_sources from = rg_cost_sources(&p.m, cases[i].set, cases[i].seconds);
         is_about(from.far[RG_FROM_CACHE] + 1, cases[i].cache + 1, 1e-9);
