@@ -143,7 +143,7 @@ static double by_queries(const double *v, double queries)
 typedef struct price {
     double near_s, fixed_s;
     double far_s[RG_SOURCES];      /* to be scaled by how many of the step's bytes come from there, */
-    double late_s;                 /* and this by how many come late, as memory gives less than all */
+    double late_s;                 /* and this by how many come at memory's pace: start late, wait for others */
     double bytes_s, ops_s;         /* the roofline's two sides */
 } price;
 
@@ -204,7 +204,7 @@ static void price_products(const rg_machine *m, const rg_counted *op, bool exact
         if (i) /* x is the same for all, and they are one stream */
             continue;
         p->near_s += op->rows * op->w[i].inputs * r->in_s;
-        p->far_s[RG_FROM_MEMORY] += r->far_start_s;
+        p->late_s += r->far_start_s; /* a few misses among hits start nothing */
     }
 }
 
@@ -287,7 +287,7 @@ static void delay(const rg_machine *m, price *p)
 
     p->fixed_s += rg_share_delay(&m->share, p->fixed_s, 0);
     p->near_s += near_s;
-    p->late_s = far_s - near_s;
+    p->late_s += far_s - near_s;
 }
 
 /* Of a machine that was measured. */

@@ -371,6 +371,11 @@ static void caches_give_all(void **state)
     is_about(cost[1][0], cost[0][0], 1e-12);
     is_about(cost[1][1] - cost[0][1], 0.6 * 1e9 / p.m.read_bytes_s, 1e-6); /* 2 x 1 / 1.25 - 1 */
     is_about(cost[1][2] - cost[0][2], 1e9 / p.m.read_bytes_s, 1e-6);
+    p.m.rates.linear[RG_F32].far_start_s = 1; /* nor does it wait until bytes flow from memory */
+    for (int i = 0; i < 3; i++) {
+        rg_sources from = rg_cost_sources(&p.m, (size_t[]){ 1 << 20, 16 << 20, 1 << 30 }[i], 0);
+        is_about(rg_cost_op(&p.m, &op, &from, true) - cost[1][i] + 1, (double[]){ 0, 0.6, 1 }[i] + 1, 1e-6);
+    }
 }
 
 /* Near, in the last cache, in memory, and between two of them by what a byte takes; and with time others take of it. */
