@@ -106,7 +106,10 @@ static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_source from,
     const int64_t shape[3] = { 1, (memory ? FAR_TIMES : 1) * matrix_rows(type), COLS };
     double values = (double)(shape[1] * shape[2]), last = 0, bytes = values * fmt->block_bytes / fmt->block_len;
     double most = bytes / values / m->rates.set_bytes_s[memory ? RG_RATE_SETS - 1 : RG_RATE_CACHE]; /* none hidden */
+    rg_share now = memory ? (rg_share){ 0 } : rg_shop_wait(w, false);
 
+    if (now.compute > 0) /* a cache's bandwidth is as it was measured, rates are of all that cores can give */
+        most *= now.compute;
     w->spread = n;
     if (!rg_shop_weights(w, type, n, shape, err))
         return false;

@@ -324,11 +324,11 @@ static double timed(rg_shop *w, rg_shop_text *fn, bool far, double near_s, doubl
     for (int i = 0; n < TRIES && (!n || spent < ENOUGH); i++) {
         rg_pool_run(w->pool, w->n_threads, program, w);
         double s = usual_turn(w), all = s * w->repeats;
-        bool enough = w->spread > 1 || all > AT_LEAST || w->repeats >= RG_SHOP_TURNS;
+        bool enough = far || all > AT_LEAST || w->repeats >= RG_SHOP_TURNS;
         rg_share after = look(w, far), then = between(&before, &after);
         if (!enough)
             w->repeats = s > 0 && s * RG_SHOP_TURNS > 2 * AT_LEAST ? (int)(2 * AT_LEAST / s) : RG_SHOP_TURNS;
-        if (enough && i && (w->spread > 1 || spent > WARM || i > TRIES)) { /* i: a clock may stand still */
+        if (enough && i && (far || spent > WARM || i > TRIES)) { /* i: a clock may stand still */
             bool now = rg_shop_quiet(w, &before) && rg_shop_quiet(w, &after);
             if (now && !quiet)
                 n = 0;

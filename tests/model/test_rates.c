@@ -358,6 +358,41 @@ static void what_is_timed_is_quiet(void **state)
     rg_shop_close(w);
 }
 
+static struct {
+    uint64_t now_ns;
+    uint32_t phase;
+    int n_turns; /* of this run */
+} kept;
+
+/* Slow the first time that all are gone through, as others took what a cache had of them. */
+static void play_kept(rg_fwd *f, rg_shop *w, int turn)
+{
+    (void)turn;
+    kept.n_turns = f->phase > kept.phase ? kept.n_turns + 1 : 0;
+    kept.phase = f->phase;
+    kept.now_ns += kept.n_turns <= w->spread ? 10000 : 2000;
+}
+
+/* What lies in a cache is gone through again and again, as by a step after a step; what comes from memory is not. */
+static void caches_are_gone_through_again(void **state)
+{
+    static rg_seen seen;
+    rg_error err = { 0 };
+    const rg_cpu *cpu = rg_cpu_find("auto", &err);
+    rg_shop *w = cpu ? rg_shop_open(cpu, 1, false, &err) : NULL;
+
+    (void)state;
+    assert_ok(w, err);
+    w->seen = &seen;
+    w->spread = 8;
+    assert_ok(rg_shop_batch(w, 1, 0, false, &err), err);
+    rg_clock_set(clock_of_test, &kept.now_ns);
+    double cache = rg_shop_seconds(w, play_kept), memory = rg_shop_far_seconds(w, play_kept, 0, 0);
+    rg_clock_set(NULL, NULL);
+    assert_true(fabs(cache - 2e-6) < 1e-9 && fabs(memory - 1e-5) < 1e-9);
+    rg_shop_close(w);
+}
+
 static bool allow_some(void *arg, size_t bytes)
 {
     int *left = arg;
@@ -395,6 +430,7 @@ int main(int argc, char **argv)
                                       cmocka_unit_test(rates_are_of_the_roofs), cmocka_unit_test(it_is_quiet_or_not),
                                       cmocka_unit_test(quiet_times_are_kept), cmocka_unit_test(what_is_timed_is_quiet),
                                       cmocka_unit_test(a_turn_is_timed_undisturbed),
+                                      cmocka_unit_test(caches_are_gone_through_again),
                                       cmocka_unit_test(failures_leave_nothing) };
 
     test_init(argc, argv);

@@ -378,6 +378,22 @@ static void caches_give_all(void **state)
     }
 }
 
+/* What comes from the last cache goes at the pace of the cores, all of it. */
+static void caches_go_with_cores(void **state)
+{
+    rg_plan_machine p = machine("xeon-8480", 1);
+    rg_counted op = { .kind = RG_OP_LINEAR, .rows = 1, .n_rows = 1, .w[0] = { .type = RG_F32, .values = 1e6 } };
+    const rg_sources cache = { .far[RG_FROM_CACHE] = 1 };
+
+    (void)state;
+    made_up_rates(&p.m);
+    p.m.rates.linear[RG_F32].far_s[RG_FROM_CACHE][0] = 3e-12;
+    double all = rg_cost_op(&p.m, &op, &cache, true);
+    is_about(all, 1e-6 + 1e-6 + 3e-6, 1e-9);
+    p.m.share.compute = 0.5;
+    is_about(rg_cost_op(&p.m, &op, &cache, true), 2 * all, 1e-9);
+}
+
 /* Near, in the last cache, in memory, and between two of them by what a byte takes; and with time others take of it. */
 static void caches_are_taken(void **state)
 {
@@ -670,8 +686,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(serving_quiz),      cmocka_unit_test(largest_and_knee),
         cmocka_unit_test(counted_beside_closed), cmocka_unit_test(shapes_are_batches),
         cmocka_unit_test(costs_add_up), cmocka_unit_test(what_is_given), cmocka_unit_test(caches_give_all),
-        cmocka_unit_test(caches_are_taken), cmocka_unit_test(rows_and_values),
-        cmocka_unit_test(what_interrupts),
+        cmocka_unit_test(caches_go_with_cores), cmocka_unit_test(caches_are_taken),
+        cmocka_unit_test(rows_and_values), cmocka_unit_test(what_interrupts),
         cmocka_unit_test(scheduler_questions),
         cmocka_unit_test(levers),            cmocka_unit_test(machines),      cmocka_unit_test(refusals),
         cmocka_unit_test(reports),
