@@ -323,7 +323,7 @@ static rg_plan_timed usual(const plan_job *j, const rg_plan_timed *timed, int n)
 {
     rg_plan_timed out = { 0 };
     double *const to[] = { &out.predicted_s, &out.measured_s, &out.share.memory, &out.share.compute,
-                           &out.share.meeting };
+                           &out.share.meeting, &out.share.cache };
     double v[RG_LEN(to)][SPEED_TIMED];
     bool quiet = false;
     int kept = 0;
@@ -337,7 +337,8 @@ static rg_plan_timed usual(const plan_job *j, const rg_plan_timed *timed, int n)
         v[1][kept] = timed[i].measured_s;
         v[2][kept] = timed[i].share.memory;
         v[3][kept] = timed[i].share.compute;
-        v[4][kept++] = timed[i].share.meeting;
+        v[4][kept] = timed[i].share.meeting;
+        v[5][kept++] = timed[i].share.cache;
     }
     for (size_t k = 0; kept && k < RG_LEN(to); k++)
         *to[k] = rg_quantile(v[k], kept, 0.5);
@@ -363,6 +364,7 @@ static void measured_ops(plan_job *j, bool prefill, int round)
         return;
     mean->memory += (now.memory - mean->memory) / (round + 1);
     mean->compute += (now.compute - mean->compute) / (round + 1);
+    mean->cache += (now.cache - mean->cache) / (round + 1);
     for (int i = 0; i < j->ops.n; i++) {
         rg_plan_op *o = &j->ops.op[i];
         if (o->prefill == prefill)

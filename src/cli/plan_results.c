@@ -21,6 +21,7 @@ static void share_json(cli_json *out, const char *key, const rg_share *s)
     float_or_null(out, "memory", s->memory);
     float_or_null(out, "compute", s->compute);
     float_or_null(out, "meeting", s->meeting);
+    float_or_null(out, "cache", s->cache);
     cli_json_close(out);
 }
 

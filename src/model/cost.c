@@ -280,13 +280,13 @@ double rg_share_delay(const rg_share *s, double near_s, double memory_s)
     return larger(memory_s / memory, near_s / compute) - larger(memory_s, near_s);
 }
 
-/* What rates say is of a machine that gives all of its roofs.  The last cache goes at its cores' pace. */
+/* What rates say is of a machine that gives all of its roofs. */
 static void delay(const rg_machine *m, price *p)
 {
     double near_s = rg_share_delay(&m->share, p->near_s, 0), far_s = rg_share_delay(&m->share, p->near_s, p->bytes_s);
 
     p->fixed_s += rg_share_delay(&m->share, p->fixed_s, 0);
-    p->far_s[RG_FROM_CACHE] += rg_share_delay(&m->share, p->far_s[RG_FROM_CACHE], 0);
+    p->far_s[RG_FROM_CACHE] /= m->share.cache > 0 ? m->share.cache : 1;
     p->near_s += near_s;
     p->late_s += far_s - near_s;
 }

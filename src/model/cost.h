@@ -13,7 +13,8 @@
  *   fixed costs                  of a step, and of each kind of operation (its barriers)
  *   interruptions                of a thread, for which the others wait: few meet an operation, all its share a step
  *   what others take             the share of its roofs that the machine gives: arithmetic and memory are slowed, each
- *                                by its own, and an operation waits for the slower of the two
+ *                                by its own, and an operation waits for the slower of the two; what comes from the last
+ *                                cache, by its own too
  *
  * Nothing here is fitted to a model: the rates are of the seam's operations on shapes of their own. */
 #ifndef RG_MODEL_COST_H
@@ -83,16 +84,17 @@ typedef struct rg_rates {
     double carry_near_s[RG_OP_COUNT], carry_far_s[RG_SOURCES][RG_OP_COUNT];
 } rg_rates;
 
-/* What a machine gives of its roofs: others on the same host take memory's bandwidth, or half a core, for tenths of a
- * second or for minutes; and a host moves its guests' threads, so that these meet later when they are in cores far from
- * each other (no cost goes by that). */
+/* What a machine gives of its roofs: others on the same host take memory's bandwidth, or that of the last cache, or half
+ * a core, for tenths of a second or for minutes; and a host moves its guests' threads, so that these meet later when
+ * they are in cores far from each other (no cost goes by that). */
 typedef struct rg_share {
-    double memory, compute, meeting; /* 0: all */
+    double memory, compute, meeting, cache; /* 0: all */
 } rg_share;
 
 /* What a machine can do. */
 typedef struct rg_machine {
-    double read_bytes_s;              /* from memory */
+    double read_bytes_s;              /* from memory, */
+    double cache_bytes_s;             /* and from the last cache, rg_rate_sets[RG_RATE_CACHE] again and again */
     double f32_ops_s, bf16_ops_s, int8_ops_s; /* peaks; 0: no recipe has such arithmetic here */
     double op_s;                      /* fixed cost of one op of a step: its barriers */
     double step_s;                    /* fixed cost of a step */

@@ -10,7 +10,10 @@
 
 /* ---- the roofs --------------------------------------------------------------------------------------------------- */
 
-enum { TRIES = 5, READS = 9, PAUSE_OPS = 20000, PAUSE_MOST = 1 << 16 };
+enum {
+    TRIES = 5, READS = 9, PAUSE_OPS = 20000, PAUSE_MOST = 1 << 16,
+    CACHE_BYTES = 8 << 20, /* rg_rate_sets[RG_RATE_CACHE] */
+};
 
 typedef struct probe {
     const rg_cpu *cpu;
@@ -193,6 +196,7 @@ void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n
     p->n = 0;
     p->peak = cpu->peak_f32;
     out->step_s = 2 * best_seconds(p, compute);
+    out->cache_bytes_s = bandwidth(p, CACHE_BYTES, true); /* a cache is slower until cores have worked for a while */
     rg_free(p);
 }
 
@@ -205,6 +209,7 @@ enum {
     LOOK_BYTES = 32 << 20,   /* so much by all threads together, */
     CHUNKS = 32,             /* shared out as operations are */
     MEETINGS = 32,
+    CACHE_READS = 4,         /* of CACHE_BYTES beside the others, once as many have brought them there */
     MEET_EVERY = 8,          /* operations of a step, after which threads look at the clock together */
     PAUSE_NS = 5000000,      /* between looks while waiting */
 };
@@ -241,30 +246,32 @@ struct rg_pulse {
     rg_reader reader; /* first */
     const rg_cpu *cpu;
     int n_threads;
-    double read_bytes_s, f32_ops_s, meetings_s; /* the roofs */
-    uint8_t *data;                  /* [PULSE_BYTES] */
+    double read_bytes_s, cache_bytes_s, f32_ops_s, meetings_s; /* the roofs */
+    uint8_t *data;                  /* [PULSE_BYTES + CACHE_BYTES] */
     size_t at;                      /* of it, the next look's */
     uint64_t looked_ns;
     bool due;                       /* within a step, when threads meet */
     double within_s;
     part part[PULSE_THREADS];
-    looks memory, compute, meeting;
+    looks memory, cache, compute, meeting;
 };
 
 rg_pulse *rg_pulse_open(const rg_machine *m, const rg_cpu *cpu, int n_threads, rg_error *err)
 {
     rg_pulse *p = rg_zalloc(sizeof *p);
-    uint8_t *data = p ? rg_region_new(PULSE_BYTES) : NULL;
+    uint8_t *data = p ? rg_region_new(PULSE_BYTES + CACHE_BYTES) : NULL;
 
     if (!data) {
         rg_free(p);
-        rg_fail_memory(err, PULSE_BYTES);
+        rg_fail_memory(err, PULSE_BYTES + CACHE_BYTES);
         return NULL;
     }
-    memset(data, 1, PULSE_BYTES);
+    RG_ASSERT(CACHE_BYTES == rg_rate_sets[RG_RATE_CACHE]);
+    memset(data, 1, PULSE_BYTES + CACHE_BYTES);
     p->cpu = cpu;
     p->n_threads = n_threads < PULSE_THREADS ? n_threads : PULSE_THREADS;
     p->read_bytes_s = m->read_bytes_s;
+    p->cache_bytes_s = m->cache_bytes_s;
     p->f32_ops_s = m->f32_ops_s;
     p->meetings_s = m->op_s > 0 ? n_threads / m->op_s : 0;
     p->data = data;
@@ -275,29 +282,38 @@ void rg_pulse_close(rg_pulse *p)
 {
     if (!p)
         return;
-    rg_region_free(p->data, PULSE_BYTES);
+    rg_region_free(p->data, PULSE_BYTES + CACHE_BYTES);
     rg_free(p);
 }
 
-typedef enum look_at { AT_COMPUTE, AT_MEMORY, AT_MEETING } look_at;
+typedef enum look_at { AT_COMPUTE, AT_MEMORY, AT_MEETING, AT_CACHE } look_at;
+
+/* Bytes that were read, all of them.  (Never 0: every byte is 1.) */
+static double read_bytes(const rg_pulse *p, size_t at, size_t bytes)
+{
+    return p->cpu->stream(p->data + at, bytes) ? (double)bytes : 0;
+}
 
 /* By every thread, from when all are there. */
 static void look(rg_pulse *p, rg_pool *pool, uint32_t *phase, int thread, look_at what)
 {
     const double ops = LOOK_S * p->f32_ops_s / CHUNKS;
-    const size_t bytes = LOOK_BYTES / CHUNKS;
+    const size_t bytes = LOOK_BYTES / CHUNKS, each = (size_t)CACHE_BYTES / (size_t)p->n_threads;
+    const size_t cached = PULSE_BYTES + (size_t)thread * each;
     part *own = &p->part[thread];
 
+    for (int i = 0; what == AT_CACHE && i < CACHE_READS; i++)
+        read_bytes(p, cached, each);
     rg_phase_end(pool, phase);
     own->done = 0;
     own->begun = rg_now_ns();
+    for (int i = 0; what == AT_CACHE && i < CACHE_READS; i++)
+        own->done += read_bytes(p, cached, each);
     for (; what == AT_MEETING && own->done < MEETINGS; own->done++)
         rg_phase_end(pool, phase);
-    for (int i; what != AT_MEETING && (i = rg_phase_take(pool, *phase)) < CHUNKS;)
-        if (what == AT_COMPUTE)
-            own->done += 2 * p->cpu->peak_f32(ops / 2);
-        else if (p->cpu->stream(p->data + p->at + (size_t)i * bytes, bytes)) /* never 0: every byte is 1 */
-            own->done += (double)bytes;
+    for (int i; (what == AT_COMPUTE || what == AT_MEMORY) && (i = rg_phase_take(pool, *phase)) < CHUNKS;)
+        own->done += what == AT_COMPUTE ? 2 * p->cpu->peak_f32(ops / 2)
+                                        : read_bytes(p, p->at + (size_t)i * bytes, bytes);
     own->ended = rg_now_ns();
     rg_phase_end(pool, phase);
 }
@@ -368,8 +384,11 @@ rg_share rg_pulse_look(rg_pulse *p, rg_pool *pool, bool memory)
     a.what = AT_MEETING;
     rg_pool_run(pool, p->n_threads, look_alone, &a);
     s.meeting = keep(p, p->meetings_s, &p->meeting, false);
-    a.what = AT_MEMORY;
     if (memory) {
+        a.what = AT_CACHE;
+        rg_pool_run(pool, p->n_threads, look_alone, &a);
+        s.cache = keep(p, p->cache_bytes_s, &p->cache, false);
+        a.what = AT_MEMORY;
         rg_pool_run(pool, p->n_threads, look_alone, &a);
         s.memory = keep(p, p->read_bytes_s, &p->memory, false);
         move_on(p);
@@ -378,7 +397,7 @@ rg_share rg_pulse_look(rg_pulse *p, rg_pool *pool, bool memory)
     return s;
 }
 
-/* All three, by the threads of a step. */
+/* At all, by the threads of a step. */
 static void look_within(rg_pulse *p, rg_fwd *f)
 {
     const struct {
@@ -387,6 +406,7 @@ static void look_within(rg_pulse *p, rg_fwd *f)
         looks *seen;
     } at[] = { { AT_COMPUTE, p->f32_ops_s, &p->compute },
                { AT_MEETING, p->meetings_s, &p->meeting },
+               { AT_CACHE, p->cache_bytes_s, &p->cache },
                { AT_MEMORY, p->read_bytes_s, &p->memory } };
     uint64_t t0 = rg_now_ns();
 
@@ -439,7 +459,7 @@ static double median(looks *seen)
 
 rg_share rg_pulse_usual(rg_pulse *p)
 {
-    return (rg_share){ median(&p->memory), median(&p->compute), median(&p->meeting) };
+    return (rg_share){ median(&p->memory), median(&p->compute), median(&p->meeting), median(&p->cache) };
 }
 
 static double between(looks *seen)
@@ -454,7 +474,7 @@ static double between(looks *seen)
 
 rg_share rg_pulse_between(rg_pulse *p)
 {
-    return (rg_share){ between(&p->memory), between(&p->compute), between(&p->meeting) };
+    return (rg_share){ between(&p->memory), between(&p->compute), between(&p->meeting), between(&p->cache) };
 }
 
 static double larger(double a, double b)
@@ -489,8 +509,10 @@ rg_share rg_pulse_wait(rg_pulse *p, rg_pool *pool, bool memory, double *patience
         t0 = now;
         forget_look(&p->compute);
         forget_look(&p->meeting);
-        if (memory)
+        if (memory) {
+            forget_look(&p->cache);
             forget_look(&p->memory);
+        }
         s = rg_pulse_look(p, pool, memory);
     }
     return s;

@@ -18,15 +18,17 @@ double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, siz
  * caches that others use meanwhile. */
 double rg_machine_bandwidth_after(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, double pause_s);
 
-/* Looks at the machine beside what is timed on it: a short run of arithmetic, some meetings of all threads, and a short
- * read from memory on all of them, a millisecond in all.  What is timed while others take half of the bandwidth says
- * nothing of this machine unless that is known.  One thread at a time. */
+/* Looks at the machine beside what is timed on it: a short run of arithmetic, some meetings of all threads, and short
+ * reads from the last cache and from memory on all of them, two milliseconds in all.  What is timed while others take
+ * half of the bandwidth says nothing of this machine unless that is known; and a last cache gives half of its own for
+ * some hundredths of a second after cores have slept.  One thread at a time. */
 typedef struct rg_pulse rg_pulse;
 
 /* Of m's roofs, which are of so many threads.  NULL: no memory. */
 rg_pulse *rg_pulse_open(const rg_machine *m, const rg_cpu *cpu, int n_threads, rg_error *err);
 void rg_pulse_close(rg_pulse *p); /* NULL is fine */
-/* What is given just now, to the threads of pool.  memory false: not of the memory, which leaves caches as they are. */
+/* What is given just now, to the threads of pool.  memory false: not of memory nor of the last cache, which leaves
+ * caches as they are. */
 rg_share rg_pulse_look(rg_pulse *p, rg_pool *pool, bool memory);
 /* Of the looks since it was opened or this was last asked, the median: of the last thousand, if there are more. */
 rg_share rg_pulse_usual(rg_pulse *p);

@@ -89,12 +89,6 @@ static bool measure_near(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
     return true;
 }
 
-/* Seconds of a text that takes near_s near, and reads memory for memory_s if what it reads is there. */
-static double seconds_from(rg_shop *w, rg_shop_text *say, rg_source from, double near_s, double memory_s)
-{
-    return from == RG_FROM_MEMORY ? rg_shop_far_seconds(w, say, near_s, memory_s) : rg_shop_seconds(w, say);
-}
-
 /* The same from farther, with matrices that are gone through in turn; beyond 64 rows arithmetic hides it.  From memory
  * they are so large that what begins and ends with each does not count. */
 static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_source from, rg_error *err)
@@ -106,10 +100,7 @@ static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_source from,
     const int64_t shape[3] = { 1, (memory ? FAR_TIMES : 1) * matrix_rows(type), COLS };
     double values = (double)(shape[1] * shape[2]), last = 0, bytes = values * fmt->block_bytes / fmt->block_len;
     double most = bytes / values / m->rates.set_bytes_s[memory ? RG_RATE_SETS - 1 : RG_RATE_CACHE]; /* none hidden */
-    rg_share now = memory ? (rg_share){ 0 } : rg_shop_wait(w, false);
 
-    if (now.compute > 0) /* a cache's bandwidth is as it was measured, rates are of all that cores can give */
-        most *= now.compute;
     w->spread = n;
     if (!rg_shop_weights(w, type, n, shape, err))
         return false;
@@ -119,8 +110,8 @@ static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_source from,
             if (!rg_shop_batch(w, rows, 0, false, err))
                 return false;
             double near = r->near_s[i] * values + rows * (r->in_s * COLS + r->out_s * (double)shape[1]);
-            double s = seconds_from(w, rg_say_linear, from, near, bytes / m->read_bytes_s);
-            last = beyond(s, m->rates.fixed_s[RG_OP_LINEAR] + near, values);
+            near += m->rates.fixed_s[RG_OP_LINEAR];
+            last = beyond(rg_shop_far_seconds(w, rg_say_linear, from, near, bytes / m->read_bytes_s), near, values);
             last = last < most ? last : most;
         }
         r->far_s[from][i] = last;
@@ -131,7 +122,7 @@ static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_source from,
         return false;
     w->spread = RG_SHOP_MATRICES * RG_SAY_PARTS;
     double near = values / RG_SAY_PARTS * r->near_s[0] + r->in_s * COLS + r->out_s * (double)shape[1] / RG_SAY_PARTS;
-    double part = rg_shop_far_seconds(w, rg_say_part, near, bytes / RG_SAY_PARTS / m->read_bytes_s);
+    double part = rg_shop_far_seconds(w, rg_say_part, from, near, bytes / RG_SAY_PARTS / m->read_bytes_s);
     r->far_start_s = beyond(part, m->rates.fixed_s[RG_OP_LINEAR] + near + values / RG_SAY_PARTS * r->far_s[from][0], 1);
     r->measured = true;
     return true;
@@ -192,11 +183,11 @@ static bool measure_short(rg_shop *w, rg_machine *m, rg_type type, rg_source fro
     double memory_s = n * each / m->read_bytes_s;
     double seen_s = 4.0 * n * (r->item_s[0] + 2 * RG_BLOCK * (r->pair_s[0] + 128 * r->width_s[0]));
     double near = m->rates.fixed_s[RG_OP_KV_STORE] + n * 512.0 * m->rates.few_s[RG_OP_KV_STORE];
-    double sweep = seconds_from(w, rg_say_layer, from, seen_s, memory_s), both = 0;
+    double sweep = rg_shop_far_seconds(w, rg_say_layer, from, seen_s, memory_s), both = 0;
     for (int half = 0; half < 2; half++) {
         for (int i = 0; i < n; i++)
             w->index[i] = RG_BLOCK + RG_BLOCK / 4 + half * RG_BLOCK / 2;
-        both += seconds_from(w, rg_say_store_in_layer, from, seen_s + near, memory_s) / 2;
+        both += rg_shop_far_seconds(w, rg_say_store_in_layer, from, seen_s + near, memory_s) / 2;
     }
     r->store_s[from] = beyond(both, sweep + near, n * 512.0);
     seen_s += m->rates.fixed_s[RG_OP_ATTENTION] + r->far_s[from][0] * n * each;
@@ -250,7 +241,7 @@ static double attend_from(rg_shop *w, const rg_machine *m, const rg_kv *kv, cons
         return -1;
     rg_shop_text *say = kv->latent ? rg_say_mla_attention : layers ? rg_say_layer : rg_say_attention;
     double items = (double)n * queries[1] * w->n_heads, bytes = (double)(n * n_blocks) * rg_kv_bytes(kv);
-    double s = seconds_from(w, say, from, items * (item_s + near_s * keys), bytes / m->read_bytes_s);
+    double s = rg_shop_far_seconds(w, say, from, items * (item_s + near_s * keys), bytes / m->read_bytes_s);
     return beyond(s / items, item_s, keys);
 }
 
@@ -457,7 +448,7 @@ static bool measure_recurrence(rg_shop *w, rg_machine *m, rg_op_kind kind, rg_er
         if (!set_carried(w, n, LAYERS, err))
             return false;
         double near = r->fixed_s[kind] + n * row;
-        double far = seconds_from(w, say, from, near, n * bytes / m->read_bytes_s);
+        double far = rg_shop_far_seconds(w, say, from, near, n * bytes / m->read_bytes_s);
         r->carry_far_s[from][kind] = beyond(far, near, n * bytes);
     }
     return true;
@@ -478,7 +469,7 @@ static rg_type first_of(const bool wanted[RG_TYPE_COUNT], rg_type otherwise)
 }
 
 /* Never slower with less to go through: what disturbs makes slower.  What goes at memory's pace goes at the share of it
- * that is given. */
+ * that is given, and what goes at the last cache's, at that one's. */
 static void measure_sets(rg_shop *w, rg_machine *m, const rg_cpu *cpu)
 {
     double least = 0;
@@ -490,17 +481,31 @@ static void measure_sets(rg_shop *w, rg_machine *m, const rg_cpu *cpu)
         double byte_s = rate > 0 ? 1 / rate : 0;
         if (now.memory > 0 && rate < 1.2 * now.memory * m->read_bytes_s)
             byte_s *= now.memory;
+        else if (now.cache > 0 && rate < 1.2 * now.cache * m->cache_bytes_s)
+            byte_s *= now.cache;
         byte_s = rg_shop_usual(w, byte_s, rg_shop_quiet(w, &now));
         least = byte_s > 0 && (byte_s < least || !least) ? byte_s : least;
         m->rates.set_bytes_s[i] = least > 0 ? 1 / least : 0;
     }
 }
 
+/* The most that the last cache holds, but for a tenth. */
+static size_t held_set(const rg_machine *m)
+{
+    const double *rate = m->rates.set_bytes_s;
+    double cache_s = 1 / rate[RG_RATE_CACHE], far_s = 1 / rate[RG_RATE_FAR];
+    int i = RG_RATE_CACHE;
+
+    while (i + 1 < RG_RATE_FAR && 1 / rate[i + 1] < cache_s + (far_s - cache_s) / 10)
+        i++;
+    return (size_t)rg_rate_sets[i];
+}
+
 /* What lies in the last cache comes more slowly after a while, as others use that cache too: as if a part of it came
- * from memory. */
+ * from memory.  They take more of what fills it, so that is what is tried. */
 static void measure_taken(rg_shop *w, rg_machine *m, const rg_cpu *cpu)
 {
-    const size_t set = (size_t)rg_rate_sets[RG_RATE_CACHE];
+    const size_t set = held_set(m);
     const double far_s = 1 / m->rates.set_bytes_s[RG_RATE_FAR];
     double byte_s[RG_RATE_PAUSES + 1], last = 0;
 

@@ -297,22 +297,37 @@ bool rg_shop_quiet(const rg_shop *w, const rg_share *s)
 
 static rg_share between(const rg_share *a, const rg_share *b)
 {
-    return (rg_share){ .memory = (a->memory + b->memory) / 2, .compute = (a->compute + b->compute) / 2 };
+    return (rg_share){ .memory = (a->memory + b->memory) / 2, .compute = (a->compute + b->compute) / 2,
+                       .cache = (a->cache + b->cache) / 2 };
 }
 
+/* What is timed takes near_s near; and when it comes from memory, memory_s. */
+typedef struct place {
+    bool far;
+    rg_source from;
+    double near_s, memory_s;
+} place;
+
 /* What took so long would have taken, had all been given. */
-static double undelayed(double seconds, const rg_share *s, bool far, double near_s, double memory_s)
+static double undelayed(double seconds, const rg_share *s, const place *at)
 {
-    if (!far)
-        return s->compute > 0 ? seconds * s->compute : seconds;
-    seconds -= rg_share_delay(s, near_s, memory_s);
+    double compute = s->compute > 0 ? s->compute : 1, cache = s->cache > 0 ? s->cache : 1, near_s = at->near_s;
+
+    if (!at->far)
+        return seconds * compute;
+    if (at->from == RG_FROM_CACHE)
+        seconds = near_s + (seconds - near_s / compute) * cache;
+    else
+        seconds -= rg_share_delay(s, near_s, at->memory_s);
     return seconds > near_s ? seconds : near_s;
 }
 
-/* The first tries are to get warm, cores that have slept too; and of something near they tell how many turns make a
- * time worth measuring.  On a slow machine, few.  Only quiet ones count, if there are any. */
-static double timed(rg_shop *w, rg_shop_text *fn, bool far, double near_s, double memory_s)
+/* The first tries are to get warm, cores that have slept too; and of what lies in caches they tell how many turns make
+ * a time worth measuring: it is gone through again and again, as by a step after a step, for looks leave nothing there.
+ * On a slow machine, few.  Only quiet ones count, if there are any. */
+static double timed(rg_shop *w, rg_shop_text *fn, const place *at)
 {
+    const bool once = at->far && at->from == RG_FROM_MEMORY;
     double tries[TRIES], spent = 0;
     int n = 0;
     bool quiet = false;
@@ -320,20 +335,20 @@ static double timed(rg_shop *w, rg_shop_text *fn, bool far, double near_s, doubl
     fill_arena(w);
     w->fn = fn;
     w->repeats = w->spread > 1 ? w->spread : 2;
-    rg_share before = rg_shop_wait(w, far);
+    rg_share before = rg_shop_wait(w, at->far);
     for (int i = 0; n < TRIES && (!n || spent < ENOUGH); i++) {
         rg_pool_run(w->pool, w->n_threads, program, w);
         double s = usual_turn(w), all = s * w->repeats;
-        bool enough = far || all > AT_LEAST || w->repeats >= RG_SHOP_TURNS;
-        rg_share after = look(w, far), then = between(&before, &after);
+        bool enough = once || all > AT_LEAST || w->repeats >= RG_SHOP_TURNS;
+        rg_share after = look(w, at->far), then = between(&before, &after);
         if (!enough)
             w->repeats = s > 0 && s * RG_SHOP_TURNS > 2 * AT_LEAST ? (int)(2 * AT_LEAST / s) : RG_SHOP_TURNS;
-        if (enough && i && (far || spent > WARM || i > TRIES)) { /* i: a clock may stand still */
+        if (enough && i && (once || spent > WARM || i > TRIES)) { /* i: a clock may stand still */
             bool now = rg_shop_quiet(w, &before) && rg_shop_quiet(w, &after);
             if (now && !quiet)
                 n = 0;
             if (now || !quiet)
-                tries[n++] = undelayed(s, &then, far, near_s, memory_s);
+                tries[n++] = undelayed(s, &then, at);
             quiet |= now;
         }
         spent += all;
@@ -344,10 +359,10 @@ static double timed(rg_shop *w, rg_shop_text *fn, bool far, double near_s, doubl
 
 double rg_shop_seconds(rg_shop *w, rg_shop_text *fn)
 {
-    return timed(w, fn, false, 0, 0);
+    return timed(w, fn, &(place){ 0 });
 }
 
-double rg_shop_far_seconds(rg_shop *w, rg_shop_text *fn, double near_s, double memory_s)
+double rg_shop_far_seconds(rg_shop *w, rg_shop_text *fn, rg_source from, double near_s, double memory_s)
 {
-    return timed(w, fn, true, near_s, memory_s);
+    return timed(w, fn, &(place){ .far = true, .from = from, .near_s = near_s, .memory_s = memory_s });
 }

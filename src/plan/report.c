@@ -106,16 +106,16 @@ static void say_measured(rg_buf *b, const rg_plan_report *r)
 {
     char p[32], m[32];
 
-    rg_buf_printf(b, "\n%-9s %6s %7s %12s %12s %9s   bandwidth, arithmetic given\n", "", "batch", "seq",
+    rg_buf_printf(b, "\n%-9s %6s %7s %12s %12s %9s   bandwidth, arithmetic, last cache given\n", "", "batch", "seq",
                   "predicted", "measured", "error");
     for (int i = 0; i < 2 * r->n_rows; i++) {
         const rg_plan_row *x = &r->rows[i / 2];
         const rg_plan_timed *y = i % 2 ? &r->measured[i / 2].prefill : &r->measured[i / 2].decode;
         if (y->measured_s > 0)
-            rg_buf_printf(b, "%-9s %6lld %7lld %12s %12s %+7.1f %%   %.2f %.2f\n", i % 2 ? "prefill" : "decode",
+            rg_buf_printf(b, "%-9s %6lld %7lld %12s %12s %+7.1f %%   %.2f %.2f %.2f\n", i % 2 ? "prefill" : "decode",
                           i % 2 ? 1 : (long long)x->batch, (long long)x->seq, time_text(y->predicted_s, p),
                           time_text(y->measured_s, m), off(y->predicted_s, y->measured_s), y->share.memory,
-                          y->share.compute);
+                          y->share.compute, y->share.cache);
     }
 }
 

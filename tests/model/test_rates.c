@@ -68,17 +68,19 @@ static void a_pulse_is_taken(void **state)
         assert_true(rg_pulse_usual(p).memory == 0 && rg_pulse_usual(p).compute == 0); /* not looked */
         for (int n = 0; n < 9; n++) {
             rg_share s = rg_pulse_look(p, pool, n < 5);
-            assert_true((s.memory > 0) == (n < 5) && s.compute > 0);
+            assert_true((s.memory > 0) == (n < 5) && (s.cache > 0) == (n < 5) && s.compute > 0);
         }
         usual[i] = rg_pulse_usual(p);
         assert_true(rg_pulse_usual(p).compute == 0); /* it was asked */
         rg_pulse_close(p);
         m.read_bytes_s *= 100;
+        m.cache_bytes_s *= 100;
         m.f32_ops_s *= 100;
     }
     /* A busy machine changes by less than ten times. */
     assert_true(usual[1].memory < usual[0].memory / 10 && usual[1].memory > usual[0].memory / 1000);
     assert_true(usual[1].compute < usual[0].compute / 10 && usual[1].compute > usual[0].compute / 1000);
+    assert_true(usual[1].cache < usual[0].cache / 10 && usual[1].cache > usual[0].cache / 1000);
     rg_pool_free(pool);
 }
 
@@ -387,9 +389,42 @@ static void caches_are_gone_through_again(void **state)
     w->spread = 8;
     assert_ok(rg_shop_batch(w, 1, 0, false, &err), err);
     rg_clock_set(clock_of_test, &kept.now_ns);
-    double cache = rg_shop_seconds(w, play_kept), memory = rg_shop_far_seconds(w, play_kept, 0, 0);
+    double cache = rg_shop_far_seconds(w, play_kept, RG_FROM_CACHE, 0, 0);
+    double memory = rg_shop_far_seconds(w, play_kept, RG_FROM_MEMORY, 0, 0);
     rg_clock_set(NULL, NULL);
     assert_true(fabs(cache - 2e-6) < 1e-9 && fabs(memory - 1e-5) < 1e-9);
+    rg_shop_close(w);
+}
+
+static void play_nothing(rg_fwd *f, rg_shop *w, int turn)
+{
+    (void)f;
+    (void)w;
+    (void)turn;
+}
+
+/* When half of the last cache's bandwidth is given, what comes from there takes twice as long beyond what is near. */
+static void a_cache_gives_half(void **state)
+{
+    static rg_seen seen;
+    rg_machine m = { .read_bytes_s = 1e10, .f32_ops_s = 1e10, .cache_bytes_s = 2 * 32 * 1048576.0 / 2e-4 };
+    rg_error err = { 0 };
+    const rg_cpu *cpu = rg_cpu_find("auto", &err);
+    rg_shop *w = cpu ? rg_shop_open(cpu, 1, false, &err) : NULL;
+
+    (void)state;
+    assert_ok(w, err);
+    w->seen = &seen;
+    w->spread = 8;
+    w->pulse = rg_pulse_open(&m, cpu, 1, &err);
+    assert_ok(w->pulse, err);
+    assert_ok(rg_shop_batch(w, 1, 0, false, &err), err);
+    rg_clock_set(ticking_clock, NULL);
+    tick_ns = 200000;
+    double s = rg_shop_far_seconds(w, play_nothing, RG_FROM_CACHE, 1e-4, 1);
+    rg_clock_set(NULL, NULL);
+    assert_true(fabs(s - 1.5e-4) < 1e-5);
+    rg_pulse_close(w->pulse);
     rg_shop_close(w);
 }
 
@@ -431,6 +466,7 @@ int main(int argc, char **argv)
                                       cmocka_unit_test(quiet_times_are_kept), cmocka_unit_test(what_is_timed_is_quiet),
                                       cmocka_unit_test(a_turn_is_timed_undisturbed),
                                       cmocka_unit_test(caches_are_gone_through_again),
+                                      cmocka_unit_test(a_cache_gives_half),
                                       cmocka_unit_test(failures_leave_nothing) };
 
     test_init(argc, argv);

@@ -378,8 +378,8 @@ static void caches_give_all(void **state)
     }
 }
 
-/* What comes from the last cache goes at the pace of the cores, all of it. */
-static void caches_go_with_cores(void **state)
+/* What comes from the last cache goes at the pace that it gives, what is near at that of the cores. */
+static void caches_give_some(void **state)
 {
     rg_plan_machine p = machine("xeon-8480", 1);
     rg_counted op = { .kind = RG_OP_LINEAR, .rows = 1, .n_rows = 1, .w[0] = { .type = RG_F32, .values = 1e6 } };
@@ -390,8 +390,10 @@ static void caches_go_with_cores(void **state)
     p.m.rates.linear[RG_F32].far_s[RG_FROM_CACHE][0] = 3e-12;
     double all = rg_cost_op(&p.m, &op, &cache, true);
     is_about(all, 1e-6 + 1e-6 + 3e-6, 1e-9);
-    p.m.share.compute = 0.5;
-    is_about(rg_cost_op(&p.m, &op, &cache, true), 2 * all, 1e-9);
+    p.m.share = (rg_share){ .memory = 1, .compute = 1, .cache = 0.5 };
+    is_about(rg_cost_op(&p.m, &op, &cache, true), all + 3e-6, 1e-9);
+    p.m.share = (rg_share){ .memory = 1, .compute = 0.5, .cache = 1 };
+    is_about(rg_cost_op(&p.m, &op, &cache, true), all + 2e-6, 1e-9);
 }
 
 /* Near, in the last cache, in memory, and between two of them by what a byte takes; and with time others take of it. */
@@ -686,7 +688,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(serving_quiz),      cmocka_unit_test(largest_and_knee),
         cmocka_unit_test(counted_beside_closed), cmocka_unit_test(shapes_are_batches),
         cmocka_unit_test(costs_add_up), cmocka_unit_test(what_is_given), cmocka_unit_test(caches_give_all),
-        cmocka_unit_test(caches_go_with_cores), cmocka_unit_test(caches_are_taken),
+        cmocka_unit_test(caches_give_some), cmocka_unit_test(caches_are_taken),
         cmocka_unit_test(rows_and_values), cmocka_unit_test(what_interrupts),
         cmocka_unit_test(scheduler_questions),
         cmocka_unit_test(levers),            cmocka_unit_test(machines),      cmocka_unit_test(refusals),
