@@ -84,9 +84,9 @@ typedef struct rg_rates {
     double carry_near_s[RG_OP_COUNT], carry_far_s[RG_SOURCES][RG_OP_COUNT];
 } rg_rates;
 
-/* What a machine gives of its roofs: others on the same host take memory's bandwidth, or that of the last cache, or half
- * a core, for tenths of a second or for minutes; and a host moves its guests' threads, so that these meet later when
- * they are in cores far from each other (no cost goes by that). */
+/* What a machine gives of its roofs: others on the same host take memory's bandwidth, or that of the last cache, or
+ * half a core, for tenths of a second or for minutes; and a host moves its guests' threads, so that these meet later
+ * when they are in cores far from each other (no cost goes by that). */
 typedef struct rg_share {
     double memory, compute, meeting, cache; /* 0: all */
 } rg_share;
