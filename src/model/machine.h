@@ -20,8 +20,7 @@ double rg_machine_bandwidth_after(const rg_cpu *cpu, rg_pool *pool, int n_thread
 
 /* Looks at the machine beside what is timed on it: a short run of arithmetic, some meetings of all threads, and short
  * reads from the last cache and from memory on all of them, two milliseconds in all.  What is timed while others take
- * half of the bandwidth says nothing of this machine unless that is known; and a last cache gives half of its own for
- * some hundredths of a second after cores have slept.  One thread at a time. */
+ * half of the bandwidth says nothing of this machine unless that is known.  One thread at a time. */
 typedef struct rg_pulse rg_pulse;
 
 /* Of m's roofs, which are of so many threads.  NULL: no memory. */
