@@ -196,7 +196,7 @@ void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n
     p->n = 0;
     p->peak = cpu->peak_f32;
     out->step_s = 2 * best_seconds(p, compute);
-    out->cache_bytes_s = bandwidth(p, CACHE_BYTES, true); /* last: threads that have slept may be in one core at first */
+    out->cache_bytes_s = bandwidth(p, CACHE_BYTES, true); /* last: threads that slept may begin in one core */
     rg_free(p);
 }
 
