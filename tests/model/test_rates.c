@@ -264,6 +264,20 @@ static struct {
     bool changed; /* a value of an activation, by what came between turns */
 } played;
 
+/* One thread, spread things gone through in turn, by a row each. */
+static rg_shop *open_shop(rg_seen *seen, int spread)
+{
+    rg_error err = { 0 };
+    const rg_cpu *cpu = rg_cpu_find("auto", &err);
+    rg_shop *w = cpu ? rg_shop_open(cpu, 1, false, &err) : NULL;
+
+    assert_ok(w, err);
+    w->seen = seen;
+    w->spread = spread;
+    assert_ok(rg_shop_batch(w, 1, 0, false, &err), err);
+    return w;
+}
+
 /* Takes a millisecond; every fifth time, a hundred. */
 static void play(rg_fwd *f, rg_shop *w, int turn)
 {
@@ -284,16 +298,10 @@ static void play(rg_fwd *f, rg_shop *w, int turn)
 static void a_turn_is_timed_undisturbed(void **state)
 {
     static rg_seen seen;
-    rg_error err = { 0 };
-    const rg_cpu *cpu = rg_cpu_find("auto", &err);
-    rg_shop *w = cpu ? rg_shop_open(cpu, 1, false, &err) : NULL;
+    rg_shop *w = open_shop(&seen, 25);
 
     (void)state;
-    assert_ok(w, err);
     memset(&played, 0, sizeof played);
-    w->seen = &seen;
-    w->spread = 25;
-    assert_ok(rg_shop_batch(w, 1, 0, false, &err), err);
     rg_clock_set(clock_of_test, &played.now_ns);
     double s = rg_shop_seconds(w, play);
     rg_clock_set(NULL, NULL);
@@ -337,13 +345,9 @@ static void what_is_timed_is_quiet(void **state)
     rg_machine m = { .read_bytes_s = 1e10, .f32_ops_s = 1e10 };
     rg_error err = { 0 };
     const rg_cpu *cpu = rg_cpu_find("auto", &err);
-    rg_shop *w = cpu ? rg_shop_open(cpu, 1, false, &err) : NULL;
+    rg_shop *w = open_shop(&seen, 5);
 
     (void)state;
-    assert_ok(w, err);
-    w->seen = &seen;
-    w->spread = 5;
-    assert_ok(rg_shop_batch(w, 1, 0, false, &err), err);
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         w->pulse = rg_pulse_open(&m, cpu, 1, &err);
         assert_ok(w->pulse, err);
@@ -379,15 +383,9 @@ static void play_kept(rg_fwd *f, rg_shop *w, int turn)
 static void caches_are_gone_through_again(void **state)
 {
     static rg_seen seen;
-    rg_error err = { 0 };
-    const rg_cpu *cpu = rg_cpu_find("auto", &err);
-    rg_shop *w = cpu ? rg_shop_open(cpu, 1, false, &err) : NULL;
+    rg_shop *w = open_shop(&seen, 8);
 
     (void)state;
-    assert_ok(w, err);
-    w->seen = &seen;
-    w->spread = 8;
-    assert_ok(rg_shop_batch(w, 1, 0, false, &err), err);
     rg_clock_set(clock_of_test, &kept.now_ns);
     double cache = rg_shop_far_seconds(w, play_kept, RG_FROM_CACHE, 0, 0);
     double memory = rg_shop_far_seconds(w, play_kept, RG_FROM_MEMORY, 0, 0);
@@ -409,16 +407,11 @@ static void a_cache_gives_half(void **state)
     static rg_seen seen;
     rg_machine m = { .read_bytes_s = 1e10, .f32_ops_s = 1e10, .cache_bytes_s = 2 * 32 * 1048576.0 / 2e-4 };
     rg_error err = { 0 };
-    const rg_cpu *cpu = rg_cpu_find("auto", &err);
-    rg_shop *w = cpu ? rg_shop_open(cpu, 1, false, &err) : NULL;
+    rg_shop *w = open_shop(&seen, 8);
 
     (void)state;
-    assert_ok(w, err);
-    w->seen = &seen;
-    w->spread = 8;
-    w->pulse = rg_pulse_open(&m, cpu, 1, &err);
+    w->pulse = rg_pulse_open(&m, rg_cpu_find("auto", &err), 1, &err);
     assert_ok(w->pulse, err);
-    assert_ok(rg_shop_batch(w, 1, 0, false, &err), err);
     rg_clock_set(ticking_clock, NULL);
     tick_ns = 200000;
     double s = rg_shop_far_seconds(w, play_nothing, RG_FROM_CACHE, 1e-4, 1);
