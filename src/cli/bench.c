@@ -173,6 +173,7 @@ static bool all_naive(job *j, rg_error *err)
 {
     rg_rates_wanted wanted = rg_rates_for(j->tool.model, j->tool.exact);
 
+    wanted.passes = 3; /* a median, as a plan's */
     if (j->decode < 1)
         return rg_fail(err, RG_E_USAGE, "bench: --no-cache needs --decode of 1 or more");
     if (!rg_rates_measure(&j->machine, j->tool.cpu, j->tool.n_threads, &wanted, NULL, err))

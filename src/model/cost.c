@@ -8,6 +8,9 @@
 /* TURNS: a step's seconds depend on where its bytes come from, which depends on its seconds; found from below. */
 enum { SPANS_AT_HAND = 256, MANY_ROWS = 512, STORE_SHARED = 32, TURNS = 8 };
 
+/* Of what the last cache takes per byte, less comes from a nearer one. */
+static const double NEARER = 0.8;
+
 /* ---- rates as functions ------------------------------------------------------------------------------------------ */
 
 const double rg_rate_sets[RG_RATE_SETS] = { 0x1p18, 0x1p19, 0x1p20, 0x2p20, 0x4p20, 0x8p20, 0xap20,
@@ -278,6 +281,21 @@ double rg_share_delay(const rg_share *s, double near_s, double memory_s)
     double memory = s->memory > 0 ? s->memory : 1, compute = s->compute > 0 ? s->compute : 1;
 
     return larger(memory_s / memory, near_s / compute) - larger(memory_s, near_s);
+}
+
+double rg_share_byte(const rg_machine *m, const rg_share *s, double byte_s)
+{
+    double memory = s->memory > 0 ? s->memory : 1, cache = s->cache > 0 ? s->cache : 1;
+    double far_s = 1 / m->read_bytes_s, cache_s = m->cache_bytes_s > 0 ? 1 / m->cache_bytes_s : far_s;
+    double far_now = far_s / memory, cache_now = cache_s / cache;
+
+    if (byte_s < NEARER * cache_now)
+        return byte_s;
+    if (byte_s >= far_now)
+        return byte_s * memory;
+    if (byte_s <= cache_now)
+        return byte_s * cache;
+    return cache_s + (byte_s - cache_now) / (far_now - cache_now) * (far_s - cache_s);
 }
 
 /* What rates say is of a machine that gives all of its roofs. */

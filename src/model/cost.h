@@ -152,6 +152,9 @@ int rg_cost_budget(const rg_model *m, const rg_machine *machine, const rg_step_a
 
 /* What takes the longer of near_s of arithmetic and memory_s of memory when all is given takes so much more. */
 double rg_share_delay(const rg_share *s, double near_s, double memory_s);
+/* What a byte takes of a set that is gone through again and again when all is given, where it took byte_s: what comes
+ * of it from the last cache and from memory, as the roofs tell, goes by a share each, and what is nearer by none. */
+double rg_share_byte(const rg_machine *machine, const rg_share *s, double byte_s);
 
 /* One operation of a step whose bytes come from there. */
 double rg_cost_op(const rg_machine *machine, const rg_counted *op, const rg_sources *from, bool exact);

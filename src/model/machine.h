@@ -6,8 +6,9 @@
 #include "model/cost.h"
 #include "ops/cpu/kernels.h"
 
-/* The roofs, with the kernels of cpu on n_threads threads of pool: about a second.  working_set: bytes over which the
- * bandwidth is read (0: large).  No rates yet: rg_rates_measure adds them. */
+/* The roofs, with the kernels of cpu on n_threads threads of pool: about a second, and up to four until they are what
+ * the machine gives for a while.  working_set: bytes over which the bandwidth is read (0: large).  No rates yet:
+ * rg_rates_measure adds them. */
 void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set);
 
 /* The read bandwidth alone, bytes per second, the highest of some tries or their median; 0: no memory for the

@@ -468,8 +468,7 @@ static rg_type first_of(const bool wanted[RG_TYPE_COUNT], rg_type otherwise)
     return otherwise;
 }
 
-/* Never slower with less to go through: what disturbs makes slower.  What goes at memory's pace goes at the share of it
- * that is given, and what goes at the last cache's, at that one's. */
+/* Never slower with less to go through: what disturbs makes slower. */
 static void measure_sets(rg_shop *w, rg_machine *m, const rg_cpu *cpu)
 {
     double least = 0;
@@ -478,11 +477,7 @@ static void measure_sets(rg_shop *w, rg_machine *m, const rg_cpu *cpu)
         rg_shop_wait(w, false);
         double rate = rg_machine_bandwidth(cpu, w->pool, w->n_threads, (size_t)rg_rate_sets[i], false);
         rg_share now = rg_pulse_look(w->pulse, w->pool, true);
-        double byte_s = rate > 0 ? 1 / rate : 0;
-        if (now.memory > 0 && rate < 1.2 * now.memory * m->read_bytes_s)
-            byte_s *= now.memory;
-        else if (now.cache > 0 && rate < 1.2 * now.cache * m->cache_bytes_s)
-            byte_s *= now.cache;
+        double byte_s = rate > 0 ? rg_share_byte(m, &now, 1 / rate) : 0;
         byte_s = rg_shop_usual(w, byte_s, rg_shop_quiet(w, &now));
         least = byte_s > 0 && (byte_s < least || !least) ? byte_s : least;
         m->rates.set_bytes_s[i] = least > 0 ? 1 / least : 0;
@@ -510,9 +505,9 @@ static void measure_taken(rg_shop *w, rg_machine *m, const rg_cpu *cpu)
     double byte_s[RG_RATE_PAUSES + 1], last = 0;
 
     for (int i = 0; i <= RG_RATE_PAUSES; i++) {
-        rg_share before = rg_shop_wait(w, false);
+        rg_share before = rg_shop_wait(w, true);
         double rate = rg_machine_bandwidth_after(cpu, w->pool, w->n_threads, set, i ? rg_rate_pauses[i - 1] : 0);
-        byte_s[i] = rg_shop_usual(w, rate > 0 ? 1 / rate : 0, rg_shop_quiet(w, &before));
+        byte_s[i] = rg_shop_usual(w, rate > 0 ? rg_share_byte(m, &before, 1 / rate) : 0, rg_shop_quiet(w, &before));
     }
     for (int i = 0; i < RG_RATE_PAUSES; i++) {
         double part = far_s > byte_s[0] ? (byte_s[i + 1] - byte_s[0]) / (far_s - byte_s[0]) : 0;

@@ -84,6 +84,49 @@ static void a_pulse_is_taken(void **state)
     rg_pool_free(pool);
 }
 
+static uint64_t clock_of_test(void *arg)
+{
+    return *(uint64_t *)arg;
+}
+
+static struct {
+    uint64_t now_ns;
+    int n_slow; /* calls from now on that take twice as long, as if two threads were in one core */
+} core;
+
+static double compute_in_core(double n)
+{
+    core.now_ns += (uint64_t)(core.n_slow-- > 0 ? 2 * n : n);
+    return n;
+}
+
+/* Roofs are of what a machine gives for a while, not of its first moments: or of its last ones, if nothing holds. */
+static void roofs_are_what_holds(void **state)
+{
+    static const struct {
+        int n_slow;
+        double f32_ops_s;
+    } cases[] = { { 0, 2e9 }, { 2, 2e9 }, { 7, 2e9 }, { 1 << 20, 1e9 } };
+    rg_error err = { 0 };
+    const rg_cpu *found = rg_cpu_find("auto", &err);
+    rg_pool *pool = rg_pool_new(1, &err);
+    rg_machine m;
+
+    (void)state;
+    assert_ok(found && pool, err);
+    rg_cpu cpu = *found;
+    cpu.peak_f32 = compute_in_core;
+    cpu.peak_int8 = cpu.peak_bf16 = NULL;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        core.n_slow = cases[i].n_slow;
+        rg_clock_set(clock_of_test, &core.now_ns);
+        rg_machine_measure(&m, &cpu, pool, 1, 1 << 20);
+        rg_clock_set(NULL, NULL);
+        assert_true(fabs(m.f32_ops_s / cases[i].f32_ops_s - 1) < 1e-6);
+    }
+    rg_pool_free(pool);
+}
+
 static uint64_t told_ns, tick_ns;
 
 /* Nothing takes longer or shorter than a tick. */
@@ -251,11 +294,6 @@ static void quiet_times_are_kept(void **state)
         w.n_timed = 0;
         assert_true(rg_shop_usual(&w, pass[i].took, pass[i].quiet) == pass[i].want);
     }
-}
-
-static uint64_t clock_of_test(void *arg)
-{
-    return *(uint64_t *)arg;
 }
 
 static struct {
@@ -453,7 +491,7 @@ static void failures_leave_nothing(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(rates_are_measured), cmocka_unit_test(the_median_is_kept),
-                                      cmocka_unit_test(a_pulse_is_taken),
+                                      cmocka_unit_test(a_pulse_is_taken), cmocka_unit_test(roofs_are_what_holds),
                                       cmocka_unit_test(a_long_step_is_looked_at_within),
                                       cmocka_unit_test(rates_are_of_the_roofs), cmocka_unit_test(it_is_quiet_or_not),
                                       cmocka_unit_test(quiet_times_are_kept), cmocka_unit_test(what_is_timed_is_quiet),

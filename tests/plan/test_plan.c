@@ -396,6 +396,27 @@ static void caches_give_some(void **state)
     is_about(rg_cost_op(&p.m, &op, &cache, true), all + 2e-6, 1e-9);
 }
 
+/* What a byte of a set takes when all is given: of a machine that gives 0.6 of memory and 0.8 of the last cache, where
+ * it comes from both as much of it does. */
+static void bytes_of_a_set(void **state)
+{
+    const rg_machine m = { .read_bytes_s = 6e10, .cache_bytes_s = 2e11 };
+    const rg_share all = { 0 }, some = { .memory = 0.6, .compute = 0.5, .cache = 0.8 };
+    const double far_s = 1 / 6e10, cache_s = 1 / 2e11, far_now = far_s / 0.6, cache_now = cache_s / 0.8;
+
+    (void)state;
+    for (int i = -2; i <= 12; i++) {
+        double x = i / 10.0;
+        is_about(rg_share_byte(&m, &all, cache_s + x * (far_s - cache_s)), cache_s + x * (far_s - cache_s), 1e-9);
+        if (i >= 0 && i <= 10)
+            is_about(rg_share_byte(&m, &some, cache_now + x * (far_now - cache_now)),
+                     cache_s + x * (far_s - cache_s), 1e-9);
+    }
+    is_about(rg_share_byte(&m, &some, 1.5 * far_now), 1.5 * far_s, 1e-9);     /* it differs from look to look, */
+    is_about(rg_share_byte(&m, &some, 0.9 * cache_now), 0.9 * cache_s, 1e-9); /* here too */
+    is_about(rg_share_byte(&m, &some, cache_now / 3), cache_now / 3, 1e-9);   /* near */
+}
+
 /* Near, in the last cache, in memory, and between two of them by what a byte takes; and with time others take of it. */
 static void caches_are_taken(void **state)
 {
@@ -688,7 +709,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(serving_quiz),      cmocka_unit_test(largest_and_knee),
         cmocka_unit_test(counted_beside_closed), cmocka_unit_test(shapes_are_batches),
         cmocka_unit_test(costs_add_up), cmocka_unit_test(what_is_given), cmocka_unit_test(caches_give_all),
-        cmocka_unit_test(caches_give_some), cmocka_unit_test(caches_are_taken),
+        cmocka_unit_test(caches_give_some), cmocka_unit_test(caches_are_taken), cmocka_unit_test(bytes_of_a_set),
         cmocka_unit_test(rows_and_values), cmocka_unit_test(what_interrupts),
         cmocka_unit_test(scheduler_questions),
         cmocka_unit_test(levers),            cmocka_unit_test(machines),      cmocka_unit_test(refusals),
