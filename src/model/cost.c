@@ -201,6 +201,7 @@ static void price_products(const rg_machine *m, const rg_counted *op, bool exact
         p->near_s += op->w[i].values * each * uneven;
         for (int k = 0; k < RG_SOURCES; k++)
             p->far_s[k] += op->w[i].values * by_rows(r->far_s[k], op->rows);
+        p->far_s[RG_FROM_CACHE] += op->w[i].outputs * by_rows(r->far_row_s, op->rows);
         if (op->kind == RG_OP_MOE) /* what its experts' rows cost besides is in the rate of its cells */
             continue;
         p->near_s += op->rows * op->w[i].outputs * r->out_s;
@@ -276,11 +277,18 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-double rg_share_delay(const rg_share *s, double near_s, double memory_s)
+double rg_machine_comes_s(const rg_machine *m, rg_source from, double bytes)
 {
-    double memory = s->memory > 0 ? s->memory : 1, compute = s->compute > 0 ? s->compute : 1;
+    double bytes_s = from == RG_FROM_MEMORY ? m->read_bytes_s : m->cache_bytes_s;
 
-    return larger(memory_s / memory, near_s / compute) - larger(memory_s, near_s);
+    return bytes_s > 0 ? bytes / bytes_s : 0;
+}
+
+double rg_share_delay(const rg_share *s, rg_source from, double near_s, double bytes_s)
+{
+    double bytes = from == RG_FROM_MEMORY ? s->memory : s->cache, compute = s->compute > 0 ? s->compute : 1;
+
+    return larger(bytes > 0 ? bytes_s / bytes : bytes_s, near_s / compute) - larger(bytes_s, near_s);
 }
 
 double rg_share_byte(const rg_machine *m, const rg_share *s, double byte_s)
@@ -301,12 +309,16 @@ double rg_share_byte(const rg_machine *m, const rg_share *s, double byte_s)
 /* What rates say is of a machine that gives all of its roofs. */
 static void delay(const rg_machine *m, price *p)
 {
-    double near_s = rg_share_delay(&m->share, p->near_s, 0), far_s = rg_share_delay(&m->share, p->near_s, p->bytes_s);
+    const rg_share *s = &m->share;
+    double near_s = rg_share_delay(s, RG_FROM_MEMORY, p->near_s, 0);
+    double memory_s = rg_share_delay(s, RG_FROM_MEMORY, p->near_s, p->bytes_s) - near_s;
+    double cached_s = rg_machine_comes_s(m, RG_FROM_CACHE, p->bytes_s * m->read_bytes_s);
+    double cache_s = rg_share_delay(s, RG_FROM_CACHE, p->near_s, cached_s) - near_s;
 
-    p->fixed_s += rg_share_delay(&m->share, p->fixed_s, 0);
-    p->far_s[RG_FROM_CACHE] /= m->share.cache > 0 ? m->share.cache : 1;
+    p->fixed_s += rg_share_delay(s, RG_FROM_MEMORY, p->fixed_s, 0);
+    p->far_s[RG_FROM_CACHE] = larger(p->far_s[RG_FROM_CACHE] + cache_s, 0);
+    p->late_s += memory_s;
     p->near_s += near_s;
-    p->late_s += far_s - near_s;
 }
 
 /* Of a machine that was measured. */
@@ -558,7 +570,7 @@ double rg_cost_swap_s(const rg_model *model, const rg_machine *m, int64_t n)
         bytes += held * (double)group->block_bytes;
     }
     double s = 4 * bytes / m->read_bytes_s;
-    return s + rg_share_delay(&m->share, 0, s);
+    return s + rg_share_delay(&m->share, RG_FROM_MEMORY, 0, s);
 }
 
 int32_t rg_cost_swap_from(const rg_model *model, const rg_machine *m, int32_t max_len, int chunk, bool exact)

@@ -51,6 +51,7 @@ typedef struct rg_linear_rate {
     bool measured;
     double near_s[RG_RATE_ROWS]; /* seconds per weight value when so many rows meet it and it is in a near cache; */
     double far_s[RG_SOURCES][RG_RATE_ROWS]; /* what it takes more from farther; */
+    double far_row_s[RG_RATE_ROWS]; /* and per row of weights, as panels begin: from the last cache, where it shows; */
     double far_start_s;          /* and a whole product besides, until its bytes flow from memory */
     double in_s, out_s;          /* seconds per value of x, which is rounded once for all weights, and of y */
 } rg_linear_rate;
@@ -150,8 +151,10 @@ int32_t rg_cost_swap_from(const rg_model *m, const rg_machine *machine, int32_t 
  * aimed at: a step's budget.  Allocates nothing. */
 int rg_cost_budget(const rg_model *m, const rg_machine *machine, const rg_step_aim *aim, int max_rows, bool exact);
 
-/* What takes the longer of near_s of arithmetic and memory_s of memory when all is given takes so much more. */
-double rg_share_delay(const rg_share *s, double near_s, double memory_s);
+/* Seconds in which so many bytes come from there, at best; 0: not known. */
+double rg_machine_comes_s(const rg_machine *m, rg_source from, double bytes);
+/* The longer of near_s of arithmetic and bytes_s of bytes from there takes so much more than with all given. */
+double rg_share_delay(const rg_share *s, rg_source from, double near_s, double bytes_s);
 /* What a byte takes of a set that is gone through again and again when all is given, where it took byte_s: what comes
  * of it from the last cache and from memory, as the roofs tell, goes by a share each, and what is nearer by none. */
 double rg_share_byte(const rg_machine *machine, const rg_share *s, double byte_s);

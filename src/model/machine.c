@@ -243,7 +243,8 @@ enum {
     LOOK_BYTES = 32 << 20,   /* so much by all threads together, */
     CHUNKS = 32,             /* shared out as operations are */
     MEETINGS = 32,
-    CACHE_READS = 4,         /* of CACHE_BYTES beside the others, once as many have brought them there */
+    CACHE_WARM = 24,         /* reads of CACHE_BYTES until they come from the last cache whatever was in it before, */
+    CACHE_READS = 4,         /* and beside the others */
     MEET_EVERY = 8,          /* operations of a step, after which threads look at the clock together */
     PAUSE_NS = 5000000,      /* between looks while waiting */
 };
@@ -336,7 +337,7 @@ static void look(rg_pulse *p, rg_pool *pool, uint32_t *phase, int thread, look_a
     const size_t cached = PULSE_BYTES + (size_t)thread * each;
     part *own = &p->part[thread];
 
-    for (int i = 0; what == AT_CACHE && i < CACHE_READS; i++)
+    for (int i = 0; what == AT_CACHE && i < CACHE_WARM; i++)
         read_bytes(p, cached, each);
     rg_phase_end(pool, phase);
     own->done = 0;

@@ -13,6 +13,7 @@ enum {
     MATRIX_BYTES = 1 << 20,
     SHORT = 64, FEW_AT = 11, /* columns of a narrow one; and its rows are rg_rate_rows from this one on, 16 */
     CELL_COLS = 2048, NARROW = 64, /* of what is made value by value */
+    NARROW_COLS = 256, /* of matrices in the last cache whose rows count */
     CACHED = 8,    /* megabytes of what lies in the last cache: so many sequences, each in a layer, or matrices */
     NEAR_SPANS = 8, FAR_SPANS = 12, LAYERS = 16,
     FAR_TIMES = 12, /* those of a matrix that comes from memory; all together so many that no cache keeps a part */
@@ -89,17 +90,16 @@ static bool measure_near(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
     return true;
 }
 
-/* The same from farther, with matrices that are gone through in turn; beyond 64 rows arithmetic hides it.  From memory
- * they are so large that what begins and ends with each does not count. */
-static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_source from, rg_error *err)
+/* Seconds of a product beyond what it takes near, with n matrices from there that are gone through in turn, for each
+ * number of rows; beyond 64 of them arithmetic hides it. */
+static bool far_products(rg_shop *w, const rg_machine *m, rg_type type, rg_source from, int n, const int64_t shape[3],
+                         double *s, rg_error *err)
 {
-    rg_linear_rate *r = &m->rates.linear[type];
+    const rg_linear_rate *r = &m->rates.linear[type];
     const rg_format *fmt = rg_format_of(type);
-    const bool memory = from == RG_FROM_MEMORY;
-    const int n = memory ? RG_SHOP_MATRICES : CACHED;
-    const int64_t shape[3] = { 1, (memory ? FAR_TIMES : 1) * matrix_rows(type), COLS };
-    double values = (double)(shape[1] * shape[2]), last = 0, bytes = values * fmt->block_bytes / fmt->block_len;
-    double most = bytes / values / m->rates.set_bytes_s[memory ? RG_RATE_SETS - 1 : RG_RATE_CACHE]; /* none hidden */
+    double values = (double)(shape[1] * shape[2]), bytes = values * fmt->block_bytes / fmt->block_len, last = 0;
+    double best = rg_machine_comes_s(m, from, bytes);
+    double most = bytes / m->rates.set_bytes_s[from == RG_FROM_MEMORY ? RG_RATE_SETS - 1 : RG_RATE_CACHE];
 
     w->spread = n;
     if (!rg_shop_weights(w, type, n, shape, err))
@@ -109,21 +109,52 @@ static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_source from,
         if (rows <= 64 && !(rows & (rows - 1))) {
             if (!rg_shop_batch(w, rows, 0, false, err))
                 return false;
-            double near = r->near_s[i] * values + rows * (r->in_s * COLS + r->out_s * (double)shape[1]);
-            near += m->rates.fixed_s[RG_OP_LINEAR];
-            last = beyond(rg_shop_far_seconds(w, rg_say_linear, from, near, bytes / m->read_bytes_s), near, values);
-            last = last < most ? last : most;
+            double near = r->near_s[i] * values + rows * (r->in_s * (double)shape[2] + r->out_s * (double)shape[1]) +
+                          m->rates.fixed_s[RG_OP_LINEAR];
+            last = beyond(rg_shop_far_seconds(w, rg_say_linear, from, near, best), near, 1);
+            last = last < most ? last : most; /* none hidden */
         }
-        r->far_s[from][i] = last;
+        s[i] = last;
     }
-    if (!memory)
-        return true;
-    if (!rg_shop_batch(w, 1, 0, false, err))
+    return true;
+}
+
+/* From the last cache: of as many values in wide matrices and in narrow ones, whose rows are more. */
+static bool measure_cached(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
+{
+    const int64_t rows = matrix_rows(type), more = COLS / NARROW_COLS * rows;
+    const int64_t wide[3] = { 1, rows, COLS }, narrow[3] = { 1, more, NARROW_COLS };
+    rg_linear_rate *r = &m->rates.linear[type];
+    double s[2][RG_RATE_ROWS];
+
+    if (!far_products(w, m, type, RG_FROM_CACHE, CACHED, wide, s[0], err) ||
+        !far_products(w, m, type, RG_FROM_CACHE, CACHED, narrow, s[1], err))
         return false;
+    for (int i = 0; i < RG_RATE_ROWS; i++) {
+        r->far_row_s[i] = beyond(s[1][i], s[0][i], (double)(more - rows));
+        r->far_s[RG_FROM_CACHE][i] = beyond(s[0][i], (double)rows * r->far_row_s[i], (double)(rows * COLS));
+    }
+    return true;
+}
+
+/* From memory they are so large that what begins and ends with each does not count; and what does, of a short one. */
+static bool measure_far(rg_shop *w, rg_machine *m, rg_type type, rg_error *err)
+{
+    const int64_t shape[3] = { 1, FAR_TIMES * matrix_rows(type), COLS };
+    const rg_format *fmt = rg_format_of(type);
+    rg_linear_rate *r = &m->rates.linear[type];
+    double values = (double)(shape[1] * shape[2]), part = values / RG_SAY_PARTS, s[RG_RATE_ROWS];
+
+    if (!far_products(w, m, type, RG_FROM_MEMORY, RG_SHOP_MATRICES, shape, s, err) ||
+        !rg_shop_batch(w, 1, 0, false, err))
+        return false;
+    for (int i = 0; i < RG_RATE_ROWS; i++)
+        r->far_s[RG_FROM_MEMORY][i] = s[i] / values;
     w->spread = RG_SHOP_MATRICES * RG_SAY_PARTS;
-    double near = values / RG_SAY_PARTS * r->near_s[0] + r->in_s * COLS + r->out_s * (double)shape[1] / RG_SAY_PARTS;
-    double part = rg_shop_far_seconds(w, rg_say_part, from, near, bytes / RG_SAY_PARTS / m->read_bytes_s);
-    r->far_start_s = beyond(part, m->rates.fixed_s[RG_OP_LINEAR] + near + values / RG_SAY_PARTS * r->far_s[from][0], 1);
+    double near = part * r->near_s[0] + r->in_s * COLS + r->out_s * (double)shape[1] / RG_SAY_PARTS;
+    double best = rg_machine_comes_s(m, RG_FROM_MEMORY, part * fmt->block_bytes / fmt->block_len);
+    double took = rg_shop_far_seconds(w, rg_say_part, RG_FROM_MEMORY, near, best);
+    r->far_start_s = beyond(took, m->rates.fixed_s[RG_OP_LINEAR] + near + part * r->far_s[RG_FROM_MEMORY][0], 1);
     r->measured = true;
     return true;
 }
@@ -180,14 +211,14 @@ static bool measure_short(rg_shop *w, rg_machine *m, rg_type type, rg_source fro
     if (!set_layers(w, n, 2, err))
         return false;
     rg_attention_rate *r = &m->rates.attention[type];
-    double memory_s = n * each / m->read_bytes_s;
+    double bytes_s = rg_machine_comes_s(m, from, n * each);
     double seen_s = 4.0 * n * (r->item_s[0] + 2 * RG_BLOCK * (r->pair_s[0] + 128 * r->width_s[0]));
     double near = m->rates.fixed_s[RG_OP_KV_STORE] + n * 512.0 * m->rates.few_s[RG_OP_KV_STORE];
-    double sweep = rg_shop_far_seconds(w, rg_say_layer, from, seen_s, memory_s), both = 0;
+    double sweep = rg_shop_far_seconds(w, rg_say_layer, from, seen_s, bytes_s), both = 0;
     for (int half = 0; half < 2; half++) {
         for (int i = 0; i < n; i++)
             w->index[i] = RG_BLOCK + RG_BLOCK / 4 + half * RG_BLOCK / 2;
-        both += rg_shop_far_seconds(w, rg_say_store_in_layer, from, seen_s + near, memory_s) / 2;
+        both += rg_shop_far_seconds(w, rg_say_store_in_layer, from, seen_s + near, bytes_s) / 2;
     }
     r->store_s[from] = beyond(both, sweep + near, n * 512.0);
     seen_s += m->rates.fixed_s[RG_OP_ATTENTION] + r->far_s[from][0] * n * each;
@@ -241,7 +272,7 @@ static double attend_from(rg_shop *w, const rg_machine *m, const rg_kv *kv, cons
         return -1;
     rg_shop_text *say = kv->latent ? rg_say_mla_attention : layers ? rg_say_layer : rg_say_attention;
     double items = (double)n * queries[1] * w->n_heads, bytes = (double)(n * n_blocks) * rg_kv_bytes(kv);
-    double s = rg_shop_far_seconds(w, say, from, items * (item_s + near_s * keys), bytes / m->read_bytes_s);
+    double s = rg_shop_far_seconds(w, say, from, items * (item_s + near_s * keys), rg_machine_comes_s(m, from, bytes));
     return beyond(s / items, item_s, keys);
 }
 
@@ -448,7 +479,7 @@ static bool measure_recurrence(rg_shop *w, rg_machine *m, rg_op_kind kind, rg_er
         if (!set_carried(w, n, LAYERS, err))
             return false;
         double near = r->fixed_s[kind] + n * row;
-        double far = rg_shop_far_seconds(w, say, from, near, n * bytes / m->read_bytes_s);
+        double far = rg_shop_far_seconds(w, say, from, near, rg_machine_comes_s(m, from, n * bytes));
         r->carry_far_s[from][kind] = beyond(far, near, n * bytes);
     }
     return true;
@@ -528,9 +559,8 @@ static bool measure_once(rg_shop *w, rg_machine *m, const rg_cpu *cpu, const rg_
     ok = measure_cells(w, m, err) && measure_fixed_products(w, m, weights, err) &&
          measure_adding(w, m, weights, err) && measure_kv(w, m, kv, err);
     for (int t = 0; ok && t < RG_TYPE_COUNT; t++) {
-        ok = !wanted->linear[t] || measure_near(w, m, (rg_type)t, err);
-        for (rg_source from = 0; ok && from < RG_SOURCES; from++)
-            ok = !wanted->linear[t] || measure_far(w, m, (rg_type)t, from, err);
+        ok = !wanted->linear[t] || (measure_near(w, m, (rg_type)t, err) && measure_cached(w, m, (rg_type)t, err) &&
+                                    measure_far(w, m, (rg_type)t, err));
         ok = ok && (!wanted->attention[t] || measure_attention(w, m, (rg_type)t, false, err));
         ok = ok && (!wanted->latent[t] || measure_attention(w, m, (rg_type)t, true, err));
     }

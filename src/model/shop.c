@@ -301,25 +301,20 @@ static rg_share between(const rg_share *a, const rg_share *b)
                        .cache = (a->cache + b->cache) / 2 };
 }
 
-/* What is timed takes near_s near; and when it comes from memory, memory_s. */
+/* What is timed takes near_s near, and its bytes bytes_s from there. */
 typedef struct place {
     bool far;
     rg_source from;
-    double near_s, memory_s;
+    double near_s, bytes_s;
 } place;
 
 /* What took so long would have taken, had all been given. */
 static double undelayed(double seconds, const rg_share *s, const place *at)
 {
-    double compute = s->compute > 0 ? s->compute : 1, cache = s->cache > 0 ? s->cache : 1, near_s = at->near_s;
-
     if (!at->far)
-        return seconds * compute;
-    if (at->from == RG_FROM_CACHE)
-        seconds = near_s + (seconds - near_s / compute) * cache;
-    else
-        seconds -= rg_share_delay(s, near_s, at->memory_s);
-    return seconds > near_s ? seconds : near_s;
+        return s->compute > 0 ? seconds * s->compute : seconds;
+    seconds -= rg_share_delay(s, at->from, at->near_s, at->bytes_s);
+    return seconds > at->near_s ? seconds : at->near_s;
 }
 
 /* The first tries are to get warm, cores that have slept too; and of what lies in caches they tell how many turns make
@@ -362,7 +357,7 @@ double rg_shop_seconds(rg_shop *w, rg_shop_text *fn)
     return timed(w, fn, &(place){ 0 });
 }
 
-double rg_shop_far_seconds(rg_shop *w, rg_shop_text *fn, rg_source from, double near_s, double memory_s)
+double rg_shop_far_seconds(rg_shop *w, rg_shop_text *fn, rg_source from, double near_s, double bytes_s)
 {
-    return timed(w, fn, &(place){ .far = true, .from = from, .near_s = near_s, .memory_s = memory_s });
+    return timed(w, fn, &(place){ .far = true, .from = from, .near_s = near_s, .bytes_s = bytes_s });
 }

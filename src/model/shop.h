@@ -97,9 +97,9 @@ bool rg_shop_batch(rg_shop *w, int rows, size_t block_bytes, bool recurrent, rg_
 bool rg_shop_weights(rg_shop *w, rg_type type, int n, const int64_t shape[3], rg_error *err);
 /* Seconds of one turn of fn on a machine that gives all of its roofs: the median of turns, of a few tries, and of what
  * they were in this pass and those before.  Of something near; or of what takes near_s near and comes from farther,
- * from where it would come in memory_s if that were memory. */
+ * from where its bytes alone come in bytes_s. */
 double rg_shop_seconds(rg_shop *w, rg_shop_text *fn);
-double rg_shop_far_seconds(rg_shop *w, rg_shop_text *fn, rg_source from, double near_s, double memory_s);
+double rg_shop_far_seconds(rg_shop *w, rg_shop_text *fn, rg_source from, double near_s, double bytes_s);
 /* The same of what was timed elsewhere, while it was quiet or not. */
 double rg_shop_usual(rg_shop *w, double seconds, bool quiet);
 /* Waits as rg_pulse_wait does; a machine without a pulse is quiet. */

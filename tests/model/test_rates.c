@@ -439,7 +439,8 @@ static void play_nothing(rg_fwd *f, rg_shop *w, int turn)
     (void)turn;
 }
 
-/* When half of the last cache's bandwidth is given, what comes from there takes twice as long beyond what is near. */
+/* When half of the last cache's bandwidth is given, bytes take twice as long, from when they take longer than what is
+ * near. */
 static void a_cache_gives_half(void **state)
 {
     static rg_seen seen;
@@ -452,9 +453,9 @@ static void a_cache_gives_half(void **state)
     assert_ok(w->pulse, err);
     rg_clock_set(ticking_clock, NULL);
     tick_ns = 200000;
-    double s = rg_shop_far_seconds(w, play_nothing, RG_FROM_CACHE, 1e-4, 1);
+    double s = rg_shop_far_seconds(w, play_nothing, RG_FROM_CACHE, 1e-4, 0.8e-4);
     rg_clock_set(NULL, NULL);
-    assert_true(fabs(s - 1.5e-4) < 1e-5);
+    assert_true(fabs(s - 1.4e-4) < 1e-5);
     rg_pulse_close(w->pulse);
     rg_shop_close(w);
 }

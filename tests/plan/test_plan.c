@@ -309,11 +309,11 @@ static void what_is_given(void **state)
     rg_error err = { 0 };
 
     (void)state;
-    is_about(rg_share_delay(&(rg_share){ 0.5, 1 }, 2, 5), 5, 1e-12);   /* 10 for 5 */
-    is_about(rg_share_delay(&(rg_share){ 0.5, 1 }, 4, 3), 2, 1e-12);   /* memory's 6 for arithmetic's 4 */
-    is_about(rg_share_delay(&(rg_share){ 1, 0.5 }, 4, 3), 4, 1e-12);
-    is_about(rg_share_delay(&(rg_share){ 1, 0.5 }, 2, 5) + 1, 1, 1e-12); /* hidden */
-    is_about(rg_share_delay(&(rg_share){ 2, 1 }, 2, 5), -2.5, 1e-12);
+    is_about(rg_share_delay(&(rg_share){ 0.5, 1 }, RG_FROM_MEMORY, 2, 5), 5, 1e-12);   /* 10 for 5 */
+    is_about(rg_share_delay(&(rg_share){ 0.5, 1 }, RG_FROM_MEMORY, 4, 3), 2, 1e-12);   /* memory's 6 for arithmetic's 4 */
+    is_about(rg_share_delay(&(rg_share){ 1, 0.5 }, RG_FROM_MEMORY, 4, 3), 4, 1e-12);
+    is_about(rg_share_delay(&(rg_share){ 1, 0.5 }, RG_FROM_MEMORY, 2, 5) + 1, 1, 1e-12); /* hidden */
+    is_about(rg_share_delay(&(rg_share){ 2, 1 }, RG_FROM_MEMORY, 2, 5), -2.5, 1e-12);
     made_up_rates(&p.m);
     for (int k = 0; k < RG_OP_COUNT; k++) /* products alone */
         p.m.rates.fixed_s[k] = p.m.rates.few_s[k] = p.m.rates.many_s[k] = 0;
@@ -378,7 +378,7 @@ static void caches_give_all(void **state)
     }
 }
 
-/* What comes from the last cache goes at the pace that it gives, what is near at that of the cores. */
+/* What comes from the last cache goes at the pace that it gives, unless the cores take longer. */
 static void caches_give_some(void **state)
 {
     rg_plan_machine p = machine("xeon-8480", 1);
@@ -387,13 +387,19 @@ static void caches_give_some(void **state)
 
     (void)state;
     made_up_rates(&p.m);
+    op.count.weight_bytes = 4e6;
+    p.m.cache_bytes_s = 1e12;
     p.m.rates.linear[RG_F32].far_s[RG_FROM_CACHE][0] = 3e-12;
     double all = rg_cost_op(&p.m, &op, &cache, true);
     is_about(all, 1e-6 + 1e-6 + 3e-6, 1e-9);
     p.m.share = (rg_share){ .memory = 1, .compute = 1, .cache = 0.5 };
-    is_about(rg_cost_op(&p.m, &op, &cache, true), all + 3e-6, 1e-9);
+    is_about(rg_cost_op(&p.m, &op, &cache, true), all + 4e-6, 1e-9); /* all bytes, not what shows of them */
     p.m.share = (rg_share){ .memory = 1, .compute = 0.5, .cache = 1 };
-    is_about(rg_cost_op(&p.m, &op, &cache, true), all + 2e-6, 1e-9);
+    is_about(rg_cost_op(&p.m, &op, &cache, true), all + 1e-6, 1e-9); /* what is fixed: the rest is hidden */
+    p.m.share = (rg_share){ .memory = 1, .compute = 0.1, .cache = 0.5 };
+    is_about(rg_cost_op(&p.m, &op, &cache, true), all + 9e-6 + 6e-6, 1e-9); /* 10 for 4 */
+    p.m.share = (rg_share){ .memory = 1, .compute = 1, .cache = 10 };
+    is_about(rg_cost_op(&p.m, &op, &cache, true), 2e-6, 1e-9); /* never sooner than from near */
 }
 
 /* What a byte of a set takes when all is given: of a machine that gives 0.6 of memory and 0.8 of the last cache, where
