@@ -60,6 +60,14 @@ static double taken(const rg_machine *m, double seconds)
     return before;
 }
 
+/* The same of a set that was gone through in stream_s when its rate was measured, in which others took theirs too. */
+static double gone_since(const rg_machine *m, double stream_s, double seconds)
+{
+    double left = 1 - taken(m, seconds), then = 1 - taken(m, stream_s < seconds ? stream_s : seconds);
+
+    return then > 0 ? 1 - left / then : 0;
+}
+
 /* What takes less than half of memory's time per byte comes from a cache, and is not late. */
 rg_sources rg_cost_sources(const rg_machine *m, double working_set, double seconds)
 {
@@ -68,7 +76,7 @@ rg_sources rg_cost_sources(const rg_machine *m, double working_set, double secon
     if (!m->rates.measured)
         return s;
     double near = byte_s(m, RG_RATE_NEAR), cache = byte_s(m, RG_RATE_CACHE), far = byte_s(m, RG_RATE_FAR);
-    double each = 1 / rg_machine_bandwidth_at(m, working_set), gone = taken(m, seconds);
+    double each = 1 / rg_machine_bandwidth_at(m, working_set), gone = gone_since(m, working_set * each, seconds);
     double memory = far > cache ? within_one((each - cache) / (far - cache)) : each > cache;
     double in_cache = memory > 0 ? 1 - memory : cache > near ? within_one((each - near) / (cache - near)) : 0;
     s.far[RG_FROM_CACHE] = in_cache * (1 - gone);

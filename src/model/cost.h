@@ -27,7 +27,7 @@ enum {
     RG_RATE_ROWS = 17,     /* the numbers of rows in rg_rate_rows */
     RG_RATE_QUERIES = 5,   /* 1, 2, 4, 8, 32 queries that share their keys */
     RG_RATE_SETS = 19,     /* the sizes in rg_rate_sets */
-    RG_RATE_NEAR = 2, RG_RATE_CACHE = 5, RG_RATE_FAR = 17, /* those that lie near, in the last cache, and in memory */
+    RG_RATE_NEAR = 2, RG_RATE_CACHE = 5, RG_RATE_FAR = 18, /* those that lie near, in the last cache, and in memory */
     RG_RATE_WINDOWS = 2,   /* the lengths in rg_rate_windows */
     RG_RATE_PAUSES = 5,    /* those in rg_rate_pauses */
 };

@@ -200,7 +200,12 @@ static void measure_roofs(probe *p, size_t working_set, rg_machine *out)
 
 static bool about_all(double share)
 {
-    return share > STEADY && share < 1 / STEADY;
+    return !share || (share > STEADY && share < 1 / STEADY);
+}
+
+bool rg_machine_holds(const rg_share *s)
+{
+    return about_all(s->memory) && about_all(s->compute);
 }
 
 /* Whether looks find the roofs to be what was measured.  Threads that have slept may begin in one core, and be moved to
@@ -215,8 +220,7 @@ static bool roofs_hold(const rg_machine *m, const probe *p, bool memory)
         rg_pulse_look(pulse, p->pool, memory);
     rg_share s = rg_pulse_usual(pulse);
     rg_pulse_close(pulse);
-    return about_all(s.compute) && (!memory || about_all(s.memory)) &&
-           (p->n_threads == 1 || (s.meeting > MEETS && s.meeting < 1 / MEETS));
+    return rg_machine_holds(&s) && (p->n_threads == 1 || (s.meeting > MEETS && s.meeting < 1 / MEETS));
 }
 
 void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set)

@@ -11,6 +11,10 @@
  * rg_rates_measure adds them. */
 void rg_machine_measure(rg_machine *out, const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set);
 
+/* Whether a share is about all, of memory and of arithmetic: no less, and no more, as when the roofs are of a time when
+ * less was given.  (Shares make good what differs, but for what they do not know.) */
+bool rg_machine_holds(const rg_share *s);
+
 /* The read bandwidth alone, bytes per second, the highest of some tries or their median; 0: no memory for the
  * buffer. */
 double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, bool highest);

@@ -99,7 +99,7 @@ static bool far_products(rg_shop *w, const rg_machine *m, rg_type type, rg_sourc
     const rg_format *fmt = rg_format_of(type);
     double values = (double)(shape[1] * shape[2]), bytes = values * fmt->block_bytes / fmt->block_len, last = 0;
     double best = rg_machine_comes_s(m, from, bytes);
-    double most = bytes / m->rates.set_bytes_s[from == RG_FROM_MEMORY ? RG_RATE_SETS - 1 : RG_RATE_CACHE];
+    double most = bytes / m->rates.set_bytes_s[from == RG_FROM_MEMORY ? RG_RATE_FAR : RG_RATE_CACHE];
 
     w->spread = n;
     if (!rg_shop_weights(w, type, n, shape, err))

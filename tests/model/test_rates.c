@@ -124,6 +124,9 @@ static void roofs_are_what_holds(void **state)
         rg_clock_set(NULL, NULL);
         assert_true(fabs(m.f32_ops_s / cases[i].f32_ops_s - 1) < 1e-6);
     }
+    assert_true(rg_machine_holds(&(rg_share){ 0 }) && rg_machine_holds(&(rg_share){ .memory = 0.9, .compute = 1.1 }));
+    assert_false(rg_machine_holds(&(rg_share){ .memory = 0.6, .compute = 1 }));
+    assert_false(rg_machine_holds(&(rg_share){ .memory = 1, .compute = 2 }));
     rg_pool_free(pool);
 }
 

@@ -392,6 +392,10 @@ static void caches_give_some(void **state)
     p.m.rates.linear[RG_F32].far_s[RG_FROM_CACHE][0] = 3e-12;
     double all = rg_cost_op(&p.m, &op, &cache, true);
     is_about(all, 1e-6 + 1e-6 + 3e-6, 1e-9);
+    op.w[0].outputs = 1000;
+    p.m.rates.linear[RG_F32].far_row_s[0] = 2e-9; /* as panels begin: of what comes from there alone */
+    is_about(rg_cost_op(&p.m, &op, &cache, true) - rg_cost_op(&p.m, &op, &(rg_sources){ 0 }, true), 5e-6, 1e-9);
+    op.w[0].outputs = 0;
     p.m.share = (rg_share){ .memory = 1, .compute = 1, .cache = 0.5 };
     is_about(rg_cost_op(&p.m, &op, &cache, true), all + 4e-6, 1e-9); /* all bytes, not what shows of them */
     p.m.share = (rg_share){ .memory = 1, .compute = 0.5, .cache = 1 };
@@ -441,21 +445,27 @@ static void caches_are_taken(void **state)
     made_up_rates(&p.m);
     memcpy(p.m.rates.taken, (double[RG_RATE_PAUSES]){ 0.1, 0.2, 0.4, 0.6, 0.8 }, sizeof p.m.rates.taken);
     for (int i = 0; i < RG_RATE_SETS; i++) {
-        p.m.rates.set_bytes_s[i] = 1e10;
+        p.m.rates.set_bytes_s[i] = 1e20; /* so quick that nothing is taken while a set is gone through */
         for (size_t k = 0; k < RG_LEN(at_least); k++)
             if (rg_rate_sets[i] >= at_least[k][0])
-                p.m.rates.set_bytes_s[i] = 1e10 / at_least[k][1];
+                p.m.rates.set_bytes_s[i] = 1e20 / at_least[k][1];
     }
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         rg_sources from = rg_cost_sources(&p.m, cases[i].set, cases[i].seconds);
         is_about(from.far[RG_FROM_CACHE] + 1, cases[i].cache + 1, 1e-9);
         is_about(from.far[RG_FROM_MEMORY] + 1, cases[i].memory + 1, 1e-9);
     }
+    /* 16 MB gone through in 1 ms, while 0.4 were taken: after it 0.8 of which, or 1 - 0.2 / 0.6. */
+    for (int i = 0; i < RG_RATE_SETS; i++)
+        p.m.rates.set_bytes_s[i] *= (16 << 20) / 1e-3 / (1e20 / 4);
+    is_about(rg_cost_sources(&p.m, 16 << 20, 0.5e-3).far[RG_FROM_MEMORY], 0.25, 1e-9);
+    is_about(rg_cost_sources(&p.m, 16 << 20, 1e-3).far[RG_FROM_MEMORY], 0.25, 1e-9);
+    is_about(rg_cost_sources(&p.m, 16 << 20, 1).far[RG_FROM_MEMORY], 0.25 + 0.75 * (1 - 0.2 / 0.6), 1e-9);
     /* The longer a step takes, the more is taken, and the longer it takes. */
     p.m.step_s = 1e-3;
     rg_cost_list(&p.m, &op, 1, true, &cost);
     is_about(cost.from.far[RG_FROM_MEMORY], rg_cost_sources(&p.m, 8 << 20, cost.seconds).far[RG_FROM_MEMORY], 1e-6);
-    assert_true(cost.from.far[RG_FROM_MEMORY] > 0.65);
+    assert_true(cost.from.far[RG_FROM_MEMORY] > rg_cost_sources(&p.m, 8 << 20, p.m.step_s).far[RG_FROM_MEMORY] + 0.05);
     is_about(cost.seconds, p.m.step_s + rg_cost_op(&p.m, &op, &cost.from, true), 1e-9);
 }
 
