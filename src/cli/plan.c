@@ -14,10 +14,10 @@
 
 extern const cli_command cli_plan;
 
-enum { MAX_LIST = 32, MAX_STEPS = 32, MAX_RUNS = 100, MAX_ROUNDS = 1000, MAX_ROOFS = 3 };
+enum { MAX_LIST = 32, MAX_STEPS = 64, MAX_RUNS = 400, MAX_ROUNDS = 1000, MAX_ROOFS = 3 };
 
 /* Of a point, in a round: what is enough while it is quiet, what is enough at all, and what is waited. */
-static const double MEASURE_S = 0.4, LONGEST_S = 1.2, PATIENCE_S = 2;
+static const double MEASURE_S = 1, LONGEST_S = 2.5, PATIENCE_S = 2;
 
 /* ---- what is planned for ----------------------------------------------------------------------------------------- */
 
