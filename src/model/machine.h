@@ -24,7 +24,7 @@ double rg_machine_bandwidth(const rg_cpu *cpu, rg_pool *pool, int n_threads, siz
 double rg_machine_bandwidth_after(const rg_cpu *cpu, rg_pool *pool, int n_threads, size_t working_set, double pause_s);
 
 /* Looks at the machine beside what is timed on it: a short run of arithmetic, some meetings of all threads, and short
- * reads from the last cache and from memory on all of them, two milliseconds in all.  What is timed while others take
+ * reads from the last cache and from memory on all of them, three milliseconds in all.  What is timed while others take
  * half of the bandwidth says nothing of this machine unless that is known.  One thread at a time. */
 typedef struct rg_pulse rg_pulse;
 
