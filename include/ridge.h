@@ -144,11 +144,12 @@ typedef struct rg_options {
     size_t kv_bytes;        /* memory for the sequences' state; 0: what is free, less a margin */
     int32_t max_waiting;    /* requests that wait at once; 0: 1024.  More are refused as RG_E_BUSY */
     int64_t max_waiting_ids; /* prompt ids that wait at once; 0: no limit */
-    double max_wait_s;      /* who would wait longer is refused as well, unless its tenant has less than its share of
-                             *   those who wait; 0: no limit */
+    double max_wait_s;      /* requests that would wait longer are refused as well, unless their tenant has less than
+                             *   its share of the queue; 0: no limit */
     double step_s;          /* how long a step may take, prompts being cut to fit; 0: no limit */
     double pace;            /* and, while some are being answered, how many times what it would take without prompts; 0:
-                             *   no limit.  For a limit the machine is measured while opening, some seconds */
+                             *   no limit.  How long steps take is learnt from steps; for a limit the machine's
+                             *   bandwidth and peak are measured while opening, in 0.3 s at most */
     bool share_prefixes;    /* cached prefixes are found by every tenant */
     bool static_batching;   /* nobody joins until all who run have finished: for comparing */
     bool no_prefix_cache;
@@ -194,30 +195,31 @@ typedef struct rg_stats {
     uint64_t n_draft_rows;   /* rows computed for drafts, accepted or not */
     int32_t n_running, n_waiting;
     int64_t n_waiting_ids;
-    double line_taken;       /* how much of the line for those who wait is taken: at 1 requests are refused */
+    double queue_fill;       /* of the queue, 0 to 1: at 1 requests are refused */
     uint64_t state_bytes, state_used_bytes; /* pools, and blocks in use (those kept only for reuse not counted) */
     uint64_t state_live_bytes; /* of the latter what positions of sequences have been written into */
-    double ops;              /* operations that the steps did, by the counting reader */
+    double ops;              /* operations that the steps did */
+    uint64_t bytes_read;     /* weights, K/V and state that they had to read */
     double limit_s;          /* seconds that they would have taken at this machine's limits; 0: not measured */
     double last_step_s;
-    uint64_t bytes_read; /* weights, K/V and state that the steps had to read, by the counting reader */
     double busy_s;       /* time spent in steps */
 } rg_stats;
 
 RG_API rg_stats rg_engine_stats(const rg_engine *engine);
 
-/* Bytes per second that this machine reads on the engine's threads, from a buffer as large as the weights (so from the
- * cache that they would fit in).  Takes a fraction of a second; measure while nothing runs.  0: no memory for it. */
+/* Bytes per second that this machine reads from memory on the engine's threads.  Where they were not measured while
+ * opening (see step_s), takes up to 0.3 s, best while nothing runs.  0: no memory for it. */
 RG_API double rg_engine_bandwidth(const rg_engine *engine);
 
-/* What the cost model says of this model on this machine: a step that answers `batch` sequences after `context`
- * positions each, and a prompt of `context` positions alone. */
+/* What a step that answers `batch` sequences after `context` positions each will take on this machine, by what was
+ * learnt from steps so far, and a prompt of `context` positions alone. */
 typedef struct rg_forecast {
-    double weight_bytes, kv_bytes, recurrent_bytes, activation_bytes; /* memory; of the batch's sequences */
-    double step_s, limit_s;  /* predicted; at the machine's limits alone */
+    double weight_bytes, kv_bytes, recurrent_bytes; /* memory: of the model, and of the batch's sequences; */
+    double activation_bytes; /*   of the largest step */
+    double step_s, limit_s;  /* predicted; at the machine's limits */
     double tokens_s;         /* of all sequences together */
     double ttft_s;
-    const char *bound;       /* what a step waits for most: "weights", "kv" or "compute" */
+    const char *bound;       /* what the step waits for most: "weights", "kv" or "compute" */
 } rg_forecast;
 
 /* False: the machine was not measured while opening, or the shape is out of range. */

@@ -10,13 +10,10 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/checkpoint.h"
-#include "engine/engine.h"
+#include "engine/loop.h"
 #include "grammar/shelf.h"
-#include "model/cost.h"
+#include "measure/roofs.h"
 #include "model/model.h"
-#include "model/machine.h"
-#include "model/rates.h"
-#include "plan/plan.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
@@ -29,9 +26,9 @@ struct rg_engine {
     rg_model *model;
     rg_tokenizer *tokenizer; /* NULL: ids only */
     rg_runner *runner;
-    rg_core *core;
+    rg_loop *loop;
     rg_chat *chat;
-    rg_machine machine; /* measured if a step's length is to be kept */
+    rg_roofs roofs;     /* of this machine; all 0: not known */
     const rg_cpu *cpu;
     rg_grammar_vocab *grammar_vocab; /* NULL until the first grammar, as is grammars */
     rg_grammar_shelf *grammars;
@@ -82,32 +79,27 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
     return ok;
 }
 
-/* This machine's limits and the rates of its kernels, so that a step's length can be told beforehand. */
-static bool measure(rg_engine *e, rg_error *err)
+/* What this machine can do at most, if steps are to be kept short: found in a profile, or else measured. */
+static bool find_roofs(rg_engine *e, const rg_options *o, rg_error *err)
 {
-    rg_rates_wanted wanted = rg_rates_for(e->model, e->exact);
-    rg_pool *pool = rg_pool_new(e->n_threads, err);
-
-    if (!pool)
-        return false;
-    rg_machine_measure(&e->machine, e->cpu, pool, e->n_threads, 0);
-    rg_pool_free(pool);
-    return rg_rates_measure(&e->machine, e->cpu, e->n_threads, &wanted, NULL, err);
+    if (o->step_s <= 0 && o->pace <= 0)
+        return true;
+    return rg_roofs_probe(&e->roofs, e->cpu, e->n_threads, err);
 }
 
-static rg_core_options core_options(const rg_engine *e, const rg_options *o, int max_seqs, int max_rows)
+static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_rows, rg_error *err)
 {
-    rg_core_options core = { .max_seqs = max_seqs, .max_rows = max_rows, .max_seq_len = e->max_seq_len,
+    double product_ops_s = rg_roofs_peak(&e->roofs, e->runner->facts.type, e->exact);
+    rg_loop_options loop = { .max_seqs = max_seqs, .max_rows = max_rows, .max_seq_len = e->max_seq_len,
                              .max_waiting = o->max_waiting > 0 ? o->max_waiting : 1024,
                              .max_waiting_ids = o->max_waiting_ids, .max_wait_s = o->max_wait_s,
                              .use_prefixes = !o->no_prefix_cache,
                              .share_prefixes = o->share_prefixes, .static_batching = o->static_batching,
                              .step_s = o->step_s, .pace = o->pace,
-                             .n_threads = e->n_threads };
+                             .roofs = { e->roofs.read_bytes_s, product_ops_s, e->roofs.f32_ops_s } };
 
-    if (e->machine.rates.measured)
-        core.swap_from = rg_cost_swap_from(e->model, &e->machine, e->max_seq_len, max_rows, e->exact);
-    return core;
+    e->loop = rg_loop_new(e->runner, &loop, err);
+    return e->loop && rg_loop_start(e->loop, err);
 }
 
 static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
@@ -128,22 +120,16 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     e->state_bytes = o->kv_bytes ? o->kv_bytes : default_state_bytes();
     if (max_rows < max_seqs)
         max_rows = max_seqs;
-    bool predicts = o->step_s > 0 || o->pace > 0;
-    if (predicts && !measure(e, err))
+    if (!find_roofs(e, o, err))
         return false;
     e->runner = rg_model_runner_new(e->model, &(rg_runner_options){ .cpu = e->cpu, .n_threads = e->n_threads,
                                                                     .exact = e->exact,
                                                                     .max_rows = max_rows,
                                                                     .max_logits = max_seqs + SCORE_ROWS,
                                                                     .max_seqs = max_seqs, .max_seq_len = e->max_seq_len,
-                                                                    .state_bytes = e->state_bytes,
-                                                                    .machine = predicts ? &e->machine : NULL },
+                                                                    .state_bytes = e->state_bytes },
                                     err);
-    if (!e->runner)
-        return false;
-    rg_core_options core = core_options(e, o, max_seqs, max_rows);
-    e->core = rg_core_new(e->runner, &core, err);
-    return e->core && rg_core_start(e->core, err);
+    return e->runner && open_loop(e, o, max_seqs, max_rows, err);
 }
 
 rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err)
@@ -166,7 +152,7 @@ void rg_close(rg_engine *e)
 {
     if (!e)
         return;
-    rg_core_free(e->core);
+    rg_loop_free(e->loop);
     rg_model_runner_free(e->runner);
     rg_grammar_shelf_free(e->grammars);
     rg_grammar_vocab_free(e->grammar_vocab);
@@ -195,51 +181,74 @@ rg_info rg_engine_info(const rg_engine *e)
 
 rg_stats rg_engine_stats(const rg_engine *e)
 {
-    return rg_core_stats(e->core);
+    return rg_loop_stats(e->loop);
 }
 
 bool rg_engine_wait(rg_engine *e, uint64_t *seen, double timeout_s)
 {
-    return rg_core_wait(e->core, seen, timeout_s);
+    return rg_loop_wait(e->loop, seen, timeout_s);
 }
 
 bool rg_engine_has_room(const rg_engine *e, const char *tenant)
 {
-    return rg_core_has_room(e->core, tenant);
+    return rg_loop_has_room(e->loop, tenant);
 }
 
 int32_t rg_engine_retry_after(const rg_engine *e)
 {
-    return rg_core_retry_after(e->core);
+    return rg_loop_retry_after(e->loop);
 }
 
 void rg_engine_check(rg_engine *e)
 {
-    rg_core_check_soon(e->core);
+    rg_loop_check_soon(e->loop);
 }
 
 double rg_engine_bandwidth(const rg_engine *e)
 {
-    rg_pool *pool = rg_pool_new(e->n_threads, NULL);
-    double rate = pool ? rg_machine_bandwidth(e->cpu, pool, e->n_threads, e->model->weights.bytes, true) : 0;
+    rg_roofs now = e->roofs;
 
-    rg_pool_free(pool);
-    return rate;
+    return now.read_bytes_s > 0 || rg_roofs_probe(&now, e->cpu, e->n_threads, NULL) ? now.read_bytes_s : 0;
+}
+
+static const char *bound_of(const rg_step_time *t, const rg_step_load *load)
+{
+    double limit_s = rg_step_limit_s(t, load);
+
+    if (rg_step_bytes(&t->facts, load) / t->roofs.bytes_s < limit_s)
+        return "compute";
+    return 2 * load->key_bytes > rg_step_bytes(&t->facts, load) ? "kv" : "weights";
+}
+
+/* Seconds of a prompt of n positions in steps of as many rows as there may be. */
+static double prompt_s(const rg_step_time *t, int32_t n, int32_t max_rows)
+{
+    double s = 0;
+
+    for (int32_t at = 0; at < n; at += max_rows) {
+        rg_step_load load = { 0 };
+        rg_step_load_add(&load, &t->facts, at, n - at < max_rows ? n - at : max_rows, at + max_rows >= n);
+        s += rg_step_time_predict(t, &load);
+    }
+    return s;
 }
 
 bool rg_engine_forecast(const rg_engine *e, int32_t batch, int32_t context, rg_forecast *out)
 {
-    rg_plan_machine here = { .name = "here", .m = e->machine, .memory_bytes = (double)e->state_bytes, .chips = 1,
-                             .chunk = e->runner->max_rows };
-    rg_plan_subject subject = { .method = RG_PLAN_COUNTED, .model = e->model, .exact = e->exact };
-    rg_plan_row row;
+    rg_step_time t = rg_loop_step_time(e->loop);
+    rg_step_load load = { 0 };
 
-    if (!e->machine.rates.measured || !rg_plan_point(&subject, &here, batch, context, &row, NULL))
+    if (t.roofs.bytes_s <= 0 || batch < 1 || batch > e->runner->max_rows || context < 1 || context >= e->max_seq_len)
         return false;
-    *out = (rg_forecast){ .weight_bytes = row.memory.weights, .kv_bytes = row.memory.kv,
-                          .recurrent_bytes = row.memory.recurrent, .activation_bytes = row.memory.activations,
-                          .step_s = row.latency_s, .limit_s = row.limit_s, .tokens_s = row.throughput,
-                          .ttft_s = row.ttft_s, .bound = rg_bound_names[row.bound_by] };
+    for (int32_t i = 0; i < batch; i++)
+        rg_step_load_add(&load, &t.facts, context, 1, 1);
+    double recurrent_bytes = rg_step_kept_bytes(&t.facts, 0), step_s = rg_step_time_predict(&t, &load);
+    *out = (rg_forecast){ .weight_bytes = (double)e->model->weights.bytes,
+                          .kv_bytes = batch * (rg_step_kept_bytes(&t.facts, context) - recurrent_bytes),
+                          .recurrent_bytes = batch * recurrent_bytes,
+                          .activation_bytes = (double)e->runner->arena_bytes,
+                          .step_s = step_s, .limit_s = rg_step_limit_s(&t, &load), .tokens_s = batch / step_s,
+                          .ttft_s = prompt_s(&t, context, e->runner->max_rows), .bound = bound_of(&t, &load) };
     return true;
 }
 
@@ -369,7 +378,7 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
         settled.embed = c->embedding.pooling;
     rg_request *r = rg_request_new(&settled, &m, err);
 
-    if (r && !rg_core_submit(e->core, r, err)) {
+    if (r && !rg_loop_submit(e->loop, r, err)) {
         rg_request_unref(r);
         return NULL;
     }

@@ -101,6 +101,19 @@ static bool new_arrays(arrays *a, size_t n_rows, size_t n_spans, rg_error *err)
     return true;
 }
 
+typedef struct row_taker {
+    void (*row)(void *arg, int i, float *logits);
+    void *arg;
+} row_taker;
+
+static void take_row(void *arg, int thread, int i, float *logits)
+{
+    const row_taker *taker = arg;
+
+    (void)thread;
+    taker->row(taker->arg, i, logits);
+}
+
 bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *arg, int i, float *logits), void *arg,
                rg_error *err)
 {
@@ -134,7 +147,7 @@ bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *a
     b.kv_end = a.kv_end;
     b.pos = (const int32_t(*)[4])a.pos;
     b.logit_rows = a.logit_rows;
-    t->runner->step(t->runner, &b, &(rg_sink){ .logits = row, .arg = arg });
+    t->runner->step(t->runner, &b, &(rg_sink){ .logits = take_row, .arg = &(row_taker){ row, arg } });
     for (int s = 0; s < n_spans; s++)
         rg_seq_advance(t->states, spans[s].seq, spans[s].n, 0, NULL);
     free_arrays(&a);

@@ -7,73 +7,59 @@
 #include "base/mem.h"
 #include "engine/sampler.h"
 
-typedef struct drawer {
-    _Alignas(RG_ALIGN) atomic_bool busy;
+typedef struct thread_scratch {
     rg_sampler *sampler;
-    float *raw; /* logits as they came, for log-probabilities */
-} drawer;
+    float *raw; /* [vocab_size] logits as they came, for log-probabilities */
+} thread_scratch;
 
-struct rg_drawers {
+struct rg_sample_scratch {
     int32_t n, vocab_size;
-    drawer *each; /* [n] */
+    thread_scratch *of; /* [n] */
 };
 
-rg_drawers *rg_drawers_new(int32_t n_threads, int32_t vocab_size, rg_error *err)
+rg_sample_scratch *rg_sample_scratch_new(int32_t n_threads, int32_t vocab_size, rg_error *err)
 {
-    rg_drawers *d = rg_zalloc(sizeof *d);
-    size_t n = (size_t)n_threads;
+    rg_sample_scratch *s = rg_zalloc(sizeof *s);
+    size_t n = (size_t)n_threads, raw_bytes = (size_t)vocab_size * sizeof(float);
 
-    if (!d)
-        return rg_fail_memory(err, sizeof *d), NULL;
-    d->vocab_size = vocab_size;
-    d->each = rg_array(n, sizeof *d->each);
-    if (!d->each) {
-        rg_fail_memory(err, n * sizeof *d->each);
+    if (!s)
+        return rg_fail_memory(err, sizeof *s), NULL;
+    s->vocab_size = vocab_size;
+    s->of = rg_array(n, sizeof *s->of);
+    if (!s->of) {
+        rg_fail_memory(err, n * sizeof *s->of);
         goto fail;
     }
-    for (; d->n < n_threads; d->n++) {
-        drawer *one = &d->each[d->n];
+    for (; s->n < n_threads; s->n++) {
+        thread_scratch *t = &s->of[s->n];
 
-        one->sampler = rg_sampler_new(vocab_size, err);
-        if (!one->sampler)
+        t->sampler = rg_sampler_new(vocab_size, err);
+        if (!t->sampler)
             goto fail;
-        one->raw = rg_array((size_t)vocab_size, sizeof(float));
-        if (!one->raw) {
-            rg_sampler_free(one->sampler);
-            rg_fail_memory(err, (size_t)vocab_size * sizeof(float));
+        t->raw = rg_array((size_t)vocab_size, sizeof(float));
+        if (!t->raw) {
+            rg_sampler_free(t->sampler);
+            rg_fail_memory(err, raw_bytes);
             goto fail;
         }
     }
-    return d;
+    return s;
 
 fail:
-    rg_drawers_free(d);
+    rg_sample_scratch_free(s);
     return NULL;
 }
 
-void rg_drawers_free(rg_drawers *d)
+void rg_sample_scratch_free(rg_sample_scratch *s)
 {
-    if (!d)
+    if (!s)
         return;
-    for (int32_t i = 0; i < d->n; i++) {
-        rg_sampler_free(d->each[i].sampler);
-        rg_free(d->each[i].raw);
+    for (int32_t i = 0; i < s->n; i++) {
+        rg_sampler_free(s->of[i].sampler);
+        rg_free(s->of[i].raw);
     }
-    rg_free(d->each);
-    rg_free(d);
-}
-
-static drawer *take(rg_drawers *d)
-{
-    for (;;)
-        for (int32_t i = 0; i < d->n; i++)
-            if (!atomic_exchange_explicit(&d->each[i].busy, true, memory_order_acquire))
-                return &d->each[i];
-}
-
-static void give_back(drawer *one)
-{
-    atomic_store_explicit(&one->busy, false, memory_order_release);
+    rg_free(s->of);
+    rg_free(s);
 }
 
 rg_top *rg_next_tops(const rg_request *r, const rg_sample *a)
@@ -83,7 +69,7 @@ rg_top *rg_next_tops(const rg_request *r, const rg_sample *a)
     return k > 0 ? a->tops + (size_t)a->n_output * (size_t)k : NULL;
 }
 
-rg_drawn rg_draw(rg_drawers *d, const rg_request *r, int i, float *logits)
+rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_request *r, int i, float *logits)
 {
     const rg_sampling *sampling = &r->params.sampling;
     const rg_sample *a = &r->samples[i];
@@ -92,19 +78,18 @@ rg_drawn rg_draw(rg_drawers *d, const rg_request *r, int i, float *logits)
     bool may_end = a->n_output >= sampling->min_tokens;
     int32_t n_eos = sampling->ignore_eos ? 0 : r->n_eos;
     rg_drawn drawn = { .logprob = NAN };
-    drawer *one = take(d);
+    thread_scratch *own = &s->of[thread];
 
     if (sampling->n_logprobs >= 0)
-        memcpy(one->raw, logits, (size_t)d->vocab_size * sizeof *logits);
+        memcpy(own->raw, logits, (size_t)s->vocab_size * sizeof *logits);
     if (a->grammar)
-        rg_grammar_mask(a->grammar, logits, d->vocab_size, r->eos_ids, n_eos, may_end);
+        rg_grammar_mask(a->grammar, logits, s->vocab_size, r->eos_ids, n_eos, may_end);
     for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
         logits[r->params.stop_ids[k]] = -INFINITY;
-    rg_sample_rules(one->sampler, logits, sampling, &history, r->eos_ids, may_end ? 0 : n_eos);
-    drawn.id = rg_sample_draw(one->sampler, logits, sampling, &key);
+    rg_sample_rules(own->sampler, logits, sampling, &history, r->eos_ids, may_end ? 0 : n_eos);
+    drawn.id = rg_sample_draw(own->sampler, logits, sampling, &key);
     if (sampling->n_logprobs >= 0)
-        drawn.logprob = rg_logprobs(one->sampler, one->raw, drawn.id, sampling->n_logprobs, rg_next_tops(r, a));
-    give_back(one);
+        drawn.logprob = rg_logprobs(own->sampler, own->raw, drawn.id, sampling->n_logprobs, rg_next_tops(r, a));
     return drawn;
 }
 
@@ -121,13 +106,12 @@ static int32_t rank_of(const float *logits, int32_t n, int32_t id)
     return rank;
 }
 
-void rg_draw_score(rg_drawers *d, rg_request *r, int32_t position, const float *logits)
+void rg_draw_score(rg_sample_scratch *s, int thread, rg_request *r, int32_t position, const float *logits)
 {
     int32_t k = r->params.n_prompt_tops, id = r->params.prompt[position];
     rg_top *tops = k ? r->score_tops + (size_t)position * (size_t)k : NULL;
-    drawer *one = take(d);
+    thread_scratch *own = &s->of[thread];
 
-    r->scores[position] = (rg_score){ .logprob = rg_logprobs(one->sampler, logits, id, k, tops),
-                                      .rank = rank_of(logits, d->vocab_size, id) };
-    give_back(one);
+    r->scores[position] = (rg_score){ .logprob = rg_logprobs(own->sampler, logits, id, k, tops),
+                                      .rank = rank_of(logits, s->vocab_size, id) };
 }

@@ -13,17 +13,17 @@ typedef struct rg_drawn {
     float logprob; /* NAN unless asked for */
 } rg_drawn;
 
-/* A sampler, with its scratch, for each of the threads. */
-typedef struct rg_drawers rg_drawers;
-rg_drawers *rg_drawers_new(int32_t n_threads, int32_t vocab_size, rg_error *err);
-void rg_drawers_free(rg_drawers *d); /* NULL is fine */
+/* For each of the threads a sampler and room for logits. */
+typedef struct rg_sample_scratch rg_sample_scratch;
+rg_sample_scratch *rg_sample_scratch_new(int32_t n_threads, int32_t vocab_size, rg_error *err);
+void rg_sample_scratch_free(rg_sample_scratch *s); /* NULL is fine */
 
-/* The next id of sample i, by any thread, at most n_threads at once.  logits are scribbled on.  The best ids beside it
- * are put where rg_next_tops says. */
-rg_drawn rg_draw(rg_drawers *d, const rg_request *r, int i, float *logits);
+/* The next id of sample i.  Called by any thread, each with its own number below n_threads.  logits are overwritten.
+ * The best ids beside it are put where rg_next_tops says. */
+rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_request *r, int i, float *logits);
 rg_top *rg_next_tops(const rg_request *r, const rg_sample *a); /* NULL: none are wanted */
 
 /* Score the id at this position of the prompt by the logits of the row before it; by any thread, as rg_draw. */
-void rg_draw_score(rg_drawers *d, rg_request *r, int32_t position, const float *logits);
+void rg_draw_score(rg_sample_scratch *s, int thread, rg_request *r, int32_t position, const float *logits);
 
 #endif

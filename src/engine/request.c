@@ -268,6 +268,12 @@ static uint64_t hash_of(const char *s)
     return s && *s ? rg_hash(s, strlen(s), 0) : 0;
 }
 
+rg_applicant rg_request_applicant(const rg_request *r)
+{
+    return (rg_applicant){ .tenant = r->tenant, .background = r->params.background, .n_ids = r->params.n_prompt,
+                           .state = r->state_part };
+}
+
 uint64_t rg_tenant_hash(const char *tenant)
 {
     return hash_of(tenant);

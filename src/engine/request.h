@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "base/spell.h"
+#include "engine/admission.h"
 #include "engine/sequence.h"
 #include "engine/stops.h"
 #include "grammar/grammar.h"
@@ -82,7 +83,7 @@ struct rg_request {
     struct rg_request *next, *prev; /* the scheduler's queues */
     struct rg_request *line_next;   /* fair.h's */
     uint64_t tenant, salt;          /* hashes: who asks, and whose prefixes it may find */
-    int32_t state_part;             /* what it may come to need of all state, in parts of RG_DOOR_ALL_STATE */
+    int32_t state_part;             /* what it may come to need of all state, in parts of RG_ADMISSION_ALL_STATE */
     uint64_t deadline_ns;           /* 0: none */
     atomic_int uncached;            /* rg_uncached, once admitted */
     int state;               /* the scheduler's: in which queue; */
@@ -93,6 +94,7 @@ struct rg_request {
  * capped to what max_seq_len leaves; an embedding has none, and one sample.  One reference. */
 rg_request *rg_request_new(const rg_params *params, const rg_request_model *model, rg_error *err);
 void rg_request_ref(rg_request *r);
+rg_applicant rg_request_applicant(const rg_request *r); /* for admission */
 uint64_t rg_tenant_hash(const char *tenant); /* NULL: nobody in particular */
 void rg_request_unref(rg_request *r);
 

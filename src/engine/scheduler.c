@@ -6,7 +6,7 @@
  *
  * Why it always goes on.  The first live sample of the first running request is planned first.  If its state cannot
  * grow, later requests are preempted, then its own later samples laid aside, until it is alone; and alone it fits,
- * since rg_core_submit refused what does not.  Nobody preempts what is already in the plan: decode rows are planned by
+ * since rg_loop_submit refused what does not.  Nobody preempts what is already in the plan: decode rows are planned by
  * rank and take from later ones only; prompts take from the background while none of it is planned, and from others
  * only while the plan is empty.
  *
@@ -20,6 +20,10 @@
 #include "engine/fair.h"
 
 enum { ELSEWHERE, WAITING, RUNNING }; /* rg_request.state */
+enum {
+    MIN_PROMPT_ROWS = 4,      /* of prompts in a step, however many are being answered: nobody waits for ever */
+    SWAP_FROM = 4 * RG_BLOCK, /* positions; where the machine was not measured */
+};
 
 typedef struct queue {
     rg_request *head, *tail;
@@ -28,10 +32,11 @@ typedef struct queue {
 
 struct rg_scheduler {
     rg_states *states;
-    rg_core_options options;
+    rg_admission *admission;
+    const rg_step_time *time;
+    rg_loop_options options;
     queue waiting, running; /* by rank */
     rg_fair *fair;          /* whose turn it is of those who wait */
-    rg_door door;
     bool forming;           /* static batching: those who run may still be joined */
     rg_seq **seqs; /* all of them */
     rg_seq **idle; /* stack of those that no sample has */
@@ -40,7 +45,8 @@ struct rg_scheduler {
     int64_t n_waiting_ids;
 };
 
-rg_scheduler *rg_scheduler_new(rg_states *states, const rg_core_options *options, rg_error *err)
+rg_scheduler *rg_scheduler_new(rg_states *states, rg_admission *admission, const rg_step_time *time,
+                               const rg_loop_options *options, rg_error *err)
 {
     rg_scheduler *s = rg_zalloc(sizeof *s);
     size_t n = (size_t)options->max_seqs;
@@ -48,6 +54,8 @@ rg_scheduler *rg_scheduler_new(rg_states *states, const rg_core_options *options
     if (!s)
         return rg_fail_memory(err, sizeof *s), NULL;
     s->states = states;
+    s->admission = admission;
+    s->time = time;
     s->options = *options;
     s->seqs = rg_array(n, sizeof(rg_seq *));
     s->idle = rg_array(n, sizeof(rg_seq *));
@@ -55,9 +63,7 @@ rg_scheduler *rg_scheduler_new(rg_states *states, const rg_core_options *options
         rg_fail_memory(err, n * sizeof(rg_seq *));
         goto fail;
     }
-    rg_door_init(&s->door, &(rg_door_limits){ .max_waiting = options->max_waiting, .max_wait_s = options->max_wait_s,
-                                              .first_ids_s = options->prompt_ids_s });
-    s->fair = rg_fair_new(rg_door_most(options->max_waiting) + options->max_seqs, err);
+    s->fair = rg_fair_new(rg_admission_most(options->max_waiting) + options->max_seqs, err);
     if (!s->fair)
         goto fail;
     for (size_t i = 0; i < n; i++) {
@@ -86,17 +92,6 @@ void rg_scheduler_free(rg_scheduler *s)
     rg_free(s->seqs);
     rg_free(s->idle);
     rg_free(s);
-}
-
-rg_door *rg_scheduler_door(rg_scheduler *s)
-{
-    return &s->door;
-}
-
-rg_newcomer rg_scheduler_newcomer(const rg_request *r)
-{
-    return (rg_newcomer){ .tenant = r->tenant, .background = r->params.background, .n_ids = r->params.n_prompt,
-                          .state = r->state_part };
 }
 
 /* ---- the lists --------------------------------------------------------------------------------------------------- */
@@ -238,14 +233,14 @@ void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i)
 
 void rg_scheduler_remove(rg_scheduler *s, rg_request *r)
 {
-    rg_newcomer who = rg_scheduler_newcomer(r);
+    rg_applicant who = rg_request_applicant(r);
 
     for (int i = 0; i < r->params.n_samples; i++)
         rg_scheduler_drop(s, r, i);
     if (r->state == WAITING)
         rg_fair_remove(s->fair, r);
     if (!r->admitted_ns)
-        rg_door_leave(&s->door, &who);
+        rg_admission_leave(s->admission, &who);
     unlink_request(s, r);
     rg_request_unref(r);
 }
@@ -285,13 +280,20 @@ int rg_scheduler_reap(rg_scheduler *s, bool all)
     return reap_queue(s, &s->running, all) + reap_queue(s, &s->waiting, all);
 }
 
+/* Is the state of so many positions to be copied out, and in again later? */
+static bool swaps(const rg_scheduler *s, int32_t n, rg_preempt how)
+{
+    if (how == RG_PREEMPT_AUTO && s->time->roofs.bytes_s > 0)
+        return rg_step_time_swap_is_quicker(s->time, n, s->options.max_rows);
+    return how == RG_PREEMPT_SWAP || (how == RG_PREEMPT_AUTO && n >= SWAP_FROM);
+}
+
 /* A sample's state goes, to be computed again, or waits in plain memory. */
 static void lay_aside(rg_scheduler *s, rg_request *r, int i, rg_preempt how)
 {
     rg_seq *q = r->samples[i].seq;
-    bool swaps = how == RG_PREEMPT_SWAP || (how == RG_PREEMPT_AUTO && q->committed >= s->options.swap_from);
 
-    if (!swaps || !rg_seq_swap_out(s->states, q))
+    if (!swaps(s, q->committed, how) || !rg_seq_swap_out(s->states, q))
         rg_scheduler_drop(s, r, i);
 }
 
@@ -586,11 +588,11 @@ static bool let_in(rg_scheduler *s, const planning *p, rg_request *r)
     r->was_ahead = rg_fair_is_ahead(s->fair);
     rg_fair_take(s->fair, r);
     if (!r->admitted_ns) {
-        rg_newcomer who = rg_scheduler_newcomer(r);
+        rg_applicant who = rg_request_applicant(r);
 
         atomic_store(&r->admitted_ns, rg_now_ns());
         s->n_prompt_rows += (uint64_t)r->params.n_prompt;
-        rg_door_begin(&s->door, &who);
+        rg_admission_begin(s->admission, &who);
     }
     unlink_request(s, r);
     link_request(s, r, RUNNING);
@@ -640,24 +642,38 @@ static double pace_of(int32_t n_prompts, int32_t n_decode)
     return pace < 1 ? 1 : pace < most ? pace : most;
 }
 
+/* The rows of those who are being answered. */
+static rg_step_load count_answers(const rg_scheduler *s, int32_t most)
+{
+    rg_step_load load = { 0 };
+
+    for (const rg_request *r = s->running.head; r; r = r->next)
+        for (int i = 0; i < r->params.n_samples && load.n_rows < most; i++)
+            if (is_decoding(r, &r->samples[i]))
+                rg_step_load_add(&load, &s->time->facts, r->samples[i].seq->length, 1, 1);
+    return load;
+}
+
 /* Prompts get only as many rows as keep the step short, and leave those who are being answered their pace. */
 static void limit_prompts(const rg_scheduler *s, const rg_row_budget *budget, planning *p)
 {
-    rg_step_aim aim = { 0 };
-    int32_t n_prompts = count_prompts(s, &aim.prompt_at);
+    const rg_loop_options *o = &s->options;
+    int64_t prompt_at;
+    int32_t n_prompts = count_prompts(s, &prompt_at);
+    double most_s = o->step_s;
 
     p->prompts = budget->rows;
-    if (aim.prompt_at < 0 || !budget->prompt_rows)
+    if (prompt_at < 0 || (o->step_s <= 0 && o->pace <= 0) || s->time->roofs.bytes_s <= 0)
         return;
-    for (const rg_request *r = s->running.head; r; r = r->next)
-        for (int i = 0; i < r->params.n_samples && aim.n_decode < budget->rows; i++)
-            if (is_decoding(r, &r->samples[i])) {
-                aim.n_decode++;
-                aim.decode_at += r->samples[i].seq->length;
-            }
-    aim.decode_at /= aim.n_decode > 0 ? aim.n_decode : 1;
-    aim.pace = pace_of(n_prompts, aim.n_decode);
-    p->prompts = budget->prompt_rows(budget->arg, &aim);
+    rg_step_load answers = count_answers(s, budget->rows);
+    if (o->pace > 0 && answers.n_rows > 0) {
+        double kept_s = o->pace * pace_of(n_prompts, answers.n_rows) * rg_step_time_predict(s->time, &answers);
+        most_s = most_s > 0 && most_s < kept_s ? most_s : kept_s;
+    }
+    if (most_s > 0)
+        p->prompts = rg_step_time_rows(s->time, &answers, prompt_at, most_s, budget->rows);
+    if (p->prompts < MIN_PROMPT_ROWS)
+        p->prompts = MIN_PROMPT_ROWS;
 }
 
 static int32_t rows_to_go(const rg_request *r)

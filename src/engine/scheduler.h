@@ -8,8 +8,9 @@
 #ifndef RG_ENGINE_SCHEDULER_H
 #define RG_ENGINE_SCHEDULER_H
 
-#include "engine/door.h"
-#include "engine/engine.h"
+#include "engine/admission.h"
+#include "engine/options.h"
+#include "engine/request.h"
 
 typedef struct rg_planned { /* one span of the coming step */
     rg_request *request;
@@ -20,21 +21,19 @@ typedef struct rg_planned { /* one span of the coming step */
 
 typedef struct rg_scheduler rg_scheduler;
 
-rg_scheduler *rg_scheduler_new(rg_states *states, const rg_core_options *options, rg_error *err);
+/* All but options is borrowed.  The scheduler tells admission of requests that begin or leave the queue, and asks time,
+ * which learns elsewhere, how long a step would take. */
+rg_scheduler *rg_scheduler_new(rg_states *states, rg_admission *admission, const rg_step_time *time,
+                               const rg_loop_options *options, rg_error *err);
 void rg_scheduler_free(rg_scheduler *s);
-rg_door *rg_scheduler_door(rg_scheduler *s); /* whoever submits asks there first, */
-rg_newcomer rg_scheduler_newcomer(const rg_request *r); /* as this */
 
 void rg_scheduler_add(rg_scheduler *s, rg_request *r);    /* at the tail of the queue */
-/* Fill plan (room for max_seqs) within budget >= 1 rows, growing states; returns the number of spans, 0 only if no
- * request is there.  Rows of prompts are kept to what prompt_rows (NULL: no limit) allows beside the answers that are
- * planned by then; of aim it is told all but the limits, and in pace by how much the one that is kept may be passed.
- * Memory for logits is there for few rows, logits > max_seqs of them: each span gets one, and a prompt whose ids are
- * scored is cut to most of those that are left, however many rows it may have otherwise. */
+/* Fill plan (room for max_seqs) within rows >= 1, growing states; returns the number of spans, 0 only if no request is
+ * there.  Prompts get fewer rows where options.step_s or pace demands it.  Memory for logits is there for few rows,
+ * logits > max_seqs of them: each span gets one, and a prompt whose ids are scored is cut to most of those that are
+ * left, however many rows it may have otherwise. */
 typedef struct rg_row_budget {
     int32_t rows, logits;
-    int32_t (*prompt_rows)(void *arg, rg_step_aim *aim);
-    void *arg;
 } rg_row_budget;
 int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *plan);
 /* After sample i of r ended: give its state back. */

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 
 /* TURNS: a step's seconds depend on where its bytes come from, which depends on its seconds; found from below. */
-enum { SPANS_AT_HAND = 256, MANY_ROWS = 512, STORE_SHARED = 32, TURNS = 8 };
+enum { MANY_ROWS = 512, STORE_SHARED = 32, TURNS = 8 };
 
 /* Of what the last cache takes per byte, less comes from a nearer one. */
 static const double NEARER = 0.8;
@@ -556,77 +556,6 @@ void rg_cost_prompt(const rg_model *model, const rg_machine *m, const rg_step_sh
 }
 
 /* ---- for the scheduler ------------------------------------------------------------------------------------------- */
-
-double rg_cost_recompute_s(const rg_model *model, const rg_machine *m, int64_t n, int chunk, bool exact)
-{
-    rg_step_shape shape = { .n_seqs = 1, .n_rows = (int)n, .exact = exact };
-    rg_cost cost;
-
-    rg_cost_prompt(model, m, &shape, chunk, &cost);
-    return cost.seconds;
-}
-
-/* Out and in again: read and written twice. */
-double rg_cost_swap_s(const rg_model *model, const rg_machine *m, int64_t n)
-{
-    double blocks = (double)((n + RG_BLOCK - 1) / RG_BLOCK), bytes = 0;
-
-    for (int g = 0; g < model->state.n_groups; g++) {
-        const rg_group *group = &model->state.group[g];
-        double window = (double)((group->window + RG_BLOCK - 2) / RG_BLOCK + 1);
-        double held = group->kind == RG_KEEP_RECURRENT ? 1 : group->window && window < blocks ? window : blocks;
-        bytes += held * (double)group->block_bytes;
-    }
-    double s = 4 * bytes / m->read_bytes_s;
-    return s + rg_share_delay(&m->share, RG_FROM_MEMORY, 0, s);
-}
-
-int32_t rg_cost_swap_from(const rg_model *model, const rg_machine *m, int32_t max_len, int chunk, bool exact)
-{
-    for (int64_t n = 1; n <= max_len; n = n < RG_BLOCK ? RG_BLOCK : n * 2)
-        if (rg_cost_swap_s(model, m, n) < rg_cost_recompute_s(model, m, n, chunk, exact))
-            return (int32_t)n;
-    return INT32_MAX;
-}
-
-/* Of a step with so many rows of a prompt (0: none) beside the answers. */
-static double mixed_step_s(const rg_model *model, const rg_machine *m, const rg_step_aim *aim, int prompt_rows,
-                           bool exact)
-{
-    rg_span spans[SPANS_AT_HAND];
-    int n = aim->n_decode < SPANS_AT_HAND ? aim->n_decode : SPANS_AT_HAND - 1;
-    rg_cost cost;
-
-    for (int i = 0; i < n; i++)
-        spans[i] = (rg_span){ .n_rows = 1, .start = (int32_t)aim->decode_at };
-    if (prompt_rows)
-        spans[n++] = (rg_span){ .n_rows = prompt_rows, .start = (int32_t)aim->prompt_at };
-    rg_batch batch = batch_of(spans, n);
-    rg_cost_batch(model, m, &batch, exact, &cost);
-    return cost.seconds;
-}
-
-int rg_cost_budget(const rg_model *model, const rg_machine *m, const rg_step_aim *aim, int max_rows, bool exact)
-{
-    double most = aim->seconds, kept;
-    int lo = 1, hi = max_rows;
-
-    if (aim->pace > 0 && aim->n_decode > 0) {
-        kept = aim->pace * mixed_step_s(model, m, aim, 0, exact);
-        most = most > 0 && most < kept ? most : kept;
-    }
-    if (most <= 0)
-        return max_rows;
-    while (lo < hi) { /* the most that is within: seconds grow with rows */
-        int rows = lo + (hi - lo + 1) / 2;
-
-        if (mixed_step_s(model, m, aim, rows, exact) <= most)
-            lo = rows;
-        else
-            hi = rows - 1;
-    }
-    return lo;
-}
 
 bool rg_cost_count(const rg_model *m, int n_seqs, int n_rows, int64_t start, rg_counter *counter, rg_error *err)
 {

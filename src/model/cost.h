@@ -1,4 +1,4 @@
-/* cost.h -- counts times a machine give seconds: one function for the scheduler and for the plan.
+/* cost.h -- counts times a machine give seconds: the plan's.
  *
  * Of a machine known from its data sheet there are a bandwidth and peaks: an operation takes the longer of its bytes
  * and its arithmetic, the roofline.  Of a machine that was measured (rg_machine_measure in machine.h, and
@@ -140,16 +140,6 @@ bool rg_cost_shape(const rg_model *m, const rg_machine *machine, const rg_step_s
 /* A prompt of n positions after `start`, in steps of at most `chunk` rows; sums, but for activation_bytes: the most.
  * Allocates nothing. */
 void rg_cost_prompt(const rg_model *m, const rg_machine *machine, const rg_step_shape *shape, int chunk, rg_cost *out);
-
-/* For the scheduler, which preempts: seconds to bring the state of n positions back by computing them again, and by
- * copying them out and in.  Allocate nothing. */
-double rg_cost_recompute_s(const rg_model *m, const rg_machine *machine, int64_t n, int chunk, bool exact);
-double rg_cost_swap_s(const rg_model *m, const rg_machine *machine, int64_t n);
-/* The least positions from which swapping is the cheaper of the two; INT32_MAX: never within max_len. */
-int32_t rg_cost_swap_from(const rg_model *m, const rg_machine *machine, int32_t max_len, int chunk, bool exact);
-/* The most rows of one prompt (at least 1) that a step can take beside those who are answered, and stay within what is
- * aimed at: a step's budget.  Allocates nothing. */
-int rg_cost_budget(const rg_model *m, const rg_machine *machine, const rg_step_aim *aim, int max_rows, bool exact);
 
 /* Seconds in which so many bytes come from there, at best; 0: not known. */
 double rg_machine_comes_s(const rg_machine *m, rg_source from, double bytes);

@@ -1,11 +1,9 @@
 /* runner.c -- a runner that computes on this machine: threads, arena, state, and the step as one program.
  *
  * Everything is sized when it is made, by a counting run of the largest step: a step allocates nothing. */
-#include <string.h>
-
 #include "base/mem.h"
-#include "model/cost.h"
 #include "model/model.h"
+#include "ops/count/count.h"
 
 typedef struct model_runner {
     rg_runner base; /* first */
@@ -15,16 +13,11 @@ typedef struct model_runner {
     rg_cpu_reader *cpu;
     const rg_reader *reader;
     uint8_t *arena;
-    size_t arena_bytes;
     rg_fwd *fwd; /* [n_threads] */
-    bool has_small_steps;
     /* The step being run. */
     const rg_batch *batch;
     int n_threads;
     const rg_sink *sink;
-    /* The last answer to prompt_rows, and to what; 0: none. */
-    rg_step_aim aim;
-    int n_prompt_rows;
 } model_runner;
 
 /* Below so many operations and bytes a second thread costs more in barriers than it brings. */
@@ -49,76 +42,31 @@ static void program(void *arg, int thread)
                    .n_threads = r->n_threads,
                    .pool = r->pool,
                    .arena = r->arena,
-                   .arena_bytes = r->arena_bytes };
+                   .arena_bytes = r->base.arena_bytes };
     rg_mem_forbid();
     rg_outputs out = rg_model_forward(r->m, f);
     int n_logits = r->batch->n_logits, n_all = n_logits + r->batch->n_hidden;
     for (int i; n_all && (i = rg_phase_take(r->pool, f->phase)) < n_all;)
         if (i < n_logits)
-            r->sink->logits(r->sink->arg, i, row_of(f, out.logits, i));
+            r->sink->logits(r->sink->arg, thread, i, row_of(f, out.logits, i));
         else
-            r->sink->hidden(r->sink->arg, i - n_logits, row_of(f, out.hidden, r->batch->hidden[i - n_logits].first),
-                            (size_t)out.hidden->stride);
+            r->sink->hidden(r->sink->arg, thread, i - n_logits,
+                            row_of(f, out.hidden, r->batch->hidden[i - n_logits].first), (size_t)out.hidden->stride);
     if (n_all)
         rg_phase_end(r->pool, &f->phase);
     rg_mem_permit();
 }
 
-/* Operations and bytes of a step. */
-static rg_count count(const model_runner *r, const rg_batch *batch)
-{
-    rg_counter counter;
-    rg_fwd f;
-
-    rg_counter_init(&counter, NULL, 0);
-    rg_count_fwd(&f, &counter, batch);
-    rg_model_forward(r->m, &f);
-    return counter.total;
-}
-
-static void predict(rg_runner *self, const rg_batch *batch, rg_predicted *out)
-{
-    const model_runner *r = (const model_runner *)self;
-    rg_cost cost = { 0 };
-
-    if (r->o.machine)
-        rg_cost_batch(r->m, r->o.machine, batch, r->o.exact, &cost);
-    else
-        cost.count = count(r, batch);
-    *out = (rg_predicted){ .ops = cost.count.ops, .limit_s = cost.limit_s, .seconds = cost.seconds,
-                           .bytes = (uint64_t)(cost.count.weight_bytes + cost.count.state_bytes) };
-}
-
-/* The answer hardly changes within a block of positions, and steps that ask follow each other. */
-static int prompt_rows(rg_runner *self, const rg_step_aim *aim)
-{
-    model_runner *r = (model_runner *)self;
-    rg_step_aim same = *aim;
-
-    same.decode_at -= same.decode_at % RG_BLOCK;
-    same.prompt_at -= same.prompt_at % RG_BLOCK;
-    if (!r->n_prompt_rows || memcmp(&same, &r->aim, sizeof same)) {
-        r->n_prompt_rows = rg_cost_budget(r->m, r->o.machine, &same, r->o.max_rows, r->o.exact);
-        r->aim = same;
-    }
-    return r->n_prompt_rows;
-}
-
 static bool is_small(const model_runner *r, const rg_batch *batch)
 {
-    rg_count c = count(r, batch);
+    const rg_step_facts *facts = &r->base.facts;
+    rg_step_load load = { 0 };
 
-    return c.ops < SMALL_STEP_OPS && c.weight_bytes + c.state_bytes < SMALL_STEP_BYTES;
-}
-
-/* Is one row, without its logits?  Counting a step costs as much as computing a few of its operations. */
-static bool has_small_steps(const model_runner *r)
-{
-    static const int32_t zero[4], one = 1;
-    rg_span span = { .n_rows = 1, .adapter = -1 };
-
-    return is_small(r, &(rg_batch){ .n_rows = 1, .n_spans = 1, .spans = &span, .token = zero, .index = zero,
-                                    .kv_end = &one, .pos = &zero });
+    for (int i = 0; i < batch->n_spans; i++)
+        rg_step_load_add(&load, facts, batch->spans[i].start, batch->spans[i].n_rows, 0);
+    load.n_logits = batch->n_logits;
+    return rg_step_product_ops(facts, &load) + load.key_ops < SMALL_STEP_OPS &&
+           rg_step_bytes(facts, &load) < SMALL_STEP_BYTES;
 }
 
 static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
@@ -128,7 +76,7 @@ static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
     RG_ASSERT(batch->n_rows <= r->o.max_rows && batch->n_logits <= r->o.max_logits);
     r->batch = batch;
     r->sink = sink;
-    r->n_threads = r->has_small_steps && is_small(r, batch) ? 1 : r->o.n_threads;
+    r->n_threads = is_small(r, batch) ? 1 : r->o.n_threads;
     rg_pool_run(r->pool, r->n_threads, program, r);
 }
 
@@ -157,7 +105,7 @@ static bool measure_arena(model_runner *r, rg_error *err)
         rg_counter_init(&counter, NULL, 0);
         rg_count_fwd(f, &counter, &batch);
         rg_model_forward(r->m, f);
-        r->arena_bytes = f->arena_peak;
+        r->base.arena_bytes = f->arena_peak;
     } else {
         rg_fail_memory(err, n * 6 * sizeof *zeros + sizeof *f);
     }
@@ -256,16 +204,15 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
     r->m = m;
     r->o = *o;
     r->base = (rg_runner){ .vocab_size = m->config.vocab_size, .dim = m->config.dim, .max_rows = o->max_rows,
-                           .max_logits = o->max_logits, .spec = &m->state, .step = step, .predict = predict,
-                           .prompt_rows = o->machine ? prompt_rows : NULL };
+                           .max_logits = o->max_logits, .n_threads = o->n_threads, .spec = &m->state, .step = step };
     rg_cpu_sizes sizes = reader_sizes(r);
     if (!kernels_can(m, err) || !measure_arena(r, err) || !size_groups(r, n_blocks, err))
         goto fail;
-    r->has_small_steps = has_small_steps(r);
-    r->arena = rg_region_new(r->arena_bytes);
+    rg_step_facts_find(&r->base.facts, m);
+    r->arena = rg_region_new(r->base.arena_bytes);
     r->fwd = rg_array((size_t)o->n_threads, sizeof *r->fwd);
     if (!r->arena || !r->fwd) {
-        rg_fail_memory(err, r->arena_bytes);
+        rg_fail_memory(err, r->base.arena_bytes);
         goto fail;
     }
     r->base.store = rg_store_new(&m->state, n_blocks, err);
@@ -300,7 +247,7 @@ void rg_model_runner_free(rg_runner *self)
     rg_pool_free(r->pool);
     rg_store_free(r->base.store);
     if (r->arena)
-        rg_region_free(r->arena, r->arena_bytes);
+        rg_region_free(r->arena, r->base.arena_bytes);
     rg_free(r->fwd);
     rg_free(r);
 }

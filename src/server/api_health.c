@@ -44,7 +44,7 @@ void rg_api_health(rg_server *s, rg_exchange *x)
         break;
     }
     rg_stats now = rg_engine_stats(s->engine);
-    bool full = now.line_taken >= 0.9;
+    bool full = now.queue_fill >= 0.9;
     reply_state(s, x, !full, full ? "queue full" : "ok");
 }
 

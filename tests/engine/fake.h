@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "base/pool.h"
-#include "engine/engine.h"
+#include "engine/loop.h"
 
 enum { VOCAB = 64, DIM = 3, MAX_ROWS = 96, MAX_LOGITS = 24, EOS = 7, FAKE_THREADS = 2 };
 
@@ -128,18 +128,17 @@ static void fake_rows(void *arg, int thread)
     const rg_batch *b = f->batch;
     float logits[VOCAB], hidden[MAX_ROWS][DIM + 1];
 
-    (void)thread;
     for (int i; (i = atomic_fetch_add(&f->next_row, 1)) < b->n_logits + b->n_hidden;) {
         if (i < b->n_logits) {
             logits_of(hash_of_row(f, b->logit_rows[i]), logits);
-            f->sink->logits(f->sink->arg, i, logits);
+            f->sink->logits(f->sink->arg, thread, i, logits);
             continue;
         }
         const rg_rows *rows = &b->hidden[i - b->n_logits];
 
         for (int32_t k = 0; k < rows->n; k++)
             hidden_of(hash_of_row(f, rows->first + k), hidden[k]);
-        f->sink->hidden(f->sink->arg, i - b->n_logits, hidden[0], DIM + 1);
+        f->sink->hidden(f->sink->arg, thread, i - b->n_logits, hidden[0], DIM + 1);
     }
 }
 
@@ -192,7 +191,7 @@ static fake *fake_new(const mix *m, rg_error *err)
                       : f->spec.group[g].window                  ? m->n_window
                                                                  : m->n_blocks;
     f->runner = (rg_runner){ .vocab_size = VOCAB, .dim = DIM, .max_rows = MAX_ROWS,
-                             .max_logits = MAX_LOGITS, .spec = &f->spec, .step = fake_step };
+                             .max_logits = MAX_LOGITS, .n_threads = FAKE_THREADS, .spec = &f->spec, .step = fake_step };
     f->runner.store = rg_store_new(&f->spec, n_blocks, err);
     if (!f->runner.store) {
         rg_free(f);

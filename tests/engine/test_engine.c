@@ -2,8 +2,11 @@
  * reads back and so its output, which is compared with the same model over plain arrays. */
 #include "engine/fake.h"
 
+#include "base/clock.h"
+
 #include <math.h>
 
+#include "engine/sampler.h"
 #include "engine/scheduler.h"
 
 enum { MAX_LEN = 448, MAX_LIVE = 24 };
@@ -190,7 +193,7 @@ static void live_close(live *l)
     *l = (live){ 0 };
 }
 
-static void live_open(live *l, const mix *m, rg_core *c, rg_rng *g)
+static void live_open(live *l, const mix *m, rg_loop *loop, rg_rng *g)
 {
     static const int32_t eos[] = { EOS };
     int32_t prompt[MAX_LEN],
@@ -224,7 +227,7 @@ static void live_open(live *l, const mix *m, rg_core *c, rg_rng *g)
         l->scores = expect_scores(m, &p);
     for (int i = 0; i < p.n_samples && !p.embed; i++)
         expect(m, &p, i, l->r->params.max_tokens, &l->want[i]);
-    assert_ok(rg_core_submit(c, l->r, &err), err);
+    assert_ok(rg_loop_submit(loop, l->r, &err), err);
 }
 
 /* ---- many random steps ------------------------------------------------------------------------------------------- */
@@ -236,22 +239,22 @@ static int32_t budget_random(void *arg)
     return rg_rng_below(g, 3) ? MAX_ROWS : 1 + (int32_t)rg_rng_below(g, MAX_ROWS);
 }
 
-/* What a step may take of prompts while some decode: the fake's idea of a cost model. */
-static int prompt_rows_few(rg_runner *self, const rg_step_aim *aim)
+/* Steps of any length: what is learnt of them cuts prompts anyhow. */
+static uint64_t random_clock(void *arg)
 {
-    (void)self;
-    return 1 + (int)((uint64_t)(aim->decode_at + aim->prompt_at + aim->n_decode) % 40) + (int)aim->seconds;
+    static uint64_t now_ns;
+
+    return now_ns += 1000 + rg_rng_below(arg, 1000000);
 }
 
-static rg_core_options options_of(bool use_prefixes, rg_preempt preempt)
+static rg_loop_options options_of(bool use_prefixes, rg_preempt preempt)
 {
-    return (rg_core_options){ .max_seqs = 5,
+    return (rg_loop_options){ .max_seqs = 5,
                               .max_rows = MAX_ROWS,
                               .max_seq_len = MAX_LEN,
                               .max_waiting = 100,
                               .use_prefixes = use_prefixes,
-                              .preempt = preempt,
-                              .n_threads = FAKE_THREADS };
+                              .preempt = preempt };
 }
 
 /* How often those were preempted who are not in the background, and whether any of the background holds state. */
@@ -273,41 +276,44 @@ static int n_preempted_in_front(const live *lives, bool *background_holds)
 
 static void run_random(const mix *m, bool use_prefixes, rg_preempt preempt, int n_steps, uint64_t seed)
 {
-    rg_rng g = { .seed = seed }, budgets = { .seed = seed + 1 };
-    rg_core_options options = options_of(use_prefixes, preempt);
+    rg_rng g = { .seed = seed }, budgets = { .seed = seed + 1 }, clock = { .seed = seed + 2 };
+    rg_loop_options options = options_of(use_prefixes, preempt);
     size_t n_before = rg_mem_count().n_live;
     live lives[MAX_LIVE] = { { 0 } };
     int n_done = 0;
     rg_error err;
     fake *f = fake_new(m, &err);
-    rg_core *c;
+    rg_loop *loop;
 
     assert_ok(f, err);
     options.share_prefixes = seed % 2;
     options.static_batching = seed % 5 == 4;
     if (seed % 3 == 2) {
-        options.step_s = 1;
-        f->runner.prompt_rows = prompt_rows_few;
+        options.step_s = 4e-4;
+        options.pace = 1.5;
+        options.roofs = (rg_step_roofs){ 1e9, 1e9, 1e9 };
+        f->runner.facts = (rg_step_facts){ .weight_bytes = 1e5, .row_bytes = 1e3, .row_ops = 1e4 };
+        rg_clock_set(random_clock, &clock);
     }
-    c = rg_core_new(&f->runner, &options, &err);
-    assert_ok(c, err);
-    rg_core_set_budget(c, budget_random, &budgets);
-    for (int step = 0; step < n_steps || n_done >= 0; step++) {
+    loop = rg_loop_new(&f->runner, &options, &err);
+    assert_ok(loop, err);
+    rg_loop_set_budget(loop, budget_random, &budgets);
+    for (int step = 0;; step++) { /* until the last of them has ended */
         bool more = step < n_steps, any = false, holds;
 
         for (int i = 0; i < MAX_LIVE; i++) {
             if (!lives[i].r && more && !rg_rng_below(&g, 60))
-                live_open(&lives[i], m, c, &g);
+                live_open(&lives[i], m, loop, &g);
             if (lives[i].r && !rg_rng_below(&g, 900)) {
                 lives[i].cancelled = true;
                 atomic_store(&lives[i].r->cancelled, true);
             }
         }
         if (!rg_rng_below(&g, 25))
-            rg_core_preempt(c, (int)rg_rng_below(&g, 4), rg_rng_below(&g, 2) ? RG_PREEMPT_SWAP : RG_PREEMPT_RECOMPUTE);
+            rg_loop_preempt(loop, (int)rg_rng_below(&g, 4), rg_rng_below(&g, 2) ? RG_PREEMPT_SWAP : RG_PREEMPT_RECOMPUTE);
         int n_before_step = n_preempted_in_front(lives, &holds);
-        rg_core_step(c);
-        rg_core_check(c);
+        rg_loop_step(loop);
+        rg_loop_check(loop);
         assert_true(n_preempted_in_front(lives, &holds) == n_before_step || !holds);
         for (int i = 0; i < MAX_LIVE; i++) {
             if (lives[i].r && live_read(&lives[i])) {
@@ -321,10 +327,11 @@ static void run_random(const mix *m, bool use_prefixes, rg_preempt preempt, int 
         assert_true(step < 20 * n_steps);
     }
     print_message("%s%s: %d requests, %d preempted, %d rows, %d from the cache\n", m->name,
-                  use_prefixes ? ", prefixes" : "", n_done, (int)rg_core_stats(c).n_preempted,
-                  (int)rg_core_stats(c).n_rows, (int)rg_core_stats(c).n_cached_rows);
+                  use_prefixes ? ", prefixes" : "", n_done, (int)rg_loop_stats(loop).n_preempted,
+                  (int)rg_loop_stats(loop).n_rows, (int)rg_loop_stats(loop).n_cached_rows);
     assert_true(n_done > n_steps / 100);
-    rg_core_free(c);
+    rg_clock_set(NULL, NULL);
+    rg_loop_free(loop);
     fake_free(f);
     assert_int_equal(rg_mem_count().n_live, n_before);
 }
@@ -385,44 +392,44 @@ static rg_request *request_simple(int32_t n_prompt, int32_t max_tokens, rg_error
 static void what_can_never_fit_is_refused(void **state)
 {
     mix small = { .name = "small", .global = true, .n_blocks = 2 };
-    rg_core_options options = options_of(true, RG_PREEMPT_AUTO);
+    rg_loop_options options = options_of(true, RG_PREEMPT_AUTO);
     rg_error err;
     fake *f = fake_new(&small, &err);
-    rg_core *c = rg_core_new(&f->runner, &options, &err);
+    rg_loop *loop = rg_loop_new(&f->runner, &options, &err);
     rg_request *r = request_simple(100, 30, &err), *fits = request_simple(100, 29, &err);
     rg_token t;
 
     (void)state;
-    assert_false(rg_core_submit(c, r, &err));
+    assert_false(rg_loop_submit(loop, r, &err));
     assert_int_equal(err.code, RG_E_LIMIT);
-    assert_ok(rg_core_submit(c, fits, &err), err);
-    while (rg_core_step(c))
-        rg_core_check(c);
+    assert_ok(rg_loop_submit(loop, fits, &err), err);
+    while (rg_loop_step(loop))
+        rg_loop_check(loop);
     for (int i = 0; i < 60; i++)
         assert_int_equal(rg_request_poll(fits, &t), 1);
     assert_int_equal(rg_request_poll(fits, &t), -1);
     rg_request_unref(r);
     rg_request_unref(fits);
-    rg_core_free(c);
+    rg_loop_free(loop);
     fake_free(f);
 }
 
 /* n requests of one mix, run to their end. */
 static rg_stats run_to_end(const mix *m, rg_request **r, int n)
 {
-    rg_core_options options = options_of(false, RG_PREEMPT_AUTO);
+    rg_loop_options options = options_of(false, RG_PREEMPT_AUTO);
     rg_error err;
     fake *f = fake_new(m, &err);
-    rg_core *c = rg_core_new(&f->runner, &options, &err);
+    rg_loop *loop = rg_loop_new(&f->runner, &options, &err);
     rg_stats stats;
 
-    assert_ok(c, err);
+    assert_ok(loop, err);
     for (int i = 0; i < n; i++)
-        assert_ok(rg_core_submit(c, r[i], &err), err);
-    while (rg_core_step(c))
-        rg_core_check(c);
-    stats = rg_core_stats(c);
-    rg_core_free(c);
+        assert_ok(rg_loop_submit(loop, r[i], &err), err);
+    while (rg_loop_step(loop))
+        rg_loop_check(loop);
+    stats = rg_loop_stats(loop);
+    rg_loop_free(loop);
     fake_free(f);
     return stats;
 }
@@ -459,21 +466,21 @@ static void who_comes_first_is_served_first(void **state)
 
 static void a_full_queue_refuses(void **state)
 {
-    rg_core_options options = options_of(true, RG_PREEMPT_AUTO);
+    rg_loop_options options = options_of(true, RG_PREEMPT_AUTO);
     rg_error err;
     fake *f = fake_new(&mixes[0], &err);
-    rg_core *c;
+    rg_loop *loop;
     rg_request *r[4];
 
     (void)state;
     options.max_waiting = 3;
-    c = rg_core_new(&f->runner, &options, &err);
+    loop = rg_loop_new(&f->runner, &options, &err);
     for (int i = 0; i < 4; i++) {
         r[i] = request_simple(10, 10, &err);
-        assert_int_equal(rg_core_submit(c, r[i], &err), i < 3);
+        assert_int_equal(rg_loop_submit(loop, r[i], &err), i < 3);
     }
     assert_int_equal(err.code, RG_E_BUSY);
-    rg_core_free(c); /* closing ends the three as cancelled */
+    rg_loop_free(loop); /* closing ends the three as cancelled */
     for (int i = 0; i < 4; i++) {
         rg_token t;
 
@@ -498,7 +505,7 @@ static bool fail_at(void *arg, size_t bytes)
 /* The N-th allocation fails, N = 0, 1, 2, ... until all goes well. */
 static void every_allocation_may_fail(void **state)
 {
-    rg_core_options options = options_of(true, RG_PREEMPT_SWAP);
+    rg_loop_options options = options_of(true, RG_PREEMPT_SWAP);
     size_t n_before = rg_mem_count().n_live;
     bool done = false;
 
@@ -507,19 +514,19 @@ static void every_allocation_may_fail(void **state)
         int left = n;
         rg_error err = { 0 };
         fake *f;
-        rg_core *c = NULL;
+        rg_loop *loop = NULL;
         rg_request *r = NULL;
 
         rg_mem_set_gate(fail_at, &left);
         f = fake_new(&mixes[RG_LEN(mixes) - 1], &err);
         if (f)
-            c = rg_core_new(&f->runner, &options, &err);
-        if (c)
+            loop = rg_loop_new(&f->runner, &options, &err);
+        if (loop)
             r = request_simple(70, 20, &err);
         if (r) {
-            done = rg_core_submit(c, r, &err);
-            for (int i = 0; rg_core_step(c); i++) {
-                rg_core_preempt(c, 0, RG_PREEMPT_SWAP);
+            done = rg_loop_submit(loop, r, &err);
+            for (int i = 0; rg_loop_step(loop); i++) {
+                rg_loop_preempt(loop, 0, RG_PREEMPT_SWAP);
                 assert_true(i < 1000);
             }
             done = done && left >= 0;
@@ -528,7 +535,7 @@ static void every_allocation_may_fail(void **state)
         }
         rg_mem_set_gate(NULL, NULL);
         rg_request_unref(r);
-        rg_core_free(c);
+        rg_loop_free(loop);
         if (f)
             fake_free(f);
         assert_int_equal(rg_mem_count().n_live, n_before);
@@ -539,36 +546,36 @@ static void every_allocation_may_fail(void **state)
 /* In debug builds an allocation between forbid and permit asserts. */
 static void a_step_allocates_nothing(void **state)
 {
-    rg_core_options options = options_of(true, RG_PREEMPT_RECOMPUTE);
+    rg_loop_options options = options_of(true, RG_PREEMPT_RECOMPUTE);
     rg_error err;
     fake *f = fake_new(&mixes[RG_LEN(mixes) - 1], &err);
-    rg_core *c = rg_core_new(&f->runner, &options, &err);
+    rg_loop *loop = rg_loop_new(&f->runner, &options, &err);
     uint64_t n_allocs;
     rg_request *r[6];
 
     (void)state;
     for (int i = 0; i < 6; i++) {
         r[i] = request_simple(60 + 31 * i, 100, &err);
-        assert_ok(rg_core_submit(c, r[i], &err), err);
+        assert_ok(rg_loop_submit(loop, r[i], &err), err);
     }
     n_allocs = rg_mem_count().n_allocs;
     rg_mem_forbid();
-    for (int i = 0; rg_core_step(c); i++)
+    for (int i = 0; rg_loop_step(loop); i++)
         if (i % 20 == 19)
-            rg_core_preempt(c, 1, RG_PREEMPT_RECOMPUTE);
+            rg_loop_preempt(loop, 1, RG_PREEMPT_RECOMPUTE);
     rg_mem_permit();
     assert_int_equal(rg_mem_count().n_allocs, n_allocs);
-    assert_true(rg_core_stats(c).n_preempted > 0);
+    assert_true(rg_loop_stats(loop).n_preempted > 0);
     for (int i = 0; i < 6; i++)
         rg_request_unref(r[i]);
-    rg_core_free(c);
+    rg_loop_free(loop);
     fake_free(f);
 }
 
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 typedef struct client {
-    rg_core *core;
+    rg_loop *loop;
     const mix *mix;
     uint64_t seed;
 } client;
@@ -605,7 +612,7 @@ static void *client_main(void *arg)
             scores = p.prompt_logprobs ? expect_scores(cl->mix, &p) : NULL;
         }
         r = rg_request_new(&p, &(rg_request_model){ VOCAB, MAX_LEN, DIM, NULL, NULL, 0 }, NULL);
-        if (!r || !rg_core_submit(cl->core, r, NULL))
+        if (!r || !rg_loop_submit(cl->loop, r, NULL))
             return arg;
         for (int i = 0; scores && i < 20; i++) /* while they come */
             if (count_scores(r, scores) < 0)
@@ -631,20 +638,20 @@ static void *client_main(void *arg)
 
 static void readers_on_other_threads(void **state)
 {
-    rg_core_options options = options_of(true, RG_PREEMPT_AUTO);
+    rg_loop_options options = options_of(true, RG_PREEMPT_AUTO);
     const mix *m = &mixes[RG_LEN(mixes) - 1];
     client clients[3];
     pthread_t ids[3];
     rg_error err;
     fake *f = fake_new(m, &err);
-    rg_core *c = rg_core_new(&f->runner, &options, &err);
+    rg_loop *loop = rg_loop_new(&f->runner, &options, &err);
 
     (void)state;
     f->pool = rg_pool_new(FAKE_THREADS, &err);
     assert_ok(f->pool, err);
-    assert_ok(rg_core_start(c, &err), err);
+    assert_ok(rg_loop_start(loop, &err), err);
     for (int i = 0; i < 3; i++) {
-        clients[i] = (client){ .core = c, .mix = m, .seed = test_seed + (uint64_t)i };
+        clients[i] = (client){ .loop = loop, .mix = m, .seed = test_seed + (uint64_t)i };
         assert_int_equal(pthread_create(&ids[i], NULL, client_main, &clients[i]), 0);
     }
     for (int i = 0; i < 3; i++) {
@@ -653,8 +660,8 @@ static void readers_on_other_threads(void **state)
         pthread_join(ids[i], &failed);
         assert_null(failed);
     }
-    assert_true(rg_core_stats(c).n_steps > 0);
-    rg_core_free(c);
+    assert_true(rg_loop_stats(loop).n_steps > 0);
+    rg_loop_free(loop);
     fake_free(f);
 }
 
@@ -670,21 +677,21 @@ static void *wait_for_end(void *arg)
 
 static void closing_ends_what_runs(void **state)
 {
-    rg_core_options options = options_of(true, RG_PREEMPT_AUTO);
+    rg_loop_options options = options_of(true, RG_PREEMPT_AUTO);
     rg_error err;
     fake *f = fake_new(&mixes[1], &err);
-    rg_core *c = rg_core_new(&f->runner, &options, &err);
+    rg_loop *loop = rg_loop_new(&f->runner, &options, &err);
     rg_request *r[8];
     pthread_t ids[8];
 
     (void)state;
-    assert_ok(rg_core_start(c, &err), err);
+    assert_ok(rg_loop_start(loop, &err), err);
     for (int i = 0; i < 8; i++) {
         r[i] = request_simple(200, 200, &err);
-        assert_ok(rg_core_submit(c, r[i], &err), err);
+        assert_ok(rg_loop_submit(loop, r[i], &err), err);
         assert_int_equal(pthread_create(&ids[i], NULL, wait_for_end, r[i]), 0);
     }
-    rg_core_free(c);
+    rg_loop_free(loop);
     for (int i = 0; i < 8; i++) {
         pthread_join(ids[i], NULL);
         rg_request_unref(r[i]);

@@ -32,8 +32,9 @@ static bool allow_operation(void *arg, const char *operation)
     return allow(arg);
 }
 
-static void take_first(void *arg, int i, float *logits)
+static void take_first(void *arg, int thread, int i, float *logits)
 {
+    (void)thread;
     (void)i;
     *(float *)arg = logits[0];
 }

@@ -520,55 +520,6 @@ static void what_interrupts(void **state)
     rg_model_close(m);
 }
 
-/* The scheduler's questions: swapping wins from some length on, and budgets are kept and not wasted. */
-static void scheduler_questions(void **state)
-{
-    rg_plan_machine p = machine("epyc-9654", 1);
-    rg_model *m = open_shape("llama-2-13b-gqa8", RG_Q4_0);
-    int32_t from = rg_cost_swap_from(m, &p.m, 4096, 512, false);
-    rg_error err;
-
-    (void)state;
-    assert_in_range(from, 1, 4096);
-    assert_true(rg_cost_swap_s(m, &p.m, from) < rg_cost_recompute_s(m, &p.m, from, 512, false));
-    if (from > 64)
-        assert_true(rg_cost_swap_s(m, &p.m, from / 2) >= rg_cost_recompute_s(m, &p.m, from / 2, 512, false));
-    for (int n_decode = 0; n_decode < 40; n_decode += 13) {
-        double budget = 0.2;
-        rg_step_aim aim = { .seconds = budget, .n_decode = n_decode, .decode_at = 512, .prompt_at = 512 };
-        int rows = rg_cost_budget(m, &p.m, &aim, 512, false);
-        rg_span spans[64];
-        assert_in_range(rows, 1, 512);
-        for (int more = 0; more < 2; more++) {
-            rg_batch b = { .n_spans = n_decode + 1, .spans = spans, .n_logits = n_decode + 1 };
-            rg_cost cost;
-            for (int i = 0; i <= n_decode; i++) {
-                spans[i] = (rg_span){ .first_row = b.n_rows, .n_rows = i ? 1 : rows + more, .start = 512, .adapter = -1 };
-                b.n_rows += spans[i].n_rows;
-            }
-            rg_cost_batch(m, &p.m, &b, false, &cost);
-            assert_true(more ? rows == 512 || cost.seconds > budget : rows == 1 || cost.seconds <= budget);
-        }
-        /* No more than twice what the answers alone take, whatever else is allowed. */
-        aim = (rg_step_aim){ .pace = 2, .n_decode = n_decode, .decode_at = 512, .prompt_at = 512 };
-        int kept = rg_cost_budget(m, &p.m, &aim, 512, false);
-        rg_cost alone, mixed;
-        rg_step_shape shape = { .n_seqs = n_decode, .n_rows = 1, .start = 512 };
-        if (!n_decode) {
-            assert_int_equal(kept, 512);
-            continue;
-        }
-        assert_ok(rg_cost_shape(m, &p.m, &shape, &alone, NULL, NULL, &err), err);
-        rg_batch b = { .n_rows = n_decode + kept, .n_spans = n_decode + 1, .spans = spans, .n_logits = n_decode + 1 };
-        for (int i = 0; i < n_decode; i++)
-            spans[i] = (rg_span){ .first_row = i, .n_rows = 1, .start = 512, .adapter = -1 };
-        spans[n_decode] = (rg_span){ .first_row = n_decode, .n_rows = kept, .start = 512, .adapter = -1 };
-        rg_cost_batch(m, &p.m, &b, false, &mixed);
-        assert_true(kept > 1 && mixed.seconds <= 2 * alone.seconds && mixed.seconds > 1.8 * alone.seconds);
-    }
-    rg_model_close(m);
-}
-
 /* ---- levers ---- */
 
 static const rg_lever *find_lever(const rg_levers *all, const char *start)
@@ -727,7 +678,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(costs_add_up), cmocka_unit_test(what_is_given), cmocka_unit_test(caches_give_all),
         cmocka_unit_test(caches_give_some), cmocka_unit_test(caches_are_taken), cmocka_unit_test(bytes_of_a_set),
         cmocka_unit_test(rows_and_values), cmocka_unit_test(what_interrupts),
-        cmocka_unit_test(scheduler_questions),
         cmocka_unit_test(levers),            cmocka_unit_test(machines),      cmocka_unit_test(refusals),
         cmocka_unit_test(reports),
     };

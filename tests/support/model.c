@@ -211,8 +211,9 @@ typedef struct answer {
     void *arg;
 } answer;
 
-static void take_row(void *arg, int i, float *logits)
+static void take_row(void *arg, int thread, int i, float *logits)
 {
+    (void)thread;
     const answer *a = arg;
     int row = a->logit_rows[i], f = 0;
 

@@ -1,0 +1,23 @@
+/* options.h -- what the step loop and its scheduler are opened with. */
+#ifndef RG_ENGINE_OPTIONS_H
+#define RG_ENGINE_OPTIONS_H
+
+#include "engine/step_time.h"
+
+typedef enum rg_preempt { RG_PREEMPT_AUTO, RG_PREEMPT_RECOMPUTE, RG_PREEMPT_SWAP } rg_preempt;
+
+typedef struct rg_loop_options {
+    int32_t max_seqs;        /* sequences that run at once */
+    int32_t max_rows;        /* of one step; at most the runner's */
+    int32_t max_seq_len;
+    int32_t max_waiting;     /* requests in the queue; more are refused */
+    int64_t max_waiting_ids; /* of their prompts; 0: no limit */
+    double max_wait_s;       /* refuse requests that would wait longer; 0: no limit */
+    bool use_prefixes, share_prefixes; /* share: between tenants */
+    bool static_batching;    /* nobody joins those who run */
+    rg_preempt preempt;      /* AUTO: copy the state out where that is quicker than computing it again */
+    double step_s, pace;     /* as in rg_options */
+    rg_step_roofs roofs;     /* this machine's; .bytes_s 0: not measured, and step_s and pace limit nothing */
+} rg_loop_options;
+
+#endif

@@ -1,0 +1,176 @@
+/* step_time.c -- see step_time.h. */
+#include "engine/step_time.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    MEAN_STEPS = 6,  /* an efficiency is the mean of about so many steps */
+    FIRST_STEPS = 4, /* after so many a guess has become a measurement, */
+};
+
+/* and a single step may then be so many times quicker or slower than the mean; before, so many times. */
+static const double OUTLIER = 2, FIRST_OUTLIER = 8;
+/* Before any step was seen: of one row, and of many. */
+static const double FIRST_FEW = 0.7, FIRST_MANY = 0.5;
+static const double LEAST_EFFICIENCY = 1e-4, MOST_EFFICIENCY = 1e4;
+
+static double within(double x, double least, double most)
+{
+    return x < least ? least : x > most ? most : x;
+}
+
+/* The power of two of a number of rows. */
+static int size_of(int32_t n_rows)
+{
+    int size = 0;
+
+    while (n_rows > 1 && size < RG_STEP_SIZES - 1) {
+        n_rows /= 2;
+        size++;
+    }
+    return size;
+}
+
+void rg_step_time_init(rg_step_time *t, const rg_step_facts *facts, const rg_step_roofs *roofs)
+{
+    memset(t, 0, sizeof *t);
+    t->facts = *facts;
+    t->roofs = *roofs;
+    for (int i = 0; i < RG_STEP_SIZES; i++)
+        t->efficiency[i] = FIRST_FEW + (FIRST_MANY - FIRST_FEW) * i / (RG_STEP_SIZES - 1);
+}
+
+static bool is_known(const rg_step_time *t)
+{
+    return t->roofs.bytes_s > 0;
+}
+
+static double seconds_at(double amount, double per_s)
+{
+    return per_s > 0 ? amount / per_s : 0;
+}
+
+static double bytes_s(const rg_step_time *t, const rg_step_load *load)
+{
+    return seconds_at(rg_step_bytes(&t->facts, load), t->roofs.bytes_s);
+}
+
+static double ops_s(const rg_step_time *t, const rg_step_load *load)
+{
+    return seconds_at(rg_step_product_ops(&t->facts, load), t->roofs.product_ops_s) +
+           seconds_at(load->key_ops, t->roofs.key_ops_s);
+}
+
+double rg_step_limit_s(const rg_step_time *t, const rg_step_load *load)
+{
+    return is_known(t) ? fmax(bytes_s(t, load), ops_s(t, load)) : 0;
+}
+
+static double roof_s(const rg_step_time *t, const rg_step_load *load)
+{
+    return rg_step_limit_s(t, load) + t->facts.fixed_s;
+}
+
+double rg_step_time_predict(const rg_step_time *t, const rg_step_load *load)
+{
+    return is_known(t) ? roof_s(t, load) / t->efficiency[size_of(load->n_rows)] : 0;
+}
+
+/* Of a prompt of 2^size rows alone. */
+static double plain_roof_s(const rg_step_time *t, int size)
+{
+    rg_step_load load = { 0 };
+
+    rg_step_load_add(&load, &t->facts, 0, (int32_t)1 << size, 1);
+    return roof_s(t, &load);
+}
+
+/* What was learnt of one size holds: larger steps take as long at least, smaller ones at most. */
+static void order_neighbours(rg_step_time *t, int size)
+{
+    double roof = plain_roof_s(t, size), seconds = roof / t->efficiency[size];
+
+    for (int i = 0; i < RG_STEP_SIZES; i++) {
+        double fits = plain_roof_s(t, i) / seconds; /* the efficiency with which it takes as long */
+
+        if ((i < size && t->efficiency[i] < fits) || (i > size && t->efficiency[i] > fits))
+            t->efficiency[i] = fits;
+    }
+}
+
+void rg_step_time_learn(rg_step_time *t, const rg_step_load *load, double took_s)
+{
+    int size = size_of(load->n_rows);
+    int32_t *n = &t->n_learnt[size];
+    double mean = t->efficiency[size], far = *n < FIRST_STEPS ? FIRST_OUTLIER : OUTLIER;
+
+    if (!is_known(t) || !(took_s > 0))
+        return;
+    if (*n < MEAN_STEPS - 1)
+        ++*n;
+    mean += (within(roof_s(t, load) / took_s, mean / far, mean * far) - mean) / (*n + 1);
+    t->efficiency[size] = within(mean, LEAST_EFFICIENCY, MOST_EFFICIENCY);
+    order_neighbours(t, size);
+}
+
+static rg_step_load with_prompt(const rg_step_time *t, const rg_step_load *load, int64_t start, int32_t n_rows)
+{
+    rg_step_load with = *load;
+
+    rg_step_load_add(&with, &t->facts, start, n_rows, 1);
+    return with;
+}
+
+/* Between lo, which takes lo_s <= most_s, and hi on a straight line: the most rows that take most_s. */
+static int32_t rows_between(int32_t lo, double lo_s, int32_t hi, double hi_s, double most_s)
+{
+    return hi_s <= most_s ? hi : lo + (int32_t)((hi - lo) * ((most_s - lo_s) / (hi_s - lo_s)));
+}
+
+/* Within one power of two of rows the efficiency is one number, so the time left for bytes and for operations is known,
+ * and both grow about evenly with rows. */
+static int32_t rows_of_size(const rg_step_time *t, const rg_step_load *load, int64_t start, double most_s, int32_t lo,
+                            int32_t hi)
+{
+    rg_step_load least = with_prompt(t, load, start, lo), most = with_prompt(t, load, start, hi);
+    double left_s = most_s * t->efficiency[size_of(most.n_rows)] - t->facts.fixed_s;
+    int32_t by_bytes = rows_between(lo, bytes_s(t, &least), hi, bytes_s(t, &most), left_s);
+    int32_t by_ops = rows_between(lo, ops_s(t, &least), hi, ops_s(t, &most), left_s);
+
+    return by_bytes < by_ops ? by_bytes : by_ops;
+}
+
+int32_t rg_step_time_rows(const rg_step_time *t, const rg_step_load *load, int64_t start, double most_s,
+                          int32_t max_rows)
+{
+    int32_t lo = 1;
+
+    if (!is_known(t))
+        return max_rows;
+    while (lo <= max_rows) { /* the rows with which the step is of one size */
+        int size = size_of(load->n_rows + lo);
+        int64_t last = ((int64_t)2 << size) - 1 - load->n_rows;
+        int32_t hi = size < RG_STEP_SIZES - 1 && last < max_rows ? (int32_t)last : max_rows;
+        rg_step_load least = with_prompt(t, load, start, lo), most = with_prompt(t, load, start, hi);
+
+        if (rg_step_time_predict(t, &least) > most_s)
+            return lo - 1;
+        if (rg_step_time_predict(t, &most) > most_s)
+            return rows_of_size(t, load, start, most_s, lo, hi);
+        lo = hi + 1;
+    }
+    return max_rows;
+}
+
+bool rg_step_time_swap_is_quicker(const rg_step_time *t, int64_t n, int32_t max_rows)
+{
+    int32_t at_once = n < max_rows ? (int32_t)n : max_rows;
+    rg_step_load load = { 0 };
+
+    /* Its steps see on the mean half of what was computed before them. */
+    rg_step_load_add(&load, &t->facts, (n - at_once) / 2, at_once, 0);
+    double again_s = rg_step_time_predict(t, &load) * (double)n / at_once;
+    double copy_s = seconds_at(4 * rg_step_kept_bytes(&t->facts, n), t->roofs.bytes_s); /* read and written, twice */
+    return copy_s < again_s;
+}

@@ -1,0 +1,46 @@
+/* step_time.h -- how long a step takes, learnt from the steps before it.
+ *
+ * roof(step) is the shortest time that the machine allows: the longer of bytes / bandwidth and operations / peak, plus
+ * a fixed part.  Steps fall short of it, the more so on a busy machine: efficiency = roof / time, one number for steps
+ * of 1 row, 2 to 3, 4 to 7, ..., each the mean of the latest steps of its size.  A prediction is roof / efficiency.
+ * Larger steps are never predicted to be quicker than smaller ones: what is learnt of one size moves its neighbours as
+ * far as that demands.  Reads no clock and no model: arithmetic on numbers that are handed in.  The engine thread's
+ * alone; others work on copies. */
+#ifndef RG_ENGINE_STEP_TIME_H
+#define RG_ENGINE_STEP_TIME_H
+
+#include "model/runner.h"
+
+enum { RG_STEP_SIZES = 17 }; /* powers of two of rows: up to 65,536 and more */
+
+/* What the machine can do at most; bytes_s 0: it was not measured, and nothing is predicted. */
+typedef struct rg_step_roofs {
+    double bytes_s;                    /* from memory */
+    double product_ops_s, key_ops_s;   /* of products with the model's weights, and of attention */
+} rg_step_roofs;
+
+typedef struct rg_step_time {
+    rg_step_facts facts;
+    rg_step_roofs roofs;
+    double efficiency[RG_STEP_SIZES];  /* by the power of two */
+    int32_t n_learnt[RG_STEP_SIZES];   /* steps, counted up to what their mean is taken of */
+} rg_step_time;
+
+void rg_step_time_init(rg_step_time *t, const rg_step_facts *facts, const rg_step_roofs *roofs);
+
+/* Seconds of a step at the machine's limits, without the fixed part; 0: not measured, as with the next. */
+double rg_step_limit_s(const rg_step_time *t, const rg_step_load *load);
+/* Seconds that a step is expected to take. */
+double rg_step_time_predict(const rg_step_time *t, const rg_step_load *load);
+/* A step took so long. */
+void rg_step_time_learn(rg_step_time *t, const rg_step_load *load, double took_s);
+
+/* The most rows of a prompt, which goes on after `start` positions, that a step may take besides `load` and be expected
+ * to end within most_s: 0 .. max_rows (max_rows where nothing is predicted). */
+int32_t rg_step_time_rows(const rg_step_time *t, const rg_step_load *load, int64_t start, double most_s,
+                          int32_t max_rows);
+
+/* True if the state of n positions is sooner copied out and in again than computed again, max_rows a step. */
+bool rg_step_time_swap_is_quicker(const rg_step_time *t, int64_t n, int32_t max_rows);
+
+#endif

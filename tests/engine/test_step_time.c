@@ -1,0 +1,231 @@
+/* Predictions that are learnt from steps, on machines that the test makes up: the time of a step is what the test says. */
+#include "support/test.h"
+
+#include <math.h>
+
+#include "engine/step_time.h"
+
+/* 1 GB of weights, 2 GFLOP a row; reading them takes 0.1 s, and arithmetic as long from 50 rows on. */
+static const rg_step_facts dense = {
+    .weight_bytes = 1e9, .head_bytes = 1e7, .head_ops = 2e7, .row_bytes = 1e4, .row_ops = 2e9,
+    .keys = { { 0, 1e5, 1e5 } }, .n_keys = 1, .fixed_s = 1e-3,
+};
+static const rg_step_facts experts = {
+    .weight_bytes = 2e8, .head_bytes = 1e7, .head_ops = 2e7, .row_bytes = 1e4, .row_ops = 5e8, .expert_bytes = 4e9,
+    .n_experts = 32, .n_experts_used = 4, .keys = { { 128, 1e4, 1e4 }, { 0, 1e4, 1e4 } }, .n_keys = 2, .fixed_s = 1e-3,
+};
+static const rg_step_facts tiny = { /* its steps are all overhead */
+    .weight_bytes = 1e5, .head_bytes = 1e4, .head_ops = 1e4, .row_bytes = 1e2, .row_ops = 1e5, .keys = { { 0, 1e2, 1e2 } },
+    .n_keys = 1, .fixed_s = 2e-4,
+};
+static const rg_step_facts *const all_facts[] = { &dense, &experts, &tiny };
+static const rg_step_roofs roofs = { .bytes_s = 1e10, .product_ops_s = 1e12, .key_ops_s = 2e11 };
+
+enum { MAX_ROWS = 512 };
+
+static rg_step_load prompt_of(const rg_step_facts *f, int32_t n_rows)
+{
+    rg_step_load load = { 0 };
+
+    rg_step_load_add(&load, f, 0, n_rows, 1);
+    return load;
+}
+
+static rg_step_load answers_of(const rg_step_facts *f, int n, int64_t at)
+{
+    rg_step_load load = { 0 };
+
+    for (int i = 0; i < n; i++)
+        rg_step_load_add(&load, f, at, 1, 1);
+    return load;
+}
+
+static void near(double got, double want, double part)
+{
+    if (!(fabs(got - want) <= part * fabs(want))) {
+        print_error("%.9g is not %.9g within %g\n", got, want, part);
+        fail();
+    }
+}
+
+/* The longer of bytes and operations, and the fixed part. */
+static void the_roof_is_the_longer_of_two(void **state)
+{
+    rg_step_time t;
+    rg_step_load one = prompt_of(&dense, 1), many = prompt_of(&dense, 400);
+
+    (void)state;
+    rg_step_time_init(&t, &dense, &roofs);
+    near(rg_step_limit_s(&t, &one), (1e9 + 1e7 + 1e4 + 1e5) / 1e10, 1e-12);
+    near(rg_step_limit_s(&t, &many), (400 * 2e9 + 2e7) / 1e12 + 1e5 * 400 * 401 / 2 / 2e11, 1e-12);
+    near(rg_step_time_predict(&t, &one), (rg_step_limit_s(&t, &one) + 1e-3) / 0.7, 1e-12); /* as long as nothing was seen */
+    rg_step_time_init(&t, &dense, &(rg_step_roofs){ 0 });
+    rg_step_time_learn(&t, &one, 1);
+    assert_true(rg_step_limit_s(&t, &one) == 0 && rg_step_time_predict(&t, &one) == 0);
+    assert_int_equal(rg_step_time_rows(&t, &one, 0, 1e-9, MAX_ROWS), MAX_ROWS);
+}
+
+/* What a made-up machine takes. */
+typedef double machine_s(const rg_step_time *t, const rg_step_load *load);
+
+static double plain(const rg_step_time *t, const rg_step_load *load)
+{
+    return (rg_step_limit_s(t, load) + t->facts.fixed_s) / 0.4;
+}
+
+static double half_as_fast(const rg_step_time *t, const rg_step_load *load)
+{
+    return 2 * plain(t, load);
+}
+
+static double from_cache(const rg_step_time *t, const rg_step_load *load) /* faster than what was taken for the limit */
+{
+    return 0.3 * plain(t, load);
+}
+
+static double much_overhead(const rg_step_time *t, const rg_step_load *load)
+{
+    return plain(t, load) + 5e-3;
+}
+
+/* Prompts of all sizes and answers, in turn. */
+static void run_steps(rg_step_time *t, machine_s *machine, int n)
+{
+    for (int i = 0; i < n; i++) {
+        rg_step_load load = i % 2 ? answers_of(&t->facts, 1 << i / 2 % 6, 200) : prompt_of(&t->facts, 1 << i / 2 % 10);
+        rg_step_time_learn(t, &load, machine(t, &load));
+    }
+}
+
+/* Whatever the machine gives, predictions come to it within some steps, for sizes that were seen. */
+static void predictions_come_to_what_steps_take(void **state)
+{
+    machine_s *const machines[] = { plain, half_as_fast, from_cache, much_overhead };
+
+    (void)state;
+    for (size_t f = 0; f < RG_LEN(all_facts); f++)
+        for (size_t m = 0; m < RG_LEN(machines); m++) {
+            rg_step_time t;
+            rg_step_time_init(&t, all_facts[f], &roofs);
+            run_steps(&t, machines[m], 600);
+            for (int rows = 1; rows <= MAX_ROWS; rows *= 2) {
+                rg_step_load load = prompt_of(all_facts[f], rows);
+                near(rg_step_time_predict(&t, &load), machines[m](&t, &load), 0.1);
+            }
+        }
+}
+
+/* After a machine gave half for 20 steps of one size, that is what is predicted of it; one slow step changes little. */
+static void a_machine_that_slows_down_shows(void **state)
+{
+    rg_step_time t;
+    rg_step_load load = answers_of(&dense, 4, 500);
+
+    (void)state;
+    rg_step_time_init(&t, &dense, &roofs);
+    run_steps(&t, plain, 400);
+    near(rg_step_time_predict(&t, &load), plain(&t, &load), 0.05);
+    rg_step_time_learn(&t, &load, 100 * plain(&t, &load));
+    near(rg_step_time_predict(&t, &load), plain(&t, &load), 0.1);
+    for (int i = 0; i < 40; i++)
+        rg_step_time_learn(&t, &load, half_as_fast(&t, &load));
+    near(rg_step_time_predict(&t, &load), half_as_fast(&t, &load), 0.1);
+    for (int i = 0; i < 40; i++)
+        rg_step_time_learn(&t, &load, plain(&t, &load));
+    near(rg_step_time_predict(&t, &load), plain(&t, &load), 0.1);
+}
+
+/* More rows are never predicted to take less time, though few sizes were seen. */
+static void larger_steps_take_no_less(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < RG_LEN(all_facts); f++)
+        for (int seen = 0; seen < 10; seen++)
+            for (int slow = 0; slow < 2; slow++) {
+                rg_step_time t;
+                rg_step_load load = prompt_of(all_facts[f], 1 << seen);
+                double last = 0;
+
+                rg_step_time_init(&t, all_facts[f], &roofs);
+                for (int i = 0; i < 50; i++)
+                    rg_step_time_learn(&t, &load, plain(&t, &load) * (slow ? 20 : 0.05));
+                for (int rows = 1; rows <= MAX_ROWS; rows *= 2) {
+                    load = prompt_of(all_facts[f], rows);
+                    double s = rg_step_time_predict(&t, &load);
+                    assert_true(s >= last * (1 - 1e-9));
+                    last = s;
+                }
+            }
+}
+
+/* The budget is kept and not wasted: that many rows are predicted to fit, and hardly more would. */
+static void a_budget_is_the_inverse(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < RG_LEN(all_facts); f++)
+        for (int n_answers = 0; n_answers < 40; n_answers += 13)
+            for (double pace = 1.01; pace < 100; pace *= 1.7) {
+                rg_step_time t;
+                rg_step_load load = answers_of(all_facts[f], n_answers, 300), one = answers_of(all_facts[f], 1, 300);
+
+                rg_step_time_init(&t, all_facts[f], &roofs);
+                run_steps(&t, much_overhead, 200);
+                double most_s = pace * rg_step_time_predict(&t, n_answers ? &load : &one);
+                int32_t rows = rg_step_time_rows(&t, &load, 700, most_s, MAX_ROWS), more = rows + 2 + rows / 16;
+                rg_step_load fits = load, exceeds = load;
+                assert_in_range(rows, 0, MAX_ROWS);
+                rg_step_load_add(&fits, &t.facts, 700, rows, 1);
+                rg_step_load_add(&exceeds, &t.facts, 700, more, 1);
+                assert_true(!rows || rg_step_time_predict(&t, &fits) <= most_s * 1.03);
+                assert_true(rows == MAX_ROWS || rg_step_time_predict(&t, &exceeds) > most_s);
+            }
+}
+
+/* A long context takes rows from a budget, as its attention costs more. */
+static void late_rows_cost_more(void **state)
+{
+    rg_step_time t;
+    rg_step_load none = { 0 };
+
+    (void)state;
+    rg_step_time_init(&t, &dense, &roofs);
+    int32_t early = rg_step_time_rows(&t, &none, 0, 5, 1 << 20), late = rg_step_time_rows(&t, &none, 20000, 5, 1 << 20);
+    assert_true(late > 0 && late < early * 9 / 10);
+}
+
+/* Copying wins where little is kept of much work, and computing again where much is kept of little. */
+static void the_quicker_way_back_is_taken(void **state)
+{
+    rg_step_facts heavy = dense, light = dense;
+    rg_step_time t;
+
+    (void)state;
+    rg_step_time_init(&t, &heavy, &roofs);
+    assert_true(rg_step_time_swap_is_quicker(&t, 1000, MAX_ROWS));
+    light.row_ops = 1e6;
+    light.weight_bytes = 1e6;
+    light.head_bytes = 0;
+    light.keys[0] = (rg_key_facts){ 0, 1e6, 1e3 };
+    rg_step_time_init(&t, &light, &roofs);
+    assert_false(rg_step_time_swap_is_quicker(&t, 1000, MAX_ROWS));
+    rg_step_load load = prompt_of(&light, MAX_ROWS); /* until computing is seen to take long */
+    for (int i = 0; i < 30; i++)
+        rg_step_time_learn(&t, &load, 10);
+    assert_true(rg_step_time_swap_is_quicker(&t, 1000, MAX_ROWS));
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_roof_is_the_longer_of_two),
+        cmocka_unit_test(predictions_come_to_what_steps_take),
+        cmocka_unit_test(a_machine_that_slows_down_shows),
+        cmocka_unit_test(larger_steps_take_no_less),
+        cmocka_unit_test(a_budget_is_the_inverse),
+        cmocka_unit_test(late_rows_cost_more),
+        cmocka_unit_test(the_quicker_way_back_is_taken),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
