@@ -57,6 +57,16 @@ static size_t default_state_bytes(void)
     return room ? (size_t)room / 2 : (size_t)1 << 30;
 }
 
+static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
+{
+    if (strcmp(o->recipe, "fast") && strcmp(o->recipe, "exact"))
+        return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, exact", o->recipe);
+    e->exact = !strcmp(o->recipe, "exact");
+    e->n_threads = o->n_threads > 0 ? o->n_threads : rg_cores();
+    e->cpu = rg_cpu_find(o->isa, err);
+    return e->cpu;
+}
+
 static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_error *err)
 {
     rg_checkpoint *ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, err);
@@ -65,8 +75,9 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
 
     if (!ckpt)
         return false;
-    e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .progress = o->progress,
-                                                        .progress_arg = o->progress_arg }, err);
+    e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = e->n_threads,
+                                                        .progress = o->progress, .progress_arg = o->progress_arg },
+                             err);
     if (e->model) {
         e->tokenizer = rg_tokenizer_open_for(ckpt, e->model->config.vocab_size, &why);
         ok = e->tokenizer || why.code == RG_OK;
@@ -107,13 +118,6 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     const rg_config *c = &e->model->config;
     int max_seqs = o->max_seqs > 0 ? o->max_seqs : 64, max_rows = o->max_batch_rows > 0 ? o->max_batch_rows : 512;
 
-    if (strcmp(o->recipe, "fast") && strcmp(o->recipe, "exact"))
-        return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, exact", o->recipe);
-    e->exact = !strcmp(o->recipe, "exact");
-    e->cpu = rg_cpu_find(o->isa, err);
-    if (!e->cpu)
-        return false;
-    e->n_threads = o->n_threads > 0 ? o->n_threads : rg_cores();
     e->max_seq_len = c->max_seq_len;
     if (o->max_seq_len > 0 && o->max_seq_len < e->max_seq_len)
         e->max_seq_len = o->max_seq_len;
@@ -142,7 +146,7 @@ rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err)
     e->lock_made = !pthread_mutex_init(&e->grammar_lock, NULL);
     if (!e->lock_made)
         rg_fail_memory(err, 0);
-    if (e->lock_made && open_model(e, path, &o, err) && open_runner(e, &o, err))
+    if (e->lock_made && choose_cpu(e, &o, err) && open_model(e, path, &o, err) && open_runner(e, &o, err))
         return e;
     rg_close(e);
     return NULL;

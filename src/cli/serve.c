@@ -119,8 +119,22 @@ static void name_model(serve_options *o, const char *path)
         o->s.model = name;
 }
 
-static rg_engine *open_engine(const serve_options *o, const char *path, rg_error *err)
+typedef struct opening_for {
+    rg_server *server;
+    bool quiet;
+} opening_for;
+
+static void tell_progress(void *arg, const char *what, double done)
 {
+    const opening_for *o = arg;
+
+    rg_server_loading(o->server, what, done);
+    cli_progress(o->quiet ? arg : NULL, what, done);
+}
+
+static rg_engine *open_engine(const serve_options *o, rg_server *s, const char *path, rg_error *err)
+{
+    opening_for progress = { s, o->args.common.quiet };
     rg_options e = rg_options_default();
 
     e.n_threads = o->args.common.threads;
@@ -139,8 +153,8 @@ static rg_engine *open_engine(const serve_options *o, const char *path, rg_error
     e.share_prefixes = o->share_prefixes;
     e.no_prefix_cache = o->no_prefix_cache;
     e.static_batching = o->batching && !strcmp(o->batching, "static");
-    e.progress = cli_progress;
-    e.progress_arg = o->args.common.quiet ? (void *)(uintptr_t)o : NULL;
+    e.progress = tell_progress;
+    e.progress_arg = &progress;
     rg_engine *engine = rg_open(path, &e, err);
     if (engine)
         cli_warn_unused(&o->args.common, path, rg_engine_info(engine).n_unused_tensors);
@@ -185,7 +199,7 @@ static void greet(const serve_options *o, const rg_server *s, const rg_engine *e
 static bool serve(serve_options *o, const char *path, rg_error *err)
 {
     rg_server *s = rg_server_open(&o->s, err); /* from here on it answers, if only that it is loading */
-    rg_engine *engine = s ? open_engine(o, path, err) : NULL;
+    rg_engine *engine = s ? open_engine(o, s, path, err) : NULL;
     bool faulted;
 
     opening = false;
@@ -228,9 +242,8 @@ static void take_times(serve_options *o)
 
 static int run(int argc, char **argv)
 {
-    static serve_options o = { .drain_s = 30, .request_s = 3600, .queue_s = 30, .idle_s = 120, .header_s = 15,
-                               .body_s = 60, .write_s = 300, .watchdog_s = 30, .step_ms = 250, .pace = 2,
-                               .max_wait_s = 20 };
+    static serve_options o = { .drain_s = 30, .request_s = 3600, .queue_s = 600, .idle_s = 120, .header_s = 15,
+                               .body_s = 60, .write_s = 300, .watchdog_s = 30, .step_ms = 250, .pace = 2 };
     o.s = rg_server_options_default();
     o.s.model = NULL;
     const cli_option options[] = {
@@ -255,7 +268,7 @@ static int run(int argc, char **argv)
         { "--share-prefixes", CLI_FLAG, &o.share_prefixes, NULL, "cached prefixes are found by every key" },
         { "--no-prefix-cache", CLI_FLAG, &o.no_prefix_cache, NULL, "keep no prefixes" },
         { "--max-waiting", CLI_INT, &o.s.max_waiting, "N", "requests that wait; more: 429 (default 1024)", 1, 1 << 20 },
-        { "--max-wait", CLI_FLOAT, &o.max_wait_s, "S", "who would wait longer: 429 (default 20; 0: no limit)", 0, 1e9 },
+        { "--max-wait", CLI_FLOAT, &o.max_wait_s, "S", "requests that would wait longer: 429 (default: none)", 0, 1e9 },
         { "--max-waiting-tokens", CLI_INT, &o.max_waiting_ids, "N", "and their prompts' tokens", 1, INT32_MAX },
         { "--max-choices", CLI_INT, &o.s.max_choices, "N", "answers of one request (default 1024)", 1, 65536 },
         { "--max-body", CLI_BYTES, &o.s.max_body, "BYTES", "of a request (default 32M)" },
@@ -263,7 +276,7 @@ static int run(int argc, char **argv)
         { "--max-connections", CLI_INT, &o.s.max_connections, "N", "at once (default 4096)", 1, 1 << 20 },
         { "--http-threads", CLI_INT, &o.s.n_threads, "N", "threads that read requests (default 2)", 1, 64 },
         { "--request-timeout", CLI_FLOAT, &o.request_s, "S", "no request runs longer (default 3600)", 0, 1e9 },
-        { "--queue-timeout", CLI_FLOAT, &o.queue_s, "S", "or waits longer for its turn (default 30)", 0, 1e9 },
+        { "--queue-timeout", CLI_FLOAT, &o.queue_s, "S", "or waits longer for its turn (default 600)", 0, 1e9 },
         { "--drain-timeout", CLI_FLOAT, &o.drain_s, "S", "what runs may go on after SIGTERM (default 30)", 0, 1e9 },
         { "--idle-timeout", CLI_FLOAT, &o.idle_s, "S", "of a connection without a request (default 120)", 0, 1e9 },
         { "--header-timeout", CLI_FLOAT, &o.header_s, "S", "for a request's headers (default 15)", 0, 1e9 },

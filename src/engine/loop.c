@@ -104,14 +104,15 @@ static bool make_monotonic(pthread_cond_t *cond)
     return ok;
 }
 
-/* Ids of prompts in a second: half of what the machine does when nobody is answered, or all of it, or between. */
+/* Ids of prompts in a second: half of what full steps do when nobody is answered, or all of it, or between. */
 static double expected_ids_s(const rg_loop *l)
 {
-    const double s = 0.25, share = 0.75;
+    const double share = 0.75;
+    rg_step_load full = { 0 };
 
-    if (l->time.roofs.bytes_s <= 0)
-        return 0;
-    return share / s * rg_step_time_rows(&l->time, &(rg_step_load){ 0 }, 0, s, l->options.max_rows);
+    rg_step_load_add(&full, &l->time.facts, 0, l->options.max_rows, 1);
+    double s = rg_step_time_predict(&l->time, &full);
+    return s > 0 ? share * l->options.max_rows / s : 0;
 }
 
 rg_loop *rg_loop_new(rg_runner *runner, const rg_loop_options *options, rg_error *err)

@@ -92,7 +92,8 @@ static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options 
 {
     if (!rg_checkpoint_n_tensors(ckpt))
         return rg_fail(err, RG_E_INPUT, "%s: there are no weights", rg_checkpoint_path(ckpt));
-    if (!rg_weights_bind(&m->weights, &m->config, ckpt, o->progress, o->progress_arg, err))
+    if (!rg_weights_bind(&m->weights, &m->config, ckpt, o->n_threads > 0 ? o->n_threads : 1, o->progress,
+                         o->progress_arg, err))
         return false;
     bool *used = rg_weights_used(&m->weights, &m->config, ckpt, &m->n_unused, err), ok = used;
     rg_free(used);

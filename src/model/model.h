@@ -26,6 +26,7 @@ typedef struct rg_model_options {
     const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or a name of ops/kv.h */
     bool declare_only;      /* no weights are read: for counting and planning */
     rg_type declared_type;  /* of weights when the checkpoint has none */
+    int n_threads;          /* that read and pack weights; 0: one */
     void (*progress)(void *arg, const char *what, double done);
     void *progress_arg;
 } rg_model_options;

@@ -5,10 +5,12 @@
  * a few rows of its source; only a weight with a load function needs its whole source in f32. */
 #include "model/weights.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/pool.h"
 #include "model/origin.h"
 
 /* ---- declare ---- */
@@ -200,28 +202,97 @@ static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_che
         return false;
     if (rg_spec_is_vector(set->spec[i])) {
         w->vec = rg_origin_values(&s, t, s.load, w->rows * w->cols, err);
-        set->bytes += (uint64_t)(w->rows * w->cols) * sizeof(float);
         return w->vec;
     }
     if (!bind_matrix(&set->packed[i], &s, t, w, err))
         return false;
     w->packed = &set->packed[i];
-    set->bytes += set->packed[i].bytes;
     return true;
 }
 
-bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt,
+/* Weights are bound by whichever thread is free, in order. */
+typedef struct binding {
+    rg_weight_set *set;
+    const rg_config *c;
+    const rg_checkpoint *ckpt;
+    rg_pool *pool;
+    void (*progress)(void *arg, const char *what, double done);
+    void *arg;
+    atomic_llong n_done;      /* values that are packed */
+    atomic_bool failed;
+    struct {
+        int weight;           /* that this thread failed at; -1: none */
+        rg_error err;
+    } *thread;
+} binding;
+
+static int64_t n_values(const rg_weight *w)
+{
+    return w->n_mats * w->rows * w->cols;
+}
+
+static void bind_some(void *arg, int thread)
+{
+    binding *b = arg;
+    rg_weight_set *set = b->set;
+
+    for (int i; !atomic_load(&b->failed) && (i = rg_phase_take(b->pool, 0)) < set->n;) {
+        if (!bind_one(set, i, b->c, b->ckpt, &b->thread[thread].err)) {
+            b->thread[thread].weight = i;
+            atomic_store(&b->failed, true);
+        }
+        atomic_fetch_add(&b->n_done, n_values(&set->all[i]));
+        if (thread == 0 && b->progress)
+            b->progress(b->arg, "packing weights", (double)atomic_load(&b->n_done) / ((double)set->n_parameters + 1));
+    }
+}
+
+/* The error of the first weight that failed: one that is before it was begun before it, and has ended well. */
+static bool binding_ended(const binding *b, int n_threads, rg_error *err)
+{
+    int first = -1;
+
+    for (int i = 0; i < n_threads; i++)
+        if (b->thread[i].weight >= 0 && (first < 0 || b->thread[i].weight < b->thread[first].weight))
+            first = i;
+    if (first >= 0 && err)
+        *err = b->thread[first].err;
+    return first < 0;
+}
+
+static uint64_t bound_bytes(const rg_weight_set *s)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < s->n; i++)
+        bytes += s->all[i].vec ? (uint64_t)n_values(&s->all[i]) * sizeof(float) : s->packed[i].bytes;
+    return bytes;
+}
+
+bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, int n_threads,
                      void (*progress)(void *arg, const char *what, double done), void *arg, rg_error *err)
 {
-    for (int i = 0; i < s->n; i++) {
-        if (progress)
-            progress(arg, "packing weights", (double)i / s->n);
-        if (!bind_one(s, i, c, ckpt, err))
-            return false;
+    binding b = { .set = s, .c = c, .ckpt = ckpt, .progress = progress, .arg = arg };
+    bool ok = false;
+
+    b.pool = rg_pool_new(n_threads, err);
+    if (!b.pool)
+        return false;
+    b.thread = rg_array((size_t)n_threads, sizeof *b.thread);
+    if (b.thread) {
+        for (int i = 0; i < n_threads; i++)
+            b.thread[i].weight = -1;
+        rg_pool_run(b.pool, n_threads, bind_some, &b);
+        ok = binding_ended(&b, n_threads, err);
+    } else {
+        rg_fail_memory(err, (size_t)n_threads * sizeof *b.thread);
     }
-    if (progress)
+    rg_free(b.thread);
+    rg_pool_free(b.pool);
+    s->bytes = ok ? bound_bytes(s) : 0;
+    if (ok && progress)
         progress(arg, "packing weights", 1);
-    return true;
+    return ok;
 }
 
 /* ---- what is left over ---- */

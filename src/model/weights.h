@@ -20,8 +20,8 @@ typedef struct rg_weight_set {
 /* ckpt may be NULL (a config alone): types are then `type`.  With one, types and presence come from its tensors. */
 bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, rg_type type, rg_error *err)
     RG_MUST_CHECK;
-/* progress may be NULL. */
-bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt,
+/* On so many threads.  progress (may be NULL) is called by the calling thread, with the part that is done, 0 to 1. */
+bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, int n_threads,
                      void (*progress)(void *arg, const char *what, double done), void *arg,
                      rg_error *err) RG_MUST_CHECK;
 /* Which of the checkpoint's tensors weights are made from: one flag each, in its order, and how many have none.

@@ -7,11 +7,16 @@
 
 static void reply_state(rg_server *s, rg_exchange *x, bool ok, const char *what)
 {
+    const char *step = atomic_load(&s->state) == RG_LOADING ? atomic_load(&s->loading) : NULL;
     rg_buf out;
 
     rg_buf_init(&out, 4096);
     rg_out_open(&out, NULL, '{');
     rg_out_text(&out, "status", what);
+    if (step) {
+        rg_out_text(&out, "step", step);
+        rg_out_real(&out, "progress", atomic_load(&s->loaded) * 1e-3);
+    }
     rg_out_close(&out, '}');
     if (!ok)
         rg_exchange_set(x, "Retry-After", "2");

@@ -47,6 +47,8 @@ struct rg_server {
     int n_forecasts;
     int32_t forecast_at;
     atomic_int state;      /* rg_server_state */
+    _Atomic(const char *) loading; /* what rg_server_loading was told; NULL: nothing yet */
+    atomic_int loaded;     /* of that, parts of 1,000 */
     atomic_int n_in_flight;
     atomic_bool aborting, closing;
     _Atomic uint64_t turned_ns; /* when the pump last went round */

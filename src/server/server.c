@@ -24,7 +24,7 @@ rg_server_options rg_server_options_default(void)
 {
     return (rg_server_options){ .host = "127.0.0.1", .port = 8080, .model = "default", .max_body = (size_t)32 << 20,
                                 .max_header = 32 << 10, .max_connections = 4096, .n_threads = 2, .max_waiting = 1024,
-                                .max_choices = 1024, .request_timeout_s = 3600, .queue_timeout_s = 30,
+                                .max_choices = 1024, .request_timeout_s = 3600, .queue_timeout_s = 600,
                                 .idle_timeout_s = 120, .header_timeout_s = 15, .body_timeout_s = 60,
                                 .write_timeout_s = 300, .watchdog_s = 30, .batch_lines = 8, .max_batches = 64 };
 }
@@ -311,6 +311,12 @@ static void make_forecasts(rg_server *s, const rg_engine *engine)
         s->forecast[s->n_forecasts].batch = batches[i];
         s->n_forecasts += rg_engine_forecast(engine, batches[i], s->forecast_at, &s->forecast[s->n_forecasts].f);
     }
+}
+
+void rg_server_loading(rg_server *s, const char *step, double done)
+{
+    atomic_store(&s->loaded, (int)(done * 1000));
+    atomic_store(&s->loading, step);
 }
 
 void rg_server_ready(rg_server *s, rg_engine *engine)

@@ -40,6 +40,9 @@ rg_server_options rg_server_options_default(void);
 rg_server *rg_server_open(const rg_server_options *options, rg_error *err);
 const char *rg_server_url(const rg_server *s); /* valid until the close */
 
+/* Until there is an engine: what is being done to open it, a text that stays, and how much of it is done, 0 to 1. */
+void rg_server_loading(rg_server *s, const char *step, double done);
+
 /* Answer from this engine, which outlives the server's close. */
 void rg_server_ready(rg_server *s, rg_engine *engine);
 

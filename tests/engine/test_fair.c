@@ -698,6 +698,27 @@ static void a_busy_machine_gets_shorter_steps(void **state)
         rg_request_unref(r[i]);
 }
 
+/* A burst on a slow machine: nobody is refused for how long the others will take, unless there is a longest wait. */
+static void a_burst_is_refused_only_by_a_longest_wait(void **state)
+{
+    (void)state;
+    for (int limited = 0; limited < 2; limited++) {
+        world w = open_made_up(&(rg_loop_options){ .step_s = 4, .pace = 2, .max_wait_s = limited ? 20 : 0 });
+        rg_request *r[48];
+        int n_admitted = 0;
+        rg_error err;
+
+        for (int i = 0; i < 48; i++) {
+            r[i] = request_of(NULL, 0, 150, 1);
+            n_admitted += rg_loop_submit(w.loop, r[i], &err);
+        }
+        assert_in_range(n_admitted, limited ? 1 : 48, limited ? 10 : 48); /* 150 ids take 12 s */
+        close_made_up(&w);
+        for (int i = 0; i < 48; i++)
+            rg_request_unref(r[i]);
+    }
+}
+
 /* Where only steps with prompts take longer than was expected, prompts get less, until those who are answered have their
  * pace by the clock; and once steps take alike again, all that they had. */
 static void the_pace_is_kept_by_the_clock(void **state)
@@ -887,6 +908,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(many_are_let_in_together),
         cmocka_unit_test(a_short_prompt_is_not_cut_in_two),
         cmocka_unit_test(a_busy_machine_gets_shorter_steps),
+        cmocka_unit_test(a_burst_is_refused_only_by_a_longest_wait),
         cmocka_unit_test(the_pace_is_kept_by_the_clock),
         cmocka_unit_test(static_batches_wait_for_each_other),
         cmocka_unit_test(prefixes_stay_with_their_tenant),

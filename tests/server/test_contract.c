@@ -239,6 +239,12 @@ static void loading_and_draining_say_so(void **state)
     assert_ok(t.s, err);
     t.port = test_port(t.s);
     assert_int_equal(test_web_status(t.port, "/readyz", NULL), 503); /* loading */
+    rg_server_loading(t.s, "packing weights", 0.25);
+    json_t *how_far = test_web_json(t.port, "/readyz", NULL, 503);
+    assert_string_equal(json_string_value(json_object_get(how_far, "status")), "loading");
+    assert_string_equal(json_string_value(json_object_get(how_far, "step")), "packing weights");
+    assert_true(json_real_value(json_object_get(how_far, "progress")) == 0.25);
+    json_decref(how_far);
     assert_int_equal(test_web_status(t.port, "/livez", NULL), 200);
     assert_int_equal(test_web_status(t.port, "/v1/models", NULL), 503);
     test_reply r = test_web_ask(t.port, "POST", "/v1/completions", NULL, "{}");
