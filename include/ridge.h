@@ -149,10 +149,12 @@ typedef struct rg_options {
     double step_s;          /* how long a step may take, prompts being cut to fit; 0: no limit */
     double pace;            /* and, while some are being answered, how many times what it would take without prompts; 0:
                              *   no limit.  How long steps take is learnt from steps; for a limit the machine's
-                             *   bandwidth and peak are measured while opening, in 0.3 s at most */
+                             *   bandwidth and peak are measured while opening, in 0.3 s at most, unless a profile
+                             *   has them */
     bool share_prefixes;    /* cached prefixes are found by every tenant */
     bool static_batching;   /* nobody joins until all who run have finished: for comparing */
     bool no_prefix_cache;
+    const char *profile_folder; /* where `ridge machine` keeps what it measured (read while opening); NULL: nowhere */
     void (*progress)(void *arg, const char *what, double done); /* while opening; may be NULL */
     void *progress_arg;
 } rg_options;

@@ -12,7 +12,7 @@
 #include "ckpt/checkpoint.h"
 #include "engine/loop.h"
 #include "grammar/shelf.h"
-#include "measure/roofs.h"
+#include "measure/profile.h"
 #include "model/model.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
@@ -90,9 +90,15 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
     return ok;
 }
 
-/* What this machine can do at most, if steps are to be kept short: found in a profile, or else measured. */
+/* What this machine can do at most: from its profile, or else measured if steps are to be kept short. */
 static bool find_roofs(rg_engine *e, const rg_options *o, rg_error *err)
 {
+    rg_profile profile;
+
+    if (o->profile_folder && rg_profile_load(&profile, o->profile_folder, e->cpu, e->n_threads)) {
+        e->roofs = profile.roofs;
+        return true;
+    }
     if (o->step_s <= 0 && o->pace <= 0)
         return true;
     return rg_roofs_probe(&e->roofs, e->cpu, e->n_threads, err);

@@ -153,6 +153,7 @@ static rg_engine *open_engine(const serve_options *o, rg_server *s, const char *
     e.share_prefixes = o->share_prefixes;
     e.no_prefix_cache = o->no_prefix_cache;
     e.static_batching = o->batching && !strcmp(o->batching, "static");
+    e.profile_folder = cli_profile_folder;
     e.progress = tell_progress;
     e.progress_arg = &progress;
     rg_engine *engine = rg_open(path, &e, err);

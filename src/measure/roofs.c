@@ -47,6 +47,20 @@ static void compute(void *arg, int thread)
     p->done[thread] = p->peak(PEAK_OPS);
 }
 
+/* Of an instruction set that has no arithmetic of its own: what the compiler makes of plain C. */
+static double plain_peak(double n)
+{
+    float lane[16] = { 0 };
+    volatile float sink = 0;
+
+    for (double done = 0; done < n; done += 16)
+        for (int i = 0; i < 16; i++)
+            lane[i] = lane[i] * 0.5f + 1.0f;
+    for (int i = 0; i < 16; i++)
+        sink += lane[i];
+    return n;
+}
+
 static double timed(probe *p, rg_pool *pool, void (*fn)(void *arg, int thread))
 {
     uint64_t t0 = rg_now_ns();
@@ -123,7 +137,7 @@ bool rg_roofs_probe(rg_roofs *out, const rg_cpu *cpu, int n_threads, rg_error *e
     *out = (rg_roofs){ .n_threads = n_threads };
     if (ok) {
         ok = rg_roofs_bandwidth(&out->read_bytes_s, cpu, pool, MEMORY_BYTES, err);
-        out->f32_ops_s = peak_of(&p, pool, cpu->peak_f32);
+        out->f32_ops_s = peak_of(&p, pool, cpu->peak_f32 ? cpu->peak_f32 : plain_peak);
         out->int8_ops_s = peak_of(&p, pool, cpu->peak_int8);
         out->bf16_ops_s = peak_of(&p, pool, cpu->peak_bf16);
     }

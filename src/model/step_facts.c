@@ -45,7 +45,7 @@ static void note_op(void *arg, const rg_counted *op)
     case RG_OP_MOE:
         f->n_experts = run->m->config.routing.n_experts;
         f->n_experts_used = run->m->config.routing.n_used;
-        f->expert_bytes += op->count.weight_bytes / op->share;
+        f->expert_bytes += op->count.weight_bytes * f->n_experts / f->n_experts_used; /* a row reads those it uses */
         break;
     default: f->weight_bytes += op->count.weight_bytes;
     }
