@@ -129,6 +129,8 @@ typedef enum rg_finish {
     RG_FINISH_LENGTH,    /* max_tokens or the end of the context */
     RG_FINISH_CANCELLED, /* rg_cancel, or the engine closed */
     RG_FINISH_DEADLINE,  /* deadline_s is over */
+    RG_FINISH_NOT_FINITE, /* the model computed NaN or infinity, so that nothing can be drawn (or embedded): its weights
+                           *   are damaged, or too large for the recipe */
 } rg_finish;
 
 /* ---- model and engine -------------------------------------------------------------------------------------------- */

@@ -36,6 +36,12 @@ void cli_ints_fini(cli_ints *v)
     v->n = 0;
 }
 
+bool cli_not_finite(rg_error *err)
+{
+    return rg_fail(err, RG_E_INPUT, "the model computed NaN or infinity: its weights are damaged, or too large for the "
+                   "recipe (--recipe exact may help)");
+}
+
 int cli_fail(const rg_error *err)
 {
     fflush(stdout);

@@ -88,6 +88,8 @@ static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
         fflush(stdout);
         if (!rg_buf_add(answer, token.text, token.n_text))
             return rg_fail(err, RG_E_LIMIT, "chat: the answer has more than %d bytes", ANSWER_BYTES);
+        if (token.finish == RG_FINISH_NOT_FINITE)
+            return cli_not_finite(err);
     }
     putchar('\n');
     fflush(stdout); /* before what is said on standard error */

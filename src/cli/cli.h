@@ -75,6 +75,9 @@ int cli_parse(cli_args *a, const cli_command *command, const cli_option *options
 int cli_fail(const rg_error *err);
 int cli_usage(const char *fmt, ...) RG_PRINTF(1, 2);
 
+/* An answer ended as RG_FINISH_NOT_FINITE: say so in *err; false. */
+bool cli_not_finite(rg_error *err);
+
 /* MODEL as given (a path, or a name under the models folder) or the shipped default for NULL; into out[room]. */
 bool cli_find_model(const char *given, char *out, size_t room, rg_error *err);
 

@@ -40,6 +40,7 @@ typedef struct result {
     rg_usage usage;
     uint64_t first_ns, last_ns;
     int n_after_first;
+    bool not_finite;
 } result;
 
 static const char *finish_name(rg_finish f)
@@ -76,6 +77,7 @@ static bool collect(const run_options *o, rg_request *r, result *out, rg_error *
             out->n_after_first += out->first_ns != 0;
             out->first_ns = out->first_ns ? out->first_ns : out->last_ns;
         }
+        out->not_finite |= t.finish == RG_FINISH_NOT_FINITE;
         if (!keep(&out->answers[t.sample], &t))
             return rg_fail_memory(err, t.n_text);
         if (stream && t.n_text) {
@@ -87,7 +89,7 @@ static bool collect(const run_options *o, rg_request *r, result *out, rg_error *
         }
     }
     out->usage = rg_request_usage(r);
-    return true;
+    return !out->not_finite || cli_not_finite(err);
 }
 
 static void print_choice(cli_json *j, const answer *a, bool has_text, bool logprobs)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/numeric.h"
 #include "engine/sampler.h"
 
 typedef struct thread_scratch {
@@ -77,9 +78,11 @@ rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_request *r, int i, f
     rg_sample_key key = { .seed = sampling->seed, .sample = i, .position = r->params.n_prompt + a->n_output };
     bool may_end = a->n_output >= sampling->min_tokens;
     int32_t n_eos = sampling->ignore_eos ? 0 : r->n_eos;
-    rg_drawn drawn = { .logprob = NAN };
+    rg_drawn drawn = { .id = -1, .logprob = NAN };
     thread_scratch *own = &s->of[thread];
 
+    if (!rg_all_finite(logits, s->vocab_size))
+        return drawn;
     if (sampling->n_logprobs >= 0)
         memcpy(own->raw, logits, (size_t)s->vocab_size * sizeof *logits);
     if (a->grammar)
@@ -93,25 +96,28 @@ rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_request *r, int i, f
     return drawn;
 }
 
-/* From 1: those before id have a greater logit, or the same and a lower id.  NaN is the least. */
+/* From 1: those before id have a greater logit, or the same and a lower id. */
 static int32_t rank_of(const float *logits, int32_t n, int32_t id)
 {
-    float own = isnan(logits[id]) ? -INFINITY : logits[id];
+    float own = logits[id];
     int32_t rank = 1;
 
     for (int32_t i = 0; i < id; i++)
-        rank += logits[i] >= own || (own == -INFINITY && isnan(logits[i]));
+        rank += logits[i] >= own;
     for (int32_t i = id + 1; i < n; i++)
         rank += logits[i] > own;
     return rank;
 }
 
-void rg_draw_score(rg_sample_scratch *s, int thread, rg_request *r, int32_t position, const float *logits)
+bool rg_draw_score(rg_sample_scratch *s, int thread, rg_request *r, int32_t position, const float *logits)
 {
     int32_t k = r->params.n_prompt_tops, id = r->params.prompt[position];
     rg_top *tops = k ? r->score_tops + (size_t)position * (size_t)k : NULL;
     thread_scratch *own = &s->of[thread];
 
+    if (!rg_all_finite(logits, s->vocab_size))
+        return false;
     r->scores[position] = (rg_score){ .logprob = rg_logprobs(own->sampler, logits, id, k, tops),
                                       .rank = rank_of(logits, s->vocab_size, id) };
+    return true;
 }

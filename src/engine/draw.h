@@ -9,7 +9,7 @@
 #include "engine/request.h"
 
 typedef struct rg_drawn {
-    int32_t id;
+    int32_t id;    /* -1: the logits are not all numbers, and there is none */
     float logprob; /* NAN unless asked for */
 } rg_drawn;
 
@@ -23,7 +23,8 @@ void rg_sample_scratch_free(rg_sample_scratch *s); /* NULL is fine */
 rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_request *r, int i, float *logits);
 rg_top *rg_next_tops(const rg_request *r, const rg_sample *a); /* NULL: none are wanted */
 
-/* Score the id at this position of the prompt by the logits of the row before it; by any thread, as rg_draw. */
-void rg_draw_score(rg_sample_scratch *s, int thread, rg_request *r, int32_t position, const float *logits);
+/* Score the id at this position of the prompt by the logits of the row before it; by any thread, as rg_draw.  False:
+ * the logits are not all numbers. */
+bool rg_draw_score(rg_sample_scratch *s, int thread, rg_request *r, int32_t position, const float *logits);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/numeric.h"
 #include "engine/request.h"
 
 rg_rows rg_request_rows_to_pool(const rg_request *r, int32_t start, int32_t n)
@@ -47,5 +48,5 @@ void rg_request_embedded(rg_request *r)
 {
     for (int32_t i = 0; r->params.embed == RG_POOLING_MEAN && i < r->dim; i++)
         r->embedding[i] = (float)(r->pool_sum[i] / r->params.n_prompt);
-    rg_request_end(r, 0, RG_FINISH_STOP);
+    rg_request_end(r, 0, rg_all_finite(r->embedding, r->dim) ? RG_FINISH_STOP : RG_FINISH_NOT_FINITE);
 }

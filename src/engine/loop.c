@@ -251,12 +251,18 @@ static void sample(void *arg, int thread, int i, float *logits)
 {
     rg_loop *l = arg;
     const rg_planned *p = &l->plan[l->rows_of[i]];
+    rg_drawn *drawn = &l->drawn[l->rows_of[i]];
     int32_t next = l->index[l->logit_rows[i]] + 1;
+    bool finite;
 
-    if (next < p->request->params.n_prompt)
-        rg_draw_score(l->scratch, thread, p->request, next, logits);
-    else
-        l->drawn[l->rows_of[i]] = rg_draw(l->scratch, thread, p->request, p->sample, logits);
+    if (next < p->request->params.n_prompt) {
+        finite = rg_draw_score(l->scratch, thread, p->request, next, logits);
+    } else {
+        *drawn = rg_draw(l->scratch, thread, p->request, p->sample, logits);
+        finite = drawn->id >= 0;
+    }
+    if (!finite)
+        atomic_store(&p->request->not_finite, true);
 }
 
 static void pool(void *arg, int thread, int i, const float *rows, size_t stride)
@@ -332,6 +338,8 @@ static void commit(rg_loop *l)
         rg_seq_advance(l->states, a->seq, p->n_rows, 0, tokens);
         if (wants_snapshot(l, p->request, a->seq->committed))
             (void)rg_seq_snapshot(l->states, a->seq, tokens); /* no room: then there is none */
+        if (atomic_load(&p->request->not_finite))
+            continue; /* it ends with all its samples below */
         rg_request_publish_scores(p->request);
         if (p->ends && take_output(l, i))
             rg_scheduler_drop(l->scheduler, p->request, p->sample);

@@ -5,6 +5,7 @@
 #ifndef RG_ENGINE_NUMERIC_H
 #define RG_ENGINE_NUMERIC_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -87,6 +88,19 @@ static inline double rg_log(double x)
     p = p * z + 1.0 / 3.0;
     p = p * z + 1.0;
     return (double)k * 0x1.62e42feep-1 + (2.0 * s * p + (double)k * 0x1.a39ef35793c76p-33);
+}
+
+/* Neither NaN nor infinity, whose exponents are all ones. */
+static inline bool rg_all_finite(const float *x, int32_t n)
+{
+    uint32_t bad = 0;
+
+    for (int32_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return !bad;
 }
 
 #endif

@@ -57,6 +57,7 @@ typedef struct rg_score { /* of an id of the prompt, as in rg_prompt_logprob */
 struct rg_request {
     atomic_int references;
     atomic_bool cancelled;
+    atomic_bool not_finite;  /* the engine's own: set while a step runs, by any of its threads */
     pthread_mutex_t lock;    /* guards nothing but the sleep of a reader */
     pthread_cond_t ready;
     atomic_int n_asleep;     /* readers in rg_request_wait: the engine wakes only whom there is */
@@ -148,7 +149,7 @@ rg_usage rg_request_used(const rg_request *r);
 rg_rows rg_request_rows_to_pool(const rg_request *r, int32_t start, int32_t n);
 /* The hidden states of so wanted rows, [dim] each, `stride` floats apart, the first at position start. */
 void rg_request_pool(rg_request *r, int32_t start, int32_t n, const float *rows, size_t stride);
-/* All are pooled: the embedding is there, and the request ends. */
+/* All are pooled: the embedding is there, or its numbers are none, and the request ends. */
 void rg_request_embedded(rg_request *r);
 
 /* ---- scores: log-probabilities of the prompt's own ids (score.c) ---- */

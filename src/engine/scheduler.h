@@ -40,8 +40,8 @@ int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *
 void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i);
 /* After a request ended: give its state back and drop the engine's reference. */
 void rg_scheduler_remove(rg_scheduler *s, rg_request *r);
-/* End requests that were cancelled or whose deadline is over (all: every one), and remove those that have ended;
- * returns how many went. */
+/* End requests that were cancelled, whose deadline is over or that are not finite (all: every one), and remove those
+ * that have ended; returns how many went. */
 int rg_scheduler_reap(rg_scheduler *s, bool all);
 bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how);
 int32_t rg_scheduler_n_waiting(const rg_scheduler *s);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "support/command.h"
+#include "support/damaged.h"
 #include "support/model.h"
 
 #define GOLDEN RG_TEST_DATA
@@ -54,6 +55,17 @@ static void usage(void **state)
     command_refuses("run --recipe sloppy -n 1", 2, "sloppy");
     command_refuses("run " GOLDEN "/llama --ids 1,2,999999 -n 1", 1, "999999");
     command_refuses("run " GOLDEN "/llama -p hello -n 1", 1, "tokenizer");
+}
+
+static void what_is_no_number_is_an_error(void **state)
+{
+    char args[256];
+
+    (void)state;
+    snprintf(args, sizeof args, "run %s --ids 1,2,3 -n 4", damaged_model("llama", "blk.0.attn_q.weight", NAN, false));
+    command_refuses(args, 1, "NaN or infinity");
+    strcat(args, " --json");
+    command_refuses(args, 1, "NaN or infinity");
 }
 
 static void runs(void **state)
@@ -432,7 +444,8 @@ static void tensors_left_over_are_told(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(usage),        cmocka_unit_test(runs),        cmocka_unit_test(runs_alike),
+        cmocka_unit_test(usage),        cmocka_unit_test(what_is_no_number_is_an_error),
+        cmocka_unit_test(runs),        cmocka_unit_test(runs_alike),
         cmocka_unit_test(looks_inside), cmocka_unit_test(measures_the_machine), cmocka_unit_test(logits_hash),
         cmocka_unit_test(perplexity),   cmocka_unit_test(intermediates_are_dumped), cmocka_unit_test(activations_are_means),
         cmocka_unit_test(more_ids_than_rows_are_refused),

@@ -417,12 +417,19 @@ static bool cases_quantize(cases *c)
             x[i] = ((float)(int)rg_rng_below(&c->rng, 255) - 127.0f) / 2.0f; /* ties */
         for (int i = 0; i < n && round % 16 == 9; i++)
             x[i] = 0.0f;
+        if (round % 16 == 10)
+            x[rg_rng_below(&c->rng, (uint32_t)n)] = round % 32 == 10 ? NAN : -INFINITY;
         c->ref->quantize(x, n, want);
         c->k->quantize(x, n, y);
         if (memcmp(want, y, n_bytes)) {
             printf("%s quantize n %d mode %d round %d differs\n", c->k->isa, n, mode, round);
             return false;
         }
+        for (int i = 0; i < n; i++)
+            if (!isfinite(x[i]) && isfinite(y[i / 32].d)) {
+                printf("%s quantize: value %d is %a, and its block is of numbers\n", c->k->isa, i, (double)x[i]);
+                return false;
+            }
     }
     return true;
 }
@@ -529,11 +536,12 @@ static uint16_t *walled_scales(cases *c, int slot, int mode, size_t n)
 
 enum { QUERIES = 6 }; /* more than a kernel takes at once, and some over */
 
-/* One query that no key reaches: every score of it is -inf. */
-static void unreachable(const attend_case *t, float *q, uint8_t *k)
+/* Two queries whose scores are no numbers: all of them -inf, or NaN. */
+static void not_numbers(const attend_case *t, float *q, uint8_t *k)
 {
-    memset(q, 0, (size_t)t->k_dim * sizeof *q);
+    memset(q, 0, 2 * (size_t)t->k_dim * sizeof *q);
     q[0] = -INFINITY;
+    q[t->k_dim] = NAN;
     for (size_t i = 0; i < (size_t)t->k_dim * RG_BLOCK; i++)
         put_stored(t->type, 1.0f, k + i * kv_size(t->type));
 }
@@ -585,7 +593,7 @@ static bool attend_same(cases *c, const attend_case *t)
         if (t->mode == 0 && r.hi < RG_BLOCK)
             memset(v + v_bytes - size, 0xff, size);
         if (t->mode == 0 && i == 0)
-            unreachable(t, q + 2 * k_dim, k);
+            not_numbers(t, q + 2 * k_dim, k);
         r.k = k;
         r.v = v;
         if (t->type == RG_I8) {
@@ -608,12 +616,17 @@ static bool attend_same(cases *c, const attend_case *t)
                  t->v_dim, t->mode, r.lo, r.hi);
         for (int n = 0; n < r.n; n++) {
             /* m as a number: only differences of it are ever used, so a zero's sign is no part of the recipe */
-            if (a[n].m != b[n].m) {
+            if (a[n].m != b[n].m && !(isnan(a[n].m) && isnan(b[n].m))) {
                 printf("%s: m of query %d is %a, ref has %a\n", what, n, (double)b[n].m, (double)a[n].m);
                 return false;
             }
             if (!same_floats(&b[n].l, &a[n].l, 1, what) || !same_floats(b[n].o, a[n].o, v_dim, what))
                 return false;
+            if (t->mode == 0 && ((n == 2 && !t->capped) || n == 3) &&
+                !(isnan(b[n].m) && isnan(b[n].l) && isnan(b[n].o[v_dim - 1]))) {
+                printf("%s: query %d has no numbers for scores, and its result is one\n", what, n);
+                return false;
+            }
         }
     }
     return true;
@@ -647,7 +660,9 @@ static bool cases_merge(cases *c)
         const size_t bytes = (size_t)n * sizeof(float);
         float *o = walled(0, bytes), *other = walled(1, bytes);
         rg_softmax a = { round % 7 ? rg_rng_normal(&c->rng) : -INFINITY, 3.0f, a_ref }, k = { a.m, a.l, o };
-        const rg_softmax b = { round % 5 ? rg_rng_normal(&c->rng) : -INFINITY, 2.0f, other };
+        const bool no_number = round % 11 == 4;
+        const rg_softmax b = { no_number ? NAN : round % 5 ? rg_rng_normal(&c->rng) : -INFINITY, no_number ? NAN : 2.0f,
+                               other };
 
         floats(c, round % 4, o, (size_t)n);
         floats(c, round % 4, other, (size_t)n);
@@ -655,6 +670,10 @@ static bool cases_merge(cases *c)
         c->ref->merge(&a, &b, n);
         c->k->merge(&k, &b, n);
         snprintf(what, sizeof what, "%s merge n %d round %d", c->k->isa, n, round);
+        if (isnan(b.m) && !isnan(k.l)) {
+            printf("%s: a part that is no number is left out\n", what);
+            return false;
+        }
         if (!same_floats(&k.m, &a.m, 1, what) || !same_floats(&k.l, &a.l, 1, what) || !same_floats(o, a_ref, (size_t)n, what))
             return false;
     }

@@ -4,7 +4,7 @@
  * and n are constants wherever they are called:
  *     scores(a, type, q, n, p)     the scaled scores of all 64 keys for n queries; those unseen are what memory gives
  *     weigh(a, n, p, s, c)         scores to weights, 0 if unseen; s brought up to them; c is what each o has yet
- *                                  to be multiplied by, or -1: nothing was seen, nothing changes; softmax.h's is one
+ *                                  to be multiplied by; softmax.h's is one
  *     values(a, type, n, p, c, s)  of n queries: o = o * c + the weighted values */
 #ifndef RG_OPS_CPU_ATTEND_TMPL_H
 #define RG_OPS_CPU_ATTEND_TMPL_H
@@ -13,20 +13,13 @@ ALWAYS_INLINE void attend_some(const rg_attend *a, rg_type type, const float *co
 {
     _Alignas(64) float p[QUERIES][RG_BLOCK];
     float c[QUERIES];
-    bool all = true;
 
     scores(a, type, q, n, p);
     for (int i = 0; i < n && a->cap > 0.0f; i++)
         for (int j = 0; j < RG_BLOCK; j++)
             p[i][j] = a->cap * rg_tanhf(p[i][j] / a->cap);
     weigh(a, n, p, s, c);
-    for (int i = 0; i < n; i++)
-        all &= !(c[i] < 0.0f);
-    if (all)
-        values(a, type, n, p, c, s);
-    for (int i = 0; i < n && !all; i++)
-        if (!(c[i] < 0.0f))
-            values(a, type, 1, p + i, c + i, s + i);
+    values(a, type, n, p, c, s);
 }
 
 ALWAYS_INLINE void attend_as(const rg_attend *all, rg_type type, rg_softmax *s)

@@ -35,7 +35,8 @@
 #include "ops/ops.h"
 
 /* 32 activations rounded to int8: xq[k] = rint(x[k] * (127 / amax)), ties to even; d = amax / 127; all 0 if amax is 0.
- * Before rint v = v < 127 ? v : 127, then v = v > -127 ? v : -127 (matters for inf, NaN and amax below 4e-37 only).
+ * amax, the largest |x[k]|, is NaN where any x[k] is, and so is d then.  Before rint v = v < 127 ? v : 127, then
+ * v = v > -127 ? v : -127 (matters for inf, NaN and amax below 4e-37 only).
  * The rest is what kernels want ready: products of the sums of xq (whole, and each half). */
 typedef struct rg_xblock {
     int8_t q[32];
@@ -117,7 +118,9 @@ typedef struct rg_cpu {
     /* One block, each query by itself, s[n].  s_j = scale * (chain over d: fma(q[d], k[d][j], .) from 0), capped if
      * cap > 0; with M = max(m, max s_j), c = exp(m - M) (0 if m is -inf), p_j = exp(s_j - M):  l = fma(l, c, tree16 of
      * lanes p[i] + p[16+i] + p[32+i] + p[48+i] left to right, unseen p being 0);  o[d] = o[d] * c, then for j in [lo,
-     * hi) rising: fma(p_j, v[j][d], o[d]); m = M.  Unseen keys enter nothing.  If M is -inf nothing changes. */
+     * hi) rising: fma(p_j, v[j][d], o[d]); m = M.  Unseen keys enter nothing.  In M scores that are NaN are passed
+     * over, an m that is NaN stays, and where M would be -inf, so that no score is a number, it is NaN: then l and o
+     * are. */
     void (*attend)(const rg_attend *a, rg_softmax *s);
     /* Later segment b into a: M = max; x = exp(a.m - M), y = exp(b.m - M); l = fma(a.l, x, b.l * y), o likewise.  A
      * side whose m is -inf is left out (the other is taken as it is). */

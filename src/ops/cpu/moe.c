@@ -5,6 +5,7 @@
  * multiply-add each.  Many rows are taken in passes of RG_MOE_PAIRS results; a row never spans two. */
 #include "ops/cpu/reader.h"
 
+#include <math.h> /* isnan */
 #include <string.h>
 
 #include "ops/cpu/math.h"
@@ -26,13 +27,14 @@ static void softmax(float *p, const float *l, int n)
         p[i] /= sum;
 }
 
-/* The best that is not taken (taken[i] != 0), ties to the lowest; always one, whatever the scores. */
+/* The best that is not taken (taken[i] != 0), ties to the lowest; always one, whatever the scores.  A NaN is better
+ * than any number, so that it shows in the result. */
 static int best(const float *score, const float *taken, int n)
 {
     int at = -1;
 
     for (int i = 0; i < n; i++)
-        if (taken[i] == 0.0f && (at < 0 || score[i] > score[at]))
+        if (taken[i] == 0.0f && (at < 0 || score[i] > score[at] || (isnan(score[i]) && !isnan(score[at]))))
             at = i;
     return at;
 }

@@ -5,8 +5,7 @@
 #include "ops/cpu/math.h"
 #include "ops/cpu/runs.h"
 
-/* Scores of all 64 keys to weights, 0 outside [lo, hi).  What the softmax so far is to be multiplied by, or -1: nothing
- * was seen, and nothing changes. */
+/* Scores of all 64 keys to weights, 0 outside [lo, hi).  What the softmax so far is to be multiplied by. */
 ALWAYS_INLINE float weigh_one(const rg_attend *a, float *p, rg_softmax *s)
 {
     _Alignas(64) float lane[16];
@@ -14,8 +13,7 @@ ALWAYS_INLINE float weigh_one(const rg_attend *a, float *p, rg_softmax *s)
 
     for (int j = a->lo; j < a->hi; j++)
         max = p[j] > max ? p[j] : max;
-    if (max == -__builtin_inff())
-        return -1.0f;
+    max = max == -__builtin_inff() ? __builtin_nanf("") : max; /* no score is a number: nor is what comes of them */
     c = s->m == -__builtin_inff() ? 0.0f : rg_expf(s->m - max);
     for (int j = 0; j < RG_BLOCK; j++) {
         float e = rg_expf(p[j] - max);

@@ -192,6 +192,7 @@ ALWAYS_INLINE void weigh(const rg_attend *a, int n, float (*p)[RG_BLOCK], rg_sof
         for (int v = 0; v < 4; v++) /* max_ps(score, most) keeps `most` where a score is NaN, as the definition does */
             most = _mm512_mask_max_ps(most, (__mmask16)(seen >> (16 * v)), _mm512_load_ps(p[i] + 16 * v), most);
         max[i] = _mm512_reduce_max_ps(most);
+        max[i] = max[i] == -__builtin_inff() ? __builtin_nanf("") : max[i];
         fall[i] = s[i].m - max[i];
     }
     for (int i = 0; i < 16; i++)
@@ -205,9 +206,7 @@ ALWAYS_INLINE void weigh(const rg_attend *a, int n, float (*p)[RG_BLOCK], rg_sof
             e[v] = _mm512_maskz_load_ps((__mmask16)(seen >> (16 * v)), p[i] + 16 * v);
             _mm512_store_ps(p[i] + 16 * v, e[v]);
         }
-        c[i] = max[i] == -__builtin_inff() ? -1.0f : s[i].m == -__builtin_inff() ? 0.0f : fall[i];
-        if (c[i] < 0.0f)
-            continue;
+        c[i] = s[i].m == -__builtin_inff() ? 0.0f : fall[i];
         e[0] = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(e[0], e[1]), e[2]), e[3]);
         s[i].l = __builtin_fmaf(s[i].l, c[i], tree16(e[0]));
         s[i].m = max[i];
@@ -231,15 +230,16 @@ void rg_avx512_attend(const rg_attend *a, rg_softmax *s)
     attend(a, s);
 }
 
-/* max_ps(a, b) is b when either is NaN, so the order of its operands is that of the definition. */
+/* min_ps(a, b) and max_ps(a, b) are b when either is NaN, so the order of their operands is that of the definition. */
 void rg_avx512_quantize(const float *x, int n, rg_xblock *out)
 {
     const __m512 limit = _mm512_set1_ps(127.0f);
 
     for (int b = 0; b < n / 32; b++, x += 32, out++) {
         const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
-        const __m512 lane = _mm512_max_ps(_mm512_abs_ps(x0), _mm512_abs_ps(x1));
-        const float amax = _mm512_reduce_max_ps(_mm512_max_ps(lane, _mm512_setzero_ps()));
+        const __m512i lane = _mm512_max_epi32(_mm512_castps_si512(_mm512_abs_ps(x0)),
+                                              _mm512_castps_si512(_mm512_abs_ps(x1)));
+        const float amax = rg_float_of((uint32_t)_mm512_reduce_max_epi32(lane));
         const __m512 inverse = _mm512_set1_ps(amax == 0.0f ? 0.0f : 127.0f / amax);
         __m512i q[2];
         int32_t sum[2];

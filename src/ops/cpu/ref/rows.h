@@ -19,20 +19,22 @@
 
 /* ---- one row ----------------------------------------------------------------------------------------------------- */
 
-/* The clamp matters only where the definition gives no number: 127 / amax overflows for amax below 4e-37 (then 0 * inf
- * is taken as 127, times a d of next to nothing), or x is inf or NaN. */
+/* Magnitudes are compared as bits, so that a NaN is the largest of all and makes d one.  The clamp matters only where
+ * the definition gives no number: 127 / amax overflows for amax below 4e-37 (then 0 * inf is taken as 127, times a d of
+ * next to nothing), or x is inf or NaN. */
 static void rows_quantize(const float *x, int n, rg_xblock *out)
 {
     for (int b = 0; b < n / 32; b++, x += 32, out++) {
-        float lane[16], amax = 0.0f, inverse, v;
-        int32_t sum[2] = { 0, 0 };
+        int32_t lane[16], most = 0, sum[2] = { 0, 0 };
+        float amax, inverse, v;
 
         for (int i = 0; i < 16; i++) {
-            float p = __builtin_fabsf(x[i]), q = __builtin_fabsf(x[16 + i]);
+            int32_t p = rg_bits_of(x[i]) & 0x7fffffff, q = rg_bits_of(x[16 + i]) & 0x7fffffff;
             lane[i] = p > q ? p : q;
         }
         for (int i = 0; i < 16; i++)
-            amax = lane[i] > amax ? lane[i] : amax;
+            most = lane[i] > most ? lane[i] : most;
+        amax = rg_float_of((uint32_t)most);
         inverse = amax == 0.0f ? 0.0f : 127.0f / amax;
         for (int i = 0; i < 32; i++) {
             v = x[i] * inverse;
