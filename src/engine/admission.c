@@ -3,7 +3,7 @@
 
 enum {
     MANY_TENANTS = 2, /* times max_waiting: requests that wait at most where several tenants have even shares */
-    MANY_STATES = 64, /* times all state: what those who wait may come to need */
+    MANY_STATES = 64, /* times all state: what waiting requests may come to need together */
     FIRST_S = 5,      /* the rate given at the start weighs as much as so many seconds of measuring */
     FADE_S = 20,      /* what is so old counts for a third of what is new */
 };

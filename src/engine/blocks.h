@@ -1,4 +1,4 @@
-/* blocks.h -- who holds which block of one pool: reference counts, a free list, and an order of eviction.
+/* blocks.h -- which blocks of one pool are held: reference counts, a free list, and an order of eviction.
  *
  * A block is free, held (references > 0), or cached: unreferenced but remembered by the prefix index, evicted oldest
  * first when the free list is empty.  Knows numbers only.  Not thread-safe: the engine thread calls it. */

@@ -1,8 +1,8 @@
-/* draw.h -- what becomes of a row of logits, on whichever of a step's threads has one to do: the next id of an answer,
- * or the score of an id of the prompt.
+/* draw.h -- one row of logits to the next id of an answer, or to the score of an id of the prompt, on any of a step's
+ * threads.
  *
- * For an answer grammar, stop ids and end tokens first, then the sampler's rules and its draw.  Who does a row never
- * shows: everything comes from the request. */
+ * For an answer grammar, stop ids and end tokens come first, then the sampler's rules and its draw.  The result depends
+ * on the request alone, not on the thread. */
 #ifndef RG_ENGINE_DRAW_H
 #define RG_ENGINE_DRAW_H
 

@@ -1,9 +1,8 @@
 /* fair.c -- see fair.h.
  *
- * A tenant whose first request comes enters the ring in front, as long as it has credit: what others were given since
- * it was given something, at most CREDIT.  Who has no more requests stays for its credit to be remembered, until it is
- * whole or the place is needed.  Tenants are found by walking the ring, which is as long as there are different
- * ones. */
+ * A tenant whose first request arrives enters the ring in front if it has credit: what other tenants were given since
+ * it was given something, at most CREDIT.  A tenant without requests stays in the ring, so that its credit is
+ * remembered, until the credit is CREDIT again or its place is needed.  Tenants are found by walking the ring. */
 #include "engine/fair.h"
 
 #include "base/mem.h"
@@ -18,19 +17,19 @@ enum {
 typedef struct tenant {
     uint64_t key;
     int64_t deficit; /* rows that it may spend */
-    int64_t credit, seen; /* rows that it could be ahead when all had been given `seen` */
-    bool ahead;       /* in front: it takes from its credit */
-    rg_request *head; /* its line, by priority and arrival, linked by line_next; NULL: nothing waits */
+    int64_t credit, seen; /* burst credit in rows, as it was when all tenants together had been given `seen` */
+    bool ahead;       /* it stands in front and spends its credit */
+    rg_request *head; /* its requests, by priority and arrival, linked by queue_next; NULL: none waits */
     struct tenant *next, *prev; /* the ring; next alone links those not in use */
 } tenant;
 
 struct rg_fair {
-    tenant *all, *unused, *turn; /* turn: in the ring, NULL if nobody waits */
+    tenant *all, *unused, *turn; /* turn: in the ring; NULL: the ring is empty */
     rg_request *returning;       /* preempted ones, by arrival */
-    rg_request *background, **background_end; /* for when nobody else waits, by arrival */
+    rg_request *background, **background_end; /* taken when no other request waits, by arrival */
     double expected_output;
     int64_t given;    /* rows, to all tenants */
-    int32_t room, n, n_lines; /* requests that wait; tenants who have any */
+    int32_t room, n, n_waiting_tenants; /* waiting requests; tenants that have any */
 };
 
 rg_fair *rg_fair_new(int32_t room, rg_error *err)
@@ -124,7 +123,7 @@ static tenant *take_place(rg_fair *f)
     return t;
 }
 
-/* To the front, after those who are ahead already. */
+/* To the front of the ring, after the tenants that are ahead already. */
 static void put_ahead(rg_fair *f, tenant *t)
 {
     tenant *before = f->turn;
@@ -153,8 +152,8 @@ static int64_t credit_of(const rg_fair *f, const tenant *t)
     return credit < CREDIT ? credit : CREDIT;
 }
 
-/* Its line is to have a first request. */
-static tenant *begin_line(rg_fair *f, uint64_t key)
+/* Of the tenant whose queue gets its first request. */
+static tenant *begin_queue(rg_fair *f, uint64_t key)
 {
     tenant *t = find(f, key);
 
@@ -168,11 +167,11 @@ static tenant *begin_line(rg_fair *f, uint64_t key)
     }
     t->deficit = 0;
     put_ahead(f, t);
-    f->n_lines++;
+    f->n_waiting_tenants++;
     return t;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------------------------- */
+/* ---- the queues -------------------------------------------------------------------------------------------------- */
 
 void rg_fair_add(rg_fair *f, rg_request *r)
 {
@@ -183,23 +182,23 @@ void rg_fair_add(rg_fair *f, rg_request *r)
     if (r->params.background) {
         at = has_run(r) ? &f->background : f->background_end;
         while (*at && (*at)->id < r->id)
-            at = &(*at)->line_next;
+            at = &(*at)->queue_next;
         if (!*at)
-            f->background_end = &r->line_next;
+            f->background_end = &r->queue_next;
     } else if (has_run(r)) {
         while (*at && (*at)->id < r->id)
-            at = &(*at)->line_next;
+            at = &(*at)->queue_next;
     } else {
-        at = &begin_line(f, r->tenant)->head;
+        at = &begin_queue(f, r->tenant)->head;
         while (*at && goes_before(*at, r))
-            at = &(*at)->line_next;
+            at = &(*at)->queue_next;
     }
-    r->line_next = *at;
+    r->queue_next = *at;
     *at = r;
 }
 
-/* Out of its line.  Its tenant, if it has one. */
-static tenant *unlink_from_line(rg_fair *f, rg_request *r)
+/* Remove a request from its queue.  Returns its tenant if the queue was a tenant's, else NULL. */
+static tenant *unlink_from_queue(rg_fair *f, rg_request *r)
 {
     bool behind = r->params.background;
     tenant *t = has_run(r) || behind ? NULL : find(f, r->tenant);
@@ -207,21 +206,21 @@ static tenant *unlink_from_line(rg_fair *f, rg_request *r)
 
     while (*at != r) {
         RG_ASSERT(*at);
-        at = &(*at)->line_next;
+        at = &(*at)->queue_next;
     }
-    *at = r->line_next;
-    if (f->background_end == &r->line_next)
+    *at = r->queue_next;
+    if (f->background_end == &r->queue_next)
         f->background_end = at;
-    r->line_next = NULL;
+    r->queue_next = NULL;
     f->n--;
     return t;
 }
 
 void rg_fair_remove(rg_fair *f, rg_request *r)
 {
-    tenant *t = unlink_from_line(f, r);
+    tenant *t = unlink_from_queue(f, r);
 
-    f->n_lines -= t && !t->head;
+    f->n_waiting_tenants -= t && !t->head;
 }
 
 /* May it have its first request now, being ahead? */
@@ -230,7 +229,7 @@ static bool goes_ahead(const rg_fair *f, const tenant *t)
     return t->head && t->ahead && credit_of(f, t) >= cost_of(f, t->head);
 }
 
-/* The turn is that of the next who has requests; n_lines > 0. */
+/* Give the turn to the next tenant that has requests; n_waiting_tenants > 0. */
 static void pass_turn(rg_fair *f)
 {
     do {
@@ -246,7 +245,7 @@ rg_request *rg_fair_first(rg_fair *f)
 {
     if (f->returning)
         return f->returning;
-    if (!f->n_lines)
+    if (!f->n_waiting_tenants)
         return f->background;
     if (!f->turn->head)
         pass_turn(f);
@@ -259,13 +258,13 @@ rg_request *rg_fair_first(rg_fair *f)
 
 bool rg_fair_is_ahead(const rg_fair *f)
 {
-    return !f->returning && f->n_lines && goes_ahead(f, f->turn);
+    return !f->returning && f->n_waiting_tenants && goes_ahead(f, f->turn);
 }
 
 void rg_fair_take(rg_fair *f, rg_request *r)
 {
     int64_t cost = cost_of(f, r);
-    tenant *t = unlink_from_line(f, r);
+    tenant *t = unlink_from_queue(f, r);
 
     if (!t)
         return;
@@ -275,7 +274,7 @@ void rg_fair_take(rg_fair *f, rg_request *r)
     f->given += cost;
     t->seen = f->given;
     if (!t->head)
-        f->n_lines--;
+        f->n_waiting_tenants--;
 }
 
 void rg_fair_learn(rg_fair *f, int32_t n_output)
@@ -286,19 +285,19 @@ void rg_fair_learn(rg_fair *f, int32_t n_output)
 void rg_fair_check(const rg_fair *f)
 {
     const tenant *t = f->turn;
-    int32_t n = 0, n_lines = 0;
+    int32_t n = 0, n_waiting_tenants = 0;
 
-    for (const rg_request *r = f->returning; r; r = r->line_next, n++)
-        RG_ASSERT(has_run(r) && !r->params.background && (!r->line_next || r->id < r->line_next->id));
-    for (const rg_request *r = f->background; r; r = r->line_next, n++)
+    for (const rg_request *r = f->returning; r; r = r->queue_next, n++)
+        RG_ASSERT(has_run(r) && !r->params.background && (!r->queue_next || r->id < r->queue_next->id));
+    for (const rg_request *r = f->background; r; r = r->queue_next, n++)
         RG_ASSERT(r->params.background &&
-                  (r->line_next ? r->id < r->line_next->id : f->background_end == &r->line_next));
+                  (r->queue_next ? r->id < r->queue_next->id : f->background_end == &r->queue_next));
     if (t)
         do {
             RG_ASSERT(t->next->prev == t && find(f, t->key) == t && credit_of(f, t) <= CREDIT);
-            n_lines += t->head != NULL;
-            for (const rg_request *r = t->head; r; r = r->line_next, n++)
-                RG_ASSERT(!has_run(r) && r->tenant == t->key && (!r->line_next || goes_before(r, r->line_next)));
+            n_waiting_tenants += t->head != NULL;
+            for (const rg_request *r = t->head; r; r = r->queue_next, n++)
+                RG_ASSERT(!has_run(r) && r->tenant == t->key && (!r->queue_next || goes_before(r, r->queue_next)));
         } while ((t = t->next) != f->turn);
-    RG_ASSERT(n == f->n && n_lines == f->n_lines);
+    RG_ASSERT(n == f->n && n_waiting_tenants == f->n_waiting_tenants);
 }

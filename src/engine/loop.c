@@ -104,7 +104,7 @@ static bool make_monotonic(pthread_cond_t *cond)
     return ok;
 }
 
-/* Ids of prompts in a second: half of what full steps do when nobody is answered, or all of it, or between. */
+/* Ids of prompts in a second, for admission: three quarters of what steps without answers do. */
 static double expected_ids_s(const rg_loop *l)
 {
     const double share = 0.75;

@@ -14,7 +14,7 @@ typedef struct rg_loop_options {
     int64_t max_waiting_ids; /* of their prompts; 0: no limit */
     double max_wait_s;       /* refuse requests that would wait longer; 0: no limit */
     bool use_prefixes, share_prefixes; /* share: between tenants */
-    bool static_batching;    /* nobody joins those who run */
+    bool static_batching;    /* no request joins the running ones */
     rg_preempt preempt;      /* AUTO: copy the state out where that is quicker than computing it again */
     double step_s, pace;     /* as in rg_options */
     rg_step_roofs roofs;     /* this machine's; .bytes_s 0: not measured, and step_s and pace limit nothing */

@@ -32,7 +32,7 @@ struct rg_prefix {
     rg_state_spec spec;
     rg_blocks *pools[RG_MAX_GROUPS];
     int32_t pool_blocks[RG_MAX_GROUPS];
-    rg_node **by_block[RG_MAX_GROUPS]; /* who remembers this block */
+    rg_node **by_block[RG_MAX_GROUPS]; /* the node that stands for this block */
     rg_node *nodes, *free;
     rg_node **buckets;
     rg_node *first; /* the newest child of all roots */

@@ -82,13 +82,13 @@ struct rg_request {
     atomic_int n_cached, n_preempted, n_ended; /* n_ended: samples */
     _Atomic uint64_t submitted_ns, admitted_ns, first_ns, finished_ns; /* 0: not yet */
     struct rg_request *next, *prev; /* the scheduler's queues */
-    struct rg_request *line_next;   /* fair.h's */
+    struct rg_request *queue_next;   /* in its queue of fair.h */
     uint64_t tenant, salt;          /* hashes: who asks, and whose prefixes it may find */
     int32_t state_part;             /* what it may come to need of all state, in parts of RG_ADMISSION_ALL_STATE */
     uint64_t deadline_ns;           /* 0: none */
     atomic_int uncached;            /* rg_uncached, once admitted */
-    int state;               /* the scheduler's: in which queue; */
-    bool was_ahead;          /* and taken before its tenant's turn, which has been given less than others */
+    int state;               /* the scheduler's: in which of its lists; */
+    bool was_ahead;          /* and whether it was taken on its tenant's burst credit */
 };
 
 /* Checks params (NaN, ranges, ids within the vocabulary, prompt within max_seq_len) and copies them.  max_tokens is

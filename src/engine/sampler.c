@@ -57,7 +57,7 @@ void rg_sampler_free(rg_sampler *s)
     rg_free(s);
 }
 
-/* ---- the door ---------------------------------------------------------------------------------------------------- */
+/* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 static bool check_range(const char *name, float x, float low, float high, bool low_allowed, rg_error *err)
 {

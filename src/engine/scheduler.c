@@ -1,17 +1,18 @@
 /* scheduler.c -- two lists of requests by rank, a fixed stock of sequences, and the plan of a step.
  *
- * Rank is by arrival, the background behind everybody.  A step is planned for those in front first, those who wait too,
- * and then for the background with what is left; whoever is in front takes state from the background before anything
- * else, so that nobody in front waits for state or is preempted while a background request holds any.
+ * Rank is by arrival, with all background requests behind all others, which are the foreground.  A step is planned for
+ * the foreground first, waiting requests included, and then for the background with what is left.  The foreground takes
+ * state from the background before anything else, so that no foreground request waits for state or is preempted while a
+ * background request holds any.
  *
- * Why it always goes on.  The first live sample of the first running request is planned first.  If its state cannot
- * grow, later requests are preempted, then its own later samples laid aside, until it is alone; and alone it fits,
- * since rg_loop_submit refused what does not.  Nobody preempts what is already in the plan: decode rows are planned by
- * rank and take from later ones only; prompts take from the background while none of it is planned, and from others
- * only while the plan is empty.
+ * Why there is always progress.  The first live sample of the first running request is planned first.  If its state
+ * cannot grow, later requests are preempted, then its own later samples swapped out or dropped, until it is alone; and
+ * alone it fits, since rg_loop_submit refused what does not.  What is in the plan already is never preempted: decode
+ * rows are planned by rank and take state from later requests only; prompts take it from the background while none of
+ * that is planned, and from others only while the plan is empty.
  *
- * Samples share their prompt: the first computes all of it but the last position, the others fork there.  One that
- * finds no sequence or no room at that moment starts later on its own, like a preempted one: from the longest cached
+ * Samples share their prompt: the first computes all of it but the last position, the others fork there.  A sample that
+ * finds no sequence or no room at that moment starts later by itself, like a preempted one: from the longest cached
  * prefix. */
 #include "engine/scheduler.h"
 
@@ -21,7 +22,7 @@
 
 enum { ELSEWHERE, WAITING, RUNNING }; /* rg_request.state */
 enum {
-    MIN_PROMPT_ROWS = 4,      /* of prompts in a step, however many are being answered: nobody waits for ever */
+    MIN_PROMPT_ROWS = 4,      /* of prompts in a step, however many answers are being written: no prompt starves */
     SWAP_FROM = 4 * RG_BLOCK, /* positions; where the machine was not measured */
 };
 
@@ -36,8 +37,8 @@ struct rg_scheduler {
     const rg_step_time *time;
     rg_loop_options options;
     queue waiting, running; /* by rank */
-    rg_fair *fair;          /* whose turn it is of those who wait */
-    bool forming;           /* static batching: those who run may still be joined */
+    rg_fair *fair;          /* the order of the waiting requests */
+    bool forming;           /* static batching: requests may still join the running ones */
     rg_seq **seqs; /* all of them */
     rg_seq **idle; /* stack of those that no sample has */
     int32_t n_seqs, n_idle;
@@ -115,7 +116,7 @@ static void unlink_request(rg_scheduler *s, rg_request *r)
     q->n--;
 }
 
-/* By rank: nobody waits for those in the background. */
+/* By rank: the background is behind all others. */
 static bool comes_before(const rg_request *a, const rg_request *b)
 {
     if (a->params.background != b->params.background)
@@ -141,7 +142,7 @@ static void link_request(rg_scheduler *s, rg_request *r, int state)
         s->n_waiting_ids += r->params.n_prompt;
 }
 
-static void wait_in_line(rg_scheduler *s, rg_request *r)
+static void enqueue(rg_scheduler *s, rg_request *r)
 {
     link_request(s, r, WAITING);
     rg_fair_add(s->fair, r);
@@ -149,7 +150,7 @@ static void wait_in_line(rg_scheduler *s, rg_request *r)
 
 void rg_scheduler_add(rg_scheduler *s, rg_request *r)
 {
-    wait_in_line(s, r);
+    enqueue(s, r);
 }
 
 int32_t rg_scheduler_n_running(const rg_scheduler *s)
@@ -208,7 +209,7 @@ static bool is_active(const rg_sample *a)
     return is_live(a) && a->seq && !a->seq->swapped;
 }
 
-/* Has it neither a state nor any output?  Then it may fork from another that has no output either. */
+/* True if it has neither a state nor any output: it may fork from another sample that has no output either. */
 static bool is_unstarted(const rg_sample *a)
 {
     return is_live(a) && !a->seq && !a->n_output;
@@ -290,8 +291,8 @@ static bool swaps(const rg_scheduler *s, int32_t n, rg_preempt how)
     return how == RG_PREEMPT_SWAP || (how == RG_PREEMPT_AUTO && n >= SWAP_FROM);
 }
 
-/* A sample's state goes, to be computed again, or waits in plain memory. */
-static void lay_aside(rg_scheduler *s, rg_request *r, int i, rg_preempt how)
+/* A sample loses its state: swapped out to plain memory, or dropped, to be computed again. */
+static void swap_or_drop(rg_scheduler *s, rg_request *r, int i, rg_preempt how)
 {
     rg_seq *q = r->samples[i].seq;
 
@@ -305,9 +306,9 @@ bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
         return false;
     for (int i = r->params.n_samples - 1; i >= 0; i--)
         if (is_active(&r->samples[i]))
-            lay_aside(s, r, i, how);
+            swap_or_drop(s, r, i, how);
     unlink_request(s, r);
-    wait_in_line(s, r);
+    enqueue(s, r);
     atomic_fetch_add_explicit(&r->n_preempted, 1, memory_order_relaxed);
     s->n_preempted++;
     return true;
@@ -325,8 +326,8 @@ static bool clear_background(rg_scheduler *s, const rg_request *r)
     return may_clear(s, r) && rg_scheduler_preempt(s, s->running.tail, s->options.preempt);
 }
 
-/* Take state from whoever comes after sample i of r, which runs: the last request, or r's own last sample.  False:
- * nobody does. */
+/* Take state from what ranks behind sample i of the running request r: the last request, or r's own last sample.
+ * False: nothing does. */
 static bool make_room(rg_scheduler *s, rg_request *r, int i)
 {
     if (s->running.tail != r)
@@ -334,7 +335,7 @@ static bool make_room(rg_scheduler *s, rg_request *r, int i)
     for (int j = r->params.n_samples - 1; j > i; j--) {
         if (!is_active(&r->samples[j]))
             continue;
-        lay_aside(s, r, j, s->options.preempt);
+        swap_or_drop(s, r, j, s->options.preempt);
         return true;
     }
     return false;
@@ -353,8 +354,8 @@ static rg_seq *take_seq(rg_scheduler *s, const rg_request *r, bool must)
     return s->n_idle ? s->idle[--s->n_idle] : NULL;
 }
 
-/* Would its state find room up to the next id and a block beyond?  So much is asked of who is not yet running, or it
- * would be preempted at once. */
+/* True if there is room for the sample's state up to its next id and a block beyond.  A request must have that to start
+ * running, or it would be preempted at once. */
 static bool has_room(const rg_scheduler *s, const rg_request *r, const rg_sample *a)
 {
     int32_t most = r->params.n_prompt + r->params.max_tokens, upto = target_of(r, a) + RG_BLOCK;
@@ -409,7 +410,7 @@ static int32_t prompt_rows_left(const planning *p)
     return p->logits > 1 ? rows : 0;
 }
 
-/* Where nobody is answered, a prompt that is a little long for a step gets one all the same: its other part would read
+/* Where no answer is being written, a prompt of up to twice the rows that are left is not cut: a second step would read
  * all weights again. */
 static int32_t rows_given(const planning *p, int32_t wanted)
 {
@@ -577,7 +578,7 @@ static bool plan_prompts_of(rg_scheduler *s, planning *p, rg_request *r)
     return true;
 }
 
-/* The next of those who wait gets a state; if nobody else is planned, it need not have room for more than a row. */
+/* The waiting request r gets a state and runs; if the plan is empty, it need not have room for more than a row. */
 static bool let_in(rg_scheduler *s, const planning *p, rg_request *r)
 {
     int i = 0;
@@ -601,7 +602,7 @@ static bool let_in(rg_scheduler *s, const planning *p, rg_request *r)
     return true;
 }
 
-/* Take whose turn it is as long as there is room: all, or only who goes ahead.  False: there is none. */
+/* Take requests from the queue as long as there is room: all, or only those on burst credit.  False: there is none. */
 static bool admit_waiting(rg_scheduler *s, planning *p, bool background, bool only_ahead)
 {
     rg_request *r;
@@ -613,7 +614,8 @@ static bool admit_waiting(rg_scheduler *s, planning *p, bool background, bool on
     return true;
 }
 
-/* The prompts that wait for rows: how many of those in front, and where the first goes on; -1: there is none. */
+/* The number of foreground requests whose prompts wait for rows, and where the first of all prompts goes on; -1: there
+ * is none. */
 static int32_t count_prompts(const rg_scheduler *s, int64_t *first_at)
 {
     int32_t n = 0;
@@ -634,8 +636,9 @@ static int32_t count_prompts(const rg_scheduler *s, int64_t *first_at)
     return n;
 }
 
-/* One prompt leaves those who are being answered all of their pace.  But where many wait to be answered, keeping it
- * would hold them up for long, and every step would read all weights for a few rows: then they are let in together. */
+/* By how much the limit options.pace may be exceeded.  A single prompt must not slow down the answers further.  But
+ * where many prompts wait, keeping the limit would delay them for long, and every step would read all weights for a few
+ * rows: then they are computed together. */
 static double pace_of(int32_t n_prompts, int32_t n_decode)
 {
     const double most = 2;
@@ -644,7 +647,7 @@ static double pace_of(int32_t n_prompts, int32_t n_decode)
     return pace < 1 ? 1 : pace < most ? pace : most;
 }
 
-/* The rows of those who are being answered. */
+/* What the rows of all answers that are being written read and compute. */
 static rg_step_load count_answers(const rg_scheduler *s, int32_t most)
 {
     rg_step_load load = { 0 };
@@ -656,7 +659,7 @@ static rg_step_load count_answers(const rg_scheduler *s, int32_t most)
     return load;
 }
 
-/* Prompts get only as many rows as keep the step short, and leave those who are being answered their pace. */
+/* Limit the rows of prompts so that the step is expected to end in time for options.step_s and options.pace. */
 static void limit_prompts(const rg_scheduler *s, const rg_row_budget *budget, planning *p)
 {
     const rg_loop_options *o = &s->options;
@@ -700,9 +703,8 @@ static rg_request *next_ahead(const rg_scheduler *s, const rg_request *after, bo
     return next;
 }
 
-/* The rows of those in front, or of the background.  Beside those who are answered, who goes ahead does not wait
- * for the prompts in hand, and of those who did the shortest goes first; where there is no room for it, these go on.
- * False: some of them find no room. */
+/* Plan prompts of the foreground, or of the background.  Beside answers, requests on burst credit are taken before the
+ * prompts that are being computed go on, and of those taken so the shortest goes first.  False: some find no room. */
 static bool plan_part(rg_scheduler *s, planning *p, bool background)
 {
     bool joins = s->forming || !s->options.static_batching, room = true;

@@ -1,10 +1,10 @@
-/* scheduler.h -- who runs in the next step, and with how many rows.
+/* scheduler.h -- which requests run in the next step, and with how many rows.
  *
- * Who waits is taken in turns that are fair between tenants (fair.h); of those who run, decode rows go first (every
- * running sample that can draw gets its row), then prompts in order of arrival as far as the row budget goes; when a
- * pool is full the latest arrival is preempted, whole request at a time, and comes back before everybody else.  A
- * request that is alone lays its own last samples aside instead.  Background requests get the rows and the state that
- * the others leave, and give their state up as soon as one of those wants it.  The engine thread's alone. */
+ * Waiting requests are taken in an order that is fair between tenants (fair.h).  Of the running ones decode rows go
+ * first (every sample that can draw gets its row), then prompts in order of arrival as far as the row budget goes.
+ * When a pool is full the latest arrival is preempted, a whole request at a time, and is taken again before all others;
+ * a request that is alone swaps out or drops its own last samples instead.  Background requests get the rows and the
+ * state that the others leave, and lose their state as soon as one of those needs it.  The engine thread's alone. */
 #ifndef RG_ENGINE_SCHEDULER_H
 #define RG_ENGINE_SCHEDULER_H
 

@@ -107,7 +107,7 @@ void rg_seq_free(rg_states *s, rg_seq *q)
 
 /* ---- sharing ----------------------------------------------------------------------------------------------------- */
 
-/* Of n positions p were found, and n_known had been computed by somebody. */
+/* Of n positions p were found, and n_known had been computed by some request. */
 static rg_uncached why_no_more(int32_t n, int32_t p, int32_t n_known)
 {
     if (p + RG_BLOCK >= n)

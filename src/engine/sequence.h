@@ -1,10 +1,10 @@
 /* sequence.h -- the one versioned state of a sequence, and its verbs.
  *
- * A sequence's state is a table of blocks per group, valid for positions [0, length), of which [0, committed) are for
- * good and the rest are drafts.  The verbs hide the layouts: K/V is cut by forgetting, a window drops what no later row
- * can see, a recurrent state stands at `committed` and replays the drafts that are accepted.  fork shares everything
- * and copies on the first write.  All or nothing: a verb that cannot have its memory changes nothing and returns false,
- * and the scheduler preempts someone.  Not thread-safe: the engine thread calls them, between steps. */
+ * A sequence's state is a table of blocks per group, valid for positions [0, length), of which [0, committed) are final
+ * and the rest are drafts.  The verbs hide the layouts: K/V is cut by lowering the length, a window releases what no
+ * later row can see, a recurrent state stands at `committed` and replays the drafts that are accepted.  fork shares
+ * everything and copies on the first write.  All or nothing: a verb that gets no memory changes nothing and returns
+ * false, and the scheduler preempts a request.  Not thread-safe: the engine thread calls them, between steps. */
 #ifndef RG_ENGINE_SEQUENCE_H
 #define RG_ENGINE_SEQUENCE_H
 
@@ -52,8 +52,8 @@ void rg_seq_rollback(rg_states *s, rg_seq *q, int32_t p);
 bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to);
 /* Keep a snapshot of recurrent groups at `committed`, a multiple of RG_BLOCK, in the prefix index.  False: no room. */
 bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens);
-/* Give everything back: committed = length = 0.  tokens: so that what was committed beyond the last full block can be
- * found again too (NULL: not). */
+/* Release all blocks: committed = length = 0.  tokens (may be NULL): the sequence's ids, so that the prefix index gets
+ * what was committed beyond the last full block as well. */
 void rg_seq_release(rg_states *s, rg_seq *q, const int32_t *tokens);
 /* Out to plain memory and back, committed part only.  False: no memory (out) or no blocks (in); nothing changed. */
 bool rg_seq_swap_out(rg_states *s, rg_seq *q);
@@ -62,10 +62,12 @@ bool rg_seq_swap_in(rg_states *s, rg_seq *q);
 /* Fill the state's part of a span that computes rows [length, length + n_rows). */
 void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft, rg_span *span);
 
-/* Blocks of each group that a sequence of n positions needs at most, and that are to be had. */
-double rg_states_share(const rg_states *s, int32_t n_positions); /* of all state, that they need; over 1: never fits */
-bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto); /* now */
-/* Bytes of all pools, and of the blocks that sequences hold (not those kept only to be found again). */
+/* The part of all blocks that a sequence of so many positions needs at most; over 1: it never fits. */
+double rg_states_share(const rg_states *s, int32_t n_positions);
+/* True if q can be grown to `upto` positions now. */
+bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto);
+/* Bytes of all pools; of the blocks that sequences hold (not those that only the prefix index keeps); and of these,
+ * what positions were written into. */
 void rg_states_bytes(const rg_states *s, uint64_t *all, uint64_t *held, uint64_t *live);
 /* Where a prompt's span should end so that a snapshot can be kept: the first wanted position > from, or n. */
 int32_t rg_states_next_stop(const rg_states *s, int32_t from, int32_t n);

@@ -122,7 +122,7 @@ static rg_step_load with_prompt(const rg_step_time *t, const rg_step_load *load,
     return with;
 }
 
-/* Between lo, which takes lo_s <= most_s, and hi on a straight line: the most rows that take most_s. */
+/* The most rows that take most_s, where lo rows take lo_s <= most_s, hi rows hi_s, and those between lie on a line. */
 static int32_t rows_between(int32_t lo, double lo_s, int32_t hi, double hi_s, double most_s)
 {
     return hi_s <= most_s ? hi : lo + (int32_t)((hi - lo) * ((most_s - lo_s) / (hi_s - lo_s)));

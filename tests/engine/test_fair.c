@@ -312,7 +312,7 @@ static bool is_over(const rg_request *r)
     return atomic_load(&r->n_ended) == r->params.n_samples;
 }
 
-/* In the background: behind everybody whenever they came, in order of arrival, and anywhere out of line again. */
+/* In the background: behind everybody whenever they came, in order of arrival, and anywhere out of the queue again. */
 static void the_background_goes_last(void **state)
 {
     static const uint64_t order[] = { 2, 5, 1, 4, 6 };
@@ -337,7 +337,7 @@ static void the_background_goes_last(void **state)
         rg_fair_check(f);
         rg_request_unref(r);
     }
-    r = request_of("x", 0, 10, 10); /* the line's end was put right */
+    r = request_of("x", 0, 10, 10); /* the queue's end was put right */
     r->params.background = true;
     rg_fair_add(f, r);
     rg_fair_check(f);
