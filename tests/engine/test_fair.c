@@ -645,7 +645,7 @@ static void slow_step(rg_runner *self, const rg_batch *batch, const rg_sink *sin
     clock_ns += 200000000;
 }
 
-/* While nobody but the background waits, nobody is learnt to wait: the door stays open. */
+/* While only background requests wait, admission learns nothing of how long others would: it refuses none of them. */
 static void the_background_keeps_nobody_out(void **state)
 {
     world w = open_world(&(rg_loop_options){ .max_seqs = 2, .max_wait_s = 2, .max_waiting_ids = 100 });
