@@ -19,7 +19,7 @@ static const rg_product_rate *product_of(const rg_rates *r, rg_type t)
 static double stream_rate(const rg_rates *r, rg_type t)
 {
     const rg_format *f = rg_format_of(t);
-    double s = product_of(r, t)->far_s[0];
+    double s = product_of(r, t)->value_s[RG_FAR][0];
 
     return s > 0 ? (double)f->block_bytes / f->block_len / s : 0;
 }
@@ -27,7 +27,7 @@ static double stream_rate(const rg_rates *r, rg_type t)
 /* Operations per second of many rows. */
 static double product_rate(const rg_rates *r, rg_type t)
 {
-    double s = product_of(r, t)->near_s[RG_RATE_ROWS - 1];
+    double s = product_of(r, t)->value_s[RG_NEAR][RG_RATE_ROWS - 1];
 
     return s > 0 ? 2.0 * rg_rate_rows[RG_RATE_ROWS - 1] / s : 0;
 }

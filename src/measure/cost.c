@@ -45,20 +45,28 @@ static double by_rows(const double *v, double rows)
 
 /* ---- one operation ----------------------------------------------------------------------------------------------- */
 
-/* Where a step's bytes come from. */
+/* Where a step's bytes come from: between a place and the next one. */
 typedef struct source {
     double byte_s;
-    double far; /* 0: near caches; 1: memory; between by what a byte takes */
+    int place;
+    double beyond; /* 0: from that place; 1: from the next */
 } source;
 
+/* By what a byte of so many takes. */
 static source source_of(const rg_machine *m, double working_set)
 {
     source s = { .byte_s = 1 / rg_machine_bandwidth(m, working_set) };
 
-    if (m->rates) {
-        double near_s = 1 / m->rates->set_bytes_s[RG_RATE_NEAR], far_s = 1 / m->rates->set_bytes_s[RG_RATE_FAR];
-        s.far = far_s > near_s ? within_one((s.byte_s - near_s) / (far_s - near_s)) : 0;
+    if (!m->rates)
+        return s;
+    for (s.place = RG_NEAR; s.place + 1 < RG_RATE_PLACES; s.place++) {
+        double here_s = 1 / m->rates->set_bytes_s[rg_rate_place_set[s.place]];
+        double next_s = 1 / m->rates->set_bytes_s[rg_rate_place_set[s.place + 1]];
+        s.beyond = next_s > here_s ? within_one((s.byte_s - here_s) / (next_s - here_s)) : s.byte_s >= next_s;
+        if (s.beyond < 1)
+            return s;
     }
+    s.place--;
     return s;
 }
 
@@ -73,8 +81,9 @@ static double products_s(const rg_rates *r, const source *from, const rg_counted
 
     for (int i = 0; i < (int)RG_LEN(op->w) && op->w[i].values > 0; i++) {
         const rg_product_rate *p = &r->product[exact][rg_format_of(op->w[i].type)->layout];
-        double near_s = by_rows(p->near_s, op->rows), far_s = by_rows(p->far_s, op->rows);
-        s += op->w[i].values * (near_s + from->far * (far_s - near_s));
+        double here_s = by_rows(p->value_s[from->place], op->rows);
+        double next_s = by_rows(p->value_s[from->place + 1], op->rows);
+        s += op->w[i].values * (here_s + from->beyond * (next_s - here_s));
     }
     return s;
 }

@@ -77,27 +77,26 @@ static bool each_rate(rg_rates *r, on_numbers *fn, void *arg)
 {
     static const char *const layouts[RG_LAYOUT_COUNT] = { NULL, "f32", "f16", "bf16", "q4", "q8", "q4m", "q8m", "k4", "k8" };
     static const char *const recipes[2] = { "fast", "exact" }, *const whats[2] = { "kv", "latent" };
-    char near[NAME_ROOM], far[NAME_ROOM];
+    static const char *const places[RG_RATE_PLACES] = { "near", "cache", "far" };
+    char name[NAME_ROOM], second[NAME_ROOM];
 
-    for (int i = 0; i < 2 * RG_LAYOUT_COUNT; i++) {
-        rg_product_rate *p = &r->product[i % 2][i / 2];
-        snprintf(near, sizeof near, "product.%s.%s.near_s", recipes[i % 2], layouts[i / 2]);
-        snprintf(far, sizeof far, "product.%s.%s.far_s", recipes[i % 2], layouts[i / 2]);
-        if (i / 2 != RG_LAYOUT_NONE &&
-            !(fn(arg, near, p->near_s, RG_RATE_ROWS) && fn(arg, far, p->far_s, RG_RATE_ROWS)))
-            return false;
-    }
+    for (int i = 0; i < 2 * RG_LAYOUT_COUNT; i++)
+        for (int k = 0; k < RG_RATE_PLACES && i / 2 != RG_LAYOUT_NONE; k++) {
+            snprintf(name, sizeof name, "product.%s.%s.%s_s", recipes[i % 2], layouts[i / 2], places[k]);
+            if (!fn(arg, name, r->product[i % 2][i / 2].value_s[k], RG_RATE_ROWS))
+                return false;
+        }
     for (int i = 0; rg_rate_kv_type(i / 2) < RG_TYPE_COUNT; i++) {
         rg_attention_rate *a = &r->attention[i % 2][rg_rate_kv_type(i / 2)];
-        snprintf(near, sizeof near, "attention.%s.%s.pair_s", whats[i % 2], rg_kv_name(rg_rate_kv_type(i / 2)));
-        snprintf(far, sizeof far, "attention.%s.%s.column_s", whats[i % 2], rg_kv_name(rg_rate_kv_type(i / 2)));
-        if (!fn(arg, near, a->pair_s, RG_RATE_QUERIES) || !fn(arg, far, a->column_s, RG_RATE_QUERIES))
+        snprintf(name, sizeof name, "attention.%s.%s.pair_s", whats[i % 2], rg_kv_name(rg_rate_kv_type(i / 2)));
+        snprintf(second, sizeof second, "attention.%s.%s.column_s", whats[i % 2], rg_kv_name(rg_rate_kv_type(i / 2)));
+        if (!fn(arg, name, a->pair_s, RG_RATE_QUERIES) || !fn(arg, second, a->column_s, RG_RATE_QUERIES))
             return false;
     }
     for (int k = 0; k < RG_OP_COUNT; k++) {
-        snprintf(near, sizeof near, "op.%s.fixed_s", rg_op_name((rg_op_kind)k));
-        snprintf(far, sizeof far, "op.%s.cell_s", rg_op_name((rg_op_kind)k));
-        if (!fn(arg, near, &r->fixed_s[k], 1) || !fn(arg, far, &r->cell_s[k], 1))
+        snprintf(name, sizeof name, "op.%s.fixed_s", rg_op_name((rg_op_kind)k));
+        snprintf(second, sizeof second, "op.%s.cell_s", rg_op_name((rg_op_kind)k));
+        if (!fn(arg, name, &r->fixed_s[k], 1) || !fn(arg, second, &r->cell_s[k], 1))
             return false;
     }
     return true;
