@@ -211,8 +211,8 @@ double rg_engine_bandwidth(const rg_engine *e)
 
 bool rg_engine_forecast(const rg_engine *e, int32_t batch, int32_t context, rg_forecast *out)
 {
-    rg_plan_machine here = { .name = "here", .memory_bytes = (double)e->state_bytes, .chips = 1, .chunk = e->runner->max_rows,
-                             .m.roofs = e->roofs };
+    rg_plan_machine here = { .name = "here", .memory_bytes = (double)e->state_bytes, .chips = 1,
+                             .chunk = e->runner->max_rows, .m.roofs = e->roofs };
     rg_plan_subject subject = { .method = RG_PLAN_COUNTED, .model = e->model, .exact = e->exact };
     rg_plan_row row;
 

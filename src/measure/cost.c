@@ -112,7 +112,8 @@ static price price_of(const rg_machine *m, const source *from, const rg_counted 
     if (!r)
         return p;
     bool attends = op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION;
-    double arithmetic_s = attends ? attention_s(r, op) : products_s(r, from, op, exact) + op->cells * r->cell_s[op->kind];
+    double values_s = op->cells * r->cell_s[op->kind];
+    double arithmetic_s = attends ? attention_s(r, op) : products_s(r, from, op, exact) + values_s;
     p.fixed_s = r->fixed_s[op->kind];
     p.seconds = p.fixed_s + larger(p.bytes_s, arithmetic_s);
     return p;

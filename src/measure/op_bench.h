@@ -69,9 +69,10 @@ double rg_op_bench_empty_step(rg_op_bench *b);
 
 /* ---- the cases (op_cases.c) ---- */
 
-rg_op_case rg_case_linear, rg_case_gated, rg_case_embed;                            /* of b->weight */
-rg_op_case rg_case_rmsnorm, rg_case_add, rg_case_act_mul, rg_case_softcap, rg_case_gather, rg_case_rotate; /* b->width */
-rg_op_case rg_case_kv_store, rg_case_attention, rg_case_mla_attention;              /* of b->kv and b->n_heads */
-rg_op_case rg_case_conv, rg_case_scan;                                              /* of b->rec */
+/* With b->weight; over b->width columns; with b->kv and b->n_heads; with b->rec. */
+rg_op_case rg_case_linear, rg_case_gated, rg_case_embed;
+rg_op_case rg_case_rmsnorm, rg_case_add, rg_case_act_mul, rg_case_softcap, rg_case_gather, rg_case_rotate;
+rg_op_case rg_case_kv_store, rg_case_attention, rg_case_mla_attention;
+rg_op_case rg_case_conv, rg_case_scan;
 
 #endif

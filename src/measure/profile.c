@@ -16,8 +16,8 @@
 
 enum { PATH_ROOM = 4096, KEY_ROOM = 512, NAME_ROOM = 64, FILE_CAP = 1 << 20, CPUINFO_CAP = 1 << 23 };
 
-/* A machine was busy if rounds differ by more than this share of the median, or if the measuring thread, which always has
- * something to do, ran for less than this share of the time. */
+/* A machine was busy if the rounds differ by more than this share of the median, or if the measuring thread, which
+ * always has something to do, ran for less than this share of the time. */
 static const double BUSY_SPREAD = 0.15, BUSY_SHARE = 0.9;
 
 /* ---- the key ----------------------------------------------------------------------------------------------------- */
@@ -75,7 +75,8 @@ typedef bool on_numbers(void *arg, const char *name, double *v, int n);
 
 static bool each_rate(rg_rates *r, on_numbers *fn, void *arg)
 {
-    static const char *const layouts[RG_LAYOUT_COUNT] = { NULL, "f32", "f16", "bf16", "q4", "q8", "q4m", "q8m", "k4", "k8" };
+    static const char *const layouts[RG_LAYOUT_COUNT] = { NULL, "f32", "f16", "bf16", "q4",
+                                                          "q8", "q4m", "q8m", "k4",   "k8" };
     static const char *const recipes[2] = { "fast", "exact" }, *const whats[2] = { "kv", "latent" };
     static const char *const places[RG_RATE_PLACES] = { "near", "cache", "far" };
     char name[NAME_ROOM], second[NAME_ROOM];
@@ -154,11 +155,11 @@ bool rg_profile_load(rg_profile *out, const char *folder, const rg_cpu *cpu, int
 
     memset(out, 0, sizeof *out);
     make_key(key, cpu, n_threads);
-    char *text = rg_profile_path(path, sizeof path, folder, cpu, n_threads) ? rg_file_slurp(path, FILE_CAP, &n, NULL) : NULL;
-    const char *at = text;
+    bool named = rg_profile_path(path, sizeof path, folder, cpu, n_threads);
+    char *text = named ? rg_file_slurp(path, FILE_CAP, &n, NULL) : NULL;
     bool ok = text && strlen(text) == n && !strncmp(text, key, strlen(key));
     if (ok) {
-        at += strlen(key);
+        const char *at = text + strlen(key);
         ok = each_number(out, &busy, read_numbers, &at) && !strcmp(at, "end\n") && has_bandwidth(out);
     }
     out->roofs.n_threads = n_threads;

@@ -206,7 +206,8 @@ static double pair_seconds(round *r, const rg_kv *kv, int queries, int rows)
     b->kv = *kv;
     b->n_heads = kv->n_heads * queries / rows;
     rg_op_bench_batch(b, rows, RG_BENCH_CONTEXT, rg_kv_bytes(kv));
-    return rest(seconds(r, kv->latent ? rg_case_mla_attention : rg_case_attention), r->out->fixed_s[RG_OP_ATTENTION], pairs);
+    double s = seconds(r, kv->latent ? rg_case_mla_attention : rg_case_attention);
+    return rest(s, r->out->fixed_s[RG_OP_ATTENTION], pairs);
 }
 
 /* With heads of 64 and of 128 columns. */

@@ -38,8 +38,9 @@ typedef struct rg_rates {
     double set_bytes_s[RG_RATE_SETS];                /* bandwidth of a buffer that is read again and again */
     rg_product_rate product[2][RG_LAYOUT_COUNT];     /* by recipe (fast, exact) and layout */
     rg_attention_rate attention[2][RG_TYPE_COUNT];   /* of K/V and of latents, by the type that they are kept in */
-    double step_s;                                   /* fixed cost of a step */
-    double fixed_s[RG_OP_COUNT], cell_s[RG_OP_COUNT]; /* of an operation, and per value that it makes (rg_counted.cells) */
+    double step_s;                                   /* fixed cost of a step, */
+    double fixed_s[RG_OP_COUNT];                     /* and of an operation; */
+    double cell_s[RG_OP_COUNT];                      /* what it takes per value that it makes (rg_counted.cells) */
 } rg_rates;
 
 /* The types in which K/V is kept: the i-th; RG_TYPE_COUNT past the end. */

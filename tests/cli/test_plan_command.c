@@ -140,7 +140,8 @@ static void here(void **state)
     test_profile(&p, 1);
     for (int twice = 0; twice < 2; twice++) {
         assert_ok(rg_profile_save(&p, folder, rg_cpu_find("auto", &err), &err), err);
-        json_t *j = command_json("plan " RG_SOURCE_DIR "/models/tales-1m --machine h100,here --batch 2 --seq 64 --threads 1 --json");
+        json_t *j = command_json("plan " RG_SOURCE_DIR "/models/tales-1m --machine h100,here --batch 2 --seq 64 --threads 1 "
+                                 "--json");
         assert_null(json_object_get(row(j, 1), "measured_latency_ms"));
         latency[twice] = number(row(j, 1), "latency_ms");
         ttft[twice] = number(row(j, 1), "ttft_ms");
