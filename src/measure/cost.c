@@ -272,23 +272,3 @@ void rg_cost_prompt(const rg_model *model, const rg_machine *m, const rg_step_sh
         done += n;
     }
 }
-
-bool rg_cost_count(const rg_model *m, int n_seqs, int n_rows, int64_t start, rg_counter *counter, rg_error *err)
-{
-    rg_span *spans = rg_array((size_t)n_seqs, sizeof *spans);
-    rg_fwd *f = rg_alloc(sizeof *f);
-    bool ok = spans && f;
-
-    if (!ok) {
-        rg_fail_memory(err, (size_t)n_seqs * sizeof *spans);
-    } else {
-        for (int s = 0; s < n_seqs; s++)
-            spans[s] = (rg_span){ .n_rows = n_rows, .start = (int32_t)start };
-        rg_batch batch = batch_of(spans, n_seqs);
-        rg_count_fwd(f, counter, &batch);
-        rg_model_forward(m, f);
-    }
-    rg_free(spans);
-    rg_free(f);
-    return ok;
-}

@@ -16,16 +16,23 @@ typedef struct counted {
     double size;                 /* bytes of a stored weight */
 } counted;
 
-static void count(counted *k, int seqs, int rows, int64_t start)
+/* Every last row's logits are wanted. */
+static void count(counted *k, int seqs, int rows, int start)
 {
-    rg_error err = { 0 };
+    rg_span *spans = calloc((size_t)seqs, sizeof *spans);
+    rg_batch batch = { .n_rows = seqs * rows, .n_spans = seqs, .spans = spans, .n_logits = seqs };
+    rg_fwd f;
 
+    for (int i = 0; i < seqs; i++)
+        spans[i] = (rg_span){ .first_row = i * rows, .n_rows = rows, .start = start, .adapter = -1 };
     k->n = (double)seqs * rows;
     k->seqs = seqs;
     k->rows = rows;
-    k->start = (double)start;
+    k->start = start;
     rg_counter_init(&k->counter, k->list, MAX_COUNTED);
-    assert_ok(rg_cost_count(k->t.m, seqs, rows, start, &k->counter, &err), err);
+    rg_count_fwd(&f, &k->counter, &batch);
+    rg_model_forward(k->t.m, &f);
+    free(spans);
 }
 
 static double linear_ops(const counted *k)
