@@ -77,6 +77,7 @@ static bool each_rate(rg_rates *r, on_numbers *fn, void *arg)
 {
     static const char *const layouts[RG_LAYOUT_COUNT] = { NULL, "f32", "f16", "bf16", "q4",
                                                           "q8", "q4m", "q8m", "k4",   "k8" };
+    _Static_assert(RG_LAYOUT_COUNT == 10, "a layout has no name");
     static const char *const recipes[2] = { "fast", "exact" }, *const whats[2] = { "kv", "latent" };
     static const char *const places[RG_RATE_PLACES] = { "near", "cache", "far" };
     char name[NAME_ROOM], second[NAME_ROOM];

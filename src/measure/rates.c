@@ -13,7 +13,7 @@ enum {
     LITTLE = 64,                         /* columns of what shows fixed costs */
     MANY_ROWS = 64,                      /* and rows of what shows the cost of a value */
     FAR_ROWS = 64,                       /* from more rows on arithmetic hides where weights come from */
-    INNER = 1024, STATE = 16, CONV = 4,  /* of a recurrence */
+    STATE = 16, CONV = 4,                /* of a recurrence */
     LATENT_K = RG_BENCH_LATENT, LATENT_V = 512,
 };
 
@@ -134,6 +134,7 @@ static rg_type type_of(rg_layout layout)
     for (int t = 0; t < RG_TYPE_COUNT; t++)
         if (rg_format_of((rg_type)t)->layout == layout && rg_format_of((rg_type)t)->encode)
             type = (rg_type)t;
+    RG_ASSERT(type < RG_TYPE_COUNT);
     return type;
 }
 
