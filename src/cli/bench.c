@@ -340,13 +340,12 @@ static bool work(job *j, rg_error *err)
     int len = cli_ints_most(&j->context, 0) + most + 1;
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
                        .kv_type = j->kv_type, .max_rows = MAX_ROWS, .max_seqs = batch, .max_seq_len = len };
-    if (!tool_open(&j->tool, &o, err))
-        return false;
-    if (!speed_init(&j->speed, &j->tool, err) || !know_machine(j, err))
+    const rg_roofs *roofs = &j->machine.roofs;
+    if (!tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err) || !know_machine(j, err))
         return false;
     if (!j->args.common.json)
         printf("%s, %d threads: %.1f GB/s, %.0f f32 GFLOP/s, %.0f int8 GOP/s\n", j->tool.cpu->isa, j->tool.n_threads,
-               j->machine.roofs.read_bytes_s / 1e9, j->machine.roofs.f32_ops_s / 1e9, j->machine.roofs.int8_ops_s / 1e9);
+               roofs->read_bytes_s / 1e9, roofs->f32_ops_s / 1e9, roofs->int8_ops_s / 1e9);
     if (!j->args.common.json && !j->no_cache)
         printf("%-8s %6s %6s %8s %12s %9s %11s %12s\n", "what", "n", "batch", "context", "tokens/s", "GB/s", "GFLOP/s",
                "of roofline");

@@ -19,7 +19,7 @@ static const rg_product_rate *product_of(const rg_rates *r, rg_type t)
 static double stream_rate(const rg_rates *r, rg_type t)
 {
     const rg_format *f = rg_format_of(t);
-    double s = product_of(r, t)->far_s[0];
+    double s = product_of(r, t)->value_s[RG_FAR][0];
 
     return s > 0 ? (double)f->block_bytes / f->block_len / s : 0;
 }
@@ -27,7 +27,7 @@ static double stream_rate(const rg_rates *r, rg_type t)
 /* Operations per second of many rows. */
 static double product_rate(const rg_rates *r, rg_type t)
 {
-    double s = product_of(r, t)->near_s[RG_RATE_ROWS - 1];
+    double s = product_of(r, t)->value_s[RG_NEAR][RG_RATE_ROWS - 1];
 
     return s > 0 ? 2.0 * rg_rate_rows[RG_RATE_ROWS - 1] / s : 0;
 }
@@ -115,8 +115,8 @@ static void print_table(const rg_cpu *cpu, const rg_profile *p)
     printf("\n%-12s", "GB/s");
     for (int i = 0; i < RG_RATE_SETS; i += 2)
         printf(" %12.1f", r->set_bytes_s[i] / 1e9);
-    printf("\n\nattention over bf16 keys: %.0f million pairs of %d columns a second for one query, %.0f for %d that share "
-           "them\nan operation costs %.2f us besides its work, a step %.2f us\n",
+    printf("\n\nattention over bf16 keys: %.0f million pairs of %d columns a second for one query, %.0f for %d that "
+           "share them\nan operation costs %.2f us besides its work, a step %.2f us\n",
            1e-6 * pair_rate(r, 0), COLUMNS, 1e-6 * pair_rate(r, MOST_QUERIES), rg_rate_queries[MOST_QUERIES],
            1e6 * r->fixed_s[RG_OP_LINEAR], 1e6 * r->step_s);
 }
@@ -125,7 +125,10 @@ static int run(int argc, char **argv)
 {
     static rg_profile profile;
     bool anew = false;
-    const cli_option options[] = { { "--remeasure", CLI_FLAG, &anew, NULL, "measure anew, whatever is known" }, { NULL } };
+    const cli_option options[] = {
+        { "--remeasure", CLI_FLAG, &anew, NULL, "measure anew, whatever is known" },
+        { NULL },
+    };
     rg_error err = { 0 };
     cli_args args;
     int status = cli_parse(&args, &cli_machine, options, argc, argv);

@@ -1,4 +1,5 @@
-/* main.c -- the roof: the table of subcommands, the ways to models and profiles, and the one look at the environment. */
+/* main.c -- the roof: the table of subcommands, the folders of models and profiles, and the one look at the
+ * environment. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -229,7 +229,8 @@ static bool work(plan_job *j, rg_error *err)
     if (!defaults(&j->batch, (const int32_t[]){ 1, 8, 64 }, 3, "--batch", err) ||
         !defaults(&j->seq, (const int32_t[]){ 1024 }, 1, "--seq", err) ||
         !defaults(&j->lengths, (const int32_t[]){ 64, 128, 256, 1024 }, 4, "--lengths", err) ||
-        !open_subject(j, err) || !open_machines(j, err) || (j->measure && !plan_check_measure(j, err)) || !make_rows(j, err))
+        !open_subject(j, err) || !open_machines(j, err) || (j->measure && !plan_check_measure(j, err)) ||
+        !make_rows(j, err))
         return false;
     const rg_plan_row *first = &j->rows[0];
     rg_what_if_options o = { .keep = (double)j->keep, .acceptance = (double)j->acceptance,
@@ -281,8 +282,8 @@ static int run(int argc, char **argv)
         { "--window", CLI_INT, &j.window, "1024", "what if: keys that a window layer sees", 1, 1 << 24 },
         { "--measure", CLI_FLAG, &j.measure, NULL,
           "run the same points here, and print predicted, measured and error" },
-        { "--rounds", CLI_INT, &j.rounds, "N", "with --measure: points in turn so often, the median counts (default 5)", 1,
-          PLAN_ROUNDS },
+        { "--rounds", CLI_INT, &j.rounds, "N",
+          "with --measure: all points in turn so often, the median counts (default 5)", 1, PLAN_ROUNDS },
         { "--remeasure", CLI_FLAG, &j.remeasure, NULL, "measure this machine anew, whatever is known of it" },
         { "--csv", CLI_STRING, &j.csv, "FILE", "also write the rows to a file" },
         { "--svg", CLI_STRING, &j.svg, "FILE", "also draw the roofline, and latency and throughput against batch" },

@@ -1,5 +1,5 @@
-/* plan_measure.c -- `ridge plan --measure`: the model is run at the points that were predicted, several rounds of all points
- * one after the other, so that what disturbs for a while spoils one round; the median counts. */
+/* plan_measure.c -- `ridge plan --measure`: the model is run at the points that were predicted.  All points are run one
+ * after the other, several rounds, so that what disturbs for a while spoils one round of many; the median counts. */
 #include <string.h>
 
 #include "base/mem.h"

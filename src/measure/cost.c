@@ -45,20 +45,28 @@ static double by_rows(const double *v, double rows)
 
 /* ---- one operation ----------------------------------------------------------------------------------------------- */
 
-/* Where a step's bytes come from. */
+/* Where a step's bytes come from: between a place and the next one. */
 typedef struct source {
     double byte_s;
-    double far; /* 0: near caches; 1: memory; between by what a byte takes */
+    int place;
+    double beyond; /* 0: from that place; 1: from the next */
 } source;
 
+/* By what a byte of so many takes. */
 static source source_of(const rg_machine *m, double working_set)
 {
     source s = { .byte_s = 1 / rg_machine_bandwidth(m, working_set) };
 
-    if (m->rates) {
-        double near_s = 1 / m->rates->set_bytes_s[RG_RATE_NEAR], far_s = 1 / m->rates->set_bytes_s[RG_RATE_FAR];
-        s.far = far_s > near_s ? within_one((s.byte_s - near_s) / (far_s - near_s)) : 0;
+    if (!m->rates)
+        return s;
+    for (s.place = RG_NEAR; s.place + 1 < RG_RATE_PLACES; s.place++) {
+        double here_s = 1 / m->rates->set_bytes_s[rg_rate_place_set[s.place]];
+        double next_s = 1 / m->rates->set_bytes_s[rg_rate_place_set[s.place + 1]];
+        s.beyond = next_s > here_s ? within_one((s.byte_s - here_s) / (next_s - here_s)) : s.byte_s >= next_s;
+        if (s.beyond < 1)
+            return s;
     }
+    s.place--;
     return s;
 }
 
@@ -73,8 +81,9 @@ static double products_s(const rg_rates *r, const source *from, const rg_counted
 
     for (int i = 0; i < (int)RG_LEN(op->w) && op->w[i].values > 0; i++) {
         const rg_product_rate *p = &r->product[exact][rg_format_of(op->w[i].type)->layout];
-        double near_s = by_rows(p->near_s, op->rows), far_s = by_rows(p->far_s, op->rows);
-        s += op->w[i].values * (near_s + from->far * (far_s - near_s));
+        double here_s = by_rows(p->value_s[from->place], op->rows);
+        double next_s = by_rows(p->value_s[from->place + 1], op->rows);
+        s += op->w[i].values * (here_s + from->beyond * (next_s - here_s));
     }
     return s;
 }
@@ -103,7 +112,8 @@ static price price_of(const rg_machine *m, const source *from, const rg_counted 
     if (!r)
         return p;
     bool attends = op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION;
-    double arithmetic_s = attends ? attention_s(r, op) : products_s(r, from, op, exact) + op->cells * r->cell_s[op->kind];
+    double values_s = op->cells * r->cell_s[op->kind];
+    double arithmetic_s = attends ? attention_s(r, op) : products_s(r, from, op, exact) + values_s;
     p.fixed_s = r->fixed_s[op->kind];
     p.seconds = p.fixed_s + larger(p.bytes_s, arithmetic_s);
     return p;
@@ -261,24 +271,4 @@ void rg_cost_prompt(const rg_model *model, const rg_machine *m, const rg_step_sh
         add_cost(out, &step);
         done += n;
     }
-}
-
-bool rg_cost_count(const rg_model *m, int n_seqs, int n_rows, int64_t start, rg_counter *counter, rg_error *err)
-{
-    rg_span *spans = rg_array((size_t)n_seqs, sizeof *spans);
-    rg_fwd *f = rg_alloc(sizeof *f);
-    bool ok = spans && f;
-
-    if (!ok) {
-        rg_fail_memory(err, (size_t)n_seqs * sizeof *spans);
-    } else {
-        for (int s = 0; s < n_seqs; s++)
-            spans[s] = (rg_span){ .n_rows = n_rows, .start = (int32_t)start };
-        rg_batch batch = batch_of(spans, n_seqs);
-        rg_count_fwd(f, counter, &batch);
-        rg_model_forward(m, f);
-    }
-    rg_free(spans);
-    rg_free(f);
-    return ok;
 }

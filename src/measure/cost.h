@@ -58,9 +58,6 @@ void rg_cost_prompt(const rg_model *m, const rg_machine *machine, const rg_step_
 /* n operations as one step; activation_bytes is not known.  Allocates nothing. */
 void rg_cost_list(const rg_machine *machine, const rg_counted *ops, int n, bool exact, rg_cost *out);
 
-/* Count one step of n_seqs sequences of n_rows rows each, after `start` positions, every last row's logits wanted. */
-bool rg_cost_count(const rg_model *m, int n_seqs, int n_rows, int64_t start, rg_counter *counter, rg_error *err);
-
 /* Bandwidth when so many bytes are read again and again; without rates that of memory. */
 double rg_machine_bandwidth(const rg_machine *m, double working_set);
 

@@ -133,13 +133,14 @@ bool rg_op_bench_weights(rg_op_bench *b, rg_type type, int64_t rows, int64_t col
     return ok;
 }
 
-bool rg_op_bench_far(rg_op_bench *b, rg_error *err)
+bool rg_op_bench_spread(rg_op_bench *b, size_t bytes, rg_error *err)
 {
+    RG_ASSERT(bytes <= COPIES_BYTES);
     if (!b->copies)
         b->copies = rg_region_new(COPIES_BYTES);
     if (!b->copies)
         return rg_fail_memory(err, COPIES_BYTES);
-    b->n_copies = (int)(COPIES_BYTES / b->packed.bytes);
+    b->n_copies = (int)(bytes / b->packed.bytes);
     b->next_copy = 0;
     for (int i = 0; i < b->n_copies; i++)
         memcpy(b->copies + (size_t)i * b->packed.bytes, b->packed.data, b->packed.bytes);

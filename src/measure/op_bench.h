@@ -21,7 +21,7 @@ typedef void rg_op_case(rg_fwd *f, const rg_op_bench *b);
 
 struct rg_op_bench {
     /* What cases read; set by who times them. */
-    rg_weight weight;      /* from rg_op_bench_near or _far */
+    rg_weight weight;      /* from rg_op_bench_weights */
     rg_weight norm;
     rg_rope rope;
     rg_kv kv;
@@ -57,8 +57,8 @@ void rg_op_bench_close(rg_op_bench *b); /* NULL is fine */
 void rg_op_bench_batch(rg_op_bench *b, int rows, int end, size_t block_bytes);
 /* b->weight becomes a matrix of plausible values.  False: no memory. */
 bool rg_op_bench_weights(rg_op_bench *b, rg_type type, int64_t rows, int64_t cols, rg_error *err) RG_MUST_CHECK;
-/* Until the next matrix every turn reads another copy of this one: so many that no cache holds them. */
-bool rg_op_bench_far(rg_op_bench *b, rg_error *err) RG_MUST_CHECK;
+/* Until the next matrix every turn reads another copy of this one, all of them together so many bytes. */
+bool rg_op_bench_spread(rg_op_bench *b, size_t bytes, rg_error *err) RG_MUST_CHECK;
 
 /* Seconds of a case: the lower quartile of some turns. */
 double rg_op_bench_seconds(rg_op_bench *b, rg_op_case *run);
@@ -69,9 +69,10 @@ double rg_op_bench_empty_step(rg_op_bench *b);
 
 /* ---- the cases (op_cases.c) ---- */
 
-rg_op_case rg_case_linear, rg_case_gated, rg_case_embed;                            /* of b->weight */
-rg_op_case rg_case_rmsnorm, rg_case_add, rg_case_act_mul, rg_case_softcap, rg_case_gather, rg_case_rotate; /* b->width */
-rg_op_case rg_case_kv_store, rg_case_attention, rg_case_mla_attention;              /* of b->kv and b->n_heads */
-rg_op_case rg_case_conv, rg_case_scan;                                              /* of b->rec */
+/* With b->weight; over b->width columns; with b->kv and b->n_heads; with b->rec. */
+rg_op_case rg_case_linear, rg_case_gated, rg_case_embed;
+rg_op_case rg_case_rmsnorm, rg_case_add, rg_case_act_mul, rg_case_softcap, rg_case_gather, rg_case_rotate;
+rg_op_case rg_case_kv_store, rg_case_attention, rg_case_mla_attention;
+rg_op_case rg_case_conv, rg_case_scan;
 
 #endif

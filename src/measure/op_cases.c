@@ -1,4 +1,4 @@
-/* op_cases.c -- the operations that are timed (see op_bench.h), each in the few lines of seam that a model has for it. */
+/* op_cases.c -- the operations that are timed (see op_bench.h), each as a model would call it. */
 #include "measure/op_bench.h"
 
 void rg_case_linear(rg_fwd *f, const rg_op_bench *b)

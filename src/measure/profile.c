@@ -16,8 +16,8 @@
 
 enum { PATH_ROOM = 4096, KEY_ROOM = 512, NAME_ROOM = 64, FILE_CAP = 1 << 20, CPUINFO_CAP = 1 << 23 };
 
-/* A machine was busy if rounds differ by more than this share of the median, or if the measuring thread, which always has
- * something to do, ran for less than this share of the time. */
+/* A machine was busy if the rounds differ by more than this share of the median, or if the measuring thread, which
+ * always has something to do, ran for less than this share of the time. */
 static const double BUSY_SPREAD = 0.15, BUSY_SHARE = 0.9;
 
 /* ---- the key ----------------------------------------------------------------------------------------------------- */
@@ -75,29 +75,30 @@ typedef bool on_numbers(void *arg, const char *name, double *v, int n);
 
 static bool each_rate(rg_rates *r, on_numbers *fn, void *arg)
 {
-    static const char *const layouts[RG_LAYOUT_COUNT] = { NULL, "f32", "f16", "bf16", "q4", "q8", "q4m", "q8m", "k4", "k8" };
+    static const char *const layouts[RG_LAYOUT_COUNT] = { NULL, "f32", "f16", "bf16", "q4",
+                                                          "q8", "q4m", "q8m", "k4",   "k8" };
+    _Static_assert(RG_LAYOUT_COUNT == 10, "a layout has no name");
     static const char *const recipes[2] = { "fast", "exact" }, *const whats[2] = { "kv", "latent" };
-    char near[NAME_ROOM], far[NAME_ROOM];
+    static const char *const places[RG_RATE_PLACES] = { "near", "cache", "far" };
+    char name[NAME_ROOM], second[NAME_ROOM];
 
-    for (int i = 0; i < 2 * RG_LAYOUT_COUNT; i++) {
-        rg_product_rate *p = &r->product[i % 2][i / 2];
-        snprintf(near, sizeof near, "product.%s.%s.near_s", recipes[i % 2], layouts[i / 2]);
-        snprintf(far, sizeof far, "product.%s.%s.far_s", recipes[i % 2], layouts[i / 2]);
-        if (i / 2 != RG_LAYOUT_NONE &&
-            !(fn(arg, near, p->near_s, RG_RATE_ROWS) && fn(arg, far, p->far_s, RG_RATE_ROWS)))
-            return false;
-    }
+    for (int i = 0; i < 2 * RG_LAYOUT_COUNT; i++)
+        for (int k = 0; k < RG_RATE_PLACES && i / 2 != RG_LAYOUT_NONE; k++) {
+            snprintf(name, sizeof name, "product.%s.%s.%s_s", recipes[i % 2], layouts[i / 2], places[k]);
+            if (!fn(arg, name, r->product[i % 2][i / 2].value_s[k], RG_RATE_ROWS))
+                return false;
+        }
     for (int i = 0; rg_rate_kv_type(i / 2) < RG_TYPE_COUNT; i++) {
         rg_attention_rate *a = &r->attention[i % 2][rg_rate_kv_type(i / 2)];
-        snprintf(near, sizeof near, "attention.%s.%s.pair_s", whats[i % 2], rg_kv_name(rg_rate_kv_type(i / 2)));
-        snprintf(far, sizeof far, "attention.%s.%s.column_s", whats[i % 2], rg_kv_name(rg_rate_kv_type(i / 2)));
-        if (!fn(arg, near, a->pair_s, RG_RATE_QUERIES) || !fn(arg, far, a->column_s, RG_RATE_QUERIES))
+        snprintf(name, sizeof name, "attention.%s.%s.pair_s", whats[i % 2], rg_kv_name(rg_rate_kv_type(i / 2)));
+        snprintf(second, sizeof second, "attention.%s.%s.column_s", whats[i % 2], rg_kv_name(rg_rate_kv_type(i / 2)));
+        if (!fn(arg, name, a->pair_s, RG_RATE_QUERIES) || !fn(arg, second, a->column_s, RG_RATE_QUERIES))
             return false;
     }
     for (int k = 0; k < RG_OP_COUNT; k++) {
-        snprintf(near, sizeof near, "op.%s.fixed_s", rg_op_name((rg_op_kind)k));
-        snprintf(far, sizeof far, "op.%s.cell_s", rg_op_name((rg_op_kind)k));
-        if (!fn(arg, near, &r->fixed_s[k], 1) || !fn(arg, far, &r->cell_s[k], 1))
+        snprintf(name, sizeof name, "op.%s.fixed_s", rg_op_name((rg_op_kind)k));
+        snprintf(second, sizeof second, "op.%s.cell_s", rg_op_name((rg_op_kind)k));
+        if (!fn(arg, name, &r->fixed_s[k], 1) || !fn(arg, second, &r->cell_s[k], 1))
             return false;
     }
     return true;
@@ -155,11 +156,11 @@ bool rg_profile_load(rg_profile *out, const char *folder, const rg_cpu *cpu, int
 
     memset(out, 0, sizeof *out);
     make_key(key, cpu, n_threads);
-    char *text = rg_profile_path(path, sizeof path, folder, cpu, n_threads) ? rg_file_slurp(path, FILE_CAP, &n, NULL) : NULL;
-    const char *at = text;
+    bool named = rg_profile_path(path, sizeof path, folder, cpu, n_threads);
+    char *text = named ? rg_file_slurp(path, FILE_CAP, &n, NULL) : NULL;
     bool ok = text && strlen(text) == n && !strncmp(text, key, strlen(key));
     if (ok) {
-        at += strlen(key);
+        const char *at = text + strlen(key);
         ok = each_number(out, &busy, read_numbers, &at) && !strcmp(at, "end\n") && has_bandwidth(out);
     }
     out->roofs.n_threads = n_threads;

@@ -13,12 +13,13 @@ enum {
     LITTLE = 64,                         /* columns of what shows fixed costs */
     MANY_ROWS = 64,                      /* and rows of what shows the cost of a value */
     FAR_ROWS = 64,                       /* from more rows on arithmetic hides where weights come from */
-    INNER = 1024, STATE = 16, CONV = 4,  /* of a recurrence */
+    STATE = 16, CONV = 4,                /* of a recurrence */
     LATENT_K = RG_BENCH_LATENT, LATENT_V = 512,
 };
 
 const double rg_rate_sets[RG_RATE_SETS] = { 0x1p18, 0x1p19, 0x1p20, 0x2p20, 0x4p20,
                                             0x8p20, 0x10p20, 0x20p20, 0x40p20, 0x80p20 };
+const int rg_rate_place_set[RG_RATE_PLACES] = { 2, 5, RG_RATE_SETS - 1 };
 const int rg_rate_rows[RG_RATE_ROWS] = { 1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 128 };
 const int rg_rate_queries[RG_RATE_QUERIES] = { 1, 2, 4, 8, 32 };
 
@@ -133,6 +134,7 @@ static rg_type type_of(rg_layout layout)
     for (int t = 0; t < RG_TYPE_COUNT; t++)
         if (rg_format_of((rg_type)t)->layout == layout && rg_format_of((rg_type)t)->encode)
             type = (rg_type)t;
+    RG_ASSERT(type < RG_TYPE_COUNT);
     return type;
 }
 
@@ -155,16 +157,8 @@ static double product_seconds(round *r, int rows)
                 (double)(r->b->weight.rows * r->b->weight.cols));
 }
 
-static void measure_near(round *r, bool exact, rg_layout layout)
-{
-    r->b->exact = exact;
-    for (int i = 0; i < RG_RATE_ROWS; i++)
-        r->out->product[exact][layout].near_s[i] = product_seconds(r, rg_rate_rows[i]);
-    r->b->exact = false;
-}
-
-/* For powers of two; between them what memory adds is as for the number before. */
-static void measure_far(round *r, bool exact, rg_layout layout)
+/* From farther than near for powers of two alone; between them that adds as much as for the number before. */
+static void measure_place(round *r, bool exact, rg_layout layout, rg_rate_place place)
 {
     rg_product_rate *p = &r->out->product[exact][layout];
     double more = 0;
@@ -172,9 +166,12 @@ static void measure_far(round *r, bool exact, rg_layout layout)
     r->b->exact = exact;
     for (int i = 0; i < RG_RATE_ROWS; i++) {
         int rows = rg_rate_rows[i];
-        if (rows <= FAR_ROWS && !(rows & (rows - 1)))
-            more = rest(product_seconds(r, rows), p->near_s[i], 1);
-        p->far_s[i] = p->near_s[i] + more;
+        if (place == RG_NEAR)
+            p->value_s[place][i] = product_seconds(r, rows);
+        else if (rows <= FAR_ROWS && !(rows & (rows - 1)))
+            more = rest(product_seconds(r, rows), p->value_s[RG_NEAR][i], 1);
+        if (place != RG_NEAR)
+            p->value_s[place][i] = p->value_s[RG_NEAR][i] + more;
     }
     r->b->exact = false;
 }
@@ -185,18 +182,17 @@ static bool measure_products(round *r, rg_layout layout, rg_error *err)
     const bool two = r->cpu->fast[layout] != RG_EXACT; /* recipes */
     const rg_format *fmt = rg_format_of(type);
     int64_t rows = MATRIX_BYTES / (COLS / fmt->block_len * fmt->block_bytes) / (2 * RG_PANEL) * (2 * RG_PANEL);
-    rg_product_rate *p[2] = { &r->out->product[0][layout], &r->out->product[1][layout] };
 
     if (!rg_op_bench_weights(r->b, type, rows, COLS, err))
         return false;
-    for (int exact = 0; exact < 1 + two; exact++)
-        measure_near(r, exact, layout);
-    if (!rg_op_bench_far(r->b, err))
-        return false;
-    for (int exact = 0; exact < 1 + two; exact++)
-        measure_far(r, exact, layout);
+    for (int place = 0; place < RG_RATE_PLACES; place++) {
+        if (place != RG_NEAR && !rg_op_bench_spread(r->b, (size_t)rg_rate_sets[rg_rate_place_set[place]], err))
+            return false;
+        for (int exact = 0; exact < 1 + two; exact++)
+            measure_place(r, exact, layout, (rg_rate_place)place);
+    }
     if (!two)
-        *p[1] = *p[0];
+        r->out->product[true][layout] = r->out->product[false][layout];
     return true;
 }
 
@@ -211,7 +207,8 @@ static double pair_seconds(round *r, const rg_kv *kv, int queries, int rows)
     b->kv = *kv;
     b->n_heads = kv->n_heads * queries / rows;
     rg_op_bench_batch(b, rows, RG_BENCH_CONTEXT, rg_kv_bytes(kv));
-    return rest(seconds(r, kv->latent ? rg_case_mla_attention : rg_case_attention), r->out->fixed_s[RG_OP_ATTENTION], pairs);
+    double s = seconds(r, kv->latent ? rg_case_mla_attention : rg_case_attention);
+    return rest(s, r->out->fixed_s[RG_OP_ATTENTION], pairs);
 }
 
 /* With heads of 64 and of 128 columns. */

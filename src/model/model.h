@@ -59,7 +59,5 @@ typedef struct rg_runner_options {
 /* The model is borrowed.  NULL and *err if the state does not fit a single sequence, or no memory. */
 rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg_error *err);
 void rg_model_runner_free(rg_runner *r); /* NULL is fine */
-/* Its threads, for who times something between two steps. */
-struct rg_pool *rg_model_runner_pool(rg_runner *r);
 
 #endif

@@ -232,11 +232,6 @@ fail:
     return NULL;
 }
 
-struct rg_pool *rg_model_runner_pool(rg_runner *self)
-{
-    return ((model_runner *)self)->pool;
-}
-
 void rg_model_runner_free(rg_runner *self)
 {
     model_runner *r = (model_runner *)self;

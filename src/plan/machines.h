@@ -1,5 +1,5 @@
-/* machines.h -- what machines can do: known ones from machines.def, with their sources there.  Of this machine the caller
- * knows the roofs, or a whole profile (measure/profile.h). */
+/* machines.h -- what machines can do: known ones from machines.def, with their sources there.  Of this machine the
+ * caller knows the roofs, or a whole profile (measure/profile.h). */
 #ifndef RG_PLAN_MACHINES_H
 #define RG_PLAN_MACHINES_H
 
