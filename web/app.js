@@ -189,7 +189,7 @@ const rows = [
 const bounds = { weights: 'reading weights', kv: 'reading K/V', compute: 'arithmetic' };
 const ms = s => (1e3 * s).toPrecision(3) + ' ms';
 
-// What the cost model says of this model on this machine: it does not change while the server runs.
+// What is expected of this model on this machine, as it was at the start: it does not change while the server runs.
 function showForecast(plan) {
   const first = plan.forecast[0], list = [];
   if (!first || !$('forecast').hidden) return;

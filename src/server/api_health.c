@@ -74,7 +74,7 @@ void rg_api_metrics(rg_server *s, rg_exchange *x)
     rg_exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }
 
-/* What the cost model says of this model on this machine. */
+/* What is expected of this model on this machine. */
 static void write_forecasts(rg_buf *out, const rg_server *s)
 {
     rg_out_int(out, "forecast_context", s->forecast_at);
