@@ -53,6 +53,8 @@ static bool read_key(rg_config *c, const rg_checkpoint *ckpt, const rg_key *key,
 
     if (name && c->from_gguf)
         name = rg_gguf_key(ckpt, name, full);
+    else if (key->hf_too && rg_meta_type_of(ckpt, key->hf_too) != RG_META_NONE)
+        name = key->hf_too;
     if (name && key->kind == KEY_INT)
         got = rg_meta_int(ckpt, name, 0, INT32_MAX, &whole, err);
     else if (name && key->kind == KEY_BOOL)
@@ -83,6 +85,31 @@ bool rg_config_keys(rg_config *c, const rg_checkpoint *ckpt, const rg_key *keys,
         if (!read_key(c, ckpt, &keys[i], err))
             return false;
     return true;
+}
+
+/* The value at a key's place, as a number. */
+static double value_at(const rg_config *c, const rg_key *key)
+{
+    const void *at = (const char *)c + key->at;
+
+    switch (key->kind) {
+    case KEY_INT: return *(const int *)at;
+    case KEY_FLOAT: return (double)*(const float *)at;
+    case KEY_DOUBLE: return *(const double *)at;
+    case KEY_BOOL: return *(const bool *)at;
+    }
+    return 0;
+}
+
+double rg_config_value(const rg_config *c, const char *name)
+{
+    for (size_t i = 0; i < c->arch->n_keys; i++) {
+        const rg_key *key = &c->arch->keys[i];
+
+        if ((key->hf && !strcmp(key->hf, name)) || (key->gguf && !strcmp(key->gguf, name)))
+            return value_at(c, key);
+    }
+    return NAN;
 }
 
 bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *const *choices, int *which, rg_error *err)
@@ -140,34 +167,55 @@ static bool read_rope_numbers(rg_rope_config *r, const rg_checkpoint *ckpt, cons
     return got >= 0;
 }
 
-static bool read_rope_hf(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, rg_error *err)
+/* Does rope_scaling say anything?  An empty object says as little as a null. */
+static bool has_rope_scaling(const rg_checkpoint *ckpt)
 {
-    char prefix[96] = "rope_scaling.", key[160];
+    static const char *const members[] = { "rope_type", "type", "rope_theta", "full_attention", "sliding_attention" };
+    char key[64];
+
+    for (size_t i = 0; i < RG_LEN(members); i++) {
+        snprintf(key, sizeof key, "rope_scaling.%s", members[i]);
+        if (rg_meta_type_of(ckpt, key) != RG_META_NONE)
+            return true;
+    }
+    return false;
+}
+
+/* The scaling's type under a prefix, in the newer spelling or the oldest. */
+static bool read_rope_type(rg_rope_config *r, const rg_checkpoint *ckpt, const char *prefix, rg_error *err)
+{
+    static const char *const spellings[] = { "type", "rope_type" };
+    char key[160];
     int which;
 
-    rg_meta_understand(ckpt, "rope_scaling"); /* a null says nothing; its members are reported unless they are read */
-    if (rg_meta_type_of(ckpt, "rope_parameters") == RG_META_OBJECT) {
-        snprintf(key, sizeof key, "rope_parameters.%s", part ? part : "");
-        bool by_part = part && rg_meta_type_of(ckpt, key) == RG_META_OBJECT;
-        snprintf(prefix, sizeof prefix, "rope_parameters.%s%s", by_part ? part : "", by_part ? "." : "");
-    } else if (part && !strcmp(part, "sliding_attention")) {
-        return rg_meta_float(ckpt, "rope_local_base_freq", &r->theta, err) >= 0; /* scaling is the global layers' */
-    } else if (rg_meta_float(ckpt, "rope_theta", &r->theta, err) < 0) {
-        return false;
+    for (size_t i = 0; i < RG_LEN(spellings); i++) {
+        snprintf(key, sizeof key, "%s%s", prefix, spellings[i]);
+        if (!rg_config_choice(ckpt, key, rope_types, &which, err))
+            return false;
+        if (which >= 0)
+            r->type = (rg_rope_type)which;
     }
-    if (!read_rope_numbers(r, ckpt, prefix, err))
-        return false;
-    snprintf(key, sizeof key, "%stype", prefix); /* the oldest spelling */
-    if (!rg_config_choice(ckpt, key, rope_types, &which, err))
-        return false;
-    if (which >= 0)
-        r->type = (rg_rope_type)which;
-    snprintf(key, sizeof key, "%srope_type", prefix);
-    if (!rg_config_choice(ckpt, key, rope_types, &which, err))
-        return false;
-    if (which >= 0)
-        r->type = (rg_rope_type)which;
     return true;
+}
+
+/* Where both are given, rope_scaling replaces rope_parameters whole, as in transformers; the base may stand in either or
+ * beside them. */
+static bool read_rope_hf(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, rg_error *err)
+{
+    const char *object = has_rope_scaling(ckpt) ? "rope_scaling" : "rope_parameters";
+    bool local = part && !strcmp(part, "sliding_attention");
+    char prefix[96], key[160];
+
+    rg_meta_understand(ckpt, "rope_scaling"); /* a null says nothing; its members are reported unless they are read */
+    snprintf(key, sizeof key, "%s.%s", object, part ? part : "");
+    bool by_part = part && rg_meta_type_of(ckpt, key) == RG_META_OBJECT;
+    snprintf(prefix, sizeof prefix, "%s.%s%s", object, by_part ? part : "", by_part ? "." : "");
+    if (!by_part && local && rg_meta_type_of(ckpt, "rope_local_base_freq") != RG_META_NONE)
+        return rg_meta_float(ckpt, "rope_local_base_freq", &r->theta, err) >= 0; /* scaling is the global layers' */
+    if (!by_part && local && !strcmp(object, "rope_scaling"))
+        return true;
+    return rg_meta_float(ckpt, "rope_theta", &r->theta, err) >= 0 && read_rope_numbers(r, ckpt, prefix, err) &&
+           read_rope_type(r, ckpt, prefix, err);
 }
 
 static bool read_rope_gguf(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, rg_error *err)
@@ -210,6 +258,9 @@ static bool check_rope(const rg_rope_config *r, const rg_checkpoint *ckpt, rg_er
 {
     const char *path = rg_checkpoint_path(ckpt);
 
+    if (r->dim < 2 || r->dim % 2)
+        return rg_fail(err, RG_E_INPUT, "%s: %d columns of a head are rotated: the number must be even, and 2 at least",
+                       path, r->dim);
     if (!(r->theta > 0))
         return rg_fail(err, RG_E_INPUT, "%s: rope theta %g is not positive", path, r->theta);
     if (r->type != RG_ROPE_DEFAULT && !(r->factor > 0))
@@ -423,9 +474,12 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     memset(c, 0, sizeof *c);
     c->from_gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF;
     c->embed_scale = 1;
+    for (int i = 0; i < RG_MAX_LAYERS; i++)
+        c->layer[i].kv_layer = -1;
     c->arch = rg_arch_find(ckpt, err);
     if (!c->arch || !require_plain_weights(ckpt, err))
         return false;
+    RG_ASSERT(c->arch->own_bytes <= sizeof c->own);
     if (!rg_config_keys(c, ckpt, common_keys, RG_LEN(common_keys), err) || !read_vocab(c, ckpt, err))
         return false;
     if (c->n_layers < 1 || c->n_layers > RG_MAX_LAYERS || c->dim < 1)
@@ -436,8 +490,8 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         !read_ends(c, ckpt, err) || !read_sampling(c, ckpt, err) ||
         !rg_embedding_read(&c->embedding, ckpt, c->dim, err))
         return false;
-    complete_rope(&c->rope, c->max_seq_len);
-    complete_rope(&c->rope_local, c->max_seq_len);
+    for (int i = 0; i < c->n_ropes; i++)
+        complete_rope(&c->ropes[i], c->max_seq_len);
     for (int i = 0; harmless[i]; i++)
         rg_meta_understand(ckpt, harmless[i]);
     for (int i = 0; c->arch->harmless && c->arch->harmless[i]; i++)

@@ -4,17 +4,33 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "model/arch/parts.h"
+#include "model/arch/mamba.h"
+
+enum {
+    W_IN_PROJ = W_OWN, W_IN_BIAS, W_CONV, W_CONV_BIAS, W_X_PROJ, W_DT_PROJ, W_DT_BIAS, W_A, W_D, W_OUT_PROJ, W_OUT_BIAS
+};
+
+static const mamba_settings *own(const rg_config *c)
+{
+    return RG_OWN(c, mamba_settings);
+}
+
+static SIZE(D_INNER, own(c)->d_inner)
+static SIZE(D_INNER_2, 2 * (int64_t)own(c)->d_inner)
+static SIZE(D_STATE, own(c)->d_state)
+static SIZE(D_CONV, own(c)->d_conv)
+static SIZE(DT_RANK, own(c)->dt_rank)
+static SIZE(X_PROJ_DIM, (int64_t)own(c)->dt_rank + 2 * (int64_t)own(c)->d_state)
 
 static const rg_key keys[] = {
     { offsetof(rg_config, max_seq_len), KEY_INT, NULL, "context_length", 1048576 },
     { offsetof(rg_config, norm_eps), KEY_FLOAT, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", 1e-5 },
     { offsetof(rg_config, tie_embeddings), KEY_BOOL, "tie_word_embeddings", NULL, 1 },
-    { offsetof(rg_config, d_state), KEY_INT, "state_size", "ssm.state_size", 16 },
-    { offsetof(rg_config, d_conv), KEY_INT, "conv_kernel", "ssm.conv_kernel", 4 },
-    { offsetof(rg_config, d_inner), KEY_INT, "intermediate_size", "ssm.inner_size", 0 },
-    { offsetof(rg_config, conv_bias), KEY_BOOL, "use_conv_bias", NULL, 1 },
-    { offsetof(rg_config, proj_bias), KEY_BOOL, "use_bias", NULL, 0 },
+    { RG_OWN_AT(mamba_settings, d_state), KEY_INT, "state_size", "ssm.state_size", 16 },
+    { RG_OWN_AT(mamba_settings, d_conv), KEY_INT, "conv_kernel", "ssm.conv_kernel", 4 },
+    { RG_OWN_AT(mamba_settings, d_inner), KEY_INT, "intermediate_size", "ssm.inner_size", 0 },
+    { RG_OWN_AT(mamba_settings, conv_bias), KEY_BOOL, "use_conv_bias", NULL, 1 },
+    { RG_OWN_AT(mamba_settings, proj_bias), KEY_BOOL, "use_bias", NULL, 0 },
 };
 
 static const char *const harmless[] = {
@@ -25,6 +41,7 @@ static const char *const harmless[] = {
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
+    mamba_settings *s = RG_OWN_EDIT(c, mamba_settings);
     char key[128];
     int64_t expand = 2, dt_rank = (c->dim + 15) / 16;
 
@@ -33,7 +50,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
             !require_false(ckpt, rg_gguf_key(ckpt, "ssm.dt_b_c_rms", key), err))
             return false;
         c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
-        c->conv_bias = !rg_checkpoint_n_tensors(ckpt) || rg_checkpoint_find(ckpt, "blk.0.ssm_conv1d.bias");
+        s->conv_bias = !rg_checkpoint_n_tensors(ckpt) || rg_checkpoint_find(ckpt, "blk.0.ssm_conv1d.bias");
         for (const char *const *k = (const char *const[]){ "feed_forward_length", "attention.head_count", NULL }; *k;
              k++)
             rg_meta_understand(ckpt, rg_gguf_key(ckpt, *k, key));
@@ -45,38 +62,38 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
             !require_choice(ckpt, "hidden_act", (const char *const[]){ "silu", NULL }, err))
             return false;
     }
-    if (!c->d_inner)
-        c->d_inner = (int)(expand * c->dim);
-    c->dt_rank = (int)dt_rank;
-    if (c->d_inner < 1 || c->d_inner > INT32_MAX / 8 || c->d_state < 1 || c->d_state > 4096 || c->d_conv < 1 ||
-        c->d_conv > 64)
+    if (!s->d_inner)
+        s->d_inner = (int)(expand * c->dim);
+    s->dt_rank = (int)dt_rank;
+    if (s->d_inner < 1 || s->d_inner > INT32_MAX / 8 || s->d_state < 1 || s->d_state > 4096 || s->d_conv < 1 ||
+        s->d_conv > 64)
         return rg_fail(err, RG_E_INPUT, "%s: inner width %d, state size %d, convolution %d: out of range",
-                       rg_checkpoint_path(ckpt), c->d_inner, c->d_state, c->d_conv);
+                       rg_checkpoint_path(ckpt), s->d_inner, s->d_state, s->d_conv);
     return true;
 }
 
 static bool when_conv_bias(const rg_config *c, int layer)
 {
     (void)layer;
-    return c->conv_bias;
+    return own(c)->conv_bias;
 }
 
 static bool when_proj_bias(const rg_config *c, int layer)
 {
     (void)layer;
-    return c->proj_bias;
+    return own(c)->proj_bias;
 }
 
 static void load_a(const rg_config *c, const float *src, float *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        dst[i % c->d_state * c->d_inner + i / c->d_state] = src[i];
+        dst[i % own(c)->d_state * own(c)->d_inner + i / own(c)->d_state] = src[i];
 }
 
 static void load_a_log(const rg_config *c, const float *src, float *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        dst[i % c->d_state * c->d_inner + i / c->d_state] = (float)-exp((double)src[i]);
+        dst[i % own(c)->d_state * own(c)->d_inner + i / own(c)->d_state] = (float)-exp((double)src[i]);
 }
 
 /* A as GGUF stores it: -exp of the logarithm, not transposed. */
@@ -93,7 +110,7 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 
     snprintf(key, sizeof key, "%s.ssm.dt_b_c_rms", c->arch->gguf_name);
     return put_gguf_int(c, w, "feed_forward_length", 0, err) && put_gguf_int(c, w, "attention.head_count", 0, err) &&
-           put_gguf_int(c, w, "ssm.time_step_rank", c->dt_rank, err) && rg_ckpt_put_bool(w, key, false, err);
+           put_gguf_int(c, w, "ssm.time_step_rank", own(c)->dt_rank, err) && rg_ckpt_put_bool(w, key, false, err);
 }
 
 static const rg_weight_spec weights[] = {
@@ -123,7 +140,7 @@ static const rg_weight_spec layer_weights[] = {
 static void keep(const rg_config *c, int layer, rg_keep *out)
 {
     (void)layer;
-    *out = (rg_keep){ .kind = RG_KEEP_RECURRENT, .d_inner = c->d_inner, .d_state = c->d_state, .d_conv = c->d_conv,
+    *out = (rg_keep){ .kind = RG_KEEP_RECURRENT, .d_inner = own(c)->d_inner, .d_state = own(c)->d_state, .d_conv = own(c)->d_conv,
                       .shared_with = -1 };
 }
 
@@ -131,25 +148,26 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
 {
     const rg_config *c = l->c;
     rg_act *h = rg_act_new(f, "norm", c->dim);
-    rg_act *xz = rg_act_new(f, "in_proj", 2 * c->d_inner);
-    rg_act *u = rg_act_new(f, "conv", c->d_inner);
-    rg_act *dbc = rg_act_new(f, "x_proj", c->dt_rank + 2 * c->d_state);
-    rg_act *dt = rg_act_new(f, "dt", c->d_inner);
-    rg_act *y = rg_act_new(f, "scan", c->d_inner);
+    rg_act *xz = rg_act_new(f, "in_proj", 2 * own(c)->d_inner);
+    rg_act *u = rg_act_new(f, "conv", own(c)->d_inner);
+    rg_act *dbc = rg_act_new(f, "x_proj", own(c)->dt_rank + 2 * own(c)->d_state);
+    rg_act *dt = rg_act_new(f, "dt", own(c)->d_inner);
+    rg_act *y = rg_act_new(f, "scan", own(c)->d_inner);
 
     rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], c->norm_eps);
     rg_linear(f, xz, h, l->w[W_IN_PROJ], l->w[W_IN_BIAS]);
-    rg_conv(f, u, rg_act_view(f, "conv_in", xz, 0, c->d_inner), l->w[W_CONV], l->w[W_CONV_BIAS], l->rec);
+    rg_conv(f, u, rg_act_view(f, "conv_in", xz, 0, own(c)->d_inner), l->w[W_CONV], l->w[W_CONV_BIAS], l->rec);
     rg_linear(f, dbc, u, l->w[W_X_PROJ], NULL);
-    rg_linear(f, dt, rg_act_view(f, "dt_low", dbc, 0, c->dt_rank), l->w[W_DT_PROJ], l->w[W_DT_BIAS]);
-    rg_scan(f, y, u, dt, rg_act_view(f, "bc", dbc, c->dt_rank, 2 * c->d_state),
-            rg_act_view(f, "z", xz, c->d_inner, c->d_inner), l->w[W_A], l->w[W_D], l->rec);
+    rg_linear(f, dt, rg_act_view(f, "dt_low", dbc, 0, own(c)->dt_rank), l->w[W_DT_PROJ], l->w[W_DT_BIAS]);
+    rg_scan(f, y, u, dt, rg_act_view(f, "bc", dbc, own(c)->dt_rank, 2 * own(c)->d_state),
+            rg_act_view(f, "z", xz, own(c)->d_inner, own(c)->d_inner), l->w[W_A], l->w[W_D], l->rec);
     rg_linear_add(f, x, y, l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
 }
 
+static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };
+
 const rg_arch rg_arch_mamba = {
     .hf_name = "MambaForCausalLM", .hf_type = "mamba", .gguf_name = "mamba", .hf_prefix = "backbone.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
-    .weights = weights, .layer_weights = layer_weights, .keep = keep, .block = block,
-    .put_gguf = put_gguf,
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(mamba_settings), .finish = finish, .harmless = harmless,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
 };
