@@ -77,7 +77,7 @@ static bool try_model(bench *b, const rg_config *c, rg_type type, const char *na
 
 static bool has_kv(const rg_config *c)
 {
-    return c->n_heads > 0 && c->n_kv_heads > 0 && c->arch->own_bytes == 0;
+    return c->n_heads > 0 && c->n_kv_heads > 0;
 }
 
 static bool try_kv_heads(bench *b, rg_config *c)

@@ -35,8 +35,7 @@ static double larger(double a, double b)
 
 static bool is_textbook(const rg_config *c)
 {
-    return c->n_heads > 0 && c->n_kv_heads > 0 && c->head_dim > 0 && c->ffn_dim > 0 && !c->routing.n_experts &&
-           c->arch->own_bytes == 0;
+    return c->n_heads > 0 && c->n_kv_heads > 0 && c->head_dim > 0 && c->ffn_dim > 0 && !c->routing.n_experts;
 }
 
 bool rg_plan_textbook_params(const rg_config *c, double *params, rg_error *err)

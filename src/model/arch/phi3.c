@@ -1,17 +1,27 @@
 /* phi3.c -- Phi-3 (2024): the Llama block, with q, k and v in one tensor, and gate and up in another. */
 #include "model/arch/parts.h"
 
+typedef struct settings {
+    int original_max_seq_len; /* from which on a rope with long factors would be stretched */
+} settings;
+
 static const rg_key keys[] = {
     KEYS_GQA(4096, 32, 0, 0), KEY_FFN(8192), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_WINDOW(0),
+    { RG_OWN_AT(settings, original_max_seq_len), KEY_INT, "original_max_position_embeddings",
+      "rope.scaling.original_context_length", 4096 },
 };
-
-static const char *const harmless[] = { "original_max_position_embeddings", NULL };
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     finish_optional(c, ckpt);
     return finish_heads(c, err) && finish_windows(c, ckpt, 0, 0, err) && finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) &&
            require_silu(ckpt, err);
+}
+
+/* Other readers want the window's key where there is no window, too. */
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    return put_gguf_decoder(c, w, err) && (c->window || put_gguf_int(c, w, "attention.sliding_window", 0, err));
 }
 
 static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
@@ -35,6 +45,6 @@ static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm 
 
 const rg_arch rg_arch_phi3 = {
     .hf_name = "Phi3ForCausalLM", .hf_type = "phi3", .gguf_name = "phi3", .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf_decoder,
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
 };
