@@ -53,7 +53,7 @@ static bool read_key(rg_config *c, const rg_checkpoint *ckpt, const rg_key *key,
 
     if (name && c->from_gguf)
         name = rg_gguf_key(ckpt, name, full);
-    else if (key->hf_too && rg_meta_type_of(ckpt, key->hf_too) != RG_META_NONE)
+    else if (key->hf_too && rg_meta_type_of(ckpt, name) == RG_META_NONE)
         name = key->hf_too;
     if (name && key->kind == KEY_INT)
         got = rg_meta_int(ckpt, name, 0, INT32_MAX, &whole, err);
@@ -133,6 +133,12 @@ bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *co
 /* ---- rope ---- */
 
 static const char *const rope_types[] = { "default", "linear", "llama3", "yarn", NULL };
+
+/* Numbers of a rope's scaling, which stand under one prefix each. */
+static const char *const rope_numbers[] = {
+    "rope_theta", "factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+    "attention_factor", "original_max_position_embeddings", NULL,
+};
 
 /* Numbers under one prefix of config.json: "rope_parameters.", "rope_parameters.full_attention.", "rope_scaling.". */
 static bool read_rope_numbers(rg_rope_config *r, const rg_checkpoint *ckpt, const char *prefix, rg_error *err)
@@ -375,6 +381,19 @@ static bool read_ids(rg_config *c, const rg_checkpoint *ckpt, const char *key, r
     return got >= 0;
 }
 
+/* Ids at which a sequence begins and ends must be ids. */
+static bool check_ends(const rg_config *c, const rg_checkpoint *ckpt, int64_t bos, rg_error *err)
+{
+    if (bos >= c->vocab_size)
+        return rg_fail(err, RG_E_INPUT, "%s: the id %lld at which sequences begin is beyond the vocabulary of %d",
+                       rg_checkpoint_path(ckpt), (long long)bos, c->vocab_size);
+    for (int i = 0; i < c->n_eos; i++)
+        if (c->eos_ids[i] >= c->vocab_size)
+            return rg_fail(err, RG_E_INPUT, "%s: the id %d that ends a sequence is beyond the vocabulary of %d",
+                           rg_checkpoint_path(ckpt), (int)c->eos_ids[i], c->vocab_size);
+    return true;
+}
+
 static bool read_ends(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     int64_t bos = -1;
@@ -394,7 +413,7 @@ static bool read_ends(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
             return false;
     }
     c->bos_id = bos >= 0 && bos < c->vocab_size ? (int32_t)bos : -1;
-    return true;
+    return check_ends(c, ckpt, bos, err);
 }
 
 static bool read_sampling(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
@@ -469,6 +488,53 @@ static bool require_plain_weights(const rg_checkpoint *ckpt, rg_error *err)
                    rg_checkpoint_path(ckpt), method);
 }
 
+/* ---- what was not read ---- */
+
+typedef struct stray {
+    const rg_config *c;
+    bool scaling_wins; /* rope_scaling stands in for rope_parameters */
+    char key[160];     /* the first that is known and stands where nobody reads it; "": none */
+} stray;
+
+static bool is_known(const rg_config *c, const char *name)
+{
+    for (int i = 0; rope_numbers[i]; i++)
+        if (!strcmp(name, rope_numbers[i]))
+            return true;
+    for (size_t i = 0; i < RG_LEN(common_keys); i++)
+        if (!strcmp(name, common_keys[i].hf))
+            return true;
+    for (size_t i = 0; i < c->arch->n_keys; i++)
+        if (c->arch->keys[i].hf && !strcmp(name, c->arch->keys[i].hf))
+            return true;
+    return false;
+}
+
+static void look_for_stray(void *arg, const char *key, rg_meta_type type, bool understood)
+{
+    stray *s = arg;
+    const char *name = strrchr(key, '.');
+
+    if (understood || type == RG_META_NULL || !name || s->key[0] || !is_known(s->c, name + 1))
+        return;
+    if (!(s->scaling_wins && !strncmp(key, "rope_parameters.", 16)))
+        snprintf(s->key, sizeof s->key, "%s", key);
+}
+
+/* A setting that has a meaning for this model, in an object that nobody reads, would be dropped without a word. */
+static bool require_no_stray(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    stray s = { .c = c, .scaling_wins = has_rope_scaling(ckpt) };
+
+    if (c->from_gguf)
+        return true;
+    rg_meta_each(ckpt, look_for_stray, &s);
+    if (!s.key[0])
+        return true;
+    return rg_fail(err, RG_E_UNSUPPORTED, "%s: the key '%s' stands where this architecture does not read it",
+                   rg_checkpoint_path(ckpt), s.key);
+}
+
 bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     memset(c, 0, sizeof *c);
@@ -496,6 +562,8 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         rg_meta_understand(ckpt, harmless[i]);
     for (int i = 0; c->arch->harmless && c->arch->harmless[i]; i++)
         rg_meta_understand(ckpt, c->arch->harmless[i]);
+    if (!require_no_stray(c, ckpt, err))
+        return false;
     if (!(c->norm_eps > 0 && c->norm_eps < 1))
         return rg_fail(err, RG_E_INPUT, "%s: the norm's eps %g is not between 0 and 1", rg_checkpoint_path(ckpt),
                        (double)c->norm_eps);
