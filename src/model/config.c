@@ -93,10 +93,14 @@ static double value_at(const rg_config *c, const rg_key *key)
     const void *at = (const char *)c + key->at;
 
     switch (key->kind) {
-    case KEY_INT: return *(const int *)at;
-    case KEY_FLOAT: return (double)*(const float *)at;
-    case KEY_DOUBLE: return *(const double *)at;
-    case KEY_BOOL: return *(const bool *)at;
+    case KEY_INT:
+        return *(const int *)at;
+    case KEY_FLOAT:
+        return (double)*(const float *)at;
+    case KEY_DOUBLE:
+        return *(const double *)at;
+    case KEY_BOOL:
+        return *(const bool *)at;
     }
     return 0;
 }
@@ -136,8 +140,9 @@ static const char *const rope_types[] = { "default", "linear", "llama3", "yarn",
 
 /* Numbers of a rope's scaling, which stand under one prefix each. */
 static const char *const rope_numbers[] = {
-    "rope_theta", "factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
-    "attention_factor", "original_max_position_embeddings", NULL,
+    "rope_theta", "factor", "low_freq_factor", "high_freq_factor", "beta_fast",
+    "beta_slow",  "mscale", "mscale_all_dim",  "attention_factor", "original_max_position_embeddings",
+    NULL,
 };
 
 /* Numbers under one prefix of config.json: "rope_parameters.", "rope_parameters.full_attention.", "rope_scaling.". */
@@ -204,8 +209,8 @@ static bool read_rope_type(rg_rope_config *r, const rg_checkpoint *ckpt, const c
     return true;
 }
 
-/* Where both are given, rope_scaling replaces rope_parameters whole, as in transformers; the base may stand in either or
- * beside them. */
+/* Where both are given, rope_scaling replaces rope_parameters whole, as in transformers; the base may stand in either
+ * or beside them. */
 static bool read_rope_hf(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, rg_error *err)
 {
     const char *object = has_rope_scaling(ckpt) ? "rope_scaling" : "rope_parameters";

@@ -71,7 +71,9 @@ static bool make_layers(rg_model *m, rg_error *err)
     for (int i = 0; i < c->n_layers; i++) {
         int rope = c->layer[i].rope;
 
-        m->layers[i] = (rg_layer){ .c = c, .index = i, .kv = m->kv[i].group >= 0 ? &m->kv[i] : NULL,
+        m->layers[i] = (rg_layer){ .c = c,
+                                   .index = i,
+                                   .kv = m->kv[i].group >= 0 ? &m->kv[i] : NULL,
                                    .rec = m->recurrent[i].group >= 0 ? &m->recurrent[i] : NULL,
                                    .rope = rope >= 0 && rope < c->n_ropes ? &m->ropes[rope] : NULL };
     }

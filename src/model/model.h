@@ -11,10 +11,10 @@
 typedef struct rg_model {
     rg_config config;
     rg_weight_set weights;
-    rg_layer outer;         /* what stands outside the layers; its lm_head is the embedding where they are tied */
+    rg_layer outer; /* what stands outside the layers; its lm_head is the embedding where they are tied */
     rg_layer *layers;
     rg_rope ropes[RG_MAX_ROPES];
-    float *inv_freq;        /* of all */
+    float *inv_freq; /* of all */
     rg_state_spec state;
     rg_kv *kv;
     rg_recurrent *recurrent;

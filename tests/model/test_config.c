@@ -14,7 +14,8 @@
 #include "model/model.h"
 
 static const char *const goldens[] = {
-    "llama", "llama3", "qwen2", "qwen3", "qwen3-moe", "gemma2", "gemma3", "phi3", "olmo2", "mixtral", "deepseek-v2", "mamba",
+    "llama",  "llama3", "qwen2", "qwen3",   "qwen3-moe",   "gemma2",
+    "gemma3", "phi3",   "olmo2", "mixtral", "deepseek-v2", "mamba",
 };
 
 static const char *golden(const char *name, const char *file)
@@ -69,9 +70,24 @@ static const struct {
     size_t at;
 } whole[] = {
 #define FIELD(f) { #f, offsetof(rg_config, f) }
-    FIELD(n_layers), FIELD(dim), FIELD(vocab_size), FIELD(max_seq_len), FIELD(n_heads), FIELD(n_kv_heads), FIELD(head_dim),
-    FIELD(n_ropes), FIELD(ropes[0].dim), FIELD(ropes[1].dim), FIELD(window), FIELD(ffn_dim), FIELD(routing.n_experts),
-    FIELD(routing.n_used), FIELD(routing.n_groups), FIELD(moe_ffn_dim), FIELD(n_shared_experts), FIELD(n_dense_layers),
+    FIELD(n_layers),
+    FIELD(dim),
+    FIELD(vocab_size),
+    FIELD(max_seq_len),
+    FIELD(n_heads),
+    FIELD(n_kv_heads),
+    FIELD(head_dim),
+    FIELD(n_ropes),
+    FIELD(ropes[0].dim),
+    FIELD(ropes[1].dim),
+    FIELD(window),
+    FIELD(ffn_dim),
+    FIELD(routing.n_experts),
+    FIELD(routing.n_used),
+    FIELD(routing.n_groups),
+    FIELD(moe_ffn_dim),
+    FIELD(n_shared_experts),
+    FIELD(n_dense_layers),
 #undef FIELD
 };
 
@@ -232,7 +248,7 @@ static double field(const rg_config *c, size_t at, rg_key_kind kind)
 #define FLOAT(f) offsetof(rg_config, f), KEY_FLOAT
 #define DOUBLE(f) offsetof(rg_config, f), KEY_DOUBLE
 #define BOOL(f) offsetof(rg_config, f), KEY_BOOL
-#define OWN(type, f) RG_OWN_AT(type, f), KEY_INT
+#define OWN(type, f)      RG_OWN_AT(type, f), KEY_INT
 #define OWN_BOOL(type, f) RG_OWN_AT(type, f), KEY_BOOL
 static const struct {
     const char *golden, *change;
@@ -343,7 +359,8 @@ static const struct {
     { "llama", "{\"rope_parameters\": {\"rope_type\": \"linear\", \"rope_theta\": 10000}}", "factor" },
     { "llama", "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": -1}}", "theta" },
     { "llama", "{\"partial_rotary_factor\": 2.0}", "partial_rotary_factor" },
-    { "llama", "{\"rope_parameters\": {\"rope_theta\": 10000, \"partial_rotary_factor\": 2.0}}", "partial_rotary_factor" },
+    { "llama", "{\"rope_parameters\": {\"rope_theta\": 10000, \"partial_rotary_factor\": 2.0}}",
+      "partial_rotary_factor" },
     { "llama", "{\"attention_bias\": \"yes\"}", "attention_bias" },
     { "llama3",
       "{\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": "
@@ -354,7 +371,8 @@ static const struct {
     { "llama", "{\"eos_token_id\": 320}", "320" },
     { "llama", "{\"bos_token_id\": 5000}", "5000" },
     { "llama", "{\"attention\": {\"num_key_value_heads\": 1}}", "attention.num_key_value_heads" },
-    { "llama", "{\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5}}}", "rope_parameters.full_attention.rope_theta" },
+    { "llama", "{\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5}}}",
+      "rope_parameters.full_attention.rope_theta" },
     { "qwen3-moe", "{\"num_local_experts\": 2, \"num_experts_per_tok\": 3}", "out of range" },
     { "gemma3", "{\"use_bidirectional_attention\": true}", "use_bidirectional_attention" },
     { "gemma3", "{\"hidden_activation\": \"relu\"}", "hidden_activation" },

@@ -102,14 +102,15 @@ static float folding(const char *golden_name, const char *name)
     return folded ? sqrtf(16.0f / 24.0f) : 1;
 }
 
-static void compare_values(const char *golden_name, const rg_checkpoint *want, const rg_tensor *a, const rg_checkpoint *got,
-                           const rg_tensor *b)
+static void compare_values(const char *golden_name, const rg_checkpoint *want, const rg_tensor *a,
+                           const rg_checkpoint *got, const rg_tensor *b)
 {
     float *x = values_of(want, a), *y = values_of(got, b), by = folding(golden_name, a->name);
 
     for (int64_t k = 0; k < rg_tensor_count(a); k++)
         if (!(fabsf(x[k] - y[k] * by) <= tolerance(a->name, by) * fabsf(x[k])))
-            fail_msg("%s: %s[%lld] is %g and not %g", golden_name, a->name, (long long)k, (double)(y[k] * by), (double)x[k]);
+            fail_msg("%s: %s[%lld] is %g and not %g", golden_name, a->name, (long long)k, (double)(y[k] * by),
+                     (double)x[k]);
     rg_free(x);
     rg_free(y);
 }
@@ -119,7 +120,8 @@ static void compare_tensors(const char *name, const rg_checkpoint *want, const r
     assert_int_equal(rg_checkpoint_n_tensors(want), rg_checkpoint_n_tensors(got));
     for (int i = 0; i < rg_checkpoint_n_tensors(want); i++) {
         const rg_tensor *a = rg_checkpoint_tensor(want, i), *b = rg_checkpoint_find(got, a->name);
-        if (!b || (a->type != b->type && folding(name, a->name) == 1) || a->n_dims != b->n_dims || memcmp(a->shape, b->shape, sizeof a->shape))
+        if (!b || (a->type != b->type && folding(name, a->name) == 1) || a->n_dims != b->n_dims ||
+            memcmp(a->shape, b->shape, sizeof a->shape))
             fail_msg("%s: %s is missing, or of another type or shape", name, a->name);
         compare_values(name, want, a, got, b);
     }
@@ -186,7 +188,8 @@ static void a_model_is_read_back(void **state)
         assert_int_equal(a->config.n_ropes, b->config.n_ropes);
         for (int k = 0; k < a->config.n_ropes; k++)
             for (int i = 0; i < a->ropes[k].n_pairs; i++)
-                assert_true(fabsf(a->ropes[k].inv_freq[i] - b->ropes[k].inv_freq[i]) <= 2e-7f * a->ropes[k].inv_freq[i]);
+                assert_true(fabsf(a->ropes[k].inv_freq[i] - b->ropes[k].inv_freq[i]) <=
+                            2e-7f * a->ropes[k].inv_freq[i]);
         for (int i = 0; i < a->weights.n; i++) {
             const rg_weight *x = &a->weights.all[i];
             const rg_weight *y = rg_weights_get(&b->weights, a->weights.spec[i]->role, a->weights.layer[i]);

@@ -84,11 +84,13 @@ static void check_attention(const counted *k, rg_op_kind kind)
     const rg_config *c = k->c;
     double ops = 0, read = 0, stored = 0, whole = 0, counted_whole = 0;
     bool mla = kind == RG_OP_MLA_ATTENTION;
-    double key = mla ? MLA(c)->kv_lora_rank + MLA(c)->rope_dim : c->head_dim, value = mla ? MLA(c)->kv_lora_rank : c->head_dim;
+    double key = mla ? MLA(c)->kv_lora_rank + MLA(c)->rope_dim : c->head_dim,
+           value = mla ? MLA(c)->kv_lora_rank : c->head_dim;
     double row = mla ? key : c->n_kv_heads * (key + value);
 
     if (k->t.m->kv_type == RG_I8) /* and two bytes for every 32 values and what is left over */
-        row += mla ? 2 * ((MLA(c)->kv_lora_rank + 31) / 32 + (MLA(c)->rope_dim + 31) / 32) : 4 * c->n_kv_heads * ((c->head_dim + 31) / 32);
+        row += mla ? 2 * ((MLA(c)->kv_lora_rank + 31) / 32 + (MLA(c)->rope_dim + 31) / 32)
+                   : 4 * c->n_kv_heads * ((c->head_dim + 31) / 32);
     else
         row *= k->t.m->kv_type == RG_F32 ? 4 : 2;
     for (int i = 0; i < c->n_layers; i++) {
@@ -122,8 +124,8 @@ static double products_mixtral(const rg_config *c)
 static double products_deepseek(const rg_config *c)
 {
     double d = c->dim, h = c->n_heads, r = MLA(c)->kv_lora_rank, moe = c->n_layers - c->n_dense_layers;
-    double attention = d * h * (MLA(c)->nope_dim + MLA(c)->rope_dim) + d * (r + MLA(c)->rope_dim) + h * r * MLA(c)->nope_dim + h * r * MLA(c)->v_dim +
-                       h * MLA(c)->v_dim * d;
+    double attention = d * h * (MLA(c)->nope_dim + MLA(c)->rope_dim) + d * (r + MLA(c)->rope_dim) +
+                       h * r * MLA(c)->nope_dim + h * r * MLA(c)->v_dim + h * MLA(c)->v_dim * d;
 
     return c->n_layers * attention + c->n_dense_layers * 3 * d * c->ffn_dim +
            moe * (d * c->routing.n_experts + 3 * d * c->n_shared_experts * c->moe_ffn_dim);
@@ -133,7 +135,8 @@ static double products_mamba(const rg_config *c)
 {
     double d = c->dim, inner = MAMBA(c)->d_inner;
 
-    return c->n_layers * (d * 2 * inner + inner * (MAMBA(c)->dt_rank + 2 * MAMBA(c)->d_state) + MAMBA(c)->dt_rank * inner + inner * d);
+    return c->n_layers * (d * 2 * inner + inner * (MAMBA(c)->dt_rank + 2 * MAMBA(c)->d_state) +
+                          MAMBA(c)->dt_rank * inner + inner * d);
 }
 
 static void check_linears(const counted *k, double products)
@@ -182,7 +185,8 @@ static void check_experts(const counted *k)
 static void check_recurrence(const counted *k)
 {
     const rg_config *c = k->c;
-    double state = (double)MAMBA(c)->d_inner * MAMBA(c)->d_state, tail = (double)MAMBA(c)->d_inner * (MAMBA(c)->d_conv - 1);
+    double state = (double)MAMBA(c)->d_inner * MAMBA(c)->d_state,
+           tail = (double)MAMBA(c)->d_inner * (MAMBA(c)->d_conv - 1);
 
     near(k->counter.by_kind[RG_OP_SCAN].ops, c->n_layers * 6 * k->n * state);
     near(k->counter.by_kind[RG_OP_SCAN].state_bytes, c->n_layers * 2 * k->seqs * state * 4);

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* attn_scale = 1 / sqrt(query_pre_attn_scalar).  GGUF has no key for that scalar, and its published files mean head_dim,
- * but for those of 27 billion parameters, which mean dim / n_heads; ours say "attention.scale". */
+/* attn_scale = 1 / sqrt(query_pre_attn_scalar).  GGUF has no key for that scalar: published files mean head_dim by it,
+ * but those of 27 billion parameters dim / n_heads; ours say "attention.scale". */
 static bool finish_scale(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     const char *size = NULL;

@@ -13,7 +13,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     char key[128];
     int64_t period = 6;
-    const char *name = c->from_gguf ? rg_gguf_key(ckpt, "attention.sliding_window_pattern", key) : "sliding_window_pattern";
+    const char *name =
+        c->from_gguf ? rg_gguf_key(ckpt, "attention.sliding_window_pattern", key) : "sliding_window_pattern";
 
     if (rg_meta_int(ckpt, name, 0, INT32_MAX, &period, err) < 0 || !finish_gemma(c, ckpt, err) ||
         !finish_windows(c, ckpt, (int)period, 1, err))

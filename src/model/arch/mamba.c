@@ -140,27 +140,28 @@ static const rg_weight_spec layer_weights[] = {
 static void keep(const rg_config *c, int layer, rg_keep *out)
 {
     (void)layer;
-    *out = (rg_keep){ .kind = RG_KEEP_RECURRENT, .d_inner = own(c)->d_inner, .d_state = own(c)->d_state, .d_conv = own(c)->d_conv,
-                      .shared_with = -1 };
+    *out = (rg_keep){ .kind = RG_KEEP_RECURRENT, .d_inner = own(c)->d_inner, .d_state = own(c)->d_state,
+                      .d_conv = own(c)->d_conv, .shared_with = -1 };
 }
 
 static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
 {
     const rg_config *c = l->c;
+    const mamba_settings *o = own(c);
     rg_act *h = rg_act_new(f, "norm", c->dim);
-    rg_act *xz = rg_act_new(f, "in_proj", 2 * own(c)->d_inner);
-    rg_act *u = rg_act_new(f, "conv", own(c)->d_inner);
-    rg_act *dbc = rg_act_new(f, "x_proj", own(c)->dt_rank + 2 * own(c)->d_state);
-    rg_act *dt = rg_act_new(f, "dt", own(c)->d_inner);
-    rg_act *y = rg_act_new(f, "scan", own(c)->d_inner);
+    rg_act *xz = rg_act_new(f, "in_proj", 2 * o->d_inner);
+    rg_act *u = rg_act_new(f, "conv", o->d_inner);
+    rg_act *dbc = rg_act_new(f, "x_proj", o->dt_rank + 2 * o->d_state);
+    rg_act *dt = rg_act_new(f, "dt", o->d_inner);
+    rg_act *y = rg_act_new(f, "scan", o->d_inner);
 
     rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], c->norm_eps);
     rg_linear(f, xz, h, l->w[W_IN_PROJ], l->w[W_IN_BIAS]);
-    rg_conv(f, u, rg_act_view(f, "conv_in", xz, 0, own(c)->d_inner), l->w[W_CONV], l->w[W_CONV_BIAS], l->rec);
+    rg_conv(f, u, rg_act_view(f, "conv_in", xz, 0, o->d_inner), l->w[W_CONV], l->w[W_CONV_BIAS], l->rec);
     rg_linear(f, dbc, u, l->w[W_X_PROJ], NULL);
-    rg_linear(f, dt, rg_act_view(f, "dt_low", dbc, 0, own(c)->dt_rank), l->w[W_DT_PROJ], l->w[W_DT_BIAS]);
-    rg_scan(f, y, u, dt, rg_act_view(f, "bc", dbc, own(c)->dt_rank, 2 * own(c)->d_state),
-            rg_act_view(f, "z", xz, own(c)->d_inner, own(c)->d_inner), l->w[W_A], l->w[W_D], l->rec);
+    rg_linear(f, dt, rg_act_view(f, "dt_low", dbc, 0, o->dt_rank), l->w[W_DT_PROJ], l->w[W_DT_BIAS]);
+    rg_scan(f, y, u, dt, rg_act_view(f, "bc", dbc, o->dt_rank, 2 * o->d_state),
+            rg_act_view(f, "z", xz, o->d_inner, o->d_inner), l->w[W_A], l->w[W_D], l->rec);
     rg_linear_add(f, x, y, l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
 }
 

@@ -1,5 +1,5 @@
-/* mamba.h -- the settings of Mamba's block (Gu & Dao 2023), as config.json and GGUF have them.  An architecture that has
- * it begins its own settings (RG_OWN) with them. */
+/* mamba.h -- the settings of Mamba's block (Gu & Dao 2023), as config.json and GGUF have them.  An architecture that
+ * has it begins its own settings (RG_OWN) with them. */
 #ifndef RG_MODEL_ARCH_MAMBA_H
 #define RG_MODEL_ARCH_MAMBA_H
 

@@ -83,49 +83,56 @@ bool when_no_q_rank(const rg_config *c, int layer)
 /* From kv_b [heads * (nope + v), rank]: k_b[h] = the transpose of its first nope rows, v_b[h] = its last v rows. */
 void load_k_b(const rg_config *c, const float *src, float *dst, int64_t n)
 {
+    int64_t rank = mla_of(c)->kv_lora_rank, nope = mla_of(c)->nope_dim, v = mla_of(c)->v_dim;
+
     for (int64_t i = 0; i < n; i++) {
-        int64_t h = i / ((int64_t)mla_of(c)->kv_lora_rank * mla_of(c)->nope_dim), r = i / mla_of(c)->nope_dim % mla_of(c)->kv_lora_rank,
-                d = i % mla_of(c)->nope_dim;
-        dst[i] = src[(h * (mla_of(c)->nope_dim + mla_of(c)->v_dim) + d) * mla_of(c)->kv_lora_rank + r];
+        int64_t h = i / (rank * nope), r = i / nope % rank, d = i % nope;
+        dst[i] = src[(h * (nope + v) + d) * rank + r];
     }
 }
 
 void load_v_b(const rg_config *c, const float *src, float *dst, int64_t n)
 {
+    int64_t rank = mla_of(c)->kv_lora_rank, nope = mla_of(c)->nope_dim, v = mla_of(c)->v_dim;
+
     for (int64_t i = 0; i < n; i++) {
-        int64_t h = i / ((int64_t)mla_of(c)->v_dim * mla_of(c)->kv_lora_rank), d = i / mla_of(c)->kv_lora_rank % mla_of(c)->v_dim,
-                r = i % mla_of(c)->kv_lora_rank;
-        dst[i] = src[(h * (mla_of(c)->nope_dim + mla_of(c)->v_dim) + mla_of(c)->nope_dim + d) * mla_of(c)->kv_lora_rank + r];
+        int64_t h = i / (v * rank), d = i / rank % v, r = i % rank;
+        dst[i] = src[(h * (nope + v) + nope + d) * rank + r];
     }
 }
 
 bool put_gguf_mla(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
+    const mla_settings *m = mla_of(c);
+
     /* The first two describe the absorbed form, which has one K/V head; the others the heads themselves. */
     return put_gguf_int(c, w, "attention.head_count_kv", 1, err) &&
-           put_gguf_int(c, w, "attention.key_length", (int64_t)mla_of(c)->kv_lora_rank + mla_of(c)->rope_dim, err) &&
-           put_gguf_int(c, w, "attention.value_length", mla_of(c)->kv_lora_rank, err) &&
-           put_gguf_int(c, w, "attention.key_length_mla", (int64_t)mla_of(c)->nope_dim + mla_of(c)->rope_dim, err) &&
-           put_gguf_int(c, w, "attention.value_length_mla", mla_of(c)->v_dim, err) &&
-           (!mla_of(c)->q_lora_rank || put_gguf_int(c, w, "attention.q_lora_rank", mla_of(c)->q_lora_rank, err));
+           put_gguf_int(c, w, "attention.key_length", (int64_t)m->kv_lora_rank + m->rope_dim, err) &&
+           put_gguf_int(c, w, "attention.value_length", m->kv_lora_rank, err) &&
+           put_gguf_int(c, w, "attention.key_length_mla", (int64_t)m->nope_dim + m->rope_dim, err) &&
+           put_gguf_int(c, w, "attention.value_length_mla", m->v_dim, err) &&
+           (!m->q_lora_rank || put_gguf_int(c, w, "attention.q_lora_rank", m->q_lora_rank, err));
 }
 
 void keep_latent(const rg_config *c, int layer, rg_keep *out)
 {
+    const mla_settings *m = mla_of(c);
+
     (void)layer;
-    *out = (rg_keep){ .kind = RG_KEEP_LATENT, .n_heads = 1, .k_dim = mla_of(c)->kv_lora_rank + mla_of(c)->rope_dim,
-                      .v_dim = mla_of(c)->kv_lora_rank,
+    *out = (rg_keep){ .kind = RG_KEEP_LATENT, .n_heads = 1, .k_dim = m->kv_lora_rank + m->rope_dim,
+                      .v_dim = m->kv_lora_rank,
                       .shared_with = -1 };
 }
 
 rg_act *part_mla(rg_fwd *f, const rg_layer *l, const rg_act *h)
 {
     const rg_config *c = l->c;
-    int q_head = mla_of(c)->nope_dim + mla_of(c)->rope_dim, n = c->n_heads;
-    rg_act *q = rg_act_new(f, "q", n * q_head), *kv_a = rg_act_new(f, "kv_a", mla_of(c)->kv_lora_rank + mla_of(c)->rope_dim);
+    const mla_settings *m = mla_of(c);
+    int q_head = m->nope_dim + m->rope_dim, n = c->n_heads;
+    rg_act *q = rg_act_new(f, "q", n * q_head), *kv_a = rg_act_new(f, "kv_a", m->kv_lora_rank + m->rope_dim);
 
     if (l->w[W_Q_A_PROJ]) {
-        rg_act *q_a = rg_act_new(f, "q_a", mla_of(c)->q_lora_rank);
+        rg_act *q_a = rg_act_new(f, "q_a", m->q_lora_rank);
         rg_linear(f, q_a, h, l->w[W_Q_A_PROJ], l->w[W_Q_A_BIAS]);
         rg_rmsnorm(f, q_a, q_a, l->w[W_Q_A_NORM], latent_eps);
         rg_linear(f, q, q_a, l->w[W_Q_B_PROJ], NULL);
@@ -133,18 +140,18 @@ rg_act *part_mla(rg_fwd *f, const rg_layer *l, const rg_act *h)
         rg_linear(f, q, h, l->w[W_Q_PROJ], NULL);
     }
     rg_linear(f, kv_a, h, l->w[W_KV_A_PROJ], l->w[W_KV_A_BIAS]);
-    rg_act *latent = rg_act_view(f, "kv_latent", kv_a, 0, mla_of(c)->kv_lora_rank);
-    rg_act *k_rope = rg_act_view(f, "k_rope", kv_a, mla_of(c)->kv_lora_rank, mla_of(c)->rope_dim);
+    rg_act *latent = rg_act_view(f, "kv_latent", kv_a, 0, m->kv_lora_rank);
+    rg_act *k_rope = rg_act_view(f, "k_rope", kv_a, m->kv_lora_rank, m->rope_dim);
     rg_rmsnorm(f, latent, latent, l->w[W_KV_A_NORM], latent_eps);
-    rg_rotate(f, q, l->rope, q_head, mla_of(c)->nope_dim);
-    rg_rotate(f, k_rope, l->rope, mla_of(c)->rope_dim, 0);
+    rg_rotate(f, q, l->rope, q_head, m->nope_dim);
+    rg_rotate(f, k_rope, l->rope, m->rope_dim, 0);
     rg_kv_store(f, l->kv, latent, k_rope);
 
-    rg_act *q_latent = rg_act_new(f, "q_latent", n * mla_of(c)->kv_lora_rank),
-           *o = rg_act_new(f, "o_latent", n * mla_of(c)->kv_lora_rank);
-    rg_act *a = rg_act_new(f, "attn", n * mla_of(c)->v_dim);
+    rg_act *q_latent = rg_act_new(f, "q_latent", n * m->kv_lora_rank),
+           *o = rg_act_new(f, "o_latent", n * m->kv_lora_rank);
+    rg_act *a = rg_act_new(f, "attn", n * m->v_dim);
     rg_linear_heads(f, q_latent, q, l->w[W_K_B_PROJ], q_head);
     rg_mla_attention(f, o, q_latent, q, l->kv, n, (float)c->attn_scale);
-    rg_linear_heads(f, a, o, l->w[W_V_B_PROJ], mla_of(c)->kv_lora_rank);
+    rg_linear_heads(f, a, o, l->w[W_V_B_PROJ], m->kv_lora_rank);
     return a;
 }

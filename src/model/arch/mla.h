@@ -13,7 +13,8 @@ typedef struct mla_settings {
 } mla_settings;
 
 enum {
-    W_Q_A_PROJ = W_OWN, W_Q_A_BIAS, W_Q_A_NORM, W_Q_B_PROJ, W_KV_A_PROJ, W_KV_A_BIAS, W_KV_A_NORM, W_K_B_PROJ, W_V_B_PROJ,
+    W_Q_A_PROJ = W_OWN, W_Q_A_BIAS, W_Q_A_NORM, W_Q_B_PROJ,
+    W_KV_A_PROJ, W_KV_A_BIAS, W_KV_A_NORM, W_K_B_PROJ, W_V_B_PROJ,
     W_MLA_END
 };
 
@@ -48,8 +49,8 @@ void load_v_b(const rg_config *c, const float *src, float *dst, int64_t n);
     { W_Q_A_BIAS, "self_attn.q_a_proj.bias", "attn_q_a.bias", { Q_RANK }, .when = when_q_a_bias },                     \
     { W_KV_A_BIAS, "self_attn.kv_a_proj_with_mqa.bias", "attn_kv_a_mqa.bias", { KV_A_DIM }, .when = when_attn_bias }
 
-/* q_lora_rank (q_rank_default where config.json does not say), nope_dim, v_dim; checks them with
- * the rest. */
+/* q_lora_rank (q_rank_default where config.json does not say), nope_dim, v_dim; checks them with the
+ * rest. */
 bool finish_mla(rg_config *c, const rg_checkpoint *ckpt, int q_rank_default, rg_error *err);
 bool put_gguf_mla(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 /* The latent and the rotated key of every position. */
