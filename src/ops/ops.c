@@ -172,6 +172,12 @@ void rg_act_mul(rg_fwd *f, rg_act *y, const rg_act *gate, const rg_act *up, rg_a
     run(f, &(rg_op){ .kind = RG_OP_ACT_MUL, .out = { y }, .in = { gate, up }, .act = act });
 }
 
+void rg_activate(rg_fwd *f, rg_act *y, const rg_act *x, rg_activation act)
+{
+    RG_ASSERT(y->rows == x->rows && y->cols == x->cols);
+    run(f, &(rg_op){ .kind = RG_OP_ACTIVATE, .out = { y }, .in = { x }, .act = act });
+}
+
 void rg_softcap(rg_fwd *f, rg_act *x, float cap)
 {
     RG_ASSERT(cap > 0.0f);

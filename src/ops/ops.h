@@ -57,7 +57,15 @@ typedef struct rg_rope {
     bool interleaved;      /* pairs (2i, 2i + 1); else (i, i + n_pairs) */
 } rg_rope;
 
-typedef enum rg_activation { RG_SILU, RG_GELU_TANH } rg_activation;
+typedef enum rg_activation {
+    RG_SILU,      /* x sigmoid(x) */
+    RG_GELU,      /* x Phi(x), by erf */
+    RG_GELU_TANH, /* its approximation by tanh */
+    RG_RELU,
+    RG_RELU2,     /* relu(x)^2 */
+    RG_SIGMOID,   /* as `act` of a product it gates: y = up * sigmoid(gate) */
+    RG_ACTIVATIONS
+} rg_activation;
 
 /* Which experts, and how much of each. */
 typedef struct rg_routing {
@@ -176,8 +184,11 @@ void rg_linear_heads(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, 
 /* y = act(gate x + b0) * (up x + b1). */
 void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, const rg_weight *up,
               const rg_weight *b_gate, const rg_weight *b_up, rg_activation act);
-/* y = act(gate) * up, elementwise. */
+/* y = act(gate) * up, elementwise; all [rows, cols].  y may be gate or up.  A gate by sigmoid is rg_act_mul(f, y, gate, y,
+ * RG_SIGMOID). */
 void rg_act_mul(rg_fwd *f, rg_act *y, const rg_act *gate, const rg_act *up, rg_activation act);
+/* y = act(x), elementwise; both [rows, cols].  y may be x. */
+void rg_activate(rg_fwd *f, rg_act *y, const rg_act *x, rg_activation act);
 /* Rotate each head of x (head_dim columns each, the rotated part starting at `first` within the head). */
 void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int first);
 /* Put this step's K and V into the state: k [rows, n_heads * k_dim], v [rows, n_heads * v_dim].  Latent: k is the

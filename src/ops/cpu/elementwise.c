@@ -56,6 +56,11 @@ static void act_mul_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, i
                           rg_act_row(f, op->in[1], row) + first, n);
 }
 
+static void activate_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    cpu->act[op->act](rg_act_row(f, op->out[0], row) + first, rg_act_row(f, op->in[0], row) + first, n);
+}
+
 static void softcap_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
 {
     cpu->softcap(rg_act_row(f, op->out[0], row) + first, op->x, n);
@@ -69,6 +74,11 @@ void rg_cpu_add(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 void rg_cpu_act_mul(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     pieces(r, f, op, act_mul_piece);
+}
+
+void rg_cpu_activate(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, activate_piece);
 }
 
 void rg_cpu_softcap(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)

@@ -15,6 +15,7 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_LINEAR_HEADS] = rg_cpu_linear_heads,
     [RG_OP_GATED] = rg_cpu_gated,
     [RG_OP_ACT_MUL] = rg_cpu_act_mul,
+    [RG_OP_ACTIVATE] = rg_cpu_activate,
     [RG_OP_ROTATE] = rg_cpu_rotate,
     [RG_OP_KV_STORE] = rg_cpu_kv_store,
     [RG_OP_ATTENTION] = rg_cpu_attention,

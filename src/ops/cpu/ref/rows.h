@@ -92,19 +92,27 @@ static void rows_axpy(float *y, float a, const float *x, int n)
         y[i] = __builtin_fmaf(a, x[i], y[i]);
 }
 
-static void rows_silu_mul(float *y, const float *g, const float *u, int n)
-{
-    LANES
-    for (int i = 0; i < n; i++)
-        y[i] = rg_siluf(g[i]) * u[i];
-}
-
-static void rows_gelu_mul(float *y, const float *g, const float *u, int n)
-{
-    LANES
-    for (int i = 0; i < n; i++)
-        y[i] = rg_gelu_tanhf(g[i]) * u[i];
-}
+/* y = f(x), and y = f(g) * u. */
+#define ACTIVATION(name, f)                                                                                            \
+    static void rows_##name(float *y, const float *x, int n)                                                           \
+    {                                                                                                                  \
+        LANES                                                                                                          \
+        for (int i = 0; i < n; i++)                                                                                    \
+            y[i] = f(x[i]);                                                                                            \
+    }                                                                                                                  \
+    static void rows_##name##_mul(float *y, const float *g, const float *u, int n)                                     \
+    {                                                                                                                  \
+        LANES                                                                                                          \
+        for (int i = 0; i < n; i++)                                                                                    \
+            y[i] = f(g[i]) * u[i];                                                                                     \
+    }
+ACTIVATION(silu, rg_siluf)
+ACTIVATION(gelu, rg_geluf)
+ACTIVATION(gelu_tanh, rg_gelu_tanhf)
+ACTIVATION(relu, rg_reluf)
+ACTIVATION(relu2, rg_relu2f)
+ACTIVATION(sigmoid, rg_sigmoidf)
+#undef ACTIVATION
 
 static void rows_softcap(float *x, float cap, int n)
 {
@@ -403,8 +411,14 @@ static void rows_fill(rg_cpu *k)
     k->add = rows_add;
     k->scale = rows_scale;
     k->axpy = rows_axpy;
-    k->act_mul[RG_SILU] = rows_silu_mul;
-    k->act_mul[RG_GELU_TANH] = rows_gelu_mul;
+#define FILL_ACTIVATION(kind, name) k->act[kind] = rows_##name, k->act_mul[kind] = rows_##name##_mul
+    FILL_ACTIVATION(RG_SILU, silu);
+    FILL_ACTIVATION(RG_GELU, gelu);
+    FILL_ACTIVATION(RG_GELU_TANH, gelu_tanh);
+    FILL_ACTIVATION(RG_RELU, relu);
+    FILL_ACTIVATION(RG_RELU2, relu2);
+    FILL_ACTIVATION(RG_SIGMOID, sigmoid);
+#undef FILL_ACTIVATION
     k->softcap = rows_softcap;
     k->rotate = rows_rotate;
     k->attend = attend;
