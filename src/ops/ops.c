@@ -160,10 +160,45 @@ void rg_add_to(rg_fwd *f, rg_act *y, const rg_act *x)
     run(f, &(rg_op){ .kind = RG_OP_ADD, .out = { y }, .in = { x }, .accumulate = true });
 }
 
+void rg_mul_by(rg_fwd *f, rg_act *y, const rg_act *x)
+{
+    RG_ASSERT(y->rows == x->rows && y->cols % x->cols == 0);
+    run(f, &(rg_op){ .kind = RG_OP_MUL, .out = { y }, .in = { x }, .accumulate = true, .n = y->cols / x->cols });
+}
+
+void rg_scale_by(rg_fwd *f, rg_act *y, float s)
+{
+    run(f, &(rg_op){ .kind = RG_OP_SCALE, .out = { y }, .accumulate = true, .x = s });
+}
+
+/* Any of the norms, over each run of n columns. */
+static void norm(rg_fwd *f, rg_op_kind kind, rg_act *y, const rg_act *x, int64_t n, const rg_weight *const wb[2],
+                 float eps)
+{
+    RG_ASSERT(y->rows == x->rows && y->cols == x->cols && n > 0 && x->cols % n == 0);
+    check_vector(wb[0], n);
+    check_vector(wb[1], n);
+    run(f, &(rg_op){ .kind = kind, .out = { y }, .in = { x }, .w = { wb[0] }, .b = { wb[1] }, .n = (int)n, .x = eps });
+}
+
 void rg_rmsnorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, float eps)
 {
-    RG_ASSERT(y->rows == x->rows && y->cols == x->cols && w->cols > 0 && x->cols % w->cols == 0);
-    run(f, &(rg_op){ .kind = RG_OP_RMSNORM, .out = { y }, .in = { x }, .w = { w }, .x = eps });
+    norm(f, RG_OP_RMSNORM, y, x, w->cols, (const rg_weight *[]){ w, NULL }, eps);
+}
+
+void rg_rmsnorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps)
+{
+    norm(f, RG_OP_RMSNORM, y, x, n, (const rg_weight *[]){ NULL, NULL }, eps);
+}
+
+void rg_layernorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, float eps)
+{
+    norm(f, RG_OP_LAYERNORM, y, x, w->cols, (const rg_weight *[]){ w, b }, eps);
+}
+
+void rg_layernorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps)
+{
+    norm(f, RG_OP_LAYERNORM, y, x, n, (const rg_weight *[]){ NULL, NULL }, eps);
 }
 
 void rg_act_mul(rg_fwd *f, rg_act *y, const rg_act *gate, const rg_act *up, rg_activation act)

@@ -170,8 +170,21 @@ void rg_embed(rg_fwd *f, rg_act *y, const rg_weight *table, float scale);
 void rg_gather(rg_fwd *f, rg_act *y, const rg_act *x);
 /* y += x. */
 void rg_add_to(rg_fwd *f, rg_act *y, const rg_act *x);
-/* y = x / rms(x) * w, over each run of w->cols columns (a whole row, or each head of it).  y may be x. */
+/* y *= x, elementwise: y [rows, cols], x [rows, cols / k] for any whole k; each value of x multiplies the k columns of y
+ * that stand in its place.  k = 1: a gate of y's own width; k = head_dim: one value per head; k = cols: one per row. */
+void rg_mul_by(rg_fwd *f, rg_act *y, const rg_act *x);
+/* y *= s. */
+void rg_scale_by(rg_fwd *f, rg_act *y, float s);
+/* y = x / sqrt(mean(x^2) + eps) * w, over each run of w->cols columns (a whole row, or each head of it): x, y [rows, k *
+ * w->cols], w a vector.  y may be x. */
 void rg_rmsnorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, float eps);
+/* The same over each run of n columns, without a weight. */
+void rg_rmsnorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps);
+/* LayerNorm: y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w + b, over each run of w->cols columns: x, y [rows,
+ * k * w->cols], w and b vectors; b may be NULL.  y may be x. */
+void rg_layernorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, float eps);
+/* The same over each run of n columns, without weight and bias. */
+void rg_layernorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps);
 /* y = w x + b.  b may be NULL. */
 void rg_linear(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b);
 /* y += w x + b: the residual inside the linear. */

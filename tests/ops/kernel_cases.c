@@ -311,6 +311,32 @@ static void call_rmsnorm_same(const rg_cpu *k, float *y, const float *const in[3
     k->rmsnorm(y, y, in[1], n, fabsf(a) * 1e-6f);
 }
 
+static void call_rmsnorm_plain(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    k->rmsnorm(y, in[0], NULL, n, fabsf(a) * 1e-6f);
+}
+
+static void call_layernorm(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    k->layernorm(y, in[0], in[1], in[2], n, fabsf(a) * 1e-6f);
+}
+
+static void call_layernorm_same(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    k->layernorm(y, y, in[1], NULL, n, fabsf(a) * 1e-6f);
+}
+
+static void call_layernorm_plain(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    k->layernorm(y, in[0], NULL, NULL, n, fabsf(a) * 1e-6f);
+}
+
+static void call_mul(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    (void)a;
+    k->mul(y, in[0], n);
+}
+
 static void call_add(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
 {
     (void)a;
@@ -393,6 +419,10 @@ static bool cases_rows(cases *c)
 {
     static const struct { const char *name; row_call *call; } calls[] = {
         { "rmsnorm", call_rmsnorm },       { "rmsnorm in place", call_rmsnorm_same },
+        { "rmsnorm plain", call_rmsnorm_plain },
+        { "layernorm", call_layernorm },   { "layernorm in place, no bias", call_layernorm_same },
+        { "layernorm plain", call_layernorm_plain },
+        { "mul", call_mul },
         { "add", call_add },               { "scale", call_scale },
         { "axpy", call_axpy },
         { "softcap", call_softcap },       { "softplus", call_softplus },

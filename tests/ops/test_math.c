@@ -107,7 +107,7 @@ static void gelu_is_near(void **state)
     (void)state;
     assert_true(worst(1e-37f, 100.0f, rg_geluf, real_erf_gelu) <= 2.0);
     assert_true(worst(-1e-37f, -0.69f, rg_geluf, real_erf_gelu) <= 3.0);
-    assert_true(worst(-0.69f, -13.0f, rg_geluf, real_erf_gelu) <= 5.0);
+    assert_true(worst(-0.69f, -13.0f, rg_geluf, real_erf_gelu) <= 6.0);
     assert_true(rg_geluf(0.0f) == 0.0f && rg_geluf(-20.0f) == 0.0f && rg_geluf(-1e30f) == 0.0f);
     assert_true(isinf(rg_geluf(INFINITY)) && isnan(rg_geluf(NAN)));
 }

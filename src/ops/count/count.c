@@ -163,7 +163,10 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
     case RG_OP_LINEAR_HEADS:
     case RG_OP_GATED: count_linear(op, n_rows, &c); break;
     case RG_OP_MOE: count_moe(op, n_rows, &c); break;
-    case RG_OP_RMSNORM: c.count.weight_bytes = (double)op->w[0]->cols * sizeof(float); break;
+    case RG_OP_RMSNORM:
+    case RG_OP_LAYERNORM:
+        c.count.weight_bytes = (double)op->n * ((op->w[0] != NULL) + (op->b[0] != NULL)) * sizeof(float);
+        break;
     case RG_OP_KV_STORE:
         c.count.state_bytes = kv_row_bytes(op->kv) * f->batch->n_rows;
         c.cells = (double)f->batch->n_rows * (op->in[0]->cols + op->in[1]->cols);

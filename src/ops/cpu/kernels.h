@@ -104,9 +104,15 @@ typedef struct rg_cpu {
     /* n: a multiple of 32. */
     void (*quantize)(const float *x, int n, rg_xblock *out);
 
-    /* 16 lanes, lane k % 16 = fma(x[k], x[k], lane); r = 1 / sqrt(tree16 / n + eps); y = (x * r) * w. */
+    /* 16 lanes, lane k % 16 = fma(x[k], x[k], lane); r = 1 / sqrt(tree16 / n + eps); y = (x * r) * w, or without a w (NULL)
+     * x * r. */
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
+    /* 16 lanes, lane k % 16 += x[k]; mean = tree16 / n; again 16 lanes, d = x[k] - mean, lane = fma(d, d, lane);
+     * r = 1 / sqrt(tree16 / n + eps); y = fma(d * r, w, b).  Without b (NULL) (d * r) * w; without w, which goes only
+     * without b, d * r. */
+    void (*layernorm)(float *y, const float *x, const float *w, const float *b, int n, float eps);
     void (*add)(float *y, const float *x, int n);                 /* y += x */
+    void (*mul)(float *y, const float *x, int n);                 /* y *= x */
     void (*scale)(float *y, const float *x, float a, int n);      /* y = x * a */
     void (*axpy)(float *y, float a, const float *x, int n);       /* y = fma(a, x, y) */
     void (*act[RG_ACTIVATIONS])(float *y, const float *x, int n); /* y = act(x) */

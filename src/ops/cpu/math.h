@@ -143,7 +143,7 @@ static inline float rg_gelu_tanhf(float x)
 /* GELU: x Phi(x), Phi the normal distribution, (1 + erf(x / sqrt 2)) / 2.  Near 0, Phi(x) = 1/2 + x p(x^2).  Elsewhere
  * Phi(-a) = exp(-a^2 / 2) q(t) / (a + 2.5), t = (a - 2.5) / (a + 2.5), so that a negative x, too, has a small relative
  * error: no difference of numbers near 1 is taken.  What a^2 loses when it is rounded, `rest`, is put back in first
- * order.  Beyond 15 the result is 0 or x.  Within 2 units in the last place for x > 0, within 5 for x < 0. */
+ * order.  Beyond 15 the result is 0 or x.  Within 2 units in the last place for x > 0, within 6 for x < 0. */
 static inline float rg_geluf(float x)
 {
     float a = rg_float_of(rg_bits_of(x) & 0x7fffffff), square, rest, p, q, r, t, near, low, high;

@@ -55,6 +55,13 @@ static void rows_quantize(const float *x, int n, rg_xblock *out)
     }
 }
 
+static void rows_scale(float *y, const float *x, float a, int n)
+{
+    LANES
+    for (int i = 0; i < n; i++)
+        y[i] = x[i] * a;
+}
+
 static void rows_rmsnorm(float *y, const float *x, const float *w, int n, float eps)
 {
     float lane[16] = { 0 }, r;
@@ -66,9 +73,58 @@ static void rows_rmsnorm(float *y, const float *x, const float *w, int n, float 
     for (int i = 0; k + i < n; i++)
         lane[i] = __builtin_fmaf(x[k + i], x[k + i], lane[i]);
     r = 1.0f / __builtin_sqrtf(rg_tree16(lane) / (float)n + eps);
+    if (!w) {
+        rows_scale(y, x, r, n);
+        return;
+    }
     LANES
     for (int i = 0; i < n; i++)
         y[i] = x[i] * r * w[i];
+}
+
+static float rows_mean(const float *x, int n)
+{
+    float lane[16] = { 0 };
+    int k = 0;
+
+    for (; k + 16 <= n; k += 16)
+        for (int i = 0; i < 16; i++)
+            lane[i] += x[k + i];
+    for (int i = 0; k + i < n; i++)
+        lane[i] += x[k + i];
+    return rg_tree16(lane) / (float)n;
+}
+
+static float rows_variance(const float *x, float mean, int n)
+{
+    float lane[16] = { 0 };
+    int k = 0;
+
+    for (; k + 16 <= n; k += 16)
+        for (int i = 0; i < 16; i++)
+            lane[i] = __builtin_fmaf(x[k + i] - mean, x[k + i] - mean, lane[i]);
+    for (int i = 0; k + i < n; i++)
+        lane[i] = __builtin_fmaf(x[k + i] - mean, x[k + i] - mean, lane[i]);
+    return rg_tree16(lane) / (float)n;
+}
+
+static void rows_layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps)
+{
+    const float mean = rows_mean(x, n), r = 1.0f / __builtin_sqrtf(rows_variance(x, mean, n) + eps);
+
+    if (b) {
+        LANES
+        for (int i = 0; i < n; i++)
+            y[i] = __builtin_fmaf((x[i] - mean) * r, w[i], b[i]);
+    } else if (w) {
+        LANES
+        for (int i = 0; i < n; i++)
+            y[i] = (x[i] - mean) * r * w[i];
+    } else {
+        LANES
+        for (int i = 0; i < n; i++)
+            y[i] = (x[i] - mean) * r;
+    }
 }
 
 static void rows_add(float *y, const float *x, int n)
@@ -78,11 +134,11 @@ static void rows_add(float *y, const float *x, int n)
         y[i] += x[i];
 }
 
-static void rows_scale(float *y, const float *x, float a, int n)
+static void rows_mul(float *y, const float *x, int n)
 {
     LANES
     for (int i = 0; i < n; i++)
-        y[i] = x[i] * a;
+        y[i] *= x[i];
 }
 
 static void rows_axpy(float *y, float a, const float *x, int n)
@@ -408,7 +464,9 @@ static void rows_fill(rg_cpu *k)
 {
     k->quantize = rows_quantize;
     k->rmsnorm = rows_rmsnorm;
+    k->layernorm = rows_layernorm;
     k->add = rows_add;
+    k->mul = rows_mul;
     k->scale = rows_scale;
     k->axpy = rows_axpy;
 #define FILL_ACTIVATION(kind, name) k->act[kind] = rows_##name, k->act_mul[kind] = rows_##name##_mul
