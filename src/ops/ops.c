@@ -299,26 +299,30 @@ void rg_kv_store(rg_fwd *f, const rg_kv *kv, const rg_act *k, const rg_act *v)
     run(f, &(rg_op){ .kind = RG_OP_KV_STORE, .in = { k, v }, .kv = kv });
 }
 
-void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, int n_heads, float scale, float cap)
+void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, const rg_attend_params *p)
 {
-    RG_ASSERT(q->rows == f->batch->n_rows && y->rows == q->rows && !kv->latent && n_heads % kv->n_heads == 0);
-    RG_ASSERT(q->cols == n_heads * kv->k_dim && y->cols == n_heads * kv->v_dim);
-    run(f,
-        &(rg_op){ .kind = RG_OP_ATTENTION, .out = { y }, .in = { q }, .kv = kv, .n = n_heads, .x = scale, .y = cap });
+    RG_ASSERT(q->rows == f->batch->n_rows && y->rows == q->rows && !kv->latent && p->n_heads % kv->n_heads == 0);
+    RG_ASSERT(q->cols == p->n_heads * kv->k_dim && y->cols == p->n_heads * kv->v_dim);
+    check_vector(p->sinks, p->n_heads);
+    run(f, &(rg_op){
+               .kind = RG_OP_ATTENTION, .out = { y }, .in = { q }, .w = { p->sinks }, .kv = kv, .attend = p });
 }
 
-void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv, int n_heads,
-                      float scale)
+void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv,
+                      const rg_attend_params *p)
 {
+    const int n_heads = p->n_heads;
+
     RG_ASSERT(q_latent->rows == f->batch->n_rows && q_rope->rows == q_latent->rows && y->rows == q_latent->rows);
     RG_ASSERT(kv->latent && q_latent->cols == n_heads * kv->v_dim && y->cols == q_latent->cols);
     RG_ASSERT(q_rope->cols % n_heads == 0 && q_rope->cols / n_heads >= kv->k_dim - kv->v_dim);
+    check_vector(p->sinks, n_heads);
     run(f, &(rg_op){ .kind = RG_OP_MLA_ATTENTION,
                      .out = { y },
                      .in = { q_latent, q_rope },
+                     .w = { p->sinks },
                      .kv = kv,
-                     .n = n_heads,
-                     .x = scale });
+                     .attend = p });
 }
 
 /* ---- experts ----------------------------------------------------------------------------------------------------- */

@@ -67,6 +67,15 @@ typedef enum rg_activation {
     RG_ACTIVATIONS
 } rg_activation;
 
+/* What attention does besides reading the keys of a layer.  Fields left out are 0: no cap, no sinks. */
+typedef struct rg_attend_params {
+    int n_heads;            /* query heads; head h reads kv head h / (n_heads / kv->n_heads) */
+    float scale;            /* of q . k */
+    float cap;              /* scores become cap * tanh(score / cap); 0: as they are */
+    const rg_weight *sinks; /* [n_heads], or NULL: a score per query head that takes part in the softmax and has no value,
+                               so that a row's weights add up to less than 1 (gpt-oss); neither scaled nor capped */
+} rg_attend_params;
+
 /* Which experts, and how much of each. */
 typedef struct rg_routing {
     int n_experts, n_used;
@@ -98,6 +107,7 @@ typedef struct rg_op {
     const rg_kv *kv;
     const rg_recurrent *rec;
     const rg_rope *rope;
+    const rg_attend_params *attend;
     const rg_routing *routing;
     rg_activation act;
     int n;       /* a count that the kind defines (heads, group size) */
@@ -170,8 +180,9 @@ void rg_embed(rg_fwd *f, rg_act *y, const rg_weight *table, float scale);
 void rg_gather(rg_fwd *f, rg_act *y, const rg_act *x);
 /* y += x. */
 void rg_add_to(rg_fwd *f, rg_act *y, const rg_act *x);
-/* y *= x, elementwise: y [rows, cols], x [rows, cols / k] for any whole k; each value of x multiplies the k columns of y
- * that stand in its place.  k = 1: a gate of y's own width; k = head_dim: one value per head; k = cols: one per row. */
+/* y *= x, elementwise: y [rows, cols], x [rows, cols / k] for any whole k; each value of x multiplies the k columns of
+ * y that stand in its place.  k = 1: a gate of y's own width; k = head_dim: one value per head; k = cols: one per
+ * row. */
 void rg_mul_by(rg_fwd *f, rg_act *y, const rg_act *x);
 /* y *= s. */
 void rg_scale_by(rg_fwd *f, rg_act *y, float s);
@@ -180,8 +191,8 @@ void rg_scale_by(rg_fwd *f, rg_act *y, float s);
 void rg_rmsnorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, float eps);
 /* The same over each run of n columns, without a weight. */
 void rg_rmsnorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps);
-/* LayerNorm: y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w + b, over each run of w->cols columns: x, y [rows,
- * k * w->cols], w and b vectors; b may be NULL.  y may be x. */
+/* LayerNorm: y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w + b, over each run of w->cols columns: x, y
+ * [rows, k * w->cols], w and b vectors; b may be NULL.  y may be x. */
 void rg_layernorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, float eps);
 /* The same over each run of n columns, without weight and bias. */
 void rg_layernorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps);
@@ -197,8 +208,8 @@ void rg_linear_heads(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, 
 /* y = act(gate x + b0) * (up x + b1). */
 void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, const rg_weight *up,
               const rg_weight *b_gate, const rg_weight *b_up, rg_activation act);
-/* y = act(gate) * up, elementwise; all [rows, cols].  y may be gate or up.  A gate by sigmoid is rg_act_mul(f, y, gate, y,
- * RG_SIGMOID). */
+/* y = act(gate) * up, elementwise; all [rows, cols].  y may be gate or up.  A gate by sigmoid is rg_act_mul(f, y, gate,
+ * y, RG_SIGMOID). */
 void rg_act_mul(rg_fwd *f, rg_act *y, const rg_act *gate, const rg_act *up, rg_activation act);
 /* y = act(x), elementwise; both [rows, cols].  y may be x. */
 void rg_activate(rg_fwd *f, rg_act *y, const rg_act *x, rg_activation act);
@@ -207,14 +218,13 @@ void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int firs
 /* Put this step's K and V into the state: k [rows, n_heads * k_dim], v [rows, n_heads * v_dim].  Latent: k is the
  * latent [rows, v_dim], v the rotated part [rows, k_dim - v_dim]. */
 void rg_kv_store(rg_fwd *f, const rg_kv *kv, const rg_act *k, const rg_act *v);
-/* y [rows, n_heads * v_dim] = softmax(scale q . k, capped) v over what each row sees; q [rows, n_heads * k_dim]; query
- * head h reads kv head h / (n_heads / kv->n_heads).  cap 0: none; else cap * tanh(s / cap). */
-void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, int n_heads, float scale, float cap);
+/* y [rows, n_heads * v_dim] = softmax(scale q . k, capped) v over what each row sees; q [rows, n_heads * k_dim]. */
+void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, const rg_attend_params *p);
 /* MLA, absorbed: q_latent [rows, n_heads * v_dim]; q_rope holds n_heads equal runs of columns, of each of which the
  * last k_dim - v_dim are the rotated part of that head's q (what stands before them is not read); y [rows, n_heads *
  * v_dim]. */
-void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv, int n_heads,
-                      float scale);
+void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv,
+                      const rg_attend_params *p);
 /* route [rows, 2 * n_used] = chosen experts (as int32 bits), in rising order, then their weights, from logits [rows,
  * n_experts]. */
 void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *routing);

@@ -214,7 +214,8 @@ rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
     rg_rotate(f, q, l->rope, c->head_dim, 0);
     rg_rotate(f, k, l->rope, c->head_dim, 0);
     rg_kv_store(f, l->kv, k, v);
-    rg_attention(f, a, q, l->kv, c->n_heads, (float)c->attn_scale, c->attn_softcap);
+    rg_attention(f, a, q, l->kv,
+                 &(rg_attend_params){ .n_heads = c->n_heads, .scale = (float)c->attn_scale, .cap = c->attn_softcap });
     return a;
 }
 
