@@ -49,8 +49,11 @@ typedef struct rg_recurrent {
 
 size_t rg_recurrent_bytes(const rg_recurrent *r);
 
-/* Rotary embedding: one per kind of layer, computed when the model is opened. */
+/* Rotary embedding: one per kind of layer, computed when the model is opened.  Where a model chooses frequencies by how
+ * long a sequence may become (longrope: short factors, long factors), it is an array of variants, the first of which is
+ * handed to rg_rotate; a row is rotated by variant min(rope of its span, n_variants - 1). */
 typedef struct rg_rope {
+    int n_variants;        /* of the array that this begins, alike in n_pairs and interleaved; 0 is as 1 */
     int n_pairs;           /* rotated pairs; 2 n_pairs <= head size, the rest passes through */
     const float *inv_freq; /* [n_pairs], scaling applied */
     float factor;          /* cos and sin are multiplied by it (yarn) */
@@ -72,8 +75,8 @@ typedef struct rg_attend_params {
     int n_heads;            /* query heads; head h reads kv head h / (n_heads / kv->n_heads) */
     float scale;            /* of q . k */
     float cap;              /* scores become cap * tanh(score / cap); 0: as they are */
-    const rg_weight *sinks; /* [n_heads], or NULL: a score per query head that takes part in the softmax and has no value,
-                               so that a row's weights add up to less than 1 (gpt-oss); neither scaled nor capped */
+    const rg_weight *sinks; /* [n_heads], or NULL: a score per query head that takes part in the softmax and has no
+                               value, so that a row's weights add up to less than 1; neither scaled nor capped */
 } rg_attend_params;
 
 /* Which experts, and how much of each. */
@@ -208,12 +211,13 @@ void rg_linear_heads(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, 
 /* y = act(gate x + b0) * (up x + b1). */
 void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, const rg_weight *up,
               const rg_weight *b_gate, const rg_weight *b_up, rg_activation act);
-/* y = act(gate) * up, elementwise; all [rows, cols].  y may be gate or up.  A gate by sigmoid is rg_act_mul(f, y, gate,
+/* y = act(gate) * up, elementwise; all [rows, cols].  y may be gate or up.  Gating y by sigmoid(g) is rg_act_mul(f, y, g,
  * y, RG_SIGMOID). */
 void rg_act_mul(rg_fwd *f, rg_act *y, const rg_act *gate, const rg_act *up, rg_activation act);
 /* y = act(x), elementwise; both [rows, cols].  y may be x. */
 void rg_activate(rg_fwd *f, rg_act *y, const rg_act *x, rg_activation act);
-/* Rotate each head of x (head_dim columns each, the rotated part starting at `first` within the head). */
+/* Rotate each head of x [rows, heads * head_dim] by its row's position, the rotated part starting at column `first` of
+ * the head, with the variant of the rope that the row's span uses. */
 void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int first);
 /* Put this step's K and V into the state: k [rows, n_heads * k_dim], v [rows, n_heads * v_dim].  Latent: k is the
  * latent [rows, v_dim], v the rotated part [rows, k_dim - v_dim]. */
