@@ -47,7 +47,7 @@ static rg_act *handle(rg_fwd *f, const char *name, int rows, int cols)
 
     RG_ASSERT(f->n_acts < RG_MAX_ACTS && rows >= 0 && cols > 0);
     a = &f->acts[f->n_acts++];
-    *a = (rg_act){ .name = name, .rows = rows, .cols = cols };
+    *a = (rg_act){ .name = name, .rows = rows, .cols = cols, .layer = f->layer };
     return a;
 }
 
@@ -75,6 +75,17 @@ rg_act *rg_act_view(rg_fwd *f, const char *name, const rg_act *a, int first, int
     v->offset = a->offset + (size_t)first * sizeof(float);
     v->round = take(f, round_bytes(v));
     return v;
+}
+
+rg_act *rg_act_find(rg_fwd *f, const char *name)
+{
+    rg_act *found = NULL;
+
+    for (int i = 0; i < f->n_acts && !found; i++)
+        if (f->acts[i].layer < 0 && !strcmp(f->acts[i].name, name))
+            found = &f->acts[i];
+    RG_ASSERT(found);
+    return found;
 }
 
 int rg_act_mark(const rg_fwd *f)

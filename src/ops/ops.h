@@ -25,6 +25,7 @@ typedef struct rg_act {
     int rows, cols, stride;
     size_t offset;    /* of its first value in the step's arena, in bytes */
     size_t round;     /* offset of the place for its rows rounded, in blocks of 32 (reserved with it) */
+    int layer;        /* in which it was made; -1: outside the layers */
     int rounded;      /* how, since it was last written, in the reader's terms; 0: not.  A view has its own place */
 } rg_act;
 
@@ -66,7 +67,7 @@ typedef enum rg_activation {
     RG_GELU_TANH, /* its approximation by tanh */
     RG_RELU,
     RG_RELU2,     /* relu(x)^2 */
-    RG_SIGMOID,   /* as `act` of a product it gates: y = up * sigmoid(gate) */
+    RG_SIGMOID,   /* for gates */
     RG_ACTIVATIONS
 } rg_activation;
 
@@ -163,6 +164,10 @@ static inline size_t rg_round_stride(int cols)
     return (size_t)(cols + 31) / 32 | 1;
 }
 
+/* The first activation of this name that was made outside the layers and not released: what a model makes before its
+ * first layer lives to the step's end, and layers read and write it.  Asserts if there is none. */
+rg_act *rg_act_find(rg_fwd *f, const char *name);
+
 /* Everything made since the mark goes. */
 int rg_act_mark(const rg_fwd *f);
 void rg_act_release(rg_fwd *f, int mark);
@@ -189,8 +194,8 @@ void rg_add_to(rg_fwd *f, rg_act *y, const rg_act *x);
 void rg_mul_by(rg_fwd *f, rg_act *y, const rg_act *x);
 /* y *= s. */
 void rg_scale_by(rg_fwd *f, rg_act *y, float s);
-/* y = x / sqrt(mean(x^2) + eps) * w, over each run of w->cols columns (a whole row, or each head of it): x, y [rows, k *
- * w->cols], w a vector.  y may be x. */
+/* y = x / sqrt(mean(x^2) + eps) * w, over each run of w->cols columns (a whole row, or each head of it): x, y [rows,
+ * k * w->cols], w a vector.  y may be x. */
 void rg_rmsnorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, float eps);
 /* The same over each run of n columns, without a weight. */
 void rg_rmsnorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps);
@@ -211,8 +216,8 @@ void rg_linear_heads(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, 
 /* y = act(gate x + b0) * (up x + b1). */
 void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, const rg_weight *up,
               const rg_weight *b_gate, const rg_weight *b_up, rg_activation act);
-/* y = act(gate) * up, elementwise; all [rows, cols].  y may be gate or up.  Gating y by sigmoid(g) is rg_act_mul(f, y, g,
- * y, RG_SIGMOID). */
+/* y = act(gate) * up, elementwise; all [rows, cols].  y may be gate or up.  With up = y and RG_SIGMOID it is a gate:
+ * y *= sigmoid(gate). */
 void rg_act_mul(rg_fwd *f, rg_act *y, const rg_act *gate, const rg_act *up, rg_activation act);
 /* y = act(x), elementwise; both [rows, cols].  y may be x. */
 void rg_activate(rg_fwd *f, rg_act *y, const rg_act *x, rg_activation act);

@@ -104,7 +104,7 @@ typedef struct rg_cpu {
     /* n: a multiple of 32. */
     void (*quantize)(const float *x, int n, rg_xblock *out);
 
-    /* 16 lanes, lane k % 16 = fma(x[k], x[k], lane); r = 1 / sqrt(tree16 / n + eps); y = (x * r) * w, or without a w (NULL)
+    /* 16 lanes, lane k % 16 = fma(x[k], x[k], lane); r = 1 / sqrt(tree16 / n + eps); y = (x * r) * w.  Without w (NULL)
      * x * r. */
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
     /* 16 lanes, lane k % 16 += x[k]; mean = tree16 / n; again 16 lanes, d = x[k] - mean, lane = fma(d, d, lane);
