@@ -310,8 +310,8 @@ static const float *query(const rg_fwd *f, const plan *p, int row, int head, flo
 {
     const rg_kv *kv = p->kv;
     size_t h = (size_t)head, v_dim = (size_t)kv->v_dim, rest = (size_t)(kv->k_dim - kv->v_dim);
-    size_t each =
-        kv->latent ? (size_t)(p->op->in[1]->cols / p->op->attend->n_heads) : 0; /* columns of a head, the rotated part last */
+    /* Columns of a head, the rotated part last. */
+    size_t each = kv->latent ? (size_t)(p->op->in[1]->cols / p->op->attend->n_heads) : 0;
 
     if (!kv->latent)
         return rg_act_row(f, p->op->in[0], row) + h * (size_t)kv->k_dim;

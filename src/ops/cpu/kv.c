@@ -3,9 +3,9 @@
 
 #include "ops/cpu/math.h"
 
-/* Cosines, then sines, of one row under one variant of a rope.  Kept from operation to operation and layer to layer: a row
- * is one chunk, so in a phase only one thread looks at its entry.  A step uses one variant of a rope for a row, so another
- * variant's entry is the one to replace. */
+/* Cosines, then sines, of one row under one variant of a rope.  Kept from operation to operation and layer to layer: a
+ * row is one chunk, so in a phase only one thread looks at its entry.  A step uses one variant of a rope for a row, so
+ * another variant's entry is the one to replace. */
 static const float *angles(rg_cpu_reader *r, const rg_rope *rope, int row, rg_rope_row want)
 {
     size_t rows = (size_t)r->sizes.max_rows, width = ((size_t)r->sizes.max_head_dim + 31) / 32 * 32;
