@@ -151,15 +151,15 @@ static void layernorm_is(const job *j, const float *x, const float *g, double *y
 }
 
 static const operation operations[] = {
-    { "activate", activate, activate_is },
-    { "gate", gate, gate_is },
-    { "mul", mul, mul_is, .only_in_place = true },
-    { "scale", scale, scale_is, .only_in_place = true },
-    { "rmsnorm", rmsnorm, rmsnorm_is, .weighted = true },
-    { "rmsnorm_plain", rmsnorm, rmsnorm_is },
-    { "layernorm", layernorm, layernorm_is, .weighted = true },
-    { "layernorm and bias", layernorm, layernorm_is, .weighted = true, .biased = true },
-    { "layernorm_plain", layernorm, layernorm_is },
+    { .name = "activate", .apply = activate, .define = activate_is },
+    { .name = "gate", .apply = gate, .define = gate_is },
+    { .name = "mul", .apply = mul, .define = mul_is, .only_in_place = true },
+    { .name = "scale", .apply = scale, .define = scale_is, .only_in_place = true },
+    { .name = "rmsnorm", .apply = rmsnorm, .define = rmsnorm_is, .weighted = true },
+    { .name = "rmsnorm_plain", .apply = rmsnorm, .define = rmsnorm_is },
+    { .name = "layernorm", .apply = layernorm, .define = layernorm_is, .weighted = true },
+    { .name = "layernorm and bias", .apply = layernorm, .define = layernorm_is, .weighted = true, .biased = true },
+    { .name = "layernorm_plain", .apply = layernorm, .define = layernorm_is },
 };
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
