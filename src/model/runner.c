@@ -126,6 +126,7 @@ static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
     model_runner *r = (model_runner *)self;
 
     RG_ASSERT(batch->n_rows <= r->o.max_rows && batch->n_logits <= r->o.max_logits);
+    RG_ASSERT(!batch->embeds); /* not before prefix hashing covers what they hold: token -1 says nothing about it */
     r->batch = batch;
     r->sink = sink;
     r->n_threads = r->has_small_steps && is_small(r, batch) ? 1 : r->o.n_threads;

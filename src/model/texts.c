@@ -99,7 +99,7 @@ void rg_say_attention(rg_fwd *f, rg_shop *w, int turn)
     rg_act *q = rg_act_new(f, "q", w->n_heads * w->kv.k_dim), *y = rg_act_new(f, "y", w->n_heads * w->kv.v_dim);
 
     (void)turn;
-    rg_attention(f, y, q, &w->kv, w->n_heads, 0.1f, 0.0f);
+    rg_attention(f, y, q, &w->kv, &(rg_attend_params){ .n_heads = w->n_heads, .scale = 0.1f });
 }
 
 void rg_say_layer(rg_fwd *f, rg_shop *w, int turn)
@@ -108,7 +108,7 @@ void rg_say_layer(rg_fwd *f, rg_shop *w, int turn)
     rg_kv kv = w->kv;
 
     kv.offset = (size_t)turn * rg_kv_bytes(&kv);
-    rg_attention(f, y, q, &kv, w->n_heads, 0.1f, 0.0f);
+    rg_attention(f, y, q, &kv, &(rg_attend_params){ .n_heads = w->n_heads, .scale = 0.1f });
 }
 
 void rg_say_store_in_layer(rg_fwd *f, rg_shop *w, int turn)
@@ -127,7 +127,7 @@ void rg_say_mla_attention(rg_fwd *f, rg_shop *w, int turn)
     rg_act *q = rg_act_new(f, "q", n), *r = rg_act_new(f, "r", n_rotated), *y = rg_act_new(f, "y", n);
 
     (void)turn;
-    rg_mla_attention(f, y, q, r, &w->kv, w->n_heads, 0.1f);
+    rg_mla_attention(f, y, q, r, &w->kv, &(rg_attend_params){ .n_heads = w->n_heads, .scale = 0.1f });
 }
 
 /* Every expert gets as many rows as any other. */

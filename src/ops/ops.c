@@ -47,7 +47,7 @@ static rg_act *handle(rg_fwd *f, const char *name, int rows, int cols)
 
     RG_ASSERT(f->n_acts < RG_MAX_ACTS && rows >= 0 && cols > 0);
     a = &f->acts[f->n_acts++];
-    *a = (rg_act){ .name = name, .rows = rows, .cols = cols };
+    *a = (rg_act){ .name = name, .rows = rows, .cols = cols, .layer = f->layer };
     return a;
 }
 
@@ -75,6 +75,17 @@ rg_act *rg_act_view(rg_fwd *f, const char *name, const rg_act *a, int first, int
     v->offset = a->offset + (size_t)first * sizeof(float);
     v->round = take(f, round_bytes(v));
     return v;
+}
+
+rg_act *rg_act_find(rg_fwd *f, const char *name)
+{
+    rg_act *found = NULL;
+
+    for (int i = 0; i < f->n_acts && !found; i++)
+        if (f->acts[i].layer < 0 && !strcmp(f->acts[i].name, name))
+            found = &f->acts[i];
+    RG_ASSERT(found);
+    return found;
 }
 
 int rg_act_mark(const rg_fwd *f)
@@ -160,16 +171,57 @@ void rg_add_to(rg_fwd *f, rg_act *y, const rg_act *x)
     run(f, &(rg_op){ .kind = RG_OP_ADD, .out = { y }, .in = { x }, .accumulate = true });
 }
 
+void rg_mul_by(rg_fwd *f, rg_act *y, const rg_act *x)
+{
+    RG_ASSERT(y->rows == x->rows && y->cols % x->cols == 0);
+    run(f, &(rg_op){ .kind = RG_OP_MUL, .out = { y }, .in = { x }, .accumulate = true, .n = y->cols / x->cols });
+}
+
+void rg_scale_by(rg_fwd *f, rg_act *y, float s)
+{
+    run(f, &(rg_op){ .kind = RG_OP_SCALE, .out = { y }, .accumulate = true, .x = s });
+}
+
+/* Any of the norms, over each run of n columns. */
+static void norm(rg_fwd *f, rg_op_kind kind, rg_act *y, const rg_act *x, int64_t n, const rg_weight *const wb[2],
+                 float eps)
+{
+    RG_ASSERT(y->rows == x->rows && y->cols == x->cols && n > 0 && x->cols % n == 0);
+    check_vector(wb[0], n);
+    check_vector(wb[1], n);
+    run(f, &(rg_op){ .kind = kind, .out = { y }, .in = { x }, .w = { wb[0] }, .b = { wb[1] }, .n = (int)n, .x = eps });
+}
+
 void rg_rmsnorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, float eps)
 {
-    RG_ASSERT(y->rows == x->rows && y->cols == x->cols && w->cols > 0 && x->cols % w->cols == 0);
-    run(f, &(rg_op){ .kind = RG_OP_RMSNORM, .out = { y }, .in = { x }, .w = { w }, .x = eps });
+    norm(f, RG_OP_RMSNORM, y, x, w->cols, (const rg_weight *[]){ w, NULL }, eps);
+}
+
+void rg_rmsnorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps)
+{
+    norm(f, RG_OP_RMSNORM, y, x, n, (const rg_weight *[]){ NULL, NULL }, eps);
+}
+
+void rg_layernorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, float eps)
+{
+    norm(f, RG_OP_LAYERNORM, y, x, w->cols, (const rg_weight *[]){ w, b }, eps);
+}
+
+void rg_layernorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps)
+{
+    norm(f, RG_OP_LAYERNORM, y, x, n, (const rg_weight *[]){ NULL, NULL }, eps);
 }
 
 void rg_act_mul(rg_fwd *f, rg_act *y, const rg_act *gate, const rg_act *up, rg_activation act)
 {
     RG_ASSERT(y->rows == gate->rows && y->cols == gate->cols && up->rows == gate->rows && up->cols == gate->cols);
     run(f, &(rg_op){ .kind = RG_OP_ACT_MUL, .out = { y }, .in = { gate, up }, .act = act });
+}
+
+void rg_activate(rg_fwd *f, rg_act *y, const rg_act *x, rg_activation act)
+{
+    RG_ASSERT(y->rows == x->rows && y->cols == x->cols);
+    run(f, &(rg_op){ .kind = RG_OP_ACTIVATE, .out = { y }, .in = { x }, .act = act });
 }
 
 void rg_softcap(rg_fwd *f, rg_act *x, float cap)
@@ -245,6 +297,8 @@ void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int firs
 {
     RG_ASSERT(x->rows == f->batch->n_rows && x->cols % head_dim == 0);
     RG_ASSERT(rope->n_pairs >= 0 && first >= 0 && first + 2 * rope->n_pairs <= head_dim);
+    for (int i = 1; i < rope->n_variants; i++)
+        RG_ASSERT(rope[i].n_pairs == rope->n_pairs && rope[i].interleaved == rope->interleaved);
     run(f,
         &(rg_op){
             .kind = RG_OP_ROTATE, .out = { x }, .accumulate = true, .rope = rope, .n = head_dim, .x = (float)first });
@@ -258,26 +312,30 @@ void rg_kv_store(rg_fwd *f, const rg_kv *kv, const rg_act *k, const rg_act *v)
     run(f, &(rg_op){ .kind = RG_OP_KV_STORE, .in = { k, v }, .kv = kv });
 }
 
-void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, int n_heads, float scale, float cap)
+void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, const rg_attend_params *p)
 {
-    RG_ASSERT(q->rows == f->batch->n_rows && y->rows == q->rows && !kv->latent && n_heads % kv->n_heads == 0);
-    RG_ASSERT(q->cols == n_heads * kv->k_dim && y->cols == n_heads * kv->v_dim);
-    run(f,
-        &(rg_op){ .kind = RG_OP_ATTENTION, .out = { y }, .in = { q }, .kv = kv, .n = n_heads, .x = scale, .y = cap });
+    RG_ASSERT(q->rows == f->batch->n_rows && y->rows == q->rows && !kv->latent && p->n_heads % kv->n_heads == 0);
+    RG_ASSERT(q->cols == p->n_heads * kv->k_dim && y->cols == p->n_heads * kv->v_dim);
+    check_vector(p->sinks, p->n_heads);
+    run(f, &(rg_op){
+               .kind = RG_OP_ATTENTION, .out = { y }, .in = { q }, .w = { p->sinks }, .kv = kv, .attend = p });
 }
 
-void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv, int n_heads,
-                      float scale)
+void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv,
+                      const rg_attend_params *p)
 {
+    const int n_heads = p->n_heads;
+
     RG_ASSERT(q_latent->rows == f->batch->n_rows && q_rope->rows == q_latent->rows && y->rows == q_latent->rows);
     RG_ASSERT(kv->latent && q_latent->cols == n_heads * kv->v_dim && y->cols == q_latent->cols);
     RG_ASSERT(q_rope->cols % n_heads == 0 && q_rope->cols / n_heads >= kv->k_dim - kv->v_dim);
+    check_vector(p->sinks, n_heads);
     run(f, &(rg_op){ .kind = RG_OP_MLA_ATTENTION,
                      .out = { y },
                      .in = { q_latent, q_rope },
+                     .w = { p->sinks },
                      .kv = kv,
-                     .n = n_heads,
-                     .x = scale });
+                     .attend = p });
 }
 
 /* ---- experts ----------------------------------------------------------------------------------------------------- */

@@ -151,7 +151,8 @@ rg_act *part_mla(rg_fwd *f, const rg_layer *l, const rg_act *h)
            *o = rg_act_new(f, "o_latent", n * m->kv_lora_rank);
     rg_act *a = rg_act_new(f, "attn", n * m->v_dim);
     rg_linear_heads(f, q_latent, q, l->w[W_K_B_PROJ], q_head);
-    rg_mla_attention(f, o, q_latent, q, l->kv, n, (float)c->attn_scale);
+    rg_mla_attention(f, o, q_latent, q, l->kv,
+                     &(rg_attend_params){ .n_heads = n, .scale = (float)c->attn_scale });
     rg_linear_heads(f, a, o, l->w[W_V_B_PROJ], m->kv_lora_rank);
     return a;
 }

@@ -281,7 +281,8 @@ rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
         rg_rmsnorm(f, q, q, l->w[W_Q_NORM], c->norm_eps);
     if (l->rope)
         rg_rotate(f, q, l->rope, c->head_dim, 0);
-    rg_attention(f, a, q, l->kv, c->n_heads, (float)c->attn_scale, c->attn_softcap);
+    rg_attention(f, a, q, l->kv,
+                 &(rg_attend_params){ .n_heads = c->n_heads, .scale = (float)c->attn_scale, .cap = c->attn_softcap });
     return a;
 }
 

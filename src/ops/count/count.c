@@ -111,19 +111,21 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
         if (!same)
             sees = span_sees(b, span, kv->window);
         last = s;
-        c->cells += sees.pairs * op->n;
-        c->whole += sees.blocks * RG_BLOCK * op->n;
+        c->cells += sees.pairs * op->attend->n_heads;
+        c->whole += sees.blocks * RG_BLOCK * op->attend->n_heads;
         c->count.state_bytes += kv_row_bytes(kv) * sees.keys;
-        c->pieces += heads * ((span->n_rows * op->n / heads + 31) / 32);
+        c->pieces += heads * ((span->n_rows * op->attend->n_heads / heads + 31) / 32);
         most = span->n_rows > most ? span->n_rows : most;
     }
     c->count.ops = 2.0 * (kv->k_dim + kv->v_dim) * c->cells;
-    c->rows = most * op->n / heads;
+    c->rows = most * op->attend->n_heads / heads;
     c->width = kv->k_dim + kv->v_dim;
-    c->items = (double)b->n_rows * op->n;
+    c->items = (double)b->n_rows * op->attend->n_heads;
     c->streams = b->n_spans * heads;
     c->latent = kv->latent;
     c->type = kv->type;
+    if (op->w[0])
+        c->count.weight_bytes = (double)op->attend->n_heads * sizeof(float);
     if (sees.keys > RG_SEGMENT && b->n_spans == 1) /* a long look back is cut among threads */
         c->pieces *= sees.keys / RG_SEGMENT;
 }
@@ -163,7 +165,10 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
     case RG_OP_LINEAR_HEADS:
     case RG_OP_GATED: count_linear(op, n_rows, &c); break;
     case RG_OP_MOE: count_moe(op, n_rows, &c); break;
-    case RG_OP_RMSNORM: c.count.weight_bytes = (double)op->w[0]->cols * sizeof(float); break;
+    case RG_OP_RMSNORM:
+    case RG_OP_LAYERNORM:
+        c.count.weight_bytes = (double)op->n * ((op->w[0] != NULL) + (op->b[0] != NULL)) * sizeof(float);
+        break;
     case RG_OP_KV_STORE:
         c.count.state_bytes = kv_row_bytes(op->kv) * f->batch->n_rows;
         c.cells = (double)f->batch->n_rows * (op->in[0]->cols + op->in[1]->cols);

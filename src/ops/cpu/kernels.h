@@ -104,12 +104,19 @@ typedef struct rg_cpu {
     /* n: a multiple of 32. */
     void (*quantize)(const float *x, int n, rg_xblock *out);
 
-    /* 16 lanes, lane k % 16 = fma(x[k], x[k], lane); r = 1 / sqrt(tree16 / n + eps); y = (x * r) * w. */
+    /* 16 lanes, lane k % 16 = fma(x[k], x[k], lane); r = 1 / sqrt(tree16 / n + eps); y = (x * r) * w.  Without w (NULL)
+     * x * r. */
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
+    /* 16 lanes, lane k % 16 += x[k]; mean = tree16 / n; again 16 lanes, d = x[k] - mean, lane = fma(d, d, lane);
+     * r = 1 / sqrt(tree16 / n + eps); y = fma(d * r, w, b).  Without b (NULL) (d * r) * w; without w, which goes only
+     * without b, d * r. */
+    void (*layernorm)(float *y, const float *x, const float *w, const float *b, int n, float eps);
     void (*add)(float *y, const float *x, int n);                 /* y += x */
+    void (*mul)(float *y, const float *x, int n);                 /* y *= x */
     void (*scale)(float *y, const float *x, float a, int n);      /* y = x * a */
     void (*axpy)(float *y, float a, const float *x, int n);       /* y = fma(a, x, y) */
-    void (*act_mul[2])(float *y, const float *g, const float *u, int n); /* by rg_activation: y = act(g) * u */
+    void (*act[RG_ACTIVATIONS])(float *y, const float *x, int n); /* y = act(x) */
+    void (*act_mul[RG_ACTIVATIONS])(float *y, const float *g, const float *u, int n); /* y = act(g) * u */
     void (*softcap)(float *x, float cap, int n);
     /* One head: cos and sin [n_pairs]; a' = a c - b s, b' = b c + a s, as fma(a, c, -(b * s)), fma(b, c, a * s). */
     void (*rotate)(float *x, const float *cosine, const float *sine, int n_pairs, bool interleaved);

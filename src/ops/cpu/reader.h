@@ -20,8 +20,8 @@ enum {
 
 /* What the cosines of a row were computed for. */
 typedef struct rg_rope_row {
-    const rg_rope *rope; /* NULL: nothing yet */
-    int32_t pos;
+    const rg_rope *rope; /* the first of its variants; NULL: nothing yet */
+    int32_t variant, pos;
 } rg_rope_row;
 
 /* Rows of a mixture sorted by expert: a slot is a place in that order, a pair is row * n_used + k. */
@@ -54,7 +54,8 @@ struct rg_cpu_reader {
 typedef void rg_cpu_op(rg_cpu_reader *r, rg_fwd *f, const rg_op *op);
 
 rg_cpu_op rg_cpu_embed, rg_cpu_gather, rg_cpu_linear, rg_cpu_linear_heads, rg_cpu_gated;
-rg_cpu_op rg_cpu_add, rg_cpu_rmsnorm, rg_cpu_act_mul, rg_cpu_softcap;
+rg_cpu_op rg_cpu_add, rg_cpu_mul, rg_cpu_scale, rg_cpu_act_mul, rg_cpu_activate, rg_cpu_softcap;
+rg_cpu_op rg_cpu_rmsnorm, rg_cpu_layernorm;
 rg_cpu_op rg_cpu_rotate, rg_cpu_kv_store, rg_cpu_attention;
 rg_cpu_op rg_cpu_route, rg_cpu_moe, rg_cpu_conv, rg_cpu_scan;
 
