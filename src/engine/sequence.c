@@ -338,7 +338,7 @@ static void grow_slot(rg_states *s, int g, int32_t *entry)
 {
     if (*entry < 0) {
         *entry = take(s, g);
-        rg_store_clear(s->store, g, *entry);
+        rg_store_poison(s->store, g, *entry); /* a step begins it: rg_span_is_fresh */
     } else if (rg_blocks_references(s->pools[g], *entry) == 1 && !rg_blocks_available(s->pools[g])) {
         if (rg_blocks_remembered(s->pools[g], *entry)) {
             rg_prefix_forget(s->prefix, g, *entry);
@@ -400,7 +400,7 @@ static void commit_to(rg_states *s, rg_seq *q, int32_t p, const int32_t *tokens)
 
 void rg_seq_advance(rg_states *s, rg_seq *q, int32_t n_rows, int32_t n_draft, const int32_t *tokens)
 {
-    RG_ASSERT(n_draft >= 0 && n_draft <= n_rows && n_draft <= RG_MAX_DRAFT);
+    RG_ASSERT(n_draft >= 0 && n_draft <= n_rows && n_draft <= most_drafts(s));
     RG_ASSERT(q->length == q->committed && blocks_for(q->length + n_rows) <= q->n_blocks);
     if (n_rows)
         q->n_replay = 0;
@@ -516,7 +516,7 @@ bool rg_seq_swap_in(rg_states *s, rg_seq *q)
 
 void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft, rg_span *span)
 {
-    RG_ASSERT(!q->swapped && blocks_for(q->length + n_rows) <= q->n_blocks);
+    RG_ASSERT(!q->swapped && blocks_for(q->length + n_rows) <= q->n_blocks && n_draft <= most_drafts(s));
     span->n_rows = n_rows;
     span->start = q->length;
     span->n_draft = n_draft;

@@ -28,7 +28,7 @@ static bool states_build(rg_states *s, bool use_prefixes, rg_error *err)
         s->pools[g] = rg_blocks_new(n, block_evicted, &s->evict_args[g], err);
         if (!s->pools[g])
             return false;
-        s->has_recurrent |= s->spec.group[g].kind == RG_KEEP_RECURRENT;
+        s->has_recurrent |= s->spec.group[g].per == RG_PER_SEQUENCE;
         n_total += n;
         n_largest = n > n_largest ? n : n_largest;
     }
@@ -72,15 +72,9 @@ void rg_states_free(rg_states *s)
 
 /* ---- what the scheduler asks ------------------------------------------------------------------------------------- */
 
-/* Blocks that a sequence of n positions, grown row by row, holds at most. */
 static int32_t most_blocks(const rg_states *s, int g, int32_t n)
 {
-    int window = s->spec.group[g].window;
-    int32_t all = blocks_for(n), of_window = (int32_t)(((int64_t)window + RG_BLOCK - 2) / RG_BLOCK) + 1;
-
-    if (is_recurrent(s, g))
-        return 1;
-    return window && of_window < all ? of_window : all;
+    return (int32_t)rg_group_blocks(&s->spec.group[g], n);
 }
 
 double rg_states_share(const rg_states *s, int32_t n_positions)
@@ -128,7 +122,7 @@ int32_t rg_states_next_stop(const rg_states *s, int32_t from, int32_t n)
 static void check_seq(const rg_states *s, const rg_seq *q)
 {
     RG_ASSERT(q->committed >= 0 && q->committed <= q->length && q->n_blocks <= q->max_blocks);
-    RG_ASSERT(q->n_replay >= 0 && q->n_replay <= RG_MAX_DRAFT && (s->has_recurrent || !q->n_replay));
+    RG_ASSERT(q->n_replay >= 0 && q->n_replay <= (s->has_recurrent ? s->spec.max_draft : 0));
     RG_ASSERT(q->n_published <= q->committed / RG_BLOCK && (q->tail != NULL) == (q->n_published > 0));
     RG_ASSERT(q->swapped ? !q->n_blocks && q->length == q->committed : q->n_blocks >= blocks_for(q->length));
     for (int g = 0; g < s->spec.n_groups; g++) {

@@ -30,7 +30,13 @@ static inline int32_t blocks_for(int32_t n)
 
 static inline bool is_recurrent(const rg_states *s, int g)
 {
-    return s->spec.group[g].kind == RG_KEEP_RECURRENT;
+    return s->spec.group[g].per == RG_PER_SEQUENCE;
+}
+
+/* The most draft rows of a span. */
+static inline int32_t most_drafts(const rg_states *s)
+{
+    return s->has_recurrent ? s->spec.max_draft : RG_MAX_DRAFT;
 }
 
 /* The first block of a group that a row at p sees. */

@@ -36,24 +36,16 @@ static bool make_ropes(rg_model *m, rg_error *err)
 }
 
 /* What every layer keeps, and so the groups. */
-static bool make_state(rg_model *m, rg_error *err)
+static bool make_state(rg_model *m, const rg_model_options *o, rg_error *err)
 {
     rg_config *c = &m->config;
-    size_t n = (size_t)c->n_layers;
-    rg_keep *keep = rg_array(n, sizeof *keep);
-    bool ok = false;
 
-    m->kv = rg_array(n, sizeof *m->kv);
-    m->recurrent = rg_array(n, sizeof *m->recurrent);
-    if (!keep || !m->kv || !m->recurrent) {
-        rg_fail_memory(err, n * (sizeof *keep + sizeof *m->kv + sizeof *m->recurrent));
-    } else {
-        for (int i = 0; i < c->n_layers; i++)
-            c->arch->keep(c, i, &keep[i]);
-        ok = rg_state_declare(&m->state, keep, c->n_layers, m->kv_type, m->kv, m->recurrent, err);
-    }
-    rg_free(keep);
-    return ok;
+    m->keep = rg_array((size_t)c->n_layers, sizeof *m->keep);
+    if (!m->keep)
+        return rg_fail_memory(err, (size_t)c->n_layers * sizeof *m->keep);
+    for (int i = 0; i < c->n_layers; i++)
+        c->arch->keep(c, i, &m->keep[i]);
+    return rg_state_declare(&m->state, m->keep, c->n_layers, m->kv_type, o->max_draft, err);
 }
 
 static bool make_layers(rg_model *m, rg_error *err)
@@ -67,8 +59,8 @@ static bool make_layers(rg_model *m, rg_error *err)
         rg_layer *l = &m->layers[i];
         l->c = c;
         l->index = i;
-        l->kv = m->kv[i].group >= 0 ? &m->kv[i] : NULL;
-        l->rec = m->recurrent[i].group >= 0 ? &m->recurrent[i] : NULL;
+        l->kv = m->keep[i].kv.group >= 0 ? &m->keep[i].kv : NULL;
+        l->buffer = m->keep[i].buffer;
         l->rope = l->kv && l->kv->window ? &m->rope_local : &m->rope;
     }
     for (int i = 0; i < m->weights.n; i++)
@@ -85,7 +77,7 @@ static bool complete(rg_model *m, const rg_model_options *o, rg_error *err)
     m->lm_head = rg_weights_get(&m->weights, W_LM_HEAD, -1);
     if (!m->lm_head)
         m->lm_head = m->embed;
-    return choose_kv_type(m, o->kv_type, err) && make_ropes(m, err) && make_state(m, err) && make_layers(m, err);
+    return choose_kv_type(m, o->kv_type, err) && make_ropes(m, err) && make_state(m, o, err) && make_layers(m, err);
 }
 
 static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
@@ -133,8 +125,7 @@ void rg_model_close(rg_model *m)
     rg_weights_fini(&m->weights);
     rg_free(m->layers);
     rg_free(m->inv_freq);
-    rg_free(m->kv);
-    rg_free(m->recurrent);
+    rg_free(m->keep);
     rg_free(m);
 }
 

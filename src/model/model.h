@@ -16,8 +16,7 @@ typedef struct rg_model {
     rg_rope rope, rope_local;
     float *inv_freq;        /* of both */
     rg_state_spec state;
-    rg_kv *kv;
-    rg_recurrent *recurrent;
+    rg_keep *keep;          /* [n_layers] */
     rg_type kv_type;
     int n_unused;           /* tensors of the checkpoint that no weight was made from */
 } rg_model;
@@ -26,6 +25,7 @@ typedef struct rg_model_options {
     const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or a name of ops/kv.h */
     bool declare_only;      /* no weights are read: for counting and planning */
     rg_type declared_type;  /* of weights when the checkpoint has none */
+    int max_draft;          /* draft rows of a span, at most RG_MAX_DRAFT: what is kept per sequence has room for them */
     void (*progress)(void *arg, const char *what, double done);
     void *progress_arg;
 } rg_model_options;

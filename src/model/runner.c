@@ -134,6 +134,22 @@ static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
 
 /* ---- sizes ---- */
 
+/* Asks of every operation whether the kernels can compute it, and hands it on.  A step asserts what is refused here,
+ * where a file's numbers arrive. */
+typedef struct checker {
+    rg_reader reader; /* first */
+    rg_error *err;
+    bool ok;
+} checker;
+
+static void check_op(const rg_reader *self, rg_fwd *f, const rg_op *op)
+{
+    checker *c = (checker *)(uintptr_t)self;
+
+    c->ok = c->ok && rg_cpu_can(f->layer, op, c->err);
+    self->inner->run(self->inner, f, op);
+}
+
 /* The arena of the largest step, by a run that computes nothing. */
 static bool measure_arena(model_runner *r, rg_error *err)
 {
@@ -156,8 +172,11 @@ static bool measure_arena(model_runner *r, rg_error *err)
                            .logit_rows = zeros };
         rg_counter_init(&counter, NULL, 0);
         rg_count_fwd(f, &counter, &batch);
+        checker check = { .reader = { .run = check_op, .inner = &counter.reader }, .err = err, .ok = true };
+        f->reader = &check.reader;
         rg_model_forward(r->m, f);
         r->arena_bytes = f->arena_peak;
+        ok = check.ok;
     } else {
         rg_fail_memory(err, n * 6 * sizeof *zeros + sizeof *f);
     }
@@ -183,9 +202,9 @@ static bool size_groups(const model_runner *r, int32_t n_blocks[RG_MAX_GROUPS], 
         fixed = growing = 0;
         for (int g = 0; g < spec->n_groups; g++) {
             const rg_group *group = &spec->group[g];
-            int32_t each = group->kind == RG_KEEP_RECURRENT ? 1 : blocks_of(group->window + r->o.max_rows) + 2;
+            int32_t each = group->per == RG_PER_SEQUENCE ? 1 : blocks_of(group->window + r->o.max_rows) + 2;
             n_blocks[g] = 0;
-            if (group->kind == RG_KEEP_RECURRENT || group->window)
+            if (!rg_group_grows(group))
                 n_blocks[g] = 2 * seqs * each + 2;
             else
                 growing += group->block_bytes;
@@ -225,25 +244,9 @@ static rg_cpu_sizes reader_sizes(const model_runner *r)
     for (int i = 0; i < r->m->weights.n; i++)
         if (!r->m->weights.all[i].vec)
             s.max_cols = max_of(s.max_cols, max_of((int)r->m->weights.all[i].cols, (int)r->m->weights.all[i].rows));
-    for (int i = 0; i < c->n_layers; i++) {
-        s.max_head_dim = max_of(s.max_head_dim, max_of(r->m->kv[i].k_dim, r->m->kv[i].v_dim));
-        s.max_cols = max_of(s.max_cols, r->m->recurrent[i].d_inner);
-    }
+    for (int i = 0; i < c->n_layers; i++)
+        s.max_head_dim = max_of(s.max_head_dim, max_of(r->m->keep[i].kv.k_dim, r->m->keep[i].kv.v_dim));
     return s;
-}
-
-/* What the recurrence's kernels cannot do is refused here, where a file's numbers arrive, and asserted in a step. */
-static bool kernels_can(const rg_model *m, rg_error *err)
-{
-    for (int i = 0; i < m->config.n_layers; i++) {
-        const rg_recurrent *rec = &m->recurrent[i];
-
-        if (rec->group >= 0 && (rec->d_conv > RG_MAX_CONV || rec->d_state > RG_MAX_STATE))
-            return rg_fail(err, RG_E_UNSUPPORTED,
-                           "layer %d: a convolution of %d taps and a state of %d; at most %d and %d can be computed", i,
-                           rec->d_conv, rec->d_state, RG_MAX_CONV, RG_MAX_STATE);
-    }
-    return true;
 }
 
 rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg_error *err)
@@ -259,7 +262,7 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
                            .max_logits = o->max_logits, .spec = &m->state, .step = step, .predict = predict,
                            .prompt_rows = o->machine ? prompt_rows : NULL };
     rg_cpu_sizes sizes = reader_sizes(r);
-    if (!kernels_can(m, err) || !measure_arena(r, err) || !size_groups(r, n_blocks, err))
+    if (!measure_arena(r, err) || !size_groups(r, n_blocks, err))
         goto fail;
     r->has_small_steps = has_small_steps(r);
     r->arena = rg_region_new(r->arena_bytes);

@@ -28,8 +28,7 @@ typedef struct plain {
 typedef struct world {
     const mix *m;
     rg_state_spec spec;
-    rg_kv kv[4];
-    rg_recurrent rec[4];
+    rg_keep keep[4];
     rg_store *store;
     rg_states *states;
     rg_seq *seq[N_SEQS];
@@ -39,30 +38,26 @@ typedef struct world {
     int n_done[16], n_refused;
 } world;
 
-#define GLOBAL                                                                                                         \
+#define GLOBAL { .kv = { .n_heads = 2, .k_dim = 3, .v_dim = 2 }, .shared_with = -1 }
+#define GLOBAL_WIDE { .kv = { .n_heads = 1, .k_dim = 5, .v_dim = 5 }, .shared_with = -1 }
+#define WINDOW { .kv = { .n_heads = 1, .k_dim = 2, .v_dim = 3, .window = 100 }, .shared_with = -1 }
+#define LATENT { .kv = { .n_heads = 1, .k_dim = 4, .v_dim = 3, .latent = true }, .shared_with = -1 }
+#define STATE { .name = "state", .bytes = 8, .draft_bytes = 4 }
+#define RECURRENT { .n_buffers = 1, .buffer = { STATE }, .shared_with = -1 }
+/* Heads side by side: attention, and two states, of which one needs nothing of drafts. */
+#define PARALLEL                                                                                                       \
     {                                                                                                                  \
-        .kind = RG_KEEP_KV, .n_heads = 2, .k_dim = 3, .v_dim = 2, .shared_with = -1                                    \
+        .kv = { .n_heads = 1, .k_dim = 2, .v_dim = 2 }, .n_buffers = 2,                                                \
+        .buffer = { { .name = "unused", .bytes = 24 }, STATE }, .shared_with = -1                                      \
     }
-#define GLOBAL_WIDE                                                                                                    \
+/* An indexer's keys, of all positions and of a window. */
+#define KEYS                                                                                                           \
     {                                                                                                                  \
-        .kind = RG_KEEP_KV, .n_heads = 1, .k_dim = 5, .v_dim = 5, .shared_with = -1                                    \
+        .n_buffers = 2, .shared_with = -1,                                                                             \
+        .buffer = { { .name = "keys", .per = RG_PER_POSITION, .bytes = 12 },                                           \
+                    { .name = "near keys", .per = RG_PER_POSITION, .bytes = 5, .window = 100 } }                       \
     }
-#define WINDOW                                                                                                         \
-    {                                                                                                                  \
-        .kind = RG_KEEP_KV, .n_heads = 1, .k_dim = 2, .v_dim = 3, .window = 100, .shared_with = -1                     \
-    }
-#define LATENT                                                                                                         \
-    {                                                                                                                  \
-        .kind = RG_KEEP_LATENT, .n_heads = 1, .k_dim = 4, .v_dim = 3, .shared_with = -1                                \
-    }
-#define RECURRENT                                                                                                      \
-    {                                                                                                                  \
-        .kind = RG_KEEP_RECURRENT, .d_inner = 2, .d_state = 1, .d_conv = 1, .shared_with = -1                          \
-    }
-#define SHARED                                                                                                         \
-    {                                                                                                                  \
-        .kind = RG_KEEP_KV, .shared_with = 0                                                                           \
-    }
+#define SHARED { .shared_with = 0 }
 
 static uint64_t stir(uint64_t h, uint64_t x)
 {
@@ -74,38 +69,70 @@ static uint64_t stir(uint64_t h, uint64_t x)
 
 static void layers_are_grouped_by_what_they_keep(void **state)
 {
-    const rg_keep keep[] = { GLOBAL, WINDOW, GLOBAL_WIDE, RECURRENT, SHARED, LATENT, { .shared_with = -1 } };
+    rg_keep keep[] = { GLOBAL, WINDOW, GLOBAL_WIDE, RECURRENT, SHARED, LATENT, PARALLEL, KEYS, { .shared_with = -1 } };
     rg_keep bad[RG_MAX_GROUPS + 1];
-    rg_kv kv[RG_MAX_GROUPS + 1];
-    rg_recurrent rec[RG_MAX_GROUPS + 1];
+    const rg_buffer *b = keep[6].buffer, *keys = keep[7].buffer;
     rg_state_spec spec;
     rg_error err;
 
     (void)state;
-    assert_ok(rg_state_declare(&spec, keep, 7, RG_F32, kv, rec, &err), err);
-    assert_int_equal(spec.n_groups, 4);
-    assert_true(kv[0].group == kv[2].group && kv[0].offset != kv[2].offset && kv[4].group == 0 &&
-                kv[4].offset == kv[0].offset);
-    assert_true(kv[3].group == -1 && rec[3].group == 2 && kv[6].group == -1 && rec[6].group == -1 && kv[5].latent);
-    assert_int_equal(spec.group[0].n_layers, 2);
-    assert_true(kv[2].offset % RG_ALIGN == 0 && spec.group[0].block_bytes >= rg_kv_bytes(&kv[0]) + rg_kv_bytes(&kv[2]));
-    assert_int_equal(rg_state_bytes_per_position(&spec),
-                     (spec.group[0].block_bytes + spec.group[3].block_bytes) / RG_BLOCK);
-    assert_int_equal(rg_state_bytes_per_sequence(&spec), 4 * spec.group[1].block_bytes + spec.group[2].block_bytes);
+    assert_ok(rg_state_declare(&spec, keep, RG_LEN(keep), RG_F32, 5, &err), err);
+    assert_int_equal(spec.n_groups, 3); /* all positions, a window, per sequence */
+    assert_true(keep[0].kv.group == 0 && keep[2].kv.group == 0 && keep[0].kv.offset != keep[2].kv.offset);
+    assert_true(keep[4].kv.group == 0 && keep[4].kv.offset == keep[0].kv.offset);
+    assert_true(keep[5].kv.group == 0 && keep[5].kv.latent && keep[6].kv.group == 0);
+    assert_true(keep[3].kv.group == -1 && keep[8].kv.group == -1 && keep[3].buffer[0].group == 2);
+    assert_true(b[0].group == 2 && b[1].group == 2 && keys[0].group == 0 && keys[1].group == 1);
+    assert_true(spec.group[2].per == RG_PER_SEQUENCE && spec.group[1].window == 100);
+    assert_true(keep[2].kv.offset % RG_ALIGN == 0 && keys[0].offset % RG_ALIGN == 0);
+    assert_true(spec.group[0].block_bytes >= keys[0].offset + RG_BLOCK * keys[0].bytes);
+    assert_true(b[0].max_draft == 0 && b[1].max_draft == 5 && b[1].draft_offset >= b[1].offset + b[1].bytes);
+    assert_int_equal(rg_state_bytes_per_position(&spec), spec.group[0].block_bytes / RG_BLOCK);
+    assert_int_equal(rg_state_bytes_per_sequence(&spec), 3 * spec.group[1].block_bytes + spec.group[2].block_bytes);
 
     for (int i = 0; i <= RG_MAX_GROUPS; i++) {
         bad[i] = (rg_keep)WINDOW;
-        bad[i].window = 10 + i;
+        bad[i].kv.window = 10 + i;
     }
-    assert_true(rg_state_declare(&spec, bad, RG_MAX_GROUPS, RG_BF16, kv, rec, &err));
-    assert_false(rg_state_declare(&spec, bad, RG_MAX_GROUPS + 1, RG_BF16, kv, rec, &err));
+    assert_true(rg_state_declare(&spec, bad, RG_MAX_GROUPS, RG_BF16, 0, &err));
+    assert_false(rg_state_declare(&spec, bad, RG_MAX_GROUPS + 1, RG_BF16, 0, &err));
     assert_int_equal(err.code, RG_E_LIMIT);
-    bad[0].n_heads = 1 << 24;
-    bad[0].k_dim = 1 << 24;
-    assert_false(rg_state_declare(&spec, bad, 1, RG_BF16, kv, rec, &err));
+    bad[0] = (rg_keep)GLOBAL;
+    bad[0].kv.n_heads = 1 << 24;
+    bad[0].kv.k_dim = 1 << 24;
+    assert_false(rg_state_declare(&spec, bad, 1, RG_BF16, 0, &err));
+    for (int i = 0; i < 3; i++) { /* too many bytes per sequence, per position, per draft row */
+        bad[0] = i == 1 ? (rg_keep)KEYS : (rg_keep)RECURRENT;
+        *(i == 2 ? &bad[0].buffer[0].draft_bytes : &bad[0].buffer[0].bytes) = SIZE_MAX / 4;
+        assert_int_equal(rg_state_declare(&spec, bad, 1, RG_BF16, 0, &err), i == 2); /* nobody drafts */
+        bad[0] = i == 1 ? (rg_keep)KEYS : (rg_keep)RECURRENT;
+        *(i == 2 ? &bad[0].buffer[0].draft_bytes : &bad[0].buffer[0].bytes) = SIZE_MAX / 4;
+        assert_false(rg_state_declare(&spec, bad, 1, RG_BF16, RG_MAX_DRAFT, &err));
+    }
     bad[0] = (rg_keep)SHARED;
-    assert_false(rg_state_declare(&spec, bad, 1, RG_BF16, kv, rec, &err));
-    assert_false(rg_state_declare(&spec, keep, 1, RG_Q4_0, kv, rec, &err));
+    assert_false(rg_state_declare(&spec, bad, 1, RG_BF16, 0, &err));
+    bad[0] = (rg_keep)RECURRENT;
+    bad[1] = (rg_keep)SHARED; /* has no K/V */
+    assert_false(rg_state_declare(&spec, bad, 2, RG_BF16, 0, &err));
+    assert_false(rg_state_declare(&spec, keep, 1, RG_Q4_0, 0, &err));
+}
+
+/* What drafts need is there only where they can come. */
+static void drafts_have_room_only_if_they_can_come(void **state)
+{
+    size_t bytes[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        rg_keep keep[] = { RECURRENT, PARALLEL };
+        rg_state_spec spec;
+        rg_error err;
+
+        assert_ok(rg_state_declare(&spec, keep, 2, RG_F32, i ? 10 : 0, &err), err);
+        bytes[i] = rg_state_bytes_per_sequence(&spec);
+    }
+    assert_int_equal(bytes[0], 3 * RG_ALIGN);
+    assert_int_equal(bytes[1], 5 * RG_ALIGN); /* 40 bytes, rounded, of each that logs */
 }
 
 /* ---- the fake layers: writing and reading values through a span's tables ----------------------------------------- */
@@ -149,43 +176,84 @@ static void each_value(const world *w, const rg_span *span, const rg_kv *kv, int
         each_unit(base + (size_t)(values[0] + values[1] * values[2]) * RG_BLOCK, scales, 2, i, ~hash, write);
 }
 
-static void put(const world *w, const rg_span *span, int32_t p, uint64_t hash, bool write)
+/* A row of a buffer per position. */
+static void each_row(const world *w, const rg_span *span, const rg_buffer *b, int32_t p, uint64_t hash, bool write)
 {
-    for (int l = 0; l < w->m->n_layers; l++)
-        if (w->kv[l].group >= 0)
-            each_value(w, span, &w->kv[l], p, hash, write);
+    const rg_group_memory *m = &rg_store_groups(w->store)[b->group];
+    int32_t block = span->tables[b->group][p / RG_BLOCK];
+    uint64_t value[2] = { stir(hash, 77), stir(hash, 78) };
+    uint8_t *row;
+
+    assert_true(block >= 0 && block < rg_store_n_blocks(w->store, b->group) && b->bytes <= sizeof value);
+    row = m->data + (size_t)block * m->block_bytes + b->offset + (size_t)(p % RG_BLOCK) * b->bytes;
+    if (write)
+        memcpy(row, value, b->bytes);
+    else
+        assert_memory_equal(row, value, b->bytes);
 }
 
-/* A recurrent slot: the state (a hash), then the ids of the logged rows. */
-static uint8_t *slot_of(const world *w, const rg_seq *q, int l)
+static bool has_row(const rg_buffer *b, int32_t p, int32_t end)
 {
-    const rg_group_memory *m = &rg_store_groups(w->store)[w->rec[l].group];
+    return b->per == RG_PER_POSITION && (!b->window || p > end - b->window);
+}
 
-    assert_true(q->table[w->rec[l].group][0] >= 0);
-    return m->data + (size_t)q->table[w->rec[l].group][0] * m->block_bytes + w->rec[l].offset;
+/* Everything that is kept of position p, as far as a row at `end` may read it. */
+static void put(const world *w, const rg_span *span, int32_t p, int32_t end, uint64_t hash, bool write)
+{
+    for (int l = 0; l < w->m->n_layers; l++) {
+        const rg_keep *k = &w->keep[l];
+
+        if (k->kv.group >= 0 && (!k->kv.window || p > end - k->kv.window))
+            each_value(w, span, &k->kv, p, hash, write);
+        for (int i = 0; i < k->n_buffers; i++)
+            if (has_row(&k->buffer[i], p, end))
+                each_row(w, span, &k->buffer[i], p, hash, write);
+    }
+}
+
+/* The buffer of a layer that is a state (a hash, and the ids of the logged rows); NULL: it has none. */
+static const rg_buffer *state_of(const world *w, int l)
+{
+    const rg_keep *k = &w->keep[l];
+
+    for (int i = 0; i < k->n_buffers; i++)
+        if (k->buffer[i].draft_bytes)
+            return &k->buffer[i];
+    return NULL;
+}
+
+static uint8_t *slot_of(const world *w, const rg_seq *q, int group)
+{
+    const rg_group_memory *m = &rg_store_groups(w->store)[group];
+
+    assert_true(q->table[group][0] >= 0);
+    return m->data + (size_t)q->table[group][0] * m->block_bytes;
 }
 
 static void recur(const world *w, const rg_seq *q, const rg_span *span, const int32_t *ids)
 {
     for (int l = 0; l < w->m->n_layers; l++) {
-        uint8_t *slot;
-        uint64_t h;
+        const rg_buffer *b = state_of(w, l);
+        uint8_t *slot, *log;
+        uint64_t h = 0;
 
-        if (w->rec[l].group < 0)
+        if (!b)
             continue;
-        slot = slot_of(w, q, l);
-        memcpy(&h, slot, sizeof h);
+        slot = slot_of(w, q, b->group);
+        log = slot + b->draft_offset;
+        if (!rg_span_is_fresh(span))
+            memcpy(&h, slot + b->offset, sizeof h);
         for (int32_t i = 0; i < span->n_replay; i++) {
             int32_t id;
 
-            memcpy(&id, slot + 8 + 4 * i, sizeof id);
+            memcpy(&id, log + 4 * i, sizeof id);
             h = stir(h, (uint64_t)id);
         }
         for (int32_t i = 0; i < span->n_rows - span->n_draft; i++)
             h = stir(h, (uint64_t)ids[span->start + i]);
-        memcpy(slot, &h, sizeof h);
+        memcpy(slot + b->offset, &h, sizeof h);
         if (span->n_draft)
-            memcpy(slot + 8, ids + span->start + span->n_rows - span->n_draft, 4 * (size_t)span->n_draft);
+            memcpy(log, ids + span->start + span->n_rows - span->n_draft, 4 * (size_t)span->n_draft);
     }
 }
 
@@ -203,21 +271,19 @@ static void check_contents(const world *w, int i)
     if (q->swapped || !q->length)
         return;
     rg_seq_span(w->states, q, 0, 0, &span);
+    for (int32_t k = 0; k < p->length; k++)
+        put(w, &span, k, p->committed, p->hash[k + 1], false);
     for (int l = 0; l < w->m->n_layers; l++) {
-        const rg_kv *kv = &w->kv[l];
-        int32_t first = kv->window && p->committed >= kv->window ? p->committed - kv->window + 1 : 0;
+        const rg_buffer *b = state_of(w, l);
+        int32_t n_logged = p->length > p->committed ? 0 : q->n_replay;
+        const uint8_t *slot = b ? slot_of(w, q, b->group) : NULL;
+        uint64_t h;
 
-        for (int32_t k = first; kv->group >= 0 && k < p->length; k++)
-            each_value(w, &span, kv, k, p->hash[k + 1], false);
-        if (w->rec[l].group >= 0) {
-            const uint8_t *slot = slot_of(w, q, l);
-            int32_t n_logged = p->length > p->committed ? 0 : q->n_replay;
-            uint64_t h;
-
-            memcpy(&h, slot, sizeof h);
-            assert_true(h == p->hash[p->committed - n_logged]);
-            assert_memory_equal(slot + 8, p->ids + p->committed - n_logged, 4 * (size_t)n_logged);
-        }
+        if (!b)
+            continue;
+        memcpy(&h, slot + b->offset, sizeof h);
+        assert_true(h == p->hash[p->committed - n_logged]);
+        assert_memory_equal(slot + b->draft_offset, p->ids + p->committed - n_logged, 4 * (size_t)n_logged);
     }
 }
 
@@ -287,7 +353,7 @@ static void do_tree(world *w, int i, int32_t n_draft)
             plain_append(p, base + n, next_id(w, i % 2, base + n));
             slots[n++] = base + d;
         }
-        put(w, &span, base + d, accepted ? p->hash[base + n] : rg_rng_u64(&w->g), true);
+        put(w, &span, base + d, base + d, accepted ? p->hash[base + n] : rg_rng_u64(&w->g), true);
     }
     rg_seq_commit(w->states, q, n, slots, p->ids);
     p->committed = p->length = base + n;
@@ -323,7 +389,7 @@ static void do_step(world *w, int i)
         plain_append(p, q->length + k, next_id(w, family, q->length + k));
     rg_seq_span(w->states, q, n_rows, n_draft, &span);
     for (int32_t k = 0; k < n_rows; k++)
-        put(w, &span, span.start + k, p->hash[span.start + k + 1], true);
+        put(w, &span, span.start + k, span.start + k, p->hash[span.start + k + 1], true);
     recur(w, q, &span, p->ids);
     rg_seq_advance(w->states, q, n_rows, n_draft, p->ids);
     p->length += n_rows;
@@ -399,15 +465,18 @@ static void world_open(world *w, const mix *m, bool use_prefixes)
     rg_error err;
 
     *w = (world){ .m = m, .g = { .seed = test_seed } };
-    assert_ok(rg_state_declare(&w->spec, m->keep, m->n_layers, m->type, w->kv, w->rec, &err), err);
+    memcpy(w->keep, m->keep, sizeof w->keep);
+    assert_ok(rg_state_declare(&w->spec, w->keep, m->n_layers, m->type, RG_MAX_DRAFT, &err), err);
     for (int g = 0; g < w->spec.n_groups; g++) {
-        bool recurrent = w->spec.group[g].kind == RG_KEEP_RECURRENT;
+        bool recurrent = w->spec.group[g].per == RG_PER_SEQUENCE;
 
         w->has_recurrent |= recurrent;
         n_blocks[g] = recurrent ? m->n_slots : w->spec.group[g].window ? m->n_window : m->n_blocks;
     }
     w->store = rg_store_new(&w->spec, n_blocks, &err);
     assert_ok(w->store, err);
+    for (int g = 0; g < w->spec.n_groups; g++) /* whatever a block held before */
+        memset(rg_store_groups(w->store)[g].data, 0xa5, (size_t)n_blocks[g] * w->spec.group[g].block_bytes);
     w->states = rg_states_new(&w->spec, w->store, use_prefixes, &err);
     assert_ok(w->states, err);
     for (int i = 0; i < N_SEQS; i++) {
@@ -431,6 +500,8 @@ static const mix mixes[] = {
     { "recurrent and global", { RECURRENT, GLOBAL }, 2, RG_F16, 40, 0, 9 },
     { "recurrent alone, few slots", { RECURRENT }, 1, RG_F32, 0, 0, 3 },
     { "latent, q8", { LATENT, LATENT }, 2, RG_I8, 30, 0, 0 },
+    { "parallel heads", { PARALLEL, RECURRENT }, 2, RG_F32, 40, 0, 9 },
+    { "keys, all and near", { KEYS, WINDOW }, 2, RG_F16, 40, 16, 0 },
     { "all", { GLOBAL, WINDOW, RECURRENT, LATENT }, 4, RG_F32, 40, 18, 12 },
 };
 
@@ -513,6 +584,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_are_grouped_by_what_they_keep),
+        cmocka_unit_test(drafts_have_room_only_if_they_can_come),
         cmocka_unit_test(verbs_keep_every_history),
         cmocka_unit_test(windows_release_what_no_row_sees),
         cmocka_unit_test(stops_are_where_snapshots_pay),

@@ -119,7 +119,7 @@ void test_model_open(test_model *t, const char *path, const char *kv_type)
 
     t->ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, &err);
     assert_ok(t->ckpt, err);
-    t->m = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = kv_type }, &err);
+    t->m = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = kv_type, .max_draft = RG_MAX_DRAFT }, &err);
     assert_ok(t->m, err);
 }
 

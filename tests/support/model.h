@@ -32,6 +32,7 @@ typedef struct test_model {
     rg_model *m;
 } test_model;
 
+/* With room for drafts. */
 void test_model_open(test_model *t, const char *path, const char *kv_type);
 void test_model_close(test_model *t);
 

@@ -120,31 +120,52 @@ static const rg_weight_spec layer_weights[] = {
     { 0 },
 };
 
-static void keep(const rg_config *c, int layer, rg_keep *out)
+/* ---- Mamba's mixer, a part that other families can use ---- */
+
+enum { MAMBA_TAIL, MAMBA_STATE, MAMBA_BUFFERS };
+
+static void mamba_keep(const rg_config *c, rg_keep *out)
 {
-    (void)layer;
-    *out = (rg_keep){ .kind = RG_KEEP_RECURRENT, .d_inner = c->d_inner, .d_state = c->d_state, .d_conv = c->d_conv,
+    *out = (rg_keep){ .n_buffers = MAMBA_BUFFERS,
+                      .buffer = { [MAMBA_TAIL] = rg_conv_tail("conv_tail", c->d_inner, c->d_conv),
+                                  [MAMBA_STATE] = rg_scan_state("scan_state", c->d_inner, c->d_state) },
                       .shared_with = -1 };
 }
 
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
+/* From the normed input to the act before out_proj. */
+static rg_act *part_mamba(rg_fwd *f, const rg_layer *l, const rg_act *h)
 {
     const rg_config *c = l->c;
-    rg_act *h = rg_act_new(f, "norm", c->dim);
     rg_act *xz = rg_act_new(f, "in_proj", 2 * c->d_inner);
     rg_act *u = rg_act_new(f, "conv", c->d_inner);
     rg_act *dbc = rg_act_new(f, "x_proj", c->dt_rank + 2 * c->d_state);
     rg_act *dt = rg_act_new(f, "dt", c->d_inner);
     rg_act *y = rg_act_new(f, "scan", c->d_inner);
 
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], c->norm_eps);
     rg_linear(f, xz, h, l->w[W_IN_PROJ], l->w[W_IN_BIAS]);
-    rg_conv(f, u, rg_act_view(f, "conv_in", xz, 0, c->d_inner), l->w[W_CONV], l->w[W_CONV_BIAS], l->rec);
+    rg_conv(f, u, rg_act_view(f, "conv_in", xz, 0, c->d_inner), l->w[W_CONV], l->w[W_CONV_BIAS],
+            &l->buffer[MAMBA_TAIL]);
     rg_linear(f, dbc, u, l->w[W_X_PROJ], NULL);
     rg_linear(f, dt, rg_act_view(f, "dt_low", dbc, 0, c->dt_rank), l->w[W_DT_PROJ], l->w[W_DT_BIAS]);
     rg_scan(f, y, u, dt, rg_act_view(f, "bc", dbc, c->dt_rank, 2 * c->d_state),
-            rg_act_view(f, "z", xz, c->d_inner, c->d_inner), l->w[W_A], l->w[W_D], l->rec);
-    rg_linear_add(f, x, y, l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
+            rg_act_view(f, "z", xz, c->d_inner, c->d_inner), l->w[W_A], l->w[W_D], &l->buffer[MAMBA_STATE]);
+    return y;
+}
+
+/* ---- the architecture ---- */
+
+static void keep(const rg_config *c, int layer, rg_keep *out)
+{
+    (void)layer;
+    mamba_keep(c, out);
+}
+
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *h = rg_act_new(f, "norm", l->c->dim);
+
+    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
+    rg_linear_add(f, x, part_mamba(f, l, h), l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
 }
 
 const rg_arch rg_arch_mamba = {

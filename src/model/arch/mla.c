@@ -98,8 +98,8 @@ bool put_gguf_mla(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 void keep_latent(const rg_config *c, int layer, rg_keep *out)
 {
     (void)layer;
-    *out = (rg_keep){ .kind = RG_KEEP_LATENT, .n_heads = 1, .k_dim = c->kv_lora_rank + c->rope_dim,
-                      .v_dim = c->kv_lora_rank,
+    *out = (rg_keep){ .kv = { .n_heads = 1, .k_dim = c->kv_lora_rank + c->rope_dim, .v_dim = c->kv_lora_rank,
+                              .latent = true },
                       .shared_with = -1 };
 }
 
