@@ -25,7 +25,7 @@ typedef struct rg_model_options {
     const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or a name of ops/kv.h */
     bool declare_only;      /* no weights are read: for counting and planning */
     rg_type declared_type;  /* of weights when the checkpoint has none */
-    int max_draft;          /* draft rows of a span, at most RG_MAX_DRAFT: what is kept per sequence has room for them */
+    int max_draft;          /* draft rows that a recurrent state has room for; 0 if no drafter can come */
     void (*progress)(void *arg, const char *what, double done);
     void *progress_arg;
 } rg_model_options;

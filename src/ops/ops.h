@@ -48,7 +48,7 @@ typedef struct rg_buffer {
     const char *name;
     rg_per per;
     size_t bytes;        /* per sequence, or per position */
-    size_t draft_bytes;  /* per sequence: of one draft row's inputs, with which it is folded in once accepted; 0: none */
+    size_t draft_bytes;  /* per sequence: of a draft row's inputs, which fold it in once it is accepted; 0: none */
     int window;          /* per position: positions that a row reads, itself included; 0: all */
     int group;
     size_t offset;       /* in a block of its group */

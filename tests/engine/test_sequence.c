@@ -3,6 +3,8 @@
 #include "support/test.h"
 
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "engine/sequence.h"
@@ -544,6 +546,40 @@ static void verbs_keep_every_history(void **state)
     }
 }
 
+/* A draft that a recurrent state has no room for is a bug of whoever planned it. */
+static void drafts_without_room_are_caught(void **state)
+{
+    rg_keep keep[] = { RECURRENT };
+    rg_state_spec spec;
+    rg_error err;
+
+    (void)state;
+    for (int max_draft = 0; max_draft < 3; max_draft++) {
+        assert_ok(rg_state_declare(&spec, keep, 1, RG_F32, max_draft, &err), err);
+        rg_store *store = rg_store_new(&spec, (const int32_t[]){ 2 }, &err);
+        assert_ok(store, err);
+        rg_states *s = rg_states_new(&spec, store, false, &err);
+        assert_ok(s, err);
+        rg_seq *q = rg_seq_new(s, 64, 0, &err);
+        assert_ok(q, err);
+        assert_true(rg_seq_grow(s, q, 4));
+        pid_t child = fork();
+        if (!child) {
+            rg_span span;
+
+            close(STDERR_FILENO);
+            rg_seq_span(s, q, 4, 1, &span);
+            _exit(0);
+        }
+        int status;
+        assert_true(waitpid(child, &status, 0) == child);
+        assert_int_equal(WIFEXITED(status) && !WEXITSTATUS(status), max_draft >= 1);
+        rg_seq_free(s, q);
+        rg_states_free(s);
+        rg_store_free(store);
+    }
+}
+
 static void windows_release_what_no_row_sees(void **state)
 {
     static world w;
@@ -585,6 +621,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_are_grouped_by_what_they_keep),
         cmocka_unit_test(drafts_have_room_only_if_they_can_come),
+        cmocka_unit_test(drafts_without_room_are_caught),
         cmocka_unit_test(verbs_keep_every_history),
         cmocka_unit_test(windows_release_what_no_row_sees),
         cmocka_unit_test(stops_are_where_snapshots_pay),
