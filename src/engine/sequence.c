@@ -5,7 +5,8 @@
  * others only ends that nobody holds are in the index, so only the block of `length` can need a copy, and only after a
  * fork.  A recurrent slot holds the state at committed - n_replay, and a log of the last step's draft rows, of which
  * the first n_replay were accepted; it is copied whole, so the log goes along.  Before a step writes a slot it belongs
- * to one sequence alone and not to the index. */
+ * to one sequence alone and not to the index.  A scratch sequence stays at committed = length = 0, so it holds blocks,
+ * those of windows too, and nothing in them counts. */
 #include "engine/states.h"
 
 #include <string.h>
@@ -146,7 +147,7 @@ int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, 
     *uncached = RG_UNCACHED_OFF;
 
     RG_ASSERT(!q->length && !q->n_blocks && !q->swapped && blocks_for(n) <= q->max_blocks);
-    if (!s->prefix)
+    if (!s->prefix || q->scratch)
         return 0;
     p = rg_prefix_match(s->prefix, tokens, n, q->salt, s->path, &n_matched);
     if (!can_copy_end(s, p))
@@ -238,13 +239,20 @@ void rg_seq_release(rg_states *s, rg_seq *q, const int32_t *tokens)
     q->swapped = NULL;
     q->swapped_bytes = 0;
     q->committed = q->length = q->n_replay = q->n_published = 0;
+    q->scratch = false;
+}
+
+void rg_seq_scratch(rg_seq *q)
+{
+    RG_ASSERT(!q->length && !q->n_blocks && !q->swapped);
+    q->scratch = true;
 }
 
 bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to)
 {
     int32_t n_blocks = blocks_for(q->committed);
 
-    RG_ASSERT(!to->length && !to->n_blocks && !to->swapped && !q->swapped);
+    RG_ASSERT(!to->length && !to->n_blocks && !to->swapped && !q->swapped && !q->scratch && !to->scratch);
     if (n_blocks > to->max_blocks)
         return false;
     for (int g = 0; g < s->spec.n_groups; g++) {
@@ -402,6 +410,9 @@ void rg_seq_advance(rg_states *s, rg_seq *q, int32_t n_rows, int32_t n_draft, co
 {
     RG_ASSERT(n_draft >= 0 && n_draft <= n_rows && n_draft <= most_drafts(s));
     RG_ASSERT(q->length == q->committed && blocks_for(q->length + n_rows) <= q->n_blocks);
+    RG_ASSERT(!q->scratch || !n_draft);
+    if (q->scratch)
+        return;
     if (n_rows)
         q->n_replay = 0;
     q->length += n_rows;

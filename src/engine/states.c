@@ -94,12 +94,24 @@ bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto)
     for (int g = 0; g < s->spec.n_groups; g++) {
         int32_t n = most_blocks(s, g, upto) - (q->swapped ? 0 : kept_blocks(s, g, q->committed));
 
-        if (is_recurrent(s, g) && !q->swapped)
+        if (q->scratch || (is_recurrent(s, g) && !q->swapped))
             n = rg_seq_blocks_wanted(s, q, g, upto);
         if (n > rg_blocks_available(s->pools[g]))
             return false;
     }
     return true;
+}
+
+int32_t rg_states_most_scratch(const rg_states *s, int32_t max_rows)
+{
+    int64_t most = max_rows;
+
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        int64_t n = (int64_t)rg_store_n_blocks(s->store, g) * RG_BLOCK;
+
+        most = !is_recurrent(s, g) && n < most ? n : most;
+    }
+    return (int32_t)most;
 }
 
 int32_t rg_states_next_stop(const rg_states *s, int32_t from, int32_t n)
@@ -123,6 +135,7 @@ static void check_seq(const rg_states *s, const rg_seq *q)
 {
     RG_ASSERT(q->committed >= 0 && q->committed <= q->length && q->n_blocks <= q->max_blocks);
     RG_ASSERT(q->n_replay >= 0 && q->n_replay <= (s->has_recurrent ? s->spec.max_draft : 0));
+    RG_ASSERT(!q->scratch || (!q->length && !q->n_replay));
     RG_ASSERT(q->n_published <= q->committed / RG_BLOCK && (q->tail != NULL) == (q->n_published > 0));
     RG_ASSERT(q->swapped ? !q->n_blocks && q->length == q->committed : q->n_blocks >= blocks_for(q->length));
     for (int g = 0; g < s->spec.n_groups; g++) {
@@ -141,7 +154,7 @@ static uint64_t empty_bytes(const rg_states *s, int g, uint64_t block_bytes)
     uint64_t n = 0;
 
     for (const rg_seq *q = s->seqs; q && !is_recurrent(s, g); q = q->next)
-        n += q->swapped ? 0 : (uint64_t)q->n_blocks * RG_BLOCK - (uint64_t)q->length;
+        n += q->swapped || q->scratch ? 0 : (uint64_t)q->n_blocks * RG_BLOCK - (uint64_t)q->length;
     return n * (block_bytes / RG_BLOCK);
 }
 

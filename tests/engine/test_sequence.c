@@ -459,6 +459,64 @@ static void do_swap(world *w, int i)
     }
 }
 
+/* A step of a scratch sequence over [0, n): what is read afterwards is this step's, whatever others did. */
+static bool scratch_step(world *w, int i, int32_t n)
+{
+    plain *p = &w->plain[i];
+    rg_seq *q = w->seq[i];
+    bool room = rg_states_has_room(w->states, q, n);
+    rg_span span = { 0 };
+
+    assert_int_equal(rg_seq_grow(w->states, q, n), room);
+    if (!room)
+        return false;
+    for (int32_t k = 0; k < n; k++)
+        plain_append(p, k, next_id(w, i % 2, k));
+    rg_seq_span(w->states, q, n, 0, &span);
+    assert_true(span.start == 0 && span.n_rows == n && span.n_draft == 0 && span.n_replay == 0);
+    for (int32_t k = 0; k < n; k++)
+        put(w, &span, k, k, p->hash[k + 1], true);
+    recur(w, q, &span, p->ids);
+    rg_seq_advance(w->states, q, n, 0, p->ids);
+    rg_states_check(w->states);
+    assert_true(q->committed == 0 && q->length == 0 && q->n_published == 0);
+    for (int32_t k = 0; k < n; k++)
+        put(w, &span, k, k, p->hash[k + 1], false); /* of windows too */
+    for (int l = 0; l < w->m->n_layers; l++)
+        if (state_of(w, l)) {
+            const rg_buffer *b = state_of(w, l);
+
+            assert_memory_equal(slot_of(w, q, b->group) + b->offset, &p->hash[n], sizeof p->hash[n]);
+        }
+    return true;
+}
+
+static void do_scratch(world *w, int i)
+{
+    rg_uncached why;
+    rg_seq *q;
+    bool done = false;
+
+    do_release(w, i);
+    q = w->seq[i];
+    rg_seq_scratch(q);
+    assert_int_equal(rg_seq_match(w->states, q, w->plain[(i + 2) % N_SEQS].ids, 300, &why), 0);
+    assert_int_equal(why, RG_UNCACHED_OFF);
+    for (int turn = 0; turn < 3; turn++) {
+        done |= scratch_step(w, i, 1 + (int32_t)rg_rng_below(&w->g, turn ? 80 : MAX_LEN));
+        assert_false(rg_seq_snapshot(w->states, q, w->plain[i].ids));
+        if (rg_rng_below(&w->g, 3))
+            continue;
+        assert_true(rg_seq_swap_out(w->states, q) && q->swapped_bytes == 0);
+        rg_states_check(w->states);
+        assert_true(rg_seq_swap_in(w->states, q));
+    }
+    rg_seq_release(w->states, q, w->plain[i].ids);
+    assert_false(q->scratch);
+    w->plain[i] = (plain){ 0 };
+    w->n_done[8] += done;
+}
+
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
 static void world_open(world *w, const mix *m, bool use_prefixes)
@@ -510,7 +568,7 @@ static const mix mixes[] = {
 static void run_random(const mix *m, bool use_prefixes, int n_verbs)
 {
     static void (*const verbs[])(world * w, int i) = { do_match, do_step,     do_step, do_step, do_step,   do_accept,
-                                                       do_fork,  do_snapshot, do_swap, do_swap, do_release };
+                                                       do_fork,  do_snapshot, do_swap, do_swap, do_release, do_scratch };
     static world w;
     size_t n_before = rg_mem_count().n_live;
 
@@ -518,7 +576,7 @@ static void run_random(const mix *m, bool use_prefixes, int n_verbs)
     for (int n = 0; n < n_verbs; n++) {
         int i = (int)rg_rng_below(&w.g, N_SEQS), v = (int)rg_rng_below(&w.g, RG_LEN(verbs));
 
-        if ((v == 0 || v == 6 || v == 10) && rg_rng_below(&w.g, 5)) /* what starts anew is rarer */
+        if ((v == 0 || v == 6 || v >= 10) && rg_rng_below(&w.g, 5)) /* what starts anew is rarer */
             continue;
         verbs[v](&w, i);
         rg_states_check(w.states);
@@ -529,7 +587,7 @@ static void run_random(const mix *m, bool use_prefixes, int n_verbs)
     print_message("%s%s: %d matched, %d trees, %d steps, %d accepts, %d forks, %d snapshots, %d swaps, %d refused\n",
                   m->name, use_prefixes ? ", prefixes" : "", w.n_done[0], w.n_done[1], w.n_done[2], w.n_done[3],
                   w.n_done[4], w.n_done[5], w.n_done[6], w.n_refused);
-    assert_true(w.n_done[2] > 0 && w.n_done[4] > 0 && w.n_done[6] > 0); /* it was about something */
+    assert_true(w.n_done[2] > 0 && w.n_done[4] > 0 && w.n_done[6] > 0 && w.n_done[8] > 0); /* it was about something */
     assert_true(!use_prefixes || m->n_slots == 3 || w.n_done[0] > 0);
     assert_int_equal(w.n_done[10] > 0, use_prefixes && !w.has_recurrent);
     assert_int_equal(w.n_done[5] > 0, use_prefixes && w.has_recurrent);
@@ -580,6 +638,32 @@ static void drafts_without_room_are_caught(void **state)
     }
 }
 
+/* Nothing of a scratch sequence can be found again, and all that it took comes back. */
+static void scratch_leaves_no_trace(void **state)
+{
+    static world w;
+    uint64_t all, held, live;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(mixes); i++) {
+        int32_t least = 1000;
+
+        world_open(&w, &mixes[i], true);
+        for (int g = 0; g < w.spec.n_groups; g++)
+            if (w.spec.group[g].per == RG_PER_POSITION && rg_store_n_blocks(w.store, g) * RG_BLOCK < least)
+                least = rg_store_n_blocks(w.store, g) * RG_BLOCK;
+        assert_int_equal(rg_states_most_scratch(w.states, 1000), least);
+        assert_int_equal(rg_states_most_scratch(w.states, 96), 96);
+        rg_seq_scratch(w.seq[0]);
+        assert_true(scratch_step(&w, 0, 300) && scratch_step(&w, 0, 300));
+        rg_seq_release(w.states, w.seq[0], w.plain[0].ids);
+        rg_states_bytes(w.states, &all, &held, &live);
+        assert_true(held == 0 && live == 0);
+        assert_int_equal(rg_seq_match(w.states, w.seq[1], w.plain[0].ids, 300, NULL), 0);
+        world_close(&w);
+    }
+}
+
 static void windows_release_what_no_row_sees(void **state)
 {
     static world w;
@@ -623,6 +707,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(drafts_have_room_only_if_they_can_come),
         cmocka_unit_test(drafts_without_room_are_caught),
         cmocka_unit_test(verbs_keep_every_history),
+        cmocka_unit_test(scratch_leaves_no_trace),
         cmocka_unit_test(windows_release_what_no_row_sees),
         cmocka_unit_test(stops_are_where_snapshots_pay),
     };

@@ -66,6 +66,7 @@ typedef struct test_feed {
     int n, n_draft;
     const int32_t *parent;    /* NULL: a chain; else [n_draft], the draft that each follows, -1: none */
     const bool *unwanted;     /* [n] rows whose logits nobody asks for; NULL: none */
+    bool both_ways;           /* every row sees all n */
 } test_feed;
 
 enum { TEST_MAX_FEEDS = 16 };
