@@ -28,6 +28,10 @@ struct rg_node {
     bool live;
 };
 
+/* A block costs a node, at most four buckets, its place in by_block and in a path, and its mark and count in a pool. */
+_Static_assert(sizeof(rg_node) + 6 * sizeof(rg_node *) + 5 * sizeof(int32_t) <= RG_BLOCK_BOOKKEEPING,
+               "rg_model_runner_new counts on RG_BLOCK_BOOKKEEPING");
+
 struct rg_prefix {
     rg_state_spec spec;
     rg_blocks *pools[RG_MAX_GROUPS];

@@ -62,30 +62,31 @@ static void set_tail(rg_states *s, rg_seq *q, rg_node *node)
 
 /* ---- birth and death --------------------------------------------------------------------------------------------- */
 
+/* Entries of a group's table. */
+static size_t table_room(const rg_states *s, int g, int32_t max_blocks)
+{
+    return is_recurrent(s, g) ? 1 : (size_t)max_blocks;
+}
+
 rg_seq *rg_seq_new(rg_states *s, int32_t max_len, uint64_t salt, rg_error *err)
 {
-    int32_t max_blocks = max_len > 0 ? blocks_for(max_len) : 1;
-    size_t n_entries = (size_t)max_blocks * (size_t)s->spec.n_groups;
-    rg_seq *q = rg_zalloc(sizeof *q + n_entries * sizeof(int32_t));
-    int32_t *entry;
+    int32_t max_blocks = max_len > 0 ? blocks_for(max_len) : 1, *entry;
+    size_t n_entries = 0, bytes;
+    rg_seq *q;
 
+    for (int g = 0; g < s->spec.n_groups; g++)
+        n_entries += table_room(s, g, max_blocks);
+    bytes = sizeof *q + n_entries * sizeof *entry;
+    q = rg_zalloc(bytes);
     if (!q)
-        return rg_fail_memory(err, sizeof *q + n_entries * sizeof(int32_t)), NULL;
-    if (max_blocks > s->path_room) {
-        rg_node **path = rg_resize(s->path, (size_t)max_blocks * sizeof(rg_node *));
-
-        if (!path) {
-            rg_free(q);
-            return rg_fail_memory(err, (size_t)max_blocks * sizeof(rg_node *)), NULL;
-        }
-        s->path = path;
-        s->path_room = max_blocks;
-    }
+        return rg_fail_memory(err, bytes), NULL;
     entry = (int32_t *)(void *)(q + 1);
     for (size_t i = 0; i < n_entries; i++)
         entry[i] = -1;
-    for (int g = 0; g < s->spec.n_groups; g++)
-        q->table[g] = entry + (size_t)g * (size_t)max_blocks;
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        q->table[g] = entry;
+        entry += table_room(s, g, max_blocks);
+    }
     q->max_blocks = max_blocks;
     q->salt = salt;
     q->next = s->seqs;
@@ -180,9 +181,9 @@ int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, 
 static void publish_blocks(rg_states *s, rg_seq *q, rg_node *node, int32_t b)
 {
     for (int g = 0; g < s->spec.n_groups; g++) {
-        int32_t *entry = &q->table[g][b], theirs;
+        int32_t *entry = is_recurrent(s, g) ? NULL : &q->table[g][b], theirs;
 
-        if (is_recurrent(s, g) || *entry < 0 || rg_prefix_publish(s->prefix, node, g, *entry))
+        if (!entry || *entry < 0 || rg_prefix_publish(s->prefix, node, g, *entry))
             continue;
         theirs = rg_prefix_block(s->prefix, node, g);
         if (theirs == *entry)

@@ -37,8 +37,11 @@ static bool states_build(rg_states *s, bool use_prefixes, rg_error *err)
         return rg_fail_memory(err, (size_t)n_largest * sizeof *s->count);
     if (!use_prefixes)
         return true;
-    n_total = n_total < INT32_MAX / 4 ? n_total : INT32_MAX / 4;
-    s->prefix = rg_prefix_new(&s->spec, s->pools, (int32_t)n_total + SPARE_NODES, err);
+    n_total = (n_total < INT32_MAX / 4 ? n_total : INT32_MAX / 4) + SPARE_NODES;
+    s->path = rg_array((size_t)n_total, sizeof(rg_node *));
+    if (!s->path)
+        return rg_fail_memory(err, (size_t)n_total * sizeof(rg_node *));
+    s->prefix = rg_prefix_new(&s->spec, s->pools, (int32_t)n_total, err);
     return s->prefix != NULL;
 }
 

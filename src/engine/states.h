@@ -16,8 +16,7 @@ struct rg_states {
     rg_blocks *pools[RG_MAX_GROUPS];
     pool_of evict_args[RG_MAX_GROUPS];
     rg_prefix *prefix; /* NULL: nothing is shared across requests */
-    rg_node **path;    /* scratch of match */
-    int32_t path_room;
+    rg_node **path;    /* scratch of match: as many as the index has nodes */
     int32_t *count; /* scratch of check: as many as the largest pool */
     rg_seq *seqs;
     bool has_recurrent;

@@ -49,8 +49,8 @@ typedef struct rg_runner_options {
     int n_threads;
     bool exact;
     int max_rows, max_logits; /* of one step */
-    int max_seqs, max_seq_len;
-    size_t state_bytes;       /* memory for state, shared out over the groups */
+    int max_seqs, max_seq_len; /* the runner's own max_seq_len may come out less */
+    size_t state_bytes;       /* memory for state, shared out over the groups, with what hands it out */
     const struct rg_machine *machine; /* this one as measured (cost.h), borrowed: predictions in seconds; may be NULL */
     const rg_reader *(*wrap)(void *arg, const rg_reader *inner); /* a reader around the computing one; may be NULL */
     void *wrap_arg;

@@ -9,7 +9,10 @@
 
 #include "ops/ops.h"
 
-enum { RG_MAX_BUFFERS = 8 }; /* of one layer */
+enum {
+    RG_MAX_BUFFERS = 8,         /* of one layer */
+    RG_BLOCK_BOOKKEEPING = 512, /* bytes that whoever hands out blocks may spend on each: lists, the prefix index */
+};
 
 /* What one layer keeps.  Its architecture says K/V by n_heads, k_dim, v_dim, window and latent, and buffers by what
  * stands first in rg_buffer; rg_state_declare fills in the rest. */

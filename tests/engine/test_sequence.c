@@ -664,6 +664,40 @@ static void scratch_leaves_no_trace(void **state)
     }
 }
 
+/* All that is allocated follows the blocks, and tables the length that a sequence is made for. */
+static void memory_follows_blocks_and_lengths(void **state)
+{
+    enum { N_BLOCKS = 20000, SMALL = 16384 };
+    rg_keep keep[] = { RECURRENT, WINDOW, LATENT };
+    rg_state_spec spec;
+    rg_error err;
+
+    (void)state;
+    assert_ok(rg_state_declare(&spec, keep, 3, RG_F32, 0, &err), err);
+    rg_store *store = rg_store_new(&spec, (const int32_t[]){ N_BLOCKS, N_BLOCKS, N_BLOCKS }, &err);
+    assert_ok(store, err);
+    size_t before = rg_mem_count().live_bytes;
+    rg_states *s = rg_states_new(&spec, store, true, &err);
+    assert_ok(s, err);
+    size_t made = rg_mem_count().live_bytes;
+    assert_in_range(made - before, 0, 3 * N_BLOCKS * RG_BLOCK_BOOKKEEPING + SMALL);
+    rg_seq *q = rg_seq_new(s, 1 << 20, 0, &err);
+    assert_ok(q, err);
+    assert_in_range(rg_mem_count().live_bytes - made, 0, 2 * ((1 << 20) / RG_BLOCK) * sizeof(int32_t) + SMALL);
+    rg_seq_free(s, q);
+    rg_states_free(s);
+    assert_ok(rg_state_declare(&spec, keep, 1, RG_F32, 0, &err), err); /* a slot has a table of one entry */
+    s = rg_states_new(&spec, store, true, &err);
+    assert_ok(s, err);
+    made = rg_mem_count().live_bytes;
+    q = rg_seq_new(s, INT32_MAX, 0, &err);
+    assert_ok(q, err);
+    assert_in_range(rg_mem_count().live_bytes - made, 0, SMALL);
+    rg_seq_free(s, q);
+    rg_states_free(s);
+    rg_store_free(store);
+}
+
 static void windows_release_what_no_row_sees(void **state)
 {
     static world w;
@@ -708,6 +742,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(drafts_without_room_are_caught),
         cmocka_unit_test(verbs_keep_every_history),
         cmocka_unit_test(scratch_leaves_no_trace),
+        cmocka_unit_test(memory_follows_blocks_and_lengths),
         cmocka_unit_test(windows_release_what_no_row_sees),
         cmocka_unit_test(stops_are_where_snapshots_pay),
     };

@@ -462,9 +462,9 @@ static size_t tight_memory(const world *w)
     for (int g = 0; g < s->n_groups; g++) {
         size_t each = (size_t)(s->group[g].window + w->max_rows) / RG_BLOCK + 3;
         bool fixed = !rg_group_grows(&s->group[g]);
-        bytes += s->group[g].block_bytes * (fixed ? 2 * each + 2 : grows);
+        bytes += (s->group[g].block_bytes + RG_BLOCK_BOOKKEEPING) * (fixed ? 2 * each + 2 : grows);
     }
-    return bytes;
+    return bytes + (size_t)(w->len + MARGIN + RG_BLOCK) * 4 * sizeof(int32_t); /* ids or tables of four sequences */
 }
 
 static void ways(const world *w, const rg_cpu *cpu, int n_threads, int n)
