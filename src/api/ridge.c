@@ -141,6 +141,7 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
                                     err);
     if (!e->runner)
         return false;
+    e->max_seq_len = e->runner->max_seq_len;
     rg_core_options core = core_options(e, o, max_seqs, max_rows);
     e->core = rg_core_new(e->runner, &core, err);
     return e->core && rg_core_start(e->core, err);

@@ -70,7 +70,7 @@ typedef struct rg_layer {
     int index;
     const rg_weight *w[W_COUNT]; /* NULL: this layer has none */
     const rg_kv *kv;             /* NULL: none; where config.layer[].kv_layer is set, that layer's */
-    const rg_recurrent *rec;
+    const rg_buffer *buffer;     /* in the order in which its keep lists them */
     const rg_rope *rope;         /* NULL: positions are not rotated */
 } rg_layer;
 

@@ -569,13 +569,11 @@ double rg_cost_recompute_s(const rg_model *model, const rg_machine *m, int64_t n
 /* Out and in again: read and written twice. */
 double rg_cost_swap_s(const rg_model *model, const rg_machine *m, int64_t n)
 {
-    double blocks = (double)((n + RG_BLOCK - 1) / RG_BLOCK), bytes = 0;
+    double bytes = 0;
 
     for (int g = 0; g < model->state.n_groups; g++) {
         const rg_group *group = &model->state.group[g];
-        double window = (double)((group->window + RG_BLOCK - 2) / RG_BLOCK + 1);
-        double held = group->kind == RG_KEEP_RECURRENT ? 1 : group->window && window < blocks ? window : blocks;
-        bytes += held * (double)group->block_bytes;
+        bytes += (double)rg_group_blocks(group, n) * (double)group->block_bytes;
     }
     double s = 4 * bytes / m->read_bytes_s;
     return s + rg_share_delay(&m->share, RG_FROM_MEMORY, 0, s);

@@ -41,24 +41,16 @@ static bool make_ropes(rg_model *m, rg_error *err)
 }
 
 /* What every layer keeps, and so the groups. */
-static bool make_state(rg_model *m, rg_error *err)
+static bool make_state(rg_model *m, const rg_model_options *o, rg_error *err)
 {
     rg_config *c = &m->config;
-    size_t n = (size_t)c->n_layers;
-    rg_keep *keep = rg_array(n, sizeof *keep);
-    bool ok = false;
 
-    m->kv = rg_array(n, sizeof *m->kv);
-    m->recurrent = rg_array(n, sizeof *m->recurrent);
-    if (!keep || !m->kv || !m->recurrent) {
-        rg_fail_memory(err, n * (sizeof *keep + sizeof *m->kv + sizeof *m->recurrent));
-    } else {
-        for (int i = 0; i < c->n_layers; i++)
-            rg_layer_kind_of(c, i)->keep(c, i, &keep[i]);
-        ok = rg_state_declare(&m->state, keep, c->n_layers, m->kv_type, m->kv, m->recurrent, err);
-    }
-    rg_free(keep);
-    return ok;
+    m->keep = rg_array((size_t)c->n_layers, sizeof *m->keep);
+    if (!m->keep)
+        return rg_fail_memory(err, (size_t)c->n_layers * sizeof *m->keep);
+    for (int i = 0; i < c->n_layers; i++)
+        rg_layer_kind_of(c, i)->keep(c, i, &m->keep[i]);
+    return rg_state_declare(&m->state, m->keep, c->n_layers, m->kv_type, o->max_draft, err);
 }
 
 static bool make_layers(rg_model *m, rg_error *err)
@@ -71,10 +63,8 @@ static bool make_layers(rg_model *m, rg_error *err)
     for (int i = 0; i < c->n_layers; i++) {
         int rope = c->layer[i].rope;
 
-        m->layers[i] = (rg_layer){ .c = c,
-                                   .index = i,
-                                   .kv = m->kv[i].group >= 0 ? &m->kv[i] : NULL,
-                                   .rec = m->recurrent[i].group >= 0 ? &m->recurrent[i] : NULL,
+        m->layers[i] = (rg_layer){ .c = c, .index = i, .kv = m->keep[i].kv.group >= 0 ? &m->keep[i].kv : NULL,
+                                   .buffer = m->keep[i].buffer,
                                    .rope = rope >= 0 && rope < c->n_ropes ? &m->ropes[rope] : NULL };
     }
     for (int i = 0; i < m->weights.n; i++)
@@ -94,7 +84,7 @@ static bool complete(rg_model *m, const rg_model_options *o, rg_error *err)
             outer->w[m->weights.spec[i]->role] = &m->weights.all[i];
     if (!outer->w[W_LM_HEAD])
         outer->w[W_LM_HEAD] = outer->w[W_EMBED_TOKENS];
-    return choose_kv_type(m, o->kv_type, err) && make_ropes(m, err) && make_state(m, err) && make_layers(m, err);
+    return choose_kv_type(m, o->kv_type, err) && make_ropes(m, err) && make_state(m, o, err) && make_layers(m, err);
 }
 
 static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
@@ -142,8 +132,7 @@ void rg_model_close(rg_model *m)
     rg_weights_fini(&m->weights);
     rg_free(m->layers);
     rg_free(m->inv_freq);
-    rg_free(m->kv);
-    rg_free(m->recurrent);
+    rg_free(m->keep);
     rg_free(m);
 }
 

@@ -192,7 +192,7 @@ static bool set_layers(rg_shop *w, int n, int n_blocks, rg_error *err)
 static bool set_carried(rg_shop *w, int n, int n_layers, rg_error *err)
 {
     w->spread = n;
-    if (!rg_shop_batch(w, 1, (size_t)n_layers * rg_recurrent_bytes(&w->rec), true, err))
+    if (!rg_shop_batch(w, 1, (size_t)n_layers * (w->tail.bytes + w->h.bytes), true, err))
         return false;
     for (int i = 0; i < n; i++)
         w->spans[i].first_row = i;
@@ -461,7 +461,7 @@ static bool measure_recurrence(rg_shop *w, rg_machine *m, rg_op_kind kind, rg_er
 
     w->spread = 1;
     for (int i = 0; i < 3; i++) {
-        if (!rg_shop_batch(w, rows[i], rg_recurrent_bytes(&w->rec), true, err))
+        if (!rg_shop_batch(w, rows[i], (w->tail.bytes + w->h.bytes), true, err))
             return false;
         s[i] = rg_shop_seconds(w, say);
     }
@@ -487,7 +487,11 @@ static bool measure_recurrence(rg_shop *w, rg_machine *m, rg_op_kind kind, rg_er
 
 static bool measure_recurrent(rg_shop *w, rg_machine *m, rg_error *err)
 {
-    w->rec = (rg_recurrent){ .d_inner = INNER, .d_state = STATE, .d_conv = CONV };
+    w->d_inner = INNER;
+    w->d_state = STATE;
+    w->taps = CONV;
+    w->tail = rg_conv_tail("tail", INNER, CONV);
+    w->h = rg_scan_state("h", INNER, STATE);
     return measure_recurrence(w, m, RG_OP_CONV, err) && measure_recurrence(w, m, RG_OP_SCAN, err);
 }
 
@@ -609,10 +613,10 @@ rg_rates_wanted rg_rates_for(const rg_model *m, bool exact)
         wanted.experts |= w->n_mats > 1 && m->config.routing.n_experts > 0;
     }
     for (int i = 0; i < m->config.n_layers; i++) {
-        const rg_kv *kv = &m->kv[i];
+        const rg_kv *kv = &m->keep[i].kv;
         if (kv->group >= 0)
             (kv->latent ? wanted.latent : wanted.attention)[kv->type] = true;
-        wanted.recurrent |= m->recurrent[i].group >= 0;
+        wanted.recurrent |= m->keep[i].n_buffers > 0;
     }
     return wanted;
 }

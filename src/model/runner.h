@@ -38,6 +38,7 @@ typedef struct rg_runner rg_runner;
 struct rg_runner {
     int vocab_size, dim;
     int max_rows, max_logits; /* of one step; max_logits: of them, those whose logits may be wanted */
+    int max_seq_len;          /* positions of a sequence that the memory for state can hold */
     const rg_state_spec *spec;
     rg_store *store;
     /* Compute a batch; the sink is called once for each wanted row and run.  When it returns, the state holds all rows.

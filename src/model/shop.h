@@ -52,7 +52,8 @@ struct rg_shop {
     /* What the text at work uses. */
     rg_weight weight[RG_SHOP_MATRICES];
     rg_kv kv;
-    rg_recurrent rec;
+    rg_buffer tail, h; /* of a recurrence, and its shape */
+    int d_inner, d_state, taps;
     rg_rope rope;
     rg_routing routing;
     rg_weight norm;

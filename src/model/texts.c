@@ -159,35 +159,35 @@ void rg_say_route(rg_fwd *f, rg_shop *w, int turn)
     rg_route(f, r, x, &w->routing);
 }
 
-/* Of one layer of many after the other, each with its place in every state. */
-static rg_recurrent of_layer(const rg_shop *w, int turn)
+/* Of one layer of many after the other, each with its place in every state: the tail first, then h. */
+static rg_buffer of_layer(const rg_shop *w, const rg_buffer *b, int turn)
 {
-    rg_recurrent rec = w->rec;
+    rg_buffer own = *b;
 
-    rec.offset = (size_t)turn * rg_recurrent_bytes(&rec);
-    return rec;
+    own.offset = (size_t)turn * (w->tail.bytes + w->h.bytes) + (b == &w->h ? w->tail.bytes : 0);
+    return own;
 }
 
 /* As in a model, x and z are halves of one activation. */
 void rg_say_conv(rg_fwd *f, rg_shop *w, int turn)
 {
-    rg_recurrent rec = of_layer(w, turn);
-    const int n = rec.d_inner;
-    rg_weight taps = { .name = "taps", .n_mats = 1, .rows = n, .cols = rec.d_conv, .vec = w->vector };
+    rg_buffer tail = of_layer(w, &w->tail, turn);
+    const int n = w->d_inner;
+    rg_weight taps = { .name = "taps", .n_mats = 1, .rows = n, .cols = w->taps, .vec = w->vector };
     rg_weight bias = { .name = "bias", .n_mats = 1, .rows = 1, .cols = n, .vec = w->vector };
     rg_act *xz = rg_act_new(f, "xz", 2 * n), *x = rg_act_view(f, "x", xz, 0, n), *y = rg_act_new(f, "y", n);
 
-    rg_conv(f, y, x, &taps, &bias, &rec);
+    rg_conv(f, y, x, &taps, &bias, &tail);
 }
 
 void rg_say_scan(rg_fwd *f, rg_shop *w, int turn)
 {
-    rg_recurrent rec = of_layer(w, turn);
-    const int n = rec.d_inner;
-    rg_weight a = { .name = "a", .n_mats = 1, .rows = rec.d_state, .cols = n, .vec = w->vector };
+    rg_buffer h = of_layer(w, &w->h, turn);
+    const int n = w->d_inner;
+    rg_weight a = { .name = "a", .n_mats = 1, .rows = w->d_state, .cols = n, .vec = w->vector };
     rg_weight d = { .name = "d", .n_mats = 1, .rows = 1, .cols = n, .vec = w->vector };
     rg_act *xz = rg_act_new(f, "xz", 2 * n), *z = rg_act_view(f, "z", xz, n, n), *x = rg_act_new(f, "x", n);
-    rg_act *dt = rg_act_new(f, "dt", n), *bc = rg_act_new(f, "bc", 2 * rec.d_state), *y = rg_act_new(f, "y", n);
+    rg_act *dt = rg_act_new(f, "dt", n), *bc = rg_act_new(f, "bc", 2 * w->d_state), *y = rg_act_new(f, "y", n);
 
-    rg_scan(f, y, x, dt, bc, z, &a, &d, &rec);
+    rg_scan(f, y, x, dt, bc, z, &a, &d, &h);
 }

@@ -16,7 +16,7 @@ rg_shop_text rg_say_rmsnorm, rg_say_add, rg_say_act_mul, rg_say_softcap, rg_say_
 rg_shop_text rg_say_kv_store, rg_say_attention, rg_say_mla_attention;
 /* Attention in the turn-th of many layers, each with its place in every block; and with a store before it. */
 rg_shop_text rg_say_layer, rg_say_store_in_layer;
-/* Of w->rec, in the turn-th of many layers. */
+/* Of w->tail and w->h, in the turn-th of many layers. */
 rg_shop_text rg_say_conv, rg_say_scan;
 
 #endif

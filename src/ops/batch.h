@@ -25,9 +25,16 @@ typedef struct rg_span {
     int32_t adapter;  /* -1: none */
     int32_t rope;     /* which variant of each rope its rows use (too large: the last); fixed at admission */
     /* Per state group, the sequence's block table: number of the block that holds positions [64 b, 64 b + 64), -1 where
-     * released.  A recurrent group's table has one entry, the sequence's slot. */
+     * released.  The table of a group that keeps state per sequence has one entry, the sequence's slot. */
     const int32_t *tables[RG_MAX_GROUPS];
 } rg_span;
+
+/* True if the slot holds no row yet: an operation that keeps state per sequence starts from zero then, whatever the
+ * slot held before. */
+static inline bool rg_span_is_fresh(const rg_span *s)
+{
+    return s->start == s->n_replay;
+}
 
 /* Rows [first, first + n) of a step. */
 typedef struct rg_rows {

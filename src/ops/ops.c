@@ -110,13 +110,6 @@ void rg_fwd_barrier(rg_fwd *f)
         rg_phase_end(f->pool, &f->phase);
 }
 
-size_t rg_recurrent_bytes(const rg_recurrent *r)
-{
-    size_t inner = (size_t)r->d_inner, state = (size_t)r->d_state, tail = (size_t)r->d_conv - 1;
-
-    return (state * inner + tail * inner + RG_MAX_DRAFT * (3 * inner + state)) * sizeof(float);
-}
-
 /* ---- handing an operation on ------------------------------------------------------------------------------------- */
 
 /* Whatever shares memory with what was written must be rounded anew: views, and what they are views of. */
@@ -369,21 +362,43 @@ void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg
 
 /* ---- recurrence -------------------------------------------------------------------------------------------------- */
 
-void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_recurrent *rec)
+rg_buffer rg_conv_tail(const char *name, int channels, int taps)
 {
-    RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && x->cols == rec->d_inner && y->cols == rec->d_inner);
+    size_t row = (size_t)channels * sizeof(float);
+
+    return (rg_buffer){ .name = name, .bytes = (size_t)(taps - 1) * row, .draft_bytes = row };
+}
+
+rg_buffer rg_scan_state(const char *name, int d_inner, int d_state)
+{
+    size_t inner = (size_t)d_inner, state = (size_t)d_state;
+
+    return (rg_buffer){ .name = name, .bytes = state * inner * sizeof(float),
+                        .draft_bytes = (2 * inner + state) * sizeof(float) };
+}
+
+static void check_buffer(const rg_buffer *b, rg_buffer want)
+{
+    RG_ASSERT(b->per == RG_PER_SEQUENCE && b->bytes == want.bytes && b->draft_bytes == want.draft_bytes);
+}
+
+void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_buffer *tail)
+{
+    RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && y->cols == x->cols);
     RG_ASSERT(y->offset != x->offset); /* later rows read x of earlier ones */
-    check_vector(w, (int64_t)rec->d_inner * rec->d_conv);
-    check_vector(b, rec->d_inner);
-    run(f, &(rg_op){ .kind = RG_OP_CONV, .out = { y }, .in = { x }, .w = { w }, .b = { b }, .rec = rec });
+    check_matrix(w, x->cols, (int)w->cols);
+    check_vector(b, x->cols);
+    check_buffer(tail, rg_conv_tail(NULL, x->cols, (int)w->cols));
+    run(f, &(rg_op){ .kind = RG_OP_CONV, .out = { y }, .in = { x }, .w = { w }, .b = { b }, .buffer = tail });
 }
 
 void rg_scan(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *dt_raw, const rg_act *bc, const rg_act *z,
-             const rg_weight *a, const rg_weight *d, const rg_recurrent *rec)
+             const rg_weight *a, const rg_weight *d, const rg_buffer *h)
 {
-    RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && x->cols == rec->d_inner && y->cols == rec->d_inner);
-    RG_ASSERT(dt_raw->cols == rec->d_inner && z->cols == rec->d_inner && bc->cols == 2 * rec->d_state);
-    check_vector(a, (int64_t)rec->d_state * rec->d_inner);
-    check_vector(d, rec->d_inner);
-    run(f, &(rg_op){ .kind = RG_OP_SCAN, .out = { y }, .in = { x, dt_raw, bc, z }, .w = { a, d }, .rec = rec });
+    RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && y->cols == x->cols);
+    RG_ASSERT(dt_raw->cols == x->cols && z->cols == x->cols && bc->cols == 2 * a->rows);
+    check_matrix(a, (int)a->rows, x->cols);
+    check_vector(d, x->cols);
+    check_buffer(h, rg_scan_state(NULL, x->cols, (int)a->rows));
+    run(f, &(rg_op){ .kind = RG_OP_SCAN, .out = { y }, .in = { x, dt_raw, bc, z }, .w = { a, d }, .buffer = h });
 }

@@ -39,16 +39,23 @@ typedef struct rg_weight {
     int split;                  /* 0 none, 1 rows, 2 columns over ranks */
 } rg_weight;
 
-/* Where one recurrent layer's state lies in its sequence's slot, f32: h [d_state][d_inner]; the last d_conv - 1 inputs
- * of the convolution, oldest first, [d_conv - 1][d_inner]; and for draft rows, RG_MAX_DRAFT deep: the convolution's
- * input, x after it, dt [.][d_inner] and B [.][d_state]. */
-typedef struct rg_recurrent {
-    int group;
-    size_t offset;
-    int d_inner, d_state, d_conv;
-} rg_recurrent;
+/* What one piece of state belongs to: its sequence as a whole, or each of its positions. */
+typedef enum rg_per { RG_PER_SEQUENCE, RG_PER_POSITION } rg_per;
 
-size_t rg_recurrent_bytes(const rg_recurrent *r);
+/* One buffer of a layer's state besides K/V: of the sequence as a whole (a recurrent state, the tail of a convolution),
+ * which lies in the sequence's slot; or of each position (an indexer's keys), rows [RG_BLOCK][bytes] in a block.  The
+ * layer says the first five members, rg_state_declare fills in the rest. */
+typedef struct rg_buffer {
+    const char *name;
+    rg_per per;
+    size_t bytes;        /* per sequence, or per position */
+    size_t draft_bytes;  /* per sequence: of a draft row's inputs, which fold it in once it is accepted; 0: none */
+    int window;          /* per position: positions that a row reads, itself included; 0: all */
+    int group;
+    size_t offset;       /* in a block of its group */
+    size_t draft_offset; /* likewise, of the log of draft rows, [max_draft][draft_bytes] */
+    int max_draft;       /* 0: no drafter can come, and there is no log */
+} rg_buffer;
 
 /* Rotary embedding: one per kind of layer, computed when the model is opened.  Where a model chooses frequencies by how
  * long a sequence may become (longrope: short factors, long factors), it is an array of variants, the first of which is
@@ -109,7 +116,7 @@ typedef struct rg_op {
     const rg_weight *w[3]; /* matrices, or the vectors that ops.def names */
     const rg_weight *b[3]; /* biases, one per matrix */
     const rg_kv *kv;
-    const rg_recurrent *rec;
+    const rg_buffer *buffer;
     const rg_rope *rope;
     const rg_attend_params *attend;
     const rg_routing *routing;
@@ -240,13 +247,17 @@ void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *
 /* y += sum over a row's experts, in index order, of weight * down[e] (act(gate[e] x) * (up[e] x)). */
 void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg_routing *routing,
             const rg_weight *const gate_up_down[3], rg_activation act);
-/* Causal depthwise convolution over positions, then SiLU: y[t, c] = silu(b[c] + sum_j w[c, j] x[t - (d_conv - 1) + j,
- * c]). */
-void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_recurrent *rec);
+/* Causal depthwise convolution over positions, then SiLU: y[t, c] = silu(b[c] + sum_j w[c, j] x[t - (taps - 1) + j,
+ * c]).  w [channels, taps]. */
+void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_buffer *tail);
+/* Its buffer, f32: the last taps - 1 rows of x, oldest first, [taps - 1][channels]; of a draft row, x. */
+rg_buffer rg_conv_tail(const char *name, int channels, int taps);
 /* Mamba's selective scan (Gu & Dao 2023): dt = softplus(dt_raw); h = exp(dt A) h + dt B x; y = (C . h + D x) * silu(z).
  * x, dt_raw, z [rows, d_inner]; bc [rows, 2 * d_state] = B | C; a [d_state, d_inner] (transposed, = -exp(A_log)). */
 void rg_scan(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *dt_raw, const rg_act *bc, const rg_act *z,
-             const rg_weight *a, const rg_weight *d, const rg_recurrent *rec);
+             const rg_weight *a, const rg_weight *d, const rg_buffer *h);
+/* Its buffer, f32: h [d_state][d_inner]; of a draft row, x and dt [d_inner], then B [d_state]. */
+rg_buffer rg_scan_state(const char *name, int d_inner, int d_state);
 /* x = cap * tanh(x / cap). */
 void rg_softcap(rg_fwd *f, rg_act *x, float cap);
 

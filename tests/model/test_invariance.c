@@ -461,10 +461,10 @@ static size_t tight_memory(const world *w)
 
     for (int g = 0; g < s->n_groups; g++) {
         size_t each = (size_t)(s->group[g].window + w->max_rows) / RG_BLOCK + 3;
-        bool fixed = s->group[g].window || s->group[g].kind == RG_KEEP_RECURRENT;
-        bytes += s->group[g].block_bytes * (fixed ? 2 * each + 2 : grows);
+        bool fixed = !rg_group_grows(&s->group[g]);
+        bytes += (s->group[g].block_bytes + RG_BLOCK_BOOKKEEPING) * (fixed ? 2 * each + 2 : grows);
     }
-    return bytes;
+    return bytes + (size_t)(w->len + MARGIN + RG_BLOCK) * 4 * sizeof(int32_t); /* ids or tables of four sequences */
 }
 
 static void ways(const world *w, const rg_cpu *cpu, int n_threads, int n)
@@ -583,7 +583,7 @@ static void world_of(const char *name, const char *path, const char *kv, bool ex
     test_model_open(&w.model, path, kv);
     w.vocab = w.model.m->config.vocab_size;
     for (int i = 0; i < w.model.m->state.n_groups; i++)
-        w.chains_only |= w.model.m->state.group[i].kind == RG_KEEP_RECURRENT;
+        w.chains_only |= w.model.m->state.group[i].per == RG_PER_SEQUENCE;
     make_cuts(&w);
     make_texts(&w, &g);
     for (int i = 0; test_cpu(i); i++)

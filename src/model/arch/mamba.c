@@ -6,21 +6,17 @@
 
 #include "model/arch/mamba.h"
 
-enum {
-    W_IN_PROJ = W_OWN, W_IN_BIAS, W_CONV, W_CONV_BIAS, W_X_PROJ, W_DT_PROJ, W_DT_BIAS, W_A, W_D, W_OUT_PROJ, W_OUT_BIAS
-};
-
 static const mamba_settings *own(const rg_config *c)
 {
     return RG_OWN(c, mamba_settings);
 }
 
-static SIZE(D_INNER, own(c)->d_inner)
-static SIZE(D_INNER_2, 2 * (int64_t)own(c)->d_inner)
-static SIZE(D_STATE, own(c)->d_state)
-static SIZE(D_CONV, own(c)->d_conv)
-static SIZE(DT_RANK, own(c)->dt_rank)
-static SIZE(X_PROJ_DIM, (int64_t)own(c)->dt_rank + 2 * (int64_t)own(c)->d_state)
+SIZE(D_INNER, own(c)->d_inner)
+SIZE(D_INNER_2, 2 * (int64_t)own(c)->d_inner)
+SIZE(D_STATE, own(c)->d_state)
+SIZE(D_CONV, own(c)->d_conv)
+SIZE(DT_RANK, own(c)->dt_rank)
+SIZE(X_PROJ_DIM, (int64_t)own(c)->dt_rank + 2 * (int64_t)own(c)->d_state)
 
 static const rg_key keys[] = {
     { offsetof(rg_config, max_seq_len), KEY_INT, NULL, "context_length", 1048576 },
@@ -72,32 +68,32 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
-static bool when_conv_bias(const rg_config *c, int layer)
+bool when_conv_bias(const rg_config *c, int layer)
 {
     (void)layer;
     return own(c)->conv_bias;
 }
 
-static bool when_proj_bias(const rg_config *c, int layer)
+bool when_proj_bias(const rg_config *c, int layer)
 {
     (void)layer;
     return own(c)->proj_bias;
 }
 
-static void load_a(const rg_config *c, const float *src, float *dst, int64_t n)
+void load_a(const rg_config *c, const float *src, float *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         dst[i % own(c)->d_state * own(c)->d_inner + i / own(c)->d_state] = src[i];
 }
 
-static void load_a_log(const rg_config *c, const float *src, float *dst, int64_t n)
+void load_a_log(const rg_config *c, const float *src, float *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         dst[i % own(c)->d_state * own(c)->d_inner + i / own(c)->d_state] = (float)-exp((double)src[i]);
 }
 
 /* A as GGUF stores it: -exp of the logarithm, not transposed. */
-static void store_a(const rg_config *c, const float *src, float *dst, int64_t n)
+void store_a(const rg_config *c, const float *src, float *dst, int64_t n)
 {
     (void)c;
     for (int64_t i = 0; i < n; i++)
@@ -122,47 +118,55 @@ static const rg_weight_spec weights[] = {
 
 static const rg_weight_spec layer_weights[] = {
     { W_ATTN_NORM, "norm", "attn_norm", { DIM } },
-    { W_IN_PROJ, "mixer.in_proj", "ssm_in", { D_INNER_2, DIM }, SPLIT_ROWS },
-    { W_IN_BIAS, "mixer.in_proj.bias", NULL, { D_INNER_2 }, SPLIT_ROWS, .when = when_proj_bias },
-    { W_CONV, "mixer.conv1d", "ssm_conv1d", { D_INNER, D_CONV }, SPLIT_ROWS, .table = true },
-    { W_CONV_BIAS, "mixer.conv1d.bias", "ssm_conv1d.bias", { D_INNER }, SPLIT_ROWS, .when = when_conv_bias },
-    { W_X_PROJ, "mixer.x_proj", "ssm_x", { X_PROJ_DIM, D_INNER }, SPLIT_COLS },
-    { W_DT_PROJ, "mixer.dt_proj", "ssm_dt", { D_INNER, DT_RANK }, SPLIT_ROWS },
-    { W_DT_BIAS, "mixer.dt_proj.bias", "ssm_dt.bias", { D_INNER }, SPLIT_ROWS },
-    { W_A, "mixer.A_log", "ssm_a", { D_STATE, D_INNER }, SPLIT_COLS, .load = load_a_log, .load_gguf = load_a,
-      .stored = { D_INNER, D_STATE }, .table = true, .to_gguf = store_a, .bare = true },
-    { W_D, "mixer.D", "ssm_d", { D_INNER }, SPLIT_ROWS, .bare = true },
-    { W_OUT_PROJ, "mixer.out_proj", "ssm_out", { DIM, D_INNER }, SPLIT_COLS },
-    { W_OUT_BIAS, "mixer.out_proj.bias", NULL, { DIM }, .when = when_proj_bias },
+    WEIGHTS_MAMBA("mixer."),
     { 0 },
 };
 
-static void keep(const rg_config *c, int layer, rg_keep *out)
+/* ---- Mamba's mixer, a part that other families can use ---- */
+
+void mamba_keep(const rg_config *c, rg_keep *out)
 {
-    (void)layer;
-    *out = (rg_keep){ .kind = RG_KEEP_RECURRENT, .d_inner = own(c)->d_inner, .d_state = own(c)->d_state,
-                      .d_conv = own(c)->d_conv, .shared_with = -1 };
+    const mamba_settings *o = own(c);
+
+    *out = (rg_keep){ .n_buffers = MAMBA_BUFFERS,
+                      .buffer = { [MAMBA_TAIL] = rg_conv_tail("conv_tail", o->d_inner, o->d_conv),
+                                  [MAMBA_STATE] = rg_scan_state("scan_state", o->d_inner, o->d_state) },
+                      .shared_with = -1 };
 }
 
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
+rg_act *part_mamba(rg_fwd *f, const rg_layer *l, const rg_act *h)
 {
-    const rg_config *c = l->c;
-    const mamba_settings *o = own(c);
-    rg_act *h = rg_act_new(f, "norm", c->dim);
+    const mamba_settings *o = own(l->c);
     rg_act *xz = rg_act_new(f, "in_proj", 2 * o->d_inner);
     rg_act *u = rg_act_new(f, "conv", o->d_inner);
     rg_act *dbc = rg_act_new(f, "x_proj", o->dt_rank + 2 * o->d_state);
     rg_act *dt = rg_act_new(f, "dt", o->d_inner);
     rg_act *y = rg_act_new(f, "scan", o->d_inner);
 
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], c->norm_eps);
     rg_linear(f, xz, h, l->w[W_IN_PROJ], l->w[W_IN_BIAS]);
-    rg_conv(f, u, rg_act_view(f, "conv_in", xz, 0, o->d_inner), l->w[W_CONV], l->w[W_CONV_BIAS], l->rec);
+    rg_conv(f, u, rg_act_view(f, "conv_in", xz, 0, o->d_inner), l->w[W_CONV], l->w[W_CONV_BIAS],
+            &l->buffer[MAMBA_TAIL]);
     rg_linear(f, dbc, u, l->w[W_X_PROJ], NULL);
     rg_linear(f, dt, rg_act_view(f, "dt_low", dbc, 0, o->dt_rank), l->w[W_DT_PROJ], l->w[W_DT_BIAS]);
     rg_scan(f, y, u, dt, rg_act_view(f, "bc", dbc, o->dt_rank, 2 * o->d_state),
-            rg_act_view(f, "z", xz, o->d_inner, o->d_inner), l->w[W_A], l->w[W_D], l->rec);
-    rg_linear_add(f, x, y, l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
+            rg_act_view(f, "z", xz, o->d_inner, o->d_inner), l->w[W_A], l->w[W_D], &l->buffer[MAMBA_STATE]);
+    return y;
+}
+
+/* ---- the architecture ---- */
+
+static void keep(const rg_config *c, int layer, rg_keep *out)
+{
+    (void)layer;
+    mamba_keep(c, out);
+}
+
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *h = rg_act_new(f, "norm", l->c->dim);
+
+    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
+    rg_linear_add(f, x, part_mamba(f, l, h), l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
 }
 
 static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };

@@ -119,8 +119,8 @@ void keep_latent(const rg_config *c, int layer, rg_keep *out)
     const mla_settings *m = mla_of(c);
 
     (void)layer;
-    *out = (rg_keep){ .kind = RG_KEEP_LATENT, .n_heads = 1, .k_dim = m->kv_lora_rank + m->rope_dim,
-                      .v_dim = m->kv_lora_rank,
+    *out = (rg_keep){ .kv = { .n_heads = 1, .k_dim = m->kv_lora_rank + m->rope_dim, .v_dim = m->kv_lora_rank,
+                              .latent = true },
                       .shared_with = -1 };
 }
 

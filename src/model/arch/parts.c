@@ -45,8 +45,9 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n)
 
 void keep_kv(const rg_config *c, int layer, rg_keep *out)
 {
-    *out = (rg_keep){ .kind = RG_KEEP_KV, .n_heads = c->n_kv_heads, .k_dim = c->head_dim, .v_dim = c->head_dim,
-                      .window = c->layer[layer].window, .shared_with = c->layer[layer].kv_layer };
+    *out = (rg_keep){ .kv = { .n_heads = c->n_kv_heads, .k_dim = c->head_dim, .v_dim = c->head_dim,
+                              .window = c->layer[layer].window },
+                      .shared_with = c->layer[layer].kv_layer };
 }
 
 bool finish_heads(rg_config *c, rg_error *err)

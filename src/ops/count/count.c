@@ -133,23 +133,19 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
 /* Six operations per element of the state: dt A, its product with h, dt B x (two), C h and the sum. */
 static void count_scan(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
-    const rg_recurrent *r = op->rec;
-
     c->rows = (double)f->batch->n_rows / f->batch->n_spans;
-    c->cells = (double)f->batch->n_rows * r->d_inner * r->d_state;
+    c->cells = (double)f->batch->n_rows * (double)op->w[0]->rows * (double)op->w[0]->cols;
     c->count.ops = 6.0 * c->cells;
     c->count.weight_bytes = (double)(op->w[0]->rows * op->w[0]->cols + op->w[1]->cols) * sizeof(float);
-    c->count.state_bytes = 2.0 * f->batch->n_spans * r->d_inner * r->d_state * sizeof(float);
+    c->count.state_bytes = 2.0 * f->batch->n_spans * (double)op->buffer->bytes;
 }
 
 static void count_conv(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
-    const rg_recurrent *r = op->rec;
-
-    c->cells = (double)f->batch->n_rows * r->d_inner;
-    c->count.ops = 2.0 * c->cells * r->d_conv;
+    c->cells = (double)f->batch->n_rows * op->in[0]->cols;
+    c->count.ops = 2.0 * c->cells * (double)op->w[0]->cols;
     c->count.weight_bytes = (double)(op->w[0]->rows * op->w[0]->cols) * sizeof(float);
-    c->count.state_bytes = 2.0 * f->batch->n_spans * r->d_inner * (r->d_conv - 1) * sizeof(float);
+    c->count.state_bytes = 2.0 * f->batch->n_spans * (double)op->buffer->bytes;
 }
 
 static rg_counted count_op(const rg_fwd *f, const rg_op *op)

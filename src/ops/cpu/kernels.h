@@ -163,6 +163,8 @@ const rg_cpu *rg_cpu_nth(int i);
 
 /* Of a recurrence, the most that the reader computes: taps of its convolution, and states per channel. */
 enum { RG_MAX_CONV = 16, RG_MAX_STATE = 1024 };
+/* False and *err: no kernel can compute this operation of a layer. */
+bool rg_cpu_can(int layer, const rg_op *op, rg_error *err);
 
 /* The reader that computes.  Its kernels and scratch; one per engine, shared by the threads of a step. */
 typedef struct rg_cpu_reader rg_cpu_reader;

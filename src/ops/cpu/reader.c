@@ -60,6 +60,11 @@ static void *carve(carver *c, size_t n, size_t size)
     return c->base ? c->base + at : NULL;
 }
 
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 static size_t padded(int n)
 {
     return (size_t)(n + 31) / 32 * 32;
@@ -108,6 +113,7 @@ static void carve_all(rg_cpu_reader *r, carver *c)
     r->rope_rows = carve(c, RG_ROPES * (size_t)s->max_rows, sizeof *r->rope_rows);
     r->rope_values = carve(c, RG_ROPES * (size_t)s->max_rows, head * sizeof(float));
     r->n_partials = RG_SPLIT_ROWS * (size_t)s->max_heads * segments;
+    r->n_partials = min_size(r->n_partials, RG_PARTIAL_BYTES / ((head + RG_PANEL) * sizeof(float)));
     r->partials = carve(c, r->n_partials, (head + RG_PANEL) * sizeof(float));
     carve_moe(r, c);
 }

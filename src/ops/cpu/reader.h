@@ -13,6 +13,7 @@ enum {
     RG_TILE = 4096,         /* panels times rows of such a block */
     RG_ITEMS_MAX = 32,      /* (row, head) pairs that walk the keys together */
     RG_SPLIT_ROWS = 8,      /* rows whose segments may be shared out among threads */
+    RG_PARTIAL_BYTES = 64 << 20, /* of partial sums at most: attention over more segments is not shared out */
     RG_MOE_PAIRS = 512,     /* (row, expert) pairs computed in one go */
     RG_ROPES = 2,           /* ropes whose cosines are kept */
     RG_SCAN_VALUES = 16 * RG_MAX_STATE, /* states that a chunk of draft rows works on: 16 channels at least */
@@ -47,7 +48,7 @@ struct rg_cpu_reader {
     rg_rope_row *rope_rows; /* [RG_ROPES][max_rows] */
     float *rope_values;     /* [RG_ROPES][max_rows][max_head_dim]: cosines, then sines */
     float *partials;        /* of attention's segments */
-    size_t n_partials;      /* room */
+    size_t n_partials;      /* room, at most RG_PARTIAL_BYTES */
     rg_moe_scratch moe;
 };
 
