@@ -12,10 +12,8 @@
 #include "ckpt/checkpoint.h"
 #include "engine/engine.h"
 #include "grammar/shelf.h"
-#include "model/cost.h"
+#include "measure/roofs.h"
 #include "model/model.h"
-#include "model/machine.h"
-#include "model/rates.h"
 #include "plan/plan.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
@@ -31,7 +29,7 @@ struct rg_engine {
     rg_runner *runner;
     rg_core *core;
     rg_chat *chat;
-    rg_machine machine; /* measured if a step's length is to be kept */
+    rg_roofs roofs; /* probed if a step's length is to be kept */
     const rg_cpu *cpu;
     rg_grammar_vocab *grammar_vocab; /* NULL until the first grammar, as is grammars */
     rg_grammar_shelf *grammars;
@@ -82,19 +80,6 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
     return ok;
 }
 
-/* This machine's limits and the rates of its kernels, so that a step's length can be told beforehand. */
-static bool measure(rg_engine *e, rg_error *err)
-{
-    rg_rates_wanted wanted = rg_rates_for(e->model, e->exact);
-    rg_pool *pool = rg_pool_new(e->n_threads, err);
-
-    if (!pool)
-        return false;
-    rg_machine_measure(&e->machine, e->cpu, pool, e->n_threads, 0);
-    rg_pool_free(pool);
-    return rg_rates_measure(&e->machine, e->cpu, e->n_threads, &wanted, NULL, err);
-}
-
 static rg_core_options core_options(const rg_engine *e, const rg_options *o, int max_seqs, int max_rows)
 {
     rg_core_options core = { .max_seqs = max_seqs, .max_rows = max_rows, .max_seq_len = e->max_seq_len,
@@ -105,8 +90,6 @@ static rg_core_options core_options(const rg_engine *e, const rg_options *o, int
                              .step_s = o->step_s, .pace = o->pace,
                              .n_threads = e->n_threads };
 
-    if (e->machine.rates.measured)
-        core.swap_from = rg_cost_swap_from(e->model, &e->machine, e->max_seq_len, max_rows, e->exact);
     return core;
 }
 
@@ -128,16 +111,14 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     e->state_bytes = o->kv_bytes ? o->kv_bytes : default_state_bytes();
     if (max_rows < max_seqs)
         max_rows = max_seqs;
-    bool predicts = o->step_s > 0 || o->pace > 0;
-    if (predicts && !measure(e, err))
+    if ((o->step_s > 0 || o->pace > 0) && !rg_roofs_probe(&e->roofs, e->cpu, e->n_threads, err))
         return false;
     e->runner = rg_model_runner_new(e->model, &(rg_runner_options){ .cpu = e->cpu, .n_threads = e->n_threads,
                                                                     .exact = e->exact,
                                                                     .max_rows = max_rows,
                                                                     .max_logits = max_seqs + SCORE_ROWS,
                                                                     .max_seqs = max_seqs, .max_seq_len = e->max_seq_len,
-                                                                    .state_bytes = e->state_bytes,
-                                                                    .machine = predicts ? &e->machine : NULL },
+                                                                    .state_bytes = e->state_bytes },
                                     err);
     if (!e->runner)
         return false;
@@ -222,20 +203,21 @@ void rg_engine_check(rg_engine *e)
 double rg_engine_bandwidth(const rg_engine *e)
 {
     rg_pool *pool = rg_pool_new(e->n_threads, NULL);
-    double rate = pool ? rg_machine_bandwidth(e->cpu, pool, e->n_threads, e->model->weights.bytes, true) : 0;
+    double bytes_s = 0;
+    bool ok = pool && rg_roofs_bandwidth(&bytes_s, e->cpu, pool, e->model->weights.bytes, NULL);
 
     rg_pool_free(pool);
-    return rate;
+    return ok ? bytes_s : 0;
 }
 
 bool rg_engine_forecast(const rg_engine *e, int32_t batch, int32_t context, rg_forecast *out)
 {
-    rg_plan_machine here = { .name = "here", .m = e->machine, .memory_bytes = (double)e->state_bytes, .chips = 1,
-                             .chunk = e->runner->max_rows };
+    rg_plan_machine here = { .name = "here", .memory_bytes = (double)e->state_bytes, .chips = 1,
+                             .chunk = e->runner->max_rows, .m.roofs = e->roofs };
     rg_plan_subject subject = { .method = RG_PLAN_COUNTED, .model = e->model, .exact = e->exact };
     rg_plan_row row;
 
-    if (!e->machine.rates.measured || !rg_plan_point(&subject, &here, batch, context, &row, NULL))
+    if (!e->roofs.read_bytes_s || !rg_plan_point(&subject, &here, batch, context, &row, NULL))
         return false;
     *out = (rg_forecast){ .weight_bytes = row.memory.weights, .kv_bytes = row.memory.kv,
                           .recurrent_bytes = row.memory.recurrent, .activation_bytes = row.memory.activations,

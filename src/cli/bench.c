@@ -3,15 +3,17 @@
  * One row for each prefill size and context (one stream), and for each batch and context of decode.  The context is
  * synthetic: its state is there but was not computed.  of_roofline is the time at the limit over the time measured, the
  * limit being the sum over operations of the longer of bytes over bandwidth and operations over peak, both measured in
- * this run, the bandwidth at the size of the weights. */
+ * this run, the bandwidth at the size of the weights.  With --no-cache predictions stand beside what was measured: they
+ * are made from the profile of this machine. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "cli/profile.h"
 #include "cli/speed.h"
-#include "model/rates.h"
+#include "measure/cost.h"
 
 extern const cli_command cli_bench;
 
@@ -36,10 +38,11 @@ typedef struct job {
     const char *csv, *kv_type;
     tool tool;
     rg_machine machine;
+    rg_profile profile; /* with --no-cache */
     speed speed;
     row rows[2 * MAX_LIST * MAX_LIST];
     int n_rows;
-    bool no_cache;
+    bool no_cache, remeasure;
     naive naive[MAX_LIST];
     int n_naive;
 } job;
@@ -65,7 +68,7 @@ static bool run_decode(job *j, int batch, int context, double *seconds, double *
     double n = j->decode;
     rg_cost cost;
 
-    if (!speed_decode(&j->speed, batch, context, j->decode, seconds, err) ||
+    if (!speed_decode(&j->speed, batch, context, j->decode, seconds, NULL, err) ||
         !rg_cost_shape(j->tool.model, &j->machine, &shape, &cost, NULL, NULL, err))
         return false;
     *limit = cost.limit_s * n;
@@ -152,7 +155,7 @@ static bool run_naive(job *j, int context, rg_error *err)
     for (int i = 0; i < j->reps && !cli_interrupted(); i++) {
         double without;
         if (!speed_prefill(&j->speed, context + 1, 0, &first, err) ||
-            (v->n > 1 && !speed_decode(&j->speed, 1, context + 1, v->n - 1, &rest, err)) ||
+            (v->n > 1 && !speed_decode(&j->speed, 1, context + 1, v->n - 1, &rest, NULL, err)) ||
             !speed_without_cache(&j->speed, v->n, context, &without, err))
             return false;
         v->cached_s = !i || first + rest < v->cached_s ? first + rest : v->cached_s;
@@ -171,13 +174,8 @@ static bool run_naive(job *j, int context, rg_error *err)
 
 static bool all_naive(job *j, rg_error *err)
 {
-    rg_rates_wanted wanted = rg_rates_for(j->tool.model, j->tool.exact);
-
-    wanted.passes = 3; /* a median, as a plan's */
     if (j->decode < 1)
         return rg_fail(err, RG_E_USAGE, "bench: --no-cache needs --decode of 1 or more");
-    if (!rg_rates_measure(&j->machine, j->tool.cpu, j->tool.n_threads, &wanted, NULL, err))
-        return false;
     if (!j->args.common.json)
         printf("%8s %6s %13s %13s %13s %13s %9s %9s\n%8s %6s %13s %13s %13s %13s %9s %9s\n", "", "", "with cache",
                "with cache", "without", "without", "ratio", "ratio", "context", "tokens", "predicted", "measured",
@@ -225,10 +223,10 @@ static bool print_json(const job *j)
 
     cli_json_open(out, NULL, '{');
     cli_json_open(out, "machine", '{');
-    cli_json_float(out, "read_gb_s", j->machine.read_bytes_s / 1e9);
-    cli_json_float(out, "f32_gflop_s", j->machine.f32_ops_s / 1e9);
-    cli_json_float(out, "bf16_gflop_s", j->machine.bf16_ops_s / 1e9);
-    cli_json_float(out, "int8_gop_s", j->machine.int8_ops_s / 1e9);
+    cli_json_float(out, "read_gb_s", j->machine.roofs.read_bytes_s / 1e9);
+    cli_json_float(out, "f32_gflop_s", j->machine.roofs.f32_ops_s / 1e9);
+    cli_json_float(out, "bf16_gflop_s", j->machine.roofs.bf16_ops_s / 1e9);
+    cli_json_float(out, "int8_gop_s", j->machine.roofs.int8_ops_s / 1e9);
     cli_json_text(out, "isa", j->tool.cpu->isa);
     cli_json_int(out, "cores", rg_cores());
     cli_json_close(out);
@@ -265,7 +263,7 @@ static void rows_csv(rg_buf *b, const job *j)
         rg_buf_printf(b, "%s,%d,%d,%d,%.6g,%.6g,%.6g,%.4f,%s,%s,%s,%d,%.6g\n", r->what, r->n, r->batch, r->context,
                       r->tok_s, r->gb_s, r->gflop_s, r->of_roofline, format_name(j),
                       rg_kv_name(j->tool.model->kv_type), j->tool.cpu->isa, j->tool.n_threads,
-                      j->machine.read_bytes_s / 1e9);
+                      j->machine.roofs.read_bytes_s / 1e9);
     }
 }
 
@@ -314,6 +312,23 @@ static bool defaults(cli_ints *v, const int32_t *values, size_t n, const char *n
     return true;
 }
 
+/* The roofs as they are now; predictions need a profile. */
+static bool know_machine(job *j, rg_error *err)
+{
+    if (j->no_cache) {
+        if (!cli_profile(&j->profile, &j->args.common, j->tool.cpu, j->tool.n_threads, j->remeasure, err))
+            return false;
+        j->machine = (rg_machine){ .roofs = j->profile.roofs, .rates = &j->profile.rates };
+        return true;
+    }
+    rg_pool *pool = rg_pool_new(j->tool.n_threads, err);
+    bool ok = pool && rg_roofs_probe(&j->machine.roofs, j->tool.cpu, j->tool.n_threads, err) &&
+              rg_roofs_bandwidth(&j->machine.roofs.read_bytes_s, j->tool.cpu, pool,
+                                 (size_t)j->tool.model->weights.bytes, err);
+    rg_pool_free(pool);
+    return ok;
+}
+
 static bool work(job *j, rg_error *err)
 {
     if (!defaults(&j->prefill, (const int32_t[]){ 128, 512, 2048 }, 3, "--prefill", 1 << 24, err) ||
@@ -325,17 +340,12 @@ static bool work(job *j, rg_error *err)
     int len = cli_ints_most(&j->context, 0) + most + 1;
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
                        .kv_type = j->kv_type, .max_rows = MAX_ROWS, .max_seqs = batch, .max_seq_len = len };
-    if (!tool_open(&j->tool, &o, err))
+    const rg_roofs *roofs = &j->machine.roofs;
+    if (!tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err) || !know_machine(j, err))
         return false;
-    rg_pool *pool = speed_init(&j->speed, &j->tool, err) ? rg_pool_new(j->tool.n_threads, err) : NULL;
-    if (!pool)
-        return false;
-    rg_machine_measure(&j->machine, j->tool.cpu, pool, j->tool.n_threads,
-                       j->no_cache ? 0 : (size_t)j->tool.model->weights.bytes);
-    rg_pool_free(pool);
     if (!j->args.common.json)
         printf("%s, %d threads: %.1f GB/s, %.0f f32 GFLOP/s, %.0f int8 GOP/s\n", j->tool.cpu->isa, j->tool.n_threads,
-               j->machine.read_bytes_s / 1e9, j->machine.f32_ops_s / 1e9, j->machine.int8_ops_s / 1e9);
+               roofs->read_bytes_s / 1e9, roofs->f32_ops_s / 1e9, roofs->int8_ops_s / 1e9);
     if (!j->args.common.json && !j->no_cache)
         printf("%-8s %6s %6s %8s %12s %9s %11s %12s\n", "what", "n", "batch", "context", "tokens/s", "GB/s", "GFLOP/s",
                "of roofline");
@@ -358,6 +368,7 @@ static int run(int argc, char **argv)
         { "--csv", CLI_STRING, &j.csv, "FILE", "also write the rows to a file" },
         { "--no-cache", CLI_FLAG, &j.no_cache, NULL,
           "instead: a prompt of each context and --decode tokens, with the K/V cache and recomputing all for each" },
+        { "--remeasure", CLI_FLAG, &j.remeasure, NULL, "with --no-cache: measure this machine anew" },
         { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32, f16, bf16, q8 (default: f32 for F32 weights, else bf16)" },
         { NULL },
     };

@@ -109,5 +109,7 @@ bool cli_json_print(cli_json *j);
 
 /* The folder of the running program, for the models beside it; from main. */
 extern const char *cli_models_dir;
+/* Where profiles of this machine are kept (measure/profile.h); from main.  NULL: nowhere. */
+extern const char *cli_profile_folder;
 
 #endif

@@ -1,4 +1,5 @@
-/* main.c -- the roof: the table of subcommands, the way to the models, and the one look at the environment. */
+/* main.c -- the roof: the table of subcommands, the folders of models and profiles, and the one look at the
+ * environment. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,20 @@ static const char *find_models(void)
     return rg_path_look(RG_MODELS_INSTALLED) == RG_PATH_DIR ? RG_MODELS_INSTALLED : NULL;
 }
 
+/* $XDG_CACHE_HOME/ridge, else $HOME/.cache/ridge; NULL: neither is set. */
+static const char *find_profiles(void)
+{
+    static char dir[1024];
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n = 0;
+
+    if (cache && *cache == '/') /* others are to be ignored, says the XDG specification */
+        n = snprintf(dir, sizeof dir, "%s/ridge", cache);
+    else if (home && *home)
+        n = snprintf(dir, sizeof dir, "%s/.cache/ridge", home);
+    return n > 0 && (size_t)n < sizeof dir ? dir : NULL;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -79,6 +94,7 @@ int main(int argc, char **argv)
         return EXIT_DONE;
     }
     cli_models_dir = find_models();
+    cli_profile_folder = find_profiles();
     for (size_t i = 0; i < RG_LEN(commands); i++)
         if (!strcmp(argv[1], commands[i]->name))
             return commands[i]->run(argc - 1, argv + 1);

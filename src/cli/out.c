@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 #include "cli/cli.h"
 
-const char *cli_models_dir;
+const char *cli_models_dir, *cli_profile_folder;
 
 /* ---- JSON ---- */
 

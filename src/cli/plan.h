@@ -1,13 +1,15 @@
-/* plan.h -- what the two halves of `ridge plan` share: plan.c works out, plan_results.c prints, draws and writes. */
+/* plan.h -- what the parts of `ridge plan` share: plan.c predicts, plan_measure.c runs the model, plan_results.c
+ * prints, draws and writes. */
 #ifndef RG_CLI_PLAN_H
 #define RG_CLI_PLAN_H
 
+#include "cli/profile.h"
 #include "cli/speed.h"
-#include "model/rates.h"
 #include "plan/report.h"
 #include "plan/svg.h"
+#include "plan/what_if.h"
 
-enum { PLAN_MACHINES = 16, PLAN_POINTS = 20 };
+enum { PLAN_MACHINES = 16, PLAN_POINTS = 20, PLAN_ROUNDS = 100 };
 
 typedef struct plan_job {
     cli_args args;
@@ -15,7 +17,7 @@ typedef struct plan_job {
     cli_ints batch, seq, lengths;
     int32_t chips, window, rounds;
     float keep, acceptance, draft_cost;
-    bool measure, what_if, show_ops;
+    bool measure, remeasure, what_if, show_ops;
 
     char title[256], here[96];
     rg_checkpoint *ckpt;
@@ -23,21 +25,23 @@ typedef struct plan_job {
     rg_plan_subject subject;
     rg_plan_machine machine[PLAN_MACHINES];
     int n_machines;
-    rg_seen seen; /* of this machine */
+    rg_profile profile; /* of this machine */
     rg_plan_row *rows;
     rg_plan_measured *measured;
-    rg_plan_timed *tries; /* [row][decode, prefill][round] */
     int n_rows;
     rg_plan_ops ops;
-    rg_share ops_share[2]; /* given while they were measured: decode, prefill */
-    rg_levers levers;
+    rg_what_if changes;
     rg_svg_point points[PLAN_POINTS];
     int n_points;
     tool tool;
     rg_timer *timer; /* of what is measured; NULL: operations are not asked for */
-    rg_pulse *pulse; /* and of the machine meanwhile */
     speed speed;
 } plan_job;
+
+/* Whether --measure can be done, or why not. */
+bool plan_check_measure(const plan_job *j, rg_error *err);
+/* Run the model at the points of the rows of this machine, in rounds; fills j->measured and the operations' times. */
+bool plan_measure(plan_job *j, rg_error *err);
 
 /* Everything that was asked for: files, then standard output. */
 bool plan_give(plan_job *j, rg_error *err);

@@ -15,16 +15,6 @@ static void float_or_null(cli_json *out, const char *key, double v)
         cli_json_null(out, key);
 }
 
-static void share_json(cli_json *out, const char *key, const rg_share *s)
-{
-    cli_json_open(out, key, '{');
-    float_or_null(out, "memory", s->memory);
-    float_or_null(out, "compute", s->compute);
-    float_or_null(out, "meeting", s->meeting);
-    float_or_null(out, "cache", s->cache);
-    cli_json_close(out);
-}
-
 static void machines_json(cli_json *out, const plan_job *j)
 {
     cli_json_open(out, "machines", '[');
@@ -34,12 +24,13 @@ static void machines_json(cli_json *out, const plan_job *j)
         cli_json_text(out, "name", m->name);
         cli_json_text(out, "title", m->title);
         cli_json_int(out, "chips", m->chips);
-        cli_json_float(out, "read_gb_s", m->m.read_bytes_s / 1e9);
-        cli_json_float(out, "f32_gflop_s", m->m.f32_ops_s / 1e9);
-        cli_json_float(out, "bf16_gflop_s", m->m.bf16_ops_s / 1e9);
-        cli_json_float(out, "int8_gop_s", m->m.int8_ops_s / 1e9);
+        cli_json_float(out, "read_gb_s", m->m.roofs.read_bytes_s / 1e9);
+        cli_json_float(out, "f32_gflop_s", m->m.roofs.f32_ops_s / 1e9);
+        cli_json_float(out, "bf16_gflop_s", m->m.roofs.bf16_ops_s / 1e9);
+        cli_json_float(out, "int8_gop_s", m->m.roofs.int8_ops_s / 1e9);
         cli_json_float(out, "memory_bytes", m->memory_bytes);
-        share_json(out, "share", &m->m.share);
+        if (m->m.rates)
+            cli_json_bool(out, "busy", j->profile.busy);
         cli_json_close(out);
     }
     cli_json_close(out);
@@ -80,12 +71,8 @@ static void row_json(cli_json *out, const plan_job *j, int i)
         cli_json_null(out, "knee_batch");
     float_or_null(out, "closed_form_latency_ms", 1e3 * r->closed_latency_s);
     if (j->measure) {
-        float_or_null(out, "measured_latency_ms", 1e3 * m->decode.measured_s);
-        float_or_null(out, "measured_ttft_ms", 1e3 * m->prefill.measured_s);
-        float_or_null(out, "predicted_latency_then_ms", 1e3 * m->decode.predicted_s);
-        float_or_null(out, "predicted_ttft_then_ms", 1e3 * m->prefill.predicted_s);
-        share_json(out, "decode_share", &m->decode.share);
-        share_json(out, "prefill_share", &m->prefill.share);
+        float_or_null(out, "measured_latency_ms", 1e3 * m->decode_s);
+        float_or_null(out, "measured_ttft_ms", 1e3 * m->prefill_s);
     }
     cli_json_close(out);
 }
@@ -112,13 +99,13 @@ static void ops_json(cli_json *out, const plan_job *j)
     cli_json_close(out);
 }
 
-static void levers_json(cli_json *out, const plan_job *j)
+static void what_if_json(cli_json *out, const plan_job *j)
 {
-    cli_json_open(out, "levers", '[');
-    for (int i = 0; i < j->levers.n; i++) {
-        const rg_lever *l = &j->levers.lever[i];
+    cli_json_open(out, "what_if", '[');
+    for (int i = 0; i < j->changes.n; i++) {
+        const rg_what_if_row *l = &j->changes.row[i];
         cli_json_open(out, NULL, '{');
-        cli_json_text(out, "lever", l->name);
+        cli_json_text(out, "change", l->name);
         cli_json_text(out, "formula", l->formula);
         cli_json_float(out, "memory_bytes", l->memory_bytes);
         cli_json_float(out, "latency_ms", 1e3 * l->latency_s);
@@ -146,7 +133,7 @@ static bool print_json(const plan_job *j)
     cli_json_close(out);
     ops_json(out, j);
     if (j->what_if)
-        levers_json(out, j);
+        what_if_json(out, j);
     cli_json_close(out);
     return cli_json_print(out);
 }
@@ -182,7 +169,7 @@ static bool make_points(plan_job *j, rg_error *err)
         p->throughput = (double)b / p->latency_s;
         for (int i = 0; i < j->n_rows; i++)
             if (j->rows[i].machine == r->machine && j->rows[i].seq == r->seq && j->rows[i].batch == b)
-                p->measured_latency_s = j->measured[i].decode.measured_s;
+                p->measured_latency_s = j->measured[i].decode_s;
         j->n_points++;
     }
     return true;
@@ -206,7 +193,7 @@ bool plan_give(plan_job *j, rg_error *err)
 {
     rg_plan_report r = { .title = j->title, .subject = &j->subject, .rows = j->rows, .n_rows = j->n_rows,
                          .measured = j->measure ? j->measured : NULL, .ops = j->show_ops ? &j->ops : NULL,
-                         .levers = j->what_if ? &j->levers : NULL };
+                         .what_if = j->what_if ? &j->changes : NULL };
     rg_buf b;
 
     if (j->csv) {

@@ -8,9 +8,6 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-/* Seldom enough that steps of a model that stays in cache hardly notice. */
-static const double LOOK_EVERY_S = 0.02;
-
 static void ignore(void *arg, int i, float *logits)
 {
     (void)arg;
@@ -25,11 +22,8 @@ bool speed_init(speed *s, tool *t, rg_error *err)
     memset(s, 0, sizeof *s);
     s->tool = t;
     s->ids = rg_array(SPEED_ROWS + SPEED_SEQS, sizeof *s->ids);
-    s->timed = rg_array(SPEED_TIMED, sizeof *s->timed);
-    if (!s->ids || !s->timed) {
-        speed_fini(s);
-        return rg_fail_memory(err, SPEED_TIMED * sizeof *s->timed);
-    }
+    if (!s->ids)
+        return rg_fail_memory(err, (SPEED_ROWS + SPEED_SEQS) * sizeof *s->ids);
     for (int i = 0; i < SPEED_ROWS + SPEED_SEQS; i++)
         s->ids[i] = (int32_t)rg_rng_below(&rng, (uint32_t)t->model->config.vocab_size);
     return true;
@@ -38,9 +32,7 @@ bool speed_init(speed *s, tool *t, rg_error *err)
 void speed_fini(speed *s)
 {
     rg_free(s->ids);
-    rg_free(s->timed);
     s->ids = NULL;
-    s->timed = NULL;
 }
 
 /* Small values in the state of [from, to): pages that nobody wrote would all be the same one, and near. */
@@ -74,31 +66,15 @@ static bool pretend(speed *s, rg_seq *q, int context, int len, rg_error *err)
     return true;
 }
 
-/* A look at the machine: what was timed since the last one took so long. */
-static void look(speed *s, double *seconds, int n)
-{
-    rg_pulse_look(s->pulse, rg_model_runner_pool(s->tool->runner), true);
-    s->looked_ns = rg_now_ns();
-    rg_share share = rg_pulse_between(s->pulse);
-    if (n > 0 && s->n_timed < SPEED_TIMED)
-        s->timed[s->n_timed++] = (speed_timed){ rg_quantile(seconds, n, 0.5), n, share };
-}
-
-static bool due(const speed *s)
-{
-    return s->pulse && rg_seconds(s->looked_ns, rg_now_ns()) > LOOK_EVERY_S;
-}
-
 /* The first n spans as one step: the part-th of such. */
 static bool step(speed *s, int n, int part, double *seconds, rg_error *err)
 {
-    double within = s->pulse ? rg_pulse_within_s(s->pulse) : 0;
     uint64_t t0 = rg_now_ns();
 
     if (s->timer && part >= 0)
         rg_timer_begin(s->timer, part);
     bool ok = tool_step(s->tool, s->spans, n, ignore, NULL, err);
-    *seconds = rg_seconds(t0, rg_now_ns()) - (s->pulse ? rg_pulse_within_s(s->pulse) - within : 0);
+    *seconds = rg_seconds(t0, rg_now_ns());
     if (s->timer && part >= 0)
         rg_timer_end(s->timer);
     return ok;
@@ -131,8 +107,6 @@ bool speed_prefill(speed *s, int n, int context, double *seconds, rg_error *err)
     if (!ok)
         return false;
     *seconds = 0;
-    if (s->pulse)
-        look(s, NULL, 0);
     for (int done = 0; ok && done < n; done += SPEED_ROWS) {
         int m = n - done < SPEED_ROWS ? n - done : SPEED_ROWS;
         double one;
@@ -140,42 +114,30 @@ bool speed_prefill(speed *s, int n, int context, double *seconds, rg_error *err)
         ok = step(s, 1, done / SPEED_ROWS, &one, err);
         *seconds += one;
     }
-    if (s->pulse)
-        look(s, seconds, 1);
     close_seqs(s, 1);
     return ok;
 }
 
-bool speed_decode(speed *s, int batch, int context, int n, double *seconds, rg_error *err)
+bool speed_decode(speed *s, int batch, int context, int n, double *seconds, double *step_s, rg_error *err)
 {
     double *steps = rg_array((size_t)n, sizeof *steps);
-    int looked = 0; /* at the machine, after so many steps */
-    bool ok;
+    bool ok = steps || rg_fail_memory(err, (size_t)n * sizeof *steps);
 
-    if (!steps)
-        return rg_fail_memory(err, (size_t)n * sizeof *steps);
-    ok = open_seqs(s, batch, context, context + n + 1, err);
-    if (!ok) {
+    if (!ok || !open_seqs(s, batch, context, context + n + 1, err)) {
         rg_free(steps);
         return false;
     }
     *seconds = 0;
     for (int t = -1; ok && t < n; t++) { /* the first is to get warm */
+        double one;
         for (int i = 0; i < batch; i++)
             s->spans[i] = (tool_span){ .seq = s->seqs[i], .ids = s->ids + (i + t + 1) % SPEED_SEQS, .n = 1 };
-        double one;
-        /* A look empties caches: not for a few last steps, which would meet little else. */
-        if (t >= 0 && s->pulse && (!t || (due(s) && n - t >= t - looked))) {
-            look(s, steps + looked, t - looked);
-            looked = t;
-        }
         ok = step(s, batch, t < 0 ? -1 : 0, &one, err);
-        if (t < 0)
-            continue;
-        *seconds += steps[t] = one;
+        if (t >= 0)
+            *seconds += steps[t] = one;
     }
-    if (ok && s->pulse)
-        look(s, steps + looked, n - looked);
+    if (ok && step_s)
+        *step_s = rg_quantile(steps, n, 0.5);
     close_seqs(s, batch);
     rg_free(steps);
     return ok;

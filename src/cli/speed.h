@@ -4,25 +4,13 @@
 #define RG_CLI_SPEED_H
 
 #include "cli/tool.h"
-#include "model/machine.h"
 #include "ops/watch/timer.h"
 
-enum { SPEED_ROWS = 512, SPEED_SEQS = 1024, SPEED_STEPS = 1 << 20, SPEED_TIMED = 1024 };
-
-/* What a prompt took, or the usual one of n steps between two looks at the machine, and what this gave meanwhile. */
-typedef struct speed_timed {
-    double seconds;
-    int n;
-    rg_share share;
-} speed_timed;
+enum { SPEED_ROWS = 512, SPEED_SEQS = 1024, SPEED_STEPS = 1 << 20 };
 
 typedef struct speed {
     tool *tool;
     rg_timer *timer; /* of its steps, but for those that only warm up; NULL: none */
-    rg_pulse *pulse; /* looked at between steps now and then; NULL: never */
-    uint64_t looked_ns;
-    speed_timed *timed; /* beside a pulse, all that was, until its user sets n_timed to 0; [SPEED_TIMED], the first */
-    int n_timed;
     int32_t *ids; /* SPEED_ROWS + SPEED_SEQS random ones */
     rg_seq *seqs[SPEED_SEQS];
     tool_span spans[SPEED_SEQS];
@@ -33,8 +21,8 @@ void speed_fini(speed *s);
 
 /* Seconds of a prompt of n after context, in steps of SPEED_ROWS. */
 bool speed_prefill(speed *s, int n, int context, double *seconds, rg_error *err);
-/* n steps of batch streams after context: seconds in all. */
-bool speed_decode(speed *s, int batch, int context, int n, double *seconds, rg_error *err);
+/* n steps of batch streams after context: seconds in all, and of the usual step (its place may be NULL). */
+bool speed_decode(speed *s, int batch, int context, int n, double *seconds, double *step_s, rg_error *err);
 /* n tokens after a prompt of `context`, each from the whole prefix anew, as without a cache. */
 bool speed_without_cache(speed *s, int n, int context, double *seconds, rg_error *err);
 

@@ -51,7 +51,6 @@ typedef struct rg_runner_options {
     int max_rows, max_logits; /* of one step */
     int max_seqs, max_seq_len; /* the runner's own max_seq_len may come out less */
     size_t state_bytes;       /* memory for state, shared out over the groups, with what hands it out */
-    const struct rg_machine *machine; /* this one as measured (cost.h), borrowed: predictions in seconds; may be NULL */
     const rg_reader *(*wrap)(void *arg, const rg_reader *inner); /* a reader around the computing one; may be NULL */
     void *wrap_arg;
 } rg_runner_options;
@@ -59,7 +58,5 @@ typedef struct rg_runner_options {
 /* The model is borrowed.  NULL and *err if the state does not fit a single sequence, or no memory. */
 rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg_error *err);
 void rg_model_runner_free(rg_runner *r); /* NULL is fine */
-/* Its threads, for who times something between two steps. */
-struct rg_pool *rg_model_runner_pool(rg_runner *r);
 
 #endif

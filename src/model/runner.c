@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/cost.h"
 #include "model/model.h"
+#include "ops/count/count.h"
 
 typedef struct model_runner {
     rg_runner base; /* first */
@@ -22,9 +22,6 @@ typedef struct model_runner {
     const rg_batch *batch;
     int n_threads;
     const rg_sink *sink;
-    /* The last answer to prompt_rows, and to what; 0: none. */
-    rg_step_aim aim;
-    int n_prompt_rows;
 } model_runner;
 
 /* Below so many operations and bytes a second thread costs more in barriers than it brings. */
@@ -78,30 +75,9 @@ static rg_count count(const model_runner *r, const rg_batch *batch)
 
 static void predict(rg_runner *self, const rg_batch *batch, rg_predicted *out)
 {
-    const model_runner *r = (const model_runner *)self;
-    rg_cost cost = { 0 };
+    rg_count c = count((const model_runner *)self, batch);
 
-    if (r->o.machine)
-        rg_cost_batch(r->m, r->o.machine, batch, r->o.exact, &cost);
-    else
-        cost.count = count(r, batch);
-    *out = (rg_predicted){ .ops = cost.count.ops, .limit_s = cost.limit_s, .seconds = cost.seconds,
-                           .bytes = (uint64_t)(cost.count.weight_bytes + cost.count.state_bytes) };
-}
-
-/* The answer hardly changes within a block of positions, and steps that ask follow each other. */
-static int prompt_rows(rg_runner *self, const rg_step_aim *aim)
-{
-    model_runner *r = (model_runner *)self;
-    rg_step_aim same = *aim;
-
-    same.decode_at -= same.decode_at % RG_BLOCK;
-    same.prompt_at -= same.prompt_at % RG_BLOCK;
-    if (!r->n_prompt_rows || memcmp(&same, &r->aim, sizeof same)) {
-        r->n_prompt_rows = rg_cost_budget(r->m, r->o.machine, &same, r->o.max_rows, r->o.exact);
-        r->aim = same;
-    }
-    return r->n_prompt_rows;
+    *out = (rg_predicted){ .ops = c.ops, .bytes = (uint64_t)(c.weight_bytes + c.state_bytes) };
 }
 
 static bool is_small(const model_runner *r, const rg_batch *batch)
@@ -297,8 +273,7 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
     r->m = m;
     r->o = *o;
     r->base = (rg_runner){ .vocab_size = m->config.vocab_size, .dim = m->config.dim, .max_rows = o->max_rows,
-                           .max_logits = o->max_logits, .spec = &m->state, .step = step, .predict = predict,
-                           .prompt_rows = o->machine ? prompt_rows : NULL };
+                           .max_logits = o->max_logits, .spec = &m->state, .step = step, .predict = predict };
     if (!measure_arena(r, err) || !size_groups(r, n_blocks, err))
         goto fail;
     rg_cpu_sizes sizes = reader_sizes(r);
@@ -324,11 +299,6 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
 fail:
     rg_model_runner_free(&r->base);
     return NULL;
-}
-
-struct rg_pool *rg_model_runner_pool(rg_runner *self)
-{
-    return ((model_runner *)self)->pool;
 }
 
 void rg_model_runner_free(rg_runner *self)

@@ -41,10 +41,10 @@ bool rg_plan_machine_find(rg_plan_machine *out, const char *name, rg_error *err)
             continue;
         *out = (rg_plan_machine){ .name = k->name, .title = k->title, .accelerator = k->accelerator,
                                   .memory_bytes = k->memory, .link_bytes_s = k->link, .chips = 1,
-                                  .m = { .read_bytes_s = k->read, .bf16_ops_s = k->bf16 } };
+                                  .m.roofs = { .read_bytes_s = k->read, .bf16_ops_s = k->bf16 } };
         /* An accelerator has bf16 for all weights. */
-        out->m.f32_ops_s = k->accelerator ? k->bf16 : k->f32;
-        out->m.int8_ops_s = k->accelerator ? 0 : k->int8;
+        out->m.roofs.f32_ops_s = k->accelerator ? k->bf16 : k->f32;
+        out->m.roofs.int8_ops_s = k->accelerator ? 0 : k->int8;
         return true;
     }
     list_names(names, sizeof names);
@@ -55,10 +55,12 @@ void rg_plan_machine_chips(rg_plan_machine *p, int n)
 {
     double by = (double)n / p->chips;
 
-    p->m.read_bytes_s *= by;
-    p->m.f32_ops_s *= by;
-    p->m.bf16_ops_s *= by;
-    p->m.int8_ops_s *= by;
+    p->m.roofs.read_bytes_s *= by;
+    p->m.roofs.f32_ops_s *= by;
+    p->m.roofs.bf16_ops_s *= by;
+    p->m.roofs.int8_ops_s *= by;
     p->memory_bytes *= by;
+    if (n != p->chips)
+        p->m.rates = NULL;
     p->chips = n;
 }

@@ -81,14 +81,14 @@ static bool closed_latency(const rg_plan_subject *s, const rg_plan_machine *m, d
 
     if (!textbook_sizes(s, &params, &kv, err))
         return false;
-    *latency = (batch * seq * kv + params * s->weight_bytes) / m->m.read_bytes_s;
+    *latency = (batch * seq * kv + params * s->weight_bytes) / m->m.roofs.read_bytes_s;
     return true;
 }
 
 /* The textbook's arithmetic: in bf16, where there is such. */
 static double book_peak(const rg_plan_machine *m)
 {
-    return rg_machine_peak(&m->m, RG_BF16, false);
+    return rg_roofs_peak(&m->m.roofs, RG_BF16, false);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -161,8 +161,8 @@ bool rg_plan_latency(const rg_plan_subject *s, const rg_plan_machine *m, int64_t
     }
     if (!textbook_sizes(s, &params, &kv, err))
         return false;
-    *latency_s = b * (double)seq * kv / m->m.read_bytes_s +
-                 larger(2 * b * params / book_peak(m), params * s->weight_bytes / m->m.read_bytes_s);
+    *latency_s = b * (double)seq * kv / m->m.roofs.read_bytes_s +
+                 larger(2 * b * params / book_peak(m), params * s->weight_bytes / m->m.roofs.read_bytes_s);
     return true;
 }
 
@@ -219,7 +219,7 @@ static rg_type type_of(const rg_model *m)
 static bool counted_row(const rg_plan_subject *s, rg_plan_row *row, rg_error *err)
 {
     const rg_plan_machine *m = row->machine;
-    double peak = rg_machine_peak(&m->m, type_of(s->model), s->exact);
+    double peak = rg_roofs_peak(&m->m.roofs, type_of(s->model), s->exact);
     double bytes = (double)s->model->weights.stored_bytes / (double)s->model->weights.n_parameters;
     int chunk = m->chunk && m->chunk < row->seq ? m->chunk : (int)row->seq;
     rg_step_shape prompt = { .n_seqs = 1, .n_rows = (int)row->seq, .exact = s->exact };
@@ -241,7 +241,7 @@ static bool counted_row(const rg_plan_subject *s, rg_plan_row *row, rg_error *er
     row->bound_by = step.compute_s > step.weights_s && step.compute_s > step.state_s ? RG_BOUND_COMPUTE
                     : step.state_s > step.weights_s                                  ? RG_BOUND_KV
                                                                                      : RG_BOUND_WEIGHTS;
-    row->critical_batch = peak * bytes / (2 * m->m.read_bytes_s);
+    row->critical_batch = peak * bytes / (2 * m->m.roofs.read_bytes_s);
     if (is_textbook(&s->model->config)) {
         rg_plan_subject book = *s;
         book.method = RG_PLAN_CLOSED_FORM;
@@ -268,11 +268,11 @@ static bool textbook_row(const rg_plan_subject *s, rg_plan_row *row, rg_error *e
         row->ops += 4.0 * batch * seq * c->n_heads * c->head_dim * c->n_layers;
     }
     row->bytes = weights + state;
-    row->ttft_s = larger(2 * seq * params / peak, weights / m->m.read_bytes_s);
-    double weights_s = weights / m->m.read_bytes_s, state_s = state / m->m.read_bytes_s;
+    row->ttft_s = larger(2 * seq * params / peak, weights / m->m.roofs.read_bytes_s);
+    double weights_s = weights / m->m.roofs.read_bytes_s, state_s = state / m->m.roofs.read_bytes_s;
     bool computes = s->method == RG_PLAN_GENERAL ? compute > weights_s && compute > state_s : compute > row->latency_s;
     row->bound_by = computes ? RG_BOUND_COMPUTE : state_s > weights_s ? RG_BOUND_KV : RG_BOUND_WEIGHTS;
-    row->critical_batch = peak * s->weight_bytes / (2 * m->m.read_bytes_s);
+    row->critical_batch = peak * s->weight_bytes / (2 * m->m.roofs.read_bytes_s);
     return true;
 }
 
@@ -283,7 +283,7 @@ static bool in_range(const rg_plan_subject *s, const rg_plan_machine *m, int64_t
     if (seq < 1 || seq > MOST_SEQ)
         return rg_fail(err, RG_E_USAGE, "a sequence of %lld positions is out of range: 1 to %d", (long long)seq,
                        MOST_SEQ);
-    if (!(m->m.read_bytes_s > 0) || !(book_peak(m) > 0))
+    if (!(m->m.roofs.read_bytes_s > 0) || !(book_peak(m) > 0))
         return rg_fail(err, RG_E_INPUT, "machine %s: its bandwidth or its arithmetic could not be measured", m->name);
     if (!s->model && s->method != RG_PLAN_GENERAL)
         return rg_fail(err, RG_E_USAGE, "sizes without a model have only the method general");
@@ -332,8 +332,8 @@ static void list_op(void *arg, const rg_counted *op, double seconds)
         out->n++;
     }
     double bytes = op->count.weight_bytes + op->count.state_bytes;
-    double peak = rg_machine_peak(&l->m->m, op->w[0].type, l->exact);
-    bool computes = op->count.ops / peak > bytes / l->m->m.read_bytes_s;
+    double peak = rg_roofs_peak(&l->m->m.roofs, op->w[0].type, l->exact);
+    bool computes = op->count.ops / peak > bytes / l->m->m.roofs.read_bytes_s;
     o->count++;
     o->ops += op->count.ops;
     o->bytes += bytes;
@@ -353,8 +353,8 @@ static void book_op(rg_plan_ops *out, const rg_plan_machine *m, const rg_plan_op
     o->count = 1;
     o->ops = ops;
     o->bytes = intensity > 0 ? ops / intensity : 0;
-    o->seconds = larger(o->bytes / m->m.read_bytes_s, ops / peak);
-    if (ops / peak > o->bytes / m->m.read_bytes_s)
+    o->seconds = larger(o->bytes / m->m.roofs.read_bytes_s, ops / peak);
+    if (ops / peak > o->bytes / m->m.roofs.read_bytes_s)
         o->bound_by = RG_BOUND_COMPUTE;
 }
 

@@ -3,7 +3,7 @@
  * Three methods.  closed-form is the textbook: every matrix, the embedding included, read once; latency = memory /
  * bandwidth.  general is step = B K/V / bandwidth + max(2 B P / peak, P bytes / bandwidth), arithmetic in bf16; it
  * needs no model, only its size.  counted, the default, asks the model's own code through the reader that counts, and
- * the scheduler's cost model.  Knows no files and no command line. */
+ * measure/cost.h for the seconds.  Knows no files and no command line. */
 #ifndef RG_PLAN_PLAN_H
 #define RG_PLAN_PLAN_H
 

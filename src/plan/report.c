@@ -46,16 +46,14 @@ static void say_machine(rg_buf *b, const rg_plan_machine *m, const rg_plan_subje
     rg_buf_printf(b, "%s: %s", m->name, m->title);
     if (m->chips > 1)
         rg_buf_printf(b, " x %d", m->chips);
-    rg_buf_printf(b, "; %.4g GB/s, ", gb(m->m.read_bytes_s));
+    rg_buf_printf(b, "; %.4g GB/s, ", gb(m->m.roofs.read_bytes_s));
     if (m->accelerator)
-        rg_buf_printf(b, "%.4g bf16 TFLOP/s", m->m.bf16_ops_s / 1e12);
+        rg_buf_printf(b, "%.4g bf16 TFLOP/s", m->m.roofs.bf16_ops_s / 1e12);
     else
-        rg_buf_printf(b, "%.4g f32 and %.4g int8 GOP/s", m->m.f32_ops_s / 1e9, m->m.int8_ops_s / 1e9);
+        rg_buf_printf(b, "%.4g f32 and %.4g int8 GOP/s", m->m.roofs.f32_ops_s / 1e9, m->m.roofs.int8_ops_s / 1e9);
     rg_buf_printf(b, ", %.4g GB", gb(m->memory_bytes));
-    if (s->method == RG_PLAN_COUNTED && m->m.rates.measured)
-        rg_buf_printf(b, "; kernels measured on %d thread%s, %.1f us an operation, while %.2f of the bandwidth and "
-                         "%.2f of the arithmetic were given", m->m.rates.n_threads, m->m.rates.n_threads > 1 ? "s" : "",
-                      1e6 * m->m.rates.fixed_s[RG_OP_LINEAR], m->m.share.memory, m->m.share.compute);
+    if (s->method == RG_PLAN_COUNTED && m->m.rates)
+        rg_buf_printf(b, "; kernels measured, %.1f us an operation", 1e6 * m->m.rates->fixed_s[RG_OP_LINEAR]);
     rg_buf_str(b, "\n");
 }
 
@@ -106,16 +104,16 @@ static void say_measured(rg_buf *b, const rg_plan_report *r)
 {
     char p[32], m[32];
 
-    rg_buf_printf(b, "\n%-9s %6s %7s %12s %12s %9s   bandwidth, arithmetic, last cache given\n", "", "batch", "seq",
-                  "predicted", "measured", "error");
+    rg_buf_printf(b, "\n%-9s %6s %7s %12s %12s %9s\n", "", "batch", "seq", "predicted", "measured", "error");
     for (int i = 0; i < 2 * r->n_rows; i++) {
         const rg_plan_row *x = &r->rows[i / 2];
-        const rg_plan_timed *y = i % 2 ? &r->measured[i / 2].prefill : &r->measured[i / 2].decode;
-        if (y->measured_s > 0)
-            rg_buf_printf(b, "%-9s %6lld %7lld %12s %12s %+7.1f %%   %.2f %.2f %.2f\n", i % 2 ? "prefill" : "decode",
-                          i % 2 ? 1 : (long long)x->batch, (long long)x->seq, time_text(y->predicted_s, p),
-                          time_text(y->measured_s, m), off(y->predicted_s, y->measured_s), y->share.memory,
-                          y->share.compute, y->share.cache);
+        bool prefill = i % 2;
+        double predicted = prefill ? x->ttft_s : x->latency_s;
+        double measured = prefill ? r->measured[i / 2].prefill_s : r->measured[i / 2].decode_s;
+        if (measured > 0)
+            rg_buf_printf(b, "%-9s %6lld %7lld %12s %12s %+7.1f %%\n", prefill ? "prefill" : "decode",
+                          prefill ? 1 : (long long)x->batch, (long long)x->seq, time_text(predicted, p),
+                          time_text(measured, m), off(predicted, measured));
     }
 }
 
@@ -136,16 +134,16 @@ static void say_ops(rg_buf *b, const rg_plan_report *r)
     }
 }
 
-static void say_levers(rg_buf *b, const rg_plan_report *r)
+static void say_what_if(rg_buf *b, const rg_plan_report *r)
 {
-    const rg_lever *base = &r->levers->lever[0];
+    const rg_what_if_row *base = &r->what_if->row[0];
     char t[32];
 
     rg_buf_printf(b, "\nwhat if, on %s at batch %lld, seq %lld\n%-38s %10s %10s %7s %11s %7s  %s\n",
-                  r->rows[0].machine->name, (long long)r->rows[0].batch, (long long)r->rows[0].seq, "lever",
+                  r->rows[0].machine->name, (long long)r->rows[0].batch, (long long)r->rows[0].seq, "change",
                   "memory GB", "latency", "", "tokens/s", "", "formula");
-    for (int i = 0; i < r->levers->n; i++) {
-        const rg_lever *l = &r->levers->lever[i];
+    for (int i = 0; i < r->what_if->n; i++) {
+        const rg_what_if_row *l = &r->what_if->row[i];
         rg_buf_printf(b, "%-38s %10.4g %10s %6.2fx %11.1f %6.2fx  %s%s\n", l->name, gb(l->memory_bytes),
                       time_text(l->latency_s, t), l->latency_s / base->latency_s, l->throughput,
                       l->throughput / base->throughput, l->formula, l->fits ? "" : "; does not fit");
@@ -172,8 +170,8 @@ void rg_report_text(rg_buf *b, const rg_plan_report *r)
         say_measured(b, r);
     if (r->ops)
         say_ops(b, r);
-    if (r->levers)
-        say_levers(b, r);
+    if (r->what_if)
+        say_what_if(b, r);
     rg_buf_str(b, "\nmost: the largest batch that fits.  B*: where weights take as long to read as to multiply.  knee: "
                   "from this batch on,\nthroughput gains less than 10 % for each doubling of latency.\n");
 }
@@ -184,8 +182,7 @@ void rg_report_csv(rg_buf *b, const rg_plan_report *r)
 {
     rg_buf_str(b, "machine,chips,batch,seq,memory_bytes,weights_bytes,kv_bytes,recurrent_bytes,activation_bytes,"
                   "machine_bytes,fits,latency_ms,ttft_ms,throughput_tok_s,ops,bytes,intensity,bound_by,max_batch,"
-                  "critical_batch,knee_batch,closed_form_latency_ms,measured_latency_ms,measured_ttft_ms,"
-                  "predicted_latency_then_ms,predicted_ttft_then_ms\n");
+                  "critical_batch,knee_batch,closed_form_latency_ms,measured_latency_ms,measured_ttft_ms\n");
     for (int i = 0; i < r->n_rows; i++) {
         const rg_plan_row *x = &r->rows[i];
         const rg_plan_memory *y = &x->memory;
@@ -197,8 +194,7 @@ void rg_report_csv(rg_buf *b, const rg_plan_report *r)
                       y->kv, y->recurrent, y->activations, y->of, x->fits ? "true" : "false", 1e3 * x->latency_s,
                       1e3 * x->ttft_s, x->throughput, x->ops, x->bytes, x->intensity, rg_bound_names[x->bound_by],
                       (long long)x->max_batch, x->critical_batch, (long long)x->knee_batch);
-        const double last[] = { x->closed_latency_s, m.decode.measured_s, m.prefill.measured_s, m.decode.predicted_s,
-                                m.prefill.predicted_s };
+        const double last[] = { x->closed_latency_s, m.decode_s, m.prefill_s };
         for (size_t k = 0; k < RG_LEN(last); k++) /* empty: does not apply */
             if (last[k] > 0)
                 rg_buf_printf(b, ",%.6g", 1e3 * last[k]);

@@ -3,17 +3,11 @@
 #define RG_PLAN_REPORT_H
 
 #include "base/buf.h"
-#include "plan/levers.h"
+#include "plan/what_if.h"
 
-/* What was measured at a row's point, what is predicted for the share of the machine's roofs that was given meanwhile,
- * and that share; 0: was not. */
-typedef struct rg_plan_timed {
-    double predicted_s, measured_s;
-    rg_share share;
-} rg_plan_timed;
-
+/* Seconds that were measured at a row's point; 0: were not. */
 typedef struct rg_plan_measured {
-    rg_plan_timed decode, prefill; /* of a step; of a prompt */
+    double decode_s, prefill_s; /* of a step; of a prompt */
 } rg_plan_measured;
 
 typedef struct rg_plan_report {
@@ -23,7 +17,7 @@ typedef struct rg_plan_report {
     int n_rows;
     const rg_plan_measured *measured; /* NULL, or n_rows */
     const rg_plan_ops *ops;      /* of the first row; NULL: left out */
-    const rg_levers *levers;     /* likewise */
+    const rg_what_if *what_if;   /* likewise */
 } rg_plan_report;
 
 void rg_report_text(rg_buf *b, const rg_plan_report *r);

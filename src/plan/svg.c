@@ -245,8 +245,9 @@ static void put_points(rg_buf *b, const rg_svg_plan *p, const chart *c)
 static void put_roofline(rg_buf *b, const rg_svg_plan *p)
 {
     const rg_plan_machine *m = p->machine;
-    double bandwidth = m->m.read_bytes_s, peak = m->m.f32_ops_s, fast = rg_machine_peak(&m->m, RG_Q8_0, false);
-    double half = rg_machine_peak(&m->m, RG_BF16, false);
+    const rg_roofs *roofs = &p->machine->m.roofs;
+    double bandwidth = roofs->read_bytes_s, peak = roofs->f32_ops_s;
+    double fast = rg_roofs_peak(roofs, RG_Q8_0, false), half = rg_roofs_peak(roofs, RG_BF16, false);
     chart c = { .left = 70, .top = 100, .width = WIDTH - 100, .height = 400, .x_name = "operations per byte of memory",
                 .y_name = "operations per second" };
     double most = fast > half ? fast : half; /* neither is below the peak */

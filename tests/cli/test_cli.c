@@ -137,17 +137,6 @@ static void looks_inside(void **state)
     json_decref(j);
 }
 
-static void measures_the_machine(void **state)
-{
-    (void)state;
-    if (TEST_SLOWER > 1)
-        skip(); /* checked kernels take minutes to be timed */
-    json_t *j = command_json("machine --json --threads 1");
-    wants(j, "read_gb_s f32_gflop_s bf16_gflop_s int8_gop_s isa cores");
-    assert_true(json_number_value(json_object_get(j, "read_gb_s")) > 0.1);
-    json_decref(j);
-}
-
 /* Cut and company never change the logits' hash. */
 static void logits_hash(void **state)
 {
@@ -433,7 +422,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usage),        cmocka_unit_test(runs),        cmocka_unit_test(runs_alike),
-        cmocka_unit_test(looks_inside), cmocka_unit_test(measures_the_machine), cmocka_unit_test(logits_hash),
+        cmocka_unit_test(looks_inside), cmocka_unit_test(logits_hash),
         cmocka_unit_test(perplexity),   cmocka_unit_test(intermediates_are_dumped), cmocka_unit_test(activations_are_means),
         cmocka_unit_test(more_ids_than_rows_are_refused),
         cmocka_unit_test(tensors_left_over_are_told),

@@ -1,10 +1,12 @@
-/* test_plan_command.c -- `ridge plan` and `bench --no-cache` as users rely on them: JSON, files, errors of one line. */
+/* test_plan_command.c -- `ridge plan`, `ridge machine` and `bench --no-cache` as users rely on them: JSON, files, errors of
+ * one line.  What is known of this machine is made up (support/profile.h), so that nothing is measured but the model. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "support/command.h"
+#include "support/profile.h"
 
 #define SHAPE RG_TEST_DATA "/shapes/llama-2-13b.json"
 
@@ -24,6 +26,14 @@ static double number(json_t *r, const char *key)
     return json_number_value(v);
 }
 
+static void is_about(double got, double want)
+{
+    if (!(fabs(got - want) <= 1e-6 * fabs(want))) {
+        print_error("%.12g is not %.12g\n", got, want);
+        fail();
+    }
+}
+
 /* Ordered machine, seq, batch; every promised key there. */
 static void rows(void **state)
 {
@@ -41,7 +51,7 @@ static void rows(void **state)
         assert_true(number(row(j, i), "batch") == (i % 2 ? 64 : 1));
     }
     assert_true(json_is_false(json_object_get(row(j, 4), "fits")));
-    assert_true(json_array_size(json_object_get(j, "levers")) > 8);
+    assert_true(json_array_size(json_object_get(j, "what_if")) > 8);
     assert_true(json_array_size(json_object_get(j, "operations")) > 8);
     json_decref(j);
 }
@@ -65,50 +75,116 @@ static void goldens(void **state)
     json_decref(j);
 }
 
-static void here(void **state)
+/* The profile in the user's cache folder says what this machine does, exactly; another number of threads is another
+ * machine. */
+static void machine(void **state)
 {
+    const char *folder = test_profile_folder(1);
+    rg_profile p;
+
+    (void)state;
+    test_profile(&p, 1);
+    json_t *j = command_json("machine --json --threads 1");
+    is_about(number(j, "read_gb_s"), p.roofs.read_bytes_s / 1e9);
+    is_about(number(j, "f32_gflop_s"), p.roofs.f32_ops_s / 1e9);
+    is_about(number(j, "bf16_gflop_s"), p.roofs.bf16_ops_s / 1e9);
+    is_about(number(j, "int8_gop_s"), p.roofs.int8_ops_s / 1e9);
+    is_about(number(j, "threads"), 1);
+    is_about(number(j, "step_us"), 1e6 * p.rates.step_s);
+    is_about(number(json_array_get(json_object_get(j, "sets"), 3), "read_gb_s"), p.rates.set_bytes_s[3] / 1e9);
+    is_about(number(json_array_get(json_object_get(j, "operations"), RG_OP_ADD), "fixed_us"), 1e6 * p.rates.fixed_s[RG_OP_ADD]);
+    assert_true(json_is_false(json_object_get(j, "busy")));
+    assert_string_equal(command_err, "");
+    json_decref(j);
+    p.busy = true;
+    rg_error err = { 0 };
+    assert_ok(rg_profile_save(&p, folder, rg_cpu_find("auto", &err), &err), err);
+    assert_int_equal(command_run("machine --threads 1"), 0);
+    assert_non_null(strstr(command_err, "--remeasure"));
+    assert_int_equal(command_run("machine --threads 1 --quiet"), 0);
+    assert_string_equal(command_err, "");
+}
+
+/* A profile that is cut short is measured again, and --remeasure measures whatever there is; both are kept. */
+static void machine_anew(void **state)
+{
+    const char *folder = test_profile_folder(1);
+    char path[512];
+    rg_profile made_up, got;
+    rg_error err = { 0 };
+
     (void)state;
     if (TEST_SLOWER > 1)
         skip(); /* checked kernels take minutes to be timed */
-    json_t *j = command_json("plan " RG_SOURCE_DIR "/models/tales-1m --machine h100,here --batch 1,2 --seq 64 --threads 1 "
-                        "--measure --rounds 2 --json --quiet");
-    assert_true(json_is_null(json_object_get(row(j, 0), "measured_latency_ms"))); /* no h100 here */
-    for (size_t i = 2; i < 4; i++) {
-        assert_true(number(row(j, i), "measured_latency_ms") > 0);
-        /* Of the right size at least, on a machine that may have other work to do. */
-        double ratio = number(row(j, i), "predicted_latency_then_ms") / number(row(j, i), "measured_latency_ms");
-        assert_true(ratio > 0.1 && ratio < 10);
-        assert_true(number(json_object_get(row(j, i), "decode_share"), "memory") > 0);
-        assert_true(number(json_object_get(row(j, i), "decode_share"), "compute") > 0);
-    }
-    assert_true(number(row(j, 2), "measured_ttft_ms") > 0 && number(row(j, 2), "predicted_ttft_then_ms") > 0);
-    json_decref(j);
-    j = command_json("bench " RG_SOURCE_DIR "/models/tales-1m --no-cache --context 100 --decode 8 --reps 1 --threads 1 --json "
-                     "--quiet");
-    json_t *one = json_array_get(json_object_get(j, "no_cache"), 0);
-    assert_true(number(one, "no_cache_s") > number(one, "cached_s"));
-    assert_true(number(one, "no_cache_predicted_s") > number(one, "cached_predicted_s"));
-    json_decref(j);
+    test_profile(&made_up, 1);
+    assert_true(rg_profile_path(path, sizeof path, folder, rg_cpu_find("auto", &err), 1));
+    assert_int_equal(truncate(path, 1000), 0);
+    assert_int_equal(command_run("machine --threads 1 --quiet"), 0);
+    assert_true(rg_profile_load(&got, folder, rg_cpu_find("auto", &err), 1));
+    assert_true(got.rates.step_s != made_up.rates.step_s);
+    assert_ok(rg_profile_save(&made_up, folder, rg_cpu_find("auto", &err), &err), err);
+    assert_int_equal(command_run("machine --threads 1 --quiet --remeasure"), 0);
+    assert_true(rg_profile_load(&got, folder, rg_cpu_find("auto", &err), 1));
+    assert_true(got.rates.step_s != made_up.rates.step_s);
 }
 
-/* What the operations took makes up the step, but for what is between them. */
-static void each_operation(void **state)
+/* What is predicted for this machine follows from its profile: twice as slow a one, twice as long. */
+static void here(void **state)
 {
-    double sum = 0;
+    const char *folder = test_profile_folder(1);
+    rg_profile p;
+    rg_error err = { 0 };
+    double latency[2], ttft[2], *v = (double *)(void *)&p.rates;
+
+    (void)state;
+    test_profile(&p, 1);
+    for (int twice = 0; twice < 2; twice++) {
+        assert_ok(rg_profile_save(&p, folder, rg_cpu_find("auto", &err), &err), err);
+        json_t *j = command_json("plan " RG_SOURCE_DIR "/models/tales-1m --machine h100,here --batch 2 --seq 64 --threads 1 "
+                                 "--json");
+        assert_null(json_object_get(row(j, 1), "measured_latency_ms"));
+        latency[twice] = number(row(j, 1), "latency_ms");
+        ttft[twice] = number(row(j, 1), "ttft_ms");
+        json_decref(j);
+        for (size_t i = 0; i < sizeof p.rates / sizeof *v; i++) /* seconds, but for bandwidths */
+            v[i] *= i < RG_RATE_SETS ? 0.5 : 2;
+    }
+    is_about(latency[1], 2 * latency[0]);
+    is_about(ttft[1], 2 * ttft[0]);
+}
+
+/* With --measure, the points of this machine have what was measured beside what was predicted. */
+static void measured(void **state)
+{
     size_t i;
     json_t *o;
 
     (void)state;
-    if (TEST_SLOWER > 1)
-        skip();
-    json_t *j = command_json("plan " RG_SOURCE_DIR "/models/tales-1m --machine here --batch 2 --seq 64 --threads 1 --measure "
-                             "--ops --json --quiet");
-    json_array_foreach(json_object_get(j, "operations"), i, o) {
+    test_profile_folder(1);
+    json_t *j = command_json("plan " RG_SOURCE_DIR "/models/tales-1m --machine h100,here --batch 1,2 --seq 64 --threads 1 "
+                             "--measure --rounds 2 --json --quiet");
+    assert_true(json_is_null(json_object_get(row(j, 0), "measured_latency_ms"))); /* no h100 here */
+    for (i = 2; i < 4; i++)
+        assert_true(number(row(j, i), "measured_latency_ms") > 0);
+    assert_true(number(row(j, 2), "measured_ttft_ms") > 0);
+    json_decref(j);
+    j = command_json("plan " RG_SOURCE_DIR "/models/tales-1m --machine here --batch 2 --seq 64 --threads 1 --measure "
+                     "--rounds 2 --ops --json --quiet");
+    json_array_foreach(json_object_get(j, "operations"), i, o)
         assert_true(number(o, "measured_s") > 0);
-        sum += strcmp(json_string_value(json_object_get(o, "what")), "decode") ? 0 : 1e3 * number(o, "measured_s");
-    }
-    double step = number(row(j, 0), "measured_latency_ms");
-    assert_true(sum > 0.4 * step && sum < 1.5 * step);
+    json_decref(j);
+}
+
+/* Without a cache n tokens take n prompts: predicted so from the profile, and measured. */
+static void without_cache(void **state)
+{
+    (void)state;
+    test_profile_folder(1);
+    json_t *j = command_json("bench " RG_SOURCE_DIR "/models/tales-1m --no-cache --context 100 --decode 8 --reps 1 --threads 1 "
+                             "--json --quiet");
+    json_t *one = json_array_get(json_object_get(j, "no_cache"), 0);
+    assert_true(number(one, "no_cache_s") > 0 && number(one, "cached_s") > 0);
+    assert_true(number(one, "no_cache_predicted_s") > 4 * number(one, "cached_predicted_s"));
     json_decref(j);
 }
 
@@ -204,8 +280,9 @@ static void refusals(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(rows), cmocka_unit_test(goldens), cmocka_unit_test(here),
-                                        cmocka_unit_test(each_operation), cmocka_unit_test(files),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rows), cmocka_unit_test(goldens), cmocka_unit_test(machine),
+                                        cmocka_unit_test(machine_anew), cmocka_unit_test(here), cmocka_unit_test(measured),
+                                        cmocka_unit_test(without_cache), cmocka_unit_test(files),
                                         cmocka_unit_test(document), cmocka_unit_test(refusals) };
 
     test_init(argc, argv);

@@ -14,10 +14,9 @@ static void add_weight(rg_counted *c, int i, const rg_weight *w, double mats, do
 {
     double values = mats * (double)w->rows * (double)w->cols;
 
-    c->w[i] = (rg_counted_weight){ w->type, values, mats * (double)w->cols, mats * (double)w->rows };
+    c->w[i] = (rg_counted_weight){ w->type, values };
     c->count.ops += 2 * rows * values;
     c->count.weight_bytes += mats * stored_bytes(w);
-    c->pieces += mats * (double)((w->rows + RG_PANEL - 1) / RG_PANEL);
 }
 
 static void count_linear(const rg_op *op, int n_rows, rg_counted *c)
@@ -26,9 +25,10 @@ static void count_linear(const rg_op *op, int n_rows, rg_counted *c)
     if (op->kind != RG_OP_GATED)
         c->cells = 0;
     for (int i = 0; i < 3 && op->w[i]; i++) {
-        add_weight(c, i, op->w[i], (double)op->w[i]->n_mats, n_rows);
+        const rg_weight *w = op->w[i];
+        add_weight(c, i, w, (double)w->n_mats, n_rows);
         if (op->kind != RG_OP_GATED && (op->accumulate || op->b[i]))
-            c->cells += (double)n_rows * c->w[i].outputs;
+            c->cells += (double)n_rows * (double)(w->n_mats * w->rows);
     }
 }
 
@@ -40,7 +40,6 @@ static void count_moe(const rg_op *op, int n_rows, rg_counted *c)
     for (int i = 0; i < n_rows && unused > 1e-18; i++)
         unused *= 1 - k / e;
     c->rows = n_rows * k / (e * (1 - unused));
-    c->share = k / e;
     c->cells = n_rows * k * (double)(op->w[0]->rows + op->w[1]->rows + op->w[2]->rows);
     for (int i = 0; i < 3; i++)
         add_weight(c, i, op->w[i], e * (1 - unused), c->rows);
@@ -114,26 +113,20 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
         c->cells += sees.pairs * op->attend->n_heads;
         c->whole += sees.blocks * RG_BLOCK * op->attend->n_heads;
         c->count.state_bytes += kv_row_bytes(kv) * sees.keys;
-        c->pieces += heads * ((span->n_rows * op->attend->n_heads / heads + 31) / 32);
         most = span->n_rows > most ? span->n_rows : most;
     }
     c->count.ops = 2.0 * (kv->k_dim + kv->v_dim) * c->cells;
     c->rows = most * op->attend->n_heads / heads;
     c->width = kv->k_dim + kv->v_dim;
-    c->items = (double)b->n_rows * op->attend->n_heads;
-    c->streams = b->n_spans * heads;
     c->latent = kv->latent;
     c->type = kv->type;
     if (op->w[0])
         c->count.weight_bytes = (double)op->attend->n_heads * sizeof(float);
-    if (sees.keys > RG_SEGMENT && b->n_spans == 1) /* a long look back is cut among threads */
-        c->pieces *= sees.keys / RG_SEGMENT;
 }
 
 /* Six operations per element of the state: dt A, its product with h, dt B x (two), C h and the sum. */
 static void count_scan(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
-    c->rows = (double)f->batch->n_rows / f->batch->n_spans;
     c->cells = (double)f->batch->n_rows * (double)op->w[0]->rows * (double)op->w[0]->cols;
     c->count.ops = 6.0 * c->cells;
     c->count.weight_bytes = (double)(op->w[0]->rows * op->w[0]->cols + op->w[1]->cols) * sizeof(float);
@@ -152,7 +145,7 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
 {
     const rg_act *y = op->out[0];
     int n_rows = y ? y->rows : f->batch->n_rows;
-    rg_counted c = { .kind = op->kind, .layer = f->layer, .name = y ? y->name : "kv", .n_rows = n_rows,
+    rg_counted c = { .kind = op->kind, .layer = f->layer, .name = y ? y->name : "kv",
                      .cells = y ? (double)y->rows * y->cols : 0 };
 
     switch (op->kind) {
@@ -168,7 +161,6 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
     case RG_OP_KV_STORE:
         c.count.state_bytes = kv_row_bytes(op->kv) * f->batch->n_rows;
         c.cells = (double)f->batch->n_rows * (op->in[0]->cols + op->in[1]->cols);
-        c.rows = (double)f->batch->n_rows / f->batch->n_spans;
         c.latent = op->kv->latent;
         c.type = op->kv->type;
         break;

@@ -19,7 +19,6 @@ typedef struct rg_count {
 typedef struct rg_counted_weight {
     rg_type type;
     double values; /* that are read: of a mixture, those of the experts expected to be used */
-    double inputs, outputs; /* columns that x has and rows that y has for it, of all its matrices */
 } rg_counted_weight;
 
 typedef struct rg_counted { /* one op of the step */
@@ -27,17 +26,12 @@ typedef struct rg_counted { /* one op of the step */
     int layer;
     const char *name;     /* of its first output */
     rg_count count;
-    /* What a measured machine's rates go by (model/cost.h). */
+    /* What the cost of an operation goes by (measure/cost.h). */
     rg_counted_weight w[3]; /* values 0: none */
-    double rows;          /* that meet each weight; attention: queries that look at the same keys; else of a span */
-    double share;         /* a mixture: how likely a row of the step meets an expert; else 0 */
-    int n_rows;           /* of the step */
-    double items;         /* attention: rows times heads, whatever they see */
+    double rows;          /* that meet each weight; attention: queries that look at the same keys */
     double cells;         /* values made one by one; linear: that it adds to; attention: pairs of query and key; scan:
                              states advanced */
-    double whole;         /* attention: the same with all keys of the blocks that a query sees keys of */
-    double pieces;        /* parts that different threads can take */
-    double streams;       /* attention: sequences times kv heads */
+    double whole;         /* attention: pairs with all keys of the blocks that a query sees keys of */
     int width;            /* attention: k_dim + v_dim */
     bool latent;          /* attention over latents, or their store */
     rg_type type;         /* of the K/V */

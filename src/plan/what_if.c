@@ -1,5 +1,5 @@
-/* levers.c -- see levers.h. */
-#include "plan/levers.h"
+/* what_if.c -- see what_if.h. */
+#include "plan/what_if.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,24 +8,24 @@
 
 enum { MOST_DRAFTS = 16 };
 
-typedef struct bench {
+typedef struct trial {
     const rg_plan_subject *s;
     const rg_plan_machine *m;
-    const rg_lever_options *o;
+    const rg_what_if_options *o;
     int64_t batch, seq;
     rg_type type;          /* that most of the weights have */
     rg_plan_row base;
     rg_counted *ops;       /* of the base step, */
     rg_counted *changed;   /* and what a change makes of them */
     int n_ops, room;
-    rg_levers *out;
+    rg_what_if *out;
     rg_error *err;
-} bench;
+} trial;
 
-static rg_lever *add(bench *b, const char *name, double memory, double latency, double throughput)
+static rg_what_if_row *add(trial *b, const char *name, double memory, double latency, double throughput)
 {
-    RG_ASSERT(b->out->n < RG_MAX_LEVERS);
-    rg_lever *l = &b->out->lever[b->out->n++];
+    RG_ASSERT(b->out->n < RG_WHAT_IF_ROWS);
+    rg_what_if_row *l = &b->out->row[b->out->n++];
 
     snprintf(l->name, sizeof l->name, "%s", name);
     l->memory_bytes = memory;
@@ -40,9 +40,9 @@ static double bytes_per_value(rg_type type)
     return (double)rg_format_of(type)->block_bytes / rg_format_of(type)->block_len;
 }
 
-/* ---- levers that are another model ------------------------------------------------------------------------------- */
+/* ---- changes that are another model ------------------------------------------------------------------------------ */
 
-static double memory_of(const bench *b, const rg_model *m)
+static double memory_of(const trial *b, const rg_model *m)
 {
     double kv, recurrent;
 
@@ -51,7 +51,7 @@ static double memory_of(const bench *b, const rg_model *m)
 }
 
 /* Declare a model of this config and type, and count it. */
-static bool try_model(bench *b, const rg_config *c, rg_type type, const char *name, rg_lever **l)
+static bool try_model(trial *b, const rg_config *c, rg_type type, const char *name, rg_what_if_row **l)
 {
     rg_model_options o = { .kv_type = rg_kv_name(b->s->model->kv_type), .declared_type = type };
     rg_error why = { 0 };
@@ -80,10 +80,10 @@ static bool has_kv(const rg_config *c)
     return c->n_heads > 0 && c->n_kv_heads > 0;
 }
 
-static bool try_kv_heads(bench *b, rg_config *c)
+static bool try_kv_heads(trial *b, rg_config *c)
 {
     int was = c->n_kv_heads, tried[] = { was / 4, 1 };
-    rg_lever *l;
+    rg_what_if_row *l;
     char name[48];
 
     for (size_t i = 0; i < RG_LEN(tried); i++) {
@@ -100,10 +100,10 @@ static bool try_kv_heads(bench *b, rg_config *c)
     return true;
 }
 
-static bool try_windows(bench *b, rg_config *c)
+static bool try_windows(trial *b, rg_config *c)
 {
     rg_config *windowed;
-    rg_lever *l = NULL;
+    rg_what_if_row *l = NULL;
     char name[48];
 
     if (c->window || c->n_layers < 6 || b->seq <= b->o->window)
@@ -123,13 +123,13 @@ static bool try_windows(bench *b, rg_config *c)
     return ok;
 }
 
-static bool try_formats(bench *b, const rg_config *c)
+static bool try_formats(trial *b, const rg_config *c)
 {
     static const struct {
         rg_type type;
         const char *name;
     } formats[] = { { RG_Q8_0, "int8 weights (q8_0)" }, { RG_Q4_0, "int4 weights (q4_0)" } };
-    rg_lever *l;
+    rg_what_if_row *l;
 
     for (size_t i = 0; i < RG_LEN(formats); i++) {
         if (b->type == formats[i].type)
@@ -143,10 +143,10 @@ static bool try_formats(bench *b, const rg_config *c)
     return true;
 }
 
-static bool try_pruning(bench *b, rg_config *c)
+static bool try_pruning(trial *b, rg_config *c)
 {
     int was = c->n_layers, keep = (int)(was * b->o->keep + 0.5);
-    rg_lever *l;
+    rg_what_if_row *l;
     char name[48];
 
     if (keep < 1 || keep >= was)
@@ -160,10 +160,10 @@ static bool try_pruning(bench *b, rg_config *c)
     return ok;
 }
 
-/* ---- levers on the counted operations ---------------------------------------------------------------------------- */
+/* ---- changes of the counted operations --------------------------------------------------------------------------- */
 
 /* Changes an operation; returns how many weight values came or went. */
-typedef double change_fn(const bench *b, rg_counted *op);
+typedef double change_fn(const trial *b, rg_counted *op);
 
 /* Weight i of an op gets this many values. */
 static double resize(rg_counted *op, int i, double values)
@@ -184,7 +184,7 @@ static bool is_qkv(const rg_counted *op)
 
 /* MLA (DeepSeek-V2): a latent of 4 H and a rotated key of H / 2 for all heads; queries of 3 H / 2; absorbed, so that
  * heads share one key. */
-static double to_mla(const bench *b, rg_counted *op)
+static double to_mla(const trial *b, rg_counted *op)
 {
     const rg_config *c = &b->s->model->config;
     double h = c->head_dim, latent = 4 * h, rotated = h / 2, was = 2.0 * c->n_kv_heads * h;
@@ -207,7 +207,7 @@ static double to_mla(const bench *b, rg_counted *op)
 }
 
 /* CLA (Brandon 2024), s = 2: every second layer reads the K/V of the one before and makes none. */
-static double to_cla(const bench *b, rg_counted *op)
+static double to_cla(const trial *b, rg_counted *op)
 {
     (void)b;
     if (op->layer % 2 == 0)
@@ -219,12 +219,12 @@ static double to_cla(const bench *b, rg_counted *op)
     return is_qkv(op) ? resize(op, 1, 0) + resize(op, 2, 0) : 0;
 }
 
-static double q8_share(const bench *b)
+static double q8_share(const trial *b)
 {
     return rg_kv_value_bytes(RG_I8) / rg_kv_value_bytes(b->s->model->kv_type);
 }
 
-static double to_q8_kv(const bench *b, rg_counted *op)
+static double to_q8_kv(const trial *b, rg_counted *op)
 {
     if (op->kind == RG_OP_KV_STORE || op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION) {
         op->count.state_bytes *= q8_share(b);
@@ -233,7 +233,7 @@ static double to_q8_kv(const bench *b, rg_counted *op)
     return 0;
 }
 
-static rg_lever *try_change(bench *b, change_fn *change, double kv_share, const char *name)
+static rg_what_if_row *try_change(trial *b, change_fn *change, double kv_share, const char *name)
 {
     const rg_plan_memory *y = &b->base.memory;
     double values = 0;
@@ -248,11 +248,11 @@ static rg_lever *try_change(bench *b, change_fn *change, double kv_share, const 
                (double)b->batch / cost.seconds);
 }
 
-static void try_changes(bench *b)
+static void try_changes(trial *b)
 {
     const rg_config *c = &b->s->model->config;
     double was = 2.0 * c->n_kv_heads;
-    rg_lever *l;
+    rg_what_if_row *l;
 
     if (b->base.memory.kv <= 0)
         return;
@@ -271,7 +271,7 @@ static void try_changes(bench *b)
     }
 }
 
-/* ---- levers of serving ------------------------------------------------------------------------------------------- */
+/* ---- changes of serving ------------------------------------------------------------------------------------------ */
 
 double rg_speculation_tokens(double a, int g)
 {
@@ -284,7 +284,7 @@ double rg_speculation_tokens(double a, int g)
     return sum;
 }
 
-static bool try_speculation(bench *b)
+static bool try_speculation(trial *b)
 {
     double best = 0, tokens = 1, a = b->o->acceptance;
     int at = 0;
@@ -305,14 +305,14 @@ static bool try_speculation(bench *b)
         }
     }
     snprintf(name, sizeof name, "speculation, %d drafts accepted %.0f %%", at, 100 * a);
-    rg_lever *l = add(b, name, b->base.memory.total, best, (double)b->batch / best);
+    rg_what_if_row *l = add(b, name, b->base.memory.total, best, (double)b->batch / best);
     snprintf(l->formula, sizeof l->formula,
              "(T(1 + g) + g c T) / E, E = (1 - a^(g+1)) / (1 - a) = %.2f, c = %.2g, best g", tokens, b->o->draft_cost);
     return true;
 }
 
 /* A static batch waits for its longest answer. */
-static void try_batching(bench *b)
+static void try_batching(trial *b)
 {
     double sum = 0, longest = 0;
 
@@ -323,11 +323,11 @@ static void try_batching(bench *b)
     if (b->o->n_lengths < 2 || longest <= 0)
         return;
     double used = sum / b->o->n_lengths / longest;
-    rg_lever *l = add(b, "static batching", b->base.memory.total, b->base.latency_s, b->base.throughput * used);
+    rg_what_if_row *l = add(b, "static batching", b->base.memory.total, b->base.latency_s, b->base.throughput * used);
     snprintf(l->formula, sizeof l->formula, "B / T x mean / max of the lengths = %.2f; continuous: B / T", used);
 }
 
-static void try_chips(bench *b)
+static void try_chips(trial *b)
 {
     const rg_plan_machine *m = b->m;
     const rg_config *c = &b->s->model->config;
@@ -336,13 +336,13 @@ static void try_chips(bench *b)
     char name[48];
 
     snprintf(name, sizeof name, "%d replicas", y);
-    rg_lever *l = add(b, name, b->base.memory.total, t, y * b->base.throughput);
+    rg_what_if_row *l = add(b, name, b->base.memory.total, t, y * b->base.throughput);
     snprintf(l->formula, sizeof l->formula, "latency T, throughput %d B / T; memory of each", y);
     if (m->link_bytes_s <= 0)
         return;
     /* Two all-reduces a layer, each 2 (Y - 1) / Y of the batch's rows in bf16 over the link. */
     double moved = 2.0 * c->n_layers * 2 * (y - 1) / y * batch * c->dim * 2;
-    double sharded = t / y + moved / m->link_bytes_s, beta = m->m.read_bytes_s / m->link_bytes_s;
+    double sharded = t / y + moved / m->link_bytes_s, beta = m->m.roofs.read_bytes_s / m->link_bytes_s;
     double width = rg_config_value(c, "intermediate_size");
     snprintf(name, sizeof name, "tensor parallel over %d", y);
     l = add(b, name, b->base.memory.total / y, sharded, batch / sharded);
@@ -354,7 +354,7 @@ static void try_chips(bench *b)
 
 static void keep_op(void *arg, const rg_counted *op, double seconds)
 {
-    bench *b = arg;
+    trial *b = arg;
 
     (void)seconds;
     if (b->n_ops < b->room)
@@ -375,9 +375,9 @@ static rg_type usual_type(const rg_model *m)
     return (rg_type)best;
 }
 
-static bool try_all(bench *b, rg_config *c)
+static bool try_all(trial *b, rg_config *c)
 {
-    rg_lever *l = add(b, "as it is", b->base.memory.total, b->base.latency_s, b->base.throughput);
+    rg_what_if_row *l = add(b, "as it is", b->base.memory.total, b->base.latency_s, b->base.throughput);
 
     snprintf(l->formula, sizeof l->formula, "counted");
     if (has_kv(c) && (!try_kv_heads(b, c) || !try_windows(b, c)))
@@ -390,10 +390,10 @@ static bool try_all(bench *b, rg_config *c)
     return true;
 }
 
-bool rg_levers_try(const rg_plan_subject *s, const rg_plan_machine *m, int64_t batch, int64_t seq,
-                   const rg_lever_options *o, rg_levers *out, rg_error *err)
+bool rg_what_if_try(const rg_plan_subject *s, const rg_plan_machine *m, int64_t batch, int64_t seq,
+                   const rg_what_if_options *o, rg_what_if *out, rg_error *err)
 {
-    bench b = { .s = s, .m = m, .o = o, .batch = batch, .seq = seq, .out = out, .err = err };
+    trial b = { .s = s, .m = m, .o = o, .batch = batch, .seq = seq, .out = out, .err = err };
     rg_step_shape shape;
     rg_config *c = NULL;
     rg_cost cost;

@@ -1,0 +1,13 @@
+/* profile.h -- the profile of this machine for the commands that use one: it is read from the user's cache folder, or
+ * measured and kept there. */
+#ifndef RG_CLI_PROFILE_H
+#define RG_CLI_PROFILE_H
+
+#include "cli/cli.h"
+#include "measure/profile.h"
+
+/* anew: measure even where there is one.  A profile that cannot be kept is used all the same.  This is told on standard
+ * error, and also that the machine was busy while it was measured, unless --quiet. */
+bool cli_profile(rg_profile *out, const cli_common *common, const rg_cpu *cpu, int n_threads, bool anew, rg_error *err);
+
+#endif

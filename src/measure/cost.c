@@ -1,0 +1,274 @@
+/* cost.c -- see cost.h. */
+#include "measure/cost.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- rates between the points where they were measured ----------------------------------------------------------- */
+
+static double within_one(double x)
+{
+    return x < 0 ? 0 : x > 1 ? 1 : x;
+}
+
+double rg_machine_bandwidth(const rg_machine *m, double working_set)
+{
+    const double *set = rg_rate_sets;
+    int i = 0;
+
+    if (!m->rates)
+        return m->roofs.read_bytes_s;
+    while (i < RG_RATE_SETS - 2 && working_set > set[i + 1])
+        i++;
+    double x = within_one((working_set - set[i]) / (set[i + 1] - set[i]));
+    return 1 / ((1 - x) / m->rates->set_bytes_s[i] + x / m->rates->set_bytes_s[i + 1]);
+}
+
+/* v, measured at the n points `at`, between two of them; the first and the last value beyond them. */
+static double between(const double *v, const int *at, int n, double x)
+{
+    int i = 0;
+
+    while (i < n - 2 && x > at[i + 1])
+        i++;
+    return v[i] + within_one((x - at[i]) / (at[i + 1] - at[i])) * (v[i + 1] - v[i]);
+}
+
+/* Time grows with rows, beyond the most that was measured too. */
+static double by_rows(const double *v, double rows)
+{
+    const double most = rg_rate_rows[RG_RATE_ROWS - 1];
+
+    return rows > most ? v[RG_RATE_ROWS - 1] * rows / most : between(v, rg_rate_rows, RG_RATE_ROWS, rows);
+}
+
+/* ---- one operation ----------------------------------------------------------------------------------------------- */
+
+/* Where a step's bytes come from: between a place and the next one. */
+typedef struct source {
+    double byte_s;
+    int place;
+    double beyond; /* 0: from that place; 1: from the next */
+} source;
+
+/* By what a byte of so many takes. */
+static source source_of(const rg_machine *m, double working_set)
+{
+    source s = { .byte_s = 1 / rg_machine_bandwidth(m, working_set) };
+
+    if (!m->rates)
+        return s;
+    for (s.place = RG_NEAR; s.place + 1 < RG_RATE_PLACES; s.place++) {
+        double here_s = 1 / m->rates->set_bytes_s[rg_rate_place_set[s.place]];
+        double next_s = 1 / m->rates->set_bytes_s[rg_rate_place_set[s.place + 1]];
+        s.beyond = next_s > here_s ? within_one((s.byte_s - here_s) / (next_s - here_s)) : s.byte_s >= next_s;
+        if (s.beyond < 1)
+            return s;
+    }
+    s.place--;
+    return s;
+}
+
+typedef struct price {
+    double bytes_s, peak_s, limit_s; /* the roofline: its two sides, and the longer one */
+    double fixed_s, seconds;         /* seconds: fixed_s included */
+} price;
+
+static double products_s(const rg_rates *r, const source *from, const rg_counted *op, bool exact)
+{
+    double s = 0;
+
+    for (int i = 0; i < (int)RG_LEN(op->w) && op->w[i].values > 0; i++) {
+        const rg_product_rate *p = &r->product[exact][rg_format_of(op->w[i].type)->layout];
+        double here_s = by_rows(p->value_s[from->place], op->rows);
+        double next_s = by_rows(p->value_s[from->place + 1], op->rows);
+        s += op->w[i].values * (here_s + from->beyond * (next_s - here_s));
+    }
+    return s;
+}
+
+/* Kernels go by whole blocks of keys. */
+static double attention_s(const rg_rates *r, const rg_counted *op)
+{
+    const rg_attention_rate *a = &r->attention[op->latent][op->type];
+
+    return op->whole * (between(a->pair_s, rg_rate_queries, RG_RATE_QUERIES, op->rows) +
+                        op->width * between(a->column_s, rg_rate_queries, RG_RATE_QUERIES, op->rows));
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static price price_of(const rg_machine *m, const source *from, const rg_counted *op, bool exact)
+{
+    const rg_rates *r = m->rates;
+    price p = { .bytes_s = (op->count.weight_bytes + op->count.state_bytes) * from->byte_s,
+                .peak_s = op->count.ops / rg_roofs_peak(&m->roofs, op->w[0].type, exact) };
+
+    p.seconds = p.limit_s = larger(p.bytes_s, p.peak_s);
+    if (!r)
+        return p;
+    bool attends = op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION;
+    double values_s = op->cells * r->cell_s[op->kind];
+    double arithmetic_s = attends ? attention_s(r, op) : products_s(r, from, op, exact) + values_s;
+    p.fixed_s = r->fixed_s[op->kind];
+    p.seconds = p.fixed_s + larger(p.bytes_s, arithmetic_s);
+    return p;
+}
+
+/* ---- a step ------------------------------------------------------------------------------------------------------ */
+
+typedef struct pricing {
+    const rg_machine *m;
+    source from;
+    bool exact;
+    rg_cost *out;
+    rg_cost_each *each;
+    void *arg;
+} pricing;
+
+static void add_op(void *arg, const rg_counted *op)
+{
+    pricing *s = arg;
+    rg_cost *out = s->out;
+    price p = price_of(s->m, &s->from, op, s->exact);
+
+    out->seconds += p.seconds;
+    out->fixed_s += p.fixed_s;
+    out->limit_s += p.limit_s;
+    if (p.peak_s > p.bytes_s)
+        out->compute_s += p.limit_s;
+    else if (op->count.weight_bytes > op->count.state_bytes)
+        out->weights_s += p.limit_s;
+    else
+        out->state_s += p.limit_s;
+    if (s->each)
+        s->each(s->arg, op, p.seconds);
+}
+
+/* All is counted: what is the same for every operation. */
+static void begin(pricing *s)
+{
+    rg_cost *out = s->out;
+
+    s->from = source_of(s->m, out->count.weight_bytes + out->count.state_bytes);
+    out->seconds = out->fixed_s = s->m->rates ? s->m->rates->step_s : 0;
+}
+
+void rg_cost_list(const rg_machine *m, const rg_counted *ops, int n, bool exact, rg_cost *out)
+{
+    pricing s = { .m = m, .exact = exact, .out = out };
+
+    *out = (rg_cost){ .n_ops = n };
+    for (int i = 0; i < n; i++) {
+        out->count.ops += ops[i].count.ops;
+        out->count.weight_bytes += ops[i].count.weight_bytes;
+        out->count.state_bytes += ops[i].count.state_bytes;
+    }
+    begin(&s);
+    for (int i = 0; i < n; i++)
+        add_op(&s, &ops[i]);
+}
+
+static void forward(const rg_model *model, const rg_batch *batch, rg_counter *counter, rg_cost *out)
+{
+    rg_fwd f;
+
+    rg_count_fwd(&f, counter, batch);
+    rg_model_forward(model, &f);
+    out->activation_bytes = f.arena_peak;
+}
+
+/* The operations are counted first, as every one's bytes come from where all of them together fit. */
+static void cost_batch(const rg_model *model, const rg_batch *batch, pricing *s)
+{
+    rg_counter counter;
+
+    *s->out = (rg_cost){ 0 };
+    rg_counter_init(&counter, NULL, 0);
+    forward(model, batch, &counter, s->out);
+    s->out->count = counter.total;
+    s->out->n_ops = counter.n_ops;
+    begin(s);
+    rg_counter_init(&counter, NULL, 0);
+    counter.each = add_op;
+    counter.arg = s;
+    forward(model, batch, &counter, s->out);
+}
+
+void rg_cost_batch(const rg_model *model, const rg_machine *m, const rg_batch *batch, bool exact, rg_cost *out)
+{
+    cost_batch(model, batch, &(pricing){ .m = m, .exact = exact, .out = out });
+}
+
+/* Spans that are only counted: rows are causal and know nothing but how many they are. */
+static rg_batch batch_of(rg_span *spans, int n_spans)
+{
+    rg_batch b = { .n_spans = n_spans, .spans = spans, .n_logits = n_spans };
+
+    for (int i = 0; i < n_spans; i++) {
+        spans[i].first_row = b.n_rows;
+        spans[i].adapter = -1;
+        b.n_rows += spans[i].n_rows;
+    }
+    return b;
+}
+
+bool rg_cost_shape(const rg_model *model, const rg_machine *m, const rg_step_shape *shape, rg_cost *out,
+                   rg_cost_each *each, void *arg, rg_error *err)
+{
+    rg_span one, *spans = &one;
+    int32_t end, rows;
+
+    if (shape->n_seqs < 1 || shape->n_rows < 1 || shape->start < 0 || shape->start > INT32_MAX / 2 ||
+        !rg_mul(shape->n_seqs, shape->n_rows, &rows) || !rg_add((int32_t)shape->start, shape->n_rows, &end) ||
+        rows > 1 << 24)
+        return rg_fail(err, RG_E_USAGE, "a step of %d sequences of %d rows after %lld positions is out of range",
+                       shape->n_seqs, shape->n_rows, (long long)shape->start);
+    if (shape->n_seqs > 1)
+        spans = rg_array((size_t)shape->n_seqs, sizeof *spans);
+    if (!spans)
+        return rg_fail_memory(err, (size_t)shape->n_seqs * sizeof *spans);
+    for (int i = 0; i < shape->n_seqs; i++)
+        spans[i] = (rg_span){ .n_rows = shape->n_rows, .start = (int32_t)shape->start };
+    rg_batch batch = batch_of(spans, shape->n_seqs);
+    cost_batch(model, &batch, &(pricing){ .m = m, .exact = shape->exact, .out = out, .each = each, .arg = arg });
+    if (shape->n_seqs > 1)
+        rg_free(spans);
+    return true;
+}
+
+static void add_cost(rg_cost *to, const rg_cost *c)
+{
+    to->seconds += c->seconds;
+    to->limit_s += c->limit_s;
+    to->weights_s += c->weights_s;
+    to->state_s += c->state_s;
+    to->compute_s += c->compute_s;
+    to->fixed_s += c->fixed_s;
+    to->count.ops += c->count.ops;
+    to->count.weight_bytes += c->count.weight_bytes;
+    to->count.state_bytes += c->count.state_bytes;
+    to->n_ops += c->n_ops;
+    to->activation_bytes = c->activation_bytes > to->activation_bytes ? c->activation_bytes : to->activation_bytes;
+}
+
+void rg_cost_prompt(const rg_model *model, const rg_machine *m, const rg_step_shape *shape, int chunk, rg_cost *out)
+{
+    int64_t done = 0;
+
+    memset(out, 0, sizeof *out);
+    while (done < shape->n_rows) {
+        int64_t n = shape->n_rows - done < chunk ? shape->n_rows - done : chunk;
+        rg_span span = { .n_rows = (int32_t)n, .start = (int32_t)(shape->start + done) };
+        rg_batch batch = batch_of(&span, 1);
+        rg_cost step;
+
+        rg_cost_batch(model, m, &batch, shape->exact, &step);
+        add_cost(out, &step);
+        done += n;
+    }
+}

@@ -1,0 +1,64 @@
+/* cost.h -- what a step takes on a machine: counts (ops/count) times the machine give seconds.
+ *
+ * An operation takes the longer of two times, and a fixed part besides:
+ *
+ *   its bytes         at the bandwidth of a working set as large as all that the step reads
+ *   its arithmetic    products: by how many rows meet a weight; attention: by how many queries share a key; all else:
+ *                     by the values that it makes
+ *
+ * Of a machine known from its data sheet there are only roofs: the bandwidth of memory, a peak of arithmetic, and no
+ * fixed part.  Of a machine that was measured there are rates besides (rates.h).  Nothing is fitted to a model. */
+#ifndef RG_MEASURE_COST_H
+#define RG_MEASURE_COST_H
+
+#include "measure/rates.h"
+#include "measure/roofs.h"
+#include "model/model.h"
+#include "ops/count/count.h"
+
+/* What a machine can do. */
+typedef struct rg_machine {
+    rg_roofs roofs;
+    const rg_rates *rates; /* borrowed; NULL: the roofs alone */
+} rg_machine;
+
+/* Seconds of a step. */
+typedef struct rg_cost {
+    double seconds;   /* in all: what is predicted */
+    double limit_s;   /* every operation at the longer of its bytes and its peak of arithmetic, no fixed part; */
+    double weights_s, state_s, compute_s; /* of which bound by the bytes of weights, of state, by arithmetic */
+    double fixed_s;   /* of the step and its operations, within seconds */
+    rg_count count;
+    int n_ops;
+    size_t activation_bytes; /* the arena of the step */
+} rg_cost;
+
+/* Told of every operation of a step and its seconds. */
+typedef void rg_cost_each(void *arg, const rg_counted *op, double seconds);
+
+/* A step of n_seqs like sequences: n_rows rows each, after `start` positions, the last row's logits wanted. */
+typedef struct rg_step_shape {
+    int n_seqs, n_rows;
+    int64_t start;
+    bool exact; /* recipe */
+} rg_step_shape;
+
+/* One step over batch.  Allocates nothing. */
+void rg_cost_batch(const rg_model *m, const rg_machine *machine, const rg_batch *batch, bool exact, rg_cost *out);
+
+/* One step of a shape.  each may be NULL.  Allocates only for n_seqs > 1.  False: no memory, or more rows than a step
+ * can have. */
+bool rg_cost_shape(const rg_model *m, const rg_machine *machine, const rg_step_shape *shape, rg_cost *out,
+                   rg_cost_each *each, void *arg, rg_error *err);
+
+/* A prompt of n_rows positions after `start`, in steps of at most `chunk` rows; sums, but for activation_bytes: the
+ * most.  Allocates nothing. */
+void rg_cost_prompt(const rg_model *m, const rg_machine *machine, const rg_step_shape *shape, int chunk, rg_cost *out);
+
+/* n operations as one step; activation_bytes is not known.  Allocates nothing. */
+void rg_cost_list(const rg_machine *machine, const rg_counted *ops, int n, bool exact, rg_cost *out);
+
+/* Bandwidth when so many bytes are read again and again; without rates that of memory. */
+double rg_machine_bandwidth(const rg_machine *m, double working_set);
+
+#endif

@@ -1,0 +1,261 @@
+/* op_bench.c -- see op_bench.h. */
+#include "measure/op_bench.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/quantile.h"
+#include "base/rng.h"
+#include "ops/count/count.h"
+
+enum {
+    ARENA_BYTES = 32 << 20,
+    FILLED_VALUES = 1 << 19,       /* of the arena, before each time; */
+    KNOWN_VALUES = 1 << 14,        /* of which these are drawn and the rest are copies */
+    STATE_BYTES = 8 << 20,
+    COPIES_BYTES = 128 << 20,
+    LEAST_TURNS = 3, MOST_TURNS = 100,
+    EMPTY_STEPS = 50,
+};
+
+static const double LONG_S = 1.5e-3; /* of all turns together, about */
+
+/* ---- opening and closing ----------------------------------------------------------------------------------------- */
+
+void rg_op_bench_close(rg_op_bench *b)
+{
+    if (!b)
+        return;
+    rg_packed_fini(&b->packed);
+    rg_cpu_reader_free(b->reader);
+    rg_pool_free(b->pool);
+    if (b->arena)
+        rg_region_free(b->arena, ARENA_BYTES);
+    if (b->state)
+        rg_region_free(b->state, STATE_BYTES);
+    if (b->copies)
+        rg_region_free(b->copies, COPIES_BYTES);
+    rg_free(b->fwd);
+    rg_free(b->stamp);
+    rg_free(b->vector);
+    rg_free(b->ints);
+    rg_free(b);
+}
+
+static bool allocate(rg_op_bench *b, const rg_cpu *cpu, rg_error *err)
+{
+    const size_t n = (size_t)b->n_threads;
+    rg_cpu_sizes sizes = { .max_rows = RG_BENCH_ROWS, .max_cols = RG_BENCH_COLS, .n_threads = b->n_threads,
+                           .max_heads = RG_BENCH_HEADS, .max_head_dim = RG_BENCH_LATENT, .max_keys = RG_BENCH_CONTEXT };
+
+    b->pool = rg_pool_new(b->n_threads, err);
+    b->reader = b->pool ? rg_cpu_reader_new(cpu, &sizes, err) : NULL;
+    if (!b->reader)
+        return false;
+    b->arena = rg_region_new(ARENA_BYTES);
+    b->state = rg_region_new(STATE_BYTES);
+    b->fwd = rg_array(n, sizeof *b->fwd);
+    b->stamp = rg_array(n * MOST_TURNS, sizeof *b->stamp);
+    b->vector = rg_array(RG_BENCH_VECTOR, sizeof *b->vector);
+    b->ints = rg_array((size_t)RG_BENCH_ROWS * 8 + RG_BENCH_CONTEXT / RG_BLOCK, sizeof *b->ints);
+    return (b->arena && b->state && b->fwd && b->stamp && b->vector && b->ints) || rg_fail_memory(err, ARENA_BYTES);
+}
+
+rg_op_bench *rg_op_bench_open(const rg_cpu *cpu, int n_threads, rg_error *err)
+{
+    rg_op_bench *b = rg_zalloc(sizeof *b);
+
+    if (!b)
+        return rg_fail_memory(err, sizeof *b), NULL;
+    b->n_threads = n_threads;
+    if (!allocate(b, cpu, err)) {
+        rg_op_bench_close(b);
+        return NULL;
+    }
+    for (int i = 0; i < RG_BENCH_VECTOR; i++)
+        b->vector[i] = i % 2 ? -0.5f : -1.0f;
+    b->norm = (rg_weight){ .name = "norm", .n_mats = 1, .rows = 1, .vec = b->vector };
+    /* Pages that nobody wrote are all the same one.  As f32, f16 or bf16 these bytes are small numbers. */
+    memset(b->state, 0x3c, STATE_BYTES);
+    return b;
+}
+
+/* ---- what cases read --------------------------------------------------------------------------------------------- */
+
+void rg_op_bench_batch(rg_op_bench *b, int rows, int end, size_t block_bytes)
+{
+    int32_t *token = b->ints, *logits = token + RG_BENCH_ROWS, *index = logits + RG_BENCH_ROWS;
+    int32_t *kv_end = index + RG_BENCH_ROWS, *pos = kv_end + RG_BENCH_ROWS, *table = pos + 4 * RG_BENCH_ROWS;
+
+    RG_ASSERT(rows <= RG_BENCH_ROWS && rows <= end && end <= RG_BENCH_CONTEXT);
+    b->group = (rg_group_memory){ b->state, block_bytes };
+    for (int i = 0; i < RG_BENCH_CONTEXT / RG_BLOCK; i++)
+        table[i] = i;
+    for (int r = 0; r < rows; r++) {
+        token[r] = logits[r] = r;
+        index[r] = end - rows + r;
+        kv_end[r] = index[r] + 1;
+        for (int d = 0; d < 4; d++)
+            pos[4 * r + d] = index[r];
+    }
+    b->span = (rg_span){ .n_rows = rows, .start = end - rows, .adapter = -1 };
+    b->span.tables[0] = table;
+    b->batch = (rg_batch){ .n_rows = rows, .n_spans = 1, .spans = &b->span, .token = token, .index = index,
+                           .kv_end = kv_end, .pos = (const int32_t(*)[4])(const void *)pos, .n_logits = rows,
+                           .logit_rows = logits };
+}
+
+bool rg_op_bench_weights(rg_op_bench *b, rg_type type, int64_t rows, int64_t cols, rg_error *err)
+{
+    const rg_format *fmt = rg_format_of(type);
+    size_t row_bytes = (size_t)(cols / fmt->block_len * fmt->block_bytes);
+    float *x = rg_array((size_t)cols, sizeof *x);
+    uint8_t *row = rg_alloc(row_bytes);
+    bool ok = (x && row) || rg_fail_memory(err, row_bytes);
+
+    rg_packed_fini(&b->packed);
+    memset(&b->packed, 0, sizeof b->packed);
+    ok = ok && rg_packed_init(&b->packed, type, 1, rows, cols, err);
+    if (ok) {
+        for (int64_t i = 0; i < cols; i++)
+            x[i] = (float)(i * 37 % 101 - 50) / 1000.0f;
+        fmt->encode(x, cols / fmt->block_len, row);
+        for (int64_t r = 0; r < rows; r++)
+            rg_pack_row(&b->packed, 0, r, row);
+    }
+    b->turn = b->packed;
+    b->n_copies = 1;
+    b->weight = (rg_weight){ .name = "weight", .type = type, .n_mats = 1, .rows = rows, .cols = cols,
+                             .packed = &b->turn };
+    rg_free(x);
+    rg_free(row);
+    return ok;
+}
+
+bool rg_op_bench_spread(rg_op_bench *b, size_t bytes, rg_error *err)
+{
+    RG_ASSERT(bytes <= COPIES_BYTES);
+    if (!b->copies)
+        b->copies = rg_region_new(COPIES_BYTES);
+    if (!b->copies)
+        return rg_fail_memory(err, COPIES_BYTES);
+    b->n_copies = (int)(bytes / b->packed.bytes);
+    b->next_copy = 0;
+    for (int i = 0; i < b->n_copies; i++)
+        memcpy(b->copies + (size_t)i * b->packed.bytes, b->packed.data, b->packed.bytes);
+    return true;
+}
+
+/* ---- the clock --------------------------------------------------------------------------------------------------- */
+
+/* In a step, what an operation reads was written by the one before it: a part by this thread, the rest by the others,
+ * from whose caches it comes.  So every thread writes its part of the activations as they are. */
+static void hand_over(rg_fwd *f, rg_op_bench *b)
+{
+    const size_t line = 64 / sizeof(uint32_t), run = 16 * line, all = f->arena_peak / sizeof(uint32_t);
+    volatile uint32_t *at = (volatile uint32_t *)(void *)f->arena;
+
+    for (size_t i = (size_t)f->thread * run; i < all; i += (size_t)f->n_threads * run)
+        for (size_t k = i; k < i + run && k < all; k += line)
+            at[k] = at[k];
+    if (f->thread == 0 && b->n_copies > 1) {
+        b->turn.data = b->copies + (size_t)b->next_copy * b->packed.bytes;
+        b->next_copy = (b->next_copy + 1) % b->n_copies;
+    }
+    rg_fwd_barrier(f);
+}
+
+static void turns(void *arg, int thread)
+{
+    rg_op_bench *b = arg;
+    rg_fwd *f = &b->fwd[thread];
+
+    *f = (rg_fwd){ .reader = rg_cpu_reader_of(b->reader), .batch = &b->batch, .groups = &b->group, .exact = b->exact,
+                   .thread = thread, .n_threads = b->n_threads, .pool = b->pool, .arena = b->arena,
+                   .arena_bytes = ARENA_BYTES };
+    for (int i = 0; i < b->n_turns; i++) {
+        uint64_t *stamp = b->stamp[thread * MOST_TURNS + i];
+        int mark = rg_act_mark(f);
+
+        hand_over(f, b);
+        stamp[0] = rg_now_ns();
+        b->run(f, b);
+        stamp[1] = rg_now_ns();
+        rg_act_release(f, mark);
+    }
+    rg_fwd_barrier(f);
+}
+
+/* A turn lasts from when the last thread begins it to when the last one is done with it, which is
+ * where the next operation of a step begins.  The lower quartile of n turns: others on the machine make some longer. */
+static double quick_turn(rg_op_bench *b, int n)
+{
+    double took[MOST_TURNS];
+
+    b->n_turns = n;
+    rg_pool_run(b->pool, b->n_threads, turns, b);
+    for (int i = 0; i < n; i++) {
+        uint64_t begun = 0, ended = 0;
+        for (int t = 0; t < b->n_threads; t++) {
+            const uint64_t *stamp = b->stamp[t * MOST_TURNS + i];
+            begun = stamp[0] > begun ? stamp[0] : begun;
+            ended = stamp[1] > ended ? stamp[1] : ended;
+        }
+        took[i] = rg_seconds(begun, ended);
+    }
+    return rg_quantile(took, n, 0.25);
+}
+
+/* Values without a pattern that branches could learn, and without the smallest of all, which processors are slow at. */
+static void fill_arena(rg_op_bench *b)
+{
+    rg_rng rng = { .seed = 1 };
+    float *x = (float *)(void *)b->arena;
+
+    for (int i = 0; i < KNOWN_VALUES; i++)
+        x[i] = 2 * rg_rng_unit(&rng) - 1;
+    for (int i = KNOWN_VALUES; i < FILLED_VALUES; i += KNOWN_VALUES)
+        memcpy(x + i, x, KNOWN_VALUES * sizeof *x);
+}
+
+double rg_op_bench_seconds(rg_op_bench *b, rg_op_case *run)
+{
+    fill_arena(b);
+    b->run = run;
+    quick_turn(b, 1); /* to get warm */
+    double s = quick_turn(b, LEAST_TURNS);
+    if (s * LEAST_TURNS > LONG_S)
+        return s;
+    return quick_turn(b, s * MOST_TURNS > LONG_S ? (int)(LONG_S / s) : MOST_TURNS);
+}
+
+double rg_op_bench_cells(const rg_op_bench *b, rg_op_case *run)
+{
+    rg_counted counted = { 0 };
+    rg_counter counter;
+    rg_fwd f;
+
+    rg_counter_init(&counter, &counted, 1);
+    rg_count_fwd(&f, &counter, &b->batch);
+    run(&f, b);
+    return counted.cells;
+}
+
+static void nothing(void *arg, int thread)
+{
+    (void)arg;
+    (void)thread;
+}
+
+double rg_op_bench_empty_step(rg_op_bench *b)
+{
+    double took[EMPTY_STEPS];
+
+    for (int i = 0; i < EMPTY_STEPS; i++) {
+        uint64_t t0 = rg_now_ns();
+        rg_pool_run(b->pool, b->n_threads, nothing, b);
+        took[i] = rg_seconds(t0, rg_now_ns());
+    }
+    return rg_quantile(took, EMPTY_STEPS, 0.25);
+}

@@ -1,0 +1,79 @@
+/* op_bench.h -- where single operations are timed: threads, the reader that computes, and weights, a batch and state of
+ * no model.
+ *
+ * A case is a few lines of seam, usually one operation.  One thread at a time calls these functions. */
+#ifndef RG_MEASURE_OP_BENCH_H
+#define RG_MEASURE_OP_BENCH_H
+
+#include "ops/cpu/kernels.h"
+
+enum {
+    RG_BENCH_ROWS = 128,     /* of a batch, at most */
+    RG_BENCH_COLS = 4096,    /* of an activation, at most */
+    RG_BENCH_CONTEXT = 1024, /* positions of the sequence */
+    RG_BENCH_HEADS = 64, RG_BENCH_LATENT = 576, /* of queries, and columns of a head, at most */
+    RG_BENCH_VECTOR = 1 << 14,
+    RG_BENCH_TAPS = 4, RG_BENCH_STATES = 16, /* of a recurrence */
+};
+
+typedef struct rg_op_bench rg_op_bench;
+/* The operations of a case, run by every thread. */
+typedef void rg_op_case(rg_fwd *f, const rg_op_bench *b);
+
+struct rg_op_bench {
+    /* What cases read; set by who times them. */
+    rg_weight weight;      /* from rg_op_bench_weights */
+    rg_weight norm;
+    rg_rope rope;
+    rg_kv kv;
+    rg_buffer tail, scan;  /* of a recurrence over b->width channels */
+    int n_heads, width;    /* of queries; columns of an activation */
+    float *vector;         /* [RG_BENCH_VECTOR] -1, -0.5, -1, ...: norms, frequencies, taps, a recurrence's A */
+
+    bool exact;            /* recipe */
+
+    /* The rest is op_bench.c's. */
+    rg_pool *pool;
+    rg_cpu_reader *reader;
+    int n_threads;
+    uint8_t *arena, *state, *copies; /* copies NULL: not needed yet */
+    rg_fwd *fwd;           /* [n_threads] */
+    uint64_t (*stamp)[2];  /* [n_threads * turns] when a thread began and ended one */
+    rg_packed packed;      /* the matrix, */
+    rg_packed turn;        /* and the same at the place that this turn reads it from */
+    int n_copies, next_copy;
+    rg_span span;
+    rg_batch batch;
+    rg_group_memory group;
+    int32_t *ints;         /* of the batch */
+    rg_op_case *run;
+    int n_turns;
+};
+
+rg_op_bench *rg_op_bench_open(const rg_cpu *cpu, int n_threads, rg_error *err);
+void rg_op_bench_close(rg_op_bench *b); /* NULL is fine */
+
+/* The batch becomes the last `rows` of the first `end` positions of one sequence, whose state has blocks of so many
+ * bytes: those of b->kv, b->tail or b->scan, or 0. */
+void rg_op_bench_batch(rg_op_bench *b, int rows, int end, size_t block_bytes);
+/* b->weight becomes a matrix of plausible values.  False: no memory. */
+bool rg_op_bench_weights(rg_op_bench *b, rg_type type, int64_t rows, int64_t cols, rg_error *err) RG_MUST_CHECK;
+/* Until the next matrix every turn reads another copy of this one, all of them together so many bytes. */
+bool rg_op_bench_spread(rg_op_bench *b, size_t bytes, rg_error *err) RG_MUST_CHECK;
+
+/* Seconds of a case: the lower quartile of some turns. */
+double rg_op_bench_seconds(rg_op_bench *b, rg_op_case *run);
+/* Values that a case makes (rg_counted.cells), by the reader that counts. */
+double rg_op_bench_cells(const rg_op_bench *b, rg_op_case *run);
+/* Seconds of a step with nothing in it: to wake the threads and to wait for them. */
+double rg_op_bench_empty_step(rg_op_bench *b);
+
+/* ---- the cases (op_cases.c) ---- */
+
+/* With b->weight; over b->width columns; with b->kv and b->n_heads; with b->tail, b->scan. */
+rg_op_case rg_case_linear, rg_case_gated, rg_case_embed;
+rg_op_case rg_case_rmsnorm, rg_case_add, rg_case_act_mul, rg_case_softcap, rg_case_gather, rg_case_rotate;
+rg_op_case rg_case_kv_store, rg_case_attention, rg_case_mla_attention;
+rg_op_case rg_case_conv, rg_case_scan;
+
+#endif

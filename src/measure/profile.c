@@ -1,0 +1,277 @@
+/* profile.c -- see profile.h. */
+#include "measure/profile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "ops/kv.h"
+
+enum { PATH_ROOM = 4096, KEY_ROOM = 512, NAME_ROOM = 64, FILE_CAP = 1 << 20, CPUINFO_CAP = 1 << 23 };
+
+/* A machine was busy if the rounds differ by more than this share of the median, or if the measuring thread, which
+ * always has something to do, ran for less than this share of the time. */
+static const double BUSY_SPREAD = 0.15, BUSY_SHARE = 0.9;
+
+/* ---- the key ----------------------------------------------------------------------------------------------------- */
+
+/* The value of the first line that begins with `name`, to its end; false: there is none. */
+static bool value_of(const char *text, const char *name, char *out, size_t room)
+{
+    const char *at = strstr(text, name);
+
+    at = at ? strchr(at, ':') : NULL;
+    if (!at)
+        return false;
+    at += 1 + strspn(at + 1, " \t");
+    snprintf(out, room, "%.*s", (int)strcspn(at, "\n"), at);
+    return true;
+}
+
+/* As the system names it: x86 by its model, ARM by the numbers of maker and part. */
+static void processor_name(char *out, size_t room)
+{
+    char maker[NAME_ROOM], part[NAME_ROOM];
+    size_t n;
+    char *text = rg_file_slurp("/proc/cpuinfo", CPUINFO_CAP, &n, NULL);
+
+    snprintf(out, room, "unknown");
+    if (text && !value_of(text, "model name", out, room) && value_of(text, "CPU implementer", maker, sizeof maker) &&
+        value_of(text, "CPU part", part, sizeof part))
+        snprintf(out, room, "%s %s", maker, part);
+    rg_free(text);
+}
+
+/* The first lines of the file. */
+static void make_key(char out[KEY_ROOM], const rg_cpu *cpu, int n_threads)
+{
+    char processor[256];
+
+    processor_name(processor, sizeof processor);
+    snprintf(out, KEY_ROOM, "ridge %s\nprocessor %s\ninstructions %s\nthreads %d\n", RG_VERSION, processor, cpu->isa,
+             n_threads);
+}
+
+bool rg_profile_path(char *out, size_t room, const char *folder, const rg_cpu *cpu, int n_threads)
+{
+    char key[KEY_ROOM], name[NAME_ROOM];
+
+    make_key(key, cpu, n_threads);
+    snprintf(name, sizeof name, "machine-%016llx.profile", (unsigned long long)rg_xxh64(key, strlen(key), 0));
+    return rg_path_join(out, room, folder, name);
+}
+
+/* ---- the numbers ------------------------------------------------------------------------------------------------- */
+
+/* What is done with each run of numbers; false: no further. */
+typedef bool on_numbers(void *arg, const char *name, double *v, int n);
+
+static bool each_rate(rg_rates *r, on_numbers *fn, void *arg)
+{
+    static const char *const layouts[RG_LAYOUT_COUNT] = { NULL, "f32", "f16", "bf16", "q4",
+                                                          "q8", "q4m", "q8m", "k4",   "k8" };
+    _Static_assert(RG_LAYOUT_COUNT == 10, "a layout has no name");
+    static const char *const recipes[2] = { "fast", "exact" }, *const whats[2] = { "kv", "latent" };
+    static const char *const places[RG_RATE_PLACES] = { "near", "cache", "far" };
+    char name[NAME_ROOM], second[NAME_ROOM];
+
+    for (int i = 0; i < 2 * RG_LAYOUT_COUNT; i++)
+        for (int k = 0; k < RG_RATE_PLACES && i / 2 != RG_LAYOUT_NONE; k++) {
+            snprintf(name, sizeof name, "product.%s.%s.%s_s", recipes[i % 2], layouts[i / 2], places[k]);
+            if (!fn(arg, name, r->product[i % 2][i / 2].value_s[k], RG_RATE_ROWS))
+                return false;
+        }
+    for (int i = 0; rg_rate_kv_type(i / 2) < RG_TYPE_COUNT; i++) {
+        rg_attention_rate *a = &r->attention[i % 2][rg_rate_kv_type(i / 2)];
+        snprintf(name, sizeof name, "attention.%s.%s.pair_s", whats[i % 2], rg_kv_name(rg_rate_kv_type(i / 2)));
+        snprintf(second, sizeof second, "attention.%s.%s.column_s", whats[i % 2], rg_kv_name(rg_rate_kv_type(i / 2)));
+        if (!fn(arg, name, a->pair_s, RG_RATE_QUERIES) || !fn(arg, second, a->column_s, RG_RATE_QUERIES))
+            return false;
+    }
+    for (int k = 0; k < RG_OP_COUNT; k++) {
+        snprintf(name, sizeof name, "op.%s.fixed_s", rg_op_name((rg_op_kind)k));
+        snprintf(second, sizeof second, "op.%s.cell_s", rg_op_name((rg_op_kind)k));
+        if (!fn(arg, name, &r->fixed_s[k], 1) || !fn(arg, second, &r->cell_s[k], 1))
+            return false;
+    }
+    return true;
+}
+
+/* All numbers of a profile, in the order of the file. */
+static bool each_number(rg_profile *p, double *busy, on_numbers *fn, void *arg)
+{
+    return fn(arg, "busy", busy, 1) && fn(arg, "roof.read_bytes_s", &p->roofs.read_bytes_s, 1) &&
+           fn(arg, "roof.f32_ops_s", &p->roofs.f32_ops_s, 1) && fn(arg, "roof.bf16_ops_s", &p->roofs.bf16_ops_s, 1) &&
+           fn(arg, "roof.int8_ops_s", &p->roofs.int8_ops_s, 1) &&
+           fn(arg, "set_bytes_s", p->rates.set_bytes_s, RG_RATE_SETS) && fn(arg, "step_s", &p->rates.step_s, 1) &&
+           each_rate(&p->rates, fn, arg);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+static bool read_numbers(void *arg, const char *name, double *v, int n)
+{
+    const char **at = arg, *from = *at;
+    size_t length = strlen(name);
+
+    if (strncmp(from, name, length) != 0)
+        return false;
+    from += length;
+    for (int i = 0; i < n; i++) {
+        char *end;
+        if (*from != ' ')
+            return false;
+        v[i] = strtod(from, &end);
+        if (end == from || !isfinite(v[i]) || v[i] < 0)
+            return false;
+        from = end;
+    }
+    if (*from != '\n')
+        return false;
+    *at = from + 1;
+    return true;
+}
+
+/* Costs divide by these. */
+static bool has_bandwidth(const rg_profile *p)
+{
+    for (int i = 0; i < RG_RATE_SETS; i++)
+        if (!(p->rates.set_bytes_s[i] > 0))
+            return false;
+    return p->roofs.read_bytes_s > 0 && p->roofs.f32_ops_s > 0;
+}
+
+bool rg_profile_load(rg_profile *out, const char *folder, const rg_cpu *cpu, int n_threads)
+{
+    char path[PATH_ROOM], key[KEY_ROOM];
+    double busy = 0;
+    size_t n;
+
+    memset(out, 0, sizeof *out);
+    make_key(key, cpu, n_threads);
+    bool named = rg_profile_path(path, sizeof path, folder, cpu, n_threads);
+    char *text = named ? rg_file_slurp(path, FILE_CAP, &n, NULL) : NULL;
+    bool ok = text && strlen(text) == n && !strncmp(text, key, strlen(key));
+    if (ok) {
+        const char *at = text + strlen(key);
+        ok = each_number(out, &busy, read_numbers, &at) && !strcmp(at, "end\n") && has_bandwidth(out);
+    }
+    out->roofs.n_threads = n_threads;
+    out->busy = busy > 0;
+    rg_free(text);
+    return ok;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+static bool write_numbers(void *arg, const char *name, double *v, int n)
+{
+    rg_buf *b = arg;
+
+    rg_buf_str(b, name);
+    for (int i = 0; i < n; i++)
+        rg_buf_printf(b, " %.17g", v[i]);
+    return rg_buf_str(b, "\n");
+}
+
+static bool make_folder(const char *folder, rg_error *err)
+{
+    char parent[PATH_ROOM];
+    const char *slash = strrchr(folder, '/');
+
+    if (slash && slash > folder && (size_t)(slash - folder) < sizeof parent) {
+        snprintf(parent, sizeof parent, "%.*s", (int)(slash - folder), folder);
+        if (!rg_dir_make(parent, err))
+            return false;
+    }
+    return rg_dir_make(folder, err);
+}
+
+static bool write_file(const char *path, const rg_buf *b, rg_error *err)
+{
+    rg_writer *w = rg_writer_open(path, err);
+
+    if (w && rg_writer_write(w, b->data, b->n, err))
+        return rg_writer_commit(w, err);
+    rg_writer_abort(w);
+    return false;
+}
+
+bool rg_profile_save(const rg_profile *p, const char *folder, const rg_cpu *cpu, rg_error *err)
+{
+    rg_profile copy = *p; /* as reading and writing share each_number */
+    char path[PATH_ROOM], key[KEY_ROOM];
+    double busy = p->busy;
+    rg_buf b;
+
+    if (!rg_profile_path(path, sizeof path, folder, cpu, p->roofs.n_threads))
+        return rg_fail(err, RG_E_INPUT, "%.200s: the folder's name is too long", folder);
+    if (!make_folder(folder, err))
+        return false;
+    make_key(key, cpu, p->roofs.n_threads);
+    rg_buf_init(&b, FILE_CAP);
+    rg_buf_str(&b, key);
+    each_number(&copy, &busy, write_numbers, &b);
+    rg_buf_str(&b, "end\n");
+    bool ok = b.failed ? rg_fail_memory(err, b.n) : write_file(path, &b, err);
+    rg_buf_fini(&b);
+    return ok;
+}
+
+/* ---- measuring --------------------------------------------------------------------------------------------------- */
+
+static bool measure_round(rg_profile *p, rg_rounds *rounds, const rg_cpu *cpu, int n_threads, rg_error *err)
+{
+    rg_roofs now;
+
+    rg_rounds_begin(rounds);
+    if (!rg_roofs_probe(&now, cpu, n_threads, err))
+        return false;
+    p->roofs.n_threads = n_threads;
+    p->roofs.read_bytes_s = rg_rounds_median(rounds, now.read_bytes_s);
+    p->roofs.f32_ops_s = rg_rounds_median(rounds, now.f32_ops_s);
+    p->roofs.bf16_ops_s = rg_rounds_median(rounds, now.bf16_ops_s);
+    p->roofs.int8_ops_s = rg_rounds_median(rounds, now.int8_ops_s);
+    return rg_rates_measure(&p->rates, rounds, cpu, n_threads, err);
+}
+
+/* That this thread has run for so far. */
+static double cpu_seconds(void)
+{
+    struct timespec t = { 0 };
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+bool rg_profile_measure(rg_profile *out, const rg_cpu *cpu, int n_threads, void (*progress)(void *arg, double done),
+                        void *arg, rg_error *err)
+{
+    rg_rounds *rounds = rg_zalloc(sizeof *rounds);
+    bool ok = rounds || rg_fail_memory(err, sizeof *rounds);
+    double ran = -cpu_seconds();
+    uint64_t t0 = rg_now_ns();
+
+    memset(out, 0, sizeof *out);
+    for (int i = 0; ok && i < RG_ROUNDS; i++) {
+        if (progress)
+            progress(arg, (double)i / RG_ROUNDS);
+        ok = measure_round(out, rounds, cpu, n_threads, err);
+    }
+    if (ok) {
+        ran += cpu_seconds();
+        out->busy = rg_rounds_spread(rounds) > BUSY_SPREAD || ran < BUSY_SHARE * rg_seconds(t0, rg_now_ns());
+        ok = has_bandwidth(out) || rg_fail(err, RG_E_INPUT, "this machine's bandwidth could not be measured");
+    }
+    if (ok && progress)
+        progress(arg, 1);
+    rg_free(rounds);
+    return ok;
+}

@@ -1,0 +1,31 @@
+/* profile.h -- what is known of this machine: its roofs and the rates of the engine's operations.  It is measured once
+ * and kept in a file.
+ *
+ * A profile is valid for one processor, instruction set, number of threads and version of ridge.  Its file is text, a
+ * name and its numbers a line, and ends with a line "end". */
+#ifndef RG_MEASURE_PROFILE_H
+#define RG_MEASURE_PROFILE_H
+
+#include "measure/rates.h"
+#include "measure/roofs.h"
+
+typedef struct rg_profile {
+    rg_roofs roofs;
+    rg_rates rates;
+    bool busy; /* the rounds of measuring were so far apart that the machine had other work */
+} rg_profile;
+
+/* Read the profile of this machine from `folder`; false: there is none that fits (not an error). */
+bool rg_profile_load(rg_profile *out, const char *folder, const rg_cpu *cpu, int n_threads);
+/* Write it whole or not at all; makes the folder, and the one that it is in. */
+bool rg_profile_save(const rg_profile *p, const char *folder, const rg_cpu *cpu, rg_error *err) RG_MUST_CHECK;
+
+/* Measure all of it, in RG_ROUNDS rounds: at most 20 s on a machine that has nothing else to do.  progress (may be
+ * NULL) is told which part is done, from 0 to 1. */
+bool rg_profile_measure(rg_profile *out, const rg_cpu *cpu, int n_threads, void (*progress)(void *arg, double done),
+                        void *arg, rg_error *err) RG_MUST_CHECK;
+
+/* Where the profile of this machine lies in `folder`.  False: the name is too long for out[room]. */
+bool rg_profile_path(char *out, size_t room, const char *folder, const rg_cpu *cpu, int n_threads);
+
+#endif

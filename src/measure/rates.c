@@ -1,0 +1,269 @@
+/* rates.c -- see rates.h: which operations are timed, and what follows from how long they take. */
+#include "measure/rates.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "measure/op_bench.h"
+#include "measure/roofs.h"
+#include "ops/kv.h"
+
+enum {
+    COLS = 1024, MATRIX_BYTES = 1 << 20, /* of the matrix of products */
+    LITTLE = 64,                         /* columns of what shows fixed costs */
+    MANY_ROWS = 64,                      /* and rows of what shows the cost of a value */
+    FAR_ROWS = 64,                       /* from more rows on arithmetic hides where weights come from */
+    LATENT_K = RG_BENCH_LATENT, LATENT_V = 512,
+};
+
+const double rg_rate_sets[RG_RATE_SETS] = { 0x1p18, 0x1p19, 0x1p20, 0x2p20, 0x4p20,
+                                            0x8p20, 0x10p20, 0x20p20, 0x40p20, 0x80p20 };
+const int rg_rate_place_set[RG_RATE_PLACES] = { 2, 5, RG_RATE_SETS - 1 };
+const int rg_rate_rows[RG_RATE_ROWS] = { 1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 128 };
+const int rg_rate_queries[RG_RATE_QUERIES] = { 1, 2, 4, 8, 32 };
+
+rg_type rg_rate_kv_type(int i)
+{
+    static const rg_type types[] = { RG_F32, RG_F16, RG_BF16, RG_I8 };
+
+    return i < (int)RG_LEN(types) ? types[i] : RG_TYPE_COUNT;
+}
+
+typedef struct round {
+    rg_rates *out;
+    rg_rounds *rounds;
+    const rg_cpu *cpu;
+    rg_op_bench *b;
+} round;
+
+static double seconds(round *r, rg_op_case *run)
+{
+    return rg_rounds_median(r->rounds, rg_op_bench_seconds(r->b, run));
+}
+
+/* What is left of some seconds, for each of n values. */
+static double rest(double s, double without, double n)
+{
+    return s > without ? (s - without) / n : 0;
+}
+
+/* ---- bandwidth --------------------------------------------------------------------------------------------------- */
+
+/* Never slower with less to read: what disturbs makes slower. */
+static bool measure_sets(round *r, rg_error *err)
+{
+    double least_s = 0;
+
+    for (int i = RG_RATE_SETS - 1; i >= 0; i--) {
+        double bytes_s;
+        if (!rg_roofs_bandwidth(&bytes_s, r->cpu, r->b->pool, (size_t)rg_rate_sets[i], err))
+            return false;
+        double byte_s = rg_rounds_median(r->rounds, bytes_s > 0 ? 1 / bytes_s : 0);
+        least_s = least_s > 0 && least_s < byte_s ? least_s : byte_s;
+        r->out->set_bytes_s[i] = least_s > 0 ? 1 / least_s : 0;
+    }
+    return true;
+}
+
+/* ---- operations that are no product ------------------------------------------------------------------------------ */
+
+/* Kinds that are not here, and those that come later, cost what an addition of activations does. */
+static const struct {
+    rg_op_kind kind;
+    rg_op_case *run;
+} cases[] = {
+    { RG_OP_ADD, rg_case_add }, /* first */
+    { RG_OP_RMSNORM, rg_case_rmsnorm },   { RG_OP_ACT_MUL, rg_case_act_mul },   { RG_OP_SOFTCAP, rg_case_softcap },
+    { RG_OP_GATHER, rg_case_gather },     { RG_OP_ROTATE, rg_case_rotate },     { RG_OP_EMBED, rg_case_embed },
+    { RG_OP_KV_STORE, rg_case_kv_store }, { RG_OP_CONV, rg_case_conv },         { RG_OP_SCAN, rg_case_scan },
+};
+
+/* What the cases read becomes this wide. */
+static bool set_width(round *r, int width, rg_error *err)
+{
+    rg_op_bench *b = r->b;
+
+    b->width = width;
+    b->norm.cols = width;
+    b->rope = (rg_rope){ .n_pairs = 32, .inv_freq = b->vector, .factor = 1 };
+    b->kv = (rg_kv){ .type = RG_BF16, .n_heads = width / 64, .k_dim = 64, .v_dim = 64 };
+    b->tail = rg_conv_tail("tail", width, RG_BENCH_TAPS);
+    b->scan = rg_scan_state("scan", width, RG_BENCH_STATES);
+    return rg_op_bench_weights(b, RG_BF16, LITTLE, width, err);
+}
+
+static size_t block_bytes(const rg_op_bench *b, rg_op_kind kind)
+{
+    return kind == RG_OP_CONV ? b->tail.bytes : kind == RG_OP_SCAN ? b->scan.bytes : rg_kv_bytes(&b->kv);
+}
+
+static bool measure_values(round *r, rg_error *err)
+{
+    rg_rates *out = r->out;
+
+    if (!set_width(r, LITTLE, err))
+        return false;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        rg_op_bench_batch(r->b, 1, 1, block_bytes(r->b, cases[i].kind));
+        out->fixed_s[cases[i].kind] = seconds(r, cases[i].run);
+        for (int k = 0; !i && k < RG_OP_COUNT; k++)
+            out->fixed_s[k] = out->fixed_s[cases[0].kind];
+    }
+    if (!set_width(r, COLS, err))
+        return false;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        rg_op_kind kind = cases[i].kind;
+        rg_op_bench_batch(r->b, MANY_ROWS, MANY_ROWS, block_bytes(r->b, kind));
+        out->cell_s[kind] = rest(seconds(r, cases[i].run), out->fixed_s[kind], rg_op_bench_cells(r->b, cases[i].run));
+        for (int k = 0; !i && k < RG_OP_COUNT; k++)
+            out->cell_s[k] = out->cell_s[cases[0].kind];
+    }
+    out->cell_s[RG_OP_GATED] = out->cell_s[RG_OP_MOE] = out->cell_s[RG_OP_ACT_MUL];
+    return true;
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+/* The format that stands for a layout: the last one in the table, whose bytes are nearest to the packed ones. */
+static rg_type type_of(rg_layout layout)
+{
+    rg_type type = RG_TYPE_COUNT;
+
+    for (int t = 0; t < RG_TYPE_COUNT; t++)
+        if (rg_format_of((rg_type)t)->layout == layout && rg_format_of((rg_type)t)->encode)
+            type = (rg_type)t;
+    RG_ASSERT(type < RG_TYPE_COUNT);
+    return type;
+}
+
+static bool measure_fixed_products(round *r, rg_error *err)
+{
+    double *fixed = r->out->fixed_s;
+
+    if (!set_width(r, LITTLE, err))
+        return false;
+    rg_op_bench_batch(r->b, 1, 1, 0);
+    fixed[RG_OP_LINEAR] = fixed[RG_OP_LINEAR_HEADS] = seconds(r, rg_case_linear);
+    fixed[RG_OP_GATED] = fixed[RG_OP_MOE] = seconds(r, rg_case_gated);
+    return true;
+}
+
+static double product_seconds(round *r, int rows)
+{
+    rg_op_bench_batch(r->b, rows, rows, 0);
+    return rest(seconds(r, rg_case_linear), r->out->fixed_s[RG_OP_LINEAR],
+                (double)(r->b->weight.rows * r->b->weight.cols));
+}
+
+/* From farther than near for powers of two alone; between them that adds as much as for the number before. */
+static void measure_place(round *r, bool exact, rg_layout layout, rg_rate_place place)
+{
+    rg_product_rate *p = &r->out->product[exact][layout];
+    double more = 0;
+
+    r->b->exact = exact;
+    for (int i = 0; i < RG_RATE_ROWS; i++) {
+        int rows = rg_rate_rows[i];
+        if (place == RG_NEAR)
+            p->value_s[place][i] = product_seconds(r, rows);
+        else if (rows <= FAR_ROWS && !(rows & (rows - 1)))
+            more = rest(product_seconds(r, rows), p->value_s[RG_NEAR][i], 1);
+        if (place != RG_NEAR)
+            p->value_s[place][i] = p->value_s[RG_NEAR][i] + more;
+    }
+    r->b->exact = false;
+}
+
+static bool measure_products(round *r, rg_layout layout, rg_error *err)
+{
+    const rg_type type = type_of(layout);
+    const bool two = r->cpu->fast[layout] != RG_EXACT; /* recipes */
+    const rg_format *fmt = rg_format_of(type);
+    int64_t rows = MATRIX_BYTES / (COLS / fmt->block_len * fmt->block_bytes) / (2 * RG_PANEL) * (2 * RG_PANEL);
+
+    if (!rg_op_bench_weights(r->b, type, rows, COLS, err))
+        return false;
+    for (int place = 0; place < RG_RATE_PLACES; place++) {
+        if (place != RG_NEAR && !rg_op_bench_spread(r->b, (size_t)rg_rate_sets[rg_rate_place_set[place]], err))
+            return false;
+        for (int exact = 0; exact < 1 + two; exact++)
+            measure_place(r, exact, layout, (rg_rate_place)place);
+    }
+    if (!two)
+        r->out->product[true][layout] = r->out->product[false][layout];
+    return true;
+}
+
+/* ---- attention --------------------------------------------------------------------------------------------------- */
+
+/* Seconds per pair of query and key, where all rows see all blocks. */
+static double pair_seconds(round *r, const rg_kv *kv, int queries, int rows)
+{
+    rg_op_bench *b = r->b;
+    double pairs = (double)RG_BENCH_CONTEXT * kv->n_heads * queries;
+
+    b->kv = *kv;
+    b->n_heads = kv->n_heads * queries / rows;
+    rg_op_bench_batch(b, rows, RG_BENCH_CONTEXT, rg_kv_bytes(kv));
+    double s = seconds(r, kv->latent ? rg_case_mla_attention : rg_case_attention);
+    return rest(s, r->out->fixed_s[RG_OP_ATTENTION], pairs);
+}
+
+/* With heads of 64 and of 128 columns. */
+static void measure_attention(round *r, rg_type type)
+{
+    rg_attention_rate *out = &r->out->attention[false][type];
+    rg_kv narrow = { .type = type, .n_heads = 2, .k_dim = 64, .v_dim = 64 }, wide = narrow;
+
+    wide.k_dim = wide.v_dim = 128;
+    for (int i = 0; i < RG_RATE_QUERIES; i++) {
+        int queries = rg_rate_queries[i], rows = queries > 8 ? 8 : 1;
+        double two = pair_seconds(r, &narrow, queries, rows), four = pair_seconds(r, &wide, queries, rows);
+        out->column_s[i] = rest(four, two, 128);
+        out->pair_s[i] = rest(two, 128 * out->column_s[i], 1);
+    }
+}
+
+static void measure_latent(round *r, rg_type type)
+{
+    rg_kv kv = { .type = type, .n_heads = 1, .k_dim = LATENT_K, .v_dim = LATENT_V, .latent = true };
+
+    for (int i = 0; i < RG_RATE_QUERIES; i++) {
+        int queries = rg_rate_queries[i];
+        double pair = pair_seconds(r, &kv, queries, queries > 8 ? 4 : 1);
+        r->out->attention[true][type].column_s[i] = pair / (LATENT_K + LATENT_V);
+    }
+}
+
+static void measure_all_attention(round *r)
+{
+    double *fixed = r->out->fixed_s;
+
+    r->b->kv = (rg_kv){ .type = RG_BF16, .n_heads = 1, .k_dim = 64, .v_dim = 64 };
+    r->b->n_heads = 1;
+    rg_op_bench_batch(r->b, 1, 1, rg_kv_bytes(&r->b->kv));
+    fixed[RG_OP_ATTENTION] = fixed[RG_OP_MLA_ATTENTION] = seconds(r, rg_case_attention);
+    for (int i = 0; rg_rate_kv_type(i) < RG_TYPE_COUNT; i++) {
+        measure_attention(r, rg_rate_kv_type(i));
+        measure_latent(r, rg_rate_kv_type(i));
+    }
+}
+
+/* ---- a round ----------------------------------------------------------------------------------------------------- */
+
+bool rg_rates_measure(rg_rates *out, rg_rounds *rounds, const rg_cpu *cpu, int n_threads, rg_error *err)
+{
+    round r = { .out = out, .rounds = rounds, .cpu = cpu, .b = rg_op_bench_open(cpu, n_threads, err) };
+    bool ok = r.b != NULL;
+
+    memset(out, 0, sizeof *out);
+    ok = ok && measure_sets(&r, err) && measure_values(&r, err) && measure_fixed_products(&r, err);
+    if (ok) {
+        out->step_s = rg_rounds_median(rounds, rg_op_bench_empty_step(r.b));
+        measure_all_attention(&r);
+    }
+    for (int l = RG_LAYOUT_NONE + 1; ok && l < RG_LAYOUT_COUNT; l++)
+        ok = measure_products(&r, (rg_layout)l, err);
+    rg_op_bench_close(r.b);
+    return ok;
+}

@@ -1,0 +1,52 @@
+/* rates.h -- what the engine's own operations reach on a machine, with so many threads.
+ *
+ * Every rate is measured through the seam (ops/ops.h): operations on shapes that belong to no model, run by the reader
+ * that computes.  So a rate holds whatever the kernels behind the seam become.  cost.h turns rates into seconds. */
+#ifndef RG_MEASURE_RATES_H
+#define RG_MEASURE_RATES_H
+
+#include "measure/rounds.h"
+#include "ops/cpu/kernels.h"
+
+enum {
+    RG_RATE_SETS = 10,
+    RG_RATE_ROWS = 12,
+    RG_RATE_QUERIES = 5,
+};
+
+/* Where weights lie: near a core, in the cache that cores share, in memory. */
+typedef enum rg_rate_place { RG_NEAR, RG_IN_CACHE, RG_FAR, RG_RATE_PLACES } rg_rate_place;
+
+extern const int rg_rate_place_set[RG_RATE_PLACES]; /* which of rg_rate_sets is as large as what lies there */
+
+extern const double rg_rate_sets[RG_RATE_SETS];    /* bytes: 256 KiB .. 128 MiB */
+extern const int rg_rate_rows[RG_RATE_ROWS];       /* 1 .. 128; one by one up to 8, as kernels treat these unevenly */
+extern const int rg_rate_queries[RG_RATE_QUERIES]; /* 1 .. 32 */
+
+/* Products with weights of one packed layout: seconds per weight value when so many rows meet it, all rows together. */
+typedef struct rg_product_rate {
+    double value_s[RG_RATE_PLACES][RG_RATE_ROWS];
+} rg_product_rate;
+
+/* Attention when so many queries share the keys: seconds per pair of query and key, and beside that per column of key
+ * and value. */
+typedef struct rg_attention_rate {
+    double pair_s[RG_RATE_QUERIES], column_s[RG_RATE_QUERIES];
+} rg_attention_rate;
+
+typedef struct rg_rates {
+    double set_bytes_s[RG_RATE_SETS];                /* bandwidth of a buffer that is read again and again */
+    rg_product_rate product[2][RG_LAYOUT_COUNT];     /* by recipe (fast, exact) and layout */
+    rg_attention_rate attention[2][RG_TYPE_COUNT];   /* of K/V and of latents, by the type that they are kept in */
+    double step_s;                                   /* fixed cost of a step, */
+    double fixed_s[RG_OP_COUNT];                     /* and of an operation; */
+    double cell_s[RG_OP_COUNT];                      /* what it takes per value that it makes (rg_counted.cells) */
+} rg_rates;
+
+/* The types in which K/V is kept: the i-th; RG_TYPE_COUNT past the end. */
+rg_type rg_rate_kv_type(int i);
+
+/* One round of measuring everything; out gets the medians of this round and those before.  False: no memory. */
+bool rg_rates_measure(rg_rates *out, rg_rounds *rounds, const rg_cpu *cpu, int n_threads, rg_error *err) RG_MUST_CHECK;
+
+#endif
