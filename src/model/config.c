@@ -136,7 +136,7 @@ bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *co
 
 /* ---- rope ---- */
 
-static const char *const rope_types[] = { "default", "linear", "llama3", "yarn", NULL };
+static const char *const rope_types[] = { "default", "linear", "llama3", "yarn", "longrope", NULL };
 
 /* Numbers of a rope's scaling, which stand under one prefix each. */
 static const char *const rope_numbers[] = {
@@ -176,6 +176,36 @@ static bool read_rope_numbers(rg_rope_config *r, const rg_checkpoint *ckpt, cons
     if (got > 0)
         r->original_max_seq_len = original;
     return got >= 0;
+}
+
+/* longrope's factors under a prefix: as many as there are pairs. */
+static bool read_long_factors(rg_rope_config *r, const rg_checkpoint *ckpt, const char *prefix, rg_error *err)
+{
+    static const char *const names[RG_ROPE_VARIANTS] = { "short_factor", "long_factor" };
+    char key[160];
+
+    if (r->type != RG_ROPE_LONG)
+        return true;
+    for (int v = 0; v < RG_ROPE_VARIANTS; v++) {
+        size_t n = 0;
+        double factor = 0;
+
+        snprintf(key, sizeof key, "%s%s", prefix, names[v]);
+        if (rg_meta_length(ckpt, key, &n, err) < 0)
+            return false;
+        if (n != (size_t)r->dim / 2 || n > RG_MAX_ROPE_PAIRS)
+            return rg_fail(err, RG_E_INPUT, "%s: %s has %zu factors for %d pairs of columns (%d can be had)",
+                           rg_checkpoint_path(ckpt), key, n, r->dim / 2, RG_MAX_ROPE_PAIRS);
+        for (size_t i = 0; i < n; i++) {
+            snprintf(key, sizeof key, "%s%s.%zu", prefix, names[v], i);
+            if (rg_meta_float(ckpt, key, &factor, err) < 0)
+                return false;
+            if (!(factor > 0))
+                return rg_fail(err, RG_E_INPUT, "%s: %s is not positive", rg_checkpoint_path(ckpt), key);
+            r->factors[v][i] = (float)factor;
+        }
+    }
+    return true;
 }
 
 /* Does rope_scaling say anything?  An empty object says as little as a null. */
@@ -226,7 +256,7 @@ static bool read_rope_hf(rg_rope_config *r, const rg_checkpoint *ckpt, const cha
     if (!by_part && local && !strcmp(object, "rope_scaling"))
         return true;
     return rg_meta_float(ckpt, "rope_theta", &r->theta, err) >= 0 && read_rope_numbers(r, ckpt, prefix, err) &&
-           read_rope_type(r, ckpt, prefix, err);
+           read_rope_type(r, ckpt, prefix, err) && read_long_factors(r, ckpt, prefix, err);
 }
 
 static bool read_rope_gguf(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, rg_error *err)
@@ -256,6 +286,12 @@ static bool read_rope_gguf(rg_rope_config *r, const rg_checkpoint *ckpt, const c
     /* The converter keeps only 0.1 * mscale_all_dim; mscale is the same number in every model published so. */
     if (log_multiplier != 0)
         r->mscale = r->mscale_all_dim = 10 * log_multiplier;
+    if (rg_checkpoint_find(ckpt, "rope_factors_long.weight")) {
+        r->type = RG_ROPE_LONG;
+        r->attention_factor = attn_factor;
+        for (int i = 0; i < RG_ROPE_VARIANTS * RG_MAX_ROPE_PAIRS; i++)
+            r->factors[i / RG_MAX_ROPE_PAIRS][i % RG_MAX_ROPE_PAIRS] = 1; /* they are in the tensors */
+    }
     if (r->type == RG_ROPE_YARN && attn_factor > 0)
         r->attention_factor = attn_factor * rg_yarn_mscale(r->factor, 1);
     int got =
@@ -274,7 +310,7 @@ static bool check_rope(const rg_rope_config *r, const rg_checkpoint *ckpt, rg_er
                        path, r->dim);
     if (!(r->theta > 0))
         return rg_fail(err, RG_E_INPUT, "%s: rope theta %g is not positive", path, r->theta);
-    if (r->type != RG_ROPE_DEFAULT && !(r->factor > 0))
+    if (r->type != RG_ROPE_DEFAULT && r->type != RG_ROPE_LONG && !(r->factor > 0))
         return rg_fail(err, RG_E_INPUT, "%s: rope scaling '%s' needs a positive factor, not %g", path,
                        rope_types[r->type], r->factor);
     if (r->type == RG_ROPE_LLAMA3 && !(r->low_freq_factor > 0 && r->high_freq_factor > r->low_freq_factor))
@@ -313,11 +349,12 @@ static double llama3_frequency(const rg_rope_config *r, double freq)
     return (1 - smooth) * freq / r->factor + smooth * freq;
 }
 
-void rg_rope_factors(const rg_rope_config *r, float *factors)
+void rg_rope_factors(const rg_rope_config *r, int variant, float *factors)
 {
     for (int i = 0; i < r->dim / 2; i++) {
         double freq = 1.0 / pow(r->theta, 2.0 * i / r->dim);
-        factors[i] = (float)(freq / (r->type == RG_ROPE_LLAMA3 ? llama3_frequency(r, freq) : freq));
+        factors[i] = r->type == RG_ROPE_LONG ? r->factors[variant][i]
+                                             : (float)(freq / (r->type == RG_ROPE_LLAMA3 ? llama3_frequency(r, freq) : freq));
     }
 }
 
@@ -348,7 +385,28 @@ double rg_yarn_factor(const rg_rope_config *r)
     return rg_yarn_mscale(r->factor, 1);
 }
 
-void rg_rope_frequencies(const rg_rope_config *r, const float *freq_factors, float *inv_freq, float *factor)
+int rg_rope_variants(const rg_rope_config *r)
+{
+    return r->type == RG_ROPE_LONG ? RG_ROPE_VARIANTS : 1;
+}
+
+int32_t rg_rope_long_from(const rg_config *c)
+{
+    for (int i = 0; i < c->n_ropes; i++)
+        if (c->ropes[i].type == RG_ROPE_LONG)
+            return (int32_t)c->ropes[i].original_max_seq_len + 1;
+    return INT32_MAX;
+}
+
+double rg_long_factor(const rg_rope_config *r)
+{
+    if (r->attention_factor > 0)
+        return r->attention_factor;
+    return r->factor <= 1 ? 1.0 : sqrt(1 + log(r->factor) / log((double)r->original_max_seq_len));
+}
+
+void rg_rope_frequencies(const rg_rope_config *r, int variant, const float *freq_factors, float *inv_freq,
+                         float *factor)
 {
     for (int i = 0; i < r->dim / 2; i++) {
         double freq = 1.0 / pow(r->theta, 2.0 * i / r->dim);
@@ -358,9 +416,13 @@ void rg_rope_frequencies(const rg_rope_config *r, const float *freq_factors, flo
             freq = llama3_frequency(r, freq);
         else if (r->type == RG_ROPE_YARN)
             freq = yarn_frequency(r, freq, i);
+        else if (r->type == RG_ROPE_LONG)
+            freq /= (double)r->factors[variant][i];
         inv_freq[i] = (float)(freq_factors ? freq / (double)freq_factors[i] : freq);
     }
-    *factor = r->type == RG_ROPE_YARN ? (float)rg_yarn_factor(r) : 1.0f;
+    *factor = r->type == RG_ROPE_YARN   ? (float)rg_yarn_factor(r)
+              : r->type == RG_ROPE_LONG ? (float)rg_long_factor(r)
+                                        : 1.0f;
 }
 
 /* ---- ends and sampling ---- */
@@ -473,11 +535,14 @@ static bool read_vocab(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
-/* Where the settings do not say which context was stretched, it is the model's own. */
+/* Where the settings do not say which context was stretched, it is the model's own; and longrope was stretched from the
+ * one to the other. */
 static void complete_rope(rg_rope_config *r, int max_seq_len)
 {
-    if (!r->original_max_seq_len && (r->type == RG_ROPE_LLAMA3 || r->type == RG_ROPE_YARN))
+    if (!r->original_max_seq_len && r->type >= RG_ROPE_LLAMA3)
         r->original_max_seq_len = max_seq_len;
+    if (r->type == RG_ROPE_LONG)
+        r->factor = (double)max_seq_len / (double)r->original_max_seq_len;
 }
 
 /* Weights that a method of its own has packed are not those that the table of weights names. */

@@ -11,11 +11,15 @@
 
 typedef struct rg_arch rg_arch;
 
-typedef enum rg_rope_type { RG_ROPE_DEFAULT, RG_ROPE_LINEAR, RG_ROPE_LLAMA3, RG_ROPE_YARN } rg_rope_type;
+typedef enum rg_rope_type {
+    RG_ROPE_DEFAULT, RG_ROPE_LINEAR, RG_ROPE_LLAMA3, RG_ROPE_YARN, RG_ROPE_LONG,
+} rg_rope_type;
 
 enum {
     RG_MAX_LAYERS = 1024,
     RG_MAX_ROPES = 2,
+    RG_ROPE_VARIANTS = 2, /* of one rope: for sequences up to its original length, and for longer ones */
+    RG_MAX_ROPE_PAIRS = 256, /* that have a factor of their own */
     RG_MAX_EOS = 8,
     RG_OWN_BYTES = 256, /* of the settings that one architecture alone has */
 };
@@ -31,6 +35,8 @@ typedef struct rg_rope_config {
     double attention_factor;    /* yarn; 0: follows from factor and mscale */
     bool untruncated;           /* yarn: the ends of the ramp are not rounded to whole pairs */
     int64_t original_max_seq_len;
+    /* longrope: what each pair's frequency is divided by, of short sequences and of long ones. */
+    float factors[RG_ROPE_VARIANTS][RG_MAX_ROPE_PAIRS];
 } rg_rope_config;
 
 /* What one layer is, besides its kind's weights and its block. */
@@ -112,11 +118,18 @@ bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *co
 bool rg_config_rope(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, double theta_default, rg_error *err)
     RG_MUST_CHECK;
 
-/* inv_freq [dim / 2] of a rope and the factor on cos and sin.  freq_factors: GGUF's rope_freqs, or NULL. */
-void rg_rope_frequencies(const rg_rope_config *r, const float *freq_factors, float *inv_freq, float *factor);
+/* How many variants a rope has. */
+int rg_rope_variants(const rg_rope_config *r);
+/* Positions from which on a sequence takes the second variant of its ropes; INT32_MAX: there is none. */
+int32_t rg_rope_long_from(const rg_config *c);
+/* inv_freq [dim / 2] of a variant of a rope and the factor on cos and sin.  freq_factors: GGUF's rope_freqs, or NULL. */
+void rg_rope_frequencies(const rg_rope_config *r, int variant, const float *freq_factors, float *inv_freq,
+                         float *factor);
 /* What each default frequency is divided by, for the types whose scaling depends on the frequency alone: dim / 2
  * values. */
-void rg_rope_factors(const rg_rope_config *r, float *factors);
+void rg_rope_factors(const rg_rope_config *r, int variant, float *factors);
+/* longrope's factor on cos and sin (Ding et al. 2024): of a context that was stretched by r->factor. */
+double rg_long_factor(const rg_rope_config *r);
 /* yarn's factor on cos and sin. */
 double rg_yarn_factor(const rg_rope_config *r);
 /* yarn's attention scale: 0.1 * mscale * ln(factor) + 1; 1 for factors up to 1. */

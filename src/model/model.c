@@ -18,14 +18,21 @@ static bool choose_kv_type(rg_model *m, const char *name, rg_error *err)
     return true;
 }
 
+/* What a variant of a rope divides its frequencies by, as GGUF has it: a tensor; NULL: none. */
+static const float *tensor_factors(const rg_model *m, const rg_rope_config *r, int variant)
+{
+    const rg_weight *w = m->outer.w[r->type == RG_ROPE_LONG ? W_ROPE_SHORT + variant : W_ROPE_FREQS];
+
+    return w ? w->vec : NULL;
+}
+
 static bool make_ropes(rg_model *m, rg_error *err)
 {
     const rg_config *c = &m->config;
-    const rg_weight *factors = m->outer.w[W_ROPE_FREQS];
     size_t n = 0;
 
     for (int i = 0; i < c->n_ropes; i++)
-        n += (size_t)c->ropes[i].dim / 2;
+        n += (size_t)rg_rope_variants(&c->ropes[i]) * (size_t)c->ropes[i].dim / 2;
     m->inv_freq = rg_array(n, sizeof *m->inv_freq);
     if (!m->inv_freq)
         return rg_fail_memory(err, n * sizeof *m->inv_freq);
@@ -33,9 +40,11 @@ static bool make_ropes(rg_model *m, rg_error *err)
     for (int i = 0; i < c->n_ropes; i++) {
         const rg_rope_config *r = &c->ropes[i];
 
-        m->ropes[i] = (rg_rope){ .n_pairs = r->dim / 2, .inv_freq = at, .interleaved = r->interleaved };
-        rg_rope_frequencies(r, factors ? factors->vec : NULL, at, &m->ropes[i].factor);
-        at += r->dim / 2;
+        for (int v = 0; v < rg_rope_variants(r); v++, at += r->dim / 2) {
+            m->ropes[i][v] = (rg_rope){ .n_variants = rg_rope_variants(r), .n_pairs = r->dim / 2, .inv_freq = at,
+                                        .interleaved = r->interleaved };
+            rg_rope_frequencies(r, v, tensor_factors(m, r, v), at, &m->ropes[i][v].factor);
+        }
     }
     return true;
 }
@@ -65,7 +74,7 @@ static bool make_layers(rg_model *m, rg_error *err)
 
         m->layers[i] = (rg_layer){ .c = c, .index = i, .kv = m->keep[i].kv.group >= 0 ? &m->keep[i].kv : NULL,
                                    .buffer = m->keep[i].buffer,
-                                   .rope = rope >= 0 && rope < c->n_ropes ? &m->ropes[rope] : NULL };
+                                   .rope = rope >= 0 && rope < c->n_ropes ? m->ropes[rope] : NULL };
     }
     for (int i = 0; i < m->weights.n; i++)
         if (m->weights.layer[i] >= 0)

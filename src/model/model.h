@@ -13,7 +13,7 @@ typedef struct rg_model {
     rg_weight_set weights;
     rg_layer outer; /* what stands outside the layers; its lm_head is the embedding where they are tied */
     rg_layer *layers;
-    rg_rope ropes[RG_MAX_ROPES];
+    rg_rope ropes[RG_MAX_ROPES][RG_ROPE_VARIANTS];
     float *inv_freq; /* of all */
     rg_state_spec state;
     rg_keep *keep;          /* [n_layers] */

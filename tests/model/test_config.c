@@ -165,7 +165,7 @@ static void llama3_scaling_is_read(void **state)
     assert_int_equal(c.ropes[0].type, RG_ROPE_LLAMA3);
     assert_true(c.ropes[0].factor == 8 && c.ropes[0].low_freq_factor == 1 && c.ropes[0].high_freq_factor == 4);
     assert_int_equal(c.ropes[0].original_max_seq_len, 64);
-    rg_rope_factors(&c.ropes[0], factors);
+    rg_rope_factors(&c.ropes[0], 0, factors);
     for (int i = 0; i < 3; i++)
         assert_true(fabsf(factors[i] - usual[i]) < 1e-5f);
     rg_checkpoint_close(ckpt);
@@ -197,7 +197,7 @@ static void yarn_is_read(void **state)
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         rg_checkpoint *ckpt = changed("llama", cases[i].change);
         assert_ok(rg_config_read(&c, ckpt, &err), err);
-        rg_rope_frequencies(&c.ropes[0], NULL, inv_freq, &factor);
+        rg_rope_frequencies(&c.ropes[0], 0, NULL, inv_freq, &factor);
         for (int p = 0; p < 3; p++)
             assert_true(fabs((double)inv_freq[pairs[p]] / cases[i].inv_freq[p] - 1) < 1e-6);
         assert_true(fabs((double)factor - (0.1 * log(4) + 1)) < 1e-6);
@@ -332,6 +332,32 @@ static void missing_keys_take_defaults(void **state)
     }
 }
 
+/* Phi-3's longrope: both lists of factors, one factor on cos and sin, and the length from which on the second counts. */
+static void longrope_has_two_variants(void **state)
+{
+    static rg_config c;
+    float inv_freq[6], factor;
+    rg_error err;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        rg_checkpoint *ckpt = rg_checkpoint_open(golden("phi4-mini", i ? "config.old.json" : ""), RG_CKPT_DEFAULT, &err);
+        assert_ok(ckpt, err);
+        assert_ok(rg_config_read(&c, ckpt, &err), err);
+        assert_int_equal(rg_rope_variants(&c.ropes[0]), 2);
+        assert_int_equal(rg_rope_long_from(&c), 1025);
+        for (int v = 0; v < 2; v++) {
+            rg_rope_frequencies(&c.ropes[0], v, NULL, inv_freq, &factor);
+            assert_true(fabs((double)factor - sqrt(1 + log(4.0) / log(1024.0))) < 1e-6);
+            for (int k = 0; k < 6; k++) {
+                double by = v ? 2.0 + 0.3 * k : 1.0 + 0.1 * k;
+                assert_true(fabs((double)inv_freq[k] * by * pow(1e4, k / 6.0) - 1) < 1e-6);
+            }
+        }
+        rg_checkpoint_close(ckpt);
+    }
+}
+
 static void an_empty_window_is_none(void **state)
 {
     static rg_config c;
@@ -355,7 +381,7 @@ static const struct {
       "rope_type" },
     { "llama", "{\"rope_parameters\": null, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
       "rope_scaling.type" },
-    { "llama", "{\"rope_parameters\": {\"rope_type\": \"longrope\", \"rope_theta\": 10000}}", "rope_type" },
+    { "llama", "{\"rope_parameters\": {\"rope_type\": \"longrope\", \"rope_theta\": 10000}}", "short_factor" },
     { "llama", "{\"rope_parameters\": {\"rope_type\": \"linear\", \"rope_theta\": 10000}}", "factor" },
     { "llama", "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": -1}}", "theta" },
     { "llama", "{\"partial_rotary_factor\": 2.0}", "partial_rotary_factor" },
@@ -553,7 +579,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(yarn_is_read),
         cmocka_unit_test(a_stretched_context_is_the_models_own),
         cmocka_unit_test(missing_keys_take_defaults),
-        cmocka_unit_test(an_empty_window_is_none),
+        cmocka_unit_test(longrope_has_two_variants), cmocka_unit_test(an_empty_window_is_none),
         cmocka_unit_test(refused_by_name_and_alike),
         cmocka_unit_test(nan_is_refused),
         cmocka_unit_test(unknown_keys_are_reported),

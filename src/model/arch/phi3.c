@@ -2,7 +2,7 @@
 #include "model/arch/parts.h"
 
 typedef struct settings {
-    int original_max_seq_len; /* from which on a rope with long factors would be stretched */
+    int original_max_seq_len; /* of a rope with factors for longer sequences */
 } settings;
 
 static const rg_key keys[] = {
@@ -13,18 +13,38 @@ static const rg_key keys[] = {
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
+    rg_rope_config *r = &c->ropes[0];
+
     finish_optional(c, ckpt);
-    return finish_heads(c, err) && finish_windows(c, ckpt, 0, 0, err) && finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) &&
-           require_silu(ckpt, err);
+    if (!finish_heads(c, err) || !finish_windows(c, ckpt, 0, 0, err) ||
+        !finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) || !require_silu(ckpt, err))
+        return false;
+    if (!r->original_max_seq_len && RG_OWN(c, settings)->original_max_seq_len)
+        r->original_max_seq_len = RG_OWN(c, settings)->original_max_seq_len;
+    return true;
+}
+
+static bool when_long_factors(const rg_config *c, int layer)
+{
+    (void)layer;
+    return c->from_gguf && c->ropes[0].type == RG_ROPE_LONG;
 }
 
 /* Other readers want the window's key where there is no window, too. */
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
-    return put_gguf_decoder(c, w, err) && (c->window || put_gguf_int(c, w, "attention.sliding_window", 0, err));
+    const rg_rope_config *r = &c->ropes[0];
+
+    return put_gguf_decoder(c, w, err) && (c->window || put_gguf_int(c, w, "attention.sliding_window", 0, err)) &&
+           (r->type != RG_ROPE_LONG || put_gguf_float(c, w, "rope.scaling.attn_factor", rg_long_factor(r), err));
 }
 
-static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
+static const rg_weight_spec weights[] = {
+    WEIGHTS_DECODER,
+    { W_ROPE_SHORT, NULL, "rope_factors_short", { ROPE_PAIRS }, .when = when_long_factors },
+    { W_ROPE_LONG, NULL, "rope_factors_long", { ROPE_PAIRS }, .when = when_long_factors },
+    { 0 },
+};
 
 #define QKV .stored = { QKV_DIM, DIM }
 #define GATE_UP .stored = { FFN_DIM_2, DIM }
