@@ -89,6 +89,15 @@ typedef enum rg_grammar_kind {
     RG_GRAMMAR_JSON_SCHEMA,
 } rg_grammar_kind;
 
+typedef struct rg_grammar_source {
+    rg_grammar_kind kind;
+    const char *text; /* [n] */
+    size_t n;
+    const char *after; /* NULL: the grammar binds the answer from its first byte.  Else the answer is free up to the
+                        *   first place where this text (ASCII) stands, and bound after it and two line ends at most: with
+                        *   "</think>" that is the answer after the model's reasoning */
+} rg_grammar_source;
+
 /* What becomes of the prompt's hidden states, after the model's final norm: nothing (tokens are generated from them),
  * or an embedding of the prompt, and then no token is generated. */
 typedef enum rg_pooling {
@@ -259,14 +268,14 @@ RG_API void rg_text_free(char *text);
  * conversation says no special token comes.  text (may be NULL) gets the rendered text, to be freed as above. */
 typedef struct rg_chat_options {
     bool no_generation_prompt;
+    bool continue_final; /* the last message, a text of the assistant's, stays open: an answer goes on from it */
 } rg_chat_options;
 RG_API bool rg_chat_encode(const rg_engine *engine, const char *json, size_t n, const rg_chat_options *options,
                            int32_t **ids, size_t *n_ids, char **text, rg_error *err);
 RG_API bool rg_chat_has_template(const rg_engine *engine);
 
 /* Compile what answers must be.  NULL and *err: malformed, not supported (the keyword is named), or too large. */
-RG_API rg_grammar *rg_grammar_new(const rg_engine *engine, rg_grammar_kind kind, const char *text, size_t n,
-                                  rg_error *err);
+RG_API rg_grammar *rg_grammar_new(const rg_engine *engine, const rg_grammar_source *source, rg_error *err);
 RG_API void rg_grammar_close(rg_grammar *grammar); /* NULL is fine */
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */

@@ -33,7 +33,7 @@ static void free_grammar(rg_grammar *g)
     rg_free(g);
 }
 
-static uint32_t read_source(rg_form *f, rg_grammar_kind kind, const char *text, size_t n)
+static uint32_t read_text(rg_form *f, rg_grammar_kind kind, const char *text, size_t n)
 {
     if (n > RG_SOURCE_BYTES) {
         rg_form_fail(f, RG_E_LIMIT, "a grammar of %zu bytes, of at most %d", n, RG_SOURCE_BYTES);
@@ -50,8 +50,18 @@ static uint32_t read_source(rg_form *f, rg_grammar_kind kind, const char *text, 
     return RG_NEVER;
 }
 
-rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, rg_grammar_kind kind, const char *text, size_t n,
-                               rg_error *err)
+/* What may come before the grammar, and the grammar. */
+static uint32_t read_source(rg_form *f, const rg_grammar_source *s)
+{
+    uint32_t root = read_text(f, s->kind, s->text, s->n), before;
+
+    if (!s->after || f->failed)
+        return root;
+    before = rg_until(f, s->after);
+    return RG_SEQ(f, before, rg_form_rep(f, rg_form_str(f, "\n"), 0, 2), root);
+}
+
+rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, const rg_grammar_source *source, rg_error *err)
 {
     rg_grammar *g = rg_zalloc(sizeof *g);
     rg_error why;
@@ -62,7 +72,7 @@ rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, rg_grammar_kind kind, 
     g->v = v;
     if (!rg_form_init(&g->form, &why))
         goto fail;
-    g->form.root = read_source(&g->form, kind, text, n);
+    g->form.root = read_source(&g->form, source);
     if (!rg_form_refine(&g->form, &v->spelled))
         goto fail;
     g->masks = rg_masks_new(&g->form, v);

@@ -15,11 +15,9 @@ typedef struct rg_grammar_vocab rg_grammar_vocab;
 rg_grammar_vocab *rg_grammar_vocab_new(const char *data, const uint32_t *offset, int32_t n, rg_error *err);
 void rg_grammar_vocab_free(rg_grammar_vocab *v); /* NULL is fine */
 
-/* Compiled: immutable but for its memory of masks, which is safe to use from any thread.  Counted references.  kind as
- * in ridge.h; text[0, n) is the source.  NULL and *err: malformed, unsupported (named), over a budget, or satisfied by
- * nothing that the vocabulary can spell. */
-rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, rg_grammar_kind kind, const char *text, size_t n,
-                               rg_error *err);
+/* Compiled: immutable but for its memory of masks, which is safe to use from any thread.  Counted references.  NULL and
+ * *err: malformed, unsupported (named), over a budget, or satisfied by nothing that the vocabulary can spell. */
+rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, const rg_grammar_source *source, rg_error *err);
 void rg_grammar_ref(rg_grammar *g);
 void rg_grammar_unref(rg_grammar *g); /* NULL is fine */
 void rg_grammar_prepare(rg_grammar *g); /* make the mask that every answer begins with, so that no step waits for it */

@@ -18,6 +18,8 @@ enum {
 uint32_t rg_gbnf(rg_form *f, const char *text, size_t n);
 uint32_t rg_choice(rg_form *f, const char *text, size_t n);
 uint32_t rg_any_json(rg_form *f);
+/* Any text that ends with the mark (of ASCII) and has it nowhere before. */
+uint32_t rg_until(rg_form *f, const char *mark);
 uint32_t rg_schema(rg_form *f, const char *text, size_t n);
 
 /* whole: the text matches from end to end.  Otherwise something in it does, as a schema's "pattern" asks. */

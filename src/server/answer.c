@@ -231,3 +231,12 @@ void rg_answer_end(rg_answer *a)
 {
     run(a, true);
 }
+
+bool rg_answer_open_call(const rg_answer *a, rg_buf *to)
+{
+    if (a->state == REASONING)
+        return true;
+    if (a->state == CALLS && !rg_buf_str(to, a->mark->open))
+        return false;
+    return !a->held.n || rg_buf_add(to, a->held.data, a->held.n);
+}

@@ -73,7 +73,7 @@ static void write_call(rg_buf *b, const rg_call *c, const char *key, const rg_to
     rg_out_text(b, "call_id", t->id);
     rg_out_text(b, "name", t->name);
     rg_out_text(b, "arguments", done ? t->arguments : "");
-    rg_out_text(b, "status", done ? "completed" : "in_progress");
+    rg_out_text(b, "status", !done ? "in_progress" : t->cut ? "incomplete" : "completed");
     rg_out_close(b, '}');
 }
 
@@ -115,7 +115,7 @@ static void write_settings(rg_buf *b, const rg_call *c)
     const json_t *choice = json_object_get(c->body, "tool_choice");
 
     rg_out_value(b, "instructions", json_object_get(c->body, "instructions"));
-    if (c->f.max_completion_tokens != RG_NOT_GIVEN)
+    if (c->f.max_completion_tokens != RG_NOT_GIVEN && c->f.max_completion_tokens != RG_UNLIMITED)
         rg_out_int(b, "max_output_tokens", c->f.max_completion_tokens);
     else
         rg_out_null(b, "max_output_tokens");

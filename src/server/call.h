@@ -68,6 +68,7 @@ struct rg_call {
     json_t *body;
     rg_fields f;
     json_t *tools;      /* in the form of chat completions; NULL: none */
+    json_t *must;       /* of those, what every answer has to call one of; NULL: it need not */
     bool reasoning_first;
     rg_prompt *prompts;
     int32_t n_prompts, prompts_room;

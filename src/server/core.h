@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "server/fields.h"
+#include "server/conversation.h"
 #include "server/http.h"
 #include "server/keys.h"
 #include "server/metrics.h"
@@ -108,10 +108,12 @@ typedef struct rg_rendered {
     int32_t *ids; /* rg_ids_free */
     size_t n;
     char *text;   /* rg_text_free */
+    bool reasoning; /* it ends within the model's reasoning */
 } rg_rendered;
 
-/* On failure *e, and nothing to free. */
-bool rg_render(rg_server *s, const json_t *conversation, bool generation_prompt, rg_rendered *r, rg_refusal *e);
+/* generation_prompt: open a message for the answer, unless the last one is continued.  On failure *e, and nothing to
+ * free. */
+bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt, rg_rendered *r, rg_refusal *e);
 void rg_rendered_fini(rg_rendered *r);
 
 /* ---- the pump (pump.c) ---- */

@@ -49,7 +49,7 @@ bool rg_refuse_memory(rg_refusal *e)
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-typedef enum kind { INT, NUM, BOOL, STR, WORD, SAME_INT, SAME_NUM, SAME_BOOL, SAME_WORD, ABSENT, ANY, OWN } kind;
+typedef enum kind { INT, LIMIT, NUM, BOOL, STR, WORD, SAME_INT, SAME_NUM, SAME_BOOL, SAME_WORD, ABSENT, ANY, OWN } kind;
 
 typedef struct field {
     const char *name;
@@ -97,6 +97,14 @@ static bool read_int(const field *f, const json_t *v, int64_t *to, rg_refusal *e
         return rg_refuse_field(e, f->name, "'%s' must be between %.0f and %.0f.", f->name, f->min, f->max);
     *to = n;
     return true;
+}
+
+/* How many tokens an answer may have: -1 is no limit. */
+static bool read_limit(const field *f, const json_t *v, int64_t *to, rg_refusal *e)
+{
+    if (json_is_integer(v) && json_integer_value(v) == -1)
+        return *to = RG_UNLIMITED, true;
+    return read_int(f, v, to, e);
 }
 
 static bool read_number(const field *f, const json_t *v, double *to, rg_refusal *e)
@@ -151,6 +159,8 @@ static bool read_field(rg_fields *out, const field *f, const json_t *v, rg_refus
     switch (f->kind) {
     case INT:
         return read_int(f, v, (int64_t *)(void *)to, e);
+    case LIMIT:
+        return read_limit(f, v, (int64_t *)(void *)to, e);
     case NUM:
         return read_number(f, v, (double *)(void *)to, e);
     case STR:

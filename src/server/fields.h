@@ -29,6 +29,7 @@ enum { RG_API_COMPLETIONS = 1, RG_API_CHAT = 2, RG_API_RESPONSES = 4, RG_API_MES
        RG_API_EMBEDDINGS = 16 };
 
 #define RG_NOT_GIVEN INT64_MIN /* of an int; of a real: NAN */
+#define RG_UNLIMITED INT32_MAX /* of a limit of tokens */
 
 /* What the answer must be; name NULL: anything. */
 typedef struct rg_constraint {

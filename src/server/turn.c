@@ -58,7 +58,10 @@ static void take(rg_call *c, rg_choice *ch, const rg_token *t, uint64_t now)
         ch->finish = t->finish;
         ch->stop = t->stop;
         ch->stop_id = t->stop_id;
-        rg_answer_end(&ch->answer);
+        if (c->must)
+            rg_tool_form_end(&c->server->tool_form, c->must, &ch->answer);
+        else
+            rg_answer_end(&ch->answer);
         if (c->shape->ended)
             c->shape->ended(c, ch);
         c->n_ended++;

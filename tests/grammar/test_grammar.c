@@ -15,13 +15,14 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "grammar/shelf.h"
+#include "grammar/cache.h"
 
 #define G RG_GRAMMAR_GBNF
 #define X RG_GRAMMAR_REGEX
 #define C RG_GRAMMAR_CHOICE
 #define J RG_GRAMMAR_JSON
 #define S RG_GRAMMAR_JSON_SCHEMA
+#define SOURCE(kind, text, n) ((rg_grammar_source){ kind, text, n, NULL })
 
 /* ---- vocabularies ---- */
 
@@ -76,7 +77,7 @@ static words all_bytes(void)
 static rg_grammar *compile(const words *w, rg_grammar_kind kind, const char *source)
 {
     rg_error err;
-    rg_grammar *g = rg_grammar_compile(w->v, kind, source, strlen(source), &err);
+    rg_grammar *g = rg_grammar_compile(w->v, &SOURCE(kind, source, strlen(source)), &err);
 
     if (!g)
         print_error("%s\n", source);
@@ -274,12 +275,12 @@ static void named(void **state)
     (void)state;
     for (size_t i = 0; i < RG_LEN(refused); i++) {
         const char *s = refused[i].source;
-        rg_grammar *g = rg_grammar_compile(w.v, refused[i].kind, s, strlen(s), &err);
+        rg_grammar *g = rg_grammar_compile(w.v, &SOURCE(refused[i].kind, s, strlen(s)), &err);
         if (g)
             fail_msg("accepted: %s", s);
         if (!strstr(err.text, refused[i].says))
             fail_msg("%s: %s", s, err.text);
-        assert_null(rg_grammar_compile(w.v, refused[i].kind, s, strlen(s), &again));
+        assert_null(rg_grammar_compile(w.v, &SOURCE(refused[i].kind, s, strlen(s)), &again));
         assert_string_equal(err.text, again.text);
         assert_int_equal(err.code, again.code);
     }
@@ -432,9 +433,9 @@ static void odd_vocabularies(void **state)
     add_word(&few, "", 0);
     few.v = rg_grammar_vocab_new(few.data, few.offset, few.n, &err);
     assert_ok(few.v, err);
-    assert_null(rg_grammar_compile(few.v, X, "a*cb", 4, &err));
+    assert_null(rg_grammar_compile(few.v, &SOURCE(X, "a*cb", 4), &err));
     assert_non_null(strstr(err.text, "vocabulary"));
-    assert_null(rg_grammar_compile(few.v, J, "", 0, &err));
+    assert_null(rg_grammar_compile(few.v, &SOURCE(J, "", 0), &err));
     g = compile(&few, X, "[abc]*|c"); /* of c, nothing is left: nobody could go on after it alone */
     rg_buf_init(&b, 1 << 20);
     generate(&few, g, &r, &b, false);
@@ -496,7 +497,47 @@ static void many_keys(void **state)
     free_words(&w);
 }
 
-/* ---- side by side, and on the shelf ---- */
+/* ---- after the reasoning ---- */
+
+/* Anything may come up to the first place of the mark, and the grammar binds what follows it. */
+static void a_grammar_binds_after_a_mark(void **state)
+{
+    static const struct {
+        const char *after, *text;
+        bool ok;
+    } said[] = {
+        { "</think>", "</think>42", true }, { "</think>", "a<b </thin </<</think>\n\n42", true },
+        { "</think>", "日本語 <</think>\n7", true }, { "</think>", "42", false }, { "</think>", "hm</think>x", false },
+        { "</think>", "hm</think>", false }, { "</think>", "hm</think>1</think>2", false },
+        { "</think>", "\xff</think>1", false }, { "</think>", "hm</think>\n\n\n1", false },
+        { "aabaaab", "aabaabaaab5", true }, { "aabaaab", "aaabaaab5", true }, { "aabaaab", "aabaaaab5", false },
+        { "aabaaab", "aabaaaabaaab5", true }, { "aaa", "aaaa5", false }, { "aaa", "baaa5", true },
+    };
+    words w = all_bytes();
+    rg_error err;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(said); i++) {
+        rg_grammar_source source = { X, "[0-9]+", 6, said[i].after };
+        rg_grammar *g = rg_grammar_compile(w.v, &source, &err);
+        assert_ok(g, err);
+        if (accepts(g, said[i].text) != said[i].ok)
+            fail_msg("after %s: '%s' is %s", said[i].after, said[i].text, said[i].ok ? "refused" : "accepted");
+        rg_grammar_unref(g);
+    }
+    rg_grammar_cache *c = rg_grammar_cache_new(w.v, &err); /* the same text, bound from elsewhere, is another grammar */
+    rg_grammar *from_start = rg_grammar_cache_get(c, &(rg_grammar_source){ X, "[0-9]+", 6, NULL }, &err);
+    rg_grammar *after = rg_grammar_cache_get(c, &(rg_grammar_source){ X, "[0-9]+", 6, "</think>" }, &err);
+    rg_grammar *again = rg_grammar_cache_get(c, &(rg_grammar_source){ X, "[0-9]+", 6, "</think>" }, &err);
+    assert_true(from_start && after && from_start != after && after == again);
+    rg_grammar_unref(from_start);
+    rg_grammar_unref(after);
+    rg_grammar_unref(again);
+    rg_grammar_cache_free(c);
+    free_words(&w);
+}
+
+/* ---- side by side, and in the cache ---- */
 
 enum { LITERAL = 9000 }; /* of more places than masks are remembered for */
 
@@ -556,22 +597,22 @@ static void threads_make_the_same_masks(void **state)
     free_words(&w);
 }
 
-static rg_grammar *get(rg_grammar_shelf *s, rg_grammar_kind kind, const char *source)
+static rg_grammar *get(rg_grammar_cache *s, rg_grammar_kind kind, const char *source)
 {
     rg_error err;
-    rg_grammar *g = rg_grammar_shelf_get(s, kind, source, strlen(source), &err);
+    rg_grammar *g = rg_grammar_cache_get(s, &SOURCE(kind, source, strlen(source)), &err);
 
     assert_ok(g, err);
     return g;
 }
 
 /* What is asked for again is the same one; of what nobody asks for, little stays. */
-static void a_shelf_keeps_what_is_asked_for(void **state)
+static void a_cache_keeps_what_is_asked_for(void **state)
 {
     words w = all_bytes();
     rg_error err;
     size_t live = rg_mem_count().n_live, least = SIZE_MAX, most = 0;
-    rg_grammar_shelf *s = rg_grammar_shelf_new(w.v, &err);
+    rg_grammar_cache *s = rg_grammar_cache_new(w.v, &err);
     rg_grammar *used = get(s, X, "ab"), *g = get(s, J, ""), *never;
     char source[32];
 
@@ -597,9 +638,9 @@ static void a_shelf_keeps_what_is_asked_for(void **state)
     assert_true(accepts(g, "ab") && !accepts(g, "b") && accepts(never, "b"));
     rg_grammar_unref(g);
     rg_grammar_unref(never);
-    assert_null(rg_grammar_shelf_get(s, S, "{\"not\":{}}", 10, &err));
+    assert_null(rg_grammar_cache_get(s, &SOURCE(S, "{\"not\":{}}", 10), &err));
     assert_non_null(strstr(err.text, "'not'"));
-    rg_grammar_shelf_free(s);
+    rg_grammar_cache_free(s);
     assert_int_equal(rg_mem_count().n_live, live);
     free_words(&w);
 }
@@ -629,7 +670,7 @@ static void every_allocation_fails(void **state)
             size_t live = rg_mem_count().n_live;
             countdown = n;
             rg_mem_set_gate(fail_at, NULL);
-            g = rg_grammar_compile(w.v, cases[which[k]].kind, s, strlen(s), &err);
+            g = rg_grammar_compile(w.v, &SOURCE(cases[which[k]].kind, s, strlen(s)), &err);
             rg_mem_set_gate(NULL, NULL);
             if (!g) {
                 assert_int_equal(rg_mem_count().n_live, live);
@@ -679,7 +720,7 @@ static void attack(hostile *h, rg_grammar_kind kind, const char *s, size_t n)
     rg_error err[2] = { { 0 } };
     size_t live = rg_mem_count().n_live;
     uint64_t from = rg_now_ns();
-    rg_grammar *g = rg_grammar_compile(h->w.v, kind, s, n, &err[0]);
+    rg_grammar *g = rg_grammar_compile(h->w.v, &SOURCE(kind, s, n), &err[0]);
     double took = rg_seconds(from, rg_now_ns());
 
     h->n++;
@@ -706,7 +747,7 @@ static void attack(hostile *h, rg_grammar_kind kind, const char *s, size_t n)
             fail_msg("slow to follow: %.100s", s);
     } else {
         assert_true(err[0].text[0] && err[0].code);
-        assert_null(rg_grammar_compile(h->w.v, kind, s, n, &err[1]));
+        assert_null(rg_grammar_compile(h->w.v, &SOURCE(kind, s, n), &err[1]));
         assert_string_equal(err[0].text, err[1].text);
     }
     assert_int_equal(rg_mem_count().n_live, live);
@@ -924,7 +965,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(constructs),         cmocka_unit_test(named),        cmocka_unit_test(masks_equal_brute_force),
         cmocka_unit_test(odd_vocabularies),   cmocka_unit_test(deep_answers), cmocka_unit_test(many_keys),
         cmocka_unit_test(threads_make_the_same_masks),
-        cmocka_unit_test(a_shelf_keeps_what_is_asked_for), cmocka_unit_test(every_allocation_fails),
+        cmocka_unit_test(a_grammar_binds_after_a_mark),
+        cmocka_unit_test(a_cache_keeps_what_is_asked_for), cmocka_unit_test(every_allocation_fails),
         cmocka_unit_test(hostile_sources),
     };
 

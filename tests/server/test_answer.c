@@ -157,9 +157,33 @@ static void hostile_texts_take_linear_time(void **state)
     json_decref(tools);
 }
 
+/* The beginning of an object, closed where all of its values are whole. */
+static void cut_objects_are_closed(void **state)
+{
+    static const char *const cut[][2] = {
+        { "{", "{}" }, { "{\"a", "{}" }, { "{\"a\"", "{}" }, { "{\"a\":", "{}" }, { "{\"a\":1", "{}" },
+        { "{\"a\":1,", "{\"a\":1}" },
+        { "{\"a\":\"x", "{}" }, { "{\"a\":\"x\\", "{}" }, { "{\"a\":\"x\"", "{\"a\":\"x\"}" },
+        { "{\"a\":[1,2", "{\"a\":[1]}" }, { "{\"a\":[\"x\", {\"b\": tru", "{\"a\":[\"x\", {}]}" },
+        { "{\"a\":{\"b\":2}", "{\"a\":{\"b\":2}}" }, { "{\"a\":\"}{,\", \"b\": [", "{\"a\":\"}{,\", \"b\": []}" },
+        { "{\"a\":1}", "{\"a\":1}" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cut); i++) {
+        char *s = rg_tools_close(cut[i][0]);
+        assert_non_null(s);
+        assert_string_equal(s, cut[i][1]);
+        rg_free(s);
+    }
+    assert_null(rg_tools_close(""));
+    assert_null(rg_tools_close("[1"));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cut_objects_are_closed),
         cmocka_unit_test(cut_anywhere_it_is_the_same),
         cmocka_unit_test(content_only_grows),
         cmocka_unit_test(hostile_texts_take_linear_time),
