@@ -94,8 +94,8 @@ typedef struct rg_grammar_source {
     const char *text; /* [n] */
     size_t n;
     const char *after; /* NULL: the grammar binds the answer from its first byte.  Else the answer is free up to the
-                        *   first place where this text (ASCII) stands, and bound after it and two line ends at most: with
-                        *   "</think>" that is the answer after the model's reasoning */
+                        *   first place of this text (ASCII) in it, and bound after that and two line ends at most.
+                        *   "</think>" binds the answer after the model's reasoning */
 } rg_grammar_source;
 
 /* What becomes of the prompt's hidden states, after the model's final norm: nothing (tokens are generated from them),
