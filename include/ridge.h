@@ -138,6 +138,8 @@ typedef enum rg_finish {
     RG_FINISH_LENGTH,    /* max_tokens or the end of the context */
     RG_FINISH_CANCELLED, /* rg_cancel, or the engine closed */
     RG_FINISH_DEADLINE,  /* deadline_s is over */
+    RG_FINISH_GRAMMAR,   /* it could not go on as its grammar asks: more ways to go on than are followed at once, values
+                          *   nested too deeply, or a bias that bans every allowed id */
 } rg_finish;
 
 /* ---- model and engine -------------------------------------------------------------------------------------------- */

@@ -23,8 +23,9 @@ void rg_grammar_unref(rg_grammar *g); /* NULL is fine */
 void rg_grammar_prepare(rg_grammar *g); /* make the mask that every answer begins with, so that no step waits for it */
 size_t rg_grammar_bytes(const rg_grammar *g); /* of memory that it takes by now, about */
 
-/* Where one answer stands in a grammar.  Of fixed size, so that following one allocates nothing that matters to a step;
- * what would need more than its room makes the answer end (rg_grammar_advance says so). */
+/* Where one answer stands in a grammar.  Of fixed size, so that following one allocates nothing that matters to a step.
+ * What would need more than its room is not followed, and rg_grammar_lost or rg_grammar_advance says so.  The answer
+ * must then end, as something that the grammar allows was left out. */
 typedef struct rg_grammar_state rg_grammar_state;
 rg_grammar_state *rg_grammar_start(rg_grammar *g, rg_error *err); /* holds a reference to g */
 void rg_grammar_stop(rg_grammar_state *s);                        /* NULL is fine */
@@ -33,11 +34,12 @@ void rg_grammar_copy(rg_grammar_state *to, const rg_grammar_state *from); /* of 
 /* Set to -INFINITY the logits [n] of ids that must not come next.  may_end: the ids in ends[0, n_ends) are allowed
  * where the grammar is complete, and nowhere else.  Never bans everything: where the grammar is complete and nothing
  * can follow, the ends are all that is left. */
-void rg_grammar_mask(const rg_grammar_state *s, float *logits, int32_t n, const int32_t *ends, int32_t n_ends,
+void rg_grammar_mask(rg_grammar_state *s, float *logits, int32_t n, const int32_t *ends, int32_t n_ends,
                      bool may_end);
 /* The answer goes on with this id.  False: it cannot (the state is then as before). */
 bool rg_grammar_advance(rg_grammar_state *s, int32_t id);
 bool rg_grammar_complete(const rg_grammar_state *s); /* the answer may end here */
-bool rg_grammar_stuck(const rg_grammar_state *s);    /* complete, and no id can follow: it ends here */
+bool rg_grammar_stuck(rg_grammar_state *s);          /* complete, and no id can follow: it ends here */
+bool rg_grammar_lost(const rg_grammar_state *s);     /* not every way to go on could be followed or was in a mask */
 
 #endif

@@ -113,12 +113,13 @@ typedef struct run {
 
 static void arrive(run *r, uint32_t id)
 {
-    if (id == RG_STACK_NONE || r->to->n == RG_HEADS)
-        return;
     for (uint32_t i = r->to->n; i-- > 0;)
         if (r->to->id[i] == id)
             return;
-    r->to->id[r->to->n++] = id;
+    if (id == RG_STACK_NONE || r->to->n == RG_HEADS)
+        r->s->lost = true;
+    else
+        r->to->id[r->to->n++] = id;
 }
 
 /* Look at this frame too, once. */
@@ -127,11 +128,13 @@ static void visit(run *r, uint32_t node, uint64_t data, uint32_t below)
     rg_stacks *s = r->s;
     uint32_t at = hash(node, data, below) & (RG_WORK - 1);
 
-    if (below == RG_STACK_NONE || s->n_todo == RG_WORK / 4 * 3)
-        return;
     for (; s->seen[at].stamp == s->stamp; at = (at + 1) & (RG_WORK - 1))
         if (is_frame(&s->seen[at].frame, node, data, below))
             return;
+    if (below == RG_STACK_NONE || s->n_todo == RG_LOOKS) {
+        s->lost = true;
+        return;
+    }
     s->seen[at] = (rg_work){ { node, below, data }, s->stamp };
     s->todo[s->n_todo++] = (rg_frame){ node, below, data };
 }
@@ -140,7 +143,7 @@ static void pop(run *r, uint32_t id)
 {
     const rg_frame *f = &r->s->frame[id];
 
-    if (id != RG_STACK_NONE && id > RG_STACK_BASE)
+    if (id > RG_STACK_BASE)
         visit(r, f->node, f->data, f->below);
 }
 
@@ -194,7 +197,7 @@ static void end_key(run *r, const rg_object *o, const rg_frame *at, int32_t prop
 {
     uint32_t next = rg_stacks_push(r->s, o->next, rg_object_with(o, at->data, prop), at->below);
 
-    arrive(r, next == RG_STACK_NONE ? next : rg_stacks_push(r->s, prop < 0 ? o->other : o->prop[prop].value, 0, next));
+    arrive(r, rg_stacks_push(r->s, prop < 0 ? o->other : o->prop[prop].value, 0, next));
 }
 
 /* A key that is not declared goes on in this state of a string. */
@@ -209,10 +212,8 @@ static void other_key(run *r, const rg_object *o, const rg_frame *at, int lex)
         return;
     }
     next = rg_stacks_push(r->s, o->next, rg_object_with(o, at->data, -1), at->below);
-    if (next != RG_STACK_NONE)
-        next = rg_stacks_push(r->s, o->other, 0, next);
-    if (next != RG_STACK_NONE)
-        arrive(r, rg_stacks_push(r->s, o->tail[lex], 0, next));
+    next = rg_stacks_push(r->s, o->other, 0, next);
+    arrive(r, rg_stacks_push(r->s, o->tail[lex], 0, next));
 }
 
 static void look_key(run *r, const rg_node *node, const rg_frame *at)
@@ -228,8 +229,7 @@ static void look_key(run *r, const rg_node *node, const rg_frame *at)
         return;
     if (!node->n && other && !strings) { /* keys of a form of their own */
         uint32_t next = rg_stacks_push(r->s, o->next, rg_object_with(o, at->data, -1), at->below);
-        if (next != RG_STACK_NONE)
-            visit(r, o->other_key, 0, rg_stacks_push(r->s, o->other, 0, next));
+        visit(r, o->other_key, 0, rg_stacks_push(r->s, o->other, 0, next));
     }
     if (!k) {
         if (strings)
@@ -254,7 +254,7 @@ static void look_object(run *r, const rg_node *node, const rg_frame *at)
             visit(r, o->root, at->data, at->below);
     } else if (r->byte == ',' && rg_object_may_go_on(o, at->data)) {
         uint32_t key = rg_stacks_push(r->s, o->root, at->data, at->below);
-        arrive(r, key == RG_STACK_NONE ? key : rg_stacks_push(r->s, o->space, 0, key));
+        arrive(r, rg_stacks_push(r->s, o->space, 0, key));
     }
 }
 
@@ -291,6 +291,7 @@ void rg_step(const rg_form *f, rg_stacks *s, const uint32_t *from, uint32_t n, u
 
     to->n = 0;
     s->n_todo = 0;
+    s->lost = false;
     if (++s->stamp == 0) {
         memset(s->seen, 0, sizeof s->seen);
         s->stamp = 1;

@@ -20,7 +20,8 @@ void rg_masks_free(rg_masks *m); /* NULL is fine */
 
 size_t rg_masks_bytes(rg_masks *m); /* of memory, at most so far */
 
-/* Set bits, a bit per id, to what any of the stacks allows. */
-void rg_masks_find(rg_masks *m, const rg_stacks *s, const rg_heads *heads, uint64_t *bits);
+/* Set bits, a bit per id, to what any of the stacks allows.  False: some way to go on was left out for want of room, so
+ * bits may be missing. */
+bool rg_masks_find(rg_masks *m, const rg_stacks *s, const rg_heads *heads, uint64_t *bits);
 
 #endif

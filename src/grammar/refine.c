@@ -382,10 +382,40 @@ static bool find_first(refiner *r)
     return ok && !f->failed;
 }
 
+/* ---- rules that are only another rule ---------------------------------------------------------------------------- */
+
+/* References to references lead to what the last one refers to; those that go in a circle stay (left recursion). */
+static void shorten_references(refiner *r)
+{
+    rg_form *f = r->f;
+
+    for (uint32_t i = 0; i < f->n_nodes; i++)
+        f->node[i].done = false;
+    for (uint32_t i = 0; i < f->n_nodes; i++) {
+        uint32_t end = i;
+
+        for (; f->node[end].kind == RG_NODE_REF && !f->node[end].done; end = f->node[end].a)
+            f->node[end].done = true;
+        if (f->node[end].kind == RG_NODE_REF) /* done: on a circle, or it leads to the end already */
+            end = f->node[end].a;
+        if (f->node[end].kind == RG_NODE_REF)
+            continue;
+        for (uint32_t at = i; f->node[at].kind == RG_NODE_REF && f->node[at].a != end;) {
+            uint32_t next = f->node[at].a;
+            f->node[at].a = end;
+            at = next;
+        }
+    }
+}
+
 bool rg_form_refine(rg_form *f, const rg_set *spelled)
 {
     refiner r = { .f = f, .spelled = spelled };
-    bool ok = !f->failed && make_room(&r, f->n_nodes) && prune(&r) && part_bodies(&r) && make_room(&r, f->n_nodes) &&
+    bool ok = !f->failed && make_room(&r, f->n_nodes);
+
+    if (ok)
+        shorten_references(&r);
+    ok = ok && prune(&r) && part_bodies(&r) && make_room(&r, f->n_nodes) &&
               prune(&r) && find_first(&r);
 
     fini(&r);

@@ -194,15 +194,19 @@ static bool abort_for(rg_call *c, int status, const char *code, const char *text
 
 static bool finish(rg_call *c)
 {
-    bool dead = true, late = false, cancelled = false;
+    bool dead = true, late = false, cancelled = false, lost = false;
 
     for (int32_t i = 0; i < c->n_choices; i++) {
         dead &= c->choices[i].finish == RG_FINISH_DEADLINE && !c->choices[i].n_tokens;
         late |= c->choices[i].finish == RG_FINISH_DEADLINE;
         cancelled |= c->choices[i].finish == RG_FINISH_CANCELLED;
+        lost |= c->choices[i].finish == RG_FINISH_GRAMMAR;
     }
     if (cancelled) /* and not by the client, which is still there */
         return abort_for(c, 503, "aborted", "The server ended this request before it was finished.", 1);
+    if (lost)
+        return abort_for(c, 400, "grammar_limit", "The answer could not go on as its grammar or schema asks: it is too "
+                         "ambiguous, its values are nested too deeply, or 'logit_bias' bans all that it allows.", 0);
     if (dead || (late && c->shape->embeds))
         return abort_for(c, 504, "deadline_exceeded", "The request's time was over before there was an answer.", 0);
     record(c, why_ended(c));
@@ -258,6 +262,7 @@ bool rg_call_turn(rg_call *c, uint64_t now)
     take_all(c, now);
     for (int32_t i = 0; c->f.stream && i < c->n_choices; i++)
         if (c->choices[i].news && c->choices[i].finish != RG_FINISH_CANCELLED &&
+            c->choices[i].finish != RG_FINISH_GRAMMAR &&
             (c->choices[i].n_tokens || c->choices[i].finish != RG_FINISH_DEADLINE))
             c->shape->delta(c, &c->choices[i], &c->out);
     for (int32_t i = 0; i < c->n_choices; i++)

@@ -309,6 +309,25 @@ static void every_name_for_a_schema_binds(void **state)
             "\"schema\":[1]}}", "no schema");
 }
 
+/* A grammar that has more ways to go on than are followed ends the request with an error, in a stream too. */
+static void a_lost_way_is_an_error(void **state)
+{
+    char body[8000] = "{\"messages\":[" ASKS "],\"grammar\":\"root ::= \\\"b\\\" ", *end = body + strlen(body);
+
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        end = stpcpy(end, "a? ");
+    strcpy(end, "\\\"x\\\"\\na ::= \\\"a\\\"\",\"max_tokens\":40}");
+    json_t *v = test_web_json(plain.port, "/v1/chat/completions", body, 400);
+    assert_string_equal(text_at(v, "error.code"), "grammar_limit");
+    json_decref(v);
+    strcpy(strrchr(body, '}'), ",\"stream\":true}");
+    test_reply r = test_web_ask(plain.port, "POST", "/v1/chat/completions", NULL, body);
+    assert_non_null(strstr(r.body, "\"code\":\"grammar_limit\""));
+    assert_null(strstr(r.body, "\"finish_reason\":\"stop\""));
+    test_reply_free(&r);
+}
+
 static void no_limit_is_a_limit_too(void **state)
 {
     static const struct {
@@ -406,7 +425,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(reasoning_can_be_continued),         cmocka_unit_test(thoughts_of_earlier_turns_are_kept),
         cmocka_unit_test(reasoning_items_find_their_message), cmocka_unit_test(a_schema_leaves_the_reasoning_free),
         cmocka_unit_test(every_name_for_a_schema_binds),      cmocka_unit_test(no_limit_is_a_limit_too),
-        cmocka_unit_test(a_cut_call_is_a_call),               cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(a_cut_call_is_a_call),               cmocka_unit_test(a_lost_way_is_an_error),
+        cmocka_unit_test(nothing_is_left),
     };
 
     test_init(argc, argv);
