@@ -67,6 +67,7 @@ uint32_t rg_schema_node(rg_schemas *s, const rg_terms *t);
 
 json_t *rg_schema_target(rg_schemas *s, const json_t *ref); /* of a $ref; NULL and a failure */
 uint32_t rg_schema_types(rg_schemas *s, const rg_terms *t); /* that "type" leaves */
+int rg_schema_compare(const json_t *a, const json_t *b);    /* of numbers, exactly: below, at or above 0 */
 bool rg_schema_equal(const json_t *a, const json_t *b);     /* as JSON Schema says: 1 is 1.0 */
 uint32_t rg_schema_type_of(const json_t *v);
 

@@ -94,17 +94,15 @@ static uint32_t count(rg_schemas *s, const rg_terms *t, const char *key, bool la
 
 typedef struct limit {
     bool is, exclusive;
-    double value;
-    const json_t *from;
+    const json_t *value; /* a number */
 } limit;
 
 static void tighten(limit *l, const json_t *v, bool exclusive, bool lower)
 {
-    double d = json_number_value(v);
-    bool tighter = !l->is || (lower ? d > l->value : d < l->value);
+    int order = l->is ? rg_schema_compare(v, l->value) : 0;
 
-    if (tighter || (d == l->value && exclusive))
-        *l = (limit){ true, exclusive, d, v };
+    if (!l->is || (lower ? order > 0 : order < 0) || (order == 0 && exclusive))
+        *l = (limit){ true, exclusive, v };
 }
 
 static limit find_limit(rg_schemas *s, const rg_terms *t, bool lower)
@@ -123,24 +121,24 @@ static limit find_limit(rg_schemas *s, const rg_terms *t, bool lower)
     return l;
 }
 
-/* The limit as a decimal text without an exponent. */
+/* The limit as a decimal text without an exponent: of integers exactly, and of reals where a double does not round. */
 static rg_bound bound_text(rg_schemas *s, const limit *l, bool whole, char text[64])
 {
-    double most = whole ? 9.2e18 : 1e15;
+    double most = whole ? 1e20 : 1e15, value = l->is ? json_number_value(l->value) : 0;
 
     if (!l->is)
         return (rg_bound){ 0 };
-    if (json_is_integer(l->from)) {
-        snprintf(text, 64, "%lld", (long long)json_integer_value(l->from));
+    if (json_is_integer(l->value)) {
+        snprintf(text, 64, "%lld", (long long)json_integer_value(l->value));
     } else {
         for (int digits = 0; digits <= 17; digits++) {
-            snprintf(text, 64, "%.*f", digits, fmod(l->value, 1e20));
-            if (strtod(text, NULL) == l->value)
+            snprintf(text, 64, "%.*f", digits, fmod(value, 1e20));
+            if (strtod(text, NULL) == value)
                 break;
         }
     }
-    if (fabs(l->value) >= most || strtod(text, NULL) != l->value)
-        rg_schema_cannot(s, "a minimum or maximum of %.17g, which has too many digits", l->value);
+    if (fabs(value) >= most || strtod(text, NULL) != value)
+        rg_schema_cannot(s, "a minimum or maximum of %.17g, which has too many digits", value);
     return (rg_bound){ text, l->exclusive };
 }
 
@@ -430,10 +428,9 @@ static uint32_t object_node(rg_schemas *s, const rg_terms *t)
 static bool in_range(rg_schemas *s, const rg_terms *t, const json_t *v)
 {
     limit low = find_limit(s, t, true), high = find_limit(s, t, false);
-    double d = json_number_value(v);
+    int above = low.is ? rg_schema_compare(v, low.value) : 1, below = high.is ? rg_schema_compare(v, high.value) : -1;
 
-    return !(low.is && (d < low.value || (d == low.value && low.exclusive))) &&
-           !(high.is && (d > high.value || (d == high.value && high.exclusive)));
+    return above >= (low.is && low.exclusive) && below <= -(high.is && high.exclusive);
 }
 
 static bool has_any(const rg_terms *t, const char *const *keys)
