@@ -53,8 +53,8 @@ static const char *const statements[RG_N_QUERIES] = {
     [GET_ANSWER] = "SELECT at, answer FROM lines WHERE at >= ? AND at < ? AND state = ? ORDER BY at LIMIT 1",
     [ADD_BATCH] = "INSERT INTO batches VALUES(NULL,?,?,?,?,?,?,NULL,0,0,0,0,?,'','',?,0,0,0,0,0,0)",
     [GET_BATCH] = "SELECT " BATCH_COLUMNS " FROM batches WHERE id = ? AND owner = ?",
-    [BATCHES_UP] = "SELECT " BATCH_COLUMNS " FROM batches WHERE owner = ? AND key > ? ORDER BY key LIMIT ?",
-    [BATCHES_DOWN] = "SELECT " BATCH_COLUMNS " FROM batches WHERE owner = ? AND key < ? ORDER BY key DESC LIMIT ?",
+    [BATCHES_UP] = "SELECT " BATCH_COLUMNS " FROM batches WHERE owner = ? AND key > ? ORDER BY key LIMIT ?4",
+    [BATCHES_DOWN] = "SELECT " BATCH_COLUMNS " FROM batches WHERE owner = ? AND key < ? ORDER BY key DESC LIMIT ?4",
     [UNENDED] = "SELECT " BATCH_COLUMNS " FROM batches WHERE state < 3 AND key > ? ORDER BY key LIMIT 1",
     [START_BATCH] = "UPDATE batches SET state = 1, in_progress = ?2, n_lines = ?3 WHERE key = ?1 AND state = 0",
     [FAIL_BATCH] = "UPDATE batches SET state = 4, failed = ?2, errors = ?3 WHERE key = ?1 AND state = 0",
@@ -218,20 +218,18 @@ rg_stored rg_store_file(rg_store *st, const char *owner, const char *id, rg_file
     return (rg_stored)got;
 }
 
-rg_stored rg_store_files(rg_store *st, const char *owner, rg_page *page,
-                         void (*see)(void *arg, const rg_file_record *f), void *arg, rg_error *err)
+rg_stored rg_store_list(rg_store *st, const char *owner, rg_page *page, const rg_lister *l, rg_error *err)
 {
-    int q = page->rising ? FILES_UP : FILES_DOWN, got;
+    int q = page->rising ? l->rising : l->falling, got;
     int64_t from = page->rising ? 0 : INT64_MAX;
-    rg_file_record f;
 
     page->more = false;
     if (page->after[0]) {
-        rg_stored found = rg_store_file(st, owner, page->after, &f, err);
-        rg_db_reset(st->db, GET_FILE);
-        if (found != RG_STORE_DONE)
-            return found;
-        from = f.key;
+        got = rg_db_query(st->db, l->find, err, "tt", page->after, owner) ? rg_db_step(st->db, l->find, err) : -1;
+        if (got != 1)
+            return (rg_stored)got;
+        from = rg_db_int(st->db, l->find, 0);
+        rg_db_reset(st->db, l->find);
     }
     if (!rg_db_query(st->db, q, err, "titi", owner, from, page->purpose, (int64_t)page->limit + 1))
         return RG_STORE_FAILED;
@@ -241,10 +239,25 @@ rg_stored rg_store_files(rg_store *st, const char *owner, rg_page *page,
             rg_db_reset(st->db, q);
             break;
         }
-        read_file(st->db, q, &f);
-        see(arg, &f);
+        l->see(l, st->db, q);
     }
     return got < 0 ? RG_STORE_FAILED : RG_STORE_DONE;
+}
+
+static void see_file(const rg_lister *l, rg_db *d, int q)
+{
+    rg_file_record f;
+
+    read_file(d, q, &f);
+    l->file(l->arg, &f);
+}
+
+rg_stored rg_store_files(rg_store *st, const char *owner, rg_page *page,
+                         void (*see)(void *arg, const rg_file_record *f), void *arg, rg_error *err)
+{
+    rg_lister l = { FILES_UP, FILES_DOWN, GET_FILE, see_file, .file = see, .arg = arg };
+
+    return rg_store_list(st, owner, page, &l, err);
 }
 
 static rg_stored remove_file(rg_store *st, const char *owner, const char *id, rg_error *err)

@@ -69,33 +69,20 @@ rg_stored rg_store_batch(rg_store *st, const char *owner, const char *id, rg_bat
     return (rg_stored)got;
 }
 
+static void see_batch(const rg_lister *l, rg_db *d, int q)
+{
+    rg_batch_record b;
+
+    read_batch(d, q, &b);
+    l->batch(l->arg, &b);
+}
+
 rg_stored rg_store_batches(rg_store *st, const char *owner, rg_page *page,
                            void (*see)(void *arg, const rg_batch_record *b), void *arg, rg_error *err)
 {
-    int q = page->rising ? BATCHES_UP : BATCHES_DOWN, got;
-    int64_t from = page->rising ? 0 : INT64_MAX;
-    rg_batch_record b;
+    rg_lister l = { BATCHES_UP, BATCHES_DOWN, GET_BATCH, see_batch, .batch = see, .arg = arg };
 
-    page->more = false;
-    if (page->after[0]) {
-        rg_stored found = rg_store_batch(st, owner, page->after, &b, err);
-        rg_db_reset(st->db, GET_BATCH);
-        if (found != RG_STORE_DONE)
-            return found;
-        from = b.key;
-    }
-    if (!rg_db_query(st->db, q, err, "tii", owner, from, (int64_t)page->limit + 1))
-        return RG_STORE_FAILED;
-    for (int32_t i = 0; (got = rg_db_step(st->db, q, err)) == 1; i++) {
-        if (i == page->limit) {
-            page->more = true;
-            rg_db_reset(st->db, q);
-            break;
-        }
-        read_batch(st->db, q, &b);
-        see(arg, &b);
-    }
-    return got < 0 ? RG_STORE_FAILED : RG_STORE_DONE;
+    return rg_store_list(st, owner, page, &l, err);
 }
 
 rg_stored rg_store_unended(rg_store *st, int64_t after, rg_batch_record *b, rg_error *err)
