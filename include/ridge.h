@@ -76,6 +76,22 @@ typedef struct rg_sampling {
     int32_t n_bias;
 } rg_sampling;
 
+/* What each of them may be, ends included: rg_submit, the flags and the server refuse all else. */
+#define RG_TEMPERATURE_MIN 0.0
+#define RG_TEMPERATURE_MAX 100.0
+#define RG_TOP_P_MIN 1e-6 /* only the best id is left */
+#define RG_TOP_P_MAX 1.0
+#define RG_MIN_P_MIN 0.0
+#define RG_MIN_P_MAX 1.0
+#define RG_TYPICAL_P_MIN 1e-6
+#define RG_TYPICAL_P_MAX 1.0
+#define RG_REPETITION_PENALTY_MIN 0.01
+#define RG_REPETITION_PENALTY_MAX 100.0
+#define RG_PRESENCE_PENALTY_MIN (-2.0)
+#define RG_PRESENCE_PENALTY_MAX 2.0
+#define RG_FREQUENCY_PENALTY_MIN (-2.0)
+#define RG_FREQUENCY_PENALTY_MAX 2.0
+
 /* The neutral values: temperature 1 and no filter, no penalty, no log-probabilities, seed 0. */
 RG_API rg_sampling rg_sampling_default(void);
 

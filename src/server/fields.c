@@ -405,9 +405,9 @@ rg_sampling rg_fields_sampling(const rg_fields *f, const rg_sampling *defaults)
     rg_sampling s = *defaults;
 
     set_real(&s.temperature, f->temperature);
-    set_real(&s.top_p, f->top_p == 0 ? 1e-6 : f->top_p); /* 0: the best alone */
+    set_real(&s.top_p, f->top_p == 0 ? RG_TOP_P_MIN : f->top_p);
     set_real(&s.min_p, f->min_p);
-    set_real(&s.typical_p, f->typical_p == 0 ? 1e-6 : f->typical_p);
+    set_real(&s.typical_p, f->typical_p == 0 ? RG_TYPICAL_P_MIN : f->typical_p);
     set_real(&s.repetition_penalty, f->repetition_penalty);
     set_real(&s.presence_penalty, f->presence_penalty);
     set_real(&s.frequency_penalty, f->frequency_penalty);
