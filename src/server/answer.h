@@ -30,6 +30,7 @@ typedef struct rg_answer {
     const struct rg_tool_mark *mark;
     const json_t *tools;       /* what was offered; NULL: calls are not looked for */
     bool failed;               /* no memory */
+    uint64_t work;             /* bytes looked at or moved so far: linear in the text, which a test counts */
 } rg_answer;
 
 /* tools (borrowed, in the form of chat completions; may be NULL) outlives the answer.  reasoning_first: the prompt ends

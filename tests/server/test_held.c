@@ -67,7 +67,7 @@ static void stop(void)
     do {                                                                                                                          \
         uint64_t from_ = rg_now_ns();                                                                                             \
         while (!(what)) {                                                                                                         \
-            if (rg_seconds(from_, rg_now_ns()) > 5 * TEST_SLOWER)                                                                 \
+            if (rg_seconds(from_, rg_now_ns()) > TEST_WATCHDOG_S)                                                                 \
                 fail_msg("line %d: in vain: " #what, __LINE__);                                                                   \
             test_nap(0.0005);                                                                                                     \
         }                                                                                                                         \
@@ -135,7 +135,7 @@ static void read_until(int fd, const char *what, int times)
     int seen = 0;
 
     while (seen < times) {
-        long k = test_web_some(fd, got + n, sizeof got - 1 - n, 10 * TEST_SLOWER);
+        long k = test_web_some(fd, got + n, sizeof got - 1 - n, TEST_WATCHDOG_S);
         if (k <= 0)
             fail_msg("no '%s' in: %.300s", what, got);
         n += (size_t)k;
@@ -321,18 +321,16 @@ static void whenever_it_is_reset_all_comes_back(void **state)
 
 /* ---- too much ---------------------------------------------------------------------------------------------------- */
 
-/* The status, of which the head is there within some time; the time. */
-static int ask_status(const char *bytes, size_t n, double *took)
+/* The status of the answer to these bytes, after which nothing more is sent. */
+static int ask_status(const char *bytes, size_t n)
 {
     int fd = test_web_connect(t.port);
-    uint64_t from = rg_now_ns();
 
     assert_true(test_web_send(fd, bytes, n));
-    test_reply r = test_web_read(fd, 5);
+    test_reply r = test_web_read(fd, TEST_WATCHDOG_S);
     const char *after = test_reply_header(&r, "Retry-After");
     int status = r.status;
 
-    *took = rg_seconds(from, rg_now_ns());
     if (status == 429 && (!after || atoi(after) < 1 || strspn(after, "0123456789") != strlen(after)))
         fail_msg("Retry-After: %s", after ? after : "none");
     test_reply_free(&r);
@@ -345,11 +343,11 @@ static void a_full_queue_refuses_at_the_headers(void **state)
     enum { N = 100, N_LARGE = 900000 };
     static const char early[] = HEAD "Content-Length: 100000\r\n\r\n";
     rg_server_options o = test_server_options();
-    int fd[4], late = 0;
-    double took;
+    int fd[4];
 
     (void)state;
     o.max_waiting = 4;
+    o.body_timeout_s = 0; /* an answer to a body that never comes was not waiting for it */
     start(&o, 2);
     hold();
     for (int i = 0; i < 4; i++) {
@@ -358,17 +356,12 @@ static void a_full_queue_refuses_at_the_headers(void **state)
     }
     assert_int_equal(test_web_status(t.port, "/readyz", NULL), 503);
     assert_int_equal(test_web_status(t.port, "/livez", NULL), 200);
-    for (int i = 0; i < N; i++) {
-        assert_int_equal(ask_status(whole, sizeof whole - 1, &took), 429);
-        late += took > 0.05 * TEST_SLOWER;
-    }
-    assert_true(late <= 1 + N / 50);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(ask_status(whole, sizeof whole - 1), 429);
     assert_int_equal(figure("ridge_requests_rejected_total"), N);
     /* of a long body nothing is waited for */
-    for (int i = 0; i < 10; i++) {
-        assert_int_equal(ask_status(early, strlen(early), &took), 429);
-        assert_true(took < 0.5 * TEST_SLOWER);
-    }
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(ask_status(early, strlen(early)), 429);
     /* who sends all of it before it reads is told as well, and not cut off: an answer is lost if its sender closes first */
     char *large = calloc(1, N_LARGE + 200);
     int n = sprintf(large, HEAD "Content-Length: %d\r\n\r\n", N_LARGE);
@@ -377,7 +370,7 @@ static void a_full_queue_refuses_at_the_headers(void **state)
         assert_true(test_web_send(s, large, (size_t)n));
         test_nap(0.02); /* it has been answered by now */
         assert_true(test_web_send(s, large + n, N_LARGE));
-        test_reply r = test_web_read(s, 5);
+        test_reply r = test_web_read(s, TEST_WATCHDOG_S);
         assert_int_equal(r.status, 429);
         test_reply_free(&r);
         close(s);
@@ -404,7 +397,7 @@ static void who_waits_too_long_is_told(void **state)
     start(&o, 2);
     hold();
     int fd = open_request("", NO_STREAM), stream = open_request("", STREAM);
-    test_reply r = test_web_read(fd, 10);
+    test_reply r = test_web_read(fd, TEST_WATCHDOG_S);
     assert_int_equal(r.status, 503);
     assert_true(atoi(test_reply_header(&r, "Retry-After")) >= 1);
     assert_non_null(strstr(r.body, "queue_timeout"));
@@ -426,18 +419,16 @@ static void a_deadline_ends_it_with_what_there_is(void **state)
     (void)state;
     start(&o, 1);
     atomic_store(&pause_us, 5000); /* 900 tokens take some seconds */
-    uint64_t from = rg_now_ns();
     int fd = open_request("X-Request-Timeout: 0.1\r\n", slow);
     UNTIL(n_running() == 1);
     int waits = open_request("X-Request-Timeout: 0.02\r\n", slow); /* there is one sequence */
-    test_reply r = test_web_read(waits, 10 * TEST_SLOWER);
+    test_reply r = test_web_read(waits, TEST_WATCHDOG_S);
     assert_int_equal(r.status, 504);
     test_reply_free(&r);
-    r = test_web_read(fd, 10 * TEST_SLOWER);
+    r = test_web_read(fd, TEST_WATCHDOG_S);
     assert_int_equal(r.status, 200);
     assert_non_null(strstr(r.body, "\"stop_reason\":\"deadline\""));
     test_reply_free(&r);
-    assert_true(rg_seconds(from, rg_now_ns()) < 2 * TEST_SLOWER);
     close(fd);
     close(waits);
     stop();
@@ -446,7 +437,7 @@ static void a_deadline_ends_it_with_what_there_is(void **state)
     start(&o, 1);
     atomic_store(&pause_us, 5000);
     fd = open_request("X-Request-Timeout: 1000\r\n", slow);
-    r = test_web_read(fd, 10 * TEST_SLOWER);
+    r = test_web_read(fd, TEST_WATCHDOG_S);
     assert_int_equal(r.status, 200);
     assert_non_null(strstr(r.body, "\"stop_reason\":\"deadline\""));
     test_reply_free(&r);
