@@ -105,7 +105,7 @@ static void sort_heads(rg_heads *h)
 static uint16_t config_of(maker *m, rg_heads *h)
 {
     rg_mask_scratch *w = m->w;
-    rg_config *c;
+    rg_mask_config *c;
     uint32_t at;
 
     if (!h->n)
@@ -121,7 +121,7 @@ static uint16_t config_of(maker *m, rg_heads *h)
         return RG_UNKNOWN;
     w->slot[at] = (uint16_t)w->n_configs;
     c = &w->config[w->n_configs];
-    *c = (rg_config){ .from = w->n_heads, .n = h->n };
+    *c = (rg_mask_config){ .from = w->n_heads, .n = h->n };
     for (uint32_t i = 0; i < h->n; i++) {
         w->heads[w->n_heads++] = h->id[i];
         c->exit |= rg_stack_may_end(m->f, &w->stacks, h->id[i], RG_STACK_BASE);
@@ -270,7 +270,7 @@ static void make(const rg_masks *m, rg_mask_scratch *w, link *l)
 /* Counts that no id can bring to a bound are alike: each turn takes a byte at least. */
 static uint64_t alike(const rg_masks *m, const rg_frame *frame)
 {
-    const rg_node *node = &m->f->node[frame->node];
+    const rg_grammar_node *node = &m->f->node[frame->node];
     uint64_t far = (uint64_t)m->v->longest + 1;
 
     if (node->kind != RG_NODE_REP)

@@ -46,7 +46,7 @@ typedef struct rg_schemas {
     rg_dict *known; /* terms -> job */
 } rg_schemas;
 
-typedef enum rg_type {
+typedef enum rg_json_type {
     RG_TYPE_NULL = 1,
     RG_TYPE_BOOLEAN = 2,
     RG_TYPE_INTEGER = 4,
@@ -55,7 +55,7 @@ typedef enum rg_type {
     RG_TYPE_ARRAY = 32,
     RG_TYPE_OBJECT = 64,
     RG_TYPE_ANY = 127,
-} rg_type;
+} rg_json_type;
 
 #define rg_schema_bad(s, ...) rg_form_fail((s)->f, RG_E_INPUT, "schema: " __VA_ARGS__)
 #define rg_schema_cannot(s, ...) rg_form_fail((s)->f, RG_E_UNSUPPORTED, "schema: " __VA_ARGS__)

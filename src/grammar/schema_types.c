@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "grammar/machine.h"
+#include "grammar/matcher.h"
 #include "grammar/schema.h"
 
 #define EACH(t, i, key, v)                           \
@@ -122,12 +122,12 @@ static limit find_limit(rg_schemas *s, const rg_terms *t, bool lower)
 }
 
 /* The limit as a decimal text without an exponent: of integers exactly, and of reals where a double does not round. */
-static rg_bound bound_text(rg_schemas *s, const limit *l, bool whole, char text[64])
+static rg_json_bound bound_text(rg_schemas *s, const limit *l, bool whole, char text[64])
 {
     double most = whole ? 1e20 : 1e15, value = l->is ? json_number_value(l->value) : 0;
 
     if (!l->is)
-        return (rg_bound){ 0 };
+        return (rg_json_bound){ 0 };
     if (json_is_integer(l->value)) {
         snprintf(text, 64, "%lld", (long long)json_integer_value(l->value));
     } else {
@@ -139,14 +139,14 @@ static rg_bound bound_text(rg_schemas *s, const limit *l, bool whole, char text[
     }
     if (fabs(value) >= most || strtod(text, NULL) != value)
         rg_schema_cannot(s, "a minimum or maximum of %.17g, which has too many digits", value);
-    return (rg_bound){ text, l->exclusive };
+    return (rg_json_bound){ text, l->exclusive };
 }
 
 static uint32_t number_node(rg_schemas *s, const rg_terms *t, bool whole)
 {
     limit low = find_limit(s, t, true), high = find_limit(s, t, false);
     char low_text[64], high_text[64];
-    rg_bound min, max;
+    rg_json_bound min, max;
 
     if (!low.is && !high.is)
         return whole ? s->parts.integer : s->parts.number;
@@ -320,7 +320,7 @@ static uint32_t value_node(rg_schemas *s, const rg_terms *t, const char *name)
     return rg_schema_node(s, &sub);
 }
 
-/* Does the pattern find something in the name?  As the machine says. */
+/* Does the pattern find something in the name?  As the matcher says. */
 static bool matches(rg_schemas *s, const char *pattern, const char *name)
 {
     rg_set every = { { ~0ULL, ~0ULL, ~0ULL, ~0ULL } };

@@ -10,7 +10,7 @@
 #include <pthread.h>
 
 #include "grammar/grammar.h"
-#include "grammar/machine.h"
+#include "grammar/matcher.h"
 
 enum {
     RG_CONFIGS = 4096,      /* sets of stacks that one mask can meet before it starts afresh */
@@ -28,16 +28,16 @@ typedef struct rg_piece {
     uint8_t byte, depth;
 } rg_piece;
 
-typedef struct rg_config {
+typedef struct rg_mask_config {
     uint32_t from, n; /* its stacks, sorted, in heads */
     bool exit;        /* one of them may be left */
-} rg_config;
+} rg_mask_config;
 
 /* Scratch memory of one mask in the making: a deterministic automaton that grows as far as the mask needs it. */
 typedef struct rg_mask_scratch {
     pthread_mutex_t lock;
     rg_stacks stacks;
-    rg_config *config; /* [RG_CONFIGS] */
+    rg_mask_config *config; /* [RG_CONFIGS] */
     uint32_t n_configs, n_heads;
     uint32_t *heads;   /* [RG_CONFIG_HEADS] */
     uint16_t *row;     /* [RG_CONFIGS][256] -> config */

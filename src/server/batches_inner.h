@@ -51,7 +51,7 @@ struct rg_batches {
     bool closing, landed;
 
     /* The thread's own. */
-    rg_store *st;
+    rg_batch_store *st;
     rg_download *downloads;
     char (*owners)[RG_OWNER_ROOM]; /* of the keys, by their index; of a server without: one, "" */
     int32_t n_owners;

@@ -1,11 +1,11 @@
-/* machine.h -- following a form byte by byte: a set of stacks that share their lower parts.
+/* matcher.h -- following a form byte by byte: a set of stacks that share their lower parts.
  *
  * A frame says what is still to come at one level (a node, and how far in it), and which frame lies below.  Equal
  * frames are one frame, so that equal stacks are one number.  A step takes each stack, finds what its top may begin
  * with, and gives the stacks after the byte.  What does not fit into the room there is is left out, and `lost` says so:
  * then less is followed than the form allows, never more.  Allocates only when made. */
-#ifndef RG_GRAMMAR_MACHINE_H
-#define RG_GRAMMAR_MACHINE_H
+#ifndef RG_GRAMMAR_MATCHER_H
+#define RG_GRAMMAR_MATCHER_H
 
 #include "grammar/form.h"
 

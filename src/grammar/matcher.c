@@ -1,5 +1,5 @@
-/* machine.c -- see machine.h. */
-#include "grammar/machine.h"
+/* matcher.c -- see matcher.h. */
+#include "grammar/matcher.h"
 
 #include "base/mem.h"
 #include "grammar/object.h"
@@ -147,19 +147,19 @@ static void pop(run *r, uint32_t id)
         visit(r, f->node, f->data, f->below);
 }
 
-static bool may_begin(const run *r, const rg_node *node)
+static bool may_begin(const run *r, const rg_grammar_node *node)
 {
     return rg_set_has(&r->f->set[node->first], r->byte);
 }
 
-static void look_seq(run *r, const rg_node *node, const rg_frame *at)
+static void look_seq(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     uint32_t i = (uint32_t)at->data;
     const uint32_t *kid = r->f->kid + node->a;
 
     /* kids that may be nothing are passed by here, so that no frame is made for them */
     for (; i < node->n; i++) {
-        const rg_node *k = &r->f->node[kid[i]];
+        const rg_grammar_node *k = &r->f->node[kid[i]];
         if (may_begin(r, k))
             visit(r, kid[i], 0, i + 1 < node->n ? rg_stacks_push(r->s, at->node, i + 1, at->below) : at->below);
         if (!k->nullable)
@@ -168,7 +168,7 @@ static void look_seq(run *r, const rg_node *node, const rg_frame *at)
     pop(r, at->below);
 }
 
-static void look_alt(run *r, const rg_node *node, const rg_frame *at)
+static void look_alt(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     const uint32_t *kid = r->f->kid + node->a;
 
@@ -179,7 +179,7 @@ static void look_alt(run *r, const rg_node *node, const rg_frame *at)
         pop(r, at->below);
 }
 
-static void look_rep(run *r, const rg_node *node, const rg_frame *at)
+static void look_rep(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     uint64_t count = at->data;
 
@@ -216,10 +216,10 @@ static void other_key(run *r, const rg_object *o, const rg_frame *at, int lex)
     arrive(r, rg_stacks_push(r->s, o->tail[lex], 0, next));
 }
 
-static void look_key(run *r, const rg_node *node, const rg_frame *at)
+static void look_key(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     const rg_object *o = &r->f->object[node->a];
-    const rg_key *key = &o->key[node->n];
+    const rg_key_node *key = &o->key[node->n];
     bool other = rg_object_other(o, at->data), strings = other && o->other_key == RG_NEVER;
     uint32_t k = key->child;
 
@@ -242,7 +242,7 @@ static void look_key(run *r, const rg_node *node, const rg_frame *at)
     }
 }
 
-static void look_object(run *r, const rg_node *node, const rg_frame *at)
+static void look_object(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     const rg_object *o = &r->f->object[node->a];
 
@@ -260,7 +260,7 @@ static void look_object(run *r, const rg_node *node, const rg_frame *at)
 
 static void look(run *r, const rg_frame *at)
 {
-    const rg_node *node = &r->f->node[at->node];
+    const rg_grammar_node *node = &r->f->node[at->node];
 
     switch ((rg_node_kind)node->kind) {
     case RG_NODE_END:
@@ -308,7 +308,7 @@ void rg_step(const rg_form *f, rg_stacks *s, const uint32_t *from, uint32_t n, u
 
 bool rg_frame_may_end(const rg_form *f, const rg_frame *frame)
 {
-    const rg_node *node = &f->node[frame->node];
+    const rg_grammar_node *node = &f->node[frame->node];
 
     if (node->kind == RG_NODE_REP)
         return frame->data >= node->min;
