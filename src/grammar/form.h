@@ -1,12 +1,14 @@
-/* form.h -- the one form that every kind of source becomes: a graph of nodes over bytes.
+/* form.h -- the compiled form of a grammar, whatever its source: a graph of nodes over bytes.
  *
  * A node says what may come: a byte of a set, a literal, nodes in a row, one of several, one repeated so many times.
- * Repetitions are counted, not copied, and a node may be referred to from anywhere, so that the graph is about as large
- * as the source.  Objects of JSON whose keys come in any order are nodes of their own (object.h).  A builder's
- * functions never fail by themselves: the first failure is kept in the form, and everything after it is NEVER.
+ * Repetitions are counted, not copied, and any number of nodes may refer to the same node, so that the graph is about
+ * as large as the source.  Objects of JSON whose keys come in any order are nodes of their own (object.h).  The
+ * functions that build do not return failures: the first failure is kept in the form, and everything built after it
+ * is NEVER.
  *
- * refine makes it fit for the matcher: unreachable and impossible parts are taken out, repeated bodies are never empty,
- * nothing begins with itself, and each node knows which bytes may come first.  Knows no JSON and no vocabulary. */
+ * rg_form_refine prepares the graph for the matcher: it takes out unreachable and impossible parts, makes the bodies
+ * of repetitions never empty, refuses left recursion, and finds the first bytes of each node.  Knows no JSON and no
+ * vocabulary. */
 #ifndef RG_GRAMMAR_FORM_H
 #define RG_GRAMMAR_FORM_H
 

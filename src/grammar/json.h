@@ -1,4 +1,4 @@
-/* json.h -- the values of JSON as forms, and JSON itself from strangers (jansson, within budgets). */
+/* json.h -- the values of JSON as nodes, and reading JSON that clients send (jansson, within budgets). */
 #ifndef RG_GRAMMAR_JSON_H
 #define RG_GRAMMAR_JSON_H
 

@@ -1,9 +1,9 @@
-/* matcher.h -- following a form byte by byte: a set of stacks that share their lower parts.
+/* matcher.h -- following a form byte by byte, as a set of stacks that share their lower parts.
  *
- * A frame says what is still to come at one level (a node, and how far in it), and which frame lies below.  Equal
- * frames are one frame, so that equal stacks are one number.  A step takes each stack, finds what its top may begin
- * with, and gives the stacks after the byte.  What does not fit into the room there is is left out, and `lost` says so:
- * then less is followed than the form allows, never more.  Allocates only when made. */
+ * A frame says what is still to come at one level (a node, and the position in it) and which frame lies below.  Equal
+ * frames are stored once, so that a stack is one number and equal stacks have the same number.  A step takes all
+ * stacks and a byte, and gives the stacks that are possible after the byte.  If there is no room for one of them, it is
+ * left out and `lost` says so: then less is followed than the form allows, never more.  Allocates only when made. */
 #ifndef RG_GRAMMAR_MATCHER_H
 #define RG_GRAMMAR_MATCHER_H
 

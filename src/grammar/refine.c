@@ -1,4 +1,4 @@
-/* refine.c -- see form.h: what the matcher may take for granted.
+/* refine.c -- see form.h: what the matcher relies on.
  *
  * Reachable nodes are put in an order in which, but for cycles, what a node is made of comes before it; facts are then
  * found by going through that order until nothing changes.  No recursion: sources choose the depth. */

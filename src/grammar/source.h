@@ -1,7 +1,7 @@
 /* source.h -- from text to form: one function per kind of source, and what their parsers share.
  *
- * Each puts the node of a whole answer into f->root's place by returning it; failures are kept in the form.  Texts come
- * from strangers: sizes and depths are bounded, and nothing is skipped that is not understood. */
+ * Each returns the node of a whole answer; failures are kept in the form.  Clients may send any text: sizes and depths
+ * are bounded, and nothing that is not understood is skipped. */
 #ifndef RG_GRAMMAR_SOURCE_H
 #define RG_GRAMMAR_SOURCE_H
 

@@ -1,4 +1,4 @@
-/* answer.c -- see answer.h.  A little machine over the text that is held back: each turn either moves some of it to
+/* answer.c -- see answer.h.  A finite automaton over the text that is held back: each turn either moves some of it to
  * where it belongs, or waits for more. */
 #define _GNU_SOURCE 1 /* memmem */
 #include "server/answer.h"
@@ -84,7 +84,7 @@ static bool starts_with(const rg_answer *a, const char *mark)
     return a->held.n >= n && !memcmp(a->held.data, mark, n);
 }
 
-/* Reasoning ends at its mark, and the blanks around that are nobody's. */
+/* Reasoning ends at its mark.  The blanks around the mark are dropped. */
 static bool turn_reasoning(rg_answer *a, bool last)
 {
     a->work += a->held.n;

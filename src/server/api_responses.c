@@ -18,7 +18,7 @@ static void write_id_of(rg_buf *b, const rg_call *c, const char *key, const char
     rg_out_text(b, key, id);
 }
 
-/* Of the message's tokens from this one on, of which those of the reasoning are none. */
+/* Of the message's tokens from this one on; tokens of the reasoning are not the message's. */
 static void write_logprobs(rg_buf *b, const rg_call *c, const rg_choice *ch, size_t from)
 {
     size_t first = (size_t)ch->n_reasoning;
@@ -343,7 +343,7 @@ static void whole(rg_call *c, rg_buf *out)
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
-/* What may be asked to come too; the rest is refused, as it would not come. */
+/* 'include' may name only what the server can add. */
 static bool read_include(rg_call *c, rg_refusal *e)
 {
     const json_t *include = json_object_get(c->body, "include");

@@ -240,9 +240,9 @@ static void sleep_until_news(rg_batches *b, double s)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&b->lock);
-    if (!b->tasks && !b->landed && !b->closing)
+    if (!b->tasks && !b->answered && !b->closing)
         pthread_cond_timedwait(&b->news, &b->lock, &until);
-    b->landed = false;
+    b->answered = false;
     pthread_mutex_unlock(&b->lock);
 }
 

@@ -1,7 +1,6 @@
-/* constraint.c -- what a request says its answer must be: response_format and its kin, under the names that clients
- * use.
+/* constraint.c -- what a request says its answer must be: response_format and the other names that clients use for it.
  *
- * Only read here; what it means is the engine's (rg_grammar_new). */
+ * It is only read here; the engine compiles it (rg_grammar_new). */
 #include <string.h>
 
 #include "base/mem.h"

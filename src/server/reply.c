@@ -1,4 +1,4 @@
-/* reply.c -- what clients are told: errors in their API's shape, documents, and the books of both. */
+/* reply.c -- answers to clients: errors in the shape of their API, documents, and the log and metrics of both. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* store.h -- files and batches, kept: what was confirmed survives a kill -9, and what was not leaves no trace.
+/* store.h -- files and batches on disk: what was confirmed survives a kill -9, and what was not leaves no trace.
  *
- * One SQLite database.  A file that was sent lies in it in chunks; the files that a batch puts out are its lines'
- * answers, read in order, so they never have to be put together and nothing can stand in them twice.  A line's answer
+ * One SQLite database.  It holds an uploaded file in chunks.  The output files of a batch are the answers of its lines,
+ * read in order: they are never written a second time, and no answer can stand in them twice.  A line's answer
  * and its state change in one transaction.  The texts that clients give (names, custom ids) are values and never part
  * of a path.  Knows nothing of HTTP, JSON or engines.  One thread's at a time. */
 #ifndef RG_SERVER_STORE_H

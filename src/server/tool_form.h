@@ -25,7 +25,7 @@ void rg_tool_form_find(rg_tool_form *form, const rg_engine *engine);
 void rg_tool_form_learn(rg_tool_form *form, const char *rendered);
 extern const char rg_probe_name[], rg_probe_key[];
 
-/* What the answer must be so that it calls one of these tools (in the form of chat completions), `many`: or several. */
+/* What the answer must be so that it calls one of these tools (in the form of chat completions); many: or several. */
 typedef struct rg_call_rules {
     const json_t *tools;
     bool many;

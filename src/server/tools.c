@@ -1,7 +1,7 @@
 /* tools.c -- the common ways in which models write calls of tools.
  *
  * JSON objects with a name and arguments, one or many, between marks of a model family; the XML of Qwen3-Coder and
- * Llama; the header and fence of DeepSeek.  A text that is not wholly calls is no call. */
+ * Llama; the header and fence of DeepSeek.  A text is taken for calls only if all of it is calls. */
 #define _GNU_SOURCE 1 /* memmem */
 #include <stdio.h>
 #include <string.h>

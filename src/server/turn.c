@@ -126,7 +126,7 @@ static const char *why_ended(const rg_call *c)
     return "stop";
 }
 
-/* For the books: what a call that was answered came to. */
+/* Add the figures of a call that was answered to the metrics. */
 static void record(const rg_call *c, const char *reason)
 {
     rg_metrics *m = c->server->metrics;
@@ -224,7 +224,7 @@ static bool finish(rg_call *c)
     return false;
 }
 
-/* True: it has waited for its first step longer than anybody should. */
+/* True: it has waited for its first step for longer than the queue timeout. */
 static bool waited_too_long(const rg_call *c, uint64_t now)
 {
     double most = c->server->o.queue_timeout_s;
@@ -237,7 +237,7 @@ static bool waited_too_long(const rg_call *c, uint64_t now)
     return true;
 }
 
-/* Those of a long list that the engine does not have yet.  False: the call is over. */
+/* Submit the prompts of a long list that the engine does not have yet.  False: the call is over. */
 static bool submit_more(rg_call *c, uint64_t now)
 {
     rg_refusal e = { 0 };
