@@ -22,6 +22,24 @@ typedef struct test_server {
     int port;
 } test_server;
 
+/* Wait for it; in vain, the test fails. */
+#define TEST_UNTIL(what)                                                                                               \
+    do {                                                                                                               \
+        uint64_t from_ = rg_now_ns();                                                                                  \
+        while (!(what)) {                                                                                              \
+            if (rg_seconds(from_, rg_now_ns()) > TEST_WATCHDOG_S)                                                      \
+                fail_msg("line %d: in vain: " #what, __LINE__);                                                        \
+            test_nap(0.0005);                                                                                          \
+        }                                                                                                              \
+    } while (0)
+
+static inline void test_nap(double s)
+{
+    struct timespec t = { (time_t)s, (long)((s - (double)(time_t)s) * 1e9) };
+
+    nanosleep(&t, NULL);
+}
+
 static inline rg_engine *test_engine_open(int ctx, int max_seqs, int max_waiting, const char *recipe)
 {
     rg_options o = rg_options_default();
@@ -73,13 +91,6 @@ static inline void test_server_stop(test_server *t)
     rg_server_close(t->s);
     rg_close(t->engine);
     *t = (test_server){ 0 };
-}
-
-static inline void test_nap(double s)
-{
-    struct timespec t = { (time_t)s, (long)((s - (double)(time_t)s) * 1e9) };
-
-    nanosleep(&t, NULL);
 }
 
 /* Wait until nothing runs or waits. */

@@ -432,8 +432,7 @@ static void a_cancel_keeps_what_is_done(void **state)
     snprintf(body, sizeof body, "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\",\"completion_window\":\"24h\"}",
              test_text(v, "input_file_id"));
     json_decref(v);
-    for (int i = 0; i < 1000 && figure("ridge_batches") < 1; i++)
-        test_nap(0.002);
+    TEST_UNTIL(figure("ridge_batches") >= 1);
     json_decref(test_ask_json(t.port, "POST", "/v1/batches", NULL, body, 429)); /* one at a time */
     json_decref(test_ask_json(t.port, "DELETE", file, NULL, NULL, 409)); /* it is being read */
     snprintf(path, sizeof path, "/v1/batches/%s", id);
@@ -513,7 +512,7 @@ static void lines_run_in_the_gaps(void **state)
 {
     static const char stream[] = "{\"prompt\":\"a\",\"max_tokens\":450,\"ignore_eos\":true,\"stream\":true}";
     char id[64], head[256], some[4096], *lines = make_lines(60, 40);
-    int most = 0, alone = 0;
+    int most = 0;
 
     (void)state;
     start(false);
@@ -532,14 +531,8 @@ static void lines_run_in_the_gaps(void **state)
             most = n > most ? n : most;
     }
     close(fd);
-    assert_in_range(most, 1, 2);
-    uint64_t from = rg_now_ns();
-    while (rg_seconds(from, rg_now_ns()) < TEST_WATCHDOG_S && alone < 5) {
-        int n = rg_engine_stats(t.engine).n_running;
-        alone = n > alone ? n : alone;
-        test_nap(0.001);
-    }
-    assert_true(alone >= 5);
+    assert_in_range(most, 0, 2); /* 0: the answer was over before anybody looked */
+    TEST_UNTIL(rg_engine_stats(t.engine).n_running >= 5);
     json_t *v = test_batch_wait(t.port, NULL, id, "completed", TEST_WATCHDOG_S);
     assert_int_equal(test_count(v, "completed"), 60);
     json_decref(v);

@@ -62,17 +62,6 @@ static void stop(void)
     test_server_stop(&t);
 }
 
-/* Wait for it. */
-#define UNTIL(what)                                                                                                               \
-    do {                                                                                                                          \
-        uint64_t from_ = rg_now_ns();                                                                                             \
-        while (!(what)) {                                                                                                         \
-            if (rg_seconds(from_, rg_now_ns()) > TEST_WATCHDOG_S)                                                                 \
-                fail_msg("line %d: in vain: " #what, __LINE__);                                                                   \
-            test_nap(0.0005);                                                                                                     \
-        }                                                                                                                         \
-    } while (0)
-
 static int open_request(const char *headers, const char *body)
 {
     char all[2 * 8192];
@@ -192,9 +181,9 @@ static void gone_while_held(int fd, int how)
 {
     uint64_t before = n_steps();
 
-    UNTIL(rg_server_in_flight(t.s)); /* it is submitted a moment before it is counted */
+    TEST_UNTIL(rg_server_in_flight(t.s)); /* it is submitted a moment before it is counted */
     leave(fd, how);
-    UNTIL(!rg_server_in_flight(t.s));
+    TEST_UNTIL(!rg_server_in_flight(t.s));
     let_go();
     test_server_quiet(&t);
     if (n_steps() > before + 1)
@@ -205,7 +194,7 @@ static void in_queue(int how)
 {
     hold();
     int fd = open_request("", STREAM);
-    UNTIL(n_waiting() == 1);
+    TEST_UNTIL(n_waiting() == 1);
     gone_while_held(fd, how);
 }
 
@@ -218,9 +207,9 @@ static void in_prefill(int how)
     snprintf(body, sizeof body, "{\"cache_salt\":\"%d\",%s", n_times++, long_prompt); /* all of it is computed each time */
     hold();
     int fd = open_request("", body);
-    UNTIL(n_waiting() == 1);
+    TEST_UNTIL(n_waiting() == 1);
     atomic_store(&permits, 1);
-    UNTIL(n_running() == 1);
+    TEST_UNTIL(n_running() == 1);
     assert_int_equal(rg_engine_stats(t.engine).n_output, before);
     gone_while_held(fd, how);
 }
@@ -231,9 +220,9 @@ static void at_first_token(int how)
 
     hold();
     int fd = open_request("", STREAM);
-    UNTIL(n_waiting() == 1);
+    TEST_UNTIL(n_waiting() == 1);
     atomic_store(&permits, 1);
-    UNTIL(n_steps() == before + 1);
+    TEST_UNTIL(n_steps() == before + 1);
     gone_while_held(fd, how);
 }
 
@@ -243,9 +232,9 @@ static void in_silence(int how)
 
     hold();
     int fd = open_request("", NO_STREAM);
-    UNTIL(n_waiting() == 1);
+    TEST_UNTIL(n_waiting() == 1);
     atomic_store(&permits, 4);
-    UNTIL(n_steps() == before + 4);
+    TEST_UNTIL(n_steps() == before + 4);
     gone_while_held(fd, how);
 }
 
@@ -255,9 +244,9 @@ static void in_mid_stream(int how)
 
     hold();
     int fd = open_request("", STREAM);
-    UNTIL(n_waiting() == 1);
+    TEST_UNTIL(n_waiting() == 1);
     atomic_store(&permits, 6);
-    UNTIL(n_steps() == before + 6);
+    TEST_UNTIL(n_steps() == before + 6);
     read_until(fd, "\"text\":", 1);
     gone_while_held(fd, how);
 }
@@ -268,9 +257,9 @@ static void before_last_token(int how)
 
     hold();
     int fd = open_request("", STREAM);
-    UNTIL(n_waiting() == 1);
+    TEST_UNTIL(n_waiting() == 1);
     atomic_store(&permits, 11);
-    UNTIL(n_steps() == before + 11);
+    TEST_UNTIL(n_steps() == before + 11);
     gone_while_held(fd, how);
 }
 
@@ -313,7 +302,8 @@ static void whenever_it_is_reset_all_comes_back(void **state)
             rg_engine_check(t.engine);
             assert_int_equal(rg_engine_stats(t.engine).state_used_bytes, 0);
         }
-        UNTIL(figure("vllm:num_requests_running") + figure("vllm:num_requests_waiting") + figure("vllm:kv_cache_usage_perc") == 0);
+        TEST_UNTIL(figure("vllm:num_requests_running") + figure("vllm:num_requests_waiting") +
+                       figure("vllm:kv_cache_usage_perc") == 0);
         json_decref(test_web_json(t.port, "/v1/completions", NO_STREAM, 200));
         stop();
     }
@@ -352,7 +342,7 @@ static void a_full_queue_refuses_at_the_headers(void **state)
     hold();
     for (int i = 0; i < 4; i++) {
         fd[i] = open_request("", STREAM);
-        UNTIL(n_waiting() == i + 1);
+        TEST_UNTIL(n_waiting() == i + 1);
     }
     assert_int_equal(test_web_status(t.port, "/readyz", NULL), 503);
     assert_int_equal(test_web_status(t.port, "/livez", NULL), 200);
@@ -405,7 +395,7 @@ static void who_waits_too_long_is_told(void **state)
     read_until(stream, "queue_timeout", 1); /* its headers are out: an error event */
     close(fd);
     close(stream);
-    UNTIL(!rg_server_in_flight(t.s));
+    TEST_UNTIL(!rg_server_in_flight(t.s));
     let_go();
     test_server_quiet(&t);
     stop();
@@ -420,7 +410,7 @@ static void a_deadline_ends_it_with_what_there_is(void **state)
     start(&o, 1);
     atomic_store(&pause_us, 5000); /* 900 tokens take some seconds */
     int fd = open_request("X-Request-Timeout: 0.1\r\n", slow);
-    UNTIL(n_running() == 1);
+    TEST_UNTIL(n_running() == 1);
     int waits = open_request("X-Request-Timeout: 0.02\r\n", slow); /* there is one sequence */
     test_reply r = test_web_read(waits, TEST_WATCHDOG_S);
     assert_int_equal(r.status, 504);
@@ -450,7 +440,7 @@ static void check_lost(int whole_fd, int stream_fd)
 {
     test_reply r;
 
-    UNTIL(test_web_status(t.port, "/readyz", NULL) == 503);
+    TEST_UNTIL(test_web_status(t.port, "/readyz", NULL) == 503);
     assert_true(rg_server_faulted(t.s));
     assert_int_equal(test_web_status(t.port, "/livez", NULL), 200);
     assert_int_equal(test_web_status(t.port, "/health", NULL), 503);
@@ -468,7 +458,7 @@ static void check_lost(int whole_fd, int stream_fd)
     assert_non_null(strstr(r.body, "engine_fault"));
     assert_true(atoi(test_reply_header(&r, "Retry-After")) >= 1);
     test_reply_free(&r);
-    UNTIL(!rg_server_in_flight(t.s));
+    TEST_UNTIL(!rg_server_in_flight(t.s));
     rg_server_drain(t.s);
     assert_true(rg_server_faulted(t.s)); /* which a signal does not mend */
 }
@@ -485,13 +475,13 @@ static void a_lost_engine_is_noticed(void **state)
     check_lost(fd, stream); /* in its very first step */
     stop();
     /* steps of so long have been usual: ten times that is what it takes */
-    o.watchdog_s = 0.2;
+    o.watchdog_s = 1;
     start(&o, 4);
-    atomic_store(&pause_us, 60000);
+    atomic_store(&pause_us, 300000);
     stream = open_request("", STREAM);
-    UNTIL(n_steps() >= 4);
+    TEST_UNTIL(n_steps() >= 4);
     hold();
-    test_nap(0.35);
+    test_nap(1.2);
     assert_int_equal(test_web_status(t.port, "/readyz", NULL), 200);
     check_lost(-1, stream);
     stop();
