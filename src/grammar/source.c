@@ -134,7 +134,7 @@ uint32_t rg_choice(rg_form *f, const char *text, size_t n)
 {
     json_t *doc = rg_grammar_json(f, "choices", text, n), *v;
     size_t count = json_array_size(doc), i;
-    rg_word *word = rg_array(count, sizeof *word);
+    rg_literal *word = rg_array(count, sizeof *word);
     uint32_t made = RG_NEVER;
 
     if (!word)
@@ -149,7 +149,7 @@ uint32_t rg_choice(rg_form *f, const char *text, size_t n)
                 rg_form_fail(f, RG_E_INPUT, "choice %zu is not a text", i);
                 break;
             }
-            word[i] = (rg_word){ json_string_value(v), json_string_length(v) };
+            word[i] = (rg_literal){ json_string_value(v), json_string_length(v) };
         }
     }
     if (!f->failed)

@@ -14,6 +14,9 @@
 #include "base/clock.h"
 #include "support/web.h"
 
+/* A wait that takes longer has failed. */
+enum { WATCHDOG_S = TEST_SLOWER > 1 ? 600 : 60 };
+
 typedef struct process {
     pid_t pid;
     int out, port;
@@ -71,6 +74,15 @@ static int ended(process *p, double seconds)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Until it takes no more work. */
+static void wait_draining(int port)
+{
+    uint64_t from = rg_now_ns();
+
+    while (test_web_status(port, "/readyz", NULL) != 503)
+        assert_true(rg_seconds(from, rg_now_ns()) < WATCHDOG_S);
+}
+
 static int open_stream(int port, int n)
 {
     char all[512], body[200];
@@ -107,14 +119,12 @@ static void the_first_signal_drains(void **state)
     start(&p, NULL);
     int fd = open_stream(p.port, 1);
     kill(p.pid, SIGTERM);
-    uint64_t from = rg_now_ns();
-    while (test_web_status(p.port, "/readyz", NULL) != 503)
-        assert_true(rg_seconds(from, rg_now_ns()) < 5);
+    wait_draining(p.port);
     char *s = read_all(fd);
     assert_non_null(strstr(s, "\"finish_reason\":\"length\""));
     assert_non_null(strstr(s, "data: [DONE]\n\n"));
     free(s);
-    assert_int_equal(ended(&p, 15), 0);
+    assert_int_equal(ended(&p, WATCHDOG_S), 0);
 }
 
 static void the_drain_has_an_end(void **state)
@@ -124,12 +134,14 @@ static void the_drain_has_an_end(void **state)
 
     (void)state;
     start(&p, more);
-    int fd = open_stream(p.port, 60);
+    int fd = open_stream(p.port, 128);
     kill(p.pid, SIGTERM);
     char *s = read_all(fd);
-    assert_true(strstr(s, "shutting_down") || strstr(s, "[DONE]"));
+    char *done = strstr(s, "data: [DONE]\n\n"); /* told in the middle of it: 128 answers of 900 tokens take far longer */
+    assert_true(strstr(s, "shutting_down") && done && !strstr(done + 8, "[DONE]"));
+    assert_null(strstr(s, "\"finish_reason\":\"length\""));
     free(s);
-    assert_int_equal(ended(&p, 10), 0);
+    assert_int_equal(ended(&p, WATCHDOG_S), 0);
 }
 
 static void nap(double s)
@@ -152,7 +164,7 @@ static void read_last_words(int fd)
 /* Stopped for longer than a step may take, it goes on as if nothing had been; while it drains it answers, and takes nothing. */
 static void the_second_signal_ends_it(void **state)
 {
-    const char *const more[] = { "--watchdog", TEST_SLOWER > 1 ? "3" : "0.8", NULL };
+    const char *const more[] = { "--watchdog", "3", NULL };
     static const char ask[] = "{\"prompt\":\"a\",\"max_tokens\":1}";
     process p;
 
@@ -162,14 +174,12 @@ static void the_second_signal_ends_it(void **state)
     for (size_t i = 0; i < RG_LEN(fd); i++)
         fd[i] = open_stream(p.port, 6);
     kill(p.pid, SIGSTOP);
-    nap(TEST_SLOWER > 1 ? 3.3 : 1.1);
+    nap(3.3);
     kill(p.pid, SIGCONT);
     nap(0.1);
     assert_int_equal(test_web_status(p.port, "/readyz", NULL), 200);
-    uint64_t from = rg_now_ns();
     kill(p.pid, SIGTERM);
-    while (test_web_status(p.port, "/readyz", NULL) != 503)
-        assert_true(rg_seconds(from, rg_now_ns()) < 5);
+    wait_draining(p.port);
     assert_int_equal(test_web_status(p.port, "/livez", NULL), 200);
     test_reply r = test_web_ask(p.port, "POST", "/v1/completions", NULL, ask);
     assert_int_equal(r.status, 503);
@@ -178,8 +188,7 @@ static void the_second_signal_ends_it(void **state)
     kill(p.pid, SIGTERM);
     for (size_t i = 0; i < RG_LEN(fd); i++)
         read_last_words(fd[i]);
-    assert_int_equal(ended(&p, 10), 0);
-    assert_true(rg_seconds(from, rg_now_ns()) < 5);
+    assert_int_equal(ended(&p, WATCHDOG_S), 0);
 }
 
 /* So short a time is less than the first step takes: then it says that it is lost, and a signal ends it as failed. */
@@ -204,7 +213,7 @@ static void a_lost_engine_ends_as_failed(void **state)
     assert_int_equal(test_web_status(p.port, "/readyz", NULL), 503);
     assert_int_equal(test_web_status(p.port, "/livez", NULL), 200);
     kill(p.pid, SIGTERM);
-    assert_int_equal(ended(&p, 5), 1);
+    assert_int_equal(ended(&p, WATCHDOG_S), 1);
     free(body);
 }
 
@@ -217,13 +226,13 @@ static void killed_it_comes_back(void **state)
         start(&p, quick);
         int fd = open_stream(p.port, 4);
         kill(p.pid, SIGKILL);
-        assert_int_equal(ended(&p, 10), 128 + SIGKILL);
+        assert_int_equal(ended(&p, WATCHDOG_S), 128 + SIGKILL);
         close(fd);
     }
     start(&p, quick);
     assert_int_equal(test_web_status(p.port, "/health", NULL), 200);
     kill(p.pid, SIGINT);
-    assert_int_equal(ended(&p, 10), 0);
+    assert_int_equal(ended(&p, WATCHDOG_S), 0);
 }
 
 int main(int argc, char **argv)
