@@ -232,7 +232,7 @@ static void open_group(parser *p)
 /* The present alternative of the outermost level ends: what may stand around it, where it only has to be found. */
 static void finish_alternative(parser *p)
 {
-    rg_level *l = &p->groups.level[0];
+    rg_group_level *l = &p->groups.level[0];
     uint32_t any = RG_EMPTY, id;
 
     if (p->groups.depth == 0 && !p->whole) {

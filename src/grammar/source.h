@@ -26,14 +26,14 @@ uint32_t rg_schema(rg_form *f, const char *text, size_t n);
 uint32_t rg_pattern(rg_form *f, const char *text, size_t n, rg_writing how, bool whole);
 
 /* ---- groups: alternatives of sequences, nested ---- */
-typedef struct rg_level {
+typedef struct rg_group_level {
     rg_list alternatives, items;
-} rg_level;
+} rg_group_level;
 
 typedef struct rg_groups {
     rg_form *f;
     int depth;
-    rg_level level[RG_SOURCE_DEPTH + 1]; /* the outermost is 0 */
+    rg_group_level level[RG_SOURCE_DEPTH + 1]; /* the outermost is 0 */
 } rg_groups;
 
 void rg_groups_init(rg_groups *g, rg_form *f);

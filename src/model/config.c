@@ -353,8 +353,9 @@ void rg_rope_factors(const rg_rope_config *r, int variant, float *factors)
 {
     for (int i = 0; i < r->dim / 2; i++) {
         double freq = 1.0 / pow(r->theta, 2.0 * i / r->dim);
-        factors[i] = r->type == RG_ROPE_LONG ? r->factors[variant][i]
-                                             : (float)(freq / (r->type == RG_ROPE_LLAMA3 ? llama3_frequency(r, freq) : freq));
+        double by = r->type == RG_ROPE_LLAMA3 ? freq / llama3_frequency(r, freq) : 1;
+
+        factors[i] = r->type == RG_ROPE_LONG ? r->factors[variant][i] : (float)by;
     }
 }
 
