@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 BUILD := build
 
-.PHONY: all run test check setup setup-test build clean install layers size format bench kernels soak fuzz \
+.PHONY: all run test test-all check setup setup-test build clean install layers size format bench kernels soak fuzz \
         test-release test-clang test-asan test-tsan test-arm64 test-install
 
 all: setup build
@@ -42,6 +42,10 @@ format:
 	@scripts/format
 
 check: layers size format
+
+# Also what does not gate: every architecture, spelling and K/V type on every instruction set.
+test-all: setup-test
+	@scripts/test check all clang asan tsan arm64 install
 
 # The long ones.
 bench: setup build

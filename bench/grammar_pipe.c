@@ -98,7 +98,8 @@ static json_t *answer(const rg_grammar_vocab *v, json_t *q)
 
     while (k < 4 && strcmp(kinds[k], kind))
         k++;
-    g = rg_grammar_compile(v, (rg_grammar_kind)k, json_string_value(source), json_string_length(source), &err);
+    g = rg_grammar_compile(v, &(rg_grammar_source){ (rg_grammar_kind)k, json_string_value(source),
+                                                json_string_length(source), NULL }, &err);
     if (!g) {
         json_object_set_new(out, "error", json_string(err.text));
         json_object_set_new(out, "code", json_integer(err.code));

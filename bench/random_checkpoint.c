@@ -59,8 +59,9 @@ static bool write_tensor(rg_ckpt_writer *w, const rg_weight_set *s, int i, rg_ty
 
     for (int64_t r = 0; ok && r < distinct; r++) {
         for (int64_t k = 0; k < v->cols; k++)
-            x[k] = s->spec[i]->role == W_A             ? -1.0f - (float)(k % 16)
-                   : s->spec[i]->role == W_DT_BIAS ? -4.6f /* steps of 0.01: a trained model's; states stay normal numbers */
+            x[k] = !strcmp(s->spec[i]->gguf, "ssm_a") ? -1.0f - (float)(k % 16)
+                   : !strcmp(s->spec[i]->gguf, "ssm_dt.bias")
+                       ? -4.6f /* steps of 0.01: a trained model's; states stay normal numbers */
                    : rg_spec_is_vector(s->spec[i]) ? 1.0f
                                                    : scale * rg_rng_normal(rng);
         f->encode(x, v->cols / f->block_len, all + (size_t)r * row_bytes);

@@ -32,7 +32,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (!n)
         return 0;
     live = rg_mem_count().n_live;
-    rg_grammar *g = rg_grammar_compile(v, (rg_grammar_kind)(data[0] % 5), (const char *)data + 1, n - 1, NULL);
+    rg_grammar_source source = { (rg_grammar_kind)(data[0] % 5), (const char *)data + 1, n - 1, NULL };
+    rg_grammar *g = rg_grammar_compile(v, &source, NULL);
     rg_grammar_state *s = g ? rg_grammar_start(g, NULL) : NULL;
     for (int step = 0; s && step < 24; step++) {
         float logits[N] = { 0 };

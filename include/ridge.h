@@ -76,6 +76,22 @@ typedef struct rg_sampling {
     int32_t n_bias;
 } rg_sampling;
 
+/* What each of them may be, ends included: rg_submit, the flags and the server refuse all else. */
+#define RG_TEMPERATURE_MIN 0.0
+#define RG_TEMPERATURE_MAX 100.0
+#define RG_TOP_P_MIN 1e-6 /* only the best id is left */
+#define RG_TOP_P_MAX 1.0
+#define RG_MIN_P_MIN 0.0
+#define RG_MIN_P_MAX 1.0
+#define RG_TYPICAL_P_MIN 1e-6
+#define RG_TYPICAL_P_MAX 1.0
+#define RG_REPETITION_PENALTY_MIN 0.01
+#define RG_REPETITION_PENALTY_MAX 100.0
+#define RG_PRESENCE_PENALTY_MIN (-2.0)
+#define RG_PRESENCE_PENALTY_MAX 2.0
+#define RG_FREQUENCY_PENALTY_MIN (-2.0)
+#define RG_FREQUENCY_PENALTY_MAX 2.0
+
 /* The neutral values: temperature 1 and no filter, no penalty, no log-probabilities, seed 0. */
 RG_API rg_sampling rg_sampling_default(void);
 
@@ -88,6 +104,15 @@ typedef enum rg_grammar_kind {
     RG_GRAMMAR_JSON,        /* any JSON object; the source is empty */
     RG_GRAMMAR_JSON_SCHEMA,
 } rg_grammar_kind;
+
+typedef struct rg_grammar_source {
+    rg_grammar_kind kind;
+    const char *text; /* [n] */
+    size_t n;
+    const char *after; /* NULL: the grammar binds the answer from its first byte.  Else the answer is free up to the
+                        *   first place of this text (ASCII) in it, and bound after that and two line ends at most.
+                        *   "</think>" binds the answer after the model's reasoning */
+} rg_grammar_source;
 
 /* What becomes of the prompt's hidden states, after the model's final norm: nothing (tokens are generated from them),
  * or an embedding of the prompt, and then no token is generated. */
@@ -129,6 +154,8 @@ typedef enum rg_finish {
     RG_FINISH_LENGTH,    /* max_tokens or the end of the context */
     RG_FINISH_CANCELLED, /* rg_cancel, or the engine closed */
     RG_FINISH_DEADLINE,  /* deadline_s is over */
+    RG_FINISH_GRAMMAR,   /* it could not go on as its grammar asks: more ways to go on than are followed at once, values
+                          *   nested too deeply, or a bias that bans every allowed id */
     RG_FINISH_NOT_FINITE, /* the model computed NaN or infinity, so that nothing can be drawn (or embedded): its weights
                            *   are damaged, or too large for the recipe */
 } rg_finish;
@@ -265,14 +292,14 @@ RG_API void rg_text_free(char *text);
  * conversation says no special token comes.  text (may be NULL) gets the rendered text, to be freed as above. */
 typedef struct rg_chat_options {
     bool no_generation_prompt;
+    bool continue_final; /* the last message, a text of the assistant's, stays open: an answer goes on from it */
 } rg_chat_options;
 RG_API bool rg_chat_encode(const rg_engine *engine, const char *json, size_t n, const rg_chat_options *options,
                            int32_t **ids, size_t *n_ids, char **text, rg_error *err);
 RG_API bool rg_chat_has_template(const rg_engine *engine);
 
 /* Compile what answers must be.  NULL and *err: malformed, not supported (the keyword is named), or too large. */
-RG_API rg_grammar *rg_grammar_new(const rg_engine *engine, rg_grammar_kind kind, const char *text, size_t n,
-                                  rg_error *err);
+RG_API rg_grammar *rg_grammar_new(const rg_engine *engine, const rg_grammar_source *source, rg_error *err);
 RG_API void rg_grammar_close(rg_grammar *grammar); /* NULL is fine */
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */

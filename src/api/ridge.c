@@ -6,12 +6,13 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "api/continued.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/checkpoint.h"
 #include "engine/loop.h"
-#include "grammar/shelf.h"
+#include "grammar/cache.h"
 #include "measure/profile.h"
 #include "model/model.h"
 #include "text/chat.h"
@@ -31,7 +32,7 @@ struct rg_engine {
     rg_roofs roofs;     /* of this machine; all 0: not known */
     const rg_cpu *cpu;
     rg_grammar_vocab *grammar_vocab; /* NULL until the first grammar, as is grammars */
-    rg_grammar_shelf *grammars;
+    rg_grammar_cache *grammars;
     pthread_mutex_t grammar_lock;
     bool lock_made;
     bool exact;
@@ -139,7 +140,10 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
                                                                     .max_seqs = max_seqs, .max_seq_len = e->max_seq_len,
                                                                     .state_bytes = e->state_bytes },
                                     err);
-    return e->runner && open_loop(e, o, max_seqs, max_rows, err);
+    if (!e->runner)
+        return false;
+    e->max_seq_len = e->runner->max_seq_len;
+    return open_loop(e, o, max_seqs, max_rows, err);
 }
 
 rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err)
@@ -164,7 +168,7 @@ void rg_close(rg_engine *e)
         return;
     rg_loop_free(e->loop);
     rg_model_runner_free(e->runner);
-    rg_grammar_shelf_free(e->grammars);
+    rg_grammar_cache_free(e->grammars);
     rg_grammar_vocab_free(e->grammar_vocab);
     if (e->lock_made)
         pthread_mutex_destroy(&e->grammar_lock);
@@ -303,9 +307,11 @@ static bool encode_chat(const rg_engine *e, const json_t *conversation, const rg
 {
     /* A template writes special tokens itself; the plain default leaves them to the tokenizer. */
     unsigned flags = rg_chat_is_default(e->chat) ? RG_ENCODE_DEFAULT : RG_ENCODE_NO_SPECIAL;
+    bool ok = o->continue_final
+                  ? rg_render_continued(e->chat, conversation, rg_local_s(), text, err)
+                  : rg_chat_render(e->chat, conversation, !o->no_generation_prompt, rg_local_s(), text, err);
 
-    return rg_chat_render(e->chat, conversation, !o->no_generation_prompt, rg_local_s(), text, err) &&
-           rg_tokenizer_encode_text(e->tokenizer, text, flags, ids, err);
+    return ok && rg_tokenizer_encode_text(e->tokenizer, text, flags, ids, err);
 }
 
 bool rg_chat_encode(const rg_engine *e, const char *json, size_t n, const rg_chat_options *options, int32_t **ids,
@@ -347,27 +353,27 @@ void rg_ids_free(int32_t *ids)
 }
 
 /* Where grammars are kept, and the vocabulary as they see it, made when the first one comes. */
-static rg_grammar_shelf *grammars(rg_engine *e, rg_error *err)
+static rg_grammar_cache *grammars(rg_engine *e, rg_error *err)
 {
     const rg_spelling *z = rg_tokenizer_spelling(e->tokenizer);
-    rg_grammar_shelf *shelf;
+    rg_grammar_cache *cache;
 
     pthread_mutex_lock(&e->grammar_lock);
     if (!e->grammar_vocab)
         e->grammar_vocab = rg_grammar_vocab_new(z->at[0].data, z->at[0].offset, z->n, err);
     if (e->grammar_vocab && !e->grammars)
-        e->grammars = rg_grammar_shelf_new(e->grammar_vocab, err);
-    shelf = e->grammars;
+        e->grammars = rg_grammar_cache_new(e->grammar_vocab, err);
+    cache = e->grammars;
     pthread_mutex_unlock(&e->grammar_lock);
-    return shelf;
+    return cache;
 }
 
-rg_grammar *rg_grammar_new(const rg_engine *engine, rg_grammar_kind kind, const char *text, size_t n, rg_error *err)
+rg_grammar *rg_grammar_new(const rg_engine *engine, const rg_grammar_source *source, rg_error *err)
 {
     rg_engine *e = (rg_engine *)(uintptr_t)engine; /* for the sake of what is made once, under its lock */
-    rg_grammar_shelf *shelf = need_tokenizer(e, err) ? grammars(e, err) : NULL;
+    rg_grammar_cache *cache = need_tokenizer(e, err) ? grammars(e, err) : NULL;
 
-    return shelf ? rg_grammar_shelf_get(shelf, kind, text, n, err) : NULL;
+    return cache ? rg_grammar_cache_get(cache, source, err) : NULL;
 }
 
 void rg_grammar_close(rg_grammar *g)

@@ -34,26 +34,27 @@ static void each_field(const rg_config *c, void (*say)(void *arg, const char *na
         { "attn_scale", c->attn_scale, c->n_heads > 0 },
         { "ffn_dim", c->ffn_dim, c->ffn_dim > 0 },
         { "window", c->window, c->window > 0 },
-        { "rope_theta", c->rope.theta, c->rope.dim > 0 },
-        { "rope_dim", c->rope.dim, c->rope.dim > 0 },
-        { "rope_factor", c->rope.factor, c->rope.type != RG_ROPE_DEFAULT },
-        { "rope_local_theta", c->rope_local.theta, c->window > 0 && c->rope_local.dim > 0 },
+        { "rope_theta", c->ropes[0].theta, c->n_ropes > 0 },
+        { "rope_dim", c->ropes[0].dim, c->n_ropes > 0 },
+        { "rope_factor", c->ropes[0].factor, c->n_ropes > 0 && c->ropes[0].type != RG_ROPE_DEFAULT },
+        { "rope_local_theta", c->ropes[1].theta, c->n_ropes > 1 },
         { "n_experts", c->routing.n_experts, c->routing.n_experts > 0 },
         { "n_experts_used", c->routing.n_used, c->routing.n_experts > 0 },
         { "moe_ffn_dim", c->moe_ffn_dim, c->moe_ffn_dim > 0 },
         { "n_shared_experts", c->n_shared_experts, c->n_shared_experts > 0 },
         { "n_dense_layers", c->n_dense_layers, c->routing.n_experts > 0 },
-        { "q_lora_rank", c->q_lora_rank, c->kv_lora_rank > 0 },
-        { "kv_lora_rank", c->kv_lora_rank, c->kv_lora_rank > 0 },
-        { "d_inner", c->d_inner, c->d_inner > 0 },
-        { "d_state", c->d_state, c->d_inner > 0 },
-        { "d_conv", c->d_conv, c->d_inner > 0 },
-        { "dt_rank", c->dt_rank, c->d_inner > 0 },
     };
 
     for (size_t i = 0; i < RG_LEN(fields); i++)
         if (fields[i].shown)
             say(arg, fields[i].name, fields[i].value);
+    for (size_t i = 0; i < c->arch->n_keys; i++) { /* what this architecture alone has */
+        const rg_key *key = &c->arch->keys[i];
+        const char *name = key->hf ? key->hf : key->gguf;
+
+        if (key->at >= offsetof(rg_config, own))
+            say(arg, name, rg_config_value(c, name));
+    }
 }
 
 static void say_json(void *arg, const char *name, double value)

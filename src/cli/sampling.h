@@ -12,14 +12,21 @@ typedef struct cli_sampling {
 } cli_sampling;
 
 #define CLI_SAMPLING_OPTIONS(v)                                                                                        \
-    { "--temperature", CLI_FLOAT, &(v).s.temperature, "T", "0: greedy", 0, 1000, &(v).temperature },                   \
+    { "--temperature", CLI_FLOAT, &(v).s.temperature, "T", "0: greedy",                                                \
+      RG_TEMPERATURE_MIN, RG_TEMPERATURE_MAX, &(v).temperature },                                                      \
     { "--top-k", CLI_INT, &(v).s.top_k, "K", "only the K best (0: all)", 0, INT32_MAX, &(v).top_k },                   \
-    { "--top-p", CLI_FLOAT, &(v).s.top_p, "P", "the best that together have probability P", 0, 1, &(v).top_p },        \
-    { "--min-p", CLI_FLOAT, &(v).s.min_p, "P", "at least P times the best's probability", 0, 1, &(v).min_p },          \
-    { "--typical-p", CLI_FLOAT, &(v).s.typical_p, "P", "locally typical, with probability P", 0, 1, &(v).typical_p },  \
-    { "--repetition-penalty", CLI_FLOAT, &(v).s.repetition_penalty, "X", "1: off", 0, 100, &(v).repetition },          \
-    { "--presence-penalty", CLI_FLOAT, &(v).s.presence_penalty, "X", "0: off", -100, 100, &(v).presence },             \
-    { "--frequency-penalty", CLI_FLOAT, &(v).s.frequency_penalty, "X", "0: off", -100, 100, &(v).frequency },          \
+    { "--top-p", CLI_FLOAT, &(v).s.top_p, "P", "the best that together have probability P",                            \
+      RG_TOP_P_MIN, RG_TOP_P_MAX, &(v).top_p },                                                                        \
+    { "--min-p", CLI_FLOAT, &(v).s.min_p, "P", "at least P times the best's probability",                              \
+      RG_MIN_P_MIN, RG_MIN_P_MAX, &(v).min_p },                                                                        \
+    { "--typical-p", CLI_FLOAT, &(v).s.typical_p, "P", "locally typical, with probability P",                          \
+      RG_TYPICAL_P_MIN, RG_TYPICAL_P_MAX, &(v).typical_p },                                                            \
+    { "--repetition-penalty", CLI_FLOAT, &(v).s.repetition_penalty, "X", "1: off",                                     \
+      RG_REPETITION_PENALTY_MIN, RG_REPETITION_PENALTY_MAX, &(v).repetition },                                         \
+    { "--presence-penalty", CLI_FLOAT, &(v).s.presence_penalty, "X", "0: off",                                         \
+      RG_PRESENCE_PENALTY_MIN, RG_PRESENCE_PENALTY_MAX, &(v).presence },                                               \
+    { "--frequency-penalty", CLI_FLOAT, &(v).s.frequency_penalty, "X", "0: off",                                       \
+      RG_FREQUENCY_PENALTY_MIN, RG_FREQUENCY_PENALTY_MAX, &(v).frequency },                                            \
     { "--logit-bias", CLI_STRINGS, &(v).bias_text, "ID=BIAS", "add to a logit (repeatable; -inf bans)" },              \
     { "--min-tokens", CLI_INT, &(v).s.min_tokens, "N", "no end before N tokens", 0, INT32_MAX },                       \
     { "--seed", CLI_U64, &(v).s.seed, "N", "of the draws (default: one is drawn and reported)", 0, 0, &(v).seed }

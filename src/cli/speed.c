@@ -35,7 +35,7 @@ void speed_fini(speed *s)
     s->ids = NULL;
 }
 
-/* Small values in the K/V of [from, to): pages that nobody wrote would all be the same one, and near. */
+/* Small values in the state of [from, to): pages that nobody wrote would all be the same one, and near. */
 static void fill(speed *s, const rg_seq *q, int from, int to)
 {
     const rg_state_spec *spec = &s->tool->model->state;
@@ -44,7 +44,7 @@ static void fill(speed *s, const rg_seq *q, int from, int to)
 
     rg_seq_span(s->tool->states, q, 0, 0, &span);
     for (int g = 0; g < spec->n_groups; g++)
-        for (int b = from / RG_BLOCK; spec->group[g].kind != RG_KEEP_RECURRENT && b * RG_BLOCK < to; b++)
+        for (int b = from / RG_BLOCK; b * RG_BLOCK < (spec->group[g].per == RG_PER_SEQUENCE ? 1 : to); b++)
             if (span.tables[g][b] >= 0)
                 memset(memory[g].data + (size_t)span.tables[g][b] * memory[g].block_bytes, 0x3c, memory[g].block_bytes);
 }

@@ -65,10 +65,16 @@ static bool meets_stop(rg_request *r, rg_sample *s)
     return false;
 }
 
-/* Is the answer all that it may be? */
-static bool ends_by_grammar(rg_sample *s, int32_t id)
+/* How the answer ends with this id, as its grammar has it: not, because nothing can follow, or because it cannot go on
+ * (its grammar's room is used up, or biases leave it no allowed id). */
+static rg_finish end_by_grammar(rg_sample *s, int32_t id)
 {
-    return s->grammar && (!rg_grammar_advance(s->grammar, id) || rg_grammar_stuck(s->grammar));
+    if (!s->grammar)
+        return RG_RUNNING;
+    if (!rg_grammar_advance(s->grammar, id))
+        return rg_grammar_complete(s->grammar) ? RG_FINISH_STOP : RG_FINISH_GRAMMAR;
+    bool stuck = rg_grammar_stuck(s->grammar);
+    return rg_grammar_lost(s->grammar) ? RG_FINISH_GRAMMAR : stuck ? RG_FINISH_STOP : RG_RUNNING;
 }
 
 /* The first end counts. */
@@ -91,6 +97,10 @@ rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, con
 
     if (!atomic_load_explicit(&r->first_ns, memory_order_relaxed))
         atomic_store(&r->first_ns, rg_now_ns());
+    if (s->grammar && rg_grammar_lost(s->grammar)) {
+        rg_request_end(r, i, RG_FINISH_GRAMMAR);
+        return RG_FINISH_GRAMMAR;
+    }
     if (is_eos || is_stop_id) {
         s->stop_id = is_eos ? -1 : id;
         rg_request_end(r, i, RG_FINISH_STOP);
@@ -103,9 +113,8 @@ rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, con
     if (k > 0 && top != s->tops + (size_t)s->n_output * (size_t)k)
         memcpy(s->tops + (size_t)s->n_output * (size_t)k, top, (size_t)k * sizeof *top);
     s->n_output++;
-    if (meets_stop(r, s) || ends_by_grammar(s, id))
-        why = RG_FINISH_STOP;
-    else if (s->n_output == r->params.max_tokens)
+    why = meets_stop(r, s) ? RG_FINISH_STOP : end_by_grammar(s, id);
+    if (why == RG_RUNNING && s->n_output == r->params.max_tokens)
         why = RG_FINISH_LENGTH;
     atomic_store(&s->n_ready, s->n_output);
     if (why != RG_RUNNING)

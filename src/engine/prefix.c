@@ -28,6 +28,10 @@ struct rg_node {
     bool live;
 };
 
+/* A block costs a node, at most four buckets, its place in by_block and in a path, and its mark and count in a pool. */
+_Static_assert(sizeof(rg_node) + 6 * sizeof(rg_node *) + 5 * sizeof(int32_t) <= RG_BLOCK_BOOKKEEPING,
+               "rg_model_runner_new counts on RG_BLOCK_BOOKKEEPING");
+
 struct rg_prefix {
     rg_state_spec spec;
     rg_blocks *pools[RG_MAX_GROUPS];
@@ -61,7 +65,7 @@ rg_prefix *rg_prefix_new(const rg_state_spec *spec, rg_blocks *const pools[], in
         goto fail;
     for (int g = 0; g < spec->n_groups; g++) {
         p->pools[g] = pools[g];
-        p->has_recurrent |= spec->group[g].kind == RG_KEEP_RECURRENT;
+        p->has_recurrent |= spec->group[g].per == RG_PER_SEQUENCE;
         p->pool_blocks[g] = rg_blocks_available(pools[g]) + rg_blocks_held(pools[g]);
         p->by_block[g] = rg_array((size_t)p->pool_blocks[g], sizeof(rg_node *));
         if (!p->by_block[g])
@@ -317,7 +321,7 @@ static bool usable(const rg_prefix *p, const rg_node *last, int32_t n_nodes, con
         const rg_group *group = &p->spec.group[g];
         int32_t first = 0;
 
-        if (group->kind == RG_KEEP_RECURRENT) {
+        if (group->per == RG_PER_SEQUENCE) {
             if (last->block[g] < 0)
                 return false;
             continue;

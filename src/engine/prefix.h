@@ -25,8 +25,8 @@ void rg_prefix_free(rg_prefix *p);
 
 /* The longest usable prefix of tokens[0, n), in positions, always < n: global groups have every block, window groups
  * those that a row at that position sees, recurrent groups a snapshot exactly there.  path, room for all blocks of n
- * positions, gets the nodes; where the prefix ends within a block, only the first positions of the last one are meant.
- * *n_matched says how many tokens were known in full blocks.  Holds nothing yet. */
+ * positions or for all nodes, gets the nodes; where the prefix ends within a block, only the first positions of the
+ * last one are meant.  *n_matched says how many tokens were known in full blocks.  Holds nothing yet. */
 int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t salt, rg_node **path,
                         int32_t *n_matched);
 /* The node after parent (NULL: the salt's root) for these 64 tokens, made if need be; NULL: no room. */

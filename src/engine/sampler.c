@@ -59,25 +59,23 @@ void rg_sampler_free(rg_sampler *s)
 
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
-static bool check_range(const char *name, float x, float low, float high, bool low_allowed, rg_error *err)
+static bool check_range(const char *name, float x, double low, double high, rg_error *err)
 {
-    if (x <= high && (x > low || (low_allowed && x == low))) /* false for NaN */
+    if (x >= (float)low && x <= (float)high) /* false for NaN */
         return true;
-    return rg_fail(err, RG_E_INPUT, "%s is %g: want a number in %c%g, %g]", name, (double)x, low_allowed ? '[' : '(',
-                   (double)low, (double)high);
+    return rg_fail(err, RG_E_INPUT, "%s is %g: want a number in [%g, %g]", name, (double)x, low, high);
 }
 
 bool rg_sampling_check(const rg_sampling *p, int32_t vocab_size, rg_error *err)
 {
     const float most = 1e6f;
 
-    if (!check_range("temperature", p->temperature, 0, most, true, err) ||
-        !check_range("top_p", p->top_p, 0, 1, false, err) || !check_range("min_p", p->min_p, 0, 1, true, err) ||
-        !check_range("typical_p", p->typical_p, 0, 1, false, err) ||
-        !check_range("repetition_penalty", p->repetition_penalty, 0, most, false, err) ||
-        !check_range("presence_penalty", p->presence_penalty, -most, most, true, err) ||
-        !check_range("frequency_penalty", p->frequency_penalty, -most, most, true, err))
+#define CHECK(member, LIMIT) check_range(#member, p->member, RG_##LIMIT##_MIN, RG_##LIMIT##_MAX, err)
+    if (!CHECK(temperature, TEMPERATURE) || !CHECK(top_p, TOP_P) || !CHECK(min_p, MIN_P) ||
+        !CHECK(typical_p, TYPICAL_P) || !CHECK(repetition_penalty, REPETITION_PENALTY) ||
+        !CHECK(presence_penalty, PRESENCE_PENALTY) || !CHECK(frequency_penalty, FREQUENCY_PENALTY))
         return false;
+#undef CHECK
     if (p->top_k < 0)
         return rg_fail(err, RG_E_INPUT, "top_k is %d: want 0 (no limit) or more", (int)p->top_k);
     if (p->min_tokens < 0)

@@ -5,7 +5,8 @@
  * others only ends that nobody holds are in the index, so only the block of `length` can need a copy, and only after a
  * fork.  A recurrent slot holds the state at committed - n_replay, and a log of the last step's draft rows, of which
  * the first n_replay were accepted; it is copied whole, so the log goes along.  Before a step writes a slot it belongs
- * to one sequence alone and not to the index. */
+ * to one sequence alone and not to the index.  A scratch sequence stays at committed = length = 0, so it holds blocks,
+ * those of windows too, and nothing in them counts. */
 #include "engine/states.h"
 
 #include <string.h>
@@ -61,30 +62,31 @@ static void set_tail(rg_states *s, rg_seq *q, rg_node *node)
 
 /* ---- birth and death --------------------------------------------------------------------------------------------- */
 
+/* Entries of a group's table. */
+static size_t table_room(const rg_states *s, int g, int32_t max_blocks)
+{
+    return is_recurrent(s, g) ? 1 : (size_t)max_blocks;
+}
+
 rg_seq *rg_seq_new(rg_states *s, int32_t max_len, uint64_t salt, rg_error *err)
 {
-    int32_t max_blocks = max_len > 0 ? blocks_for(max_len) : 1;
-    size_t n_entries = (size_t)max_blocks * (size_t)s->spec.n_groups;
-    rg_seq *q = rg_zalloc(sizeof *q + n_entries * sizeof(int32_t));
-    int32_t *entry;
+    int32_t max_blocks = max_len > 0 ? blocks_for(max_len) : 1, *entry;
+    size_t n_entries = 0, bytes;
+    rg_seq *q;
 
+    for (int g = 0; g < s->spec.n_groups; g++)
+        n_entries += table_room(s, g, max_blocks);
+    bytes = sizeof *q + n_entries * sizeof *entry;
+    q = rg_zalloc(bytes);
     if (!q)
-        return rg_fail_memory(err, sizeof *q + n_entries * sizeof(int32_t)), NULL;
-    if (max_blocks > s->path_room) {
-        rg_node **path = rg_resize(s->path, (size_t)max_blocks * sizeof(rg_node *));
-
-        if (!path) {
-            rg_free(q);
-            return rg_fail_memory(err, (size_t)max_blocks * sizeof(rg_node *)), NULL;
-        }
-        s->path = path;
-        s->path_room = max_blocks;
-    }
+        return rg_fail_memory(err, bytes), NULL;
     entry = (int32_t *)(void *)(q + 1);
     for (size_t i = 0; i < n_entries; i++)
         entry[i] = -1;
-    for (int g = 0; g < s->spec.n_groups; g++)
-        q->table[g] = entry + (size_t)g * (size_t)max_blocks;
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        q->table[g] = entry;
+        entry += table_room(s, g, max_blocks);
+    }
     q->max_blocks = max_blocks;
     q->salt = salt;
     q->next = s->seqs;
@@ -146,7 +148,7 @@ int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, 
     *uncached = RG_UNCACHED_OFF;
 
     RG_ASSERT(!q->length && !q->n_blocks && !q->swapped && blocks_for(n) <= q->max_blocks);
-    if (!s->prefix)
+    if (!s->prefix || q->scratch)
         return 0;
     p = rg_prefix_match(s->prefix, tokens, n, q->salt, s->path, &n_matched);
     if (!can_copy_end(s, p))
@@ -179,9 +181,9 @@ int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, 
 static void publish_blocks(rg_states *s, rg_seq *q, rg_node *node, int32_t b)
 {
     for (int g = 0; g < s->spec.n_groups; g++) {
-        int32_t *entry = &q->table[g][b], theirs;
+        int32_t *entry = is_recurrent(s, g) ? NULL : &q->table[g][b], theirs;
 
-        if (is_recurrent(s, g) || *entry < 0 || rg_prefix_publish(s->prefix, node, g, *entry))
+        if (!entry || *entry < 0 || rg_prefix_publish(s->prefix, node, g, *entry))
             continue;
         theirs = rg_prefix_block(s->prefix, node, g);
         if (theirs == *entry)
@@ -238,13 +240,20 @@ void rg_seq_release(rg_states *s, rg_seq *q, const int32_t *tokens)
     q->swapped = NULL;
     q->swapped_bytes = 0;
     q->committed = q->length = q->n_replay = q->n_published = 0;
+    q->scratch = false;
+}
+
+void rg_seq_scratch(rg_seq *q)
+{
+    RG_ASSERT(!q->length && !q->n_blocks && !q->swapped);
+    q->scratch = true;
 }
 
 bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to)
 {
     int32_t n_blocks = blocks_for(q->committed);
 
-    RG_ASSERT(!to->length && !to->n_blocks && !to->swapped && !q->swapped);
+    RG_ASSERT(!to->length && !to->n_blocks && !to->swapped && !q->swapped && !q->scratch && !to->scratch);
     if (n_blocks > to->max_blocks)
         return false;
     for (int g = 0; g < s->spec.n_groups; g++) {
@@ -338,7 +347,7 @@ static void grow_slot(rg_states *s, int g, int32_t *entry)
 {
     if (*entry < 0) {
         *entry = take(s, g);
-        rg_store_clear(s->store, g, *entry);
+        rg_store_poison(s->store, g, *entry); /* a step begins it: rg_span_is_fresh */
     } else if (rg_blocks_references(s->pools[g], *entry) == 1 && !rg_blocks_available(s->pools[g])) {
         if (rg_blocks_remembered(s->pools[g], *entry)) {
             rg_prefix_forget(s->prefix, g, *entry);
@@ -400,8 +409,11 @@ static void commit_to(rg_states *s, rg_seq *q, int32_t p, const int32_t *tokens)
 
 void rg_seq_advance(rg_states *s, rg_seq *q, int32_t n_rows, int32_t n_draft, const int32_t *tokens)
 {
-    RG_ASSERT(n_draft >= 0 && n_draft <= n_rows && n_draft <= RG_MAX_DRAFT);
+    RG_ASSERT(n_draft >= 0 && n_draft <= n_rows && n_draft <= most_drafts(s));
     RG_ASSERT(q->length == q->committed && blocks_for(q->length + n_rows) <= q->n_blocks);
+    RG_ASSERT(!q->scratch || !n_draft);
+    if (q->scratch)
+        return;
     if (n_rows)
         q->n_replay = 0;
     q->length += n_rows;
@@ -516,7 +528,7 @@ bool rg_seq_swap_in(rg_states *s, rg_seq *q)
 
 void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft, rg_span *span)
 {
-    RG_ASSERT(!q->swapped && blocks_for(q->length + n_rows) <= q->n_blocks);
+    RG_ASSERT(!q->swapped && blocks_for(q->length + n_rows) <= q->n_blocks && n_draft <= most_drafts(s));
     span->n_rows = n_rows;
     span->start = q->length;
     span->n_draft = n_draft;

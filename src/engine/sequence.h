@@ -21,10 +21,11 @@ typedef struct rg_seq {
     int32_t committed, length;  /* committed <= length */
     int32_t n_replay;           /* accepted drafts that a recurrent state has yet to fold in */
     uint64_t salt;
-    int32_t *table[RG_MAX_GROUPS]; /* room for max_blocks each; -1: released or not there */
-    int32_t n_blocks;           /* entries of the growing tables in use */
+    int32_t *table[RG_MAX_GROUPS]; /* [max_blocks], or [1] of state per sequence; -1: released or not there */
+    int32_t n_blocks;           /* blocks of positions in use */
     int32_t max_blocks;
     int32_t n_published;        /* leading blocks that are in the prefix index */
+    bool scratch;               /* nothing is kept from one step to the next; committed = length = 0 */
     rg_node *tail;              /* the index node of block n_published - 1, pinned; NULL */
     void *swapped;              /* its blocks' bytes while swapped out; NULL */
     size_t swapped_bytes;
@@ -59,6 +60,11 @@ void rg_seq_release(rg_states *s, rg_seq *q, const int32_t *tokens);
 bool rg_seq_swap_out(rg_states *s, rg_seq *q);
 bool rg_seq_swap_in(rg_states *s, rg_seq *q);
 
+/* Make an empty sequence a scratch one until it is released.  Each of its steps computes [0, n) again in place (grow to
+ * n, span and advance by n, no drafts), and a row sees what its kv_end says.  No position is ever committed, published
+ * or matched, no window slides, and state per sequence starts fresh in every step. */
+void rg_seq_scratch(rg_seq *q);
+
 /* Fill the state's part of a span that computes rows [length, length + n_rows). */
 void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft, rg_span *span);
 
@@ -66,6 +72,9 @@ void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_
 double rg_states_share(const rg_states *s, int32_t n_positions);
 /* True if q can be grown to `upto` positions now. */
 bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto);
+/* The most positions that a scratch sequence can have: one step of at most max_rows computes them all, and no window
+ * lets go of any.  Whoever admits one refuses more. */
+int32_t rg_states_most_scratch(const rg_states *s, int32_t max_rows);
 /* Bytes of all pools; of the blocks that sequences hold (not those that only the prefix index keeps); and of these,
  * what positions were written into. */
 void rg_states_bytes(const rg_states *s, uint64_t *all, uint64_t *held, uint64_t *live);

@@ -28,7 +28,7 @@ static bool states_build(rg_states *s, bool use_prefixes, rg_error *err)
         s->pools[g] = rg_blocks_new(n, block_evicted, &s->evict_args[g], err);
         if (!s->pools[g])
             return false;
-        s->has_recurrent |= s->spec.group[g].kind == RG_KEEP_RECURRENT;
+        s->has_recurrent |= s->spec.group[g].per == RG_PER_SEQUENCE;
         n_total += n;
         n_largest = n > n_largest ? n : n_largest;
     }
@@ -37,8 +37,11 @@ static bool states_build(rg_states *s, bool use_prefixes, rg_error *err)
         return rg_fail_memory(err, (size_t)n_largest * sizeof *s->count);
     if (!use_prefixes)
         return true;
-    n_total = n_total < INT32_MAX / 4 ? n_total : INT32_MAX / 4;
-    s->prefix = rg_prefix_new(&s->spec, s->pools, (int32_t)n_total + SPARE_NODES, err);
+    n_total = (n_total < INT32_MAX / 4 ? n_total : INT32_MAX / 4) + SPARE_NODES;
+    s->path = rg_array((size_t)n_total, sizeof(rg_node *));
+    if (!s->path)
+        return rg_fail_memory(err, (size_t)n_total * sizeof(rg_node *));
+    s->prefix = rg_prefix_new(&s->spec, s->pools, (int32_t)n_total, err);
     return s->prefix != NULL;
 }
 
@@ -72,15 +75,9 @@ void rg_states_free(rg_states *s)
 
 /* ---- what the scheduler asks ------------------------------------------------------------------------------------- */
 
-/* Blocks that a sequence of n positions, grown row by row, holds at most. */
 static int32_t most_blocks(const rg_states *s, int g, int32_t n)
 {
-    int window = s->spec.group[g].window;
-    int32_t all = blocks_for(n), of_window = (int32_t)(((int64_t)window + RG_BLOCK - 2) / RG_BLOCK) + 1;
-
-    if (is_recurrent(s, g))
-        return 1;
-    return window && of_window < all ? of_window : all;
+    return (int32_t)rg_group_blocks(&s->spec.group[g], n);
 }
 
 double rg_states_share(const rg_states *s, int32_t n_positions)
@@ -100,12 +97,24 @@ bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto)
     for (int g = 0; g < s->spec.n_groups; g++) {
         int32_t n = most_blocks(s, g, upto) - (q->swapped ? 0 : kept_blocks(s, g, q->committed));
 
-        if (is_recurrent(s, g) && !q->swapped)
+        if (q->scratch || (is_recurrent(s, g) && !q->swapped))
             n = rg_seq_blocks_wanted(s, q, g, upto);
         if (n > rg_blocks_available(s->pools[g]))
             return false;
     }
     return true;
+}
+
+int32_t rg_states_most_scratch(const rg_states *s, int32_t max_rows)
+{
+    int64_t most = max_rows;
+
+    for (int g = 0; g < s->spec.n_groups; g++) {
+        int64_t n = (int64_t)rg_store_n_blocks(s->store, g) * RG_BLOCK;
+
+        most = !is_recurrent(s, g) && n < most ? n : most;
+    }
+    return (int32_t)most;
 }
 
 int32_t rg_states_next_stop(const rg_states *s, int32_t from, int32_t n)
@@ -128,7 +137,8 @@ int32_t rg_states_next_stop(const rg_states *s, int32_t from, int32_t n)
 static void check_seq(const rg_states *s, const rg_seq *q)
 {
     RG_ASSERT(q->committed >= 0 && q->committed <= q->length && q->n_blocks <= q->max_blocks);
-    RG_ASSERT(q->n_replay >= 0 && q->n_replay <= RG_MAX_DRAFT && (s->has_recurrent || !q->n_replay));
+    RG_ASSERT(q->n_replay >= 0 && q->n_replay <= (s->has_recurrent ? s->spec.max_draft : 0));
+    RG_ASSERT(!q->scratch || (!q->length && !q->n_replay));
     RG_ASSERT(q->n_published <= q->committed / RG_BLOCK && (q->tail != NULL) == (q->n_published > 0));
     RG_ASSERT(q->swapped ? !q->n_blocks && q->length == q->committed : q->n_blocks >= blocks_for(q->length));
     for (int g = 0; g < s->spec.n_groups; g++) {
@@ -147,7 +157,7 @@ static uint64_t empty_bytes(const rg_states *s, int g, uint64_t block_bytes)
     uint64_t n = 0;
 
     for (const rg_seq *q = s->seqs; q && !is_recurrent(s, g); q = q->next)
-        n += q->swapped ? 0 : (uint64_t)q->n_blocks * RG_BLOCK - (uint64_t)q->length;
+        n += q->swapped || q->scratch ? 0 : (uint64_t)q->n_blocks * RG_BLOCK - (uint64_t)q->length;
     return n * (block_bytes / RG_BLOCK);
 }
 

@@ -16,8 +16,7 @@ struct rg_states {
     rg_blocks *pools[RG_MAX_GROUPS];
     pool_of evict_args[RG_MAX_GROUPS];
     rg_prefix *prefix; /* NULL: nothing is shared across requests */
-    rg_node **path;    /* scratch of match */
-    int32_t path_room;
+    rg_node **path;    /* scratch of match: as many as the index has nodes */
     int32_t *count; /* scratch of check: as many as the largest pool */
     rg_seq *seqs;
     bool has_recurrent;
@@ -30,7 +29,13 @@ static inline int32_t blocks_for(int32_t n)
 
 static inline bool is_recurrent(const rg_states *s, int g)
 {
-    return s->spec.group[g].kind == RG_KEEP_RECURRENT;
+    return s->spec.group[g].per == RG_PER_SEQUENCE;
+}
+
+/* The most draft rows of a span. */
+static inline int32_t most_drafts(const rg_states *s)
+{
+    return s->has_recurrent ? s->spec.max_draft : RG_MAX_DRAFT;
 }
 
 /* The first block of a group that a row at p sees. */

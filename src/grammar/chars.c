@@ -242,7 +242,7 @@ static bool must_escape(uint32_t code)
 static uint32_t json_node(rg_form *f, const rg_chars *c)
 {
     rg_chars plain = { 0 };
-    rg_word words[34];
+    rg_literal words[34];
     char text[34][7];
     uint32_t n = 0, made;
 
@@ -252,7 +252,7 @@ static uint32_t json_node(rg_form *f, const rg_chars *c)
             if (!must_escape(r.from)) {
                 rg_chars_add(f, &plain, r.from, r.from);
             } else {
-                words[n] = (rg_word){ text[n], escape(r.from, text[n]) };
+                words[n] = (rg_literal){ text[n], escape(r.from, text[n]) };
                 n++;
             }
         }

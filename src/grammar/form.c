@@ -67,7 +67,7 @@ bool rg_form_init(rg_form *f, rg_error *err)
     rg_form_own_set(f, &none);
     rg_form_keep(f, "", 0); /* what has no name is called this */
     for (uint32_t i = 0; i < RG_FIRST_FREE; i++)
-        rg_form_node(f, (rg_node){ .kind = (uint8_t)(i == RG_NEVER ? RG_NODE_ALT : i) });
+        rg_form_node(f, (rg_grammar_node){ .kind = (uint8_t)(i == RG_NEVER ? RG_NODE_ALT : i) });
     return !f->failed;
 }
 
@@ -88,7 +88,7 @@ size_t rg_form_bytes(const rg_form *f)
 {
     return f->room_nodes * sizeof *f->node + f->room_kids * sizeof *f->kid + f->room_sets * sizeof *f->set +
            SET_SLOTS * sizeof *f->set_index + f->room_text + f->room_objects * sizeof *f->object +
-           2 * f->n_keys * sizeof(rg_key);
+           2 * f->n_keys * sizeof(rg_key_node);
 }
 
 void rg_list_add(rg_form *f, rg_list *l, uint32_t id)
@@ -107,7 +107,7 @@ void rg_list_fini(rg_list *l)
     *l = (rg_list){ 0 };
 }
 
-uint32_t rg_form_node(rg_form *f, rg_node node)
+uint32_t rg_form_node(rg_form *f, rg_grammar_node node)
 {
     void *p = f->node;
 
@@ -137,7 +137,7 @@ uint32_t rg_form_own_set(rg_form *f, const rg_set *set)
 
 uint32_t rg_form_set(rg_form *f, const rg_set *set)
 {
-    return rg_form_node(f, (rg_node){ .kind = RG_NODE_SET, .a = rg_form_own_set(f, set) });
+    return rg_form_node(f, (rg_grammar_node){ .kind = RG_NODE_SET, .a = rg_form_own_set(f, set) });
 }
 
 uint32_t rg_form_range(rg_form *f, unsigned from, unsigned to)
@@ -169,7 +169,7 @@ uint32_t rg_form_lit(rg_form *f, const char *s, size_t n)
     if (!n)
         return RG_EMPTY;
     at = rg_form_keep(f, s, n);
-    return rg_form_node(f, (rg_node){ .kind = RG_NODE_LIT, .a = at, .n = (uint32_t)n });
+    return rg_form_node(f, (rg_grammar_node){ .kind = RG_NODE_LIT, .a = at, .n = (uint32_t)n });
 }
 
 uint32_t rg_form_str(rg_form *f, const char *s)
@@ -242,7 +242,7 @@ uint32_t rg_form_seq(rg_form *f, const uint32_t *id, uint32_t n)
         made = f->failed ? RG_NEVER : l.n ? l.id[0] : RG_EMPTY;
     } else {
         made = rg_form_slice(f, l.id, l.n);
-        made = rg_form_node(f, (rg_node){ .kind = RG_NODE_SEQ, .a = made, .n = l.n });
+        made = rg_form_node(f, (rg_grammar_node){ .kind = RG_NODE_SEQ, .a = made, .n = l.n });
     }
     if (l.id != few)
         rg_list_fini(&l);
@@ -252,7 +252,7 @@ uint32_t rg_form_seq(rg_form *f, const uint32_t *id, uint32_t n)
 /* The literals of l leave it for one tree. */
 static void gather(rg_form *f, rg_list *l)
 {
-    rg_word *word = rg_array(l->n, sizeof *word);
+    rg_literal *word = rg_array(l->n, sizeof *word);
     char *text = rg_alloc(f->n_text); /* a copy: the tree's own literals make f->text move */
     uint32_t n = 0, rest = 0;
 
@@ -261,9 +261,9 @@ static void gather(rg_form *f, rg_list *l)
     } else {
         memcpy(text, f->text, f->n_text);
         for (uint32_t i = 0; i < l->n; i++) {
-            const rg_node *node = &f->node[l->id[i]];
+            const rg_grammar_node *node = &f->node[l->id[i]];
             if (node->kind == RG_NODE_LIT)
-                word[n++] = (rg_word){ text + node->a, node->n };
+                word[n++] = (rg_literal){ text + node->a, node->n };
             else
                 l->id[rest++] = l->id[i];
         }
@@ -292,7 +292,7 @@ uint32_t rg_form_alt(rg_form *f, const uint32_t *id, uint32_t n)
         made = f->failed || !l.n ? RG_NEVER : l.id[0];
     } else {
         made = rg_form_slice(f, l.id, l.n);
-        made = rg_form_node(f, (rg_node){ .kind = RG_NODE_ALT, .a = made, .n = l.n });
+        made = rg_form_node(f, (rg_grammar_node){ .kind = RG_NODE_ALT, .a = made, .n = l.n });
     }
     if (l.id != few)
         rg_list_fini(&l);
@@ -305,14 +305,14 @@ uint32_t rg_form_rep(rg_form *f, uint32_t body, uint32_t min, uint32_t max)
         return RG_EMPTY;
     if (max == 1)
         return min ? body : rg_form_opt(f, body);
-    return rg_form_node(f, (rg_node){ .kind = RG_NODE_REP, .a = body, .min = min, .max = max });
+    return rg_form_node(f, (rg_grammar_node){ .kind = RG_NODE_REP, .a = body, .min = min, .max = max });
 }
 
 uint32_t rg_form_ref(rg_form *f, const char *name, size_t n)
 {
     uint32_t at = rg_form_keep(f, name, n);
 
-    return rg_form_node(f, (rg_node){ .kind = RG_NODE_REF, .a = RG_NEVER, .n = at });
+    return rg_form_node(f, (rg_grammar_node){ .kind = RG_NODE_REF, .a = RG_NEVER, .n = at });
 }
 
 void rg_form_bind(rg_form *f, uint32_t ref, uint32_t target)
@@ -325,7 +325,7 @@ void rg_form_bind(rg_form *f, uint32_t ref, uint32_t target)
 
 static int by_text(const void *a, const void *b)
 {
-    const rg_word *x = a, *y = b;
+    const rg_literal *x = a, *y = b;
     int order = memcmp(x->text, y->text, x->n < y->n ? x->n : y->n);
 
     return order ? order : (x->n > y->n) - (x->n < y->n);
@@ -355,7 +355,7 @@ static void close_branch(tree *t, const char *text, size_t depth)
         return;
     made = n == 1 ? t->edges.id[b->from] : rg_form_slice(t->f, t->edges.id + b->from, n);
     if (n > 1)
-        made = rg_form_node(t->f, (rg_node){ .kind = RG_NODE_ALT, .a = made, .n = n });
+        made = rg_form_node(t->f, (rg_grammar_node){ .kind = RG_NODE_ALT, .a = made, .n = n });
     made = RG_SEQ(t->f, rg_form_lit(t->f, text + depth, b->depth - depth), made);
     t->edges.n = b->from;
     t->n_open--;
@@ -377,7 +377,7 @@ static void close_to(tree *t, const char *text, size_t depth)
     }
 }
 
-uint32_t rg_form_words(rg_form *f, rg_word *word, uint32_t n)
+uint32_t rg_form_words(rg_form *f, rg_literal *word, uint32_t n)
 {
     tree t = { .f = f, .open = rg_array((size_t)n + 2, sizeof(branch)) };
     uint32_t made = RG_NEVER;
@@ -407,7 +407,7 @@ uint32_t rg_form_words(rg_form *f, rg_word *word, uint32_t n)
         close_to(&t, word[n - 1].text, 0);
         made = t.edges.n == 1 ? t.edges.id[0] : rg_form_slice(f, t.edges.id, t.edges.n);
         if (t.edges.n > 1)
-            made = rg_form_node(f, (rg_node){ .kind = RG_NODE_ALT, .a = made, .n = t.edges.n });
+            made = rg_form_node(f, (rg_grammar_node){ .kind = RG_NODE_ALT, .a = made, .n = t.edges.n });
     }
     rg_list_fini(&t.edges);
     rg_free(t.open);

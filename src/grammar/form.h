@@ -1,12 +1,14 @@
-/* form.h -- the one form that every kind of source becomes: a graph of nodes over bytes.
+/* form.h -- the compiled form of a grammar, whatever its source: a graph of nodes over bytes.
  *
  * A node says what may come: a byte of a set, a literal, nodes in a row, one of several, one repeated so many times.
- * Repetitions are counted, not copied, and a node may be referred to from anywhere, so that the graph is about as large
- * as the source.  Objects of JSON whose keys come in any order are nodes of their own (object.h).  A builder's
- * functions never fail by themselves: the first failure is kept in the form, and everything after it is NEVER.
+ * Repetitions are counted, not copied, and any number of nodes may refer to the same node, so that the graph is about
+ * as large as the source.  Objects of JSON whose keys come in any order are nodes of their own (object.h).  The
+ * functions that build do not return failures: the first failure is kept in the form, and everything built after it
+ * is NEVER.
  *
- * refine makes it fit for the machine: unreachable and impossible parts are taken out, repeated bodies are never empty,
- * nothing begins with itself, and each node knows which bytes may come first.  Knows no JSON and no vocabulary. */
+ * rg_form_refine prepares the graph for the matcher: it takes out unreachable and impossible parts, makes the bodies
+ * of repetitions never empty, refuses left recursion, and finds the first bytes of each node.  Knows no JSON and no
+ * vocabulary. */
 #ifndef RG_GRAMMAR_FORM_H
 #define RG_GRAMMAR_FORM_H
 
@@ -24,7 +26,7 @@ enum {
     RG_FORM_WIDE = 256, /* alternatives of one node, once the literals among them have become a tree */
 };
 
-#define RG_FOREVER UINT32_MAX /* rg_node.max */
+#define RG_FOREVER UINT32_MAX /* rg_grammar_node.max */
 
 typedef struct rg_set {
     uint64_t bit[4];
@@ -56,17 +58,17 @@ typedef enum rg_node_kind {
     RG_NODE_KEY,   /* object a: within a key, at n of its tree */
 } rg_node_kind;
 
-typedef struct rg_node {
+typedef struct rg_grammar_node {
     uint8_t kind;
     bool nullable, dead, done; /* may be nothing; cannot be at all; (refine's) */
     uint32_t a, n, min, max;
     uint32_t first; /* set of the bytes that it may begin with */
-} rg_node;
+} rg_grammar_node;
 
 enum { RG_END, RG_BASE, RG_EMPTY, RG_NEVER, RG_FIRST_FREE }; /* nodes that always are; NEVER is an ALT of none */
 
 typedef struct rg_form {
-    rg_node *node;
+    rg_grammar_node *node;
     uint32_t *kid;
     rg_set *set;
     uint32_t *set_index; /* hash -> set + 1 */
@@ -94,7 +96,7 @@ void rg_form_fail(rg_form *f, rg_code code, const char *fmt, ...) RG_PRINTF(3, 4
 void rg_list_add(rg_form *f, rg_list *l, uint32_t id);
 void rg_list_fini(rg_list *l);
 
-uint32_t rg_form_node(rg_form *f, rg_node node);
+uint32_t rg_form_node(rg_form *f, rg_grammar_node node);
 uint32_t rg_form_set(rg_form *f, const rg_set *set);
 uint32_t rg_form_range(rg_form *f, unsigned from, unsigned to);
 uint32_t rg_form_lit(rg_form *f, const char *s, size_t n);
@@ -119,11 +121,11 @@ static inline uint32_t rg_form_opt(rg_form *f, uint32_t id)
 }
 
 /* One of n texts, which need not be sorted or different; sorts them. */
-typedef struct rg_word {
+typedef struct rg_literal {
     const char *text;
     size_t n;
-} rg_word;
-uint32_t rg_form_words(rg_form *f, rg_word *word, uint32_t n);
+} rg_literal;
+uint32_t rg_form_words(rg_form *f, rg_literal *word, uint32_t n);
 
 /* From f->root; only bytes of `spelled` can come.  False, and f->err: nothing is left, or something begins with itself.
  * */

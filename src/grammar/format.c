@@ -12,8 +12,17 @@
 #define BYTE "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
 #define IPV4 BYTE "(?:\\." BYTE "){3}"
 #define H "[0-9A-Fa-f]{1,4}"
-#define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-#define HOST LABEL "(?:\\." LABEL "){0,3}"
+#define ALNUM "[A-Za-z0-9]"
+#define LDH "[A-Za-z0-9-]"
+/* A label of a host name of at most `a` + 4 characters (b is a - 1).  Labels with hyphens as third and fourth character
+ * are not made: they are reserved (RFC 5890), and those that begin with "xn--" must be Punycode of normalised Unicode,
+ * which no regular expression can check. */
+#define LABEL_OF(a, b) \
+    ALNUM "(?:" ALNUM "|" LDH ALNUM "|" LDH "(?:" ALNUM LDH "{0," a "}" ALNUM "|-" ALNUM "(?:" LDH "{0," b "}" ALNUM \
+    ")?))?"
+#define LABEL LABEL_OF("59", "58")
+#define SHORT_LABEL LABEL_OF("58", "57")
+#define HOST LABEL "(?:\\." SHORT_LABEL "){0,3}" /* of 252 characters at most; 253 are allowed */
 #define X "[0-9a-fA-F]"
 #define PCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%" X X ")"
 
@@ -24,7 +33,7 @@ static const struct {
     { "time", TIME },
     { "date-time", DATE "T" TIME },
     { "uuid", X "{8}-" X "{4}-" X "{4}-" X "{4}-" X "{12}" },
-    { "email", "[A-Za-z0-9_+-]+(?:\\.[A-Za-z0-9_+-]+)*@" LABEL "(?:\\." LABEL "){1,3}" },
+    { "email", "[A-Za-z0-9_+-]+(?:\\.[A-Za-z0-9_+-]+)*@" LABEL "(?:\\." SHORT_LABEL "){1,3}" },
     { "ipv4", IPV4 },
     { "ipv6", H "(?::" H "){7}|(?:" H ":){1,7}:|(?:" H ":){1,6}:" H "|(?:" H ":){1,5}(?::" H "){2}|"
               "(?:" H ":){1,4}(?::" H "){3}|(?:" H ":){1,3}(?::" H "){4}|(?:" H ":){1,2}(?::" H "){5}|"

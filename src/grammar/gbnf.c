@@ -112,7 +112,7 @@ static uint32_t character(parser *p)
     int n = p->at < p->n ? rg_utf8_decode(p->s + p->at, p->n - p->at, &code) : 0, digits;
 
     if (!n) {
-        refuse(p, RG_E_INPUT, p->at < p->n ? "not UTF-8" : "the text ends within a literal or a set");
+        refuse(p, RG_E_INPUT, p->at < p->n ? "not UTF-8" : "the text ends within a literal (\"...\") or a set ([...])");
         return 0;
     }
     p->at += (size_t)n;

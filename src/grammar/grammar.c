@@ -22,6 +22,7 @@ struct rg_grammar_state {
     rg_stacks stacks;
     rg_heads heads, next[2];
     uint64_t *bits;
+    bool lost;
 };
 
 static void free_grammar(rg_grammar *g)
@@ -33,7 +34,7 @@ static void free_grammar(rg_grammar *g)
     rg_free(g);
 }
 
-static uint32_t read_source(rg_form *f, rg_grammar_kind kind, const char *text, size_t n)
+static uint32_t read_text(rg_form *f, rg_grammar_kind kind, const char *text, size_t n)
 {
     if (n > RG_SOURCE_BYTES) {
         rg_form_fail(f, RG_E_LIMIT, "a grammar of %zu bytes, of at most %d", n, RG_SOURCE_BYTES);
@@ -50,8 +51,43 @@ static uint32_t read_source(rg_form *f, rg_grammar_kind kind, const char *text, 
     return RG_NEVER;
 }
 
-rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, rg_grammar_kind kind, const char *text, size_t n,
-                               rg_error *err)
+/* What may come before the grammar, and the grammar. */
+static uint32_t read_source(rg_form *f, const rg_grammar_source *s)
+{
+    uint32_t root = read_text(f, s->kind, s->text, s->n), before;
+
+    if (!s->after || f->failed)
+        return root;
+    before = rg_until(f, s->after);
+    return RG_SEQ(f, before, rg_form_rep(f, rg_form_str(f, "\n"), 0, 2), root);
+}
+
+/* An answer can begin, and every way to begin is followed. */
+static bool check_beginning(rg_grammar *g, rg_error *err)
+{
+    rg_grammar_state *s = rg_grammar_start(g, err);
+    bool some = false, lost = false;
+
+    if (!s)
+        return false;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        if (!rg_set_has(&g->v->spelled, byte))
+            continue;
+        rg_step(&g->form, &s->stacks, s->heads.id, s->heads.n, (uint8_t)byte, &s->next[0]);
+        some |= s->next[0].n > 0;
+        lost |= s->stacks.lost;
+        rg_stacks_reset(&s->stacks);
+        s->heads.id[0] = rg_stacks_push(&s->stacks, g->form.root, 0, RG_STACK_END);
+    }
+    some |= rg_grammar_complete(s);
+    rg_grammar_stop(s);
+    if (lost)
+        return rg_fail(err, RG_E_LIMIT, "the grammar is too ambiguous: its answers can begin in more ways than are "
+                       "followed at once (%d, found among %d parts of the grammar)", RG_HEADS, RG_LOOKS);
+    return some || rg_fail(err, RG_E_INPUT, "nothing can satisfy the grammar");
+}
+
+rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, const rg_grammar_source *source, rg_error *err)
 {
     rg_grammar *g = rg_zalloc(sizeof *g);
     rg_error why;
@@ -62,7 +98,7 @@ rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, rg_grammar_kind kind, 
     g->v = v;
     if (!rg_form_init(&g->form, &why))
         goto fail;
-    g->form.root = read_source(&g->form, kind, text, n);
+    g->form.root = read_source(&g->form, source);
     if (!rg_form_refine(&g->form, &v->spelled))
         goto fail;
     g->masks = rg_masks_new(&g->form, v);
@@ -70,6 +106,8 @@ rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, rg_grammar_kind kind, 
         rg_form_fail(&g->form, RG_E_MEMORY, "out of memory for the masks of a grammar");
         goto fail;
     }
+    if (!check_beginning(g, &why))
+        goto fail;
     g->form.err = NULL;
     return g;
 
@@ -134,6 +172,7 @@ void rg_grammar_copy(rg_grammar_state *to, const rg_grammar_state *from)
     RG_ASSERT(to->g == from->g);
     rg_stacks_copy(&to->stacks, &from->stacks);
     to->heads = from->heads;
+    to->lost = from->lost;
 }
 
 void rg_grammar_prepare(rg_grammar *g)
@@ -149,6 +188,7 @@ bool rg_grammar_advance(rg_grammar_state *s, int32_t id)
 {
     const rg_grammar_vocab *v = s->g->v;
     const rg_heads *from = &s->heads;
+    bool lost = false;
 
     if (id < 0 || id >= v->n || v->same[id] == RG_UNUSABLE)
         return false;
@@ -157,11 +197,18 @@ bool rg_grammar_advance(rg_grammar_state *s, int32_t id)
     for (uint32_t i = v->offset[id], turn = 0; i < v->offset[id + 1]; i++, turn ^= 1) {
         rg_step(&s->g->form, &s->stacks, from->id, from->n, (uint8_t)v->data[i], &s->next[turn]);
         from = &s->next[turn];
+        lost |= s->stacks.lost;
         if (!from->n)
             return false;
     }
     s->heads = *from;
+    s->lost |= lost;
     return true;
+}
+
+bool rg_grammar_lost(const rg_grammar_state *s)
+{
+    return s->lost;
 }
 
 bool rg_grammar_complete(const rg_grammar_state *s)
@@ -181,11 +228,17 @@ static bool any_bit(const rg_grammar_state *s)
     return any != 0;
 }
 
-bool rg_grammar_stuck(const rg_grammar_state *s)
+static void find_mask(rg_grammar_state *s)
+{
+    if (!rg_masks_find(s->g->masks, &s->stacks, &s->heads, s->bits))
+        s->lost = true;
+}
+
+bool rg_grammar_stuck(rg_grammar_state *s)
 {
     if (!rg_grammar_complete(s))
         return false;
-    rg_masks_find(s->g->masks, &s->stacks, &s->heads, s->bits);
+    find_mask(s);
     return !any_bit(s);
 }
 
@@ -209,13 +262,13 @@ static void ban(float *logits, uint64_t allowed)
         logits[__builtin_ctzll(b)] = kept[n++];
 }
 
-void rg_grammar_mask(const rg_grammar_state *s, float *logits, int32_t n, const int32_t *ends, int32_t n_ends,
+void rg_grammar_mask(rg_grammar_state *s, float *logits, int32_t n, const int32_t *ends, int32_t n_ends,
                      bool may_end)
 {
     uint32_t n_words = rg_vocab_words(s->g->v), total = (uint32_t)n, w = 0;
     bool any;
 
-    rg_masks_find(s->g->masks, &s->stacks, &s->heads, s->bits);
+    find_mask(s);
     for (int32_t i = 0; i < n_ends; i++)
         if (ends[i] >= 0 && ends[i] < s->g->v->n)
             s->bits[ends[i] >> 6] &= ~(1ULL << (ends[i] & 63));

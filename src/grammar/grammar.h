@@ -15,18 +15,17 @@ typedef struct rg_grammar_vocab rg_grammar_vocab;
 rg_grammar_vocab *rg_grammar_vocab_new(const char *data, const uint32_t *offset, int32_t n, rg_error *err);
 void rg_grammar_vocab_free(rg_grammar_vocab *v); /* NULL is fine */
 
-/* Compiled: immutable but for its memory of masks, which is safe to use from any thread.  Counted references.  kind as
- * in ridge.h; text[0, n) is the source.  NULL and *err: malformed, unsupported (named), over a budget, or satisfied by
- * nothing that the vocabulary can spell. */
-rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, rg_grammar_kind kind, const char *text, size_t n,
-                               rg_error *err);
+/* Compiled: immutable but for its memory of masks, which is safe to use from any thread.  Counted references.  NULL and
+ * *err: malformed, unsupported (named), over a budget, or satisfied by nothing that the vocabulary can spell. */
+rg_grammar *rg_grammar_compile(const rg_grammar_vocab *v, const rg_grammar_source *source, rg_error *err);
 void rg_grammar_ref(rg_grammar *g);
 void rg_grammar_unref(rg_grammar *g); /* NULL is fine */
 void rg_grammar_prepare(rg_grammar *g); /* make the mask that every answer begins with, so that no step waits for it */
 size_t rg_grammar_bytes(const rg_grammar *g); /* of memory that it takes by now, about */
 
-/* Where one answer stands in a grammar.  Of fixed size, so that following one allocates nothing that matters to a step;
- * what would need more than its room makes the answer end (rg_grammar_advance says so). */
+/* Where one answer stands in a grammar.  Of fixed size, so that following one allocates nothing that matters to a step.
+ * What would need more than its room is not followed, and rg_grammar_lost or rg_grammar_advance says so.  The answer
+ * must then end, as something that the grammar allows was left out. */
 typedef struct rg_grammar_state rg_grammar_state;
 rg_grammar_state *rg_grammar_start(rg_grammar *g, rg_error *err); /* holds a reference to g */
 void rg_grammar_stop(rg_grammar_state *s);                        /* NULL is fine */
@@ -35,11 +34,12 @@ void rg_grammar_copy(rg_grammar_state *to, const rg_grammar_state *from); /* of 
 /* Set to -INFINITY the logits [n] of ids that must not come next.  may_end: the ids in ends[0, n_ends) are allowed
  * where the grammar is complete, and nowhere else.  Never bans everything: where the grammar is complete and nothing
  * can follow, the ends are all that is left. */
-void rg_grammar_mask(const rg_grammar_state *s, float *logits, int32_t n, const int32_t *ends, int32_t n_ends,
+void rg_grammar_mask(rg_grammar_state *s, float *logits, int32_t n, const int32_t *ends, int32_t n_ends,
                      bool may_end);
 /* The answer goes on with this id.  False: it cannot (the state is then as before). */
 bool rg_grammar_advance(rg_grammar_state *s, int32_t id);
 bool rg_grammar_complete(const rg_grammar_state *s); /* the answer may end here */
-bool rg_grammar_stuck(const rg_grammar_state *s);    /* complete, and no id can follow: it ends here */
+bool rg_grammar_stuck(rg_grammar_state *s);          /* complete, and no id can follow: it ends here */
+bool rg_grammar_lost(const rg_grammar_state *s);     /* not every way to go on could be followed or was in a mask */
 
 #endif

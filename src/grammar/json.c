@@ -179,8 +179,8 @@ bool rg_json_parts_make(rg_form *f, rg_json_parts *p)
     p->string = RG_SEQ(f, quote, rg_form_rep(f, p->string_char, 0, RG_FOREVER), quote);
     p->null = rg_form_str(f, "null");
     p->boolean = RG_ALT(f, rg_form_str(f, "true"), rg_form_str(f, "false"));
-    p->integer = rg_json_integer(f, (rg_bound){ 0 }, (rg_bound){ 0 });
-    p->number = rg_json_number(f, (rg_bound){ 0 }, (rg_bound){ 0 });
+    p->integer = rg_json_integer(f, (rg_json_bound){ 0 }, (rg_json_bound){ 0 });
+    p->number = rg_json_number(f, (rg_json_bound){ 0 }, (rg_json_bound){ 0 });
     p->value = rg_form_ref(f, "value", 5);
     p->array = rg_json_array(f, p, &(rg_array_spec){ NULL, 0, p->value, 0, RG_FOREVER });
     p->object = rg_object_new(f, &(rg_object_spec){ .max = RG_FOREVER, .other = p->value, .other_key = p->string,

@@ -1,4 +1,4 @@
-/* json.h -- the values of JSON as forms, and JSON itself from strangers (jansson, within budgets). */
+/* json.h -- the values of JSON as nodes, and reading JSON that clients send (jansson, within budgets). */
 #ifndef RG_GRAMMAR_JSON_H
 #define RG_GRAMMAR_JSON_H
 
@@ -21,12 +21,12 @@ bool rg_json_parts_make(rg_form *f, rg_json_parts *p);
 uint32_t rg_json_exactly(rg_form *f, const rg_json_parts *p, json_t *v);
 
 /* Decimal numbers between bounds.  text: as JSON writes a number without an exponent; NULL: no bound. */
-typedef struct rg_bound {
+typedef struct rg_json_bound {
     const char *text;
     bool exclusive;
-} rg_bound;
-uint32_t rg_json_integer(rg_form *f, rg_bound min, rg_bound max);
-uint32_t rg_json_number(rg_form *f, rg_bound min, rg_bound max);
+} rg_json_bound;
+uint32_t rg_json_integer(rg_form *f, rg_json_bound min, rg_json_bound max);
+uint32_t rg_json_number(rg_form *f, rg_json_bound min, rg_json_bound max);
 
 /* "[", min to max of item, "]", the first ones being `prefix`; max may be RG_FOREVER. */
 typedef struct rg_array_spec {

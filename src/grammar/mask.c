@@ -7,6 +7,7 @@
 enum {
     LINKS = 1 << 13,
     ARENA = 24 << 20,
+    START = 1,      /* the config that all begins with; 0 is DEAD */
     WORK = 1 << 18, /* frames looked at for one link; then only single bytes are, so that an answer can still go on */
 };
 
@@ -16,6 +17,7 @@ typedef struct link {
     uint32_t node;
     uint64_t data;
     bool open;       /* to be taken together with the next one: no mask of its own */
+    bool lost;       /* more ways go on from here than are followed, so the mask may lack some */
     uint32_t after;  /* link + 1 of the last one before that has a mask: its exits are where this one begins */
     uint32_t n_ids;  /* in ids, or if that is NULL in bits */
     uint32_t n_exits;
@@ -82,9 +84,9 @@ size_t rg_masks_bytes(rg_masks *m)
 typedef struct maker {
     const rg_form *f;
     const rg_grammar_vocab *v;
-    rg_workshop *w;
-    uint32_t start; /* the stack that all begins with */
+    rg_mask_scratch *w;
     uint32_t work;
+    bool lost; /* a step from the beginning left something out */
     uint16_t path[256];
     uint8_t byte[256];
 } maker;
@@ -102,8 +104,8 @@ static void sort_heads(rg_heads *h)
 /* The config of these stacks; RG_UNKNOWN: no room for it. */
 static uint16_t config_of(maker *m, rg_heads *h)
 {
-    rg_workshop *w = m->w;
-    rg_config *c;
+    rg_mask_scratch *w = m->w;
+    rg_mask_config *c;
     uint32_t at;
 
     if (!h->n)
@@ -119,7 +121,7 @@ static uint16_t config_of(maker *m, rg_heads *h)
         return RG_UNKNOWN;
     w->slot[at] = (uint16_t)w->n_configs;
     c = &w->config[w->n_configs];
-    *c = (rg_config){ .from = w->n_heads, .n = h->n };
+    *c = (rg_mask_config){ .from = w->n_heads, .n = h->n };
     for (uint32_t i = 0; i < h->n; i++) {
         w->heads[w->n_heads++] = h->id[i];
         c->exit |= rg_stack_may_end(m->f, &w->stacks, h->id[i], RG_STACK_BASE);
@@ -131,7 +133,7 @@ static uint16_t config_of(maker *m, rg_heads *h)
 /* Start afresh with the one stack of the link's frames. */
 static uint16_t begin(maker *m, const rg_masks *masks, const link *l)
 {
-    rg_workshop *w = m->w;
+    rg_mask_scratch *w = m->w;
     uint32_t id = RG_STACK_BASE;
 
     w->n_configs = 1; /* DEAD */
@@ -143,20 +145,22 @@ static uint16_t begin(maker *m, const rg_masks *masks, const link *l)
         if (l->before == l->after)
             break;
     }
-    m->start = id;
-    if (id == RG_STACK_NONE)
+    if (id == RG_STACK_NONE) {
+        m->lost = true;
         return RG_DEAD;
+    }
     w->reached = (rg_heads){ .n = 1, .id = { id } };
     return config_of(m, &w->reached);
 }
 
 static uint16_t after_byte(maker *m, uint16_t from, uint8_t byte)
 {
-    rg_workshop *w = m->w;
+    rg_mask_scratch *w = m->w;
     uint16_t *to = &w->row[(size_t)from * 256 + byte];
 
     if (*to == RG_UNKNOWN) {
         rg_step(m->f, &w->stacks, w->heads + w->config[from].from, w->config[from].n, byte, &w->reached);
+        m->lost |= w->stacks.lost && from == START; /* what is lost later is found out when the answer comes there */
         m->work += w->stacks.n_todo + w->reached.n;
         *to = config_of(m, &w->reached);
     }
@@ -179,7 +183,7 @@ static uint16_t again(maker *m, const rg_masks *masks, const link *l, uint32_t f
 /* All that is below a place in the tree, which is where the link's frames begin.  False: it can be left too often. */
 static bool walk(maker *m, const rg_masks *masks, const link *l, uint32_t place)
 {
-    rg_workshop *w = m->w;
+    rg_mask_scratch *w = m->w;
     const rg_piece *piece = m->v->piece;
     uint32_t from = piece[place].depth, end = piece[place].skip;
 
@@ -221,8 +225,8 @@ static void *keep(rg_masks *m, const void *p, size_t bytes)
     return to;
 }
 
-/* The mask of the workshop becomes the link's: as a list where that is shorter. */
-static void keep_mask(rg_masks *m, const rg_workshop *w, link *l)
+/* The mask in the scratch memory becomes the link's: as a list where that is shorter. */
+static void keep_mask(rg_masks *m, const rg_mask_scratch *w, link *l)
 {
     uint32_t n_words = rg_vocab_words(m->v), n = 0;
 
@@ -242,8 +246,8 @@ static void keep_mask(rg_masks *m, const rg_workshop *w, link *l)
             ids[l->n_ids++] = i * 64 + (uint32_t)__builtin_ctzll(b);
 }
 
-/* The link's mask, into the workshop; or it is open, and has none. */
-static void make(const rg_masks *m, rg_workshop *w, link *l)
+/* The link's mask, into the scratch memory; or it is open, and has none. */
+static void make(const rg_masks *m, rg_mask_scratch *w, link *l)
 {
     static const uint32_t root[1];
     const uint32_t *at = l->after ? m->link[l->after - 1].exits : root;
@@ -254,12 +258,11 @@ static void make(const rg_masks *m, rg_workshop *w, link *l)
     memset(w->bits, 0, rg_vocab_words(m->v) * sizeof *w->bits);
     w->n_exits = 0;
     l->open = l->node != RG_END && w->config[start].exit;
-    if (start == RG_DEAD)
-        return;
-    for (uint32_t i = 0; i < n && !l->open; i++) {
+    for (uint32_t i = 0; i < n && !l->open && start != RG_DEAD; i++) {
         k.path[m->v->piece[at[i]].depth] = start;
         l->open = !walk(&k, m, l, at[i]);
     }
+    l->lost = k.lost;
 }
 
 /* ---- the memory -------------------------------------------------------------------------------------------------- */
@@ -267,7 +270,7 @@ static void make(const rg_masks *m, rg_workshop *w, link *l)
 /* Counts that no id can bring to a bound are alike: each turn takes a byte at least. */
 static uint64_t alike(const rg_masks *m, const rg_frame *frame)
 {
-    const rg_node *node = &m->f->node[frame->node];
+    const rg_grammar_node *node = &m->f->node[frame->node];
     uint64_t far = (uint64_t)m->v->longest + 1;
 
     if (node->kind != RG_NODE_REP)
@@ -305,7 +308,7 @@ static const link *look_up(rg_masks *m, const link *key)
 }
 
 /* Remember what was made; another thread may have been quicker.  NULL: there is no room. */
-static const link *add(rg_masks *m, const rg_workshop *w, link *l)
+static const link *add(rg_masks *m, const rg_mask_scratch *w, link *l)
 {
     size_t most = rg_vocab_words(m->v) * sizeof(uint64_t) + RG_EXITS * sizeof(uint32_t) + 64;
     const link *added = NULL;
@@ -333,16 +336,16 @@ static const link *find(rg_masks *m, uint32_t before, const rg_frame *frame)
 {
     link key = { .before = before, .node = frame->node, .data = alike(m, frame) };
     const link *l = look_up(m, &key);
-    rg_workshop *w;
+    rg_mask_scratch *w;
 
     if (l)
         return l;
     if (before)
         key.after = m->link[before - 1].open ? m->link[before - 1].after : before;
-    w = rg_workshop_take(m->v);
+    w = rg_mask_scratch_take(m->v);
     make(m, w, &key);
     l = add(m, w, &key);
-    rg_workshop_give(w);
+    rg_mask_scratch_give(w);
     return l;
 }
 
@@ -362,8 +365,9 @@ static void add_link(const rg_masks *m, const link *l, uint64_t *bits)
         bits[l->ids[i] >> 6] |= 1ULL << (l->ids[i] & 63);
 }
 
-/* False: there is no room for what has to be remembered. */
-static bool add_stack(rg_masks *m, const rg_stacks *s, uint32_t id, uint64_t *bits)
+/* Add what one stack allows; *lost becomes true if its mask may lack something.  False: there is no room for what has
+ * to be remembered. */
+static bool add_stack(rg_masks *m, const rg_stacks *s, uint32_t id, uint64_t *bits, bool *lost)
 {
     uint32_t before = 0;
 
@@ -371,6 +375,7 @@ static bool add_stack(rg_masks *m, const rg_stacks *s, uint32_t id, uint64_t *bi
         const link *l = find(m, before, &s->frame[id]);
         if (!l)
             return false;
+        *lost |= l->lost;
         if (!l->open)
             add_link(m, l, bits);
         if (id == RG_STACK_END || (!l->open && !l->n_exits))
@@ -379,22 +384,23 @@ static bool add_stack(rg_masks *m, const rg_stacks *s, uint32_t id, uint64_t *bi
     }
 }
 
-void rg_masks_find(rg_masks *m, const rg_stacks *s, const rg_heads *heads, uint64_t *bits)
+bool rg_masks_find(rg_masks *m, const rg_stacks *s, const rg_heads *heads, uint64_t *bits)
 {
-    bool room = true;
+    bool room = true, lost = false;
 
     memset(bits, 0, rg_vocab_words(m->v) * sizeof *bits);
     pthread_rwlock_rdlock(&m->stay);
     for (uint32_t i = 0; i < heads->n && room; i++)
-        room = add_stack(m, s, heads->id[i], bits);
+        room = add_stack(m, s, heads->id[i], bits, &lost);
     pthread_rwlock_unlock(&m->stay);
     if (room)
-        return;
+        return !lost;
     pthread_rwlock_wrlock(&m->stay);
     for (uint32_t i = 0; i < heads->n; i++)
-        if (!add_stack(m, s, heads->id[i], bits)) {
+        if (!add_stack(m, s, heads->id[i], bits, &lost)) {
             forget(m);
-            add_stack(m, s, heads->id[i], bits); /* with room for everything, this time */
+            lost |= !add_stack(m, s, heads->id[i], bits, &lost); /* now there is room for everything */
         }
     pthread_rwlock_unlock(&m->stay);
+    return !lost;
 }

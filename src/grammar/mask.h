@@ -1,13 +1,14 @@
 /* mask.h -- which ids may come next, remembered.
  *
- * What comes next depends on the top of a stack, and on what is below only for ids that reach down to it.  So a mask is
- * remembered for a frame (ids that stay above the one below it) together with the places in the tree of ids where that
- * frame is left; these lead on to what the frame below allows there, and so on down the stack, each link of the chain
- * remembered for itself.  A frame that can be left at nearly any place is taken together with the one below it.  (After
- * the token mask cache of XGrammar, arXiv 2411.15100.)  Counts that are far from their bounds are alike.
+ * Which ids may come next depends mostly on the top frame of a stack; frames below matter only for ids whose bytes
+ * leave the top frame.  So a mask is remembered per frame: the ids that stay within it, and the places in the tree of
+ * ids where it is left.  From these places the next frame goes on, and so down the stack: a chain of links, each
+ * remembered for itself.  A frame that can be left at nearly any place is taken together with the one below it.
+ * (After the token mask cache of XGrammar, arXiv 2411.15100.)  Repetition counts that are far from their bounds share
+ * one mask.
  *
- * Safe to use from any thread, and masks are made side by side.  Memory is reserved when made, and all is forgotten
- * when it is full. */
+ * Safe to use from any thread; several threads can make masks at the same time.  Memory is reserved at the beginning.
+ * When it is full, all masks are forgotten. */
 #ifndef RG_GRAMMAR_MASK_H
 #define RG_GRAMMAR_MASK_H
 
@@ -20,7 +21,8 @@ void rg_masks_free(rg_masks *m); /* NULL is fine */
 
 size_t rg_masks_bytes(rg_masks *m); /* of memory, at most so far */
 
-/* Set bits, a bit per id, to what any of the stacks allows. */
-void rg_masks_find(rg_masks *m, const rg_stacks *s, const rg_heads *heads, uint64_t *bits);
+/* Set bits, a bit per id, to what any of the stacks allows.  False: some way to go on was left out for want of room, so
+ * bits may be missing. */
+bool rg_masks_find(rg_masks *m, const rg_stacks *s, const rg_heads *heads, uint64_t *bits);
 
 #endif

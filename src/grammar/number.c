@@ -56,7 +56,7 @@ typedef struct decimal {
     char whole[24], fraction[24];
 } decimal;
 
-static decimal split(rg_bound b)
+static decimal split(rg_json_bound b)
 {
     decimal d = { .is = b.text != NULL, .exclusive = b.exclusive };
     const char *s = b.text, *dot;
@@ -120,7 +120,7 @@ static uint32_t magnitudes(rg_form *f, decimal low, decimal high)
 
 static const decimal zero = { .is = true, .whole = "0" }, above_zero = { .is = true, .whole = "0", .exclusive = true };
 
-uint32_t rg_json_integer(rg_form *f, rg_bound min, rg_bound max)
+uint32_t rg_json_integer(rg_form *f, rg_json_bound min, rg_json_bound max)
 {
     decimal low = split(min), high = split(max);
     uint32_t plus = RG_NEVER, minus = RG_NEVER;
@@ -272,7 +272,7 @@ static uint32_t any_number(rg_form *f)
                   rg_form_opt(f, exponent));
 }
 
-uint32_t rg_json_number(rg_form *f, rg_bound min, rg_bound max)
+uint32_t rg_json_number(rg_form *f, rg_json_bound min, rg_json_bound max)
 {
     decimal low = split(min), high = split(max);
     uint32_t plus = RG_NEVER, minus = RG_NEVER;

@@ -122,7 +122,7 @@ static uint32_t new_key(rg_form *f, rg_object *o, unsigned char byte, uint8_t le
     }
     if (o->n_keys == o->room_keys) {
         uint32_t room = o->room_keys ? 2 * o->room_keys : 32;
-        rg_key *key = rg_resize(o->key, room * sizeof *key);
+        rg_key_node *key = rg_resize(o->key, room * sizeof *key);
         if (!key) {
             rg_form_fail(f, RG_E_MEMORY, "out of memory for the names of properties");
             return 0;
@@ -131,7 +131,7 @@ static uint32_t new_key(rg_form *f, rg_object *o, unsigned char byte, uint8_t le
         o->room_keys = room;
     }
     f->n_keys++;
-    o->key[o->n_keys] = (rg_key){ .byte = byte, .lex = lex, .prop = -1 };
+    o->key[o->n_keys] = (rg_key_node){ .byte = byte, .lex = lex, .prop = -1 };
     return o->n_keys++;
 }
 
@@ -220,10 +220,10 @@ static void make_nodes(rg_form *f, uint32_t number, const rg_object *o, rg_objec
     rg_list l = { 0 };
 
     *to = *o;
-    to->open = rg_form_node(f, (rg_node){ .kind = RG_NODE_OPEN, .a = number });
-    to->next = rg_form_node(f, (rg_node){ .kind = RG_NODE_NEXT, .a = number });
+    to->open = rg_form_node(f, (rg_grammar_node){ .kind = RG_NODE_OPEN, .a = number });
+    to->next = rg_form_node(f, (rg_grammar_node){ .kind = RG_NODE_NEXT, .a = number });
     for (uint32_t k = 0; k < o->n_keys && !f->failed; k++) {
-        uint32_t node = rg_form_node(f, (rg_node){ .kind = RG_NODE_KEY, .a = number, .n = k });
+        uint32_t node = rg_form_node(f, (rg_grammar_node){ .kind = RG_NODE_KEY, .a = number, .n = k });
         if (!k)
             to->root = node;
     }
@@ -328,7 +328,7 @@ bool rg_object_possible(rg_form *f, rg_object *o, const rg_set *spelled)
     return n_required <= o->max && o->min <= o->max && (o->other != RG_NEVER || o->min <= n_possible);
 }
 
-/* ---- for the machine --------------------------------------------------------------------------------------------- */
+/* ---- for the matcher --------------------------------------------------------------------------------------------- */
 
 /* An ordered frame's data: the next declared key (24 bits), how many declared ones have been (24), others (16). */
 static uint32_t next_of(uint64_t data)
@@ -378,7 +378,7 @@ bool rg_object_other(const rg_object *o, uint64_t data)
 
 bool rg_object_below(const rg_object *o, uint64_t data, uint32_t place)
 {
-    const rg_key *k = &o->key[place];
+    const rg_key_node *k = &o->key[place];
     bool any = spare(o, data);
     uint32_t low, high, last;
 

@@ -20,13 +20,13 @@ enum {
 };
 
 /* A place in the tree of keys. */
-typedef struct rg_key {
+typedef struct rg_key_node {
     uint32_t child, sibling; /* 0: none */
     uint32_t from, to;       /* in the object's `below`, if keys have an order: declared keys under here, sorted */
     uint64_t below;          /* if they have none */
     int32_t prop;            /* the key that has ended here, or -1 */
     uint8_t byte, lex;
-} rg_key;
+} rg_key_node;
 
 typedef struct rg_prop {
     uint32_t value; /* all that follows the key, up to the comma or the brace */
@@ -36,7 +36,7 @@ typedef struct rg_prop {
 
 typedef struct rg_object {
     rg_prop *prop;
-    rg_key *key;
+    rg_key_node *key;
     uint32_t *below;
     uint32_t n_props, n_keys, room_keys;
     bool ordered;
@@ -77,7 +77,7 @@ uint32_t rg_object_text(rg_form *f, const char *s, size_t n); /* "s" as JSON, qu
 /* After refine's look at values: false if the object cannot be. */
 bool rg_object_possible(rg_form *f, rg_object *o, const rg_set *spelled);
 
-/* ---- for the machine ---- */
+/* ---- for the matcher ---- */
 
 static inline uint32_t rg_object_count(const rg_object *o, uint64_t data)
 {

@@ -1,4 +1,4 @@
-/* refine.c -- see form.h: what the machine may take for granted.
+/* refine.c -- see form.h: what the matcher relies on.
  *
  * Reachable nodes are put in an order in which, but for cycles, what a node is made of comes before it; facts are then
  * found by going through that order until nothing changes.  No recursion: sources choose the depth. */
@@ -18,7 +18,7 @@ typedef struct refiner {
 } refiner;
 
 /* The k-th node that node leads to; RG_END: no more. */
-static uint32_t edge(const rg_form *f, const rg_node *node, uint32_t k)
+static uint32_t edge(const rg_form *f, const rg_grammar_node *node, uint32_t k)
 {
     const rg_object *o;
 
@@ -83,7 +83,7 @@ static void set_order(refiner *r)
 
 /* ---- nullable and dead ------------------------------------------------------------------------------------------- */
 
-static bool all_spelled(const refiner *r, const rg_node *node)
+static bool all_spelled(const refiner *r, const rg_grammar_node *node)
 {
     for (uint32_t i = 0; i < node->n; i++)
         if (!rg_set_has(r->spelled, (unsigned char)r->f->text[node->a + i]))
@@ -91,7 +91,7 @@ static bool all_spelled(const refiner *r, const rg_node *node)
     return true;
 }
 
-static bool is_nullable(const rg_form *f, const rg_node *node)
+static bool is_nullable(const rg_form *f, const rg_grammar_node *node)
 {
     bool all = true, any = false;
 
@@ -112,7 +112,7 @@ static bool is_nullable(const rg_form *f, const rg_node *node)
 }
 
 /* A node is dead until something shows that it can be. */
-static bool is_dead(refiner *r, const rg_node *node)
+static bool is_dead(refiner *r, const rg_grammar_node *node)
 {
     rg_form *f = r->f;
     rg_set set;
@@ -163,7 +163,7 @@ static bool find_facts(refiner *r)
             return false;
         }
         for (uint32_t i = 0; i < r->n_order; i++) {
-            rg_node *node = &f->node[r->order[i]];
+            rg_grammar_node *node = &f->node[r->order[i]];
             bool nullable = node->nullable || is_nullable(f, node), dead = node->dead && is_dead(r, node);
 
             changed |= nullable != node->nullable || dead != node->dead;
@@ -177,7 +177,7 @@ static bool find_facts(refiner *r)
 /* ---- taking out -------------------------------------------------------------------------------------------------- */
 
 /* Dead alternatives go; what is left of a dead node is NEVER, or nothing at all.  True: it changed what can be. */
-static bool prune_node(refiner *r, rg_node *node)
+static bool prune_node(refiner *r, rg_grammar_node *node)
 {
     rg_form *f = r->f;
     uint32_t n = 0;
@@ -189,7 +189,7 @@ static bool prune_node(refiner *r, rg_node *node)
                 f->kid[node->a + n++] = f->kid[node->a + i];
         node->n = n;
     } else if (node->kind == RG_NODE_REP && f->node[node->a].dead) {
-        *node = (rg_node){ .kind = RG_NODE_EMPTY, .nullable = true };
+        *node = (rg_grammar_node){ .kind = RG_NODE_EMPTY, .nullable = true };
     } else if (node->kind == RG_NODE_SET) {
         rg_set set = f->set[node->a];
         for (int i = 0; i < 4; i++)
@@ -231,12 +231,12 @@ static uint32_t without(refiner *r, rg_list *todo, uint32_t id)
     if (id == RG_EMPTY)
         return RG_NEVER;
     if (id >= r->room) { /* made just now, a tail of a sequence: not shared */
-        uint32_t made = rg_form_node(f, (rg_node){ .kind = RG_NODE_REF, .a = id });
+        uint32_t made = rg_form_node(f, (rg_grammar_node){ .kind = RG_NODE_REF, .a = id });
         rg_list_add(f, todo, made);
         return made;
     }
     if (!r->apart[id]) {
-        r->apart[id] = rg_form_node(f, (rg_node){ .kind = RG_NODE_REF, .a = id });
+        r->apart[id] = rg_form_node(f, (rg_grammar_node){ .kind = RG_NODE_REF, .a = id });
         rg_list_add(f, todo, r->apart[id]);
     }
     return r->apart[id];
@@ -246,11 +246,11 @@ static uint32_t without(refiner *r, rg_list *todo, uint32_t id)
 static void fill(refiner *r, rg_list *todo, uint32_t made)
 {
     rg_form *f = r->f;
-    rg_node from = f->node[f->node[made].a], to = { .kind = RG_NODE_ALT };
+    rg_grammar_node from = f->node[f->node[made].a], to = { .kind = RG_NODE_ALT };
     rg_list l = { 0 };
 
     switch (from.kind) {
-    case RG_NODE_REF: to = (rg_node){ .kind = RG_NODE_REF, .n = from.n, .a = without(r, todo, from.a) }; break;
+    case RG_NODE_REF: to = (rg_grammar_node){ .kind = RG_NODE_REF, .n = from.n, .a = without(r, todo, from.a) }; break;
     case RG_NODE_REP:
         to = from;
         to.min = 1;
@@ -263,7 +263,7 @@ static void fill(refiner *r, rg_list *todo, uint32_t made)
     case RG_NODE_SEQ: { /* the first is not empty and all else follows, or it is and the others are not empty */
         uint32_t rest = f->kid[from.a + 1], first = without(r, todo, f->kid[from.a]);
         if (from.n > 2)
-            rest = rg_form_node(f, (rg_node){ .kind = RG_NODE_SEQ, .nullable = true, .a = from.a + 1,
+            rest = rg_form_node(f, (rg_grammar_node){ .kind = RG_NODE_SEQ, .nullable = true, .a = from.a + 1,
                     .n = from.n - 1 });
         rg_list_add(f, &l, RG_SEQ(f, first, rest));
         rg_list_add(f, &l, without(r, todo, rest));
@@ -304,7 +304,7 @@ static bool part_bodies(refiner *r)
 /* ---- first bytes ------------------------------------------------------------------------------------------------- */
 
 /* The k-th node that may stand at the front of node. */
-static uint32_t front(const rg_form *f, const rg_node *node, uint32_t k)
+static uint32_t front(const rg_form *f, const rg_grammar_node *node, uint32_t k)
 {
     if (node->kind == RG_NODE_OPEN)
         return RG_END;
@@ -313,7 +313,7 @@ static uint32_t front(const rg_form *f, const rg_node *node, uint32_t k)
     return edge(f, node, k);
 }
 
-static void set_first(rg_form *f, rg_node *node)
+static void set_first(rg_form *f, rg_grammar_node *node)
 {
     rg_set set = { 0 };
     uint32_t to;
@@ -382,10 +382,40 @@ static bool find_first(refiner *r)
     return ok && !f->failed;
 }
 
+/* ---- rules that are only another rule ---------------------------------------------------------------------------- */
+
+/* References to references lead to what the last one refers to; those that go in a circle stay (left recursion). */
+static void shorten_references(refiner *r)
+{
+    rg_form *f = r->f;
+
+    for (uint32_t i = 0; i < f->n_nodes; i++)
+        f->node[i].done = false;
+    for (uint32_t i = 0; i < f->n_nodes; i++) {
+        uint32_t end = i;
+
+        for (; f->node[end].kind == RG_NODE_REF && !f->node[end].done; end = f->node[end].a)
+            f->node[end].done = true;
+        if (f->node[end].kind == RG_NODE_REF) /* done: on a circle, or it leads to the end already */
+            end = f->node[end].a;
+        if (f->node[end].kind == RG_NODE_REF)
+            continue;
+        for (uint32_t at = i; f->node[at].kind == RG_NODE_REF && f->node[at].a != end;) {
+            uint32_t next = f->node[at].a;
+            f->node[at].a = end;
+            at = next;
+        }
+    }
+}
+
 bool rg_form_refine(rg_form *f, const rg_set *spelled)
 {
     refiner r = { .f = f, .spelled = spelled };
-    bool ok = !f->failed && make_room(&r, f->n_nodes) && prune(&r) && part_bodies(&r) && make_room(&r, f->n_nodes) &&
+    bool ok = !f->failed && make_room(&r, f->n_nodes);
+
+    if (ok)
+        shorten_references(&r);
+    ok = ok && prune(&r) && part_bodies(&r) && make_room(&r, f->n_nodes) &&
               prune(&r) && find_first(&r);
 
     fini(&r);

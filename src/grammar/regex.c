@@ -131,6 +131,8 @@ static int class_part(parser *p, rg_chars *c, uint32_t *code)
         return refuse(p, RG_E_UNSUPPORTED, "an operation on classes (&&, --, ~~)"), -1;
     if (*code != '\\')
         return 1;
+    if (p->at == p->n)
+        return refuse(p, RG_E_INPUT, "a '\\' at the end"), -1;
     *code = character(p);
     if (p->f->failed)
         return -1;
@@ -145,14 +147,20 @@ static void class(parser *p)
 {
     rg_chars c = { 0 };
     bool not = peek(p, 0) == '^';
+    size_t open = p->at - 1;
 
     p->at += not;
     if (peek(p, 0) == ']')
         refuse(p, RG_E_UNSUPPORTED, "a class that begins with ']', which means different things: write \\]");
     while (!p->f->failed && peek(p, 0) != ']') {
         uint32_t from, to;
-        int kind = class_part(p, &c, &from);
 
+        if (p->at == p->n) {
+            p->at = open;
+            refuse(p, RG_E_INPUT, "a '[' without its ']'");
+            break;
+        }
+        int kind = class_part(p, &c, &from);
         to = from;
         if (kind >= 0 && peek(p, 0) == '-' && peek(p, 1) >= 0 && peek(p, 1) != ']') {
             p->at++;
@@ -174,7 +182,12 @@ static void class(parser *p)
 static void escape(parser *p)
 {
     rg_chars c = { 0 };
-    uint32_t code = character(p);
+    uint32_t code = 0;
+
+    if (p->at == p->n)
+        refuse(p, RG_E_INPUT, "a '\\' at the end");
+    else
+        code = character(p);
 
     if (!p->f->failed && rg_chars_class(p->f, &c, code))
         item(p, rg_chars_node(p->f, &c, p->how));
@@ -219,7 +232,7 @@ static void open_group(parser *p)
 /* The present alternative of the outermost level ends: what may stand around it, where it only has to be found. */
 static void finish_alternative(parser *p)
 {
-    rg_level *l = &p->groups.level[0];
+    rg_group_level *l = &p->groups.level[0];
     uint32_t any = RG_EMPTY, id;
 
     if (p->groups.depth == 0 && !p->whole) {

@@ -18,10 +18,25 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, *(const char *const *)b);
 }
 
+/* A "$id" below the root begins a document of its own, in which '#' means that one. */
+static bool begins_document(const rg_schemas *s, const json_t *schema)
+{
+    return schema != s->root && json_is_string(json_object_get(schema, "$id"));
+}
+
+static void refuse_document(rg_schemas *s, const json_t *schema)
+{
+    rg_schema_cannot(s, "a '$id' below the root ('%.100s') is not supported: references within it would start there",
+                     json_string_value(json_object_get(schema, "$id")));
+}
+
 static void check_keywords(rg_schemas *s, json_t *schema)
 {
     const char *key;
     json_t *v;
+
+    if (begins_document(s, schema))
+        refuse_document(s, schema);
 
     json_object_foreach(schema, key, v)
         if (!bsearch(key, known, RG_LEN(known), sizeof *known, by_name))
@@ -69,6 +84,10 @@ json_t *rg_schema_target(rg_schemas *s, const json_t *ref)
             at = json_array_get(at, strtoul(name, NULL, 10));
         else
             at = p ? json_object_get(at, name) : NULL;
+        if (begins_document(s, at)) {
+            refuse_document(s, at);
+            return NULL;
+        }
     }
     if (!at || !p)
         rg_schema_bad(s, "$ref '%.200s' leads nowhere", text);
@@ -183,11 +202,38 @@ static void flatten(rg_schemas *s, const rg_job *job, rg_terms *out)
 
 /* ---- branches ---------------------------------------------------------------------------------------------------- */
 
+/* An integer beside a real, without rounding either. */
+static int compare_mixed(int64_t i, double d)
+{
+    int64_t whole;
+
+    if (d >= 0x1p63)
+        return -1;
+    if (d < -0x1p63)
+        return 1;
+    whole = (int64_t)d;
+    if (i != whole)
+        return i < whole ? -1 : 1;
+    return (double)whole < d ? -1 : (double)whole > d;
+}
+
+int rg_schema_compare(const json_t *a, const json_t *b)
+{
+    if (json_is_integer(a) && json_is_integer(b)) {
+        int64_t x = json_integer_value(a), y = json_integer_value(b);
+        return (x > y) - (x < y);
+    }
+    if (json_is_integer(a))
+        return compare_mixed(json_integer_value(a), json_real_value(b));
+    if (json_is_integer(b))
+        return -compare_mixed(json_integer_value(b), json_real_value(a));
+    return (json_real_value(a) > json_real_value(b)) - (json_real_value(a) < json_real_value(b));
+}
+
 bool rg_schema_equal(const json_t *a, const json_t *b)
 {
     if (json_is_number(a) && json_is_number(b))
-        return json_is_integer(a) && json_is_integer(b) ? json_integer_value(a) == json_integer_value(b)
-                                                        : json_number_value(a) == json_number_value(b);
+        return rg_schema_compare(a, b) == 0;
     return json_equal(a, b) == 1;
 }
 

@@ -46,7 +46,7 @@ typedef struct rg_schemas {
     rg_dict *known; /* terms -> job */
 } rg_schemas;
 
-typedef enum rg_type {
+typedef enum rg_json_type {
     RG_TYPE_NULL = 1,
     RG_TYPE_BOOLEAN = 2,
     RG_TYPE_INTEGER = 4,
@@ -55,7 +55,7 @@ typedef enum rg_type {
     RG_TYPE_ARRAY = 32,
     RG_TYPE_OBJECT = 64,
     RG_TYPE_ANY = 127,
-} rg_type;
+} rg_json_type;
 
 #define rg_schema_bad(s, ...) rg_form_fail((s)->f, RG_E_INPUT, "schema: " __VA_ARGS__)
 #define rg_schema_cannot(s, ...) rg_form_fail((s)->f, RG_E_UNSUPPORTED, "schema: " __VA_ARGS__)
@@ -67,6 +67,7 @@ uint32_t rg_schema_node(rg_schemas *s, const rg_terms *t);
 
 json_t *rg_schema_target(rg_schemas *s, const json_t *ref); /* of a $ref; NULL and a failure */
 uint32_t rg_schema_types(rg_schemas *s, const rg_terms *t); /* that "type" leaves */
+int rg_schema_compare(const json_t *a, const json_t *b);    /* of numbers, exactly: below, at or above 0 */
 bool rg_schema_equal(const json_t *a, const json_t *b);     /* as JSON Schema says: 1 is 1.0 */
 uint32_t rg_schema_type_of(const json_t *v);
 

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "grammar/machine.h"
+#include "grammar/matcher.h"
 #include "grammar/schema.h"
 
 #define EACH(t, i, key, v)                           \
@@ -94,17 +94,15 @@ static uint32_t count(rg_schemas *s, const rg_terms *t, const char *key, bool la
 
 typedef struct limit {
     bool is, exclusive;
-    double value;
-    const json_t *from;
+    const json_t *value; /* a number */
 } limit;
 
 static void tighten(limit *l, const json_t *v, bool exclusive, bool lower)
 {
-    double d = json_number_value(v);
-    bool tighter = !l->is || (lower ? d > l->value : d < l->value);
+    int order = l->is ? rg_schema_compare(v, l->value) : 0;
 
-    if (tighter || (d == l->value && exclusive))
-        *l = (limit){ true, exclusive, d, v };
+    if (!l->is || (lower ? order > 0 : order < 0) || (order == 0 && exclusive))
+        *l = (limit){ true, exclusive, v };
 }
 
 static limit find_limit(rg_schemas *s, const rg_terms *t, bool lower)
@@ -123,32 +121,32 @@ static limit find_limit(rg_schemas *s, const rg_terms *t, bool lower)
     return l;
 }
 
-/* The limit as a decimal text without an exponent. */
-static rg_bound bound_text(rg_schemas *s, const limit *l, bool whole, char text[64])
+/* The limit as a decimal text without an exponent: of integers exactly, and of reals where a double does not round. */
+static rg_json_bound bound_text(rg_schemas *s, const limit *l, bool whole, char text[64])
 {
-    double most = whole ? 9.2e18 : 1e15;
+    double most = whole ? 1e20 : 1e15, value = l->is ? json_number_value(l->value) : 0;
 
     if (!l->is)
-        return (rg_bound){ 0 };
-    if (json_is_integer(l->from)) {
-        snprintf(text, 64, "%lld", (long long)json_integer_value(l->from));
+        return (rg_json_bound){ 0 };
+    if (json_is_integer(l->value)) {
+        snprintf(text, 64, "%lld", (long long)json_integer_value(l->value));
     } else {
         for (int digits = 0; digits <= 17; digits++) {
-            snprintf(text, 64, "%.*f", digits, fmod(l->value, 1e20));
-            if (strtod(text, NULL) == l->value)
+            snprintf(text, 64, "%.*f", digits, fmod(value, 1e20));
+            if (strtod(text, NULL) == value)
                 break;
         }
     }
-    if (fabs(l->value) >= most || strtod(text, NULL) != l->value)
-        rg_schema_cannot(s, "a minimum or maximum of %.17g, which has too many digits", l->value);
-    return (rg_bound){ text, l->exclusive };
+    if (fabs(value) >= most || strtod(text, NULL) != value)
+        rg_schema_cannot(s, "a minimum or maximum of %.17g, which has too many digits", value);
+    return (rg_json_bound){ text, l->exclusive };
 }
 
 static uint32_t number_node(rg_schemas *s, const rg_terms *t, bool whole)
 {
     limit low = find_limit(s, t, true), high = find_limit(s, t, false);
     char low_text[64], high_text[64];
-    rg_bound min, max;
+    rg_json_bound min, max;
 
     if (!low.is && !high.is)
         return whole ? s->parts.integer : s->parts.number;
@@ -322,7 +320,7 @@ static uint32_t value_node(rg_schemas *s, const rg_terms *t, const char *name)
     return rg_schema_node(s, &sub);
 }
 
-/* Does the pattern find something in the name?  As the machine says. */
+/* Does the pattern find something in the name?  As the matcher says. */
 static bool matches(rg_schemas *s, const char *pattern, const char *name)
 {
     rg_set every = { { ~0ULL, ~0ULL, ~0ULL, ~0ULL } };
@@ -430,10 +428,9 @@ static uint32_t object_node(rg_schemas *s, const rg_terms *t)
 static bool in_range(rg_schemas *s, const rg_terms *t, const json_t *v)
 {
     limit low = find_limit(s, t, true), high = find_limit(s, t, false);
-    double d = json_number_value(v);
+    int above = low.is ? rg_schema_compare(v, low.value) : 1, below = high.is ? rg_schema_compare(v, high.value) : -1;
 
-    return !(low.is && (d < low.value || (d == low.value && low.exclusive))) &&
-           !(high.is && (d > high.value || (d == high.value && high.exclusive)));
+    return above >= (low.is && low.exclusive) && below <= -(high.is && high.exclusive);
 }
 
 static bool has_any(const rg_terms *t, const char *const *keys)

@@ -8,7 +8,7 @@ void rg_groups_init(rg_groups *g, rg_form *f)
 {
     g->f = f;
     g->depth = 0;
-    g->level[0] = (rg_level){ 0 };
+    g->level[0] = (rg_group_level){ 0 };
 }
 
 void rg_groups_fini(rg_groups *g)
@@ -25,12 +25,12 @@ void rg_groups_open(rg_groups *g)
     if (g->depth == RG_SOURCE_DEPTH)
         rg_form_fail(g->f, RG_E_LIMIT, "groups nested deeper than %d", RG_SOURCE_DEPTH);
     else
-        g->level[++g->depth] = (rg_level){ 0 };
+        g->level[++g->depth] = (rg_group_level){ 0 };
 }
 
 void rg_groups_bar(rg_groups *g)
 {
-    rg_level *l = &g->level[g->depth];
+    rg_group_level *l = &g->level[g->depth];
 
     rg_list_add(g->f, &l->alternatives, rg_form_seq(g->f, l->items.id, l->items.n));
     l->items.n = 0;
@@ -38,7 +38,7 @@ void rg_groups_bar(rg_groups *g)
 
 uint32_t rg_groups_end(rg_groups *g)
 {
-    rg_level *l = &g->level[g->depth];
+    rg_group_level *l = &g->level[g->depth];
     uint32_t made;
 
     rg_groups_bar(g);
@@ -134,7 +134,7 @@ uint32_t rg_choice(rg_form *f, const char *text, size_t n)
 {
     json_t *doc = rg_grammar_json(f, "choices", text, n), *v;
     size_t count = json_array_size(doc), i;
-    rg_word *word = rg_array(count, sizeof *word);
+    rg_literal *word = rg_array(count, sizeof *word);
     uint32_t made = RG_NEVER;
 
     if (!word)
@@ -149,7 +149,7 @@ uint32_t rg_choice(rg_form *f, const char *text, size_t n)
                 rg_form_fail(f, RG_E_INPUT, "choice %zu is not a text", i);
                 break;
             }
-            word[i] = (rg_word){ json_string_value(v), json_string_length(v) };
+            word[i] = (rg_literal){ json_string_value(v), json_string_length(v) };
         }
     }
     if (!f->failed)

@@ -1,7 +1,7 @@
 /* source.h -- from text to form: one function per kind of source, and what their parsers share.
  *
- * Each puts the node of a whole answer into f->root's place by returning it; failures are kept in the form.  Texts come
- * from strangers: sizes and depths are bounded, and nothing is skipped that is not understood. */
+ * Each returns the node of a whole answer; failures are kept in the form.  Clients may send any text: sizes and depths
+ * are bounded, and nothing that is not understood is skipped. */
 #ifndef RG_GRAMMAR_SOURCE_H
 #define RG_GRAMMAR_SOURCE_H
 
@@ -18,20 +18,22 @@ enum {
 uint32_t rg_gbnf(rg_form *f, const char *text, size_t n);
 uint32_t rg_choice(rg_form *f, const char *text, size_t n);
 uint32_t rg_any_json(rg_form *f);
+/* Any text that ends with the mark (of ASCII) and has it nowhere before. */
+uint32_t rg_until(rg_form *f, const char *mark);
 uint32_t rg_schema(rg_form *f, const char *text, size_t n);
 
 /* whole: the text matches from end to end.  Otherwise something in it does, as a schema's "pattern" asks. */
 uint32_t rg_pattern(rg_form *f, const char *text, size_t n, rg_writing how, bool whole);
 
 /* ---- groups: alternatives of sequences, nested ---- */
-typedef struct rg_level {
+typedef struct rg_group_level {
     rg_list alternatives, items;
-} rg_level;
+} rg_group_level;
 
 typedef struct rg_groups {
     rg_form *f;
     int depth;
-    rg_level level[RG_SOURCE_DEPTH + 1]; /* the outermost is 0 */
+    rg_group_level level[RG_SOURCE_DEPTH + 1]; /* the outermost is 0 */
 } rg_groups;
 
 void rg_groups_init(rg_groups *g, rg_form *f);

@@ -7,9 +7,9 @@
 #include "base/pool.h"
 #include "base/utf8.h"
 
-enum { LONGEST = 255, SHOP_FRAMES = 1 << 15 };
+enum { LONGEST = 255, SCRATCH_FRAMES = 1 << 15 };
 
-static void free_workshop(rg_workshop *w)
+static void free_scratch(rg_mask_scratch *w)
 {
     if (!w)
         return;
@@ -23,9 +23,9 @@ static void free_workshop(rg_workshop *w)
     rg_free(w);
 }
 
-static rg_workshop *new_workshop(uint32_t n_words)
+static rg_mask_scratch *new_scratch(uint32_t n_words)
 {
-    rg_workshop *w = rg_zalloc(sizeof *w);
+    rg_mask_scratch *w = rg_zalloc(sizeof *w);
 
     if (!w)
         return NULL;
@@ -35,33 +35,33 @@ static rg_workshop *new_workshop(uint32_t n_words)
     w->row = rg_array((size_t)RG_CONFIGS * 256, sizeof *w->row);
     w->slot = rg_array(RG_CONFIG_SLOTS, sizeof *w->slot);
     w->bits = rg_array(n_words, sizeof *w->bits);
-    if (!rg_stacks_init(&w->stacks, SHOP_FRAMES) || !w->config || !w->heads || !w->row || !w->slot || !w->bits) {
-        free_workshop(w);
+    if (!rg_stacks_init(&w->stacks, SCRATCH_FRAMES) || !w->config || !w->heads || !w->row || !w->slot || !w->bits) {
+        free_scratch(w);
         return NULL;
     }
     return w;
 }
 
-static bool open_workshops(rg_grammar_vocab *v)
+static bool make_scratches(rg_grammar_vocab *v)
 {
-    int n = rg_cores() < RG_SHOPS ? rg_cores() : RG_SHOPS;
+    int n = rg_cores() < RG_MASK_SCRATCHES ? rg_cores() : RG_MASK_SCRATCHES;
 
-    for (; v->n_shops < n; v->n_shops++)
-        if (!(v->shop[v->n_shops] = new_workshop(rg_vocab_words(v))))
+    for (; v->n_scratches < n; v->n_scratches++)
+        if (!(v->scratch[v->n_scratches] = new_scratch(rg_vocab_words(v))))
             return false;
     return true;
 }
 
-rg_workshop *rg_workshop_take(const rg_grammar_vocab *v)
+rg_mask_scratch *rg_mask_scratch_take(const rg_grammar_vocab *v)
 {
-    for (int i = 0; i < v->n_shops; i++)
-        if (!pthread_mutex_trylock(&v->shop[i]->lock))
-            return v->shop[i];
-    pthread_mutex_lock(&v->shop[0]->lock);
-    return v->shop[0];
+    for (int i = 0; i < v->n_scratches; i++)
+        if (!pthread_mutex_trylock(&v->scratch[i]->lock))
+            return v->scratch[i];
+    pthread_mutex_lock(&v->scratch[0]->lock);
+    return v->scratch[0];
 }
 
-void rg_workshop_give(rg_workshop *w)
+void rg_mask_scratch_give(rg_mask_scratch *w)
 {
     pthread_mutex_unlock(&w->lock);
 }
@@ -161,7 +161,7 @@ rg_grammar_vocab *rg_grammar_vocab_new(const char *data, const uint32_t *offset,
         goto fail;
     *v = (rg_grammar_vocab){ .data = data, .offset = offset, .n = n };
     v->same = rg_array((size_t)n, sizeof *v->same);
-    if (!v->same || !open_workshops(v))
+    if (!v->same || !make_scratches(v))
         goto fail;
     n_texts = list_texts(v, t, &n_bytes);
     if (n_bytes >= UINT32_MAX / sizeof *v->piece) {
@@ -187,8 +187,8 @@ void rg_grammar_vocab_free(rg_grammar_vocab *v)
 {
     if (!v)
         return;
-    for (int i = 0; i < v->n_shops; i++)
-        free_workshop(v->shop[i]);
+    for (int i = 0; i < v->n_scratches; i++)
+        free_scratch(v->scratch[i]);
     rg_free(v->piece);
     rg_free(v->same);
     rg_free(v);

@@ -1,23 +1,24 @@
-/* vocab.h -- the bytes of all ids as one tree, in the order of a walk, and the workshops where masks are made.
+/* vocab.h -- the bytes of all ids as one tree, in the order of a walk, and the scratch memory in which masks are made.
  *
- * A node of the tree is followed by all that is below it, so that a walk is one pass over an array that skips what
- * cannot come.  Ids of more than 255 bytes never come of a grammar; nor do pieces of characters if the vocabulary has
- * not all the bytes that others would need, since an answer could then not go on.  Immutable but for the workshops. */
+ * A node of the tree is followed by all nodes below it, so a walk is one pass over an array that skips what cannot
+ * come.  A grammar never gives an id of more than 255 bytes.  If the vocabulary lacks some byte that characters beyond
+ * ASCII need, a grammar gives whole characters only, since after a piece of one an answer might not be able to go on.
+ * Immutable but for the scratch memory. */
 #ifndef RG_GRAMMAR_VOCAB_H
 #define RG_GRAMMAR_VOCAB_H
 
 #include <pthread.h>
 
 #include "grammar/grammar.h"
-#include "grammar/machine.h"
+#include "grammar/matcher.h"
 
 enum {
     RG_CONFIGS = 4096,      /* sets of stacks that one mask can meet before it starts afresh */
     RG_CONFIG_HEADS = 1 << 17,
     RG_CONFIG_SLOTS = 4 * RG_CONFIGS,
     RG_EXITS = 4096,        /* places where a mask may leave what it looks at */
-    RG_SHOPS = 8,           /* masks made at once, at most */
-    RG_UNKNOWN = 0xffff,    /* rows of a workshop: not looked at yet */
+    RG_MASK_SCRATCHES = 8,           /* masks made at once, at most */
+    RG_UNKNOWN = 0xffff,    /* in a row of scratch memory: not looked at yet */
     RG_DEAD = 0,            /* the config of no stacks */
 };
 
@@ -27,16 +28,16 @@ typedef struct rg_piece {
     uint8_t byte, depth;
 } rg_piece;
 
-typedef struct rg_config {
+typedef struct rg_mask_config {
     uint32_t from, n; /* its stacks, sorted, in heads */
     bool exit;        /* one of them may be left */
-} rg_config;
+} rg_mask_config;
 
-/* A deterministic automaton that grows while a mask is made; for one at a time. */
-typedef struct rg_workshop {
+/* Scratch memory of one mask in the making: a deterministic automaton that grows as far as the mask needs it. */
+typedef struct rg_mask_scratch {
     pthread_mutex_t lock;
     rg_stacks stacks;
-    rg_config *config; /* [RG_CONFIGS] */
+    rg_mask_config *config; /* [RG_CONFIGS] */
     uint32_t n_configs, n_heads;
     uint32_t *heads;   /* [RG_CONFIG_HEADS] */
     uint16_t *row;     /* [RG_CONFIGS][256] -> config */
@@ -44,7 +45,7 @@ typedef struct rg_workshop {
     uint64_t *bits;    /* of the mask in the making */
     uint32_t exits[RG_EXITS], n_exits;
     rg_heads reached;
-} rg_workshop;
+} rg_mask_scratch;
 
 struct rg_grammar_vocab {
     const char *data;
@@ -55,8 +56,8 @@ struct rg_grammar_vocab {
     int32_t *same;   /* per id: another one with the same bytes; -1: no more; UNUSABLE: it never comes */
     int longest;
     rg_set spelled;  /* bytes that can be written one by one, and those that only whole characters have */
-    rg_workshop *shop[RG_SHOPS]; /* [n_shops], one for each core as far as they go */
-    int n_shops;
+    rg_mask_scratch *scratch[RG_MASK_SCRATCHES]; /* [n_scratches], one for each core as far as they go */
+    int n_scratches;
 };
 
 enum { RG_UNUSABLE = -2 };
@@ -66,8 +67,8 @@ static inline uint32_t rg_vocab_words(const rg_grammar_vocab *v)
     return ((uint32_t)v->n + 63) / 64;
 }
 
-/* A workshop for the caller alone; waits for one if all are taken. */
-rg_workshop *rg_workshop_take(const rg_grammar_vocab *v);
-void rg_workshop_give(rg_workshop *w);
+/* Scratch memory for the caller alone; waits if all of it is taken. */
+rg_mask_scratch *rg_mask_scratch_take(const rg_grammar_vocab *v);
+void rg_mask_scratch_give(rg_mask_scratch *w);
 
 #endif

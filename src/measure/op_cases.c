@@ -70,7 +70,7 @@ void rg_case_attention(rg_fwd *f, const rg_op_bench *b)
 {
     rg_act *q = rg_act_new(f, "q", b->n_heads * b->kv.k_dim), *y = rg_act_new(f, "y", b->n_heads * b->kv.v_dim);
 
-    rg_attention(f, y, q, &b->kv, b->n_heads, 0.1f, 0.0f);
+    rg_attention(f, y, q, &b->kv, &(rg_attend_params){ .n_heads = b->n_heads, .scale = 0.1f });
 }
 
 void rg_case_mla_attention(rg_fwd *f, const rg_op_bench *b)
@@ -78,27 +78,27 @@ void rg_case_mla_attention(rg_fwd *f, const rg_op_bench *b)
     const int n = b->n_heads * b->kv.v_dim, n_rotated = b->n_heads * b->kv.k_dim - n;
     rg_act *q = rg_act_new(f, "q", n), *r = rg_act_new(f, "r", n_rotated), *y = rg_act_new(f, "y", n);
 
-    rg_mla_attention(f, y, q, r, &b->kv, b->n_heads, 0.1f);
+    rg_mla_attention(f, y, q, r, &b->kv, &(rg_attend_params){ .n_heads = b->n_heads, .scale = 0.1f });
 }
 
 /* As in a model, x and z are halves of one activation. */
 void rg_case_conv(rg_fwd *f, const rg_op_bench *b)
 {
-    const int n = b->rec.d_inner;
-    rg_weight taps = { .name = "taps", .n_mats = 1, .rows = n, .cols = b->rec.d_conv, .vec = b->vector };
+    const int n = b->width;
+    rg_weight taps = { .name = "taps", .n_mats = 1, .rows = n, .cols = RG_BENCH_TAPS, .vec = b->vector };
     rg_weight bias = { .name = "bias", .n_mats = 1, .rows = 1, .cols = n, .vec = b->vector };
     rg_act *xz = rg_act_new(f, "xz", 2 * n), *x = rg_act_view(f, "x", xz, 0, n), *y = rg_act_new(f, "y", n);
 
-    rg_conv(f, y, x, &taps, &bias, &b->rec);
+    rg_conv(f, y, x, &taps, &bias, &b->tail);
 }
 
 void rg_case_scan(rg_fwd *f, const rg_op_bench *b)
 {
-    const int n = b->rec.d_inner;
-    rg_weight a = { .name = "a", .n_mats = 1, .rows = b->rec.d_state, .cols = n, .vec = b->vector };
+    const int n = b->width;
+    rg_weight a = { .name = "a", .n_mats = 1, .rows = RG_BENCH_STATES, .cols = n, .vec = b->vector };
     rg_weight d = { .name = "d", .n_mats = 1, .rows = 1, .cols = n, .vec = b->vector };
     rg_act *xz = rg_act_new(f, "xz", 2 * n), *z = rg_act_view(f, "z", xz, n, n), *x = rg_act_new(f, "x", n);
-    rg_act *dt = rg_act_new(f, "dt", n), *bc = rg_act_new(f, "bc", 2 * b->rec.d_state), *y = rg_act_new(f, "y", n);
+    rg_act *dt = rg_act_new(f, "dt", n), *bc = rg_act_new(f, "bc", 2 * RG_BENCH_STATES), *y = rg_act_new(f, "y", n);
 
-    rg_scan(f, y, x, dt, bc, z, &a, &d, &b->rec);
+    rg_scan(f, y, x, dt, bc, z, &a, &d, &b->scan);
 }

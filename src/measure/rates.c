@@ -13,7 +13,6 @@ enum {
     LITTLE = 64,                         /* columns of what shows fixed costs */
     MANY_ROWS = 64,                      /* and rows of what shows the cost of a value */
     FAR_ROWS = 64,                       /* from more rows on arithmetic hides where weights come from */
-    STATE = 16, CONV = 4,                /* of a recurrence */
     LATENT_K = RG_BENCH_LATENT, LATENT_V = 512,
 };
 
@@ -88,15 +87,14 @@ static bool set_width(round *r, int width, rg_error *err)
     b->norm.cols = width;
     b->rope = (rg_rope){ .n_pairs = 32, .inv_freq = b->vector, .factor = 1 };
     b->kv = (rg_kv){ .type = RG_BF16, .n_heads = width / 64, .k_dim = 64, .v_dim = 64 };
-    b->rec = (rg_recurrent){ .d_inner = width, .d_state = STATE, .d_conv = CONV };
+    b->tail = rg_conv_tail("tail", width, RG_BENCH_TAPS);
+    b->scan = rg_scan_state("scan", width, RG_BENCH_STATES);
     return rg_op_bench_weights(b, RG_BF16, LITTLE, width, err);
 }
 
 static size_t block_bytes(const rg_op_bench *b, rg_op_kind kind)
 {
-    bool recurrent = kind == RG_OP_CONV || kind == RG_OP_SCAN;
-
-    return recurrent ? rg_recurrent_bytes(&b->rec) : rg_kv_bytes(&b->kv);
+    return kind == RG_OP_CONV ? b->tail.bytes : kind == RG_OP_SCAN ? b->scan.bytes : rg_kv_bytes(&b->kv);
 }
 
 static bool measure_values(round *r, rg_error *err)

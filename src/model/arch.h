@@ -1,7 +1,8 @@
-/* arch.h -- what an architecture is: a table of keys, a table of weights, what each layer keeps, and one block.
+/* arch.h -- what an architecture is: a table of keys, kinds of layer with their weights, and one block for each kind.
  *
  * One small file per architecture under arch/, one line each in archs.def, and nothing outside names them.  The weight
- * table is the checkpoint; the block is the paper. */
+ * table is the checkpoint; the block is the paper.  Settings, weights and sizes that one architecture alone has stand
+ * in its file: a struct for RG_OWN, roles from W_OWN on, functions for shapes. */
 #ifndef RG_MODEL_ARCH_H
 #define RG_MODEL_ARCH_H
 
@@ -10,22 +11,28 @@
 
 /* What a weight is for. */
 typedef enum rg_role {
-    W_EMBED_TOKENS, W_FINAL_NORM, W_LM_HEAD, W_ROPE_FREQS,
+    W_EMBED_TOKENS, W_FINAL_NORM, W_LM_HEAD, W_ROPE_FREQS, W_ROPE_SHORT, W_ROPE_LONG,
     W_ATTN_NORM, W_Q_PROJ, W_K_PROJ, W_V_PROJ, W_O_PROJ, W_Q_BIAS, W_K_BIAS, W_V_BIAS, W_O_BIAS, W_Q_NORM, W_K_NORM,
     W_POST_ATTN_NORM, W_FFN_NORM, W_POST_FFN_NORM,
     W_GATE_PROJ, W_UP_PROJ, W_DOWN_PROJ, W_GATE_BIAS, W_UP_BIAS, W_DOWN_BIAS,
     W_ROUTER, W_GATE_EXPERTS, W_UP_EXPERTS, W_DOWN_EXPERTS, W_SHARED_GATE, W_SHARED_UP, W_SHARED_DOWN,
-    W_Q_A_PROJ, W_Q_A_BIAS, W_Q_A_NORM, W_Q_B_PROJ, W_KV_A_PROJ, W_KV_A_BIAS, W_KV_A_NORM, W_K_B_PROJ, W_V_B_PROJ,
-    W_IN_PROJ, W_IN_BIAS, W_CONV, W_CONV_BIAS, W_X_PROJ, W_DT_PROJ, W_DT_BIAS, W_A, W_D, W_OUT_PROJ, W_OUT_BIAS,
-    W_COUNT
+    W_OWN,               /* the first of an architecture's own */
+    W_COUNT = W_OWN + 24
 } rg_role;
 
-/* How long a side of a weight is, as the config says. */
-typedef enum rg_size {
-    SIZE_NONE, DIM, VOCAB, Q_DIM, KV_DIM, HEAD_DIM, FFN_DIM, N_EXPERTS, MOE_DIM, SHARED_DIM, N_HEADS, Q_RANK, KV_RANK,
-    KV_A_DIM, NOPE_DIM, V_DIM, MLA_Q_DIM, MLA_KV_B_DIM, MLA_O_DIM, D_INNER, D_INNER_2, D_STATE, D_CONV, DT_RANK,
-    X_PROJ_DIM, ROPE_PAIRS
-} rg_size;
+/* How long a side of a weight is, as the config says.  Those of several architectures: */
+typedef int64_t rg_size(const rg_config *c, int layer);
+rg_size DIM, VOCAB, Q_DIM, KV_DIM, QKV_DIM, HEAD_DIM, FFN_DIM, FFN_DIM_2, N_EXPERTS, MOE_DIM, SHARED_DIM, N_HEADS,
+    ROPE_PAIRS;
+/* First rows of the parts of one tensor: 0; of k and of v, where q, k and v are one below the other. */
+rg_size ROW_0, ROW_OF_K, ROW_OF_V;
+/* One of an architecture's own: SIZE(D_INNER, RG_OWN(c, settings)->d_inner). */
+#define SIZE(name, formula)                                                                                            \
+    int64_t name(const rg_config *c, int layer)                                                                        \
+    {                                                                                                                  \
+        (void)c, (void)layer;                                                                                          \
+        return formula;                                                                                                \
+    }
 
 enum { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS };
 
@@ -34,16 +41,19 @@ enum { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS };
 typedef void rg_load_fn(const rg_config *c, const float *src, float *dst, int64_t n);
 
 typedef struct rg_weight_spec {
-    rg_role role;
+    int role; /* an rg_role, or one of the architecture's own */
     /* Names without ".weight": after the arch's prefix and "N." in a layer, '*' standing for an expert's number; and
      * after "blk.N.".  NULL: that kind of checkpoint has none. */
     const char *hf, *gguf;
-    rg_size shape[3]; /* 1: a vector, 2: a matrix, 3: stacked matrices */
+    rg_size *shape[3]; /* 1: a vector, 2: a matrix, 3: stacked matrices */
     int split;
     bool (*when)(const rg_config *c, int layer); /* NULL: always */
     rg_load_fn *load;      /* NULL: as stored; applied to what the Hugging Face name finds */
     rg_load_fn *load_gguf; /* likewise for the GGUF name */
-    rg_size stored[2];     /* shape of the source that load reads, where it differs */
+    /* Shape of the source where it differs: what load reads; or what holds several weights one below the other, of
+     * which this one begins at row first_row. */
+    rg_size *stored[2];
+    rg_size *first_row;    /* NULL: not part of a larger tensor */
     /* Where the checkpoint lacks the GGUF name: a source and a load for it (older conversions). */
     const char *gguf_else;
     bool table;            /* a matrix kept as f32, not multiplied (a convolution's taps) */
@@ -54,14 +64,22 @@ typedef struct rg_weight_spec {
     bool bare;             /* the GGUF name stands without ".weight" */
 } rg_weight_spec;
 
+/* A layer as its block sees it; and with index -1 what stands outside the layers, for the hooks below. */
 typedef struct rg_layer {
     const rg_config *c;
     int index;
     const rg_weight *w[W_COUNT]; /* NULL: this layer has none */
-    const rg_kv *kv;             /* NULL: keeps none */
-    const rg_recurrent *rec;
-    const rg_rope *rope;
+    const rg_kv *kv;             /* NULL: none; where config.layer[].kv_layer is set, that layer's */
+    const rg_buffer *buffer;     /* in the order in which its keep lists them */
+    const rg_rope *rope;         /* NULL: positions are not rotated */
 } rg_layer;
+
+/* Layers that have the same weights and the same text. */
+typedef struct rg_layer_kind {
+    const rg_weight_spec *weights; /* ends with { 0 } */
+    void (*keep)(const rg_config *c, int layer, rg_keep *out);
+    void (*block)(rg_fwd *f, const rg_layer *l, rg_act *x); /* x += what the layer adds */
+} rg_layer_kind;
 
 struct rg_arch {
     const char *hf_name;    /* of config.json's "architectures" */
@@ -70,18 +88,27 @@ struct rg_arch {
     bool (*claims)(const rg_checkpoint *ckpt); /* when several share a gguf_name; NULL: yes */
     const char *hf_prefix;  /* of layer weights: "model.layers." */
     const rg_key *keys;
-    size_t n_keys;
-    bool (*finish)(rg_config *c, const rg_checkpoint *ckpt, rg_error *err); /* what follows from the keys */
-    const rg_weight_spec *weights;       /* outside the layers; ends with shape[0] SIZE_NONE */
-    const rg_weight_spec *layer_weights;
-    void (*keep)(const rg_config *c, int layer, rg_keep *out);
-    void (*block)(rg_fwd *f, const rg_layer *l, rg_act *x); /* x += what the layer adds */
+    size_t n_keys, own_bytes;
+    /* What follows from the keys: the rest of the config, and of config.layer what is not its default (kind 0, rope 0
+     * where there is one, no window, K/V of its own). */
+    bool (*finish)(rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
+    const rg_weight_spec *weights; /* outside the layers; ends with { 0 } */
+    const rg_layer_kind *kinds;
+    int n_kinds;
+
+    /* Hooks; NULL: as most decoders have it.  l->index is -1. */
+    void (*embed)(rg_fwd *f, const rg_layer *l, rg_act *x);                    /* row of a table, times embed_scale */
+    void (*norm)(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x);    /* RMSNorm; y may be x */
+    void (*head)(rg_fwd *f, const rg_layer *l, rg_act *logits, const rg_act *h); /* linear, capped */
+    int (*width)(const rg_config *c);       /* columns of x; NULL: dim */
+    rg_act *(*shown)(rg_fwd *f, rg_act *x); /* the dim columns of x that readers see as a layer's input; NULL: x */
+
     /* Put the keys of GGUF that the table cannot say; refuses by name a setting that GGUF has no key for. */
     bool (*put_gguf)(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
     const char *const *harmless; /* config.json keys that say nothing about inference; NULL-ended; may be NULL */
 };
 
 const rg_arch *rg_arch_find(const rg_checkpoint *ckpt, rg_error *err);
-int64_t rg_size_of(const rg_config *c, rg_size size);
+const rg_layer_kind *rg_layer_kind_of(const rg_config *c, int layer);
 
 #endif

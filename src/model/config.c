@@ -53,6 +53,8 @@ static bool read_key(rg_config *c, const rg_checkpoint *ckpt, const rg_key *key,
 
     if (name && c->from_gguf)
         name = rg_gguf_key(ckpt, name, full);
+    else if (key->hf_too && rg_meta_type_of(ckpt, name) == RG_META_NONE)
+        name = key->hf_too;
     if (name && key->kind == KEY_INT)
         got = rg_meta_int(ckpt, name, 0, INT32_MAX, &whole, err);
     else if (name && key->kind == KEY_BOOL)
@@ -85,6 +87,35 @@ bool rg_config_keys(rg_config *c, const rg_checkpoint *ckpt, const rg_key *keys,
     return true;
 }
 
+/* The value at a key's place, as a number. */
+static double value_at(const rg_config *c, const rg_key *key)
+{
+    const void *at = (const char *)c + key->at;
+
+    switch (key->kind) {
+    case KEY_INT:
+        return *(const int *)at;
+    case KEY_FLOAT:
+        return (double)*(const float *)at;
+    case KEY_DOUBLE:
+        return *(const double *)at;
+    case KEY_BOOL:
+        return *(const bool *)at;
+    }
+    return 0;
+}
+
+double rg_config_value(const rg_config *c, const char *name)
+{
+    for (size_t i = 0; i < c->arch->n_keys; i++) {
+        const rg_key *key = &c->arch->keys[i];
+
+        if ((key->hf && !strcmp(key->hf, name)) || (key->gguf && !strcmp(key->gguf, name)))
+            return value_at(c, key);
+    }
+    return NAN;
+}
+
 bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *const *choices, int *which, rg_error *err)
 {
     const char *s = NULL;
@@ -105,7 +136,14 @@ bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *co
 
 /* ---- rope ---- */
 
-static const char *const rope_types[] = { "default", "linear", "llama3", "yarn", NULL };
+static const char *const rope_types[] = { "default", "linear", "llama3", "yarn", "longrope", NULL };
+
+/* Numbers of a rope's scaling, which stand under one prefix each. */
+static const char *const rope_numbers[] = {
+    "rope_theta", "factor", "low_freq_factor", "high_freq_factor", "beta_fast",
+    "beta_slow",  "mscale", "mscale_all_dim",  "attention_factor", "original_max_position_embeddings",
+    NULL,
+};
 
 /* Numbers under one prefix of config.json: "rope_parameters.", "rope_parameters.full_attention.", "rope_scaling.". */
 static bool read_rope_numbers(rg_rope_config *r, const rg_checkpoint *ckpt, const char *prefix, rg_error *err)
@@ -140,34 +178,85 @@ static bool read_rope_numbers(rg_rope_config *r, const rg_checkpoint *ckpt, cons
     return got >= 0;
 }
 
-static bool read_rope_hf(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, rg_error *err)
+/* longrope's factors under a prefix: as many as there are pairs. */
+static bool read_long_factors(rg_rope_config *r, const rg_checkpoint *ckpt, const char *prefix, rg_error *err)
 {
-    char prefix[96] = "rope_scaling.", key[160];
+    static const char *const names[RG_ROPE_VARIANTS] = { "short_factor", "long_factor" };
+    char key[160];
+
+    if (r->type != RG_ROPE_LONG)
+        return true;
+    for (int v = 0; v < RG_ROPE_VARIANTS; v++) {
+        size_t n = 0;
+        double factor = 0;
+
+        snprintf(key, sizeof key, "%s%s", prefix, names[v]);
+        if (rg_meta_length(ckpt, key, &n, err) < 0)
+            return false;
+        if (n != (size_t)r->dim / 2 || n > RG_MAX_ROPE_PAIRS)
+            return rg_fail(err, RG_E_INPUT, "%s: %s has %zu factors for %d pairs of columns (%d can be had)",
+                           rg_checkpoint_path(ckpt), key, n, r->dim / 2, RG_MAX_ROPE_PAIRS);
+        for (size_t i = 0; i < n; i++) {
+            snprintf(key, sizeof key, "%s%s.%zu", prefix, names[v], i);
+            if (rg_meta_float(ckpt, key, &factor, err) < 0)
+                return false;
+            if (!(factor > 0))
+                return rg_fail(err, RG_E_INPUT, "%s: %s is not positive", rg_checkpoint_path(ckpt), key);
+            r->factors[v][i] = (float)factor;
+        }
+    }
+    return true;
+}
+
+/* Does rope_scaling say anything?  An empty object says as little as a null. */
+static bool has_rope_scaling(const rg_checkpoint *ckpt)
+{
+    static const char *const members[] = { "rope_type", "type", "rope_theta", "full_attention", "sliding_attention" };
+    char key[64];
+
+    for (size_t i = 0; i < RG_LEN(members); i++) {
+        snprintf(key, sizeof key, "rope_scaling.%s", members[i]);
+        if (rg_meta_type_of(ckpt, key) != RG_META_NONE)
+            return true;
+    }
+    return false;
+}
+
+/* The scaling's type under a prefix, in the newer spelling or the oldest. */
+static bool read_rope_type(rg_rope_config *r, const rg_checkpoint *ckpt, const char *prefix, rg_error *err)
+{
+    static const char *const spellings[] = { "type", "rope_type" };
+    char key[160];
     int which;
 
-    rg_meta_understand(ckpt, "rope_scaling"); /* a null says nothing; its members are reported unless they are read */
-    if (rg_meta_type_of(ckpt, "rope_parameters") == RG_META_OBJECT) {
-        snprintf(key, sizeof key, "rope_parameters.%s", part ? part : "");
-        bool by_part = part && rg_meta_type_of(ckpt, key) == RG_META_OBJECT;
-        snprintf(prefix, sizeof prefix, "rope_parameters.%s%s", by_part ? part : "", by_part ? "." : "");
-    } else if (part && !strcmp(part, "sliding_attention")) {
-        return rg_meta_float(ckpt, "rope_local_base_freq", &r->theta, err) >= 0; /* scaling is the global layers' */
-    } else if (rg_meta_float(ckpt, "rope_theta", &r->theta, err) < 0) {
-        return false;
+    for (size_t i = 0; i < RG_LEN(spellings); i++) {
+        snprintf(key, sizeof key, "%s%s", prefix, spellings[i]);
+        if (!rg_config_choice(ckpt, key, rope_types, &which, err))
+            return false;
+        if (which >= 0)
+            r->type = (rg_rope_type)which;
     }
-    if (!read_rope_numbers(r, ckpt, prefix, err))
-        return false;
-    snprintf(key, sizeof key, "%stype", prefix); /* the oldest spelling */
-    if (!rg_config_choice(ckpt, key, rope_types, &which, err))
-        return false;
-    if (which >= 0)
-        r->type = (rg_rope_type)which;
-    snprintf(key, sizeof key, "%srope_type", prefix);
-    if (!rg_config_choice(ckpt, key, rope_types, &which, err))
-        return false;
-    if (which >= 0)
-        r->type = (rg_rope_type)which;
     return true;
+}
+
+/* Where both are given, rope_scaling replaces rope_parameters whole, as in transformers; the base may stand in either
+ * or beside them. */
+static bool read_rope_hf(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, rg_error *err)
+{
+    const char *object = has_rope_scaling(ckpt) ? "rope_scaling" : "rope_parameters";
+    bool local = part && !strcmp(part, "sliding_attention");
+    char prefix[96], key[160];
+
+    rg_meta_understand(ckpt, "rope_scaling"); /* a null says nothing; its members are reported unless they are read */
+    snprintf(key, sizeof key, "%s.%s", object, part ? part : "");
+    bool by_part = part && rg_meta_type_of(ckpt, key) == RG_META_OBJECT;
+    snprintf(prefix, sizeof prefix, "%s.%s%s", object, by_part ? part : "", by_part ? "." : "");
+    if (!by_part && local && rg_meta_type_of(ckpt, "rope_local_base_freq") != RG_META_NONE)
+        return rg_meta_float(ckpt, "rope_local_base_freq", &r->theta, err) >= 0; /* scaling is the global layers' */
+    if (!by_part && local && !strcmp(object, "rope_scaling"))
+        return true;
+    return rg_meta_float(ckpt, "rope_theta", &r->theta, err) >= 0 && read_rope_numbers(r, ckpt, prefix, err) &&
+           read_rope_type(r, ckpt, prefix, err) && read_long_factors(r, ckpt, prefix, err);
 }
 
 static bool read_rope_gguf(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, rg_error *err)
@@ -197,6 +286,12 @@ static bool read_rope_gguf(rg_rope_config *r, const rg_checkpoint *ckpt, const c
     /* The converter keeps only 0.1 * mscale_all_dim; mscale is the same number in every model published so. */
     if (log_multiplier != 0)
         r->mscale = r->mscale_all_dim = 10 * log_multiplier;
+    if (rg_checkpoint_find(ckpt, "rope_factors_long.weight")) {
+        r->type = RG_ROPE_LONG;
+        r->attention_factor = attn_factor;
+        for (int i = 0; i < RG_ROPE_VARIANTS * RG_MAX_ROPE_PAIRS; i++)
+            r->factors[i / RG_MAX_ROPE_PAIRS][i % RG_MAX_ROPE_PAIRS] = 1; /* they are in the tensors */
+    }
     if (r->type == RG_ROPE_YARN && attn_factor > 0)
         r->attention_factor = attn_factor * rg_yarn_mscale(r->factor, 1);
     int got =
@@ -210,9 +305,12 @@ static bool check_rope(const rg_rope_config *r, const rg_checkpoint *ckpt, rg_er
 {
     const char *path = rg_checkpoint_path(ckpt);
 
+    if (r->dim < 2 || r->dim % 2)
+        return rg_fail(err, RG_E_INPUT, "%s: %d columns of a head are rotated: the number must be even, and 2 at least",
+                       path, r->dim);
     if (!(r->theta > 0))
         return rg_fail(err, RG_E_INPUT, "%s: rope theta %g is not positive", path, r->theta);
-    if (r->type != RG_ROPE_DEFAULT && !(r->factor > 0))
+    if (r->type != RG_ROPE_DEFAULT && r->type != RG_ROPE_LONG && !(r->factor > 0))
         return rg_fail(err, RG_E_INPUT, "%s: rope scaling '%s' needs a positive factor, not %g", path,
                        rope_types[r->type], r->factor);
     if (r->type == RG_ROPE_LLAMA3 && !(r->low_freq_factor > 0 && r->high_freq_factor > r->low_freq_factor))
@@ -251,11 +349,13 @@ static double llama3_frequency(const rg_rope_config *r, double freq)
     return (1 - smooth) * freq / r->factor + smooth * freq;
 }
 
-void rg_rope_factors(const rg_rope_config *r, float *factors)
+void rg_rope_factors(const rg_rope_config *r, int variant, float *factors)
 {
     for (int i = 0; i < r->dim / 2; i++) {
         double freq = 1.0 / pow(r->theta, 2.0 * i / r->dim);
-        factors[i] = (float)(freq / (r->type == RG_ROPE_LLAMA3 ? llama3_frequency(r, freq) : freq));
+        double by = r->type == RG_ROPE_LLAMA3 ? freq / llama3_frequency(r, freq) : 1;
+
+        factors[i] = r->type == RG_ROPE_LONG ? r->factors[variant][i] : (float)by;
     }
 }
 
@@ -286,7 +386,28 @@ double rg_yarn_factor(const rg_rope_config *r)
     return rg_yarn_mscale(r->factor, 1);
 }
 
-void rg_rope_frequencies(const rg_rope_config *r, const float *freq_factors, float *inv_freq, float *factor)
+int rg_rope_variants(const rg_rope_config *r)
+{
+    return r->type == RG_ROPE_LONG ? RG_ROPE_VARIANTS : 1;
+}
+
+int32_t rg_rope_long_from(const rg_config *c)
+{
+    for (int i = 0; i < c->n_ropes; i++)
+        if (c->ropes[i].type == RG_ROPE_LONG)
+            return (int32_t)c->ropes[i].original_max_seq_len + 1;
+    return INT32_MAX;
+}
+
+double rg_long_factor(const rg_rope_config *r)
+{
+    if (r->attention_factor > 0)
+        return r->attention_factor;
+    return r->factor <= 1 ? 1.0 : sqrt(1 + log(r->factor) / log((double)r->original_max_seq_len));
+}
+
+void rg_rope_frequencies(const rg_rope_config *r, int variant, const float *freq_factors, float *inv_freq,
+                         float *factor)
 {
     for (int i = 0; i < r->dim / 2; i++) {
         double freq = 1.0 / pow(r->theta, 2.0 * i / r->dim);
@@ -296,9 +417,13 @@ void rg_rope_frequencies(const rg_rope_config *r, const float *freq_factors, flo
             freq = llama3_frequency(r, freq);
         else if (r->type == RG_ROPE_YARN)
             freq = yarn_frequency(r, freq, i);
+        else if (r->type == RG_ROPE_LONG)
+            freq /= (double)r->factors[variant][i];
         inv_freq[i] = (float)(freq_factors ? freq / (double)freq_factors[i] : freq);
     }
-    *factor = r->type == RG_ROPE_YARN ? (float)rg_yarn_factor(r) : 1.0f;
+    *factor = r->type == RG_ROPE_YARN   ? (float)rg_yarn_factor(r)
+              : r->type == RG_ROPE_LONG ? (float)rg_long_factor(r)
+                                        : 1.0f;
 }
 
 /* ---- ends and sampling ---- */
@@ -324,6 +449,19 @@ static bool read_ids(rg_config *c, const rg_checkpoint *ckpt, const char *key, r
     return got >= 0;
 }
 
+/* Ids at which a sequence begins and ends must be ids. */
+static bool check_ends(const rg_config *c, const rg_checkpoint *ckpt, int64_t bos, rg_error *err)
+{
+    if (bos >= c->vocab_size)
+        return rg_fail(err, RG_E_INPUT, "%s: the id %lld at which sequences begin is beyond the vocabulary of %d",
+                       rg_checkpoint_path(ckpt), (long long)bos, c->vocab_size);
+    for (int i = 0; i < c->n_eos; i++)
+        if (c->eos_ids[i] >= c->vocab_size)
+            return rg_fail(err, RG_E_INPUT, "%s: the id %d that ends a sequence is beyond the vocabulary of %d",
+                           rg_checkpoint_path(ckpt), (int)c->eos_ids[i], c->vocab_size);
+    return true;
+}
+
 static bool read_ends(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     int64_t bos = -1;
@@ -343,7 +481,7 @@ static bool read_ends(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
             return false;
     }
     c->bos_id = bos >= 0 && bos < c->vocab_size ? (int32_t)bos : -1;
-    return true;
+    return check_ends(c, ckpt, bos, err);
 }
 
 static bool read_sampling(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
@@ -398,11 +536,14 @@ static bool read_vocab(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
-/* Where the settings do not say which context was stretched, it is the model's own. */
+/* Where the settings do not say which context was stretched, it is the model's own; and longrope was stretched from the
+ * one to the other. */
 static void complete_rope(rg_rope_config *r, int max_seq_len)
 {
-    if (!r->original_max_seq_len && (r->type == RG_ROPE_LLAMA3 || r->type == RG_ROPE_YARN))
+    if (!r->original_max_seq_len && r->type >= RG_ROPE_LLAMA3)
         r->original_max_seq_len = max_seq_len;
+    if (r->type == RG_ROPE_LONG)
+        r->factor = (double)max_seq_len / (double)r->original_max_seq_len;
 }
 
 /* Weights that a method of its own has packed are not those that the table of weights names. */
@@ -418,14 +559,64 @@ static bool require_plain_weights(const rg_checkpoint *ckpt, rg_error *err)
                    rg_checkpoint_path(ckpt), method);
 }
 
+/* ---- what was not read ---- */
+
+typedef struct stray {
+    const rg_config *c;
+    bool scaling_wins; /* rope_scaling stands in for rope_parameters */
+    char key[160];     /* the first that is known and stands where nobody reads it; "": none */
+} stray;
+
+static bool is_known(const rg_config *c, const char *name)
+{
+    for (int i = 0; rope_numbers[i]; i++)
+        if (!strcmp(name, rope_numbers[i]))
+            return true;
+    for (size_t i = 0; i < RG_LEN(common_keys); i++)
+        if (!strcmp(name, common_keys[i].hf))
+            return true;
+    for (size_t i = 0; i < c->arch->n_keys; i++)
+        if (c->arch->keys[i].hf && !strcmp(name, c->arch->keys[i].hf))
+            return true;
+    return false;
+}
+
+static void look_for_stray(void *arg, const char *key, rg_meta_type type, bool understood)
+{
+    stray *s = arg;
+    const char *name = strrchr(key, '.');
+
+    if (understood || type == RG_META_NULL || !name || s->key[0] || !is_known(s->c, name + 1))
+        return;
+    if (!(s->scaling_wins && !strncmp(key, "rope_parameters.", 16)))
+        snprintf(s->key, sizeof s->key, "%s", key);
+}
+
+/* A setting that has a meaning for this model, in an object that nobody reads, would be dropped without a word. */
+static bool require_no_stray(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    stray s = { .c = c, .scaling_wins = has_rope_scaling(ckpt) };
+
+    if (c->from_gguf)
+        return true;
+    rg_meta_each(ckpt, look_for_stray, &s);
+    if (!s.key[0])
+        return true;
+    return rg_fail(err, RG_E_UNSUPPORTED, "%s: the key '%s' stands where this architecture does not read it",
+                   rg_checkpoint_path(ckpt), s.key);
+}
+
 bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     memset(c, 0, sizeof *c);
     c->from_gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF;
     c->embed_scale = 1;
+    for (int i = 0; i < RG_MAX_LAYERS; i++)
+        c->layer[i].kv_layer = -1;
     c->arch = rg_arch_find(ckpt, err);
     if (!c->arch || !require_plain_weights(ckpt, err))
         return false;
+    RG_ASSERT(c->arch->own_bytes <= sizeof c->own);
     if (!rg_config_keys(c, ckpt, common_keys, RG_LEN(common_keys), err) || !read_vocab(c, ckpt, err))
         return false;
     if (c->n_layers < 1 || c->n_layers > RG_MAX_LAYERS || c->dim < 1)
@@ -436,12 +627,14 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         !read_ends(c, ckpt, err) || !read_sampling(c, ckpt, err) ||
         !rg_embedding_read(&c->embedding, ckpt, c->dim, err))
         return false;
-    complete_rope(&c->rope, c->max_seq_len);
-    complete_rope(&c->rope_local, c->max_seq_len);
+    for (int i = 0; i < c->n_ropes; i++)
+        complete_rope(&c->ropes[i], c->max_seq_len);
     for (int i = 0; harmless[i]; i++)
         rg_meta_understand(ckpt, harmless[i]);
     for (int i = 0; c->arch->harmless && c->arch->harmless[i]; i++)
         rg_meta_understand(ckpt, c->arch->harmless[i]);
+    if (!require_no_stray(c, ckpt, err))
+        return false;
     if (!(c->norm_eps > 0 && c->norm_eps < 1))
         return rg_fail(err, RG_E_INPUT, "%s: the norm's eps %g is not between 0 and 1", rg_checkpoint_path(ckpt),
                        (double)c->norm_eps);

@@ -11,7 +11,18 @@
 
 typedef struct rg_arch rg_arch;
 
-typedef enum rg_rope_type { RG_ROPE_DEFAULT, RG_ROPE_LINEAR, RG_ROPE_LLAMA3, RG_ROPE_YARN } rg_rope_type;
+typedef enum rg_rope_type {
+    RG_ROPE_DEFAULT, RG_ROPE_LINEAR, RG_ROPE_LLAMA3, RG_ROPE_YARN, RG_ROPE_LONG,
+} rg_rope_type;
+
+enum {
+    RG_MAX_LAYERS = 1024,
+    RG_MAX_ROPES = 2,
+    RG_ROPE_VARIANTS = 2, /* of one rope: for sequences up to its original length, and for longer ones */
+    RG_MAX_ROPE_PAIRS = 256, /* that have a factor of their own */
+    RG_MAX_EOS = 8,
+    RG_OWN_BYTES = 256, /* of the settings that one architecture alone has */
+};
 
 typedef struct rg_rope_config {
     rg_rope_type type;
@@ -24,9 +35,17 @@ typedef struct rg_rope_config {
     double attention_factor;    /* yarn; 0: follows from factor and mscale */
     bool untruncated;           /* yarn: the ends of the ramp are not rounded to whole pairs */
     int64_t original_max_seq_len;
+    /* longrope: what each pair's frequency is divided by, of short sequences and of long ones. */
+    float factors[RG_ROPE_VARIANTS][RG_MAX_ROPE_PAIRS];
 } rg_rope_config;
 
-enum { RG_MAX_LAYERS = 1024, RG_MAX_EOS = 8 };
+/* What one layer is, besides its kind's weights and its block. */
+typedef struct rg_layer_config {
+    int kind;     /* of its architecture's kinds of layer */
+    int rope;     /* of the config's ropes; -1: positions are not rotated */
+    int window;   /* keys that a row sees, itself included; 0: all before it */
+    int kv_layer; /* an earlier layer whose K/V this one reads instead of keeping any; -1: its own */
+} rg_layer_config;
 
 typedef struct rg_config {
     const rg_arch *arch;
@@ -41,11 +60,11 @@ typedef struct rg_config {
     double attn_scale;          /* of q . k */
     float attn_softcap;         /* 0: none */
     bool attn_bias, o_bias, mlp_bias;
-    rg_rope_config rope, rope_local; /* of global layers, of window layers */
+    int n_ropes;
+    rg_rope_config ropes[RG_MAX_ROPES];
     bool rope_factors;          /* the checkpoint brings a factor per frequency (GGUF's rope_freqs) */
-    int window;                 /* keys a window layer sees; 0: no window layers */
-    int window_period;          /* every window_period-th layer is global, the others have the window; 0: all have it */
-    bool layer_global[RG_MAX_LAYERS];
+    int window;                 /* of the layers that have one */
+    rg_layer_config layer[RG_MAX_LAYERS];
 
     int ffn_dim;
     rg_activation act;
@@ -53,26 +72,30 @@ typedef struct rg_config {
     rg_routing routing;         /* n_experts 0: dense */
     int moe_ffn_dim, n_shared_experts, n_dense_layers;
 
-    int q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_dim; /* MLA */
-
-    int d_inner, d_state, d_conv, dt_rank; /* recurrent */
-    bool conv_bias, proj_bias;
-
     int32_t bos_id, eos_ids[RG_MAX_EOS];
     int n_eos;
     rg_sampling sampling;       /* generation_config's */
     rg_embedding embedding;
+
+    /* Settings of this architecture alone: a struct of its own file (see RG_OWN). */
+    _Alignas(8) unsigned char own[RG_OWN_BYTES];
 } rg_config;
+
+/* The architecture's own settings, as its type; and where a key's value lies among them (rg_key.at). */
+#define RG_OWN(c, type)        ((const type *)(const void *)(c)->own)
+#define RG_OWN_EDIT(c, type)   ((type *)(void *)(c)->own)
+#define RG_OWN_AT(type, field) (offsetof(rg_config, own) + offsetof(type, field))
 
 /* One key of a table: where it goes, what it is called in both kinds of checkpoint (NULL: not there), its default. */
 typedef enum rg_key_kind { KEY_INT, KEY_FLOAT, KEY_DOUBLE, KEY_BOOL } rg_key_kind;
 
 typedef struct rg_key {
-    size_t at; /* offsetof(rg_config, field) */
+    size_t at; /* offsetof(rg_config, field), or RG_OWN_AT(struct, field) */
     rg_key_kind kind;
     const char *hf;
     const char *gguf; /* after "<architecture>." */
     double fallback;  /* NAN: the key is required */
+    const char *hf_too; /* another spelling of config.json's key; NULL: none */
 } rg_key;
 
 #define RG_REQUIRED __builtin_nan("")
@@ -85,6 +108,9 @@ bool rg_config_keys(rg_config *c, const rg_checkpoint *ckpt, const rg_key *keys,
 const rg_key *rg_config_common_keys(size_t *n); /* those of every architecture */
 /* The name of a GGUF key: "<architecture>.<suffix>" in a buffer of the caller's. */
 const char *rg_gguf_key(const rg_checkpoint *ckpt, const char *suffix, char out[128]);
+/* The value that a key of the architecture's table has in c, as a number; NAN: the table has no key of that name (in
+ * either spelling). */
+double rg_config_value(const rg_config *c, const char *name);
 /* The string at a key must be one of a NULL-ended list; *which is its number, or -1 if absent. */
 bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *const *choices, int *which, rg_error *err)
     RG_MUST_CHECK;
@@ -92,11 +118,18 @@ bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *co
 bool rg_config_rope(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, double theta_default, rg_error *err)
     RG_MUST_CHECK;
 
-/* inv_freq [dim / 2] of a rope and the factor on cos and sin.  freq_factors: GGUF's rope_freqs, or NULL. */
-void rg_rope_frequencies(const rg_rope_config *r, const float *freq_factors, float *inv_freq, float *factor);
+/* How many variants a rope has. */
+int rg_rope_variants(const rg_rope_config *r);
+/* Positions from which on a sequence takes the second variant of its ropes; INT32_MAX: there is none. */
+int32_t rg_rope_long_from(const rg_config *c);
+/* inv_freq [dim / 2] of a variant of a rope and the factor on cos and sin.  freq_factors: GGUF's tensor, or NULL. */
+void rg_rope_frequencies(const rg_rope_config *r, int variant, const float *freq_factors, float *inv_freq,
+                         float *factor);
 /* What each default frequency is divided by, for the types whose scaling depends on the frequency alone: dim / 2
  * values. */
-void rg_rope_factors(const rg_rope_config *r, float *factors);
+void rg_rope_factors(const rg_rope_config *r, int variant, float *factors);
+/* longrope's factor on cos and sin (Ding et al. 2024): of a context that was stretched by r->factor. */
+double rg_long_factor(const rg_rope_config *r);
 /* yarn's factor on cos and sin. */
 double rg_yarn_factor(const rg_rope_config *r);
 /* yarn's attention scale: 0.1 * mscale * ln(factor) + 1; 1 for factors up to 1. */

@@ -32,6 +32,7 @@ typedef struct item {
     rg_origin origin;        /* of a weight from a Hugging Face directory; spec NULL: the tensor as it is */
     rg_load_fn *load;
     bool paired;
+    int variant;             /* of rope factors */
 } item;
 
 typedef struct convert {
@@ -117,7 +118,8 @@ static bool make_room(convert *v, size_t n, rg_error *err)
     return true;
 }
 
-/* One weight of a Hugging Face directory as GGUF has it. */
+/* One weight of a Hugging Face directory as GGUF has it.  A tensor that holds several weights is written as it is, when
+ * the first of them comes. */
 static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_error *err)
 {
     rg_origin s = rg_origin_of(spec, &v->config, v->from, layer);
@@ -131,6 +133,8 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
                        found);
     if (!rg_origin_check(&s, t, err))
         return false;
+    if (s.first_row > 0)
+        return true;
     size_t len = strlen(spec->gguf);
     bool bias = len > 5 && !strcmp(spec->gguf + len - 5, ".bias");
     if (layer >= 0)
@@ -140,12 +144,12 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
     it->origin = s;
     it->load = spec->to_gguf ? spec->to_gguf : s.load;
     it->paired = spec->paired;
-    if (spec->to_gguf)
-        for (; n < 2; n++)
-            shape[n] = rg_size_of(&v->config, spec->stored[n]);
+    if (spec->to_gguf || spec->first_row)
+        for (; n < 2 && spec->stored[n]; n++)
+            shape[n] = spec->stored[n](&v->config, layer);
     else
         for (; n < rg_spec_dims(spec); n++)
-            shape[n] = rg_size_of(&v->config, spec->shape[n]);
+            shape[n] = spec->shape[n](&v->config, layer);
     set_shape(v, it, n, shape);
     if (stays_f32(spec))
         it->type = RG_F32;
@@ -154,30 +158,41 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
     return true;
 }
 
-/* The scaling that GGUF has as a tensor of factors, where the architecture reads one. */
-static bool plan_rope_factors(convert *v, rg_error *err)
+/* One tensor of factors, by the name that the architecture's table has for it. */
+static bool plan_factors(convert *v, int role, int variant, rg_error *err)
 {
     const rg_weight_spec *spec = v->config.arch->weights;
-    int64_t n = v->config.rope.dim / 2;
+    int64_t n = v->config.ropes[0].dim / 2;
     char name[NAME_ROOM];
 
-    if (v->config.rope.type != RG_ROPE_LLAMA3)
-        return true;
-    while (spec->shape[0] != SIZE_NONE && spec->role != W_ROPE_FREQS)
+    while (spec->shape[0] && spec->role != role)
         spec++;
-    if (spec->shape[0] == SIZE_NONE)
-        return rg_fail(err, RG_E_UNSUPPORTED, "%s: GGUF has no rope of type llama3 for this architecture",
+    if (!spec->shape[0])
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: GGUF has no rope of this type for this architecture",
                        rg_checkpoint_path(v->from));
     snprintf(name, sizeof name, "%s.weight", spec->gguf);
     item *it = add_item(v, name, NULL);
     it->type = RG_F32;
+    it->variant = variant;
     set_shape(v, it, 1, &n);
+    return true;
+}
+
+/* The scalings of rope that GGUF has as tensors of factors. */
+static bool plan_rope_factors(convert *v, rg_error *err)
+{
+    const rg_config *c = &v->config;
+
+    if (c->n_ropes && c->ropes[0].type == RG_ROPE_LLAMA3)
+        return plan_factors(v, W_ROPE_FREQS, 0, err);
+    if (c->n_ropes && c->ropes[0].type == RG_ROPE_LONG)
+        return plan_factors(v, W_ROPE_LONG, 1, err) && plan_factors(v, W_ROPE_SHORT, 0, err);
     return true;
 }
 
 static bool plan_hf_to_gguf(convert *v, rg_error *err)
 {
-    if (!make_room(v, (size_t)v->weights.n + 1, err) || !plan_rope_factors(v, err))
+    if (!make_room(v, (size_t)v->weights.n + RG_ROPE_VARIANTS, err) || !plan_rope_factors(v, err))
         return false;
     for (int i = 0; i < v->weights.n; i++)
         if (!plan_weight(v, v->weights.spec[i], v->weights.layer[i], err))
@@ -267,7 +282,7 @@ static int64_t paired_row(const rg_config *c, int64_t r)
 {
     int64_t j = r % c->head_dim;
 
-    return j < c->rope.dim ? r - j + j % 2 * (c->rope.dim / 2) + j / 2 : r;
+    return j < c->ropes[0].dim ? r - j + j % 2 * (c->ropes[0].dim / 2) + j / 2 : r;
 }
 
 static bool read_rows(const convert *v, const item *it, const rg_tensor *t, int64_t first, int64_t n,
@@ -356,7 +371,7 @@ static bool write_item(convert *v, item *it, rg_error *err)
         float *factors = rg_array((size_t)it->n_cols, sizeof *factors);
         if (!factors)
             return rg_fail_memory(err, (size_t)it->n_cols * sizeof *factors);
-        rg_rope_factors(&v->config.rope, factors);
+        rg_rope_factors(&v->config.ropes[0], it->variant, factors);
         bool ok = write_rows(v, it, NULL, factors, 1, err);
         rg_free(factors);
         return ok;

@@ -8,7 +8,7 @@
 /* f32 weights keep f32 K/V; everything else bf16. */
 static bool choose_kv_type(rg_model *m, const char *name, rg_error *err)
 {
-    const rg_weight *w = m->embed;
+    const rg_weight *w = m->outer.w[W_EMBED_TOKENS];
 
     m->kv_type = w->type == RG_F32 ? RG_F32 : RG_BF16;
     if (!name)
@@ -18,42 +18,48 @@ static bool choose_kv_type(rg_model *m, const char *name, rg_error *err)
     return true;
 }
 
+/* What a variant of a rope divides its frequencies by, as GGUF has it: a tensor; NULL: none. */
+static const float *tensor_factors(const rg_model *m, const rg_rope_config *r, int variant)
+{
+    const rg_weight *w = m->outer.w[r->type == RG_ROPE_LONG ? W_ROPE_SHORT + variant : W_ROPE_FREQS];
+
+    return w ? w->vec : NULL;
+}
+
 static bool make_ropes(rg_model *m, rg_error *err)
 {
-    rg_config *c = &m->config;
-    const rg_weight *factors = rg_weights_get(&m->weights, W_ROPE_FREQS, -1);
-    int n = c->rope.dim / 2, n_local = c->rope_local.dim / 2;
+    const rg_config *c = &m->config;
+    size_t n = 0;
 
-    m->inv_freq = rg_array((size_t)(n + n_local), sizeof *m->inv_freq);
+    for (int i = 0; i < c->n_ropes; i++)
+        n += (size_t)rg_rope_variants(&c->ropes[i]) * (size_t)c->ropes[i].dim / 2;
+    m->inv_freq = rg_array(n, sizeof *m->inv_freq);
     if (!m->inv_freq)
-        return rg_fail_memory(err, (size_t)(n + n_local) * sizeof *m->inv_freq);
-    m->rope = (rg_rope){ .n_pairs = n, .inv_freq = m->inv_freq, .interleaved = c->rope.interleaved };
-    m->rope_local =
-        (rg_rope){ .n_pairs = n_local, .inv_freq = m->inv_freq + n, .interleaved = c->rope_local.interleaved };
-    rg_rope_frequencies(&c->rope, factors ? factors->vec : NULL, m->inv_freq, &m->rope.factor);
-    rg_rope_frequencies(&c->rope_local, factors ? factors->vec : NULL, m->inv_freq + n, &m->rope_local.factor);
+        return rg_fail_memory(err, n * sizeof *m->inv_freq);
+    float *at = m->inv_freq;
+    for (int i = 0; i < c->n_ropes; i++) {
+        const rg_rope_config *r = &c->ropes[i];
+
+        for (int v = 0; v < rg_rope_variants(r); v++, at += r->dim / 2) {
+            m->ropes[i][v] = (rg_rope){ .n_variants = rg_rope_variants(r), .n_pairs = r->dim / 2, .inv_freq = at,
+                                        .interleaved = r->interleaved };
+            rg_rope_frequencies(r, v, tensor_factors(m, r, v), at, &m->ropes[i][v].factor);
+        }
+    }
     return true;
 }
 
 /* What every layer keeps, and so the groups. */
-static bool make_state(rg_model *m, rg_error *err)
+static bool make_state(rg_model *m, const rg_model_options *o, rg_error *err)
 {
     rg_config *c = &m->config;
-    size_t n = (size_t)c->n_layers;
-    rg_keep *keep = rg_array(n, sizeof *keep);
-    bool ok = false;
 
-    m->kv = rg_array(n, sizeof *m->kv);
-    m->recurrent = rg_array(n, sizeof *m->recurrent);
-    if (!keep || !m->kv || !m->recurrent) {
-        rg_fail_memory(err, n * (sizeof *keep + sizeof *m->kv + sizeof *m->recurrent));
-    } else {
-        for (int i = 0; i < c->n_layers; i++)
-            c->arch->keep(c, i, &keep[i]);
-        ok = rg_state_declare(&m->state, keep, c->n_layers, m->kv_type, m->kv, m->recurrent, err);
-    }
-    rg_free(keep);
-    return ok;
+    m->keep = rg_array((size_t)c->n_layers, sizeof *m->keep);
+    if (!m->keep)
+        return rg_fail_memory(err, (size_t)c->n_layers * sizeof *m->keep);
+    for (int i = 0; i < c->n_layers; i++)
+        rg_layer_kind_of(c, i)->keep(c, i, &m->keep[i]);
+    return rg_state_declare(&m->state, m->keep, c->n_layers, m->kv_type, o->max_draft, err);
 }
 
 static bool make_layers(rg_model *m, rg_error *err)
@@ -64,12 +70,11 @@ static bool make_layers(rg_model *m, rg_error *err)
     if (!m->layers)
         return rg_fail_memory(err, (size_t)c->n_layers * sizeof *m->layers);
     for (int i = 0; i < c->n_layers; i++) {
-        rg_layer *l = &m->layers[i];
-        l->c = c;
-        l->index = i;
-        l->kv = m->kv[i].group >= 0 ? &m->kv[i] : NULL;
-        l->rec = m->recurrent[i].group >= 0 ? &m->recurrent[i] : NULL;
-        l->rope = l->kv && l->kv->window ? &m->rope_local : &m->rope;
+        int rope = c->layer[i].rope;
+
+        m->layers[i] = (rg_layer){ .c = c, .index = i, .kv = m->keep[i].kv.group >= 0 ? &m->keep[i].kv : NULL,
+                                   .buffer = m->keep[i].buffer,
+                                   .rope = rope >= 0 && rope < c->n_ropes ? m->ropes[rope] : NULL };
     }
     for (int i = 0; i < m->weights.n; i++)
         if (m->weights.layer[i] >= 0)
@@ -80,12 +85,15 @@ static bool make_layers(rg_model *m, rg_error *err)
 /* What follows from the config once the weights are declared or bound. */
 static bool complete(rg_model *m, const rg_model_options *o, rg_error *err)
 {
-    m->embed = rg_weights_get(&m->weights, W_EMBED_TOKENS, -1);
-    m->final_norm = rg_weights_get(&m->weights, W_FINAL_NORM, -1);
-    m->lm_head = rg_weights_get(&m->weights, W_LM_HEAD, -1);
-    if (!m->lm_head)
-        m->lm_head = m->embed;
-    return choose_kv_type(m, o->kv_type, err) && make_ropes(m, err) && make_state(m, err) && make_layers(m, err);
+    rg_layer *outer = &m->outer;
+
+    *outer = (rg_layer){ .c = &m->config, .index = -1 };
+    for (int i = 0; i < m->weights.n; i++)
+        if (m->weights.layer[i] < 0)
+            outer->w[m->weights.spec[i]->role] = &m->weights.all[i];
+    if (!outer->w[W_LM_HEAD])
+        outer->w[W_LM_HEAD] = outer->w[W_EMBED_TOKENS];
+    return choose_kv_type(m, o->kv_type, err) && make_ropes(m, err) && make_state(m, o, err) && make_layers(m, err);
 }
 
 static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
@@ -134,42 +142,73 @@ void rg_model_close(rg_model *m)
     rg_weights_fini(&m->weights);
     rg_free(m->layers);
     rg_free(m->inv_freq);
-    rg_free(m->kv);
-    rg_free(m->recurrent);
+    rg_free(m->keep);
     rg_free(m);
+}
+
+/* ---- the text of a step ------------------------------------------------------------------------------------------ */
+
+static void embed(const rg_model *m, rg_fwd *f, rg_act *x)
+{
+    if (m->config.arch->embed)
+        m->config.arch->embed(f, &m->outer, x);
+    else
+        rg_embed(f, x, m->outer.w[W_EMBED_TOKENS], (float)m->config.embed_scale);
+}
+
+static void norm(const rg_model *m, rg_fwd *f, rg_act *y, const rg_act *x)
+{
+    if (m->config.arch->norm)
+        m->config.arch->norm(f, &m->outer, y, x);
+    else
+        rg_rmsnorm(f, y, x, m->outer.w[W_FINAL_NORM], m->config.norm_eps);
+}
+
+static void head(const rg_model *m, rg_fwd *f, rg_act *logits, const rg_act *h)
+{
+    if (m->config.arch->head) {
+        m->config.arch->head(f, &m->outer, logits, h);
+        return;
+    }
+    rg_linear(f, logits, h, m->outer.w[W_LM_HEAD], NULL);
+    if (m->config.logit_softcap > 0)
+        rg_softcap(f, logits, m->config.logit_softcap);
 }
 
 rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f)
 {
     const rg_config *c = &m->config;
+    const rg_arch *arch = c->arch;
     const rg_batch *b = f->batch;
     rg_outputs out = { 0 };
-    rg_act *x = rg_act_new(f, "hidden", c->dim);
+    rg_act *x = rg_act_new(f, "hidden", arch->width ? arch->width(c) : c->dim);
+    bool same_width = x->cols == c->dim;
 
     f->layer = -1;
-    rg_embed(f, x, m->embed, (float)c->embed_scale);
+    embed(m, f, x);
     for (int i = 0; i < c->n_layers; i++) {
         int mark = rg_act_mark(f);
         f->layer = i;
-        rg_note(f, x);
-        c->arch->block(f, &m->layers[i], x);
+        rg_note(f, arch->shown ? arch->shown(f, x) : x);
+        rg_layer_kind_of(c, i)->block(f, &m->layers[i], x);
         rg_act_release(f, mark);
     }
     f->layer = -1;
-    if (b->n_hidden) { /* a row's norm is its own: all of them, where they lie */
-        rg_rmsnorm(f, x, x, m->final_norm, c->norm_eps);
-        out.hidden = x;
+    if (b->n_hidden) { /* a row's norm is its own: all of them, where they lie if there is room */
+        out.hidden = same_width ? x : rg_act_new(f, "normed", c->dim);
+        norm(m, f, out.hidden, x);
+        x = out.hidden;
     }
     if (!b->n_logits)
         return out;
-    rg_act *h = rg_act_rows(f, "head_in", b->n_logits, c->dim);
+    rg_act *rows = rg_act_rows(f, "head_in", b->n_logits, x->cols), *h = rows;
+    rg_gather(f, rows, x);
+    if (!b->n_hidden) {
+        h = same_width ? rows : rg_act_rows(f, "head_normed", b->n_logits, c->dim);
+        norm(m, f, h, rows);
+    }
     out.logits = rg_act_rows(f, "logits", b->n_logits, c->vocab_size);
-    rg_gather(f, h, x);
-    if (!b->n_hidden)
-        rg_rmsnorm(f, h, h, m->final_norm, c->norm_eps);
     rg_note(f, h);
-    rg_linear(f, out.logits, h, m->lm_head, NULL);
-    if (c->logit_softcap > 0)
-        rg_softcap(f, out.logits, c->logit_softcap);
+    head(m, f, out.logits, h);
     return out;
 }

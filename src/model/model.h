@@ -11,13 +11,12 @@
 typedef struct rg_model {
     rg_config config;
     rg_weight_set weights;
+    rg_layer outer; /* what stands outside the layers; its lm_head is the embedding where they are tied */
     rg_layer *layers;
-    const rg_weight *embed, *final_norm, *lm_head; /* lm_head: the embedding where they are tied */
-    rg_rope rope, rope_local;
-    float *inv_freq;        /* of both */
+    rg_rope ropes[RG_MAX_ROPES][RG_ROPE_VARIANTS];
+    float *inv_freq; /* of all */
     rg_state_spec state;
-    rg_kv *kv;
-    rg_recurrent *recurrent;
+    rg_keep *keep;          /* [n_layers] */
     rg_type kv_type;
     int n_unused;           /* tensors of the checkpoint that no weight was made from */
 } rg_model;
@@ -26,6 +25,7 @@ typedef struct rg_model_options {
     const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or a name of ops/kv.h */
     bool declare_only;      /* no weights are read: for counting and planning */
     rg_type declared_type;  /* of weights when the checkpoint has none */
+    int max_draft;          /* draft rows that a recurrent state has room for; 0 if no drafter can come */
     int n_threads;          /* that read and pack weights; 0: one */
     void (*progress)(void *arg, const char *what, double done);
     void *progress_arg;
@@ -50,8 +50,8 @@ typedef struct rg_runner_options {
     int n_threads;
     bool exact;
     int max_rows, max_logits; /* of one step */
-    int max_seqs, max_seq_len;
-    size_t state_bytes;       /* memory for state, shared out over the groups */
+    int max_seqs, max_seq_len; /* the runner's own max_seq_len may come out less */
+    size_t state_bytes;       /* memory for state, shared out over the groups, with what hands it out */
     const rg_reader *(*wrap)(void *arg, const rg_reader *inner); /* a reader around the computing one; may be NULL */
     void *wrap_arg;
 } rg_runner_options;

@@ -10,7 +10,7 @@ int rg_spec_dims(const rg_weight_spec *spec)
 {
     int n = 0;
 
-    while (n < 3 && spec->shape[n] != SIZE_NONE)
+    while (n < 3 && spec->shape[n])
         n++;
     return n;
 }
@@ -25,6 +25,7 @@ rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_
     rg_origin s = { spec, c, ckpt, layer, .name = c->from_gguf ? spec->gguf : spec->hf };
 
     s.load = c->from_gguf ? spec->load_gguf : spec->load;
+    s.first_row = spec->first_row ? spec->first_row(c, layer) : 0;
     s.experts = !c->from_gguf && s.name && strchr(s.name, '*');
     return s;
 }
@@ -102,12 +103,12 @@ bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err)
     int64_t want[3];
     int n = 0;
 
-    if (s->load && spec->stored[0] != SIZE_NONE) {
-        want[n++] = rg_size_of(s->c, spec->stored[0]);
-        want[n++] = rg_size_of(s->c, spec->stored[1]);
+    if (spec->first_row || (s->load && spec->stored[0])) {
+        for (; n < 2 && spec->stored[n]; n++)
+            want[n] = spec->stored[n](s->c, s->layer);
     } else {
         for (int i = s->experts ? 1 : 0; i < rg_spec_dims(spec); i++)
-            want[n++] = rg_size_of(s->c, spec->shape[i]);
+            want[n++] = spec->shape[i](s->c, s->layer);
     }
     return check_shape(s, t, want, n, err);
 }
@@ -139,7 +140,10 @@ fail:
 float *rg_origin_values(const rg_origin *s, const rg_tensor *t, rg_load_fn *load, int64_t n, rg_error *err)
 {
     float *src = read_f32(s, t, err);
+    int64_t cols = rg_spec_dims(s->spec) > 1 ? n / s->spec->shape[0](s->c, s->layer) : 1;
 
+    if (src && s->first_row)
+        memmove(src, src + s->first_row * cols, (size_t)n * sizeof *src);
     if (!src || !load)
         return src;
     float *dst = rg_array((size_t)n, sizeof *dst);

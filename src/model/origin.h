@@ -17,6 +17,7 @@ typedef struct rg_origin {
     int layer;                 /* -1: outside the layers */
     bool experts;              /* one tensor per matrix */
     rg_load_fn *load;          /* NULL: as stored */
+    int64_t first_row;         /* of the tensor, from which on its rows are this weight's */
     const char *name;          /* NULL: this kind of checkpoint has none */
 } rg_origin;
 
@@ -26,7 +27,7 @@ rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_
 const rg_tensor *rg_origin_find(rg_origin *s, int expert, char out[RG_WEIGHT_NAME]);
 /* Has t the shape that the spec wants (one matrix of it where there is a tensor per matrix)? */
 bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err) RG_MUST_CHECK;
-/* n values through `load` (NULL: as stored), from the whole tensor t.  rg_free it. */
+/* The weight's n values through `load` (NULL: as stored), from tensor t, which is read whole.  rg_free it. */
 float *rg_origin_values(const rg_origin *s, const rg_tensor *t, rg_load_fn *load, int64_t n, rg_error *err);
 
 int rg_spec_dims(const rg_weight_spec *spec);

@@ -74,6 +74,7 @@ static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
     model_runner *r = (model_runner *)self;
 
     RG_ASSERT(batch->n_rows <= r->o.max_rows && batch->n_logits <= r->o.max_logits);
+    RG_ASSERT(!batch->embeds); /* not before prefix hashing covers what they hold: token -1 says nothing about it */
     r->batch = batch;
     r->sink = sink;
     r->n_threads = is_small(r, batch) ? 1 : r->o.n_threads;
@@ -81,6 +82,22 @@ static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
 }
 
 /* ---- sizes ---- */
+
+/* Asks of every operation whether the kernels can compute it, and hands it on.  A step asserts what is refused here,
+ * where a file's numbers arrive. */
+typedef struct checker {
+    rg_reader reader; /* first */
+    rg_error *err;
+    bool ok;
+} checker;
+
+static void check_op(const rg_reader *self, rg_fwd *f, const rg_op *op)
+{
+    checker *c = (checker *)(uintptr_t)self;
+
+    c->ok = c->ok && rg_cpu_can(f->layer, op, c->err);
+    self->inner->run(self->inner, f, op);
+}
 
 /* The arena of the largest step, by a run that computes nothing. */
 static bool measure_arena(model_runner *r, rg_error *err)
@@ -104,8 +121,11 @@ static bool measure_arena(model_runner *r, rg_error *err)
                            .logit_rows = zeros };
         rg_counter_init(&counter, NULL, 0);
         rg_count_fwd(f, &counter, &batch);
+        checker check = { .reader = { .run = check_op, .inner = &counter.reader }, .err = err, .ok = true };
+        f->reader = &check.reader;
         rg_model_forward(r->m, f);
         r->base.arena_bytes = f->arena_peak;
+        ok = check.ok;
     } else {
         rg_fail_memory(err, n * 6 * sizeof *zeros + sizeof *f);
     }
@@ -114,44 +134,81 @@ static bool measure_arena(model_runner *r, rg_error *err)
     return ok;
 }
 
-static int32_t blocks_of(int64_t positions)
+static int64_t blocks_of(int64_t positions)
 {
-    return (int32_t)((positions + RG_BLOCK - 1) / RG_BLOCK);
+    return (positions + RG_BLOCK - 1) / RG_BLOCK;
 }
 
-/* Window and recurrent groups get what max_seqs sequences need (as much again for snapshots, down
- * to a single sequence's if memory is short), the groups that grow share out the rest. */
-static bool size_groups(const model_runner *r, int32_t n_blocks[RG_MAX_GROUPS], rg_error *err)
+static int64_t min_of(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Blocks of a group that does not grow, for so many sequences and as much again for snapshots. */
+static int64_t fixed_blocks(const model_runner *r, const rg_group *group, int64_t seqs)
+{
+    int64_t seen = min_of((int64_t)group->window + r->o.max_rows, r->o.max_seq_len);
+
+    return 2 * seqs * (group->per == RG_PER_SEQUENCE ? 1 : blocks_of(seen) + 2) + 2;
+}
+
+/* Bytes of so many blocks of a group. */
+static uint64_t bytes_of(const rg_group *group, int64_t n)
+{
+    uint64_t bytes;
+
+    return rg_mul((uint64_t)n, (uint64_t)group->block_bytes + RG_BLOCK_BOOKKEEPING, &bytes) ? bytes : UINT64_MAX / 32;
+}
+
+/* What the groups that do not grow take, for max_seqs sequences, or for fewer if that is more than `most`. */
+static uint64_t size_fixed(const model_runner *r, uint64_t most, int32_t n_blocks[RG_MAX_GROUPS])
 {
     const rg_state_spec *spec = &r->m->state;
-    int seqs = r->o.max_seqs;
-    uint64_t fixed, growing;
 
-    for (;; seqs /= 2) {
-        fixed = growing = 0;
+    for (int64_t seqs = r->o.max_seqs;; seqs /= 2) {
+        uint64_t bytes = 0;
+
         for (int g = 0; g < spec->n_groups; g++) {
-            const rg_group *group = &spec->group[g];
-            int32_t each = group->kind == RG_KEEP_RECURRENT ? 1 : blocks_of(group->window + r->o.max_rows) + 2;
-            n_blocks[g] = 0;
-            if (group->kind == RG_KEEP_RECURRENT || group->window)
-                n_blocks[g] = 2 * seqs * each + 2;
-            else
-                growing += group->block_bytes;
-            fixed += (uint64_t)n_blocks[g] * group->block_bytes;
+            int64_t n = rg_group_grows(&spec->group[g]) ? 0 : fixed_blocks(r, &spec->group[g], seqs);
+
+            n_blocks[g] = (int32_t)min_of(n, INT32_MAX);
+            bytes += bytes_of(&spec->group[g], n);
         }
-        if (fixed <= r->o.state_bytes / (growing ? 2 : 1) || seqs <= 1)
-            break;
+        if (bytes <= most || seqs <= 1)
+            return bytes;
     }
-    int64_t most = (int64_t)r->o.max_seqs * blocks_of(r->o.max_seq_len) * 2 + 8;
-    int64_t room = growing && r->o.state_bytes > fixed ? (int64_t)((r->o.state_bytes - fixed) / growing) : 0;
-    if (fixed > r->o.state_bytes || (growing && room < 2))
+}
+
+/* Share state_bytes out: the groups that do not grow get what max_seqs sequences need, down to a single one's if memory
+ * is short; those that grow share the rest.  A sequence can be as long as their blocks and the tables of all sequences
+ * fit.  Where nothing grows, the ids of all sequences must. */
+static bool size_groups(model_runner *r, int32_t n_blocks[RG_MAX_GROUPS], rg_error *err)
+{
+    const rg_state_spec *spec = &r->m->state;
+    uint64_t each = 0, per_length = 0, fixed, room;
+    int64_t length = blocks_of(r->o.max_seq_len), n = 0;
+
+    for (int g = 0; g < spec->n_groups; g++) {
+        each += rg_group_grows(&spec->group[g]) ? bytes_of(&spec->group[g], 1) : 0;
+        per_length += spec->group[g].per == RG_PER_POSITION ? (uint64_t)r->o.max_seqs * sizeof(int32_t) : 0;
+    }
+    fixed = size_fixed(r, r->o.state_bytes / (each ? 2 : 1), n_blocks);
+    room = r->o.state_bytes > fixed ? r->o.state_bytes - fixed : 0;
+    if (!each)
+        per_length += (uint64_t)r->o.max_seqs * RG_BLOCK * sizeof(int32_t);
+    length = min_of(length, (int64_t)(room / (each + per_length)));
+    if (each)
+        n = (int64_t)((room - (uint64_t)length * per_length) / each);
+    if (length < 1 || (each && n < 2))
         return rg_fail(err, RG_E_LIMIT,
                        "the state of one sequence does not fit: %llu bytes are allowed, %llu are needed at least; "
-                       "raise --kv-memory",
-                       (unsigned long long)r->o.state_bytes, (unsigned long long)(fixed + 2 * growing));
+                       "raise --kv-memory or lower --ctx",
+                       (unsigned long long)r->o.state_bytes, (unsigned long long)(fixed + 2 * (each + per_length)));
+    n = min_of(n, min_of((int64_t)r->o.max_seqs * length * 2 + 8, INT32_MAX));
     for (int g = 0; g < spec->n_groups; g++)
-        if (!n_blocks[g])
-            n_blocks[g] = (int32_t)(room < most ? room : most);
+        if (rg_group_grows(&spec->group[g]))
+            n_blocks[g] = (int32_t)n;
+    r->base.max_seq_len = (int)min_of(r->o.max_seq_len, length * RG_BLOCK);
     return true;
 }
 
@@ -168,30 +225,14 @@ static rg_cpu_sizes reader_sizes(const model_runner *r)
                        .max_experts = c->routing.n_experts,
                        .max_experts_used = c->routing.n_used,
                        .max_heads = c->n_heads,
-                       .max_keys = r->o.max_seq_len };
+                       .max_keys = r->base.max_seq_len };
 
     for (int i = 0; i < r->m->weights.n; i++)
         if (!r->m->weights.all[i].vec)
             s.max_cols = max_of(s.max_cols, max_of((int)r->m->weights.all[i].cols, (int)r->m->weights.all[i].rows));
-    for (int i = 0; i < c->n_layers; i++) {
-        s.max_head_dim = max_of(s.max_head_dim, max_of(r->m->kv[i].k_dim, r->m->kv[i].v_dim));
-        s.max_cols = max_of(s.max_cols, r->m->recurrent[i].d_inner);
-    }
+    for (int i = 0; i < c->n_layers; i++)
+        s.max_head_dim = max_of(s.max_head_dim, max_of(r->m->keep[i].kv.k_dim, r->m->keep[i].kv.v_dim));
     return s;
-}
-
-/* What the recurrence's kernels cannot do is refused here, where a file's numbers arrive, and asserted in a step. */
-static bool kernels_can(const rg_model *m, rg_error *err)
-{
-    for (int i = 0; i < m->config.n_layers; i++) {
-        const rg_recurrent *rec = &m->recurrent[i];
-
-        if (rec->group >= 0 && (rec->d_conv > RG_MAX_CONV || rec->d_state > RG_MAX_STATE))
-            return rg_fail(err, RG_E_UNSUPPORTED,
-                           "layer %d: a convolution of %d taps and a state of %d; at most %d and %d can be computed", i,
-                           rec->d_conv, rec->d_state, RG_MAX_CONV, RG_MAX_STATE);
-    }
-    return true;
 }
 
 rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg_error *err)
@@ -205,9 +246,9 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
     r->o = *o;
     r->base = (rg_runner){ .vocab_size = m->config.vocab_size, .dim = m->config.dim, .max_rows = o->max_rows,
                            .max_logits = o->max_logits, .n_threads = o->n_threads, .spec = &m->state, .step = step };
-    rg_cpu_sizes sizes = reader_sizes(r);
-    if (!kernels_can(m, err) || !measure_arena(r, err) || !size_groups(r, n_blocks, err))
+    if (!measure_arena(r, err) || !size_groups(r, n_blocks, err))
         goto fail;
+    rg_cpu_sizes sizes = reader_sizes(r);
     rg_step_facts_find(&r->base.facts, m);
     r->arena = rg_region_new(r->base.arena_bytes);
     r->fwd = rg_array((size_t)o->n_threads, sizeof *r->fwd);

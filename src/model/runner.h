@@ -23,6 +23,7 @@ typedef struct rg_runner rg_runner;
 struct rg_runner {
     int vocab_size, dim;
     int max_rows, max_logits; /* of one step; max_logits: of them, those whose logits may be wanted */
+    int max_seq_len;          /* positions of a sequence that the memory for state can hold */
     int n_threads;
     size_t arena_bytes;       /* memory of the activations of the largest step */
     rg_step_facts facts;      /* what steps read and compute; all 0: not known */

@@ -1,7 +1,7 @@
 /* state.c -- grouping what the layers keep, and the memory of the groups.
  *
- * Relies on ops.h for the size of one layer's part of a block.  Each part starts on a multiple of RG_ALIGN.  Knows
- * nothing of who holds a block. */
+ * Relies on kv.h for the size of a layer's K/V in a block.  Each part starts on a multiple of RG_ALIGN.  Knows nothing
+ * of who holds a block. */
 #include "model/state.h"
 
 #include <string.h>
@@ -13,98 +13,113 @@ enum { MAX_SIZE = 1 << 24 }; /* of any one dimension: what is larger is a broken
 /* Bytes, and never more than a process can have, so that sums of a few do not overflow. */
 static const uint64_t MAX_BYTES = (uint64_t)1 << 46;
 
-/* The group for layers that keep this, made if it is the first; -1: too many. */
-static int group_of(rg_state_spec *spec, rg_keep_kind kind, int window)
+/* ---- declaring --------------------------------------------------------------------------------------------------- */
+
+/* The group of what is kept so, made if this is the first; -1: too many. */
+static int group_of(rg_state_spec *spec, rg_per per, int window)
 {
     for (int g = 0; g < spec->n_groups; g++)
-        if (spec->group[g].kind == kind && spec->group[g].window == window)
+        if (spec->group[g].per == per && spec->group[g].window == window)
             return g;
     if (spec->n_groups == RG_MAX_GROUPS)
         return -1;
-    spec->group[spec->n_groups] = (rg_group){ .kind = kind, .window = window };
+    spec->group[spec->n_groups] = (rg_group){ .per = per, .window = window };
     return spec->n_groups++;
 }
 
-/* Are the dimensions what one can multiply?  *bytes is then an upper bound of a block's part. */
-static bool sizes_are_sane(const rg_keep *k, uint64_t *bytes)
+/* Put n times bytes at the end of the group's block. */
+static bool place(rg_group *group, size_t n, size_t bytes, size_t *offset)
 {
-    uint64_t a, b;
+    size_t all;
 
-    if (k->kind == RG_KEEP_RECURRENT) {
-        if (k->d_inner < 1 || k->d_state < 1 || k->d_conv < 1 || k->d_inner > MAX_SIZE || k->d_state > MAX_SIZE ||
-            k->d_conv > MAX_SIZE)
-            return false;
-        a = (uint64_t)k->d_state + (uint64_t)k->d_conv + 3 * RG_MAX_DRAFT;
-        b = (uint64_t)k->d_inner + RG_MAX_DRAFT;
-        return rg_mul(a, b, bytes) && rg_mul(*bytes, (uint64_t)8, bytes) && *bytes < MAX_BYTES;
-    }
-    if (k->n_heads < 1 || k->k_dim < 1 || k->v_dim < 1 || k->window < 0 || k->n_heads > MAX_SIZE ||
-        k->k_dim > MAX_SIZE || k->v_dim > MAX_SIZE)
+    if (!rg_mul(n, bytes, &all) || all > MAX_BYTES)
         return false;
-    if (k->kind == RG_KEEP_LATENT && (k->n_heads != 1 || k->v_dim > k->k_dim))
-        return false;
-    a = (uint64_t)k->k_dim + (uint64_t)k->v_dim;
-    return rg_mul(a, (uint64_t)k->n_heads, bytes) && rg_mul(*bytes, (uint64_t)RG_BLOCK * 4, bytes) &&
-           *bytes < MAX_BYTES;
-}
-
-/* Give the layer's part its place at the end of its group's block. */
-static bool place(rg_group *group, size_t bytes, size_t *offset)
-{
     *offset = group->block_bytes;
-    group->block_bytes += (bytes + RG_ALIGN - 1) / RG_ALIGN * RG_ALIGN;
-    group->n_layers++;
+    group->block_bytes += (all + RG_ALIGN - 1) / RG_ALIGN * RG_ALIGN;
     return group->block_bytes < MAX_BYTES;
 }
 
-static bool declare_layer(rg_state_spec *spec, const rg_keep *k, rg_type type, rg_kv *kv, rg_recurrent *rec)
+/* Are the dimensions what one can multiply? */
+static bool kv_is_sane(const rg_kv *kv)
 {
-    uint64_t bound;
-    int g;
+    uint64_t bytes = (uint64_t)kv->k_dim + (uint64_t)kv->v_dim;
 
-    if (k->kind == RG_KEEP_NOTHING)
-        return true;
-    if (!sizes_are_sane(k, &bound))
+    if (kv->n_heads < 1 || kv->k_dim < 1 || kv->v_dim < 1 || kv->window < 0 || kv->n_heads > MAX_SIZE ||
+        kv->k_dim > MAX_SIZE || kv->v_dim > MAX_SIZE)
         return false;
-    g = group_of(spec, k->kind, k->kind == RG_KEEP_RECURRENT ? 0 : k->window);
-    if (g < 0)
+    if (kv->latent && (kv->n_heads != 1 || kv->v_dim > kv->k_dim))
         return false;
-    if (k->kind == RG_KEEP_RECURRENT) {
-        *rec = (rg_recurrent){ .group = g, .d_inner = k->d_inner, .d_state = k->d_state, .d_conv = k->d_conv };
-        return place(&spec->group[g], rg_recurrent_bytes(rec), &rec->offset);
-    }
-    *kv = (rg_kv){ .group = g,
-                   .type = type,
-                   .n_heads = k->n_heads,
-                   .k_dim = k->k_dim,
-                   .v_dim = k->v_dim,
-                   .window = k->window,
-                   .latent = k->kind == RG_KEEP_LATENT };
-    return place(&spec->group[g], rg_kv_bytes(kv), &kv->offset);
+    return rg_mul(bytes, (uint64_t)kv->n_heads, &bytes) && rg_mul(bytes, (uint64_t)RG_BLOCK * 4, &bytes) &&
+           bytes < MAX_BYTES;
 }
 
-bool rg_state_declare(rg_state_spec *spec, const rg_keep *keep, int n_layers, rg_type kv_type, rg_kv *kv,
-                      rg_recurrent *recurrent, rg_error *err)
+static bool declare_kv(rg_state_spec *spec, rg_kv *kv, rg_type type)
+{
+    if (!kv_is_sane(kv))
+        return false;
+    kv->type = type;
+    kv->group = group_of(spec, RG_PER_POSITION, kv->window);
+    return kv->group >= 0 && place(&spec->group[kv->group], 1, rg_kv_bytes(kv), &kv->offset);
+}
+
+static bool declare_buffer(rg_state_spec *spec, rg_buffer *b)
+{
+    bool whole = b->per == RG_PER_SEQUENCE;
+
+    RG_ASSERT(whole ? !b->window : b->window >= 0 && !b->draft_bytes);
+    b->group = group_of(spec, b->per, b->window);
+    if (b->group < 0 || !place(&spec->group[b->group], whole ? 1 : RG_BLOCK, b->bytes, &b->offset))
+        return false;
+    b->max_draft = b->draft_bytes ? spec->max_draft : 0;
+    return !b->max_draft || place(&spec->group[b->group], (size_t)b->max_draft, b->draft_bytes, &b->draft_offset);
+}
+
+static bool declare_layer(rg_state_spec *spec, rg_keep *k, rg_type type)
+{
+    RG_ASSERT(k->n_buffers >= 0 && k->n_buffers <= RG_MAX_BUFFERS);
+    if (!k->kv.n_heads)
+        k->kv = (rg_kv){ .group = -1 };
+    else if (!declare_kv(spec, &k->kv, type))
+        return false;
+    for (int i = 0; i < k->n_buffers; i++)
+        if (!declare_buffer(spec, &k->buffer[i]))
+            return false;
+    return true;
+}
+
+bool rg_state_declare(rg_state_spec *spec, rg_keep *keep, int n_layers, rg_type kv_type, int max_draft, rg_error *err)
 {
     if (!rg_kv_name(kv_type))
         return rg_fail(err, RG_E_UNSUPPORTED, "K/V type %s is not f32, f16, bf16 or q8", rg_format_of(kv_type)->name);
-    *spec = (rg_state_spec){ .n_layers = n_layers, .kv = kv, .recurrent = recurrent };
+    RG_ASSERT(max_draft >= 0 && max_draft <= RG_MAX_DRAFT);
+    *spec = (rg_state_spec){ .n_layers = n_layers, .keep = keep, .max_draft = max_draft };
     for (int i = 0; i < n_layers; i++) {
         int shared = keep[i].shared_with;
 
-        kv[i] = (rg_kv){ .group = -1 };
-        recurrent[i] = (rg_recurrent){ .group = -1 };
-        if (shared >= 0) {
-            if (shared >= i || kv[shared].group < 0)
-                return rg_fail(err, RG_E_UNSUPPORTED, "layer %d shares the K/V of layer %d, which has none before it",
-                               i, shared);
-            kv[i] = kv[shared];
-        } else if (!declare_layer(spec, &keep[i], kv_type, &kv[i], &recurrent[i])) {
+        RG_ASSERT(shared < 0 || !keep[i].kv.n_heads);
+        if (!declare_layer(spec, &keep[i], kv_type))
             return rg_fail(err, RG_E_LIMIT, "layer %d: its state is too large, or of a %dth kind", i,
                            RG_MAX_GROUPS + 1);
-        }
+        if (shared < 0)
+            continue;
+        if (shared >= i || keep[shared].kv.group < 0)
+            return rg_fail(err, RG_E_UNSUPPORTED, "layer %d shares the K/V of layer %d, which has none before it", i,
+                           shared);
+        keep[i].kv = keep[shared].kv;
     }
     return true;
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
+
+/* A window of W positions touches at most (W + 62) / 64 + 1 blocks. */
+int64_t rg_group_blocks(const rg_group *group, int64_t n)
+{
+    int64_t all = n / RG_BLOCK + (n % RG_BLOCK > 0), of_window = ((int64_t)group->window + RG_BLOCK - 2) / RG_BLOCK + 1;
+
+    if (group->per == RG_PER_SEQUENCE)
+        return 1;
+    return group->window && of_window < all ? of_window : all;
 }
 
 uint64_t rg_state_bytes_per_position(const rg_state_spec *spec)
@@ -112,24 +127,18 @@ uint64_t rg_state_bytes_per_position(const rg_state_spec *spec)
     uint64_t bytes = 0;
 
     for (int g = 0; g < spec->n_groups; g++)
-        if (spec->group[g].kind != RG_KEEP_RECURRENT && !spec->group[g].window)
+        if (rg_group_grows(&spec->group[g]))
             bytes += spec->group[g].block_bytes / RG_BLOCK;
     return bytes;
 }
 
-/* A window of W positions touches at most (W + 62) / 64 + 1 blocks, and the block being entered is one more. */
 uint64_t rg_state_bytes_per_sequence(const rg_state_spec *spec)
 {
     uint64_t bytes = 0;
 
-    for (int g = 0; g < spec->n_groups; g++) {
-        const rg_group *group = &spec->group[g];
-
-        if (group->kind == RG_KEEP_RECURRENT)
-            bytes += group->block_bytes;
-        else if (group->window)
-            bytes += (((uint64_t)group->window + RG_BLOCK - 2) / RG_BLOCK + 2) * group->block_bytes;
-    }
+    for (int g = 0; g < spec->n_groups; g++)
+        if (!rg_group_grows(&spec->group[g]))
+            bytes += (uint64_t)rg_group_blocks(&spec->group[g], INT64_MAX) * spec->group[g].block_bytes;
     return bytes;
 }
 
@@ -198,11 +207,6 @@ static uint8_t *block_at(const rg_store *s, int group, int32_t block)
     return s->memory[group].data + (size_t)block * s->memory[group].block_bytes;
 }
 
-void rg_store_clear(rg_store *s, int group, int32_t block)
-{
-    memset(block_at(s, group, block), 0, s->memory[group].block_bytes);
-}
-
 void rg_store_copy(rg_store *s, int group, int32_t from, int32_t to)
 {
     RG_ASSERT(from != to);
@@ -234,12 +238,20 @@ void rg_store_move(rg_store *s, int group, int32_t from_block, int from, int32_t
     uint8_t *source = block_at(s, group, from_block), *target = block_at(s, group, to_block);
 
     RG_ASSERT(from >= 0 && from < RG_BLOCK && to >= 0 && to < RG_BLOCK);
-    RG_ASSERT(s->spec.group[group].kind != RG_KEEP_RECURRENT);
-    /* A layer that shares another's K/V moves it once more, which changes nothing. */
+    RG_ASSERT(s->spec.group[group].per == RG_PER_POSITION);
     for (int i = 0; i < s->spec.n_layers; i++) {
-        const rg_kv *kv = &s->spec.kv[i];
+        const rg_keep *k = &s->spec.keep[i];
+        const rg_kv *kv = &k->kv;
 
+        /* A layer that shares another's K/V moves it once more, which changes nothing. */
         for (int h = 0; kv->group == group && h < kv->n_heads; h++)
             rg_kv_copy(kv, rg_kv_at(kv, source + kv->offset, h, from), rg_kv_at(kv, target + kv->offset, h, to));
+        for (int b = 0; b < k->n_buffers; b++) {
+            const rg_buffer *rows = &k->buffer[b];
+
+            if (rows->group == group)
+                memmove(target + rows->offset + (size_t)to * rows->bytes,
+                        source + rows->offset + (size_t)from * rows->bytes, rows->bytes);
+        }
     }
 }

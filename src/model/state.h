@@ -1,45 +1,55 @@
 /* state.h -- what sequences remember, as the model declares it, and the memory it lies in.
  *
- * Layers are grouped by what they keep: global K/V, K/V of each window size, MLA latents, recurrent state.  One pool of
- * blocks per group, allocated once: a block holds RG_BLOCK positions of every layer of its group, or, of a recurrent
- * group, the whole state of one sequence (a slot).  Which block belongs to whom is the engine's business
- * (engine/sequence.h has the verbs); here are bytes.  Not thread-safe except for reading. */
+ * A layer keeps K/V (or latents) per position, and any number of named buffers.  What is kept alike forms a group: per
+ * position with the same window, or per sequence.  One pool of blocks per group, allocated once: a block holds RG_BLOCK
+ * positions of everything in the group, or all that one sequence keeps (a slot).  Which block belongs to whom is the
+ * engine's business (engine/sequence.h has the verbs); here are bytes.  Not thread-safe except for reading. */
 #ifndef RG_MODEL_STATE_H
 #define RG_MODEL_STATE_H
 
 #include "ops/ops.h"
 
-typedef enum rg_keep_kind { RG_KEEP_NOTHING, RG_KEEP_KV, RG_KEEP_LATENT, RG_KEEP_RECURRENT } rg_keep_kind;
+enum {
+    RG_MAX_BUFFERS = 8,         /* of one layer */
+    RG_BLOCK_BOOKKEEPING = 512, /* bytes that whoever hands out blocks may spend on each: lists, the prefix index */
+};
 
-/* What one layer keeps; said by its architecture. */
+/* What one layer keeps.  Its architecture says K/V by n_heads, k_dim, v_dim, window and latent, and buffers by what
+ * stands first in rg_buffer; rg_state_declare fills in the rest. */
 typedef struct rg_keep {
-    rg_keep_kind kind;
-    int n_heads, k_dim, v_dim, window;  /* K/V and latent; window 0: all */
-    int d_inner, d_state, d_conv;       /* recurrent */
-    int shared_with;                    /* this layer reads another's K/V (and keeps nothing); -1: its own */
+    rg_kv kv;        /* n_heads 0: none; once declared, group -1 then */
+    int n_buffers;
+    rg_buffer buffer[RG_MAX_BUFFERS];
+    int shared_with; /* the earlier layer whose K/V this one reads, having none of its own; -1: none */
 } rg_keep;
 
 typedef struct rg_group {
-    rg_keep_kind kind;
-    int window;
+    rg_per per;
+    int window;         /* per position: that later rows see; 0: all, so that a sequence's part grows with it */
     size_t block_bytes;
-    int n_layers;
 } rg_group;
 
 typedef struct rg_state_spec {
     int n_groups;
     rg_group group[RG_MAX_GROUPS];
     int n_layers;
-    const rg_kv *kv;              /* [n_layers]; group -1 where a layer keeps none */
-    const rg_recurrent *recurrent; /* [n_layers]; likewise */
+    const rg_keep *keep; /* [n_layers] */
+    int max_draft;       /* draft rows of a span that state per sequence has room for */
 } rg_state_spec;
 
-/* Group n_layers layers' needs.  kv and recurrent are filled (room for n_layers) and borrowed by the spec.  False: more
- * than RG_MAX_GROUPS groups, or sizes overflow. */
-bool rg_state_declare(rg_state_spec *spec, const rg_keep *keep, int n_layers, rg_type kv_type, rg_kv *kv,
-                      rg_recurrent *recurrent, rg_error *err);
+/* Give everything that n_layers layers keep its group and place.  keep is filled in, and borrowed by the spec.
+ * max_draft: at most RG_MAX_DRAFT; 0 if no drafter can come.  False: more than RG_MAX_GROUPS groups, sizes overflow, or
+ * a layer shares what is not there. */
+bool rg_state_declare(rg_state_spec *spec, rg_keep *keep, int n_layers, rg_type kv_type, int max_draft, rg_error *err);
 
-/* Bytes per position of the groups that grow (global ones), and per sequence of the others. */
+/* Blocks of a group that a sequence of n positions holds at most if its rows come one by one. */
+int64_t rg_group_blocks(const rg_group *group, int64_t n);
+static inline bool rg_group_grows(const rg_group *group)
+{
+    return group->per == RG_PER_POSITION && !group->window;
+}
+
+/* Bytes per position of the groups that grow, and per sequence, however long, of the others. */
 uint64_t rg_state_bytes_per_position(const rg_state_spec *spec);
 uint64_t rg_state_bytes_per_sequence(const rg_state_spec *spec);
 
@@ -50,12 +60,11 @@ void rg_store_free(rg_store *s); /* NULL is fine */
 const rg_group_memory *rg_store_groups(const rg_store *s);
 int32_t rg_store_n_blocks(const rg_store *s, int group);
 
-void rg_store_clear(rg_store *s, int group, int32_t block); /* zero: a recurrent slot at position 0 */
 void rg_store_copy(rg_store *s, int group, int32_t from, int32_t to);
 void rg_store_save(const rg_store *s, int group, int32_t block, void *to); /* block_bytes */
 void rg_store_load(rg_store *s, int group, int32_t block, const void *from);
 void rg_store_poison(rg_store *s, int group, int32_t block); /* debug builds: fill with a pattern that is NaN */
-/* Move one position's K/V of all layers of a group: an accepted path of a draft tree into its place. */
+/* Move all that a group keeps of one position: an accepted path of a draft tree into its place. */
 void rg_store_move(rg_store *s, int group, int32_t from_block, int from, int32_t to_block, int to);
 
 #endif

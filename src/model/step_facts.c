@@ -40,7 +40,7 @@ static void note_op(void *arg, const rg_counted *op)
         run->values[op->w[i].type] += op->w[i].values;
     switch (op->kind) {
     case RG_OP_ATTENTION:
-    case RG_OP_MLA_ATTENTION: add_keys(f, run->m->kv[op->layer].window, &op->count); return;
+    case RG_OP_MLA_ATTENTION: add_keys(f, run->m->keep[op->layer].kv.window, &op->count); return;
     case RG_OP_EMBED: f->row_bytes += op->count.weight_bytes; break;
     case RG_OP_MOE:
         f->n_experts = run->m->config.routing.n_experts;

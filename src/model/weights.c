@@ -15,13 +15,13 @@
 
 /* ---- declare ---- */
 
-static void set_shape(rg_weight *w, const rg_weight_spec *spec, const rg_config *c)
+static void set_shape(rg_weight *w, const rg_weight_spec *spec, const rg_config *c, int layer)
 {
     int n = rg_spec_dims(spec);
 
-    w->n_mats = n == 3 ? rg_size_of(c, spec->shape[0]) : 1;
-    w->rows = n >= 2 ? rg_size_of(c, spec->shape[n - 2]) : 1;
-    w->cols = rg_size_of(c, spec->shape[n - 1]);
+    w->n_mats = n == 3 ? spec->shape[0](c, layer) : 1;
+    w->rows = n >= 2 ? spec->shape[n - 2](c, layer) : 1;
+    w->cols = spec->shape[n - 1](c, layer);
     w->split = spec->split;
 }
 
@@ -57,12 +57,14 @@ static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg
     const rg_tensor *t = rg_origin_find(&s, 0, name);
     if (ckpt && rg_checkpoint_n_tensors(ckpt) && !t)
         return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(ckpt), name);
-    set_shape(w, spec, c);
+    set_shape(w, spec, c, layer);
     w->name = name;
     if (!check_size(w))
         return rg_fail(err, RG_E_INPUT, "%s: weight '%s' of %lld x %lld x %lld values: out of range",
                        ckpt ? rg_checkpoint_path(ckpt) : "config", name, (long long)w->n_mats, (long long)w->rows,
                        (long long)w->cols);
+    if (t && !rg_origin_check(&s, t, err))
+        return false;
     w->type = t ? kept_type(t, &s) : rg_spec_is_vector(spec) ? RG_F32 : type;
     if (t && rg_format_of(t->type)->layout == RG_LAYOUT_NONE)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, which is no type of weights",
@@ -82,16 +84,27 @@ static int count_specs(const rg_weight_spec *spec)
 {
     int n = 0;
 
-    while (spec[n].shape[0] != SIZE_NONE)
+    while (spec[n].shape[0])
         n++;
     return n;
 }
 
+/* The weights of one table that there are in a layer (-1: outside). */
+static bool declare_table(rg_weight_set *s, const rg_weight_spec *spec, const rg_config *c, const rg_checkpoint *ckpt,
+                          int layer, rg_type type, rg_error *err)
+{
+    for (; spec->shape[0]; spec++)
+        if ((!spec->when || spec->when(c, layer)) && !declare_one(s, spec, c, ckpt, layer, type, err))
+            return false;
+    return true;
+}
+
 bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, rg_type type, rg_error *err)
 {
-    int n_outer = count_specs(c->arch->weights), n_inner = count_specs(c->arch->layer_weights);
-    size_t room = (size_t)n_outer + (size_t)n_inner * (size_t)c->n_layers;
+    size_t room = (size_t)count_specs(c->arch->weights);
 
+    for (int i = 0; i < c->n_layers; i++)
+        room += (size_t)count_specs(rg_layer_kind_of(c, i)->weights);
     memset(s, 0, sizeof *s);
     s->all = rg_array(room, sizeof *s->all);
     s->spec = rg_array(room, sizeof *s->spec);
@@ -100,17 +113,11 @@ bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoin
     s->names = rg_array(room, RG_WEIGHT_NAME);
     if (!s->all || !s->spec || !s->layer || !s->packed || !s->names)
         return rg_fail_memory(err, room * (sizeof *s->all + RG_WEIGHT_NAME));
-    for (int i = 0; i < n_outer; i++) {
-        const rg_weight_spec *spec = &c->arch->weights[i];
-        if ((!spec->when || spec->when(c, -1)) && !declare_one(s, spec, c, ckpt, -1, type, err))
+    for (int i = -1; i < c->n_layers; i++) {
+        const rg_weight_spec *spec = i < 0 ? c->arch->weights : rg_layer_kind_of(c, i)->weights;
+
+        if (!declare_table(s, spec, c, ckpt, i, type, err))
             return false;
-    }
-    for (int layer = 0; layer < c->n_layers; layer++) {
-        for (int i = 0; i < n_inner; i++) {
-            const rg_weight_spec *spec = &c->arch->layer_weights[i];
-            if ((!spec->when || spec->when(c, layer)) && !declare_one(s, spec, c, ckpt, layer, type, err))
-                return false;
-        }
     }
     return true;
 }
@@ -139,7 +146,7 @@ static bool pack_rows(rg_packed *p, const rg_origin *s, const rg_tensor *t, cons
                       rg_error *err)
 {
     uint64_t bytes = 0;
-    int64_t n = rg_tensor_count(t) / w->cols, at_once;
+    int64_t n = s->experts ? w->rows : w->n_mats * w->rows, at_once;
 
     if (!rg_row_bytes(t->type, w->cols, &bytes) || !bytes)
         return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values are no multiple of a block", t->name,
@@ -151,7 +158,7 @@ static bool pack_rows(rg_packed *p, const rg_origin *s, const rg_tensor *t, cons
         return rg_fail_memory(err, (size_t)at_once * bytes);
     for (int64_t i = 0; i < n; i += at_once) {
         int64_t m = n - i < at_once ? n - i : at_once;
-        if (!rg_tensor_read(s->ckpt, t, (uint64_t)i * bytes, buf, (size_t)m * bytes, err)) {
+        if (!rg_tensor_read(s->ckpt, t, (uint64_t)(s->first_row + i) * bytes, buf, (size_t)m * bytes, err)) {
             rg_free(buf);
             return false;
         }
@@ -346,7 +353,7 @@ void rg_weights_fini(rg_weight_set *s)
     memset(s, 0, sizeof *s);
 }
 
-const rg_weight *rg_weights_get(const rg_weight_set *s, rg_role role, int layer)
+const rg_weight *rg_weights_get(const rg_weight_set *s, int role, int layer)
 {
     for (int i = 0; i < s->n; i++)
         if (s->layer[i] == layer && s->spec[i]->role == role)

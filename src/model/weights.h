@@ -30,6 +30,6 @@ bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_check
                       rg_error *err);
 void rg_weights_fini(rg_weight_set *s);
 /* The weight of a role in a layer (-1: outside), or NULL. */
-const rg_weight *rg_weights_get(const rg_weight_set *s, rg_role role, int layer);
+const rg_weight *rg_weights_get(const rg_weight_set *s, int role, int layer);
 
 #endif

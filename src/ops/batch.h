@@ -23,10 +23,18 @@ typedef struct rg_span {
     int32_t n_draft;  /* its last rows that may yet be rolled back; recurrent state is not advanced by them */
     int32_t n_replay; /* draft rows of the last step that were accepted: a recurrence folds them in first */
     int32_t adapter;  /* -1: none */
+    int32_t rope;     /* which variant of each rope its rows use (too large: the last); fixed at admission */
     /* Per state group, the sequence's block table: number of the block that holds positions [64 b, 64 b + 64), -1 where
-     * released.  A recurrent group's table has one entry, the sequence's slot. */
+     * released.  The table of a group that keeps state per sequence has one entry, the sequence's slot. */
     const int32_t *tables[RG_MAX_GROUPS];
 } rg_span;
+
+/* True if the slot holds no row yet: an operation that keeps state per sequence starts from zero then, whatever the
+ * slot held before. */
+static inline bool rg_span_is_fresh(const rg_span *s)
+{
+    return s->start == s->n_replay;
+}
 
 /* Rows [first, first + n) of a step. */
 typedef struct rg_rows {
@@ -37,7 +45,7 @@ typedef struct rg_batch {
     int32_t n_rows, n_spans;
     const rg_span *spans;      /* in row order, covering all rows */
     const int32_t *token;      /* [n_rows]; -1: the row of embeds is its input */
-    const float *embeds;       /* [n_rows, dim], or NULL */
+    const float *embeds;       /* [n_rows, dim], or NULL.  A runner takes none yet: blocks are shared by their tokens */
     const int32_t *index;      /* [n_rows] place in the sequence */
     const int32_t (*pos)[4];   /* [n_rows] for rope; one component used by plain rope */
     const int32_t *kv_end; /* [n_rows] sees keys [.., kv_end): index + 1 if causal, its block's end if bidirectional */

@@ -47,7 +47,7 @@ static rg_act *handle(rg_fwd *f, const char *name, int rows, int cols)
 
     RG_ASSERT(f->n_acts < RG_MAX_ACTS && rows >= 0 && cols > 0);
     a = &f->acts[f->n_acts++];
-    *a = (rg_act){ .name = name, .rows = rows, .cols = cols };
+    *a = (rg_act){ .name = name, .rows = rows, .cols = cols, .layer = f->layer };
     return a;
 }
 
@@ -77,6 +77,17 @@ rg_act *rg_act_view(rg_fwd *f, const char *name, const rg_act *a, int first, int
     return v;
 }
 
+rg_act *rg_act_find(rg_fwd *f, const char *name)
+{
+    rg_act *found = NULL;
+
+    for (int i = 0; i < f->n_acts && !found; i++)
+        if (f->acts[i].layer < 0 && !strcmp(f->acts[i].name, name))
+            found = &f->acts[i];
+    RG_ASSERT(found);
+    return found;
+}
+
 int rg_act_mark(const rg_fwd *f)
 {
     return f->n_acts;
@@ -97,13 +108,6 @@ void rg_fwd_barrier(rg_fwd *f)
 {
     if (f->pool)
         rg_phase_end(f->pool, &f->phase);
-}
-
-size_t rg_recurrent_bytes(const rg_recurrent *r)
-{
-    size_t inner = (size_t)r->d_inner, state = (size_t)r->d_state, tail = (size_t)r->d_conv - 1;
-
-    return (state * inner + tail * inner + RG_MAX_DRAFT * (3 * inner + state)) * sizeof(float);
 }
 
 /* ---- handing an operation on ------------------------------------------------------------------------------------- */
@@ -160,16 +164,57 @@ void rg_add_to(rg_fwd *f, rg_act *y, const rg_act *x)
     run(f, &(rg_op){ .kind = RG_OP_ADD, .out = { y }, .in = { x }, .accumulate = true });
 }
 
+void rg_mul_by(rg_fwd *f, rg_act *y, const rg_act *x)
+{
+    RG_ASSERT(y->rows == x->rows && y->cols % x->cols == 0);
+    run(f, &(rg_op){ .kind = RG_OP_MUL, .out = { y }, .in = { x }, .accumulate = true, .n = y->cols / x->cols });
+}
+
+void rg_scale_by(rg_fwd *f, rg_act *y, float s)
+{
+    run(f, &(rg_op){ .kind = RG_OP_SCALE, .out = { y }, .accumulate = true, .x = s });
+}
+
+/* Any of the norms, over each run of n columns. */
+static void norm(rg_fwd *f, rg_op_kind kind, rg_act *y, const rg_act *x, int64_t n, const rg_weight *const wb[2],
+                 float eps)
+{
+    RG_ASSERT(y->rows == x->rows && y->cols == x->cols && n > 0 && x->cols % n == 0);
+    check_vector(wb[0], n);
+    check_vector(wb[1], n);
+    run(f, &(rg_op){ .kind = kind, .out = { y }, .in = { x }, .w = { wb[0] }, .b = { wb[1] }, .n = (int)n, .x = eps });
+}
+
 void rg_rmsnorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, float eps)
 {
-    RG_ASSERT(y->rows == x->rows && y->cols == x->cols && w->cols > 0 && x->cols % w->cols == 0);
-    run(f, &(rg_op){ .kind = RG_OP_RMSNORM, .out = { y }, .in = { x }, .w = { w }, .x = eps });
+    norm(f, RG_OP_RMSNORM, y, x, w->cols, (const rg_weight *[]){ w, NULL }, eps);
+}
+
+void rg_rmsnorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps)
+{
+    norm(f, RG_OP_RMSNORM, y, x, n, (const rg_weight *[]){ NULL, NULL }, eps);
+}
+
+void rg_layernorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, float eps)
+{
+    norm(f, RG_OP_LAYERNORM, y, x, w->cols, (const rg_weight *[]){ w, b }, eps);
+}
+
+void rg_layernorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps)
+{
+    norm(f, RG_OP_LAYERNORM, y, x, n, (const rg_weight *[]){ NULL, NULL }, eps);
 }
 
 void rg_act_mul(rg_fwd *f, rg_act *y, const rg_act *gate, const rg_act *up, rg_activation act)
 {
     RG_ASSERT(y->rows == gate->rows && y->cols == gate->cols && up->rows == gate->rows && up->cols == gate->cols);
     run(f, &(rg_op){ .kind = RG_OP_ACT_MUL, .out = { y }, .in = { gate, up }, .act = act });
+}
+
+void rg_activate(rg_fwd *f, rg_act *y, const rg_act *x, rg_activation act)
+{
+    RG_ASSERT(y->rows == x->rows && y->cols == x->cols);
+    run(f, &(rg_op){ .kind = RG_OP_ACTIVATE, .out = { y }, .in = { x }, .act = act });
 }
 
 void rg_softcap(rg_fwd *f, rg_act *x, float cap)
@@ -245,6 +290,8 @@ void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int firs
 {
     RG_ASSERT(x->rows == f->batch->n_rows && x->cols % head_dim == 0);
     RG_ASSERT(rope->n_pairs >= 0 && first >= 0 && first + 2 * rope->n_pairs <= head_dim);
+    for (int i = 1; i < rope->n_variants; i++)
+        RG_ASSERT(rope[i].n_pairs == rope->n_pairs && rope[i].interleaved == rope->interleaved);
     run(f,
         &(rg_op){
             .kind = RG_OP_ROTATE, .out = { x }, .accumulate = true, .rope = rope, .n = head_dim, .x = (float)first });
@@ -258,26 +305,30 @@ void rg_kv_store(rg_fwd *f, const rg_kv *kv, const rg_act *k, const rg_act *v)
     run(f, &(rg_op){ .kind = RG_OP_KV_STORE, .in = { k, v }, .kv = kv });
 }
 
-void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, int n_heads, float scale, float cap)
+void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, const rg_attend_params *p)
 {
-    RG_ASSERT(q->rows == f->batch->n_rows && y->rows == q->rows && !kv->latent && n_heads % kv->n_heads == 0);
-    RG_ASSERT(q->cols == n_heads * kv->k_dim && y->cols == n_heads * kv->v_dim);
-    run(f,
-        &(rg_op){ .kind = RG_OP_ATTENTION, .out = { y }, .in = { q }, .kv = kv, .n = n_heads, .x = scale, .y = cap });
+    RG_ASSERT(q->rows == f->batch->n_rows && y->rows == q->rows && !kv->latent && p->n_heads % kv->n_heads == 0);
+    RG_ASSERT(q->cols == p->n_heads * kv->k_dim && y->cols == p->n_heads * kv->v_dim);
+    check_vector(p->sinks, p->n_heads);
+    run(f, &(rg_op){
+               .kind = RG_OP_ATTENTION, .out = { y }, .in = { q }, .w = { p->sinks }, .kv = kv, .attend = p });
 }
 
-void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv, int n_heads,
-                      float scale)
+void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv,
+                      const rg_attend_params *p)
 {
+    const int n_heads = p->n_heads;
+
     RG_ASSERT(q_latent->rows == f->batch->n_rows && q_rope->rows == q_latent->rows && y->rows == q_latent->rows);
     RG_ASSERT(kv->latent && q_latent->cols == n_heads * kv->v_dim && y->cols == q_latent->cols);
     RG_ASSERT(q_rope->cols % n_heads == 0 && q_rope->cols / n_heads >= kv->k_dim - kv->v_dim);
+    check_vector(p->sinks, n_heads);
     run(f, &(rg_op){ .kind = RG_OP_MLA_ATTENTION,
                      .out = { y },
                      .in = { q_latent, q_rope },
+                     .w = { p->sinks },
                      .kv = kv,
-                     .n = n_heads,
-                     .x = scale });
+                     .attend = p });
 }
 
 /* ---- experts ----------------------------------------------------------------------------------------------------- */
@@ -311,21 +362,43 @@ void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg
 
 /* ---- recurrence -------------------------------------------------------------------------------------------------- */
 
-void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_recurrent *rec)
+rg_buffer rg_conv_tail(const char *name, int channels, int taps)
 {
-    RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && x->cols == rec->d_inner && y->cols == rec->d_inner);
+    size_t row = (size_t)channels * sizeof(float);
+
+    return (rg_buffer){ .name = name, .bytes = (size_t)(taps - 1) * row, .draft_bytes = row };
+}
+
+rg_buffer rg_scan_state(const char *name, int d_inner, int d_state)
+{
+    size_t inner = (size_t)d_inner, state = (size_t)d_state;
+
+    return (rg_buffer){ .name = name, .bytes = state * inner * sizeof(float),
+                        .draft_bytes = (2 * inner + state) * sizeof(float) };
+}
+
+static void check_buffer(const rg_buffer *b, rg_buffer want)
+{
+    RG_ASSERT(b->per == RG_PER_SEQUENCE && b->bytes == want.bytes && b->draft_bytes == want.draft_bytes);
+}
+
+void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_buffer *tail)
+{
+    RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && y->cols == x->cols);
     RG_ASSERT(y->offset != x->offset); /* later rows read x of earlier ones */
-    check_vector(w, (int64_t)rec->d_inner * rec->d_conv);
-    check_vector(b, rec->d_inner);
-    run(f, &(rg_op){ .kind = RG_OP_CONV, .out = { y }, .in = { x }, .w = { w }, .b = { b }, .rec = rec });
+    check_matrix(w, x->cols, (int)w->cols);
+    check_vector(b, x->cols);
+    check_buffer(tail, rg_conv_tail(NULL, x->cols, (int)w->cols));
+    run(f, &(rg_op){ .kind = RG_OP_CONV, .out = { y }, .in = { x }, .w = { w }, .b = { b }, .buffer = tail });
 }
 
 void rg_scan(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *dt_raw, const rg_act *bc, const rg_act *z,
-             const rg_weight *a, const rg_weight *d, const rg_recurrent *rec)
+             const rg_weight *a, const rg_weight *d, const rg_buffer *h)
 {
-    RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && x->cols == rec->d_inner && y->cols == rec->d_inner);
-    RG_ASSERT(dt_raw->cols == rec->d_inner && z->cols == rec->d_inner && bc->cols == 2 * rec->d_state);
-    check_vector(a, (int64_t)rec->d_state * rec->d_inner);
-    check_vector(d, rec->d_inner);
-    run(f, &(rg_op){ .kind = RG_OP_SCAN, .out = { y }, .in = { x, dt_raw, bc, z }, .w = { a, d }, .rec = rec });
+    RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && y->cols == x->cols);
+    RG_ASSERT(dt_raw->cols == x->cols && z->cols == x->cols && bc->cols == 2 * a->rows);
+    check_matrix(a, (int)a->rows, x->cols);
+    check_vector(d, x->cols);
+    check_buffer(h, rg_scan_state(NULL, x->cols, (int)a->rows));
+    run(f, &(rg_op){ .kind = RG_OP_SCAN, .out = { y }, .in = { x, dt_raw, bc, z }, .w = { a, d }, .buffer = h });
 }

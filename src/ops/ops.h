@@ -25,6 +25,7 @@ typedef struct rg_act {
     int rows, cols, stride;
     size_t offset;    /* of its first value in the step's arena, in bytes */
     size_t round;     /* offset of the place for its rows rounded, in blocks of 32 (reserved with it) */
+    int layer;        /* in which it was made; -1: outside the layers */
     int rounded;      /* how, since it was last written, in the reader's terms; 0: not.  A view has its own place */
 } rg_act;
 
@@ -38,26 +39,53 @@ typedef struct rg_weight {
     int split;                  /* 0 none, 1 rows, 2 columns over ranks */
 } rg_weight;
 
-/* Where one recurrent layer's state lies in its sequence's slot, f32: h [d_state][d_inner]; the last d_conv - 1 inputs
- * of the convolution, oldest first, [d_conv - 1][d_inner]; and for draft rows, RG_MAX_DRAFT deep: the convolution's
- * input, x after it, dt [.][d_inner] and B [.][d_state]. */
-typedef struct rg_recurrent {
+/* What one piece of state belongs to: its sequence as a whole, or each of its positions. */
+typedef enum rg_per { RG_PER_SEQUENCE, RG_PER_POSITION } rg_per;
+
+/* One buffer of a layer's state besides K/V: of the sequence as a whole (a recurrent state, the tail of a convolution),
+ * which lies in the sequence's slot; or of each position (an indexer's keys), rows [RG_BLOCK][bytes] in a block.  The
+ * layer says the first five members, rg_state_declare fills in the rest. */
+typedef struct rg_buffer {
+    const char *name;
+    rg_per per;
+    size_t bytes;        /* per sequence, or per position */
+    size_t draft_bytes;  /* per sequence: of a draft row's inputs, which fold it in once it is accepted; 0: none */
+    int window;          /* per position: positions that a row reads, itself included; 0: all */
     int group;
-    size_t offset;
-    int d_inner, d_state, d_conv;
-} rg_recurrent;
+    size_t offset;       /* in a block of its group */
+    size_t draft_offset; /* likewise, of the log of draft rows, [max_draft][draft_bytes] */
+    int max_draft;       /* 0: no drafter can come, and there is no log */
+} rg_buffer;
 
-size_t rg_recurrent_bytes(const rg_recurrent *r);
-
-/* Rotary embedding: one per kind of layer, computed when the model is opened. */
+/* Rotary embedding: one per kind of layer, computed when the model is opened.  Where a model chooses frequencies by how
+ * long a sequence may become (longrope: short factors, long factors), it is an array of variants, the first of which is
+ * handed to rg_rotate; a row is rotated by variant min(rope of its span, n_variants - 1). */
 typedef struct rg_rope {
+    int n_variants;        /* of the array that this begins, alike in n_pairs and interleaved; 0 is as 1 */
     int n_pairs;           /* rotated pairs; 2 n_pairs <= head size, the rest passes through */
     const float *inv_freq; /* [n_pairs], scaling applied */
     float factor;          /* cos and sin are multiplied by it (yarn) */
     bool interleaved;      /* pairs (2i, 2i + 1); else (i, i + n_pairs) */
 } rg_rope;
 
-typedef enum rg_activation { RG_SILU, RG_GELU_TANH } rg_activation;
+typedef enum rg_activation {
+    RG_SILU,      /* x sigmoid(x) */
+    RG_GELU,      /* x Phi(x), by erf */
+    RG_GELU_TANH, /* its approximation by tanh */
+    RG_RELU,
+    RG_RELU2,     /* relu(x)^2 */
+    RG_SIGMOID,   /* for gates */
+    RG_ACTIVATIONS
+} rg_activation;
+
+/* What attention does besides reading the keys of a layer.  Fields left out are 0: no cap, no sinks. */
+typedef struct rg_attend_params {
+    int n_heads;            /* query heads; head h reads kv head h / (n_heads / kv->n_heads) */
+    float scale;            /* of q . k */
+    float cap;              /* scores become cap * tanh(score / cap); 0: as they are */
+    const rg_weight *sinks; /* [n_heads], or NULL: a score per query head that takes part in the softmax and has no
+                               value, so that a row's weights add up to less than 1; neither scaled nor capped */
+} rg_attend_params;
 
 /* Which experts, and how much of each. */
 typedef struct rg_routing {
@@ -88,8 +116,9 @@ typedef struct rg_op {
     const rg_weight *w[3]; /* matrices, or the vectors that ops.def names */
     const rg_weight *b[3]; /* biases, one per matrix */
     const rg_kv *kv;
-    const rg_recurrent *rec;
+    const rg_buffer *buffer;
     const rg_rope *rope;
+    const rg_attend_params *attend;
     const rg_routing *routing;
     rg_activation act;
     int n;       /* a count that the kind defines (heads, group size) */
@@ -142,6 +171,10 @@ static inline size_t rg_round_stride(int cols)
     return (size_t)(cols + 31) / 32 | 1;
 }
 
+/* The first activation of this name that was made outside the layers and not released: what a model makes before its
+ * first layer lives to the step's end, and layers read and write it.  Asserts if there is none. */
+rg_act *rg_act_find(rg_fwd *f, const char *name);
+
 /* Everything made since the mark goes. */
 int rg_act_mark(const rg_fwd *f);
 void rg_act_release(rg_fwd *f, int mark);
@@ -162,8 +195,22 @@ void rg_embed(rg_fwd *f, rg_act *y, const rg_weight *table, float scale);
 void rg_gather(rg_fwd *f, rg_act *y, const rg_act *x);
 /* y += x. */
 void rg_add_to(rg_fwd *f, rg_act *y, const rg_act *x);
-/* y = x / rms(x) * w, over each run of w->cols columns (a whole row, or each head of it).  y may be x. */
+/* y *= x, elementwise: y [rows, cols], x [rows, cols / k] for any whole k; each value of x multiplies the k columns of
+ * y that stand in its place.  k = 1: a gate of y's own width; k = head_dim: one value per head; k = cols: one per
+ * row. */
+void rg_mul_by(rg_fwd *f, rg_act *y, const rg_act *x);
+/* y *= s. */
+void rg_scale_by(rg_fwd *f, rg_act *y, float s);
+/* y = x / sqrt(mean(x^2) + eps) * w, over each run of w->cols columns (a whole row, or each head of it): x, y [rows,
+ * k * w->cols], w a vector.  y may be x. */
 void rg_rmsnorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, float eps);
+/* The same over each run of n columns, without a weight. */
+void rg_rmsnorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps);
+/* LayerNorm: y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w + b, over each run of w->cols columns: x, y
+ * [rows, k * w->cols], w and b vectors; b may be NULL.  y may be x. */
+void rg_layernorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, float eps);
+/* The same over each run of n columns, without weight and bias. */
+void rg_layernorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps);
 /* y = w x + b.  b may be NULL. */
 void rg_linear(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b);
 /* y += w x + b: the residual inside the linear. */
@@ -176,34 +223,41 @@ void rg_linear_heads(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, 
 /* y = act(gate x + b0) * (up x + b1). */
 void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, const rg_weight *up,
               const rg_weight *b_gate, const rg_weight *b_up, rg_activation act);
-/* y = act(gate) * up, elementwise. */
+/* y = act(gate) * up, elementwise; all [rows, cols].  y may be gate or up.  With up = y and RG_SIGMOID it is a gate:
+ * y *= sigmoid(gate). */
 void rg_act_mul(rg_fwd *f, rg_act *y, const rg_act *gate, const rg_act *up, rg_activation act);
-/* Rotate each head of x (head_dim columns each, the rotated part starting at `first` within the head). */
+/* y = act(x), elementwise; both [rows, cols].  y may be x. */
+void rg_activate(rg_fwd *f, rg_act *y, const rg_act *x, rg_activation act);
+/* Rotate each head of x [rows, heads * head_dim] by its row's position, the rotated part starting at column `first` of
+ * the head, with the variant of the rope that the row's span uses. */
 void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int first);
 /* Put this step's K and V into the state: k [rows, n_heads * k_dim], v [rows, n_heads * v_dim].  Latent: k is the
  * latent [rows, v_dim], v the rotated part [rows, k_dim - v_dim]. */
 void rg_kv_store(rg_fwd *f, const rg_kv *kv, const rg_act *k, const rg_act *v);
-/* y [rows, n_heads * v_dim] = softmax(scale q . k, capped) v over what each row sees; q [rows, n_heads * k_dim]; query
- * head h reads kv head h / (n_heads / kv->n_heads).  cap 0: none; else cap * tanh(s / cap). */
-void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, int n_heads, float scale, float cap);
+/* y [rows, n_heads * v_dim] = softmax(scale q . k, capped) v over what each row sees; q [rows, n_heads * k_dim]. */
+void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, const rg_attend_params *p);
 /* MLA, absorbed: q_latent [rows, n_heads * v_dim]; q_rope holds n_heads equal runs of columns, of each of which the
  * last k_dim - v_dim are the rotated part of that head's q (what stands before them is not read); y [rows, n_heads *
  * v_dim]. */
-void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv, int n_heads,
-                      float scale);
+void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv,
+                      const rg_attend_params *p);
 /* route [rows, 2 * n_used] = chosen experts (as int32 bits), in rising order, then their weights, from logits [rows,
  * n_experts]. */
 void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *routing);
 /* y += sum over a row's experts, in index order, of weight * down[e] (act(gate[e] x) * (up[e] x)). */
 void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg_routing *routing,
             const rg_weight *const gate_up_down[3], rg_activation act);
-/* Causal depthwise convolution over positions, then SiLU: y[t, c] = silu(b[c] + sum_j w[c, j] x[t - (d_conv - 1) + j,
- * c]). */
-void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_recurrent *rec);
+/* Causal depthwise convolution over positions, then SiLU: y[t, c] = silu(b[c] + sum_j w[c, j] x[t - (taps - 1) + j,
+ * c]).  w [channels, taps]. */
+void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_buffer *tail);
+/* Its buffer, f32: the last taps - 1 rows of x, oldest first, [taps - 1][channels]; of a draft row, x. */
+rg_buffer rg_conv_tail(const char *name, int channels, int taps);
 /* Mamba's selective scan (Gu & Dao 2023): dt = softplus(dt_raw); h = exp(dt A) h + dt B x; y = (C . h + D x) * silu(z).
  * x, dt_raw, z [rows, d_inner]; bc [rows, 2 * d_state] = B | C; a [d_state, d_inner] (transposed, = -exp(A_log)). */
 void rg_scan(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *dt_raw, const rg_act *bc, const rg_act *z,
-             const rg_weight *a, const rg_weight *d, const rg_recurrent *rec);
+             const rg_weight *a, const rg_weight *d, const rg_buffer *h);
+/* Its buffer, f32: h [d_state][d_inner]; of a draft row, x and dt [d_inner], then B [d_state]. */
+rg_buffer rg_scan_state(const char *name, int d_inner, int d_state);
 /* x = cap * tanh(x / cap). */
 void rg_softcap(rg_fwd *f, rg_act *x, float cap);
 

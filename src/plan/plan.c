@@ -35,8 +35,7 @@ static double larger(double a, double b)
 
 static bool is_textbook(const rg_config *c)
 {
-    return c->n_heads > 0 && c->n_kv_heads > 0 && c->head_dim > 0 && c->ffn_dim > 0 && !c->routing.n_experts &&
-           !c->kv_lora_rank && !c->d_inner;
+    return c->n_heads > 0 && c->n_kv_heads > 0 && c->head_dim > 0 && c->ffn_dim > 0 && !c->routing.n_experts;
 }
 
 bool rg_plan_textbook_params(const rg_config *c, double *params, rg_error *err)
@@ -96,18 +95,12 @@ static double book_peak(const rg_plan_machine *m)
 
 void rg_plan_state_bytes(const rg_model *m, int64_t seq, double *kv, double *recurrent)
 {
-    int64_t blocks = (seq + RG_BLOCK - 1) / RG_BLOCK;
-
     *kv = *recurrent = 0;
     for (int g = 0; g < m->state.n_groups; g++) {
         const rg_group *group = &m->state.group[g];
-        int64_t window = ((int64_t)group->window + RG_BLOCK - 2) / RG_BLOCK + 1;
-        int64_t n = group->window && window < blocks ? window : blocks;
 
-        if (group->kind == RG_KEEP_RECURRENT)
-            *recurrent += (double)group->block_bytes;
-        else
-            *kv += (double)n * (double)group->block_bytes;
+        *(group->per == RG_PER_SEQUENCE ? recurrent : kv) +=
+            (double)rg_group_blocks(group, seq) * (double)group->block_bytes;
     }
 }
 

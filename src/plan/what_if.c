@@ -77,7 +77,7 @@ static bool try_model(trial *b, const rg_config *c, rg_type type, const char *na
 
 static bool has_kv(const rg_config *c)
 {
-    return c->n_heads > 0 && c->n_kv_heads > 0 && !c->kv_lora_rank && !c->d_inner;
+    return c->n_heads > 0 && c->n_kv_heads > 0;
 }
 
 static bool try_kv_heads(trial *b, rg_config *c)
@@ -114,7 +114,7 @@ static bool try_windows(trial *b, rg_config *c)
     *windowed = *c;
     windowed->window = b->o->window;
     for (int i = 0; i < c->n_layers; i++)
-        windowed->layer_global[i] = i % 6 == 5;
+        windowed->layer[i].window = i % 6 == 5 ? 0 : b->o->window;
     snprintf(name, sizeof name, "windows of %d, 5 layers in 6", b->o->window);
     bool ok = try_model(b, windowed, b->type, name, &l);
     if (l)
@@ -343,7 +343,7 @@ static void try_chips(trial *b)
     /* Two all-reduces a layer, each 2 (Y - 1) / Y of the batch's rows in bf16 over the link. */
     double moved = 2.0 * c->n_layers * 2 * (y - 1) / y * batch * c->dim * 2;
     double sharded = t / y + moved / m->link_bytes_s, beta = m->m.roofs.read_bytes_s / m->link_bytes_s;
-    double width = c->ffn_dim ? c->ffn_dim : c->moe_ffn_dim ? c->moe_ffn_dim : c->d_inner;
+    double width = rg_config_value(c, "intermediate_size");
     snprintf(name, sizeof name, "tensor parallel over %d", y);
     l = add(b, name, b->base.memory.total / y, sharded, batch / sharded);
     snprintf(l->formula, sizeof l->formula, "T / Y + 4 L all-reduced B D bytes; useful to Y < F / (B beta) = %.0f",

@@ -1,4 +1,4 @@
-/* answer.c -- see answer.h.  A little machine over the text that is held back: each turn either moves some of it to
+/* answer.c -- see answer.h.  A finite automaton over the text that is held back: each turn either moves some of it to
  * where it belongs, or waits for more. */
 #define _GNU_SOURCE 1 /* memmem */
 #include "server/answer.h"
@@ -55,6 +55,7 @@ static void consume(rg_answer *a, size_t n)
 {
     memmove(a->held.data, a->held.data + n, a->held.n - n);
     a->held.n -= n;
+    a->work += a->held.n;
     a->scanned = 0;
 }
 
@@ -83,9 +84,10 @@ static bool starts_with(const rg_answer *a, const char *mark)
     return a->held.n >= n && !memcmp(a->held.data, mark, n);
 }
 
-/* Reasoning ends at its mark, and the blanks around that are nobody's. */
+/* Reasoning ends at its mark.  The blanks around the mark are dropped. */
 static bool turn_reasoning(rg_answer *a, bool last)
 {
+    a->work += a->held.n;
     const char *end = memmem(a->held.data, a->held.n, think_end, strlen(think_end));
     size_t n = end ? (size_t)(end - a->held.data) : a->held.n, blanks = 0, lead = 0;
 
@@ -120,6 +122,7 @@ static bool turn_start(rg_answer *a, bool last)
 
     while (blanks < a->held.n && is_space(a->held.data[blanks]))
         blanks++;
+    a->work += blanks + 1;
     if (blanks == a->held.n && !last && blanks < MAX_BLANKS)
         return false;
     const char *s = a->held.data + blanks;
@@ -145,6 +148,7 @@ static bool turn_words(rg_answer *a, bool last)
     const rg_tool_mark *mark = NULL;
 
     for (const rg_tool_mark *m = rg_tool_marks; a->tools && m->open; m++) {
+        a->work += at;
         const char *found = memmem(a->held.data, at, m->open, strlen(m->open));
         if (found || (at < a->held.n && starts_with(a, m->open))) {
             at = found ? (size_t)(found - a->held.data) : 0;
@@ -189,6 +193,7 @@ static bool turn_calls(rg_answer *a, bool last)
     size_t n_close = close ? strlen(close) : 0, from = a->scanned;
     const char *end = close ? memmem(a->held.data + from, a->held.n - from, close, n_close) : NULL;
 
+    a->work += a->held.n - from;
     a->scanned = a->held.n > n_close ? a->held.n - n_close : 0;
     if (!end && !last)
         return false;
@@ -230,4 +235,13 @@ void rg_answer_feed(rg_answer *a, const char *text, size_t n)
 void rg_answer_end(rg_answer *a)
 {
     run(a, true);
+}
+
+bool rg_answer_open_call(const rg_answer *a, rg_buf *to)
+{
+    if (a->state == REASONING)
+        return true;
+    if (a->state == CALLS && !rg_buf_str(to, a->mark->open))
+        return false;
+    return !a->held.n || rg_buf_add(to, a->held.data, a->held.n);
 }

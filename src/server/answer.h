@@ -13,10 +13,11 @@
 typedef struct rg_tool_call {
     char id[40];
     char *name;      /* rg_free */
-    char *arguments; /* JSON */
+    char *arguments; /* JSON; of a call that is cut, the beginning of it */
+    bool cut;        /* the answer ended within it */
 } rg_tool_call;
 
-enum { RG_MAX_TOOL_CALLS = 128 };
+enum { RG_MAX_TOOL_CALLS = 128, RG_ANSWER_CALL_MAX = 1 << 30 };
 
 typedef struct rg_answer {
     rg_buf reasoning, content; /* all of it so far */
@@ -29,6 +30,7 @@ typedef struct rg_answer {
     const struct rg_tool_mark *mark;
     const json_t *tools;       /* what was offered; NULL: calls are not looked for */
     bool failed;               /* no memory */
+    uint64_t work;             /* bytes looked at or moved so far: linear in the text, which a test counts */
 } rg_answer;
 
 /* tools (borrowed, in the form of chat completions; may be NULL) outlives the answer.  reasoning_first: the prompt ends
@@ -38,6 +40,8 @@ void rg_answer_fini(rg_answer *a);
 void rg_answer_feed(rg_answer *a, const char *text, size_t n);
 void rg_answer_end(rg_answer *a); /* nothing follows */
 bool rg_answer_is_reasoning(const rg_answer *a);
+/* Append what is held back, if it may be the beginning of a call; false: no memory. */
+bool rg_answer_open_call(const rg_answer *a, rg_buf *to);
 
 /* ---- the ways to write calls (tools.c) ---- */
 
@@ -51,5 +55,19 @@ typedef struct rg_tool_mark {
 
 extern const rg_tool_mark rg_tool_marks[]; /* ends with an open of NULL */
 rg_tool_reader rg_tools_bare;              /* an answer that is JSON as a whole, of tools that were offered */
+
+/* Add one call; false: it has no name, there are too many, or (a->failed) there is no memory. */
+bool rg_answer_add_call(rg_answer *a, const char *name, size_t n_name, const char *arguments, size_t n_arguments);
+
+/* How long the object or list is that s starts with; 0: it starts with none, or that has no end. */
+size_t rg_tools_bracketed(const char *s, size_t n);
+
+/* The arguments <parameter=KEY>VALUE</parameter> one after another, those that are whole; *s and *n: what follows them.
+ * NULL: no memory. */
+json_t *rg_tools_read_tags(const json_t *function, const char **s, size_t *n);
+
+/* The beginning of a JSON object, closed: without what is not whole at its end.  rg_free it; NULL: no memory, or s does
+ * not begin an object. */
+char *rg_tools_close(const char *s);
 
 #endif

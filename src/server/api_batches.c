@@ -72,7 +72,7 @@ static const rg_refusal unknown = { .status = 404, .code = "not_found", .param =
 
 /* ---- POST /v1/batches -------------------------------------------------------------------------------------------- */
 
-static void keep_batch(rg_task *t, rg_store *st)
+static void keep_batch(rg_task *t, rg_batch_store *st)
 {
     rg_batch_record b = { .endpoint = t->endpoint };
     const json_t *metadata = json_object_get(t->body, "metadata");
@@ -171,7 +171,7 @@ static void list_one(void *arg, const rg_batch_record *b)
     write_batch(&l->out, b);
 }
 
-static void list_batches(rg_task *t, rg_store *st)
+static void list_batches(rg_task *t, rg_batch_store *st)
 {
     rg_listing l;
     rg_error err = { 0 };
@@ -195,7 +195,7 @@ void rg_api_batches(rg_server *s, rg_exchange *x)
 
 /* ---- one batch --------------------------------------------------------------------------------------------------- */
 
-static void show_batch(rg_task *t, rg_store *st)
+static void show_batch(rg_task *t, rg_batch_store *st)
 {
     rg_batch_record b;
     rg_error err = { 0 };
@@ -207,7 +207,7 @@ static void show_batch(rg_task *t, rg_store *st)
         rg_task_fail(t, st, got, &unknown, &err);
 }
 
-static void cancel_batch(rg_task *t, rg_store *st)
+static void cancel_batch(rg_task *t, rg_batch_store *st)
 {
     rg_batch_record b;
     rg_error err = { 0 };
@@ -228,7 +228,7 @@ static void cancel_batch(rg_task *t, rg_store *st)
 }
 
 /* The path is the prefix, an id, and `tail`. */
-static void give(rg_server *s, rg_exchange *x, const char *tail, void (*run)(rg_task *t, rg_store *st))
+static void give(rg_server *s, rg_exchange *x, const char *tail, void (*run)(rg_task *t, rg_batch_store *st))
 {
     rg_task *t = rg_task_new(s, x, run);
     const char *id = rg_exchange_path(x) + strlen("/v1/batches/");

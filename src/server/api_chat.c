@@ -126,6 +126,25 @@ static void choice(rg_call *c, rg_choice *ch, rg_buf *out)
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
+/* continue_final_message: the answer goes on from the last message, and no message is opened for it. */
+static bool read_continue(const json_t *body, rg_conversation *talk, rg_refusal *e)
+{
+    static const char name[] = "continue_final_message";
+    const json_t *v = json_object_get(body, name);
+
+    if (!v || json_is_null(v) || json_is_false(v))
+        return true;
+    if (!json_is_true(v))
+        return rg_refuse_field(e, name, "'%s' must be true or false.", name);
+    if (json_is_true(json_object_get(body, "add_generation_prompt")))
+        return rg_refuse_field(e, name, "'%s' and 'add_generation_prompt' cannot both be true.", name);
+    if (talk->must)
+        return rg_refuse_field(e, name, "'%s' cannot be had with a 'tool_choice' that asks for a call.", name);
+    talk->continued = rg_conversation_can_continue(talk->all);
+    return talk->continued || rg_refuse_field(e, name, "'%s' needs a last message of the assistant without tool_calls.",
+                                              name);
+}
+
 bool rg_chat_conversation(const json_t *body, rg_conversation *talk, rg_refusal *e)
 {
     const json_t *kwargs = json_object_get(body, "chat_template_kwargs");
@@ -137,7 +156,7 @@ bool rg_chat_conversation(const json_t *body, rg_conversation *talk, rg_refusal 
     talk->all = messages ? rg_conversation_new(messages, talk->tools, kwargs, e) : NULL;
     if (talk->all && json_is_string(effort) && !json_object_get(talk->all, "reasoning_effort"))
         json_object_set(talk->all, "reasoning_effort", effort);
-    return talk->all;
+    return talk->all && read_continue(body, talk, e);
 }
 
 static bool read_request(rg_call *c, rg_refusal *e)

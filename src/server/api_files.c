@@ -37,7 +37,7 @@ static void reply_file(rg_task *t, const rg_file_record *f)
 
 /* ---- POST /v1/files ---------------------------------------------------------------------------------------------- */
 
-static void keep_file(rg_task *t, rg_store *st)
+static void keep_file(rg_task *t, rg_batch_store *st)
 {
     rg_file_record f = { .name = t->name, .n_name = t->n_name, .purpose = t->purpose };
     rg_error err = { 0 };
@@ -108,7 +108,7 @@ static void list_one(void *arg, const rg_file_record *f)
     write_file(&l->out, f);
 }
 
-static void list_files(rg_task *t, rg_store *st)
+static void list_files(rg_task *t, rg_batch_store *st)
 {
     rg_listing l;
     rg_error err = { 0 };
@@ -152,7 +152,7 @@ static bool read_id(rg_task *t, const char *tail)
     return true;
 }
 
-static void show_file(rg_task *t, rg_store *st)
+static void show_file(rg_task *t, rg_batch_store *st)
 {
     rg_file_record f;
     rg_error err = { 0 };
@@ -164,7 +164,7 @@ static void show_file(rg_task *t, rg_store *st)
         rg_task_fail(t, st, got, &unknown, &err);
 }
 
-static void send_file(rg_task *t, rg_store *st)
+static void send_file(rg_task *t, rg_batch_store *st)
 {
     rg_file_record f;
     rg_error err = { 0 };
@@ -191,7 +191,7 @@ void rg_api_file(rg_server *s, rg_exchange *x)
     rg_task_give(t);
 }
 
-static void delete_file(rg_task *t, rg_store *st)
+static void delete_file(rg_task *t, rg_batch_store *st)
 {
     rg_error err = { 0 };
     rg_refusal e = unknown;

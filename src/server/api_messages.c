@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/mem.h"
 #include "server/call.h"
 
 enum { NO_BLOCK, THINKING_BLOCK, TEXT_BLOCK };
@@ -44,10 +45,12 @@ static void write_text_block(rg_buf *b, const char *key, bool thinking, const ch
     rg_out_close(b, '}');
 }
 
-/* What a model gave as arguments may be no object; their clients want one. */
+/* What a model gave as arguments may be no object, or only the beginning of one; their clients want an object. */
 static void write_tool_block(rg_buf *b, const char *key, const rg_tool_call *t, bool whole)
 {
-    json_t *input = whole ? rg_json_load(t->arguments, strlen(t->arguments), JSON_ALLOW_NUL, NULL) : NULL;
+    char *closed = whole && t->cut ? rg_tools_close(t->arguments) : NULL;
+    const char *text = closed ? closed : t->arguments;
+    json_t *input = whole ? rg_json_load(text, strlen(text), JSON_ALLOW_NUL, NULL) : NULL;
 
     rg_out_open(b, key, '{');
     rg_out_text(b, "type", "tool_use");
@@ -59,6 +62,7 @@ static void write_tool_block(rg_buf *b, const char *key, const rg_tool_call *t, 
         rg_out_raw(b, "input", "{}", 2);
     rg_out_close(b, '}');
     json_decref(input);
+    rg_free(closed);
 }
 
 static void open_message(rg_buf *b, const rg_call *c, const char *key)
@@ -202,6 +206,31 @@ static bool read_thinking(const json_t *body, json_t *conversation, rg_refusal *
     return true;
 }
 
+/* output_config: how the answer is to be, of which effort is a variable of templates; format is read_format's. */
+static bool read_effort(const json_t *body, json_t *conversation, rg_refusal *e)
+{
+    const json_t *config = json_object_get(body, "output_config");
+    json_t *effort = json_object_get(config, "effort");
+
+    if (config && !json_is_null(config) && !json_is_object(config))
+        return rg_refuse_field(e, "output_config", "'output_config' must be an object.");
+    if (!effort || json_is_null(effort))
+        return true;
+    if (!json_is_string(effort) || !rg_one_of("low|medium|high|xhigh|max", json_string_value(effort)))
+        return rg_refuse_field(e, "output_config.effort",
+                               "'output_config.effort' must be one of low|medium|high|xhigh|max.");
+    return json_object_set(conversation, "reasoning_effort", effort) == 0 || rg_refuse_memory(e);
+}
+
+/* What the answer must be; output_format is the older name. */
+static bool read_format(rg_call *c, rg_refusal *e)
+{
+    const json_t *config = json_object_get(c->body, "output_config");
+
+    return rg_constraint_read(&c->f.constraint, json_object_get(config, "format"), "output_config.format", e) &&
+           rg_constraint_read(&c->f.constraint, json_object_get(c->body, "output_format"), "output_format", e);
+}
+
 static bool read_conversation(const json_t *body, rg_conversation *talk, rg_refusal *e)
 {
     json_t *messages;
@@ -210,14 +239,19 @@ static bool read_conversation(const json_t *body, rg_conversation *talk, rg_refu
         return false;
     messages = rg_blocks_read(json_object_get(body, "messages"), json_object_get(body, "system"), e);
     talk->all = messages ? rg_conversation_new(messages, talk->tools, NULL, e) : NULL;
-    return talk->all && read_thinking(body, talk->all, e);
+    if (!talk->all || !read_thinking(body, talk->all, e) || !read_effort(body, talk->all, e))
+        return false;
+    talk->continued = rg_conversation_can_continue(talk->all);
+    return !talk->continued || !talk->must ||
+           rg_refuse_field(e, "tool_choice", "'tool_choice' cannot ask for a call where the last message is the "
+                                             "assistant's: the answer goes on from it.");
 }
 
 static bool read_request(rg_call *c, rg_refusal *e)
 {
     if (c->f.max_tokens == RG_NOT_GIVEN)
         return rg_refuse_field(e, "max_tokens", "'max_tokens' must be given: an integer above 0.");
-    return rg_call_read_chat(c, read_conversation, e);
+    return read_format(c, e) && rg_call_read_chat(c, read_conversation, e);
 }
 
 static const rg_shape shape = {

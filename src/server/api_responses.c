@@ -18,7 +18,7 @@ static void write_id_of(rg_buf *b, const rg_call *c, const char *key, const char
     rg_out_text(b, key, id);
 }
 
-/* Of the message's tokens from this one on, of which those of the reasoning are none. */
+/* Of the message's tokens from this one on; tokens of the reasoning are not the message's. */
 static void write_logprobs(rg_buf *b, const rg_call *c, const rg_choice *ch, size_t from)
 {
     size_t first = (size_t)ch->n_reasoning;
@@ -73,7 +73,7 @@ static void write_call(rg_buf *b, const rg_call *c, const char *key, const rg_to
     rg_out_text(b, "call_id", t->id);
     rg_out_text(b, "name", t->name);
     rg_out_text(b, "arguments", done ? t->arguments : "");
-    rg_out_text(b, "status", done ? "completed" : "in_progress");
+    rg_out_text(b, "status", !done ? "in_progress" : t->cut ? "incomplete" : "completed");
     rg_out_close(b, '}');
 }
 
@@ -115,7 +115,7 @@ static void write_settings(rg_buf *b, const rg_call *c)
     const json_t *choice = json_object_get(c->body, "tool_choice");
 
     rg_out_value(b, "instructions", json_object_get(c->body, "instructions"));
-    if (c->f.max_completion_tokens != RG_NOT_GIVEN)
+    if (c->f.max_completion_tokens != RG_NOT_GIVEN && c->f.max_completion_tokens != RG_UNLIMITED)
         rg_out_int(b, "max_output_tokens", c->f.max_completion_tokens);
     else
         rg_out_null(b, "max_output_tokens");
@@ -343,7 +343,7 @@ static void whole(rg_call *c, rg_buf *out)
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
-/* What may be asked to come too; the rest is refused, as it would not come. */
+/* 'include' may name only what the server can add. */
 static bool read_include(rg_call *c, rg_refusal *e)
 {
     const json_t *include = json_object_get(c->body, "include");

@@ -47,7 +47,7 @@ static bool encode_chat(rg_server *s, const json_t *body, int32_t **ids, size_t 
     rg_conversation talk = { 0 };
     rg_rendered r = { 0 };
     bool ok = rg_chat_conversation(body, &talk, e) &&
-              rg_render(s, talk.all, !json_is_false(json_object_get(body, "add_generation_prompt")), &r, e);
+              rg_render(s, &talk, !json_is_false(json_object_get(body, "add_generation_prompt")), &r, e);
 
     rg_conversation_fini(&talk);
     rg_text_free(r.text);

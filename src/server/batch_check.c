@@ -6,7 +6,7 @@
 enum { MAX_REQUESTS = 50000, MAX_ERRORS = 100, MAX_CUSTOM_ID = 1024 };
 
 typedef struct check {
-    rg_store *st;
+    rg_batch_store *st;
     const rg_batch_record *b;
     rg_buf *errors;
     int64_t n_errors, n_requests, number, at; /* number: of the line; at: where in the file it begins */
@@ -142,7 +142,7 @@ static rg_stored check_file(check *c, const rg_file_record *f, rg_buf *text)
     return got == RG_STORE_NONE ? RG_STORE_DONE : got;
 }
 
-rg_stored rg_batch_check(rg_store *st, const rg_batch_record *b, int64_t *n_lines, rg_buf *errors, rg_error *err)
+rg_stored rg_batch_check(rg_batch_store *st, const rg_batch_record *b, int64_t *n_lines, rg_buf *errors, rg_error *err)
 {
     check c = { .st = st, .b = b, .errors = errors, .err = err };
     rg_file_record f = { .key = b->input };

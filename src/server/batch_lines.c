@@ -1,8 +1,8 @@
 /* batch_lines.c -- the lines of batches that have not ended: which runs when, and what becomes of its answer.
  *
- * A line is taken up into a slot, sent to its endpoint, lands with an answer and leaves its slot when that is in the
- * store.  Which lines have been taken up is known in memory alone: after a kill, those without an answer run again,
- * from the same seed.  Owners have turns; of one owner, the oldest batch goes first. */
+ * A line gets a slot, is sent to its endpoint, is answered, and leaves the slot when its answer is in the store.  Only
+ * memory knows which lines have a slot: after a kill, those without an answer run again, from the same seed.  Owners
+ * have turns; of one owner, the oldest batch goes first. */
 #include <stdio.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ const char *rg_owner_of(const rg_batches *b, int tenant)
     return b->owners[tenant >= 0 && tenant < b->n_owners ? tenant : 0];
 }
 
-/* -1: a key that is not let in any more, and whose batches wait. */
+/* -1: a key that is no longer accepted; its batches wait. */
 static int32_t find_owner(const rg_batches *b, const char *owner)
 {
     for (int32_t i = 0; i < b->n_owners; i++)
@@ -86,8 +86,8 @@ static void land(void *arg, rg_exchange *x)
     rg_buf_fini(&slot->body);
     slot->status = rg_exchange_take(x, &slot->body);
     slot->x = NULL;
-    slot->state = RG_SLOT_LANDED;
-    b->landed = true;
+    slot->state = RG_SLOT_ANSWERED;
+    b->answered = true;
     pthread_cond_signal(&b->news);
     pthread_mutex_unlock(&b->lock);
 }
@@ -125,7 +125,7 @@ void rg_lines_recall(rg_batches *b, int64_t batch)
             continue;
         pthread_mutex_lock(&b->lock);
         bool waits = slot->state == RG_SLOT_WAITING;
-        if (slot->state == RG_SLOT_FLYING && slot->x)
+        if (slot->state == RG_SLOT_RUNNING && slot->x)
             rg_exchange_leave(slot->x);
         pthread_mutex_unlock(&b->lock);
         if (waits)
@@ -133,7 +133,7 @@ void rg_lines_recall(rg_batches *b, int64_t batch)
     }
 }
 
-/* The disk is full, or worse: nothing begins for a while, and then it is tried again. */
+/* The store failed (a full disk, for example): no line begins for a while, and then it is tried again. */
 static void get_stuck(rg_batches *b, const rg_error *err)
 {
     if (!b->stuck_s)
@@ -153,7 +153,7 @@ void rg_lines_go_on(rg_batches *b)
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-/* An answer that says nothing about the line, only about the server now: it runs again. */
+/* An answer that is about the server's state and not about the line: the line runs again. */
 static bool is_passing(const rg_batches *b, const rg_slot *slot)
 {
     if (slot->status == 200 || (slot->status >= 400 && slot->status < 500 && slot->status != 429))
@@ -201,12 +201,12 @@ static void set_state(rg_slot *slot, rg_slot_state state)
     pthread_mutex_unlock(&slot->b->lock);
 }
 
-/* What becomes of those that have landed. */
-static void sort_landed(rg_batches *b)
+/* Decide what becomes of the lines that were answered: stored, or run again. */
+static void sort_answered(rg_batches *b)
 {
     for (int32_t i = 0; i < b->n_slots; i++) {
         rg_slot *slot = &b->slots[i];
-        if (state_of(slot) != RG_SLOT_LANDED)
+        if (state_of(slot) != RG_SLOT_ANSWERED)
             continue;
         bool passing = slot->status && is_passing(b, slot);
         if (!slot->status || (passing && b->s->state != RG_READY)) {
@@ -215,30 +215,30 @@ static void sort_landed(rg_batches *b)
             slot->again_ns = rg_now_ns() + ((uint64_t)250000000 << (slot->n_tries < 7 ? slot->n_tries : 7));
             set_state(slot, RG_SLOT_WAITING);
         } else {
-            set_state(slot, RG_SLOT_KEEPING);
+            set_state(slot, RG_SLOT_STORING);
         }
     }
 }
 
-/* Into the store, together.  False: it did not take them, and they stay where they are. */
+/* Store the answers in one transaction.  False: the store failed, and the lines stay in their slots. */
 static bool keep_answers(rg_batches *b, rg_error *err)
 {
     bool any = false, ok = true;
 
     for (int32_t i = 0; i < b->n_slots; i++)
-        any |= state_of(&b->slots[i]) == RG_SLOT_KEEPING;
+        any |= state_of(&b->slots[i]) == RG_SLOT_STORING;
     if (!any)
         return true;
     if (!rg_store_begin(b->st, err))
         return false;
     for (int32_t i = 0; ok && i < b->n_slots; i++)
-        ok = state_of(&b->slots[i]) != RG_SLOT_KEEPING || keep_answer(b, &b->slots[i], err);
+        ok = state_of(&b->slots[i]) != RG_SLOT_STORING || keep_answer(b, &b->slots[i], err);
     if (!ok)
         rg_store_rollback(b->st);
     if (!ok || !rg_store_commit(b->st, err))
         return false;
     for (int32_t i = 0; i < b->n_slots; i++)
-        if (state_of(&b->slots[i]) == RG_SLOT_KEEPING) {
+        if (state_of(&b->slots[i]) == RG_SLOT_STORING) {
             rg_count(b->s->metrics, b->slots[i].status == 200 ? RG_C_LINES_DONE : RG_C_LINES_FAILED, 1);
             vacate(b, &b->slots[i], true);
         }
@@ -248,14 +248,15 @@ static bool keep_answers(rg_batches *b, rg_error *err)
 
 /* ---- taking up lines --------------------------------------------------------------------------------------------- */
 
-/* How many lines may fly now: all slots' while nobody else is answered, one beside others, none while they wait. */
-static int32_t may_fly(rg_batches *b, int32_t n_flying)
+/* How many lines may run now: as many as there are slots while no other request is answered, one beside others, none
+ * while others wait. */
+static int32_t may_run(rg_batches *b, int32_t n_running)
 {
     rg_engine *engine = b->s->engine;
 
     if (b->s->state != RG_READY || !engine)
         return 0;
-    if (atomic_load(&b->s->n_in_flight) <= n_flying)
+    if (atomic_load(&b->s->n_in_flight) <= n_running)
         return b->n_slots;
     return rg_engine_stats(engine).n_waiting ? 0 : 1;
 }
@@ -289,7 +290,7 @@ static bool read_request(rg_batches *b, const rg_slot *slot, int64_t input, rg_b
 }
 
 /* Send the slot's line to its endpoint.  False: the store or the memory failed. */
-static bool fly(rg_batches *b, rg_slot *slot, const rg_active *a, rg_error *err)
+static bool start_line(rg_batches *b, rg_slot *slot, const rg_active *a, rg_error *err)
 {
     rg_refusal e = { 0 };
     rg_buf body = { 0 };
@@ -307,7 +308,7 @@ static bool fly(rg_batches *b, rg_slot *slot, const rg_active *a, rg_error *err)
     slot->n_tries++;
     pthread_mutex_lock(&b->lock);
     slot->x = x;
-    slot->state = RG_SLOT_FLYING;
+    slot->state = RG_SLOT_RUNNING;
     pthread_mutex_unlock(&b->lock);
     if (e.status)
         rg_reply_refusal(b->s, x, &e);
@@ -377,18 +378,18 @@ static void give_turn(rg_batches *b, const char *owner)
             b->active[i].turn = b->turn;
 }
 
-/* Lines that wait in their slots fly if it is time. */
-static bool fly_again(rg_batches *b, int32_t *n_flying, rg_error *err)
+/* Lines that wait in their slots run again if it is time. */
+static bool start_again(rg_batches *b, int32_t *n_running, rg_error *err)
 {
     for (int32_t i = 0; i < b->n_slots; i++) {
         rg_slot *slot = &b->slots[i];
         if (state_of(slot) != RG_SLOT_WAITING || (slot->n_tries && rg_now_ns() < slot->again_ns))
             continue;
-        if (*n_flying >= may_fly(b, *n_flying))
+        if (*n_running >= may_run(b, *n_running))
             return true;
-        if (!fly(b, slot, rg_active_find(b, slot->batch), err))
+        if (!start_line(b, slot, rg_active_find(b, slot->batch), err))
             return false;
-        ++*n_flying;
+        ++*n_running;
     }
     return true;
 }
@@ -396,13 +397,13 @@ static bool fly_again(rg_batches *b, int32_t *n_flying, rg_error *err)
 /* False: the store failed. */
 static bool take_up(rg_batches *b, rg_error *err)
 {
-    int32_t n_flying = 0;
+    int32_t n_running = 0;
     bool ok = true;
 
     for (int32_t i = 0; i < b->n_slots; i++)
-        n_flying += state_of(&b->slots[i]) == RG_SLOT_FLYING;
-    ok = fly_again(b, &n_flying, err);
-    for (int32_t i = 0; ok && i < b->n_slots && n_flying < may_fly(b, n_flying);) {
+        n_running += state_of(&b->slots[i]) == RG_SLOT_RUNNING;
+    ok = start_again(b, &n_running, err);
+    for (int32_t i = 0; ok && i < b->n_slots && n_running < may_run(b, n_running);) {
         rg_slot *slot = &b->slots[i];
         rg_active *a = next_batch(b);
         if (!a)
@@ -416,8 +417,8 @@ static bool take_up(rg_batches *b, rg_error *err)
         if (got != RG_STORE_DONE)
             continue;
         give_turn(b, a->owner);
-        ok = fly(b, slot, a, err);
-        n_flying++;
+        ok = start_line(b, slot, a, err);
+        n_running++;
     }
     rg_store_rest(b->st);
     return ok;
@@ -431,7 +432,7 @@ bool rg_lines_turn(rg_batches *b)
 
     if (b->s->state != RG_READY)
         rg_lines_recall(b, 0);
-    sort_landed(b);
+    sort_answered(b);
     if (rg_now_ns() < b->stuck_until_ns)
         return false;
     if (!rg_batches_load(b, &err) || !keep_answers(b, &err) || !rg_batches_advance(b, &err) || !take_up(b, &err)) {
@@ -439,15 +440,15 @@ bool rg_lines_turn(rg_batches *b)
         return false;
     }
     bool wanting = false, room = false;
-    int32_t n_flying = 0;
+    int32_t n_running = 0;
     for (int32_t i = 0; i < b->n_slots; i++) {
-        n_flying += state_of(&b->slots[i]) == RG_SLOT_FLYING;
+        n_running += state_of(&b->slots[i]) == RG_SLOT_RUNNING;
         wanting |= state_of(&b->slots[i]) == RG_SLOT_WAITING;
         room |= state_of(&b->slots[i]) == RG_SLOT_FREE;
     }
     wanting |= room && next_batch(b);
     rg_gauge(b->s->metrics, RG_G_BATCHES, b->n_active);
-    rg_gauge(b->s->metrics, RG_G_LINES, n_flying);
+    rg_gauge(b->s->metrics, RG_G_LINES, n_running);
     for (int32_t i = 0; i < b->n_active; i++)
         wanting |= b->active[i].all_taken && !b->active[i].n_slots; /* to be ended */
     return wanting;

@@ -15,7 +15,7 @@ enum { MAX_TASKS = 256, SEND_AHEAD = 1 << 20 };
 
 /* ---- tasks ------------------------------------------------------------------------------------------------------- */
 
-rg_task *rg_task_new(rg_server *s, rg_exchange *x, void (*run)(rg_task *t, rg_store *st))
+rg_task *rg_task_new(rg_server *s, rg_exchange *x, void (*run)(rg_task *t, rg_batch_store *st))
 {
     rg_refusal e;
     rg_task *t = s->batches ? rg_zalloc(sizeof *t) : NULL;
@@ -90,7 +90,7 @@ bool rg_task_read_page(rg_task *t, int32_t usual, int32_t most, rg_refusal *e)
     return true;
 }
 
-void rg_task_fail(rg_task *t, const rg_store *st, rg_stored got, const rg_refusal *unknown, const rg_error *err)
+void rg_task_fail(rg_task *t, const rg_batch_store *st, rg_stored got, const rg_refusal *unknown, const rg_error *err)
 {
     rg_refusal e = *unknown;
 
@@ -122,7 +122,7 @@ void rg_listing_add(rg_listing *l, const char *id)
         memcpy(l->first, l->last, sizeof l->first);
 }
 
-void rg_listing_reply(rg_listing *l, rg_task *t, const rg_store *st, rg_stored got, const rg_error *err)
+void rg_listing_reply(rg_listing *l, rg_task *t, const rg_batch_store *st, rg_stored got, const rg_error *err)
 {
     rg_refusal unknown;
 
@@ -240,9 +240,9 @@ static void sleep_until_news(rg_batches *b, double s)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&b->lock);
-    if (!b->tasks && !b->landed && !b->closing)
+    if (!b->tasks && !b->answered && !b->closing)
         pthread_cond_timedwait(&b->news, &b->lock, &until);
-    b->landed = false;
+    b->answered = false;
     pthread_mutex_unlock(&b->lock);
 }
 

@@ -25,7 +25,7 @@ struct rg_task {
     rg_task *next;
     rg_server *server;
     rg_exchange *x;
-    void (*run)(rg_task *t, rg_store *st); /* on the store's thread: answers */
+    void (*run)(rg_task *t, rg_batch_store *st); /* on the store's thread: answers */
     const char *owner;
     char id[RG_ID_ROOM];    /* of a file or batch: what the path names, cut if it is too long for any */
     rg_page page;
@@ -36,7 +36,7 @@ struct rg_task {
 };
 
 /* NULL: x has been answered (no batches here, no memory). */
-rg_task *rg_task_new(rg_server *s, rg_exchange *x, void (*run)(rg_task *t, rg_store *st));
+rg_task *rg_task_new(rg_server *s, rg_exchange *x, void (*run)(rg_task *t, rg_batch_store *st));
 void rg_task_give(rg_task *t);
 void rg_task_refuse(rg_task *t, const rg_refusal *e); /* instead of giving it */
 /* limit, after and order of the query. */
@@ -47,7 +47,7 @@ bool rg_task_read_page(rg_task *t, int32_t usual, int32_t most, rg_refusal *e);
 /* The route of an endpoint that a batch may name; NULL: it may not. */
 const rg_route *rg_batch_route(const char *endpoint);
 /* The answer where the store did not say DONE: `unknown` for NONE, else what its failure is to a client. */
-void rg_task_fail(rg_task *t, const rg_store *st, rg_stored got, const rg_refusal *unknown, const rg_error *err);
+void rg_task_fail(rg_task *t, const rg_batch_store *st, rg_stored got, const rg_refusal *unknown, const rg_error *err);
 
 /* The answer {object: list, data, first_id, last_id, has_more}: open, each object's id before it is written, reply. */
 typedef struct rg_listing {
@@ -56,7 +56,7 @@ typedef struct rg_listing {
 } rg_listing;
 void rg_listing_open(rg_listing *l);
 void rg_listing_add(rg_listing *l, const char *id);
-void rg_listing_reply(rg_listing *l, rg_task *t, const rg_store *st, rg_stored got, const rg_error *err);
+void rg_listing_reply(rg_listing *l, rg_task *t, const rg_batch_store *st, rg_stored got, const rg_error *err);
 void rg_batches_send(rg_task *t, const rg_file_record *f); /* its content, as fast as the client takes it */
 int32_t rg_batches_of(const rg_batches *b, const char *owner); /* that have not ended */
 /* The batch stops: what runs of it is let go. */
@@ -66,6 +66,6 @@ rg_stored rg_batches_cancel(rg_task *t, int64_t batch, rg_error *err);
 
 /* Read the input of b and add its lines, within the caller's transaction.  *errors is what is wrong with it, as JSON;
  * empty: nothing. */
-rg_stored rg_batch_check(rg_store *st, const rg_batch_record *b, int64_t *n_lines, rg_buf *errors, rg_error *err);
+rg_stored rg_batch_check(rg_batch_store *st, const rg_batch_record *b, int64_t *n_lines, rg_buf *errors, rg_error *err);
 
 #endif

@@ -9,17 +9,17 @@ typedef struct rg_download rg_download;
 
 typedef enum rg_slot_state {
     RG_SLOT_FREE,
-    RG_SLOT_FLYING,  /* with its endpoint; who lets go of the exchange ends this, all else is the thread's */
-    RG_SLOT_LANDED,
-    RG_SLOT_KEEPING, /* to go into the store */
-    RG_SLOT_WAITING, /* to fly again */
+    RG_SLOT_RUNNING,  /* its endpoint has it; whoever releases the exchange ends this state, the thread all others */
+    RG_SLOT_ANSWERED,
+    RG_SLOT_STORING,  /* its answer is to be stored */
+    RG_SLOT_WAITING,  /* to run again */
 } rg_slot_state;
 
 /* A line that runs, or has run and is not in the store yet. */
 typedef struct rg_slot {
     rg_batches *b;
     rg_slot_state state;    /* with x, status and body: guarded by the lock */
-    rg_exchange *x;         /* while it flies */
+    rg_exchange *x;         /* while it runs */
     int status;             /* of the answer; 0: none came */
     rg_buf body;
     int64_t batch, number, from, n;
@@ -48,10 +48,10 @@ struct rg_batches {
     pthread_cond_t news;
     rg_task *tasks, **tasks_end; /* up to the next blank line: guarded by the lock */
     int32_t n_tasks;
-    bool closing, landed;
+    bool closing, answered;
 
     /* The thread's own. */
-    rg_store *st;
+    rg_batch_store *st;
     rg_download *downloads;
     char (*owners)[RG_OWNER_ROOM]; /* of the keys, by their index; of a server without: one, "" */
     int32_t n_owners;
@@ -67,13 +67,14 @@ struct rg_batches {
 const char *rg_owner_of(const rg_batches *b, int tenant);
 bool rg_lines_open(rg_batches *b, const char *const *keys, int32_t n_keys, rg_error *err);
 void rg_lines_close(rg_batches *b);
-/* Keep what has landed, end what is over, begin what there is room for.  True: it wants to be called again soon. */
+/* Store the answers that have come, end batches that are over, begin the lines that there is room for.  True: call it
+ * again soon. */
 bool rg_lines_turn(rg_batches *b);
 
 /* ---- between the two ---- */
 
 rg_active *rg_active_find(rg_batches *b, int64_t key);
-void rg_lines_recall(rg_batches *b, int64_t batch); /* let go of what runs of a batch (0: of all) */
+void rg_lines_recall(rg_batches *b, int64_t batch); /* cancel the running lines of a batch (0: of all) */
 void rg_lines_go_on(rg_batches *b);                 /* the store takes things again */
 void rg_line_name(char *out, size_t room, const rg_active *a, int64_t number);
 bool rg_batches_load(rg_batches *b, rg_error *err);

@@ -69,6 +69,7 @@ void rg_call_free(rg_call *c)
     rg_free(c->prompts);
     rg_fields_fini(&c->f);
     json_decref(c->tools);
+    json_decref(c->must);
     json_decref(c->body);
     rg_buf_fini(&c->out);
     rg_exchange_release(c->x);
@@ -201,30 +202,20 @@ bool rg_call_read_prompts(rg_call *c, rg_refusal *e)
     return ok;
 }
 
-/* The prompt ends within the model's reasoning if the template opened it. */
-static bool ends_reasoning(const char *text)
-{
-    static const char mark[] = "<think>";
-    size_t n = text ? strlen(text) : 0;
-
-    while (n && (text[n - 1] == '\n' || text[n - 1] == ' '))
-        n--;
-    return n >= strlen(mark) && !memcmp(text + n - strlen(mark), mark, strlen(mark));
-}
-
 bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
 {
     rg_conversation talk = { 0 };
     rg_rendered r = { 0 };
-    bool ok = read(c->body, &talk, e) && rg_render(c->server, talk.all, c->f.generation_prompt, &r, e);
+    bool ok = read(c->body, &talk, e) && rg_render(c->server, &talk, c->f.generation_prompt, &r, e);
 
     c->tools = json_incref(talk.tools);
-    c->reasoning_first = ends_reasoning(r.text);
+    c->reasoning_first = r.reasoning;
     c->f.parallel_tools = !talk.one_call;
     rg_text_free(r.text);
     ok = ok && rg_call_add_ids(c, r.ids, r.n, false, e);
     if (ok && talk.must) {
-        rg_call_rules rules = { talk.must, .many = !talk.one_call, .reasoning = c->reasoning_first };
+        rg_call_rules rules = { talk.must, .many = !talk.one_call };
+        c->must = json_incref(talk.must);
         ok = rg_tool_form_constrain(&c->server->tool_form, &rules, &c->f.constraint, e);
     }
     rg_conversation_fini(&talk);
@@ -241,7 +232,7 @@ void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *rea
     const bool generate = !json_is_false(json_object_get(body, "add_generation_prompt"));
     rg_buf out;
 
-    if (body && read(body, &talk, &e) && rg_render(s, talk.all, generate, &r, &e)) {
+    if (body && read(body, &talk, &e) && rg_render(s, &talk, generate, &r, &e)) {
         rg_buf_init(&out, MAX_CALL_TEXT);
         rg_out_open(&out, NULL, '{');
         write(&out, &r);
@@ -337,13 +328,15 @@ static bool check_ids(const rg_call *c, rg_refusal *e)
     return true;
 }
 
-/* What the answers must be, compiled.  ridge's own words about it name what is wrong. */
+/* What the answers must be, compiled.  An answer that begins within the model's reasoning is bound where that has
+ * ended.  The engine's own words name what is wrong. */
 static bool compile(rg_call *c, rg_refusal *e)
 {
     const rg_constraint *k = &c->f.constraint;
+    rg_grammar_source source = { k->kind, k->text, k->n, c->reasoning_first ? "</think>" : NULL };
     rg_error err = { 0 };
 
-    c->grammar = k->name ? rg_grammar_new(c->server->engine, k->kind, k->text, k->n, &err) : NULL;
+    c->grammar = k->name ? rg_grammar_new(c->server->engine, &source, &err) : NULL;
     if (c->grammar || !k->name)
         return true;
     return err.code == RG_E_MEMORY ? rg_refuse_memory(e) : rg_refuse_field(e, k->name, "'%s': %s.", k->name, err.text);

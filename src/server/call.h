@@ -68,6 +68,7 @@ struct rg_call {
     json_t *body;
     rg_fields f;
     json_t *tools;      /* in the form of chat completions; NULL: none */
+    json_t *must;       /* of those, what every answer has to call one of; NULL: it need not */
     bool reasoning_first;
     rg_prompt *prompts;
     int32_t n_prompts, prompts_room;
@@ -105,15 +106,15 @@ bool rg_call_read_prompts(rg_call *c, rg_refusal *e);
 /* The body's conversation as the only prompt; its tools are what is offered. */
 bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e);
 
-/* For endpoints that only show what a body's conversation comes to: an object, its members written by `write`. */
+/* For endpoints that only show the prompt of a body's conversation: an object, its members written by `write`. */
 void rg_reply_rendered(rg_server *s, rg_exchange *x, rg_conversation_reader *read,
                        void (*write)(rg_buf *out, const rg_rendered *r));
 
 /* Submit and hand over.  On success c is the pump's; on failure still the caller's. */
 bool rg_call_start(rg_call *c, rg_refusal *e);
 
-/* As many prompts to the engine as one call may have there.  Later ones go when earlier ones have ended and the engine
- * takes them; false and *e: it takes none of this call, or one of them never. */
+/* Submit as many prompts as one call may have in the engine.  The others follow as earlier ones end.  False and *e: the
+ * engine takes no prompt of this call, or one of them never. */
 bool rg_call_submit(rg_call *c, rg_refusal *e);
 
 /* The pump's: take what came, send what is to be sent.  False: it is over. */
@@ -153,7 +154,8 @@ void rg_chunks_stop(rg_call *c, rg_buf *out);
 void rg_chunks_fail(rg_call *c, const rg_refusal *e, rg_buf *out);
 void rg_choices_whole(rg_call *c, rg_buf *out);
 
-/* If it is wanted, noise in the event that began at c->event_at, so that its length says little of its text. */
+/* If the client asked for it, add noise to the event that began at c->event_at, so that its length tells little about
+ * its text. */
 void rg_write_noise(rg_buf *b, rg_call *c);
 
 /* Responses and messages: an event whose object begins with its type. */

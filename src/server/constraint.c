@@ -1,7 +1,6 @@
-/* constraint.c -- what a request says its answer must be: response_format and its kin, under the names that clients
- * use.
+/* constraint.c -- what a request says its answer must be: response_format and the other names that clients use for it.
  *
- * Only read here; what it means is the engine's (rg_grammar_new). */
+ * It is only read here; the engine compiles it (rg_grammar_new). */
 #include <string.h>
 
 #include "base/mem.h"
@@ -45,7 +44,8 @@ static bool take_source(rg_constraint *c, const source *s, const char *name, con
                            s->list ? "a list of texts" : s->object ? "a JSON schema" : "a text");
 }
 
-/* response_format, and text.format of the other endpoint, where the schema stands a level higher. */
+/* response_format, and the "format" of other endpoints, where the schema stands a level higher.  With
+ * json_object too a schema counts, as other servers have it. */
 static bool read_format(rg_constraint *c, const json_t *v, const char *name, rg_refusal *e)
 {
     const char *type = json_string_value(json_object_get(v, "type"));
@@ -58,12 +58,13 @@ static bool read_format(rg_constraint *c, const json_t *v, const char *name, rg_
         return rg_refuse_field(e, name, "'%s' must be an object with a 'type'.", name);
     if (!strcmp(type, "text"))
         return true;
-    if (!strcmp(type, "json_schema") && json_is_object(schema))
-        return take(c, RG_GRAMMAR_JSON_SCHEMA, name, schema, e);
-    if (!strcmp(type, "json_schema"))
-        return rg_refuse_field(e, name, "'%s' has no schema.", name);
-    if (strcmp(type, "json_object") != 0)
+    bool any_object = !strcmp(type, "json_object");
+    if (!any_object && strcmp(type, "json_schema") != 0)
         return rg_refuse_field(e, name, "'%s.type' must be one of text|json_object|json_schema.", name);
+    if (json_is_object(schema))
+        return take(c, RG_GRAMMAR_JSON_SCHEMA, name, schema, e);
+    if (!any_object || (schema && !json_is_null(schema)))
+        return rg_refuse_field(e, name, "'%s' has no schema.", name);
     any = json_string("");
     ok = any ? take(c, RG_GRAMMAR_JSON, name, any, e) : rg_refuse_memory(e);
     json_decref(any);

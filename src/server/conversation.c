@@ -1,23 +1,21 @@
 /* conversation.c -- see conversation.h. */
-#include "server/conversation.h"
-
 #include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "server/conversation_inner.h"
 
-enum { MAX_MESSAGES = 16384, MAX_TOOLS = 1024, MAX_TEXT = 1 << 27 };
+enum { MAX_TOOLS = 1024, MAX_TEXT = 1 << 27 };
 
-/* "messages[3].content" */
-static const char *at(char out[64], const char *list, size_t i, const char *field)
+const char *rg_param_at(char out[64], const char *list, size_t i, const char *field)
 {
     snprintf(out, 64, field ? "%s[%zu].%s" : "%s[%zu]", list, i, field);
     return out;
 }
 
-static bool is_one_of(const char *s, const char *const *words)
+bool rg_is_among(const char *s, const char *const *words)
 {
     for (; s && *words; words++)
         if (!strcmp(s, *words))
@@ -30,8 +28,7 @@ static bool is_one_of(const char *s, const char *const *words)
 static const char *const text_types[] = { "text", "input_text", "output_text", "refusal", "thinking", "summary_text",
                                           "reasoning_text", NULL };
 
-/* A text, or a list of parts that are texts, joined by line ends; NULL and *e. */
-static json_t *read_content(const json_t *v, const char *param, rg_refusal *e)
+json_t *rg_content_read(const json_t *v, const char *param, rg_refusal *e)
 {
     rg_buf all;
     json_t *out;
@@ -47,9 +44,9 @@ static json_t *read_content(const json_t *v, const char *param, rg_refusal *e)
         const json_t *text = json_object_get(part, type && !strcmp(type, "thinking") ? "thinking" : "text");
         if (!text && type && !strcmp(type, "refusal"))
             text = json_object_get(part, "refusal");
-        if (!is_one_of(type, text_types) || !json_is_string(text)) {
+        if (!rg_is_among(type, text_types) || !json_is_string(text)) {
             rg_buf_fini(&all);
-            if (type && !is_one_of(type, text_types))
+            if (type && !rg_is_among(type, text_types))
                 return rg_refuse(e, 400, "unsupported_value", param, "'%s' has a part that is not text.", param), NULL;
             return rg_refuse_field(e, param, "'%s' must have parts with a 'type' and a 'text'.", param), NULL;
         }
@@ -77,7 +74,7 @@ static json_t *open_arguments(const json_t *v)
     return json_is_null(v) || !v ? json_object() : json_incref((json_t *)(uintptr_t)v);
 }
 
-static json_t *make_call(const json_t *id, const json_t *name, const json_t *arguments)
+json_t *rg_history_call(const json_t *id, const json_t *name, const json_t *arguments)
 {
     return json_pack("{s:O?, s:s, s:{s:O, s:o}}", "id", id, "type", "function", "function", "name", name, "arguments",
                      open_arguments(arguments));
@@ -99,7 +96,7 @@ static bool read_calls(json_t *to, const json_t *calls, const char *param, rg_re
             json_decref(list);
             return rg_refuse_field(e, param, "'%s' must have functions with a 'name' and 'arguments'.", param);
         }
-        json_array_append_new(list, make_call(json_object_get(call, "id"), name, arguments));
+        json_array_append_new(list, rg_history_call(json_object_get(call, "id"), name, arguments));
     }
     if (json_array_size(list))
         json_object_set(to, "tool_calls", list);
@@ -121,7 +118,15 @@ static bool copy_text(json_t *to, const json_t *from, const char *key, const cha
     return true;
 }
 
-static json_t *read_message(const json_t *m, size_t i, rg_refusal *e)
+bool rg_message_set_reasoning(json_t *m, json_t *text)
+{
+    json_incref(text); /* it may be the message's own */
+    bool ok = json_object_set(m, "reasoning_content", text) == 0 && json_object_set(m, "reasoning", text) == 0;
+    json_decref(text);
+    return ok;
+}
+
+json_t *rg_message_read(const json_t *m, size_t i, rg_refusal *e)
 {
     static const char *const roles[] = { "system", "developer", "user", "assistant", "tool", "function", NULL };
     static const char *const texts[] = { "name", "tool_call_id", "reasoning_content", "reasoning" };
@@ -130,19 +135,23 @@ static json_t *read_message(const json_t *m, size_t i, rg_refusal *e)
     char p[64];
 
     if (!json_is_object(m))
-        return rg_refuse_field(e, at(p, "messages", i, NULL), "'%s' must be an object.", p), NULL;
-    if (!is_one_of(role, roles))
-        return rg_refuse_field(e, at(p, "messages", i, "role"),
+        return rg_refuse_field(e, rg_param_at(p, "messages", i, NULL), "'%s' must be an object.", p), NULL;
+    if (!rg_is_among(role, roles))
+        return rg_refuse_field(e, rg_param_at(p, "messages", i, "role"),
                                "'%s' must be one of system|developer|user|assistant|tool|function.", p), NULL;
     bool assistant = !strcmp(role, "assistant");
     json_t *out = json_pack("{s:s}", "role", strcmp(role, "developer") != 0 ? role : "system");
     bool silent = assistant && (!content || json_is_null(content));
-    json_t *text = silent ? json_string("") : read_content(content, at(p, "messages", i, "content"), e);
+    json_t *text = silent ? json_string("") : rg_content_read(content, rg_param_at(p, "messages", i, "content"), e);
     bool ok = out && text && json_object_set(out, "content", text) == 0;
     json_decref(text);
     for (size_t k = 0; ok && k < RG_LEN(texts); k++)
-        ok = copy_text(out, m, texts[k], at(p, "messages", i, texts[k]), e);
-    ok = ok && (!assistant || read_calls(out, json_object_get(m, "tool_calls"), at(p, "messages", i, "tool_calls"), e));
+        ok = copy_text(out, m, texts[k], rg_param_at(p, "messages", i, texts[k]), e);
+    json_t *thought = json_object_get(out, "reasoning_content") ? json_object_get(out, "reasoning_content")
+                                                                : json_object_get(out, "reasoning");
+    ok = ok && (!thought || rg_message_set_reasoning(out, thought));
+    ok = ok && (!assistant || read_calls(out, json_object_get(m, "tool_calls"),
+                                         rg_param_at(p, "messages", i, "tool_calls"), e));
     if (ok)
         return out;
     json_decref(out);
@@ -155,11 +164,11 @@ json_t *rg_messages_read(const json_t *messages, rg_refusal *e)
 {
     json_t *out;
 
-    if (!json_is_array(messages) || !json_array_size(messages) || json_array_size(messages) > MAX_MESSAGES)
-        return rg_refuse_field(e, "messages", "'messages' must be a list of 1 to %d messages.", MAX_MESSAGES), NULL;
+    if (!json_is_array(messages) || !json_array_size(messages) || json_array_size(messages) > RG_MAX_MESSAGES)
+        return rg_refuse_field(e, "messages", "'messages' must be a list of 1 to %d messages.", RG_MAX_MESSAGES), NULL;
     out = json_array();
     for (size_t i = 0; i < json_array_size(messages); i++) {
-        json_t *m = read_message(json_array_get(messages, i), i, e);
+        json_t *m = rg_message_read(json_array_get(messages, i), i, e);
         if (!m || json_array_append_new(out, m) != 0) {
             json_decref(out);
             if (!e->status)
@@ -178,11 +187,11 @@ static bool check_tool(const json_t *name, const json_t *description, const json
     size_t n = json_string_length(name);
 
     if (!json_is_string(name) || !n || n > 128)
-        return rg_refuse_field(e, at(p, "tools", i, "name"), "'%s' must be a string of 1 to 128 bytes.", p);
+        return rg_refuse_field(e, rg_param_at(p, "tools", i, "name"), "'%s' must be a string of 1 to 128 bytes.", p);
     if (description && !json_is_null(description) && !json_is_string(description))
-        return rg_refuse_field(e, at(p, "tools", i, "description"), "'%s' must be a string.", p);
+        return rg_refuse_field(e, rg_param_at(p, "tools", i, "description"), "'%s' must be a string.", p);
     if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
-        return rg_refuse_field(e, at(p, "tools", i, "parameters"), "'%s' must be a JSON schema.", p);
+        return rg_refuse_field(e, rg_param_at(p, "tools", i, "parameters"), "'%s' must be a JSON schema.", p);
     return true;
 }
 
@@ -260,15 +269,16 @@ static bool choose(rg_conversation *talk, const json_t *choice, rg_refusal *e)
     }
     if (s && !strcmp(s, "custom"))
         return rg_refuse(e, 400, "unsupported_value", "tool_choice", "'tool_choice' of custom is not supported.");
-    if (!is_one_of(s, all) && (!json_is_object(choice) || (!is_one_of(s, one) && strcmp(s ? s : "", "allowed_tools"))))
+    if (!rg_is_among(s, all) &&
+        (!json_is_object(choice) || (!rg_is_among(s, one) && strcmp(s ? s : "", "allowed_tools"))))
         return rg_refuse_field(e, "tool_choice", "'tool_choice' must be one of none|auto|required, or name a tool.");
     if (!talk->tools)
         return rg_refuse_field(e, "tool_choice", "'tool_choice' asks for a call, and there are no 'tools'.");
-    if (is_one_of(s, all)) {
+    if (rg_is_among(s, all)) {
         talk->must = json_incref(talk->tools);
         return true;
     }
-    if (!is_one_of(s, one))
+    if (!rg_is_among(s, one))
         return choose_allowed(talk, choice, e);
     talk->must = json_array();
     talk->one_call = true;
@@ -299,7 +309,7 @@ static bool is_function(const json_t *tool, size_t i, rg_refusal *e)
 
     if (type && !strcmp(type, "function"))
         return true;
-    return rg_refuse_field(e, at(p, "tools", i, "type"), "'%s' must be function.", p);
+    return rg_refuse_field(e, rg_param_at(p, "tools", i, "type"), "'%s' must be function.", p);
 }
 
 static json_t *read_chat_tool(const json_t *tool, size_t i, rg_refusal *e)
@@ -329,7 +339,7 @@ static json_t *read_anthropic_tool(const json_t *tool, size_t i, rg_refusal *e)
     char p[64];
 
     if (type && strcmp(type, "custom") != 0)
-        return rg_refuse_field(e, at(p, "tools", i, "type"), "'%s' must be custom.", p), NULL;
+        return rg_refuse_field(e, rg_param_at(p, "tools", i, "type"), "'%s' must be custom.", p), NULL;
     if (!check_tool(name, json_object_get(tool, "description"), schema, i, e))
         return NULL;
     return make_tool(name, json_object_get(tool, "description"), schema);
@@ -361,156 +371,13 @@ bool rg_anthropic_tools_read(const json_t *body, rg_conversation *talk, rg_refus
     return read_both(body, read_anthropic_tool, talk, e);
 }
 
-/* ---- responses --------------------------------------------------------------------------------------------------- */
-
-static bool add(json_t *list, json_t *v, rg_refusal *e)
+bool rg_conversation_can_continue(const json_t *all)
 {
-    return v && json_array_append_new(list, v) == 0 ? true : e->status ? false : rg_refuse_memory(e);
-}
-
-/* Calls of one turn stand in one message. */
-static bool add_call(json_t *list, json_t *call, rg_refusal *e)
-{
-    json_t *last = json_array_get(list, json_array_size(list) - 1), *calls = json_object_get(last, "tool_calls");
+    const json_t *messages = json_object_get(all, "messages");
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
 
-    if (role && !strcmp(role, "assistant") && !calls)
-        json_object_set_new(last, "tool_calls", calls = json_array());
-    if (calls)
-        return add(calls, call, e);
-    return add(list, json_pack("{s:s, s:s, s:[o]}", "role", "assistant", "content", "", "tool_calls", call), e);
-}
-
-static bool read_item(json_t *list, const json_t *item, size_t i, rg_refusal *e)
-{
-    const char *type = json_string_value(json_object_get(item, "type"));
-    char p[64];
-
-    if (!json_is_object(item))
-        return rg_refuse_field(e, at(p, "input", i, NULL), "'%s' must be an object.", p);
-    if (!type || !strcmp(type, "message")) {
-        json_t *m = read_message(item, i, e);
-        if (!m && !strncmp(e->param, "messages", 8)) { /* as this API calls it */
-            char rest[64];
-            snprintf(rest, sizeof rest, "%.50s", e->param + 8);
-            snprintf(e->param, sizeof e->param, "input%s", rest);
-        }
-        return add(list, m, e);
-    }
-    if (!strcmp(type, "reasoning"))
-        return true; /* templates leave old reasoning out */
-    const json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name");
-    if (!strcmp(type, "function_call") && json_is_string(name) && json_is_string(json_object_get(item, "arguments")))
-        return add_call(list, make_call(id, name, json_object_get(item, "arguments")), e);
-    if (!strcmp(type, "function_call_output") && json_is_string(id)) {
-        json_t *text = read_content(json_object_get(item, "output"), at(p, "input", i, "output"), e);
-        return text && add(list, json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id", id, "content", text), e);
-    }
-    return rg_refuse_field(e, at(p, "input", i, "type"), "'%s' is not one that is known, or lacks a field.", p);
-}
-
-json_t *rg_input_read(const json_t *input, const json_t *instructions, rg_refusal *e)
-{
-    json_t *list = json_array();
-    bool ok = true;
-
-    if (instructions && !json_is_null(instructions))
-        ok = json_is_string(instructions)
-                 ? add(list, json_pack("{s:s, s:O}", "role", "system", "content", instructions), e)
-                 : rg_refuse_field(e, "instructions", "'instructions' must be a string.");
-    if (ok && json_is_string(input))
-        ok = add(list, json_pack("{s:s, s:O}", "role", "user", "content", input), e);
-    else if (ok && (!json_is_array(input) || !json_array_size(input) || json_array_size(input) > MAX_MESSAGES))
-        ok = rg_refuse_field(e, "input", "'input' must be a string or a list of 1 to %d items.", MAX_MESSAGES);
-    else
-        for (size_t i = 0; ok && i < json_array_size(input); i++)
-            ok = read_item(list, json_array_get(input, i), i, e);
-    if (ok)
-        return list;
-    json_decref(list);
-    return NULL;
-}
-
-/* ---- Anthropic --------------------------------------------------------------------------------------------------- */
-
-static bool read_result(json_t *list, const json_t *block, const char *param, rg_refusal *e)
-{
-    const json_t *id = json_object_get(block, "tool_use_id"), *content = json_object_get(block, "content");
-    json_t *text = content ? read_content(content, param, e) : json_string("");
-
-    if (!text)
-        return false;
-    if (!json_is_string(id)) {
-        json_decref(text);
-        return rg_refuse_field(e, param, "'%s' has a tool_result without its tool_use_id.", param);
-    }
-    return add(list, json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id", id, "content", text), e);
-}
-
-/* The texts of a message in one message, its tool_use blocks as calls, its tool_result blocks as messages before it. */
-static bool read_blocks(json_t *list, const json_t *m, size_t i, rg_refusal *e)
-{
-    const json_t *content = json_object_get(m, "content"), *role = json_object_get(m, "role");
-    json_t *texts = json_array(), *calls = json_array();
-    char p[64];
-    bool ok = true;
-
-    at(p, "messages", i, "content");
-    for (size_t k = 0; ok && k < json_array_size(content); k++) {
-        json_t *block = json_array_get(content, k);
-        const char *type = json_string_value(json_object_get(block, "type"));
-        if (type && !strcmp(type, "tool_result"))
-            ok = read_result(list, block, p, e);
-        else if (type && !strcmp(type, "tool_use"))
-            ok = !json_is_string(json_object_get(block, "name"))
-                     ? rg_refuse_field(e, p, "'%s' has a tool_use without a name.", p)
-                     : add(calls, make_call(json_object_get(block, "id"), json_object_get(block, "name"),
-                                            json_object_get(block, "input")), e);
-        else if (!type || (strcmp(type, "thinking") != 0 && strcmp(type, "redacted_thinking") != 0))
-            ok = json_array_append(texts, block) == 0;
-    }
-    json_t *text = ok && (json_array_size(texts) || json_array_size(calls)) ? read_content(texts, p, e) : NULL;
-    ok = ok && (text || !e->status);
-    if (text) {
-        json_t *out = json_pack("{s:O, s:O}", "role", role, "content", text);
-        if (out && json_array_size(calls))
-            json_object_set(out, "tool_calls", calls);
-        ok = add(list, out, e);
-    }
-    json_decref(text);
-    json_decref(texts);
-    json_decref(calls);
-    return ok;
-}
-
-json_t *rg_blocks_read(const json_t *messages, const json_t *system, rg_refusal *e)
-{
-    static const char *const roles[] = { "user", "assistant", "system", NULL };
-    json_t *list = json_array(), *text = NULL;
-    bool ok = true;
-    char p[64];
-
-    if (system && !json_is_null(system)) {
-        text = read_content(system, "system", e);
-        ok = text && add(list, json_pack("{s:s, s:o}", "role", "system", "content", text), e);
-    }
-    if (ok && (!json_is_array(messages) || !json_array_size(messages) || json_array_size(messages) > MAX_MESSAGES))
-        ok = rg_refuse_field(e, "messages", "'messages' must be a list of 1 to %d messages.", MAX_MESSAGES);
-    for (size_t i = 0; ok && i < json_array_size(messages); i++) {
-        const json_t *m = json_array_get(messages, i), *content = json_object_get(m, "content");
-        if (!is_one_of(json_string_value(json_object_get(m, "role")), roles))
-            ok = rg_refuse_field(e, at(p, "messages", i, "role"), "'%s' must be one of user|assistant|system.", p);
-        else if (json_is_string(content))
-            ok = add(list, json_pack("{s:O, s:O}", "role", json_object_get(m, "role"), "content", content), e);
-        else if (json_is_array(content))
-            ok = read_blocks(list, m, i, e);
-        else
-            ok = rg_refuse_field(e, at(p, "messages", i, "content"), "'%s' must be a string or a list of blocks.", p);
-    }
-    if (ok)
-        return list;
-    json_decref(list);
-    return NULL;
+    return role && !strcmp(role, "assistant") && !json_array_size(json_object_get(last, "tool_calls"));
 }
 
 void rg_conversation_fini(rg_conversation *talk)
@@ -535,7 +402,7 @@ json_t *rg_conversation_new(json_t *messages, json_t *tools, const json_t *kwarg
         ok = rg_refuse_field(e, "chat_template_kwargs", "'chat_template_kwargs' must be an object.");
     if (ok)
         json_object_foreach((json_t *)(uintptr_t)kwargs, key, v) {
-            if (is_one_of(key, ours)) {
+            if (rg_is_among(key, ours)) {
                 ok = rg_refuse_field(e, "chat_template_kwargs", "'chat_template_kwargs' must not set '%s'.", key);
                 break;
             }

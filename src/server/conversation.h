@@ -11,6 +11,7 @@ typedef struct rg_conversation {
     json_t *tools; /* what is offered, in the form of chat completions; NULL: none */
     json_t *must;  /* of those, what the answer must call one of; NULL: it need not */
     bool one_call; /* and not more than one */
+    bool continued; /* the answer goes on from the last message, which is the assistant's and a text */
 } rg_conversation;
 
 void rg_conversation_fini(rg_conversation *talk);
@@ -19,6 +20,9 @@ void rg_conversation_fini(rg_conversation *talk);
 typedef bool rg_conversation_reader(const json_t *body, rg_conversation *talk, rg_refusal *e);
 
 bool rg_chat_conversation(const json_t *body, rg_conversation *talk, rg_refusal *e); /* of chat completions */
+
+/* Can the answer go on from the last message of {messages, ...}? */
+bool rg_conversation_can_continue(const json_t *all);
 
 /* Checked copies; NULL and *e. */
 json_t *rg_messages_read(const json_t *messages, rg_refusal *e);

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "server/fields.h"
+#include "server/conversation.h"
 #include "server/http.h"
 #include "server/keys.h"
 #include "server/metrics.h"
@@ -87,7 +87,7 @@ extern const int rg_n_routes;
 /* ---- answering ---- */
 
 enum { RG_TENANT = 24 };
-/* What the engine knows the holder of this key by, in to[RG_TENANT]; NULL: nobody in particular. */
+/* The engine's name for the holder of this key, in to[RG_TENANT]; NULL: no key. */
 const char *rg_name_tenant(int tenant, char *to);
 
 void rg_reply_refusal(rg_server *s, rg_exchange *x, const rg_refusal *e);
@@ -95,12 +95,12 @@ void rg_reply_refusal(rg_server *s, rg_exchange *x, const rg_refusal *e);
 void rg_refusal_write(rg_buf *b, const rg_exchange *x, const rg_refusal *e);
 void rg_reply_json(rg_server *s, rg_exchange *x, rg_buf *body);
 void rg_reply_text(rg_server *s, rg_exchange *x, int status, const char *type, const char *text);
-/* For the books, once an exchange has been answered. */
+/* Count and log an exchange that has been answered. */
 void rg_note_answer(rg_server *s, rg_exchange *x, int status);
 
 /* The body as an object; NULL and *e.  Its text is dropped. */
 json_t *rg_read_object(rg_exchange *x, rg_refusal *e);
-/* What the engine refused, as a client may know it. */
+/* Make *e of what the engine refused, without what a client must not learn. */
 void rg_refuse_engine(rg_server *s, rg_refusal *e, const rg_error *err);
 /* The model that a request names is the one there is. */
 bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e);
@@ -110,10 +110,12 @@ typedef struct rg_rendered {
     int32_t *ids; /* rg_ids_free */
     size_t n;
     char *text;   /* rg_text_free */
+    bool reasoning; /* it ends within the model's reasoning */
 } rg_rendered;
 
-/* On failure *e, and nothing to free. */
-bool rg_render(rg_server *s, const json_t *conversation, bool generation_prompt, rg_rendered *r, rg_refusal *e);
+/* generation_prompt: open a message for the answer, unless the last one is continued.  On failure *e, and nothing to
+ * free. */
+bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt, rg_rendered *r, rg_refusal *e);
 void rg_rendered_fini(rg_rendered *r);
 
 /* ---- the pump (pump.c) ---- */

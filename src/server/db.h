@@ -1,4 +1,4 @@
-/* db.h -- SQLite with this house's manners: memory from base/mem, statements by number, errors as sentences.
+/* db.h -- SQLite in the way of this code: memory from base/mem, statements by number, errors as sentences.
  *
  * Write-ahead log and synchronous=FULL: what was committed is on the disk, and a kill at any moment leaves whole
  * transactions.  The file is held alone: who opens it second is refused.  One thread's at a time. */

@@ -49,7 +49,7 @@ bool rg_refuse_memory(rg_refusal *e)
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-typedef enum kind { INT, NUM, BOOL, STR, WORD, SAME_INT, SAME_NUM, SAME_BOOL, SAME_WORD, ABSENT, ANY, OWN } kind;
+typedef enum kind { INT, LIMIT, NUM, BOOL, STR, WORD, SAME_INT, SAME_NUM, SAME_BOOL, SAME_WORD, ABSENT, ANY, OWN } kind;
 
 typedef struct field {
     const char *name;
@@ -99,6 +99,14 @@ static bool read_int(const field *f, const json_t *v, int64_t *to, rg_refusal *e
     return true;
 }
 
+/* How many tokens an answer may have: -1 is no limit. */
+static bool read_limit(const field *f, const json_t *v, int64_t *to, rg_refusal *e)
+{
+    if (json_is_integer(v) && json_integer_value(v) == -1)
+        return *to = RG_UNLIMITED, true;
+    return read_int(f, v, to, e);
+}
+
 static bool read_number(const field *f, const json_t *v, double *to, rg_refusal *e)
 {
     if (!json_is_number(v))
@@ -122,7 +130,7 @@ static bool read_text(const field *f, const json_t *v, const char **to, rg_refus
     return true;
 }
 
-/* A field that is understood and of which only the value that changes nothing is had. */
+/* A field that is known, but of which only the value that changes nothing is supported. */
 static bool check_same(const field *f, const json_t *v, rg_refusal *e)
 {
     bool type = f->kind == SAME_BOOL ? json_is_boolean(v) : f->kind == SAME_INT ? json_is_integer(v)
@@ -151,6 +159,8 @@ static bool read_field(rg_fields *out, const field *f, const json_t *v, rg_refus
     switch (f->kind) {
     case INT:
         return read_int(f, v, (int64_t *)(void *)to, e);
+    case LIMIT:
+        return read_limit(f, v, (int64_t *)(void *)to, e);
     case NUM:
         return read_number(f, v, (double *)(void *)to, e);
     case STR:
@@ -395,9 +405,9 @@ rg_sampling rg_fields_sampling(const rg_fields *f, const rg_sampling *defaults)
     rg_sampling s = *defaults;
 
     set_real(&s.temperature, f->temperature);
-    set_real(&s.top_p, f->top_p == 0 ? 1e-6 : f->top_p); /* 0: the best alone */
+    set_real(&s.top_p, f->top_p == 0 ? RG_TOP_P_MIN : f->top_p);
     set_real(&s.min_p, f->min_p);
-    set_real(&s.typical_p, f->typical_p == 0 ? 1e-6 : f->typical_p);
+    set_real(&s.typical_p, f->typical_p == 0 ? RG_TYPICAL_P_MIN : f->typical_p);
     set_real(&s.repetition_penalty, f->repetition_penalty);
     set_real(&s.presence_penalty, f->presence_penalty);
     set_real(&s.frequency_penalty, f->frequency_penalty);

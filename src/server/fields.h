@@ -1,7 +1,8 @@
 /* fields.h -- the fields of a request: their types and ranges, and the one way to refuse.
  *
- * fields.def says what is known.  A value of a known field that cannot be had is refused by the field's name; a field
- * that is not known is counted and ignored, as other servers do.  Texts are borrowed from the body. */
+ * fields.def lists the fields that are known.  A known field with a value that is not supported is refused by the
+ * field's name.  A field that is not known is counted and ignored, as other servers do.  Texts are borrowed from the
+ * body. */
 #ifndef RG_SERVER_FIELDS_H
 #define RG_SERVER_FIELDS_H
 
@@ -10,7 +11,7 @@
 
 #include "base/error.h"
 
-/* What a client is told: a fixed sentence with field names and limits in it, never paths or texts of libraries. */
+/* What a client is told: a fixed sentence with names of fields and limits, never a path or a text of a library. */
 typedef struct rg_refusal {
     int status;         /* of HTTP; 0: nothing is wrong */
     const char *code;   /* a literal; NULL: null */
@@ -29,6 +30,7 @@ enum { RG_API_COMPLETIONS = 1, RG_API_CHAT = 2, RG_API_RESPONSES = 4, RG_API_MES
        RG_API_EMBEDDINGS = 16 };
 
 #define RG_NOT_GIVEN INT64_MIN /* of an int; of a real: NAN */
+#define RG_UNLIMITED INT32_MAX /* of a limit of tokens */
 
 /* What the answer must be; name NULL: anything. */
 typedef struct rg_constraint {

@@ -1,7 +1,7 @@
-/* http.c -- requests as they come in, and the listener.  The http*.c files alone know libmicrohttpd, and sockets.
+/* http.c -- requests as they come in, and the listener.  Only the http*.c files use libmicrohttpd and sockets.
  *
- * Its threads sleep in epoll.  A request that is refused at its headers has its body read only if that is short: what
- * is long is answered at once, and thrown away as it comes (http_peer.c). */
+ * Its threads sleep in epoll.  When a request is refused at its headers, a short body is still read; a request with a
+ * long one is answered at once, and what comes of the body is thrown away (http_peer.c). */
 #define _GNU_SOURCE 1
 #include <errno.h>
 #include <microhttpd.h>
@@ -126,7 +126,8 @@ static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const ch
     return MHD_YES;
 }
 
-/* What is wrong with how the request is sent: two ways to say where it ends are an attack on whoever stands between. */
+/* What is wrong with how the request is sent.  Two statements of its length are refused: a proxy in between may believe
+ * the other one (request smuggling). */
 static int find_fault(const rg_exchange *x, const framing *f, const char *version, uint64_t length)
 {
     if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0)

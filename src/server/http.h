@@ -49,8 +49,8 @@ const char *rg_exchange_id(const rg_exchange *x);                       /* X-Req
 typedef struct rg_exchange_note {
     int route;     /* index into the routes; -1: none */
     int tenant;    /* of the key; -1: none */
-    int fault;     /* what is wrong with how it was sent: 400, 413, 415, 501 or 505; 0: nothing.  413 may come late */
-    bool background; /* nobody waits for it: it runs when nobody else wants to */
+    int fault;     /* status for how it was sent wrongly: 400, 413, 415, 501 or 505; 0: nothing.  413 may be set late */
+    bool background; /* nobody waits for it: it runs when no other request wants to */
     uint64_t seed;   /* of a background exchange that names none */
     uint64_t since_ns;
 } rg_exchange_note;

@@ -1,6 +1,6 @@
 /* http_exchange.c -- exchanges: what a request says, and its answer from whoever gives it to the library.
  *
- * A connection whose answer is not there yet is suspended and costs nothing; whoever brings bytes resumes it. */
+ * A connection that waits for its answer is suspended and costs nothing; the thread that writes bytes resumes it. */
 #include <microhttpd.h>
 #include <stdio.h>
 #include <string.h>

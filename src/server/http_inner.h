@@ -77,7 +77,7 @@ bool rg_exchange_settle(rg_exchange *x); /* answer if the answer is there; else 
 rg_peer *rg_peer_come(rg_http *h, int fd); /* NULL: no memory */
 void rg_peer_go(rg_http *h, rg_peer *p);   /* its socket is about to be closed; NULL is fine, as below */
 void rg_peer_set(rg_http *h, rg_peer *p, rg_phase what);
-void rg_peer_linger(rg_http *h, rg_peer *p); /* more may come than is going to be read */
+void rg_peer_linger(rg_http *h, rg_peer *p); /* the client may send more than will be read */
 void rg_peers_close(rg_http *h);           /* those that linger; nobody else is left */
 
 #endif

@@ -1,8 +1,8 @@
 /* http_peer.c -- connections, as sockets: who left, who is too slow, and who is still sending what nobody reads.
  *
- * A suspended connection does not notice that its client left, so rg_http_look asks the kernel for all of them at once.
- * A socket that is closed while something comes in takes the answer with it that its client has not read yet; so the
- * connection of a request that was answered early is kept a while after the library has let go of it. */
+ * A suspended connection does not notice that its client left, so rg_http_look asks the kernel about all of them at
+ * once.  If a socket is closed while data still comes in, the client loses an answer that it has not read yet.  So the
+ * connection of a request that was answered early is kept open for a while after the library has released it. */
 #define _GNU_SOURCE 1 /* POLLRDHUP */
 #include <errno.h>
 #include <fcntl.h>
@@ -112,7 +112,7 @@ void rg_peers_close(rg_http *h)
     }
 }
 
-/* Close what has been slow for too long.  The library finds the socket shut and clears up. */
+/* Shut down connections that have been slow for too long.  The library finds the socket shut and frees them. */
 static void sweep(rg_http *h, uint64_t now)
 {
     const double limit[] = { [PHASE_IDLE] = h->o.idle_s, [PHASE_HEADERS] = h->o.header_s, [PHASE_BODY] = h->o.body_s,

@@ -1,4 +1,4 @@
-/* json.h -- JSON in and out: what strangers send within budgets, what they get written straight into a buffer.
+/* json.h -- JSON in and out: what clients send is read within budgets, answers are written straight into a buffer.
  *
  * Reading is jansson's, after a pass that bounds depth and number of values; a key that stands twice is refused, since
  * nobody can say which was meant.  Writing has no tree: an answer is a few frames per token. */

@@ -1,7 +1,7 @@
-/* pump.c -- the one thread that turns tokens into bytes for everybody, and watches over the engine.
+/* pump.c -- the one thread that turns the tokens of all calls into bytes, and watches the engine.
  *
- * It sleeps in rg_engine_wait, wakes when a step is done, goes once round all calls and hands out what is new.  It
- * never waits for a client: bytes go into the exchange's own memory. */
+ * It sleeps in rg_engine_wait and wakes when a step is done.  Then it visits every call once and writes what is new.
+ * It never waits for a client: the bytes go into the exchange's own memory. */
 #include <string.h>
 #include <time.h>
 
@@ -118,7 +118,7 @@ static void note_totals(rg_metrics *m, const rg_stats *now)
     rg_gauge(m, RG_G_KV, now->state_bytes ? (double)now->state_used_bytes / (double)now->state_bytes : 0);
 }
 
-/* Once a second: what the last seconds came to. */
+/* Once a second: the gauges that are means over the last seconds. */
 static void note_window(pump *p, const rg_stats *now, uint64_t now_ns)
 {
     int slot = p->n_windows % WINDOW, oldest = p->n_windows < WINDOW ? 0 : slot;
@@ -157,8 +157,8 @@ static double slow_step(const pump *p)
     return (double)third;
 }
 
-/* A step that does not end is a fault that nothing but a restart mends.  Time counts only as far as this thread was
- * there to see it: a process that was stopped for a while, and the engine with it, is not stuck. */
+/* A step that does not end is a fault that only a restart mends.  Only time that this thread has seen pass counts: when
+ * the whole process was stopped for a while, the engine is not stuck. */
 static void watch(pump *p, const rg_stats *now, uint64_t now_ns)
 {
     double most = 10 * slow_step(p), passed = rg_seconds(p->watched_ns, now_ns);
@@ -188,7 +188,7 @@ static void look(pump *p, rg_engine *engine)
 
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
 
-/* Nothing runs: until something is handed over, or a while. */
+/* Nothing runs: sleep until a call is handed over, at most 0.2 s. */
 static void sleep_idle(rg_server *s)
 {
     struct timespec until;

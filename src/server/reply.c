@@ -1,4 +1,4 @@
-/* reply.c -- what clients are told: errors in their API's shape, documents, and the books of both. */
+/* reply.c -- answers to clients: errors in the shape of their API, documents, and the log and metrics of both. */
 #include <stdio.h>
 #include <string.h>
 
@@ -172,10 +172,41 @@ bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e)
     return rg_refuse(e, 404, "model_not_found", "model", "The model asked for is not the one that is served here.");
 }
 
-bool rg_render(rg_server *s, const json_t *conversation, bool generation_prompt, rg_rendered *r, rg_refusal *e)
+/* The template opened the model's reasoning at the end of the prompt. */
+static bool ends_reasoning(const char *text)
 {
-    rg_chat_options o = { .no_generation_prompt = !generation_prompt };
-    char *json = rg_body_dump(conversation);
+    static const char mark[] = "<think>";
+    size_t n = text ? strlen(text) : 0;
+
+    while (n && (text[n - 1] == '\n' || text[n - 1] == ' '))
+        n--;
+    return n >= strlen(mark) && !memcmp(text + n - strlen(mark), mark, strlen(mark));
+}
+
+static const char *last_of(const char *text, const char *what)
+{
+    const char *found = NULL;
+
+    for (const char *at = text; at && (at = strstr(at, what)); at++)
+        found = at;
+    return found;
+}
+
+/* The message that is continued ends within its reasoning. */
+static bool leaves_reasoning_open(const rg_conversation *talk)
+{
+    const json_t *messages = json_object_get(talk->all, "messages");
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *text = json_string_value(json_object_get(last, "content"));
+    const char *open = last_of(text, "<think>"), *close = last_of(text, "</think>");
+
+    return talk->continued && open && (!close || close < open);
+}
+
+bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt, rg_rendered *r, rg_refusal *e)
+{
+    rg_chat_options o = { .no_generation_prompt = !generation_prompt, .continue_final = talk->continued };
+    char *json = rg_body_dump(talk->all);
     rg_error err = { 0 };
 
     *r = (rg_rendered){ 0 };
@@ -187,6 +218,7 @@ bool rg_render(rg_server *s, const json_t *conversation, bool generation_prompt,
         rg_refuse_field(e, "messages", "The model's chat template does not take this conversation.");
     else if (!ok)
         rg_refuse_engine(s, e, &err);
+    r->reasoning = ok && (ends_reasoning(r->text) || leaves_reasoning_open(talk));
     return ok;
 }
 

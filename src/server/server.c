@@ -1,4 +1,4 @@
-/* server.c -- the server's life, and the door: who may ask for what, and when. */
+/* server.c -- starting and ending the server, and admission: who may ask for what, and when. */
 #include "server/server.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ rg_server_options rg_server_options_default(void)
                                 .write_timeout_s = 300, .watchdog_s = 30, .batch_lines = 8, .max_batches = 64 };
 }
 
-/* ---- the door ---------------------------------------------------------------------------------------------------- */
+/* ---- admission --------------------------------------------------------------------------------------------------- */
 
 /* The route of this path, or -1; *allowed: the path is there, for another method. */
 static int find_route(const char *method, const char *path, const char **allowed)
@@ -69,7 +69,8 @@ static bool check_fault(const rg_exchange *x, rg_refusal *e)
 
 static const char *const local_names[] = { "localhost", "127.0.0.1", "[::1]", "ip6-localhost" };
 
-/* A server for this machine alone answers only to this machine's names, or a web page could reach it by another. */
+/* A server that only this machine reaches answers only to names of this machine.  Otherwise a web page could reach it
+ * under another name. */
 static bool check_host(const rg_server *s, const rg_exchange *x, rg_refusal *e)
 {
     const char *host = rg_exchange_header(x, "Host");
@@ -88,7 +89,7 @@ static bool check_host(const rg_server *s, const rg_exchange *x, rg_refusal *e)
     return rg_refuse(e, 421, "wrong_host", NULL, "This server does not answer to that Host.");
 }
 
-/* Pages of other origins may ask only if they were let in. */
+/* Pages of another origin may ask only if --cors-origin names it. */
 static bool check_origin(const rg_server *s, rg_exchange *x, rg_refusal *e)
 {
     const char *origin = rg_exchange_header(x, "Origin"), *host = rg_exchange_header(x, "Host");
@@ -357,7 +358,7 @@ void rg_server_abort(rg_server *s)
     s->aborting = true;
 }
 
-/* What the last words to clients may take, of those who read slowly. */
+/* How long the last events to clients that read slowly may take. */
 static const double last_flush_s = 1;
 
 void rg_server_close(rg_server *s)

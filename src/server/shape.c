@@ -9,7 +9,7 @@ const char *rg_finish_word(const rg_choice *ch)
 {
     if (rg_finish_is_cut(ch))
         return "length";
-    return ch->answer.n_calls ? "tool_calls" : "stop";
+    return ch->answer.n_calls && !ch->answer.call[ch->answer.n_calls - 1].cut ? "tool_calls" : "stop";
 }
 
 void rg_write_usage(rg_buf *b, const rg_call *c)

@@ -53,8 +53,8 @@ static const char *const statements[RG_N_QUERIES] = {
     [GET_ANSWER] = "SELECT at, answer FROM lines WHERE at >= ? AND at < ? AND state = ? ORDER BY at LIMIT 1",
     [ADD_BATCH] = "INSERT INTO batches VALUES(NULL,?,?,?,?,?,?,NULL,0,0,0,0,?,'','',?,0,0,0,0,0,0)",
     [GET_BATCH] = "SELECT " BATCH_COLUMNS " FROM batches WHERE id = ? AND owner = ?",
-    [BATCHES_UP] = "SELECT " BATCH_COLUMNS " FROM batches WHERE owner = ? AND key > ? ORDER BY key LIMIT ?",
-    [BATCHES_DOWN] = "SELECT " BATCH_COLUMNS " FROM batches WHERE owner = ? AND key < ? ORDER BY key DESC LIMIT ?",
+    [BATCHES_UP] = "SELECT " BATCH_COLUMNS " FROM batches WHERE owner = ? AND key > ? ORDER BY key LIMIT ?4",
+    [BATCHES_DOWN] = "SELECT " BATCH_COLUMNS " FROM batches WHERE owner = ? AND key < ? ORDER BY key DESC LIMIT ?4",
     [UNENDED] = "SELECT " BATCH_COLUMNS " FROM batches WHERE state < 3 AND key > ? ORDER BY key LIMIT 1",
     [START_BATCH] = "UPDATE batches SET state = 1, in_progress = ?2, n_lines = ?3 WHERE key = ?1 AND state = 0",
     [FAIL_BATCH] = "UPDATE batches SET state = 4, failed = ?2, errors = ?3 WHERE key = ?1 AND state = 0",
@@ -75,9 +75,9 @@ static const rg_db_layout layout = { .schema = schema, .version = 1, .sql = stat
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-rg_store *rg_store_open(const char *dir, rg_error *err)
+rg_batch_store *rg_store_open(const char *dir, rg_error *err)
 {
-    rg_store *st = rg_zalloc(sizeof *st);
+    rg_batch_store *st = rg_zalloc(sizeof *st);
     char path[4096];
 
     if (!st)
@@ -97,50 +97,50 @@ fail:
     return NULL;
 }
 
-void rg_store_close(rg_store *st)
+void rg_store_close(rg_batch_store *st)
 {
     if (st)
         rg_db_close(st->db);
     rg_free(st);
 }
 
-bool rg_store_full(const rg_store *st)
+bool rg_store_full(const rg_batch_store *st)
 {
     return rg_db_full(st->db);
 }
 
-void rg_store_rest(rg_store *st)
+void rg_store_rest(rg_batch_store *st)
 {
     rg_db_rest(st->db);
 }
 
 /* ---- transactions ------------------------------------------------------------------------------------------------ */
 
-bool rg_store_begin(rg_store *st, rg_error *err)
+bool rg_store_begin(rg_batch_store *st, rg_error *err)
 {
     RG_ASSERT(!st->within);
     st->within = rg_db_begin(st->db, err);
     return st->within;
 }
 
-bool rg_store_commit(rg_store *st, rg_error *err)
+bool rg_store_commit(rg_batch_store *st, rg_error *err)
 {
     st->within = false;
     return rg_db_commit(st->db, err);
 }
 
-void rg_store_rollback(rg_store *st)
+void rg_store_rollback(rg_batch_store *st)
 {
     st->within = false;
     rg_db_rollback(st->db);
 }
 
-bool rg_store_enter(rg_store *st, rg_error *err)
+bool rg_store_enter(rg_batch_store *st, rg_error *err)
 {
     return st->within || rg_db_begin(st->db, err);
 }
 
-rg_stored rg_store_leave(rg_store *st, rg_stored how, rg_error *err)
+rg_stored rg_store_leave(rg_batch_store *st, rg_stored how, rg_error *err)
 {
     if (st->within) /* the caller's to end */
         return how;
@@ -171,7 +171,7 @@ static void read_file(rg_db *d, int q, rg_file_record *f)
     f->name = rg_db_bytes(d, q, 7, &f->n_name);
 }
 
-bool rg_store_put_file(rg_store *st, const char *owner, rg_file_record *f, rg_error *err)
+bool rg_store_put_file(rg_batch_store *st, const char *owner, rg_file_record *f, rg_error *err)
 {
     rg_store_name(f->id, "file-");
     f->created_s = rg_wall_s();
@@ -183,7 +183,7 @@ bool rg_store_put_file(rg_store *st, const char *owner, rg_file_record *f, rg_er
     return true;
 }
 
-static bool add_chunks(rg_store *st, int64_t file, const char *data, size_t n, rg_error *err)
+static bool add_chunks(rg_batch_store *st, int64_t file, const char *data, size_t n, rg_error *err)
 {
     int64_t number = 0;
 
@@ -195,7 +195,7 @@ static bool add_chunks(rg_store *st, int64_t file, const char *data, size_t n, r
     return true;
 }
 
-rg_stored rg_store_add_file(rg_store *st, const char *owner, rg_file_record *f, const char *data, size_t n,
+rg_stored rg_store_add_file(rg_batch_store *st, const char *owner, rg_file_record *f, const char *data, size_t n,
                             rg_error *err)
 {
     f->bytes = (int64_t)n;
@@ -209,7 +209,7 @@ rg_stored rg_store_add_file(rg_store *st, const char *owner, rg_file_record *f, 
     return rg_store_leave(st, ok ? RG_STORE_DONE : RG_STORE_FAILED, err);
 }
 
-rg_stored rg_store_file(rg_store *st, const char *owner, const char *id, rg_file_record *f, rg_error *err)
+rg_stored rg_store_file(rg_batch_store *st, const char *owner, const char *id, rg_file_record *f, rg_error *err)
 {
     int got = rg_db_query(st->db, GET_FILE, err, "tt", id, owner) ? rg_db_step(st->db, GET_FILE, err) : -1;
 
@@ -218,20 +218,18 @@ rg_stored rg_store_file(rg_store *st, const char *owner, const char *id, rg_file
     return (rg_stored)got;
 }
 
-rg_stored rg_store_files(rg_store *st, const char *owner, rg_page *page,
-                         void (*see)(void *arg, const rg_file_record *f), void *arg, rg_error *err)
+rg_stored rg_store_list(rg_batch_store *st, const char *owner, rg_page *page, const rg_lister *l, rg_error *err)
 {
-    int q = page->rising ? FILES_UP : FILES_DOWN, got;
+    int q = page->rising ? l->rising : l->falling, got;
     int64_t from = page->rising ? 0 : INT64_MAX;
-    rg_file_record f;
 
     page->more = false;
     if (page->after[0]) {
-        rg_stored found = rg_store_file(st, owner, page->after, &f, err);
-        rg_db_reset(st->db, GET_FILE);
-        if (found != RG_STORE_DONE)
-            return found;
-        from = f.key;
+        got = rg_db_query(st->db, l->find, err, "tt", page->after, owner) ? rg_db_step(st->db, l->find, err) : -1;
+        if (got != 1)
+            return (rg_stored)got;
+        from = rg_db_int(st->db, l->find, 0);
+        rg_db_reset(st->db, l->find);
     }
     if (!rg_db_query(st->db, q, err, "titi", owner, from, page->purpose, (int64_t)page->limit + 1))
         return RG_STORE_FAILED;
@@ -241,13 +239,28 @@ rg_stored rg_store_files(rg_store *st, const char *owner, rg_page *page,
             rg_db_reset(st->db, q);
             break;
         }
-        read_file(st->db, q, &f);
-        see(arg, &f);
+        l->see(l, st->db, q);
     }
     return got < 0 ? RG_STORE_FAILED : RG_STORE_DONE;
 }
 
-static rg_stored remove_file(rg_store *st, const char *owner, const char *id, rg_error *err)
+static void see_file(const rg_lister *l, rg_db *d, int q)
+{
+    rg_file_record f;
+
+    read_file(d, q, &f);
+    l->file(l->arg, &f);
+}
+
+rg_stored rg_store_files(rg_batch_store *st, const char *owner, rg_page *page,
+                         void (*see)(void *arg, const rg_file_record *f), void *arg, rg_error *err)
+{
+    rg_lister l = { FILES_UP, FILES_DOWN, GET_FILE, see_file, .file = see, .arg = arg };
+
+    return rg_store_list(st, owner, page, &l, err);
+}
+
+static rg_stored remove_file(rg_batch_store *st, const char *owner, const char *id, rg_error *err)
 {
     rg_file_record f;
     rg_stored found = rg_store_file(st, owner, id, &f, err);
@@ -270,7 +283,7 @@ static rg_stored remove_file(rg_store *st, const char *owner, const char *id, rg
     return ok ? RG_STORE_DONE : RG_STORE_FAILED;
 }
 
-rg_stored rg_store_remove_file(rg_store *st, const char *owner, const char *id, rg_error *err)
+rg_stored rg_store_remove_file(rg_batch_store *st, const char *owner, const char *id, rg_error *err)
 {
     if (!rg_store_enter(st, err))
         return RG_STORE_FAILED;
@@ -279,7 +292,7 @@ rg_stored rg_store_remove_file(rg_store *st, const char *owner, const char *id, 
 
 /* ---- content ----------------------------------------------------------------------------------------------------- */
 
-rg_stored rg_store_read(rg_store *st, const rg_file_record *f, int64_t *at, rg_buf *out, rg_error *err)
+rg_stored rg_store_read(rg_batch_store *st, const rg_file_record *f, int64_t *at, rg_buf *out, rg_error *err)
 {
     int q = f->batch ? GET_ANSWER : GET_CHUNK, got;
     int64_t key = f->batch ? f->batch : f->key, from = *at ? *at : rg_store_at(key, 0), to = rg_store_at(key + 1, 0);
@@ -298,7 +311,7 @@ rg_stored rg_store_read(rg_store *st, const rg_file_record *f, int64_t *at, rg_b
     return ok ? RG_STORE_DONE : RG_STORE_FAILED;
 }
 
-rg_stored rg_store_read_range(rg_store *st, int64_t file, int64_t from, int64_t n, rg_buf *out, rg_error *err)
+rg_stored rg_store_read_range(rg_batch_store *st, int64_t file, int64_t from, int64_t n, rg_buf *out, rg_error *err)
 {
     while (n > 0) {
         int64_t at = rg_store_at(file, from / CHUNK), skip = from % CHUNK, take;

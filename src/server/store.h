@@ -1,7 +1,7 @@
-/* store.h -- files and batches, kept: what was confirmed survives a kill -9, and what was not leaves no trace.
+/* store.h -- files and batches on disk: what was confirmed survives a kill -9, and what was not leaves no trace.
  *
- * One SQLite database.  A file that was sent lies in it in chunks; the files that a batch puts out are its lines'
- * answers, read in order, so they never have to be put together and nothing can stand in them twice.  A line's answer
+ * One SQLite database.  It holds an uploaded file in chunks.  The output files of a batch are the answers of its lines,
+ * read in order: they are never written a second time, and no answer can stand in them twice.  A line's answer
  * and its state change in one transaction.  The texts that clients give (names, custom ids) are values and never part
  * of a path.  Knows nothing of HTTP, JSON or engines.  One thread's at a time. */
 #ifndef RG_SERVER_STORE_H
@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 
-typedef struct rg_store rg_store;
+typedef struct rg_batch_store rg_batch_store;
 
 enum { RG_ID_ROOM = 48, RG_OWNER_ROOM = 65, RG_MAX_LINES = 1000000 };
 
@@ -21,16 +21,16 @@ typedef enum rg_stored {
 } rg_stored;
 
 /* dir/batches.db, and dir if it is not there.  NULL and *err on failure. */
-rg_store *rg_store_open(const char *dir, rg_error *err);
-void rg_store_close(rg_store *st); /* NULL is fine */
-bool rg_store_full(const rg_store *st); /* the last failure was for want of room */
+rg_batch_store *rg_store_open(const char *dir, rg_error *err);
+void rg_store_close(rg_batch_store *st); /* NULL is fine */
+bool rg_store_full(const rg_batch_store *st); /* the last failure was for want of room */
 /* No text of a record is needed any more: a row that is held open keeps the log from being used again. */
-void rg_store_rest(rg_store *st);
+void rg_store_rest(rg_batch_store *st);
 
 /* Several changes as one.  On failure of any of them: rollback. */
-bool rg_store_begin(rg_store *st, rg_error *err) RG_MUST_CHECK;
-bool rg_store_commit(rg_store *st, rg_error *err) RG_MUST_CHECK; /* false: undone */
-void rg_store_rollback(rg_store *st);
+bool rg_store_begin(rg_batch_store *st, rg_error *err) RG_MUST_CHECK;
+bool rg_store_commit(rg_batch_store *st, rg_error *err) RG_MUST_CHECK; /* false: undone */
+void rg_store_rollback(rg_batch_store *st);
 
 /* What a list shows. */
 typedef struct rg_page {
@@ -53,19 +53,19 @@ typedef struct rg_file_record {
 } rg_file_record;
 
 /* Keep data[0, n) under f's name and purpose, and fill in the rest of *f. */
-rg_stored rg_store_add_file(rg_store *st, const char *owner, rg_file_record *f, const char *data, size_t n,
+rg_stored rg_store_add_file(rg_batch_store *st, const char *owner, rg_file_record *f, const char *data, size_t n,
                             rg_error *err);
-rg_stored rg_store_file(rg_store *st, const char *owner, const char *id, rg_file_record *f, rg_error *err);
+rg_stored rg_store_file(rg_batch_store *st, const char *owner, const char *id, rg_file_record *f, rg_error *err);
 /* NONE: no such file to go on after. */
-rg_stored rg_store_files(rg_store *st, const char *owner, rg_page *page,
+rg_stored rg_store_files(rg_batch_store *st, const char *owner, rg_page *page,
                          void (*see)(void *arg, const rg_file_record *f), void *arg, rg_error *err);
-rg_stored rg_store_remove_file(rg_store *st, const char *owner, const char *id, rg_error *err);
+rg_stored rg_store_remove_file(rg_batch_store *st, const char *owner, const char *id, rg_error *err);
 
 /* Append the next part of a file's content, about 256 KiB of it or one answer, to out; *at is 0 at first.  NONE: that
  * was all. */
-rg_stored rg_store_read(rg_store *st, const rg_file_record *f, int64_t *at, rg_buf *out, rg_error *err);
+rg_stored rg_store_read(rg_batch_store *st, const rg_file_record *f, int64_t *at, rg_buf *out, rg_error *err);
 /* Append bytes [from, from + n) of a file that was sent. */
-rg_stored rg_store_read_range(rg_store *st, int64_t file, int64_t from, int64_t n, rg_buf *out, rg_error *err);
+rg_stored rg_store_read_range(rg_batch_store *st, int64_t file, int64_t from, int64_t n, rg_buf *out, rg_error *err);
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
@@ -93,19 +93,20 @@ typedef struct rg_batch_record {
 
 /* A batch over b->input_id for b->owner, b->endpoint and b->metadata; expires_s after now.  Fills in the rest of *b.
  * NONE: the owner has no such file, of this purpose. */
-rg_stored rg_store_add_batch(rg_store *st, rg_batch_record *b, const char *purpose, int64_t lasts_s, rg_error *err);
-rg_stored rg_store_batch(rg_store *st, const char *owner, const char *id, rg_batch_record *b, rg_error *err);
-rg_stored rg_store_batches(rg_store *st, const char *owner, rg_page *page,
+rg_stored rg_store_add_batch(rg_batch_store *st, rg_batch_record *b, const char *purpose, int64_t lasts_s,
+                             rg_error *err);
+rg_stored rg_store_batch(rg_batch_store *st, const char *owner, const char *id, rg_batch_record *b, rg_error *err);
+rg_stored rg_store_batches(rg_batch_store *st, const char *owner, rg_page *page,
                            void (*see)(void *arg, const rg_batch_record *b), void *arg, rg_error *err);
 /* The first batch that has not ended, of any owner, whose key is above `after`. */
-rg_stored rg_store_unended(rg_store *st, int64_t after, rg_batch_record *b, rg_error *err);
+rg_stored rg_store_unended(rg_batch_store *st, int64_t after, rg_batch_record *b, rg_error *err);
 
 /* validating -> in progress or failed; in progress -> cancelling.  NONE: it is in another state. */
-rg_stored rg_store_start_batch(rg_store *st, int64_t batch, int64_t n_lines, rg_error *err);
-rg_stored rg_store_fail_batch(rg_store *st, int64_t batch, const char *errors, rg_error *err);
-rg_stored rg_store_cancel_batch(rg_store *st, int64_t batch, rg_error *err);
+rg_stored rg_store_start_batch(rg_batch_store *st, int64_t batch, int64_t n_lines, rg_error *err);
+rg_stored rg_store_fail_batch(rg_batch_store *st, int64_t batch, const char *errors, rg_error *err);
+rg_stored rg_store_cancel_batch(rg_batch_store *st, int64_t batch, rg_error *err);
 /* It has ended in this state: its answers become its files, and lines without one are dropped. */
-rg_stored rg_store_end_batch(rg_store *st, int64_t batch, rg_batch_state state, rg_error *err);
+rg_stored rg_store_end_batch(rg_batch_store *st, int64_t batch, rg_batch_state state, rg_error *err);
 
 /* ---- lines: of a batch, numbered from 1 -------------------------------------------------------------------------- */
 
@@ -118,11 +119,11 @@ typedef struct rg_line {
 } rg_line;
 
 /* IN_USE: another line of the batch has this custom id. */
-rg_stored rg_store_add_line(rg_store *st, int64_t batch, const rg_line *l, rg_error *err);
+rg_stored rg_store_add_line(rg_batch_store *st, int64_t batch, const rg_line *l, rg_error *err);
 /* The first line above `after` without an answer. */
-rg_stored rg_store_next_line(rg_store *st, int64_t batch, int64_t after, rg_line *l, rg_error *err);
+rg_stored rg_store_next_line(rg_batch_store *st, int64_t batch, int64_t after, rg_line *l, rg_error *err);
 /* The line's answer, and it counts as this.  NONE: it has one already. */
-rg_stored rg_store_set_answer(rg_store *st, int64_t batch, int64_t number, rg_line_state state, const char *answer,
-                              size_t n, rg_error *err);
+rg_stored rg_store_set_answer(rg_batch_store *st, int64_t batch, int64_t number, rg_line_state state,
+                              const char *answer, size_t n, rg_error *err);
 
 #endif

@@ -30,7 +30,7 @@ static void read_batch(rg_db *d, int q, rg_batch_record *b)
         b->since_s[i] = rg_db_int(d, q, 15 + i);
 }
 
-static rg_stored add_batch(rg_store *st, rg_batch_record *b, const char *purpose, int64_t lasts_s, rg_error *err)
+static rg_stored add_batch(rg_batch_store *st, rg_batch_record *b, const char *purpose, int64_t lasts_s, rg_error *err)
 {
     int64_t now = rg_wall_s();
     rg_file_record f;
@@ -53,14 +53,15 @@ static rg_stored add_batch(rg_store *st, rg_batch_record *b, const char *purpose
     return RG_STORE_DONE;
 }
 
-rg_stored rg_store_add_batch(rg_store *st, rg_batch_record *b, const char *purpose, int64_t lasts_s, rg_error *err)
+rg_stored rg_store_add_batch(rg_batch_store *st, rg_batch_record *b, const char *purpose, int64_t lasts_s,
+                             rg_error *err)
 {
     if (!rg_store_enter(st, err))
         return RG_STORE_FAILED;
     return rg_store_leave(st, add_batch(st, b, purpose, lasts_s, err), err);
 }
 
-rg_stored rg_store_batch(rg_store *st, const char *owner, const char *id, rg_batch_record *b, rg_error *err)
+rg_stored rg_store_batch(rg_batch_store *st, const char *owner, const char *id, rg_batch_record *b, rg_error *err)
 {
     int got = rg_db_query(st->db, GET_BATCH, err, "tt", id, owner) ? rg_db_step(st->db, GET_BATCH, err) : -1;
 
@@ -69,36 +70,23 @@ rg_stored rg_store_batch(rg_store *st, const char *owner, const char *id, rg_bat
     return (rg_stored)got;
 }
 
-rg_stored rg_store_batches(rg_store *st, const char *owner, rg_page *page,
-                           void (*see)(void *arg, const rg_batch_record *b), void *arg, rg_error *err)
+static void see_batch(const rg_lister *l, rg_db *d, int q)
 {
-    int q = page->rising ? BATCHES_UP : BATCHES_DOWN, got;
-    int64_t from = page->rising ? 0 : INT64_MAX;
     rg_batch_record b;
 
-    page->more = false;
-    if (page->after[0]) {
-        rg_stored found = rg_store_batch(st, owner, page->after, &b, err);
-        rg_db_reset(st->db, GET_BATCH);
-        if (found != RG_STORE_DONE)
-            return found;
-        from = b.key;
-    }
-    if (!rg_db_query(st->db, q, err, "tii", owner, from, (int64_t)page->limit + 1))
-        return RG_STORE_FAILED;
-    for (int32_t i = 0; (got = rg_db_step(st->db, q, err)) == 1; i++) {
-        if (i == page->limit) {
-            page->more = true;
-            rg_db_reset(st->db, q);
-            break;
-        }
-        read_batch(st->db, q, &b);
-        see(arg, &b);
-    }
-    return got < 0 ? RG_STORE_FAILED : RG_STORE_DONE;
+    read_batch(d, q, &b);
+    l->batch(l->arg, &b);
 }
 
-rg_stored rg_store_unended(rg_store *st, int64_t after, rg_batch_record *b, rg_error *err)
+rg_stored rg_store_batches(rg_batch_store *st, const char *owner, rg_page *page,
+                           void (*see)(void *arg, const rg_batch_record *b), void *arg, rg_error *err)
+{
+    rg_lister l = { BATCHES_UP, BATCHES_DOWN, GET_BATCH, see_batch, .batch = see, .arg = arg };
+
+    return rg_store_list(st, owner, page, &l, err);
+}
+
+rg_stored rg_store_unended(rg_batch_store *st, int64_t after, rg_batch_record *b, rg_error *err)
 {
     int got = rg_db_query(st->db, UNENDED, err, "i", after) ? rg_db_step(st->db, UNENDED, err) : -1;
 
@@ -110,7 +98,7 @@ rg_stored rg_store_unended(rg_store *st, int64_t after, rg_batch_record *b, rg_e
 /* ---- states ------------------------------------------------------------------------------------------------------ */
 
 /* Statement q, which has its parameters, changes one row or none. */
-static rg_stored change_one(rg_store *st, int q, rg_error *err)
+static rg_stored change_one(rg_batch_store *st, int q, rg_error *err)
 {
     int64_t changed;
 
@@ -119,26 +107,26 @@ static rg_stored change_one(rg_store *st, int q, rg_error *err)
     return changed ? RG_STORE_DONE : RG_STORE_NONE;
 }
 
-rg_stored rg_store_start_batch(rg_store *st, int64_t batch, int64_t n_lines, rg_error *err)
+rg_stored rg_store_start_batch(rg_batch_store *st, int64_t batch, int64_t n_lines, rg_error *err)
 {
     return rg_db_query(st->db, START_BATCH, err, "iii", batch, rg_wall_s(), n_lines) ? change_one(st, START_BATCH, err)
                                                                                    : RG_STORE_FAILED;
 }
 
-rg_stored rg_store_fail_batch(rg_store *st, int64_t batch, const char *errors, rg_error *err)
+rg_stored rg_store_fail_batch(rg_batch_store *st, int64_t batch, const char *errors, rg_error *err)
 {
     return rg_db_query(st->db, FAIL_BATCH, err, "iit", batch, rg_wall_s(), errors) ? change_one(st, FAIL_BATCH, err)
                                                                                  : RG_STORE_FAILED;
 }
 
-rg_stored rg_store_cancel_batch(rg_store *st, int64_t batch, rg_error *err)
+rg_stored rg_store_cancel_batch(rg_batch_store *st, int64_t batch, rg_error *err)
 {
     return rg_db_query(st->db, CANCEL_BATCH, err, "ii", batch, rg_wall_s()) ? change_one(st, CANCEL_BATCH, err)
                                                                           : RG_STORE_FAILED;
 }
 
 /* The answers of one kind as a file of the batch's owner; id stays "" if there are none. */
-static bool put_answers(rg_store *st, const char *owner, const char *name, int64_t batch, rg_line_state part,
+static bool put_answers(rg_batch_store *st, const char *owner, const char *name, int64_t batch, rg_line_state part,
                         char id[RG_ID_ROOM], rg_error *err)
 {
     rg_file_record f = { .batch = batch, .part = (int32_t)part, .name = name, .n_name = strlen(name),
@@ -157,7 +145,7 @@ static bool put_answers(rg_store *st, const char *owner, const char *name, int64
     return true;
 }
 
-static rg_stored end_batch(rg_store *st, int64_t batch, rg_batch_state state, rg_error *err)
+static rg_stored end_batch(rg_batch_store *st, int64_t batch, rg_batch_state state, rg_error *err)
 {
     char owner[RG_OWNER_ROOM], id[RG_ID_ROOM], name[RG_ID_ROOM + 32], output[RG_ID_ROOM] = "", error[RG_ID_ROOM] = "";
     int got = rg_db_query(st->db, GET_OWNER, err, "i", batch) ? rg_db_step(st->db, GET_OWNER, err) : -1;
@@ -180,7 +168,7 @@ static rg_stored end_batch(rg_store *st, int64_t batch, rg_batch_state state, rg
     return change_one(st, END_BATCH, err);
 }
 
-rg_stored rg_store_end_batch(rg_store *st, int64_t batch, rg_batch_state state, rg_error *err)
+rg_stored rg_store_end_batch(rg_batch_store *st, int64_t batch, rg_batch_state state, rg_error *err)
 {
     if (!rg_store_enter(st, err))
         return RG_STORE_FAILED;
@@ -189,7 +177,7 @@ rg_stored rg_store_end_batch(rg_store *st, int64_t batch, rg_batch_state state, 
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
-rg_stored rg_store_add_line(rg_store *st, int64_t batch, const rg_line *l, rg_error *err)
+rg_stored rg_store_add_line(rg_batch_store *st, int64_t batch, const rg_line *l, rg_error *err)
 {
     if (!rg_db_query(st->db, ADD_LINE, err, "ibii", rg_store_at(batch, l->number), l->custom_id, l->n_custom_id,
                      l->from, l->n))
@@ -199,7 +187,7 @@ rg_stored rg_store_add_line(rg_store *st, int64_t batch, const rg_line *l, rg_er
     return rg_db_unique(st->db) ? RG_STORE_IN_USE : RG_STORE_FAILED;
 }
 
-rg_stored rg_store_next_line(rg_store *st, int64_t batch, int64_t after, rg_line *l, rg_error *err)
+rg_stored rg_store_next_line(rg_batch_store *st, int64_t batch, int64_t after, rg_line *l, rg_error *err)
 {
     bool asked = rg_db_query(st->db, NEXT_LINE, err, "ii", rg_store_at(batch, after), rg_store_at(batch + 1, 0));
     int got = asked ? rg_db_step(st->db, NEXT_LINE, err) : -1;
@@ -212,7 +200,8 @@ rg_stored rg_store_next_line(rg_store *st, int64_t batch, int64_t after, rg_line
     return (rg_stored)got;
 }
 
-static rg_stored set_answer(rg_store *st, int64_t at, rg_line_state state, const char *answer, size_t n, rg_error *err)
+static rg_stored set_answer(rg_batch_store *st, int64_t at, rg_line_state state, const char *answer, size_t n,
+                            rg_error *err)
 {
     rg_stored set;
 
@@ -227,8 +216,8 @@ static rg_stored set_answer(rg_store *st, int64_t at, rg_line_state state, const
     return change_one(st, COUNT_ANSWER, err);
 }
 
-rg_stored rg_store_set_answer(rg_store *st, int64_t batch, int64_t number, rg_line_state state, const char *answer,
-                              size_t n, rg_error *err)
+rg_stored rg_store_set_answer(rg_batch_store *st, int64_t batch, int64_t number, rg_line_state state,
+                              const char *answer, size_t n, rg_error *err)
 {
     if (!rg_store_enter(st, err))
         return RG_STORE_FAILED;

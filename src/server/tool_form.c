@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "server/answer.h"
 #include "server/json.h"
 
 enum { MAX_GRAMMAR = 4 << 20, MAX_CALLS = 16, NEAR = 160 /* bytes between a mark and the name after it */ };
@@ -183,21 +182,31 @@ static void literal(rg_buf *b, const char *s)
     rg_buf_str(b, "\"");
 }
 
-/* The name as it stands in the form: within quotes of JSON, or as it is. */
-static void name_literal(rg_buf *b, const rg_tool_form *f, const char *name)
+/* The name as it stands in the form: within quotes of JSON, or as it is.  rg_free it; NULL: no memory. */
+static char *written_name(const rg_tool_form *f, const char *name)
 {
     size_t n = strlen(f->before);
     json_t *v = n && f->before[n - 1] == '"' ? json_string(name) : NULL;
-    char *quoted = v ? rg_body_dump(v) : NULL;
+    char *quoted = v ? rg_body_dump(v) : NULL, *s;
 
-    if (quoted) {
-        quoted[strlen(quoted) - 1] = 0;
-        literal(b, quoted + 1);
-    } else {
-        literal(b, name);
-    }
+    if (quoted)
+        s = rg_strndup(quoted + 1, strlen(quoted) - 2);
+    else
+        s = rg_strdup(name);
     rg_free(quoted);
     json_decref(v);
+    return s;
+}
+
+static void name_literal(rg_buf *b, const rg_tool_form *f, const char *name)
+{
+    char *s = written_name(f, name);
+
+    if (s)
+        literal(b, s);
+    else
+        b->failed = true;
+    rg_free(s);
 }
 
 static void schema(rg_buf *b, const json_t *v)
@@ -332,11 +341,9 @@ bool rg_tool_form_constrain(const rg_tool_form *form, const rg_call_rules *rules
     bool ok = true;
 
     rg_buf_init(&b, MAX_GRAMMAR);
-    rg_buf_printf(&b, "root ::= %s call", rules->reasoning ? "thought" : "");
+    rg_buf_str(&b, "root ::= call");
     if (rules->many && form->closes)
         rg_buf_printf(&b, " (\"\\n\" call){0,%d}", MAX_CALLS - 1);
-    if (rules->reasoning)
-        rg_buf_str(&b, "\nthought ::= ([^<] | \"<\" [^</])* \"</think>\" \"\\n\"{0,2}");
     if (form->xml)
         rg_buf_str(&b, "\nwords ::= ([^<] | \"<\" [^</])*");
     rg_buf_str(&b, "\ncall ::=");
@@ -353,4 +360,80 @@ bool rg_tool_form_constrain(const rg_tool_form *form, const rg_call_rules *rules
         rg_buf_fini(&b);
     }
     return ok;
+}
+
+/* ---- a call that is cut ------------------------------------------------------------------------------------------ */
+
+static const char *name_of(const json_t *tool)
+{
+    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+}
+
+/* The texts agree as far as the shorter one goes. */
+static bool agree(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+    return !memcmp(a, b, n_a < n_b ? n_a : n_b);
+}
+
+/* The one tool that the text may be a call of, and what stands after its name; NULL: there is none, or several. */
+static const json_t *tool_of(const rg_tool_form *f, const json_t *tools, const rg_buf *text, size_t *at)
+{
+    const json_t *found = NULL;
+    int n_found = 0;
+
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        char *name = written_name(f, name_of(json_array_get(tools, i)));
+        rg_buf head;
+        rg_buf_init(&head, 4096);
+        rg_buf_printf(&head, "%s%s%s", f->before, name ? name : "", f->between);
+        if (name && !head.failed && agree(text->data, text->n, head.data, head.n)) {
+            found = json_array_get(tools, i);
+            n_found++;
+            *at = head.n < text->n ? head.n : text->n;
+        }
+        rg_buf_fini(&head);
+        rg_free(name);
+    }
+    return n_found == 1 ? found : NULL;
+}
+
+/* Add the call that text is the beginning of. */
+static void add_cut_call(const rg_tool_form *f, const json_t *tools, rg_answer *a, const rg_buf *text)
+{
+    size_t at = 0, n;
+    const json_t *tool = tool_of(f, tools, text, &at);
+    const char *rest = text->data + at;
+    char *written = NULL;
+
+    if (!tool)
+        return;
+    n = text->n - at;
+    if (f->xml) {
+        json_t *v = rg_tools_read_tags(json_object_get(tool, "function"), &rest, &n);
+        written = v ? rg_body_dump(v) : NULL;
+        rest = written ? written : "";
+        n = strlen(rest);
+        json_decref(v);
+    } else if (rg_tools_bracketed(rest, n)) {
+        n = rg_tools_bracketed(rest, n); /* the arguments are whole, and what closes the call is not */
+    }
+    if (rg_answer_add_call(a, name_of(tool), strlen(name_of(tool)), rest, n))
+        a->call[a->n_calls - 1].cut = true;
+    rg_free(written);
+}
+
+void rg_tool_form_end(const rg_tool_form *form, const json_t *tools, rg_answer *a)
+{
+    int n_calls = a->n_calls;
+    size_t n_content = a->content.n;
+    rg_buf text;
+
+    rg_buf_init(&text, RG_ANSWER_CALL_MAX);
+    a->failed |= !rg_answer_open_call(a, &text);
+    rg_answer_end(a);
+    if (a->n_calls == n_calls && text.n) {
+        a->content.n = n_content;
+        add_cut_call(form, tools, a, &text);
+    }
+    rg_buf_fini(&text);
 }

@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
+#include "server/answer.h"
 #include "server/fields.h"
 
 enum { RG_FORM_TEXT_MAX = 192 };
@@ -24,15 +25,18 @@ void rg_tool_form_find(rg_tool_form *form, const rg_engine *engine);
 void rg_tool_form_learn(rg_tool_form *form, const char *rendered);
 extern const char rg_probe_name[], rg_probe_key[];
 
-/* What the answer must be so that it calls one of these tools (in the form of chat completions), `many`: or several. */
+/* What the answer must be so that it calls one of these tools (in the form of chat completions); many: or several. */
 typedef struct rg_call_rules {
     const json_t *tools;
     bool many;
-    bool reasoning; /* the answer begins within the model's reasoning */
 } rg_call_rules;
 
 /* The GBNF text of it, as a constraint that 'tool_choice' asks for; any other gives way, since an answer of calls alone
  * has no text.  False and *e. */
 bool rg_tool_form_constrain(const rg_tool_form *form, const rg_call_rules *rules, rg_constraint *c, rg_refusal *e);
+
+/* Nothing follows an answer that had to call one of these tools.  If it was cut within a call, the call is given as far
+ * as it goes, marked as cut, and never as words; if not even the tool's name is certain, there is no such call. */
+void rg_tool_form_end(const rg_tool_form *form, const json_t *tools, rg_answer *a);
 
 #endif

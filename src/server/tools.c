@@ -1,7 +1,7 @@
 /* tools.c -- the common ways in which models write calls of tools.
  *
  * JSON objects with a name and arguments, one or many, between marks of a model family; the XML of Qwen3-Coder and
- * Llama; the header and fence of DeepSeek.  A text that is not wholly calls is no call. */
+ * Llama; the header and fence of DeepSeek.  A text is taken for calls only if all of it is calls. */
 #define _GNU_SOURCE 1 /* memmem */
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static const char *find(const char *s, size_t n, const char *what)
     return n ? memmem(s, n, what, strlen(what)) : NULL;
 }
 
-static bool add_call(rg_answer *a, const char *name, size_t n_name, const char *arguments, size_t n_arguments)
+bool rg_answer_add_call(rg_answer *a, const char *name, size_t n_name, const char *arguments, size_t n_arguments)
 {
     static const char digits[] = "abcdefghijklmnopqrstuvwxyz0123456789";
     rg_tool_call *c;
@@ -48,6 +48,7 @@ static bool add_call(rg_answer *a, const char *name, size_t n_name, const char *
         a->calls_room = room;
     }
     c = &a->call[a->n_calls];
+    *c = (rg_tool_call){ 0 };
     c->name = rg_strndup(name, n_name);
     c->arguments = rg_strndup(arguments, n_arguments);
     if (!c->name || !c->arguments) {
@@ -87,18 +88,17 @@ static bool add_json_call(rg_answer *a, const json_t *v)
     for (size_t i = 0; i < RG_LEN(keys) && !arguments; i++)
         arguments = json_object_get(v, keys[i]);
     if (json_is_string(arguments)) /* JSON in a string */
-        return add_call(a, json_string_value(name), json_string_length(name), json_string_value(arguments),
+        return rg_answer_add_call(a, json_string_value(name), json_string_length(name), json_string_value(arguments),
                         json_string_length(arguments));
     if (arguments && !json_is_object(arguments) && !json_is_null(arguments))
         return false;
     char *s = json_is_object(arguments) ? rg_body_dump(arguments) : rg_strdup("{}");
-    bool ok = s && add_call(a, json_string_value(name), json_string_length(name), s, strlen(s));
+    bool ok = s && rg_answer_add_call(a, json_string_value(name), json_string_length(name), s, strlen(s));
     rg_free(s);
     return ok;
 }
 
-/* How long the object or list is that s starts with; 0: it starts with none, or that has no end. */
-static size_t bracketed(const char *s, size_t n)
+size_t rg_tools_bracketed(const char *s, size_t n)
 {
     size_t depth = 0;
 
@@ -120,7 +120,7 @@ static size_t bracketed(const char *s, size_t n)
 /* The object or list that s starts with, whatever follows; used: its bytes. */
 static json_t *parse(const char *s, size_t n, size_t *used)
 {
-    *used = bracketed(s, n);
+    *used = rg_tools_bracketed(s, n);
     return *used ? rg_json_load(s, *used, JSON_ALLOW_NUL, NULL) : NULL;
 }
 
@@ -185,40 +185,46 @@ static json_t *read_value(const json_t *function, const char *key, size_t n_key,
     return json_stringn(s, n);
 }
 
+json_t *rg_tools_read_tags(const json_t *function, const char **s, size_t *n)
+{
+    static const char open[] = "<parameter=", close[] = "</parameter>";
+    json_t *arguments = json_object();
+
+    for (trim(s, n); arguments && *n;) {
+        const char *key = *s + strlen(open), *key_end, *value, *end;
+        if (*n <= strlen(open) || memcmp(*s, open, strlen(open)) != 0)
+            break;
+        key_end = memchr(key, '>', (size_t)(*s + *n - key));
+        end = key_end ? find(key_end, (size_t)(*s + *n - key_end), close) : NULL;
+        if (!end)
+            break;
+        value = key_end + 1;
+        size_t n_value = (size_t)(end - value), n_key = (size_t)(key_end - key);
+        trim(&value, &n_value);
+        if (json_object_setn_new(arguments, key, n_key, read_value(function, key, n_key, value, n_value)) != 0)
+            break;
+        *n -= (size_t)(end + strlen(close) - *s);
+        *s = end + strlen(close);
+        trim(s, n);
+    }
+    return arguments;
+}
+
 /* NAME>{json}, or NAME> and then <parameter=KEY>VALUE</parameter> for each. */
 static bool read_xml_one(rg_answer *a, const char *s, size_t n)
 {
     const char *gt = n ? memchr(s, '>', n) : NULL;
     size_t n_name = gt ? (size_t)(gt - s) : 0, left = n - n_name - 1;
     const char *body = s + n_name + 1;
-    json_t *arguments;
-    bool ok = true;
 
     if (!gt)
         return false;
     trim(&body, &left);
     if (left && *body == '{')
-        return add_call(a, s, n_name, body, left);
-    const json_t *function = offered(a->tools, s, n_name);
-    arguments = json_object();
-    while (ok && left) {
-        static const char open[] = "<parameter=", close[] = "</parameter>";
-        const char *at = find(body, left, open), *key = at ? at + strlen(open) : NULL;
-        const char *key_end = key ? memchr(key, '>', (size_t)(body + left - key)) : NULL;
-        const char *end = key_end ? find(key_end, (size_t)(body + left - key_end), close) : NULL;
-        if (!(ok = end && at == body))
-            break;
-        const char *value = key_end + 1;
-        size_t n_value = (size_t)(end - value);
-        trim(&value, &n_value);
-        size_t n_key = (size_t)(key_end - key);
-        ok = json_object_setn_new(arguments, key, n_key, read_value(function, key, n_key, value, n_value)) == 0;
-        left -= (size_t)(end + strlen(close) - body);
-        body = end + strlen(close);
-        trim(&body, &left);
-    }
-    char *json = ok ? rg_body_dump(arguments) : NULL;
-    ok = json && add_call(a, s, n_name, json, strlen(json));
+        return rg_answer_add_call(a, s, n_name, body, left);
+    json_t *arguments = rg_tools_read_tags(offered(a->tools, s, n_name), &body, &left);
+    char *json = arguments && !left ? rg_body_dump(arguments) : NULL;
+    bool ok = json && rg_answer_add_call(a, s, n_name, json, strlen(json));
     rg_free(json);
     json_decref(arguments);
     return ok;
@@ -251,7 +257,7 @@ static bool read_mistral(rg_answer *a, const char *s, size_t n)
         size_t n_name = brace ? (size_t)(brace - s) : 0, used = 0;
         json_t *v = brace ? parse(brace, n - n_name, &used) : NULL;
         const char *mark = find(s, n_name, args);
-        bool ok = v && add_call(a, s, mark ? (size_t)(mark - s) : n_name, brace, used);
+        bool ok = v && rg_answer_add_call(a, s, mark ? (size_t)(mark - s) : n_name, brace, used);
         json_decref(v);
         if (!ok)
             return undo(a, before);
@@ -283,7 +289,7 @@ static bool read_deepseek(rg_answer *a, const char *s, size_t n)
             n_name = (size_t)(find(rest, (size_t)(brace - rest), "```") - rest);
         }
         json_t *v = parse(brace, (size_t)(end - brace), &used);
-        bool ok = v && add_call(a, name, n_name, brace, used);
+        bool ok = v && rg_answer_add_call(a, name, n_name, brace, used);
         json_decref(v);
         if (!ok)
             return undo(a, before);
@@ -304,3 +310,63 @@ const rg_tool_mark rg_tool_marks[] = {
     { "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", read_deepseek },
     { NULL, NULL, NULL },
 };
+
+/* ---- a JSON object that is cut ----------------------------------------------------------------------------------- */
+
+enum { DEPTH = 64 };
+
+/* How much of s is kept, and the brackets that are then open, the innermost last. */
+typedef struct cut_at {
+    size_t n;
+    int depth;
+} cut_at;
+
+/* The last place of s where all values are whole; brackets: the closers of what is open there. */
+static cut_at find_cut(const char *s, char brackets[DEPTH])
+{
+    cut_at best = { 0 };
+    int depth = 0;
+    char before = 0; /* the last byte that is part of no string, number or blank */
+
+    for (size_t i = 0; s[i]; i++) {
+        bool whole = false;
+        if (s[i] == '"') {
+            for (i++; s[i] && s[i] != '"'; i++)
+                i += s[i] == '\\' && s[i + 1];
+            if (!s[i])
+                break;
+            whole = before == ':' || (depth && brackets[depth - 1] == ']');
+        } else if (s[i] == '{' || s[i] == '[') {
+            if (depth == DEPTH)
+                break;
+            brackets[depth++] = s[i] == '{' ? '}' : ']';
+            whole = true;
+        } else if ((s[i] == '}' || s[i] == ']') && depth) {
+            depth--;
+            whole = true;
+        }
+        if (whole || s[i] == ',')
+            best = (cut_at){ i + (s[i] != ','), depth };
+        if (strchr("{}[]:,", s[i]))
+            before = s[i];
+    }
+    return best;
+}
+
+char *rg_tools_close(const char *s)
+{
+    char brackets[DEPTH], *out;
+    cut_at at;
+
+    if (*s != '{')
+        return NULL;
+    at = find_cut(s, brackets);
+    out = rg_alloc(at.n + (size_t)at.depth + 1);
+    if (!out)
+        return NULL;
+    memcpy(out, s, at.n);
+    for (int i = 0; i < at.depth; i++)
+        out[at.n + (size_t)i] = brackets[at.depth - 1 - i];
+    out[at.n + (size_t)at.depth] = 0;
+    return out;
+}

@@ -58,7 +58,10 @@ static void take(rg_call *c, rg_choice *ch, const rg_token *t, uint64_t now)
         ch->finish = t->finish;
         ch->stop = t->stop;
         ch->stop_id = t->stop_id;
-        rg_answer_end(&ch->answer);
+        if (c->must)
+            rg_tool_form_end(&c->server->tool_form, c->must, &ch->answer);
+        else
+            rg_answer_end(&ch->answer);
         if (c->shape->ended)
             c->shape->ended(c, ch);
         c->n_ended++;
@@ -123,7 +126,7 @@ static const char *why_ended(const rg_call *c)
     return "stop";
 }
 
-/* For the books: what a call that was answered came to. */
+/* Add the figures of a call that was answered to the metrics. */
 static void record(const rg_call *c, const char *reason)
 {
     rg_metrics *m = c->server->metrics;
@@ -191,16 +194,20 @@ static bool abort_for(rg_call *c, int status, const char *code, const char *text
 
 static bool finish(rg_call *c)
 {
-    bool dead = true, late = false, cancelled = false, broken = false;
+    bool dead = true, late = false, cancelled = false, lost = false, broken = false;
 
     for (int32_t i = 0; i < c->n_choices; i++) {
         dead &= c->choices[i].finish == RG_FINISH_DEADLINE && !c->choices[i].n_tokens;
         late |= c->choices[i].finish == RG_FINISH_DEADLINE;
         cancelled |= c->choices[i].finish == RG_FINISH_CANCELLED;
         broken |= c->choices[i].finish == RG_FINISH_NOT_FINITE;
+        lost |= c->choices[i].finish == RG_FINISH_GRAMMAR;
     }
     if (cancelled) /* and not by the client, which is still there */
         return abort_for(c, 503, "aborted", "The server ended this request before it was finished.", 1);
+    if (lost)
+        return abort_for(c, 400, "grammar_limit", "The answer could not go on as its grammar or schema asks: it is too "
+                         "ambiguous, its values are nested too deeply, or 'logit_bias' bans all that it allows.", 0);
     if (broken)
         return abort_for(c, 500, "not_finite", "The model computed NaN or infinity: its weights are damaged.", 0);
     if (dead || (late && c->shape->embeds))
@@ -220,7 +227,7 @@ static bool finish(rg_call *c)
     return false;
 }
 
-/* True: it has waited for its first step longer than anybody should. */
+/* True: it has waited for its first step for longer than the queue timeout. */
 static bool waited_too_long(const rg_call *c, uint64_t now)
 {
     double most = c->server->o.queue_timeout_s;
@@ -233,7 +240,7 @@ static bool waited_too_long(const rg_call *c, uint64_t now)
     return true;
 }
 
-/* Those of a long list that the engine does not have yet.  False: the call is over. */
+/* Submit the prompts of a long list that the engine does not have yet.  False: the call is over. */
 static bool submit_more(rg_call *c, uint64_t now)
 {
     rg_refusal e = { 0 };
@@ -258,7 +265,7 @@ bool rg_call_turn(rg_call *c, uint64_t now)
     take_all(c, now);
     for (int32_t i = 0; c->f.stream && i < c->n_choices; i++)
         if (c->choices[i].news && c->choices[i].finish != RG_FINISH_CANCELLED &&
-            c->choices[i].finish != RG_FINISH_NOT_FINITE &&
+            c->choices[i].finish != RG_FINISH_GRAMMAR && c->choices[i].finish != RG_FINISH_NOT_FINITE &&
             (c->choices[i].n_tokens || c->choices[i].finish != RG_FINISH_DEADLINE))
             c->shape->delta(c, &c->choices[i], &c->out);
     for (int32_t i = 0; i < c->n_choices; i++)

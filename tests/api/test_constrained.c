@@ -30,7 +30,7 @@ static int close_engine(void **state)
 static rg_grammar *compile(rg_grammar_kind kind, const char *text)
 {
     rg_error err;
-    rg_grammar *g = rg_grammar_new(engine, kind, text, strlen(text), &err);
+    rg_grammar *g = rg_grammar_new(engine, &(rg_grammar_source){ kind, text, strlen(text), NULL }, &err);
 
     assert_ok(g, err);
     return g;
@@ -148,7 +148,8 @@ static void what_cannot_be_is_refused_by_name(void **state)
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         rg_error err = { 0 };
 
-        assert_null(rg_grammar_new(engine, cases[i].kind, cases[i].text, strlen(cases[i].text), &err));
+        assert_null(rg_grammar_new(engine, &(rg_grammar_source){ cases[i].kind, cases[i].text, strlen(cases[i].text), NULL },
+                                   &err));
         assert_true(err.code != RG_OK && strstr(err.text, cases[i].named));
     }
 }

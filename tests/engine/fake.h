@@ -24,8 +24,7 @@ typedef struct mix { /* one layer of each kind that is wanted */
 typedef struct fake {
     rg_runner runner;
     rg_state_spec spec;
-    rg_kv kv[4];
-    rg_recurrent rec[4];
+    rg_keep keep[4];
     int n_layers;
     rg_pool *pool;
     const rg_batch *batch;
@@ -68,7 +67,7 @@ static uint64_t read_history(const fake *f, const rg_span *span, int32_t p)
     uint64_t h = 1;
 
     for (int l = 0; l < f->n_layers; l++) {
-        const rg_kv *kv = &f->kv[l];
+        const rg_kv *kv = &f->keep[l].kv;
         int32_t first = kv->window && p >= kv->window ? p - kv->window + 1 : 0;
 
         for (int32_t k = first; kv->group >= 0 && k <= p; k++) {
@@ -91,21 +90,23 @@ static void fake_span(fake *f, const rg_span *span)
         assert_int_equal(b->index[r], span->start + r - span->first_row);
         assert_int_equal(b->kv_end[r], b->index[r] + 1);
         for (int l = 0; l < f->n_layers; l++)
-            if (f->kv[l].group >= 0)
-                memcpy(cell(f, span, &f->kv[l], b->index[r]), &b->token[r], sizeof(int32_t));
+            if (f->keep[l].kv.group >= 0)
+                memcpy(cell(f, span, &f->keep[l].kv, b->index[r]), &b->token[r], sizeof(int32_t));
     }
     for (int32_t r = span->first_row; r < span->first_row + span->n_rows; r++)
         f->hash[r] = 0;
     for (int l = 0; l < f->n_layers; l++) {
+        const rg_buffer *state = &f->keep[l].buffer[0];
         const rg_group_memory *m;
         uint8_t *slot;
-        uint64_t h;
+        uint64_t h = 0;
 
-        if (f->rec[l].group < 0)
+        if (!f->keep[l].n_buffers)
             continue;
-        m = &rg_store_groups(f->runner.store)[f->rec[l].group];
-        slot = m->data + (size_t)span->tables[f->rec[l].group][0] * m->block_bytes + f->rec[l].offset;
-        memcpy(&h, slot, sizeof h);
+        m = &rg_store_groups(f->runner.store)[state->group];
+        slot = m->data + (size_t)span->tables[state->group][0] * m->block_bytes + state->offset;
+        if (!rg_span_is_fresh(span))
+            memcpy(&h, slot, sizeof h);
         for (int32_t r = span->first_row; r < span->first_row + span->n_rows; r++)
             f->hash[r] = h = stir(h, (uint64_t)b->token[r] + 1);
         memcpy(slot, &h, sizeof h);
@@ -160,36 +161,27 @@ static void fake_step(rg_runner *self, const rg_batch *batch, const rg_sink *sin
 
 static fake *fake_new(const mix *m, rg_error *err)
 {
-    const rg_keep keep[] = {
-        { .kind = m->global ? RG_KEEP_KV : RG_KEEP_NOTHING, .n_heads = 1, .k_dim = 1, .v_dim = 1, .shared_with = -1 },
-        { .kind = m->window ? RG_KEEP_KV : RG_KEEP_NOTHING,
-          .n_heads = 1,
-          .k_dim = 1,
-          .v_dim = 1,
-          .window = m->window,
-          .shared_with = -1 },
-        { .kind = m->recurrent ? RG_KEEP_RECURRENT : RG_KEEP_NOTHING,
-          .d_inner = 1,
-          .d_state = 2,
-          .d_conv = 2,
-          .shared_with = -1 },
-        { .kind = m->latent ? RG_KEEP_LATENT : RG_KEEP_NOTHING,
-          .n_heads = 1,
-          .k_dim = 1,
-          .v_dim = 1,
-          .shared_with = -1 },
-    };
+    const rg_kv kv = { .n_heads = 1, .k_dim = 1, .v_dim = 1 }, none = { 0 };
     int32_t n_blocks[RG_MAX_GROUPS] = { 0 };
     fake *f = rg_zalloc(sizeof *f);
 
     if (!f)
         return rg_fail_memory(err, sizeof *f), NULL;
-    f->n_layers = RG_LEN(keep);
-    assert_true(rg_state_declare(&f->spec, keep, f->n_layers, RG_F32, f->kv, f->rec, err));
+    f->n_layers = RG_LEN(f->keep);
+    for (int l = 0; l < f->n_layers; l++)
+        f->keep[l].shared_with = -1;
+    f->keep[0].kv = m->global ? kv : none;
+    f->keep[1].kv = m->window ? kv : none;
+    f->keep[1].kv.window = m->window;
+    f->keep[2].n_buffers = m->recurrent;
+    f->keep[2].buffer[0] = (rg_buffer){ .name = "hash", .bytes = sizeof(uint64_t) };
+    f->keep[3].kv = m->latent ? kv : none;
+    f->keep[3].kv.latent = m->latent;
+    assert_true(rg_state_declare(&f->spec, f->keep, f->n_layers, RG_F32, 0, err));
     for (int g = 0; g < f->spec.n_groups; g++)
-        n_blocks[g] = f->spec.group[g].kind == RG_KEEP_RECURRENT ? m->n_slots
-                      : f->spec.group[g].window                  ? m->n_window
-                                                                 : m->n_blocks;
+        n_blocks[g] = f->spec.group[g].per == RG_PER_SEQUENCE ? m->n_slots
+                      : f->spec.group[g].window               ? m->n_window
+                                                              : m->n_blocks;
     f->runner = (rg_runner){ .vocab_size = VOCAB, .dim = DIM, .max_rows = MAX_ROWS,
                              .max_logits = MAX_LOGITS, .n_threads = FAKE_THREADS, .spec = &f->spec, .step = fake_step };
     f->runner.store = rg_store_new(&f->spec, n_blocks, err);

@@ -3,6 +3,8 @@
 #include "support/test.h"
 
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "engine/sequence.h"
@@ -28,8 +30,7 @@ typedef struct plain {
 typedef struct world {
     const mix *m;
     rg_state_spec spec;
-    rg_kv kv[4];
-    rg_recurrent rec[4];
+    rg_keep keep[4];
     rg_store *store;
     rg_states *states;
     rg_seq *seq[N_SEQS];
@@ -39,30 +40,26 @@ typedef struct world {
     int n_done[16], n_refused;
 } world;
 
-#define GLOBAL                                                                                                         \
+#define GLOBAL { .kv = { .n_heads = 2, .k_dim = 3, .v_dim = 2 }, .shared_with = -1 }
+#define GLOBAL_WIDE { .kv = { .n_heads = 1, .k_dim = 5, .v_dim = 5 }, .shared_with = -1 }
+#define WINDOW { .kv = { .n_heads = 1, .k_dim = 2, .v_dim = 3, .window = 100 }, .shared_with = -1 }
+#define LATENT { .kv = { .n_heads = 1, .k_dim = 4, .v_dim = 3, .latent = true }, .shared_with = -1 }
+#define STATE { .name = "state", .bytes = 8, .draft_bytes = 4 }
+#define RECURRENT { .n_buffers = 1, .buffer = { STATE }, .shared_with = -1 }
+/* Heads side by side: attention, and two states, of which one needs nothing of drafts. */
+#define PARALLEL                                                                                                       \
     {                                                                                                                  \
-        .kind = RG_KEEP_KV, .n_heads = 2, .k_dim = 3, .v_dim = 2, .shared_with = -1                                    \
+        .kv = { .n_heads = 1, .k_dim = 2, .v_dim = 2 }, .n_buffers = 2,                                                \
+        .buffer = { { .name = "unused", .bytes = 24 }, STATE }, .shared_with = -1                                      \
     }
-#define GLOBAL_WIDE                                                                                                    \
+/* An indexer's keys, of all positions and of a window. */
+#define KEYS                                                                                                           \
     {                                                                                                                  \
-        .kind = RG_KEEP_KV, .n_heads = 1, .k_dim = 5, .v_dim = 5, .shared_with = -1                                    \
+        .n_buffers = 2, .shared_with = -1,                                                                             \
+        .buffer = { { .name = "keys", .per = RG_PER_POSITION, .bytes = 12 },                                           \
+                    { .name = "near keys", .per = RG_PER_POSITION, .bytes = 5, .window = 100 } }                       \
     }
-#define WINDOW                                                                                                         \
-    {                                                                                                                  \
-        .kind = RG_KEEP_KV, .n_heads = 1, .k_dim = 2, .v_dim = 3, .window = 100, .shared_with = -1                     \
-    }
-#define LATENT                                                                                                         \
-    {                                                                                                                  \
-        .kind = RG_KEEP_LATENT, .n_heads = 1, .k_dim = 4, .v_dim = 3, .shared_with = -1                                \
-    }
-#define RECURRENT                                                                                                      \
-    {                                                                                                                  \
-        .kind = RG_KEEP_RECURRENT, .d_inner = 2, .d_state = 1, .d_conv = 1, .shared_with = -1                          \
-    }
-#define SHARED                                                                                                         \
-    {                                                                                                                  \
-        .kind = RG_KEEP_KV, .shared_with = 0                                                                           \
-    }
+#define SHARED { .shared_with = 0 }
 
 static uint64_t stir(uint64_t h, uint64_t x)
 {
@@ -74,38 +71,70 @@ static uint64_t stir(uint64_t h, uint64_t x)
 
 static void layers_are_grouped_by_what_they_keep(void **state)
 {
-    const rg_keep keep[] = { GLOBAL, WINDOW, GLOBAL_WIDE, RECURRENT, SHARED, LATENT, { .shared_with = -1 } };
+    rg_keep keep[] = { GLOBAL, WINDOW, GLOBAL_WIDE, RECURRENT, SHARED, LATENT, PARALLEL, KEYS, { .shared_with = -1 } };
     rg_keep bad[RG_MAX_GROUPS + 1];
-    rg_kv kv[RG_MAX_GROUPS + 1];
-    rg_recurrent rec[RG_MAX_GROUPS + 1];
+    const rg_buffer *b = keep[6].buffer, *keys = keep[7].buffer;
     rg_state_spec spec;
     rg_error err;
 
     (void)state;
-    assert_ok(rg_state_declare(&spec, keep, 7, RG_F32, kv, rec, &err), err);
-    assert_int_equal(spec.n_groups, 4);
-    assert_true(kv[0].group == kv[2].group && kv[0].offset != kv[2].offset && kv[4].group == 0 &&
-                kv[4].offset == kv[0].offset);
-    assert_true(kv[3].group == -1 && rec[3].group == 2 && kv[6].group == -1 && rec[6].group == -1 && kv[5].latent);
-    assert_int_equal(spec.group[0].n_layers, 2);
-    assert_true(kv[2].offset % RG_ALIGN == 0 && spec.group[0].block_bytes >= rg_kv_bytes(&kv[0]) + rg_kv_bytes(&kv[2]));
-    assert_int_equal(rg_state_bytes_per_position(&spec),
-                     (spec.group[0].block_bytes + spec.group[3].block_bytes) / RG_BLOCK);
-    assert_int_equal(rg_state_bytes_per_sequence(&spec), 4 * spec.group[1].block_bytes + spec.group[2].block_bytes);
+    assert_ok(rg_state_declare(&spec, keep, RG_LEN(keep), RG_F32, 5, &err), err);
+    assert_int_equal(spec.n_groups, 3); /* all positions, a window, per sequence */
+    assert_true(keep[0].kv.group == 0 && keep[2].kv.group == 0 && keep[0].kv.offset != keep[2].kv.offset);
+    assert_true(keep[4].kv.group == 0 && keep[4].kv.offset == keep[0].kv.offset);
+    assert_true(keep[5].kv.group == 0 && keep[5].kv.latent && keep[6].kv.group == 0);
+    assert_true(keep[3].kv.group == -1 && keep[8].kv.group == -1 && keep[3].buffer[0].group == 2);
+    assert_true(b[0].group == 2 && b[1].group == 2 && keys[0].group == 0 && keys[1].group == 1);
+    assert_true(spec.group[2].per == RG_PER_SEQUENCE && spec.group[1].window == 100);
+    assert_true(keep[2].kv.offset % RG_ALIGN == 0 && keys[0].offset % RG_ALIGN == 0);
+    assert_true(spec.group[0].block_bytes >= keys[0].offset + RG_BLOCK * keys[0].bytes);
+    assert_true(b[0].max_draft == 0 && b[1].max_draft == 5 && b[1].draft_offset >= b[1].offset + b[1].bytes);
+    assert_int_equal(rg_state_bytes_per_position(&spec), spec.group[0].block_bytes / RG_BLOCK);
+    assert_int_equal(rg_state_bytes_per_sequence(&spec), 3 * spec.group[1].block_bytes + spec.group[2].block_bytes);
 
     for (int i = 0; i <= RG_MAX_GROUPS; i++) {
         bad[i] = (rg_keep)WINDOW;
-        bad[i].window = 10 + i;
+        bad[i].kv.window = 10 + i;
     }
-    assert_true(rg_state_declare(&spec, bad, RG_MAX_GROUPS, RG_BF16, kv, rec, &err));
-    assert_false(rg_state_declare(&spec, bad, RG_MAX_GROUPS + 1, RG_BF16, kv, rec, &err));
+    assert_true(rg_state_declare(&spec, bad, RG_MAX_GROUPS, RG_BF16, 0, &err));
+    assert_false(rg_state_declare(&spec, bad, RG_MAX_GROUPS + 1, RG_BF16, 0, &err));
     assert_int_equal(err.code, RG_E_LIMIT);
-    bad[0].n_heads = 1 << 24;
-    bad[0].k_dim = 1 << 24;
-    assert_false(rg_state_declare(&spec, bad, 1, RG_BF16, kv, rec, &err));
+    bad[0] = (rg_keep)GLOBAL;
+    bad[0].kv.n_heads = 1 << 24;
+    bad[0].kv.k_dim = 1 << 24;
+    assert_false(rg_state_declare(&spec, bad, 1, RG_BF16, 0, &err));
+    for (int i = 0; i < 3; i++) { /* too many bytes per sequence, per position, per draft row */
+        bad[0] = i == 1 ? (rg_keep)KEYS : (rg_keep)RECURRENT;
+        *(i == 2 ? &bad[0].buffer[0].draft_bytes : &bad[0].buffer[0].bytes) = SIZE_MAX / 4;
+        assert_int_equal(rg_state_declare(&spec, bad, 1, RG_BF16, 0, &err), i == 2); /* nobody drafts */
+        bad[0] = i == 1 ? (rg_keep)KEYS : (rg_keep)RECURRENT;
+        *(i == 2 ? &bad[0].buffer[0].draft_bytes : &bad[0].buffer[0].bytes) = SIZE_MAX / 4;
+        assert_false(rg_state_declare(&spec, bad, 1, RG_BF16, RG_MAX_DRAFT, &err));
+    }
     bad[0] = (rg_keep)SHARED;
-    assert_false(rg_state_declare(&spec, bad, 1, RG_BF16, kv, rec, &err));
-    assert_false(rg_state_declare(&spec, keep, 1, RG_Q4_0, kv, rec, &err));
+    assert_false(rg_state_declare(&spec, bad, 1, RG_BF16, 0, &err));
+    bad[0] = (rg_keep)RECURRENT;
+    bad[1] = (rg_keep)SHARED; /* has no K/V */
+    assert_false(rg_state_declare(&spec, bad, 2, RG_BF16, 0, &err));
+    assert_false(rg_state_declare(&spec, keep, 1, RG_Q4_0, 0, &err));
+}
+
+/* What drafts need is there only where they can come. */
+static void drafts_have_room_only_if_they_can_come(void **state)
+{
+    size_t bytes[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        rg_keep keep[] = { RECURRENT, PARALLEL };
+        rg_state_spec spec;
+        rg_error err;
+
+        assert_ok(rg_state_declare(&spec, keep, 2, RG_F32, i ? 10 : 0, &err), err);
+        bytes[i] = rg_state_bytes_per_sequence(&spec);
+    }
+    assert_int_equal(bytes[0], 3 * RG_ALIGN);
+    assert_int_equal(bytes[1], 5 * RG_ALIGN); /* 40 bytes, rounded, of each that logs */
 }
 
 /* ---- the fake layers: writing and reading values through a span's tables ----------------------------------------- */
@@ -149,43 +178,84 @@ static void each_value(const world *w, const rg_span *span, const rg_kv *kv, int
         each_unit(base + (size_t)(values[0] + values[1] * values[2]) * RG_BLOCK, scales, 2, i, ~hash, write);
 }
 
-static void put(const world *w, const rg_span *span, int32_t p, uint64_t hash, bool write)
+/* A row of a buffer per position. */
+static void each_row(const world *w, const rg_span *span, const rg_buffer *b, int32_t p, uint64_t hash, bool write)
 {
-    for (int l = 0; l < w->m->n_layers; l++)
-        if (w->kv[l].group >= 0)
-            each_value(w, span, &w->kv[l], p, hash, write);
+    const rg_group_memory *m = &rg_store_groups(w->store)[b->group];
+    int32_t block = span->tables[b->group][p / RG_BLOCK];
+    uint64_t value[2] = { stir(hash, 77), stir(hash, 78) };
+    uint8_t *row;
+
+    assert_true(block >= 0 && block < rg_store_n_blocks(w->store, b->group) && b->bytes <= sizeof value);
+    row = m->data + (size_t)block * m->block_bytes + b->offset + (size_t)(p % RG_BLOCK) * b->bytes;
+    if (write)
+        memcpy(row, value, b->bytes);
+    else
+        assert_memory_equal(row, value, b->bytes);
 }
 
-/* A recurrent slot: the state (a hash), then the ids of the logged rows. */
-static uint8_t *slot_of(const world *w, const rg_seq *q, int l)
+static bool has_row(const rg_buffer *b, int32_t p, int32_t end)
 {
-    const rg_group_memory *m = &rg_store_groups(w->store)[w->rec[l].group];
+    return b->per == RG_PER_POSITION && (!b->window || p > end - b->window);
+}
 
-    assert_true(q->table[w->rec[l].group][0] >= 0);
-    return m->data + (size_t)q->table[w->rec[l].group][0] * m->block_bytes + w->rec[l].offset;
+/* Everything that is kept of position p, as far as a row at `end` may read it. */
+static void put(const world *w, const rg_span *span, int32_t p, int32_t end, uint64_t hash, bool write)
+{
+    for (int l = 0; l < w->m->n_layers; l++) {
+        const rg_keep *k = &w->keep[l];
+
+        if (k->kv.group >= 0 && (!k->kv.window || p > end - k->kv.window))
+            each_value(w, span, &k->kv, p, hash, write);
+        for (int i = 0; i < k->n_buffers; i++)
+            if (has_row(&k->buffer[i], p, end))
+                each_row(w, span, &k->buffer[i], p, hash, write);
+    }
+}
+
+/* The buffer of a layer that is a state (a hash, and the ids of the logged rows); NULL: it has none. */
+static const rg_buffer *state_of(const world *w, int l)
+{
+    const rg_keep *k = &w->keep[l];
+
+    for (int i = 0; i < k->n_buffers; i++)
+        if (k->buffer[i].draft_bytes)
+            return &k->buffer[i];
+    return NULL;
+}
+
+static uint8_t *slot_of(const world *w, const rg_seq *q, int group)
+{
+    const rg_group_memory *m = &rg_store_groups(w->store)[group];
+
+    assert_true(q->table[group][0] >= 0);
+    return m->data + (size_t)q->table[group][0] * m->block_bytes;
 }
 
 static void recur(const world *w, const rg_seq *q, const rg_span *span, const int32_t *ids)
 {
     for (int l = 0; l < w->m->n_layers; l++) {
-        uint8_t *slot;
-        uint64_t h;
+        const rg_buffer *b = state_of(w, l);
+        uint8_t *slot, *log;
+        uint64_t h = 0;
 
-        if (w->rec[l].group < 0)
+        if (!b)
             continue;
-        slot = slot_of(w, q, l);
-        memcpy(&h, slot, sizeof h);
+        slot = slot_of(w, q, b->group);
+        log = slot + b->draft_offset;
+        if (!rg_span_is_fresh(span))
+            memcpy(&h, slot + b->offset, sizeof h);
         for (int32_t i = 0; i < span->n_replay; i++) {
             int32_t id;
 
-            memcpy(&id, slot + 8 + 4 * i, sizeof id);
+            memcpy(&id, log + 4 * i, sizeof id);
             h = stir(h, (uint64_t)id);
         }
         for (int32_t i = 0; i < span->n_rows - span->n_draft; i++)
             h = stir(h, (uint64_t)ids[span->start + i]);
-        memcpy(slot, &h, sizeof h);
+        memcpy(slot + b->offset, &h, sizeof h);
         if (span->n_draft)
-            memcpy(slot + 8, ids + span->start + span->n_rows - span->n_draft, 4 * (size_t)span->n_draft);
+            memcpy(log, ids + span->start + span->n_rows - span->n_draft, 4 * (size_t)span->n_draft);
     }
 }
 
@@ -203,21 +273,19 @@ static void check_contents(const world *w, int i)
     if (q->swapped || !q->length)
         return;
     rg_seq_span(w->states, q, 0, 0, &span);
+    for (int32_t k = 0; k < p->length; k++)
+        put(w, &span, k, p->committed, p->hash[k + 1], false);
     for (int l = 0; l < w->m->n_layers; l++) {
-        const rg_kv *kv = &w->kv[l];
-        int32_t first = kv->window && p->committed >= kv->window ? p->committed - kv->window + 1 : 0;
+        const rg_buffer *b = state_of(w, l);
+        int32_t n_logged = p->length > p->committed ? 0 : q->n_replay;
+        const uint8_t *slot = b ? slot_of(w, q, b->group) : NULL;
+        uint64_t h;
 
-        for (int32_t k = first; kv->group >= 0 && k < p->length; k++)
-            each_value(w, &span, kv, k, p->hash[k + 1], false);
-        if (w->rec[l].group >= 0) {
-            const uint8_t *slot = slot_of(w, q, l);
-            int32_t n_logged = p->length > p->committed ? 0 : q->n_replay;
-            uint64_t h;
-
-            memcpy(&h, slot, sizeof h);
-            assert_true(h == p->hash[p->committed - n_logged]);
-            assert_memory_equal(slot + 8, p->ids + p->committed - n_logged, 4 * (size_t)n_logged);
-        }
+        if (!b)
+            continue;
+        memcpy(&h, slot + b->offset, sizeof h);
+        assert_true(h == p->hash[p->committed - n_logged]);
+        assert_memory_equal(slot + b->draft_offset, p->ids + p->committed - n_logged, 4 * (size_t)n_logged);
     }
 }
 
@@ -287,7 +355,7 @@ static void do_tree(world *w, int i, int32_t n_draft)
             plain_append(p, base + n, next_id(w, i % 2, base + n));
             slots[n++] = base + d;
         }
-        put(w, &span, base + d, accepted ? p->hash[base + n] : rg_rng_u64(&w->g), true);
+        put(w, &span, base + d, base + d, accepted ? p->hash[base + n] : rg_rng_u64(&w->g), true);
     }
     rg_seq_commit(w->states, q, n, slots, p->ids);
     p->committed = p->length = base + n;
@@ -323,7 +391,7 @@ static void do_step(world *w, int i)
         plain_append(p, q->length + k, next_id(w, family, q->length + k));
     rg_seq_span(w->states, q, n_rows, n_draft, &span);
     for (int32_t k = 0; k < n_rows; k++)
-        put(w, &span, span.start + k, p->hash[span.start + k + 1], true);
+        put(w, &span, span.start + k, span.start + k, p->hash[span.start + k + 1], true);
     recur(w, q, &span, p->ids);
     rg_seq_advance(w->states, q, n_rows, n_draft, p->ids);
     p->length += n_rows;
@@ -391,6 +459,64 @@ static void do_swap(world *w, int i)
     }
 }
 
+/* A step of a scratch sequence over [0, n): what is read afterwards is this step's, whatever others did. */
+static bool scratch_step(world *w, int i, int32_t n)
+{
+    plain *p = &w->plain[i];
+    rg_seq *q = w->seq[i];
+    bool room = rg_states_has_room(w->states, q, n);
+    rg_span span = { 0 };
+
+    assert_int_equal(rg_seq_grow(w->states, q, n), room);
+    if (!room)
+        return false;
+    for (int32_t k = 0; k < n; k++)
+        plain_append(p, k, next_id(w, i % 2, k));
+    rg_seq_span(w->states, q, n, 0, &span);
+    assert_true(span.start == 0 && span.n_rows == n && span.n_draft == 0 && span.n_replay == 0);
+    for (int32_t k = 0; k < n; k++)
+        put(w, &span, k, k, p->hash[k + 1], true);
+    recur(w, q, &span, p->ids);
+    rg_seq_advance(w->states, q, n, 0, p->ids);
+    rg_states_check(w->states);
+    assert_true(q->committed == 0 && q->length == 0 && q->n_published == 0);
+    for (int32_t k = 0; k < n; k++)
+        put(w, &span, k, k, p->hash[k + 1], false); /* of windows too */
+    for (int l = 0; l < w->m->n_layers; l++)
+        if (state_of(w, l)) {
+            const rg_buffer *b = state_of(w, l);
+
+            assert_memory_equal(slot_of(w, q, b->group) + b->offset, &p->hash[n], sizeof p->hash[n]);
+        }
+    return true;
+}
+
+static void do_scratch(world *w, int i)
+{
+    rg_uncached why;
+    rg_seq *q;
+    bool done = false;
+
+    do_release(w, i);
+    q = w->seq[i];
+    rg_seq_scratch(q);
+    assert_int_equal(rg_seq_match(w->states, q, w->plain[(i + 2) % N_SEQS].ids, 300, &why), 0);
+    assert_int_equal(why, RG_UNCACHED_OFF);
+    for (int turn = 0; turn < 3; turn++) {
+        done |= scratch_step(w, i, 1 + (int32_t)rg_rng_below(&w->g, turn ? 80 : MAX_LEN));
+        assert_false(rg_seq_snapshot(w->states, q, w->plain[i].ids));
+        if (rg_rng_below(&w->g, 3))
+            continue;
+        assert_true(rg_seq_swap_out(w->states, q) && q->swapped_bytes == 0);
+        rg_states_check(w->states);
+        assert_true(rg_seq_swap_in(w->states, q));
+    }
+    rg_seq_release(w->states, q, w->plain[i].ids);
+    assert_false(q->scratch);
+    w->plain[i] = (plain){ 0 };
+    w->n_done[8] += done;
+}
+
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
 static void world_open(world *w, const mix *m, bool use_prefixes)
@@ -399,15 +525,18 @@ static void world_open(world *w, const mix *m, bool use_prefixes)
     rg_error err;
 
     *w = (world){ .m = m, .g = { .seed = test_seed } };
-    assert_ok(rg_state_declare(&w->spec, m->keep, m->n_layers, m->type, w->kv, w->rec, &err), err);
+    memcpy(w->keep, m->keep, sizeof w->keep);
+    assert_ok(rg_state_declare(&w->spec, w->keep, m->n_layers, m->type, RG_MAX_DRAFT, &err), err);
     for (int g = 0; g < w->spec.n_groups; g++) {
-        bool recurrent = w->spec.group[g].kind == RG_KEEP_RECURRENT;
+        bool recurrent = w->spec.group[g].per == RG_PER_SEQUENCE;
 
         w->has_recurrent |= recurrent;
         n_blocks[g] = recurrent ? m->n_slots : w->spec.group[g].window ? m->n_window : m->n_blocks;
     }
     w->store = rg_store_new(&w->spec, n_blocks, &err);
     assert_ok(w->store, err);
+    for (int g = 0; g < w->spec.n_groups; g++) /* whatever a block held before */
+        memset(rg_store_groups(w->store)[g].data, 0xa5, (size_t)n_blocks[g] * w->spec.group[g].block_bytes);
     w->states = rg_states_new(&w->spec, w->store, use_prefixes, &err);
     assert_ok(w->states, err);
     for (int i = 0; i < N_SEQS; i++) {
@@ -431,13 +560,15 @@ static const mix mixes[] = {
     { "recurrent and global", { RECURRENT, GLOBAL }, 2, RG_F16, 40, 0, 9 },
     { "recurrent alone, few slots", { RECURRENT }, 1, RG_F32, 0, 0, 3 },
     { "latent, q8", { LATENT, LATENT }, 2, RG_I8, 30, 0, 0 },
+    { "parallel heads", { PARALLEL, RECURRENT }, 2, RG_F32, 40, 0, 9 },
+    { "keys, all and near", { KEYS, WINDOW }, 2, RG_F16, 40, 16, 0 },
     { "all", { GLOBAL, WINDOW, RECURRENT, LATENT }, 4, RG_F32, 40, 18, 12 },
 };
 
 static void run_random(const mix *m, bool use_prefixes, int n_verbs)
 {
     static void (*const verbs[])(world * w, int i) = { do_match, do_step,     do_step, do_step, do_step,   do_accept,
-                                                       do_fork,  do_snapshot, do_swap, do_swap, do_release };
+                                                       do_fork,  do_snapshot, do_swap, do_swap, do_release, do_scratch };
     static world w;
     size_t n_before = rg_mem_count().n_live;
 
@@ -445,7 +576,7 @@ static void run_random(const mix *m, bool use_prefixes, int n_verbs)
     for (int n = 0; n < n_verbs; n++) {
         int i = (int)rg_rng_below(&w.g, N_SEQS), v = (int)rg_rng_below(&w.g, RG_LEN(verbs));
 
-        if ((v == 0 || v == 6 || v == 10) && rg_rng_below(&w.g, 5)) /* what starts anew is rarer */
+        if ((v == 0 || v == 6 || v >= 10) && rg_rng_below(&w.g, 5)) /* what starts anew is rarer */
             continue;
         verbs[v](&w, i);
         rg_states_check(w.states);
@@ -456,7 +587,7 @@ static void run_random(const mix *m, bool use_prefixes, int n_verbs)
     print_message("%s%s: %d matched, %d trees, %d steps, %d accepts, %d forks, %d snapshots, %d swaps, %d refused\n",
                   m->name, use_prefixes ? ", prefixes" : "", w.n_done[0], w.n_done[1], w.n_done[2], w.n_done[3],
                   w.n_done[4], w.n_done[5], w.n_done[6], w.n_refused);
-    assert_true(w.n_done[2] > 0 && w.n_done[4] > 0 && w.n_done[6] > 0); /* it was about something */
+    assert_true(w.n_done[2] > 0 && w.n_done[4] > 0 && w.n_done[6] > 0 && w.n_done[8] > 0); /* it was about something */
     assert_true(!use_prefixes || m->n_slots == 3 || w.n_done[0] > 0);
     assert_int_equal(w.n_done[10] > 0, use_prefixes && !w.has_recurrent);
     assert_int_equal(w.n_done[5] > 0, use_prefixes && w.has_recurrent);
@@ -471,6 +602,100 @@ static void verbs_keep_every_history(void **state)
         run_random(&mixes[i], true, 5000);
         run_random(&mixes[i], false, 2000);
     }
+}
+
+/* A draft that a recurrent state has no room for is a bug of whoever planned it. */
+static void drafts_without_room_are_caught(void **state)
+{
+    rg_keep keep[] = { RECURRENT };
+    rg_state_spec spec;
+    rg_error err;
+
+    (void)state;
+    for (int max_draft = 0; max_draft < 3; max_draft++) {
+        assert_ok(rg_state_declare(&spec, keep, 1, RG_F32, max_draft, &err), err);
+        rg_store *store = rg_store_new(&spec, (const int32_t[]){ 2 }, &err);
+        assert_ok(store, err);
+        rg_states *s = rg_states_new(&spec, store, false, &err);
+        assert_ok(s, err);
+        rg_seq *q = rg_seq_new(s, 64, 0, &err);
+        assert_ok(q, err);
+        assert_true(rg_seq_grow(s, q, 4));
+        pid_t child = fork();
+        if (!child) {
+            rg_span span;
+
+            close(STDERR_FILENO);
+            rg_seq_span(s, q, 4, 1, &span);
+            _exit(0);
+        }
+        int status;
+        assert_true(waitpid(child, &status, 0) == child);
+        assert_int_equal(WIFEXITED(status) && !WEXITSTATUS(status), max_draft >= 1);
+        rg_seq_free(s, q);
+        rg_states_free(s);
+        rg_store_free(store);
+    }
+}
+
+/* Nothing of a scratch sequence can be found again, and all that it took comes back. */
+static void scratch_leaves_no_trace(void **state)
+{
+    static world w;
+    uint64_t all, held, live;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(mixes); i++) {
+        int32_t least = 1000;
+
+        world_open(&w, &mixes[i], true);
+        for (int g = 0; g < w.spec.n_groups; g++)
+            if (w.spec.group[g].per == RG_PER_POSITION && rg_store_n_blocks(w.store, g) * RG_BLOCK < least)
+                least = rg_store_n_blocks(w.store, g) * RG_BLOCK;
+        assert_int_equal(rg_states_most_scratch(w.states, 1000), least);
+        assert_int_equal(rg_states_most_scratch(w.states, 96), 96);
+        rg_seq_scratch(w.seq[0]);
+        assert_true(scratch_step(&w, 0, 300) && scratch_step(&w, 0, 300));
+        rg_seq_release(w.states, w.seq[0], w.plain[0].ids);
+        rg_states_bytes(w.states, &all, &held, &live);
+        assert_true(held == 0 && live == 0);
+        assert_int_equal(rg_seq_match(w.states, w.seq[1], w.plain[0].ids, 300, NULL), 0);
+        world_close(&w);
+    }
+}
+
+/* All that is allocated follows the blocks, and tables the length that a sequence is made for. */
+static void memory_follows_blocks_and_lengths(void **state)
+{
+    enum { N_BLOCKS = 20000, SMALL = 16384 };
+    rg_keep keep[] = { RECURRENT, WINDOW, LATENT };
+    rg_state_spec spec;
+    rg_error err;
+
+    (void)state;
+    assert_ok(rg_state_declare(&spec, keep, 3, RG_F32, 0, &err), err);
+    rg_store *store = rg_store_new(&spec, (const int32_t[]){ N_BLOCKS, N_BLOCKS, N_BLOCKS }, &err);
+    assert_ok(store, err);
+    size_t before = rg_mem_count().live_bytes;
+    rg_states *s = rg_states_new(&spec, store, true, &err);
+    assert_ok(s, err);
+    size_t made = rg_mem_count().live_bytes;
+    assert_in_range(made - before, 0, 3 * N_BLOCKS * RG_BLOCK_BOOKKEEPING + SMALL);
+    rg_seq *q = rg_seq_new(s, 1 << 20, 0, &err);
+    assert_ok(q, err);
+    assert_in_range(rg_mem_count().live_bytes - made, 0, 2 * ((1 << 20) / RG_BLOCK) * sizeof(int32_t) + SMALL);
+    rg_seq_free(s, q);
+    rg_states_free(s);
+    assert_ok(rg_state_declare(&spec, keep, 1, RG_F32, 0, &err), err); /* a slot has a table of one entry */
+    s = rg_states_new(&spec, store, true, &err);
+    assert_ok(s, err);
+    made = rg_mem_count().live_bytes;
+    q = rg_seq_new(s, INT32_MAX, 0, &err);
+    assert_ok(q, err);
+    assert_in_range(rg_mem_count().live_bytes - made, 0, SMALL);
+    rg_seq_free(s, q);
+    rg_states_free(s);
+    rg_store_free(store);
 }
 
 static void windows_release_what_no_row_sees(void **state)
@@ -513,7 +738,11 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_are_grouped_by_what_they_keep),
+        cmocka_unit_test(drafts_have_room_only_if_they_can_come),
+        cmocka_unit_test(drafts_without_room_are_caught),
         cmocka_unit_test(verbs_keep_every_history),
+        cmocka_unit_test(scratch_leaves_no_trace),
+        cmocka_unit_test(memory_follows_blocks_and_lengths),
         cmocka_unit_test(windows_release_what_no_row_sees),
         cmocka_unit_test(stops_are_where_snapshots_pay),
     };

@@ -15,86 +15,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "grammar/shelf.h"
-
-#define G RG_GRAMMAR_GBNF
-#define X RG_GRAMMAR_REGEX
-#define C RG_GRAMMAR_CHOICE
-#define J RG_GRAMMAR_JSON
-#define S RG_GRAMMAR_JSON_SCHEMA
-
-/* ---- vocabularies ---- */
-
-typedef struct words {
-    char *data;
-    uint32_t *offset;
-    int32_t n, room;
-    rg_grammar_vocab *v;
-} words;
-
-static void add_word(words *w, const void *s, size_t n)
-{
-    if (w->n + 1 >= w->room) {
-        w->room = w->room ? 2 * w->room : 1024;
-        w->offset = realloc(w->offset, ((size_t)w->room + 1) * sizeof *w->offset);
-        w->data = realloc(w->data, (size_t)w->room * 40);
-        w->offset[0] = 0;
-    }
-    memcpy(w->data + w->offset[w->n], s, n);
-    w->offset[w->n + 1] = w->offset[w->n] + (uint32_t)n;
-    w->n++;
-}
-
-/* All bytes (or ASCII), an id without bytes at the end: the answer's end. */
-static words bytes_and(int n_bytes, const char *const *more, size_t n)
-{
-    words w = { 0 };
-    rg_error err;
-
-    for (int i = 0; i < n_bytes; i++)
-        add_word(&w, &(char){ (char)i }, 1);
-    for (size_t i = 0; i < n; i++)
-        add_word(&w, more[i], strlen(more[i]));
-    add_word(&w, "", 0);
-    w.v = rg_grammar_vocab_new(w.data, w.offset, w.n, &err);
-    assert_ok(w.v, err);
-    return w;
-}
-
-static void free_words(words *w)
-{
-    rg_grammar_vocab_free(w->v);
-    free(w->data);
-    free(w->offset);
-}
-
-static words all_bytes(void)
-{
-    return bytes_and(256, NULL, 0);
-}
-
-static rg_grammar *compile(const words *w, rg_grammar_kind kind, const char *source)
-{
-    rg_error err;
-    rg_grammar *g = rg_grammar_compile(w->v, kind, source, strlen(source), &err);
-
-    if (!g)
-        print_error("%s\n", source);
-    assert_ok(g, err);
-    return g;
-}
-
-static bool accepts(rg_grammar *g, const char *s)
-{
-    rg_grammar_state *st = rg_grammar_start(g, NULL);
-    bool ok = true;
-
-    for (; ok && *s; s++)
-        ok = rg_grammar_advance(st, (unsigned char)*s);
-    ok = ok && rg_grammar_complete(st);
-    rg_grammar_stop(st);
-    return ok;
-}
+#include "grammar/words.h"
 
 /* ---- what each construct means ---- */
 
@@ -133,6 +54,20 @@ static const struct {
     { S, "true", { "1", "null", "[{}]" }, { "", "nul" } },
     { S, "{\"type\":\"integer\"}", { "0", "-1", "12345678901" }, { "-0", "01", "1.0", "1e3", "-" } },
     { S, "{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}", { "-12", "-1", "0", "9", "105" }, { "-13", "106", "1000" } },
+    { S, "{\"type\":\"integer\",\"minimum\":-9223372036854775808,\"maximum\":9223372036854775807}",
+      { "-9223372036854775808", "9223372036854775807", "0" }, { "-9223372036854775809", "9223372036854775808",
+        "99999999999999999999" } },
+    { S, "{\"type\":\"integer\",\"exclusiveMinimum\":9223372036854775806}", { "9223372036854775807", "9223372036854775808" },
+      { "9223372036854775806", "1" } },
+    { S, "{\"type\":\"integer\",\"exclusiveMaximum\":-9223372036854775807}", { "-9223372036854775808", "-10000000000000000000" },
+      { "-9223372036854775807", "0" } },
+    { S, "{\"type\":\"integer\",\"minimum\":9007199254740992,\"allOf\":[{\"minimum\":9007199254740993}]}",
+      { "9007199254740993" }, { "9007199254740992" } },
+    { S, "{\"enum\":[9007199254740992,9007199254740993],\"minimum\":9007199254740993}", { "9007199254740993" },
+      { "9007199254740992" } },
+    { S, "{\"const\":9007199254740993,\"enum\":[9007199254740992.0,9007199254740993]}", { "9007199254740993" },
+      { "9007199254740992" } },
+    { S, "{\"type\":\"integer\",\"maximum\":9.3e18}", { "9300000000000000000" }, { "9300000000000000001" } },
     { S, "{\"type\":\"integer\",\"exclusiveMinimum\":0.5,\"exclusiveMaximum\":3}", { "1", "2" }, { "0", "3", "-1" } },
     { S, "{\"type\":\"number\",\"minimum\":-1.5,\"exclusiveMaximum\":2.25}", { "-1.5", "-0.3", "2", "2.2499", "0" }, { "2.25",
           "-1.51", "2.3", "3" } },
@@ -187,6 +122,12 @@ static const struct {
     { S, "{\"type\":\"string\",\"format\":\"ipv4\"}", { "\"255.0.10.199\"" }, { "\"256.0.0.1\"", "\"1.2.3\"", "\"01.2.3.4\"" } },
     { S, "{\"type\":\"string\",\"format\":\"ipv6\"}", { "\"::\"", "\"::1\"", "\"1:2:3:4:5:6:7:8\"", "\"fe80::1:2\"" }, { "\"1:2\"",
           "\"1::2::3\"" } },
+    { S, "{\"type\":\"string\",\"format\":\"hostname\"}", { "\"a\"", "\"a1.b-c.d--e.xn\"", "\"a--b\"", "\"abc\"", "\"xn-a\"",
+          "\"abcd-e--f\"", "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"" },
+      { "\"xn--a\"", "\"xn--mgba3a4f16a\"", "\"a.XN--999.b\"", "\"ab--c\"", "\"-a\"", "\"a-\"", "\"ab-\"", "\"abc-\"", "\"a..b\"",
+        "\"ab--\"", "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"" } },
+    { S, "{\"$id\":\"http://a/b\",\"properties\":{\"$id\":{\"type\":\"null\"}},\"required\":[\"$id\"],\"type\":\"object\"}",
+      { "{\"$id\":null}" }, { "{\"$id\":1}" } },
     { S, "{\"type\":\"string\",\"format\":\"email\"}", { "\"a.b@c.de\"" }, { "\"a@\"", "\"@b.c\"" } },
     { S, "{\"type\":\"string\",\"format\":\"uri\"}", { "\"https://a.b:80/c?d=e#f\"" }, { "\"a\"", "\"//x\"" } },
     { S, "{\"enum\":[1,2,3,\"abc\",\"a\"],\"minimum\":2,\"maxLength\":2,\"title\":\"t\",\"examples\":[1]}", { "2", "\"a\"" },
@@ -223,10 +164,11 @@ static const struct {
     { X, "(?P=n)", "backreference" },     { X, "\\ba", "word boundary" },      { X, "(?i)a", "flags" },
     { X, "a^b", "anchor" },               { X, "(a$)", "anchor" },             { X, "^+", "repetition of nothing" },
     { X, "{2}", "repetition of nothing" }, { X, "a**", "repetition of nothing" }, { X, "*", "repetition of nothing" },
-    { X, "(", "without its ')'" },        { X, "a)", "without its '('" },      { X, "[a", "" },
+    { X, "(", "without its ')'" },        { X, "a)", "without its '('" },      { X, "[a", "byte 0: a '[' without its ']'" },
+    { X, "b[^", "byte 1: a '['" },        { X, "[\\", "'\\' at the end" },    { X, "[a-\\", "'\\' at the end" },
     { X, "[z-a]", "wrong order" },        { X, "a{3,2}", "wrong order" },      { X, "a++", "possessive" },
     { X, "[[:alpha:]]", "POSIX" },        { X, "[a&&b]", "operation" },        { X, "\\p{L}", "Unicode property" },
-    { X, "[]a]", "begins with" },         { X, "\\uzzzz", "digits" },          { X, "a\\", "" },
+    { X, "[]a]", "begins with" },         { X, "\\uzzzz", "digits" },          { X, "a\\", "'\\' at the end" },
     { X, "\xff", "UTF-8" },               { X, "a{0,4294967295}", "repetition of" }, { X, "a{99999999}", "repetition of" },
     { G, "root ::= root \"a\" | \"b\"", "left recursion: rule 'root'" },
     { G, "root ::= a\na ::= b? c\nb ::= \"b\"\nc ::= a \"x\" | \"y\"", "left recursion" },
@@ -245,6 +187,9 @@ static const struct {
     { S, "{\"multipleOf\":2}", "'multipleOf'" }, { S, "{\"propertyNames\":{}}", "'propertyNames'" }, { S, "{\"contains\":{}}",
           "'contains'" },
     { S, "{\"properties\":{\"a\":{\"oneof\":[]}}}", "'oneof'" }, { S, "{\"$ref\":\"http://x/y\"}", "http://x/y" },
+    { S, "{\"properties\":{\"a\":{\"$id\":\"http://x/y\",\"type\":\"null\"}}}", "'$id' below the root ('http://x/y')" },
+    { S, "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"$id\":\"b\",\"type\":\"null\"}}}", "'$id' below the root" },
+    { S, "{\"$ref\":\"#/$defs/a/items\",\"$defs\":{\"a\":{\"$id\":\"b\",\"items\":{\"$ref\":\"#/$defs/c\"}}}}", "'$id' below" },
     { S, "{\"$ref\":\"#\"}", "cycle" },   { S, "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"$ref\":\"#/$defs/a\"}}}", "cycle" },
     { S, "{\"$defs\":{\"a\":{\"$ref\":\"#/$defs/b\"},\"b\":{\"allOf\":[{\"$ref\":\"#/$defs/a\"}]}},\"$ref\":\"#/$defs/b\"}",
           "cycle" },
@@ -274,12 +219,12 @@ static void named(void **state)
     (void)state;
     for (size_t i = 0; i < RG_LEN(refused); i++) {
         const char *s = refused[i].source;
-        rg_grammar *g = rg_grammar_compile(w.v, refused[i].kind, s, strlen(s), &err);
+        rg_grammar *g = rg_grammar_compile(w.v, &SOURCE(refused[i].kind, s, strlen(s)), &err);
         if (g)
             fail_msg("accepted: %s", s);
         if (!strstr(err.text, refused[i].says))
             fail_msg("%s: %s", s, err.text);
-        assert_null(rg_grammar_compile(w.v, refused[i].kind, s, strlen(s), &again));
+        assert_null(rg_grammar_compile(w.v, &SOURCE(refused[i].kind, s, strlen(s)), &again));
         assert_string_equal(err.text, again.text);
         assert_int_equal(err.code, again.code);
     }
@@ -319,6 +264,7 @@ static void check_mask(const words *w, rg_grammar_state *st, rg_grammar_state *c
         logits[i] = 0;
     rg_grammar_mask(st, logits, w->n, &end, 1, false);
     assert_int_equal(logits[end] != -INFINITY, !any);
+    assert_false(rg_grammar_lost(st)); /* nothing was left out for want of room */
 }
 
 /* Take allowed ids at random; whatever closes something is preferred after a while.  The answer, or NULL. */
@@ -432,9 +378,9 @@ static void odd_vocabularies(void **state)
     add_word(&few, "", 0);
     few.v = rg_grammar_vocab_new(few.data, few.offset, few.n, &err);
     assert_ok(few.v, err);
-    assert_null(rg_grammar_compile(few.v, X, "a*cb", 4, &err));
+    assert_null(rg_grammar_compile(few.v, &SOURCE(X, "a*cb", 4), &err));
     assert_non_null(strstr(err.text, "vocabulary"));
-    assert_null(rg_grammar_compile(few.v, J, "", 0, &err));
+    assert_null(rg_grammar_compile(few.v, &SOURCE(J, "", 0), &err));
     g = compile(&few, X, "[abc]*|c"); /* of c, nothing is left: nobody could go on after it alone */
     rg_buf_init(&b, 1 << 20);
     generate(&few, g, &r, &b, false);
@@ -496,7 +442,7 @@ static void many_keys(void **state)
     free_words(&w);
 }
 
-/* ---- side by side, and on the shelf ---- */
+/* ---- side by side, and in the cache ---- */
 
 enum { LITERAL = 9000 }; /* of more places than masks are remembered for */
 
@@ -556,22 +502,22 @@ static void threads_make_the_same_masks(void **state)
     free_words(&w);
 }
 
-static rg_grammar *get(rg_grammar_shelf *s, rg_grammar_kind kind, const char *source)
+static rg_grammar *get(rg_grammar_cache *s, rg_grammar_kind kind, const char *source)
 {
     rg_error err;
-    rg_grammar *g = rg_grammar_shelf_get(s, kind, source, strlen(source), &err);
+    rg_grammar *g = rg_grammar_cache_get(s, &SOURCE(kind, source, strlen(source)), &err);
 
     assert_ok(g, err);
     return g;
 }
 
 /* What is asked for again is the same one; of what nobody asks for, little stays. */
-static void a_shelf_keeps_what_is_asked_for(void **state)
+static void a_cache_keeps_what_is_asked_for(void **state)
 {
     words w = all_bytes();
     rg_error err;
     size_t live = rg_mem_count().n_live, least = SIZE_MAX, most = 0;
-    rg_grammar_shelf *s = rg_grammar_shelf_new(w.v, &err);
+    rg_grammar_cache *s = rg_grammar_cache_new(w.v, &err);
     rg_grammar *used = get(s, X, "ab"), *g = get(s, J, ""), *never;
     char source[32];
 
@@ -597,9 +543,9 @@ static void a_shelf_keeps_what_is_asked_for(void **state)
     assert_true(accepts(g, "ab") && !accepts(g, "b") && accepts(never, "b"));
     rg_grammar_unref(g);
     rg_grammar_unref(never);
-    assert_null(rg_grammar_shelf_get(s, S, "{\"not\":{}}", 10, &err));
+    assert_null(rg_grammar_cache_get(s, &SOURCE(S, "{\"not\":{}}", 10), &err));
     assert_non_null(strstr(err.text, "'not'"));
-    rg_grammar_shelf_free(s);
+    rg_grammar_cache_free(s);
     assert_int_equal(rg_mem_count().n_live, live);
     free_words(&w);
 }
@@ -629,7 +575,7 @@ static void every_allocation_fails(void **state)
             size_t live = rg_mem_count().n_live;
             countdown = n;
             rg_mem_set_gate(fail_at, NULL);
-            g = rg_grammar_compile(w.v, cases[which[k]].kind, s, strlen(s), &err);
+            g = rg_grammar_compile(w.v, &SOURCE(cases[which[k]].kind, s, strlen(s)), &err);
             rg_mem_set_gate(NULL, NULL);
             if (!g) {
                 assert_int_equal(rg_mem_count().n_live, live);
@@ -679,7 +625,7 @@ static void attack(hostile *h, rg_grammar_kind kind, const char *s, size_t n)
     rg_error err[2] = { { 0 } };
     size_t live = rg_mem_count().n_live;
     uint64_t from = rg_now_ns();
-    rg_grammar *g = rg_grammar_compile(h->w.v, kind, s, n, &err[0]);
+    rg_grammar *g = rg_grammar_compile(h->w.v, &SOURCE(kind, s, n), &err[0]);
     double took = rg_seconds(from, rg_now_ns());
 
     h->n++;
@@ -706,7 +652,7 @@ static void attack(hostile *h, rg_grammar_kind kind, const char *s, size_t n)
             fail_msg("slow to follow: %.100s", s);
     } else {
         assert_true(err[0].text[0] && err[0].code);
-        assert_null(rg_grammar_compile(h->w.v, kind, s, n, &err[1]));
+        assert_null(rg_grammar_compile(h->w.v, &SOURCE(kind, s, n), &err[1]));
         assert_string_equal(err[0].text, err[1].text);
     }
     assert_int_equal(rg_mem_count().n_live, live);
@@ -924,7 +870,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(constructs),         cmocka_unit_test(named),        cmocka_unit_test(masks_equal_brute_force),
         cmocka_unit_test(odd_vocabularies),   cmocka_unit_test(deep_answers), cmocka_unit_test(many_keys),
         cmocka_unit_test(threads_make_the_same_masks),
-        cmocka_unit_test(a_shelf_keeps_what_is_asked_for), cmocka_unit_test(every_allocation_fails),
+        cmocka_unit_test(a_cache_keeps_what_is_asked_for), cmocka_unit_test(every_allocation_fails),
         cmocka_unit_test(hostile_sources),
     };
 

@@ -9,9 +9,14 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "model/arch/mamba.h"
+#include "model/arch/mla.h"
 #include "model/model.h"
 
-static const char *const goldens[] = { "llama", "llama3", "gemma3", "mixtral", "deepseek-v2", "mamba" };
+static const char *const goldens[] = {
+    "llama",  "llama3", "qwen2", "qwen3",   "qwen3-moe",   "gemma2",
+    "gemma3", "phi3",   "olmo2", "mixtral", "deepseek-v2", "mamba",
+};
 
 static const char *golden(const char *name, const char *file)
 {
@@ -65,17 +70,30 @@ static const struct {
     size_t at;
 } whole[] = {
 #define FIELD(f) { #f, offsetof(rg_config, f) }
-    FIELD(n_layers), FIELD(dim), FIELD(vocab_size), FIELD(max_seq_len), FIELD(n_heads), FIELD(n_kv_heads), FIELD(head_dim),
-    FIELD(rope.dim), FIELD(rope_local.dim), FIELD(window), FIELD(ffn_dim), FIELD(routing.n_experts), FIELD(routing.n_used),
-    FIELD(routing.n_groups), FIELD(moe_ffn_dim), FIELD(n_shared_experts), FIELD(n_dense_layers), FIELD(q_lora_rank),
-    FIELD(kv_lora_rank), FIELD(nope_dim), FIELD(rope_dim), FIELD(v_dim), FIELD(d_inner), FIELD(d_state), FIELD(d_conv),
-    FIELD(dt_rank),
+    FIELD(n_layers),
+    FIELD(dim),
+    FIELD(vocab_size),
+    FIELD(max_seq_len),
+    FIELD(n_heads),
+    FIELD(n_kv_heads),
+    FIELD(head_dim),
+    FIELD(n_ropes),
+    FIELD(ropes[0].dim),
+    FIELD(ropes[1].dim),
+    FIELD(window),
+    FIELD(ffn_dim),
+    FIELD(routing.n_experts),
+    FIELD(routing.n_used),
+    FIELD(routing.n_groups),
+    FIELD(moe_ffn_dim),
+    FIELD(n_shared_experts),
+    FIELD(n_dense_layers),
 #undef FIELD
 };
 
 static void assert_same(const rg_config *a, const rg_config *b, const char *name)
 {
-    bool gemma = !strcmp(name, "gemma3"); /* GGUF does not say its query_pre_attn_scalar of 24 */
+    bool gemma = !strncmp(name, "gemma", 5); /* GGUF has its query_pre_attn_scalar folded into weights */
 
     for (size_t i = 0; i < RG_LEN(whole); i++) {
         int x = *(const int *)(const void *)((const char *)a + whole[i].at);
@@ -87,15 +105,15 @@ static void assert_same(const rg_config *a, const rg_config *b, const char *name
     assert_true(a->norm_eps == b->norm_eps && a->norm_eps == 1e-3f);
     assert_true(a->embed_scale == b->embed_scale && a->logit_softcap == b->logit_softcap && a->attn_softcap == b->attn_softcap);
     assert_true((gemma && b->from_gguf) || a->attn_scale == b->attn_scale);
-    assert_true(a->rope.theta == b->rope.theta && a->rope_local.theta == b->rope_local.theta);
+    assert_true(a->ropes[0].theta == b->ropes[0].theta && a->ropes[1].theta == b->ropes[1].theta);
     assert_int_equal(a->tie_embeddings, b->tie_embeddings);
     assert_int_equal(a->attn_bias, b->attn_bias);
     assert_int_equal(a->o_bias, b->o_bias);
     assert_int_equal(a->mlp_bias, b->mlp_bias);
-    assert_int_equal(a->conv_bias, b->conv_bias);
+    assert_memory_equal(a->own, b->own, sizeof a->own);
     assert_int_equal(a->act, b->act);
     assert_true(a->routing.scale == b->routing.scale && a->routing.renormalize == b->routing.renormalize);
-    assert_memory_equal(a->layer_global, b->layer_global, sizeof a->layer_global);
+    assert_memory_equal(a->layer, b->layer, sizeof a->layer);
 }
 
 static void count_unknown(void *arg, const char *key, rg_meta_type type, bool understood)
@@ -144,10 +162,10 @@ static void llama3_scaling_is_read(void **state)
 
     (void)state;
     assert_ok(rg_config_read(&c, ckpt, &err), err);
-    assert_int_equal(c.rope.type, RG_ROPE_LLAMA3);
-    assert_true(c.rope.factor == 8 && c.rope.low_freq_factor == 1 && c.rope.high_freq_factor == 4);
-    assert_int_equal(c.rope.original_max_seq_len, 64);
-    rg_rope_factors(&c.rope, factors);
+    assert_int_equal(c.ropes[0].type, RG_ROPE_LLAMA3);
+    assert_true(c.ropes[0].factor == 8 && c.ropes[0].low_freq_factor == 1 && c.ropes[0].high_freq_factor == 4);
+    assert_int_equal(c.ropes[0].original_max_seq_len, 64);
+    rg_rope_factors(&c.ropes[0], 0, factors);
     for (int i = 0; i < 3; i++)
         assert_true(fabsf(factors[i] - usual[i]) < 1e-5f);
     rg_checkpoint_close(ckpt);
@@ -179,7 +197,7 @@ static void yarn_is_read(void **state)
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         rg_checkpoint *ckpt = changed("llama", cases[i].change);
         assert_ok(rg_config_read(&c, ckpt, &err), err);
-        rg_rope_frequencies(&c.rope, NULL, inv_freq, &factor);
+        rg_rope_frequencies(&c.ropes[0], 0, NULL, inv_freq, &factor);
         for (int p = 0; p < 3; p++)
             assert_true(fabs((double)inv_freq[pairs[p]] / cases[i].inv_freq[p] - 1) < 1e-6);
         assert_true(fabs((double)factor - (0.1 * log(4) + 1)) < 1e-6);
@@ -206,7 +224,7 @@ static void a_stretched_context_is_the_models_own(void **state)
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         rg_checkpoint *ckpt = changed(cases[i].golden, cases[i].change);
         assert_ok(rg_config_read(&c, ckpt, &err), err);
-        assert_int_equal(c.rope.original_max_seq_len, 4096);
+        assert_int_equal(c.ropes[0].original_max_seq_len, 4096);
         rg_checkpoint_close(ckpt);
     }
 }
@@ -230,6 +248,8 @@ static double field(const rg_config *c, size_t at, rg_key_kind kind)
 #define FLOAT(f) offsetof(rg_config, f), KEY_FLOAT
 #define DOUBLE(f) offsetof(rg_config, f), KEY_DOUBLE
 #define BOOL(f) offsetof(rg_config, f), KEY_BOOL
+#define OWN(type, f)      RG_OWN_AT(type, f), KEY_INT
+#define OWN_BOOL(type, f) RG_OWN_AT(type, f), KEY_BOOL
 static const struct {
     const char *golden, *change;
     size_t at;
@@ -241,7 +261,7 @@ static const struct {
     { "llama", "{\"rms_norm_eps\": null}", FLOAT(norm_eps), 1e-6 },
     { "llama", "{\"tie_word_embeddings\": null}", BOOL(tie_embeddings), 0 },
     { "llama", "{\"max_position_embeddings\": null}", INT(max_seq_len), 2048 },
-    { "llama", "{\"rope_parameters\": null}", DOUBLE(rope.theta), 1e4 },
+    { "llama", "{\"rope_parameters\": null}", DOUBLE(ropes[0].theta), 1e4 },
     { "llama", "{\"architectures\": null}", INT(n_heads), 4 },
     { "gemma3", "{\"tie_word_embeddings\": null}", BOOL(tie_embeddings), 1 },
     { "gemma3", "{\"head_dim\": null}", INT(head_dim), 256 },
@@ -249,34 +269,48 @@ static const struct {
     { "gemma3", "{\"rms_norm_eps\": null}", FLOAT(norm_eps), 1e-6 },
     { "gemma3", "{\"query_pre_attn_scalar\": null}", DOUBLE(attn_scale), 1.0 / 16 },
     { "gemma3", "{\"sliding_window\": null}", INT(window), 4096 },
-    { "gemma3", "{\"rope_parameters\": null}", DOUBLE(rope.theta), 1e6 },
-    { "gemma3", "{\"rope_parameters\": null}", DOUBLE(rope_local.theta), 1e4 },
-    { "gemma3", "{\"layer_types\": null, \"sliding_window_pattern\": null}", BOOL(layer_global[5]), 1 },
-    { "gemma3", "{\"layer_types\": null, \"sliding_window_pattern\": null}", BOOL(layer_global[4]), 0 },
+    { "gemma3", "{\"rope_parameters\": null}", DOUBLE(ropes[0].theta), 1e6 },
+    { "gemma3", "{\"rope_parameters\": null}", DOUBLE(ropes[1].theta), 1e4 },
+    { "gemma3", "{\"layer_types\": null, \"sliding_window_pattern\": null}", INT(layer[5].window), 0 },
+    { "gemma3", "{\"layer_types\": null, \"sliding_window_pattern\": null}", INT(layer[4].window), 12 },
     { "gemma3",
       "{\"num_hidden_layers\": 4, \"sliding_window_pattern\": null, \"layer_types\": [\"sliding_attention\", "
       "\"sliding_attention\", \"full_attention\", \"sliding_attention\"]}",
-      INT(window_period), 3 },
-    { "llama", "{\"rope_parameters\": {\"rope_theta\": 10000, \"partial_rotary_factor\": 0.5}}", INT(rope.dim), 8 },
+      INT(layer[3].rope), 1 },
+    { "llama", "{\"rope_parameters\": {\"rope_theta\": 10000, \"partial_rotary_factor\": 0.5}}", INT(ropes[0].dim), 8 },
+    /* transformers lets rope_scaling take the place of rope_parameters, but for an empty one. */
+    { "llama", "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 4.0}}", DOUBLE(ropes[0].factor), 4 },
+    { "llama", "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 4.0}}", INT(ropes[0].type), RG_ROPE_LINEAR },
+    { "llama", "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 4.0}, \"rope_theta\": 5e5}",
+      DOUBLE(ropes[0].theta), 5e5 },
+    { "llama3", "{\"rope_scaling\": {}}", INT(ropes[0].type), RG_ROPE_LLAMA3 },
+    { "llama3", "{\"rope_scaling\": {\"type\": \"default\"}}", INT(ropes[0].type), RG_ROPE_DEFAULT },
+    { "qwen2", "{\"layer_types\": null, \"use_sliding_window\": true, \"sliding_window\": 7, \"max_window_layers\": 1}",
+      INT(layer[0].window), 0 },
+    { "qwen2", "{\"layer_types\": null, \"use_sliding_window\": true, \"sliding_window\": 7, \"max_window_layers\": 1}",
+      INT(layer[1].window), 7 },
+    { "qwen3-moe", "{\"mlp_only_layers\": [1], \"decoder_sparse_step\": 2}", INT(n_dense_layers), 3 },
+    { "gemma2", "{\"attn_logit_softcapping\": null, \"layer_types\": null}", INT(layer[1].window), 0 },
+    { "gemma2", "{\"final_logit_softcapping\": null}", FLOAT(logit_softcap), 30 },
     { "mixtral", "{\"rms_norm_eps\": null}", FLOAT(norm_eps), 1e-5 },
     { "mixtral", "{\"num_local_experts\": null}", INT(routing.n_experts), 8 },
     { "mixtral", "{\"num_experts_per_tok\": null}", INT(routing.n_used), 2 },
-    { "mixtral", "{\"rope_parameters\": null}", DOUBLE(rope.theta), 1e6 },
+    { "mixtral", "{\"rope_parameters\": null}", DOUBLE(ropes[0].theta), 1e6 },
     { "mixtral", "{\"max_position_embeddings\": null}", INT(max_seq_len), 131072 },
-    { "deepseek-v2", "{\"kv_lora_rank\": null}", INT(kv_lora_rank), 512 },
-    { "deepseek-v2", "{\"q_lora_rank\": null}", INT(q_lora_rank), 1536 },
-    { "deepseek-v2", "{\"qk_nope_head_dim\": null}", INT(nope_dim), 128 },
-    { "deepseek-v2", "{\"v_head_dim\": null}", INT(v_dim), 128 },
+    { "deepseek-v2", "{\"kv_lora_rank\": null}", OWN(mla_settings, kv_lora_rank), 512 },
+    { "deepseek-v2", "{\"q_lora_rank\": null}", OWN(mla_settings, q_lora_rank), 1536 },
+    { "deepseek-v2", "{\"qk_nope_head_dim\": null}", OWN(mla_settings, nope_dim), 128 },
+    { "deepseek-v2", "{\"v_head_dim\": null}", OWN(mla_settings, v_dim), 128 },
     { "deepseek-v2", "{\"first_k_dense_replace\": null}", INT(n_dense_layers), 0 },
     { "deepseek-v2", "{\"n_routed_experts\": null}", INT(routing.n_experts), 64 },
     { "deepseek-v2", "{\"n_shared_experts\": null}", INT(n_shared_experts), 2 },
     { "deepseek-v2", "{\"moe_intermediate_size\": null}", INT(moe_ffn_dim), 1407 },
-    { "mamba", "{\"state_size\": null}", INT(d_state), 16 },
-    { "mamba", "{\"conv_kernel\": null}", INT(d_conv), 4 },
-    { "mamba", "{\"intermediate_size\": null, \"expand\": null}", INT(d_inner), 128 },
-    { "mamba", "{\"time_step_rank\": \"auto\"}", INT(dt_rank), 4 },
+    { "mamba", "{\"state_size\": null}", OWN(mamba_settings, d_state), 16 },
+    { "mamba", "{\"conv_kernel\": null}", OWN(mamba_settings, d_conv), 4 },
+    { "mamba", "{\"intermediate_size\": null, \"expand\": null}", OWN(mamba_settings, d_inner), 128 },
+    { "mamba", "{\"time_step_rank\": \"auto\"}", OWN(mamba_settings, dt_rank), 4 },
     { "mamba", "{\"layer_norm_epsilon\": null}", FLOAT(norm_eps), 1e-5 },
-    { "mamba", "{\"use_conv_bias\": null}", BOOL(conv_bias), 1 },
+    { "mamba", "{\"use_conv_bias\": null}", OWN_BOOL(mamba_settings, conv_bias), 1 },
     { "mamba", "{\"tie_word_embeddings\": null}", BOOL(tie_embeddings), 1 },
 };
 
@@ -294,6 +328,32 @@ static void missing_keys_take_defaults(void **state)
         double want = defaults[i].kind == KEY_FLOAT ? (double)(float)defaults[i].want : defaults[i].want;
         if (got != want)
             fail_msg("%s %s: %g and not %g", defaults[i].golden, defaults[i].change, got, want);
+        rg_checkpoint_close(ckpt);
+    }
+}
+
+/* Phi-3's longrope: both lists of factors, one factor on cos and sin, and the length from which on the second counts. */
+static void longrope_has_two_variants(void **state)
+{
+    static rg_config c;
+    float inv_freq[6], factor;
+    rg_error err;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        rg_checkpoint *ckpt = rg_checkpoint_open(golden("phi4-mini", i ? "config.old.json" : ""), RG_CKPT_DEFAULT, &err);
+        assert_ok(ckpt, err);
+        assert_ok(rg_config_read(&c, ckpt, &err), err);
+        assert_int_equal(rg_rope_variants(&c.ropes[0]), 2);
+        assert_int_equal(rg_rope_long_from(&c), 1025);
+        for (int v = 0; v < 2; v++) {
+            rg_rope_frequencies(&c.ropes[0], v, NULL, inv_freq, &factor);
+            assert_true(fabs((double)factor - sqrt(1 + log(4.0) / log(1024.0))) < 1e-6);
+            for (int k = 0; k < 6; k++) {
+                double by = v ? 2.0 + 0.3 * k : 1.0 + 0.1 * k;
+                assert_true(fabs((double)inv_freq[k] * by * pow(1e4, k / 6.0) - 1) < 1e-6);
+            }
+        }
         rg_checkpoint_close(ckpt);
     }
 }
@@ -321,16 +381,25 @@ static const struct {
       "rope_type" },
     { "llama", "{\"rope_parameters\": null, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
       "rope_scaling.type" },
-    { "llama", "{\"rope_parameters\": {\"rope_type\": \"longrope\", \"rope_theta\": 10000}}", "rope_type" },
+    { "llama", "{\"rope_parameters\": {\"rope_type\": \"longrope\", \"rope_theta\": 10000}}", "short_factor" },
     { "llama", "{\"rope_parameters\": {\"rope_type\": \"linear\", \"rope_theta\": 10000}}", "factor" },
     { "llama", "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": -1}}", "theta" },
     { "llama", "{\"partial_rotary_factor\": 2.0}", "partial_rotary_factor" },
-    { "llama", "{\"rope_parameters\": {\"rope_theta\": 10000, \"partial_rotary_factor\": 2.0}}", "partial_rotary_factor" },
+    { "llama", "{\"rope_parameters\": {\"rope_theta\": 10000, \"partial_rotary_factor\": 2.0}}",
+      "partial_rotary_factor" },
     { "llama", "{\"attention_bias\": \"yes\"}", "attention_bias" },
     { "llama3",
       "{\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": "
       "1}}",
       "low_freq_factor" },
+    { "llama", "{\"architectures\": [\"NobodyForCausalLM\"]}", "not one of MixtralForCausalLM, LlamaForCausalLM" },
+    { "llama", "{\"partial_rotary_factor\": 0.6}", "must be even" },
+    { "llama", "{\"eos_token_id\": 320}", "320" },
+    { "llama", "{\"bos_token_id\": 5000}", "5000" },
+    { "llama", "{\"attention\": {\"num_key_value_heads\": 1}}", "attention.num_key_value_heads" },
+    { "llama", "{\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5}}}",
+      "rope_parameters.full_attention.rope_theta" },
+    { "qwen3-moe", "{\"num_local_experts\": 2, \"num_experts_per_tok\": 3}", "out of range" },
     { "gemma3", "{\"use_bidirectional_attention\": true}", "use_bidirectional_attention" },
     { "gemma3", "{\"hidden_activation\": \"relu\"}", "hidden_activation" },
     { "gemma3", "{\"query_pre_attn_scalar\": 0}", "query_pre_attn_scalar" },
@@ -510,7 +579,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(yarn_is_read),
         cmocka_unit_test(a_stretched_context_is_the_models_own),
         cmocka_unit_test(missing_keys_take_defaults),
-        cmocka_unit_test(an_empty_window_is_none),
+        cmocka_unit_test(longrope_has_two_variants), cmocka_unit_test(an_empty_window_is_none),
         cmocka_unit_test(refused_by_name_and_alike),
         cmocka_unit_test(nan_is_refused),
         cmocka_unit_test(unknown_keys_are_reported),

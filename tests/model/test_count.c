@@ -3,7 +3,12 @@
 #include "worlds.h"
 
 #include "measure/cost.h"
+#include "model/arch/mamba.h"
+#include "model/arch/mla.h"
 #include "ops/watch/watch.h"
+
+#define MLA(c)   RG_OWN(c, mla_settings)
+#define MAMBA(c) RG_OWN(c, mamba_settings)
 
 enum { MAX_COUNTED = 4096 };
 
@@ -86,15 +91,17 @@ static void check_attention(const counted *k, rg_op_kind kind)
     const rg_config *c = k->c;
     double ops = 0, read = 0, stored = 0, whole = 0, counted_whole = 0;
     bool mla = kind == RG_OP_MLA_ATTENTION;
-    double key = mla ? c->kv_lora_rank + c->rope_dim : c->head_dim, value = mla ? c->kv_lora_rank : c->head_dim;
+    double key = mla ? MLA(c)->kv_lora_rank + MLA(c)->rope_dim : c->head_dim,
+           value = mla ? MLA(c)->kv_lora_rank : c->head_dim;
     double row = mla ? key : c->n_kv_heads * (key + value);
 
     if (k->t.m->kv_type == RG_I8) /* and two bytes for every 32 values and what is left over */
-        row += mla ? 2 * ((c->kv_lora_rank + 31) / 32 + (c->rope_dim + 31) / 32) : 4 * c->n_kv_heads * ((c->head_dim + 31) / 32);
+        row += mla ? 2 * ((MLA(c)->kv_lora_rank + 31) / 32 + (MLA(c)->rope_dim + 31) / 32)
+                   : 4 * c->n_kv_heads * ((c->head_dim + 31) / 32);
     else
         row *= k->t.m->kv_type == RG_F32 ? 4 : 2;
     for (int i = 0; i < c->n_layers; i++) {
-        int window = c->layer_global[i] ? 0 : c->window;
+        int window = c->layer[i].window;
         ops += 2 * (key + value) * c->n_heads * keys_seen(k, window);
         whole += c->n_heads * whole_blocks_seen(k, window);
         read += row * keys_read(k, window);
@@ -123,9 +130,9 @@ static double products_mixtral(const rg_config *c)
 
 static double products_deepseek(const rg_config *c)
 {
-    double d = c->dim, h = c->n_heads, r = c->kv_lora_rank, moe = c->n_layers - c->n_dense_layers;
-    double attention = d * h * (c->nope_dim + c->rope_dim) + d * (r + c->rope_dim) + h * r * c->nope_dim + h * r * c->v_dim +
-                       h * c->v_dim * d;
+    double d = c->dim, h = c->n_heads, r = MLA(c)->kv_lora_rank, moe = c->n_layers - c->n_dense_layers;
+    double attention = d * h * (MLA(c)->nope_dim + MLA(c)->rope_dim) + d * (r + MLA(c)->rope_dim) +
+                       h * r * MLA(c)->nope_dim + h * r * MLA(c)->v_dim + h * MLA(c)->v_dim * d;
 
     return c->n_layers * attention + c->n_dense_layers * 3 * d * c->ffn_dim +
            moe * (d * c->routing.n_experts + 3 * d * c->n_shared_experts * c->moe_ffn_dim);
@@ -133,9 +140,10 @@ static double products_deepseek(const rg_config *c)
 
 static double products_mamba(const rg_config *c)
 {
-    double d = c->dim, inner = c->d_inner;
+    double d = c->dim, inner = MAMBA(c)->d_inner;
 
-    return c->n_layers * (d * 2 * inner + inner * (c->dt_rank + 2 * c->d_state) + c->dt_rank * inner + inner * d);
+    return c->n_layers * (d * 2 * inner + inner * (MAMBA(c)->dt_rank + 2 * MAMBA(c)->d_state) +
+                          MAMBA(c)->dt_rank * inner + inner * d);
 }
 
 static void check_linears(const counted *k, double products)
@@ -158,7 +166,7 @@ static double added(const rg_config *c)
 
     if (!strcmp(c->arch->gguf_name, "gemma3")) /* which norms both before they are added */
         return 0;
-    return c->d_inner ? c->n_layers * (d + c->d_inner) : d * (c->n_layers + layers);
+    return !c->n_heads ? c->n_layers * (d + MAMBA(c)->d_inner) : d * (c->n_layers + layers);
 }
 
 static void check_added(const counted *k)
@@ -184,11 +192,12 @@ static void check_experts(const counted *k)
 static void check_recurrence(const counted *k)
 {
     const rg_config *c = k->c;
-    double state = (double)c->d_inner * c->d_state, tail = (double)c->d_inner * (c->d_conv - 1);
+    double state = (double)MAMBA(c)->d_inner * MAMBA(c)->d_state,
+           tail = (double)MAMBA(c)->d_inner * (MAMBA(c)->d_conv - 1);
 
     near(k->counter.by_kind[RG_OP_SCAN].ops, c->n_layers * 6 * k->n * state);
     near(k->counter.by_kind[RG_OP_SCAN].state_bytes, c->n_layers * 2 * k->seqs * state * 4);
-    near(k->counter.by_kind[RG_OP_CONV].ops, c->n_layers * 2 * k->n * c->d_inner * c->d_conv);
+    near(k->counter.by_kind[RG_OP_CONV].ops, c->n_layers * 2 * k->n * MAMBA(c)->d_inner * MAMBA(c)->d_conv);
     near(k->counter.by_kind[RG_OP_CONV].state_bytes, c->n_layers * 2 * k->seqs * tail * 4);
 }
 
@@ -270,7 +279,7 @@ static void counts_are(const char *name, double (*products)(const rg_config *c),
                 check_attention(&k, attention);
             if (k.c->routing.n_experts)
                 check_experts(&k);
-            if (k.c->d_inner)
+            if (!k.c->n_heads)
                 check_recurrence(&k);
         }
         check_seconds(&k);

@@ -311,6 +311,32 @@ static void call_rmsnorm_same(const rg_cpu *k, float *y, const float *const in[3
     k->rmsnorm(y, y, in[1], n, fabsf(a) * 1e-6f);
 }
 
+static void call_rmsnorm_plain(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    k->rmsnorm(y, in[0], NULL, n, fabsf(a) * 1e-6f);
+}
+
+static void call_layernorm(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    k->layernorm(y, in[0], in[1], in[2], n, fabsf(a) * 1e-6f);
+}
+
+static void call_layernorm_same(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    k->layernorm(y, y, in[1], NULL, n, fabsf(a) * 1e-6f);
+}
+
+static void call_layernorm_plain(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    k->layernorm(y, in[0], NULL, NULL, n, fabsf(a) * 1e-6f);
+}
+
+static void call_mul(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    (void)a;
+    k->mul(y, in[0], n);
+}
+
 static void call_add(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
 {
     (void)a;
@@ -325,24 +351,6 @@ static void call_scale(const rg_cpu *k, float *y, const float *const in[3], int 
 static void call_axpy(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
 {
     k->axpy(y, a, in[0], n);
-}
-
-static void call_silu(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
-{
-    (void)a;
-    k->act_mul[RG_SILU](y, in[0], in[1], n);
-}
-
-static void call_gelu(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
-{
-    (void)a;
-    k->act_mul[RG_GELU_TANH](y, in[0], in[1], n);
-}
-
-static void call_gelu_same(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
-{
-    (void)a;
-    k->act_mul[RG_GELU_TANH](y, y, in[1], n);
 }
 
 static void call_softcap(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
@@ -369,13 +377,54 @@ static void call_rotate_halves(const rg_cpu *k, float *y, const float *const in[
     k->rotate(y, in[0], in[1], n / 2, false);
 }
 
+/* An activation of one row, of the same row in place, and times another row. */
+static bool activation_same(cases *c, rg_activation act, int n, int mode)
+{
+    const size_t bytes = (size_t)n * sizeof(float);
+    static float want[MAX_N];
+    float *x = walled(0, bytes), *u = walled(1, bytes), *y = walled(2, bytes);
+    char what[96];
+
+    for (int way = 0; way < 3; way++) {
+        floats(c, mode, x, (size_t)n);
+        floats(c, mode, u, (size_t)n);
+        for (int i = 0; i < n && mode == 0; i++) /* both sides of every bound of a formula */
+            x[i] *= 8.0f;
+        memcpy(way == 1 ? y : want, x, bytes);
+        if (way < 2) {
+            c->ref->act[act](want, x, n);
+            c->k->act[act](y, way ? y : x, n);
+        } else {
+            c->ref->act_mul[act](want, x, u, n);
+            c->k->act_mul[act](y, x, u, n);
+        }
+        snprintf(what, sizeof what, "%s activation %d way %d n %d mode %d", c->k->isa, (int)act, way, n, mode);
+        if (!same_floats(y, want, (size_t)n, what))
+            return false;
+    }
+    return true;
+}
+
+static bool cases_activations(cases *c)
+{
+    for (rg_activation act = 0; act < RG_ACTIVATIONS; act++)
+        for (size_t j = 0; j < RG_LEN(lengths); j++)
+            for (int mode = 0; mode < N_MODES; mode++)
+                if (!activation_same(c, act, lengths[j], mode))
+                    return false;
+    return true;
+}
+
 static bool cases_rows(cases *c)
 {
     static const struct { const char *name; row_call *call; } calls[] = {
         { "rmsnorm", call_rmsnorm },       { "rmsnorm in place", call_rmsnorm_same },
+        { "rmsnorm plain", call_rmsnorm_plain },
+        { "layernorm", call_layernorm },   { "layernorm in place, no bias", call_layernorm_same },
+        { "layernorm plain", call_layernorm_plain },
+        { "mul", call_mul },
         { "add", call_add },               { "scale", call_scale },
-        { "axpy", call_axpy },             { "silu_mul", call_silu },
-        { "gelu_mul", call_gelu },         { "gelu_mul in place", call_gelu_same },
+        { "axpy", call_axpy },
         { "softcap", call_softcap },       { "softplus", call_softplus },
         { "rotate pairs", call_rotate_pairs }, { "rotate halves", call_rotate_halves },
     };
@@ -763,5 +812,6 @@ static bool cases_probe(cases *c)
 const kernel_case kernel_cases[] = {
     { "panels", cases_panels },         { "rows", cases_rows },     { "quantize", cases_quantize },
     { "store", cases_store },           { "attend", cases_attend }, { "merge", cases_merge },
-    { "recurrence", cases_recurrence }, { "probe", cases_probe },   { NULL, NULL },
+    { "recurrence", cases_recurrence }, { "probe", cases_probe },   { "activations", cases_activations },
+    { NULL, NULL },
 };

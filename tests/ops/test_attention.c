@@ -1,6 +1,8 @@
 /* test_attention.c -- paged attention against the formula in double, and against itself however its rows are cut. */
 #include "world.h"
 
+#include "ops/count/count.h"
+
 enum { MAX_BLOCKS = 48 };
 
 /* One sequence of random q, k, v, indexed by place, and its paged state. */
@@ -8,6 +10,8 @@ typedef struct sequence {
     rg_kv kv;
     int n_heads, n; /* n: places */
     float scale, cap;
+    bool has_sinks;
+    float sink[32]; /* [n_heads] */
     float *q, *q_rope, *k, *v; /* by place */
     float *kept_k, *kept_v; /* k and v as the state should keep them */
     int32_t table[MAX_BLOCKS];
@@ -58,16 +62,18 @@ static void text(rg_fwd *f, void *arg)
 {
     const step *t = arg;
     sequence *s = t->s;
+    const rg_weight sinks = vector(s->sink, s->n_heads);
+    const rg_attend_params params = { .n_heads = s->n_heads, .scale = s->scale, .cap = s->cap,
+                                      .sinks = s->has_sinks ? &sinks : NULL };
     rg_act *q = rows_of(f, t, s->q, q_cols(s)), *k = rows_of(f, t, s->k, k_cols(s)),
            *v = rows_of(f, t, s->v, v_cols(s));
     rg_act *y = rg_act_new(f, "y", y_cols(s));
 
     rg_kv_store(f, &s->kv, k, v);
     if (s->kv.latent)
-        rg_mla_attention(f, y, q, rows_of(f, t, s->q_rope, s->n_heads * (s->kv.k_dim - s->kv.v_dim)), &s->kv,
-                         s->n_heads, s->scale);
+        rg_mla_attention(f, y, q, rows_of(f, t, s->q_rope, s->n_heads * (s->kv.k_dim - s->kv.v_dim)), &s->kv, &params);
     else
-        rg_attention(f, y, q, &s->kv, s->n_heads, s->scale, s->cap);
+        rg_attention(f, y, q, &s->kv, &params);
     act_out(f, y, t->y);
 }
 
@@ -106,6 +112,8 @@ static void sequence_init(sequence *s, rg_rng *rng, world *w)
     size_t n = (size_t)s->n, block_bytes = s->kv.offset + rg_kv_bytes(&s->kv) + 64;
 
     s->scale = 1.0f / sqrtf((float)s->kv.k_dim);
+    for (int h = 0; s->has_sinks && h < s->n_heads; h++) /* beyond every score, below them, and not there at all */
+        s->sink[h] = h % 4 == 3 ? 300.0f : h % 4 == 2 ? -INFINITY : h % 4 == 1 ? -200.0f : rg_rng_normal(rng) * 2.0f;
     s->q = random_floats(rng, n * (size_t)q_cols(s), 1.5f);
     s->q_rope = s->kv.latent ? random_floats(rng, n * (size_t)(s->n_heads * v_cols(s)), 1.5f) : NULL;
     s->k = random_floats(rng, n * (size_t)k_cols(s), 1.5f);
@@ -187,6 +195,8 @@ static void naive(const sequence *s, int i, int h, double *y)
         y[d] = 0;
     for (int j = lo; j <= i; j++)
         max = fmax(max, score(s, i, j, h));
+    max = s->has_sinks ? fmax(max, (double)s->sink[h]) : max;
+    sum = s->has_sinks ? exp((double)s->sink[h] - max) : 0;
     for (int j = lo; j <= i; j++) {
         double p = exp(score(s, i, j, h) - max);
 
@@ -203,9 +213,12 @@ static const sequence shapes[] = {
     { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 33, .v_dim = 17 }, .n_heads = 19, .n = 131, .cap = 3.0f },
     { .kv = { .type = RG_I8, .n_heads = 2, .k_dim = 33, .v_dim = 40, .offset = 64 }, .n_heads = 4, .n = 131 },
     { .kv = { .type = RG_I8, .n_heads = 1, .k_dim = 40, .v_dim = 33, .latent = true }, .n_heads = 5, .n = 100 },
-    { .kv = { .type = RG_F16, .n_heads = 3, .k_dim = 8, .v_dim = 8, .window = 37 }, .n_heads = 3, .n = 300 },
-    { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 24, .v_dim = 16, .latent = true }, .n_heads = 18, .n = 150 },
+    { .kv = { .type = RG_F16, .n_heads = 3, .k_dim = 8, .v_dim = 8, .window = 37 }, .n_heads = 3, .n = 300,
+      .has_sinks = true },
+    { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 24, .v_dim = 16, .latent = true }, .n_heads = 18, .n = 150,
+      .has_sinks = true },
     { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 10 }, .n_heads = 2, .n = 1100 },
+    { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 10 }, .n_heads = 4, .n = 1100, .has_sinks = true },
     { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 8, .latent = true }, .n_heads = 2, .n = 1100 },
     { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 8, .v_dim = 8, .window = 1030 }, .n_heads = 2, .n = 1200 },
 };
@@ -414,6 +427,31 @@ static void q8_is_f32_rounded(void **state)
     }
 }
 
+/* The bytes of the sinks, beside those of the state. */
+static void sinks_are_counted(void **state)
+{
+    double bytes[2], ops[2];
+
+    (void)state;
+    for (int has_sinks = 0; has_sinks < 2; has_sinks++) {
+        const sequence shape = shapes[0];
+        const rg_weight sinks = vector(shape.sink, shape.n_heads);
+        rg_span span = { .n_rows = 3, .start = 70 };
+        rg_batch b = { .n_rows = 3, .n_spans = 1, .spans = &span };
+        rg_counter counter;
+        rg_fwd f;
+
+        rg_counter_init(&counter, NULL, 0);
+        rg_count_fwd(&f, &counter, &b);
+        rg_attention(&f, rg_act_new(&f, "y", y_cols(&shape)), rg_act_new(&f, "q", q_cols(&shape)), &shape.kv,
+                     &(rg_attend_params){ .n_heads = shape.n_heads, .sinks = has_sinks ? &sinks : NULL });
+        bytes[has_sinks] = counter.total.weight_bytes;
+        ops[has_sinks] = counter.total.ops;
+    }
+    assert_true(bytes[0] == 0 && bytes[1] == 4.0 * shapes[0].n_heads);
+    assert_true(ops[0] == ops[1] && ops[0] == 2.0 * (20 + 12) * (71 + 72 + 73) * 6);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -422,6 +460,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(trees_equal_chains),
         cmocka_unit_test(blocks_see_their_end),
         cmocka_unit_test(q8_is_f32_rounded),
+        cmocka_unit_test(sinks_are_counted),
     };
 
     test_init(argc, argv);

@@ -31,6 +31,7 @@ static void run(const char *name)
 
 TEST(panels)
 TEST(rows)
+TEST(activations)
 TEST(quantize)
 TEST(store)
 TEST(attend)
@@ -65,6 +66,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tables),           cmocka_unit_test(kernels_panels), cmocka_unit_test(kernels_rows),
         cmocka_unit_test(kernels_quantize), cmocka_unit_test(kernels_store),  cmocka_unit_test(kernels_attend),
         cmocka_unit_test(kernels_merge),    cmocka_unit_test(kernels_recurrence), cmocka_unit_test(kernels_probe),
+        cmocka_unit_test(kernels_activations),
     };
 
     test_init(argc, argv);

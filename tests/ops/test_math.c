@@ -43,6 +43,16 @@ static long double real_gelu(long double x)
     return x / (1 + expl(-2 * 0.79788456080286535587989211986876L * (x + 0.044715L * x * x * x)));
 }
 
+static long double real_erf_gelu(long double x)
+{
+    return x * erfcl(-x * 0.70710678118654752440084436210485L) / 2;
+}
+
+static long double real_sigmoid(long double x)
+{
+    return 1 / (1 + expl(-x));
+}
+
 static long double real_softplus(long double x)
 {
     return (x > 0 ? x : 0) + log1pl(expl(-fabsl(x)));
@@ -91,6 +101,28 @@ static void activations_are_near(void **state)
     assert_true(rg_softplusf(-INFINITY) == 0.0f && isinf(rg_softplusf(INFINITY)) && isnan(rg_softplusf(NAN)));
 }
 
+/* By erf: near 0, and far out, where it is the tail of a distribution. */
+static void gelu_is_near(void **state)
+{
+    (void)state;
+    assert_true(worst(1e-37f, 100.0f, rg_geluf, real_erf_gelu) <= 2.0);
+    assert_true(worst(-1e-37f, -0.69f, rg_geluf, real_erf_gelu) <= 3.0);
+    assert_true(worst(-0.69f, -13.0f, rg_geluf, real_erf_gelu) <= 6.0);
+    assert_true(rg_geluf(0.0f) == 0.0f && rg_geluf(-20.0f) == 0.0f && rg_geluf(-1e30f) == 0.0f);
+    assert_true(isinf(rg_geluf(INFINITY)) && isnan(rg_geluf(NAN)));
+}
+
+static void gates_are_near(void **state)
+{
+    (void)state;
+    assert_true(worst(1e-30f, 100.0f, rg_sigmoidf, real_sigmoid) <= 2.0);
+    assert_true(worst(-1e-30f, -87.0f, rg_sigmoidf, real_sigmoid) <= 3.0);
+    assert_true(rg_sigmoidf(INFINITY) == 1.0f && rg_sigmoidf(-INFINITY) == 0.0f && isnan(rg_sigmoidf(NAN)));
+    assert_true(rg_reluf(3.0f) == 3.0f && rg_reluf(-3.0f) == 0.0f && rg_reluf(-INFINITY) == 0.0f);
+    assert_true(rg_relu2f(3.0f) == 9.0f && rg_relu2f(-3.0f) == 0.0f && rg_relu2f(-INFINITY) == 0.0f);
+    assert_true(isnan(rg_reluf(NAN)) && isnan(rg_reluf(-NAN)) && isnan(rg_relu2f(NAN)) && isnan(rg_relu2f(-NAN)));
+}
+
 static void sincos_is_right_as_float(void **state)
 {
     rg_rng rng = { .seed = test_seed };
@@ -111,6 +143,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(log_is_near),
         cmocka_unit_test(tanh_is_near),
         cmocka_unit_test(activations_are_near),
+        cmocka_unit_test(gelu_is_near),
+        cmocka_unit_test(gates_are_near),
         cmocka_unit_test(sincos_is_right_as_float),
     };
 

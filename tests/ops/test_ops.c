@@ -90,10 +90,6 @@ static void product(const float *dense, int rows, int cols, const float *x, cons
     }
 }
 
-static double act_of_double(rg_activation act, double x)
-{
-    return act == RG_SILU ? x / (1 + exp(-x)) : x / (1 + exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)));
-}
 
 /* ---- linear ------------------------------------------------------------------------------------------------------ */
 
@@ -293,7 +289,7 @@ static void gated_equals_its_parts(void **state)
         rg_packed packed[2];
         float *dense[2], *bias = random_floats(&rng, FFN, 1), *x = random_floats(&rng, ROWS * COLS, 1);
         rg_weight w[2], b = vector(bias, FFN);
-        work j = { .x = x, .cols = COLS, .act = t % 2 ? RG_SILU : RG_GELU_TANH };
+        work j = { .x = x, .cols = COLS, .act = (rg_activation)((t + t / RG_ACTIVATIONS) % RG_ACTIVATIONS) };
         double gate[FFN], up[FFN];
         world u;
 
@@ -577,7 +573,7 @@ static void small_ones(void **state)
 {
     enum { DIM = 96, N = 30 };
     static const float freq[2][9] = { { 1, 0.5f, 0.25f, 0.1f, 0.01f }, { 0.3f, 0.2f, 0.1f, 1, 1, 1, 0.7f, 1, 1 } };
-    static const rg_rope ropes[2] = { { 5, freq[0], 1.0f, true }, { 9, freq[1], 1.25f, false } };
+    static const rg_rope ropes[2] = { { 1, 5, freq[0], 1.0f, true }, { 1, 9, freq[1], 1.25f, false } };
     rg_rng rng = { .seed = test_seed };
     rg_packed packed;
     float *dense, *norm = random_floats(&rng, 32, 1), *embeds = random_floats(&rng, N * DIM, 1), x[N * DIM],

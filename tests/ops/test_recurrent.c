@@ -12,7 +12,7 @@ typedef struct setup {
     inputs right, wrong;
     float *a, *d, *w, *bias;
     rg_weight wa, wd, ww, wb;
-    rg_recurrent rec;
+    rg_buffer tail, h;
 } setup;
 
 typedef struct step {
@@ -47,11 +47,10 @@ static void setup_init(setup *s, rg_rng *rng)
     s->d = random_floats(rng, INNER, 1.0f);
     s->w = random_floats(rng, INNER * CONV, 0.5f);
     s->bias = random_floats(rng, INNER, 0.5f);
-    s->wa = vector(s->a, STATE * INNER);
+    s->wa = (rg_weight){ .name = "a", .type = RG_F32, .n_mats = 1, .rows = STATE, .cols = INNER, .vec = s->a };
     s->wd = vector(s->d, INNER);
-    s->ww = vector(s->w, INNER * CONV);
+    s->ww = (rg_weight){ .name = "taps", .type = RG_F32, .n_mats = 1, .rows = INNER, .cols = CONV, .vec = s->w };
     s->wb = vector(s->bias, INNER);
-    s->rec = (rg_recurrent){ .group = 0, .offset = 64, .d_inner = INNER, .d_state = STATE, .d_conv = CONV };
 }
 
 static void setup_fini(setup *s)
@@ -64,15 +63,26 @@ static void setup_fini(setup *s)
     rg_free(s->bias);
 }
 
-static void world_for(world *w, const setup *s, const rg_cpu *cpu, int n_threads)
+static void place(rg_buffer *b, int max_draft, size_t *bytes)
+{
+    b->max_draft = max_draft;
+    b->offset = *bytes;
+    b->draft_offset = b->offset + b->bytes + 64;
+    *bytes = (b->draft_offset + (size_t)max_draft * b->draft_bytes + 127) / 64 * 64;
+}
+
+static void world_for(world *w, setup *s, const rg_cpu *cpu, int n_threads, int max_draft)
 {
     static const rg_cpu_sizes sizes = { .max_rows = PLACES, .max_cols = 512, .max_heads = 1, .max_head_dim = 8 };
-    size_t bytes = s->rec.offset + rg_recurrent_bytes(&s->rec);
+    size_t bytes = 64;
 
     world_init(w, cpu, n_threads, &sizes);
-    w->groups[0] = (rg_group_memory){ .data = rg_alloc(3 * bytes), .block_bytes = (bytes + 63) / 64 * 64 };
-    w->groups[0].data = rg_resize(w->groups[0].data, 3 * w->groups[0].block_bytes);
-    memset(w->groups[0].data, 0xff, 3 * w->groups[0].block_bytes); /* whatever a slot held before */
+    s->tail = rg_conv_tail("tail", INNER, CONV);
+    s->h = rg_scan_state("h", INNER, STATE);
+    place(&s->tail, max_draft, &bytes);
+    place(&s->h, max_draft, &bytes);
+    w->groups[0] = (rg_group_memory){ .data = rg_alloc(3 * bytes), .block_bytes = bytes };
+    memset(w->groups[0].data, 0xff, 3 * bytes); /* whatever a slot held before */
 }
 
 static void world_end(world *w)
@@ -104,8 +114,8 @@ static void text(rg_fwd *f, void *arg)
     rg_act *bc = rows_of(f, t, offsetof(inputs, bc), 2 * STATE), *z = rows_of(f, t, offsetof(inputs, z), INNER);
     rg_act *u = rg_act_new(f, "conv", INNER), *y = rg_act_new(f, "y", INNER);
 
-    rg_conv(f, u, x, &s->ww, &s->wb, &s->rec);
-    rg_scan(f, y, u, dt, bc, z, &s->wa, &s->wd, &s->rec);
+    rg_conv(f, u, x, &s->ww, &s->wb, &s->tail);
+    rg_scan(f, y, u, dt, bc, z, &s->wa, &s->wd, &s->h);
     act_out(f, y, t->y);
 }
 
@@ -153,7 +163,7 @@ static void is_the_formula(void **state)
 
     (void)state;
     setup_init(&s, &rng);
-    world_for(&w, &s, rg_cpu_nth(0), 2);
+    world_for(&w, &s, rg_cpu_nth(0), 2, 0);
     row_by_row(&w, &s, y);
     for (int c = 0; c < INNER; c += 7) {
         double h[STATE] = { 0 };
@@ -192,13 +202,13 @@ static void drafts_never_show(void **state)
     for (int isa = 0; rg_cpu_nth(isa); isa++) {
         world w;
 
-        world_for(&w, &s, rg_cpu_nth(isa), 1);
+        world_for(&w, &s, rg_cpu_nth(isa), 1, 0);
         row_by_row(&w, &s, want);
         world_end(&w);
         for (int round = 0; round < 60; round++) {
             int at = 0, replay = 0;
 
-            world_for(&w, &s, rg_cpu_nth(isa), 1 + round % 2);
+            world_for(&w, &s, rg_cpu_nth(isa), 1 + round % 2, RG_MAX_DRAFT);
             while (at < PLACES) {
                 int n = 1 + (int)rg_rng_below(&rng, round % 3 ? 6 : 40);
                 int draft = (int)rg_rng_below(&rng, (uint32_t)n + 1), right;

@@ -134,6 +134,19 @@ static inline rg_weight vector(const float *x, int n)
     return (rg_weight){ .name = "v", .type = RG_F32, .n_mats = 1, .rows = 1, .cols = n, .vec = x };
 }
 
+static inline double act_of_double(rg_activation act, double x)
+{
+    switch (act) {
+    case RG_SILU: return x / (1 + exp(-x));
+    case RG_GELU: return x * erfc(-x / sqrt(2)) / 2;
+    case RG_GELU_TANH: return x / (1 + exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)));
+    case RG_RELU: return fmax(x, 0);
+    case RG_RELU2: return fmax(x, 0) * fmax(x, 0);
+    case RG_SIGMOID: return 1 / (1 + exp(-x));
+    default: abort();
+    }
+}
+
 static inline void assert_near(const float *got, const double *want, size_t n, double tolerance)
 {
     for (size_t i = 0; i < n; i++)

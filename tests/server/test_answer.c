@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "server/answer.h"
 
@@ -74,7 +73,9 @@ static void show(const rg_answer *a, rg_buf *out)
         rg_buf_printf(out, "T(%s:%s)", a->call[i].name, a->call[i].arguments);
 }
 
-static void feed_in_pieces(const char *text, size_t first, size_t each, const json_t *tools, bool inside, rg_buf *got)
+/* What is told apart, into got; the work that it took. */
+static uint64_t feed_in_pieces(const char *text, size_t first, size_t each, const json_t *tools, bool inside,
+                               rg_buf *got)
 {
     size_t n = strlen(text), i = first < n ? first : n;
     rg_answer a;
@@ -86,7 +87,9 @@ static void feed_in_pieces(const char *text, size_t first, size_t each, const js
     rg_answer_end(&a);
     assert_false(a.failed);
     show(&a, got);
+    uint64_t work = a.work;
     rg_answer_fini(&a);
+    return work;
 }
 
 static void cut_anywhere_it_is_the_same(void **state)
@@ -130,8 +133,8 @@ static void content_only_grows(void **state)
     json_decref(tools);
 }
 
-/* Linear time, whatever is written: a megabyte of each, byte by byte. */
-static void hostile_texts_take_linear_time(void **state)
+/* The work is linear in the text, whatever is written: many of each, byte by byte. */
+static void hostile_texts_take_linear_work(void **state)
 {
     static const char *const units[] = { " ", "<", "<tool_call>", "</think>", "<think>", "{", "[", "[TOOL_CALLS]", "\n<",
                                          "<function=", "{\"name\":\"time\"}", "<tool_call>{", "｜" };
@@ -143,26 +146,49 @@ static void hostile_texts_take_linear_time(void **state)
     for (size_t i = 0; i < RG_LEN(units); i++) {
         size_t n = (size_t)test_scale(1 << 18), k = strlen(units[i]);
         char *s = malloc(n + k + 1);
-        uint64_t from = rg_now_ns();
         assert_non_null(s);
         for (size_t j = 0; j < n; j += k)
             memcpy(s + j, units[i], k);
         s[n] = 0;
-        feed_in_pieces(s, 0, 1, tools, i % 2, &got);
-        if (rg_seconds(from, rg_now_ns()) > 3)
-            fail_msg("'%s': %.1f s", units[i], rg_seconds(from, rg_now_ns()));
+        uint64_t work = feed_in_pieces(s, 0, 1, tools, i % 2, &got);
+        if (work > 1000 * n) /* at most some blanks and a mark are looked at again, for each way to mark a call */
+            fail_msg("'%s': %.0f bytes of work for each", units[i], (double)work / (double)n);
         free(s);
     }
     rg_buf_fini(&got);
     json_decref(tools);
 }
 
+/* The beginning of an object, closed where all of its values are whole. */
+static void cut_objects_are_closed(void **state)
+{
+    static const char *const cut[][2] = {
+        { "{", "{}" }, { "{\"a", "{}" }, { "{\"a\"", "{}" }, { "{\"a\":", "{}" }, { "{\"a\":1", "{}" },
+        { "{\"a\":1,", "{\"a\":1}" },
+        { "{\"a\":\"x", "{}" }, { "{\"a\":\"x\\", "{}" }, { "{\"a\":\"x\"", "{\"a\":\"x\"}" },
+        { "{\"a\":[1,2", "{\"a\":[1]}" }, { "{\"a\":[\"x\", {\"b\": tru", "{\"a\":[\"x\", {}]}" },
+        { "{\"a\":{\"b\":2}", "{\"a\":{\"b\":2}}" }, { "{\"a\":\"}{,\", \"b\": [", "{\"a\":\"}{,\", \"b\": []}" },
+        { "{\"a\":1}", "{\"a\":1}" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cut); i++) {
+        char *s = rg_tools_close(cut[i][0]);
+        assert_non_null(s);
+        assert_string_equal(s, cut[i][1]);
+        rg_free(s);
+    }
+    assert_null(rg_tools_close(""));
+    assert_null(rg_tools_close("[1"));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cut_objects_are_closed),
         cmocka_unit_test(cut_anywhere_it_is_the_same),
         cmocka_unit_test(content_only_grows),
-        cmocka_unit_test(hostile_texts_take_linear_time),
+        cmocka_unit_test(hostile_texts_take_linear_work),
     };
 
     test_init(argc, argv);

@@ -62,17 +62,6 @@ static void stop(void)
     test_server_stop(&t);
 }
 
-/* Wait for it. */
-#define UNTIL(what)                                                                                                               \
-    do {                                                                                                                          \
-        uint64_t from_ = rg_now_ns();                                                                                             \
-        while (!(what)) {                                                                                                         \
-            if (rg_seconds(from_, rg_now_ns()) > 5 * TEST_SLOWER)                                                                 \
-                fail_msg("line %d: in vain: " #what, __LINE__);                                                                   \
-            test_nap(0.0005);                                                                                                     \
-        }                                                                                                                         \
-    } while (0)
-
 static int open_request(const char *headers, const char *body)
 {
     char all[2 * 8192];
@@ -135,7 +124,7 @@ static void read_until(int fd, const char *what, int times)
     int seen = 0;
 
     while (seen < times) {
-        long k = test_web_some(fd, got + n, sizeof got - 1 - n, 10 * TEST_SLOWER);
+        long k = test_web_some(fd, got + n, sizeof got - 1 - n, TEST_WATCHDOG_S);
         if (k <= 0)
             fail_msg("no '%s' in: %.300s", what, got);
         n += (size_t)k;
@@ -192,9 +181,9 @@ static void gone_while_held(int fd, int how)
 {
     uint64_t before = n_steps();
 
-    UNTIL(rg_server_in_flight(t.s)); /* it is submitted a moment before it is counted */
+    TEST_UNTIL(rg_server_in_flight(t.s)); /* it is submitted a moment before it is counted */
     leave(fd, how);
-    UNTIL(!rg_server_in_flight(t.s));
+    TEST_UNTIL(!rg_server_in_flight(t.s));
     let_go();
     test_server_quiet(&t);
     if (n_steps() > before + 1)
@@ -205,7 +194,7 @@ static void in_queue(int how)
 {
     hold();
     int fd = open_request("", STREAM);
-    UNTIL(n_waiting() == 1);
+    TEST_UNTIL(n_waiting() == 1);
     gone_while_held(fd, how);
 }
 
@@ -218,9 +207,9 @@ static void in_prefill(int how)
     snprintf(body, sizeof body, "{\"cache_salt\":\"%d\",%s", n_times++, long_prompt); /* all of it is computed each time */
     hold();
     int fd = open_request("", body);
-    UNTIL(n_waiting() == 1);
+    TEST_UNTIL(n_waiting() == 1);
     atomic_store(&permits, 1);
-    UNTIL(n_running() == 1);
+    TEST_UNTIL(n_running() == 1);
     assert_int_equal(rg_engine_stats(t.engine).n_output, before);
     gone_while_held(fd, how);
 }
@@ -231,9 +220,9 @@ static void at_first_token(int how)
 
     hold();
     int fd = open_request("", STREAM);
-    UNTIL(n_waiting() == 1);
+    TEST_UNTIL(n_waiting() == 1);
     atomic_store(&permits, 1);
-    UNTIL(n_steps() == before + 1);
+    TEST_UNTIL(n_steps() == before + 1);
     gone_while_held(fd, how);
 }
 
@@ -243,9 +232,9 @@ static void in_silence(int how)
 
     hold();
     int fd = open_request("", NO_STREAM);
-    UNTIL(n_waiting() == 1);
+    TEST_UNTIL(n_waiting() == 1);
     atomic_store(&permits, 4);
-    UNTIL(n_steps() == before + 4);
+    TEST_UNTIL(n_steps() == before + 4);
     gone_while_held(fd, how);
 }
 
@@ -255,9 +244,9 @@ static void in_mid_stream(int how)
 
     hold();
     int fd = open_request("", STREAM);
-    UNTIL(n_waiting() == 1);
+    TEST_UNTIL(n_waiting() == 1);
     atomic_store(&permits, 6);
-    UNTIL(n_steps() == before + 6);
+    TEST_UNTIL(n_steps() == before + 6);
     read_until(fd, "\"text\":", 1);
     gone_while_held(fd, how);
 }
@@ -268,9 +257,9 @@ static void before_last_token(int how)
 
     hold();
     int fd = open_request("", STREAM);
-    UNTIL(n_waiting() == 1);
+    TEST_UNTIL(n_waiting() == 1);
     atomic_store(&permits, 11);
-    UNTIL(n_steps() == before + 11);
+    TEST_UNTIL(n_steps() == before + 11);
     gone_while_held(fd, how);
 }
 
@@ -313,7 +302,8 @@ static void whenever_it_is_reset_all_comes_back(void **state)
             rg_engine_check(t.engine);
             assert_int_equal(rg_engine_stats(t.engine).state_used_bytes, 0);
         }
-        UNTIL(figure("vllm:num_requests_running") + figure("vllm:num_requests_waiting") + figure("vllm:kv_cache_usage_perc") == 0);
+        TEST_UNTIL(figure("vllm:num_requests_running") + figure("vllm:num_requests_waiting") +
+                       figure("vllm:kv_cache_usage_perc") == 0);
         json_decref(test_web_json(t.port, "/v1/completions", NO_STREAM, 200));
         stop();
     }
@@ -321,18 +311,16 @@ static void whenever_it_is_reset_all_comes_back(void **state)
 
 /* ---- too much ---------------------------------------------------------------------------------------------------- */
 
-/* The status, of which the head is there within some time; the time. */
-static int ask_status(const char *bytes, size_t n, double *took)
+/* The status of the answer to these bytes, after which nothing more is sent. */
+static int ask_status(const char *bytes, size_t n)
 {
     int fd = test_web_connect(t.port);
-    uint64_t from = rg_now_ns();
 
     assert_true(test_web_send(fd, bytes, n));
-    test_reply r = test_web_read(fd, 5);
+    test_reply r = test_web_read(fd, TEST_WATCHDOG_S);
     const char *after = test_reply_header(&r, "Retry-After");
     int status = r.status;
 
-    *took = rg_seconds(from, rg_now_ns());
     if (status == 429 && (!after || atoi(after) < 1 || strspn(after, "0123456789") != strlen(after)))
         fail_msg("Retry-After: %s", after ? after : "none");
     test_reply_free(&r);
@@ -345,30 +333,25 @@ static void a_full_queue_refuses_at_the_headers(void **state)
     enum { N = 100, N_LARGE = 900000 };
     static const char early[] = HEAD "Content-Length: 100000\r\n\r\n";
     rg_server_options o = test_server_options();
-    int fd[4], late = 0;
-    double took;
+    int fd[4];
 
     (void)state;
     o.max_waiting = 4;
+    o.body_timeout_s = 0; /* an answer to a body that never comes was not waiting for it */
     start(&o, 2);
     hold();
     for (int i = 0; i < 4; i++) {
         fd[i] = open_request("", STREAM);
-        UNTIL(n_waiting() == i + 1);
+        TEST_UNTIL(n_waiting() == i + 1);
     }
     assert_int_equal(test_web_status(t.port, "/readyz", NULL), 503);
     assert_int_equal(test_web_status(t.port, "/livez", NULL), 200);
-    for (int i = 0; i < N; i++) {
-        assert_int_equal(ask_status(whole, sizeof whole - 1, &took), 429);
-        late += took > 0.05 * TEST_SLOWER;
-    }
-    assert_true(late <= 1 + N / 50);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(ask_status(whole, sizeof whole - 1), 429);
     assert_int_equal(figure("ridge_requests_rejected_total"), N);
     /* of a long body nothing is waited for */
-    for (int i = 0; i < 10; i++) {
-        assert_int_equal(ask_status(early, strlen(early), &took), 429);
-        assert_true(took < 0.5 * TEST_SLOWER);
-    }
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(ask_status(early, strlen(early)), 429);
     /* who sends all of it before it reads is told as well, and not cut off: an answer is lost if its sender closes first */
     char *large = calloc(1, N_LARGE + 200);
     int n = sprintf(large, HEAD "Content-Length: %d\r\n\r\n", N_LARGE);
@@ -377,7 +360,7 @@ static void a_full_queue_refuses_at_the_headers(void **state)
         assert_true(test_web_send(s, large, (size_t)n));
         test_nap(0.02); /* it has been answered by now */
         assert_true(test_web_send(s, large + n, N_LARGE));
-        test_reply r = test_web_read(s, 5);
+        test_reply r = test_web_read(s, TEST_WATCHDOG_S);
         assert_int_equal(r.status, 429);
         test_reply_free(&r);
         close(s);
@@ -404,7 +387,7 @@ static void who_waits_too_long_is_told(void **state)
     start(&o, 2);
     hold();
     int fd = open_request("", NO_STREAM), stream = open_request("", STREAM);
-    test_reply r = test_web_read(fd, 10);
+    test_reply r = test_web_read(fd, TEST_WATCHDOG_S);
     assert_int_equal(r.status, 503);
     assert_true(atoi(test_reply_header(&r, "Retry-After")) >= 1);
     assert_non_null(strstr(r.body, "queue_timeout"));
@@ -412,7 +395,7 @@ static void who_waits_too_long_is_told(void **state)
     read_until(stream, "queue_timeout", 1); /* its headers are out: an error event */
     close(fd);
     close(stream);
-    UNTIL(!rg_server_in_flight(t.s));
+    TEST_UNTIL(!rg_server_in_flight(t.s));
     let_go();
     test_server_quiet(&t);
     stop();
@@ -426,18 +409,16 @@ static void a_deadline_ends_it_with_what_there_is(void **state)
     (void)state;
     start(&o, 1);
     atomic_store(&pause_us, 5000); /* 900 tokens take some seconds */
-    uint64_t from = rg_now_ns();
     int fd = open_request("X-Request-Timeout: 0.1\r\n", slow);
-    UNTIL(n_running() == 1);
+    TEST_UNTIL(n_running() == 1);
     int waits = open_request("X-Request-Timeout: 0.02\r\n", slow); /* there is one sequence */
-    test_reply r = test_web_read(waits, 10 * TEST_SLOWER);
+    test_reply r = test_web_read(waits, TEST_WATCHDOG_S);
     assert_int_equal(r.status, 504);
     test_reply_free(&r);
-    r = test_web_read(fd, 10 * TEST_SLOWER);
+    r = test_web_read(fd, TEST_WATCHDOG_S);
     assert_int_equal(r.status, 200);
     assert_non_null(strstr(r.body, "\"stop_reason\":\"deadline\""));
     test_reply_free(&r);
-    assert_true(rg_seconds(from, rg_now_ns()) < 2 * TEST_SLOWER);
     close(fd);
     close(waits);
     stop();
@@ -446,7 +427,7 @@ static void a_deadline_ends_it_with_what_there_is(void **state)
     start(&o, 1);
     atomic_store(&pause_us, 5000);
     fd = open_request("X-Request-Timeout: 1000\r\n", slow);
-    r = test_web_read(fd, 10 * TEST_SLOWER);
+    r = test_web_read(fd, TEST_WATCHDOG_S);
     assert_int_equal(r.status, 200);
     assert_non_null(strstr(r.body, "\"stop_reason\":\"deadline\""));
     test_reply_free(&r);
@@ -459,7 +440,7 @@ static void check_lost(int whole_fd, int stream_fd)
 {
     test_reply r;
 
-    UNTIL(test_web_status(t.port, "/readyz", NULL) == 503);
+    TEST_UNTIL(test_web_status(t.port, "/readyz", NULL) == 503);
     assert_true(rg_server_faulted(t.s));
     assert_int_equal(test_web_status(t.port, "/livez", NULL), 200);
     assert_int_equal(test_web_status(t.port, "/health", NULL), 503);
@@ -477,7 +458,7 @@ static void check_lost(int whole_fd, int stream_fd)
     assert_non_null(strstr(r.body, "engine_fault"));
     assert_true(atoi(test_reply_header(&r, "Retry-After")) >= 1);
     test_reply_free(&r);
-    UNTIL(!rg_server_in_flight(t.s));
+    TEST_UNTIL(!rg_server_in_flight(t.s));
     rg_server_drain(t.s);
     assert_true(rg_server_faulted(t.s)); /* which a signal does not mend */
 }
@@ -494,13 +475,13 @@ static void a_lost_engine_is_noticed(void **state)
     check_lost(fd, stream); /* in its very first step */
     stop();
     /* steps of so long have been usual: ten times that is what it takes */
-    o.watchdog_s = 0.2;
+    o.watchdog_s = 1;
     start(&o, 4);
-    atomic_store(&pause_us, 60000);
+    atomic_store(&pause_us, 300000);
     stream = open_request("", STREAM);
-    UNTIL(n_steps() >= 4);
+    TEST_UNTIL(n_steps() >= 4);
     hold();
-    test_nap(0.35);
+    test_nap(1.2);
     assert_int_equal(test_web_status(t.port, "/readyz", NULL), 200);
     check_lost(-1, stream);
     stop();

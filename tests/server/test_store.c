@@ -190,10 +190,10 @@ static void remove_folder(const char *dir)
     rmdir(dir);
 }
 
-static rg_store *open_store(const char *dir)
+static rg_batch_store *open_store(const char *dir)
 {
     rg_error err = { 0 };
-    rg_store *st = rg_store_open(dir, &err);
+    rg_batch_store *st = rg_store_open(dir, &err);
 
     assert_ok(st, err);
     return st;
@@ -204,7 +204,7 @@ static rg_store *open_store(const char *dir)
 static const char input[] = "one\ntwo two\nthree\nfour\nfive\n";
 
 typedef struct story {
-    rg_store *st;
+    rg_batch_store *st;
     char small[RG_ID_ROOM], large[RG_ID_ROOM];
     rg_batch_record batch[4];
 } story;
@@ -311,7 +311,7 @@ static rg_stored step(story *s, int i, rg_error *err)
 /* ---- all that a store says, as one number -------------------------------------------------------------------------- */
 
 typedef struct digest {
-    rg_store *st;
+    rg_batch_store *st;
     rg_buf text;
     rg_file_record files[32];
     rg_batch_record batches[32];
@@ -337,7 +337,7 @@ static void see_batch(void *arg, const rg_batch_record *b)
     d->batches[d->n_batches++] = *b;
 }
 
-static uint64_t look(rg_store *st)
+static uint64_t look(rg_batch_store *st)
 {
     digest d = { .st = st };
     rg_page page = { .limit = 32, .rising = true };
@@ -434,7 +434,7 @@ static void a_kill_at_any_write_leaves_whole_steps(void **state)
             copy_file(from, to);
             unlink(from);
         }
-        rg_store *st = open_store(again);
+        rg_batch_store *st = open_store(again);
         uint64_t got = look(st);
         int done = camera.done[i];
         if (got != after[done] && (done == N_STEPS || got != after[done + 1]))
@@ -536,7 +536,7 @@ static void opening_without_memory_fails_cleanly(void **state)
     for (int n = 1;; n++) {
         rg_error err = { 0 };
         arm(NO_MEMORY, n);
-        rg_store *st = rg_store_open(dir, &err);
+        rg_batch_store *st = rg_store_open(dir, &err);
         disarm();
         if (st) {
             rg_store_close(st);

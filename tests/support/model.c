@@ -119,7 +119,7 @@ void test_model_open(test_model *t, const char *path, const char *kv_type)
 
     t->ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, &err);
     assert_ok(t->ckpt, err);
-    t->m = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = kv_type }, &err);
+    t->m = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = kv_type, .max_draft = RG_MAX_DRAFT }, &err);
     assert_ok(t->m, err);
 }
 
@@ -198,7 +198,7 @@ static void add_row(building *k, const test_feed *f, int i)
     }
     k->token[row] = f->ids[i];
     k->index[row] = k->r->pos[row][0] = at;
-    k->kv_end[row] = at + 1;
+    k->kv_end[row] = f->both_ways ? f->seq->length + f->n : at + 1;
     k->slot[row] = slot;
     if (!f->unwanted || !f->unwanted[i])
         k->logit_rows[k->b.n_logits++] = row;

@@ -32,6 +32,7 @@ typedef struct test_model {
     rg_model *m;
 } test_model;
 
+/* With room for drafts. */
 void test_model_open(test_model *t, const char *path, const char *kv_type);
 void test_model_close(test_model *t);
 
@@ -65,6 +66,7 @@ typedef struct test_feed {
     int n, n_draft;
     const int32_t *parent;    /* NULL: a chain; else [n_draft], the draft that each follows, -1: none */
     const bool *unwanted;     /* [n] rows whose logits nobody asks for; NULL: none */
+    bool both_ways;           /* every row sees all n */
 } test_feed;
 
 enum { TEST_MAX_FEEDS = 16 };

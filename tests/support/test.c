@@ -32,6 +32,11 @@ int test_scale(int n)
     return cases < 1 ? 1 : (int)cases;
 }
 
+bool test_all(void)
+{
+    return getenv("RIDGE_TEST_ALL") != NULL;
+}
+
 void test_assert_ok(bool ok, const char *what, const rg_error *err, const char *file, int line)
 {
     if (!ok) {

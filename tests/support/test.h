@@ -24,6 +24,10 @@ extern const char *test_isa;    /* NULL: every instruction set that this machine
  * as many.  At least one. */
 int test_scale(int n);
 
+/* Is this `make test-all` (RIDGE_TEST_ALL in the environment)?  Then every architecture, spelling and K/V type is tried on
+ * every instruction set; else a part that gates. */
+bool test_all(void);
+
 /* Fail with err's text unless ok. */
 #define assert_ok(ok, err) test_assert_ok(!!(ok), #ok, &(err), __FILE__, __LINE__)
 void test_assert_ok(bool ok, const char *what, const rg_error *err, const char *file, int line);

@@ -1,13 +1,12 @@
 /* deepseek2.c -- DeepSeek-V2 (2024): multi-head latent attention, and experts beside shared ones after the first
  * layers. */
-#include "model/arch/parts.h"
+#include <stdio.h>
+
+#include "model/arch/mla.h"
 
 static const rg_key keys[] = {
     KEYS_MLA(2048, 32, 512, 64),
-    { offsetof(rg_config, ffn_dim), KEY_INT, "intermediate_size", "feed_forward_length", 11008 },
-    { offsetof(rg_config, norm_eps), KEY_FLOAT, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6 },
-    { offsetof(rg_config, tie_embeddings), KEY_BOOL, "tie_word_embeddings", NULL, 0 },
-    { offsetof(rg_config, attn_bias), KEY_BOOL, "attention_bias", NULL, 0 },
+    KEY_FFN(11008), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
     { offsetof(rg_config, mlp_bias), KEY_BOOL, "mlp_bias", NULL, 0 },
     { offsetof(rg_config, n_dense_layers), KEY_INT, "first_k_dense_replace", "leading_dense_block_count", 0 },
     { offsetof(rg_config, moe_ffn_dim), KEY_INT, "moe_intermediate_size", "expert_feed_forward_length", 1407 },
@@ -19,28 +18,49 @@ static const rg_key keys[] = {
     { offsetof(rg_config, routing.n_groups_used), KEY_INT, "topk_group", "expert_group_used_count", 0 },
 };
 
+enum { DENSE, EXPERTS }; /* kinds of layer */
+
 /* transformers computes DeepSeek-V2 without renormalising, whatever norm_topk_prob says. */
 static const char *const harmless[] = {
     "norm_topk_prob", "qk_head_dim", "head_dim", "num_key_value_heads", "aux_loss_alpha", "seq_aux", "ep_size",
     "n_shared_head", "rope_interleave", NULL,
 };
 
+/* GGUF of this name holds DeepSeek-V3 too, which scores experts otherwise and corrects the scores by a bias. */
+static bool finish_gguf_routing(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    char key[128];
+    int64_t gating = 1;
+
+    if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "expert_gating_func", key), 0, INT32_MAX, &gating, err) < 0 ||
+        rg_meta_bool(ckpt, rg_gguf_key(ckpt, "expert_weights_norm", key), &c->routing.renormalize, err) < 0)
+        return false;
+    if (gating > 1)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: expert_gating_func is %lld, which is not supported (1, softmax, is)",
+                       rg_checkpoint_path(ckpt), (long long)gating);
+    for (int i = 0; i < c->n_layers; i++) {
+        snprintf(key, sizeof key, "blk.%d.exp_probs_b.bias", i);
+        if (rg_checkpoint_find(ckpt, key))
+            return rg_fail(err, RG_E_UNSUPPORTED, "%s: the tensor '%s' corrects the scores of experts, which is not "
+                           "supported", rg_checkpoint_path(ckpt), key);
+    }
+    return true;
+}
+
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
+    const mla_settings *mla = RG_OWN(c, mla_settings);
     static const char *const methods[] = { "greedy", "group_limited_greedy", NULL };
     static const char *const scores[] = { "softmax", NULL };
-    char key[128];
     int method = -1;
-    int64_t frequency = 1, gating = 1;
-    bool renormalize = false;
+    int64_t frequency = 1;
 
     if (!finish_mla(c, ckpt, 1536, err) || !rg_config_choice(ckpt, "topk_method", methods, &method, err) ||
         !require_choice(ckpt, "scoring_func", scores, err) ||
         rg_meta_int(ckpt, "moe_layer_freq", 1, 1, &frequency, err) < 0 ||
-        !require_choice(ckpt, "hidden_act", (const char *const[]){ "silu", NULL }, err))
+        !require_silu(ckpt, err))
         return false;
-    if (c->from_gguf && (rg_meta_int(ckpt, rg_gguf_key(ckpt, "expert_gating_func", key), 0, 1, &gating, err) < 0 ||
-                         rg_meta_bool(ckpt, rg_gguf_key(ckpt, "expert_weights_norm", key), &renormalize, err) < 0))
+    if (c->from_gguf && !finish_gguf_routing(c, ckpt, err))
         return false;
     if (c->mlp_bias)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: mlp_bias is true, which is not supported", rg_checkpoint_path(ckpt));
@@ -49,7 +69,6 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (c->routing.n_groups <= 1)
         c->routing.n_groups = c->routing.n_groups_used = 0;
     c->routing.softmax_first = true;
-    c->routing.renormalize = renormalize;
     c->o_bias = c->attn_bias;
     if (c->from_gguf) {
         c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
@@ -58,28 +77,23 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     }
     if (!finish_routing(c, err))
         return false;
-    c->rope.dim = c->rope_dim;
-    c->rope.interleaved = true;
-    if (!rg_config_rope(&c->rope, ckpt, NULL, 1e4, err))
+    c->n_ropes = 1;
+    c->ropes[0].dim = mla->rope_dim;
+    c->ropes[0].interleaved = true;
+    if (!rg_config_rope(&c->ropes[0], ckpt, NULL, 1e4, err))
         return false;
-    double mscale = c->rope.type == RG_ROPE_YARN ? rg_yarn_mscale(c->rope.factor, c->rope.mscale_all_dim) : 1;
-    c->attn_scale = mscale * mscale / __builtin_sqrt((double)(c->nope_dim + c->rope_dim));
+    const rg_rope_config *r = &c->ropes[0];
+    double mscale = r->type == RG_ROPE_YARN ? rg_yarn_mscale(r->factor, r->mscale_all_dim) : 1;
+    c->attn_scale = mscale * mscale / __builtin_sqrt((double)(mla->nope_dim + mla->rope_dim));
+    for (int i = 0; i < c->n_layers; i++)
+        c->layer[i].kind = i < c->n_dense_layers ? DENSE : EXPERTS;
     return true;
-}
-
-static bool when_dense(const rg_config *c, int layer)
-{
-    return layer < c->n_dense_layers;
-}
-
-static bool when_moe(const rg_config *c, int layer)
-{
-    return layer >= c->n_dense_layers;
 }
 
 static bool when_shared(const rg_config *c, int layer)
 {
-    return layer >= c->n_dense_layers && c->n_shared_experts > 0;
+    (void)layer;
+    return c->n_shared_experts > 0;
 }
 
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
@@ -89,19 +103,12 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 
 static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
 
-static const rg_weight_spec layer_weights[] = {
-    { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM } },
+static const rg_weight_spec dense_weights[] = { WEIGHTS_PRE_NORMS, WEIGHTS_MLA, WEIGHTS_MLP, { 0 } };
+
+static const rg_weight_spec expert_weights[] = {
+    WEIGHTS_PRE_NORMS,
     WEIGHTS_MLA,
-    { W_FFN_NORM, "post_attention_layernorm", "ffn_norm", { DIM } },
-    { W_GATE_PROJ, "mlp.gate_proj", "ffn_gate", { FFN_DIM, DIM }, SPLIT_ROWS, .when = when_dense },
-    { W_UP_PROJ, "mlp.up_proj", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS, .when = when_dense },
-    { W_DOWN_PROJ, "mlp.down_proj", "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS, .when = when_dense },
-    { W_ROUTER, "mlp.gate", "ffn_gate_inp", { N_EXPERTS, DIM }, .when = when_moe },
-    { W_GATE_EXPERTS, "mlp.experts.*.gate_proj", "ffn_gate_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS,
-      .when = when_moe },
-    { W_UP_EXPERTS, "mlp.experts.*.up_proj", "ffn_up_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS, .when = when_moe },
-    { W_DOWN_EXPERTS, "mlp.experts.*.down_proj", "ffn_down_exps", { N_EXPERTS, DIM, MOE_DIM }, SPLIT_COLS,
-      .when = when_moe },
+    WEIGHTS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"),
     { W_SHARED_GATE, "mlp.shared_experts.gate_proj", "ffn_gate_shexp", { SHARED_DIM, DIM }, SPLIT_ROWS,
       .when = when_shared },
     { W_SHARED_UP, "mlp.shared_experts.up_proj", "ffn_up_shexp", { SHARED_DIM, DIM }, SPLIT_ROWS, .when = when_shared },
@@ -117,19 +124,17 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
     rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
     rg_act *a = part_mla(f, l, h);
     rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
-
-    rg_act *g = rg_act_new(f, "ffn_norm", l->c->dim);
-    rg_rmsnorm(f, g, x, l->w[W_FFN_NORM], l->c->norm_eps);
-    if (l->w[W_ROUTER])
-        part_experts(f, l, x, g);
-    else
-        part_mlp(f, l, x, g, true);
+    part_second_half(f, l, x);
 }
+
+static const rg_layer_kind kinds[] = {
+    [DENSE] = { dense_weights, keep_latent, block },
+    [EXPERTS] = { expert_weights, keep_latent, block },
+};
 
 const rg_arch rg_arch_deepseek2 = {
     .hf_name = "DeepseekV2ForCausalLM", .hf_type = "deepseek_v2", .gguf_name = "deepseek2",
     .hf_prefix = "model.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
-    .weights = weights, .layer_weights = layer_weights, .keep = keep_latent, .block = block,
-    .put_gguf = put_gguf,
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(mla_settings), .finish = finish, .harmless = harmless,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
 };

@@ -4,17 +4,29 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "model/arch/parts.h"
+#include "model/arch/mamba.h"
+
+static const mamba_settings *own(const rg_config *c)
+{
+    return RG_OWN(c, mamba_settings);
+}
+
+SIZE(D_INNER, own(c)->d_inner)
+SIZE(D_INNER_2, 2 * (int64_t)own(c)->d_inner)
+SIZE(D_STATE, own(c)->d_state)
+SIZE(D_CONV, own(c)->d_conv)
+SIZE(DT_RANK, own(c)->dt_rank)
+SIZE(X_PROJ_DIM, (int64_t)own(c)->dt_rank + 2 * (int64_t)own(c)->d_state)
 
 static const rg_key keys[] = {
     { offsetof(rg_config, max_seq_len), KEY_INT, NULL, "context_length", 1048576 },
     { offsetof(rg_config, norm_eps), KEY_FLOAT, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", 1e-5 },
     { offsetof(rg_config, tie_embeddings), KEY_BOOL, "tie_word_embeddings", NULL, 1 },
-    { offsetof(rg_config, d_state), KEY_INT, "state_size", "ssm.state_size", 16 },
-    { offsetof(rg_config, d_conv), KEY_INT, "conv_kernel", "ssm.conv_kernel", 4 },
-    { offsetof(rg_config, d_inner), KEY_INT, "intermediate_size", "ssm.inner_size", 0 },
-    { offsetof(rg_config, conv_bias), KEY_BOOL, "use_conv_bias", NULL, 1 },
-    { offsetof(rg_config, proj_bias), KEY_BOOL, "use_bias", NULL, 0 },
+    { RG_OWN_AT(mamba_settings, d_state), KEY_INT, "state_size", "ssm.state_size", 16 },
+    { RG_OWN_AT(mamba_settings, d_conv), KEY_INT, "conv_kernel", "ssm.conv_kernel", 4 },
+    { RG_OWN_AT(mamba_settings, d_inner), KEY_INT, "intermediate_size", "ssm.inner_size", 0 },
+    { RG_OWN_AT(mamba_settings, conv_bias), KEY_BOOL, "use_conv_bias", NULL, 1 },
+    { RG_OWN_AT(mamba_settings, proj_bias), KEY_BOOL, "use_bias", NULL, 0 },
 };
 
 static const char *const harmless[] = {
@@ -25,6 +37,7 @@ static const char *const harmless[] = {
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
+    mamba_settings *s = RG_OWN_EDIT(c, mamba_settings);
     char key[128];
     int64_t expand = 2, dt_rank = (c->dim + 15) / 16;
 
@@ -33,7 +46,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
             !require_false(ckpt, rg_gguf_key(ckpt, "ssm.dt_b_c_rms", key), err))
             return false;
         c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
-        c->conv_bias = !rg_checkpoint_n_tensors(ckpt) || rg_checkpoint_find(ckpt, "blk.0.ssm_conv1d.bias");
+        s->conv_bias = !rg_checkpoint_n_tensors(ckpt) || rg_checkpoint_find(ckpt, "blk.0.ssm_conv1d.bias");
         for (const char *const *k = (const char *const[]){ "feed_forward_length", "attention.head_count", NULL }; *k;
              k++)
             rg_meta_understand(ckpt, rg_gguf_key(ckpt, *k, key));
@@ -45,42 +58,42 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
             !require_choice(ckpt, "hidden_act", (const char *const[]){ "silu", NULL }, err))
             return false;
     }
-    if (!c->d_inner)
-        c->d_inner = (int)(expand * c->dim);
-    c->dt_rank = (int)dt_rank;
-    if (c->d_inner < 1 || c->d_inner > INT32_MAX / 8 || c->d_state < 1 || c->d_state > 4096 || c->d_conv < 1 ||
-        c->d_conv > 64)
+    if (!s->d_inner)
+        s->d_inner = (int)(expand * c->dim);
+    s->dt_rank = (int)dt_rank;
+    if (s->d_inner < 1 || s->d_inner > INT32_MAX / 8 || s->d_state < 1 || s->d_state > 4096 || s->d_conv < 1 ||
+        s->d_conv > 64)
         return rg_fail(err, RG_E_INPUT, "%s: inner width %d, state size %d, convolution %d: out of range",
-                       rg_checkpoint_path(ckpt), c->d_inner, c->d_state, c->d_conv);
+                       rg_checkpoint_path(ckpt), s->d_inner, s->d_state, s->d_conv);
     return true;
 }
 
-static bool when_conv_bias(const rg_config *c, int layer)
+bool when_conv_bias(const rg_config *c, int layer)
 {
     (void)layer;
-    return c->conv_bias;
+    return own(c)->conv_bias;
 }
 
-static bool when_proj_bias(const rg_config *c, int layer)
+bool when_proj_bias(const rg_config *c, int layer)
 {
     (void)layer;
-    return c->proj_bias;
+    return own(c)->proj_bias;
 }
 
-static void load_a(const rg_config *c, const float *src, float *dst, int64_t n)
+void load_a(const rg_config *c, const float *src, float *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        dst[i % c->d_state * c->d_inner + i / c->d_state] = src[i];
+        dst[i % own(c)->d_state * own(c)->d_inner + i / own(c)->d_state] = src[i];
 }
 
-static void load_a_log(const rg_config *c, const float *src, float *dst, int64_t n)
+void load_a_log(const rg_config *c, const float *src, float *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        dst[i % c->d_state * c->d_inner + i / c->d_state] = (float)-exp((double)src[i]);
+        dst[i % own(c)->d_state * own(c)->d_inner + i / own(c)->d_state] = (float)-exp((double)src[i]);
 }
 
 /* A as GGUF stores it: -exp of the logarithm, not transposed. */
-static void store_a(const rg_config *c, const float *src, float *dst, int64_t n)
+void store_a(const rg_config *c, const float *src, float *dst, int64_t n)
 {
     (void)c;
     for (int64_t i = 0; i < n; i++)
@@ -93,7 +106,7 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 
     snprintf(key, sizeof key, "%s.ssm.dt_b_c_rms", c->arch->gguf_name);
     return put_gguf_int(c, w, "feed_forward_length", 0, err) && put_gguf_int(c, w, "attention.head_count", 0, err) &&
-           put_gguf_int(c, w, "ssm.time_step_rank", c->dt_rank, err) && rg_ckpt_put_bool(w, key, false, err);
+           put_gguf_int(c, w, "ssm.time_step_rank", own(c)->dt_rank, err) && rg_ckpt_put_bool(w, key, false, err);
 }
 
 static const rg_weight_spec weights[] = {
@@ -105,51 +118,61 @@ static const rg_weight_spec weights[] = {
 
 static const rg_weight_spec layer_weights[] = {
     { W_ATTN_NORM, "norm", "attn_norm", { DIM } },
-    { W_IN_PROJ, "mixer.in_proj", "ssm_in", { D_INNER_2, DIM }, SPLIT_ROWS },
-    { W_IN_BIAS, "mixer.in_proj.bias", NULL, { D_INNER_2 }, SPLIT_ROWS, .when = when_proj_bias },
-    { W_CONV, "mixer.conv1d", "ssm_conv1d", { D_INNER, D_CONV }, SPLIT_ROWS, .table = true },
-    { W_CONV_BIAS, "mixer.conv1d.bias", "ssm_conv1d.bias", { D_INNER }, SPLIT_ROWS, .when = when_conv_bias },
-    { W_X_PROJ, "mixer.x_proj", "ssm_x", { X_PROJ_DIM, D_INNER }, SPLIT_COLS },
-    { W_DT_PROJ, "mixer.dt_proj", "ssm_dt", { D_INNER, DT_RANK }, SPLIT_ROWS },
-    { W_DT_BIAS, "mixer.dt_proj.bias", "ssm_dt.bias", { D_INNER }, SPLIT_ROWS },
-    { W_A, "mixer.A_log", "ssm_a", { D_STATE, D_INNER }, SPLIT_COLS, .load = load_a_log, .load_gguf = load_a,
-      .stored = { D_INNER, D_STATE }, .table = true, .to_gguf = store_a, .bare = true },
-    { W_D, "mixer.D", "ssm_d", { D_INNER }, SPLIT_ROWS, .bare = true },
-    { W_OUT_PROJ, "mixer.out_proj", "ssm_out", { DIM, D_INNER }, SPLIT_COLS },
-    { W_OUT_BIAS, "mixer.out_proj.bias", NULL, { DIM }, .when = when_proj_bias },
+    WEIGHTS_MAMBA("mixer."),
     { 0 },
 };
+
+/* ---- Mamba's mixer, a part that other families can use ---- */
+
+void mamba_keep(const rg_config *c, rg_keep *out)
+{
+    const mamba_settings *o = own(c);
+
+    *out = (rg_keep){ .n_buffers = MAMBA_BUFFERS,
+                      .buffer = { [MAMBA_TAIL] = rg_conv_tail("conv_tail", o->d_inner, o->d_conv),
+                                  [MAMBA_STATE] = rg_scan_state("scan_state", o->d_inner, o->d_state) },
+                      .shared_with = -1 };
+}
+
+rg_act *part_mamba(rg_fwd *f, const rg_layer *l, const rg_act *h)
+{
+    const mamba_settings *o = own(l->c);
+    rg_act *xz = rg_act_new(f, "in_proj", 2 * o->d_inner);
+    rg_act *u = rg_act_new(f, "conv", o->d_inner);
+    rg_act *dbc = rg_act_new(f, "x_proj", o->dt_rank + 2 * o->d_state);
+    rg_act *dt = rg_act_new(f, "dt", o->d_inner);
+    rg_act *y = rg_act_new(f, "scan", o->d_inner);
+
+    rg_linear(f, xz, h, l->w[W_IN_PROJ], l->w[W_IN_BIAS]);
+    rg_conv(f, u, rg_act_view(f, "conv_in", xz, 0, o->d_inner), l->w[W_CONV], l->w[W_CONV_BIAS],
+            &l->buffer[MAMBA_TAIL]);
+    rg_linear(f, dbc, u, l->w[W_X_PROJ], NULL);
+    rg_linear(f, dt, rg_act_view(f, "dt_low", dbc, 0, o->dt_rank), l->w[W_DT_PROJ], l->w[W_DT_BIAS]);
+    rg_scan(f, y, u, dt, rg_act_view(f, "bc", dbc, o->dt_rank, 2 * o->d_state),
+            rg_act_view(f, "z", xz, o->d_inner, o->d_inner), l->w[W_A], l->w[W_D], &l->buffer[MAMBA_STATE]);
+    return y;
+}
+
+/* ---- the architecture ---- */
 
 static void keep(const rg_config *c, int layer, rg_keep *out)
 {
     (void)layer;
-    *out = (rg_keep){ .kind = RG_KEEP_RECURRENT, .d_inner = c->d_inner, .d_state = c->d_state, .d_conv = c->d_conv,
-                      .shared_with = -1 };
+    mamba_keep(c, out);
 }
 
 static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
 {
-    const rg_config *c = l->c;
-    rg_act *h = rg_act_new(f, "norm", c->dim);
-    rg_act *xz = rg_act_new(f, "in_proj", 2 * c->d_inner);
-    rg_act *u = rg_act_new(f, "conv", c->d_inner);
-    rg_act *dbc = rg_act_new(f, "x_proj", c->dt_rank + 2 * c->d_state);
-    rg_act *dt = rg_act_new(f, "dt", c->d_inner);
-    rg_act *y = rg_act_new(f, "scan", c->d_inner);
+    rg_act *h = rg_act_new(f, "norm", l->c->dim);
 
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], c->norm_eps);
-    rg_linear(f, xz, h, l->w[W_IN_PROJ], l->w[W_IN_BIAS]);
-    rg_conv(f, u, rg_act_view(f, "conv_in", xz, 0, c->d_inner), l->w[W_CONV], l->w[W_CONV_BIAS], l->rec);
-    rg_linear(f, dbc, u, l->w[W_X_PROJ], NULL);
-    rg_linear(f, dt, rg_act_view(f, "dt_low", dbc, 0, c->dt_rank), l->w[W_DT_PROJ], l->w[W_DT_BIAS]);
-    rg_scan(f, y, u, dt, rg_act_view(f, "bc", dbc, c->dt_rank, 2 * c->d_state),
-            rg_act_view(f, "z", xz, c->d_inner, c->d_inner), l->w[W_A], l->w[W_D], l->rec);
-    rg_linear_add(f, x, y, l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
+    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
+    rg_linear_add(f, x, part_mamba(f, l, h), l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
 }
+
+static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };
 
 const rg_arch rg_arch_mamba = {
     .hf_name = "MambaForCausalLM", .hf_type = "mamba", .gguf_name = "mamba", .hf_prefix = "backbone.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
-    .weights = weights, .layer_weights = layer_weights, .keep = keep, .block = block,
-    .put_gguf = put_gguf,
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(mamba_settings), .finish = finish, .harmless = harmless,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
 };

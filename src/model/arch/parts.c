@@ -45,8 +45,9 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n)
 
 void keep_kv(const rg_config *c, int layer, rg_keep *out)
 {
-    *out = (rg_keep){ .kind = RG_KEEP_KV, .n_heads = c->n_kv_heads, .k_dim = c->head_dim, .v_dim = c->head_dim,
-                      .window = c->layer_global[layer] ? 0 : c->window, .shared_with = -1 };
+    *out = (rg_keep){ .kv = { .n_heads = c->n_kv_heads, .k_dim = c->head_dim, .v_dim = c->head_dim,
+                              .window = c->layer[layer].window },
+                      .shared_with = c->layer[layer].kv_layer };
 }
 
 bool finish_heads(rg_config *c, rg_error *err)
@@ -79,18 +80,67 @@ bool require_value_length(const rg_config *c, const rg_checkpoint *ckpt, rg_erro
     return rg_meta_int(ckpt, rg_gguf_key(ckpt, "attention.value_length", key), c->head_dim, c->head_dim, &v, err) >= 0;
 }
 
-bool finish_llama(rg_config *c, const rg_checkpoint *ckpt, double theta_default, rg_error *err)
+static bool is_periodic(const rg_config *c, int period)
+{
+    for (int i = 0; i < c->n_layers; i++)
+        if (!c->layer[i].window != (period > 0 && (i + 1) % period == 0))
+            return false;
+    return true;
+}
+
+int period_of_windows(const rg_config *c)
+{
+    for (int period = 0; period <= c->n_layers + 1; period++)
+        if (is_periodic(c, period))
+            return period;
+    return -1;
+}
+
+bool finish_windows(rg_config *c, const rg_checkpoint *ckpt, int period, int local, rg_error *err)
+{
+    static const char *const types[] = { "sliding_attention", "full_attention", NULL };
+    char key[48];
+    size_t n;
+    int got = rg_meta_length(ckpt, "layer_types", &n, err), which;
+
+    if (got < 0)
+        return false;
+    if (got && n != (size_t)c->n_layers)
+        return rg_fail(err, RG_E_INPUT, "%s: layer_types has %zu entries for %d layers", rg_checkpoint_path(ckpt), n,
+                       c->n_layers);
+    for (int i = 0; i < c->n_layers; i++) {
+        bool global = period > 0 && (i + 1) % period == 0;
+
+        if (got) {
+            snprintf(key, sizeof key, "layer_types.%d", i);
+            if (!rg_config_choice(ckpt, key, types, &which, err))
+                return false;
+            global = which == 1;
+        }
+        c->layer[i].window = global ? 0 : c->window;
+        c->layer[i].rope = global ? 0 : local;
+    }
+    return true;
+}
+
+void finish_optional(rg_config *c, const rg_checkpoint *ckpt)
+{
+    if (!c->from_gguf)
+        return;
+    c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
+    c->attn_bias = rg_checkpoint_find(ckpt, "blk.0.attn_q.bias");
+    c->o_bias = rg_checkpoint_find(ckpt, "blk.0.attn_output.bias");
+    c->mlp_bias = rg_checkpoint_find(ckpt, "blk.0.ffn_gate.bias");
+    c->rope_factors = rg_checkpoint_find(ckpt, "rope_freqs.weight");
+}
+
+bool finish_rope(rg_config *c, const rg_checkpoint *ckpt, double theta_default, bool pairs, rg_error *err)
 {
     char key[128];
     int64_t dim = c->head_dim;
     double part = 1;
 
     if (c->from_gguf) {
-        c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
-        c->attn_bias = rg_checkpoint_find(ckpt, "blk.0.attn_q.bias");
-        c->o_bias = rg_checkpoint_find(ckpt, "blk.0.attn_output.bias");
-        c->mlp_bias = rg_checkpoint_find(ckpt, "blk.0.ffn_gate.bias");
-        c->rope_factors = rg_checkpoint_find(ckpt, "rope_freqs.weight");
         if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "rope.dimension_count", key), 2, c->head_dim, &dim, err) < 0 ||
             !require_value_length(c, ckpt, err))
             return false;
@@ -101,12 +151,10 @@ bool finish_llama(rg_config *c, const rg_checkpoint *ckpt, double theta_default,
     if (!(part > 0 && part <= 1))
         return rg_fail(err, RG_E_INPUT, "%s: partial_rotary_factor %g is not in (0, 1]", rg_checkpoint_path(ckpt),
                        part);
-    c->rope.dim = (int)((double)dim * part) / 2 * 2;
-    c->rope.interleaved = c->from_gguf;
-    if (!rg_config_rope(&c->rope, ckpt, NULL, theta_default, err))
-        return false;
-    c->rope_local = c->rope;
-    return true;
+    c->n_ropes = 1;
+    c->ropes[0].dim = (int)((double)dim * part);
+    c->ropes[0].interleaved = c->from_gguf && pairs;
+    return rg_config_rope(&c->ropes[0], ckpt, NULL, theta_default, err);
 }
 
 bool finish_routing(const rg_config *c, rg_error *err)
@@ -127,6 +175,11 @@ bool require_choice(const rg_checkpoint *ckpt, const char *key, const char *cons
     int which;
 
     return rg_config_choice(ckpt, key, names, &which, err);
+}
+
+bool require_silu(const rg_checkpoint *ckpt, rg_error *err)
+{
+    return require_choice(ckpt, "hidden_act", (const char *const[]){ "silu", NULL }, err);
 }
 
 bool require_false(const rg_checkpoint *ckpt, const char *key, rg_error *err)
@@ -158,7 +211,7 @@ bool put_gguf_float(const rg_config *c, rg_ckpt_writer *w, const char *suffix, d
 
 static bool put_gguf_yarn(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
-    const rg_rope_config *r = &c->rope;
+    const rg_rope_config *r = &c->ropes[0];
     if (r->untruncated)
         return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for truncate: false of a rope of type yarn");
     /* What a reader of the other keys takes for the factor on cos and sin. */
@@ -174,7 +227,7 @@ static bool put_gguf_yarn(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 
 bool put_gguf_rope(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
-    const rg_rope_config *r = &c->rope;
+    const rg_rope_config *r = &c->ropes[0];
     const char *name = r->type == RG_ROPE_LINEAR ? "linear" : "yarn";
     char key[128];
 
@@ -190,31 +243,47 @@ bool put_gguf_rope(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
            (r->type != RG_ROPE_YARN || put_gguf_yarn(c, w, err));
 }
 
-bool put_gguf_llama(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+bool put_gguf_decoder(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     return put_gguf_int(c, w, "attention.value_length", c->head_dim, err) &&
-           put_gguf_int(c, w, "rope.dimension_count", c->rope.dim, err) && put_gguf_rope(c, w, err);
+           put_gguf_int(c, w, "rope.dimension_count", c->ropes[0].dim, err) && put_gguf_rope(c, w, err);
+}
+
+/* k and v of h into the state. */
+static void store_kv(rg_fwd *f, const rg_layer *l, rg_act *k, const rg_act *v)
+{
+    const rg_config *c = l->c;
+
+    if (l->w[W_K_NORM])
+        rg_rmsnorm(f, k, k, l->w[W_K_NORM], c->norm_eps);
+    if (l->rope)
+        rg_rotate(f, k, l->rope, c->head_dim, 0);
+    rg_kv_store(f, l->kv, k, v);
 }
 
 rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
 {
     const rg_config *c = l->c;
     rg_act *q = rg_act_new(f, "q", c->n_heads * c->head_dim);
-    rg_act *k = rg_act_new(f, "k", c->n_kv_heads * c->head_dim);
-    rg_act *v = rg_act_new(f, "v", c->n_kv_heads * c->head_dim);
     rg_act *a = rg_act_new(f, "attn", c->n_heads * c->head_dim);
 
-    rg_linear3(f, (rg_act *const[]){ q, k, v }, h,
-               (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] },
-               (const rg_weight *const[]){ l->w[W_Q_BIAS], l->w[W_K_BIAS], l->w[W_V_BIAS] });
-    if (l->w[W_Q_NORM]) {
-        rg_rmsnorm(f, q, q, l->w[W_Q_NORM], c->norm_eps);
-        rg_rmsnorm(f, k, k, l->w[W_K_NORM], c->norm_eps);
+    if (c->layer[l->index].kv_layer < 0) {
+        rg_act *k = rg_act_new(f, "k", c->n_kv_heads * c->head_dim);
+        rg_act *v = rg_act_new(f, "v", c->n_kv_heads * c->head_dim);
+
+        rg_linear3(f, (rg_act *const[]){ q, k, v }, h,
+                   (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] },
+                   (const rg_weight *const[]){ l->w[W_Q_BIAS], l->w[W_K_BIAS], l->w[W_V_BIAS] });
+        store_kv(f, l, k, v);
+    } else {
+        rg_linear(f, q, h, l->w[W_Q_PROJ], l->w[W_Q_BIAS]);
     }
-    rg_rotate(f, q, l->rope, c->head_dim, 0);
-    rg_rotate(f, k, l->rope, c->head_dim, 0);
-    rg_kv_store(f, l->kv, k, v);
-    rg_attention(f, a, q, l->kv, c->n_heads, (float)c->attn_scale, c->attn_softcap);
+    if (l->w[W_Q_NORM])
+        rg_rmsnorm(f, q, q, l->w[W_Q_NORM], c->norm_eps);
+    if (l->rope)
+        rg_rotate(f, q, l->rope, c->head_dim, 0);
+    rg_attention(f, a, q, l->kv,
+                 &(rg_attend_params){ .n_heads = c->n_heads, .scale = (float)c->attn_scale, .cap = c->attn_softcap });
     return a;
 }
 
@@ -244,4 +313,44 @@ void part_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h)
         rg_gated(f, g, h, l->w[W_SHARED_GATE], l->w[W_SHARED_UP], NULL, NULL, c->act);
         rg_linear_add(f, out, g, l->w[W_SHARED_DOWN], NULL);
     }
+}
+
+void part_second_half(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *g = rg_act_new(f, "ffn_norm", l->c->dim);
+    rg_rmsnorm(f, g, x, l->w[W_FFN_NORM], l->c->norm_eps);
+    if (l->w[W_ROUTER])
+        part_experts(f, l, x, g);
+    else
+        part_mlp(f, l, x, g, true);
+}
+
+void block_pre_norm(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *h = rg_act_new(f, "attn_norm", l->c->dim);
+
+    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
+    rg_act *a = part_attention(f, l, h);
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    part_second_half(f, l, x);
+}
+
+void block_both_norms(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    const rg_config *c = l->c;
+    rg_act *h = rg_act_new(f, "attn_norm", c->dim);
+    rg_act *y = rg_act_new(f, "attn_out", c->dim);
+
+    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], c->norm_eps);
+    rg_act *a = part_attention(f, l, h);
+    rg_linear(f, y, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    rg_rmsnorm(f, y, y, l->w[W_POST_ATTN_NORM], c->norm_eps);
+    rg_add_to(f, x, y);
+
+    rg_act *g = rg_act_new(f, "ffn_norm", c->dim);
+    rg_act *z = rg_act_new(f, "ffn_out", c->dim);
+    rg_rmsnorm(f, g, x, l->w[W_FFN_NORM], c->norm_eps);
+    part_mlp(f, l, z, g, false);
+    rg_rmsnorm(f, z, z, l->w[W_POST_FFN_NORM], c->norm_eps);
+    rg_add_to(f, x, z);
 }

@@ -1,5 +1,5 @@
-/* parts.h -- what several architectures share: conditions of weight tables, keys, and the two halves of a block; in
- * parts.c, and what belongs to multi-head latent attention (MLA) in mla.c. */
+/* parts.h -- what several architectures share: rows of key and weight tables, conditions, and parts of blocks.  What
+ * belongs to multi-head latent attention is in mla.h, the block of Mamba in mamba.h. */
 #ifndef RG_MODEL_ARCH_PARTS_H
 #define RG_MODEL_ARCH_PARTS_H
 
@@ -22,6 +22,13 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
     { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", heads },                   \
     { offsetof(rg_config, n_kv_heads), KEY_INT, "num_key_value_heads", "attention.head_count_kv", kv_heads },          \
     { offsetof(rg_config, head_dim), KEY_INT, "head_dim", "attention.key_length", dim }
+#define KEY_FFN(size)      { offsetof(rg_config, ffn_dim), KEY_INT, "intermediate_size", "feed_forward_length", size }
+#define KEY_TIED(yes)      { offsetof(rg_config, tie_embeddings), KEY_BOOL, "tie_word_embeddings", NULL, yes }
+#define KEY_ATTN_BIAS(yes) { offsetof(rg_config, attn_bias), KEY_BOOL, "attention_bias", NULL, yes }
+#define KEY_RMS_EPS(eps)                                                                                               \
+    { offsetof(rg_config, norm_eps), KEY_FLOAT, "rms_norm_eps", "attention.layer_norm_rms_epsilon", eps }
+#define KEY_WINDOW(size)                                                                                               \
+    { offsetof(rg_config, window), KEY_INT, "sliding_window", "attention.sliding_window", size }
 
 /* Rows of weight tables. */
 #define WEIGHTS_DECODER                                                                                                \
@@ -43,28 +50,55 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
     { W_V_BIAS, "self_attn.v_proj.bias", "attn_v.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },              \
     { W_O_PROJ, "self_attn.o_proj", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },                                       \
     { W_O_BIAS, "self_attn.o_proj.bias", "attn_output.bias", { DIM }, .when = when_o_bias }
+#define WEIGHTS_MLP                                                                                                    \
+    { W_GATE_PROJ, "mlp.gate_proj", "ffn_gate", { FFN_DIM, DIM }, SPLIT_ROWS },                                        \
+    { W_UP_PROJ, "mlp.up_proj", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },                                              \
+    { W_DOWN_PROJ, "mlp.down_proj", "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS }
+/* The router and its experts, named after the part of the layer that holds them, gate, up and down as given. */
+#define WEIGHTS_EXPERTS(part, gate, up, down)                                                                          \
+    { W_ROUTER, part ".gate", "ffn_gate_inp", { N_EXPERTS, DIM } },                                                    \
+    { W_GATE_EXPERTS, part ".experts.*." gate, "ffn_gate_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS },             \
+    { W_UP_EXPERTS, part ".experts.*." up, "ffn_up_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS },                   \
+    { W_DOWN_EXPERTS, part ".experts.*." down, "ffn_down_exps", { N_EXPERTS, DIM, MOE_DIM }, SPLIT_COLS }
+/* Norms in front of attention and MLP. */
+#define WEIGHTS_PRE_NORMS                                                                                              \
+    { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM } },                                                          \
+    { W_FFN_NORM, "post_attention_layernorm", "ffn_norm", { DIM } }
+/* RMSNorm of each head of q and k, or of their whole rows. */
+#define WEIGHTS_QK_NORM(q_size, k_size)                                                                                \
+    { W_Q_NORM, "self_attn.q_norm", "attn_q_norm", { q_size }, SPLIT_NONE },                                           \
+    { W_K_NORM, "self_attn.k_norm", "attn_k_norm", { k_size }, SPLIT_NONE }
 
-/* K/V of every position, or of c->window where the layer has one. */
+/* K/V of every position, or of the layer's window; none where it reads another layer's. */
 void keep_kv(const rg_config *c, int layer, rg_keep *out);
 
 /* Reads n_heads, n_kv_heads, head_dim and checks them; attn_scale = 1 / sqrt(head_dim) unless it is set. */
 bool finish_heads(rg_config *c, rg_error *err);
 /* GGUF's attention.value_length must be head_dim. */
 bool require_value_length(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
-/* Rope of the Llama family, and which optional tensors a GGUF file of it has (biases, untied head, rope factors). */
-bool finish_llama(rg_config *c, const rg_checkpoint *ckpt, double theta_default, rg_error *err);
+/* config.json's "layer_types", where it is given, else every period-th layer global (0: none is): a window and the rope
+ * number `local` for those of "sliding_attention", no window and rope 0 for "full_attention". */
+bool finish_windows(rg_config *c, const rg_checkpoint *ckpt, int period, int local, rg_error *err);
+/* The period of the layers without a window, as finish_windows takes it; -1: they are not periodic. */
+int period_of_windows(const rg_config *c);
+/* One rope for all layers, of head_dim columns or the part of them that the checkpoint says; pairs: how GGUF has the
+ * rows that are rotated (GGUF_PAIRS or GGUF_HALVES). */
+bool finish_rope(rg_config *c, const rg_checkpoint *ckpt, double theta_default, bool pairs, rg_error *err);
+/* Of GGUF, which optional tensors there are: biases, an untied head, rope factors. */
+void finish_optional(rg_config *c, const rg_checkpoint *ckpt);
 bool finish_routing(const rg_config *c, rg_error *err);
 /* config.json's key must be one of NULL-ended names, or absent. */
 bool require_choice(const rg_checkpoint *ckpt, const char *key, const char *const *names, rg_error *err);
+bool require_silu(const rg_checkpoint *ckpt, rg_error *err); /* of "hidden_act" */
 bool require_false(const rg_checkpoint *ckpt, const char *key, rg_error *err);
 
 /* For put_gguf.  "<architecture>.<suffix>" = value. */
 bool put_gguf_int(const rg_config *c, rg_ckpt_writer *w, const char *suffix, int64_t value, rg_error *err);
 bool put_gguf_float(const rg_config *c, rg_ckpt_writer *w, const char *suffix, double value, rg_error *err);
-/* c->rope: its base and its scaling. */
+/* c->ropes[0]: its base and its scaling. */
 bool put_gguf_rope(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
-/* The whole put_gguf of the Llama family. */
-bool put_gguf_llama(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
+/* The whole put_gguf of a decoder with one rope: the length of values, and rope. */
+bool put_gguf_decoder(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 
 /* The act before o_proj: q, k, v of h, normalised per head where the layer has W_Q_NORM, rotated, stored, attended. */
 rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h);
@@ -74,44 +108,13 @@ void part_mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, bool a
 /* out += the routed experts of h, and the shared ones where the layer has them. */
 void part_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h);
 
-/* ---- multi-head latent attention ---- */
+/* x += the MLP of its norm, or the experts where the layer has a router. */
+void part_second_half(rg_fwd *f, const rg_layer *l, rg_act *x);
 
-#define KEYS_MLA(length, heads, rank, rope)                                                                            \
-    { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", length },                \
-    { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", heads },                   \
-    { offsetof(rg_config, kv_lora_rank), KEY_INT, "kv_lora_rank", "attention.kv_lora_rank", rank },                    \
-    { offsetof(rg_config, rope_dim), KEY_INT, "qk_rope_head_dim", "rope.dimension_count", rope }
-
-/* From the norm before the attention to the linear after it; both halves of kv_b are made from it where that is what is
- * stored. */
-bool when_q_rank(const rg_config *c, int layer);
-bool when_no_q_rank(const rg_config *c, int layer);
-bool when_q_a_bias(const rg_config *c, int layer);
-void load_k_b(const rg_config *c, const float *src, float *dst, int64_t n);
-void load_v_b(const rg_config *c, const float *src, float *dst, int64_t n);
-#define WEIGHTS_MLA                                                                                                    \
-    { W_Q_PROJ, "self_attn.q_proj", "attn_q", { MLA_Q_DIM, DIM }, SPLIT_ROWS, .when = when_no_q_rank },                \
-    { W_Q_A_PROJ, "self_attn.q_a_proj", "attn_q_a", { Q_RANK, DIM }, .when = when_q_rank },                            \
-    { W_Q_A_NORM, "self_attn.q_a_layernorm", "attn_q_a_norm", { Q_RANK }, .when = when_q_rank },                       \
-    { W_Q_B_PROJ, "self_attn.q_b_proj", "attn_q_b", { MLA_Q_DIM, Q_RANK }, SPLIT_ROWS, .when = when_q_rank },          \
-    { W_KV_A_PROJ, "self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa", { KV_A_DIM, DIM } },                               \
-    { W_KV_A_NORM, "self_attn.kv_a_layernorm", "attn_kv_a_norm", { KV_RANK } },                                        \
-    { W_K_B_PROJ, "self_attn.kv_b_proj", "attn_k_b", { N_HEADS, KV_RANK, NOPE_DIM }, SPLIT_ROWS, .load = load_k_b,     \
-      .stored = { MLA_KV_B_DIM, KV_RANK }, .gguf_else = "attn_kv_b" },                                                 \
-    { W_V_B_PROJ, "self_attn.kv_b_proj", "attn_v_b", { N_HEADS, V_DIM, KV_RANK }, SPLIT_ROWS, .load = load_v_b,        \
-      .stored = { MLA_KV_B_DIM, KV_RANK }, .gguf_else = "attn_kv_b" },                                                 \
-    { W_O_PROJ, "self_attn.o_proj", "attn_output", { DIM, MLA_O_DIM }, SPLIT_COLS },                                   \
-    { W_O_BIAS, "self_attn.o_proj.bias", "attn_output.bias", { DIM }, .when = when_o_bias },                           \
-    { W_Q_A_BIAS, "self_attn.q_a_proj.bias", "attn_q_a.bias", { Q_RANK }, .when = when_q_a_bias },                     \
-    { W_KV_A_BIAS, "self_attn.kv_a_proj_with_mqa.bias", "attn_kv_a_mqa.bias", { KV_A_DIM }, .when = when_attn_bias }
-
-/* q_lora_rank (0: q is made at once; q_rank_default where config.json does not say), nope_dim, v_dim; checks them with
- * the rest. */
-bool finish_mla(rg_config *c, const rg_checkpoint *ckpt, int q_rank_default, rg_error *err);
-bool put_gguf_mla(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
-/* The latent and the rotated key of every position. */
-void keep_latent(const rg_config *c, int layer, rg_keep *out);
-/* The act before o_proj, as part_attention. */
-rg_act *part_mla(rg_fwd *f, const rg_layer *l, const rg_act *h);
+/* Blocks of decoders: attention, then the second half (an MLP, or experts where the layer has a router), both added to
+ * x; with a norm in front of each half; */
+void block_pre_norm(rg_fwd *f, const rg_layer *l, rg_act *x);
+/* with a norm in front of each and one behind it (Gemma 2 and 3). */
+void block_both_norms(rg_fwd *f, const rg_layer *l, rg_act *x);
 
 #endif

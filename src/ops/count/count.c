@@ -110,37 +110,35 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
         if (!same)
             sees = span_sees(b, span, kv->window);
         last = s;
-        c->cells += sees.pairs * op->n;
-        c->whole += sees.blocks * RG_BLOCK * op->n;
+        c->cells += sees.pairs * op->attend->n_heads;
+        c->whole += sees.blocks * RG_BLOCK * op->attend->n_heads;
         c->count.state_bytes += kv_row_bytes(kv) * sees.keys;
         most = span->n_rows > most ? span->n_rows : most;
     }
     c->count.ops = 2.0 * (kv->k_dim + kv->v_dim) * c->cells;
-    c->rows = most * op->n / heads;
+    c->rows = most * op->attend->n_heads / heads;
     c->width = kv->k_dim + kv->v_dim;
     c->latent = kv->latent;
     c->type = kv->type;
+    if (op->w[0])
+        c->count.weight_bytes = (double)op->attend->n_heads * sizeof(float);
 }
 
 /* Six operations per element of the state: dt A, its product with h, dt B x (two), C h and the sum. */
 static void count_scan(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
-    const rg_recurrent *r = op->rec;
-
-    c->cells = (double)f->batch->n_rows * r->d_inner * r->d_state;
+    c->cells = (double)f->batch->n_rows * (double)op->w[0]->rows * (double)op->w[0]->cols;
     c->count.ops = 6.0 * c->cells;
     c->count.weight_bytes = (double)(op->w[0]->rows * op->w[0]->cols + op->w[1]->cols) * sizeof(float);
-    c->count.state_bytes = 2.0 * f->batch->n_spans * r->d_inner * r->d_state * sizeof(float);
+    c->count.state_bytes = 2.0 * f->batch->n_spans * (double)op->buffer->bytes;
 }
 
 static void count_conv(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
-    const rg_recurrent *r = op->rec;
-
-    c->cells = (double)f->batch->n_rows * r->d_inner;
-    c->count.ops = 2.0 * c->cells * r->d_conv;
+    c->cells = (double)f->batch->n_rows * op->in[0]->cols;
+    c->count.ops = 2.0 * c->cells * (double)op->w[0]->cols;
     c->count.weight_bytes = (double)(op->w[0]->rows * op->w[0]->cols) * sizeof(float);
-    c->count.state_bytes = 2.0 * f->batch->n_spans * r->d_inner * (r->d_conv - 1) * sizeof(float);
+    c->count.state_bytes = 2.0 * f->batch->n_spans * (double)op->buffer->bytes;
 }
 
 static rg_counted count_op(const rg_fwd *f, const rg_op *op)
@@ -156,7 +154,10 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
     case RG_OP_LINEAR_HEADS:
     case RG_OP_GATED: count_linear(op, n_rows, &c); break;
     case RG_OP_MOE: count_moe(op, n_rows, &c); break;
-    case RG_OP_RMSNORM: c.count.weight_bytes = (double)op->w[0]->cols * sizeof(float); break;
+    case RG_OP_RMSNORM:
+    case RG_OP_LAYERNORM:
+        c.count.weight_bytes = (double)op->n * ((op->w[0] != NULL) + (op->b[0] != NULL)) * sizeof(float);
+        break;
     case RG_OP_KV_STORE:
         c.count.state_bytes = kv_row_bytes(op->kv) * f->batch->n_rows;
         c.cells = (double)f->batch->n_rows * (op->in[0]->cols + op->in[1]->cols);

@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#include "ops/cpu/math.h"
+
 enum { HEADS = 16, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK, MANY_CHUNKS = 16 /* for each thread */ };
 
 typedef struct plan {
@@ -59,10 +61,10 @@ static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
     int kv_heads = op->kv->latent ? 1 : op->kv->n_heads, keys = 0;
     size_t n_parts;
 
-    RG_ASSERT(op->n <= r->sizes.max_heads && op->kv->k_dim <= r->sizes.max_head_dim &&
+    RG_ASSERT(op->attend->n_heads <= r->sizes.max_heads && op->kv->k_dim <= r->sizes.max_head_dim &&
               op->kv->v_dim <= r->sizes.max_head_dim);
     p.width = ((size_t)r->sizes.max_head_dim + 31) / 32 * 32;
-    p.per_kv = op->n / kv_heads;
+    p.per_kv = op->attend->n_heads / kv_heads;
     p.heads = rg_min(HEADS, p.per_kv);
     p.tile = RG_ITEMS_MAX / p.heads;
     p.n_head_chunks = kv_heads * rg_ceil_div(p.per_kv, p.heads);
@@ -70,7 +72,7 @@ static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
         p.n_tiles += rg_ceil_div(b->spans[s].n_rows, p.tile);
     for (int i = 0; i < b->n_rows; i++)
         keys = rg_max(keys, b->kv_end[i]);
-    n_parts = (size_t)b->n_rows * (size_t)op->n * (size_t)rg_ceil_div(keys, RG_SEGMENT);
+    n_parts = (size_t)b->n_rows * (size_t)op->attend->n_heads * (size_t)rg_ceil_div(keys, RG_SEGMENT);
     if (keys > RG_SEGMENT && p.n_tiles * p.n_head_chunks < 4 * f->n_threads && n_parts <= r->n_partials)
         p.n_segments = rg_ceil_div(keys, RG_SEGMENT);
     return p;
@@ -237,8 +239,8 @@ static int rows_alike(const rg_fwd *f, const job *j, int i, int block, int lo, i
 
 static void walk_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int block)
 {
-    const rg_op *op = j->p->op;
-    rg_attend a = { .k_dim = j->p->kv->k_dim, .v_dim = j->p->kv->v_dim, .scale = op->x, .cap = op->y };
+    const rg_attend_params *params = j->p->op->attend;
+    rg_attend a = { .k_dim = j->p->kv->k_dim, .v_dim = j->p->kv->v_dim, .scale = params->scale, .cap = params->cap };
     int have = -1;
 
     for (int i = 0, n; i < j->n_rows; i += n) {
@@ -272,9 +274,25 @@ static void walk_segment(const rg_cpu *cpu, const rg_fwd *f, job *j, int segment
         walk_block(cpu, f, j, block);
 }
 
-/* y = o / l, or 0 where nothing was seen. */
-static void finish(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int head, const rg_softmax *s)
+/* Put a sink into a row's softmax: one more score, whose value is 0. */
+static void add_sink(const rg_cpu *cpu, rg_softmax *s, float sink, int v_dim)
 {
+    const float m = sink > s->m ? sink : s->m;
+    const float c = s->m == -__builtin_inff() ? 0.0f : rg_expf(s->m - m);
+
+    if (sink == -__builtin_inff())
+        return;
+    s->l = __builtin_fmaf(s->l, c, rg_expf(sink - m));
+    cpu->scale(s->o, s->o, c, v_dim);
+    s->m = m;
+}
+
+/* y = o / l, or 0 where nothing was seen. */
+static void finish(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int head, rg_softmax *s)
+{
+    if (op->w[0])
+        add_sink(cpu, s, op->w[0]->vec[head], op->kv->v_dim);
+
     float *y = rg_act_row(f, op->out[0], row) + (size_t)head * (size_t)op->kv->v_dim;
 
     cpu->scale(y, s->o, s->l > 0.0f ? 1.0f / s->l : 0.0f, op->kv->v_dim);
@@ -282,7 +300,7 @@ static void finish(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row,
 
 static float *partial_at(const rg_cpu_reader *r, const plan *p, int row, int head, int segment)
 {
-    size_t i = ((size_t)row * (size_t)p->op->n + (size_t)head) * (size_t)p->n_segments + (size_t)segment;
+    size_t i = ((size_t)row * (size_t)p->op->attend->n_heads + (size_t)head) * (size_t)p->n_segments + (size_t)segment;
 
     return r->partials + i * (p->width + RG_PANEL);
 }
@@ -292,8 +310,8 @@ static const float *query(const rg_fwd *f, const plan *p, int row, int head, flo
 {
     const rg_kv *kv = p->kv;
     size_t h = (size_t)head, v_dim = (size_t)kv->v_dim, rest = (size_t)(kv->k_dim - kv->v_dim);
-    size_t each =
-        kv->latent ? (size_t)(p->op->in[1]->cols / p->op->n) : 0; /* columns of a head, the rotated part last */
+    /* Columns of a head, the rotated part last. */
+    size_t each = kv->latent ? (size_t)(p->op->in[1]->cols / p->op->attend->n_heads) : 0;
 
     if (!kv->latent)
         return rg_act_row(f, p->op->in[0], row) + h * (size_t)kv->k_dim;
@@ -440,7 +458,7 @@ void rg_cpu_attention(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     for (int c; (c = rg_chunk_next(f, p.n_tiles * p.n_head_chunks * p.n_segments)) >= 0;)
         attend_one_segment(r, f, &p, c);
     rg_fwd_barrier(f);
-    for (int c; (c = rg_chunk_next(f, f->batch->n_rows * op->n)) >= 0;)
-        merge_segments(r, f, &p, c / op->n, c % op->n);
+    for (int c; (c = rg_chunk_next(f, f->batch->n_rows * op->attend->n_heads)) >= 0;)
+        merge_segments(r, f, &p, c / op->attend->n_heads, c % op->attend->n_heads);
     rg_fwd_barrier(f);
 }

@@ -17,16 +17,42 @@ void rg_cpu_gather(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     rg_fwd_barrier(f);
 }
 
-void rg_cpu_rmsnorm(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+/* Call norm for every run of op->n columns of every row. */
+static void norms(rg_cpu_reader *r, rg_fwd *f, const rg_op *op,
+                  void (*norm)(const rg_cpu *cpu, const rg_op *op, float *y, const float *x))
 {
     const rg_act *y = op->out[0], *x = op->in[0];
-    int n = (int)op->w[0]->cols;
 
     for (int c; (c = rg_chunk_next(f, rg_ceil_div(y->rows, ROWS))) >= 0;)
         for (int row = c * ROWS; row < rg_min(y->rows, (c + 1) * ROWS); row++)
-            for (int i = 0; i < y->cols; i += n)
-                r->cpu->rmsnorm(rg_act_row(f, y, row) + i, rg_act_row(f, x, row) + i, op->w[0]->vec, n, op->x);
+            for (int i = 0; i < y->cols; i += op->n)
+                norm(r->cpu, op, rg_act_row(f, y, row) + i, rg_act_row(f, x, row) + i);
     rg_fwd_barrier(f);
+}
+
+static const float *values_of(const rg_weight *w)
+{
+    return w ? w->vec : NULL;
+}
+
+static void rmsnorm_run(const rg_cpu *cpu, const rg_op *op, float *y, const float *x)
+{
+    cpu->rmsnorm(y, x, values_of(op->w[0]), op->n, op->x);
+}
+
+static void layernorm_run(const rg_cpu *cpu, const rg_op *op, float *y, const float *x)
+{
+    cpu->layernorm(y, x, values_of(op->w[0]), values_of(op->b[0]), op->n, op->x);
+}
+
+void rg_cpu_rmsnorm(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    norms(r, f, op, rmsnorm_run);
+}
+
+void rg_cpu_layernorm(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    norms(r, f, op, layernorm_run);
 }
 
 /* Call piece for every run of at most PIECE columns of every row of y. */
@@ -50,10 +76,36 @@ static void add_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int r
     cpu->add(rg_act_row(f, op->out[0], row) + first, rg_act_row(f, op->in[0], row) + first, n);
 }
 
+/* Columns [first, first + n): by a value each, or by one for every op->n of them. */
+static void mul_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    float *y = rg_act_row(f, op->out[0], row);
+    const float *x = rg_act_row(f, op->in[0], row);
+
+    if (op->n == 1)
+        cpu->mul(y + first, x + first, n);
+    for (int i = first, end; op->n > 1 && i < first + n; i = end) {
+        end = rg_min(first + n, (i / op->n + 1) * op->n);
+        cpu->scale(y + i, y + i, x[i / op->n], end - i);
+    }
+}
+
+static void scale_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    float *y = rg_act_row(f, op->out[0], row) + first;
+
+    cpu->scale(y, y, op->x, n);
+}
+
 static void act_mul_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
 {
     cpu->act_mul[op->act](rg_act_row(f, op->out[0], row) + first, rg_act_row(f, op->in[0], row) + first,
                           rg_act_row(f, op->in[1], row) + first, n);
+}
+
+static void activate_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    cpu->act[op->act](rg_act_row(f, op->out[0], row) + first, rg_act_row(f, op->in[0], row) + first, n);
 }
 
 static void softcap_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
@@ -66,9 +118,24 @@ void rg_cpu_add(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     pieces(r, f, op, add_piece);
 }
 
+void rg_cpu_mul(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, mul_piece);
+}
+
+void rg_cpu_scale(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, scale_piece);
+}
+
 void rg_cpu_act_mul(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     pieces(r, f, op, act_mul_piece);
+}
+
+void rg_cpu_activate(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, activate_piece);
 }
 
 void rg_cpu_softcap(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)

@@ -105,12 +105,19 @@ typedef struct rg_cpu {
     /* n: a multiple of 32. */
     void (*quantize)(const float *x, int n, rg_xblock *out);
 
-    /* 16 lanes, lane k % 16 = fma(x[k], x[k], lane); r = 1 / sqrt(tree16 / n + eps); y = (x * r) * w. */
+    /* 16 lanes, lane k % 16 = fma(x[k], x[k], lane); r = 1 / sqrt(tree16 / n + eps); y = (x * r) * w.  Without w (NULL)
+     * x * r. */
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
+    /* 16 lanes, lane k % 16 += x[k]; mean = tree16 / n; again 16 lanes, d = x[k] - mean, lane = fma(d, d, lane);
+     * r = 1 / sqrt(tree16 / n + eps); y = fma(d * r, w, b).  Without b (NULL) (d * r) * w; without w, which goes only
+     * without b, d * r. */
+    void (*layernorm)(float *y, const float *x, const float *w, const float *b, int n, float eps);
     void (*add)(float *y, const float *x, int n);                 /* y += x */
+    void (*mul)(float *y, const float *x, int n);                 /* y *= x */
     void (*scale)(float *y, const float *x, float a, int n);      /* y = x * a */
     void (*axpy)(float *y, float a, const float *x, int n);       /* y = fma(a, x, y) */
-    void (*act_mul[2])(float *y, const float *g, const float *u, int n); /* by rg_activation: y = act(g) * u */
+    void (*act[RG_ACTIVATIONS])(float *y, const float *x, int n); /* y = act(x) */
+    void (*act_mul[RG_ACTIVATIONS])(float *y, const float *g, const float *u, int n); /* y = act(g) * u */
     void (*softcap)(float *x, float cap, int n);
     /* One head: cos and sin [n_pairs]; a' = a c - b s, b' = b c + a s, as fma(a, c, -(b * s)), fma(b, c, a * s). */
     void (*rotate)(float *x, const float *cosine, const float *sine, int n_pairs, bool interleaved);
@@ -159,6 +166,8 @@ const rg_cpu *rg_cpu_nth(int i);
 
 /* Of a recurrence, the most that the reader computes: taps of its convolution, and states per channel. */
 enum { RG_MAX_CONV = 16, RG_MAX_STATE = 1024 };
+/* False and *err: no kernel can compute this operation of a layer. */
+bool rg_cpu_can(int layer, const rg_op *op, rg_error *err);
 
 /* The reader that computes.  Its kernels and scratch; one per engine, shared by the threads of a step. */
 typedef struct rg_cpu_reader rg_cpu_reader;

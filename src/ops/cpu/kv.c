@@ -3,42 +3,51 @@
 
 #include "ops/cpu/math.h"
 
-/* Cosines, then sines, of one row under one rope.  Kept from operation to operation and layer to layer: a row is one
- * chunk, so in a phase only one thread looks at its entry. */
-static const float *angles(rg_cpu_reader *r, const rg_rope *rope, int row, int32_t pos)
+/* Cosines, then sines, of one row under one variant of a rope.  Kept from operation to operation and layer to layer: a
+ * row is one chunk, so in a phase only one thread looks at its entry.  A step uses one variant of a rope for a row, so
+ * another variant's entry is the one to replace. */
+static const float *angles(rg_cpu_reader *r, const rg_rope *rope, int row, rg_rope_row want)
 {
     size_t rows = (size_t)r->sizes.max_rows, width = ((size_t)r->sizes.max_head_dim + 31) / 32 * 32;
     size_t at = (size_t)row, pick = at;
+    const rg_rope *one = rope + want.variant;
     float *v;
 
     for (int i = 0; i < RG_ROPES; i++, at += rows) {
-        if (r->rope_rows[at].rope == rope && r->rope_rows[at].pos == pos)
+        const rg_rope_row *have = &r->rope_rows[at];
+
+        if (have->rope == rope && have->variant == want.variant && have->pos == want.pos)
             return r->rope_values + at * width;
-        if (!r->rope_rows[at].rope || r->rope_rows[at].rope == rope)
+        if (!have->rope || have->rope == rope)
             pick = at;
     }
     v = r->rope_values + pick * width;
-    for (int i = 0; i < rope->n_pairs; i++) {
+    for (int i = 0; i < one->n_pairs; i++) {
         double sine, cosine;
 
-        rg_sincos((double)pos * (double)rope->inv_freq[i], &sine, &cosine);
-        v[i] = (float)(cosine * (double)rope->factor);
-        v[rope->n_pairs + i] = (float)(sine * (double)rope->factor);
+        rg_sincos((double)want.pos * (double)one->inv_freq[i], &sine, &cosine);
+        v[i] = (float)(cosine * (double)one->factor);
+        v[one->n_pairs + i] = (float)(sine * (double)one->factor);
     }
-    r->rope_rows[pick] = (rg_rope_row){ rope, pos };
+    r->rope_rows[pick] = want;
     return v;
 }
 
 void rg_cpu_rotate(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     const rg_act *x = op->out[0];
-    int n = op->rope->n_pairs;
+    const rg_span *span = f->batch->spans;
+    int n = op->rope->n_pairs, last = rg_max(op->rope->n_variants, 1) - 1;
 
     RG_ASSERT(x->rows <= r->sizes.max_rows && 2 * n <= r->sizes.max_head_dim);
     for (int row; (row = rg_chunk_next(f, x->rows)) >= 0;) {
-        const float *v = angles(r, op->rope, row, f->batch->pos[row][0]);
         float *head = rg_act_row(f, x, row) + (int)op->x;
+        const float *v;
 
+        while (row >= span->first_row + span->n_rows) /* rows come in rising order */
+            span++;
+        v = angles(r, op->rope, row,
+                   (rg_rope_row){ op->rope, rg_min(span->rope, last), f->batch->pos[row][0] });
         for (int i = 0; i < x->cols; i += op->n)
             r->cpu->rotate(head + i, v, v + n, n, op->rope->interleaved);
     }

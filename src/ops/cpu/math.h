@@ -1,4 +1,4 @@
-/* math.h -- exp, log, tanh and what is made of them: the same bits in every kernel, vector body and tail.
+/* math.h -- exp, log, tanh, the activations and their kin: the same bits in every kernel, vector body and tail.
  *
  * Each is one straight line of multiplies, fused multiply-adds and selects, so that a compiler turns a loop over it
  * into vectors of any width without changing a bit.  Polynomials are minimax fits (Remez) of ours; every function is
@@ -6,6 +6,7 @@
 #ifndef RG_OPS_CPU_MATH_H
 #define RG_OPS_CPU_MATH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define RG_LN2_HI 0x1.62e4p-1f /* 15 bits: times a small integer it is exact */
@@ -26,6 +27,15 @@ static inline uint32_t rg_bits_of(float x)
 
     __builtin_memcpy(&bits, &x, sizeof bits);
     return bits;
+}
+
+/* yes or no, both of which are there already.  Written in bits: of ?: between results of arithmetic gcc makes a branch,
+ * and then no vectors. */
+static inline float rg_select(bool which, float yes, float no)
+{
+    const uint32_t mask = 0u - (uint32_t)which;
+
+    return rg_float_of((rg_bits_of(yes) & mask) | (rg_bits_of(no) & ~mask));
 }
 
 /* The sum of 16 lanes, in the order of kernels.h. */
@@ -114,7 +124,7 @@ static inline float rg_tanhf(float x)
     small = __builtin_fmaf(p * z, x, x);
     big = 1.0f - 2.0f / (rg_expf(a + a) + 1.0f);
     big = rg_float_of(rg_bits_of(big) | (rg_bits_of(x) & 0x80000000u));
-    return a < 0.625f ? small : big;
+    return rg_select(a < 0.625f, small, big);
 }
 
 static inline float rg_siluf(float x)
@@ -128,6 +138,59 @@ static inline float rg_gelu_tanhf(float x)
     float t = __builtin_fmaf(x * x, 0.044715f, 1.0f) * x;
 
     return x / (1.0f + rg_expf(t * -1.5957691216f));
+}
+
+/* GELU: x Phi(x), Phi the normal distribution, (1 + erf(x / sqrt 2)) / 2.  Near 0, Phi(x) = 1/2 + x p(x^2).  Elsewhere
+ * Phi(-a) = exp(-a^2 / 2) q(t) / (a + 2.5), t = (a - 2.5) / (a + 2.5), so that a negative x, too, has a small relative
+ * error: no difference of numbers near 1 is taken.  What a^2 loses when it is rounded, `rest`, is put back in first
+ * order.  Beyond 15 the result is 0 or x.  Within 2 units in the last place for x > 0, within 6 for x < 0. */
+static inline float rg_geluf(float x)
+{
+    float a = rg_float_of(rg_bits_of(x) & 0x7fffffff), square, rest, p, q, r, t, near, low, high;
+
+    a = rg_select(a > 15.0f, 15.0f, a);
+    square = a * a;
+    rest = __builtin_fmaf(a, a, -square);
+    p = -0x1.1dcba4p-17f;
+    p = __builtin_fmaf(p, square, 0x1.e20eeep-14f);
+    p = __builtin_fmaf(p, square, -0x1.3737b8p-10f);
+    p = __builtin_fmaf(p, square, 0x1.46d024p-7f);
+    p = __builtin_fmaf(p, square, -0x1.105838p-4f);
+    p = __builtin_fmaf(p, square, 0x1.988454p-2f);
+    near = x * __builtin_fmaf(p, x, 0.5f);
+    r = 1.0f / (a + 2.5f);
+    t = (a - 2.5f) * r;
+    q = -0x1.e9883cp-12f;
+    q = __builtin_fmaf(q, t, 0x1.3ac2fap-11f);
+    q = __builtin_fmaf(q, t, 0x1.5882dcp-9f);
+    q = __builtin_fmaf(q, t, -0x1.a10b4ep-10f);
+    q = __builtin_fmaf(q, t, -0x1.0cd532p-6f);
+    q = __builtin_fmaf(q, t, 0x1.2ea88ep-7f);
+    q = __builtin_fmaf(q, t, 0x1.0e4ff6p-3f);
+    q = __builtin_fmaf(q, t, -0x1.bc19c6p-2f);
+    q = __builtin_fmaf(q, t, 0x1.69cee6p-1f) * r;
+    q = __builtin_fmaf(q * -0.5f, rest, q);
+    r = rg_expf(-0.5f * square);
+    low = x * q * r;
+    high = x * (1.0f - q * r);
+    return rg_select(a < 0.7f, near, rg_select(x < 0.0f, low, high));
+}
+
+static inline float rg_sigmoidf(float x)
+{
+    return 1.0f / (1.0f + rg_expf(-x));
+}
+
+static inline float rg_reluf(float x)
+{
+    return x < 0.0f ? 0.0f : x; /* NaN stays */
+}
+
+static inline float rg_relu2f(float x)
+{
+    float square = x * x;
+
+    return rg_select(x < 0.0f, 0.0f, square);
 }
 
 /* log(1 + exp x) = max(x, 0) + log1p(exp(-|x|)); log1p(t) = log(u) + (t - (u - 1)) / u with u = 1 + t rounded, which

@@ -1,6 +1,8 @@
 /* probe_tmpl.h -- the most that an instruction set can do: chains of multiply-adds in registers, and a read of memory.
  *
- * Included where vec is known and CHAINS (enough of them to hide an instruction's latency) is defined. */
+ * Included where vec is known and CHAINS (enough of them to hide an instruction's latency) is defined.  PEAK(name,
+ * lanes) makes peak_name from product_name, one multiply-add of that many lanes; a folder's probe.c makes its stream
+ * with STREAM. */
 #ifndef RG_OPS_CPU_PROBE_TMPL_H
 #define RG_OPS_CPU_PROBE_TMPL_H
 
@@ -23,6 +25,12 @@ ALWAYS_INLINE double peak(double n, int lanes, product *one)
             c[i] = one(c[i]);
     return (double)rounds * lanes * CHAINS;
 }
+
+#define PEAK(name, lanes)                                                                                              \
+    static double peak_##name(double n)                                                                                \
+    {                                                                                                                  \
+        return peak(n, (int)(lanes), product_##name);                                                                  \
+    }
 
 /* n bytes as vectors of 64-bit words into four sums, `at_once` bytes to a round (a power of 2); `ahead`: prefetch,
  * where the hardware's own stops at each page. */
@@ -49,5 +57,11 @@ ALWAYS_INLINE uint64_t read_words(const void *p, size_t n, size_t at_once, bool 
         sum += s[0][k];
     return sum;
 }
+
+#define STREAM(at_once, ahead)                                                                                         \
+    static uint64_t stream(const void *p, size_t n)                                                                    \
+    {                                                                                                                  \
+        return read_words(p, n, at_once, ahead);                                                                       \
+    }
 
 #endif

@@ -11,10 +11,14 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_GATHER] = rg_cpu_gather,
     [RG_OP_ADD] = rg_cpu_add,
     [RG_OP_RMSNORM] = rg_cpu_rmsnorm,
+    [RG_OP_LAYERNORM] = rg_cpu_layernorm,
     [RG_OP_LINEAR] = rg_cpu_linear,
     [RG_OP_LINEAR_HEADS] = rg_cpu_linear_heads,
     [RG_OP_GATED] = rg_cpu_gated,
     [RG_OP_ACT_MUL] = rg_cpu_act_mul,
+    [RG_OP_ACTIVATE] = rg_cpu_activate,
+    [RG_OP_MUL] = rg_cpu_mul,
+    [RG_OP_SCALE] = rg_cpu_scale,
     [RG_OP_ROTATE] = rg_cpu_rotate,
     [RG_OP_KV_STORE] = rg_cpu_kv_store,
     [RG_OP_ATTENTION] = rg_cpu_attention,
@@ -54,6 +58,11 @@ static void *carve(carver *c, size_t n, size_t size)
     }
     c->used = end / RG_ALIGN * RG_ALIGN;
     return c->base ? c->base + at : NULL;
+}
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
 }
 
 static size_t padded(int n)
@@ -104,6 +113,7 @@ static void carve_all(rg_cpu_reader *r, carver *c)
     r->rope_rows = carve(c, RG_ROPES * (size_t)s->max_rows, sizeof *r->rope_rows);
     r->rope_values = carve(c, RG_ROPES * (size_t)s->max_rows, head * sizeof(float));
     r->n_partials = RG_SPLIT_ROWS * (size_t)s->max_heads * segments;
+    r->n_partials = min_size(r->n_partials, RG_PARTIAL_BYTES / ((head + RG_PANEL) * sizeof(float)));
     r->partials = carve(c, r->n_partials, (head + RG_PANEL) * sizeof(float));
     carve_moe(r, c);
 }

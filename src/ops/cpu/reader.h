@@ -13,6 +13,7 @@ enum {
     RG_TILE = 4096,         /* panels times rows of such a block */
     RG_ITEMS_MAX = 32,      /* (row, head) pairs that walk the keys together */
     RG_SPLIT_ROWS = 8,      /* rows whose segments may be shared out among threads */
+    RG_PARTIAL_BYTES = 64 << 20, /* of partial sums at most: attention over more segments is not shared out */
     RG_MOE_PAIRS = 512,     /* (row, expert) pairs computed in one go */
     RG_ROPES = 2,           /* ropes whose cosines are kept */
     RG_SCAN_VALUES = 16 * RG_MAX_STATE, /* states that a chunk of draft rows works on: 16 channels at least */
@@ -20,8 +21,8 @@ enum {
 
 /* What the cosines of a row were computed for. */
 typedef struct rg_rope_row {
-    const rg_rope *rope; /* NULL: nothing yet */
-    int32_t pos;
+    const rg_rope *rope; /* the first of its variants; NULL: nothing yet */
+    int32_t variant, pos;
 } rg_rope_row;
 
 /* Rows of a mixture sorted by expert: a slot is a place in that order, a pair is row * n_used + k. */
@@ -47,14 +48,15 @@ struct rg_cpu_reader {
     rg_rope_row *rope_rows; /* [RG_ROPES][max_rows] */
     float *rope_values;     /* [RG_ROPES][max_rows][max_head_dim]: cosines, then sines */
     float *partials;        /* of attention's segments */
-    size_t n_partials;      /* room */
+    size_t n_partials;      /* room, at most RG_PARTIAL_BYTES */
     rg_moe_scratch moe;
 };
 
 typedef void rg_cpu_op(rg_cpu_reader *r, rg_fwd *f, const rg_op *op);
 
 rg_cpu_op rg_cpu_embed, rg_cpu_gather, rg_cpu_linear, rg_cpu_linear_heads, rg_cpu_gated;
-rg_cpu_op rg_cpu_add, rg_cpu_rmsnorm, rg_cpu_act_mul, rg_cpu_softcap;
+rg_cpu_op rg_cpu_add, rg_cpu_mul, rg_cpu_scale, rg_cpu_act_mul, rg_cpu_activate, rg_cpu_softcap;
+rg_cpu_op rg_cpu_rmsnorm, rg_cpu_layernorm;
 rg_cpu_op rg_cpu_rotate, rg_cpu_kv_store, rg_cpu_attention;
 rg_cpu_op rg_cpu_route, rg_cpu_moe, rg_cpu_conv, rg_cpu_scan;
 

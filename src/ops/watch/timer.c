@@ -81,7 +81,7 @@ static like like_of(const rg_timer *t, const rg_op *op)
 
     return (like){ .part = t->part, .kind = op->kind, .name = y ? y->name : "kv", .rows = y ? y->rows : 0,
                    .cols = op->in[0] ? op->in[0]->cols : 0,
-                   .group = op->kv ? op->kv->group : op->rec ? op->rec->group : -1 };
+                   .group = op->kv ? op->kv->group : op->buffer ? op->buffer->group : -1 };
 }
 
 static void run_timer(const rg_reader *self, rg_fwd *f, const rg_op *op)

@@ -82,13 +82,13 @@ ALWAYS_INLINE __m512i two_of(const uint16_t *p)
 
 /* One run of 32 columns of a panel, as the dot product wants it: w[i] holds columns 4i .. 4i + 3 of 16 rows, unsigned.
  * Layouts with a scale per 16 columns have two scales, the others one. */
-typedef struct rg_run {
+typedef struct rg_weight_run {
     __m512i w[8];
     scales s[2];
-} rg_run;
+} rg_weight_run;
 
 /* Run b of a panel of any integer layout. */
-ALWAYS_INLINE void load_run(rg_run *r, rg_layout layout, const uint8_t *panel, int b)
+ALWAYS_INLINE void load_run(rg_weight_run *r, rg_layout layout, const uint8_t *panel, int b)
 {
     const uint8_t *q = run_q(layout, panel, b);
 

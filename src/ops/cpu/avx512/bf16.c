@@ -118,10 +118,7 @@ ALWAYS_INLINE vec product_bf16(vec sum)
     return sum;
 }
 
-static double peak_bf16(double n)
-{
-    return peak(n, 32, product_bf16);
-}
+PEAK(bf16, sizeof(vec) / sizeof(uint16_t))
 
 void rg_cpu_init_avx512_bf16(rg_cpu *k)
 {

@@ -57,7 +57,7 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
     __m512 acc = _mm512_setzero_ps();
 
     for (int b = 0; b < n; b++) {
-        rg_run r;
+        rg_weight_run r;
         prefetch(panel + (size_t)b * run_bytes(layout) + AHEAD, run_bytes(layout));
         __m512i s0 = start(kd, x + b, 0); /* two chains: half the latency */
         __m512i s1 = kd == HALVES ? start(kd, x + b, 1) : _mm512_setzero_si512();
@@ -83,7 +83,7 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */
 
 /* Half h (or all) of a run into the results of n_rows rows at x; n_rows is a constant. */
-ALWAYS_INLINE void add_few(kind kd, const rg_run *w, int h, const rg_xblock *const *x, int n_rows, __m512 *acc)
+ALWAYS_INLINE void add_few(kind kd, const rg_weight_run *w, int h, const rg_xblock *const *x, int n_rows, __m512 *acc)
 {
     const int n_dots = kd == HALVES ? 4 : 8;
     __m512i sum[FEW];
@@ -116,7 +116,7 @@ ALWAYS_INLINE void few_rows(rg_layout layout, const uint8_t *panel, int n, const
         acc[r] = _mm512_setzero_ps();
     }
     for (int b = 0; b < n; b++) {
-        rg_run w;
+        rg_weight_run w;
         /* A pointer per row, kept in its register: an index would cost an operation with every operand. */
 #pragma GCC unroll 8
         for (int r = 0; r < n_rows; r++)

@@ -55,7 +55,7 @@ ALWAYS_INLINE void unpack(piece *p, rg_layout layout, const uint8_t *panel, int 
     const kind kd = kind_of(layout);
 
     for (int b = 0; b < n; b++) {
-        rg_run r;
+        rg_weight_run r;
         load_run(&r, layout, panel, first + b);
         for (int i = 0; i < 8; i++)
             _mm512_store_si512(p->run[b].q[i], r.w[i]);

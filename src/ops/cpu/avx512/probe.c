@@ -17,20 +17,9 @@ ALWAYS_INLINE vec product_int8(vec sum)
     return sum;
 }
 
-static double peak_f32(double n)
-{
-    return peak(n, 16, product_f32);
-}
-
-static double peak_int8(double n)
-{
-    return peak(n, 64, product_int8);
-}
-
-static uint64_t stream(const void *p, size_t n)
-{
-    return read_words(p, n, 512, true);
-}
+PEAK(f32, sizeof(vec) / sizeof(float))
+PEAK(int8, sizeof(vec))
+STREAM(512, true)
 
 void rg_avx512_init_probe(rg_cpu *k)
 {

@@ -30,10 +30,7 @@ TARGET ALWAYS_INLINE vec product_int8(vec sum)
     return sum;
 }
 
-TARGET static double peak_int8(double n)
-{
-    return peak(n, 16, product_int8);
-}
+TARGET PEAK(int8, sizeof(vec))
 
 void rg_neon_init_fast_dotprod(rg_cpu *k)
 {

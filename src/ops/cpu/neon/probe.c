@@ -11,15 +11,8 @@ ALWAYS_INLINE vec product_f32(vec sum)
     return sum;
 }
 
-static double peak_f32(double n)
-{
-    return peak(n, 4, product_f32);
-}
-
-static uint64_t stream(const void *p, size_t n)
-{
-    return read_words(p, n, 128, false);
-}
+PEAK(f32, sizeof(vec) / sizeof(float))
+STREAM(128, false)
 
 void rg_neon_init_probe(rg_cpu *k)
 {

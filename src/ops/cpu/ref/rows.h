@@ -57,6 +57,13 @@ static void rows_quantize(const float *x, int n, rg_xblock *out)
     }
 }
 
+static void rows_scale(float *y, const float *x, float a, int n)
+{
+    LANES
+    for (int i = 0; i < n; i++)
+        y[i] = x[i] * a;
+}
+
 static void rows_rmsnorm(float *y, const float *x, const float *w, int n, float eps)
 {
     float lane[16] = { 0 }, r;
@@ -68,9 +75,58 @@ static void rows_rmsnorm(float *y, const float *x, const float *w, int n, float 
     for (int i = 0; k + i < n; i++)
         lane[i] = __builtin_fmaf(x[k + i], x[k + i], lane[i]);
     r = 1.0f / __builtin_sqrtf(rg_tree16(lane) / (float)n + eps);
+    if (!w) {
+        rows_scale(y, x, r, n);
+        return;
+    }
     LANES
     for (int i = 0; i < n; i++)
         y[i] = x[i] * r * w[i];
+}
+
+static float rows_mean(const float *x, int n)
+{
+    float lane[16] = { 0 };
+    int k = 0;
+
+    for (; k + 16 <= n; k += 16)
+        for (int i = 0; i < 16; i++)
+            lane[i] += x[k + i];
+    for (int i = 0; k + i < n; i++)
+        lane[i] += x[k + i];
+    return rg_tree16(lane) / (float)n;
+}
+
+static float rows_variance(const float *x, float mean, int n)
+{
+    float lane[16] = { 0 };
+    int k = 0;
+
+    for (; k + 16 <= n; k += 16)
+        for (int i = 0; i < 16; i++)
+            lane[i] = __builtin_fmaf(x[k + i] - mean, x[k + i] - mean, lane[i]);
+    for (int i = 0; k + i < n; i++)
+        lane[i] = __builtin_fmaf(x[k + i] - mean, x[k + i] - mean, lane[i]);
+    return rg_tree16(lane) / (float)n;
+}
+
+static void rows_layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps)
+{
+    const float mean = rows_mean(x, n), r = 1.0f / __builtin_sqrtf(rows_variance(x, mean, n) + eps);
+
+    if (b) {
+        LANES
+        for (int i = 0; i < n; i++)
+            y[i] = __builtin_fmaf((x[i] - mean) * r, w[i], b[i]);
+    } else if (w) {
+        LANES
+        for (int i = 0; i < n; i++)
+            y[i] = (x[i] - mean) * r * w[i];
+    } else {
+        LANES
+        for (int i = 0; i < n; i++)
+            y[i] = (x[i] - mean) * r;
+    }
 }
 
 static void rows_add(float *y, const float *x, int n)
@@ -80,11 +136,11 @@ static void rows_add(float *y, const float *x, int n)
         y[i] += x[i];
 }
 
-static void rows_scale(float *y, const float *x, float a, int n)
+static void rows_mul(float *y, const float *x, int n)
 {
     LANES
     for (int i = 0; i < n; i++)
-        y[i] = x[i] * a;
+        y[i] *= x[i];
 }
 
 static void rows_axpy(float *y, float a, const float *x, int n)
@@ -94,19 +150,27 @@ static void rows_axpy(float *y, float a, const float *x, int n)
         y[i] = __builtin_fmaf(a, x[i], y[i]);
 }
 
-static void rows_silu_mul(float *y, const float *g, const float *u, int n)
-{
-    LANES
-    for (int i = 0; i < n; i++)
-        y[i] = rg_siluf(g[i]) * u[i];
-}
-
-static void rows_gelu_mul(float *y, const float *g, const float *u, int n)
-{
-    LANES
-    for (int i = 0; i < n; i++)
-        y[i] = rg_gelu_tanhf(g[i]) * u[i];
-}
+/* y = f(x), and y = f(g) * u. */
+#define ACTIVATION(name, f)                                                                                            \
+    static void rows_##name(float *y, const float *x, int n)                                                           \
+    {                                                                                                                  \
+        LANES                                                                                                          \
+        for (int i = 0; i < n; i++)                                                                                    \
+            y[i] = f(x[i]);                                                                                            \
+    }                                                                                                                  \
+    static void rows_##name##_mul(float *y, const float *g, const float *u, int n)                                     \
+    {                                                                                                                  \
+        LANES                                                                                                          \
+        for (int i = 0; i < n; i++)                                                                                    \
+            y[i] = f(g[i]) * u[i];                                                                                     \
+    }
+ACTIVATION(silu, rg_siluf)
+ACTIVATION(gelu, rg_geluf)
+ACTIVATION(gelu_tanh, rg_gelu_tanhf)
+ACTIVATION(relu, rg_reluf)
+ACTIVATION(relu2, rg_relu2f)
+ACTIVATION(sigmoid, rg_sigmoidf)
+#undef ACTIVATION
 
 static void rows_softcap(float *x, float cap, int n)
 {
@@ -402,11 +466,19 @@ static void rows_fill(rg_cpu *k)
 {
     k->quantize = rows_quantize;
     k->rmsnorm = rows_rmsnorm;
+    k->layernorm = rows_layernorm;
     k->add = rows_add;
+    k->mul = rows_mul;
     k->scale = rows_scale;
     k->axpy = rows_axpy;
-    k->act_mul[RG_SILU] = rows_silu_mul;
-    k->act_mul[RG_GELU_TANH] = rows_gelu_mul;
+#define FILL_ACTIVATION(kind, name) k->act[kind] = rows_##name, k->act_mul[kind] = rows_##name##_mul
+    FILL_ACTIVATION(RG_SILU, silu);
+    FILL_ACTIVATION(RG_GELU, gelu);
+    FILL_ACTIVATION(RG_GELU_TANH, gelu_tanh);
+    FILL_ACTIVATION(RG_RELU, relu);
+    FILL_ACTIVATION(RG_RELU2, relu2);
+    FILL_ACTIVATION(RG_SIGMOID, sigmoid);
+#undef FILL_ACTIVATION
     k->softcap = rows_softcap;
     k->rotate = rows_rotate;
     k->attend = attend;

@@ -1,5 +1,5 @@
-/* machine.c -- see machine.h. */
-#include "grammar/machine.h"
+/* matcher.c -- see matcher.h. */
+#include "grammar/matcher.h"
 
 #include "base/mem.h"
 #include "grammar/object.h"
@@ -113,12 +113,13 @@ typedef struct run {
 
 static void arrive(run *r, uint32_t id)
 {
-    if (id == RG_STACK_NONE || r->to->n == RG_HEADS)
-        return;
     for (uint32_t i = r->to->n; i-- > 0;)
         if (r->to->id[i] == id)
             return;
-    r->to->id[r->to->n++] = id;
+    if (id == RG_STACK_NONE || r->to->n == RG_HEADS)
+        r->s->lost = true;
+    else
+        r->to->id[r->to->n++] = id;
 }
 
 /* Look at this frame too, once. */
@@ -127,11 +128,13 @@ static void visit(run *r, uint32_t node, uint64_t data, uint32_t below)
     rg_stacks *s = r->s;
     uint32_t at = hash(node, data, below) & (RG_WORK - 1);
 
-    if (below == RG_STACK_NONE || s->n_todo == RG_WORK / 4 * 3)
-        return;
     for (; s->seen[at].stamp == s->stamp; at = (at + 1) & (RG_WORK - 1))
         if (is_frame(&s->seen[at].frame, node, data, below))
             return;
+    if (below == RG_STACK_NONE || s->n_todo == RG_LOOKS) {
+        s->lost = true;
+        return;
+    }
     s->seen[at] = (rg_work){ { node, below, data }, s->stamp };
     s->todo[s->n_todo++] = (rg_frame){ node, below, data };
 }
@@ -140,23 +143,23 @@ static void pop(run *r, uint32_t id)
 {
     const rg_frame *f = &r->s->frame[id];
 
-    if (id != RG_STACK_NONE && id > RG_STACK_BASE)
+    if (id > RG_STACK_BASE)
         visit(r, f->node, f->data, f->below);
 }
 
-static bool may_begin(const run *r, const rg_node *node)
+static bool may_begin(const run *r, const rg_grammar_node *node)
 {
     return rg_set_has(&r->f->set[node->first], r->byte);
 }
 
-static void look_seq(run *r, const rg_node *node, const rg_frame *at)
+static void look_seq(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     uint32_t i = (uint32_t)at->data;
     const uint32_t *kid = r->f->kid + node->a;
 
     /* kids that may be nothing are passed by here, so that no frame is made for them */
     for (; i < node->n; i++) {
-        const rg_node *k = &r->f->node[kid[i]];
+        const rg_grammar_node *k = &r->f->node[kid[i]];
         if (may_begin(r, k))
             visit(r, kid[i], 0, i + 1 < node->n ? rg_stacks_push(r->s, at->node, i + 1, at->below) : at->below);
         if (!k->nullable)
@@ -165,7 +168,7 @@ static void look_seq(run *r, const rg_node *node, const rg_frame *at)
     pop(r, at->below);
 }
 
-static void look_alt(run *r, const rg_node *node, const rg_frame *at)
+static void look_alt(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     const uint32_t *kid = r->f->kid + node->a;
 
@@ -176,7 +179,7 @@ static void look_alt(run *r, const rg_node *node, const rg_frame *at)
         pop(r, at->below);
 }
 
-static void look_rep(run *r, const rg_node *node, const rg_frame *at)
+static void look_rep(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     uint64_t count = at->data;
 
@@ -194,7 +197,7 @@ static void end_key(run *r, const rg_object *o, const rg_frame *at, int32_t prop
 {
     uint32_t next = rg_stacks_push(r->s, o->next, rg_object_with(o, at->data, prop), at->below);
 
-    arrive(r, next == RG_STACK_NONE ? next : rg_stacks_push(r->s, prop < 0 ? o->other : o->prop[prop].value, 0, next));
+    arrive(r, rg_stacks_push(r->s, prop < 0 ? o->other : o->prop[prop].value, 0, next));
 }
 
 /* A key that is not declared goes on in this state of a string. */
@@ -209,16 +212,14 @@ static void other_key(run *r, const rg_object *o, const rg_frame *at, int lex)
         return;
     }
     next = rg_stacks_push(r->s, o->next, rg_object_with(o, at->data, -1), at->below);
-    if (next != RG_STACK_NONE)
-        next = rg_stacks_push(r->s, o->other, 0, next);
-    if (next != RG_STACK_NONE)
-        arrive(r, rg_stacks_push(r->s, o->tail[lex], 0, next));
+    next = rg_stacks_push(r->s, o->other, 0, next);
+    arrive(r, rg_stacks_push(r->s, o->tail[lex], 0, next));
 }
 
-static void look_key(run *r, const rg_node *node, const rg_frame *at)
+static void look_key(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     const rg_object *o = &r->f->object[node->a];
-    const rg_key *key = &o->key[node->n];
+    const rg_key_node *key = &o->key[node->n];
     bool other = rg_object_other(o, at->data), strings = other && o->other_key == RG_NEVER;
     uint32_t k = key->child;
 
@@ -228,8 +229,7 @@ static void look_key(run *r, const rg_node *node, const rg_frame *at)
         return;
     if (!node->n && other && !strings) { /* keys of a form of their own */
         uint32_t next = rg_stacks_push(r->s, o->next, rg_object_with(o, at->data, -1), at->below);
-        if (next != RG_STACK_NONE)
-            visit(r, o->other_key, 0, rg_stacks_push(r->s, o->other, 0, next));
+        visit(r, o->other_key, 0, rg_stacks_push(r->s, o->other, 0, next));
     }
     if (!k) {
         if (strings)
@@ -242,7 +242,7 @@ static void look_key(run *r, const rg_node *node, const rg_frame *at)
     }
 }
 
-static void look_object(run *r, const rg_node *node, const rg_frame *at)
+static void look_object(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     const rg_object *o = &r->f->object[node->a];
 
@@ -254,13 +254,13 @@ static void look_object(run *r, const rg_node *node, const rg_frame *at)
             visit(r, o->root, at->data, at->below);
     } else if (r->byte == ',' && rg_object_may_go_on(o, at->data)) {
         uint32_t key = rg_stacks_push(r->s, o->root, at->data, at->below);
-        arrive(r, key == RG_STACK_NONE ? key : rg_stacks_push(r->s, o->space, 0, key));
+        arrive(r, rg_stacks_push(r->s, o->space, 0, key));
     }
 }
 
 static void look(run *r, const rg_frame *at)
 {
-    const rg_node *node = &r->f->node[at->node];
+    const rg_grammar_node *node = &r->f->node[at->node];
 
     switch ((rg_node_kind)node->kind) {
     case RG_NODE_END:
@@ -291,6 +291,7 @@ void rg_step(const rg_form *f, rg_stacks *s, const uint32_t *from, uint32_t n, u
 
     to->n = 0;
     s->n_todo = 0;
+    s->lost = false;
     if (++s->stamp == 0) {
         memset(s->seen, 0, sizeof s->seen);
         s->stamp = 1;
@@ -307,7 +308,7 @@ void rg_step(const rg_form *f, rg_stacks *s, const uint32_t *from, uint32_t n, u
 
 bool rg_frame_may_end(const rg_form *f, const rg_frame *frame)
 {
-    const rg_node *node = &f->node[frame->node];
+    const rg_grammar_node *node = &f->node[frame->node];
 
     if (node->kind == RG_NODE_REP)
         return frame->data >= node->min;

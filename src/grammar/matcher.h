@@ -1,17 +1,18 @@
-/* machine.h -- following a form byte by byte: a set of stacks that share their lower parts.
+/* matcher.h -- following a form byte by byte, as a set of stacks that share their lower parts.
  *
- * A frame says what is still to come at one level (a node, and how far in it), and which frame lies below.  Equal
- * frames are one frame, so that equal stacks are one number.  A step takes each stack, finds what its top may begin
- * with, and gives the stacks after the byte.  What does not fit into the room there is is left out: then less is
- * followed than the form allows, never more.  Allocates only when made. */
-#ifndef RG_GRAMMAR_MACHINE_H
-#define RG_GRAMMAR_MACHINE_H
+ * A frame says what is still to come at one level (a node, and the position in it) and which frame lies below.  Equal
+ * frames are stored once, so that a stack is one number and equal stacks have the same number.  A step takes all
+ * stacks and a byte, and gives the stacks that are possible after the byte.  If there is no room for one of them, it is
+ * left out and `lost` says so: then less is followed than the form allows, never more.  Allocates only when made. */
+#ifndef RG_GRAMMAR_MATCHER_H
+#define RG_GRAMMAR_MATCHER_H
 
 #include "grammar/form.h"
 
 enum {
     RG_HEADS = 256, /* stacks followed at once */
-    RG_WORK = 1024, /* frames looked at within a step, a power of two */
+    RG_WORK = 1024, /* a power of two */
+    RG_LOOKS = RG_WORK / 4 * 3, /* frames looked at within a step */
 };
 
 typedef struct rg_frame {
@@ -32,6 +33,7 @@ typedef struct rg_stacks {
     rg_work seen[RG_WORK];
     rg_frame todo[RG_WORK];
     uint32_t n_todo;
+    bool lost; /* the last step left something out */
 } rg_stacks;
 
 typedef struct rg_heads {
@@ -47,10 +49,10 @@ void rg_stacks_reset(rg_stacks *s);
 void rg_stacks_copy(rg_stacks *to, const rg_stacks *from); /* of the same cap */
 void rg_stacks_compact(rg_stacks *s, rg_heads *heads);     /* forget what heads do not reach */
 
-/* The stack with this frame on top of another; NONE: no room. */
+/* The stack with this frame on top of another; NONE: no room, for this one or for the one below. */
 uint32_t rg_stacks_push(rg_stacks *s, uint32_t node, uint64_t data, uint32_t below);
 
-/* The stacks after byte; none: it cannot come. */
+/* The stacks after byte; none: it cannot come, or (s->lost) there is no room for any of them. */
 void rg_step(const rg_form *f, rg_stacks *s, const uint32_t *from, uint32_t n, uint8_t byte, rg_heads *to);
 
 bool rg_frame_may_end(const rg_form *f, const rg_frame *frame); /* all that it still wants may be nothing */

@@ -1,0 +1,30 @@
+/* gemma2.c -- Gemma 2 (2024): every other layer has a window; RMSNorm before and after each half; scores and logits
+ * capped; GELU; embeddings times sqrt(dim). */
+#include "model/arch/gemma.h"
+
+static const rg_key keys[] = { KEYS_GQA(8192, 8, 4, 256), KEYS_GEMMA(50, 30) };
+
+static const char *const harmless[] = { "cache_implementation", NULL };
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    return finish_gemma(c, ckpt, err) && finish_windows(c, ckpt, 2, 0, err) &&
+           finish_rope(c, ckpt, 1e4, GGUF_HALVES, err);
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    if (c->window && period_of_windows(c) != 2)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for layer_types other than every other one");
+    return put_gguf_decoder(c, w, err);
+}
+
+static const rg_weight_spec weights[] = { WEIGHTS_GEMMA, { 0 } };
+static const rg_weight_spec layer_weights[] = { WEIGHTS_GEMMA_LAYER, { 0 } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_both_norms } };
+
+const rg_arch rg_arch_gemma2 = {
+    .hf_name = "Gemma2ForCausalLM", .hf_type = "gemma2", .gguf_name = "gemma2", .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+};

@@ -1,0 +1,77 @@
+/* qwen3moe.c -- Qwen3 mixture of experts (2025): the Qwen3 block with routed experts in place of the MLP, on all layers
+ * or on some; experts are chosen by a softmax over all, whose chosen part may be made to sum to one. */
+#include <stdio.h>
+
+#include "model/arch/qwen.h"
+
+enum { DENSE, EXPERTS }; /* kinds of layer */
+
+static const rg_key keys[] = {
+    KEYS_GQA(32768, 32, 4, 0), KEY_FFN(6144), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
+    { offsetof(rg_config, moe_ffn_dim), KEY_INT, "moe_intermediate_size", "expert_feed_forward_length", 768 },
+    { offsetof(rg_config, routing.n_experts), KEY_INT, "num_experts", "expert_count", 128, "num_local_experts" },
+    { offsetof(rg_config, routing.n_used), KEY_INT, "num_experts_per_tok", "expert_used_count", 8 },
+    { offsetof(rg_config, routing.renormalize), KEY_BOOL, "norm_topk_prob", NULL, 0 },
+};
+
+/* Experts on every decoder_sparse_step-th layer, but for those that mlp_only_layers names. */
+static bool finish_kinds(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    int64_t step = 1;
+    const int32_t *dense = NULL;
+    size_t n_dense = 0;
+
+    if (!c->from_gguf && (rg_meta_int(ckpt, "decoder_sparse_step", 1, INT32_MAX, &step, err) < 0 ||
+                          rg_meta_ints(ckpt, "mlp_only_layers", &dense, &n_dense, err) < 0))
+        return false;
+    c->n_dense_layers = 0;
+    for (int i = 0; i < c->n_layers; i++) {
+        bool sparse = c->routing.n_experts > 0 && (i + 1) % step == 0;
+
+        for (size_t k = 0; k < n_dense; k++)
+            sparse = sparse && dense[k] != i;
+        c->layer[i].kind = sparse ? EXPERTS : DENSE;
+        c->n_dense_layers += !sparse;
+    }
+    return c->n_dense_layers == c->n_layers || finish_routing(c, err);
+}
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    c->o_bias = c->attn_bias;
+    c->routing.scale = 1;
+    c->routing.softmax_first = true;
+    c->routing.renormalize |= c->from_gguf;
+    finish_optional(c, ckpt);
+    return finish_heads(c, err) && finish_kinds(c, ckpt, err) && finish_qwen_windows(c, ckpt, 0, err) &&
+           finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) && require_silu(ckpt, err);
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    if (c->n_dense_layers || !c->routing.renormalize)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for %s of this architecture",
+                       c->n_dense_layers ? "layers without experts" : "norm_topk_prob: false");
+    return put_gguf_qwen(c, w, err);
+}
+
+static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
+
+#define WEIGHTS_ATTENTION WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_HALVES), WEIGHTS_QK_NORM(HEAD_DIM, HEAD_DIM)
+
+static const rg_weight_spec dense_weights[] = { WEIGHTS_ATTENTION, WEIGHTS_MLP, { 0 } };
+
+static const rg_weight_spec expert_weights[] = {
+    WEIGHTS_ATTENTION, WEIGHTS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"), { 0 },
+};
+
+static const rg_layer_kind kinds[] = {
+    [DENSE] = { dense_weights, keep_kv, block_pre_norm },
+    [EXPERTS] = { expert_weights, keep_kv, block_pre_norm },
+};
+
+const rg_arch rg_arch_qwen3moe = {
+    .hf_name = "Qwen3MoeForCausalLM", .hf_type = "qwen3_moe", .gguf_name = "qwen3moe", .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+};

@@ -1,0 +1,134 @@
+/* test_scratch.c -- scratch sequences of real models: a step over [0, n) in place has the bits of a fresh sequence's,
+ * whatever was computed there before, causal and with every row seeing all n. */
+#include "support/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ROWS = 150, N = 140, SHORTER = 70, CHANGED = 9 };
+
+typedef struct job {
+    test_model model;
+    test_rig rig;
+    int vocab;
+    bool both_ways;
+    float *got; /* [N][vocab] */
+} job;
+
+static void take_row(void *arg, int feed, int row, float *logits)
+{
+    const job *j = arg;
+
+    (void)feed;
+    memcpy(j->got + (size_t)row * (size_t)j->vocab, logits, (size_t)j->vocab * sizeof *logits);
+}
+
+static rg_seq *sequence(job *j)
+{
+    rg_error err;
+    rg_seq *q = rg_seq_new(j->rig.states, MAX_ROWS, 0, &err);
+
+    assert_ok(q, err);
+    return q;
+}
+
+static void step(job *j, rg_seq *q, const int32_t *ids, int n, float *to)
+{
+    assert_true(rg_seq_grow(j->rig.states, q, n));
+    j->got = to;
+    test_rig_step(&j->rig, &(test_feed){ .seq = q, .ids = ids, .n = n, .both_ways = j->both_ways }, 1, take_row, j);
+    rg_seq_advance(j->rig.states, q, n, 0, ids);
+    rg_states_check(j->rig.states);
+}
+
+/* By a fresh ordinary sequence. */
+static void fresh(job *j, const int32_t *ids, int n, float *to)
+{
+    rg_seq *q = sequence(j);
+
+    step(j, q, ids, n, to);
+    rg_seq_free(j->rig.states, q);
+}
+
+static bool same(const job *j, const float *a, const float *b, int n)
+{
+    return !memcmp(a, b, (size_t)n * (size_t)j->vocab * sizeof *a);
+}
+
+static void compare(job *j)
+{
+    size_t bytes = (size_t)N * (size_t)j->vocab * sizeof(float);
+    float *want = malloc(bytes), *shorter = malloc(bytes), *got = malloc(bytes);
+    int32_t ids[N], other[N];
+    rg_rng g = { .seed = test_seed };
+    rg_seq *q = sequence(j);
+
+    assert_true(want && shorter && got);
+    for (int i = 0; i < N; i++) {
+        ids[i] = (int32_t)rg_rng_below(&g, (uint32_t)j->vocab);
+        other[i] = i < N - CHANGED ? ids[i] : (ids[i] + 1) % j->vocab;
+    }
+    fresh(j, ids, N, want);
+    fresh(j, ids, SHORTER, shorter);
+    assert_int_equal(same(j, want, shorter, SHORTER), !j->both_ways); /* who sees all n sees more of more */
+    rg_seq_scratch(q);
+    step(j, q, other, N, got);
+    assert_false(same(j, want, got, N));
+    assert_int_equal(same(j, want, got, N - CHANGED), !j->both_ways);
+    step(j, q, ids, N, got);
+    assert_true(same(j, want, got, N));
+    step(j, q, ids, SHORTER, got); /* over what a longer step left */
+    assert_true(same(j, shorter, got, SHORTER));
+    step(j, q, ids, N, got);
+    assert_true(same(j, want, got, N));
+    rg_seq_free(j->rig.states, q);
+    free(want);
+    free(shorter);
+    free(got);
+}
+
+static void check(const char *name, bool both_ways)
+{
+    for (int i = 0; test_cpu(i); i++)
+        for (int threads = 1; threads <= 2; threads++) {
+            job j = { .both_ways = both_ways };
+
+            test_model_open(&j.model, test_data(name), threads == 1 ? "f32" : "bf16");
+            j.vocab = j.model.m->config.vocab_size;
+            test_rig_open(&j.rig, &j.model, &(test_rig_options){ .cpu = test_cpu(i), .n_threads = threads,
+                                                                 .max_rows = MAX_ROWS, .max_seqs = 3, .max_len = MAX_ROWS,
+                                                                 .prefixes = true });
+            assert_int_equal(rg_states_most_scratch(j.rig.states, MAX_ROWS), MAX_ROWS);
+            compare(&j);
+            test_rig_close(&j.rig);
+            test_model_close(&j.model);
+        }
+}
+
+static void rows_that_see_what_stands_before_them(void **state)
+{
+    (void)state;
+    check("llama", false);
+    check("gemma3", false);
+    check("deepseek-v2", false);
+    check("mamba", false);
+}
+
+static void rows_that_see_everything(void **state)
+{
+    (void)state;
+    check("llama", true);
+    check("gemma3", true);
+    check("deepseek-v2", true);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_that_see_what_stands_before_them),
+        cmocka_unit_test(rows_that_see_everything),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,302 @@
+/* test_elementwise.c -- norms, activations and products of rows through a real step, against their definitions in double;
+ * in place or not, row by row or all at once. */
+#include "world.h"
+
+#include "ops/count/count.h"
+
+enum { ROWS = 9 };
+
+static const rg_cpu_sizes sizes = { .max_rows = ROWS, .max_cols = 64, .max_heads = 1, .max_head_dim = 32, .max_keys = 64 };
+
+typedef struct job {
+    const float *x, *g; /* [n, cols], [n, g_cols] */
+    int n, cols, g_cols, run;
+    const rg_weight *w, *b;
+    rg_activation act;
+    bool in_place;
+    void (*apply)(rg_fwd *f, const struct job *j, rg_act *y, const rg_act *x, const rg_act *g);
+    float *y;
+} job;
+
+/* An operation, and one row of what it gives. */
+typedef struct operation {
+    const char *name;
+    void (*apply)(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g);
+    void (*define)(const job *j, const float *x, const float *g, double *y);
+    bool only_in_place, weighted, biased;
+} operation;
+
+static void text(rg_fwd *f, void *arg)
+{
+    const job *j = arg;
+    rg_act *x = act_of(f, "x", j->x, j->n, j->cols), *g = act_of(f, "g", j->g, j->n, j->g_cols);
+    rg_act *y = j->in_place ? x : rg_act_new(f, "y", j->cols);
+
+    j->apply(f, j, y, x, g);
+    act_out(f, y, j->y);
+}
+
+/* Rows [first, first + n). */
+static void run_rows(world *w, const job *all, int first, int n)
+{
+    rg_span span = { .n_rows = n };
+    rg_batch b = { .n_rows = n, .n_spans = 1, .spans = &span };
+    job j = *all;
+
+    j.x += (size_t)first * (size_t)j.cols;
+    j.g += (size_t)first * (size_t)j.g_cols;
+    j.y += (size_t)first * (size_t)j.cols;
+    j.n = n;
+    world_step(w, &b, text, &j);
+}
+
+/* ---- operations, and what they are ------------------------------------------------------------------------------- */
+
+static void activate(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    (void)g;
+    rg_activate(f, y, x, j->act);
+}
+
+static void activate_is(const job *j, const float *x, const float *g, double *y)
+{
+    (void)g;
+    for (int i = 0; i < j->cols; i++)
+        y[i] = act_of_double(j->act, (double)x[i]);
+}
+
+/* The gate of an attention's output. */
+static void gate(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    rg_act_mul(f, y, g, x, j->act);
+}
+
+static void gate_is(const job *j, const float *x, const float *g, double *y)
+{
+    for (int i = 0; i < j->cols; i++)
+        y[i] = (double)x[i] * act_of_double(j->act, (double)g[i]);
+}
+
+static void mul(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    (void)j;
+    (void)x;
+    rg_mul_by(f, y, g);
+}
+
+static void mul_is(const job *j, const float *x, const float *g, double *y)
+{
+    for (int i = 0; i < j->cols; i++)
+        y[i] = (double)x[i] * (double)g[i / (j->cols / j->g_cols)];
+}
+
+static void scale(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    (void)j;
+    (void)x;
+    (void)g;
+    rg_scale_by(f, y, -0.3f);
+}
+
+static void scale_is(const job *j, const float *x, const float *g, double *y)
+{
+    (void)g;
+    for (int i = 0; i < j->cols; i++)
+        y[i] = (double)x[i] * (double)-0.3f;
+}
+
+static void rmsnorm(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    (void)g;
+    if (j->w)
+        rg_rmsnorm(f, y, x, j->w, 1e-3f);
+    else
+        rg_rmsnorm_plain(f, y, x, j->run, 1e-3f);
+}
+
+static void layernorm(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    (void)g;
+    if (j->w)
+        rg_layernorm(f, y, x, j->w, j->b, 1e-3f);
+    else
+        rg_layernorm_plain(f, y, x, j->run, 1e-3f);
+}
+
+static void norm_is(const job *j, const float *x, bool centred, double *y)
+{
+    for (int first = 0; first < j->cols; first += j->run) {
+        double mean = 0, square = 0;
+
+        for (int i = 0; i < j->run; i++)
+            mean += centred ? (double)x[first + i] / j->run : 0;
+        for (int i = 0; i < j->run; i++)
+            square += ((double)x[first + i] - mean) * ((double)x[first + i] - mean) / j->run;
+        for (int i = 0; i < j->run; i++)
+            y[first + i] = ((double)x[first + i] - mean) / sqrt(square + 1e-3) * (j->w ? (double)j->w->vec[i] : 1) +
+                           (j->b ? (double)j->b->vec[i] : 0);
+    }
+}
+
+static void rmsnorm_is(const job *j, const float *x, const float *g, double *y)
+{
+    (void)g;
+    norm_is(j, x, false, y);
+}
+
+static void layernorm_is(const job *j, const float *x, const float *g, double *y)
+{
+    (void)g;
+    norm_is(j, x, true, y);
+}
+
+static const operation operations[] = {
+    { .name = "activate", .apply = activate, .define = activate_is },
+    { .name = "gate", .apply = gate, .define = gate_is },
+    { .name = "mul", .apply = mul, .define = mul_is, .only_in_place = true },
+    { .name = "scale", .apply = scale, .define = scale_is, .only_in_place = true },
+    { .name = "rmsnorm", .apply = rmsnorm, .define = rmsnorm_is, .weighted = true },
+    { .name = "rmsnorm_plain", .apply = rmsnorm, .define = rmsnorm_is },
+    { .name = "layernorm", .apply = layernorm, .define = layernorm_is, .weighted = true },
+    { .name = "layernorm and bias", .apply = layernorm, .define = layernorm_is, .weighted = true, .biased = true },
+    { .name = "layernorm_plain", .apply = layernorm, .define = layernorm_is },
+};
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+
+/* Columns, and how many runs or values of a gate they have: heads, a row, each column; rows longer than one piece. */
+static const struct {
+    int cols, n_runs;
+} shapes[] = { { 96, 6 }, { 37, 1 }, { 40, 40 }, { 5000, 1 }, { 6000, 4 }, { 4500, 4500 } };
+
+static void check_operation(world *u, const operation *o, int shape, rg_activation act, rg_rng *rng)
+{
+    const int cols = shapes[shape].cols, n_runs = shapes[shape].n_runs, run = cols / n_runs;
+    const size_t n = (size_t)(ROWS * cols);
+    const bool wide_gate = o->apply == gate;
+    float *x = random_floats(rng, n, 2), *g = random_floats(rng, n, 2), *y = rg_array(n, sizeof *y);
+    float *alone = rg_array(n, sizeof *alone), *w = random_floats(rng, (size_t)run, 1);
+    float *b = random_floats(rng, (size_t)run, 1);
+    double *want = rg_array((size_t)cols, sizeof *want);
+    rg_weight weight = vector(w, run), bias = vector(b, run);
+    job j = { .x = x, .g = g, .cols = cols, .g_cols = wide_gate ? cols : n_runs, .run = run, .act = act,
+              .w = o->weighted ? &weight : NULL, .b = o->biased ? &bias : NULL, .apply = o->apply, .y = y };
+
+    for (size_t i = 0; i < n; i++)
+        x[i] += 3.0f; /* a mean that matters */
+    for (int in_place = o->only_in_place; in_place < 2; in_place++) {
+        j.in_place = in_place;
+        j.y = y;
+        run_rows(u, &j, 0, ROWS);
+        for (int r = 0; r < ROWS; r++) {
+            o->define(&j, x + r * cols, g + r * j.g_cols, want);
+            assert_near(y + r * cols, want, (size_t)cols, 2e-5);
+        }
+        j.y = alone;
+        for (int r = 0; r < ROWS; r++)
+            run_rows(u, &j, r, 1);
+        assert_memory_equal(y, alone, n * sizeof *y);
+    }
+    rg_free(x);
+    rg_free(g);
+    rg_free(y);
+    rg_free(alone);
+    rg_free(w);
+    rg_free(b);
+    rg_free(want);
+}
+
+static void operations_are_their_definitions(void **state)
+{
+    (void)state;
+    for (int isa = 0; rg_cpu_nth(isa); isa++) {
+        rg_rng rng = { .seed = test_seed };
+        world u;
+
+        world_init(&u, rg_cpu_nth(isa), 2, &sizes);
+        for (size_t i = 0; i < RG_LEN(operations); i++)
+            for (int shape = 0; shape < (int)RG_LEN(shapes); shape++) {
+                const bool acts = operations[i].apply == activate || operations[i].apply == gate;
+
+                for (rg_activation act = 0; act < (acts ? RG_ACTIVATIONS : 1); act++)
+                    check_operation(&u, &operations[i], shape, act, &rng);
+            }
+        world_fini(&u);
+    }
+}
+
+/* A constant row far from 0: its variance is 0, which a sum of squares less a square of the mean would not be. */
+static void layernorm_of_a_constant_is_its_bias(void **state)
+{
+    float x[ROWS * 48], y[ROWS * 48], ones[48], bias[48];
+    const rg_weight w = vector(ones, 48), b = vector(bias, 48);
+    job j = { .x = x, .g = x, .cols = 48, .g_cols = 48, .w = &w, .b = &b, .apply = layernorm, .y = y };
+    world u;
+
+    (void)state;
+    for (int i = 0; i < ROWS * 48; i++)
+        x[i] = 12345.0f;
+    for (int i = 0; i < 48; i++) {
+        ones[i] = 1.0f;
+        bias[i] = (float)i;
+    }
+    world_init(&u, rg_cpu_nth(0), 1, &sizes);
+    run_rows(&u, &j, 0, ROWS);
+    for (int i = 0; i < ROWS * 48; i++)
+        assert_true(y[i] == bias[i % 48]);
+    world_fini(&u);
+}
+
+static void counted_text(rg_fwd *f, const rg_weight *w, const rg_weight *b)
+{
+    rg_act *x = rg_act_new(f, "x", 60), *g = rg_act_new(f, "g", 5);
+
+    rg_layernorm(f, x, x, w, b, 1e-5f);
+    rg_layernorm(f, x, x, w, NULL, 1e-5f);
+    rg_layernorm_plain(f, x, x, 12, 1e-5f);
+    rg_rmsnorm(f, x, x, w, 1e-5f);
+    rg_rmsnorm_plain(f, x, x, 12, 1e-5f);
+    rg_activate(f, g, g, RG_SIGMOID);
+    rg_mul_by(f, x, g);
+    rg_scale_by(f, x, 0.5f);
+}
+
+/* Bytes of weights and values made, by name. */
+static void each_is_counted(void **state)
+{
+    static const struct {
+        const char *name;
+        int cols, weight_values;
+    } want[] = { { "layernorm", 60, 24 }, { "layernorm", 60, 12 }, { "layernorm", 60, 0 }, { "rmsnorm", 60, 12 },
+                 { "rmsnorm", 60, 0 },    { "activate", 5, 0 },    { "mul", 60, 0 },       { "scale", 60, 0 } };
+    rg_span span = { .n_rows = 7 };
+    rg_batch batch = { .n_rows = 7, .n_spans = 1, .spans = &span };
+    rg_counted list[RG_LEN(want) + 1];
+    const rg_weight w = { .name = "w", .n_mats = 1, .rows = 1, .cols = 12 }, b = w;
+    rg_counter counter;
+    rg_fwd f;
+
+    (void)state;
+    rg_counter_init(&counter, list, (int)RG_LEN(list));
+    rg_count_fwd(&f, &counter, &batch);
+    counted_text(&f, &w, &b);
+    assert_int_equal(counter.n_ops, RG_LEN(want));
+    for (size_t i = 0; i < RG_LEN(want); i++) {
+        assert_string_equal(rg_op_name(list[i].kind), want[i].name);
+        assert_true(list[i].cells == 7.0 * want[i].cols);
+        assert_true(list[i].count.weight_bytes == 4.0 * want[i].weight_values);
+        assert_true(list[i].count.ops == 0 && list[i].count.state_bytes == 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operations_are_their_definitions),
+        cmocka_unit_test(layernorm_of_a_constant_is_its_bias),
+        cmocka_unit_test(each_is_counted),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests_name("elementwise", tests, NULL, NULL);
+}
