@@ -33,12 +33,12 @@ static _Thread_local struct reserve {
 /* Memory in place of what was refused; without a header, and never given back alone. */
 static void *from_reserve(size_t bytes)
 {
-    size_t whole = (bytes + RG_ALIGN - 1) / RG_ALIGN * RG_ALIGN; /* at most PTRDIFF_MAX came here */
+    size_t whole;
 
     if (!reserve.at)
         return NULL;
     reserve.refused = true;
-    if (bytes > reserve.most || whole > reserve.bytes - reserve.taken)
+    if (bytes > reserve.most || !rg_round_up(bytes, RG_ALIGN, &whole) || whole > reserve.bytes - reserve.taken)
         return NULL;
     reserve.taken += whole;
     return reserve.at + reserve.taken - whole;
@@ -112,6 +112,27 @@ void *rg_array(size_t n, size_t bytes)
     size_t total;
 
     return rg_mul(n, bytes, &total) ? rg_zalloc(total) : NULL;
+}
+
+void *rg_alloc_tail(size_t head, size_t n, size_t each)
+{
+    size_t total;
+
+    return rg_head_and_items(head, n, each, &total) ? rg_alloc(total) : NULL;
+}
+
+void *rg_zalloc_tail(size_t head, size_t n, size_t each)
+{
+    size_t total;
+
+    return rg_head_and_items(head, n, each, &total) ? rg_zalloc(total) : NULL;
+}
+
+void *rg_resize_array(void *p, size_t n, size_t each)
+{
+    size_t total;
+
+    return rg_mul(n, each, &total) ? rg_resize(p, total) : NULL;
 }
 
 void *rg_resize(void *p, size_t bytes)

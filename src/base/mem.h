@@ -13,7 +13,10 @@ enum { RG_ALIGN = 64 }; /* of every allocation: a cache line and a vector */
 void *rg_alloc(size_t bytes);
 void *rg_zalloc(size_t bytes);
 void *rg_array(size_t n, size_t bytes);  /* n * bytes, checked, zeroed */
+void *rg_alloc_tail(size_t head, size_t n, size_t each);  /* head + n * each bytes, checked */
+void *rg_zalloc_tail(size_t head, size_t n, size_t each); /* the same, zeroed */
 void *rg_resize(void *p, size_t bytes);  /* p unchanged and NULL on failure */
+void *rg_resize_array(void *p, size_t n, size_t each); /* the same, to n * each bytes, checked */
 char *rg_strdup(const char *s);
 char *rg_strndup(const char *s, size_t n);
 /* Put s[0, n) and a NUL at p; p, which may be NULL. */

@@ -149,7 +149,7 @@ static bool slice_string(jj_ctx *c, jj_value v, const int64_t s[3], int64_t n, j
         return jj_str_offset(c, v.s, (size_t)s[0], &from) && jj_str_offset(c, v.s, (size_t)end, &to) &&
                jj_give(out, jj_str_sub(c, v.s, from, to - from));
     }
-    b = jj_buf_new(c, (size_t)n);
+    b = jj_buf_new(c, (size_t)n, 0);
     for (int64_t k = 0, i = s[0]; b && k < n; k++, i += s[2])
         if (!jj_charge(c, 8) || !jj_str_offset(c, v.s, (size_t)i, &from) ||
             !jj_str_offset(c, v.s, (size_t)i + 1, &to) || !jj_put_sub(c, b, v.s, from, to - from))

@@ -60,7 +60,7 @@ static bool strings(jj_compiler *k)
     if (!jj_token_text(k, &k->tok, &v) || !jj_advance(k))
         return false;
     if (k->tok.type == JT_STRING) {
-        jj_buf *b = jj_buf_new(k->c, v.s->n + k->tok.n);
+        jj_buf *b = jj_buf_new(k->c, v.s->n, k->tok.n);
         if (!b || !jj_put_str(k->c, b, v.s))
             return false;
         while (k->tok.type == JT_STRING)

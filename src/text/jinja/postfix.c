@@ -183,7 +183,7 @@ static bool long_name(jj_compiler *k, jj_value *out)
 /* A filter or test that there is not fails when it is reached: it may stand behind an if. */
 static bool no_such(jj_compiler *k, const char *what, jj_value name)
 {
-    jj_buf *b = jj_buf_new(k->c, 64);
+    jj_buf *b = jj_buf_new(k->c, 64, 0);
     jj_value text;
     int64_t id;
 
