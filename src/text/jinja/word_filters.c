@@ -76,13 +76,17 @@ static size_t points_of(const wrap *w, size_t from, size_t to)
     return jj_str_points(&part);
 }
 
+/* [at, to) is the rest of the word that is looked at, of n characters: it is measured once, however often it is cut. */
 static bool wrap_line(wrap *w, size_t at, size_t end)
 {
-    size_t from = at, used = 0;
+    size_t from = at, used = 0, to = at, n = 0;
     bool first = true;
 
     while (at < end) {
-        size_t to = chunk_end(w->s, at, end, w->hyphens), n = points_of(w, at, to);
+        if (at == to) {
+            to = chunk_end(w->s, at, end, w->hyphens);
+            n = points_of(w, at, to);
+        }
         const char *p = jj_data(w->s);
         bool trim = true;
         if (!jj_step(w->c, 1))
@@ -102,6 +106,7 @@ static bool wrap_line(wrap *w, size_t at, size_t end)
             if (!jj_str_offset(w->c, &rest, room, &off))
                 return false;
             at += off;
+            n -= room;
             trim = room > 0; /* as Python's textwrap: no part of the word follows the blank, which so is not the last */
         } else if (n > w->width && !used) {
             at = to;
