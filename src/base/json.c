@@ -62,8 +62,10 @@ static size_t longest_token(const char *text, size_t n)
 json_t *rg_json_load(const char *text, size_t n, size_t flags, json_error_t *why)
 {
     feed f = { text, n };
-    size_t most = 4 * longest_token(text, n) + MORE; /* a token's buffer is doubled, or as long as the token */
-    bool refused = !rg_mem_reserve((n < PIECE ? n : PIECE) * PER_BYTE + 2 * most, most);
+    size_t most, bytes; /* a token's buffer is doubled, or as long as the token */
+    bool refused = !rg_head_and_items(MORE, longest_token(text, n), 4, &most) ||
+                   !rg_head_and_items((n < PIECE ? n : PIECE) * PER_BYTE, 2, most, &bytes) ||
+                   !rg_mem_reserve(bytes, most);
     json_t *v = refused ? NULL : json_load_callback(give, &f, flags, why);
 
     if (!refused && rg_mem_refused()) {

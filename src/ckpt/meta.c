@@ -28,7 +28,7 @@ void *rg_arena_get(rg_arena *a, size_t bytes, rg_error *err)
         return rg_fail(err, RG_E_INPUT, "metadata of more than %zu bytes", a->cap), NULL;
     if (!b || want > b->room - b->used) {
         size_t room = want > ARENA_BLOCK / 4 ? want : ARENA_BLOCK;
-        b = rg_alloc(sizeof *b + room);
+        b = rg_alloc_tail(sizeof *b, room, 1);
         if (!b)
             return rg_fail_memory(err, sizeof *b + room), NULL;
         b->room = room;

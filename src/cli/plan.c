@@ -259,7 +259,7 @@ static bool make_rows(plan_job *j, rg_error *err)
 
     j->rows = rg_array(n, sizeof *j->rows);
     j->measured = rg_array(n, sizeof *j->measured);
-    j->tries = rg_array(n, 2 * (size_t)j->rounds * sizeof *j->tries);
+    j->tries = rg_array(n, 2 * (size_t)j->rounds * sizeof *j->tries); /* fits: rounds is an int */
     if (!j->rows || !j->measured || !j->tries)
         return rg_fail_memory(err, n * sizeof *j->rows);
     memset(j->measured, 0, n * sizeof *j->measured);

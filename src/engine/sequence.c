@@ -65,13 +65,13 @@ rg_seq *rg_seq_new(rg_states *s, int32_t max_len, uint64_t salt, rg_error *err)
 {
     int32_t max_blocks = max_len > 0 ? blocks_for(max_len) : 1;
     size_t n_entries = (size_t)max_blocks * (size_t)s->spec.n_groups;
-    rg_seq *q = rg_zalloc(sizeof *q + n_entries * sizeof(int32_t));
+    rg_seq *q = rg_zalloc_tail(sizeof *q, n_entries, sizeof(int32_t));
     int32_t *entry;
 
     if (!q)
         return rg_fail_memory(err, sizeof *q + n_entries * sizeof(int32_t)), NULL;
     if (max_blocks > s->path_room) {
-        rg_node **path = rg_resize(s->path, (size_t)max_blocks * sizeof(rg_node *));
+        rg_node **path = rg_resize_array(s->path, (size_t)max_blocks, sizeof(rg_node *));
 
         if (!path) {
             rg_free(q);

@@ -24,7 +24,7 @@ static bool make_ropes(rg_model *m, rg_error *err)
     const rg_weight *factors = rg_weights_get(&m->weights, W_ROPE_FREQS, -1);
     int n = c->rope.dim / 2, n_local = c->rope_local.dim / 2;
 
-    m->inv_freq = rg_array((size_t)(n + n_local), sizeof *m->inv_freq);
+    m->inv_freq = rg_array((size_t)(n + n_local), sizeof *m->inv_freq); /* fits: each is half an int */
     if (!m->inv_freq)
         return rg_fail_memory(err, (size_t)(n + n_local) * sizeof *m->inv_freq);
     m->rope = (rg_rope){ .n_pairs = n, .inv_freq = m->inv_freq, .interleaved = c->rope.interleaved };

@@ -65,7 +65,7 @@ rg_shop *rg_shop_open(const rg_cpu *cpu, int n_threads, bool exact, rg_error *er
     w->arena_bytes = (size_t)64 << 20;
     w->arena = rg_region_new(w->arena_bytes);
     w->fwd = rg_array((size_t)n_threads, sizeof *w->fwd);
-    w->stamps = rg_array((size_t)n_threads * RG_SHOP_TURNS, sizeof *w->stamps);
+    w->stamps = rg_array((size_t)n_threads, RG_SHOP_TURNS * sizeof *w->stamps);
     w->vector = rg_array(RG_SHOP_VECTOR, sizeof *w->vector);
     w->table = rg_array(RG_SHOP_SPANS * RG_SHOP_CONTEXT / RG_BLOCK, sizeof *w->table);
     w->index = rg_array(RG_SHOP_ROWS, sizeof *w->index);

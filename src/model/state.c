@@ -51,10 +51,12 @@ static bool sizes_are_sane(const rg_keep *k, uint64_t *bytes)
 /* Give the layer's part its place at the end of its group's block. */
 static bool place(rg_group *group, size_t bytes, size_t *offset)
 {
+    size_t whole;
+
     *offset = group->block_bytes;
-    group->block_bytes += (bytes + RG_ALIGN - 1) / RG_ALIGN * RG_ALIGN;
     group->n_layers++;
-    return group->block_bytes < MAX_BYTES;
+    return rg_round_up(bytes, RG_ALIGN, &whole) && rg_add(group->block_bytes, whole, &group->block_bytes) &&
+           group->block_bytes < MAX_BYTES;
 }
 
 static bool declare_layer(rg_state_spec *spec, const rg_keep *k, rg_type type, rg_kv *kv, rg_recurrent *rec)

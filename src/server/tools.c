@@ -41,7 +41,7 @@ static bool add_call(rg_answer *a, const char *name, size_t n_name, const char *
         return false;
     if (a->n_calls == a->calls_room) {
         int room = a->calls_room ? 2 * a->calls_room : 4;
-        c = rg_resize(a->call, (size_t)room * sizeof *c);
+        c = rg_resize_array(a->call, (size_t)room, sizeof *c);
         if (!c)
             return a->failed = true, false;
         a->call = c;

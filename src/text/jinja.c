@@ -49,7 +49,7 @@ static bool start(jj_vm *v, const rg_jinja_input *input)
 {
     const rg_jinja *j = v->j;
 
-    v->stack = rg_alloc(JJ_STACK * sizeof *v->stack);
+    v->stack = rg_alloc_tail(0, JJ_STACK, sizeof *v->stack);
     if (!v->stack)
         return jj_no_memory(&v->c, JJ_STACK * sizeof *v->stack);
     if (!jj_new_dict(&v->c, &v->trusted, false) || !jj_new_dict(&v->c, &v->foreign, true) ||

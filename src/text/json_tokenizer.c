@@ -45,7 +45,7 @@ static bool read_scored(rg_tokenizer *t, const json_t *vocab, double **scores, d
     if (n > RG_VOCAB_CAP)
         return rg_fail(err, RG_E_INPUT, "vocab: %zu pieces, more than %d", n, RG_VOCAB_CAP);
     *lowest = 0;
-    *scores = rg_array(n + 1, sizeof **scores);
+    *scores = rg_zalloc_tail(sizeof **scores, n, sizeof **scores);
     if (!*scores)
         return rg_fail_memory(err, n * sizeof **scores);
     if (!rg_vocab_init(&t->vocab, n, err))

@@ -56,7 +56,7 @@ static bool units_room(units *s, size_t more, rg_error *err)
         return true;
     while (room - s->n < more)
         room *= 2;
-    u = rg_resize(s->u, room * sizeof *u);
+    u = rg_resize_array(s->u, room, sizeof *u);
     if (!u)
         return rg_fail_memory(err, room * sizeof *u);
     s->u = u;

@@ -34,7 +34,7 @@ bool rg_normalizer_add(rg_normalizer *z, rg_norm_step step, rg_error *err)
         rg_fail(err, RG_E_UNSUPPORTED, "more than %d normalizers", RG_NORM_STEPS);
         goto fail;
     }
-    steps = rg_resize(z->steps, (size_t)(z->n + 1) * sizeof *steps);
+    steps = rg_resize_array(z->steps, (size_t)(z->n + 1), sizeof *steps); /* fits: bounded above */
     if (steps)
         z->steps = steps;
     if (!steps || (step.n_text && !step.text)) {

@@ -26,7 +26,7 @@ bool rg_pretok_add(rg_pretok *p, rg_pretok_step step, rg_error *err)
         rg_regex_free(step.pattern);
         return rg_fail(err, RG_E_UNSUPPORTED, "more than %d pre-tokenizers", RG_PRETOK_STEPS);
     }
-    steps = rg_resize(p->steps, (size_t)(p->n + 1) * sizeof *steps);
+    steps = rg_resize_array(p->steps, (size_t)(p->n + 1), sizeof *steps); /* fits: bounded above */
     if (!steps)
         return rg_regex_free(step.pattern), rg_fail_memory(err, sizeof *steps);
     p->steps = steps;
@@ -101,7 +101,7 @@ static bool spare_room(rg_words *w, size_t n, rg_error *err)
         return true;
     while (room < w->n_spare + n)
         room *= 2;
-    list = rg_resize(w->spare, room * sizeof *list);
+    list = rg_resize_array(w->spare, room, sizeof *list);
     if (!list)
         return rg_fail_memory(err, room * sizeof *list);
     w->spare = list;

@@ -7,7 +7,8 @@
  * chunk, so in a phase only one thread looks at its entry. */
 static const float *angles(rg_cpu_reader *r, const rg_rope *rope, int row, int32_t pos)
 {
-    size_t rows = (size_t)r->sizes.max_rows, width = ((size_t)r->sizes.max_head_dim + 31) / 32 * 32;
+    size_t rows = (size_t)r->sizes.max_rows;
+    size_t width = ((size_t)r->sizes.max_head_dim + 31) / 32 * 32; /* fits: max_head_dim is an int */
     size_t at = (size_t)row, pick = at;
     float *v;
 

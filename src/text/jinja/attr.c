@@ -264,7 +264,7 @@ bool jj_getpath(jj_ctx *c, jj_value item, jj_value path, jj_value *out)
         return true;
     if (path.type != JJ_STR)
         return jj_getitem(c, item, path, out);
-    if (!jj_charge(c, 32 + path.s->n))
+    if (!jj_charge(c, 32) || !jj_charge(c, path.s->n))
         return false;
     for (size_t at = 0; at <= path.s->n;) {
         size_t dot = jj_str_find(path.s, at, ".", 1);

@@ -322,8 +322,8 @@ bool jj_swap_code(jj_compiler *k, size_t from, size_t mid)
 {
     rg_jinja *j = k->j;
     size_t n = mid - from, m = j->n_code - mid;
-    jj_insn *code = rg_array(n + 1, sizeof *code);
-    uint32_t *line = rg_array(n + 1, sizeof *line);
+    jj_insn *code = rg_zalloc_tail(sizeof *code, n, sizeof *code);
+    uint32_t *line = rg_zalloc_tail(sizeof *line, n, sizeof *line);
     bool ok = code && line;
 
     if (ok) {

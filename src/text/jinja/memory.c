@@ -84,6 +84,7 @@ static jj_chunk *chunk_new(jj_ctx *c, size_t need)
 
     room = room > CHUNK_MAX ? CHUNK_MAX : room;
     room = room < need ? need : room;
+    /* fits: need was charged, so it is within RG_JINJA_BYTES */
     jj_chunk *k = room < CHUNK_LARGE ? rg_alloc(CHUNK_HEAD + room) : rg_region_new(CHUNK_HEAD + room);
     if (!k)
         return jj_no_memory(c, room), NULL;

@@ -367,7 +367,7 @@ METHOD(m_format_map)
     if (arg[0].type != JJ_DICT)
         return jj_fail(c, "format_map: a %s where a mapping is wanted", jj_type_name(arg[0]));
     a.n_kw = arg[0].dict->n;
-    names = jj_array(c, 2 * a.n_kw, sizeof *names);
+    names = jj_array(c, a.n_kw, 2 * sizeof *names);
     if (!names)
         return false;
     for (size_t i = 0; i < a.n_kw; i++) {

@@ -358,7 +358,7 @@ size_t jj_str_points(const jj_str *s)
 static bool make_marks(jj_ctx *c, jj_buf *b)
 {
     size_t points = 0;
-    jj_marks *m = jj_alloc_tail(c, sizeof *m, b->used / JJ_MARK + 1, sizeof *m->at);
+    jj_marks *m = jj_alloc_tail(c, sizeof *m + sizeof *m->at, b->used / JJ_MARK, sizeof *m->at);
 
     if (!m || !jj_charge(c, b->used))
         return false;
