@@ -274,7 +274,7 @@ static bool list_shards(shards *s, const json_t *map, rg_error *err)
     return true;
 }
 
-/* Every tensor of the map must be in the file that the map says. */
+/* Every tensor of the map must be in the file that the map says, and every tensor of the files in the map. */
 static bool check_map(const rg_checkpoint *c, const shards *s, const json_t *map, rg_error *err)
 {
     char text[80];
@@ -288,32 +288,50 @@ static bool check_map(const rg_checkpoint *c, const shards *s, const json_t *map
             return rg_fail(err, RG_E_INPUT, "weight_map: tensor '%s' is not in %s",
                            rg_name_text(name, strlen(name), text), file);
     }
+    for (int k = 0; k < c->n_tensors; k++) {
+        const char *name = c->tensors[k].name;
+        if (!json_object_get(map, name))
+            return rg_fail(err, RG_E_INPUT, "weight_map: tensor '%s' is in %s, and not in the map",
+                           rg_name_text(name, strlen(name), text), s->name[c->tensors[k].file]);
+    }
     return true;
 }
 
-static bool read_shards(rg_checkpoint *c, const json_t *map, rg_error *err)
+static bool none_is_there(const rg_checkpoint *c, const shards *s)
+{
+    char path[PATH_ROOM];
+
+    for (int i = 0; i < s->n; i++)
+        if (beside(c, s->name[i], path, NULL) != 0)
+            return false;
+    return true;
+}
+
+/* An index all of whose shards are missing is as good as no weights to who asks for none. */
+static bool read_shards(rg_checkpoint *c, const json_t *map, unsigned flags, rg_error *err)
 {
     shards *s = rg_zalloc(sizeof *s);
     char path[PATH_ROOM];
-    bool ok = s && (s->by_name = rg_dict_new(16));
+    bool ok = s && (s->by_name = rg_dict_new(16)), none;
 
     if (!ok)
         rg_fail_memory(err, sizeof *s);
     ok = ok && list_shards(s, map, err);
-    for (int i = 0; ok && i < s->n; i++) {
+    none = ok && (flags & RG_CKPT_NO_WEIGHTS) && none_is_there(c, s);
+    for (int i = 0; ok && !none && i < s->n; i++) {
         int there = beside(c, s->name[i], path, err);
         if (there == 0)
             rg_fail(err, RG_E_INPUT, "weight_map: %s is missing", s->name[i]);
         ok = there == 1 && rg_safetensors_read(c, path, err);
     }
-    ok = ok && check_map(c, s, map, err);
+    ok = ok && (none || check_map(c, s, map, err));
     if (s)
         rg_dict_free(s->by_name);
     rg_free(s);
     return ok;
 }
 
-static bool read_index(rg_checkpoint *c, const char *path, rg_error *err)
+static bool read_index(rg_checkpoint *c, const char *path, unsigned flags, rg_error *err)
 {
     size_t n;
     char *text = rg_file_slurp(path, JSON_CAP, &n, err);
@@ -330,7 +348,7 @@ static bool read_index(rg_checkpoint *c, const char *path, rg_error *err)
     if (!json_is_object(map) || !json_object_size(map))
         ok = rg_fail(err, RG_E_INPUT, "%s: no weight_map, or an empty one", path);
     else
-        ok = read_shards(c, map, err) || rg_fail_prefix(err, "%s", path);
+        ok = read_shards(c, map, flags, err) || rg_fail_prefix(err, "%s", path);
     json_decref(index);
     return ok;
 }
@@ -343,17 +361,12 @@ static bool read_weights(rg_checkpoint *c, unsigned flags, rg_error *err)
     if (there)
         return there == 1 && rg_safetensors_read(c, path, err);
     there = beside(c, "model.safetensors.index.json", path, err);
-    /* An index without its shards is as good as no weights to who asks for none. */
     if (there < 0)
         return false;
     if (there == 0)
         return (flags & RG_CKPT_NO_WEIGHTS) ||
                rg_fail(err, RG_E_INPUT, "%s: neither model.safetensors nor model.safetensors.index.json", c->path);
-    if (!read_index(c, path, err)) {
-        if (!(flags & RG_CKPT_NO_WEIGHTS) || c->n_files)
-            return false;
-    }
-    return true;
+    return read_index(c, path, flags, err);
 }
 
 static bool ends_with(const char *s, const char *end)

@@ -534,8 +534,40 @@ static void indexes_are_checked(void **state)
     refuse_index("{\"weight_map\":{\"a\":\"none.safetensors\"}}", "none.safetensors is missing");
     refuse_index("{\"weight_map\":{\"b\":\"one.safetensors\"}}", "'b' is not in one.safetensors");
     refuse_index("{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"}}", "'a' is there twice");
+    put_safetensors("hf/three.safetensors", "{\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+                                            "\"c\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8);
+    refuse_index("{\"weight_map\":{\"a\":\"one.safetensors\",\"c\":\"three.safetensors\"}}",
+                 "'b' is in three.safetensors, and not in the map");
     mkdir(in_scratch("hf/dir.safetensors"), 0755);
     refuse_index("{\"weight_map\":{\"a\":\"dir.safetensors\"}}", "dir.safetensors");
+}
+
+/* Who asks for no weights may do without any of the shards, and not with a part of them or a bad map. */
+static void indexes_are_checked_without_weights(void **state)
+{
+    static const struct { const char *index, *word; } cases[] = {
+        { "{\"weight_map\":{\"a\":\"none.safetensors\",\"b\":\"nor-this.safetensors\"}}", NULL },
+        { "{\"weight_map\":{}}", "weight_map" },
+        { "{\"weight_map\":{\"a\":\"none.safetensors\",\"b\":\"one.safetensors\"}}", "none.safetensors is missing" },
+        { "{\"weight_map\":{\"x\":\"one.safetensors\"}}", "'x' is not in one.safetensors" },
+        { "{\"weight_map\":{\"a\":\"../one.safetensors\"}}", "the file of tensor 'a'" },
+        { "{\"weight_map\":", "not JSON" },
+    };
+
+    (void)state;
+    mkdir(in_scratch("bare"), 0755);
+    put_text("bare/config.json", "{}");
+    put_safetensors("bare/one.safetensors", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        rg_error err = { 0 };
+        put_text("bare/model.safetensors.index.json", cases[i].index);
+        rg_checkpoint *c = rg_checkpoint_open(in_scratch("bare"), RG_CKPT_NO_WEIGHTS, &err);
+        if (!cases[i].word)
+            assert_ok(c, err);
+        else if (c || !strstr(err.text, cases[i].word))
+            fail_msg("%s: '%s'", cases[i].index, c ? "opened" : err.text);
+        rg_checkpoint_close(c);
+    }
 }
 
 static void refuse_config(const char *text, size_t n, const char *word)
@@ -698,6 +730,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(safetensors_headers_are_checked),
         cmocka_unit_test(deep_and_wide_json_is_refused),
         cmocka_unit_test(indexes_are_checked),
+        cmocka_unit_test(indexes_are_checked_without_weights),
         cmocka_unit_test(configs_are_checked),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(every_read_may_fail),
