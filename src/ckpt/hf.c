@@ -8,11 +8,16 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/internal.h"
 #include "ckpt/json.h"
 
 enum { PATH_ROOM = 4096, JSON_CAP = 1 << 26 };
+
+/* What a file of metadata may take in memory, as so many times its size and so many bytes: its JSON, and the entries
+ * made of it.  Together at most RG_JSON_TIMES and RG_JSON_SPARE. */
+enum { TREE_TIMES = 6, TREE_SPARE = 4 << 20, ENTRY_TIMES = 10, ENTRY_SPARE = 11 << 20, ENTRY_BYTES = 256 };
 
 /* ---- JSON to entries ---- */
 
@@ -184,6 +189,38 @@ static bool flatten(rg_checkpoint *c, json_t *root, rg_buf *path, rg_error *err)
     return true;
 }
 
+/* How many entries flatten makes of what is in v; as deep as RG_JSON_DEPTH. */
+static size_t count_entries(const json_t *v)
+{
+    size_t n = 0;
+
+    if (json_is_array(v) && common_type(v) != GGUF_ARRAY)
+        return 0;
+    for (size_t i = 0; i < json_array_size(v); i++)
+        n += 1 + count_entries(json_array_get(v, i));
+    for (void *i = json_object_iter((json_t *)v); i; i = json_object_iter_next((json_t *)v, i))
+        n += 1 + count_entries(json_object_iter_value(i));
+    return n;
+}
+
+/* Flatten within the budget of entries of n bytes of text. */
+static bool add_all(rg_checkpoint *c, json_t *root, rg_buf *key, size_t n, rg_error *err)
+{
+    size_t n_entries = count_entries(root), bytes, budget, cap = c->arena.cap;
+    bool ok;
+
+    if (!rg_head_and_items(ENTRY_SPARE, n, ENTRY_TIMES, &budget) || !rg_mul(n_entries, (size_t)ENTRY_BYTES, &bytes) ||
+        bytes > budget)
+        return rg_fail(err, RG_E_INPUT, "%zu values in %zu bytes take too much memory", n_entries, n);
+    if (!rg_ckpt_expect_entries(c, n_entries, err))
+        return false;
+    if (c->arena.cap - c->arena.used > budget - bytes)
+        c->arena.cap = c->arena.used + budget - bytes;
+    ok = flatten(c, root, key, err);
+    c->arena.cap = cap;
+    return ok;
+}
+
 /* One JSON file's keys, under a prefix. */
 static bool read_json(rg_checkpoint *c, const char *path, const char *prefix, rg_error *err)
 {
@@ -197,13 +234,13 @@ static bool read_json(rg_checkpoint *c, const char *path, const char *prefix, rg
     text = rg_file_slurp(path, JSON_CAP, &n, err);
     if (!text)
         return false;
-    root = rg_json_parse(path, text, n, err);
+    root = rg_json_parse_within(path, text, n, TREE_SPARE + n * TREE_TIMES, err); /* fits: n <= JSON_CAP */
     if (root && !json_is_object(root))
         rg_fail(err, RG_E_INPUT, "%s: not a JSON object", path);
     else if (root && !rg_buf_str(&key, prefix))
         rg_fail_memory(err, 64);
     else if (root)
-        ok = flatten(c, root, &key, err) || rg_fail_prefix(err, "%s", path);
+        ok = add_all(c, root, &key, n, err) || rg_fail_prefix(err, "%s", path);
     rg_buf_fini(&key);
     json_decref(root);
     rg_free(text);

@@ -113,6 +113,22 @@ static bool make_room(void **p, size_t n, size_t *room, size_t each, rg_error *e
     return true;
 }
 
+bool rg_ckpt_expect_entries(rg_checkpoint *c, size_t n, rg_error *err)
+{
+    size_t room;
+
+    if (!rg_add(c->n_entries, n, &room))
+        return rg_fail_memory(err, SIZE_MAX);
+    if (room <= c->entries_room)
+        return true;
+    rg_entry *p = rg_resize_array(c->entries, room, sizeof *p);
+    if (!p)
+        return rg_fail_memory(err, room * sizeof *p);
+    c->entries = p;
+    c->entries_room = room;
+    return true;
+}
+
 bool rg_ckpt_add_entry(rg_checkpoint *c, const rg_entry *e, size_t n_key, rg_error *err)
 {
     void *p = c->entries;

@@ -10,7 +10,7 @@
 
 char *rg_body_dump(const json_t *v)
 {
-    return json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+    return rg_json_dump(v, JSON_COMPACT | JSON_ENCODE_ANY);
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -53,7 +53,7 @@ json_t *rg_body_parse(const char *text, size_t n, rg_error *err)
     v = rg_json_load(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (v)
         return v;
-    switch (json_error_code(&why)) {
+    switch ((int)json_error_code(&why)) {
     case json_error_duplicate_key:
         rg_fail(err, RG_E_INPUT, "The JSON body has a key twice in one object (line %d).", why.line);
         break;
@@ -62,6 +62,9 @@ json_t *rg_body_parse(const char *text, size_t n, rg_error *err)
         break;
     case json_error_invalid_utf8:
         rg_fail(err, RG_E_INPUT, "The JSON body is not UTF-8 (line %d).", why.line);
+        break;
+    case RG_JSON_OVER_BUDGET:
+        rg_fail(err, RG_E_INPUT, "The JSON body has too many small values: %s.", why.text);
         break;
     case json_error_out_of_memory:
         rg_fail(err, RG_E_MEMORY, "There is no memory for the JSON body.");

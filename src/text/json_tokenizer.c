@@ -1,6 +1,7 @@
 /* json_tokenizer.c -- a tokenizer.json: its vocabulary, added tokens and model; json_steps.c reads the other parts. */
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/json.h"
 #include "text/internal.h"
@@ -358,7 +359,7 @@ static bool read_root(rg_tokenizer *t, const json_t *root, rg_error *err)
 
 bool rg_tokenizer_read_json(rg_tokenizer *t, const char *text, size_t n, rg_error *err)
 {
-    json_t *root = rg_json_parse("tokenizer.json", text, n, err);
+    json_t *root = rg_json_parse_within("tokenizer.json", text, n, rg_json_budget(n, RG_JSON_TIMES_WORDS), err);
     bool ok;
 
     if (!root)

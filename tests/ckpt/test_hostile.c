@@ -499,8 +499,83 @@ static void deep_and_wide_json_is_refused(void **state)
         text[n++] = '0';
     }
     strcpy(text + n, "]}");
-    refuse_header(text, 0, "more than 4194304 values");
+    refuse_header(text, 0, "bytes of memory");
     rg_free(text);
+}
+
+/* What is allocated at most. */
+static bool note_peak(void *arg, size_t bytes)
+{
+    size_t *peak = arg, now = rg_mem_count().live_bytes + bytes;
+
+    *peak = now > *peak ? now : *peak;
+    return true;
+}
+
+/* A header of 25 MB, as of very many tensors with the shortest of names, takes 16 times its size and 16 MB at most. */
+static void long_headers_take_bounded_memory(void **state)
+{
+    enum { BYTES = 25 << 20 };
+    static const char *const entries[] = {
+        "\"t%zu\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[%zu,%zu]},",
+        "\"model.layers.%zu.mlp.down_proj.weight\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[%zu,%zu]},",
+        "\"%zu\":[],",
+        "\"model.layers.%zu.mlp.experts.12.down_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[0,4096],\"data_offsets\":[0,0]},",
+    };
+
+    (void)state;
+    for (size_t k = 0; k < RG_LEN(entries); k++) {
+        char *text = rg_alloc(BYTES + 256);
+        size_t n = 1, i = 0, before, peak = 0;
+        rg_error err = { 0 };
+        text[0] = '{';
+        for (; n < BYTES; i++)
+            n += (size_t)sprintf(text + n, entries[k], i, i, i + 1);
+        text[n - 1] = '}';
+        text[n] = '\0';
+        put_safetensors("long.safetensors", text, i);
+        rg_free(text);
+        before = rg_mem_count().live_bytes;
+        rg_mem_set_gate(note_peak, &peak);
+        rg_checkpoint *c = rg_checkpoint_open(in_scratch("long.safetensors"), RG_CKPT_NO_WEIGHTS, &err);
+        rg_mem_set_gate(NULL, NULL);
+        assert_true(c || err.text[0]);
+        rg_checkpoint_close(c);
+        if (peak - before > 16 * n + (16 << 20))
+            fail_msg("%s: %zu bytes of memory for %zu", entries[k], peak - before, n);
+    }
+}
+
+/* The same of a config of 6 MB. */
+static void long_configs_take_bounded_memory(void **state)
+{
+    enum { BYTES = 6 << 20 };
+    static const char *const pieces[] = {
+        "\"k%zx\":0,", "\"k%zx\":{},", "\"k%zx\":[0,{}],", "\"k%zx\":\"\",", "\"k%zx\":[1,2,3,4,5,6,7,8],",
+        "\"a_key_as_long_as_keys_are_%zu\": 0.12345,\n",
+    };
+
+    (void)state;
+    mkdir(in_scratch("long"), 0755);
+    for (size_t k = 0; k < RG_LEN(pieces); k++) {
+        char *text = rg_alloc(BYTES + 256);
+        size_t n = 1, i = 0, before, peak = 0;
+        rg_error err = { 0 };
+        text[0] = '{';
+        for (; n < BYTES; i++)
+            n += (size_t)sprintf(text + n, pieces[k], i);
+        strcpy(text + n, "\"z\":0}");
+        put_text("long/config.json", text);
+        rg_free(text);
+        before = rg_mem_count().live_bytes;
+        rg_mem_set_gate(note_peak, &peak);
+        rg_checkpoint *c = rg_checkpoint_open(in_scratch("long"), RG_CKPT_NO_WEIGHTS, &err);
+        rg_mem_set_gate(NULL, NULL);
+        assert_true(c || strstr(err.text, "memory"));
+        rg_checkpoint_close(c);
+        if (peak - before > 16 * n + (16 << 20))
+            fail_msg("%s: %zu bytes of memory for %zu", pieces[k], peak - before, n);
+    }
 }
 
 static void refuse_index(const char *index, const char *word)
@@ -729,6 +804,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(split_names_are_checked),
         cmocka_unit_test(safetensors_headers_are_checked),
         cmocka_unit_test(deep_and_wide_json_is_refused),
+        cmocka_unit_test(long_headers_take_bounded_memory),
+        cmocka_unit_test(long_configs_take_bounded_memory),
         cmocka_unit_test(indexes_are_checked),
         cmocka_unit_test(indexes_are_checked_without_weights),
         cmocka_unit_test(configs_are_checked),

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "model/model.h"
 
@@ -42,7 +43,7 @@ static rg_checkpoint *changed(const char *name, const char *change)
         else
             json_object_set(config, key, value);
     }
-    text = json_dumps(config, 0);
+    text = rg_json_dump(config, 0);
     json_decref(config);
     json_decref(patch);
     snprintf(dir, sizeof dir, "%s/config_cases", RG_BUILD_DIR);
