@@ -91,6 +91,8 @@ bool rg_jinja_render(const rg_jinja *j, const rg_jinja_input *input, rg_text *ou
     v->j = j;
     v->out = out;
     ok = start(v, input) && jj_vm_run(v);
+    if (input->cost)
+        *input->cost = (rg_jinja_cost){ .bytes = v->c.bytes, .steps = v->c.steps / JJ_STEP };
     if (!ok)
         take_back(out, &before);
     jj_free_all(&v->c);
