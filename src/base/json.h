@@ -14,6 +14,7 @@
 enum {
     RG_JSON_TIMES = 16,
     RG_JSON_SPARE = 16 << 20,
+    RG_JSON_TIMES_BODY = 24,  /* for a request: many short messages and tools */
     RG_JSON_TIMES_WORDS = 48, /* for a tokenizer's file, which is a long list of very short texts */
 };
 

@@ -48,7 +48,8 @@ json_t *rg_body_parse(const char *text, size_t n, rg_error *err)
         return rg_fail(err, RG_E_INPUT, "The request has no body: want a JSON object."), NULL;
     if (!within_budget(text, n, err))
         return NULL;
-    v = rg_json_load(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+    v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY,
+                            rg_json_budget(n, RG_JSON_TIMES_BODY), &why);
     if (v)
         return v;
     switch ((int)json_error_code(&why)) {
