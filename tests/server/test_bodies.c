@@ -63,8 +63,13 @@ static int ask(const shape *s, size_t n)
     size_t head = (size_t)snprintf(all, 4096, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n", s->path, n);
     char *body = all + head;
     memcpy(body, s->before, before);
-    for (at = before; at + piece + after <= n; at += piece)
-        memcpy(body + at, s->piece, piece);
+    size_t total = n < before + after ? 0 : (n - before - after) / piece * piece;
+    memcpy(body + before, s->piece, total ? piece : 0);
+    for (size_t have = piece, k; have < total; have += k) { /* what is there doubles */
+        k = have < total - have ? have : total - have;
+        memcpy(body + before + have, body + before, k);
+    }
+    at = before + total;
     memcpy(body + at, s->after, after);
     memset(body + at + after, ' ', n - at - after);
     int fd = test_web_connect(t.port);
