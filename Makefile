@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 BUILD := build
 
-.PHONY: all run test test-all check setup setup-test build clean install layers size format bench kernels soak fuzz \
+.PHONY: all run test test-all check setup setup-test build clean install layers size sizes format bench kernels soak fuzz \
         test-release test-clang test-asan test-tsan test-arm64 test-install
 
 all: setup build
@@ -38,10 +38,13 @@ layers:
 size:
 	@scripts/size
 
+sizes:
+	@scripts/sizes
+
 format:
 	@scripts/format
 
-check: layers size format
+check: layers size sizes format
 
 # Also what does not gate: every architecture, spelling and K/V type on every instruction set.
 test-all: setup-test

@@ -326,9 +326,11 @@ bool rg_chat_encode(const rg_engine *e, const char *json, size_t n, const rg_cha
 
     if (!need_tokenizer(e, err))
         return false;
-    conversation = rg_json_load(json, n, JSON_REJECT_DUPLICATES, &why);
+    conversation = rg_json_load_within(json, n, JSON_REJECT_DUPLICATES, rg_json_budget(n, RG_JSON_TIMES_BODY), &why);
     if (!conversation && json_error_code(&why) == json_error_out_of_memory)
         return rg_fail_memory(err, n);
+    if (!conversation && json_error_code(&why) == RG_JSON_OVER_BUDGET)
+        return rg_fail(err, RG_E_LIMIT, "the conversation of %zu bytes: %s", n, why.text);
     if (!conversation)
         return rg_fail(err, RG_E_INPUT, "the conversation is not JSON: line %d: %s", why.line, why.text);
     rg_text_init(&rendered, CHAT_BYTES);

@@ -25,8 +25,23 @@ _Noreturn void rg_assert_failed(const char *file, int line, const char *what);
 /* What an assertion's report prints besides the place: a callback that writes to stderr, per thread; NULL to unset. */
 void rg_assert_report(void (*report)(void *arg), void *arg);
 
-/* Checked arithmetic for sizes that come from a file or a request: false on overflow. */
+/* Checked arithmetic for sizes: false on overflow.  Every size of an allocation is made with these, or by the functions
+ * of mem.h that take a count; scripts/sizes finds what is not. */
 #define rg_add(a, b, out) (!__builtin_add_overflow(a, b, out))
 #define rg_mul(a, b, out) (!__builtin_mul_overflow(a, b, out))
+
+/* head + n * each */
+static inline bool rg_head_and_items(size_t head, size_t n, size_t each, size_t *out)
+{
+    return rg_mul(n, each, out) && rg_add(head, *out, out);
+}
+
+/* The least multiple of `to` that is not below n; to > 0. */
+static inline bool rg_round_up(size_t n, size_t to, size_t *out)
+{
+    size_t rest = n % to;
+
+    return rg_add(n, rest ? to - rest : 0, out);
+}
 
 #endif

@@ -156,7 +156,7 @@ char *rg_file_slurp(const char *path, size_t cap, size_t *n, rg_error *err)
     }
     room = f->size ? (size_t)f->size + 1 : 4096;
     for (;;) {
-        more = rg_resize(data, room + 1);
+        more = rg_resize(data, room + 1); /* fits: cap <= SIZE_MAX / 4, and room at most doubles beyond it */
         if (!more) {
             rg_fail_memory(err, room + 1);
             goto fail;

@@ -5,6 +5,7 @@
 #include "base/json.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -18,7 +19,7 @@ enum {
 /* Before main, so that no object is born of one allocator and freed by another. */
 __attribute__((constructor)) static void allocate_from_base(void)
 {
-    json_set_alloc_funcs(rg_alloc, rg_free);
+    json_set_alloc_funcs(rg_alloc_small, rg_free_small);
 }
 
 typedef struct feed {
@@ -59,22 +60,63 @@ static size_t longest_token(const char *text, size_t n)
     return longest;
 }
 
-json_t *rg_json_load(const char *text, size_t n, size_t flags, json_error_t *why)
+size_t rg_json_budget(size_t n, size_t times)
+{
+    size_t bytes;
+
+    return rg_head_and_items(RG_JSON_SPARE, n, times, &bytes) ? bytes : SIZE_MAX;
+}
+
+/* Sets memory aside to go on with after a refusal, `most` at once: a token's buffer is doubled, or as long as the
+ * token.  Text, reserve and what is made of the text are to stay within `budget`. */
+static bool set_aside(const char *text, size_t n, size_t budget)
+{
+    size_t most, bytes, used;
+
+    return rg_head_and_items(MORE, longest_token(text, n), 2, &most) &&
+           rg_head_and_items((n < PIECE ? n : PIECE) * PER_BYTE, 2, most, &bytes) && rg_add(bytes, n, &used) &&
+           rg_mem_reserve(bytes, most, used < budget ? budget - used : 0);
+}
+
+json_t *rg_json_load_within(const char *text, size_t n, size_t flags, size_t budget, json_error_t *why)
 {
     feed f = { text, n };
-    size_t most = 4 * longest_token(text, n) + MORE; /* a token's buffer is doubled, or as long as the token */
-    bool refused = !rg_mem_reserve((n < PIECE ? n : PIECE) * PER_BYTE + 2 * most, most);
+    bool refused = !set_aside(text, n, budget), over = false;
     json_t *v = refused ? NULL : json_load_callback(give, &f, flags, why);
 
     if (!refused && rg_mem_refused()) {
         json_decref(v);
         v = NULL;
         refused = true;
+        over = rg_mem_over_budget();
     }
     rg_mem_unreserve();
     if (refused && why) {
         memset(why, 0, sizeof *why);
-        why->text[JSON_ERROR_TEXT_LENGTH - 1] = json_error_out_of_memory; /* where json_error_code looks */
+        snprintf(why->text, sizeof why->text, over ? "it takes more than %zu bytes of memory" : "out of memory",
+                 budget);
+        why->text[JSON_ERROR_TEXT_LENGTH - 1] = over ? (char)RG_JSON_OVER_BUDGET : (char)json_error_out_of_memory;
     }
     return v;
+}
+
+json_t *rg_json_load(const char *text, size_t n, size_t flags, json_error_t *why)
+{
+    return rg_json_load_within(text, n, flags, rg_json_budget(n, RG_JSON_TIMES), why);
+}
+
+static int add_text(const char *text, size_t n, void *arg)
+{
+    return rg_buf_add(arg, text, n) ? 0 : -1;
+}
+
+char *rg_json_dump(const json_t *v, size_t flags)
+{
+    rg_buf b;
+
+    rg_buf_init(&b, PTRDIFF_MAX);
+    if (json_dump_callback(v, add_text, &b, flags) == 0 && !b.failed)
+        return b.data;
+    rg_buf_fini(&b);
+    return NULL;
 }

@@ -27,18 +27,19 @@ static bool (*_Atomic gate)(void *arg, size_t bytes);
 static _Thread_local struct reserve {
     char *at; /* NULL: nothing */
     size_t bytes, taken, most;
-    bool refused;
+    size_t budget, held; /* of small allocations since */
+    bool refused, over;
 } reserve;
 
 /* Memory in place of what was refused; without a header, and never given back alone. */
 static void *from_reserve(size_t bytes)
 {
-    size_t whole = (bytes + RG_ALIGN - 1) / RG_ALIGN * RG_ALIGN; /* at most PTRDIFF_MAX came here */
+    size_t whole;
 
     if (!reserve.at)
         return NULL;
     reserve.refused = true;
-    if (bytes > reserve.most || whole > reserve.bytes - reserve.taken)
+    if (bytes > reserve.most || !rg_round_up(bytes, RG_ALIGN, &whole) || whole > reserve.bytes - reserve.taken)
         return NULL;
     reserve.taken += whole;
     return reserve.at + reserve.taken - whole;
@@ -114,6 +115,27 @@ void *rg_array(size_t n, size_t bytes)
     return rg_mul(n, bytes, &total) ? rg_zalloc(total) : NULL;
 }
 
+void *rg_alloc_tail(size_t head, size_t n, size_t each)
+{
+    size_t total;
+
+    return rg_head_and_items(head, n, each, &total) ? rg_alloc(total) : NULL;
+}
+
+void *rg_zalloc_tail(size_t head, size_t n, size_t each)
+{
+    size_t total;
+
+    return rg_head_and_items(head, n, each, &total) ? rg_zalloc(total) : NULL;
+}
+
+void *rg_resize_array(void *p, size_t n, size_t each)
+{
+    size_t total;
+
+    return rg_mul(n, each, &total) ? rg_resize(p, total) : NULL;
+}
+
 void *rg_resize(void *p, size_t bytes)
 {
     size_t had;
@@ -167,19 +189,74 @@ void rg_free(void *p)
     free(h);
 }
 
-bool rg_mem_reserve(size_t bytes, size_t most)
+/* ---- small allocations: a size and two bytes of mark in front ---- */
+
+enum { SMALL_HEAD = 8, SMALL_MARK = 0x6a73 };
+
+static const uint64_t SMALL_MOST = (uint64_t)1 << 48;
+
+/* What malloc takes for them: whole 16 bytes, with its own size. */
+static bool small_cost(size_t bytes, size_t *cost)
+{
+    return bytes < SMALL_MOST && rg_round_up(bytes + SMALL_HEAD + sizeof(size_t), 16, cost);
+}
+
+static bool within_budget(size_t cost)
+{
+    if (!reserve.at || cost <= reserve.budget - reserve.held)
+        return true;
+    reserve.over = true;
+    return false;
+}
+
+void *rg_alloc_small(size_t bytes)
+{
+    size_t cost;
+    uint64_t *head;
+
+    if (!small_cost(bytes, &cost))
+        return NULL;
+    if (!within_budget(cost) || !allowed(cost) || !(head = malloc(bytes + SMALL_HEAD))) /* fits: bytes < 2^48 */
+        return from_reserve(bytes);
+    *head = bytes << 16 | SMALL_MARK;
+    count_new(cost);
+    reserve.held += reserve.at ? cost : 0;
+    return head + 1;
+}
+
+void rg_free_small(void *p)
+{
+    uint64_t *head = p;
+    size_t cost;
+
+    if (!p || in_reserve(p))
+        return;
+    head--;
+    RG_ASSERT((*head & 0xffff) == SMALL_MARK && small_cost(*head >> 16, &cost));
+    *head = 0;
+    count_free(cost);
+    reserve.held -= cost < reserve.held ? cost : reserve.held;
+    free(head);
+}
+
+bool rg_mem_reserve(size_t bytes, size_t most, size_t budget)
 {
     RG_ASSERT(!reserve.at);
     void *p = rg_alloc(bytes);
 
     if (p)
-        reserve = (struct reserve){ .at = p, .bytes = bytes, .most = most };
+        reserve = (struct reserve){ .at = p, .bytes = bytes, .most = most, .budget = budget };
     return p;
 }
 
 bool rg_mem_refused(void)
 {
     return reserve.refused;
+}
+
+bool rg_mem_over_budget(void)
+{
+    return reserve.over;
 }
 
 void rg_mem_unreserve(void)

@@ -13,7 +13,10 @@ enum { RG_ALIGN = 64 }; /* of every allocation: a cache line and a vector */
 void *rg_alloc(size_t bytes);
 void *rg_zalloc(size_t bytes);
 void *rg_array(size_t n, size_t bytes);  /* n * bytes, checked, zeroed */
+void *rg_alloc_tail(size_t head, size_t n, size_t each);  /* head + n * each bytes, checked */
+void *rg_zalloc_tail(size_t head, size_t n, size_t each); /* the same, zeroed */
 void *rg_resize(void *p, size_t bytes);  /* p unchanged and NULL on failure */
+void *rg_resize_array(void *p, size_t n, size_t each); /* the same, to n * each bytes, checked */
 char *rg_strdup(const char *s);
 char *rg_strndup(const char *s, size_t n);
 /* Put s[0, n) and a NUL at p; p, which may be NULL. */
@@ -24,12 +27,18 @@ void rg_free(void *p);                   /* NULL is fine */
 void *rg_region_new(size_t bytes);
 void rg_region_free(void *p, size_t bytes);
 
+/* For a library that makes very many small things: aligned to 8, with 8 bytes in front instead of RG_ALIGN.  Freed with
+ * rg_free_small and nothing else. */
+void *rg_alloc_small(size_t bytes);
+void rg_free_small(void *p); /* NULL is fine */
+
 /* For a library that breaks when it is refused memory halfway: from now on, what the calling thread is refused comes
  * from `bytes` that are set aside here, at most `most` at once.  rg_mem_refused says that it came to that; then what
- * was made is to be freed, before rg_mem_unreserve, and all of it counts as out of memory.  False: no memory to set
- * aside. */
-bool rg_mem_reserve(size_t bytes, size_t most) RG_MUST_CHECK;
+ * was made is to be freed, before rg_mem_unreserve, and all of it counts as out of memory.  Of rg_alloc_small the
+ * thread is also refused what would make it hold more than `budget` bytes at once.  False: no memory to set aside. */
+bool rg_mem_reserve(size_t bytes, size_t most, size_t budget) RG_MUST_CHECK;
 bool rg_mem_refused(void);
+bool rg_mem_over_budget(void); /* and it was for the budget */
 void rg_mem_unreserve(void);
 
 /* Bytes that this process could still take without driving others out: what the machine has available, within the

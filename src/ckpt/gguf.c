@@ -295,18 +295,15 @@ static bool read_tensors(reader *r)
     return true;
 }
 
-static uint64_t align_up(uint64_t v, uint64_t align)
-{
-    return (v + align - 1) / align * align;
-}
-
 /* Offsets count from the first aligned byte after the header.  In order and gapless, as they must be, one walk finds
  * every overlap.  No sum wraps: each end is compared with the file's size, below 2^63, before the next is formed. */
 static bool place_tensors(reader *r, int first)
 {
-    uint64_t data = align_up(r->at, r->align), expected = 0;
+    size_t data, expected = 0;
     char text[80];
 
+    if (!rg_round_up(r->at, r->align, &data))
+        return rg_fail(r->err, RG_E_INPUT, "an alignment of %llu", (unsigned long long)r->align);
     for (int i = first; i < r->c->n_tensors; i++) {
         rg_tensor *t = &r->c->tensors[i];
         const char *name = rg_name_text(t->name, strlen(t->name), text);
@@ -324,7 +321,8 @@ static bool place_tensors(reader *r, int first)
                            name, (unsigned long long)t->bytes, (unsigned long long)(data + expected),
                            (unsigned long long)r->size);
         t->offset = data + expected;
-        expected = align_up(expected + t->bytes, r->align);
+        if (!rg_round_up(expected + t->bytes, r->align, &expected))
+            return rg_fail(r->err, RG_E_INPUT, "an alignment of %llu", (unsigned long long)r->align);
     }
     return true;
 }

@@ -8,11 +8,16 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/internal.h"
 #include "ckpt/json.h"
 
 enum { PATH_ROOM = 4096, JSON_CAP = 1 << 26 };
+
+/* What a file of metadata may take in memory, as so many times its size and so many bytes: its JSON, and the entries
+ * made of it.  Together at most RG_JSON_TIMES and RG_JSON_SPARE. */
+enum { TREE_TIMES = 6, TREE_SPARE = 4 << 20, ENTRY_TIMES = 10, ENTRY_SPARE = 11 << 20, ENTRY_BYTES = 256 };
 
 /* ---- JSON to entries ---- */
 
@@ -184,6 +189,38 @@ static bool flatten(rg_checkpoint *c, json_t *root, rg_buf *path, rg_error *err)
     return true;
 }
 
+/* How many entries flatten makes of what is in v; as deep as RG_JSON_DEPTH. */
+static size_t count_entries(const json_t *v)
+{
+    size_t n = 0;
+
+    if (json_is_array(v) && common_type(v) != GGUF_ARRAY)
+        return 0;
+    for (size_t i = 0; i < json_array_size(v); i++)
+        n += 1 + count_entries(json_array_get(v, i));
+    for (void *i = json_object_iter((json_t *)v); i; i = json_object_iter_next((json_t *)v, i))
+        n += 1 + count_entries(json_object_iter_value(i));
+    return n;
+}
+
+/* Flatten within the budget of entries of n bytes of text. */
+static bool add_all(rg_checkpoint *c, json_t *root, rg_buf *key, size_t n, rg_error *err)
+{
+    size_t n_entries = count_entries(root), bytes, budget, cap = c->arena.cap;
+    bool ok;
+
+    if (!rg_head_and_items(ENTRY_SPARE, n, ENTRY_TIMES, &budget) || !rg_mul(n_entries, (size_t)ENTRY_BYTES, &bytes) ||
+        bytes > budget)
+        return rg_fail(err, RG_E_INPUT, "%zu values in %zu bytes take too much memory", n_entries, n);
+    if (!rg_ckpt_expect_entries(c, n_entries, err))
+        return false;
+    if (c->arena.cap - c->arena.used > budget - bytes)
+        c->arena.cap = c->arena.used + budget - bytes;
+    ok = flatten(c, root, key, err);
+    c->arena.cap = cap;
+    return ok;
+}
+
 /* One JSON file's keys, under a prefix. */
 static bool read_json(rg_checkpoint *c, const char *path, const char *prefix, rg_error *err)
 {
@@ -197,13 +234,13 @@ static bool read_json(rg_checkpoint *c, const char *path, const char *prefix, rg
     text = rg_file_slurp(path, JSON_CAP, &n, err);
     if (!text)
         return false;
-    root = rg_json_parse(path, text, n, err);
+    root = rg_json_parse_within(path, text, n, TREE_SPARE + n * TREE_TIMES, err); /* fits: n <= JSON_CAP */
     if (root && !json_is_object(root))
         rg_fail(err, RG_E_INPUT, "%s: not a JSON object", path);
     else if (root && !rg_buf_str(&key, prefix))
         rg_fail_memory(err, 64);
     else if (root)
-        ok = flatten(c, root, &key, err) || rg_fail_prefix(err, "%s", path);
+        ok = add_all(c, root, &key, n, err) || rg_fail_prefix(err, "%s", path);
     rg_buf_fini(&key);
     json_decref(root);
     rg_free(text);
@@ -274,7 +311,7 @@ static bool list_shards(shards *s, const json_t *map, rg_error *err)
     return true;
 }
 
-/* Every tensor of the map must be in the file that the map says. */
+/* Every tensor of the map must be in the file that the map says, and every tensor of the files in the map. */
 static bool check_map(const rg_checkpoint *c, const shards *s, const json_t *map, rg_error *err)
 {
     char text[80];
@@ -288,32 +325,50 @@ static bool check_map(const rg_checkpoint *c, const shards *s, const json_t *map
             return rg_fail(err, RG_E_INPUT, "weight_map: tensor '%s' is not in %s",
                            rg_name_text(name, strlen(name), text), file);
     }
+    for (int k = 0; k < c->n_tensors; k++) {
+        const char *name = c->tensors[k].name;
+        if (!json_object_get(map, name))
+            return rg_fail(err, RG_E_INPUT, "weight_map: tensor '%s' is in %s, and not in the map",
+                           rg_name_text(name, strlen(name), text), s->name[c->tensors[k].file]);
+    }
     return true;
 }
 
-static bool read_shards(rg_checkpoint *c, const json_t *map, rg_error *err)
+static bool none_is_there(const rg_checkpoint *c, const shards *s)
+{
+    char path[PATH_ROOM];
+
+    for (int i = 0; i < s->n; i++)
+        if (beside(c, s->name[i], path, NULL) != 0)
+            return false;
+    return true;
+}
+
+/* An index all of whose shards are missing is as good as no weights to who asks for none. */
+static bool read_shards(rg_checkpoint *c, const json_t *map, unsigned flags, rg_error *err)
 {
     shards *s = rg_zalloc(sizeof *s);
     char path[PATH_ROOM];
-    bool ok = s && (s->by_name = rg_dict_new(16));
+    bool ok = s && (s->by_name = rg_dict_new(16)), none;
 
     if (!ok)
         rg_fail_memory(err, sizeof *s);
     ok = ok && list_shards(s, map, err);
-    for (int i = 0; ok && i < s->n; i++) {
+    none = ok && (flags & RG_CKPT_NO_WEIGHTS) && none_is_there(c, s);
+    for (int i = 0; ok && !none && i < s->n; i++) {
         int there = beside(c, s->name[i], path, err);
         if (there == 0)
             rg_fail(err, RG_E_INPUT, "weight_map: %s is missing", s->name[i]);
         ok = there == 1 && rg_safetensors_read(c, path, err);
     }
-    ok = ok && check_map(c, s, map, err);
+    ok = ok && (none || check_map(c, s, map, err));
     if (s)
         rg_dict_free(s->by_name);
     rg_free(s);
     return ok;
 }
 
-static bool read_index(rg_checkpoint *c, const char *path, rg_error *err)
+static bool read_index(rg_checkpoint *c, const char *path, unsigned flags, rg_error *err)
 {
     size_t n;
     char *text = rg_file_slurp(path, JSON_CAP, &n, err);
@@ -330,7 +385,7 @@ static bool read_index(rg_checkpoint *c, const char *path, rg_error *err)
     if (!json_is_object(map) || !json_object_size(map))
         ok = rg_fail(err, RG_E_INPUT, "%s: no weight_map, or an empty one", path);
     else
-        ok = read_shards(c, map, err) || rg_fail_prefix(err, "%s", path);
+        ok = read_shards(c, map, flags, err) || rg_fail_prefix(err, "%s", path);
     json_decref(index);
     return ok;
 }
@@ -343,17 +398,12 @@ static bool read_weights(rg_checkpoint *c, unsigned flags, rg_error *err)
     if (there)
         return there == 1 && rg_safetensors_read(c, path, err);
     there = beside(c, "model.safetensors.index.json", path, err);
-    /* An index without its shards is as good as no weights to who asks for none. */
     if (there < 0)
         return false;
     if (there == 0)
         return (flags & RG_CKPT_NO_WEIGHTS) ||
                rg_fail(err, RG_E_INPUT, "%s: neither model.safetensors nor model.safetensors.index.json", c->path);
-    if (!read_index(c, path, err)) {
-        if (!(flags & RG_CKPT_NO_WEIGHTS) || c->n_files)
-            return false;
-    }
-    return true;
+    return read_index(c, path, flags, err);
 }
 
 static bool ends_with(const char *s, const char *end)

@@ -79,6 +79,7 @@ struct rg_checkpoint {
 };
 
 /* Append an entry; the key and all that e points to are in the arena.  Refuses a key that is there already. */
+bool rg_ckpt_expect_entries(rg_checkpoint *c, size_t n, rg_error *err); /* room for n more, at once */
 bool rg_ckpt_add_entry(rg_checkpoint *c, const rg_entry *e, size_t n_key, rg_error *err);
 /* Complete ints and floats of an array entry from raw. */
 bool rg_entry_views(rg_arena *a, rg_entry *e, rg_error *err);

@@ -1,4 +1,4 @@
-/* json.c -- see json.h.  A first pass over the text counts depth and values without recursion, and finds the tokens to
+/* json.c -- see json.h.  A first pass over the text finds the depth without recursion, and finds the tokens to
  * rewrite; jansson then parses the text or its rewritten copy. */
 #include "ckpt/json.h"
 
@@ -23,7 +23,7 @@ typedef struct scan {
     size_t n, at;
     char *out; /* NULL: only counting */
     size_t n_out;
-    size_t depth, max_depth, n_values;
+    size_t depth, max_depth;
     bool rewrite; /* something needs it */
 } scan;
 
@@ -93,27 +93,26 @@ static void scan_all(scan *s)
             continue;
         }
         if (c == '[' || c == '{') {
-            s->n_values++;
             if (++s->depth > s->max_depth)
                 s->max_depth = s->depth;
         } else if ((c == ']' || c == '}') && s->depth) {
             s->depth--;
-        } else if (c == ',') {
-            s->n_values++;
         }
         emit(s, &c, 1);
         s->at++;
     }
 }
 
-static json_t *load(const char *name, const char *text, size_t n, rg_error *err)
+static json_t *load(const char *name, const char *text, size_t n, size_t budget, rg_error *err)
 {
     json_error_t why = { 0 };
-    json_t *v = rg_json_load(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    json_t *v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, budget, &why);
 
     if (v)
         return v;
-    if (json_error_code(&why) == json_error_out_of_memory)
+    if (json_error_code(&why) == RG_JSON_OVER_BUDGET)
+        rg_fail(err, RG_E_INPUT, "%s: a document of %zu bytes: %s", name, n, why.text);
+    else if (json_error_code(&why) == json_error_out_of_memory)
         rg_fail(err, RG_E_MEMORY, "%s: out of memory for a document of %zu bytes", name, n);
     else
         rg_fail(err, RG_E_INPUT, "%s: line %d: not JSON, or a key twice (%s)", name, why.line, why.text);
@@ -125,21 +124,24 @@ static json_t *load(const char *name, const char *text, size_t n, rg_error *err)
 
 json_t *rg_json_parse(const char *name, const char *text, size_t n, rg_error *err)
 {
+    return rg_json_parse_within(name, text, n, rg_json_budget(n, RG_JSON_TIMES), err);
+}
+
+json_t *rg_json_parse_within(const char *name, const char *text, size_t n, size_t bytes, rg_error *err)
+{
     scan count = { .text = text, .n = n }, rewrite;
     json_t *v;
 
     scan_all(&count);
     if (count.max_depth > RG_JSON_DEPTH)
         return rg_fail(err, RG_E_INPUT, "%s: nested deeper than %d", name, RG_JSON_DEPTH), NULL;
-    if (count.n_values > RG_JSON_VALUES)
-        return rg_fail(err, RG_E_INPUT, "%s: more than %d values", name, RG_JSON_VALUES), NULL;
     if (!count.rewrite)
-        return load(name, text, n, err);
+        return load(name, text, n, bytes, err);
     rewrite = (scan){ .text = text, .n = n, .out = rg_alloc(count.n_out) };
     if (!rewrite.out)
         return rg_fail_memory(err, count.n_out), NULL;
     scan_all(&rewrite);
-    v = load(name, rewrite.out, rewrite.n_out, err);
+    v = load(name, rewrite.out, rewrite.n_out, bytes > n ? bytes - n : 0, err);
     rg_free(rewrite.out);
     return v;
 }

@@ -1,6 +1,6 @@
 /* json.h -- JSON from strangers, by jansson, within budgets.
  *
- * Depth, number of values and size are bounded before jansson sees the text; duplicate keys are refused.  What Python
+ * Depth is bounded before jansson sees the text, and memory as base/json does; duplicate keys are refused.  What Python
  * writes and JSON does not know is understood: Infinity and NaN, and integers beyond 64 bits, which become reals. */
 #ifndef RG_CKPT_JSON_H
 #define RG_CKPT_JSON_H
@@ -9,13 +9,12 @@
 
 #include "base/error.h"
 
-enum {
-    RG_JSON_DEPTH = 64,
-    RG_JSON_VALUES = 1 << 22, /* values, at about a hundred bytes each */
-};
+enum { RG_JSON_DEPTH = 64 };
 
 /* The document, or NULL and *err, whose text starts with name.  json_decref it. */
 json_t *rg_json_parse(const char *name, const char *text, size_t n, rg_error *err);
+/* The same with another budget: bytes for all of it, the text included (base/json.h). */
+json_t *rg_json_parse_within(const char *name, const char *text, size_t n, size_t bytes, rg_error *err);
 
 /* Infinity and NaN come as strings of two bytes that no person writes.  True: v is one of them, *out its value. */
 bool rg_json_not_finite(const json_t *v, double *out);

@@ -28,7 +28,7 @@ void *rg_arena_get(rg_arena *a, size_t bytes, rg_error *err)
         return rg_fail(err, RG_E_INPUT, "metadata of more than %zu bytes", a->cap), NULL;
     if (!b || want > b->room - b->used) {
         size_t room = want > ARENA_BLOCK / 4 ? want : ARENA_BLOCK;
-        b = rg_alloc(sizeof *b + room);
+        b = rg_alloc_tail(sizeof *b, room, 1);
         if (!b)
             return rg_fail_memory(err, sizeof *b + room), NULL;
         b->room = room;
@@ -110,6 +110,22 @@ static bool make_room(void **p, size_t n, size_t *room, size_t each, rg_error *e
         return rg_fail_memory(err, bytes);
     *p = q;
     *room = more;
+    return true;
+}
+
+bool rg_ckpt_expect_entries(rg_checkpoint *c, size_t n, rg_error *err)
+{
+    size_t room;
+
+    if (!rg_add(c->n_entries, n, &room))
+        return rg_fail_memory(err, SIZE_MAX);
+    if (room <= c->entries_room)
+        return true;
+    rg_entry *p = rg_resize_array(c->entries, room, sizeof *p);
+    if (!p)
+        return rg_fail_memory(err, room * sizeof *p);
+    c->entries = p;
+    c->entries_room = room;
     return true;
 }
 

@@ -5,11 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/internal.h"
 #include "ckpt/json.h"
 
-enum { HEADER_CAP = 100 * 1000 * 1000 };
+enum {
+    HEADER_CAP = 100 * 1000 * 1000,
+    HEADER_TIMES = 13, /* its JSON in memory; with the tensors that are listed from it, RG_JSON_TIMES */
+};
 
 /* An integer of at least 0. */
 static bool natural(const json_t *v, uint64_t *out)
@@ -191,7 +195,7 @@ bool rg_safetensors_read(rg_checkpoint *c, const char *path, rg_error *err)
     text = read_header(c->files[file], &n, err);
     ok = text != NULL;
     if (ok) {
-        header = rg_json_parse("header", text, (size_t)n, err);
+        header = rg_json_parse_within("header", text, (size_t)n, rg_json_budget((size_t)n, HEADER_TIMES), err);
         ok = header != NULL;
     }
     rg_free(text);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/json.h"
 #include "ckpt/writer.h"
@@ -156,7 +157,7 @@ static bool write_header(rg_ckpt_writer *w, rg_error *err)
     for (size_t i = 0; ok && i < w->n_tensors; i++)
         ok = describe(header, &w->tensors[i]);
     if (ok)
-        text = json_dumps(header, JSON_COMPACT);
+        text = rg_json_dump(header, JSON_COMPACT);
     json_decref(header);
     if (!text)
         return rg_fail_memory(err, w->n_tensors * 128);
@@ -215,7 +216,7 @@ static bool write_sidecar(rg_ckpt_writer *w, rg_error *err)
     }
     if (!ok || !w->config)
         return ok;
-    text = json_dumps(w->config, JSON_INDENT(2));
+    text = rg_json_dump(w->config, JSON_INDENT(2));
     if (!text)
         return rg_fail_memory(err, 4096);
     restore_not_finite(text);

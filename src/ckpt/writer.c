@@ -150,11 +150,6 @@ bool rg_ckpt_put_all(rg_ckpt_writer *w, const rg_checkpoint *from, bool (*skip)(
     return true;
 }
 
-static uint64_t align_up(uint64_t v, uint64_t align)
-{
-    return (v + align - 1) / align * align;
-}
-
 bool rg_ckpt_declare(rg_ckpt_writer *w, const char *name, rg_type type, int n_dims, const int64_t *shape, rg_error *err)
 {
     rg_tensor t = { .type = type, .n_dims = n_dims, .offset = w->data_end };
@@ -180,7 +175,7 @@ bool rg_ckpt_declare(rg_ckpt_writer *w, const char *name, rg_type type, int n_di
                        (long long)rg_tensor_cols(&t), rg_format_of(type)->name);
     if (w->n_tensors == w->tensors_room) {
         size_t room = w->tensors_room ? w->tensors_room * 2 : 64;
-        rg_tensor *more = rg_resize(w->tensors, room * sizeof *more);
+        rg_tensor *more = rg_resize_array(w->tensors, room, sizeof *more);
         if (!more)
             return rg_fail_memory(err, room * sizeof *more);
         w->tensors = more;
@@ -192,8 +187,8 @@ bool rg_ckpt_declare(rg_ckpt_writer *w, const char *name, rg_type type, int n_di
     if (!rg_dict_put(w->names, t.name, n, 0))
         return rg_fail_memory(err, n);
     w->tensors[w->n_tensors++] = t;
-    w->data_end = align_up(w->data_end + t.bytes, w->kind->align);
-    return true;
+    return rg_round_up(w->data_end + t.bytes, w->kind->align, &w->data_end) || /* the sum fits: both are below 2^61 */
+           rg_fail(err, RG_E_USAGE, "tensor '%s': too large", text);
 }
 
 static bool start(rg_ckpt_writer *w, rg_error *err)
@@ -207,6 +202,7 @@ static bool start(rg_ckpt_writer *w, rg_error *err)
 bool rg_ckpt_write(rg_ckpt_writer *w, const void *data, size_t n, rg_error *err)
 {
     const rg_tensor *t = w->current < w->n_tensors ? &w->tensors[w->current] : NULL;
+    size_t whole;
 
     if (!t || n > t->bytes - w->written)
         return rg_fail(err, RG_E_USAGE, "%zu bytes more than tensor '%s' has", n, t ? t->name : "(none)");
@@ -217,7 +213,7 @@ bool rg_ckpt_write(rg_ckpt_writer *w, const void *data, size_t n, rg_error *err)
         return true;
     w->written = 0;
     w->current++;
-    return rg_ckpt_write_zeros(w, align_up(t->bytes, w->kind->align) - t->bytes, err);
+    return rg_round_up(t->bytes, w->kind->align, &whole) && rg_ckpt_write_zeros(w, whole - t->bytes, err);
 }
 
 bool rg_ckpt_commit(rg_ckpt_writer *w, rg_error *err)

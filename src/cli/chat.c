@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "cli/engine.h"
 #include "cli/sampling.h"
@@ -62,7 +63,7 @@ static bool reset(talk *t, const char *system, rg_error *err)
 
 static bool save(const talk *t, const char *path, rg_error *err)
 {
-    char *text = json_dumps(t->messages, JSON_INDENT(2) | JSON_ENSURE_ASCII);
+    char *text = rg_json_dump(t->messages, JSON_INDENT(2) | JSON_ENSURE_ASCII);
     rg_writer *w = text ? rg_writer_open(path, err) : NULL;
     bool ok = w && rg_writer_write(w, text, strlen(text), err) && rg_writer_write(w, "\n", 1, err);
 
@@ -104,7 +105,7 @@ static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
 
 static bool answer_of(talk *t, rg_buf *answer, rg_error *err)
 {
-    char *json = json_dumps(t->messages, JSON_COMPACT);
+    char *json = rg_json_dump(t->messages, JSON_COMPACT);
     int32_t *ids = NULL;
     size_t n_ids = 0;
     rg_request *r = NULL;

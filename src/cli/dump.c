@@ -15,7 +15,7 @@ static void learn(void *arg, const rg_watched *w)
 
     if (d->n == d->room) {
         int room = d->room ? 2 * d->room : 64;
-        dump_place *more = rg_resize(d->places, (size_t)room * sizeof *more);
+        dump_place *more = rg_resize_array(d->places, (size_t)room, sizeof *more);
         d->failed = d->failed || !more;
         if (!more)
             return;
@@ -78,9 +78,13 @@ static bool matches(const dump_place *p, const char *name, size_t n)
 
 static bool make_room(dump *d, dump_place *p, rg_error *err)
 {
+    size_t n;
+
+    if (!rg_mul(d->n_rows, (size_t)p->cols, &n))
+        return rg_fail_memory(err, SIZE_MAX);
     if (!p->rows)
-        p->rows = rg_array(d->n_rows * (size_t)p->cols, sizeof *p->rows);
-    return p->rows || rg_fail_memory(err, d->n_rows * (size_t)p->cols * sizeof *p->rows);
+        p->rows = rg_array(n, sizeof *p->rows);
+    return p->rows || rg_fail_memory(err, n * sizeof *p->rows);
 }
 
 static bool refuse(const dump *d, const char *name, size_t n, rg_error *err)

@@ -142,7 +142,8 @@ static bool add_others(job *j, rg_error *err)
         rg_fail(err, RG_E_INPUT, "%s: not a JSON array of at most %d arrays of ids", j->batch_with, MAX_OTHERS);
     for (i = 0; ok && i < json_array_size(all); i++) {
         list = json_array_get(all, i);
-        cli_ints ids = { .item = rg_array(json_array_size(list) + 1, sizeof(int32_t)), .n = json_array_size(list) };
+        cli_ints ids = { .item = rg_zalloc_tail(sizeof(int32_t), json_array_size(list), sizeof(int32_t)),
+                         .n = json_array_size(list) };
         ok = ids.item && json_is_array(list);
         for (k = 0; ok && k < ids.n; k++) {
             json_int_t v = json_is_integer(json_array_get(list, k)) ? json_integer_value(json_array_get(list, k)) : -1;

@@ -1,5 +1,4 @@
 /* out.c -- how results come out: JSON, progress, and what comes in besides options: text, models, Ctrl-C. */
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +7,8 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/json_write.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "cli/cli.h"
 
 const char *cli_models_dir, *cli_profile_folder;
@@ -21,7 +20,6 @@ enum { JSON_CAP = 1 << 30, JSON_DEPTH = 16 };
 struct cli_json {
     rg_buf buf;
     char closers[JSON_DEPTH];
-    bool first[JSON_DEPTH + 1];
     int depth;
 };
 
@@ -29,44 +27,9 @@ cli_json *cli_json_new(void)
 {
     cli_json *j = rg_zalloc(sizeof *j);
 
-    if (j) {
+    if (j)
         rg_buf_init(&j->buf, JSON_CAP);
-        j->first[0] = true;
-    }
     return j;
-}
-
-static void add_quoted(rg_buf *b, const char *s, size_t n)
-{
-    rg_buf_str(b, "\"");
-    for (size_t i = 0; i < n;) {
-        unsigned char c = (unsigned char)s[i];
-        uint32_t code;
-        size_t len = (size_t)rg_utf8_decode(s + i, n - i, &code);
-        if (c == '"' || c == '\\')
-            rg_buf_printf(b, "\\%c", c);
-        else if (c < 0x20 || c == 0x7f)
-            rg_buf_printf(b, "\\u%04x", c);
-        else if (!len)
-            rg_buf_str(b, "\xef\xbf\xbd");
-        else
-            rg_buf_add(b, s + i, len);
-        i += len ? len : 1;
-    }
-    rg_buf_str(b, "\"");
-}
-
-static void begin(cli_json *j, const char *key)
-{
-    if (!j)
-        return;
-    if (!j->first[j->depth])
-        rg_buf_str(&j->buf, ", ");
-    j->first[j->depth] = false;
-    if (key) {
-        add_quoted(&j->buf, key, strlen(key));
-        rg_buf_str(&j->buf, ": ");
-    }
 }
 
 void cli_json_open(cli_json *j, const char *key, char bracket)
@@ -74,68 +37,56 @@ void cli_json_open(cli_json *j, const char *key, char bracket)
     if (!j)
         return;
     RG_ASSERT(j->depth < JSON_DEPTH);
-    begin(j, key);
-    rg_buf_add(&j->buf, &bracket, 1);
+    rg_out_open(&j->buf, key, bracket);
     j->closers[j->depth++] = bracket == '{' ? '}' : ']';
-    j->first[j->depth] = true;
 }
 
 void cli_json_close(cli_json *j)
 {
     if (j)
-        rg_buf_add(&j->buf, &j->closers[--j->depth], 1);
+        rg_out_close(&j->buf, j->closers[--j->depth]);
 }
 
 void cli_json_string(cli_json *j, const char *key, const char *s, size_t n)
 {
-    begin(j, key);
     if (j)
-        add_quoted(&j->buf, s, n);
+        rg_out_string(&j->buf, key, s, n);
 }
 
 void cli_json_text(cli_json *j, const char *key, const char *s)
 {
-    if (s)
-        cli_json_string(j, key, s, strlen(s));
-    else
-        cli_json_null(j, key);
+    if (j)
+        rg_out_text(&j->buf, key, s);
 }
 
 void cli_json_int(cli_json *j, const char *key, int64_t v)
 {
-    begin(j, key);
     if (j)
-        rg_buf_printf(&j->buf, "%lld", (long long)v);
+        rg_out_int(&j->buf, key, v);
 }
 
 void cli_json_u64(cli_json *j, const char *key, uint64_t v)
 {
-    begin(j, key);
     if (j)
-        rg_buf_printf(&j->buf, "%llu", (unsigned long long)v);
+        rg_out_u64(&j->buf, key, v);
 }
 
 void cli_json_float(cli_json *j, const char *key, double v)
 {
-    begin(j, key);
-    if (j && isfinite(v))
-        rg_buf_printf(&j->buf, "%.9g", v);
-    else if (j)
-        rg_buf_str(&j->buf, "null");
+    if (j)
+        rg_out_real(&j->buf, key, v);
 }
 
 void cli_json_bool(cli_json *j, const char *key, bool v)
 {
-    begin(j, key);
     if (j)
-        rg_buf_str(&j->buf, v ? "true" : "false");
+        rg_out_bool(&j->buf, key, v);
 }
 
 void cli_json_null(cli_json *j, const char *key)
 {
-    begin(j, key);
     if (j)
-        rg_buf_str(&j->buf, "null");
+        rg_out_null(&j->buf, key);
 }
 
 bool cli_json_print(cli_json *j)

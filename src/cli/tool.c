@@ -88,7 +88,7 @@ static void free_arrays(arrays *a)
 
 static bool new_arrays(arrays *a, size_t n_rows, size_t n_spans, rg_error *err)
 {
-    a->token = rg_array(4 * n_rows, sizeof *a->token);
+    a->token = rg_array(n_rows, 4 * sizeof *a->token);
     a->pos = rg_array(n_rows, sizeof *a->pos);
     a->spans = rg_array(n_spans, sizeof *a->spans);
     if (!a->token || !a->pos || !a->spans) {

@@ -95,9 +95,10 @@ typedef struct carver {
 
 static void *carve(carver *c, size_t n, size_t size)
 {
-    size_t bytes, at = (c->used + 15) / 16 * 16;
+    size_t bytes, at;
 
-    if (!rg_mul(n, size, &bytes) || !rg_add(at, bytes, &c->used) || c->used > PTRDIFF_MAX - 64) {
+    if (!rg_round_up(c->used, 16, &at) || !rg_mul(n, size, &bytes) ||
+        !rg_add(at, bytes, &c->used) || c->used > PTRDIFF_MAX - 64) {
         c->failed = true;
         c->used = 0;
         return NULL;

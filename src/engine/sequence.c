@@ -71,15 +71,14 @@ static size_t table_room(const rg_states *s, int g, int32_t max_blocks)
 rg_seq *rg_seq_new(rg_states *s, int32_t max_len, uint64_t salt, rg_error *err)
 {
     int32_t max_blocks = max_len > 0 ? blocks_for(max_len) : 1, *entry;
-    size_t n_entries = 0, bytes;
+    size_t n_entries = 0;
     rg_seq *q;
 
     for (int g = 0; g < s->spec.n_groups; g++)
         n_entries += table_room(s, g, max_blocks);
-    bytes = sizeof *q + n_entries * sizeof *entry;
-    q = rg_zalloc(bytes);
+    q = rg_zalloc_tail(sizeof *q, n_entries, sizeof *entry);
     if (!q)
-        return rg_fail_memory(err, bytes), NULL;
+        return rg_fail_memory(err, n_entries * sizeof *entry), NULL;
     entry = (int32_t *)(void *)(q + 1);
     for (size_t i = 0; i < n_entries; i++)
         entry[i] = -1;

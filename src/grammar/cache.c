@@ -112,7 +112,7 @@ static void make_room(rg_grammar_cache *c, int n_wanted)
 static bool own_source(rg_grammar_source *s)
 {
     size_t n_after = strlen(after_of(s)) + 1;
-    char *texts = s->n < SIZE_MAX - n_after ? rg_alloc(s->n + n_after) : NULL;
+    char *texts = rg_alloc_tail(n_after, s->n, 1);
 
     if (!texts)
         return false;

@@ -20,7 +20,7 @@ void rg_chars_add(rg_form *f, rg_chars *c, uint32_t from, uint32_t to)
         return;
     if (c->n == c->room) {
         uint32_t room = c->room ? 2 * c->room : 16;
-        rg_range *range = room <= MOST_RANGES ? rg_resize(c->range, room * sizeof *range) : NULL;
+        rg_range *range = room <= MOST_RANGES ? rg_resize_array(c->range, room, sizeof *range) : NULL;
         if (!range) {
             rg_form_fail(f, room <= MOST_RANGES ? RG_E_MEMORY : RG_E_LIMIT, "a set of more than %u ranges", c->room);
             return;
@@ -119,7 +119,7 @@ static void add_row(rg_form *f, rows *r, uint32_t from, uint32_t to)
 
     if (r->n == r->room) {
         uint32_t room = r->room ? 2 * r->room : 32;
-        row *p = rg_resize(r->row, room * sizeof *p);
+        row *p = rg_resize_array(r->row, room, sizeof *p);
         if (!p) {
             rg_form_fail(f, RG_E_MEMORY, "out of memory for a set of characters");
             return;

@@ -47,7 +47,7 @@ static bool grow(rg_form *f, void **p, uint32_t *room, uint32_t have, size_t n, 
         return true;
     while (want < have + n)
         want *= 2;
-    q = rg_resize(*p, want * each);
+    q = rg_resize_array(*p, want, each);
     if (!q) {
         f->failed = true;
         return rg_fail_memory(f->err, want * each);
@@ -379,7 +379,7 @@ static void close_to(tree *t, const char *text, size_t depth)
 
 uint32_t rg_form_words(rg_form *f, rg_literal *word, uint32_t n)
 {
-    tree t = { .f = f, .open = rg_array((size_t)n + 2, sizeof(branch)) };
+    tree t = { .f = f, .open = rg_zalloc_tail(2 * sizeof(branch), n, sizeof(branch)) };
     uint32_t made = RG_NEVER;
 
     if (!t.open) {

@@ -89,7 +89,7 @@ static rule *find_rule(parser *p, const char *name, size_t n)
     }
     if (p->n_rules == p->room) {
         uint32_t room = p->room ? 2 * p->room : 32;
-        rule *r = rg_resize(p->rule, room * sizeof *r);
+        rule *r = rg_resize_array(p->rule, room, sizeof *r);
         if (!r) {
             refuse(p, RG_E_MEMORY, "out of memory for the rules");
             return NULL;

@@ -48,7 +48,9 @@ json_t *rg_grammar_json(rg_form *f, const char *name, const char *text, size_t n
     v = rg_json_load(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (v)
         return v;
-    if (json_error_code(&why) == json_error_out_of_memory)
+    if (json_error_code(&why) == RG_JSON_OVER_BUDGET)
+        rg_form_fail(f, RG_E_LIMIT, "%s: a document of %zu bytes: %s", name, n, why.text);
+    else if (json_error_code(&why) == json_error_out_of_memory)
         rg_form_fail(f, RG_E_MEMORY, "%s: out of memory for a document of %zu bytes", name, n);
     else
         rg_form_fail(f, RG_E_INPUT, "%s: line %d: not JSON, or a key twice (%s)", name, why.line, why.text);

@@ -221,7 +221,7 @@ static void *keep(rg_masks *m, const void *p, size_t bytes)
     void *to = m->arena + m->used;
 
     memcpy(to, p, bytes);
-    m->used += (bytes + 7) & ~(size_t)7;
+    m->used += (bytes + 7) & ~(size_t)7; /* fits: the arena has room for it */
     return to;
 }
 
@@ -239,7 +239,7 @@ static void keep_mask(rg_masks *m, const rg_mask_scratch *w, link *l)
         return;
     }
     uint32_t *ids = (uint32_t *)(m->arena + m->used);
-    m->used += ((n + 1) & ~(size_t)1) * sizeof *ids;
+    m->used += ((n + 1) & ~(size_t)1) * sizeof *ids; /* fits: the arena has room for it */
     l->ids = ids;
     for (uint32_t i = 0; i < n_words; i++)
         for (uint64_t b = w->bits[i]; b; b &= b - 1)

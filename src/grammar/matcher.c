@@ -11,7 +11,7 @@ bool rg_stacks_init(rg_stacks *s, uint32_t cap)
     memset(s, 0, sizeof *s);
     s->cap = cap;
     s->frame = rg_array(cap, sizeof *s->frame);
-    s->index = rg_array((size_t)cap * 2, sizeof *s->index);
+    s->index = rg_array(cap, 2 * sizeof *s->index);
     if (s->frame && s->index)
         rg_stacks_reset(s);
     return s->frame && s->index;

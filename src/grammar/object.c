@@ -122,7 +122,7 @@ static uint32_t new_key(rg_form *f, rg_object *o, unsigned char byte, uint8_t le
     }
     if (o->n_keys == o->room_keys) {
         uint32_t room = o->room_keys ? 2 * o->room_keys : 32;
-        rg_key_node *key = rg_resize(o->key, room * sizeof *key);
+        rg_key_node *key = rg_resize_array(o->key, room, sizeof *key);
         if (!key) {
             rg_form_fail(f, RG_E_MEMORY, "out of memory for the names of properties");
             return 0;
@@ -192,7 +192,7 @@ static void list_below(rg_form *f, rg_object *o, const rg_buf *names, const size
 
 static void add_names(rg_form *f, rg_object *o, const rg_object_spec *spec)
 {
-    size_t *end = rg_array((size_t)spec->n_props + 1, sizeof *end);
+    size_t *end = rg_zalloc_tail(sizeof *end, (size_t)spec->n_props, sizeof *end);
     rg_buf names;
 
     rg_buf_init(&names, RG_FORM_TEXT);
@@ -268,7 +268,7 @@ uint32_t rg_object_new(rg_form *f, const rg_object_spec *spec)
     add_names(f, &o, spec);
     if (!f->failed && f->n_objects == f->room_objects) {
         uint32_t room = f->room_objects ? 2 * f->room_objects : 16;
-        rg_object *object = rg_resize(f->object, room * sizeof *object);
+        rg_object *object = rg_resize_array(f->object, room, sizeof *object);
         if (object)
             f->object = object, f->room_objects = room;
         else

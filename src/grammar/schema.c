@@ -144,7 +144,7 @@ uint32_t rg_schema_node(rg_schemas *s, const rg_terms *t)
     }
     if (s->n_jobs == s->room) {
         uint32_t room = s->room ? 2 * s->room : 64;
-        rg_job *p = rg_resize(s->job, room * sizeof *p);
+        rg_job *p = rg_resize_array(s->job, room, sizeof *p);
         if (p)
             s->job = p, s->room = room;
     }

@@ -259,7 +259,7 @@ static rg_object_prop *add_name(names *n, const char *name, size_t length)
         return &n->prop[at];
     if (n->n == n->room) {
         uint32_t room = n->room ? 2 * n->room : 16;
-        rg_object_prop *p = rg_resize(n->prop, room * sizeof *p);
+        rg_object_prop *p = rg_resize_array(n->prop, room, sizeof *p);
         if (!p) {
             rg_form_fail(n->s->f, RG_E_MEMORY, "schema: out of memory");
             return NULL;

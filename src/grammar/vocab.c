@@ -168,7 +168,7 @@ rg_grammar_vocab *rg_grammar_vocab_new(const char *data, const uint32_t *offset,
         rg_fail(err, RG_E_LIMIT, "a vocabulary of %zu bytes", n_bytes);
         goto refused;
     }
-    v->piece = rg_array(n_bytes + 1, sizeof *v->piece);
+    v->piece = rg_zalloc_tail(sizeof *v->piece, n_bytes, sizeof *v->piece);
     if (!v->piece)
         goto fail;
     build(v, t, n_texts);

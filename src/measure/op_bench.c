@@ -56,7 +56,7 @@ static bool allocate(rg_op_bench *b, const rg_cpu *cpu, rg_error *err)
     b->arena = rg_region_new(ARENA_BYTES);
     b->state = rg_region_new(STATE_BYTES);
     b->fwd = rg_array(n, sizeof *b->fwd);
-    b->stamp = rg_array(n * MOST_TURNS, sizeof *b->stamp);
+    b->stamp = rg_array(n, MOST_TURNS * sizeof *b->stamp);
     b->vector = rg_array(RG_BENCH_VECTOR, sizeof *b->vector);
     b->ints = rg_array((size_t)RG_BENCH_ROWS * 8 + RG_BENCH_CONTEXT / RG_BLOCK, sizeof *b->ints);
     return (b->arena && b->state && b->fwd && b->stamp && b->vector && b->ints) || rg_fail_memory(err, ARENA_BYTES);

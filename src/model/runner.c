@@ -103,7 +103,7 @@ static void check_op(const rg_reader *self, rg_fwd *f, const rg_op *op)
 static bool measure_arena(model_runner *r, rg_error *err)
 {
     size_t n = (size_t)r->o.max_rows;
-    int32_t *zeros = rg_array(n * 6, sizeof *zeros);
+    int32_t *zeros = rg_array(n, 6 * sizeof *zeros);
     rg_span span = { .n_rows = r->o.max_rows, .adapter = -1 };
     rg_counter counter;
     rg_fwd *f = rg_alloc(sizeof *f);

@@ -34,9 +34,10 @@ static bool place(rg_group *group, size_t n, size_t bytes, size_t *offset)
 
     if (!rg_mul(n, bytes, &all) || all > MAX_BYTES)
         return false;
+    if (!rg_round_up(all, RG_ALIGN, &all))
+        return false;
     *offset = group->block_bytes;
-    group->block_bytes += (all + RG_ALIGN - 1) / RG_ALIGN * RG_ALIGN;
-    return group->block_bytes < MAX_BYTES;
+    return rg_add(group->block_bytes, all, &group->block_bytes) && group->block_bytes < MAX_BYTES;
 }
 
 /* Are the dimensions what one can multiply? */

@@ -153,7 +153,7 @@ static bool pack_rows(rg_packed *p, const rg_origin *s, const rg_tensor *t, cons
                        (long long)w->cols);
     at_once = (4 << 20) / (int64_t)bytes + 1;
     at_once = at_once < n ? at_once : n;
-    uint8_t *buf = rg_alloc((size_t)at_once * bytes);
+    uint8_t *buf = rg_alloc_tail(0, (size_t)at_once, bytes);
     if (!buf)
         return rg_fail_memory(err, (size_t)at_once * bytes);
     for (int64_t i = 0; i < n; i += at_once) {

@@ -22,7 +22,7 @@ const char *rg_op_name(rg_op_kind kind)
 
 static size_t round_up(size_t n, size_t to)
 {
-    return (n + to - 1) / to * to;
+    return (n + to - 1) / to * to; /* fits: what is rounded are columns, and bytes of what lies in the arena */
 }
 
 static size_t round_bytes(const rg_act *a)

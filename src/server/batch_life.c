@@ -27,7 +27,7 @@ bool rg_batches_load(rg_batches *b, rg_error *err)
     while ((got = rg_store_unended(b->st, b->last_key, &r, err)) == RG_STORE_DONE) {
         if (b->n_active == b->active_room) {
             int32_t room = b->active_room ? 2 * b->active_room : 16;
-            rg_active *more = rg_resize(b->active, (size_t)room * sizeof *more);
+            rg_active *more = rg_resize_array(b->active, (size_t)room, sizeof *more);
             if (!more)
                 return rg_fail_memory(err, (size_t)room * sizeof *more);
             b->active = more;

@@ -122,7 +122,7 @@ bool rg_call_add_ids(rg_call *c, int32_t *ids, size_t n, bool ours, rg_refusal *
 
     if (ok && c->n_prompts == c->prompts_room) {
         int32_t room = c->prompts_room ? 2 * c->prompts_room : 4;
-        rg_prompt *p = c->n_prompts < MAX_PROMPTS ? rg_resize(c->prompts, (size_t)room * sizeof *p) : NULL;
+        rg_prompt *p = c->n_prompts < MAX_PROMPTS ? rg_resize_array(c->prompts, (size_t)room, sizeof *p) : NULL;
         ok = p || (c->n_prompts < MAX_PROMPTS ? rg_refuse_memory(e)
                                               : rg_refuse_field(e, c->shape->input, "There are more than %d prompts.",
                                                                 MAX_PROMPTS));

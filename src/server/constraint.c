@@ -3,6 +3,7 @@
  * It is only read here; the engine compiles it (rg_grammar_new). */
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "server/fields.h"
 
@@ -22,7 +23,7 @@ static bool take(rg_constraint *c, rg_grammar_kind kind, const char *name, const
     c->name = name;
     c->kind = kind;
     c->text = json_is_string(v) ? rg_strndup(json_string_value(v), json_string_length(v))
-                                : json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+                                : rg_json_dump(v, JSON_COMPACT | JSON_ENCODE_ANY);
     if (!c->text)
         return rg_refuse_memory(e);
     c->n = json_is_string(v) ? json_string_length(v) : strlen(c->text);

@@ -26,7 +26,7 @@ enum { HEAD = 16 };
 
 static void *take(int n)
 {
-    char *p = n > 0 ? rg_alloc((size_t)n + HEAD) : NULL;
+    char *p = n > 0 ? rg_alloc_tail(HEAD, (size_t)n, 1) : NULL;
 
     if (!p)
         return NULL;
@@ -51,7 +51,7 @@ static int size_of(void *p)
 
 static void *resize(void *p, int n)
 {
-    char *q = rg_resize(p ? (char *)p - HEAD : NULL, (size_t)n + HEAD);
+    char *q = rg_resize(p ? (char *)p - HEAD : NULL, (size_t)n + HEAD) /* fits: n is an int */;
 
     if (!q)
         return NULL;
@@ -61,7 +61,7 @@ static void *resize(void *p, int n)
 
 static int round_up(int n)
 {
-    return (n + 7) & ~7;
+    return (n + 7) & ~7; /* fits: SQLite asks for less than 2^31 - 256 */
 }
 
 static int start(void *arg)
@@ -293,7 +293,7 @@ rg_db *rg_db_open(const char *path, const rg_db_layout *layout, rg_error *err)
     static const char manners[] = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
                                   "PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864;"
                                   "PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF";
-    rg_db *d = rg_zalloc(sizeof *d + (size_t)layout->n_sql * sizeof d->statement[0]);
+    rg_db *d = rg_zalloc_tail(sizeof *d, (size_t)layout->n_sql, sizeof d->statement[0]);
     rg_error why = { 0 };
 
     if (!d)

@@ -19,7 +19,7 @@ struct rg_keys {
 
 rg_keys *rg_keys_new(const char *const *text, int32_t n, rg_error *err)
 {
-    rg_keys *k = rg_zalloc(sizeof *k + (size_t)n * sizeof k->item[0]);
+    rg_keys *k = rg_zalloc_tail(sizeof *k, (size_t)n, sizeof k->item[0]);
 
     if (!k)
         return rg_fail_memory(err, (size_t)n * sizeof k->item[0]), NULL;

@@ -157,6 +157,7 @@ void rg_write_noise(rg_buf *b, rg_call *c)
         c->event_bytes = n + ROOM;
         c->noise.seed = rg_seed();
     }
+    /* fits: n is the length of an event in memory */
     size_t to = c->event_bytes + (n > c->event_bytes ? (n - c->event_bytes + STEP - 1) / STEP * STEP : 0);
     for (size_t i = 0; i < to - n; i++)
         noise[i] = (char)('a' + rg_rng_below(&c->noise, 26));

@@ -41,7 +41,7 @@ bool rg_answer_add_call(rg_answer *a, const char *name, size_t n_name, const cha
         return false;
     if (a->n_calls == a->calls_room) {
         int room = a->calls_room ? 2 * a->calls_room : 4;
-        c = rg_resize(a->call, (size_t)room * sizeof *c);
+        c = rg_resize_array(a->call, (size_t)room, sizeof *c);
         if (!c)
             return a->failed = true, false;
         a->call = c;
@@ -361,7 +361,7 @@ char *rg_tools_close(const char *s)
     if (*s != '{')
         return NULL;
     at = find_cut(s, brackets);
-    out = rg_alloc(at.n + (size_t)at.depth + 1);
+    out = rg_alloc_tail(at.n, (size_t)at.depth + 1, 1); /* fits: at most DEPTH */
     if (!out)
         return NULL;
     memcpy(out, s, at.n);

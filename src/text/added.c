@@ -23,7 +23,7 @@ bool rg_added_add(rg_added_set *s, const rg_added *token, rg_error *err)
                        RG_ADDED_BYTES);
     if (s->n == s->room) {
         size_t room = s->room ? 2 * s->room : 64;
-        rg_added *tokens = rg_resize(s->tokens, room * sizeof *tokens);
+        rg_added *tokens = rg_resize_array(s->tokens, room, sizeof *tokens);
         if (!tokens)
             return rg_fail_memory(err, room * sizeof *tokens);
         s->tokens = tokens;

@@ -46,11 +46,11 @@ static bool pair_room(rg_bpe *b, rg_error *err)
 
     if (b->n_pairs < b->pairs_room)
         return true;
-    pairs = rg_resize(b->pairs, room * sizeof *pairs);
+    pairs = rg_resize_array(b->pairs, room, sizeof *pairs);
     if (!pairs)
         return rg_fail_memory(err, room * sizeof *pairs);
     b->pairs = pairs;
-    joined = rg_resize(b->joined, room * sizeof *joined);
+    joined = rg_resize_array(b->joined, room, sizeof *joined);
     if (!joined)
         return rg_fail_memory(err, room * sizeof *joined);
     b->joined = joined;
@@ -180,7 +180,7 @@ static bool ids_room(rg_ids *ids, size_t more, rg_error *err)
         return rg_fail(err, RG_E_LIMIT, "more than %d ids", INT32_MAX);
     while (room < ids->n + more)
         room *= 2;
-    list = rg_resize(ids->id, room * sizeof *list);
+    list = rg_resize_array(ids->id, room, sizeof *list);
     if (!list)
         return rg_fail_memory(err, room * sizeof *list);
     ids->id = list;
@@ -229,7 +229,7 @@ static bool symbol_room(rg_bpe_work *w, size_t n, rg_error *err)
     rg_free(w->symbol);
     w->symbol_room = 0;
     n = n < 128 ? 128 : n;
-    w->symbol = rg_alloc(n * sizeof *w->symbol);
+    w->symbol = rg_alloc_tail(0, n, sizeof *w->symbol);
     if (!w->symbol)
         return rg_fail_memory(err, n * sizeof *w->symbol);
     w->symbol_room = n;
@@ -240,7 +240,7 @@ static bool symbol_add(rg_bpe_work *w, int32_t id, size_t from, size_t n, rg_err
 {
     if (w->n == w->symbol_room) {
         size_t room = w->symbol_room ? 2 * w->symbol_room : 128;
-        rg_symbol *list = rg_resize(w->symbol, room * sizeof *list);
+        rg_symbol *list = rg_resize_array(w->symbol, room, sizeof *list);
         if (!list)
             return rg_fail_memory(err, room * sizeof *list);
         w->symbol = list;

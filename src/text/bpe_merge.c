@@ -27,7 +27,7 @@ static bool heap_append(rg_bpe_work *w, uint64_t key, rg_error *err)
 {
     if (w->n_heap == w->heap_room) {
         size_t room = w->heap_room ? 2 * w->heap_room : 256;
-        uint64_t *heap = rg_resize(w->heap, room * sizeof *heap);
+        uint64_t *heap = rg_resize_array(w->heap, room, sizeof *heap);
         if (!heap)
             return rg_fail_memory(err, room * sizeof *heap);
         w->heap = heap;
@@ -71,7 +71,7 @@ static void heap_sink(rg_bpe_work *w, size_t i, uint64_t key)
 
 static bool grow_keys(uint64_t **keys, size_t *room, size_t n)
 {
-    uint64_t *more = n <= *room ? NULL : rg_resize(*keys, n * sizeof **keys);
+    uint64_t *more = n <= *room ? NULL : rg_resize_array(*keys, n, sizeof **keys);
 
     if (n > *room && !more)
         return false;
@@ -307,7 +307,7 @@ static bool begin(const rg_bpe *b, rg_bpe_work *w, const char *text, bool plain,
     size_t n = 0;
 
     if (b->order && !w->memo && w->n >= MEMO_FROM) {
-        w->memo = rg_alloc(MEMO * sizeof *w->memo);
+        w->memo = rg_alloc_tail(0, MEMO, sizeof *w->memo);
         if (!w->memo)
             return rg_fail_memory(err, MEMO * sizeof *w->memo);
         memset(w->memo, 0xFF, MEMO * sizeof *w->memo); /* no pair is that */

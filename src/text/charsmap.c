@@ -66,7 +66,7 @@ static int sextet(char c)
 
 unsigned char *rg_charsmap_decode(const char *text, size_t n, size_t *n_blob, rg_error *err)
 {
-    unsigned char *blob = rg_alloc(n / 4 * 3 + 3);
+    unsigned char *blob = rg_alloc_tail(3, n / 4, 3);
     size_t at = 0, out = 0;
     uint32_t bits = 0;
 

@@ -33,7 +33,7 @@ bool rg_detok_add(rg_detok *d, rg_detok_step step, rg_error *err)
         rg_fail(err, RG_E_UNSUPPORTED, "more than %d decoders", RG_DETOK_STEPS);
         goto fail;
     }
-    steps = rg_resize(d->steps, (size_t)(d->n + 1) * sizeof *steps);
+    steps = rg_resize_array(d->steps, (size_t)(d->n + 1), sizeof *steps); /* fits: bounded above */
     if (steps)
         d->steps = steps;
     if (!steps || (step.n_text && !step.text) || (step.n_more && !step.more)) {
@@ -64,7 +64,7 @@ static bool close_part(rg_parts *p, rg_error *err)
         return rg_fail_memory(err, p->text.n);
     if (p->n == p->room) {
         size_t room = p->room ? 2 * p->room : 64;
-        size_t *end = rg_resize(p->end, room * sizeof *end);
+        size_t *end = rg_resize_array(p->end, room, sizeof *end);
         if (!end)
             return rg_fail_memory(err, room * sizeof *end);
         p->end = end;
@@ -206,7 +206,7 @@ static bool replace(const rg_detok_step *d, rg_matcher *m, rg_string s, rg_buf *
 {
     size_t done = 0;
     rg_walk walk = { 0 };
-    rg_span f;
+    rg_extent f;
     int got;
 
     while ((got = rg_regex_next(d->pattern, m, s.data, s.n, &walk, &f, err)) > 0) {

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/json.h"
 #include "text/export_parts.h"
@@ -532,7 +533,7 @@ bool rg_tokenizer_export(rg_ckpt_writer *w, const rg_checkpoint *from, int vocab
     if (!text && err->code != RG_OK)
         return false;
     if (text) {
-        root = rg_json_parse("tokenizer.json", text, n, err);
+        root = rg_json_parse_within("tokenizer.json", text, n, rg_json_budget(n, RG_JSON_TIMES_WORDS), err);
         rg_free(text);
         if (!root)
             return false;

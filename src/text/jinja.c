@@ -49,7 +49,7 @@ static bool start(jj_vm *v, const rg_jinja_input *input)
 {
     const rg_jinja *j = v->j;
 
-    v->stack = rg_alloc(JJ_STACK * sizeof *v->stack);
+    v->stack = rg_alloc_tail(0, JJ_STACK, sizeof *v->stack);
     if (!v->stack)
         return jj_no_memory(&v->c, JJ_STACK * sizeof *v->stack);
     if (!jj_new_dict(&v->c, &v->trusted, false) || !jj_new_dict(&v->c, &v->foreign, true) ||
@@ -91,6 +91,8 @@ bool rg_jinja_render(const rg_jinja *j, const rg_jinja_input *input, rg_text *ou
     v->j = j;
     v->out = out;
     ok = start(v, input) && jj_vm_run(v);
+    if (input->cost)
+        *input->cost = (rg_jinja_cost){ .bytes = v->c.bytes, .steps = v->c.steps / JJ_STEP };
     if (!ok)
         take_back(out, &before);
     jj_free_all(&v->c);

@@ -14,7 +14,7 @@
 
 typedef struct rg_jinja rg_jinja;
 
-/* Caps of a template and of one render.  A render that meets one is refused, within 50 ms. */
+/* Caps of a template and of one render.  A render that meets one is refused. */
 enum {
     RG_JINJA_SOURCE_BYTES = 1 << 18,
     RG_JINJA_DEPTH = 200, /* of nested brackets and blocks in the source; of calls while rendering */
@@ -26,11 +26,17 @@ enum {
 rg_jinja *rg_jinja_parse(const char *source, size_t n, rg_error *err);
 void rg_jinja_free(rg_jinja *j); /* NULL is fine */
 
+/* What a render took of its budgets; where it was refused, what it asked for last is counted too. */
+typedef struct rg_jinja_cost {
+    size_t bytes, steps;
+} rg_jinja_cost;
+
 /* What a render is given; borrowed for the call. */
 typedef struct rg_jinja_input {
     const json_t *trusted; /* object: the checkpoint's variables; may be NULL */
     const json_t *foreign; /* object: messages, tools, extra variables, in which only messages[i].role is trusted */
     int64_t now_s;         /* seconds since 1970, local time, for strftime_now */
+    rg_jinja_cost *cost;   /* filled at the end; NULL: nobody asks */
 } rg_jinja_input;
 
 /* Append the rendered text to out.  False and *err: an error of the template (raise_exception's own words included), a

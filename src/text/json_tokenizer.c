@@ -1,6 +1,7 @@
 /* json_tokenizer.c -- a tokenizer.json: its vocabulary, added tokens and model; json_steps.c reads the other parts. */
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/json.h"
 #include "text/internal.h"
@@ -45,7 +46,7 @@ static bool read_scored(rg_tokenizer *t, const json_t *vocab, double **scores, d
     if (n > RG_VOCAB_CAP)
         return rg_fail(err, RG_E_INPUT, "vocab: %zu pieces, more than %d", n, RG_VOCAB_CAP);
     *lowest = 0;
-    *scores = rg_array(n + 1, sizeof **scores);
+    *scores = rg_zalloc_tail(sizeof **scores, n, sizeof **scores);
     if (!*scores)
         return rg_fail_memory(err, n * sizeof **scores);
     if (!rg_vocab_init(&t->vocab, n, err))
@@ -358,7 +359,7 @@ static bool read_root(rg_tokenizer *t, const json_t *root, rg_error *err)
 
 bool rg_tokenizer_read_json(rg_tokenizer *t, const char *text, size_t n, rg_error *err)
 {
-    json_t *root = rg_json_parse("tokenizer.json", text, n, err);
+    json_t *root = rg_json_parse_within("tokenizer.json", text, n, rg_json_budget(n, RG_JSON_TIMES_WORDS), err);
     bool ok;
 
     if (!root)

@@ -56,7 +56,7 @@ static bool units_room(units *s, size_t more, rg_error *err)
         return true;
     while (room - s->n < more)
         room *= 2;
-    u = rg_resize(s->u, room * sizeof *u);
+    u = rg_resize_array(s->u, room, sizeof *u);
     if (!u)
         return rg_fail_memory(err, room * sizeof *u);
     s->u = u;
@@ -131,7 +131,7 @@ static bool add_decomposed(units *s, const rg_passage *p, size_t at, int length,
     return true;
 }
 
-static bool decompose(units *s, const rg_passage *p, rg_span part, rg_error *err)
+static bool decompose(units *s, const rg_passage *p, rg_extent part, rg_error *err)
 {
     for (size_t i = part.from; i < part.to;) {
         int length;
@@ -263,7 +263,7 @@ static bool put_units(units *s, const rg_passage *p, rg_draft *out, rg_error *er
     return rg_draft_ok(out) || rg_fail_memory(err, p->n);
 }
 
-static bool normal_part(units *s, const rg_passage *p, rg_span part, rg_draft *out, rg_error *err)
+static bool normal_part(units *s, const rg_passage *p, rg_extent part, rg_draft *out, rg_error *err)
 {
     size_t from = part.from, next;
 
@@ -276,7 +276,7 @@ static bool normal_part(units *s, const rg_passage *p, rg_span part, rg_draft *o
         next = i + (size_t)length;
         k = settled(s, p, next, part.to, code);
         if (k && from < i) {
-            if (!decompose(s, p, (rg_span){ from, i }, err) || !put_units(s, p, out, err))
+            if (!decompose(s, p, (rg_extent){ from, i }, err) || !put_units(s, p, out, err))
                 return false;
             s->n = 0;
             from = i;
@@ -287,7 +287,7 @@ static bool normal_part(units *s, const rg_passage *p, rg_span part, rg_draft *o
         rg_draft_put(out, k->text, k->n_text, i, false);
         from = next;
     }
-    return decompose(s, p, (rg_span){ from, part.to }, err) && put_units(s, p, out, err);
+    return decompose(s, p, (rg_extent){ from, part.to }, err) && put_units(s, p, out, err);
 }
 
 /* Whether a character may change what is before it or join it: marks, which vowel signs are too, and the letters of
@@ -301,7 +301,7 @@ static bool joins_left(int32_t c)
 }
 
 /* Does a character by itself stay as it is, and join nothing that is before it?  *is, as far as there is memory. */
-static bool find_still(units *s, const rg_passage *p, rg_span one, bool *is, rg_error *err)
+static bool find_still(units *s, const rg_passage *p, rg_extent one, bool *is, rg_error *err)
 {
     int32_t code = (int32_t)rg_utf8_code(p->text + one.from, (int)(one.to - one.from));
 
@@ -324,7 +324,7 @@ static bool skip_run(units *s, const rg_passage *p, bool still, size_t *at, size
         int32_t code = (int32_t)rg_clean_char(p->text + *at, &length);
         struct still *known = &s->still[code % STILL];
         if (length > 1 && known->code != code) {
-            if (!find_still(s, p, (rg_span){ *at, *at + (size_t)length }, &known->is, err))
+            if (!find_still(s, p, (rg_extent){ *at, *at + (size_t)length }, &known->is, err))
                 return false;
             known->code = code;
         }
@@ -352,7 +352,7 @@ bool rg_normal_form(const rg_passage *p, bool compose, bool compat, rg_draft *ou
         if (still == end)
             from = end;
         rg_draft_copy(out, p, i, from);
-        ok = ok && (from == end || normal_part(&s, p, (rg_span){ from, end }, out, err));
+        ok = ok && (from == end || normal_part(&s, p, (rg_extent){ from, end }, out, err));
         i = end;
     }
     rg_free(s.u);

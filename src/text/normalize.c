@@ -34,7 +34,7 @@ bool rg_normalizer_add(rg_normalizer *z, rg_norm_step step, rg_error *err)
         rg_fail(err, RG_E_UNSUPPORTED, "more than %d normalizers", RG_NORM_STEPS);
         goto fail;
     }
-    steps = rg_resize(z->steps, (size_t)(z->n + 1) * sizeof *steps);
+    steps = rg_resize_array(z->steps, (size_t)(z->n + 1), sizeof *steps); /* fits: bounded above */
     if (steps)
         z->steps = steps;
     if (!steps || (step.n_text && !step.text)) {
@@ -259,7 +259,7 @@ static bool replace(const rg_norm_step *z, rg_matcher *m, const rg_passage *p, r
 {
     size_t done = 0;
     rg_walk walk = { 0 };
-    rg_span s;
+    rg_extent s;
     int got = 0;
 
     while (rg_draft_ok(out) && (got = rg_regex_next(z->pattern, m, p->text, p->n, &walk, &s, err)) > 0) {

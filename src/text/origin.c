@@ -23,7 +23,7 @@ static bool room_for_a_run(rg_text *t)
 
     if (t->n_runs < t->runs_room)
         return true;
-    run = rg_resize(t->run, room * sizeof *run);
+    run = rg_resize_array(t->run, room, sizeof *run);
     if (!run)
         return false;
     t->run = run;

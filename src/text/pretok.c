@@ -26,7 +26,7 @@ bool rg_pretok_add(rg_pretok *p, rg_pretok_step step, rg_error *err)
         rg_regex_free(step.pattern);
         return rg_fail(err, RG_E_UNSUPPORTED, "more than %d pre-tokenizers", RG_PRETOK_STEPS);
     }
-    steps = rg_resize(p->steps, (size_t)(p->n + 1) * sizeof *steps);
+    steps = rg_resize_array(p->steps, (size_t)(p->n + 1), sizeof *steps); /* fits: bounded above */
     if (!steps)
         return rg_regex_free(step.pattern), rg_fail_memory(err, sizeof *steps);
     p->steps = steps;
@@ -101,7 +101,7 @@ static bool spare_room(rg_words *w, size_t n, rg_error *err)
         return true;
     while (room < w->n_spare + n)
         room *= 2;
-    list = rg_resize(w->spare, room * sizeof *list);
+    list = rg_resize_array(w->spare, room, sizeof *list);
     if (!list)
         return rg_fail_memory(err, room * sizeof *list);
     w->spare = list;
@@ -110,7 +110,7 @@ static bool spare_room(rg_words *w, size_t n, rg_error *err)
 }
 
 /* A word of p; or the last one once more, if it is that and comes right after it. */
-static bool spare_add(rg_words *w, const rg_passage *p, rg_span word, rg_error *err)
+static bool spare_add(rg_words *w, const rg_passage *p, rg_extent word, rg_error *err)
 {
     size_t n = word.to - word.from;
 
@@ -145,7 +145,7 @@ static void swap_lists(rg_words *w)
 typedef struct cutter {
     rg_words *w;
     rg_behavior behavior;
-    rg_span open; /* the word that may still grow */
+    rg_extent open; /* the word that may still grow */
     bool is_open, open_match;
     uint32_t known[64]; /* characters, and in the lowest bit whether they are of the step's class */
     rg_error *err;
@@ -175,7 +175,7 @@ static bool segment(cutter *c, size_t from, size_t to, bool match)
     } else {
         if (c->is_open && !spare_add(c->w, &c->w->passage, c->open, c->err))
             return false;
-        c->open = (rg_span){ from, to };
+        c->open = (rg_extent){ from, to };
         c->is_open = true;
     }
     c->open_match = match;
@@ -185,7 +185,7 @@ static bool segment(cutter *c, size_t from, size_t to, bool match)
 /* The next character of a class, as rg_regex_next finds patterns.  A text has few characters, or the same ones again
  * and again: what was asked of a class last is remembered. */
 static bool next_of_class(cutter *c, bool (*class)(uint32_t), const char *text, size_t n, rg_walk *walk,
-                          rg_span *found)
+                          rg_extent *found)
 {
     while (walk->at < n) {
         int length;
@@ -195,19 +195,19 @@ static bool next_of_class(cutter *c, bool (*class)(uint32_t), const char *text, 
         if (*known >> 1 != code || !code)
             *known = code << 1 | class(code);
         if (*known & 1) {
-            *found = (rg_span){ from, walk->at };
+            *found = (rg_extent){ from, walk->at };
             return true;
         }
     }
     return false;
 }
 
-static bool cut_word(cutter *c, const rg_pretok_step *step, rg_matcher *m, rg_span word)
+static bool cut_word(cutter *c, const rg_pretok_step *step, rg_matcher *m, rg_extent word)
 {
     const char *text = c->w->passage.text + word.from;
     size_t done = 0, n = word.to - word.from;
     rg_walk walk = { 0 };
-    rg_span s;
+    rg_extent s;
     int got;
 
     c->is_open = false;
@@ -226,7 +226,7 @@ static bool cut_word(cutter *c, const rg_pretok_step *step, rg_matcher *m, rg_sp
 
 /* Cut where the script changes.  Characters of any script go with what is before them; those that nothing is before are
  * lost, as in the published library. */
-static bool cut_scripts(rg_words *w, rg_span word, rg_error *err)
+static bool cut_scripts(rg_words *w, rg_extent word, rg_error *err)
 {
     const char *text = w->passage.text;
     size_t from = word.to;
@@ -235,17 +235,17 @@ static bool cut_scripts(rg_words *w, rg_span word, rg_error *err)
     for (size_t i = word.from; i < word.to;) {
         int length = rg_clean_length(text + i), script = rg_script(rg_utf8_code(text + i, length));
         if (script && script != last) {
-            if (from < i && !spare_add(w, &w->passage, (rg_span){ from, i }, err))
+            if (from < i && !spare_add(w, &w->passage, (rg_extent){ from, i }, err))
                 return false;
             from = i;
             last = script;
         }
         i += (size_t)length;
     }
-    return spare_add(w, &w->passage, (rg_span){ from, word.to }, err);
+    return spare_add(w, &w->passage, (rg_extent){ from, word.to }, err);
 }
 
-static bool cut_fixed(rg_words *w, rg_span word, size_t length, rg_error *err)
+static bool cut_fixed(rg_words *w, rg_extent word, size_t length, rg_error *err)
 {
     size_t from = word.from, n = 0;
 
@@ -253,7 +253,7 @@ static bool cut_fixed(rg_words *w, rg_span word, size_t length, rg_error *err)
         i += (size_t)rg_clean_length(w->passage.text + i);
         if (++n < length && i < word.to)
             continue;
-        if (!spare_add(w, &w->passage, (rg_span){ from, i }, err))
+        if (!spare_add(w, &w->passage, (rg_extent){ from, i }, err))
             return false;
         from = i;
         n = 0;
@@ -277,7 +277,7 @@ static uint64_t short_word(const rg_words *w, rg_word word)
     return key | (uint64_t)n << 56;
 }
 
-static bool split_one(const rg_pretok_step *step, rg_matcher *m, cutter *c, rg_span word)
+static bool split_one(const rg_pretok_step *step, rg_matcher *m, cutter *c, rg_extent word)
 {
     return step->kind == RG_PRETOK_SCRIPTS ? cut_scripts(c->w, word, c->err)
            : step->kind == RG_PRETOK_FIXED ? cut_fixed(c->w, word, step->length, c->err)
@@ -290,13 +290,13 @@ static bool split_all(const rg_pretok_step *step, rg_matcher *m, cutter *c, rg_w
     rg_words *w = c->w;
     size_t before = w->n_spare, n = word.to - word.from;
 
-    if (!split_one(step, m, c, (rg_span){ word.from, word.to }))
+    if (!split_one(step, m, c, (rg_extent){ word.from, word.to }))
         return false;
     *whole = w->n_spare == before + 1 && w->spare[before].from == word.from && w->spare[before].to == word.to;
     if (*whole)
         w->spare[before].times = word.times;
     for (size_t k = 1; k < word.times && !*whole; k++)
-        if (!split_one(step, m, c, (rg_span){ word.from + k * n, word.to + k * n }))
+        if (!split_one(step, m, c, (rg_extent){ word.from + k * n, word.to + k * n }))
             return false;
     return true;
 }
@@ -336,14 +336,14 @@ size_t rg_pretok_bytes(const char *s, size_t n, char *out)
     return at;
 }
 
-static bool starts_with(const rg_words *w, rg_span word, const char *s)
+static bool starts_with(const rg_words *w, rg_extent word, const char *s)
 {
     size_t n = strlen(s);
 
     return word.to - word.from >= n && !memcmp(w->passage.text + word.from, s, n);
 }
 
-static void write_bytes(const rg_passage *p, rg_span word, rg_draft *out)
+static void write_bytes(const rg_passage *p, rg_extent word, rg_draft *out)
 {
     for (size_t i = word.from; i < word.to;) {
         size_t length = (size_t)rg_clean_length(p->text + i);
@@ -354,7 +354,7 @@ static void write_bytes(const rg_passage *p, rg_span word, rg_draft *out)
 }
 
 /* A space put in front is as foreign as what it is put in front of. */
-static void write_meta(const rg_pretok_step *step, const rg_words *w, rg_span word, rg_draft *out)
+static void write_meta(const rg_pretok_step *step, const rg_words *w, rg_extent word, rg_draft *out)
 {
     const rg_passage *p = &w->passage;
     bool prepend = step->scheme == RG_PREPEND_ALWAYS || (step->scheme == RG_PREPEND_FIRST && word.from < p->head);
@@ -372,7 +372,7 @@ static void write_meta(const rg_pretok_step *step, const rg_words *w, rg_span wo
     }
 }
 
-static void write_space(const rg_words *w, rg_span word, rg_draft *out)
+static void write_space(const rg_words *w, rg_extent word, rg_draft *out)
 {
     const rg_passage *p = &w->passage;
 
@@ -390,7 +390,7 @@ static bool rewrite(const rg_pretok_step *step, rg_words *w, rg_error *err)
     for (size_t i = 0; i < w->n; i++) {
         size_t n = w->word[i].to - w->word[i].from;
         for (size_t k = 0; k < w->word[i].times; k++) {
-            rg_span word = { w->word[i].from + k * n, w->word[i].to + k * n };
+            rg_extent word = { w->word[i].from + k * n, w->word[i].to + k * n };
             size_t from = out->text.n;
             rg_passage written;
             if (step->kind == RG_PRETOK_BYTES)
@@ -400,7 +400,7 @@ static bool rewrite(const rg_pretok_step *step, rg_words *w, rg_error *err)
             else
                 write_meta(step, w, word, out);
             written = rg_draft_passage(out);
-            if (!spare_add(w, &written, (rg_span){ from, out->text.n }, err))
+            if (!spare_add(w, &written, (rg_extent){ from, out->text.n }, err))
                 return false;
         }
     }
@@ -422,7 +422,7 @@ bool rg_pretok_cut(const rg_pretok *p, rg_matcher *m, const rg_passage *passage,
     w->n_spare = 0;
     if (passage->n > TEXT_CAP)
         return rg_fail(err, RG_E_LIMIT, "a text of %zu bytes once normalised, more than %d", passage->n, TEXT_CAP);
-    if (!spare_add(w, passage, (rg_span){ 0, passage->n }, err))
+    if (!spare_add(w, passage, (rg_extent){ 0, passage->n }, err))
         return false;
     swap_lists(w);
     for (int i = 0; i < n - w->bytes; i++) {

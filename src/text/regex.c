@@ -398,7 +398,7 @@ static int match(const rg_regex *r, rg_matcher *m, const char *text, size_t n, s
 }
 
 /* The next match that does not start before the walk's place, which moves past it. */
-static int next_at(const rg_regex *r, rg_matcher *m, const char *text, size_t n, rg_walk *walk, rg_span *found,
+static int next_at(const rg_regex *r, rg_matcher *m, const char *text, size_t n, rg_walk *walk, rg_extent *found,
                    rg_error *err)
 {
     size_t *at = &walk->at;
@@ -413,7 +413,7 @@ static int next_at(const rg_regex *r, rg_matcher *m, const char *text, size_t n,
         const char *p = here ? text + *at : memmem(text + *at, n - *at, r->literal, r->n_literal);
         if (!p)
             return 0;
-        *found = (rg_span){ (size_t)(p - text), (size_t)(p - text) + r->n_literal };
+        *found = (rg_extent){ (size_t)(p - text), (size_t)(p - text) + r->n_literal };
         *at = found->to;
         return 1;
     }
@@ -429,7 +429,7 @@ static int next_at(const rg_regex *r, rg_matcher *m, const char *text, size_t n,
     ends = pcre2_get_ovector_pointer(m->data);
     if (ends[0] < *at || ends[1] < ends[0]) /* \K and look-behind can say such things */
         return rg_fail(err, RG_E_UNSUPPORTED, "a regular expression of the tokenizer matches backwards"), -1;
-    *found = (rg_span){ ends[0], ends[1] };
+    *found = (rg_extent){ ends[0], ends[1] };
     *at = ends[1];
     if (ends[0] == ends[1])
         *at += ends[1] < n ? (size_t)rg_clean_length(text + ends[1]) : 1;
@@ -439,19 +439,19 @@ static int next_at(const rg_regex *r, rg_matcher *m, const char *text, size_t n,
 /* ---- texts that say the same again and again ---- */
 
 /* The first match in p[0, n), if nothing that comes after can change it. */
-static bool match_ahead(const rg_regex *r, rg_matcher *m, const char *p, size_t n, rg_span *found)
+static bool match_ahead(const rg_regex *r, rg_matcher *m, const char *p, size_t n, rg_extent *found)
 {
     const size_t *ends = pcre2_get_ovector_pointer(m->data);
     const char *literal = r->literal ? memmem(p, n, r->literal, r->n_literal) : NULL;
 
     m->calls++;
     if (literal)
-        *found = (rg_span){ (size_t)(literal - p), (size_t)(literal - p) + r->n_literal };
+        *found = (rg_extent){ (size_t)(literal - p), (size_t)(literal - p) + r->n_literal };
     if (r->literal)
         return literal;
     if (pcre2_match(r->code, (PCRE2_SPTR)p, n, 0, PCRE2_NO_UTF_CHECK | PCRE2_PARTIAL_HARD, m->data, m->context) < 0)
         return false;
-    *found = (rg_span){ ends[0], ends[1] };
+    *found = (rg_extent){ ends[0], ends[1] };
     return ends[1] != n;
 }
 
@@ -464,12 +464,12 @@ static bool match_round(const rg_regex *r, rg_matcher *m, const char *text, rg_w
     pcre2_set_match_limit(m->context, m->steps = STEPS_FREE);
     for (walk->n_round = walk->turn = 0; at < end && walk->n_round < RG_ROUND; walk->n_round++) {
         size_t n = AHEAD;
-        rg_span s = { 0 };
+        rg_extent s = { 0 };
         while (((unsigned char)text[at + n] & 0xC0) == 0x80)
             n--;
         if (!match_ahead(r, m, text + at, n, &s) || s.from >= s.to)
             break;
-        walk->round[walk->n_round] = (rg_span){ at + s.from, at + s.to };
+        walk->round[walk->n_round] = (rg_extent){ at + s.from, at + s.to };
         at += s.to;
     }
     if (at != end)
@@ -495,9 +495,9 @@ static void find_round(const rg_regex *r, rg_matcher *m, const char *text, size_
     }
 }
 
-static int next_of_round(rg_walk *walk, rg_span *found)
+static int next_of_round(rg_walk *walk, rg_extent *found)
 {
-    rg_span *s = &walk->round[walk->turn];
+    rg_extent *s = &walk->round[walk->turn];
 
     *found = *s;
     s->from += walk->period;
@@ -507,7 +507,7 @@ static int next_of_round(rg_walk *walk, rg_span *found)
     return 1;
 }
 
-int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, rg_walk *walk, rg_span *found,
+int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, rg_walk *walk, rg_extent *found,
                   rg_error *err)
 {
     size_t before = walk->at;

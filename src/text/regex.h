@@ -22,9 +22,9 @@ rg_matcher *rg_matcher_new(size_t n, rg_error *err);
 void rg_matcher_free(rg_matcher *m);             /* NULL is fine */
 uint64_t rg_matcher_calls(const rg_matcher *m); /* how often a pattern was really looked for so far */
 
-typedef struct rg_span {
+typedef struct rg_extent {
     size_t from, to;
-} rg_span;
+} rg_extent;
 
 enum { RG_ROUND = 4 };
 
@@ -35,14 +35,14 @@ typedef struct rg_walk {
     bool matched;
     size_t end[RG_ROUND]; /* where the matches before that one ended, the latest first */
     /* Of a text that says the same again and again: the matches of one round of it, each moved on as it comes. */
-    rg_span round[RG_ROUND];
+    rg_extent round[RG_ROUND];
     int n_round, turn;
     size_t period, until; /* how far to move; where the text says something else */
     size_t barren;        /* up to here rounds were looked for in vain */
 } rg_walk;
 
 /* The next match in text[0, n); nothing right after a match is none.  1: *found; 0: no more; -1: *err. */
-int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, rg_walk *walk, rg_span *found,
+int rg_regex_next(const rg_regex *r, rg_matcher *m, const char *text, size_t n, rg_walk *walk, rg_extent *found,
                   rg_error *err);
 
 #endif

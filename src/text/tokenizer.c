@@ -62,7 +62,7 @@ static bool skipped(const rg_tokenizer *t, int32_t id)
 static bool make_table(rg_tokenizer *t, unsigned place, uint8_t *kind, rg_error *err)
 {
     rg_matcher *m = rg_matcher_new((size_t)t->vocab.n * 64, err);
-    uint32_t *offset = rg_array((size_t)t->vocab.n + 1, sizeof *offset);
+    uint32_t *offset = rg_zalloc_tail(sizeof *offset, (size_t)t->vocab.n, sizeof *offset);
     rg_buf out;
     bool ok = m && (offset || rg_fail_memory(err, (size_t)t->vocab.n));
 
@@ -85,7 +85,7 @@ static bool make_table(rg_tokenizer *t, unsigned place, uint8_t *kind, rg_error 
 static bool make_spelling(rg_tokenizer *t, rg_error *err)
 {
     unsigned minds = rg_detok_spelling(&t->detok, &t->spelling);
-    uint8_t *kind = rg_zalloc((size_t)t->vocab.n + 1);
+    uint8_t *kind = rg_zalloc_tail(1, (size_t)t->vocab.n, 1);
 
     t->spelling.n = t->vocab.n;
     t->spelling.kind = kind;

@@ -44,11 +44,11 @@ static bool add_node(builder *b, uint8_t label, range of, rg_error *err)
         range *ranges;
         if (room > MAX_NODES)
             return rg_fail(err, RG_E_LIMIT, "the pieces have more than %d different beginnings", MAX_NODES);
-        node = rg_resize(t->node, room * sizeof *node);
+        node = rg_resize_array(t->node, room, sizeof *node);
         if (!node)
             return rg_fail_memory(err, room * sizeof *node);
         t->node = node;
-        ranges = rg_resize(b->of, room * sizeof *ranges);
+        ranges = rg_resize_array(b->of, room, sizeof *ranges);
         if (!ranges)
             return rg_fail_memory(err, room * sizeof *ranges);
         b->of = ranges;
@@ -85,7 +85,7 @@ static bool add_children(builder *b, uint32_t i, rg_error *err)
 
 bool rg_trie_init(rg_trie *t, const rg_vocab *v, bool (*keep)(const rg_vocab *v, int32_t id), rg_error *err)
 {
-    entry *e = rg_array((size_t)v->n + 1, sizeof *e);
+    entry *e = rg_zalloc_tail(sizeof *e, (size_t)v->n, sizeof *e);
     builder b = { .t = t, .e = e };
     uint32_t n = 0;
     bool ok = e;

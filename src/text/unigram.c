@@ -65,7 +65,7 @@ static bool reach(path *z, size_t to)
         node *list;
         while (room <= to - z->base)
             room *= 2;
-        list = rg_resize(w->node, room * sizeof *list);
+        list = rg_resize_array(w->node, room, sizeof *list);
         if (!list)
             return rg_fail_memory(z->err, room * sizeof *list);
         w->node = list;

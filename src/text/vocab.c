@@ -47,7 +47,7 @@ static const char *keep(rg_vocab *v, rg_string piece)
 
     if (!c || c->room - c->used < piece.n + 1) {
         size_t room = piece.n + 1 > CHUNK ? piece.n + 1 : CHUNK;
-        c = rg_alloc(sizeof *c + room);
+        c = rg_alloc_tail(sizeof *c, room, 1);
         if (!c)
             return NULL;
         *c = (chunk){ .next = v->chunks, .room = room };
@@ -77,7 +77,7 @@ static bool make_room(rg_vocab *v, int32_t n, rg_error *err)
         return true;
     while (room < n)
         room *= 2;
-    piece = rg_resize(v->piece, (size_t)room * sizeof *piece);
+    piece = rg_resize_array(v->piece, (size_t)room, sizeof *piece);
     if (!piece)
         return rg_fail_memory(err, (size_t)room * sizeof *piece);
     v->piece = piece;

@@ -23,8 +23,8 @@ bool rg_wordcache_init(rg_wordcache *c, size_t n, rg_error *err)
     places = n_sets * WAYS;
     c->n_sets = n_sets;
     c->sets = rg_array(n_sets, sizeof *c->sets);
-    c->keys = rg_alloc(places * RG_WORDCACHE_BYTES);
-    c->ids = rg_alloc(places * MOST_IDS * sizeof *c->ids);
+    c->keys = rg_alloc_tail(0, places, RG_WORDCACHE_BYTES);
+    c->ids = rg_alloc_tail(0, places, MOST_IDS * sizeof *c->ids);
     return (c->sets && c->keys && c->ids) || rg_fail_memory(err, places * 128);
 }
 

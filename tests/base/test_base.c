@@ -43,6 +43,30 @@ static void errors_name_and_prefix(void **state)
     assert_false(rg_fail_prefix(NULL, "nobody asked"));
 }
 
+static void sizes_are_checked(void **state)
+{
+    size_t out = 0;
+    void *p = rg_resize_array(NULL, 3, 8);
+
+    (void)state;
+    for (size_t n = 0; n < 40; n++) {
+        assert_true(rg_round_up(n, 8, &out));
+        assert_true(out >= n && out < n + 8 && out % 8 == 0);
+    }
+    assert_true(rg_round_up(SIZE_MAX - 7, 8, &out) && out == SIZE_MAX - 7);
+    assert_false(rg_round_up(SIZE_MAX - 6, 8, &out));
+    assert_false(rg_round_up(SIZE_MAX, 8, &out));
+    assert_true(rg_head_and_items(5, 3, 4, &out) && out == 17);
+    assert_false(rg_head_and_items(1, SIZE_MAX / 4 + 1, 4, &out));
+    assert_false(rg_head_and_items(SIZE_MAX - 3, 1, 4, &out));
+    assert_null(rg_array(SIZE_MAX / 4 + 2, 4));
+    assert_null(rg_alloc_tail(1, SIZE_MAX / 4 + 1, 4));
+    assert_null(rg_zalloc_tail(64, SIZE_MAX - 63, 1));
+    assert_non_null(p);
+    assert_null(rg_resize_array(p, SIZE_MAX / 8 + 2, 8)); /* and p is as it was */
+    rg_free(p);
+}
+
 static bool refuse(void *arg, size_t bytes)
 {
     (void)bytes;
@@ -318,6 +342,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_name_and_prefix),
+        cmocka_unit_test(sizes_are_checked),
         cmocka_unit_test(memory_is_aligned_counted_and_gated),
         cmocka_unit_test(buffer_stops_at_its_cap),
         cmocka_unit_test(files_are_read_exactly),

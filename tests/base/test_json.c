@@ -2,6 +2,7 @@
  * leaked, and nothing read past a token's end (which AddressSanitizer would see). */
 #include "support/test.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -92,11 +93,72 @@ static void errors_are_the_texts(void **state)
     }
 }
 
+/* What is allocated at most. */
+static bool note_peak(void *arg, size_t bytes)
+{
+    size_t *peak = arg, now = rg_mem_count().live_bytes + bytes;
+
+    *peak = now > *peak ? now : *peak;
+    return true;
+}
+
+/* A document of n bytes: open, piece (%zu: a number that counts) as often as there is room, close. */
+static char *write_many(const char *open, const char *piece, const char *end, size_t n, size_t *used)
+{
+    char *text = rg_alloc(n + 200);
+    size_t at = (size_t)sprintf(text, "%s", open);
+
+    for (size_t i = 0; at < n; i++)
+        at += (size_t)sprintf(text + at, piece, i);
+    *used = at + (size_t)sprintf(text + at, "%s", end);
+    return text;
+}
+
+/* However little stands for however much, it is refused before it takes more than 16 times the text and 16 MB. */
+static void memory_is_within_its_budget(void **state)
+{
+    static const struct { const char *open, *piece, *end; int fits; } cases[] = {
+        { "[", "{},", "1]", -1 },
+        { "[", "[],", "1]", -1 },
+        { "[", "0,", "1]", -1 },
+        { "[", "\"\",", "1]", -1 },
+        { "[", "[[[[[[]]]]]],", "1]", -1 },
+        { "{", "\"%zx\":0,", "\"z\":0}", 0 },
+        { "{", "\"%zx\":{},", "\"z\":0}", -1 },
+        { "[", "{\"a\":{\"b\":{\"c\":{}}}},", "1]", -1 },
+        { "[", "[", "]", -1 },
+        { "{\"a\":", "{\"a\":", "}", -1 },
+        { "[\"", "long text, ", "\"]", 1 },
+        { "[", "\"a text of some length that people would write in a list\", ", "1]", 1 },
+        { "[", "{\"role\": \"user\", \"content\": \"What is the capital of the country number %zu?\"},", "1]", 1 },
+        { "[", "31415, ", "1]", 1 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        size_t n, peak = 0;
+        json_error_t why;
+        char *text = write_many(cases[i].open, cases[i].piece, cases[i].end, 6 << 20, &n);
+        size_t before = rg_mem_count().live_bytes;
+        rg_mem_set_gate(note_peak, &peak);
+        json_t *v = rg_json_load(text, n, JSON_REJECT_DUPLICATES, &why);
+        rg_mem_set_gate(NULL, NULL);
+        if (peak - before + n > RG_JSON_TIMES * n + RG_JSON_SPARE)
+            fail_msg("%s: %zu bytes for %zu", cases[i].piece, peak - before, n);
+        if (cases[i].fits && (cases[i].fits > 0) != !!v) /* 0: either */
+            fail_msg("%s: %s", cases[i].piece, v ? "parsed" : why.text);
+        json_decref(v);
+        assert_int_equal(rg_mem_count().live_bytes, before);
+        rg_free(text);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation),
         cmocka_unit_test(errors_are_the_texts),
+        cmocka_unit_test(memory_is_within_its_budget),
     };
 
     test_init(argc, argv);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "model/arch/mamba.h"
 #include "model/arch/mla.h"
@@ -47,7 +48,7 @@ static rg_checkpoint *changed(const char *name, const char *change)
         else
             json_object_set(config, key, value);
     }
-    text = json_dumps(config, 0);
+    text = rg_json_dump(config, 0);
     json_decref(config);
     json_decref(patch);
     snprintf(dir, sizeof dir, "%s/config_cases", RG_BUILD_DIR);

@@ -1,6 +1,7 @@
 /* test_embed_endpoint.c -- /v1/embeddings: the engine's embeddings, of length 1, in both encodings and however the inputs
  * come; what is refused; models that say more, or less. */
 #define _GNU_SOURCE 1
+#include "base/json.h"
 #include "server/live.h"
 
 #include <math.h>
@@ -94,7 +95,7 @@ static float *engines(rg_engine *e, const char *text, size_t n)
 static void all_ways_give_the_engines_embedding(void **state)
 {
     json_t *ids = test_web_json(t.port, "/tokenize", "{\"prompt\":\"The cat sat\"}", 200), *v;
-    char *list = json_dumps(json_object_get(ids, "tokens"), JSON_COMPACT), *body;
+    char *list = rg_json_dump(json_object_get(ids, "tokens"), JSON_COMPACT), *body;
     int n_ids = (int)json_array_size(json_object_get(ids, "tokens"));
     float *want = engines(t.engine, "The cat sat", dim);
     const char *const inputs[][2] = { { "\"The cat sat\"", "" }, { "[\"The cat sat\"]", "" }, { list, "" },

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE 1
 #include "server/live.h"
 
+#include "base/json.h"
+
 static test_server t;
 
 static int setup(void **state)
@@ -137,7 +139,7 @@ static void prompts_of_all_kinds_agree(void **state)
 {
     json_t *ids = test_web_json(t.port, "/tokenize", "{\"prompt\":\"Once upon a time\"}", 200);
     json_t *one = test_web_json(t.port, "/v1/completions", "{" PROMPT "}", 200), *v;
-    char *list = json_dumps(at(ids, "tokens"), JSON_COMPACT), body[1000];
+    char *list = rg_json_dump(at(ids, "tokens"), JSON_COMPACT), body[1000];
     const char *text = text_at(one, "choices.0.text");
 
     (void)state;

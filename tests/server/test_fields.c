@@ -1,6 +1,7 @@
 /* test_fields.c -- every field with every kind of value: answered or refused by name, the same twice, and the next good
  * request unaffected. */
 #define _GNU_SOURCE 1 /* stpcpy */
+#include "base/json.h"
 #include "server/live.h"
 
 static test_server t;
@@ -234,7 +235,7 @@ static void sizes_are_bounded(void **state)
     }
     json_object_set_new(many, "prompt", json_string("a"));
     json_object_set_new(many, "max_tokens", json_integer(1));
-    char *body = json_dumps(many, JSON_COMPACT);
+    char *body = rg_json_dump(many, JSON_COMPACT);
     assert_int_equal(test_web_status(t.port, "/v1/completions", body), 200); /* fields that nobody knows */
     rg_free(body);
     json_decref(many);
@@ -253,7 +254,7 @@ static void long_lists_are_named(void **state)
     }
     json_object_set_new(v, "prompt", json_string("a"));
     json_object_set_new(v, "logit_bias", bias);
-    char *body = json_dumps(v, JSON_COMPACT);
+    char *body = rg_json_dump(v, JSON_COMPACT);
     refused("/v1/completions", body, "logit_bias");
     rg_free(body);
     json_decref(v);

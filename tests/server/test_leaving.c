@@ -3,6 +3,8 @@
 #define _GNU_SOURCE 1
 #include "server/live.h"
 
+#include "base/json.h"
+
 #include <pthread.h>
 #include <sys/socket.h>
 
@@ -22,7 +24,7 @@ static char *ask_one_that_stays(void)
     assert_int_equal(r.status, 200);
     json_t *kept = json_pack("{s:O,s:O}", "text", json_object_get(choice, "text"), "logprobs",
                              json_object_get(choice, "logprobs"));
-    char *s = json_dumps(kept, JSON_COMPACT | JSON_SORT_KEYS);
+    char *s = rg_json_dump(kept, JSON_COMPACT | JSON_SORT_KEYS);
     assert_non_null(s);
     json_decref(kept);
     json_decref(v);

@@ -4,6 +4,7 @@
  * Some 60 requests gate; RIDGE_TEST_SCALE=-20 (make soak) makes them more than a thousand. */
 #define _GNU_SOURCE 1
 #include "base/buf.h"
+#include "base/json.h"
 #include "server/live.h"
 
 #include <pthread.h>
@@ -82,7 +83,7 @@ typedef struct told {
 static void add_list(rg_buf *b, const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
-        char *s = json_dumps(json_array_get(list, i), JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+        char *s = rg_json_dump(json_array_get(list, i), JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
         rg_buf_printf(b, "%s;", s ? s : "?");
         rg_free(s);
     }

@@ -1,6 +1,7 @@
 /* test_tool_choice.c -- an answer that has to call a tool calls one, in the way of the model's template, with arguments
  * that its schema allows: learned forms, then whatever a small model at a high temperature says under each of them. */
 #define _GNU_SOURCE 1
+#include "base/json.h"
 #include "server/live.h"
 
 #include "server/core.h"
@@ -134,7 +135,7 @@ static int check_chat(const char *more, const char *only, int seed)
     message = json_object_get(json_array_get(json_object_get(r, "choices"), 0), "message");
     n = (int)json_array_size(json_object_get(message, "tool_calls"));
     if (!n)
-        fail_msg("no call in %s", json_dumps(r, 0));
+        fail_msg("no call in %s", rg_json_dump(r, 0));
     assert_true(json_is_null(json_object_get(message, "content")));
     for (int i = 0; i < n; i++) {
         json_t *f = json_object_get(json_array_get(json_object_get(message, "tool_calls"), (size_t)i), "function");

@@ -2,6 +2,8 @@
  * the same status, the same shape, and where nothing is drawn the same words. */
 #include "live.h"
 
+#include "base/json.h"
+
 static test_server t;
 
 static int setup(void **state)
@@ -88,7 +90,7 @@ static void compare(comparison *c, const json_t *want, const json_t *got)
             c->path[n] = 0;
         }
     } else if (!json_equal((json_t *)(uintptr_t)want, (json_t *)(uintptr_t)got)) {
-        char *a = json_dumps(want, JSON_ENCODE_ANY), *b = json_dumps(got, JSON_ENCODE_ANY);
+        char *a = rg_json_dump(want, JSON_ENCODE_ANY), *b = rg_json_dump(got, JSON_ENCODE_ANY);
         fail_msg("%s: %.100s, not %.100s", c->path, b, a);
     }
 }
@@ -126,7 +128,7 @@ static void replay(const json_t *x, size_t i)
     const char *path = json_string_value(json_object_get(x, "path"));
     const json_t *body = json_object_get(x, "body"), *want = json_object_get(x, "reply");
     const json_t *temperature = json_object_get(body, "temperature");
-    char *text = json_is_object(body) ? json_dumps(body, JSON_COMPACT) : NULL;
+    char *text = json_is_object(body) ? rg_json_dump(body, JSON_COMPACT) : NULL;
     test_reply r = test_web_ask(t.port, json_string_value(json_object_get(x, "method")), path, NULL, text);
     bool stream = json_is_array(want);
     comparison c = { .greedy = json_is_number(temperature) && json_number_value(temperature) == 0 };

@@ -63,7 +63,7 @@ static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
 
     RG_ASSERT(op->attend->n_heads <= r->sizes.max_heads && op->kv->k_dim <= r->sizes.max_head_dim &&
               op->kv->v_dim <= r->sizes.max_head_dim);
-    p.width = ((size_t)r->sizes.max_head_dim + 31) / 32 * 32;
+    p.width = ((size_t)r->sizes.max_head_dim + 31) / 32 * 32; /* fits: max_head_dim is an int */
     p.per_kv = op->attend->n_heads / kv_heads;
     p.heads = rg_min(HEADS, p.per_kv);
     p.tile = RG_ITEMS_MAX / p.heads;

@@ -8,7 +8,8 @@
  * another variant's entry is the one to replace. */
 static const float *angles(rg_cpu_reader *r, const rg_rope *rope, int row, rg_rope_row want)
 {
-    size_t rows = (size_t)r->sizes.max_rows, width = ((size_t)r->sizes.max_head_dim + 31) / 32 * 32;
+    size_t rows = (size_t)r->sizes.max_rows;
+    size_t width = ((size_t)r->sizes.max_head_dim + 31) / 32 * 32; /* fits: max_head_dim is an int */
     size_t at = (size_t)row, pick = at;
     const rg_rope *one = rope + want.variant;
     float *v;

@@ -67,7 +67,7 @@ static size_t min_size(size_t a, size_t b)
 
 static size_t padded(int n)
 {
-    return (size_t)(n + 31) / 32 * 32;
+    return ((size_t)n + 31) / 32 * 32; /* fits: n is an int */
 }
 
 /* The most that one operation asks of a thread's own scratch; attention: per item a query and two sums, and a block's K

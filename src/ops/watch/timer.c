@@ -50,7 +50,7 @@ rg_timer *rg_timer_new(int n_threads, rg_error *err)
     if (t) {
         t->n_threads = n_threads;
         t->part = -1;
-        t->threads = rg_zalloc((size_t)n_threads * sizeof *t->threads);
+        t->threads = rg_zalloc_tail(0, (size_t)n_threads, sizeof *t->threads);
         t->entries = rg_array(MAX_LIKE, sizeof *t->entries);
         ok = t->threads && t->entries;
     }

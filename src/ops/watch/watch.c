@@ -57,14 +57,14 @@ static stat_entry *entry_for(rg_act_stats *s, const rg_weight *w)
             return &s->entries[i];
     if (s->n == s->room) {
         int room = s->room ? 2 * s->room : 64;
-        stat_entry *e = rg_resize(s->entries, (size_t)room * sizeof *e);
+        stat_entry *e = rg_resize_array(s->entries, (size_t)room, sizeof *e);
         if (!e)
             return NULL;
         s->entries = e;
         s->room = room;
     }
     stat_entry e = { .w = w, .n_rows = rg_array((size_t)w->n_mats, sizeof *e.n_rows),
-                     .sum = rg_array((size_t)(w->n_mats * w->cols), sizeof *e.sum) };
+                     .sum = rg_array((size_t)(w->n_mats * w->cols), sizeof *e.sum) }; /* fits: the matrices are there */
     if (!e.n_rows || !e.sum) {
         rg_free(e.n_rows);
         rg_free(e.sum);

@@ -149,7 +149,7 @@ static bool slice_string(jj_ctx *c, jj_value v, const int64_t s[3], int64_t n, j
         return jj_str_offset(c, v.s, (size_t)s[0], &from) && jj_str_offset(c, v.s, (size_t)end, &to) &&
                jj_give(out, jj_str_sub(c, v.s, from, to - from));
     }
-    b = jj_buf_new(c, (size_t)n);
+    b = jj_buf_new(c, (size_t)n, 0);
     for (int64_t k = 0, i = s[0]; b && k < n; k++, i += s[2])
         if (!jj_charge(c, 8) || !jj_str_offset(c, v.s, (size_t)i, &from) ||
             !jj_str_offset(c, v.s, (size_t)i + 1, &to) || !jj_put_sub(c, b, v.s, from, to - from))
@@ -264,7 +264,7 @@ bool jj_getpath(jj_ctx *c, jj_value item, jj_value path, jj_value *out)
         return true;
     if (path.type != JJ_STR)
         return jj_getitem(c, item, path, out);
-    if (!jj_charge(c, 32 + path.s->n))
+    if (!jj_charge(c, 32) || !jj_charge(c, path.s->n))
         return false;
     for (size_t at = 0; at <= path.s->n;) {
         size_t dot = jj_str_find(path.s, at, ".", 1);

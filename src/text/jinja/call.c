@@ -125,7 +125,7 @@ static bool call_macro(jj_vm *v, const jj_macro *macro, const jj_args *a, size_t
 {
     const jj_macro_def *m = macro->def;
     jj_frame *f = jj_frame_new(v, m->scope, macro->scope);
-    bool *used = jj_array(&v->c, a->n_kw + 1, sizeof *used);
+    bool *used = jj_array(&v->c, a->n_kw + 1, sizeof *used); /* fits: as many as lie on the stack */
 
     if (!f || !used)
         return false;

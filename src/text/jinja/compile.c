@@ -69,7 +69,7 @@ bool jj_grow(jj_ctx *c, void *array, size_t n, size_t *room, size_t bytes)
     if (n < *room)
         return true;
     memcpy(&old, array, sizeof old);
-    p = rg_resize(old, want * bytes);
+    p = rg_resize_array(old, want, bytes);
     if (!p)
         return jj_no_memory(c, want * bytes);
     memset((char *)p + n * bytes, 0, (want - n) * bytes);

@@ -60,7 +60,7 @@ static bool strings(jj_compiler *k)
     if (!jj_token_text(k, &k->tok, &v) || !jj_advance(k))
         return false;
     if (k->tok.type == JT_STRING) {
-        jj_buf *b = jj_buf_new(k->c, v.s->n + k->tok.n);
+        jj_buf *b = jj_buf_new(k->c, v.s->n, k->tok.n);
         if (!b || !jj_put_str(k->c, b, v.s))
             return false;
         while (k->tok.type == JT_STRING)
@@ -322,8 +322,8 @@ bool jj_swap_code(jj_compiler *k, size_t from, size_t mid)
 {
     rg_jinja *j = k->j;
     size_t n = mid - from, m = j->n_code - mid;
-    jj_insn *code = rg_array(n + 1, sizeof *code);
-    uint32_t *line = rg_array(n + 1, sizeof *line);
+    jj_insn *code = rg_zalloc_tail(sizeof *code, n, sizeof *code);
+    uint32_t *line = rg_zalloc_tail(sizeof *line, n, sizeof *line);
     bool ok = code && line;
 
     if (ok) {

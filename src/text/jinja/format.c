@@ -235,7 +235,7 @@ static bool percent_put(percent *p, jj_buf *b, spec *s, jj_value v)
     }
     s->fill = NULL;
     if (s->type == 'c' && jj_as_index(v, &i)) {
-        jj_buf *one = jj_buf_new(c, 4);
+        jj_buf *one = jj_buf_new(c, 4, 0);
         if (i < 0 || i > 0x10ffff || (i >= 0xd800 && i < 0xe000))
             return jj_fail(c, "%%c: no such character");
         if (!one || !jj_put_code(c, one, (uint32_t)i, !v.foreign))
@@ -245,7 +245,7 @@ static bool percent_put(percent *p, jj_buf *b, spec *s, jj_value v)
         if (!jj_to_str(c, v, &text))
             return false;
     } else if (s->type == 'r' || s->type == 'a') {
-        jj_buf *r = jj_buf_new(c, 32);
+        jj_buf *r = jj_buf_new(c, 32, 0);
         if (!r || !jj_repr(c, r, v))
             return false;
         text = jj_str_from(c, r);
@@ -304,7 +304,7 @@ static bool percent_one(percent *p, jj_buf *b)
 bool jj_format_percent(jj_ctx *c, const jj_str *s, jj_value args, jj_value *out)
 {
     percent p = { .c = c, .s = s, .args = args };
-    jj_buf *b = jj_buf_new(c, s->n + 16);
+    jj_buf *b = jj_buf_new(c, s->n, 16);
 
     while (b) {
         size_t to = jj_str_find(s, p.at, "%", 1);
@@ -492,7 +492,7 @@ static bool put_field(jj_ctx *c, jj_buf *b, jj_value v, const jj_str *text_spec)
         return put_int(c, b, &s, i, v.foreign);
     }
     if (s.type == 'c' && jj_as_index(v, &i)) {
-        jj_buf *one = jj_buf_new(c, 4);
+        jj_buf *one = jj_buf_new(c, 4, 0);
         if (i < 0 || i > 0x10ffff || (i >= 0xd800 && i < 0xe000))
             return jj_fail(c, "%%c: no such character");
         return one && jj_put_code(c, one, (uint32_t)i, !v.foreign) && (text = jj_str_from(c, one)) &&
@@ -506,7 +506,7 @@ static bool put_field(jj_ctx *c, jj_buf *b, jj_value v, const jj_str *text_spec)
 /* The spec of a field, in which fields may stand. */
 static bool expand_spec(braces *f, const jj_str *s, jj_str **out)
 {
-    jj_buf *b = jj_buf_new(f->c, s->n + 8);
+    jj_buf *b = jj_buf_new(f->c, s->n, 8);
     size_t at = 0;
 
     while (b) {
@@ -554,7 +554,7 @@ static bool one_field(braces *f, jj_buf *b, const jj_str *inner)
     if (conversion == 's' && (!jj_to_str(f->c, v, &text) || !jj_give(&v, text)))
         return false;
     if (conversion && conversion != 's') {
-        jj_buf *r = jj_buf_new(f->c, 32);
+        jj_buf *r = jj_buf_new(f->c, 32, 0);
         if (!r || !jj_repr(f->c, r, v) || !jj_give(&v, jj_str_from(f->c, r)))
             return false;
     }
@@ -564,11 +564,11 @@ static bool one_field(braces *f, jj_buf *b, const jj_str *inner)
 bool jj_format_braces(jj_ctx *c, const jj_str *s, const jj_args *a, jj_value *out)
 {
     braces f = { .c = c, .args = a };
-    jj_buf *b = jj_buf_new(c, s->n + 16);
+    jj_buf *b = jj_buf_new(c, s->n, 16);
     const char *p = jj_data(s);
     size_t from = 0, at = 0;
 
-    if (!jj_charge(c, 2 * s->n))
+    if (!jj_charge_times(c, s->n, 2))
         return false;
     while (b && at < s->n) {
         if (p[at] != '{' && p[at] != '}') {

@@ -157,7 +157,7 @@ static void local_time(int64_t now_s, struct tm *t)
 bool jj_strftime(jj_ctx *c, const jj_str *format, jj_value *out)
 {
     static const char allowed[] = "aAbBcdHIjmMpSUwWxXyYZzGuVehDFTRnt%klPCgsr";
-    jj_buf *b = jj_buf_new(c, 64);
+    jj_buf *b = jj_buf_new(c, 64, 0);
     const char *p = jj_data(format);
     struct tm t;
 

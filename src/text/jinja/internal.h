@@ -25,15 +25,19 @@ typedef struct jj_ctx {
     int64_t now_s;
 } jj_ctx;
 
+enum { JJ_WALK = 12 }; /* what a byte is charged that is walked through */
 enum { JJ_STEP = 2 }; /* instructions of the machine that make a step; what is built in counts whole ones */
 
 void *jj_alloc(jj_ctx *c, size_t n); /* aligned to 8, not zeroed */
-void *jj_array(jj_ctx *c, size_t n, size_t bytes);
+void *jj_alloc_tail(jj_ctx *c, size_t head, size_t n, size_t each); /* head + n * each bytes, checked */
+void *jj_array(jj_ctx *c, size_t n, size_t bytes);                  /* n * bytes, checked, zeroed */
 bool jj_charge(jj_ctx *c, size_t n);
+bool jj_charge_times(jj_ctx *c, size_t n, size_t by); /* n * by, checked */
 bool jj_step(jj_ctx *c, size_t n);
 void jj_free_all(jj_ctx *c);
 bool jj_fail(jj_ctx *c, const char *fmt, ...) RG_PRINTF(2, 3);
 bool jj_over(jj_ctx *c, const char *what); /* a budget was met */
+bool jj_over_bytes(jj_ctx *c);             /* the budget of bytes was met */
 bool jj_no_memory(jj_ctx *c, size_t n);
 /* Around a function that calls itself for what is inside a value. */
 bool jj_enter(jj_ctx *c);
@@ -70,7 +74,7 @@ static inline const char *jj_data(const jj_str *s)
     return s->b->data + s->off;
 }
 
-jj_buf *jj_buf_new(jj_ctx *c, size_t room);
+jj_buf *jj_buf_new(jj_ctx *c, size_t n, size_t more); /* with room for n + more bytes */
 bool jj_put_bytes(jj_ctx *c, jj_buf *b, const char *p, size_t n, bool trusted);
 bool jj_put_text(jj_ctx *c, jj_buf *b, const char *s, bool trusted);
 bool jj_put_sub(jj_ctx *c, jj_buf *b, const jj_str *s, size_t off, size_t n);

@@ -11,7 +11,7 @@
 
 bool jj_lexer_init(jj_lexer *x, jj_ctx *c, const char *source, size_t n)
 {
-    char *copy = jj_alloc(c, n + 1);
+    char *copy = jj_alloc_tail(c, n, 1, 1);
     size_t k = 0;
 
     if (!copy)
@@ -394,7 +394,7 @@ static bool lex_string(jj_lexer *x, jj_token *t)
     t->s = x->src + from;
     t->n = end - from;
     if (escaped) {
-        out = jj_alloc(x->c, 2 * (end - from) + 4);
+        out = jj_alloc_tail(x->c, 4, end - from, 2);
         if (!out)
             return false;
         for (size_t i = from; i < end;) {

@@ -65,7 +65,7 @@ static bool f_reverse(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *o
 
     (void)arg;
     if (self.type == JJ_STR) {
-        jj_buf *b = jj_buf_new(c, self.s->n);
+        jj_buf *b = jj_buf_new(c, self.s->n, 0);
         size_t at = self.s->n, end = at;
         const char *p = jj_data(self.s);
         for (; b && at > 0; end = at) {
@@ -90,7 +90,7 @@ static bool f_reverse(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *o
 static bool f_join(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
     jj_str *by = NULL;
-    jj_buf *b = jj_buf_new(c, 64);
+    jj_buf *b = jj_buf_new(c, 64, 0);
     jj_iter *it = b ? jj_iterate(c, self) : NULL;
     jj_value item;
 

@@ -12,7 +12,7 @@ jj_frame *jj_frame_new(jj_vm *v, uint32_t scope, jj_frame *parent)
 
     if (f)
         v->spare_frame[scope] = f->parent;
-    else if (!(f = jj_alloc(&v->c, sizeof *f + n * sizeof *f->slot)))
+    else if (!(f = jj_alloc_tail(&v->c, sizeof *f, n, sizeof *f->slot)))
         return NULL;
     f->parent = parent;
     f->scope = scope;
@@ -55,7 +55,7 @@ bool jj_capture_begin(jj_vm *v)
 {
     jj_capture *k = jj_alloc(&v->c, sizeof *k);
 
-    if (!k || !(k->b = jj_buf_new(&v->c, 64)))
+    if (!k || !(k->b = jj_buf_new(&v->c, 64, 0)))
         return false;
     k->outer = v->capture;
     v->capture = k;
@@ -105,7 +105,7 @@ static bool write(jj_vm *v, jj_value x)
         return jj_print(&v->c, v->capture->b, x);
     if (x.type != JJ_STR) { /* by way of a buffer of its own, used again and again */
         jj_buf *b = v->scratch;
-        if (!b && !(b = v->scratch = jj_buf_new(&v->c, 64)))
+        if (!b && !(b = v->scratch = jj_buf_new(&v->c, 64, 0)))
             return false;
         b->used = b->n_runs = 0;
         b->ascii = true;
@@ -114,7 +114,7 @@ static bool write(jj_vm *v, jj_value x)
         whole = (jj_str){ b, 0, b->used, SIZE_MAX };
         s = &whole;
     }
-    if (!jj_charge(&v->c, 2 * s->n)) /* made once more */
+    if (!jj_charge_times(&v->c, s->n, 2)) /* made once more */
         return false;
     for (size_t at = 0; jj_next_run(s, &at, &n, &trusted); at += n) {
         if (n > v->out->bytes.cap - v->out->bytes.n)

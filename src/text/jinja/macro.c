@@ -22,7 +22,7 @@ static bool signature(jj_compiler *k, jj_macro_def *m)
         if (slot < m->n_params)
             return jj_fail(k->c, "a parameter named twice");
         if (m->n_params == room) {
-            jj_value *param = jj_array(k->c, 2 * room + 4, sizeof *param);
+            jj_value *param = jj_array(k->c, 2 * room + 4, sizeof *param); /* fits: as the source is */
             if (!param)
                 return false;
             if (m->n_params)
@@ -167,7 +167,7 @@ bool jj_call_statement(jj_compiler *k)
     k->scope = scope;
     if (!jj_text(k->c, &name, "caller") || !define(k, name, "endcall", jump, scope, &m))
         return false;
-    jj_value *names = jj_array(k->c, call.n_kw + 1, sizeof *names);
+    jj_value *names = jj_array(k->c, call.n_kw + 1, sizeof *names); /* fits: as the source is */
     if (!names)
         return false;
     if (call.n_kw)

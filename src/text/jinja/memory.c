@@ -47,16 +47,28 @@ bool jj_no_memory(jj_ctx *c, size_t n)
     return rg_fail_memory(c->err, n);
 }
 
+bool jj_over_bytes(jj_ctx *c)
+{
+    return jj_over(c, "it makes more text than a prompt can hold (20 MiB)");
+}
+
 bool jj_charge(jj_ctx *c, size_t n)
 {
     if (n > RG_JINJA_BYTES || (c->bytes += n) > RG_JINJA_BYTES)
-        return jj_over(c, "it makes more text than a prompt can hold (20 MiB)");
+        return jj_over_bytes(c);
     return true;
+}
+
+bool jj_charge_times(jj_ctx *c, size_t n, size_t by)
+{
+    size_t total;
+
+    return rg_mul(n, by, &total) ? jj_charge(c, total) : jj_over_bytes(c);
 }
 
 bool jj_charge_walk(jj_ctx *c, size_t n)
 {
-    return jj_charge(c, n < RG_JINJA_BYTES ? 12 * n : n);
+    return jj_charge_times(c, n, JJ_WALK);
 }
 
 bool jj_step(jj_ctx *c, size_t n)
@@ -72,6 +84,7 @@ static jj_chunk *chunk_new(jj_ctx *c, size_t need)
 
     room = room > CHUNK_MAX ? CHUNK_MAX : room;
     room = room < need ? need : room;
+    /* fits: need was charged, so it is within RG_JINJA_BYTES */
     jj_chunk *k = room < CHUNK_LARGE ? rg_alloc(CHUNK_HEAD + room) : rg_region_new(CHUNK_HEAD + room);
     if (!k)
         return jj_no_memory(c, room), NULL;
@@ -82,8 +95,10 @@ static jj_chunk *chunk_new(jj_ctx *c, size_t need)
 void *jj_alloc(jj_ctx *c, size_t n)
 {
     jj_chunk *k = c->chunks;
-    size_t need = (n + 7) / 8 * 8;
+    size_t need;
 
+    if (!rg_round_up(n, 8, &need))
+        return jj_over_bytes(c), NULL;
     if (!jj_charge(c, need))
         return NULL;
     if (!k || k->room - k->used < need) {
@@ -104,15 +119,19 @@ void *jj_alloc(jj_ctx *c, size_t n)
     return p;
 }
 
-void *jj_array(jj_ctx *c, size_t n, size_t bytes)
+void *jj_alloc_tail(jj_ctx *c, size_t head, size_t n, size_t each)
 {
     size_t total;
 
-    if (!rg_mul(n, bytes, &total) || total > RG_JINJA_BYTES)
-        return jj_charge(c, SIZE_MAX), NULL;
-    void *p = jj_alloc(c, total);
+    return rg_head_and_items(head, n, each, &total) ? jj_alloc(c, total) : (jj_over_bytes(c), NULL);
+}
+
+void *jj_array(jj_ctx *c, size_t n, size_t bytes)
+{
+    void *p = jj_alloc_tail(c, 0, n, bytes);
+
     if (p)
-        memset(p, 0, total);
+        memset(p, 0, n * bytes);
     return p;
 }
 

@@ -49,7 +49,7 @@ METHOD(m_zfill)
     jj_value zero;
     jj_buf *b;
 
-    if (!jj_arg_int(c, arg[0], "zfill: a width", &width) || !jj_text(c, &zero, "0") || !(b = jj_buf_new(c, s->n + 16)))
+    if (!jj_arg_int(c, arg[0], "zfill: a width", &width) || !jj_text(c, &zero, "0") || !(b = jj_buf_new(c, s->n, 16)))
         return false;
     int64_t pad = width - (int64_t)jj_str_points(s);
     return jj_put_sub(c, b, s, 0, sign) && jj_put_fill(c, b, zero.s, pad > 0 ? (size_t)pad : 0) &&
@@ -59,7 +59,7 @@ METHOD(m_zfill)
 METHOD(m_expandtabs)
 {
     int64_t size = 8, column = 0;
-    jj_buf *b = jj_buf_new(c, self.s->n + 16);
+    jj_buf *b = jj_buf_new(c, self.s->n, 16);
 
     if (!b || !jj_arg_int(c, arg[0], "expandtabs: a size", &size) || !jj_charge_walk(c, self.s->n))
         return false;

@@ -133,9 +133,9 @@ static bool repeat(jj_ctx *c, jj_value v, int64_t n, jj_value *out)
     if (!jj_step(c, 1))
         return false;
     if (!rg_mul(unit, (size_t)n, &total) || total > RG_JINJA_BYTES)
-        return jj_charge(c, SIZE_MAX);
+        return jj_over_bytes(c);
     if (v.type == JJ_STR) {
-        b = jj_buf_new(c, total);
+        b = jj_buf_new(c, total, 0);
         return b && jj_put_times(c, b, v.s, (size_t)n) && jj_give(out, jj_str_from(c, b)) && (out->sub = v.sub, true);
     }
     if (!jj_new_list(c, out, (jj_type)v.type, v.list->n * (size_t)n, v.foreign))
@@ -230,7 +230,8 @@ bool jj_join_all(jj_ctx *c, const jj_value *v, size_t n, jj_value *out)
         return jj_to_str(c, v[1], &right) && jj_give(out, jj_str_concat(c, v[0].s, right));
     }
     for (size_t i = 0; i < n; i++)
-        total += v[i].type == JJ_STR ? v[i].s->n : 16;
+        if (!rg_add(total, v[i].type == JJ_STR ? v[i].s->n : 16, &total))
+            return jj_over_bytes(c);
     if (v[0].type == JJ_STR && v[0].s->n > total / 2) { /* likewise */
         jj_str *left = v[0].s, *right;
         for (size_t i = 1; i < n; i++)
@@ -238,7 +239,7 @@ bool jj_join_all(jj_ctx *c, const jj_value *v, size_t n, jj_value *out)
                 return false;
         return jj_give(out, left);
     }
-    b = jj_buf_new(c, total);
+    b = jj_buf_new(c, total, 0);
     for (size_t i = 0; b && i < n; i++)
         if (!jj_print(c, b, v[i]))
             return false;

@@ -6,7 +6,7 @@
 /* Arguments outlive the call. */
 static bool keep_args(jj_ctx *c, const jj_args *a, size_t skip, jj_args *out)
 {
-    jj_value *copy = jj_array(c, a->n + 2 * a->n_kw + 1, sizeof *copy);
+    jj_value *copy = jj_array(c, a->n + 2 * a->n_kw + 1, sizeof *copy); /* fits: as many as lie on the stack */
 
     if (!copy)
         return false;

@@ -29,7 +29,8 @@ static bool keyword(jj_compiler *k, jj_call *call, uint32_t *room)
     if (call->n_kw == MAX_KEYWORDS)
         return jj_fail(k->c, "more than %d keyword arguments", MAX_KEYWORDS);
     if (call->n_kw == *room) {
-        jj_value *names = jj_array(k->c, 2 * *room + 5, sizeof *names); /* room for a call block's caller */
+        /* Room for a call block's caller.  fits: at most MAX_KEYWORDS. */
+        jj_value *names = jj_array(k->c, 2 * *room + 5, sizeof *names);
         if (!names)
             return false;
         if (call->n_kw)
@@ -183,7 +184,7 @@ static bool long_name(jj_compiler *k, jj_value *out)
 /* A filter or test that there is not fails when it is reached: it may stand behind an if. */
 static bool no_such(jj_compiler *k, const char *what, jj_value name)
 {
-    jj_buf *b = jj_buf_new(k->c, 64);
+    jj_buf *b = jj_buf_new(k->c, 64, 0);
     jj_value text;
     int64_t id;
 

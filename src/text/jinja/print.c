@@ -195,6 +195,6 @@ bool jj_to_str(jj_ctx *c, jj_value v, jj_str **out)
         *out = v.s;
         return true;
     }
-    b = jj_buf_new(c, 32);
+    b = jj_buf_new(c, 32, 0);
     return b && jj_print(c, b, v) && (*out = jj_str_from(c, b));
 }

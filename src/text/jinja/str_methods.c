@@ -76,7 +76,7 @@ METHOD(m_split)
     if ((arg[0].type != JJ_NONE && !jj_arg_str(c, arg[0], "split: separator", &by)) ||
         !jj_arg_int(c, arg[1], "split: maxsplit", &most) ||
         !jj_new_list(c, out, JJ_LIST, 0, !jj_str_trusted(s)) ||
-        !(by ? jj_charge_find(c, s->n, by->n) : jj_charge(c, 3 * s->n)))
+        !(by ? jj_charge_find(c, s->n, by->n) : jj_charge_times(c, s->n, 3)))
         return false;
     if (!by)
         return split_blank(c, self, most, out);
@@ -132,7 +132,7 @@ METHOD(m_rsplit)
     if ((arg[0].type != JJ_NONE && !jj_arg_str(c, arg[0], "rsplit: separator", &by)) ||
         !jj_arg_int(c, arg[1], "rsplit: maxsplit", &most) ||
         !jj_new_list(c, out, JJ_LIST, 0, !jj_str_trusted(s)) ||
-        !jj_charge(c, 3 * s->n))
+        !jj_charge_times(c, s->n, 3))
         return false;
     if (by && !by->n)
         return jj_fail(c, "rsplit: empty separator");
@@ -161,7 +161,7 @@ METHOD(m_splitlines)
     bool keep = jj_truth(arg[0]);
     size_t end, next;
 
-    if (!jj_new_list(c, out, JJ_LIST, 0, !jj_str_trusted(self.s)) || !jj_charge(c, 4 * self.s->n))
+    if (!jj_new_list(c, out, JJ_LIST, 0, !jj_str_trusted(self.s)) || !jj_charge_times(c, self.s->n, 4))
         return false;
     for (size_t at = 0; jj_next_line(self.s, &at, &end, &next); at = next)
         if (!add_part(c, self, at, keep ? next : end, out))
@@ -197,7 +197,7 @@ METHOD(m_rpartition) { return partition(c, self, arg[0], true, out); }
 METHOD(m_join)
 {
     jj_iter *it = jj_iterate(c, arg[0]);
-    jj_buf *b = it ? jj_buf_new(c, 64) : NULL;
+    jj_buf *b = it ? jj_buf_new(c, 64, 0) : NULL;
     jj_value item;
 
     for (size_t i = 0; b; i++) {
@@ -367,7 +367,7 @@ METHOD(m_format_map)
     if (arg[0].type != JJ_DICT)
         return jj_fail(c, "format_map: a %s where a mapping is wanted", jj_type_name(arg[0]));
     a.n_kw = arg[0].dict->n;
-    names = jj_array(c, 2 * a.n_kw, sizeof *names);
+    names = jj_array(c, a.n_kw, 2 * sizeof *names);
     if (!names)
         return false;
     for (size_t i = 0; i < a.n_kw; i++) {

@@ -20,10 +20,14 @@ static bool all_ascii(const char *p, size_t n)
     return true;
 }
 
-jj_buf *jj_buf_new(jj_ctx *c, size_t room)
+jj_buf *jj_buf_new(jj_ctx *c, size_t n, size_t more)
 {
-    jj_buf *b = jj_alloc(c, room <= RG_JINJA_BYTES ? sizeof *b + room : SIZE_MAX);
+    size_t room;
+    jj_buf *b;
 
+    if (!rg_add(n, more, &room))
+        return jj_over_bytes(c), NULL;
+    b = jj_alloc_tail(c, sizeof *b, room, 1);
     if (!b)
         return NULL;
     *b = (jj_buf){ .data = (char *)(b + 1), .room = room, .ascii = true, .one.trusted = true, .runs_room = 1 };
@@ -33,11 +37,14 @@ jj_buf *jj_buf_new(jj_ctx *c, size_t room)
 
 static bool grow(jj_ctx *c, jj_buf *b, size_t n)
 {
-    size_t room = b->used + n;
+    size_t room;
 
+    if (!rg_add(b->used, n, &room))
+        return jj_over_bytes(c);
     if (room <= b->room)
         return true;
-    room += room / 2 + 32;
+    if (!rg_add(room, room / 2 + 32, &room))
+        return jj_over_bytes(c);
     char *data = jj_alloc(c, room);
     if (!data)
         return false;
@@ -56,7 +63,7 @@ static bool add_run(jj_ctx *c, jj_buf *b, bool trusted)
     }
     if (b->n_runs == b->runs_room) {
         uint32_t room = b->runs_room < 4 ? 8 : 2 * b->runs_room;
-        rg_run *run = jj_alloc(c, room * sizeof *run);
+        rg_run *run = jj_alloc_tail(c, 0, room, sizeof *run);
         if (!run)
             return false;
         memcpy(run, b->run, b->n_runs * sizeof *run);
@@ -108,7 +115,7 @@ bool jj_put_times(jj_ctx *c, jj_buf *b, const jj_str *s, size_t n)
     size_t from = b->used, total, k;
 
     if (!rg_mul(n, s->n, &total) || total > RG_JINJA_BYTES)
-        return jj_charge(c, SIZE_MAX);
+        return jj_over_bytes(c);
     if (!total)
         return true;
     if (!grow(c, b, total) || !jj_put_str(c, b, s))
@@ -121,7 +128,7 @@ bool jj_put_times(jj_ctx *c, jj_buf *b, const jj_str *s, size_t n)
         b->used = b->run[b->n_runs - 1].end = from + total;
         return true;
     }
-    if (!jj_charge(c, 16 * n))
+    if (!jj_charge_times(c, n, 16))
         return false;
     while (--n)
         if (!jj_put_str(c, b, s))
@@ -243,14 +250,17 @@ jj_str *jj_str_sub(jj_ctx *c, const jj_str *s, size_t off, size_t n)
 jj_str *jj_str_concat(jj_ctx *c, const jj_str *x, const jj_str *y)
 {
     bool at_end = x->off + x->n == x->b->used;
+    size_t total;
 
     if (at_end && x->b->room - x->b->used >= y->n && x->b->room > x->b->used && y->b != x->b) {
         if (!jj_put_str(c, x->b, y))
             return NULL;
         return view(c, x->b, x->off, x->n + y->n);
     }
+    if (!rg_add(x->n, y->n, &total))
+        return jj_over_bytes(c), NULL;
     /* The longer the left side already was, the likelier it grows on. */
-    jj_buf *b = jj_buf_new(c, x->n + y->n + (x->n > 64 && at_end ? (x->n + y->n) / 2 : 0));
+    jj_buf *b = jj_buf_new(c, total, x->n > 64 && at_end ? total / 2 : 0);
     if (!b || !jj_put_str(c, b, x) || !jj_put_str(c, b, y))
         return NULL;
     return jj_str_from(c, b);
@@ -321,7 +331,7 @@ bool jj_put_spelled(jj_ctx *c, jj_buf *b, const jj_str *s, char quote, jj_spell 
     uint32_t code;
     char out[16];
 
-    if (!jj_charge(c, 4 * s->n) || !put(c, b, &quote, 1, trusted, true))
+    if (!jj_charge_times(c, s->n, 4) || !put(c, b, &quote, 1, trusted, true))
         return false;
     for (size_t i = 0; i < s->n; i += n) {
         unsigned char ch = (unsigned char)jj_data(s)[i];
@@ -348,7 +358,7 @@ size_t jj_str_points(const jj_str *s)
 static bool make_marks(jj_ctx *c, jj_buf *b)
 {
     size_t points = 0;
-    jj_marks *m = jj_alloc(c, sizeof *m + (b->used / JJ_MARK + 1) * sizeof *m->at);
+    jj_marks *m = jj_alloc_tail(c, sizeof *m + sizeof *m->at, b->used / JJ_MARK, sizeof *m->at);
 
     if (!m || !jj_charge(c, b->used))
         return false;
@@ -408,7 +418,7 @@ bool jj_str_offset(jj_ctx *c, const jj_str *s, size_t i, size_t *off)
 
 bool jj_charge_find(jj_ctx *c, size_t n, size_t n_what)
 {
-    return n < RG_JINJA_BYTES && jj_charge(c, n_what <= 32 ? 2 * n : 24 * n);
+    return jj_charge_times(c, n, n_what <= 32 ? 2 : 24);
 }
 
 size_t jj_str_find(const jj_str *s, size_t from, const char *what, size_t n)

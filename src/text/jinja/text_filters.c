@@ -52,7 +52,7 @@ static bool f_title(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out
     bool inside = false;
 
     (void)arg;
-    if (!soft(c, self, &self) || !(b = jj_buf_new(c, self.s->n + 8)) || !jj_charge_walk(c, 6 * self.s->n))
+    if (!soft(c, self, &self) || !(b = jj_buf_new(c, self.s->n, 8)) || !jj_charge_times(c, self.s->n, 6 * JJ_WALK))
         return false;
     for (jj_walk w = jj_walk_start(self.s); jj_walk_next(&w);) {
         bool breaks = starts_word(w.code);
@@ -108,7 +108,7 @@ bool jj_escape_html(jj_ctx *c, const jj_str *s, jj_value *out)
     static const char *const to[128] = {
         ['&'] = "&amp;", ['<'] = "&lt;", ['>'] = "&gt;", ['\''] = "&#39;", ['"'] = "&#34;",
     };
-    jj_buf *b = jj_charge(c, 2 * s->n) ? jj_buf_new(c, s->n + 16) : NULL;
+    jj_buf *b = jj_charge_times(c, s->n, 2) ? jj_buf_new(c, s->n, 16) : NULL;
     size_t from = 0;
 
     for (size_t i = 0; b && i < s->n; i++) {
@@ -141,7 +141,7 @@ static bool f_escape(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *ou
 
 bool jj_replace(jj_ctx *c, const jj_str *s, const jj_str *from, const jj_str *to, int64_t count, jj_value *out)
 {
-    jj_buf *b = jj_buf_new(c, s->n);
+    jj_buf *b = jj_buf_new(c, s->n, 0);
     size_t at = 0, step;
     uint32_t code;
 
@@ -186,7 +186,7 @@ bool jj_pad(jj_ctx *c, const jj_str *s, int64_t width, const jj_str *fill, char 
         left = pad;
     else if (align == '^')
         left = pad / 2 + (pad & width & 1); /* as str.center() */
-    b = jj_charge(c, s->n / 4) ? jj_buf_new(c, s->n) : NULL;
+    b = jj_charge(c, s->n / 4) ? jj_buf_new(c, s->n, 0) : NULL;
     return b && jj_put_fill(c, b, fill, (size_t)left) && jj_put_str(c, b, s) &&
            jj_put_fill(c, b, fill, (size_t)(pad - left)) && jj_give(out, jj_str_from(c, b));
 }
@@ -277,11 +277,11 @@ static bool f_indent(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *ou
         return jj_fail(c, "indent: a %s where text is wanted", jj_type_name(self));
     if (arg[0].type == JJ_STR)
         by = arg[0].s;
-    else if (!jj_arg_int(c, arg[0], "indent: width", &width) || !(blanks = jj_buf_new(c, 16)) ||
+    else if (!jj_arg_int(c, arg[0], "indent: width", &width) || !(blanks = jj_buf_new(c, 16, 0)) ||
              !jj_put_fill(c, blanks, NULL, width > 0 ? (size_t)width : 0) || !(by = jj_str_from(c, blanks)))
         return false;
-    b = jj_buf_new(c, self.s->n + 64);
-    if (!b || !jj_charge(c, 4 * self.s->n) || (first && !jj_put_str(c, b, by)))
+    b = jj_buf_new(c, self.s->n, 64);
+    if (!b || !jj_charge_times(c, self.s->n, 4) || (first && !jj_put_str(c, b, by)))
         return false;
     for (size_t at = 0; jj_next_line(self.s, &at, &end, &next); at = next, start = false) {
         if (!start && (!jj_charge(c, 256) || !jj_put_bytes(c, b, "\n", 1, jj_str_trust_at(self.s, last)) ||

@@ -148,14 +148,14 @@ static bool read_indent(dump *d, jj_value v)
         return d->indent = v.s, true;
     if (!jj_as_index(v, &n))
         return jj_fail(d->c, "tojson: indent is neither a number nor a string");
-    b = jj_buf_new(d->c, 16);
+    b = jj_buf_new(d->c, 16, 0);
     return b && jj_put_fill(d->c, b, NULL, n > 0 ? (size_t)n : 0) && (d->indent = jj_str_from(d->c, b));
 }
 
 /* tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False) */
 bool jj_tojson(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
-    dump d = { .c = c, .ascii = jj_truth(arg[0]), .sort = jj_truth(arg[3]), .b = jj_buf_new(c, 128) };
+    dump d = { .c = c, .ascii = jj_truth(arg[0]), .sort = jj_truth(arg[3]), .b = jj_buf_new(c, 128, 0) };
     jj_value comma, colon;
 
     if (!d.b || !read_indent(&d, arg[1]) || !jj_text(c, &comma, d.indent ? "," : ", ") || !jj_text(c, &colon, ": "))

@@ -182,8 +182,8 @@ bool jj_put_recased(jj_ctx *c, jj_buf *b, const jj_str *s, size_t off, size_t n,
     bool first = true, after_cased = false, u, l, t;
 
     if (jj_str_ascii(s) && (how == JJ_UPPER || how == JJ_LOWER || how == JJ_FOLD))
-        return jj_charge(c, 2 * n) && put_ascii(c, b, &part, how);
-    if (!jj_charge_walk(c, 2 * n) || !(jj_str_ascii(s) || jj_charge_walk(c, 2 * n)))
+        return jj_charge_times(c, n, 2) && put_ascii(c, b, &part, how);
+    if (!jj_charge_times(c, n, 2 * JJ_WALK) || !(jj_str_ascii(s) || jj_charge_times(c, n, 2 * JJ_WALK)))
         return false;
     for (jj_walk w = jj_walk_start(&part); jj_walk_next(&w); first = false) {
         jj_case now = how;
@@ -222,7 +222,7 @@ bool jj_recase(jj_ctx *c, const jj_str *s, jj_case how, jj_str **out)
 
     if ((how == JJ_LOWER || how == JJ_FOLD) && is_lower(s))
         return jj_charge(c, s->n) && (*out = jj_str_sub(c, s, 0, s->n));
-    b = jj_buf_new(c, s->n + 8);
+    b = jj_buf_new(c, s->n, 8);
 
     return b && jj_put_recased(c, b, s, 0, s->n, how) && (*out = jj_str_from(c, b));
 }

@@ -9,18 +9,13 @@ bool jj_text(jj_ctx *c, jj_value *out, const char *s)
     return jj_give(out, jj_str_borrow(c, s, strlen(s), true));
 }
 
-static jj_value *new_items(jj_ctx *c, size_t n)
-{
-    return n <= RG_JINJA_BYTES / sizeof(jj_value) ? jj_alloc(c, n * sizeof(jj_value)) : (jj_charge(c, SIZE_MAX), NULL);
-}
-
 bool jj_new_list(jj_ctx *c, jj_value *out, jj_type type, size_t room, bool foreign)
 {
     jj_list *l = jj_alloc(c, sizeof *l);
 
     if (!l)
         return false;
-    *l = (jj_list){ .room = room, .item = room ? new_items(c, room) : NULL };
+    *l = (jj_list){ .room = room, .item = room ? jj_alloc_tail(c, 0, room, sizeof(jj_value)) : NULL };
     *out = (jj_value){ .type = (uint8_t)type, .foreign = foreign, .list = l };
     return !room || l->item;
 }
@@ -29,7 +24,7 @@ bool jj_list_add(jj_ctx *c, jj_list *l, jj_value v)
 {
     if (l->n == l->room) {
         size_t room = l->room ? 2 * l->room : 8;
-        jj_value *item = new_items(c, room);
+        jj_value *item = jj_alloc_tail(c, 0, room, sizeof *item);
         if (!item)
             return false;
         if (l->n)
@@ -68,7 +63,7 @@ bool jj_undefined(jj_ctx *c, jj_value *out, jj_why why, const char *of, jj_value
 
 bool jj_fail_undefined(jj_ctx *c, jj_value v)
 {
-    jj_buf *b = jj_buf_new(c, 64);
+    jj_buf *b = jj_buf_new(c, 64, 0);
 
     if (!b || (v.undef->name->type != JJ_MISSING && !jj_repr(c, b, *v.undef->name)))
         return false;

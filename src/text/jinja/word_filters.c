@@ -76,13 +76,17 @@ static size_t points_of(const wrap *w, size_t from, size_t to)
     return jj_str_points(&part);
 }
 
+/* [at, to) is the rest of the word that is looked at, of n characters: it is measured once, however often it is cut. */
 static bool wrap_line(wrap *w, size_t at, size_t end)
 {
-    size_t from = at, used = 0;
+    size_t from = at, used = 0, to = at, n = 0;
     bool first = true;
 
     while (at < end) {
-        size_t to = chunk_end(w->s, at, end, w->hyphens), n = points_of(w, at, to);
+        if (at == to) {
+            to = chunk_end(w->s, at, end, w->hyphens);
+            n = points_of(w, at, to);
+        }
         const char *p = jj_data(w->s);
         bool trim = true;
         if (!jj_step(w->c, 1))
@@ -102,6 +106,7 @@ static bool wrap_line(wrap *w, size_t at, size_t end)
             if (!jj_str_offset(w->c, &rest, room, &off))
                 return false;
             at += off;
+            n -= room;
             trim = room > 0; /* as Python's textwrap: no part of the word follows the blank, which so is not the last */
         } else if (n > w->width && !used) {
             at = to;
@@ -132,8 +137,8 @@ static bool f_wordwrap(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *
     w.width = (size_t)width;
     w.s = s;
     w.by = newline.s;
-    w.out = jj_buf_new(c, s->n + 16);
-    if (!w.out || !jj_charge(c, 2 * s->n))
+    w.out = jj_buf_new(c, s->n, 16);
+    if (!w.out || !jj_charge_times(c, s->n, 2))
         return false;
     for (bool start = true; jj_next_line(s, &at, &end, &next); at = next, start = false)
         if ((!start && !jj_put_str(c, w.out, w.by)) || !wrap_line(&w, at, end))
@@ -152,7 +157,7 @@ static bool put_quoted(jj_ctx *c, jj_buf *b, jj_value v, bool query)
     jj_str *s;
     static const char digits[] = "0123456789ABCDEF";
 
-    if (!jj_to_str(c, v, &s) || !jj_charge_walk(c, 3 * s->n))
+    if (!jj_to_str(c, v, &s) || !jj_charge_times(c, s->n, 3 * JJ_WALK))
         return false;
     for (size_t i = 0; i < s->n; i++) {
         unsigned char ch = (unsigned char)jj_data(s)[i];
@@ -169,7 +174,7 @@ static bool put_quoted(jj_ctx *c, jj_buf *b, jj_value v, bool query)
 
 static bool f_urlencode(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
-    jj_buf *b = jj_buf_new(c, 64);
+    jj_buf *b = jj_buf_new(c, 64, 0);
     jj_value pairs = self, pair;
     jj_iter *it;
 
@@ -207,7 +212,7 @@ static bool put_escaped(jj_ctx *c, jj_buf *b, jj_value v)
 
 static bool f_xmlattr(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
-    jj_buf *b = jj_buf_new(c, 64);
+    jj_buf *b = jj_buf_new(c, 64, 0);
     bool space = arg[0].type == JJ_MISSING || jj_truth(arg[0]);
 
     if (!b || self.type != JJ_DICT)
@@ -249,7 +254,7 @@ static size_t entity(const char *p, size_t n, char *to)
 /* Without what stands between open and close, each time. */
 static bool cut_out(jj_ctx *c, jj_str **s, const char *open, const char *close)
 {
-    jj_buf *b = jj_buf_new(c, (*s)->n);
+    jj_buf *b = jj_buf_new(c, (*s)->n, 0);
     size_t at = 0;
 
     while (b) {
@@ -273,7 +278,7 @@ static bool f_striptags(jj_ctx *c, jj_value self, const jj_value *arg, jj_value 
 
     (void)arg;
     if (!jj_step(c, 4) || !jj_to_str(c, self, &s) || !cut_out(c, &s, "<!--", "-->") || !cut_out(c, &s, "<", ">") ||
-        !(b = jj_buf_new(c, s->n)) || !jj_charge_walk(c, 4 * s->n))
+        !(b = jj_buf_new(c, s->n, 0)) || !jj_charge_times(c, s->n, 4 * JJ_WALK))
         return false;
     for (jj_walk w = jj_walk_start(s); jj_walk_next(&w);) {
         if (jj_is(JJ_SPACE, w.code)) {
@@ -326,7 +331,7 @@ static bool sorted(jj_ctx *c, jj_value v, jj_value *out)
 /* What fits on one line, which Python's pprint does not break. */
 static bool f_pprint(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
 {
-    jj_buf *b = jj_buf_new(c, 80);
+    jj_buf *b = jj_buf_new(c, 80, 0);
     jj_value v;
 
     (void)arg;
