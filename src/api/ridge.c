@@ -30,7 +30,7 @@ struct rg_engine {
     rg_loop *loop;
     rg_chat *chat;
     rg_roofs roofs;     /* of this machine; all 0: not known */
-    const rg_cpu *cpu;
+    const rg_backend *backend;
     rg_grammar_vocab *grammar_vocab; /* NULL until the first grammar, as is grammars */
     rg_grammar_cache *grammars;
     pthread_mutex_t grammar_lock;
@@ -64,8 +64,8 @@ static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
         return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, exact", o->recipe);
     e->exact = !strcmp(o->recipe, "exact");
     e->n_threads = o->n_threads > 0 ? o->n_threads : rg_cores();
-    e->cpu = rg_cpu_find(o->isa, err);
-    return e->cpu;
+    e->backend = rg_backend_find(o->isa, err);
+    return e->backend;
 }
 
 static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_error *err)
@@ -96,13 +96,13 @@ static bool find_roofs(rg_engine *e, const rg_options *o, rg_error *err)
 {
     rg_profile profile;
 
-    if (o->profile_folder && rg_profile_load(&profile, o->profile_folder, e->cpu, e->n_threads)) {
+    if (o->profile_folder && rg_profile_load(&profile, o->profile_folder, e->backend, e->n_threads)) {
         e->roofs = profile.roofs;
         return true;
     }
     if (o->step_s <= 0 && o->pace <= 0)
         return true;
-    return rg_roofs_probe(&e->roofs, e->cpu, e->n_threads, err);
+    return rg_roofs_probe(&e->roofs, e->backend, e->n_threads, err);
 }
 
 static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_rows, rg_error *err)
@@ -133,7 +133,7 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
         max_rows = max_seqs;
     if (!find_roofs(e, o, err))
         return false;
-    e->runner = rg_model_runner_new(e->model, &(rg_runner_options){ .cpu = e->cpu, .n_threads = e->n_threads,
+    e->runner = rg_model_runner_new(e->model, &(rg_runner_options){ .backend = e->backend, .n_threads = e->n_threads,
                                                                     .exact = e->exact,
                                                                     .max_rows = max_rows,
                                                                     .max_logits = max_seqs + SCORE_ROWS,
@@ -182,7 +182,7 @@ rg_info rg_engine_info(const rg_engine *e)
 {
     const rg_config *c = &e->model->config;
 
-    return (rg_info){ .architecture = c->from_gguf ? c->arch->gguf_name : c->arch->hf_name, .isa = e->cpu->isa,
+    return (rg_info){ .architecture = c->from_gguf ? c->arch->gguf_name : c->arch->hf_name, .isa = e->backend->name,
                       .recipe = e->exact ? "exact" : "fast", .kv_type = rg_kv_name(e->model->kv_type),
                       .n_threads = e->n_threads, .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len,
                       .bos_id = c->bos_id, .n_parameters = e->model->weights.n_parameters,
@@ -222,7 +222,7 @@ double rg_engine_bandwidth(const rg_engine *e)
 {
     rg_roofs now = e->roofs;
 
-    return now.read_bytes_s > 0 || rg_roofs_probe(&now, e->cpu, e->n_threads, NULL) ? now.read_bytes_s : 0;
+    return now.read_bytes_s > 0 || rg_roofs_probe(&now, e->backend, e->n_threads, NULL) ? now.read_bytes_s : 0;
 }
 
 static const char *bound_of(const rg_step_time *t, const rg_step_load *load)

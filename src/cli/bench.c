@@ -227,7 +227,7 @@ static bool print_json(const job *j)
     cli_json_float(out, "f32_gflop_s", j->machine.roofs.f32_ops_s / 1e9);
     cli_json_float(out, "bf16_gflop_s", j->machine.roofs.bf16_ops_s / 1e9);
     cli_json_float(out, "int8_gop_s", j->machine.roofs.int8_ops_s / 1e9);
-    cli_json_text(out, "isa", j->tool.cpu->isa);
+    cli_json_text(out, "isa", j->tool.backend->name);
     cli_json_int(out, "cores", rg_cores());
     cli_json_close(out);
     cli_json_open(out, "rows", '[');
@@ -244,7 +244,7 @@ static bool print_json(const job *j)
         cli_json_float(out, "of_roofline", r->of_roofline);
         cli_json_text(out, "format", format_name(j));
         cli_json_text(out, "kv_type", rg_kv_name(j->tool.model->kv_type));
-        cli_json_text(out, "isa", j->tool.cpu->isa);
+        cli_json_text(out, "isa", j->tool.backend->name);
         cli_json_int(out, "threads", j->tool.n_threads);
         cli_json_close(out);
     }
@@ -261,9 +261,8 @@ static void rows_csv(rg_buf *b, const job *j)
     for (int i = 0; i < j->n_rows; i++) {
         const row *r = &j->rows[i];
         rg_buf_printf(b, "%s,%d,%d,%d,%.6g,%.6g,%.6g,%.4f,%s,%s,%s,%d,%.6g\n", r->what, r->n, r->batch, r->context,
-                      r->tok_s, r->gb_s, r->gflop_s, r->of_roofline, format_name(j),
-                      rg_kv_name(j->tool.model->kv_type), j->tool.cpu->isa, j->tool.n_threads,
-                      j->machine.roofs.read_bytes_s / 1e9);
+                      r->tok_s, r->gb_s, r->gflop_s, r->of_roofline, format_name(j), rg_kv_name(j->tool.model->kv_type),
+                      j->tool.backend->name, j->tool.n_threads, j->machine.roofs.read_bytes_s / 1e9);
     }
 }
 
@@ -316,14 +315,14 @@ static bool defaults(cli_ints *v, const int32_t *values, size_t n, const char *n
 static bool know_machine(job *j, rg_error *err)
 {
     if (j->no_cache) {
-        if (!cli_profile(&j->profile, &j->args.common, j->tool.cpu, j->tool.n_threads, j->remeasure, err))
+        if (!cli_profile(&j->profile, &j->args.common, j->tool.backend, j->tool.n_threads, j->remeasure, err))
             return false;
         j->machine = (rg_machine){ .roofs = j->profile.roofs, .rates = &j->profile.rates };
         return true;
     }
     rg_pool *pool = rg_pool_new(j->tool.n_threads, err);
-    bool ok = pool && rg_roofs_probe(&j->machine.roofs, j->tool.cpu, j->tool.n_threads, err) &&
-              rg_roofs_bandwidth(&j->machine.roofs.read_bytes_s, j->tool.cpu, pool,
+    bool ok = pool && rg_roofs_probe(&j->machine.roofs, j->tool.backend, j->tool.n_threads, err) &&
+              rg_roofs_bandwidth(&j->machine.roofs.read_bytes_s, j->tool.backend, pool,
                                  (size_t)j->tool.model->weights.bytes, err);
     rg_pool_free(pool);
     return ok;
@@ -344,8 +343,8 @@ static bool work(job *j, rg_error *err)
     if (!tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err) || !know_machine(j, err))
         return false;
     if (!j->args.common.json)
-        printf("%s, %d threads: %.1f GB/s, %.0f f32 GFLOP/s, %.0f int8 GOP/s\n", j->tool.cpu->isa, j->tool.n_threads,
-               roofs->read_bytes_s / 1e9, roofs->f32_ops_s / 1e9, roofs->int8_ops_s / 1e9);
+        printf("%s, %d threads: %.1f GB/s, %.0f f32 GFLOP/s, %.0f int8 GOP/s\n", j->tool.backend->name,
+               j->tool.n_threads, roofs->read_bytes_s / 1e9, roofs->f32_ops_s / 1e9, roofs->int8_ops_s / 1e9);
     if (!j->args.common.json && !j->no_cache)
         printf("%-8s %6s %6s %8s %12s %9s %11s %12s\n", "what", "n", "batch", "context", "tokens/s", "GB/s", "GFLOP/s",
                "of roofline");

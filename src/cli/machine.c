@@ -72,7 +72,7 @@ static void rates_json(cli_json *j, const rg_rates *r)
     cli_json_float(j, "step_us", 1e6 * r->step_s);
 }
 
-static bool print_json(const rg_cpu *cpu, const rg_profile *p)
+static bool print_json(const rg_backend *backend, const rg_profile *p)
 {
     cli_json *j = cli_json_new();
 
@@ -81,27 +81,27 @@ static bool print_json(const rg_cpu *cpu, const rg_profile *p)
     cli_json_float(j, "f32_gflop_s", p->roofs.f32_ops_s / 1e9);
     cli_json_float(j, "bf16_gflop_s", p->roofs.bf16_ops_s / 1e9);
     cli_json_float(j, "int8_gop_s", p->roofs.int8_ops_s / 1e9);
-    cli_json_text(j, "isa", cpu->isa);
+    cli_json_text(j, "isa", backend->name);
     cli_json_int(j, "cores", rg_cores());
     cli_json_int(j, "threads", p->roofs.n_threads);
     cli_json_bool(j, "busy", p->busy);
     rates_json(j, &p->rates);
     cli_json_open(j, "instruction_sets", '[');
-    for (int i = 0; rg_cpu_nth(i); i++)
-        cli_json_text(j, NULL, rg_cpu_nth(i)->isa);
+    for (int i = 0; rg_backend_nth(i); i++)
+        cli_json_text(j, NULL, rg_backend_nth(i)->name);
     cli_json_close(j);
     cli_json_close(j);
     return cli_json_print(j);
 }
 
-static void print_table(const rg_cpu *cpu, const rg_profile *p)
+static void print_table(const rg_backend *backend, const rg_profile *p)
 {
     const rg_rates *r = &p->rates;
 
-    printf("instruction set %s, %d thread%s; this machine has:", cpu->isa, p->roofs.n_threads,
+    printf("instruction set %s, %d thread%s; this machine has:", backend->name, p->roofs.n_threads,
            p->roofs.n_threads > 1 ? "s" : "");
-    for (int i = 0; rg_cpu_nth(i); i++)
-        printf(" %s", rg_cpu_nth(i)->isa);
+    for (int i = 0; rg_backend_nth(i); i++)
+        printf(" %s", rg_backend_nth(i)->name);
     printf("\n%12s %14s %15s %12s\n%12.1f %14.1f %15.1f %12.1f\n", "read GB/s", "f32 GFLOP/s", "bf16 GFLOP/s",
            "int8 GOP/s", p->roofs.read_bytes_s / 1e9, p->roofs.f32_ops_s / 1e9, p->roofs.bf16_ops_s / 1e9,
            p->roofs.int8_ops_s / 1e9);
@@ -135,13 +135,13 @@ static int run(int argc, char **argv)
 
     if (status >= 0)
         return status;
-    const rg_cpu *cpu = rg_cpu_find(args.common.isa, &err);
+    const rg_backend *backend = rg_backend_find(args.common.isa, &err);
     int n = args.common.threads ? args.common.threads : rg_cores();
-    if (!cpu || !cli_profile(&profile, &args.common, cpu, n, anew, &err))
+    if (!backend || !cli_profile(&profile, &args.common, backend, n, anew, &err))
         return cli_fail(&err);
     if (args.common.json)
-        return print_json(cpu, &profile) ? EXIT_DONE : EXIT_FAILED;
-    print_table(cpu, &profile);
+        return print_json(backend, &profile) ? EXIT_DONE : EXIT_FAILED;
+    print_table(backend, &profile);
     return EXIT_DONE;
 }
 

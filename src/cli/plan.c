@@ -146,12 +146,12 @@ static double memory_here(void)
 
 static bool know_here(plan_job *j, rg_plan_machine *out, rg_error *err)
 {
-    const rg_cpu *cpu = rg_cpu_find(j->args.common.isa, err);
+    const rg_backend *backend = rg_backend_find(j->args.common.isa, err);
     int n = j->args.common.threads ? j->args.common.threads : rg_cores();
 
-    if (!cpu || !cli_profile(&j->profile, &j->args.common, cpu, n, j->remeasure, err))
+    if (!backend || !cli_profile(&j->profile, &j->args.common, backend, n, j->remeasure, err))
         return false;
-    snprintf(j->here, sizeof j->here, "this machine (%s, %d thread%s)", cpu->isa, n, n > 1 ? "s" : "");
+    snprintf(j->here, sizeof j->here, "this machine (%s, %d thread%s)", backend->name, n, n > 1 ? "s" : "");
     *out = (rg_plan_machine){ .name = "here", .title = j->here, .memory_bytes = memory_here(), .chips = 1,
                               .chunk = SPEED_ROWS, .m = { j->profile.roofs, &j->profile.rates } };
     return true;

@@ -8,6 +8,7 @@
 
 /* anew: measure even where there is one.  A profile that cannot be kept is used all the same.  This is told on standard
  * error, and also that the machine was busy while it was measured, unless --quiet. */
-bool cli_profile(rg_profile *out, const cli_common *common, const rg_cpu *cpu, int n_threads, bool anew, rg_error *err);
+bool cli_profile(rg_profile *out, const cli_common *common, const rg_backend *backend, int n_threads, bool anew,
+                 rg_error *err);
 
 #endif

@@ -11,9 +11,15 @@ static bool open_runner(tool *t, const tool_options *o, rg_error *err)
     uint64_t per_position = rg_state_bytes_per_position(&t->model->state),
              per_seq = rg_state_bytes_per_sequence(&t->model->state);
     uint64_t len = (uint64_t)(o->max_seq_len > 0 ? o->max_seq_len : c->max_seq_len);
-    rg_runner_options r = { .cpu = t->cpu, .n_threads = t->n_threads, .exact = t->exact, .max_rows = t->max_rows,
-                            .max_logits = o->all_logits ? t->max_rows : o->max_seqs, .max_seqs = o->max_seqs,
-                            .max_seq_len = (int)len, .wrap = o->wrap, .wrap_arg = o->wrap_arg };
+    rg_runner_options r = { .backend = t->backend,
+                            .n_threads = t->n_threads,
+                            .exact = t->exact,
+                            .max_rows = t->max_rows,
+                            .max_logits = o->all_logits ? t->max_rows : o->max_seqs,
+                            .max_seqs = o->max_seqs,
+                            .max_seq_len = (int)len,
+                            .wrap = o->wrap,
+                            .wrap_arg = o->wrap_arg };
 
     /* Blocks for every sequence at full length, twice what windows and recurrent states need, and a little over. */
     r.state_bytes =
@@ -44,8 +50,8 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
     t->exact = !strcmp(o->common->recipe, "exact");
     if (!t->exact && strcmp(o->common->recipe, "fast"))
         return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, exact", o->common->recipe);
-    t->cpu = rg_cpu_find(o->common->isa, err);
-    if (!t->cpu || !cli_find_model(o->model, path, sizeof path, err))
+    t->backend = rg_backend_find(o->common->isa, err);
+    if (!t->backend || !cli_find_model(o->model, path, sizeof path, err))
         return false;
     t->ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, err);
     if (!t->ckpt)

@@ -14,7 +14,7 @@ typedef struct tool {
     rg_tokenizer *tokenizer; /* NULL: none */
     rg_runner *runner;
     rg_states *states;
-    const rg_cpu *cpu;
+    const rg_backend *backend;
     int n_threads;
     bool exact;
     int max_rows;

@@ -28,7 +28,7 @@ void rg_op_bench_close(rg_op_bench *b)
     if (!b)
         return;
     rg_packed_fini(&b->packed);
-    rg_cpu_reader_free(b->reader);
+    b->backend->close(b->reader);
     rg_pool_free(b->pool);
     if (b->arena)
         rg_region_free(b->arena, ARENA_BYTES);
@@ -43,14 +43,18 @@ void rg_op_bench_close(rg_op_bench *b)
     rg_free(b);
 }
 
-static bool allocate(rg_op_bench *b, const rg_cpu *cpu, rg_error *err)
+static bool allocate(rg_op_bench *b, rg_error *err)
 {
     const size_t n = (size_t)b->n_threads;
-    rg_cpu_sizes sizes = { .max_rows = RG_BENCH_ROWS, .max_cols = RG_BENCH_COLS, .n_threads = b->n_threads,
-                           .max_heads = RG_BENCH_HEADS, .max_head_dim = RG_BENCH_LATENT, .max_keys = RG_BENCH_CONTEXT };
+    rg_reader_sizes sizes = { .max_rows = RG_BENCH_ROWS,
+                              .max_cols = RG_BENCH_COLS,
+                              .n_threads = b->n_threads,
+                              .max_heads = RG_BENCH_HEADS,
+                              .max_head_dim = RG_BENCH_LATENT,
+                              .max_keys = RG_BENCH_CONTEXT };
 
     b->pool = rg_pool_new(b->n_threads, err);
-    b->reader = b->pool ? rg_cpu_reader_new(cpu, &sizes, err) : NULL;
+    b->reader = b->pool ? b->backend->open(b->backend, &sizes, err) : NULL;
     if (!b->reader)
         return false;
     b->arena = rg_region_new(ARENA_BYTES);
@@ -62,14 +66,15 @@ static bool allocate(rg_op_bench *b, const rg_cpu *cpu, rg_error *err)
     return (b->arena && b->state && b->fwd && b->stamp && b->vector && b->ints) || rg_fail_memory(err, ARENA_BYTES);
 }
 
-rg_op_bench *rg_op_bench_open(const rg_cpu *cpu, int n_threads, rg_error *err)
+rg_op_bench *rg_op_bench_open(const rg_backend *backend, int n_threads, rg_error *err)
 {
     rg_op_bench *b = rg_zalloc(sizeof *b);
 
     if (!b)
         return rg_fail_memory(err, sizeof *b), NULL;
     b->n_threads = n_threads;
-    if (!allocate(b, cpu, err)) {
+    b->backend = backend;
+    if (!allocate(b, err)) {
         rg_op_bench_close(b);
         return NULL;
     }
@@ -171,8 +176,14 @@ static void turns(void *arg, int thread)
     rg_op_bench *b = arg;
     rg_fwd *f = &b->fwd[thread];
 
-    *f = (rg_fwd){ .reader = rg_cpu_reader_of(b->reader), .batch = &b->batch, .groups = &b->group, .exact = b->exact,
-                   .thread = thread, .n_threads = b->n_threads, .pool = b->pool, .arena = b->arena,
+    *f = (rg_fwd){ .reader = b->reader,
+                   .batch = &b->batch,
+                   .groups = &b->group,
+                   .exact = b->exact,
+                   .thread = thread,
+                   .n_threads = b->n_threads,
+                   .pool = b->pool,
+                   .arena = b->arena,
                    .arena_bytes = ARENA_BYTES };
     for (int i = 0; i < b->n_turns; i++) {
         uint64_t *stamp = b->stamp[thread * MOST_TURNS + i];

@@ -5,7 +5,7 @@
 #ifndef RG_MEASURE_OP_BENCH_H
 #define RG_MEASURE_OP_BENCH_H
 
-#include "ops/cpu/kernels.h"
+#include "ops/backend.h"
 
 enum {
     RG_BENCH_ROWS = 128,     /* of a batch, at most */
@@ -34,7 +34,8 @@ struct rg_op_bench {
 
     /* The rest is op_bench.c's. */
     rg_pool *pool;
-    rg_cpu_reader *reader;
+    const rg_backend *backend;
+    const rg_reader *reader;
     int n_threads;
     uint8_t *arena, *state, *copies; /* copies NULL: not needed yet */
     rg_fwd *fwd;           /* [n_threads] */
@@ -50,7 +51,7 @@ struct rg_op_bench {
     int n_turns;
 };
 
-rg_op_bench *rg_op_bench_open(const rg_cpu *cpu, int n_threads, rg_error *err);
+rg_op_bench *rg_op_bench_open(const rg_backend *backend, int n_threads, rg_error *err);
 void rg_op_bench_close(rg_op_bench *b); /* NULL is fine */
 
 /* The batch becomes the last `rows` of the first `end` positions of one sequence, whose state has blocks of so many

@@ -50,20 +50,20 @@ static void processor_name(char *out, size_t room)
 }
 
 /* The first lines of the file. */
-static void make_key(char out[KEY_ROOM], const rg_cpu *cpu, int n_threads)
+static void make_key(char out[KEY_ROOM], const rg_backend *backend, int n_threads)
 {
     char processor[256];
 
     processor_name(processor, sizeof processor);
-    snprintf(out, KEY_ROOM, "ridge %s\nprocessor %s\ninstructions %s\nthreads %d\n", RG_VERSION, processor, cpu->isa,
-             n_threads);
+    snprintf(out, KEY_ROOM, "ridge %s\nprocessor %s\ninstructions %s\nthreads %d\n", RG_VERSION, processor,
+             backend->name, n_threads);
 }
 
-bool rg_profile_path(char *out, size_t room, const char *folder, const rg_cpu *cpu, int n_threads)
+bool rg_profile_path(char *out, size_t room, const char *folder, const rg_backend *backend, int n_threads)
 {
     char key[KEY_ROOM], name[NAME_ROOM];
 
-    make_key(key, cpu, n_threads);
+    make_key(key, backend, n_threads);
     snprintf(name, sizeof name, "machine-%016llx.profile", (unsigned long long)rg_xxh64(key, strlen(key), 0));
     return rg_path_join(out, room, folder, name);
 }
@@ -148,15 +148,15 @@ static bool has_bandwidth(const rg_profile *p)
     return p->roofs.read_bytes_s > 0 && p->roofs.f32_ops_s > 0;
 }
 
-bool rg_profile_load(rg_profile *out, const char *folder, const rg_cpu *cpu, int n_threads)
+bool rg_profile_load(rg_profile *out, const char *folder, const rg_backend *backend, int n_threads)
 {
     char path[PATH_ROOM], key[KEY_ROOM];
     double busy = 0;
     size_t n;
 
     memset(out, 0, sizeof *out);
-    make_key(key, cpu, n_threads);
-    bool named = rg_profile_path(path, sizeof path, folder, cpu, n_threads);
+    make_key(key, backend, n_threads);
+    bool named = rg_profile_path(path, sizeof path, folder, backend, n_threads);
     char *text = named ? rg_file_slurp(path, FILE_CAP, &n, NULL) : NULL;
     bool ok = text && strlen(text) == n && !strncmp(text, key, strlen(key));
     if (ok) {
@@ -204,18 +204,18 @@ static bool write_file(const char *path, const rg_buf *b, rg_error *err)
     return false;
 }
 
-bool rg_profile_save(const rg_profile *p, const char *folder, const rg_cpu *cpu, rg_error *err)
+bool rg_profile_save(const rg_profile *p, const char *folder, const rg_backend *backend, rg_error *err)
 {
     rg_profile copy = *p; /* as reading and writing share each_number */
     char path[PATH_ROOM], key[KEY_ROOM];
     double busy = p->busy;
     rg_buf b;
 
-    if (!rg_profile_path(path, sizeof path, folder, cpu, p->roofs.n_threads))
+    if (!rg_profile_path(path, sizeof path, folder, backend, p->roofs.n_threads))
         return rg_fail(err, RG_E_INPUT, "%.200s: the folder's name is too long", folder);
     if (!make_folder(folder, err))
         return false;
-    make_key(key, cpu, p->roofs.n_threads);
+    make_key(key, backend, p->roofs.n_threads);
     rg_buf_init(&b, FILE_CAP);
     rg_buf_str(&b, key);
     each_number(&copy, &busy, write_numbers, &b);
@@ -227,19 +227,19 @@ bool rg_profile_save(const rg_profile *p, const char *folder, const rg_cpu *cpu,
 
 /* ---- measuring --------------------------------------------------------------------------------------------------- */
 
-static bool measure_round(rg_profile *p, rg_rounds *rounds, const rg_cpu *cpu, int n_threads, rg_error *err)
+static bool measure_round(rg_profile *p, rg_rounds *rounds, const rg_backend *backend, int n_threads, rg_error *err)
 {
     rg_roofs now;
 
     rg_rounds_begin(rounds);
-    if (!rg_roofs_probe(&now, cpu, n_threads, err))
+    if (!rg_roofs_probe(&now, backend, n_threads, err))
         return false;
     p->roofs.n_threads = n_threads;
     p->roofs.read_bytes_s = rg_rounds_median(rounds, now.read_bytes_s);
     p->roofs.f32_ops_s = rg_rounds_median(rounds, now.f32_ops_s);
     p->roofs.bf16_ops_s = rg_rounds_median(rounds, now.bf16_ops_s);
     p->roofs.int8_ops_s = rg_rounds_median(rounds, now.int8_ops_s);
-    return rg_rates_measure(&p->rates, rounds, cpu, n_threads, err);
+    return rg_rates_measure(&p->rates, rounds, backend, n_threads, err);
 }
 
 /* That this thread has run for so far. */
@@ -251,8 +251,8 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-bool rg_profile_measure(rg_profile *out, const rg_cpu *cpu, int n_threads, void (*progress)(void *arg, double done),
-                        void *arg, rg_error *err)
+bool rg_profile_measure(rg_profile *out, const rg_backend *backend, int n_threads,
+                        void (*progress)(void *arg, double done), void *arg, rg_error *err)
 {
     rg_rounds *rounds = rg_zalloc(sizeof *rounds);
     bool ok = rounds || rg_fail_memory(err, sizeof *rounds);
@@ -263,7 +263,7 @@ bool rg_profile_measure(rg_profile *out, const rg_cpu *cpu, int n_threads, void 
     for (int i = 0; ok && i < RG_ROUNDS; i++) {
         if (progress)
             progress(arg, (double)i / RG_ROUNDS);
-        ok = measure_round(out, rounds, cpu, n_threads, err);
+        ok = measure_round(out, rounds, backend, n_threads, err);
     }
     if (ok) {
         ran += cpu_seconds();

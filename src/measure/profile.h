@@ -16,16 +16,16 @@ typedef struct rg_profile {
 } rg_profile;
 
 /* Read the profile of this machine from `folder`; false: there is none that fits (not an error). */
-bool rg_profile_load(rg_profile *out, const char *folder, const rg_cpu *cpu, int n_threads);
+bool rg_profile_load(rg_profile *out, const char *folder, const rg_backend *backend, int n_threads);
 /* Write it whole or not at all; makes the folder, and the one that it is in. */
-bool rg_profile_save(const rg_profile *p, const char *folder, const rg_cpu *cpu, rg_error *err) RG_MUST_CHECK;
+bool rg_profile_save(const rg_profile *p, const char *folder, const rg_backend *backend, rg_error *err) RG_MUST_CHECK;
 
 /* Measure all of it, in RG_ROUNDS rounds: at most 20 s on a machine that has nothing else to do.  progress (may be
  * NULL) is told which part is done, from 0 to 1. */
-bool rg_profile_measure(rg_profile *out, const rg_cpu *cpu, int n_threads, void (*progress)(void *arg, double done),
-                        void *arg, rg_error *err) RG_MUST_CHECK;
+bool rg_profile_measure(rg_profile *out, const rg_backend *backend, int n_threads,
+                        void (*progress)(void *arg, double done), void *arg, rg_error *err) RG_MUST_CHECK;
 
 /* Where the profile of this machine lies in `folder`.  False: the name is too long for out[room]. */
-bool rg_profile_path(char *out, size_t room, const char *folder, const rg_cpu *cpu, int n_threads);
+bool rg_profile_path(char *out, size_t room, const char *folder, const rg_backend *backend, int n_threads);
 
 #endif

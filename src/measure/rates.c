@@ -32,7 +32,7 @@ rg_type rg_rate_kv_type(int i)
 typedef struct round {
     rg_rates *out;
     rg_rounds *rounds;
-    const rg_cpu *cpu;
+    const rg_backend *backend;
     rg_op_bench *b;
 } round;
 
@@ -56,7 +56,7 @@ static bool measure_sets(round *r, rg_error *err)
 
     for (int i = RG_RATE_SETS - 1; i >= 0; i--) {
         double bytes_s;
-        if (!rg_roofs_bandwidth(&bytes_s, r->cpu, r->b->pool, (size_t)rg_rate_sets[i], err))
+        if (!rg_roofs_bandwidth(&bytes_s, r->backend, r->b->pool, (size_t)rg_rate_sets[i], err))
             return false;
         double byte_s = rg_rounds_median(r->rounds, bytes_s > 0 ? 1 / bytes_s : 0);
         least_s = least_s > 0 && least_s < byte_s ? least_s : byte_s;
@@ -177,7 +177,7 @@ static void measure_place(round *r, bool exact, rg_layout layout, rg_rate_place 
 static bool measure_products(round *r, rg_layout layout, rg_error *err)
 {
     const rg_type type = type_of(layout);
-    const bool two = r->cpu->fast[layout] != RG_EXACT; /* recipes */
+    const bool two = r->backend->is_fast(r->backend, type); /* recipes */
     const rg_format *fmt = rg_format_of(type);
     int64_t rows = MATRIX_BYTES / (COLS / fmt->block_len * fmt->block_bytes) / (2 * RG_PANEL) * (2 * RG_PANEL);
 
@@ -251,9 +251,9 @@ static void measure_all_attention(round *r)
 
 /* ---- a round ----------------------------------------------------------------------------------------------------- */
 
-bool rg_rates_measure(rg_rates *out, rg_rounds *rounds, const rg_cpu *cpu, int n_threads, rg_error *err)
+bool rg_rates_measure(rg_rates *out, rg_rounds *rounds, const rg_backend *backend, int n_threads, rg_error *err)
 {
-    round r = { .out = out, .rounds = rounds, .cpu = cpu, .b = rg_op_bench_open(cpu, n_threads, err) };
+    round r = { .out = out, .rounds = rounds, .backend = backend, .b = rg_op_bench_open(backend, n_threads, err) };
     bool ok = r.b != NULL;
 
     memset(out, 0, sizeof *out);

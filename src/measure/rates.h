@@ -6,7 +6,7 @@
 #define RG_MEASURE_RATES_H
 
 #include "measure/rounds.h"
-#include "ops/cpu/kernels.h"
+#include "ops/backend.h"
 
 enum {
     RG_RATE_SETS = 10,
@@ -47,6 +47,7 @@ typedef struct rg_rates {
 rg_type rg_rate_kv_type(int i);
 
 /* One round of measuring everything; out gets the medians of this round and those before.  False: no memory. */
-bool rg_rates_measure(rg_rates *out, rg_rounds *rounds, const rg_cpu *cpu, int n_threads, rg_error *err) RG_MUST_CHECK;
+bool rg_rates_measure(rg_rates *out, rg_rounds *rounds, const rg_backend *backend, int n_threads,
+                      rg_error *err) RG_MUST_CHECK;
 
 #endif

@@ -17,11 +17,11 @@ enum {
 static const double PEAK_OPS = 1e7, LONG_S = 0.02;
 
 typedef struct probe {
-    const rg_cpu *cpu;
+    const rg_backend *backend;
     uint8_t *data;
     size_t part; /* bytes of one thread */
     int repeats;
-    double (*peak)(double n);
+    rg_arithmetic kind;
     double *done; /* [threads] */
 } probe;
 
@@ -37,28 +37,14 @@ static void read_all(void *arg, int thread)
     probe *p = arg;
 
     for (int i = 0; i < p->repeats; i++)
-        p->done[thread] = (double)p->cpu->stream(p->data + (size_t)thread * p->part, p->part);
+        p->done[thread] = (double)p->backend->stream(p->backend, p->data + (size_t)thread * p->part, p->part);
 }
 
 static void compute(void *arg, int thread)
 {
     probe *p = arg;
 
-    p->done[thread] = p->peak(PEAK_OPS);
-}
-
-/* Of an instruction set that has no arithmetic of its own: what the compiler makes of plain C. */
-static double plain_peak(double n)
-{
-    float lane[16] = { 0 };
-    volatile float sink = 0;
-
-    for (double done = 0; done < n; done += 16)
-        for (int i = 0; i < 16; i++)
-            lane[i] = lane[i] * 0.5f + 1.0f;
-    for (int i = 0; i < 16; i++)
-        sink += lane[i];
-    return n;
+    p->done[thread] = p->backend->work(p->backend, p->kind, PEAK_OPS);
 }
 
 static double timed(probe *p, rg_pool *pool, void (*fn)(void *arg, int thread))
@@ -87,33 +73,31 @@ static double rate(double amount, double seconds)
     return seconds > 0 ? amount / seconds : 0;
 }
 
-static bool init(probe *p, const rg_cpu *cpu, const rg_pool *pool, rg_error *err)
+static bool init(probe *p, const rg_backend *backend, const rg_pool *pool, rg_error *err)
 {
     size_t n = (size_t)rg_pool_threads(pool);
 
-    *p = (probe){ .cpu = cpu, .done = rg_array(n, sizeof *p->done) };
+    *p = (probe){ .backend = backend, .done = rg_array(n, sizeof *p->done) };
     return p->done || rg_fail_memory(err, n * sizeof *p->done);
 }
 
-static double peak_of(probe *p, rg_pool *pool, double (*peak)(double n))
+static double peak_of(probe *p, rg_pool *pool, rg_arithmetic kind)
 {
     double ops = 0;
 
-    if (!peak)
-        return 0;
-    p->peak = peak;
+    p->kind = kind;
     double s = best_seconds(p, pool, compute);
     for (int t = 0; t < rg_pool_threads(pool); t++) /* every try does as many */
         ops += 2 * p->done[t];
     return rate(ops, s);
 }
 
-bool rg_roofs_bandwidth(double *bytes_s, const rg_cpu *cpu, rg_pool *pool, size_t bytes, rg_error *err)
+bool rg_roofs_bandwidth(double *bytes_s, const rg_backend *backend, rg_pool *pool, size_t bytes, rg_error *err)
 {
     size_t n = (size_t)rg_pool_threads(pool), part = bytes / n / LINE * LINE + LINE, all = n * part;
     probe p;
 
-    if (!init(&p, cpu, pool, err))
+    if (!init(&p, backend, pool, err))
         return false;
     p.part = part;
     p.repeats = (int)(LEAST_READ / all) + 1;
@@ -128,18 +112,18 @@ bool rg_roofs_bandwidth(double *bytes_s, const rg_cpu *cpu, rg_pool *pool, size_
     return ok;
 }
 
-bool rg_roofs_probe(rg_roofs *out, const rg_cpu *cpu, int n_threads, rg_error *err)
+bool rg_roofs_probe(rg_roofs *out, const rg_backend *backend, int n_threads, rg_error *err)
 {
     rg_pool *pool = rg_pool_new(n_threads, err);
     probe p = { 0 };
-    bool ok = pool && init(&p, cpu, pool, err);
+    bool ok = pool && init(&p, backend, pool, err);
 
     *out = (rg_roofs){ .n_threads = n_threads };
     if (ok) {
-        ok = rg_roofs_bandwidth(&out->read_bytes_s, cpu, pool, MEMORY_BYTES, err);
-        out->f32_ops_s = peak_of(&p, pool, cpu->peak_f32 ? cpu->peak_f32 : plain_peak);
-        out->int8_ops_s = peak_of(&p, pool, cpu->peak_int8);
-        out->bf16_ops_s = peak_of(&p, pool, cpu->peak_bf16);
+        ok = rg_roofs_bandwidth(&out->read_bytes_s, backend, pool, MEMORY_BYTES, err);
+        out->f32_ops_s = peak_of(&p, pool, RG_ARITHMETIC_F32);
+        out->int8_ops_s = peak_of(&p, pool, RG_ARITHMETIC_INT8);
+        out->bf16_ops_s = peak_of(&p, pool, RG_ARITHMETIC_BF16);
     }
     rg_free(p.done);
     rg_pool_free(pool);

@@ -4,7 +4,7 @@
 #ifndef RG_MEASURE_ROOFS_H
 #define RG_MEASURE_ROOFS_H
 
-#include "ops/cpu/kernels.h"
+#include "ops/backend.h"
 
 /* What this machine can do at most, with so many threads. */
 typedef struct rg_roofs {
@@ -14,10 +14,11 @@ typedef struct rg_roofs {
 } rg_roofs;
 
 /* Measure the roofs in at most 0.3 s.  False and *err: no memory or no threads. */
-bool rg_roofs_probe(rg_roofs *out, const rg_cpu *cpu, int n_threads, rg_error *err) RG_MUST_CHECK;
+bool rg_roofs_probe(rg_roofs *out, const rg_backend *backend, int n_threads, rg_error *err) RG_MUST_CHECK;
 
 /* Bytes per second of reading a buffer of this size again and again; the fastest of some tries. */
-bool rg_roofs_bandwidth(double *bytes_s, const rg_cpu *cpu, rg_pool *pool, size_t bytes, rg_error *err) RG_MUST_CHECK;
+bool rg_roofs_bandwidth(double *bytes_s, const rg_backend *backend, rg_pool *pool, size_t bytes,
+                        rg_error *err) RG_MUST_CHECK;
 
 /* The peak that binds products with weights of a type: int8 or bf16 where a fast step multiplies so, else f32. */
 double rg_roofs_peak(const rg_roofs *r, rg_type weights, bool exact);

@@ -6,7 +6,7 @@
 
 #include "model/runner.h"
 #include "model/weights.h"
-#include "ops/cpu/kernels.h"
+#include "ops/backend.h"
 
 typedef struct rg_model {
     rg_config config;
@@ -46,7 +46,7 @@ rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f);
 /* ---- a runner that computes on this machine ---- */
 
 typedef struct rg_runner_options {
-    const rg_cpu *cpu;
+    const rg_backend *backend;
     int n_threads;
     bool exact;
     int max_rows, max_logits; /* of one step */

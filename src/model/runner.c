@@ -10,8 +10,7 @@ typedef struct model_runner {
     const rg_model *m;
     rg_runner_options o;
     rg_pool *pool;
-    rg_cpu_reader *cpu;
-    const rg_reader *reader;
+    const rg_reader *computing, *reader; /* reader: around it, or it */
     uint8_t *arena;
     rg_fwd *fwd; /* [n_threads] */
     /* The step being run. */
@@ -87,6 +86,7 @@ static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
  * where a file's numbers arrive. */
 typedef struct checker {
     rg_reader reader; /* first */
+    const rg_backend *backend;
     rg_error *err;
     bool ok;
 } checker;
@@ -95,7 +95,7 @@ static void check_op(const rg_reader *self, rg_fwd *f, const rg_op *op)
 {
     checker *c = (checker *)(uintptr_t)self;
 
-    c->ok = c->ok && rg_cpu_can(f->layer, op, c->err);
+    c->ok = c->ok && c->backend->can(c->backend, f->layer, op, c->err);
     self->inner->run(self->inner, f, op);
 }
 
@@ -121,7 +121,8 @@ static bool measure_arena(model_runner *r, rg_error *err)
                            .logit_rows = zeros };
         rg_counter_init(&counter, NULL, 0);
         rg_count_fwd(f, &counter, &batch);
-        checker check = { .reader = { .run = check_op, .inner = &counter.reader }, .err = err, .ok = true };
+        checker check = { .reader = { .run = check_op, .inner = &counter.reader }, .backend = r->o.backend, .err = err,
+                          .ok = true };
         f->reader = &check.reader;
         rg_model_forward(r->m, f);
         r->base.arena_bytes = f->arena_peak;
@@ -217,10 +218,10 @@ static int max_of(int a, int b)
     return a > b ? a : b;
 }
 
-static rg_cpu_sizes reader_sizes(const model_runner *r)
+static rg_reader_sizes reader_sizes(const model_runner *r)
 {
     const rg_config *c = &r->m->config;
-    rg_cpu_sizes s = { .max_rows = max_of(r->o.max_rows, r->o.max_logits),
+    rg_reader_sizes s = { .max_rows = max_of(r->o.max_rows, r->o.max_logits),
                        .n_threads = r->o.n_threads,
                        .max_experts = c->routing.n_experts,
                        .max_experts_used = c->routing.n_used,
@@ -248,22 +249,22 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
                            .max_logits = o->max_logits, .n_threads = o->n_threads, .spec = &m->state, .step = step };
     if (!measure_arena(r, err) || !size_groups(r, n_blocks, err))
         goto fail;
-    rg_cpu_sizes sizes = reader_sizes(r);
+    rg_reader_sizes sizes = reader_sizes(r);
     rg_step_facts_find(&r->base.facts, m);
-    r->arena = rg_region_new(r->base.arena_bytes);
+    r->arena = o->backend->memory_new(r->base.arena_bytes);
     r->fwd = rg_array((size_t)o->n_threads, sizeof *r->fwd);
     if (!r->arena || !r->fwd) {
         rg_fail_memory(err, r->base.arena_bytes);
         goto fail;
     }
-    r->base.store = rg_store_new(&m->state, n_blocks, err);
+    r->base.store = rg_store_new(&m->state, n_blocks, o->backend, err);
     if (!r->base.store)
         goto fail;
     r->pool = rg_pool_new(o->n_threads, err);
-    r->cpu = r->pool ? rg_cpu_reader_new(o->cpu, &sizes, err) : NULL;
-    if (!r->cpu)
+    r->computing = r->pool ? o->backend->open(o->backend, &sizes, err) : NULL;
+    if (!r->computing)
         goto fail;
-    r->reader = rg_cpu_reader_of(r->cpu);
+    r->reader = r->computing;
     if (o->wrap)
         r->reader = o->wrap(o->wrap_arg, r->reader);
     return &r->base;
@@ -279,11 +280,11 @@ void rg_model_runner_free(rg_runner *self)
 
     if (!r)
         return;
-    rg_cpu_reader_free(r->cpu);
+    r->o.backend->close(r->computing);
     rg_pool_free(r->pool);
     rg_store_free(r->base.store);
     if (r->arena)
-        rg_region_free(r->arena, r->base.arena_bytes);
+        r->o.backend->memory_free(r->arena, r->base.arena_bytes);
     rg_free(r->fwd);
     rg_free(r);
 }

@@ -147,18 +147,20 @@ uint64_t rg_state_bytes_per_sequence(const rg_state_spec *spec)
 
 struct rg_store {
     rg_state_spec spec; /* its arrays are borrowed */
+    const rg_backend *backend;
     rg_group_memory memory[RG_MAX_GROUPS];
     int32_t n_blocks[RG_MAX_GROUPS];
     size_t region_bytes[RG_MAX_GROUPS];
 };
 
-rg_store *rg_store_new(const rg_state_spec *spec, const int32_t n_blocks[], rg_error *err)
+rg_store *rg_store_new(const rg_state_spec *spec, const int32_t n_blocks[], const rg_backend *backend, rg_error *err)
 {
     rg_store *s = rg_zalloc(sizeof *s);
 
     if (!s)
         return rg_fail_memory(err, sizeof *s), NULL;
     s->spec = *spec;
+    s->backend = backend;
     for (int g = 0; g < spec->n_groups; g++) {
         size_t bytes;
 
@@ -167,7 +169,7 @@ rg_store *rg_store_new(const rg_state_spec *spec, const int32_t n_blocks[], rg_e
                     spec->group[g].block_bytes);
             goto fail;
         }
-        s->memory[g].data = rg_region_new(bytes);
+        s->memory[g].data = backend->memory_new(bytes);
         if (!s->memory[g].data) {
             rg_fail_memory(err, bytes);
             goto fail;
@@ -188,7 +190,8 @@ void rg_store_free(rg_store *s)
     if (!s)
         return;
     for (int g = 0; g < s->spec.n_groups; g++)
-        rg_region_free(s->memory[g].data, s->region_bytes[g]);
+        if (s->memory[g].data)
+            s->backend->memory_free(s->memory[g].data, s->region_bytes[g]);
     rg_free(s);
 }
 

@@ -7,7 +7,7 @@
 #ifndef RG_MODEL_STATE_H
 #define RG_MODEL_STATE_H
 
-#include "ops/ops.h"
+#include "ops/backend.h"
 
 enum {
     RG_MAX_BUFFERS = 8,         /* of one layer */
@@ -55,7 +55,8 @@ uint64_t rg_state_bytes_per_sequence(const rg_state_spec *spec);
 
 typedef struct rg_store rg_store;
 
-rg_store *rg_store_new(const rg_state_spec *spec, const int32_t n_blocks[], rg_error *err);
+/* Of so many blocks per group, in the back end's memory. */
+rg_store *rg_store_new(const rg_state_spec *spec, const int32_t n_blocks[], const rg_backend *backend, rg_error *err);
 void rg_store_free(rg_store *s); /* NULL is fine */
 const rg_group_memory *rg_store_groups(const rg_store *s);
 int32_t rg_store_n_blocks(const rg_store *s, int group);

@@ -98,7 +98,7 @@ static void machine(void **state)
     json_decref(j);
     p.busy = true;
     rg_error err = { 0 };
-    assert_ok(rg_profile_save(&p, folder, rg_cpu_find("auto", &err), &err), err);
+    assert_ok(rg_profile_save(&p, folder, rg_backend_find("auto", &err), &err), err);
     assert_int_equal(command_run("machine --threads 1"), 0);
     assert_non_null(strstr(command_err, "--remeasure"));
     assert_int_equal(command_run("machine --threads 1 --quiet"), 0);
@@ -117,14 +117,14 @@ static void machine_anew(void **state)
     if (TEST_SLOWER > 1)
         skip(); /* checked kernels take minutes to be timed */
     test_profile(&made_up, 1);
-    assert_true(rg_profile_path(path, sizeof path, folder, rg_cpu_find("auto", &err), 1));
+    assert_true(rg_profile_path(path, sizeof path, folder, rg_backend_find("auto", &err), 1));
     assert_int_equal(truncate(path, 1000), 0);
     assert_int_equal(command_run("machine --threads 1 --quiet"), 0);
-    assert_true(rg_profile_load(&got, folder, rg_cpu_find("auto", &err), 1));
+    assert_true(rg_profile_load(&got, folder, rg_backend_find("auto", &err), 1));
     assert_true(got.rates.step_s != made_up.rates.step_s);
-    assert_ok(rg_profile_save(&made_up, folder, rg_cpu_find("auto", &err), &err), err);
+    assert_ok(rg_profile_save(&made_up, folder, rg_backend_find("auto", &err), &err), err);
     assert_int_equal(command_run("machine --threads 1 --quiet --remeasure"), 0);
-    assert_true(rg_profile_load(&got, folder, rg_cpu_find("auto", &err), 1));
+    assert_true(rg_profile_load(&got, folder, rg_backend_find("auto", &err), 1));
     assert_true(got.rates.step_s != made_up.rates.step_s);
 }
 
@@ -139,7 +139,7 @@ static void here(void **state)
     (void)state;
     test_profile(&p, 1);
     for (int twice = 0; twice < 2; twice++) {
-        assert_ok(rg_profile_save(&p, folder, rg_cpu_find("auto", &err), &err), err);
+        assert_ok(rg_profile_save(&p, folder, rg_backend_find("auto", &err), &err), err);
         json_t *j = command_json("plan " RG_SOURCE_DIR "/models/tales-1m --machine h100,here --batch 2 --seq 64 --threads 1 "
                                  "--json");
         assert_null(json_object_get(row(j, 1), "measured_latency_ms"));

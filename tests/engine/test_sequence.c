@@ -533,7 +533,7 @@ static void world_open(world *w, const mix *m, bool use_prefixes)
         w->has_recurrent |= recurrent;
         n_blocks[g] = recurrent ? m->n_slots : w->spec.group[g].window ? m->n_window : m->n_blocks;
     }
-    w->store = rg_store_new(&w->spec, n_blocks, &err);
+    w->store = rg_store_new(&w->spec, n_blocks, rg_backend_nth(0), &err);
     assert_ok(w->store, err);
     for (int g = 0; g < w->spec.n_groups; g++) /* whatever a block held before */
         memset(rg_store_groups(w->store)[g].data, 0xa5, (size_t)n_blocks[g] * w->spec.group[g].block_bytes);
@@ -614,7 +614,7 @@ static void drafts_without_room_are_caught(void **state)
     (void)state;
     for (int max_draft = 0; max_draft < 3; max_draft++) {
         assert_ok(rg_state_declare(&spec, keep, 1, RG_F32, max_draft, &err), err);
-        rg_store *store = rg_store_new(&spec, (const int32_t[]){ 2 }, &err);
+        rg_store *store = rg_store_new(&spec, (const int32_t[]){ 2 }, rg_backend_nth(0), &err);
         assert_ok(store, err);
         rg_states *s = rg_states_new(&spec, store, false, &err);
         assert_ok(s, err);
@@ -674,7 +674,7 @@ static void memory_follows_blocks_and_lengths(void **state)
 
     (void)state;
     assert_ok(rg_state_declare(&spec, keep, 3, RG_F32, 0, &err), err);
-    rg_store *store = rg_store_new(&spec, (const int32_t[]){ N_BLOCKS, N_BLOCKS, N_BLOCKS }, &err);
+    rg_store *store = rg_store_new(&spec, (const int32_t[]){ N_BLOCKS, N_BLOCKS, N_BLOCKS }, rg_backend_nth(0), &err);
     assert_ok(store, err);
     size_t before = rg_mem_count().live_bytes;
     rg_states *s = rg_states_new(&spec, store, true, &err);

@@ -16,10 +16,10 @@
 #include "base/mem.h"
 #include "measure/op_bench.h"
 
-static const rg_cpu *cpu(void)
+static const rg_backend *backend(void)
 {
     rg_error err = { 0 };
-    const rg_cpu *found = rg_cpu_find("auto", &err);
+    const rg_backend *found = rg_backend_find("auto", &err);
 
     assert_ok(found, err);
     return found;
@@ -50,18 +50,18 @@ static void what_is_kept_is_found(void **state)
         test_profile(&want, 2);
         want.busy = busy;
         want.rates.step_s = 0.1 / 3; /* to the last bit */
-        assert_ok(rg_profile_save(&want, folder, cpu(), &err), err);
-        assert_true(rg_profile_load(&got, folder, cpu(), 2));
+        assert_ok(rg_profile_save(&want, folder, backend(), &err), err);
+        assert_true(rg_profile_load(&got, folder, backend(), 2));
         assert_memory_equal(&got, &want, sizeof got);
     }
     assert_int_equal(n_files(folder), 1);
-    assert_false(rg_profile_load(&got, folder, cpu(), 1));
-    assert_false(rg_profile_load(&got, folder, rg_cpu_nth(0), 2));
-    assert_false(rg_profile_load(&got, "/nonexistent", cpu(), 2));
+    assert_false(rg_profile_load(&got, folder, backend(), 1));
+    assert_false(rg_profile_load(&got, folder, rg_backend_nth(0), 2));
+    assert_false(rg_profile_load(&got, "/nonexistent", backend(), 2));
     test_profile(&want, 1); /* several have room beside each other */
-    assert_ok(rg_profile_save(&want, folder, cpu(), &err), err);
+    assert_ok(rg_profile_save(&want, folder, backend(), &err), err);
     assert_int_equal(n_files(folder), 2);
-    assert_true(rg_profile_load(&got, folder, cpu(), 1) && rg_profile_load(&got, folder, cpu(), 2));
+    assert_true(rg_profile_load(&got, folder, backend(), 1) && rg_profile_load(&got, folder, backend(), 2));
 }
 
 static char path[512], *text;
@@ -86,7 +86,7 @@ static bool loads_with(const char *folder, const char *what, const char *with)
     int n = sprintf(changed, "%.*s%s%s", (int)(at - text), text, with, at + strlen(what));
     write_text(changed, (size_t)n);
     free(changed);
-    return rg_profile_load(&got, folder, cpu(), 2);
+    return rg_profile_load(&got, folder, backend(), 2);
 }
 
 static void other_files_are_refused(void **state)
@@ -96,7 +96,7 @@ static void other_files_are_refused(void **state)
     rg_error err = { 0 };
 
     (void)state;
-    assert_true(rg_profile_path(path, sizeof path, folder, cpu(), 2));
+    assert_true(rg_profile_path(path, sizeof path, folder, backend(), 2));
     text = rg_file_slurp(path, 1 << 20, &n_text, &err);
     assert_ok(text, err);
     assert_true(loads_with(folder, "busy 0", "busy 1"));
@@ -113,10 +113,10 @@ static void other_files_are_refused(void **state)
     assert_false(loads_with(folder, "roof.read_bytes_s 20000000000\n", "roof.read_bytes_s 0\n"));
     for (size_t n = 0; n < n_text; n += n_text - n > 40 ? 37 : 1) { /* cut short anywhere */
         write_text(text, n);
-        assert_false(rg_profile_load(&got, folder, cpu(), 2));
+        assert_false(rg_profile_load(&got, folder, backend(), 2));
     }
     write_text(text, n_text);
-    assert_true(rg_profile_load(&got, folder, cpu(), 2));
+    assert_true(rg_profile_load(&got, folder, backend(), 2));
     rg_free(text);
 }
 
@@ -144,10 +144,10 @@ static void a_failing_save_leaves_nothing(void **state)
         int left = n;
         assert_in_range(n, 0, 20);
         rg_file_set_gate(allow_some, &left);
-        saved = rg_profile_save(&p, folder, cpu(), &err);
+        saved = rg_profile_save(&p, folder, backend(), &err);
         rg_file_set_gate(NULL, NULL);
         assert_true(saved ? n_files(folder) == 1 : err.code == RG_E_IO);
-        assert_int_equal(n_files(folder), rg_profile_load(&got, folder, cpu(), 2));
+        assert_int_equal(n_files(folder), rg_profile_load(&got, folder, backend(), 2));
         n_none += n_files(folder) == 0;
     }
     assert_true(n_none >= 4); /* folders, opening, writing, syncing */
@@ -203,7 +203,7 @@ static void play(rg_fwd *f, const rg_op_bench *b)
 static void a_turn_is_timed_undisturbed(void **state)
 {
     rg_error err = { 0 };
-    rg_op_bench *b = rg_op_bench_open(cpu(), 1, &err);
+    rg_op_bench *b = rg_op_bench_open(backend(), 1, &err);
 
     (void)state;
     assert_ok(b, err);
@@ -234,7 +234,7 @@ static void failures_leave_nothing(void **state)
     static rg_rounds rounds;
     rg_roofs roofs;
     rg_error err = { 0 };
-    const rg_cpu *c = cpu();
+    const rg_backend *c = backend();
 
     (void)state;
     for (int n = 0; n < 16; n++) { /* those before the first measurement, of roofs and of rates */
@@ -269,7 +269,7 @@ static void everything_is_measured(void **state)
     (void)state;
     if (TEST_SLOWER > 1)
         skip(); /* checked kernels take minutes */
-    assert_ok(rg_profile_measure(&p, cpu(), 1, tell, NULL, &err), err);
+    assert_ok(rg_profile_measure(&p, backend(), 1, tell, NULL, &err), err);
     assert_true(n_told == RG_ROUNDS + 1 && told == 1);
     assert_true(p.roofs.n_threads == 1 && p.roofs.read_bytes_s > 0 && p.roofs.f32_ops_s > 0 && p.rates.step_s > 0);
     for (int i = 0; i < RG_RATE_SETS; i++)

@@ -484,8 +484,15 @@ static void look_on(const char *model, const char *name, int layer, const char *
     o->logits = calloc((size_t)N_IDS * (size_t)o->vocab, sizeof(float));
     o->stats = rg_act_stats_new(&err);
     assert_ok(o->stats, err);
-    test_rig_open(&rig, &t, &(test_rig_options){ .cpu = rg_cpu_find("auto", NULL), .n_threads = 2, .exact = true, .max_rows = N_IDS,
-                                                 .max_seqs = 1, .max_len = N_IDS, .wrap = wrap, .wrap_arg = o });
+    test_rig_open(&rig, &t,
+                  &(test_rig_options){ .backend = rg_backend_find("auto", NULL),
+                                       .n_threads = 2,
+                                       .exact = true,
+                                       .max_rows = N_IDS,
+                                       .max_seqs = 1,
+                                       .max_len = N_IDS,
+                                       .wrap = wrap,
+                                       .wrap_arg = o });
     two_steps(o, &rig, ids);
     hidden_states_are_the_goldens(o, golden);
     statistics_are_those_seen(o, read_by, &t.m->config.routing);

@@ -59,7 +59,7 @@ static bool few_steps(rg_runner *r, rg_states *s, rg_seq *q, float *out, rg_erro
 /* All of it, from the path to logits.  False and *err: some of it failed; nothing is left either way. */
 static bool open_and_run(const char *path, float *out, rg_error *err)
 {
-    rg_runner_options o = { .cpu = rg_cpu_find("auto", NULL), .n_threads = 2, .exact = true, .max_rows = 8, .max_logits = 8,
+    rg_runner_options o = { .backend = rg_backend_find("auto", NULL), .n_threads = 2, .exact = true, .max_rows = 8, .max_logits = 8,
                             .max_seqs = 2, .max_seq_len = 256, .state_bytes = (size_t)16 << 20 };
     rg_checkpoint *c = rg_checkpoint_open(path, RG_CKPT_DEFAULT, err);
 

@@ -132,7 +132,7 @@ static int32_t argmax(const float *v, int n)
 }
 
 /* Compute what a golden holds, for its ids, with a model: the same struct, to be compared. */
-static void compute(golden *out, const golden *like, const test_model *t, const rg_cpu *cpu)
+static void compute(golden *out, const golden *like, const test_model *t, const rg_backend *backend)
 {
     job *j = calloc(1, sizeof *j);
     size_t n = like->n_ids, vocab = (size_t)like->vocab, width;
@@ -141,8 +141,15 @@ static void compute(golden *out, const golden *like, const test_model *t, const 
                      .n_greedy = like->n_greedy, .n_long = like->n_long, .n_long_rows = like->n_long_rows };
     assert_int_equal(out->vocab, like->vocab);
     *j = (job){ .n_layers = out->n_layers, .dim = out->dim, .vocab = out->vocab, .n_hidden = (int)n };
-    test_rig_open(&j->rig, t, &(test_rig_options){ .cpu = cpu, .n_threads = 2, .exact = true, .max_rows = STEP_ROWS, .max_seqs = 2,
-                                                   .max_len = 4096, .wrap = wrap, .wrap_arg = j });
+    test_rig_open(&j->rig, t,
+                  &(test_rig_options){ .backend = backend,
+                                       .n_threads = 2,
+                                       .exact = true,
+                                       .max_rows = STEP_ROWS,
+                                       .max_seqs = 2,
+                                       .max_len = 4096,
+                                       .wrap = wrap,
+                                       .wrap_arg = j });
     width = n * (size_t)out->dim;
     out->logits = j->logits = calloc(n * vocab, sizeof(float));
     j->hidden = calloc(((size_t)out->n_layers + 1) * width, sizeof(float));
@@ -196,32 +203,32 @@ static void close_to(const char *what, const float *got, const float *want, size
     }
 }
 
-static void equal_golden(const char *name, const rg_cpu *cpu, const golden *got, const golden *want)
+static void equal_golden(const char *name, const rg_backend *backend, const golden *got, const golden *want)
 {
     char what[128];
 
     assert_int_equal(got->n_layers, want->n_layers);
     assert_int_equal(got->dim, want->dim);
-    snprintf(what, sizeof what, "%s on %s: logits", name, cpu->isa);
+    snprintf(what, sizeof what, "%s on %s: logits", name, backend->name);
     close_to(what, got->logits, want->logits, want->n_ids * (size_t)want->vocab, TOLERANCE);
     for (int i = 0; i <= want->n_layers; i++) {
-        snprintf(what, sizeof what, "%s on %s: hidden.%d", name, cpu->isa, i);
+        snprintf(what, sizeof what, "%s on %s: hidden.%d", name, backend->name, i);
         close_to(what, got->hidden[i], want->hidden[i], want->n_ids * (size_t)want->dim, TOLERANCE_DEEP);
     }
     assert_memory_equal(got->greedy, want->greedy, want->n_greedy * sizeof *want->greedy);
-    snprintf(what, sizeof what, "%s on %s: long_logits", name, cpu->isa);
+    snprintf(what, sizeof what, "%s on %s: long_logits", name, backend->name);
     if (want->n_long)
         close_to(what, got->long_logits, want->long_logits, want->n_long_rows * (size_t)want->vocab, TOLERANCE_DEEP);
 }
 
-static void same_bits(const char *name, const rg_cpu *cpu, const golden *got, const golden *first)
+static void same_bits(const char *name, const rg_backend *backend, const golden *got, const golden *first)
 {
     bool same = !memcmp(got->logits, first->logits, got->n_ids * (size_t)got->vocab * sizeof(float));
 
     for (int i = 0; i <= got->n_layers; i++)
         same &= !memcmp(got->hidden[i], first->hidden[i], got->n_ids * (size_t)got->dim * sizeof(float));
     if (!same)
-        fail_msg("%s on %s: other bits than on %s", name, cpu->isa, test_cpu(0)->isa);
+        fail_msg("%s on %s: other bits than on %s", name, backend->name, test_backend(0)->name);
 }
 
 /* main: of this path all instruction sets gate, and make soak wants the long prompt on the slow one too. */
@@ -231,18 +238,18 @@ static void equals(const char *name, const char *path, const golden *want, bool 
     golden first = { 0 };
 
     test_model_open(&t, path, "f32");
-    for (int i = 0; test_cpu(i); i++) {
-        if (!main && !test_all() && test_cpu(i + 1))
+    for (int i = 0; test_backend(i); i++) {
+        if (!main && !test_all() && test_backend(i + 1))
             continue;
-        const bool slow = test_cpu(i) == rg_cpu_nth(0) && rg_cpu_nth(1);
+        const bool slow = test_backend(i) == rg_backend_nth(0) && rg_backend_nth(1);
         golden got, like = *want;
 
         if (slow && !(main && test_scale(1) > 1))
             like.n_long = 0;
-        compute(&got, &like, &t, test_cpu(i));
-        equal_golden(name, test_cpu(i), &got, &like);
+        compute(&got, &like, &t, test_backend(i));
+        equal_golden(name, test_backend(i), &got, &like);
         if (first.logits) {
-            same_bits(name, test_cpu(i), &got, &first);
+            same_bits(name, test_backend(i), &got, &first);
             golden_free(&got);
         } else {
             first = got;

@@ -447,9 +447,9 @@ static void edges(run *r, bool tree)
     n_ways++;
 }
 
-static bool is_slow(const rg_cpu *cpu)
+static bool is_slow(const rg_backend *backend)
 {
-    return cpu == rg_cpu_nth(0) && rg_cpu_nth(1);
+    return backend == rg_backend_nth(0) && rg_backend_nth(1);
 }
 
 /* Memory for fewer sequences than will live, so that blocks are evicted and taken dirty: of the groups that grow, what
@@ -467,18 +467,18 @@ static size_t tight_memory(const world *w)
     return bytes + (size_t)(w->len + MARGIN + RG_BLOCK) * 4 * sizeof(int32_t); /* ids or tables of four sequences */
 }
 
-static void ways(const world *w, const rg_cpu *cpu, int n_threads, int n)
+static void ways(const world *w, const rg_backend *backend, int n_threads, int n)
 {
     run *r = calloc(1, sizeof *r);
 
     *r = (run){ .w = w,
-                .isa = cpu->isa,
+                .isa = backend->name,
                 .n_threads = n_threads,
                 .n_wanted = n,
-                .slow = is_slow(cpu),
+                .slow = is_slow(backend),
                 .plans = calloc(MAX_LIVES, sizeof(plan)),
-                .g = { .seed = test_seed * 1000003 + (uint64_t)n_threads * 31 + (uint64_t)cpu->isa[3] } };
-    test_rig_open(&r->rig, &w->model, &(test_rig_options){ .cpu = cpu, .n_threads = n_threads, .exact = w->exact,
+                .g = { .seed = test_seed * 1000003 + (uint64_t)n_threads * 31 + (uint64_t)backend->name[3] } };
+    test_rig_open(&r->rig, &w->model, &(test_rig_options){ .backend = backend, .n_threads = n_threads, .exact = w->exact,
                   .max_rows = w->max_rows, .max_seqs = w->chains_only ? 4 : 1, .max_len = w->len + MARGIN, .prefixes = true,
                   .state_bytes = tight_memory(w) });
     if (!r->slow || n_threads == 1)
@@ -518,7 +518,7 @@ static void baseline(world *w, text *t)
     test_rig rig;
     rg_error err = { 0 };
 
-    test_rig_open(&rig, &w->model, &(test_rig_options){ .cpu = rg_cpu_find("auto", NULL), .n_threads = 1, .exact = w->exact,
+    test_rig_open(&rig, &w->model, &(test_rig_options){ .backend = rg_backend_find("auto", NULL), .n_threads = 1, .exact = w->exact,
                                                         .max_rows = 1, .max_seqs = 1, .max_len = w->len });
     rg_seq *q = rg_seq_new(rig.states, w->len, 0, &err);
     assert_ok(q, err);
@@ -586,12 +586,12 @@ static void world_of(const char *name, const char *path, const char *kv, bool ex
         w.chains_only |= w.model.m->state.group[i].per == RG_PER_SEQUENCE;
     make_cuts(&w);
     make_texts(&w, &g);
-    for (int i = 0; test_cpu(i); i++)
+    for (int i = 0; test_backend(i); i++)
         for (int threads = 1; threads <= 2; threads++) {
-            if (!is_slow(test_cpu(i)))
-                ways(&w, test_cpu(i), threads, test_scale(n));
+            if (!is_slow(test_backend(i)))
+                ways(&w, test_backend(i), threads, test_scale(n));
             else if (len < 400 && test_scale(2) > 1) /* none where cases are saved */
-                ways(&w, test_cpu(i), threads, test_scale(w.vocab < 100 || !test_all() ? 1 : 2));
+                ways(&w, test_backend(i), threads, test_scale(w.vocab < 100 || !test_all() ? 1 : 2));
         }
     for (int i = 0; i < w.n_texts; i++) {
         free(w.texts[i].ids);

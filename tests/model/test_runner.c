@@ -53,7 +53,7 @@ static void embedding_rows_are_refused(void **state)
 
     (void)state;
     test_model_open(&t, test_data("llama/model.gguf"), "f32");
-    test_rig_open(&rig, &t, &(test_rig_options){ .cpu = rg_cpu_nth(0), .n_threads = 1, .max_rows = 8, .max_seqs = 1,
+    test_rig_open(&rig, &t, &(test_rig_options){ .backend = rg_backend_nth(0), .n_threads = 1, .max_rows = 8, .max_seqs = 1,
                                                  .max_len = 32 });
     rg_seq *seq = rg_seq_new(rig.states, 32, 0, NULL);
     assert_non_null(seq);

@@ -89,13 +89,13 @@ static void compare(job *j)
 
 static void check(const char *name, bool both_ways)
 {
-    for (int i = 0; test_cpu(i); i++)
+    for (int i = 0; test_backend(i); i++)
         for (int threads = 1; threads <= 2; threads++) {
             job j = { .both_ways = both_ways };
 
             test_model_open(&j.model, test_data(name), threads == 1 ? "f32" : "bf16");
             j.vocab = j.model.m->config.vocab_size;
-            test_rig_open(&j.rig, &j.model, &(test_rig_options){ .cpu = test_cpu(i), .n_threads = threads,
+            test_rig_open(&j.rig, &j.model, &(test_rig_options){ .backend = test_backend(i), .n_threads = threads,
                                                                  .max_rows = MAX_ROWS, .max_seqs = 3, .max_len = MAX_ROWS,
                                                                  .prefixes = true });
             assert_int_equal(rg_states_most_scratch(j.rig.states, MAX_ROWS), MAX_ROWS);

@@ -223,7 +223,7 @@ static const sequence shapes[] = {
     { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 8, .v_dim = 8, .window = 1030 }, .n_heads = 2, .n = 1200 },
 };
 
-static const rg_cpu_sizes sizes = {
+static const rg_reader_sizes sizes = {
     .max_rows = 2048, .max_cols = 512, .max_heads = 32, .max_head_dim = 40, .max_keys = 2048
 };
 
@@ -400,8 +400,8 @@ static void q8_is_f32_rounded(void **state)
         if (s.kv.type != RG_I8)
             continue;
         same.kv.type = RG_F32;
-        world_init(&w, rg_cpu_find("auto", NULL), 1, &sizes);
-        world_init(&u, rg_cpu_find("auto", NULL), 1, &sizes);
+        world_init(&w, rg_backend_find("auto", NULL)->kernels, 1, &sizes);
+        world_init(&u, rg_backend_find("auto", NULL)->kernels, 1, &sizes);
         sequence_init(&s, &rng, &w);
         sequence_init(&same, &again, &u);
         memcpy(same.k, s.kept_k, (size_t)(s.n * k_cols(&s)) * sizeof(float));

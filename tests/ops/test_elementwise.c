@@ -6,7 +6,7 @@
 
 enum { ROWS = 9 };
 
-static const rg_cpu_sizes sizes = { .max_rows = ROWS, .max_cols = 64, .max_heads = 1, .max_head_dim = 32, .max_keys = 64 };
+static const rg_reader_sizes sizes = { .max_rows = ROWS, .max_cols = 64, .max_heads = 1, .max_head_dim = 32, .max_keys = 64 };
 
 typedef struct job {
     const float *x, *g; /* [n, cols], [n, g_cols] */

@@ -51,10 +51,11 @@ static void tables(void **state)
     assert_true(n >= 1);
     assert_string_equal(rg_cpu_nth(0)->isa, "ref");
     assert_null(rg_cpu_nth(-1));
-    assert_ptr_equal(rg_cpu_find("auto", &err), rg_cpu_nth(n - 1));
+    assert_ptr_equal(rg_backend_find("auto", &err)->kernels, rg_cpu_nth(n - 1));
     for (int i = 0; i < n; i++)
-        assert_ptr_equal(rg_cpu_find(rg_cpu_nth(i)->isa, &err), rg_cpu_nth(i));
-    assert_null(rg_cpu_find("avx3", &err));
+        assert_ptr_equal(rg_backend_find(rg_cpu_nth(i)->isa, &err)->kernels, rg_cpu_nth(i));
+    assert_null(rg_backend_nth(n));
+    assert_null(rg_backend_find("avx3", &err));
     assert_non_null(strstr(err.text, "avx3"));
     for (rg_layout l = RG_LAYOUT_F32; l < RG_LAYOUT_COUNT; l++)
         assert_non_null(rg_cpu_nth(n - 1)->product[RG_EXACT][l]);

@@ -4,7 +4,7 @@
 
 enum { ROWS = 21, COLS = 256 };
 
-static const rg_cpu_sizes sizes = { .max_rows = 160,
+static const rg_reader_sizes sizes = { .max_rows = 160,
                                     .max_cols = 320,
                                     .max_experts = 12,
                                     .max_experts_used = 4,

@@ -73,7 +73,7 @@ static void place(rg_buffer *b, int max_draft, size_t *bytes)
 
 static void world_for(world *w, setup *s, const rg_cpu *cpu, int n_threads, int max_draft)
 {
-    static const rg_cpu_sizes sizes = { .max_rows = PLACES, .max_cols = 512, .max_heads = 1, .max_head_dim = 8 };
+    static const rg_reader_sizes sizes = { .max_rows = PLACES, .max_cols = 512, .max_heads = 1, .max_head_dim = 8 };
     size_t bytes = 64;
 
     world_init(w, cpu, n_threads, &sizes);

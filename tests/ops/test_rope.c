@@ -3,7 +3,7 @@
 
 enum { HEAD_DIM = 24, HEADS = 2, COLS = HEADS * HEAD_DIM, PAIRS = 10, MAX_ROWS = 64, LAYERS = 3 };
 
-static const rg_cpu_sizes sizes = { .max_rows = MAX_ROWS, .max_cols = COLS, .max_heads = HEADS, .max_head_dim = HEAD_DIM,
+static const rg_reader_sizes sizes = { .max_rows = MAX_ROWS, .max_cols = COLS, .max_heads = HEADS, .max_head_dim = HEAD_DIM,
                                     .max_keys = 64 };
 
 /* Three variants, and a rope that has but one. */

@@ -27,9 +27,9 @@ typedef struct world {
     void *arg;
 } world;
 
-static inline void world_init(world *w, const rg_cpu *cpu, int n_threads, const rg_cpu_sizes *sizes)
+static inline void world_init(world *w, const rg_cpu *cpu, int n_threads, const rg_reader_sizes *sizes)
 {
-    rg_cpu_sizes s = *sizes;
+    rg_reader_sizes s = *sizes;
     rg_error err;
 
     memset(w, 0, sizeof *w);

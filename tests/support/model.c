@@ -105,11 +105,11 @@ int32_t *test_ints(const rg_checkpoint *c, const char *name, size_t *n)
 
 /* ---- models and runners ------------------------------------------------------------------------------------------ */
 
-const rg_cpu *test_cpu(int i)
+const rg_backend *test_backend(int i)
 {
-    for (int k = 0; rg_cpu_nth(k); k++)
-        if ((!test_isa || !strcmp(test_isa, rg_cpu_nth(k)->isa)) && i-- == 0)
-            return rg_cpu_nth(k);
+    for (int k = 0; rg_backend_nth(k); k++)
+        if ((!test_isa || !strcmp(test_isa, rg_backend_nth(k)->name)) && i-- == 0)
+            return rg_backend_nth(k);
     return NULL;
 }
 
@@ -142,7 +142,7 @@ void test_rig_open(test_rig *r, const test_model *t, const test_rig_options *o)
 {
     rg_error err = { 0 };
     size_t rows = (size_t)o->max_rows;
-    rg_runner_options ro = { .cpu = o->cpu, .n_threads = o->n_threads, .exact = o->exact, .max_rows = o->max_rows,
+    rg_runner_options ro = { .backend = o->backend, .n_threads = o->n_threads, .exact = o->exact, .max_rows = o->max_rows,
                              .max_logits = o->max_rows, .max_seqs = o->max_seqs, .max_seq_len = o->max_len,
                              .state_bytes = o->state_bytes ? o->state_bytes : (size_t)256 << 20, .wrap = o->wrap,
                              .wrap_arg = o->wrap_arg };

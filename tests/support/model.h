@@ -46,7 +46,7 @@ typedef struct test_rig {
 } test_rig;
 
 typedef struct test_rig_options {
-    const rg_cpu *cpu;
+    const rg_backend *backend;
     int n_threads;
     bool exact;
     int max_rows, max_seqs, max_len;
@@ -77,6 +77,6 @@ typedef void test_row(void *arg, int feed, int row, float *logits);
 void test_rig_step(test_rig *r, const test_feed *feeds, int n_feeds, test_row *row, void *arg);
 
 /* The i-th instruction set that the command line leaves over; NULL past the end. */
-const rg_cpu *test_cpu(int i);
+const rg_backend *test_backend(int i);
 
 #endif

@@ -44,6 +44,6 @@ const char *test_profile_folder(int n_threads)
     snprintf(folder, sizeof folder, "%s/ridge", cache);
     assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
     test_profile(&p, n_threads);
-    assert_ok(rg_profile_save(&p, folder, rg_cpu_find("auto", &err), &err), err);
+    assert_ok(rg_profile_save(&p, folder, rg_backend_find("auto", &err), &err), err);
     return folder;
 }

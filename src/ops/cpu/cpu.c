@@ -161,28 +161,14 @@ const rg_cpu *rg_cpu_nth(int i)
     return i >= 0 && i < n_tables ? &tables[i] : NULL;
 }
 
-static bool is_known(const char *isa)
+/* As ops/backends.def wants it: a name that other machines may have. */
+bool rg_cpu_backend_is_known(const char *name);
+bool rg_cpu_backend_is_known(const char *name)
 {
     static const char *const names[] = { "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon" };
 
     for (size_t i = 0; i < RG_LEN(names); i++)
-        if (!strcmp(isa, names[i]))
+        if (!strcmp(name, names[i]))
             return true;
     return false;
-}
-
-const rg_cpu *rg_cpu_find(const char *isa, rg_error *err)
-{
-    const rg_cpu *k = NULL;
-    const bool best = !strcmp(isa, "auto");
-
-    for (int i = 0; rg_cpu_nth(i); i++)
-        if (best || !strcmp(isa, rg_cpu_nth(i)->isa))
-            k = rg_cpu_nth(i);
-    if (!k && is_known(isa))
-        rg_fail(err, RG_E_UNSUPPORTED, "this machine does not have the instruction set '%s'", isa);
-    else if (!k)
-        rg_fail(err, RG_E_USAGE, "instruction set '%s' is not one of auto, ref, avx2, avx512, avx512_bf16, amx, neon",
-                isa);
-    return k;
 }

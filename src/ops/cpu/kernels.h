@@ -32,7 +32,7 @@
 #ifndef RG_OPS_CPU_KERNELS_H
 #define RG_OPS_CPU_KERNELS_H
 
-#include "ops/ops.h"
+#include "ops/backend.h"
 
 /* 32 activations rounded to int8: xq[k] = rint(x[k] * (127 / amax)), ties to even; d = amax / 127; all 0 if amax is 0.
  * amax, the largest |x[k]|, is NaN where any x[k] is, and so is d then.  Before rint v = v < 127 ? v : 127, then
@@ -159,8 +159,6 @@ typedef struct rg_cpu {
     uint64_t (*stream)(const void *p, size_t n);
 } rg_cpu;
 
-/* "auto", "ref", or the name of an instruction set.  NULL and *err if unknown or this machine lacks it.  Static. */
-const rg_cpu *rg_cpu_find(const char *isa, rg_error *err);
 /* The i-th instruction set that this machine has, best last; NULL past the end.  The 0-th is "ref". */
 const rg_cpu *rg_cpu_nth(int i);
 
@@ -171,11 +169,9 @@ bool rg_cpu_can(int layer, const rg_op *op, rg_error *err);
 
 /* The reader that computes.  Its kernels and scratch; one per engine, shared by the threads of a step. */
 typedef struct rg_cpu_reader rg_cpu_reader;
-typedef struct rg_cpu_sizes { /* the largest a step will ask for */
-    int max_rows, max_cols, max_experts, max_experts_used, n_threads, max_heads, max_head_dim, max_keys;
-} rg_cpu_sizes;
-rg_cpu_reader *rg_cpu_reader_new(const rg_cpu *cpu, const rg_cpu_sizes *sizes, rg_error *err);
+rg_cpu_reader *rg_cpu_reader_new(const rg_cpu *cpu, const rg_reader_sizes *sizes, rg_error *err);
 void rg_cpu_reader_free(rg_cpu_reader *r);
 const rg_reader *rg_cpu_reader_of(rg_cpu_reader *r);
+rg_cpu_reader *rg_cpu_reader_behind(const rg_reader *r); /* the way back */
 
 #endif

@@ -30,9 +30,15 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_SOFTCAP] = rg_cpu_softcap,
 };
 
+/* Ours, and not const: it was made by rg_cpu_reader_new, and the reader is its first member. */
+rg_cpu_reader *rg_cpu_reader_behind(const rg_reader *r)
+{
+    return (rg_cpu_reader *)(uintptr_t)r;
+}
+
 static void run(const rg_reader *self, rg_fwd *f, const rg_op *op)
 {
-    rg_cpu_reader *r = (rg_cpu_reader *)(uintptr_t)self; /* ours, and not const: it was made by rg_cpu_reader_new */
+    rg_cpu_reader *r = rg_cpu_reader_behind(self);
 
     RG_ASSERT(f->pool && f->arena && f->thread < r->sizes.n_threads);
     if (op->kind != RG_OP_NOTE)
@@ -72,7 +78,7 @@ static size_t padded(int n)
 
 /* The most that one operation asks of a thread's own scratch; attention: per item a query and two sums, and a block's K
  * and V; the scan: states and their coefficients, and dt. */
-static size_t thread_floats(const rg_cpu_sizes *s)
+static size_t thread_floats(const rg_reader_sizes *s)
 {
     size_t tile = 2 * RG_TILE * RG_PANEL;
     size_t attention = (3 * RG_ITEMS_MAX + 2 * RG_BLOCK) * padded(s->max_head_dim);
@@ -85,7 +91,7 @@ static size_t thread_floats(const rg_cpu_sizes *s)
 
 static void carve_moe(rg_cpu_reader *r, carver *c)
 {
-    const rg_cpu_sizes *s = &r->sizes;
+    const rg_reader_sizes *s = &r->sizes;
     rg_moe_scratch *m = &r->moe;
     size_t rows = (size_t)rg_max(1, RG_MOE_PAIRS / rg_max(1, s->max_experts_used));
     size_t pairs = (rows < (size_t)s->max_rows ? rows : (size_t)s->max_rows) * (size_t)s->max_experts_used;
@@ -105,7 +111,7 @@ static void carve_moe(rg_cpu_reader *r, carver *c)
 
 static void carve_all(rg_cpu_reader *r, carver *c)
 {
-    const rg_cpu_sizes *s = &r->sizes;
+    const rg_reader_sizes *s = &r->sizes;
     size_t head = padded(s->max_head_dim), segments = (size_t)s->max_keys / RG_SEGMENT + 1;
 
     r->thread_floats = thread_floats(s);
@@ -118,7 +124,7 @@ static void carve_all(rg_cpu_reader *r, carver *c)
     carve_moe(r, c);
 }
 
-rg_cpu_reader *rg_cpu_reader_new(const rg_cpu *cpu, const rg_cpu_sizes *sizes, rg_error *err)
+rg_cpu_reader *rg_cpu_reader_new(const rg_cpu *cpu, const rg_reader_sizes *sizes, rg_error *err)
 {
     rg_cpu_reader *r = rg_zalloc(sizeof *r);
     carver c = { .ok = true };

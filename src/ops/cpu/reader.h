@@ -40,7 +40,7 @@ typedef struct rg_moe_scratch {
 struct rg_cpu_reader {
     rg_reader reader; /* first: what is handed out */
     const rg_cpu *cpu;
-    rg_cpu_sizes sizes;
+    rg_reader_sizes sizes;
     uint8_t *region;
     size_t region_bytes;
     float *thread_scratch; /* n_threads times thread_floats */

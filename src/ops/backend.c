@@ -1,0 +1,56 @@
+/* backend.c -- the list of back ends that this machine has. */
+#include "ops/backend.h"
+
+#include <string.h>
+
+/* A folder's i-th, best last; NULL past the end.  And whether it is known there, though this machine may lack it. */
+#define BACKENDS(folder)                                                                                               \
+    const rg_backend *rg_##folder##_backend(int i);                                                                    \
+    bool rg_##folder##_backend_is_known(const char *name);
+#include "ops/backends.def"
+#undef BACKENDS
+
+static const struct {
+    const rg_backend *(*nth)(int i);
+    bool (*is_known)(const char *name);
+} folders[] = {
+#define BACKENDS(folder) { rg_##folder##_backend, rg_##folder##_backend_is_known },
+#include "ops/backends.def"
+#undef BACKENDS
+};
+
+const rg_backend *rg_backend_nth(int i)
+{
+    for (size_t f = 0; i >= 0 && f < RG_LEN(folders); f++) {
+        int n = 0;
+
+        while (folders[f].nth(n))
+            n++;
+        if (i < n)
+            return folders[f].nth(i);
+        i -= n;
+    }
+    return NULL;
+}
+
+const rg_backend *rg_backend_find(const char *name, rg_error *err)
+{
+    const rg_backend *b = NULL;
+    const bool best = !strcmp(name, "auto");
+    char list[256] = "auto";
+    bool known = false;
+
+    for (int i = 0; rg_backend_nth(i); i++) {
+        if (best || !strcmp(name, rg_backend_nth(i)->name))
+            b = rg_backend_nth(i);
+        strncat(list, ", ", sizeof list - strlen(list) - 1);
+        strncat(list, rg_backend_nth(i)->name, sizeof list - strlen(list) - 1);
+    }
+    for (size_t f = 0; f < RG_LEN(folders); f++)
+        known |= folders[f].is_known(name);
+    if (!b && known)
+        rg_fail(err, RG_E_UNSUPPORTED, "this machine does not have the instruction set '%s'", name);
+    else if (!b)
+        rg_fail(err, RG_E_USAGE, "instruction set '%s' is not one that this machine has: %s", name, list);
+    return b;
+}

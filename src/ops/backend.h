@@ -1,0 +1,48 @@
+/* backend.h -- a back end as a record: what can compute the operations of the seam on this machine.
+ *
+ * One for each instruction set that the processor has (ops/cpu); a device would be a folder of its own and one line in
+ * backends.def.  The floors above choose one by name and know no instruction set and no device. */
+#ifndef RG_OPS_BACKEND_H
+#define RG_OPS_BACKEND_H
+
+#include "ops/ops.h"
+
+/* The largest that a step asks for: what a reader's scratch is sized by. */
+typedef struct rg_reader_sizes {
+    int max_rows, max_cols, max_experts, max_experts_used, n_threads, max_heads, max_head_dim, max_keys;
+} rg_reader_sizes;
+
+/* Kinds of arithmetic that products go by. */
+typedef enum rg_arithmetic {
+    RG_ARITHMETIC_F32, RG_ARITHMETIC_BF16, RG_ARITHMETIC_INT8, RG_ARITHMETIC_COUNT
+} rg_arithmetic;
+
+typedef struct rg_backend rg_backend;
+struct rg_backend {
+    const char *name;    /* as --isa has it: "ref", ... */
+    const void *kernels; /* the back end's own */
+
+    /* Has it a fast recipe for weights of a type? */
+    bool (*is_fast)(const rg_backend *b, rg_type weights);
+    /* Can it compute an operation of this layer, whatever the rows?  False and *err: what it cannot. */
+    bool (*can)(const rg_backend *b, int layer, const rg_op *op, rg_error *err);
+    /* The reader that computes, with scratch of its own; shared by the threads of a step.  NULL and *err: no memory. */
+    const rg_reader *(*open)(const rg_backend *b, const rg_reader_sizes *sizes, rg_error *err);
+    void (*close)(const rg_reader *r); /* NULL is fine */
+
+    /* Memory that its readers use for activations and state, zeroed.  NULL: there is not so much. */
+    void *(*memory_new)(size_t bytes);
+    void (*memory_free)(void *p, size_t bytes);
+
+    /* For measuring.  About n multiply-adds of a kind from registers, by one thread; returns how many were done; 0: it
+     * has no such arithmetic.  Read n bytes as fast as it goes; returns a number that depends on all of them. */
+    double (*work)(const rg_backend *b, rg_arithmetic kind, double n);
+    uint64_t (*stream)(const rg_backend *b, const void *p, size_t n);
+};
+
+/* "auto" (the best), or a name.  NULL and *err if it is unknown or this machine lacks it.  Static. */
+const rg_backend *rg_backend_find(const char *name, rg_error *err);
+/* The i-th that this machine has, best last; NULL past the end.  The 0-th is "ref", the definition in scalar C. */
+const rg_backend *rg_backend_nth(int i);
+
+#endif

@@ -1,0 +1,101 @@
+/* backend.c -- this processor's back ends: one for each of its instruction sets (cpu.c). */
+#include "ops/backend.h"
+
+#include <pthread.h>
+
+#include "base/mem.h"
+#include "ops/cpu/kernels.h"
+
+enum { MOST = 8 };
+
+static const rg_cpu *cpu_of(const rg_backend *b)
+{
+    return b->kernels;
+}
+
+static bool is_fast(const rg_backend *b, rg_type weights)
+{
+    return cpu_of(b)->fast[rg_format_of(weights)->layout] != RG_EXACT;
+}
+
+static bool can(const rg_backend *b, int layer, const rg_op *op, rg_error *err)
+{
+    (void)b;
+    return rg_cpu_can(layer, op, err);
+}
+
+static const rg_reader *open_reader(const rg_backend *b, const rg_reader_sizes *sizes, rg_error *err)
+{
+    rg_cpu_reader *r = rg_cpu_reader_new(cpu_of(b), sizes, err);
+
+    return r ? rg_cpu_reader_of(r) : NULL;
+}
+
+static void close_reader(const rg_reader *r)
+{
+    rg_cpu_reader_free(r ? rg_cpu_reader_behind(r) : NULL);
+}
+
+/* Of an instruction set that has no arithmetic of its own: what the compiler makes of plain C. */
+static double plain_work(double n)
+{
+    float lane[16] = { 0 };
+
+    for (double done = 0; done < n; done += 16) {
+        for (int i = 0; i < 16; i++)
+            lane[i] = lane[i] * 0.5f + 1.0f;
+        __asm__ volatile("" : : "r"(lane) : "memory"); /* so that it is not left out */
+    }
+    return n;
+}
+
+static double work(const rg_backend *b, rg_arithmetic kind, double n)
+{
+    const rg_cpu *k = cpu_of(b);
+
+    switch (kind) {
+    case RG_ARITHMETIC_F32:
+        return k->peak_f32 ? k->peak_f32(n) : plain_work(n);
+    case RG_ARITHMETIC_BF16:
+        return k->peak_bf16 ? k->peak_bf16(n) : 0;
+    case RG_ARITHMETIC_INT8:
+        return k->peak_int8 ? k->peak_int8(n) : 0;
+    case RG_ARITHMETIC_COUNT:
+        break;
+    }
+    return 0;
+}
+
+static uint64_t stream(const rg_backend *b, const void *p, size_t n)
+{
+    return cpu_of(b)->stream(p, n);
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static rg_backend backends[MOST];
+static int n_backends;
+
+static void build(void)
+{
+    for (const rg_cpu *k; (k = rg_cpu_nth(n_backends));) {
+        RG_ASSERT(n_backends < MOST);
+        backends[n_backends++] = (rg_backend){ .name = k->isa,
+                                               .kernels = k,
+                                               .is_fast = is_fast,
+                                               .can = can,
+                                               .open = open_reader,
+                                               .close = close_reader,
+                                               .memory_new = rg_region_new,
+                                               .memory_free = rg_region_free,
+                                               .work = work,
+                                               .stream = stream };
+    }
+}
+
+/* As backends.def wants it. */
+const rg_backend *rg_cpu_backend(int i);
+const rg_backend *rg_cpu_backend(int i)
+{
+    pthread_once(&once, build);
+    return i >= 0 && i < n_backends ? &backends[i] : NULL;
+}
