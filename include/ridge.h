@@ -150,8 +150,8 @@ typedef struct rg_params {
     bool prompt_logprobs;    /* keep log-probabilities of the prompt (rg_request_prompt_logprob); implies uncached */
     int32_t n_prompt_tops;   /*   and of the so many best ids at each position; 0: none */
     int32_t priority;        /* among the requests of one tenant, lower values run first */
-    bool background;         /* begins only while no other request waits, in order of arrival, and gets only the rows and
-                              *   the memory that other requests leave */
+    bool background;         /* begins only while no other request waits, in order of arrival, and gets only the rows
+                              *   and the memory that other requests leave */
     double deadline_s;       /* so many seconds after rg_submit it ends with what it has; 0: never */
     rg_pooling embed;        /* not RG_POOLING_NONE: make an embedding.  Members about answers are ignored, and the
                               *   prompt may fill the context */

@@ -2,8 +2,8 @@
  *
  * Three methods.  closed-form is the textbook: every matrix, the embedding included, read once; latency = memory /
  * bandwidth.  general is step = B K/V / bandwidth + max(2 B P / peak, P bytes / bandwidth), arithmetic in bf16; it
- * needs no model, only its size.  counted, the default, runs the model's own code through the counting reader, and takes
- * the seconds from measure/cost.h.  Knows no files and no command line. */
+ * needs no model, only its size.  counted, the default, runs the model's own code through the counting reader, and
+ * takes the seconds from measure/cost.h.  Knows no files and no command line. */
 #ifndef RG_PLAN_PLAN_H
 #define RG_PLAN_PLAN_H
 
