@@ -3,9 +3,9 @@
  * It stands alone: C17 (or C++), the standard library, nothing else.  Every floor of ridge may include it for the
  * vocabulary it declares (errors, sampling parameters, finish reasons); only src/api implements its functions.
  *
- * Threads.  One engine runs one model on a thread of its own.  Every function may be called from any thread, except
- * that one request is read (rg_next, rg_request_*) by one thread at a time, and that a close waits for nobody: end your
- * use of a request before rg_request_close, and close all requests before rg_close.
+ * Threads.  One engine runs one model on a thread of its own.  Every function may be called from any thread, with two
+ * exceptions.  One request is read (rg_next, rg_request_*) by one thread at a time.  Closing does not wait for other
+ * threads: end your use of a request before rg_request_close, and close all requests before rg_close.
  *
  * The promise.  The tokens and log-probabilities of a request depend on its own ids, parameters and seed, the
  * checkpoint, the recipe and the K/V type, and on nothing else: not on what runs beside it, how the prompt was cut,
@@ -27,6 +27,13 @@ extern "C" {
 #define RG_API
 #endif
 
+/* ---- version ----------------------------------------------------------------------------------------------------- */
+
+/* "x.y.z".  While x is 0: a new z only mends faults, and programs that use this file run unchanged; where a mended
+ * fault changes results, CHANGELOG.md says so.  A new y may add, change or remove anything here, also members of
+ * structs: read CHANGELOG.md and compile again.  Begin with rg_options_default and rg_sampling_default, so that new
+ * members have their defaults.  To check: RG_VERSION when compiling, `pkg-config --modversion ridge` for the installed
+ * library. */
 #define RG_VERSION "0.1.0"
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
@@ -34,16 +41,16 @@ extern "C" {
 typedef enum rg_code {
     RG_OK = 0,
     RG_E_INPUT,       /* a file or a request is malformed */
-    RG_E_UNSUPPORTED, /* well-formed, understood, and not something ridge does */
+    RG_E_UNSUPPORTED, /* well-formed and understood, but ridge does not support it */
     RG_E_IO,          /* the operating system refused */
     RG_E_MEMORY,      /* an allocation failed */
     RG_E_LIMIT,       /* larger than what this engine was opened for */
-    RG_E_BUSY,        /* nothing wrong with it, but too much is waiting, or the engine is closing: try again later */
+    RG_E_BUSY,        /* the queue is full, or the engine is closing: try again later */
     RG_E_USAGE,       /* the call or the command line is wrong */
 } rg_code;
 
-/* Caller-owned; one sentence with the names and numbers needed to mend it.  Functions that take one set it only when
- * they fail.  NULL is allowed where the caller does not care. */
+/* Owned by the caller; the text is one sentence with the names and numbers needed to correct the fault.  Functions that
+ * take an rg_error set it only when they fail.  NULL is allowed: the error is then not reported. */
 typedef struct rg_error {
     rg_code code;
     char text[500];
@@ -57,8 +64,9 @@ typedef struct rg_logit_bias {
 } rg_logit_bias;
 
 /* How to choose tokens.  Rules apply in this order: bans and min_tokens (-inf), repetition penalty (prompt and output),
- * frequency and presence penalty (output), bias, temperature, min-p, top-k, top-p, typical-p.  The id drawn is the
- * argmax over what is left of logit / temperature + Gumbel noise keyed by (seed, sample, position, id). */
+ * frequency and presence penalty (output), bias, temperature, min-p, top-k, top-p, typical-p.  Of the ids that remain,
+ * the one with the largest logit / temperature + Gumbel noise is drawn; the noise is keyed by (seed, sample, position,
+ * id). */
 typedef struct rg_sampling {
     float temperature;        /* 0: greedy (ties to the lowest id) */
     int32_t top_k;            /* 0: no limit */
@@ -69,17 +77,17 @@ typedef struct rg_sampling {
     float presence_penalty;   /* 0: off */
     float frequency_penalty;  /* 0: off */
     uint64_t seed;
-    int32_t min_tokens;       /* end tokens are banned before this many were generated */
-    bool ignore_eos;          /* the model's end tokens are ordinary */
-    int32_t n_logprobs;       /* -1: none; k >= 0: of the chosen id, and of the k best */
+    int32_t min_tokens;       /* end tokens are banned until so many ids are generated */
+    bool ignore_eos;          /* the model's end tokens do not end an answer */
+    int32_t n_logprobs;       /* -1: none; k >= 0: log-probabilities of the chosen id and of the k best */
     const rg_logit_bias *bias; /* copied by rg_submit */
     int32_t n_bias;
 } rg_sampling;
 
-/* What each of them may be, ends included: rg_submit, the flags and the server refuse all else. */
+/* The range of each parameter, both ends allowed: rg_submit, the flags and the server refuse other values. */
 #define RG_TEMPERATURE_MIN 0.0
 #define RG_TEMPERATURE_MAX 100.0
-#define RG_TOP_P_MIN 1e-6 /* only the best id is left */
+#define RG_TOP_P_MIN 1e-6 /* only the best id remains */
 #define RG_TOP_P_MAX 1.0
 #define RG_MIN_P_MIN 0.0
 #define RG_MIN_P_MAX 1.0
@@ -109,16 +117,16 @@ typedef struct rg_grammar_source {
     rg_grammar_kind kind;
     const char *text; /* [n] */
     size_t n;
-    const char *after; /* NULL: the grammar binds the answer from its first byte.  Else the answer is free up to the
-                        *   first place of this text (ASCII) in it, and bound after that and two line ends at most.
-                        *   "</think>" binds the answer after the model's reasoning */
+    const char *after; /* NULL: the grammar binds the answer from its first byte.  Else (ASCII) the answer is free until
+                        *   this text first occurs in it; after the text and at most two line ends the grammar binds.
+                        *   "</think>": the model's reasoning is free, and the answer after it is bound */
 } rg_grammar_source;
 
-/* What becomes of the prompt's hidden states, after the model's final norm: nothing (tokens are generated from them),
- * or an embedding of the prompt, and then no token is generated. */
+/* How the prompt's hidden states, after the model's final norm, become an embedding.  RG_POOLING_NONE: they do not, and
+ * tokens are generated; with any other no token is generated. */
 typedef enum rg_pooling {
     RG_POOLING_NONE = 0,
-    RG_POOLING_MODEL, /* as the checkpoint says; where it says nothing, as the next */
+    RG_POOLING_MODEL, /* as the checkpoint says; where it says nothing, RG_POOLING_LAST */
     RG_POOLING_LAST,  /* that of the last id */
     RG_POOLING_MEAN,  /* the mean over all ids */
     RG_POOLING_CLS,   /* that of the first id */
@@ -127,37 +135,38 @@ typedef enum rg_pooling {
 typedef struct rg_params {
     const int32_t *prompt; /* ids, copied by rg_submit */
     int32_t n_prompt;      /* >= 1 */
-    int32_t max_tokens;    /* >= 1 output ids at most; capped by the context.  With prompt_logprobs it may be 0, and
-                            *   then the prompt may fill the context */
-    int32_t n_samples;     /* >= 1 answers that share the prompt */
+    int32_t max_tokens;    /* most output ids, >= 1; the context may end an answer earlier.  With prompt_logprobs it may
+                            *   be 0, and then the prompt may fill the context */
+    int32_t n_samples;     /* >= 1: answers that share the prompt */
     rg_sampling sampling;
     const char *const *stop; /* texts that end an answer and are not part of it; copied */
     int32_t n_stop;
     const int32_t *stop_ids; /* ids that end an answer; copied */
     int32_t n_stop_ids;
-    rg_grammar *grammar;     /* NULL: anything; referred to until the request is gone */
-    const char *tenant;      /* who asks (NULL: nobody in particular): the queue is fair between tenants, and cached */
-    const char *cache_salt;  /*   prefixes are found only within one, and within one salt (NULL: none); hashed */
-    bool uncached;           /* take nothing from cached prefixes: all of the prompt is computed */
-    bool prompt_logprobs;    /* log-probabilities of the prompt's ids, by rg_request_prompt_logprob; as if uncached */
-    int32_t n_prompt_tops;   /*   and of so many best beside each; 0: none */
-    int32_t priority;        /* of a tenant's own requests, the lower is taken first */
-    bool background;         /* nobody waits for it: it is taken, by arrival, only when nobody else wants to be */
-    double deadline_s;       /* after so long from rg_submit it ends as it is; 0: never */
-    rg_pooling embed;        /* not RG_POOLING_NONE: nothing of the above that is about answers counts, and the prompt
-                              *   may fill the context */
+    rg_grammar *grammar;     /* what the answer must be; NULL: anything.  The request holds a reference to it */
+    const char *tenant;      /* who asks; NULL: no tenant.  The queue is fair between tenants, and a cached prefix is */
+    const char *cache_salt;  /*   found only by the same tenant with the same salt (NULL: none).  Both are hashed */
+    bool uncached;           /* the whole prompt is computed: nothing is taken from cached prefixes */
+    bool prompt_logprobs;    /* keep log-probabilities of the prompt (rg_request_prompt_logprob); implies uncached */
+    int32_t n_prompt_tops;   /*   and of the so many best ids at each position; 0: none */
+    int32_t priority;        /* among the requests of one tenant, lower values run first */
+    bool background;         /* begins only while no other request waits, in order of arrival, and gets only the rows
+                              *   and the memory that other requests leave */
+    double deadline_s;       /* so many seconds after rg_submit it ends with what it has; 0: never */
+    rg_pooling embed;        /* not RG_POOLING_NONE: make an embedding.  Members about answers are ignored, and the
+                              *   prompt may fill the context */
 } rg_params;
 
 typedef enum rg_finish {
     RG_RUNNING = 0,
-    RG_FINISH_STOP,      /* an end token, a stop id or a stop text; of an embedding, that it is there */
+    RG_FINISH_STOP,      /* an end token, a stop id or a stop text; for an embedding: it is complete */
     RG_FINISH_LENGTH,    /* max_tokens or the end of the context */
-    RG_FINISH_CANCELLED, /* rg_cancel, or the engine closed */
-    RG_FINISH_DEADLINE,  /* deadline_s is over */
-    RG_FINISH_GRAMMAR,   /* it could not go on as its grammar asks: more ways to go on than are followed at once, values
-                          *   nested too deeply, or a bias that bans every allowed id */
-    RG_FINISH_NOT_FINITE, /* the model computed NaN or infinity, so that nothing can be drawn (or embedded): its weights
-                           *   are damaged, or too large for the recipe */
+    RG_FINISH_CANCELLED, /* rg_cancel, or the engine was closed */
+    RG_FINISH_DEADLINE,  /* deadline_s has passed */
+    RG_FINISH_GRAMMAR,   /* the answer cannot continue within its grammar: the grammar is too ambiguous here, values are
+                          *   nested too deeply, or a bias bans every allowed id */
+    RG_FINISH_NOT_FINITE, /* the model computed NaN or infinity, so that no id can be drawn and no embedding made: its
+                           *   weights are damaged, or too large for the recipe */
 } rg_finish;
 
 /* ---- model and engine -------------------------------------------------------------------------------------------- */
@@ -167,23 +176,23 @@ typedef struct rg_options {
     const char *isa;        /* "auto", "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon" */
     const char *recipe;     /* "fast" or "exact" */
     const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or "f32", "f16", "bf16", "q8" */
-    int32_t max_seq_len;    /* 0: what the model allows; nothing is reserved for it */
+    int32_t max_seq_len;    /* positions of a sequence; 0: what the model allows.  No memory is reserved for them */
     int32_t max_seqs;       /* sequences that run at once; 0: 64 */
     int32_t max_batch_rows; /* rows of one step; 0: 512 */
     size_t kv_bytes;        /* memory for the sequences' state; 0: what is free, less a margin */
-    int32_t max_waiting;    /* requests that wait at once; 0: 1024.  More are refused as RG_E_BUSY */
-    int64_t max_waiting_ids; /* prompt ids that wait at once; 0: no limit */
-    double max_wait_s;      /* requests that would wait longer are refused as well, unless their tenant has less than
-                             *   its share of the queue; 0: no limit */
-    double step_s;          /* how long a step may take, prompts being cut to fit; 0: no limit */
-    double pace;            /* and, while some are being answered, how many times what it would take without prompts; 0:
-                             *   no limit.  How long steps take is learnt from steps; for a limit the machine's
-                             *   bandwidth and peak are measured while opening, in 0.3 s at most, unless a profile
-                             *   has them */
-    bool share_prefixes;    /* cached prefixes are found by every tenant */
-    bool static_batching;   /* nobody joins until all who run have finished: for comparing */
+    int32_t max_waiting;    /* requests in the queue; 0: 1024.  More are refused as RG_E_BUSY */
+    int64_t max_waiting_ids; /* prompt ids in the queue; 0: no limit */
+    double max_wait_s;      /* also refuse requests that would wait longer, unless their tenant has less than its share
+                             *   of the queue; 0: no limit */
+    double step_s;          /* longest time of a step: prompts are cut to fit; 0: no limit */
+    double pace;            /* while answers are being generated, the longest time of a step as a multiple of the same
+                             *   step without prompts; 0: no limit.  How long steps take is learnt from steps.  If there
+                             *   is a limit, opening measures the machine's bandwidth and peak in at most 0.3 s, unless
+                             *   a profile has them */
+    bool share_prefixes;    /* every tenant finds every cached prefix */
+    bool static_batching;   /* no request begins until all that run have finished: for comparing */
     bool no_prefix_cache;
-    const char *profile_folder; /* where `ridge machine` keeps what it measured (read while opening); NULL: nowhere */
+    const char *profile_folder; /* where `ridge machine` keeps its profile, read while opening; NULL: none is read */
     void (*progress)(void *arg, const char *what, double done); /* while opening; may be NULL */
     void *progress_arg;
 } rg_options;
@@ -208,12 +217,12 @@ typedef struct rg_info {
     uint64_t n_parameters, weight_bytes, state_bytes;
     bool has_tokenizer;
     int32_t dim;             /* numbers of a hidden state, and so of an embedding */
-    rg_pooling embed;        /* what RG_POOLING_MODEL comes to; RG_POOLING_NONE: embed_refusal says why it is refused */
-    const char *embed_refusal;
-    const int32_t *embed_sizes; /* [n_embed_sizes] to so many first numbers its embeddings may be cut; n_embed_sizes */
-    int32_t n_embed_sizes;      /*   -1: to any number, 0: the checkpoint says nothing of it */
+    rg_pooling embed;        /* what RG_POOLING_MODEL means for this model; RG_POOLING_NONE: embeddings are refused, */
+    const char *embed_refusal; /*   and this says why */
+    const int32_t *embed_sizes; /* [n_embed_sizes] the lengths to which its embeddings may be cut.  n_embed_sizes -1: */
+    int32_t n_embed_sizes;      /*   any length; 0: the checkpoint does not say */
     rg_sampling sampling;    /* the checkpoint's own defaults (generation_config) */
-    int32_t n_unused_tensors; /* of the checkpoint, that the model has no place for */
+    int32_t n_unused_tensors; /* tensors of the checkpoint that no weight was made from */
 } rg_info;
 
 RG_API rg_info rg_engine_info(const rg_engine *engine);
@@ -226,44 +235,46 @@ typedef struct rg_stats {
     uint64_t n_draft_rows;   /* rows computed for drafts, accepted or not */
     int32_t n_running, n_waiting;
     int64_t n_waiting_ids;
-    double queue_fill;       /* of the queue, 0 to 1: at 1 requests are refused */
-    uint64_t state_bytes, state_used_bytes; /* pools, and blocks in use (those kept only for reuse not counted) */
-    uint64_t state_live_bytes; /* of the latter what positions of sequences have been written into */
-    double ops;              /* operations that the steps did */
-    uint64_t bytes_read;     /* weights, K/V and state that they had to read */
-    double limit_s;          /* seconds that they would have taken at this machine's limits; 0: not measured */
+    double queue_fill;       /* queue fill, 0 to 1: at 1 requests are refused */
+    uint64_t state_bytes, state_used_bytes; /* all pools; blocks that sequences hold (those only cached not counted) */
+    uint64_t state_live_bytes; /* the part of state_used_bytes that positions of sequences have been written into */
+    double ops;              /* operations of all steps */
+    uint64_t bytes_read;     /* weights, K/V and state that the steps read */
+    double limit_s;          /* seconds that the steps would have taken at this machine's limits; 0: not measured */
     double last_step_s;
     double busy_s;       /* time spent in steps */
 } rg_stats;
 
 RG_API rg_stats rg_engine_stats(const rg_engine *engine);
 
-/* Bytes per second that this machine reads from memory on the engine's threads.  Where they were not measured while
- * opening (see step_s), takes up to 0.3 s, best while nothing runs.  0: no memory for it. */
+/* Bytes per second that this machine reads from memory on the engine's threads.  If that was not measured while
+ * opening (see rg_options.step_s), the call measures it in up to 0.3 s; best while no request runs.  0: no memory to
+ * measure with. */
 RG_API double rg_engine_bandwidth(const rg_engine *engine);
 
-/* What a step that answers `batch` sequences after `context` positions each will take on this machine, by what was
- * learnt from steps so far, and a prompt of `context` positions alone. */
+/* What a decode step of `batch` sequences, each after `context` positions, is expected to take on this machine, by what
+ * has been learnt from steps so far; and a prompt of `context` positions alone. */
 typedef struct rg_forecast {
-    double weight_bytes, kv_bytes, recurrent_bytes; /* memory: of the model, and of the batch's sequences; */
-    double activation_bytes; /*   of the largest step */
+    double weight_bytes, kv_bytes, recurrent_bytes; /* memory of the model, and of the batch's sequences */
+    double activation_bytes; /* of the largest step */
     double step_s, limit_s;  /* predicted; at the machine's limits */
     double tokens_s;         /* of all sequences together */
-    double ttft_s;
-    const char *bound;       /* what the step waits for most: "weights", "kv" or "compute" */
+    double ttft_s;           /* of the prompt: seconds to its first token */
+    const char *bound;       /* what limits the step most: "weights", "kv" or "compute" */
 } rg_forecast;
 
 /* False: the machine was not measured while opening, or the shape is out of range. */
 RG_API bool rg_engine_forecast(const rg_engine *engine, int32_t batch, int32_t context, rg_forecast *out);
 
-/* Wait until the engine has committed a step after the *seen-th (0 at first), or for timeout_s; *seen becomes the
- * number of the last one.  False: timed out.  One thread can so look after many requests with rg_poll. */
+/* Wait until the engine has committed a step later than step number *seen (0 at first), at most timeout_s; *seen
+ * becomes the number of the last step.  False: timed out.  With it and rg_poll one thread can serve many requests. */
 RG_API bool rg_engine_wait(rg_engine *engine, uint64_t *seen, double timeout_s);
 
-/* Seconds, rounded up, after which a request refused as busy is likely to be taken, from how fast the queue drains. */
+/* Seconds, rounded up, after which a request refused as RG_E_BUSY is likely to be accepted: by how fast the queue
+ * drains. */
 RG_API int32_t rg_engine_retry_after(const rg_engine *engine);
 
-/* Would a request of this tenant (NULL: of nobody in particular) be taken now?  At once, without a lock. */
+/* True if a request of this tenant (NULL: of no tenant) would be accepted now.  Takes no lock. */
 RG_API bool rg_engine_has_room(const rg_engine *engine, const char *tenant);
 
 /* Asserts that requests, sequences, blocks and the prefix index agree.  Waits for the end of the step. */
@@ -274,38 +285,38 @@ RG_API void rg_engine_check(rg_engine *engine);
 typedef enum rg_encode_flags {
     RG_ENCODE_DEFAULT = 0,
     RG_ENCODE_NO_SPECIAL = 1, /* leave out what the tokenizer adds (BOS, EOS) */
-    RG_ENCODE_PLAIN = 2,      /* the text is foreign: no special token comes of it */
+    RG_ENCODE_PLAIN = 2,      /* the text is the user's: it cannot produce special tokens */
 } rg_encode_flags;
 
-/* Ids of text[0,n).  *ids is the caller's, to be freed with rg_ids_free.  False: no tokenizer, or no memory. */
+/* Ids of text[0, n).  *ids is the caller's, to be freed with rg_ids_free.  False: no tokenizer, or no memory. */
 RG_API bool rg_encode(const rg_engine *engine, const char *text, size_t n, unsigned flags, int32_t **ids, size_t *n_ids,
                       rg_error *err);
 RG_API void rg_ids_free(int32_t *ids);
 
-/* Text of ids, special tokens shown unless skip_special; rg_text_free it. */
+/* Text of ids, with special tokens unless skip_special; to be freed with rg_text_free.  NULL and *err on failure. */
 RG_API char *rg_decode(const rg_engine *engine, const int32_t *ids, size_t n, bool skip_special, size_t *n_text,
                        rg_error *err);
 RG_API void rg_text_free(char *text);
 
-/* A conversation, written as the checkpoint's chat template says (or, if it has none, as "role: content" lines).  json:
- * a list of messages, or an object with "messages", "tools" and extra variables of the template.  Of what the
- * conversation says no special token comes.  text (may be NULL) gets the rendered text, to be freed as above. */
+/* Ids of a conversation, rendered by the checkpoint's chat template (or, if it has none, as "role: content" lines).
+ * json: a list of messages, or an object with "messages", "tools" and extra variables of the template.  The text of
+ * messages cannot produce special tokens.  text (may be NULL) gets the rendered text, to be freed with rg_text_free. */
 typedef struct rg_chat_options {
     bool no_generation_prompt;
-    bool continue_final; /* the last message, a text of the assistant's, stays open: an answer goes on from it */
+    bool continue_final; /* the last message, a text of the assistant's, stays open: the answer continues it */
 } rg_chat_options;
 RG_API bool rg_chat_encode(const rg_engine *engine, const char *json, size_t n, const rg_chat_options *options,
                            int32_t **ids, size_t *n_ids, char **text, rg_error *err);
 RG_API bool rg_chat_has_template(const rg_engine *engine);
 
-/* Compile what answers must be.  NULL and *err: malformed, not supported (the keyword is named), or too large. */
+/* Compile a grammar.  NULL and *err: malformed, not supported (the keyword is named), or too large. */
 RG_API rg_grammar *rg_grammar_new(const rg_engine *engine, const rg_grammar_source *source, rg_error *err);
 RG_API void rg_grammar_close(rg_grammar *grammar); /* NULL is fine */
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
-/* Hand a request to the engine.  Refused here or never: after it a request only finishes or is cancelled.  The request
- * is the caller's until rg_request_close (which cancels it if it still runs). */
+/* Hand a request to the engine.  NULL and *err: refused.  A request that is accepted is never refused later: it
+ * finishes or is cancelled.  It is the caller's until rg_request_close, which cancels it if it still runs. */
 RG_API rg_request *rg_submit(rg_engine *engine, const rg_params *params, rg_error *err);
 
 typedef struct rg_top {
@@ -316,60 +327,60 @@ typedef struct rg_top {
 /* One output token, or the end of one sample. */
 typedef struct rg_token {
     int32_t sample;     /* 0 .. n_samples - 1 */
-    int32_t id;         /* -1: this event carries no id (only text held back, or the end) */
-    const char *text; /* whole UTF-8 characters that became certain with it; "" without a tokenizer.  Valid until the */
-    size_t n_text;      /*   next rg_next on this request */
+    int32_t id;         /* -1: this event has no id, only text that was held back, or the end */
+    const char *text;   /* whole UTF-8 characters that are certain from now on; "" without a tokenizer.  Valid until */
+    size_t n_text;      /*   the next rg_next on this request */
     float logprob;      /* natural logarithm, of the raw logits; NAN unless asked for */
-    const rg_top *top;  /* n_top best, best first */
+    const rg_top *top;  /* the n_top best, best first */
     int32_t n_top;
     rg_finish finish;   /* not RG_RUNNING: the last event of this sample */
-    int32_t stop;       /* of the last event: which of rg_params.stop ended it; -1: none did */
-    int32_t stop_id;    /* of the last event: which id of rg_params.stop_ids ended it; -1: none did, or it is an end
-                         *   token of the model as well */
+    int32_t stop;       /* in the last event: index in rg_params.stop of the text that ended the sample; -1: none */
+    int32_t stop_id;    /* in the last event: the id of rg_params.stop_ids that ended the sample; -1: none did, or it is
+                         *   an end token of the model as well */
 } rg_token;
 
-/* Wait for the next event of a request.  False: every sample has ended, and nothing more will come. */
+/* Wait for the next event of a request.  False: every sample has ended; there are no more events. */
 RG_API bool rg_next(rg_request *request, rg_token *token);
 
-/* The same without waiting: 1 an event, 0 none yet, -1 all samples have ended. */
+/* The same without waiting.  1: an event; 0: none yet; -1: all samples have ended. */
 RG_API int rg_poll(rg_request *request, rg_token *token);
 
-/* Stop a request within one step.  What was generated can still be read; its samples end as cancelled. */
+/* Stop a request within one step.  What was generated can still be read; its samples end as RG_FINISH_CANCELLED. */
 RG_API void rg_cancel(rg_request *request);
 
 /* Why a prompt's cached prefix ended where it did. */
 typedef enum rg_uncached {
-    RG_UNCACHED_NOTHING, /* all but less than a block of 64; the last id is always computed */
-    RG_UNCACHED_NEW,     /* nobody computed what follows, within the tenant and salt */
-    RG_UNCACHED_GONE,    /* it was known, and its state has been let go */
-    RG_UNCACHED_OFF,     /* the engine keeps no prefixes, or the request takes none */
+    RG_UNCACHED_NOTHING, /* it covers the prompt but for less than a block of 64; the last id is always computed */
+    RG_UNCACHED_NEW,     /* what follows was not computed before, within the tenant and salt */
+    RG_UNCACHED_GONE,    /* what follows was computed before, and its state has been evicted */
+    RG_UNCACHED_OFF,     /* the engine caches no prefixes, or the request takes none */
 } rg_uncached;
 
 typedef struct rg_usage {
     int32_t n_prompt, n_cached, n_output; /* n_cached: prompt positions found in the prefix cache */
     int32_t n_preempted;
     rg_uncached uncached; /* why not more of the prompt was found */
-    double queue_s, ttft_s, total_s;      /* since submit; 0 where it has not come to that */
+    double queue_s, ttft_s, total_s;      /* from rg_submit to the first step, the first token, the end; 0: not yet */
 } rg_usage;
 
 RG_API rg_usage rg_request_usage(const rg_request *request);
 
-/* The embedding that a request with rg_params.embed has made, its *n numbers as they were pooled: not normalised, not
- * cut.  Valid until rg_request_close.  NULL before its last event, and if that is another than RG_FINISH_STOP. */
+/* The embedding that a request with rg_params.embed has made: *n numbers as pooled, not normalised and not cut.  Valid
+ * until rg_request_close.  NULL before the last event of the request, and if it did not end as RG_FINISH_STOP. */
 RG_API const float *rg_request_embedding(const rg_request *request, int32_t *n);
 
-/* How likely an id of the prompt was after those before it. */
+/* The probability of an id of the prompt after the ids before it. */
 typedef struct rg_prompt_logprob {
     int32_t id;
     float logprob;     /* natural logarithm, of the raw logits */
-    int32_t rank;      /* among all ids by logit, from 1; the lower id comes first among equals */
-    const rg_top *top; /* n_top best, best first; valid until rg_request_close */
+    int32_t rank;      /* among all ids by logit, from 1; of equal ones the lower id comes first */
+    const rg_top *top; /* the n_top best, best first; valid until rg_request_close */
     int32_t n_top;
 } rg_prompt_logprob;
 
-/* Of the id at this position of the prompt.  False: nothing stands before it (position 0), there is no such position,
- * rg_params.prompt_logprobs was not asked for, or it is not computed yet.  All are there before the first event of the
- * request, if that is not an end as cancelled or over time; what is there stays as it is. */
+/* Fill *out for the id at this position of the prompt.  False: position 0 (no id is before it) or no such position,
+ * rg_params.prompt_logprobs was not set, or it is not computed yet.  All are computed before the first event of the
+ * request, unless it is cancelled or its deadline passes first; a result never changes. */
 RG_API bool rg_request_prompt_logprob(const rg_request *request, int32_t position, rg_prompt_logprob *out);
 
 RG_API void rg_request_close(rg_request *request); /* NULL is fine */

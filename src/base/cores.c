@@ -26,7 +26,7 @@ static int hwloc_cores(void)
     if (hwloc_topology_init(&topology))
         return 0;
     mine = hwloc_bitmap_alloc();
-    /* Only cores are asked about: no time on devices and caches. */
+    /* Load only cores: looking for devices and caches takes time. */
     hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
     hwloc_topology_set_type_filter(topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
     if (mine && !hwloc_topology_load(topology)) {
@@ -37,7 +37,7 @@ static int hwloc_cores(void)
         hwloc_bitmap_and(mine, mine, hwloc_topology_get_allowed_cpuset(topology));
         while ((core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core)) != NULL)
             n += hwloc_bitmap_intersects(core->cpuset, mine);
-        if (n == 0) /* a machine that tells of no cores: its processing units */
+        if (n == 0) /* the machine does not list cores: count processing units */
             n = hwloc_bitmap_weight(mine);
     }
     hwloc_bitmap_free(mine);
@@ -89,8 +89,8 @@ static long long number_after(const char *text, const char *word)
     return -1;
 }
 
-/* What a group may still take: its limit less what it has, where pages of files do not count, as they make room; at
- * least a byte.  0: no limit. */
+/* Memory that a group may still take: its limit less its use, not counting pages of files, which the kernel frees when
+ * needed; at least one byte.  0: no limit. */
 static long long room_of(const char *dir, const char *limit_name, const char *used_name, const char *prefix)
 {
     char *limit = small_file(dir, limit_name), *used = small_file(dir, used_name);
@@ -123,7 +123,7 @@ static long long room_v1(const char *dir)
     return room_of(dir, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_");
 }
 
-/* The least limit of group and of what encloses it, up to root. */
+/* The smallest limit among the group and its ancestors, up to root. */
 static long long least_up(const char *root, const char *group, long long (*limit)(const char *dir), long long best)
 {
     char path[PATH_ROOM];
@@ -181,7 +181,7 @@ static long long within(const controller *c, long long most)
         }
     }
     rg_free(text);
-    /* Inside a container the path may be the host's: what is mounted at the root is then our own group. */
+    /* Inside a container the path may be the host's; then the mounted root is our own group. */
     most = least_up("/sys/fs/cgroup", "", c->v2, most);
     return least_up(c->v1_root, "", c->v1, most);
 }

@@ -60,7 +60,7 @@ void rg_assert_failed(const char *file, int line, const char *what)
     void (*report)(void *arg) = report_fn;
 
     fprintf(stderr, "ridge %s: bug: %s:%d: %s\n", RG_VERSION, file, line, what);
-    report_fn = NULL; /* a report that asserts in its turn must not come back here */
+    report_fn = NULL; /* an assertion inside the report must not call the report again */
     if (report)
         report(report_arg);
     abort();

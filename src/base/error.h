@@ -1,8 +1,8 @@
 /* error.h -- the three kinds of wrong.
  *
- * The caller's or the file's fault, and the machine's: a false or NULL result and an rg_error (declared in ridge.h).
- * Our own fault: RG_ASSERT, in release too, which prints a report and aborts.  Nothing reachable from file or network
- * bytes may assert. */
+ * Faults of the caller, of a file or of the machine give a false or NULL result and an rg_error (declared in ridge.h).
+ * Our own faults are caught by RG_ASSERT, in release too, which prints a report and aborts.  Nothing reachable from
+ * file or network bytes may assert. */
 #ifndef RG_BASE_ERROR_H
 #define RG_BASE_ERROR_H
 
@@ -22,11 +22,11 @@ bool rg_fail_prefix(rg_error *err, const char *fmt, ...) RG_PRINTF(2, 3);
 _Noreturn void rg_assert_failed(const char *file, int line, const char *what);
 #define RG_ASSERT(cond) ((cond) ? (void)0 : rg_assert_failed(__FILE__, __LINE__, #cond))
 
-/* What an assertion's report prints besides the place: a callback that writes to stderr, per thread; NULL to unset. */
+/* A callback that writes more of an assertion's report to stderr, after the place; one for each thread; NULL: none. */
 void rg_assert_report(void (*report)(void *arg), void *arg);
 
-/* Checked arithmetic for sizes: false on overflow.  Every size of an allocation is made with these, or by the functions
- * of mem.h that take a count; scripts/sizes finds what is not. */
+/* Checked arithmetic for sizes: false on overflow.  Every size of an allocation is computed with these, or by the
+ * functions of mem.h that take a count; scripts/sizes finds exceptions. */
 #define rg_add(a, b, out) (!__builtin_add_overflow(a, b, out))
 #define rg_mul(a, b, out) (!__builtin_mul_overflow(a, b, out))
 

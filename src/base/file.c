@@ -236,7 +236,7 @@ static void writer_free(rg_writer *w)
     rg_free(w);
 }
 
-/* O_EXCL with a drawn name: two writers of one path do not meet, and nobody's symbolic link is followed. */
+/* O_EXCL with a random name: two writers of one path use different files, and no symbolic link is followed. */
 static bool make_temp(rg_writer *w, size_t room)
 {
     for (int i = 0; i < TEMP_TRIES; i++) {
@@ -334,7 +334,7 @@ static bool sync_directory(const rg_writer *w, rg_error *err)
     if (!dir)
         return rg_fail_memory(err, strlen(w->path));
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* EINVAL: a file system that does not sync directories has no more to give. */
+    /* EINVAL: this file system cannot sync directories, which is not an error. */
     ok = fd >= 0 && allowed("sync") && (fsync(fd) == 0 || errno == EINVAL);
     if (!ok)
         fail_errno(err, "sync the directory of", w->path);

@@ -40,8 +40,8 @@ uint64_t rg_writer_tell(const rg_writer *w);
 bool rg_writer_commit(rg_writer *w, rg_error *err) RG_MUST_CHECK;
 void rg_writer_abort(rg_writer *w); /* NULL is fine */
 
-/* Seam for tests: asked before each operation ("open", "read", "write", "sync", "rename"); false makes it fail with
- * EIO.  NULL: always yes. */
+/* For tests: called before each operation ("open", "read", "write", "sync", "rename"); false makes it fail with EIO.
+ * NULL: always yes. */
 void rg_file_set_gate(bool (*allow)(void *arg, const char *operation), void *arg);
 
 #endif

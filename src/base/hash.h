@@ -5,7 +5,7 @@
 #include "base/error.h"
 
 uint64_t rg_hash(const void *p, size_t n, uint64_t seed);  /* xxh3, for tables and prefixes */
-uint64_t rg_xxh64(const void *p, size_t n, uint64_t seed); /* xxh64, for what users see */
+uint64_t rg_xxh64(const void *p, size_t n, uint64_t seed); /* xxh64, for hashes that users see */
 
 /* Streaming xxh64. */
 typedef struct rg_hasher rg_hasher;

@@ -1,7 +1,7 @@
 /* json.c -- see json.h.
  *
- * The text is handed over in pieces, of at most a kilobyte, so that after a refusal little more is read; what jansson
- * asks for until then comes from memory that was set aside before. */
+ * jansson gets the text in pieces of at most a kilobyte, so that it reads little more after a refused allocation.  What
+ * it allocates until it stops comes from memory that was reserved before. */
 #include "base/json.h"
 
 #include <stdint.h>
@@ -11,12 +11,12 @@
 #include "base/mem.h"
 
 enum {
-    PIECE = 1024,   /* jansson's buffer: what it still reads after a refusal */
-    PER_BYTE = 256, /* what a byte of text makes at most: "{" is an object and its table */
+    PIECE = 1024,   /* jansson's buffer: bytes that it still reads after a refused allocation */
+    PER_BYTE = 256, /* most memory that one byte of text can take: "{" makes an object and its table */
     MORE = 4096,
 };
 
-/* Before main, so that no object is born of one allocator and freed by another. */
+/* Before main, so that no object is allocated by one allocator and freed by another. */
 __attribute__((constructor)) static void allocate_from_base(void)
 {
     json_set_alloc_funcs(rg_alloc_small, rg_free_small);
@@ -40,7 +40,7 @@ static size_t give(void *buffer, size_t room, void *arg)
     return n;
 }
 
-/* No token is longer: a string and its quotes, or what stands between delimiters, with the one before it. */
+/* The longest token: a string with its quotes, or the text between two delimiters with the first of them. */
 static size_t longest_token(const char *text, size_t n)
 {
     size_t longest = 0;
@@ -67,8 +67,8 @@ size_t rg_json_budget(size_t n, size_t times)
     return rg_head_and_items(RG_JSON_SPARE, n, times, &bytes) ? bytes : SIZE_MAX;
 }
 
-/* Sets memory aside to go on with after a refusal, `most` at once: a token's buffer is doubled, or as long as the
- * token.  Text, reserve and what is made of the text are to stay within `budget`. */
+/* Reserve memory for after a refused allocation, at most `most` in one piece: a token's buffer is doubled, or is as
+ * long as the token.  The text, the reserve and the parsed values together stay within `budget`. */
 static bool set_aside(const char *text, size_t n, size_t budget)
 {
     size_t most, bytes, used;

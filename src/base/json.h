@@ -1,9 +1,9 @@
-/* json.h -- JSON by jansson, whose memory is base/mem's, so that a refused allocation is an error, and within a budget.
+/* json.h -- JSON by jansson within a budget of memory; a refused allocation is an error.
  *
- * jansson itself goes on when it is refused memory for a token, and then reads past the token's end.  Linking this file
- * makes it allocate from base/mem.  A document may take RG_JSON_TIMES its own size in memory, the text included, and
- * RG_JSON_SPARE bytes more.  What people write takes less; what is written to fill memory takes more: the three bytes
- * "{}," take 250. */
+ * jansson by itself continues after a refused allocation for a token, and then reads past the token's end.  Linking
+ * this file makes it allocate from base/mem.  A document may take RG_JSON_TIMES its own size in memory, the text
+ * included, and RG_JSON_SPARE bytes more.  Usual documents take less.  Documents made to fill memory take more: the
+ * three bytes "{}," take 250. */
 #ifndef RG_BASE_JSON_H
 #define RG_BASE_JSON_H
 
@@ -18,7 +18,7 @@ enum {
     RG_JSON_TIMES_WORDS = 48, /* for a tokenizer's file, which is a long list of very short texts */
 };
 
-/* In json_error_code's place: the document takes more than its budget. */
+/* A further json_error_code: the document takes more than its budget. */
 #define RG_JSON_OVER_BUDGET ((enum json_error_code)100)
 
 /* As json_loadb.  NULL with json_error_out_of_memory in *why: an allocation was refused. */

@@ -1,4 +1,4 @@
-/* json_write.h -- the one writer of JSON: straight into a buffer, without a tree; commas come by themselves. */
+/* json_write.h -- the one writer of JSON: straight into a buffer, without a tree; it writes the commas. */
 #ifndef RG_BASE_JSON_WRITE_H
 #define RG_BASE_JSON_WRITE_H
 

@@ -12,7 +12,7 @@
 
 typedef struct header {
     size_t bytes;
-    uint64_t mark; /* a free of what never was ours, or twice, is caught */
+    uint64_t mark; /* catches a free of foreign memory, or a second free */
 } header;
 
 static const uint64_t MARK_LIVE = 0x7269646765206f6bu, MARK_DEAD = 0x6465616462656566u;
@@ -23,7 +23,7 @@ static _Thread_local int forbidden;
 static _Atomic(void *) gate_arg;
 static bool (*_Atomic gate)(void *arg, size_t bytes);
 
-/* What is set aside for the calling thread. */
+/* Memory reserved for the calling thread. */
 static _Thread_local struct reserve {
     char *at; /* NULL: nothing */
     size_t bytes, taken, most;
@@ -31,7 +31,7 @@ static _Thread_local struct reserve {
     bool refused, over;
 } reserve;
 
-/* Memory in place of what was refused; without a header, and never given back alone. */
+/* Memory from the reserve, in place of a refused allocation; it has no header and is never freed by itself. */
 static void *from_reserve(size_t bytes)
 {
     size_t whole;
@@ -195,7 +195,7 @@ enum { SMALL_HEAD = 8, SMALL_MARK = 0x6a73 };
 
 static const uint64_t SMALL_MOST = (uint64_t)1 << 48;
 
-/* What malloc takes for them: whole 16 bytes, with its own size. */
+/* Memory that malloc uses for them: multiples of 16 bytes, with malloc's own header. */
 static bool small_cost(size_t bytes, size_t *cost)
 {
     return bytes < SMALL_MOST && rg_round_up(bytes + SMALL_HEAD + sizeof(size_t), 16, cost);
@@ -278,7 +278,7 @@ void *rg_region_new(size_t bytes)
         return NULL;
 #ifdef MADV_HUGEPAGE
     if (bytes >= (size_t)2 << 20)
-        (void)madvise(p, bytes, MADV_HUGEPAGE); /* a wish; refused where huge pages are off */
+        (void)madvise(p, bytes, MADV_HUGEPAGE); /* only advice: it fails where huge pages are off */
 #endif
     count_new(bytes);
     return p;

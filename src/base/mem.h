@@ -27,25 +27,25 @@ void rg_free(void *p);                   /* NULL is fine */
 void *rg_region_new(size_t bytes);
 void rg_region_free(void *p, size_t bytes);
 
-/* For a library that makes very many small things: aligned to 8, with 8 bytes in front instead of RG_ALIGN.  Freed with
- * rg_free_small and nothing else. */
+/* For a library that makes very many small allocations: aligned to 8, with 8 bytes in front instead of RG_ALIGN.  Freed
+ * with rg_free_small and nothing else. */
 void *rg_alloc_small(size_t bytes);
 void rg_free_small(void *p); /* NULL is fine */
 
-/* For a library that breaks when it is refused memory halfway: from now on, what the calling thread is refused comes
- * from `bytes` that are set aside here, at most `most` at once.  rg_mem_refused says that it came to that; then what
- * was made is to be freed, before rg_mem_unreserve, and all of it counts as out of memory.  Of rg_alloc_small the
- * thread is also refused what would make it hold more than `budget` bytes at once.  False: no memory to set aside. */
+/* For a library that breaks if an allocation fails halfway.  Reserves `bytes`: from now on an allocation of the calling
+ * thread that would fail comes from the reserve, at most `most` in one piece.  rg_mem_refused is true once that has
+ * happened; then the caller frees what was made, before rg_mem_unreserve, and reports out of memory.  rg_alloc_small
+ * also fails (and so uses the reserve) where the thread would hold more than `budget` bytes at once.  False: no memory
+ * to reserve. */
 bool rg_mem_reserve(size_t bytes, size_t most, size_t budget) RG_MUST_CHECK;
 bool rg_mem_refused(void);
-bool rg_mem_over_budget(void); /* and it was for the budget */
+bool rg_mem_over_budget(void); /* and the reason was the budget */
 void rg_mem_unreserve(void);
 
-/* Bytes that this process could still take without driving others out: what the machine has available, within the
- * cgroup's limit.  0: nobody knows. */
+/* Bytes that this process can still take: what the machine has available, within the cgroup's limit.  0: not known. */
 uint64_t rg_memory_free(void);
 
-/* Seams for tests.  Before each allocation `allow` is asked (NULL: always yes). */
+/* For tests.  `allow` is called before each allocation (NULL: always yes). */
 void rg_mem_set_gate(bool (*allow)(void *arg, size_t bytes), void *arg);
 
 typedef struct rg_mem_stats {

@@ -1,9 +1,9 @@
 /* pool.c -- worker threads that sleep between runs and share a run's phases by an atomic counter and a barrier.
  *
  * Each worker has a word of its own to wait on, so that a run of n threads wakes n - 1 workers and no others.  Waiting
- * inside a run spins a bounded number of times and then sleeps: on a machine shared with others a peer may have lost
- * its core, and the core that waits is the one it needs.  It does not yield: a yield gives the whole time slice to
- * whoever else wants the core, so that on a busy machine every phase would cost a slice.
+ * inside a run spins a bounded number of times and then sleeps: on a shared machine another thread of the run may have
+ * lost its core, and may need the core of the thread that waits.  Waiting does not yield: a yield gives the whole time
+ * slice to another process, so that on a busy machine every phase would cost a slice.
  *
  * The chunk counter.  One counter serves all phases: a thread takes in phase p only before it arrives at p's barrier,
  * and the last to arrive zeroes the counter before it opens the gate; at that moment every thread has arrived and none
@@ -60,9 +60,9 @@ static inline void pause_once(void)
 #endif
 }
 
-/* Until *word, which is the pool's gate or left, is no longer `was`.  The sleeper raises n_asleep and then looks at the
- * word (as the kernel does once more); who changes the word looks at n_asleep afterwards, both sequentially consistent:
- * one of them sees the other. */
+/* Sleep until *word, the pool's gate or left, is no longer `was`.  The sleeper raises n_asleep and then reads the word,
+ * which the kernel reads once more; the thread that changes the word reads n_asleep afterwards.  All are sequentially
+ * consistent, so at least one of the two sees the other. */
 static void wait_while(rg_pool *p, _Atomic uint32_t *word, uint32_t was)
 {
     for (int i = 0; i < SPIN; i++) {
@@ -76,15 +76,15 @@ static void wait_while(rg_pool *p, _Atomic uint32_t *word, uint32_t was)
     atomic_fetch_sub(&p->n_asleep, 1);
 }
 
-/* After *word was changed. */
+/* Wake the sleepers after *word was changed. */
 static void wake_all(rg_pool *p, _Atomic uint32_t *word)
 {
     if (atomic_load(&p->n_asleep))
         syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, MAX_THREADS, NULL, NULL, 0);
 }
 
-/* Until w->go differs from `seen`.  The sleeper sets asleep and then looks at go; the waker sets go and then looks at
- * asleep, both sequentially consistent: one of them sees the other. */
+/* Sleep until w->go differs from `seen`.  The sleeper sets asleep and then reads go; the waker sets go and then reads
+ * asleep.  All are sequentially consistent, so at least one of the two sees the other. */
 static void wait_for_work(worker *w, uint32_t seen)
 {
     for (int i = 0; i < SPIN_IDLE; i++) {
@@ -125,7 +125,7 @@ static void *worker_main(void *arg)
     }
 }
 
-/* False leaves nothing behind of this worker. */
+/* False: nothing of this worker is left. */
 static bool worker_start(rg_pool *p, worker *w, int thread)
 {
     w->pool = p;

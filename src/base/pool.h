@@ -2,8 +2,8 @@
  *
  * One program, every thread runs it (SPMD).  rg_pool_run calls fn on every thread, the caller being thread 0, and
  * returns when all have.  Within it, work is cut into phases: threads take chunks from the phase's counter until none
- * are left, and a barrier ends the phase.  Who computes a chunk never changes its bits.  hwloc says how many cores
- * there are; the cgroup's quota bounds it. */
+ * are left, and a barrier ends the phase.  Who computes a chunk never changes its bits.  The number of cores is
+ * hwloc's, within the cgroup's quota. */
 #ifndef RG_BASE_POOL_H
 #define RG_BASE_POOL_H
 

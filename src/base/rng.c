@@ -42,7 +42,7 @@ uint64_t rg_rng_u64(rg_rng *r)
     return (uint64_t)out[1] << 32 | out[0];
 }
 
-/* Lemire's multiplication; what would be drawn too often is drawn again. */
+/* Lemire's multiplication; results that would make some numbers too frequent are drawn again. */
 uint32_t rg_rng_below(rg_rng *r, uint32_t n)
 {
     uint32_t reject = (uint32_t)(0u - n) % n;
@@ -59,7 +59,7 @@ float rg_rng_unit(rg_rng *r)
     return (float)(rg_rng_u64(r) >> 40) * 0x1p-24f;
 }
 
-/* Box and Muller, one of the two. */
+/* Box and Muller: one of the two numbers. */
 float rg_rng_normal(rg_rng *r)
 {
     double u = ((double)(rg_rng_u64(r) >> 11) + 1.0) * 0x1p-53; /* (0, 1]: its logarithm is finite */
@@ -81,7 +81,8 @@ uint64_t rg_seed(void)
         return draw(atomic_load_explicit(&stand_in_arg, memory_order_relaxed));
     if (getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed)
         return seed;
-    /* No entropy call in this sandbox: the clock and a count keep draws apart, which is all that is promised. */
+    /* The entropy call is not allowed here: the clock and a counter make seeds differ, which is all that is
+     * promised. */
     return (rg_now_ns() ^ (uint64_t)rg_wall_s() << 32) + 0x9e3779b97f4a7c15u * (1 + atomic_fetch_add(&n_drawn, 1));
 }
 

@@ -1,4 +1,4 @@
-/* sha256.h -- SHA-256 (FIPS 180-4): a name for a secret that does not give it away.  Not fast; knows nothing else. */
+/* sha256.h -- SHA-256 (FIPS 180-4): names a secret without revealing it.  Not fast. */
 #ifndef RG_BASE_SHA256_H
 #define RG_BASE_SHA256_H
 

@@ -56,7 +56,7 @@ int32_t rg_speller_waiting(const rg_speller *s)
     return s->n_part ? 0 : s->run >= 0 ? s->next - s->run : s->held >= 0;
 }
 
-/* A byte more of a run, whose id is the next. */
+/* Take one more byte of a run; its id is the next. */
 static void run_add(const rg_spelling *z, rg_speller *s, int32_t id)
 {
     uint32_t code;
@@ -82,7 +82,7 @@ static void run_close(rg_speller *s)
     s->run_end = s->next;
 }
 
-/* What is left of a run that is given out. */
+/* The rest of a run that is being given out. */
 static bool run_give(const rg_spelling *z, rg_speller *s, const int32_t *ids, rg_string *out)
 {
     s->begun = true;
@@ -107,7 +107,7 @@ static bool give_held(const rg_spelling *z, rg_speller *s, unsigned place, rg_st
     return true;
 }
 
-/* An id that shows, and is no byte: its text, or that of the one before it that was held back. */
+/* An id that shows and is not a byte: gives its text, or the text of the id before it that was held back. */
 static bool give(const rg_spelling *z, rg_speller *s, int32_t id, rg_string *out)
 {
     bool first = !s->begun, before = s->held >= 0;
@@ -124,7 +124,7 @@ static bool give(const rg_spelling *z, rg_speller *s, int32_t id, rg_string *out
     return before;
 }
 
-/* As rg_speller_next, of a text whose start is not stripped. */
+/* As rg_speller_next, without stripping the start of the text. */
 static bool next_stretch(const rg_spelling *z, rg_speller *s, const int32_t *ids, int32_t n, bool ended, rg_string *out)
 {
     for (;;) {
@@ -160,7 +160,7 @@ static bool next_stretch(const rg_spelling *z, rg_speller *s, const int32_t *ids
     }
 }
 
-/* Take from out, the next stretch, what goes from the start of the text; false: nothing is left of it. */
+/* Strip the start of the text from *out, the next piece of text; false: nothing of the piece is left. */
 static bool strip(const rg_spelling *z, rg_speller *s, rg_string *out)
 {
     while (s->n_strip && out->n && *out->data == z->strip.data[s->stripped]) {
@@ -171,7 +171,7 @@ static bool strip(const rg_spelling *z, rg_speller *s, rg_string *out)
             s->n_strip--;
         }
     }
-    if (s->n_strip && out->n) { /* something else: what was met of it stays */
+    if (s->n_strip && out->n) { /* other text: the part of strip that was met stays */
         s->n_strip = 0;
         s->rest = *out;
         *out = (rg_string){ z->strip.data, s->stripped };
@@ -196,7 +196,7 @@ bool rg_speller_next(const rg_spelling *z, rg_speller *s, const int32_t *ids, in
             return true;
     if (!ended || !s->stripped)
         return false;
-    *out = (rg_string){ z->strip.data, s->stripped }; /* the text ended amidst of it */
+    *out = (rg_string){ z->strip.data, s->stripped }; /* the text ended within strip */
     s->stripped = 0;
     return true;
 }

@@ -14,9 +14,9 @@ typedef struct rg_checkpoint rg_checkpoint;
 
 typedef enum rg_ckpt_kind { RG_CKPT_GGUF, RG_CKPT_HF } rg_ckpt_kind;
 
-/* path: a GGUF file (any part of a split one), a Hugging Face directory, or its config.json, whatever that is called;
- * it may stand alone.  RG_CKPT_NO_WEIGHTS: do not ask for weight files; what there is of metadata is enough, and a
- * config is taken alone. */
+/* path: a GGUF file (any part of a split one), a Hugging Face directory, or a config.json under any name, with or
+ * without the other files.  RG_CKPT_NO_WEIGHTS: weight files may be missing, and a config is read without its
+ * folder. */
 typedef enum rg_ckpt_flags { RG_CKPT_DEFAULT = 0, RG_CKPT_NO_WEIGHTS = 1 } rg_ckpt_flags;
 
 rg_checkpoint *rg_checkpoint_open(const char *path, unsigned flags, rg_error *err);
@@ -60,7 +60,7 @@ int rg_meta_ints(const rg_checkpoint *c, const char *key, const int32_t **out, s
 /* Mark a key, or every key below "prefix.", as understood without reading it. */
 void rg_meta_understand(const rg_checkpoint *c, const char *key);
 
-/* Every leaf key in file order; and those that no reader asked for ("general.*" and the like left out). */
+/* Every leaf key in file order; and those that no reader asked for (without "general.*" and the like). */
 typedef void rg_meta_visit(void *arg, const char *key, rg_meta_type type, bool understood);
 void rg_meta_each(const rg_checkpoint *c, rg_meta_visit *visit, void *arg);
 void rg_meta_text(const rg_checkpoint *c, const char *key, char *out, size_t room); /* short, for people */
@@ -74,7 +74,7 @@ char *rg_checkpoint_side_file(const rg_checkpoint *c, const char *name, size_t *
 typedef struct rg_ckpt_writer rg_ckpt_writer;
 
 rg_ckpt_writer *rg_gguf_create(const char *path, rg_error *err);
-/* directory: created if absent; writes model.safetensors and copies what else the source has. */
+/* directory: created if absent; gets model.safetensors and copies of the source's other files. */
 rg_ckpt_writer *rg_hf_create(const char *directory, rg_error *err);
 /* One safetensors file at path: tensors, no metadata. */
 rg_ckpt_writer *rg_safetensors_create(const char *path, rg_error *err);

@@ -172,7 +172,7 @@ static bool get_value(reader *r, rg_entry *e)
     return get_string(r, &e->s, r->size, "a text");
 }
 
-/* Keys that steer the reading itself; they count in whichever part of a split file they stand. */
+/* Keys that control the reading itself; they are valid in any part of a split file. */
 static bool steer(reader *r, const rg_entry *e)
 {
     bool is_int = e->type == RG_META_INT && !e->beyond && e->i >= 0;

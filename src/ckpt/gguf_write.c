@@ -38,7 +38,7 @@ static bool put_gguf(rg_ckpt_writer *w, const rg_entry *e, rg_error *err)
     rg_buf *b = &w->meta;
 
     if (!strcmp(e->key, "general.alignment"))
-        return true; /* ours is the default, which needs no key */
+        return true; /* our value is the default, so no key is written */
     add_string(b, e->key, strlen(e->key));
     if (e->type == RG_META_ARRAY) {
         add_u32(b, GGUF_ARRAY);

@@ -15,8 +15,8 @@
 
 enum { PATH_ROOM = 4096, JSON_CAP = 1 << 26 };
 
-/* What a file of metadata may take in memory, as so many times its size and so many bytes: its JSON, and the entries
- * made of it.  Together at most RG_JSON_TIMES and RG_JSON_SPARE. */
+/* Memory that a metadata file may take, a multiple of its size plus some bytes: first for its JSON, then for the
+ * entries made of it.  Together at most RG_JSON_TIMES and RG_JSON_SPARE. */
 enum { TREE_TIMES = 6, TREE_SPARE = 4 << 20, ENTRY_TIMES = 10, ENTRY_SPARE = 11 << 20, ENTRY_BYTES = 256 };
 
 /* ---- JSON to entries ---- */
@@ -189,7 +189,7 @@ static bool flatten(rg_checkpoint *c, json_t *root, rg_buf *path, rg_error *err)
     return true;
 }
 
-/* How many entries flatten makes of what is in v; as deep as RG_JSON_DEPTH. */
+/* The number of entries that flatten makes of v; at most RG_JSON_DEPTH deep. */
 static size_t count_entries(const json_t *v)
 {
     size_t n = 0;
@@ -344,7 +344,7 @@ static bool none_is_there(const rg_checkpoint *c, const shards *s)
     return true;
 }
 
-/* An index all of whose shards are missing is as good as no weights to who asks for none. */
+/* If the caller needs no weights, an index whose shards are all missing counts as no weights. */
 static bool read_shards(rg_checkpoint *c, const json_t *map, unsigned flags, rg_error *err)
 {
     shards *s = rg_zalloc(sizeof *s);
@@ -413,7 +413,7 @@ static bool ends_with(const char *s, const char *end)
     return n >= n_end && !strcmp(s + n - n_end, end);
 }
 
-/* The metadata that stands around the weights. */
+/* The metadata files beside the weights. */
 static bool read_metadata(rg_checkpoint *c, const char *config, unsigned flags, rg_error *err)
 {
     char path[PATH_ROOM];
@@ -450,7 +450,7 @@ bool rg_hf_read(rg_checkpoint *c, unsigned flags, rg_error *err)
         return read_metadata(c, NULL, RG_CKPT_NO_WEIGHTS, err) && rg_safetensors_read(c, c->path, err);
     if (ends_with(c->path, "tokenizer.json")) /* a side file of a folder that may hold no model */
         return read_metadata(c, NULL, RG_CKPT_NO_WEIGHTS, err);
-    /* A config of any name stands for its folder, where that has weights. */
+    /* A config under any name opens its whole folder, if that has weights. */
     return read_metadata(c, c->path, flags, err) &&
            ((flags & RG_CKPT_NO_WEIGHTS) || read_weights(c, RG_CKPT_NO_WEIGHTS, err));
 }

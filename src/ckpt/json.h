@@ -1,7 +1,7 @@
 /* json.h -- JSON from strangers, by jansson, within budgets.
  *
- * Depth is bounded before jansson sees the text, and memory as base/json does; duplicate keys are refused.  What Python
- * writes and JSON does not know is understood: Infinity and NaN, and integers beyond 64 bits, which become reals. */
+ * Depth is bounded before jansson sees the text, and memory as base/json does; duplicate keys are refused.  Python's
+ * extensions are accepted: Infinity and NaN, and integers beyond 64 bits, which become reals. */
 #ifndef RG_CKPT_JSON_H
 #define RG_CKPT_JSON_H
 
@@ -16,7 +16,7 @@ json_t *rg_json_parse(const char *name, const char *text, size_t n, rg_error *er
 /* The same with another budget: bytes for all of it, the text included (base/json.h). */
 json_t *rg_json_parse_within(const char *name, const char *text, size_t n, size_t bytes, rg_error *err);
 
-/* Infinity and NaN come as strings of two bytes that no person writes.  True: v is one of them, *out its value. */
+/* Infinity and NaN become strings of two reserved bytes.  True: v is one of them, *out its value. */
 bool rg_json_not_finite(const json_t *v, double *out);
 
 #endif

@@ -33,7 +33,7 @@ void *rg_arena_get(rg_arena *a, size_t bytes, rg_error *err)
             return rg_fail_memory(err, sizeof *b + room), NULL;
         b->room = room;
         b->used = 0;
-        /* A block made to measure is full at once: it goes behind the one that still has room. */
+        /* A block made for one large text is full at once, so it is linked behind the block that still has room. */
         if (room == want && a->blocks) {
             b->next = a->blocks->next;
             a->blocks->next = b;
@@ -307,7 +307,7 @@ rg_meta_type rg_meta_type_of(const rg_checkpoint *c, const char *key)
     return look(c, key, &one, &value) ? value->type : RG_META_NONE;
 }
 
-/* For the typed readers: 1 and *value (copied to *one) where there is something to read, 0 where there is not. */
+/* For the typed readers: 1 and *value (copied to *one) if the key has a value, 0 if it has none. */
 static int take(const rg_checkpoint *c, const char *key, rg_entry *one, const rg_entry **value)
 {
     rg_entry *e = look(c, key, one, value);
@@ -340,7 +340,7 @@ int rg_meta_int(const rg_checkpoint *c, const char *key, int64_t min, int64_t ma
 
     if (!take(c, key, &one, &e))
         return 0;
-    /* A real that is whole is what some writers make of an integer. */
+    /* Some writers store integers as reals: a real without a fraction counts as an integer. */
     if (e->type == RG_META_FLOAT && e->f == floor(e->f) && fabs(e->f) < 0x1p53)
         v = (int64_t)e->f;
     else if (e->type == RG_META_INT)

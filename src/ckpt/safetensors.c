@@ -12,7 +12,7 @@
 
 enum {
     HEADER_CAP = 100 * 1000 * 1000,
-    HEADER_TIMES = 13, /* its JSON in memory; with the tensors that are listed from it, RG_JSON_TIMES */
+    HEADER_TIMES = 13, /* memory of its JSON, as a multiple of its size; with the list of tensors it is RG_JSON_TIMES */
 };
 
 /* An integer of at least 0. */
@@ -121,7 +121,8 @@ static int by_offset(const void *a, const void *b)
 
     if (s->offset != t->offset)
         return s->offset < t->offset ? -1 : 1;
-    return s->bytes < t->bytes ? -1 : s->bytes > t->bytes; /* empty ones stand before what starts where they do */
+    return s->bytes < t->bytes ? -1 : s->bytes > t->bytes; /* an empty tensor comes before the one that starts at the
+                                                            *   same byte */
 }
 
 /* The data is covered exactly. */

@@ -14,7 +14,7 @@
 
 enum { PATH_ROOM = 4096, JSON_CAP = 1 << 26 };
 
-/* Files that belong to a model and that a change of its weights does not touch. */
+/* Files of a model that stay valid when its weights change. */
 static const char *const side_files[] = {
     "generation_config.json",
     "tokenizer.json",
@@ -186,7 +186,7 @@ static bool write_file(const char *dir, const char *name, const char *data, size
     return rg_writer_commit(out, err);
 }
 
-/* In the place of Infinity and NaN the parser left texts of its own: back to what Python reads. */
+/* The parser put strings in place of Infinity and NaN: write them as Python reads them. */
 static void restore_not_finite(char *text)
 {
     static const struct {

@@ -48,7 +48,7 @@ bool rg_ckpt_write_zeros(rg_ckpt_writer *w, uint64_t n, rg_error *err)
     return true;
 }
 
-/* Every put comes by here: no key twice, none after the data has begun. */
+/* Every put calls this: it refuses a key that is there already, and any key after the data has begun. */
 static bool put(rg_ckpt_writer *w, rg_entry *e, rg_error *err)
 {
     size_t n = strlen(e->key);

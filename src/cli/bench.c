@@ -76,7 +76,7 @@ static bool run_decode(job *j, int batch, int context, double *seconds, double *
     return true;
 }
 
-/* The best of reps: other work on the machine can only slow one down. */
+/* The best of several repetitions: other work on the machine can only slow one down. */
 static bool measure(job *j, const char *what, int n, int batch, int context, rg_error *err)
 {
     double best = 0, seconds, limit = 0;
@@ -311,7 +311,7 @@ static bool defaults(cli_ints *v, const int32_t *values, size_t n, const char *n
     return true;
 }
 
-/* The roofs as they are now; predictions need a profile. */
+/* Measure the roofs now; predictions need a profile. */
 static bool know_machine(job *j, rg_error *err)
 {
     if (j->no_cache) {

@@ -70,13 +70,13 @@ static bool save(const talk *t, const char *path, rg_error *err)
     if (!text)
         rg_fail_memory(err, 0);
     ok = w && (ok ? rg_writer_commit(w, err) : (rg_writer_abort(w), false));
-    rg_free(text); /* the one allocator is jansson's too */
+    rg_free(text); /* jansson uses the same allocator */
     return ok;
 }
 
 /* ---- an answer --------------------------------------------------------------------------------------------------- */
 
-/* Show an answer as it comes; it ends early by Ctrl-C. */
+/* Show an answer as it comes; Ctrl-C ends it early. */
 static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
 {
     rg_token token;
@@ -93,7 +93,7 @@ static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
             return cli_not_finite(err);
     }
     putchar('\n');
-    fflush(stdout); /* before what is said on standard error */
+    fflush(stdout); /* before messages on standard error */
     u = rg_request_usage(r);
     if (t->on_terminal && !t->o->args.common.quiet)
         fprintf(stderr, "[%d tokens read, %d of them known before, %d written, first after %.0f ms, %.1f tokens/s%s]\n",
@@ -179,7 +179,7 @@ static heard listen(const talk *t, rg_buf *message)
     return more && !message->n ? HEARD_END : message->n ? HEARD_LINE : HEARD_NOTHING;
 }
 
-/* What stands after a command's name; NULL: it is another command. */
+/* The text after a command's name; NULL: the line has another command. */
 static const char *argument(const char *line, const char *name)
 {
     size_t n = strlen(name);
@@ -189,7 +189,7 @@ static const char *argument(const char *line, const char *name)
     return line + n + strspn(line + n, " ");
 }
 
-/* Do as a line that starts with '/' says.  False: leave. */
+/* Run a line that starts with '/'.  False: leave the program. */
 static bool command(talk *t, const char *line)
 {
     rg_error err = { 0 };

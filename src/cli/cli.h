@@ -1,4 +1,5 @@
-/* cli.h -- what every subcommand shares: its entry in the table, options as data, and how results and errors come out.
+/* cli.h -- what every subcommand shares: its entry in the table, options as data, and how results and errors are
+ * printed.
  *
  * A subcommand is one file with one rg_command; main.c holds their table.  Options are a table of names and places;
  * nothing is abbreviated, "--x v" and "--x=v" are the same. */
@@ -81,7 +82,7 @@ bool cli_not_finite(rg_error *err);
 /* MODEL as given (a path, or a name under the models folder) or the shipped default for NULL; into out[room]. */
 bool cli_find_model(const char *given, char *out, size_t room, rg_error *err);
 
-/* Say that a checkpoint has n tensors that its model has no place for; nothing if it has none, or with --quiet. */
+/* Report that a checkpoint has n tensors that no weight is made from; prints nothing for 0, or with --quiet. */
 void cli_warn_unused(const cli_common *common, const char *path, int n);
 
 /* Text from -p, -f or standard input ("-f -"), byte for byte.  rg_free it. */
@@ -93,7 +94,7 @@ void cli_progress(void *arg_quiet, const char *what, double done);
 /* Set by Ctrl-C once cli_catch_interrupt was called; a second one ends the program. */
 void cli_catch_interrupt(void);
 bool cli_interrupted(void);
-void cli_interrupt_clear(void); /* the next Ctrl-C is a first one again */
+void cli_interrupt_clear(void); /* the next Ctrl-C counts as the first */
 
 /* JSON on standard output, built as text: numbers that are not finite become null, bytes that are not UTF-8 U+FFFD. */
 typedef struct cli_json cli_json;

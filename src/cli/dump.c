@@ -31,7 +31,7 @@ static bool same_act(const dump_place *a, const dump_place *b)
     return !a->note && !b->note && a->layer == b->layer && !strcmp(a->act, b->act);
 }
 
-/* A layer's places lie side by side. */
+/* A layer's places are neighbours in the list. */
 static void number(dump *d)
 {
     for (int i = 0; i < d->n; i++)
@@ -163,8 +163,8 @@ void dump_step(dump *d, size_t first, int n_step)
 
 /* ---- out ---- */
 
-/* hidden.N; watch.LAYER.NAME is what a layer leaves in NAME, watch.LAYER.NAME.K what stood there after the K-th of
- * several writings but the last.  Outside the layers there is no number. */
+/* hidden.N; watch.LAYER.NAME is the last value that a layer writes to NAME, watch.LAYER.NAME.K the K-th of several,
+ * except the last.  Outside the layers there is no number. */
 static void name_of(const dump_place *p, int n_layers, char out[96])
 {
     char layer[16] = "", turn[16] = "";

@@ -1,7 +1,7 @@
 /* dump.h -- what a model's steps compute on the way, gathered over all of them and written as tensors.
  *
- * Which places there are is learnt by running the model's text once without computing; after that they come in the same
- * order in every step. */
+ * The places are found by running the model's code once without computing; after that they come in the same order in
+ * every step. */
 #ifndef RG_CLI_DUMP_H
 #define RG_CLI_DUMP_H
 

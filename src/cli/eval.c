@@ -2,7 +2,7 @@
  *
  * Non-overlapping windows of --ctx ids, BOS first if the tokenizer adds one, every position after the first scored, an
  * incomplete last window left out.  With --stride, windows overlap and only the new ids of each are scored.
- * --activations: what the matrices were given meanwhile, for quantizers that weigh channels by it. */
+ * --activations: mean |x| of the inputs of matrices, for quantizers that weight channels by it. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* inspect.c -- `ridge inspect`: what is in a checkpoint, and what ridge makes of it. */
+/* inspect.c -- `ridge inspect`: what is in a checkpoint, and how ridge reads it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -125,7 +125,7 @@ static void tensors_json(cli_json *j, const rg_checkpoint *ckpt)
     cli_json_close(j);
 }
 
-/* Names of those that no weight is made from; all of them, or as many as a person wants to read. */
+/* Names of tensors that no weight is made from: all of them, or the first few for people. */
 static void unused(cli_json *j, const rg_checkpoint *ckpt, const bool *used, int n_unused)
 {
     enum { FEW = 12 };
@@ -172,7 +172,7 @@ static void tokenizer_json(cli_json *j, const rg_tokenizer *t)
     cli_json_close(j);
 }
 
-/* What is there: as opened, and which of its tensors the model has a place for. */
+/* The opened checkpoint, and which of its tensors weights are made from. */
 typedef struct found {
     rg_checkpoint *ckpt;
     rg_model *model;

@@ -1,5 +1,5 @@
-/* logits.c -- `ridge logits`: every position's logits (and what enters every layer, and what is computed within), for
- * holding against other engines. */
+/* logits.c -- `ridge logits`: every position's logits (and the input of every layer, and intermediate activations), to
+ * compare with other engines. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ extern const cli_command cli_logits;
 
 enum { MAX_OTHERS = 64, OTHERS_CAP = 64 << 20 };
 
-/* One sequence: the prompt, or one that is computed beside it and goes on greedily when its own ids end. */
+/* One sequence: the prompt, or one that is computed beside it and continues greedily when its own ids end. */
 typedef struct stream {
     rg_seq *seq;
     int32_t *ids;

@@ -1,6 +1,6 @@
 /* plan.c -- `ridge plan`: what a model will cost on a machine, predicted, and beside it what this machine measures.
  *
- * Opens a config (no weights needed), the machines, and prints what src/plan makes of them. */
+ * Opens a config (no weights needed) and the machines, and prints the plan of src/plan. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ static bool parse_dtype(const char *name, rg_type *type, double *bytes, rg_error
     return true;
 }
 
-/* What a config says that its weights are. */
+/* The type of the weights as the config says. */
 static rg_type own_type(const rg_checkpoint *ckpt)
 {
     const char *keys[] = { "dtype", "torch_dtype" }, *name;

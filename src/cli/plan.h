@@ -43,7 +43,7 @@ bool plan_check_measure(const plan_job *j, rg_error *err);
 /* Run the model at the points of the rows of this machine, in rounds; fills j->measured and the operations' times. */
 bool plan_measure(plan_job *j, rg_error *err);
 
-/* Everything that was asked for: files, then standard output. */
+/* Write everything that was asked for: files, then standard output. */
 bool plan_give(plan_job *j, rg_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* plan_measure.c -- `ridge plan --measure`: the model is run at the points that were predicted.  All points are run one
- * after the other, several rounds, so that what disturbs for a while spoils one round of many; the median counts. */
+ * after the other, in several rounds, so that a disturbance spoils only one round; the median counts. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -32,7 +32,7 @@ bool plan_check_measure(const plan_job *j, rg_error *err)
     return true;
 }
 
-/* Some steps, of which the last is at the position that was predicted. */
+/* Some steps; the last one is at the position that was predicted. */
 static bool measure_decode(plan_job *j, const rg_plan_row *r, double *step_s, rg_error *err)
 {
     double all, steps = DECODE_S / r->latency_s;

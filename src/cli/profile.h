@@ -6,8 +6,8 @@
 #include "cli/cli.h"
 #include "measure/profile.h"
 
-/* anew: measure even where there is one.  A profile that cannot be kept is used all the same.  This is told on standard
- * error, and also that the machine was busy while it was measured, unless --quiet. */
+/* anew: measure even if there is a profile.  A profile that cannot be saved is used all the same.  Unless --quiet,
+ * standard error says so, and also says if the machine was busy while it was measured. */
 bool cli_profile(rg_profile *out, const cli_common *common, const rg_backend *backend, int n_threads, bool anew,
                  rg_error *err);
 

@@ -21,7 +21,7 @@ typedef struct render_options {
     bool no_prompt;
 } render_options;
 
-/* What clocks on the wall show, in seconds since 1970. */
+/* Local time as seconds since 1970. */
 static int64_t local_now(void)
 {
     time_t now = (time_t)rg_wall_s();
@@ -48,7 +48,8 @@ static bool print_json(const rg_text *text, const rg_ids *ids, bool tokenized)
     return cli_json_print(j);
 }
 
-/* Ids of what a template wrote: it writes special tokens itself, so the tokenizer adds none but to the plain one. */
+/* Ids of a rendered text.  A template writes special tokens itself, so the tokenizer adds them only to the plain
+ * default. */
 static bool show_json(const rg_chat *chat, const char *path, const rg_text *text, rg_error *err)
 {
     rg_error why = { 0 };

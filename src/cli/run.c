@@ -11,7 +11,7 @@
 
 static const char default_prompt[] = "Once upon a time";
 
-/* What one sample came to. */
+/* The result of one sample. */
 typedef struct answer {
     rg_buf text, ids, logprobs; /* ids: int32_t; logprobs: entry */
     rg_buf tops;                /* rg_top */

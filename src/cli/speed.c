@@ -35,7 +35,8 @@ void speed_fini(speed *s)
     s->ids = NULL;
 }
 
-/* Small values in the state of [from, to): pages that nobody wrote would all be the same one, and near. */
+/* Small values in the state of [from, to): pages that were never written would all map to one page, which stays in the
+ * cache. */
 static void fill(speed *s, const rg_seq *q, int from, int to)
 {
     const rg_state_spec *spec = &s->tool->model->state;
@@ -49,8 +50,8 @@ static void fill(speed *s, const rg_seq *q, int from, int to)
                 memset(memory[g].data + (size_t)span.tables[g][b] * memory[g].block_bytes, 0x3c, memory[g].block_bytes);
 }
 
-/* A sequence that holds `context` positions nobody computed, and has memory for `len`; windows take them a step at a
- * time. */
+/* A sequence that holds `context` positions that were not computed, and has memory for `len`; windows advance a step at
+ * a time. */
 static bool pretend(speed *s, rg_seq *q, int context, int len, rg_error *err)
 {
     while (q->length < context) {
@@ -128,7 +129,7 @@ bool speed_decode(speed *s, int batch, int context, int n, double *seconds, doub
         return false;
     }
     *seconds = 0;
-    for (int t = -1; ok && t < n; t++) { /* the first is to get warm */
+    for (int t = -1; ok && t < n; t++) { /* the first one warms up */
         double one;
         for (int i = 0; i < batch; i++)
             s->spans[i] = (tool_span){ .seq = s->seqs[i], .ids = s->ids + (i + t + 1) % SPEED_SEQS, .n = 1 };

@@ -1,5 +1,5 @@
-/* speed.h -- timing a model's steps: what bench and plan --measure share.  Contexts are synthetic: their state is there
- * but nobody computed it.  Tokens are random, so that a mixture's rows go to different experts. */
+/* speed.h -- timing a model's steps: what bench and plan --measure share.  Contexts are synthetic: their state exists
+ * but was not computed.  Tokens are random, so that a mixture's rows go to different experts. */
 #ifndef RG_CLI_SPEED_H
 #define RG_CLI_SPEED_H
 

@@ -2,15 +2,15 @@
 #include "engine/admission.h"
 
 enum {
-    MANY_TENANTS = 2, /* times max_waiting: requests that wait at most where several tenants have even shares */
-    MANY_STATES = 64, /* times all state: what waiting requests may come to need together */
-    FIRST_S = 5,      /* the rate given at the start weighs as much as so many seconds of measuring */
-    FADE_S = 20,      /* what is so old counts for a third of what is new */
+    MANY_TENANTS = 2, /* times max_waiting: most requests that wait where several tenants have even shares */
+    MANY_STATES = 64, /* times all state: the most that waiting requests together may need later */
+    FIRST_S = 5,      /* the first rate counts as so many seconds of measurement */
+    FADE_S = 20,      /* a measurement of this age has a third of the weight of a new one */
 };
 
 /* A rate measured over less time than this is not used. */
 static const double LEAST_S = 1.0;
-/* Stands for no limit. */
+/* No limit. */
 static const double MOST_IDS = 1e18;
 
 static void set_allowed(rg_admission *a)

@@ -1,12 +1,12 @@
-/* admission.h -- which requests may still join the queue: so many that each begins soon, and no tenant's flood shuts
- * others out.
+/* admission.h -- which requests may still join the queue.  Each of those should begin soon, and a flood from one tenant
+ * must not shut out the others.
  *
- * An applicant's wait is estimated as the prompt ids before it divided by the ids that lately left the queue in a
- * second; only time in which somebody waited counts, so an idle hour does not make the queue look slow.  Until that is
- * known the rate is the one given at the start.  Past the longest wait (where there is one) an applicant is refused,
- * unless its tenant has less than its even share of the queue; so a tenant who fills the queue costs others nothing.
- * Nobody is admitted past a number of requests, or once the state that the queue may come to need is so many times all
- * there is.  The counts are atomics: an applicant is refused without touching a lock or waiting for a step.  Background
+ * An applicant's wait is estimated as the prompt ids before it divided by the ids per second that lately left the
+ * queue.  Only time in which requests waited counts, so an idle hour does not make the queue look slow.  Until that
+ * rate is measured, the one given at the start is used.  Past the longest wait (where there is one) an applicant is
+ * refused, unless its tenant has less than its even share of the queue; so a tenant that fills the queue does not shut
+ * out the others.  Past max_waiting requests, or once the queue may need many times all state, every applicant is
+ * refused.  The counts are atomics: an applicant is refused without a lock and without waiting for a step.  Background
  * requests have a queue of their own. */
 #ifndef RG_ENGINE_ADMISSION_H
 #define RG_ENGINE_ADMISSION_H
@@ -22,7 +22,7 @@ typedef struct rg_applicant {
     uint64_t tenant;
     bool background;
     int32_t n_ids; /* of its prompt */
-    int32_t state; /* what it may come to need of the state, in parts: all is RG_ADMISSION_ALL_STATE */
+    int32_t state; /* the most state that it may need, in parts of RG_ADMISSION_ALL_STATE */
 } rg_applicant;
 
 typedef struct rg_admission_limits {
@@ -38,12 +38,12 @@ typedef struct rg_admission {
     atomic_llong tenant_ids[RG_ADMISSION_TENANTS]; /* the ids by tenant, hashed (two may share a place), */
     atomic_int n_tenants;        /* and how many places have any */
     atomic_llong allowed_ids;    /* n_ids from which applicants are refused */
-    /* The engine's thread alone: ids that left while others waited on, in how many seconds; both fade. */
+    /* The engine's thread alone: ids that left while others waited, and the seconds of that; both decay. */
     double taken_ids, waited_s, step_ids;
 } rg_admission;
 
 void rg_admission_init(rg_admission *a, const rg_admission_limits *limits);
-int32_t rg_admission_most(int32_t max_waiting); /* requests that wait at once, at the very most */
+int32_t rg_admission_most(int32_t max_waiting); /* most requests that can ever wait at once */
 
 /* Any thread. */
 bool rg_admission_has_room(const rg_admission *a, uint64_t tenant, bool background);
@@ -51,8 +51,8 @@ bool rg_admission_has_room(const rg_admission *a, uint64_t tenant, bool backgrou
 void rg_admission_join(rg_admission *a, const rg_applicant *who);
 void rg_admission_leave(rg_admission *a, const rg_applicant *who);
 
-/* The engine's thread: a request begins in this step; the step is over, it took step_s (0: there was none), and some
- * requests still wait or none. */
+/* The engine's thread: a request begins in this step; and after a step, its time (0: there was none) and whether
+ * requests still wait. */
 void rg_admission_begin(rg_admission *a, const rg_applicant *who);
 void rg_admission_note_step(rg_admission *a, double step_s, bool some_wait);
 /* Seconds until all who wait now have begun; 0: not known. */

@@ -1,7 +1,7 @@
 /* blocks.c -- one pool's bookkeeping: an array of marks, with two lists threaded through it.
  *
- * The free list is a stack.  The cached list is in the order in which blocks lost their last reference, oldest first;
- * whoever drops a sequence's blocks drops the deepest first, so that a prefix is eaten from its end. */
+ * The free list is a stack.  The cached list is in the order in which blocks lost their last reference, oldest first; a
+ * sequence's blocks are dropped deepest first, so that a cached prefix is evicted from its end. */
 #include "engine/blocks.h"
 
 #include "base/mem.h"

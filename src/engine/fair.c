@@ -1,8 +1,9 @@
 /* fair.c -- see fair.h.
  *
- * A tenant whose first request arrives enters the ring in front if it has credit: what other tenants were given since
- * it was given something, at most CREDIT.  A tenant without requests stays in the ring, so that its credit is
- * remembered, until the credit is CREDIT again or its place is needed.  Tenants are found by walking the ring. */
+ * A tenant's credit is the number of rows given to other tenants since it last got some, at most CREDIT.  When its
+ * first request arrives, a tenant with credit enters the ring in front.  A tenant without requests stays in the ring,
+ * so that its credit is remembered, until the credit is CREDIT again or its place is needed.  Tenants are found by
+ * walking the ring. */
 #include "engine/fair.h"
 
 #include "base/mem.h"
@@ -18,7 +19,7 @@ typedef struct tenant {
     uint64_t key;
     int64_t deficit; /* rows that it may spend */
     int64_t credit, seen; /* burst credit in rows, as it was when all tenants together had been given `seen` */
-    bool ahead;       /* it stands in front and spends its credit */
+    bool ahead;       /* it is in front and spends its credit */
     rg_request *head; /* its requests, by priority and arrival, linked by queue_next; NULL: none waits */
     struct tenant *next, *prev; /* the ring; next alone links those not in use */
 } tenant;
@@ -152,7 +153,7 @@ static int64_t credit_of(const rg_fair *f, const tenant *t)
     return credit < CREDIT ? credit : CREDIT;
 }
 
-/* Of the tenant whose queue gets its first request. */
+/* For a tenant whose queue gets its first request. */
 static tenant *begin_queue(rg_fair *f, uint64_t key)
 {
     tenant *t = find(f, key);
@@ -223,7 +224,7 @@ void rg_fair_remove(rg_fair *f, rg_request *r)
     f->n_waiting_tenants -= t && !t->head;
 }
 
-/* May it have its first request now, being ahead? */
+/* True if a tenant that is ahead may have its first request taken now. */
 static bool goes_ahead(const rg_fair *f, const tenant *t)
 {
     return t->head && t->ahead && credit_of(f, t) >= cost_of(f, t->head);

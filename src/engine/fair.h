@@ -1,4 +1,4 @@
-/* fair.h -- the queue of waiting requests: fair between tenants, however much one of them asks for.
+/* fair.h -- the queue of waiting requests: fair between tenants, however many requests one of them sends.
  *
  * Deficit round robin (Shreedhar and Varghese, 1996).  Tenants with waiting requests form a ring; each turn adds a
  * quantum to a tenant's deficit counter, and its request is taken when the counter covers the request's predicted cost.

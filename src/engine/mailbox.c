@@ -1,7 +1,7 @@
 /* mailbox.c -- answers through a request: ids in at the engine's side, ids and text out at the reader's.
  *
- * Both sides run the same matcher of stop texts over the same bytes, so they cut at the same place whatever the ids'
- * borders are.  The reader holds back what may yet become a stop text, and bytes that are no whole character yet. */
+ * Both sides run the same matcher of stop texts over the same bytes, so they cut at the same place wherever ids begin
+ * and end.  The reader holds back text that may become a stop text, and bytes that are not a whole character yet. */
 #include <math.h> /* NAN */
 #include <string.h>
 
@@ -14,8 +14,8 @@ enum { LOOK_AHEAD = 64 };
 
 /* ---- the engine's side ------------------------------------------------------------------------------------------- */
 
-/* The reader counts itself before it looks; we publish before we look, all sequentially consistent: one of us sees the
- * other. */
+/* The reader counts itself in n_asleep before it reads the counts; the engine publishes before it reads n_asleep.  All
+ * are sequentially consistent, so at least one of the two sees the other. */
 static void wake_reader(rg_request *r)
 {
     if (!atomic_load(&r->n_asleep))
@@ -41,8 +41,8 @@ static bool feed_stops(const rg_request *r, int32_t *stop_at, rg_string text)
     return false;
 }
 
-/* Is a stop text in the output, or would one be if it ended here?  For the latter, few ids that wait are looked at
- * again and again; many are left until they are certain. */
+/* True if a stop text is in the output, or would be if it ended here.  For the second, a few ids that are held back are
+ * tried at every id; where many are held back, they are left until they are certain. */
 static bool meets_stop(rg_request *r, rg_sample *s)
 {
     rg_speller ahead;
@@ -65,8 +65,8 @@ static bool meets_stop(rg_request *r, rg_sample *s)
     return false;
 }
 
-/* How the answer ends with this id, as its grammar has it: not, because nothing can follow, or because it cannot go on
- * (its grammar's room is used up, or biases leave it no allowed id). */
+/* How the answer ends with this id by its grammar.  RG_RUNNING: it does not.  It ends if nothing can follow, or if it
+ * cannot continue (the grammar's room is used up, or biases leave no allowed id). */
 static rg_finish end_by_grammar(rg_sample *s, int32_t id)
 {
     if (!s->grammar)
@@ -186,7 +186,7 @@ static void give_end(rg_request *r, int i, rg_finish why, rg_token *out)
     out->text = r->text;
 }
 
-/* Of the samples that have something, the one of which least was read: answers come side by side. */
+/* The sample, among those with unread ids, of which the fewest ids were read: so answers advance side by side. */
 int rg_request_poll(rg_request *r, rg_token *out)
 {
     int best = -1, best_finish = RG_RUNNING;
@@ -194,7 +194,7 @@ int rg_request_poll(rg_request *r, rg_token *out)
 
     for (int i = 0; i < r->params.n_samples; i++) {
         rg_sample *s = &r->samples[i];
-        int why; /* looked at before n_ready: once it is set, n_ready is final */
+        int why; /* read before n_ready: once it is set, n_ready is final */
         bool id;
 
         if (s->end_given)

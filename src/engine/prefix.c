@@ -1,8 +1,8 @@
 /* prefix.c -- the tree of cached prefixes: nodes in one array, found by a seeded hash of (parent, salt, tokens).
  *
  * Age.  Nodes stand in one list, oldest first, in which a parent is always newer than its children: a path is touched
- * from its end to its root, and a new node is put just before its parent.  So the oldest node is a leaf, and making way
- * never walks far.  Nothing here allocates after rg_prefix_new. */
+ * from its end to its root, and a new node is put just before its parent.  So the oldest node is a leaf, and finding a
+ * node to evict takes few steps.  Nothing here allocates after rg_prefix_new. */
 #include "engine/prefix.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "base/rng.h"
 
 enum {
-    LOOK = 64,         /* children, the newest first, that are looked at: there may be thousands */
+    LOOK = 64,         /* children that are tried, the newest first: there may be thousands */
     WORTH_COPYING = 8, /* positions */
 };
 
@@ -208,7 +208,7 @@ static void make_way(rg_prefix *p)
     prune(p, n);
 }
 
-/* Ends that n begins with have nothing that n will not have. */
+/* Remove leaves for partial blocks that are a beginning of n: n will have all of their state. */
 static void supersede(rg_prefix *p, const rg_node *n)
 {
     rg_node *c = n->after, *older;
@@ -279,7 +279,7 @@ static int32_t n_alike(const int32_t *a, const int32_t *b, int32_t n)
     return i;
 }
 
-/* Of the children whose blocks are all there, the one that begins with the most of tokens[0, n), *n_same. */
+/* The child, among those that have all blocks, that shares the longest beginning with tokens[0, n), *n_same tokens. */
 static rg_node *nearest(rg_prefix *p, rg_node *parent, uint64_t salt, const int32_t *tokens, int32_t n, int32_t *n_same)
 {
     rg_node *best = NULL, *c = *children(p, parent);

@@ -6,10 +6,10 @@
  * positions (K/V groups) or a snapshot of the state at its end (recurrent groups), or neither.  Nodes without blocks
  * and without children go.
  *
- * Where a sequence ended within a block, a leaf stands for these fewer tokens.  A path's last node may be one that
- * begins as wanted and goes on otherwise: the positions it has in common are good in any block, so a copy of it serves
- * (as in SGLang's radix tree, Zheng et al., 2024).  Models with recurrent groups have no such: a state is of its end.
- * Not thread-safe: the engine thread calls it. */
+ * Where a sequence ended within a block, a leaf stands for these fewer tokens.  The last node of a path may share only
+ * the beginning of its tokens: the state of the common positions is valid, so its block is copied (as in SGLang's radix
+ * tree, Zheng et al., 2024).  Models with recurrent groups have no such leaves: a recurrent state is valid at its own
+ * position only.  Not thread-safe: the engine thread calls it. */
 #ifndef RG_ENGINE_PREFIX_H
 #define RG_ENGINE_PREFIX_H
 
@@ -26,7 +26,7 @@ void rg_prefix_free(rg_prefix *p);
 /* The longest usable prefix of tokens[0, n), in positions, always < n: global groups have every block, window groups
  * those that a row at that position sees, recurrent groups a snapshot exactly there.  path, room for all blocks of n
  * positions or for all nodes, gets the nodes; where the prefix ends within a block, only the first positions of the
- * last one are meant.  *n_matched says how many tokens were known in full blocks.  Holds nothing yet. */
+ * last one are meant.  *n_matched says how many tokens were known in full blocks.  Takes no references yet. */
 int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t salt, rg_node **path,
                         int32_t *n_matched);
 /* The node after parent (NULL: the salt's root) for these 64 tokens, made if need be; NULL: no room. */
@@ -36,7 +36,7 @@ rg_node *rg_prefix_extend_part(rg_prefix *p, rg_node *parent, uint64_t salt, con
 /* Remember a held block at a node, unless the node has one.  False: it had. */
 bool rg_prefix_publish(rg_prefix *p, rg_node *node, int group, int32_t block);
 int32_t rg_prefix_block(const rg_prefix *p, const rg_node *node, int group); /* -1: none */
-/* A pool evicts a block. */
+/* To be called when a pool evicts a block. */
 void rg_prefix_forget(rg_prefix *p, int group, int32_t block);
 /* Nodes on a live sequence's path are pinned so that their numbers stay valid. */
 void rg_prefix_pin(rg_prefix *p, rg_node *node);

@@ -61,7 +61,7 @@ struct rg_request {
     atomic_bool not_finite;  /* the engine's own: set while a step runs, by any of its threads */
     pthread_mutex_t lock;    /* guards nothing but the sleep of a reader */
     pthread_cond_t ready;
-    atomic_int n_asleep;     /* readers in rg_request_wait: the engine wakes only whom there is */
+    atomic_int n_asleep;     /* readers in rg_request_wait: the engine wakes them only if there are any */
     rg_params params;        /* pointers into this allocation; those of stop texts are in stops */
     rg_stop *stops;          /* [n_stop] */
     char *text;              /* the text of the event last given out */
@@ -109,7 +109,7 @@ static inline bool rg_request_embeds(const rg_request *r)
     return r->params.embed != RG_POOLING_NONE;
 }
 
-/* Does it draw ids at all?  If not, it is over once its prompt is computed. */
+/* True if it generates ids.  If not, it ends once its prompt is computed. */
 static inline bool rg_request_draws(const rg_request *r)
 {
     return r->params.max_tokens > 0;
@@ -151,7 +151,7 @@ rg_usage rg_request_used(const rg_request *r);
 rg_rows rg_request_rows_to_pool(const rg_request *r, int32_t start, int32_t n);
 /* The hidden states of so wanted rows, [dim] each, `stride` floats apart, the first at position start. */
 void rg_request_pool(rg_request *r, int32_t start, int32_t n, const float *rows, size_t stride);
-/* All are pooled: the embedding is there, or its numbers are none, and the request ends. */
+/* All rows are pooled: finish the embedding and end the request; numbers that are not finite end it as such. */
 void rg_request_embedded(rg_request *r);
 
 /* ---- scores: log-probabilities of the prompt's own ids (score.c) ---- */

@@ -110,8 +110,8 @@ static void swap(candidate *a, candidate *b)
     *b = t;
 }
 
-/* Split [lo, hi) so that what is before the pivot comes first; returns the pivot's place.  The pivot is the median of
- * three picked by a small generator, so that no order of the vocabulary is a bad one. */
+/* Split [lo, hi) so that everything less than the pivot comes first; returns the pivot's place.  The pivot is the
+ * median of three places drawn by a small generator, so that no order of the vocabulary is slow. */
 static int32_t split(candidate *c, int32_t lo, int32_t hi, uint32_t *random)
 {
     int32_t pick[3], mid, end = hi - 1;
@@ -143,7 +143,7 @@ static int32_t select_best(candidate *c, int32_t n, double mass)
     uint32_t random = 12345;
     double sum = 0.0;
 
-    /* Too little stands before lo; [0, hi) are enough, or all there are. */
+    /* The masses of [0, lo) are too little; those of [0, hi) are enough, or all there are. */
     while (hi - lo > 1) {
         int32_t mid = split(c, lo, hi, &random);
         double left = 0.0;

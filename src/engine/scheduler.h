@@ -16,7 +16,7 @@ typedef struct rg_planned { /* one span of the coming step */
     rg_request *request;
     int sample;
     int32_t n_rows;
-    bool ends; /* with it the sample has all state before its next id, or of all that is embedded */
+    bool ends; /* it is the last span before the sample's next id, or before its embedding */
 } rg_planned;
 
 typedef struct rg_scheduler rg_scheduler;

@@ -1,7 +1,7 @@
 /* score.c -- log-probabilities of a prompt's own ids, as its rows are computed.
  *
- * Positions are scored once, in rising order, whichever sample computes them: what is known is not asked for again
- * after a preemption, so the reader may look at it while the prompt is computed anew.  draw.c works them out. */
+ * Each position is scored once, in rising order, whichever sample computes it.  After a preemption known scores are not
+ * computed again, so the reader may read them while the prompt is recomputed.  draw.c computes them. */
 #include "engine/request.h"
 
 static int32_t min_of(int32_t a, int32_t b)

@@ -1,12 +1,12 @@
 /* sequence.c -- the verbs of a sequence's state, over pools, store and prefix index.
  *
  * Invariants (rg_states_check asserts them).  The tables of K/V groups have n_blocks entries, enough for `length`; of a
- * window group those wholly below committed - W + 1 are -1.  A full committed block is never written again, and of
- * others only ends that nobody holds are in the index, so only the block of `length` can need a copy, and only after a
- * fork.  A recurrent slot holds the state at committed - n_replay, and a log of the last step's draft rows, of which
- * the first n_replay were accepted; it is copied whole, so the log goes along.  Before a step writes a slot it belongs
- * to one sequence alone and not to the index.  A scratch sequence stays at committed = length = 0, so it holds blocks,
- * those of windows too, and nothing in them counts. */
+ * window group those wholly below committed - W + 1 are -1.  A full committed block is never written again.  A block
+ * that is not full is in the index only if no sequence holds it.  So only the block of `length` can need a copy, and
+ * only after a fork.  A recurrent slot holds the state at committed - n_replay, and a log of the last step's draft
+ * rows, of which the first n_replay were accepted; it is copied whole, so the log goes along.  Before a step writes a
+ * slot it belongs to one sequence alone and not to the index.  A scratch sequence stays at committed = length = 0, so
+ * it keeps all its blocks, those of windows too, and their contents are not valid after a step. */
 #include "engine/states.h"
 
 #include <string.h>
@@ -108,7 +108,7 @@ void rg_seq_free(rg_states *s, rg_seq *q)
 
 /* ---- sharing ----------------------------------------------------------------------------------------------------- */
 
-/* Of n positions p were found, and n_known had been computed by some request. */
+/* Why only p of n positions were found, n_known of which had been computed by some request. */
 static rg_uncached why_no_more(int32_t n, int32_t p, int32_t n_known)
 {
     if (p + RG_BLOCK >= n)
@@ -116,7 +116,7 @@ static rg_uncached why_no_more(int32_t n, int32_t p, int32_t n_known)
     return n_known >= p + RG_BLOCK ? RG_UNCACHED_GONE : RG_UNCACHED_NEW;
 }
 
-/* Is there a block in each group for a copy, whatever else of p positions must be held? */
+/* True if each group has a free block for a copy besides the blocks of p positions. */
 static bool can_copy_end(const rg_states *s, int32_t p)
 {
     for (int g = 0; g < s->spec.n_groups; g++)
@@ -125,7 +125,7 @@ static bool can_copy_end(const rg_states *s, int32_t p)
     return true;
 }
 
-/* A block of our own that begins as the node's. */
+/* Copy the node's block, whose beginning is wanted, into a block of our own. */
 static void copy_end(rg_states *s, rg_seq *q, int32_t b, const rg_node *node)
 {
     for (int g = 0; g < s->spec.n_groups; g++) {
@@ -209,8 +209,8 @@ static void publish(rg_states *s, rg_seq *q, const int32_t *tokens)
     }
 }
 
-/* The positions beyond the last full block, for whoever begins alike.  Not while a fork writes on behind them: it would
- * have to copy. */
+/* Publish the positions beyond the last full block, for later sequences that begin alike.  Not while a fork still
+ * writes into that block: it would have to copy it. */
 static void publish_end(rg_states *s, const rg_seq *q, const int32_t *tokens)
 {
     int32_t full = q->committed / RG_BLOCK;
@@ -309,7 +309,7 @@ bool rg_seq_snapshot(rg_states *s, rg_seq *q, const int32_t *tokens)
 
 /* ---- growing ----------------------------------------------------------------------------------------------------- */
 
-/* May no step write this block, because someone else reads it? */
+/* True if a step must not write this block, since another sequence or the index refers to it. */
 static bool is_shared(const rg_states *s, int g, int32_t block)
 {
     return rg_blocks_references(s->pools[g], block) > 1 || rg_blocks_remembered(s->pools[g], block);
@@ -347,7 +347,7 @@ static void grow_slot(rg_states *s, int g, int32_t *entry)
 {
     if (*entry < 0) {
         *entry = take(s, g);
-        rg_store_poison(s->store, g, *entry); /* a step begins it: rg_span_is_fresh */
+        rg_store_poison(s->store, g, *entry); /* the first step starts from zero: rg_span_is_fresh */
     } else if (rg_blocks_references(s->pools[g], *entry) == 1 && !rg_blocks_available(s->pools[g])) {
         if (rg_blocks_remembered(s->pools[g], *entry)) {
             rg_prefix_forget(s->prefix, g, *entry);
@@ -387,7 +387,7 @@ bool rg_seq_grow(rg_states *s, rg_seq *q, int32_t upto)
 
 /* ---- going on and going back ------------------------------------------------------------------------------------- */
 
-/* After `committed` moved on from `was`: what no later row sees goes. */
+/* After `committed` moved from `was`: release the blocks of windows that no later row sees. */
 static void slide_windows(rg_states *s, rg_seq *q, int32_t was)
 {
     for (int g = 0; g < s->spec.n_groups; g++) {
@@ -458,7 +458,7 @@ void rg_seq_rollback(rg_states *s, rg_seq *q, int32_t p)
 
 /* ---- out and in -------------------------------------------------------------------------------------------------- */
 
-/* Block b of group g that a sequence committed to `p` keeps: is there one? */
+/* True if a sequence committed to `p` keeps block b of group g. */
 static bool keeps(const rg_states *s, int g, int32_t b, int32_t p)
 {
     if (is_recurrent(s, g))

@@ -37,16 +37,17 @@ typedef struct rg_seq {
 rg_seq *rg_seq_new(rg_states *s, int32_t max_len, uint64_t salt, rg_error *err);
 void rg_seq_free(rg_states *s, rg_seq *q); /* releases; NULL is fine */
 
-/* Start from the longest cached prefix of tokens[0, n), among those of salt; what is within a block is copied.  Returns
- * the positions taken over (committed = length = that); *uncached (may be NULL) says why not more. */
+/* Start from the longest cached prefix of tokens[0, n) under salt; a block of which only the beginning is used is
+ * copied.  Returns the number of positions found (committed = length = that); *uncached (may be NULL) says why not
+ * more. */
 int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, rg_uncached *uncached);
 /* Make room to write positions [length, upto): new blocks, and copies of what is shared. */
 bool rg_seq_grow(rg_states *s, rg_seq *q, int32_t upto);
 /* After a step that computed rows [length, length + n_rows), the last n_draft of them drafts.  Sets length; commits the
  * others.  tokens: the sequence's ids from 0, so that full blocks can be published (NULL: publish nothing). */
 void rg_seq_advance(rg_states *s, rg_seq *q, int32_t n_rows, int32_t n_draft, const int32_t *tokens);
-/* Of the drafts, the first n are accepted, the rest forgotten: committed += n, length = committed.  A tree's accepted
- * path: slots[i] is where its i-th row was put (NULL: in place). */
+/* Accept the first n drafts and forget the rest: committed += n, length = committed.  A tree's accepted path: slots[i]
+ * is where its i-th row was put (NULL: in place). */
 void rg_seq_commit(rg_states *s, rg_seq *q, int32_t n, const int32_t *slots, const int32_t *tokens);
 /* Forget positions from p on: committed <= p <= length.  Further back: release and match again. */
 void rg_seq_rollback(rg_states *s, rg_seq *q, int32_t p);
@@ -69,12 +70,12 @@ void rg_seq_scratch(rg_seq *q);
 /* Fill the state's part of a span that computes rows [length, length + n_rows). */
 void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft, rg_span *span);
 
-/* The part of all blocks that a sequence of so many positions needs at most; over 1: it never fits. */
+/* The largest share of all blocks that a sequence of so many positions needs; over 1: it never fits. */
 double rg_states_share(const rg_states *s, int32_t n_positions);
 /* True if q can be grown to `upto` positions now. */
 bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto);
 /* The most positions that a scratch sequence can have: one step of at most max_rows computes them all, and no window
- * lets go of any.  Whoever admits one refuses more. */
+ * releases any.  The caller refuses longer ones. */
 int32_t rg_states_most_scratch(const rg_states *s, int32_t max_rows);
 /* Bytes of all pools; of the blocks that sequences hold (not those that only the prefix index keeps); and of these,
  * what positions were written into. */

@@ -151,7 +151,7 @@ static void check_seq(const rg_states *s, const rg_seq *q)
     }
 }
 
-/* Bytes of a group's blocks that sequences hold and have written nothing into yet: only what is no block of others. */
+/* Bytes of a group's blocks that sequences hold and have not written yet.  Such a part is never in a shared block. */
 static uint64_t empty_bytes(const rg_states *s, int g, uint64_t block_bytes)
 {
     uint64_t n = 0;

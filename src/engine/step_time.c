@@ -6,12 +6,13 @@
 
 enum {
     MEAN_STEPS = 6,  /* an efficiency is the mean of about so many steps */
-    FIRST_STEPS = 4, /* after so many a guess has become a measurement, */
+    FIRST_STEPS = 4, /* after so many steps the guess has become a measurement */
 };
 
-/* and a single step may then be so many times quicker or slower than the mean; before, so many times. */
+/* A single step counts as at most OUTLIER times quicker or slower than the mean; during the first steps, FIRST_OUTLIER
+ * times. */
 static const double OUTLIER = 2, FIRST_OUTLIER = 8;
-/* Before any step was seen: of one row, and of many. */
+/* Efficiencies assumed before any step: of one row, and of many. */
 static const double FIRST_FEW = 0.7, FIRST_MANY = 0.5;
 static const double LEAST_EFFICIENCY = 1e-4, MOST_EFFICIENCY = 1e4;
 
@@ -86,7 +87,7 @@ static double plain_roof_s(const rg_step_time *t, int size)
     return roof_s(t, &load);
 }
 
-/* What was learnt of one size holds: larger steps take as long at least, smaller ones at most. */
+/* Keep what was just learnt of one size: make larger steps take at least as long, and smaller ones at most as long. */
 static void order_neighbours(rg_step_time *t, int size)
 {
     double roof = plain_roof_s(t, size), seconds = roof / t->efficiency[size];
@@ -168,7 +169,7 @@ bool rg_step_time_swap_is_quicker(const rg_step_time *t, int64_t n, int32_t max_
     int32_t at_once = n < max_rows ? (int32_t)n : max_rows;
     rg_step_load load = { 0 };
 
-    /* Its steps see on the mean half of what was computed before them. */
+    /* On average its steps see half of the positions. */
     rg_step_load_add(&load, &t->facts, (n - at_once) / 2, at_once, 0);
     double again_s = rg_step_time_predict(t, &load) * (double)n / at_once;
     double copy_s = seconds_at(4 * rg_step_kept_bytes(&t->facts, n), t->roofs.bytes_s); /* read and written, twice */

@@ -3,9 +3,9 @@
  * roof(step) is the shortest time that the machine allows: the longer of bytes / bandwidth and operations / peak, plus
  * a fixed part.  Steps fall short of it, the more so on a busy machine: efficiency = roof / time, one number for steps
  * of 1 row, 2 to 3, 4 to 7, ..., each the mean of the latest steps of its size.  A prediction is roof / efficiency.
- * Larger steps are never predicted to be quicker than smaller ones: what is learnt of one size moves its neighbours as
- * far as that demands.  Reads no clock and no model: arithmetic on numbers that are handed in.  The engine thread's
- * alone; others work on copies. */
+ * Larger steps are never predicted to be quicker than smaller ones: what is learnt of one size changes its neighbours
+ * where needed.  Reads no clock and no model: arithmetic on given numbers.  Only the engine thread uses it; others work
+ * on copies. */
 #ifndef RG_ENGINE_STEP_TIME_H
 #define RG_ENGINE_STEP_TIME_H
 
@@ -32,15 +32,15 @@ void rg_step_time_init(rg_step_time *t, const rg_step_facts *facts, const rg_ste
 double rg_step_limit_s(const rg_step_time *t, const rg_step_load *load);
 /* Seconds that a step is expected to take. */
 double rg_step_time_predict(const rg_step_time *t, const rg_step_load *load);
-/* A step took so long. */
+/* Learn that a step took so long. */
 void rg_step_time_learn(rg_step_time *t, const rg_step_load *load, double took_s);
 
-/* The most rows of a prompt, which goes on after `start` positions, that a step may take besides `load` and be expected
- * to end within most_s: 0 .. max_rows (max_rows where nothing is predicted). */
+/* The most rows of a prompt, continued after `start` positions, with which a step that also has `load` is expected to
+ * end within most_s: 0 ..  max_rows (max_rows if nothing is predicted). */
 int32_t rg_step_time_rows(const rg_step_time *t, const rg_step_load *load, int64_t start, double most_s,
                           int32_t max_rows);
 
-/* True if the state of n positions is sooner copied out and in again than computed again, max_rows a step. */
+/* True if copying the state of n positions out and in again is quicker than computing it again, max_rows a step. */
 bool rg_step_time_swap_is_quicker(const rg_step_time *t, int64_t n, int32_t max_rows);
 
 #endif

@@ -1,7 +1,7 @@
-/* stops.h -- texts that end an answer, looked for byte by byte, however the bytes come.
+/* stops.h -- finds texts that end an answer, byte by byte, however the bytes are cut.
  *
- * Knuth, Morris and Pratt's matcher, one position per text: linear time.  An answer ends
- * before the text that is complete first; of those complete at one byte, before the longest. */
+ * Knuth, Morris and Pratt's matcher, one position per text: linear time.  An answer ends before the text that is
+ * complete first; if several are complete at one byte, before the longest. */
 #ifndef RG_ENGINE_STOPS_H
 #define RG_ENGINE_STOPS_H
 
@@ -20,7 +20,7 @@ void rg_stop_link(rg_stop *s);
  * text that is now complete, -1: none is. */
 int32_t rg_stops_feed(const rg_stop *stops, int32_t n, int32_t *at, char byte);
 
-/* Bytes at the end that may yet become such a text. */
+/* The number of bytes at the end that may still become such a text. */
 int32_t rg_stops_held(int32_t n, const int32_t *at);
 
 #endif

@@ -1,4 +1,4 @@
-/* after.c -- any text up to and with the first place where a given text stands; see source.h.
+/* after.c -- any text up to and including the first occurrence of a given text; see source.h.
  *
  * The nodes are the states of the automaton of Knuth, Morris and Pratt: state i is "the last i bytes are the first i of
  * the mark".  Each state refers to the next as the last part of a row, so that nothing piles up while a long text is

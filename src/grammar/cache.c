@@ -14,8 +14,8 @@ enum {
 
 typedef struct entry {
     rg_grammar *g;
-    rg_grammar_source source; /* its texts are one allocation, at source.text; while it is looked for, the caller's */
-    uint64_t hash, used;      /* used: when it was asked for last, by count */
+    rg_grammar_source source; /* its texts are one allocation, at source.text; in a lookup they are the caller's */
+    uint64_t hash, used;      /* used: count of lookups at its last use */
 } entry;
 
 struct rg_grammar_cache {
@@ -124,7 +124,7 @@ static bool own_source(rg_grammar_source *s)
     return true;
 }
 
-/* Keep a grammar that was just compiled.  If another thread has done so meanwhile, that one is returned, so that its
+/* Add a grammar that was just compiled.  If another thread added the same one first, that one is returned, so that
  * masks are shared. */
 static rg_grammar *keep(rg_grammar_cache *c, entry *e)
 {

@@ -1,8 +1,8 @@
-/* cache.h -- the grammars that were asked for lately, compiled, with all the masks that they remember.
+/* cache.h -- recently used grammars, compiled, with the masks that they have cached.
  *
- * Many requests bring the same schema: it is compiled once, and a mask that one answer needed is there for the next.
- * Memory is bounded: the grammar that was asked for the longest ago is dropped first, and a request that still uses it
- * keeps it.  Safe to use from any thread. */
+ * Many requests bring the same schema: it is compiled once, and the masks of one answer are reused by the next.  Memory
+ * is bounded: the least recently used grammar is dropped first; requests that still use it keep their reference.  Safe
+ * to use from any thread. */
 #ifndef RG_GRAMMAR_CACHE_H
 #define RG_GRAMMAR_CACHE_H
 

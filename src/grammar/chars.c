@@ -132,8 +132,8 @@ static void add_row(rg_form *f, rows *r, uint32_t from, uint32_t to)
     rg_utf8_encode(to, (char *)one->to);
 }
 
-/* Cut [from, to] so that in each piece every byte but the ones that run in full is the same, or is the one that runs.
- * */
+/* Cut [from, to] into pieces.  In each piece the first bytes are fixed, one byte has a range, and the bytes after it
+ * have their full range. */
 static void add_range(rg_form *f, rows *r, uint32_t from, uint32_t to)
 {
     static const uint32_t ends[] = { 0x7f, 0x7ff, 0xd7ff, 0xdfff, 0xffff, LAST };

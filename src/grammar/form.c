@@ -65,7 +65,7 @@ bool rg_form_init(rg_form *f, rg_error *err)
     if (!f->set_index)
         return rg_fail_memory(err, SET_SLOTS * sizeof(uint32_t));
     rg_form_own_set(f, &none);
-    rg_form_keep(f, "", 0); /* what has no name is called this */
+    rg_form_keep(f, "", 0); /* the name of nodes without one */
     for (uint32_t i = 0; i < RG_FIRST_FREE; i++)
         rg_form_node(f, (rg_grammar_node){ .kind = (uint8_t)(i == RG_NEVER ? RG_NODE_ALT : i) });
     return !f->failed;
@@ -190,7 +190,7 @@ uint32_t rg_form_slice(rg_form *f, const uint32_t *id, uint32_t n)
     return f->n_kids - n;
 }
 
-/* How many of id[0, n) from the first on are literals, put together as one; *bytes: their length. */
+/* How many of id[0, n), from the first on, are literals that can be joined into one; *bytes: their length. */
 static uint32_t literals(const rg_form *f, const uint32_t *id, uint32_t n, size_t *bytes)
 {
     uint32_t i;

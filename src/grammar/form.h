@@ -1,10 +1,10 @@
 /* form.h -- the compiled form of a grammar, whatever its source: a graph of nodes over bytes.
  *
- * A node says what may come: a byte of a set, a literal, nodes in a row, one of several, one repeated so many times.
- * Repetitions are counted, not copied, and any number of nodes may refer to the same node, so that the graph is about
- * as large as the source.  Objects of JSON whose keys come in any order are nodes of their own (object.h).  The
- * functions that build do not return failures: the first failure is kept in the form, and everything built after it
- * is NEVER.
+ * A node says what may come next: a byte of a set, a literal, a sequence of nodes, one of several nodes, or a repeated
+ * node.  Repetitions are counted, not copied, and any number of nodes may refer to the same node, so that the graph is
+ * about as large as the source.  Objects of JSON whose keys come in any order are nodes of their own (object.h).  The
+ * functions that build do not return failures: the first failure is kept in the form, and everything built after it is
+ * NEVER.
  *
  * rg_form_refine prepares the graph for the matcher: it takes out unreachable and impossible parts, makes the bodies
  * of repetitions never empty, refuses left recursion, and finds the first bytes of each node.  Knows no JSON and no
@@ -127,8 +127,8 @@ typedef struct rg_literal {
 } rg_literal;
 uint32_t rg_form_words(rg_form *f, rg_literal *word, uint32_t n);
 
-/* From f->root; only bytes of `spelled` can come.  False, and f->err: nothing is left, or something begins with itself.
- * */
+/* From f->root; only bytes of `spelled` can come.  False, and f->err: nothing can match, or a rule is
+ * left-recursive. */
 bool rg_form_refine(rg_form *f, const rg_set *spelled);
 
 #endif

@@ -51,7 +51,7 @@ static uint32_t read_text(rg_form *f, rg_grammar_kind kind, const char *text, si
     return RG_NEVER;
 }
 
-/* What may come before the grammar, and the grammar. */
+/* The free text before the grammar, if any, and the grammar. */
 static uint32_t read_source(rg_form *f, const rg_grammar_source *s)
 {
     uint32_t root = read_text(f, s->kind, s->text, s->n), before;
@@ -62,7 +62,7 @@ static uint32_t read_source(rg_form *f, const rg_grammar_source *s)
     return RG_SEQ(f, before, rg_form_rep(f, rg_form_str(f, "\n"), 0, 2), root);
 }
 
-/* An answer can begin, and every way to begin is followed. */
+/* True if an answer can begin, and all alternatives of its beginning can be followed. */
 static bool check_beginning(rg_grammar *g, rg_error *err)
 {
     rg_grammar_state *s = rg_grammar_start(g, err);
@@ -179,7 +179,7 @@ void rg_grammar_prepare(rg_grammar *g)
 {
     rg_grammar_state *s = rg_grammar_start(g, NULL);
 
-    if (s) /* no memory: then the first answer makes it */
+    if (s) /* without memory, the first answer makes the mask */
         rg_masks_find(g->masks, &s->stacks, &s->heads, s->bits);
     rg_grammar_stop(s);
 }
@@ -242,7 +242,7 @@ bool rg_grammar_stuck(rg_grammar_state *s)
     return !any_bit(s);
 }
 
-/* The logits of a whole word of bits.  A word is mostly one way or the other, so what is rarer is gone through. */
+/* Ban the logits of one word of bits.  Most bits of a word are alike, so the loop visits the rarer ones. */
 static void ban(float *logits, uint64_t allowed)
 {
     float kept[64];

@@ -1,4 +1,4 @@
-/* grammar.h -- what an answer may be: a context-free grammar over bytes, followed id by id.
+/* grammar.h -- what an answer may be: a context-free grammar over bytes, matched id by id.
  *
  * Sources of several kinds (GBNF, a regular expression, a list of choices, JSON, a JSON schema) become one compiled
  * form, under budgets: what is too large, what is ambiguous about its meaning, and every keyword that is not supported
@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-/* The vocabulary as bytes: id's are data[offset[id], offset[id + 1]); an id without bytes never comes of a grammar.
+/* The vocabulary as bytes: id's are data[offset[id], offset[id + 1]); a grammar never allows an id without bytes.
  * Borrowed for as long as the result lives. */
 typedef struct rg_grammar_vocab rg_grammar_vocab;
 rg_grammar_vocab *rg_grammar_vocab_new(const char *data, const uint32_t *offset, int32_t n, rg_error *err);
@@ -23,9 +23,9 @@ void rg_grammar_unref(rg_grammar *g); /* NULL is fine */
 void rg_grammar_prepare(rg_grammar *g); /* make the mask that every answer begins with, so that no step waits for it */
 size_t rg_grammar_bytes(const rg_grammar *g); /* of memory that it takes by now, about */
 
-/* Where one answer stands in a grammar.  Of fixed size, so that following one allocates nothing that matters to a step.
- * What would need more than its room is not followed, and rg_grammar_lost or rg_grammar_advance says so.  The answer
- * must then end, as something that the grammar allows was left out. */
+/* Where one answer stands in a grammar.  Its size is fixed, so that a step allocates nothing for it.  Alternatives
+ * beyond that room are not followed, and rg_grammar_lost or rg_grammar_advance reports it.  The answer must then end,
+ * since something that the grammar allows was left out. */
 typedef struct rg_grammar_state rg_grammar_state;
 rg_grammar_state *rg_grammar_start(rg_grammar *g, rg_error *err); /* holds a reference to g */
 void rg_grammar_stop(rg_grammar_state *s);                        /* NULL is fine */
@@ -36,10 +36,11 @@ void rg_grammar_copy(rg_grammar_state *to, const rg_grammar_state *from); /* of 
  * can follow, the ends are all that is left. */
 void rg_grammar_mask(rg_grammar_state *s, float *logits, int32_t n, const int32_t *ends, int32_t n_ends,
                      bool may_end);
-/* The answer goes on with this id.  False: it cannot (the state is then as before). */
+/* Advance by this id.  False: the grammar does not allow it, and the state is unchanged. */
 bool rg_grammar_advance(rg_grammar_state *s, int32_t id);
 bool rg_grammar_complete(const rg_grammar_state *s); /* the answer may end here */
 bool rg_grammar_stuck(rg_grammar_state *s);          /* complete, and no id can follow: it ends here */
-bool rg_grammar_lost(const rg_grammar_state *s);     /* not every way to go on could be followed or was in a mask */
+bool rg_grammar_lost(const rg_grammar_state *s);     /* some alternatives could not be followed, or were missing in a
+                                                      *   mask */
 
 #endif

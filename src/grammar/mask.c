@@ -8,16 +8,17 @@ enum {
     LINKS = 1 << 13,
     ARENA = 24 << 20,
     START = 1,      /* the config that all begins with; 0 is DEAD */
-    WORK = 1 << 18, /* frames looked at for one link; then only single bytes are, so that an answer can still go on */
+    WORK = 1 << 18, /* frames visited for one link; beyond that only single bytes are allowed, so that an answer can
+                     *   still continue */
 };
 
-/* One link of a chain: a frame, below what the links before it say. */
+/* One link of a chain: a frame, below the frames of the links before it. */
 typedef struct link {
     uint32_t before; /* link + 1; 0: this frame is the top */
     uint32_t node;
     uint64_t data;
     bool open;       /* to be taken together with the next one: no mask of its own */
-    bool lost;       /* more ways go on from here than are followed, so the mask may lack some */
+    bool lost;       /* more alternatives continue here than are followed, so the mask may lack ids */
     uint32_t after;  /* link + 1 of the last one before that has a mask: its exits are where this one begins */
     uint32_t n_ids;  /* in ids, or if that is NULL in bits */
     uint32_t n_exits;
@@ -26,7 +27,7 @@ typedef struct link {
 } link;
 
 struct rg_masks {
-    pthread_rwlock_t stay; /* shared by those who follow links, alone who forgets them */
+    pthread_rwlock_t stay; /* held shared while links are read, exclusively while they are dropped */
     pthread_mutex_t lock;  /* of what is below, while it is looked at or added to; not held while a mask is made */
     const rg_form *f;
     const rg_grammar_vocab *v;
@@ -160,7 +161,7 @@ static uint16_t after_byte(maker *m, uint16_t from, uint8_t byte)
 
     if (*to == RG_UNKNOWN) {
         rg_step(m->f, &w->stacks, w->heads + w->config[from].from, w->config[from].n, byte, &w->reached);
-        m->lost |= w->stacks.lost && from == START; /* what is lost later is found out when the answer comes there */
+        m->lost |= w->stacks.lost && from == START; /* what is lost later is found when the answer gets there */
         m->work += w->stacks.n_todo + w->reached.n;
         *to = config_of(m, &w->reached);
     }
@@ -169,7 +170,7 @@ static uint16_t after_byte(maker *m, uint16_t from, uint8_t byte)
 
 /* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
-/* There was no room: begin anew and come to where we were, at the given depth, by the same bytes. */
+/* There was no room: start again and return to the same place, at the given depth, by the same bytes. */
 static uint16_t again(maker *m, const rg_masks *masks, const link *l, uint32_t from, uint32_t depth)
 {
     uint16_t c = begin(m, masks, l);
@@ -177,10 +178,10 @@ static uint16_t again(maker *m, const rg_masks *masks, const link *l, uint32_t f
     m->path[from] = c;
     for (uint32_t d = from + 1; d <= depth && c != RG_DEAD && c != RG_UNKNOWN; d++)
         m->path[d] = c = after_byte(m, c, m->byte[d]);
-    return c == RG_UNKNOWN ? RG_DEAD : c; /* never room for it: it does not come */
+    return c == RG_UNKNOWN ? RG_DEAD : c; /* there is never room for it: it is not allowed */
 }
 
-/* All that is below a place in the tree, which is where the link's frames begin.  False: it can be left too often. */
+/* Visit everything below a place in the tree, where the link's frames begin.  False: too many exits. */
 static bool walk(maker *m, const rg_masks *masks, const link *l, uint32_t place)
 {
     rg_mask_scratch *w = m->w;
@@ -267,7 +268,7 @@ static void make(const rg_masks *m, rg_mask_scratch *w, link *l)
 
 /* ---- the memory -------------------------------------------------------------------------------------------------- */
 
-/* Counts that no id can bring to a bound are alike: each turn takes a byte at least. */
+/* Counts so far from a bound that no id can reach it are treated as equal: each repetition takes at least a byte. */
 static uint64_t alike(const rg_masks *m, const rg_frame *frame)
 {
     const rg_grammar_node *node = &m->f->node[frame->node];
@@ -399,7 +400,7 @@ bool rg_masks_find(rg_masks *m, const rg_stacks *s, const rg_heads *heads, uint6
     for (uint32_t i = 0; i < heads->n; i++)
         if (!add_stack(m, s, heads->id[i], bits, &lost)) {
             forget(m);
-            lost |= !add_stack(m, s, heads->id[i], bits, &lost); /* now there is room for everything */
+            lost |= !add_stack(m, s, heads->id[i], bits, &lost); /* the memory was cleared, so there is room */
         }
     pthread_rwlock_unlock(&m->stay);
     return !lost;

@@ -336,7 +336,7 @@ static uint32_t next_of(uint64_t data)
     return (uint32_t)(data & 0xffffff);
 }
 
-/* How many required keys have not been. */
+/* How many required keys are still missing. */
 static uint32_t missing(const rg_object *o, uint64_t data)
 {
     uint32_t n = 0;
@@ -365,7 +365,7 @@ bool rg_object_may_close(const rg_object *o, uint64_t data)
     return all && (!o->min || rg_object_count(o, data) >= o->min);
 }
 
-/* Keys that may come besides those that must. */
+/* How many more keys may come besides the required ones. */
 static bool spare(const rg_object *o, uint64_t data)
 {
     return o->max == RG_FOREVER || o->max - rg_object_count(o, data) > missing(o, data);
@@ -404,7 +404,7 @@ bool rg_object_below(const rg_object *o, uint64_t data, uint32_t place)
 
 bool rg_object_may_go_on(const rg_object *o, uint64_t data)
 {
-    for (uint32_t k = o->key[0].child; k; k = o->key[k].sibling) /* the quote, if there are any */
+    for (uint32_t k = o->key[0].child; k; k = o->key[k].sibling) /* the opening quote, if there are keys */
         if (rg_object_below(o, data, k))
             return true;
     return rg_object_other(o, data);
@@ -412,7 +412,7 @@ bool rg_object_may_go_on(const rg_object *o, uint64_t data)
 
 uint64_t rg_object_with(const rg_object *o, uint64_t data, int32_t prop)
 {
-    if (prop < 0) /* counted only where it matters, so that frames stay alike */
+    if (prop < 0) /* counted only where it matters, so that frames stay equal */
         return o->max == RG_FOREVER && rg_object_count(o, data) >= o->min ? data : data + (1ULL << 48);
     if (!o->ordered)
         return data | 1ULL << prop;

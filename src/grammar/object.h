@@ -1,11 +1,11 @@
-/* object.h -- JSON objects whose keys come in any order, none twice.
+/* object.h -- JSON objects whose keys come in any order, each at most once.
  *
  * A frame of an object carries which of its declared keys have been (a bit each, as long as there are at most
  * RG_OBJECT_ANY_ORDER of them; of more, keys come in the order of their declaration and the frame carries the next one)
  * and how many others.  Declared keys are a tree of bytes, quotes included.  Where other keys are allowed, a key may
  * leave the tree at any byte and goes on as any string does; keys are written in one way only (escapes where JSON must
- * have them, and the short ones), so that one that is declared cannot come in disguise.  Or other keys have a form of
- * their own, which no declared key has.
+ * have them, and the short ones), so that a declared key cannot be written in another spelling.  Or other keys have a
+ * form of their own, which no declared key matches.
  *
  * Relies on form.h.  Knows no schema. */
 #ifndef RG_GRAMMAR_OBJECT_H
@@ -31,7 +31,7 @@ typedef struct rg_key_node {
 typedef struct rg_prop {
     uint32_t value; /* all that follows the key, up to the comma or the brace */
     bool required;
-    bool never;     /* its value cannot be: the key is not free for others either */
+    bool never;     /* no value is possible: the key must not be used as another key either */
 } rg_prop;
 
 typedef struct rg_object {

@@ -111,7 +111,7 @@ static bool is_nullable(const rg_form *f, const rg_grammar_node *node)
     return node->kind == RG_NODE_SEQ ? all : any;
 }
 
-/* A node is dead until something shows that it can be. */
+/* A node is dead until it is shown that it can match. */
 static bool is_dead(refiner *r, const rg_grammar_node *node)
 {
     rg_form *f = r->f;
@@ -176,7 +176,7 @@ static bool find_facts(refiner *r)
 
 /* ---- taking out -------------------------------------------------------------------------------------------------- */
 
-/* Dead alternatives go; what is left of a dead node is NEVER, or nothing at all.  True: it changed what can be. */
+/* Remove dead alternatives; a dead node becomes NEVER, or empty.  True: this changed what can match. */
 static bool prune_node(refiner *r, rg_grammar_node *node)
 {
     rg_form *f = r->f;
@@ -384,7 +384,7 @@ static bool find_first(refiner *r)
 
 /* ---- rules that are only another rule ---------------------------------------------------------------------------- */
 
-/* References to references lead to what the last one refers to; those that go in a circle stay (left recursion). */
+/* Make references to references point to the last target; circular ones stay (left recursion). */
 static void shorten_references(refiner *r)
 {
     rg_form *f = r->f;

@@ -1,8 +1,8 @@
 /* regex.c -- regular expressions, as ECMA-262 has them, with what Rust and Python share with it.
  *
- * What an answer can be is a language: greedy or lazy makes no difference, and groups only group.  Refused by name is
- * what has another meaning in each dialect, and what is no regular language.  \d \w are ASCII's, as in ECMA-262; "."
- * is anything but an end of line. */
+ * What an answer can be is a language: greedy or lazy makes no difference, and groups only group.  Constructs whose
+ * meaning differs between dialects, and constructs that are not regular, are refused by name.  \d \w are ASCII's, as in
+ * ECMA-262; "." is anything but an end of line. */
 #include <stdio.h>
 
 #include "base/utf8.h"

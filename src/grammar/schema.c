@@ -161,7 +161,7 @@ uint32_t rg_schema_node(rg_schemas *s, const rg_terms *t)
     return job.node;
 }
 
-/* Follow $ref and allOf.  A schema that comes to itself in this way says nothing. */
+/* Follow $ref and allOf.  A schema that leads back to itself in this way adds nothing. */
 static void flatten(rg_schemas *s, const rg_job *job, rg_terms *out)
 {
     rg_terms all = { 0 };
@@ -237,7 +237,7 @@ bool rg_schema_equal(const json_t *a, const json_t *b)
     return json_equal(a, b) == 1;
 }
 
-/* May a value satisfy both lists of values? */
+/* True if a value can satisfy both lists of values. */
 static bool lists_meet(const json_t *a, const json_t *b)
 {
     size_t i, k;
@@ -300,7 +300,7 @@ static bool is_required(const json_t *schema, const char *name)
     return false;
 }
 
-/* Can it be seen that no value satisfies both? */
+/* True if it is certain that no value satisfies both. */
 static bool disjoint(rg_schemas *s, json_t *a, json_t *b)
 {
     uint32_t both;
@@ -340,7 +340,7 @@ static void check_disjoint(rg_schemas *s, const json_t *list)
                 rg_schema_cannot(s, "'oneOf', whose schemas %zu and %zu may hold at once: use 'anyOf'", i, k);
 }
 
-/* A branch that says nothing but which values there are, where nothing else is said: its node.  Otherwise 0. */
+/* If the only constraint is one list of values: its node.  Otherwise 0. */
 static uint32_t values_only(rg_schemas *s, const rg_terms *t, json_t *branch)
 {
     json_t *v = json_object_get(branch, "const");

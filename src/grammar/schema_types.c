@@ -320,7 +320,7 @@ static uint32_t value_node(rg_schemas *s, const rg_terms *t, const char *name)
     return rg_schema_node(s, &sub);
 }
 
-/* Does the pattern find something in the name?  As the matcher says. */
+/* True if the pattern matches somewhere in the name, by the matcher itself. */
 static bool matches(rg_schemas *s, const char *pattern, const char *name)
 {
     rg_set every = { { ~0ULL, ~0ULL, ~0ULL, ~0ULL } };
@@ -409,7 +409,7 @@ static uint32_t object_node(rg_schemas *s, const rg_terms *t)
     if (!s->f->failed)
         pattern_keys(&n, &spec);
     if (!n.n && spec.other != RG_NEVER && spec.other_key == RG_NEVER)
-        spec.other_key = s->parts.string; /* nothing that they could be taken for */
+        spec.other_key = s->parts.string; /* no declared key that they could be confused with */
     spec.prop = n.prop;
     spec.n_props = n.n;
     if (spec.min <= n_required)
@@ -441,7 +441,7 @@ static bool has_any(const rg_terms *t, const char *const *keys)
     return false;
 }
 
-/* Does a listed value satisfy what else is said?  Where that is more than can be looked at here, it is refused. */
+/* True if a listed value satisfies the other keywords.  Keywords that cannot be checked here are refused. */
 static bool passes(rg_schemas *s, const rg_terms *t, const json_t *v)
 {
     static const char *const of_strings[] = { "pattern", "format", NULL };

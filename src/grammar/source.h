@@ -1,7 +1,7 @@
 /* source.h -- from text to form: one function per kind of source, and what their parsers share.
  *
  * Each returns the node of a whole answer; failures are kept in the form.  Clients may send any text: sizes and depths
- * are bounded, and nothing that is not understood is skipped. */
+ * are bounded, and unknown constructs are refused, never skipped. */
 #ifndef RG_GRAMMAR_SOURCE_H
 #define RG_GRAMMAR_SOURCE_H
 
@@ -12,7 +12,7 @@ enum {
     RG_SOURCE_BYTES = 4 << 20,
     RG_SOURCE_DEPTH = 200,        /* of groups */
     RG_PATTERN_BYTES = 1 << 15,   /* of a regular expression */
-    RG_REPEAT_MIN = 1 << 20,      /* no answer is as long as to repeat anything more often */
+    RG_REPEAT_MIN = 1 << 20,      /* more repetitions than any answer can have */
 };
 
 uint32_t rg_gbnf(rg_form *f, const char *text, size_t n);

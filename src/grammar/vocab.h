@@ -1,9 +1,9 @@
 /* vocab.h -- the bytes of all ids as one tree, in the order of a walk, and the scratch memory in which masks are made.
  *
  * A node of the tree is followed by all nodes below it, so a walk is one pass over an array that skips what cannot
- * come.  A grammar never gives an id of more than 255 bytes.  If the vocabulary lacks some byte that characters beyond
- * ASCII need, a grammar gives whole characters only, since after a piece of one an answer might not be able to go on.
- * Immutable but for the scratch memory. */
+ * come.  A grammar never gives an id of more than 255 bytes.  If the vocabulary lacks a byte that characters beyond
+ * ASCII need, a grammar allows whole characters only, since an answer might not be able to continue after a part of
+ * one.  Immutable but for the scratch memory. */
 #ifndef RG_GRAMMAR_VOCAB_H
 #define RG_GRAMMAR_VOCAB_H
 

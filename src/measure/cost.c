@@ -25,7 +25,7 @@ double rg_machine_bandwidth(const rg_machine *m, double working_set)
     return 1 / ((1 - x) / m->rates->set_bytes_s[i] + x / m->rates->set_bytes_s[i + 1]);
 }
 
-/* v, measured at the n points `at`, between two of them; the first and the last value beyond them. */
+/* Interpolate v, measured at the n points `at`; beyond them it is the first or the last value. */
 static double between(const double *v, const int *at, int n, double x)
 {
     int i = 0;
@@ -35,7 +35,7 @@ static double between(const double *v, const int *at, int n, double x)
     return v[i] + within_one((x - at[i]) / (at[i + 1] - at[i])) * (v[i + 1] - v[i]);
 }
 
-/* Time grows with rows, beyond the most that was measured too. */
+/* Time grows with rows, also beyond the largest number that was measured. */
 static double by_rows(const double *v, double rows)
 {
     const double most = rg_rate_rows[RG_RATE_ROWS - 1];
@@ -52,7 +52,7 @@ typedef struct source {
     double beyond; /* 0: from that place; 1: from the next */
 } source;
 
-/* By what a byte of so many takes. */
+/* By the time for a byte of a working set of this size. */
 static source source_of(const rg_machine *m, double working_set)
 {
     source s = { .byte_s = 1 / rg_machine_bandwidth(m, working_set) };
@@ -149,7 +149,7 @@ static void add_op(void *arg, const rg_counted *op)
         s->each(s->arg, op, p.seconds);
 }
 
-/* All is counted: what is the same for every operation. */
+/* After counting: what is the same for every operation. */
 static void begin(pricing *s)
 {
     rg_cost *out = s->out;
@@ -182,7 +182,7 @@ static void forward(const rg_model *model, const rg_batch *batch, rg_counter *co
     out->activation_bytes = f.arena_peak;
 }
 
-/* The operations are counted first, as every one's bytes come from where all of them together fit. */
+/* All operations are counted first, since the place that their bytes come from depends on the size of all together. */
 static void cost_batch(const rg_model *model, const rg_batch *batch, pricing *s)
 {
     rg_counter counter;
@@ -204,7 +204,7 @@ void rg_cost_batch(const rg_model *model, const rg_machine *m, const rg_batch *b
     cost_batch(model, batch, &(pricing){ .m = m, .exact = exact, .out = out });
 }
 
-/* Spans that are only counted: rows are causal and know nothing but how many they are. */
+/* Spans for counting only: rows are causal, and only their numbers are set. */
 static rg_batch batch_of(rg_span *spans, int n_spans)
 {
     rg_batch b = { .n_spans = n_spans, .spans = spans, .n_logits = n_spans };

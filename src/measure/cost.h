@@ -6,8 +6,8 @@
  *   its arithmetic    products: by how many rows meet a weight; attention: by how many queries share a key; all else:
  *                     by the values that it makes
  *
- * Of a machine known from its data sheet there are only roofs: the bandwidth of memory, a peak of arithmetic, and no
- * fixed part.  Of a machine that was measured there are rates besides (rates.h).  Nothing is fitted to a model. */
+ * A machine known from its data sheet has only roofs: the bandwidth of memory, a peak of arithmetic, and no fixed part.
+ * A machine that was measured also has rates (rates.h).  Nothing is fitted to a model. */
 #ifndef RG_MEASURE_COST_H
 #define RG_MEASURE_COST_H
 
@@ -33,7 +33,7 @@ typedef struct rg_cost {
     size_t activation_bytes; /* the arena of the step */
 } rg_cost;
 
-/* Told of every operation of a step and its seconds. */
+/* Called for every operation of a step with its seconds. */
 typedef void rg_cost_each(void *arg, const rg_counted *op, double seconds);
 
 /* A step of n_seqs like sequences: n_rows rows each, after `start` positions, the last row's logits wanted. */
@@ -51,8 +51,8 @@ void rg_cost_batch(const rg_model *m, const rg_machine *machine, const rg_batch 
 bool rg_cost_shape(const rg_model *m, const rg_machine *machine, const rg_step_shape *shape, rg_cost *out,
                    rg_cost_each *each, void *arg, rg_error *err);
 
-/* A prompt of n_rows positions after `start`, in steps of at most `chunk` rows; sums, but for activation_bytes: the
- * most.  Allocates nothing. */
+/* A prompt of n_rows positions after `start`, in steps of at most `chunk` rows; sums, except activation_bytes, which is
+ * the largest.  Allocates nothing. */
 void rg_cost_prompt(const rg_model *m, const rg_machine *machine, const rg_step_shape *shape, int chunk, rg_cost *out);
 
 /* n operations as one step; activation_bytes is not known.  Allocates nothing. */

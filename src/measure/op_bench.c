@@ -81,7 +81,8 @@ rg_op_bench *rg_op_bench_open(const rg_backend *backend, int n_threads, rg_error
     for (int i = 0; i < RG_BENCH_VECTOR; i++)
         b->vector[i] = i % 2 ? -0.5f : -1.0f;
     b->norm = (rg_weight){ .name = "norm", .n_mats = 1, .rows = 1, .vec = b->vector };
-    /* Pages that nobody wrote are all the same one.  As f32, f16 or bf16 these bytes are small numbers. */
+    /* Pages that were never written all map to one page, so write them.  As f32, f16 or bf16 these bytes are small
+     * numbers. */
     memset(b->state, 0x3c, STATE_BYTES);
     return b;
 }
@@ -154,8 +155,8 @@ bool rg_op_bench_spread(rg_op_bench *b, size_t bytes, rg_error *err)
 
 /* ---- the clock --------------------------------------------------------------------------------------------------- */
 
-/* In a step, what an operation reads was written by the one before it: a part by this thread, the rest by the others,
- * from whose caches it comes.  So every thread writes its part of the activations as they are. */
+/* In a step, an operation reads what the one before it wrote: part of it is in this thread's cache, the rest in the
+ * caches of others.  So every thread first rewrites its part of the activations. */
 static void hand_over(rg_fwd *f, rg_op_bench *b)
 {
     const size_t line = 64 / sizeof(uint32_t), run = 16 * line, all = f->arena_peak / sizeof(uint32_t);
@@ -198,8 +199,8 @@ static void turns(void *arg, int thread)
     rg_fwd_barrier(f);
 }
 
-/* A turn lasts from when the last thread begins it to when the last one is done with it, which is
- * where the next operation of a step begins.  The lower quartile of n turns: others on the machine make some longer. */
+/* A turn lasts from when the last thread begins it to when the last one is done with it, which is where the next
+ * operation of a step begins.  The lower quartile of n turns, since other work on the machine makes some longer. */
 static double quick_turn(rg_op_bench *b, int n)
 {
     double took[MOST_TURNS];
@@ -218,7 +219,7 @@ static double quick_turn(rg_op_bench *b, int n)
     return rg_quantile(took, n, 0.25);
 }
 
-/* Values without a pattern that branches could learn, and without the smallest of all, which processors are slow at. */
+/* Values without a pattern that branch prediction could learn, and without denormals, which are slow. */
 static void fill_arena(rg_op_bench *b)
 {
     rg_rng rng = { .seed = 1 };

@@ -20,7 +20,7 @@ void rg_case_embed(rg_fwd *f, const rg_op_bench *b)
     rg_embed(f, rg_act_new(f, "x", (int)b->weight.cols), &b->weight, 1.0f);
 }
 
-/* Not in place: again and again, its weights would make values so small that processors are slow at them. */
+/* Not in place: applied again and again, its weights would make values denormal, which is slow. */
 void rg_case_rmsnorm(rg_fwd *f, const rg_op_bench *b)
 {
     rg_act *x = rg_act_new(f, "x", b->width);

@@ -35,7 +35,7 @@ static bool value_of(const char *text, const char *name, char *out, size_t room)
     return true;
 }
 
-/* As the system names it: x86 by its model, ARM by the numbers of maker and part. */
+/* The processor's name: on x86 its model, on ARM the numbers of maker and part. */
 static void processor_name(char *out, size_t room)
 {
     char maker[NAME_ROOM], part[NAME_ROOM];
@@ -70,7 +70,7 @@ bool rg_profile_path(char *out, size_t room, const char *folder, const rg_backen
 
 /* ---- the numbers ------------------------------------------------------------------------------------------------- */
 
-/* What is done with each run of numbers; false: no further. */
+/* Called for each run of numbers; false: stop. */
 typedef bool on_numbers(void *arg, const char *name, double *v, int n);
 
 static bool each_rate(rg_rates *r, on_numbers *fn, void *arg)
@@ -139,7 +139,7 @@ static bool read_numbers(void *arg, const char *name, double *v, int n)
     return true;
 }
 
-/* Costs divide by these. */
+/* Check numbers that costs are divided by. */
 static bool has_bandwidth(const rg_profile *p)
 {
     for (int i = 0; i < RG_RATE_SETS; i++)
@@ -242,7 +242,7 @@ static bool measure_round(rg_profile *p, rg_rounds *rounds, const rg_backend *ba
     return rg_rates_measure(&p->rates, rounds, backend, n_threads, err);
 }
 
-/* That this thread has run for so far. */
+/* Processor time of this thread so far. */
 static double cpu_seconds(void)
 {
     struct timespec t = { 0 };

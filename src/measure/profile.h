@@ -17,7 +17,7 @@ typedef struct rg_profile {
 
 /* Read the profile of this machine from `folder`; false: there is none that fits (not an error). */
 bool rg_profile_load(rg_profile *out, const char *folder, const rg_backend *backend, int n_threads);
-/* Write it whole or not at all; makes the folder, and the one that it is in. */
+/* Write it whole or not at all; makes the folder and its parent if needed. */
 bool rg_profile_save(const rg_profile *p, const char *folder, const rg_backend *backend, rg_error *err) RG_MUST_CHECK;
 
 /* Measure all of it, in RG_ROUNDS rounds: at most 20 s on a machine that has nothing else to do.  progress (may be

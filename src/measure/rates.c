@@ -10,8 +10,8 @@
 
 enum {
     COLS = 1024, MATRIX_BYTES = 1 << 20, /* of the matrix of products */
-    LITTLE = 64,                         /* columns of what shows fixed costs */
-    MANY_ROWS = 64,                      /* and rows of what shows the cost of a value */
+    LITTLE = 64,                         /* columns of the operations that fixed costs are measured with */
+    MANY_ROWS = 64,                      /* and rows of those that the cost of a value is measured with */
     FAR_ROWS = 64,                       /* from more rows on arithmetic hides where weights come from */
     LATENT_K = RG_BENCH_LATENT, LATENT_V = 512,
 };
@@ -41,7 +41,7 @@ static double seconds(round *r, rg_op_case *run)
     return rg_rounds_median(r->rounds, rg_op_bench_seconds(r->b, run));
 }
 
-/* What is left of some seconds, for each of n values. */
+/* The rest of some seconds, divided among n values. */
 static double rest(double s, double without, double n)
 {
     return s > without ? (s - without) / n : 0;
@@ -49,7 +49,7 @@ static double rest(double s, double without, double n)
 
 /* ---- bandwidth --------------------------------------------------------------------------------------------------- */
 
-/* Never slower with less to read: what disturbs makes slower. */
+/* Bandwidth never falls as the set shrinks: disturbances only make a measurement slower. */
 static bool measure_sets(round *r, rg_error *err)
 {
     double least_s = 0;
@@ -67,7 +67,7 @@ static bool measure_sets(round *r, rg_error *err)
 
 /* ---- operations that are no product ------------------------------------------------------------------------------ */
 
-/* Kinds that are not here, and those that come later, cost what an addition of activations does. */
+/* Kinds that are not in this table cost what an addition of activations does. */
 static const struct {
     rg_op_kind kind;
     rg_op_case *run;
@@ -155,7 +155,8 @@ static double product_seconds(round *r, int rows)
                 (double)(r->b->weight.rows * r->b->weight.cols));
 }
 
-/* From farther than near for powers of two alone; between them that adds as much as for the number before. */
+/* Farther places are measured for powers of two only; a number between them has the same extra cost as the one
+ * below. */
 static void measure_place(round *r, bool exact, rg_layout layout, rg_rate_place place)
 {
     rg_product_rate *p = &r->out->product[exact][layout];

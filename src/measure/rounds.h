@@ -1,4 +1,4 @@
-/* rounds.h -- times that are measured over several rounds, so that what disturbs for a moment spoils one of them only.
+/* rounds.h -- times measured over several rounds, so that a short disturbance spoils only one of them.
  *
  * Every round takes the same times in the same order; the median over the rounds counts. */
 #ifndef RG_MEASURE_ROUNDS_H
@@ -19,8 +19,8 @@ void rg_rounds_begin(rg_rounds *r);
 /* File the next time of this round; returns its median over the rounds so far.  Past RG_ROUNDS_TIMES it is returned as
  * it is. */
 double rg_rounds_median(rg_rounds *r, double seconds);
-/* How far the rounds are apart: for each time the range of the rounds but for the least and the most, as a share of the
- * median; of all times the median.  0: fewer than three rounds. */
+/* The spread of the rounds: for each time the range without the least and the greatest round, divided by the median;
+ * then the median over all times.  0: fewer than three rounds. */
 double rg_rounds_spread(const rg_rounds *r);
 
 #endif

@@ -25,7 +25,7 @@ static const char *name_of(const rg_arch *a, bool gguf)
     return gguf ? a->gguf_name : a->hf_name;
 }
 
-/* The names that a checkpoint of this kind may have, each once. */
+/* The names of architectures in this kind of checkpoint, each once. */
 static bool unknown(const rg_checkpoint *ckpt, const char *name, bool gguf, rg_error *err)
 {
     char list[1024] = "";

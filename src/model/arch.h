@@ -20,11 +20,11 @@ typedef enum rg_role {
     W_COUNT = W_OWN + 24
 } rg_role;
 
-/* How long a side of a weight is, as the config says.  Those of several architectures: */
+/* The length of one side of a weight, from the config.  Those that several architectures share: */
 typedef int64_t rg_size(const rg_config *c, int layer);
 rg_size DIM, VOCAB, Q_DIM, KV_DIM, QKV_DIM, HEAD_DIM, FFN_DIM, FFN_DIM_2, N_EXPERTS, MOE_DIM, SHARED_DIM, N_HEADS,
     ROPE_PAIRS;
-/* First rows of the parts of one tensor: 0; of k and of v, where q, k and v are one below the other. */
+/* First rows of the parts of a tensor that holds q, k and v one below the other. */
 rg_size ROW_0, ROW_OF_K, ROW_OF_V;
 /* One of an architecture's own: SIZE(D_INNER, RG_OWN(c, settings)->d_inner). */
 #define SIZE(name, formula)                                                                                            \
@@ -36,8 +36,8 @@ rg_size ROW_0, ROW_OF_K, ROW_OF_V;
 
 enum { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS };
 
-/* A weight made from a whole source tensor in f32, where the checkpoint stores it otherwise than the seam wants it: src
- * as stored, dst the n values of the spec's shape. */
+/* Makes a weight from a whole source tensor in f32, where the checkpoint stores it otherwise than the seam needs it:
+ * src as stored, dst the n values of the spec's shape. */
 typedef void rg_load_fn(const rg_config *c, const float *src, float *dst, int64_t n);
 
 typedef struct rg_weight_spec {
@@ -50,21 +50,20 @@ typedef struct rg_weight_spec {
     bool (*when)(const rg_config *c, int layer); /* NULL: always */
     rg_load_fn *load;      /* NULL: as stored; applied to what the Hugging Face name finds */
     rg_load_fn *load_gguf; /* likewise for the GGUF name */
-    /* Shape of the source where it differs: what load reads; or what holds several weights one below the other, of
-     * which this one begins at row first_row. */
+    /* Shape of the source where it differs: the tensor that load reads; or a tensor that holds several weights one
+     * below the other, where this one begins at row first_row. */
     rg_size *stored[2];
     rg_size *first_row;    /* NULL: not part of a larger tensor */
     /* Where the checkpoint lacks the GGUF name: a source and a load for it (older conversions). */
     const char *gguf_else;
     bool table;            /* a matrix kept as f32, not multiplied (a convolution's taps) */
-    /* For writing GGUF from a Hugging Face checkpoint, whose GGUF form is what `load` makes unless these say
-     * otherwise. */
-    rg_load_fn *to_gguf;   /* from what the Hugging Face name finds to GGUF's form, of the shape in `stored` */
+    /* For writing GGUF from a Hugging Face checkpoint.  Without these, GGUF gets what `load` makes. */
+    rg_load_fn *to_gguf;   /* from the Hugging Face tensor to GGUF's form, of the shape in `stored` */
     bool paired; /* GGUF holds the rotated rows of each head with the pairs side by side, not the halves apart */
     bool bare;             /* the GGUF name stands without ".weight" */
 } rg_weight_spec;
 
-/* A layer as its block sees it; and with index -1 what stands outside the layers, for the hooks below. */
+/* A layer as its block sees it.  With index -1: what is outside the layers, for the hooks below. */
 typedef struct rg_layer {
     const rg_config *c;
     int index;
@@ -74,7 +73,7 @@ typedef struct rg_layer {
     const rg_rope *rope;         /* NULL: positions are not rotated */
 } rg_layer;
 
-/* Layers that have the same weights and the same text. */
+/* Layers that have the same weights and the same block. */
 typedef struct rg_layer_kind {
     const rg_weight_spec *weights; /* ends with { 0 } */
     void (*keep)(const rg_config *c, int layer, rg_keep *out);
@@ -89,21 +88,21 @@ struct rg_arch {
     const char *hf_prefix;  /* of layer weights: "model.layers." */
     const rg_key *keys;
     size_t n_keys, own_bytes;
-    /* What follows from the keys: the rest of the config, and of config.layer what is not its default (kind 0, rope 0
-     * where there is one, no window, K/V of its own). */
+    /* Check the keys, and fill in what follows from them: the rest of the config, and those members of config.layer
+     * that differ from their default (kind 0, rope 0 where there is one, no window, K/V of its own). */
     bool (*finish)(rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
     const rg_weight_spec *weights; /* outside the layers; ends with { 0 } */
     const rg_layer_kind *kinds;
     int n_kinds;
 
-    /* Hooks; NULL: as most decoders have it.  l->index is -1. */
+    /* Hooks; NULL: the usual one, named behind each.  l->index is -1. */
     void (*embed)(rg_fwd *f, const rg_layer *l, rg_act *x);                    /* row of a table, times embed_scale */
     void (*norm)(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x);    /* RMSNorm; y may be x */
     void (*head)(rg_fwd *f, const rg_layer *l, rg_act *logits, const rg_act *h); /* linear, capped */
     int (*width)(const rg_config *c);       /* columns of x; NULL: dim */
     rg_act *(*shown)(rg_fwd *f, rg_act *x); /* the dim columns of x that readers see as a layer's input; NULL: x */
 
-    /* Put the keys of GGUF that the table cannot say; refuses by name a setting that GGUF has no key for. */
+    /* Put the keys of GGUF that the table cannot express; refuses by name a setting that GGUF has no key for. */
     bool (*put_gguf)(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
     const char *const *harmless; /* config.json keys that say nothing about inference; NULL-ended; may be NULL */
 };

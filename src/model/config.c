@@ -208,7 +208,7 @@ static bool read_long_factors(rg_rope_config *r, const rg_checkpoint *ckpt, cons
     return true;
 }
 
-/* Does rope_scaling say anything?  An empty object says as little as a null. */
+/* True if rope_scaling has a member; an empty object counts as null. */
 static bool has_rope_scaling(const rg_checkpoint *ckpt)
 {
     static const char *const members[] = { "rope_type", "type", "rope_theta", "full_attention", "sliding_attention" };
@@ -449,7 +449,7 @@ static bool read_ids(rg_config *c, const rg_checkpoint *ckpt, const char *key, r
     return got >= 0;
 }
 
-/* Ids at which a sequence begins and ends must be ids. */
+/* Begin and end tokens must be ids of the vocabulary. */
 static bool check_ends(const rg_config *c, const rg_checkpoint *ckpt, int64_t bos, rg_error *err)
 {
     if (bos >= c->vocab_size)
@@ -536,8 +536,8 @@ static bool read_vocab(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
-/* Where the settings do not say which context was stretched, it is the model's own; and longrope was stretched from the
- * one to the other. */
+/* If the settings do not name the original context, it is the model's own.  longrope's factor is the ratio of the
+ * two. */
 static void complete_rope(rg_rope_config *r, int max_seq_len)
 {
     if (!r->original_max_seq_len && r->type >= RG_ROPE_LLAMA3)

@@ -39,7 +39,7 @@ typedef struct rg_rope_config {
     float factors[RG_ROPE_VARIANTS][RG_MAX_ROPE_PAIRS];
 } rg_rope_config;
 
-/* What one layer is, besides its kind's weights and its block. */
+/* Settings of one layer, besides the weights and the block of its kind. */
 typedef struct rg_layer_config {
     int kind;     /* of its architecture's kinds of layer */
     int rope;     /* of the config's ropes; -1: positions are not rotated */

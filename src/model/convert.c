@@ -52,7 +52,7 @@ typedef struct convert {
 
 /* ---- types ---- */
 
-/* Rows of another length than its blocks': the type of 32-value blocks with about as many bits. */
+/* For rows that its blocks do not divide: the type of 32-value blocks with about as many bits. */
 static rg_type choose_type(rg_type wanted, int64_t cols)
 {
     static const rg_type nearest[RG_TYPE_COUNT] = {
@@ -233,7 +233,7 @@ static bool plan_gguf_to_gguf(convert *v, rg_error *err)
     return ok;
 }
 
-/* Every real tensor, whatever it is for; the others as they are. */
+/* Convert every tensor of a real type, whatever it is for; copy the others. */
 static bool plan_hf_to_hf(convert *v, rg_error *err)
 {
     int n = rg_checkpoint_n_tensors(v->from);
@@ -342,7 +342,7 @@ static bool write_rows(convert *v, const item *it, const rg_tensor *t, const flo
     return ok;
 }
 
-/* A weight whose values have to be there at once: made by a function, or a vector whose elements change places. */
+/* A weight that needs all its values at once: made by a function, or a vector whose elements are reordered. */
 static bool write_values(convert *v, item *it, rg_error *err)
 {
     int64_t n = it->n_rows * it->n_cols;

@@ -15,9 +15,9 @@ typedef struct rg_convert_options {
     rg_type type;
     bool to_hf;
     int n_threads; /* >= 1 */
-    /* Puts what GGUF says of a Hugging Face checkpoint's tokenizer, up to vocab_size tokens; *bos: in, the config's or
-     * -1; out, the id that encoding puts in front.  One that GGUF cannot express is no failure but a warning.  NULL:
-     * "none". */
+    /* Puts GGUF's keys for a Hugging Face checkpoint's tokenizer, up to vocab_size tokens; *bos: in, the config's or
+     * -1; out, the id that encoding puts in front.  A tokenizer that GGUF cannot express gives a warning and no
+     * failure.  NULL: "none". */
     bool (*vocabulary)(rg_ckpt_writer *w, const rg_checkpoint *from, int vocab_size, int32_t *bos,
                        char warning[RG_CONVERT_WARNING], rg_error *err);
     void (*progress)(void *arg, const char *what, double done); /* may be NULL */
@@ -39,7 +39,7 @@ typedef struct rg_convert_report {
     char warning[RG_CONVERT_WARNING]; /* "": none */
 } rg_convert_report;
 
-/* *r need not be initialised and is to be given to rg_convert_report_fini, after failure too. */
+/* *r need not be initialised; call rg_convert_report_fini on it, after failure too. */
 bool rg_convert(rg_convert_report *r, const rg_checkpoint *from, const char *to, const rg_convert_options *o,
                 rg_error *err) RG_MUST_CHECK;
 void rg_convert_report_fini(rg_convert_report *r);

@@ -7,7 +7,7 @@
 
 enum { GGUF_TYPE_U32 = 4, QUANTIZATION_VERSION = 2 };
 
-/* general.file_type, what most of a file's tensors are; of the k-types the number of the plainest mixture. */
+/* general.file_type: the type of most tensors; for the k-types the number of the simplest mixture. */
 static int file_type(rg_type type)
 {
     static const struct {
@@ -47,7 +47,7 @@ static bool put_key(rg_ckpt_writer *w, const rg_config *c, const rg_key *key, rg
     case KEY_BOOL: value = *(const bool *)at; break;
     }
     if (value == 0 && key->fallback == 0)
-        return true; /* off is what a reader takes without the key */
+        return true; /* readers take a missing key as off */
     snprintf(name, sizeof name, "%s.%s", c->arch->gguf_name, key->gguf);
     if (key->kind == KEY_INT)
         return rg_ckpt_put_int(w, name, GGUF_TYPE_U32, (int64_t)value, err);

@@ -9,7 +9,7 @@
 #include "ckpt/json.h"
 #include "model/config.h"
 
-/* Embeddings are refused, for this reason. */
+/* Refuse embeddings for this reason. */
 RG_PRINTF(2, 3) static bool refuse(rg_embedding *e, const char *fmt, ...)
 {
     va_list args;
@@ -50,7 +50,7 @@ static json_t *read_beside(const rg_checkpoint *ckpt, const char *name, rg_error
     return v;
 }
 
-/* Only memory is a reason to stop; a file that is not what it should be speaks against embeddings alone. */
+/* Only want of memory is a failure; a malformed file only refuses embeddings. */
 static bool unreadable(rg_embedding *e, const char *name, const rg_error *why, rg_error *err)
 {
     if (why->code != RG_E_MEMORY)
@@ -65,7 +65,7 @@ static bool is_flagged(const json_t *config, const char *key)
     return json_is_true(json_object_get(config, key));
 }
 
-/* One flag per way; two at once would put the results one after the other. */
+/* One flag per kind of pooling; two at once would concatenate the results, which is not supported. */
 static bool read_pooling(rg_embedding *e, const json_t *config)
 {
     static const struct {
@@ -115,7 +115,7 @@ static bool is_folder(const char *s)
     return s && strlen(s) < 64 && s[0] != '.' && !strpbrk(s, "/\\");
 }
 
-/* Module after module; of what comes after pooling only the norm is had, which is left to who reads an embedding. */
+/* Module after module.  After pooling only a normalisation is supported; the reader of an embedding does it. */
 static bool read_modules(rg_embedding *e, const rg_checkpoint *ckpt, const json_t *modules, rg_error *err)
 {
     for (size_t i = 0; i < json_array_size(modules) && e->pooling; i++) {
@@ -150,7 +150,7 @@ static bool read_folder(rg_embedding *e, const rg_checkpoint *ckpt, rg_error *er
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
-/* "matryoshka_dimensions" names them; "is_matryoshka" alone allows all. */
+/* "matryoshka_dimensions" lists the sizes; "is_matryoshka" alone allows all. */
 static bool read_sizes(rg_embedding *e, const rg_checkpoint *ckpt, int dim, rg_error *err)
 {
     bool any = false;

@@ -1,8 +1,9 @@
-/* embedding.h -- how a checkpoint's hidden states become an embedding, where it says so.
+/* embedding.h -- how a checkpoint's hidden states become an embedding, as the checkpoint says.
  *
  * GGUF says it by the key "pooling_type", a folder by the modules of sentence-transformers (modules.json and the folder
- * of the pooling module).  Whether embeddings may be cut ("matryoshka") stands in config.json.  What cannot be had is
- * no reason to refuse the model, which may be wanted for its tokens: it is kept as the refusal of its embeddings. */
+ * of the pooling module).  Whether embeddings may be cut ("matryoshka") stands in config.json.  Embeddings that are not
+ * supported do not refuse the model, which may be used for its tokens: the reason is kept and given to requests for
+ * embeddings. */
 #ifndef RG_MODEL_EMBEDDING_H
 #define RG_MODEL_EMBEDDING_H
 
@@ -11,7 +12,7 @@
 enum { RG_MAX_EMBED_SIZES = 32, RG_ANY_SIZE = -1 };
 
 typedef struct rg_embedding {
-    rg_pooling pooling; /* RG_POOLING_LAST where nothing is said; RG_POOLING_NONE: not to be had */
+    rg_pooling pooling; /* RG_POOLING_LAST where the checkpoint says nothing; RG_POOLING_NONE: not supported */
     char refusal[160];  /* why not */
     bool is_said;       /* by the checkpoint */
     int32_t sizes[RG_MAX_EMBED_SIZES], n_sizes; /* as rg_info.embed_sizes */

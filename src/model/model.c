@@ -18,7 +18,7 @@ static bool choose_kv_type(rg_model *m, const char *name, rg_error *err)
     return true;
 }
 
-/* What a variant of a rope divides its frequencies by, as GGUF has it: a tensor; NULL: none. */
+/* GGUF's tensor of what a variant of a rope divides its frequencies by; NULL: none. */
 static const float *tensor_factors(const rg_model *m, const rg_rope_config *r, int variant)
 {
     const rg_weight *w = m->outer.w[r->type == RG_ROPE_LONG ? W_ROPE_SHORT + variant : W_ROPE_FREQS];
@@ -49,7 +49,7 @@ static bool make_ropes(rg_model *m, rg_error *err)
     return true;
 }
 
-/* What every layer keeps, and so the groups. */
+/* Ask every layer what it keeps, and form the groups. */
 static bool make_state(rg_model *m, const rg_model_options *o, rg_error *err)
 {
     rg_config *c = &m->config;
@@ -82,7 +82,7 @@ static bool make_layers(rg_model *m, rg_error *err)
     return true;
 }
 
-/* What follows from the config once the weights are declared or bound. */
+/* Build what follows from the config once the weights are declared or bound. */
 static bool complete(rg_model *m, const rg_model_options *o, rg_error *err)
 {
     rg_layer *outer = &m->outer;
@@ -194,7 +194,7 @@ rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f)
         rg_act_release(f, mark);
     }
     f->layer = -1;
-    if (b->n_hidden) { /* a row's norm is its own: all of them, where they lie if there is room */
+    if (b->n_hidden) { /* rows are normed independently, so norm all of them, in place if possible */
         out.hidden = same_width ? x : rg_act_new(f, "normed", c->dim);
         norm(m, f, out.hidden, x);
         x = out.hidden;

@@ -1,8 +1,7 @@
 /* origin.h -- where a weight's values lie in a checkpoint: its names, its tensors, and how they become what the seam
- * wants.
+ * needs.
  *
- * Made from a row of an architecture's table and the config; what packing weights and converting them have in
- * common. */
+ * Made from a row of an architecture's table and the config.  Both packing and converting weights use it. */
 #ifndef RG_MODEL_ORIGIN_H
 #define RG_MODEL_ORIGIN_H
 
@@ -25,7 +24,7 @@ rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_
 
 /* The tensor of matrix `expert`, older names included; NULL: there is none.  out: what it is called. */
 const rg_tensor *rg_origin_find(rg_origin *s, int expert, char out[RG_WEIGHT_NAME]);
-/* Has t the shape that the spec wants (one matrix of it where there is a tensor per matrix)? */
+/* True if t has the shape of the spec (of one matrix of it where there is a tensor per matrix). */
 bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err) RG_MUST_CHECK;
 /* The weight's n values through `load` (NULL: as stored), from tensor t, which is read whole.  rg_free it. */
 float *rg_origin_values(const rg_origin *s, const rg_tensor *t, rg_load_fn *load, int64_t n, rg_error *err);

@@ -82,8 +82,8 @@ static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
 
 /* ---- sizes ---- */
 
-/* Asks of every operation whether the kernels can compute it, and hands it on.  A step asserts what is refused here,
- * where a file's numbers arrive. */
+/* A reader that asks for every operation whether the kernels can compute it, and hands it on.  What a file's numbers
+ * can get wrong is refused here; a step only asserts it. */
 typedef struct checker {
     rg_reader reader; /* first */
     const rg_backend *backend;
@@ -161,7 +161,7 @@ static uint64_t bytes_of(const rg_group *group, int64_t n)
     return rg_mul((uint64_t)n, (uint64_t)group->block_bytes + RG_BLOCK_BOOKKEEPING, &bytes) ? bytes : UINT64_MAX / 32;
 }
 
-/* What the groups that do not grow take, for max_seqs sequences, or for fewer if that is more than `most`. */
+/* Blocks of the groups that do not grow for max_seqs sequences, or for fewer if those take more than `most` bytes. */
 static uint64_t size_fixed(const model_runner *r, uint64_t most, int32_t n_blocks[RG_MAX_GROUPS])
 {
     const rg_state_spec *spec = &r->m->state;
@@ -180,9 +180,9 @@ static uint64_t size_fixed(const model_runner *r, uint64_t most, int32_t n_block
     }
 }
 
-/* Share state_bytes out: the groups that do not grow get what max_seqs sequences need, down to a single one's if memory
- * is short; those that grow share the rest.  A sequence can be as long as their blocks and the tables of all sequences
- * fit.  Where nothing grows, the ids of all sequences must. */
+/* Share out state_bytes: the groups that do not grow get what max_seqs sequences need, or what a single one needs if
+ * memory is short; those that grow share the rest.  The longest sequence is the one whose blocks fit together with the
+ * tables of all sequences.  If no group grows, the ids of all sequences must fit. */
 static bool size_groups(model_runner *r, int32_t n_blocks[RG_MAX_GROUPS], rg_error *err)
 {
     const rg_state_spec *spec = &r->m->state;

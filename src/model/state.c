@@ -1,7 +1,7 @@
 /* state.c -- grouping what the layers keep, and the memory of the groups.
  *
- * Relies on kv.h for the size of a layer's K/V in a block.  Each part starts on a multiple of RG_ALIGN.  Knows nothing
- * of who holds a block. */
+ * Relies on kv.h for the size of a layer's K/V in a block.  Each part starts on a multiple of RG_ALIGN.  Does not know
+ * which sequence holds a block. */
 #include "model/state.h"
 
 #include <string.h>
@@ -10,12 +10,12 @@
 
 enum { MAX_SIZE = 1 << 24 }; /* of any one dimension: what is larger is a broken config */
 
-/* Bytes, and never more than a process can have, so that sums of a few do not overflow. */
+/* A limit of bytes: more than a process can have, and so small that sums of a few do not overflow. */
 static const uint64_t MAX_BYTES = (uint64_t)1 << 46;
 
 /* ---- declaring --------------------------------------------------------------------------------------------------- */
 
-/* The group of what is kept so, made if this is the first; -1: too many. */
+/* The group for this kind of keep, made if this is the first; -1: too many groups. */
 static int group_of(rg_state_spec *spec, rg_per per, int window)
 {
     for (int g = 0; g < spec->n_groups; g++)
@@ -40,7 +40,7 @@ static bool place(rg_group *group, size_t n, size_t bytes, size_t *offset)
     return rg_add(group->block_bytes, all, &group->block_bytes) && group->block_bytes < MAX_BYTES;
 }
 
-/* Are the dimensions what one can multiply? */
+/* True if the dimensions can be multiplied without overflow. */
 static bool kv_is_sane(const rg_kv *kv)
 {
     uint64_t bytes = (uint64_t)kv->k_dim + (uint64_t)kv->v_dim;

@@ -2,8 +2,9 @@
  *
  * A layer keeps K/V (or latents) per position, and any number of named buffers.  What is kept alike forms a group: per
  * position with the same window, or per sequence.  One pool of blocks per group, allocated once: a block holds RG_BLOCK
- * positions of everything in the group, or all that one sequence keeps (a slot).  Which block belongs to whom is the
- * engine's business (engine/sequence.h has the verbs); here are bytes.  Not thread-safe except for reading. */
+ * positions of everything in the group, or all that one sequence keeps (a slot).  The engine decides which block
+ * belongs to which sequence (engine/sequence.h has the verbs); this file has the bytes.  Not thread-safe except for
+ * reading. */
 #ifndef RG_MODEL_STATE_H
 #define RG_MODEL_STATE_H
 
@@ -11,11 +12,11 @@
 
 enum {
     RG_MAX_BUFFERS = 8,         /* of one layer */
-    RG_BLOCK_BOOKKEEPING = 512, /* bytes that whoever hands out blocks may spend on each: lists, the prefix index */
+    RG_BLOCK_BOOKKEEPING = 512, /* bytes that the engine may spend on each block: lists, the prefix index */
 };
 
-/* What one layer keeps.  Its architecture says K/V by n_heads, k_dim, v_dim, window and latent, and buffers by what
- * stands first in rg_buffer; rg_state_declare fills in the rest. */
+/* What one layer keeps.  Its architecture sets n_heads, k_dim, v_dim, window and latent of kv, and the first five
+ * members of each buffer; rg_state_declare fills in the rest. */
 typedef struct rg_keep {
     rg_kv kv;        /* n_heads 0: none; once declared, group -1 then */
     int n_buffers;
@@ -37,12 +38,12 @@ typedef struct rg_state_spec {
     int max_draft;       /* draft rows of a span that state per sequence has room for */
 } rg_state_spec;
 
-/* Give everything that n_layers layers keep its group and place.  keep is filled in, and borrowed by the spec.
+/* Assign a group and a place to everything that n_layers layers keep.  keep is filled in, and borrowed by the spec.
  * max_draft: at most RG_MAX_DRAFT; 0 if no drafter can come.  False: more than RG_MAX_GROUPS groups, sizes overflow, or
- * a layer shares what is not there. */
+ * a layer shares K/V that does not exist. */
 bool rg_state_declare(rg_state_spec *spec, rg_keep *keep, int n_layers, rg_type kv_type, int max_draft, rg_error *err);
 
-/* Blocks of a group that a sequence of n positions holds at most if its rows come one by one. */
+/* Most blocks of a group that a sequence of n positions holds if its rows come one by one. */
 int64_t rg_group_blocks(const rg_group *group, int64_t n);
 static inline bool rg_group_grows(const rg_group *group)
 {
@@ -55,7 +56,7 @@ uint64_t rg_state_bytes_per_sequence(const rg_state_spec *spec);
 
 typedef struct rg_store rg_store;
 
-/* Of so many blocks per group, in the back end's memory. */
+/* A store of so many blocks per group, in the back end's memory. */
 rg_store *rg_store_new(const rg_state_spec *spec, const int32_t n_blocks[], const rg_backend *backend, rg_error *err);
 void rg_store_free(rg_store *s); /* NULL is fine */
 const rg_group_memory *rg_store_groups(const rg_store *s);
@@ -65,7 +66,7 @@ void rg_store_copy(rg_store *s, int group, int32_t from, int32_t to);
 void rg_store_save(const rg_store *s, int group, int32_t block, void *to); /* block_bytes */
 void rg_store_load(rg_store *s, int group, int32_t block, const void *from);
 void rg_store_poison(rg_store *s, int group, int32_t block); /* debug builds: fill with a pattern that is NaN */
-/* Move all that a group keeps of one position: an accepted path of a draft tree into its place. */
+/* Move all that a group keeps of one position: puts the accepted path of a draft tree in place. */
 void rg_store_move(rg_store *s, int group, int32_t from_block, int from, int32_t to_block, int to);
 
 #endif

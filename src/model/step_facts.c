@@ -8,7 +8,7 @@
 
 /* ---- the facts of a model ---- */
 
-enum { OP_NS = 2000 }; /* until all threads have begun an operation and ended it */
+enum { OP_NS = 2000 }; /* time for all threads to begin and end an operation */
 
 typedef struct fact_run { /* a counting run of one row */
     const rg_model *m;

@@ -1,13 +1,13 @@
 /* step_facts.h -- how much a step reads and computes: a few numbers of a model, and arithmetic on them.
  *
- * The numbers are taken once, from a counting run of one row, so that what a step of any shape has to do
- * follows without walking over the model.  Knows no seconds: engine/step_time.h makes those. */
+ * The numbers are taken once, from a counting run of one row.  The work of a step of any shape follows from them
+ * without walking over the model.  Knows no seconds: engine/step_time.h predicts those. */
 #ifndef RG_MODEL_STEP_FACTS_H
 #define RG_MODEL_STEP_FACTS_H
 
 #include "ops/batch.h"
 
-/* What attention reads and computes for each key that it sees, in all layers whose rows see as far back. */
+/* What attention reads and computes for each key, summed over all layers with the same window. */
 typedef struct rg_key_facts {
     int32_t window;    /* positions that a row sees, its own among them; 0: all before it */
     double bytes, ops; /* bytes of a key and its value; operations of a pair of query and key */
@@ -26,7 +26,7 @@ typedef struct rg_step_facts {
     double fixed_s;                    /* of a step, whatever its size: its operations and their barriers */
 } rg_step_facts;
 
-/* Of a model, which may have been declared only.  Allocates nothing. */
+/* Take the numbers of a model, which may be declared only.  Allocates nothing. */
 struct rg_model;
 void rg_step_facts_find(rg_step_facts *facts, const struct rg_model *m);
 
@@ -36,7 +36,7 @@ typedef struct rg_step_load {
     double key_bytes, key_ops; /* attention's */
 } rg_step_load;
 
-/* One sequence more: n_rows rows after `start` positions, each of which sees what stands before it and itself. */
+/* Add a sequence: n_rows causal rows after `start` positions. */
 void rg_step_load_add(rg_step_load *load, const rg_step_facts *facts, int64_t start, int32_t n_rows, int32_t n_logits);
 
 double rg_step_bytes(const rg_step_facts *facts, const rg_step_load *load);

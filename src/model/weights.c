@@ -1,8 +1,8 @@
 /* weights.c -- see weights.h.
  *
  * A weight is declared from its architecture's table and the config; where there is a checkpoint its types and bytes
- * come from there.  Binding goes tensor by tensor and row by row, so that what is held at once is the packed weight and
- * a few rows of its source; only a weight with a load function needs its whole source in f32. */
+ * come from there.  Binding goes tensor by tensor and row by row, so that only the packed weight and a few rows of its
+ * source are in memory at once; a weight with a load function needs its whole source in f32. */
 #include "model/weights.h"
 
 #include <stdatomic.h>
@@ -25,7 +25,7 @@ static void set_shape(rg_weight *w, const rg_weight_spec *spec, const rg_config 
     w->split = spec->split;
 }
 
-/* Sides that other floors hold as ints, and a whole that can be counted in bytes. */
+/* True if each side fits in an int and the whole can be counted in bytes. */
 static bool check_size(const rg_weight *w)
 {
     const int64_t side = 1 << 28, whole = (int64_t)1 << 48;
@@ -89,7 +89,7 @@ static int count_specs(const rg_weight_spec *spec)
     return n;
 }
 
-/* The weights of one table that there are in a layer (-1: outside). */
+/* The weights of one table that exist in a layer (-1: outside). */
 static bool declare_table(rg_weight_set *s, const rg_weight_spec *spec, const rg_config *c, const rg_checkpoint *ckpt,
                           int layer, rg_type type, rg_error *err)
 {
@@ -124,7 +124,8 @@ bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoin
 
 /* ---- bind ---- */
 
-/* Pack matrices from values in f32, encoded again as the weight's type: exact, as the type is the source's or f32. */
+/* Pack matrices from values in f32, encoded again as the weight's type.  Exact, since that is the source's type or
+ * f32. */
 static bool pack_values(rg_packed *p, const rg_weight *w, const float *values, rg_error *err)
 {
     const rg_format *fmt = rg_format_of(w->type);
@@ -254,7 +255,7 @@ static void bind_some(void *arg, int thread)
     }
 }
 
-/* The error of the first weight that failed: one that is before it was begun before it, and has ended well. */
+/* Report the error of the first weight that failed: all weights before it were begun before it, and succeeded. */
 static bool binding_ended(const binding *b, int n_threads, rg_error *err)
 {
     int first = -1;
@@ -304,7 +305,7 @@ bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *
 
 /* ---- what is left over ---- */
 
-/* Buffers that old checkpoints saved beside the weights; they follow from the config. */
+/* Buffers that old checkpoints saved beside the weights; ignored, since they follow from the config. */
 static bool says_nothing(const rg_tensor *t)
 {
     static const char frequencies[] = ".rotary_emb.inv_freq";

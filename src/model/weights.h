@@ -1,7 +1,7 @@
-/* weights.h -- declare what the config says there is; bind it to packed bytes.
+/* weights.h -- declare the weights that the config implies, and bind them to packed bytes.
  *
  * Declared weights have names, shapes and a source; that is enough to count and to plan.  Binding checks every tensor's
- * shape, reads it row by row, packs it for the kernels and lets the bytes go: after it nothing reads the file. */
+ * shape, reads it row by row and packs it for the kernels; after it nothing reads the file. */
 #ifndef RG_MODEL_WEIGHTS_H
 #define RG_MODEL_WEIGHTS_H
 
@@ -20,12 +20,12 @@ typedef struct rg_weight_set {
 /* ckpt may be NULL (a config alone): types are then `type`.  With one, types and presence come from its tensors. */
 bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, rg_type type, rg_error *err)
     RG_MUST_CHECK;
-/* On so many threads.  progress (may be NULL) is called by the calling thread, with the part that is done, 0 to 1. */
+/* Uses so many threads.  progress (may be NULL) is called by the calling thread with the share that is done, 0 to 1. */
 bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, int n_threads,
                      void (*progress)(void *arg, const char *what, double done), void *arg,
                      rg_error *err) RG_MUST_CHECK;
-/* Which of the checkpoint's tensors weights are made from: one flag each, in its order, and how many have none.
- * Tensors that say nothing count as used.  rg_free it; NULL: no memory. */
+/* One flag for each tensor of the checkpoint, in its order: true if a weight is made from it; and how many are false.
+ * Tensors that are ignored count as used.  rg_free it; NULL: no memory. */
 bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, int *n_unused,
                       rg_error *err);
 void rg_weights_fini(rg_weight_set *s);

@@ -1,5 +1,5 @@
-/* machines.h -- what machines can do: known ones from machines.def, with their sources there.  Of this machine the
- * caller knows the roofs, or a whole profile (measure/profile.h). */
+/* machines.h -- what machines can do: known ones from machines.def, which names the sources.  For this machine the
+ * caller provides the roofs, or a whole profile (measure/profile.h). */
 #ifndef RG_PLAN_MACHINES_H
 #define RG_PLAN_MACHINES_H
 
@@ -19,7 +19,7 @@ typedef struct rg_plan_machine {
 bool rg_plan_machine_find(rg_plan_machine *out, const char *name, rg_error *err) RG_MUST_CHECK;
 /* The i-th known machine's name; NULL past the end. */
 const char *rg_plan_machine_nth(int i);
-/* n chips as one: everything n-fold but the link.  Rates, which are of one machine, do not apply to several. */
+/* n chips as one: everything times n but the link.  Rates belong to one machine and do not apply to several. */
 void rg_plan_machine_chips(rg_plan_machine *p, int n);
 
 #endif

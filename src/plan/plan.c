@@ -7,8 +7,8 @@
 
 enum { MOST_BATCH = 1 << 20, MOST_SEQ = 1 << 24, MOST_KNEE = 1 << 15 };
 
-/* Twice the batch at more than this many times the latency: throughput gains r = 2 / x for a latency x times as long,
- * which is less than 10 % per doubling of it when x > 2^(1 / (1 + log2 1.1)). */
+/* The knee: a batch twice as large has a latency x times as long and so 2 / x times the throughput.  That is less than
+ * 10 % per doubling of latency when x > 2^(1 / (1 + log2 1.1)), which is this number. */
 static const double KNEE_RATIO = 1.8394;
 
 const char *const rg_bound_names[] = { "weights", "kv", "compute" };
@@ -85,7 +85,7 @@ static bool closed_latency(const rg_plan_subject *s, const rg_plan_machine *m, d
     return true;
 }
 
-/* The textbook's arithmetic: in bf16, where there is such. */
+/* The peak that the textbook divides by: bf16 if the machine has it. */
 static double book_peak(const rg_plan_machine *m)
 {
     return rg_roofs_peak(&m->m.roofs, RG_BF16, false);
@@ -166,7 +166,7 @@ bool rg_plan_latency(const rg_plan_subject *s, const rg_plan_machine *m, int64_t
     return true;
 }
 
-/* The least batch from which doubling it costs nearly twice the latency; 0: none. */
+/* The smallest batch from which doubling the batch nearly doubles the latency; 0: none. */
 static bool find_knee(const rg_plan_subject *s, const rg_plan_machine *m, int64_t seq, int64_t *knee, rg_error *err)
 {
     int64_t lo = 0, hi = 1;

@@ -1,9 +1,9 @@
-/* plan.h -- what a model will cost on a machine, before it is run: memory, latency, throughput, and what binds.
+/* plan.h -- what a model will cost on a machine, before it is run: memory, latency, throughput, and what limits it.
  *
  * Three methods.  closed-form is the textbook: every matrix, the embedding included, read once; latency = memory /
  * bandwidth.  general is step = B K/V / bandwidth + max(2 B P / peak, P bytes / bandwidth), arithmetic in bf16; it
- * needs no model, only its size.  counted, the default, asks the model's own code through the reader that counts, and
- * measure/cost.h for the seconds.  Knows no files and no command line. */
+ * needs no model, only its size.  counted, the default, runs the model's own code through the counting reader, and
+ * takes the seconds from measure/cost.h.  Knows no files and no command line. */
 #ifndef RG_PLAN_PLAN_H
 #define RG_PLAN_PLAN_H
 
@@ -47,9 +47,9 @@ typedef struct rg_plan_row {
     double limit_s;            /* the roofline's latency, without measured terms */
     double closed_latency_s;   /* what closed-form says, for comparison; 0: it does not apply */
     int64_t max_batch;         /* the largest that fits at this seq; 0: not even one */
-    double critical_batch;     /* where weights' bandwidth and arithmetic take as long: peak bytes / (2 bandwidth) */
-    int64_t knee_batch;        /* from it on throughput gains less than 10 % for each doubling of latency; 0: not within
-                                  what was looked at */
+    double critical_batch;     /* where reading the weights takes as long as computing: peak bytes / (2 bandwidth) */
+    int64_t knee_batch;        /* from this batch on throughput gains less than 10 % per doubling of latency; 0: beyond
+                                *   the batches tried */
 } rg_plan_row;
 
 /* One row.  False: out of range, or closed-form asked of a model that it does not describe. */
@@ -60,7 +60,7 @@ bool rg_plan_point(const rg_plan_subject *s, const rg_plan_machine *m, int64_t b
 bool rg_plan_latency(const rg_plan_subject *s, const rg_plan_machine *m, int64_t batch, int64_t seq, double *latency_s,
                      rg_error *err) RG_MUST_CHECK;
 
-/* A kind of operation, its like in all layers together. */
+/* A kind of operation, summed over all layers. */
 typedef struct rg_plan_op {
     const char *name;       /* of its output: "q", "ffn", "logits" */
     const char *kind;
@@ -79,8 +79,8 @@ typedef struct rg_plan_ops {
     int n;
 } rg_plan_ops;
 
-/* The operations of a decode step, then of a prefill of seq positions.  By the textbook (closed-form, and general of a
- * model): matrices at intensity B T, attention at S T / (S + T) times heads over kv heads. */
+/* The operations of a decode step, then of a prefill of seq positions.  The textbook methods (closed-form, and general
+ * with a model) take matrices at intensity B T and attention at S T / (S + T) times heads / kv heads. */
 bool rg_plan_list_ops(const rg_plan_subject *s, const rg_plan_machine *m, int64_t batch, int64_t seq, rg_plan_ops *out,
                       rg_error *err) RG_MUST_CHECK;
 
@@ -91,7 +91,7 @@ bool rg_plan_textbook_params(const rg_config *c, double *params, rg_error *err) 
 /* K H L 2 values. */
 double rg_plan_textbook_kv_values(const rg_config *c);
 
-/* State of one sequence of seq positions in the engine's own blocks, bytes: what grows or is windowed; recurrent. */
+/* Bytes of state of one sequence of seq positions, in the engine's own blocks: K/V, windows included; and recurrent. */
 void rg_plan_state_bytes(const rg_model *m, int64_t seq, double *kv, double *recurrent);
 
 #endif

@@ -67,7 +67,7 @@ static const char *short_number(double v, bool spaced, char out[32])
 
 /* ---- axes -------------------------------------------------------------------------------------------------------- */
 
-/* Is there room for 2 and 5 between the decades? */
+/* True if there is room for 2 and 5 between the decades. */
 static bool is_fine(double lo, double hi, double length)
 {
     return length / (log10(hi) - log10(lo)) > 130;
@@ -117,7 +117,7 @@ static void put_axes(rg_buf *b, const chart *c, const char *title)
     rg_buf_str(b, "</text>\n");
 }
 
-/* Room around what is shown, and at least a decade. */
+/* Widen the axes: a margin around what is shown, and at least a decade. */
 static void pad(double *lo, double *hi)
 {
     *lo /= 1.4;
@@ -292,7 +292,7 @@ static double value_of(const rg_svg_point *p, int which)
     return which ? p->throughput : 1e3 * p->latency_s;
 }
 
-/* Is no other point as fast and of more throughput? */
+/* True if no other point is as fast and has more throughput. */
 static bool on_frontier(const rg_svg_plan *p, int i)
 {
     for (int k = 0; k < p->n_points; k++)

@@ -16,7 +16,7 @@ typedef struct trial {
     rg_type type;          /* that most of the weights have */
     rg_plan_row base;
     rg_counted *ops;       /* of the base step, */
-    rg_counted *changed;   /* and what a change makes of them */
+    rg_counted *changed;   /* and after a change */
     int n_ops, room;
     rg_what_if *out;
     rg_error *err;
@@ -162,7 +162,7 @@ static bool try_pruning(trial *b, rg_config *c)
 
 /* ---- changes of the counted operations --------------------------------------------------------------------------- */
 
-/* Changes an operation; returns how many weight values came or went. */
+/* Changes an operation; returns the change in the number of weight values. */
 typedef double change_fn(const trial *b, rg_counted *op);
 
 /* Weight i of an op gets this many values. */

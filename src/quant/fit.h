@@ -1,8 +1,8 @@
 /* fit.h -- scales for the k-types, by weighted least squares.
  *
  * For a run of values, a handful of trial scales each give integer codes; for given codes the best scale (and minimum)
- * is a small linear problem.  The trial whose solution errs least is kept.  Large values weigh more: they carry the
- * products.  NaN and infinity give codes in range and no more. */
+ * is a small linear problem.  The trial with the smallest error is kept.  Large values weigh more, since products
+ * depend on them most.  NaN and infinity give codes in range, nothing else is promised. */
 #ifndef RG_QUANT_FIT_H
 #define RG_QUANT_FIT_H
 
@@ -122,7 +122,7 @@ static inline uint16_t fit_signed_256(const float *x, int n_codes, int n_scales,
         }
         if (pass == 1)
             return bits;
-        /* The codes are known: the best d for them, and then the codes once more. */
+        /* Find the best d for the codes, then the codes for that d. */
         if (qq > 0.0f && isfinite(xq / qq) && fabsf(xq / qq) < 65504.0f)
             d = xq / qq;
     }

@@ -117,7 +117,7 @@ uint16_t rg_f32_to_f16(float x)
 {
     uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
 
-    if (rest > 0x7f800000u) /* NaN: what fits of its payload, quiet */
+    if (rest > 0x7f800000u) /* NaN: quiet, with the upper bits of its payload */
         return (uint16_t)(sign | 0x7e00 | (rest >> 13 & 0x3ff));
     if (rest >= 0x47800000u) /* 2^16 and above */
         return (uint16_t)(sign | 0x7c00);

@@ -9,7 +9,7 @@
 
 static const char think[] = "<think>", think_end[] = "</think>";
 
-enum { MAX_BLANKS = 64 }; /* as many wait to see what follows them */
+enum { MAX_BLANKS = 64 }; /* most blanks that are held back until their successor is known */
 
 enum {
     AT_START,  /* only blanks so far */
@@ -50,7 +50,7 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-/* Forget the first n bytes of what is held. */
+/* Drop the first n held bytes. */
 static void consume(rg_answer *a, size_t n)
 {
     memmove(a->held.data, a->held.data + n, a->held.n - n);
@@ -98,7 +98,7 @@ static bool turn_reasoning(rg_answer *a, bool last)
     consume(a, lead);
     n -= lead;
     while ((end || !last) && blanks < n && blanks < MAX_BLANKS && is_space(a->held.data[n - 1 - blanks]))
-        blanks++; /* perhaps the last before the mark */
+        blanks++; /* may be the last blanks before the mark */
     move_to(a, &a->reasoning, n - blanks);
     if (!end)
         return false;
@@ -128,7 +128,7 @@ static bool turn_start(rg_answer *a, bool last)
     const char *s = a->held.data + blanks;
     n = a->held.n - blanks;
     if (n && !last && ((n < strlen(think) && may_be(s, n, think)) || (n < strlen(mistral) && may_be(s, n, mistral))))
-        return false; /* what it is shows later */
+        return false; /* more text decides what it is */
     if (n >= strlen(think) && may_be(s, n, think) && !a->reasoning.n) {
         consume(a, blanks + strlen(think));
         a->state = REASONING;
@@ -136,7 +136,7 @@ static bool turn_start(rg_answer *a, bool last)
         a->state = MAYBE_BARE;
     } else {
         if (a->reasoning.n)
-            consume(a, blanks); /* between reasoning and words */
+            consume(a, blanks); /* blanks between reasoning and text */
         a->state = WORDS;
     }
     return true;
@@ -161,7 +161,7 @@ static bool turn_words(rg_answer *a, bool last)
         keep = last ? 0 : keep;
         while (!last && a->tools && keep < a->held.n && keep < MAX_BLANKS &&
                is_space(a->held.data[a->held.n - 1 - keep]))
-            keep++; /* blanks before a call are no words */
+            keep++; /* blanks before a call are not text */
         move_to(a, &a->content, a->held.n - keep);
         return false;
     }
@@ -175,7 +175,7 @@ static bool turn_words(rg_answer *a, bool last)
     return true;
 }
 
-/* n bytes of what is held were to be calls. */
+/* The first n held bytes looked like calls: read them as calls, else they are text. */
 static void take_calls(rg_answer *a, size_t n, size_t n_close)
 {
     if (a->mark->read(a, a->held.data, n)) {

@@ -1,8 +1,8 @@
-/* answer.h -- what a model wrote, told apart as it comes: its reasoning, its words, the tools it calls.
+/* answer.h -- splits what a model writes, as it comes, into reasoning, text and tool calls.
  *
  * Models mark these in a handful of ways (tools.c); a mark may be cut anywhere, so text that could still become one is
- * held back.  A call is given out whole, once it is complete; what looks like a call and is none stays words.  Time is
- * linear in the text.  Knows no HTTP and no tokens. */
+ * held back.  A call is given out whole, once it is complete; text that looks like a call but is none stays text.  Time
+ * is linear in the text.  Knows no HTTP and no tokens. */
 #ifndef RG_SERVER_ANSWER_H
 #define RG_SERVER_ANSWER_H
 
@@ -24,13 +24,13 @@ typedef struct rg_answer {
     rg_tool_call *call;
     int n_calls, calls_room;
     /* its own */
-    rg_buf held;               /* not yet told apart */
+    rg_buf held;               /* not classified yet */
     size_t scanned;            /* of held, for the end of a call */
     int state;
     const struct rg_tool_mark *mark;
-    const json_t *tools;       /* what was offered; NULL: calls are not looked for */
+    const json_t *tools;       /* the tools offered; NULL: calls are not looked for */
     bool failed;               /* no memory */
-    uint64_t work;             /* bytes looked at or moved so far: linear in the text, which a test counts */
+    uint64_t work;             /* bytes read or moved so far: a test counts that it is linear in the text */
 } rg_answer;
 
 /* tools (borrowed, in the form of chat completions; may be NULL) outlives the answer.  reasoning_first: the prompt ends
@@ -45,7 +45,7 @@ bool rg_answer_open_call(const rg_answer *a, rg_buf *to);
 
 /* ---- the ways to write calls (tools.c) ---- */
 
-/* Read all calls in text[0, n).  Adds them to a; false, and nothing added, if it is not wholly calls. */
+/* Read all calls in text[0, n) and add them to a.  False, and nothing added: some of it is not a call. */
 typedef bool rg_tool_reader(rg_answer *a, const char *text, size_t n);
 
 typedef struct rg_tool_mark {
@@ -59,15 +59,15 @@ rg_tool_reader rg_tools_bare;              /* an answer that is JSON as a whole,
 /* Add one call; false: it has no name, there are too many, or (a->failed) there is no memory. */
 bool rg_answer_add_call(rg_answer *a, const char *name, size_t n_name, const char *arguments, size_t n_arguments);
 
-/* How long the object or list is that s starts with; 0: it starts with none, or that has no end. */
+/* The length of the object or list at the start of s; 0: there is none, or it does not end. */
 size_t rg_tools_bracketed(const char *s, size_t n);
 
-/* The arguments <parameter=KEY>VALUE</parameter> one after another, those that are whole; *s and *n: what follows them.
+/* The complete arguments <parameter=KEY>VALUE</parameter>, one after another; *s and *n become what follows them.
  * NULL: no memory. */
 json_t *rg_tools_read_tags(const json_t *function, const char **s, size_t *n);
 
-/* The beginning of a JSON object, closed: without what is not whole at its end.  rg_free it; NULL: no memory, or s does
- * not begin an object. */
+/* Closes the beginning of a JSON object: an incomplete value at its end is dropped.  rg_free it; NULL: no memory, or s
+ * does not begin an object. */
 char *rg_tools_close(const char *s);
 
 #endif

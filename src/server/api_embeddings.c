@@ -1,8 +1,8 @@
 /* api_embeddings.c -- POST /v1/embeddings: texts or ids in, one vector each, of length 1.
  *
  * An embedding may be cut to its first `dimensions` numbers where the checkpoint says that it was made for that; what
- * is given is normalised after the cut.  Each is written down when it is there, so that no long list of numbers keeps
- * others waiting at the end. */
+ * is given is normalised after the cut.  Each is written when it is ready, so that a long list of numbers does not
+ * delay other calls at the end. */
 #include <math.h>
 #include <string.h>
 

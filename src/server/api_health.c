@@ -1,4 +1,4 @@
-/* api_health.c -- is it alive, does it take work, what is it, and what has it done. */
+/* api_health.c -- liveness, readiness, version, metrics and status. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -24,7 +24,7 @@ static void reply_state(rg_server *s, rg_exchange *x, bool ok, const char *what)
     rg_exchange_reply(x, ok ? 200 : 503, "application/json", &out);
 }
 
-/* The pump went round in the last seconds. */
+/* Alive: the pump's loop turned in the last seconds. */
 void rg_api_livez(rg_server *s, rg_exchange *x)
 {
     bool ok = rg_seconds(s->turned_ns, rg_now_ns()) < 5;
@@ -32,7 +32,7 @@ void rg_api_livez(rg_server *s, rg_exchange *x)
     reply_state(s, x, ok, ok ? "ok" : "stuck");
 }
 
-/* A model is there, nothing is wrong, and the queue has room. */
+/* Ready: a model is loaded, nothing failed, and the queue has room. */
 void rg_api_health(rg_server *s, rg_exchange *x)
 {
     switch ((rg_server_state)atomic_load(&s->state)) {
@@ -74,7 +74,7 @@ void rg_api_metrics(rg_server *s, rg_exchange *x)
     rg_exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }
 
-/* What is expected of this model on this machine. */
+/* Forecasts for this model on this machine. */
 static void write_forecasts(rg_buf *out, const rg_server *s)
 {
     rg_out_int(out, "forecast_context", s->forecast_at);

@@ -1,4 +1,5 @@
-/* batch_check.c -- a batch's input, line by line: what is not a request fails the whole batch before any of it runs. */
+/* batch_check.c -- checks a batch's input line by line: a line that is not a request fails the whole batch before it
+ * runs. */
 #include <string.h>
 
 #include "server/batches.h"
@@ -34,7 +35,7 @@ static void note(check *c, const char *code, int64_t line, const char *param, co
     rg_out_close(c->errors, '}');
 }
 
-/* What is wrong with a request, as far as it shows without running it. */
+/* Check a request as far as possible without running it. */
 static void check_request(check *c, const json_t *v)
 {
     const json_t *id = json_object_get(v, "custom_id");

@@ -1,4 +1,4 @@
-/* batch_life.c -- batches from their check to their end: what may happen to one beside its lines (batch_lines.c). */
+/* batch_life.c -- a batch's states from its check to its end; its lines are in batch_lines.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ const rg_route *rg_batch_route(const char *endpoint)
     return NULL;
 }
 
-/* Batches that came since the last time; at first, those that the last process left. */
+/* Take up batches that are new since the last call; at first, those that the last process left. */
 bool rg_batches_load(rg_batches *b, rg_error *err)
 {
     rg_batch_record r;
@@ -74,7 +74,7 @@ void rg_line_name(char *out, size_t room, const rg_active *a, int64_t number)
     snprintf(out, room, "batch_req_%s_%lld", a->id + strlen("batch_"), (long long)number);
 }
 
-/* Its time is over: what did not run is said to be so. */
+/* The batch has expired: lines that did not run get an error that says so. */
 static bool expire_lines(rg_batches *b, const rg_active *a, rg_error *err)
 {
     char id[RG_ID_ROOM + 32];
@@ -118,7 +118,7 @@ static bool end_batch(rg_batches *b, rg_active *a, rg_batch_state state, rg_erro
     return true;
 }
 
-/* Whatever may happen to a batch beside its lines.  False: the store failed. */
+/* Do what is due for a batch, apart from its lines.  False: the store failed. */
 static bool advance(rg_batches *b, rg_active *a, rg_error *err)
 {
     bool late = a->state != RG_BATCH_CANCELLING && rg_wall_s() >= a->expires_s;

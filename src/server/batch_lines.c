@@ -1,8 +1,8 @@
-/* batch_lines.c -- the lines of batches that have not ended: which runs when, and what becomes of its answer.
+/* batch_lines.c -- the lines of batches that have not ended: which one runs when, and where its answer goes.
  *
  * A line gets a slot, is sent to its endpoint, is answered, and leaves the slot when its answer is in the store.  Only
  * memory knows which lines have a slot: after a kill, those without an answer run again, from the same seed.  Owners
- * have turns; of one owner, the oldest batch goes first. */
+ * take turns; of one owner, the oldest batch goes first. */
 #include <stdio.h>
 #include <string.h>
 
@@ -76,7 +76,7 @@ static rg_slot_state state_of(const rg_slot *slot)
     return state;
 }
 
-/* On the thread that let go of the exchange last. */
+/* Called on the thread that released the exchange last. */
 static void land(void *arg, rg_exchange *x)
 {
     rg_slot *slot = arg;
@@ -100,7 +100,7 @@ rg_active *rg_active_find(rg_batches *b, int64_t key)
     return NULL;
 }
 
-/* The slot is free again; without its answer in the store the line is to be taken up anew. */
+/* Free the slot; a line without an answer in the store will be taken up again. */
 static void vacate(rg_batches *b, rg_slot *slot, bool kept)
 {
     rg_active *a = rg_active_find(b, slot->batch);
@@ -153,7 +153,7 @@ void rg_lines_go_on(rg_batches *b)
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-/* An answer that is about the server's state and not about the line: the line runs again. */
+/* True if the answer is about the server's state and not about the line: then the line runs again. */
 static bool is_passing(const rg_batches *b, const rg_slot *slot)
 {
     if (slot->status == 200 || (slot->status >= 400 && slot->status < 500 && slot->status != 429))
@@ -161,7 +161,7 @@ static bool is_passing(const rg_batches *b, const rg_slot *slot)
     return b->s->state != RG_READY || slot->status == 429 || slot->n_tries < MAX_TRIES;
 }
 
-/* As a line of the output or error file. */
+/* Write the answer as a line of the output or error file. */
 static void write_answer(rg_buf *out, const rg_slot *slot)
 {
     rg_buf_init(out, (size_t)1 << 31);
@@ -201,7 +201,7 @@ static void set_state(rg_slot *slot, rg_slot_state state)
     pthread_mutex_unlock(&slot->b->lock);
 }
 
-/* Decide what becomes of the lines that were answered: stored, or run again. */
+/* For each line that was answered decide: store the answer, or run the line again. */
 static void sort_answered(rg_batches *b)
 {
     for (int32_t i = 0; i < b->n_slots; i++) {
@@ -248,8 +248,8 @@ static bool keep_answers(rg_batches *b, rg_error *err)
 
 /* ---- taking up lines --------------------------------------------------------------------------------------------- */
 
-/* How many lines may run now: as many as there are slots while no other request is answered, one beside others, none
- * while others wait. */
+/* How many lines may run now: one for each slot while no other request runs, one while some run, none while some
+ * wait. */
 static int32_t may_run(rg_batches *b, int32_t n_running)
 {
     rg_engine *engine = b->s->engine;
@@ -378,7 +378,7 @@ static void give_turn(rg_batches *b, const char *owner)
             b->active[i].turn = b->turn;
 }
 
-/* Lines that wait in their slots run again if it is time. */
+/* Run lines that wait in their slots again, if it is time. */
 static bool start_again(rg_batches *b, int32_t *n_running, rg_error *err)
 {
     for (int32_t i = 0; i < b->n_slots; i++) {

@@ -1,10 +1,10 @@
-/* batches.h -- the thread that the store belongs to: it answers for files and batches, and runs batches' lines in the
- * gaps that others leave.
+/* batches.h -- the thread that owns the store: it answers requests for files and batches, and runs lines of batches
+ * while other requests leave room.
  *
  * An endpoint reads what it was sent and hands over a task; the thread does one after another, so that no HTTP thread
  * ever waits for a disk.  A line is a request to one of this server's own endpoints, through an exchange without a
- * connection; its answer is committed with its state, and only then is it done.  Killed at any moment, the server runs
- * those lines again that have no answer. */
+ * connection; its answer is committed with its state, and only then is it done.  After a kill at any moment, the server
+ * runs the lines without an answer again. */
 #ifndef RG_SERVER_BATCHES_H
 #define RG_SERVER_BATCHES_H
 
@@ -46,7 +46,7 @@ bool rg_task_read_page(rg_task *t, int32_t usual, int32_t most, rg_refusal *e);
 
 /* The route of an endpoint that a batch may name; NULL: it may not. */
 const rg_route *rg_batch_route(const char *endpoint);
-/* The answer where the store did not say DONE: `unknown` for NONE, else what its failure is to a client. */
+/* The answer if the store did not return DONE: `unknown` for NONE, else the error for its failure. */
 void rg_task_fail(rg_task *t, const rg_batch_store *st, rg_stored got, const rg_refusal *unknown, const rg_error *err);
 
 /* The answer {object: list, data, first_id, last_id, has_more}: open, each object's id before it is written, reply. */
@@ -59,7 +59,7 @@ void rg_listing_add(rg_listing *l, const char *id);
 void rg_listing_reply(rg_listing *l, rg_task *t, const rg_batch_store *st, rg_stored got, const rg_error *err);
 void rg_batches_send(rg_task *t, const rg_file_record *f); /* its content, as fast as the client takes it */
 int32_t rg_batches_of(const rg_batches *b, const char *owner); /* that have not ended */
-/* The batch stops: what runs of it is let go. */
+/* Stop the batch: its running lines are cancelled. */
 rg_stored rg_batches_cancel(rg_task *t, int64_t batch, rg_error *err);
 
 /* ---- the parts (batch_check.c) ----------------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@ typedef struct rg_download rg_download;
 
 typedef enum rg_slot_state {
     RG_SLOT_FREE,
-    RG_SLOT_RUNNING,  /* its endpoint has it; whoever releases the exchange ends this state, the thread all others */
+    RG_SLOT_RUNNING,  /* its endpoint has it; releasing the exchange ends this state, the thread ends all others */
     RG_SLOT_ANSWERED,
     RG_SLOT_STORING,  /* its answer is to be stored */
     RG_SLOT_WAITING,  /* to run again */
@@ -78,6 +78,6 @@ void rg_lines_recall(rg_batches *b, int64_t batch); /* cancel the running lines 
 void rg_lines_go_on(rg_batches *b);                 /* the store takes things again */
 void rg_line_name(char *out, size_t room, const rg_active *a, int64_t number);
 bool rg_batches_load(rg_batches *b, rg_error *err);
-bool rg_batches_advance(rg_batches *b, rg_error *err); /* whatever is to happen to any; false: the store failed */
+bool rg_batches_advance(rg_batches *b, rg_error *err); /* do what is due for every batch; false: the store failed */
 
 #endif

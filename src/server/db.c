@@ -16,7 +16,7 @@ struct rg_db {
     sqlite3 *db;
     const rg_db_layout *layout;
     int failed; /* the last failure, extended */
-    bool full;  /* it was for want of room */
+    bool full;  /* the disk was full */
     sqlite3_stmt *statement[];
 };
 
@@ -279,7 +279,7 @@ static bool make_schema(rg_db *d, const char *path, rg_error *err)
     return false;
 }
 
-/* What is in it is nobody else's business: SQLite would let everybody read it, and gives its log the same rights. */
+/* Only the owner may read it: SQLite would let everybody, and gives its log the same rights. */
 static void make_private(const char *path)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);

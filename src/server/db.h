@@ -1,7 +1,7 @@
-/* db.h -- SQLite in the way of this code: memory from base/mem, statements by number, errors as sentences.
+/* db.h -- SQLite with memory from base/mem, statements by number, and errors as sentences.
  *
  * Write-ahead log and synchronous=FULL: what was committed is on the disk, and a kill at any moment leaves whole
- * transactions.  The file is held alone: who opens it second is refused.  One thread's at a time. */
+ * transactions.  The file is locked: a second process that opens it is refused.  Used by one thread at a time. */
 #ifndef RG_SERVER_DB_H
 #define RG_SERVER_DB_H
 
@@ -19,7 +19,7 @@ typedef struct rg_db_layout {
 /* The layout outlives the database.  NULL and *err on failure. */
 rg_db *rg_db_open(const char *path, const rg_db_layout *layout, rg_error *err);
 void rg_db_close(rg_db *d); /* what was not committed is undone; NULL is fine */
-bool rg_db_full(const rg_db *d); /* the last failure was for want of room */
+bool rg_db_full(const rg_db *d); /* the last failure was a full disk */
 
 /* Begin statement q anew with its parameters: a letter of `kinds` and then its value for each: i int64_t, t text (NULL:
  * null), b bytes (pointer, size_t).  Bytes and texts stay the caller's until the statement has been reset. */

@@ -130,7 +130,7 @@ static bool read_text(const field *f, const json_t *v, const char **to, rg_refus
     return true;
 }
 
-/* A field that is known, but of which only the value that changes nothing is supported. */
+/* A known field that is accepted only with the value that has no effect. */
 static bool check_same(const field *f, const json_t *v, rg_refusal *e)
 {
     bool type = f->kind == SAME_BOOL ? json_is_boolean(v) : f->kind == SAME_INT ? json_is_integer(v)

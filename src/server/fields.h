@@ -48,8 +48,8 @@ typedef struct rg_fields {
     bool parallel_tools, generation_prompt, ignore_eos, echo, add_special, include_reasoning, store, cache_prompt;
     bool skip_prefix;    /* the contrary of cache_prompt, by another name */
     int32_t n_logprobs;  /* as in rg_sampling */
-    int64_t prompt_logprobs; /* so many best beside each id of the prompt are to be shown apart; -1: not even these */
-    int32_t n_prompt_tops;   /* and with those of an echo, which come before the answer's; -1: neither is wanted */
+    int64_t prompt_logprobs; /* prompt_logprobs: so many best ids beside each id of the prompt; -1: not wanted */
+    int32_t n_prompt_tops;   /* the larger of that and of an echo's number; -1: neither is wanted */
     const char **stop;   /* owned list of borrowed texts */
     int32_t n_stop;
     int32_t *stop_ids;

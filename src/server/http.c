@@ -44,7 +44,7 @@ static void *on_request_line(void *arg, const char *uri, struct MHD_Connection *
 
     if (!x)
         return NULL;
-    x->nul_in_path = strstr(uri, "%00"); /* it would end there, decoded */
+    x->nul_in_path = strstr(uri, "%00"); /* decoded, the path would end there */
     x->http = h;
     x->from = info ? info->socket_context : NULL;
     atomic_init(&x->references, 1);
@@ -112,7 +112,7 @@ static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const ch
 
     (void)kind;
     value = value ? value : "";
-    f->n_odd += name[strcspn(name, " \t")] || strchr(value, '\r'); /* others may read another header in it */
+    f->n_odd += name[strcspn(name, " \t")] || strchr(value, '\r'); /* other software may read a different header */
     if (!strcasecmp(name, "Content-Length"))
         f->n_length++, f->length = value;
     else if (!strcasecmp(name, "Transfer-Encoding"))
@@ -126,8 +126,8 @@ static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const ch
     return MHD_YES;
 }
 
-/* What is wrong with how the request is sent.  Two statements of its length are refused: a proxy in between may believe
- * the other one (request smuggling). */
+/* The fault in how the request is sent; 0: none.  Two different lengths are refused: a proxy in between may use the
+ * other one (request smuggling). */
 static int find_fault(const rg_exchange *x, const framing *f, const char *version, uint64_t length)
 {
     if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0)
@@ -216,7 +216,7 @@ static bool is_loopback(const struct sockaddr *a)
     return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
 }
 
-/* The older ones are no longer to be used (RFC 8996). */
+/* Older versions must not be used any more (RFC 8996). */
 static const char TLS_VERSIONS[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
 static bool start(rg_http *h, const struct sockaddr *address, bool *taken, rg_error *err)
@@ -252,7 +252,7 @@ static bool start(rg_http *h, const struct sockaddr *address, bool *taken, rg_er
     return true;
 }
 
-/* *taken: it failed because somebody has the port. */
+/* *taken: it failed because the port is in use. */
 static bool start_on(rg_http *h, int32_t at, bool *taken, rg_error *err)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV }, *found = NULL;
@@ -296,7 +296,7 @@ int32_t rg_http_port(const rg_http *h)
     return h->port;
 }
 
-/* Is there an answer that has an end and is not all sent? */
+/* True if a complete answer is not wholly sent yet. */
 static bool some_unsent(rg_http *h)
 {
     bool any = false;

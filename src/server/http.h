@@ -1,10 +1,9 @@
-/* http.h -- HTTP/1.1 without sockets in sight: exchanges come in, replies and streams go out.
+/* http.h -- HTTP/1.1 as exchanges, replies and streams; sockets are hidden.
  *
  * An exchange is one request and its answer.  `head` sees it when its headers are there and may answer at once;
- * `handle` sees it once, with its whole body, on one of the HTTP threads.  Whoever cannot answer there keeps the
- * exchange (rg_exchange_keep) and answers later from any one thread: the connection sleeps meanwhile.  What is written
- * to a stream waits in the exchange's own memory for its client, however slow.  Only the http*.c files know what
- * carries it. */
+ * `handle` sees it once, with its whole body, on one of the HTTP threads.  A handler that cannot answer there keeps the
+ * exchange (rg_exchange_keep) and answers later from any one thread; the connection sleeps until then.  Bytes written
+ * to a stream wait in the exchange's own memory for a slow client.  Only the http*.c files know the library below. */
 #ifndef RG_SERVER_HTTP_H
 #define RG_SERVER_HTTP_H
 
@@ -45,19 +44,20 @@ void rg_exchange_drop_body(rg_exchange *x);                             /* its m
 bool rg_exchange_local(const rg_exchange *x);                           /* only this machine reaches the listener */
 const char *rg_exchange_id(const rg_exchange *x);                       /* X-Request-Id: the client's, or made up */
 
-/* What the floors above remember with an exchange. */
+/* What the code above keeps with an exchange. */
 typedef struct rg_exchange_note {
     int route;     /* index into the routes; -1: none */
     int tenant;    /* of the key; -1: none */
-    int fault;     /* status for how it was sent wrongly: 400, 413, 415, 501 or 505; 0: nothing.  413 may be set late */
-    bool background; /* nobody waits for it: it runs when no other request wants to */
+    int fault;     /* status for a request that was sent wrongly: 400, 413, 415, 501 or 505; 0: fine.  413 may be set
+                    *   late */
+    bool background; /* a line of a batch: it runs only when no other request waits */
     uint64_t seed;   /* of a background exchange that names none */
     uint64_t since_ns;
 } rg_exchange_note;
 rg_exchange_note *rg_exchange_notes(rg_exchange *x);
 
 /* ---- the answer ---- */
-/* A header more, before the reply; at most 12, both texts copied.  Values with control characters are left out. */
+/* Add a header before the reply; at most 12, both texts copied.  Values with control characters are left out. */
 void rg_exchange_set(rg_exchange *x, const char *name, const char *value);
 /* The whole answer; takes body's memory (body becomes empty).  A second answer is ignored. */
 void rg_exchange_reply(rg_exchange *x, int status, const char *type, rg_buf *body);
@@ -66,10 +66,10 @@ void rg_exchange_stream(rg_exchange *x, const char *type);
 void rg_exchange_write(rg_exchange *x, const char *data, size_t n);
 void rg_exchange_end(rg_exchange *x);
 bool rg_exchange_answered(const rg_exchange *x);
-bool rg_exchange_gone(rg_exchange *x); /* its client left, or cannot be kept up with */
+bool rg_exchange_gone(rg_exchange *x); /* its client left, or is too slow */
 
 size_t rg_exchange_waiting(rg_exchange *x); /* bytes of its stream that its client has not taken */
-void rg_exchange_leave(rg_exchange *x); /* as if its client had left */
+void rg_exchange_leave(rg_exchange *x); /* treat its client as gone */
 
 void rg_exchange_keep(rg_exchange *x);
 void rg_exchange_release(rg_exchange *x); /* NULL is fine */
@@ -78,7 +78,7 @@ void rg_exchange_release(rg_exchange *x); /* NULL is fine */
 typedef struct rg_inner_options {
     const char *id;
     rg_exchange_note note;
-    /* Once nobody refers to it any more, on whatever thread that was: its answer can be taken, or there is none. */
+    /* Called when the last reference is released, on that thread: then its answer can be taken, if there is one. */
     void (*done)(void *arg, rg_exchange *x);
     void *arg;
 } rg_inner_options;

@@ -1,4 +1,4 @@
-/* http_exchange.c -- exchanges: what a request says, and its answer from whoever gives it to the library.
+/* http_exchange.c -- exchanges: a request's data, and its answer on the way to the library.
  *
  * A connection that waits for its answer is suspended and costs nothing; the thread that writes bytes resumes it. */
 #include <microhttpd.h>
@@ -153,7 +153,7 @@ void rg_exchange_stream(rg_exchange *x, const char *type)
 void rg_exchange_write(rg_exchange *x, const char *data, size_t n)
 {
     pthread_mutex_lock(&x->lock);
-    if (x->sent > (x->out.n >> 1) && x->sent > (size_t)BLOCK) { /* keep what waits, not what went */
+    if (x->sent > (x->out.n >> 1) && x->sent > (size_t)BLOCK) { /* drop the bytes that were sent */
         memmove(x->out.data, x->out.data + x->sent, x->out.n - x->sent);
         x->out.n -= x->sent;
         x->sent = 0;

@@ -15,7 +15,7 @@
 struct MHD_Connection;
 struct MHD_Daemon;
 
-/* PHASE_LEAVING: its answer is out, and what its client still sends is thrown away. */
+/* PHASE_LEAVING: its answer is sent, and what its client still sends is discarded. */
 typedef enum rg_phase { PHASE_IDLE, PHASE_HEADERS, PHASE_BODY, PHASE_ANSWER, PHASE_LEAVING } rg_phase;
 
 typedef struct rg_peer {

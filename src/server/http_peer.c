@@ -1,4 +1,5 @@
-/* http_peer.c -- connections, as sockets: who left, who is too slow, and who is still sending what nobody reads.
+/* http_peer.c -- connections as sockets: clients that left, that are too slow, or that still send a body that is not
+ * read.
  *
  * A suspended connection does not notice that its client left, so rg_http_look asks the kernel about all of them at
  * once.  If a socket is closed while data still comes in, the client loses an answer that it has not read yet.  So the

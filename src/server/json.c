@@ -13,7 +13,7 @@ char *rg_body_dump(const json_t *v)
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* Values are counted by what separates them, so a value more at most. */
+/* Values are counted by their separators, so there is at most one more value. */
 static bool within_budget(const char *text, size_t n, rg_error *err)
 {
     size_t depth = 0, values = 1;

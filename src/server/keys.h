@@ -1,4 +1,4 @@
-/* keys.h -- API keys: who asks.  Comparing takes the same time whatever is given. */
+/* keys.h -- API keys.  Comparing takes the same time for every input. */
 #ifndef RG_SERVER_KEYS_H
 #define RG_SERVER_KEYS_H
 
@@ -6,7 +6,7 @@
 
 typedef struct rg_keys rg_keys;
 
-/* Copies the keys.  None: everybody is let in.  An empty key, or one over 512 bytes, is refused. */
+/* Copies the keys.  None: everybody may ask.  An empty key, or one over 512 bytes, is refused. */
 rg_keys *rg_keys_new(const char *const *key, int32_t n, rg_error *err);
 void rg_keys_free(rg_keys *k); /* NULL is fine */
 int32_t rg_keys_count(const rg_keys *k);

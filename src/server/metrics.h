@@ -40,10 +40,10 @@ void rg_metrics_free(rg_metrics *m); /* NULL is fine */
 
 void rg_observe(rg_metrics *m, rg_histogram_id id, double v, uint64_t times);
 void rg_count(rg_metrics *m, rg_counter_id id, double n);
-void rg_count_to(rg_metrics *m, rg_counter_id id, double total); /* of what someone else counts */
+void rg_count_to(rg_metrics *m, rg_counter_id id, double total); /* set a counter that is counted elsewhere */
 void rg_gauge(rg_metrics *m, rg_gauge_id id, double v);
 void rg_count_finish(rg_metrics *m, const char *reason); /* stop, length, abort, deadline, error */
-/* A route's path and method (fixed texts); those that are no route together, whatever they said. */
+/* A route's path and method (fixed texts); all requests without a route count as one. */
 void rg_count_http(rg_metrics *m, int route, const char *path, const char *method, int status, double seconds);
 double rg_metric_gauge(rg_metrics *m, rg_gauge_id id);
 double rg_metric_counter(rg_metrics *m, rg_counter_id id);

@@ -1,4 +1,4 @@
-/* multipart.c -- see multipart.h.  Every byte is passed over a fixed number of times. */
+/* multipart.c -- see multipart.h.  Every byte is read a fixed number of times. */
 #define _GNU_SOURCE 1 /* memmem */
 #include "server/multipart.h"
 

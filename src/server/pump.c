@@ -23,7 +23,7 @@ typedef struct pump {
     int n_windows;
     float step_s[STEPS_KEPT]; /* the last ones */
     uint64_t n_steps_kept, watched_ns;
-    double still_s;         /* for so long there has been something to do, and no step has ended */
+    double still_s;         /* seconds without the end of a step although there was work */
 } pump;
 
 void rg_pump_take(rg_server *s, rg_call *c)
@@ -157,8 +157,8 @@ static double slow_step(const pump *p)
     return (double)third;
 }
 
-/* A step that does not end is a fault that only a restart mends.  Only time that this thread has seen pass counts: when
- * the whole process was stopped for a while, the engine is not stuck. */
+/* A step that does not end is a fault that only a restart clears.  Only time during which this thread itself ran
+ * counts: if the whole process was stopped, the engine is not stuck. */
 static void watch(pump *p, const rg_stats *now, uint64_t now_ns)
 {
     double most = 10 * slow_step(p), passed = rg_seconds(p->watched_ns, now_ns);

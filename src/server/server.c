@@ -1,4 +1,4 @@
-/* server.c -- starting and ending the server, and admission: who may ask for what, and when. */
+/* server.c -- starting and ending the server, and checking requests by their headers. */
 #include "server/server.h"
 
 #include <stdio.h>
@@ -138,7 +138,7 @@ static bool unavailable(rg_refusal *e, const char *code, const char *text, int r
     return false;
 }
 
-/* May work begin now?  Asked before the body is there. */
+/* True if work may begin now; asked before the body is read. */
 static bool check_state(rg_server *s, const rg_exchange_note *n, unsigned flags, rg_refusal *e)
 {
     char tenant[RG_TENANT];
@@ -147,7 +147,7 @@ static bool check_state(rg_server *s, const rg_exchange_note *n, unsigned flags,
 
     if (!(flags & (RG_ROUTE_WORK | RG_ROUTE_ENGINE)))
         return true;
-    if (state == RG_LOADING || !s->engine) /* it may be ending before it was ever ready */
+    if (state == RG_LOADING || !s->engine) /* the server may end before it was ready */
         return unavailable(e, "loading", "The model is still being loaded.", 2);
     if (!(flags & RG_ROUTE_WORK))
         return true;
@@ -212,7 +212,7 @@ static void handle(void *arg, rg_exchange *x)
 {
     rg_refusal e = { 0 };
 
-    if (!check_fault(x, &e)) /* a chunked body shows its size late */
+    if (!check_fault(x, &e)) /* the size of a chunked body is known late */
         rg_reply_refusal(arg, x, &e);
     else
         rg_routes[rg_exchange_notes(x)->route].answer(arg, x);
@@ -288,7 +288,7 @@ const char *rg_server_url(const rg_server *s)
     return s->url;
 }
 
-/* Which marks of tool calls are one special token each. */
+/* Find the marks of tool calls that are special tokens. */
 static void find_marks(rg_server *s, const rg_engine *engine)
 {
     for (const rg_tool_mark *m = rg_tool_marks; m->open && s->n_marks + 2 <= RG_MAX_MARKS; m++)
@@ -302,7 +302,7 @@ static void find_marks(rg_server *s, const rg_engine *engine)
         }
 }
 
-/* What the page's plan shows. */
+/* Forecasts for the page. */
 static void make_forecasts(rg_server *s, const rg_engine *engine)
 {
     static const int32_t batches[RG_MAX_FORECASTS] = { 1, 4, 16, 64 };
@@ -329,7 +329,7 @@ void rg_server_ready(rg_server *s, rg_engine *engine)
     rg_tool_form_find(&s->tool_form, engine);
     make_forecasts(s, engine);
     atomic_store(&s->engine, engine);
-    atomic_compare_exchange_strong(&s->state, &loading, RG_READY); /* it may be draining already */
+    atomic_compare_exchange_strong(&s->state, &loading, RG_READY); /* the state may be draining already */
     rg_gauge(s->metrics, RG_G_READY, 1);
 }
 
@@ -358,7 +358,7 @@ void rg_server_abort(rg_server *s)
     s->aborting = true;
 }
 
-/* How long the last events to clients that read slowly may take. */
+/* How long slow clients may take to read their last events. */
 static const double last_flush_s = 1;
 
 void rg_server_close(rg_server *s)

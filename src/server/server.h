@@ -1,4 +1,4 @@
-/* server.h -- the HTTP server over one engine: the APIs that clients already speak, many people at once.
+/* server.h -- the HTTP server over one engine: the APIs that clients already speak, for many clients at once.
  *
  * It listens from rg_server_open on and answers 503 until an engine is there.  HTTP threads turn requests into
  * rg_submit, one pump thread turns tokens into bytes; the engine never waits for either.  Functions may be called from
@@ -48,7 +48,7 @@ void rg_server_ready(rg_server *s, rg_engine *engine);
 
 void rg_server_drain(rg_server *s);       /* from now on new work is refused with 503; what runs goes on */
 int rg_server_in_flight(const rg_server *s); /* requests that have not had their last byte */
-bool rg_server_faulted(const rg_server *s);  /* no step has ended for too long: only a new process helps */
+bool rg_server_faulted(const rg_server *s);  /* no step has ended for too long: the process must be restarted */
 void rg_server_abort(rg_server *s);       /* end what runs with an error event */
 void rg_server_close(rg_server *s);       /* NULL is fine */
 

@@ -144,7 +144,8 @@ static void open_object(rg_buf *b, const rg_call *c, const char *object)
     rg_out_open(b, "choices", '[');
 }
 
-/* All events of a stream get the length of its first and some room more; what is longer, one of few lengths. */
+/* All events of a stream are padded to the length of the first one plus some room; longer events to one of a few
+ * lengths. */
 void rg_write_noise(rg_buf *b, rg_call *c)
 {
     enum { AROUND = 20, ROOM = 96, STEP = 128, MOST = 1024 };

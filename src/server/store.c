@@ -214,7 +214,7 @@ rg_stored rg_store_file(rg_batch_store *st, const char *owner, const char *id, r
     int got = rg_db_query(st->db, GET_FILE, err, "tt", id, owner) ? rg_db_step(st->db, GET_FILE, err) : -1;
 
     if (got == 1)
-        read_file(st->db, GET_FILE, f); /* the row stays until the statement's next use, and its texts with it */
+        read_file(st->db, GET_FILE, f); /* the row and its texts stay valid until the statement's next use */
     return (rg_stored)got;
 }
 

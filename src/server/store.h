@@ -1,4 +1,4 @@
-/* store.h -- files and batches on disk: what was confirmed survives a kill -9, and what was not leaves no trace.
+/* store.h -- files and batches on disk: what was confirmed survives a kill -9; what was not confirmed leaves no trace.
  *
  * One SQLite database.  It holds an uploaded file in chunks.  The output files of a batch are the answers of its lines,
  * read in order: they are never written a second time, and no answer can stand in them twice.  A line's answer
@@ -15,7 +15,7 @@ enum { RG_ID_ROOM = 48, RG_OWNER_ROOM = 65, RG_MAX_LINES = 1000000 };
 
 typedef enum rg_stored {
     RG_STORE_FAILED = -1, /* *err says why, and nothing was changed */
-    RG_STORE_NONE,        /* there is no such thing, or it is another owner's */
+    RG_STORE_NONE,        /* it does not exist, or belongs to another owner */
     RG_STORE_DONE,
     RG_STORE_IN_USE,
 } rg_stored;
@@ -24,7 +24,7 @@ typedef enum rg_stored {
 rg_batch_store *rg_store_open(const char *dir, rg_error *err);
 void rg_store_close(rg_batch_store *st); /* NULL is fine */
 bool rg_store_full(const rg_batch_store *st); /* the last failure was for want of room */
-/* No text of a record is needed any more: a row that is held open keeps the log from being used again. */
+/* Release open rows; texts of records become invalid.  An open row keeps the log from being reused. */
 void rg_store_rest(rg_batch_store *st);
 
 /* Several changes as one.  On failure of any of them: rollback. */

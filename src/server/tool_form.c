@@ -116,7 +116,7 @@ static bool learn_json(rg_tool_form *f, const char *s, const char *name)
     return true;
 }
 
-/* Such a call is read back as it was written. */
+/* True if a call in this form is read back as it was written. */
 static bool is_read_back(const rg_tool_form *f)
 {
     static const char arguments[] = "{\"a\":[1,\"}\"]}";
@@ -243,7 +243,7 @@ static bool is_word_of(const char *s, const char *const *words, size_t n)
     return false;
 }
 
-/* A text of which nothing more is asked, so that it can stand as it is. */
+/* True if the schema is a plain text without further keywords, so that it can be written without quotes. */
 static bool is_plain_text(const json_t *s)
 {
     static const char *const idle[] = { "type", "title", "description", "default", "examples", "deprecated" };
@@ -369,7 +369,7 @@ static const char *name_of(const json_t *tool)
     return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
 }
 
-/* The texts agree as far as the shorter one goes. */
+/* True if the shorter text is a beginning of the longer one. */
 static bool agree(const char *a, size_t n_a, const char *b, size_t n_b)
 {
     return !memcmp(a, b, n_a < n_b ? n_a : n_b);

@@ -35,8 +35,8 @@ typedef struct rg_call_rules {
  * has no text.  False and *e. */
 bool rg_tool_form_constrain(const rg_tool_form *form, const rg_call_rules *rules, rg_constraint *c, rg_refusal *e);
 
-/* Nothing follows an answer that had to call one of these tools.  If it was cut within a call, the call is given as far
- * as it goes, marked as cut, and never as words; if not even the tool's name is certain, there is no such call. */
+/* End an answer that had to call one of these tools.  If it was cut within a call, the call is given as far as it goes
+ * and marked as cut, never as text; if not even the tool's name is certain, it is dropped. */
 void rg_tool_form_end(const rg_tool_form *form, const json_t *tools, rg_answer *a);
 
 #endif

@@ -1,7 +1,7 @@
 /* tools.c -- the common ways in which models write calls of tools.
  *
  * JSON objects with a name and arguments, one or many, between marks of a model family; the XML of Qwen3-Coder and
- * Llama; the header and fence of DeepSeek.  A text is taken for calls only if all of it is calls. */
+ * Llama; the header and fence of DeepSeek.  A text counts as calls only if all of it is calls. */
 #define _GNU_SOURCE 1 /* memmem */
 #include <stdio.h>
 #include <string.h>
@@ -64,7 +64,7 @@ bool rg_answer_add_call(rg_answer *a, const char *name, size_t n_name, const cha
     return true;
 }
 
-/* Take back what a reader added before it found that the text is none. */
+/* Remove the calls that a reader added before it found that the text has no calls. */
 static bool undo(rg_answer *a, int n_before)
 {
     while (a->n_calls > n_before) {

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* attn_scale = 1 / sqrt(query_pre_attn_scalar).  GGUF has no key for that scalar: published files mean head_dim by it,
- * but those of 27 billion parameters dim / n_heads; ours say "attention.scale". */
+/* attn_scale = 1 / sqrt(query_pre_attn_scalar).  GGUF has no key for that scalar: in published files it is head_dim,
+ * except in those of 27 billion parameters, where it is dim / n_heads; ours have the key "attention.scale". */
 static bool finish_scale(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     const char *size = NULL;
@@ -15,7 +15,7 @@ static bool finish_scale(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
             return false;
         if (c->attn_scale == 0 && size && !strcmp(size, "27B") && c->n_heads)
             c->attn_scale = 1.0 / __builtin_sqrt((double)c->dim / c->n_heads);
-        return true; /* finish_heads knows the rest */
+        return true; /* finish_heads sets the rest */
     }
     if (rg_meta_float(ckpt, "query_pre_attn_scalar", &scalar, err) < 0)
         return false;

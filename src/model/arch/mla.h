@@ -26,8 +26,8 @@ rg_size Q_RANK, KV_RANK, KV_A_DIM, NOPE_DIM, V_DIM, MLA_Q_DIM, MLA_KV_B_DIM, MLA
     { RG_OWN_AT(mla_settings, kv_lora_rank), KEY_INT, "kv_lora_rank", "attention.kv_lora_rank", rank },                \
     { RG_OWN_AT(mla_settings, rope_dim), KEY_INT, "qk_rope_head_dim", "rope.dimension_count", rope }
 
-/* From the norm before the attention to the linear after it; both halves of kv_b are made from it where that is what is
- * stored. */
+/* From the norm before the attention to the linear after it.  Where the checkpoint stores kv_b, k_b and v_b are made
+ * from it. */
 bool when_q_rank(const rg_config *c, int layer);
 bool when_no_q_rank(const rg_config *c, int layer);
 bool when_q_a_bias(const rg_config *c, int layer);

@@ -214,7 +214,7 @@ static bool put_gguf_yarn(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     const rg_rope_config *r = &c->ropes[0];
     if (r->untruncated)
         return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for truncate: false of a rope of type yarn");
-    /* What a reader of the other keys takes for the factor on cos and sin. */
+    /* The factor on cos and sin that a reader computes if it sees the other keys only. */
     double factor = rg_yarn_factor(r), assumed = r->mscale_all_dim != 0 ? 1 : rg_yarn_mscale(r->factor, 1);
 
     return put_gguf_float(c, w, "rope.scaling.yarn_beta_fast", r->beta_fast, err) &&

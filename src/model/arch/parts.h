@@ -15,8 +15,8 @@ bool when_rope_factors(const rg_config *c, int layer);
 /* A norm stored as w where 1 + w is meant. */
 void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
 
-/* Rows of key tables: how long a sequence may be, and grouped-query attention, with what is meant where a file says
- * nothing. */
+/* Rows of key tables: the context length, and grouped-query attention, each with its default where a file has no
+ * key. */
 #define KEYS_GQA(length, heads, kv_heads, dim)                                                                         \
     { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", length },                \
     { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", heads },                   \
@@ -54,7 +54,8 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
     { W_GATE_PROJ, "mlp.gate_proj", "ffn_gate", { FFN_DIM, DIM }, SPLIT_ROWS },                                        \
     { W_UP_PROJ, "mlp.up_proj", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },                                              \
     { W_DOWN_PROJ, "mlp.down_proj", "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS }
-/* The router and its experts, named after the part of the layer that holds them, gate, up and down as given. */
+/* The router and its experts: `part` is the name of the module that holds them; gate, up and down are names within an
+ * expert. */
 #define WEIGHTS_EXPERTS(part, gate, up, down)                                                                          \
     { W_ROUTER, part ".gate", "ffn_gate_inp", { N_EXPERTS, DIM } },                                                    \
     { W_GATE_EXPERTS, part ".experts.*." gate, "ffn_gate_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS },             \
@@ -84,7 +85,7 @@ int period_of_windows(const rg_config *c);
 /* One rope for all layers, of head_dim columns or the part of them that the checkpoint says; pairs: how GGUF has the
  * rows that are rotated (GGUF_PAIRS or GGUF_HALVES). */
 bool finish_rope(rg_config *c, const rg_checkpoint *ckpt, double theta_default, bool pairs, rg_error *err);
-/* Of GGUF, which optional tensors there are: biases, an untied head, rope factors. */
+/* For GGUF: find out which optional tensors there are: biases, an untied head, rope factors. */
 void finish_optional(rg_config *c, const rg_checkpoint *ckpt);
 bool finish_routing(const rg_config *c, rg_error *err);
 /* config.json's key must be one of NULL-ended names, or absent. */
@@ -102,7 +103,7 @@ bool put_gguf_decoder(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 
 /* The act before o_proj: q, k, v of h, normalised per head where the layer has W_Q_NORM, rotated, stored, attended. */
 rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h);
-/* down(act(gate h) * up h), given by out: added to it if add, else put there. */
+/* out += (add) or = down(act(gate h) * up h). */
 void part_mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, bool add);
 
 /* out += the routed experts of h, and the shared ones where the layer has them. */

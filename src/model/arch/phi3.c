@@ -30,7 +30,7 @@ static bool when_long_factors(const rg_config *c, int layer)
     return c->from_gguf && c->ropes[0].type == RG_ROPE_LONG;
 }
 
-/* Other readers want the window's key where there is no window, too. */
+/* Other engines need the window's key even if there is no window. */
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     const rg_rope_config *r = &c->ropes[0];
