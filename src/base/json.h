@@ -27,6 +27,17 @@ json_t *rg_json_load(const char *text, size_t n, size_t flags, json_error_t *why
 json_t *rg_json_load_within(const char *text, size_t n, size_t flags, size_t bytes, json_error_t *why);
 size_t rg_json_budget(size_t n, size_t times); /* of n bytes of text */
 
+/* ridge.h's rg_json is a json_t, named so that callers of ridge.h need no jansson. */
+static inline const rg_json *rg_json_of(const json_t *v)
+{
+    return (const rg_json *)v;
+}
+
+static inline const json_t *rg_json_inside(const rg_json *v)
+{
+    return (const json_t *)v;
+}
+
 /* v as text, as json_dumps writes it, to be rg_free'd; NULL: no memory. */
 char *rg_json_dump(const json_t *v, size_t flags);
 
