@@ -321,13 +321,13 @@ rg_json *rg_json_new(const char *text, size_t n, rg_error *err)
 {
     json_error_t why = { 0 };
     json_t *v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
-                                    rg_json_budget(n, RG_JSON_TIMES_BODY), &why);
+                                    &(rg_json_limits){ .bytes = rg_json_budget(n, RG_JSON_TIMES_BODY) }, &why);
 
     if (v)
         return (rg_json *)v;
     if (json_error_code(&why) == json_error_out_of_memory)
         rg_fail_memory(err, n);
-    else if (json_error_code(&why) == RG_JSON_OVER_BUDGET)
+    else if (rg_json_over_limit(&why))
         rg_fail(err, RG_E_LIMIT, "the JSON text of %zu bytes: %s", n, why.text);
     else
         rg_fail(err, RG_E_INPUT, "the text is not JSON: line %d: %s", why.line, why.text);
