@@ -7,37 +7,17 @@
 #define RG_MODEL_CONFIG_H
 
 #include "model/embedding.h"
+#include "model/rope.h"
 #include "ops/ops.h"
 
 typedef struct rg_arch rg_arch;
 
-typedef enum rg_rope_type {
-    RG_ROPE_DEFAULT, RG_ROPE_LINEAR, RG_ROPE_LLAMA3, RG_ROPE_YARN, RG_ROPE_LONG,
-} rg_rope_type;
-
 enum {
     RG_MAX_LAYERS = 1024,
     RG_MAX_ROPES = 2,
-    RG_ROPE_VARIANTS = 2, /* of one rope: for sequences up to its original length, and for longer ones */
-    RG_MAX_ROPE_PAIRS = 256, /* that have a factor of their own */
     RG_MAX_EOS = 8,
     RG_OWN_BYTES = 256, /* of the settings that one architecture alone has */
 };
-
-typedef struct rg_rope_config {
-    rg_rope_type type;
-    double theta;
-    int dim;                    /* columns of a head that are rotated */
-    bool interleaved;
-    double factor;              /* linear, llama3, yarn */
-    double low_freq_factor, high_freq_factor;              /* llama3 */
-    double beta_fast, beta_slow, mscale, mscale_all_dim;   /* yarn; mscale 0: not given */
-    double attention_factor;    /* yarn; 0: follows from factor and mscale */
-    bool untruncated;           /* yarn: the ends of the ramp are not rounded to whole pairs */
-    int64_t original_max_seq_len;
-    /* longrope: what each pair's frequency is divided by, of short sequences and of long ones. */
-    float factors[RG_ROPE_VARIANTS][RG_MAX_ROPE_PAIRS];
-} rg_rope_config;
 
 /* Settings of one layer, besides the weights and the block of its kind. */
 typedef struct rg_layer_config {
@@ -114,25 +94,7 @@ double rg_config_value(const rg_config *c, const char *name);
 /* The string at a key must be one of a NULL-ended list; *which is its number, or -1 if absent. */
 bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *const *choices, int *which, rg_error *err)
     RG_MUST_CHECK;
-/* Rope settings, in the new spelling (rope_parameters, per layer type where part is given) or the old, or GGUF's. */
-bool rg_config_rope(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, double theta_default, rg_error *err)
-    RG_MUST_CHECK;
-
-/* How many variants a rope has. */
-int rg_rope_variants(const rg_rope_config *r);
 /* Positions from which on a sequence takes the second variant of its ropes; 0: there is none. */
 int32_t rg_rope_long_from(const rg_config *c);
-/* inv_freq [dim / 2] of a variant of a rope and the factor on cos and sin.  freq_factors: GGUF's tensor, or NULL. */
-void rg_rope_frequencies(const rg_rope_config *r, int variant, const float *freq_factors, float *inv_freq,
-                         float *factor);
-/* What each default frequency is divided by, for the types whose scaling depends on the frequency alone: dim / 2
- * values. */
-void rg_rope_factors(const rg_rope_config *r, int variant, float *factors);
-/* longrope's factor on cos and sin (Ding et al. 2024): of a context that was stretched by r->factor. */
-double rg_long_factor(const rg_rope_config *r);
-/* yarn's factor on cos and sin. */
-double rg_yarn_factor(const rg_rope_config *r);
-/* yarn's attention scale: 0.1 * mscale * ln(factor) + 1; 1 for factors up to 1. */
-double rg_yarn_mscale(double factor, double mscale);
 
 #endif

@@ -80,7 +80,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->n_ropes = 1;
     c->ropes[0].dim = mla->rope_dim;
     c->ropes[0].interleaved = true;
-    if (!rg_config_rope(&c->ropes[0], ckpt, NULL, 1e4, err))
+    if (!rg_rope_read(&c->ropes[0], ckpt, NULL, 1e4, err))
         return false;
     const rg_rope_config *r = &c->ropes[0];
     double mscale = r->type == RG_ROPE_YARN ? rg_yarn_mscale(r->factor, r->mscale_all_dim) : 1;

@@ -21,8 +21,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         return false;
     c->n_ropes = 2;
     c->ropes[0].dim = c->ropes[1].dim = c->head_dim;
-    return rg_config_rope(&c->ropes[0], ckpt, "full_attention", 1e6, err) &&
-           rg_config_rope(&c->ropes[1], ckpt, "sliding_attention", 1e4, err);
+    return rg_rope_read(&c->ropes[0], ckpt, "full_attention", 1e6, err) &&
+           rg_rope_read(&c->ropes[1], ckpt, "sliding_attention", 1e4, err);
 }
 
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)

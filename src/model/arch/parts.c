@@ -154,7 +154,7 @@ bool finish_rope(rg_config *c, const rg_checkpoint *ckpt, double theta_default, 
     c->n_ropes = 1;
     c->ropes[0].dim = (int)((double)dim * part);
     c->ropes[0].interleaved = c->from_gguf && pairs;
-    return rg_config_rope(&c->ropes[0], ckpt, NULL, theta_default, err);
+    return rg_rope_read(&c->ropes[0], ckpt, NULL, theta_default, err);
 }
 
 bool finish_routing(const rg_config *c, rg_error *err)
