@@ -1,4 +1,4 @@
-/* Conversations: where templates and variables are found, which template is taken, what is refused at the door, and how
+/* Conversations: where templates and variables are found, which template is taken, what is refused when it is read, and how
  * file and memory failures come out. */
 #include "support/test.h"
 

@@ -43,7 +43,7 @@ static kept kept_of(const rg_fwd *f, const rg_buffer *b, const rg_span *s)
                    .ld = b->draft_bytes / sizeof(float) };
 }
 
-/* n channels of a row on their way: rows lie far apart, and who computed them may have been another core. */
+/* Prefetch n channels of a row: rows are far apart in memory, and may be in another core's cache. */
 static void prefetch_row(const float *row, int n)
 {
     for (int k = 0; k < n; k += 16)
@@ -175,8 +175,7 @@ static void log_b(rg_fwd *f, const rg_op *op, const rg_span *s)
                (size_t)op->w[0]->rows * sizeof(float));
 }
 
-/* h of channels [c, c + n) on its way from memory: it lies in short pieces far apart, which the hardware does not see
- * coming. */
+/* Prefetch h of channels [c, c + n): it lies in short pieces far apart, which the hardware does not prefetch. */
 static void prefetch_state(const rg_fwd *f, const rg_op *op, const rg_span *s, int c, int n)
 {
     const float *h = kept_of(f, op->buffer, s).at + c, *a = op->w[0]->vec + c;

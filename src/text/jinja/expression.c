@@ -1,5 +1,5 @@
-/* expression.c -- expressions to code, in one pass: what binds tighter is compiled first, so code comes out in the
- * order in which a stack machine wants it. */
+/* expression.c -- expressions to code, in one pass: tighter operators are compiled first, so code comes out in the
+ * order in which the stack-based interpreter needs it. */
 #include <string.h>
 
 #include "base/mem.h"
