@@ -16,6 +16,9 @@ enum {
     MAX_STOP_BYTES = 1 << 16, /* of all stop texts together */
 };
 
+/* Prefixes of sequences that take the long factors of a rope are apart from those of others. */
+static const uint64_t LONG_SALT = 0x9fb21c651e98df25;
+
 static const rg_spelling silence; /* no id shows anything */
 
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
@@ -308,7 +311,8 @@ static bool complete(rg_request *r, const rg_request_model *m, rg_error *err)
     r->eos_ids = m->eos_ids;
     r->n_eos = m->n_eos;
     r->tenant = hash_of(r->params.tenant);
-    r->salt = hash_of(r->params.cache_salt);
+    r->rope = m->long_from && r->params.n_prompt + r->params.max_tokens >= m->long_from;
+    r->salt = hash_of(r->params.cache_salt) ^ (r->rope ? LONG_SALT : 0);
     r->params.tenant = r->params.cache_salt = NULL;
     if (!start_grammars(r, err))
         return false;

@@ -22,6 +22,7 @@ typedef struct rg_request_model {
     const rg_spelling *spelling; /* NULL: texts are empty */
     const int32_t *eos_ids;
     int32_t n_eos;
+    int32_t long_from; /* positions from which on a sequence takes the second variant of ropes; 0: none */
 } rg_request_model;
 
 typedef struct rg_sample { /* one answer */
@@ -84,6 +85,7 @@ struct rg_request {
     struct rg_request *next, *prev; /* the scheduler's queues */
     struct rg_request *queue_next;   /* in its queue of fair.h */
     uint64_t tenant, salt;          /* hashes: who asks, and whose prefixes it may find */
+    int32_t rope;                   /* the variant of ropes, by how long it may become; part of salt */
     int32_t state_part;             /* what it may come to need of all state, in parts of RG_ADMISSION_ALL_STATE */
     uint64_t deadline_ns;           /* 0: none */
     atomic_int uncached;            /* rg_uncached, once admitted */

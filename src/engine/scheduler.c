@@ -378,6 +378,7 @@ static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
     a->seq = take_seq(s, r, must);
     if (!a->seq)
         return false;
+    a->seq->rope = r->rope;
     a->seq->salt = r->salt ^ (s->options.share_prefixes ? 0 : r->tenant * 0x9e3779b97f4a7c15u);
     if (n_most)
         n_found = rg_seq_match(s->states, a->seq, rg_request_tokens(r, i), n_most, &uncached);

@@ -269,6 +269,7 @@ bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to)
     to->committed = to->length = q->committed;
     to->n_replay = q->n_replay;
     to->salt = q->salt;
+    to->rope = q->rope;
     to->n_published = q->n_published;
     set_tail(s, to, q->tail);
     return true;
@@ -533,6 +534,7 @@ void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_
     span->n_draft = n_draft;
     span->n_replay = q->n_replay;
     span->adapter = -1;
+    span->rope = q->rope;
     for (int g = 0; g < RG_MAX_GROUPS; g++)
         span->tables[g] = g < s->spec.n_groups ? q->table[g] : NULL;
 }

@@ -396,7 +396,7 @@ int32_t rg_rope_long_from(const rg_config *c)
     for (int i = 0; i < c->n_ropes; i++)
         if (c->ropes[i].type == RG_ROPE_LONG)
             return (int32_t)c->ropes[i].original_max_seq_len + 1;
-    return INT32_MAX;
+    return 0;
 }
 
 double rg_long_factor(const rg_rope_config *r)

@@ -120,7 +120,7 @@ bool rg_config_rope(rg_rope_config *r, const rg_checkpoint *ckpt, const char *pa
 
 /* How many variants a rope has. */
 int rg_rope_variants(const rg_rope_config *r);
-/* Positions from which on a sequence takes the second variant of its ropes; INT32_MAX: there is none. */
+/* Positions from which on a sequence takes the second variant of its ropes; 0: there is none. */
 int32_t rg_rope_long_from(const rg_config *c);
 /* inv_freq [dim / 2] of a variant of a rope and the factor on cos and sin.  freq_factors: GGUF's tensor, or NULL. */
 void rg_rope_frequencies(const rg_rope_config *r, int variant, const float *freq_factors, float *inv_freq,

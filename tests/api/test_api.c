@@ -365,6 +365,42 @@ static void file_failures(void **state)
     fails_cleanly(false);
 }
 
+/* A model whose rope has other factors for sequences that may exceed its original context of 1,024 positions: what
+ * counts is prompt and max_tokens together, and no prefix of one kind is taken for the other's. */
+static void long_sequences_have_their_own_rope(void **state)
+{
+    static const int32_t ids[] = { 5, 9, 300, 17, 42, 42, 8, 100, 101, 7, 64, 3, 250, 31, 77, 12, 13, 14, 15, 16, 200, 201, 6, 11,
+                                   5, 9, 300, 17, 42, 42, 8, 100, 101, 7, 64, 3, 250, 31, 77, 12, 13, 14, 15, 16, 200, 201, 6, 11,
+                                   5, 9, 300, 17, 42, 42, 8, 100, 101, 7, 64, 3, 250, 31, 77, 12, 13, 14, 15, 16, 200, 201, 6, 11 };
+    enum { N = sizeof ids / sizeof *ids };
+    static const struct {
+        int max_tokens;
+        bool is_long, finds_prefix;
+    } cases[] = { { 1024 - N, false, false }, { 1024 - N, false, true }, { 1025 - N, true, false }, { 1025 - N, true, true } };
+    rg_options o = options(2, "auto");
+    rg_error err = { 0 };
+    rg_engine *e = rg_open(test_data("phi4-mini"), &o, &err);
+    float first[4];
+
+    (void)state;
+    assert_ok(e, err);
+    for (size_t i = 0; i < 4; i++) {
+        rg_params p = params_of(ids, N, cases[i].max_tokens);
+        rg_token t;
+
+        p.sampling.temperature = 0;
+        p.sampling.n_logprobs = 0;
+        rg_request *r = rg_submit(e, &p, &err);
+        assert_ok(r, err);
+        assert_true(rg_next(r, &t));
+        first[i] = t.logprob;
+        assert_int_equal(rg_request_usage(r).n_cached > 0, cases[i].finds_prefix);
+        rg_request_close(r);
+    }
+    assert_true(first[0] == first[1] && first[2] == first[3] && first[0] != first[2]);
+    rg_close(e);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +408,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(prefixes_are_reused),      cmocka_unit_test(refusals_are_clear),
         cmocka_unit_test(cancel_and_close),         cmocka_unit_test(stops_and_logprobs),
         cmocka_unit_test(memory_failures),          cmocka_unit_test(file_failures),
+        cmocka_unit_test(long_sequences_have_their_own_rope),
     };
 
     test_init(argc, argv);

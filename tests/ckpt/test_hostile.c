@@ -515,7 +515,7 @@ static bool note_peak(void *arg, size_t bytes)
 /* A header of 25 MB, as of very many tensors with the shortest of names, takes 16 times its size and 16 MB at most. */
 static void long_headers_take_bounded_memory(void **state)
 {
-    enum { BYTES = 25 << 20 };
+    const size_t bytes = (size_t)(TEST_SLOWER > 1 ? 5 : 25) << 20;
     static const char *const entries[] = {
         "\"t%zu\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[%zu,%zu]},",
         "\"model.layers.%zu.mlp.down_proj.weight\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[%zu,%zu]},",
@@ -525,11 +525,11 @@ static void long_headers_take_bounded_memory(void **state)
 
     (void)state;
     for (size_t k = 0; k < RG_LEN(entries); k++) {
-        char *text = rg_alloc(BYTES + 256);
+        char *text = rg_alloc(bytes + 256);
         size_t n = 1, i = 0, before, peak = 0;
         rg_error err = { 0 };
         text[0] = '{';
-        for (; n < BYTES; i++)
+        for (; n < bytes; i++)
             n += (size_t)sprintf(text + n, entries[k], i, i, i + 1);
         text[n - 1] = '}';
         text[n] = '\0';
@@ -549,7 +549,7 @@ static void long_headers_take_bounded_memory(void **state)
 /* The same of a config of 6 MB. */
 static void long_configs_take_bounded_memory(void **state)
 {
-    enum { BYTES = 6 << 20 };
+    const size_t bytes = (size_t)(TEST_SLOWER > 1 ? 2 : 6) << 20;
     static const char *const pieces[] = {
         "\"k%zx\":0,", "\"k%zx\":{},", "\"k%zx\":[0,{}],", "\"k%zx\":\"\",", "\"k%zx\":[1,2,3,4,5,6,7,8],",
         "\"a_key_as_long_as_keys_are_%zu\": 0.12345,\n",
@@ -558,11 +558,11 @@ static void long_configs_take_bounded_memory(void **state)
     (void)state;
     mkdir(in_scratch("long"), 0755);
     for (size_t k = 0; k < RG_LEN(pieces); k++) {
-        char *text = rg_alloc(BYTES + 256);
+        char *text = rg_alloc(bytes + 256);
         size_t n = 1, i = 0, before, peak = 0;
         rg_error err = { 0 };
         text[0] = '{';
-        for (; n < BYTES; i++)
+        for (; n < bytes; i++)
             n += (size_t)sprintf(text + n, pieces[k], i);
         strcpy(text + n, "\"z\":0}");
         put_text("long/config.json", text);

@@ -84,9 +84,11 @@ static int ask(const shape *s, size_t n)
 
 static void every_size_is_answered(void **state)
 {
+    const size_t factor = test_all() ? 2 : 4; /* from size to size: to 16 MiB, where a chat was once too long, either way */
+
     (void)state;
     for (size_t i = 0; i < RG_LEN(shapes); i++) {
-        for (size_t n = LEAST; n <= max_body; n *= 2) {
+        for (size_t n = LEAST; n <= max_body; n *= factor) {
             int status = ask(&shapes[i], n);
             if (status != 200 && (status < 400 || status > 499))
                 fail_msg("%s%s... of %zu bytes: %d", shapes[i].path, shapes[i].before, n, status);
