@@ -1,4 +1,4 @@
-/* gbnf.c -- GBNF, llama.cpp's notation: rules over characters.  "root" is the whole answer.
+/* gbnf.c -- GBNF, the grammar notation that came with GGUF: rules over characters.  "root" is the whole answer.
  *
  * A rule ends where the next one begins, or with the text: a line break within it is only a blank.  One thing is ours:
  * `%json {...}`, a value of a JSON schema. */
