@@ -564,7 +564,7 @@ static bool require_plain_weights(const rg_checkpoint *ckpt, rg_error *err)
 typedef struct stray {
     const rg_config *c;
     bool scaling_wins; /* rope_scaling stands in for rope_parameters */
-    char key[160];     /* the first that is known and stands where nobody reads it; "": none */
+    char key[160];     /* the first known key in a place where it is not read; "": none */
 } stray;
 
 static bool is_known(const rg_config *c, const char *name)
@@ -592,7 +592,7 @@ static void look_for_stray(void *arg, const char *key, rg_meta_type type, bool u
         snprintf(s->key, sizeof s->key, "%s", key);
 }
 
-/* A setting that has a meaning for this model, in an object that nobody reads, would be dropped without a word. */
+/* A setting that this model uses, in an object that is not read, would be ignored silently. */
 static bool require_no_stray(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     stray s = { .c = c, .scaling_wins = has_rope_scaling(ckpt) };

@@ -210,7 +210,7 @@ static void sort_answered(rg_batches *b)
             continue;
         bool passing = slot->status && is_passing(b, slot);
         if (!slot->status || (passing && b->s->state != RG_READY)) {
-            vacate(b, slot, false); /* it was let go, or the server is ending */
+            vacate(b, slot, false); /* it was cancelled, or the server is ending */
         } else if (passing) {
             slot->again_ns = rg_now_ns() + ((uint64_t)250000000 << (slot->n_tries < 7 ? slot->n_tries : 7));
             set_state(slot, RG_SLOT_WAITING);

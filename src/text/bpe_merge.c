@@ -231,8 +231,8 @@ typedef struct sweeping {
     size_t to, at;
 } sweeping;
 
-/* Join the symbol at `at` with the next, and what that becomes with its neighbours as long as those pairs are of the
- * same rank, the left one first.  False: a pair came up that goes before. */
+/* Join the symbol at `at` with the next, and the result with its neighbours as long as those pairs have the same rank,
+ * the left one first.  False: joining made a pair of an earlier rank. */
 static bool sweep_join(sweeping *z, symbol *now)
 {
     symbol *s = z->w->symbol, last;

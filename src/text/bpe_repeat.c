@@ -60,7 +60,7 @@ static int find_stretches(rg_string word, stretch list[MOST])
     return n;
 }
 
-/* Are the pieces before x and y equal, where both lie in one stretch and a number of periods apart? */
+/* True if the pieces before x and y are equal; both lie in one stretch, a number of periods apart. */
 static bool same_before(const rg_symbol *v, int32_t x, int32_t y)
 {
     const rg_symbol *one = &v[v[x].prev], *two = &v[v[y].prev];

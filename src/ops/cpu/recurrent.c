@@ -1,10 +1,9 @@
 /* recurrent.c -- Mamba's convolution and scan over spans, and the state that a sequence keeps of them.
  *
  * The state in the slot is the one after the last committed row.  Draft rows leave it alone: they run on a copy, and
- * their inputs are logged.  The next step says how many of them were accepted (n_replay) and each operation folds
- * those in first, from its own part of the log: the convolution its inputs into the tail; the scan x, dt and B into
- * h.  A replayed row goes through the operations that it would have gone through as a row, so the bits are those of a
- * sequence that never drafted.
+ * their inputs are logged.  The next step says how many of them were accepted (n_replay) and each operation folds those
+ * in first, from its own part of the log: the convolution its inputs into the tail; the scan x, dt and B into h.  A
+ * replayed row runs the same operations as an ordinary row, so the bits are those of a sequence without drafts.
  *
  * Chunks are runs of channels, and channels never meet: a chunk reads its channels of the log before it writes them.
  * Only B belongs to all channels, and is logged in a phase of its own after all have read it. */

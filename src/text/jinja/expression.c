@@ -203,7 +203,7 @@ static bool compare_op(jj_compiler *k, jj_cmp *op)
     return jj_advance(k) && jj_advance(k);
 }
 
-/* The jumps of a chain, each of which says how far back the one before stands, all come here. */
+/* Make all jumps of a chain lead here; each of them holds the distance to the one before. */
 static void patch_chain(jj_compiler *k, size_t last)
 {
     while (last != SIZE_MAX) {

@@ -39,7 +39,7 @@ bool jj_fail(jj_ctx *c, const char *fmt, ...) RG_PRINTF(2, 3);
 bool jj_over(jj_ctx *c, const char *what); /* a budget was met */
 bool jj_over_bytes(jj_ctx *c);             /* the budget of bytes was met */
 bool jj_no_memory(jj_ctx *c, size_t n);
-/* Around a function that calls itself for what is inside a value. */
+/* To be called around a function that recurses into a value. */
 bool jj_enter(jj_ctx *c);
 void jj_leave(jj_ctx *c);
 
@@ -358,7 +358,7 @@ bool jj_escape_html(jj_ctx *c, const jj_str *s, jj_value *out);
 typedef bool jj_pick(jj_ctx *c, jj_iter *it, jj_value item, bool *keep, jj_value *out);
 
 struct jj_iter {
-    jj_value of;    /* what is gone through, by index `at` */
+    jj_value of;    /* the iterable, by index `at` */
     jj_iter *from;  /* or another one, each item of which `pick` keeps, drops or changes */
     jj_pick *pick;
     size_t at;
@@ -372,7 +372,7 @@ struct jj_iter {
     uint32_t entry, scope;
 };
 
-/* NULL and an error if v cannot be gone through. */
+/* NULL and an error if v is not iterable. */
 jj_iter *jj_iterate(jj_ctx *c, jj_value v);
 bool jj_next(jj_ctx *c, jj_iter *it, jj_value *out); /* JJ_MISSING: no more */
 bool jj_iterable(jj_value v);
