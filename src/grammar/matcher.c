@@ -152,7 +152,7 @@ static bool may_begin(const run *r, const rg_grammar_node *node)
     return rg_set_has(&r->f->set[node->first], r->byte);
 }
 
-static void look_seq(run *r, const rg_grammar_node *node, const rg_frame *at)
+static void expand_seq(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     uint32_t i = (uint32_t)at->data;
     const uint32_t *kid = r->f->kid + node->a;
@@ -168,7 +168,7 @@ static void look_seq(run *r, const rg_grammar_node *node, const rg_frame *at)
     pop(r, at->below);
 }
 
-static void look_alt(run *r, const rg_grammar_node *node, const rg_frame *at)
+static void expand_alt(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     const uint32_t *kid = r->f->kid + node->a;
 
@@ -179,7 +179,7 @@ static void look_alt(run *r, const rg_grammar_node *node, const rg_frame *at)
         pop(r, at->below);
 }
 
-static void look_rep(run *r, const rg_grammar_node *node, const rg_frame *at)
+static void expand_rep(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     uint64_t count = at->data;
 
@@ -216,7 +216,7 @@ static void other_key(run *r, const rg_object *o, const rg_frame *at, int lex)
     arrive(r, rg_stacks_push(r->s, o->tail[lex], 0, next));
 }
 
-static void look_key(run *r, const rg_grammar_node *node, const rg_frame *at)
+static void expand_key(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     const rg_object *o = &r->f->object[node->a];
     const rg_key_node *key = &o->key[node->n];
@@ -242,7 +242,7 @@ static void look_key(run *r, const rg_grammar_node *node, const rg_frame *at)
     }
 }
 
-static void look_object(run *r, const rg_grammar_node *node, const rg_frame *at)
+static void expand_object(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     const rg_object *o = &r->f->object[node->a];
 
@@ -275,13 +275,13 @@ static void look(run *r, const rg_frame *at)
             break;
         arrive(r, at->data + 1 < node->n ? rg_stacks_push(r->s, at->node, at->data + 1, at->below) : at->below);
         break;
-    case RG_NODE_SEQ: look_seq(r, node, at); break;
-    case RG_NODE_ALT: look_alt(r, node, at); break;
-    case RG_NODE_REP: look_rep(r, node, at); break;
+    case RG_NODE_SEQ: expand_seq(r, node, at); break;
+    case RG_NODE_ALT: expand_alt(r, node, at); break;
+    case RG_NODE_REP: expand_rep(r, node, at); break;
     case RG_NODE_REF: visit(r, node->a, 0, at->below); break;
     case RG_NODE_OPEN:
-    case RG_NODE_NEXT: look_object(r, node, at); break;
-    case RG_NODE_KEY: look_key(r, node, at); break;
+    case RG_NODE_NEXT: expand_object(r, node, at); break;
+    case RG_NODE_KEY: expand_key(r, node, at); break;
     }
 }
 

@@ -581,7 +581,7 @@ static bool is_known(const rg_config *c, const char *name)
     return false;
 }
 
-static void look_for_stray(void *arg, const char *key, rg_meta_type type, bool understood)
+static void find_stray(void *arg, const char *key, rg_meta_type type, bool understood)
 {
     stray *s = arg;
     const char *name = strrchr(key, '.');
@@ -599,7 +599,7 @@ static bool require_no_stray(const rg_config *c, const rg_checkpoint *ckpt, rg_e
 
     if (c->from_gguf)
         return true;
-    rg_meta_each(ckpt, look_for_stray, &s);
+    rg_meta_each(ckpt, find_stray, &s);
     if (!s.key[0])
         return true;
     return rg_fail(err, RG_E_UNSUPPORTED, "%s: the key '%s' stands where this architecture does not read it",
