@@ -298,14 +298,20 @@ RG_API char *rg_decode(const rg_engine *engine, const int32_t *ids, size_t n, bo
                        rg_error *err);
 RG_API void rg_text_free(char *text);
 
+/* A JSON value, parsed once and then read as often as needed.  NULL and *err: not JSON, or larger than its budget. */
+typedef struct rg_json rg_json;
+RG_API rg_json *rg_json_new(const char *text, size_t n, rg_error *err);
+RG_API void rg_json_close(rg_json *json); /* NULL is fine */
+
 /* Ids of a conversation, rendered by the checkpoint's chat template (or, if it has none, as "role: content" lines).
- * json: a list of messages, or an object with "messages", "tools" and extra variables of the template.  The text of
- * messages cannot produce special tokens.  text (may be NULL) gets the rendered text, to be freed with rg_text_free. */
+ * conversation: a list of messages, or an object with "messages", "tools" and extra variables of the template.  The
+ * text of messages cannot produce special tokens.  text (may be NULL) gets the rendered text, to be freed with
+ * rg_text_free. */
 typedef struct rg_chat_options {
     bool no_generation_prompt;
     bool continue_final; /* the last message, a text of the assistant's, stays open: the answer continues it */
 } rg_chat_options;
-RG_API bool rg_chat_encode(const rg_engine *engine, const char *json, size_t n, const rg_chat_options *options,
+RG_API bool rg_chat_encode(const rg_engine *engine, const rg_json *conversation, const rg_chat_options *options,
                            int32_t **ids, size_t *n_ids, char **text, rg_error *err);
 RG_API bool rg_chat_has_template(const rg_engine *engine);
 

@@ -311,31 +311,46 @@ static bool encode_chat(const rg_engine *e, const json_t *conversation, const rg
                   ? rg_render_continued(e->chat, conversation, rg_local_s(), text, err)
                   : rg_chat_render(e->chat, conversation, !o->no_generation_prompt, rg_local_s(), text, err);
 
+    /* The text that callers get ends at its first NUL. */
+    if (ok && text->bytes.n && memchr(text->bytes.data, 0, text->bytes.n))
+        return rg_fail(err, RG_E_INPUT, "the conversation has a NUL character");
     return ok && rg_tokenizer_encode_text(e->tokenizer, text, flags, ids, err);
 }
 
-bool rg_chat_encode(const rg_engine *e, const char *json, size_t n, const rg_chat_options *options, int32_t **ids,
+rg_json *rg_json_new(const char *text, size_t n, rg_error *err)
+{
+    json_error_t why = { 0 };
+    json_t *v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
+                                    &(rg_json_limits){ .bytes = rg_json_budget(n, RG_JSON_TIMES_BODY) }, &why);
+
+    if (v)
+        return (rg_json *)v;
+    if (json_error_code(&why) == json_error_out_of_memory)
+        rg_fail_memory(err, n);
+    else if (rg_json_over_limit(&why))
+        rg_fail(err, RG_E_LIMIT, "the JSON text of %zu bytes: %s", n, why.text);
+    else
+        rg_fail(err, RG_E_INPUT, "the text is not JSON: line %d: %s", why.line, why.text);
+    return NULL;
+}
+
+void rg_json_close(rg_json *json)
+{
+    json_decref((json_t *)json);
+}
+
+bool rg_chat_encode(const rg_engine *e, const rg_json *conversation, const rg_chat_options *options, int32_t **ids,
                     size_t *n_ids, char **text, rg_error *err)
 {
     rg_chat_options o = options ? *options : (rg_chat_options){ 0 };
-    json_t *conversation;
-    json_error_t why = { 0 };
     rg_text rendered;
     rg_ids out = { 0 };
     bool ok;
 
     if (!need_tokenizer(e, err))
         return false;
-    conversation = rg_json_load_within(json, n, JSON_REJECT_DUPLICATES, rg_json_budget(n, RG_JSON_TIMES_BODY), &why);
-    if (!conversation && json_error_code(&why) == json_error_out_of_memory)
-        return rg_fail_memory(err, n);
-    if (!conversation && json_error_code(&why) == RG_JSON_OVER_BUDGET)
-        return rg_fail(err, RG_E_LIMIT, "the conversation of %zu bytes: %s", n, why.text);
-    if (!conversation)
-        return rg_fail(err, RG_E_INPUT, "the conversation is not JSON: line %d: %s", why.line, why.text);
     rg_text_init(&rendered, CHAT_BYTES);
-    ok = hand_over(&out, encode_chat(e, conversation, &o, &rendered, &out, err), ids, n_ids);
-    json_decref(conversation);
+    ok = hand_over(&out, encode_chat(e, rg_json_inside(conversation), &o, &rendered, &out, err), ids, n_ids);
     if (ok && text) { /* the buffer ends with a NUL, and is the caller's from now on */
         *text = rendered.bytes.data;
         rendered.bytes.data = NULL;

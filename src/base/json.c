@@ -4,6 +4,7 @@
  * it allocates until it stops comes from memory that was reserved before. */
 #include "base/json.h"
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +15,7 @@ enum {
     PIECE = 1024,   /* jansson's buffer: bytes that it still reads after a refused allocation */
     PER_BYTE = 256, /* most memory that one byte of text can take: "{" makes an object and its table */
     MORE = 4096,
+    OVER_LIMIT = 100, /* in json_error_code's place */
 };
 
 /* Before main, so that no object is allocated by one allocator and freed by another. */
@@ -40,10 +42,27 @@ static size_t give(void *buffer, size_t room, void *arg)
     return n;
 }
 
-/* The longest token: a string with its quotes, or the text between two delimiters with the first of them. */
-static size_t longest_token(const char *text, size_t n)
+typedef struct extent {
+    size_t depth, values; /* counted by what separates them; an empty list or object counts as two */
+    size_t longest;       /* of a token: a string with its quotes, or the text between two delimiters with the first */
+} extent;
+
+static void count_delimiter(extent *e, size_t *depth, char c)
 {
-    size_t longest = 0;
+    if (c == '[' || c == '{') {
+        e->values++;
+        e->depth = ++*depth > e->depth ? *depth : e->depth;
+    } else if (c == ']' || c == '}') {
+        *depth -= *depth > 0;
+    } else if (c == ',') {
+        e->values++;
+    }
+}
+
+static extent measure(const char *text, size_t n)
+{
+    extent e = { .values = 1 };
+    size_t depth = 0;
 
     for (size_t at = 0, from; at < n;) {
         from = at++;
@@ -52,12 +71,13 @@ static size_t longest_token(const char *text, size_t n)
                 at += text[at] == '\\' ? 2 : 1;
             at = at < n ? at + 1 : n;
         } else {
+            count_delimiter(&e, &depth, text[from]);
             while (at < n && !strchr(",:[]{}\" \t\r\n", text[at]))
                 at++;
         }
-        longest = at - from > longest ? at - from : longest;
+        e.longest = at - from > e.longest ? at - from : e.longest;
     }
-    return longest;
+    return e;
 }
 
 size_t rg_json_budget(size_t n, size_t times)
@@ -69,19 +89,45 @@ size_t rg_json_budget(size_t n, size_t times)
 
 /* Reserve memory for after a refused allocation, at most `most` in one piece: a token's buffer is doubled, or is as
  * long as the token.  The text, the reserve and the parsed values together stay within `budget`. */
-static bool set_aside(const char *text, size_t n, size_t budget)
+static bool set_aside(size_t longest, size_t n, size_t budget)
 {
     size_t most, bytes, used;
 
-    return rg_head_and_items(MORE, longest_token(text, n), 2, &most) &&
+    return rg_head_and_items(MORE, longest, 2, &most) &&
            rg_head_and_items((n < PIECE ? n : PIECE) * PER_BYTE, 2, most, &bytes) && rg_add(bytes, n, &used) &&
            rg_mem_reserve(bytes, most, used < budget ? budget - used : 0);
 }
 
-json_t *rg_json_load_within(const char *text, size_t n, size_t flags, size_t budget, json_error_t *why)
+/* NULL, with the code and the sentence in *why. */
+RG_PRINTF(3, 4) static json_t *refuse(json_error_t *why, int code, const char *fmt, ...)
+{
+    va_list args;
+
+    if (!why)
+        return NULL;
+    memset(why, 0, sizeof *why);
+    va_start(args, fmt);
+    vsnprintf(why->text, sizeof why->text - 1, fmt, args);
+    va_end(args);
+    why->text[JSON_ERROR_TEXT_LENGTH - 1] = (char)code; /* where jansson keeps it */
+    return NULL;
+}
+
+bool rg_json_over_limit(const json_error_t *why)
+{
+    return (int)json_error_code(why) == OVER_LIMIT;
+}
+
+json_t *rg_json_load_within(const char *text, size_t n, size_t flags, const rg_json_limits *limits, json_error_t *why)
 {
     feed f = { text, n };
-    bool refused = !set_aside(text, n, budget), over = false;
+    extent size = measure(text, n);
+
+    if (limits->depth && size.depth > limits->depth)
+        return refuse(why, OVER_LIMIT, "it is nested more than %zu deep", limits->depth);
+    if (limits->values && size.values > limits->values)
+        return refuse(why, OVER_LIMIT, "it has more than %zu values", limits->values);
+    bool refused = !set_aside(size.longest, n, limits->bytes), over = false;
     json_t *v = refused ? NULL : json_load_callback(give, &f, flags, why);
 
     if (!refused && rg_mem_refused()) {
@@ -91,18 +137,14 @@ json_t *rg_json_load_within(const char *text, size_t n, size_t flags, size_t bud
         over = rg_mem_over_budget();
     }
     rg_mem_unreserve();
-    if (refused && why) {
-        memset(why, 0, sizeof *why);
-        snprintf(why->text, sizeof why->text, over ? "it takes more than %zu bytes of memory" : "out of memory",
-                 budget);
-        why->text[JSON_ERROR_TEXT_LENGTH - 1] = over ? (char)RG_JSON_OVER_BUDGET : (char)json_error_out_of_memory;
-    }
-    return v;
+    if (over)
+        return refuse(why, OVER_LIMIT, "it takes more than %zu bytes of memory", limits->bytes);
+    return refused ? refuse(why, json_error_out_of_memory, "out of memory") : v;
 }
 
 json_t *rg_json_load(const char *text, size_t n, size_t flags, json_error_t *why)
 {
-    return rg_json_load_within(text, n, flags, rg_json_budget(n, RG_JSON_TIMES), why);
+    return rg_json_load_within(text, n, flags, &(rg_json_limits){ .bytes = rg_json_budget(n, RG_JSON_TIMES) }, why);
 }
 
 static int add_text(const char *text, size_t n, void *arg)

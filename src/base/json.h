@@ -18,14 +18,30 @@ enum {
     RG_JSON_TIMES_WORDS = 48, /* for a tokenizer's file, which is a long list of very short texts */
 };
 
-/* A further json_error_code: the document takes more than its budget. */
-#define RG_JSON_OVER_BUDGET ((enum json_error_code)100)
+/* What a document may be at most. */
+typedef struct rg_json_limits {
+    size_t bytes;         /* of memory for all of it, the text included */
+    size_t depth, values; /* checked before the text is parsed; 0: any */
+} rg_json_limits;
+size_t rg_json_budget(size_t n, size_t times); /* bytes for n bytes of text */
 
-/* As json_loadb.  NULL with json_error_out_of_memory in *why: an allocation was refused. */
+/* As json_loadb, within RG_JSON_TIMES.  NULL with json_error_out_of_memory in *why: an allocation was refused. */
 json_t *rg_json_load(const char *text, size_t n, size_t flags, json_error_t *why);
-/* The same with another budget: bytes for all of it, the text included. */
-json_t *rg_json_load_within(const char *text, size_t n, size_t flags, size_t bytes, json_error_t *why);
-size_t rg_json_budget(size_t n, size_t times); /* of n bytes of text */
+/* The same with other limits. */
+json_t *rg_json_load_within(const char *text, size_t n, size_t flags, const rg_json_limits *limits, json_error_t *why);
+/* True if the document was refused for a limit.  why->text says which: "it is nested more than 64 deep". */
+bool rg_json_over_limit(const json_error_t *why);
+
+/* ridge.h's rg_json is a json_t, named so that callers of ridge.h need no jansson. */
+static inline const rg_json *rg_json_of(const json_t *v)
+{
+    return (const rg_json *)v;
+}
+
+static inline const json_t *rg_json_inside(const rg_json *v)
+{
+    return (const json_t *)v;
+}
 
 /* v as text, as json_dumps writes it, to be rg_free'd; NULL: no memory. */
 char *rg_json_dump(const json_t *v, size_t flags);

@@ -1,5 +1,5 @@
-/* json.c -- see json.h.  A first pass over the text finds the depth without recursion, and finds the tokens to
- * rewrite; jansson then parses the text or its rewritten copy. */
+/* json.c -- see json.h.  A first pass over the text finds the tokens to rewrite; jansson then parses the text
+ * or its rewritten copy. */
 #include "ckpt/json.h"
 
 #include <math.h>
@@ -23,7 +23,6 @@ typedef struct scan {
     size_t n, at;
     char *out; /* NULL: only counting */
     size_t n_out;
-    size_t depth, max_depth;
     bool rewrite; /* something needs it */
 } scan;
 
@@ -92,12 +91,6 @@ static void scan_all(scan *s)
             scan_number(s);
             continue;
         }
-        if (c == '[' || c == '{') {
-            if (++s->depth > s->max_depth)
-                s->max_depth = s->depth;
-        } else if ((c == ']' || c == '}') && s->depth) {
-            s->depth--;
-        }
         emit(s, &c, 1);
         s->at++;
     }
@@ -106,11 +99,12 @@ static void scan_all(scan *s)
 static json_t *load(const char *name, const char *text, size_t n, size_t budget, rg_error *err)
 {
     json_error_t why = { 0 };
-    json_t *v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, budget, &why);
+    json_t *v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
+                                    &(rg_json_limits){ .bytes = budget, .depth = RG_JSON_DEPTH }, &why);
 
     if (v)
         return v;
-    if (json_error_code(&why) == RG_JSON_OVER_BUDGET)
+    if (rg_json_over_limit(&why))
         rg_fail(err, RG_E_INPUT, "%s: a document of %zu bytes: %s", name, n, why.text);
     else if (json_error_code(&why) == json_error_out_of_memory)
         rg_fail(err, RG_E_MEMORY, "%s: out of memory for a document of %zu bytes", name, n);
@@ -133,8 +127,6 @@ json_t *rg_json_parse_within(const char *name, const char *text, size_t n, size_
     json_t *v;
 
     scan_all(&count);
-    if (count.max_depth > RG_JSON_DEPTH)
-        return rg_fail(err, RG_E_INPUT, "%s: nested deeper than %d", name, RG_JSON_DEPTH), NULL;
     if (!count.rewrite)
         return load(name, text, n, bytes, err);
     rewrite = (scan){ .text = text, .n = n, .out = rg_alloc(count.n_out) };

@@ -1,7 +1,7 @@
 /* json.h -- JSON from strangers, by jansson, within budgets.
  *
- * Depth is bounded before jansson sees the text, and memory as base/json does; duplicate keys are refused.  Python's
- * extensions are accepted: Infinity and NaN, and integers beyond 64 bits, which become reals. */
+ * Depth and memory are bounded by base/json; duplicate keys are refused.  Python's extensions are accepted: Infinity
+ * and NaN, and integers beyond 64 bits, which become reals. */
 #ifndef RG_CKPT_JSON_H
 #define RG_CKPT_JSON_H
 

@@ -364,11 +364,11 @@ static int run(int argc, char **argv)
         { "--batch", CLI_INTS, &j.batch, "1,8,32,64", "streams that decode together" },
         { "--context", CLI_INTS, &j.context, "128,4096", "positions before the measured ones" },
         { "--reps", CLI_INT, &j.reps, "N", "repetitions, of which the best counts (default 3)", 1, 1000 },
-        { "--csv", CLI_STRING, &j.csv, "FILE", "also write the rows to a file" },
+        CLI_CSV_OPTION(j.csv),
         { "--no-cache", CLI_FLAG, &j.no_cache, NULL,
           "instead: a prompt of each context and --decode tokens, with the K/V cache and recomputing all for each" },
-        { "--remeasure", CLI_FLAG, &j.remeasure, NULL, "with --no-cache: measure this machine anew" },
-        { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32, f16, bf16, q8 (default: f32 for F32 weights, else bf16)" },
+        CLI_REMEASURE_OPTION(j.remeasure, "with --no-cache: "),
+        CLI_KV_TYPE_OPTION(j.kv_type, CLI_KV_AS_WEIGHTS),
         { NULL },
     };
     rg_error err = { 0 };

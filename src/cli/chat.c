@@ -105,13 +105,11 @@ static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
 
 static bool answer_of(talk *t, rg_buf *answer, rg_error *err)
 {
-    char *json = rg_json_dump(t->messages, JSON_COMPACT);
     int32_t *ids = NULL;
     size_t n_ids = 0;
     rg_request *r = NULL;
-    bool ok = json || rg_fail_memory(err, 0);
+    bool ok = rg_chat_encode(t->engine, rg_json_of(t->messages), NULL, &ids, &n_ids, NULL, err);
 
-    ok = ok && rg_chat_encode(t->engine, json, strlen(json), NULL, &ids, &n_ids, NULL, err);
     if (ok) {
         rg_params p = { .prompt = ids, .n_prompt = (int32_t)n_ids, .max_tokens = t->o->n, .n_samples = 1,
                         .sampling = t->o->sampling.s };
@@ -120,7 +118,6 @@ static bool answer_of(talk *t, rg_buf *answer, rg_error *err)
     ok = r && stream(t, r, answer, err);
     rg_request_close(r);
     rg_ids_free(ids);
-    rg_free(json);
     return ok;
 }
 

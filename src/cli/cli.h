@@ -46,6 +46,15 @@ typedef struct cli_option {
     bool *given;       /* set when it was; may be NULL */
 } cli_option;
 
+/* Options that several subcommands have, for their tables.  unless: what --kv-type is when it is not given; when: what
+ * --remeasure depends on. */
+#define CLI_KV_TYPE_OPTION(to, unless)                                                                                 \
+    { "--kv-type", CLI_STRING, &(to), "TYPE", "f32, f16, bf16 or q8 (default: " unless ")" }
+#define CLI_KV_AS_WEIGHTS "f32 for F32 weights, else bf16"
+#define CLI_CSV_OPTION(to) { "--csv", CLI_STRING, &(to), "FILE", "also write the rows to a file" }
+#define CLI_REMEASURE_OPTION(to, when)                                                                                 \
+    { "--remeasure", CLI_FLAG, &(to), NULL, when "measure this machine anew, whatever is known of it" }
+
 /* Options that every subcommand takes. */
 typedef struct cli_common {
     int32_t threads; /* 0: as many as there are cores */

@@ -16,7 +16,7 @@ typedef struct cli_engine {
     { "--kv-memory", CLI_BYTES, &(v).kv_memory, "BYTES",                                                               \
       "memory for the sequences' state (default: half of what is free)" },                                             \
     { "--max-seqs", CLI_INT, &(v).max_seqs, "N", "sequences that run at once", 1, 65536 },                             \
-    { "--kv-type", CLI_STRING, &(v).kv_type, "TYPE", "f32, f16, bf16, q8 (default: f32 for F32 weights, else bf16)" }
+    CLI_KV_TYPE_OPTION((v).kv_type, CLI_KV_AS_WEIGHTS)
 
 /* Options as the flags say, to be added to. */
 rg_options cli_engine_options(const cli_engine *v, const cli_common *common);

@@ -221,7 +221,7 @@ static int run(int argc, char **argv)
         { "--first-bytes", CLI_U64, &j.first_bytes, "N", "only the first N bytes of the text" },
         { "--activations", CLI_STRING, &j.activations, "FILE",
           "write mean |x| of each input channel of every matrix as safetensors" },
-        { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32 (default), f16, bf16 or q8" },
+        CLI_KV_TYPE_OPTION(j.kv_type, "f32"),
         { NULL },
     };
     rg_error err = { 0 };

@@ -231,7 +231,7 @@ static int run(int argc, char **argv)
           "and watch.LAYER.NAME: what is computed on the way (q, attn, 3.ffn_norm, all)" },
         { "--chunks", CLI_INTS, &j.chunks, "7,1,16", "how the prompt is cut into steps, the last size repeating" },
         { "--batch-with", CLI_STRING, &j.batch_with, "FILE", "a JSON array of id arrays computed in the same steps" },
-        { "--kv-type", CLI_STRING, &j.kv_type, "TYPE", "f32 (default), f16, bf16 or q8" },
+        CLI_KV_TYPE_OPTION(j.kv_type, "f32"),
         { NULL },
     };
     rg_error err = { 0 };

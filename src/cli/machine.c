@@ -126,7 +126,7 @@ static int run(int argc, char **argv)
     static rg_profile profile;
     bool anew = false;
     const cli_option options[] = {
-        { "--remeasure", CLI_FLAG, &anew, NULL, "measure anew, whatever is known" },
+        CLI_REMEASURE_OPTION(anew, ""),
         { NULL },
     };
     rg_error err = { 0 };

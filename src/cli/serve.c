@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "cli/cli.h"
+#include "cli/engine.h"
 #include "server/server.h"
 
 enum { MAX_KEYS = 256, MAX_FILE = 1 << 20 };
@@ -20,11 +20,11 @@ static volatile sig_atomic_t n_signals, opening;
 
 typedef struct serve_options {
     cli_args args;
+    cli_engine engine;
     rg_server_options s;
-    const char *key_file, *tls_cert_file, *tls_key_file, *batching, *kv_type;
+    const char *key_file, *tls_cert_file, *tls_key_file, *batching;
     cli_strings keys;
-    int32_t ctx, max_seqs, batch_rows, max_waiting_ids;
-    size_t kv_memory;
+    int32_t batch_rows, max_waiting_ids;
     float drain_s, request_s, queue_s, idle_s, header_s, body_s, write_s, watchdog_s, step_ms, pace, max_wait_s;
     bool share_prefixes, no_prefix_cache, verbose;
     const char *key[MAX_KEYS];
@@ -135,15 +135,8 @@ static void tell_progress(void *arg, const char *what, double done)
 static rg_engine *open_engine(const serve_options *o, rg_server *s, const char *path, rg_error *err)
 {
     opening_for progress = { s, o->args.common.quiet };
-    rg_options e = rg_options_default();
+    rg_options e = cli_engine_options(&o->engine, &o->args.common);
 
-    e.n_threads = o->args.common.threads;
-    e.isa = o->args.common.isa;
-    e.recipe = o->args.common.recipe;
-    e.kv_type = o->kv_type;
-    e.kv_bytes = o->kv_memory;
-    e.max_seq_len = o->ctx;
-    e.max_seqs = o->max_seqs;
     e.max_batch_rows = o->batch_rows;
     e.max_waiting = o->s.max_waiting;
     e.max_waiting_ids = o->max_waiting_ids;
@@ -153,7 +146,6 @@ static rg_engine *open_engine(const serve_options *o, rg_server *s, const char *
     e.share_prefixes = o->share_prefixes;
     e.no_prefix_cache = o->no_prefix_cache;
     e.static_batching = o->batching && !strcmp(o->batching, "static");
-    e.profile_folder = cli_profile_folder;
     e.progress = tell_progress;
     e.progress_arg = &progress;
     rg_engine *engine = rg_open(path, &e, err);
@@ -191,7 +183,7 @@ static void greet(const serve_options *o, const rg_server *s, const rg_engine *e
     else
         printf("  or        curl %s/v1/completions%s -d '{\"prompt\": \"Once upon a time\", "
                "\"max_tokens\": 100}'\n", url, key);
-    if (!o->kv_memory)
+    if (!o->engine.kv_memory)
         printf("  memory    up to %.1f GB for what sequences remember, half of what is free (--kv-memory)\n",
                (double)rg_engine_info(engine).state_bytes / 1e9);
     printf("  Ctrl-C ends it\n");
@@ -258,10 +250,7 @@ static int run(int argc, char **argv)
         { "--tls-key", CLI_STRING, &o.tls_key_file, "FILE", "and its key" },
         { "--cors-origin", CLI_STRING, &o.s.cors_origin, "ORIGIN", "web pages of this origin may ask (*: all)" },
         { "--no-page", CLI_FLAG, &o.s.no_page, NULL, "no web page" },
-        { "--ctx", CLI_INT, &o.ctx, "N", "context at most (default: what the model allows)", 1, INT32_MAX },
-        { "--kv-memory", CLI_BYTES, &o.kv_memory, "BYTES", "memory for the sequences' state" },
-        { "--kv-type", CLI_STRING, &o.kv_type, "TYPE", "f32, f16, bf16 or q8" },
-        { "--max-seqs", CLI_INT, &o.max_seqs, "N", "sequences that run at once", 1, 65536 },
+        CLI_ENGINE_OPTIONS(o.engine),
         { "--batch-rows", CLI_INT, &o.batch_rows, "N", "rows of a step at most", 1, 65536 },
         { "--step-ms", CLI_FLOAT, &o.step_ms, "MS", "how long a step may take (default 250; 0: no limit)", 0, 60000 },
         { "--pace", CLI_FLOAT, &o.pace, "X", "and how many times one without prompts (default 2; 0: any)", 0, 1e6 },

@@ -1,4 +1,4 @@
-/* gbnf.c -- GBNF, the grammar notation that came with GGUF: rules over characters.  "root" is the whole answer.
+/* gbnf.c -- GBNF: rules over characters, a notation of GGUF's engines.  "root" is the whole answer.
  *
  * A rule ends where the next one begins, or with the text: a line break within it counts as a blank.  One extension is
  * ridge's own: `%json {...}`, a value of a JSON schema. */

@@ -13,42 +13,20 @@
 
 enum { INDENT = 20 }; /* blanks after a line end, at most */
 
-static bool within_budget(rg_form *f, const char *name, const char *text, size_t n)
-{
-    size_t depth = 0, parts = 1;
-
-    for (size_t i = 0; i < n; i++) {
-        char c = text[i];
-        if (c == '"') {
-            for (i++; i < n && text[i] != '"'; i++)
-                i += text[i] == '\\';
-        } else if (c == '[' || c == '{') {
-            depth++, parts++;
-        } else if (c == ']' || c == '}') {
-            depth -= depth > 0;
-        } else if (c == ',') {
-            parts++;
-        }
-        if (depth > RG_JSON_NESTING || parts > RG_JSON_PARTS) {
-            rg_form_fail(f, RG_E_LIMIT, "%s: more than %d deep, or of more than %d values", name, RG_JSON_NESTING,
-                         RG_JSON_PARTS);
-            return false;
-        }
-    }
-    return true;
-}
-
 json_t *rg_grammar_json(rg_form *f, const char *name, const char *text, size_t n)
 {
     json_error_t why = { 0 };
     json_t *v;
 
-    if (f->failed || !within_budget(f, name, text, n))
+    if (f->failed)
         return NULL;
-    v = rg_json_load(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+    v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY,
+                            &(rg_json_limits){ .bytes = rg_json_budget(n, RG_JSON_TIMES), .depth = RG_JSON_NESTING,
+                                               .values = RG_JSON_PARTS },
+                            &why);
     if (v)
         return v;
-    if (json_error_code(&why) == RG_JSON_OVER_BUDGET)
+    if (rg_json_over_limit(&why))
         rg_form_fail(f, RG_E_LIMIT, "%s: a document of %zu bytes: %s", name, n, why.text);
     else if (json_error_code(&why) == json_error_out_of_memory)
         rg_form_fail(f, RG_E_MEMORY, "%s: out of memory for a document of %zu bytes", name, n);

@@ -428,38 +428,33 @@ void rg_rope_frequencies(const rg_rope_config *r, int variant, const float *freq
 
 /* ---- ends and sampling ---- */
 
-static bool read_ids(rg_config *c, const rg_checkpoint *ckpt, const char *key, rg_error *err)
+/* One more id that ends a sequence; beyond RG_MAX_EOS they are left out. */
+static bool add_eos(rg_config *c, const rg_checkpoint *ckpt, int64_t id, rg_error *err)
 {
-    rg_meta_type type = rg_meta_type_of(ckpt, key);
+    if (id < 0 || id == UINT32_MAX) /* none: GGUF writes -1 without a sign */
+        return true;
+    if (id >= c->vocab_size)
+        return rg_fail(err, RG_E_INPUT, "%s: the id %lld that ends a sequence is beyond the vocabulary of %d",
+                       rg_checkpoint_path(ckpt), (long long)id, c->vocab_size);
+    if (c->n_eos < RG_MAX_EOS)
+        c->eos_ids[c->n_eos++] = (int32_t)id;
+    return true;
+}
+
+static bool read_eos(rg_config *c, const rg_checkpoint *ckpt, const char *key, rg_error *err)
+{
     const int32_t *ids;
     int64_t one;
     size_t n;
 
-    if (type == RG_META_ARRAY) {
-        if (rg_meta_ints(ckpt, key, &ids, &n, err) < 0)
-            return false;
-        for (size_t i = 0; i < n && c->n_eos < RG_MAX_EOS; i++)
-            if (ids[i] >= 0)
-                c->eos_ids[c->n_eos++] = ids[i];
-        return true;
+    if (rg_meta_type_of(ckpt, key) == RG_META_ARRAY) {
+        bool ok = rg_meta_ints(ckpt, key, &ids, &n, err) >= 0;
+        for (size_t i = 0; ok && i < n; i++)
+            ok = add_eos(c, ckpt, ids[i], err);
+        return ok;
     }
     int got = rg_meta_int(ckpt, key, -1, UINT32_MAX, &one, err);
-    if (got > 0 && one >= 0 && one < INT32_MAX)
-        c->eos_ids[c->n_eos++] = (int32_t)one;
-    return got >= 0;
-}
-
-/* Begin and end tokens must be ids of the vocabulary. */
-static bool check_ends(const rg_config *c, const rg_checkpoint *ckpt, int64_t bos, rg_error *err)
-{
-    if (bos >= c->vocab_size)
-        return rg_fail(err, RG_E_INPUT, "%s: the id %lld at which sequences begin is beyond the vocabulary of %d",
-                       rg_checkpoint_path(ckpt), (long long)bos, c->vocab_size);
-    for (int i = 0; i < c->n_eos; i++)
-        if (c->eos_ids[i] >= c->vocab_size)
-            return rg_fail(err, RG_E_INPUT, "%s: the id %d that ends a sequence is beyond the vocabulary of %d",
-                           rg_checkpoint_path(ckpt), (int)c->eos_ids[i], c->vocab_size);
-    return true;
+    return got > 0 ? add_eos(c, ckpt, one, err) : got == 0;
 }
 
 static bool read_ends(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
@@ -468,8 +463,8 @@ static bool read_ends(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
     if (c->from_gguf) {
         if (rg_meta_int(ckpt, "tokenizer.ggml.bos_token_id", 0, UINT32_MAX, &bos, err) < 0 ||
-            !read_ids(c, ckpt, "tokenizer.ggml.eos_token_id", err) ||
-            !read_ids(c, ckpt, "tokenizer.ggml.eot_token_id", err))
+            !read_eos(c, ckpt, "tokenizer.ggml.eos_token_id", err) ||
+            !read_eos(c, ckpt, "tokenizer.ggml.eot_token_id", err))
             return false;
     } else {
         if (rg_meta_type_of(ckpt, "bos_token_id") == RG_META_INT &&
@@ -477,11 +472,16 @@ static bool read_ends(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
             return false;
         const char *key = rg_meta_type_of(ckpt, "generation.eos_token_id") != RG_META_NONE ? "generation.eos_token_id"
                                                                                            : "eos_token_id";
-        if (!read_ids(c, ckpt, key, err))
+        if (!read_eos(c, ckpt, key, err))
             return false;
     }
-    c->bos_id = bos >= 0 && bos < c->vocab_size ? (int32_t)bos : -1;
-    return check_ends(c, ckpt, bos, err);
+    if (bos == UINT32_MAX)
+        bos = -1;
+    if (bos >= c->vocab_size)
+        return rg_fail(err, RG_E_INPUT, "%s: the id %lld at which sequences begin is beyond the vocabulary of %d",
+                       rg_checkpoint_path(ckpt), (long long)bos, c->vocab_size);
+    c->bos_id = (int32_t)bos;
+    return true;
 }
 
 static bool read_sampling(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)

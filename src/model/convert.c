@@ -380,10 +380,7 @@ static bool write_item(convert *v, item *it, rg_error *err)
         return write_values(v, it, err);
     for (int64_t e = 0; e < n_tensors; e++) {
         const rg_tensor *t = e ? rg_origin_find(&it->origin, (int)e, name) : it->tensor;
-        if (!t)
-            return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(v->from), name);
-        if (e && !rg_origin_check(&it->origin, t, err))
-            return false;
+        RG_ASSERT(t); /* the weight was declared */
         if (!rg_format_of(t->type)->decode)
             return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is no type of weights", rg_checkpoint_path(v->from),
                            t->name);
@@ -452,10 +449,11 @@ static bool plan(convert *v, rg_error *err)
 
     if (!rg_checkpoint_n_tensors(v->from))
         return rg_fail(err, RG_E_INPUT, "%s: there are no weights", rg_checkpoint_path(v->from));
-    if (v->o->to_hf)
-        return plan_hf_to_hf(v, err);
+    /* What ridge would not run is not written anew either. */
     if (!rg_config_read(&v->config, v->from, err) || !rg_weights_declare(&v->weights, &v->config, v->from, RG_F32, err))
         return false;
+    if (v->o->to_hf)
+        return plan_hf_to_hf(v, err);
     return gguf ? plan_gguf_to_gguf(v, err) : plan_hf_to_gguf(v, err);
 }
 

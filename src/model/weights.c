@@ -43,6 +43,30 @@ static rg_type kept_type(const rg_tensor *t, const rg_origin *s)
     return s->load && !plain ? RG_F32 : t->type;
 }
 
+static bool check_tensor(const rg_origin *s, const rg_tensor *t, rg_error *err)
+{
+    if (!rg_origin_check(s, t, err))
+        return false;
+    return rg_format_of(t->type)->layout != RG_LAYOUT_NONE ||
+           rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, which is no type of weights",
+                   rg_checkpoint_path(s->ckpt), t->name, rg_format_of(t->type)->name);
+}
+
+/* Every tensor that a weight is made from, of which t is the first. */
+static bool check_tensors(rg_origin *s, const rg_tensor *t, int64_t n_mats, rg_error *err)
+{
+    char name[RG_WEIGHT_NAME];
+
+    for (int64_t e = 0; e < (s->experts ? n_mats : 1); e++) {
+        const rg_tensor *one = e ? rg_origin_find(s, (int)e, name) : t;
+        if (!one)
+            return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(s->ckpt), name);
+        if (!check_tensor(s, one, err))
+            return false;
+    }
+    return true;
+}
+
 static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg_config *c, const rg_checkpoint *ckpt,
                         int layer, rg_type type, rg_error *err)
 {
@@ -63,12 +87,9 @@ static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg
         return rg_fail(err, RG_E_INPUT, "%s: weight '%s' of %lld x %lld x %lld values: out of range",
                        ckpt ? rg_checkpoint_path(ckpt) : "config", name, (long long)w->n_mats, (long long)w->rows,
                        (long long)w->cols);
-    if (t && !rg_origin_check(&s, t, err))
+    if (t && !check_tensors(&s, t, w->n_mats, err))
         return false;
     w->type = t ? kept_type(t, &s) : rg_spec_is_vector(spec) ? RG_F32 : type;
-    if (t && rg_format_of(t->type)->layout == RG_LAYOUT_NONE)
-        return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, which is no type of weights",
-                       rg_checkpoint_path(ckpt), name, rg_format_of(t->type)->name);
     if (!rg_row_bytes(w->type, w->cols, &row))
         return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values cannot be cut into blocks of %s", name,
                        (long long)w->cols, rg_format_of(w->type)->name);
@@ -184,13 +205,12 @@ static bool bind_matrix(rg_packed *p, rg_origin *s, const rg_tensor *t, rg_weigh
     }
     for (int64_t e = 0; e < (s->experts ? w->n_mats : 1); e++) {
         const rg_tensor *one = e ? rg_origin_find(s, (int)e, name) : t;
-        if (!one)
-            return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(s->ckpt), name);
+        RG_ASSERT(one); /* it was declared */
         if (one->type != w->type)
             return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is %s where its neighbours are %s",
                            rg_checkpoint_path(s->ckpt), one->name, rg_format_of(one->type)->name,
                            rg_format_of(w->type)->name);
-        if (!rg_origin_check(s, one, err) || !pack_rows(p, s, one, w, e, err))
+        if (!pack_rows(p, s, one, w, e, err))
             return false;
     }
     w->packed = p;
@@ -204,10 +224,8 @@ static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_che
     char name[RG_WEIGHT_NAME];
     const rg_tensor *t = rg_origin_find(&s, 0, name);
 
-    if (!t)
+    if (!t) /* a checkpoint without weights */
         return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(ckpt), w->name);
-    if (!rg_origin_check(&s, t, err))
-        return false;
     if (rg_spec_is_vector(set->spec[i])) {
         w->vec = rg_origin_values(&s, t, s.load, w->rows * w->cols, err);
         return w->vec;

@@ -13,32 +13,6 @@ char *rg_body_dump(const json_t *v)
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* Values are counted by their separators, so there is at most one more value. */
-static bool within_budget(const char *text, size_t n, rg_error *err)
-{
-    size_t depth = 0, values = 1;
-
-    for (size_t i = 0; i < n; i++) {
-        char c = text[i];
-        if (c == '"') {
-            for (i++; i < n && text[i] != '"'; i++)
-                i += text[i] == '\\';
-        } else if (c == '[' || c == '{') {
-            depth++;
-            values++;
-        } else if (c == ']' || c == '}') {
-            depth -= depth > 0;
-        } else if (c == ',') {
-            values++;
-        }
-        if (depth > RG_BODY_DEPTH)
-            return rg_fail(err, RG_E_INPUT, "The JSON body is nested more than %d deep.", RG_BODY_DEPTH);
-        if (values > RG_BODY_VALUES)
-            return rg_fail(err, RG_E_INPUT, "The JSON body has more than %d values.", RG_BODY_VALUES);
-    }
-    return true;
-}
-
 json_t *rg_body_parse(const char *text, size_t n, rg_error *err)
 {
     json_error_t why = { 0 };
@@ -46,13 +20,15 @@ json_t *rg_body_parse(const char *text, size_t n, rg_error *err)
 
     if (!n)
         return rg_fail(err, RG_E_INPUT, "The request has no body: want a JSON object."), NULL;
-    if (!within_budget(text, n, err))
-        return NULL;
     v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY,
-                            rg_json_budget(n, RG_JSON_TIMES_BODY), &why);
+                            &(rg_json_limits){ .bytes = rg_json_budget(n, RG_JSON_TIMES_BODY), .depth = RG_BODY_DEPTH,
+                                               .values = RG_BODY_VALUES },
+                            &why);
     if (v)
         return v;
-    switch ((int)json_error_code(&why)) {
+    if (rg_json_over_limit(&why))
+        return rg_fail(err, RG_E_INPUT, "The JSON body is too large: %s.", why.text), NULL;
+    switch (json_error_code(&why)) {
     case json_error_duplicate_key:
         rg_fail(err, RG_E_INPUT, "The JSON body has a key twice in one object (line %d).", why.line);
         break;
@@ -61,9 +37,6 @@ json_t *rg_body_parse(const char *text, size_t n, rg_error *err)
         break;
     case json_error_invalid_utf8:
         rg_fail(err, RG_E_INPUT, "The JSON body is not UTF-8 (line %d).", why.line);
-        break;
-    case RG_JSON_OVER_BUDGET:
-        rg_fail(err, RG_E_INPUT, "The JSON body has too many small values: %s.", why.text);
         break;
     case json_error_out_of_memory:
         rg_fail(err, RG_E_MEMORY, "There is no memory for the JSON body.");

@@ -1,7 +1,7 @@
 /* json.h -- JSON in and out: what clients send is read within budgets, answers are written straight into a buffer.
  *
- * Reading is jansson's, after a pass that bounds depth and number of values; a key that appears twice is refused, since
- * its meaning is not clear.  Writing is base/json_write's: an answer is a few frames per token. */
+ * Reading is jansson's, within limits (base/json.h); a key that appears twice is refused, since its meaning is not
+ * clear.  Writing is base/json_write's: an answer is a few frames per token. */
 #ifndef RG_SERVER_JSON_H
 #define RG_SERVER_JSON_H
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/core.h"
@@ -206,14 +207,10 @@ static bool leaves_reasoning_open(const rg_conversation *talk)
 bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt, rg_rendered *r, rg_refusal *e)
 {
     rg_chat_options o = { .no_generation_prompt = !generation_prompt, .continue_final = talk->continued };
-    char *json = rg_body_dump(talk->all);
     rg_error err = { 0 };
 
     *r = (rg_rendered){ 0 };
-    if (!json)
-        return rg_refuse_memory(e);
-    bool ok = rg_chat_encode(s->engine, json, strlen(json), &o, &r->ids, &r->n, &r->text, &err);
-    rg_free(json);
+    bool ok = rg_chat_encode(s->engine, rg_json_of(talk->all), &o, &r->ids, &r->n, &r->text, &err);
     if (!ok && err.code == RG_E_INPUT)
         rg_refuse_field(e, "messages", "The model's chat template does not take this conversation.");
     else if (!ok)

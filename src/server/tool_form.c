@@ -157,13 +157,15 @@ void rg_tool_form_find(rg_tool_form *form, const rg_engine *engine)
         "\"ridge_probe\", \"description\": \"A probe.\", \"parameters\": {\"type\": \"object\", \"properties\": "
         "{\"ridge_key\": {\"type\": \"integer\"}}, \"required\": [\"ridge_key\"]}}}]}";
     rg_chat_options o = { .no_generation_prompt = true };
+    rg_json *talk = rg_chat_has_template(engine) ? rg_json_new(probe, strlen(probe), NULL) : NULL;
     int32_t *ids = NULL;
     size_t n;
     char *text = NULL;
 
-    if (!rg_chat_has_template(engine) || !rg_chat_encode(engine, probe, strlen(probe), &o, &ids, &n, &text, NULL))
+    if (talk && !rg_chat_encode(engine, talk, &o, &ids, &n, &text, NULL))
         text = NULL;
     rg_tool_form_learn(form, text);
+    rg_json_close(talk);
     rg_ids_free(ids);
     rg_text_free(text);
 }

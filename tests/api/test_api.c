@@ -401,6 +401,78 @@ static void long_sequences_have_their_own_rope(void **state)
     rg_close(e);
 }
 
+static uint64_t encode(const rg_engine *e, const rg_json *conversation, int32_t **ids, size_t *n)
+{
+    uint64_t before = rg_mem_count().n_allocs;
+    rg_error err = { 0 };
+
+    assert_ok(rg_chat_encode(e, conversation, NULL, ids, n, NULL, &err), err);
+    return rg_mem_count().n_allocs - before;
+}
+
+/* What the template does not look at costs memory once, when the text is parsed, and nothing when it is encoded. */
+static void a_conversation_is_parsed_once(void **state)
+{
+    enum { UNUSED = 4000 };
+    static const char head[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story.\"}],\"unused\":[0";
+    rg_options o = options(2, "auto");
+    rg_error err = { 0 };
+    rg_engine *e = rg_open(TALES, &o, &err);
+    char *text = calloc(1, sizeof head + 2 * UNUSED + 3);
+    int32_t *few, *many, *again;
+    size_t n_few, n_many, n_again;
+
+    (void)state;
+    assert_ok(e, err);
+    strcpy(text, head);
+    strcat(text, "]}");
+    rg_json *small = rg_json_new(text, strlen(text), &err);
+    for (size_t i = 0; i < UNUSED; i++)
+        memcpy(text + strlen(head) + 2 * i, ",7", 3);
+    strcat(text, "]}");
+    uint64_t before = rg_mem_count().n_allocs;
+    rg_json *large = rg_json_new(text, strlen(text), &err);
+    assert_true(large && small);
+    assert_true(rg_mem_count().n_allocs - before >= UNUSED);
+    uint64_t of_small = encode(e, small, &few, &n_few), of_large = encode(e, large, &many, &n_many);
+    assert_true(of_large < of_small + UNUSED / 10);
+    encode(e, large, &again, &n_again);
+    assert_int_equal(n_few, n_many);
+    assert_int_equal(n_few, n_again);
+    assert_memory_equal(few, many, n_few * sizeof *few);
+    assert_memory_equal(few, again, n_few * sizeof *few);
+    rg_ids_free(few);
+    rg_ids_free(many);
+    rg_ids_free(again);
+    rg_json_close(small);
+    rg_json_close(large);
+    rg_close(e);
+    free(text);
+}
+
+static void conversations_are_refused(void **state)
+{
+    static const char broken[] = "[{]", nul[] = "[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]";
+    rg_options o = options(2, "auto");
+    rg_error err = { 0 };
+    rg_engine *e = rg_open(TALES, &o, &err);
+    int32_t *ids;
+    size_t n;
+
+    (void)state;
+    assert_ok(e, err);
+    assert_null(rg_json_new(broken, strlen(broken), &err));
+    assert_int_equal(err.code, RG_E_INPUT);
+    rg_json *v = rg_json_new(nul, strlen(nul), &err);
+    assert_non_null(v);
+    assert_false(rg_chat_encode(e, v, NULL, &ids, &n, NULL, &err));
+    assert_int_equal(err.code, RG_E_INPUT);
+    assert_string_equal(err.text, "the conversation has a NUL character");
+    rg_json_close(v);
+    rg_json_close(NULL);
+    rg_close(e);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -409,6 +481,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cancel_and_close),         cmocka_unit_test(stops_and_logprobs),
         cmocka_unit_test(memory_failures),          cmocka_unit_test(file_failures),
         cmocka_unit_test(long_sequences_have_their_own_rope),
+        cmocka_unit_test(a_conversation_is_parsed_once), cmocka_unit_test(conversations_are_refused),
     };
 
     test_init(argc, argv);

@@ -153,12 +153,51 @@ static void memory_is_within_its_budget(void **state)
     }
 }
 
+/* Depth and values are refused before a byte is allocated for them; brackets and commas within strings do not count. */
+static void limits_are_checked_first(void **state)
+{
+    static const struct { const char *text, *why; } cases[] = {
+        { "[[[1]]]", NULL },
+        { "[[[[1]]]]", "it is nested more than 3 deep" },
+        { "{\"a\":{\"b\":[{}]}}", "it is nested more than 3 deep" },
+        { "[[[]]]", NULL },
+        { "[1, 2, 3, 4, 5]", NULL },
+        { "[1, 2, 3, 4, 5, 6]", "it has more than 6 values" },
+        { "[{}, 0, {\"a\": 1, \"b\": 2}]", "it has more than 6 values" },
+        { "[\"[[[[,,,,,,,,\", \"\\\"[[[[,,,,,,\\\\\"]", NULL },
+        { "[[[[", "it is nested more than 3 deep" },
+    };
+    const rg_json_limits limits = { .bytes = 1 << 20, .depth = 3, .values = 6 };
+    json_error_t why;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        gate g = { .from = 1 << 20 };
+        rg_mem_set_gate(allow, &g);
+        json_t *v = rg_json_load_within(cases[i].text, strlen(cases[i].text), 0, &limits, &why);
+        rg_mem_set_gate(NULL, NULL);
+        if (!v != !!cases[i].why)
+            fail_msg("%s: %s", cases[i].text, v ? "parsed" : why.text);
+        if (cases[i].why) {
+            assert_true(rg_json_over_limit(&why));
+            assert_string_equal(why.text, cases[i].why);
+            assert_int_equal(g.n_asked, 0);
+        }
+        json_decref(v);
+    }
+    assert_null(rg_json_load_within("[1]", 3, 0, &(rg_json_limits){ .bytes = 1000 }, &why));
+    assert_true(rg_json_over_limit(&why));
+    assert_null(rg_json_load("[x]", 3, 0, &why));
+    assert_false(rg_json_over_limit(&why));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation),
         cmocka_unit_test(errors_are_the_texts),
         cmocka_unit_test(memory_is_within_its_budget),
+        cmocka_unit_test(limits_are_checked_first),
     };
 
     test_init(argc, argv);

@@ -487,10 +487,10 @@ static void deep_and_wide_json_is_refused(void **state)
     n = (size_t)sprintf(text, "{\"a\":");
     memset(text + n, '[', DEPTH);
     text[n + DEPTH] = '\0';
-    refuse_header(text, 0, "nested deeper");
+    refuse_header(text, 0, "nested more than 64 deep");
     for (int i = 0; i < DEPTH; i++)
         n += (size_t)sprintf(text + n, "{\"a\":");
-    refuse_header(text, 0, "nested deeper");
+    refuse_header(text, 0, "nested more than 64 deep");
     rg_free(text);
     text = rg_alloc((size_t)10 << 20);
     n = (size_t)sprintf(text, "{\"a\":[0");

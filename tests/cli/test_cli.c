@@ -430,6 +430,67 @@ static void tensors_left_over_are_told(void **state)
     assert_string_equal(command_err, "");
 }
 
+/* What run refuses, the others refuse in the same words. */
+static void all_refuse(const char *dir, const char *about)
+{
+    char args[2048], want[sizeof command_err];
+
+    snprintf(args, sizeof args, "run %s --ids 1,2 -n 1", dir);
+    command_refuses(args, 1, about);
+    strcpy(want, command_err);
+    snprintf(args, sizeof args, "inspect %s", dir);
+    command_refuses(args, 1, about);
+    assert_string_equal(command_err, want);
+    snprintf(args, sizeof args, "quantize %s %s --type f16 --quiet", dir, test_scratch("refused.gguf"));
+    command_refuses(args, 1, about);
+    assert_string_equal(command_err, want);
+    snprintf(args, sizeof args, "quantize %s %s --to hf --type f16 --quiet", dir, test_scratch("refused"));
+    command_refuses(args, 1, about);
+    assert_string_equal(command_err, want);
+}
+
+/* The tensors' headers changed: a matrix lying down, also that of a later expert, one that is gone, one of integers. */
+static void tensors_that_do_not_fit_are_refused(void **state)
+{
+    static const struct { const char *golden, *find, *replace, *about; } cases[] = {
+        { "llama", "0.self_attn.k_proj.weight\":{\"dtype\":\"F32\",\"shape\":[32,64]",
+          "0.self_attn.k_proj.weight\":{\"dtype\":\"F32\",\"shape\":[64,32]", "is [64, 32] where the config says [32, 64]" },
+        { "deepseek-v2", "experts.1.down_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[64,32]",
+          "experts.1.down_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[32,64]", "is [32, 64] where the config says [64, 32]" },
+        { "deepseek-v2", "experts.1.down_proj.weight", "experts.1.down_proj.weighs", "experts.1.down_proj' is missing" },
+        { "deepseek-v2", "experts.1.down_proj.weight\":{\"dtype\":\"BF16\"", "experts.1.down_proj.weight\":{\"dtype\":\"I16\" ",
+          "which is no type of weights" },
+    };
+    char from[600], to[600];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        const char *dir = test_variant("lying", cases[i].golden, "config.json", NULL, NULL);
+        snprintf(from, sizeof from, GOLDEN "/%s/model.safetensors", cases[i].golden);
+        snprintf(to, sizeof to, "%s/model.safetensors", dir);
+        test_copy_file(from, to, cases[i].find, cases[i].replace);
+        all_refuse(dir, cases[i].about);
+    }
+}
+
+static void bad_indexes_are_refused(void **state)
+{
+    const char *dir = test_variant("indexed", "llama", "config.json", NULL, NULL);
+    char from[600], to[600];
+    FILE *f;
+
+    (void)state;
+    snprintf(from, sizeof from, "%s/model.safetensors", dir);
+    snprintf(to, sizeof to, "%s/one.safetensors", dir);
+    assert_int_equal(rename(from, to), 0);
+    snprintf(to, sizeof to, "%s/model.safetensors.index.json", dir);
+    f = fopen(to, "w");
+    assert_non_null(f);
+    fprintf(f, "{\"weight_map\":{\"lm_head.weight\":\"one.safetensors\",\"nothing\":\"one.safetensors\"}}");
+    assert_int_equal(fclose(f), 0);
+    all_refuse(dir, "tensor 'nothing' is not in one.safetensors");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -439,6 +500,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(perplexity),   cmocka_unit_test(intermediates_are_dumped), cmocka_unit_test(activations_are_means),
         cmocka_unit_test(more_ids_than_rows_are_refused),
         cmocka_unit_test(tensors_left_over_are_told),
+        cmocka_unit_test(tensors_that_do_not_fit_are_refused), cmocka_unit_test(bad_indexes_are_refused),
     };
 
     test_init(argc, argv);

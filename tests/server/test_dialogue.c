@@ -155,6 +155,8 @@ static void continuing_has_rules(void **state)
                   "],\"continue_final_message\":true}", OPEN);
     expect_prompt(&thinks, "{\"messages\":[" ASKS ",{\"role\":\"assistant\",\"content\":\"<|end|> \"}],"
                   "\"continue_final_message\":true}", "<|endoftext|><|user|>Tell me a story.<|end|><|assistant|><|end|> ");
+    refused(&plain, "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]}",
+            "template does not take");
     refused(&plain, "/v1/chat/completions", "{\"messages\":[" ASKS "],\"continue_final_message\":true}", "last message");
     refused(&plain, "/v1/chat/completions", "{\"messages\":[" ASKS "," BEGINS "],\"continue_final_message\":true,"
             "\"add_generation_prompt\":true}", "cannot both");
