@@ -144,7 +144,7 @@ static long long least_up(const char *root, const char *group, long long (*limit
     }
 }
 
-/* Does the comma-separated list name the controller? */
+/* True if the comma-separated list names the controller. */
 static bool names(const char *list, const char *controller)
 {
     size_t n = strlen(controller);

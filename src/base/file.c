@@ -141,7 +141,7 @@ bool rg_file_read(const rg_file *f, uint64_t offset, void *to, size_t n, rg_erro
     return true;
 }
 
-/* Files of /proc and /sys say that their size is 0, so reading goes on until the end whatever the size says. */
+/* Files of /proc and /sys say that their size is 0, so read until the end whatever the size is. */
 char *rg_file_slurp(const char *path, size_t cap, size_t *n, rg_error *err)
 {
     rg_file *f = rg_file_open(path, err);

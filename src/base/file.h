@@ -27,7 +27,7 @@ rg_path_kind rg_path_look(const char *path);
 /* "dir/name" into out[room]; false if it does not fit or name would leave dir ("..", absolute, NUL). */
 bool rg_path_join(char *out, size_t room, const char *dir, const char *name);
 
-/* A directory, unless it is there already; its parent must be. */
+/* Make a directory if there is none; its parent must exist. */
 bool rg_dir_make(const char *path, rg_error *err);
 
 /* Written beside path under a temporary name; commit syncs it, renames it and syncs the directory; abort leaves no

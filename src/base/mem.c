@@ -50,7 +50,7 @@ static bool in_reserve(const void *p)
     return reserve.at && (const char *)p >= reserve.at && (const char *)p < reserve.at + reserve.bytes;
 }
 
-/* May `bytes` be allocated now? */
+/* True if `bytes` may be allocated now. */
 static bool allowed(size_t bytes)
 {
     bool (*ask)(void *arg, size_t bytes) = atomic_load(&gate);

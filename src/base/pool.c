@@ -7,8 +7,8 @@
  *
  * The chunk counter.  One counter serves all phases: a thread takes in phase p only before it arrives at p's barrier,
  * and the last to arrive zeroes the counter before it opens the gate; at that moment every thread has arrived and none
- * has left, so nobody is taking.  The gate's release store and acquire loads order the zero before the first take of
- * phase p + 1. */
+ * has left, so no thread takes a chunk.  The gate's release store and acquire loads order the zero before the first
+ * take of phase p + 1. */
 #include "base/pool.h"
 
 #include <linux/futex.h>

@@ -38,7 +38,7 @@ bool rg_tensor_read(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, v
  *
  * A key of config.json is its path with dots ("rope_parameters.factor"), arrays by number ("layer_types.3"); a key of
  * GGUF is itself ("general.name"), its array elements likewise ("tokenizer.ggml.tokens.17" works but is slow: use
- * rg_meta_array).  Reading a key marks it as understood, so that what nobody asked for can be reported. */
+ * rg_meta_array).  Reading a key marks it as understood, so that keys that were never read can be reported. */
 typedef enum rg_meta_type { RG_META_NONE, RG_META_NULL, RG_META_BOOL, RG_META_INT, RG_META_FLOAT, RG_META_STRING,
                             RG_META_ARRAY,
                             RG_META_OBJECT } rg_meta_type;

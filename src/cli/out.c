@@ -1,4 +1,4 @@
-/* out.c -- how results come out: JSON, progress, and what comes in besides options: text, models, Ctrl-C. */
+/* out.c -- output: JSON, progress; and input besides options: text, models, Ctrl-C. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -303,7 +303,7 @@ static void forward(rg_loop *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Is this a place where a recurrent state is worth keeping? */
+/* True if a snapshot of recurrent state should be kept here. */
 static bool wants_snapshot(const rg_loop *l, const rg_request *r, int32_t committed)
 {
     int32_t n = committed < r->params.n_prompt ? r->params.n_prompt : INT32_MAX;
@@ -337,7 +337,7 @@ static void commit(rg_loop *l)
 
         rg_seq_advance(l->states, a->seq, p->n_rows, 0, tokens);
         if (wants_snapshot(l, p->request, a->seq->committed))
-            (void)rg_seq_snapshot(l->states, a->seq, tokens); /* no room: then there is none */
+            (void)rg_seq_snapshot(l->states, a->seq, tokens); /* without room no snapshot is kept */
         if (atomic_load(&p->request->not_finite))
             continue; /* it ends with all its samples below */
         rg_request_publish_scores(p->request);

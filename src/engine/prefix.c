@@ -311,8 +311,8 @@ rg_node *rg_prefix_extend_part(rg_prefix *p, rg_node *parent, uint64_t salt, con
 
 /* ---- matching ---------------------------------------------------------------------------------------------------- */
 
-/* May a sequence start after `n_nodes` nodes, of which this is the last?  have[g]: nodes in a row, up to here, that
- * have the group's block. */
+/* True if a sequence may start after `n_nodes` nodes, this being the last.  have[g]: nodes in a row, up to this one,
+ * that have the group's block. */
 static bool usable(const rg_prefix *p, const rg_node *last, int32_t n_nodes, const int32_t have[])
 {
     int32_t at = n_nodes * RG_BLOCK;

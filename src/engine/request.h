@@ -16,7 +16,7 @@
 #include "engine/stops.h"
 #include "grammar/grammar.h"
 
-/* What every request must know of the model; what it points to outlives them. */
+/* What every request needs of the model; the pointers stay valid as long as any request. */
 typedef struct rg_request_model {
     int32_t vocab_size, max_seq_len, dim;
     const rg_spelling *spelling; /* NULL: texts are empty */
@@ -35,17 +35,17 @@ typedef struct rg_sample { /* one answer */
     int32_t stop_id;         /* the stop id that ended it, once finished; -1: none did */
     /* The engine's own. */
     rg_seq *seq;
-    rg_grammar_state *grammar; /* where the answer stands in what it must be; NULL: it may be anything */
+    rg_grammar_state *grammar; /* where the answer stands in its grammar; NULL: it may be anything */
     int32_t n_output;
     rg_speller speller;      /* of what is certain of its text */
-    int32_t *stop_at;        /* [n_stop] where the matcher of stop texts is in that */
-    int32_t *try_stop_at;    /* [n_stop] room for looking at what would be certain if it ended */
+    int32_t *stop_at;        /* [n_stop] places of the stop-text matcher in that text */
+    int32_t *try_stop_at;    /* [n_stop] scratch: the same if the answer ended here */
     /* The reader's own. */
     int32_t n_read;
     rg_speller read_speller; /* as speller, of the ids read so far */
     int32_t *read_stop_at;   /* and as stop_at */
-    int32_t stop;            /* the stop text that was met, after which there is no more text; -1: none yet */
-    char *pending;           /* bytes not yet whole characters, or that may be the start of a stop text */
+    int32_t stop;            /* the stop text that ended the text; -1: none yet */
+    char *pending;           /* bytes that are not whole characters yet, or that may begin a stop text */
     size_t n_pending;
     bool end_given;
 } rg_sample;
@@ -59,7 +59,7 @@ struct rg_request {
     atomic_int references;
     atomic_bool cancelled;
     atomic_bool not_finite;  /* the engine's own: set while a step runs, by any of its threads */
-    pthread_mutex_t lock;    /* guards nothing but the sleep of a reader */
+    pthread_mutex_t lock;    /* only for the sleep of a reader */
     pthread_cond_t ready;
     atomic_int n_asleep;     /* readers in rg_request_wait: the engine wakes them only if there are any */
     rg_params params;        /* pointers into this allocation; those of stop texts are in stops */
@@ -67,7 +67,7 @@ struct rg_request {
     char *text;              /* the text of the event last given out */
     uint64_t id;
     const rg_spelling *spelling;
-    bool prompt_shows;       /* something of the prompt is text: the answers go on from it */
+    bool prompt_shows;       /* some of the prompt is text, so answers continue a text */
     const int32_t *eos_ids;
     int32_t n_eos;
     int32_t *tokens;         /* prompt and output of each sample in turn, contiguous */
@@ -78,15 +78,16 @@ struct rg_request {
     int32_t n_pooled;
     rg_score *scores;        /* [n_prompt], nothing in the first; NULL: not asked for */
     rg_top *score_tops;      /* [n_prompt][n_prompt_tops] */
-    atomic_int n_scored;     /* leading ids of the prompt that need no score or have it; the first never needs one */
-    int32_t n_scoring;       /* the engine's own: and with the step that is being computed */
+    atomic_int n_scored;     /* leading ids of the prompt that have their score or need none; the first never needs
+                              *   one */
+    int32_t n_scoring;       /* the engine's own: the same after the step that is being computed */
     atomic_int n_cached, n_preempted, n_ended; /* n_ended: samples */
     _Atomic uint64_t submitted_ns, admitted_ns, first_ns, finished_ns; /* 0: not yet */
     struct rg_request *next, *prev; /* the scheduler's queues */
     struct rg_request *queue_next;   /* in its queue of fair.h */
     uint64_t tenant, salt;          /* hashes: who asks, and whose prefixes it may find */
     int32_t rope;                   /* the variant of ropes, by how long it may become; part of salt */
-    int32_t state_part;             /* what it may come to need of all state, in parts of RG_ADMISSION_ALL_STATE */
+    int32_t state_part;             /* the most state that it may need, in parts of RG_ADMISSION_ALL_STATE */
     uint64_t deadline_ns;           /* 0: none */
     atomic_int uncached;            /* rg_uncached, once admitted */
     int state;               /* the scheduler's: in which of its lists; */
@@ -121,8 +122,9 @@ static inline int32_t rg_request_positions(const rg_request *r)
     return r->params.n_prompt + r->params.max_tokens - rg_request_draws(r);
 }
 
-/* Of n positions, how many of the first may come from a cached prefix.  An embedding of all rows, or of the first, must
- * see them computed, and a score needs the row before its id: what has its score may be found, after a preemption. */
+/* How many of the first n positions may come from a cached prefix.  Pooling over all rows or the first needs these rows
+ * computed.  A score needs the row before its id, so after a preemption only rows whose scores are known may be
+ * cached. */
 static inline int32_t rg_request_cacheable(const rg_request *r, int32_t n)
 {
     if (r->params.uncached || (r->params.embed != RG_POOLING_NONE && r->params.embed != RG_POOLING_LAST))
@@ -146,8 +148,8 @@ rg_usage rg_request_used(const rg_request *r);
 
 /* ---- embeddings (embed.c), engine side ---- */
 
-/* Of a span of n prompt rows from position start, those whose hidden states are wanted, counted from the span's first.
- * */
+/* The rows of a span (n prompt rows from position start) whose hidden states are wanted, counted from the span's
+ * first. */
 rg_rows rg_request_rows_to_pool(const rg_request *r, int32_t start, int32_t n);
 /* The hidden states of so wanted rows, [dim] each, `stride` floats apart, the first at position start. */
 void rg_request_pool(rg_request *r, int32_t start, int32_t n, const float *rows, size_t stride);
@@ -156,8 +158,8 @@ void rg_request_embedded(rg_request *r);
 
 /* ---- scores: log-probabilities of the prompt's own ids (score.c) ---- */
 
-/* Engine side.  Of a span of n rows from position start, those whose logits score ids that have no score yet, counted
- * from the span's first: the row at a position scores the id after it. */
+/* Engine side.  The rows of a span (n rows from position start) whose logits score ids without a score yet, counted
+ * from the span's first.  The row at a position scores the id after it. */
 rg_rows rg_request_rows_to_score(const rg_request *r, int32_t start, int32_t n);
 /* The coming step computes them, so no other span of it shall; */
 void rg_request_begin_scores(rg_request *r, int32_t start, int32_t n);

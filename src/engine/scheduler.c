@@ -283,7 +283,7 @@ int rg_scheduler_reap(rg_scheduler *s, bool all)
     return reap_queue(s, &s->running, all) + reap_queue(s, &s->waiting, all);
 }
 
-/* Is the state of so many positions to be copied out, and in again later? */
+/* True if the state of so many positions should be copied out, and in again later. */
 static bool swaps(const rg_scheduler *s, int32_t n, rg_preempt how)
 {
     if (how == RG_PREEMPT_AUTO && s->time->roofs.bytes_s > 0)
@@ -314,20 +314,20 @@ bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
     return true;
 }
 
-/* Does the background hold state that r, which is not of it, may take? */
+/* True if a background request holds state that the foreground request r may take. */
 static bool may_clear(const rg_scheduler *s, const rg_request *r)
 {
     return !r->params.background && s->running.tail && s->running.tail->params.background;
 }
 
-/* Take the state of the last of them.  False: there is none. */
+/* Take the state of the last background request.  False: there is none. */
 static bool clear_background(rg_scheduler *s, const rg_request *r)
 {
     return may_clear(s, r) && rg_scheduler_preempt(s, s->running.tail, s->options.preempt);
 }
 
-/* Take state from what ranks behind sample i of the running request r: the last request, or r's own last sample.
- * False: nothing does. */
+/* Take state from a sample that ranks behind sample i of the running request r: the last request's, or r's own last
+ * sample.  False: there is none. */
 static bool make_room(rg_scheduler *s, rg_request *r, int i)
 {
     if (s->running.tail != r)
@@ -475,7 +475,7 @@ static bool has_unstarted(const rg_request *r, int after)
     return false;
 }
 
-/* Is another sample of r computing the prompt that sample i could fork from? */
+/* True if another sample of r is computing the prompt, so that sample i can fork from it. */
 static bool waits_for_fork(const rg_request *r, int i)
 {
     if (!is_unstarted(&r->samples[i]))
@@ -572,7 +572,7 @@ static bool plan_prompts_of(rg_scheduler *s, planning *p, rg_request *r)
         if (!is_live(a) || waits_for_fork(r, i) || is_planned(p, r, i))
             continue;
         if (!a->seq && !s->n_idle && p->n > 0 && !may_clear(s, r))
-            continue; /* it waits for a sequence, which is no reason for others to wait for room */
+            continue; /* it waits for a sequence; others need not wait for that */
         if (!plan_prompt(s, p, r, i))
             return false;
     }

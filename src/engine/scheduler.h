@@ -21,8 +21,8 @@ typedef struct rg_planned { /* one span of the coming step */
 
 typedef struct rg_scheduler rg_scheduler;
 
-/* All but options is borrowed.  The scheduler tells admission of requests that begin or leave the queue, and asks time,
- * which learns elsewhere, how long a step would take. */
+/* All but options is borrowed.  The scheduler reports requests that begin or leave the queue to `admission`, and
+ * predicts the length of a step by `time`, which the loop lets learn. */
 rg_scheduler *rg_scheduler_new(rg_states *states, rg_admission *admission, const rg_step_time *time,
                                const rg_loop_options *options, rg_error *err);
 void rg_scheduler_free(rg_scheduler *s);

@@ -1,7 +1,7 @@
 /* gbnf.c -- GBNF: rules over characters, a notation of GGUF's engines.  "root" is the whole answer.
  *
- * A rule ends where the next one begins, or with the text: a line break within it is only a blank.  One thing is ours:
- * `%json {...}`, a value of a JSON schema. */
+ * A rule ends where the next one begins, or with the text: a line break within it counts as a blank.  One extension is
+ * ridge's own: `%json {...}`, a value of a JSON schema. */
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -69,7 +69,7 @@ static size_t name_length(const parser *p)
     return n;
 }
 
-/* Is the name of n bytes here the head of a rule? */
+/* True if the name of n bytes here is the head of a rule. */
 static bool is_head(const parser *p, size_t n)
 {
     while (peek(p, n) == ' ' || peek(p, n) == '\t')

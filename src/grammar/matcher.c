@@ -122,7 +122,7 @@ static void arrive(run *r, uint32_t id)
         r->to->id[r->to->n++] = id;
 }
 
-/* Look at this frame too, once. */
+/* Visit this frame too, once. */
 static void visit(run *r, uint32_t node, uint64_t data, uint32_t below)
 {
     rg_stacks *s = r->s;
@@ -152,12 +152,12 @@ static bool may_begin(const run *r, const rg_grammar_node *node)
     return rg_set_has(&r->f->set[node->first], r->byte);
 }
 
-static void look_seq(run *r, const rg_grammar_node *node, const rg_frame *at)
+static void expand_seq(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     uint32_t i = (uint32_t)at->data;
     const uint32_t *kid = r->f->kid + node->a;
 
-    /* kids that may be nothing are passed by here, so that no frame is made for them */
+    /* kids that may be empty are skipped here, so that no frame is made for them */
     for (; i < node->n; i++) {
         const rg_grammar_node *k = &r->f->node[kid[i]];
         if (may_begin(r, k))
@@ -168,7 +168,7 @@ static void look_seq(run *r, const rg_grammar_node *node, const rg_frame *at)
     pop(r, at->below);
 }
 
-static void look_alt(run *r, const rg_grammar_node *node, const rg_frame *at)
+static void expand_alt(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     const uint32_t *kid = r->f->kid + node->a;
 
@@ -179,7 +179,7 @@ static void look_alt(run *r, const rg_grammar_node *node, const rg_frame *at)
         pop(r, at->below);
 }
 
-static void look_rep(run *r, const rg_grammar_node *node, const rg_frame *at)
+static void expand_rep(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     uint64_t count = at->data;
 
@@ -192,7 +192,7 @@ static void look_rep(run *r, const rg_grammar_node *node, const rg_frame *at)
     visit(r, node->a, 0, rg_stacks_push(r->s, at->node, count, at->below));
 }
 
-/* A key has ended: what follows it, above the object. */
+/* A key has ended: push what follows it above the object. */
 static void end_key(run *r, const rg_object *o, const rg_frame *at, int32_t prop)
 {
     uint32_t next = rg_stacks_push(r->s, o->next, rg_object_with(o, at->data, prop), at->below);
@@ -200,7 +200,7 @@ static void end_key(run *r, const rg_object *o, const rg_frame *at, int32_t prop
     arrive(r, rg_stacks_push(r->s, prop < 0 ? o->other : o->prop[prop].value, 0, next));
 }
 
-/* A key that is not declared goes on in this state of a string. */
+/* A key that is not declared continues in this state of a string. */
 static void other_key(run *r, const rg_object *o, const rg_frame *at, int lex)
 {
     uint32_t next;
@@ -216,7 +216,7 @@ static void other_key(run *r, const rg_object *o, const rg_frame *at, int lex)
     arrive(r, rg_stacks_push(r->s, o->tail[lex], 0, next));
 }
 
-static void look_key(run *r, const rg_grammar_node *node, const rg_frame *at)
+static void expand_key(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     const rg_object *o = &r->f->object[node->a];
     const rg_key_node *key = &o->key[node->n];
@@ -227,7 +227,7 @@ static void look_key(run *r, const rg_grammar_node *node, const rg_frame *at)
         k = o->key[k].sibling;
     if (!node->n && r->byte != '"')
         return;
-    if (!node->n && other && !strings) { /* keys of a form of their own */
+    if (!node->n && other && !strings) { /* other keys have a form of their own */
         uint32_t next = rg_stacks_push(r->s, o->next, rg_object_with(o, at->data, -1), at->below);
         visit(r, o->other_key, 0, rg_stacks_push(r->s, o->other, 0, next));
     }
@@ -242,7 +242,7 @@ static void look_key(run *r, const rg_grammar_node *node, const rg_frame *at)
     }
 }
 
-static void look_object(run *r, const rg_grammar_node *node, const rg_frame *at)
+static void expand_object(run *r, const rg_grammar_node *node, const rg_frame *at)
 {
     const rg_object *o = &r->f->object[node->a];
 
@@ -275,13 +275,13 @@ static void look(run *r, const rg_frame *at)
             break;
         arrive(r, at->data + 1 < node->n ? rg_stacks_push(r->s, at->node, at->data + 1, at->below) : at->below);
         break;
-    case RG_NODE_SEQ: look_seq(r, node, at); break;
-    case RG_NODE_ALT: look_alt(r, node, at); break;
-    case RG_NODE_REP: look_rep(r, node, at); break;
+    case RG_NODE_SEQ: expand_seq(r, node, at); break;
+    case RG_NODE_ALT: expand_alt(r, node, at); break;
+    case RG_NODE_REP: expand_rep(r, node, at); break;
     case RG_NODE_REF: visit(r, node->a, 0, at->below); break;
     case RG_NODE_OPEN:
-    case RG_NODE_NEXT: look_object(r, node, at); break;
-    case RG_NODE_KEY: look_key(r, node, at); break;
+    case RG_NODE_NEXT: expand_object(r, node, at); break;
+    case RG_NODE_KEY: expand_key(r, node, at); break;
     }
 }
 

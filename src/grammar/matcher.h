@@ -1,9 +1,9 @@
 /* matcher.h -- following a form byte by byte, as a set of stacks that share their lower parts.
  *
  * A frame says what is still to come at one level (a node, and the position in it) and which frame lies below.  Equal
- * frames are stored once, so that a stack is one number and equal stacks have the same number.  A step takes all
- * stacks and a byte, and gives the stacks that are possible after the byte.  If there is no room for one of them, it is
- * left out and `lost` says so: then less is followed than the form allows, never more.  Allocates only when made. */
+ * frames are stored once, so that a stack is one number and equal stacks have the same number.  A step takes all stacks
+ * and a byte, and gives the stacks that are possible after the byte.  If there is no room for one of them, it is left
+ * out and `lost` is set: then fewer bytes are allowed than by the form, never more.  Allocates only when made. */
 #ifndef RG_GRAMMAR_MATCHER_H
 #define RG_GRAMMAR_MATCHER_H
 
@@ -12,7 +12,7 @@
 enum {
     RG_HEADS = 256, /* stacks followed at once */
     RG_WORK = 1024, /* a power of two */
-    RG_LOOKS = RG_WORK / 4 * 3, /* frames looked at within a step */
+    RG_LOOKS = RG_WORK / 4 * 3, /* frames visited within a step */
 };
 
 typedef struct rg_frame {
@@ -33,7 +33,7 @@ typedef struct rg_stacks {
     rg_work seen[RG_WORK];
     rg_frame todo[RG_WORK];
     uint32_t n_todo;
-    bool lost; /* the last step left something out */
+    bool lost; /* the last step left a stack out */
 } rg_stacks;
 
 typedef struct rg_heads {
@@ -55,7 +55,7 @@ uint32_t rg_stacks_push(rg_stacks *s, uint32_t node, uint64_t data, uint32_t bel
 /* The stacks after byte; none: it cannot come, or (s->lost) there is no room for any of them. */
 void rg_step(const rg_form *f, rg_stacks *s, const uint32_t *from, uint32_t n, uint8_t byte, rg_heads *to);
 
-bool rg_frame_may_end(const rg_form *f, const rg_frame *frame); /* all that it still wants may be nothing */
+bool rg_frame_may_end(const rg_form *f, const rg_frame *frame); /* everything that it still expects may be empty */
 bool rg_stack_may_end(const rg_form *f, const rg_stacks *s, uint32_t id, uint32_t bottom); /* down to END or BASE */
 
 #endif

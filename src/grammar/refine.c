@@ -159,7 +159,7 @@ static bool find_facts(refiner *r)
     for (int round = 0; changed; round++) {
         changed = false;
         if (round == MOST_ROUNDS) {
-            rg_form_fail(f, RG_E_LIMIT, "the grammar's rules refer to each other in too entangled a way");
+            rg_form_fail(f, RG_E_LIMIT, "the grammar's rules refer to each other in too complex a way");
             return false;
         }
         for (uint32_t i = 0; i < r->n_order; i++) {

@@ -101,7 +101,7 @@ void rg_terms_add(rg_schemas *s, rg_terms *t, json_t *schema, uint64_t done)
     if (json_is_true(schema) || s->f->failed)
         return;
     if (!json_is_object(schema) && !json_is_false(schema)) {
-        rg_schema_bad(s, "what should be a schema is no object, true or false");
+        rg_schema_bad(s, "a schema must be an object, true or false");
         return;
     }
     for (uint32_t i = 0; i < t->n; i++)
@@ -340,7 +340,7 @@ static void check_disjoint(rg_schemas *s, const json_t *list)
                 rg_schema_cannot(s, "'oneOf', whose schemas %zu and %zu may hold at once: use 'anyOf'", i, k);
 }
 
-/* If the only constraint is one list of values: its node.  Otherwise 0. */
+/* If terms and branch have no keyword but one constant text of the branch: its node.  Otherwise 0. */
 static uint32_t values_only(rg_schemas *s, const rg_terms *t, json_t *branch)
 {
     json_t *v = json_object_get(branch, "const");

@@ -301,7 +301,7 @@ static void collect(names *n)
     }
 }
 
-/* What the value of a key must be: name NULL, of one that nobody declares. */
+/* What the value of a key must be; name NULL: of a key that is not declared. */
 static uint32_t value_node(rg_schemas *s, const rg_terms *t, const char *name)
 {
     rg_terms sub = { 0 };

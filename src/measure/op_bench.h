@@ -21,7 +21,7 @@ typedef struct rg_op_bench rg_op_bench;
 typedef void rg_op_case(rg_fwd *f, const rg_op_bench *b);
 
 struct rg_op_bench {
-    /* What cases read; set by who times them. */
+    /* What cases read; set by the caller. */
     rg_weight weight;      /* from rg_op_bench_weights */
     rg_weight norm;
     rg_rope rope;

@@ -129,7 +129,7 @@ bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *co
             return true;
         }
     }
-    return rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is '%.40s', which is not supported (the first that is: '%s')",
+    return rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is '%.40s', which is not supported (supported: '%s')",
                    rg_checkpoint_path(ckpt), key, s, choices[0]);
 }
 
@@ -269,7 +269,7 @@ static bool require_plain_weights(const rg_checkpoint *ckpt, rg_error *err)
 typedef struct stray {
     const rg_config *c;
     bool scaling_wins; /* rope_scaling stands in for rope_parameters */
-    char key[160];     /* the first that is known and stands where nobody reads it; "": none */
+    char key[160];     /* the first known key in a place where it is not read; "": none */
 } stray;
 
 static bool is_known(const rg_config *c, const char *name)
@@ -285,7 +285,7 @@ static bool is_known(const rg_config *c, const char *name)
     return false;
 }
 
-static void look_for_stray(void *arg, const char *key, rg_meta_type type, bool understood)
+static void find_stray(void *arg, const char *key, rg_meta_type type, bool understood)
 {
     stray *s = arg;
     const char *name = strrchr(key, '.');
@@ -296,14 +296,14 @@ static void look_for_stray(void *arg, const char *key, rg_meta_type type, bool u
         snprintf(s->key, sizeof s->key, "%s", key);
 }
 
-/* A setting that has a meaning for this model, in an object that nobody reads, would be dropped without a word. */
+/* A setting that this model uses, in an object that is not read, would be ignored silently. */
 static bool require_no_stray(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     stray s = { .c = c, .scaling_wins = rg_rope_has_scaling(ckpt) };
 
     if (c->from_gguf)
         return true;
-    rg_meta_each(ckpt, look_for_stray, &s);
+    rg_meta_each(ckpt, find_stray, &s);
     if (!s.key[0])
         return true;
     return rg_fail(err, RG_E_UNSUPPORTED, "%s: the key '%s' stands where this architecture does not read it",

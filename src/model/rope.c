@@ -73,7 +73,7 @@ static bool read_long_factors(rg_rope_config *r, const rg_checkpoint *ckpt, cons
         if (rg_meta_length(ckpt, key, &n, err) < 0)
             return false;
         if (n != (size_t)r->dim / 2 || n > RG_MAX_ROPE_PAIRS)
-            return rg_fail(err, RG_E_INPUT, "%s: %s has %zu factors for %d pairs of columns (%d can be had)",
+            return rg_fail(err, RG_E_INPUT, "%s: %s has %zu factors for %d pairs of columns (at most %d are supported)",
                            rg_checkpoint_path(ckpt), key, n, r->dim / 2, RG_MAX_ROPE_PAIRS);
         for (size_t i = 0; i < n; i++) {
             snprintf(key, sizeof key, "%s%s.%zu", prefix, names[v], i);

@@ -324,7 +324,7 @@ bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *
 /* ---- what is left over ---- */
 
 /* Buffers that old checkpoints saved beside the weights; ignored, since they follow from the config. */
-static bool says_nothing(const rg_tensor *t)
+static bool is_ignored(const rg_tensor *t)
 {
     static const char frequencies[] = ".rotary_emb.inv_freq";
     size_t n = strlen(t->name), k = sizeof frequencies - 1;
@@ -352,7 +352,7 @@ bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_check
     }
     *n_unused = 0;
     for (int i = 0; i < n; i++) {
-        used[i] = used[i] || says_nothing(&first[i]);
+        used[i] = used[i] || is_ignored(&first[i]);
         *n_unused += !used[i];
     }
     return used;

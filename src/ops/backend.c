@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* A folder's i-th, best last; NULL past the end.  And whether it is known there, though this machine may lack it. */
+/* A folder's i-th back end, best last; NULL past the end.  And true if the folder has a back end of this name, which
+ * this machine may lack. */
 #define BACKENDS(folder)                                                                                               \
     const rg_backend *rg_##folder##_backend(int i);                                                                    \
     bool rg_##folder##_backend_is_known(const char *name);

@@ -7,12 +7,12 @@
 
 #include "ops/ops.h"
 
-/* The largest that a step asks for: what a reader's scratch is sized by. */
+/* The largest sizes of a step, by which a reader's scratch is sized. */
 typedef struct rg_reader_sizes {
     int max_rows, max_cols, max_experts, max_experts_used, n_threads, max_heads, max_head_dim, max_keys;
 } rg_reader_sizes;
 
-/* Kinds of arithmetic that products go by. */
+/* Kinds of arithmetic of products. */
 typedef enum rg_arithmetic {
     RG_ARITHMETIC_F32, RG_ARITHMETIC_BF16, RG_ARITHMETIC_INT8, RG_ARITHMETIC_COUNT
 } rg_arithmetic;
@@ -22,15 +22,15 @@ struct rg_backend {
     const char *name;    /* as --isa has it: "ref", ... */
     const void *kernels; /* the back end's own */
 
-    /* Has it a fast recipe for weights of a type? */
+    /* True if it has a fast recipe for weights of this type. */
     bool (*is_fast)(const rg_backend *b, rg_type weights);
-    /* Can it compute an operation of this layer, whatever the rows?  False and *err: what it cannot. */
+    /* True if it can compute an operation of this layer for any rows.  False and *err: what it cannot. */
     bool (*can)(const rg_backend *b, int layer, const rg_op *op, rg_error *err);
     /* The reader that computes, with scratch of its own; shared by the threads of a step.  NULL and *err: no memory. */
     const rg_reader *(*open)(const rg_backend *b, const rg_reader_sizes *sizes, rg_error *err);
     void (*close)(const rg_reader *r); /* NULL is fine */
 
-    /* Memory that its readers use for activations and state, zeroed.  NULL: there is not so much. */
+    /* Memory that its readers use for activations and state, zeroed.  NULL: not enough memory. */
     void *(*memory_new)(size_t bytes);
     void (*memory_free)(void *p, size_t bytes);
 

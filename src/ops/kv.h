@@ -12,10 +12,10 @@
  *
  * q8: values in 8 bits, and a scale for every run of 32 values of a position and head (the last may be shorter).  Of a
  * run whose largest magnitude is amax, d is amax / 127 rounded up to bf16, or 0 if that is below 2^-126; q = rint(x *
- * (1 / d)), ties to even, or 0 if d is 0.  A run with an inf or a NaN has q = 0 and d = NaN: what is broken stays so.
- * The value is q * d, 7 bits by 8, hence exact in f32.  So q8 needs no recipe of its own: attention over it is
- * attention over f32 that holds these products, to the bit, wherever a kernel makes them.  1.0625 bytes a value; none
- * is off by more than d / 2, 1/253 of amax. */
+ * (1 / d)), ties to even, or 0 if d is 0.  A run with an inf or a NaN has q = 0 and d = NaN: so a broken value stays
+ * visible.  The value is q * d, 7 bits by 8, hence exact in f32.  So q8 needs no recipe of its own: attention over it
+ * is attention over f32 that holds these products, to the bit, wherever a kernel makes them.  1.0625 bytes a value;
+ * none is off by more than d / 2, 1/253 of amax. */
 #ifndef RG_OPS_KV_H
 #define RG_OPS_KV_H
 

@@ -112,7 +112,7 @@ void rg_fwd_barrier(rg_fwd *f)
 
 /* ---- handing an operation on ------------------------------------------------------------------------------------- */
 
-/* Whatever shares memory with what was written must be rounded anew: views, and what they are views of. */
+/* An activation that shares memory with a written one must be rounded again: views, and the activations they show. */
 static void written(rg_fwd *f, const rg_act *a)
 {
     size_t end = a->offset + (size_t)a->rows * (size_t)a->stride * sizeof(float);

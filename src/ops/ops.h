@@ -175,7 +175,7 @@ static inline size_t rg_round_stride(int cols)
  * first layer lives to the step's end, and layers read and write it.  Asserts if there is none. */
 rg_act *rg_act_find(rg_fwd *f, const char *name);
 
-/* Everything made since the mark goes. */
+/* Release everything made since the mark. */
 int rg_act_mark(const rg_fwd *f);
 void rg_act_release(rg_fwd *f, int mark);
 

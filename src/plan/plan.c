@@ -44,7 +44,7 @@ bool rg_plan_textbook_params(const rg_config *c, double *params, rg_error *err)
 
     if (!is_textbook(c))
         return rg_fail(err, RG_E_UNSUPPORTED,
-                       "closed-form knows dense decoders with K/V attention alone; --method counted knows this model");
+                       "closed-form covers only dense decoders with K/V attention: use --method counted");
     *params = 2.0 * c->vocab_size * d + 3 * d * c->ffn_dim * l +
               (2 * d * c->n_heads * h + 2 * d * c->n_kv_heads * h) * l;
     return true;
@@ -243,9 +243,9 @@ static bool counted_row(const rg_plan_subject *s, rg_plan_row *row, rg_error *er
                                                                                      : RG_BOUND_WEIGHTS;
     row->critical_batch = peak * bytes / (2 * m->m.roofs.read_bytes_s);
     if (is_textbook(&s->model->config)) {
-        rg_plan_subject book = *s;
-        book.method = RG_PLAN_CLOSED_FORM;
-        return closed_latency(&book, m, (double)row->batch, (double)row->seq, &row->closed_latency_s, err);
+        rg_plan_subject textbook = *s;
+        textbook.method = RG_PLAN_CLOSED_FORM;
+        return closed_latency(&textbook, m, (double)row->batch, (double)row->seq, &row->closed_latency_s, err);
     }
     return true;
 }
@@ -286,7 +286,7 @@ static bool in_range(const rg_plan_subject *s, const rg_plan_machine *m, int64_t
     if (!(m->m.roofs.read_bytes_s > 0) || !(book_peak(m) > 0))
         return rg_fail(err, RG_E_INPUT, "machine %s: its bandwidth or its arithmetic could not be measured", m->name);
     if (!s->model && s->method != RG_PLAN_GENERAL)
-        return rg_fail(err, RG_E_USAGE, "sizes without a model have only the method general");
+        return rg_fail(err, RG_E_USAGE, "a size without a model needs the method general");
     return true;
 }
 

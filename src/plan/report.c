@@ -41,7 +41,7 @@ static double off(double predicted, double measured)
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
-static void say_machine(rg_buf *b, const rg_plan_machine *m, const rg_plan_subject *s)
+static void put_machine(rg_buf *b, const rg_plan_machine *m, const rg_plan_subject *s)
 {
     rg_buf_printf(b, "%s: %s", m->name, m->title);
     if (m->chips > 1)
@@ -57,13 +57,13 @@ static void say_machine(rg_buf *b, const rg_plan_machine *m, const rg_plan_subje
     rg_buf_str(b, "\n");
 }
 
-static void say_head(rg_buf *b)
+static void put_head(rg_buf *b)
 {
     rg_buf_printf(b, "%6s %7s %10s %-5s %10s %11s %11s %9s %-8s %7s %6s %6s\n", "batch", "seq", "memory GB", "fits",
                   "latency", "first token", "tokens/s", "ops/byte", "bound by", "most", "B*", "knee");
 }
 
-static void say_row(rg_buf *b, const rg_plan_row *r)
+static void put_row(rg_buf *b, const rg_plan_row *r)
 {
     char latency[32], ttft[32], most[32], knee[32];
 
@@ -73,7 +73,7 @@ static void say_row(rg_buf *b, const rg_plan_row *r)
                   count_text(r->max_batch, "none", most), r->critical_batch, count_text(r->knee_batch, "-", knee));
 }
 
-static void say_parts(rg_buf *b, const rg_plan_report *r)
+static void put_parts(rg_buf *b, const rg_plan_report *r)
 {
     bool differs = false;
 
@@ -100,7 +100,7 @@ static void say_parts(rg_buf *b, const rg_plan_report *r)
     }
 }
 
-static void say_measured(rg_buf *b, const rg_plan_report *r)
+static void put_measured(rg_buf *b, const rg_plan_report *r)
 {
     char p[32], m[32];
 
@@ -117,7 +117,7 @@ static void say_measured(rg_buf *b, const rg_plan_report *r)
     }
 }
 
-static void say_ops(rg_buf *b, const rg_plan_report *r)
+static void put_ops(rg_buf *b, const rg_plan_report *r)
 {
     char t[32], m[32];
 
@@ -134,7 +134,7 @@ static void say_ops(rg_buf *b, const rg_plan_report *r)
     }
 }
 
-static void say_what_if(rg_buf *b, const rg_plan_report *r)
+static void put_what_if(rg_buf *b, const rg_plan_report *r)
 {
     const rg_what_if_row *base = &r->what_if->row[0];
     char t[32];
@@ -160,18 +160,18 @@ void rg_report_text(rg_buf *b, const rg_plan_report *r)
         if (r->rows[i].machine != last) {
             last = r->rows[i].machine;
             rg_buf_str(b, i ? "\n" : "");
-            say_machine(b, last, r->subject);
-            say_head(b);
+            put_machine(b, last, r->subject);
+            put_head(b);
         }
-        say_row(b, &r->rows[i]);
+        put_row(b, &r->rows[i]);
     }
-    say_parts(b, r);
+    put_parts(b, r);
     if (r->measured)
-        say_measured(b, r);
+        put_measured(b, r);
     if (r->ops)
-        say_ops(b, r);
+        put_ops(b, r);
     if (r->what_if)
-        say_what_if(b, r);
+        put_what_if(b, r);
     rg_buf_str(b, "\nmost: the largest batch that fits.  B*: where weights take as long to read as to multiply.  knee: "
                   "from this batch on,\nthroughput gains less than 10 % for each doubling of latency.\n");
 }

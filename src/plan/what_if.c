@@ -400,7 +400,7 @@ bool rg_what_if_try(const rg_plan_subject *s, const rg_plan_machine *m, int64_t 
 
     memset(out, 0, sizeof *out);
     if (!s->model || s->method != RG_PLAN_COUNTED)
-        return rg_fail(err, RG_E_USAGE, "what-if counts a model: it needs one, and the method counted");
+        return rg_fail(err, RG_E_USAGE, "what-if needs a model and the method counted");
     if (!rg_plan_point(s, m, batch, seq, &b.base, err))
         return false;
     shape = (rg_step_shape){ .n_seqs = (int)batch, .n_rows = 1, .start = seq - 1, .exact = s->exact };

@@ -101,7 +101,7 @@ rg_active *rg_active_find(rg_batches *b, int64_t key)
 }
 
 /* Free the slot; a line without an answer in the store will be taken up again. */
-static void vacate(rg_batches *b, rg_slot *slot, bool kept)
+static void free_slot(rg_batches *b, rg_slot *slot, bool kept)
 {
     rg_active *a = rg_active_find(b, slot->batch);
 
@@ -129,7 +129,7 @@ void rg_lines_recall(rg_batches *b, int64_t batch)
             rg_exchange_leave(slot->x);
         pthread_mutex_unlock(&b->lock);
         if (waits)
-            vacate(b, slot, false);
+            free_slot(b, slot, false);
     }
 }
 
@@ -210,7 +210,7 @@ static void sort_answered(rg_batches *b)
             continue;
         bool passing = slot->status && is_passing(b, slot);
         if (!slot->status || (passing && b->s->state != RG_READY)) {
-            vacate(b, slot, false); /* it was let go, or the server is ending */
+            free_slot(b, slot, false); /* it was cancelled, or the server is ending */
         } else if (passing) {
             slot->again_ns = rg_now_ns() + ((uint64_t)250000000 << (slot->n_tries < 7 ? slot->n_tries : 7));
             set_state(slot, RG_SLOT_WAITING);
@@ -240,7 +240,7 @@ static bool keep_answers(rg_batches *b, rg_error *err)
     for (int32_t i = 0; i < b->n_slots; i++)
         if (state_of(&b->slots[i]) == RG_SLOT_STORING) {
             rg_count(b->s->metrics, b->slots[i].status == 200 ? RG_C_LINES_DONE : RG_C_LINES_FAILED, 1);
-            vacate(b, &b->slots[i], true);
+            free_slot(b, &b->slots[i], true);
         }
     rg_lines_go_on(b);
     return true;

@@ -300,7 +300,8 @@ static bool check_prompt_logprobs(rg_fields *f, rg_refusal *e)
 
     f->n_prompt_tops = (int32_t)(echoed > f->prompt_logprobs ? echoed : f->prompt_logprobs);
     if (f->prompt_logprobs >= 0 && f->stream)
-        return rg_refuse(e, 400, "unsupported_value", "prompt_logprobs", "'prompt_logprobs' is not had with 'stream'.");
+        return rg_refuse(e, 400, "unsupported_value", "prompt_logprobs",
+                         "'prompt_logprobs' is not supported with 'stream'.");
     return f->max_tokens != 0 || f->n_prompt_tops >= 0 ||
            rg_refuse_field(e, "max_tokens",
                            "'max_tokens' must be 1 or more, or log-probabilities of the prompt must be asked for.");

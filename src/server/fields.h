@@ -57,7 +57,7 @@ typedef struct rg_fields {
     rg_logit_bias *bias;
     int32_t n_bias;
     rg_constraint constraint;
-    int64_t n_unknown;   /* fields that nobody knows */
+    int64_t n_unknown;   /* fields that the server does not know */
 } rg_fields;
 
 /* Read all but the fields that are the endpoint's own; of those, stop lists, logit_bias, logprobs, stream_options and

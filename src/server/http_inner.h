@@ -78,6 +78,6 @@ rg_peer *rg_peer_come(rg_http *h, int fd); /* NULL: no memory */
 void rg_peer_go(rg_http *h, rg_peer *p);   /* its socket is about to be closed; NULL is fine, as below */
 void rg_peer_set(rg_http *h, rg_peer *p, rg_phase what);
 void rg_peer_linger(rg_http *h, rg_peer *p); /* the client may send more than will be read */
-void rg_peers_close(rg_http *h);           /* those that linger; nobody else is left */
+void rg_peers_close(rg_http *h);           /* those that linger; no others are left */
 
 #endif

@@ -57,7 +57,7 @@ static void take_fresh(pump *p)
     *end = turned;
 }
 
-static void go_round(pump *p)
+static void run_turn(pump *p)
 {
     uint64_t now = rg_now_ns();
     rg_refusal fault, ending;
@@ -221,14 +221,14 @@ static void *run(void *arg)
         else
             sleep_idle(s);
         take_fresh(p);
-        go_round(p);
+        run_turn(p);
         rg_http_look(s->http);
         if (engine)
             look(p, engine);
     }
     s->aborting = true;
     take_fresh(p);
-    go_round(p);
+    run_turn(p);
     rg_free(p);
     return NULL;
 }

@@ -74,7 +74,7 @@ void rg_added_seal(rg_added_set *s)
     }
 }
 
-/* In tokens [from, to), which share their first `depth` bytes, where those whose next byte is at least b begin.  One
+/* In tokens [from, to), which share their first `depth` bytes: the first one whose next byte is at least b.  A token
  * that ends at depth sorts first. */
 static size_t lower(const rg_added_set *s, size_t from, size_t to, size_t depth, int b)
 {
@@ -90,8 +90,8 @@ static size_t lower(const rg_added_set *s, size_t from, size_t to, size_t depth,
     return from;
 }
 
-/* The longest token at p's byte `at`.  A special one comes only of bytes none of which is foreign, with nothing foreign
- * taken out between them. */
+/* The longest token at p's byte `at`.  A special one is matched only by bytes of which none is foreign, and between
+ * which nothing foreign was removed. */
 static const rg_added *longest_at(const rg_added_set *s, const rg_passage *p, size_t at)
 {
     const char *text = p->text + at, *marks = p->marks ? p->marks + at : NULL;
@@ -162,7 +162,7 @@ bool rg_added_next(const rg_added_set *s, const rg_passage *p, rg_search *search
             i++;
             continue;
         }
-        search->at = i + t->n; /* a match that is refused takes its text all the same, as in the published library */
+        search->at = i + t->n; /* a refused match still consumes its text, as in the published library */
         if (t->single_word && !alone(text, n, i, search->at)) {
             i = search->at;
             continue;
@@ -177,7 +177,7 @@ bool rg_added_next(const rg_added_set *s, const rg_passage *p, rg_search *search
         search->taken = found->to;
         if (found->from < found->to)
             return true;
-        i = search->at; /* all that it would take is taken */
+        i = search->at; /* all text of this match is consumed already */
     }
     return false;
 }

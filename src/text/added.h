@@ -1,4 +1,4 @@
-/* added.h -- tokens that stand in a text as they are, cut out before anything else sees it.
+/* added.h -- tokens that are matched literally, and cut out of a text before anything else.
  *
  * Leftmost-longest, without overlap.  The tokens lie sorted, and a range of sorted strings that share a prefix is the
  * node of a trie: looking at one more byte narrows the range.  One walk is at most RG_ADDED_BYTES long and the first
@@ -14,10 +14,10 @@ typedef struct rg_added {
     int32_t id;
     char *text; /* as it stands in the text; the set has copies of its own */
     size_t n;
-    bool special;        /* never comes of foreign text */
-    bool normalized;     /* looked for after normalising, in its own normalised form */
-    bool lstrip, rstrip; /* takes the white space before, after it */
-    bool single_word;    /* only between things that are no word characters */
+    bool special;        /* foreign text cannot produce it */
+    bool normalized;     /* matched after normalising, in its own normalised form */
+    bool lstrip, rstrip; /* also consumes the white space before, after it */
+    bool single_word;    /* only where no word character is beside it */
 } rg_added;
 
 /* Tokens by text: one set of those looked for in the text as it came, one for after normalising. */
@@ -29,7 +29,7 @@ typedef struct rg_added_set {
 } rg_added_set;
 
 void rg_added_fini(rg_added_set *s);
-bool rg_added_add(rg_added_set *s, const rg_added *token, rg_error *err); /* refuses empty and long ones */
+bool rg_added_add(rg_added_set *s, const rg_added *token, rg_error *err); /* refuses empty and too long ones */
 void rg_added_seal(rg_added_set *s); /* before the first search; of equal texts the first added stays */
 
 typedef struct rg_found {
@@ -40,7 +40,7 @@ typedef struct rg_found {
 /* A search of one text, zeroed at its start. */
 typedef struct rg_search {
     size_t at;    /* where to look on */
-    size_t taken; /* what the last token took ends here: white space can be taken again by a token that lies in it */
+    size_t taken; /* the last match ends here; a token within its white space may still match */
     size_t white_from, white_to; /* the last run of white space that was looked at, so that it is walked once */
 } rg_search;
 

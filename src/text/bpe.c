@@ -122,7 +122,8 @@ bool rg_bpe_set_scores(rg_bpe *b, const float *scores, rg_error *err)
     return true;
 }
 
-/* Is U+2581 a piece, and in no piece after anything else?  Then nothing ever joins what is before it with it. */
+/* True if U+2581 is a piece, and no piece has it after another character: then it never joins with what is before
+ * it. */
 static bool find_cuts(const rg_bpe *b)
 {
     const rg_vocab *v = b->vocab;
@@ -220,7 +221,8 @@ static size_t char_count(rg_string word)
     return n;
 }
 
-/* Room for n symbols at once, as growing step by step costs a long word more than all the rest.  None is there yet. */
+/* Reserve n symbols at once: growing step by step would be the largest cost of a long word.  There are no symbols
+ * yet. */
 static bool symbol_room(rg_bpe_work *w, size_t n, rg_error *err)
 {
     w->n = 0;
@@ -253,7 +255,7 @@ static bool symbol_add(rg_bpe_work *w, int32_t id, size_t from, size_t n, rg_err
 
 enum { ROOM = 2 * RG_BPE_AFFIX + 4 }; /* a character with all that can be put around it */
 
-/* The ids of the bytes that the clean characters of s, at most ROOM bytes, stand for; their number, or 0 if one has no
+/* The ids of the bytes of the clean characters of s (at most ROOM bytes); returns their number, 0 if a byte has no
  * id. */
 static size_t bytes_of(const rg_bpe *b, rg_string s, int32_t out[ROOM])
 {
@@ -294,7 +296,7 @@ static int32_t char_id(const rg_bpe *b, rg_string s, bool plain)
     return rg_bpe_allowed(b, id, plain) ? id : -1;
 }
 
-/* By ranks: unknown characters become bytes, or unknowns, before anything is joined. */
+/* By ranks: unknown characters become bytes, or the unknown id, before anything is joined. */
 static bool start_by_ranks(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_error *err)
 {
     int32_t bytes[ROOM];
@@ -361,7 +363,7 @@ static bool start_by_bytes(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool
     return true;
 }
 
-/* By scores, a symbol that is still no piece is one character: its bytes, or an unknown. */
+/* By scores: a symbol that is not a piece after joining is one character, and becomes its bytes or the unknown id. */
 static bool add_unknown(const rg_bpe *b, rg_string s, rg_ids *ids, rg_error *err)
 {
     int32_t bytes[ROOM];

@@ -25,13 +25,13 @@ typedef struct rg_bpe {
     size_t n_slots;
     uint64_t seed;
     int shift; /* 64 less the logarithm of n_slots */
-    bool cuts; /* no piece goes on across the start of U+2581 after something else: words can be cut there */
-    uint32_t *order; /* by scores: [vocab->n], 0 is the highest; pieces that text never becomes have none */
+    bool cuts; /* no piece has U+2581 after another character, so words can be cut before U+2581 */
+    uint32_t *order; /* by scores: [vocab->n], 0 is the highest; pieces that text cannot become have none */
     int32_t direct[RG_BPE_DIRECT]; /* id of a character, or -1 */
     int32_t level[256];            /* ids of the characters that stand for bytes (bytelevel.h) */
     bool levels;                   /* all of them are ordinary pieces */
     int32_t byte[256];             /* ids of "<0xNN>", or -1 */
-    int32_t unk;                   /* -1: what is unknown is left out */
+    int32_t unk;                   /* -1: unknown characters are left out */
     bool unk_missing;              /* or, if this, an error */
     rg_string prefix, suffix;      /* of characters that come after another one; of the last one of a word; kept by the
                                       caller and set before the first pair */
@@ -55,7 +55,7 @@ typedef struct rg_bpe_work {
     uint64_t *heap, *run; /* pairs that can be joined; run: in order, taken from its front */
     size_t symbol_room, heap_room, run_room, n, n_heap, n_run, run_at;
     rg_buf text;    /* of a word that was cut short */
-    bool whole;     /* no word is: for comparing */
+    bool whole;     /* words are never cut: for comparing */
     size_t n_begun; /* symbols that were begun with, of all words */
 } rg_bpe_work;
 
@@ -64,7 +64,7 @@ void rg_bpe_work_fini(rg_bpe_work *w);
 /* Where a word can be cut without a change to its ids: at most its length, never 0 unless that is. */
 size_t rg_bpe_cut(const rg_bpe *b, rg_string word);
 
-/* Append the ids of a word (clean, see clean.h).  plain: no special piece comes of it. */
+/* Append the ids of a word (clean, see clean.h).  plain: it cannot produce special pieces. */
 bool rg_bpe_encode(const rg_bpe *b, rg_bpe_work *w, rg_string word, bool plain, rg_ids *ids, rg_error *err);
 
 /* The same of a word whose bytes the vocabulary knows as characters.  Only where rg_bpe_takes_bytes. */

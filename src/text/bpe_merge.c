@@ -1,9 +1,9 @@
 /* bpe_merge.c -- joining the symbols of one word.
  *
  * The word is a list of symbols in an array; a heap holds the pairs that can be joined, as (rank, position of the left
- * one) in 64 bits.  A pair that has changed since is recognised when it comes up: its left symbol is gone or knows
+ * one) in 64 bits.  A pair that has changed since is recognised when it is taken: its left symbol was joined, or has
  * another rank.  Where many pairs wait they are sorted and taken from a list, and a text that repeats itself is joined
- * in sweeps, so that a megabyte of one character costs no more than prose. */
+ * in sweeps, so that a megabyte of one character costs no more than ordinary text. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -13,7 +13,7 @@ typedef rg_symbol symbol;
 
 enum {
     MEMO = 1 << 10,
-    MEMO_FROM = 64, /* symbols: for less it does not pay */
+    MEMO_FROM = 64, /* symbols: for fewer it is slower */
     SORT_FROM = 1 << 10,
     SWEEP_FROM = 1 << 8,
     SWEEP_SHARE = 32,
@@ -115,8 +115,8 @@ static void sort_keys(rg_bpe_work *w)
     }
 }
 
-/* A heap whose array is in order becomes the run, and so does a large one, which is then put in order: that costs less
- * than taking its pairs out one by one.  False: it stays a heap. */
+/* Turn the heap into the sorted run if its array is sorted, or if it is large; sorting costs less than taking the pairs
+ * out one by one.  False: it stays a heap. */
 static bool heap_to_run(rg_bpe_work *w)
 {
     size_t sorted = w->n_heap > 0;
@@ -231,8 +231,8 @@ typedef struct sweeping {
     size_t to, at;
 } sweeping;
 
-/* Join the symbol at `at` with the next, and what that becomes with its neighbours as long as those pairs are of the
- * same rank, the left one first.  False: a pair came up that goes before. */
+/* Join the symbol at `at` with the next, and the result with its neighbours as long as those pairs have the same rank,
+ * the left one first.  False: joining made a pair of an earlier rank. */
 static bool sweep_join(sweeping *z, symbol *now)
 {
     symbol *s = z->w->symbol, last;
@@ -258,8 +258,8 @@ static bool sweep_join(sweeping *z, symbol *now)
     }
 }
 
-/* The first rank's pairs, joined from left to right, the symbols staying packed.  False: on the way a pair came up that
- * goes before the rest of them; all is as it would be at that point. */
+/* Join the pairs of the first rank from left to right; the symbols stay packed.  False: joining made a pair of an
+ * earlier rank; the symbols are then correct up to that point. */
 static bool sweep(sweeping *z)
 {
     rg_bpe_work *w = z->w;
@@ -278,9 +278,9 @@ static bool sweep(sweeping *z)
     return on;
 }
 
-/* While a good part of all neighbours are pairs of the first rank, as in a text that repeats itself without end,
- * joining them in one sweep costs far less than one by one.  A few sweeps may join little: what stands at the ends of
- * such a text is often of an earlier rank. */
+/* While many of the neighbours are pairs of the first rank, as in a text that repeats itself, joining them in one sweep
+ * costs far less than one by one.  A few sweeps may join little, since the ends of such a text often have an earlier
+ * rank. */
 static void sweep_all(const rg_bpe *b, rg_bpe_work *w, const char *text, bool plain)
 {
     sweeping z = { .b = b, .w = w, .text = text, .plain = plain };

@@ -1,23 +1,24 @@
-/* bpe_repeat.c -- long words that say the same again and again.
+/* bpe_repeat.c -- long words that repeat themselves.
  *
- * Whether anything is joined across the border between two of the pieces that a word becomes depends on those two
- * pieces alone.  For up to the first time that happens, what is left of the border is joined as it would be by itself,
- * and so is what is right of it; and which of the two pieces at the border grows next depends on the ranks of their own
- * pairs, whatever stands further away.  So pieces are what their text becomes if every two neighbours among them are
- * neighbours in what another word becomes.
+ * Whether anything is joined across the border between two pieces of a word's result depends on these two pieces alone.
+ * Until the first such join, the text left of the border is joined as it would be by itself, and so is the text right
+ * of it; and which of the two pieces at the border grows next depends on the ranks of their own pairs, not on text
+ * further away.  So a row of pieces is the result for its text if every two neighbours in it are neighbours in the
+ * result for some word.
  *
- * Therefore a word is joined with its long repetitive stretches cut short, and some of its pieces, which lie between
- * two equal ones and are as long as a number of repetitions, are written as often as makes up for what was left out. */
+ * Therefore a word is joined with its long repetitive stretches cut short.  Some of its pieces, which lie between two
+ * equal ones and are as long as a number of repetitions, are then written again as often as needed for the text that
+ * was left out. */
 #include <string.h>
 
 #include "text/bpe_word.h"
 #include "text/same.h"
 
 enum {
-    LEAST = RG_BPE_REPEAT, /* bytes of a stretch that it pays to cut short */
+    LEAST = RG_BPE_REPEAT, /* bytes from which cutting a stretch short is quicker */
     MOST = 16,             /* stretches of a word */
     PERIOD = 64,
-    WINDOW = 512, /* so many bytes are as they were a period before: a stretch may begin here */
+    WINDOW = 512, /* bytes that must equal those a period before, for a stretch to begin */
     STRIDE = 1024,
     SAMPLE = 2048,
     KEEP = 2048, /* of a stretch, at least */
@@ -59,7 +60,7 @@ static int find_stretches(rg_string word, stretch list[MOST])
     return n;
 }
 
-/* Are the pieces before x and y equal, where both lie in one stretch and a number of periods apart? */
+/* True if the pieces before x and y are equal; both lie in one stretch, a number of periods apart. */
 static bool same_before(const rg_symbol *v, int32_t x, int32_t y)
 {
     const rg_symbol *one = &v[v[x].prev], *two = &v[v[y].prev];
@@ -67,7 +68,7 @@ static bool same_before(const rg_symbol *v, int32_t x, int32_t y)
     return one->id == two->id && v[x].from - one->from == v[y].from - two->from;
 }
 
-/* How long pieces that can follow themselves may be: tried on a part of the stretch. */
+/* Find how long pieces are that can follow themselves, by joining a part of the stretch. */
 static bool find_step(const rg_bpe_job *j, rg_string word, stretch *s)
 {
     rg_string sample = { word.data + s->from, SAMPLE / s->period * s->period };

@@ -36,7 +36,7 @@ static inline rg_pair_slot *rg_pair_find(const rg_bpe *b, uint64_t pair)
     return &b->slots[i];
 }
 
-/* May text become this piece?  By ranks special pieces may come of it, unless the text is plain. */
+/* True if text can become this piece.  By ranks it can become special pieces too, unless the text is plain. */
 static inline bool rg_bpe_allowed(const rg_bpe *b, int32_t id, bool plain)
 {
     rg_piece_type type = id >= 0 ? b->vocab->type[id] : RG_PIECE_HOLE;

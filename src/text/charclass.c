@@ -22,7 +22,7 @@ static const struct {
 #undef CLASS
 };
 
-/* Whether a character is of a class, which it is by today's tables if `now`. */
+/* Whether a character is of a class; `now`: whether it is by today's tables. */
 static bool of_class(class which, uint32_t c, bool now)
 {
     size_t from = 0, to = sizeof exceptions / sizeof *exceptions;

@@ -1,6 +1,6 @@
 /* charsmap.h -- SentencePiece's precompiled character maps: a double-array trie of byte strings and what they become.
  *
- * The bytes are a stranger's: every step of a walk is checked against the array. */
+ * The bytes are not trusted: every step of a walk is checked against the array. */
 #ifndef RG_TEXT_CHARSMAP_H
 #define RG_TEXT_CHARSMAP_H
 

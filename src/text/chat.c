@@ -1,4 +1,4 @@
-/* chat.c -- see chat.h: finding a checkpoint's template and variables, checking conversations at the door.
+/* chat.c -- see chat.h: finds a checkpoint's template and variables, and checks conversations before they are rendered.
  *
  * Where there are several, chat_template.jinja goes before tokenizer_config.json, and that before chat_template.json.
  * Of named templates "tool_use" is for conversations with tools, "default" for the others.  The plain default, for a
@@ -338,7 +338,7 @@ static bool check_messages(const json_t *messages, rg_error *err)
     return true;
 }
 
-/* What templates expect to be there whether or not it was given. */
+/* Variables that templates expect to exist even if they were not given. */
 static bool complete(json_t *vars, bool generation_prompt, rg_error *err)
 {
     static const char *const absent[] = { "tools", "documents" };
@@ -363,7 +363,7 @@ bool rg_chat_render(const rg_chat *c, const json_t *conversation, bool generatio
     vars = whole ? json_copy((json_t *)conversation) : json_object();
     if (!vars)
         return rg_fail_memory(err, 1);
-    /* A copy for which memory ran out lacks members and does not say so. */
+    /* jansson's copy lacks members, without an error, if memory ran out: compare. */
     ok = !whole || json_object_size(vars) == json_object_size(conversation) || rg_fail_memory(err, 1);
     ok = ok && (whole || set(vars, "messages", json_incref((json_t *)messages), err)) &&
          complete(vars, generation_prompt, err);

@@ -1,4 +1,4 @@
-/* chat.h -- conversations as the checkpoint wants them written: its own chat template, read and applied.
+/* chat.h -- renders conversations with the checkpoint's own chat template.
  *
  * The template comes from tokenizer_config.json (one, or named ones), chat_template.jinja, chat_template.json or GGUF
  * metadata (tokenizer.chat_template), the variables (bos_token, eos_token, ...) from the same places.  Immutable once
@@ -24,8 +24,8 @@ void rg_chat_close(rg_chat *c); /* NULL is fine */
 bool rg_chat_is_default(const rg_chat *c); /* the checkpoint has no template */
 
 /* Render a conversation: a JSON list of messages, or an object with "messages", and optionally "tools", "documents",
- * "add_generation_prompt" and extra template variables.  Refused here: what is no list of objects, a message without a
- * role or with one that is not known, content that is neither text nor a list of parts nor null.  Appends to out. */
+ * "add_generation_prompt" and extra template variables.  Refused here: messages that are not a list of objects, a
+ * message without a known role, content that is neither text nor a list of parts nor null.  Appends to out. */
 bool rg_chat_render(const rg_chat *c, const json_t *conversation, bool generation_prompt, int64_t now_s, rg_text *out,
                     rg_error *err) RG_MUST_CHECK;
 

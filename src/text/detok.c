@@ -57,7 +57,7 @@ void rg_parts_fini(rg_parts *p)
     *p = (rg_parts){ 0 };
 }
 
-/* Whatever was added to the text since the last part becomes one. */
+/* The text added since the last part becomes a part. */
 static bool close_part(rg_parts *p, rg_error *err)
 {
     if (p->text.failed)
@@ -120,7 +120,7 @@ static bool meta(const rg_detok_step *d, rg_string s, bool first, rg_buf *out)
     return rg_buf_add(out, s.data, (size_t)(end - s.data));
 }
 
-/* Append s with every `old` written as `by`; nothing is between all characters. */
+/* Append s with every `old` replaced by `by`; an empty `old` matches between all characters. */
 static bool swap_text(rg_string s, rg_string old, const char *by, rg_buf *out)
 {
     const char *end = s.data + s.n, *p;
@@ -140,7 +140,8 @@ static bool swap_text(rg_string s, rg_string old, const char *by, rg_buf *out)
     return rg_buf_add(out, s.data, (size_t)(end - s.data));
 }
 
-/* The artefacts that the published decoders take out, one after another, in what was added to out since `from`. */
+/* Remove the spaces that the published decoders remove, one kind after another, from what was added to out since
+ * `from`. */
 static bool clean_up(rg_buf *out, size_t from)
 {
     static const struct {
@@ -399,8 +400,8 @@ bool rg_detok_streams(const rg_detok *d)
     return true;
 }
 
-/* A step on the piece in p, which becomes what is written to `to`.  A byte is no text for patterns, and what goes from
- * the start of a text whose pieces are one is not the piece's to know. */
+/* One step on the piece in p; the result is written to `to`.  Patterns do not match bytes.  Text that is removed from
+ * the start of the whole text is not handled here. */
 static bool step_on_piece(const rg_detok_step *d, rg_matcher *m, bool fused, rg_spoken *p, rg_buf *to, rg_error *err)
 {
     place at = { p->place & RG_SPELL_FIRST, p->place & RG_SPELL_LAST };

@@ -61,10 +61,11 @@ typedef struct rg_spoken {
 
 /* The bytes that it shows, appended to out. */
 bool rg_detok_piece(const rg_detok *d, rg_matcher *m, rg_spoken *p, rg_buf *out, rg_error *err);
-/* The rest of the spelling: by which places there is a difference, and what goes from the start of the whole text. */
+/* The rest of the spelling: at which places the text of an id differs, and what is removed from the start of the whole
+ * text. */
 unsigned rg_detok_spelling(const rg_detok *d, rg_spelling *z);
-/* Whether what is shown piece by piece is in the end the text of all.  Not so of steps that look at the text as a
- * whole, which no published tokenizer has. */
+/* True if decoding piece by piece gives the text of all pieces.  False for steps that look at the text as a whole,
+ * which no published tokenizer has. */
 bool rg_detok_streams(const rg_detok *d);
 
 #endif

@@ -1,4 +1,4 @@
-/* encode.c -- the way of a text through the parts of a tokenizer.
+/* encode.c -- encodes a text through the parts of a tokenizer.
  *
  * Added tokens are cut out of the text as it came; each stretch between them is normalised, and added tokens that are
  * looked for in normalised text are cut out of that; what is left is cut into words, and the model makes ids of each.
@@ -10,7 +10,7 @@
 #include "text/internal.h"
 #include "text/wordcache.h"
 
-enum { TEXT_CAP = 1 << 30, CACHE_FROM = 256 /* bytes of text: with less, words hardly repeat */ };
+enum { TEXT_CAP = 1 << 30, CACHE_FROM = 256 /* bytes of text: in shorter texts words hardly repeat */ };
 
 void rg_ids_fini(rg_ids *ids)
 {
@@ -102,7 +102,7 @@ static bool encode_words(work *w, const rg_passage *p)
     if (!rg_pretok_cut(&w->t->pretok, w->matcher, p, &w->words, w->err))
         return false;
     parts = w->t->model == &rg_word_model_bpe && w->t->bpe.cuts && !w->words.bytes;
-    w->last.n = 0; /* it lay in memory that may have been used anew */
+    w->last.n = 0; /* its memory may have been reused */
     for (size_t i = 0; i < w->words.n; i++) {
         rg_word s = w->words.word[i];
         size_t before = w->ids->n;
@@ -154,7 +154,8 @@ static bool add_all(rg_ids *ids, const int32_t *id, int n, rg_error *err)
     return true;
 }
 
-/* Append the bytes that s[0, n) begins with and that are of no character, one at least and `most` at most; how many. */
+/* Append the bytes at the start of s[0, n) that are not part of a character, at least one and at most `most`; returns
+ * how many. */
 static size_t clean_strays(rg_draft *out, const char *s, size_t n, size_t most, bool foreign)
 {
     enum { SOME = 64 };

@@ -1,8 +1,8 @@
 /* export.c -- see export.h.
  *
- * BPE goes over in two ways (other models: export_words.c): byte-level, whose splitter must be one that GGUF has a
- * name for (pretok.def), and as SentencePiece does it, whose merges must be what the scores of its pieces would do:
- * then a piece's score is minus the rank of the first merge that makes it. */
+ * BPE is written in two ways (other models: export_words.c).  Byte-level BPE must have a splitter that GGUF has a name
+ * for (pretok.def).  SentencePiece BPE must have merges that follow from scores of pieces: a piece's score is minus the
+ * rank of the first merge that makes it. */
 #include "text/export.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ typedef rg_export export;
 
 bool rg_export_cannot(rg_export *x, const char *what)
 {
-    snprintf(x->warning, RG_EXPORT_WARNING, "the tokenizer is left out, as GGUF has no words for it: %s", what);
+    snprintf(x->warning, RG_EXPORT_WARNING, "the tokenizer is not written, since GGUF cannot express it: %s", what);
     return false;
 }
 
@@ -175,7 +175,7 @@ static void read_tokens(export *x)
             x->types[i] = RG_TOKEN_UNKNOWN;
 }
 
-/* Ids that the tokenizer leaves out get a name of their own. */
+/* Ids that the tokenizer does not use get a generated name. */
 static bool fill_tokens(export *x, rg_buf *fill, rg_error *err)
 {
     for (int pass = 0; pass < 2; pass++) {
@@ -319,7 +319,7 @@ static bool is_at_spaces(const json_t *step)
     return !strcmp(rg_export_text(json_object_get(step, "pattern"), "String"), " ");
 }
 
-/* Does a normalizer only write spaces as U+2581, after one put in front or not? */
+/* True if a normalizer only writes spaces as U+2581, perhaps after putting one in front. */
 static bool is_spm_normalizer(const json_t *v, bool *prefix)
 {
     const json_t *list = rg_export_is(v, "Sequence") ? json_object_get(v, "normalizers") : NULL;
@@ -339,7 +339,7 @@ static bool is_spm_normalizer(const json_t *v, bool *prefix)
     return replaces;
 }
 
-/* Splitting at spaces after they were all replaced cuts nothing. */
+/* Splitting at spaces after all were replaced has no effect. */
 static bool is_spm_shape(const json_t *normalizer, const json_t *pre, bool *prefix)
 {
     *prefix = false;
@@ -416,7 +416,7 @@ void rg_export_note(rg_export *x, const char *what)
             found = found || json_is_true(json_object_get(json_array_get(added, i), flags[k]));
     if (*what || found)
         snprintf(x->warning, RG_EXPORT_WARNING,
-                 "of the tokenizer these are left out, as GGUF has no words for them: %s%s%s", what,
+                 "these parts of the tokenizer are not written, since GGUF cannot express them: %s%s%s", what,
                  *what && found ? " and " : "",
                  found ? "which spaces its added tokens take in (lstrip, rstrip, single_word)" : "");
 }
@@ -544,7 +544,7 @@ bool rg_tokenizer_export(rg_ckpt_writer *w, const rg_checkpoint *from, int vocab
     json_decref(root);
     if (!ok && err->code != RG_OK)
         return false;
-    /* Refusals come before the first key is put. */
+    /* All refusals happen before the first key is put. */
     if (!ok && !put_text(&x, "tokenizer.ggml.model", "none", err))
         return false;
     return put_chat_template(&x, err);

@@ -1,4 +1,4 @@
-/* export.h -- a tokenizer.json as the keys by which GGUF says the same. */
+/* export.h -- writes a tokenizer.json as GGUF's keys. */
 #ifndef RG_TEXT_EXPORT_H
 #define RG_TEXT_EXPORT_H
 
@@ -8,7 +8,7 @@ enum { RG_EXPORT_WARNING = 300 };
 
 /* Put tokenizer.ggml.* (but for the ids of special tokens) and tokenizer.chat_template of a Hugging Face checkpoint:
  * exactly vocab_size tokens.  *bos becomes the id that encoding puts in front, where it puts one.  A tokenizer that
- * GGUF cannot express is put as model "none", and warning says what it was; "" if all went over.  False: no memory, or
+ * GGUF cannot express is put as model "none", and warning says why; "" if everything was written.  False: no memory, or
  * the file is malformed. */
 bool rg_tokenizer_export(rg_ckpt_writer *w, const rg_checkpoint *from, int vocab_size, int32_t *bos,
                          char warning[RG_EXPORT_WARNING], rg_error *err) RG_MUST_CHECK;

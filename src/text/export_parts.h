@@ -25,9 +25,9 @@ typedef struct rg_export {
     size_t n_merges;
 } rg_export;
 
-/* Not to be expressed: said in the warning, and no error.  False. */
+/* The tokenizer cannot be expressed: says so in the warning, without an error.  Returns false. */
 bool rg_export_cannot(rg_export *x, const char *what);
-/* What goes over without some of its finer points, in words or "": said with what else is lost, and no refusal. */
+/* Details that are lost, in words, or "": added to the warning; not a refusal. */
 void rg_export_note(rg_export *x, const char *what);
 
 const char *rg_export_text(const json_t *object, const char *key); /* "": it has none */

@@ -1,8 +1,8 @@
 /* export_words.c -- Unigram and WordPiece vocabularies as GGUF's "t5" and "bert" (export_parts.h).
  *
- * "t5" normalizes by a character map alone, and takes extra spaces away or not; normalizers that the map does not hold
- * are lost, and said to be.  "bert" writes a piece that begins a word with U+2581 in front, and one that goes on as it
- * is, where tokenizer.json marks the latter. */
+ * "t5" normalizes by a character map alone, and takes extra spaces away or not; other normalizers are lost, and the
+ * warning says so.  "bert" writes a piece that begins a word with U+2581 in front, and one that goes on as it is, where
+ * tokenizer.json marks the latter. */
 #include <string.h>
 
 #include "base/buf.h"
@@ -65,7 +65,7 @@ static bool read_shape(const rg_export *x, shape *s)
     return rg_export_is(pre, "Metaspace") && !strcmp(rg_export_text(pre, "replacement"), META_SPACE);
 }
 
-/* Pieces with a space inside are never met where words are cut before the model. */
+/* Pieces with a space inside can never match if text is cut into words before the model. */
 static bool crosses_words(const rg_export *x)
 {
     for (int i = 0; i < x->n; i++)

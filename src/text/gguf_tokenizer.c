@@ -238,7 +238,7 @@ static bool read_t5(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
             rg_free(score);
             return rg_fail(err, RG_E_INPUT, "the score of id %zu is not a finite number", i);
         }
-        score[i] = t->vocab.type[i] == RG_PIECE_ADDED ? 0 : (double)scores[i]; /* people's own pieces go first */
+        score[i] = t->vocab.type[i] == RG_PIECE_ADDED ? 0 : (double)scores[i]; /* user-defined pieces are preferred */
         if ((!types || types[i] == TYPE_NORMAL) && (!n_normal++ || score[i] < lowest))
             lowest = score[i];
     }
@@ -314,7 +314,7 @@ bool rg_tokenizer_read_gguf(rg_tokenizer *t, const rg_checkpoint *c, rg_error *e
         i++;
     if (i == RG_LEN(models))
         return rg_fail(err, RG_E_UNSUPPORTED, KEY "model '%.60s' is not supported", model);
-    rg_meta_understand(c, KEY); /* what is left of them is for people, or for other uses than text */
+    rg_meta_understand(c, KEY); /* the other keys are for people, or for other uses than text */
     if (!read_pieces(t, c, err))
         return false;
     t->bos = models[i].bos < t->vocab.n && models[i].bos >= 0 && t->vocab.type[models[i].bos] == RG_PIECE_SPECIAL

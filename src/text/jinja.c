@@ -58,7 +58,7 @@ static bool start(jj_vm *v, const rg_jinja_input *input)
         return false;
     if (v->trusted.type != JJ_DICT || v->foreign.type != JJ_DICT)
         return jj_fail(&v->c, "the variables are not an object");
-    v->c.bytes = 0; /* what the caller hands over is not the template's doing */
+    v->c.bytes = 0; /* the caller's values do not count against the template's budget */
     v->variable = jj_array(&v->c, j->n_names, sizeof *v->variable);
     v->spare_frame = jj_array(&v->c, j->n_scopes, sizeof(jj_frame *));
     if (!v->variable || !v->spare_frame)
@@ -67,7 +67,7 @@ static bool start(jj_vm *v, const rg_jinja_input *input)
     return v->frame;
 }
 
-/* As if nothing had been written. */
+/* Remove what was written. */
 static void take_back(rg_text *out, const rg_text *before)
 {
     out->bytes.n = before->bytes.n;

@@ -1,10 +1,10 @@
 /* jinja.h -- chat templates: the Jinja2 that published checkpoints use, in the environment that transformers renders
  * them in (trim_blocks, lstrip_blocks, loop controls, a sandbox, its own tojson, raise_exception and strftime_now).
  *
- * A template is a stranger's program: it is parsed without recursion, it reaches nothing but the values it is given, no
- * attribute that starts with an underscore exists, and every render has a budget of steps, bytes and depth.  Strings
- * carry their origin (origin.h) through every filter, method, slice, join and format.  A parsed template is immutable
- * and may be rendered by several threads at once.  Knows no tokenizer. */
+ * A template is an untrusted program: it is parsed without recursion, it reaches only the values it is given,
+ * attributes that start with an underscore do not exist, and every render has a budget of steps, bytes and depth.
+ * Strings carry their origin (origin.h) through every filter, method, slice, join and format.  A parsed template is
+ * immutable and may be rendered by several threads at once.  Knows no tokenizer. */
 #ifndef RG_TEXT_JINJA_H
 #define RG_TEXT_JINJA_H
 
@@ -26,7 +26,7 @@ enum {
 rg_jinja *rg_jinja_parse(const char *source, size_t n, rg_error *err);
 void rg_jinja_free(rg_jinja *j); /* NULL is fine */
 
-/* What a render took of its budgets; where it was refused, what it asked for last is counted too. */
+/* What a render used of its budgets; if it was refused, its last demand is counted too. */
 typedef struct rg_jinja_cost {
     size_t bytes, steps;
 } rg_jinja_cost;

@@ -198,7 +198,7 @@ static bool post_roberta(void *to, const json_t *v, rg_error *err)
 
 static bool post_byte_level(void *to, const json_t *v, rg_error *err)
 {
-    (void)to, (void)v, (void)err; /* it moves offsets, which nobody asks ridge for */
+    (void)to, (void)v, (void)err; /* it only moves offsets, which ridge does not compute */
     return true;
 }
 

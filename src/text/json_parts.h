@@ -1,5 +1,5 @@
 /* json_parts.h -- what the readers of a tokenizer.json's parts share: members of objects, patterns, and lists of steps.
- * A part is one object with a type, or a Sequence of such; a type's row in a table says who reads it. */
+ * A part is one object with a type, or a Sequence of such; a type's row in a table names its reader. */
 #ifndef RG_TEXT_JSON_PARTS_H
 #define RG_TEXT_JSON_PARTS_H
 

@@ -344,7 +344,7 @@ static bool check_ids(const rg_tokenizer *t, const int32_t *ids, int n, rg_error
 
 static bool read_root(rg_tokenizer *t, const json_t *root, rg_error *err)
 {
-    /* "truncation" and "padding" are about batches: whoever encodes sets them, as the published libraries do. */
+    /* "truncation" and "padding" are for batches: the caller sets them, as with the published libraries. */
     if (!rg_json_normalizer(&t->normalizer, json_object_get(root, "normalizer"), err) ||
         !rg_json_pretok(&t->pretok, json_object_get(root, "pre_tokenizer"), err) ||
         !rg_json_detok(&t->detok, json_object_get(root, "decoder"), err) ||

@@ -13,7 +13,7 @@
 
 enum {
     MOST = 32,  /* no character decomposes into more than 18 */
-    KNOWN = 64, /* characters that are remembered: a text has few, or the same ones again and again */
+    KNOWN = 64, /* characters that are remembered: a text has few different ones */
     FEW = 4,    /* of what they become */
     SHORT = 3, /* of those, whose text is remembered too */
     STILL = 256,
@@ -290,8 +290,8 @@ static bool normal_part(units *s, const rg_passage *p, rg_extent part, rg_draft 
     return decompose(s, p, (rg_extent){ from, part.to }, err) && put_units(s, p, out, err);
 }
 
-/* Whether a character may change what is before it or join it: marks, which vowel signs are too, and the letters of
- * Hangul and Kirat Rai that can be the second of two which become one. */
+/* True if a character may change or join the character before it: marks (vowel signs are marks), and the letters of
+ * Hangul and Kirat Rai that can be the second of a composed pair. */
 static bool joins_left(int32_t c)
 {
     utf8proc_category_t k = utf8proc_category(c);
@@ -300,7 +300,7 @@ static bool joins_left(int32_t c)
            (c >= 0x1160 && c < 0x1200) || (c >= 0x16D63 && c < 0x16D6B);
 }
 
-/* Does a character by itself stay as it is, and join nothing that is before it?  *is, as far as there is memory. */
+/* Sets *is: true if a character stays as it is, and does not join the one before it.  False: no memory. */
 static bool find_still(units *s, const rg_passage *p, rg_extent one, bool *is, rg_error *err)
 {
     int32_t code = (int32_t)rg_utf8_code(p->text + one.from, (int)(one.to - one.from));
@@ -336,8 +336,8 @@ static bool skip_run(units *s, const rg_passage *p, bool still, size_t *at, size
     return true;
 }
 
-/* Most characters stay as they are, and join nothing from the left; so each run of others is a matter of its own, with
- * the one character before it, which its first marks may join. */
+/* Most characters stay as they are, and do not join the one before.  So each run of other characters is normalised
+ * separately, together with the one character before it, which its first marks may join. */
 bool rg_normal_form(const rg_passage *p, bool compose, bool compat, rg_draft *out, rg_error *err)
 {
     units s = { .compose = compose, .compat = compat };

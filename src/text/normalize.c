@@ -11,7 +11,7 @@
 #include "text/clean.h"
 #include "text/normalform.h"
 
-/* The result may have so many bytes per byte of the input, and so many more. */
+/* The most bytes of the result: a multiple of the input's, and a constant. */
 enum { GROW = 64, GROW_BASE = 1 << 16, GRAPHEME = 6 };
 
 void rg_normalizer_fini(rg_normalizer *z)
@@ -128,7 +128,7 @@ static fate strip_nonspacing(uint32_t c, char *out, size_t *n)
 
 typedef fate char_step(uint32_t code, char *out, size_t *n);
 
-/* What becomes of a character.  A text has few, or the same ones again and again: the last ones are remembered. */
+/* The result for a character.  A text has few different ones, so the latest results are remembered. */
 typedef struct verdict {
     uint32_t code;
     fate fate;

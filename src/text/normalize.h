@@ -43,7 +43,7 @@ enum { RG_NORM_STEPS = 64 };
 typedef struct rg_normalizer {
     rg_norm_step *steps;
     int n;
-    bool inserts; /* it can write what comes of nothing in the text */
+    bool inserts; /* it can write characters that come from no character of the text */
 } rg_normalizer;
 
 void rg_normalizer_fini(rg_normalizer *z);

@@ -9,8 +9,8 @@
 #include "base/buf.h"
 
 enum {
-    RG_FOREIGN = 1, /* the byte came of something foreign */
-    RG_GONE = 2,    /* something foreign stood before it and was taken out */
+    RG_FOREIGN = 1, /* the byte came from foreign text */
+    RG_GONE = 2,    /* foreign text before it was removed */
 };
 
 typedef struct rg_passage {
@@ -22,7 +22,7 @@ typedef struct rg_passage {
 } rg_passage;
 
 rg_passage rg_passage_part(const rg_passage *p, size_t from, size_t to);
-/* A byte of [from, to) is foreign, or something foreign was taken out between two. */
+/* True if a byte of [from, to) is foreign, or foreign text between two of them was removed. */
 bool rg_passage_foreign(const rg_passage *p, size_t from, size_t to);
 
 typedef struct rg_draft {

@@ -182,8 +182,8 @@ static bool segment(cutter *c, size_t from, size_t to, bool match)
     return true;
 }
 
-/* The next character of a class, as rg_regex_next finds patterns.  A text has few characters, or the same ones again
- * and again: what was asked of a class last is remembered. */
+/* The next character of a class, as rg_regex_next finds patterns.  A text has few different characters, so the latest
+ * answers for a class are remembered. */
 static bool next_of_class(cutter *c, bool (*class)(uint32_t), const char *text, size_t n, rg_walk *walk,
                           rg_extent *found)
 {
@@ -261,7 +261,7 @@ static bool cut_fixed(rg_words *w, rg_extent word, size_t length, rg_error *err)
     return true;
 }
 
-/* A short word as a number, which no other word has; 0: it is too long for that. */
+/* A short word as a unique number; 0: it is too long for that. */
 static uint64_t short_word(const rg_words *w, rg_word word)
 {
     size_t n = word.to - word.from;

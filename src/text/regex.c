@@ -22,7 +22,7 @@ enum {
     JIT_STACK_START = 32 << 10,
     JIT_STACK_CAP = 4 << 20,
     AHEAD = 64, /* bytes that a match in a round may look at */
-    RUN = 256,  /* and of a text that it pays to look for rounds in */
+    RUN = 256,  /* and of a text in which rounds are looked for */
 };
 
 struct rg_regex {
@@ -372,8 +372,8 @@ static int run(const rg_regex *r, rg_matcher *m, const char *text, size_t n, siz
                        : pcre2_match(r->code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, m->data, m->context);
 }
 
-/* One match, with as few steps as will do: what it takes beyond the first few comes out of the whole text's allowance,
- * so that a pattern that looks far ahead from every character ends too. */
+/* One match within a limit of steps.  Steps beyond the first few are charged to the budget of the whole text, so that a
+ * pattern that looks far ahead from every character ends too. */
 static int match(const rg_regex *r, rg_matcher *m, const char *text, size_t n, size_t at)
 {
     uint32_t steps = STEPS_FREE;
@@ -477,7 +477,7 @@ static bool match_round(const rg_regex *r, rg_matcher *m, const char *text, rg_w
     return walk->n_round;
 }
 
-/* After a match that is not empty: does the text from here on say the same as from before the last few matches? */
+/* After a match that is not empty: true if the text from here on repeats the text before the last few matches. */
 static void find_round(const rg_regex *r, rg_matcher *m, const char *text, size_t n, rg_walk *walk)
 {
     size_t at = walk->at;

@@ -17,10 +17,10 @@ void rg_regex_free(rg_regex *r);                                       /* NULL i
 
 typedef struct rg_matcher rg_matcher;
 
-/* For texts of n bytes in all, which is what its matches may cost in proportion to. */
+/* For texts of n bytes in all; the steps of its matches may grow in proportion to n. */
 rg_matcher *rg_matcher_new(size_t n, rg_error *err);
 void rg_matcher_free(rg_matcher *m);             /* NULL is fine */
-uint64_t rg_matcher_calls(const rg_matcher *m); /* how often a pattern was really looked for so far */
+uint64_t rg_matcher_calls(const rg_matcher *m); /* how often PCRE2 was called so far */
 
 typedef struct rg_extent {
     size_t from, to;

@@ -1,10 +1,10 @@
-/* same.h -- text that says the same again and again: how far it does. */
+/* same.h -- how far a text repeats itself. */
 #ifndef RG_TEXT_SAME_H
 #define RG_TEXT_SAME_H
 
 #include <string.h>
 
-/* Up to where text[0, n) goes on from `at` as it did from `from`. */
+/* The end of the stretch from `at` on that equals the text from `from` on, within text[0, n). */
 static inline size_t rg_same_to(const char *text, size_t n, size_t from, size_t at)
 {
     enum { BLOCK = 64 };

@@ -2,8 +2,8 @@
  *
  * Read from a tokenizer.json or from GGUF metadata into one shape: added tokens are cut out first, the rest is
  * normalised, split by the pre-tokenizer and given to the model (BPE by merge ranks or by scores, Unigram, WordPiece or
- * WordLevel), and a template adds what stands around it.  Immutable once open; every function may be called from
- * any thread.  Cost grows linearly (times a logarithm) with the text, whatever the text.  Knows no tensors. */
+ * WordLevel), and a template adds the tokens around it.  Immutable once open; every function may be called from any
+ * thread.  Cost grows linearly (times a logarithm) with the text, whatever the text.  Knows no tensors. */
 #ifndef RG_TEXT_TOKENIZER_H
 #define RG_TEXT_TOKENIZER_H
 
@@ -32,7 +32,7 @@ void rg_ids_fini(rg_ids *ids);
 /* Append the ids of text[0, n).  flags as rg_encode_flags (ridge.h).  False: no memory, or over 2^31 ids. */
 bool rg_tokenizer_encode(const rg_tokenizer *t, const char *text, size_t n, unsigned flags, rg_ids *ids,
                          rg_error *err) RG_MUST_CHECK;
-/* The same of a text with origins: special tokens come of what is not foreign only (origin.h). */
+/* The same for a text with origins: foreign text cannot produce special tokens (origin.h). */
 bool rg_tokenizer_encode_text(const rg_tokenizer *t, const rg_text *text, unsigned flags, rg_ids *ids,
                               rg_error *err) RG_MUST_CHECK;
 
@@ -42,10 +42,10 @@ int32_t rg_tokenizer_eos(const rg_tokenizer *t);
 bool rg_tokenizer_is_special(const rg_tokenizer *t, int32_t id);
 bool rg_tokenizer_adds_bos(const rg_tokenizer *t); /* encoding puts one in front */
 
-/* What ids add to a text that is being written, as bytes that are not necessarily whole characters, of which in the end
- * it is what rg_tokenizer_decode gives without special tokens.  Valid as long as t. */
+/* The spelling of ids: text for ids as they come, as bytes that need not be whole characters; in the end the same as
+ * rg_tokenizer_decode without special tokens.  Valid as long as t. */
 const rg_spelling *rg_tokenizer_spelling(const rg_tokenizer *t);
-/* Whether that is so of this tokenizer: false if its decoder looks at the text as a whole. */
+/* True if the spelling gives that text: false if the decoder looks at the text as a whole. */
 bool rg_tokenizer_streams(const rg_tokenizer *t);
 /* An id's piece as the vocabulary writes it; valid as long as t. */
 rg_string rg_tokenizer_piece(const rg_tokenizer *t, int32_t id);

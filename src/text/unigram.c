@@ -42,8 +42,8 @@ void rg_unigram_work_fini(rg_unigram_work *w)
     *w = (rg_unigram_work){ 0 };
 }
 
-/* A word on its way to ids.  Up to `base` its pieces are settled; nodes are those from there on, up to `top`, where the
- * longest piece that was found ends. */
+/* A word on its way to ids.  Up to `base` its pieces are final; nodes are from there up to `top`, where the longest
+ * piece that was found ends. */
 typedef struct path {
     const rg_unigram *u;
     rg_unigram_work *w;
@@ -146,7 +146,7 @@ static bool end_unknown(path *z, size_t at)
     return !s.n || add_unknown(z->u, s, z->plain, z->ids, z->err);
 }
 
-/* No piece goes on across the byte at the top: the best way there is a part of the best way of all. */
+/* No piece crosses the byte at the top, so the best path up to it is part of the best path of the word. */
 static bool settle(path *z)
 {
     node *best = z->w->node;

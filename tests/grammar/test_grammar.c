@@ -182,7 +182,7 @@ static const struct {
     { G, "root ::= %json {\"items\": {\"not\": {}}}", "'not'" },
     { C, "[]", "empty" },                 { C, "[1]", "not a text" },          { C, "{}", "not a list" }, { C, "[\"a\"",
           "not JSON" },
-    { S, "{", "not JSON" },               { S, "3", "no object" },             { S, "false", "nothing can satisfy" },
+    { S, "{", "not JSON" },               { S, "3", "must be an object" },             { S, "false", "nothing can satisfy" },
     { S, "{\"not\":{}}", "'not'" },       { S, "{\"if\":{}}", "'if'" },        { S, "{\"uniqueItems\":true}", "'uniqueItems'" },
     { S, "{\"multipleOf\":2}", "'multipleOf'" }, { S, "{\"propertyNames\":{}}", "'propertyNames'" }, { S, "{\"contains\":{}}",
           "'contains'" },

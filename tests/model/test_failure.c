@@ -1,5 +1,5 @@
 /* Opening and running a model with each allocation, and each file operation, failing once in turn: a clean error, nothing
- * leaked, and the next try works.  And what the kernels cannot do is refused at the door, not asserted in a step. */
+ * leaked, and the next try works.  And what the kernels cannot do is refused when the model is opened, not asserted in a step. */
 #include "support/model.h"
 
 #include <stdio.h>

@@ -188,7 +188,7 @@ static void a_flood_shuts_out_nobody_else(void **state)
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
-static void keys_keep_the_door(void **state)
+static void keys_are_checked(void **state)
 {
     static const char *const keys[] = { "first-key", "second-key-which-is-longer" };
     static const struct {
@@ -429,7 +429,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_leaves_is_cancelled),          cmocka_unit_test(slow_readers_hold_up_nobody),
-        cmocka_unit_test(keys_keep_the_door),               cmocka_unit_test(loading_and_draining_say_so),
+        cmocka_unit_test(keys_are_checked),                 cmocka_unit_test(loading_and_draining_say_so),
         cmocka_unit_test(aborting_ends_streams_with_an_error), cmocka_unit_test(closing_leaves_nothing),
         cmocka_unit_test(running_out_of_files_is_survived),
         cmocka_unit_test(who_reads_nothing_is_closed),

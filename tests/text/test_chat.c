@@ -1,4 +1,4 @@
-/* Conversations: where templates and variables are found, which template is taken, what is refused at the door, and how
+/* Conversations: where templates and variables are found, which template is taken, what is refused when it is read, and how
  * file and memory failures come out. */
 #include "support/test.h"
 
@@ -190,7 +190,7 @@ static void origins(void **state)
     rg_chat_close(c);
 }
 
-static void refused_at_the_door(void **state)
+static void bad_conversations_are_refused(void **state)
 {
     static const char *const bad[] = {
         "{}", "{\"messages\": {}}", "{\"messages\": \"x\"}", "[1]", "[[]]", "[{}]", "[{\"content\": \"x\"}]",
@@ -384,7 +384,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(which_template), cmocka_unit_test(named_templates),     cmocka_unit_test(variables),
-        cmocka_unit_test(origins),        cmocka_unit_test(refused_at_the_door), cmocka_unit_test(bad_files),
+        cmocka_unit_test(origins),        cmocka_unit_test(bad_conversations_are_refused), cmocka_unit_test(bad_files),
         cmocka_unit_test(from_gguf),      cmocka_unit_test(beside_a_tokenizer),  cmocka_unit_test(every_file_operation),
         cmocka_unit_test(every_allocation),
     };

@@ -36,7 +36,8 @@ static bool finish_gguf_routing(rg_config *c, const rg_checkpoint *ckpt, rg_erro
         rg_meta_bool(ckpt, rg_gguf_key(ckpt, "expert_weights_norm", key), &c->routing.renormalize, err) < 0)
         return false;
     if (gating > 1)
-        return rg_fail(err, RG_E_UNSUPPORTED, "%s: expert_gating_func is %lld, which is not supported (1, softmax, is)",
+        return rg_fail(err, RG_E_UNSUPPORTED,
+                       "%s: expert_gating_func is %lld, which is not supported (supported: 1, softmax)",
                        rg_checkpoint_path(ckpt), (long long)gating);
     for (int i = 0; i < c->n_layers; i++) {
         snprintf(key, sizeof key, "blk.%d.exp_probs_b.bias", i);

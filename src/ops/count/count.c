@@ -104,7 +104,7 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
 
     for (int s = 0; s < b->n_spans; s++) {
         const rg_span *span = &b->spans[s];
-        /* Many spans are alike: a batch that decodes. */
+        /* In a batch that decodes many spans are alike. */
         bool same = !b->index && last >= 0 && span->start == b->spans[last].start &&
                     span->n_rows == b->spans[last].n_rows;
         if (!same)

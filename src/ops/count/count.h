@@ -29,8 +29,8 @@ typedef struct rg_counted { /* one op of the step */
     /* What the cost of an operation goes by (measure/cost.h). */
     rg_counted_weight w[3]; /* values 0: none */
     double rows;          /* that meet each weight; attention: queries that look at the same keys */
-    double cells;         /* values made one by one; linear: that it adds to; attention: pairs of query and key; scan:
-                             states advanced */
+    double cells;         /* linear: values that it adds to; attention: pairs of query and key; scan: states advanced;
+                           *   others: values made */
     double whole;         /* attention: pairs with all keys of the blocks that a query sees keys of */
     int width;            /* attention: k_dim + v_dim */
     bool latent;          /* attention over latents, or their store */

@@ -1,9 +1,9 @@
 /* attention.c -- softmax(q k) v over paged keys, and its latent form.
  *
- * A row walks its keys in blocks of 64, aligned to places in the sequence, and in segments of 1,024: each segment's
- * sum starts from nothing and is merged into the row's in order.  So a row has the same bits alone or among others,
- * whole or cut; and when few rows look far back, segments are shared out among threads and merged in a second phase,
- * with the same operations in the same order.
+ * A row walks its keys in blocks of 64, aligned to places in the sequence, and in segments of 1,024: each segment's sum
+ * starts from nothing and is merged into the row's in order.  So a row has the same bits alone or in a batch, and
+ * however the prompt is cut.  When few rows see many keys, segments are shared out among threads and merged in a second
+ * phase, with the same operations in the same order.
  *
  * A chunk is a tile of rows times some heads of one kv head: its items.  All items visit a block while it is near.  A
  * row of a draft tree sees its ancestors through a list of slots: the blocks that hold them are gathered into scratch
@@ -143,7 +143,7 @@ static void latent(const rg_cpu *cpu, const rg_fwd *f, job *j, const int32_t *an
                 j->k_block[(size_t)d * RG_BLOCK + (size_t)i] = j->v_block[(size_t)i * (size_t)kv->k_dim + (size_t)d];
 }
 
-/* Does a row reach keys of a block through its list? */
+/* True if a row reaches keys of a block through its list. */
 static bool through_list(const rg_fwd *f, const job *j, int row, int block)
 {
     return f->batch->ancestors && f->batch->ancestors[row] && (block + 1) * RG_BLOCK > tree_start(j->span);

@@ -41,7 +41,7 @@ enum {
     OSXSAVE = 1 << 27, /* cpuid 1, ecx */
     F16C = 1 << 29,
     XCR0_TILES = 3 << 17,
-    REQUEST_PERMISSION = 0x1023, /* ARCH_REQ_XCOMP_PERM: tile registers are large, so Linux wants to be asked */
+    REQUEST_PERMISSION = 0x1023, /* ARCH_REQ_XCOMP_PERM: tile registers are large, so Linux requires a request */
     TILE_DATA = 18,
 };
 
@@ -86,12 +86,14 @@ static void random_bf16(rg_rng *rng, uint16_t *x, size_t n, float scale)
         x[i] = rg_f32_to_bf16(rg_rng_normal(rng) * scale);
 }
 
-/* A further table, if a few products of its bf16 recipe are those of the reference: manuals leave the order of a sum to
- * the maker.  Else it does without.  One panel of three and every other row are so small that sums are subnormal. */
+/* A further table, if a few products of its bf16 recipe are those of the reference: manuals do not define the order of
+ * a sum.  Otherwise the table is not added.  One panel of three and every other row have values so small that sums are
+ * subnormal. */
 static void add_bf16_table(void (*init)(rg_cpu *k), rg_recipe recipe)
 {
     enum { ROWS = 17, PANELS = 3, COLS = 96, LD = 16 * PANELS };
-    static uint16_t w[PANELS][COLS * 16], x[ROWS][COLS]; /* once, and not on the stack of whoever asks first */
+    static uint16_t w[PANELS][COLS * 16], x[ROWS][COLS]; /* static: used once, and too large for the stack of the first
+                                                          *   caller */
     static float want[ROWS * LD], got[ROWS * LD];
     rg_product p = { .panel = (const uint8_t *)w, .panel_bytes = sizeof w[0], .n_panels = PANELS, .cols = COLS,
                      .h = x[0], .ldx = COLS, .ldy = LD };

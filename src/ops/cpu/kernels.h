@@ -9,7 +9,7 @@
  * column k in rising order: c[k % 4] = fma(w[k], x[k], c[k % 4]); y = (c[0] + c[1]) + (c[2] + c[3]).
  *
  * The others round x as well, each in its own way, and want a multiple of 32 columns (else a product is computed
- * exactly).  Which of them `fast` means for a layout, the table says.
+ * exactly).  The table says which of them is `fast` for a layout.
  *
  * Int8 recipe, of the integer layouts: x rounded to int8 in blocks of 32 (quantize); acc = 0; for each run of the
  * layout (32 columns, or 16 in K8) in rising order, isum = the exact sum of (q - offset) * xq, then
@@ -76,7 +76,7 @@ typedef struct rg_attend {
     int k_dim, v_dim, v_stride;
     int lo, hi;          /* 0 <= lo < hi <= 64 */
     float scale, cap;
-    const void *k_next, *v_next; /* of the block after this, to be fetched meanwhile; NULL: there is none */
+    const void *k_next, *v_next; /* of the next block, to be prefetched; NULL: there is none */
 } rg_attend;
 
 /* Values [first, first + n) of what comes next, little by little while this is worked on: the processor's own
@@ -162,7 +162,7 @@ typedef struct rg_cpu {
 /* The i-th instruction set that this machine has, best last; NULL past the end.  The 0-th is "ref". */
 const rg_cpu *rg_cpu_nth(int i);
 
-/* Of a recurrence, the most that the reader computes: taps of its convolution, and states per channel. */
+/* Limits of the recurrence that the reader computes: taps of its convolution, and states per channel. */
 enum { RG_MAX_CONV = 16, RG_MAX_STATE = 1024 };
 /* False and *err: no kernel can compute this operation of a layer. */
 bool rg_cpu_can(int layer, const rg_op *op, rg_error *err);

@@ -1,8 +1,8 @@
 /* linear.c -- products with packed matrices.
  *
- * A chunk is a block: a group of panels by a stretch of rows, small enough that its sums stay in a near cache, and the
- * kernel walks it as suits the machine.  A step of one row takes more panels per chunk.  What a chunk computes meets no
- * other chunk, so the cut never shows in the bits. */
+ * A chunk is a block: a group of panels by a stretch of rows, small enough that its sums stay in a near cache; the
+ * kernel chooses the order within it.  A step of one row takes more panels per chunk.  No sum crosses chunks, so the
+ * cut never changes the bits. */
 #include "ops/cpu/reader.h"
 
 #include <string.h>

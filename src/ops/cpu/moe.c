@@ -1,4 +1,4 @@
-/* moe.c -- which experts a row goes to, and what they make of it.
+/* moe.c -- the choice of experts for each row, and their output.
  *
  * Rows are sorted by expert, so that an expert's panels are read once for all its rows; each (row, expert) result
  * stands apart until all are there, and a row then adds its own in the order of the experts' numbers, one fused
@@ -108,7 +108,7 @@ void rg_cpu_route(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 
 /* ---- experts ----------------------------------------------------------------------------------------------------- */
 
-/* Rows [first, first + n_rows) of the batch, in one go. */
+/* Rows [first, first + n_rows) of the batch, in one pass. */
 typedef struct pass {
     rg_cpu_reader *r;
     rg_fwd *f;

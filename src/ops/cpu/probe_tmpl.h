@@ -6,8 +6,8 @@
 #ifndef RG_OPS_CPU_PROBE_TMPL_H
 #define RG_OPS_CPU_PROBE_TMPL_H
 
-/* One multiply-add into a sum; what the bits mean is the instruction's affair.  It is volatile asm, so that the
- * compiler neither folds nor drops it. */
+/* One multiply-add into a sum; the instruction defines what the bits mean.  It is volatile asm, so that the compiler
+ * neither folds nor drops it. */
 typedef vec product(vec sum);
 
 /* About n multiply-adds, `lanes` of them to an instruction; returns how many. */

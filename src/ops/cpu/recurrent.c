@@ -1,10 +1,9 @@
 /* recurrent.c -- Mamba's convolution and scan over spans, and the state that a sequence keeps of them.
  *
  * The state in the slot is the one after the last committed row.  Draft rows leave it alone: they run on a copy, and
- * their inputs are logged.  The next step says how many of them were accepted (n_replay) and each operation folds
- * those in first, from its own part of the log: the convolution its inputs into the tail; the scan x, dt and B into
- * h.  A replayed row goes through the operations that it would have gone through as a row, so the bits are those of a
- * sequence that never drafted.
+ * their inputs are logged.  The next step says how many of them were accepted (n_replay) and each operation folds those
+ * in first, from its own part of the log: the convolution its inputs into the tail; the scan x, dt and B into h.  A
+ * replayed row runs the same operations as an ordinary row, so the bits are those of a sequence without drafts.
  *
  * Chunks are runs of channels, and channels never meet: a chunk reads its channels of the log before it writes them.
  * Only B belongs to all channels, and is logged in a phase of its own after all have read it. */
@@ -43,7 +42,7 @@ static kept kept_of(const rg_fwd *f, const rg_buffer *b, const rg_span *s)
                    .ld = b->draft_bytes / sizeof(float) };
 }
 
-/* n channels of a row on their way: rows lie far apart, and who computed them may have been another core. */
+/* Prefetch n channels of a row: rows are far apart in memory, and may be in another core's cache. */
 static void prefetch_row(const float *row, int n)
 {
     for (int k = 0; k < n; k += 16)
@@ -175,8 +174,7 @@ static void log_b(rg_fwd *f, const rg_op *op, const rg_span *s)
                (size_t)op->w[0]->rows * sizeof(float));
 }
 
-/* h of channels [c, c + n) on its way from memory: it lies in short pieces far apart, which the hardware does not see
- * coming. */
+/* Prefetch h of channels [c, c + n): it lies in short pieces far apart, which the hardware does not prefetch. */
 static void prefetch_state(const rg_fwd *f, const rg_op *op, const rg_span *s, int c, int n)
 {
     const float *h = kept_of(f, op->buffer, s).at + c, *a = op->w[0]->vec + c;

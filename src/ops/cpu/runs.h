@@ -42,7 +42,7 @@ ALWAYS_INLINE rg_product part_of(const rg_product *p, int i, int row, int n)
     return q;
 }
 
-/* Does a layout pack 4 bits, and has it a minimum? */
+/* True if a layout packs 4 bits; true if it has a minimum. */
 ALWAYS_INLINE bool is_nibbles(rg_layout layout)
 {
     return layout == RG_LAYOUT_Q4 || layout == RG_LAYOUT_Q4M || layout == RG_LAYOUT_K4;

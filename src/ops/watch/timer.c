@@ -12,7 +12,7 @@
 
 enum { MAX_OPS = 8192, MAX_PARTS = 256, MAX_LIKE = 4096, KEPT = 256 };
 
-/* What makes operations alike. */
+/* Operations are alike if these are equal. */
 typedef struct like {
     int part;
     rg_op_kind kind;

@@ -1,8 +1,8 @@
 /* timer.h -- the reader that keeps time: how long the operations of a step took.
  *
  * Wraps the computing reader.  An operation lasts from when the last thread begins it to when the last one returns from
- * it; what lies between operations is no part of any.  Those that are alike, as a step's layers make them, are kept
- * together, and the median counts. */
+ * it; the time between operations belongs to none.  Like operations of a step's layers are taken together, and their
+ * median counts. */
 #ifndef RG_OPS_WATCH_TIMER_H
 #define RG_OPS_WATCH_TIMER_H
 
@@ -19,7 +19,7 @@ const rg_reader *rg_timer_wrap(rg_timer *t, const rg_reader *inner);
  * part, those after them the next.  Allocates nothing. */
 void rg_timer_begin(rg_timer *t, int part);
 void rg_timer_end(rg_timer *t);
-/* What was seen so far is forgotten. */
+/* Forget all times so far. */
 void rg_timer_reset(rg_timer *t);
 
 /* Seconds, in every part once, of the operations of a kind (ops.def's name) whose first output has this name ("kv":

@@ -113,7 +113,7 @@ static void run_stats(const rg_reader *self, rg_fwd *f, const rg_op *op)
 
     if (reads && f->thread == 0) {
         for (int i = 0; i < (op->kind == RG_OP_MOE ? 2 : 3) && op->w[i]; i++) {
-            rg_mem_permit(); /* not a step for serving */
+            rg_mem_permit(); /* allocations are allowed: this is not a serving step */
             stat_entry *e = entry_for(s, op->w[i]);
             rg_mem_forbid();
             if (e)

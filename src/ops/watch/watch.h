@@ -1,4 +1,4 @@
-/* watch.h -- the reader that looks on: named intermediates of a step, and mean |activation| per channel.
+/* watch.h -- the reader that observes: named intermediates of a step, and mean |activation| per channel.
  *
  * Wraps the computing reader.  After each op, one thread calls see(arg, layer, name, rows) for every output (and for
  * rg_note its input) while the others wait. */

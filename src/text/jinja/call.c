@@ -1,4 +1,4 @@
-/* call.c -- the machine's calls: what is built in, macros, loops that call themselves, and the `if` of a for. */
+/* call.c -- calls: built-in functions, macros, recursive loops, and the `if` of a for. */
 #include <string.h>
 
 #include "text/jinja/vm.h"
@@ -198,7 +198,7 @@ bool jj_run_call(jj_vm *v, jj_insn n)
         if (!callee.loop->again)
             return jj_fail(&v->c, "the loop must have the 'recursive' marker to be called recursively");
         if (a.n != 1 || a.n_kw)
-            return jj_fail(&v->c, "loop() takes what to go through");
+            return jj_fail(&v->c, "loop() takes one iterable");
         return call_loop(v, callee.loop->again, callee.loop->scope, a.pos[0], callee.loop->depth0 + 1, base);
     case JJ_FUNCTION:
         ok = jj_call_def(&v->c, callee.def, JJ_NULL, &a, &out);
@@ -245,7 +245,7 @@ bool jj_run_test(jj_vm *v, jj_insn n)
     return call_on(v, n);
 }
 
-/* ---- the `if` of a for: code that is run for one item, between the machine's own steps ---- */
+/* ---- the `if` of a for: code that is run for one item, between the interpreter's own steps ---- */
 
 static bool pick_by_code(jj_ctx *c, jj_iter *it, jj_value item, bool *keep, jj_value *out)
 {

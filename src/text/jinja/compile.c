@@ -131,7 +131,7 @@ static bool number(jj_compiler *k, jj_dict *d, jj_value key, size_t next, uint32
     jj_value v;
     int got = jj_dict_get(k->c, d, key, &v);
 
-    k->c->bytes = 0; /* what the source takes is bounded by its size */
+    k->c->bytes = 0; /* memory of the source is bounded by its size */
     *fresh = !got;
     *out = got > 0 ? (uint32_t)v.i : (uint32_t)next;
     return got > 0 || (got == 0 && jj_dict_put(k->c, d, key, jj_int((int64_t)next)));

@@ -1,5 +1,5 @@
-/* expression.c -- expressions to code, in one pass: what binds tighter is compiled first, so code comes out in the
- * order in which a stack machine wants it. */
+/* expression.c -- expressions to code, in one pass: tighter operators are compiled first, so code comes out in the
+ * order in which the stack-based interpreter needs it. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -203,7 +203,7 @@ static bool compare_op(jj_compiler *k, jj_cmp *op)
     return jj_advance(k) && jj_advance(k);
 }
 
-/* The jumps of a chain, each of which says how far back the one before stands, all come here. */
+/* Make all jumps of a chain lead here; each of them holds the distance to the one before. */
 static void patch_chain(jj_compiler *k, size_t last)
 {
     while (last != SIZE_MAX) {

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "text/jinja/program.h"
 
-/* A frame of this scope, and of those around it, may be looked at after it was left. */
+/* Note that frames of this scope, and of those around it, may be read after they were left. */
 static void keep_scopes(jj_compiler *k)
 {
     for (int32_t s = k->scope; s >= 0 && !k->j->scope[s].kept; s = k->j->scope[s].parent)
@@ -72,7 +72,7 @@ static bool turns(jj_compiler *k, size_t first, size_t *which, size_t *setup)
     return ok;
 }
 
-/* From what is gone through on the stack to the end. */
+/* Code from the iterable on the stack to the end of the loop. */
 static bool whole_loop(jj_compiler *k, size_t first)
 {
     size_t which, setup, at = 0;
@@ -88,7 +88,7 @@ static bool whole_loop(jj_compiler *k, size_t first)
     return true;
 }
 
-/* The loop as a macro that gets what is to be gone through, so that loop(...) may call it again. */
+/* The loop as a macro that gets the iterable, so that loop(...) can call it again. */
 static bool recursive(jj_compiler *k, size_t first, size_t picky_at)
 {
     rg_jinja *j = k->j;

@@ -51,7 +51,7 @@ static bool fill_dict(jj_ctx *c, const jj_args *a, jj_value into)
         if (pair.type == JJ_MISSING)
             break;
         if ((pair.type != JJ_TUPLE && pair.type != JJ_LIST) || pair.list->n != 2)
-            return jj_fail(c, "dict() is given what is no pair");
+            return jj_fail(c, "dict(): an item is not a pair");
         if (!jj_dict_put(c, into.dict, pair.list->item[0], pair.list->item[1]))
             return false;
     }

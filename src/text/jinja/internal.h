@@ -1,9 +1,9 @@
 /* internal.h -- what the files of the template interpreter share.
  *
- * A template is compiled to code for a small stack machine, so neither the depth of an expression nor that of a call
- * costs C stack.  All memory of a render comes from one arena, which the render's end frees whole; every byte taken
- * from it, or looked at by a filter, is charged against the budget, and a failed charge ends the render.  Functions
- * that return bool or a pointer have set the error when they return false or NULL. */
+ * A template is compiled to code for a small stack-based interpreter, so neither the depth of an expression nor that of
+ * a call uses C stack.  All memory of a render comes from one arena, which the render's end frees whole; every byte
+ * taken from it, or looked at by a filter, is charged against the budget, and a failed charge ends the render.
+ * Functions that return bool or a pointer have set the error when they return false or NULL. */
 #ifndef RG_TEXT_JINJA_INTERNAL_H
 #define RG_TEXT_JINJA_INTERNAL_H
 
@@ -25,8 +25,8 @@ typedef struct jj_ctx {
     int64_t now_s;
 } jj_ctx;
 
-enum { JJ_WALK = 12 }; /* what a byte is charged that is walked through */
-enum { JJ_STEP = 2 }; /* instructions of the machine that make a step; what is built in counts whole ones */
+enum { JJ_WALK = 12 }; /* charge for a byte that is walked through */
+enum { JJ_STEP = 2 }; /* instructions that make a step; built-in functions count whole steps */
 
 void *jj_alloc(jj_ctx *c, size_t n); /* aligned to 8, not zeroed */
 void *jj_alloc_tail(jj_ctx *c, size_t head, size_t n, size_t each); /* head + n * each bytes, checked */
@@ -39,7 +39,7 @@ bool jj_fail(jj_ctx *c, const char *fmt, ...) RG_PRINTF(2, 3);
 bool jj_over(jj_ctx *c, const char *what); /* a budget was met */
 bool jj_over_bytes(jj_ctx *c);             /* the budget of bytes was met */
 bool jj_no_memory(jj_ctx *c, size_t n);
-/* Around a function that calls itself for what is inside a value. */
+/* To be called around a function that recurses into a value. */
 bool jj_enter(jj_ctx *c);
 void jj_leave(jj_ctx *c);
 
@@ -319,7 +319,7 @@ typedef struct jj_args {
 typedef bool jj_native(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out);
 typedef bool jj_variadic(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out);
 
-/* fn takes the named parameters, those not given as JJ_MISSING; any takes them as they come; neither: the sandbox
+/* fn gets the named parameters, missing ones as JJ_MISSING; any gets the arguments as they are; neither: the sandbox
  * forbids it. */
 struct jj_def {
     const char *name;
@@ -358,7 +358,7 @@ bool jj_escape_html(jj_ctx *c, const jj_str *s, jj_value *out);
 typedef bool jj_pick(jj_ctx *c, jj_iter *it, jj_value item, bool *keep, jj_value *out);
 
 struct jj_iter {
-    jj_value of;    /* what is gone through, by index `at` */
+    jj_value of;    /* the iterable, by index `at` */
     jj_iter *from;  /* or another one, each item of which `pick` keeps, drops or changes */
     jj_pick *pick;
     size_t at;
@@ -368,11 +368,11 @@ struct jj_iter {
     jj_args args;
     jj_value path, otherwise;
     bool negate;
-    void *run; /* for the machine's own */
+    void *run; /* for the interpreter's own iterators */
     uint32_t entry, scope;
 };
 
-/* NULL and an error if v cannot be gone through. */
+/* NULL and an error if v is not iterable. */
 jj_iter *jj_iterate(jj_ctx *c, jj_value v);
 bool jj_next(jj_ctx *c, jj_iter *it, jj_value *out); /* JJ_MISSING: no more */
 bool jj_iterable(jj_value v);

@@ -1,4 +1,4 @@
-/* loop.c -- the machine's scopes, captures, output and loops. */
+/* loop.c -- the interpreter's scopes, captures, output and loops. */
 #include <string.h>
 
 #include "text/jinja/vm.h"
@@ -100,7 +100,7 @@ static bool write(jj_vm *v, jj_value x)
     size_t n;
     bool trusted;
 
-    v->c.steps += JJ_STEP; /* dearer than most */
+    v->c.steps += JJ_STEP; /* costs more than most */
     if (v->capture)
         return jj_print(&v->c, v->capture->b, x);
     if (x.type != JJ_STR) { /* by way of a buffer of its own, used again and again */
@@ -143,7 +143,7 @@ bool jj_run_data(jj_vm *v, jj_insn n)
 bool jj_run_for(jj_vm *v, jj_insn n)
 {
     jj_value of = jj_vm_pop(v);
-    jj_loop *l = v->spare_loop; /* what `loop` may still name is never spared */
+    jj_loop *l = v->spare_loop; /* only loops that `loop` cannot refer to any more are kept for reuse */
     jj_frame *f;
     const jj_activation *act = v->n_act ? &v->act[v->n_act - 1] : NULL;
 

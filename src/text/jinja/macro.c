@@ -122,7 +122,7 @@ bool jj_macro_statement(jj_compiler *k)
            jj_slot(k, k->scope, id, &slot) && jj_emit(k, JC_STORE, slot, 0);
 }
 
-/* Does some jump of the code from `from` lead to its very end? */
+/* True if a jump of the code from `from` on leads to its end. */
 static bool jumps_to_end(const rg_jinja *j, size_t from)
 {
     for (size_t i = from; i < j->n_code; i++) {

@@ -68,7 +68,7 @@ static bool parse_int(jj_ctx *c, const char *p, int base, int64_t *out, bool *is
 static bool float_to_int(jj_ctx *c, double f, jj_value *out)
 {
     if (!isfinite(f))
-        return jj_fail(c, "int: no integer is %s", isnan(f) ? "NaN" : "infinite");
+        return jj_fail(c, "int: not an integer: %s", isnan(f) ? "NaN" : "infinite");
     if (fabs(f) >= 9223372036854775808.0)
         return jj_fail(c, "int: an integer beyond 64 bits");
     *out = jj_int((int64_t)f);

@@ -1,4 +1,4 @@
-/* program.h -- a compiled template: code for a stack machine, and the tables that it names things in.
+/* program.h -- a compiled template: code for a stack-based interpreter, and the tables that its operands index.
  *
  * Scopes are known when a template is compiled (the body of a for, a macro, a set block, ...; if has none), so a
  * variable is a slot of a frame some levels up.  A name may have a slot in several scopes around it, since `set` may

@@ -149,7 +149,8 @@ bool jj_scoped(jj_compiler *k, const char *end)
     return open_scope(k, false) && jj_block(k, ends, &which) && close_scope(k, false);
 }
 
-/* A block whose text goes through filters that were written before it: they are compiled before, and reached after. */
+/* A block whose text is passed through filters that are written before it: they are compiled before it, and run after
+ * it. */
 static bool filtered_block(jj_compiler *k, const char *end, bool inline_first)
 {
     const char *const ends[] = { end, NULL };

@@ -1,5 +1,5 @@
-/* vm.h -- a render: the machine that runs a template's code.  C stack is used by nothing that a template can nest, but
- * for the `if` of a for, whose runs are counted as calls. */
+/* vm.h -- a render: the interpreter that runs a template's code.  Nesting in a template uses no C stack, except for the
+ * `if` of a for, whose runs are counted as calls. */
 #ifndef RG_TEXT_JINJA_VM_H
 #define RG_TEXT_JINJA_VM_H
 

@@ -192,7 +192,7 @@ static bool f_urlencode(jj_ctx *c, jj_value self, const jj_value *arg, jj_value 
         if (pair.type == JJ_MISSING)
             return jj_give(out, jj_str_from(c, b));
         if ((pair.type != JJ_TUPLE && pair.type != JJ_LIST) || pair.list->n != 2)
-            return jj_fail(c, "urlencode: what is no pair");
+            return jj_fail(c, "urlencode: an item is not a pair");
         if ((!first && !jj_put_text(c, b, "&", true)) || !put_quoted(c, b, pair.list->item[0], true) ||
             !jj_put_text(c, b, "=", true) || !put_quoted(c, b, pair.list->item[1], true))
             return false;
