@@ -323,15 +323,9 @@ rg_json *rg_json_new(const char *text, size_t n, rg_error *err)
     json_t *v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
                                     &(rg_json_limits){ .bytes = rg_json_budget(n, RG_JSON_TIMES_BODY) }, &why);
 
-    if (v)
-        return (rg_json *)v;
-    if (json_error_code(&why) == json_error_out_of_memory)
-        rg_fail_memory(err, n);
-    else if (rg_json_over_limit(&why))
-        rg_fail(err, RG_E_LIMIT, "the JSON text of %zu bytes: %s", n, why.text);
-    else
-        rg_fail(err, RG_E_INPUT, "the text is not JSON: line %d: %s", why.line, why.text);
-    return NULL;
+    if (!v)
+        rg_json_fail("the JSON text", n, &why, RG_E_LIMIT, err);
+    return (rg_json *)v;
 }
 
 void rg_json_close(rg_json *json)

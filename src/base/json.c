@@ -118,6 +118,19 @@ bool rg_json_over_limit(const json_error_t *why)
     return (int)json_error_code(why) == OVER_LIMIT;
 }
 
+void rg_json_fail(const char *name, size_t n, const json_error_t *why, rg_code over, rg_error *err)
+{
+    if (rg_json_over_limit(why))
+        rg_fail(err, over, "%s: a document of %zu bytes: %s", name, n, why->text);
+    else if (json_error_code(why) == json_error_out_of_memory)
+        rg_fail(err, RG_E_MEMORY, "%s: out of memory for a document of %zu bytes", name, n);
+    else
+        rg_fail(err, RG_E_INPUT, "%s: line %d: not JSON, or a key twice (%s)", name, why->line, why->text);
+    for (char *p = err ? err->text : ""; *p; p++)
+        if ((unsigned char)*p < 32 || *p == 127)
+            *p = '?';
+}
+
 json_t *rg_json_load_within(const char *text, size_t n, size_t flags, const rg_json_limits *limits, json_error_t *why)
 {
     feed f = { text, n };

@@ -32,6 +32,10 @@ json_t *rg_json_load_within(const char *text, size_t n, size_t flags, const rg_j
 /* True if the document was refused for a limit.  why->text says which: "it is nested more than 64 deep". */
 bool rg_json_over_limit(const json_error_t *why);
 
+/* *err: name, and what is wrong.  over is the code of a limit.  Control characters, as jansson quotes the text, become
+ * '?'. */
+void rg_json_fail(const char *name, size_t n, const json_error_t *why, rg_code over, rg_error *err);
+
 /* ridge.h's rg_json is a json_t, named so that callers of ridge.h need no jansson. */
 static inline const rg_json *rg_json_of(const json_t *v)
 {

@@ -102,18 +102,9 @@ static json_t *load(const char *name, const char *text, size_t n, size_t budget,
     json_t *v = rg_json_load_within(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
                                     &(rg_json_limits){ .bytes = budget, .depth = RG_JSON_DEPTH }, &why);
 
-    if (v)
-        return v;
-    if (rg_json_over_limit(&why))
-        rg_fail(err, RG_E_INPUT, "%s: a document of %zu bytes: %s", name, n, why.text);
-    else if (json_error_code(&why) == json_error_out_of_memory)
-        rg_fail(err, RG_E_MEMORY, "%s: out of memory for a document of %zu bytes", name, n);
-    else
-        rg_fail(err, RG_E_INPUT, "%s: line %d: not JSON, or a key twice (%s)", name, why.line, why.text);
-    for (char *p = err ? err->text : ""; *p; p++)
-        if ((unsigned char)*p < 32 || *p == 127)
-            *p = '?'; /* jansson quotes the text */
-    return NULL;
+    if (!v)
+        rg_json_fail(name, n, &why, RG_E_INPUT, err);
+    return v;
 }
 
 json_t *rg_json_parse(const char *name, const char *text, size_t n, rg_error *err)

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "cli/profile.h"
 #include "cli/speed.h"
@@ -279,21 +278,13 @@ static void naive_csv(rg_buf *b, const job *j)
 static bool write_csv(const job *j, rg_error *err)
 {
     rg_buf b;
-    rg_writer *w = rg_writer_open(j->csv, err);
 
-    if (!w)
-        return false;
     rg_buf_init(&b, 1 << 20);
     if (j->no_cache)
         naive_csv(&b, j);
     else
         rows_csv(&b, j);
-    bool ok = (!b.failed || rg_fail_memory(err, b.n)) && rg_writer_write(w, b.data, b.n, err);
-    rg_buf_fini(&b);
-    if (ok)
-        return rg_writer_commit(w, err);
-    rg_writer_abort(w);
-    return false;
+    return cli_write_file(j->csv, &b, err);
 }
 
 static bool defaults(cli_ints *v, const int32_t *values, size_t n, const char *name, int most, rg_error *err)

@@ -6,7 +6,7 @@
 #ifndef RG_CLI_CLI_H
 #define RG_CLI_CLI_H
 
-#include "base/error.h"
+#include "base/buf.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -104,6 +104,9 @@ void cli_progress(void *arg_quiet, const char *what, double done);
 void cli_catch_interrupt(void);
 bool cli_interrupted(void);
 void cli_interrupt_clear(void); /* the next Ctrl-C counts as the first */
+
+/* The text in b as a file, whole or not at all; b is freed. */
+bool cli_write_file(const char *path, rg_buf *b, rg_error *err);
 
 /* JSON on standard output, built as text: numbers that are not finite become null, bytes that are not UTF-8 U+FFFD. */
 typedef struct cli_json cli_json;

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "cli/plan.h"
 
 enum { FILE_CAP = 1 << 22 };
@@ -138,20 +137,6 @@ static bool print_json(const plan_job *j)
     return cli_json_print(out);
 }
 
-static bool write_file(const char *path, rg_buf *b, rg_error *err)
-{
-    rg_writer *w = b->failed ? NULL : rg_writer_open(path, err);
-    bool ok = w && rg_writer_write(w, b->data, b->n, err);
-
-    if (b->failed)
-        rg_fail_memory(err, b->n);
-    rg_buf_fini(b);
-    if (ok)
-        return rg_writer_commit(w, err);
-    rg_writer_abort(w);
-    return false;
-}
-
 /* Batches 1, 2, 4 .. past the knee, and the measured ones in their places. */
 static bool make_points(plan_job *j, rg_error *err)
 {
@@ -186,7 +171,7 @@ static bool write_svg(plan_job *j, rg_error *err)
     p.n_points = j->n_points;
     rg_buf_init(&b, FILE_CAP);
     rg_svg_write(&b, &p);
-    return write_file(j->svg, &b, err);
+    return cli_write_file(j->svg, &b, err);
 }
 
 bool plan_give(plan_job *j, rg_error *err)
@@ -199,7 +184,7 @@ bool plan_give(plan_job *j, rg_error *err)
     if (j->csv) {
         rg_buf_init(&b, FILE_CAP);
         rg_report_csv(&b, &r);
-        if (!write_file(j->csv, &b, err))
+        if (!cli_write_file(j->csv, &b, err))
             return false;
     }
     if (j->svg && !write_svg(j, err))

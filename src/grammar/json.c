@@ -16,6 +16,7 @@ enum { INDENT = 20 }; /* blanks after a line end, at most */
 json_t *rg_grammar_json(rg_form *f, const char *name, const char *text, size_t n)
 {
     json_error_t why = { 0 };
+    rg_error err;
     json_t *v;
 
     if (f->failed)
@@ -24,15 +25,11 @@ json_t *rg_grammar_json(rg_form *f, const char *name, const char *text, size_t n
                             &(rg_json_limits){ .bytes = rg_json_budget(n, RG_JSON_TIMES), .depth = RG_JSON_NESTING,
                                                .values = RG_JSON_PARTS },
                             &why);
-    if (v)
-        return v;
-    if (rg_json_over_limit(&why))
-        rg_form_fail(f, RG_E_LIMIT, "%s: a document of %zu bytes: %s", name, n, why.text);
-    else if (json_error_code(&why) == json_error_out_of_memory)
-        rg_form_fail(f, RG_E_MEMORY, "%s: out of memory for a document of %zu bytes", name, n);
-    else
-        rg_form_fail(f, RG_E_INPUT, "%s: line %d: not JSON, or a key twice (%s)", name, why.line, why.text);
-    return NULL;
+    if (!v) {
+        rg_json_fail(name, n, &why, RG_E_LIMIT, &err);
+        rg_form_fail(f, err.code, "%s", err.text);
+    }
+    return v;
 }
 
 /* ---- exact values ------------------------------------------------------------------------------------------------ */

@@ -1,6 +1,7 @@
 /* cost.c -- see cost.h. */
 #include "measure/cost.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -97,25 +98,20 @@ static double attention_s(const rg_rates *r, const rg_counted *op)
                         op->width * between(a->column_s, rg_rate_queries, RG_RATE_QUERIES, op->rows));
 }
 
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 static price price_of(const rg_machine *m, const source *from, const rg_counted *op, bool exact)
 {
     const rg_rates *r = m->rates;
     price p = { .bytes_s = (op->count.weight_bytes + op->count.state_bytes) * from->byte_s,
                 .peak_s = op->count.ops / rg_roofs_peak(&m->roofs, op->w[0].type, exact) };
 
-    p.seconds = p.limit_s = larger(p.bytes_s, p.peak_s);
+    p.seconds = p.limit_s = fmax(p.bytes_s, p.peak_s);
     if (!r)
         return p;
     bool attends = op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION;
     double values_s = op->cells * r->cell_s[op->kind];
     double arithmetic_s = attends ? attention_s(r, op) : products_s(r, from, op, exact) + values_s;
     p.fixed_s = r->fixed_s[op->kind];
-    p.seconds = p.fixed_s + larger(p.bytes_s, arithmetic_s);
+    p.seconds = p.fixed_s + fmax(p.bytes_s, arithmetic_s);
     return p;
 }
 

@@ -1,6 +1,7 @@
 /* plan.c -- see plan.h. */
 #include "plan/plan.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -24,11 +25,6 @@ bool rg_plan_method_by_name(const char *name, rg_plan_method *method, rg_error *
         }
     }
     return rg_fail(err, RG_E_USAGE, "method '%.40s' is not one of counted, closed-form, general", name);
-}
-
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
 }
 
 /* ---- the textbook ------------------------------------------------------------------------------------------------ */
@@ -127,7 +123,7 @@ static void fill_memory(rg_plan_row *row, double state, double each_arena)
     if (each_arena > 0) { /* many sequences have a larger arena than the prompt's */
         double limit = room / (state + each_arena);
         most = state > 0 && most < limit ? most : limit;
-        y->activations = larger(y->activations, batch * each_arena);
+        y->activations = fmax(y->activations, batch * each_arena);
     }
     y->total = y->weights + y->kv + y->recurrent + y->activations;
     row->fits = y->total <= y->of;
@@ -162,7 +158,7 @@ bool rg_plan_latency(const rg_plan_subject *s, const rg_plan_machine *m, int64_t
     if (!textbook_sizes(s, &params, &kv, err))
         return false;
     *latency_s = b * (double)seq * kv / m->m.roofs.read_bytes_s +
-                 larger(2 * b * params / book_peak(m), params * s->weight_bytes / m->m.roofs.read_bytes_s);
+                 fmax(2 * b * params / book_peak(m), params * s->weight_bytes / m->m.roofs.read_bytes_s);
     return true;
 }
 
@@ -268,7 +264,7 @@ static bool textbook_row(const rg_plan_subject *s, rg_plan_row *row, rg_error *e
         row->ops += 4.0 * batch * seq * c->n_heads * c->head_dim * c->n_layers;
     }
     row->bytes = weights + state;
-    row->ttft_s = larger(2 * seq * params / peak, weights / m->m.roofs.read_bytes_s);
+    row->ttft_s = fmax(2 * seq * params / peak, weights / m->m.roofs.read_bytes_s);
     double weights_s = weights / m->m.roofs.read_bytes_s, state_s = state / m->m.roofs.read_bytes_s;
     bool computes = s->method == RG_PLAN_GENERAL ? compute > weights_s && compute > state_s : compute > row->latency_s;
     row->bound_by = computes ? RG_BOUND_COMPUTE : state_s > weights_s ? RG_BOUND_KV : RG_BOUND_WEIGHTS;
@@ -353,7 +349,7 @@ static void book_op(rg_plan_ops *out, const rg_plan_machine *m, const rg_plan_op
     o->count = 1;
     o->ops = ops;
     o->bytes = intensity > 0 ? ops / intensity : 0;
-    o->seconds = larger(o->bytes / m->m.roofs.read_bytes_s, ops / peak);
+    o->seconds = fmax(o->bytes / m->m.roofs.read_bytes_s, ops / peak);
     if (ops / peak > o->bytes / m->m.roofs.read_bytes_s)
         o->bound_by = RG_BOUND_COMPUTE;
 }

@@ -153,12 +153,8 @@ void rg_api_batch_new(rg_server *s, rg_exchange *x)
     rg_refusal e = { 0 };
     rg_task *t = rg_task_new(s, x, keep_batch);
 
-    if (!t)
-        return;
-    if (read_batch(t, &e))
-        rg_task_give(t);
-    else
-        rg_task_refuse(t, &e);
+    if (t)
+        rg_task_end_reading(t, read_batch(t, &e), &e);
 }
 
 /* ---- GET /v1/batches --------------------------------------------------------------------------------------------- */
@@ -185,12 +181,8 @@ void rg_api_batches(rg_server *s, rg_exchange *x)
     rg_refusal e = { 0 };
     rg_task *t = rg_task_new(s, x, list_batches);
 
-    if (!t)
-        return;
-    if (rg_task_read_page(t, USUAL_BATCHES, MOST_BATCHES, &e))
-        rg_task_give(t);
-    else
-        rg_task_refuse(t, &e);
+    if (t)
+        rg_task_end_reading(t, rg_task_read_page(t, USUAL_BATCHES, MOST_BATCHES, &e), &e);
 }
 
 /* ---- one batch --------------------------------------------------------------------------------------------------- */
@@ -231,18 +223,9 @@ static void cancel_batch(rg_task *t, rg_batch_store *st)
 static void give(rg_server *s, rg_exchange *x, const char *tail, void (*run)(rg_task *t, rg_batch_store *st))
 {
     rg_task *t = rg_task_new(s, x, run);
-    const char *id = rg_exchange_path(x) + strlen("/v1/batches/");
-    size_t n = strcspn(id, "/");
 
-    if (!t)
-        return;
-    if (strcmp(id + n, tail) != 0 || n >= sizeof t->id) {
-        rg_task_refuse(t, &unknown);
-        return;
-    }
-    memcpy(t->id, id, n);
-    t->id[n] = 0;
-    rg_task_give(t);
+    if (t)
+        rg_task_end_reading(t, rg_task_read_id(t, "/v1/batches/", tail), &unknown);
 }
 
 void rg_api_batch(rg_server *s, rg_exchange *x)

@@ -4,6 +4,8 @@
 #include "server/batches.h"
 #include "server/multipart.h"
 
+#define PREFIX "/v1/files/" /* of the path to one file */
+
 enum { MAX_NAME = 4096, USUAL_FILES = 1000, MOST_FILES = 10000 };
 
 static const char batch_purpose[] = "batch";
@@ -90,12 +92,8 @@ void rg_api_file_new(rg_server *s, rg_exchange *x)
     rg_refusal e = { 0 };
     rg_task *t = rg_task_new(s, x, keep_file);
 
-    if (!t)
-        return;
-    if (read_form(t, &e))
-        rg_task_give(t);
-    else
-        rg_task_refuse(t, &e);
+    if (t)
+        rg_task_end_reading(t, read_form(t, &e), &e);
 }
 
 /* ---- GET /v1/files ----------------------------------------------------------------------------------------------- */
@@ -131,26 +129,10 @@ void rg_api_files(rg_server *s, rg_exchange *x)
             t->page.purpose = purposes[i];
     if (purpose && !t->page.purpose)
         t->page.purpose = ""; /* no file has another one */
-    if (rg_task_read_page(t, USUAL_FILES, MOST_FILES, &e))
-        rg_task_give(t);
-    else
-        rg_task_refuse(t, &e);
+    rg_task_end_reading(t, rg_task_read_page(t, USUAL_FILES, MOST_FILES, &e), &e);
 }
 
 /* ---- one file ---------------------------------------------------------------------------------------------------- */
-
-/* What follows the prefix in the path is an id, and then `tail`. */
-static bool read_id(rg_task *t, const char *tail)
-{
-    const char *id = rg_exchange_path(t->x) + strlen("/v1/files/");
-    size_t n = strcspn(id, "/");
-
-    if (strcmp(id + n, tail) != 0 || n >= sizeof t->id)
-        return false;
-    memcpy(t->id, id, n);
-    t->id[n] = 0;
-    return true;
-}
 
 static void show_file(rg_task *t, rg_batch_store *st)
 {
@@ -182,13 +164,10 @@ void rg_api_file(rg_server *s, rg_exchange *x)
 
     if (!t)
         return;
-    if (read_id(t, "/content"))
+    bool content = rg_task_read_id(t, PREFIX, "/content");
+    if (content)
         t->run = send_file;
-    else if (!read_id(t, "")) {
-        rg_task_refuse(t, &unknown);
-        return;
-    }
-    rg_task_give(t);
+    rg_task_end_reading(t, content || rg_task_read_id(t, PREFIX, ""), &unknown);
 }
 
 static void delete_file(rg_task *t, rg_batch_store *st)
@@ -219,10 +198,6 @@ void rg_api_file_delete(rg_server *s, rg_exchange *x)
 {
     rg_task *t = rg_task_new(s, x, delete_file);
 
-    if (!t)
-        return;
-    if (read_id(t, ""))
-        rg_task_give(t);
-    else
-        rg_task_refuse(t, &unknown);
+    if (t)
+        rg_task_end_reading(t, rg_task_read_id(t, PREFIX, ""), &unknown);
 }

@@ -73,6 +73,26 @@ void rg_task_give(rg_task *t)
         rg_task_refuse(t, &e);
 }
 
+void rg_task_end_reading(rg_task *t, bool ok, const rg_refusal *e)
+{
+    if (ok)
+        rg_task_give(t);
+    else
+        rg_task_refuse(t, e);
+}
+
+bool rg_task_read_id(rg_task *t, const char *prefix, const char *tail)
+{
+    const char *id = rg_exchange_path(t->x) + strlen(prefix);
+    size_t n = strcspn(id, "/");
+
+    if (strcmp(id + n, tail) != 0 || n >= sizeof t->id)
+        return false;
+    memcpy(t->id, id, n);
+    t->id[n] = 0;
+    return true;
+}
+
 bool rg_task_read_page(rg_task *t, int32_t usual, int32_t most, rg_refusal *e)
 {
     const char *limit = rg_exchange_query(t->x, "limit"), *order = rg_exchange_query(t->x, "order");

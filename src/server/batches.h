@@ -39,6 +39,10 @@ struct rg_task {
 rg_task *rg_task_new(rg_server *s, rg_exchange *x, void (*run)(rg_task *t, rg_batch_store *st));
 void rg_task_give(rg_task *t);
 void rg_task_refuse(rg_task *t, const rg_refusal *e); /* instead of giving it */
+/* Give it if it was read well, else refuse it for *e. */
+void rg_task_end_reading(rg_task *t, bool ok, const rg_refusal *e);
+/* The id in the path, which is prefix, the id, and tail.  False: it is another path. */
+bool rg_task_read_id(rg_task *t, const char *prefix, const char *tail);
 /* limit, after and order of the query. */
 bool rg_task_read_page(rg_task *t, int32_t usual, int32_t most, rg_refusal *e);
 

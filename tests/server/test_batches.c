@@ -520,11 +520,11 @@ static void lines_run_in_the_gaps(void **state)
     int k = snprintf(head, sizeof head, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
                      strlen(stream), stream);
     assert_true(test_web_send(fd, head, (size_t)k));
-    assert_true(test_web_some(fd, some, 1, 10) == 1); /* it runs */
+    assert_true(test_web_some(fd, some, 1, TEST_WATCHDOG_S) == 1); /* it runs */
     json_decref(new_batch(NULL, lines, "/v1/completions", id));
     for (bool on = true; on;) {
         int n = rg_engine_stats(t.engine).n_running;
-        long got = test_web_some(fd, some, sizeof some - 1, 10);
+        long got = test_web_some(fd, some, sizeof some - 1, TEST_WATCHDOG_S);
         some[got > 0 ? got : 0] = 0;
         on = got > 0 && !strstr(some, "[DONE]") && !strstr(some, "\"length\"");
         if (on) /* its last token was not there when they were counted */

@@ -445,7 +445,7 @@ static void check_lost(int whole_fd, int stream_fd)
     assert_int_equal(test_web_status(t.port, "/livez", NULL), 200);
     assert_int_equal(test_web_status(t.port, "/health", NULL), 503);
     if (whole_fd >= 0) {
-        r = test_web_read(whole_fd, 10);
+        r = test_web_read(whole_fd, TEST_WATCHDOG_S);
         assert_int_equal(r.status, 500);
         assert_non_null(strstr(r.body, "engine_fault"));
         test_reply_free(&r);

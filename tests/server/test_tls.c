@@ -160,7 +160,7 @@ static void others_are_closed(void **state)
         long k;
         test_web_send(fd, words[i], strlen(words[i]));
         shutdown(fd, SHUT_WR);
-        while ((k = test_web_some(fd, some, sizeof some, 5)) > 0)
+        while ((k = test_web_some(fd, some, sizeof some, 60)) > 0)
             assert_true(strncmp(some, "HTTP", 4) != 0);
         assert_int_equal(k, 0);
         close(fd);

@@ -44,7 +44,7 @@ static inline test_reply test_post_form(int port, const char *more, const char *
                      n, more ? more : "");
     test_web_send(fd, head, (size_t)k);
     test_web_send(fd, form, n);
-    test_reply r = test_web_read(fd, 30);
+    test_reply r = test_web_read(fd, 60);
     close(fd);
     return r;
 }

@@ -188,7 +188,7 @@ test_reply test_web_ask(int port, const char *method, const char *path, const ch
     memcpy(all + k, body ? body : "", n);
     test_web_send(fd, all, (size_t)k + n);
     free(all);
-    r = test_web_read(fd, 20);
+    r = test_web_read(fd, 60);
     close(fd);
     return r;
 }

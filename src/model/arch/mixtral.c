@@ -24,11 +24,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
            finish_rope(c, ckpt, c->from_gguf ? 1e4 : 1e6, GGUF_PAIRS, err) && require_silu(ckpt, err);
 }
 
-static const rg_weight_spec weights[] = {
-    WEIGHTS_DECODER,
-    { W_ROPE_FREQS, NULL, "rope_freqs", { ROPE_PAIRS }, .when = when_rope_factors },
-    { 0 },
-};
+static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
 
 static const rg_weight_spec layer_weights[] = {
     WEIGHTS_PRE_NORMS,

@@ -36,6 +36,8 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
     { W_FINAL_NORM, "model.norm", "output_norm", { DIM } },                                                            \
     { W_LM_HEAD, "lm_head", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied }
 
+#define WEIGHT_ROPE_FREQS { W_ROPE_FREQS, NULL, "rope_freqs", { ROPE_PAIRS }, .when = when_rope_factors }
+
 /* pairs: GGUF_PAIRS or GGUF_HALVES, how GGUF has the rows that are rotated. */
 #define GGUF_PAIRS true
 #define GGUF_HALVES false
