@@ -15,8 +15,9 @@
 #include "model/model.h"
 
 static const char *const goldens[] = {
-    "llama",  "llama3", "qwen2", "qwen3",   "qwen3-moe",   "gemma2",
-    "gemma3", "phi3",   "olmo2", "mixtral", "deepseek-v2", "mamba",
+#define GOLDEN(test, folder, worlds) folder,
+#include "goldens.def"
+#undef GOLDEN
 };
 
 static const char *golden(const char *name, const char *file)

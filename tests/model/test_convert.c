@@ -14,9 +14,10 @@
 #include "model/convert.h"
 #include "model/model.h"
 
-/* Those that have a GGUF file. */
 static const char *const goldens[] = {
-    "llama", "llama3", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "phi4-mini", "olmo2", "mixtral", "deepseek-v2", "mamba",
+#define GOLDEN(test, folder, worlds) folder,
+#include "goldens.def"
+#undef GOLDEN
 };
 
 static const char *golden(const char *name, const char *file)
@@ -25,6 +26,11 @@ static const char *golden(const char *name, const char *file)
 
     snprintf(path, sizeof path, "%s/%s", name, file);
     return test_data(path);
+}
+
+static bool has_gguf(const char *name)
+{
+    return rg_path_look(golden(name, "model.gguf")) == RG_PATH_FILE;
 }
 
 static const char *out(const char *name)
@@ -151,6 +157,8 @@ static void goldens_become_their_gguf(void **state)
 
     (void)state;
     for (size_t g = 0; g < RG_LEN(goldens); g++) {
+        if (!has_gguf(goldens[g]))
+            continue;
         rg_checkpoint *want = open_ok(golden(goldens[g], "model.gguf"));
         rg_type type = rg_checkpoint_find(want, "token_embd.weight")->type;
         snprintf(name, sizeof name, "%s.gguf", goldens[g]);
@@ -175,6 +183,8 @@ static void a_model_is_read_back(void **state)
 
     (void)state;
     for (size_t g = 0; g < RG_LEN(goldens); g++) {
+        if (!has_gguf(goldens[g]))
+            continue;
         snprintf(name, sizeof name, "%s-f32.gguf", goldens[g]);
         rg_convert_report r = convert_ok(golden(goldens[g], ""), out(name), RG_F32, false, 1);
         rg_convert_report_fini(&r);

@@ -278,19 +278,14 @@ static void model_equals(const char *name)
 }
 
 /* One test per folder of tests/golden. */
-#define GOLDENS(DO)                                                                                                              \
-    DO(llama, "llama") DO(llama3, "llama3") DO(mixtral, "mixtral") DO(qwen2, "qwen2") DO(qwen3, "qwen3")                          \
-    DO(qwen3_moe, "qwen3-moe") DO(gemma2, "gemma2") DO(gemma3, "gemma3") DO(phi3, "phi3")                                        \
-    DO(phi4_mini, "phi4-mini") DO(olmo2, "olmo2")                                                                                \
-    DO(deepseek_v2, "deepseek-v2") DO(mamba, "mamba")
-
-#define TEST(test, folder)                                                                                                       \
+#define GOLDEN(test, folder, worlds)                                                                                             \
     static void test(void **state)                                                                                               \
     {                                                                                                                            \
         (void)state;                                                                                                             \
         model_equals(folder);                                                                                                    \
     }
-GOLDENS(TEST)
+#include "goldens.def"
+#undef GOLDEN
 
 static void stories260K(void **state)
 {
@@ -302,11 +297,14 @@ static void stories260K(void **state)
     golden_free(&g);
 }
 
-#define ENTRY(test, folder) cmocka_unit_test(test),
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { GOLDENS(ENTRY) cmocka_unit_test(stories260K) };
+    const struct CMUnitTest tests[] = {
+#define GOLDEN(test, folder, worlds) cmocka_unit_test(test),
+#include "goldens.def"
+#undef GOLDEN
+        cmocka_unit_test(stories260K),
+    };
 
     test_init(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

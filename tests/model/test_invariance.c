@@ -625,16 +625,31 @@ static void fast_world(const char *name, const char *path)
         world_of(name, path, "f32", false, SHORT, N_SHORT);
 }
 
-static void both_worlds(const char *name)
+/* An architecture with a way of its own to keep or to compute: all of its worlds; */
+static void world_OWN(const char *name)
 {
     golden_world(name, test_data(name));
     fast_world(name, world_quantized(name, 0));
 }
 
-static void llama(void **state)
+/* and one whose blocks are made of the same parts as others'. */
+static void world_PARTS(const char *name)
+{
+    golden_world(name, test_data(name));
+}
+
+#define GOLDEN(test, folder, worlds)                                                                                             \
+    static void test(void **state)                                                                                               \
+    {                                                                                                                            \
+        (void)state;                                                                                                             \
+        world_##worlds(folder);                                                                                                  \
+    }
+#include "goldens.def"
+#undef GOLDEN
+
+static void f16_keys(void **state)
 {
     (void)state;
-    both_worlds("llama");
     world_of("llama", test_data("llama"), "f16", true, SHORT, n_short());
 }
 
@@ -646,30 +661,6 @@ static void gemma3_window_100(void **state)
     if (test_all())
         fast_world("gemma3-100", world_quantized("gemma3", 100));
 }
-
-/* Architectures with a way of their own to keep or to compute: all of their worlds; and those whose blocks are made of the
- * same parts as others'. */
-#define OWN_WAYS(DO)                                                                                                             \
-    DO(gemma3, both_worlds("gemma3"))                                                                                  \
-    DO(mixtral, both_worlds("mixtral"))                                                                               \
-    DO(deepseek_v2, both_worlds("deepseek-v2"))                                                                   \
-    DO(mamba, both_worlds("mamba"))
-#define SAME_WAYS(DO)                                                                                                            \
-    DO(qwen2, golden_world("qwen2", test_data("qwen2")))                                                                \
-    DO(qwen3, golden_world("qwen3", test_data("qwen3")))                                                                \
-    DO(qwen3_moe, golden_world("qwen3-moe", test_data("qwen3-moe")))                                                \
-    DO(gemma2, golden_world("gemma2", test_data("gemma2")))                                                            \
-    DO(phi3, golden_world("phi3", test_data("phi3")))                                                                    \
-    DO(olmo2, golden_world("olmo2", test_data("olmo2")))
-
-#define TEST(test, worlds)                                                                                               \
-    static void test(void **state)                                                                                               \
-    {                                                                                                                            \
-        (void)state;                                                                                                             \
-        worlds;                                                                                                                  \
-    }
-OWN_WAYS(TEST)
-SAME_WAYS(TEST)
 
 static void wide_k_formats(void **state)
 {
@@ -685,13 +676,16 @@ static void wide_experts(void **state)
     world_of("wide-moe", world_wide(true), "f32", true, SHORT, n_short() / 2);
 }
 
-#define ENTRY(test, worlds) cmocka_unit_test(test),
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama),          cmocka_unit_test(gemma3_window_100), OWN_WAYS(ENTRY) SAME_WAYS(ENTRY)
-        cmocka_unit_test(wide_k_formats), cmocka_unit_test(wide_experts),
+#define GOLDEN(test, folder, worlds) cmocka_unit_test(test),
+#include "goldens.def"
+#undef GOLDEN
+        cmocka_unit_test(f16_keys),
+        cmocka_unit_test(gemma3_window_100),
+        cmocka_unit_test(wide_k_formats),
+        cmocka_unit_test(wide_experts),
     };
 
     test_init(argc, argv);
