@@ -175,6 +175,13 @@ void rg_scale_by(rg_fwd *f, rg_act *y, float s)
     run(f, &(rg_op){ .kind = RG_OP_SCALE, .out = { y }, .accumulate = true, .x = s });
 }
 
+void rg_scale_by_position(rg_fwd *f, rg_act *y, float beta, int period, int offset)
+{
+    RG_ASSERT(y->rows == f->batch->n_rows && period > 0 && offset >= 0);
+    run(f, &(rg_op){ .kind = RG_OP_SCALE_BY_POSITION, .out = { y }, .accumulate = true, .n = period, .x = beta,
+                     .y = (float)offset });
+}
+
 /* Any of the norms, over each run of n columns. */
 static void norm(rg_fwd *f, rg_op_kind kind, rg_act *y, const rg_act *x, int64_t n, const rg_weight *const wb[2],
                  float eps)

@@ -11,6 +11,7 @@ static const rg_reader_sizes sizes = { .max_rows = ROWS, .max_cols = 64, .max_he
 typedef struct job {
     const float *x, *g; /* [n, cols], [n, g_cols] */
     int n, cols, g_cols, run;
+    int row; /* of all rows, the one that `define` defines */
     const rg_weight *w, *b;
     rg_activation act;
     bool in_place;
@@ -40,9 +41,12 @@ static void text(rg_fwd *f, void *arg)
 static void run_rows(world *w, const job *all, int first, int n)
 {
     rg_span span = { .n_rows = n };
-    rg_batch b = { .n_rows = n, .n_spans = 1, .spans = &span };
+    int32_t pos[ROWS][4];
+    rg_batch b = { .n_rows = n, .n_spans = 1, .spans = &span, .pos = pos };
     job j = *all;
 
+    for (int i = 0; i < n; i++)
+        pos[i][0] = 7 * (first + i);
     j.x += (size_t)first * (size_t)j.cols;
     j.g += (size_t)first * (size_t)j.g_cols;
     j.y += (size_t)first * (size_t)j.cols;
@@ -105,6 +109,22 @@ static void scale_is(const job *j, const float *x, const float *g, double *y)
         y[i] = (double)x[i] * (double)-0.3f;
 }
 
+/* Position 7 r of row r, offset 2, period 5. */
+static void scale_by_position(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    (void)j;
+    (void)x;
+    (void)g;
+    rg_scale_by_position(f, y, 0.1f, 5, 2);
+}
+
+static void scale_by_position_is(const job *j, const float *x, const float *g, double *y)
+{
+    (void)g;
+    for (int i = 0; i < j->cols; i++)
+        y[i] = (double)x[i] * (1 + 0.1 * log(1 + floor((7 * j->row + 2) / 5.0)));
+}
+
 static void rmsnorm(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
 {
     (void)g;
@@ -155,6 +175,7 @@ static const operation operations[] = {
     { .name = "gate", .apply = gate, .define = gate_is },
     { .name = "mul", .apply = mul, .define = mul_is, .only_in_place = true },
     { .name = "scale", .apply = scale, .define = scale_is, .only_in_place = true },
+    { .name = "scale by position", .apply = scale_by_position, .define = scale_by_position_is, .only_in_place = true },
     { .name = "rmsnorm", .apply = rmsnorm, .define = rmsnorm_is, .weighted = true },
     { .name = "rmsnorm_plain", .apply = rmsnorm, .define = rmsnorm_is },
     { .name = "layernorm", .apply = layernorm, .define = layernorm_is, .weighted = true },
@@ -189,6 +210,7 @@ static void check_operation(world *u, const operation *o, int shape, rg_activati
         j.y = y;
         run_rows(u, &j, 0, ROWS);
         for (int r = 0; r < ROWS; r++) {
+            j.row = r;
             o->define(&j, x + r * cols, g + r * j.g_cols, want);
             assert_near(y + r * cols, want, (size_t)cols, 2e-5);
         }
@@ -259,6 +281,7 @@ static void counted_text(rg_fwd *f, const rg_weight *w, const rg_weight *b)
     rg_activate(f, g, g, RG_SIGMOID);
     rg_mul_by(f, x, g);
     rg_scale_by(f, x, 0.5f);
+    rg_scale_by_position(f, x, 0.1f, 8192, 0);
 }
 
 /* Bytes of weights and values made, by name. */
@@ -268,7 +291,8 @@ static void each_is_counted(void **state)
         const char *name;
         int cols, weight_values;
     } want[] = { { "layernorm", 60, 24 }, { "layernorm", 60, 12 }, { "layernorm", 60, 0 }, { "rmsnorm", 60, 12 },
-                 { "rmsnorm", 60, 0 },    { "activate", 5, 0 },    { "mul", 60, 0 },       { "scale", 60, 0 } };
+                 { "rmsnorm", 60, 0 },    { "activate", 5, 0 },    { "mul", 60, 0 },       { "scale", 60, 0 },
+                 { "scale_by_position", 60, 0 } };
     rg_span span = { .n_rows = 7 };
     rg_batch batch = { .n_rows = 7, .n_spans = 1, .spans = &span };
     rg_counted list[RG_LEN(want) + 1];

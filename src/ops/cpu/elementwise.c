@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "ops/cpu/math.h"
+
 enum { PIECE = 4096, ROWS = 4 }; /* columns, rows of a chunk */
 
 void rg_cpu_gather(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
@@ -97,6 +99,15 @@ static void scale_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int
     cpu->scale(y, y, op->x, n);
 }
 
+/* The factor is computed in f32; positions up to 2^24 are exact there. */
+static void scale_by_position_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    float *y = rg_act_row(f, op->out[0], row) + first;
+    const int64_t periods = ((int64_t)f->batch->pos[row][0] + (int64_t)op->y) / op->n;
+
+    cpu->scale(y, y, __builtin_fmaf(op->x, rg_logf((float)(1 + periods)), 1.0f), n);
+}
+
 static void act_mul_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
 {
     cpu->act_mul[op->act](rg_act_row(f, op->out[0], row) + first, rg_act_row(f, op->in[0], row) + first,
@@ -126,6 +137,11 @@ void rg_cpu_mul(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 void rg_cpu_scale(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     pieces(r, f, op, scale_piece);
+}
+
+void rg_cpu_scale_by_position(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, scale_by_position_piece);
 }
 
 void rg_cpu_act_mul(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
