@@ -201,8 +201,8 @@ void rg_add_to(rg_fwd *f, rg_act *y, const rg_act *x);
 void rg_mul_by(rg_fwd *f, rg_act *y, const rg_act *x);
 /* y *= s. */
 void rg_scale_by(rg_fwd *f, rg_act *y, float s);
-/* y *= 1 + beta * log(1 + floor((p + offset) / period)), p the position of the row: a scale of queries that grows where a
- * sequence is longer than those of training.  period > 0, offset >= 0. */
+/* y *= 1 + beta * log(1 + floor((p + offset) / period)), p the position of the row: a scale of queries that grows where
+ * a sequence is longer than those of training.  period > 0, offset >= 0. */
 void rg_scale_by_position(rg_fwd *f, rg_act *y, float beta, int period, int offset);
 /* y = x / sqrt(mean(x^2) + eps) * w, over each run of w->cols columns (a whole row, or each head of it): x, y [rows,
  * k * w->cols], w a vector.  y may be x. */
