@@ -7,6 +7,7 @@
 enum {
     MEAN_STEPS = 6,  /* an efficiency is the mean of about so many steps */
     FIRST_STEPS = 4, /* after so many steps the guess has become a measurement */
+    RECENT = 256,    /* steps after which what was learnt of a size is forgotten */
 };
 
 /* A single step counts as at most OUTLIER times quicker or slower than the mean; during the first steps, FIRST_OUTLIER
@@ -33,13 +34,18 @@ static int size_of(int32_t n_rows)
     return size;
 }
 
+static double first_guess(int size)
+{
+    return FIRST_FEW + (FIRST_MANY - FIRST_FEW) * size / (RG_STEP_SIZES - 1);
+}
+
 void rg_step_time_init(rg_step_time *t, const rg_step_facts *facts, const rg_step_roofs *roofs)
 {
     memset(t, 0, sizeof *t);
     t->facts = *facts;
     t->roofs = *roofs;
     for (int i = 0; i < RG_STEP_SIZES; i++)
-        t->efficiency[i] = FIRST_FEW + (FIRST_MANY - FIRST_FEW) * i / (RG_STEP_SIZES - 1);
+        t->efficiency[i] = first_guess(i);
 }
 
 static bool is_known(const rg_step_time *t)
@@ -87,32 +93,70 @@ static double plain_roof_s(const rg_step_time *t, int size)
     return roof_s(t, &load);
 }
 
+/* The size nearest to this one of which something is known; of two, the smaller.  One at least is known. */
+static int nearest_learnt(const rg_step_time *t, int size)
+{
+    for (int d = 0;; d++) {
+        if (size - d >= 0 && t->n_learnt[size - d])
+            return size - d;
+        if (size + d < RG_STEP_SIZES && t->n_learnt[size + d])
+            return size + d;
+    }
+}
+
 /* Keep what was just learnt of one size: make larger steps take at least as long, and smaller ones at most as long. */
 static void order_neighbours(rg_step_time *t, int size)
 {
-    double roof = plain_roof_s(t, size), seconds = roof / t->efficiency[size];
+    double seconds = plain_roof_s(t, size) / t->mean[size];
 
     for (int i = 0; i < RG_STEP_SIZES; i++) {
         double fits = plain_roof_s(t, i) / seconds; /* the efficiency with which it takes as long */
 
-        if ((i < size && t->efficiency[i] < fits) || (i > size && t->efficiency[i] > fits))
-            t->efficiency[i] = fits;
+        if (t->n_learnt[i] && ((i < size && t->mean[i] < fits) || (i > size && t->mean[i] > fits)))
+            t->mean[i] = fits;
     }
+}
+
+/* Efficiencies from means.  Sizes of which nothing is known follow the nearest one, by what was guessed of both, and
+ * are put in order between their neighbours. */
+static void derive(rg_step_time *t)
+{
+    double roof[RG_STEP_SIZES], seconds[RG_STEP_SIZES];
+
+    for (int i = 0; i < RG_STEP_SIZES; i++) {
+        int near = nearest_learnt(t, i);
+
+        roof[i] = plain_roof_s(t, i);
+        seconds[i] = roof[i] / (t->mean[near] * (first_guess(i) / first_guess(near)));
+    }
+    for (int i = 1; i < RG_STEP_SIZES; i++)
+        if (!t->n_learnt[i])
+            seconds[i] = fmax(seconds[i], seconds[i - 1]);
+    for (int i = RG_STEP_SIZES - 2; i >= 0; i--)
+        if (!t->n_learnt[i])
+            seconds[i] = fmin(seconds[i], seconds[i + 1]);
+    for (int i = 0; i < RG_STEP_SIZES; i++)
+        t->efficiency[i] = roof[i] / seconds[i];
 }
 
 void rg_step_time_learn(rg_step_time *t, const rg_step_load *load, double took_s)
 {
     int size = size_of(load->n_rows);
     int32_t *n = &t->n_learnt[size];
-    double mean = t->efficiency[size], far = *n < FIRST_STEPS ? FIRST_OUTLIER : OUTLIER;
+    double far = *n < FIRST_STEPS ? FIRST_OUTLIER : OUTLIER, mean = *n ? t->mean[size] : t->efficiency[size];
 
     if (!is_known(t) || !(took_s > 0))
         return;
+    t->last[size] = t->n_steps++;
+    for (int i = 0; i < RG_STEP_SIZES; i++)
+        if (t->n_steps - t->last[i] > RECENT)
+            t->n_learnt[i] = 0;
     if (*n < MEAN_STEPS - 1)
         ++*n;
     mean += (within(roof_s(t, load) / took_s, mean / far, mean * far) - mean) / (*n + 1);
-    t->efficiency[size] = within(mean, LEAST_EFFICIENCY, MOST_EFFICIENCY);
+    t->mean[size] = within(mean, LEAST_EFFICIENCY, MOST_EFFICIENCY);
     order_neighbours(t, size);
+    derive(t);
 }
 
 static rg_step_load with_prompt(const rg_step_time *t, const rg_step_load *load, int64_t start, int32_t n_rows)

@@ -3,9 +3,10 @@
  * roof(step) is the shortest time that the machine allows: the longer of bytes / bandwidth and operations / peak, plus
  * a fixed part.  Steps fall short of it, the more so on a busy machine: efficiency = roof / time, one number for steps
  * of 1 row, 2 to 3, 4 to 7, ..., each the mean of the latest steps of its size.  A prediction is roof / efficiency.
- * Larger steps are never predicted to be quicker than smaller ones: what is learnt of one size changes its neighbours
- * where needed.  Reads no clock and no model: arithmetic on given numbers.  Only the engine thread uses it; others work
- * on copies. */
+ * A size that has not come for some hundred steps, or never, follows the nearest size that has: otherwise one that is
+ * thought too slow to be tried would never be found to be quicker.  Larger steps are never predicted to be quicker than
+ * smaller ones: what is learnt of one size changes its neighbours where needed.  Reads no clock and no model:
+ * arithmetic on given numbers.  Only the engine thread uses it; others work on copies. */
 #ifndef RG_ENGINE_STEP_TIME_H
 #define RG_ENGINE_STEP_TIME_H
 
@@ -22,8 +23,11 @@ typedef struct rg_step_roofs {
 typedef struct rg_step_time {
     rg_step_facts facts;
     rg_step_roofs roofs;
-    double efficiency[RG_STEP_SIZES];  /* by the power of two */
-    int32_t n_learnt[RG_STEP_SIZES];   /* steps, counted up to what their mean is taken of */
+    double efficiency[RG_STEP_SIZES];  /* by the power of two: what predictions go by, made of what follows */
+    double mean[RG_STEP_SIZES];        /* of the latest steps */
+    int32_t n_learnt[RG_STEP_SIZES];   /* steps, counted up to what their mean is taken of; 0: none, or long ago */
+    int64_t last[RG_STEP_SIZES];       /* number of the latest step */
+    int64_t n_steps;
 } rg_step_time;
 
 void rg_step_time_init(rg_step_time *t, const rg_step_facts *facts, const rg_step_roofs *roofs);

@@ -158,6 +158,25 @@ static void larger_steps_take_no_less(void **state)
             }
 }
 
+/* Sizes that never come follow those that do: a prompt may have as many rows as the machine can compute in time, though
+ * none of so many was seen, or was seen long ago on a slower machine. */
+static void sizes_that_never_come_follow(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < RG_LEN(all_facts); f++)
+        for (int before = 0; before < 2; before++) {
+            rg_step_time t;
+            rg_step_load few = answers_of(all_facts[f], 4, 200), many = prompt_of(all_facts[f], 64);
+
+            rg_step_time_init(&t, all_facts[f], &roofs);
+            for (int i = 0; i < 40 && before; i++)
+                rg_step_time_learn(&t, &many, 50 * plain(&t, &many));
+            for (int i = 0; i < 400; i++)
+                rg_step_time_learn(&t, &few, from_cache(&t, &few));
+            assert_true(rg_step_time_predict(&t, &many) < 1.3 * from_cache(&t, &many));
+        }
+}
+
 /* The budget is kept and not wasted: that many rows are predicted to fit, and hardly more would. */
 static void a_budget_is_the_inverse(void **state)
 {
@@ -221,6 +240,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(predictions_come_to_what_steps_take),
         cmocka_unit_test(a_machine_that_slows_down_shows),
         cmocka_unit_test(larger_steps_take_no_less),
+        cmocka_unit_test(sizes_that_never_come_follow),
         cmocka_unit_test(a_budget_is_the_inverse),
         cmocka_unit_test(late_rows_cost_more),
         cmocka_unit_test(the_quicker_way_back_is_taken),
