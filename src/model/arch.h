@@ -86,6 +86,7 @@ struct rg_arch {
     const char *gguf_name;  /* of general.architecture */
     bool (*claims)(const rg_checkpoint *ckpt); /* when several share a gguf_name; NULL: yes */
     const char *hf_prefix;  /* of layer weights: "model.layers." */
+    const char *layer_list; /* config.json's list with an entry for each layer, counted if no number is given; NULL */
     const rg_key *keys;
     size_t n_keys, own_bytes;
     /* Check the keys, and fill in what follows from them: the rest of the config, and those members of config.layer

@@ -20,8 +20,9 @@ static const char *const harmless[] = {
 };
 
 static const rg_key common_keys[] = {
-    { offsetof(rg_config, n_layers), KEY_INT, "num_hidden_layers", "block_count", RG_REQUIRED },
-    { offsetof(rg_config, dim), KEY_INT, "hidden_size", "embedding_length", RG_REQUIRED },
+    { offsetof(rg_config, n_layers), KEY_INT, "num_hidden_layers", "block_count", RG_REQUIRED,
+      { "n_layer", "n_layers" } },
+    { offsetof(rg_config, dim), KEY_INT, "hidden_size", "embedding_length", RG_REQUIRED, { "n_embd", "d_model" } },
 };
 
 const char *rg_gguf_key(const rg_checkpoint *ckpt, const char *suffix, char out[128])
@@ -40,6 +41,17 @@ const rg_key *rg_config_common_keys(size_t *n)
     return common_keys;
 }
 
+/* The first spelling of a key that config.json has; its own if there is none. */
+static const char *spelling_of(const rg_checkpoint *ckpt, const rg_key *key)
+{
+    if (rg_meta_type_of(ckpt, key->hf) != RG_META_NONE)
+        return key->hf;
+    for (size_t i = 0; i < RG_LEN(key->hf_too) && key->hf_too[i]; i++)
+        if (rg_meta_type_of(ckpt, key->hf_too[i]) != RG_META_NONE)
+            return key->hf_too[i];
+    return key->hf;
+}
+
 static bool read_key(rg_config *c, const rg_checkpoint *ckpt, const rg_key *key, rg_error *err)
 {
     char full[128];
@@ -52,8 +64,8 @@ static bool read_key(rg_config *c, const rg_checkpoint *ckpt, const rg_key *key,
 
     if (name && c->from_gguf)
         name = rg_gguf_key(ckpt, name, full);
-    else if (key->hf_too && rg_meta_type_of(ckpt, name) == RG_META_NONE)
-        name = key->hf_too;
+    else if (name)
+        name = spelling_of(ckpt, key);
     if (name && key->kind == KEY_INT)
         got = rg_meta_int(ckpt, name, 0, INT32_MAX, &whole, err);
     else if (name && key->kind == KEY_BOOL)
@@ -229,6 +241,23 @@ static bool read_sampling(rg_config *c, const rg_checkpoint *ckpt, rg_error *err
     return true;
 }
 
+/* The number of layers may follow from a list that has an entry for each. */
+static bool read_sizes(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    const rg_key *layers = &common_keys[0];
+    const char *list = c->arch->layer_list;
+    bool counted = !c->from_gguf && list && rg_meta_type_of(ckpt, spelling_of(ckpt, layers)) == RG_META_NONE &&
+                   rg_meta_type_of(ckpt, list) == RG_META_ARRAY;
+    size_t n = 0;
+
+    if (!rg_config_keys(c, ckpt, layers + counted, RG_LEN(common_keys) - counted, err) ||
+        (counted && rg_meta_length(ckpt, list, &n, err) < 0))
+        return false;
+    if (counted)
+        c->n_layers = (int)(n < RG_MAX_LAYERS ? n : RG_MAX_LAYERS + 1); /* too many are refused with the rest */
+    return true;
+}
+
 /* GGUF may leave vocab_size to the token list or to the embedding's shape. */
 static bool read_vocab(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
@@ -321,7 +350,7 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (!c->arch || !require_plain_weights(ckpt, err))
         return false;
     RG_ASSERT(c->arch->own_bytes <= sizeof c->own);
-    if (!rg_config_keys(c, ckpt, common_keys, RG_LEN(common_keys), err) || !read_vocab(c, ckpt, err))
+    if (!read_sizes(c, ckpt, err) || !read_vocab(c, ckpt, err))
         return false;
     if (c->n_layers < 1 || c->n_layers > RG_MAX_LAYERS || c->dim < 1)
         return rg_fail(err, RG_E_INPUT,

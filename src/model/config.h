@@ -75,7 +75,7 @@ typedef struct rg_key {
     const char *hf;
     const char *gguf; /* after "<architecture>." */
     double fallback;  /* NAN: the key is required */
-    const char *hf_too; /* another spelling of config.json's key; NULL: none */
+    const char *hf_too[2]; /* other spellings of config.json's key, taken where that is absent; NULL: none */
 } rg_key;
 
 #define RG_REQUIRED __builtin_nan("")

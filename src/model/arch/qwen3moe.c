@@ -9,7 +9,8 @@ enum { DENSE, EXPERTS }; /* kinds of layer */
 static const rg_key keys[] = {
     KEYS_GQA(32768, 32, 4, 0), KEY_FFN(6144), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
     { offsetof(rg_config, moe_ffn_dim), KEY_INT, "moe_intermediate_size", "expert_feed_forward_length", 768 },
-    { offsetof(rg_config, routing.n_experts), KEY_INT, "num_experts", "expert_count", 128, "num_local_experts" },
+    { offsetof(rg_config, routing.n_experts), KEY_INT, "num_experts", "expert_count", 128,
+      { "num_local_experts" } },
     { offsetof(rg_config, routing.n_used), KEY_INT, "num_experts_per_tok", "expert_used_count", 8 },
     { offsetof(rg_config, routing.renormalize), KEY_BOOL, "norm_topk_prob", NULL, 0 },
 };
