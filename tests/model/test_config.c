@@ -314,6 +314,12 @@ static const struct {
     { "mamba", "{\"layer_norm_epsilon\": null}", FLOAT(norm_eps), 1e-5 },
     { "mamba", "{\"use_conv_bias\": null}", OWN_BOOL(mamba_settings, conv_bias), 1 },
     { "mamba", "{\"tie_word_embeddings\": null}", BOOL(tie_embeddings), 1 },
+    { "mamba", "{\"num_hidden_layers\": null, \"n_layer\": 2}", INT(n_layers), 2 },
+    { "jamba", "{\"num_key_value_heads\": null, \"num_attention_heads\": 16}", INT(n_kv_heads), 8 },
+    { "jamba", "{\"mamba_d_state\": null}", OWN(mamba_settings, d_state), 16 },
+    { "jamba", "{\"mamba_dt_rank\": \"auto\"}", OWN(mamba_settings, dt_rank), 4 },
+    { "jamba", "{\"attn_layer_period\": null, \"attn_layer_offset\": null}", INT(layer[2].kind), 0 },
+    { "jamba", "{\"num_experts\": 1}", INT(layer[1].kind), 0 },
 };
 
 static void missing_keys_take_defaults(void **state)

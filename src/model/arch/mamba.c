@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "model/arch/hybrid.h"
 #include "model/arch/mamba.h"
 
 static const mamba_settings *own(const rg_config *c)
@@ -35,37 +36,46 @@ static const char *const harmless[] = {
     "d_model", "n_layer", "pad_vocab_size_multiple", "d_inner", NULL,
 };
 
-static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+bool finish_mamba(rg_config *c, const rg_checkpoint *ckpt, const char *expand, const char *rank, rg_error *err)
 {
     mamba_settings *s = RG_OWN_EDIT(c, mamba_settings);
     char key[128];
-    int64_t expand = 2, dt_rank = (c->dim + 15) / 16;
+    int64_t times = 2, dt_rank = ((int64_t)c->dim + 15) / 16;
 
     if (c->from_gguf) {
-        if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "ssm.time_step_rank", key), 1, INT32_MAX / 4, &dt_rank, err) < 0 ||
-            !require_false(ckpt, rg_gguf_key(ckpt, "ssm.dt_b_c_rms", key), err))
+        if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "ssm.time_step_rank", key), 1, INT32_MAX / 4, &dt_rank, err) < 0)
             return false;
-        c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
-        s->conv_bias = !rg_checkpoint_n_tensors(ckpt) || rg_checkpoint_find(ckpt, "blk.0.ssm_conv1d.bias");
-        for (const char *const *k = (const char *const[]){ "feed_forward_length", "attention.head_count", NULL }; *k;
-             k++)
-            rg_meta_understand(ckpt, rg_gguf_key(ckpt, *k, key));
+        s->conv_bias = !rg_checkpoint_n_tensors(ckpt) || any_layer_has(c, ckpt, "ssm_conv1d.bias");
     } else {
-        bool word = rg_meta_type_of(ckpt, "time_step_rank") == RG_META_STRING; /* "auto" */
-        if (rg_meta_int(ckpt, "expand", 1, 1024, &expand, err) < 0 ||
-            (word && !require_choice(ckpt, "time_step_rank", (const char *const[]){ "auto", NULL }, err)) ||
-            (!word && rg_meta_int(ckpt, "time_step_rank", 1, INT32_MAX / 4, &dt_rank, err) < 0) ||
-            !require_choice(ckpt, "hidden_act", (const char *const[]){ "silu", NULL }, err))
+        bool word = rg_meta_type_of(ckpt, rank) == RG_META_STRING; /* "auto" */
+        if (rg_meta_int(ckpt, expand, 1, 1024, &times, err) < 0 ||
+            (word && !require_choice(ckpt, rank, (const char *const[]){ "auto", NULL }, err)) ||
+            (!word && rg_meta_int(ckpt, rank, 1, INT32_MAX / 4, &dt_rank, err) < 0) || !require_silu(ckpt, err))
             return false;
     }
     if (!s->d_inner)
-        s->d_inner = (int)(expand * c->dim);
+        s->d_inner = times * c->dim <= INT32_MAX / 8 ? (int)(times * c->dim) : 0;
     s->dt_rank = (int)dt_rank;
     if (s->d_inner < 1 || s->d_inner > INT32_MAX / 8 || s->d_state < 1 || s->d_state > 4096 || s->d_conv < 1 ||
         s->d_conv > 64)
         return rg_fail(err, RG_E_INPUT, "%s: inner width %d, state size %d, convolution %d: out of range",
                        rg_checkpoint_path(ckpt), s->d_inner, s->d_state, s->d_conv);
     return true;
+}
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    char key[128];
+
+    if (c->from_gguf) {
+        if (!require_false(ckpt, rg_gguf_key(ckpt, "ssm.dt_b_c_rms", key), err))
+            return false;
+        c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
+        for (const char *const *k = (const char *const[]){ "feed_forward_length", "attention.head_count", NULL }; *k;
+             k++)
+            rg_meta_understand(ckpt, rg_gguf_key(ckpt, *k, key));
+    }
+    return finish_mamba(c, ckpt, "expand", "time_step_rank", err);
 }
 
 bool when_conv_bias(const rg_config *c, int layer)
@@ -134,6 +144,19 @@ void mamba_keep(const rg_config *c, rg_keep *out)
                       .shared_with = -1 };
 }
 
+/* dt, B and C, each with its norm, in place. */
+static void norm_parts(rg_fwd *f, const rg_layer *l, const rg_act *dbc)
+{
+    const mamba_settings *o = own(l->c);
+    rg_act *dt = rg_act_view(f, "dt_normed", dbc, 0, o->dt_rank);
+    rg_act *b = rg_act_view(f, "b", dbc, o->dt_rank, o->d_state);
+    rg_act *c = rg_act_view(f, "c", dbc, o->dt_rank + o->d_state, o->d_state);
+
+    rg_rmsnorm(f, dt, dt, l->w[W_DT_NORM], l->c->norm_eps);
+    rg_rmsnorm(f, b, b, l->w[W_B_NORM], l->c->norm_eps);
+    rg_rmsnorm(f, c, c, l->w[W_C_NORM], l->c->norm_eps);
+}
+
 rg_act *part_mamba(rg_fwd *f, const rg_layer *l, const rg_act *h)
 {
     const mamba_settings *o = own(l->c);
@@ -147,6 +170,8 @@ rg_act *part_mamba(rg_fwd *f, const rg_layer *l, const rg_act *h)
     rg_conv(f, u, rg_act_view(f, "conv_in", xz, 0, o->d_inner), l->w[W_CONV], l->w[W_CONV_BIAS],
             &l->buffer[MAMBA_TAIL]);
     rg_linear(f, dbc, u, l->w[W_X_PROJ], NULL);
+    if (l->w[W_DT_NORM])
+        norm_parts(f, l, dbc);
     rg_linear(f, dt, rg_act_view(f, "dt_low", dbc, 0, o->dt_rank), l->w[W_DT_PROJ], l->w[W_DT_BIAS]);
     rg_scan(f, y, u, dt, rg_act_view(f, "bc", dbc, o->dt_rank, 2 * o->d_state),
             rg_act_view(f, "z", xz, o->d_inner, o->d_inner), l->w[W_A], l->w[W_D], &l->buffer[MAMBA_STATE]);

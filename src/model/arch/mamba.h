@@ -14,10 +14,15 @@ typedef struct mamba_settings {
 
 enum {
     W_IN_PROJ = W_OWN, W_IN_BIAS, W_CONV, W_CONV_BIAS, W_X_PROJ, W_DT_PROJ, W_DT_BIAS, W_A, W_D, W_OUT_PROJ, W_OUT_BIAS,
+    W_DT_NORM, W_B_NORM, W_C_NORM, /* of what x_proj gives; a layer has all three or none */
     W_MAMBA_END
 };
 
 rg_size D_INNER, D_INNER_2, D_STATE, D_CONV, DT_RANK, X_PROJ_DIM;
+
+/* Reads the width and the rank of dt, which config.json has under these keys, finds the optional tensors of a GGUF
+ * file, and checks the sizes. */
+bool finish_mamba(rg_config *c, const rg_checkpoint *ckpt, const char *expand, const char *rank, rg_error *err);
 
 bool when_conv_bias(const rg_config *c, int layer);
 bool when_proj_bias(const rg_config *c, int layer);

@@ -52,17 +52,20 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
     { W_V_BIAS, "self_attn.v_proj.bias", "attn_v.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },              \
     { W_O_PROJ, "self_attn.o_proj", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },                                       \
     { W_O_BIAS, "self_attn.o_proj.bias", "attn_output.bias", { DIM }, .when = when_o_bias }
-#define WEIGHTS_MLP                                                                                                    \
-    { W_GATE_PROJ, "mlp.gate_proj", "ffn_gate", { FFN_DIM, DIM }, SPLIT_ROWS },                                        \
-    { W_UP_PROJ, "mlp.up_proj", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },                                              \
-    { W_DOWN_PROJ, "mlp.down_proj", "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS }
-/* The router and its experts: `part` is the name of the module that holds them; gate, up and down are names within an
- * expert. */
-#define WEIGHTS_EXPERTS(part, gate, up, down)                                                                          \
-    { W_ROUTER, part ".gate", "ffn_gate_inp", { N_EXPERTS, DIM } },                                                    \
+/* part: the name of the module that holds them; gate, up and down: names within it. */
+#define WEIGHTS_MLP_OF(part, gate, up, down)                                                                           \
+    { W_GATE_PROJ, part "." gate, "ffn_gate", { FFN_DIM, DIM }, SPLIT_ROWS },                                          \
+    { W_UP_PROJ, part "." up, "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },                                                \
+    { W_DOWN_PROJ, part "." down, "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS }
+#define WEIGHTS_MLP WEIGHTS_MLP_OF("mlp", "gate_proj", "up_proj", "down_proj")
+/* The router and its experts: `part` is the name of the module that holds them, router a name within it; gate, up and
+ * down are names within an expert. */
+#define WEIGHTS_EXPERTS_OF(part, router, gate, up, down)                                                               \
+    { W_ROUTER, part "." router, "ffn_gate_inp", { N_EXPERTS, DIM } },                                                 \
     { W_GATE_EXPERTS, part ".experts.*." gate, "ffn_gate_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS },             \
     { W_UP_EXPERTS, part ".experts.*." up, "ffn_up_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS },                   \
     { W_DOWN_EXPERTS, part ".experts.*." down, "ffn_down_exps", { N_EXPERTS, DIM, MOE_DIM }, SPLIT_COLS }
+#define WEIGHTS_EXPERTS(part, gate, up, down) WEIGHTS_EXPERTS_OF(part, "gate", gate, up, down)
 /* Norms in front of attention and MLP. */
 #define WEIGHTS_PRE_NORMS                                                                                              \
     { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM } },                                                          \

@@ -1,0 +1,124 @@
+/* jamba.c -- Jamba (Lieber et al. 2024): Mamba layers with an attention layer in every period, which does not rotate
+ * positions, and after each an MLP or routed experts; Mamba's dt, B and C are normed.
+ *
+ * config.json says by periods which layers are which; GGUF by numbers of K/V heads and by the tensors that are
+ * there. */
+#include "model/arch/hybrid.h"
+#include "model/arch/mamba.h"
+
+static const rg_key keys[] = {
+    KEYS_HYBRID_GQA(262144, 32, 8, 0), KEY_FFN(14336), KEY_RMS_EPS(1e-6), KEY_TIED(0),
+    { offsetof(rg_config, routing.n_experts), KEY_INT, "num_experts", "expert_count", 16 },
+    { offsetof(rg_config, routing.n_used), KEY_INT, "num_experts_per_tok", "expert_used_count", 2 },
+    { RG_OWN_AT(mamba_settings, d_state), KEY_INT, "mamba_d_state", "ssm.state_size", 16 },
+    { RG_OWN_AT(mamba_settings, d_conv), KEY_INT, "mamba_d_conv", "ssm.conv_kernel", 4 },
+    { RG_OWN_AT(mamba_settings, d_inner), KEY_INT, NULL, "ssm.inner_size", 0 },
+    { RG_OWN_AT(mamba_settings, conv_bias), KEY_BOOL, "mamba_conv_bias", NULL, 1 },
+    { RG_OWN_AT(mamba_settings, proj_bias), KEY_BOOL, "mamba_proj_bias", NULL, 0 },
+};
+
+static const char *const harmless[] = {
+    "use_mamba_kernels", "use_mambapy", "use_associative_scan", "num_logits_to_keep", "calc_logits_for_entire_prompt",
+    NULL,
+};
+
+/* Attention in layers attn_offset + n attn_period, experts likewise; with one expert there is no choice, and an MLP. */
+static bool finish_periods(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    int64_t attn_period = 8, attn_offset = 4, expert_period = 2, expert_offset = 1;
+
+    if (rg_meta_int(ckpt, "attn_layer_period", 1, INT32_MAX, &attn_period, err) < 0 ||
+        rg_meta_int(ckpt, "attn_layer_offset", 0, INT32_MAX, &attn_offset, err) < 0 ||
+        rg_meta_int(ckpt, "expert_layer_period", 1, INT32_MAX, &expert_period, err) < 0 ||
+        rg_meta_int(ckpt, "expert_layer_offset", 0, INT32_MAX, &expert_offset, err) < 0)
+        return false;
+    for (int i = 0; i < c->n_layers; i++) {
+        bool sparse = i % expert_period == expert_offset && c->routing.n_experts > 1;
+
+        c->layer[i].kind = i % attn_period == attn_offset ? HYBRID_ATTENTION : HYBRID_OTHER;
+        c->layer[i].kind += sparse ? HYBRID_EXPERTS : 0;
+    }
+    return true;
+}
+
+static bool finish_gguf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    finish_optional(c, ckpt);
+    if (!read_gguf_kv_heads(c, ckpt, err))
+        return false;
+    for (int i = 0; i < c->n_layers; i++)
+        c->layer[i].kind += layer_has(ckpt, i, "ffn_gate_inp.weight") ? HYBRID_EXPERTS : 0;
+    return true;
+}
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    bool sparse = false;
+
+    if (!(c->from_gguf ? finish_gguf(c, ckpt, err) : finish_periods(c, ckpt, err)))
+        return false;
+    c->moe_ffn_dim = c->ffn_dim;
+    c->routing.scale = 1;
+    c->routing.softmax_first = true;
+    for (int i = 0; i < c->n_layers; i++)
+        sparse = sparse || c->layer[i].kind >= HYBRID_EXPERTS;
+    return finish_heads(c, err) && (!sparse || finish_routing(c, err)) &&
+           finish_mamba(c, ckpt, "mamba_expand", "mamba_dt_rank", err);
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    return put_gguf_kv_heads(c, w, err) &&
+           put_gguf_int(c, w, "ssm.time_step_rank", RG_OWN(c, mamba_settings)->dt_rank, err);
+}
+
+static const rg_weight_spec weights[] = {
+    { W_EMBED_TOKENS, "model.embed_tokens", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },
+    { W_FINAL_NORM, "model.final_layernorm", "output_norm", { DIM } },
+    { W_LM_HEAD, "lm_head", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied },
+    { 0 },
+};
+
+#define NORMS                                                                                                          \
+    { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM } },                                                          \
+    { W_FFN_NORM, "pre_ff_layernorm", "ffn_norm", { DIM } }
+#define MAMBA                                                                                                          \
+    WEIGHTS_MAMBA("mamba."),                                                                                           \
+    { W_DT_NORM, "mamba.dt_layernorm", "ssm_dt_norm", { DT_RANK } },                                                   \
+    { W_B_NORM, "mamba.b_layernorm", "ssm_b_norm", { D_STATE } },                                                      \
+    { W_C_NORM, "mamba.c_layernorm", "ssm_c_norm", { D_STATE } }
+#define MLP WEIGHTS_MLP_OF("feed_forward", "gate_proj", "up_proj", "down_proj")
+#define EXPERTS WEIGHTS_EXPERTS_OF("feed_forward", "router", "gate_proj", "up_proj", "down_proj")
+
+static const rg_weight_spec mamba_mlp[] = { NORMS, MAMBA, MLP, { 0 } };
+static const rg_weight_spec mamba_experts[] = { NORMS, MAMBA, EXPERTS, { 0 } };
+static const rg_weight_spec attention_mlp[] = { NORMS, WEIGHTS_GQA(GGUF_HALVES), MLP, { 0 } };
+static const rg_weight_spec attention_experts[] = { NORMS, WEIGHTS_GQA(GGUF_HALVES), EXPERTS, { 0 } };
+
+static void keep_mamba(const rg_config *c, int layer, rg_keep *out)
+{
+    (void)layer;
+    mamba_keep(c, out);
+}
+
+static void block_mamba(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *h = rg_act_new(f, "norm", l->c->dim);
+
+    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
+    rg_linear_add(f, x, part_mamba(f, l, h), l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
+    part_second_half(f, l, x);
+}
+
+static const rg_layer_kind kinds[] = {
+    [HYBRID_OTHER] = { mamba_mlp, keep_mamba, block_mamba },
+    [HYBRID_ATTENTION] = { attention_mlp, keep_kv, block_pre_norm },
+    [HYBRID_OTHER + HYBRID_EXPERTS] = { mamba_experts, keep_mamba, block_mamba },
+    [HYBRID_ATTENTION + HYBRID_EXPERTS] = { attention_experts, keep_kv, block_pre_norm },
+};
+
+const rg_arch rg_arch_jamba = {
+    .hf_name = "JambaForCausalLM", .hf_type = "jamba", .gguf_name = "jamba", .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(mamba_settings), .finish = finish, .harmless = harmless,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+};
