@@ -11,9 +11,11 @@
 
 /* What a weight is for. */
 typedef enum rg_role {
-    W_EMBED_TOKENS, W_FINAL_NORM, W_LM_HEAD, W_ROPE_FREQS, W_ROPE_SHORT, W_ROPE_LONG,
-    W_ATTN_NORM, W_Q_PROJ, W_K_PROJ, W_V_PROJ, W_O_PROJ, W_Q_BIAS, W_K_BIAS, W_V_BIAS, W_O_BIAS, W_Q_NORM, W_K_NORM,
-    W_POST_ATTN_NORM, W_FFN_NORM, W_POST_FFN_NORM,
+    W_EMBED_TOKENS, W_EMBED_POSITIONS, W_FINAL_NORM, W_FINAL_NORM_BIAS, W_LM_HEAD,
+    W_ROPE_FREQS, W_ROPE_SHORT, W_ROPE_LONG,
+    W_ATTN_NORM, W_ATTN_NORM_BIAS, W_FFN_NORM, W_FFN_NORM_BIAS,
+    W_Q_PROJ, W_K_PROJ, W_V_PROJ, W_O_PROJ, W_Q_BIAS, W_K_BIAS, W_V_BIAS, W_O_BIAS, W_Q_NORM, W_K_NORM,
+    W_POST_ATTN_NORM, W_POST_FFN_NORM,
     W_GATE_PROJ, W_UP_PROJ, W_DOWN_PROJ, W_GATE_BIAS, W_UP_BIAS, W_DOWN_BIAS,
     W_ROUTER, W_GATE_EXPERTS, W_UP_EXPERTS, W_DOWN_EXPERTS, W_SHARED_GATE, W_SHARED_UP, W_SHARED_DOWN,
     W_OWN,               /* the first of an architecture's own */
@@ -98,7 +100,7 @@ struct rg_arch {
 
     /* Hooks; NULL: the usual one, named behind each.  l->index is -1. */
     void (*embed)(rg_fwd *f, const rg_layer *l, rg_act *x);                    /* row of a table, times embed_scale */
-    void (*norm)(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x);    /* RMSNorm; y may be x */
+    void (*norm)(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x);    /* by W_FINAL_NORM; y may be x */
     void (*head)(rg_fwd *f, const rg_layer *l, rg_act *logits, const rg_act *h); /* linear, capped */
     int (*width)(const rg_config *c);       /* columns of x; NULL: dim */
     rg_act *(*shown)(rg_fwd *f, rg_act *x); /* the dim columns of x that readers see as a layer's input; NULL: x */

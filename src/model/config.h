@@ -32,6 +32,8 @@ typedef struct rg_config {
     bool from_gguf;
     int n_layers, dim, vocab_size, max_seq_len;
     float norm_eps;
+    bool layer_norm;            /* norms are LayerNorm, else RMSNorm */
+    int n_positions;            /* that have an embedding of their own, so that no sequence can be longer; 0: none */
     bool tie_embeddings;
     double embed_scale;         /* the embedding is multiplied by it */
     float logit_softcap;        /* 0: none */

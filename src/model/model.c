@@ -160,6 +160,8 @@ static void norm(const rg_model *m, rg_fwd *f, rg_act *y, const rg_act *x)
 {
     if (m->config.arch->norm)
         m->config.arch->norm(f, &m->outer, y, x);
+    else if (m->config.layer_norm)
+        rg_layernorm(f, y, x, m->outer.w[W_FINAL_NORM], m->outer.w[W_FINAL_NORM_BIAS], m->config.norm_eps);
     else
         rg_rmsnorm(f, y, x, m->outer.w[W_FINAL_NORM], m->config.norm_eps);
 }

@@ -177,6 +177,20 @@ bool require_choice(const rg_checkpoint *ckpt, const char *key, const char *cons
     return rg_config_choice(ckpt, key, names, &which, err);
 }
 
+bool finish_act(rg_config *c, const rg_checkpoint *ckpt, const char *key, rg_activation fallback, rg_error *err)
+{
+    static const char *const names[] = { "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "relu2", "silu",
+                                         "swish", NULL };
+    static const rg_activation acts[] = { RG_GELU, RG_GELU_TANH, RG_GELU_TANH, RG_GELU_TANH, RG_RELU, RG_RELU2, RG_SILU,
+                                          RG_SILU };
+    int which = -1;
+
+    if (!c->from_gguf && !rg_config_choice(ckpt, key, names, &which, err))
+        return false;
+    c->act = which < 0 ? fallback : acts[which];
+    return true;
+}
+
 bool require_silu(const rg_checkpoint *ckpt, rg_error *err)
 {
     return require_choice(ckpt, "hidden_act", (const char *const[]){ "silu", NULL }, err);
@@ -287,11 +301,26 @@ rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
     return a;
 }
 
+void part_norm(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x, int weight, int bias)
+{
+    if (!l->c->layer_norm)
+        rg_rmsnorm(f, y, x, l->w[weight], l->c->norm_eps);
+    else if (l->w[weight])
+        rg_layernorm(f, y, x, l->w[weight], l->w[bias], l->c->norm_eps);
+    else
+        rg_layernorm_plain(f, y, x, x->cols, l->c->norm_eps);
+}
+
 void part_mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, bool add)
 {
     rg_act *g = rg_act_new(f, "ffn", l->c->ffn_dim);
 
-    rg_gated(f, g, h, l->w[W_GATE_PROJ], l->w[W_UP_PROJ], l->w[W_GATE_BIAS], l->w[W_UP_BIAS], l->c->act);
+    if (l->w[W_GATE_PROJ]) {
+        rg_gated(f, g, h, l->w[W_GATE_PROJ], l->w[W_UP_PROJ], l->w[W_GATE_BIAS], l->w[W_UP_BIAS], l->c->act);
+    } else {
+        rg_linear(f, g, h, l->w[W_UP_PROJ], l->w[W_UP_BIAS]);
+        rg_activate(f, g, g, l->c->act);
+    }
     if (add)
         rg_linear_add(f, out, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
     else
@@ -318,7 +347,7 @@ void part_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h)
 void part_second_half(rg_fwd *f, const rg_layer *l, rg_act *x)
 {
     rg_act *g = rg_act_new(f, "ffn_norm", l->c->dim);
-    rg_rmsnorm(f, g, x, l->w[W_FFN_NORM], l->c->norm_eps);
+    part_norm(f, l, g, x, W_FFN_NORM, W_FFN_NORM_BIAS);
     if (l->w[W_ROUTER])
         part_experts(f, l, x, g);
     else
@@ -329,10 +358,24 @@ void block_pre_norm(rg_fwd *f, const rg_layer *l, rg_act *x)
 {
     rg_act *h = rg_act_new(f, "attn_norm", l->c->dim);
 
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
+    part_norm(f, l, h, x, W_ATTN_NORM, W_ATTN_NORM_BIAS);
     rg_act *a = part_attention(f, l, h);
     rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
     part_second_half(f, l, x);
+}
+
+void block_parallel(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *h = rg_act_new(f, "attn_norm", l->c->dim), *g = h;
+
+    part_norm(f, l, h, x, W_ATTN_NORM, W_ATTN_NORM_BIAS);
+    if (l->w[W_FFN_NORM]) {
+        g = rg_act_new(f, "ffn_norm", l->c->dim);
+        part_norm(f, l, g, x, W_FFN_NORM, W_FFN_NORM_BIAS);
+    }
+    rg_act *a = part_attention(f, l, h);
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    part_mlp(f, l, x, g, true);
 }
 
 void block_both_norms(rg_fwd *f, const rg_layer *l, rg_act *x)

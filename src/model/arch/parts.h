@@ -70,6 +70,11 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
 #define WEIGHTS_PRE_NORMS                                                                                              \
     { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM } },                                                          \
     { W_FFN_NORM, "post_attention_layernorm", "ffn_norm", { DIM } }
+/* Biases of these norms, and of the final one. */
+#define WEIGHTS_PRE_NORM_BIASES                                                                                        \
+    { W_ATTN_NORM_BIAS, "input_layernorm.bias", "attn_norm.bias", { DIM } },                                           \
+    { W_FFN_NORM_BIAS, "post_attention_layernorm.bias", "ffn_norm.bias", { DIM } }
+#define WEIGHT_FINAL_NORM_BIAS { W_FINAL_NORM_BIAS, "model.norm.bias", "output_norm.bias", { DIM } }
 /* RMSNorm of each head of q and k, or of their whole rows. */
 #define WEIGHTS_QK_NORM(q_size, k_size)                                                                                \
     { W_Q_NORM, "self_attn.q_norm", "attn_q_norm", { q_size }, SPLIT_NONE },                                           \
@@ -95,6 +100,8 @@ void finish_optional(rg_config *c, const rg_checkpoint *ckpt);
 bool finish_routing(const rg_config *c, rg_error *err);
 /* config.json's key must be one of NULL-ended names, or absent. */
 bool require_choice(const rg_checkpoint *ckpt, const char *key, const char *const *names, rg_error *err);
+/* c->act by the name at config.json's key, or by `fallback` where it is absent; GGUF: `fallback`. */
+bool finish_act(rg_config *c, const rg_checkpoint *ckpt, const char *key, rg_activation fallback, rg_error *err);
 bool require_silu(const rg_checkpoint *ckpt, rg_error *err); /* of "hidden_act" */
 bool require_false(const rg_checkpoint *ckpt, const char *key, rg_error *err);
 
@@ -108,7 +115,10 @@ bool put_gguf_decoder(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 
 /* The act before o_proj: q, k, v of h, normalised per head where the layer has W_Q_NORM, rotated, stored, attended. */
 rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h);
-/* out += (add) or = down(act(gate h) * up h). */
+/* y = the norm of x that the config asks for, by the weight of one role and, of LayerNorm, the bias of another; where
+ * the layer has no weight, LayerNorm without one.  y may be x. */
+void part_norm(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x, int weight, int bias);
+/* out += (add) or = down(act(gate h) * up h), or down(act(up h)) where the layer has no gate. */
 void part_mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, bool add);
 
 /* out += the routed experts of h, and the shared ones where the layer has them. */
@@ -120,6 +130,8 @@ void part_second_half(rg_fwd *f, const rg_layer *l, rg_act *x);
 /* Blocks of decoders: attention, then the second half (an MLP, or experts where the layer has a router), both added to
  * x; with a norm in front of each half; */
 void block_pre_norm(rg_fwd *f, const rg_layer *l, rg_act *x);
+/* both of x as it came, each by a norm of its own, or by one for both where there is no second; */
+void block_parallel(rg_fwd *f, const rg_layer *l, rg_act *x);
 /* with a norm in front of each and one behind it (Gemma 2 and 3). */
 void block_both_norms(rg_fwd *f, const rg_layer *l, rg_act *x);
 
