@@ -17,17 +17,22 @@ typedef enum rg_role {
     W_Q_PROJ, W_K_PROJ, W_V_PROJ, W_O_PROJ, W_Q_BIAS, W_K_BIAS, W_V_BIAS, W_O_BIAS, W_Q_NORM, W_K_NORM,
     W_POST_ATTN_NORM, W_POST_FFN_NORM,
     W_GATE_PROJ, W_UP_PROJ, W_DOWN_PROJ, W_GATE_BIAS, W_UP_BIAS, W_DOWN_BIAS,
-    W_ROUTER, W_GATE_EXPERTS, W_UP_EXPERTS, W_DOWN_EXPERTS, W_SHARED_GATE, W_SHARED_UP, W_SHARED_DOWN,
+    W_ROUTER, W_ROUTER_BIAS,
+    W_CHOICE_BIAS, W_EXPERT_SCALE, /* rg_route's bias and scale */
+    W_GATE_EXPERTS, W_UP_EXPERTS, W_DOWN_EXPERTS, W_GATE_EXPERTS_BIAS, W_UP_EXPERTS_BIAS, W_DOWN_EXPERTS_BIAS,
+    W_SHARED_GATE, W_SHARED_UP, W_SHARED_DOWN,
+    W_SHARED_ROUTER,     /* of one row: the shared expert counts as much as the sigmoid of its value */
     W_OWN,               /* the first of an architecture's own */
     W_COUNT = W_OWN + 24
 } rg_role;
 
 /* The length of one side of a weight, from the config.  Those that several architectures share: */
 typedef int64_t rg_size(const rg_config *c, int layer);
-rg_size DIM, VOCAB, Q_DIM, KV_DIM, QKV_DIM, HEAD_DIM, FFN_DIM, FFN_DIM_2, N_EXPERTS, MOE_DIM, SHARED_DIM, N_HEADS,
-    ROPE_PAIRS;
-/* First rows of the parts of a tensor that holds q, k and v one below the other. */
-rg_size ROW_0, ROW_OF_K, ROW_OF_V;
+rg_size DIM, VOCAB, Q_DIM, KV_DIM, QKV_DIM, HEAD_DIM, FFN_DIM, FFN_DIM_2, N_EXPERTS, MOE_DIM, MOE_DIM_2,
+    SHARED_DIM, N_HEADS, ROPE_PAIRS, ONE;
+/* First rows of the parts of a tensor that holds q, k and v one below the other; of what has its rows by turns with
+ * another. */
+rg_size ROW_0, ROW_1, ROW_OF_K, ROW_OF_V;
 /* One of an architecture's own: SIZE(D_INNER, RG_OWN(c, settings)->d_inner). */
 #define SIZE(name, formula)                                                                                            \
     int64_t name(const rg_config *c, int layer)                                                                        \
@@ -53,9 +58,13 @@ typedef struct rg_weight_spec {
     rg_load_fn *load;      /* NULL: as stored; applied to what the Hugging Face name finds */
     rg_load_fn *load_gguf; /* likewise for the GGUF name */
     /* Shape of the source where it differs: the tensor that load reads; or a tensor that holds several weights one
-     * below the other, where this one begins at row first_row. */
-    rg_size *stored[2];
+     * below the other (of stacked matrices: in each of them), where this one has the rows first_row, first_row +
+     * row_step, ... */
+    rg_size *stored[3];
     rg_size *first_row;    /* NULL: not part of a larger tensor */
+    int row_step;          /* 0: 1 */
+    bool split_in_gguf;    /* GGUF has a tensor of its own for each part */
+    bool transposed;       /* Hugging Face's matrices are [cols, rows]; shape and stored say [rows, cols] */
     /* Where the checkpoint lacks the GGUF name: a source and a load for it (older conversions). */
     const char *gguf_else;
     bool table;            /* a matrix kept as f32, not multiplied (a convolution's taps) */

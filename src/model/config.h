@@ -53,6 +53,7 @@ typedef struct rg_config {
 
     rg_routing routing;         /* n_experts 0: dense */
     int moe_ffn_dim, n_shared_experts, n_dense_layers;
+    int shared_ffn_dim;         /* of all shared experts; 0: n_shared_experts * moe_ffn_dim */
 
     int32_t bos_id, eos_ids[RG_MAX_EOS];
     int n_eos;

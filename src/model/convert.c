@@ -133,7 +133,7 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
                        found);
     if (!rg_origin_check(&s, t, err))
         return false;
-    if (s.first_row > 0)
+    if (s.part && s.first_row > 0 && !spec->split_in_gguf)
         return true;
     size_t len = strlen(spec->gguf);
     bool bias = len > 5 && !strcmp(spec->gguf + len - 5, ".bias");
@@ -144,12 +144,16 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
     it->origin = s;
     it->load = spec->to_gguf ? spec->to_gguf : s.load;
     it->paired = spec->paired;
-    if (spec->to_gguf || spec->first_row)
-        for (; n < 2 && spec->stored[n]; n++)
+    if (spec->to_gguf || (s.part && !spec->split_in_gguf)) {
+        for (; n < 3 && spec->stored[n]; n++)
             shape[n] = spec->stored[n](&v->config, layer);
-    else
+        it->origin.part = false;
+        it->origin.rows = it->origin.stored_rows;
+        it->origin.row_step = 1;
+    } else {
         for (; n < rg_spec_dims(spec); n++)
             shape[n] = spec->shape[n](&v->config, layer);
+    }
     set_shape(v, it, n, shape);
     if (stays_f32(spec))
         it->type = RG_F32;
@@ -288,6 +292,8 @@ static int64_t paired_row(const rg_config *c, int64_t r)
 static bool read_rows(const convert *v, const item *it, const rg_tensor *t, int64_t first, int64_t n,
                       uint64_t row_bytes, uint8_t *raw, rg_error *err)
 {
+    if (it->origin.part || it->origin.transposed)
+        return rg_origin_rows(&it->origin, t, first, n, raw, err);
     if (!it->paired)
         return rg_tensor_read(v->from, t, (uint64_t)first * row_bytes, raw, (size_t)n * row_bytes, err);
     for (int64_t r = 0; r < n; r++)
@@ -376,7 +382,7 @@ static bool write_item(convert *v, item *it, rg_error *err)
         rg_free(factors);
         return ok;
     }
-    if (it->load || (it->paired && it->n_dims == 1))
+    if (it->load || ((it->paired || it->origin.part) && it->n_dims == 1))
         return write_values(v, it, err);
     for (int64_t e = 0; e < n_tensors; e++) {
         const rg_tensor *t = e ? rg_origin_find(&it->origin, (int)e, name) : it->tensor;

@@ -24,8 +24,19 @@ rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_
 {
     rg_origin s = { spec, c, ckpt, layer, .name = c->from_gguf ? spec->gguf : spec->hf };
 
+    int n = rg_spec_dims(spec);
+
     s.load = c->from_gguf ? spec->load_gguf : spec->load;
-    s.first_row = spec->first_row ? spec->first_row(c, layer) : 0;
+    s.part = spec->first_row && !(c->from_gguf && spec->split_in_gguf);
+    s.transposed = spec->transposed && !c->from_gguf;
+    s.rows = s.stored_rows = n > 1 ? spec->shape[n - 2](c, layer) : spec->shape[0](c, layer);
+    s.cols = n > 1 ? spec->shape[n - 1](c, layer) : 1;
+    s.row_step = 1;
+    if (s.part) {
+        s.first_row = spec->first_row(c, layer);
+        s.row_step = spec->row_step ? spec->row_step : 1;
+        s.stored_rows = spec->stored[n > 2](c, layer);
+    }
     s.experts = !c->from_gguf && s.name && strchr(s.name, '*');
     return s;
 }
@@ -103,14 +114,66 @@ bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err)
     int64_t want[3];
     int n = 0;
 
-    if (spec->first_row || (s->load && spec->stored[0])) {
-        for (; n < 2 && spec->stored[n]; n++)
+    if (s->part || (s->load && spec->stored[0])) {
+        for (; n < 3 && spec->stored[n]; n++)
             want[n] = spec->stored[n](s->c, s->layer);
     } else {
         for (int i = s->experts ? 1 : 0; i < rg_spec_dims(spec); i++)
             want[n++] = spec->shape[i](s->c, s->layer);
     }
+    if (s->transposed && n > 1) {
+        int64_t rows = want[n - 2];
+
+        want[n - 2] = want[n - 1];
+        want[n - 1] = rows;
+        if (rg_format_of(t->type)->block_len > 1)
+            return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is %s, whose blocks cannot be transposed",
+                           rg_checkpoint_path(s->ckpt), t->name, rg_format_of(t->type)->name);
+    }
     return check_shape(s, t, want, n, err);
+}
+
+/* Rows of one matrix that stand in its columns `at`, at + row_step, ... */
+static bool read_columns(const rg_origin *s, const rg_tensor *t, int64_t mat, int64_t at, int64_t n, uint8_t *to,
+                         rg_error *err)
+{
+    const size_t size = (size_t)rg_format_of(t->type)->block_bytes, span = (size_t)((n - 1) * s->row_step + 1) * size;
+    const int64_t cols = s->cols;
+    uint8_t *line = rg_alloc(span);
+    bool ok = line || rg_fail_memory(err, span);
+
+    for (int64_t k = 0; ok && k < cols; k++) {
+        ok = rg_tensor_read(s->ckpt, t, (uint64_t)((mat * cols + k) * s->stored_rows + at) * size, line, span, err);
+        for (int64_t r = 0; ok && r < n; r++)
+            memcpy(to + (size_t)(r * cols + k) * size, line + (size_t)(r * s->row_step) * size, size);
+    }
+    rg_free(line);
+    return ok;
+}
+
+bool rg_origin_rows(const rg_origin *s, const rg_tensor *t, int64_t first, int64_t n, uint8_t *to, rg_error *err)
+{
+    uint64_t bytes;
+
+    if (!rg_row_bytes(t->type, s->cols, &bytes))
+        return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values are no multiple of a block", t->name,
+                       (long long)s->cols);
+    for (int64_t m; n > 0; first += m, n -= m, to += (uint64_t)m * bytes) {
+        int64_t mat = first / s->rows, row = first % s->rows, at = s->first_row + row * s->row_step;
+        bool together = !s->part && !s->transposed;
+        uint64_t from = (uint64_t)(mat * s->stored_rows + at) * bytes;
+
+        m = together ? n : s->rows - row < n ? s->rows - row : n;
+        if (s->transposed && !read_columns(s, t, mat, at, m, to, err))
+            return false;
+        if (!s->transposed && s->row_step == 1 && !rg_tensor_read(s->ckpt, t, from, to, (size_t)m * bytes, err))
+            return false;
+        for (int64_t r = 0; !s->transposed && s->row_step > 1 && r < m; r++)
+            if (!rg_tensor_read(s->ckpt, t, from + (uint64_t)(r * s->row_step) * bytes, to + (uint64_t)r * bytes, bytes,
+                                err))
+                return false;
+    }
+    return true;
 }
 
 /* A whole tensor in f32; the caller frees it. */
@@ -140,10 +203,10 @@ fail:
 float *rg_origin_values(const rg_origin *s, const rg_tensor *t, rg_load_fn *load, int64_t n, rg_error *err)
 {
     float *src = read_f32(s, t, err);
-    int64_t cols = rg_spec_dims(s->spec) > 1 ? n / s->spec->shape[0](s->c, s->layer) : 1;
 
-    if (src && s->first_row)
-        memmove(src, src + s->first_row * cols, (size_t)n * sizeof *src);
+    RG_ASSERT(!s->transposed && (!s->part || rg_spec_dims(s->spec) < 3));
+    for (int64_t r = 0; src && s->part && r < s->rows; r++)
+        memmove(src + r * s->cols, src + (s->first_row + r * s->row_step) * s->cols, (size_t)s->cols * sizeof *src);
     if (!src || !load)
         return src;
     float *dst = rg_array((size_t)n, sizeof *dst);

@@ -16,8 +16,12 @@ typedef struct rg_origin {
     int layer;                 /* -1: outside the layers */
     bool experts;              /* one tensor per matrix */
     rg_load_fn *load;          /* NULL: as stored */
-    int64_t first_row;         /* of the tensor, from which on its rows are this weight's */
     const char *name;          /* NULL: this kind of checkpoint has none */
+    bool part;                 /* of a tensor that holds other weights too */
+    bool transposed;           /* the tensor's matrices are [columns, rows] */
+    /* This weight's `rows` rows of each matrix are first_row, first_row + row_step, ... of the stored_rows that the
+     * tensor's matrices have. */
+    int64_t rows, cols, first_row, row_step, stored_rows;
 } rg_origin;
 
 rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_checkpoint *ckpt, int layer);
@@ -26,6 +30,9 @@ rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_
 const rg_tensor *rg_origin_find(rg_origin *s, int expert, char out[RG_WEIGHT_NAME]);
 /* True if t has the shape of the spec (of one matrix of it where there is a tensor per matrix). */
 bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err) RG_MUST_CHECK;
+/* n rows of the weight from `first` on, counted through all matrices of tensor t, as it stores them. */
+bool rg_origin_rows(const rg_origin *s, const rg_tensor *t, int64_t first, int64_t n, uint8_t *to, rg_error *err)
+    RG_MUST_CHECK;
 /* The weight's n values through `load` (NULL: as stored), from tensor t, which is read whole.  rg_free it. */
 float *rg_origin_values(const rg_origin *s, const rg_tensor *t, rg_load_fn *load, int64_t n, rg_error *err);
 

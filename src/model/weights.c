@@ -180,7 +180,7 @@ static bool pack_rows(rg_packed *p, const rg_origin *s, const rg_tensor *t, cons
         return rg_fail_memory(err, (size_t)at_once * bytes);
     for (int64_t i = 0; i < n; i += at_once) {
         int64_t m = n - i < at_once ? n - i : at_once;
-        if (!rg_tensor_read(s->ckpt, t, (uint64_t)(s->first_row + i) * bytes, buf, (size_t)m * bytes, err)) {
+        if (!rg_origin_rows(s, t, i, m, buf, err)) {
             rg_free(buf);
             return false;
         }

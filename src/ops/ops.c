@@ -340,31 +340,53 @@ void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act
 
 /* ---- experts ----------------------------------------------------------------------------------------------------- */
 
-void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *routing)
+void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *routing, const rg_weight *bias,
+              const rg_weight *scale)
 {
     RG_ASSERT(route->rows == logits->rows && route->cols == 2 * routing->n_used && logits->cols == routing->n_experts);
     RG_ASSERT(routing->n_used > 0 && routing->n_used <= routing->n_experts);
     RG_ASSERT(routing->n_groups == 0 || routing->n_experts % routing->n_groups == 0);
-    run(f, &(rg_op){ .kind = RG_OP_ROUTE, .out = { route }, .in = { logits }, .routing = routing });
+    RG_ASSERT(routing->score != RG_SCORE_SPARSEMIXER || (!bias && !routing->n_groups));
+    check_vector(bias, routing->n_experts);
+    check_vector(scale, routing->n_experts);
+    run(f, &(rg_op){ .kind = RG_OP_ROUTE,
+                     .out = { route },
+                     .in = { logits },
+                     .w = { scale },
+                     .b = { bias },
+                     .routing = routing });
+}
+
+/* One of the experts' matrices and its bias. */
+static void check_experts(const rg_weight *w, const rg_weight *b, int n, int rows, int cols)
+{
+    RG_ASSERT(w->n_mats == n);
+    check_matrix(w, rows, cols);
+    check_vector(b, (int64_t)n * rows);
 }
 
 void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg_routing *routing,
-            const rg_weight *const gate_up_down[3], rg_activation act)
+            const rg_experts *e)
 {
-    const rg_weight *gate = gate_up_down[0], *up = gate_up_down[1], *down = gate_up_down[2];
+    const int n = routing->n_experts, hidden = (int)e->up->rows;
+    rg_op op = { .kind = RG_OP_MOE, .out = { y }, .in = { x, route }, .accumulate = true, .routing = routing,
+                 .act = e->act };
+    int k = 0;
 
     RG_ASSERT(y->rows == x->rows && route->rows == x->rows && route->cols == 2 * routing->n_used);
-    RG_ASSERT(gate->n_mats == routing->n_experts && up->n_mats == gate->n_mats && down->n_mats == gate->n_mats);
-    check_matrix(gate, (int)up->rows, x->cols);
-    check_matrix(up, (int)gate->rows, x->cols);
-    check_matrix(down, y->cols, (int)gate->rows);
-    run(f, &(rg_op){ .kind = RG_OP_MOE,
-                     .out = { y },
-                     .in = { x, route },
-                     .accumulate = true,
-                     .w = { gate, up, down },
-                     .routing = routing,
-                     .act = act });
+    RG_ASSERT(e->gate || !e->b_gate);
+    if (e->gate) {
+        check_experts(e->gate, e->b_gate, n, hidden, x->cols);
+        op.w[k] = e->gate;
+        op.b[k++] = e->b_gate;
+    }
+    check_experts(e->up, e->b_up, n, hidden, x->cols);
+    op.w[k] = e->up;
+    op.b[k++] = e->b_up;
+    check_experts(e->down, e->b_down, n, y->cols, hidden);
+    op.w[k] = e->down;
+    op.b[k] = e->b_down;
+    run(f, &op);
 }
 
 /* ---- recurrence -------------------------------------------------------------------------------------------------- */

@@ -75,6 +75,7 @@ typedef enum rg_activation {
     RG_RELU,
     RG_RELU2,     /* relu(x)^2 */
     RG_SIGMOID,   /* for gates */
+    RG_SWIGLU_CLAMPED, /* gpt-oss: g sigmoid(1.702 g) of g = min(x, 7); what it gates enters as clamp(up, -7, 7) + 1 */
     RG_ACTIVATIONS
 } rg_activation;
 
@@ -87,14 +88,34 @@ typedef struct rg_attend_params {
                                value, so that a row's weights add up to less than 1; neither scaled nor capped */
 } rg_attend_params;
 
-/* Which experts, and how much of each. */
+/* The scores of experts, made from the router's logits. */
+typedef enum rg_expert_score {
+    RG_SCORE_CHOSEN,  /* the best logits are chosen, and a softmax over them gives the weights */
+    RG_SCORE_SOFTMAX, /* softmax over all */
+    RG_SCORE_SIGMOID,
+    /* PhiMoE's SparseMixer: the best logit m is chosen; its weight is its share in a softmax over those l with
+     * (m - l) / max(|l|, m) <= 2 jitter; then the same among the others. */
+    RG_SCORE_SPARSEMIXER,
+} rg_expert_score;
+
+/* Which experts, and how much of each.  Chosen are the n_used with the highest score, or score + bias where the
+ * operation has biases; the weights are the scores alone. */
 typedef struct rg_routing {
     int n_experts, n_used;
-    bool softmax_first;   /* softmax over all, then choose (deepseek); else choose, then softmax over the chosen */
-    bool renormalize;     /* chosen probabilities divided by their sum (only with softmax_first) */
-    float scale;
-    int n_groups, n_groups_used; /* group-limited: only the best groups by their best expert; 0: off */
+    rg_expert_score score;
+    bool renormalize;     /* the weights of the chosen are divided by their sum + sum_eps */
+    float sum_eps, jitter, scale;
+    int n_groups, n_groups_used; /* group-limited: experts of the best groups alone; 0: off */
+    bool groups_by_two;   /* a group counts as the sum of its best two experts; else as its best one */
+    bool weigh_input;     /* rg_moe: the weights multiply the experts' input, not their output */
 } rg_routing;
+
+/* The experts' weights, stacked; biases are [n_experts, rows].  What is left out is not there. */
+typedef struct rg_experts {
+    const rg_weight *gate, *up, *down; /* without a gate: act(up x) */
+    const rg_weight *b_gate, *b_up, *b_down;
+    rg_activation act;
+} rg_experts;
 
 /* ---- one operation ----------------------------------------------------------------------------------------------- */
 
@@ -245,11 +266,13 @@ void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, const 
 void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv,
                       const rg_attend_params *p);
 /* route [rows, 2 * n_used] = chosen experts (as int32 bits), in rising order, then their weights, from logits [rows,
- * n_experts]. */
-void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *routing);
-/* y += sum over a row's experts, in index order, of weight * down[e] (act(gate[e] x) * (up[e] x)). */
+ * n_experts].  bias [n_experts], added to the scores for the choice alone, and scale [n_experts], which multiplies the
+ * weights at last, may be NULL. */
+void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *routing, const rg_weight *bias,
+              const rg_weight *scale);
+/* y += sum over a row's experts, in index order, of weight * (down[e] (act(gate[e] x + b) * (up[e] x + b)) + b). */
 void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg_routing *routing,
-            const rg_weight *const gate_up_down[3], rg_activation act);
+            const rg_experts *e);
 /* Causal depthwise convolution over positions, then SiLU: y[t, c] = silu(b[c] + sum_j w[c, j] x[t - (taps - 1) + j,
  * c]).  w [channels, taps]. */
 void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_buffer *tail);

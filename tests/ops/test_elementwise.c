@@ -78,7 +78,7 @@ static void gate(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_a
 static void gate_is(const job *j, const float *x, const float *g, double *y)
 {
     for (int i = 0; i < j->cols; i++)
-        y[i] = (double)x[i] * act_of_double(j->act, (double)g[i]);
+        y[i] = gated_double(j->act, (double)g[i], (double)x[i]);
 }
 
 static void mul(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)

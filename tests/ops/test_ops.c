@@ -46,7 +46,7 @@ static const rg_cpu *cpu_nth(int i)
 typedef struct work {
     const float *x, *x2;
     int n, cols;
-    const rg_weight *w[3], *b[3];
+    const rg_weight *w[3], *b[3], *bias, *scale;
     float *y[3];
     rg_activation act;
     const rg_routing *routing;
@@ -307,7 +307,7 @@ static void gated_equals_its_parts(void **state)
             product(dense[0], FFN, COLS, x + r * COLS, bias, gate);
             product(dense[1], FFN, COLS, x + r * COLS, NULL, up);
             for (int k = 0; k < FFN; k++)
-                gate[k] = act_of_double(j.act, gate[k]) * up[k];
+                gate[k] = gated_double(j.act, gate[k], up[k]);
             assert_near(j.y[0] + r * FFN, gate, FFN, u.exact ? 2e-5 : 0.2);
         }
         for (int i = 0; i < 2; i++) {
@@ -380,71 +380,120 @@ static void route_text(rg_fwd *f, void *arg)
     const work *j = arg;
     rg_act *x = act_of(f, "logits", j->x, j->n, j->cols), *y = rg_act_new(f, "route", 2 * j->routing->n_used);
 
-    rg_route(f, y, x, j->routing);
+    rg_route(f, y, x, j->routing, j->bias, j->scale);
     act_out(f, y, j->y[0]);
 }
 
-/* By sorting: scores of all, groups by their best, the chosen in rising order. */
-static void naive_route(const rg_routing *g, const float *logits, int *id, double *weight)
+/* A routing, and whether it has a bias and a scale per expert. */
+typedef struct routing_case {
+    rg_routing r;
+    bool bias, scale;
+} routing_case;
+
+static const routing_case routings[] = {
+    { { .n_experts = 8, .n_used = 2, .scale = 1.0f } },
+    { { .n_experts = 12, .n_used = 4, .score = RG_SCORE_SOFTMAX, .scale = 2.5f }, .scale = true },
+    { { .n_experts = 12, .n_used = 3, .score = RG_SCORE_SOFTMAX, .renormalize = true, .scale = 1.0f, .n_groups = 4,
+        .n_groups_used = 2 } },
+    { { .n_experts = 5, .n_used = 1, .score = RG_SCORE_SOFTMAX, .scale = 1.0f } },
+    { { .n_experts = 12, .n_used = 4, .score = RG_SCORE_SIGMOID, .renormalize = true, .sum_eps = 0.01f, .scale = 1.5f,
+        .n_groups = 3, .n_groups_used = 2, .groups_by_two = true }, .bias = true },
+    { { .n_experts = 9, .n_used = 2, .score = RG_SCORE_SIGMOID, .scale = 1.0f, .weigh_input = true } },
+    { { .n_experts = 8, .n_used = 3, .score = RG_SCORE_SPARSEMIXER, .jitter = 0.2f, .scale = 1.0f } },
+};
+
+static float biases[12] = { 0.3f, -0.2f, 0.05f, 0, -0.4f, 0.11f, 0.7f, -0.1f, 0.2f, 0.25f, -0.6f, 0.02f };
+static float scales[12] = { 1, 2, 0.5f, -1, 3, 1, 1.5f, 0.25f, 1, 0.1f, 2, 1 };
+
+/* True if a, in the place i, goes before b, in the place k. */
+static bool goes_before(double a, int i, double b, int k)
 {
-    double p[16], sum = 0;
+    return a > b || (a == b && i < k);
+}
+
+/* What a group counts as: the best value in it, or the best two. */
+static double worth_of(const rg_routing *g, const double *by, int group)
+{
+    int size = g->n_experts / g->n_groups;
+    double first = -INFINITY, second = -INFINITY;
+
+    for (const double *v = by + group * size; v < by + (group + 1) * size; v++) {
+        second = fmax(second, fmin(first, *v));
+        first = fmax(first, *v);
+    }
+    return g->groups_by_two ? first + second : first;
+}
+
+/* The weight of the expert at among those that are open. */
+static double mixed(const rg_routing *g, const float *logits, const bool *open, int at)
+{
+    double sum = 0, m = (double)logits[at];
+
+    for (int i = 0; i < g->n_experts; i++)
+        if (open[i] && (m - (double)logits[i]) / fmax(fabs((double)logits[i]), m) <= 2 * (double)g->jitter)
+            sum += exp((double)logits[i] - m);
+    return 1 / sum;
+}
+
+/* Every expert's place among all, by counting those that go before it; the chosen in rising order. */
+static void naive_route(const routing_case *c, const float *logits, int *id, double *weight)
+{
+    const rg_routing *g = &c->r;
+    double p[16], by[16], sum = 0;
     bool open[16];
     int n = 0;
 
     for (int i = 0; i < g->n_experts; i++)
-        sum += p[i] = exp(logits[i]);
-    for (int i = 0; i < g->n_experts; i++)
-        p[i] /= sum;
+        sum += exp((double)logits[i]);
+    for (int i = 0; i < g->n_experts; i++) {
+        p[i] = g->score == RG_SCORE_SIGMOID ? 1 / (1 + exp(-(double)logits[i])) : exp((double)logits[i]) / sum;
+        by[i] = p[i] + (c->bias ? (double)biases[i] : 0);
+    }
     for (int i = 0; i < g->n_experts; i++) { /* open: fewer than n_groups_used groups are better than its own */
-        int size = g->n_groups ? g->n_experts / g->n_groups : 1, own = i / size, better = 0;
+        int own = g->n_groups ? i / (g->n_experts / g->n_groups) : 0, better = 0;
 
-        for (int group = 0; g->n_groups && group < g->n_groups; group++) {
-            double a = 0, b = 0;
-
-            for (int k = 0; k < size; k++) {
-                a = fmax(a, p[group * size + k]);
-                b = fmax(b, p[own * size + k]);
-            }
-            better += a > b || (a == b && group < own);
-        }
+        for (int group = 0; group < g->n_groups; group++)
+            better += goes_before(worth_of(g, by, group), group, worth_of(g, by, own), own);
         open[i] = !g->n_groups || better < g->n_groups_used;
     }
-    sum = 0;
+    for (int place = 0; g->score == RG_SCORE_SPARSEMIXER && place < g->n_used; place++) {
+        int best = -1;
+
+        for (int i = 0; i < g->n_experts; i++)
+            if (open[i] && (best < 0 || logits[i] > logits[best]))
+                best = i;
+        p[best] = mixed(g, logits, open, best);
+        by[best] = 10 - place;
+        open[best] = false;
+    }
+    for (int i = 0; i < g->n_experts; i++)
+        open[i] = open[i] || g->score == RG_SCORE_SPARSEMIXER;
+    sum = (double)g->sum_eps;
     for (int i = 0; i < g->n_experts; i++) {
         int better = 0;
 
         for (int k = 0; k < g->n_experts; k++)
-            better += open[k] && (p[k] > p[i] || (p[k] == p[i] && k < i));
+            better += open[k] && goes_before(by[k], k, by[i], i);
         if (open[i] && better < g->n_used) {
             id[n] = i;
             sum += weight[n++] = p[i];
         }
     }
     for (int k = 0; k < n; k++)
-        weight[k] *= g->scale / (!g->softmax_first || g->renormalize ? sum : 1.0);
+        weight[k] *= (double)g->scale / (g->score == RG_SCORE_CHOSEN || g->renormalize ? sum : 1) *
+                     (c->scale ? (double)scales[id[k]] : 1);
 }
-
-static const rg_routing routings[] = {
-    { .n_experts = 8, .n_used = 2, .scale = 1.0f },
-    { .n_experts = 12, .n_used = 4, .softmax_first = true, .scale = 2.5f },
-    { .n_experts = 12,
-      .n_used = 3,
-      .softmax_first = true,
-      .renormalize = true,
-      .scale = 1.0f,
-      .n_groups = 4,
-      .n_groups_used = 2 },
-    { .n_experts = 5, .n_used = 1, .softmax_first = true, .scale = 1.0f },
-};
 
 static void routes_are_the_best(void **state)
 {
     (void)state;
     for (size_t c = 0; c < RG_LEN(routings); c++) {
-        const rg_routing *g = &routings[c];
+        const rg_routing *g = &routings[c].r;
         rg_rng rng = { .seed = test_seed + c };
         float *x = random_floats(&rng, 100 * 12, 2), *y = rg_array(100 * 8, sizeof *y);
-        work j = { .x = x, .cols = g->n_experts, .routing = g, .y = { y } };
+        rg_weight bias = vector(biases, g->n_experts), scale = vector(scales, g->n_experts);
+        work j = { .x = x, .cols = g->n_experts, .routing = g, .y = { y },
+                   .bias = routings[c].bias ? &bias : NULL, .scale = routings[c].scale ? &scale : NULL };
         world u;
 
         for (int i = 0; i < 40 * g->n_experts; i++)
@@ -456,7 +505,7 @@ static void routes_are_the_best(void **state)
             int32_t got[4];
             int id[4];
 
-            naive_route(g, x + r * g->n_experts, id, weight);
+            naive_route(&routings[c], x + r * g->n_experts, id, weight);
             memcpy(got, y + r * 2 * g->n_used, sizeof(int32_t) * (size_t)g->n_used);
             for (int k = 0; k < g->n_used; k++)
                 assert_int_equal(got[k], id[k]);
@@ -468,71 +517,119 @@ static void routes_are_the_best(void **state)
     }
 }
 
+/* Where the best logits all have a sigmoid of one, the higher is still chosen. */
+static void large_logits_differ(void **state)
+{
+    static const float x[3] = { 40, 60, 50 };
+    static const rg_routing g = { .n_experts = 3, .n_used = 1, .score = RG_SCORE_SIGMOID, .scale = 1.0f };
+    float y[2];
+    work j = { .x = x, .cols = 3, .routing = &g, .y = { y } };
+    int32_t got;
+    world u;
+
+    (void)state;
+    world_init(&u, best_cpu(), 1, &sizes);
+    run_rows(&u, &j, 0, 1, route_text);
+    memcpy(&got, y, sizeof got);
+    assert_int_equal(got, 1);
+    assert_true(y[1] == 1.0f);
+    world_fini(&u);
+}
+
 static void moe_text(rg_fwd *f, void *arg)
 {
     const work *j = arg;
     rg_act *x = act_of(f, "x", j->x, j->n, j->cols), *route = rg_act_new(f, "route", 2 * j->routing->n_used);
     rg_act *logits = rg_act_view(f, "logits", x, 0, j->routing->n_experts), *y = act_of(f, "y", j->x, j->n, j->cols);
 
-    rg_route(f, route, logits, j->routing);
-    rg_moe(f, y, x, route, j->routing, j->w, j->act);
+    rg_route(f, route, logits, j->routing, j->bias, j->scale);
+    rg_moe(f, y, x, route, j->routing,
+           &(rg_experts){ j->w[0], j->w[1], j->w[2], j->b[0], j->b[1], j->b[2], j->act });
     act_out(f, y, j->y[0]);
+}
+
+enum { FFN = 256 };
+
+/* What the experts add to a row: dense and bias are of gate, up and down; a gate may be missing. */
+static void naive_experts(const routing_case *c, const work *j, float *const dense[3], const float *x, double *want)
+{
+    double weight[4], gate[FFN], up[FFN], out[COLS];
+    float in[COLS], h[FFN];
+    int id[4];
+
+    naive_route(c, x, id, weight);
+    for (int k = 0; k < COLS; k++)
+        want[k] = (double)x[k];
+    for (int e = 0; e < c->r.n_used; e++) {
+        const float *b[3];
+
+        for (int i = 0; i < 3; i++)
+            b[i] = j->b[i] ? j->b[i]->vec + id[e] * (i == 2 ? COLS : FFN) : NULL;
+        for (int k = 0; k < COLS; k++)
+            in[k] = (float)((double)x[k] * (c->r.weigh_input ? weight[e] : 1));
+        if (j->w[0])
+            product(dense[0] + id[e] * FFN * COLS, FFN, COLS, in, b[0], gate);
+        product(dense[1] + id[e] * FFN * COLS, FFN, COLS, in, b[1], up);
+        for (int k = 0; k < FFN; k++)
+            h[k] = (float)(j->w[0] ? gated_double(j->act, gate[k], up[k]) : act_of_double(j->act, up[k]));
+        product(dense[2] + id[e] * FFN * COLS, COLS, FFN, h, b[2], out);
+        for (int k = 0; k < COLS; k++)
+            want[k] += (c->r.weigh_input ? 1 : weight[e]) * out[k];
+    }
+}
+
+/* Experts of kind c: with biases, without a gate, with other activations, of other types. */
+static void experts_case(size_t c)
+{
+    enum { N = 150 };
+    const routing_case *route = &routings[c / 4 % RG_LEN(routings)];
+    const rg_routing *g = &route->r;
+    const int e = g->n_experts, n = c % 4 == 2 ? N : 30; /* more than one pass of 512 results in some */
+    rg_type type = c / 4 == RG_LEN(routings) ? RG_BF16 : (rg_type[]){ RG_F32, RG_Q4_K, RG_Q8_0, RG_Q4_K }[c % 4];
+    rg_rng rng = { .seed = test_seed + c };
+    float *x = random_floats(&rng, N * COLS, 1), *dense[3], *y = rg_array(N * COLS, sizeof *y), one[COLS];
+    float *bias = random_floats(&rng, (size_t)(e * COLS), 1);
+    rg_weight w[3], b = vector(bias, e * COLS), by = vector(biases, e), scale = vector(scales, e);
+    rg_packed packed[3];
+    work j = { .x = x, .cols = COLS, .routing = g, .y = { y }, .w = { c % 7 == 3 ? NULL : &w[0], &w[1], &w[2] },
+               .bias = route->bias ? &by : NULL, .scale = route->scale ? &scale : NULL,
+               .act = c % 7 == 3 ? RG_RELU2 : c % 3 == 1 ? RG_SWIGLU_CLAMPED : RG_SILU };
+    world u;
+
+    for (int i = 0; c % 3 && i < 3; i++)
+        j.b[i] = j.w[i] ? &b : NULL;
+    world_init(&u, type == RG_BF16 ? bf16_cpu(RG_BF16_PAIRS) : c % 8 < 4 ? best_cpu() : rg_cpu_nth(0), 2, &sizes);
+    u.exact = c % 4 == 3;
+    for (int i = 0; i < 3; i++) /* down of another type than gate and up in some */
+        w[i] = random_weight(&rng, &packed[i], i == 2 && c % 4 == 1 ? RG_F32 : i == 2 && type == RG_BF16 ? RG_Q8_0 : type,
+                             (int[]){ e, FFN, COLS }, &dense[i]);
+    run_rows(&u, &j, 0, n, moe_text);
+    for (int r = 0; r < n; r += 29) {
+        double want[COLS];
+
+        naive_experts(route, &j, dense, x + r * COLS, want);
+        assert_near(y + r * COLS, want, COLS, type == RG_F32 || u.exact ? 2e-5 : 0.1);
+    }
+    j.y[0] = one;
+    for (int r = 0; r < n; r += 7) {
+        run_rows(&u, &j, r, 1, moe_text);
+        assert_memory_equal(one, y + r * COLS, sizeof one);
+    }
+    for (int i = 0; i < 3; i++) {
+        rg_packed_fini(&packed[i]);
+        rg_free(dense[i]);
+    }
+    rg_free(bias);
+    rg_free(x);
+    rg_free(y);
+    world_fini(&u);
 }
 
 static void experts_add_up(void **state)
 {
-    enum { FFN = 256, N = 150 };
-
     (void)state;
-    for (size_t c = 0; c < RG_LEN(routings) * 4 + 1; c++) { /* bf16 once */
-        const rg_routing *g = &routings[c / 4 % RG_LEN(routings)];
-        rg_type type = c / 4 == RG_LEN(routings) ? RG_BF16 : (rg_type[]){ RG_F32, RG_Q4_K, RG_Q8_0, RG_Q4_K }[c % 4];
-        rg_rng rng = { .seed = test_seed + c };
-        float *x = random_floats(&rng, N * COLS, 1), *dense[3], *y = rg_array(N * COLS, sizeof *y), one[COLS];
-        rg_weight w[3];
-        rg_packed packed[3];
-        work j = { .x = x, .cols = COLS, .routing = g, .y = { y }, .w = { &w[0], &w[1], &w[2] }, .act = RG_SILU };
-        int n = c % 4 == 2 ? N : 30; /* more than one pass of 512 results in one of them */
-        world u;
-
-        world_init(&u, type == RG_BF16 ? bf16_cpu(RG_BF16_PAIRS) : c % 8 < 4 ? best_cpu() : rg_cpu_nth(0), 2, &sizes);
-        u.exact = c % 4 == 3;
-        for (int i = 0; i < 3; i++) /* down of another type than gate and up in some */
-            w[i] = random_weight(&rng, &packed[i], i == 2 && c % 4 == 1 ? RG_F32 : i == 2 && type == RG_BF16 ? RG_Q8_0 : type,
-                                 (int[]){ g->n_experts, FFN, COLS }, &dense[i]);
-        run_rows(&u, &j, 0, n, moe_text);
-        for (int r = 0; r < n; r += 29) {
-            double weight[4], want[COLS], gate[FFN], up[FFN], out[COLS];
-            float h[FFN];
-            int id[4];
-
-            naive_route(g, x + r * COLS, id, weight);
-            for (int k = 0; k < COLS; k++)
-                want[k] = x[r * COLS + k];
-            for (int e = 0; e < g->n_used; e++) {
-                product(dense[0] + id[e] * FFN * COLS, FFN, COLS, x + r * COLS, NULL, gate);
-                product(dense[1] + id[e] * FFN * COLS, FFN, COLS, x + r * COLS, NULL, up);
-                for (int k = 0; k < FFN; k++)
-                    h[k] = (float)(act_of_double(RG_SILU, gate[k]) * up[k]);
-                product(dense[2] + id[e] * FFN * COLS, COLS, FFN, h, NULL, out);
-                for (int k = 0; k < COLS; k++)
-                    want[k] += weight[e] * out[k];
-            }
-            assert_near(y + r * COLS, want, COLS, type == RG_F32 || u.exact ? 2e-5 : 0.1);
-        }
-        j.y[0] = one;
-        for (int r = 0; r < n; r += 7) {
-            run_rows(&u, &j, r, 1, moe_text);
-            assert_memory_equal(one, y + r * COLS, sizeof one);
-        }
-        for (int i = 0; i < 3; i++) {
-            rg_packed_fini(&packed[i]);
-            rg_free(dense[i]);
-        }
-        rg_free(x);
-        rg_free(y);
-        world_fini(&u);
-    }
+    for (size_t c = 0; c < RG_LEN(routings) * 4 + 1; c++) /* bf16 once */
+        experts_case(c);
 }
 
 /* ---- small ones -------------------------------------------------------------------------------------------------- */
@@ -623,6 +720,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(gated_equals_its_parts),
         cmocka_unit_test(heads_are_products),
         cmocka_unit_test(routes_are_the_best),
+        cmocka_unit_test(large_logits_differ),
         cmocka_unit_test(experts_add_up),
         cmocka_unit_test(small_ones),
     };

@@ -143,8 +143,14 @@ static inline double act_of_double(rg_activation act, double x)
     case RG_RELU: return fmax(x, 0);
     case RG_RELU2: return fmax(x, 0) * fmax(x, 0);
     case RG_SIGMOID: return 1 / (1 + exp(-x));
+    case RG_SWIGLU_CLAMPED: return fmin(x, 7) / (1 + exp(-1.702 * fmin(x, 7)));
     default: abort();
     }
+}
+
+static inline double gated_double(rg_activation act, double gate, double up)
+{
+    return act_of_double(act, gate) * (act == RG_SWIGLU_CLAMPED ? fmax(fmin(up, 7), -7) + 1 : up);
 }
 
 static inline void assert_near(const float *got, const double *want, size_t n, double tolerance)

@@ -69,7 +69,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         c->routing.n_groups = c->routing.n_groups_used = 0;
     if (c->routing.n_groups <= 1)
         c->routing.n_groups = c->routing.n_groups_used = 0;
-    c->routing.softmax_first = true;
+    c->routing.score = RG_SCORE_SOFTMAX;
     c->o_bias = c->attn_bias;
     if (c->from_gguf) {
         c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
@@ -91,12 +91,6 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
-static bool when_shared(const rg_config *c, int layer)
-{
-    (void)layer;
-    return c->n_shared_experts > 0;
-}
-
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     return put_gguf_mla(c, w, err) && put_gguf_int(c, w, "expert_gating_func", 1, err) && put_gguf_rope(c, w, err);
@@ -110,11 +104,7 @@ static const rg_weight_spec expert_weights[] = {
     WEIGHTS_PRE_NORMS,
     WEIGHTS_MLA,
     WEIGHTS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"),
-    { W_SHARED_GATE, "mlp.shared_experts.gate_proj", "ffn_gate_shexp", { SHARED_DIM, DIM }, SPLIT_ROWS,
-      .when = when_shared },
-    { W_SHARED_UP, "mlp.shared_experts.up_proj", "ffn_up_shexp", { SHARED_DIM, DIM }, SPLIT_ROWS, .when = when_shared },
-    { W_SHARED_DOWN, "mlp.shared_experts.down_proj", "ffn_down_shexp", { DIM, SHARED_DIM }, SPLIT_COLS,
-      .when = when_shared },
+    WEIGHTS_SHARED("mlp.shared_experts"),
     { 0 },
 };
 

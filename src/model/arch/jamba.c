@@ -59,7 +59,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         return false;
     c->moe_ffn_dim = c->ffn_dim;
     c->routing.scale = 1;
-    c->routing.softmax_first = true;
+    c->routing.score = RG_SCORE_SOFTMAX;
     for (int i = 0; i < c->n_layers; i++)
         sparse = sparse || c->layer[i].kind >= HYBRID_EXPERTS;
     return finish_heads(c, err) && (!sparse || finish_routing(c, err)) &&

@@ -36,6 +36,12 @@ bool when_rope_factors(const rg_config *c, int layer)
     return c->rope_factors;
 }
 
+bool when_shared(const rg_config *c, int layer)
+{
+    (void)layer;
+    return c->n_shared_experts > 0;
+}
+
 void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n)
 {
     (void)c;
@@ -167,6 +173,9 @@ bool finish_routing(const rg_config *c, rg_error *err)
                         r->n_used > r->n_experts / r->n_groups * r->n_groups_used))
         return rg_fail(err, RG_E_INPUT, "%d experts in %d groups of which %d are used: out of range", r->n_experts,
                        r->n_groups, r->n_groups_used);
+    if (r->n_groups && r->groups_by_two && r->n_experts / r->n_groups < 2)
+        return rg_fail(err, RG_E_INPUT, "%d experts in %d groups: a group is ranked by its best two", r->n_experts,
+                       r->n_groups);
     return true;
 }
 
@@ -311,37 +320,65 @@ void part_norm(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x, int wei
         rg_layernorm_plain(f, y, x, x->cols, l->c->norm_eps);
 }
 
+/* g = act(gate h) * up h, or act(up h) where there is no gate. */
+static void hidden_mlp(rg_fwd *f, rg_act *g, const rg_act *h, const rg_weight *const w[2], const rg_weight *const b[2],
+                       rg_activation act)
+{
+    if (w[0]) {
+        rg_gated(f, g, h, w[0], w[1], b[0], b[1], act);
+        return;
+    }
+    rg_linear(f, g, h, w[1], b[1]);
+    rg_activate(f, g, g, act);
+}
+
 void part_mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, bool add)
 {
     rg_act *g = rg_act_new(f, "ffn", l->c->ffn_dim);
 
-    if (l->w[W_GATE_PROJ]) {
-        rg_gated(f, g, h, l->w[W_GATE_PROJ], l->w[W_UP_PROJ], l->w[W_GATE_BIAS], l->w[W_UP_BIAS], l->c->act);
-    } else {
-        rg_linear(f, g, h, l->w[W_UP_PROJ], l->w[W_UP_BIAS]);
-        rg_activate(f, g, g, l->c->act);
-    }
+    hidden_mlp(f, g, h, (const rg_weight *const[]){ l->w[W_GATE_PROJ], l->w[W_UP_PROJ] },
+               (const rg_weight *const[]){ l->w[W_GATE_BIAS], l->w[W_UP_BIAS] }, l->c->act);
     if (add)
         rg_linear_add(f, out, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
     else
         rg_linear(f, out, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
 }
 
-void part_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h)
+void part_routed(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, const rg_act *logits)
 {
     const rg_config *c = l->c;
-    rg_act *logits = rg_act_new(f, "router", c->routing.n_experts);
     rg_act *route = rg_act_new(f, "route", 2 * c->routing.n_used);
 
-    rg_linear(f, logits, h, l->w[W_ROUTER], NULL);
-    rg_route(f, route, logits, &c->routing);
+    rg_route(f, route, logits, &c->routing, l->w[W_CHOICE_BIAS], l->w[W_EXPERT_SCALE]);
     rg_moe(f, out, h, route, &c->routing,
-           (const rg_weight *const[]){ l->w[W_GATE_EXPERTS], l->w[W_UP_EXPERTS], l->w[W_DOWN_EXPERTS] }, c->act);
-    if (l->w[W_SHARED_GATE]) {
-        rg_act *g = rg_act_new(f, "shared", c->n_shared_experts * c->moe_ffn_dim);
-        rg_gated(f, g, h, l->w[W_SHARED_GATE], l->w[W_SHARED_UP], NULL, NULL, c->act);
-        rg_linear_add(f, out, g, l->w[W_SHARED_DOWN], NULL);
+           &(rg_experts){ l->w[W_GATE_EXPERTS], l->w[W_UP_EXPERTS], l->w[W_DOWN_EXPERTS], l->w[W_GATE_EXPERTS_BIAS],
+                          l->w[W_UP_EXPERTS_BIAS], l->w[W_DOWN_EXPERTS_BIAS], c->act });
+}
+
+/* out += the shared experts, times the sigmoid of a row's own value where there is W_SHARED_ROUTER. */
+static void shared_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h)
+{
+    rg_act *g = rg_act_new(f, "shared", (int)l->w[W_SHARED_UP]->rows);
+
+    hidden_mlp(f, g, h, (const rg_weight *const[]){ l->w[W_SHARED_GATE], l->w[W_SHARED_UP] },
+               (const rg_weight *const[]){ NULL, NULL }, l->c->act);
+    if (l->w[W_SHARED_ROUTER]) {
+        rg_act *share = rg_act_new(f, "shared_gate", 1);
+        rg_linear(f, share, h, l->w[W_SHARED_ROUTER], NULL);
+        rg_activate(f, share, share, RG_SIGMOID);
+        rg_mul_by(f, g, share);
     }
+    rg_linear_add(f, out, g, l->w[W_SHARED_DOWN], NULL);
+}
+
+void part_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h)
+{
+    rg_act *logits = rg_act_new(f, "router", l->c->routing.n_experts);
+
+    rg_linear(f, logits, h, l->w[W_ROUTER], l->w[W_ROUTER_BIAS]);
+    part_routed(f, l, out, h, logits);
+    if (l->w[W_SHARED_UP])
+        shared_experts(f, l, out, h);
 }
 
 void part_second_half(rg_fwd *f, const rg_layer *l, rg_act *x)

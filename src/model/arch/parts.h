@@ -11,6 +11,7 @@ bool when_attn_bias(const rg_config *c, int layer);
 bool when_o_bias(const rg_config *c, int layer);
 bool when_mlp_bias(const rg_config *c, int layer);
 bool when_rope_factors(const rg_config *c, int layer);
+bool when_shared(const rg_config *c, int layer); /* experts */
 
 /* A norm stored as w where 1 + w is meant. */
 void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
@@ -66,6 +67,19 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
     { W_UP_EXPERTS, part ".experts.*." up, "ffn_up_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS },                   \
     { W_DOWN_EXPERTS, part ".experts.*." down, "ffn_down_exps", { N_EXPERTS, DIM, MOE_DIM }, SPLIT_COLS }
 #define WEIGHTS_EXPERTS(part, gate, up, down) WEIGHTS_EXPERTS_OF(part, "gate", gate, up, down)
+/* The same where Hugging Face has a tensor for all experts: `gate_up` holds, for each of them, gate above up. */
+#define WEIGHTS_STACKED_EXPERTS(router, gate_up, down)                                                                 \
+    { W_ROUTER, router, "ffn_gate_inp", { N_EXPERTS, DIM } },                                                          \
+    { W_GATE_EXPERTS, gate_up, "ffn_gate_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS,                               \
+      .stored = { N_EXPERTS, MOE_DIM_2, DIM }, .first_row = ROW_0, .split_in_gguf = true },                            \
+    { W_UP_EXPERTS, gate_up, "ffn_up_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS,                                   \
+      .stored = { N_EXPERTS, MOE_DIM_2, DIM }, .first_row = MOE_DIM, .split_in_gguf = true },                          \
+    { W_DOWN_EXPERTS, down, "ffn_down_exps", { N_EXPERTS, DIM, MOE_DIM }, SPLIT_COLS }
+/* Shared experts, which every row has, in the module `part`; of width SHARED_DIM. */
+#define WEIGHTS_SHARED(part)                                                                                           \
+    { W_SHARED_GATE, part ".gate_proj", "ffn_gate_shexp", { SHARED_DIM, DIM }, SPLIT_ROWS, .when = when_shared },      \
+    { W_SHARED_UP, part ".up_proj", "ffn_up_shexp", { SHARED_DIM, DIM }, SPLIT_ROWS, .when = when_shared },            \
+    { W_SHARED_DOWN, part ".down_proj", "ffn_down_shexp", { DIM, SHARED_DIM }, SPLIT_COLS, .when = when_shared }
 /* Norms in front of attention and MLP. */
 #define WEIGHTS_PRE_NORMS                                                                                              \
     { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM } },                                                          \
@@ -121,8 +135,10 @@ void part_norm(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x, int wei
 /* out += (add) or = down(act(gate h) * up h), or down(act(up h)) where the layer has no gate. */
 void part_mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, bool add);
 
-/* out += the routed experts of h, and the shared ones where the layer has them. */
+/* out += the routed experts of h, chosen by the router's logits of it, and the shared ones where the layer has them;
+ * or the first half of that alone, for routers that read something else. */
 void part_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h);
+void part_routed(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, const rg_act *logits);
 
 /* x += the MLP of its norm, or the experts where the layer has a router. */
 void part_second_half(rg_fwd *f, const rg_layer *l, rg_act *x);

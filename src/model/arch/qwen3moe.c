@@ -41,7 +41,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     c->o_bias = c->attn_bias;
     c->routing.scale = 1;
-    c->routing.softmax_first = true;
+    c->routing.score = RG_SCORE_SOFTMAX;
     c->routing.renormalize |= c->from_gguf;
     finish_optional(c, ckpt);
     return finish_heads(c, err) && finish_kinds(c, ckpt, err) && finish_qwen_windows(c, ckpt, 0, err) &&

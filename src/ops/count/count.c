@@ -40,9 +40,12 @@ static void count_moe(const rg_op *op, int n_rows, rg_counted *c)
     for (int i = 0; i < n_rows && unused > 1e-18; i++)
         unused *= 1 - k / e;
     c->rows = n_rows * k / (e * (1 - unused));
-    c->cells = n_rows * k * (double)(op->w[0]->rows + op->w[1]->rows + op->w[2]->rows);
-    for (int i = 0; i < 3; i++)
+    c->cells = 0;
+    for (int i = 0; i < 3 && op->w[i]; i++) {
         add_weight(c, i, op->w[i], e * (1 - unused), c->rows);
+        c->cells += n_rows * k * (double)op->w[i]->rows;
+        c->count.weight_bytes += op->b[i] ? e * (1 - unused) * (double)op->w[i]->rows * sizeof(float) : 0;
+    }
 }
 
 static double kv_row_bytes(const rg_kv *kv)
@@ -154,6 +157,10 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
     case RG_OP_LINEAR_HEADS:
     case RG_OP_GATED: count_linear(op, n_rows, &c); break;
     case RG_OP_MOE: count_moe(op, n_rows, &c); break;
+    case RG_OP_ROUTE:
+        c.count.weight_bytes = (double)op->routing->n_experts * ((op->w[0] != NULL) + (op->b[0] != NULL)) *
+                               sizeof(float);
+        break;
     case RG_OP_RMSNORM:
     case RG_OP_LAYERNORM:
         c.count.weight_bytes = (double)op->n * ((op->w[0] != NULL) + (op->b[0] != NULL)) * sizeof(float);

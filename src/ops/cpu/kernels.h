@@ -117,7 +117,8 @@ typedef struct rg_cpu {
     void (*scale)(float *y, const float *x, float a, int n);      /* y = x * a */
     void (*axpy)(float *y, float a, const float *x, int n);       /* y = fma(a, x, y) */
     void (*act[RG_ACTIVATIONS])(float *y, const float *x, int n); /* y = act(x) */
-    void (*act_mul[RG_ACTIVATIONS])(float *y, const float *g, const float *u, int n); /* y = act(g) * u */
+    /* y = act(g) * u; of RG_SWIGLU_CLAMPED g' sigmoid(1.702 g') * (u' + 1), g' = min(g, 7), u' = clamp(u, -7, 7). */
+    void (*act_mul[RG_ACTIVATIONS])(float *y, const float *g, const float *u, int n);
     void (*softcap)(float *x, float cap, int n);
     /* One head: cos and sin [n_pairs]; a' = a c - b s, b' = b c + a s, as fma(a, c, -(b * s)), fma(b, c, a * s). */
     void (*rotate)(float *x, const float *cosine, const float *sine, int n_pairs, bool interleaved);

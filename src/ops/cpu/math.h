@@ -181,6 +181,21 @@ static inline float rg_sigmoidf(float x)
     return 1.0f / (1.0f + rg_expf(-x));
 }
 
+/* The gate of gpt-oss, and what it multiplies; NaN stays in both. */
+static inline float rg_clamped_gatef(float x)
+{
+    float g = rg_select(x > 7.0f, 7.0f, x);
+
+    return g * rg_sigmoidf(1.702f * g);
+}
+
+static inline float rg_clamped_upf(float x)
+{
+    float u = rg_select(x > 7.0f, 7.0f, x);
+
+    return rg_select(u < -7.0f, -7.0f, u) + 1.0f;
+}
+
 static inline float rg_reluf(float x)
 {
     return x < 0.0f ? 0.0f : x; /* NaN stays */

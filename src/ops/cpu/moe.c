@@ -2,7 +2,8 @@
  *
  * Rows are sorted by expert, so that an expert's panels are read once for all its rows; each (row, expert) result
  * stands apart until all are there, and a row then adds its own in the order of the experts' numbers, one fused
- * multiply-add each.  Many rows are taken in passes of RG_MOE_PAIRS results; a row never spans two. */
+ * multiply-add each (by 1 where the weights have multiplied the input).  Many rows are taken in passes of
+ * RG_MOE_PAIRS results; a row never spans two. */
 #include "ops/cpu/reader.h"
 
 #include <math.h> /* isnan */
@@ -39,7 +40,21 @@ static int best(const float *score, const float *taken, int n)
     return at;
 }
 
-/* Mark as taken the experts of all groups but the best, a group counting as its best expert. */
+/* What a group of so many experts counts as. */
+static float worth(const rg_routing *g, const float *score, int size)
+{
+    float first = score[0], second = -__builtin_inff();
+
+    for (int i = 1; i < size; i++) {
+        float less = score[i] > first ? first : score[i];
+
+        first = score[i] > first ? score[i] : first;
+        second = less > second ? less : second;
+    }
+    return g->groups_by_two ? first + second : first;
+}
+
+/* Mark as taken the experts of all groups but the best. */
 static void limit_groups(const rg_routing *g, const float *score, float *taken)
 {
     int size = g->n_experts / g->n_groups;
@@ -51,10 +66,8 @@ static void limit_groups(const rg_routing *g, const float *score, float *taken)
         float most = 0.0f;
 
         for (int group = 0; group < g->n_groups; group++) {
-            float top = score[group * size];
+            float top = worth(g, score + group * size, size);
 
-            for (int i = 1; i < size; i++)
-                top = score[group * size + i] > top ? score[group * size + i] : top;
             if (taken[group * size] < 0.0f && (pick < 0 || top > most)) {
                 pick = group;
                 most = top;
@@ -65,44 +78,85 @@ static void limit_groups(const rg_routing *g, const float *score, float *taken)
     }
 }
 
-static void route_row(const rg_routing *g, const float *logits, float *score, float *taken, float *out)
+/* The share of the best, among those that are not taken and are near enough to it. */
+static float mixer_weight(const rg_routing *g, const float *logits, const float *taken, int at)
 {
-    float *weight = out + g->n_used, sum = 0.0f;
-    int n = 0;
+    float m = logits[at], sum = 0.0f;
 
-    memset(taken, 0, (size_t)g->n_experts * sizeof *taken);
-    if (g->softmax_first)
-        softmax(score, logits, g->n_experts);
-    else
-        memcpy(score, logits, (size_t)g->n_experts * sizeof *score);
+    for (int i = 0; i < g->n_experts; i++) {
+        float size = __builtin_fabsf(logits[i]), far = (m - logits[i]) / (size > m ? size : m);
+
+        if (taken[i] == 0.0f && !(far > 2.0f * g->jitter))
+            sum += rg_expf(logits[i] - m);
+    }
+    return 1.0f / sum;
+}
+
+static void make_scores(const rg_routing *g, const float *logits, float *score)
+{
+    switch (g->score) {
+    case RG_SCORE_SOFTMAX: softmax(score, logits, g->n_experts); break;
+    case RG_SCORE_SIGMOID:
+        for (int i = 0; i < g->n_experts; i++)
+            score[i] = rg_sigmoidf(logits[i]);
+        break;
+    default: memcpy(score, logits, (size_t)g->n_experts * sizeof *score);
+    }
+}
+
+/* One row.  What experts are chosen by rises with their scores: where nothing is added to these it is the logits, which
+ * differ where large ones have the same sigmoid. */
+static void route_row(const rg_op *op, const float *logits, float *scratch, float *out)
+{
+    const rg_routing *g = op->routing;
+    const int n = g->n_experts;
+    const float *bias = op->b[0] ? op->b[0]->vec : NULL, *by = bias || g->groups_by_two ? scratch + n : logits;
+    float *score = scratch, *sums = scratch + n, *taken = scratch + 2 * n, *weight = out + g->n_used, sum = g->sum_eps;
+    int at = 0;
+
+    make_scores(g, logits, score);
+    for (int i = 0; i < n; i++) {
+        sums[i] = score[i] + (bias ? bias[i] : 0.0f);
+        taken[i] = 0.0f;
+    }
     if (g->n_groups > 0)
-        limit_groups(g, score, taken);
-    for (int k = 0; k < g->n_used; k++)
-        taken[best(score, taken, g->n_experts)] = 1.0f;
-    for (int32_t i = 0; i < g->n_experts; i++) {
+        limit_groups(g, by, taken);
+    for (int k = 0; k < g->n_used; k++) {
+        int pick = best(by, taken, n);
+
+        if (g->score == RG_SCORE_SPARSEMIXER)
+            score[pick] = mixer_weight(g, logits, taken, pick);
+        taken[pick] = 1.0f;
+    }
+    for (int32_t i = 0; i < n; i++) {
         if (taken[i] <= 0.0f)
             continue;
-        memcpy(out + n, &i, sizeof i);
-        weight[n++] = score[i];
+        memcpy(out + at, &i, sizeof i);
+        weight[at++] = score[i];
     }
-    if (!g->softmax_first)
-        softmax(weight, weight, n);
-    for (int k = 0; k < n; k++)
+    if (g->score == RG_SCORE_CHOSEN)
+        softmax(weight, weight, at);
+    for (int k = 0; k < at; k++)
         sum += weight[k];
-    for (int k = 0; k < n; k++)
-        weight[k] = (g->softmax_first && g->renormalize ? weight[k] / sum : weight[k]) * g->scale;
+    for (int k = 0; k < at; k++) {
+        int32_t expert;
+
+        memcpy(&expert, out + k, sizeof expert);
+        weight[k] = (g->renormalize ? weight[k] / sum : weight[k]) * g->scale;
+        weight[k] = op->w[0] ? weight[k] * op->w[0]->vec[expert] : weight[k];
+    }
 }
 
 void rg_cpu_route(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     const rg_routing *g = op->routing;
-    float *score = rg_cpu_scratch(r, f);
+    float *scratch = rg_cpu_scratch(r, f);
 
     RG_ASSERT(g->n_experts <= r->sizes.max_experts && g->n_used <= r->sizes.max_experts_used);
     RG_ASSERT(g->n_groups == 0 || (g->n_groups_used > 0 && g->n_groups_used <= g->n_groups &&
                                    g->n_experts / g->n_groups * g->n_groups_used >= g->n_used));
     for (int row; (row = rg_chunk_next(f, op->out[0]->rows)) >= 0;)
-        route_row(g, rg_act_row(f, op->in[0], row), score, score + g->n_experts, rg_act_row(f, op->out[0], row));
+        route_row(op, rg_act_row(f, op->in[0], row), scratch, rg_act_row(f, op->out[0], row));
     rg_fwd_barrier(f);
 }
 
@@ -114,7 +168,8 @@ typedef struct pass {
     rg_fwd *f;
     const rg_op *op;
     int first, n_rows, n_pairs;
-    rg_recipe rounding[2], recipe[3]; /* of x and of what is between; of gate, up, down */
+    int down;     /* which of the operation's matrices is down; those before it are gate and up, or up alone */
+    rg_recipe rounding[2], recipe[3]; /* of x and of what is between; of the matrices */
     size_t ldr;   /* blocks between slots */
 } pass;
 
@@ -152,6 +207,24 @@ static void sort_pairs(const pass *p)
     m->start[0] = 0;
 }
 
+static float weight_of(const pass *p, int pair)
+{
+    int used = p->op->routing->n_used;
+
+    return rg_act_row(p->f, p->op->in[1], p->first + pair / used)[used + pair % used];
+}
+
+/* The input of one slot, times its weight. */
+static void gather_weighed(const pass *p, int slot, const float *x, int cols)
+{
+    rg_moe_scratch *m = &p->r->moe;
+    float *to = m->x + (size_t)slot * m->ld;
+
+    p->r->cpu->scale(to, x, weight_of(p, m->pair_of[slot]), cols);
+    if (p->rounding[0] != RG_EXACT)
+        rg_cpu_round_row(p->r->cpu, p->rounding[0], to, cols, m->xr + (size_t)slot * p->ldr);
+}
+
 static void gather_rows(const pass *p)
 {
     rg_moe_scratch *m = &p->r->moe;
@@ -161,7 +234,11 @@ static void gather_rows(const pass *p)
     for (int slot; (slot = rg_chunk_next(p->f, p->n_pairs)) >= 0;) {
         size_t row = (size_t)(p->first + m->pair_of[slot] / p->op->routing->n_used);
 
-        if (p->recipe[0] == RG_EXACT || p->recipe[1] == RG_EXACT)
+        if (p->op->routing->weigh_input) {
+            gather_weighed(p, slot, from.x + row * from.ldx, x->cols);
+            continue;
+        }
+        if (p->recipe[0] == RG_EXACT || p->recipe[p->down - 1] == RG_EXACT)
             memcpy(m->x + (size_t)slot * m->ld, from.x + row * from.ldx, (size_t)x->cols * sizeof(float));
         if (p->rounding[0] != RG_EXACT)
             memcpy(m->xr + (size_t)slot * p->ldr, from.r + row * from.ldr, (size_t)(x->cols / 32) * sizeof *m->xr);
@@ -195,14 +272,21 @@ static void each_expert(const pass *p, int64_t rows, void (*compute)(const pass 
     rg_fwd_barrier(p->f);
 }
 
-/* A block of matrix k of the experts, rows of the tile side by side. */
+/* A block of matrix k of the experts and its bias, rows of the tile side by side. */
 static void multiply(const pass *p, int k, block b, rg_operand x, float *tile)
 {
     const rg_packed *w = p->op->w[k]->packed;
+    const int ld = b.n_panels * RG_PANEL, at = b.panel * RG_PANEL, n = rg_min(ld, (int)w->rows - at);
 
     rg_cpu_product(p->r->cpu, p->recipe[k], w, &x, b.slot,
                    (rg_product){ .panel = rg_panel_at(w, b.expert, b.panel), .n_panels = b.n_panels, .m = b.n_slots,
-                                 .y = tile, .ldy = (size_t)(b.n_panels * RG_PANEL) });
+                                 .y = tile, .ldy = (size_t)ld });
+    if (!p->op->b[k])
+        return;
+    const float *bias = p->op->b[k]->vec + b.expert * w->rows + at;
+    for (int i = 0; i < b.n_slots; i++)
+        for (int j = 0; j < n; j++)
+            tile[i * ld + j] += bias[j];
 }
 
 /* What is there of a block of a matrix with so many rows, to slots of `to`. */
@@ -219,10 +303,14 @@ static void gate_up_block(const pass *p, block b)
 {
     rg_moe_scratch *moe = &p->r->moe;
     float *tile[2] = { rg_cpu_scratch(p->r, p->f), rg_cpu_scratch(p->r, p->f) + RG_TILE * RG_PANEL };
+    const int n = b.n_slots * b.n_panels * RG_PANEL;
 
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < p->down; k++)
         multiply(p, k, b, (rg_operand){ .x = moe->x, .ldx = moe->ld, .r = moe->xr, .ldr = p->ldr }, tile[k]);
-    p->r->cpu->act_mul[p->op->act](tile[0], tile[0], tile[1], b.n_slots * b.n_panels * RG_PANEL);
+    if (p->down == 2)
+        p->r->cpu->act_mul[p->op->act](tile[0], tile[0], tile[1], n);
+    else
+        p->r->cpu->act[p->op->act](tile[0], tile[0], n);
     put(p, b, p->op->w[0]->rows, tile[0], moe->h);
 }
 
@@ -231,8 +319,8 @@ static void down_block(const pass *p, block b)
     rg_moe_scratch *moe = &p->r->moe;
     float *tile = rg_cpu_scratch(p->r, p->f);
 
-    multiply(p, 2, b, (rg_operand){ .x = moe->h, .ldx = moe->ld, .r = moe->hr, .ldr = p->ldr }, tile);
-    put(p, b, p->op->w[2]->rows, tile, moe->y);
+    multiply(p, p->down, b, (rg_operand){ .x = moe->h, .ldx = moe->ld, .r = moe->hr, .ldr = p->ldr }, tile);
+    put(p, b, p->op->w[p->down]->rows, tile, moe->y);
 }
 
 static void round_hidden(const pass *p)
@@ -240,7 +328,7 @@ static void round_hidden(const pass *p)
     rg_moe_scratch *m = &p->r->moe;
 
     for (int slot; (slot = rg_chunk_next(p->f, p->n_pairs)) >= 0;)
-        rg_cpu_round_row(p->r->cpu, p->rounding[1], m->h + (size_t)slot * m->ld, (int)p->op->w[2]->cols,
+        rg_cpu_round_row(p->r->cpu, p->rounding[1], m->h + (size_t)slot * m->ld, (int)p->op->w[p->down]->cols,
                          m->hr + (size_t)slot * p->ldr);
     rg_fwd_barrier(p->f);
 }
@@ -251,30 +339,30 @@ static void add_experts(const pass *p)
     const rg_act *y = p->op->out[0];
     int used = p->op->routing->n_used;
 
-    for (int i; (i = rg_chunk_next(p->f, p->n_rows)) >= 0;) {
-        const float *weight = rg_act_row(p->f, p->op->in[1], p->first + i) + used;
-
-        for (int k = 0; k < used; k++)
-            p->r->cpu->axpy(rg_act_row(p->f, y, p->first + i), weight[k],
-                            m->y + (size_t)m->slot_of[i * used + k] * m->ld, y->cols);
-    }
+    for (int i; (i = rg_chunk_next(p->f, p->n_rows)) >= 0;)
+        for (int pair = i * used; pair < (i + 1) * used; pair++)
+            p->r->cpu->axpy(rg_act_row(p->f, y, p->first + i),
+                            p->op->routing->weigh_input ? 1.0f : weight_of(p, pair),
+                            m->y + (size_t)m->slot_of[pair] * m->ld, y->cols);
     rg_fwd_barrier(p->f);
 }
 
 void rg_cpu_moe(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
-    pass p = { .r = r, .f = f, .op = op };
+    pass p = { .r = r, .f = f, .op = op, .down = op->w[2] ? 2 : 1 };
+    const rg_weight *down = op->w[p.down];
     int used = op->routing->n_used, rows = op->in[0]->rows, per_pass = rg_max(1, RG_MOE_PAIRS / used);
 
     RG_ASSERT(op->routing->n_experts <= r->sizes.max_experts && used <= r->sizes.max_experts_used);
     RG_ASSERT(rows <= r->sizes.max_rows && op->in[0]->cols <= r->sizes.max_cols && op->w[0]->rows <= r->sizes.max_cols);
-    RG_ASSERT(op->w[2]->rows <= r->sizes.max_cols);
-    p.rounding[0] = rg_cpu_rounding(r, f, op->w, 2);
-    p.rounding[1] = rg_cpu_rounding(r, f, op->w + 2, 1);
-    for (int k = 0; k < 3; k++)
-        p.recipe[k] = rg_cpu_recipe(r, op->w[k], p.rounding[k / 2]);
+    RG_ASSERT(down->rows <= r->sizes.max_cols);
+    p.rounding[0] = rg_cpu_rounding(r, f, op->w, p.down);
+    p.rounding[1] = rg_cpu_rounding(r, f, &down, 1);
+    for (int k = 0; k <= p.down; k++)
+        p.recipe[k] = rg_cpu_recipe(r, op->w[k], p.rounding[k == p.down]);
     p.ldr = r->moe.ld / 32;
-    rg_cpu_round(r, f, op->in[0], p.rounding[0]);
+    if (!op->routing->weigh_input)
+        rg_cpu_round(r, f, op->in[0], p.rounding[0]);
     for (p.first = 0; p.first < rows; p.first += per_pass) {
         p.n_rows = rg_min(per_pass, rows - p.first);
         p.n_pairs = p.n_rows * used;
@@ -283,9 +371,9 @@ void rg_cpu_moe(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
         rg_fwd_barrier(f);
         gather_rows(&p);
         each_expert(&p, op->w[0]->rows, gate_up_block);
-        if (p.recipe[2] != RG_EXACT)
+        if (p.recipe[p.down] != RG_EXACT)
             round_hidden(&p);
-        each_expert(&p, op->w[2]->rows, down_block);
+        each_expert(&p, down->rows, down_block);
         add_experts(&p);
     }
 }

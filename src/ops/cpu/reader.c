@@ -83,7 +83,7 @@ static size_t thread_floats(const rg_reader_sizes *s)
 {
     size_t tile = 2 * RG_TILE * RG_PANEL;
     size_t attention = (3 * RG_ITEMS_MAX + 2 * RG_BLOCK) * padded(s->max_head_dim);
-    size_t scan = 2 * RG_SCAN_VALUES + 2 * RG_BLOCK, route = 2 * padded(s->max_experts);
+    size_t scan = 2 * RG_SCAN_VALUES + 2 * RG_BLOCK, route = 3 * padded(s->max_experts);
     size_t most = tile > attention ? tile : attention;
 
     most = most > scan ? most : scan;

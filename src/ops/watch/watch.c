@@ -1,6 +1,7 @@
 /* watch.c -- see watch.h. */
 #include "ops/watch/watch.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -74,13 +75,13 @@ static stat_entry *entry_for(rg_act_stats *s, const rg_weight *w)
     return &s->entries[s->n++];
 }
 
-/* One row of x meets matrix m. */
-static void add_row(stat_entry *e, int64_t m, const float *x)
+/* One row of x, times `by`, meets matrix m. */
+static void add_row(stat_entry *e, int64_t m, const float *x, float by)
 {
     double *sum = e->sum + m * e->w->cols;
 
     for (int64_t k = 0; k < e->w->cols; k++)
-        sum[k] += x[k] < 0 ? -(double)x[k] : (double)x[k];
+        sum[k] += fabs((double)(x[k] * by));
     e->n_rows[m]++;
 }
 
@@ -91,16 +92,27 @@ static void add_rows(stat_entry *e, const rg_fwd *f, const rg_op *op)
     for (int r = 0; r < x->rows; r++) {
         const float *row = rg_act_data(f, x) + (size_t)r * (size_t)x->stride;
         if (route) {
+            const float *chosen = rg_act_data(f, route) + (size_t)r * (size_t)route->stride;
             int32_t expert;
             for (int k = 0; k < route->cols / 2; k++) {
-                memcpy(&expert, rg_act_data(f, route) + (size_t)r * (size_t)route->stride + k, sizeof expert);
-                add_row(e, expert, row);
+                memcpy(&expert, chosen + k, sizeof expert);
+                add_row(e, expert, row, op->routing->weigh_input ? chosen[route->cols / 2 + k] : 1.0f);
             }
         } else {
             for (int64_t m = 0; m < e->w->n_mats; m++) /* heads, op->n columns from one to the next */
-                add_row(e, m, row + m * op->n);
+                add_row(e, m, row + m * op->n, 1.0f);
         }
     }
+}
+
+/* How many of an op's matrices read in[0]: not the experts' down. */
+static int n_readers(const rg_op *op)
+{
+    int n = 0;
+
+    while (n < 3 && op->w[n])
+        n++;
+    return op->kind == RG_OP_MOE ? n - 1 : n;
 }
 
 /* Before the op runs: what it reads may be overwritten by it.  The op before ended with a barrier, and the one after
@@ -112,7 +124,7 @@ static void run_stats(const rg_reader *self, rg_fwd *f, const rg_op *op)
                  op->kind == RG_OP_MOE;
 
     if (reads && f->thread == 0) {
-        for (int i = 0; i < (op->kind == RG_OP_MOE ? 2 : 3) && op->w[i]; i++) {
+        for (int i = 0; i < n_readers(op); i++) {
             rg_mem_permit(); /* allocations are allowed: this is not a serving step */
             stat_entry *e = entry_for(s, op->w[i]);
             rg_mem_forbid();

@@ -172,6 +172,20 @@ ACTIVATION(relu2, rg_relu2f)
 ACTIVATION(sigmoid, rg_sigmoidf)
 #undef ACTIVATION
 
+static void rows_swiglu_clamped(float *y, const float *x, int n)
+{
+    LANES
+    for (int i = 0; i < n; i++)
+        y[i] = rg_clamped_gatef(x[i]);
+}
+
+static void rows_swiglu_clamped_mul(float *y, const float *g, const float *u, int n)
+{
+    LANES
+    for (int i = 0; i < n; i++)
+        y[i] = rg_clamped_gatef(g[i]) * rg_clamped_upf(u[i]);
+}
+
 static void rows_softcap(float *x, float cap, int n)
 {
     LANES
@@ -478,6 +492,7 @@ static void rows_fill(rg_cpu *k)
     FILL_ACTIVATION(RG_RELU, relu);
     FILL_ACTIVATION(RG_RELU2, relu2);
     FILL_ACTIVATION(RG_SIGMOID, sigmoid);
+    FILL_ACTIVATION(RG_SWIGLU_CLAMPED, swiglu_clamped);
 #undef FILL_ACTIVATION
     k->softcap = rows_softcap;
     k->rotate = rows_rotate;
