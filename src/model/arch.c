@@ -16,13 +16,13 @@ static const rg_arch *const archs[] = {
 static bool matches(const rg_arch *a, const rg_checkpoint *ckpt, const char *name, const char *type)
 {
     if (rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF)
-        return name && !strcmp(a->gguf_name, name) && (!a->claims || a->claims(ckpt));
+        return name && a->gguf_name && !strcmp(a->gguf_name, name) && (!a->claims || a->claims(ckpt));
     return name ? !strcmp(a->hf_name, name) : type && !strcmp(a->hf_type, type);
 }
 
 static const char *name_of(const rg_arch *a, bool gguf)
 {
-    return gguf ? a->gguf_name : a->hf_name;
+    return !gguf ? a->hf_name : a->gguf_name ? a->gguf_name : "";
 }
 
 /* The names of architectures in this kind of checkpoint, each once. */
@@ -33,7 +33,7 @@ static bool unknown(const rg_checkpoint *ckpt, const char *name, bool gguf, rg_e
     for (size_t i = 0, j; i < RG_LEN(archs); i++) {
         for (j = 0; j < i && strcmp(name_of(archs[i], gguf), name_of(archs[j], gguf)); j++)
             ;
-        if (j < i)
+        if (j < i || !name_of(archs[i], gguf)[0])
             continue;
         strncat(list, i ? ", " : "", sizeof list - strlen(list) - 1);
         strncat(list, name_of(archs[i], gguf), sizeof list - strlen(list) - 1);

@@ -47,10 +47,15 @@ enum { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS };
  * src as stored, dst the n values of the spec's shape. */
 typedef void rg_load_fn(const rg_config *c, const float *src, float *dst, int64_t n);
 
+/* Makes a weight's values from weights of the same layer, by role, which are vectors or tables.  False and *err: it
+ * cannot. */
+typedef bool rg_derive_fn(const rg_config *c, int layer, const rg_weight *const w[], float *dst, rg_error *err);
+
 typedef struct rg_weight_spec {
     int role; /* an rg_role, or one of the architecture's own */
     /* Names without ".weight": after the arch's prefix and "N." in a layer, '*' standing for an expert's number; and
-     * after "blk.N.".  NULL: that kind of checkpoint has none. */
+     * after "blk.N.".  A name that begins with '/' has no prefix, and '#' in it stands for the layer's number.  NULL:
+     * that kind of checkpoint has none. */
     const char *hf, *gguf;
     rg_size *shape[3]; /* 1: a vector, 2: a matrix, 3: stacked matrices */
     int split;
@@ -72,6 +77,7 @@ typedef struct rg_weight_spec {
     rg_load_fn *to_gguf;   /* from the Hugging Face tensor to GGUF's form, of the shape in `stored` */
     bool paired; /* GGUF holds the rotated rows of each head with the pairs side by side, not the halves apart */
     bool bare;             /* the GGUF name stands without ".weight" */
+    rg_derive_fn *derive;  /* no checkpoint has it: a vector or table that is made last; hf names it for messages */
 } rg_weight_spec;
 
 /* A layer as its block sees it.  With index -1: what is outside the layers, for the hooks below. */
@@ -94,7 +100,7 @@ typedef struct rg_layer_kind {
 struct rg_arch {
     const char *hf_name;    /* of config.json's "architectures" */
     const char *hf_type;    /* of its "model_type" */
-    const char *gguf_name;  /* of general.architecture */
+    const char *gguf_name;  /* of general.architecture; NULL: GGUF has no form of it */
     bool (*claims)(const rg_checkpoint *ckpt); /* when several share a gguf_name; NULL: yes */
     const char *hf_prefix;  /* of layer weights: "model.layers." */
     const char *layer_list; /* config.json's list with an entry for each layer, counted if no number is given; NULL */
@@ -116,6 +122,7 @@ struct rg_arch {
 
     /* Put the keys of GGUF that the table cannot express; refuses by name a setting that GGUF has no key for. */
     bool (*put_gguf)(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
+    const char *const *ignored;  /* ends of names of tensors that are not needed; NULL-ended; may be NULL */
     const char *const *harmless; /* config.json keys that say nothing about inference; NULL-ended; may be NULL */
 };
 

@@ -128,6 +128,8 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
     int64_t shape[3];
     int n = 0;
 
+    if (spec->derive)
+        return true;
     if (!t || !spec->gguf)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: GGUF has no name for the weight '%s'", rg_checkpoint_path(v->from),
                        found);
@@ -196,6 +198,9 @@ static bool plan_rope_factors(convert *v, rg_error *err)
 
 static bool plan_hf_to_gguf(convert *v, rg_error *err)
 {
+    if (!v->config.arch->gguf_name)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: GGUF has no form of %s", rg_checkpoint_path(v->from),
+                       v->config.arch->hf_name);
     if (!make_room(v, (size_t)v->weights.n + RG_ROPE_VARIANTS, err) || !plan_rope_factors(v, err))
         return false;
     for (int i = 0; i < v->weights.n; i++)

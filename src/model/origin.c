@@ -41,6 +41,17 @@ rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_
     return s;
 }
 
+/* A name without a prefix, the layer's number in place of '#'. */
+static void whole_name(const char *name, int layer, char out[RG_WEIGHT_NAME])
+{
+    const char *hash = strchr(name, '#');
+
+    if (hash)
+        snprintf(out, RG_WEIGHT_NAME, "%.*s%d%s", (int)(hash - name), name, layer, hash + 1);
+    else
+        snprintf(out, RG_WEIGHT_NAME, "%s", name);
+}
+
 /* The tensor's name with its prefix, the expert's number in place of '*'. */
 static void full_name(const rg_origin *s, const char *name, int expert, char out[RG_WEIGHT_NAME])
 {
@@ -48,6 +59,10 @@ static void full_name(const rg_origin *s, const char *name, int expert, char out
     const char *star = strchr(name, '*');
     int n = 0;
 
+    if (name[0] == '/') {
+        whole_name(name + 1, s->layer, out);
+        return;
+    }
     if (s->layer >= 0)
         n = snprintf(out, RG_WEIGHT_NAME, "%s%d.", s->c->from_gguf ? "blk." : s->c->arch->hf_prefix, s->layer);
     if (star)
@@ -73,6 +88,8 @@ const rg_tensor *rg_origin_find(rg_origin *s, int expert, char out[RG_WEIGHT_NAM
     const rg_tensor *t = s->name ? find(s, s->name, expert, out) : NULL;
     char other[RG_WEIGHT_NAME];
 
+    if (s->spec->derive)
+        return NULL;
     if (!t && s->c->from_gguf && s->spec->gguf_else && s->ckpt) {
         t = find(s, s->spec->gguf_else, expert, other);
         if (t) {

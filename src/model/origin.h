@@ -26,7 +26,8 @@ typedef struct rg_origin {
 
 rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_checkpoint *ckpt, int layer);
 
-/* The tensor of matrix `expert`, older names included; NULL: there is none.  out: what it is called. */
+/* The tensor of matrix `expert`, older names included; NULL: there is none, or the weight is derived.  out: what it is
+ * called. */
 const rg_tensor *rg_origin_find(rg_origin *s, int expert, char out[RG_WEIGHT_NAME]);
 /* True if t has the shape of the spec (of one matrix of it where there is a tensor per matrix). */
 bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err) RG_MUST_CHECK;

@@ -79,7 +79,7 @@ static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg
     if (!s.name)
         return true;
     const rg_tensor *t = rg_origin_find(&s, 0, name);
-    if (ckpt && rg_checkpoint_n_tensors(ckpt) && !t)
+    if (ckpt && rg_checkpoint_n_tensors(ckpt) && !t && !spec->derive)
         return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(ckpt), name);
     set_shape(w, spec, c, layer);
     w->name = name;
@@ -93,8 +93,10 @@ static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg
     if (!rg_row_bytes(w->type, w->cols, &row))
         return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values cannot be cut into blocks of %s", name,
                        (long long)w->cols, rg_format_of(w->type)->name);
-    set->n_parameters += (uint64_t)(w->n_mats * w->rows * w->cols);
-    set->stored_bytes += (uint64_t)(w->n_mats * w->rows) * row;
+    if (!spec->derive) {
+        set->n_parameters += (uint64_t)(w->n_mats * w->rows * w->cols);
+        set->stored_bytes += (uint64_t)(w->n_mats * w->rows) * row;
+    }
     set->spec[i] = spec;
     set->layer[i] = layer;
     set->n++;
@@ -257,20 +259,50 @@ static int64_t n_values(const rg_weight *w)
     return w->n_mats * w->rows * w->cols;
 }
 
+static bool derive_one(rg_weight_set *set, int i, const rg_config *c, rg_error *err)
+{
+    const rg_weight *of_layer[W_COUNT] = { 0 };
+    rg_weight *w = &set->all[i];
+    float *values = rg_array((size_t)n_values(w), sizeof *values);
+
+    RG_ASSERT(rg_spec_is_vector(set->spec[i]));
+    if (!values)
+        return rg_fail_memory(err, (size_t)n_values(w) * sizeof *values);
+    w->vec = values;
+    for (int k = 0; k < set->n; k++)
+        if (set->layer[k] == set->layer[i])
+            of_layer[set->spec[k]->role] = &set->all[k];
+    return set->spec[i]->derive(c, set->layer[i], of_layer, values, err);
+}
+
+static void note_bound(binding *b, int thread, int i, bool ok)
+{
+    rg_weight_set *set = b->set;
+
+    if (!ok) {
+        b->thread[thread].weight = i;
+        atomic_store(&b->failed, true);
+    }
+    if (!set->spec[i]->derive)
+        atomic_fetch_add(&b->n_done, n_values(&set->all[i]));
+    if (thread == 0 && b->progress)
+        b->progress(b->arg, "packing weights", (double)atomic_load(&b->n_done) / ((double)set->n_parameters + 1));
+}
+
+/* Those that a checkpoint has, then those that are made from them. */
 static void bind_some(void *arg, int thread)
 {
     binding *b = arg;
     rg_weight_set *set = b->set;
+    uint32_t phase = 0;
 
-    for (int i; !atomic_load(&b->failed) && (i = rg_phase_take(b->pool, 0)) < set->n;) {
-        if (!bind_one(set, i, b->c, b->ckpt, &b->thread[thread].err)) {
-            b->thread[thread].weight = i;
-            atomic_store(&b->failed, true);
-        }
-        atomic_fetch_add(&b->n_done, n_values(&set->all[i]));
-        if (thread == 0 && b->progress)
-            b->progress(b->arg, "packing weights", (double)atomic_load(&b->n_done) / ((double)set->n_parameters + 1));
-    }
+    for (int i; (i = rg_phase_take(b->pool, phase)) < set->n;)
+        if (!set->spec[i]->derive && !atomic_load(&b->failed))
+            note_bound(b, thread, i, bind_one(set, i, b->c, b->ckpt, &b->thread[thread].err));
+    rg_phase_end(b->pool, &phase);
+    for (int i; (i = rg_phase_take(b->pool, phase)) < set->n;)
+        if (set->spec[i]->derive && !atomic_load(&b->failed))
+            note_bound(b, thread, i, derive_one(set, i, b->c, &b->thread[thread].err));
 }
 
 /* Report the error of the first weight that failed: all weights before it were begun before it, and succeeded. */
@@ -323,13 +355,21 @@ bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *
 
 /* ---- what is left over ---- */
 
-/* Buffers that old checkpoints saved beside the weights; ignored, since they follow from the config. */
-static bool is_ignored(const rg_tensor *t)
+static bool ends_with(const char *name, const char *end)
 {
-    static const char frequencies[] = ".rotary_emb.inv_freq";
-    size_t n = strlen(t->name), k = sizeof frequencies - 1;
+    size_t n = strlen(name), k = strlen(end);
 
-    return n > k && !strcmp(t->name + n - k, frequencies);
+    return n > k && !strcmp(name + n - k, end);
+}
+
+/* Buffers that were saved beside the weights, and follow from the config. */
+static bool is_ignored(const rg_config *c, const rg_tensor *t)
+{
+    bool yes = ends_with(t->name, ".rotary_emb.inv_freq");
+
+    for (int i = 0; c->arch->ignored && c->arch->ignored[i]; i++)
+        yes = yes || ends_with(t->name, c->arch->ignored[i]);
+    return yes;
 }
 
 bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, int *n_unused,
@@ -352,7 +392,7 @@ bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_check
     }
     *n_unused = 0;
     for (int i = 0; i < n; i++) {
-        used[i] = used[i] || is_ignored(&first[i]);
+        used[i] = used[i] || is_ignored(c, &first[i]);
         *n_unused += !used[i];
     }
     return used;
