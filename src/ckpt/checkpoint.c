@@ -1,6 +1,7 @@
 /* checkpoint.c -- open and close, tensors by name, side files.  Chooses the reader; knows no format. */
 #include "ckpt/checkpoint.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -90,9 +91,41 @@ const rg_tensor *rg_checkpoint_tensor(const rg_checkpoint *c, int i)
     return i >= 0 && i < c->n_tensors ? &c->tensors[i] : NULL;
 }
 
-const rg_tensor *rg_checkpoint_find(const rg_checkpoint *c, const char *name)
+static const rg_tensor *find(const rg_checkpoint *c, const char *name)
 {
     return rg_checkpoint_tensor(c, rg_dict_get(c->names, name, strlen(name)));
+}
+
+const rg_tensor *rg_checkpoint_find(const rg_checkpoint *c, const char *name)
+{
+    const rg_tensor *t = find(c, name);
+    char other[RG_NAME_CAP + 32];
+
+    if (t || !c->has_parts)
+        return t;
+    snprintf(other, sizeof other, "language_model.%s", name);
+    t = find(c, other);
+    if (t || strncmp(name, "model.", 6) != 0)
+        return t;
+    snprintf(other, sizeof other, "model.language_model.%s", name + 6);
+    return find(c, other);
+}
+
+bool rg_checkpoint_has_parts(const rg_checkpoint *c)
+{
+    return c->has_parts;
+}
+
+bool rg_tensor_is_of_other_part(const rg_checkpoint *c, const rg_tensor *t)
+{
+    static const char *const parts[] = { "vision_tower.", "vision_model.", "visual.",         "audio_tower.",
+                                         "embed_vision.", "embed_audio.",  "multi_modal_projector." };
+    const char *name = strncmp(t->name, "model.", 6) ? t->name : t->name + 6;
+    bool yes = false;
+
+    for (size_t i = 0; c->has_parts && i < RG_LEN(parts); i++)
+        yes = yes || !strncmp(name, parts[i], strlen(parts[i]));
+    return yes;
 }
 
 bool rg_tensor_read(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, void *to, size_t n, rg_error *err)

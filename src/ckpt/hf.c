@@ -1,9 +1,9 @@
 /* hf.c -- the reader of a Hugging Face directory: its JSON files flattened into metadata, its weights in one
  * safetensors file or in the shards that an index names.
  *
- * config.json's keys stand as they are, those of generation_config.json under "generation.", those of
- * tokenizer_config.json under "tokenizer_config.".  An array of like scalars is one entry; of unlike things, or of
- * arrays and objects, an entry for each. */
+ * config.json's keys stand as they are, but for those of a language model among other parts (checkpoint.h); those of
+ * generation_config.json under "generation.", those of tokenizer_config.json under "tokenizer_config.".  An array of
+ * like scalars is one entry; of unlike things, or of arrays and objects, an entry for each. */
 #include <stdio.h>
 #include <string.h>
 
@@ -221,7 +221,21 @@ static bool add_all(rg_checkpoint *c, json_t *root, rg_buf *key, size_t n, rg_er
     return ok;
 }
 
-/* One JSON file's keys, under a prefix. */
+/* The settings of the language model among several parts go to the top.  *lifted: there are such. */
+static bool lift_text(json_t *root, bool *lifted, rg_error *err)
+{
+    json_t *text = json_object_get(root, "text_config");
+
+    *lifted = json_is_object(text);
+    if (!*lifted)
+        return true;
+    json_incref(text);
+    bool ok = !json_object_set_new(root, "text_config", json_object()) && !json_object_update(root, text);
+    json_decref(text);
+    return ok || rg_fail_memory(err, 4096);
+}
+
+/* One JSON file's keys, under a prefix; "": it is the config. */
 static bool read_json(rg_checkpoint *c, const char *path, const char *prefix, rg_error *err)
 {
     json_t *root = NULL;
@@ -239,7 +253,7 @@ static bool read_json(rg_checkpoint *c, const char *path, const char *prefix, rg
         rg_fail(err, RG_E_INPUT, "%s: not a JSON object", path);
     else if (root && !rg_buf_str(&key, prefix))
         rg_fail_memory(err, 64);
-    else if (root)
+    else if (root && (*prefix || lift_text(root, &c->has_parts, err)))
         ok = add_all(c, root, &key, n, err) || rg_fail_prefix(err, "%s", path);
     rg_buf_fini(&key);
     json_decref(root);

@@ -66,6 +66,7 @@ typedef struct rg_entry {
 
 struct rg_checkpoint {
     rg_ckpt_kind kind;
+    bool has_parts; /* a language model and others */
     char *path, *dir; /* dir: where side files are, NULL for GGUF */
     rg_arena arena;
     rg_entry *entries;

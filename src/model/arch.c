@@ -50,6 +50,8 @@ const rg_arch *rg_arch_find(const rg_checkpoint *ckpt, rg_error *err)
     if (rg_meta_string(ckpt, gguf ? "general.architecture" : "architectures.0", &name, err) < 0 ||
         (!gguf && rg_meta_string(ckpt, "model_type", &type, err) < 0))
         return NULL;
+    if (rg_checkpoint_has_parts(ckpt) && type) /* the name is that of all parts, the type that of the language model */
+        name = NULL;
     for (size_t i = 0; i < RG_LEN(archs); i++)
         if (matches(archs[i], ckpt, name, type))
             return archs[i];

@@ -41,6 +41,15 @@ const rg_key *rg_config_common_keys(size_t *n)
     return common_keys;
 }
 
+/* The same, of models whose language model is one of several parts: the others, and ids that stand for their input. */
+static const char *const of_other_parts[] = {
+    "text_config", "vision_config", "audio_config", "image_token_id", "image_token_index", "video_token_id",
+    "audio_token_id", "vision_start_token_id", "vision_end_token_id", "boi_token_id", "eoi_token_id", "boa_token_id",
+    "eoa_token_id", "eoa_token_index", "boi_token_index", "eoi_token_index", "mm_tokens_per_image",
+    "vision_soft_tokens_per_image", "audio_soft_tokens_per_image", "multimodal_projector_bias",
+    "projector_hidden_act", "spatial_merge_size", "vision_feature_layer", NULL,
+};
+
 /* The first spelling of a key that config.json has; its own if there is none. */
 static const char *spelling_of(const rg_checkpoint *ckpt, const rg_key *key)
 {
@@ -258,7 +267,7 @@ static bool read_sizes(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
-/* GGUF may leave vocab_size to the token list or to the embedding's shape. */
+/* A checkpoint may leave vocab_size to the embedding's shape, GGUF also to the token list. */
 static bool read_vocab(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     char key[128];
@@ -266,11 +275,11 @@ static bool read_vocab(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     size_t n_tokens;
     int got =
         rg_meta_int(ckpt, c->from_gguf ? rg_gguf_key(ckpt, "vocab_size", key) : "vocab_size", 1, INT32_MAX, &n, err);
-    const rg_tensor *embed = rg_checkpoint_find(ckpt, "token_embd.weight");
+    const rg_tensor *embed = rg_checkpoint_find(ckpt, c->from_gguf ? "token_embd.weight" : "model.embed_tokens.weight");
 
     if (got < 0)
         return false;
-    if (!got && c->from_gguf && embed)
+    if (!got && embed)
         n = rg_tensor_rows(embed);
     else if (!got && c->from_gguf && rg_meta_length(ckpt, "tokenizer.ggml.tokens", &n_tokens, NULL) > 0)
         n = (int64_t)n_tokens;
@@ -364,6 +373,8 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         rg_rope_complete(&c->ropes[i], c->max_seq_len);
     for (int i = 0; harmless[i]; i++)
         rg_meta_understand(ckpt, harmless[i]);
+    for (int i = 0; rg_checkpoint_has_parts(ckpt) && of_other_parts[i]; i++)
+        rg_meta_understand(ckpt, of_other_parts[i]);
     for (int i = 0; c->arch->harmless && c->arch->harmless[i]; i++)
         rg_meta_understand(ckpt, c->arch->harmless[i]);
     if (!require_no_stray(c, ckpt, err))

@@ -392,7 +392,7 @@ bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_check
     }
     *n_unused = 0;
     for (int i = 0; i < n; i++) {
-        used[i] = used[i] || is_ignored(c, &first[i]);
+        used[i] = used[i] || is_ignored(c, &first[i]) || rg_tensor_is_of_other_part(ckpt, &first[i]);
         *n_unused += !used[i];
     }
     return used;

@@ -403,6 +403,46 @@ static void hf_comes_back(void **state)
     rg_checkpoint_close(back);
 }
 
+/* A language model beside others: its settings stand at the top, its tensors have the names of a model of text alone. */
+static void a_language_model_among_parts(void **state)
+{
+    static const char *const names[] = { "model.language_model.norm.weight", "language_model.model.other.weight",
+                                         "language_model.lm_head.weight",    "model.vision_tower.patch.weight",
+                                         "multi_modal_projector.weight",     "mtp.weight" };
+    static const char *const wanted[] = { "model.norm.weight", "model.other.weight", "lm_head.weight" };
+    const int64_t shape = 1;
+    const float value = 1;
+    const char *type;
+    rg_error err;
+    int64_t n;
+
+    (void)state;
+    put_text("config.json", "{\"model_type\": \"whole\", \"n\": 1, \"m\": 3, \"vision_config\": {\"n\": 5},"
+                            " \"text_config\": {\"model_type\": \"part\", \"n\": 2}}");
+    rg_ckpt_writer *w = rg_safetensors_create(in_scratch("model.safetensors"), &err);
+    assert_ok(w, err);
+    for (size_t i = 0; i < RG_LEN(names); i++)
+        assert_ok(rg_ckpt_declare(w, names[i], RG_F32, 1, &shape, &err), err);
+    for (size_t i = 0; i < RG_LEN(names); i++)
+        assert_ok(rg_ckpt_write(w, &value, sizeof value, &err), err);
+    assert_ok(rg_ckpt_commit(w, &err), err);
+    rg_checkpoint *c = open_ok(in_scratch("config.json"), 0);
+    assert_true(rg_checkpoint_has_parts(c));
+    assert_int_equal(rg_meta_string(c, "model_type", &type, &err), 1);
+    assert_string_equal(type, "part");
+    assert_int_equal(rg_meta_int(c, "n", 0, 9, &n, &err), 1);
+    assert_int_equal(n, 2);
+    assert_int_equal(rg_meta_int(c, "m", 0, 9, &n, &err), 1);
+    assert_int_equal(rg_meta_int(c, "vision_config.n", 5, 5, &n, &err), 1);
+    for (size_t i = 0; i < RG_LEN(wanted); i++)
+        assert_ptr_equal(rg_checkpoint_find(c, wanted[i]), rg_checkpoint_find(c, names[i]));
+    assert_non_null(rg_checkpoint_find(c, names[0]));
+    for (size_t i = 0; i < RG_LEN(names); i++)
+        assert_int_equal(rg_tensor_is_of_other_part(c, rg_checkpoint_find(c, names[i])), i == 3 || i == 4);
+    rg_checkpoint_close(c);
+    unlink(in_scratch("model.safetensors"));
+}
+
 static void unfinished_writing_leaves_nothing(void **state)
 {
     rg_error err;
@@ -521,6 +561,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_config_stands_for_its_folder, count_live, none_leaked),
         cmocka_unit_test_setup_teardown(gguf_comes_back, count_live, none_leaked),
         cmocka_unit_test_setup_teardown(hf_comes_back, count_live, none_leaked),
+        cmocka_unit_test_setup_teardown(a_language_model_among_parts, count_live, none_leaked),
         cmocka_unit_test_setup_teardown(unfinished_writing_leaves_nothing, count_live, none_leaked),
         cmocka_unit_test_setup_teardown(split_files_open_by_any_part, count_live, none_leaked),
         cmocka_unit_test_setup_teardown(shards_open_by_their_index, count_live, none_leaked),

@@ -1,6 +1,6 @@
 /* Tests of config reading: the goldens in all their spellings agree, defaults, refusals by name, unknown keys, hostile
  * values, and every allocation of opening a model failing in turn. */
-#include "support/test.h"
+#include "support/model.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -152,6 +152,48 @@ static void spellings_agree(void **state)
         }
         assert_int_equal(c[0].vocab_size, 320);
     }
+}
+
+/* The settings of a language model that is one of several parts. */
+static void parts_are_passed_over(void **state)
+{
+    static rg_config flat, part;
+    rg_error err;
+    size_t n;
+    int unknown = 0;
+    char *text = rg_file_slurp(golden("gemma3", "config.json"), 1 << 20, &n, &err), change[8192];
+
+    (void)state;
+    assert_ok(text, err);
+    snprintf(change, sizeof change,
+             "{\"architectures\": [\"Gemma3ForConditionalGeneration\"], \"model_type\": \"gemma3\","
+             " \"num_hidden_layers\": 99, \"image_token_index\": 300, \"vision_config\": {\"hidden_size\": 5},"
+             " \"text_config\": %s}",
+             text);
+    rg_free(text);
+    rg_checkpoint *a = changed("gemma3", "{}");
+    assert_ok(rg_config_read(&flat, a, &err), err);
+    rg_checkpoint *b = changed("gemma3", change);
+    assert_ok(rg_config_read(&part, b, &err), err);
+    assert_same(&flat, &part, "gemma3");
+    rg_meta_each(b, count_unknown, &unknown);
+    assert_int_equal(unknown, 0);
+    rg_checkpoint_close(a);
+    rg_checkpoint_close(b);
+}
+
+static void embeddings_tell_the_vocabulary(void **state)
+{
+    static rg_config c;
+    rg_error err;
+    rg_checkpoint *ckpt = rg_checkpoint_open(test_variant("no-vocab", "gemma3", "config.json", "\"vocab_size\"", "\"vocab\""),
+                                             RG_CKPT_DEFAULT, &err);
+
+    (void)state;
+    assert_ok(ckpt, err);
+    assert_ok(rg_config_read(&c, ckpt, &err), err);
+    assert_int_equal(c.vocab_size, 320);
+    rg_checkpoint_close(ckpt);
 }
 
 static void llama3_scaling_is_read(void **state)
@@ -583,6 +625,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spellings_agree),
+        cmocka_unit_test(parts_are_passed_over),
+        cmocka_unit_test(embeddings_tell_the_vocabulary),
         cmocka_unit_test(llama3_scaling_is_read),
         cmocka_unit_test(yarn_is_read),
         cmocka_unit_test(a_stretched_context_is_the_models_own),
