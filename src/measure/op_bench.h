@@ -13,7 +13,7 @@ enum {
     RG_BENCH_CONTEXT = 1024, /* positions of the sequence */
     RG_BENCH_HEADS = 64, RG_BENCH_LATENT = 576, /* of queries, and columns of a head, at most */
     RG_BENCH_VECTOR = 1 << 14,
-    RG_BENCH_TAPS = 4, RG_BENCH_STATES = 16, /* of a recurrence */
+    RG_BENCH_TAPS = 4, RG_BENCH_STATES = 16, RG_BENCH_STATE_DIM = 64, /* of a recurrence */
 };
 
 typedef struct rg_op_bench rg_op_bench;
@@ -26,7 +26,7 @@ struct rg_op_bench {
     rg_weight norm;
     rg_rope rope;
     rg_kv kv;
-    rg_buffer tail, scan;  /* of a recurrence over b->width channels */
+    rg_buffer tail, scan, recurrence; /* of recurrences over b->width channels */
     int n_heads, width;    /* of queries; columns of an activation */
     float *vector;         /* [RG_BENCH_VECTOR] -1, -0.5, -1, ...: norms, frequencies, taps, a recurrence's A */
 
@@ -55,7 +55,7 @@ rg_op_bench *rg_op_bench_open(const rg_backend *backend, int n_threads, rg_error
 void rg_op_bench_close(rg_op_bench *b); /* NULL is fine */
 
 /* The batch becomes the last `rows` of the first `end` positions of one sequence, whose state has blocks of so many
- * bytes: those of b->kv, b->tail or b->scan, or 0. */
+ * bytes: those of b->kv, b->tail, b->scan or b->recurrence, or 0. */
 void rg_op_bench_batch(rg_op_bench *b, int rows, int end, size_t block_bytes);
 /* b->weight becomes a matrix of plausible values.  False: no memory. */
 bool rg_op_bench_weights(rg_op_bench *b, rg_type type, int64_t rows, int64_t cols, rg_error *err) RG_MUST_CHECK;
@@ -71,10 +71,10 @@ double rg_op_bench_empty_step(rg_op_bench *b);
 
 /* ---- the cases (op_cases.c) ---- */
 
-/* With b->weight; over b->width columns; with b->kv and b->n_heads; with b->tail, b->scan. */
+/* With b->weight; over b->width columns; with b->kv and b->n_heads; with b->tail, b->scan, b->recurrence. */
 rg_op_case rg_case_linear, rg_case_gated, rg_case_embed;
 rg_op_case rg_case_rmsnorm, rg_case_add, rg_case_act_mul, rg_case_softcap, rg_case_gather, rg_case_rotate;
 rg_op_case rg_case_kv_store, rg_case_attention, rg_case_mla_attention;
-rg_op_case rg_case_conv, rg_case_scan;
+rg_op_case rg_case_conv, rg_case_scan, rg_case_linear_attention;
 
 #endif

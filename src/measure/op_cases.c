@@ -89,7 +89,7 @@ void rg_case_conv(rg_fwd *f, const rg_op_bench *b)
     rg_weight bias = { .name = "bias", .n_mats = 1, .rows = 1, .cols = n, .vec = b->vector };
     rg_act *xz = rg_act_new(f, "xz", 2 * n), *x = rg_act_view(f, "x", xz, 0, n), *y = rg_act_new(f, "y", n);
 
-    rg_conv(f, y, x, &taps, &bias, &b->tail);
+    rg_conv(f, y, x, &taps, &bias, &b->tail, RG_SILU);
 }
 
 void rg_case_scan(rg_fwd *f, const rg_op_bench *b)
@@ -101,4 +101,17 @@ void rg_case_scan(rg_fwd *f, const rg_op_bench *b)
     rg_act *dt = rg_act_new(f, "dt", n), *bc = rg_act_new(f, "bc", 2 * RG_BENCH_STATES), *y = rg_act_new(f, "y", n);
 
     rg_scan(f, y, x, dt, bc, z, &a, &d, &b->scan);
+}
+
+/* The gated delta rule.  Keys are not normalised, so its values overflow, which takes no longer. */
+void rg_case_linear_attention(rg_fwd *f, const rg_op_bench *b)
+{
+    const int n = b->width, heads = n / RG_BENCH_STATE_DIM;
+    rg_act *q = rg_act_new(f, "q", n), *k = rg_act_new(f, "k", n), *v = rg_act_new(f, "v", n);
+    rg_act *decay = rg_act_new(f, "decay", heads), *beta = rg_act_new(f, "beta", heads), *y = rg_act_new(f, "y", n);
+    const rg_linear_attention_params p = { .n_heads = heads, .k_dim = RG_BENCH_STATE_DIM, .v_dim = RG_BENCH_STATE_DIM,
+                                           .scale = 0.1f, .delta = true, .q = q, .k = k, .v = v, .decay = decay,
+                                           .beta = beta };
+
+    rg_linear_attention(f, y, &p, &b->recurrence);
 }

@@ -76,6 +76,7 @@ static const struct {
     { RG_OP_RMSNORM, rg_case_rmsnorm },   { RG_OP_ACT_MUL, rg_case_act_mul },   { RG_OP_SOFTCAP, rg_case_softcap },
     { RG_OP_GATHER, rg_case_gather },     { RG_OP_ROTATE, rg_case_rotate },     { RG_OP_EMBED, rg_case_embed },
     { RG_OP_KV_STORE, rg_case_kv_store }, { RG_OP_CONV, rg_case_conv },         { RG_OP_SCAN, rg_case_scan },
+    { RG_OP_LINEAR_ATTENTION, rg_case_linear_attention },
 };
 
 /* What the cases read becomes this wide. */
@@ -89,12 +90,19 @@ static bool set_width(round *r, int width, rg_error *err)
     b->kv = (rg_kv){ .type = RG_BF16, .n_heads = width / 64, .k_dim = 64, .v_dim = 64 };
     b->tail = rg_conv_tail("tail", width, RG_BENCH_TAPS);
     b->scan = rg_scan_state("scan", width, RG_BENCH_STATES);
+    b->recurrence = rg_linear_attention_state("recurrence", width / RG_BENCH_STATE_DIM, RG_BENCH_STATE_DIM,
+                                              RG_BENCH_STATE_DIM, 2 * width + 2 * (width / RG_BENCH_STATE_DIM));
     return rg_op_bench_weights(b, RG_BF16, LITTLE, width, err);
 }
 
 static size_t block_bytes(const rg_op_bench *b, rg_op_kind kind)
 {
-    return kind == RG_OP_CONV ? b->tail.bytes : kind == RG_OP_SCAN ? b->scan.bytes : rg_kv_bytes(&b->kv);
+    switch (kind) {
+    case RG_OP_CONV: return b->tail.bytes;
+    case RG_OP_SCAN: return b->scan.bytes;
+    case RG_OP_LINEAR_ATTENTION: return b->recurrence.bytes;
+    default: return rg_kv_bytes(&b->kv);
+    }
 }
 
 static bool measure_values(round *r, rg_error *err)

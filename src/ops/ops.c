@@ -182,13 +182,14 @@ void rg_scale_by_position(rg_fwd *f, rg_act *y, float beta, int period, int offs
                      .y = (float)offset });
 }
 
-/* Any of the norms, over each run of n columns. */
+/* Any of the norms, over each run of n columns; weights are those of one run, or of all. */
 static void norm(rg_fwd *f, rg_op_kind kind, rg_act *y, const rg_act *x, int64_t n, const rg_weight *const wb[2],
                  float eps)
 {
     RG_ASSERT(y->rows == x->rows && y->cols == x->cols && n > 0 && x->cols % n == 0);
-    check_vector(wb[0], n);
-    check_vector(wb[1], n);
+    RG_ASSERT(!wb[0] || wb[0]->cols == n || wb[0]->cols == x->cols);
+    check_vector(wb[0], wb[0] ? wb[0]->cols : 0);
+    check_vector(wb[1], wb[0] ? wb[0]->cols : 0);
     run(f, &(rg_op){ .kind = kind, .out = { y }, .in = { x }, .w = { wb[0] }, .b = { wb[1] }, .n = (int)n, .x = eps });
 }
 
@@ -202,6 +203,17 @@ void rg_rmsnorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps)
     norm(f, RG_OP_RMSNORM, y, x, n, (const rg_weight *[]){ NULL, NULL }, eps);
 }
 
+void rg_rmsnorm_runs(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, int n, float eps)
+{
+    RG_ASSERT(w->cols == x->cols);
+    norm(f, RG_OP_RMSNORM, y, x, n, (const rg_weight *[]){ w, NULL }, eps);
+}
+
+void rg_l2norm(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps)
+{
+    norm(f, RG_OP_L2NORM, y, x, n, (const rg_weight *[]){ NULL, NULL }, eps);
+}
+
 void rg_layernorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, float eps)
 {
     norm(f, RG_OP_LAYERNORM, y, x, w->cols, (const rg_weight *[]){ w, b }, eps);
@@ -210,6 +222,12 @@ void rg_layernorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, con
 void rg_layernorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps)
 {
     norm(f, RG_OP_LAYERNORM, y, x, n, (const rg_weight *[]){ NULL, NULL }, eps);
+}
+
+void rg_layernorm_runs(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, int n, float eps)
+{
+    RG_ASSERT(w->cols == x->cols);
+    norm(f, RG_OP_LAYERNORM, y, x, n, (const rg_weight *[]){ w, b }, eps);
 }
 
 void rg_act_mul(rg_fwd *f, rg_act *y, const rg_act *gate, const rg_act *up, rg_activation act)
@@ -411,14 +429,24 @@ static void check_buffer(const rg_buffer *b, rg_buffer want)
     RG_ASSERT(b->per == RG_PER_SEQUENCE && b->bytes == want.bytes && b->draft_bytes == want.draft_bytes);
 }
 
-void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_buffer *tail)
+rg_buffer rg_linear_attention_state(const char *name, int n_heads, int k_dim, int v_dim, int logged)
+{
+    size_t cells = (size_t)n_heads * (size_t)k_dim * (size_t)v_dim;
+
+    return (rg_buffer){ .name = name, .bytes = cells * sizeof(float), .draft_bytes = (size_t)logged * sizeof(float) };
+}
+
+void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_buffer *tail,
+             rg_activation act)
 {
     RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && y->cols == x->cols);
     RG_ASSERT(y->offset != x->offset); /* later rows read x of earlier ones */
     check_matrix(w, x->cols, (int)w->cols);
     check_vector(b, x->cols);
     check_buffer(tail, rg_conv_tail(NULL, x->cols, (int)w->cols));
-    run(f, &(rg_op){ .kind = RG_OP_CONV, .out = { y }, .in = { x }, .w = { w }, .b = { b }, .buffer = tail });
+    run(f,
+        &(rg_op){
+            .kind = RG_OP_CONV, .out = { y }, .in = { x }, .w = { w }, .b = { b }, .buffer = tail, .act = act });
 }
 
 void rg_scan(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *dt_raw, const rg_act *bc, const rg_act *z,
@@ -430,4 +458,50 @@ void rg_scan(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *dt_raw, const 
     check_vector(d, x->cols);
     check_buffer(h, rg_scan_state(NULL, x->cols, (int)a->rows));
     run(f, &(rg_op){ .kind = RG_OP_SCAN, .out = { y }, .in = { x, dt_raw, bc, z }, .w = { a, d }, .buffer = h });
+}
+
+/* An operand of heads of so many columns each.  Returns its columns; 0: there is none. */
+static int check_operand(const rg_act *x, int rows, int n_heads, int head_cols)
+{
+    if (!x)
+        return 0;
+    RG_ASSERT(x->rows == rows && x->cols % head_cols == 0 && n_heads % (x->cols / head_cols) == 0);
+    return x->cols;
+}
+
+void rg_linear_attention(rg_fwd *f, rg_act *y, const rg_linear_attention_params *p, const rg_buffer *state)
+{
+    const int rows = f->batch->n_rows, n = p->n_heads, k_dim = p->k_dim;
+    const bool per_head = p->decay && p->decay->cols == n;
+    int logged = check_operand(p->k, rows, n, k_dim) + check_operand(p->v, rows, n, p->v_dim) +
+                 check_operand(p->decay, rows, n, per_head ? 1 : k_dim) + check_operand(p->beta, rows, n, 1) +
+                 check_operand(p->a, rows, n, k_dim) + check_operand(p->b, rows, n, k_dim);
+
+    RG_ASSERT(p->q && p->k && p->v && n > 0 && k_dim > 0 && p->v_dim > 0);
+    RG_ASSERT(!p->a == !p->b && !(p->a && p->delta) && !(p->decay && p->fixed_decay));
+    RG_ASSERT(y->rows == rows && y->cols == n * p->v_dim && y->offset != p->v->offset);
+    check_operand(p->q, rows, n, k_dim);
+    check_vector(p->fixed_decay, n);
+    check_vector(p->skip, n);
+    check_buffer(state, rg_linear_attention_state(NULL, n, k_dim, p->v_dim, logged));
+    run(f, &(rg_op){ .kind = RG_OP_LINEAR_ATTENTION,
+                     .out = { y },
+                     .in = { p->q, p->k, p->v, p->decay, p->beta, p->a, p->b },
+                     .w = { p->fixed_decay, p->skip },
+                     .buffer = state,
+                     .recurrence = p });
+}
+
+void rg_decay(rg_fwd *f, rg_act *decay, rg_act *dt, const rg_act *raw, const rg_decay_params *p)
+{
+    const int cols = raw->cols;
+
+    RG_ASSERT(decay->rows == raw->rows && decay->cols == cols && (!dt || (dt->rows == raw->rows && dt->cols == cols)));
+    RG_ASSERT(!dt || (dt->offset != decay->offset && raw->offset != decay->offset));
+    RG_ASSERT(!p->rate || (p->rate->cols > 0 && cols % p->rate->cols == 0));
+    check_vector(p->rate, p->rate ? p->rate->cols : 0);
+    check_vector(p->bias, cols);
+    run(f,
+        &(rg_op){
+            .kind = RG_OP_DECAY, .out = { decay, dt }, .in = { raw }, .w = { p->rate }, .b = { p->bias }, .decay = p });
 }

@@ -76,6 +76,10 @@ typedef enum rg_activation {
     RG_RELU2,     /* relu(x)^2 */
     RG_SIGMOID,   /* for gates */
     RG_SWIGLU_CLAMPED, /* gpt-oss: g sigmoid(1.702 g) of g = min(x, 7); what it gates enters as clamp(up, -7, 7) + 1 */
+    RG_TANH,
+    RG_EXP,
+    RG_SOFTPLUS,  /* log(1 + exp x) */
+    RG_IDENTITY,  /* x */
     RG_ACTIVATIONS
 } rg_activation;
 
@@ -117,6 +121,35 @@ typedef struct rg_experts {
     rg_activation act;
 } rg_experts;
 
+/* A linear recurrence with a matrix state per head, S [k_dim, v_dim], zero at first; row after row
+ *     S = diag(decay) S + k u^T,  y = scale * q . S + skip * v      (GLA, Yang et al. 2023; SSD, Dao & Gu 2024)
+ * where u = beta * v; with `delta` u = beta * (v - k . diag(decay) S), the delta rule (gated DeltaNet, Yang et al.
+ * 2024); with a and b S = diag(decay) S + a (b . S)^T + k u^T, where b reads the S of the row before (RWKV-7, Peng et
+ * al. 2025).
+ * An operand has as many heads as its columns say, any divisor of n_heads; several states then share one of them. */
+typedef struct rg_linear_attention_params {
+    int n_heads, k_dim, v_dim; /* states, and their sides */
+    bool interleaved;    /* of m heads of an operand, state h reads head h % m; else head h / (n_heads / m) */
+    float scale;
+    bool delta;
+    const rg_act *q, *k; /* [rows, heads * k_dim] */
+    const rg_act *v;     /* [rows, heads * v_dim] */
+    const rg_act *decay; /* [rows, n_heads]: a value per state; or [rows, heads * k_dim]: one per row of it; or NULL: */
+    const rg_weight *fixed_decay; /* [n_heads], the same for every row; NULL as well: 1 */
+    const rg_act *beta;  /* [rows, heads], or NULL: 1 */
+    const rg_act *a, *b; /* [rows, heads * k_dim], both or none; not with delta */
+    const rg_weight *skip; /* [n_heads], or NULL: 0 */
+} rg_linear_attention_params;
+
+/* How a recurrence's decay follows from a row of an activation. */
+typedef struct rg_decay_params {
+    const rg_weight *bias; /* [cols], or NULL: 0 */
+    rg_activation act;
+    float min, max;        /* bounds of dt; max 0: none */
+    const rg_weight *rate; /* [cols / k]: each of the rates is for k columns; NULL: fixed_rate for all */
+    float fixed_rate;
+} rg_decay_params;
+
 /* ---- one operation ----------------------------------------------------------------------------------------------- */
 
 typedef enum rg_op_kind {
@@ -132,7 +165,7 @@ const char *rg_op_name(rg_op_kind kind);
 typedef struct rg_op {
     rg_op_kind kind;
     rg_act *out[3];        /* written */
-    const rg_act *in[5];   /* read */
+    const rg_act *in[7];   /* read */
     bool accumulate;       /* out is read too: out += */
     const rg_weight *w[3]; /* matrices, or the vectors that ops.def names */
     const rg_weight *b[3]; /* biases, one per matrix */
@@ -141,6 +174,8 @@ typedef struct rg_op {
     const rg_rope *rope;
     const rg_attend_params *attend;
     const rg_routing *routing;
+    const rg_linear_attention_params *recurrence;
+    const rg_decay_params *decay;
     rg_activation act;
     int n;       /* a count that the kind defines (heads, group size) */
     float x, y;  /* numbers that the kind defines (eps; scale and cap) */
@@ -159,7 +194,7 @@ typedef struct rg_group_memory {
     size_t block_bytes;
 } rg_group_memory;
 
-enum { RG_MAX_ACTS = 96 };
+enum { RG_MAX_ACTS = 96, RG_STATE_TILE = 32 };
 
 /* One thread's view of a step. */
 struct rg_fwd {
@@ -230,11 +265,17 @@ void rg_scale_by_position(rg_fwd *f, rg_act *y, float beta, int period, int offs
 void rg_rmsnorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, float eps);
 /* The same over each run of n columns, without a weight. */
 void rg_rmsnorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps);
+/* The same over each run of n columns, where every run has weights of its own: w [k * n]. */
+void rg_rmsnorm_runs(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, int n, float eps);
+/* y = x / sqrt(sum(x^2) + eps) over each run of n columns.  y may be x. */
+void rg_l2norm(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps);
 /* LayerNorm: y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w + b, over each run of w->cols columns: x, y
  * [rows, k * w->cols], w and b vectors; b may be NULL.  y may be x. */
 void rg_layernorm(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, float eps);
 /* The same over each run of n columns, without weight and bias. */
 void rg_layernorm_plain(rg_fwd *f, rg_act *y, const rg_act *x, int n, float eps);
+/* The same over each run of n columns, where every run has weights and a bias of its own: w, b [k * n]. */
+void rg_layernorm_runs(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, int n, float eps);
 /* y = w x + b.  b may be NULL. */
 void rg_linear(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b);
 /* y += w x + b: the residual inside the linear. */
@@ -273,9 +314,10 @@ void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *
 /* y += sum over a row's experts, in index order, of weight * (down[e] (act(gate[e] x + b) * (up[e] x + b)) + b). */
 void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg_routing *routing,
             const rg_experts *e);
-/* Causal depthwise convolution over positions, then SiLU: y[t, c] = silu(b[c] + sum_j w[c, j] x[t - (taps - 1) + j,
- * c]).  w [channels, taps]. */
-void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_buffer *tail);
+/* Causal depthwise convolution over positions: y[t, c] = act(b[c] + sum_j w[c, j] x[t - (taps - 1) + j, c]).  w
+ * [channels, taps]; b may be NULL. */
+void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_buffer *tail,
+             rg_activation act);
 /* Its buffer, f32: the last taps - 1 rows of x, oldest first, [taps - 1][channels]; of a draft row, x. */
 rg_buffer rg_conv_tail(const char *name, int channels, int taps);
 /* Mamba's selective scan (Gu & Dao 2023): dt = softplus(dt_raw); h = exp(dt A) h + dt B x; y = (C . h + D x) * silu(z).
@@ -284,6 +326,14 @@ void rg_scan(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *dt_raw, const 
              const rg_weight *a, const rg_weight *d, const rg_buffer *h);
 /* Its buffer, f32: h [d_state][d_inner]; of a draft row, x and dt [d_inner], then B [d_state]. */
 rg_buffer rg_scan_state(const char *name, int d_inner, int d_state);
+/* A linear recurrence (rg_linear_attention_params).  y [rows, n_heads * v_dim], not one of its operands. */
+void rg_linear_attention(rg_fwd *f, rg_act *y, const rg_linear_attention_params *p, const rg_buffer *state);
+/* Its buffer, f32: a state per head, each in tiles of up to RG_STATE_TILE columns, [k_dim][columns of the tile]; of a
+ * draft row, `logged` floats: the columns of its k, v, decay, beta, a and b together. */
+rg_buffer rg_linear_attention_state(const char *name, int n_heads, int k_dim, int v_dim, int logged);
+/* dt = act(raw + bias) within bounds; decay = exp(rate * dt), elementwise: all [rows, cols].  dt may be NULL; it, else
+ * decay, may be raw. */
+void rg_decay(rg_fwd *f, rg_act *decay, rg_act *dt, const rg_act *raw, const rg_decay_params *p);
 /* x = cap * tanh(x / cap). */
 void rg_softcap(rg_fwd *f, rg_act *x, float cap);
 

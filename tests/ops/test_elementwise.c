@@ -19,12 +19,16 @@ typedef struct job {
     float *y;
 } job;
 
+/* A vector of weights: none, one for each column of a run or of the row, or one for each run. */
+typedef enum values_of { NONE, OF_RUN, OF_ROW, OF_RUNS } values_of;
+
 /* An operation, and one row of what it gives. */
 typedef struct operation {
     const char *name;
     void (*apply)(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g);
     void (*define)(const job *j, const float *x, const float *g, double *y);
-    bool only_in_place, weighted, biased;
+    values_of weight, bias;
+    bool only_in_place;
 } operation;
 
 static void text(rg_fwd *f, void *arg)
@@ -143,6 +147,43 @@ static void layernorm(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const
         rg_layernorm_plain(f, y, x, j->run, 1e-3f);
 }
 
+static void rmsnorm_runs(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    (void)g;
+    rg_rmsnorm_runs(f, y, x, j->w, j->run, 1e-3f);
+}
+
+static void layernorm_runs(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    (void)g;
+    rg_layernorm_runs(f, y, x, j->w, j->b, j->run, 1e-3f);
+}
+
+static void l2norm(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    (void)g;
+    rg_l2norm(f, y, x, j->run, 1e-3f);
+}
+
+static void l2norm_is(const job *j, const float *x, const float *g, double *y)
+{
+    (void)g;
+    for (int first = 0; first < j->cols; first += j->run) {
+        double square = 0;
+
+        for (int i = 0; i < j->run; i++)
+            square += (double)x[first + i] * (double)x[first + i];
+        for (int i = 0; i < j->run; i++)
+            y[first + i] = (double)x[first + i] / sqrt(square + 1e-3);
+    }
+}
+
+/* A weight for each column if the weight is as wide as the row, else one for each place in a run. */
+static double value_at(const rg_weight *w, int first, int i)
+{
+    return (double)w->vec[(first + i) % w->cols];
+}
+
 static void norm_is(const job *j, const float *x, bool centred, double *y)
 {
     for (int first = 0; first < j->cols; first += j->run) {
@@ -153,8 +194,8 @@ static void norm_is(const job *j, const float *x, bool centred, double *y)
         for (int i = 0; i < j->run; i++)
             square += ((double)x[first + i] - mean) * ((double)x[first + i] - mean) / j->run;
         for (int i = 0; i < j->run; i++)
-            y[first + i] = ((double)x[first + i] - mean) / sqrt(square + 1e-3) * (j->w ? (double)j->w->vec[i] : 1) +
-                           (j->b ? (double)j->b->vec[i] : 0);
+            y[first + i] = ((double)x[first + i] - mean) / sqrt(square + 1e-3) * (j->w ? value_at(j->w, first, i) : 1) +
+                           (j->b ? value_at(j->b, first, i) : 0);
     }
 }
 
@@ -170,17 +211,63 @@ static void layernorm_is(const job *j, const float *x, const float *g, double *y
     norm_is(j, x, true, y);
 }
 
+/* Bounds that matter; without a rate per run, one for all. */
+static rg_decay_params decay_params(const job *j)
+{
+    return (rg_decay_params){ .bias = j->b, .act = RG_SOFTPLUS, .min = 0.5f, .max = j->b ? 3.0f : 0.0f, .rate = j->w,
+                              .fixed_rate = -0.4f };
+}
+
+static void decay(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    const rg_decay_params p = decay_params(j);
+
+    (void)g;
+    rg_decay(f, y, NULL, x, &p);
+}
+
+/* The product of both outputs. */
+static void decay_and_dt(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    const rg_decay_params p = decay_params(j);
+    rg_act *dt = rg_act_new(f, "dt", j->cols), *out = rg_act_new(f, "decay", j->cols);
+
+    (void)g;
+    rg_decay(f, out, dt, x, &p);
+    rg_act_mul(f, y, dt, out, RG_IDENTITY);
+}
+
+static void decay_is(const job *j, const float *x, const float *g, double *y)
+{
+    const rg_decay_params p = decay_params(j);
+
+    (void)g;
+    for (int i = 0; i < j->cols; i++) {
+        double dt = act_of_double(p.act, (double)x[i] + (p.bias ? value_at(p.bias, 0, i) : 0));
+
+        dt = p.max > 0 ? fmax((double)p.min, fmin(dt, (double)p.max)) : dt;
+        y[i] = exp(dt * (double)(p.rate ? p.rate->vec[i / (j->cols / (int)p.rate->cols)] : p.fixed_rate)) *
+               (j->apply == decay_and_dt ? dt : 1);
+    }
+}
+
 static const operation operations[] = {
     { .name = "activate", .apply = activate, .define = activate_is },
     { .name = "gate", .apply = gate, .define = gate_is },
     { .name = "mul", .apply = mul, .define = mul_is, .only_in_place = true },
     { .name = "scale", .apply = scale, .define = scale_is, .only_in_place = true },
     { .name = "scale by position", .apply = scale_by_position, .define = scale_by_position_is, .only_in_place = true },
-    { .name = "rmsnorm", .apply = rmsnorm, .define = rmsnorm_is, .weighted = true },
+    { .name = "rmsnorm", .apply = rmsnorm, .define = rmsnorm_is, .weight = OF_RUN },
     { .name = "rmsnorm_plain", .apply = rmsnorm, .define = rmsnorm_is },
-    { .name = "layernorm", .apply = layernorm, .define = layernorm_is, .weighted = true },
-    { .name = "layernorm and bias", .apply = layernorm, .define = layernorm_is, .weighted = true, .biased = true },
+    { .name = "rmsnorm_runs", .apply = rmsnorm_runs, .define = rmsnorm_is, .weight = OF_ROW },
+    { .name = "l2norm", .apply = l2norm, .define = l2norm_is },
+    { .name = "layernorm", .apply = layernorm, .define = layernorm_is, .weight = OF_RUN },
+    { .name = "layernorm and bias", .apply = layernorm, .define = layernorm_is, .weight = OF_RUN, .bias = OF_RUN },
     { .name = "layernorm_plain", .apply = layernorm, .define = layernorm_is },
+    { .name = "layernorm_runs", .apply = layernorm_runs, .define = layernorm_is, .weight = OF_ROW, .bias = OF_ROW },
+    { .name = "decay", .apply = decay, .define = decay_is, .weight = OF_RUNS, .bias = OF_ROW },
+    { .name = "decay, one rate", .apply = decay, .define = decay_is },
+    { .name = "decay and dt", .apply = decay_and_dt, .define = decay_is, .weight = OF_RUNS },
 };
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
@@ -196,12 +283,13 @@ static void check_operation(world *u, const operation *o, int shape, rg_activati
     const size_t n = (size_t)(ROWS * cols);
     const bool wide_gate = o->apply == gate;
     float *x = random_floats(rng, n, 2), *g = random_floats(rng, n, 2), *y = rg_array(n, sizeof *y);
-    float *alone = rg_array(n, sizeof *alone), *w = random_floats(rng, (size_t)run, 1);
-    float *b = random_floats(rng, (size_t)run, 1);
+    float *alone = rg_array(n, sizeof *alone), *w = random_floats(rng, (size_t)cols, 1);
+    float *b = random_floats(rng, (size_t)cols, 1);
     double *want = rg_array((size_t)cols, sizeof *want);
-    rg_weight weight = vector(w, run), bias = vector(b, run);
+    const int values[] = { [OF_RUN] = run, [OF_ROW] = cols, [OF_RUNS] = n_runs };
+    rg_weight weight = vector(w, values[o->weight]), bias = vector(b, values[o->bias]);
     job j = { .x = x, .g = g, .cols = cols, .g_cols = wide_gate ? cols : n_runs, .run = run, .act = act,
-              .w = o->weighted ? &weight : NULL, .b = o->biased ? &bias : NULL, .apply = o->apply, .y = y };
+              .w = o->weight ? &weight : NULL, .b = o->bias ? &bias : NULL, .apply = o->apply, .y = y };
 
     for (size_t i = 0; i < n; i++)
         x[i] += 3.0f; /* a mean that matters */
@@ -269,7 +357,7 @@ static void layernorm_of_a_constant_is_its_bias(void **state)
     world_fini(&u);
 }
 
-static void counted_text(rg_fwd *f, const rg_weight *w, const rg_weight *b)
+static void counted_text(rg_fwd *f, const rg_weight *w, const rg_weight *b, const rg_weight *row)
 {
     rg_act *x = rg_act_new(f, "x", 60), *g = rg_act_new(f, "g", 5);
 
@@ -278,6 +366,8 @@ static void counted_text(rg_fwd *f, const rg_weight *w, const rg_weight *b)
     rg_layernorm_plain(f, x, x, 12, 1e-5f);
     rg_rmsnorm(f, x, x, w, 1e-5f);
     rg_rmsnorm_plain(f, x, x, 12, 1e-5f);
+    rg_rmsnorm_runs(f, x, x, row, 12, 1e-5f);
+    rg_l2norm(f, x, x, 12, 1e-5f);
     rg_activate(f, g, g, RG_SIGMOID);
     rg_mul_by(f, x, g);
     rg_scale_by(f, x, 0.5f);
@@ -291,19 +381,20 @@ static void each_is_counted(void **state)
         const char *name;
         int cols, weight_values;
     } want[] = { { "layernorm", 60, 24 }, { "layernorm", 60, 12 }, { "layernorm", 60, 0 }, { "rmsnorm", 60, 12 },
-                 { "rmsnorm", 60, 0 },    { "activate", 5, 0 },    { "mul", 60, 0 },       { "scale", 60, 0 },
-                 { "scale_by_position", 60, 0 } };
+                 { "rmsnorm", 60, 0 },    { "rmsnorm", 60, 60 },   { "l2norm", 60, 0 },    { "activate", 5, 0 },
+                 { "mul", 60, 0 },        { "scale", 60, 0 },       { "scale_by_position", 60, 0 } };
     rg_span span = { .n_rows = 7 };
     rg_batch batch = { .n_rows = 7, .n_spans = 1, .spans = &span };
     rg_counted list[RG_LEN(want) + 1];
     const rg_weight w = { .name = "w", .n_mats = 1, .rows = 1, .cols = 12 }, b = w;
+    const rg_weight row = { .name = "row", .n_mats = 1, .rows = 1, .cols = 60 };
     rg_counter counter;
     rg_fwd f;
 
     (void)state;
     rg_counter_init(&counter, list, (int)RG_LEN(list));
     rg_count_fwd(&f, &counter, &batch);
-    counted_text(&f, &w, &b);
+    counted_text(&f, &w, &b, &row);
     assert_int_equal(counter.n_ops, RG_LEN(want));
     for (size_t i = 0; i < RG_LEN(want); i++) {
         assert_string_equal(rg_op_name(list[i].kind), want[i].name);

@@ -114,7 +114,7 @@ static void text(rg_fwd *f, void *arg)
     rg_act *bc = rows_of(f, t, offsetof(inputs, bc), 2 * STATE), *z = rows_of(f, t, offsetof(inputs, z), INNER);
     rg_act *u = rg_act_new(f, "conv", INNER), *y = rg_act_new(f, "y", INNER);
 
-    rg_conv(f, u, x, &s->ww, &s->wb, &s->tail);
+    rg_conv(f, u, x, &s->ww, &s->wb, &s->tail, RG_SILU);
     rg_scan(f, y, u, dt, bc, z, &s->wa, &s->wd, &s->h);
     act_out(f, y, t->y);
 }

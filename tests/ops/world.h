@@ -144,6 +144,10 @@ static inline double act_of_double(rg_activation act, double x)
     case RG_RELU2: return fmax(x, 0) * fmax(x, 0);
     case RG_SIGMOID: return 1 / (1 + exp(-x));
     case RG_SWIGLU_CLAMPED: return fmin(x, 7) / (1 + exp(-1.702 * fmin(x, 7)));
+    case RG_TANH: return tanh(x);
+    case RG_EXP: return exp(x);
+    case RG_SOFTPLUS: return log1p(exp(x));
+    case RG_IDENTITY: return x;
     default: abort();
     }
 }

@@ -168,7 +168,7 @@ rg_act *part_mamba(rg_fwd *f, const rg_layer *l, const rg_act *h)
 
     rg_linear(f, xz, h, l->w[W_IN_PROJ], l->w[W_IN_BIAS]);
     rg_conv(f, u, rg_act_view(f, "conv_in", xz, 0, o->d_inner), l->w[W_CONV], l->w[W_CONV_BIAS],
-            &l->buffer[MAMBA_TAIL]);
+            &l->buffer[MAMBA_TAIL], RG_SILU);
     rg_linear(f, dbc, u, l->w[W_X_PROJ], NULL);
     if (l->w[W_DT_NORM])
         norm_parts(f, l, dbc);

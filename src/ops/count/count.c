@@ -136,6 +136,17 @@ static void count_scan(const rg_fwd *f, const rg_op *op, rg_counted *c)
     c->count.state_bytes = 2.0 * f->batch->n_spans * (double)op->buffer->bytes;
 }
 
+/* Per element of the states: its decay, what is added, and what is read; the delta rules read it once more, and the
+ * general one changes it once more. */
+static void count_linear_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
+{
+    const rg_linear_attention_params *p = op->recurrence;
+
+    c->cells = (double)f->batch->n_rows * p->n_heads * p->k_dim * p->v_dim;
+    c->count.ops = (p->a ? 9.0 : p->delta ? 7.0 : 5.0) * c->cells;
+    c->count.state_bytes = 2.0 * f->batch->n_spans * (double)op->buffer->bytes;
+}
+
 static void count_conv(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
     c->cells = (double)f->batch->n_rows * op->in[0]->cols;
@@ -163,7 +174,8 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
         break;
     case RG_OP_RMSNORM:
     case RG_OP_LAYERNORM:
-        c.count.weight_bytes = (double)op->n * ((op->w[0] != NULL) + (op->b[0] != NULL)) * sizeof(float);
+        if (op->w[0])
+            c.count.weight_bytes = (double)op->w[0]->cols * (1 + (op->b[0] != NULL)) * sizeof(float);
         break;
     case RG_OP_KV_STORE:
         c.count.state_bytes = kv_row_bytes(op->kv) * f->batch->n_rows;
@@ -175,6 +187,7 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
     case RG_OP_MLA_ATTENTION: c.cells = 0; count_attention(f, op, &c); break;
     case RG_OP_CONV: count_conv(f, op, &c); break;
     case RG_OP_SCAN: count_scan(f, op, &c); break;
+    case RG_OP_LINEAR_ATTENTION: count_linear_attention(f, op, &c); break;
     default: break;
     }
     return c;

@@ -21,30 +21,37 @@ void rg_cpu_gather(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 
 /* Call norm for every run of op->n columns of every row. */
 static void norms(rg_cpu_reader *r, rg_fwd *f, const rg_op *op,
-                  void (*norm)(const rg_cpu *cpu, const rg_op *op, float *y, const float *x))
+                  void (*norm)(const rg_cpu *cpu, const rg_op *op, float *y, const float *x, int first))
 {
     const rg_act *y = op->out[0], *x = op->in[0];
 
     for (int c; (c = rg_chunk_next(f, rg_ceil_div(y->rows, ROWS))) >= 0;)
         for (int row = c * ROWS; row < rg_min(y->rows, (c + 1) * ROWS); row++)
             for (int i = 0; i < y->cols; i += op->n)
-                norm(r->cpu, op, rg_act_row(f, y, row) + i, rg_act_row(f, x, row) + i);
+                norm(r->cpu, op, rg_act_row(f, y, row) + i, rg_act_row(f, x, row) + i, i);
     rg_fwd_barrier(f);
 }
 
-static const float *values_of(const rg_weight *w)
+/* Values of w, of one run or of all, for the run that begins at column `first`. */
+static const float *values_of(const rg_weight *w, int first)
 {
-    return w ? w->vec : NULL;
+    return w ? w->vec + first % w->cols : NULL;
 }
 
-static void rmsnorm_run(const rg_cpu *cpu, const rg_op *op, float *y, const float *x)
+static void rmsnorm_run(const rg_cpu *cpu, const rg_op *op, float *y, const float *x, int first)
 {
-    cpu->rmsnorm(y, x, values_of(op->w[0]), op->n, op->x);
+    cpu->rmsnorm(y, x, values_of(op->w[0], first), op->n, op->x);
 }
 
-static void layernorm_run(const rg_cpu *cpu, const rg_op *op, float *y, const float *x)
+static void layernorm_run(const rg_cpu *cpu, const rg_op *op, float *y, const float *x, int first)
 {
-    cpu->layernorm(y, x, values_of(op->w[0]), values_of(op->b[0]), op->n, op->x);
+    cpu->layernorm(y, x, values_of(op->w[0], first), values_of(op->b[0], first), op->n, op->x);
+}
+
+static void l2norm_run(const rg_cpu *cpu, const rg_op *op, float *y, const float *x, int first)
+{
+    (void)first;
+    cpu->l2norm(y, x, op->n, op->x);
 }
 
 void rg_cpu_rmsnorm(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
@@ -55,6 +62,11 @@ void rg_cpu_rmsnorm(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 void rg_cpu_layernorm(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     norms(r, f, op, layernorm_run);
+}
+
+void rg_cpu_l2norm(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    norms(r, f, op, l2norm_run);
 }
 
 /* Call piece for every run of at most PIECE columns of every row of y. */
@@ -122,6 +134,47 @@ static void activate_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, 
 static void softcap_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
 {
     cpu->softcap(rg_act_row(f, op->out[0], row) + first, op->x, n);
+}
+
+static void clamp(float *x, float min, float max, int n)
+{
+    for (int i = 0; i < n; i++) {
+        x[i] = x[i] < min ? min : x[i];
+        x[i] = x[i] > max ? max : x[i];
+    }
+}
+
+static void decay_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    const rg_decay_params *p = op->decay;
+    const rg_weight *rate = p->rate;
+    const float *raw = rg_act_row(f, op->in[0], row) + first;
+    float *y = rg_act_row(f, op->out[0], row) + first, *dt = op->out[1] ? rg_act_row(f, op->out[1], row) + first : y;
+    const int cols = op->out[0]->cols, each = rate ? cols / (int)rate->cols : cols; /* columns of a rate */
+    const bool elementwise = rate && each == 1;
+
+    if (dt != raw)
+        memcpy(dt, raw, (size_t)n * sizeof(float));
+    if (p->bias)
+        cpu->add(dt, p->bias->vec + first, n);
+    cpu->act[p->act](dt, dt, n);
+    if (p->max > 0.0f)
+        clamp(dt, p->min, p->max, n);
+    if (elementwise) {
+        if (y != dt)
+            memcpy(y, dt, (size_t)n * sizeof(float));
+        cpu->mul(y, rate->vec + first, n);
+    }
+    for (int i = 0, end; !elementwise && i < n; i = end) {
+        end = rg_min(n, ((first + i) / each + 1) * each - first);
+        cpu->scale(y + i, dt + i, rate ? rate->vec[(first + i) / each] : p->fixed_rate, end - i);
+    }
+    cpu->act[RG_EXP](y, y, n);
+}
+
+void rg_cpu_decay(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, decay_piece);
 }
 
 void rg_cpu_add(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)

@@ -95,6 +95,23 @@ typedef struct rg_softmax {
     float *o; /* [v_dim] */
 } rg_softmax;
 
+/* One row of a linear recurrence, of one head: q, k, decay, a, b [k_dim], v and y [columns of the head]. */
+typedef struct rg_recurrence_row {
+    const float *q, *k, *v, *decay;
+    const float *a, *b; /* b NULL: nothing is removed; a NULL: the delta rule */
+    float beta, skip;   /* skip 0: y is q . S alone */
+    float *y;           /* NULL: only the state advances (replay); q is not read then */
+} rg_recurrence_row;
+
+/* Rows of one sequence over one tile of a head's state, s [k_dim][cols], which holds columns [first, first + cols) of
+ * the head, cols <= RG_STATE_TILE. */
+typedef struct rg_recurrence {
+    float *s;
+    int k_dim, first, cols, n_rows;
+    float scale;
+    const rg_recurrence_row *row;
+} rg_recurrence;
+
 typedef struct rg_cpu {
     const char *isa;
 
@@ -108,6 +125,8 @@ typedef struct rg_cpu {
     /* 16 lanes, lane k % 16 = fma(x[k], x[k], lane); r = 1 / sqrt(tree16 / n + eps); y = (x * r) * w.  Without w (NULL)
      * x * r. */
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
+    /* The same lanes; r = 1 / sqrt(tree16 + eps); y = x * r. */
+    void (*l2norm)(float *y, const float *x, int n, float eps);
     /* 16 lanes, lane k % 16 += x[k]; mean = tree16 / n; again 16 lanes, d = x[k] - mean, lane = fma(d, d, lane);
      * r = 1 / sqrt(tree16 / n + eps); y = fma(d * r, w, b).  Without b (NULL) (d * r) * w; without w, which goes only
      * without b, d * r. */
@@ -139,9 +158,15 @@ typedef struct rg_cpu {
      * acc) from 0; y = fma(D, x, acc) * silu(z).  y NULL: only the state advances (replay). */
     void (*scan_row)(float *h, const float *a, size_t ld, int d_state, int n, const float *x, const float *dt,
                      const float *b, const float *c, const float *d, const float *z, float *y);
-    /* y[c] = silu(chain over j: fma(w[c * d_conv + j], in[j][c], .) from bias[c] (0 if NULL)). */
+    /* y[c] = chain over j: fma(w[c * d_conv + j], in[j][c], .) from bias[c] (0 if NULL). */
     void (*conv_row)(float *y, const float *const *in, const float *w, const float *bias, int d_conv, int n);
-    void (*softplus)(float *y, const float *x, int n);
+    /* Rows one after the other, each column by itself (c of the tile is first + c of v and y); chains go over i from 0
+     * to k_dim - 1.
+     *     r = chain: fma(b[i], s[i][c], .) from 0, where there is b
+     *     u = beta * (v[c] - r) with b and no a, else beta * v[c]
+     *     s[i][c] = fma(k[i], u, t),  t = fma(a[i], r, decay[i] * s[i][c]) with a, else decay[i] * s[i][c]
+     *     y[c] = scale * (chain: fma(q[i], s[i][c], .) from 0); with skip fma(skip, v[c], that) */
+    void (*recur)(const rg_recurrence *p);
 
     /* n values of one position and head into the type of K/V and out of it: from one value to the next, and from one
      * scale (of q8) to the next, it is `stride`; load takes them side by side. */

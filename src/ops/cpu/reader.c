@@ -11,6 +11,7 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_GATHER] = rg_cpu_gather,
     [RG_OP_ADD] = rg_cpu_add,
     [RG_OP_RMSNORM] = rg_cpu_rmsnorm,
+    [RG_OP_L2NORM] = rg_cpu_l2norm,
     [RG_OP_LAYERNORM] = rg_cpu_layernorm,
     [RG_OP_LINEAR] = rg_cpu_linear,
     [RG_OP_LINEAR_HEADS] = rg_cpu_linear_heads,
@@ -28,6 +29,8 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_MOE] = rg_cpu_moe,
     [RG_OP_CONV] = rg_cpu_conv,
     [RG_OP_SCAN] = rg_cpu_scan,
+    [RG_OP_LINEAR_ATTENTION] = rg_cpu_linear_attention,
+    [RG_OP_DECAY] = rg_cpu_decay,
     [RG_OP_SOFTCAP] = rg_cpu_softcap,
 };
 
@@ -78,7 +81,7 @@ static size_t padded(int n)
 }
 
 /* The most that one operation asks of a thread's own scratch; attention: per item a query and two sums, and a block's K
- * and V; the scan: states and their coefficients, and dt. */
+ * and V; the scan: states and their coefficients, and dt; linear attention: a tile, and per row decays and b. */
 static size_t thread_floats(const rg_reader_sizes *s)
 {
     size_t tile = 2 * RG_TILE * RG_PANEL;
@@ -86,7 +89,10 @@ static size_t thread_floats(const rg_reader_sizes *s)
     size_t scan = 2 * RG_SCAN_VALUES + 2 * RG_BLOCK, route = 3 * padded(s->max_experts);
     size_t most = tile > attention ? tile : attention;
 
+    size_t tile_rows = (RG_STATE_TILE + 2 * RG_RECUR_ROWS) * RG_MAX_STATE;
+
     most = most > scan ? most : scan;
+    most = most > tile_rows ? most : tile_rows;
     return most > route ? most : route;
 }
 

@@ -16,6 +16,7 @@ enum {
     RG_PARTIAL_BYTES = 64 << 20, /* of partial sums at most: attention over more segments is not shared out */
     RG_MOE_PAIRS = 512,     /* (row, expert) pairs computed in one go */
     RG_ROPES = 2,           /* ropes whose cosines are kept */
+    RG_RECUR_ROWS = 32,     /* rows of a linear recurrence that go over a tile of a state together */
     RG_SCAN_VALUES = 16 * RG_MAX_STATE, /* states that a chunk of draft rows works on: 16 channels at least */
 };
 
@@ -57,9 +58,9 @@ typedef void rg_cpu_op(rg_cpu_reader *r, rg_fwd *f, const rg_op *op);
 rg_cpu_op rg_cpu_embed, rg_cpu_gather, rg_cpu_linear, rg_cpu_linear_heads, rg_cpu_gated;
 rg_cpu_op rg_cpu_add, rg_cpu_mul, rg_cpu_scale, rg_cpu_scale_by_position, rg_cpu_softcap;
 rg_cpu_op rg_cpu_act_mul, rg_cpu_activate;
-rg_cpu_op rg_cpu_rmsnorm, rg_cpu_layernorm;
+rg_cpu_op rg_cpu_rmsnorm, rg_cpu_l2norm, rg_cpu_layernorm, rg_cpu_decay;
 rg_cpu_op rg_cpu_rotate, rg_cpu_kv_store, rg_cpu_attention;
-rg_cpu_op rg_cpu_route, rg_cpu_moe, rg_cpu_conv, rg_cpu_scan;
+rg_cpu_op rg_cpu_route, rg_cpu_moe, rg_cpu_conv, rg_cpu_scan, rg_cpu_linear_attention;
 
 /* The next of n chunks for this thread, or -1 when the phase has no more. */
 static inline int rg_chunk_next(const rg_fwd *f, int n)

@@ -7,7 +7,7 @@
  *
  * Chunks are runs of channels, and channels never meet: a chunk reads its channels of the log before it writes them.
  * Only B belongs to all channels, and is logged in a phase of its own after all have read it. */
-#include "ops/cpu/reader.h"
+#include "ops/cpu/kept.h"
 
 #include <string.h>
 
@@ -21,25 +21,10 @@ bool rg_cpu_can(int layer, const rg_op *op, rg_error *err)
     if (op->kind == RG_OP_SCAN && op->w[0]->rows > RG_MAX_STATE)
         return rg_fail(err, RG_E_UNSUPPORTED, "layer %d: a state of %lld a channel; at most %d can be computed", layer,
                        (long long)op->w[0]->rows, RG_MAX_STATE);
+    if (op->kind == RG_OP_LINEAR_ATTENTION && op->recurrence->k_dim > RG_MAX_STATE)
+        return rg_fail(err, RG_E_UNSUPPORTED, "layer %d: a recurrence over keys of %d; at most %d can be computed",
+                       layer, op->recurrence->k_dim, RG_MAX_STATE);
     return true;
-}
-
-/* A buffer of a span's sequence, and the log of its draft rows, `ld` floats apart (NULL: no drafts can come). */
-typedef struct kept {
-    float *at, *log;
-    size_t ld;
-} kept;
-
-static kept kept_of(const rg_fwd *f, const rg_buffer *b, const rg_span *s)
-{
-    const rg_group_memory *memory = &f->groups[b->group];
-    int32_t slot = s->tables[b->group][0];
-
-    RG_ASSERT(slot >= 0 && s->n_draft <= s->n_rows && s->n_draft <= b->max_draft && s->n_replay <= b->max_draft);
-    uint8_t *block = memory->data + (size_t)slot * memory->block_bytes;
-    return (kept){ .at = (float *)(void *)(block + b->offset),
-                   .log = b->max_draft ? (float *)(void *)(block + b->draft_offset) : NULL,
-                   .ld = b->draft_bytes / sizeof(float) };
 }
 
 /* Prefetch n channels of a row: rows are far apart in memory, and may be in another core's cache. */
@@ -84,7 +69,10 @@ static void conv_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_spa
         }
         if (i + AHEAD < s->n_rows)
             prefetch_row(rows + (size_t)(i + AHEAD) * ld, n);
-        r->cpu->conv_row(rg_act_row(f, op->out[0], s->first_row + i) + c, in, w, bias, taps, n);
+        float *y = rg_act_row(f, op->out[0], s->first_row + i) + c;
+        r->cpu->conv_row(y, in, w, bias, taps, n);
+        if (op->act != RG_IDENTITY)
+            r->cpu->act[op->act](y, y, n);
     }
     if (committed)
         push(tail, keep, inner, rows, ld, committed, n);
@@ -126,12 +114,7 @@ static at_work copy_of(const at_work *w, int d_state, int n, float *scratch)
     return copy;
 }
 
-/* One draft row in the log: x [inner], dt [inner], B [d_state]. */
-static float *logged(const kept *k, int i)
-{
-    return k->log + (size_t)i * k->ld;
-}
-
+/* A draft row in the log: x [inner], dt [inner], B [d_state]. */
 static void scan_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_span *s, int c, int n)
 {
     kept k = kept_of(f, op->buffer, s);
@@ -151,7 +134,7 @@ static void scan_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_spa
 
         for (int p = 0; i + 1 < s->n_rows && p < 4; p++)
             prefetch_row(rg_act_row(f, op->in[p], row + 1) + (p == 2 ? 0 : c), p == 2 ? 2 * d_state : n);
-        r->cpu->softplus(dt, rg_act_row(f, op->in[1], row) + c, n);
+        r->cpu->act[RG_SOFTPLUS](dt, rg_act_row(f, op->in[1], row) + c, n);
         if (i == committed)
             w = copy_of(&w, d_state, n, scratch);
         if (i >= committed) {

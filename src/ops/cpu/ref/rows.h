@@ -64,9 +64,9 @@ static void rows_scale(float *y, const float *x, float a, int n)
         y[i] = x[i] * a;
 }
 
-static void rows_rmsnorm(float *y, const float *x, const float *w, int n, float eps)
+static float rows_squares(const float *x, int n)
 {
-    float lane[16] = { 0 }, r;
+    float lane[16] = { 0 };
     int k = 0;
 
     for (; k + 16 <= n; k += 16)
@@ -74,7 +74,18 @@ static void rows_rmsnorm(float *y, const float *x, const float *w, int n, float 
             lane[i] = __builtin_fmaf(x[k + i], x[k + i], lane[i]);
     for (int i = 0; k + i < n; i++)
         lane[i] = __builtin_fmaf(x[k + i], x[k + i], lane[i]);
-    r = 1.0f / __builtin_sqrtf(rg_tree16(lane) / (float)n + eps);
+    return rg_tree16(lane);
+}
+
+static void rows_l2norm(float *y, const float *x, int n, float eps)
+{
+    rows_scale(y, x, 1.0f / __builtin_sqrtf(rows_squares(x, n) + eps), n);
+}
+
+static void rows_rmsnorm(float *y, const float *x, const float *w, int n, float eps)
+{
+    const float r = 1.0f / __builtin_sqrtf(rows_squares(x, n) / (float)n + eps);
+
     if (!w) {
         rows_scale(y, x, r, n);
         return;
@@ -170,6 +181,10 @@ ACTIVATION(gelu_tanh, rg_gelu_tanhf)
 ACTIVATION(relu, rg_reluf)
 ACTIVATION(relu2, rg_relu2f)
 ACTIVATION(sigmoid, rg_sigmoidf)
+ACTIVATION(tanh, rg_tanhf)
+ACTIVATION(exp, rg_expf)
+ACTIVATION(softplus, rg_softplusf)
+ACTIVATION(identity, )
 #undef ACTIVATION
 
 static void rows_swiglu_clamped(float *y, const float *x, int n)
@@ -191,13 +206,6 @@ static void rows_softcap(float *x, float cap, int n)
     LANES
     for (int i = 0; i < n; i++)
         x[i] = cap * rg_tanhf(x[i] / cap);
-}
-
-static void rows_softplus(float *y, const float *x, int n)
-{
-    LANES
-    for (int i = 0; i < n; i++)
-        y[i] = rg_softplusf(x[i]);
 }
 
 static void rows_rotate(float *x, const float *cosine, const float *sine, int n_pairs, bool interleaved)
@@ -472,14 +480,50 @@ static void rows_conv_row(float *y, const float *const *in, const float *w, cons
                 acc[k] = __builtin_fmaf(wj[(size_t)k * (size_t)d_conv], x[k], acc[k]);
         }
         for (int k = 0; k < some; k++)
-            y[i + k] = rg_siluf(acc[k]);
+            y[i + k] = acc[k];
     }
+}
+
+/* One row: what is removed, the state, and the output. */
+static void recur_row(const rg_recurrence *p, const rg_recurrence_row *row)
+{
+    _Alignas(64) float r[RG_STATE_TILE] = { 0 }, u[RG_STATE_TILE], acc[RG_STATE_TILE] = { 0 };
+    const float *v = row->v + p->first;
+    const int n = p->cols;
+
+    for (int i = 0; i < p->k_dim && row->b; i++)
+        for (int c = 0; c < n; c++)
+            r[c] = __builtin_fmaf(row->b[i], p->s[i * n + c], r[c]);
+    for (int c = 0; c < n; c++)
+        u[c] = row->beta * (row->b && !row->a ? v[c] - r[c] : v[c]);
+    for (int i = 0; i < p->k_dim; i++) {
+        float *s = p->s + i * n, q = row->y ? row->q[i] : 0.0f;
+
+        for (int c = 0; c < n; c++) {
+            float t = row->decay[i] * s[c];
+
+            s[c] = __builtin_fmaf(row->k[i], u[c], row->a ? __builtin_fmaf(row->a[i], r[c], t) : t);
+            acc[c] = __builtin_fmaf(q, s[c], acc[c]);
+        }
+    }
+    for (int c = 0; c < n && row->y; c++) {
+        float y = p->scale * acc[c];
+
+        row->y[p->first + c] = row->skip == 0.0f ? y : __builtin_fmaf(row->skip, v[c], y);
+    }
+}
+
+static void rows_recur(const rg_recurrence *p)
+{
+    for (int i = 0; i < p->n_rows; i++)
+        recur_row(p, &p->row[i]);
 }
 
 static void rows_fill(rg_cpu *k)
 {
     k->quantize = rows_quantize;
     k->rmsnorm = rows_rmsnorm;
+    k->l2norm = rows_l2norm;
     k->layernorm = rows_layernorm;
     k->add = rows_add;
     k->mul = rows_mul;
@@ -493,6 +537,10 @@ static void rows_fill(rg_cpu *k)
     FILL_ACTIVATION(RG_RELU2, relu2);
     FILL_ACTIVATION(RG_SIGMOID, sigmoid);
     FILL_ACTIVATION(RG_SWIGLU_CLAMPED, swiglu_clamped);
+    FILL_ACTIVATION(RG_TANH, tanh);
+    FILL_ACTIVATION(RG_EXP, exp);
+    FILL_ACTIVATION(RG_SOFTPLUS, softplus);
+    FILL_ACTIVATION(RG_IDENTITY, identity);
 #undef FILL_ACTIVATION
     k->softcap = rows_softcap;
     k->rotate = rows_rotate;
@@ -500,7 +548,7 @@ static void rows_fill(rg_cpu *k)
     k->merge = rows_merge;
     k->scan_row = rows_scan_row;
     k->conv_row = rows_conv_row;
-    k->softplus = rows_softplus;
+    k->recur = rows_recur;
     k->store = rows_store;
     k->load = rows_load;
     k->widen = rows_widen;
