@@ -53,7 +53,7 @@ typedef enum rg_code {
  * take an rg_error set it only when they fail.  NULL is allowed: the error is then not reported. */
 typedef struct rg_error {
     rg_code code;
-    char text[500];
+    char text[2000];
 } rg_error;
 
 /* ---- parameters of a request ------------------------------------------------------------------------------------ */

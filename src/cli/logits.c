@@ -60,6 +60,8 @@ static void take_row(void *arg, int i, float *logits)
 static int chunk(const job *j, int k)
 {
     int most = j->tool.max_rows / j->n_streams;
+    if (j->tool.model->config.sees != RG_CAUSAL)
+        return j->streams[0].n; /* it fits: see check_whole */
     int n = j->chunks.n ? j->chunks.item[(size_t)k < j->chunks.n ? (size_t)k : j->chunks.n - 1] : most;
 
     return n < most ? n : most;
@@ -124,6 +126,8 @@ static bool add_stream(job *j, const int32_t *ids, size_t n, rg_error *err)
     memcpy(s->ids, ids, n * sizeof *ids);
     s->n = (int)n;
     s->room = (int)room;
+    if (s->seq && j->tool.model->config.sees != RG_CAUSAL)
+        rg_seq_scratch(s->seq);
     return s->seq;
 }
 
@@ -199,13 +203,26 @@ static bool report(const job *j, rg_error *err)
     return cli_json_print(out) || rg_fail(err, RG_E_IO, "logits: standard output cannot be written");
 }
 
+/* Where rows see rows after them, one step computes the prompt, and what stands beside it cannot go on. */
+static bool check_whole(const job *j, rg_error *err)
+{
+    if (j->tool.model->config.sees == RG_CAUSAL)
+        return true;
+    if (j->chunks.n || j->batch_with)
+        return rg_fail(err, RG_E_USAGE, "logits: rows of this model see rows after them: --chunks and --batch-with do "
+                       "not go with it");
+    return j->ids.n <= (size_t)j->tool.max_rows ||
+           rg_fail(err, RG_E_LIMIT, "logits: %zu positions that see each other; one step computes at most %d",
+                   j->ids.n, j->tool.max_rows);
+}
+
 static bool work(job *j, rg_error *err)
 {
     tool_options o = { .common = &j->args.common, .model = j->args.positional[0],
                        .kv_type = j->kv_type ? j->kv_type : "f32",
                        .max_rows = 2048, .max_seqs = j->batch_with ? 1 + MAX_OTHERS : 1,
                        .max_seq_len = (int)j->ids.n + 1,
-                       .all_logits = true, .wrap = j->hidden || j->watch ? dump_wrap : NULL,
+                       .all_logits = true, .whole = true, .wrap = j->hidden || j->watch ? dump_wrap : NULL,
                        .wrap_arg = &j->dump };
 
     for (size_t i = 0; i < j->chunks.n; i++)
@@ -213,7 +230,7 @@ static bool work(job *j, rg_error *err)
             return rg_fail(err, RG_E_USAGE, "logits: a chunk of %d rows", j->chunks.item[i]);
     if (j->watch && !j->out)
         return rg_fail(err, RG_E_USAGE, "logits: --watch writes into the file of -o, which is missing");
-    return tool_open(&j->tool, &o, err) && add_stream(j, j->ids.item, j->ids.n, err) &&
+    return tool_open(&j->tool, &o, err) && check_whole(j, err) && add_stream(j, j->ids.item, j->ids.n, err) &&
            (!j->batch_with || add_others(j, err)) && allocate(j, err) &&
            (!o.wrap || dump_plan(&j->dump, j->tool.model, j->hidden, j->watch, j->ids.n, err)) && compute(j, err) &&
            (!j->out || write_out(j, err)) && report(j, err);

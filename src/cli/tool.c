@@ -60,6 +60,8 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
                                                            .progress_arg = o->common->quiet ? t : NULL }, err);
     if (!t->model)
         return false;
+    if (t->model->config.sees != RG_CAUSAL && !o->whole)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: rows of this model see rows after them: it has no next id", path);
     cli_warn_unused(o->common, path, t->model->n_unused);
     t->tokenizer = rg_tokenizer_open_for(t->ckpt, t->model->config.vocab_size, &why);
     if (!t->tokenizer && why.code != RG_OK) {
@@ -142,7 +144,7 @@ bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *a
         for (int i = 0; i < spans[s].n; i++, r++) {
             a.token[r] = spans[s].ids[i];
             a.index[r] = a.pos[r][0] = q->length + i;
-            a.kv_end[r] = q->length + i + 1;
+            a.kv_end[r] = rg_kv_end(t->runner->sees, a.index[r], q->length + spans[s].n);
             if (spans[s].all_logits || i == spans[s].n - 1)
                 a.logit_rows[b.n_logits++] = r;
         }

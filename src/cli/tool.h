@@ -26,6 +26,8 @@ typedef struct tool_options {
     const char *kv_type;
     int max_rows, max_seqs, max_seq_len;
     bool all_logits;      /* of every row, not of one row per sequence */
+    bool whole;           /* the caller computes sequences whole where rows see rows after them; else such a model is
+                             refused */
     const rg_reader *(*wrap)(void *arg, const rg_reader *inner);
     void *wrap_arg;
 } tool_options;

@@ -83,6 +83,8 @@ static bool check_options(const rg_runner *runner, const rg_loop_options *o, rg_
 {
     if (o->max_seqs < 1 || o->max_rows < 1 || o->max_seq_len < 1 || o->max_waiting < 1)
         return rg_fail(err, RG_E_USAGE, "max_seqs, max_rows, max_seq_len and max_waiting must be 1 or more");
+    if (runner->sees != RG_CAUSAL)
+        return rg_fail(err, RG_E_UNSUPPORTED, "rows of this model see rows after them: it has no next id to draw");
     if (o->max_rows > runner->max_rows)
         return rg_fail(err, RG_E_USAGE, "%d rows in a step: the model was opened for %d", (int)o->max_rows,
                        runner->max_rows);

@@ -7,35 +7,42 @@
 #include "model/arch/archs.def"
 #undef ARCH
 
+enum { ALL_NAMES = 1900 }; /* bytes of the names of all architectures in one line */
+
 static const rg_arch *const archs[] = {
 #define ARCH(file) &rg_arch_##file,
 #include "model/arch/archs.def"
 #undef ARCH
 };
 
-static bool matches(const rg_arch *a, const rg_checkpoint *ckpt, const char *name, const char *type)
-{
-    if (rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF)
-        return name && a->gguf_name && !strcmp(a->gguf_name, name) && (!a->claims || a->claims(ckpt));
-    return name ? !strcmp(a->hf_name, name) : type && !strcmp(a->hf_type, type);
-}
-
+/* Its name in this kind of checkpoint; "": it has none. */
 static const char *name_of(const rg_arch *a, bool gguf)
 {
-    return !gguf ? a->hf_name : a->gguf_name ? a->gguf_name : "";
+    const char *name = gguf ? a->gguf_name : a->hf_name;
+
+    return name ? name : "";
+}
+
+static bool matches(const rg_arch *a, const rg_checkpoint *ckpt, const char *name, const char *type)
+{
+    bool gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF;
+
+    if (!name)
+        return type && a->hf_type && !strcmp(a->hf_type, type);
+    return name[0] && !strcmp(name_of(a, gguf), name) && (!gguf || !a->claims || a->claims(ckpt));
 }
 
 /* The names of architectures in this kind of checkpoint, each once. */
 static bool unknown(const rg_checkpoint *ckpt, const char *name, bool gguf, rg_error *err)
 {
-    char list[1024] = "";
+    char list[ALL_NAMES] = "";
 
     for (size_t i = 0, j; i < RG_LEN(archs); i++) {
         for (j = 0; j < i && strcmp(name_of(archs[i], gguf), name_of(archs[j], gguf)); j++)
             ;
         if (j < i || !name_of(archs[i], gguf)[0])
             continue;
-        strncat(list, i ? ", " : "", sizeof list - strlen(list) - 1);
+        strncat(list, list[0] ? ", " : "", sizeof list - strlen(list) - 1);
         strncat(list, name_of(archs[i], gguf), sizeof list - strlen(list) - 1);
     }
     return rg_fail(err, RG_E_UNSUPPORTED, "%s: architecture '%.60s' is not one of %s", rg_checkpoint_path(ckpt), name,

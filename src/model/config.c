@@ -353,6 +353,8 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     memset(c, 0, sizeof *c);
     c->from_gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF;
     c->embed_scale = 1;
+    c->sees = RG_CAUSAL;
+    c->diffusion.mask_id = -1;
     for (int i = 0; i < RG_MAX_LAYERS; i++)
         c->layer[i].kv_layer = -1;
     c->arch = rg_arch_find(ckpt, err);

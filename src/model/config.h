@@ -27,6 +27,12 @@ typedef struct rg_layer_config {
     int kv_layer; /* an earlier layer whose K/V this one reads instead of keeping any; -1: its own */
 } rg_layer_config;
 
+/* A model that fills in masks instead of continuing a text. */
+typedef struct rg_diffusion {
+    int32_t mask_id; /* -1: it is no such model */
+    bool shifted;    /* the logits of a position stand at the row before it (of the first, at its own) */
+} rg_diffusion;
+
 typedef struct rg_config {
     const rg_arch *arch;
     bool from_gguf;
@@ -47,6 +53,7 @@ typedef struct rg_config {
     bool rope_factors;          /* the checkpoint brings a factor per frequency (GGUF's rope_freqs) */
     int window;                 /* of the layers that have one */
     rg_layer_config layer[RG_MAX_LAYERS];
+    int sees;                   /* how far rows see: RG_CAUSAL, RG_SEES_ALL, or the positions of a block (batch.h) */
 
     int ffn_dim;
     rg_activation act;
@@ -57,6 +64,7 @@ typedef struct rg_config {
 
     int32_t bos_id, eos_ids[RG_MAX_EOS];
     int n_eos;
+    rg_diffusion diffusion;
     rg_sampling sampling;       /* generation_config's */
     rg_embedding embedding;
 

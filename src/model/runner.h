@@ -25,6 +25,7 @@ struct rg_runner {
     int max_rows, max_logits; /* of one step; max_logits: of them, those whose logits may be wanted */
     int max_seq_len;          /* positions of a sequence that the memory for state can hold */
     int n_threads;
+    int sees;                 /* how far its rows see (batch.h) */
     size_t arena_bytes;       /* memory of the activations of the largest step */
     rg_step_facts facts;      /* what steps read and compute; all 0: not known */
     const rg_state_spec *spec;

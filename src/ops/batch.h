@@ -36,6 +36,18 @@ static inline bool rg_span_is_fresh(const rg_span *s)
     return s->start == s->n_replay;
 }
 
+/* How far the rows of a model see: to the end of their block of so many positions.  RG_CAUSAL: to themselves.
+ * RG_SEES_ALL: to the end of their sequence. */
+enum { RG_SEES_ALL = 0, RG_CAUSAL = 1 };
+
+/* The kv_end of the row at `index` of a sequence of n positions. */
+static inline int32_t rg_kv_end(int32_t sees, int32_t index, int32_t n)
+{
+    int64_t end = sees ? ((int64_t)index / sees + 1) * sees : n;
+
+    return end < n ? (int32_t)end : n;
+}
+
 /* Rows [first, first + n) of a step. */
 typedef struct rg_rows {
     int32_t first, n;

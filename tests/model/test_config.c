@@ -16,8 +16,10 @@
 
 static const char *const goldens[] = {
 #define GOLDEN(test, folder, worlds) folder,
+#define WHOLE(test, folder) folder,
 #include "goldens.def"
 #undef GOLDEN
+#undef WHOLE
 };
 
 static const char *golden(const char *name, const char *file)
@@ -247,6 +249,29 @@ static void yarn_is_read(void **state)
         assert_true(fabs((double)factor - (0.1 * log(4) + 1)) < 1e-6);
         rg_checkpoint_close(ckpt);
     }
+}
+
+#define ARCH(file) extern const rg_arch rg_arch_##file;
+#include "model/arch/archs.def"
+#undef ARCH
+
+static void an_unknown_architecture_is_told_all_names(void **state)
+{
+    static const rg_arch *const all[] = {
+#define ARCH(file) &rg_arch_##file,
+#include "model/arch/archs.def"
+#undef ARCH
+    };
+    static rg_config c;
+    rg_error err;
+    rg_checkpoint *ckpt = changed("llama", "{\"architectures\": [\"NobodyForCausalLM\"]}");
+
+    (void)state;
+    assert_false(rg_config_read(&c, ckpt, &err));
+    for (size_t i = 0; i < RG_LEN(all); i++)
+        if (all[i]->hf_name && !strstr(err.text, all[i]->hf_name))
+            fail_msg("%s is not in: %s", all[i]->hf_name, err.text);
+    rg_checkpoint_close(ckpt);
 }
 
 /* Every architecture with yarn takes its own context for the original where none is given. */
@@ -631,6 +656,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(yarn_is_read),
         cmocka_unit_test(a_stretched_context_is_the_models_own),
         cmocka_unit_test(missing_keys_take_defaults),
+        cmocka_unit_test(an_unknown_architecture_is_told_all_names),
         cmocka_unit_test(longrope_has_two_variants), cmocka_unit_test(an_empty_window_is_none),
         cmocka_unit_test(refused_by_name_and_alike),
         cmocka_unit_test(nan_is_refused),

@@ -16,8 +16,10 @@
 
 static const char *const goldens[] = {
 #define GOLDEN(test, folder, worlds) folder,
+#define WHOLE(test, folder) folder,
 #include "goldens.def"
 #undef GOLDEN
+#undef WHOLE
 };
 
 static const char *golden(const char *name, const char *file)
@@ -438,6 +440,21 @@ static void a_stop_writes_nothing(void **state)
     rg_checkpoint_close(c);
 }
 
+static void refused_without_a_name_in_gguf(void **state)
+{
+    const rg_convert_options o = { .type = RG_Q8_0, .n_threads = 1 };
+    rg_convert_report r;
+    rg_error err;
+    rg_checkpoint *c = open_ok(golden("sdar-b4", ""));
+
+    (void)state;
+    assert_false(rg_convert(&r, c, out("nameless.gguf"), &o, &err));
+    assert_non_null(strstr(err.text, "GGUF has no form of SDARForCausalLM"));
+    assert_int_equal(rg_path_look(out("nameless.gguf")), RG_PATH_NONE);
+    rg_convert_report_fini(&r);
+    rg_checkpoint_close(c);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -449,6 +466,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_cannot_be_written_is_refused),
         cmocka_unit_test(failures_leave_nothing),
         cmocka_unit_test(a_stop_writes_nothing),
+        cmocka_unit_test(refused_without_a_name_in_gguf),
     };
 
     test_init(argc, argv);

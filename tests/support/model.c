@@ -198,7 +198,7 @@ static void add_row(building *k, const test_feed *f, int i)
     }
     k->token[row] = f->ids[i];
     k->index[row] = k->r->pos[row][0] = at;
-    k->kv_end[row] = f->both_ways ? f->seq->length + f->n : at + 1;
+    k->kv_end[row] = rg_kv_end(f->both_ways ? RG_SEES_ALL : k->r->runner->sees, at, f->seq->length + f->n);
     k->slot[row] = slot;
     if (!f->unwanted || !f->unwanted[i])
         k->logit_rows[k->b.n_logits++] = row;

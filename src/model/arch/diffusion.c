@@ -1,0 +1,38 @@
+/* diffusion.c -- see diffusion.h. */
+#include "model/arch/diffusion.h"
+
+#include <stdio.h>
+
+enum { GGUF_U32 = 4 };
+
+bool finish_diffusion(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    const char *name = c->from_gguf ? "tokenizer.ggml.mask_token_id" : "mask_token_id";
+    bool causal = false;
+    char key[128];
+    int64_t id = 0;
+    int got = rg_meta_int(ckpt, name, 0, (int64_t)c->vocab_size - 1, &id, err);
+
+    if (got < 0)
+        return false;
+    if (!got)
+        return rg_fail(err, RG_E_INPUT, "%s: key '%s' is missing", rg_checkpoint_path(ckpt), name);
+    c->diffusion.mask_id = (int32_t)id;
+    if (!c->from_gguf)
+        return true;
+    if (rg_meta_bool(ckpt, "diffusion.shift_logits", &c->diffusion.shifted, err) < 0 ||
+        rg_meta_bool(ckpt, rg_gguf_key(ckpt, "attention.causal", key), &causal, err) < 0)
+        return false;
+    return !causal || rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is true, which is not supported", rg_checkpoint_path(ckpt),
+                              key);
+}
+
+bool put_gguf_diffusion(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    char key[64];
+
+    snprintf(key, sizeof key, "%s.attention.causal", c->arch->gguf_name);
+    return put_gguf_decoder(c, w, err) && rg_ckpt_put_bool(w, key, false, err) &&
+           rg_ckpt_put_bool(w, "diffusion.shift_logits", c->diffusion.shifted, err) &&
+           rg_ckpt_put_int(w, "tokenizer.ggml.mask_token_id", GGUF_U32, c->diffusion.mask_id, err);
+}

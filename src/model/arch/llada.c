@@ -1,0 +1,85 @@
+/* llada.c -- LLaDA (2025): a diffusion model with the layers of Llama, whose rows all see each other.
+ *
+ * Settings of OLMo's code that it was written in (block_type, alibi, layer norms of other kinds) are refused unless
+ * they say what LLaDA is.  GGUF holds q and k with the pairs of the rotation side by side. */
+#include "model/arch/diffusion.h"
+
+static const rg_key keys[] = {
+    { offsetof(rg_config, max_seq_len), KEY_INT, "max_sequence_length", "context_length", 4096 },
+    { offsetof(rg_config, n_heads), KEY_INT, "n_heads", "attention.head_count", RG_REQUIRED },
+    { offsetof(rg_config, n_kv_heads), KEY_INT, "n_kv_heads", "attention.head_count_kv", 0 },
+    { offsetof(rg_config, head_dim), KEY_INT, NULL, "attention.key_length", 0 },
+    { offsetof(rg_config, ffn_dim), KEY_INT, "mlp_hidden_size", "feed_forward_length", RG_REQUIRED },
+    { offsetof(rg_config, attn_bias), KEY_BOOL, "include_qkv_bias", NULL, 0 },
+    { offsetof(rg_config, tie_embeddings), KEY_BOOL, "weight_tying", NULL, 0 },
+    KEY_RMS_EPS(1e-5),
+};
+
+static const char *const harmless[] = {
+    "embedding_size", "mlp_ratio", "rope_full_precision", "precision", "flash_attention", "attention_dropout",
+    "embedding_dropout", "residual_dropout", "init_cutoff_factor", "init_device", "init_fn", "init_std",
+    "alibi_bias_max", NULL,
+};
+
+static bool require_llama_block(const rg_checkpoint *ckpt, rg_error *err)
+{
+    static const char *const refused[] = {
+        "alibi", "attention_layer_norm", "bias_for_layer_norm", "include_bias", "input_emb_norm",
+        "multi_query_attention", "scale_logits", NULL,
+    };
+    static const char *const block[] = { "llama", NULL }, *const norm[] = { "rms", NULL };
+    static const char *const act[] = { "silu", NULL };
+
+    for (int i = 0; refused[i]; i++)
+        if (!require_false(ckpt, refused[i], err))
+            return false;
+    return require_choice(ckpt, "block_type", block, err) && require_choice(ckpt, "layer_norm_type", norm, err) &&
+           require_choice(ckpt, "activation_type", act, err);
+}
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    bool yes = true;
+
+    if (rg_meta_bool(ckpt, "rope", &yes, err) < 0 ||
+        (yes && rg_meta_bool(ckpt, "layer_norm_with_affine", &yes, err) < 0))
+        return false;
+    if (!yes)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: rope or layer_norm_with_affine is false, which is not supported",
+                       rg_checkpoint_path(ckpt));
+    c->sees = RG_SEES_ALL;
+    finish_optional(c, ckpt);
+    return finish_heads(c, err) && finish_diffusion(c, ckpt, err) && require_llama_block(ckpt, err) &&
+           finish_rope(c, ckpt, 1e4, GGUF_PAIRS, err);
+}
+
+static const rg_weight_spec weights[] = {
+    { W_EMBED_TOKENS, "model.transformer.wte", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },
+    { W_FINAL_NORM, "model.transformer.ln_f", "output_norm", { DIM } },
+    { W_LM_HEAD, "model.transformer.ff_out", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied },
+    { 0 },
+};
+
+static const rg_weight_spec layer_weights[] = {
+    { W_ATTN_NORM, "attn_norm", "attn_norm", { DIM } },
+    { W_Q_PROJ, "q_proj", "attn_q", { Q_DIM, DIM }, SPLIT_ROWS, .paired = GGUF_PAIRS },
+    { W_K_PROJ, "k_proj", "attn_k", { KV_DIM, DIM }, SPLIT_ROWS, .paired = GGUF_PAIRS },
+    { W_V_PROJ, "v_proj", "attn_v", { KV_DIM, DIM }, SPLIT_ROWS },
+    { W_Q_BIAS, "q_proj.bias", "attn_q.bias", { Q_DIM }, SPLIT_ROWS, .when = when_attn_bias, .paired = GGUF_PAIRS },
+    { W_K_BIAS, "k_proj.bias", "attn_k.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias, .paired = GGUF_PAIRS },
+    { W_V_BIAS, "v_proj.bias", "attn_v.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },
+    { W_O_PROJ, "attn_out", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },
+    { W_FFN_NORM, "ff_norm", "ffn_norm", { DIM } },
+    { W_GATE_PROJ, "ff_proj", "ffn_gate", { FFN_DIM, DIM }, SPLIT_ROWS },
+    { W_UP_PROJ, "up_proj", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },
+    { W_DOWN_PROJ, "ff_out", "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS },
+    { 0 },
+};
+
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+
+const rg_arch rg_arch_llada = {
+    .hf_name = "LLaDAModelLM", .hf_type = "llada", .gguf_name = "llada", .hf_prefix = "model.transformer.blocks.",
+    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf_diffusion,
+};

@@ -1,0 +1,34 @@
+/* sdar.c -- SDAR (2025): diffusion by blocks with the layers of Qwen3.  A row sees all rows up to the end of its own
+ * block, so that finished blocks are kept as they are. */
+#include "model/arch/diffusion.h"
+
+static const rg_key keys[] = {
+    KEYS_GQA(32768, RG_REQUIRED, 0, 128), KEY_FFN(RG_REQUIRED), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
+    { offsetof(rg_config, sees), KEY_INT, "block_size", NULL, 4 },
+};
+
+static const char *const harmless[] = { "sliding_window", "max_window_layers", "fuse_cross_entropy", NULL };
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    if (c->sees < 1 || c->sees > RG_BLOCK || RG_BLOCK % c->sees)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: block_size %d does not divide %d", rg_checkpoint_path(ckpt), c->sees,
+                       RG_BLOCK);
+    c->o_bias = c->attn_bias;
+    return finish_heads(c, err) && finish_diffusion(c, ckpt, err) && require_false(ckpt, "use_sliding_window", err) &&
+           finish_rope(c, ckpt, 1e6, GGUF_HALVES, err) && require_silu(ckpt, err);
+}
+
+static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
+
+static const rg_weight_spec layer_weights[] = {
+    WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_HALVES), WEIGHTS_QK_NORM(HEAD_DIM, HEAD_DIM), WEIGHTS_MLP, { 0 },
+};
+
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+
+const rg_arch rg_arch_sdar = {
+    .hf_name = "SDARForCausalLM", .hf_type = "sdar", .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+};
