@@ -197,6 +197,8 @@ static bool work(job *j, rg_error *err)
     o.wrap_arg = j->stats = j->activations ? rg_act_stats_new(err) : NULL;
     if ((j->activations && !j->stats) || !tool_open(&j->tool, &o, err))
         return false;
+    if (!tool_reaches(&j->tool, (size_t)j->ctx, err))
+        return false;
     if (!j->tool.tokenizer)
         return rg_fail(err, RG_E_UNSUPPORTED, "eval: the checkpoint has no tokenizer");
     char *text = cli_text(NULL, j->file, &n, err);

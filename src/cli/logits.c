@@ -118,6 +118,8 @@ static bool add_stream(job *j, const int32_t *ids, size_t n, rg_error *err)
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
             return rg_fail(err, RG_E_INPUT, "logits: id %d is not in the vocabulary of %d", ids[i], vocab);
+    if (!tool_reaches(&j->tool, n, err))
+        return false;
     s->ids = rg_array(room, sizeof *ids);
     s->seq = s->ids ? rg_seq_new(j->tool.states, (int32_t)room, 0, err) : NULL;
     j->n_streams++;

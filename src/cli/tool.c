@@ -72,6 +72,14 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
     return open_runner(t, o, err);
 }
 
+bool tool_reaches(const tool *t, size_t n, rg_error *err)
+{
+    const int most = t->model->config.n_positions;
+
+    return !most || n <= (size_t)most ||
+           rg_fail(err, RG_E_INPUT, "%zu ids: the model has embeddings for %d positions", n, most);
+}
+
 void tool_close(tool *t)
 {
     rg_states_free(t->states);

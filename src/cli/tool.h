@@ -35,6 +35,8 @@ typedef struct tool_options {
 bool tool_open(tool *t, const tool_options *o, rg_error *err);
 /* max_rows lowered so that its logits stay within 64 MiB. */
 int tool_rows_for(const rg_config *c, int max_rows);
+/* False: no sequence of the model can be n ids long, since positions have embeddings of their own. */
+bool tool_reaches(const tool *t, size_t n, rg_error *err);
 void tool_close(tool *t);
 
 /* One sequence's part of a step. */

@@ -41,7 +41,8 @@ static void note_op(void *arg, const rg_counted *op)
     switch (op->kind) {
     case RG_OP_ATTENTION:
     case RG_OP_MLA_ATTENTION: add_keys(f, run->m->keep[op->layer].kv.window, &op->count); return;
-    case RG_OP_EMBED: f->row_bytes += op->count.weight_bytes; break;
+    case RG_OP_EMBED:
+    case RG_OP_EMBED_POSITIONS: f->row_bytes += op->count.weight_bytes; break;
     case RG_OP_MOE:
         f->n_experts = run->m->config.routing.n_experts;
         f->n_experts_used = run->m->config.routing.n_used;

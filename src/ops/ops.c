@@ -152,6 +152,12 @@ void rg_embed(rg_fwd *f, rg_act *y, const rg_weight *table, float scale)
     run(f, &(rg_op){ .kind = RG_OP_EMBED, .out = { y }, .w = { table }, .x = scale });
 }
 
+void rg_embed_positions(rg_fwd *f, rg_act *y, const rg_weight *table, int offset)
+{
+    RG_ASSERT(y->rows == f->batch->n_rows && y->cols == table->cols && offset >= 0);
+    run(f, &(rg_op){ .kind = RG_OP_EMBED_POSITIONS, .out = { y }, .accumulate = true, .w = { table }, .n = offset });
+}
+
 void rg_gather(rg_fwd *f, rg_act *y, const rg_act *x)
 {
     RG_ASSERT(y->cols == x->cols && y->rows == f->batch->n_logits && x->rows == f->batch->n_rows);

@@ -247,6 +247,9 @@ void rg_fwd_barrier(rg_fwd *f);
 
 /* y = row of the table for each token (or the row of embeds), times scale. */
 void rg_embed(rg_fwd *f, rg_act *y, const rg_weight *table, float scale);
+/* y += row p + offset of the table, kept in f32, p the position of the row: learned positions.  What runs the step sees
+ * to it that the table has that row. */
+void rg_embed_positions(rg_fwd *f, rg_act *y, const rg_weight *table, int offset);
 /* y = the rows whose logits are wanted. */
 void rg_gather(rg_fwd *f, rg_act *y, const rg_act *x);
 /* y += x. */

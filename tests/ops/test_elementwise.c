@@ -12,6 +12,7 @@ typedef struct job {
     const float *x, *g; /* [n, cols], [n, g_cols] */
     int n, cols, g_cols, run;
     int row; /* of all rows, the one that `define` defines */
+    const rg_weight *table;
     const rg_weight *w, *b;
     rg_activation act;
     bool in_place;
@@ -127,6 +128,20 @@ static void scale_by_position_is(const job *j, const float *x, const float *g, d
     (void)g;
     for (int i = 0; i < j->cols; i++)
         y[i] = (double)x[i] * (1 + 0.1 * log(1 + floor((7 * j->row + 2) / 5.0)));
+}
+
+static void embed_positions(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    (void)x;
+    (void)g;
+    rg_embed_positions(f, y, j->table, 2);
+}
+
+static void embed_positions_is(const job *j, const float *x, const float *g, double *y)
+{
+    (void)g;
+    for (int i = 0; i < j->cols; i++)
+        y[i] = (double)x[i] + (double)j->table->vec[(7 * j->row + 2) * j->cols + i];
 }
 
 static void rmsnorm(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
@@ -257,6 +272,7 @@ static const operation operations[] = {
     { .name = "mul", .apply = mul, .define = mul_is, .only_in_place = true },
     { .name = "scale", .apply = scale, .define = scale_is, .only_in_place = true },
     { .name = "scale by position", .apply = scale_by_position, .define = scale_by_position_is, .only_in_place = true },
+    { .name = "embed positions", .apply = embed_positions, .define = embed_positions_is, .only_in_place = true },
     { .name = "rmsnorm", .apply = rmsnorm, .define = rmsnorm_is, .weight = OF_RUN },
     { .name = "rmsnorm_plain", .apply = rmsnorm, .define = rmsnorm_is },
     { .name = "rmsnorm_runs", .apply = rmsnorm_runs, .define = rmsnorm_is, .weight = OF_ROW },
@@ -284,12 +300,14 @@ static void check_operation(world *u, const operation *o, int shape, rg_activati
     const bool wide_gate = o->apply == gate;
     float *x = random_floats(rng, n, 2), *g = random_floats(rng, n, 2), *y = rg_array(n, sizeof *y);
     float *alone = rg_array(n, sizeof *alone), *w = random_floats(rng, (size_t)cols, 1);
-    float *b = random_floats(rng, (size_t)cols, 1);
+    float *b = random_floats(rng, (size_t)cols, 1), *p = random_floats(rng, n * 7, 1);
     double *want = rg_array((size_t)cols, sizeof *want);
     const int values[] = { [OF_RUN] = run, [OF_ROW] = cols, [OF_RUNS] = n_runs };
     rg_weight weight = vector(w, values[o->weight]), bias = vector(b, values[o->bias]);
+    rg_weight table = { .name = "positions", .n_mats = 1, .rows = 7 * ROWS, .cols = cols, .vec = p };
     job j = { .x = x, .g = g, .cols = cols, .g_cols = wide_gate ? cols : n_runs, .run = run, .act = act,
-              .w = o->weight ? &weight : NULL, .b = o->bias ? &bias : NULL, .apply = o->apply, .y = y };
+              .table = &table, .w = o->weight ? &weight : NULL, .b = o->bias ? &bias : NULL,
+              .apply = o->apply, .y = y };
 
     for (size_t i = 0; i < n; i++)
         x[i] += 3.0f; /* a mean that matters */
@@ -313,6 +331,7 @@ static void check_operation(world *u, const operation *o, int shape, rg_activati
     rg_free(alone);
     rg_free(w);
     rg_free(b);
+    rg_free(p);
     rg_free(want);
 }
 
@@ -372,6 +391,7 @@ static void counted_text(rg_fwd *f, const rg_weight *w, const rg_weight *b, cons
     rg_mul_by(f, x, g);
     rg_scale_by(f, x, 0.5f);
     rg_scale_by_position(f, x, 0.1f, 8192, 0);
+    rg_embed_positions(f, x, &(rg_weight){ .n_mats = 1, .rows = 9, .cols = 60 }, 2);
 }
 
 /* Bytes of weights and values made, by name. */
@@ -382,7 +402,8 @@ static void each_is_counted(void **state)
         int cols, weight_values;
     } want[] = { { "layernorm", 60, 24 }, { "layernorm", 60, 12 }, { "layernorm", 60, 0 }, { "rmsnorm", 60, 12 },
                  { "rmsnorm", 60, 0 },    { "rmsnorm", 60, 60 },   { "l2norm", 60, 0 },    { "activate", 5, 0 },
-                 { "mul", 60, 0 },        { "scale", 60, 0 },       { "scale_by_position", 60, 0 } };
+                 { "mul", 60, 0 },        { "scale", 60, 0 },       { "scale_by_position", 60, 0 },
+                 { "embed_positions", 60, 7 * 60 } };
     rg_span span = { .n_rows = 7 };
     rg_batch batch = { .n_rows = 7, .n_spans = 1, .spans = &span };
     rg_counted list[RG_LEN(want) + 1];

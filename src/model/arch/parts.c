@@ -140,18 +140,29 @@ void finish_optional(rg_config *c, const rg_checkpoint *ckpt)
     c->rope_factors = rg_checkpoint_find(ckpt, "rope_freqs.weight");
 }
 
-bool finish_rope(rg_config *c, const rg_checkpoint *ckpt, double theta_default, bool pairs, rg_error *err)
+/* The number that config.json has at the last of n keys that it has (NULL: no key); *value stays if it has none. */
+static bool last_number(const rg_checkpoint *ckpt, const char *const *keys, size_t n, double *value, rg_error *err)
 {
+    for (size_t i = 0; i < n; i++)
+        if (keys[i] && rg_meta_float(ckpt, keys[i], value, err) < 0)
+            return false;
+    return true;
+}
+
+bool finish_rope_as(rg_config *c, const rg_checkpoint *ckpt, const rope_defaults *d, rg_error *err)
+{
+    const char *const parts[] = { d->part_key, "partial_rotary_factor", "rope_parameters.partial_rotary_factor" };
     char key[128];
     int64_t dim = c->head_dim;
-    double part = 1;
+    double part = d->part, theta = d->theta;
 
     if (c->from_gguf) {
         if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "rope.dimension_count", key), 2, c->head_dim, &dim, err) < 0 ||
             !require_value_length(c, ckpt, err))
             return false;
-    } else if (rg_meta_float(ckpt, "partial_rotary_factor", &part, err) < 0 ||
-               rg_meta_float(ckpt, "rope_parameters.partial_rotary_factor", &part, err) < 0) {
+        part = 1;
+    } else if (!last_number(ckpt, parts, RG_LEN(parts), &part, err) ||
+               !last_number(ckpt, &d->theta_key, 1, &theta, err)) {
         return false;
     }
     if (!(part > 0 && part <= 1))
@@ -159,8 +170,13 @@ bool finish_rope(rg_config *c, const rg_checkpoint *ckpt, double theta_default, 
                        part);
     c->n_ropes = 1;
     c->ropes[0].dim = (int)((double)dim * part);
-    c->ropes[0].interleaved = c->from_gguf && pairs;
-    return rg_rope_read(&c->ropes[0], ckpt, NULL, theta_default, err);
+    c->ropes[0].interleaved = c->from_gguf && d->pairs;
+    return rg_rope_read(&c->ropes[0], ckpt, NULL, theta, err);
+}
+
+bool finish_rope(rg_config *c, const rg_checkpoint *ckpt, double theta_default, bool pairs, rg_error *err)
+{
+    return finish_rope_as(c, ckpt, &(rope_defaults){ .theta = theta_default, .part = 1, .pairs = pairs }, err);
 }
 
 bool finish_routing(const rg_config *c, rg_error *err)
@@ -224,6 +240,14 @@ bool put_gguf_int(const rg_config *c, rg_ckpt_writer *w, const char *suffix, int
     return rg_ckpt_put_int(w, key, GGUF_TYPE_U32, value, err);
 }
 
+bool put_gguf_string(const rg_config *c, rg_ckpt_writer *w, const char *suffix, const char *value, rg_error *err)
+{
+    char key[128];
+
+    snprintf(key, sizeof key, "%s.%s", c->arch->gguf_name, suffix);
+    return rg_ckpt_put_string(w, key, value, strlen(value), err);
+}
+
 bool put_gguf_float(const rg_config *c, rg_ckpt_writer *w, const char *suffix, double value, rg_error *err)
 {
     char key[128];
@@ -252,14 +276,12 @@ bool put_gguf_rope(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     const rg_rope_config *r = &c->ropes[0];
     const char *name = r->type == RG_ROPE_LINEAR ? "linear" : "yarn";
-    char key[128];
 
     if (!put_gguf_float(c, w, "rope.freq_base", r->theta, err))
         return false;
     if (r->type != RG_ROPE_LINEAR && r->type != RG_ROPE_YARN)
         return true; /* llama3's scaling is a tensor of factors */
-    snprintf(key, sizeof key, "%s.rope.scaling.type", c->arch->gguf_name);
-    return rg_ckpt_put_string(w, key, name, strlen(name), err) &&
+    return put_gguf_string(c, w, "rope.scaling.type", name, err) &&
            put_gguf_float(c, w, "rope.scaling.factor", r->factor, err) &&
            (!r->original_max_seq_len ||
             put_gguf_int(c, w, "rope.scaling.original_context_length", r->original_max_seq_len, err)) &&

@@ -28,6 +28,8 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
 #define KEY_ATTN_BIAS(yes) { offsetof(rg_config, attn_bias), KEY_BOOL, "attention_bias", NULL, yes }
 #define KEY_RMS_EPS(eps)                                                                                               \
     { offsetof(rg_config, norm_eps), KEY_FLOAT, "rms_norm_eps", "attention.layer_norm_rms_epsilon", eps }
+#define KEY_LAYER_NORM_EPS(name, eps)                                                                                  \
+    { offsetof(rg_config, norm_eps), KEY_FLOAT, name, "attention.layer_norm_epsilon", eps }
 #define KEY_WINDOW(size)                                                                                               \
     { offsetof(rg_config, window), KEY_INT, "sliding_window", "attention.sliding_window", size }
 
@@ -109,6 +111,13 @@ int period_of_windows(const rg_config *c);
 /* One rope for all layers, of head_dim columns or the part of them that the checkpoint says; pairs: how GGUF has the
  * rows that are rotated (GGUF_PAIRS or GGUF_HALVES). */
 bool finish_rope(rg_config *c, const rg_checkpoint *ckpt, double theta_default, bool pairs, rg_error *err);
+/* The same with other defaults. */
+typedef struct rope_defaults {
+    double theta, part;               /* part: of head_dim, where config.json has no partial_rotary_factor */
+    const char *theta_key, *part_key; /* older names of these numbers in config.json; NULL: none */
+    bool pairs;
+} rope_defaults;
+bool finish_rope_as(rg_config *c, const rg_checkpoint *ckpt, const rope_defaults *d, rg_error *err);
 /* For GGUF: find out which optional tensors there are: biases, an untied head, rope factors. */
 void finish_optional(rg_config *c, const rg_checkpoint *ckpt);
 bool finish_routing(const rg_config *c, rg_error *err);
@@ -121,6 +130,7 @@ bool require_false(const rg_checkpoint *ckpt, const char *key, rg_error *err);
 
 /* For put_gguf.  "<architecture>.<suffix>" = value. */
 bool put_gguf_int(const rg_config *c, rg_ckpt_writer *w, const char *suffix, int64_t value, rg_error *err);
+bool put_gguf_string(const rg_config *c, rg_ckpt_writer *w, const char *suffix, const char *value, rg_error *err);
 bool put_gguf_float(const rg_config *c, rg_ckpt_writer *w, const char *suffix, double value, rg_error *err);
 /* c->ropes[0]: its base and its scaling. */
 bool put_gguf_rope(const rg_config *c, rg_ckpt_writer *w, rg_error *err);

@@ -90,6 +90,15 @@ static void add_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int r
     cpu->add(rg_act_row(f, op->out[0], row) + first, rg_act_row(f, op->in[0], row) + first, n);
 }
 
+static void embed_positions_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    const rg_weight *table = op->w[0];
+    const int64_t at = (int64_t)f->batch->pos[row][0] + op->n;
+
+    RG_ASSERT(at >= 0 && at < table->rows);
+    cpu->add(rg_act_row(f, op->out[0], row) + first, table->vec + at * table->cols + first, n);
+}
+
 /* Columns [first, first + n): by a value each, or by one for every op->n of them. */
 static void mul_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
 {
@@ -180,6 +189,11 @@ void rg_cpu_decay(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 void rg_cpu_add(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     pieces(r, f, op, add_piece);
+}
+
+void rg_cpu_embed_positions(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, embed_positions_piece);
 }
 
 void rg_cpu_mul(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)

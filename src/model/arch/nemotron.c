@@ -1,0 +1,61 @@
+/* nemotron.c -- Nemotron-4 and Minitron (2024): LayerNorm with biases, rope on a part of each head, and an MLP of
+ * squared ReLU without a gate.
+ *
+ * Hugging Face stores the norms' weights as w where 1 + w is meant; GGUF has the one added. */
+#include "model/arch/parts.h"
+
+static const rg_key keys[] = {
+    KEYS_GQA(4096, 48, 0, 0), KEY_FFN(24576), KEY_LAYER_NORM_EPS("norm_eps", 1e-5), KEY_TIED(0), KEY_ATTN_BIAS(0),
+    { offsetof(rg_config, mlp_bias), KEY_BOOL, "mlp_bias", NULL, 0 },
+};
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    c->layer_norm = true;
+    c->o_bias = c->attn_bias;
+    finish_optional(c, ckpt);
+    if (c->from_gguf) {
+        char key[128];
+
+        c->mlp_bias = rg_checkpoint_find(ckpt, "blk.0.ffn_up.bias");
+        rg_meta_understand(ckpt, rg_gguf_key(ckpt, "attention.layer_norm_rms_epsilon", key));
+    }
+    return finish_heads(c, err) && finish_act(c, ckpt, "hidden_act", RG_RELU2, err) &&
+           finish_rope_as(c, ckpt, &(rope_defaults){ .theta = 1e4, .part = 0.5 }, err);
+}
+
+/* The format's own converter writes the norm's eps under both names, and says that there is no scaling. */
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    return put_gguf_decoder(c, w, err) &&
+           put_gguf_float(c, w, "attention.layer_norm_rms_epsilon", (double)c->norm_eps, err) &&
+           (c->ropes[0].type != RG_ROPE_DEFAULT || put_gguf_string(c, w, "rope.scaling.type", "none", err));
+}
+
+static const rg_weight_spec weights[] = {
+    { W_EMBED_TOKENS, "model.embed_tokens", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },
+    { W_FINAL_NORM, "model.norm", "output_norm", { DIM }, .load = load_plus_one },
+    { W_FINAL_NORM_BIAS, "model.norm.bias", "output_norm.bias", { DIM } },
+    { W_LM_HEAD, "lm_head", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied },
+    { 0 },
+};
+
+static const rg_weight_spec layer_weights[] = {
+    { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM }, .load = load_plus_one },
+    { W_FFN_NORM, "post_attention_layernorm", "ffn_norm", { DIM }, .load = load_plus_one },
+    WEIGHTS_PRE_NORM_BIASES,
+    WEIGHTS_GQA(GGUF_HALVES),
+    { W_UP_PROJ, "mlp.up_proj", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },
+    { W_UP_BIAS, "mlp.up_proj.bias", "ffn_up.bias", { FFN_DIM }, SPLIT_ROWS, .when = when_mlp_bias },
+    { W_DOWN_PROJ, "mlp.down_proj", "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS },
+    { W_DOWN_BIAS, "mlp.down_proj.bias", "ffn_down.bias", { DIM }, .when = when_mlp_bias },
+    { 0 },
+};
+
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+
+const rg_arch rg_arch_nemotron = {
+    .hf_name = "NemotronForCausalLM", .hf_type = "nemotron", .gguf_name = "nemotron", .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+};
