@@ -387,6 +387,13 @@ static const struct {
     { "jamba", "{\"mamba_dt_rank\": \"auto\"}", OWN(mamba_settings, dt_rank), 4 },
     { "jamba", "{\"attn_layer_period\": null, \"attn_layer_offset\": null}", INT(layer[2].kind), 0 },
     { "jamba", "{\"num_experts\": 1}", INT(layer[1].kind), 0 },
+    { "lfm2", "{\"block_multiple_of\": null}", INT(ffn_dim), 256 },
+    { "lfm2", "{\"block_ffn_dim_multiplier\": 1.5}", INT(ffn_dim), 160 },
+    { "lfm2", "{\"block_auto_adjust_ff_dim\": false, \"block_ff_dim\": 200}", INT(ffn_dim), 200 },
+    { "lfm2", "{\"layer_types\": null, \"full_attn_idxs\": [1]}", INT(layer[1].kind), 1 },
+    { "lfm2", "{\"layer_types\": null, \"full_attn_idxs\": [1]}", INT(layer[2].kind), 0 },
+    { "lfm2", "{\"num_hidden_layers\": null}", INT(n_layers), 6 },
+    { "lfm2-moe", "{\"num_dense_layers\": 1}", INT(layer[1].kind), 2 },
 };
 
 static void missing_keys_take_defaults(void **state)
