@@ -192,6 +192,8 @@ typedef struct rg_options {
     bool share_prefixes;    /* every tenant finds every cached prefix */
     bool static_batching;   /* no request begins until all that run have finished: for comparing */
     bool no_prefix_cache;
+    const char *pack_cache; /* folder in which packed weights are kept, so that the next opening only reads them; NULL:
+                             *   they are not kept */
     const char *profile_folder; /* where `ridge machine` keeps its profile, read while opening; NULL: none is read */
     void (*progress)(void *arg, const char *what, double done); /* while opening; may be NULL */
     void *progress_arg;

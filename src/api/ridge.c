@@ -77,7 +77,8 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
     if (!ckpt)
         return false;
     e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = e->n_threads,
-                                                        .progress = o->progress, .progress_arg = o->progress_arg },
+                                                        .pack_cache = o->pack_cache, .progress = o->progress,
+                                                        .progress_arg = o->progress_arg },
                              err);
     if (e->model) {
         e->tokenizer = rg_tokenizer_open_for(ckpt, e->model->config.vocab_size, &why);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@ enum { READ_MOST = 1 << 30, WRITE_BUFFER = 1 << 16, TEMP_TRIES = 16 };
 
 struct rg_file {
     int fd;
-    uint64_t size;
+    uint64_t size, time_ns;
     char *path;
 };
 
@@ -77,6 +78,7 @@ rg_file *rg_file_open(const char *path, rg_error *err)
         goto fail;
     }
     f->size = (uint64_t)st.st_size;
+    f->time_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
     return f;
 
 fail:
@@ -97,6 +99,11 @@ void rg_file_close(rg_file *f)
 uint64_t rg_file_size(const rg_file *f)
 {
     return f->size;
+}
+
+uint64_t rg_file_time_ns(const rg_file *f)
+{
+    return f->time_ns;
 }
 
 const char *rg_file_path(const rg_file *f)
@@ -191,6 +198,19 @@ rg_path_kind rg_path_look(const char *path)
     if (stat(path, &st))
         return RG_PATH_NONE;
     return S_ISREG(st.st_mode) ? RG_PATH_FILE : S_ISDIR(st.st_mode) ? RG_PATH_DIR : RG_PATH_OTHER;
+}
+
+char *rg_path_full(const char *path, rg_error *err)
+{
+    char *full = allowed("open") ? realpath(path, NULL) : NULL, *ours;
+
+    if (!full)
+        return fail_errno(err, "find", path), NULL;
+    ours = rg_strdup(full);
+    if (!ours)
+        rg_fail_memory(err, strlen(full) + 1);
+    free(full); /* realpath's own */
+    return ours;
 }
 
 bool rg_path_join(char *out, size_t room, const char *dir, const char *name)

@@ -13,6 +13,7 @@ typedef struct rg_file rg_file;
 rg_file *rg_file_open(const char *path, rg_error *err);
 void rg_file_close(rg_file *f); /* NULL is fine */
 uint64_t rg_file_size(const rg_file *f);
+uint64_t rg_file_time_ns(const rg_file *f); /* of its last change, since 1970, when it was opened */
 const char *rg_file_path(const rg_file *f);
 
 /* Exactly n bytes at offset, or false. */
@@ -23,6 +24,9 @@ char *rg_file_slurp(const char *path, size_t cap, size_t *n, rg_error *err);
 
 typedef enum rg_path_kind { RG_PATH_NONE, RG_PATH_FILE, RG_PATH_DIR, RG_PATH_OTHER } rg_path_kind;
 rg_path_kind rg_path_look(const char *path);
+
+/* The path from the root on, without links, of something that exists.  rg_free it. */
+char *rg_path_full(const char *path, rg_error *err);
 
 /* "dir/name" into out[room]; false if it does not fit or name would leave dir ("..", absolute, NUL). */
 bool rg_path_join(char *out, size_t room, const char *dir, const char *name);

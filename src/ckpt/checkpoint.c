@@ -81,6 +81,45 @@ const char *rg_checkpoint_path(const rg_checkpoint *c)
     return c->path;
 }
 
+static bool add_config(const rg_checkpoint *c, rg_hasher *h, rg_error *err)
+{
+    rg_error why = { RG_OK, "" };
+    size_t n = 0;
+    char *text = rg_checkpoint_side_file(c, "config.json", &n, &why);
+
+    if (!text && why.code != RG_OK) {
+        if (err)
+            *err = why;
+        return false;
+    }
+    rg_hasher_add(h, text, n);
+    rg_free(text);
+    return true;
+}
+
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err)
+{
+    rg_hasher *h = rg_hasher_new();
+
+    if (!h)
+        return rg_fail_memory(err, sizeof *out);
+    for (int i = 0; i < c->n_files; i++) {
+        const uint64_t about[] = { rg_file_size(c->files[i]), rg_file_time_ns(c->files[i]) };
+        rg_hasher_add(h, about, sizeof about);
+    }
+    for (int i = 0; i < c->n_tensors; i++) {
+        const rg_tensor *t = &c->tensors[i];
+        const uint64_t about[] = { (uint64_t)t->type, (uint64_t)t->n_dims, (uint64_t)t->file, t->offset, t->bytes };
+        rg_hasher_add(h, t->name, strlen(t->name) + 1);
+        rg_hasher_add(h, about, sizeof about);
+        rg_hasher_add(h, t->shape, sizeof *t->shape * (size_t)t->n_dims);
+    }
+    bool ok = add_config(c, h, err);
+    *out = rg_hasher_value(h);
+    rg_hasher_free(h);
+    return ok;
+}
+
 int rg_checkpoint_n_tensors(const rg_checkpoint *c)
 {
     return c->n_tensors;

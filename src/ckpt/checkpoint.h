@@ -25,6 +25,10 @@ void rg_checkpoint_close(rg_checkpoint *c); /* NULL is fine */
 rg_ckpt_kind rg_checkpoint_kind(const rg_checkpoint *c);
 const char *rg_checkpoint_path(const rg_checkpoint *c);
 
+/* A number that changes with the files: from the sizes and times of those that hold the tensors, the tensors' names,
+ * types, shapes and places, and the text of config.json.  False: no memory, or config.json cannot be read. */
+bool rg_checkpoint_identity(const rg_checkpoint *c, uint64_t *out, rg_error *err) RG_MUST_CHECK;
+
 /* ---- tensors ---- */
 int rg_checkpoint_n_tensors(const rg_checkpoint *c);
 const rg_tensor *rg_checkpoint_tensor(const rg_checkpoint *c, int i);           /* in file order */

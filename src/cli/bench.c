@@ -34,7 +34,7 @@ typedef struct job {
     cli_args args;
     cli_ints prefill, batch, context;
     int32_t decode, reps;
-    const char *csv, *kv_type;
+    const char *csv, *kv_type, *pack_cache;
     tool tool;
     rg_machine machine;
     rg_profile profile; /* with --no-cache */
@@ -329,7 +329,8 @@ static bool work(job *j, rg_error *err)
     int most = j->no_cache ? j->decode + 1 : cli_ints_most(&j->prefill, j->decode + 1);
     int len = cli_ints_most(&j->context, 0) + most + 1;
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
-                       .kv_type = j->kv_type, .max_rows = MAX_ROWS, .max_seqs = batch, .max_seq_len = len };
+                       .kv_type = j->kv_type, .pack_cache = j->pack_cache, .max_rows = MAX_ROWS, .max_seqs = batch,
+                       .max_seq_len = len };
     const rg_roofs *roofs = &j->machine.roofs;
     if (!tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err) || !know_machine(j, err))
         return false;
@@ -360,6 +361,7 @@ static int run(int argc, char **argv)
           "instead: a prompt of each context and --decode tokens, with the K/V cache and recomputing all for each" },
         CLI_REMEASURE_OPTION(j.remeasure, "with --no-cache: "),
         CLI_KV_TYPE_OPTION(j.kv_type, CLI_KV_AS_WEIGHTS),
+        CLI_PACK_CACHE_OPTION(j.pack_cache),
         { NULL },
     };
     rg_error err = { 0 };

@@ -51,6 +51,8 @@ typedef struct cli_option {
 #define CLI_KV_TYPE_OPTION(to, unless)                                                                                 \
     { "--kv-type", CLI_STRING, &(to), "TYPE", "f32, f16, bf16 or q8 (default: " unless ")" }
 #define CLI_KV_AS_WEIGHTS "f32 for F32 weights, else bf16"
+#define CLI_PACK_CACHE_OPTION(to)                                                                                      \
+    { "--pack-cache", CLI_STRING, &(to), "DIR", "keep packed weights here, so that the next start only reads them" }
 #define CLI_CSV_OPTION(to) { "--csv", CLI_STRING, &(to), "FILE", "also write the rows to a file" }
 #define CLI_REMEASURE_OPTION(to, when)                                                                                 \
     { "--remeasure", CLI_FLAG, &(to), NULL, when "measure this machine anew, whatever is known of it" }

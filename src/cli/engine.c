@@ -15,6 +15,7 @@ rg_options cli_engine_options(const cli_engine *v, const cli_common *common)
     o.kv_bytes = v->kv_memory;
     o.max_seq_len = v->ctx;
     o.max_seqs = v->max_seqs;
+    o.pack_cache = v->pack_cache;
     o.profile_folder = cli_profile_folder;
     o.progress = cli_progress;
     o.progress_arg = common->quiet ? (void *)(uintptr_t)common : NULL;

@@ -7,7 +7,7 @@
 typedef struct cli_engine {
     int32_t ctx, max_seqs;
     size_t kv_memory;
-    const char *kv_type;
+    const char *kv_type, *pack_cache;
     char path[1024]; /* of the model, once it is found */
 } cli_engine;
 
@@ -16,6 +16,7 @@ typedef struct cli_engine {
     { "--kv-memory", CLI_BYTES, &(v).kv_memory, "BYTES",                                                               \
       "memory for the sequences' state (default: half of what is free)" },                                             \
     { "--max-seqs", CLI_INT, &(v).max_seqs, "N", "sequences that run at once", 1, 65536 },                             \
+    CLI_PACK_CACHE_OPTION((v).pack_cache),                                                                             \
     CLI_KV_TYPE_OPTION((v).kv_type, CLI_KV_AS_WEIGHTS)
 
 /* Options as the flags say, to be added to. */

@@ -56,7 +56,8 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
     t->ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, err);
     if (!t->ckpt)
         return false;
-    t->model = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = o->kv_type, .progress = cli_progress,
+    t->model = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = o->kv_type, .pack_cache = o->pack_cache,
+                                                           .n_threads = t->n_threads, .progress = cli_progress,
                                                            .progress_arg = o->common->quiet ? t : NULL }, err);
     if (!t->model)
         return false;

@@ -23,7 +23,7 @@ typedef struct tool {
 typedef struct tool_options {
     const cli_common *common;
     const char *model;    /* as given; NULL: the default */
-    const char *kv_type;
+    const char *kv_type, *pack_cache;
     int max_rows, max_seqs, max_seq_len;
     bool all_logits;      /* of every row, not of one row per sequence */
     bool whole;           /* the caller computes sequences whole where rows see rows after them; else such a model is

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/pack_cache.h"
 
 /* f32 weights keep f32 K/V; everything else bf16. */
 static bool choose_kv_type(rg_model *m, const char *name, rg_error *err)
@@ -100,8 +101,9 @@ static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options 
 {
     if (!rg_checkpoint_n_tensors(ckpt))
         return rg_fail(err, RG_E_INPUT, "%s: there are no weights", rg_checkpoint_path(ckpt));
-    if (!rg_weights_bind(&m->weights, &m->config, ckpt, o->n_threads > 0 ? o->n_threads : 1, o->progress,
-                         o->progress_arg, err))
+    if (o->pack_cache ? !rg_pack_cache_bind(m, ckpt, o, err)
+                      : !rg_weights_bind(&m->weights, &m->config, ckpt, o->n_threads > 0 ? o->n_threads : 1,
+                                         o->progress, o->progress_arg, err))
         return false;
     bool *used = rg_weights_used(&m->weights, &m->config, ckpt, &m->n_unused, err), ok = used;
     rg_free(used);

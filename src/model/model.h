@@ -27,6 +27,7 @@ typedef struct rg_model_options {
     rg_type declared_type;  /* of weights when the checkpoint has none */
     int max_draft;          /* draft rows that a recurrent state has room for; 0 if no drafter can come */
     int n_threads;          /* that read and pack weights; 0: one */
+    const char *pack_cache; /* folder in which packed weights are kept (pack_cache.h); NULL: they are not */
     void (*progress)(void *arg, const char *what, double done);
     void *progress_arg;
 } rg_model_options;

@@ -238,26 +238,93 @@ static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_che
     return true;
 }
 
-/* Weights are bound by whichever thread is free, in order. */
-typedef struct binding {
+/* Work on the weights, shared out. */
+typedef struct sharing {
     rg_weight_set *set;
-    const rg_config *c;
-    const rg_checkpoint *ckpt;
+    const rg_weight_work *work;
     rg_pool *pool;
-    void (*progress)(void *arg, const char *what, double done);
-    void *arg;
-    atomic_llong n_done;      /* values that are packed */
+    atomic_llong n_done;      /* values of the weights that are done */
     atomic_bool failed;
     struct {
         int weight;           /* that this thread failed at; -1: none */
         rg_error err;
     } *thread;
-} binding;
+} sharing;
 
 static int64_t n_values(const rg_weight *w)
 {
     return w->n_mats * w->rows * w->cols;
 }
+
+static void do_some(void *arg, int thread)
+{
+    sharing *b = arg;
+    rg_weight_set *set = b->set;
+    const rg_weight_work *work = b->work;
+
+    for (int i; !atomic_load(&b->failed) && (i = rg_phase_take(b->pool, 0)) < set->n;) {
+        if (!work->each(work->arg, i, &b->thread[thread].err)) {
+            b->thread[thread].weight = i;
+            atomic_store(&b->failed, true);
+        }
+        if (!set->spec[i]->derive)
+            atomic_fetch_add(&b->n_done, n_values(&set->all[i]));
+        if (thread == 0 && work->progress)
+            work->progress(work->progress_arg, work->what,
+                           (double)atomic_load(&b->n_done) / ((double)set->n_parameters + 1));
+    }
+}
+
+/* Report the error of the first weight that failed: all weights before it were begun before it, and succeeded. */
+static bool sharing_ended(const sharing *b, int n_threads, rg_error *err)
+{
+    int first = -1;
+
+    for (int i = 0; i < n_threads; i++)
+        if (b->thread[i].weight >= 0 && (first < 0 || b->thread[i].weight < b->thread[first].weight))
+            first = i;
+    if (first >= 0 && err)
+        *err = b->thread[first].err;
+    return first < 0;
+}
+
+bool rg_weights_each(rg_weight_set *s, const rg_weight_work *work, rg_error *err)
+{
+    sharing b = { .set = s, .work = work };
+    int n_threads = work->n_threads;
+    bool ok = false;
+
+    b.pool = rg_pool_new(n_threads, err);
+    if (!b.pool)
+        return false;
+    b.thread = rg_array((size_t)n_threads, sizeof *b.thread);
+    if (b.thread) {
+        for (int i = 0; i < n_threads; i++)
+            b.thread[i].weight = -1;
+        rg_pool_run(b.pool, n_threads, do_some, &b);
+        ok = sharing_ended(&b, n_threads, err);
+    } else {
+        rg_fail_memory(err, (size_t)n_threads * sizeof *b.thread);
+    }
+    rg_free(b.thread);
+    rg_pool_free(b.pool);
+    if (ok && work->progress)
+        work->progress(work->progress_arg, work->what, 1);
+    return ok;
+}
+
+void rg_weights_count_bytes(rg_weight_set *s)
+{
+    s->bytes = 0;
+    for (int i = 0; i < s->n; i++)
+        s->bytes += s->all[i].vec ? (uint64_t)n_values(&s->all[i]) * sizeof(float) : s->packed[i].bytes;
+}
+
+typedef struct binding {
+    rg_weight_set *set;
+    const rg_config *c;
+    const rg_checkpoint *ckpt;
+} binding;
 
 static bool derive_one(rg_weight_set *set, int i, const rg_config *c, rg_error *err)
 {
@@ -275,82 +342,31 @@ static bool derive_one(rg_weight_set *set, int i, const rg_config *c, rg_error *
     return set->spec[i]->derive(c, set->layer[i], of_layer, values, err);
 }
 
-static void note_bound(binding *b, int thread, int i, bool ok)
+/* Those that a checkpoint has, and then those that are made from them. */
+static bool bind_each(void *arg, int i, rg_error *err)
 {
-    rg_weight_set *set = b->set;
+    const binding *b = arg;
 
-    if (!ok) {
-        b->thread[thread].weight = i;
-        atomic_store(&b->failed, true);
-    }
-    if (!set->spec[i]->derive)
-        atomic_fetch_add(&b->n_done, n_values(&set->all[i]));
-    if (thread == 0 && b->progress)
-        b->progress(b->arg, "packing weights", (double)atomic_load(&b->n_done) / ((double)set->n_parameters + 1));
+    return b->set->spec[i]->derive || bind_one(b->set, i, b->c, b->ckpt, err);
 }
 
-/* Those that a checkpoint has, then those that are made from them. */
-static void bind_some(void *arg, int thread)
+static bool derive_each(void *arg, int i, rg_error *err)
 {
-    binding *b = arg;
-    rg_weight_set *set = b->set;
-    uint32_t phase = 0;
+    const binding *b = arg;
 
-    for (int i; (i = rg_phase_take(b->pool, phase)) < set->n;)
-        if (!set->spec[i]->derive && !atomic_load(&b->failed))
-            note_bound(b, thread, i, bind_one(set, i, b->c, b->ckpt, &b->thread[thread].err));
-    rg_phase_end(b->pool, &phase);
-    for (int i; (i = rg_phase_take(b->pool, phase)) < set->n;)
-        if (set->spec[i]->derive && !atomic_load(&b->failed))
-            note_bound(b, thread, i, derive_one(set, i, b->c, &b->thread[thread].err));
-}
-
-/* Report the error of the first weight that failed: all weights before it were begun before it, and succeeded. */
-static bool binding_ended(const binding *b, int n_threads, rg_error *err)
-{
-    int first = -1;
-
-    for (int i = 0; i < n_threads; i++)
-        if (b->thread[i].weight >= 0 && (first < 0 || b->thread[i].weight < b->thread[first].weight))
-            first = i;
-    if (first >= 0 && err)
-        *err = b->thread[first].err;
-    return first < 0;
-}
-
-static uint64_t bound_bytes(const rg_weight_set *s)
-{
-    uint64_t bytes = 0;
-
-    for (int i = 0; i < s->n; i++)
-        bytes += s->all[i].vec ? (uint64_t)n_values(&s->all[i]) * sizeof(float) : s->packed[i].bytes;
-    return bytes;
+    return !b->set->spec[i]->derive || derive_one(b->set, i, b->c, err);
 }
 
 bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, int n_threads,
                      void (*progress)(void *arg, const char *what, double done), void *arg, rg_error *err)
 {
-    binding b = { .set = s, .c = c, .ckpt = ckpt, .progress = progress, .arg = arg };
-    bool ok = false;
+    binding b = { s, c, ckpt };
 
-    b.pool = rg_pool_new(n_threads, err);
-    if (!b.pool)
+    if (!rg_weights_each(s, &(rg_weight_work){ bind_each, &b, n_threads, "packing weights", progress, arg }, err) ||
+        !rg_weights_each(s, &(rg_weight_work){ .each = derive_each, .arg = &b, .n_threads = 1 }, err))
         return false;
-    b.thread = rg_array((size_t)n_threads, sizeof *b.thread);
-    if (b.thread) {
-        for (int i = 0; i < n_threads; i++)
-            b.thread[i].weight = -1;
-        rg_pool_run(b.pool, n_threads, bind_some, &b);
-        ok = binding_ended(&b, n_threads, err);
-    } else {
-        rg_fail_memory(err, (size_t)n_threads * sizeof *b.thread);
-    }
-    rg_free(b.thread);
-    rg_pool_free(b.pool);
-    s->bytes = ok ? bound_bytes(s) : 0;
-    if (ok && progress)
-        progress(arg, "packing weights", 1);
-    return ok;
+    rg_weights_count_bytes(s);
+    return true;
 }
 
 /* ---- what is left over ---- */
@@ -398,12 +414,19 @@ bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_check
     return used;
 }
 
-void rg_weights_fini(rg_weight_set *s)
+void rg_weights_unbind(rg_weight_set *s)
 {
     for (int i = 0; i < s->n; i++) {
         rg_free((void *)(uintptr_t)s->all[i].vec);
         rg_packed_fini(&s->packed[i]);
+        s->all[i].vec = NULL;
+        s->all[i].packed = NULL;
     }
+}
+
+void rg_weights_fini(rg_weight_set *s)
+{
+    rg_weights_unbind(s);
     rg_free(s->all);
     rg_free(s->spec);
     rg_free(s->layer);

@@ -17,6 +17,19 @@ typedef struct rg_weight_set {
     uint64_t n_parameters, bytes, stored_bytes; /* bytes: resident once bound; stored: as in the checkpoint */
 } rg_weight_set;
 
+/* Work on every weight, done by whichever thread is free, in order. */
+typedef struct rg_weight_work {
+    bool (*each)(void *arg, int i, rg_error *err); /* on weight i of the set; several at once */
+    void *arg;
+    int n_threads;
+    const char *what; /* what it is, for progress */
+    void (*progress)(void *arg, const char *what, double done); /* by the calling thread, 0 to 1; may be NULL */
+    void *progress_arg;
+} rg_weight_work;
+
+/* False and *err: that of the first weight that failed. */
+bool rg_weights_each(rg_weight_set *s, const rg_weight_work *work, rg_error *err) RG_MUST_CHECK;
+
 /* ckpt may be NULL (a config alone): types are then `type`.  With one, types and presence come from its tensors. */
 bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, rg_type type, rg_error *err)
     RG_MUST_CHECK;
@@ -24,6 +37,10 @@ bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoin
 bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, int n_threads,
                      void (*progress)(void *arg, const char *what, double done), void *arg,
                      rg_error *err) RG_MUST_CHECK;
+/* All are bound: count the bytes that they take. */
+void rg_weights_count_bytes(rg_weight_set *s);
+/* Free what binding made; the weights are declared again. */
+void rg_weights_unbind(rg_weight_set *s);
 /* One flag for each tensor of the checkpoint, in its order: true if a weight is made from it; and how many are false.
  * Tensors that are ignored count as used.  rg_free it; NULL: no memory. */
 bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, int *n_unused,

@@ -29,7 +29,7 @@ size_t rg_layout_step_bytes(rg_layout layout)
     return bytes[layout];
 }
 
-bool rg_packed_init(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
+bool rg_packed_shape(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
 {
     const rg_format *f = rg_format_of(type);
     size_t panels, bytes;
@@ -48,11 +48,20 @@ bool rg_packed_init(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, in
         rows > INT64_MAX - RG_PANEL)
         return rg_fail(err, RG_E_INPUT, "%lld matrices of [%lld, %lld] %s are more than memory can address",
                        (long long)n_mats, (long long)rows, (long long)cols, f->name);
-    p->data = rg_region_new(bytes);
-    if (!p->data)
-        return rg_fail_memory(err, bytes);
     p->bytes = bytes;
     return true;
+}
+
+bool rg_packed_init(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
+{
+    size_t bytes;
+
+    if (!rg_packed_shape(p, type, n_mats, rows, cols, err))
+        return false;
+    bytes = p->bytes;
+    p->data = rg_region_new(bytes);
+    p->bytes = p->data ? bytes : 0;
+    return p->data || rg_fail_memory(err, bytes);
 }
 
 void rg_packed_fini(rg_packed *p)

@@ -67,8 +67,9 @@ typedef struct rg_packed {
 int rg_layout_step(rg_layout layout);
 size_t rg_layout_step_bytes(rg_layout layout);
 
-/* Size p for a matrix of this type and allocate it, zeroed.  False: cols not a multiple of the block, overflow, or no
- * memory. */
+/* Size p for a matrix of this type, without data.  False: cols not a multiple of the block, or overflow. */
+bool rg_packed_shape(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err);
+/* The same, and allocate it, zeroed.  False also: no memory. */
 bool rg_packed_init(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err);
 void rg_packed_fini(rg_packed *p);
 
@@ -78,6 +79,12 @@ void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src);
 
 /* Decode one row to cols floats: what the embedding reads, and what tests compare. */
 void rg_unpack_row(const rg_packed *p, int64_t mat, int64_t row, float *out);
+
+/* Bytes of one of its matrices. */
+static inline size_t rg_packed_mat_bytes(const rg_packed *p)
+{
+    return (size_t)((p->rows + RG_PANEL - 1) / RG_PANEL) * p->panel_bytes;
+}
 
 static inline const uint8_t *rg_panel_at(const rg_packed *p, int64_t mat, int64_t panel)
 {
