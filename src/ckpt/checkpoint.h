@@ -100,6 +100,7 @@ bool rg_ckpt_put_string(rg_ckpt_writer *w, const char *key, const char *s, size_
 bool rg_ckpt_put_strings(rg_ckpt_writer *w, const char *key, const rg_string *s, size_t n, rg_error *err);
 bool rg_ckpt_put_floats(rg_ckpt_writer *w, const char *key, const float *v, size_t n, rg_error *err);
 bool rg_ckpt_put_ints(rg_ckpt_writer *w, const char *key, const int32_t *v, size_t n, rg_error *err);
+bool rg_ckpt_put_bools(rg_ckpt_writer *w, const char *key, const uint8_t *v, size_t n, rg_error *err); /* 0 or 1 */
 bool rg_ckpt_put_bytes(rg_ckpt_writer *w, const char *key, const uint8_t *v, size_t n, rg_error *err);
 /* All metadata of a GGUF checkpoint, in order, except keys for which skip returns true. */
 bool rg_ckpt_put_all(rg_ckpt_writer *w, const rg_checkpoint *from, bool (*skip)(const char *key), rg_error *err);

@@ -129,6 +129,13 @@ bool rg_ckpt_put_ints(rg_ckpt_writer *w, const char *key, const int32_t *v, size
     return put(w, &e, err);
 }
 
+bool rg_ckpt_put_bools(rg_ckpt_writer *w, const char *key, const uint8_t *v, size_t n, rg_error *err)
+{
+    rg_entry e = { .key = key, .type = RG_META_ARRAY, .gguf_type = GGUF_BOOL, .n = n, .raw = v };
+
+    return put(w, &e, err);
+}
+
 bool rg_ckpt_put_bytes(rg_ckpt_writer *w, const char *key, const uint8_t *v, size_t n, rg_error *err)
 {
     rg_entry e = { .key = key, .type = RG_META_ARRAY, .gguf_type = GGUF_U8, .n = n, .raw = v };

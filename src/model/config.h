@@ -25,6 +25,7 @@ typedef struct rg_layer_config {
     int rope;     /* of the config's ropes; -1: positions are not rotated */
     int window;   /* keys that a row sees, itself included; 0: all before it */
     int kv_layer; /* an earlier layer whose K/V this one reads instead of keeping any; -1: its own */
+    int ffn_dim;  /* of its MLP, where it is not the config's; 0: the config's */
 } rg_layer_config;
 
 /* A model that fills in masks instead of continuing a text. */

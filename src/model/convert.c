@@ -189,7 +189,7 @@ static bool plan_rope_factors(convert *v, rg_error *err)
 {
     const rg_config *c = &v->config;
 
-    if (c->n_ropes && c->ropes[0].type == RG_ROPE_LLAMA3)
+    if (c->n_ropes && (c->ropes[0].type == RG_ROPE_LLAMA3 || c->ropes[0].type == RG_ROPE_PROPORTIONAL))
         return plan_factors(v, W_ROPE_FREQS, 0, err);
     if (c->n_ropes && c->ropes[0].type == RG_ROPE_LONG)
         return plan_factors(v, W_ROPE_LONG, 1, err) && plan_factors(v, W_ROPE_SHORT, 0, err);

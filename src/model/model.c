@@ -19,12 +19,12 @@ static bool choose_kv_type(rg_model *m, const char *name, rg_error *err)
     return true;
 }
 
-/* GGUF's tensor of what a variant of a rope divides its frequencies by; NULL: none. */
+/* GGUF's tensor of what a variant of the first rope divides its frequencies by; NULL: none. */
 static const float *tensor_factors(const rg_model *m, const rg_rope_config *r, int variant)
 {
     const rg_weight *w = m->outer.w[r->type == RG_ROPE_LONG ? W_ROPE_SHORT + variant : W_ROPE_FREQS];
 
-    return w ? w->vec : NULL;
+    return w && r == m->config.ropes ? w->vec : NULL;
 }
 
 static bool make_ropes(rg_model *m, rg_error *err)

@@ -7,7 +7,11 @@
 
 #include "model/config.h"
 
-static const char *const rope_types[] = { "default", "linear", "llama3", "yarn", "longrope", NULL };
+static const char *const rope_types[] = { "default",  "linear",       "llama3", "yarn",
+                                        "longrope", "proportional", NULL };
+
+/* What GGUF divides the frequency of a pair by that stands still; so both kinds of checkpoint have the same bits. */
+static const float STILL = 1e30f;
 
 /* Numbers of a rope's scaling, which stand under one prefix each. */
 static const char *const rope_numbers[] = {
@@ -101,6 +105,23 @@ bool rg_rope_has_scaling(const rg_checkpoint *ckpt)
     return false;
 }
 
+/* The proportional type: its factor may be missing, its part is of all pairs of the head. */
+static bool read_proportional(rg_rope_config *r, const rg_checkpoint *ckpt, const char *prefix, rg_error *err)
+{
+    char key[160];
+
+    if (r->type != RG_ROPE_PROPORTIONAL)
+        return true;
+    r->factor = r->factor == 0 ? 1 : r->factor;
+    r->part = r->part == 0 ? 1 : r->part;
+    snprintf(key, sizeof key, "%spartial_rotary_factor", prefix);
+    if (rg_meta_float(ckpt, key, &r->part, err) < 0)
+        return false;
+    if (!(r->part > 0 && r->part <= 1))
+        return rg_fail(err, RG_E_INPUT, "%s: %s %g is not in (0, 1]", rg_checkpoint_path(ckpt), key, r->part);
+    return true;
+}
+
 /* The scaling's type under a prefix, in the newer spelling or the oldest. */
 static bool read_rope_type(rg_rope_config *r, const rg_checkpoint *ckpt, const char *prefix, rg_error *err)
 {
@@ -135,7 +156,8 @@ static bool read_rope_hf(rg_rope_config *r, const rg_checkpoint *ckpt, const cha
     if (!by_part && local && !strcmp(object, "rope_scaling"))
         return true;
     return rg_meta_float(ckpt, "rope_theta", &r->theta, err) >= 0 && read_rope_numbers(r, ckpt, prefix, err) &&
-           read_rope_type(r, ckpt, prefix, err) && read_long_factors(r, ckpt, prefix, err);
+           read_rope_type(r, ckpt, prefix, err) && read_long_factors(r, ckpt, prefix, err) &&
+           read_proportional(r, ckpt, prefix, err);
 }
 
 static bool read_rope_gguf(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, rg_error *err)
@@ -228,13 +250,21 @@ static double llama3_frequency(const rg_rope_config *r, double freq)
     return (1 - smooth) * freq / r->factor + smooth * freq;
 }
 
+/* What the i-th frequency of a proportional rope is divided by. */
+static float proportional_factor(const rg_rope_config *r, int i)
+{
+    return i < (int)(r->part * r->dim / 2) ? (float)r->factor : STILL;
+}
+
 void rg_rope_factors(const rg_rope_config *r, int variant, float *factors)
 {
     for (int i = 0; i < r->dim / 2; i++) {
         double freq = 1.0 / pow(r->theta, 2.0 * i / r->dim);
-        double by = r->type == RG_ROPE_LLAMA3 ? freq / llama3_frequency(r, freq) : 1;
 
-        factors[i] = r->type == RG_ROPE_LONG ? r->factors[variant][i] : (float)by;
+        factors[i] = r->type == RG_ROPE_LONG           ? r->factors[variant][i]
+                     : r->type == RG_ROPE_PROPORTIONAL ? proportional_factor(r, i)
+                     : r->type == RG_ROPE_LLAMA3       ? (float)(freq / llama3_frequency(r, freq))
+                                                       : 1.0f;
     }
 }
 
@@ -290,6 +320,8 @@ void rg_rope_frequencies(const rg_rope_config *r, int variant, const float *freq
             freq = yarn_frequency(r, freq, i);
         else if (r->type == RG_ROPE_LONG)
             freq /= (double)r->factors[variant][i];
+        else if (r->type == RG_ROPE_PROPORTIONAL)
+            freq /= (double)proportional_factor(r, i);
         inv_freq[i] = (float)(freq_factors ? freq / (double)freq_factors[i] : freq);
     }
     *factor = r->type == RG_ROPE_YARN   ? (float)rg_yarn_factor(r)
@@ -301,7 +333,7 @@ void rg_rope_frequencies(const rg_rope_config *r, int variant, const float *freq
  * two. */
 void rg_rope_complete(rg_rope_config *r, int max_seq_len)
 {
-    if (!r->original_max_seq_len && r->type >= RG_ROPE_LLAMA3)
+    if (!r->original_max_seq_len && r->type >= RG_ROPE_LLAMA3 && r->type != RG_ROPE_PROPORTIONAL)
         r->original_max_seq_len = max_seq_len;
     if (r->type == RG_ROPE_LONG)
         r->factor = (double)max_seq_len / (double)r->original_max_seq_len;

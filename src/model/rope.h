@@ -10,7 +10,7 @@ enum {
 };
 
 typedef enum rg_rope_type {
-    RG_ROPE_DEFAULT, RG_ROPE_LINEAR, RG_ROPE_LLAMA3, RG_ROPE_YARN, RG_ROPE_LONG,
+    RG_ROPE_DEFAULT, RG_ROPE_LINEAR, RG_ROPE_LLAMA3, RG_ROPE_YARN, RG_ROPE_LONG, RG_ROPE_PROPORTIONAL,
 } rg_rope_type;
 
 typedef struct rg_rope_config {
@@ -18,7 +18,8 @@ typedef struct rg_rope_config {
     double theta;
     int dim;                    /* columns of a head that are rotated */
     bool interleaved;
-    double factor;              /* linear, llama3, yarn */
+    double factor;              /* linear, llama3, yarn, proportional */
+    double part;                /* proportional: of the pairs, how many turn; the others stand still */
     double low_freq_factor, high_freq_factor;              /* llama3 */
     double beta_fast, beta_slow, mscale, mscale_all_dim;   /* yarn; mscale 0: not given */
     double attention_factor;    /* yarn; 0: follows from factor and mscale */

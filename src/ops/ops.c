@@ -393,7 +393,7 @@ void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg
             const rg_experts *e)
 {
     const int n = routing->n_experts, hidden = (int)e->up->rows;
-    rg_op op = { .kind = RG_OP_MOE, .out = { y }, .in = { x, route }, .accumulate = true, .routing = routing,
+    rg_op op = { .kind = RG_OP_MOE, .out = { y }, .in = { x, route }, .accumulate = !e->alone, .routing = routing,
                  .act = e->act };
     int k = 0;
 

@@ -119,6 +119,7 @@ typedef struct rg_experts {
     const rg_weight *gate, *up, *down; /* without a gate: act(up x) */
     const rg_weight *b_gate, *b_up, *b_down;
     rg_activation act;
+    bool alone;                        /* y = what they make, instead of y += */
 } rg_experts;
 
 /* A linear recurrence with a matrix state per head, S [k_dim, v_dim], zero at first; row after row
@@ -245,7 +246,8 @@ void rg_fwd_barrier(rg_fwd *f);
 
 /* ---- the operations: y first, then what it is made of ---- */
 
-/* y = row of the table for each token (or the row of embeds), times scale. */
+/* y = row of the table for each token (the first row for one that the table is too short for; or the row of embeds),
+ * times scale. */
 void rg_embed(rg_fwd *f, rg_act *y, const rg_weight *table, float scale);
 /* y += row p + offset of the table, kept in f32, p the position of the row: learned positions.  What runs the step sees
  * to it that the table has that row. */

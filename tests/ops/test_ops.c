@@ -49,6 +49,7 @@ typedef struct work {
     const rg_weight *w[3], *b[3], *bias, *scale;
     float *y[3];
     rg_activation act;
+    bool alone;
     const rg_routing *routing;
     const rg_rope *rope;
 } work;
@@ -544,7 +545,7 @@ static void moe_text(rg_fwd *f, void *arg)
 
     rg_route(f, route, logits, j->routing, j->bias, j->scale);
     rg_moe(f, y, x, route, j->routing,
-           &(rg_experts){ j->w[0], j->w[1], j->w[2], j->b[0], j->b[1], j->b[2], j->act });
+           &(rg_experts){ j->w[0], j->w[1], j->w[2], j->b[0], j->b[1], j->b[2], j->act, j->alone });
     act_out(f, y, j->y[0]);
 }
 
@@ -559,7 +560,7 @@ static void naive_experts(const routing_case *c, const work *j, float *const den
 
     naive_route(c, x, id, weight);
     for (int k = 0; k < COLS; k++)
-        want[k] = (double)x[k];
+        want[k] = j->alone ? 0 : (double)x[k];
     for (int e = 0; e < c->r.n_used; e++) {
         const float *b[3];
 
@@ -593,7 +594,7 @@ static void experts_case(size_t c)
     rg_packed packed[3];
     work j = { .x = x, .cols = COLS, .routing = g, .y = { y }, .w = { c % 7 == 3 ? NULL : &w[0], &w[1], &w[2] },
                .bias = route->bias ? &by : NULL, .scale = route->scale ? &scale : NULL,
-               .act = c % 7 == 3 ? RG_RELU2 : c % 3 == 1 ? RG_SWIGLU_CLAMPED : RG_SILU };
+               .alone = c % 5 == 1, .act = c % 7 == 3 ? RG_RELU2 : c % 3 == 1 ? RG_SWIGLU_CLAMPED : RG_SILU };
     world u;
 
     for (int i = 0; c % 3 && i < 3; i++)

@@ -1,6 +1,7 @@
 /* gemma.c -- see gemma.h. */
 #include "model/arch/gemma.h"
 
+#include <math.h>
 #include <string.h>
 
 /* attn_scale = 1 / sqrt(query_pre_attn_scalar).  GGUF has no key for that scalar: in published files it is head_dim,
@@ -38,4 +39,89 @@ bool finish_gemma(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
            require_false(ckpt, "use_bidirectional_attention", err) &&
            require_choice(ckpt, "hidden_activation", gelu, err) && require_choice(ckpt, "hidden_act", gelu, err) &&
            (!c->from_gguf || require_value_length(c, ckpt, err));
+}
+
+bool when_own_kv(const rg_config *c, int layer)
+{
+    return c->layer[layer].kv_layer < 0;
+}
+
+bool when_own_kv_bias(const rg_config *c, int layer)
+{
+    return c->attn_bias && when_own_kv(c, layer);
+}
+
+bool finish_shared_kv(rg_config *c, int n, rg_error *err)
+{
+    int first = c->n_layers - n;
+
+    if (n < 0 || first < 1)
+        return rg_fail(err, RG_E_INPUT, "num_kv_shared_layers %d of %d layers: the first must have K/V of its own", n,
+                       c->n_layers);
+    for (int i = first; i < c->n_layers; i++) {
+        int from = first - 1;
+
+        while (from >= 0 && c->layer[from].window != c->layer[i].window)
+            from--;
+        if (from < 0)
+            return rg_fail(err, RG_E_INPUT, "layer %d shares K/V, but no layer before layer %d is of its type", i,
+                           first);
+        c->layer[i].kv_layer = from;
+    }
+    return true;
+}
+
+rg_act *part_gemma_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
+{
+    const rg_config *c = l->c;
+    const int dim = l->kv->k_dim, kv_cols = l->kv->n_heads * dim;
+    rg_act *q = rg_act_new(f, "q", c->n_heads * dim), *a = rg_act_new(f, "attn", c->n_heads * dim);
+
+    if (when_own_kv(c, l->index)) {
+        rg_act *k = rg_act_new(f, "k", kv_cols), *v = rg_act_new(f, "v", kv_cols);
+
+        rg_linear3(f, (rg_act *const[]){ q, k, v }, h,
+                   (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] },
+                   (const rg_weight *const[]){ l->w[W_Q_BIAS], l->w[W_K_BIAS], l->w[W_V_BIAS] });
+        rg_rmsnorm_plain(f, v, l->w[W_V_PROJ] ? v : k, dim, c->norm_eps);
+        rg_rmsnorm(f, k, k, l->w[W_K_NORM], c->norm_eps);
+        rg_rotate(f, k, l->rope, dim, 0);
+        rg_kv_store(f, l->kv, k, v);
+    } else {
+        rg_linear(f, q, h, l->w[W_Q_PROJ], l->w[W_Q_BIAS]);
+    }
+    rg_rmsnorm(f, q, q, l->w[W_Q_NORM], c->norm_eps);
+    rg_rotate(f, q, l->rope, dim, 0);
+    rg_attention(f, a, q, l->kv, &(rg_attend_params){ .n_heads = c->n_heads, .scale = (float)c->attn_scale });
+    return a;
+}
+
+static const char per_layer_name[] = "per_layer";
+
+void embed_per_layer(rg_fwd *f, const rg_layer *l, const rg_act *x, const gemma_per_layer *p)
+{
+    const rg_config *c = l->c;
+    rg_act *all = rg_act_new(f, per_layer_name, c->n_layers * p->dim);
+    int mark = rg_act_mark(f);
+    rg_act *rows = rg_act_new(f, "per_layer_embed", c->n_layers * p->dim);
+
+    /* The projection is divided by sqrt(dim) before its norm, which is to say that eps is multiplied by dim. */
+    rg_linear(f, all, x, l->w[W_PER_LAYER_PROJ], NULL);
+    rg_rmsnorm(f, all, all, l->w[W_PER_LAYER_NORM], c->norm_eps * (float)c->dim);
+    rg_embed(f, rows, l->w[W_EMBED_PER_LAYER], sqrtf((float)p->dim));
+    rg_add_to(f, all, rows);
+    rg_scale_by(f, all, sqrtf(0.5f));
+    rg_act_release(f, mark);
+}
+
+rg_act *part_per_layer(rg_fwd *f, const rg_layer *l, const rg_act *x, const gemma_per_layer *p)
+{
+    rg_act *mine = rg_act_view(f, "per_layer_input", rg_act_find(f, per_layer_name), l->index * p->dim, p->dim);
+    rg_act *g = rg_act_new(f, "per_layer_gate", p->dim), *y = rg_act_new(f, "per_layer_out", l->c->dim);
+
+    rg_linear(f, g, x, l->w[W_LAYER_GATE], NULL);
+    rg_act_mul(f, g, g, mine, l->c->act);
+    rg_linear(f, y, g, l->w[W_LAYER_PROJ], NULL);
+    rg_rmsnorm(f, y, y, l->w[W_LAYER_NORM], l->c->norm_eps);
+    return y;
 }

@@ -51,9 +51,10 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n)
 
 void keep_kv(const rg_config *c, int layer, rg_keep *out)
 {
-    *out = (rg_keep){ .kv = { .n_heads = c->n_kv_heads, .k_dim = c->head_dim, .v_dim = c->head_dim,
-                              .window = c->layer[layer].window },
-                      .shared_with = c->layer[layer].kv_layer };
+    *out = (rg_keep){ .shared_with = c->layer[layer].kv_layer };
+    if (out->shared_with < 0)
+        out->kv = (rg_kv){ .n_heads = c->n_kv_heads, .k_dim = c->head_dim, .v_dim = c->head_dim,
+                           .window = c->layer[layer].window };
 }
 
 bool finish_heads(rg_config *c, rg_error *err)
@@ -171,7 +172,11 @@ bool finish_rope_as(rg_config *c, const rg_checkpoint *ckpt, const rope_defaults
     c->n_ropes = 1;
     c->ropes[0].dim = (int)((double)dim * part);
     c->ropes[0].interleaved = c->from_gguf && d->pairs;
-    return rg_rope_read(&c->ropes[0], ckpt, NULL, theta, err);
+    if (!rg_rope_read(&c->ropes[0], ckpt, NULL, theta, err))
+        return false;
+    if (c->ropes[0].type == RG_ROPE_PROPORTIONAL) /* the part is of pairs that are spread over the whole head */
+        c->ropes[0].dim = (int)dim;
+    return true;
 }
 
 bool finish_rope(rg_config *c, const rg_checkpoint *ckpt, double theta_default, bool pairs, rg_error *err)
@@ -356,7 +361,7 @@ static void hidden_mlp(rg_fwd *f, rg_act *g, const rg_act *h, const rg_weight *c
 
 void part_mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, bool add)
 {
-    rg_act *g = rg_act_new(f, "ffn", l->c->ffn_dim);
+    rg_act *g = rg_act_new(f, "ffn", (int)l->w[W_UP_PROJ]->rows);
 
     hidden_mlp(f, g, h, (const rg_weight *const[]){ l->w[W_GATE_PROJ], l->w[W_UP_PROJ] },
                (const rg_weight *const[]){ l->w[W_GATE_BIAS], l->w[W_UP_BIAS] }, l->c->act);

@@ -242,10 +242,10 @@ void rg_cpu_embed(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 
     for (int row; (row = rg_chunk_next(f, y->rows)) >= 0;) {
         float *to = rg_act_row(f, y, row);
+        const int32_t token = b->token[row];
 
-        RG_ASSERT(b->token[row] < op->w[0]->rows);
-        if (b->token[row] >= 0)
-            rg_unpack_row(op->w[0]->packed, 0, b->token[row], to);
+        if (token >= 0)
+            rg_unpack_row(op->w[0]->packed, 0, token < op->w[0]->rows ? token : 0, to);
         else
             memcpy(to, b->embeds + (size_t)row * (size_t)y->cols, (size_t)y->cols * sizeof(float));
         if (op->x != 1.0f)

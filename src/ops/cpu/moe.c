@@ -339,11 +339,15 @@ static void add_experts(const pass *p)
     const rg_act *y = p->op->out[0];
     int used = p->op->routing->n_used;
 
-    for (int i; (i = rg_chunk_next(p->f, p->n_rows)) >= 0;)
+    for (int i; (i = rg_chunk_next(p->f, p->n_rows)) >= 0;) {
+        float *to = rg_act_row(p->f, y, p->first + i);
+
+        if (!p->op->accumulate)
+            memset(to, 0, (size_t)y->cols * sizeof *to);
         for (int pair = i * used; pair < (i + 1) * used; pair++)
-            p->r->cpu->axpy(rg_act_row(p->f, y, p->first + i),
-                            p->op->routing->weigh_input ? 1.0f : weight_of(p, pair),
+            p->r->cpu->axpy(to, p->op->routing->weigh_input ? 1.0f : weight_of(p, pair),
                             m->y + (size_t)m->slot_of[pair] * m->ld, y->cols);
+    }
     rg_fwd_barrier(p->f);
 }
 

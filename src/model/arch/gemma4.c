@@ -1,0 +1,450 @@
+/* gemma4.c -- Gemma 4 (text): window layers and full ones with head sizes and K/V heads of their own; q and k normed by
+ * weights, v without, and the scores not scaled; full layers rotate a part of the pairs, spread over the head, and may
+ * take v from the key projection; the last layers may share K/V and have a wider MLP; a vector for each layer and
+ * token; a factor on what leaves a layer.  With experts these run beside the MLP, on the residual, each of the two with
+ * norms of its own.
+ *
+ * Norms are plain (w, not 1 + w), in GGUF as well. */
+#include <stdio.h>
+#include <string.h>
+
+#include "model/arch/gemma.h"
+
+typedef struct settings {
+    int global_head_dim, global_kv_heads; /* of the layers without a window; the config's are the window layers' */
+    bool k_is_v;                          /* there v is made by the key projection */
+    gemma_per_layer per_layer;
+} settings;
+
+enum {
+    W_ROUTER_NORM = W_GEMMA_OWN, W_MLP_NORM, W_EXPERTS_NORM, W_POST_EXPERTS_NORM, W_SCALAR,
+};
+
+static const rg_key keys[] = {
+    { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", 131072 },
+    { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", 8 },
+    { offsetof(rg_config, n_kv_heads), KEY_INT, "num_key_value_heads", NULL, 4 },
+    { offsetof(rg_config, head_dim), KEY_INT, "head_dim", "attention.key_length_swa", 256 },
+    { RG_OWN_AT(settings, global_head_dim), KEY_INT, "global_head_dim", "attention.key_length", 512 },
+    { RG_OWN_AT(settings, global_kv_heads), KEY_INT, "num_global_key_value_heads", NULL, 0 },
+    { RG_OWN_AT(settings, k_is_v), KEY_BOOL, "attention_k_eq_v", NULL, 0 },
+    { RG_OWN_AT(settings, per_layer.dim), KEY_INT, "hidden_size_per_layer_input", "embedding_length_per_layer_input",
+      256 },
+    { RG_OWN_AT(settings, per_layer.vocab), KEY_INT, "vocab_size_per_layer_input", NULL, 262144 },
+    { offsetof(rg_config, ffn_dim), KEY_INT, "intermediate_size", NULL, 9216 },
+    KEY_RMS_EPS(1e-6), KEY_TIED(1), KEY_ATTN_BIAS(0), KEY_WINDOW(512),
+    { offsetof(rg_config, logit_softcap), KEY_FLOAT, "final_logit_softcapping", "final_logit_softcapping", 0 },
+    { offsetof(rg_config, routing.n_experts), KEY_INT, "num_experts", "expert_count", 0 },
+    { offsetof(rg_config, routing.n_used), KEY_INT, "top_k_experts", "expert_used_count", 0 },
+    { offsetof(rg_config, moe_ffn_dim), KEY_INT, "moe_intermediate_size", "expert_feed_forward_length", 0 },
+};
+
+/* ---- the config -------------------------------------------------------------------------------------------------- */
+
+static bool is_full(const rg_config *c, int layer)
+{
+    return c->layer[layer].rope == 0;
+}
+
+static int head_dim_of(const rg_config *c, int layer)
+{
+    return is_full(c, layer) ? RG_OWN(c, settings)->global_head_dim : c->head_dim;
+}
+
+static int kv_heads_of(const rg_config *c, int layer)
+{
+    return is_full(c, layer) ? RG_OWN(c, settings)->global_kv_heads : c->n_kv_heads;
+}
+
+/* What an entry of "per_layer_config" says in place of the settings for all; every full layer must say the same. */
+static bool read_layer_settings(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    settings *own = RG_OWN_EDIT(c, settings);
+    bool first = true;
+    char key[64];
+
+    rg_meta_understand(ckpt, "global_head_dim"); /* says nothing beside it */
+    for (int i = 0; i < c->n_layers; i++) {
+        int64_t dim = c->head_dim, heads = c->n_kv_heads;
+
+        if (!is_full(c, i))
+            continue;
+        snprintf(key, sizeof key, "per_layer_config.%d.head_dim", i);
+        if (rg_meta_int(ckpt, key, 1, INT32_MAX, &dim, err) < 0)
+            return false;
+        snprintf(key, sizeof key, "per_layer_config.%d.num_key_value_heads", i);
+        if (rg_meta_int(ckpt, key, 1, INT32_MAX, &heads, err) < 0)
+            return false;
+        if (!first && (dim != own->global_head_dim || heads != own->global_kv_heads))
+            return rg_fail(err, RG_E_UNSUPPORTED,
+                           "%s: per_layer_config.%d says %lld K/V heads of %lld where another full layer has %d of %d",
+                           rg_checkpoint_path(ckpt), i, (long long)heads, (long long)dim, own->global_kv_heads,
+                           own->global_head_dim);
+        own->global_head_dim = (int)dim;
+        own->global_kv_heads = (int)heads;
+        first = false;
+    }
+    return true;
+}
+
+static bool finish_hf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    settings *own = RG_OWN_EDIT(c, settings);
+    bool experts = false, double_wide = false;
+    int64_t n_shared = 0;
+
+    if (rg_meta_int(ckpt, "num_kv_shared_layers", 0, INT32_MAX, &n_shared, err) < 0 ||
+        rg_meta_bool(ckpt, "enable_moe_block", &experts, err) < 0 ||
+        rg_meta_bool(ckpt, "use_double_wide_mlp", &double_wide, err) < 0 || !finish_windows(c, ckpt, 6, 1, err))
+        return false;
+    c->layer[c->n_layers - 1].window = c->layer[c->n_layers - 1].rope = 0; /* whatever layer_types says */
+    if (!experts)
+        c->routing.n_experts = c->routing.n_used = c->moe_ffn_dim = 0;
+    if (!own->k_is_v || !own->global_kv_heads)
+        own->global_kv_heads = c->n_kv_heads;
+    if (rg_meta_type_of(ckpt, "per_layer_config") == RG_META_OBJECT && !read_layer_settings(c, ckpt, err))
+        return false;
+    if (rg_meta_type_of(ckpt, "rope_parameters") != RG_META_OBJECT) {
+        c->ropes[0].type = RG_ROPE_PROPORTIONAL;
+        c->ropes[0].part = 0.25;
+    }
+    if (!finish_shared_kv(c, (int)n_shared, err))
+        return false;
+    if (c->ffn_dim > INT32_MAX / 4)
+        return rg_fail(err, RG_E_INPUT, "%s: intermediate_size %d is too large", rg_checkpoint_path(ckpt), c->ffn_dim);
+    for (int i = 0; double_wide && i < c->n_layers; i++)
+        c->layer[i].ffn_dim = when_own_kv(c, i) ? 0 : 2 * c->ffn_dim;
+    return true;
+}
+
+/* The number for layer i at a GGUF key, which holds one for each or one for all. */
+static bool read_for_layer(const rg_config *c, const rg_checkpoint *ckpt, const char *suffix, int i, int *out,
+                           rg_error *err)
+{
+    const int32_t *list;
+    int64_t one;
+    size_t n;
+    char key[128];
+
+    rg_gguf_key(ckpt, suffix, key);
+    if (rg_meta_type_of(ckpt, key) == RG_META_ARRAY) {
+        if (rg_meta_ints(ckpt, key, &list, &n, err) < 0)
+            return false;
+        if (n != (size_t)c->n_layers || list[i] < 0)
+            return rg_fail(err, RG_E_INPUT, "%s: %s has %zu entries for %d layers, or one below 0",
+                           rg_checkpoint_path(ckpt), key, n, c->n_layers);
+        *out = list[i];
+        return true;
+    }
+    int got = rg_meta_int(ckpt, key, 0, INT32_MAX, &one, err);
+    if (!got)
+        rg_fail(err, RG_E_INPUT, "%s: key '%s' is missing", rg_checkpoint_path(ckpt), key);
+    *out = got > 0 ? (int)one : 0;
+    return got > 0;
+}
+
+/* GGUF's lists with an entry for each layer: which have a window, K/V heads, the MLP's width. */
+static bool read_gguf_layers(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    settings *own = RG_OWN_EDIT(c, settings);
+
+    c->n_kv_heads = own->global_kv_heads = 0;
+    for (int i = 0; i < c->n_layers; i++) {
+        int local, heads, ffn;
+
+        if (!read_for_layer(c, ckpt, "attention.sliding_window_pattern", i, &local, err) ||
+            !read_for_layer(c, ckpt, "attention.head_count_kv", i, &heads, err) ||
+            !read_for_layer(c, ckpt, "feed_forward_length", i, &ffn, err))
+            return false;
+        int *same = local ? &c->n_kv_heads : &own->global_kv_heads;
+        if (*same && *same != heads)
+            return rg_fail(err, RG_E_UNSUPPORTED,
+                           "%s: layer %d has %d K/V heads, one of its type before it %d, which is not supported",
+                           rg_checkpoint_path(ckpt), i, heads, *same);
+        *same = heads;
+        c->layer[i].window = local ? c->window : 0;
+        c->layer[i].rope = local != 0;
+        c->ffn_dim = i ? c->ffn_dim : ffn;
+        c->layer[i].ffn_dim = ffn == c->ffn_dim ? 0 : ffn;
+    }
+    return true;
+}
+
+static bool finish_gguf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    settings *own = RG_OWN_EDIT(c, settings);
+    const rg_tensor *table = rg_checkpoint_find(ckpt, "per_layer_token_embd.weight");
+    int64_t n_shared = 0;
+    char key[128];
+
+    finish_optional(c, ckpt);
+    if (!read_gguf_layers(c, ckpt, err) ||
+        rg_meta_int(ckpt, rg_gguf_key(ckpt, "attention.shared_kv_layers", key), 0, INT32_MAX, &n_shared, err) < 0)
+        return false;
+    for (int i = 0; i < c->n_layers; i++) {
+        snprintf(key, sizeof key, "blk.%d.attn_v.weight", i);
+        own->k_is_v = own->k_is_v || (is_full(c, i) && i < c->n_layers - n_shared && !rg_checkpoint_find(ckpt, key));
+    }
+    own->per_layer.dim = table ? own->per_layer.dim : 0;
+    own->per_layer.vocab = table ? (int)rg_tensor_rows(table) : 0;
+    return finish_shared_kv(c, (int)n_shared, err);
+}
+
+/* GGUF says each length of a head twice, and how many of its columns are rotated. */
+static bool require_lengths(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    const int full = RG_OWN(c, settings)->global_head_dim;
+    const struct {
+        const char *suffix;
+        int want;
+    } lengths[] = {
+        { "attention.value_length", full }, { "attention.value_length_swa", c->head_dim },
+        { "rope.dimension_count", full },   { "rope.dimension_count_swa", c->head_dim },
+    };
+    char key[128];
+    int64_t v;
+
+    for (size_t i = 0; c->from_gguf && i < RG_LEN(lengths); i++)
+        if (rg_meta_int(ckpt, rg_gguf_key(ckpt, lengths[i].suffix, key), lengths[i].want, lengths[i].want, &v, err) < 0)
+            return false;
+    return true;
+}
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    static const char *const gelu[] = { "gelu_pytorch_tanh", NULL }, *const causal[] = { "vision", NULL };
+    settings *own = RG_OWN_EDIT(c, settings);
+    rg_config full;
+
+    c->attn_scale = 1;
+    c->act = RG_GELU_TANH;
+    c->embed_scale = __builtin_sqrt((double)c->dim);
+    c->o_bias = c->attn_bias;
+    if (!(c->from_gguf ? finish_gguf(c, ckpt, err) : finish_hf(c, ckpt, err)))
+        return false;
+    full = *c; /* the heads of the full layers, for the same checks */
+    full.head_dim = own->global_head_dim;
+    full.n_kv_heads = own->global_kv_heads ? own->global_kv_heads : c->n_kv_heads;
+    if (!finish_heads(c, err) || !finish_heads(&full, err) || !require_lengths(c, ckpt, err))
+        return false;
+    own->global_head_dim = full.head_dim;
+    own->global_kv_heads = full.n_kv_heads;
+    if (!own->per_layer.dim)
+        own->per_layer.vocab = 0;
+    if ((int64_t)own->per_layer.dim * c->n_layers > INT32_MAX / 4)
+        return rg_fail(err, RG_E_INPUT, "%s: hidden_size_per_layer_input %d is too large", rg_checkpoint_path(ckpt),
+                       own->per_layer.dim);
+    c->routing.score = RG_SCORE_SOFTMAX;
+    c->routing.renormalize = true;
+    c->routing.scale = 1;
+    c->n_ropes = 2;
+    c->ropes[0].dim = own->global_head_dim;
+    c->ropes[1].dim = c->head_dim;
+    return (!c->routing.n_experts || finish_routing(c, err)) &&
+           require_choice(ckpt, "use_bidirectional_attention", causal, err) &&
+           require_choice(ckpt, "hidden_activation", gelu, err) &&
+           rg_rope_read(&c->ropes[0], ckpt, "full_attention", 1e6, err) &&
+           rg_rope_read(&c->ropes[1], ckpt, "sliding_attention", 1e4, err);
+}
+
+/* ---- GGUF -------------------------------------------------------------------------------------------------------- */
+
+/* A number for each layer, or one where all are alike. */
+static bool put_for_layers(const rg_config *c, rg_ckpt_writer *w, const char *suffix,
+                           int (*of)(const rg_config *c, int i), rg_error *err)
+{
+    int32_t list[RG_MAX_LAYERS];
+    bool alike = true;
+    char key[128];
+
+    for (int i = 0; i < c->n_layers; i++) {
+        list[i] = of(c, i);
+        alike = alike && list[i] == list[0];
+    }
+    if (alike)
+        return put_gguf_int(c, w, suffix, list[0], err);
+    snprintf(key, sizeof key, "%s.%s", c->arch->gguf_name, suffix);
+    return rg_ckpt_put_ints(w, key, list, (size_t)c->n_layers, err);
+}
+
+static int ffn_dim_of(const rg_config *c, int layer)
+{
+    return (int)FFN_DIM(c, layer);
+}
+
+static bool put_pattern(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    uint8_t local[RG_MAX_LAYERS];
+    char key[128];
+
+    for (int i = 0; i < c->n_layers; i++)
+        local[i] = !is_full(c, i);
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", c->arch->gguf_name);
+    return rg_ckpt_put_bools(w, key, local, (size_t)c->n_layers, err);
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    const int full = RG_OWN(c, settings)->global_head_dim;
+    int n_shared = 0;
+
+    for (int i = 0; i < c->n_layers; i++)
+        n_shared += !when_own_kv(c, i);
+    if (c->ropes[0].type != RG_ROPE_DEFAULT && c->ropes[0].type != RG_ROPE_PROPORTIONAL)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for the scaling of this rope");
+    if (c->ropes[1].type != RG_ROPE_DEFAULT)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for the scaling of the window layers' rope");
+    return put_pattern(c, w, err) && put_for_layers(c, w, "attention.head_count_kv", kv_heads_of, err) &&
+           put_for_layers(c, w, "feed_forward_length", ffn_dim_of, err) &&
+           put_gguf_int(c, w, "attention.shared_kv_layers", n_shared, err) &&
+           put_gguf_int(c, w, "attention.value_length", full, err) &&
+           put_gguf_int(c, w, "attention.value_length_swa", c->head_dim, err) &&
+           put_gguf_int(c, w, "rope.dimension_count", full, err) &&
+           put_gguf_int(c, w, "rope.dimension_count_swa", c->head_dim, err) &&
+           put_gguf_float(c, w, "rope.freq_base", c->ropes[0].theta, err) &&
+           put_gguf_float(c, w, "rope.freq_base_swa", c->ropes[1].theta, err);
+}
+
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
+
+static bool when_per_layer(const rg_config *c, int layer)
+{
+    (void)layer;
+    return RG_OWN(c, settings)->per_layer.dim > 0;
+}
+
+static bool when_experts(const rg_config *c, int layer)
+{
+    (void)layer;
+    return c->routing.n_experts > 0;
+}
+
+static bool when_v(const rg_config *c, int layer)
+{
+    return when_own_kv(c, layer) && !(RG_OWN(c, settings)->k_is_v && is_full(c, layer));
+}
+
+static bool when_v_bias(const rg_config *c, int layer)
+{
+    return c->attn_bias && when_v(c, layer);
+}
+
+static SIZE(HEAD, head_dim_of(c, layer))
+static SIZE(Q, (int64_t)c->n_heads * head_dim_of(c, layer))
+static SIZE(KV, (int64_t)kv_heads_of(c, layer) * head_dim_of(c, layer))
+static SIZE(PER_LAYER, RG_OWN(c, settings)->per_layer.dim)
+static SIZE(PER_LAYERS, (int64_t)c->n_layers * RG_OWN(c, settings)->per_layer.dim)
+static SIZE(PER_LAYER_VOCAB, RG_OWN(c, settings)->per_layer.vocab)
+
+static const rg_weight_spec weights[] = {
+    WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, WEIGHTS_PER_LAYER(when_per_layer, PER_LAYER_VOCAB, PER_LAYERS, PER_LAYER),
+    { 0 },
+};
+
+#define GATE_UP .stored = { N_EXPERTS, MOE_DIM_2, DIM }, .when = when_experts
+
+static const rg_weight_spec layer_weights[] = {
+    { W_ATTN_NORM, "input_layernorm", "attn_norm", { DIM } },
+    { W_Q_PROJ, "self_attn.q_proj", "attn_q", { Q, DIM }, SPLIT_ROWS },
+    { W_K_PROJ, "self_attn.k_proj", "attn_k", { KV, DIM }, SPLIT_ROWS, .when = when_own_kv },
+    { W_V_PROJ, "self_attn.v_proj", "attn_v", { KV, DIM }, SPLIT_ROWS, .when = when_v },
+    { W_O_PROJ, "self_attn.o_proj", "attn_output", { DIM, Q }, SPLIT_COLS },
+    { W_Q_BIAS, "self_attn.q_proj.bias", "attn_q.bias", { Q }, SPLIT_ROWS, .when = when_attn_bias },
+    { W_K_BIAS, "self_attn.k_proj.bias", "attn_k.bias", { KV }, SPLIT_ROWS, .when = when_own_kv_bias },
+    { W_V_BIAS, "self_attn.v_proj.bias", "attn_v.bias", { KV }, SPLIT_ROWS, .when = when_v_bias },
+    { W_O_BIAS, "self_attn.o_proj.bias", "attn_output.bias", { DIM }, .when = when_o_bias },
+    { W_Q_NORM, "self_attn.q_norm", "attn_q_norm", { HEAD } },
+    { W_K_NORM, "self_attn.k_norm", "attn_k_norm", { HEAD }, .when = when_own_kv },
+    { W_POST_ATTN_NORM, "post_attention_layernorm", "post_attention_norm", { DIM } },
+    { W_FFN_NORM, "pre_feedforward_layernorm", "ffn_norm", { DIM } },
+    WEIGHTS_MLP,
+    { W_POST_FFN_NORM, "post_feedforward_layernorm", "post_ffw_norm", { DIM } },
+    { W_MLP_NORM, "post_feedforward_layernorm_1", "post_ffw_norm_1", { DIM }, .when = when_experts },
+    { W_EXPERTS_NORM, "pre_feedforward_layernorm_2", "pre_ffw_norm_2", { DIM }, .when = when_experts },
+    { W_POST_EXPERTS_NORM, "post_feedforward_layernorm_2", "post_ffw_norm_2", { DIM }, .when = when_experts },
+    { W_ROUTER_NORM, "router.scale", "ffn_gate_inp.scale", { DIM }, .when = when_experts, .bare = true },
+    { W_ROUTER, "router.proj", "ffn_gate_inp", { N_EXPERTS, DIM }, .when = when_experts },
+    { W_EXPERT_SCALE, "router.per_expert_scale", "ffn_down_exps.scale", { N_EXPERTS }, .when = when_experts,
+      .bare = true },
+    { W_GATE_EXPERTS, "experts.gate_up_proj", "ffn_gate_up_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS, GATE_UP,
+      .first_row = ROW_0 },
+    { W_UP_EXPERTS, "experts.gate_up_proj", "ffn_gate_up_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS, GATE_UP,
+      .first_row = MOE_DIM },
+    { W_DOWN_EXPERTS, "experts.down_proj", "ffn_down_exps", { N_EXPERTS, DIM, MOE_DIM }, SPLIT_COLS,
+      .when = when_experts },
+    WEIGHTS_OF_PER_LAYER(when_per_layer, PER_LAYER),
+    { W_SCALAR, "layer_scalar", "layer_output_scale", { ONE } },
+    { 0 },
+};
+
+/* ---- the text ---------------------------------------------------------------------------------------------------- */
+
+static void keep(const rg_config *c, int layer, rg_keep *out)
+{
+    *out = (rg_keep){ .shared_with = c->layer[layer].kv_layer };
+    if (out->shared_with < 0)
+        out->kv = (rg_kv){ .n_heads = kv_heads_of(c, layer), .k_dim = head_dim_of(c, layer),
+                           .v_dim = head_dim_of(c, layer), .window = c->layer[layer].window };
+}
+
+static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    const gemma_per_layer *p = &RG_OWN(l->c, settings)->per_layer;
+
+    rg_embed(f, x, l->w[W_EMBED_TOKENS], (float)l->c->embed_scale);
+    if (p->dim)
+        embed_per_layer(f, l, x, p);
+}
+
+/* z = norm(z) + the experts of x, normed before and behind. */
+static void add_experts(rg_fwd *f, const rg_layer *l, rg_act *z, const rg_act *x)
+{
+    const rg_config *c = l->c;
+    rg_act *h = rg_act_new(f, "router_norm", c->dim), *y = rg_act_new(f, "experts_out", c->dim);
+    rg_act *logits = rg_act_new(f, "router", c->routing.n_experts);
+    rg_act *route = rg_act_new(f, "route", 2 * c->routing.n_used);
+
+    rg_rmsnorm(f, h, x, l->w[W_ROUTER_NORM], c->norm_eps);
+    rg_scale_by(f, h, 1.0f / __builtin_sqrtf((float)c->dim));
+    rg_linear(f, logits, h, l->w[W_ROUTER], NULL);
+    rg_route(f, route, logits, &c->routing, NULL, l->w[W_EXPERT_SCALE]);
+    rg_rmsnorm(f, h, x, l->w[W_EXPERTS_NORM], c->norm_eps);
+    rg_moe(f, y, h, route, &c->routing,
+           &(rg_experts){ .gate = l->w[W_GATE_EXPERTS], .up = l->w[W_UP_EXPERTS], .down = l->w[W_DOWN_EXPERTS],
+                          .act = c->act, .alone = true });
+    rg_rmsnorm(f, y, y, l->w[W_POST_EXPERTS_NORM], c->norm_eps);
+    rg_rmsnorm(f, z, z, l->w[W_MLP_NORM], c->norm_eps);
+    rg_add_to(f, z, y);
+}
+
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    const rg_config *c = l->c;
+    const settings *own = RG_OWN(c, settings);
+    const float *scalar = l->w[W_SCALAR]->vec; /* NULL: nothing is computed */
+    rg_act *h = rg_act_new(f, "attn_norm", c->dim), *y = rg_act_new(f, "attn_out", c->dim);
+
+    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], c->norm_eps);
+    rg_linear(f, y, part_gemma_attention(f, l, h), l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    rg_rmsnorm(f, y, y, l->w[W_POST_ATTN_NORM], c->norm_eps);
+    rg_add_to(f, x, y);
+
+    rg_act *g = rg_act_new(f, "ffn_norm", c->dim), *z = rg_act_new(f, "ffn_out", c->dim);
+    rg_rmsnorm(f, g, x, l->w[W_FFN_NORM], c->norm_eps);
+    part_mlp(f, l, z, g, false);
+    if (l->w[W_ROUTER])
+        add_experts(f, l, z, x);
+    rg_rmsnorm(f, z, z, l->w[W_POST_FFN_NORM], c->norm_eps);
+    rg_add_to(f, x, z);
+    if (own->per_layer.dim)
+        rg_add_to(f, x, part_per_layer(f, l, x, &own->per_layer));
+    rg_scale_by(f, x, scalar ? *scalar : 1.0f);
+}
+
+static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };
+
+const rg_arch rg_arch_gemma4 = {
+    .hf_name = "Gemma4ForCausalLM", .hf_type = "gemma4_text", .gguf_name = "gemma4", .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .embed = embed, .put_gguf = put_gguf,
+};
