@@ -63,11 +63,13 @@ typedef struct rg_weight_spec {
     rg_load_fn *load;      /* NULL: as stored; applied to what the Hugging Face name finds */
     rg_load_fn *load_gguf; /* likewise for the GGUF name */
     /* Shape of the source where it differs: the tensor that load reads; or a tensor that holds several weights one
-     * below the other (of stacked matrices: in each of them), where this one has the rows first_row, first_row +
-     * row_step, ... */
+     * below the other (of stacked matrices: in each of them), where this one has the rows from first_row on; or, of
+     * row_step weights whose runs of row_run rows take turns, a run from first_row on and every row_step-th after
+     * it. */
     rg_size *stored[3];
     rg_size *first_row;    /* NULL: not part of a larger tensor */
     int row_step;          /* 0: 1 */
+    rg_size *row_run;      /* NULL: 1 */
     bool split_in_gguf;    /* GGUF has a tensor of its own for each part */
     bool transposed;       /* Hugging Face's matrices are [cols, rows]; shape and stored say [rows, cols] */
     /* Where the checkpoint lacks the GGUF name: a source and a load for it (older conversions). */

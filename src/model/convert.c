@@ -69,7 +69,7 @@ static rg_type choose_type(rg_type wanted, int64_t cols)
 
 static bool stays_f32(const rg_weight_spec *spec)
 {
-    return rg_spec_is_vector(spec) || spec->role == W_ROUTER;
+    return rg_spec_is_vector(spec) || spec->role == W_ROUTER || spec->role == W_SHARED_ROUTER;
 }
 
 /* ---- the list ---- */
@@ -151,7 +151,7 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
             shape[n] = spec->stored[n](&v->config, layer);
         it->origin.part = false;
         it->origin.rows = it->origin.stored_rows;
-        it->origin.row_step = 1;
+        it->origin.row_step = it->origin.row_run = 1;
     } else {
         for (; n < rg_spec_dims(spec); n++)
             shape[n] = spec->shape[n](&v->config, layer);

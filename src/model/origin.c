@@ -31,10 +31,11 @@ rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_
     s.transposed = spec->transposed && !c->from_gguf;
     s.rows = s.stored_rows = n > 1 ? spec->shape[n - 2](c, layer) : spec->shape[0](c, layer);
     s.cols = n > 1 ? spec->shape[n - 1](c, layer) : 1;
-    s.row_step = 1;
+    s.row_step = s.row_run = 1;
     if (s.part) {
         s.first_row = spec->first_row(c, layer);
         s.row_step = spec->row_step ? spec->row_step : 1;
+        s.row_run = spec->row_run ? spec->row_run(c, layer) : 1;
         s.stored_rows = spec->stored[n > 2](c, layer);
     }
     s.experts = !c->from_gguf && s.name && strchr(s.name, '*');
@@ -150,19 +151,26 @@ bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err)
     return check_shape(s, t, want, n, err);
 }
 
-/* Rows of one matrix that stand in its columns `at`, at + row_step, ... */
-static bool read_columns(const rg_origin *s, const rg_tensor *t, int64_t mat, int64_t at, int64_t n, uint8_t *to,
+/* Where a row of the weight stands in the tensor's matrix. */
+static int64_t place_of(const rg_origin *s, int64_t row)
+{
+    return s->first_row + row / s->row_run * s->row_run * s->row_step + row % s->row_run;
+}
+
+/* Rows [row, row + n) of one matrix, which stand in its columns. */
+static bool read_columns(const rg_origin *s, const rg_tensor *t, int64_t mat, int64_t row, int64_t n, uint8_t *to,
                          rg_error *err)
 {
-    const size_t size = (size_t)rg_format_of(t->type)->block_bytes, span = (size_t)((n - 1) * s->row_step + 1) * size;
-    const int64_t cols = s->cols;
+    const int64_t cols = s->cols, at = place_of(s, row);
+    const size_t size = (size_t)rg_format_of(t->type)->block_bytes;
+    const size_t span = (size_t)(place_of(s, row + n - 1) - at + 1) * size;
     uint8_t *line = rg_alloc(span);
     bool ok = line || rg_fail_memory(err, span);
 
     for (int64_t k = 0; ok && k < cols; k++) {
         ok = rg_tensor_read(s->ckpt, t, (uint64_t)((mat * cols + k) * s->stored_rows + at) * size, line, span, err);
         for (int64_t r = 0; ok && r < n; r++)
-            memcpy(to + (size_t)(r * cols + k) * size, line + (size_t)(r * s->row_step) * size, size);
+            memcpy(to + (size_t)(r * cols + k) * size, line + (size_t)(place_of(s, row + r) - at) * size, size);
     }
     rg_free(line);
     return ok;
@@ -176,19 +184,15 @@ bool rg_origin_rows(const rg_origin *s, const rg_tensor *t, int64_t first, int64
         return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values are no multiple of a block", t->name,
                        (long long)s->cols);
     for (int64_t m; n > 0; first += m, n -= m, to += (uint64_t)m * bytes) {
-        int64_t mat = first / s->rows, row = first % s->rows, at = s->first_row + row * s->row_step;
-        bool together = !s->part && !s->transposed;
+        int64_t mat = first / s->rows, row = first % s->rows, at = place_of(s, row);
+        int64_t left = s->row_step > 1 ? s->row_run - row % s->row_run : s->rows - row; /* that lie together */
         uint64_t from = (uint64_t)(mat * s->stored_rows + at) * bytes;
 
-        m = together ? n : s->rows - row < n ? s->rows - row : n;
-        if (s->transposed && !read_columns(s, t, mat, at, m, to, err))
+        left = s->transposed ? s->rows - row : s->part ? left : n;
+        m = left < n ? left : n;
+        if (!(s->transposed ? read_columns(s, t, mat, row, m, to, err)
+                            : rg_tensor_read(s->ckpt, t, from, to, (size_t)m * bytes, err)))
             return false;
-        if (!s->transposed && s->row_step == 1 && !rg_tensor_read(s->ckpt, t, from, to, (size_t)m * bytes, err))
-            return false;
-        for (int64_t r = 0; !s->transposed && s->row_step > 1 && r < m; r++)
-            if (!rg_tensor_read(s->ckpt, t, from + (uint64_t)(r * s->row_step) * bytes, to + (uint64_t)r * bytes, bytes,
-                                err))
-                return false;
     }
     return true;
 }
@@ -223,7 +227,7 @@ float *rg_origin_values(const rg_origin *s, const rg_tensor *t, rg_load_fn *load
 
     RG_ASSERT(!s->transposed && (!s->part || rg_spec_dims(s->spec) < 3));
     for (int64_t r = 0; src && s->part && r < s->rows; r++)
-        memmove(src + r * s->cols, src + (s->first_row + r * s->row_step) * s->cols, (size_t)s->cols * sizeof *src);
+        memmove(src + r * s->cols, src + place_of(s, r) * s->cols, (size_t)s->cols * sizeof *src);
     if (!src || !load)
         return src;
     float *dst = rg_array((size_t)n, sizeof *dst);

@@ -19,9 +19,9 @@ typedef struct rg_origin {
     const char *name;          /* NULL: this kind of checkpoint has none */
     bool part;                 /* of a tensor that holds other weights too */
     bool transposed;           /* the tensor's matrices are [columns, rows] */
-    /* This weight's `rows` rows of each matrix are first_row, first_row + row_step, ... of the stored_rows that the
-     * tensor's matrices have. */
-    int64_t rows, cols, first_row, row_step, stored_rows;
+    /* This weight's `rows` rows of each matrix are runs of row_run rows, the first at first_row, of the stored_rows
+     * that the tensor's matrices have; of row_step such runs one is this weight's. */
+    int64_t rows, cols, first_row, row_run, row_step, stored_rows;
 } rg_origin;
 
 rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_checkpoint *ckpt, int layer);

@@ -25,6 +25,7 @@ typedef struct rg_rope_config {
     double attention_factor;    /* yarn; 0: follows from factor and mscale */
     bool untruncated;           /* yarn: the ends of the ramp are not rounded to whole pairs */
     int64_t original_max_seq_len;
+    int sections[4];            /* pairs for each place of a picture; text has one place for all.  0: not given */
     /* longrope: what each pair's frequency is divided by, of short sequences and of long ones. */
     float factors[RG_ROPE_VARIANTS][RG_MAX_ROPE_PAIRS];
 } rg_rope_config;

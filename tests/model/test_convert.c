@@ -135,7 +135,8 @@ static void compare_tensors(const char *name, const rg_checkpoint *want, const r
     }
 }
 
-/* Every number and word of the converter's file, but for its name and the size it prints, stands in ours. */
+/* Every number and word of the converter's file, but for its name and the size it prints, stands in ours.  That of qwen35
+ * was made from a folder without sections of positions, which the converter then makes up. */
 static void compare_key(void *arg, const char *key, rg_meta_type type, bool understood)
 {
     const rg_checkpoint *const *both = arg;
@@ -143,7 +144,7 @@ static void compare_key(void *arg, const char *key, rg_meta_type type, bool unde
 
     (void)understood;
     if (!strcmp(key, "general.name") || !strcmp(key, "general.basename") ||
-        !strcmp(key, "general.size_label"))
+        !strcmp(key, "general.size_label") || !strcmp(key, "qwen35.rope.dimension_sections"))
         return;
     if (rg_meta_type_of(both[1], key) != type)
         fail_msg("key %s is missing or of another type", key);

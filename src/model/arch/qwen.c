@@ -20,6 +20,23 @@ bool finish_qwen_windows(rg_config *c, const rg_checkpoint *ckpt, int first, rg_
     return true;
 }
 
+bool read_sparse_layers(const rg_config *c, const rg_checkpoint *ckpt, bool sparse[], rg_error *err)
+{
+    int64_t step = 1;
+    const int32_t *dense = NULL;
+    size_t n_dense = 0;
+
+    if (!c->from_gguf && (rg_meta_int(ckpt, "decoder_sparse_step", 1, INT32_MAX, &step, err) < 0 ||
+                          rg_meta_ints(ckpt, "mlp_only_layers", &dense, &n_dense, err) < 0))
+        return false;
+    for (int i = 0; i < c->n_layers; i++) {
+        sparse[i] = c->routing.n_experts > 0 && (i + 1) % step == 0;
+        for (size_t k = 0; k < n_dense; k++)
+            sparse[i] = sparse[i] && dense[k] != i;
+    }
+    return true;
+}
+
 bool put_gguf_qwen(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     if (c->window)

@@ -1,7 +1,5 @@
 /* qwen3moe.c -- Qwen3 mixture of experts (2025): the Qwen3 block with routed experts in place of the MLP, on all layers
  * or on some; experts are chosen by a softmax over all, whose chosen part may be made to sum to one. */
-#include <stdio.h>
-
 #include "model/arch/qwen.h"
 
 enum { DENSE, EXPERTS }; /* kinds of layer */
@@ -15,24 +13,16 @@ static const rg_key keys[] = {
     { offsetof(rg_config, routing.renormalize), KEY_BOOL, "norm_topk_prob", NULL, 0 },
 };
 
-/* Experts on every decoder_sparse_step-th layer, but for those that mlp_only_layers names. */
 static bool finish_kinds(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    int64_t step = 1;
-    const int32_t *dense = NULL;
-    size_t n_dense = 0;
+    bool sparse[RG_MAX_LAYERS];
 
-    if (!c->from_gguf && (rg_meta_int(ckpt, "decoder_sparse_step", 1, INT32_MAX, &step, err) < 0 ||
-                          rg_meta_ints(ckpt, "mlp_only_layers", &dense, &n_dense, err) < 0))
+    if (!read_sparse_layers(c, ckpt, sparse, err))
         return false;
     c->n_dense_layers = 0;
     for (int i = 0; i < c->n_layers; i++) {
-        bool sparse = c->routing.n_experts > 0 && (i + 1) % step == 0;
-
-        for (size_t k = 0; k < n_dense; k++)
-            sparse = sparse && dense[k] != i;
-        c->layer[i].kind = sparse ? EXPERTS : DENSE;
-        c->n_dense_layers += !sparse;
+        c->layer[i].kind = sparse[i] ? EXPERTS : DENSE;
+        c->n_dense_layers += !sparse[i];
     }
     return c->n_dense_layers == c->n_layers || finish_routing(c, err);
 }

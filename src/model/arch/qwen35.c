@@ -1,0 +1,37 @@
+/* qwen35.c -- Qwen3.5 dense (2026): gated DeltaNet in most layers, attention with a gate in every fourth, and an MLP
+ * after each. */
+#include "model/arch/gated_delta.h"
+
+static const rg_key keys[] = { KEYS_GATED_DELTA(16, 4, 32768), KEY_FFN(12288) };
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    return finish_gated_delta(c, ckpt, true, err);
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    return put_gguf_gated_delta(c, w, err) && put_gguf_sections(c, w, err);
+}
+
+static const rg_weight_spec weights[] = { WEIGHTS_GATED_DELTA_OUTER, { 0 } };
+
+static const rg_weight_spec delta_weights[] = {
+    WEIGHTS_GATED_DELTA_NORMS, WEIGHTS_INTERLEAVED_DELTA, WEIGHTS_MLP, { 0 },
+};
+
+static const rg_weight_spec attention_weights[] = {
+    WEIGHTS_GATED_DELTA_NORMS, WEIGHTS_GATED_ATTENTION, WEIGHTS_MLP, { 0 },
+};
+
+static const rg_layer_kind kinds[] = {
+    [HYBRID_OTHER] = { delta_weights, keep_gated_delta, block_gated_delta },
+    [HYBRID_ATTENTION] = { attention_weights, keep_kv, block_gated_attention },
+};
+
+const rg_arch rg_arch_qwen35 = {
+    .hf_name = "Qwen3_5ForCausalLM", .hf_type = "qwen3_5_text", .gguf_name = "qwen35", .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(gated_delta_settings), .finish = finish,
+    .harmless = gated_delta_harmless,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+};

@@ -1,0 +1,39 @@
+/* qwen35moe.c -- Qwen3.5 mixture of experts (2026): the layers of Qwen3.5 with routed experts and a shared one, which
+ * has a gate, in place of the MLP. */
+#include "model/arch/gated_delta.h"
+
+static const rg_key keys[] = { KEYS_GATED_DELTA(16, 2, 32768), KEYS_GATED_DELTA_EXPERTS(256, 8) };
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    return finish_gated_delta(c, ckpt, true, err) && finish_gated_delta_experts(c, err);
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    return put_gguf_gated_delta(c, w, err) && put_gguf_sections(c, w, err);
+}
+
+static const rg_weight_spec weights[] = { WEIGHTS_GATED_DELTA_OUTER, { 0 } };
+
+#define EXPERTS                                                                                                        \
+    WEIGHTS_STACKED_EXPERTS("mlp.gate", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"),                          \
+    WEIGHTS_GATED_DELTA_SHARED
+
+static const rg_weight_spec delta_weights[] = { WEIGHTS_GATED_DELTA_NORMS, WEIGHTS_INTERLEAVED_DELTA, EXPERTS, { 0 } };
+static const rg_weight_spec attention_weights[] = {
+    WEIGHTS_GATED_DELTA_NORMS, WEIGHTS_GATED_ATTENTION, EXPERTS, { 0 },
+};
+
+static const rg_layer_kind kinds[] = {
+    [HYBRID_OTHER + HYBRID_EXPERTS] = { delta_weights, keep_gated_delta, block_gated_delta },
+    [HYBRID_ATTENTION + HYBRID_EXPERTS] = { attention_weights, keep_kv, block_gated_attention },
+};
+
+const rg_arch rg_arch_qwen35moe = {
+    .hf_name = "Qwen3_5MoeForCausalLM", .hf_type = "qwen3_5_moe_text", .gguf_name = "qwen35moe",
+    .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(gated_delta_settings), .finish = finish,
+    .harmless = gated_delta_harmless,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+};
