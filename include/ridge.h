@@ -132,6 +132,27 @@ typedef enum rg_pooling {
     RG_POOLING_CLS,   /* that of the first id */
 } rg_pooling;
 
+/* How a diffusion model fills in an answer.  Members left 0 take what the family's authors publish. */
+typedef enum rg_remasking {   /* which masks are filled in first: those whose candidate has */
+    RG_REMASKING_DEFAULT,     /* low_confidence */
+    RG_REMASKING_CONFIDENCE,  /* "low_confidence": the largest probability; */
+    RG_REMASKING_ENTROPY,     /* "entropy": the least entropy of its distribution; */
+    RG_REMASKING_MARGIN,      /* "margin": the largest lead over the second; */
+    RG_REMASKING_SEQUENTIAL,  /* "sequential": from the left (block diffusion) */
+    RG_REMASKING_DYNAMIC,     /* "dynamic": all that reach the threshold, or else low_confidence (block diffusion) */
+} rg_remasking;
+
+typedef enum rg_diffusion_cache { RG_CACHE_NONE, RG_CACHE_PREFIX, RG_CACHE_DUAL } rg_diffusion_cache;
+
+typedef struct rg_diffusion_params {
+    int32_t steps;            /* of the whole answer, or of each block where blocks are the model's; 0: a mask a step */
+    int32_t block;            /* positions of a block, where it is not the model's; 0: the whole answer */
+    rg_remasking remasking;
+    float cfg_scale;          /* classifier-free guidance: how far from the answer without the prompt; 0: off */
+    float threshold;          /* confidence from which on masks are filled in at once; 0: off */
+    rg_diffusion_cache cache; /* Fast-dLLM's approximations: other answers than without.  Off by default */
+} rg_diffusion_params;
+
 typedef struct rg_params {
     const int32_t *prompt; /* ids, copied by rg_submit */
     int32_t n_prompt;      /* >= 1 */
@@ -153,6 +174,7 @@ typedef struct rg_params {
     bool background;         /* begins only while no other request waits, in order of arrival, and gets only the rows
                               *   and the memory that other requests leave */
     double deadline_s;       /* so many seconds after rg_submit it ends with what it has; 0: never */
+    rg_diffusion_params diffusion; /* of models that fill in masks; max_tokens is then the length of an answer */
     rg_pooling embed;        /* not RG_POOLING_NONE: make an embedding.  Members about answers are ignored, and the
                               *   prompt may fill the context */
 } rg_params;

@@ -240,12 +240,21 @@ void rg_seq_release(rg_states *s, rg_seq *q, const int32_t *tokens)
     q->swapped_bytes = 0;
     q->committed = q->length = q->n_replay = q->n_published = 0;
     q->scratch = false;
+    q->scratch_from = 0;
 }
 
 void rg_seq_scratch(rg_seq *q)
 {
     RG_ASSERT(!q->length && !q->n_blocks && !q->swapped);
     q->scratch = true;
+}
+
+void rg_seq_scratch_from(rg_states *s, rg_seq *q, int32_t from)
+{
+    RG_ASSERT(q->scratch && from >= 0);
+    for (int g = 0; g < s->spec.n_groups; g++)
+        RG_ASSERT(!from || !is_recurrent(s, g));
+    q->scratch_from = from;
 }
 
 bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to)
@@ -407,10 +416,16 @@ static void commit_to(rg_states *s, rg_seq *q, int32_t p, const int32_t *tokens)
     slide_windows(s, q, was);
 }
 
+/* The position of the next step's first row. */
+static int32_t first_of(const rg_seq *q)
+{
+    return q->scratch ? q->scratch_from : q->length;
+}
+
 void rg_seq_advance(rg_states *s, rg_seq *q, int32_t n_rows, int32_t n_draft, const int32_t *tokens)
 {
     RG_ASSERT(n_draft >= 0 && n_draft <= n_rows && n_draft <= most_drafts(s));
-    RG_ASSERT(q->length == q->committed && blocks_for(q->length + n_rows) <= q->n_blocks);
+    RG_ASSERT(q->length == q->committed && blocks_for(first_of(q) + n_rows) <= q->n_blocks);
     RG_ASSERT(!q->scratch || !n_draft);
     if (q->scratch)
         return;
@@ -528,9 +543,9 @@ bool rg_seq_swap_in(rg_states *s, rg_seq *q)
 
 void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft, rg_span *span)
 {
-    RG_ASSERT(!q->swapped && blocks_for(q->length + n_rows) <= q->n_blocks && n_draft <= most_drafts(s));
+    RG_ASSERT(!q->swapped && blocks_for(first_of(q) + n_rows) <= q->n_blocks && n_draft <= most_drafts(s));
     span->n_rows = n_rows;
-    span->start = q->length;
+    span->start = first_of(q);
     span->n_draft = n_draft;
     span->n_replay = q->n_replay;
     span->adapter = -1;

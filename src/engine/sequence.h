@@ -27,6 +27,7 @@ typedef struct rg_seq {
     int32_t max_blocks;
     int32_t n_published;        /* leading blocks that are in the prefix index */
     bool scratch;               /* nothing is kept from one step to the next; committed = length = 0 */
+    int32_t scratch_from;       /* the first position that its next step computes */
     rg_node *tail;              /* the index node of block n_published - 1, pinned; NULL */
     void *swapped;              /* its blocks' bytes while swapped out; NULL */
     size_t swapped_bytes;
@@ -66,6 +67,10 @@ bool rg_seq_swap_in(rg_states *s, rg_seq *q);
  * n, span and advance by n, no drafts), and a row sees what its kv_end says.  No position is ever committed, published
  * or matched, no window slides, and state per sequence starts fresh in every step. */
 void rg_seq_scratch(rg_seq *q);
+
+/* The next steps of a scratch sequence compute from position `from` on; what earlier steps wrote elsewhere stays, and
+ * is seen.  Only where nothing is kept per sequence. */
+void rg_seq_scratch_from(rg_states *s, rg_seq *q, int32_t from);
 
 /* Fill the state's part of a span that computes rows [length, length + n_rows). */
 void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft, rg_span *span);

@@ -6,6 +6,7 @@
 #ifndef RG_MODEL_CONFIG_H
 #define RG_MODEL_CONFIG_H
 
+#include "model/diffusion.h"
 #include "model/embedding.h"
 #include "model/rope.h"
 #include "ops/ops.h"
@@ -27,12 +28,6 @@ typedef struct rg_layer_config {
     int kv_layer; /* an earlier layer whose K/V this one reads instead of keeping any; -1: its own */
     int ffn_dim;  /* of its MLP, where it is not the config's; 0: the config's */
 } rg_layer_config;
-
-/* A model that fills in masks instead of continuing a text. */
-typedef struct rg_diffusion {
-    int32_t mask_id; /* -1: it is no such model */
-    bool shifted;    /* the logits of a position stand at the row before it (of the first, at its own) */
-} rg_diffusion;
 
 typedef struct rg_config {
     const rg_arch *arch;

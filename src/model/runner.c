@@ -247,7 +247,7 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
     r->o = *o;
     r->base = (rg_runner){ .vocab_size = m->config.vocab_size, .dim = m->config.dim, .max_rows = o->max_rows,
                            .max_logits = o->max_logits, .n_threads = o->n_threads, .sees = m->config.sees,
-                           .spec = &m->state, .step = step };
+                           .diffusion = m->config.diffusion, .spec = &m->state, .step = step };
     if (!measure_arena(r, err) || !size_groups(r, n_blocks, err))
         goto fail;
     rg_reader_sizes sizes = reader_sizes(r);

@@ -5,6 +5,7 @@
 #ifndef RG_MODEL_RUNNER_H
 #define RG_MODEL_RUNNER_H
 
+#include "model/diffusion.h"
 #include "model/state.h"
 #include "model/step_facts.h"
 
@@ -26,6 +27,7 @@ struct rg_runner {
     int max_seq_len;          /* positions of a sequence that the memory for state can hold */
     int n_threads;
     int sees;                 /* how far its rows see (batch.h) */
+    rg_diffusion diffusion;
     size_t arena_bytes;       /* memory of the activations of the largest step */
     rg_step_facts facts;      /* what steps read and compute; all 0: not known */
     const rg_state_spec *spec;

@@ -182,7 +182,7 @@ static fake *fake_new(const mix *m, rg_error *err)
         n_blocks[g] = f->spec.group[g].per == RG_PER_SEQUENCE ? m->n_slots
                       : f->spec.group[g].window               ? m->n_window
                                                               : m->n_blocks;
-    f->runner = (rg_runner){ .vocab_size = VOCAB, .dim = DIM, .sees = RG_CAUSAL, .max_rows = MAX_ROWS,
+    f->runner = (rg_runner){ .vocab_size = VOCAB, .dim = DIM, .sees = RG_CAUSAL, .diffusion.mask_id = -1, .max_rows = MAX_ROWS,
                              .max_logits = MAX_LOGITS, .n_threads = FAKE_THREADS, .spec = &f->spec, .step = fake_step };
     f->runner.store = rg_store_new(&f->spec, n_blocks, rg_backend_nth(0), err);
     if (!f->runner.store) {

@@ -182,7 +182,8 @@ typedef struct building {
 /* One row: its place in the sequence, where it is put, and, in a tree, the slots that it goes through. */
 static void add_row(building *k, const test_feed *f, int i)
 {
-    int row = k->b.n_rows++, draft = i - (f->n - f->n_draft), at = f->seq->length + i, slot = at, depth = 0;
+    int first = f->seq->scratch ? f->seq->scratch_from : f->seq->length, end = f->n_seq ? f->n_seq : first + f->n;
+    int row = k->b.n_rows++, draft = i - (f->n - f->n_draft), at = first + i, slot = at, depth = 0;
 
     k->r->lists[row] = NULL;
     if (f->parent && draft >= 0) {
@@ -198,7 +199,7 @@ static void add_row(building *k, const test_feed *f, int i)
     }
     k->token[row] = f->ids[i];
     k->index[row] = k->r->pos[row][0] = at;
-    k->kv_end[row] = rg_kv_end(f->both_ways ? RG_SEES_ALL : k->r->runner->sees, at, f->seq->length + f->n);
+    k->kv_end[row] = rg_kv_end(f->both_ways ? RG_SEES_ALL : k->r->runner->sees, at, end);
     k->slot[row] = slot;
     if (!f->unwanted || !f->unwanted[i])
         k->logit_rows[k->b.n_logits++] = row;

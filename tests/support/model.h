@@ -67,6 +67,7 @@ typedef struct test_feed {
     const int32_t *parent;    /* NULL: a chain; else [n_draft], the draft that each follows, -1: none */
     const bool *unwanted;     /* [n] rows whose logits nobody asks for; NULL: none */
     bool both_ways;           /* every row sees all n */
+    int32_t n_seq;            /* positions of the sequence, where rows see more than up to the last of these; 0: not so */
 } test_feed;
 
 enum { TEST_MAX_FEEDS = 16 };

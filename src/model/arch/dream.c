@@ -12,6 +12,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     c->sees = RG_SEES_ALL;
     c->diffusion.shifted = true;
+    c->diffusion.schedule = RG_SCHEDULE_TIME;
     c->attn_bias = true;
     finish_optional(c, ckpt);
     return finish_heads(c, err) && finish_diffusion(c, ckpt, err) && require_false(ckpt, "use_sliding_window", err) &&

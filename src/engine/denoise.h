@@ -1,0 +1,77 @@
+/* denoise.h -- how a diffusion model fills in an answer: what the next evaluation of the model computes, and which ids
+ * it commits.
+ *
+ * An answer begins as masks.  Each evaluation gives every mask that it looks at a candidate id and a confidence; some
+ * candidates are committed and never change again.  Three published loops are one here:
+ *     LLaDA (Nie et al. 2025): the answer is cut into blocks; a block's masks are shared out evenly over its steps;
+ *     Dream (2025): one block; of m masks floor(m (1 - t' / t)) are committed as t falls from 1 to 0.001;
+ *     SDAR (2025), BD3-LM (Arriola et al. 2025): blocks of the model itself, counted from the first position, whose
+ *         finished ones are computed once more and then kept.
+ * Thresholds and the two approximate caches are Fast-dLLM's (Wu et al. 2025).  Pure arithmetic: no clock, no model, no
+ * request.  Ties go to the lowest position and the lowest id. */
+#ifndef RG_ENGINE_DENOISE_H
+#define RG_ENGINE_DENOISE_H
+
+#include "base/error.h"
+#include "model/diffusion.h"
+
+/* A mask's candidate. */
+typedef struct rg_candidate {
+    int32_t id; /* -1: this evaluation gave none */
+    float confidence;
+} rg_candidate;
+
+/* One evaluation: rows [first, end) of the sequence are computed; candidates are wanted of the masks in [from, upto).
+ * keeps: its rows are final, and may be committed to the sequence's state; then no candidates are wanted. */
+typedef struct rg_evaluation {
+    int32_t first, end, from, upto;
+    bool keeps;
+} rg_evaluation;
+
+/* An answer on its way. */
+typedef struct rg_denoise {
+    rg_diffusion_params p;
+    rg_diffusion model;
+    int32_t sees;             /* as rg_runner.sees */
+    int32_t n_prompt;
+    int32_t n;                /* positions in all; the model's blocks may make it more than was asked for */
+    int32_t from, upto;       /* the block being filled in */
+    int32_t step, n_at_start; /* evaluations of this block so far; masks that it began with */
+    int32_t *ids;             /* [n], borrowed: the prompt, then masks and committed ids */
+    rg_candidate *candidates; /* [n], borrowed */
+    int32_t n_evaluations;
+} rg_denoise;
+
+/* Positions of prompt and answer of at least n_tokens: the model's blocks are filled in whole. */
+int32_t rg_denoise_length(int32_t n_prompt, int32_t n_tokens, int32_t sees);
+/* False and *err: settings that this model does not take, by name. */
+bool rg_denoise_check(const rg_diffusion_params *p, const rg_diffusion *model, int32_t sees, rg_error *err)
+    RG_MUST_CHECK;
+
+/* An answer to the prompt ids[0, n_prompt), which fills ids and candidates up to n.  Parameters are checked. */
+typedef struct rg_denoise_start {
+    const rg_diffusion_params *params;
+    const rg_diffusion *model;
+    int32_t sees, n_prompt, n; /* n: rg_denoise_length */
+    int32_t *ids;
+    rg_candidate *candidates;
+} rg_denoise_start;
+void rg_denoise_init(rg_denoise *d, const rg_denoise_start *s);
+/* False: the answer is complete.  Candidates are reset. */
+bool rg_denoise_next(rg_denoise *d, rg_evaluation *e);
+/* The row whose logits belong to a position. */
+static inline int32_t rg_denoise_row(const rg_denoise *d, int32_t position)
+{
+    return d->model.shifted && position > 0 ? position - 1 : position;
+}
+/* After an evaluation whose candidates are there: commit some.  Returns how many ids of the answer are final from its
+ * start on, so that they can be given out. */
+int32_t rg_denoise_commit(rg_denoise *d, const rg_evaluation *e);
+
+/* The confidence in an id, from finite logits [n]: its probability; the sum of p ln(p + 1e-10); or the largest
+ * probability less the second. */
+float rg_confidence(const float *logits, int32_t n, int32_t id, rg_remasking remasking);
+/* Classifier-free guidance (Nie et al. 2025): logits = without + (scale + 1) (logits - without). */
+void rg_guide(float *logits, const float *without, int32_t n, float scale);
+
+#endif
