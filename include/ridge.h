@@ -216,6 +216,10 @@ typedef struct rg_options {
     bool no_prefix_cache;
     const char *pack_cache; /* folder in which packed weights are kept, so that the next opening only reads them; NULL:
                              *   they are not kept */
+    const char *draft;      /* how to guess ids ahead, for the model to check several in one step: NULL or "none": not
+                             *   at all; "ngram": as the prompt and the answer went on where the same ids stood before.
+                             *   Answers are the same with any of them */
+    int32_t max_draft;      /* ids guessed at once, at most; 0: as many as the drafter thinks good */
     const char *profile_folder; /* where `ridge machine` keeps its profile, read while opening; NULL: none is read */
     void (*progress)(void *arg, const char *what, double done); /* while opening; may be NULL */
     void *progress_arg;
@@ -247,16 +251,20 @@ typedef struct rg_info {
     int32_t n_embed_sizes;      /*   any length; 0: the checkpoint does not say */
     rg_sampling sampling;    /* the checkpoint's own defaults (generation_config) */
     int32_t n_unused_tensors; /* tensors of the checkpoint that no weight was made from */
+    const char *draft;        /* the kind of drafter; "none": there is none */
 } rg_info;
 
 RG_API rg_info rg_engine_info(const rg_engine *engine);
+
+enum { RG_DRAFT_PLACES = 127 }; /* the most ids of a draft */
 
 /* What the engine has done since it was opened. */
 typedef struct rg_stats {
     uint64_t n_steps, n_rows, n_preempted, n_cached_rows;
     uint64_t n_prompt_rows;  /* prompt ids of admitted requests, cached ones included */
     uint64_t n_output;       /* ids generated */
-    uint64_t n_draft_rows;   /* rows computed for drafts, accepted or not */
+    uint64_t n_drafts, n_draft_rows, n_draft_accepted; /* drafts that were checked, their ids, and those accepted, */
+    uint64_t draft_accepted_at[RG_DRAFT_PLACES]; /*   the latter also by their place on the draft's path */
     int32_t n_running, n_waiting;
     int64_t n_waiting_ids;
     double queue_fill;       /* queue fill, 0 to 1: at 1 requests are refused */
@@ -389,6 +397,8 @@ typedef enum rg_uncached {
 typedef struct rg_usage {
     int32_t n_prompt, n_cached, n_output; /* n_cached: prompt positions found in the prefix cache */
     int32_t n_preempted;
+    int32_t n_steps;      /* steps that generated ids, */
+    int32_t n_drafted, n_accepted; /*   in which so many ids of drafts were checked and accepted */
     rg_uncached uncached; /* why not more of the prompt was found */
     double queue_s, ttft_s, total_s;      /* from rg_submit to the first step, the first token, the end; 0: not yet */
 } rg_usage;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/continued.h"
+#include "api/drafts.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -20,6 +21,7 @@
 
 enum {
     CHAT_BYTES = 1 << 28, /* of a rendered conversation */
+    DRAFT_ROWS = 128,     /* rows of drafts in a step: a draft for each of many sequences, or a few long ones */
     SCORE_ROWS = 16,      /* rows of logits beyond one for each sequence: for prompts whose ids are scored */
 };
 
@@ -27,6 +29,8 @@ struct rg_engine {
     rg_model *model;
     rg_tokenizer *tokenizer; /* NULL: ids only */
     rg_runner *runner;
+    const rg_draft_kind *draft_kind; /* NULL: none, */
+    rg_drafter *drafter;             /*   as is this */
     rg_loop *loop;
     rg_chat *chat;
     rg_roofs roofs;     /* of this machine; all 0: not known */
@@ -37,6 +41,7 @@ struct rg_engine {
     bool lock_made;
     bool exact;
     int n_threads, max_seq_len;
+    int32_t max_draft; /* ids of a draft; 0: there is no drafter */
     uint64_t state_bytes;
 };
 
@@ -68,6 +73,20 @@ static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
     return e->backend;
 }
 
+static bool choose_draft(rg_engine *e, const rg_options *o, rg_error *err)
+{
+    const rg_draft_kind *kind;
+
+    if (!rg_draft_choose(o->draft, &kind, err))
+        return false;
+    if (o->max_draft < 0 || o->max_draft > RG_MAX_DRAFT)
+        return rg_fail(err, RG_E_USAGE, "max_draft is %d: want 0 to %d", (int)o->max_draft, RG_MAX_DRAFT);
+    e->draft_kind = kind;
+    if (kind)
+        e->max_draft = o->max_draft ? o->max_draft : kind->max_draft;
+    return true;
+}
+
 static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_error *err)
 {
     rg_checkpoint *ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, err);
@@ -77,7 +96,8 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
     if (!ckpt)
         return false;
     e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = e->n_threads,
-                                                        .pack_cache = o->pack_cache, .progress = o->progress,
+                                                        .max_draft = e->max_draft, .pack_cache = o->pack_cache,
+                                                        .progress = o->progress,
                                                         .progress_arg = o->progress_arg },
                              err);
     if (e->model) {
@@ -106,6 +126,17 @@ static bool find_roofs(rg_engine *e, const rg_options *o, rg_error *err)
     return rg_roofs_probe(&e->roofs, e->backend, e->n_threads, err);
 }
 
+static bool open_drafter(rg_engine *e, int max_seqs, rg_error *err)
+{
+    if (!e->draft_kind)
+        return true;
+    e->drafter = e->draft_kind->open(&(rg_draft_options){ .n_lanes = max_seqs, .max_draft = e->max_draft,
+                                                          .vocab_size = e->model->config.vocab_size,
+                                                          .max_seq_len = e->max_seq_len },
+                                     err);
+    return e->drafter;
+}
+
 static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_rows, rg_error *err)
 {
     double product_ops_s = rg_roofs_peak(&e->roofs, e->runner->facts.type, e->exact);
@@ -114,11 +145,19 @@ static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_r
                              .max_waiting_ids = o->max_waiting_ids, .max_wait_s = o->max_wait_s,
                              .use_prefixes = !o->no_prefix_cache,
                              .share_prefixes = o->share_prefixes, .static_batching = o->static_batching,
-                             .step_s = o->step_s, .pace = o->pace,
+                             .step_s = o->step_s, .pace = o->pace, .drafter = e->drafter, .max_draft = e->max_draft,
                              .roofs = { e->roofs.read_bytes_s, product_ops_s, e->roofs.f32_ops_s } };
 
     e->loop = rg_loop_new(e->runner, &loop, err);
     return e->loop && rg_loop_start(e->loop, err);
+}
+
+/* Rows of drafts in a step, at most; DRAFT_ROWS is more than one draft has. */
+static int draft_rows(const rg_engine *e, int max_seqs)
+{
+    if (!e->max_draft)
+        return 0;
+    return max_seqs < DRAFT_ROWS / (e->max_draft + 1) ? max_seqs * e->max_draft : DRAFT_ROWS;
 }
 
 static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
@@ -137,14 +176,15 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     e->runner = rg_model_runner_new(e->model, &(rg_runner_options){ .backend = e->backend, .n_threads = e->n_threads,
                                                                     .exact = e->exact,
                                                                     .max_rows = max_rows,
-                                                                    .max_logits = max_seqs + SCORE_ROWS,
+                                                                    .max_logits = max_seqs + SCORE_ROWS +
+                                                                                  draft_rows(e, max_seqs),
                                                                     .max_seqs = max_seqs, .max_seq_len = e->max_seq_len,
                                                                     .state_bytes = e->state_bytes },
                                     err);
     if (!e->runner)
         return false;
     e->max_seq_len = e->runner->max_seq_len;
-    return open_loop(e, o, max_seqs, max_rows, err);
+    return open_drafter(e, max_seqs, err) && open_loop(e, o, max_seqs, max_rows, err);
 }
 
 rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err)
@@ -157,7 +197,8 @@ rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err)
     e->lock_made = !pthread_mutex_init(&e->grammar_lock, NULL);
     if (!e->lock_made)
         rg_fail_memory(err, 0);
-    if (e->lock_made && choose_cpu(e, &o, err) && open_model(e, path, &o, err) && open_runner(e, &o, err))
+    if (e->lock_made && choose_cpu(e, &o, err) && choose_draft(e, &o, err) && open_model(e, path, &o, err) &&
+        open_runner(e, &o, err))
         return e;
     rg_close(e);
     return NULL;
@@ -168,6 +209,7 @@ void rg_close(rg_engine *e)
     if (!e)
         return;
     rg_loop_free(e->loop);
+    rg_drafter_close(e->drafter);
     rg_model_runner_free(e->runner);
     rg_grammar_cache_free(e->grammars);
     rg_grammar_vocab_free(e->grammar_vocab);
@@ -191,7 +233,8 @@ rg_info rg_engine_info(const rg_engine *e)
                       .has_tokenizer = e->tokenizer, .dim = c->dim, .embed = c->embedding.pooling,
                       .embed_refusal = c->embedding.refusal, .embed_sizes = c->embedding.sizes,
                       .n_embed_sizes = c->embedding.n_sizes, .sampling = c->sampling,
-                      .n_unused_tensors = e->model->n_unused };
+                      .n_unused_tensors = e->model->n_unused,
+                      .draft = e->draft_kind ? e->draft_kind->name : "none" };
 }
 
 rg_stats rg_engine_stats(const rg_engine *e)
@@ -399,7 +442,8 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
     rg_params settled = *params;
     rg_request_model m = { .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len, .dim = c->dim,
                            .spelling = e->tokenizer ? rg_tokenizer_spelling(e->tokenizer) : NULL,
-                           .eos_ids = c->eos_ids, .n_eos = c->n_eos, .long_from = rg_rope_long_from(c) };
+                           .eos_ids = c->eos_ids, .n_eos = c->n_eos, .long_from = rg_rope_long_from(c),
+                           .max_draft = e->max_draft };
     if (params->embed == RG_POOLING_MODEL && !c->embedding.pooling)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s", c->embedding.refusal), NULL;
     if (params->embed == RG_POOLING_MODEL)

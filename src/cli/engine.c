@@ -16,6 +16,8 @@ rg_options cli_engine_options(const cli_engine *v, const cli_common *common)
     o.max_seq_len = v->ctx;
     o.max_seqs = v->max_seqs;
     o.pack_cache = v->pack_cache;
+    o.draft = v->draft;
+    o.max_draft = v->draft_max;
     o.profile_folder = cli_profile_folder;
     o.progress = cli_progress;
     o.progress_arg = common->quiet ? (void *)(uintptr_t)common : NULL;

@@ -5,9 +5,9 @@
 #include "cli/cli.h"
 
 typedef struct cli_engine {
-    int32_t ctx, max_seqs;
+    int32_t ctx, max_seqs, draft_max;
     size_t kv_memory;
-    const char *kv_type, *pack_cache;
+    const char *kv_type, *pack_cache, *draft;
     char path[1024]; /* of the model, once it is found */
 } cli_engine;
 
@@ -17,6 +17,8 @@ typedef struct cli_engine {
       "memory for the sequences' state (default: half of what is free)" },                                             \
     { "--max-seqs", CLI_INT, &(v).max_seqs, "N", "sequences that run at once", 1, 65536 },                             \
     CLI_PACK_CACHE_OPTION((v).pack_cache),                                                                             \
+    { "--draft", CLI_STRING, &(v).draft, "HOW", "ids guessed ahead and checked together: none or ngram" },             \
+    { "--draft-max", CLI_INT, &(v).draft_max, "K", "ids guessed at once, at most", 1, RG_DRAFT_PLACES },               \
     CLI_KV_TYPE_OPTION((v).kv_type, CLI_KV_AS_WEIGHTS)
 
 /* Options as the flags say, to be added to. */

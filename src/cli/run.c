@@ -139,8 +139,20 @@ static double decode_rate(const result *r)
     return r->n_after_first > 0 && s > 0 ? r->n_after_first / s : 0;
 }
 
-static bool print_json(const run_options *o, const rg_params *p, const result *r, bool has_text)
+static void print_draft(cli_json *j, const result *r, const rg_info *info)
 {
+    cli_json_open(j, "draft", '{');
+    cli_json_text(j, "kind", info->draft);
+    cli_json_int(j, "drafted", r->usage.n_drafted);
+    cli_json_int(j, "accepted", r->usage.n_accepted);
+    cli_json_int(j, "steps", r->usage.n_steps);
+    cli_json_close(j);
+}
+
+static bool print_json(const run_options *o, const rg_params *p, const result *r, const rg_info *info)
+{
+    bool has_text = info->has_tokenizer;
+
     cli_json *j = cli_json_new();
 
     cli_json_open(j, NULL, '{');
@@ -164,6 +176,7 @@ static bool print_json(const run_options *o, const rg_params *p, const result *r
     cli_json_float(j, "prefill_tok_s", prefill_rate(r));
     cli_json_float(j, "decode_tok_s", decode_rate(r));
     cli_json_int(j, "cached_tokens", r->usage.n_cached);
+    print_draft(j, r, info);
     cli_json_close(j);
     return cli_json_print(j);
 }
@@ -189,6 +202,10 @@ static void print_human(const run_options *o, const rg_engine *e, const rg_param
            "seed %llu]\n",
            r->usage.n_prompt, n, 1e3 * r->usage.ttft_s, decode_rate(r), read / 1e9, limit > 0 ? 100 * read / limit : 0,
            limit / 1e9, (unsigned long long)p->sampling.seed);
+    if (r->usage.n_drafted)
+        printf("[%d ids drafted by %s, %d accepted: %.2f tokens a step]\n", r->usage.n_drafted,
+               rg_engine_info(e).draft, r->usage.n_accepted,
+               (double)(r->usage.n_steps + r->usage.n_accepted) / r->usage.n_steps);
 }
 
 static bool make_prompt(const run_options *o, const rg_engine *e, int32_t **ids, size_t *n, rg_error *err)
@@ -254,7 +271,7 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
     request = ok ? rg_submit(e, &p, err) : NULL;
     ok = request && collect(o, request, &r, err);
     if (ok && o->args.common.json)
-        ok = print_json(o, &p, &r, info.has_tokenizer) ||
+        ok = print_json(o, &p, &r, &info) ||
              rg_fail(err, RG_E_IO, "run: standard output cannot be written");
     else if (ok)
         print_human(o, e, &p, &r);

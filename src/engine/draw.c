@@ -11,6 +11,7 @@
 typedef struct thread_scratch {
     rg_sampler *sampler;
     float *raw; /* [vocab_size] logits as they came, for log-probabilities */
+    rg_grammar_state *grammar; /* of the answer with its draft; NULL until rg_draw_prepare */
 } thread_scratch;
 
 struct rg_sample_scratch {
@@ -58,41 +59,86 @@ void rg_sample_scratch_free(rg_sample_scratch *s)
     for (int32_t i = 0; i < s->n; i++) {
         rg_sampler_free(s->of[i].sampler);
         rg_free(s->of[i].raw);
+        rg_grammar_stop(s->of[i].grammar);
     }
     rg_free(s->of);
     rg_free(s);
 }
 
-rg_top *rg_next_tops(const rg_request *r, const rg_sample *a)
+bool rg_draw_prepare(rg_sample_scratch *s, const rg_sample *a)
 {
-    int32_t k = r->params.sampling.n_logprobs;
+    for (int32_t i = 0; a->grammar && i < s->n; i++) {
+        thread_scratch *t = &s->of[i];
 
-    return k > 0 ? a->tops + (size_t)a->n_output * (size_t)k : NULL;
+        t->grammar = t->grammar ? t->grammar : rg_grammar_scratch(a->grammar, NULL);
+        if (!t->grammar)
+            return false;
+    }
+    return true;
 }
 
-rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_request *r, int i, float *logits)
+/* The state of the answer's grammar after the draft, in scratch; *n_allowed: how many of its ids the grammar allows. */
+static rg_grammar_state *follow(thread_scratch *own, const rg_sample *a, const int32_t *draft, int32_t n_draft,
+                                int32_t *n_allowed)
 {
+    int32_t n = 0;
+
+    rg_grammar_copy(own->grammar, a->grammar);
+    while (n < n_draft && rg_grammar_advance(own->grammar, draft[n]))
+        n++;
+    *n_allowed = n;
+    return own->grammar;
+}
+
+int32_t rg_draw_allowed(rg_sample_scratch *s, const rg_sample *a, const int32_t *draft, int32_t n_draft)
+{
+    int32_t n = n_draft;
+
+    if (a->grammar)
+        follow(&s->of[0], a, draft, n_draft, &n);
+    return n;
+}
+
+/* Rule out what the grammar does not allow.  True: the grammar has lost its way. */
+static bool mask(thread_scratch *own, const rg_draw_place *at, float *logits, int32_t n, int32_t n_eos, bool may_end)
+{
+    const rg_request *r = at->request;
+    const rg_sample *a = &r->samples[at->sample];
+    rg_grammar_state *g = a->grammar;
+    int32_t n_allowed;
+
+    if (!g)
+        return false;
+    if (at->draft)
+        g = follow(own, a, at->draft, at->n_draft, &n_allowed);
+    rg_grammar_mask(g, logits, n, r->eos_ids, n_eos, may_end);
+    return rg_grammar_lost(g);
+}
+
+rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, float *logits)
+{
+    const rg_request *r = at->request;
     const rg_sampling *sampling = &r->params.sampling;
-    const rg_sample *a = &r->samples[i];
-    rg_history history = { r->params.prompt, a->ids, r->params.n_prompt, a->n_output };
-    rg_sample_key key = { .seed = sampling->seed, .sample = i, .position = r->params.n_prompt + a->n_output };
-    bool may_end = a->n_output >= sampling->min_tokens;
-    int32_t n_eos = sampling->ignore_eos ? 0 : r->n_eos;
+    const rg_sample *a = &r->samples[at->sample];
+    rg_history history = { .prompt = r->params.prompt, .n_prompt = r->params.n_prompt, .output = a->ids,
+                           .n_output = a->n_output, .draft = at->draft, .n_draft = at->n_draft };
+    int32_t n_before = a->n_output + at->n_draft, n_eos = sampling->ignore_eos ? 0 : r->n_eos;
+    rg_sample_key key = { .seed = sampling->seed, .sample = at->sample, .position = r->params.n_prompt + n_before };
+    bool may_end = n_before >= sampling->min_tokens, logprobs = sampling->n_logprobs >= 0 && !at->guess;
     rg_drawn drawn = { .id = -1, .logprob = NAN };
     thread_scratch *own = &s->of[thread];
 
     if (!rg_all_finite(logits, s->vocab_size))
         return drawn;
-    if (sampling->n_logprobs >= 0)
+    if (logprobs)
         memcpy(own->raw, logits, (size_t)s->vocab_size * sizeof *logits);
-    if (a->grammar)
-        rg_grammar_mask(a->grammar, logits, s->vocab_size, r->eos_ids, n_eos, may_end);
+    drawn.lost = mask(own, at, logits, s->vocab_size, n_eos, may_end);
     for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
         logits[r->params.stop_ids[k]] = -INFINITY;
     rg_sample_rules(own->sampler, logits, sampling, &history, r->eos_ids, may_end ? 0 : n_eos);
     drawn.id = rg_sample_draw(own->sampler, logits, sampling, &key);
-    if (sampling->n_logprobs >= 0)
-        drawn.logprob = rg_logprobs(own->sampler, own->raw, drawn.id, sampling->n_logprobs, rg_next_tops(r, a));
+    if (logprobs)
+        drawn.logprob = rg_logprobs(own->sampler, own->raw, drawn.id, sampling->n_logprobs, at->top);
     return drawn;
 }
 

@@ -11,6 +11,7 @@
 typedef struct rg_drawn {
     int32_t id;    /* -1: the logits are not all numbers, and there is none */
     float logprob; /* NAN unless asked for */
+    bool lost;     /* the grammar lost its way before this id: see rg_grammar_lost */
 } rg_drawn;
 
 /* For each of the threads a sampler and room for logits. */
@@ -18,10 +19,26 @@ typedef struct rg_sample_scratch rg_sample_scratch;
 rg_sample_scratch *rg_sample_scratch_new(int32_t n_threads, int32_t vocab_size, rg_error *err);
 void rg_sample_scratch_free(rg_sample_scratch *s); /* NULL is fine */
 
-/* The next id of sample i.  Called by any thread, each with its own number below n_threads.  logits are overwritten.
- * The best ids beside it are put where rg_next_tops says. */
-rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_request *r, int i, float *logits);
-rg_top *rg_next_tops(const rg_request *r, const rg_sample *a); /* NULL: none are wanted */
+/* Which id is drawn. */
+typedef struct rg_draw_place {
+    const rg_request *request;
+    int sample;
+    const int32_t *draft; /* [n_draft] ids that are taken to follow the answer so far.  NULL: no row of this step is one
+                           *   of a draft of this answer, and the grammar's own state can be used */
+    int32_t n_draft;
+    bool guess;           /* a drafter draws: no log-probabilities */
+    rg_top *top;          /* where the best ids beside it go; NULL: they are not wanted */
+} rg_draw_place;
+
+/* Before draws with drafts, between steps: make what they need for the answer's grammar, if it has one.  False: no
+ * memory. */
+bool rg_draw_prepare(rg_sample_scratch *s, const rg_sample *a);
+/* How many of the draft's first ids the answer's grammar allows; all, if it has none.  After rg_draw_prepare. */
+int32_t rg_draw_allowed(rg_sample_scratch *s, const rg_sample *a, const int32_t *draft, int32_t n_draft);
+
+/* Draw it by the logits of the row before it, which are overwritten.  Called by any thread, each with its own number
+ * below n_threads. */
+rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, float *logits);
 
 /* Score the id at this position of the prompt by the logits of the row before it; by any thread, as rg_draw.  False:
  * the logits are not all numbers. */

@@ -240,6 +240,7 @@ static double since(const rg_request *r, uint64_t ns)
 rg_usage rg_request_used(const rg_request *r)
 {
     rg_usage u = { .n_prompt = r->params.n_prompt, .n_cached = r->n_cached, .n_preempted = r->n_preempted,
+                   .n_steps = r->n_steps, .n_drafted = r->n_drafted, .n_accepted = r->n_accepted,
                    .uncached = (rg_uncached)atomic_load(&r->uncached) };
 
     for (int i = 0; i < r->params.n_samples; i++)

@@ -17,6 +17,8 @@ typedef struct rg_loop_options {
     bool static_batching;    /* no request joins the running ones */
     rg_preempt preempt;      /* AUTO: copy the state out where that is quicker than computing it again */
     double step_s, pace;     /* as in rg_options */
+    struct rg_drafter *drafter; /* of answers (draft/draft.h), borrowed; NULL: none */
+    int32_t max_draft;       /* nodes of a draft at most; 1 .. RG_MAX_DRAFT if there is a drafter */
     rg_step_roofs roofs;     /* this machine's; .bytes_s 0: not measured, and step_s and pace limit nothing */
 } rg_loop_options;
 

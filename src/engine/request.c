@@ -113,6 +113,7 @@ typedef struct sizes {
     size_t row;          /* ids of one sample */
     size_t pending_room; /* bytes of one sample that may be held back, and one id's */
     size_t dim;          /* of an embedding; 0: none is wanted */
+    size_t max_draft;    /* nodes */
 } sizes;
 
 static size_t longest_stop(const rg_params *p)
@@ -150,10 +151,10 @@ static void carve_samples(carver *c, rg_request *r, const rg_params *p, const si
     size_t n_max = (size_t)p->max_tokens, k = p->sampling.n_logprobs > 0 ? (size_t)p->sampling.n_logprobs : 0, n_tops;
     rg_sample *samples = carve(c, (size_t)p->n_samples, sizeof *samples);
 
-    if (!rg_mul(n_max, k, &n_tops))
+    if (!rg_mul(n_max + z->max_draft, k, &n_tops))
         c->failed = true;
     for (int32_t i = 0; i < p->n_samples && !c->failed; i++) {
-        rg_sample s = { .stop = -1, .stop_id = -1 };
+        rg_sample s = { .stop = -1, .stop_id = -1, .lane = -1 };
 
         s.stop_at = carve(c, (size_t)p->n_stop, sizeof *s.stop_at);
         s.try_stop_at = carve(c, (size_t)p->n_stop, sizeof *s.try_stop_at);
@@ -230,6 +231,7 @@ static rg_request *carve_request(carver *c, const rg_params *p, const sizes *z)
         r->params.stop_ids = stop_ids;
         r->params.sampling.bias = bias;
         r->text = text;
+        r->max_draft = (int32_t)z->max_draft;
         if (p->n_stop_ids)
             memcpy(stop_ids, p->stop_ids, (size_t)p->n_stop_ids * sizeof *stop_ids);
         if (p->sampling.n_bias)
@@ -337,6 +339,7 @@ rg_request *rg_request_new(const rg_params *params, const rg_request_model *mode
     z.row = (size_t)kept.n_prompt + (size_t)kept.max_tokens;
     z.pending_room = longest_stop(&kept) + 4 + rg_spelling_room(model->spelling ? model->spelling : &silence);
     z.dim = kept.embed ? (size_t)model->dim : 0;
+    z.max_draft = (size_t)model->max_draft;
     (void)carve_request(&c, &kept, &z);
     if (c.failed)
         return rg_fail(err, RG_E_LIMIT, "the request is too large"), NULL;
@@ -365,6 +368,15 @@ void rg_request_unref(rg_request *r)
     pthread_cond_destroy(&r->ready);
     pthread_mutex_destroy(&r->lock);
     rg_free(r);
+}
+
+rg_top *rg_request_tops(const rg_request *r, int i, int32_t node)
+{
+    const rg_sample *a = &r->samples[i];
+    int32_t k = r->params.sampling.n_logprobs, at = node < 0 ? a->n_output : r->params.max_tokens + node;
+
+    RG_ASSERT(node < r->max_draft);
+    return k > 0 ? a->tops + (size_t)at * (size_t)k : NULL;
 }
 
 const int32_t *rg_request_tokens(const rg_request *r, int i)

@@ -23,13 +23,14 @@ typedef struct rg_request_model {
     const int32_t *eos_ids;
     int32_t n_eos;
     int32_t long_from; /* positions from which on a sequence takes the second variant of ropes; 0: none */
+    int32_t max_draft; /* nodes of a draft at most; 0: answers are not drafted for */
 } rg_request_model;
 
 typedef struct rg_sample { /* one answer */
     /* Written by the engine, read by the reader below n_ready. */
     int32_t *ids;
     float *logprobs;         /* NULL unless asked for */
-    rg_top *tops;            /* n_logprobs each */
+    rg_top *tops;            /* n_logprobs each, of max_tokens ids and then of max_draft nodes of a draft */
     atomic_int n_ready;      /* ids that are there */
     atomic_int finish;       /* rg_finish; set after the last n_ready */
     int32_t stop_id;         /* the stop id that ended it, once finished; -1: none did */
@@ -37,6 +38,7 @@ typedef struct rg_sample { /* one answer */
     rg_seq *seq;
     rg_grammar_state *grammar; /* where the answer stands in its grammar; NULL: it may be anything */
     int32_t n_output;
+    int32_t lane;            /* its place among the answers that are drafted for; see speculation.h */
     rg_speller speller;      /* of what is certain of its text */
     int32_t *stop_at;        /* [n_stop] places of the stop-text matcher in that text */
     int32_t *try_stop_at;    /* [n_stop] scratch: the same if the answer ended here */
@@ -72,6 +74,8 @@ struct rg_request {
     int32_t n_eos;
     int32_t *tokens;         /* prompt and output of each sample in turn, contiguous */
     rg_sample *samples;
+    int32_t max_draft;
+    atomic_int n_drafted, n_accepted, n_steps; /* ids of drafts, those accepted, and steps that drew ids */
     int32_t dim;
     float *embedding;        /* [dim], once finished; NULL unless it is asked for */
     double *pool_sum;        /* [dim] of the rows pooled so far; NULL but for RG_POOLING_MEAN */
@@ -133,6 +137,10 @@ static inline int32_t rg_request_cacheable(const rg_request *r, int32_t n)
         return n;
     return r->n_scoring > 1 ? r->n_scoring : 0;
 }
+
+/* Where the best ids beside the next one go, or beside the one after a node of the answer's draft; NULL: they are not
+ * wanted. */
+rg_top *rg_request_tops(const rg_request *r, int i, int32_t node);
 
 /* ---- answers (mailbox.c) ---- */
 

@@ -208,34 +208,52 @@ static void ban(float *logits, const int32_t *banned, int32_t n_banned)
         logits[banned[i]] = -INFINITY;
 }
 
+/* A history in its parts: prompt, output, draft. */
+enum { PROMPT, OUTPUT, DRAFT, N_PARTS };
+
+static const int32_t *part_of(const rg_history *h, int part, int32_t *n)
+{
+    *n = part == PROMPT ? h->n_prompt : part == OUTPUT ? h->n_output : h->n_draft;
+    return part == PROMPT ? h->prompt : part == OUTPUT ? h->output : h->draft;
+}
+
 static void penalize_repetition(rg_sampler *s, float *logits, const rg_history *h, float penalty)
 {
-    for (int part = 0; part < 2; part++) {
-        const int32_t *ids = part ? h->output : h->prompt;
-        int32_t n = part ? h->n_output : h->n_prompt;
+    const int32_t *ids;
+    int32_t n;
 
+    for (int part = PROMPT; part < N_PARTS; part++) {
+        ids = part_of(h, part, &n);
         for (int32_t i = 0; i < n; i++) {
             if (s->count[ids[i]]++)
                 continue;
             logits[ids[i]] = logits[ids[i]] > 0 ? logits[ids[i]] / penalty : logits[ids[i]] * penalty;
         }
     }
-    for (int32_t i = 0; i < h->n_prompt; i++)
-        s->count[h->prompt[i]] = 0;
-    for (int32_t i = 0; i < h->n_output; i++)
-        s->count[h->output[i]] = 0;
+    for (int part = PROMPT; part < N_PARTS; part++) {
+        ids = part_of(h, part, &n);
+        for (int32_t i = 0; i < n; i++)
+            s->count[ids[i]] = 0;
+    }
 }
 
 static void penalize_output(rg_sampler *s, float *logits, const rg_history *h, float frequency, float presence)
 {
-    for (int32_t i = 0; i < h->n_output; i++)
-        s->count[h->output[i]]++;
-    for (int32_t i = 0; i < h->n_output; i++) {
-        int32_t id = h->output[i];
+    const int32_t *ids;
+    int32_t n;
 
-        if (s->count[id])
-            logits[id] -= frequency * (float)s->count[id] + presence;
-        s->count[id] = 0;
+    for (int part = OUTPUT; part < N_PARTS; part++) {
+        ids = part_of(h, part, &n);
+        for (int32_t i = 0; i < n; i++)
+            s->count[ids[i]]++;
+    }
+    for (int part = OUTPUT; part < N_PARTS; part++) {
+        ids = part_of(h, part, &n);
+        for (int32_t i = 0; i < n; i++) {
+            if (s->count[ids[i]])
+                logits[ids[i]] -= frequency * (float)s->count[ids[i]] + presence;
+            s->count[ids[i]] = 0;
+        }
     }
 }
 

@@ -17,6 +17,8 @@ typedef struct rg_sample_key { /* what makes a draw its own */
 typedef struct rg_history { /* what penalties look at */
     const int32_t *prompt, *output;
     int32_t n_prompt, n_output;
+    const int32_t *draft; /* [n_draft] ids that follow the output if a draft is right */
+    int32_t n_draft;
 } rg_history;
 
 /* Scratch for one thread and one vocabulary. */

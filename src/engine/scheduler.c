@@ -68,7 +68,7 @@ rg_scheduler *rg_scheduler_new(rg_states *states, rg_admission *admission, const
     if (!s->fair)
         goto fail;
     for (size_t i = 0; i < n; i++) {
-        rg_seq *q = rg_seq_new(states, options->max_seq_len, 0, err);
+        rg_seq *q = rg_seq_new(states, options->max_seq_len + options->max_draft, 0, err);
 
         if (!q)
             goto fail;

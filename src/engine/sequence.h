@@ -72,6 +72,9 @@ void rg_seq_scratch(rg_seq *q);
  * is seen.  Only where nothing is kept per sequence. */
 void rg_seq_scratch_from(rg_states *s, rg_seq *q, int32_t from);
 
+/* True if drafts can only be chains: a recurrent state takes them one after the other. */
+bool rg_states_keep_chains(const rg_states *s);
+
 /* Fill the state's part of a span that computes rows [length, length + n_rows). */
 void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft, rg_span *span);
 

@@ -80,6 +80,11 @@ static int32_t most_blocks(const rg_states *s, int g, int32_t n)
     return (int32_t)rg_group_blocks(&s->spec.group[g], n);
 }
 
+bool rg_states_keep_chains(const rg_states *s)
+{
+    return s->has_recurrent;
+}
+
 double rg_states_share(const rg_states *s, int32_t n_positions)
 {
     double most = 0;

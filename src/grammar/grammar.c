@@ -23,6 +23,7 @@ struct rg_grammar_state {
     rg_heads heads, next[2];
     uint64_t *bits;
     bool lost;
+    bool scratch; /* g is borrowed, and may change */
 };
 
 static void free_grammar(rg_grammar *g)
@@ -135,12 +136,12 @@ size_t rg_grammar_bytes(const rg_grammar *g)
 
 /* ---- an answer --------------------------------------------------------------------------------------------------- */
 
-rg_grammar_state *rg_grammar_start(rg_grammar *g, rg_error *err)
+static rg_grammar_state *new_state(const rg_grammar_vocab *v, rg_error *err)
 {
     rg_grammar_state *s = rg_zalloc(sizeof *s);
 
     if (s) {
-        s->bits = rg_array(rg_vocab_words(g->v), sizeof *s->bits);
+        s->bits = rg_array(rg_vocab_words(v), sizeof *s->bits);
         if (!rg_stacks_init(&s->stacks, STATE_FRAMES) || !s->bits) {
             rg_stacks_fini(&s->stacks);
             rg_free(s->bits);
@@ -149,7 +150,25 @@ rg_grammar_state *rg_grammar_start(rg_grammar *g, rg_error *err)
         }
     }
     if (!s)
-        return rg_fail_memory(err, sizeof *s), NULL;
+        rg_fail_memory(err, sizeof *s);
+    return s;
+}
+
+rg_grammar_state *rg_grammar_scratch(const rg_grammar_state *like, rg_error *err)
+{
+    rg_grammar_state *s = new_state(like->g->v, err);
+
+    if (s)
+        s->scratch = true;
+    return s;
+}
+
+rg_grammar_state *rg_grammar_start(rg_grammar *g, rg_error *err)
+{
+    rg_grammar_state *s = new_state(g->v, err);
+
+    if (!s)
+        return NULL;
     rg_grammar_ref(g);
     s->g = g;
     s->heads.n = 1;
@@ -161,7 +180,8 @@ void rg_grammar_stop(rg_grammar_state *s)
 {
     if (!s)
         return;
-    rg_grammar_unref(s->g);
+    if (!s->scratch)
+        rg_grammar_unref(s->g);
     rg_stacks_fini(&s->stacks);
     rg_free(s->bits);
     rg_free(s);
@@ -169,7 +189,8 @@ void rg_grammar_stop(rg_grammar_state *s)
 
 void rg_grammar_copy(rg_grammar_state *to, const rg_grammar_state *from)
 {
-    RG_ASSERT(to->g == from->g);
+    RG_ASSERT(to->g == from->g || to->scratch);
+    to->g = from->g;
     rg_stacks_copy(&to->stacks, &from->stacks);
     to->heads = from->heads;
     to->lost = from->lost;
@@ -209,6 +230,11 @@ bool rg_grammar_advance(rg_grammar_state *s, int32_t id)
 bool rg_grammar_lost(const rg_grammar_state *s)
 {
     return s->lost;
+}
+
+void rg_grammar_lose(rg_grammar_state *s)
+{
+    s->lost = true;
 }
 
 bool rg_grammar_complete(const rg_grammar_state *s)

@@ -29,7 +29,10 @@ size_t rg_grammar_bytes(const rg_grammar *g); /* of memory that it takes by now,
 typedef struct rg_grammar_state rg_grammar_state;
 rg_grammar_state *rg_grammar_start(rg_grammar *g, rg_error *err); /* holds a reference to g */
 void rg_grammar_stop(rg_grammar_state *s);                        /* NULL is fine */
-void rg_grammar_copy(rg_grammar_state *to, const rg_grammar_state *from); /* of one grammar */
+void rg_grammar_copy(rg_grammar_state *to, const rg_grammar_state *from); /* of one grammar, or to a scratch state */
+/* A state into which states of any grammar of that state's vocabulary may be copied; it refers to a grammar only as
+ * long as the state that was copied last does. */
+rg_grammar_state *rg_grammar_scratch(const rg_grammar_state *like, rg_error *err);
 
 /* Set to -INFINITY the logits [n] of ids that must not come next.  may_end: the ids in ends[0, n_ends) are allowed
  * where the grammar is complete, and nowhere else.  Never bans everything: where the grammar is complete and nothing
@@ -42,5 +45,6 @@ bool rg_grammar_complete(const rg_grammar_state *s); /* the answer may end here 
 bool rg_grammar_stuck(rg_grammar_state *s);          /* complete, and no id can follow: it ends here */
 bool rg_grammar_lost(const rg_grammar_state *s);     /* some alternatives could not be followed, or were missing in a
                                                       *   mask */
+void rg_grammar_lose(rg_grammar_state *s);           /* as one that is lost: a copy of it was */
 
 #endif

@@ -12,7 +12,7 @@
 enum {
     RG_BLOCK = 64,      /* positions of a block of state, and of a chunk of a recurrence */
     RG_SEGMENT = 1024,  /* keys whose partial attention is merged as one */
-    RG_MAX_DRAFT = 63,  /* draft rows of a span: they cross at most one block boundary */
+    RG_MAX_DRAFT = 127, /* draft rows of a span */
     RG_MAX_GROUPS = 16, /* kinds of state in one model */
 };
 

@@ -11,7 +11,7 @@
 #include "base/pool.h"
 #include "engine/loop.h"
 
-enum { VOCAB = 64, DIM = 3, MAX_ROWS = 96, MAX_LOGITS = 24, EOS = 7, FAKE_THREADS = 2 };
+enum { VOCAB = 64, DIM = 3, MAX_ROWS = 96, MAX_LOGITS = 24, EOS = 7, FAKE_THREADS = 2, FAKE_DRAFT = 12 };
 
 typedef struct mix { /* one layer of each kind that is wanted */
     const char *name;
@@ -62,8 +62,18 @@ static uint8_t *cell(const fake *f, const rg_span *span, const rg_kv *kv, int32_
     return m->data + (size_t)block * m->block_bytes + kv->offset + (size_t)(p % RG_BLOCK) * sizeof(float);
 }
 
-static uint64_t read_history(const fake *f, const rg_span *span, int32_t p)
+/* Where row r finds the K/V of a position: a row of a draft tree through its list. */
+static int32_t slot_seen(const fake *f, const rg_span *span, int32_t r, int32_t position)
 {
+    const int32_t *list = f->batch->ancestors ? f->batch->ancestors[r] : NULL;
+    int32_t first = span->start + span->n_rows - span->n_draft;
+
+    return list && position >= first ? list[position - first] : position;
+}
+
+static uint64_t read_history(const fake *f, const rg_span *span, int32_t r)
+{
+    int32_t p = f->batch->index[r];
     uint64_t h = 1;
 
     for (int l = 0; l < f->n_layers; l++) {
@@ -73,7 +83,7 @@ static uint64_t read_history(const fake *f, const rg_span *span, int32_t p)
         for (int32_t k = first; kv->group >= 0 && k <= p; k++) {
             int32_t id;
 
-            memcpy(&id, cell(f, span, kv, k), sizeof id);
+            memcpy(&id, cell(f, span, kv, slot_seen(f, span, r, k)), sizeof id);
             h = stir(h, (uint64_t)(uint32_t)id + 1000u * (unsigned)l);
         }
     }
@@ -83,33 +93,45 @@ static uint64_t read_history(const fake *f, const rg_span *span, int32_t p)
 static void fake_span(fake *f, const rg_span *span)
 {
     const rg_batch *b = f->batch;
+    int32_t end = span->first_row + span->n_rows;
 
-    assert_int_equal(span->n_draft, 0);
-    assert_int_equal(span->n_replay, 0);
-    for (int32_t r = span->first_row; r < span->first_row + span->n_rows; r++) {
-        assert_int_equal(b->index[r], span->start + r - span->first_row);
+    for (int32_t r = span->first_row; r < end; r++) {
+        int32_t slot = b->slot ? b->slot[r] : b->index[r];
+
+        assert_int_equal(slot, span->start + r - span->first_row);
+        assert_true(b->index[r] == slot || (r >= end - span->n_draft && b->index[r] < slot));
         assert_int_equal(b->kv_end[r], b->index[r] + 1);
         for (int l = 0; l < f->n_layers; l++)
             if (f->keep[l].kv.group >= 0)
-                memcpy(cell(f, span, &f->keep[l].kv, b->index[r]), &b->token[r], sizeof(int32_t));
-    }
-    for (int32_t r = span->first_row; r < span->first_row + span->n_rows; r++)
+                memcpy(cell(f, span, &f->keep[l].kv, slot), &b->token[r], sizeof(int32_t));
         f->hash[r] = 0;
+    }
     for (int l = 0; l < f->n_layers; l++) {
         const rg_buffer *state = &f->keep[l].buffer[0];
         const rg_group_memory *m;
         uint8_t *slot;
+        int32_t *log;
         uint64_t h = 0;
 
         if (!f->keep[l].n_buffers)
             continue;
         m = &rg_store_groups(f->runner.store)[state->group];
         slot = m->data + (size_t)span->tables[state->group][0] * m->block_bytes + state->offset;
+        log = (int32_t *)(void *)(slot - state->offset + state->draft_offset);
+        assert_true(span->n_draft <= FAKE_DRAFT && span->n_replay <= FAKE_DRAFT);
         if (!rg_span_is_fresh(span))
             memcpy(&h, slot, sizeof h);
-        for (int32_t r = span->first_row; r < span->first_row + span->n_rows; r++)
+        for (int32_t i = 0; i < span->n_replay; i++)
+            h = stir(h, (uint64_t)log[i] + 1);
+        for (int32_t r = span->first_row; r < end; r++) {
+            if (r == end - span->n_draft)
+                memcpy(slot, &h, sizeof h);
+            if (r >= end - span->n_draft)
+                log[r - end + span->n_draft] = b->token[r];
             f->hash[r] = h = stir(h, (uint64_t)b->token[r] + 1);
-        memcpy(slot, &h, sizeof h);
+        }
+        if (!span->n_draft)
+            memcpy(slot, &h, sizeof h);
     }
 }
 
@@ -120,7 +142,7 @@ static uint64_t hash_of_row(const fake *f, int32_t r)
 
     while (r >= span->first_row + span->n_rows)
         span++;
-    return stir(f->hash[r], read_history(f, span, f->batch->index[r]));
+    return stir(f->hash[r], read_history(f, span, r));
 }
 
 static void fake_rows(void *arg, int thread)
@@ -174,10 +196,10 @@ static fake *fake_new(const mix *m, rg_error *err)
     f->keep[1].kv = m->window ? kv : none;
     f->keep[1].kv.window = m->window;
     f->keep[2].n_buffers = m->recurrent;
-    f->keep[2].buffer[0] = (rg_buffer){ .name = "hash", .bytes = sizeof(uint64_t) };
+    f->keep[2].buffer[0] = (rg_buffer){ .name = "hash", .bytes = sizeof(uint64_t), .draft_bytes = sizeof(int32_t) };
     f->keep[3].kv = m->latent ? kv : none;
     f->keep[3].kv.latent = m->latent;
-    assert_true(rg_state_declare(&f->spec, f->keep, f->n_layers, RG_F32, 0, err));
+    assert_true(rg_state_declare(&f->spec, f->keep, f->n_layers, RG_F32, FAKE_DRAFT, err));
     for (int g = 0; g < f->spec.n_groups; g++)
         n_blocks[g] = f->spec.group[g].per == RG_PER_SEQUENCE ? m->n_slots
                       : f->spec.group[g].window               ? m->n_window

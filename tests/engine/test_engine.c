@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "engine/draft/draft.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 
@@ -218,7 +219,8 @@ static void live_open(live *l, const mix *m, rg_loop *loop, rg_rng *g)
     if (p.prompt_logprobs && !rg_rng_below(g, 3))
         p.max_tokens = 0;
     *l = (live){ 0 };
-    l->r = rg_request_new(&p, &(rg_request_model){ VOCAB, MAX_LEN, DIM, NULL, eos, 1 }, &err);
+    l->r = rg_request_new(&p, &(rg_request_model){ .vocab_size = VOCAB, .max_seq_len = MAX_LEN, .dim = DIM, .eos_ids = eos,
+                                                  .n_eos = 1, .max_draft = FAKE_DRAFT }, &err);
     assert_ok(l->r, err);
     l->want = rg_array((size_t)p.n_samples, sizeof *l->want);
     if (p.embed)
@@ -228,6 +230,59 @@ static void live_open(live *l, const mix *m, rg_loop *loop, rg_rng *g)
     for (int i = 0; i < p.n_samples && !p.embed; i++)
         expect(m, &p, i, l->r->params.max_tokens, &l->want[i]);
     assert_ok(rg_loop_submit(loop, l->r, &err), err);
+}
+
+/* ---- a drafter that knows the answers, and errs -------------------------------------------------------------------- */
+
+typedef struct oracle {
+    rg_drafter d;
+    const live *lives;
+    rg_rng g;
+    uint32_t errs;   /* of 8 ids */
+    long n_ended;
+} oracle;
+
+/* The id of an answer at a place, or any. */
+static int32_t guess(oracle *o, const live *l, int sample, int32_t at)
+{
+    const expected *e = l && rg_rng_below(&o->g, 8) >= o->errs ? &l->want[sample] : NULL;
+
+    return e && at < e->n ? e->ids[at] : (int32_t)rg_rng_below(&o->g, VOCAB);
+}
+
+static bool oracle_propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
+{
+    oracle *o = (oracle *)d;
+
+    for (int32_t k = 0; k < n; k++) {
+        const rg_draft_ask *a = &asks[k];
+        int32_t at = a->n_ids - a->request->params.n_prompt, path[RG_MAX_DRAFT];
+        bool tree = !a->chain && rg_rng_below(&o->g, 2);
+        const live *l = o->lives;
+
+        while (l < o->lives + MAX_LIVE && l->r != a->request)
+            l++;
+        l = l < o->lives + MAX_LIVE ? l : NULL;
+        for (int32_t i = (int32_t)rg_rng_below(&o->g, (uint32_t)a->most + 1); i > 0; i--) {
+            int32_t parent = a->draft->n - 1;
+            if (tree && rg_rng_below(&o->g, 3) == 0)
+                parent = (int32_t)rg_rng_below(&o->g, (uint32_t)a->draft->n + 1) - 1;
+            rg_draft_add(a->draft, parent, guess(o, l, a->sample, at + rg_draft_path(a->draft, parent, path)));
+        }
+    }
+    return true;
+}
+
+static void oracle_end(rg_drafter *d, int32_t lane, const int32_t *ids, int32_t n_ids, uint64_t tenant)
+{
+    (void)lane, (void)ids, (void)n_ids, (void)tenant;
+    ((oracle *)d)->n_ended++;
+}
+
+static void oracle_init(oracle *o, const live *lives, uint64_t seed)
+{
+    *o = (oracle){ .d = { .depth = FAKE_DRAFT, .propose = oracle_propose, .end = oracle_end }, .lives = lives,
+                   .g = { .seed = seed }, .errs = (uint32_t)(seed % 5) };
 }
 
 /* ---- many random steps ------------------------------------------------------------------------------------------- */
@@ -274,7 +329,7 @@ static int n_preempted_in_front(const live *lives, bool *background_holds)
     return n;
 }
 
-static void run_random(const mix *m, bool use_prefixes, rg_preempt preempt, int n_steps, uint64_t seed)
+static void run_random(const mix *m, bool use_prefixes, bool drafts, rg_preempt preempt, int n_steps, uint64_t seed)
 {
     rg_rng g = { .seed = seed }, budgets = { .seed = seed + 1 }, clock = { .seed = seed + 2 };
     rg_loop_options options = options_of(use_prefixes, preempt);
@@ -284,8 +339,14 @@ static void run_random(const mix *m, bool use_prefixes, rg_preempt preempt, int 
     rg_error err;
     fake *f = fake_new(m, &err);
     rg_loop *loop;
+    oracle o;
 
     assert_ok(f, err);
+    oracle_init(&o, lives, seed);
+    if (drafts) {
+        options.drafter = &o.d;
+        options.max_draft = FAKE_DRAFT;
+    }
     options.share_prefixes = seed % 2;
     options.static_batching = seed % 5 == 4;
     if (seed % 3 == 2) {
@@ -326,9 +387,11 @@ static void run_random(const mix *m, bool use_prefixes, rg_preempt preempt, int 
             break;
         assert_true(step < 20 * n_steps);
     }
-    print_message("%s%s: %d requests, %d preempted, %d rows, %d from the cache\n", m->name,
-                  use_prefixes ? ", prefixes" : "", n_done, (int)rg_loop_stats(loop).n_preempted,
-                  (int)rg_loop_stats(loop).n_rows, (int)rg_loop_stats(loop).n_cached_rows);
+    rg_stats s = rg_loop_stats(loop);
+    print_message("%s%s%s: %d requests, %d preempted, %d rows, %d from the cache, %d drafted, %d accepted\n", m->name,
+                  use_prefixes ? ", prefixes" : "", drafts ? ", drafts" : "", n_done, (int)s.n_preempted, (int)s.n_rows,
+                  (int)s.n_cached_rows, (int)s.n_draft_rows, (int)s.n_draft_accepted);
+    assert_true(!drafts || (s.n_draft_accepted > 0 && s.n_draft_accepted <= s.n_draft_rows && o.n_ended > 0));
     assert_true(n_done > n_steps / 100);
     rg_clock_set(NULL, NULL);
     rg_loop_free(loop);
@@ -368,9 +431,11 @@ static void output_is_that_of_the_request_alone(void **state)
 
     (void)state;
     for (size_t i = 0; i < RG_LEN(mixes); i++) {
-        run_random(&mixes[i], true, RG_PREEMPT_RECOMPUTE, n_steps, test_seed + 100 * i);
-        run_random(&mixes[i], true, RG_PREEMPT_SWAP, n_steps, test_seed + 100 * i + 1);
-        run_random(&mixes[i], false, RG_PREEMPT_AUTO, n_steps, test_seed + 100 * i + 2);
+        run_random(&mixes[i], true, false, RG_PREEMPT_RECOMPUTE, n_steps, test_seed + 100 * i);
+        run_random(&mixes[i], true, false, RG_PREEMPT_SWAP, n_steps, test_seed + 100 * i + 1);
+        run_random(&mixes[i], false, false, RG_PREEMPT_AUTO, n_steps, test_seed + 100 * i + 2);
+        run_random(&mixes[i], true, true, RG_PREEMPT_AUTO, n_steps, test_seed + 100 * i + 3);
+        run_random(&mixes[i], false, true, RG_PREEMPT_SWAP, n_steps, test_seed + 100 * i + 4);
     }
 }
 

@@ -1,0 +1,89 @@
+/* draft.c -- trees of drafts, and the table of drafters. */
+#include "engine/draft/draft.h"
+
+#include <string.h>
+
+#define DRAFTER(name) extern const rg_draft_kind rg_draft_##name;
+#include "engine/draft/drafters.def"
+
+static const rg_draft_kind *const kinds[] = {
+#define DRAFTER(name) &rg_draft_##name,
+#include "engine/draft/drafters.def"
+};
+
+const rg_draft_kind *rg_draft_kind_find(const char *name)
+{
+    for (size_t i = 0; i < RG_LEN(kinds); i++)
+        if (!strcmp(kinds[i]->name, name))
+            return kinds[i];
+    return NULL;
+}
+
+const rg_draft_kind *rg_draft_kind_nth(size_t i)
+{
+    return i < RG_LEN(kinds) ? kinds[i] : NULL;
+}
+
+void rg_drafter_close(rg_drafter *d)
+{
+    if (d)
+        d->close(d);
+}
+
+int32_t rg_draft_find(const rg_draft_tree *d, int32_t parent, int32_t id)
+{
+    for (int32_t i = parent + 1; i < d->n; i++)
+        if (d->parent[i] == parent && d->id[i] == id)
+            return i;
+    return -1;
+}
+
+int32_t rg_draft_add(rg_draft_tree *d, int32_t parent, int32_t id)
+{
+    int32_t node = rg_draft_find(d, parent, id);
+
+    RG_ASSERT(parent >= -1 && parent < d->n);
+    if (node >= 0)
+        return node;
+    if (d->n == RG_MAX_DRAFT)
+        return -1;
+    d->id[d->n] = id;
+    d->parent[d->n] = parent;
+    return d->n++;
+}
+
+int32_t rg_draft_path(const rg_draft_tree *d, int32_t node, int32_t *path)
+{
+    int32_t n = 0;
+
+    for (int32_t i = node; i >= 0; i = d->parent[i])
+        n++;
+    for (int32_t i = node, k = n; i >= 0; i = d->parent[i])
+        path[--k] = i;
+    return n;
+}
+
+void rg_draft_prune(rg_draft_tree *d, const bool *keep)
+{
+    int32_t to[RG_MAX_DRAFT], n = 0;
+
+    for (int32_t i = 0; i < d->n; i++) {
+        int32_t parent = d->parent[i] < 0 ? -1 : to[d->parent[i]];
+
+        to[i] = -1;
+        if (!keep[i] || (d->parent[i] >= 0 && parent < 0))
+            continue;
+        to[i] = n;
+        d->id[n] = d->id[i];
+        d->parent[n++] = parent;
+    }
+    d->n = n;
+}
+
+bool rg_draft_is_chain(const rg_draft_tree *d)
+{
+    for (int32_t i = 0; i < d->n; i++)
+        if (d->parent[i] != i - 1)
+            return false;
+    return true;
+}

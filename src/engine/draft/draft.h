@@ -1,0 +1,99 @@
+/* draft.h -- drafters: guesses of the ids that answers go on with, for the model to check in its next step.
+ *
+ * Computing several rows of one sequence costs little more than computing one, as long as a step is bound by memory.
+ * So before a step the loop asks a drafter about answers that are being written, and gets a tree of ids for each: every
+ * path from its root is a guess at what follows the answer's last id, and a chain is a tree.  The step computes a row
+ * for each id of the tree beside everyone else's rows and draws an id after every row.  Where a drawn id is the guess,
+ * the row after it counts, and so on; the other rows are forgotten.  A wrong guess costs time and changes no answer.
+ *
+ * To write a drafter: one file here with one rg_draft_kind, and one line in drafters.def.  Only `propose` is needed.  A
+ * drafter knows an answer by its lane, a number that is the answer's own until `end`, or until `begin` gives the lane
+ * to another one.  All calls come from the engine's thread, between steps, and allocate nothing after `open`. */
+#ifndef RG_ENGINE_DRAFT_DRAFT_H
+#define RG_ENGINE_DRAFT_DRAFT_H
+
+#include "engine/request.h"
+
+/* The tree of one answer: its nodes are ids, children after their parents. */
+typedef struct rg_draft_tree {
+    int32_t n;
+    int32_t id[RG_MAX_DRAFT];
+    int32_t parent[RG_MAX_DRAFT]; /* a node; -1: it follows the answer's last id.  Children of one parent differ */
+} rg_draft_tree;
+
+/* The node for an id after a parent (-1: after the answer's last id), new if there is none yet.  -1: no room. */
+int32_t rg_draft_add(rg_draft_tree *d, int32_t parent, int32_t id);
+int32_t rg_draft_find(const rg_draft_tree *d, int32_t parent, int32_t id); /* -1: there is none */
+/* Nodes from the root to this one, itself last, into path [RG_MAX_DRAFT]; their number.  node -1: 0. */
+int32_t rg_draft_path(const rg_draft_tree *d, int32_t node, int32_t *path);
+/* Keep the nodes of which `keep` is true and whose parents are kept. */
+void rg_draft_prune(rg_draft_tree *d, const bool *keep);
+/* True if each node's parent is the one before it. */
+bool rg_draft_is_chain(const rg_draft_tree *d);
+
+/* One answer to draft for. */
+typedef struct rg_draft_ask {
+    int32_t lane;
+    const rg_request *request;
+    int32_t sample;
+    const int32_t *ids;     /* [n_ids] the prompt and the answer so far; the last has no state yet */
+    int32_t n_ids;
+    int32_t depth, most;    /* ids of a path, and of the tree, at most; depth <= most <= RG_MAX_DRAFT */
+    bool chain;             /* no branches: what the sequence keeps cannot hold them */
+    rg_draft_tree *draft;        /* to be filled in; empty */
+} rg_draft_ask;
+
+/* What became of a draft. */
+typedef struct rg_draft_result {
+    int32_t lane;
+    const rg_draft_tree *draft;
+    const int32_t *drawn;   /* [1 + draft->n] the id drawn after the answer's last id, then after each node; -1: none */
+    const int32_t *path;    /* [n_path] the nodes that were accepted, from the root */
+    int32_t n_path;
+} rg_draft_result;
+
+typedef struct rg_draft_kind rg_draft_kind;
+
+typedef struct rg_drafter rg_drafter;
+struct rg_drafter {
+    const rg_draft_kind *kind;
+    int32_t depth;          /* of its deepest path */
+
+    /* Fill in the drafts of n answers, no lane twice; an empty one is no guess.  False: the drafter has failed and is
+     * to be closed. */
+    bool (*propose)(rg_drafter *d, const rg_draft_ask *asks, int32_t n);
+
+    /* The rest may be NULL.  The lane is a new answer's: forget what was known of it. */
+    void (*begin)(rg_drafter *d, int32_t lane);
+    /* After a step in which the lane's draft was checked. */
+    void (*checked)(rg_drafter *d, const rg_draft_result *result);
+    /* The answer is complete: its prompt and its ids, and a hash of who asked. */
+    void (*end)(rg_drafter *d, int32_t lane, const int32_t *ids, int32_t n_ids, uint64_t tenant);
+    /* Seconds that a call of propose is expected to take for n answers, each with paths of so many ids; 0: next to
+     * nothing. */
+    double (*cost_s)(const rg_drafter *d, int32_t n, int32_t depth);
+    /* Nodes of the tree that it gives for a depth; NULL: as many, a chain. */
+    int32_t (*nodes)(const rg_drafter *d, int32_t depth);
+
+    void (*close)(rg_drafter *d);
+};
+
+typedef struct rg_draft_options {
+    int32_t n_lanes;
+    int32_t max_draft;      /* nodes of a tree at most, 1 .. RG_MAX_DRAFT */
+    int32_t vocab_size, max_seq_len;
+} rg_draft_options;
+
+struct rg_draft_kind {
+    const char *name; /* as --draft has it */
+    int32_t max_draft; /* nodes of a tree where nothing else is asked for */
+    rg_drafter *(*open)(const rg_draft_options *o, rg_error *err); /* NULL and *err: refused, or no memory */
+};
+
+void rg_drafter_close(rg_drafter *d); /* NULL is fine */
+
+/* By name; NULL: there is none.  The i-th; NULL past the end. */
+const rg_draft_kind *rg_draft_kind_find(const char *name);
+const rg_draft_kind *rg_draft_kind_nth(size_t i);
+
+#endif

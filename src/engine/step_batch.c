@@ -1,0 +1,143 @@
+/* step_batch.c -- see step_batch.h. */
+#include "engine/step_batch.h"
+
+#include "base/mem.h"
+
+bool rg_step_batch_init(rg_step_batch *l, int32_t max_seqs, int32_t max_rows, int32_t max_logits, bool trees,
+                        rg_error *err)
+{
+    size_t n = (size_t)max_seqs, rows = (size_t)max_rows, logits = (size_t)max_logits;
+
+    *l = (rg_step_batch){ .max_rows = max_rows, .max_logits = max_logits, .max_seqs = max_seqs };
+    l->spans = rg_array(n, sizeof *l->spans);
+    l->hidden = rg_array(n, sizeof *l->hidden);
+    l->hidden_of = rg_array(n, sizeof *l->hidden_of);
+    l->first_draw = rg_array(n, sizeof *l->first_draw);
+    l->wanted = rg_array(logits, sizeof *l->wanted);
+    l->logit_rows = rg_array(logits, sizeof *l->logit_rows);
+    l->token = rg_array(rows, sizeof *l->token);
+    l->index = rg_array(rows, sizeof *l->index);
+    l->kv_end = rg_array(rows, sizeof *l->kv_end);
+    l->slot = rg_array(rows, sizeof *l->slot);
+    l->pos = rg_array(rows, sizeof *l->pos);
+    l->ancestors = trees ? rg_array(rows, sizeof *l->ancestors) : NULL;
+    l->lists = trees ? rg_array(logits, RG_MAX_DRAFT * sizeof *l->lists) : NULL;
+    if (l->spans && l->hidden && l->hidden_of && l->first_draw && l->wanted && l->logit_rows && l->token && l->index &&
+        l->kv_end && l->slot && l->pos && (!trees || (l->ancestors && l->lists)))
+        return true;
+    return rg_fail_memory(err, n * sizeof *l->spans + rows * sizeof *l->pos + logits * RG_MAX_DRAFT * sizeof *l->lists);
+}
+
+void rg_step_batch_fini(rg_step_batch *l)
+{
+    rg_free(l->spans);
+    rg_free(l->hidden);
+    rg_free(l->hidden_of);
+    rg_free(l->first_draw);
+    rg_free(l->wanted);
+    rg_free(l->logit_rows);
+    rg_free(l->token);
+    rg_free(l->index);
+    rg_free(l->kv_end);
+    rg_free(l->slot);
+    rg_free(l->pos);
+    rg_free(l->ancestors);
+    rg_free(l->lists);
+}
+
+void rg_step_batch_begin(rg_step_batch *l)
+{
+    l->n_lists = 0;
+    l->batch = (rg_batch){ .spans = l->spans,
+                           .token = l->token,
+                           .index = l->index,
+                           .pos = (const int32_t(*)[4])l->pos,
+                           .kv_end = l->kv_end,
+                           .logit_rows = l->logit_rows,
+                           .hidden = l->hidden };
+}
+
+/* A row at a place in the sequence, whose K/V goes to a slot. */
+static int32_t add_row(rg_step_batch *l, int32_t token, int32_t at, int32_t slot)
+{
+    int32_t row = l->batch.n_rows++;
+
+    RG_ASSERT(row < l->max_rows);
+    l->token[row] = token;
+    l->index[row] = at;
+    l->kv_end[row] = at + 1;
+    l->slot[row] = slot;
+    for (int d = 0; d < 4; d++)
+        l->pos[row][d] = at;
+    if (l->ancestors)
+        l->ancestors[row] = NULL;
+    return row;
+}
+
+/* The rows of a tree, whose first node would be at position `first`: a node stands as many positions further as its
+ * path is long, and is put behind the node before it. */
+static void add_tree(rg_step_batch *l, const rg_draft_tree *d, int32_t first)
+{
+    RG_ASSERT(l->ancestors);
+    for (int32_t i = 0; i < d->n; i++) {
+        int32_t *list = l->lists + (size_t)l->n_lists++ * RG_MAX_DRAFT, n = rg_draft_path(d, i, list);
+        int32_t row = add_row(l, d->id[i], first + n - 1, first + i);
+
+        RG_ASSERT(l->n_lists <= l->max_logits);
+        for (int32_t k = 0; k < n; k++)
+            list[k] += first;
+        l->ancestors[row] = list;
+    }
+    l->batch.slot = l->slot;
+    l->batch.ancestors = l->ancestors;
+}
+
+void rg_step_batch_add(rg_step_batch *l, const rg_states *s, const rg_seq *q, const int32_t *tokens, int32_t n_rows,
+                       const rg_draft_tree *draft)
+{
+    rg_span *span = &l->spans[l->batch.n_spans];
+    int32_t n_draft = draft ? draft->n : 0, first_row = l->batch.n_rows, end = q->length + n_rows;
+
+    RG_ASSERT(l->batch.n_spans < l->max_seqs);
+    rg_seq_span(s, q, n_rows + n_draft, n_draft, span);
+    span->first_row = first_row;
+    l->first_draw[l->batch.n_spans++] = -1;
+    for (int32_t k = q->length; k < end; k++)
+        add_row(l, tokens[k], k, k);
+    if (n_draft && !rg_draft_is_chain(draft)) {
+        add_tree(l, draft, end);
+        return;
+    }
+    for (int32_t i = 0; i < n_draft; i++)
+        add_row(l, draft->id[i], end + i, end + i);
+}
+
+static void want_logits(rg_step_batch *l, int32_t row, int32_t node)
+{
+    int32_t n = l->batch.n_logits++;
+
+    RG_ASSERT(n < l->max_logits);
+    l->wanted[n] = (rg_wanted){ l->batch.n_spans - 1, node };
+    l->logit_rows[n] = row;
+}
+
+void rg_step_batch_want_scores(rg_step_batch *l, int32_t first, int32_t n)
+{
+    for (int32_t k = 0; k < n; k++)
+        want_logits(l, l->spans[l->batch.n_spans - 1].first_row + first + k, RG_TO_SCORE);
+}
+
+void rg_step_batch_want_draws(rg_step_batch *l, int32_t n_draft)
+{
+    l->first_draw[l->batch.n_spans - 1] = l->batch.n_logits;
+    for (int32_t node = RG_AFTER_LAST; node < n_draft; node++)
+        want_logits(l, l->batch.n_rows - n_draft + node, node);
+}
+
+void rg_step_batch_want_hidden(rg_step_batch *l, rg_rows run)
+{
+    rg_batch *b = &l->batch;
+
+    l->hidden_of[b->n_hidden] = b->n_spans - 1;
+    l->hidden[b->n_hidden++] = (rg_rows){ l->spans[b->n_spans - 1].first_row + run.first, run.n };
+}

@@ -1,0 +1,52 @@
+/* step_batch.h -- the rows of a step as a batch: one span for each planned sample, with the rows of its draft.
+ *
+ * All arrays are made at once, sized for the largest step.  Knows sequences and drafts, nothing of requests. */
+#ifndef RG_ENGINE_STEP_BATCH_H
+#define RG_ENGINE_STEP_BATCH_H
+
+#include "engine/draft/draft.h"
+
+/* What the logits of a wanted row are for. */
+typedef struct rg_wanted {
+    int32_t span;
+    int32_t node; /* an id is drawn: after this node of the span's draft, or RG_AFTER_LAST; or RG_TO_SCORE */
+} rg_wanted;
+
+enum {
+    RG_AFTER_LAST = -1, /* after the last id that is no draft */
+    RG_TO_SCORE = -2,   /* the id after the row is one of the prompt, and gets a score */
+};
+
+typedef struct rg_step_batch {
+    rg_batch batch;
+    int32_t max_rows, max_logits, max_seqs;
+    rg_span *spans;      /* [max_seqs] */
+    rg_rows *hidden;     /* [max_seqs] */
+    int32_t *hidden_of;  /* [max_seqs] the span of each */
+    int32_t *first_draw; /* [max_seqs] of each span, the wanted row after its last id; those of its draft follow */
+    rg_wanted *wanted;   /* [max_logits] */
+    int32_t *logit_rows; /* [max_logits] */
+    int32_t *token, *index, *kv_end, *slot; /* [max_rows], as is pos */
+    int32_t (*pos)[4];
+    const int32_t **ancestors; /* [max_rows], or NULL: no draft is a tree; */
+    int32_t *lists;            /*   the lists themselves, [max_logits][RG_MAX_DRAFT] */
+    int32_t n_lists;
+} rg_step_batch;
+
+/* trees: drafts may have branches. */
+bool rg_step_batch_init(rg_step_batch *l, int32_t max_seqs, int32_t max_rows, int32_t max_logits, bool trees,
+                        rg_error *err);
+void rg_step_batch_fini(rg_step_batch *l);
+
+void rg_step_batch_begin(rg_step_batch *l);
+/* One span more: rows [length, length + n_rows) of q, whose ids are tokens, and then its draft (NULL: none).  q has
+ * been grown for both. */
+void rg_step_batch_add(rg_step_batch *l, const rg_states *s, const rg_seq *q, const int32_t *tokens, int32_t n_rows,
+                       const rg_draft_tree *draft);
+/* Wants of the span added last: logits for scores, of n rows from `first` on (counted from the span's first); those
+ * that ids are drawn from, after its last id and after each node of the draft; hidden states of a run of rows. */
+void rg_step_batch_want_scores(rg_step_batch *l, int32_t first, int32_t n);
+void rg_step_batch_want_draws(rg_step_batch *l, int32_t n_draft);
+void rg_step_batch_want_hidden(rg_step_batch *l, rg_rows run);
+
+#endif

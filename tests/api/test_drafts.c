@@ -1,0 +1,236 @@
+/* test_drafts.c -- drafts change no answer: ids, log-probabilities and texts are the same with every drafter and without
+ * one, on every architecture, for several answers at once. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/test.h"
+
+#define TALES RG_SOURCE_DIR "/models/tales-1m"
+
+enum { MAX_IDS = 96, MAX_TOPS = 2, N_PROMPT = 40, MAX_SAMPLES = 3, N_REQUESTS = 4 };
+
+typedef struct answer {
+    int32_t ids[MAX_IDS];
+    float logprobs[MAX_IDS];
+    rg_top tops[MAX_IDS][MAX_TOPS];
+    char text[4096];
+    int n;
+    rg_finish finish;
+} answer;
+
+typedef struct answers {
+    answer of[N_REQUESTS][MAX_SAMPLES];
+    rg_usage usage[N_REQUESTS];
+} answers;
+
+static rg_engine *open_with(const char *model, const char *draft, int32_t max_draft)
+{
+    rg_options o = rg_options_default();
+    rg_error err = { 0 };
+
+    o.n_threads = 2;
+    o.kv_bytes = (size_t)64 << 20;
+    o.max_seqs = 12;
+    o.draft = draft;
+    o.max_draft = max_draft;
+    rg_engine *e = rg_open(model, &o, &err);
+    assert_ok(e, err);
+    assert_string_equal(rg_engine_info(e).draft, draft ? draft : "none");
+    return e;
+}
+
+static void collect(rg_request *r, answer *out, rg_usage *usage)
+{
+    rg_token t;
+
+    while (rg_next(r, &t)) {
+        answer *a = &out[t.sample];
+        if (t.id >= 0) {
+            assert_true(a->n < MAX_IDS && t.n_top <= MAX_TOPS);
+            a->logprobs[a->n] = t.logprob;
+            if (t.n_top)
+                memcpy(a->tops[a->n], t.top, (size_t)t.n_top * sizeof *t.top);
+            a->ids[a->n++] = t.id;
+        }
+        strncat(a->text, t.text, sizeof a->text - strlen(a->text) - 1);
+        if (t.finish != RG_RUNNING)
+            a->finish = t.finish;
+    }
+    *usage = rg_request_usage(r);
+    rg_request_close(r);
+}
+
+static void check_same(const char *what, const answers *a, const answers *b)
+{
+    for (int k = 0; k < N_REQUESTS; k++)
+        for (int i = 0; i < MAX_SAMPLES; i++) {
+            const answer *x = &a->of[k][i], *y = &b->of[k][i];
+            if (x->n != y->n || memcmp(x->ids, y->ids, sizeof x->ids) || memcmp(x->tops, y->tops, sizeof x->tops) ||
+                memcmp(x->logprobs, y->logprobs, sizeof x->logprobs) || strcmp(x->text, y->text) || x->finish != y->finish)
+                fail_msg("%s: answer %d of request %d is another one with drafts", what, i, k);
+        }
+}
+
+/* Few ids are likely, so that what stood before comes again. */
+static const rg_logit_bias few[] = { { 5, 40 }, { 9, 41 }, { 17, 40 }, { 30, 41 }, { 31, 40 } };
+
+/* Several requests of all kinds at once. */
+static answers *ask_all(rg_engine *e)
+{
+    answers *all = calloc(1, sizeof *all);
+    int32_t ids[N_REQUESTS][N_PROMPT];
+    rg_request *r[N_REQUESTS];
+    rg_error err = { 0 };
+
+    for (int k = 0; k < N_REQUESTS; k++) {
+        rg_params p = { .prompt = ids[k], .n_prompt = N_PROMPT - k, .max_tokens = MAX_IDS - 7 * k,
+                        .n_samples = k == 2 ? MAX_SAMPLES : 1, .sampling = rg_sampling_default() };
+
+        for (int i = 0; i < N_PROMPT; i++)
+            ids[k][i] = few[(i * i + k) % 7 % 5].id;
+        p.sampling.seed = (uint64_t)k + 3;
+        p.sampling.temperature = k == 1 ? 0 : 0.8f;
+        p.sampling.top_k = k == 2 ? 4 : 0;
+        p.sampling.repetition_penalty = k == 3 ? 1.1f : 1;
+        p.sampling.frequency_penalty = k == 3 ? 0.1f : 0;
+        p.sampling.n_logprobs = k - 1;
+        p.sampling.ignore_eos = k != 3;
+        p.sampling.bias = few;
+        p.sampling.n_bias = k == 1 ? 0 : RG_LEN(few);
+        r[k] = rg_submit(e, &p, &err);
+        assert_ok(r[k], err);
+    }
+    for (int k = 0; k < N_REQUESTS; k++)
+        collect(r[k], all->of[k], &all->usage[k]);
+    rg_engine_check(e);
+    return all;
+}
+
+static void check_golden(const char *folder)
+{
+    const char *path = test_data(folder);
+    rg_engine *plain = open_with(path, NULL, 0), *drafting = open_with(path, "ngram", 0);
+    answers *want = ask_all(plain), *got = ask_all(drafting), *again = ask_all(drafting);
+    rg_stats s = rg_engine_stats(drafting);
+
+    check_same(folder, want, got);
+    check_same(folder, want, again);
+    for (int k = 0; k < N_REQUESTS; k++) {
+        const rg_usage *u = &got->usage[k];
+        int n = 0;
+
+        for (int i = 0; i < MAX_SAMPLES; i++)
+            n += got->of[k][i].n;
+        assert_int_equal(u->n_output, n);
+        assert_true(u->n_accepted <= u->n_drafted && u->n_steps + u->n_accepted >= n);
+        assert_int_equal(want->usage[k].n_drafted, 0);
+    }
+    if (s.n_draft_accepted == 0 || s.n_draft_accepted > s.n_draft_rows || s.draft_accepted_at[0] < s.draft_accepted_at[1])
+        fail_msg("%s: %d drafts accepted of %d", folder, (int)s.n_draft_accepted, (int)s.n_draft_rows);
+    rg_close(plain);
+    rg_close(drafting);
+    free(want);
+    free(got);
+    free(again);
+}
+
+#define GOLDEN(test, folder, worlds)                                                                                             \
+    static void test(void **state)                                                                                               \
+    {                                                                                                                            \
+        (void)state;                                                                                                             \
+        check_golden(folder);                                                                                                    \
+    }
+#include "model/goldens.def"
+#undef GOLDEN
+
+/* ---- grammars, stop texts, end tokens ---------------------------------------------------------------------------- */
+
+static void ask_story(rg_engine *e, const rg_grammar_source *source, const char *prompt, uint64_t seed, answer *out, rg_usage *u)
+{
+    const char *stop[] = { "dog", ". The" };
+    rg_params p = { .max_tokens = MAX_IDS, .n_samples = 1, .sampling = rg_sampling_default() };
+    rg_error err = { 0 };
+    int32_t *ids;
+    size_t n;
+
+    assert_ok(rg_encode(e, prompt, strlen(prompt), RG_ENCODE_DEFAULT, &ids, &n, &err), err);
+    p.prompt = ids;
+    p.n_prompt = (int32_t)n;
+    p.sampling.seed = seed;
+    p.sampling.temperature = 0.6f;
+    p.sampling.min_tokens = (int32_t)(seed % 3) * 10;
+    p.stop = stop;
+    p.n_stop = source ? 0 : 2;
+    p.grammar = source ? rg_grammar_new(e, source, &err) : NULL;
+    assert_ok(!source || p.grammar, err);
+    *out = (answer){ 0 };
+    rg_request *r = rg_submit(e, &p, &err);
+    assert_ok(r, err);
+    collect(r, out, u);
+    rg_grammar_close(p.grammar);
+    rg_ids_free(ids);
+}
+
+static void drafts_keep_to_grammars_and_stops(void **state)
+{
+    static const char list[] = "root ::= (\"The \" (\"cat\" | \"dog\") \" sat. \")+ \"End.\"", schema[] =
+        "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"name\":{\"enum\":[\"Tom\",\"Tim\",\"Tina\"]},"
+        "\"age\":{\"type\":\"integer\"}},\"required\":[\"name\",\"age\"],\"additionalProperties\":false},\"minItems\":3}";
+    static const rg_grammar_source sources[] = { { RG_GRAMMAR_GBNF, list, sizeof list - 1, NULL },
+                                                 { RG_GRAMMAR_JSON_SCHEMA, schema, sizeof schema - 1, NULL } };
+    static const char prompt[] = "The cat sat. The dog sat. The cat sat. [{\"name\": \"Tom\", \"age\": 3}, "
+                                 "{\"name\": \"Tim\", \"age\": 3},";
+    rg_engine *plain = open_with(TALES, NULL, 0), *drafting = open_with(TALES, "ngram", 5);
+    answer *a = calloc(2, sizeof *a);
+    int n_accepted[3] = { 0 };
+
+    (void)state;
+    for (uint64_t seed = 0; seed < 4; seed++)
+        for (size_t k = 0; k < 3; k++) {
+            const rg_grammar_source *source = k < 2 ? &sources[k] : NULL;
+            rg_usage u;
+
+            ask_story(plain, source, prompt, seed, &a[0], &u);
+            ask_story(drafting, source, prompt, seed, &a[1], &u);
+            n_accepted[k] += u.n_accepted;
+            assert_memory_equal(&a[0].ids, &a[1].ids, sizeof a->ids);
+            assert_int_equal(a[0].finish, a[1].finish);
+            assert_string_equal(a[0].text, a[1].text);
+        }
+    for (size_t k = 0; k < 3; k++)
+        assert_true(n_accepted[k] > 0);
+    rg_engine_check(drafting);
+    rg_close(plain);
+    rg_close(drafting);
+    free(a);
+}
+
+static void refusals_are_clear(void **state)
+{
+    rg_options o = rg_options_default();
+    rg_error err = { 0 };
+
+    (void)state;
+    o.draft = "no-such-drafter";
+    assert_null(rg_open(TALES, &o, &err));
+    assert_non_null(strstr(err.text, "no-such-drafter"));
+    assert_non_null(strstr(err.text, "ngram"));
+    o.draft = "ngram";
+    o.max_draft = RG_DRAFT_PLACES + 1;
+    assert_null(rg_open(TALES, &o, &err));
+    assert_int_equal(err.code, RG_E_USAGE);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+#define GOLDEN(test, folder, worlds) cmocka_unit_test(test),
+#include "model/goldens.def"
+#undef GOLDEN
+        cmocka_unit_test(drafts_keep_to_grammars_and_stops),
+        cmocka_unit_test(refusals_are_clear),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
