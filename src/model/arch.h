@@ -65,7 +65,7 @@ typedef struct rg_weight_spec {
     /* Shape of the source where it differs: the tensor that load reads; or a tensor that holds several weights one
      * below the other (of stacked matrices: in each of them), where this one has the rows from first_row on; or, of
      * row_step weights whose runs of row_run rows take turns, a run from first_row on and every row_step-th after
-     * it. */
+     * it.  load, where there is one, takes them out itself. */
     rg_size *stored[3];
     rg_size *first_row;    /* NULL: not part of a larger tensor */
     int row_step;          /* 0: 1 */

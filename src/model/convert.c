@@ -135,7 +135,7 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
                        found);
     if (!rg_origin_check(&s, t, err))
         return false;
-    if (s.part && s.first_row > 0 && !spec->split_in_gguf)
+    if (spec->first_row && spec->first_row(&v->config, layer) > 0 && !spec->split_in_gguf)
         return true;
     size_t len = strlen(spec->gguf);
     bool bias = len > 5 && !strcmp(spec->gguf + len - 5, ".bias");

@@ -27,7 +27,7 @@ rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_
     int n = rg_spec_dims(spec);
 
     s.load = c->from_gguf ? spec->load_gguf : spec->load;
-    s.part = spec->first_row && !(c->from_gguf && spec->split_in_gguf);
+    s.part = spec->first_row && !s.load && !(c->from_gguf && spec->split_in_gguf);
     s.transposed = spec->transposed && !c->from_gguf;
     s.rows = s.stored_rows = n > 1 ? spec->shape[n - 2](c, layer) : spec->shape[0](c, layer);
     s.cols = n > 1 ? spec->shape[n - 1](c, layer) : 1;

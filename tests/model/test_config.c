@@ -515,6 +515,11 @@ static const struct {
     { "deepseek-v2", "{\"mlp_bias\": true}", "mlp_bias" },
     { "mamba", "{\"hidden_act\": \"gelu\"}", "hidden_act" },
     { "mamba", "{\"time_step_rank\": \"many\"}", "time_step_rank" },
+    { "falcon", "{\"alibi\": true}", "alibi" },
+    { "falcon", "{\"num_ln_in_parallel_attn\": 2}", "num_ln_in_parallel_attn" },
+    { "gpt2", "{\"scale_attn_by_inverse_layer_idx\": true}", "scale_attn_by_inverse_layer_idx" },
+    { "gpt2", "{\"add_cross_attention\": true}", "add_cross_attention" },
+    { "opt", "{\"activation_function\": \"quick_gelu\"}", "activation_function" },
     /* Numbers that no model has. */
     { "llama", "{\"num_attention_heads\": 0}", "heads" },
     { "llama", "{\"num_attention_heads\": -4}", "num_attention_heads" },

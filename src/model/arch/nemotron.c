@@ -14,12 +14,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->layer_norm = true;
     c->o_bias = c->attn_bias;
     finish_optional(c, ckpt);
-    if (c->from_gguf) {
-        char key[128];
-
-        c->mlp_bias = rg_checkpoint_find(ckpt, "blk.0.ffn_up.bias");
-        rg_meta_understand(ckpt, rg_gguf_key(ckpt, "attention.layer_norm_rms_epsilon", key));
-    }
+    rg_meta_understand(ckpt, "nemotron.attention.layer_norm_rms_epsilon"); /* GGUF's converter writes it too */
     return finish_heads(c, err) && finish_act(c, ckpt, "hidden_act", RG_RELU2, err) &&
            finish_rope_as(c, ckpt, &(rope_defaults){ .theta = 1e4, .part = 0.5 }, err);
 }
@@ -45,10 +40,7 @@ static const rg_weight_spec layer_weights[] = {
     { W_FFN_NORM, "post_attention_layernorm", "ffn_norm", { DIM }, .load = load_plus_one },
     WEIGHTS_PRE_NORM_BIASES,
     WEIGHTS_GQA(GGUF_HALVES),
-    { W_UP_PROJ, "mlp.up_proj", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },
-    { W_UP_BIAS, "mlp.up_proj.bias", "ffn_up.bias", { FFN_DIM }, SPLIT_ROWS, .when = when_mlp_bias },
-    { W_DOWN_PROJ, "mlp.down_proj", "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS },
-    { W_DOWN_BIAS, "mlp.down_proj.bias", "ffn_down.bias", { DIM }, .when = when_mlp_bias },
+    WEIGHTS_UP_DOWN("mlp.up_proj", "mlp.down_proj"),
     { 0 },
 };
 

@@ -49,6 +49,40 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n)
         dst[i] = src[i] + 1.0f;
 }
 
+/* Of each K/V head's rows (its query heads, key and value), `count` heads from the `first` on. */
+static void rows_of_groups(const rg_config *c, const float *src, float *dst, int64_t n, const int64_t heads[2])
+{
+    int64_t first = heads[0], count = heads[1], all = c->n_heads / c->n_kv_heads + 2;
+    int64_t head = n / (c->n_kv_heads * count); /* values of one head */
+
+    for (int64_t g = 0; g < c->n_kv_heads; g++)
+        memcpy(dst + g * count * head, src + (g * all + first) * head, (size_t)(count * head) * sizeof *dst);
+}
+
+void load_q_of_groups(const rg_config *c, const float *src, float *dst, int64_t n)
+{
+    rows_of_groups(c, src, dst, n, (const int64_t[]){ 0, c->n_heads / c->n_kv_heads });
+}
+
+void load_k_of_groups(const rg_config *c, const float *src, float *dst, int64_t n)
+{
+    rows_of_groups(c, src, dst, n, (const int64_t[]){ c->n_heads / c->n_kv_heads, 1 });
+}
+
+void load_v_of_groups(const rg_config *c, const float *src, float *dst, int64_t n)
+{
+    rows_of_groups(c, src, dst, n, (const int64_t[]){ c->n_heads / c->n_kv_heads + 1, 1 });
+}
+
+void groups_to_gguf(const rg_config *c, const float *src, float *dst, int64_t n)
+{
+    int64_t row = n / QKV_DIM(c, 0), of_q = Q_DIM(c, 0) * row, of_k = KV_DIM(c, 0) * row;
+
+    load_q_of_groups(c, src, dst, of_q);
+    load_k_of_groups(c, src, dst + of_q, of_k);
+    load_v_of_groups(c, src, dst + of_q + of_k, of_k);
+}
+
 void keep_kv(const rg_config *c, int layer, rg_keep *out)
 {
     *out = (rg_keep){ .shared_with = c->layer[layer].kv_layer };
@@ -137,7 +171,7 @@ void finish_optional(rg_config *c, const rg_checkpoint *ckpt)
     c->tie_embeddings = !rg_checkpoint_find(ckpt, "output.weight");
     c->attn_bias = rg_checkpoint_find(ckpt, "blk.0.attn_q.bias");
     c->o_bias = rg_checkpoint_find(ckpt, "blk.0.attn_output.bias");
-    c->mlp_bias = rg_checkpoint_find(ckpt, "blk.0.ffn_gate.bias");
+    c->mlp_bias = rg_checkpoint_find(ckpt, "blk.0.ffn_up.bias");
     c->rope_factors = rg_checkpoint_find(ckpt, "rope_freqs.weight");
 }
 

@@ -56,6 +56,34 @@ void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
     { W_O_PROJ, "self_attn.o_proj", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },                                       \
     { W_O_BIAS, "self_attn.o_proj.bias", "attn_output.bias", { DIM }, .when = when_o_bias }
 /* part: the name of the module that holds them; gate, up and down: names within it. */
+/* q, k and v in one tensor, `name`: in Hugging Face's for each K/V head its query heads, its key and its value, in
+ * GGUF's all of q, then k, then v. */
+void load_q_of_groups(const rg_config *c, const float *src, float *dst, int64_t n);
+void load_k_of_groups(const rg_config *c, const float *src, float *dst, int64_t n);
+void load_v_of_groups(const rg_config *c, const float *src, float *dst, int64_t n);
+void groups_to_gguf(const rg_config *c, const float *src, float *dst, int64_t n);
+#define OF_GROUPS(first, part, ...)                                                                                    \
+    SPLIT_ROWS, .stored = { __VA_ARGS__ }, .first_row = first, .load = load_##part##_of_groups,                        \
+                .to_gguf = groups_to_gguf
+#define WEIGHTS_QKV_GROUPS(name)                                                                                       \
+    { W_Q_PROJ, name, "attn_qkv", { Q_DIM, DIM }, OF_GROUPS(ROW_0, q, QKV_DIM, DIM) },                                 \
+    { W_K_PROJ, name, "attn_qkv", { KV_DIM, DIM }, OF_GROUPS(ROW_OF_K, k, QKV_DIM, DIM) },                             \
+    { W_V_PROJ, name, "attn_qkv", { KV_DIM, DIM }, OF_GROUPS(ROW_OF_V, v, QKV_DIM, DIM) },                             \
+    { W_Q_BIAS, name ".bias", "attn_qkv.bias", { Q_DIM }, OF_GROUPS(ROW_0, q, QKV_DIM), .when = when_attn_bias },      \
+    { W_K_BIAS, name ".bias", "attn_qkv.bias", { KV_DIM }, OF_GROUPS(ROW_OF_K, k, QKV_DIM), .when = when_attn_bias },  \
+    { W_V_BIAS, name ".bias", "attn_qkv.bias", { KV_DIM }, OF_GROUPS(ROW_OF_V, v, QKV_DIM), .when = when_attn_bias }
+/* What follows the attention, and an MLP without a gate, by their names in a Hugging Face directory. */
+#define WEIGHTS_O(name)                                                                                                \
+    { W_O_PROJ, name, "attn_output", { DIM, Q_DIM }, SPLIT_COLS },                                                     \
+    { W_O_BIAS, name ".bias", "attn_output.bias", { DIM }, .when = when_o_bias }
+#define WEIGHTS_UP_DOWN(up, down)                                                                                      \
+    { W_UP_PROJ, up, "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },                                                         \
+    { W_UP_BIAS, up ".bias", "ffn_up.bias", { FFN_DIM }, SPLIT_ROWS, .when = when_mlp_bias },                          \
+    { W_DOWN_PROJ, down, "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS },                                                   \
+    { W_DOWN_BIAS, down ".bias", "ffn_down.bias", { DIM }, .when = when_mlp_bias }
+/* A LayerNorm, by its role and names. */
+#define WEIGHTS_LAYER_NORM(role, name, gguf)                                                                           \
+    { role, name, gguf, { DIM } }, { role##_BIAS, name ".bias", gguf ".bias", { DIM } }
 #define WEIGHTS_MLP_OF(part, gate, up, down)                                                                           \
     { W_GATE_PROJ, part "." gate, "ffn_gate", { FFN_DIM, DIM }, SPLIT_ROWS },                                          \
     { W_UP_PROJ, part "." up, "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },                                                \

@@ -1,0 +1,39 @@
+/* starcoder.c -- StarCoder (GPTBigCode, 2023): GPT-2 with one K/V head for all query heads, or one for each. */
+#include "model/arch/gpt2.h"
+
+static const rg_key keys[] = {
+    KEYS_GPT2,
+    { offsetof(rg_config, n_kv_heads), KEY_INT, NULL, "attention.head_count_kv", 0 },
+};
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    bool one = true;
+
+    if (rg_meta_bool(ckpt, "multi_query", &one, err) < 0)
+        return false;
+    if (!c->from_gguf)
+        c->n_kv_heads = one ? 1 : c->n_heads;
+    rg_meta_understand(ckpt, "num_key_value_heads"); /* it follows from multi_query */
+    return finish_gpt2(c, ckpt, RG_GELU_TANH, err);
+}
+
+static const rg_weight_spec weights[] = { WEIGHTS_GPT2, { 0 } };
+
+static const rg_weight_spec layer_weights[] = {
+    WEIGHTS_LAYER_NORM(W_ATTN_NORM, "ln_1", "attn_norm"),
+    WEIGHTS_QKV_GROUPS("attn.c_attn"),
+    WEIGHTS_O("attn.c_proj"),
+    WEIGHTS_LAYER_NORM(W_FFN_NORM, "ln_2", "ffn_norm"),
+    WEIGHTS_UP_DOWN("mlp.c_fc", "mlp.c_proj"),
+    { 0 },
+};
+
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+
+const rg_arch rg_arch_starcoder = {
+    .hf_name = "GPTBigCodeForCausalLM", .hf_type = "gpt_bigcode", .gguf_name = "starcoder",
+    .hf_prefix = "transformer.h.",
+    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = gpt2_harmless,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .embed = embed_gpt2, .put_gguf = put_gguf_gpt2,
+};
