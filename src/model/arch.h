@@ -105,6 +105,7 @@ struct rg_arch {
     const char *gguf_name;  /* of general.architecture; NULL: GGUF has no form of it */
     bool (*claims)(const rg_checkpoint *ckpt); /* when several share a gguf_name; NULL: yes */
     const char *hf_prefix;  /* of layer weights: "model.layers." */
+    const char *hf_root;    /* with which names of tensors begin, though some directories leave it out; NULL: none */
     const char *layer_list; /* config.json's list with an entry for each layer, counted if no number is given; NULL */
     const rg_key *keys;
     size_t n_keys, own_bytes;

@@ -72,16 +72,26 @@ static void full_name(const rg_origin *s, const char *name, int expert, char out
              number, star ? star + 1 : "");
 }
 
-static const rg_tensor *find(const rg_origin *s, const char *name, int expert, char out[RG_WEIGHT_NAME])
+static const rg_tensor *find_named(const rg_checkpoint *ckpt, const char *name)
 {
     char with[RG_WEIGHT_NAME + 8];
+
+    snprintf(with, sizeof with, "%s.weight", name);
+    const rg_tensor *t = rg_checkpoint_find(ckpt, with);
+    return t ? t : rg_checkpoint_find(ckpt, name);
+}
+
+static const rg_tensor *find(const rg_origin *s, const char *name, int expert, char out[RG_WEIGHT_NAME])
+{
+    const char *root = s->c->from_gguf ? NULL : s->c->arch->hf_root;
 
     full_name(s, name, expert, out);
     if (!s->ckpt)
         return NULL;
-    snprintf(with, sizeof with, "%s.weight", out);
-    const rg_tensor *t = rg_checkpoint_find(s->ckpt, with);
-    return t ? t : rg_checkpoint_find(s->ckpt, out);
+    const rg_tensor *t = find_named(s->ckpt, out);
+    if (!t && root && !strncmp(out, root, strlen(root)))
+        t = find_named(s->ckpt, out + strlen(root));
+    return t;
 }
 
 const rg_tensor *rg_origin_find(rg_origin *s, int expert, char out[RG_WEIGHT_NAME])

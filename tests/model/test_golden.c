@@ -311,6 +311,21 @@ static void stories260K(void **state)
     golden_free(&g);
 }
 
+/* Published files of GPT-2 leave out the first part of all names. */
+static void names_without_their_root(void **state)
+{
+    const char *dir = test_variant("rootless", "gpt2", "config.json", NULL, NULL);
+    char to[600];
+    golden g;
+
+    (void)state;
+    snprintf(to, sizeof to, "%s/model.safetensors", dir);
+    test_copy_file(test_data("gpt2/model.safetensors"), to, "\"transformer.", "            \"");
+    golden_read(&g, "gpt2/golden.safetensors");
+    equals("gpt2 without its root", dir, &g, false);
+    golden_free(&g);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +335,7 @@ int main(int argc, char **argv)
 #undef GOLDEN
 #undef WHOLE
         cmocka_unit_test(stories260K),
+        cmocka_unit_test(names_without_their_root),
     };
 
     test_init(argc, argv);

@@ -52,10 +52,14 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
         block_pre_norm(f, l, x);
 }
 
+/* Masks of the attention, which older directories hold. */
+static const char *const ignored[] = { ".attention.bias", ".attention.masked_bias", NULL };
+
 static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
 
 const rg_arch rg_arch_gptneox = {
     .hf_name = "GPTNeoXForCausalLM", .hf_type = "gpt_neox", .gguf_name = "gptneox", .hf_prefix = "gpt_neox.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
+    .ignored = ignored,
     .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf_decoder,
 };
