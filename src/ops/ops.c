@@ -181,6 +181,34 @@ void rg_scale_by(rg_fwd *f, rg_act *y, float s)
     run(f, &(rg_op){ .kind = RG_OP_SCALE, .out = { y }, .accumulate = true, .x = s });
 }
 
+void rg_scale_columns(rg_fwd *f, rg_act *y, const rg_weight *w)
+{
+    RG_ASSERT(w->cols > 0 && y->cols % w->cols == 0);
+    check_vector(w, w->cols);
+    run(f, &(rg_op){ .kind = RG_OP_SCALE_COLUMNS, .out = { y }, .accumulate = true, .w = { w },
+                     .n = y->cols / (int)w->cols });
+}
+
+void rg_mix(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *m, int n)
+{
+    RG_ASSERT(y->rows == x->rows && m->rows == x->rows && y->offset != x->offset);
+    RG_ASSERT(n > 0 && x->cols % n == 0 && y->cols % n == 0 && m->cols == y->cols / n * (x->cols / n));
+    run(f, &(rg_op){ .kind = RG_OP_MIX, .out = { y }, .in = { x, m }, .n = n });
+}
+
+void rg_match_rms(rg_fwd *f, rg_act *y, const rg_act *x, float floor)
+{
+    RG_ASSERT(y->rows == x->rows && y->cols == x->cols && floor > 0.0f);
+    run(f, &(rg_op){ .kind = RG_OP_MATCH_RMS, .out = { y }, .in = { x }, .accumulate = true, .n = y->cols,
+                     .x = floor });
+}
+
+void rg_cut_gate(rg_fwd *f, rg_act *y, const rg_act *x, float k)
+{
+    RG_ASSERT(y->rows == x->rows && y->cols == x->cols);
+    run(f, &(rg_op){ .kind = RG_OP_CUT_GATE, .out = { y }, .in = { x }, .n = y->cols, .x = k });
+}
+
 void rg_scale_by_position(rg_fwd *f, rg_act *y, float beta, int period, int offset)
 {
     RG_ASSERT(y->rows == f->batch->n_rows && period > 0 && offset >= 0);
@@ -298,7 +326,7 @@ void rg_linear3(rg_fwd *f, rg_act *const y[3], const rg_act *x, const rg_weight 
 
 void rg_linear_heads(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, int x_stride)
 {
-    RG_ASSERT(y->rows == x->rows && y->cols == w->n_mats * w->rows && x_stride > 0);
+    RG_ASSERT(y->rows == x->rows && y->cols == w->n_mats * w->rows && x_stride >= 0);
     RG_ASSERT((w->n_mats - 1) * x_stride + w->cols <= x->cols);
     run(f, &(rg_op){ .kind = RG_OP_LINEAR_HEADS, .out = { y }, .in = { x }, .w = { w }, .n = x_stride });
 }

@@ -262,6 +262,16 @@ void rg_add_to(rg_fwd *f, rg_act *y, const rg_act *x);
 void rg_mul_by(rg_fwd *f, rg_act *y, const rg_act *x);
 /* y *= s. */
 void rg_scale_by(rg_fwd *f, rg_act *y, float s);
+/* y *= w, a vector of cols / k values, each of which multiplies k columns side by side. */
+void rg_scale_columns(rg_fwd *f, rg_act *y, const rg_weight *w);
+/* y_i = sum over j of m_ij x_j: x [rows, b * n] and y [rows, a * n] are runs of n columns, m [rows, a * b] a matrix for
+ * each row.  y is not x. */
+void rg_mix(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *m, int n);
+/* y *= rms(x) / rms(y), row by row, rms being sqrt(mean(x^2)); a mean(y^2) below `floor` counts as that. */
+void rg_match_rms(rg_fwd *f, rg_act *y, const rg_act *x, float floor);
+/* y = relu(x - (mean + k * deviation)), of each row, the deviation being sqrt(mean((x - mean)^2)): of a normal
+ * distribution it leaves the part above its k-th deviation.  y may be x. */
+void rg_cut_gate(rg_fwd *f, rg_act *y, const rg_act *x, float k);
 /* y *= 1 + beta * log(1 + floor((p + offset) / period)), p the position of the row: a scale of queries that grows where
  * a sequence is longer than those of training.  period > 0, offset >= 0. */
 void rg_scale_by_position(rg_fwd *f, rg_act *y, float beta, int period, int offset);
@@ -288,7 +298,7 @@ void rg_linear_add(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, co
 /* Up to three linears of one input at once: q, k and v. */
 void rg_linear3(rg_fwd *f, rg_act *const y[3], const rg_act *x, const rg_weight *const w[3],
                 const rg_weight *const b[3]);
-/* Per head h of w's matrices: y[h * w->rows ..] = w[h] x[h * x_stride .. + w->cols]. */
+/* Per head h of w's matrices: y[h * w->rows ..] = w[h] x[h * x_stride .. + w->cols].  x_stride 0: all of the same. */
 void rg_linear_heads(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, int x_stride);
 /* y = act(gate x + b0) * (up x + b1). */
 void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, const rg_weight *up,

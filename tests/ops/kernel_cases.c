@@ -365,6 +365,16 @@ static void call_l2norm(const rg_cpu *k, float *y, const float *const in[3], int
     k->l2norm(y, in[0], n, 1e-6f);
 }
 
+static void call_match_rms(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    k->match_rms(y, in[0], n, fabsf(a) * 0.1f + 1e-5f);
+}
+
+static void call_cut(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    k->cut(y, in[0], n, a);
+}
+
 static void call_rotate_pairs(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
 {
     (void)a;
@@ -426,6 +436,7 @@ static bool cases_rows(cases *c)
         { "add", call_add },               { "scale", call_scale },
         { "axpy", call_axpy },
         { "softcap", call_softcap },       { "l2norm", call_l2norm },
+        { "match rms", call_match_rms },   { "cut", call_cut },
         { "rotate pairs", call_rotate_pairs }, { "rotate halves", call_rotate_halves },
     };
     static float want[MAX_N];

@@ -114,6 +114,60 @@ static void scale_is(const job *j, const float *x, const float *g, double *y)
         y[i] = (double)x[i] * (double)-0.3f;
 }
 
+static void scale_columns(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    (void)x;
+    (void)g;
+    rg_scale_columns(f, y, j->w);
+}
+
+static void scale_columns_is(const job *j, const float *x, const float *g, double *y)
+{
+    (void)g;
+    for (int i = 0; i < j->cols; i++)
+        y[i] = (double)x[i] * (double)j->w->vec[i / (j->cols / (int)j->w->cols)];
+}
+
+/* Some rows are below the floor. */
+static void match_rms(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    (void)j;
+    (void)x;
+    rg_match_rms(f, y, g, 13.5f);
+}
+
+static void match_rms_is(const job *j, const float *x, const float *g, double *y)
+{
+    double sx = 0, sg = 0;
+
+    for (int i = 0; i < j->cols; i++) {
+        sx += (double)x[i] * (double)x[i] / j->cols;
+        sg += (double)g[i] * (double)g[i] / j->cols;
+    }
+    for (int i = 0; i < j->cols; i++)
+        y[i] = (double)x[i] * sqrt(sg) / sqrt(fmax(sx, 13.5));
+}
+
+static void cut_gate(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
+{
+    (void)j;
+    (void)g;
+    rg_cut_gate(f, y, x, 0.7f);
+}
+
+static void cut_gate_is(const job *j, const float *x, const float *g, double *y)
+{
+    double mean = 0, square = 0;
+
+    (void)g;
+    for (int i = 0; i < j->cols; i++)
+        mean += (double)x[i] / j->cols;
+    for (int i = 0; i < j->cols; i++)
+        square += ((double)x[i] - mean) * ((double)x[i] - mean) / j->cols;
+    for (int i = 0; i < j->cols; i++)
+        y[i] = fmax((double)x[i] - mean - (double)0.7f * sqrt(square), 0);
+}
+
 /* Position 7 r of row r, offset 2, period 5. */
 static void scale_by_position(rg_fwd *f, const job *j, rg_act *y, const rg_act *x, const rg_act *g)
 {
@@ -271,6 +325,9 @@ static const operation operations[] = {
     { .name = "gate", .apply = gate, .define = gate_is },
     { .name = "mul", .apply = mul, .define = mul_is, .only_in_place = true },
     { .name = "scale", .apply = scale, .define = scale_is, .only_in_place = true },
+    { .name = "scale columns", .apply = scale_columns, .define = scale_columns_is, .weight = OF_RUNS, .only_in_place = true },
+    { .name = "match rms", .apply = match_rms, .define = match_rms_is, .only_in_place = true },
+    { .name = "cut gate", .apply = cut_gate, .define = cut_gate_is },
     { .name = "scale by position", .apply = scale_by_position, .define = scale_by_position_is, .only_in_place = true },
     { .name = "embed positions", .apply = embed_positions, .define = embed_positions_is, .only_in_place = true },
     { .name = "rmsnorm", .apply = rmsnorm, .define = rmsnorm_is, .weight = OF_RUN },
@@ -297,7 +354,7 @@ static void check_operation(world *u, const operation *o, int shape, rg_activati
 {
     const int cols = shapes[shape].cols, n_runs = shapes[shape].n_runs, run = cols / n_runs;
     const size_t n = (size_t)(ROWS * cols);
-    const bool wide_gate = o->apply == gate;
+    const bool wide_gate = o->apply == gate || o->apply == match_rms;
     float *x = random_floats(rng, n, 2), *g = random_floats(rng, n, 2), *y = rg_array(n, sizeof *y);
     float *alone = rg_array(n, sizeof *alone), *w = random_floats(rng, (size_t)cols, 1);
     float *b = random_floats(rng, (size_t)cols, 1), *p = random_floats(rng, n * 7, 1);
@@ -354,6 +411,47 @@ static void operations_are_their_definitions(void **state)
     }
 }
 
+static void mix(rg_fwd *f, void *arg)
+{
+    const job *j = arg;
+    const rg_act *x = act_of(f, "x", j->x, j->n, 4 * j->run), *m = act_of(f, "m", j->g, j->n, 12);
+    rg_act *y = rg_act_new(f, "y", 3 * j->run);
+
+    rg_mix(f, y, x, m, j->run);
+    act_out(f, y, j->y);
+}
+
+/* Four runs into three, by a matrix for each row. */
+static void runs_are_mixed(void **state)
+{
+    static const int runs[] = { 1, 17, 64 };
+    rg_rng rng = { .seed = test_seed };
+
+    (void)state;
+    for (size_t k = 0; k < RG_LEN(runs); k++) {
+        const int n = runs[k];
+        rg_span span = { .n_rows = ROWS };
+        float *x = random_floats(&rng, (size_t)(ROWS * 4 * n), 2), *m = random_floats(&rng, ROWS * 12, 2), y[ROWS * 3 * 64];
+        double want[3 * 64];
+        world u;
+
+        world_init(&u, rg_cpu_nth(0), 2, &sizes);
+        world_step(&u, &(rg_batch){ .n_rows = ROWS, .n_spans = 1, .spans = &span }, mix,
+                   &(job){ .x = x, .g = m, .n = ROWS, .run = n, .y = y });
+        for (int r = 0; r < ROWS; r++) {
+            for (int i = 0; i < 3 * n; i++) {
+                want[i] = 0;
+                for (int j = 0; j < 4; j++)
+                    want[i] += (double)m[r * 12 + i / n * 4 + j] * (double)x[(r * 4 + j) * n + i % n];
+            }
+            assert_near(y + r * 3 * n, want, (size_t)(3 * n), 2e-5);
+        }
+        world_fini(&u);
+        rg_free(x);
+        rg_free(m);
+    }
+}
+
 /* A constant row far from 0: its variance is 0, which a sum of squares less a square of the mean would not be. */
 static void layernorm_of_a_constant_is_its_bias(void **state)
 {
@@ -391,6 +489,9 @@ static void counted_text(rg_fwd *f, const rg_weight *w, const rg_weight *b, cons
     rg_mul_by(f, x, g);
     rg_scale_by(f, x, 0.5f);
     rg_scale_by_position(f, x, 0.1f, 8192, 0);
+    rg_scale_columns(f, x, w);
+    rg_match_rms(f, x, x, 1e-5f);
+    rg_cut_gate(f, x, x, 1.0f);
     rg_embed_positions(f, x, &(rg_weight){ .n_mats = 1, .rows = 9, .cols = 60 }, 2);
 }
 
@@ -403,6 +504,7 @@ static void each_is_counted(void **state)
     } want[] = { { "layernorm", 60, 24 }, { "layernorm", 60, 12 }, { "layernorm", 60, 0 }, { "rmsnorm", 60, 12 },
                  { "rmsnorm", 60, 0 },    { "rmsnorm", 60, 60 },   { "l2norm", 60, 0 },    { "activate", 5, 0 },
                  { "mul", 60, 0 },        { "scale", 60, 0 },       { "scale_by_position", 60, 0 },
+                 { "scale_columns", 60, 12 }, { "match_rms", 60, 0 }, { "cut_gate", 60, 0 },
                  { "embed_positions", 60, 7 * 60 } };
     rg_span span = { .n_rows = 7 };
     rg_batch batch = { .n_rows = 7, .n_spans = 1, .spans = &span };
@@ -429,6 +531,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_are_their_definitions),
+        cmocka_unit_test(runs_are_mixed),
         cmocka_unit_test(layernorm_of_a_constant_is_its_bias),
         cmocka_unit_test(each_is_counted),
     };

@@ -173,6 +173,8 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
         c.count.weight_bytes = (double)op->routing->n_experts * ((op->w[0] != NULL) + (op->b[0] != NULL)) *
                                sizeof(float);
         break;
+    case RG_OP_MIX: c.count.ops = 2.0 * c.cells * op->in[0]->cols / op->n; break;
+    case RG_OP_SCALE_COLUMNS:
     case RG_OP_RMSNORM:
     case RG_OP_LAYERNORM:
         if (op->w[0])

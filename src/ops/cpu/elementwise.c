@@ -64,6 +64,46 @@ void rg_cpu_layernorm(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     norms(r, f, op, layernorm_run);
 }
 
+static void match_rms_run(const rg_cpu *cpu, const rg_op *op, float *y, const float *x, int first)
+{
+    (void)first;
+    cpu->match_rms(y, x, op->n, op->x);
+}
+
+static void cut_run(const rg_cpu *cpu, const rg_op *op, float *y, const float *x, int first)
+{
+    (void)first;
+    cpu->cut(y, x, op->n, op->x);
+}
+
+void rg_cpu_match_rms(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    norms(r, f, op, match_rms_run);
+}
+
+void rg_cpu_cut_gate(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    norms(r, f, op, cut_run);
+}
+
+/* A chunk is a run of y in one row: 0, then a multiply-add for each run of x in rising order. */
+void rg_cpu_mix(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    const rg_act *y = op->out[0], *x = op->in[0], *m = op->in[1];
+    const int n = op->n, n_y = y->cols / n, n_x = x->cols / n;
+
+    for (int c; (c = rg_chunk_next(f, y->rows * n_y)) >= 0;) {
+        const int row = c / n_y, i = c % n_y;
+        const float *from = rg_act_row(f, x, row), *by = rg_act_row(f, m, row) + i * n_x;
+        float *to = rg_act_row(f, y, row) + i * n;
+
+        memset(to, 0, (size_t)n * sizeof *to);
+        for (int j = 0; j < n_x; j++)
+            r->cpu->axpy(to, by[j], from + j * n, n);
+    }
+    rg_fwd_barrier(f);
+}
+
 void rg_cpu_l2norm(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     norms(r, f, op, l2norm_run);
@@ -99,18 +139,25 @@ static void embed_positions_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_o
     cpu->add(rg_act_row(f, op->out[0], row) + first, table->vec + at * table->cols + first, n);
 }
 
-/* Columns [first, first + n): by a value each, or by one for every op->n of them. */
-static void mul_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+/* Columns [first, first + n) of a row y by values of x: by one each, or by one for every op->n of them. */
+static void multiply(const rg_cpu *cpu, const rg_op *op, float *y, const float *x, int first, int n)
 {
-    float *y = rg_act_row(f, op->out[0], row);
-    const float *x = rg_act_row(f, op->in[0], row);
-
     if (op->n == 1)
         cpu->mul(y + first, x + first, n);
     for (int i = first, end; op->n > 1 && i < first + n; i = end) {
         end = rg_min(first + n, (i / op->n + 1) * op->n);
         cpu->scale(y + i, y + i, x[i / op->n], end - i);
     }
+}
+
+static void mul_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    multiply(cpu, op, rg_act_row(f, op->out[0], row), rg_act_row(f, op->in[0], row), first, n);
+}
+
+static void scale_columns_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    multiply(cpu, op, rg_act_row(f, op->out[0], row), op->w[0]->vec, first, n);
 }
 
 static void scale_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
@@ -204,6 +251,11 @@ void rg_cpu_mul(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 void rg_cpu_scale(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     pieces(r, f, op, scale_piece);
+}
+
+void rg_cpu_scale_columns(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, scale_columns_piece);
 }
 
 void rg_cpu_scale_by_position(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)

@@ -131,6 +131,11 @@ typedef struct rg_cpu {
      * r = 1 / sqrt(tree16 / n + eps); y = fma(d * r, w, b).  Without b (NULL) (d * r) * w; without w, which goes only
      * without b, d * r. */
     void (*layernorm)(float *y, const float *x, const float *w, const float *b, int n, float eps);
+    /* y = y * (sqrt(sx / n) / sqrt(v > floor ? v : floor)), v = sy / n; sx and sy are the sums of squares of x and y,
+     * in lanes as rmsnorm's. */
+    void (*match_rms)(float *y, const float *x, int n, float floor);
+    /* y = relu(x - c), c = fma(sqrt(v), k, mean); mean and v, the mean of squares around it, as in layernorm. */
+    void (*cut)(float *y, const float *x, int n, float k);
     void (*add)(float *y, const float *x, int n);                 /* y += x */
     void (*mul)(float *y, const float *x, int n);                 /* y *= x */
     void (*scale)(float *y, const float *x, float a, int n);      /* y = x * a */

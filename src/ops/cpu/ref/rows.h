@@ -140,6 +140,22 @@ static void rows_layernorm(float *y, const float *x, const float *w, const float
     }
 }
 
+static void rows_match_rms(float *y, const float *x, int n, float floor)
+{
+    const float v = rows_squares(y, n) / (float)n;
+
+    rows_scale(y, y, __builtin_sqrtf(rows_squares(x, n) / (float)n) / __builtin_sqrtf(v > floor ? v : floor), n);
+}
+
+static void rows_cut(float *y, const float *x, int n, float k)
+{
+    const float mean = rows_mean(x, n), c = __builtin_fmaf(__builtin_sqrtf(rows_variance(x, mean, n)), k, mean);
+
+    LANES
+    for (int i = 0; i < n; i++)
+        y[i] = rg_reluf(x[i] - c);
+}
+
 static void rows_add(float *y, const float *x, int n)
 {
     LANES
@@ -525,6 +541,8 @@ static void rows_fill(rg_cpu *k)
     k->rmsnorm = rows_rmsnorm;
     k->l2norm = rows_l2norm;
     k->layernorm = rows_layernorm;
+    k->match_rms = rows_match_rms;
+    k->cut = rows_cut;
     k->add = rows_add;
     k->mul = rows_mul;
     k->scale = rows_scale;
