@@ -121,7 +121,8 @@ struct rg_arch {
     void (*norm)(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x);    /* by W_FINAL_NORM; y may be x */
     void (*head)(rg_fwd *f, const rg_layer *l, rg_act *logits, const rg_act *h); /* linear, capped */
     int (*width)(const rg_config *c);       /* columns of x; NULL: dim */
-    rg_act *(*shown)(rg_fwd *f, rg_act *x); /* the dim columns of x that readers see as a layer's input; NULL: x */
+    /* The dim columns of x that readers see as a layer's input; NULL: x. */
+    rg_act *(*shown)(rg_fwd *f, const rg_layer *l, rg_act *x);
 
     /* Put the keys of GGUF that the table cannot express; refuses by name a setting that GGUF has no key for. */
     bool (*put_gguf)(const rg_config *c, rg_ckpt_writer *w, rg_error *err);

@@ -27,6 +27,8 @@ typedef struct rg_layer_config {
     int window;   /* keys that a row sees, itself included; 0: all before it */
     int kv_layer; /* an earlier layer whose K/V this one reads instead of keeping any; -1: its own */
     int ffn_dim;  /* of its MLP, where it is not the config's; 0: the config's */
+    bool cuts_gate; /* its MLP's gate loses what is below mean + gate_cut * deviation (rg_cut_gate) */
+    float gate_cut;
 } rg_layer_config;
 
 typedef struct rg_config {

@@ -193,7 +193,7 @@ rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f)
     for (int i = 0; i < c->n_layers; i++) {
         int mark = rg_act_mark(f);
         f->layer = i;
-        rg_note(f, arch->shown ? arch->shown(f, x) : x);
+        rg_note(f, arch->shown ? arch->shown(f, &m->outer, x) : x);
         rg_layer_kind_of(c, i)->block(f, &m->layers[i], x);
         rg_act_release(f, mark);
     }

@@ -18,8 +18,9 @@ typedef struct seen {
 
 static const rg_layer_kind *llama_kinds;
 
-static rg_act *second_half(rg_fwd *f, rg_act *x)
+static rg_act *second_half(rg_fwd *f, const rg_layer *l, rg_act *x)
 {
+    (void)l;
     return rg_act_view(f, "second half", x, x->cols / 2, x->cols / 2);
 }
 
@@ -36,13 +37,13 @@ static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
 
     rg_embed(f, once_more, l->w[W_EMBED_TOKENS], 1.0f);
     rg_embed(f, rg_act_view(f, "first half", x, 0, l->c->dim), l->w[W_EMBED_TOKENS], 2.0f);
-    rg_embed(f, second_half(f, x), l->w[W_EMBED_TOKENS], 1.0f);
+    rg_embed(f, second_half(f, l, x), l->w[W_EMBED_TOKENS], 1.0f);
 }
 
 static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
 {
     assert_int_equal(rg_act_find(f, "once_more")->cols, l->c->dim);
-    llama_kinds[0].block(f, l, second_half(f, x));
+    llama_kinds[0].block(f, l, second_half(f, l, x));
 }
 
 static void norm(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x)

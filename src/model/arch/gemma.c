@@ -51,6 +51,11 @@ bool when_own_kv_bias(const rg_config *c, int layer)
     return c->attn_bias && when_own_kv(c, layer);
 }
 
+const char *const gemma_ignored[] = {
+    ".self_attn.k_proj.weight", ".self_attn.v_proj.weight", ".self_attn.k_norm.weight", ".self_attn.v_norm.weight",
+    NULL,
+};
+
 bool finish_shared_kv(rg_config *c, int n, rg_error *err)
 {
     int first = c->n_layers - n;

@@ -60,6 +60,9 @@ bool finish_shared_kv(rg_config *c, int n, rg_error *err);
 bool when_own_kv(const rg_config *c, int layer);
 bool when_own_kv_bias(const rg_config *c, int layer);
 
+/* Ends of names of tensors that are in published files and unused: of layers that share K/V. */
+extern const char *const gemma_ignored[];
+
 /* The act before o_proj: q and k normed by weights, v without; v is the key projection where the layer has no
  * W_V_PROJ. */
 rg_act *part_gemma_attention(rg_fwd *f, const rg_layer *l, const rg_act *h);

@@ -421,7 +421,6 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
 {
     const rg_config *c = l->c;
     const settings *own = RG_OWN(c, settings);
-    const float *scalar = l->w[W_SCALAR]->vec; /* NULL: nothing is computed */
     rg_act *h = rg_act_new(f, "attn_norm", c->dim), *y = rg_act_new(f, "attn_out", c->dim);
 
     rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], c->norm_eps);
@@ -438,7 +437,7 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
     rg_add_to(f, x, z);
     if (own->per_layer.dim)
         rg_add_to(f, x, part_per_layer(f, l, x, &own->per_layer));
-    rg_scale_by(f, x, scalar ? *scalar : 1.0f);
+    rg_scale_columns(f, x, l->w[W_SCALAR]);
 }
 
 static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };
@@ -447,4 +446,5 @@ const rg_arch rg_arch_gemma4 = {
     .hf_name = "Gemma4ForCausalLM", .hf_type = "gemma4_text", .gguf_name = "gemma4", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
     .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .embed = embed, .put_gguf = put_gguf,
+    .ignored = gemma_ignored,
 };

@@ -1,0 +1,383 @@
+/* gemma3n.c -- Gemma 3n (text, 2025): several streams per row (AltUp, Baykal et al. 2023), of which each layer computes
+ * one, having predicted all from it, and corrects the others by what it made of it; a low-rank path beside attention
+ * (LAuReL, Menghani et al. 2024); MLPs whose gate keeps its highest values alone; the last layers share K/V; a vector
+ * for each layer and token.  Window layers and full ones, each kind with a rope of its own.
+ *
+ * Norms are plain (w, not 1 + w).  GGUF's form of it is not read. */
+#include <math.h>
+#include <stdio.h>
+
+#include "model/arch/gemma.h"
+
+typedef struct settings {
+    int n_streams, active; /* active: the stream that layers compute */
+    double coef_clip;      /* bound of the correction's weights; 0: none */
+    bool scales_corrected;
+    int laurel_rank;
+    gemma_per_layer per_layer;
+} settings;
+
+enum { W_STREAMS_IN = W_PER_LAYER_NORM + 1, W_STREAMS_OUT };
+enum {
+    W_ALTUP_NORM = W_GEMMA_OWN, W_ALTUP_ROUTER, W_PREDICT, W_PREDICT_BIAS, W_CORRECT, W_CORRECT_BIAS, W_CORRECTED_SCALE,
+    W_LAUREL_LEFT, W_LAUREL_RIGHT, W_LAUREL_NORM,
+};
+
+static const rg_key keys[] = {
+    KEYS_GQA(32768, 8, 2, 256), KEY_RMS_EPS(1e-6), KEY_TIED(1), KEY_ATTN_BIAS(0), KEY_WINDOW(512),
+    { offsetof(rg_config, logit_softcap), KEY_FLOAT, "final_logit_softcapping", NULL, 30 },
+    { RG_OWN_AT(settings, n_streams), KEY_INT, "altup_num_inputs", NULL, 4 },
+    { RG_OWN_AT(settings, active), KEY_INT, "altup_active_idx", NULL, 0 },
+    { RG_OWN_AT(settings, scales_corrected), KEY_BOOL, "altup_correct_scale", NULL, 1 },
+    { RG_OWN_AT(settings, laurel_rank), KEY_INT, "laurel_rank", NULL, 64 },
+    { RG_OWN_AT(settings, per_layer.dim), KEY_INT, "hidden_size_per_layer_input", NULL, 256 },
+    { RG_OWN_AT(settings, per_layer.vocab), KEY_INT, "vocab_size_per_layer_input", NULL, 262144 },
+};
+
+/* ---- the config -------------------------------------------------------------------------------------------------- */
+
+/* "intermediate_size": one for all layers, or a list. */
+static bool read_ffn_dims(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    const int32_t *list;
+    int64_t one = 16384;
+    size_t n;
+
+    if (rg_meta_type_of(ckpt, "intermediate_size") != RG_META_ARRAY) {
+        bool ok = rg_meta_int(ckpt, "intermediate_size", 1, INT32_MAX, &one, err) >= 0;
+        c->ffn_dim = (int)one;
+        return ok;
+    }
+    if (rg_meta_ints(ckpt, "intermediate_size", &list, &n, err) < 0)
+        return false;
+    for (size_t i = 0; n == (size_t)c->n_layers && i < n; i++) {
+        if (list[i] < 1)
+            return rg_fail(err, RG_E_INPUT, "%s: intermediate_size.%zu is %d", rg_checkpoint_path(ckpt), i, list[i]);
+        c->layer[i].ffn_dim = list[i] == list[0] ? 0 : list[i];
+    }
+    if (n != (size_t)c->n_layers)
+        return rg_fail(err, RG_E_INPUT, "%s: intermediate_size has %zu entries for %d layers", rg_checkpoint_path(ckpt),
+                       n, c->n_layers);
+    c->ffn_dim = list[0];
+    return true;
+}
+
+/* Where the normal distribution has the share p below it, 0 < p < 1. */
+static double normal_quantile(double p)
+{
+    double low = -40, high = 40;
+
+    for (int i = 0; i < 64; i++) {
+        double middle = (low + high) / 2, below = erfc(-middle / sqrt(2.0)) / 2;
+
+        *(below < p ? &low : &high) = middle;
+    }
+    return (low + high) / 2;
+}
+
+/* "activation_sparsity_pattern": of each layer's gate, the share of values that are cut to 0. */
+static bool read_sparsity(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    enum { SPARSE_LAYERS = 10 };
+    const float *list = NULL;
+    size_t n;
+    int got = rg_meta_floats(ckpt, "activation_sparsity_pattern", &list, &n, err);
+
+    if (got < 0)
+        return false;
+    if (got && n != (size_t)c->n_layers)
+        return rg_fail(err, RG_E_INPUT, "%s: activation_sparsity_pattern has %zu entries for %d layers",
+                       rg_checkpoint_path(ckpt), n, c->n_layers);
+    for (int i = 0; i < c->n_layers; i++) {
+        float share = got ? list[i] : c->n_layers > SPARSE_LAYERS && i < SPARSE_LAYERS ? 0.95f : 0.0f;
+
+        if (!(share < 1.0f))
+            return rg_fail(err, RG_E_INPUT, "%s: activation_sparsity_pattern.%d is %g, want less than 1",
+                           rg_checkpoint_path(ckpt), i, (double)share);
+        c->layer[i].cuts_gate = share > 0.0f;
+        c->layer[i].gate_cut = share > 0.0f ? (float)normal_quantile((double)share) : 0.0f;
+    }
+    return true;
+}
+
+/* Settings of the streams, each within what the sizes of weights can be. */
+static bool check_streams(const settings *own, const rg_config *c, rg_error *err)
+{
+    if (own->n_streams < 2 || own->n_streams > 16 || own->active >= own->n_streams)
+        return rg_fail(err, RG_E_INPUT,
+                       "altup_num_inputs %d, altup_active_idx %d: want 2 to 16 streams, one of them active",
+                       own->n_streams, own->active);
+    if ((int64_t)c->dim * (own->n_streams + 1) > INT32_MAX / 4 || own->laurel_rank < 1 || own->per_layer.dim < 1 ||
+        (int64_t)own->per_layer.dim * c->n_layers > INT32_MAX / 4)
+        return rg_fail(err, RG_E_INPUT,
+                       "hidden_size %d, laurel_rank %d or hidden_size_per_layer_input %d is 0 or too large", c->dim,
+                       own->laurel_rank, own->per_layer.dim);
+    return true;
+}
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    static const char *const gelu[] = { "gelu_pytorch_tanh", NULL };
+    settings *own = RG_OWN_EDIT(c, settings);
+    int64_t n_shared = 15;
+
+    c->attn_scale = 1;
+    c->act = RG_GELU_TANH;
+    c->embed_scale = __builtin_sqrt((double)c->dim);
+    c->o_bias = c->attn_bias;
+    own->coef_clip = rg_meta_type_of(ckpt, "altup_coef_clip") == RG_META_NONE ? 120 : 0;
+    c->n_ropes = 2;
+    if (rg_meta_float(ckpt, "altup_coef_clip", &own->coef_clip, err) < 0 ||
+        rg_meta_int(ckpt, "num_kv_shared_layers", 0, INT32_MAX, &n_shared, err) < 0 || !check_streams(own, c, err) ||
+        !finish_heads(c, err) || !finish_windows(c, ckpt, 5, 1, err) || !finish_shared_kv(c, (int)n_shared, err))
+        return false;
+    c->ropes[0].dim = c->ropes[1].dim = c->head_dim;
+    return read_ffn_dims(c, ckpt, err) && read_sparsity(c, ckpt, err) &&
+           require_choice(ckpt, "hidden_activation", gelu, err) &&
+           rg_rope_read(&c->ropes[0], ckpt, "full_attention", 1e6, err) &&
+           rg_rope_read(&c->ropes[1], ckpt, "sliding_attention", 1e4, err);
+}
+
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
+
+/* The correction as one matrix over the predicted streams and, last, what the layer made of the active one:
+ * x_a = p_a + (1 + g_a) (made - p_active), g being correction_coefs by the router's values.  load_correct gives the
+ * part that these multiply, derive_correct the rest. */
+static void load_correct(const rg_config *c, const float *src, float *dst, int64_t n)
+{
+    const settings *own = RG_OWN(c, settings);
+    const int streams = own->n_streams;
+    const float most = own->coef_clip > 0 ? (float)own->coef_clip : INFINITY;
+
+    for (int64_t i = 0; i < n; i++) {
+        int64_t a = i / streams / (streams + 1), b = i / streams % (streams + 1);
+        float w = fminf(fmaxf(src[a * streams + i % streams], -most), most);
+
+        dst[i] = b == streams ? w : b == own->active ? -w : 0.0f;
+    }
+}
+
+static bool derive_correct(const rg_config *c, int layer, const rg_weight *const w[], float *dst, rg_error *err)
+{
+    const settings *own = RG_OWN(c, settings);
+    const int streams = own->n_streams;
+
+    (void)layer, (void)w, (void)err;
+    for (int a = 0; a < streams; a++)
+        for (int b = 0; b <= streams; b++)
+            *dst++ = (float)((b == a) - (b == own->active) + (b == streams));
+    return true;
+}
+
+/* Streams are predicted as themselves plus a mix of all. */
+static bool derive_predict(const rg_config *c, int layer, const rg_weight *const w[], float *dst, rg_error *err)
+{
+    const int streams = RG_OWN(c, settings)->n_streams;
+
+    (void)layer, (void)w, (void)err;
+    for (int i = 0; i < streams * streams; i++)
+        dst[i] = i / streams == i % streams ? 1.0f : 0.0f;
+    return true;
+}
+
+static bool when_always(const rg_config *c, int layer)
+{
+    (void)c, (void)layer;
+    return true;
+}
+
+static bool when_scaled(const rg_config *c, int layer)
+{
+    (void)layer;
+    return RG_OWN(c, settings)->scales_corrected;
+}
+
+static SIZE(STREAMS, RG_OWN(c, settings)->n_streams)
+static SIZE(OTHERS, STREAMS(c, layer) - 1)
+static SIZE(PREDICTIONS, STREAMS(c, layer) * STREAMS(c, layer))
+static SIZE(CORRECTIONS, STREAMS(c, layer) * (STREAMS(c, layer) + 1))
+static SIZE(LAUREL_RANK, RG_OWN(c, settings)->laurel_rank)
+static SIZE(PER_LAYER, RG_OWN(c, settings)->per_layer.dim)
+static SIZE(PER_LAYERS, (int64_t)c->n_layers * RG_OWN(c, settings)->per_layer.dim)
+static SIZE(PER_LAYER_VOCAB, RG_OWN(c, settings)->per_layer.vocab)
+
+static const rg_weight_spec weights[] = {
+    WEIGHTS_DECODER,
+    WEIGHTS_PER_LAYER(when_always, PER_LAYER_VOCAB, PER_LAYERS, PER_LAYER),
+    { W_STREAMS_IN, "model.altup_projections.*", NULL, { OTHERS, DIM, DIM } },
+    { W_STREAMS_OUT, "model.altup_unembed_projections.*", NULL, { OTHERS, DIM, DIM } },
+    { 0 },
+};
+
+static const rg_weight_spec layer_weights[] = {
+    { W_ALTUP_NORM, "altup.router_norm", NULL, { DIM } },
+    { W_ALTUP_ROUTER, "altup.modality_router", NULL, { STREAMS, DIM } },
+    { W_PREDICT, "altup.prediction_coefs", NULL, { PREDICTIONS, STREAMS } },
+    { W_PREDICT_BIAS, "altup.prediction_coefs.bias", NULL, { PREDICTIONS }, .derive = derive_predict },
+    { W_CORRECT, "altup.correction_coefs", NULL, { CORRECTIONS, STREAMS }, .load = load_correct,
+      .stored = { STREAMS, STREAMS } },
+    { W_CORRECT_BIAS, "altup.correction_coefs.bias", NULL, { CORRECTIONS }, .derive = derive_correct },
+    { W_CORRECTED_SCALE, "altup.correct_output_scale", NULL, { DIM }, .when = when_scaled },
+    { W_LAUREL_LEFT, "laurel.linear_left", NULL, { LAUREL_RANK, DIM } },
+    { W_LAUREL_RIGHT, "laurel.linear_right", NULL, { DIM, LAUREL_RANK } },
+    { W_LAUREL_NORM, "laurel.post_laurel_norm", NULL, { DIM } },
+    { W_ATTN_NORM, "input_layernorm", NULL, { DIM } },
+    { W_Q_PROJ, "self_attn.q_proj", NULL, { Q_DIM, DIM }, SPLIT_ROWS },
+    { W_K_PROJ, "self_attn.k_proj", NULL, { KV_DIM, DIM }, SPLIT_ROWS, .when = when_own_kv },
+    { W_V_PROJ, "self_attn.v_proj", NULL, { KV_DIM, DIM }, SPLIT_ROWS, .when = when_own_kv },
+    { W_O_PROJ, "self_attn.o_proj", NULL, { DIM, Q_DIM }, SPLIT_COLS },
+    { W_Q_BIAS, "self_attn.q_proj.bias", NULL, { Q_DIM }, SPLIT_ROWS, .when = when_attn_bias },
+    { W_K_BIAS, "self_attn.k_proj.bias", NULL, { KV_DIM }, SPLIT_ROWS, .when = when_own_kv_bias },
+    { W_V_BIAS, "self_attn.v_proj.bias", NULL, { KV_DIM }, SPLIT_ROWS, .when = when_own_kv_bias },
+    { W_O_BIAS, "self_attn.o_proj.bias", NULL, { DIM }, .when = when_o_bias },
+    { W_Q_NORM, "self_attn.q_norm", NULL, { HEAD_DIM } },
+    { W_K_NORM, "self_attn.k_norm", NULL, { HEAD_DIM }, .when = when_own_kv },
+    { W_POST_ATTN_NORM, "post_attention_layernorm", NULL, { DIM } },
+    { W_FFN_NORM, "pre_feedforward_layernorm", NULL, { DIM } },
+    WEIGHTS_MLP,
+    { W_POST_FFN_NORM, "post_feedforward_layernorm", NULL, { DIM } },
+    WEIGHTS_OF_PER_LAYER(when_always, PER_LAYER),
+    { 0 },
+};
+
+/* ---- the text ---------------------------------------------------------------------------------------------------- */
+
+static const float RMS_FLOOR = 1e-5f; /* of mean(y^2), where a stream is given the size of the first */
+
+static rg_act *stream(rg_fwd *f, const rg_layer *l, const rg_act *x, int i, int n)
+{
+    return rg_act_view(f, "stream", x, i * l->c->dim, n * l->c->dim);
+}
+
+static int width(const rg_config *c)
+{
+    return c->dim * RG_OWN(c, settings)->n_streams;
+}
+
+static rg_act *shown(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    return stream(f, l, x, RG_OWN(l->c, settings)->active, 1);
+}
+
+/* The first stream is the token's embedding, the others are projections of it, of its size. */
+static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    const settings *own = RG_OWN(l->c, settings);
+    rg_act *first = rg_act_new(f, "embedding", l->c->dim);
+
+    rg_embed(f, first, l->w[W_EMBED_TOKENS], (float)l->c->embed_scale);
+    embed_per_layer(f, l, first, &own->per_layer);
+    int mark = rg_act_mark(f);
+    rg_linear_heads(f, stream(f, l, x, 1, own->n_streams - 1), first, l->w[W_STREAMS_IN], 0);
+    for (int i = 1; i < own->n_streams; i++)
+        rg_match_rms(f, stream(f, l, x, i, 1), first, RMS_FLOOR);
+    rg_activate(f, stream(f, l, x, 0, 1), first, RG_IDENTITY);
+    rg_act_release(f, mark);
+}
+
+/* The mean of the first stream and projections of the others of its size, normed. */
+static void norm(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x)
+{
+    const rg_config *c = l->c;
+    const int n = RG_OWN(c, settings)->n_streams;
+    rg_act *others = rg_act_rows(f, "unembedded", x->rows, (n - 1) * c->dim);
+
+    rg_linear_heads(f, others, stream(f, l, x, 1, n - 1), l->w[W_STREAMS_OUT], c->dim);
+    rg_activate(f, y, stream(f, l, x, 0, 1), RG_IDENTITY);
+    for (int i = 0; i < n - 1; i++) {
+        rg_match_rms(f, stream(f, l, others, i, 1), stream(f, l, x, 0, 1), RMS_FLOOR);
+        rg_add_to(f, y, stream(f, l, others, i, 1));
+    }
+    rg_scale_by(f, y, 1.0f / (float)n);
+    rg_rmsnorm(f, y, y, l->w[W_FINAL_NORM], c->norm_eps);
+}
+
+/* A matrix for each row, by which streams are mixed: of the active stream as it is now. */
+static rg_act *mixing(rg_fwd *f, const rg_layer *l, const rg_act *x, int matrix, int bias)
+{
+    const rg_config *c = l->c;
+    rg_act *h = rg_act_new(f, "altup_norm", c->dim);
+    rg_act *g = rg_act_new(f, "altup_router", RG_OWN(c, settings)->n_streams);
+    rg_act *m = rg_act_new(f, "altup_mix", (int)l->w[matrix]->rows);
+
+    rg_rmsnorm(f, h, x, l->w[W_ALTUP_NORM], c->norm_eps);
+    rg_linear(f, g, h, l->w[W_ALTUP_ROUTER], NULL);
+    rg_scale_by(f, g, 1.0f / (float)c->dim);
+    rg_activate(f, g, g, RG_TANH);
+    rg_linear(f, m, g, l->w[matrix], l->w[bias]);
+    return m;
+}
+
+/* out = the MLP of h. */
+static void mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h)
+{
+    const rg_layer_config *own = &l->c->layer[l->index];
+    const int cols = (int)l->w[W_UP_PROJ]->rows;
+
+    if (!own->cuts_gate) {
+        part_mlp(f, l, out, h, false);
+        return;
+    }
+    rg_act *g = rg_act_new(f, "ffn_gate", cols), *u = rg_act_new(f, "ffn", cols);
+    rg_linear3(f, (rg_act *const[]){ g, u, NULL }, h,
+               (const rg_weight *const[]){ l->w[W_GATE_PROJ], l->w[W_UP_PROJ], NULL }, NULL);
+    rg_cut_gate(f, g, g, own->gate_cut);
+    rg_act_mul(f, u, g, u, l->c->act);
+    rg_linear(f, out, u, l->w[W_DOWN_PROJ], NULL);
+}
+
+/* y = what the layer makes of the active stream a: attention, the low-rank path, the MLP. */
+static void compute(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *a)
+{
+    const rg_config *c = l->c;
+    rg_act *h = rg_act_new(f, "attn_norm", c->dim), *u = rg_act_new(f, "laurel", c->dim);
+    rg_act *low = rg_act_new(f, "laurel_low", (int)l->w[W_LAUREL_LEFT]->rows);
+
+    rg_rmsnorm(f, h, a, l->w[W_ATTN_NORM], c->norm_eps);
+    rg_linear(f, low, h, l->w[W_LAUREL_LEFT], NULL);
+    rg_linear(f, u, low, l->w[W_LAUREL_RIGHT], NULL);
+    rg_rmsnorm(f, u, u, l->w[W_LAUREL_NORM], c->norm_eps);
+    rg_linear(f, y, part_gemma_attention(f, l, h), l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    rg_rmsnorm(f, y, y, l->w[W_POST_ATTN_NORM], c->norm_eps);
+    rg_add_to(f, y, a);
+    rg_add_to(f, y, u);
+    rg_add_to(f, y, h);
+    rg_scale_by(f, y, 1.0f / __builtin_sqrtf(2.0f));
+
+    rg_act *g = rg_act_new(f, "ffn_norm", c->dim), *z = rg_act_new(f, "ffn_out", c->dim);
+    rg_rmsnorm(f, g, y, l->w[W_FFN_NORM], c->norm_eps);
+    mlp(f, l, z, g);
+    rg_rmsnorm(f, z, z, l->w[W_POST_FFN_NORM], c->norm_eps);
+    rg_add_to(f, y, z);
+}
+
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    const rg_config *c = l->c;
+    const settings *own = RG_OWN(c, settings);
+    const int n = own->n_streams;
+    rg_act *all = rg_act_new(f, "altup", (n + 1) * c->dim); /* predicted streams, then what the layer makes */
+    rg_act *made = stream(f, l, all, n, 1), *first = rg_act_new(f, "corrected", c->dim);
+
+    rg_act *active = stream(f, l, x, own->active, 1), *m = mixing(f, l, active, W_PREDICT, W_PREDICT_BIAS);
+
+    rg_mix(f, stream(f, l, all, 0, n), x, m, c->dim);
+    compute(f, l, made, stream(f, l, all, own->active, 1));
+    m = mixing(f, l, made, W_CORRECT, W_CORRECT_BIAS);
+    rg_mix(f, x, all, m, c->dim);
+    rg_activate(f, first, active, RG_IDENTITY);
+    if (l->w[W_CORRECTED_SCALE])
+        rg_scale_columns(f, first, l->w[W_CORRECTED_SCALE]);
+    rg_act *more = part_per_layer(f, l, first, &own->per_layer);
+    for (int i = 1; i < n; i++)
+        rg_add_to(f, stream(f, l, x, i, 1), more);
+}
+
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
+
+const rg_arch rg_arch_gemma3n = {
+    .hf_name = "Gemma3nForCausalLM", .hf_type = "gemma3n_text", .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .embed = embed, .norm = norm, .width = width,
+    .shown = shown, .ignored = gemma_ignored,
+};
