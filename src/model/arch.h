@@ -78,6 +78,7 @@ typedef struct rg_weight_spec {
     /* For writing GGUF from a Hugging Face checkpoint.  Without these, GGUF gets what `load` makes. */
     rg_load_fn *to_gguf;   /* from the Hugging Face tensor to GGUF's form, of the shape in `stored` */
     bool paired; /* GGUF holds the rotated rows of each head with the pairs side by side, not the halves apart */
+    rg_size *gguf_shape[4]; /* of GGUF's tensor, where it has sides of 1 beside those of shape */
     bool bare;             /* the GGUF name stands without ".weight" */
     rg_derive_fn *derive;  /* no checkpoint has it: a vector or table that is made last; hf names it for messages */
 } rg_weight_spec;

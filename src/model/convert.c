@@ -125,7 +125,7 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
     rg_origin s = rg_origin_of(spec, &v->config, v->from, layer);
     char name[NAME_ROOM], found[RG_WEIGHT_NAME], prefix[32] = "";
     const rg_tensor *t = rg_origin_find(&s, 0, found);
-    int64_t shape[3];
+    int64_t shape[RG_LEN(spec->gguf_shape)];
     int n = 0;
 
     if (spec->derive)
@@ -146,7 +146,10 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
     it->origin = s;
     it->load = spec->to_gguf ? spec->to_gguf : s.load;
     it->paired = spec->paired;
-    if (spec->to_gguf || (s.part && !spec->split_in_gguf)) {
+    if (spec->gguf_shape[0]) {
+        for (; n < (int)RG_LEN(spec->gguf_shape); n++)
+            shape[n] = spec->gguf_shape[n](&v->config, layer);
+    } else if (spec->to_gguf || (s.part && !spec->split_in_gguf)) {
         for (; n < 3 && spec->stored[n]; n++)
             shape[n] = spec->stored[n](&v->config, layer);
         it->origin.part = false;

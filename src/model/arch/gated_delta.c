@@ -183,17 +183,10 @@ void load_interleaved_qkv(const rg_config *c, const float *src, float *dst, int6
     interleave(c, src + keys, dst + keys, own(c)->v_dim * cols);
 }
 
-void load_rate(const rg_config *c, const float *src, float *dst, int64_t n)
-{
-    (void)c;
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = (float)-exp((double)src[i]);
-}
-
 void load_interleaved_rate(const rg_config *c, const float *src, float *dst, int64_t n)
 {
     load_interleaved(c, src, dst, n);
-    load_rate(c, dst, dst, n);
+    load_minus_exp(c, dst, dst, n);
 }
 
 void load_interleaved_columns(const rg_config *c, const float *src, float *dst, int64_t n)

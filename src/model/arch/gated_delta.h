@@ -83,7 +83,6 @@ rg_size DELTA_QKV, DELTA_QKVZ, DELTA_V, DELTA_V_HEADS, DELTA_V_HEADS_2, DELTA_V_
 /* From a Hugging Face directory's order of value heads to the interleaved one: of the rows of a matrix (or values of a
  * vector) that belong to value heads; the same behind the rows of q and k; of -exp(values); of a matrix's columns. */
 rg_load_fn load_interleaved, load_interleaved_qkv, load_interleaved_rate, load_interleaved_columns;
-void load_rate(const rg_config *c, const float *src, float *dst, int64_t n); /* -exp(values) */
 
 /* Kinds of layer (HYBRID_ATTENTION every interval-th, or as layer_types says), heads, rope, and the sizes of the delta
  * rule; interleaved: the order of value heads. */

@@ -102,14 +102,6 @@ void load_a_log(const rg_config *c, const float *src, float *dst, int64_t n)
         dst[i % own(c)->d_state * own(c)->d_inner + i / own(c)->d_state] = (float)-exp((double)src[i]);
 }
 
-/* A as GGUF stores it: -exp of the logarithm, not transposed. */
-void store_a(const rg_config *c, const float *src, float *dst, int64_t n)
-{
-    (void)c;
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = (float)-exp((double)src[i]);
-}
-
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     char key[128];

@@ -26,10 +26,9 @@ bool finish_mamba(rg_config *c, const rg_checkpoint *ckpt, const char *expand, c
 
 bool when_conv_bias(const rg_config *c, int layer);
 bool when_proj_bias(const rg_config *c, int layer);
-/* A as the seam wants it, from GGUF's form and from Hugging Face's logarithm; and GGUF's from the logarithm. */
+/* A as the seam wants it, from GGUF's form and from Hugging Face's logarithm. */
 void load_a(const rg_config *c, const float *src, float *dst, int64_t n);
 void load_a_log(const rg_config *c, const float *src, float *dst, int64_t n);
-void store_a(const rg_config *c, const float *src, float *dst, int64_t n);
 
 /* part: what stands in front of the names in a Hugging Face directory, "mixer.". */
 #define WEIGHTS_MAMBA(part)                                                                                            \
@@ -41,7 +40,7 @@ void store_a(const rg_config *c, const float *src, float *dst, int64_t n);
     { W_DT_PROJ, part "dt_proj", "ssm_dt", { D_INNER, DT_RANK }, SPLIT_ROWS },                                         \
     { W_DT_BIAS, part "dt_proj.bias", "ssm_dt.bias", { D_INNER }, SPLIT_ROWS },                                        \
     { W_A, part "A_log", "ssm_a", { D_STATE, D_INNER }, SPLIT_COLS, .load = load_a_log, .load_gguf = load_a,           \
-      .stored = { D_INNER, D_STATE }, .table = true, .to_gguf = store_a, .bare = true },                               \
+      .stored = { D_INNER, D_STATE }, .table = true, .to_gguf = load_minus_exp, .bare = true },                        \
     { W_D, part "D", "ssm_d", { D_INNER }, SPLIT_ROWS, .bare = true },                                                 \
     { W_OUT_PROJ, part "out_proj", "ssm_out", { DIM, D_INNER }, SPLIT_COLS },                                          \
     { W_OUT_BIAS, part "out_proj.bias", NULL, { DIM }, .when = when_proj_bias }

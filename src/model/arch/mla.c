@@ -143,8 +143,10 @@ rg_act *part_mla(rg_fwd *f, const rg_layer *l, const rg_act *h)
     rg_act *latent = rg_act_view(f, "kv_latent", kv_a, 0, m->kv_lora_rank);
     rg_act *k_rope = rg_act_view(f, "k_rope", kv_a, m->kv_lora_rank, m->rope_dim);
     rg_rmsnorm(f, latent, latent, l->w[W_KV_A_NORM], latent_eps);
-    rg_rotate(f, q, l->rope, q_head, m->nope_dim);
-    rg_rotate(f, k_rope, l->rope, m->rope_dim, 0);
+    if (l->rope) {
+        rg_rotate(f, q, l->rope, q_head, m->nope_dim);
+        rg_rotate(f, k_rope, l->rope, m->rope_dim, 0);
+    }
     rg_kv_store(f, l->kv, latent, k_rope);
 
     rg_act *q_latent = rg_act_new(f, "q_latent", n * m->kv_lora_rank),

@@ -1,6 +1,7 @@
 /* parts.c -- see parts.h. */
 #include "model/arch/parts.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,6 +82,13 @@ void groups_to_gguf(const rg_config *c, const float *src, float *dst, int64_t n)
     load_q_of_groups(c, src, dst, of_q);
     load_k_of_groups(c, src, dst + of_q, of_k);
     load_v_of_groups(c, src, dst + of_q + of_k, of_k);
+}
+
+void load_minus_exp(const rg_config *c, const float *src, float *dst, int64_t n)
+{
+    (void)c;
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = (float)-exp((double)src[i]);
 }
 
 void keep_kv(const rg_config *c, int layer, rg_keep *out)

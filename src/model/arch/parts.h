@@ -15,6 +15,8 @@ bool when_shared(const rg_config *c, int layer); /* experts */
 
 /* A norm stored as w where 1 + w is meant. */
 void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
+/* A rate below 0, stored as its logarithm: -exp(w). */
+void load_minus_exp(const rg_config *c, const float *src, float *dst, int64_t n);
 
 /* Rows of key tables: the context length, and grouped-query attention, each with its default where a file has no
  * key. */

@@ -106,7 +106,7 @@ static const rg_weight_spec weights[] = { WEIGHTS_GATED_DELTA_OUTER, { 0 } };
       .to_gguf = keep_grouped },                                                                                       \
     { W_TAPS, "linear_attn.conv1d", "ssm_conv1d", { DELTA_QKV, DELTA_TAPS }, SPLIT_ROWS, .table = true },              \
     { W_DT_BIAS, "linear_attn.dt_bias", "ssm_dt.bias", { DELTA_V_HEADS }, SPLIT_ROWS },                                \
-    { W_RATE, "linear_attn.A_log", "ssm_a", { DELTA_V_HEADS }, SPLIT_ROWS, .load = load_rate, .bare = true },          \
+    { W_RATE, "linear_attn.A_log", "ssm_a", { DELTA_V_HEADS }, SPLIT_ROWS, .load = load_minus_exp, .bare = true },     \
     { W_HEAD_NORM, "linear_attn.norm", "ssm_norm", { DELTA_V_DIM } },                                                  \
     { W_DELTA_OUT, "linear_attn.out_proj", "ssm_out", { DIM, DELTA_V }, SPLIT_COLS }
 #define EXPERTS WEIGHTS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"), WEIGHTS_GATED_DELTA_SHARED
