@@ -361,9 +361,13 @@ bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *
                      void (*progress)(void *arg, const char *what, double done), void *arg, rg_error *err)
 {
     binding b = { s, c, ckpt };
+    const rg_weight_work derive = { .each = derive_each, .arg = &b, .n_threads = n_threads };
+    bool derived = false;
 
+    for (int i = 0; i < s->n; i++)
+        derived = derived || s->spec[i]->derive;
     if (!rg_weights_each(s, &(rg_weight_work){ bind_each, &b, n_threads, "packing weights", progress, arg }, err) ||
-        !rg_weights_each(s, &(rg_weight_work){ .each = derive_each, .arg = &b, .n_threads = 1 }, err))
+        (derived && !rg_weights_each(s, &derive, err)))
         return false;
     rg_weights_count_bytes(s);
     return true;

@@ -539,3 +539,44 @@ void rg_decay(rg_fwd *f, rg_act *decay, rg_act *dt, const rg_act *raw, const rg_
         &(rg_op){
             .kind = RG_OP_DECAY, .out = { decay, dt }, .in = { raw }, .w = { p->rate }, .b = { p->bias }, .decay = p });
 }
+
+rg_buffer rg_state_space_state(const char *name, int channels, int n_modes)
+{
+    size_t row = (size_t)channels * sizeof(float);
+
+    return (rg_buffer){ .name = name, .bytes = 2 * (size_t)n_modes * row, .draft_bytes = row };
+}
+
+void rg_state_space(rg_fwd *f, rg_act *y, const rg_act *u, const rg_weight *modes, const rg_weight *d,
+                    const rg_buffer *x)
+{
+    const size_t mode_bytes = 2 * (size_t)u->cols * sizeof(float);
+    const int n = (int)(x->bytes / mode_bytes);
+
+    RG_ASSERT(u->rows == f->batch->n_rows && y->rows == u->rows && y->cols == u->cols && n > 0);
+    RG_ASSERT(modes->rows == n * RG_MODE_ROWS || modes->rows == n * RG_FULL_MODE_ROWS);
+    check_matrix(modes, (int)modes->rows, u->cols);
+    check_vector(d, u->cols);
+    check_buffer(x, rg_state_space_state(NULL, u->cols, n));
+    run(f, &(rg_op){ .kind = RG_OP_STATE_SPACE, .out = { y }, .in = { u }, .w = { modes, d }, .buffer = x, .n = n });
+}
+
+rg_buffer rg_lru_state(const char *name, int channels)
+{
+    size_t row = (size_t)channels * sizeof(float);
+
+    return (rg_buffer){ .name = name, .bytes = row, .draft_bytes = 2 * row };
+}
+
+void rg_lru(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *r, const rg_act *i, const rg_weight *rate,
+            const rg_weight *const b[2], const rg_buffer *h)
+{
+    RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && y->cols == x->cols);
+    RG_ASSERT(r->rows == x->rows && i->rows == x->rows && r->cols == x->cols && i->cols == x->cols);
+    check_vector(rate, x->cols);
+    for (int k = 0; k < 2; k++)
+        check_vector(b[k], x->cols);
+    check_buffer(h, rg_lru_state(NULL, x->cols));
+    run(f, &(rg_op){ .kind = RG_OP_LRU, .out = { y }, .in = { x, r, i }, .w = { rate }, .b = { b[0], b[1] },
+                     .buffer = h });
+}

@@ -349,6 +349,23 @@ rg_buffer rg_linear_attention_state(const char *name, int n_heads, int k_dim, in
 /* dt = act(raw + bias) within bounds; decay = exp(rate * dt), elementwise: all [rows, cols].  dt may be NULL; it, else
  * decay, may be raw. */
 void rg_decay(rg_fwd *f, rg_act *decay, rg_act *dt, const rg_act *raw, const rg_decay_params *p);
+/* State spaces of one input and one output, one system per channel (S4, S4D: Gu et al. 2022), discrete, with n complex
+ * modes that stand for their conjugates too; row after row
+ *     q = 2 Re(sum R x),  x = E x + B u + F q,  y = 2 Re(sum C x) + D u.
+ * u, y [rows, channels]; d [channels].  modes [n * RG_MODE_ROWS or RG_FULL_MODE_ROWS, channels]: for each mode E, B, C
+ * and, if the modes meet, R and F, the real part and the imaginary one of each; but of C and R twice the real part and
+ * minus twice the imaginary one. */
+void rg_state_space(rg_fwd *f, rg_act *y, const rg_act *u, const rg_weight *modes, const rg_weight *d,
+                    const rg_buffer *x);
+enum { RG_MODE_ROWS = 6, RG_FULL_MODE_ROWS = 10 };
+/* Its buffer, f32: x [n modes][2][channels]; of a draft row, u. */
+rg_buffer rg_state_space_state(const char *name, int channels, int n_modes);
+/* The RG-LRU (De et al. 2024): a = exp(rate * sigmoid(r + b[0])), h = a h + sqrt(1 - a^2) * sigmoid(i + b[1]) * x,
+ * without the root at a sequence's first position; y = h.  All [rows, channels]; rate, b [channels]. */
+void rg_lru(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *r, const rg_act *i, const rg_weight *rate,
+            const rg_weight *const b[2], const rg_buffer *h);
+/* Its buffer, f32: h [channels]; of a draft row, a, then what it adds. */
+rg_buffer rg_lru_state(const char *name, int channels);
 /* x = cap * tanh(x / cap). */
 void rg_softcap(rg_fwd *f, rg_act *x, float cap);
 

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "model/arch/mamba.h"
 #include "model/arch/mla.h"
+#include "model/arch/s4.h"
 #include "model/model.h"
 
 static const char *const goldens[] = {
@@ -416,6 +417,9 @@ static const struct {
     { "lfm2", "{\"layer_types\": null, \"full_attn_idxs\": [1]}", INT(layer[2].kind), 0 },
     { "lfm2", "{\"num_hidden_layers\": null}", INT(n_layers), 6 },
     { "lfm2-moe", "{\"num_dense_layers\": 1}", INT(layer[1].kind), 2 },
+    { "s4", "{\"n_ssm\": null}", OWN(s4_settings, n_ssm), 1 },
+    { "s4", "{\"disc\": null}", OWN_BOOL(s4_settings, bilinear), 1 },
+    { "s4d-lin", "{\"disc\": null}", OWN_BOOL(s4_settings, bilinear), 0 },
 };
 
 static void missing_keys_take_defaults(void **state)

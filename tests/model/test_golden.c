@@ -21,6 +21,7 @@ typedef struct golden {
     int32_t *ids, *greedy, *long_ids;
     size_t n_ids, n_greedy, n_long, n_long_rows;
     float *logits, *hidden[64], *long_logits; /* hidden: one more than layers */
+    float *logits_conv; /* of state spaces: by convolution with the whole kernel, at once; NULL: none */
 } golden;
 
 static void golden_free(golden *g)
@@ -30,6 +31,7 @@ static void golden_free(golden *g)
     free(g->long_ids);
     free(g->logits);
     free(g->long_logits);
+    free(g->logits_conv);
     for (int i = 0; i <= g->n_layers; i++)
         free(g->hidden[i]);
 }
@@ -46,6 +48,7 @@ static void golden_read(golden *g, const char *file)
     g->ids = test_ints(c, "input_ids", &g->n_ids);
     g->greedy = test_ints(c, "greedy", &g->n_greedy);
     g->long_ids = test_ints(c, "long_ids", &g->n_long);
+    g->logits_conv = test_floats(c, "logits_conv", &n);
     g->logits = test_floats(c, "logits", &n);
     assert_true(g->ids && g->logits && n % g->n_ids == 0);
     g->vocab = (int)(n / g->n_ids);
@@ -222,6 +225,9 @@ static void equal_golden(const char *name, const rg_backend *backend, const gold
     assert_int_equal(got->dim, want->dim);
     snprintf(what, sizeof what, "%s on %s: logits", name, backend->name);
     close_to(what, got->logits, want->logits, want->n_ids * (size_t)want->vocab, TOLERANCE);
+    snprintf(what, sizeof what, "%s on %s: logits_conv", name, backend->name);
+    if (want->logits_conv)
+        close_to(what, got->logits, want->logits_conv, want->n_ids * (size_t)want->vocab, TOLERANCE);
     for (int i = 0; i <= want->n_layers; i++) {
         snprintf(what, sizeof what, "%s on %s: hidden.%d", name, backend->name, i);
         close_to(what, got->hidden[i], want->hidden[i], want->n_ids * (size_t)want->dim, TOLERANCE_DEEP);

@@ -765,6 +765,52 @@ static bool scan_same(cases *c, int n, int d_state, int mode, bool replay)
     return same_floats(h, h_ref, all / 4, what) && (replay || same_floats(y, y_ref, (size_t)n, what));
 }
 
+static bool modes_same(cases *c, int n, int n_modes, int mode, bool full, bool replay)
+{
+    const size_t bytes = (size_t)n * 4, rows = (size_t)n_modes * (full ? RG_FULL_MODE_ROWS : RG_MODE_ROWS);
+    static float x_ref[2 * 8 * MAX_N], y_ref[MAX_N];
+    float *x = walled(0, 2 * (size_t)n_modes * bytes), *m = walled(1, rows * bytes), *d = walled(2, bytes);
+    float *u = walled(3, bytes), *y = walled(4, bytes);
+    rg_modes s = { .x = x, .m = m, .d = d, .ldx = (size_t)n, .ldm = (size_t)n, .n_modes = n_modes, .full = full };
+    char what[96];
+
+    floats(c, mode, x, 2 * (size_t)n_modes * (size_t)n);
+    floats(c, mode, m, rows * (size_t)n);
+    floats(c, mode, d, (size_t)n);
+    floats(c, mode, u, (size_t)n);
+    memcpy(x_ref, x, 2 * (size_t)n_modes * bytes);
+    c->k->modes_row(&s, n, u, replay ? NULL : y);
+    s.x = x_ref;
+    c->ref->modes_row(&s, n, u, replay ? NULL : y_ref);
+    snprintf(what, sizeof what, "%s modes_row n %d modes %d mode %d full %d", c->k->isa, n, n_modes, mode, full);
+    return same_floats(x, x_ref, 2 * (size_t)n_modes * (size_t)n, what) &&
+           (replay || same_floats(y, y_ref, (size_t)n, what));
+}
+
+static bool lru_same(cases *c, int n, int mode, bool first)
+{
+    const size_t bytes = (size_t)n * 4;
+    static float h_ref[MAX_N], a_ref[MAX_N], b_ref[MAX_N];
+    float *in[6], *a = walled(6, bytes), *b = walled(7, bytes), *h;
+    char what[96];
+
+    for (int i = 0; i < 6; i++)
+        floats(c, mode, in[i] = walled(i, bytes), (size_t)n);
+    rg_lru_row g = { .x = in[0], .r = in[1], .i = in[2], .rate = in[3], .b_r = in[4], .b_i = in[5], .first = first,
+                     .a = a, .b = b };
+    c->k->lru_gates(&g, n);
+    g.a = a_ref;
+    g.b = b_ref;
+    c->ref->lru_gates(&g, n);
+    h = in[0];
+    memcpy(h_ref, h, bytes);
+    c->k->lru_row(h, a, b, n);
+    c->ref->lru_row(h_ref, a_ref, b_ref, n);
+    snprintf(what, sizeof what, "%s lru n %d mode %d first %d", c->k->isa, n, mode, first);
+    return same_floats(a, a_ref, (size_t)n, what) && same_floats(b, b_ref, (size_t)n, what) &&
+           same_floats(h, h_ref, (size_t)n, what);
+}
+
 static bool conv_same(cases *c, int n, int d_conv, int mode, bool biased)
 {
     const size_t bytes = (size_t)n * 4;
@@ -792,6 +838,8 @@ static bool cases_recurrence(cases *c)
         for (int mode = 0; mode < 4; mode++)
             for (int odd = 0; odd < 2; odd++)
                 if (!scan_same(c, lengths[i], odd ? 3 : 16, mode, mode == 0 && odd) ||
+                    !modes_same(c, lengths[i], odd ? 3 : 8, mode, odd, mode == 0 && odd) ||
+                    !lru_same(c, lengths[i], mode, odd) ||
                     !conv_same(c, lengths[i], odd ? 3 : 4, mode, odd))
                     return false;
     return true;

@@ -147,6 +147,26 @@ static void count_linear_attention(const rg_fwd *f, const rg_op *op, rg_counted 
     c->count.state_bytes = 2.0 * f->batch->n_spans * (double)op->buffer->bytes;
 }
 
+/* Per mode: x with E and B (six and four), C x (four); q (four) and what it adds (four). */
+static void count_state_space(const rg_fwd *f, const rg_op *op, rg_counted *c)
+{
+    bool full = op->w[0]->rows == (int64_t)op->n * RG_FULL_MODE_ROWS;
+
+    c->cells = (double)f->batch->n_rows * op->n * (double)op->w[0]->cols;
+    c->count.ops = (full ? 22.0 : 14.0) * c->cells;
+    c->count.weight_bytes = (double)((op->w[0]->rows + 1) * op->w[0]->cols) * sizeof(float);
+    c->count.state_bytes = 2.0 * f->batch->n_spans * (double)op->buffer->bytes;
+}
+
+/* Two gates, a, the root, and the sum. */
+static void count_lru(const rg_fwd *f, const rg_op *op, rg_counted *c)
+{
+    c->cells = (double)f->batch->n_rows * op->in[0]->cols;
+    c->count.ops = 12.0 * c->cells;
+    c->count.weight_bytes = 3.0 * op->in[0]->cols * sizeof(float);
+    c->count.state_bytes = 2.0 * f->batch->n_spans * (double)op->buffer->bytes;
+}
+
 static void count_conv(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
     c->cells = (double)f->batch->n_rows * op->in[0]->cols;
@@ -191,6 +211,8 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
     case RG_OP_CONV: count_conv(f, op, &c); break;
     case RG_OP_SCAN: count_scan(f, op, &c); break;
     case RG_OP_LINEAR_ATTENTION: count_linear_attention(f, op, &c); break;
+    case RG_OP_STATE_SPACE: count_state_space(f, op, &c); break;
+    case RG_OP_LRU: count_lru(f, op, &c); break;
     default: break;
     }
     return c;

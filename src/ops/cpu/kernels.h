@@ -112,6 +112,23 @@ typedef struct rg_recurrence {
     const rg_recurrence_row *row;
 } rg_recurrence;
 
+/* State spaces of some channels: rows of x are ldx apart, rows of m ldm; for each mode m holds E, B, C and, of the full
+ * form, R and F, as rg_state_space has them. */
+typedef struct rg_modes {
+    float *x; /* [2 * n_modes] */
+    const float *m, *d;
+    size_t ldx, ldm;
+    int n_modes;
+    bool full;
+} rg_modes;
+
+/* What one row of the RG-LRU is made of; a and b are written. */
+typedef struct rg_lru_row {
+    const float *x, *r, *i, *rate, *b_r, *b_i;
+    bool first; /* position of a sequence */
+    float *a, *b;
+} rg_lru_row;
+
 typedef struct rg_cpu {
     const char *isa;
 
@@ -163,6 +180,15 @@ typedef struct rg_cpu {
      * acc) from 0; y = fma(D, x, acc) * silu(z).  y NULL: only the state advances (replay). */
     void (*scan_row)(float *h, const float *a, size_t ld, int d_state, int n, const float *x, const float *dt,
                      const float *b, const float *c, const float *d, const float *z, float *y);
+    /* One row of n channels; chains go over the modes, rising, real part first.  X and Y are the parts of x:
+     *     full: q = chain: fma(R1, Y, fma(R0, X, .)) from 0
+     *     X' = fma(B0, u, fma(E0, X, -(E1 * Y))), Y' = fma(B1, u, fma(E0, Y, E1 * X)); full: then fma(F, q, .)
+     *     y = fma(d, u, chain: fma(C1, Y', fma(C0, X', .)) from 0); y NULL: only the state advances (replay) */
+    void (*modes_row)(const rg_modes *s, int n, const float *u, float *y);
+    /* l = rate * sigmoid(r + b_r); a = exp(l); b = (sqrt(1 - exp(l + l)) * sigmoid(i + b_i)) * x; first: without the
+     * root. */
+    void (*lru_gates)(const rg_lru_row *g, int n);
+    void (*lru_row)(float *h, const float *a, const float *b, int n); /* h = fma(a, h, b) */
     /* y[c] = chain over j: fma(w[c * d_conv + j], in[j][c], .) from bias[c] (0 if NULL). */
     void (*conv_row)(float *y, const float *const *in, const float *w, const float *bias, int d_conv, int n);
     /* Rows one after the other, each column by itself (c of the tile is first + c of v and y); chains go over i from 0

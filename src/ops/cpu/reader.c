@@ -36,6 +36,8 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_SCAN] = rg_cpu_scan,
     [RG_OP_LINEAR_ATTENTION] = rg_cpu_linear_attention,
     [RG_OP_DECAY] = rg_cpu_decay,
+    [RG_OP_STATE_SPACE] = rg_cpu_state_space,
+    [RG_OP_LRU] = rg_cpu_lru,
     [RG_OP_SOFTCAP] = rg_cpu_softcap,
 };
 

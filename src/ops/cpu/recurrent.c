@@ -24,6 +24,9 @@ bool rg_cpu_can(int layer, const rg_op *op, rg_error *err)
     if (op->kind == RG_OP_LINEAR_ATTENTION && op->recurrence->k_dim > RG_MAX_STATE)
         return rg_fail(err, RG_E_UNSUPPORTED, "layer %d: a recurrence over keys of %d; at most %d can be computed",
                        layer, op->recurrence->k_dim, RG_MAX_STATE);
+    if (op->kind == RG_OP_STATE_SPACE && op->n > RG_MAX_STATE / 2)
+        return rg_fail(err, RG_E_UNSUPPORTED, "layer %d: a state of %d modes a channel; at most %d can be computed",
+                       layer, op->n, RG_MAX_STATE / 2);
     return true;
 }
 

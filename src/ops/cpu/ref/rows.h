@@ -480,6 +480,75 @@ static void rows_scan_row(float *h, const float *a, size_t ld, int d_state, int 
     }
 }
 
+/* At most CHANNELS of them. */
+ALWAYS_INLINE void modes_some(const rg_modes *s, bool full, int at, int n, const float *u, float *restrict acc)
+{
+    const int each = full ? RG_FULL_MODE_ROWS : RG_MODE_ROWS;
+    const size_t ldm = s->ldm;
+    _Alignas(64) float q[CHANNELS] = { 0 };
+    const float *m = s->m + at;
+    float *x = s->x + at;
+
+    for (int k = 0; full && k < s->n_modes; k++) {
+        const float *r = m + ((size_t)k * (size_t)each + 6) * ldm, *re = x + 2 * (size_t)k * s->ldx, *im = re + s->ldx;
+
+        for (int i = 0; i < n; i++)
+            q[i] = __builtin_fmaf(r[ldm + (size_t)i], im[i], __builtin_fmaf(r[i], re[i], q[i]));
+    }
+    for (int k = 0; k < s->n_modes; k++, m += (size_t)each * ldm, x += 2 * s->ldx) {
+        const float *e0 = m, *e1 = m + ldm, *b0 = m + 2 * ldm, *b1 = m + 3 * ldm, *c0 = m + 4 * ldm, *c1 = m + 5 * ldm;
+        const float *f0 = m + 8 * ldm, *f1 = m + 9 * ldm;
+        float *x0 = x, *x1 = x + s->ldx;
+
+        LANES
+        for (int i = 0; i < n; i++) {
+            float re = __builtin_fmaf(b0[i], u[i], __builtin_fmaf(e0[i], x0[i], -(e1[i] * x1[i])));
+            float im = __builtin_fmaf(b1[i], u[i], __builtin_fmaf(e0[i], x1[i], e1[i] * x0[i]));
+
+            x0[i] = full ? __builtin_fmaf(f0[i], q[i], re) : re;
+            x1[i] = full ? __builtin_fmaf(f1[i], q[i], im) : im;
+            acc[i] = __builtin_fmaf(c1[i], x1[i], __builtin_fmaf(c0[i], x0[i], acc[i]));
+        }
+    }
+}
+
+static void rows_modes_row(const rg_modes *s, int n, const float *u, float *y)
+{
+    for (int i = 0; i < n; i += CHANNELS) {
+        _Alignas(64) float acc[CHANNELS] = { 0 };
+        int some = n - i < CHANNELS ? n - i : CHANNELS;
+
+        if (s->full)
+            modes_some(s, true, i, some, u + i, acc);
+        else
+            modes_some(s, false, i, some, u + i, acc);
+        for (int k = 0; y && k < some; k++)
+            y[i + k] = __builtin_fmaf(s->d[i + k], u[i + k], acc[k]);
+    }
+}
+
+static void rows_lru_gates(const rg_lru_row *g, int n)
+{
+    const float *x = g->x, *rate = g->rate, *b_r = g->b_r, *b_i = g->b_i, *gate_r = g->r, *gate_i = g->i;
+    float *a = g->a, *b = g->b;
+
+    LANES
+    for (int k = 0; k < n; k++) {
+        float l = rate[k] * rg_sigmoidf(gate_r[k] + b_r[k]), i = rg_sigmoidf(gate_i[k] + b_i[k]);
+        float root = __builtin_sqrtf(1.0f - rg_expf(l + l));
+
+        a[k] = rg_expf(l);
+        b[k] = (g->first ? i : root * i) * x[k];
+    }
+}
+
+static void rows_lru_row(float *h, const float *a, const float *b, int n)
+{
+    LANES
+    for (int i = 0; i < n; i++)
+        h[i] = __builtin_fmaf(a[i], h[i], b[i]);
+}
+
 static void rows_conv_row(float *y, const float *const *in, const float *w, const float *bias, int d_conv, int n)
 {
     _Alignas(64) float acc[CHANNELS];
@@ -565,6 +634,9 @@ static void rows_fill(rg_cpu *k)
     k->attend = attend;
     k->merge = rows_merge;
     k->scan_row = rows_scan_row;
+    k->modes_row = rows_modes_row;
+    k->lru_gates = rows_lru_gates;
+    k->lru_row = rows_lru_row;
     k->conv_row = rows_conv_row;
     k->recur = rows_recur;
     k->store = rows_store;
