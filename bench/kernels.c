@@ -19,12 +19,6 @@ enum { COLS = 4096, SMALL_COLS = 2048, SMALL_PANELS = 32, MAX_THREADS = 256, GRO
 
 static const size_t stream_bytes = (size_t)256 << 20;
 
-static const char *const layouts[RG_LAYOUT_COUNT] = {
-    [RG_LAYOUT_F32] = "f32", [RG_LAYOUT_F16] = "f16", [RG_LAYOUT_BF16] = "bf16", [RG_LAYOUT_Q4] = "q4",
-    [RG_LAYOUT_Q8] = "q8",   [RG_LAYOUT_Q4M] = "q4m", [RG_LAYOUT_Q8M] = "q8m",   [RG_LAYOUT_K4] = "k4",
-    [RG_LAYOUT_K8] = "k8",
-};
-
 typedef struct options {
     const char *isa, *layout;
     int n_threads, rounds;
@@ -118,13 +112,18 @@ static void fill_x(float *x, size_t n)
         x[i] = (float)(int)(i * 2654435761u % 255) / 127.0f - 1.0f;
 }
 
+static size_t panel_bytes(rg_layout layout, int cols)
+{
+    return rg_layout_head_bytes(layout) + (size_t)(cols / rg_layout_step(layout)) * rg_layout_step_bytes(layout);
+}
+
 static void bench_decode(rg_pool *pool, const options *o, job j)
 {
     double s[2], bytes;
 
     j.cols = COLS;
     j.m = 1;
-    j.panel_bytes = (size_t)(COLS / rg_layout_step(j.layout)) * rg_layout_step_bytes(j.layout);
+    j.panel_bytes = panel_bytes(j.layout, COLS);
     j.n_panels = stream_bytes / j.panel_bytes;
     best(pool, &j, STREAM, o->rounds, s);
     bytes = (double)(j.n_panels * j.panel_bytes);
@@ -137,7 +136,7 @@ static void bench_prefill(rg_pool *pool, const options *o, job j)
     double s[2];
 
     j.cols = SMALL_COLS;
-    j.panel_bytes = (size_t)(SMALL_COLS / rg_layout_step(j.layout)) * rg_layout_step_bytes(j.layout);
+    j.panel_bytes = panel_bytes(j.layout, SMALL_COLS);
     j.n_panels = SMALL_PANELS;
     for (size_t i = 0; i < RG_LEN(rows); i++) {
         double macs;
@@ -160,7 +159,7 @@ static void bench_isa(rg_pool *pool, const options *o, const rg_cpu *k, uint8_t 
     for (rg_layout l = RG_LAYOUT_F32; l < RG_LAYOUT_COUNT && x && y && r; l++) {
         job j = { .k = k, .layout = l, .n_threads = o->n_threads, .w = w, .y = y };
 
-        if (o->layout && strcmp(o->layout, layouts[l]))
+        if (o->layout && strcmp(o->layout, rg_layout_name(l)))
             continue;
         fill_x(x, n_x);
         j.recipe = o->exact ? RG_EXACT : k->fast[l];
@@ -173,7 +172,7 @@ static void bench_isa(rg_pool *pool, const options *o, const rg_cpu *k, uint8_t 
             k->store(r->bf16, NULL, RG_BF16, 1, x, (int)n_x);
             j.ldx = SMALL_COLS + 32;
         }
-        printf("%-11s %-5s %s", k->isa, layouts[l], recipes[j.recipe]);
+        printf("%-11s %-5s %s", k->isa, rg_layout_name(l), recipes[j.recipe]);
         bench_decode(pool, o, j);
         if (peak_of(k, j.recipe))
             bench_prefill(pool, o, j);

@@ -252,13 +252,15 @@ static bool get_shape(reader *r, rg_tensor *t)
 
 static bool get_tensor(reader *r, rg_tensor *t)
 {
+    char names[RG_TYPE_NAMES];
     uint32_t id;
     uint64_t row;
 
     if (!get_shape(r, t) || !get_u32(r, &id))
         return false;
     if (!rg_type_by_gguf(id, &t->type))
-        return rg_fail(r->err, RG_E_UNSUPPORTED, "type %u is unknown, or not one that ridge reads", id);
+        return rg_fail(r->err, RG_E_UNSUPPORTED, "type %u is not one that ridge reads: %s", id,
+                       rg_type_names(true, names));
     if (!get_u64(r, &t->offset))
         return false;
     if (!rg_row_bytes(t->type, rg_tensor_cols(t), &row))

@@ -60,10 +60,9 @@ static bool put_gguf(rg_ckpt_writer *w, const rg_entry *e, rg_error *err)
            rg_fail(err, RG_E_MEMORY, "key '%s': metadata of more than %d bytes, or no memory", e->key, RG_META_CAP);
 }
 
-static bool takes_any(rg_type type)
+static bool takes_gguf(rg_type type)
 {
-    (void)type;
-    return true;
+    return rg_format_of(type)->gguf_id != RG_NO_GGUF;
 }
 
 static bool write_header(rg_ckpt_writer *w, rg_error *err)
@@ -100,7 +99,7 @@ static bool write_header(rg_ckpt_writer *w, rg_error *err)
 rg_ckpt_writer *rg_gguf_create(const char *path, rg_error *err)
 {
     static const writer_kind gguf = {
-        .put = put_gguf, .takes = takes_any, .header = write_header, .align = RG_GGUF_ALIGN, .min_dims = 1
+        .put = put_gguf, .takes = takes_gguf, .header = write_header, .align = RG_GGUF_ALIGN, .min_dims = 1
     };
     rg_ckpt_writer *w = rg_ckpt_writer_new(&gguf, err);
 

@@ -50,13 +50,13 @@ static bool read_tensor(rg_tensor *t, const json_t *info, uint64_t n_data, rg_er
     const char *dtype = json_string_value(json_object_get(info, "dtype"));
     const json_t *offsets = json_object_get(info, "data_offsets");
     uint64_t end;
-    char text[80], shape[96];
+    char text[80], shape[96], names[RG_TYPE_NAMES];
 
     if (!json_is_object(info) || !dtype)
         return rg_fail(err, RG_E_INPUT, "not an object with 'dtype', 'shape' and 'data_offsets'");
     if (!rg_type_by_safetensors(dtype, &t->type))
-        return rg_fail(err, RG_E_UNSUPPORTED, "dtype '%s' is not one that ridge reads",
-                       rg_name_text(dtype, strlen(dtype), text));
+        return rg_fail(err, RG_E_UNSUPPORTED, "dtype '%s' is not one that ridge reads: %s",
+                       rg_name_text(dtype, strlen(dtype), text), rg_type_names(false, names));
     if (!read_shape(t, json_object_get(info, "shape"), err))
         return false;
     if (json_array_size(offsets) != 2 || !natural(json_array_get(offsets, 0), &t->offset) ||

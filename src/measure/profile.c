@@ -75,16 +75,14 @@ typedef bool on_numbers(void *arg, const char *name, double *v, int n);
 
 static bool each_rate(rg_rates *r, on_numbers *fn, void *arg)
 {
-    static const char *const layouts[RG_LAYOUT_COUNT] = { NULL, "f32", "f16", "bf16", "q4",
-                                                          "q8", "q4m", "q8m", "k4",   "k8" };
-    _Static_assert(RG_LAYOUT_COUNT == 10, "a layout has no name");
     static const char *const recipes[2] = { "fast", "exact" }, *const whats[2] = { "kv", "latent" };
     static const char *const places[RG_RATE_PLACES] = { "near", "cache", "far" };
     char name[NAME_ROOM], second[NAME_ROOM];
 
     for (int i = 0; i < 2 * RG_LAYOUT_COUNT; i++)
         for (int k = 0; k < RG_RATE_PLACES && i / 2 != RG_LAYOUT_NONE; k++) {
-            snprintf(name, sizeof name, "product.%s.%s.%s_s", recipes[i % 2], layouts[i / 2], places[k]);
+            snprintf(name, sizeof name, "product.%s.%s.%s_s", recipes[i % 2],
+                     rg_layout_name((rg_layout)(i / 2)), places[k]);
             if (!fn(arg, name, r->product[i % 2][i / 2].value_s[k], RG_RATE_ROWS))
                 return false;
         }

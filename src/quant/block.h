@@ -33,7 +33,24 @@ static inline void store32(uint8_t p[4], uint32_t v)
     store16(p + 2, (uint16_t)(v >> 16));
 }
 
-/* Q4, Q8: offset 8 or 128. */
+static inline float loadf(const uint8_t p[4])
+{
+    uint32_t bits = load32(p);
+    float x;
+
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline void storef(uint8_t p[4], float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    store32(p, bits);
+}
+
+/* Q4, Q8, Q2: offset 8, 128 or 1; Z4, Z8: the zero point; the scale may be f32. */
 static inline float value_scale(float d, int q, int offset)
 {
     return d * (float)(q - offset);
@@ -55,6 +72,27 @@ static inline float value_two_level(float d, int s, float e, int t, int q, int o
     return scaled - minimum;
 }
 
+/* The layouts with a table; TK4 and TK4H. */
+static inline float value_table(float d, float v)
+{
+    return d * v;
+}
+
+static inline float value_table_two_level(float d, int s, float v)
+{
+    float scale = d * (float)s;
+
+    return scale * v;
+}
+
+/* T4N: the scale of 16 values. */
+static inline float scale_with_factors(uint8_t e4m3, float a, float b)
+{
+    float scale = rg_e4m3_to_f32(e4m3) * a;
+
+    return scale / b;
+}
+
 /* 256 values from their integers, `run` of them under each scale. */
 static inline void decode_two_level(const rg_ints *ints, int run, int offset, float *y)
 {
@@ -62,6 +100,13 @@ static inline void decode_two_level(const rg_ints *ints, int run, int offset, fl
 
     for (int i = 0; i < 256; i++)
         y[i] = value_two_level(d, ints->s[i / run], e, ints->t[i / run], ints->q[i], offset);
+}
+
+/* The same where they are codes of a table. */
+static inline void decode_table_two_level(const rg_ints *ints, int run, float *y)
+{
+    for (int i = 0; i < 256; i++)
+        y[i] = value_table_two_level(ints->f, ints->s[i / run], ints->table[ints->q[i]]);
 }
 
 /* Toward zero and into [low, high]; NaN gives low. */

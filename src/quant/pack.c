@@ -1,33 +1,25 @@
 /* pack.c -- rows into panels and back; what lies where is in pack.h. */
 #include "quant/pack.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "quant/block.h"
 
-int rg_layout_step(rg_layout layout)
+const char *rg_layout_name(rg_layout layout)
 {
-    static const int step[RG_LAYOUT_COUNT] = {
-        [RG_LAYOUT_F32] = 1,  [RG_LAYOUT_F16] = 1,  [RG_LAYOUT_BF16] = 1, [RG_LAYOUT_Q4] = 32,  [RG_LAYOUT_Q8] = 32,
-        [RG_LAYOUT_Q4M] = 32, [RG_LAYOUT_Q8M] = 32, [RG_LAYOUT_K4] = 256, [RG_LAYOUT_K8] = 256,
+    static const char *const names[RG_LAYOUT_COUNT] = {
+        "none",
+#define LAYOUT(NAME, name, columns, step, bits, head) [RG_LAYOUT_##NAME] = #name,
+#include "quant/layouts.def"
+#undef LAYOUT
     };
 
-    return step[layout];
+    return names[layout];
 }
 
-size_t rg_layout_step_bytes(rg_layout layout)
-{
-    static const size_t bytes[RG_LAYOUT_COUNT] = {
-        [RG_LAYOUT_F32] = 4 * RG_PANEL,        [RG_LAYOUT_F16] = 2 * RG_PANEL,
-        [RG_LAYOUT_BF16] = 2 * RG_PANEL,       [RG_LAYOUT_Q4] = sizeof(rg_step_q4),
-        [RG_LAYOUT_Q8] = sizeof(rg_step_q8),   [RG_LAYOUT_Q4M] = sizeof(rg_step_q4m),
-        [RG_LAYOUT_Q8M] = sizeof(rg_step_q8m), [RG_LAYOUT_K4] = sizeof(rg_step_k4),
-        [RG_LAYOUT_K8] = sizeof(rg_step_k8),
-    };
-
-    return bytes[layout];
-}
+_Static_assert(sizeof(rg_table) == 128 && sizeof(rg_table_factors) == 256, "whole cache lines");
 
 bool rg_packed_shape(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
 {
@@ -37,12 +29,12 @@ bool rg_packed_shape(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, i
     *p = (rg_packed){ .layout = f->layout, .type = type, .rows = rows, .cols = cols, .n_mats = n_mats };
     if (f->layout == RG_LAYOUT_NONE)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s is not a format of matrices", f->name);
-    if (n_mats < 0 || rows < 0 || cols < 0 || cols % rg_layout_step(f->layout))
+    if (n_mats < 0 || rows < 0 || cols < 0 || cols % f->block_len)
         return rg_fail(err, RG_E_INPUT,
                        "%lld matrices of [%lld, %lld] cannot be packed from %s, whose blocks are of %d",
                        (long long)n_mats, (long long)rows, (long long)cols, f->name, f->block_len);
     if (!rg_mul((size_t)(cols / rg_layout_step(f->layout)), rg_layout_step_bytes(f->layout), &p->panel_bytes) ||
-        !rg_add(p->panel_bytes, (size_t)RG_ALIGN - 1, &p->panel_bytes) ||
+        !rg_add(p->panel_bytes, rg_layout_head_bytes(f->layout) + (size_t)RG_ALIGN - 1, &p->panel_bytes) ||
         !rg_mul((size_t)n_mats, (size_t)(rows / RG_PANEL + (rows % RG_PANEL != 0)), &panels) ||
         !rg_mul(p->panel_bytes -= p->panel_bytes % RG_ALIGN, panels, &bytes) || bytes > PTRDIFF_MAX ||
         rows > INT64_MAX - RG_PANEL)
@@ -50,6 +42,13 @@ bool rg_packed_shape(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, i
                        (long long)n_mats, (long long)rows, (long long)cols, f->name);
     p->bytes = bytes;
     return true;
+}
+
+/* Rows past the end are 0, not 0 / 0. */
+static void clear_factors(uint8_t *panel)
+{
+    for (int i = 0; i < RG_PANEL; i++)
+        ((rg_table_factors *)(void *)panel)->b[i] = 1.0f;
 }
 
 bool rg_packed_init(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
@@ -61,6 +60,9 @@ bool rg_packed_init(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, in
     bytes = p->bytes;
     p->data = rg_region_new(bytes);
     p->bytes = p->data ? bytes : 0;
+    if (p->layout == RG_LAYOUT_T4N)
+        for (size_t at = 0; at < p->bytes; at += p->panel_bytes)
+            clear_factors(p->data + at);
     return p->data || rg_fail_memory(err, bytes);
 }
 
@@ -70,86 +72,179 @@ void rg_packed_fini(rg_packed *p)
     *p = (rg_packed){ 0 };
 }
 
-static void put_nibbles(uint8_t q[4][16][4], int row, const uint8_t *from)
+/* ---- codes ------------------------------------------------------------------------------------------------------- */
+
+/* Codes [32 run, 32 run + 32) of a row: group g of four columns is bytes [g][row][4]; with fewer than 8 bits the later
+ * groups stand above the first ones. */
+static void put_run(int bits, uint8_t (*to)[RG_PANEL][4], int row, const uint8_t *q)
 {
+    const int n = 4 * bits; /* codes that lie side by side */
+
+    for (int i = 0; i < n; i++) {
+        int byte = 0;
+        for (int k = 0; k < 8 / bits; k++)
+            byte |= q[n * k + i] << bits * k;
+        to[i / 4][row][i % 4] = (uint8_t)byte;
+    }
+}
+
+static void put_codes(rg_layout layout, uint8_t *step, int row, const uint8_t *q)
+{
+    const int n_runs = rg_layout_step(layout) / 32;
+    uint8_t (*to)[RG_PANEL][4] = (void *)(step + rg_layout_codes_at(layout));
+
+    for (int run = 0; run < n_runs; run++, q += 32)
+        switch (rg_layout_bits(layout)) { /* constants, for the sake of speed */
+        case 2:
+            put_run(2, to + 2 * run, row, q);
+            break;
+        case 4:
+            put_run(4, to + 4 * run, row, q);
+            break;
+        default:
+            put_run(8, to + 8 * run, row, q);
+        }
+}
+
+static int get_code(rg_layout layout, const uint8_t *step, int row, int i)
+{
+    const int bits = rg_layout_bits(layout), n = 4 * bits, k = i % 32;
+    const uint8_t (*from)[RG_PANEL][4] = (const void *)(step + rg_layout_codes_at(layout));
+
+    return from[i / 32 * bits + k % n / 4][row][k % 4] >> k / n * bits & ((1 << bits) - 1);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+
+static void round_table(rg_table *t, float unit)
+{
+    t->unit = unit;
     for (int i = 0; i < 16; i++)
-        q[i / 4][row][i % 4] = (uint8_t)(from[i] | from[16 + i] << 4);
+        t->byte[i] = (uint8_t)(128 + round_into(t->value[i] / unit, -128, 127));
 }
 
-static void put_bytes(uint8_t q[][16][4], int row, const uint8_t *from, int n)
+/* How far the rounded values are off, as a sum of squares. */
+static float table_error(const rg_table *t)
 {
-    for (int i = 0; i < n; i++)
-        q[i / 4][row][i % 4] = from[i];
+    float sum = 0.0f;
+
+    for (int i = 0; i < 16; i++) {
+        float off = t->unit * (float)(t->byte[i] - 128) - t->value[i];
+        sum += off * off;
+    }
+    return sum;
 }
 
-/* Code i of a row: the reverse of the two above. */
-static int nibble_at(uint8_t q[4][16][4], int row, int i)
+/* The values as integers of 8 bits: themselves where they are, else with the unit whose rounding is off least, among
+ * those that make the largest value 64 .. 127 (in quarters). */
+static void put_table(rg_table *t, const float *value)
 {
-    return q[i % 16 / 4][row][i % 4] >> i / 16 * 4 & 15;
+    float best = 1.0f, least;
+
+    if (!memcmp(t->value, value, sizeof t->value) && t->unit > 0.0f)
+        return;
+    memcpy(t->value, value, sizeof t->value);
+    round_table(t, 1.0f);
+    least = table_error(t);
+    for (int quarter = 4 * 64; quarter <= 4 * 127 && least > 0.0f; quarter++) {
+        round_table(t, fabsf(extreme(value, 16)) / (0.25f * (float)quarter));
+        if (table_error(t) < least) {
+            least = table_error(t);
+            best = t->unit;
+        }
+    }
+    round_table(t, best);
 }
 
-static int byte_at(uint8_t q[][16][4], int row, int i)
-{
-    return q[i / 4][row][i % 4];
-}
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 
-static void put_k4(rg_step_k4 *step, int row, const rg_ints *ints)
+/* What stands at the head of the panel of this row. */
+static void put_head(rg_layout layout, uint8_t *panel, int row, const rg_ints *ints)
 {
-    step->d[row] = ints->d;
-    step->e[row] = ints->e;
-    for (int run = 0; run < 8; run++) {
-        step->s[run][row] = ints->s[run];
-        step->t[run][row] = ints->t[run];
-        put_nibbles(step->q[run], row, ints->q + 32 * run);
+    rg_table_factors *h = (void *)panel;
+
+    if (rg_layout_head_bytes(layout))
+        put_table(&h->table, ints->table);
+    if (layout == RG_LAYOUT_T4N) {
+        h->a[row] = ints->a;
+        h->b[row] = ints->b;
     }
 }
 
-static void put_k8(rg_step_k8 *step, int row, const rg_ints *ints)
+/* Two levels of scale: d (and e) of 256 values, s (and t) of each run. */
+static void put_two_levels(rg_layout layout, uint8_t *at, int row, const rg_ints *ints)
 {
-    step->d[row] = ints->d;
-    step->e[row] = ints->e;
-    for (int run = 0; run < 16; run++) {
-        step->s[run][row] = ints->s[run];
-        step->t[run][row] = ints->t[run];
-        put_bytes(step->q[run], row, ints->q + 16 * run, 16);
+    rg_step_k4 *k4 = (void *)at;
+    rg_step_k8 *k8 = (void *)at;
+    rg_step_tk4 *tk4 = (void *)at;
+    rg_step_tk4h *tk4h = (void *)at;
+
+    if (layout == RG_LAYOUT_K4 || layout == RG_LAYOUT_K8) {
+        k4->d[row] = ints->d; /* d and e lie alike in both */
+        k4->e[row] = ints->e;
+    } else {
+        tk4->d[row] = ints->f;
     }
+    for (int run = 0; run < 16; run++)
+        if (layout == RG_LAYOUT_K8) {
+            k8->s[run][row] = ints->s[run];
+            k8->t[run][row] = ints->t[run];
+        } else if (layout == RG_LAYOUT_TK4H) {
+            tk4h->s[run][row] = ints->s[run];
+        } else if (run < 8 && layout == RG_LAYOUT_K4) {
+            k4->s[run][row] = ints->s[run];
+            k4->t[run][row] = ints->t[run];
+        } else if (run < 8) {
+            tk4->s[run][row] = ints->s[run];
+        }
 }
 
-static void put_step(rg_layout layout, void *at, int row, const rg_ints *ints)
+/* Step i of a block. */
+static void put_step(rg_layout layout, uint8_t *at, int row, const rg_ints *ints, int i)
 {
-    rg_step_q4 *q4 = at;
-    rg_step_q4m *q4m = at;
-    rg_step_q8 *q8 = at;
-    rg_step_q8m *q8m = at;
+    rg_step_q4m *q4m = (void *)at;
+    rg_step_t4n *t4n = (void *)at;
+    rg_step_z4 *z4 = (void *)at;
+    rg_step_f8 *f8 = (void *)at;
 
     switch (layout) {
-    case RG_LAYOUT_Q4:
-        q4->d[row] = ints->d;
-        put_nibbles(q4->q, row, ints->q);
-        break;
     case RG_LAYOUT_Q4M:
-        q4m->d[row] = ints->d;
-        q4m->m[row] = ints->e;
-        put_nibbles(q4m->q, row, ints->q);
-        break;
-    case RG_LAYOUT_Q8:
-        q8->d[row] = ints->d;
-        put_bytes(q8->q, row, ints->q, 32);
-        break;
     case RG_LAYOUT_Q8M:
-        q8m->d[row] = ints->d;
-        q8m->m[row] = ints->e;
-        put_bytes(q8m->q, row, ints->q, 32);
+        q4m->m[row] = ints->e; /* m lies alike in both, */
+        q4m->d[row] = ints->d;
         break;
-    case RG_LAYOUT_K4:
-        put_k4(at, row, ints);
+    case RG_LAYOUT_Q4:
+    case RG_LAYOUT_Q8:
+    case RG_LAYOUT_T4:
+    case RG_LAYOUT_Q2:
+        q4m->d[row] = ints->d; /* and d in all of these */
         break;
-    case RG_LAYOUT_K8:
-        put_k8(at, row, ints);
+    case RG_LAYOUT_T4E:
+        at[row] = ints->scales[i];
+        break;
+    case RG_LAYOUT_T4N:
+        t4n->s[0][row] = ints->scales[2 * i];
+        t4n->s[1][row] = ints->scales[2 * i + 1];
+        break;
+    case RG_LAYOUT_Z4:
+    case RG_LAYOUT_Z4W:
+    case RG_LAYOUT_Z8:
+    case RG_LAYOUT_Z8W:
+        z4->z[row] = ints->zero;
+        z4->d[row] = ints->f;
+        break;
+    case RG_LAYOUT_T4F:
+    case RG_LAYOUT_F8:
+        z4->d[row] = ints->f;
         break;
     default:
-        RG_ASSERT(!"an integer layout");
+        put_two_levels(layout, at, row, ints);
     }
+    if (layout == RG_LAYOUT_F8)
+        for (int k = 0; k < 128; k++)
+            f8->q[k][row] = ints->q[k];
+    else
+        put_codes(layout, at, row, ints->q + i * rg_layout_step(layout));
 }
 
 static uint8_t *panel_of_row(const rg_packed *p, int64_t mat, int64_t row)
@@ -162,62 +257,98 @@ void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
 {
     const rg_format *f = rg_format_of(p->type);
     size_t step_bytes = rg_layout_step_bytes(p->layout), each = (size_t)f->block_bytes;
-    uint8_t *to = panel_of_row(p, mat, row);
+    uint8_t *panel = panel_of_row(p, mat, row), *to = panel + rg_layout_head_bytes(p->layout);
+    int lane = (int)(row % RG_PANEL), n_steps = f->block_len / rg_layout_step(p->layout);
     const uint8_t *from = src;
-    int lane = (int)(row % RG_PANEL);
     rg_ints ints;
 
-    for (int64_t left = p->cols; left > 0; left -= f->block_len, to += step_bytes, from += each) {
+    for (int64_t left = p->cols; left > 0; left -= f->block_len, from += each) {
         if (f->ints) {
             f->ints(from, &ints);
-            put_step(p->layout, to, lane, &ints);
+            if (left == p->cols)
+                put_head(p->layout, panel, lane, &ints);
+            for (int i = 0; i < n_steps; i++, to += step_bytes)
+                put_step(p->layout, to, lane, &ints, i);
         } else {
             memcpy(to + (size_t)lane * each, from, each);
+            to += step_bytes;
         }
     }
 }
 
-/* One step of one row. */
-static void unpack_step(rg_layout layout, uint8_t *at, int row, float *y)
+/* Value i of a row in one step of a layout with a table. */
+static float table_value(rg_layout layout, const uint8_t *panel, uint8_t *at, int row, int i)
 {
-    rg_step_q4 *q4 = (void *)at;
+    const rg_table_factors *h = (const void *)panel;
+    rg_step_q4 *t4 = (void *)at;
+    rg_step_t4n *t4n = (void *)at;
+    rg_step_tk4 *tk4 = (void *)at;
+    rg_step_tk4h *tk4h = (void *)at;
+    float v = h->table.value[get_code(layout, at, row, i)];
+
+    if (layout == RG_LAYOUT_T4)
+        return value_table(rg_f16_to_f32(t4->d[row]), v);
+    if (layout == RG_LAYOUT_T4E)
+        return value_table(rg_e8m0_half_to_f32(at[row]), v);
+    if (layout == RG_LAYOUT_T4F)
+        return value_table(tk4->d[row], v);
+    if (layout == RG_LAYOUT_T4N)
+        return value_table(scale_with_factors(t4n->s[i / 16][row], h->a[row], h->b[row]), v);
+    return value_table_two_level(tk4->d[row], layout == RG_LAYOUT_TK4 ? tk4->s[i / 32][row] : tk4h->s[i / 16][row], v);
+}
+
+/* The same of a layout without one. */
+static float value_at(rg_layout layout, uint8_t *at, int row, int i)
+{
     rg_step_q4m *q4m = (void *)at;
-    rg_step_q8 *q8 = (void *)at;
-    rg_step_q8m *q8m = (void *)at;
+    rg_step_z4 *z4 = (void *)at;
     rg_step_k4 *k4 = (void *)at;
     rg_step_k8 *k8 = (void *)at;
-    float d = rg_f16_to_f32(q4->d[row]); /* every integer step starts with d */
-    float e = rg_f16_to_f32(layout == RG_LAYOUT_Q4 || layout == RG_LAYOUT_Q8 ? 0 : q4m->m[row]); /* and then m or e */
+    int q = get_code(layout, at, row, i);
+    float d = rg_f16_to_f32(q4m->d[row]); /* where it is f16 */
 
-    for (int i = 0; i < rg_layout_step(layout); i++) {
-        if (layout == RG_LAYOUT_Q4)
-            y[i] = value_scale(d, nibble_at(q4->q, row, i), 8);
-        else if (layout == RG_LAYOUT_Q8)
-            y[i] = value_scale(d, byte_at(q8->q, row, i), 128);
-        else if (layout == RG_LAYOUT_Q4M)
-            y[i] = value_minimum(d, e, nibble_at(q4m->q, row, i));
-        else if (layout == RG_LAYOUT_Q8M)
-            y[i] = value_minimum(d, e, byte_at(q8m->q, row, i));
-        else if (layout == RG_LAYOUT_K4)
-            y[i] =
-                value_two_level(d, k4->s[i / 32][row], e, k4->t[i / 32][row], nibble_at(k4->q[i / 32], row, i % 32), 0);
-        else
-            y[i] =
-                value_two_level(d, k8->s[i / 16][row], e, k8->t[i / 16][row], byte_at(k8->q[i / 16], row, i % 16), 128);
+    switch (layout) {
+    case RG_LAYOUT_Q4:
+        return value_scale(d, q, 8);
+    case RG_LAYOUT_Q8:
+        return value_scale(d, q, 128);
+    case RG_LAYOUT_Q2:
+        return value_scale(d, q, 1);
+    case RG_LAYOUT_Q4M:
+    case RG_LAYOUT_Q8M:
+        return value_minimum(d, rg_f16_to_f32(q4m->m[row]), q);
+    case RG_LAYOUT_K4:
+        return value_two_level(d, k4->s[i / 32][row], rg_f16_to_f32(k4->e[row]), k4->t[i / 32][row], q, 0);
+    case RG_LAYOUT_K8:
+        return value_two_level(d, k8->s[i / 16][row], rg_f16_to_f32(k8->e[row]), k8->t[i / 16][row], q, 128);
+    default:
+        return value_scale(z4->d[row], q, z4->z[row]);
     }
+}
+
+static void unpack_step(rg_layout layout, const uint8_t *panel, uint8_t *at, int row, float *y)
+{
+    const rg_step_f8 *f8 = (const void *)at;
+
+    for (int i = 0; i < rg_layout_step(layout); i++)
+        if (layout == RG_LAYOUT_F8)
+            y[i] = value_table(f8->d[row], rg_e4m3_to_f32(f8->q[i][row]));
+        else if (rg_layout_head_bytes(layout))
+            y[i] = table_value(layout, panel, at, row, i);
+        else
+            y[i] = value_at(layout, at, row, i);
 }
 
 void rg_unpack_row(const rg_packed *p, int64_t mat, int64_t row, float *out)
 {
     const rg_format *f = rg_format_of(p->type);
     size_t step_bytes = rg_layout_step_bytes(p->layout);
-    uint8_t *from = panel_of_row(p, mat, row);
-    int lane = (int)(row % RG_PANEL);
+    uint8_t *panel = panel_of_row(p, mat, row), *from = panel + rg_layout_head_bytes(p->layout);
+    int lane = (int)(row % RG_PANEL), step = rg_layout_step(p->layout);
 
-    for (int64_t left = p->cols; left > 0; left -= f->block_len, from += step_bytes, out += f->block_len) {
+    for (int64_t left = p->cols; left > 0; left -= step, from += step_bytes, out += step)
         if (f->ints)
-            unpack_step(p->layout, from, lane, out);
+            unpack_step(p->layout, panel, from, lane, out);
         else
             f->decode(from + (size_t)lane * (size_t)f->block_bytes, 1, out);
-    }
 }

@@ -5,11 +5,17 @@
  * the float layouts, 32 or 256 for the integer ones.  In an integer step, four consecutive columns of one row are four
  * consecutive bytes (what a dot-product instruction and a tile want): q[group][row][4].
  *
+ * A layout of codes of a table has the table at the head of every panel: 16 values, each weight being one of them times
+ * a scale.
+ *
  * Nothing is lost: decoding a packed matrix gives what decoding the file's format gives, to the bit.  Both evaluate, in
  * f32 with one rounding per operation and nothing fused:
- *   Q4, Q8:   d * (q - o)               o: 8 or 128; q - o is an exact integer
- *   Q4M, Q8M: (d * q) + m
- *   K4, K8:   ((d * s) * (q - o)) - (e * t)   o: 0 or 128
+ *   Q4, Q8, Q2: d * (q - o)             o: 8, 128 or 1; q - o is an exact integer
+ *   Q4M, Q8M:   (d * q) + m
+ *   K4, K8:     ((d * s) * (q - o)) - (e * t)   o: 0 or 128
+ *   T4 ...:     d * table[q];   TK4, TK4H: (d * s) * table[q];   T4N: ((s * a) / b) * table[q]
+ *   Z4, Z8:     d * (q - z)
+ *   F8:         d * (the value of the code q)
  * Formats without minima have e = t = 0 in K8: subtracting +0 changes nothing.  (A scale of infinity or NaN gives the
  * same on both sides as well.) */
 #ifndef RG_QUANT_PACK_H
@@ -19,7 +25,15 @@
 
 enum { RG_PANEL = 16 }; /* rows of a panel */
 
-typedef struct rg_step_q4 { /* also Q4M, with m after it */
+typedef struct rg_step_f32 {
+    float q[16];
+} rg_step_f32;
+
+typedef struct rg_step_f16 { /* also BF16 */
+    uint16_t q[16];
+} rg_step_f16;
+
+typedef struct rg_step_q4 { /* also T4 */
     uint16_t d[16];         /* f16 */
     uint8_t q[4][16][4];    /* low nibble: columns 4g .. 4g+3; high nibble: columns 16 + 4g .. */
 } rg_step_q4;
@@ -53,6 +67,80 @@ typedef struct rg_step_k8 { /* 256 columns: 16 runs of 16 */
     uint8_t q[16][4][16][4]; /* run, group of four columns, row */
 } rg_step_k8;
 
+/* The head of a panel of codes. */
+typedef struct rg_table {
+    float value[16];
+    uint8_t byte[16]; /* value / unit rounded to an integer, plus 128: what the int8 recipe multiplies */
+    float unit;       /* 1 where all values are integers of 8 bits */
+    uint8_t fill[44];
+} rg_table;
+
+typedef struct rg_table_factors { /* of T4N */
+    rg_table table;
+    float a[16], b[16]; /* of each row */
+} rg_table_factors;
+
+typedef struct rg_step_t4e {
+    uint8_t d[16]; /* e8m0: 2^(d - 128) */
+    uint8_t q[4][16][4];
+} rg_step_t4e;
+
+typedef struct rg_step_t4f {
+    float d[16];
+    uint8_t q[4][16][4];
+} rg_step_t4f;
+
+typedef struct rg_step_t4n {
+    uint8_t s[2][16]; /* e4m3, of each 16 columns */
+    uint8_t q[4][16][4];
+} rg_step_t4n;
+
+typedef struct rg_step_tk4 { /* 256 columns: 8 runs of 32 */
+    float d[16];
+    int8_t s[8][16];
+    uint8_t q[8][4][16][4];
+} rg_step_tk4;
+
+typedef struct rg_step_tk4h { /* the same with a scale for each half of a run */
+    float d[16];
+    int8_t s[16][16];
+    uint8_t q[8][4][16][4];
+} rg_step_tk4h;
+
+typedef struct rg_step_z4 {
+    float d[16];
+    uint8_t z[16];
+    uint8_t q[1][4][16][4];
+} rg_step_z4;
+
+typedef struct rg_step_z4w { /* 128 columns: 4 runs of 32 */
+    float d[16];
+    uint8_t z[16];
+    uint8_t q[4][4][16][4];
+} rg_step_z4w;
+
+typedef struct rg_step_z8 {
+    float d[16];
+    uint8_t z[16];
+    uint8_t q[1][8][16][4];
+} rg_step_z8;
+
+typedef struct rg_step_z8w {
+    float d[16];
+    uint8_t z[16];
+    uint8_t q[4][8][16][4];
+} rg_step_z8w;
+
+typedef struct rg_step_q2 { /* 256 columns: 8 runs of 32 */
+    uint16_t d[16];         /* f16 */
+    uint8_t q[8][2][16][4]; /* bits 2p of group g: columns 8p + 4g .. 8p + 4g + 3 of the run */
+} rg_step_q2;
+
+typedef struct rg_step_f8 { /* 128 columns */
+    float d[16];
+    uint8_t q[128][16]; /* e4m3: column by column, as in the float layouts */
+} rg_step_f8;
+
 typedef struct rg_packed {
     rg_layout layout;
     rg_type type;       /* what it was packed from */
@@ -63,9 +151,55 @@ typedef struct rg_packed {
     uint8_t *data;      /* rg_region; panels of matrix 0, then of matrix 1, ... */
 } rg_packed;
 
-/* Columns per step, and bytes of a step (one panel, one step). */
-int rg_layout_step(rg_layout layout);
-size_t rg_layout_step_bytes(rg_layout layout);
+/* Columns per step; bytes of a step (one panel, one step); of a panel's head; bits of a value; its name.  Inline,
+ * because kernels ask for constants. */
+static inline __attribute__((always_inline)) int rg_layout_step(rg_layout layout)
+{
+    switch (layout) {
+#define LAYOUT(NAME, name, columns, step, bits, head) case RG_LAYOUT_##NAME: return columns;
+#include "quant/layouts.def"
+#undef LAYOUT
+    default: return 1;
+    }
+}
+
+static inline __attribute__((always_inline)) size_t rg_layout_step_bytes(rg_layout layout)
+{
+    switch (layout) {
+#define LAYOUT(NAME, name, columns, step, bits, head) case RG_LAYOUT_##NAME: return sizeof(step);
+#include "quant/layouts.def"
+#undef LAYOUT
+    default: return 0;
+    }
+}
+
+static inline __attribute__((always_inline)) size_t rg_layout_head_bytes(rg_layout layout)
+{
+    switch (layout) {
+#define LAYOUT(NAME, name, columns, step, bits, head) case RG_LAYOUT_##NAME: return head;
+#include "quant/layouts.def"
+#undef LAYOUT
+    default: return 0;
+    }
+}
+
+static inline __attribute__((always_inline)) int rg_layout_bits(rg_layout layout)
+{
+    switch (layout) {
+#define LAYOUT(NAME, name, columns, step, bits, head) case RG_LAYOUT_##NAME: return bits;
+#include "quant/layouts.def"
+#undef LAYOUT
+    default: return 0;
+    }
+}
+
+/* Where the codes begin in a step of an integer layout: they are its last member, 32 columns after 32 columns. */
+static inline __attribute__((always_inline)) size_t rg_layout_codes_at(rg_layout layout)
+{
+    return rg_layout_step_bytes(layout) - (size_t)(rg_layout_step(layout) * RG_PANEL * rg_layout_bits(layout) / 8);
+}
+
+const char *rg_layout_name(rg_layout layout);
 
 /* Size p for a matrix of this type, without data.  False: cols not a multiple of the block, or overflow. */
 bool rg_packed_shape(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err);

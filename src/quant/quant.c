@@ -1,6 +1,8 @@
 /* quant.c -- the table of formats.def, and half precision by integers so that every machine gives the same bits. */
 #include "quant/quant.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -8,10 +10,24 @@
 #include "quant/f16.h"
 #include "quant/f32.h"
 #include "quant/f64.h"
+#include "quant/fp8.h"
 #include "quant/i16.h"
 #include "quant/i32.h"
 #include "quant/i64.h"
 #include "quant/i8.h"
+#include "quant/iq1_m.h"
+#include "quant/iq1_s.h"
+#include "quant/iq2_s.h"
+#include "quant/iq2_xs.h"
+#include "quant/iq2_xxs.h"
+#include "quant/iq3_s.h"
+#include "quant/iq3_xxs.h"
+#include "quant/iq4_nl.h"
+#include "quant/iq4_xs.h"
+#include "quant/mxfp4.h"
+#include "quant/nf4.h"
+#include "quant/nvfp4.h"
+#include "quant/nvfp4_2.h"
 #include "quant/q2_k.h"
 #include "quant/q3_k.h"
 #include "quant/q4_0.h"
@@ -22,6 +38,9 @@
 #include "quant/q5_k.h"
 #include "quant/q6_k.h"
 #include "quant/q8_0.h"
+#include "quant/tq1_0.h"
+#include "quant/tq2_0.h"
+#include "quant/zero_point.h"
 
 static const rg_format formats[RG_TYPE_COUNT] = {
 #define FORMAT(NAME, file, text, gguf, st, len, bytes, packed)                                                         \
@@ -33,7 +52,12 @@ static const rg_format formats[RG_TYPE_COUNT] = {
 _Static_assert(sizeof(block_q4_0) == 18 && sizeof(block_q4_1) == 20 && sizeof(block_q5_0) == 22, "as published");
 _Static_assert(sizeof(block_q5_1) == 24 && sizeof(block_q8_0) == 34 && sizeof(block_q2_k) == 84, "as published");
 _Static_assert(sizeof(block_q3_k) == 110 && sizeof(block_q4_k) == 144 && sizeof(block_q5_k) == 176, "as published");
-_Static_assert(sizeof(block_q6_k) == 210, "as published");
+_Static_assert(sizeof(block_q6_k) == 210 && sizeof(block_iq4_nl) == 18 && sizeof(block_iq4_xs) == 136, "as published");
+_Static_assert(sizeof(block_tq1_0) == 54 && sizeof(block_tq2_0) == 66, "as published");
+_Static_assert(sizeof(block_iq1_s) == 50 && sizeof(block_iq1_m) == 56 && sizeof(block_iq2_xxs) == 66, "as published");
+_Static_assert(sizeof(block_iq2_xs) == 74 && sizeof(block_iq2_s) == 82 && sizeof(block_iq3_xxs) == 98, "as published");
+_Static_assert(sizeof(block_iq3_s) == 110, "as published");
+_Static_assert(sizeof(block_mxfp4) == 17 && sizeof(block_nvfp4) == 36, "as published");
 
 const rg_format *rg_format_of(rg_type type)
 {
@@ -52,7 +76,7 @@ bool rg_type_by_name(const char *name, rg_type *type)
 bool rg_type_by_gguf(uint32_t id, rg_type *type)
 {
     for (int i = 0; i < RG_TYPE_COUNT; i++)
-        if (formats[i].gguf_id == id)
+        if (id != RG_NO_GGUF && formats[i].gguf_id == id)
             return *type = (rg_type)i, true;
     return false;
 }
@@ -63,6 +87,19 @@ bool rg_type_by_safetensors(const char *name, rg_type *type)
         if (formats[i].safetensors && !strcmp(formats[i].safetensors, name))
             return *type = (rg_type)i, true;
     return false;
+}
+
+char *rg_type_names(bool gguf, char out[RG_TYPE_NAMES])
+{
+    int n = 0;
+
+    out[0] = 0;
+    for (int i = 0; i < RG_TYPE_COUNT && n < RG_TYPE_NAMES; i++) {
+        const char *name = !gguf ? formats[i].safetensors : formats[i].gguf_id == RG_NO_GGUF ? NULL : formats[i].name;
+        if (name)
+            n += snprintf(out + n, (size_t)(RG_TYPE_NAMES - n), "%s%s", n ? ", " : "", name);
+    }
+    return out;
 }
 
 bool rg_row_bytes(rg_type type, int64_t n, uint64_t *bytes)
@@ -140,4 +177,60 @@ uint16_t rg_f32_to_bf16(float x)
     if ((bits & 0x7fffffff) > 0x7f800000u)
         return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)shift_rounded(bits, 16);
+}
+
+float rg_e8m0_half_to_f32(uint8_t e)
+{
+    return float_of(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
+}
+
+/* Eight bits of a float: sign, exponent, n_mantissa bits; bias: of the exponent. */
+static float float8_to_f32(uint8_t v, int n_mantissa, int bias)
+{
+    int exponent = (v & 0x7f) >> n_mantissa, mantissa = v & ((1 << n_mantissa) - 1);
+    float x = exponent ? ldexpf((float)(mantissa | 1 << n_mantissa), exponent - bias - n_mantissa)
+                       : ldexpf((float)mantissa, 1 - bias - n_mantissa);
+
+    return v & 0x80 ? -x : x;
+}
+
+float rg_e4m3_to_f32(uint8_t v)
+{
+    return (v & 0x7f) == 0x7f ? NAN : float8_to_f32(v, 3, 7);
+}
+
+float rg_e5m2_to_f32(uint8_t v)
+{
+    return rg_f16_to_f32((uint16_t)(v << 8));
+}
+
+/* The code of |x|, which is finite; beyond the largest code, most. */
+static uint8_t f32_to_float8(float x, int n_mantissa, int bias, uint8_t most)
+{
+    uint32_t bits = bits_of(x) & 0x7fffffff, code;
+    int shift = 23 - n_mantissa, exponent = (int)(bits >> 23) - 127 + bias;
+
+    if (exponent > 15 + 16 * (n_mantissa == 2))
+        return most;
+    if (exponent > 0) /* normal; a carry runs into the exponent, as it should */
+        code = shift_rounded(bits, shift) - ((uint32_t)(127 - bias) << n_mantissa);
+    else if (exponent < -n_mantissa)
+        return 0; /* below half of the least code */
+    else
+        code = shift_rounded((bits & 0x7fffff) | 0x800000, shift + 1 - exponent);
+    return code > most ? most : (uint8_t)code;
+}
+
+uint8_t rg_f32_to_e4m3(float x)
+{
+    uint8_t sign = (uint8_t)(bits_of(x) >> 31 << 7);
+
+    return isnan(x) ? sign | 0x7f : (uint8_t)(sign | f32_to_float8(x, 3, 7, 0x7e));
+}
+
+uint8_t rg_f32_to_e5m2(float x)
+{
+    uint8_t sign = (uint8_t)(bits_of(x) >> 31 << 7);
+
+    return isnan(x) ? sign | 0x7f : (uint8_t)(sign | f32_to_float8(x, 2, 15, 0x7b));
 }

@@ -18,26 +18,44 @@ typedef enum rg_layout {
     RG_LAYOUT_F32,
     RG_LAYOUT_F16,
     RG_LAYOUT_BF16,
-    RG_LAYOUT_Q4,  /* 4 bits, a scale per 32:              w = d (q - 8) */
-    RG_LAYOUT_Q8,  /* 8 bits, a scale per 32:              w = d (q - 128) */
-    RG_LAYOUT_Q4M, /* 4 bits, scale and minimum per 32:    w = d q + m */
-    RG_LAYOUT_Q8M, /* 8 bits, scale and minimum per 32:    w = d q + m */
-    RG_LAYOUT_K4,  /* 4 bits, two levels of scale, per 32: w = (d s) q - (e t) */
-    RG_LAYOUT_K8,  /* 8 bits, two levels of scale, per 16: w = (d s) (q - 128) - (e t) */
+    RG_LAYOUT_Q4,   /* 4 bits, a scale per 32:                      w = d (q - 8) */
+    RG_LAYOUT_Q8,   /* 8 bits, a scale per 32:                      w = d (q - 128) */
+    RG_LAYOUT_Q4M,  /* 4 bits, scale and minimum per 32:            w = d q + m */
+    RG_LAYOUT_Q8M,  /* 8 bits, scale and minimum per 32:            w = d q + m */
+    RG_LAYOUT_K4,   /* 4 bits, two levels of scale, per 32:         w = (d s) q - (e t) */
+    RG_LAYOUT_K8,   /* 8 bits, two levels of scale, per 16:         w = (d s) (q - 128) - (e t) */
+    RG_LAYOUT_T4,   /* 4-bit codes of a table, a scale per 32:      w = d table[q] */
+    RG_LAYOUT_T4E,  /* the same, the scale a power of two */
+    RG_LAYOUT_T4F,  /* the same, the scale in f32 */
+    RG_LAYOUT_T4N,  /* the same, an e4m3 scale per 16, two factors: w = ((s a) / b) table[q] */
+    RG_LAYOUT_TK4,  /* the same, two levels of scale, per 32:       w = (d s) table[q] */
+    RG_LAYOUT_TK4H, /* the same, per 16 */
+    RG_LAYOUT_Z4,   /* 4 bits, f32 scale and zero point per 32:     w = d (q - z) */
+    RG_LAYOUT_Z4W,  /* the same, per 128 */
+    RG_LAYOUT_Z8,   /* 8 bits, f32 scale and zero point per 32:     w = d (q - z) */
+    RG_LAYOUT_Z8W,  /* the same, per 128 */
+    RG_LAYOUT_Q2,   /* 2 bits, a scale per 256:                     w = d (q - 1) */
+    RG_LAYOUT_F8,   /* e4m3, an f32 scale per 128:                  w = d value(q) */
     RG_LAYOUT_COUNT
 } rg_layout;
 
-/* The integers of one run of 256 (or 32) values, in the layout's terms; what packing writes. */
+/* One block of a format in the layout's terms; what packing writes.  A layout reads what it has. */
 typedef struct rg_ints {
-    uint8_t q[256]; /* the layout's q: offset already added */
-    uint16_t d, e;  /* f16 bits: d, and the layout's m or e */
-    int8_t s[16];   /* K4: 8 of them, K8: 16 */
+    uint8_t q[256];     /* the layout's q: offset already added */
+    uint16_t d, e;      /* f16 bits: d, and the layout's m or e */
+    int8_t s[16];       /* K4, TK4: 8 of them, K8, TK4H: 16 */
     uint8_t t[16];
+    uint8_t scales[4];  /* T4E: e8m0, T4N: e4m3, one per 16 */
+    float f, a, b;      /* d where it is f32; the factors of T4N */
+    uint8_t zero;       /* z */
+    const float *table; /* [16] of the layouts that have one; the same for all blocks of a format */
 } rg_ints;
+
+enum { RG_NO_GGUF = INT32_MAX };
 
 typedef struct rg_format {
     const char *name;        /* "q4_0" */
-    uint32_t gguf_id;
+    uint32_t gguf_id;        /* RG_NO_GGUF: not in GGUF */
     const char *safetensors; /* NULL: not in safetensors */
     int block_len, block_bytes;
     rg_layout layout;
@@ -54,6 +72,9 @@ const rg_format *rg_format_of(rg_type type);
 bool rg_type_by_name(const char *name, rg_type *type);        /* "q4_0", "Q4_0"; false: unknown */
 bool rg_type_by_gguf(uint32_t id, rg_type *type);
 bool rg_type_by_safetensors(const char *name, rg_type *type);
+/* "f32, f16, ...": the types of GGUF by their names, or those of safetensors by theirs.  Returns out. */
+enum { RG_TYPE_NAMES = 320 };
+char *rg_type_names(bool gguf, char out[RG_TYPE_NAMES]);
 
 /* Bytes of n values of a row; false if a block does not divide n or the size overflows. */
 bool rg_row_bytes(rg_type type, int64_t n, uint64_t *bytes);
@@ -63,5 +84,10 @@ float rg_f16_to_f32(uint16_t h);
 uint16_t rg_f32_to_f16(float x);
 float rg_bf16_to_f32(uint16_t h);
 uint16_t rg_f32_to_bf16(float x);
+float rg_e8m0_half_to_f32(uint8_t e);  /* 2^(e - 128): half of what the code says, for tables of doubled values */
+float rg_e4m3_to_f32(uint8_t v);       /* finite and NaN, no infinity */
+uint8_t rg_f32_to_e4m3(float x);       /* beyond 448, and infinity, become 448 */
+float rg_e5m2_to_f32(uint8_t v);
+uint8_t rg_f32_to_e5m2(float x);       /* beyond 57344, and infinity, become 57344 */
 
 #endif

@@ -97,24 +97,36 @@ static void floats(cases *c, int mode, float *x, size_t n)
 
 /* ---- panels --------------------------------------------------------------------------------------------------------- */
 
-typedef struct layout_case {
-    const char *name;
-    int step;        /* columns */
-    size_t bytes;    /* of a step */
-    size_t n_halves; /* f16 values that a step starts with; the rest are bytes */
-} layout_case;
+/* What an integer step starts with: f16 values, or f32 ones; the rest are bytes. */
+typedef struct scale_case {
+    size_t n_halves, n_floats;
+} scale_case;
 
-static const layout_case layouts[RG_LAYOUT_COUNT] = {
-    [RG_LAYOUT_F32] = { "f32", 1, 64, 0 },
-    [RG_LAYOUT_F16] = { "f16", 1, 32, 16 },
-    [RG_LAYOUT_BF16] = { "bf16", 1, 32, 0 },
-    [RG_LAYOUT_Q4] = { "q4", 32, sizeof(rg_step_q4), 16 },
-    [RG_LAYOUT_Q8] = { "q8", 32, sizeof(rg_step_q8), 16 },
-    [RG_LAYOUT_Q4M] = { "q4m", 32, sizeof(rg_step_q4m), 32 },
-    [RG_LAYOUT_Q8M] = { "q8m", 32, sizeof(rg_step_q8m), 32 },
-    [RG_LAYOUT_K4] = { "k4", 256, sizeof(rg_step_k4), 32 },
-    [RG_LAYOUT_K8] = { "k8", 256, sizeof(rg_step_k8), 32 },
+static const scale_case scales_of[RG_LAYOUT_COUNT] = {
+    [RG_LAYOUT_F16] = { 16, 0 }, [RG_LAYOUT_Q4] = { 16, 0 },  [RG_LAYOUT_Q8] = { 16, 0 },  [RG_LAYOUT_Q4M] = { 32, 0 },
+    [RG_LAYOUT_Q8M] = { 32, 0 }, [RG_LAYOUT_K4] = { 32, 0 },  [RG_LAYOUT_K8] = { 32, 0 },  [RG_LAYOUT_T4] = { 16, 0 },
+    [RG_LAYOUT_T4F] = { 0, 16 }, [RG_LAYOUT_TK4] = { 0, 16 }, [RG_LAYOUT_TK4H] = { 0, 16 }, [RG_LAYOUT_Z4] = { 0, 16 },
+    [RG_LAYOUT_Z4W] = { 0, 16 }, [RG_LAYOUT_Z8] = { 0, 16 },  [RG_LAYOUT_Z8W] = { 0, 16 }, [RG_LAYOUT_Q2] = { 16, 0 },
+    [RG_LAYOUT_F8] = { 0, 16 },
 };
+
+/* e8m0: usual powers, the largest, the subnormal ones, all. */
+static uint8_t power(cases *c, int mode)
+{
+    static const uint8_t from[] = { 120, 250, 0, 0, 120 }, n[] = { 10, 6, 4, 255, 10 };
+
+    return (uint8_t)(from[mode] + rg_rng_below(&c->rng, n[mode]));
+}
+
+/* e4m3: NaN only where everything is asked for. */
+static uint8_t float8(cases *c, int mode)
+{
+    static const uint8_t odd[] = { 0, 0x80, 1, 7, 8, 0x7e, 0xfe, 0x7f, 0xff };
+
+    if (mode == 3)
+        return odd[rg_rng_below(&c->rng, RG_LEN(odd))];
+    return mode == 2 ? (uint8_t)rg_rng_below(&c->rng, 9) : (uint8_t)(byte(c, 0) & 0xf7);
+}
 
 static void fill_bf16(cases *c, int mode, uint16_t *x, size_t n)
 {
@@ -122,22 +134,53 @@ static void fill_bf16(cases *c, int mode, uint16_t *x, size_t n)
         x[n] = rg_f32_to_bf16(mode == 4 && !rg_rng_below(&c->rng, 64) ? INFINITY : number(c, mode));
 }
 
+static void fill_head(cases *c, rg_layout layout, int mode, uint8_t *panel)
+{
+    rg_table_factors *h = (void *)panel;
+
+    if (!rg_layout_head_bytes(layout))
+        return;
+    floats(c, mode == 4 ? 0 : mode, h->table.value, 16);
+    for (int i = 0; i < 16; i++)
+        h->table.byte[i] = byte(c, mode);
+    h->table.unit = layout == RG_LAYOUT_T4F ? number(c, mode == 4 ? 0 : mode) : 1.0f;
+    if (layout == RG_LAYOUT_T4N) {
+        floats(c, mode == 4 ? 0 : mode, h->a, 16);
+        floats(c, mode == 4 ? 0 : mode, h->b, 16);
+    }
+}
+
+static void fill_step(cases *c, rg_layout layout, int mode, uint8_t *step)
+{
+    const scale_case *l = &scales_of[layout];
+    const size_t bytes = rg_layout_step_bytes(layout);
+
+    for (size_t i = 0; i < l->n_halves; i++)
+        ((uint16_t *)(void *)step)[i] = half(c, mode);
+    floats(c, mode == 4 ? 0 : mode, (float *)(void *)step, l->n_floats);
+    for (size_t i = 2 * l->n_halves + 4 * l->n_floats; i < bytes; i++)
+        step[i] = byte(c, mode);
+    for (size_t i = 0; layout == RG_LAYOUT_T4E && i < 16; i++)
+        step[i] = power(c, mode);
+    for (size_t i = 0; layout == RG_LAYOUT_T4N && i < 32; i++)
+        step[i] = float8(c, mode);
+    for (size_t i = 64; layout == RG_LAYOUT_F8 && i < bytes; i++)
+        step[i] = float8(c, mode);
+}
+
 static void fill_panel(cases *c, rg_layout layout, int mode, uint8_t *panel, size_t n_steps)
 {
-    const layout_case *l = &layouts[layout];
+    const size_t bytes = rg_layout_step_bytes(layout);
 
-    for (size_t s = 0; s < n_steps; s++, panel += l->bytes) {
-        if (layout == RG_LAYOUT_F32) {
+    fill_head(c, layout, mode, panel);
+    panel += rg_layout_head_bytes(layout);
+    for (size_t s = 0; s < n_steps; s++, panel += bytes)
+        if (layout == RG_LAYOUT_F32)
             floats(c, mode == 4 ? 0 : mode, (float *)(void *)panel, 16);
-        } else if (layout == RG_LAYOUT_BF16) {
+        else if (layout == RG_LAYOUT_BF16)
             fill_bf16(c, mode, (uint16_t *)(void *)panel, 16);
-        } else {
-            for (size_t i = 0; i < l->n_halves; i++)
-                ((uint16_t *)(void *)panel)[i] = half(c, mode);
-            for (size_t i = 2 * l->n_halves; i < l->bytes; i++)
-                panel[i] = byte(c, mode);
-        }
-    }
+        else
+            fill_step(c, layout, mode > 4 ? 0 : mode, panel);
 }
 
 static void fill_blocks(cases *c, int mode, rg_xblock *x, size_t n)
@@ -221,7 +264,7 @@ static bool panel_rows_same(const cases *c, const panel_case *p)
             y[j] = 12345.0f;
         panel_call(c->k, p, x, m, y);
         snprintf(what, sizeof what, "%s panel_%s %s cols %d m %d mode %d", c->k->isa, recipes[p->recipe],
-                 layouts[p->layout].name, p->cols, m, p->mode);
+                 rg_layout_name(p->layout), p->cols, m, p->mode);
         if (!same_floats(y, p->want, n_out, what))
             return false;
     }
@@ -231,12 +274,12 @@ static bool panel_rows_same(const cases *c, const panel_case *p)
 static bool panel_same(cases *c, rg_layout layout, rg_recipe recipe, int n_steps, int mode)
 {
     static const size_t items[RG_RECIPE_COUNT] = { sizeof(float), sizeof(rg_xblock), sizeof(uint16_t), sizeof(uint16_t) };
-    const layout_case *l = &layouts[layout];
     static panel_case p;
     bool same;
 
-    p = (panel_case){ .layout = layout, .recipe = recipe, .cols = l->step * n_steps, .mode = mode,
-                      .bytes = l->bytes * (size_t)n_steps, .item = items[recipe] };
+    p = (panel_case){ .layout = layout, .recipe = recipe, .cols = rg_layout_step(layout) * n_steps, .mode = mode,
+                      .bytes = rg_layout_head_bytes(layout) + rg_layout_step_bytes(layout) * (size_t)n_steps,
+                      .item = items[recipe] };
     p.n_panels = p.cols > 1024 && mode ? 1 : PANELS; /* ref is slow: */
     p.max_m = p.cols > 4096 ? 5 : MAX_M; /* the last rows are tested by shorter ones */
     p.ld = (size_t)p.cols / (recipe == RG_INT8 ? 32 : 1) + 1;
@@ -244,7 +287,8 @@ static bool panel_same(cases *c, rg_layout layout, rg_recipe recipe, int n_steps
     p.x = calloc(MAX_M * p.ld, p.item);
     if (!p.x)
         abort();
-    fill_panel(c, layout, mode, p.panel, PANELS * (size_t)n_steps);
+    for (size_t i = 0; i < PANELS; i++)
+        fill_panel(c, layout, mode, p.panel + i * p.bytes, (size_t)n_steps);
     for (size_t r = 0; r < MAX_M; r++)
         if (recipe == RG_EXACT)
             floats(c, mode, (float *)p.x + r * p.ld, p.ld - 1);
@@ -267,14 +311,14 @@ static bool recipe_same(cases *c, rg_layout layout, rg_recipe recipe)
 {
     static const int steps[] = { 1, 2, 3, 17, 4, 5, 9, 64, 65 }, columns[] = { 1, 2, 3, 4, 5, 7, 64, 65, 172 };
     static const int blocks[] = { 32, 64, 96, 288 };
-    const bool bf16 = recipe > RG_INT8, of_floats = layouts[layout].step == 1;
+    const bool of_floats = rg_layout_step(layout) == 1, bf16 = recipe > RG_INT8 && of_floats;
     const int *n = bf16 ? blocks : of_floats ? columns : steps, n_modes = bf16 ? EDGE_MODES : N_MODES;
-    const size_t n_steps = c->few ? 4 : RG_LEN(steps);
+    const size_t n_steps = c->few || rg_layout_step(layout) > 32 ? 4 : RG_LEN(steps);
     const size_t n_sizes = bf16 ? RG_LEN(blocks) : of_floats ? RG_LEN(columns) : n_steps;
 
     for (size_t i = 0; i < n_sizes; i++)
         for (int mode = 0; mode < n_modes; mode++)
-            if ((n[i] * layouts[layout].step < 1024 || mode < 2) && !panel_same(c, layout, recipe, n[i], mode))
+            if ((n[i] * rg_layout_step(layout) < 1024 || mode < 2) && !panel_same(c, layout, recipe, n[i], mode))
                 return false;
     return true;
 }

@@ -27,7 +27,7 @@ int main(int argc, char **argv)
         return 1;
     }
     for (size_t j = 0; kernel_cases[j].name; j++) {
-        cases c = { .ref = ref, .k = k, .below = dotprod ? &plain : NULL, .rng = { 1, 0 } };
+        cases c = { .ref = ref, .k = k, .below = dotprod ? &plain : NULL, .rng = { 1, 0 }, .few = true };
 
         if (dotprod && !changed(kernel_cases[j].name))
             continue;

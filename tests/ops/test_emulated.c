@@ -54,7 +54,7 @@ static void tiles_of_bf16_and_int8(void **state)
     emulated_init_amx(&k);
     assert_int_equal(k.fast[RG_LAYOUT_BF16], RG_BF16_TILES);
     assert_ptr_not_equal(k.product[RG_BF16_TILES][RG_LAYOUT_BF16], below.product[RG_BF16_TILES][RG_LAYOUT_BF16]);
-    for (rg_layout l = RG_LAYOUT_Q4; l < RG_LAYOUT_COUNT; l++)
+    for (rg_layout l = RG_LAYOUT_Q4; l < RG_LAYOUT_F8; l++)
         assert_ptr_not_equal(k.product[RG_INT8][l], below.product[RG_INT8][l]);
     panels_are_same(&k, &below);
 }

@@ -9,8 +9,10 @@
 #include "base/mem.h"
 #include "ops/cpu/ref/init.h"
 
-static const rg_type types[] = { RG_F32,  RG_F16,  RG_BF16, RG_Q4_0, RG_Q4_1, RG_Q5_0, RG_Q5_1,
-                                 RG_Q8_0, RG_Q2_K, RG_Q3_K, RG_Q4_K, RG_Q5_K, RG_Q6_K };
+static const rg_type types[] = { RG_F32,    RG_F16,    RG_BF16,   RG_Q4_0,     RG_Q4_1, RG_Q5_0,     RG_Q5_1,
+                                 RG_Q8_0,   RG_Q2_K,   RG_Q3_K,   RG_Q4_K,     RG_Q5_K, RG_Q6_K,     RG_IQ4_NL,
+                                 RG_IQ4_XS, RG_TQ2_0,  RG_MXFP4,  RG_NVFP4,    RG_ZP4,  RG_ZP4_128,  RG_ZP8,
+                                 RG_ZP8_128,  RG_NF4,  RG_FP4,    RG_NVFP4_2,  RG_FP8 };
 
 /* [rows, cols] of random weights in a type, packed. */
 static void random_packed(rg_rng *rng, rg_packed *p, rg_type type, int rows, int cols)
@@ -68,6 +70,10 @@ static void panels_are_products(void **state)
             float *x = rg_array((size_t)cols * 3, sizeof *x), y[3 * 20];
             rg_xblock *q = rg_array((size_t)cols / 32 * 3, sizeof *q);
 
+            /* The int8 recipe rounds a table of reals; and of three values most are 0, so that fewer errors cancel. */
+            const rg_layout layout = rg_format_of(types[t])->layout;
+            const double table = layout == RG_LAYOUT_T4F ? 1e-2 : 0, more = layout == RG_LAYOUT_Q2 ? 1e-2 : table;
+
             random_packed(&rng, &p, types[t], rows, cols);
             for (int k = 0; k < cols * 3; k++)
                 x[k] = rg_rng_normal(&rng);
@@ -88,11 +94,11 @@ static void panels_are_products(void **state)
                     cpu.quantize(x + (size_t)r * (size_t)cols, cols, q + (size_t)r * (size_t)(cols / 32));
                 cpu.product[RG_INT8][p.layout](&fast);
                 for (int r = 0; r < 3; r++)
-                    assert_true(error_of(&p, rows, x + (size_t)r * (size_t)cols, y + r * 20) < 2e-3);
+                    assert_true(error_of(&p, rows, x + (size_t)r * (size_t)cols, y + r * 20) < 2e-3 + more);
                 /* against the rounded activations it is exact but for the sum's own rounding */
                 for (int k = 0; k < cols; k++)
                     x[k] = (float)q[k / 32].q[k % 32] * q[k / 32].d;
-                assert_true(error_of(&p, rows, x, y) < 1e-5);
+                assert_true(error_of(&p, rows, x, y) < 1e-5 + table);
             }
             rg_packed_fini(&p);
             rg_free(x);

@@ -45,8 +45,9 @@ ALWAYS_INLINE void store_sum(float *y, const chains c)
     store_f32(y, (c[0] + c[1]) + (c[2] + c[3]));
 }
 
-/* The weights of run b as f32, [32][16]: d * (q - offset), and + m where the layout has one, each rounded by itself. */
-ALWAYS_INLINE void decode_run(rg_layout layout, const uint8_t *panel, int b, float *w)
+/* The weights of run b as f32, [32][16]: d * (q - offset), d * (q - z) or d * (the table's value), and + m where the
+ * layout has a minimum, each rounded by itself. */
+ALWAYS_INLINE void decode_run(rg_layout layout, const uint8_t *panel, const book *t, int b, float *w)
 {
     const int n_halves = n_halves_of(layout), n_groups = 8 / n_halves;
     const uint8_t *q = run_q(layout, panel, b);
@@ -55,9 +56,12 @@ ALWAYS_INLINE void decode_run(rg_layout layout, const uint8_t *panel, int b, flo
         for (int h = 0; h < n_halves; h++) {
             const scales s = run_scales(layout, panel, b, h, part);
             for (int i = h * n_groups; i < (h + 1) * n_groups; i++) {
-                const bytes group = run_group(layout, q, i, part);
+                const bytes group = run_codes(layout, q, i, part);
                 for (int k = 0; k < 4; k++) {
-                    vec v = s.d * weights(layout, group, k);
+                    vec v = weights(layout, t, group, k);
+                    if (has_zero(layout))
+                        v = v - s.m;
+                    v = s.d * v;
                     if (has_minimum(layout))
                         v = v + s.m;
                     store_f32(w + 16 * (4 * i + k) + WIDTH * part, v);
@@ -66,17 +70,32 @@ ALWAYS_INLINE void decode_run(rg_layout layout, const uint8_t *panel, int b, flo
         }
 }
 
+/* The same of floats of 8 bits, [32][16] already. */
+ALWAYS_INLINE void decode_float8(rg_layout layout, const uint8_t *panel, int b, float *w)
+{
+    const uint8_t *q = run_q(layout, panel, b);
+
+    for (int part = 0; part < PARTS; part++) {
+        const scales s = run_scales(layout, panel, b, 0, part);
+        for (int k = WIDTH * part; k < 32 * 16; k += 16)
+            store_f32(w + k, s.d * load_e4m3(q + k));
+    }
+}
+
 /* n columns from the first on as f32, [n][16]: decoded to `room`, or where they are. */
-ALWAYS_INLINE const float *decode(rg_layout layout, const uint8_t *panel, int first, int n, float *room)
+ALWAYS_INLINE const float *decode(rg_layout layout, const uint8_t *panel, const book *t, int first, int n, float *room)
 {
     if (layout == RG_LAYOUT_F32)
         return (const float *)(const void *)panel + 16 * (size_t)first;
-    if (layout == RG_LAYOUT_F16 || layout == RG_LAYOUT_BF16)
+    if (is_float(layout))
         for (int k = 0; k < PARTS * n; k++)
             store_f32(room + WIDTH * k, column(layout, panel, (size_t)(first + k / PARTS), k % PARTS));
+    else if (layout == RG_LAYOUT_F8)
+        for (int k = 0; k < n; k += 32)
+            decode_float8(layout, panel, (first + k) / 32, room + 16 * k);
     else
         for (int k = 0; k < n; k += 32)
-            decode_run(layout, panel, (first + k) / 32, room + 16 * k);
+            decode_run(layout, panel, t, (first + k) / 32, room + 16 * k);
     return room;
 }
 
@@ -84,6 +103,7 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const uint8_t *panel, int cols, c
                              float *y, size_t ldy)
 {
     _Alignas(64) float room[PIECE * 16];
+    const book t = load_book(layout, panel);
     chains c[BATCH][PARTS];
 
     for (int row = 0; row < m; row += BATCH) {
@@ -95,7 +115,7 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const uint8_t *panel, int cols, c
             const int n = cols - k < PIECE ? cols - k : PIECE;
             const size_t column = is_float(layout) ? column_bytes(layout) : 0;
             const soon next = { panel + (size_t)(k + n) * column, row ? 0 : 4 * column };
-            add_piece(decode(layout, panel, k, n, room), next, n, x + (size_t)row * ldx + (size_t)k, ldx, here, c);
+            add_piece(decode(layout, panel, &t, k, n, room), next, n, x + (size_t)row * ldx + (size_t)k, ldx, here, c);
         }
         for (int r = 0; r < PARTS * here; r++)
             store_sum(y + (size_t)(row + r / PARTS) * ldy + WIDTH * (r % PARTS), c[r / PARTS][r % PARTS]);
@@ -116,11 +136,13 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const uint8_t *panel, int cols, c
     }
 
 FLOAT_LAYOUTS(EXACT_PRODUCT)
+FLOAT8_LAYOUTS(EXACT_PRODUCT)
 INTEGER_LAYOUTS(EXACT_PRODUCT)
 
 static void fill_exact(rg_cpu *k)
 {
     FLOAT_LAYOUTS(FILL_EXACT)
+    FLOAT8_LAYOUTS(FILL_EXACT)
     INTEGER_LAYOUTS(FILL_EXACT)
 }
 

@@ -12,21 +12,26 @@
  * exactly).  The table says which of them is `fast` for a layout.
  *
  * Int8 recipe, of the integer layouts: x rounded to int8 in blocks of 32 (quantize); acc = 0; for each run of the
- * layout (32 columns, or 16 in K8) in rising order, isum = the exact sum of (q - offset) * xq, then
- *     Q4, Q8     acc = fma((float)isum, d * xd, acc)
- *     Q4M, Q8M   the same, then acc = fma(m, xs, acc)
- *     K4         acc = fma((float)isum, (d * s) * xd, acc), then acc = fma(-(e * t), xs, acc)
- *     K8         the same per run of 16, xs being that half's
- * d, m, e are f16 decoded; s, t integers made f32; xs = xd * (float)(sum of xq over the run).  offset: Q4 8, Q8 and K8
- * 128, the others 0.
+ * layout (32 columns, or 16 in K8, T4N and TK4H) in rising order, isum = the exact sum of (q - offset) * xq, then
+ *     Q4, Q8, Q2     acc = fma((float)isum, d * xd, acc)
+ *     Q4M, Q8M       the same, then acc = fma(m, xs, acc)
+ *     K4             acc = fma((float)isum, (d * s) * xd, acc), then acc = fma(-(e * t), xs, acc)
+ *     K8             the same per run of 16, xs being that half's
+ *     Z4, Z8         as Q4, with isum of (q - z) * xq
+ *     T4 and others  acc = fma((float)isum, (scale * unit) * xd, acc), with isum of (byte[q] - 128) * xq; scale: d,
+ *                    d * s, or (s * a) / b; unit (pack.h) is 1 but in T4F, whose values are no integers and so are
+ *                    rounded to 8 bits here, under one scale for all
+ * d, m, e are f16 decoded, or f32; s, t integers made f32, s of T4N e4m3; xs = xd * (float)(sum of xq over the run).
+ * offset: Q4 8, Q2 1, Q8 and K8 128, the others 0.
  *
- * Bf16 recipes, of the layout BF16: x rounded to bf16 (to nearest even, as store does).  F16 and F32 have none: their
- * weights would have to be rounded too, and that is another file, which `quantize` writes.  Below fma and + take a
- * subnormal operand for a zero of its sign, and give one for a result that is less than 2^-126 once rounded to 24 bits
- * (DAZ and FTZ of x86, whatever its control register says).  Two processor features add up differently:
+ * Bf16 recipes, of the layouts BF16 and F8: x rounded to bf16 (to nearest even, as store does).  F16 and F32 have
+ * none: their weights would have to be rounded too, and that is another file, which `quantize` writes.  Below fma and +
+ * take a subnormal operand for a zero of its sign, and give one for a result that is less than 2^-126 once rounded to
+ * 24 bits (DAZ and FTZ of x86, whatever its control register says).  Two processor features add up differently:
  *     pairs (VDPBF16PS)  four chains c[0..3] = 0; columns 2p and 2p + 1, p rising:
  *                        c[p % 4] = fma(w[2p], x[2p], fma(w[2p + 1], x[2p + 1], c[p % 4]));
- *                        y = (c[0] + c[1]) + (c[2] + c[3]), this sum an ordinary one
+ *                        y = (c[0] + c[1]) + (c[2] + c[3]), this sum an ordinary one;
+ *                        of F8, so for each 128 columns: acc = fma(that sum, d, acc), an ordinary one
  *     tiles (TDPBF16PS)  y = 0; for each 32 columns in rising order: even = odd = 0; their 16 pairs rising:
  *                        even = fma(w[2p], x[2p], even), odd = fma(w[2p + 1], x[2p + 1], odd); y = y + (even + odd) */
 #ifndef RG_OPS_CPU_KERNELS_H

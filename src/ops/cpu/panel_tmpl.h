@@ -4,8 +4,10 @@
  *     vec, WIDTH            a vector of WIDTH floats, which C's operators work on
  *     load_f16, load_bf16   WIDTH values made f32: exact
  *     load_i8, load_u8      the same of small integers
- *     bytes, run_group      a vector of bytes; columns 4i .. 4i + 3 of one part of a run, from the run's bytes q
- *     weights               column k of those four as floats, the layout's offset taken off
+ *     load_e8m0, load_e4m3  the same of powers of two (halved) and of floats of 8 bits
+ *     bytes, run_codes      a vector of bytes; columns 4i .. 4i + 3 of one part of a run, from the run's bytes q
+ *     book                  a table of codes in registers
+ *     weights               column k of those four as floats: of the book, or the layout's offset taken off
  * A panel's 16 rows are PARTS vectors: part p holds rows WIDTH p and on. */
 #ifndef RG_OPS_CPU_PANEL_TMPL_H
 #define RG_OPS_CPU_PANEL_TMPL_H
@@ -41,32 +43,67 @@ typedef struct scales {
     vec d, m;
 } scales;
 
-/* Scale, and minimum where there is one, of one part of half h of run b (h is 0 unless the layout has 16 columns to a
- * scale). */
+/* Scale of one part of half h of run b (h is 0 unless the layout has 16 columns to a scale); m: the minimum, or the
+ * zero point, where there is one. */
 ALWAYS_INLINE scales run_scales(rg_layout layout, const uint8_t *panel, int b, int h, int part)
 {
-    const int at = WIDTH * part;
+    const uint8_t *step = run_step(layout, panel, b);
+    const int at = WIDTH * part, run = run_in_step(layout, b);
+    const rg_step_q4m *q4m = (const void *)step;
+    const rg_step_k4 *k4 = (const void *)step;
+    const rg_step_k8 *k8 = (const void *)step;
+    const rg_step_z4 *z4 = (const void *)step;
     scales r = { 0 };
 
-    if (layout == RG_LAYOUT_Q4) {
-        r.d = load_f16(((const rg_step_q4 *)(const void *)panel)[b].d + at);
-    } else if (layout == RG_LAYOUT_Q8) {
-        r.d = load_f16(((const rg_step_q8 *)(const void *)panel)[b].d + at);
-    } else if (layout == RG_LAYOUT_Q4M) {
-        r.d = load_f16(((const rg_step_q4m *)(const void *)panel)[b].d + at);
-        r.m = load_f16(((const rg_step_q4m *)(const void *)panel)[b].m + at);
-    } else if (layout == RG_LAYOUT_Q8M) {
-        r.d = load_f16(((const rg_step_q8m *)(const void *)panel)[b].d + at);
-        r.m = load_f16(((const rg_step_q8m *)(const void *)panel)[b].m + at);
-    } else if (layout == RG_LAYOUT_K4) {
-        const rg_step_k4 *s = (const rg_step_k4 *)(const void *)panel + b / 8;
-        r.d = load_f16(s->d + at) * load_i8(s->s[b % 8] + at);
-        r.m = -(load_f16(s->e + at) * load_u8(s->t[b % 8] + at));
-    } else {
-        const rg_step_k8 *s = (const rg_step_k8 *)(const void *)panel + b / 8;
-        r.d = load_f16(s->d + at) * load_i8(s->s[b % 8 * 2 + h] + at);
-        r.m = -(load_f16(s->e + at) * load_u8(s->t[b % 8 * 2 + h] + at));
+    switch (layout) {
+    case RG_LAYOUT_Q4M:
+    case RG_LAYOUT_Q8M:
+        r.m = load_f16(q4m->m + at); /* m lies alike in both, */
+        r.d = load_f16(q4m->d + at);
+        break;
+    case RG_LAYOUT_Q4:
+    case RG_LAYOUT_Q8:
+    case RG_LAYOUT_T4:
+    case RG_LAYOUT_Q2:
+        r.d = load_f16(q4m->d + at); /* and d in all of these */
+        break;
+    case RG_LAYOUT_K4:
+        r.d = load_f16(k4->d + at) * load_i8(k4->s[run] + at);
+        r.m = -(load_f16(k4->e + at) * load_u8(k4->t[run] + at));
+        break;
+    case RG_LAYOUT_K8:
+        r.d = load_f16(k8->d + at) * load_i8(k8->s[2 * run + h] + at);
+        r.m = -(load_f16(k8->e + at) * load_u8(k8->t[2 * run + h] + at));
+        break;
+    case RG_LAYOUT_T4E:
+        r.d = load_e8m0(step + at);
+        break;
+    case RG_LAYOUT_T4N:
+        r.d = load_e4m3(((const rg_step_t4n *)(const void *)step)->s[h] + at);
+        r.d = r.d * load_f32(((const rg_table_factors *)(const void *)panel)->a + at);
+        r.d = r.d / load_f32(((const rg_table_factors *)(const void *)panel)->b + at);
+        break;
+    case RG_LAYOUT_TK4:
+        r.d = load_f32(z4->d + at) * load_i8(((const rg_step_tk4 *)(const void *)step)->s[run] + at);
+        break;
+    case RG_LAYOUT_TK4H:
+        r.d = load_f32(z4->d + at) * load_i8(((const rg_step_tk4h *)(const void *)step)->s[2 * run + h] + at);
+        break;
+    default:
+        r.d = load_f32(z4->d + at); /* likewise: the f32 scales come first */
+        if (has_zero(layout))
+            r.m = load_u8(z4->z + at);
     }
+    return r;
+}
+
+/* The same as the int8 recipe wants it: of a table that was rounded, the unit goes into the scale. */
+ALWAYS_INLINE scales run_int8_scales(rg_layout layout, const uint8_t *panel, int b, int h, int part)
+{
+    scales r = run_scales(layout, panel, b, h, part);
+
+    if (layout == RG_LAYOUT_T4F)
+        r.d = r.d * ((const rg_table *)(const void *)panel)->unit;
     return r;
 }
 

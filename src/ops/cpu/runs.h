@@ -5,14 +5,18 @@
 #define RG_OPS_CPU_RUNS_H
 
 #include "ops/cpu/kernels.h"
+#include "quant/pack.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* DO(name, layout) for each of them. */
 #define FLOAT_LAYOUTS(DO) DO(f32, RG_LAYOUT_F32) DO(f16, RG_LAYOUT_F16) DO(bf16, RG_LAYOUT_BF16)
+#define FLOAT8_LAYOUTS(DO) DO(f8, RG_LAYOUT_F8)
 #define INTEGER_LAYOUTS(DO)                                                                                            \
-    DO(q4, RG_LAYOUT_Q4)                                                                                               \
-    DO(q8, RG_LAYOUT_Q8) DO(q4m, RG_LAYOUT_Q4M) DO(q8m, RG_LAYOUT_Q8M) DO(k4, RG_LAYOUT_K4) DO(k8, RG_LAYOUT_K8)
+    DO(q4, RG_LAYOUT_Q4) DO(q8, RG_LAYOUT_Q8) DO(q4m, RG_LAYOUT_Q4M) DO(q8m, RG_LAYOUT_Q8M)                            \
+    DO(k4, RG_LAYOUT_K4) DO(k8, RG_LAYOUT_K8) DO(t4, RG_LAYOUT_T4) DO(t4e, RG_LAYOUT_T4E) DO(t4f, RG_LAYOUT_T4F)       \
+    DO(t4n, RG_LAYOUT_T4N) DO(tk4, RG_LAYOUT_TK4) DO(tk4h, RG_LAYOUT_TK4H) DO(z4, RG_LAYOUT_Z4)                        \
+    DO(z4w, RG_LAYOUT_Z4W) DO(z8, RG_LAYOUT_Z8) DO(z8w, RG_LAYOUT_Z8W) DO(q2, RG_LAYOUT_Q2)
 
 /* Functions named so into the table k. */
 #define FILL_EXACT(name, layout) k->product[RG_EXACT][layout] = exact_##name;
@@ -42,27 +46,42 @@ ALWAYS_INLINE rg_product part_of(const rg_product *p, int i, int row, int n)
     return q;
 }
 
-/* True if a layout packs 4 bits; true if it has a minimum. */
-ALWAYS_INLINE bool is_nibbles(rg_layout layout)
+/* Weights are codes of a table at the head of the panel. */
+ALWAYS_INLINE bool has_table(rg_layout layout)
 {
-    return layout == RG_LAYOUT_Q4 || layout == RG_LAYOUT_Q4M || layout == RG_LAYOUT_K4;
+    return rg_layout_head_bytes(layout) > 0;
+}
+
+ALWAYS_INLINE bool has_zero(rg_layout layout)
+{
+    return layout == RG_LAYOUT_Z4 || layout == RG_LAYOUT_Z4W || layout == RG_LAYOUT_Z8 || layout == RG_LAYOUT_Z8W;
 }
 
 ALWAYS_INLINE bool has_minimum(rg_layout layout)
 {
-    return layout != RG_LAYOUT_Q4 && layout != RG_LAYOUT_Q8;
+    return layout == RG_LAYOUT_Q4M || layout == RG_LAYOUT_Q8M || layout == RG_LAYOUT_K4 || layout == RG_LAYOUT_K8;
+}
+
+/* The integers that are multiplied are below 16. */
+ALWAYS_INLINE bool is_small(rg_layout layout)
+{
+    return rg_layout_bits(layout) <= 4 && !has_table(layout);
 }
 
 /* Scales per run of 32 columns. */
 ALWAYS_INLINE int n_halves_of(rg_layout layout)
 {
-    return layout == RG_LAYOUT_K8 ? 2 : 1;
+    return layout == RG_LAYOUT_K8 || layout == RG_LAYOUT_TK4H || layout == RG_LAYOUT_T4N ? 2 : 1;
 }
 
-/* What is taken from a packed value before it is scaled. */
+/* What is taken from the integer that is multiplied (that of the table, where there is one). */
 ALWAYS_INLINE int offset_of(rg_layout layout)
 {
-    return layout == RG_LAYOUT_Q4 ? 8 : layout == RG_LAYOUT_Q8 || layout == RG_LAYOUT_K8 ? 128 : 0;
+    if (layout == RG_LAYOUT_Q4)
+        return 8;
+    if (layout == RG_LAYOUT_Q2)
+        return 1;
+    return layout == RG_LAYOUT_Q8 || layout == RG_LAYOUT_K8 || has_table(layout) ? 128 : 0;
 }
 
 ALWAYS_INLINE bool is_float(rg_layout layout)
@@ -73,20 +92,33 @@ ALWAYS_INLINE bool is_float(rg_layout layout)
 /* Bytes per column of a float layout. */
 ALWAYS_INLINE size_t column_bytes(rg_layout layout)
 {
-    return layout == RG_LAYOUT_F32 ? 64 : 32;
+    return rg_layout_step_bytes(layout);
 }
 
-/* The bytes of run b (32 columns) of a panel of any integer layout, [columns / 4][16][4]. */
+/* The step that holds run b (32 columns) of a panel, and the run's number in it. */
+ALWAYS_INLINE const uint8_t *run_step(rg_layout layout, const uint8_t *panel, int b)
+{
+    const size_t n = (size_t)rg_layout_step(layout) / 32;
+
+    return panel + rg_layout_head_bytes(layout) + (size_t)b / n * rg_layout_step_bytes(layout);
+}
+
+ALWAYS_INLINE int run_in_step(rg_layout layout, int b)
+{
+    return (int)((unsigned)b % (unsigned)(rg_layout_step(layout) / 32));
+}
+
+/* The bytes of run b of a panel of any integer layout, [groups of 4 columns side by side][16][4]. */
 ALWAYS_INLINE const uint8_t *run_q(rg_layout layout, const uint8_t *panel, int b)
 {
-    switch (layout) {
-    case RG_LAYOUT_Q4: return ((const rg_step_q4 *)(const void *)panel)[b].q[0][0];
-    case RG_LAYOUT_Q4M: return ((const rg_step_q4m *)(const void *)panel)[b].q[0][0];
-    case RG_LAYOUT_Q8: return ((const rg_step_q8 *)(const void *)panel)[b].q[0][0];
-    case RG_LAYOUT_Q8M: return ((const rg_step_q8m *)(const void *)panel)[b].q[0][0];
-    case RG_LAYOUT_K4: return ((const rg_step_k4 *)(const void *)panel)[b / 8].q[b % 8][0][0];
-    default: return ((const rg_step_k8 *)(const void *)panel)[b / 8].q[b % 8 * 2][0][0];
-    }
+    return run_step(layout, panel, b) + rg_layout_codes_at(layout) +
+           (size_t)(64 * rg_layout_bits(layout) * run_in_step(layout, b));
+}
+
+/* Bytes of a run with its share of the scales: how far apart runs are on average. */
+ALWAYS_INLINE size_t run_bytes(rg_layout layout)
+{
+    return rg_layout_step_bytes(layout) * 32 / (size_t)rg_layout_step(layout);
 }
 
 #endif

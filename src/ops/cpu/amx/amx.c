@@ -38,7 +38,7 @@ static const tile_config peak_config = {
 ALWAYS_INLINE void run_sums(kind kd, const piece *p, int b, int h, const rg_xblock *x, size_t ldx, int32_t (*sum)[16])
 {
     _tile_zero(SUM);
-    if (kd == HALVES) {
+    if (halves_of(kd) == 2) {
         _tile_loadd(X16, x->q + 16 * h, ldx * sizeof *x);
         _tile_loadd(W16, p->run[b].q[4 * h], 64);
         _tile_dpbsud(SUM, X16, W16);
@@ -55,7 +55,7 @@ ALWAYS_INLINE void tile_rows(kind kd, const piece *p, int n, bool first, const r
                              size_t ldy)
 {
     _Alignas(64) int32_t sum[2][ROWS][16];
-    const int n_halves = kd == HALVES ? 2 : 1;
+    const int n_halves = halves_of(kd);
     __m512 acc[ROWS];
 
 #pragma GCC unroll 16
@@ -70,11 +70,9 @@ ALWAYS_INLINE void tile_rows(kind kd, const piece *p, int n, bool first, const r
 #pragma GCC unroll 16
             for (int r = 0; r < ROWS; r++) {
                 const rg_xblock *xr = x + (size_t)r * ldx + b;
-                __m512i whole = _mm512_add_epi32(_mm512_load_si512(s[r]), start(kd, xr, h));
-                acc[r] = add_run(acc[r], whole, _mm512_load_ps(p->run[b].d[h]), xr->d);
-                if (kd == MINIMUM || kd == HALVES)
-                    acc[r] = _mm512_fmadd_ps(_mm512_load_ps(p->run[b].m[h]),
-                                             _mm512_set1_ps(kd == HALVES ? xr->sh[h] : xr->s), acc[r]);
+                const __m512 m = has_second(kd) ? _mm512_load_ps(p->run[b].m[h]) : _mm512_setzero_ps();
+                const __m512i whole = _mm512_add_epi32(_mm512_load_si512(s[r]), start(kd, m, xr, h));
+                acc[r] = add_scaled(kd, acc[r], whole, _mm512_load_ps(p->run[b].d[h]), m, xr, h);
             }
         }
 #pragma GCC unroll 16

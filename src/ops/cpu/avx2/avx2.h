@@ -40,36 +40,90 @@ ALWAYS_INLINE __m256 load_u8(const uint8_t *p)
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
 }
 
-/* Columns 4i .. 4i + 3 of one part of a run, from its bytes q, as they are packed; the low nibble of each byte, the
- * high. */
-ALWAYS_INLINE __m256i packed(const uint8_t *q, int i, int part)
+/* 2^(e - 128); below 2^-126 it is subnormal: a shifted bit. */
+ALWAYS_INLINE __m256 load_e8m0(const uint8_t *p)
 {
-    return _mm256_loadu_si256((const __m256i *)(const void *)(q + 64 * i + 32 * part));
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
 }
 
-ALWAYS_INLINE __m256i low_nibbles(const uint8_t *q, int i, int part)
+/* The bits of e4m3 are those of an f16 2^8 times smaller, with two more bits of exponent and seven more of mantissa. */
+ALWAYS_INLINE __m256 load_e4m3(const uint8_t *p)
 {
-    return _mm256_and_si256(packed(q, i, part), _mm256_set1_epi8(15));
+    const __m128i wide = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)p)), 7);
+    const __m128i half = _mm_and_si128(wide, _mm_set1_epi16((short)0xbfff)), nan = _mm_set1_epi16(0x3f80);
+    const __m128i is_nan = _mm_cmpeq_epi16(_mm_and_si128(half, nan), nan);
+
+    return _mm256_cvtph_ps(_mm_blendv_epi8(half, _mm_set1_epi16(0x7e00), is_nan)) * 256.0f;
 }
 
-ALWAYS_INLINE __m256i high_nibbles(const uint8_t *q, int i, int part)
+/* Columns 4i .. 4i + 3 of one part of a run, from its bytes q, unsigned; of fewer than 8 bits, later groups are the
+ * upper bits of the first ones. */
+ALWAYS_INLINE __m256i run_codes(rg_layout layout, const uint8_t *q, int i, int part)
 {
-    return _mm256_and_si256(_mm256_srli_epi16(packed(q, i, part), 4), _mm256_set1_epi8(15));
+    const int bits = rg_layout_bits(layout);
+    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + 64 * (i % bits) + 32 * part));
+
+    if (bits == 8)
+        return v;
+    return _mm256_and_si256(i < bits ? v : _mm256_srli_epi16(v, i / bits * bits),
+                            _mm256_set1_epi8((char)((1 << bits) - 1)));
 }
 
-/* The same columns unsigned, whatever the layout: of 4 bits, group i >= 4 is the high nibbles of group i - 4. */
-ALWAYS_INLINE __m256i run_group(rg_layout layout, const uint8_t *q, int i, int part)
+/* A panel's table: as it is, and the low and the high nibbles of its bytes in each 128 bits. */
+typedef struct book {
+    __m256 value[2];
+    __m256i low, high;
+} book;
+
+ALWAYS_INLINE book load_book(rg_layout layout, const uint8_t *panel)
 {
-    if (!is_nibbles(layout))
-        return packed(q, i, part);
-    return i < 4 ? low_nibbles(q, i, part) : high_nibbles(q, i - 4, part);
+    const rg_table *t = (const void *)panel;
+    book r = { 0 };
+
+    if (has_table(layout)) {
+        const __m256i byte = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)t->byte));
+        r.value[0] = _mm256_loadu_ps(t->value);
+        r.value[1] = _mm256_loadu_ps(t->value + 8);
+        r.low = _mm256_and_si256(byte, _mm256_set1_epi8(15));
+        r.high = _mm256_and_si256(_mm256_srli_epi16(byte, 4), _mm256_set1_epi8(15));
+    }
+    return r;
 }
 
-ALWAYS_INLINE __m256 weights(rg_layout layout, __m256i group, int k)
+/* The bytes that are multiplied, low nibbles (or all, where they are small) and high ones. */
+ALWAYS_INLINE __m256i low_nibbles(rg_layout layout, const book *t, const uint8_t *q, int i, int part)
 {
-    __m256i v = _mm256_and_si256(_mm256_srli_epi32(group, 8 * k), _mm256_set1_epi32(255));
+    const __m256i codes = run_codes(layout, q, i, part);
 
-    return _mm256_cvtepi32_ps(_mm256_sub_epi32(v, _mm256_set1_epi32(offset_of(layout))));
+    if (is_small(layout))
+        return codes;
+    return has_table(layout) ? _mm256_shuffle_epi8(t->low, codes) : _mm256_and_si256(codes, _mm256_set1_epi8(15));
+}
+
+ALWAYS_INLINE __m256i high_nibbles(rg_layout layout, const book *t, const uint8_t *q, int i, int part)
+{
+    const __m256i codes = run_codes(layout, q, i, part);
+
+    if (has_table(layout))
+        return _mm256_shuffle_epi8(t->high, codes);
+    return _mm256_and_si256(_mm256_srli_epi16(codes, 4), _mm256_set1_epi8(15));
+}
+
+ALWAYS_INLINE __m256 weights(rg_layout layout, const book *t, __m256i group, int k)
+{
+    const __m256i v = _mm256_srli_epi32(group, 8 * k);
+
+    if (has_table(layout)) { /* the lowest three bits choose from either half, the fourth between them */
+        const __m256 first = _mm256_permutevar8x32_ps(t->value[0], v);
+        const __m256 second = _mm256_permutevar8x32_ps(t->value[1], v);
+        return _mm256_blendv_ps(first, second, _mm256_castsi256_ps(_mm256_slli_epi32(v, 28)));
+    }
+    return _mm256_cvtepi32_ps(
+        _mm256_sub_epi32(_mm256_and_si256(v, _mm256_set1_epi32(255)), _mm256_set1_epi32(offset_of(layout))));
 }
 
 #include "ops/cpu/panel_tmpl.h"

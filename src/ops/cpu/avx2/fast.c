@@ -21,15 +21,14 @@ typedef struct sums {
     __m256i low[2], high[2];
 } sums;
 
-/* What the sum of half h of a block owes to the weights' offset. */
-ALWAYS_INLINE int32_t owed(rg_layout layout, const rg_xblock *x, int h)
+/* What the sum of half h of a block owes to the weights' offset, or to their zero points z. */
+ALWAYS_INLINE __m256i owed(rg_layout layout, __m256 z, const rg_xblock *x, int h)
 {
-    switch (layout) {
-    case RG_LAYOUT_Q4: return x->neg8;
-    case RG_LAYOUT_Q8: return x->neg128;
-    case RG_LAYOUT_K8: return x->neg128h[h];
-    default: return 0;
-    }
+    if (has_zero(layout))
+        return _mm256_srai_epi32(_mm256_mullo_epi32(_mm256_cvtps_epi32(z), _mm256_set1_epi32(x->neg8)), 3);
+    if (offset_of(layout) == 128)
+        return _mm256_set1_epi32(n_halves_of(layout) == 2 ? x->neg128h[h] : x->neg128);
+    return _mm256_set1_epi32(offset_of(layout) == 8 ? x->neg8 : x->neg8 >> 3); /* exact: -8 times the sum of x */
 }
 
 ALWAYS_INLINE __m256i four(const int8_t *x)
@@ -50,13 +49,13 @@ ALWAYS_INLINE __m256 add_run(rg_layout layout, __m256 acc, const sums *s, int pa
 {
     __m256i sum = _mm256_madd_epi16(s->low[part], _mm256_set1_epi16(1));
 
-    if (!is_nibbles(layout))
+    if (!is_small(layout))
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(s->high[part], _mm256_set1_epi16(16)));
-    if (layout == RG_LAYOUT_Q4 || layout == RG_LAYOUT_Q8 || layout == RG_LAYOUT_K8)
-        sum = _mm256_add_epi32(sum, _mm256_set1_epi32(owed(layout, x, h)));
+    if (offset_of(layout) || has_zero(layout))
+        sum = _mm256_add_epi32(sum, owed(layout, w.m, x, h));
     acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(w.d, _mm256_set1_ps(x->d)), acc);
     if (has_minimum(layout))
-        acc = _mm256_fmadd_ps(w.m, _mm256_set1_ps(layout == RG_LAYOUT_K8 ? x->sh[h] : x->s), acc);
+        acc = _mm256_fmadd_ps(w.m, _mm256_set1_ps(n_halves_of(layout) == 2 ? x->sh[h] : x->s), acc);
     return acc;
 }
 
@@ -69,13 +68,14 @@ ALWAYS_INLINE void clear(sums *s)
 
 ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, float *y)
 {
-    const int n_halves = layout == RG_LAYOUT_K8 ? 2 : 1, n_groups = 8 / n_halves;
+    const int n_halves = n_halves_of(layout), n_groups = 8 / n_halves;
+    const book t = load_book(layout, panel);
     __m256 acc[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
 
     for (int b = 0; b < n; b++) {
         const uint8_t *q = run_q(layout, panel, b);
 
-        for (size_t i = 0; i < (is_nibbles(layout) ? 320u : 576u); i += 64)
+        for (size_t i = 0; i < run_bytes(layout); i += 64)
             _mm_prefetch((const char *)q + AHEAD + i, _MM_HINT_T0);
 #pragma GCC unroll 2
         for (int h = 0; h < n_halves; h++) {
@@ -85,17 +85,15 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
             for (int i = h * n_groups; i < (h + 1) * n_groups; i++) {
                 const __m256i xi = four(x[b].q + 4 * i);
 #pragma GCC unroll 2
-                for (int part = 0; part < 2; part++)
-                    if (is_nibbles(layout)) {
-                        s.low[part] = add_dot(s.low[part], run_group(layout, q, i, part), xi);
-                    } else {
-                        s.low[part] = add_dot(s.low[part], low_nibbles(q, i, part), xi);
-                        s.high[part] = add_dot(s.high[part], high_nibbles(q, i, part), xi);
-                    }
+                for (int part = 0; part < 2; part++) {
+                    s.low[part] = add_dot(s.low[part], low_nibbles(layout, &t, q, i, part), xi);
+                    if (!is_small(layout))
+                        s.high[part] = add_dot(s.high[part], high_nibbles(layout, &t, q, i, part), xi);
+                }
             }
 #pragma GCC unroll 2
             for (int part = 0; part < 2; part++)
-                acc[part] = add_run(layout, acc[part], &s, part, run_scales(layout, panel, b, h, part), x + b, h);
+                acc[part] = add_run(layout, acc[part], &s, part, run_int8_scales(layout, panel, b, h, part), x + b, h);
         }
     }
     _mm256_storeu_ps(y, acc[0]);
@@ -114,19 +112,19 @@ typedef struct piece {
 
 ALWAYS_INLINE void unpack(piece *p, rg_layout layout, const uint8_t *panel, int first, int n)
 {
+    const book t = load_book(layout, panel);
+
     for (int b = 0; b < n; b++) {
         const uint8_t *q = run_q(layout, panel, first + b);
         for (int i = 0; i < 8; i++)
+            for (int part = 0; part < 2; part++) {
+                p->run[b].low[i][part] = low_nibbles(layout, &t, q, i, part);
+                if (!is_small(layout))
+                    p->run[b].high[i][part] = high_nibbles(layout, &t, q, i, part);
+            }
+        for (int h = 0; h < n_halves_of(layout); h++)
             for (int part = 0; part < 2; part++)
-                if (is_nibbles(layout)) {
-                    p->run[b].low[i][part] = run_group(layout, q, i, part);
-                } else {
-                    p->run[b].low[i][part] = low_nibbles(q, i, part);
-                    p->run[b].high[i][part] = high_nibbles(q, i, part);
-                }
-        for (int h = 0; h < (layout == RG_LAYOUT_K8 ? 2 : 1); h++)
-            for (int part = 0; part < 2; part++)
-                p->run[b].scales[h][part] = run_scales(layout, panel, first + b, h, part);
+                p->run[b].scales[h][part] = run_int8_scales(layout, panel, first + b, h, part);
     }
 }
 
@@ -134,7 +132,7 @@ ALWAYS_INLINE void unpack(piece *p, rg_layout layout, const uint8_t *panel, int 
 ALWAYS_INLINE void add_half(rg_layout layout, const piece *p, int b, int h, const rg_xblock *const *x, int n_rows,
                             __m256 (*acc)[2])
 {
-    const int n_groups = layout == RG_LAYOUT_K8 ? 4 : 8;
+    const int n_groups = 8 / n_halves_of(layout);
     sums s[TILE];
 
 #pragma GCC unroll 4
@@ -148,7 +146,7 @@ ALWAYS_INLINE void add_half(rg_layout layout, const piece *p, int b, int h, cons
 #pragma GCC unroll 2
             for (int part = 0; part < 2; part++) {
                 s[r].low[part] = add_dot(s[r].low[part], p->run[b].low[i][part], xi);
-                if (!is_nibbles(layout))
+                if (!is_small(layout))
                     s[r].high[part] = add_dot(s[r].high[part], p->run[b].high[i][part], xi);
             }
         }
@@ -175,7 +173,7 @@ ALWAYS_INLINE void tile(rg_layout layout, const piece *p, int n, bool first, con
         for (int r = 0; r < n_rows; r++)
             xr[r] = x + (size_t)r * ldx + b;
         add_half(layout, p, b, 0, xr, n_rows, acc);
-        if (layout == RG_LAYOUT_K8)
+        if (n_halves_of(layout) == 2)
             add_half(layout, p, b, 1, xr, n_rows, acc);
     }
 #pragma GCC unroll 4

@@ -40,23 +40,72 @@ ALWAYS_INLINE __m512 load_u8(const uint8_t *p)
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
 
-/* Columns 4i .. 4i + 3 of a run, from its bytes q, unsigned; of 4-bit layouts, group i >= 4 is the high nibbles of
- * group i - 4.  A part is the whole of the 16 rows. */
-ALWAYS_INLINE __m512i run_group(rg_layout layout, const uint8_t *q, int i, int part)
+/* 2^(e - 128); below 2^-126 it is subnormal: a shifted bit. */
+ALWAYS_INLINE __m512 load_e8m0(const uint8_t *p)
 {
-    (void)part;
-    if (!is_nibbles(layout))
-        return _mm512_loadu_si512(q + 64 * i);
-    if (i < 4)
-        return _mm512_and_si512(_mm512_loadu_si512(q + 64 * i), _mm512_set1_epi8(15));
-    return _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(q + 64 * (i - 4)), 4), _mm512_set1_epi8(15));
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    const __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+
+    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2)), small));
 }
 
-ALWAYS_INLINE __m512 weights(rg_layout layout, __m512i group, int k)
+/* The bits of e4m3 are those of an f16 2^8 times smaller, with two more bits of exponent and seven more of mantissa. */
+ALWAYS_INLINE __m512 load_e4m3(const uint8_t *p)
 {
-    __m512i v = _mm512_and_si512(_mm512_srli_epi32(group, (unsigned)(8 * k)), _mm512_set1_epi32(255));
+    const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p)), 7);
+    const __m256i half = _mm256_and_si256(wide, _mm256_set1_epi16((short)0xbfff)), nan = _mm256_set1_epi16(0x3f80);
+    const __mmask16 is_nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(half, nan), nan);
 
-    return _mm512_cvtepi32_ps(_mm512_sub_epi32(v, _mm512_set1_epi32(offset_of(layout))));
+    return _mm512_cvtph_ps(_mm256_mask_mov_epi16(half, is_nan, _mm256_set1_epi16(0x7e00))) * 256.0f;
+}
+
+/* Columns 4i .. 4i + 3 of a run, from its bytes q, unsigned; of fewer than 8 bits, later groups are the upper bits of
+ * the first ones.  A part is the whole of the 16 rows. */
+ALWAYS_INLINE __m512i run_codes(rg_layout layout, const uint8_t *q, int i, int part)
+{
+    const int bits = rg_layout_bits(layout);
+    const __m512i v = _mm512_loadu_si512(q + 64 * (i % bits));
+
+    (void)part;
+    if (bits == 8)
+        return v;
+    return _mm512_and_si512(i < bits ? v : _mm512_srli_epi16(v, (unsigned)(i / bits * bits)),
+                            _mm512_set1_epi8((char)((1 << bits) - 1)));
+}
+
+/* A panel's table: as it is, and as bytes in each 128 bits. */
+typedef struct book {
+    __m512 value;
+    __m512i byte;
+} book;
+
+ALWAYS_INLINE book load_book(rg_layout layout, const uint8_t *panel)
+{
+    const rg_table *t = (const void *)panel;
+
+    if (!has_table(layout))
+        return (book){ _mm512_setzero_ps(), _mm512_setzero_si512() };
+    return (book){ _mm512_loadu_ps(t->value),
+                   _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)t->byte)) };
+}
+
+/* The unsigned bytes that are multiplied. */
+ALWAYS_INLINE __m512i run_group(rg_layout layout, const book *t, const uint8_t *q, int i)
+{
+    const __m512i codes = run_codes(layout, q, i, 0);
+
+    return has_table(layout) ? _mm512_shuffle_epi8(t->byte, codes) : codes;
+}
+
+ALWAYS_INLINE __m512 weights(rg_layout layout, const book *t, __m512i group, int k)
+{
+    const __m512i v = _mm512_srli_epi32(group, (unsigned)(8 * k));
+
+    if (has_table(layout)) /* which looks at the lowest four bits only */
+        return _mm512_permutexvar_ps(v, t->value);
+    return _mm512_cvtepi32_ps(
+        _mm512_sub_epi32(_mm512_and_si512(v, _mm512_set1_epi32(255)), _mm512_set1_epi32(offset_of(layout))));
 }
 
 /* Two columns of bf16 weights, [2][16] at p, as [16][2]: what a dot product of pairs wants. */
@@ -88,26 +137,14 @@ typedef struct rg_weight_run {
 } rg_weight_run;
 
 /* Run b of a panel of any integer layout. */
-ALWAYS_INLINE void load_run(rg_weight_run *r, rg_layout layout, const uint8_t *panel, int b)
+ALWAYS_INLINE void load_run(rg_weight_run *r, rg_layout layout, const uint8_t *panel, const book *t, int b)
 {
     const uint8_t *q = run_q(layout, panel, b);
 
     for (int i = 0; i < 8; i++)
-        r->w[i] = run_group(layout, q, i, 0);
+        r->w[i] = run_group(layout, t, q, i);
     for (int h = 0; h < n_halves_of(layout); h++)
-        r->s[h] = run_scales(layout, panel, b, h, 0);
-}
-
-ALWAYS_INLINE size_t run_bytes(rg_layout layout)
-{
-    switch (layout) {
-    case RG_LAYOUT_Q4: return sizeof(rg_step_q4);
-    case RG_LAYOUT_Q4M: return sizeof(rg_step_q4m);
-    case RG_LAYOUT_Q8: return sizeof(rg_step_q8);
-    case RG_LAYOUT_Q8M: return sizeof(rg_step_q8m);
-    case RG_LAYOUT_K4: return sizeof(rg_step_k4) / 8;
-    default: return sizeof(rg_step_k8) / 8;
-    }
+        r->s[h] = run_int8_scales(layout, panel, b, h, 0);
 }
 
 #endif

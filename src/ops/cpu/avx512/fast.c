@@ -54,27 +54,24 @@ ALWAYS_INLINE void prefetch(const uint8_t *p, size_t n)
 ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, float *y)
 {
     const kind kd = kind_of(layout);
+    const book t = load_book(layout, panel);
     __m512 acc = _mm512_setzero_ps();
 
     for (int b = 0; b < n; b++) {
         rg_weight_run r;
-        prefetch(panel + (size_t)b * run_bytes(layout) + AHEAD, run_bytes(layout));
-        __m512i s0 = start(kd, x + b, 0); /* two chains: half the latency */
-        __m512i s1 = kd == HALVES ? start(kd, x + b, 1) : _mm512_setzero_si512();
-        load_run(&r, layout, panel, b);
+        prefetch(run_q(layout, panel, b) + AHEAD, run_bytes(layout));
+        load_run(&r, layout, panel, &t, b);
+        __m512i s0 = start(kd, r.s[0].m, x + b, 0); /* two chains: half the latency */
+        __m512i s1 = halves_of(kd) == 2 ? start(kd, r.s[1].m, x + b, 1) : _mm512_setzero_si512();
         for (int i = 0; i < 4; i++) {
             s0 = dot(s0, r.w[i], x[b].q + 4 * i);
             s1 = dot(s1, r.w[4 + i], x[b].q + 16 + 4 * i);
         }
-        if (kd == HALVES) {
-            acc = add_run(acc, s0, r.s[0].d, x[b].d);
-            acc = _mm512_fmadd_ps(r.s[0].m, _mm512_set1_ps(x[b].sh[0]), acc);
-            acc = add_run(acc, s1, r.s[1].d, x[b].d);
-            acc = _mm512_fmadd_ps(r.s[1].m, _mm512_set1_ps(x[b].sh[1]), acc);
+        if (halves_of(kd) == 2) {
+            acc = add_scaled(kd, acc, s0, r.s[0].d, r.s[0].m, x + b, 0);
+            acc = add_scaled(kd, acc, s1, r.s[1].d, r.s[1].m, x + b, 1);
         } else {
-            acc = add_run(acc, _mm512_add_epi32(s0, s1), r.s[0].d, x[b].d);
-            if (kd == MINIMUM)
-                acc = _mm512_fmadd_ps(r.s[0].m, _mm512_set1_ps(x[b].s), acc);
+            acc = add_scaled(kd, acc, _mm512_add_epi32(s0, s1), r.s[0].d, r.s[0].m, x + b, 0);
         }
     }
     _mm512_storeu_ps(y, acc);
@@ -85,28 +82,27 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
 /* Half h (or all) of a run into the results of n_rows rows at x; n_rows is a constant. */
 ALWAYS_INLINE void add_few(kind kd, const rg_weight_run *w, int h, const rg_xblock *const *x, int n_rows, __m512 *acc)
 {
-    const int n_dots = kd == HALVES ? 4 : 8;
+    const int n_dots = 8 / halves_of(kd);
     __m512i sum[FEW];
 
 #pragma GCC unroll 8
     for (int r = 0; r < n_rows; r++)
-        sum[r] = start(kd, x[r], h);
+        sum[r] = start(kd, w->s[h].m, x[r], h);
 #pragma GCC unroll 8
     for (int i = 0; i < n_dots; i++)
 #pragma GCC unroll 8
         for (int r = 0; r < n_rows; r++)
             sum[r] = dot(sum[r], w->w[h * 4 + i], x[r]->q + 16 * h + 4 * i);
 #pragma GCC unroll 8
-    for (int r = 0; r < n_rows; r++) {
-        acc[r] = add_run(acc[r], sum[r], w->s[h].d, x[r]->d);
-        if (kd == MINIMUM || kd == HALVES)
-            acc[r] = _mm512_fmadd_ps(w->s[h].m, _mm512_set1_ps(kd == HALVES ? x[r]->sh[h] : x[r]->s), acc[r]);
-    }
+    for (int r = 0; r < n_rows; r++)
+        acc[r] = add_scaled(kd, acc[r], sum[r], w->s[h].d, w->s[h].m, x[r], h);
 }
 
 /* n_rows rows by a panel of n runs; n_rows is a constant. */
 ALWAYS_INLINE void few_rows(rg_layout layout, const uint8_t *panel, int n, const rg_product *p, int row, int n_rows)
 {
+    const kind kd = kind_of(layout);
+    const book t = load_book(layout, panel);
     const rg_xblock *x[FEW];
     __m512 acc[FEW];
 
@@ -121,11 +117,11 @@ ALWAYS_INLINE void few_rows(rg_layout layout, const uint8_t *panel, int n, const
 #pragma GCC unroll 8
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(x[r]));
-        prefetch(panel + (size_t)b * run_bytes(layout) + AHEAD, run_bytes(layout));
-        load_run(&w, layout, panel, b);
-        add_few(kind_of(layout), &w, 0, x, n_rows, acc);
-        if (kind_of(layout) == HALVES)
-            add_few(HALVES, &w, 1, x, n_rows, acc);
+        prefetch(run_q(layout, panel, b) + AHEAD, run_bytes(layout));
+        load_run(&w, layout, panel, &t, b);
+        add_few(kd, &w, 0, x, n_rows, acc);
+        if (halves_of(kd) == 2)
+            add_few(kd, &w, 1, x, n_rows, acc);
 #pragma GCC unroll 8
         for (int r = 0; r < n_rows; r++)
             x[r]++;
@@ -169,13 +165,20 @@ typedef struct pair {
 ALWAYS_INLINE void add_pair(kind kd, const pair *p, int b, int h, const rg_xblock *const *x, int n_rows,
                             __m512 (*acc)[2])
 {
-    const int n_dots = kd == HALVES ? 4 : 8;
+    const int n_dots = 8 / halves_of(kd);
     __m512i sum[PAIR_ROWS][2];
     __m512 d[2], m[2];
 
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        d[i] = _mm512_load_ps(p->of[i].run[b].d[h]);
+        m[i] = has_second(kd) ? _mm512_load_ps(p->of[i].run[b].m[h]) : d[i];
+    }
 #pragma GCC unroll 6
     for (int r = 0; r < n_rows; r++)
-        sum[r][0] = sum[r][1] = start(kd, x[r], h);
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++)
+            sum[r][i] = start(kd, m[i], x[r], h);
 #pragma GCC unroll 8
     for (int i = 0; i < n_dots; i++) {
         const __m512i w0 = _mm512_load_si512(p->of[0].run[b].q[h * 4 + i]);
@@ -187,19 +190,11 @@ ALWAYS_INLINE void add_pair(kind kd, const pair *p, int b, int h, const rg_xbloc
             sum[r][1] = dot4(sum[r][1], w1, xi);
         }
     }
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++) {
-        d[i] = _mm512_load_ps(p->of[i].run[b].d[h]);
-        m[i] = kd == MINIMUM || kd == HALVES ? _mm512_load_ps(p->of[i].run[b].m[h]) : d[i];
-    }
 #pragma GCC unroll 6
     for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 2
-        for (int i = 0; i < 2; i++) {
-            acc[r][i] = add_run(acc[r][i], sum[r][i], d[i], x[r]->d);
-            if (kd == MINIMUM || kd == HALVES)
-                acc[r][i] = _mm512_fmadd_ps(m[i], _mm512_set1_ps(kd == HALVES ? x[r]->sh[h] : x[r]->s), acc[r][i]);
-        }
+        for (int i = 0; i < 2; i++)
+            acc[r][i] = add_scaled(kd, acc[r][i], sum[r][i], d[i], m[i], x[r], h);
 }
 
 /* n_rows rows from `row` on; n_rows is a constant. */
@@ -221,7 +216,7 @@ ALWAYS_INLINE void pair_rows(kind kd, const pair *p, int row, int n_rows)
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(x[r]));
         add_pair(kd, p, b, 0, x, n_rows, acc);
-        if (kd == HALVES)
+        if (halves_of(kd) == 2)
             add_pair(kd, p, b, 1, x, n_rows, acc);
 #pragma GCC unroll 6
         for (int r = 0; r < n_rows; r++)
@@ -273,8 +268,11 @@ ALWAYS_INLINE void prefetch_next(const pair *p, size_t at, size_t n)
     prefetch(p->next + p->next_gap + at, n);
 }
 
+PAIRS(pairs_scale_1, SCALE_1)
 PAIRS(pairs_scale_4, SCALE_4)
 PAIRS(pairs_scale_8, SCALE_8)
+PAIRS(pairs_half_scales, HALF_SCALES)
+PAIRS(pairs_zero, ZERO)
 PAIRS(pairs_minimum, MINIMUM)
 PAIRS(pairs_halves, HALVES)
 
@@ -295,12 +293,15 @@ ALWAYS_INLINE void all_pairs(rg_layout layout, const rg_product *p)
             unpack(&a.of[1], layout, panel + p->panel_bytes, b, a.n_runs);
             a.y = p->y + 16 * i;
             if (i + 4 <= p->n_panels)
-                a.next = panel + 2 * p->panel_bytes + (size_t)b * run_bytes(layout);
+                a.next = run_step(layout, panel + 2 * p->panel_bytes, b);
             else /* the first pair again, a piece further on; past the end it is another product's, and does no harm */
-                a.next = p->panel + (size_t)(b + RUNS) * run_bytes(layout);
+                a.next = run_step(layout, p->panel, b + RUNS);
             switch (kind_of(layout)) {
+            case SCALE_1: pairs_scale_1(&a, p->m); break;
             case SCALE_4: pairs_scale_4(&a, p->m); break;
             case SCALE_8: pairs_scale_8(&a, p->m); break;
+            case HALF_SCALES: pairs_half_scales(&a, p->m); break;
+            case ZERO: pairs_zero(&a, p->m); break;
             case MINIMUM: pairs_minimum(&a, p->m); break;
             case HALVES: pairs_halves(&a, p->m); break;
             }

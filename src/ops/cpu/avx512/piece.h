@@ -10,29 +10,46 @@ enum { RUNS = 16 }; /* per piece: 8 KiB of bytes and 1 to 4 KiB of scales, a thi
 
 /* How a run becomes part of the result. */
 typedef enum kind {
-    SCALE_4, /* Q4: offset 8, scale */
-    SCALE_8, /* Q8: offset 128, scale */
-    MINIMUM, /* Q4M, Q8M, K4: no offset, scale and minimum */
-    HALVES,  /* K8: offset 128, scale and minimum per 16 columns */
+    SCALE_1,     /* Q2: offset 1, scale */
+    SCALE_4,     /* Q4: offset 8, scale */
+    SCALE_8,     /* Q8, T4, T4E, T4F, TK4: offset 128, scale */
+    HALF_SCALES, /* T4N, TK4H: offset 128, scale per 16 columns */
+    ZERO,        /* Z4, Z4W, Z8, Z8W: scale and zero point */
+    MINIMUM,     /* Q4M, Q8M, K4: no offset, scale and minimum */
+    HALVES,      /* K8: offset 128, scale and minimum per 16 columns */
 } kind;
 
 ALWAYS_INLINE kind kind_of(rg_layout layout)
 {
-    switch (layout) {
-    case RG_LAYOUT_Q4: return SCALE_4;
-    case RG_LAYOUT_Q8: return SCALE_8;
-    case RG_LAYOUT_K8: return HALVES;
-    default: return MINIMUM;
-    }
+    if (n_halves_of(layout) == 2)
+        return has_minimum(layout) ? HALVES : HALF_SCALES;
+    if (has_minimum(layout))
+        return MINIMUM;
+    return has_zero(layout) ? ZERO : layout == RG_LAYOUT_Q4 ? SCALE_4 : layout == RG_LAYOUT_Q2 ? SCALE_1 : SCALE_8;
 }
 
-/* Where the sum of half h of a run starts. */
-ALWAYS_INLINE __m512i start(kind kd, const rg_xblock *x, int h)
+/* Sums per run. */
+ALWAYS_INLINE int halves_of(kind kd)
+{
+    return kd == HALVES || kd == HALF_SCALES ? 2 : 1;
+}
+
+/* There is a second vector of scales: a minimum, or a zero point. */
+ALWAYS_INLINE bool has_second(kind kd)
+{
+    return kd == HALVES || kd == MINIMUM || kd == ZERO;
+}
+
+/* Where the sum of half h of a run starts; z: the zero points. */
+ALWAYS_INLINE __m512i start(kind kd, __m512 z, const rg_xblock *x, int h)
 {
     switch (kd) {
+    case SCALE_1: return _mm512_set1_epi32(x->neg8 >> 3); /* exact: it is -8 times the sum of x */
     case SCALE_4: return _mm512_set1_epi32(x->neg8);
     case SCALE_8: return _mm512_set1_epi32(x->neg128);
+    case HALF_SCALES:
     case HALVES: return _mm512_set1_epi32(x->neg128h[h]);
+    case ZERO: return _mm512_srai_epi32(_mm512_mullo_epi32(_mm512_cvtps_epi32(z), _mm512_set1_epi32(x->neg8)), 3);
     default: return _mm512_setzero_si512();
     }
 }
@@ -42,7 +59,16 @@ ALWAYS_INLINE __m512 add_run(__m512 acc, __m512i sum, __m512 d, float xd)
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, _mm512_set1_ps(xd)), acc);
 }
 
-/* RUNS runs of a panel; d and m per half. */
+/* The sum of half h of a run, with its scales, into a result. */
+ALWAYS_INLINE __m512 add_scaled(kind kd, __m512 acc, __m512i sum, __m512 d, __m512 m, const rg_xblock *x, int h)
+{
+    acc = add_run(acc, sum, d, x->d);
+    if (kd == MINIMUM || kd == HALVES)
+        acc = _mm512_fmadd_ps(m, _mm512_set1_ps(kd == HALVES ? x->sh[h] : x->s), acc);
+    return acc;
+}
+
+/* RUNS runs of a panel; d and m (or zero points) per half. */
 typedef struct piece {
     struct {
         _Alignas(64) uint8_t q[8][64];
@@ -53,15 +79,16 @@ typedef struct piece {
 ALWAYS_INLINE void unpack(piece *p, rg_layout layout, const uint8_t *panel, int first, int n)
 {
     const kind kd = kind_of(layout);
+    const book t = load_book(layout, panel);
 
     for (int b = 0; b < n; b++) {
         rg_weight_run r;
-        load_run(&r, layout, panel, first + b);
+        load_run(&r, layout, panel, &t, first + b);
         for (int i = 0; i < 8; i++)
             _mm512_store_si512(p->run[b].q[i], r.w[i]);
-        for (int h = 0; h < (kd == HALVES ? 2 : 1); h++) {
+        for (int h = 0; h < halves_of(kd); h++) {
             _mm512_store_ps(p->run[b].d[h], r.s[h].d);
-            if (kd == MINIMUM || kd == HALVES)
+            if (has_second(kd))
                 _mm512_store_ps(p->run[b].m[h], r.s[h].m);
         }
     }

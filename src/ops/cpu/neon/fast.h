@@ -10,10 +10,16 @@
 
 enum { TILE = 2 }; /* rows at once: 8 sums in flight, 8 results, 4 vectors of weights */
 
-/* What the sum of a block owes: nibbles stand as they are packed, bytes 128 less. */
-TARGET ALWAYS_INLINE int32_t owed(rg_layout layout, const rg_xblock *x)
+/* What the sum of a run (or half h of it) owes: small integers stand as they are packed, others 128 less.  z: the zero
+ * points. */
+TARGET ALWAYS_INLINE int32x4_t owed(rg_layout layout, float32x4_t z, const rg_xblock *x, int h)
 {
-    return layout == RG_LAYOUT_Q4 ? x->neg8 : layout == RG_LAYOUT_Q8M ? -x->neg128 : 0;
+    const int32_t sum = -(n_halves_of(layout) == 2 ? x->neg128h[h] / 128 : x->neg8 / 8);
+    const int back = (is_small(layout) ? 0 : 128) - offset_of(layout);
+
+    if (has_zero(layout))
+        return vmulq_n_s32(vsubq_s32(vdupq_n_s32(back), vcvtq_s32_f32(z)), sum);
+    return vdupq_n_s32(back * sum);
 }
 
 TARGET ALWAYS_INLINE int8x16_t four(const int8_t *x)
@@ -28,7 +34,8 @@ TARGET ALWAYS_INLINE int8x16_t four(const int8_t *x)
 TARGET ALWAYS_INLINE void rows(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx,
                                int n_rows, float *y, size_t ldy)
 {
-    const int n_halves = layout == RG_LAYOUT_K8 ? 2 : 1, n_groups = 8 / n_halves;
+    const int n_halves = n_halves_of(layout), n_groups = 8 / n_halves;
+    const book t = load_book(layout, panel);
     float32x4_t acc[TILE][4];
 
     for (int r = 0; r < n_rows; r++)
@@ -41,19 +48,20 @@ TARGET ALWAYS_INLINE void rows(rg_layout layout, const uint8_t *panel, int n, co
 
         for (int r = 0; r < n_rows; r++)
             for (int p = 0; p < 4; p++)
-                sum[r][p] = vdupq_n_s32(owed(layout, x + (size_t)r * ldx + run));
+                sum[r][p] = vdupq_n_s32(0);
 #pragma GCC unroll 8
-        for (int i = 0; i < n_groups; i++)
+        for (int i = h * n_groups; i < (h + 1) * n_groups; i++)
             for (int p = 0; p < 4; p++) {
-                const int8x16_t w = run_group(layout, q + 64 * h * n_groups, i, p);
+                const int8x16_t w = run_group(layout, &t, q, i, p);
                 for (int r = 0; r < n_rows; r++)
-                    sum[r][p] = add_dot(sum[r][p], w, four(x[(size_t)r * ldx + (size_t)run].q + 16 * h + 4 * i));
+                    sum[r][p] = add_dot(sum[r][p], w, four(x[(size_t)r * ldx + (size_t)run].q + 4 * i));
             }
         for (int p = 0; p < 4; p++) {
-            const scales s = run_scales(layout, panel, run, h, p);
+            const scales s = run_int8_scales(layout, panel, run, h, p);
             for (int r = 0; r < n_rows; r++) {
                 const rg_xblock *xr = x + (size_t)r * ldx + run;
-                acc[r][p] = vfmaq_f32(acc[r][p], vcvtq_f32_s32(sum[r][p]), vmulq_n_f32(s.d, xr->d));
+                const int32x4_t whole = vaddq_s32(sum[r][p], owed(layout, s.m, xr, h));
+                acc[r][p] = vfmaq_f32(acc[r][p], vcvtq_f32_s32(whole), vmulq_n_f32(s.d, xr->d));
                 if (has_minimum(layout))
                     acc[r][p] = vfmaq_f32(acc[r][p], s.m, vdupq_n_f32(n_halves == 2 ? xr->sh[h] : xr->s));
             }

@@ -15,7 +15,7 @@ void rg_neon_init_fast_dotprod(rg_cpu *k); /* the int8 recipe, and its peak */
 void rg_neon_init_probe(rg_cpu *k);        /* peak and bandwidth */
 
 typedef float32x4_t vec;
-typedef int8x16_t bytes;
+typedef uint8x16_t bytes;
 enum { WIDTH = 4 };
 
 /* 4 values to f32: exact. */
@@ -45,24 +45,83 @@ ALWAYS_INLINE float32x4_t load_u8(const uint8_t *p)
     return vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(v))))));
 }
 
-/* Columns 4i .. 4i + 3 of one part of a run, from its bytes q, signed: nibbles as they are, bytes less 128. */
-ALWAYS_INLINE int8x16_t run_group(rg_layout layout, const uint8_t *q, int i, int part)
+/* 2^(e - 128); below 2^-126 it is subnormal: a shifted bit. */
+ALWAYS_INLINE float32x4_t load_e8m0(const uint8_t *p)
 {
-    if (!is_nibbles(layout))
-        return vreinterpretq_s8_u8(veorq_u8(vld1q_u8(q + 64 * i + 16 * part), vdupq_n_u8(128)));
-    if (i < 4)
-        return vreinterpretq_s8_u8(vandq_u8(vld1q_u8(q + 64 * i + 16 * part), vdupq_n_u8(15)));
-    return vreinterpretq_s8_u8(vshrq_n_u8(vld1q_u8(q + 64 * (i - 4) + 16 * part), 4));
+    uint32_t four;
+
+    __builtin_memcpy(&four, p, 4);
+    const uint32x4_t e = vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four)))));
+    const uint32x4_t normal = vshlq_n_u32(vsubq_u32(e, vdupq_n_u32(1)), 23);
+    const uint32x4_t small = vshlq_u32(vdupq_n_u32(0x00200000), vreinterpretq_s32_u32(e));
+
+    return vreinterpretq_f32_u32(vbslq_u32(vcltq_u32(e, vdupq_n_u32(2)), small, normal));
 }
 
-/* Signed bytes leave little of the offset to take off. */
-ALWAYS_INLINE float32x4_t weights(rg_layout layout, int8x16_t group, int k)
+/* The bits of e4m3 are those of an f16 2^8 times smaller, with two more bits of exponent and seven more of mantissa. */
+ALWAYS_INLINE float32x4_t load_e4m3(const uint8_t *p)
 {
-    /* run_group takes 128 off bytes. */
-    const int back = layout == RG_LAYOUT_Q4 ? -8 : layout == RG_LAYOUT_Q8M ? 128 : 0;
-    int32x4_t v = vshlq_s32(vreinterpretq_s32_s8(group), vdupq_n_s32(24 - 8 * k));
+    uint32_t four;
 
-    return vcvtq_f32_s32(vaddq_s32(vshrq_n_s32(v, 24), vdupq_n_s32(back)));
+    __builtin_memcpy(&four, p, 4);
+    const uint16x4_t v = vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four))));
+    const uint16x4_t sign = vshl_n_u16(vand_u16(v, vdup_n_u16(0x80)), 8), rest = vand_u16(v, vdup_n_u16(0x7f));
+    const uint16x4_t half =
+        vbsl_u16(vceq_u16(rest, vdup_n_u16(0x7f)), vdup_n_u16(0x7e00), vorr_u16(sign, vshl_n_u16(rest, 7)));
+
+    return vcvt_f32_f16(vreinterpret_f16_u16(half)) * 256.0f;
+}
+
+/* Columns 4i .. 4i + 3 of one part of a run, from its bytes q; of fewer than 8 bits, later groups are the upper bits of
+ * the first ones. */
+ALWAYS_INLINE uint8x16_t run_codes(rg_layout layout, const uint8_t *q, int i, int part)
+{
+    const int bits = rg_layout_bits(layout);
+    const uint8x16_t v = vld1q_u8(q + 64 * (i % bits) + 16 * part);
+
+    if (bits == 8)
+        return v;
+    return vandq_u8(vshlq_u8(v, vdupq_n_s8((int8_t)(-(i / bits * bits)))), vdupq_n_u8((uint8_t)((1 << bits) - 1)));
+}
+
+/* A panel's table: as it is, byte by byte, and as integers. */
+typedef struct book {
+    uint8x16x4_t value;
+    uint8x16_t byte;
+} book;
+
+ALWAYS_INLINE book load_book(rg_layout layout, const uint8_t *panel)
+{
+    const rg_table *t = (const void *)panel;
+    book r = { 0 };
+
+    for (int i = 0; has_table(layout) && i < 4; i++)
+        r.value.val[i] = vld1q_u8((const uint8_t *)(const void *)(t->value + 4 * i));
+    if (has_table(layout))
+        r.byte = vld1q_u8(t->byte);
+    return r;
+}
+
+/* What is multiplied, signed: small integers as they are, others less 128. */
+ALWAYS_INLINE int8x16_t run_group(rg_layout layout, const book *t, const uint8_t *q, int i, int part)
+{
+    const uint8x16_t codes = run_codes(layout, q, i, part);
+
+    if (is_small(layout))
+        return vreinterpretq_s8_u8(codes);
+    return vreinterpretq_s8_u8(veorq_u8(has_table(layout) ? vqtbl1q_u8(t->byte, codes) : codes, vdupq_n_u8(128)));
+}
+
+ALWAYS_INLINE float32x4_t weights(rg_layout layout, const book *t, uint8x16_t group, int k)
+{
+    const uint32x4_t v =
+        vandq_u32(vshlq_u32(vreinterpretq_u32_u8(group), vdupq_n_s32(-8 * k)), vdupq_n_u32(255));
+
+    if (has_table(layout)) { /* four bytes at 4 times the code */
+        const uint32x4_t at = vmlaq_u32(vdupq_n_u32(0x03020100), v, vdupq_n_u32(0x04040404));
+        return vreinterpretq_f32_u8(vqtbl4q_u8(t->value, vreinterpretq_u8_u32(at)));
+    }
+    return vcvtq_f32_s32(vsubq_s32(vreinterpretq_s32_u32(v), vdupq_n_s32(offset_of(layout))));
 }
 
 #include "ops/cpu/panel_tmpl.h"

@@ -15,10 +15,25 @@ static float f16(uint16_t h)
     return rg_float_of(sign | rg_bits_of(rg_float_of(magnitude) * 0x1p112f));
 }
 
+static float e8m0_half(uint8_t e)
+{
+    return rg_float_of(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
+}
+
+/* The bits of e4m3 are those of an f32 2^120 times smaller, with four more bits of exponent. */
+static float e4m3(uint8_t v)
+{
+    const uint32_t sign = (uint32_t)(v & 0x80) << 24, rest = (uint32_t)(v & 0x7f) << 20;
+
+    if ((v & 0x7f) == 0x7f)
+        return rg_float_of(sign | 0x7fc00000u);
+    return rg_float_of(sign | rg_bits_of(rg_float_of(rest) * 0x1p120f));
+}
+
 /* ---- exact ------------------------------------------------------------------------------------------------------- */
 
 /* One step of a panel to f32: w[column][row]. */
-typedef void decode_fn(const uint8_t *step, float (*w)[16]);
+typedef void decode_fn(const uint8_t *panel, const uint8_t *step, float (*w)[16]);
 
 /* Column k of a run of 32 four-bit values: columns 0 .. 15 are the low nibbles. */
 static int nibble(const uint8_t q[4][16][4], int k, int row)
@@ -28,29 +43,33 @@ static int nibble(const uint8_t q[4][16][4], int k, int row)
     return k < 16 ? byte & 15 : byte >> 4;
 }
 
-static void decode_f32(const uint8_t *step, float (*w)[16])
+static void decode_f32(const uint8_t *panel, const uint8_t *step, float (*w)[16])
 {
+    (void)panel;
     __builtin_memcpy(w, step, sizeof *w);
 }
 
-static void decode_f16(const uint8_t *step, float (*w)[16])
+static void decode_f16(const uint8_t *panel, const uint8_t *step, float (*w)[16])
 {
+    (void)panel;
     const uint16_t *h = (const uint16_t *)(const void *)step;
 
     for (int i = 0; i < 16; i++)
         w[0][i] = f16(h[i]);
 }
 
-static void decode_bf16(const uint8_t *step, float (*w)[16])
+static void decode_bf16(const uint8_t *panel, const uint8_t *step, float (*w)[16])
 {
+    (void)panel;
     const uint16_t *h = (const uint16_t *)(const void *)step;
 
     for (int i = 0; i < 16; i++)
         w[0][i] = rg_float_of((uint32_t)h[i] << 16);
 }
 
-static void decode_q4(const uint8_t *step, float (*w)[16])
+static void decode_q4(const uint8_t *panel, const uint8_t *step, float (*w)[16])
 {
+    (void)panel;
     const rg_step_q4 *p = (const void *)step;
 
     for (int k = 0; k < 32; k++)
@@ -58,8 +77,9 @@ static void decode_q4(const uint8_t *step, float (*w)[16])
             w[k][i] = f16(p->d[i]) * (float)(nibble(p->q, k, i) - 8);
 }
 
-static void decode_q8(const uint8_t *step, float (*w)[16])
+static void decode_q8(const uint8_t *panel, const uint8_t *step, float (*w)[16])
 {
+    (void)panel;
     const rg_step_q8 *p = (const void *)step;
 
     for (int k = 0; k < 32; k++)
@@ -67,8 +87,9 @@ static void decode_q8(const uint8_t *step, float (*w)[16])
             w[k][i] = f16(p->d[i]) * (float)(p->q[k / 4][i][k % 4] - 128);
 }
 
-static void decode_q4m(const uint8_t *step, float (*w)[16])
+static void decode_q4m(const uint8_t *panel, const uint8_t *step, float (*w)[16])
 {
+    (void)panel;
     const rg_step_q4m *p = (const void *)step;
 
     for (int k = 0; k < 32; k++)
@@ -76,8 +97,9 @@ static void decode_q4m(const uint8_t *step, float (*w)[16])
             w[k][i] = f16(p->d[i]) * (float)nibble(p->q, k, i) + f16(p->m[i]);
 }
 
-static void decode_q8m(const uint8_t *step, float (*w)[16])
+static void decode_q8m(const uint8_t *panel, const uint8_t *step, float (*w)[16])
 {
+    (void)panel;
     const rg_step_q8m *p = (const void *)step;
 
     for (int k = 0; k < 32; k++)
@@ -85,8 +107,9 @@ static void decode_q8m(const uint8_t *step, float (*w)[16])
             w[k][i] = f16(p->d[i]) * (float)p->q[k / 4][i][k % 4] + f16(p->m[i]);
 }
 
-static void decode_k4(const uint8_t *step, float (*w)[16])
+static void decode_k4(const uint8_t *panel, const uint8_t *step, float (*w)[16])
 {
+    (void)panel;
     const rg_step_k4 *p = (const void *)step;
 
     for (int k = 0; k < 256; k++)
@@ -96,8 +119,9 @@ static void decode_k4(const uint8_t *step, float (*w)[16])
         }
 }
 
-static void decode_k8(const uint8_t *step, float (*w)[16])
+static void decode_k8(const uint8_t *panel, const uint8_t *step, float (*w)[16])
 {
+    (void)panel;
     const rg_step_k8 *p = (const void *)step;
 
     for (int k = 0; k < 256; k++)
@@ -107,20 +131,100 @@ static void decode_k8(const uint8_t *step, float (*w)[16])
         }
 }
 
-typedef struct step_of {
-    decode_fn *decode;
-    int cols;
-    size_t bytes;
-} step_of;
+/* Code k of a row in a step of any integer layout: of 32 columns, 4 * bits lie side by side, the others above them. */
+static int code(rg_layout layout, const uint8_t *step, int k, int row)
+{
+    const int bits = rg_layout_bits(layout), n = 4 * bits, run = k / 32;
+    const uint8_t (*q)[16][4] = (const void *)(step + rg_layout_codes_at(layout) + (size_t)(16 * n * run));
+
+    k %= 32;
+    return q[k % n / 4][row][k % 4] >> k / n * bits & ((1 << bits) - 1);
+}
+
+/* The scale of column k of a row in a step of a layout with a table. */
+static float table_scale(rg_layout layout, const uint8_t *panel, const uint8_t *step, int k, int row)
+{
+    const rg_table_factors *head = (const void *)panel;
+    const rg_step_q4 *t4 = (const void *)step;
+    const rg_step_t4n *t4n = (const void *)step;
+    const rg_step_tk4 *tk4 = (const void *)step;
+    const rg_step_tk4h *tk4h = (const void *)step;
+
+    switch (layout) {
+    case RG_LAYOUT_T4: return f16(t4->d[row]);
+    case RG_LAYOUT_T4E: return e8m0_half(step[row]);
+    case RG_LAYOUT_T4F: return tk4->d[row]; /* the f32 scales come first in all of these */
+    case RG_LAYOUT_T4N: return e4m3(t4n->s[k / 16][row]) * head->a[row] / head->b[row];
+    case RG_LAYOUT_TK4: return tk4->d[row] * (float)tk4->s[k / 32][row];
+    default: return tk4h->d[row] * (float)tk4h->s[k / 16][row];
+    }
+}
+
+static void decode_table(rg_layout layout, const uint8_t *panel, const uint8_t *step, float (*w)[16])
+{
+    const rg_table *table = (const void *)panel;
+
+    for (int k = 0; k < rg_layout_step(layout); k++)
+        for (int i = 0; i < 16; i++)
+            w[k][i] = table_scale(layout, panel, step, k, i) * table->value[code(layout, step, k, i)];
+}
+
+static void decode_zero(rg_layout layout, const uint8_t *panel, const uint8_t *step, float (*w)[16])
+{
+    const rg_step_z4 *p = (const void *)step; /* d and z lie alike in all of them */
+
+    (void)panel;
+    for (int k = 0; k < rg_layout_step(layout); k++)
+        for (int i = 0; i < 16; i++)
+            w[k][i] = p->d[i] * (float)(code(layout, step, k, i) - p->z[i]);
+}
+
+static void decode_q2(const uint8_t *panel, const uint8_t *step, float (*w)[16])
+{
+    const rg_step_q2 *p = (const void *)step;
+
+    (void)panel;
+    for (int k = 0; k < 256; k++)
+        for (int i = 0; i < 16; i++)
+            w[k][i] = f16(p->d[i]) * (float)(code(RG_LAYOUT_Q2, step, k, i) - 1);
+}
+
+static void decode_f8(const uint8_t *panel, const uint8_t *step, float (*w)[16])
+{
+    const rg_step_f8 *p = (const void *)step;
+
+    (void)panel;
+    for (int k = 0; k < 128; k++)
+        for (int i = 0; i < 16; i++)
+            w[k][i] = p->d[i] * e4m3(p->q[k][i]);
+}
+
+#define DECODE(kind, name, layout)                                                                                     \
+    static void decode_##name(const uint8_t *panel, const uint8_t *step, float (*w)[16])                               \
+    {                                                                                                                  \
+        decode_##kind(layout, panel, step, w);                                                                         \
+    }
+DECODE(table, t4, RG_LAYOUT_T4)
+DECODE(table, t4e, RG_LAYOUT_T4E)
+DECODE(table, t4f, RG_LAYOUT_T4F)
+DECODE(table, t4n, RG_LAYOUT_T4N)
+DECODE(table, tk4, RG_LAYOUT_TK4)
+DECODE(table, tk4h, RG_LAYOUT_TK4H)
+DECODE(zero, z4, RG_LAYOUT_Z4)
+DECODE(zero, z4w, RG_LAYOUT_Z4W)
+DECODE(zero, z8, RG_LAYOUT_Z8)
+DECODE(zero, z8w, RG_LAYOUT_Z8W)
+#undef DECODE
 
 /* One panel by one row of x. */
-static void exact_row(const step_of *step, const uint8_t *panel, int cols, const float *x, float *y)
+static void exact_row(rg_layout layout, decode_fn *decode, const uint8_t *panel, int cols, const float *x, float *y)
 {
     _Alignas(64) float w[256][16], c[4][16] = { 0 };
+    const uint8_t *step = panel + rg_layout_head_bytes(layout);
 
-    for (int first = 0; first < cols; first += step->cols) {
-        step->decode(panel + (size_t)(first / step->cols) * step->bytes, w);
-        for (int k = 0; k < step->cols; k++) {
+    for (int first = 0; first < cols; first += rg_layout_step(layout), step += rg_layout_step_bytes(layout)) {
+        decode(panel, step, w);
+        for (int k = 0; k < rg_layout_step(layout); k++) {
             float *chain = c[(first + k) % 4];
 
             for (int i = 0; i < 16; i++)
@@ -131,30 +235,23 @@ static void exact_row(const step_of *step, const uint8_t *panel, int cols, const
         y[i] = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
 }
 
-static void exact(const step_of *step, const rg_product *p)
+static void exact(rg_layout layout, decode_fn *decode, const rg_product *p)
 {
     for (int i = 0; i < p->n_panels; i++)
         for (int r = 0; r < p->m; r++) {
             const rg_product q = part_of(p, i, r, 1);
-            exact_row(step, q.panel, q.cols, q.x, q.y);
+            exact_row(layout, decode, q.panel, q.cols, q.x, q.y);
         }
 }
 
-#define EXACT(name, n_cols, n_bytes)                                                                                   \
+#define EXACT(name, layout)                                                                                            \
     static void exact_##name(const rg_product *p)                                                                      \
     {                                                                                                                  \
-        static const step_of step = { decode_##name, n_cols, n_bytes };                                                \
-        exact(&step, p);                                                                                               \
+        exact(layout, decode_##name, p);                                                                               \
     }
-EXACT(f32, 1, 64)
-EXACT(f16, 1, 32)
-EXACT(bf16, 1, 32)
-EXACT(q4, 32, sizeof(rg_step_q4))
-EXACT(q8, 32, sizeof(rg_step_q8))
-EXACT(q4m, 32, sizeof(rg_step_q4m))
-EXACT(q8m, 32, sizeof(rg_step_q8m))
-EXACT(k4, 256, sizeof(rg_step_k4))
-EXACT(k8, 256, sizeof(rg_step_k8))
+FLOAT_LAYOUTS(EXACT)
+FLOAT8_LAYOUTS(EXACT)
+INTEGER_LAYOUTS(EXACT)
 #undef EXACT
 
 /* ---- int8 -------------------------------------------------------------------------------------------------------- */
@@ -179,38 +276,43 @@ static float sum_8(const uint8_t q[][16][4], int n, int row, int offset, const i
 }
 
 /* acc after one step of row i of the panel; x: the step's blocks. */
-static float step_q4(const uint8_t *step, const rg_xblock *x, int i, float acc)
+static float step_q4(const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i, float acc)
 {
+    (void)panel;
     const rg_step_q4 *p = (const void *)step;
 
     return __builtin_fmaf(sum_4(p->q, i, 8, x), f16(p->d[i]) * x->d, acc);
 }
 
-static float step_q8(const uint8_t *step, const rg_xblock *x, int i, float acc)
+static float step_q8(const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i, float acc)
 {
+    (void)panel;
     const rg_step_q8 *p = (const void *)step;
 
     return __builtin_fmaf(sum_8(p->q, 32, i, 128, x->q), f16(p->d[i]) * x->d, acc);
 }
 
-static float step_q4m(const uint8_t *step, const rg_xblock *x, int i, float acc)
+static float step_q4m(const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i, float acc)
 {
+    (void)panel;
     const rg_step_q4m *p = (const void *)step;
 
     acc = __builtin_fmaf(sum_4(p->q, i, 0, x), f16(p->d[i]) * x->d, acc);
     return __builtin_fmaf(f16(p->m[i]), x->s, acc);
 }
 
-static float step_q8m(const uint8_t *step, const rg_xblock *x, int i, float acc)
+static float step_q8m(const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i, float acc)
 {
+    (void)panel;
     const rg_step_q8m *p = (const void *)step;
 
     acc = __builtin_fmaf(sum_8(p->q, 32, i, 0, x->q), f16(p->d[i]) * x->d, acc);
     return __builtin_fmaf(f16(p->m[i]), x->s, acc);
 }
 
-static float step_k4(const uint8_t *step, const rg_xblock *x, int i, float acc)
+static float step_k4(const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i, float acc)
 {
+    (void)panel;
     const rg_step_k4 *p = (const void *)step;
 
     for (int run = 0; run < 8; run++) {
@@ -222,8 +324,9 @@ static float step_k4(const uint8_t *step, const rg_xblock *x, int i, float acc)
     return acc;
 }
 
-static float step_k8(const uint8_t *step, const rg_xblock *x, int i, float acc)
+static float step_k8(const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i, float acc)
 {
+    (void)panel;
     const rg_step_k8 *p = (const void *)step;
 
     for (int run = 0; run < 16; run++) {
@@ -236,35 +339,101 @@ static float step_k8(const uint8_t *step, const rg_xblock *x, int i, float acc)
     return acc;
 }
 
-/* acc after one step of row i of a panel. */
-typedef float step_fn(const uint8_t *step, const rg_xblock *x, int i, float acc);
-
-static void fast(step_fn *step, size_t step_cols, size_t step_bytes, const rg_product *p)
+/* A run is 32 columns, or 16. */
+static float step_table(rg_layout layout, const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i,
+                         float acc)
 {
+    const rg_table *table = (const void *)panel;
+    const int run = layout == RG_LAYOUT_T4N || layout == RG_LAYOUT_TK4H ? 16 : 32;
+
+    for (int first = 0; first < rg_layout_step(layout); first += run) {
+        const float scale = table_scale(layout, panel, step, first, i) * table->unit;
+        int32_t sum = 0;
+
+        for (int k = first; k < first + run; k++)
+            sum += (table->byte[code(layout, step, k, i)] - 128) * x[k / 32].q[k % 32];
+        acc = __builtin_fmaf((float)sum, scale * x[first / 32].d, acc);
+    }
+    return acc;
+}
+
+/* d and z lie alike in all of them. */
+static float step_zero(rg_layout layout, const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i,
+                        float acc)
+{
+    const rg_step_z4 *p = (const void *)step;
+
+    (void)panel;
+    for (int first = 0; first < rg_layout_step(layout); first += 32, x++) {
+        int32_t sum = 0;
+
+        for (int k = 0; k < 32; k++)
+            sum += (code(layout, step, first + k, i) - p->z[i]) * x->q[k];
+        acc = __builtin_fmaf((float)sum, p->d[i] * x->d, acc);
+    }
+    return acc;
+}
+
+static float step_q2(const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i, float acc)
+{
+    const rg_step_q2 *p = (const void *)step;
+
+    (void)panel;
+    for (int first = 0; first < 256; first += 32, x++) {
+        int32_t sum = 0;
+
+        for (int k = 0; k < 32; k++)
+            sum += (code(RG_LAYOUT_Q2, step, first + k, i) - 1) * x->q[k];
+        acc = __builtin_fmaf((float)sum, f16(p->d[i]) * x->d, acc);
+    }
+    return acc;
+}
+
+#define STEP(kind, name, layout)                                                                                       \
+    static float step_##name(const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i, float acc)          \
+    {                                                                                                                  \
+        return step_##kind(layout, panel, step, x, i, acc);                                                            \
+    }
+STEP(table, t4, RG_LAYOUT_T4)
+STEP(table, t4e, RG_LAYOUT_T4E)
+STEP(table, t4f, RG_LAYOUT_T4F)
+STEP(table, t4n, RG_LAYOUT_T4N)
+STEP(table, tk4, RG_LAYOUT_TK4)
+STEP(table, tk4h, RG_LAYOUT_TK4H)
+STEP(zero, z4, RG_LAYOUT_Z4)
+STEP(zero, z4w, RG_LAYOUT_Z4W)
+STEP(zero, z8, RG_LAYOUT_Z8)
+STEP(zero, z8w, RG_LAYOUT_Z8W)
+#undef STEP
+
+/* acc after one step of row i of a panel. */
+typedef float step_fn(const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i, float acc);
+
+static void fast(rg_layout layout, step_fn *add_step, const rg_product *p)
+{
+    const int step_cols = rg_layout_step(layout);
+
     for (int i = 0; i < p->n_panels; i++)
         for (int r = 0; r < p->m; r++) {
             const rg_product q = part_of(p, i, r, 1);
 
             for (int k = 0; k < 16; k++) {
+                const uint8_t *step = q.panel + rg_layout_head_bytes(layout);
                 float acc = 0.0f;
-                for (size_t s = 0; s < (size_t)p->cols / step_cols; s++)
-                    acc = step(q.panel + s * step_bytes, q.q + s * (step_cols / 32), k, acc);
+
+                for (int first = 0; first < p->cols; first += step_cols, step += rg_layout_step_bytes(layout))
+                    acc = add_step(q.panel, step, q.q + first / 32, k, acc);
                 q.y[k] = acc;
             }
         }
 }
 
-#define FAST(name, n_cols, step_type)                                                                                  \
+#define FAST(name, layout)                                                                                             \
     static void fast_##name(const rg_product *p)                                                                       \
     {                                                                                                                  \
-        fast(step_##name, n_cols, sizeof(step_type), p);                                                               \
+        fast(layout, step_##name, p);                                                                                  \
     }
-FAST(q4, 32, rg_step_q4)
-FAST(q8, 32, rg_step_q8)
-FAST(q4m, 32, rg_step_q4m)
-FAST(q8m, 32, rg_step_q8m)
-FAST(k4, 256, rg_step_k4)
-FAST(k8, 256, rg_step_k8)
+INTEGER_LAYOUTS(FAST)
 #undef FAST
 
 /* ---- bf16 -------------------------------------------------------------------------------------------------------- */
@@ -332,6 +501,34 @@ static float bf16_tiles(const uint16_t *w, int i, int cols, const uint16_t *x)
     return y;
 }
 
+/* Row i of a panel of floats of 8 bits: the pairs of each step by themselves. */
+static float pairs_f8_row(const uint8_t *panel, int i, int cols, const uint16_t *x)
+{
+    const rg_step_f8 *step = (const void *)panel;
+    float acc = 0.0f;
+
+    for (int first = 0; first < cols; first += 128, step++, x += 128) {
+        float c[4] = { 0 };
+
+        for (int p = 0; p < 64; p++) {
+            const float odd = fma_flushed(e4m3(step->q[2 * p + 1][i]), at(x, 2 * p + 1), c[p % 4]);
+            c[p % 4] = fma_flushed(e4m3(step->q[2 * p][i]), at(x, 2 * p), odd);
+        }
+        acc = __builtin_fmaf((c[0] + c[1]) + (c[2] + c[3]), step->d[i], acc);
+    }
+    return acc;
+}
+
+static void pairs_f8(const rg_product *p)
+{
+    for (int i = 0; i < p->n_panels; i++)
+        for (int r = 0; r < p->m; r++) {
+            const rg_product q = part_of(p, i, r, 1);
+            for (int k = 0; k < 16; k++)
+                q.y[k] = pairs_f8_row(q.panel, k, q.cols, q.h);
+        }
+}
+
 #define BF16(name)                                                                                                     \
     static void name(const rg_product *p)                                                                              \
     {                                                                                                                  \
@@ -346,13 +543,16 @@ BF16(pairs)
 BF16(tiles)
 #undef BF16
 
+#define FILL_RECIPE(name, layout) k->fast[layout] = RG_INT8;
+
 void rg_cpu_panels_ref(rg_cpu *k)
 {
     FLOAT_LAYOUTS(FILL_EXACT)
+    FLOAT8_LAYOUTS(FILL_EXACT)
     INTEGER_LAYOUTS(FILL_EXACT)
     INTEGER_LAYOUTS(FILL_FAST)
+    INTEGER_LAYOUTS(FILL_RECIPE)
     k->product[RG_BF16_PAIRS][RG_LAYOUT_BF16] = pairs;
     k->product[RG_BF16_TILES][RG_LAYOUT_BF16] = tiles;
-    for (rg_layout layout = RG_LAYOUT_Q4; layout < RG_LAYOUT_COUNT; layout++)
-        k->fast[layout] = RG_INT8;
+    k->product[RG_BF16_PAIRS][RG_LAYOUT_F8] = pairs_f8;
 }

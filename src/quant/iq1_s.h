@@ -1,0 +1,40 @@
+/* iq1_s.h -- 256 values, each 8 a vector of a grid of 2,048; runs of 32 with a 3-bit scale and a shift. */
+#ifndef RG_QUANT_IQ1_S_H
+#define RG_QUANT_IQ1_S_H
+
+#include "quant/iq1.h"
+
+typedef struct block_iq1_s {
+    uint8_t d[2];    /* f16 */
+    uint8_t q[32];   /* of each 8 values: the lower 8 bits of grid */
+    uint8_t h[8][2]; /* of each run: 3 bits for each 8 values, the upper ones of grid; 3 of scale; 1: moved down */
+} block_iq1_s;
+
+static void iq1_s_ints(const void *block, rg_ints *out)
+{
+    const block_iq1_s *b = block;
+
+    out->table = iq1_table;
+    out->f = rg_f16_to_f32(load16(b->d)) * 0.125f;
+    for (int run = 0; run < 8; run++) {
+        int h = load16(b->h[run]);
+        out->s[run] = (int8_t)(2 * (h >> 12 & 7) + 1);
+        for (int i = 0; i < 4; i++)
+            iq1_codes(out->q + 32 * run + 8 * i, iq1_grid[b->q[4 * run + i] | (h >> 3 * i & 7) << 8], h >> 15);
+    }
+}
+
+static void iq1_s_decode(const void *blocks, int64_t n_blocks, float *y)
+{
+    const block_iq1_s *b = blocks;
+    rg_ints ints;
+
+    for (; n_blocks--; b++, y += 256) {
+        iq1_s_ints(b, &ints);
+        decode_table_two_level(&ints, 32, y);
+    }
+}
+
+#define iq1_s_encode NULL
+
+#endif

@@ -1,0 +1,43 @@
+/* iq2_xxs.h -- 256 values, each 8 a vector of a grid of 256; runs of 32 with a 4-bit scale. */
+#ifndef RG_QUANT_IQ2_XXS_H
+#define RG_QUANT_IQ2_XXS_H
+
+#include "quant/iq2.h"
+
+typedef struct block_iq2_xxs {
+    uint8_t d[2]; /* f16 */
+    struct {
+        uint8_t grid[4];  /* of each 8 values */
+        uint8_t signs[4]; /* 7 bits for each 8 values, and above them the scale */
+    } run[8];
+} block_iq2_xxs;
+
+static void iq2_xxs_ints(const void *block, rg_ints *out)
+{
+    const block_iq2_xxs *b = block;
+
+    out->table = iq2_table;
+    out->f = rg_f16_to_f32(load16(b->d)) * 0.125f;
+    for (int run = 0; run < 8; run++) {
+        uint32_t signs = load32(b->run[run].signs);
+        out->s[run] = (int8_t)(2 * (int)(signs >> 28) + 1);
+        for (int i = 0; i < 4; i++)
+            iq2_codes(out->q + 32 * run + 8 * i, iq2_xxs_grid[b->run[run].grid[i]],
+                      even_signs((int)(signs >> 7 * i & 127)));
+    }
+}
+
+static void iq2_xxs_decode(const void *blocks, int64_t n_blocks, float *y)
+{
+    const block_iq2_xxs *b = blocks;
+    rg_ints ints;
+
+    for (; n_blocks--; b++, y += 256) {
+        iq2_xxs_ints(b, &ints);
+        decode_table_two_level(&ints, 32, y);
+    }
+}
+
+#define iq2_xxs_encode NULL
+
+#endif

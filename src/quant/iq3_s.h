@@ -1,0 +1,44 @@
+/* iq3_s.h -- 256 values, each 4 a vector of a grid of 512 with signs of its own; runs of 32 with a 4-bit scale:
+ * w = d (2 s + 1) v. */
+#ifndef RG_QUANT_IQ3_S_H
+#define RG_QUANT_IQ3_S_H
+
+#include "quant/iq3.h"
+
+static const float iq3_s_table[16] = { 1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15 };
+
+typedef struct block_iq3_s {
+    uint8_t d[2];      /* f16 */
+    uint8_t q[64];     /* of each 4 values: the lower 8 bits of grid; */
+    uint8_t h[8];      /* bit i of byte r: the ninth of vector 8r + i */
+    uint8_t signs[32]; /* a bit for each negative value */
+    uint8_t s[4];      /* nibbles: the scale of run 2i in the low one of byte i */
+} block_iq3_s;
+
+static void iq3_s_ints(const void *block, rg_ints *out)
+{
+    const block_iq3_s *b = block;
+
+    out->table = iq3_s_table;
+    out->f = rg_f16_to_f32(load16(b->d));
+    for (int run = 0; run < 8; run++)
+        out->s[run] = (int8_t)(2 * (b->s[run / 2] >> run % 2 * 4 & 15) + 1);
+    for (int i = 0; i < 64; i++)
+        iq3_codes(out->q + 4 * i, iq3_s_grid[b->q[i] | (b->h[i / 8] >> i % 8 & 1) << 8],
+                  b->signs[i / 2] >> i % 2 * 4);
+}
+
+static void iq3_s_decode(const void *blocks, int64_t n_blocks, float *y)
+{
+    const block_iq3_s *b = blocks;
+    rg_ints ints;
+
+    for (; n_blocks--; b++, y += 256) {
+        iq3_s_ints(b, &ints);
+        decode_table_two_level(&ints, 32, y);
+    }
+}
+
+#define iq3_s_encode NULL
+
+#endif

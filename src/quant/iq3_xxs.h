@@ -1,0 +1,43 @@
+/* iq3_xxs.h -- 256 values, each 4 a vector of a grid of 256; runs of 32 with a 4-bit scale: w = d (s + 1/2) / 2 v. */
+#ifndef RG_QUANT_IQ3_XXS_H
+#define RG_QUANT_IQ3_XXS_H
+
+#include "quant/iq3.h"
+
+static const float iq3_xxs_table[16] = { 4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62 };
+
+typedef struct block_iq3_xxs {
+    uint8_t d[2];        /* f16 */
+    uint8_t q[64];       /* grid of each 4 values */
+    uint8_t signs[8][4]; /* of each run, 7 bits for each 8 values, and above them the scale */
+} block_iq3_xxs;
+
+static void iq3_xxs_ints(const void *block, rg_ints *out)
+{
+    const block_iq3_xxs *b = block;
+
+    out->table = iq3_xxs_table;
+    out->f = rg_f16_to_f32(load16(b->d)) * 0.25f;
+    for (int run = 0; run < 8; run++) {
+        uint32_t signs = load32(b->signs[run]);
+        out->s[run] = (int8_t)(2 * (int)(signs >> 28) + 1);
+        for (int i = 0; i < 8; i++)
+            iq3_codes(out->q + 32 * run + 4 * i, iq3_xxs_grid[b->q[8 * run + i]],
+                      even_signs((int)(signs >> i / 2 * 7 & 127)) >> i % 2 * 4);
+    }
+}
+
+static void iq3_xxs_decode(const void *blocks, int64_t n_blocks, float *y)
+{
+    const block_iq3_xxs *b = blocks;
+    rg_ints ints;
+
+    for (; n_blocks--; b++, y += 256) {
+        iq3_xxs_ints(b, &ints);
+        decode_table_two_level(&ints, 32, y);
+    }
+}
+
+#define iq3_xxs_encode NULL
+
+#endif
