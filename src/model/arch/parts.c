@@ -91,6 +91,12 @@ void load_minus_exp(const rg_config *c, const float *src, float *dst, int64_t n)
         dst[i] = (float)-exp((double)src[i]);
 }
 
+void load_flat(const rg_config *c, const float *src, float *dst, int64_t n)
+{
+    (void)c;
+    memcpy(dst, src, (size_t)n * sizeof *dst);
+}
+
 void keep_kv(const rg_config *c, int layer, rg_keep *out)
 {
     *out = (rg_keep){ .shared_with = c->layer[layer].kv_layer };

@@ -15,6 +15,8 @@ bool when_shared(const rg_config *c, int layer); /* experts */
 
 /* A norm stored as w where 1 + w is meant. */
 void load_plus_one(const rg_config *c, const float *src, float *dst, int64_t n);
+/* A vector stored under another shape (spec.stored). */
+void load_flat(const rg_config *c, const float *src, float *dst, int64_t n);
 /* A rate below 0, stored as its logarithm: -exp(w). */
 void load_minus_exp(const rg_config *c, const float *src, float *dst, int64_t n);
 

@@ -5,7 +5,6 @@
 #include "model/arch/s4.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { DIAGONAL, FULL }; /* kinds of layer */
 
@@ -88,13 +87,6 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         return rg_fail(err, RG_E_INPUT, "%s: %d channels with states of %d, %d of them different: out of range",
                        rg_checkpoint_path(ckpt), c->dim, s->d_state, s->n_ssm);
     return true;
-}
-
-/* The same values under another shape. */
-static void load_flat(const rg_config *c, const float *src, float *dst, int64_t n)
-{
-    (void)c;
-    memcpy(dst, src, (size_t)n * sizeof *dst);
 }
 
 static const rg_weight_spec weights[] = {
