@@ -442,7 +442,7 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
     rg_params settled = *params;
     rg_request_model m = { .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len, .dim = c->dim,
                            .spelling = e->tokenizer ? rg_tokenizer_spelling(e->tokenizer) : NULL,
-                           .eos_ids = c->eos_ids, .n_eos = c->n_eos, .long_from = rg_rope_long_from(c),
+                           .eos_ids = c->eos_ids, .n_eos = c->n_eos, .config = c,
                            .max_draft = e->max_draft };
     if (params->embed == RG_POOLING_MODEL && !c->embedding.pooling)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s", c->embedding.refusal), NULL;

@@ -52,6 +52,7 @@ static bool window(job *j, const int32_t *ids, int n, int skip, rg_error *err)
 
     if (!q)
         return false;
+    q->rope = rg_config_rope(&j->tool.model->config, n);
     j->ids = ids;
     j->n = n;
     j->skip = skip;

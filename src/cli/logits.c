@@ -125,6 +125,8 @@ static bool add_stream(job *j, const int32_t *ids, size_t n, rg_error *err)
     j->n_streams++;
     if (!s->ids)
         return rg_fail_memory(err, room * sizeof *ids);
+    if (s->seq)
+        s->seq->rope = rg_config_rope(&j->tool.model->config, (int32_t)n);
     memcpy(s->ids, ids, n * sizeof *ids);
     s->n = (int)n;
     s->room = (int)room;

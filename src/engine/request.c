@@ -16,8 +16,8 @@ enum {
     MAX_STOP_BYTES = 1 << 16, /* of all stop texts together */
 };
 
-/* Prefixes of sequences that take the long factors of a rope are apart from those of others. */
-static const uint64_t LONG_SALT = 0x9fb21c651e98df25;
+/* Prefixes of sequences that take another variant of a rope are apart from those of others. */
+static const uint64_t ROPE_SALT = 0x9fb21c651e98df25;
 
 static const rg_spelling silence; /* no id shows anything */
 
@@ -313,8 +313,8 @@ static bool complete(rg_request *r, const rg_request_model *m, rg_error *err)
     r->eos_ids = m->eos_ids;
     r->n_eos = m->n_eos;
     r->tenant = hash_of(r->params.tenant);
-    r->rope = m->long_from && r->params.n_prompt + r->params.max_tokens >= m->long_from;
-    r->salt = hash_of(r->params.cache_salt) ^ (r->rope ? LONG_SALT : 0);
+    r->rope = m->config ? rg_config_rope(m->config, r->params.n_prompt + r->params.max_tokens) : 0;
+    r->salt = hash_of(r->params.cache_salt) ^ (uint64_t)r->rope * ROPE_SALT;
     r->params.tenant = r->params.cache_salt = NULL;
     if (!start_grammars(r, err))
         return false;

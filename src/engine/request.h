@@ -15,6 +15,7 @@
 #include "engine/sequence.h"
 #include "engine/stops.h"
 #include "grammar/grammar.h"
+#include "model/config.h"
 
 /* What every request needs of the model; the pointers stay valid as long as any request. */
 typedef struct rg_request_model {
@@ -22,7 +23,7 @@ typedef struct rg_request_model {
     const rg_spelling *spelling; /* NULL: texts are empty */
     const int32_t *eos_ids;
     int32_t n_eos;
-    int32_t long_from; /* positions from which on a sequence takes the second variant of ropes; 0: none */
+    const rg_config *config; /* whose ropes may have variants; NULL: they have none */
     int32_t max_draft; /* nodes of a draft at most; 0: answers are not drafted for */
 } rg_request_model;
 

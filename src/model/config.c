@@ -154,12 +154,33 @@ bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *co
                    rg_checkpoint_path(ckpt), key, s, choices[0]);
 }
 
-int32_t rg_rope_long_from(const rg_config *c)
+int32_t rg_config_rope(const rg_config *c, int32_t length)
 {
-    for (int i = 0; i < c->n_ropes; i++)
-        if (c->ropes[i].type == RG_ROPE_LONG)
-            return (int32_t)c->ropes[i].original_max_seq_len + 1;
-    return 0;
+    int32_t variant = 0;
+
+    for (int i = 0; i < c->n_ropes && !variant; i++)
+        variant = rg_rope_variant(&c->ropes[i], length);
+    return variant;
+}
+
+/* Dynamic NTK stretches the model's own context. */
+static bool stretch_context(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    const int context = c->max_seq_len;
+
+    for (int i = 0; i < c->n_ropes; i++) {
+        const rg_rope_config *r = &c->ropes[i];
+
+        if (r->type != RG_ROPE_DYNAMIC)
+            continue;
+        if (r->original_max_seq_len != context)
+            return rg_fail(err, RG_E_UNSUPPORTED,
+                           "%s: rope 'dynamic' with original_max_position_embeddings %lld, which is not supported "
+                           "(supported: max_position_embeddings, %d)",
+                           rg_checkpoint_path(ckpt), (long long)r->original_max_seq_len, context);
+        c->max_seq_len = r->factor * context < INT32_MAX ? (int)(r->factor * context) : INT32_MAX;
+    }
+    return true;
 }
 
 /* ---- ends and sampling ---- */
@@ -355,6 +376,7 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->embed_scale = 1;
     c->sees = RG_CAUSAL;
     c->diffusion.mask_id = -1;
+    c->residual_scale = c->logit_scale = 1;
     for (int i = 0; i < RG_MAX_LAYERS; i++)
         c->layer[i].kv_layer = -1;
     c->arch = rg_arch_find(ckpt, err);
@@ -373,6 +395,8 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         return false;
     for (int i = 0; i < c->n_ropes; i++)
         rg_rope_complete(&c->ropes[i], c->max_seq_len);
+    if (!stretch_context(c, ckpt, err))
+        return false;
     for (int i = 0; harmless[i]; i++)
         rg_meta_understand(ckpt, harmless[i]);
     for (int i = 0; rg_checkpoint_has_parts(ckpt) && of_other_parts[i]; i++)

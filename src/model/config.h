@@ -40,11 +40,16 @@ typedef struct rg_config {
     int n_positions;            /* that have an embedding of their own, so that no sequence can be longer; 0: none */
     bool tie_embeddings;
     double embed_scale;         /* the embedding is multiplied by it */
+    float residual_scale;       /* what each half of a layer adds is multiplied by it */
+    float logit_scale;          /* logits are multiplied by it, before the cap */
     float logit_softcap;        /* 0: none */
 
     int n_heads, n_kv_heads, head_dim;
     double attn_scale;          /* of q . k */
     float attn_softcap;         /* 0: none */
+    bool norm_after_rope;       /* q and k are normalised after they are rotated */
+    float q_beta;               /* q is multiplied by 1 + q_beta * log(1 + floor(position / q_period)) */
+    int q_period;               /* 0: it is not */
     bool attn_bias, o_bias, mlp_bias;
     int n_ropes;
     rg_rope_config ropes[RG_MAX_ROPES];
@@ -103,7 +108,7 @@ double rg_config_value(const rg_config *c, const char *name);
 /* The string at a key must be one of a NULL-ended list; *which is its number, or -1 if absent. */
 bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *const *choices, int *which, rg_error *err)
     RG_MUST_CHECK;
-/* Positions from which on a sequence takes the second variant of its ropes; 0: there is none. */
-int32_t rg_rope_long_from(const rg_config *c);
+/* The variant of its ropes that a sequence of at most so many positions takes; of all ropes the first that has any. */
+int32_t rg_config_rope(const rg_config *c, int32_t length);
 
 #endif

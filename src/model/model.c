@@ -43,7 +43,9 @@ static bool make_ropes(rg_model *m, rg_error *err)
 
         for (int v = 0; v < rg_rope_variants(r); v++, at += r->dim / 2) {
             m->ropes[i][v] = (rg_rope){ .n_variants = rg_rope_variants(r), .n_pairs = r->dim / 2, .inv_freq = at,
-                                        .interleaved = r->interleaved };
+                                        .interleaved = r->interleaved,
+                                        .original = r->type == RG_ROPE_DYNAMIC ? (int)r->original_max_seq_len : 0,
+                                        .theta = r->theta, .stretch = r->factor };
             rg_rope_frequencies(r, v, tensor_factors(m, r, v), at, &m->ropes[i][v].factor);
         }
     }
@@ -174,7 +176,9 @@ static void head(const rg_model *m, rg_fwd *f, rg_act *logits, const rg_act *h)
         m->config.arch->head(f, &m->outer, logits, h);
         return;
     }
-    rg_linear(f, logits, h, m->outer.w[W_LM_HEAD], NULL);
+    rg_linear(f, logits, h, m->outer.w[W_LM_HEAD], m->outer.w[W_LM_HEAD_BIAS]);
+    if (m->config.logit_scale != 1.0f)
+        rg_scale_by(f, logits, m->config.logit_scale);
     if (m->config.logit_softcap > 0)
         rg_softcap(f, logits, m->config.logit_softcap);
 }

@@ -8,7 +8,7 @@
 #include "model/config.h"
 
 static const char *const rope_types[] = { "default",  "linear",       "llama3", "yarn",
-                                        "longrope", "proportional", NULL };
+                                        "longrope", "proportional", "dynamic", NULL };
 
 /* What GGUF divides the frequency of a pair by that stands still; so both kinds of checkpoint have the same bits. */
 static const float STILL = 1e30f;
@@ -17,7 +17,7 @@ static const float STILL = 1e30f;
 static const char *const rope_numbers[] = {
     "rope_theta", "factor", "low_freq_factor", "high_freq_factor", "beta_fast",
     "beta_slow",  "mscale", "mscale_all_dim",  "attention_factor", "original_max_position_embeddings",
-    NULL,
+    "short_mscale", "long_mscale", NULL,
 };
 
 bool rg_rope_has_number(const char *name)
@@ -40,6 +40,7 @@ static bool read_rope_numbers(rg_rope_config *r, const rg_checkpoint *ckpt, cons
         { "high_freq_factor", &r->high_freq_factor }, { "beta_fast", &r->beta_fast }, { "beta_slow", &r->beta_slow },
         { "mscale", &r->mscale },              { "mscale_all_dim", &r->mscale_all_dim },
         { "attention_factor", &r->attention_factor },
+        { "short_mscale", &r->long_mscale[0] },   { "long_mscale", &r->long_mscale[1] },
     };
     char key[160];
     int64_t original;
@@ -139,6 +140,19 @@ static bool read_rope_type(rg_rope_config *r, const rg_checkpoint *ckpt, const c
     return true;
 }
 
+/* Numbers beside the objects of the parts say nothing, as in transformers. */
+static void understand_beside(const rg_checkpoint *ckpt, const char *object)
+{
+    char key[160];
+
+    for (int i = 0; rope_numbers[i]; i++) {
+        snprintf(key, sizeof key, "%s.%s", object, rope_numbers[i]);
+        rg_meta_understand(ckpt, key);
+    }
+    snprintf(key, sizeof key, "%s.rope_type", object);
+    rg_meta_understand(ckpt, key);
+}
+
 /* Where both are given, rope_scaling replaces rope_parameters whole, as in transformers; the base may stand in either
  * or beside them. */
 static bool read_rope_hf(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, rg_error *err)
@@ -150,6 +164,8 @@ static bool read_rope_hf(rg_rope_config *r, const rg_checkpoint *ckpt, const cha
     rg_meta_understand(ckpt, "rope_scaling"); /* a null says nothing; its members are reported unless they are read */
     snprintf(key, sizeof key, "%s.%s", object, part ? part : "");
     bool by_part = part && rg_meta_type_of(ckpt, key) == RG_META_OBJECT;
+    if (by_part)
+        understand_beside(ckpt, object);
     snprintf(prefix, sizeof prefix, "%s.%s%s", object, by_part ? part : "", by_part ? "." : "");
     if (!by_part && local && rg_meta_type_of(ckpt, "rope_local_base_freq") != RG_META_NONE)
         return rg_meta_float(ckpt, "rope_local_base_freq", &r->theta, err) >= 0; /* scaling is the global layers' */
@@ -217,6 +233,9 @@ static bool check_rope(const rg_rope_config *r, const rg_checkpoint *ckpt, rg_er
     if (r->type == RG_ROPE_LLAMA3 && !(r->low_freq_factor > 0 && r->high_freq_factor > r->low_freq_factor))
         return rg_fail(err, RG_E_INPUT, "%s: rope llama3 needs 0 < low_freq_factor < high_freq_factor, not %g and %g",
                        path, r->low_freq_factor, r->high_freq_factor);
+    if (r->type == RG_ROPE_DYNAMIC && (r->factor < 1 || r->dim < 4))
+        return rg_fail(err, RG_E_INPUT, "%s: rope 'dynamic' needs a factor of at least 1 and 4 columns, not %g and %d",
+                       path, r->factor, r->dim);
     return true;
 }
 
@@ -300,8 +319,17 @@ int rg_rope_variants(const rg_rope_config *r)
     return r->type == RG_ROPE_LONG ? RG_ROPE_VARIANTS : 1;
 }
 
-double rg_long_factor(const rg_rope_config *r)
+int32_t rg_rope_variant(const rg_rope_config *r, int32_t length)
 {
+    int32_t beyond = length > r->original_max_seq_len ? length - (int32_t)r->original_max_seq_len : 0;
+
+    return r->type == RG_ROPE_DYNAMIC ? beyond : r->type == RG_ROPE_LONG ? beyond > 0 : 0;
+}
+
+double rg_long_factor(const rg_rope_config *r, int variant)
+{
+    if (r->long_mscale[variant] > 0)
+        return r->long_mscale[variant];
     if (r->attention_factor > 0)
         return r->attention_factor;
     return r->factor <= 1 ? 1.0 : sqrt(1 + log(r->factor) / log((double)r->original_max_seq_len));
@@ -325,7 +353,7 @@ void rg_rope_frequencies(const rg_rope_config *r, int variant, const float *freq
         inv_freq[i] = (float)(freq_factors ? freq / (double)freq_factors[i] : freq);
     }
     *factor = r->type == RG_ROPE_YARN   ? (float)rg_yarn_factor(r)
-              : r->type == RG_ROPE_LONG ? (float)rg_long_factor(r)
+              : r->type == RG_ROPE_LONG ? (float)rg_long_factor(r, variant)
                                         : 1.0f;
 }
 

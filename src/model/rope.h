@@ -11,6 +11,7 @@ enum {
 
 typedef enum rg_rope_type {
     RG_ROPE_DEFAULT, RG_ROPE_LINEAR, RG_ROPE_LLAMA3, RG_ROPE_YARN, RG_ROPE_LONG, RG_ROPE_PROPORTIONAL,
+    RG_ROPE_DYNAMIC,
 } rg_rope_type;
 
 typedef struct rg_rope_config {
@@ -18,11 +19,12 @@ typedef struct rg_rope_config {
     double theta;
     int dim;                    /* columns of a head that are rotated */
     bool interleaved;
-    double factor;              /* linear, llama3, yarn, proportional */
+    double factor;              /* linear, llama3, yarn, proportional, dynamic */
     double part;                /* proportional: of the pairs, how many turn; the others stand still */
     double low_freq_factor, high_freq_factor;              /* llama3 */
     double beta_fast, beta_slow, mscale, mscale_all_dim;   /* yarn; mscale 0: not given */
-    double attention_factor;    /* yarn; 0: follows from factor and mscale */
+    double attention_factor;    /* yarn, longrope; 0: follows from factor and mscale */
+    double long_mscale[RG_ROPE_VARIANTS]; /* longrope, instead of that; 0: not given */
     bool untruncated;           /* yarn: the ends of the ramp are not rounded to whole pairs */
     int64_t original_max_seq_len;
     int sections[4];            /* pairs for each place of a picture; text has one place for all.  0: not given */
@@ -34,8 +36,10 @@ typedef struct rg_rope_config {
 bool rg_rope_read(rg_rope_config *r, const rg_checkpoint *ckpt, const char *part, double theta_default, rg_error *err)
     RG_MUST_CHECK;
 
-/* How many variants a rope has. */
+/* How many variants a rope has that are kept; dynamic's others follow from a length (ops.h). */
 int rg_rope_variants(const rg_rope_config *r);
+/* The variant for a sequence of at most `length` positions. */
+int32_t rg_rope_variant(const rg_rope_config *r, int32_t length);
 /* inv_freq [dim / 2] of a variant of a rope and the factor on cos and sin.  freq_factors: GGUF's tensor, or NULL. */
 void rg_rope_frequencies(const rg_rope_config *r, int variant, const float *freq_factors, float *inv_freq,
                          float *factor);
@@ -43,7 +47,7 @@ void rg_rope_frequencies(const rg_rope_config *r, int variant, const float *freq
  * values. */
 void rg_rope_factors(const rg_rope_config *r, int variant, float *factors);
 /* longrope's factor on cos and sin (Ding et al. 2024): of a context that was stretched by r->factor. */
-double rg_long_factor(const rg_rope_config *r);
+double rg_long_factor(const rg_rope_config *r, int variant);
 /* yarn's factor on cos and sin. */
 double rg_yarn_factor(const rg_rope_config *r);
 /* yarn's attention scale: 0.1 * mscale * ln(factor) + 1; 1 for factors up to 1. */

@@ -23,7 +23,7 @@ typedef struct rg_span {
     int32_t n_draft;  /* its last rows that may yet be rolled back; recurrent state is not advanced by them */
     int32_t n_replay; /* draft rows of the last step that were accepted: a recurrence folds them in first */
     int32_t adapter;  /* -1: none */
-    int32_t rope;     /* which variant of each rope its rows use (too large: the last); fixed at admission */
+    int32_t rope;     /* which variant of each rope its rows use (ops.h); fixed at admission */
     /* Per state group, the sequence's block table: number of the block that holds positions [64 b, 64 b + 64), -1 where
      * released.  The table of a group that keeps state per sequence has one entry, the sequence's slot. */
     const int32_t *tables[RG_MAX_GROUPS];

@@ -349,6 +349,7 @@ void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int firs
 {
     RG_ASSERT(x->rows == f->batch->n_rows && x->cols % head_dim == 0);
     RG_ASSERT(rope->n_pairs >= 0 && first >= 0 && first + 2 * rope->n_pairs <= head_dim);
+    RG_ASSERT(!rope->original || (rope->n_variants <= 1 && rope->n_pairs > 1));
     for (int i = 1; i < rope->n_variants; i++)
         RG_ASSERT(rope[i].n_pairs == rope->n_pairs && rope[i].interleaved == rope->interleaved);
     run(f,

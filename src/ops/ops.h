@@ -58,14 +58,18 @@ typedef struct rg_buffer {
 } rg_buffer;
 
 /* Rotary embedding: one per kind of layer, computed when the model is opened.  Where a model chooses frequencies by how
- * long a sequence may become (longrope: short factors, long factors), it is an array of variants, the first of which is
- * handed to rg_rotate; a row is rotated by variant min(rope of its span, n_variants - 1). */
+ * long a sequence may become, there are variants.  Few of them (longrope: short factors, long factors) are an array,
+ * the first of which is handed to rg_rotate; a row is rotated by variant min(rope of its span, n_variants - 1).
+ * Dynamic NTK has one for every length: variant v > 0 is of sequences of original + v positions, and its base is
+ * theta * (stretch * (original + v) / original - (stretch - 1))^(d / (d - 2)), d = 2 n_pairs. */
 typedef struct rg_rope {
     int n_variants;        /* of the array that this begins, alike in n_pairs and interleaved; 0 is as 1 */
     int n_pairs;           /* rotated pairs; 2 n_pairs <= head size, the rest passes through */
     const float *inv_freq; /* [n_pairs], scaling applied */
     float factor;          /* cos and sin are multiplied by it (yarn) */
     bool interleaved;      /* pairs (2i, 2i + 1); else (i, i + n_pairs) */
+    int original;          /* dynamic NTK; 0: not */
+    double theta, stretch;
 } rg_rope;
 
 typedef enum rg_activation {

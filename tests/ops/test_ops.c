@@ -671,7 +671,7 @@ static void small_ones(void **state)
 {
     enum { DIM = 96, N = 30 };
     static const float freq[2][9] = { { 1, 0.5f, 0.25f, 0.1f, 0.01f }, { 0.3f, 0.2f, 0.1f, 1, 1, 1, 0.7f, 1, 1 } };
-    static const rg_rope ropes[2] = { { 1, 5, freq[0], 1.0f, true }, { 1, 9, freq[1], 1.25f, false } };
+    static const rg_rope ropes[2] = { { 1, 5, freq[0], 1.0f, true, 0, 0, 0 }, { 1, 9, freq[1], 1.25f, false, 0, 0, 0 } };
     rg_rng rng = { .seed = test_seed };
     rg_packed packed;
     float *dense, *norm = random_floats(&rng, 32, 1), *embeds = random_floats(&rng, N * DIM, 1), x[N * DIM],

@@ -11,10 +11,10 @@ static const float frequencies[4][PAIRS] = { { 1, 0.5f, 0.25f, 0.1f, 0.05f, 0.02
                                              { 0.9f, 0.4f, 0.2f, 0.08f, 0.03f, 0.01f, 0.005f, 0.001f, 5e-4f, 2e-4f },
                                              { 0.7f, 0.3f, 0.1f, 0.07f, 0.02f, 0.008f, 0.004f, 9e-4f, 4e-4f, 1e-4f },
                                              { 0.8f, 0.6f, 0.3f, 0.2f, 0.1f, 0.05f, 0.03f, 0.02f, 0.01f, 0.005f } };
-static const rg_rope varied[3] = { { 3, PAIRS, frequencies[0], 1.0f, false },
-                                   { 3, PAIRS, frequencies[1], 1.2f, false },
-                                   { 3, PAIRS, frequencies[2], 0.9f, false } };
-static const rg_rope single = { 1, PAIRS, frequencies[3], 1.0f, true };
+static const rg_rope varied[3] = { { 3, PAIRS, frequencies[0], 1.0f, false, 0, 0, 0 },
+                                   { 3, PAIRS, frequencies[1], 1.2f, false, 0, 0, 0 },
+                                   { 3, PAIRS, frequencies[2], 0.9f, false, 0, 0, 0 } };
+static const rg_rope single = { 1, PAIRS, frequencies[3], 1.0f, true, 0, 0, 0 };
 
 typedef struct job {
     const float *x; /* [n, COLS] */
@@ -109,10 +109,55 @@ static void spans_use_their_variants(void **state)
     }
 }
 
+static void dynamic_text(rg_fwd *f, void *arg)
+{
+    static const rg_rope dynamic = { 1, PAIRS, frequencies[0], 1.0f, false, 64, 1e4, 2.5 };
+    const job *j = arg;
+    rg_act *x = act_of(f, "x", j->x, j->n, COLS);
+
+    rg_rotate(f, x, &dynamic, HEAD_DIM, 2);
+    act_out(f, x, j->y);
+}
+
+/* Dynamic NTK: the base follows from how long a sequence may become; up to the original length the table counts. */
+static void lengths_have_bases(void **state)
+{
+    rg_rng rng = { .seed = test_seed };
+    rg_span spans[3] = { { .n_rows = 2, .start = 60, .rope = 1 }, { .first_row = 2, .n_rows = 2, .start = 10 },
+                         { .first_row = 4, .n_rows = 2, .start = 3000, .rope = 3936 } };
+    int32_t pos[6][4] = { { 60 }, { 61 }, { 10 }, { 11 }, { 3000 }, { 3001 } };
+    rg_batch b = { .n_rows = 6, .n_spans = 3, .spans = spans, .pos = (const int32_t(*)[4])pos };
+    float *x = random_floats(&rng, 6 * COLS, 1), y[6 * COLS];
+    job j = { x, 6, y };
+    world u;
+
+    (void)state;
+    world_init(&u, rg_cpu_nth(0), 2, &sizes);
+    world_step(&u, &b, dynamic_text, &j);
+    for (int r = 0; r < 6; r++) {
+        const int variant = spans[r / 2].rope;
+        const double length = 64 + variant, base = 1e4 * pow(2.5 * length / 64 - 1.5, 20.0 / 18);
+        float table[PAIRS];
+        rg_rope want = { 1, PAIRS, table, 1.0f, false, 0, 0, 0 };
+        double row[COLS];
+
+        for (int i = 0; i < PAIRS; i++)
+            table[i] = variant ? (float)(1 / pow(base, 2.0 * i / 20)) : frequencies[0][i];
+        for (int i = 0; i < COLS; i++)
+            row[i] = (double)x[r * COLS + i];
+        for (int h = 0; h < HEADS; h++)
+            turn(row + h * HEAD_DIM, &want, pos[r][0]);
+        assert_near(y + r * COLS, row, COLS, 1e-5);
+    }
+    rg_free(x);
+    world_fini(&u);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spans_use_their_variants),
+        cmocka_unit_test(lengths_have_bases),
     };
 
     test_init(argc, argv);

@@ -22,9 +22,7 @@ static const rg_weight_spec layer_weights[] = {
     WEIGHTS_PRE_NORMS,
     WEIGHTS_GQA(GGUF_PAIRS),
     WEIGHTS_MLP,
-    { W_GATE_BIAS, "mlp.gate_proj.bias", "ffn_gate.bias", { FFN_DIM }, SPLIT_ROWS, .when = when_mlp_bias },
-    { W_UP_BIAS, "mlp.up_proj.bias", "ffn_up.bias", { FFN_DIM }, SPLIT_ROWS, .when = when_mlp_bias },
-    { W_DOWN_BIAS, "mlp.down_proj.bias", "ffn_down.bias", { DIM }, .when = when_mlp_bias },
+    WEIGHTS_MLP_BIASES,
     { 0 },
 };
 

@@ -18,27 +18,12 @@ static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
 static const rg_weight_spec layer_weights[] = {
     WEIGHTS_GQA(GGUF_HALVES),
     WEIGHTS_QK_NORM(Q_DIM, KV_DIM),
-    { W_POST_ATTN_NORM, "post_attention_layernorm", "post_attention_norm", { DIM } },
     WEIGHTS_MLP,
-    { W_POST_FFN_NORM, "post_feedforward_layernorm", "post_ffw_norm", { DIM } },
+    WEIGHTS_POST_NORMS,
     { 0 },
 };
 
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    const rg_config *c = l->c;
-    rg_act *y = rg_act_new(f, "attn_out", c->dim), *z = rg_act_new(f, "ffn_out", c->dim);
-    rg_act *a = part_attention(f, l, x);
-
-    rg_linear(f, y, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
-    rg_rmsnorm(f, y, y, l->w[W_POST_ATTN_NORM], c->norm_eps);
-    rg_add_to(f, x, y);
-    part_mlp(f, l, z, x, false);
-    rg_rmsnorm(f, z, z, l->w[W_POST_FFN_NORM], c->norm_eps);
-    rg_add_to(f, x, z);
-}
-
-static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_post_norms } };
 
 const rg_arch rg_arch_olmo2 = {
     .hf_name = "Olmo2ForCausalLM", .hf_type = "olmo2", .gguf_name = "olmo2", .hf_prefix = "model.layers.",

@@ -151,27 +151,40 @@ int period_of_windows(const rg_config *c)
     return -1;
 }
 
-bool finish_windows(rg_config *c, const rg_checkpoint *ckpt, int period, int local, rg_error *err)
+/* Element i of the list of windows: false for a layer that has one. */
+static bool read_global(const rg_config *c, const rg_checkpoint *ckpt, const char *list, int i, bool *global,
+                        rg_error *err)
 {
     static const char *const types[] = { "sliding_attention", "full_attention", NULL };
-    char key[48];
+    char key[144];
+    int which = -1;
+    bool local = false;
+
+    snprintf(key, sizeof key, "%s.%d", list, i);
+    if (c->from_gguf ? rg_meta_bool(ckpt, key, &local, err) < 0 : !rg_config_choice(ckpt, key, types, &which, err))
+        return false;
+    *global = c->from_gguf ? !local : which == 1;
+    return true;
+}
+
+bool finish_windows(rg_config *c, const rg_checkpoint *ckpt, int period, int local, rg_error *err)
+{
+    char key[128];
     size_t n;
-    int got = rg_meta_length(ckpt, "layer_types", &n, err), which;
+    const char *list = c->from_gguf ? rg_gguf_key(ckpt, "attention.sliding_window_pattern", key) : "layer_types";
+    bool listed = !c->from_gguf || rg_meta_type_of(ckpt, list) == RG_META_ARRAY; /* in GGUF it may be a period */
+    int got = listed ? rg_meta_length(ckpt, list, &n, err) : 0;
 
     if (got < 0)
         return false;
     if (got && n != (size_t)c->n_layers)
-        return rg_fail(err, RG_E_INPUT, "%s: layer_types has %zu entries for %d layers", rg_checkpoint_path(ckpt), n,
+        return rg_fail(err, RG_E_INPUT, "%s: %s has %zu entries for %d layers", rg_checkpoint_path(ckpt), list, n,
                        c->n_layers);
     for (int i = 0; i < c->n_layers; i++) {
         bool global = period > 0 && (i + 1) % period == 0;
 
-        if (got) {
-            snprintf(key, sizeof key, "layer_types.%d", i);
-            if (!rg_config_choice(ckpt, key, types, &which, err))
-                return false;
-            global = which == 1;
-        }
+        if (got && !read_global(c, ckpt, list, i, &global, err))
+            return false;
         c->layer[i].window = global ? 0 : c->window;
         c->layer[i].rope = global ? 0 : local;
     }
@@ -274,15 +287,26 @@ bool require_silu(const rg_checkpoint *ckpt, rg_error *err)
     return require_choice(ckpt, "hidden_act", (const char *const[]){ "silu", NULL }, err);
 }
 
+static bool require_bool(const rg_checkpoint *ckpt, const char *key, bool want, rg_error *err)
+{
+    bool is = want;
+
+    if (rg_meta_bool(ckpt, key, &is, err) < 0)
+        return false;
+    if (is != want)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is %s, which is not supported", rg_checkpoint_path(ckpt), key,
+                       is ? "true" : "false");
+    return true;
+}
+
 bool require_false(const rg_checkpoint *ckpt, const char *key, rg_error *err)
 {
-    bool yes = false;
+    return require_bool(ckpt, key, false, err);
+}
 
-    if (rg_meta_bool(ckpt, key, &yes, err) < 0)
-        return false;
-    if (yes)
-        return rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is true, which is not supported", rg_checkpoint_path(ckpt), key);
-    return true;
+bool require_true(const rg_checkpoint *ckpt, const char *key, rg_error *err)
+{
+    return require_bool(ckpt, key, true, err);
 }
 
 bool put_gguf_int(const rg_config *c, rg_ckpt_writer *w, const char *suffix, int64_t value, rg_error *err)
@@ -309,7 +333,18 @@ bool put_gguf_float(const rg_config *c, rg_ckpt_writer *w, const char *suffix, d
     return rg_ckpt_put_float(w, key, value, err);
 }
 
-static bool put_gguf_yarn(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+bool put_gguf_windows(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    uint8_t local[RG_MAX_LAYERS];
+    char key[128];
+
+    for (int i = 0; i < c->n_layers; i++)
+        local[i] = c->layer[i].window > 0;
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", c->arch->gguf_name);
+    return rg_ckpt_put_bools(w, key, local, (size_t)c->n_layers, err);
+}
+
+static bool put_gguf_yarn(const rg_config *c, rg_ckpt_writer *w, double log_unit, rg_error *err)
 {
     const rg_rope_config *r = &c->ropes[0];
     if (r->untruncated)
@@ -322,23 +357,34 @@ static bool put_gguf_yarn(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
            (factor == assumed ||
             put_gguf_float(c, w, "rope.scaling.attn_factor", factor / rg_yarn_mscale(r->factor, 1), err)) &&
            (r->mscale_all_dim == 0 ||
-            put_gguf_float(c, w, "rope.scaling.yarn_log_multiplier", 0.1 * r->mscale_all_dim, err));
+            put_gguf_float(c, w, "rope.scaling.yarn_log_multiplier", log_unit * r->mscale_all_dim, err));
 }
 
-bool put_gguf_rope(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+bool put_gguf_no_scaling(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    return c->ropes[0].type != RG_ROPE_DEFAULT || put_gguf_string(c, w, "rope.scaling.type", "none", err);
+}
+
+bool put_gguf_rope_by(const rg_config *c, rg_ckpt_writer *w, double log_unit, rg_error *err)
 {
     const rg_rope_config *r = &c->ropes[0];
-    const char *name = r->type == RG_ROPE_LINEAR ? "linear" : "yarn";
 
+    if (r->type == RG_ROPE_DYNAMIC)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for a rope of type dynamic");
     if (!put_gguf_float(c, w, "rope.freq_base", r->theta, err))
         return false;
     if (r->type != RG_ROPE_LINEAR && r->type != RG_ROPE_YARN)
         return true; /* llama3's scaling is a tensor of factors */
-    return put_gguf_string(c, w, "rope.scaling.type", name, err) &&
+    return put_gguf_string(c, w, "rope.scaling.type", r->type == RG_ROPE_LINEAR ? "linear" : "yarn", err) &&
            put_gguf_float(c, w, "rope.scaling.factor", r->factor, err) &&
            (!r->original_max_seq_len ||
             put_gguf_int(c, w, "rope.scaling.original_context_length", r->original_max_seq_len, err)) &&
-           (r->type != RG_ROPE_YARN || put_gguf_yarn(c, w, err));
+           (r->type != RG_ROPE_YARN || put_gguf_yarn(c, w, log_unit, err));
+}
+
+bool put_gguf_rope(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    return put_gguf_rope_by(c, w, 0.1, err);
 }
 
 bool put_gguf_decoder(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
@@ -347,16 +393,30 @@ bool put_gguf_decoder(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
            put_gguf_int(c, w, "rope.dimension_count", c->ropes[0].dim, err) && put_gguf_rope(c, w, err);
 }
 
-/* k and v of h into the state. */
-static void store_kv(rg_fwd *f, const rg_layer *l, rg_act *k, const rg_act *v)
+void part_add(rg_fwd *f, const rg_layer *l, rg_act *x, const rg_act *a, const rg_weight *w, const rg_weight *b)
+{
+    if (l->c->residual_scale == 1.0f) {
+        rg_linear_add(f, x, a, w, b);
+        return;
+    }
+    rg_act *y = rg_act_new(f, "added", x->cols);
+
+    rg_linear(f, y, a, w, b);
+    rg_scale_by(f, y, l->c->residual_scale);
+    rg_add_to(f, x, y);
+}
+
+/* q or k: normalised where the layer has the weight, and rotated where it has a rope. */
+static void norm_and_rotate(rg_fwd *f, const rg_layer *l, rg_act *q, const rg_weight *norm)
 {
     const rg_config *c = l->c;
 
-    if (l->w[W_K_NORM])
-        rg_rmsnorm(f, k, k, l->w[W_K_NORM], c->norm_eps);
+    if (norm && !c->norm_after_rope)
+        rg_rmsnorm(f, q, q, norm, c->norm_eps);
     if (l->rope)
-        rg_rotate(f, k, l->rope, c->head_dim, 0);
-    rg_kv_store(f, l->kv, k, v);
+        rg_rotate(f, q, l->rope, c->head_dim, 0);
+    if (norm && c->norm_after_rope)
+        rg_rmsnorm(f, q, q, norm, c->norm_eps);
 }
 
 rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
@@ -372,16 +432,17 @@ rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
         rg_linear3(f, (rg_act *const[]){ q, k, v }, h,
                    (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] },
                    (const rg_weight *const[]){ l->w[W_Q_BIAS], l->w[W_K_BIAS], l->w[W_V_BIAS] });
-        store_kv(f, l, k, v);
+        norm_and_rotate(f, l, k, l->w[W_K_NORM]);
+        rg_kv_store(f, l->kv, k, v);
     } else {
         rg_linear(f, q, h, l->w[W_Q_PROJ], l->w[W_Q_BIAS]);
     }
-    if (l->w[W_Q_NORM])
-        rg_rmsnorm(f, q, q, l->w[W_Q_NORM], c->norm_eps);
-    if (l->rope)
-        rg_rotate(f, q, l->rope, c->head_dim, 0);
+    norm_and_rotate(f, l, q, l->w[W_Q_NORM]);
+    if (c->q_period)
+        rg_scale_by_position(f, q, c->q_beta, c->q_period, 0);
     rg_attention(f, a, q, l->kv,
-                 &(rg_attend_params){ .n_heads = c->n_heads, .scale = (float)c->attn_scale, .cap = c->attn_softcap });
+                 &(rg_attend_params){ .n_heads = c->n_heads, .scale = (float)c->attn_scale, .cap = c->attn_softcap,
+                                      .sinks = l->w[W_SINKS] });
     return a;
 }
 
@@ -414,7 +475,7 @@ void part_mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, bool a
     hidden_mlp(f, g, h, (const rg_weight *const[]){ l->w[W_GATE_PROJ], l->w[W_UP_PROJ] },
                (const rg_weight *const[]){ l->w[W_GATE_BIAS], l->w[W_UP_BIAS] }, l->c->act);
     if (add)
-        rg_linear_add(f, out, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
+        part_add(f, l, out, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
     else
         rg_linear(f, out, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
 }
@@ -422,10 +483,12 @@ void part_mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, bool a
 void part_routed(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, const rg_act *logits)
 {
     const rg_config *c = l->c;
-    rg_act *route = rg_act_new(f, "route", 2 * c->routing.n_used);
+    rg_routing routing = c->routing;
+    rg_act *route = rg_act_new(f, "route", 2 * routing.n_used);
 
-    rg_route(f, route, logits, &c->routing, l->w[W_CHOICE_BIAS], l->w[W_EXPERT_SCALE]);
-    rg_moe(f, out, h, route, &c->routing,
+    routing.scale *= c->residual_scale;
+    rg_route(f, route, logits, &routing, l->w[W_CHOICE_BIAS], l->w[W_EXPERT_SCALE]);
+    rg_moe(f, out, h, route, &routing,
            &(rg_experts){ l->w[W_GATE_EXPERTS], l->w[W_UP_EXPERTS], l->w[W_DOWN_EXPERTS], l->w[W_GATE_EXPERTS_BIAS],
                           l->w[W_UP_EXPERTS_BIAS], l->w[W_DOWN_EXPERTS_BIAS], c->act });
 }
@@ -443,7 +506,7 @@ static void shared_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_a
         rg_activate(f, share, share, RG_SIGMOID);
         rg_mul_by(f, g, share);
     }
-    rg_linear_add(f, out, g, l->w[W_SHARED_DOWN], NULL);
+    part_add(f, l, out, g, l->w[W_SHARED_DOWN], NULL);
 }
 
 void part_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h)
@@ -472,7 +535,7 @@ void block_pre_norm(rg_fwd *f, const rg_layer *l, rg_act *x)
 
     part_norm(f, l, h, x, W_ATTN_NORM, W_ATTN_NORM_BIAS);
     rg_act *a = part_attention(f, l, h);
-    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    part_add(f, l, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
     part_second_half(f, l, x);
 }
 
@@ -486,8 +549,22 @@ void block_parallel(rg_fwd *f, const rg_layer *l, rg_act *x)
         part_norm(f, l, g, x, W_FFN_NORM, W_FFN_NORM_BIAS);
     }
     rg_act *a = part_attention(f, l, h);
-    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    part_add(f, l, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
     part_mlp(f, l, x, g, true);
+}
+
+void block_post_norms(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    const rg_config *c = l->c;
+    rg_act *y = rg_act_new(f, "attn_out", c->dim), *z = rg_act_new(f, "ffn_out", c->dim);
+    rg_act *a = part_attention(f, l, x);
+
+    rg_linear(f, y, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    rg_rmsnorm(f, y, y, l->w[W_POST_ATTN_NORM], c->norm_eps);
+    rg_add_to(f, x, y);
+    part_mlp(f, l, z, x, false);
+    rg_rmsnorm(f, z, z, l->w[W_POST_FFN_NORM], c->norm_eps);
+    rg_add_to(f, x, z);
 }
 
 void block_both_norms(rg_fwd *f, const rg_layer *l, rg_act *x)

@@ -93,6 +93,10 @@ void groups_to_gguf(const rg_config *c, const float *src, float *dst, int64_t n)
     { W_UP_PROJ, part "." up, "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },                                                \
     { W_DOWN_PROJ, part "." down, "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS }
 #define WEIGHTS_MLP WEIGHTS_MLP_OF("mlp", "gate_proj", "up_proj", "down_proj")
+#define WEIGHTS_MLP_BIASES                                                                                             \
+    { W_GATE_BIAS, "mlp.gate_proj.bias", "ffn_gate.bias", { FFN_DIM }, SPLIT_ROWS, .when = when_mlp_bias },            \
+    { W_UP_BIAS, "mlp.up_proj.bias", "ffn_up.bias", { FFN_DIM }, SPLIT_ROWS, .when = when_mlp_bias },                  \
+    { W_DOWN_BIAS, "mlp.down_proj.bias", "ffn_down.bias", { DIM }, .when = when_mlp_bias }
 /* The router and its experts: `part` is the name of the module that holds them, router a name within it; gate, up and
  * down are names within an expert. */
 #define WEIGHTS_EXPERTS_OF(part, router, gate, up, down)                                                               \
@@ -123,6 +127,10 @@ void groups_to_gguf(const rg_config *c, const float *src, float *dst, int64_t n)
     { W_ATTN_NORM_BIAS, "input_layernorm.bias", "attn_norm.bias", { DIM } },                                           \
     { W_FFN_NORM_BIAS, "post_attention_layernorm.bias", "ffn_norm.bias", { DIM } }
 #define WEIGHT_FINAL_NORM_BIAS { W_FINAL_NORM_BIAS, "model.norm.bias", "output_norm.bias", { DIM } }
+/* Norms behind attention and MLP. */
+#define WEIGHTS_POST_NORMS                                                                                             \
+    { W_POST_ATTN_NORM, "post_attention_layernorm", "post_attention_norm", { DIM } },                                  \
+    { W_POST_FFN_NORM, "post_feedforward_layernorm", "post_ffw_norm", { DIM } }
 /* RMSNorm of each head of q and k, or of their whole rows. */
 #define WEIGHTS_QK_NORM(q_size, k_size)                                                                                \
     { W_Q_NORM, "self_attn.q_norm", "attn_q_norm", { q_size }, SPLIT_NONE },                                           \
@@ -135,8 +143,9 @@ void keep_kv(const rg_config *c, int layer, rg_keep *out);
 bool finish_heads(rg_config *c, rg_error *err);
 /* GGUF's attention.value_length must be head_dim. */
 bool require_value_length(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
-/* config.json's "layer_types", where it is given, else every period-th layer global (0: none is): a window and the rope
- * number `local` for those of "sliding_attention", no window and rope 0 for "full_attention". */
+/* config.json's "layer_types" or GGUF's list "attention.sliding_window_pattern", where it is given, else every
+ * period-th layer global (0: none is): a window and the rope number `local` for those of "sliding_attention", no window
+ * and rope 0 for "full_attention". */
 bool finish_windows(rg_config *c, const rg_checkpoint *ckpt, int period, int local, rg_error *err);
 /* The period of the layers without a window, as finish_windows takes it; -1: they are not periodic. */
 int period_of_windows(const rg_config *c);
@@ -159,16 +168,24 @@ bool require_choice(const rg_checkpoint *ckpt, const char *key, const char *cons
 bool finish_act(rg_config *c, const rg_checkpoint *ckpt, const char *key, rg_activation fallback, rg_error *err);
 bool require_silu(const rg_checkpoint *ckpt, rg_error *err); /* of "hidden_act" */
 bool require_false(const rg_checkpoint *ckpt, const char *key, rg_error *err);
+bool require_true(const rg_checkpoint *ckpt, const char *key, rg_error *err);
 
 /* For put_gguf.  "<architecture>.<suffix>" = value. */
 bool put_gguf_int(const rg_config *c, rg_ckpt_writer *w, const char *suffix, int64_t value, rg_error *err);
 bool put_gguf_string(const rg_config *c, rg_ckpt_writer *w, const char *suffix, const char *value, rg_error *err);
 bool put_gguf_float(const rg_config *c, rg_ckpt_writer *w, const char *suffix, double value, rg_error *err);
-/* c->ropes[0]: its base and its scaling. */
+/* "attention.sliding_window_pattern": the list of layers that have a window. */
+bool put_gguf_windows(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
+/* c->ropes[0]: its base and its scaling; log_unit: what yarn_log_multiplier is of mscale_all_dim (0.1 without _by). */
 bool put_gguf_rope(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
+bool put_gguf_rope_by(const rg_config *c, rg_ckpt_writer *w, double log_unit, rg_error *err);
+/* Says of a default rope that it has no scaling, where other engines ask. */
+bool put_gguf_no_scaling(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 /* The whole put_gguf of a decoder with one rope: the length of values, and rope. */
 bool put_gguf_decoder(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 
+/* x += residual_scale * (w a + b): what a half of a layer adds. */
+void part_add(rg_fwd *f, const rg_layer *l, rg_act *x, const rg_act *a, const rg_weight *w, const rg_weight *b);
 /* The act before o_proj: q, k, v of h, normalised per head where the layer has W_Q_NORM, rotated, stored, attended. */
 rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h);
 /* y = the norm of x that the config asks for, by the weight of one role and, of LayerNorm, the bias of another; where
@@ -190,6 +207,8 @@ void part_second_half(rg_fwd *f, const rg_layer *l, rg_act *x);
 void block_pre_norm(rg_fwd *f, const rg_layer *l, rg_act *x);
 /* both of x as it came, each by a norm of its own, or by one for both where there is no second; */
 void block_parallel(rg_fwd *f, const rg_layer *l, rg_act *x);
+/* with a norm behind each half, and none in front; */
+void block_post_norms(rg_fwd *f, const rg_layer *l, rg_act *x);
 /* with a norm in front of each and one behind it (Gemma 2 and 3). */
 void block_both_norms(rg_fwd *f, const rg_layer *l, rg_act *x);
 

@@ -35,8 +35,11 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     const rg_rope_config *r = &c->ropes[0];
 
+    if (r->type == RG_ROPE_LONG && rg_long_factor(r, 0) != rg_long_factor(r, 1))
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has one key for short_mscale %g and long_mscale %g",
+                       rg_long_factor(r, 0), rg_long_factor(r, 1));
     return put_gguf_decoder(c, w, err) && (c->window || put_gguf_int(c, w, "attention.sliding_window", 0, err)) &&
-           (r->type != RG_ROPE_LONG || put_gguf_float(c, w, "rope.scaling.attn_factor", rg_long_factor(r), err));
+           (r->type != RG_ROPE_LONG || put_gguf_float(c, w, "rope.scaling.attn_factor", rg_long_factor(r, 0), err));
 }
 
 static const rg_weight_spec weights[] = {

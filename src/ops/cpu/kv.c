@@ -1,7 +1,26 @@
 /* kv.c -- rotary embedding, and K and V into the state. */
 #include "ops/cpu/reader.h"
 
+#include <math.h> /* pow */
+
 #include "ops/cpu/math.h"
+
+/* The frequency of a pair in a variant of a rope; `base` is dynamic_base's. */
+static double frequency(const rg_rope *rope, int variant, double base, int pair)
+{
+    if (rope->original)
+        return variant ? (double)(float)(1.0 / pow(base, (double)pair / rope->n_pairs)) : (double)rope->inv_freq[pair];
+    return (double)rope[variant].inv_freq[pair];
+}
+
+static double dynamic_base(const rg_rope *rope, int variant)
+{
+    double d = 2.0 * rope->n_pairs, length = (double)rope->original + variant;
+
+    if (!rope->original || !variant)
+        return 0;
+    return rope->theta * pow(rope->stretch * length / rope->original - (rope->stretch - 1), d / (d - 2));
+}
 
 /* Cosines, then sines, of one row under one variant of a rope.  Kept from operation to operation and layer to layer: a
  * row is one chunk, so in a phase only one thread looks at its entry.  A step uses one variant of a rope for a row, so
@@ -11,7 +30,8 @@ static const float *angles(rg_cpu_reader *r, const rg_rope *rope, int row, rg_ro
     size_t rows = (size_t)r->sizes.max_rows;
     size_t width = ((size_t)r->sizes.max_head_dim + 31) / 32 * 32; /* fits: max_head_dim is an int */
     size_t at = (size_t)row, pick = at;
-    const rg_rope *one = rope + want.variant;
+    const rg_rope *one = rope->original ? rope : rope + want.variant;
+    double base;
     float *v;
 
     for (int i = 0; i < RG_ROPES; i++, at += rows) {
@@ -23,10 +43,11 @@ static const float *angles(rg_cpu_reader *r, const rg_rope *rope, int row, rg_ro
             pick = at;
     }
     v = r->rope_values + pick * width;
+    base = dynamic_base(rope, want.variant);
     for (int i = 0; i < one->n_pairs; i++) {
         double sine, cosine;
 
-        rg_sincos((double)want.pos * (double)one->inv_freq[i], &sine, &cosine);
+        rg_sincos((double)want.pos * frequency(rope, want.variant, base, i), &sine, &cosine);
         v[i] = (float)(cosine * (double)one->factor);
         v[one->n_pairs + i] = (float)(sine * (double)one->factor);
     }
@@ -38,7 +59,7 @@ void rg_cpu_rotate(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     const rg_act *x = op->out[0];
     const rg_span *span = f->batch->spans;
-    int n = op->rope->n_pairs, last = rg_max(op->rope->n_variants, 1) - 1;
+    int n = op->rope->n_pairs, last = op->rope->original ? INT32_MAX : rg_max(op->rope->n_variants, 1) - 1;
 
     RG_ASSERT(x->rows <= r->sizes.max_rows && 2 * n <= r->sizes.max_head_dim);
     for (int row; (row = rg_chunk_next(f, x->rows)) >= 0;) {

@@ -1,0 +1,61 @@
+/* exaone4.c -- EXAONE 4 (LG 2025): norms behind attention and MLP, and on every head of q and k.  Where the model has
+ * windows, the layers without one have no rope either. */
+#include <string.h>
+
+#include "model/arch/parts.h"
+
+static const rg_key keys[] = {
+    KEYS_GQA(2048, 32, 32, 0), KEY_FFN(16384), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_WINDOW(0),
+};
+
+/* sliding_window_pattern: a period, or its layers as a word of L (a window) that ends with G (none). */
+static bool read_period(const rg_checkpoint *ckpt, int64_t *period, rg_error *err)
+{
+    const char *word = NULL;
+
+    if (rg_meta_type_of(ckpt, "sliding_window_pattern") != RG_META_STRING)
+        return rg_meta_int(ckpt, "sliding_window_pattern", 0, INT32_MAX, period, err) >= 0;
+    if (rg_meta_string(ckpt, "sliding_window_pattern", &word, err) < 0)
+        return false;
+    size_t n = strspn(word, "L");
+    if (strcmp(word + n, "G") != 0)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: sliding_window_pattern is '%.40s', which is not supported",
+                       rg_checkpoint_path(ckpt), word);
+    *period = (int64_t)n + 1;
+    return true;
+}
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    int64_t period = 4;
+
+    if (!c->from_gguf && rg_meta_type_of(ckpt, "sliding_window") == RG_META_NONE)
+        c->window = 4096; /* null: there is none */
+    finish_optional(c, ckpt);
+    if ((!c->from_gguf && !read_period(ckpt, &period, err)) || !finish_heads(c, err) ||
+        !finish_windows(c, ckpt, (int)period, 0, err) || !finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) ||
+        !require_silu(ckpt, err))
+        return false;
+    for (int i = 0; i < c->n_layers && c->window; i++)
+        c->layer[i].rope = c->layer[i].window ? 0 : -1;
+    return true;
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    return put_gguf_decoder(c, w, err) && (!c->window || put_gguf_windows(c, w, err));
+}
+
+static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
+
+static const rg_weight_spec layer_weights[] = {
+    WEIGHTS_GQA(GGUF_HALVES), WEIGHTS_QK_NORM(HEAD_DIM, HEAD_DIM), WEIGHTS_MLP, WEIGHTS_POST_NORMS, { 0 },
+};
+
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_post_norms } };
+
+const rg_arch rg_arch_exaone4 = {
+    .hf_name = "Exaone4ForCausalLM", .hf_type = "exaone4", .gguf_name = "exaone4", .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+};

@@ -1,0 +1,73 @@
+/* hunyuan_dense.c -- Hunyuan dense (Tencent 2025): the Llama block with RMSNorm on every head of q and k, behind the
+ * rotation.  Rope of type "dynamic" with an alpha means one base for all lengths, theta * alpha^(d / (d - 2)). */
+#include <math.h>
+#include <string.h>
+
+#include "model/arch/parts.h"
+
+static const rg_key keys[] = {
+    KEYS_GQA(2048, 32, 0, 0), KEY_FFN(11008), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_ATTN_BIAS(0),
+};
+
+static const char *const harmless[] = {
+    "eod_token_id", "sep_token_id", "im_start_id", "im_end_id", "im_newline_id", "mask_init_id", "text_start_id",
+    "text_end_id", "org_vocab_size", "add_classification_head", "class_num", "pool_type", "attention_head_dim",
+    "norm_type", "use_rotary_pos_emb", NULL,
+};
+
+/* The base that alpha means, as a float, since GGUF stores it so. */
+static bool finish_base(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    rg_rope_config *r = &c->ropes[0];
+    const char *key = rg_rope_has_scaling(ckpt) ? "rope_scaling.alpha" : "rope_parameters.alpha";
+    double alpha = 0;
+
+    if (c->from_gguf || rg_meta_float(ckpt, key, &alpha, err) < 0)
+        return c->from_gguf;
+    if (r->type != RG_ROPE_DYNAMIC || alpha == 0)
+        return true;
+    if (!(alpha > 0))
+        return rg_fail(err, RG_E_INPUT, "%s: %s %g is not positive", rg_checkpoint_path(ckpt), key, alpha);
+    r->theta = (double)(float)(r->theta * pow(alpha, (double)r->dim / (r->dim - 2)));
+    r->type = RG_ROPE_DEFAULT;
+    return true;
+}
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    c->o_bias = c->attn_bias;
+    c->norm_after_rope = true;
+    finish_optional(c, ckpt);
+    return finish_heads(c, err) && finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) && finish_base(c, ckpt, err) &&
+           require_silu(ckpt, err) && require_true(ckpt, "use_qk_norm", err) && require_false(ckpt, "use_cla", err) &&
+           require_false(ckpt, "mlp_bias", err);
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    bool plain = c->ropes[0].type == RG_ROPE_DEFAULT; /* other engines want these three then, too */
+
+    return put_gguf_int(c, w, "attention.value_length", c->head_dim, err) && put_gguf_rope(c, w, err) &&
+           put_gguf_no_scaling(c, w, err) && (!plain || (put_gguf_float(c, w, "rope.scaling.factor", 1, err) &&
+           put_gguf_int(c, w, "rope.scaling.original_context_length", c->max_seq_len, err)));
+}
+
+static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
+
+static const rg_weight_spec layer_weights[] = {
+    WEIGHTS_PRE_NORMS,
+    WEIGHTS_GQA(GGUF_HALVES),
+    { W_Q_NORM, "self_attn.query_layernorm", "attn_q_norm", { HEAD_DIM } },
+    { W_K_NORM, "self_attn.key_layernorm", "attn_k_norm", { HEAD_DIM } },
+    WEIGHTS_MLP,
+    { 0 },
+};
+
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+
+const rg_arch rg_arch_hunyuan_dense = {
+    .hf_name = "HunYuanDenseV1ForCausalLM", .hf_type = "hunyuan_v1_dense", .gguf_name = "hunyuan-dense",
+    .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = harmless,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+};

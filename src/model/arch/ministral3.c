@@ -1,0 +1,40 @@
+/* ministral3.c -- Ministral 3 (2025): the Llama block, whose queries grow with the position beyond the context that
+ * YaRN stretched: q *= 1 + beta log(1 + floor(position / original context)). */
+#include "model/arch/parts.h"
+
+static const rg_key keys[] = {
+    KEYS_GQA(262144, 32, 8, 128), KEY_FFN(14336), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_WINDOW(0),
+    { offsetof(rg_config, q_beta), KEY_FLOAT, "rope_parameters.llama_4_scaling_beta", "attention.temperature_scale", 0,
+      { "rope_scaling.llama_4_scaling_beta" } },
+};
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    finish_optional(c, ckpt);
+    if (!finish_heads(c, err) || !finish_windows(c, ckpt, 0, 0, err) ||
+        !finish_rope(c, ckpt, 1e6, GGUF_PAIRS, err) || !require_silu(ckpt, err))
+        return false;
+    c->q_period = c->q_beta != 0 ? (int)c->ropes[0].original_max_seq_len : 0;
+    return c->q_beta == 0 || c->q_period > 0 ||
+           rg_fail(err, RG_E_INPUT, "%s: llama_4_scaling_beta %g needs original_max_position_embeddings",
+                   rg_checkpoint_path(ckpt), (double)c->q_beta);
+}
+
+/* Here GGUF's yarn_log_multiplier is mscale_all_dim itself. */
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    if (c->window)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for windows of this architecture");
+    return put_gguf_int(c, w, "attention.value_length", c->head_dim, err) &&
+           put_gguf_int(c, w, "rope.dimension_count", c->ropes[0].dim, err) && put_gguf_rope_by(c, w, 1, err);
+}
+
+static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
+static const rg_weight_spec layer_weights[] = { WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_PAIRS), WEIGHTS_MLP, { 0 } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+
+const rg_arch rg_arch_ministral3 = {
+    .hf_name = "Ministral3ForCausalLM", .hf_type = "ministral3", .gguf_name = "mistral3", .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+};

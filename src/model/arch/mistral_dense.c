@@ -1,0 +1,39 @@
+/* mistral_dense.c -- Mistral (Jiang et al. 2023): the Llama block; the first version has a window on every layer, which
+ * GGUF, where the architecture is called "llama", has no key for. */
+#include "model/arch/parts.h"
+
+static const rg_key keys[] = {
+    KEYS_GQA(131072, 32, 8, 0), KEY_FFN(14336), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_WINDOW(0),
+};
+
+static bool claims(const rg_checkpoint *ckpt)
+{
+    (void)ckpt;
+    return false; /* a GGUF file of it is Llama's */
+}
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    if (rg_meta_type_of(ckpt, "sliding_window") == RG_META_NONE)
+        c->window = 4096; /* null: there is none */
+    return finish_heads(c, err) && finish_windows(c, ckpt, 0, 0, err) &&
+           finish_rope(c, ckpt, 1e4, GGUF_PAIRS, err) && require_silu(ckpt, err);
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    if (c->window)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for sliding_window of this architecture");
+    return put_gguf_decoder(c, w, err);
+}
+
+static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
+static const rg_weight_spec layer_weights[] = { WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_PAIRS), WEIGHTS_MLP, { 0 } };
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm } };
+
+const rg_arch rg_arch_mistral_dense = {
+    .hf_name = "MistralForCausalLM", .hf_type = "mistral", .gguf_name = "llama", .claims = claims,
+    .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+};
