@@ -28,7 +28,7 @@ static const char *in_dir(const char *name)
 static void errors_name_and_prefix(void **state)
 {
     rg_error err;
-    char deep[600];
+    char deep[sizeof err.text + 100];
 
     (void)state;
     assert_false(rg_fail(&err, RG_E_INPUT, "bad %d", 7));
