@@ -187,6 +187,7 @@ typedef enum rg_finish {
     RG_FINISH_DEADLINE,  /* deadline_s has passed */
     RG_FINISH_GRAMMAR,   /* the answer cannot continue within its grammar: the grammar is too ambiguous here, values are
                           *   nested too deeply, or a bias bans every allowed id */
+    RG_FINISH_NO_WEIGHTS, /* experts that it needs could not be read (rg_options.expert_bytes) */
     RG_FINISH_NOT_FINITE, /* the model computed NaN or infinity, so that no id can be drawn and no embedding made: its
                            *   weights are damaged, or too large for the recipe */
 } rg_finish;
@@ -220,6 +221,9 @@ typedef struct rg_options {
                              *   at all; "ngram": as the prompt and the answer went on where the same ids stood before.
                              *   Answers are the same with any of them */
     int32_t max_draft;      /* ids guessed at once, at most; 0: as many as the drafter thinks good */
+    size_t expert_bytes;    /* memory for the experts of a mixture, which are read from a file of packed weights when
+                             *   they are needed (that file lies in pack_cache or, without it, beside the checkpoint;
+                             *   it is made if there is none).  0: all experts are in memory */
     const char *profile_folder; /* where `ridge machine` keeps its profile, read while opening; NULL: none is read */
     void (*progress)(void *arg, const char *what, double done); /* while opening; may be NULL */
     void *progress_arg;
@@ -275,6 +279,9 @@ typedef struct rg_stats {
     double limit_s;          /* seconds that the steps would have taken at this machine's limits; 0: not measured */
     double last_step_s;
     double busy_s;       /* time spent in steps */
+    /* With rg_options.expert_bytes: matrices of experts that steps needed, that were read for them, and that could not
+     * be read; bytes read; memory of the cache, a part of rg_info.weight_bytes. */
+    uint64_t n_experts_asked, n_experts_read, n_experts_failed, expert_bytes_read, expert_bytes;
 } rg_stats;
 
 RG_API rg_stats rg_engine_stats(const rg_engine *engine);

@@ -55,12 +55,12 @@ rg_options rg_options_default(void)
     return (rg_options){ .isa = "auto", .recipe = "fast" };
 }
 
-/* Half of what is free, so that a machine's other work has room. */
-static size_t default_state_bytes(void)
+/* Half of what is free and not promised to experts, so that a machine's other work has room. */
+static size_t default_state_bytes(const rg_engine *e)
 {
-    uint64_t room = rg_memory_free();
+    uint64_t room = rg_memory_free(), experts = rg_model_expert_reads(e->model).bytes;
 
-    return room ? (size_t)room / 2 : (size_t)1 << 30;
+    return room > experts ? (size_t)(room - experts) / 2 : (size_t)1 << 30;
 }
 
 static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
@@ -97,7 +97,7 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
         return false;
     e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = e->n_threads,
                                                         .max_draft = e->max_draft, .pack_cache = o->pack_cache,
-                                                        .progress = o->progress,
+                                                        .expert_bytes = o->expert_bytes, .progress = o->progress,
                                                         .progress_arg = o->progress_arg },
                              err);
     if (e->model) {
@@ -168,7 +168,7 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     e->max_seq_len = c->max_seq_len;
     if (o->max_seq_len > 0 && o->max_seq_len < e->max_seq_len)
         e->max_seq_len = o->max_seq_len;
-    e->state_bytes = o->kv_bytes ? o->kv_bytes : default_state_bytes();
+    e->state_bytes = o->kv_bytes ? o->kv_bytes : default_state_bytes(e);
     if (max_rows < max_seqs)
         max_rows = max_seqs;
     if (!find_roofs(e, o, err))
@@ -239,7 +239,15 @@ rg_info rg_engine_info(const rg_engine *e)
 
 rg_stats rg_engine_stats(const rg_engine *e)
 {
-    return rg_loop_stats(e->loop);
+    rg_stats s = rg_loop_stats(e->loop);
+    rg_expert_reads experts = rg_model_expert_reads(e->model);
+
+    s.n_experts_asked = experts.n_asked;
+    s.n_experts_read = experts.n_read;
+    s.n_experts_failed = experts.n_failed;
+    s.expert_bytes_read = experts.bytes_read;
+    s.expert_bytes = experts.bytes;
+    return s;
 }
 
 bool rg_engine_wait(rg_engine *e, uint64_t *seen, double timeout_s)

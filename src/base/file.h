@@ -11,6 +11,10 @@ typedef struct rg_file rg_file;
 
 /* Regular files only (no device, FIFO or directory). */
 rg_file *rg_file_open(const char *path, rg_error *err);
+/* The same; reads whose place, size and address are multiples of RG_DIRECT go past the system's cache, where the file
+ * system can do that. */
+enum { RG_DIRECT = 4096 };
+rg_file *rg_file_open_direct(const char *path, rg_error *err);
 void rg_file_close(rg_file *f); /* NULL is fine */
 uint64_t rg_file_size(const rg_file *f);
 uint64_t rg_file_time_ns(const rg_file *f); /* of its last change, since 1970, when it was opened */

@@ -15,6 +15,18 @@ uint64_t rg_hash(const void *p, size_t n, uint64_t seed)
     return XXH3_64bits_withSeed(p, n, seed);
 }
 
+uint64_t rg_hash_pieces(const void *p, size_t n)
+{
+    const char *at = p;
+    uint64_t h = 0;
+
+    for (size_t piece; n; n -= piece, at += piece) {
+        piece = n < RG_HASH_PIECE ? n : RG_HASH_PIECE;
+        h = rg_hash(at, piece, h);
+    }
+    return h;
+}
+
 uint64_t rg_xxh64(const void *p, size_t n, uint64_t seed)
 {
     return XXH64(p, n, seed);

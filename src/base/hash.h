@@ -7,6 +7,11 @@
 uint64_t rg_hash(const void *p, size_t n, uint64_t seed);  /* xxh3, for tables and prefixes */
 uint64_t rg_xxh64(const void *p, size_t n, uint64_t seed); /* xxh64, for hashes that users see */
 
+/* rg_hash in pieces, each piece's being the seed of the next: what is read piece by piece is hashed while it is in a
+ * cache.  h = rg_hash(piece, n, h) from h = 0. */
+enum { RG_HASH_PIECE = 1 << 20 };
+uint64_t rg_hash_pieces(const void *p, size_t n);
+
 /* Streaming xxh64. */
 typedef struct rg_hasher rg_hasher;
 rg_hasher *rg_hasher_new(void);

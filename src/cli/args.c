@@ -36,8 +36,12 @@ void cli_ints_fini(cli_ints *v)
     v->n = 0;
 }
 
-bool cli_not_finite(rg_error *err)
+bool cli_finished(rg_finish finish, rg_error *err)
 {
+    if (finish == RG_FINISH_NO_WEIGHTS)
+        return rg_fail(err, RG_E_IO, "experts that the answer needs could not be read");
+    if (finish != RG_FINISH_NOT_FINITE)
+        return true;
     return rg_fail(err, RG_E_INPUT, "the model computed NaN or infinity: its weights are damaged, or too large for the "
                    "recipe (--recipe exact may help)");
 }

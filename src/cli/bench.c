@@ -35,6 +35,7 @@ typedef struct job {
     cli_ints prefill, batch, context;
     int32_t decode, reps;
     const char *csv, *kv_type, *pack_cache;
+    size_t expert_memory;
     tool tool;
     rg_machine machine;
     rg_profile profile; /* with --no-cache */
@@ -329,7 +330,8 @@ static bool work(job *j, rg_error *err)
     int most = j->no_cache ? j->decode + 1 : cli_ints_most(&j->prefill, j->decode + 1);
     int len = cli_ints_most(&j->context, 0) + most + 1;
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
-                       .kv_type = j->kv_type, .pack_cache = j->pack_cache, .max_rows = MAX_ROWS, .max_seqs = batch,
+                       .kv_type = j->kv_type, .pack_cache = j->pack_cache,
+                       .expert_memory = j->expert_memory, .max_rows = MAX_ROWS, .max_seqs = batch,
                        .max_seq_len = len };
     const rg_roofs *roofs = &j->machine.roofs;
     if (!tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err) || !know_machine(j, err))
@@ -362,6 +364,7 @@ static int run(int argc, char **argv)
         CLI_REMEASURE_OPTION(j.remeasure, "with --no-cache: "),
         CLI_KV_TYPE_OPTION(j.kv_type, CLI_KV_AS_WEIGHTS),
         CLI_PACK_CACHE_OPTION(j.pack_cache),
+        CLI_EXPERT_MEMORY_OPTION(j.expert_memory),
         { NULL },
     };
     rg_error err = { 0 };

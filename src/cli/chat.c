@@ -89,8 +89,8 @@ static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
         fflush(stdout);
         if (!rg_buf_add(answer, token.text, token.n_text))
             return rg_fail(err, RG_E_LIMIT, "chat: the answer has more than %d bytes", ANSWER_BYTES);
-        if (token.finish == RG_FINISH_NOT_FINITE)
-            return cli_not_finite(err);
+        if (!cli_finished(token.finish, err))
+            return false;
     }
     putchar('\n');
     fflush(stdout); /* before messages on standard error */

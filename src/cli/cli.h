@@ -53,6 +53,8 @@ typedef struct cli_option {
 #define CLI_KV_AS_WEIGHTS "f32 for F32 weights, else bf16"
 #define CLI_PACK_CACHE_OPTION(to)                                                                                      \
     { "--pack-cache", CLI_STRING, &(to), "DIR", "keep packed weights here, so that the next start only reads them" }
+#define CLI_EXPERT_MEMORY_OPTION(to)                                                                                   \
+    { "--expert-memory", CLI_BYTES, &(to), "BYTES", "memory for experts, the others being read when they are needed" }
 #define CLI_CSV_OPTION(to) { "--csv", CLI_STRING, &(to), "FILE", "also write the rows to a file" }
 #define CLI_REMEASURE_OPTION(to, when)                                                                                 \
     { "--remeasure", CLI_FLAG, &(to), NULL, when "measure this machine anew, whatever is known of it" }
@@ -87,8 +89,8 @@ int cli_parse(cli_args *a, const cli_command *command, const cli_option *options
 int cli_fail(const rg_error *err);
 int cli_usage(const char *fmt, ...) RG_PRINTF(1, 2);
 
-/* An answer ended as RG_FINISH_NOT_FINITE: say so in *err; false. */
-bool cli_not_finite(rg_error *err);
+/* An answer ended so.  False, and *err says why, if that is a failure of the model's. */
+bool cli_finished(rg_finish finish, rg_error *err);
 
 /* MODEL as given (a path, or a name under the models folder) or the shipped default for NULL; into out[room]. */
 bool cli_find_model(const char *given, char *out, size_t room, rg_error *err);

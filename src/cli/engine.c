@@ -18,6 +18,7 @@ rg_options cli_engine_options(const cli_engine *v, const cli_common *common)
     o.pack_cache = v->pack_cache;
     o.draft = v->draft;
     o.max_draft = v->draft_max;
+    o.expert_bytes = v->expert_memory;
     o.profile_folder = cli_profile_folder;
     o.progress = cli_progress;
     o.progress_arg = common->quiet ? (void *)(uintptr_t)common : NULL;

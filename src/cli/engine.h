@@ -6,7 +6,7 @@
 
 typedef struct cli_engine {
     int32_t ctx, max_seqs, draft_max;
-    size_t kv_memory;
+    size_t kv_memory, expert_memory;
     const char *kv_type, *pack_cache, *draft;
     char path[1024]; /* of the model, once it is found */
 } cli_engine;
@@ -16,7 +16,7 @@ typedef struct cli_engine {
     { "--kv-memory", CLI_BYTES, &(v).kv_memory, "BYTES",                                                               \
       "memory for the sequences' state (default: half of what is free)" },                                             \
     { "--max-seqs", CLI_INT, &(v).max_seqs, "N", "sequences that run at once", 1, 65536 },                             \
-    CLI_PACK_CACHE_OPTION((v).pack_cache),                                                                             \
+    CLI_PACK_CACHE_OPTION((v).pack_cache), CLI_EXPERT_MEMORY_OPTION((v).expert_memory),                                \
     { "--draft", CLI_STRING, &(v).draft, "HOW", "ids guessed ahead and checked together: none or ngram" },             \
     { "--draft-max", CLI_INT, &(v).draft_max, "K", "ids guessed at once, at most", 1, RG_DRAFT_PLACES },               \
     CLI_KV_TYPE_OPTION((v).kv_type, CLI_KV_AS_WEIGHTS)

@@ -40,7 +40,7 @@ typedef struct result {
     rg_usage usage;
     uint64_t first_ns, last_ns;
     int n_after_first;
-    bool not_finite;
+    rg_finish failure; /* why a sample ended, if that is a failure */
 } result;
 
 static const char *finish_name(rg_finish f)
@@ -77,7 +77,8 @@ static bool collect(const run_options *o, rg_request *r, result *out, rg_error *
             out->n_after_first += out->first_ns != 0;
             out->first_ns = out->first_ns ? out->first_ns : out->last_ns;
         }
-        out->not_finite |= t.finish == RG_FINISH_NOT_FINITE;
+        if (!cli_finished(t.finish, NULL))
+            out->failure = t.finish;
         if (!keep(&out->answers[t.sample], &t))
             return rg_fail_memory(err, t.n_text);
         if (stream && t.n_text) {
@@ -89,7 +90,7 @@ static bool collect(const run_options *o, rg_request *r, result *out, rg_error *
         }
     }
     out->usage = rg_request_usage(r);
-    return !out->not_finite || cli_not_finite(err);
+    return cli_finished(out->failure, err);
 }
 
 static void print_choice(cli_json *j, const answer *a, bool has_text, bool logprobs)

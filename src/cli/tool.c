@@ -57,6 +57,7 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
     if (!t->ckpt)
         return false;
     t->model = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = o->kv_type, .pack_cache = o->pack_cache,
+                                                           .expert_bytes = o->expert_memory,
                                                            .n_threads = t->n_threads, .progress = cli_progress,
                                                            .progress_arg = o->common->quiet ? t : NULL }, err);
     if (!t->model)
@@ -93,6 +94,7 @@ void tool_close(tool *t)
 typedef struct arrays {
     int32_t *token, *index, *kv_end, *logit_rows;
     int32_t (*pos)[4];
+    uint8_t *failed;
     rg_span *spans;
 } arrays;
 
@@ -100,6 +102,7 @@ static void free_arrays(arrays *a)
 {
     rg_free(a->token);
     rg_free(a->pos);
+    rg_free(a->failed);
     rg_free(a->spans);
 }
 
@@ -107,8 +110,9 @@ static bool new_arrays(arrays *a, size_t n_rows, size_t n_spans, rg_error *err)
 {
     a->token = rg_array(n_rows, 4 * sizeof *a->token);
     a->pos = rg_array(n_rows, sizeof *a->pos);
+    a->failed = rg_array(n_rows, sizeof *a->failed);
     a->spans = rg_array(n_spans, sizeof *a->spans);
-    if (!a->token || !a->pos || !a->spans) {
+    if (!a->token || !a->pos || !a->failed || !a->spans) {
         free_arrays(a);
         return rg_fail_memory(err, n_rows * 32);
     }
@@ -164,9 +168,11 @@ bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *a
     b.kv_end = a.kv_end;
     b.pos = (const int32_t(*)[4])a.pos;
     b.logit_rows = a.logit_rows;
+    b.failed = a.failed;
     t->runner->step(t->runner, &b, &(rg_sink){ .logits = take_row, .arg = &(row_taker){ row, arg } });
     for (int s = 0; s < n_spans; s++)
         rg_seq_advance(t->states, spans[s].seq, spans[s].n, 0, NULL);
+    bool ok = !memchr(a.failed, 1, (size_t)b.n_rows) || rg_fail(err, RG_E_IO, "experts could not be read");
     free_arrays(&a);
-    return true;
+    return ok;
 }

@@ -24,6 +24,7 @@ typedef struct tool_options {
     const cli_common *common;
     const char *model;    /* as given; NULL: the default */
     const char *kv_type, *pack_cache;
+    size_t expert_memory;
     int max_rows, max_seqs, max_seq_len;
     bool all_logits;      /* of every row, not of one row per sequence */
     bool whole;           /* the caller computes sequences whole where rows see rows after them; else such a model is

@@ -388,6 +388,10 @@ static void commit(rg_loop *l)
         const int32_t *tokens = rg_request_tokens(p->request, p->sample);
         const rg_span *span = &l->rows.spans[i];
 
+        if (rg_step_batch_failed(&l->rows, i))
+            p->request->no_weights = true;
+        if (p->request->no_weights)
+            continue; /* it ends with all its samples below, and nothing of the step is kept */
         rg_seq_advance(l->states, a->seq, span->n_rows, span->n_draft, tokens);
         if (wants_snapshot(l, p->request, a->seq->committed))
             (void)rg_seq_snapshot(l->states, a->seq, tokens); /* without room no snapshot is kept */

@@ -61,6 +61,7 @@ typedef struct rg_score { /* of an id of the prompt, as in rg_prompt_logprob */
 struct rg_request {
     atomic_int references;
     atomic_bool cancelled;
+    bool no_weights;         /* the engine's own: a step could not read experts for it */
     atomic_bool not_finite;  /* the engine's own: set while a step runs, by any of its threads */
     pthread_mutex_t lock;    /* only for the sleep of a reader */
     pthread_cond_t ready;

@@ -251,6 +251,8 @@ static rg_finish ends_now(const rg_request *r, uint64_t now)
 {
     if (atomic_load_explicit(&r->cancelled, memory_order_relaxed))
         return RG_FINISH_CANCELLED;
+    if (r->no_weights)
+        return RG_FINISH_NO_WEIGHTS;
     if (atomic_load_explicit(&r->not_finite, memory_order_relaxed))
         return RG_FINISH_NOT_FINITE;
     return r->deadline_ns && now >= r->deadline_ns ? RG_FINISH_DEADLINE : RG_RUNNING;

@@ -1,6 +1,8 @@
 /* step_batch.c -- see step_batch.h. */
 #include "engine/step_batch.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 
 bool rg_step_batch_init(rg_step_batch *l, int32_t max_seqs, int32_t max_rows, int32_t max_logits, bool trees,
@@ -20,10 +22,11 @@ bool rg_step_batch_init(rg_step_batch *l, int32_t max_seqs, int32_t max_rows, in
     l->kv_end = rg_array(rows, sizeof *l->kv_end);
     l->slot = rg_array(rows, sizeof *l->slot);
     l->pos = rg_array(rows, sizeof *l->pos);
+    l->failed = rg_array(rows, sizeof *l->failed);
     l->ancestors = trees ? rg_array(rows, sizeof *l->ancestors) : NULL;
     l->lists = trees ? rg_array(logits, RG_MAX_DRAFT * sizeof *l->lists) : NULL;
     if (l->spans && l->hidden && l->hidden_of && l->first_draw && l->wanted && l->logit_rows && l->token && l->index &&
-        l->kv_end && l->slot && l->pos && (!trees || (l->ancestors && l->lists)))
+        l->kv_end && l->slot && l->pos && l->failed && (!trees || (l->ancestors && l->lists)))
         return true;
     return rg_fail_memory(err, n * sizeof *l->spans + rows * sizeof *l->pos + logits * RG_MAX_DRAFT * sizeof *l->lists);
 }
@@ -41,6 +44,7 @@ void rg_step_batch_fini(rg_step_batch *l)
     rg_free(l->kv_end);
     rg_free(l->slot);
     rg_free(l->pos);
+    rg_free(l->failed);
     rg_free(l->ancestors);
     rg_free(l->lists);
 }
@@ -53,6 +57,7 @@ void rg_step_batch_begin(rg_step_batch *l)
                            .index = l->index,
                            .pos = (const int32_t(*)[4])l->pos,
                            .kv_end = l->kv_end,
+                           .failed = l->failed,
                            .logit_rows = l->logit_rows,
                            .hidden = l->hidden };
 }
@@ -67,6 +72,7 @@ static int32_t add_row(rg_step_batch *l, int32_t token, int32_t at, int32_t slot
     l->index[row] = at;
     l->kv_end[row] = at + 1;
     l->slot[row] = slot;
+    l->failed[row] = 0;
     for (int d = 0; d < 4; d++)
         l->pos[row][d] = at;
     if (l->ancestors)
@@ -140,4 +146,9 @@ void rg_step_batch_want_hidden(rg_step_batch *l, rg_rows run)
 
     l->hidden_of[b->n_hidden] = b->n_spans - 1;
     l->hidden[b->n_hidden++] = (rg_rows){ l->spans[b->n_spans - 1].first_row + run.first, run.n };
+}
+
+bool rg_step_batch_failed(const rg_step_batch *l, int i)
+{
+    return memchr(l->failed + l->spans[i].first_row, 1, (size_t)l->spans[i].n_rows);
 }

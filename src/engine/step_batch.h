@@ -28,6 +28,7 @@ typedef struct rg_step_batch {
     int32_t *logit_rows; /* [max_logits] */
     int32_t *token, *index, *kv_end, *slot; /* [max_rows], as is pos */
     int32_t (*pos)[4];
+    uint8_t *failed;     /* [max_rows] */
     const int32_t **ancestors; /* [max_rows], or NULL: no draft is a tree; */
     int32_t *lists;            /*   the lists themselves, [max_logits][RG_MAX_DRAFT] */
     int32_t n_lists;
@@ -48,5 +49,8 @@ void rg_step_batch_add(rg_step_batch *l, const rg_states *s, const rg_seq *q, co
 void rg_step_batch_want_scores(rg_step_batch *l, int32_t first, int32_t n);
 void rg_step_batch_want_draws(rg_step_batch *l, int32_t n_draft);
 void rg_step_batch_want_hidden(rg_step_batch *l, rg_rows run);
+
+/* After the step: some rows of the i-th span could not be computed. */
+bool rg_step_batch_failed(const rg_step_batch *l, int i);
 
 #endif

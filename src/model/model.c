@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "model/pack_cache.h"
+#include "quant/paged.h"
 
 /* f32 weights keep f32 K/V; everything else bf16. */
 static bool choose_kv_type(rg_model *m, const char *name, rg_error *err)
@@ -103,7 +104,7 @@ static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options 
 {
     if (!rg_checkpoint_n_tensors(ckpt))
         return rg_fail(err, RG_E_INPUT, "%s: there are no weights", rg_checkpoint_path(ckpt));
-    if (o->pack_cache ? !rg_pack_cache_bind(m, ckpt, o, err)
+    if (o->pack_cache || o->expert_bytes ? !rg_pack_cache_bind(m, ckpt, o, err)
                       : !rg_weights_bind(&m->weights, &m->config, ckpt, o->n_threads > 0 ? o->n_threads : 1,
                                          o->progress, o->progress_arg, err))
         return false;
@@ -148,6 +149,15 @@ void rg_model_close(rg_model *m)
     rg_free(m->inv_freq);
     rg_free(m->keep);
     rg_free(m);
+}
+
+rg_expert_reads rg_model_expert_reads(const rg_model *m)
+{
+    rg_paged_stats s = { 0 };
+
+    if (m->weights.paged)
+        s = rg_paged_count(m->weights.paged);
+    return (rg_expert_reads){ s.n_asked, s.n_read, s.n_failed, s.read_bytes, s.bytes };
 }
 
 /* ---- the text of a step ------------------------------------------------------------------------------------------ */

@@ -28,6 +28,8 @@ typedef struct rg_model_options {
     int max_draft;          /* draft rows that a recurrent state has room for; 0 if no drafter can come */
     int n_threads;          /* that read and pack weights; 0: one */
     const char *pack_cache; /* folder in which packed weights are kept (pack_cache.h); NULL: they are not */
+    size_t expert_bytes;    /* memory for experts, which are read from a pack file when they are needed; 0: all are in
+                             * memory.  Without pack_cache that file lies beside the checkpoint */
     void (*progress)(void *arg, const char *what, double done);
     void *progress_arg;
 } rg_model_options;
@@ -36,6 +38,14 @@ rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg
 /* A model of a config alone, all matrices of o->declared_type and none of them read: for counting what is not there. */
 rg_model *rg_model_declare(const rg_config *c, const rg_model_options *o, rg_error *err);
 void rg_model_close(rg_model *m); /* NULL is fine */
+
+/* What was read of experts that stay in a file; all 0: none do. */
+typedef struct rg_expert_reads {
+    uint64_t n_asked, n_read, n_failed; /* matrices that steps needed, that were read, that could not be read */
+    uint64_t bytes_read;
+    size_t bytes;                       /* memory for them */
+} rg_expert_reads;
+rg_expert_reads rg_model_expert_reads(const rg_model *m);
 
 /* The model's text: one step through a reader.  What the batch does not ask for is NULL. */
 typedef struct rg_outputs {

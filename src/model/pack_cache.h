@@ -8,7 +8,10 @@
 #include "model/model.h"
 
 /* As rg_weights_bind, for the model's weights, from the folder o->pack_cache, which is made if there is none.  A file
- * that cannot be written costs a warning and nothing else. */
+ * that cannot be written costs a warning and nothing else.
+ *
+ * With o->expert_bytes experts stay in the file, which then has to be written; without o->pack_cache it lies beside the
+ * checkpoint. */
 bool rg_pack_cache_bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err) RG_MUST_CHECK;
 
 #endif

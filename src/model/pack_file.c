@@ -8,8 +8,6 @@
 #include "base/mem.h"
 #include "model/origin.h"
 
-enum { HASH_PIECE = 1 << 20 };
-
 static const char magic[8] = "RGPACK1";
 
 /* A weight in the directory. */
@@ -43,19 +41,6 @@ struct rg_pack_writer {
     directory d;
     uint64_t key;
 };
-
-/* Piece by piece, each the seed of the next, so that a piece is hashed while it is in the cache. */
-uint64_t rg_pack_hash(const void *p, size_t n)
-{
-    const char *at = p;
-    uint64_t h = 0;
-
-    for (size_t piece; n; n -= piece, at += piece) {
-        piece = n < HASH_PIECE ? n : HASH_PIECE;
-        h = rg_hash(at, piece, h);
-    }
-    return h;
-}
 
 bool rg_pack_mat_bytes(const rg_weight_set *s, int i, size_t *bytes, rg_error *err)
 {
@@ -199,6 +184,11 @@ void rg_pack_file_close(rg_pack_file *f)
     rg_free(f);
 }
 
+const rg_pack_place *rg_pack_file_place(const rg_pack_file *f, int i, int64_t mat)
+{
+    return place_of(&f->d, i, mat);
+}
+
 bool rg_pack_file_read(const rg_pack_file *f, int i, int64_t mat, void *to, rg_error *err)
 {
     const rg_pack_place *place = place_of(&f->d, i, mat);
@@ -206,7 +196,7 @@ bool rg_pack_file_read(const rg_pack_file *f, int i, int64_t mat, void *to, rg_e
     char *p = to;
 
     for (size_t n = f->d.entries[i].mat_bytes, piece; n; n -= piece, p += piece, at += piece) {
-        piece = n < HASH_PIECE ? n : HASH_PIECE;
+        piece = n < RG_HASH_PIECE ? n : RG_HASH_PIECE;
         if (!rg_file_read(f->file, at, p, piece, err))
             return false;
         h = rg_hash(p, piece, h);
@@ -246,7 +236,7 @@ bool rg_pack_writer_put(rg_pack_writer *w, int i, int64_t mat, const void *data,
     size_t bytes = w->d.entries[i].mat_bytes;
 
     RG_ASSERT(!place->offset);
-    *place = (rg_pack_place){ rg_writer_tell(w->out), rg_pack_hash(data, bytes) };
+    *place = (rg_pack_place){ rg_writer_tell(w->out), rg_hash_pieces(data, bytes) };
     return rg_writer_write(w->out, data, bytes, err) && fill_page(w, err);
 }
 

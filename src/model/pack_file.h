@@ -12,10 +12,8 @@
 enum { RG_PACK_PAGE = 4096 };
 
 typedef struct rg_pack_place {
-    uint64_t offset, hash; /* hash: of the matrix, rg_pack_hash */
+    uint64_t offset, hash; /* hash: of the matrix, rg_hash_pieces */
 } rg_pack_place;
-
-uint64_t rg_pack_hash(const void *p, size_t n);
 
 /* Bytes of one matrix of weight i, packed; a vector or a table is one matrix of f32. */
 bool rg_pack_mat_bytes(const rg_weight_set *s, int i, size_t *bytes, rg_error *err) RG_MUST_CHECK;
@@ -25,6 +23,7 @@ typedef struct rg_pack_file rg_pack_file;
 /* Everything is checked but the matrices.  NULL and *err: damaged, or made for another key or other weights. */
 rg_pack_file *rg_pack_file_open(const char *path, uint64_t key, const rg_weight_set *s, rg_error *err);
 void rg_pack_file_close(rg_pack_file *f); /* NULL is fine */
+const rg_pack_place *rg_pack_file_place(const rg_pack_file *f, int i, int64_t mat);
 /* Matrix mat of weight i, checked; any thread. */
 bool rg_pack_file_read(const rg_pack_file *f, int i, int64_t mat, void *to, rg_error *err) RG_MUST_CHECK;
 

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "model/origin.h"
+#include "quant/paged.h"
 
 /* ---- declare ---- */
 
@@ -147,9 +148,13 @@ bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoin
 
 /* ---- bind ---- */
 
-/* Pack matrices from values in f32, encoded again as the weight's type.  Exact, since that is the source's type or
- * f32. */
-static bool pack_values(rg_packed *p, const rg_weight *w, const float *values, rg_error *err)
+/* Rows of an origin that are packed, all its matrices' rows being counted through; to: the first of them in p. */
+typedef struct row_range {
+    int64_t first, n, to;
+} row_range;
+
+/* Pack rows from values in f32, encoded again as the weight's type.  Exact, since that is the source's type or f32. */
+static bool pack_values(rg_packed *p, const rg_weight *w, const float *values, row_range r, rg_error *err)
 {
     const rg_format *fmt = rg_format_of(w->type);
     uint64_t bytes;
@@ -157,24 +162,23 @@ static bool pack_values(rg_packed *p, const rg_weight *w, const float *values, r
 
     if (!row)
         return rg_fail_memory(err, (size_t)w->cols * 4);
-    for (int64_t i = 0; i < w->n_mats * w->rows; i++) {
-        fmt->encode(values + i * w->cols, w->cols / fmt->block_len, row);
-        rg_pack_row(p, i / w->rows, i % w->rows, row);
+    for (int64_t i = 0; i < r.n; i++) {
+        fmt->encode(values + (r.first + i) * w->cols, w->cols / fmt->block_len, row);
+        rg_pack_row(p, (r.to + i) / w->rows, (r.to + i) % w->rows, row);
     }
     rg_free(row);
     return true;
 }
 
-/* Pack rows of one tensor as matrices [mat0, mat0 + n_mats), a few megabytes at a time. */
-static bool pack_rows(rg_packed *p, const rg_origin *s, const rg_tensor *t, const rg_weight *w, int64_t mat0,
-                      rg_error *err)
+/* Pack rows of one tensor, a few megabytes at a time. */
+static bool pack_rows(rg_packed *p, const rg_origin *s, const rg_tensor *t, row_range range, rg_error *err)
 {
     uint64_t bytes = 0;
-    int64_t n = s->experts ? w->rows : w->n_mats * w->rows, at_once;
+    int64_t n = range.n, at_once;
 
-    if (!rg_row_bytes(t->type, w->cols, &bytes) || !bytes)
+    if (!rg_row_bytes(t->type, p->cols, &bytes) || !bytes)
         return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values are no multiple of a block", t->name,
-                       (long long)w->cols);
+                       (long long)p->cols);
     at_once = (4 << 20) / (int64_t)bytes + 1;
     at_once = at_once < n ? at_once : n;
     uint8_t *buf = rg_alloc_tail(0, (size_t)at_once, bytes);
@@ -182,41 +186,65 @@ static bool pack_rows(rg_packed *p, const rg_origin *s, const rg_tensor *t, cons
         return rg_fail_memory(err, (size_t)at_once * bytes);
     for (int64_t i = 0; i < n; i += at_once) {
         int64_t m = n - i < at_once ? n - i : at_once;
-        if (!rg_origin_rows(s, t, i, m, buf, err)) {
+        if (!rg_origin_rows(s, t, range.first + i, m, buf, err)) {
             rg_free(buf);
             return false;
         }
         for (int64_t r = 0; r < m; r++)
-            rg_pack_row(p, mat0 + (i + r) / w->rows, (i + r) % w->rows, buf + (uint64_t)r * bytes);
+            rg_pack_row(p, (range.to + i + r) / p->rows, (range.to + i + r) % p->rows, buf + (uint64_t)r * bytes);
     }
     rg_free(buf);
     return true;
 }
 
-static bool bind_matrix(rg_packed *p, rg_origin *s, const rg_tensor *t, rg_weight *w, rg_error *err)
+/* The tensor of matrix e where there is one per matrix, which must be of the weight's type. */
+static const rg_tensor *tensor_of(rg_origin *s, const rg_weight *w, int64_t e, rg_error *err)
 {
     char name[RG_WEIGHT_NAME];
+    const rg_tensor *t = rg_origin_find(s, (int)e, name);
 
-    if (!rg_packed_init(p, w->type, w->n_mats, w->rows, w->cols, err))
-        return false;
+    RG_ASSERT(t); /* it was declared */
+    if (t->type != w->type)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is %s where its neighbours are %s",
+                       rg_checkpoint_path(s->ckpt), t->name, rg_format_of(t->type)->name,
+                       rg_format_of(w->type)->name), NULL;
+    return t;
+}
+
+/* Pack n matrices from mat on as the first ones of p. */
+static bool pack_mats(rg_packed *p, rg_origin *s, const rg_weight *w, int64_t mat, int64_t n, rg_error *err)
+{
+    const row_range range = { s->experts ? 0 : mat * w->rows, n * w->rows, 0 };
+
     if (s->load) {
-        float *values = rg_origin_values(s, t, s->load, w->n_mats * w->rows * w->cols, err);
-        bool ok = values && pack_values(p, w, values, err);
+        char name[RG_WEIGHT_NAME];
+        float *values = rg_origin_values(s, rg_origin_find(s, 0, name), s->load, w->n_mats * w->rows * w->cols, err);
+        bool ok = values && pack_values(p, w, values, range, err);
         rg_free(values);
         return ok;
     }
-    for (int64_t e = 0; e < (s->experts ? w->n_mats : 1); e++) {
-        const rg_tensor *one = e ? rg_origin_find(s, (int)e, name) : t;
-        RG_ASSERT(one); /* it was declared */
-        if (one->type != w->type)
-            return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is %s where its neighbours are %s",
-                           rg_checkpoint_path(s->ckpt), one->name, rg_format_of(one->type)->name,
-                           rg_format_of(w->type)->name);
-        if (!pack_rows(p, s, one, w, e, err))
+    for (int64_t e = 0; e < (s->experts ? n : 1); e++) {
+        const rg_tensor *t = tensor_of(s, w, mat + e, err);
+        row_range one = s->experts ? (row_range){ 0, w->rows, e * w->rows } : range;
+        if (!t || !pack_rows(p, s, t, one, err))
             return false;
     }
-    w->packed = p;
     return true;
+}
+
+bool rg_weights_pack_mat(const rg_weight_set *set, int i, int64_t mat, const rg_config *c, const rg_checkpoint *ckpt,
+                         rg_packed *p, rg_error *err)
+{
+    rg_origin s = rg_origin_of(set->spec[i], c, ckpt, set->layer[i]);
+
+    return pack_mats(p, &s, &set->all[i], mat, 1, err);
+}
+
+bool rg_weights_is_apart(const rg_weight_set *set, int i)
+{
+    int role = set->spec[i]->role;
+
+    return set->experts_apart && (role == W_GATE_EXPERTS || role == W_UP_EXPERTS || role == W_DOWN_EXPERTS);
 }
 
 static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
@@ -232,7 +260,8 @@ static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_che
         w->vec = rg_origin_values(&s, t, s.load, w->rows * w->cols, err);
         return w->vec;
     }
-    if (!bind_matrix(&set->packed[i], &s, t, w, err))
+    if (!rg_packed_init(&set->packed[i], w->type, w->n_mats, w->rows, w->cols, err) ||
+        !pack_mats(&set->packed[i], &s, w, 0, w->n_mats, err))
         return false;
     w->packed = &set->packed[i];
     return true;
@@ -315,9 +344,10 @@ bool rg_weights_each(rg_weight_set *s, const rg_weight_work *work, rg_error *err
 
 void rg_weights_count_bytes(rg_weight_set *s)
 {
-    s->bytes = 0;
+    s->bytes = s->paged ? rg_paged_count(s->paged).bytes : 0;
     for (int i = 0; i < s->n; i++)
-        s->bytes += s->all[i].vec ? (uint64_t)n_values(&s->all[i]) * sizeof(float) : s->packed[i].bytes;
+        if (s->all[i].vec || s->packed[i].data)
+            s->bytes += s->all[i].vec ? (uint64_t)n_values(&s->all[i]) * sizeof(float) : s->packed[i].bytes;
 }
 
 typedef struct binding {
@@ -347,7 +377,7 @@ static bool bind_each(void *arg, int i, rg_error *err)
 {
     const binding *b = arg;
 
-    return b->set->spec[i]->derive || bind_one(b->set, i, b->c, b->ckpt, err);
+    return b->set->spec[i]->derive || rg_weights_is_apart(b->set, i) || bind_one(b->set, i, b->c, b->ckpt, err);
 }
 
 static bool derive_each(void *arg, int i, rg_error *err)
@@ -420,6 +450,8 @@ bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_check
 
 void rg_weights_unbind(rg_weight_set *s)
 {
+    rg_paged_free(s->paged);
+    s->paged = NULL;
     for (int i = 0; i < s->n; i++) {
         rg_free((void *)(uintptr_t)s->all[i].vec);
         rg_packed_fini(&s->packed[i]);

@@ -15,6 +15,8 @@ typedef struct rg_weight_set {
     rg_packed *packed;         /* one per weight */
     char *names;
     uint64_t n_parameters, bytes, stored_bytes; /* bytes: resident once bound; stored: as in the checkpoint */
+    bool experts_apart;        /* experts are not bound: they stay in a file, as pages of: */
+    struct rg_paged *paged;    /* (quant/paged.h); NULL: nothing is paged */
 } rg_weight_set;
 
 /* Work on every weight, done by whichever thread is free, in order. */
@@ -37,6 +39,11 @@ bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoin
 bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, int n_threads,
                      void (*progress)(void *arg, const char *what, double done), void *arg,
                      rg_error *err) RG_MUST_CHECK;
+/* Pack one matrix of weight i as the only one of p, which has its shape. */
+bool rg_weights_pack_mat(const rg_weight_set *s, int i, int64_t mat, const rg_config *c, const rg_checkpoint *ckpt,
+                         rg_packed *p, rg_error *err) RG_MUST_CHECK;
+/* True if weight i holds experts, and they are apart. */
+bool rg_weights_is_apart(const rg_weight_set *s, int i);
 /* All are bound: count the bytes that they take. */
 void rg_weights_count_bytes(rg_weight_set *s);
 /* Free what binding made; the weights are declared again. */

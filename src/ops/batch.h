@@ -69,6 +69,9 @@ typedef struct rg_batch {
     const int32_t *logit_rows;
     int32_t n_hidden;          /* runs of rows whose hidden state after the final norm is wanted, in row order */
     const rg_rows *hidden;
+    /* [n_rows], 0 before the step: not 0 after it for a row that could not be computed, since weights that it needs
+     * could not be read.  NULL: all weights are in memory. */
+    uint8_t *failed;
 } rg_batch;
 
 #endif

@@ -148,7 +148,9 @@ typedef struct rg_packed {
     int64_t n_mats;     /* stacked matrices (experts, heads): each starts on a new panel */
     size_t panel_bytes;
     size_t bytes;       /* of data */
-    uint8_t *data;      /* rg_region; panels of matrix 0, then of matrix 1, ... */
+    uint8_t *data;      /* rg_region; panels of matrix 0, then of matrix 1, ...; NULL: they are pages */
+    struct rg_paged *paged; /* of which matrix 0 is page first_page (paged.h); NULL: all are in data */
+    int first_page;
 } rg_packed;
 
 /* Columns per step; bytes of a step (one panel, one step); of a panel's head; bits of a value; its name.  Inline,

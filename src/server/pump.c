@@ -110,6 +110,10 @@ static void note_totals(rg_metrics *m, const rg_stats *now)
     rg_count_to(m, RG_C_OPS, now->ops);
     rg_count_to(m, RG_C_BUSY, now->busy_s);
     rg_count_to(m, RG_C_LIMIT, now->limit_s);
+    rg_count_to(m, RG_C_EXPERTS_ASKED, (double)now->n_experts_asked);
+    rg_count_to(m, RG_C_EXPERTS_READ, (double)now->n_experts_read);
+    rg_count_to(m, RG_C_EXPERTS_FAILED, (double)now->n_experts_failed);
+    rg_count_to(m, RG_C_EXPERT_BYTES, (double)now->expert_bytes_read);
     rg_gauge(m, RG_G_RUNNING, now->n_running);
     rg_gauge(m, RG_G_WAITING, now->n_waiting);
     rg_gauge(m, RG_G_WAITING_IDS, (double)now->n_waiting_ids);
@@ -166,6 +170,8 @@ static void watch(pump *p, const rg_stats *now, uint64_t now_ns)
     most = most > p->s->o.watchdog_s ? most : p->s->o.watchdog_s;
     p->still_s += passed < max_unseen_s ? passed : max_unseen_s;
     p->watched_ns = now_ns;
+    if (now->n_experts_asked != p->last.n_experts_asked) /* it is under way, and waits for a disk */
+        p->still_s = 0;
     if (!p->calls || !(now->n_running || now->n_waiting)) /* the very first step is not running before it has ended */
         p->still_s = 0;
     if (p->s->o.watchdog_s > 0 && p->still_s > most && p->s->state != RG_FAULTED) {

@@ -194,13 +194,14 @@ static bool abort_for(rg_call *c, int status, const char *code, const char *text
 
 static bool finish(rg_call *c)
 {
-    bool dead = true, late = false, cancelled = false, lost = false, broken = false;
+    bool dead = true, late = false, cancelled = false, lost = false, broken = false, unread = false;
 
     for (int32_t i = 0; i < c->n_choices; i++) {
         dead &= c->choices[i].finish == RG_FINISH_DEADLINE && !c->choices[i].n_tokens;
         late |= c->choices[i].finish == RG_FINISH_DEADLINE;
         cancelled |= c->choices[i].finish == RG_FINISH_CANCELLED;
         broken |= c->choices[i].finish == RG_FINISH_NOT_FINITE;
+        unread |= c->choices[i].finish == RG_FINISH_NO_WEIGHTS;
         lost |= c->choices[i].finish == RG_FINISH_GRAMMAR;
     }
     if (cancelled) /* and not by the client, which is still there */
@@ -208,6 +209,8 @@ static bool finish(rg_call *c)
     if (lost)
         return abort_for(c, 400, "grammar_limit", "The answer could not go on as its grammar or schema asks: it is too "
                          "ambiguous, its values are nested too deeply, or 'logit_bias' bans all that it allows.", 0);
+    if (unread)
+        return abort_for(c, 500, "weights_unread", "Experts that the answer needs could not be read.", 0);
     if (broken)
         return abort_for(c, 500, "not_finite", "The model computed NaN or infinity: its weights are damaged.", 0);
     if (dead || (late && c->shape->embeds))
@@ -266,6 +269,7 @@ bool rg_call_turn(rg_call *c, uint64_t now)
     for (int32_t i = 0; c->f.stream && i < c->n_choices; i++)
         if (c->choices[i].news && c->choices[i].finish != RG_FINISH_CANCELLED &&
             c->choices[i].finish != RG_FINISH_GRAMMAR && c->choices[i].finish != RG_FINISH_NOT_FINITE &&
+            c->choices[i].finish != RG_FINISH_NO_WEIGHTS &&
             (c->choices[i].n_tokens || c->choices[i].finish != RG_FINISH_DEADLINE))
             c->shape->delta(c, &c->choices[i], &c->out);
     for (int32_t i = 0; i < c->n_choices; i++)

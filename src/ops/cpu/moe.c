@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "ops/cpu/math.h"
+#include "quant/paged.h"
 
 /* ---- route ------------------------------------------------------------------------------------------------------- */
 
@@ -205,7 +206,132 @@ static void sort_pairs(const pass *p)
     for (int e = n; e > 0; e--)
         m->start[e] = m->start[e - 1];
     m->start[0] = 0;
+    *m->from = 0;
+    *m->to = *m->n_active;
 }
+
+/* ---- experts that lie in a file ---------------------------------------------------------------------------------- */
+
+static rg_paged *paged_of(const pass *p)
+{
+    return p->op->w[0]->packed->paged;
+}
+
+static int page_of(const pass *p, int k, int expert)
+{
+    return p->op->w[k]->packed->first_page + expert;
+}
+
+/* Hold the matrices of an expert, or none of them. */
+static bool hold(const pass *p, int expert)
+{
+    const int uses = p->r->moe.start[expert + 1] - p->r->moe.start[expert];
+
+    for (int k = 0; k <= p->down; k++)
+        if (!rg_paged_ask(paged_of(p), page_of(p, k, expert), uses)) {
+            while (k-- > 0)
+                rg_paged_release(paged_of(p), page_of(p, k, expert));
+            return false;
+        }
+    return true;
+}
+
+static void let_go(const pass *p, int expert)
+{
+    for (int k = 0; k <= p->down; k++) {
+        p->r->moe.panels[3 * expert + k] = NULL;
+        rg_paged_release(paged_of(p), page_of(p, k, expert));
+    }
+}
+
+/* True if all of its matrices are in memory (has), or settled since they were asked for (is_ready). */
+static bool each_is(const pass *p, int expert, bool (*what)(rg_paged *, int))
+{
+    for (int k = 0; k <= p->down; k++)
+        if (!what(paged_of(p), page_of(p, k, expert)))
+            return false;
+    return true;
+}
+
+/* Its rows are lost: their other experts are computed, for whoever shares them, and the sum means nothing. */
+static void fail_rows(const pass *p, int expert)
+{
+    rg_moe_scratch *m = &p->r->moe;
+
+    RG_ASSERT(p->f->batch->failed);
+    for (int slot = m->start[expert]; slot < m->start[expert + 1]; slot++) {
+        p->f->batch->failed[p->first + m->pair_of[slot] / p->op->routing->n_used] = 1;
+        memset(m->y + (size_t)slot * m->ld, 0, m->ld * sizeof *m->y);
+    }
+    for (int k = 0; k <= p->down; k++)
+        m->panels[3 * expert + k] = NULL;
+}
+
+static void take(const pass *p, int expert)
+{
+    bool ok = true;
+
+    for (int k = 0; k <= p->down; k++) {
+        const uint8_t *panels = rg_paged_wait(paged_of(p), page_of(p, k, expert));
+        p->r->moe.panels[3 * expert + k] = panels;
+        ok = ok && panels;
+    }
+    if (!ok)
+        fail_rows(p, expert);
+}
+
+static void hold_more(const pass *p)
+{
+    rg_moe_scratch *m = &p->r->moe;
+
+    while (*m->n_held < *m->n_active && hold(p, m->active[*m->n_held]))
+        ++*m->n_held;
+}
+
+/* One thread, before the first group: those that are in memory first; as many are asked for as there is room. */
+static void ask_first(const pass *p)
+{
+    rg_moe_scratch *m = &p->r->moe;
+    int n_there = 0;
+
+    for (int i = 0; i < *m->n_active; i++) {
+        int expert = m->active[i];
+
+        for (int k = 0; k <= p->down; k++)
+            m->panels[3 * expert + k] = NULL;
+        if (each_is(p, expert, rg_paged_has)) {
+            m->active[i] = m->active[n_there];
+            m->active[n_there++] = expert;
+        }
+    }
+    *m->to = *m->n_held = 0;
+    hold_more(p);
+}
+
+/* One thread: give the last group back and wait for the next one, at least one expert; from = n_active: there is
+ * none. */
+static void next_group(const pass *p)
+{
+    rg_moe_scratch *m = &p->r->moe;
+
+    for (; *m->from < *m->to; ++*m->from)
+        let_go(p, m->active[*m->from]);
+    hold_more(p);
+    if (*m->from == *m->n_active)
+        return;
+    RG_ASSERT(*m->n_held > *m->from); /* there is room for one expert */
+    do
+        take(p, m->active[(*m->to)++]);
+    while (*m->to < *m->n_held && each_is(p, m->active[*m->to], rg_paged_is_ready));
+}
+
+/* True if it is computed now: it is in memory, or in the group. */
+static bool is_here(const pass *p, int expert)
+{
+    return !paged_of(p) || p->r->moe.panels[3 * expert];
+}
+
+/* ---- their products ---------------------------------------------------------------------------------------------- */
 
 static float weight_of(const pass *p, int pair)
 {
@@ -251,18 +377,20 @@ typedef struct block {
     int expert, panel, n_panels, slot, n_slots;
 } block;
 
-/* A chunk is a group of panels of one active expert; all of its rows, a block after the other. */
+/* A chunk is a group of panels of one expert of the group; all of its rows, a block after the other. */
 static void each_expert(const pass *p, int64_t rows, void (*compute)(const pass *p, block b))
 {
     const rg_moe_scratch *moe = &p->r->moe;
-    int n_panels = rg_ceil_div(rows, RG_PANEL), active = *moe->n_active;
+    int n_panels = rg_ceil_div(rows, RG_PANEL), active = *moe->to - *moe->from;
     int group = rg_min(RG_TILE / RG_ROWS_MAX, rg_max(1, n_panels * active / (p->f->n_threads * 8)));
     int n_groups = rg_ceil_div(n_panels, group);
 
     for (int c; (c = rg_chunk_next(p->f, n_groups * active)) >= 0;) {
-        int e = moe->active[c / n_groups], end = moe->start[e + 1];
+        int e = moe->active[*moe->from + c / n_groups], end = moe->start[e + 1];
         block b = { .expert = e, .panel = c % n_groups * group };
 
+        if (!is_here(p, e))
+            continue;
         b.n_panels = rg_min(group, n_panels - b.panel);
         for (b.slot = moe->start[e]; b.slot < end; b.slot += b.n_slots) {
             b.n_slots = rg_min(RG_ROWS_MAX, end - b.slot);
@@ -276,11 +404,12 @@ static void each_expert(const pass *p, int64_t rows, void (*compute)(const pass 
 static void multiply(const pass *p, int k, block b, rg_operand x, float *tile)
 {
     const rg_packed *w = p->op->w[k]->packed;
+    const uint8_t *panels = w->paged ? p->r->moe.panels[3 * b.expert + k] : rg_panel_at(w, b.expert, 0);
     const int ld = b.n_panels * RG_PANEL, at = b.panel * RG_PANEL, n = rg_min(ld, (int)w->rows - at);
 
     rg_cpu_product(p->r->cpu, p->recipe[k], w, &x, b.slot,
-                   (rg_product){ .panel = rg_panel_at(w, b.expert, b.panel), .n_panels = b.n_panels, .m = b.n_slots,
-                                 .y = tile, .ldy = (size_t)ld });
+                   (rg_product){ .panel = panels + (size_t)b.panel * w->panel_bytes, .n_panels = b.n_panels,
+                                 .m = b.n_slots, .y = tile, .ldy = (size_t)ld });
     if (!p->op->b[k])
         return;
     const float *bias = p->op->b[k]->vec + b.expert * w->rows + at;
@@ -328,8 +457,9 @@ static void round_hidden(const pass *p)
     rg_moe_scratch *m = &p->r->moe;
 
     for (int slot; (slot = rg_chunk_next(p->f, p->n_pairs)) >= 0;)
-        rg_cpu_round_row(p->r->cpu, p->rounding[1], m->h + (size_t)slot * m->ld, (int)p->op->w[p->down]->cols,
-                         m->hr + (size_t)slot * p->ldr);
+        if (is_here(p, expert_of(p, m->pair_of[slot])))
+            rg_cpu_round_row(p->r->cpu, p->rounding[1], m->h + (size_t)slot * m->ld, (int)p->op->w[p->down]->cols,
+                             m->hr + (size_t)slot * p->ldr);
     rg_fwd_barrier(p->f);
 }
 
@@ -351,6 +481,29 @@ static void add_experts(const pass *p)
     rg_fwd_barrier(p->f);
 }
 
+/* The products of the experts of a group with their slots. */
+static void compute_group(const pass *p)
+{
+    each_expert(p, p->op->w[0]->rows, gate_up_block);
+    if (p->recipe[p->down] != RG_EXACT)
+        round_hidden(p);
+    each_expert(p, p->op->w[p->down]->rows, down_block);
+}
+
+static void compute_paged(const pass *p)
+{
+    const rg_moe_scratch *m = &p->r->moe;
+
+    for (;;) {
+        if (rg_chunk_next(p->f, 1) == 0)
+            next_group(p);
+        rg_fwd_barrier(p->f);
+        if (*m->from == *m->n_active)
+            return;
+        compute_group(p);
+    }
+}
+
 void rg_cpu_moe(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     pass p = { .r = r, .f = f, .op = op, .down = op->w[2] ? 2 : 1 };
@@ -370,14 +523,17 @@ void rg_cpu_moe(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     for (p.first = 0; p.first < rows; p.first += per_pass) {
         p.n_rows = rg_min(per_pass, rows - p.first);
         p.n_pairs = p.n_rows * used;
-        if (rg_chunk_next(f, 1) == 0)
+        if (rg_chunk_next(f, 1) == 0) {
             sort_pairs(&p);
+            if (paged_of(&p))
+                ask_first(&p);
+        }
         rg_fwd_barrier(f);
         gather_rows(&p);
-        each_expert(&p, op->w[0]->rows, gate_up_block);
-        if (p.recipe[p.down] != RG_EXACT)
-            round_hidden(&p);
-        each_expert(&p, down->rows, down_block);
+        if (paged_of(&p))
+            compute_paged(&p);
+        else
+            compute_group(&p);
         add_experts(&p);
     }
 }

@@ -114,6 +114,10 @@ static void carve_moe(rg_cpu_reader *r, carver *c)
     m->start = carve(c, (size_t)s->max_experts + 1, sizeof *m->start);
     m->active = carve(c, (size_t)s->max_experts, sizeof *m->active);
     m->n_active = carve(c, 1, sizeof *m->n_active);
+    m->from = carve(c, 1, sizeof *m->from);
+    m->to = carve(c, 1, sizeof *m->to);
+    m->n_held = carve(c, 1, sizeof *m->n_held);
+    m->panels = carve(c, (size_t)s->max_experts, 3 * sizeof *m->panels);
     m->pair_of = carve(c, pairs, sizeof *m->pair_of);
     m->slot_of = carve(c, pairs, sizeof *m->slot_of);
     m->x = carve(c, pairs, m->ld * sizeof *m->x);

@@ -31,6 +31,9 @@ typedef struct rg_moe_scratch {
     int32_t *start;  /* [max_experts + 1] first slot of each expert */
     int32_t *active; /* [max_experts] experts that have rows */
     int32_t *n_active;
+    int32_t *from, *to; /* active[from, to) are computed together */
+    int32_t *n_held;    /* of paged experts: active[from, n_held) are held */
+    const uint8_t **panels; /* [max_experts][3] of paged experts that are being computed; NULL */
     int32_t *pair_of;   /* [slot] */
     int32_t *slot_of;   /* [pair] */
     float *x, *h, *y;   /* [slot][max_cols] */
