@@ -233,6 +233,8 @@ static rg_reader_sizes reader_sizes(const model_runner *r)
             s.max_cols = max_of(s.max_cols, max_of((int)r->m->weights.all[i].cols, (int)r->m->weights.all[i].rows));
     for (int i = 0; i < c->n_layers; i++)
         s.max_head_dim = max_of(s.max_head_dim, max_of(r->m->keep[i].kv.k_dim, r->m->keep[i].kv.v_dim));
+    for (int i = 0; i < c->n_ropes; i++) /* layers may rotate heads without keeping K/V */
+        s.max_head_dim = max_of(s.max_head_dim, c->ropes[i].dim);
     return s;
 }
 

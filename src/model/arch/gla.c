@@ -1,0 +1,67 @@
+/* gla.c -- GLA, gated linear attention (Yang et al. 2023), as flash-linear-attention has it: a decay for each element
+ * of a key, sigmoid(gk)^(1/16), where gk comes through matrices of rank 16. */
+#include "model/arch/fla.h"
+
+enum { RANK_OF_DECAY = 16 };
+static const float root = 16.0f;
+
+enum { W_DECAY_A = W_FLA_END, W_DECAY_B, W_DECAY_BIAS };
+
+static SIZE(DECAY_RANK, RANK_OF_DECAY)
+
+static const rg_key keys[] = { KEYS_FLA(4, 0.5, 1, 4) };
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    if (rg_meta_type_of(ckpt, "clamp_min") != RG_META_NONE && rg_meta_type_of(ckpt, "clamp_min") != RG_META_NULL)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: clamp_min is set, which is not supported", rg_checkpoint_path(ckpt));
+    rg_meta_understand(ckpt, "clamp_min");
+    return finish_fla(c, ckpt, err) && require_false(ckpt, "use_gv", err);
+}
+
+/* gk is made with the other sign: log(sigmoid(gk)) = -softplus(-gk). */
+static void load_negated(const rg_config *c, const float *src, float *dst, int64_t n)
+{
+    (void)c;
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = -src[i];
+}
+
+static const rg_weight_spec weights[] = { WEIGHTS_FLA_OUTER, { 0 } };
+
+static const rg_weight_spec layer_weights[] = {
+    WEIGHTS_FLA,
+    { W_DECAY_A, "attn.gk_proj.0", NULL, { DECAY_RANK, DIM } },
+    { W_DECAY_B, "attn.gk_proj.1", NULL, { FLA_K, DECAY_RANK }, SPLIT_ROWS, .load = load_negated },
+    { W_DECAY_BIAS, "attn.gk_proj.1.bias", NULL, { FLA_K }, SPLIT_ROWS, .load = load_negated },
+    { 0 },
+};
+
+static void keep(const rg_config *c, int layer, rg_keep *out)
+{
+    (void)layer;
+    keep_fla(c, out, true);
+}
+
+static rg_act *decay(rg_fwd *f, const rg_layer *l, const rg_act *h)
+{
+    rg_act *low = rg_act_new(f, "decay_low", RANK_OF_DECAY), *y = rg_act_new(f, "decay", (int)FLA_K(l->c, 0));
+
+    rg_linear(f, low, h, l->w[W_DECAY_A], NULL);
+    rg_linear(f, y, low, l->w[W_DECAY_B], l->w[W_DECAY_BIAS]);
+    rg_decay(f, y, NULL, y, &(rg_decay_params){ .act = RG_SOFTPLUS, .fixed_rate = -1.0f / root });
+    return y;
+}
+
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    block_fla(f, l, x, decay, NULL);
+}
+
+static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };
+
+const rg_arch rg_arch_gla = {
+    .hf_name = "GLAForCausalLM", .hf_type = "gla", .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(fla_settings), .finish = finish, .harmless = fla_harmless,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+};

@@ -1,0 +1,188 @@
+/* minimax01.c -- MiniMax-01 (2025): lightning attention, which is linear attention with a fixed decay for each head, in
+ * most layers, softmax attention in the others; experts after each.
+ *
+ * Norms stand on the residual stream: what they make is both what a part reads and what its result is added to. */
+#include <math.h>
+#include <stdio.h>
+
+#include "model/arch/hybrid.h"
+
+typedef struct minimax_settings {
+    float full_alpha, full_beta, linear_alpha, linear_beta, mlp_alpha, mlp_beta;
+} minimax_settings;
+
+enum { W_LINEAR_GATE = W_OWN, W_LINEAR_NORM, W_DECAY };
+
+static const minimax_settings *own(const rg_config *c)
+{
+    return RG_OWN(c, minimax_settings);
+}
+
+static SIZE(Q_DIM_3, 3 * (int64_t)c->n_heads * c->head_dim)
+static SIZE(HEAD_DIM_2, 2 * (int64_t)c->head_dim)
+
+#define KEY_FACTOR(field, name, old)                                                                                   \
+    { RG_OWN_AT(minimax_settings, field), KEY_FLOAT, name, NULL, 1, { old } }
+
+static const rg_key keys[] = {
+    KEYS_GQA(32768, 32, 8, 0), KEY_FFN(14336), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_WINDOW(0),
+    { offsetof(rg_config, routing.n_experts), KEY_INT, "num_local_experts", NULL, 8 },
+    { offsetof(rg_config, routing.n_used), KEY_INT, "num_experts_per_tok", NULL, 2 },
+    KEY_FACTOR(full_alpha, "full_attn_alpha_factor", "layernorm_full_attention_alpha"),
+    KEY_FACTOR(full_beta, "full_attn_beta_factor", "layernorm_full_attention_beta"),
+    KEY_FACTOR(linear_alpha, "linear_attn_alpha_factor", "layernorm_linear_attention_alpha"),
+    KEY_FACTOR(linear_beta, "linear_attn_beta_factor", "layernorm_linear_attention_beta"),
+    KEY_FACTOR(mlp_alpha, "mlp_alpha_factor", "layernorm_mlp_alpha"),
+    KEY_FACTOR(mlp_beta, "mlp_beta_factor", "layernorm_mlp_beta"),
+};
+
+/* transformers rotates whole heads, whatever rotary_dim says. */
+static const char *const harmless[] = { "block_size", "rotary_dim", NULL };
+
+/* Tables of one way to compute decays, which follow from the number of the head and of the layer. */
+static const char *const ignored[] = { ".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay", NULL };
+
+/* config.json's older list: 1 for layers that attend. */
+static bool read_types(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    const int32_t *types = NULL;
+    size_t n = 0;
+
+    if (rg_meta_ints(ckpt, "attn_type_list", &types, &n, err) < 0)
+        return false;
+    if (types && n != (size_t)c->n_layers)
+        return rg_fail(err, RG_E_INPUT, "%s: attn_type_list has %zu entries for %d layers", rg_checkpoint_path(ckpt), n,
+                       c->n_layers);
+    for (int i = 0; i < c->n_layers; i++)
+        c->layer[i].kind = (types ? types[i] == 1 : i % 2 == 0) ? HYBRID_ATTENTION : HYBRID_OTHER;
+    return true;
+}
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    static const kind_word words[] = {
+        { "linear_attention", HYBRID_OTHER }, { "full_attention", HYBRID_ATTENTION }, { 0 },
+    };
+    const minimax_settings *s = own(c);
+    int got = read_kinds(c, ckpt, "layer_types", words, err);
+
+    if (got < 0 || (!got && !read_types(c, ckpt, err)) || !finish_heads(c, err))
+        return false;
+    for (int i = 0; i < c->n_layers; i++)
+        c->layer[i].window = c->layer[i].kind == HYBRID_ATTENTION ? c->window : 0;
+    c->moe_ffn_dim = c->ffn_dim;
+    c->routing.scale = 1;
+    if (s->full_beta == 0.0f || s->linear_beta == 0.0f || s->mlp_beta == 0.0f)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: a beta factor is 0, which is not supported",
+                       rg_checkpoint_path(ckpt));
+    return finish_routing(c, err) && require_silu(ckpt, err) && finish_rope(c, ckpt, 1e6, GGUF_HALVES, err);
+}
+
+/* Head h of layer l forgets by exp(-2^(-8 (h + 1) / n_heads) * (1 - l / (n_layers - 1) + 1e-5)). */
+static bool derive_decay(const rg_config *c, int layer, const rg_weight *const w[], float *dst, rg_error *err)
+{
+    double depth = 1 - layer / (c->n_layers - 1 + 1e-5) + 1e-5;
+
+    (void)w;
+    (void)err;
+    for (int h = 0; h < c->n_heads; h++)
+        dst[h] = (float)exp(-exp2(-8.0 * (h + 1) / c->n_heads) * depth);
+    return true;
+}
+
+static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
+
+#define EXPERTS WEIGHTS_EXPERTS("block_sparse_moe", "w1", "w3", "w2")
+/* q, k and v of a head take turns in one tensor. */
+#define QKV(role, first)                                                                                               \
+    { role, "self_attn.qkv_proj", NULL, { Q_DIM, DIM }, SPLIT_ROWS, .stored = { Q_DIM_3, DIM }, .first_row = first,    \
+      .row_step = 3, .row_run = HEAD_DIM }
+
+static const rg_weight_spec linear_weights[] = {
+    WEIGHTS_PRE_NORMS,
+    QKV(W_Q_PROJ, ROW_0), QKV(W_K_PROJ, HEAD_DIM), QKV(W_V_PROJ, HEAD_DIM_2),
+    { W_LINEAR_GATE, "self_attn.output_gate", NULL, { Q_DIM, DIM }, SPLIT_ROWS },
+    { W_LINEAR_NORM, "self_attn.norm", NULL, { Q_DIM } },
+    { W_DECAY, "decay", NULL, { N_HEADS }, SPLIT_ROWS, .derive = derive_decay },
+    { W_O_PROJ, "self_attn.out_proj", NULL, { DIM, Q_DIM }, SPLIT_COLS },
+    EXPERTS,
+    { 0 },
+};
+
+static const rg_weight_spec attention_weights[] = { WEIGHTS_PRE_NORMS, WEIGHTS_GQA(GGUF_HALVES), EXPERTS, { 0 } };
+
+static void keep_linear(const rg_config *c, int layer, rg_keep *out)
+{
+    (void)layer;
+    *out = (rg_keep){ .n_buffers = 1,
+                      .buffer = { rg_linear_attention_state("linear_state", c->n_heads, c->head_dim, c->head_dim,
+                                                            2 * c->n_heads * c->head_dim) },
+                      .shared_with = -1 };
+}
+
+/* The act before out_proj, of the normed input h. */
+static rg_act *linear_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
+{
+    static const char *const names[] = { "q", "k", "v" };
+    const rg_config *c = l->c;
+    const int n = c->n_heads * c->head_dim;
+    rg_act *qkv[3], *gate = rg_act_new(f, "gate", n), *y = rg_act_new(f, "linear_attn", n);
+
+    for (int i = 0; i < 3; i++)
+        qkv[i] = rg_act_new(f, names[i], n);
+    rg_linear3(f, qkv, h, (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] }, NULL);
+    for (int i = 0; i < 3; i++)
+        rg_activate(f, qkv[i], qkv[i], RG_SILU);
+    rg_linear_attention(f, y,
+                        &(rg_linear_attention_params){ .n_heads = c->n_heads, .k_dim = c->head_dim,
+                                                       .v_dim = c->head_dim, .scale = 1.0f, .q = qkv[0], .k = qkv[1],
+                                                       .v = qkv[2], .fixed_decay = l->w[W_DECAY] },
+                        &l->buffer[0]);
+    rg_rmsnorm(f, y, y, l->w[W_LINEAR_NORM], 1e-6f); /* whatever the config says, as in MiniMax's own code */
+    rg_linear(f, gate, h, l->w[W_LINEAR_GATE], NULL);
+    rg_act_mul(f, y, gate, y, RG_SIGMOID);
+    return y;
+}
+
+/* x = its norm, of which it returns a copy; x is then multiplied by alpha / beta, so that beta times what is added to
+ * it makes alpha * norm + beta * part. */
+static rg_act *begin(rg_fwd *f, const rg_layer *l, rg_act *x, int norm, float factor)
+{
+    rg_act *h = rg_act_new(f, "normed", l->c->dim);
+
+    rg_rmsnorm(f, h, x, l->w[norm], l->c->norm_eps);
+    rg_activate(f, x, h, RG_IDENTITY);
+    if (factor != 1.0f)
+        rg_scale_by(f, x, factor);
+    return h;
+}
+
+static void end(rg_fwd *f, rg_act *x, float beta)
+{
+    if (beta != 1.0f)
+        rg_scale_by(f, x, beta);
+}
+
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    const minimax_settings *s = own(l->c);
+    const bool linear = l->w[W_DECAY];
+    const float alpha = linear ? s->linear_alpha : s->full_alpha, beta = linear ? s->linear_beta : s->full_beta;
+    const rg_act *h = begin(f, l, x, W_ATTN_NORM, alpha / beta);
+
+    rg_linear_add(f, x, linear ? linear_attention(f, l, h) : part_attention(f, l, h), l->w[W_O_PROJ], NULL);
+    end(f, x, beta);
+    part_experts(f, l, x, begin(f, l, x, W_FFN_NORM, s->mlp_alpha / s->mlp_beta));
+    end(f, x, s->mlp_beta);
+}
+
+static const rg_layer_kind kinds[] = {
+    [HYBRID_OTHER] = { linear_weights, keep_linear, block },
+    [HYBRID_ATTENTION] = { attention_weights, keep_kv, block },
+};
+
+const rg_arch rg_arch_minimax01 = {
+    .hf_name = "MiniMaxForCausalLM", .hf_type = "minimax", .hf_prefix = "model.layers.",
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(minimax_settings), .finish = finish,
+    .ignored = ignored, .harmless = harmless, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+};
