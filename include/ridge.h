@@ -218,8 +218,10 @@ typedef struct rg_options {
     const char *pack_cache; /* folder in which packed weights are kept, so that the next opening only reads them; NULL:
                              *   they are not kept */
     const char *draft;      /* how to guess ids ahead, for the model to check several in one step: NULL or "none": not
-                             *   at all; "ngram": as the prompt and the answer went on where the same ids stood before.
-                             *   Answers are the same with any of them */
+                             *   at all; "ngram": as the prompt and the answer went on where the same ids stood before;
+                             *   the path of a checkpoint: by a smaller model of the same vocabulary; "auto": by the one
+                             *   that the checkpoint's folder names in draft.json, if it does.  Answers are the same
+                             *   with any of them */
     int32_t max_draft;      /* ids guessed at once, at most; 0: as many as the drafter thinks good */
     size_t expert_bytes;    /* memory for the experts of a mixture, which are read from a file of packed weights when
                              *   they are needed (that file lies in pack_cache or, without it, beside the checkpoint;
@@ -256,6 +258,7 @@ typedef struct rg_info {
     rg_sampling sampling;    /* the checkpoint's own defaults (generation_config) */
     int32_t n_unused_tensors; /* tensors of the checkpoint that no weight was made from */
     const char *draft;        /* the kind of drafter; "none": there is none */
+    const char *draft_path;   /* of the model that drafts; "": none does */
 } rg_info;
 
 RG_API rg_info rg_engine_info(const rg_engine *engine);

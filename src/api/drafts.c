@@ -4,16 +4,204 @@
 #include <stdio.h>
 #include <string.h>
 
-bool rg_draft_choose(const char *draft, const rg_draft_kind **kind, rg_error *err)
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+enum {
+    NOTE_BYTES = 4096,  /* of a draft.json */
+    CATCH_UP_ROWS = 256, /* of prompts that the drafter's model has not seen, in one step of it */
+};
+
+/* ---- which ------------------------------------------------------------------------------------------------------- */
+
+static bool refuse(const char *draft, rg_error *err)
 {
-    char names[256] = "none";
+    char names[256] = "none, auto";
     size_t n = strlen(names);
 
-    *kind = NULL;
+    for (size_t i = 0; rg_draft_kind_nth(i) && n < sizeof names; i++)
+        if (!rg_draft_kind_nth(i)->has_model)
+            n += (size_t)snprintf(names + n, sizeof names - n, ", %s", rg_draft_kind_nth(i)->name);
+    return rg_fail(err, RG_E_USAGE, "draft '%.100s' is not one of %s, and there is no model of that name", draft,
+                   names);
+}
+
+/* The folder or file of this name beside a checkpoint. */
+static bool beside(const rg_checkpoint *target, const char *name, char *out, size_t room)
+{
+    char *full = rg_path_full(rg_checkpoint_path(target), NULL), *slash = full ? strrchr(full, '/') : NULL;
+    bool ok = slash && slash > full;
+
+    if (ok) {
+        *slash = 0;
+        ok = rg_path_join(out, room, full, name) && rg_path_look(out) != RG_PATH_NONE;
+    }
+    rg_free(full);
+    return ok;
+}
+
+/* A checkpoint's folder may have a draft.json: {"model": "NAME"}, a model beside it that drafts for it. */
+static bool find_beside(rg_drafts *d, const rg_checkpoint *target)
+{
+    size_t n;
+    char *text = rg_checkpoint_side_file(target, "draft.json", &n, &d->why);
+    json_t *v = text && n < NOTE_BYTES ? rg_json_load_within(text, n, JSON_REJECT_DUPLICATES,
+                                                             &(rg_json_limits){ .bytes = 1 << 16 }, NULL)
+                                       : NULL;
+    const char *name = json_string_value(json_object_get(v, "model"));
+    bool found = name && beside(target, name, d->path, sizeof d->path);
+
+    if (text && !found && d->why.code == RG_OK)
+        rg_fail(&d->why, RG_E_INPUT, "draft.json names no model beside this one");
+    json_decref(v);
+    rg_free(text);
+    return found;
+}
+
+static bool choose(rg_drafts *d, const char *draft, const rg_checkpoint *target, rg_error *err)
+{
     if (!draft || !strcmp(draft, "none"))
         return true;
-    *kind = rg_draft_kind_find(draft);
-    for (size_t i = 0; rg_draft_kind_nth(i) && n < sizeof names; i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, ", %s", rg_draft_kind_nth(i)->name);
-    return *kind || rg_fail(err, RG_E_USAGE, "draft '%.100s' is not one of %s", draft, names);
+    d->is_auto = !strcmp(draft, "auto");
+    d->kind = rg_draft_kind_find(draft);
+    if (d->kind && !d->kind->has_model)
+        return true;
+    d->kind = NULL;
+    if (d->is_auto ? !find_beside(d, target) : rg_path_look(draft) == RG_PATH_NONE || strlen(draft) >= sizeof d->path)
+        return d->is_auto || refuse(draft, err);
+    if (!d->is_auto)
+        memcpy(d->path, draft, strlen(draft) + 1);
+    d->kind = rg_draft_kind_find("model");
+    return true;
+}
+
+bool rg_drafts_choose(rg_drafts *d, const rg_options *o, const rg_checkpoint *target, rg_error *err)
+{
+    *d = (rg_drafts){ 0 };
+    if (o->max_draft < 0 || o->max_draft > RG_MAX_DRAFT)
+        return rg_fail(err, RG_E_USAGE, "max_draft is %d: want 0 to %d", (int)o->max_draft, RG_MAX_DRAFT);
+    if (!choose(d, o->draft, target, err))
+        return false;
+    if (d->kind)
+        d->max_draft = o->max_draft ? o->max_draft : d->kind->max_draft;
+    return true;
+}
+
+/* ---- the model that it needs ------------------------------------------------------------------------------------- */
+
+/* Every id must stand for the same piece in both. */
+static bool check_vocabulary(const rg_drafts *d, const rg_tokenizer *own, const rg_tokenizer *target, rg_error *err)
+{
+    int32_t n = target ? rg_tokenizer_size(target) : 0;
+
+    if (!own != !target)
+        return rg_fail(err, RG_E_INPUT, "%s: its vocabulary cannot be compared: %s has no tokenizer", d->path,
+                       own ? "the model it is to draft for" : "it");
+    if (target && rg_tokenizer_size(own) != n)
+        return rg_fail(err, RG_E_INPUT, "%s: a vocabulary of %d ids cannot draft for one of %d", d->path,
+                       (int)rg_tokenizer_size(own), (int)n);
+    for (int32_t i = 0; i < n; i++) {
+        rg_string a = rg_tokenizer_piece(own, i), b = rg_tokenizer_piece(target, i);
+
+        if (a.n != b.n || (a.n && memcmp(a.data, b.data, a.n)))
+            return rg_fail(err, RG_E_INPUT, "%s: another vocabulary cannot draft: id %d is '%.*s' there, '%.*s' here",
+                           d->path, (int)i, (int)a.n, a.data, (int)b.n, b.data);
+    }
+    return true;
+}
+
+static bool load(rg_drafts *d, const rg_options *o, const rg_model *target, const rg_tokenizer *tokenizer,
+                 int n_threads, rg_error *err)
+{
+    rg_checkpoint *ckpt = rg_checkpoint_open(d->path, RG_CKPT_DEFAULT, err);
+    rg_tokenizer *own = NULL;
+    rg_error why = { 0 };
+    bool ok = false;
+
+    if (!ckpt)
+        return false;
+    d->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = n_threads,
+                                                        .max_draft = d->max_draft, .pack_cache = o->pack_cache },
+                             err);
+    if (d->model) {
+        own = rg_tokenizer_open_for(ckpt, d->model->config.vocab_size, &why);
+        ok = own || why.code == RG_OK;
+        if (!ok && err)
+            *err = why;
+        ok = ok && check_vocabulary(d, own, tokenizer, err);
+        if (ok && !own && d->model->config.vocab_size != target->config.vocab_size)
+            ok = rg_fail(err, RG_E_INPUT, "%s: a vocabulary of %d ids cannot draft for one of %d", d->path,
+                         d->model->config.vocab_size, target->config.vocab_size);
+    }
+    rg_tokenizer_close(own);
+    rg_checkpoint_close(ckpt);
+    return ok;
+}
+
+/* One that was found without being asked for, and cannot be used, is left. */
+static bool give_up(rg_drafts *d, rg_error *err)
+{
+    if (!d->is_auto) {
+        if (err)
+            *err = d->why;
+        return false;
+    }
+    rg_drafts_close(d);
+    d->kind = NULL;
+    d->max_draft = 0;
+    d->path[0] = 0;
+    return true;
+}
+
+bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_model *target, const rg_tokenizer *tokenizer,
+                    int n_threads, rg_error *err)
+{
+    if (!d->kind || !d->kind->has_model || load(d, o, target, tokenizer, n_threads, &d->why))
+        return true;
+    return give_up(d, err);
+}
+
+static double bytes_for(const rg_model *m)
+{
+    const double positions = 512; /* of a sequence */
+
+    return (double)rg_state_bytes_per_sequence(&m->state) + positions * (double)rg_state_bytes_per_position(&m->state);
+}
+
+double rg_drafts_share(const rg_drafts *d, const rg_model *target)
+{
+    return d->model ? bytes_for(d->model) / (bytes_for(d->model) + bytes_for(target)) : 0;
+}
+
+bool rg_drafts_open(rg_drafts *d, const rg_runner_options *base, const rg_model *target, rg_error *err)
+{
+    rg_runner_options r = *base;
+    rg_draft_options o = { .n_lanes = base->max_seqs, .max_draft = d->max_draft,
+                           .vocab_size = target->config.vocab_size, .max_seq_len = base->max_seq_len };
+
+    if (!d->kind)
+        return true;
+    if (d->model) {
+        r.max_rows = base->max_seqs * d->max_draft < CATCH_UP_ROWS ? CATCH_UP_ROWS : base->max_seqs * d->max_draft;
+        r.max_logits = base->max_seqs;
+        r.max_seq_len += d->max_draft;
+        r.max_seq_len = r.max_seq_len < d->model->config.max_seq_len ? r.max_seq_len : d->model->config.max_seq_len;
+        d->runner = rg_model_runner_new(d->model, &r, &d->why);
+        if (!d->runner)
+            return give_up(d, err);
+        o.runner = d->runner;
+    }
+    d->drafter = d->kind->open(&o, &d->why);
+    return d->drafter || give_up(d, err);
+}
+
+void rg_drafts_close(rg_drafts *d)
+{
+    rg_drafter_close(d->drafter);
+    rg_model_runner_free(d->runner);
+    rg_model_close(d->model);
+    d->drafter = NULL;
+    d->runner = NULL;
+    d->model = NULL;
 }

@@ -1,10 +1,35 @@
-/* drafts.h -- rg_options.draft as a kind of drafter. */
+/* drafts.h -- rg_options.draft: which drafter it is, and the model that it may need, opened beside the other.
+ *
+ * Opened in three calls, since parts of the engine need to know in between: choose, before the engine's own model is
+ * opened, which must have room for drafts; load, once that model's vocabulary is known; open, with the engine's
+ * threads and memory. */
 #ifndef RG_API_DRAFTS_H
 #define RG_API_DRAFTS_H
 
 #include "engine/draft/draft.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
 
-/* *kind NULL: none is wanted.  False and *err: there is no such drafter. */
-bool rg_draft_choose(const char *draft, const rg_draft_kind **kind, rg_error *err);
+typedef struct rg_drafts {
+    const rg_draft_kind *kind; /* NULL: none, as are all others */
+    int32_t max_draft;         /* nodes of a draft; 0: there is no drafter */
+    bool is_auto;              /* found without being asked for: what is wrong with it is no failure */
+    char path[1024];           /* of its model; "": it has none */
+    rg_model *model;
+    rg_runner *runner;
+    rg_drafter *drafter;
+    rg_error why;              /* why there is none although one was found; RG_OK */
+} rg_drafts;
+
+/* False and *err: there is no such drafter. */
+bool rg_drafts_choose(rg_drafts *d, const rg_options *o, const rg_checkpoint *target, rg_error *err);
+/* Read the drafter's model, whose vocabulary must be that of the target.  tokenizer: the target's, or NULL. */
+bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_model *target, const rg_tokenizer *tokenizer,
+                    int n_threads, rg_error *err);
+/* The part of the memory for sequences' state that the drafter's model needs: it holds as many positions then. */
+double rg_drafts_share(const rg_drafts *d, const rg_model *target);
+/* base: the backend, recipe, pool, sizes and state_bytes of its runner; max_rows, max_logits are set here. */
+bool rg_drafts_open(rg_drafts *d, const rg_runner_options *base, const rg_model *target, rg_error *err);
+void rg_drafts_close(rg_drafts *d);
 
 #endif

@@ -29,8 +29,8 @@ struct rg_engine {
     rg_model *model;
     rg_tokenizer *tokenizer; /* NULL: ids only */
     rg_runner *runner;
-    const rg_draft_kind *draft_kind; /* NULL: none, */
-    rg_drafter *drafter;             /*   as is this */
+    rg_drafts drafts;
+    rg_pool *pool;       /* the threads of all steps */
     rg_loop *loop;
     rg_chat *chat;
     rg_roofs roofs;     /* of this machine; all 0: not known */
@@ -41,7 +41,6 @@ struct rg_engine {
     bool lock_made;
     bool exact;
     int n_threads, max_seq_len;
-    int32_t max_draft; /* ids of a draft; 0: there is no drafter */
     uint64_t state_bytes;
 };
 
@@ -73,20 +72,6 @@ static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
     return e->backend;
 }
 
-static bool choose_draft(rg_engine *e, const rg_options *o, rg_error *err)
-{
-    const rg_draft_kind *kind;
-
-    if (!rg_draft_choose(o->draft, &kind, err))
-        return false;
-    if (o->max_draft < 0 || o->max_draft > RG_MAX_DRAFT)
-        return rg_fail(err, RG_E_USAGE, "max_draft is %d: want 0 to %d", (int)o->max_draft, RG_MAX_DRAFT);
-    e->draft_kind = kind;
-    if (kind)
-        e->max_draft = o->max_draft ? o->max_draft : kind->max_draft;
-    return true;
-}
-
 static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_error *err)
 {
     rg_checkpoint *ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, err);
@@ -95,8 +80,13 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
 
     if (!ckpt)
         return false;
+    if (!rg_drafts_choose(&e->drafts, o, ckpt, err)) {
+        rg_checkpoint_close(ckpt);
+        return false;
+    }
     e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = e->n_threads,
-                                                        .max_draft = e->max_draft, .pack_cache = o->pack_cache,
+                                                        .max_draft = e->drafts.max_draft,
+                                                        .pack_cache = o->pack_cache,
                                                         .expert_bytes = o->expert_bytes, .progress = o->progress,
                                                         .progress_arg = o->progress_arg },
                              err);
@@ -109,7 +99,7 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
             *err = why;
     }
     rg_checkpoint_close(ckpt);
-    return ok;
+    return ok && rg_drafts_load(&e->drafts, o, e->model, e->tokenizer, e->n_threads, err);
 }
 
 /* What this machine can do at most: from its profile, or else measured if steps are to be kept short. */
@@ -126,17 +116,6 @@ static bool find_roofs(rg_engine *e, const rg_options *o, rg_error *err)
     return rg_roofs_probe(&e->roofs, e->backend, e->n_threads, err);
 }
 
-static bool open_drafter(rg_engine *e, int max_seqs, rg_error *err)
-{
-    if (!e->draft_kind)
-        return true;
-    e->drafter = e->draft_kind->open(&(rg_draft_options){ .n_lanes = max_seqs, .max_draft = e->max_draft,
-                                                          .vocab_size = e->model->config.vocab_size,
-                                                          .max_seq_len = e->max_seq_len },
-                                     err);
-    return e->drafter;
-}
-
 static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_rows, rg_error *err)
 {
     double product_ops_s = rg_roofs_peak(&e->roofs, e->runner->facts.type, e->exact);
@@ -145,7 +124,8 @@ static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_r
                              .max_waiting_ids = o->max_waiting_ids, .max_wait_s = o->max_wait_s,
                              .use_prefixes = !o->no_prefix_cache,
                              .share_prefixes = o->share_prefixes, .static_batching = o->static_batching,
-                             .step_s = o->step_s, .pace = o->pace, .drafter = e->drafter, .max_draft = e->max_draft,
+                             .step_s = o->step_s, .pace = o->pace, .drafter = e->drafts.drafter,
+                             .max_draft = e->drafts.max_draft,
                              .roofs = { e->roofs.read_bytes_s, product_ops_s, e->roofs.f32_ops_s } };
 
     e->loop = rg_loop_new(e->runner, &loop, err);
@@ -155,9 +135,11 @@ static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_r
 /* Rows of drafts in a step, at most; DRAFT_ROWS is more than one draft has. */
 static int draft_rows(const rg_engine *e, int max_seqs)
 {
-    if (!e->max_draft)
+    int32_t each = e->drafts.max_draft;
+
+    if (!each)
         return 0;
-    return max_seqs < DRAFT_ROWS / (e->max_draft + 1) ? max_seqs * e->max_draft : DRAFT_ROWS;
+    return max_seqs < DRAFT_ROWS / (each + 1) ? max_seqs * each : DRAFT_ROWS;
 }
 
 static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
@@ -173,18 +155,20 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
         max_rows = max_seqs;
     if (!find_roofs(e, o, err))
         return false;
-    e->runner = rg_model_runner_new(e->model, &(rg_runner_options){ .backend = e->backend, .n_threads = e->n_threads,
-                                                                    .exact = e->exact,
-                                                                    .max_rows = max_rows,
-                                                                    .max_logits = max_seqs + SCORE_ROWS +
-                                                                                  draft_rows(e, max_seqs),
-                                                                    .max_seqs = max_seqs, .max_seq_len = e->max_seq_len,
-                                                                    .state_bytes = e->state_bytes },
-                                    err);
+    e->pool = rg_pool_new(e->n_threads, err);
+    if (!e->pool)
+        return false;
+    size_t for_drafts = (size_t)(rg_drafts_share(&e->drafts, e->model) * (double)e->state_bytes);
+    rg_runner_options r = { .backend = e->backend, .n_threads = e->n_threads, .exact = e->exact, .max_rows = max_rows,
+                            .max_logits = max_seqs + SCORE_ROWS + draft_rows(e, max_seqs), .max_seqs = max_seqs,
+                            .max_seq_len = e->max_seq_len, .state_bytes = e->state_bytes - for_drafts,
+                            .pool = e->pool };
+    e->runner = rg_model_runner_new(e->model, &r, err);
     if (!e->runner)
         return false;
-    e->max_seq_len = e->runner->max_seq_len;
-    return open_drafter(e, max_seqs, err) && open_loop(e, o, max_seqs, max_rows, err);
+    r.max_seq_len = e->max_seq_len = e->runner->max_seq_len;
+    r.state_bytes = for_drafts;
+    return rg_drafts_open(&e->drafts, &r, e->model, err) && open_loop(e, o, max_seqs, max_rows, err);
 }
 
 rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err)
@@ -197,7 +181,7 @@ rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err)
     e->lock_made = !pthread_mutex_init(&e->grammar_lock, NULL);
     if (!e->lock_made)
         rg_fail_memory(err, 0);
-    if (e->lock_made && choose_cpu(e, &o, err) && choose_draft(e, &o, err) && open_model(e, path, &o, err) &&
+    if (e->lock_made && choose_cpu(e, &o, err) && open_model(e, path, &o, err) &&
         open_runner(e, &o, err))
         return e;
     rg_close(e);
@@ -209,8 +193,9 @@ void rg_close(rg_engine *e)
     if (!e)
         return;
     rg_loop_free(e->loop);
-    rg_drafter_close(e->drafter);
+    rg_drafts_close(&e->drafts);
     rg_model_runner_free(e->runner);
+    rg_pool_free(e->pool);
     rg_grammar_cache_free(e->grammars);
     rg_grammar_vocab_free(e->grammar_vocab);
     if (e->lock_made)
@@ -234,7 +219,8 @@ rg_info rg_engine_info(const rg_engine *e)
                       .embed_refusal = c->embedding.refusal, .embed_sizes = c->embedding.sizes,
                       .n_embed_sizes = c->embedding.n_sizes, .sampling = c->sampling,
                       .n_unused_tensors = e->model->n_unused,
-                      .draft = e->draft_kind ? e->draft_kind->name : "none" };
+                      .draft = e->drafts.kind ? e->drafts.kind->name : "none",
+                      .draft_path = e->drafts.path };
 }
 
 rg_stats rg_engine_stats(const rg_engine *e)
@@ -451,7 +437,7 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
     rg_request_model m = { .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len, .dim = c->dim,
                            .spelling = e->tokenizer ? rg_tokenizer_spelling(e->tokenizer) : NULL,
                            .eos_ids = c->eos_ids, .n_eos = c->n_eos, .config = c,
-                           .max_draft = e->max_draft };
+                           .max_draft = e->drafts.max_draft };
     if (params->embed == RG_POOLING_MODEL && !c->embedding.pooling)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s", c->embedding.refusal), NULL;
     if (params->embed == RG_POOLING_MODEL)

@@ -4,7 +4,15 @@
 #include <stdio.h>
 #include <unistd.h>
 
-rg_options cli_engine_options(const cli_engine *v, const cli_common *common)
+/* MODEL as in cli_find_model; anything else as it is. */
+static const char *find_draft(cli_engine *v)
+{
+    bool is_model = v->draft && cli_find_model(v->draft, v->draft_path, sizeof v->draft_path, NULL);
+
+    return is_model ? v->draft_path : v->draft;
+}
+
+rg_options cli_engine_options(cli_engine *v, const cli_common *common)
 {
     rg_options o = rg_options_default();
 
@@ -16,7 +24,7 @@ rg_options cli_engine_options(const cli_engine *v, const cli_common *common)
     o.max_seq_len = v->ctx;
     o.max_seqs = v->max_seqs;
     o.pack_cache = v->pack_cache;
-    o.draft = v->draft;
+    o.draft = find_draft(v);
     o.max_draft = v->draft_max;
     o.expert_bytes = v->expert_memory;
     o.profile_folder = cli_profile_folder;

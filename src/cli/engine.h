@@ -9,6 +9,7 @@ typedef struct cli_engine {
     size_t kv_memory, expert_memory;
     const char *kv_type, *pack_cache, *draft;
     char path[1024]; /* of the model, once it is found */
+    char draft_path[1024]; /* of the one that drafts, if one does */
 } cli_engine;
 
 #define CLI_ENGINE_OPTIONS(v)                                                                                          \
@@ -17,12 +18,13 @@ typedef struct cli_engine {
       "memory for the sequences' state (default: half of what is free)" },                                             \
     { "--max-seqs", CLI_INT, &(v).max_seqs, "N", "sequences that run at once", 1, 65536 },                             \
     CLI_PACK_CACHE_OPTION((v).pack_cache), CLI_EXPERT_MEMORY_OPTION((v).expert_memory),                                \
-    { "--draft", CLI_STRING, &(v).draft, "HOW", "ids guessed ahead and checked together: none or ngram" },             \
+    { "--draft", CLI_STRING, &(v).draft, "HOW",                                                                        \
+      "guess ids ahead and check them together: none, auto, ngram, or by a MODEL (default: none)" },                   \
     { "--draft-max", CLI_INT, &(v).draft_max, "K", "ids guessed at once, at most", 1, RG_DRAFT_PLACES },               \
     CLI_KV_TYPE_OPTION((v).kv_type, CLI_KV_AS_WEIGHTS)
 
 /* Options as the flags say, to be added to. */
-rg_options cli_engine_options(const cli_engine *v, const cli_common *common);
+rg_options cli_engine_options(cli_engine *v, const cli_common *common);
 
 /* The engine of the model that was named first, or of the shipped one. */
 rg_engine *cli_engine_open(cli_engine *v, const cli_args *a, rg_error *err);

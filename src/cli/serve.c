@@ -132,7 +132,7 @@ static void tell_progress(void *arg, const char *what, double done)
     cli_progress(o->quiet ? arg : NULL, what, done);
 }
 
-static rg_engine *open_engine(const serve_options *o, rg_server *s, const char *path, rg_error *err)
+static rg_engine *open_engine(serve_options *o, rg_server *s, const char *path, rg_error *err)
 {
     opening_for progress = { s, o->args.common.quiet };
     rg_options e = cli_engine_options(&o->engine, &o->args.common);

@@ -425,14 +425,15 @@ static int32_t first_of(const rg_seq *q)
 void rg_seq_advance(rg_states *s, rg_seq *q, int32_t n_rows, int32_t n_draft, const int32_t *tokens)
 {
     RG_ASSERT(n_draft >= 0 && n_draft <= n_rows && n_draft <= most_drafts(s));
-    RG_ASSERT(q->length == q->committed && blocks_for(first_of(q) + n_rows) <= q->n_blocks);
+    RG_ASSERT(q->length == q->committed || (n_draft == n_rows && !s->has_recurrent));
+    RG_ASSERT(blocks_for(first_of(q) + n_rows) <= q->n_blocks);
     RG_ASSERT(!q->scratch || !n_draft);
     if (q->scratch)
         return;
     if (n_rows)
         q->n_replay = 0;
     q->length += n_rows;
-    commit_to(s, q, q->length - n_draft, tokens);
+    commit_to(s, q, q->committed + n_rows - n_draft, tokens);
 }
 
 /* Row i was put at slots[i] and belongs at committed + i.  Slots rise and never lie below their row's place, so a move

@@ -45,7 +45,8 @@ int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, 
 /* Make room to write positions [length, upto): new blocks, and copies of what is shared. */
 bool rg_seq_grow(rg_states *s, rg_seq *q, int32_t upto);
 /* After a step that computed rows [length, length + n_rows), the last n_draft of them drafts.  Sets length; commits the
- * others.  tokens: the sequence's ids from 0, so that full blocks can be published (NULL: publish nothing). */
+ * others.  Where nothing is kept per sequence, drafts may follow drafts: then all n_rows are some.  tokens: the
+ * sequence's ids from 0, so that full blocks can be published (NULL: publish nothing). */
 void rg_seq_advance(rg_states *s, rg_seq *q, int32_t n_rows, int32_t n_draft, const int32_t *tokens);
 /* Accept the first n drafts and forget the rest: committed += n, length = committed.  A tree's accepted path: slots[i]
  * is where its i-th row was put (NULL: in place). */

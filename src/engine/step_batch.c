@@ -140,6 +140,11 @@ void rg_step_batch_want_draws(rg_step_batch *l, int32_t n_draft)
         want_logits(l, l->batch.n_rows - n_draft + node, node);
 }
 
+void rg_step_batch_want_last(rg_step_batch *l)
+{
+    want_logits(l, l->batch.n_rows - 1, RG_AFTER_LAST);
+}
+
 void rg_step_batch_want_hidden(rg_step_batch *l, rg_rows run)
 {
     rg_batch *b = &l->batch;

@@ -48,6 +48,8 @@ void rg_step_batch_add(rg_step_batch *l, const rg_states *s, const rg_seq *q, co
  * that ids are drawn from, after its last id and after each node of the draft; hidden states of a run of rows. */
 void rg_step_batch_want_scores(rg_step_batch *l, int32_t first, int32_t n);
 void rg_step_batch_want_draws(rg_step_batch *l, int32_t n_draft);
+/* Of the last row alone. */
+void rg_step_batch_want_last(rg_step_batch *l);
 void rg_step_batch_want_hidden(rg_step_batch *l, rg_rows run);
 
 /* After the step: some rows of the i-th span could not be computed. */

@@ -63,6 +63,7 @@ typedef struct rg_runner_options {
     int max_rows, max_logits; /* of one step */
     int max_seqs, max_seq_len; /* the runner's own max_seq_len may come out less */
     size_t state_bytes;       /* memory for state, shared out over the groups, with what hands it out */
+    rg_pool *pool;            /* its threads, n_threads at least, borrowed; NULL: threads of its own */
     const rg_reader *(*wrap)(void *arg, const rg_reader *inner); /* a reader around the computing one; may be NULL */
     void *wrap_arg;
 } rg_runner_options;

@@ -263,7 +263,7 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
     r->base.store = rg_store_new(&m->state, n_blocks, o->backend, err);
     if (!r->base.store)
         goto fail;
-    r->pool = rg_pool_new(o->n_threads, err);
+    r->pool = o->pool ? o->pool : rg_pool_new(o->n_threads, err);
     r->computing = r->pool ? o->backend->open(o->backend, &sizes, err) : NULL;
     if (!r->computing)
         goto fail;
@@ -284,7 +284,8 @@ void rg_model_runner_free(rg_runner *self)
     if (!r)
         return;
     r->o.backend->close(r->computing);
-    rg_pool_free(r->pool);
+    if (!r->o.pool)
+        rg_pool_free(r->pool);
     rg_store_free(r->base.store);
     if (r->arena)
         r->o.backend->memory_free(r->arena, r->base.arena_bytes);

@@ -1,11 +1,13 @@
 /* test_drafts.c -- drafts change no answer: ids, log-probabilities and texts are the same with every drafter and without
  * one, on every architecture, for several answers at once. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "support/test.h"
 
 #define TALES RG_SOURCE_DIR "/models/tales-1m"
+#define LARGE RG_SOURCE_DIR "/models/tales-7m"
 
 enum { MAX_IDS = 96, MAX_TOPS = 2, N_PROMPT = 40, MAX_SAMPLES = 3, N_REQUESTS = 4 };
 
@@ -23,6 +25,7 @@ typedef struct answers {
     rg_usage usage[N_REQUESTS];
 } answers;
 
+/* draft: a kind of drafter, or the path of a model that drafts. */
 static rg_engine *open_with(const char *model, const char *draft, int32_t max_draft)
 {
     rg_options o = rg_options_default();
@@ -35,7 +38,7 @@ static rg_engine *open_with(const char *model, const char *draft, int32_t max_dr
     o.max_draft = max_draft;
     rg_engine *e = rg_open(model, &o, &err);
     assert_ok(e, err);
-    assert_string_equal(rg_engine_info(e).draft, draft ? draft : "none");
+    assert_string_equal(rg_engine_info(e).draft, draft && *draft == '/' ? "model" : draft ? draft : "none");
     return e;
 }
 
@@ -106,15 +109,15 @@ static answers *ask_all(rg_engine *e)
     return all;
 }
 
-static void check_golden(const char *folder)
+/* With this drafter the answers are the same, and so is what is said about them. */
+static rg_stats check_draft(const char *model, const char *draft, const answers *want)
 {
-    const char *path = test_data(folder);
-    rg_engine *plain = open_with(path, NULL, 0), *drafting = open_with(path, "ngram", 0);
-    answers *want = ask_all(plain), *got = ask_all(drafting), *again = ask_all(drafting);
-    rg_stats s = rg_engine_stats(drafting);
+    rg_engine *e = open_with(model, draft, 0);
+    answers *got = ask_all(e), *again = ask_all(e);
+    rg_stats s = rg_engine_stats(e);
 
-    check_same(folder, want, got);
-    check_same(folder, want, again);
+    check_same(model, want, got);
+    check_same(model, want, again);
     for (int k = 0; k < N_REQUESTS; k++) {
         const rg_usage *u = &got->usage[k];
         int n = 0;
@@ -126,12 +129,30 @@ static void check_golden(const char *folder)
         assert_int_equal(want->usage[k].n_drafted, 0);
     }
     if (s.n_draft_accepted == 0 || s.n_draft_accepted > s.n_draft_rows || s.draft_accepted_at[0] < s.draft_accepted_at[1])
-        fail_msg("%s: %d drafts accepted of %d", folder, (int)s.n_draft_accepted, (int)s.n_draft_rows);
-    rg_close(plain);
-    rg_close(drafting);
-    free(want);
+        fail_msg("%s: %d drafts accepted of %d", model, (int)s.n_draft_accepted, (int)s.n_draft_rows);
+    rg_close(e);
     free(got);
     free(again);
+    return s;
+}
+
+/* Its own draft is a model that agrees with it everywhere. */
+static void check_golden(const char *folder)
+{
+    char path[512];
+    rg_engine *plain;
+    answers *want;
+    rg_stats s;
+
+    snprintf(path, sizeof path, "%s", test_data(folder));
+    plain = open_with(path, NULL, 0);
+    want = ask_all(plain);
+    check_draft(path, "ngram", want);
+    s = check_draft(path, path, want);
+    if (s.n_draft_accepted != s.n_draft_rows)
+        fail_msg("%s: %d drafts accepted of %d", path, (int)s.n_draft_accepted, (int)s.n_draft_rows);
+    rg_close(plain);
+    free(want);
 }
 
 /* Of architectures that are made of the same parts, some suffice. */
@@ -219,6 +240,46 @@ static void drafts_keep_to_grammars_and_stops(void **state)
     free(a);
 }
 
+/* The shipped model with the shipped draft, which its folder names. */
+static void a_smaller_model_drafts(void **state)
+{
+    rg_engine *plain = open_with(LARGE, NULL, 0);
+    answers *want = ask_all(plain), *got;
+    rg_options o = rg_options_default();
+    rg_error err = { 0 };
+
+    (void)state;
+    check_draft(LARGE, TALES, want);
+    o.draft = "auto";
+    rg_engine *e = rg_open(LARGE, &o, &err);
+    assert_ok(e, err);
+    assert_string_equal(rg_engine_info(e).draft, "model");
+    assert_non_null(strstr(rg_engine_info(e).draft_path, "tales-1m"));
+    got = ask_all(e);
+    check_same("auto", want, got);
+    rg_close(e);
+    e = rg_open(TALES, &o, &err); /* nothing drafts for the smallest */
+    assert_ok(e, err);
+    assert_string_equal(rg_engine_info(e).draft, "none");
+    rg_close(e);
+    rg_close(plain);
+    free(want);
+    free(got);
+}
+
+static void refuse(const char *model, const char *draft, const char *why)
+{
+    rg_options o = rg_options_default();
+    rg_error err = { 0 };
+
+    o.draft = draft;
+    o.kv_bytes = (size_t)64 << 20;
+    if (rg_open(model, &o, &err))
+        fail_msg("%s took %s", model, draft);
+    if (!strstr(err.text, why))
+        fail_msg("%s: %s", why, err.text);
+}
+
 static void refusals_are_clear(void **state)
 {
     rg_options o = rg_options_default();
@@ -229,6 +290,10 @@ static void refusals_are_clear(void **state)
     assert_null(rg_open(TALES, &o, &err));
     assert_non_null(strstr(err.text, "no-such-drafter"));
     assert_non_null(strstr(err.text, "ngram"));
+    refuse(TALES, RG_TEST_DATA "/stories260K.gguf", "512 ids cannot draft for one of 4096");
+    refuse(TALES, RG_TEST_DATA "/llama", "no tokenizer");
+    refuse(RG_TEST_DATA "/llama", TALES, "no tokenizer");
+    refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/speculation", "no config.json");
     o.draft = "ngram";
     o.max_draft = RG_DRAFT_PLACES + 1;
     assert_null(rg_open(TALES, &o, &err));
@@ -244,6 +309,7 @@ int main(int argc, char **argv)
 #undef GOLDEN
 #undef WHOLE
         cmocka_unit_test(drafts_keep_to_grammars_and_stops),
+        cmocka_unit_test(a_smaller_model_drafts),
         cmocka_unit_test(refusals_are_clear),
     };
 

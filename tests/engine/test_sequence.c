@@ -370,13 +370,15 @@ static void do_step(world *w, int i)
         rg_rng_below(&w->g, 3) ? 1 + (int32_t)rg_rng_below(&w->g, 14) : 1 + (int32_t)rg_rng_below(&w->g, 200);
     int32_t n_draft = rg_rng_below(&w->g, 2) ? 0 : (int32_t)rg_rng_below(&w->g, MAX_TREE);
     int family = i % 2;
-    bool tree = !w->has_recurrent && rg_rng_below(&w->g, 2);
+    bool more_drafts = q->length > q->committed, tree = !w->has_recurrent && !more_drafts && rg_rng_below(&w->g, 2);
     rg_span span = { 0 };
 
     if (q->swapped && !rg_seq_swap_in(w->states, q))
         return;
-    if (q->length > q->committed || q->length + n_rows > MAX_LEN)
+    if ((more_drafts && w->has_recurrent) || q->length + n_rows > MAX_LEN)
         return;
+    if (more_drafts) /* drafts after drafts */
+        n_draft = n_rows = n_rows < MAX_TREE ? n_rows : MAX_TREE;
     n_draft = n_draft < n_rows ? n_draft : n_rows;
     if (w->has_recurrent && rg_rng_below(&w->g, 2)) { /* to where a snapshot may be kept */
         n_rows = RG_BLOCK - q->length % RG_BLOCK;
@@ -395,7 +397,7 @@ static void do_step(world *w, int i)
     recur(w, q, &span, p->ids);
     rg_seq_advance(w->states, q, n_rows, n_draft, p->ids);
     p->length += n_rows;
-    p->committed = p->length - n_draft;
+    p->committed += n_rows - n_draft;
     if (tree && n_draft)
         do_tree(w, i, n_draft);
     w->n_done[2]++;

@@ -13,6 +13,7 @@
 #define RG_ENGINE_DRAFT_DRAFT_H
 
 #include "engine/request.h"
+#include "model/runner.h"
 
 /* The tree of one answer: its nodes are ids, children after their parents. */
 typedef struct rg_draft_tree {
@@ -82,11 +83,13 @@ typedef struct rg_draft_options {
     int32_t n_lanes;
     int32_t max_draft;      /* nodes of a tree at most, 1 .. RG_MAX_DRAFT */
     int32_t vocab_size, max_seq_len;
+    rg_runner *runner;      /* borrowed: of a model to draft with; NULL: none is needed */
 } rg_draft_options;
 
 struct rg_draft_kind {
     const char *name; /* as --draft has it */
     int32_t max_draft; /* nodes of a tree where nothing else is asked for */
+    bool has_model;    /* it needs a runner */
     rg_drafter *(*open)(const rg_draft_options *o, rg_error *err); /* NULL and *err: refused, or no memory */
 };
 

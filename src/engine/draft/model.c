@@ -1,0 +1,275 @@
+/* model.c -- a smaller model of the same vocabulary drafts (Leviathan et al. 2023; Chen et al. 2023).
+ *
+ * It has sequences of its own, one for each lane, which follow the answers: what it computed for drafts that turned out
+ * right is kept, the rest is forgotten.  A call first computes the ids that it has not seen yet, and then one id of
+ * each draft in every step.  It draws as the model will, with the same rules and the same noise: where the two models
+ * agree about an id's place in the race, they draw the same id. */
+#include <math.h> /* INFINITY */
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/draft/draft.h"
+#include "engine/draw.h"
+#include "engine/step_batch.h"
+
+enum { DEPTH = 5 };
+
+extern const rg_draft_kind rg_draft_model;
+
+typedef struct follower { /* of one lane */
+    rg_seq *seq;
+    int32_t n_fed;             /* ids of the draft whose rows seq has as drafts */
+    int32_t fed[RG_MAX_DRAFT];
+} follower;
+
+typedef struct small_model {
+    rg_drafter d; /* first */
+    rg_runner *runner;
+    rg_states *states;
+    rg_sample_scratch *scratch;
+    int32_t vocab_size; /* of the model that is drafted for */
+    int32_t n_lanes;
+    follower *lanes;    /* [n_lanes] */
+    rg_step_batch rows;
+    /* A step: */
+    const rg_draft_ask **at; /* [n_lanes] whose span is which */
+    const rg_draft_ask **drafting; /* [n_lanes] those that go on */
+    int32_t *drawn;          /* [n_lanes] by span */
+    float *wide;             /* [n_threads][vocab_size] logits, where the two sizes differ; NULL */
+} small_model;
+
+/* ---- one step ---------------------------------------------------------------------------------------------------- */
+
+/* Logits of as many ids as the other model has: padding beyond the vocabulary differs between sizes of a model. */
+static float *widen(small_model *m, int thread, float *logits)
+{
+    int32_t own = m->runner->vocab_size, n = m->vocab_size;
+    float *to;
+
+    if (!m->wide || own >= n)
+        return logits;
+    to = m->wide + (size_t)thread * (size_t)n;
+    memcpy(to, logits, (size_t)own * sizeof *logits);
+    for (int32_t i = own; i < n; i++)
+        to[i] = -INFINITY;
+    return to;
+}
+
+static void draw(void *arg, int thread, int i, float *logits)
+{
+    small_model *m = arg;
+    int32_t span = m->rows.wanted[i].span;
+    const rg_draft_ask *a = m->at[span];
+    rg_draw_place place = { .request = a->request, .sample = a->sample, .draft = a->draft->id, .n_draft = a->draft->n,
+                            .guess = true };
+
+    m->drawn[span] = rg_draw(m->scratch, thread, &place, widen(m, thread, logits)).id;
+}
+
+/* Compute the rows that are laid out, and keep the first n_rows of each span for good. */
+static void step(small_model *m)
+{
+    m->runner->step(m->runner, &m->rows.batch, &(rg_sink){ .logits = draw, .arg = m });
+    for (int i = 0; i < m->rows.batch.n_spans; i++) {
+        const rg_span *span = &m->rows.spans[i];
+        const rg_draft_ask *a = m->at[i];
+
+        rg_seq_advance(m->states, m->lanes[a->lane].seq, span->n_rows, span->n_draft, a->ids);
+    }
+}
+
+/* ---- following --------------------------------------------------------------------------------------------------- */
+
+/* Keep the state of the drafted ids that the answer has come to. */
+static void settle(small_model *m, const rg_draft_ask *a)
+{
+    follower *f = &m->lanes[a->lane];
+    rg_seq *q = f->seq;
+    int32_t n = 0;
+
+    while (n < f->n_fed && q->committed + n < a->n_ids && f->fed[n] == a->ids[q->committed + n])
+        n++;
+    if (q->length > q->committed)
+        rg_seq_commit(m->states, q, n, NULL, a->ids);
+    f->n_fed = 0;
+    if (q->length)
+        return;
+    q->rope = a->request->rope;
+    q->salt = a->request->salt ^ a->request->tenant;
+    rg_seq_match(m->states, q, a->ids, a->n_ids, NULL);
+}
+
+static bool is_recurrent(const small_model *m)
+{
+    return rg_states_keep_chains(m->states);
+}
+
+static void forget(rg_drafter *d, int32_t lane)
+{
+    small_model *m = (small_model *)d;
+
+    rg_seq_release(m->states, m->lanes[lane].seq, NULL);
+    m->lanes[lane].n_fed = 0;
+}
+
+/* A span of rows that are certain; *left: rows that the step may still have.  True: the answer's last id is among
+ * them. */
+static bool add_certain(small_model *m, const rg_draft_ask *a, int32_t *left)
+{
+    rg_seq *q = m->lanes[a->lane].seq;
+    int32_t n = a->n_ids - q->length, most = n < *left ? n : *left;
+    bool all = most == n;
+
+    if (most < 1)
+        return false;
+    if (!rg_seq_grow(m->states, q, q->length + most)) {
+        forget(&m->d, a->lane); /* others need the room; it begins anew when it can */
+        return false;
+    }
+    *left -= most;
+    m->at[m->rows.batch.n_spans] = a;
+    rg_step_batch_add(&m->rows, m->states, q, a->ids, most, NULL);
+    if (all)
+        rg_step_batch_want_last(&m->rows);
+    return all;
+}
+
+/* A span of the draft's last id; a recurrent state cannot go back, and so takes the whole draft again. */
+static bool add_drafted(small_model *m, const rg_draft_ask *a)
+{
+    follower *f = &m->lanes[a->lane];
+    rg_draft_tree last = { .n = 1, .id = { a->draft->id[a->draft->n - 1] }, .parent = { -1 } };
+    const rg_draft_tree *rows = is_recurrent(m) ? a->draft : &last;
+
+    if (is_recurrent(m))
+        rg_seq_rollback(m->states, f->seq, f->seq->committed);
+    if (!rg_seq_grow(m->states, f->seq, f->seq->length + rows->n))
+        return false;
+    m->at[m->rows.batch.n_spans] = a;
+    rg_step_batch_add(&m->rows, m->states, f->seq, a->ids, 0, rows);
+    rg_step_batch_want_last(&m->rows);
+    f->fed[f->n_fed++] = a->draft->id[a->draft->n - 1];
+    return true;
+}
+
+/* The draft gets the id that was drawn for it.  True: it may have more. */
+static bool take(const small_model *m, const rg_draft_ask *a, int32_t span)
+{
+    int32_t id = m->drawn[span];
+
+    if (id < 0 || a->draft->n == a->depth)
+        return false;
+    rg_draft_add(a->draft, a->draft->n - 1, id);
+    return a->draft->n < a->depth;
+}
+
+static bool propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
+{
+    small_model *m = (small_model *)d;
+    int32_t left = m->rows.max_rows, n_drafting = 0, n_left;
+
+    rg_step_batch_begin(&m->rows);
+    for (int32_t i = 0; i < n; i++) {
+        const rg_draft_ask *a = &asks[i];
+
+        if (a->n_ids + a->depth > m->runner->max_seq_len ||
+            !rg_draw_prepare(m->scratch, &a->request->samples[a->sample]))
+            continue;
+        settle(m, a);
+        if (add_certain(m, a, &left))
+            m->drafting[n_drafting++] = a;
+    }
+    while (m->rows.batch.n_spans) {
+        step(m);
+        n_left = 0;
+        for (int32_t i = 0; i < m->rows.batch.n_logits; i++) {
+            int32_t span = m->rows.wanted[i].span;
+            const rg_draft_ask *a = m->at[span];
+
+            if (take(m, a, span))
+                m->drafting[n_left++] = a;
+        }
+        rg_step_batch_begin(&m->rows);
+        for (int32_t i = 0; i < n_left; i++)
+            add_drafted(m, m->drafting[i]);
+    }
+    return true;
+}
+
+/* Others may find what is known of this answer's ids. */
+static void end(rg_drafter *d, int32_t lane, const int32_t *ids, int32_t n_ids, uint64_t tenant)
+{
+    small_model *m = (small_model *)d;
+    follower *f = &m->lanes[lane];
+
+    (void)tenant;
+    rg_seq_rollback(m->states, f->seq, f->seq->committed);
+    rg_seq_release(m->states, f->seq, f->seq->committed <= n_ids ? ids : NULL);
+    f->n_fed = 0;
+}
+
+/* ---- opening and closing ----------------------------------------------------------------------------------------- */
+
+static void close_it(rg_drafter *d)
+{
+    small_model *m = (small_model *)d;
+
+    for (int32_t i = 0; m->lanes && m->states && i < m->n_lanes; i++)
+        rg_seq_free(m->states, m->lanes[i].seq);
+    rg_free(m->lanes);
+    rg_states_free(m->states);
+    rg_sample_scratch_free(m->scratch);
+    rg_step_batch_fini(&m->rows);
+    rg_free(m->at);
+    rg_free(m->drafting);
+    rg_free(m->drawn);
+    rg_free(m->wide);
+    rg_free(m);
+}
+
+static bool build(small_model *m, const rg_draft_options *o, rg_error *err)
+{
+    const rg_runner *r = o->runner;
+    size_t n = (size_t)o->n_lanes, n_wide = 0;
+
+    if (r->vocab_size < o->vocab_size && !rg_mul((size_t)r->n_threads, (size_t)o->vocab_size, &n_wide))
+        return rg_fail_memory(err, SIZE_MAX);
+    m->lanes = rg_array(n, sizeof *m->lanes);
+    m->at = rg_array(n, sizeof *m->at);
+    m->drafting = rg_array(n, sizeof *m->drafting);
+    m->drawn = rg_array(n, sizeof *m->drawn);
+    m->wide = n_wide ? rg_array(n_wide, sizeof *m->wide) : NULL;
+    if (!m->lanes || !m->at || !m->drafting || !m->drawn || (n_wide && !m->wide))
+        return rg_fail_memory(err, n * sizeof *m->lanes);
+    memset(m->lanes, 0, n * sizeof *m->lanes);
+    m->states = rg_states_new(r->spec, r->store, true, err);
+    m->scratch = m->states ? rg_sample_scratch_new(r->n_threads, o->vocab_size, err) : NULL;
+    if (!m->scratch || !rg_step_batch_init(&m->rows, o->n_lanes, r->max_rows, r->max_logits, false, err))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        m->lanes[i].seq = rg_seq_new(m->states, r->max_seq_len, 0, err);
+        if (!m->lanes[i].seq)
+            return false;
+    }
+    return true;
+}
+
+static rg_drafter *open_it(const rg_draft_options *o, rg_error *err)
+{
+    small_model *m = rg_zalloc(sizeof *m);
+
+    if (!m)
+        return rg_fail_memory(err, sizeof *m), NULL;
+    RG_ASSERT(o->runner && o->runner->max_logits >= o->n_lanes && o->runner->max_rows >= o->n_lanes);
+    m->d = (rg_drafter){ .kind = &rg_draft_model, .depth = o->max_draft, .propose = propose, .begin = forget,
+                         .end = end, .close = close_it };
+    m->runner = o->runner;
+    m->vocab_size = o->vocab_size;
+    m->n_lanes = o->n_lanes;
+    if (build(m, o, err))
+        return &m->d;
+    close_it(&m->d);
+    return NULL;
+}
+
+const rg_draft_kind rg_draft_model = { .name = "model", .max_draft = DEPTH, .has_model = true, .open = open_it };
