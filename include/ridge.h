@@ -144,6 +144,10 @@ typedef enum rg_remasking {   /* which masks are filled in first: those whose ca
 
 typedef enum rg_diffusion_cache { RG_CACHE_NONE, RG_CACHE_PREFIX, RG_CACHE_DUAL } rg_diffusion_cache;
 
+/* By the words above ("low_confidence" ...), and by "none", "prefix", "dual"; -1: there is no such word. */
+RG_API int rg_remasking_find(const char *word);
+RG_API int rg_diffusion_cache_find(const char *word);
+
 typedef struct rg_diffusion_params {
     int32_t steps;            /* of the whole answer, or of each block where blocks are the model's; 0: a mask a step */
     int32_t block;            /* positions of a block, where it is not the model's; 0: the whole answer */
@@ -151,6 +155,7 @@ typedef struct rg_diffusion_params {
     float cfg_scale;          /* classifier-free guidance: how far from the answer without the prompt; 0: off */
     float threshold;          /* confidence from which on masks are filled in at once; 0: off */
     rg_diffusion_cache cache; /* Fast-dLLM's approximations: other answers than without.  Off by default */
+    bool trace;               /* keep the ids after each evaluation of the model (rg_request_trace) */
 } rg_diffusion_params;
 
 typedef struct rg_params {
@@ -432,6 +437,11 @@ typedef struct rg_prompt_logprob {
  * rg_params.prompt_logprobs was not set, or it is not computed yet.  All are computed before the first event of the
  * request, unless it is cancelled or its deadline passes first; a result never changes. */
 RG_API bool rg_request_prompt_logprob(const rg_request *request, int32_t position, rg_prompt_logprob *out);
+
+/* The ids of prompt and answer of a sample after the k-th evaluation of a diffusion model, in which masks that are left
+ * have the mask's id: *n of them, valid until rg_request_close.  NULL: there is no such evaluation yet, or
+ * rg_params.diffusion.trace was not set. */
+RG_API const int32_t *rg_request_trace(const rg_request *request, int32_t sample, int32_t k, int32_t *n);
 
 RG_API void rg_request_close(rg_request *request); /* NULL is fine */
 

@@ -22,6 +22,7 @@
 enum {
     CHAT_BYTES = 1 << 28, /* of a rendered conversation */
     DRAFT_ROWS = 128,     /* rows of drafts in a step: a draft for each of many sequences, or a few long ones */
+    FILL_LOGIT_BYTES = 256 << 20, /* of the logits of masks in a step of a diffusion model */
     SCORE_ROWS = 16,      /* rows of logits beyond one for each sequence: for prompts whose ids are scored */
 };
 
@@ -142,6 +143,26 @@ static int draft_rows(const rg_engine *e, int max_seqs)
     return max_seqs < DRAFT_ROWS / (each + 1) ? max_seqs * each : DRAFT_ROWS;
 }
 
+/* Rows of a step whose logits may be wanted.  A diffusion model wants those of all masks of a block. */
+static int logit_rows(const rg_engine *e, int max_seqs, int max_rows)
+{
+    const rg_config *c = &e->model->config;
+    int n = max_seqs + SCORE_ROWS + draft_rows(e, max_seqs);
+    int most = FILL_LOGIT_BYTES / (int)sizeof(float) / c->vocab_size;
+
+    if (c->diffusion.mask_id < 0)
+        return n;
+    most = most < max_rows ? most : max_rows;
+    return most > n ? most : n;
+}
+
+/* Drafts continue a text, which diffusion models do not. */
+static bool check_draft(const rg_engine *e, rg_error *err)
+{
+    return !e->drafts.kind || e->model->config.diffusion.mask_id < 0 ||
+           rg_fail(err, RG_E_UNSUPPORTED, "a diffusion model fills in its answers, and takes no drafts");
+}
+
 static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
 {
     const rg_config *c = &e->model->config;
@@ -160,7 +181,7 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
         return false;
     size_t for_drafts = (size_t)(rg_drafts_share(&e->drafts, e->model) * (double)e->state_bytes);
     rg_runner_options r = { .backend = e->backend, .n_threads = e->n_threads, .exact = e->exact, .max_rows = max_rows,
-                            .max_logits = max_seqs + SCORE_ROWS + draft_rows(e, max_seqs), .max_seqs = max_seqs,
+                            .max_logits = logit_rows(e, max_seqs, max_rows), .max_seqs = max_seqs,
                             .max_seq_len = e->max_seq_len, .state_bytes = e->state_bytes - for_drafts,
                             .pool = e->pool };
     e->runner = rg_model_runner_new(e->model, &r, err);
@@ -181,7 +202,7 @@ rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err)
     e->lock_made = !pthread_mutex_init(&e->grammar_lock, NULL);
     if (!e->lock_made)
         rg_fail_memory(err, 0);
-    if (e->lock_made && choose_cpu(e, &o, err) && open_model(e, path, &o, err) &&
+    if (e->lock_made && choose_cpu(e, &o, err) && open_model(e, path, &o, err) && check_draft(e, err) &&
         open_runner(e, &o, err))
         return e;
     rg_close(e);
@@ -437,7 +458,9 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
     rg_request_model m = { .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len, .dim = c->dim,
                            .spelling = e->tokenizer ? rg_tokenizer_spelling(e->tokenizer) : NULL,
                            .eos_ids = c->eos_ids, .n_eos = c->n_eos, .config = c,
-                           .max_draft = e->drafts.max_draft };
+                           .max_draft = e->drafts.max_draft, .sees = c->sees,
+                           .diffusion = c->diffusion.mask_id < 0 ? NULL : &c->diffusion,
+                           .max_rows = e->runner->max_rows, .max_logits = e->runner->max_logits };
     if (params->embed == RG_POOLING_MODEL && !c->embedding.pooling)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s", c->embedding.refusal), NULL;
     if (params->embed == RG_POOLING_MODEL)
@@ -464,6 +487,40 @@ int rg_poll(rg_request *r, rg_token *token)
 void rg_cancel(rg_request *r)
 {
     atomic_store(&r->cancelled, true);
+}
+
+int rg_remasking_find(const char *word)
+{
+    static const char *const words[] = {
+        [RG_REMASKING_CONFIDENCE] = "low_confidence", [RG_REMASKING_ENTROPY] = "entropy",
+        [RG_REMASKING_MARGIN] = "margin",             [RG_REMASKING_SEQUENTIAL] = "sequential",
+        [RG_REMASKING_DYNAMIC] = "dynamic",
+    };
+
+    for (int i = 1; i < (int)RG_LEN(words); i++)
+        if (!strcmp(words[i], word))
+            return i;
+    return -1;
+}
+
+int rg_diffusion_cache_find(const char *word)
+{
+    static const char *const words[] = { "none", "prefix", "dual" };
+
+    for (int i = 0; i < (int)RG_LEN(words); i++)
+        if (!strcmp(words[i], word))
+            return i;
+    return -1;
+}
+
+const int32_t *rg_request_trace(const rg_request *r, int32_t sample, int32_t k, int32_t *n)
+{
+    const rg_fill *f = sample >= 0 && sample < r->params.n_samples ? r->samples[sample].fill : NULL;
+
+    if (!f || !f->trace || k < 0 || k >= atomic_load(&f->n_traced))
+        return NULL;
+    *n = f->d.n;
+    return f->trace + (size_t)k * (size_t)f->d.n;
 }
 
 rg_usage rg_request_usage(const rg_request *r)

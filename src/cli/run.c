@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cli/engine.h"
+#include "cli/filling.h"
 #include "cli/sampling.h"
 
 static const char default_prompt[] = "Once upon a time";
@@ -30,6 +31,7 @@ typedef struct run_options {
     const char *prompt, *file;
     cli_ints ids;
     cli_engine engine;
+    cli_filling filling;
     int32_t n, logprobs, n_samples;
     cli_strings stop;
     bool ignore_eos;
@@ -150,7 +152,24 @@ static void print_draft(cli_json *j, const result *r, const rg_info *info)
     cli_json_close(j);
 }
 
-static bool print_json(const run_options *o, const rg_params *p, const result *r, const rg_info *info)
+/* The ids of prompt and answer after every evaluation of a diffusion model. */
+static void print_trace(cli_json *j, const rg_request *r)
+{
+    const int32_t *ids;
+    int32_t n;
+
+    cli_json_open(j, "trace", '[');
+    for (int32_t k = 0; (ids = rg_request_trace(r, 0, k, &n)); k++) {
+        cli_json_open(j, NULL, '[');
+        for (int32_t i = 0; i < n; i++)
+            cli_json_int(j, NULL, ids[i]);
+        cli_json_close(j);
+    }
+    cli_json_close(j);
+}
+
+static bool print_json(const run_options *o, const rg_params *p, const result *r, const rg_info *info,
+                       const rg_request *request)
 {
     bool has_text = info->has_tokenizer;
 
@@ -178,6 +197,8 @@ static bool print_json(const run_options *o, const rg_params *p, const result *r
     cli_json_float(j, "decode_tok_s", decode_rate(r));
     cli_json_int(j, "cached_tokens", r->usage.n_cached);
     print_draft(j, r, info);
+    if (o->filling.p.trace)
+        print_trace(j, request);
     cli_json_close(j);
     return cli_json_print(j);
 }
@@ -263,16 +284,17 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
     rg_request *request = NULL;
     bool ok = r.answers || rg_fail_memory(err, sizeof *r.answers);
 
-    ok = ok && cli_sampling_finish(&o->sampling, &info.sampling, err) && make_prompt(o, e, &ids, &n_ids, err);
+    ok = ok && cli_sampling_finish(&o->sampling, &info.sampling, err) && cli_filling_finish(&o->filling, err) &&
+         make_prompt(o, e, &ids, &n_ids, err);
     rg_params p = { .prompt = o->ids.given ? o->ids.item : ids, .n_prompt = (int32_t)(o->ids.given ? o->ids.n : n_ids),
                     .max_tokens = o->n, .n_samples = o->n_samples, .sampling = o->sampling.s, .stop = o->stop.item,
-                    .n_stop = o->stop.n };
+                    .n_stop = o->stop.n, .diffusion = o->filling.p };
     p.sampling.n_logprobs = o->logprobs;
     p.sampling.ignore_eos = o->ignore_eos;
     request = ok ? rg_submit(e, &p, err) : NULL;
     ok = request && collect(o, request, &r, err);
     if (ok && o->args.common.json)
-        ok = print_json(o, &p, &r, &info) ||
+        ok = print_json(o, &p, &r, &info, request) ||
              rg_fail(err, RG_E_IO, "run: standard output cannot be written");
     else if (ok)
         print_human(o, e, &p, &r);
@@ -298,6 +320,7 @@ static int run(int argc, char **argv)
         { "--ignore-eos", CLI_FLAG, &o.ignore_eos, NULL, "end tokens are ordinary" },
         CLI_SAMPLING_OPTIONS(o.sampling),
         CLI_ENGINE_OPTIONS(o.engine),
+        CLI_FILLING_OPTIONS(o.filling),
         { NULL },
     };
     rg_error err = { 0 };

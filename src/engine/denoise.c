@@ -150,6 +150,14 @@ bool rg_denoise_next(rg_denoise *d, rg_evaluation *e)
     return true;
 }
 
+void rg_denoise_restart(rg_denoise *d)
+{
+    for (int32_t i = d->from > d->n_prompt ? d->from : d->n_prompt; i < d->upto; i++)
+        d->ids[i] = d->model.mask_id;
+    d->n_evaluations -= d->step + 1; /* the one that was begun is begun again */
+    begin_block(d, d->from);
+}
+
 /* The most confident candidate of a mask, or the first; -1: there is none. */
 static int32_t best_of(const rg_denoise *d, const rg_evaluation *e)
 {

@@ -59,6 +59,8 @@ typedef struct rg_denoise_start {
 void rg_denoise_init(rg_denoise *d, const rg_denoise_start *s);
 /* False: the answer is complete.  Candidates are reset. */
 bool rg_denoise_next(rg_denoise *d, rg_evaluation *e);
+/* Begin the block again, from its masks. */
+void rg_denoise_restart(rg_denoise *d);
 /* The row whose logits belong to a position. */
 static inline int32_t rg_denoise_row(const rg_denoise *d, int32_t position)
 {

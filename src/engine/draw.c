@@ -142,6 +142,30 @@ rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, floa
     return drawn;
 }
 
+void rg_draw_candidate(rg_sample_scratch *s, int thread, const rg_draw_mask *m, float *logits)
+{
+    rg_fill *f = m->request->samples[m->sample].fill;
+    const rg_sampling *sampling = &m->request->params.sampling;
+    rg_history history = { .prompt = m->request->params.prompt, .n_prompt = m->request->params.n_prompt };
+    rg_sample_key key = { .seed = sampling->seed, .sample = m->sample, .draw = f->d.n_evaluations,
+                          .position = m->position };
+    thread_scratch *own = &s->of[thread];
+    int32_t id;
+
+    if (!rg_all_finite(logits, s->vocab_size)) {
+        atomic_store(&m->request->not_finite, true);
+        return;
+    }
+    logits = rg_fill_take(f, m->position, m->without, logits, s->vocab_size);
+    if (!logits)
+        return;
+    memcpy(own->raw, logits, (size_t)s->vocab_size * sizeof *logits);
+    rg_sample_rules(own->sampler, logits, sampling, &history, &f->d.model.mask_id, 1);
+    id = rg_sample_draw(own->sampler, logits, sampling, &key);
+    f->d.candidates[m->position] =
+        (rg_candidate){ id, rg_confidence(own->raw, s->vocab_size, id, f->d.p.remasking) };
+}
+
 /* From 1: those before id have a greater logit, or the same and a lower id. */
 static int32_t rank_of(const float *logits, int32_t n, int32_t id)
 {

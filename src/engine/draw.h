@@ -40,6 +40,18 @@ int32_t rg_draw_allowed(rg_sample_scratch *s, const rg_sample *a, const int32_t 
  * below n_threads. */
 rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, float *logits);
 
+/* A mask of an answer that is filled in, by the logits of its sequence with or without the prompt. */
+typedef struct rg_draw_mask {
+    rg_request *request;
+    int sample;
+    int32_t position;
+    bool without;
+} rg_draw_mask;
+
+/* Draw the mask's candidate, or, of the two logits of a guided answer, leave the first for the second.  The mask itself
+ * is never drawn.  Logits that are not all numbers end the request. */
+void rg_draw_candidate(rg_sample_scratch *s, int thread, const rg_draw_mask *m, float *logits);
+
 /* Score the id at this position of the prompt by the logits of the row before it; by any thread, as rg_draw.  False:
  * the logits are not all numbers. */
 bool rg_draw_score(rg_sample_scratch *s, int thread, rg_request *r, int32_t position, const float *logits);

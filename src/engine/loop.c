@@ -66,6 +66,7 @@ static bool make_arrays(rg_loop *l, rg_error *err)
     if (!rg_step_batch_init(&l->rows, o->max_seqs, o->max_rows, l->runner->max_logits,
                         o->drafter && !rg_states_keep_chains(l->states), err))
         return false;
+    l->rows.sees = l->runner->sees;
     if (o->drafter)
         l->speculation = rg_speculation_new(o, l->states, l->scratch, err);
     return !o->drafter || l->speculation;
@@ -89,7 +90,7 @@ static bool check_options(const rg_runner *runner, const rg_loop_options *o, rg_
 {
     if (o->max_seqs < 1 || o->max_rows < 1 || o->max_seq_len < 1 || o->max_waiting < 1)
         return rg_fail(err, RG_E_USAGE, "max_seqs, max_rows, max_seq_len and max_waiting must be 1 or more");
-    if (runner->sees != RG_CAUSAL)
+    if (runner->sees != RG_CAUSAL && runner->diffusion.mask_id < 0)
         return rg_fail(err, RG_E_UNSUPPORTED, "rows of this model see rows after them: it has no next id to draw");
     if (o->max_rows > runner->max_rows)
         return rg_fail(err, RG_E_USAGE, "%d rows in a step: the model was opened for %d", (int)o->max_rows,
@@ -221,6 +222,11 @@ static bool next(rg_loop *l)
     return l->n_plan > 0;
 }
 
+static bool is_evaluation(const rg_planned *p)
+{
+    return p->ends && p->request->samples[p->sample].fill;
+}
+
 /* Draft, and lay out the rows of all spans. */
 static void lay_out(rg_loop *l)
 {
@@ -232,6 +238,12 @@ static void lay_out(rg_loop *l)
         const rg_seq *q = p->request->samples[p->sample].seq;
         const rg_draft_tree *draft = rg_speculation_of(l->speculation, i);
 
+        if (is_evaluation(p)) {
+            const rg_fill *f = p->request->samples[p->sample].fill;
+
+            rg_step_batch_add_fill(&l->rows, l->states, f, p->without ? f->without : q);
+            continue;
+        }
         rg_step_batch_add(&l->rows, l->states, q, rg_request_tokens(p->request, p->sample), p->n_rows, draft);
         want(l, i, q->length, draft ? draft->n : 0);
     }
@@ -260,9 +272,12 @@ static void sample(void *arg, int thread, int i, float *logits)
 {
     rg_loop *l = arg;
     const rg_wanted *w = &l->rows.wanted[i];
-    rg_request *r = l->plan[w->span].request;
+    const rg_planned *p = &l->plan[w->span];
+    rg_request *r = p->request;
 
-    if (w->node != RG_TO_SCORE)
+    if (is_evaluation(p))
+        rg_draw_candidate(l->scratch, thread, &(rg_draw_mask){ r, p->sample, w->node, p->without }, logits);
+    else if (w->node != RG_TO_SCORE)
         l->drawn[i] = draw(l, thread, w, logits);
     else if (!rg_draw_score(l->scratch, thread, r, l->rows.index[l->rows.logit_rows[i]] + 1, logits))
         atomic_store(&r->not_finite, true);
@@ -379,6 +394,38 @@ static bool take_output(rg_loop *l, int i)
     return true;
 }
 
+/* After an evaluation: the ids that have become final from the answer's start on are given out.  True: it has
+ * ended. */
+static bool take_filled(rg_loop *l, const rg_planned *p)
+{
+    rg_sample *a = &p->request->samples[p->sample];
+    int32_t n_final = rg_fill_commit(a->fill);
+    rg_finish finish = RG_RUNNING;
+
+    atomic_fetch_add_explicit(&p->request->n_steps, 1, memory_order_relaxed);
+    while (a->n_output < n_final && finish == RG_RUNNING) {
+        finish = rg_request_append(p->request, p->sample, a->ids[a->n_output], NAN, NULL);
+        l->n_output++;
+    }
+    return finish != RG_RUNNING;
+}
+
+/* An evaluation is over: a block of the model is kept once its ids are final. */
+static void commit_evaluation(rg_loop *l, int i)
+{
+    const rg_planned *p = &l->plan[i];
+    rg_sample *a = &p->request->samples[p->sample];
+    const rg_span *span = &l->rows.spans[i];
+
+    if (p->without)
+        return;
+    rg_seq_advance(l->states, a->seq, span->n_rows, span->n_draft, a->fill->d.ids);
+    if (!a->seq->scratch)
+        rg_seq_rollback(l->states, a->seq, a->seq->committed);
+    if (!atomic_load(&p->request->not_finite) && take_filled(l, p))
+        rg_scheduler_drop(l->scheduler, p->request, p->sample);
+}
+
 static void commit(rg_loop *l)
 {
     l->n_output = 0;
@@ -392,6 +439,10 @@ static void commit(rg_loop *l)
             p->request->no_weights = true;
         if (p->request->no_weights)
             continue; /* it ends with all its samples below, and nothing of the step is kept */
+        if (is_evaluation(p)) {
+            commit_evaluation(l, i);
+            continue;
+        }
         rg_seq_advance(l->states, a->seq, span->n_rows, span->n_draft, tokens);
         if (wants_snapshot(l, p->request, a->seq->committed))
             (void)rg_seq_snapshot(l->states, a->seq, tokens); /* without room no snapshot is kept */

@@ -77,6 +77,37 @@ static bool check_answers(const rg_params *p, const rg_request_model *m, rg_erro
     return rg_sampling_check(&p->sampling, m->vocab_size, err) && check_stops(p, m->vocab_size, err);
 }
 
+enum { MAX_FILL_POSITIONS = 1 << 24, MAX_TRACED = 1 << 26 /* bytes */ };
+
+/* What an answer of a diffusion model must be like. */
+static bool check_fill(const rg_params *p, const rg_request_model *m, rg_error *err)
+{
+    int32_t n = rg_denoise_length(p->n_prompt, p->max_tokens, m->sees), guided = 1 + (p->diffusion.cfg_scale > 0);
+    int32_t block = rg_fill_block(&p->diffusion, m->sees, p->max_tokens);
+
+    if (!rg_denoise_check(&p->diffusion, m->diffusion, m->sees, err))
+        return false;
+    if (p->grammar || p->sampling.n_logprobs >= 0 || p->prompt_logprobs)
+        return rg_fail(err, RG_E_UNSUPPORTED, "this model fills in answers in any order: a grammar, logprobs and "
+                       "prompt_logprobs need ids one after the other");
+    if (m->sees == RG_SEES_ALL && (int64_t)n * guided > m->max_rows)
+        return rg_fail(err, RG_E_LIMIT, "%d prompt ids and an answer of %d are computed in one step%s, which has room "
+                       "for %d rows (--batch-rows)", (int)p->n_prompt, (int)p->max_tokens,
+                       guided > 1 ? ", and again without the prompt" : "", (int)m->max_rows);
+    if ((int64_t)block * guided > m->max_logits)
+        return rg_fail(err, RG_E_LIMIT, "blocks of %d positions: a step has room for the logits of %d; ask for smaller "
+                       "blocks", (int)block, (int)m->max_logits / guided);
+    for (int32_t i = 0; i < p->n_prompt; i++)
+        if (p->prompt[i] == m->diffusion->mask_id)
+            return rg_fail(err, RG_E_INPUT, "id %d at place %d of the prompt is the mask", (int)p->prompt[i], (int)i);
+    return n <= MAX_FILL_POSITIONS || rg_fail(err, RG_E_LIMIT, "the answer is too long");
+}
+
+static bool fills(const rg_params *p, const rg_request_model *m)
+{
+    return m->diffusion && !p->embed;
+}
+
 static bool check_pooling(rg_pooling how, rg_error *err)
 {
     return how == RG_POOLING_LAST || how == RG_POOLING_MEAN || how == RG_POOLING_CLS ||
@@ -85,7 +116,8 @@ static bool check_pooling(rg_pooling how, rg_error *err)
 
 static bool check_params(const rg_params *p, const rg_request_model *m, rg_error *err)
 {
-    return check_prompt(p, m, err) && (p->embed ? check_pooling(p->embed, err) : check_answers(p, m, err));
+    return check_prompt(p, m, err) && (p->embed ? check_pooling(p->embed, err) : check_answers(p, m, err)) &&
+           (!fills(p, m) || check_fill(p, m, err));
 }
 
 /* ---- building ---------------------------------------------------------------------------------------------------- */
@@ -114,6 +146,8 @@ typedef struct sizes {
     size_t pending_room; /* bytes of one sample that may be held back, and one id's */
     size_t dim;          /* of an embedding; 0: none is wanted */
     size_t max_draft;    /* nodes */
+    size_t fill;         /* positions of a block of an answer that is filled in; 0: none is */
+    size_t traced;       /* evaluations that are kept */
 } sizes;
 
 static size_t longest_stop(const rg_params *p)
@@ -146,6 +180,25 @@ static void carve_stops(carver *c, rg_request *r, const rg_params *p)
         r->stops = stops;
 }
 
+static rg_fill *carve_fill(carver *c, const rg_params *p, const sizes *z)
+{
+    size_t guided = p->diffusion.cfg_scale > 0, n_traced = 0;
+    rg_fill *f = carve(c, 1, sizeof *f);
+    rg_candidate *candidates = carve(c, z->row, sizeof *candidates);
+    rg_guided *rows = carve(c, guided * z->fill, sizeof *rows);
+    int32_t *trace;
+
+    if (!rg_mul(z->traced, z->row, &n_traced))
+        c->failed = true;
+    trace = carve(c, n_traced, sizeof *trace);
+    if (!c->base)
+        return NULL;
+    memset(rows, 0, guided * z->fill * sizeof *rows);
+    *f = (rg_fill){ .d.candidates = candidates, .guided = rows, .trace = z->traced ? trace : NULL,
+                    .most_traced = (int32_t)z->traced };
+    return f;
+}
+
 static void carve_samples(carver *c, rg_request *r, const rg_params *p, const sizes *z)
 {
     size_t n_max = (size_t)p->max_tokens, k = p->sampling.n_logprobs > 0 ? (size_t)p->sampling.n_logprobs : 0, n_tops;
@@ -162,6 +215,7 @@ static void carve_samples(carver *c, rg_request *r, const rg_params *p, const si
         s.pending = carve(c, z->pending_room, 1);
         s.logprobs = carve(c, p->sampling.n_logprobs >= 0 ? n_max : 0, sizeof *s.logprobs);
         s.tops = carve(c, n_tops, sizeof *s.tops);
+        s.fill = z->fill ? carve_fill(c, p, z) : NULL;
         if (!c->base)
             continue;
         if (p->n_stop) {
@@ -289,7 +343,7 @@ uint64_t rg_tenant_hash(const char *tenant)
 static rg_params settle(const rg_params *p, const rg_request_model *m)
 {
     rg_params kept = *p;
-    int32_t room = m->max_seq_len - p->n_prompt;
+    int32_t block = m->sees > 1 ? m->sees : 1, room = m->max_seq_len / block * block - p->n_prompt;
 
     kept.max_tokens = kept.max_tokens < room ? kept.max_tokens : room;
     if (kept.embed) {
@@ -300,6 +354,24 @@ static rg_params settle(const rg_params *p, const rg_request_model *m)
         kept.grammar = NULL;
     }
     return kept;
+}
+
+static void start_fills(rg_request *r, const rg_request_model *m)
+{
+    for (int32_t i = 0; i < r->params.n_samples; i++) {
+        rg_sample *a = &r->samples[i];
+        rg_fill *f = a->fill;
+
+        if (!f)
+            continue;
+        rg_denoise_init(&f->d, &(rg_denoise_start){ .params = &r->params.diffusion, .model = m->diffusion,
+                                                    .sees = m->sees, .n_prompt = r->params.n_prompt,
+                                                    .n = rg_denoise_length(r->params.n_prompt, r->params.max_tokens,
+                                                                           m->sees),
+                                                    .ids = a->ids - r->params.n_prompt,
+                                                    .candidates = f->d.candidates });
+        f->done = !rg_denoise_next(&f->d, &f->e);
+    }
 }
 
 /* The carved request's other parts, and what may fail of them. */
@@ -316,6 +388,7 @@ static bool complete(rg_request *r, const rg_request_model *m, rg_error *err)
     r->rope = m->config ? rg_config_rope(m->config, r->params.n_prompt + r->params.max_tokens) : 0;
     r->salt = hash_of(r->params.cache_salt) ^ (uint64_t)r->rope * ROPE_SALT;
     r->params.tenant = r->params.cache_salt = NULL;
+    start_fills(r, m);
     if (!start_grammars(r, err))
         return false;
     if (pthread_mutex_init(&r->lock, NULL))
@@ -337,6 +410,15 @@ rg_request *rg_request_new(const rg_params *params, const rg_request_model *mode
         return NULL;
     kept = settle(params, model);
     z.row = (size_t)kept.n_prompt + (size_t)kept.max_tokens;
+    z.fill = z.traced = 0;
+    if (fills(&kept, model)) {
+        z.row = (size_t)rg_denoise_length(kept.n_prompt, kept.max_tokens, model->sees);
+        z.fill = (size_t)rg_fill_block(&kept.diffusion, model->sees, kept.max_tokens);
+        z.traced = kept.diffusion.trace
+                       ? (size_t)rg_fill_evaluations(&kept.diffusion, model->sees, kept.max_tokens) : 0;
+        if (z.traced > MAX_TRACED / sizeof(int32_t) / z.row)
+            return rg_fail(err, RG_E_LIMIT, "a trace of so many steps is too large"), NULL;
+    }
     z.pending_room = longest_stop(&kept) + 4 + rg_spelling_room(model->spelling ? model->spelling : &silence);
     z.dim = kept.embed ? (size_t)model->dim : 0;
     z.max_draft = (size_t)model->max_draft;

@@ -12,6 +12,7 @@
 
 #include "base/spell.h"
 #include "engine/admission.h"
+#include "engine/fill.h"
 #include "engine/sequence.h"
 #include "engine/stops.h"
 #include "grammar/grammar.h"
@@ -24,6 +25,9 @@ typedef struct rg_request_model {
     const int32_t *eos_ids;
     int32_t n_eos;
     const rg_config *config; /* whose ropes may have variants; NULL: they have none */
+    int32_t sees;      /* how far rows see, as rg_runner.sees */
+    const rg_diffusion *diffusion; /* NULL: ids are drawn one after the other */
+    int32_t max_rows, max_logits; /* of a step, where an answer is filled in: its rows are never cut */
     int32_t max_draft; /* nodes of a draft at most; 0: answers are not drafted for */
 } rg_request_model;
 
@@ -37,6 +41,7 @@ typedef struct rg_sample { /* one answer */
     int32_t stop_id;         /* the stop id that ended it, once finished; -1: none did */
     /* The engine's own. */
     rg_seq *seq;
+    rg_fill *fill;           /* of a diffusion model; NULL: ids are drawn one after the other */
     rg_grammar_state *grammar; /* where the answer stands in its grammar; NULL: it may be anything */
     int32_t n_output;
     int32_t lane;            /* its place among the answers that are drafted for; see speculation.h */
@@ -122,9 +127,13 @@ static inline bool rg_request_draws(const rg_request *r)
     return r->params.max_tokens > 0;
 }
 
-/* Positions whose state one sample needs at most: the last id drawn needs none. */
+/* Positions whose state one sample needs at most: the last id drawn needs none.  Guidance needs them twice. */
 static inline int32_t rg_request_positions(const rg_request *r)
 {
+    const rg_fill *f = r->samples[0].fill;
+
+    if (f)
+        return f->d.n * (1 + rg_fill_is_guided(f));
     return r->params.n_prompt + r->params.max_tokens - rg_request_draws(r);
 }
 

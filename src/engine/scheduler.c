@@ -218,6 +218,8 @@ static bool is_unstarted(const rg_sample *a)
 /* Positions that must have state before the next id can be drawn. */
 static int32_t target_of(const rg_request *r, const rg_sample *a)
 {
+    if (a->fill)
+        return a->fill->d.n;
     return r->params.n_prompt + a->n_output;
 }
 
@@ -230,6 +232,14 @@ void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i)
     rg_seq_release(s->states, a->seq, rg_request_tokens(r, i));
     s->idle[s->n_idle++] = a->seq;
     a->seq = NULL;
+    if (!a->fill)
+        return;
+    rg_fill_lose_state(a->fill);
+    if (a->fill->without) {
+        rg_seq_release(s->states, a->fill->without, NULL);
+        s->idle[s->n_idle++] = a->fill->without;
+        a->fill->without = NULL;
+    }
 }
 
 void rg_scheduler_remove(rg_scheduler *s, rg_request *r)
@@ -298,7 +308,7 @@ static void swap_or_drop(rg_scheduler *s, rg_request *r, int i, rg_preempt how)
 {
     rg_seq *q = r->samples[i].seq;
 
-    if (!swaps(s, q->committed, how) || !rg_seq_swap_out(s->states, q))
+    if (q->scratch || !swaps(s, q->committed, how) || !rg_seq_swap_out(s->states, q))
         rg_scheduler_drop(s, r, i);
 }
 
@@ -362,7 +372,33 @@ static bool has_room(const rg_scheduler *s, const rg_request *r, const rg_sample
 {
     int32_t most = r->params.n_prompt + r->params.max_tokens, upto = target_of(r, a) + RG_BLOCK;
 
+    if (a->fill)
+        return rg_states_has_room(s->states, a->seq, rg_request_positions(r));
     return rg_states_has_room(s->states, a->seq, upto < most ? upto : most);
+}
+
+/* Ids that a cached prefix may have: those that no later step changes, of a sequence that keeps what it computed. */
+static int32_t ids_to_match(const rg_request *r, const rg_sample *a)
+{
+    if (!a->fill)
+        return rg_request_cacheable(r, target_of(r, a));
+    return rg_fill_is_scratch(a->fill) ? 0 : rg_request_cacheable(r, a->fill->d.from);
+}
+
+/* What a filled-in answer's new sequence needs besides.  False: there is no second sequence for guidance. */
+static bool begin_fill(rg_scheduler *s, const rg_request *r, rg_sample *a, bool must)
+{
+    if (!rg_fill_is_scratch(a->fill))
+        return true;
+    if (rg_fill_is_guided(a->fill)) {
+        a->fill->without = take_seq(s, r, must);
+        if (!a->fill->without)
+            return false;
+        a->fill->without->rope = a->seq->rope;
+        rg_seq_scratch(a->fill->without);
+    }
+    rg_seq_scratch(a->seq);
+    return true;
 }
 
 /* Give sample i a state that can grow: from swap, or from the longest cached prefix.  must: do not wait for more
@@ -371,7 +407,7 @@ static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
 {
     rg_sample *a = &r->samples[i];
     rg_uncached uncached = RG_UNCACHED_OFF;
-    int32_t n_found = 0, n_most = rg_request_cacheable(r, target_of(r, a));
+    int32_t n_found = 0, n_most = ids_to_match(r, a);
 
     if (is_active(a))
         return true;
@@ -384,7 +420,7 @@ static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
     a->seq->salt = r->salt ^ (s->options.share_prefixes ? 0 : r->tenant * 0x9e3779b97f4a7c15u);
     if (n_most)
         n_found = rg_seq_match(s->states, a->seq, rg_request_tokens(r, i), n_most, &uncached);
-    if (!must && !has_room(s, r, a)) {
+    if ((a->fill && !begin_fill(s, r, a, must)) || (!must && !has_room(s, r, a))) {
         rg_scheduler_drop(s, r, i);
         return false;
     }
@@ -448,7 +484,7 @@ static void plan_add(planning *p, rg_request *r, int i, int32_t n_rows)
 /* Where the other samples may fork from this one: before the prompt's last position, which each computes itself. */
 static bool is_at_fork(const rg_request *r, const rg_sample *a)
 {
-    return is_active(a) && !a->n_output && a->seq->committed == r->params.n_prompt - 1;
+    return is_active(a) && !a->fill && !a->n_output && a->seq->committed == r->params.n_prompt - 1;
 }
 
 static void fork_samples(rg_scheduler *s, rg_request *r)
@@ -480,7 +516,7 @@ static bool has_unstarted(const rg_request *r, int after)
 /* True if another sample of r is computing the prompt, so that sample i can fork from it. */
 static bool waits_for_fork(const rg_request *r, int i)
 {
-    if (!is_unstarted(&r->samples[i]))
+    if (!is_unstarted(&r->samples[i]) || r->samples[i].fill)
         return false;
     for (int j = 0; j < i; j++) {
         const rg_sample *a = &r->samples[j];
@@ -495,9 +531,10 @@ static bool waits_for_fork(const rg_request *r, int i)
 static int32_t rows_wanted(const rg_scheduler *s, const rg_request *r, int i)
 {
     const rg_sample *a = &r->samples[i];
-    int32_t at = a->seq->length, end = target_of(r, a), n_prompt = r->params.n_prompt, n, stop;
+    int32_t at = a->seq->length, end = a->fill ? a->fill->d.from : target_of(r, a);
+    int32_t n_prompt = r->params.n_prompt, n, stop;
 
-    if (at < n_prompt - 1 && has_unstarted(r, i))
+    if (!a->fill && at < n_prompt - 1 && has_unstarted(r, i))
         end = n_prompt - 1;
     n = at < n_prompt ? n_prompt : INT32_MAX;
     stop = rg_states_next_stop(s->states, at, n);
@@ -506,7 +543,7 @@ static int32_t rows_wanted(const rg_scheduler *s, const rg_request *r, int i)
 
 static bool is_decoding(const rg_request *r, const rg_sample *a)
 {
-    return is_active(a) && target_of(r, a) - a->seq->length == 1;
+    return is_active(a) && !a->fill && target_of(r, a) - a->seq->length == 1;
 }
 
 static void plan_decode(rg_scheduler *s, planning *p, bool background)
@@ -537,9 +574,49 @@ static int32_t grow_some(rg_scheduler *s, const rg_request *r, rg_seq *q, int32_
     return n_rows;
 }
 
+/* True if the sample's next rows are an evaluation of its answer, and not blocks of its model that are final. */
+static bool is_to_evaluate(const rg_sample *a)
+{
+    return a->fill && (rg_fill_is_scratch(a->fill) || a->seq->length == a->fill->d.from);
+}
+
+static bool grow_fill(rg_scheduler *s, const rg_sample *a)
+{
+    const rg_fill *f = a->fill;
+
+    if (!rg_fill_is_scratch(f))
+        return rg_seq_grow(s->states, a->seq, f->e.end);
+    if (!rg_seq_grow(s->states, a->seq, f->d.n) || (f->without && !rg_seq_grow(s->states, f->without, f->d.n)))
+        return false;
+    rg_seq_scratch_from(s->states, a->seq, f->e.first);
+    if (f->without)
+        rg_seq_scratch_from(s->states, f->without, f->e.first);
+    return true;
+}
+
+/* Plan an evaluation, whose rows are never cut: it waits for a step with room for all of them.  The first of a step
+ * always has it.  False: there is no state for it. */
+static bool plan_evaluation(rg_scheduler *s, planning *p, rg_request *r, int i)
+{
+    const rg_fill *f = r->samples[i].fill;
+    int32_t n = f->e.end - f->e.first;
+
+    if (p->n && (rg_fill_rows(f) > p->budget || rg_fill_logits(f) > p->logits))
+        return true;
+    if (!grow_fill(s, &r->samples[i]))
+        return false;
+    p->logits -= rg_fill_logits(f);
+    p->budget -= rg_fill_rows(f);
+    p->plan[p->n++] = (rg_planned){ .request = r, .sample = i, .n_rows = n, .ends = true };
+    if (f->without)
+        p->plan[p->n++] = (rg_planned){ .request = r, .sample = i, .n_rows = n, .ends = true, .without = true };
+    return true;
+}
+
 /* Plan a sample that is not decoding.  False: no room, and those after it shall not take what there is. */
 static bool plan_prompt(rg_scheduler *s, planning *p, rg_request *r, int i)
 {
+    int32_t block = r->samples[i].fill && !rg_fill_is_scratch(r->samples[i].fill) ? r->samples[i].fill->d.sees : 1;
     bool first = p->n == 0;
 
     do {
@@ -547,8 +624,14 @@ static bool plan_prompt(rg_scheduler *s, planning *p, rg_request *r, int i)
 
         if (!activate(s, r, i, first && !may_clear(s, r)))
             continue;
+        if (is_to_evaluate(&r->samples[i])) {
+            if (plan_evaluation(s, p, r, i))
+                return true;
+            continue;
+        }
         n_rows = rows_scored(p, r, r->samples[i].seq->length, rows_given(p, rows_wanted(s, r, i)));
-        n_rows = grow_some(s, r, r->samples[i].seq, n_rows);
+        n_rows = grow_some(s, r, r->samples[i].seq, !p->n && n_rows < block ? block : n_rows);
+        n_rows -= n_rows % block;
         if (!n_rows)
             continue;
         plan_add(p, r, i, n_rows);
@@ -760,7 +843,7 @@ static int32_t check_queue(const rg_scheduler *s, const queue *q, int state)
                 continue;
             RG_ASSERT(is_live(a) && a->seq->committed < target_of(r, a) && a->seq->length == a->seq->committed);
             RG_ASSERT(state == RUNNING || a->seq->swapped);
-            n_held++;
+            n_held += 1 + (a->fill && a->fill->without);
         }
     }
     RG_ASSERT(n == q->n && q->tail == last && n_held <= s->n_seqs);

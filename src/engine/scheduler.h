@@ -16,7 +16,9 @@ typedef struct rg_planned { /* one span of the coming step */
     rg_request *request;
     int sample;
     int32_t n_rows;
-    bool ends; /* it is the last span before the sample's next id, or before its embedding */
+    bool ends;    /* it is the last span before the sample's next id, or before its embedding; or an evaluation of an
+                   *   answer that is filled in, */
+    bool without; /*   of its sequence without the prompt */
 } rg_planned;
 
 typedef struct rg_scheduler rg_scheduler;

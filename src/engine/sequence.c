@@ -150,6 +150,8 @@ int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, 
     if (!s->prefix || q->scratch)
         return 0;
     p = rg_prefix_match(s->prefix, tokens, n, q->salt, s->path, &n_matched);
+    if (s->spec.sees > 1)
+        p -= p % s->spec.sees; /* what was computed of part of a block saw other ids behind it */
     if (!can_copy_end(s, p))
         p -= p % RG_BLOCK;
     n_nodes = p / RG_BLOCK;

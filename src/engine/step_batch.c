@@ -109,7 +109,7 @@ void rg_step_batch_add(rg_step_batch *l, const rg_states *s, const rg_seq *q, co
     span->first_row = first_row;
     l->first_draw[l->batch.n_spans++] = -1;
     for (int32_t k = q->length; k < end; k++)
-        add_row(l, tokens[k], k, k);
+        l->kv_end[add_row(l, tokens[k], k, k)] = rg_kv_end(l->sees, k, end);
     if (n_draft && !rg_draft_is_chain(draft)) {
         add_tree(l, draft, end);
         return;
@@ -125,6 +125,22 @@ static void want_logits(rg_step_batch *l, int32_t row, int32_t node)
     RG_ASSERT(n < l->max_logits);
     l->wanted[n] = (rg_wanted){ l->batch.n_spans - 1, node };
     l->logit_rows[n] = row;
+}
+
+void rg_step_batch_add_fill(rg_step_batch *l, const rg_states *s, const rg_fill *f, const rg_seq *q)
+{
+    int32_t n = f->e.end - f->e.first, first_row = l->batch.n_rows;
+    rg_span *span = &l->spans[l->batch.n_spans];
+
+    RG_ASSERT(l->batch.n_spans < l->max_seqs);
+    rg_seq_span(s, q, n, rg_fill_is_scratch(f) || f->e.keeps ? 0 : n, span);
+    span->first_row = first_row;
+    l->first_draw[l->batch.n_spans++] = -1;
+    for (int32_t k = f->e.first; k < f->e.end; k++)
+        l->kv_end[add_row(l, rg_fill_id(f, k, q == f->without), k, k)] = rg_kv_end(l->sees, k, f->d.n);
+    for (int32_t k = f->e.from; k < f->e.upto && !f->e.keeps; k++)
+        if (f->d.ids[k] == f->d.model.mask_id)
+            want_logits(l, first_row + rg_denoise_row(&f->d, k) - f->e.first, k);
 }
 
 void rg_step_batch_want_scores(rg_step_batch *l, int32_t first, int32_t n)

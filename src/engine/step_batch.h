@@ -20,6 +20,7 @@ enum {
 typedef struct rg_step_batch {
     rg_batch batch;
     int32_t max_rows, max_logits, max_seqs;
+    int32_t sees;        /* how far rows see (rg_runner.sees) */
     rg_span *spans;      /* [max_seqs] */
     rg_rows *hidden;     /* [max_seqs] */
     int32_t *hidden_of;  /* [max_seqs] the span of each */
@@ -44,6 +45,9 @@ void rg_step_batch_begin(rg_step_batch *l);
  * been grown for both. */
 void rg_step_batch_add(rg_step_batch *l, const rg_states *s, const rg_seq *q, const int32_t *tokens, int32_t n_rows,
                        const rg_draft_tree *draft);
+/* One span more: an evaluation of an answer that is filled in, whose sequence is q: with or without the prompt; and the
+ * logits of its masks, each wanted as of the node that is its position. */
+void rg_step_batch_add_fill(rg_step_batch *l, const rg_states *s, const rg_fill *f, const rg_seq *q);
 /* Wants of the span added last: logits for scores, of n rows from `first` on (counted from the span's first); those
  * that ids are drawn from, after its last id and after each node of the draft; hidden states of a run of rows. */
 void rg_step_batch_want_scores(rg_step_batch *l, int32_t first, int32_t n);

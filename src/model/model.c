@@ -63,7 +63,10 @@ static bool make_state(rg_model *m, const rg_model_options *o, rg_error *err)
         return rg_fail_memory(err, (size_t)c->n_layers * sizeof *m->keep);
     for (int i = 0; i < c->n_layers; i++)
         rg_layer_kind_of(c, i)->keep(c, i, &m->keep[i]);
-    return rg_state_declare(&m->state, m->keep, c->n_layers, m->kv_type, o->max_draft, err);
+    if (!rg_state_declare(&m->state, m->keep, c->n_layers, m->kv_type, o->max_draft, err))
+        return false;
+    m->state.sees = c->sees;
+    return true;
 }
 
 static bool make_layers(rg_model *m, rg_error *err)

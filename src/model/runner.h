@@ -12,7 +12,7 @@
 /* Receives the results of a step.  Called on any of the step's threads, several at once for different i; `thread` is
  * the number of the calling one, below the runner's n_threads. */
 typedef struct rg_sink {
-    /* Of the i-th wanted row: logits [vocab_size], which the callee may overwrite. */
+    /* Of the i-th wanted row: logits [vocab_size], which the callee may overwrite; they stay until the step ends. */
     void (*logits)(void *arg, int thread, int i, float *logits);
     /* Of the i-th wanted run: the hidden states of its rows, [dim] each, the next one `stride` floats further.  May be
      * NULL if no batch asks for any. */

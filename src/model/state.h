@@ -36,6 +36,7 @@ typedef struct rg_state_spec {
     int n_layers;
     const rg_keep *keep; /* [n_layers] */
     int max_draft;       /* draft rows of a span that state per sequence has room for */
+    int sees;            /* what is kept of a position is final once its block of so many is (batch.h); 0: once it is */
 } rg_state_spec;
 
 /* Assign a group and a place to everything that n_layers layers keep.  keep is filled in, and borrowed by the spec.

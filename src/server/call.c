@@ -355,7 +355,8 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
     const rg_exchange_note *note = rg_exchange_notes(c->x);
     char tenant[RG_TENANT];
     rg_params p = { .prompt = c->prompts[i].ids, .n_prompt = (int32_t)c->prompts[i].n, .max_tokens = c->max_tokens,
-                    .n_samples = (int32_t)c->f.n, .sampling = c->sampling, .stop = c->f.stop, .n_stop = c->f.n_stop,
+                    .n_samples = (int32_t)c->f.n, .sampling = c->sampling,
+                    .diffusion = rg_fields_diffusion(&c->f), .stop = c->f.stop, .n_stop = c->f.n_stop,
                     .stop_ids = c->f.stop_ids, .n_stop_ids = c->f.n_stop_ids, .grammar = c->grammar,
                     .tenant = rg_name_tenant(note->tenant, tenant), .cache_salt = c->f.cache_salt,
                     .uncached = !c->f.cache_prompt || c->f.skip_prefix, .prompt_logprobs = c->f.n_prompt_tops >= 0,

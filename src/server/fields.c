@@ -361,7 +361,8 @@ bool rg_fields_read(rg_fields *f, const json_t *body, unsigned api, rg_refusal *
     const char *key;
     json_t *v;
 
-    *f = (rg_fields){ .dimensions = RG_NOT_GIVEN, .max_tokens = RG_NOT_GIVEN,
+    *f = (rg_fields){ .steps = RG_NOT_GIVEN, .block_length = RG_NOT_GIVEN, .cfg_scale = (double)NAN,
+                      .threshold = (double)NAN, .dimensions = RG_NOT_GIVEN, .max_tokens = RG_NOT_GIVEN,
                       .max_completion_tokens = RG_NOT_GIVEN, .n = 1, .n_logprobs = -1, .prompt_logprobs = -1,
                       .top_k = RG_NOT_GIVEN, .seed = RG_NOT_GIVEN, .top_logprobs = RG_NOT_GIVEN,
                       .temperature = (double)NAN, .top_p = (double)NAN, .min_p = (double)NAN, .typical_p = (double)NAN,
@@ -421,4 +422,21 @@ rg_sampling rg_fields_sampling(const rg_fields *f, const rg_sampling *defaults)
     s.bias = f->bias;
     s.n_bias = f->n_bias;
     return s;
+}
+
+rg_diffusion_params rg_fields_diffusion(const rg_fields *f)
+{
+    rg_diffusion_params p = { 0 };
+
+    if (f->steps != RG_NOT_GIVEN)
+        p.steps = (int32_t)f->steps;
+    if (f->block_length != RG_NOT_GIVEN)
+        p.block = (int32_t)f->block_length;
+    set_real(&p.cfg_scale, f->cfg_scale);
+    set_real(&p.threshold, f->threshold);
+    if (f->remasking)
+        p.remasking = (rg_remasking)rg_remasking_find(f->remasking);
+    if (f->diffusion_cache)
+        p.cache = (rg_diffusion_cache)rg_diffusion_cache_find(f->diffusion_cache);
+    return p;
 }

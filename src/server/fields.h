@@ -41,6 +41,9 @@ typedef struct rg_constraint {
 } rg_constraint;
 
 typedef struct rg_fields {
+    const char *remasking, *diffusion_cache; /* of diffusion models, as are steps, block_length, cfg_scale, threshold */
+    int64_t steps, block_length;
+    double cfg_scale, threshold;
     const char *model, *effort, *verbosity, *tier, *user, *cache_salt, *encoding;
     int64_t dimensions, max_tokens, max_completion_tokens, n, top_k, seed, min_tokens, top_logprobs, n_probs, priority;
     double temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;
@@ -67,6 +70,9 @@ void rg_fields_fini(rg_fields *f);
 
 /* The sampling that these fields ask for, over the checkpoint's own defaults; a seed is drawn if none is given. */
 rg_sampling rg_fields_sampling(const rg_fields *f, const rg_sampling *defaults);
+
+/* How a diffusion model is to fill in the answer. */
+rg_diffusion_params rg_fields_diffusion(const rg_fields *f);
 
 /* response_format and its kin at `v`, called `name` (a literal); one of them at most may constrain the answer. */
 bool rg_constraint_read(rg_constraint *c, const json_t *v, const char *name, rg_refusal *e);
