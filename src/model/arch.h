@@ -75,6 +75,7 @@ typedef struct rg_weight_spec {
     bool transposed;       /* Hugging Face's matrices are [cols, rows]; shape and stored say [rows, cols] */
     /* Where the checkpoint lacks the GGUF name: a source and a load for it (older conversions). */
     const char *gguf_else;
+    const char *hf_else;   /* another name where the checkpoint lacks the Hugging Face one */
     bool table;            /* a matrix kept as f32, not multiplied (a convolution's taps) */
     /* For writing GGUF from a Hugging Face checkpoint.  Without these, GGUF gets what `load` makes. */
     rg_load_fn *to_gguf;   /* from the Hugging Face tensor to GGUF's form, of the shape in `stored` */

@@ -97,14 +97,15 @@ static const rg_tensor *find(const rg_origin *s, const char *name, int expert, c
 const rg_tensor *rg_origin_find(rg_origin *s, int expert, char out[RG_WEIGHT_NAME])
 {
     const rg_tensor *t = s->name ? find(s, s->name, expert, out) : NULL;
+    const char *instead = s->c->from_gguf ? s->spec->gguf_else : s->spec->hf_else;
     char other[RG_WEIGHT_NAME];
 
     if (s->spec->derive)
         return NULL;
-    if (!t && s->c->from_gguf && s->spec->gguf_else && s->ckpt) {
-        t = find(s, s->spec->gguf_else, expert, other);
+    if (!t && instead && s->ckpt) {
+        t = find(s, instead, expert, other);
         if (t) {
-            s->name = s->spec->gguf_else;
+            s->name = instead;
             s->load = s->spec->load;
             memcpy(out, other, RG_WEIGHT_NAME);
         }

@@ -409,7 +409,7 @@ static bool ends_with(const char *name, const char *end)
 {
     size_t n = strlen(name), k = strlen(end);
 
-    return n > k && !strcmp(name + n - k, end);
+    return n >= k && !strcmp(name + n - k, end);
 }
 
 /* Buffers that were saved beside the weights, and follow from the config. */

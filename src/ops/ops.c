@@ -276,6 +276,12 @@ void rg_activate(rg_fwd *f, rg_act *y, const rg_act *x, rg_activation act)
     run(f, &(rg_op){ .kind = RG_OP_ACTIVATE, .out = { y }, .in = { x }, .act = act });
 }
 
+void rg_taylor(rg_fwd *f, rg_act *y, const rg_act *x, int n)
+{
+    RG_ASSERT(y->rows == x->rows && n > 0 && x->cols % n == 0 && y->cols == x->cols / n * rg_taylor_cols(n));
+    run(f, &(rg_op){ .kind = RG_OP_TAYLOR, .out = { y }, .in = { x }, .n = n });
+}
+
 void rg_softcap(rg_fwd *f, rg_act *x, float cap)
 {
     RG_ASSERT(cap > 0.0f);

@@ -84,6 +84,7 @@ typedef enum rg_activation {
     RG_EXP,
     RG_SOFTPLUS,  /* log(1 + exp x) */
     RG_IDENTITY,  /* x */
+    RG_INVERSE,   /* 1 / x */
     RG_ACTIVATIONS
 } rg_activation;
 
@@ -312,6 +313,14 @@ void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, cons
 void rg_act_mul(rg_fwd *f, rg_act *y, const rg_act *gate, const rg_act *up, rg_activation act);
 /* y = act(x), elementwise; both [rows, cols].  y may be x. */
 void rg_activate(rg_fwd *f, rg_act *y, const rg_act *x, rg_activation act);
+/* A map whose products are an exponential's Taylor series to second order (Arora et al. 2024, BASED): phi(q) . phi(k) =
+ * 1 + s + s^2 / 2, s = q . k / sqrt(n), over each run of n columns.  x [rows, k * n]; y [rows, k * rg_taylor_cols(n)]:
+ * 1, x[i] / n^(1/4), and of every pair i <= j x[i] x[j] / sqrt(n), times sqrt(1/2) where i = j. */
+void rg_taylor(rg_fwd *f, rg_act *y, const rg_act *x, int n);
+static inline int rg_taylor_cols(int n)
+{
+    return 1 + n + n * (n + 1) / 2;
+}
 /* Rotate each head of x [rows, heads * head_dim] by its row's position, the rotated part starting at column `first` of
  * the head, with the variant of the rope that the row's span uses. */
 void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int first);

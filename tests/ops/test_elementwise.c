@@ -452,6 +452,47 @@ static void runs_are_mixed(void **state)
     }
 }
 
+static void map(rg_fwd *f, void *arg)
+{
+    const job *j = arg;
+    rg_act *y = rg_act_new(f, "y", j->cols / j->run * rg_taylor_cols(j->run));
+
+    rg_taylor(f, y, act_of(f, "x", j->x, j->n, j->cols), j->run);
+    act_out(f, y, j->y);
+}
+
+/* phi(q) . phi(k) = 1 + s + s^2 / 2 of every two rows, run by run; the same bits on every instruction set. */
+static void products_of_maps_are_a_series(void **state)
+{
+    enum { RUN = 17, RUNS = 3, COLS = RUN * RUNS, MAPPED = 1 + RUN + RUN * (RUN + 1) / 2 };
+    static float y[ROWS * RUNS * MAPPED], first[ROWS * RUNS * MAPPED];
+    rg_rng rng = { .seed = test_seed };
+    rg_span span = { .n_rows = ROWS };
+    float *x = random_floats(&rng, ROWS * COLS, 1);
+
+    (void)state;
+    for (int isa = 0; rg_cpu_nth(isa); isa++) {
+        world u;
+
+        world_init(&u, rg_cpu_nth(isa), 2, &sizes);
+        world_step(&u, &(rg_batch){ .n_rows = ROWS, .n_spans = 1, .spans = &span }, map,
+                   &(job){ .x = x, .n = ROWS, .cols = COLS, .run = RUN, .y = isa ? y : first });
+        world_fini(&u);
+        assert_true(!isa || !memcmp(y, first, sizeof y));
+    }
+    for (int r = 1; r < ROWS; r++)
+        for (int h = 0; h < RUNS; h++) {
+            double product = 0, s = 0;
+
+            for (int i = 0; i < MAPPED; i++)
+                product += (double)first[(r * RUNS + h) * MAPPED + i] * (double)first[h * MAPPED + i];
+            for (int i = 0; i < RUN; i++)
+                s += (double)x[r * COLS + h * RUN + i] * (double)x[h * RUN + i] / sqrt((double)RUN);
+            assert_true(fabs(product - (1 + s + s * s / 2)) < 1e-5 * (1 + s * s));
+        }
+    rg_free(x);
+}
+
 /* A constant row far from 0: its variance is 0, which a sum of squares less a square of the mean would not be. */
 static void layernorm_of_a_constant_is_its_bias(void **state)
 {
@@ -532,6 +573,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_are_their_definitions),
         cmocka_unit_test(runs_are_mixed),
+        cmocka_unit_test(products_of_maps_are_a_series),
         cmocka_unit_test(layernorm_of_a_constant_is_its_bias),
         cmocka_unit_test(each_is_counted),
     };

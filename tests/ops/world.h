@@ -148,6 +148,7 @@ static inline double act_of_double(rg_activation act, double x)
     case RG_EXP: return exp(x);
     case RG_SOFTPLUS: return log1p(exp(x));
     case RG_IDENTITY: return x;
+    case RG_INVERSE: return 1 / x;
     default: abort();
     }
 }

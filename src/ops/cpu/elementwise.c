@@ -277,3 +277,30 @@ void rg_cpu_softcap(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     pieces(r, f, op, softcap_piece);
 }
+
+/* One run: its products with x[i] stand side by side, x[i]^2 first. */
+static void taylor_run(const rg_cpu *cpu, float *y, const float *x, int n)
+{
+    const float root = 1.0f / __builtin_sqrtf((float)n);
+
+    *y++ = 1.0f;
+    cpu->scale(y, x, __builtin_sqrtf(root), n);
+    y += n;
+    for (int i = 0; i < n; i++) {
+        cpu->scale(y, x + i, x[i] * root, n - i);
+        y[0] *= 0x1.6a09e6p-1f; /* sqrt(1/2) */
+        y += n - i;
+    }
+}
+
+void rg_cpu_taylor(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    const rg_act *y = op->out[0], *x = op->in[0];
+    const int n = op->n, runs = x->cols / n;
+
+    for (int c; (c = rg_chunk_next(f, rg_ceil_div(y->rows, ROWS))) >= 0;)
+        for (int row = c * ROWS; row < rg_min(y->rows, (c + 1) * ROWS); row++)
+            for (int i = 0; i < runs; i++)
+                taylor_run(r->cpu, rg_act_row(f, y, row) + i * rg_taylor_cols(n), rg_act_row(f, x, row) + i * n, n);
+    rg_fwd_barrier(f);
+}

@@ -218,6 +218,11 @@ static inline float rg_softplusf(float x)
     return (x > 0.0f ? x : 0.0f) + l;
 }
 
+static inline float rg_inversef(float x)
+{
+    return 1.0f / x;
+}
+
 /* Sine and cosine of a rope angle, |x| < 1e7, right after rounding to float: quarter turns taken off in three parts
  * (the first two have 30 and 30 bits, so that their products with n < 2^23 are exact), then Taylor's series, whose
  * rest is below 1e-14. */

@@ -26,6 +26,7 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_MUL] = rg_cpu_mul,
     [RG_OP_SCALE] = rg_cpu_scale,
     [RG_OP_SCALE_BY_POSITION] = rg_cpu_scale_by_position,
+    [RG_OP_TAYLOR] = rg_cpu_taylor,
     [RG_OP_ROTATE] = rg_cpu_rotate,
     [RG_OP_KV_STORE] = rg_cpu_kv_store,
     [RG_OP_ATTENTION] = rg_cpu_attention,

@@ -201,6 +201,7 @@ ACTIVATION(tanh, rg_tanhf)
 ACTIVATION(exp, rg_expf)
 ACTIVATION(softplus, rg_softplusf)
 ACTIVATION(identity, )
+ACTIVATION(inverse, rg_inversef)
 #undef ACTIVATION
 
 static void rows_swiglu_clamped(float *y, const float *x, int n)
@@ -628,6 +629,7 @@ static void rows_fill(rg_cpu *k)
     FILL_ACTIVATION(RG_EXP, exp);
     FILL_ACTIVATION(RG_SOFTPLUS, softplus);
     FILL_ACTIVATION(RG_IDENTITY, identity);
+    FILL_ACTIVATION(RG_INVERSE, inverse);
 #undef FILL_ACTIVATION
     k->softcap = rows_softcap;
     k->rotate = rows_rotate;
