@@ -480,10 +480,10 @@ rg_buffer rg_linear_attention_state(const char *name, int n_heads, int k_dim, in
 void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_buffer *tail,
              rg_activation act)
 {
-    RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && y->cols == x->cols);
+    RG_ASSERT(x->rows == f->batch->n_rows && y->rows == x->rows && y->cols % x->cols == 0);
     RG_ASSERT(y->offset != x->offset); /* later rows read x of earlier ones */
-    check_matrix(w, x->cols, (int)w->cols);
-    check_vector(b, x->cols);
+    check_matrix(w, y->cols, (int)w->cols);
+    check_vector(b, y->cols);
     check_buffer(tail, rg_conv_tail(NULL, x->cols, (int)w->cols));
     run(f,
         &(rg_op){

@@ -342,8 +342,8 @@ void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *
 /* y += sum over a row's experts, in index order, of weight * (down[e] (act(gate[e] x + b) * (up[e] x + b)) + b). */
 void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg_routing *routing,
             const rg_experts *e);
-/* Causal depthwise convolution over positions: y[t, c] = act(b[c] + sum_j w[c, j] x[t - (taps - 1) + j, c]).  w
- * [channels, taps]; b may be NULL. */
+/* Causal depthwise convolution over positions: y[t, c] = act(b[c] + sum_j w[c, j] x[t - (taps - 1) + j, c % channels]).
+ * x [rows, channels], y [rows, k * channels] (k results of each channel), w [k * channels, taps]; b may be NULL. */
 void rg_conv(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b, const rg_buffer *tail,
              rg_activation act);
 /* Its buffer, f32: the last taps - 1 rows of x, oldest first, [taps - 1][channels]; of a draft row, x. */

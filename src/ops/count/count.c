@@ -169,7 +169,7 @@ static void count_lru(const rg_fwd *f, const rg_op *op, rg_counted *c)
 
 static void count_conv(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
-    c->cells = (double)f->batch->n_rows * op->in[0]->cols;
+    c->cells = (double)f->batch->n_rows * op->out[0]->cols;
     c->count.ops = 2.0 * c->cells * (double)op->w[0]->cols;
     c->count.weight_bytes = (double)(op->w[0]->rows * op->w[0]->cols) * sizeof(float);
     c->count.state_bytes = 2.0 * f->batch->n_spans * (double)op->buffer->bytes;

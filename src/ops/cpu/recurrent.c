@@ -58,7 +58,7 @@ static void conv_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_spa
     size_t inner = (size_t)x->cols, ld = (size_t)x->stride;
     int taps = (int)op->w[0]->cols, keep = taps - 1, committed = s->n_rows - s->n_draft;
     const float *rows = rg_act_row(f, x, s->first_row) + c, *in[RG_MAX_CONV];
-    const float *bias = op->b[0] ? op->b[0]->vec + c : NULL, *w = op->w[0]->vec + (size_t)c * (size_t)taps;
+    const float *bias = op->b[0] ? op->b[0]->vec : NULL, *w = op->w[0]->vec;
     float *tail = k.at + c;
 
     for (int i = 0; rg_span_is_fresh(s) && i < keep; i++)
@@ -72,10 +72,13 @@ static void conv_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_spa
         }
         if (i + AHEAD < s->n_rows)
             prefetch_row(rows + (size_t)(i + AHEAD) * ld, n);
-        float *y = rg_act_row(f, op->out[0], s->first_row + i) + c;
-        r->cpu->conv_row(y, in, w, bias, taps, n);
-        if (op->act != RG_IDENTITY)
-            r->cpu->act[op->act](y, y, n);
+        for (int at = c; at < op->out[0]->cols; at += x->cols) { /* the results of these channels */
+            float *y = rg_act_row(f, op->out[0], s->first_row + i) + at;
+
+            r->cpu->conv_row(y, in, w + (size_t)at * (size_t)taps, bias ? bias + at : NULL, taps, n);
+            if (op->act != RG_IDENTITY)
+                r->cpu->act[op->act](y, y, n);
+        }
     }
     if (committed)
         push(tail, keep, inner, rows, ld, committed, n);
