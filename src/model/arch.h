@@ -24,7 +24,7 @@ typedef enum rg_role {
     W_SHARED_GATE, W_SHARED_UP, W_SHARED_DOWN,
     W_SHARED_ROUTER,     /* of one row: the shared expert counts as much as the sigmoid of its value */
     W_OWN,               /* the first of an architecture's own */
-    W_COUNT = W_OWN + 24
+    W_COUNT = W_OWN + 32
 } rg_role;
 
 /* The length of one side of a weight, from the config.  Those that several architectures share: */

@@ -68,8 +68,8 @@ bool finish_fla(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         !head_columns(c, "expand_k", s->expand_k, &s->k_dim, err) ||
         !head_columns(c, "expand_v", s->expand_v, &s->v_dim, err))
         return false;
-    if (!c->ffn_dim)
-        c->ffn_dim = (int)((int64_t)(s->hidden_ratio * c->dim * 2 / 3) + 255) / 256 * 256;
+    if (!c->ffn_dim && s->hidden_ratio > 0 && s->hidden_ratio * c->dim < INT32_MAX / 4)
+        c->ffn_dim = (int)(ceil(floor(s->hidden_ratio * c->dim * 2 / 3) / 256) * 256);
     return c->ffn_dim > 0 || rg_fail(err, RG_E_INPUT, "%s: hidden_ratio is %g", rg_checkpoint_path(ckpt),
                                      s->hidden_ratio);
 }
