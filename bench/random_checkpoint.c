@@ -4,7 +4,9 @@
  *
  * With a vocabulary (a GGUF file of the same number of tokens), its tokenizer is put in, for servers that want text.
  * Rows are drawn from a normal distribution with deviation 1 / sqrt(columns); a few hundred are drawn per tensor and
- * repeated, so that a large model takes seconds.  The values mean nothing; the bytes and the shape are real. */
+ * repeated, so that a large model takes seconds; those of the embedding are all drawn, with deviation 4, so that tokens
+ * stay different through the layers and choose different experts.  The values mean nothing; the bytes and the shape are
+ * real. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,10 +53,13 @@ static bool write_tensor(rg_ckpt_writer *w, const rg_weight_set *s, int i, rg_ty
 {
     const rg_weight *v = &s->all[i];
     const rg_format *f = rg_format_of(type_of(s, i, type));
-    int64_t rows = v->n_mats * v->rows, distinct = rows < DISTINCT_ROWS ? rows : DISTINCT_ROWS;
+    int64_t rows = v->n_mats * v->rows;
+    int64_t distinct = rows < DISTINCT_ROWS || s->spec[i]->role == W_EMBED_TOKENS ? rows : DISTINCT_ROWS;
     size_t row_bytes = (size_t)(v->cols / f->block_len * f->block_bytes);
     float *x = rg_array((size_t)v->cols, sizeof *x), scale = 1.0f / __builtin_sqrtf((float)v->cols);
     uint8_t *all = rg_array((size_t)distinct, row_bytes);
+
+    scale = s->spec[i]->role == W_EMBED_TOKENS ? 4.0f : scale;
     bool ok = x && all;
 
     for (int64_t r = 0; ok && r < distinct; r++) {
