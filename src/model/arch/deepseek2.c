@@ -50,7 +50,6 @@ static bool finish_gguf_routing(rg_config *c, const rg_checkpoint *ckpt, rg_erro
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    const mla_settings *mla = RG_OWN(c, mla_settings);
     static const char *const methods[] = { "greedy", "group_limited_greedy", NULL };
     static const char *const scores[] = { "softmax", NULL };
     int method = -1;
@@ -76,16 +75,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         c->attn_bias = rg_checkpoint_find(ckpt, "blk.0.attn_kv_a_mqa.bias");
         c->o_bias = rg_checkpoint_find(ckpt, "blk.0.attn_output.bias");
     }
-    if (!finish_routing(c, err))
+    if (!finish_routing(c, err) || !finish_mla_rope(c, ckpt, true, err))
         return false;
-    c->n_ropes = 1;
-    c->ropes[0].dim = mla->rope_dim;
-    c->ropes[0].interleaved = true;
-    if (!rg_rope_read(&c->ropes[0], ckpt, NULL, 1e4, err))
-        return false;
-    const rg_rope_config *r = &c->ropes[0];
-    double mscale = r->type == RG_ROPE_YARN ? rg_yarn_mscale(r->factor, r->mscale_all_dim) : 1;
-    c->attn_scale = mscale * mscale / __builtin_sqrt((double)(mla->nope_dim + mla->rope_dim));
     for (int i = 0; i < c->n_layers; i++)
         c->layer[i].kind = i < c->n_dense_layers ? DENSE : EXPERTS;
     return true;
@@ -108,19 +99,9 @@ static const rg_weight_spec expert_weights[] = {
     { 0 },
 };
 
-static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
-{
-    rg_act *h = rg_act_new(f, "attn_norm", l->c->dim);
-
-    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
-    rg_act *a = part_mla(f, l, h);
-    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
-    part_second_half(f, l, x);
-}
-
 static const rg_layer_kind kinds[] = {
-    [DENSE] = { dense_weights, keep_latent, block },
-    [EXPERTS] = { expert_weights, keep_latent, block },
+    [DENSE] = { dense_weights, keep_latent, block_mla },
+    [EXPERTS] = { expert_weights, keep_latent, block_mla },
 };
 
 const rg_arch rg_arch_deepseek2 = {

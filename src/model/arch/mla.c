@@ -62,6 +62,21 @@ bool finish_mla(rg_config *c, const rg_checkpoint *ckpt, int q_rank_default, rg_
     return true;
 }
 
+bool finish_mla_rope(rg_config *c, const rg_checkpoint *ckpt, bool interleaved, rg_error *err)
+{
+    const mla_settings *m = mla_of(c);
+    rg_rope_config *r = &c->ropes[0];
+
+    c->n_ropes = 1;
+    r->dim = m->rope_dim;
+    r->interleaved = interleaved;
+    if (!rg_rope_read(r, ckpt, NULL, 1e4, err))
+        return false;
+    double mscale = r->type == RG_ROPE_YARN ? rg_yarn_mscale(r->factor, r->mscale_all_dim) : 1;
+    c->attn_scale = mscale * mscale / __builtin_sqrt((double)(m->nope_dim + m->rope_dim));
+    return true;
+}
+
 bool when_q_rank(const rg_config *c, int layer)
 {
     (void)layer;
@@ -157,4 +172,14 @@ rg_act *part_mla(rg_fwd *f, const rg_layer *l, const rg_act *h)
                      &(rg_attend_params){ .n_heads = n, .scale = (float)c->attn_scale });
     rg_linear_heads(f, a, o, l->w[W_V_B_PROJ], m->kv_lora_rank);
     return a;
+}
+
+void block_mla(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *h = rg_act_new(f, "attn_norm", l->c->dim);
+
+    rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
+    rg_act *a = part_mla(f, l, h);
+    part_add(f, l, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    part_second_half(f, l, x);
 }

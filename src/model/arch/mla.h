@@ -52,10 +52,14 @@ void load_v_b(const rg_config *c, const float *src, float *dst, int64_t n);
 /* q_lora_rank (q_rank_default where config.json does not say), nope_dim, v_dim; checks them with the
  * rest. */
 bool finish_mla(rg_config *c, const rg_checkpoint *ckpt, int q_rank_default, rg_error *err);
+/* The rope of the rotated part, and the scale of attention under YaRN (mscale_all_dim). */
+bool finish_mla_rope(rg_config *c, const rg_checkpoint *ckpt, bool interleaved, rg_error *err);
 bool put_gguf_mla(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 /* The latent and the rotated key of every position. */
 void keep_latent(const rg_config *c, int layer, rg_keep *out);
 /* The act before o_proj, as part_attention. */
 rg_act *part_mla(rg_fwd *f, const rg_layer *l, const rg_act *h);
+/* As block_pre_norm. */
+void block_mla(rg_fwd *f, const rg_layer *l, rg_act *x);
 
 #endif

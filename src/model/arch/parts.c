@@ -261,6 +261,42 @@ bool finish_routing(const rg_config *c, rg_error *err)
     return true;
 }
 
+/* expert_gating_func: GGUF's numbers. */
+static const int gatings[] = { [RG_SCORE_SOFTMAX] = 1, [RG_SCORE_SIGMOID] = 2, [RG_SCORE_CHOSEN] = 3,
+                               [RG_SCORE_SPARSEMIXER] = 0 };
+
+bool require_gating(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    int64_t want = gatings[c->routing.score], got = want;
+    char key[128];
+
+    if (!c->from_gguf)
+        return true;
+    if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "expert_gating_func", key), 0, INT32_MAX, &got, err) < 0)
+        return false;
+    return got == want || rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is %lld, which is not supported (supported: %lld)",
+                                  rg_checkpoint_path(ckpt), key, (long long)got, (long long)want);
+}
+
+bool finish_noaux(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    c->routing.score = RG_SCORE_SIGMOID;
+    c->routing.groups_by_two = true;
+    return require_gating(c, ckpt, err) && finish_routing(c, err);
+}
+
+bool finish_nextn(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    int64_t n = 0;
+    char key[128];
+
+    if (c->from_gguf &&
+        rg_meta_int(ckpt, rg_gguf_key(ckpt, "nextn_predict_layers", key), 0, c->n_layers - 1, &n, err) < 0)
+        return false;
+    c->n_layers -= (int)n;
+    return true;
+}
+
 bool require_choice(const rg_checkpoint *ckpt, const char *key, const char *const *names, rg_error *err)
 {
     int which;
@@ -307,6 +343,35 @@ bool require_false(const rg_checkpoint *ckpt, const char *key, rg_error *err)
 bool require_true(const rg_checkpoint *ckpt, const char *key, rg_error *err)
 {
     return require_bool(ckpt, key, true, err);
+}
+
+bool require_number(const rg_checkpoint *ckpt, const char *key, double want, rg_error *err)
+{
+    double is = want;
+
+    if (rg_meta_float(ckpt, key, &is, err) < 0)
+        return false;
+    return is == want || rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is %g, which is not supported (supported: %g)",
+                                 rg_checkpoint_path(ckpt), key, is, want);
+}
+
+bool require_numbers(const rg_checkpoint *ckpt, const char *key, int32_t want, rg_error *err)
+{
+    const int32_t *is = NULL;
+    size_t n = 0;
+
+    if (rg_meta_ints(ckpt, key, &is, &n, err) < 0)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (is[i] != want)
+            return rg_fail(err, RG_E_UNSUPPORTED, "%s: %s.%zu is %d, which is not supported (supported: %d)",
+                           rg_checkpoint_path(ckpt), key, i, is[i], want);
+    return true;
+}
+
+bool put_gguf_gating(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    return put_gguf_int(c, w, "expert_gating_func", gatings[c->routing.score], err);
 }
 
 bool put_gguf_int(const rg_config *c, rg_ckpt_writer *w, const char *suffix, int64_t value, rg_error *err)

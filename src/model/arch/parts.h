@@ -37,6 +37,19 @@ void load_minus_exp(const rg_config *c, const float *src, float *dst, int64_t n)
 #define KEY_WINDOW(size)                                                                                               \
     { offsetof(rg_config, window), KEY_INT, "sliding_window", "attention.sliding_window", size }
 
+/* Routed experts: the key of their number; their number, how many a row uses, the width of one. */
+#define KEYS_EXPERTS(key, n, used, ffn)                                                                                \
+    { offsetof(rg_config, moe_ffn_dim), KEY_INT, "moe_intermediate_size", "expert_feed_forward_length", ffn },         \
+    { offsetof(rg_config, routing.n_experts), KEY_INT, key, "expert_count", n },                                       \
+    { offsetof(rg_config, routing.n_used), KEY_INT, "num_experts_per_tok", "expert_used_count", used }
+/* Of DeepSeek-V3's routing, which finish_noaux completes. */
+#define KEYS_NOAUX(shared, groups, groups_used, factor)                                                                \
+    { offsetof(rg_config, n_shared_experts), KEY_INT, "n_shared_experts", "expert_shared_count", shared },             \
+    { offsetof(rg_config, routing.n_groups), KEY_INT, "n_group", "expert_group_count", groups },                       \
+    { offsetof(rg_config, routing.n_groups_used), KEY_INT, "topk_group", "expert_group_used_count", groups_used },     \
+    { offsetof(rg_config, routing.scale), KEY_FLOAT, "routed_scaling_factor", "expert_weights_scale", factor },        \
+    { offsetof(rg_config, routing.renormalize), KEY_BOOL, "norm_topk_prob", "expert_weights_norm", 1 }
+
 /* Rows of weight tables. */
 #define WEIGHTS_DECODER                                                                                                \
     { W_EMBED_TOKENS, "model.embed_tokens", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },                                \
@@ -113,6 +126,8 @@ void groups_to_gguf(const rg_config *c, const float *src, float *dst, int64_t n)
     { W_UP_EXPERTS, gate_up, "ffn_up_exps", { N_EXPERTS, MOE_DIM, DIM }, SPLIT_ROWS,                                   \
       .stored = { N_EXPERTS, MOE_DIM_2, DIM }, .first_row = MOE_DIM, .split_in_gguf = true },                          \
     { W_DOWN_EXPERTS, down, "ffn_down_exps", { N_EXPERTS, DIM, MOE_DIM }, SPLIT_COLS }
+/* What is added to scores for the choice alone; hf: its whole name within the layer. */
+#define WEIGHT_CHOICE_BIAS(hf) { W_CHOICE_BIAS, hf, "exp_probs_b.bias", { N_EXPERTS } }
 /* Shared experts, which every row has, in the module `part`; of width SHARED_DIM. */
 #define WEIGHTS_SHARED(part)                                                                                           \
     { W_SHARED_GATE, part ".gate_proj", "ffn_gate_shexp", { SHARED_DIM, DIM }, SPLIT_ROWS, .when = when_shared },      \
@@ -162,6 +177,12 @@ bool finish_rope_as(rg_config *c, const rg_checkpoint *ckpt, const rope_defaults
 /* For GGUF: find out which optional tensors there are: biases, an untied head, rope factors. */
 void finish_optional(rg_config *c, const rg_checkpoint *ckpt);
 bool finish_routing(const rg_config *c, rg_error *err);
+/* The routing of DeepSeek-V3: by the sigmoid of the score and a bias, in the groups whose best two are best. */
+bool finish_noaux(rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
+/* GGUF counts layers that only predict further tokens; they are left out of n_layers. */
+bool finish_nextn(rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
+/* GGUF's expert_gating_func, if it is there, must be that of c->routing.score. */
+bool require_gating(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err);
 /* config.json's key must be one of NULL-ended names, or absent. */
 bool require_choice(const rg_checkpoint *ckpt, const char *key, const char *const *names, rg_error *err);
 /* c->act by the name at config.json's key, or by `fallback` where it is absent; GGUF: `fallback`. */
@@ -169,11 +190,14 @@ bool finish_act(rg_config *c, const rg_checkpoint *ckpt, const char *key, rg_act
 bool require_silu(const rg_checkpoint *ckpt, rg_error *err); /* of "hidden_act" */
 bool require_false(const rg_checkpoint *ckpt, const char *key, rg_error *err);
 bool require_true(const rg_checkpoint *ckpt, const char *key, rg_error *err);
+bool require_number(const rg_checkpoint *ckpt, const char *key, double want, rg_error *err);
+bool require_numbers(const rg_checkpoint *ckpt, const char *key, int32_t want, rg_error *err); /* all of a list */
 
 /* For put_gguf.  "<architecture>.<suffix>" = value. */
 bool put_gguf_int(const rg_config *c, rg_ckpt_writer *w, const char *suffix, int64_t value, rg_error *err);
 bool put_gguf_string(const rg_config *c, rg_ckpt_writer *w, const char *suffix, const char *value, rg_error *err);
 bool put_gguf_float(const rg_config *c, rg_ckpt_writer *w, const char *suffix, double value, rg_error *err);
+bool put_gguf_gating(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 /* "attention.sliding_window_pattern": the list of layers that have a window. */
 bool put_gguf_windows(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 /* c->ropes[0]: its base and its scaling; log_unit: what yarn_log_multiplier is of mscale_all_dim (0.1 without _by). */
