@@ -126,7 +126,7 @@ typedef struct rg_grammar_source {
  * tokens are generated; with any other no token is generated. */
 typedef enum rg_pooling {
     RG_POOLING_NONE = 0,
-    RG_POOLING_MODEL, /* as the checkpoint says; where it says nothing, RG_POOLING_LAST */
+    RG_POOLING_MODEL, /* as the checkpoint says, or else RG_POOLING_LAST, of an encoder RG_POOLING_MEAN */
     RG_POOLING_LAST,  /* that of the last id */
     RG_POOLING_MEAN,  /* the mean over all ids */
     RG_POOLING_CLS,   /* that of the first id */

@@ -231,7 +231,7 @@ rg_info rg_engine_info(const rg_engine *e)
 {
     const rg_config *c = &e->model->config;
 
-    return (rg_info){ .architecture = c->from_gguf ? c->arch->gguf_name : c->arch->hf_name, .isa = e->backend->name,
+    return (rg_info){ .architecture = rg_config_name(c), .isa = e->backend->name,
                       .recipe = e->exact ? "exact" : "fast", .kv_type = rg_kv_name(e->model->kv_type),
                       .n_threads = e->n_threads, .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len,
                       .bos_id = c->bos_id, .n_parameters = e->model->weights.n_parameters,

@@ -190,7 +190,7 @@ static bool print_json(const found *f)
     uint64_t bytes, n = count_parameters(ckpt, &bytes);
 
     cli_json_open(j, NULL, '{');
-    cli_json_text(j, "architecture", m->config.from_gguf ? m->config.arch->gguf_name : m->config.arch->hf_name);
+    cli_json_text(j, "architecture", rg_config_name(&m->config));
     cli_json_u64(j, "parameters", n ? n : m->weights.n_parameters);
     cli_json_u64(j, "bytes", bytes);
     cli_json_open(j, "config", '{');
@@ -225,7 +225,7 @@ static void print_text(const inspect_options *o, const found *f)
     uint64_t bytes, n = count_parameters(ckpt, &bytes);
 
     printf("%s: %s, %.4g million parameters, %.2f MB\n", rg_checkpoint_path(ckpt),
-           m->config.from_gguf ? m->config.arch->gguf_name : m->config.arch->hf_name,
+           rg_config_name(&m->config),
            (double)(n ? n : m->weights.n_parameters) / 1e6, (double)bytes / 1e6);
     each_field(&m->config, say_text, NULL);
     printf("state: %llu bytes per position, %llu per sequence (%s K/V)\n",

@@ -18,17 +18,31 @@ static const rg_arch *const archs[] = {
 /* Its name in this kind of checkpoint; "": it has none. */
 static const char *name_of(const rg_arch *a, bool gguf)
 {
-    const char *name = gguf ? a->gguf_name : a->hf_name;
+    const char *name = gguf ? a->gguf_name : a->hf_name ? a->hf_name : a->hf_type;
 
     return name ? name : "";
+}
+
+const char *rg_config_name(const rg_config *c)
+{
+    return name_of(c->arch, c->from_gguf);
+}
+
+static bool is_of_type(const rg_arch *a, const char *type)
+{
+    bool yes = type && a->hf_type && !strcmp(a->hf_type, type);
+
+    for (size_t i = 0; type && i < RG_LEN(a->hf_type_too); i++)
+        yes = yes || (a->hf_type_too[i] && !strcmp(a->hf_type_too[i], type));
+    return yes;
 }
 
 static bool matches(const rg_arch *a, const rg_checkpoint *ckpt, const char *name, const char *type)
 {
     bool gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF;
 
-    if (!name)
-        return type && a->hf_type && !strcmp(a->hf_type, type);
+    if (!gguf && (!name || !a->hf_name))
+        return is_of_type(a, type);
     return name[0] && !strcmp(name_of(a, gguf), name) && (!gguf || !a->claims || a->claims(ckpt));
 }
 

@@ -103,8 +103,9 @@ typedef struct rg_layer_kind {
 } rg_layer_kind;
 
 struct rg_arch {
-    const char *hf_name;    /* of config.json's "architectures" */
+    const char *hf_name;    /* of config.json's "architectures"; NULL: any, of these types */
     const char *hf_type;    /* of its "model_type" */
+    const char *hf_type_too[2]; /* others that mean the same; NULL: none */
     const char *gguf_name;  /* of general.architecture; NULL: GGUF has no form of it */
     bool (*claims)(const rg_checkpoint *ckpt); /* when several share a gguf_name; NULL: yes */
     const char *hf_prefix;  /* of layer weights: "model.layers." */
@@ -123,6 +124,9 @@ struct rg_arch {
     void (*embed)(rg_fwd *f, const rg_layer *l, rg_act *x);                    /* row of a table, times embed_scale */
     void (*norm)(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x);    /* by W_FINAL_NORM; y may be x */
     void (*head)(rg_fwd *f, const rg_layer *l, rg_act *logits, const rg_act *h); /* linear, capped */
+    /* scores [rows, n_labels] of hidden states that were pooled as config.score_pooling says; where n_labels > 0. */
+    void (*score)(rg_fwd *f, const rg_layer *l, rg_act *scores, const rg_act *pooled);
+    bool is_encoder;                        /* it has no head: no logits are ever wanted */
     int (*width)(const rg_config *c);       /* columns of x; NULL: dim */
     /* The dim columns of x that readers see as a layer's input; NULL: x. */
     rg_act *(*shown)(rg_fwd *f, const rg_layer *l, rg_act *x);

@@ -216,7 +216,7 @@ static bool read_eos(rg_config *c, const rg_checkpoint *ckpt, const char *key, r
 
 static bool read_ends(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    int64_t bos = -1;
+    int64_t bos = -1, sep = -1;
 
     if (c->from_gguf) {
         if (rg_meta_int(ckpt, "tokenizer.ggml.bos_token_id", 0, UINT32_MAX, &bos, err) < 0 ||
@@ -232,6 +232,10 @@ static bool read_ends(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         if (!read_eos(c, ckpt, key, err))
             return false;
     }
+    if (rg_meta_int(ckpt, c->from_gguf ? "tokenizer.ggml.seperator_token_id" : "sep_token_id", -1, UINT32_MAX, &sep,
+                    err) < 0)
+        return false;
+    c->sep_id = sep >= 0 && sep < c->vocab_size ? (int32_t)sep : c->n_eos ? c->eos_ids[0] : -1;
     if (bos == UINT32_MAX)
         bos = -1;
     if (bos >= c->vocab_size)
@@ -393,6 +397,8 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         !read_ends(c, ckpt, err) || !read_sampling(c, ckpt, err) ||
         !rg_embedding_read(&c->embedding, ckpt, c->dim, err))
         return false;
+    if (c->arch->is_encoder && !c->embedding.is_said && c->embedding.pooling)
+        c->embedding.pooling = RG_POOLING_MEAN;
     for (int i = 0; i < c->n_ropes; i++)
         rg_rope_complete(&c->ropes[i], c->max_seq_len);
     if (!stretch_context(c, ckpt, err))

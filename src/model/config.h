@@ -67,6 +67,9 @@ typedef struct rg_config {
 
     int32_t bos_id, eos_ids[RG_MAX_EOS];
     int n_eos;
+    int32_t sep_id;             /* behind the first of which, in a pair of texts, the second begins; -1: not known */
+    int n_labels;               /* scores that a head makes of a whole sequence (a reranker: 1); 0: there is none */
+    rg_pooling score_pooling;   /* of what they are made: RG_POOLING_CLS or RG_POOLING_MEAN */
     rg_diffusion diffusion;
     rg_sampling sampling;       /* generation_config's */
     rg_embedding embedding;
@@ -96,6 +99,9 @@ typedef struct rg_key {
 
 /* The whole config of a checkpoint; finds the architecture.  *c is plain data. */
 bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err) RG_MUST_CHECK;
+
+/* What the architecture is called in the kind of checkpoint that the config is from. */
+const char *rg_config_name(const rg_config *c);
 
 /* For architectures.  Read a table of keys; a key absent or null gets its default. */
 bool rg_config_keys(rg_config *c, const rg_checkpoint *ckpt, const rg_key *keys, size_t n, rg_error *err) RG_MUST_CHECK;

@@ -203,7 +203,7 @@ static bool plan_hf_to_gguf(convert *v, rg_error *err)
 {
     if (!v->config.arch->gguf_name)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: GGUF has no form of %s", rg_checkpoint_path(v->from),
-                       v->config.arch->hf_name);
+                       rg_config_name(&v->config));
     if (!make_room(v, (size_t)v->weights.n + RG_ROPE_VARIANTS, err) || !plan_rope_factors(v, err))
         return false;
     for (int i = 0; i < v->weights.n; i++)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "model/convert.h"
 
 enum { GGUF_TYPE_U32 = 4, QUANTIZATION_VERSION = 2 };
@@ -88,6 +89,26 @@ static bool put_pooling(rg_ckpt_writer *w, const rg_config *c, rg_error *err)
     return rg_ckpt_put_int(w, name, GGUF_TYPE_U32, numbers[c->embedding.pooling], err);
 }
 
+/* A classifier's labels, by their numbers. */
+static bool put_labels(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_config *c, rg_error *err)
+{
+    rg_string *labels = rg_array((size_t)c->n_labels, sizeof *labels);
+    char name[128];
+    bool ok = labels || rg_fail_memory(err, (size_t)c->n_labels * sizeof *labels);
+
+    for (int i = 0; ok && i < c->n_labels; i++) {
+        const char *text = "";
+
+        snprintf(name, sizeof name, "id2label.%d", i);
+        ok = rg_meta_string(from, name, &text, err) >= 0;
+        labels[i] = (rg_string){ text, strlen(text) };
+    }
+    snprintf(name, sizeof name, "%s.classifier.output_labels", c->arch->gguf_name);
+    ok = ok && rg_ckpt_put_strings(w, name, labels, (size_t)c->n_labels, err);
+    rg_free(labels);
+    return ok;
+}
+
 bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_config *c, rg_type type, rg_error *err)
 {
     size_t n_common;
@@ -110,6 +131,7 @@ bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_conf
                 return false;
         snprintf(name, sizeof name, "%s.vocab_size", arch);
         if (!rg_ckpt_put_int(w, name, GGUF_TYPE_U32, c->vocab_size, err) || !put_pooling(w, c, err) ||
+            (c->n_labels && !put_labels(w, from, c, err)) ||
             !c->arch->put_gguf(c, w, err))
             return false;
     }

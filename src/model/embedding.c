@@ -23,14 +23,15 @@ RG_PRINTF(2, 3) static bool refuse(rg_embedding *e, const char *fmt, ...)
 
 static bool read_gguf(rg_embedding *e, const rg_checkpoint *ckpt, rg_error *err)
 {
-    static const rg_pooling by_number[] = { RG_POOLING_LAST /* none is said */, RG_POOLING_MEAN, RG_POOLING_CLS,
+    enum { NOT_SAID, SCORES = 4 }; /* of a reranker: says nothing about embeddings */
+    static const rg_pooling by_number[] = { RG_POOLING_LAST, RG_POOLING_MEAN, RG_POOLING_CLS, RG_POOLING_LAST,
                                             RG_POOLING_LAST };
     char key[128];
     int64_t number = 0;
 
     if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "pooling_type", key), INT32_MIN, INT32_MAX, &number, err) < 0)
         return false;
-    e->is_said = number != 0;
+    e->is_said = number != NOT_SAID && number != SCORES;
     if (number < 0 || number >= (int64_t)RG_LEN(by_number))
         return refuse(e, "the checkpoint's pooling type %d is not supported", (int)number);
     e->pooling = by_number[number];

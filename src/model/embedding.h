@@ -12,7 +12,8 @@
 enum { RG_MAX_EMBED_SIZES = 32, RG_ANY_SIZE = -1 };
 
 typedef struct rg_embedding {
-    rg_pooling pooling; /* RG_POOLING_LAST where the checkpoint says nothing; RG_POOLING_NONE: not supported */
+    rg_pooling pooling; /* where the checkpoint says nothing RG_POOLING_LAST, of an encoder RG_POOLING_MEAN;
+                         * RG_POOLING_NONE: not supported */
     char refusal[160];  /* why not */
     bool is_said;       /* by the checkpoint */
     int32_t sizes[RG_MAX_EMBED_SIZES], n_sizes; /* as rg_info.embed_sizes */

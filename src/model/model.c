@@ -7,12 +7,12 @@
 #include "model/pack_cache.h"
 #include "quant/paged.h"
 
-/* f32 weights keep f32 K/V; everything else bf16. */
+/* f32 weights keep f32 K/V, and so does what keeps none of it beyond a step; everything else bf16. */
 static bool choose_kv_type(rg_model *m, const char *name, rg_error *err)
 {
     const rg_weight *w = m->outer.w[W_EMBED_TOKENS];
 
-    m->kv_type = w->type == RG_F32 ? RG_F32 : RG_BF16;
+    m->kv_type = w->type == RG_F32 || m->config.arch->is_encoder ? RG_F32 : RG_BF16;
     if (!name)
         return true;
     if (!rg_kv_type_by_name(name, &m->kv_type))
@@ -215,16 +215,23 @@ rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f)
         rg_act_release(f, mark);
     }
     f->layer = -1;
-    if (b->n_hidden) { /* rows are normed independently, so norm all of them, in place if possible */
+    if (b->n_hidden || b->n_scores) { /* rows are normed independently, so norm all of them, in place if possible */
         out.hidden = same_width ? x : rg_act_new(f, "normed", c->dim);
         norm(m, f, out.hidden, x);
         x = out.hidden;
+    }
+    if (b->n_scores) {
+        rg_act *pooled = rg_act_rows(f, "pooled", b->n_scores, c->dim);
+
+        out.scores = rg_act_rows(f, "scores", b->n_scores, c->n_labels);
+        rg_mean_rows(f, pooled, x);
+        arch->score(f, &m->outer, out.scores, pooled);
     }
     if (!b->n_logits)
         return out;
     rg_act *rows = rg_act_rows(f, "head_in", b->n_logits, x->cols), *h = rows;
     rg_gather(f, rows, x);
-    if (!b->n_hidden) {
+    if (!out.hidden) {
         h = same_width ? rows : rg_act_rows(f, "head_normed", b->n_logits, c->dim);
         norm(m, f, h, rows);
     }

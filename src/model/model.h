@@ -22,7 +22,7 @@ typedef struct rg_model {
 } rg_model;
 
 typedef struct rg_model_options {
-    const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or a name of ops/kv.h */
+    const char *kv_type;    /* NULL: f32 for F32 weights and encoders, else bf16; or a name of ops/kv.h */
     bool declare_only;      /* no weights are read: for counting and planning */
     rg_type declared_type;  /* of weights when the checkpoint has none */
     int max_draft;          /* draft rows that a recurrent state has room for; 0 if no drafter can come */
@@ -51,6 +51,7 @@ rg_expert_reads rg_model_expert_reads(const rg_model *m);
 typedef struct rg_outputs {
     rg_act *logits; /* of the wanted rows, [n_logits, vocab] */
     rg_act *hidden; /* of all rows, after the final norm, [n_rows, dim] */
+    rg_act *scores; /* of the wanted runs, [n_scores, n_labels] */
 } rg_outputs;
 rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f);
 

@@ -44,13 +44,16 @@ static void program(void *arg, int thread)
                    .arena_bytes = r->base.arena_bytes };
     rg_mem_forbid();
     rg_outputs out = rg_model_forward(r->m, f);
-    int n_logits = r->batch->n_logits, n_all = n_logits + r->batch->n_hidden;
+    int n_logits = r->batch->n_logits, n_hidden = r->batch->n_hidden, n_all = n_logits + n_hidden + r->batch->n_scores;
     for (int i; n_all && (i = rg_phase_take(r->pool, f->phase)) < n_all;)
         if (i < n_logits)
             r->sink->logits(r->sink->arg, thread, i, row_of(f, out.logits, i));
-        else
+        else if (i < n_logits + n_hidden)
             r->sink->hidden(r->sink->arg, thread, i - n_logits,
                             row_of(f, out.hidden, r->batch->hidden[i - n_logits].first), (size_t)out.hidden->stride);
+        else
+            r->sink->scores(r->sink->arg, thread, i - n_logits - n_hidden,
+                            row_of(f, out.scores, i - n_logits - n_hidden));
     if (n_all)
         rg_phase_end(r->pool, &f->phase);
     rg_mem_permit();
@@ -72,7 +75,7 @@ static void step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
 {
     model_runner *r = (model_runner *)self;
 
-    RG_ASSERT(batch->n_rows <= r->o.max_rows && batch->n_logits <= r->o.max_logits);
+    RG_ASSERT(batch->n_rows <= r->o.max_rows && batch->n_logits <= r->o.max_logits && batch->n_scores <= r->o.max_seqs);
     RG_ASSERT(!batch->embeds); /* not before prefix hashing covers what they hold: token -1 says nothing about it */
     r->batch = batch;
     r->sink = sink;
@@ -99,39 +102,44 @@ static void check_op(const rg_reader *self, rg_fwd *f, const rg_op *op)
     self->inner->run(self->inner, f, op);
 }
 
-/* The arena of the largest step, by a run that computes nothing. */
+/* The arena of this step, by a run that computes nothing. */
+static bool measure_step(const model_runner *r, const rg_batch *batch, size_t *bytes, rg_error *err)
+{
+    rg_counter counter;
+    rg_fwd *f = rg_alloc(sizeof *f);
+
+    if (!f)
+        return rg_fail_memory(err, sizeof *f);
+    rg_counter_init(&counter, NULL, 0);
+    rg_count_fwd(f, &counter, batch);
+    checker check = { .reader = { .run = check_op, .inner = &counter.reader }, .backend = r->o.backend, .err = err,
+                      .ok = true };
+    f->reader = &check.reader;
+    rg_model_forward(r->m, f);
+    *bytes = f->arena_peak > *bytes ? f->arena_peak : *bytes;
+    rg_free(f);
+    return check.ok;
+}
+
+/* The arena of the largest step: without hidden states, and with all that a step can give. */
 static bool measure_arena(model_runner *r, rg_error *err)
 {
     size_t n = (size_t)r->o.max_rows;
     int32_t *zeros = rg_array(n, 6 * sizeof *zeros);
     rg_span span = { .n_rows = r->o.max_rows, .adapter = -1 };
-    rg_counter counter;
-    rg_fwd *f = rg_alloc(sizeof *f);
-    bool ok = zeros && f;
+    bool ok = zeros || rg_fail_memory(err, n * 6 * sizeof *zeros);
+    rg_batch batch = { .n_rows = r->o.max_rows, .n_spans = 1, .spans = &span, .token = zeros, .index = zeros,
+                       .n_logits = r->o.max_logits, .logit_rows = zeros };
 
     if (ok) {
-        rg_batch batch = { .n_rows = r->o.max_rows,
-                           .n_spans = 1,
-                           .spans = &span,
-                           .token = zeros,
-                           .index = zeros,
-                           .kv_end = zeros + n,
-                           .pos = (const int32_t(*)[4])(const void *)(zeros + 2 * n),
-                           .n_logits = r->o.max_logits,
-                           .logit_rows = zeros };
-        rg_counter_init(&counter, NULL, 0);
-        rg_count_fwd(f, &counter, &batch);
-        checker check = { .reader = { .run = check_op, .inner = &counter.reader }, .backend = r->o.backend, .err = err,
-                          .ok = true };
-        f->reader = &check.reader;
-        rg_model_forward(r->m, f);
-        r->base.arena_bytes = f->arena_peak;
-        ok = check.ok;
-    } else {
-        rg_fail_memory(err, n * 6 * sizeof *zeros + sizeof *f);
+        batch.kv_end = zeros + n;
+        batch.pos = (const int32_t(*)[4])(const void *)(zeros + 2 * n);
+        ok = measure_step(r, &batch, &r->base.arena_bytes, err);
+        batch.n_hidden = 1;
+        batch.n_scores = r->m->config.n_labels ? r->o.max_seqs : 0;
+        ok = ok && measure_step(r, &batch, &r->base.arena_bytes, err);
     }
     rg_free(zeros);
-    rg_free(f);
     return ok;
 }
 
@@ -221,7 +229,7 @@ static int max_of(int a, int b)
 static rg_reader_sizes reader_sizes(const model_runner *r)
 {
     const rg_config *c = &r->m->config;
-    rg_reader_sizes s = { .max_rows = max_of(r->o.max_rows, r->o.max_logits),
+    rg_reader_sizes s = { .max_rows = max_of(r->o.max_rows, max_of(r->o.max_logits, c->n_labels ? r->o.max_seqs : 0)),
                        .n_threads = r->o.n_threads,
                        .max_experts = c->routing.n_experts,
                        .max_experts_used = c->routing.n_used,

@@ -17,6 +17,8 @@ typedef struct rg_sink {
     /* Of the i-th wanted run: the hidden states of its rows, [dim] each, the next one `stride` floats further.  May be
      * NULL if no batch asks for any. */
     void (*hidden)(void *arg, int thread, int i, const float *rows, size_t stride);
+    /* Of the i-th wanted run: its scores [n_labels].  May be NULL likewise. */
+    void (*scores)(void *arg, int thread, int i, const float *scores);
     void *arg;
 } rg_sink;
 

@@ -42,6 +42,7 @@ static void note_op(void *arg, const rg_counted *op)
     case RG_OP_ATTENTION:
     case RG_OP_MLA_ATTENTION: add_keys(f, run->m->keep[op->layer].kv.window, &op->count); return;
     case RG_OP_EMBED:
+    case RG_OP_EMBED_TYPES:
     case RG_OP_EMBED_POSITIONS: f->row_bytes += op->count.weight_bytes; break;
     case RG_OP_MOE:
         f->n_experts = run->m->config.routing.n_experts;
@@ -78,7 +79,7 @@ void rg_step_facts_find(rg_step_facts *facts, const rg_model *m)
 
     *facts = (rg_step_facts){ 0 };
     body = count_row(m, &run, 0);
-    all = count_row(m, NULL, 1);
+    all = count_row(m, NULL, m->config.arch->is_encoder ? 0 : 1);
     facts->head_bytes = all.weight_bytes - body.weight_bytes;
     facts->head_ops = all.ops - body.ops;
     for (int i = 0; i < RG_TYPE_COUNT; i++)

@@ -23,6 +23,8 @@ typedef struct rg_span {
     int32_t n_draft;  /* its last rows that may yet be rolled back; recurrent state is not advanced by them */
     int32_t n_replay; /* draft rows of the last step that were accepted: a recurrence folds them in first */
     int32_t adapter;  /* -1: none */
+    int32_t second;   /* of a pair of texts: the position where the second begins, whose rows are of token type 1; 0:
+                       * all are of type 0 */
     int32_t rope;     /* which variant of each rope its rows use (ops.h); fixed at admission */
     /* Per state group, the sequence's block table: number of the block that holds positions [64 b, 64 b + 64), -1 where
      * released.  The table of a group that keeps state per sequence has one entry, the sequence's slot. */
@@ -72,6 +74,9 @@ typedef struct rg_batch {
     /* [n_rows], 0 before the step: not 0 after it for a row that could not be computed, since weights that it needs
      * could not be read.  NULL: all weights are in memory. */
     uint8_t *failed;
+    int32_t n_scores;          /* runs of rows, in row order, each within a span: scores of the mean hidden state of
+                                * each are wanted */
+    const rg_rows *scores;
 } rg_batch;
 
 #endif

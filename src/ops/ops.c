@@ -158,6 +158,18 @@ void rg_embed_positions(rg_fwd *f, rg_act *y, const rg_weight *table, int offset
     run(f, &(rg_op){ .kind = RG_OP_EMBED_POSITIONS, .out = { y }, .accumulate = true, .w = { table }, .n = offset });
 }
 
+void rg_embed_types(rg_fwd *f, rg_act *y, const rg_weight *table)
+{
+    RG_ASSERT(y->rows == f->batch->n_rows && y->cols == table->cols && table->rows > 0);
+    run(f, &(rg_op){ .kind = RG_OP_EMBED_TYPES, .out = { y }, .accumulate = true, .w = { table } });
+}
+
+void rg_mean_rows(rg_fwd *f, rg_act *y, const rg_act *x)
+{
+    RG_ASSERT(y->cols == x->cols && y->rows == f->batch->n_scores && x->rows == f->batch->n_rows);
+    run(f, &(rg_op){ .kind = RG_OP_MEAN_ROWS, .out = { y }, .in = { x } });
+}
+
 void rg_gather(rg_fwd *f, rg_act *y, const rg_act *x)
 {
     RG_ASSERT(y->cols == x->cols && y->rows == f->batch->n_logits && x->rows == f->batch->n_rows);

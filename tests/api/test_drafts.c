@@ -174,9 +174,11 @@ static void check_PARTS(const char *folder)
         check_##worlds(folder);                                                                                                  \
     }
 #define WHOLE(test, folder)
+#define ENCODER(test, folder)
 #include "model/goldens.def"
 #undef GOLDEN
 #undef WHOLE
+#undef ENCODER
 
 /* ---- grammars, stop texts, end tokens ---------------------------------------------------------------------------- */
 
@@ -305,9 +307,11 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
 #define GOLDEN(test, folder, worlds) cmocka_unit_test(test),
 #define WHOLE(test, folder)
+#define ENCODER(test, folder)
 #include "model/goldens.def"
 #undef GOLDEN
 #undef WHOLE
+#undef ENCODER
         cmocka_unit_test(drafts_keep_to_grammars_and_stops),
         cmocka_unit_test(a_smaller_model_drafts),
         cmocka_unit_test(refusals_are_clear),

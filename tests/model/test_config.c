@@ -18,9 +18,11 @@
 static const char *const goldens[] = {
 #define GOLDEN(test, folder, worlds) folder,
 #define WHOLE(test, folder) folder,
+#define ENCODER(test, folder) folder,
 #include "goldens.def"
 #undef GOLDEN
 #undef WHOLE
+#undef ENCODER
 };
 
 static const char *golden(const char *name, const char *file)

@@ -17,9 +17,11 @@
 static const char *const goldens[] = {
 #define GOLDEN(test, folder, worlds) folder,
 #define WHOLE(test, folder) folder,
+#define ENCODER(test, folder) folder,
 #include "goldens.def"
 #undef GOLDEN
 #undef WHOLE
+#undef ENCODER
 };
 
 static const char *golden(const char *name, const char *file)
@@ -125,7 +127,10 @@ static void compare_values(const char *golden_name, const rg_checkpoint *want, c
 
 static void compare_tensors(const char *name, const rg_checkpoint *want, const rg_checkpoint *got)
 {
-    assert_int_equal(rg_checkpoint_n_tensors(want), rg_checkpoint_n_tensors(got));
+    /* The format's own converter leaves out a part of BERT's head, without which it cannot score. */
+    const int n_more = strcmp(name, "bert-rerank") ? 0 : 2;
+
+    assert_int_equal(rg_checkpoint_n_tensors(want) + n_more, rg_checkpoint_n_tensors(got));
     for (int i = 0; i < rg_checkpoint_n_tensors(want); i++) {
         const rg_tensor *a = rg_checkpoint_tensor(want, i), *b = rg_checkpoint_find(got, a->name);
         if (!b || (a->type != b->type && folding(name, a->name) == 1) || a->n_dims != b->n_dims ||

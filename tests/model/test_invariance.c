@@ -645,9 +645,11 @@ static void world_PARTS(const char *name)
         world_##worlds(folder);                                                                                                  \
     }
 #define WHOLE(test, folder)
+#define ENCODER(test, folder)
 #include "goldens.def"
 #undef GOLDEN
 #undef WHOLE
+#undef ENCODER
 
 static void f16_keys(void **state)
 {
@@ -683,9 +685,11 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
 #define GOLDEN(test, folder, worlds) cmocka_unit_test(test),
 #define WHOLE(test, folder)
+#define ENCODER(test, folder)
 #include "goldens.def"
 #undef GOLDEN
 #undef WHOLE
+#undef ENCODER
         cmocka_unit_test(f16_keys),
         cmocka_unit_test(gemma3_window_100),
         cmocka_unit_test(wide_k_formats),

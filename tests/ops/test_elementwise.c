@@ -493,6 +493,52 @@ static void products_of_maps_are_a_series(void **state)
     rg_free(x);
 }
 
+static void types_and_means(rg_fwd *f, void *arg)
+{
+    const job *j = arg;
+    rg_act *x = act_of(f, "x", j->x, j->n, j->cols), *y = rg_act_rows(f, "y", 2, j->cols);
+
+    rg_embed_types(f, x, j->table);
+    act_out(f, x, j->y);
+    rg_mean_rows(f, y, x);
+    act_out(f, y, j->y + j->n * j->cols);
+}
+
+/* Two texts: three rows of one alone, then six of a pair whose second begins at position 4; means of the first text and
+ * of two rows of the other. */
+static void texts_have_types_and_means(void **state)
+{
+    enum { COLS = 80 };
+    static const rg_rows runs[] = { { 0, 3 }, { 5, 2 } };
+    static const int32_t index[] = { 0, 1, 2, 0, 1, 2, 3, 4, 5 };
+    const rg_span spans[] = { { .n_rows = 3 }, { .first_row = 3, .n_rows = 6, .second = 4 } };
+    rg_rng rng = { .seed = test_seed };
+    float *x = random_floats(&rng, ROWS * COLS, 2), *w = random_floats(&rng, 2 * COLS, 2), y[(ROWS + 2) * COLS];
+
+    (void)state;
+    for (int n_types = 1; n_types <= 2; n_types++) {
+        rg_weight table = { .name = "types", .n_mats = 1, .rows = n_types, .cols = COLS, .vec = w };
+        world u;
+
+        world_init(&u, rg_cpu_nth(0), 2, &sizes);
+        world_step(&u, &(rg_batch){ .n_rows = ROWS, .n_spans = 2, .spans = spans, .index = index, .n_scores = 2, .scores = runs },
+                   types_and_means, &(job){ .x = x, .n = ROWS, .cols = COLS, .table = &table, .y = y });
+        for (int i = 0; i < ROWS * COLS; i++)
+            assert_true(y[i] == x[i] + w[(i / COLS >= 7 && n_types > 1) * COLS + i % COLS]);
+        for (int k = 0; k < 2; k++)
+            for (int i = 0; i < COLS; i++) {
+                double sum = 0;
+
+                for (int r = 0; r < runs[k].n; r++)
+                    sum += (double)y[(runs[k].first + r) * COLS + i];
+                assert_true(y[(ROWS + k) * COLS + i] == (float)(sum / runs[k].n));
+            }
+        world_fini(&u);
+    }
+    rg_free(x);
+    rg_free(w);
+}
+
 /* A constant row far from 0: its variance is 0, which a sum of squares less a square of the mean would not be. */
 static void layernorm_of_a_constant_is_its_bias(void **state)
 {
@@ -574,6 +620,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(operations_are_their_definitions),
         cmocka_unit_test(runs_are_mixed),
         cmocka_unit_test(products_of_maps_are_a_series),
+        cmocka_unit_test(texts_have_types_and_means),
         cmocka_unit_test(layernorm_of_a_constant_is_its_bias),
         cmocka_unit_test(each_is_counted),
     };

@@ -131,15 +131,10 @@ static void head(rg_fwd *f, const rg_layer *l, rg_act *logits, const rg_act *h)
 
 static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
 {
-    if (own(l->c)->norm_first) {
+    if (own(l->c)->norm_first)
         block_pre_norm(f, l, x);
-        return;
-    }
-    rg_act *a = part_attention(f, l, x);
-    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
-    part_norm(f, l, x, x, W_ATTN_NORM, W_ATTN_NORM_BIAS);
-    part_mlp(f, l, x, x, true);
-    part_norm(f, l, x, x, W_FFN_NORM, W_FFN_NORM_BIAS);
+    else
+        block_post_norm(f, l, x);
 }
 
 static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };

@@ -604,6 +604,16 @@ void block_pre_norm(rg_fwd *f, const rg_layer *l, rg_act *x)
     part_second_half(f, l, x);
 }
 
+void block_post_norm(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *a = part_attention(f, l, x);
+
+    rg_linear_add(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    part_norm(f, l, x, x, W_ATTN_NORM, W_ATTN_NORM_BIAS);
+    part_mlp(f, l, x, x, true);
+    part_norm(f, l, x, x, W_FFN_NORM, W_FFN_NORM_BIAS);
+}
+
 void block_parallel(rg_fwd *f, const rg_layer *l, rg_act *x)
 {
     rg_act *h = rg_act_new(f, "attn_norm", l->c->dim), *g = h;

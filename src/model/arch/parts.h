@@ -229,6 +229,8 @@ void part_second_half(rg_fwd *f, const rg_layer *l, rg_act *x);
 /* Blocks of decoders: attention, then the second half (an MLP, or experts where the layer has a router), both added to
  * x; with a norm in front of each half; */
 void block_pre_norm(rg_fwd *f, const rg_layer *l, rg_act *x);
+/* with one behind each, after it was added (BERT); */
+void block_post_norm(rg_fwd *f, const rg_layer *l, rg_act *x);
 /* both of x as it came, each by a norm of its own, or by one for both where there is no second; */
 void block_parallel(rg_fwd *f, const rg_layer *l, rg_act *x);
 /* with a norm behind each half, and none in front; */

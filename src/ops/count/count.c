@@ -184,6 +184,7 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
 
     switch (op->kind) {
     case RG_OP_EMBED: c.count.weight_bytes = n_rows * stored_bytes(op->w[0]) / (double)op->w[0]->rows; break;
+    case RG_OP_EMBED_TYPES:
     case RG_OP_EMBED_POSITIONS: c.count.weight_bytes = c.cells * sizeof(float); break;
     case RG_OP_LINEAR:
     case RG_OP_LINEAR_HEADS:

@@ -19,6 +19,28 @@ void rg_cpu_gather(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     rg_fwd_barrier(f);
 }
 
+/* A chunk is some columns of one mean. */
+void rg_cpu_mean_rows(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    enum { COLUMNS = 64 };
+    const rg_act *y = op->out[0], *x = op->in[0];
+    const int per_row = rg_ceil_div(y->cols, COLUMNS);
+
+    (void)r;
+    for (int c; (c = rg_chunk_next(f, y->rows * per_row)) >= 0;) {
+        const rg_rows run = f->batch->scores[c / per_row];
+        const int first = c % per_row * COLUMNS, n = rg_min(COLUMNS, y->cols - first);
+        double sum[COLUMNS] = { 0 };
+
+        for (int row = run.first; row < run.first + run.n; row++)
+            for (int i = 0; i < n; i++)
+                sum[i] += (double)rg_act_row(f, x, row)[first + i];
+        for (int i = 0; i < n; i++)
+            rg_act_row(f, y, c / per_row)[first + i] = (float)(sum[i] / run.n);
+    }
+    rg_fwd_barrier(f);
+}
+
 /* Call norm for every run of op->n columns of every row. */
 static void norms(rg_cpu_reader *r, rg_fwd *f, const rg_op *op,
                   void (*norm)(const rg_cpu *cpu, const rg_op *op, float *y, const float *x, int first))
@@ -236,6 +258,22 @@ void rg_cpu_decay(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 void rg_cpu_add(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     pieces(r, f, op, add_piece);
+}
+
+static void embed_types_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    const rg_weight *table = op->w[0];
+    const rg_span *span = f->batch->spans;
+
+    while (row >= span->first_row + span->n_rows)
+        span++;
+    const bool second = span->second > 0 && f->batch->index[row] >= span->second;
+    cpu->add(rg_act_row(f, op->out[0], row) + first, table->vec + (second && table->rows > 1) * table->cols + first, n);
+}
+
+void rg_cpu_embed_types(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, embed_types_piece);
 }
 
 void rg_cpu_embed_positions(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)

@@ -1,0 +1,75 @@
+/* bert.c -- BERT (Devlin et al. 2018): embeddings of tokens, positions and token types; attention over the whole
+ * sequence and an MLP with biases, each added to its input and normed behind; LayerNorm, GELU.  A classifier scores the
+ * first position. */
+#include "model/arch/bert.h"
+
+static const rg_key keys[] = { KEYS_BERT(512, 2) };
+
+const char *const bert_harmless[] = {
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "tie_word_embeddings",
+    "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
+    "pooler_type", "gradient_checkpointing", "output_past", "problem_type", "finetuning_task", "num_labels", NULL,
+};
+
+SIZE(MAX_POSITIONS, c->n_positions)
+
+bool finish_bert(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    static const char *const absolute[] = { "absolute", NULL };
+
+    c->layer_norm = true;
+    c->attn_bias = c->o_bias = c->mlp_bias = true;
+    for (int i = 0; i < c->n_layers; i++)
+        c->layer[i].rope = -1;
+    if (c->max_seq_len < 1)
+        return rg_fail(err, RG_E_INPUT, "%s: max_position_embeddings leaves no position", rg_checkpoint_path(ckpt));
+    c->n_positions = c->max_seq_len;
+    return finish_encoder(c, ckpt, err) && finish_act(c, ckpt, "hidden_act", RG_GELU, err) &&
+           require_choice(ckpt, "position_embedding_type", absolute, err) && require_false(ckpt, "is_decoder", err) &&
+           require_false(ckpt, "add_cross_attention", err);
+}
+
+/* GGUF files that say one token type are of the RoBERTa kind. */
+static bool claims(const rg_checkpoint *ckpt)
+{
+    int64_t n = 2;
+
+    return rg_meta_int(ckpt, "tokenizer.ggml.token_type_count", 0, INT32_MAX, &n, NULL) < 1 || n != 1;
+}
+
+static const rg_weight_spec weights[] = {
+    WEIGHTS_BERT_OUTER("bert.", MAX_POSITIONS, ROW_0), WEIGHTS_BERT_HEAD("bert.pooler.dense", "classifier"), { 0 },
+};
+
+static const rg_weight_spec layer_weights[] = {
+    { W_Q_PROJ, "attention.self.query", "attn_q", { DIM, DIM }, SPLIT_ROWS },
+    { W_K_PROJ, "attention.self.key", "attn_k", { DIM, DIM }, SPLIT_ROWS },
+    { W_V_PROJ, "attention.self.value", "attn_v", { DIM, DIM }, SPLIT_ROWS },
+    { W_O_PROJ, "attention.output.dense", "attn_output", { DIM, DIM }, SPLIT_COLS },
+    { W_Q_BIAS, "attention.self.query.bias", "attn_q.bias", { DIM }, SPLIT_ROWS },
+    { W_K_BIAS, "attention.self.key.bias", "attn_k.bias", { DIM }, SPLIT_ROWS },
+    { W_V_BIAS, "attention.self.value.bias", "attn_v.bias", { DIM }, SPLIT_ROWS },
+    { W_O_BIAS, "attention.output.dense.bias", "attn_output.bias", { DIM } },
+    { W_ATTN_NORM, "attention.output.LayerNorm", "attn_output_norm", { DIM } },
+    { W_ATTN_NORM_BIAS, "attention.output.LayerNorm.bias", "attn_output_norm.bias", { DIM } },
+    { W_UP_PROJ, "intermediate.dense", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },
+    { W_UP_BIAS, "intermediate.dense.bias", "ffn_up.bias", { FFN_DIM }, SPLIT_ROWS },
+    { W_DOWN_PROJ, "output.dense", "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS },
+    { W_DOWN_BIAS, "output.dense.bias", "ffn_down.bias", { DIM } },
+    { W_FFN_NORM, "output.LayerNorm", "layer_output_norm", { DIM } },
+    { W_FFN_NORM_BIAS, "output.LayerNorm.bias", "layer_output_norm.bias", { DIM } },
+    { 0 },
+};
+
+const rg_layer_kind bert_kinds[1] = { { layer_weights, keep_kv, block_post_norm } };
+
+/* A buffer of older directories, and the head's first product where there is no second. */
+static const char *const ignored[] = { "embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias", NULL };
+
+const rg_arch rg_arch_bert = {
+    .hf_type = "bert", .gguf_name = "bert", .claims = claims, .hf_prefix = "bert.encoder.layer.", .hf_root = "bert.",
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(bert_settings), .finish = finish_bert,
+    .harmless = bert_harmless, .ignored = ignored, .weights = weights, .kinds = bert_kinds, .n_kinds = 1,
+    .embed = embed_encoder, .norm = norm_nothing, .score = score_tanh, .is_encoder = true,
+    .put_gguf = put_gguf_encoder,
+};
