@@ -97,14 +97,14 @@ static rg_model *opened(const char *golden, const change *what)
     return m;
 }
 
-/* The architecture's name in GGUF stands for models too that score experts in another way. */
+/* The architecture's name in GGUF stands for models too that score experts in another way, and need a bias for it. */
 static void other_routing_is_refused(void **state)
 {
     static const char gating[] = "deepseek2.expert_gating_func";
     rg_model *m;
 
     (void)state;
-    refused("deepseek-v2", &(change){ .key = gating, .value = 2 }, "expert_gating_func is 2");
+    refused("deepseek-v2", &(change){ .key = gating, .value = 2 }, "exp_probs_b.bias' is missing");
     refused("deepseek-v2", &(change){ .more = "blk.1.exp_probs_b.bias" }, "blk.1.exp_probs_b.bias");
     refused("deepseek-v2", &(change){ .skip = gating, .more = "blk.1.exp_probs_b.bias" }, "blk.1.exp_probs_b.bias");
     rg_model_close(m = opened("deepseek-v2", &(change){ .key = gating, .value = 1 }));
