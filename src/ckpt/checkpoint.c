@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "ckpt/internal.h"
+#include "ckpt/made.h"
 
 /* What the path is: a directory, a JSON or safetensors file by its name, else GGUF, which checks its magic. */
 static bool is_hf(const char *path)
@@ -52,6 +53,7 @@ void rg_checkpoint_close(rg_checkpoint *c)
     rg_dict_free(c->names);
     rg_free(c->entries);
     rg_free(c->tensors);
+    rg_free(c->made);
     rg_arena_fini(&c->arena);
     rg_free(c->path);
     rg_free(c->dir);
@@ -167,11 +169,32 @@ bool rg_tensor_is_of_other_part(const rg_checkpoint *c, const rg_tensor *t)
     return yes;
 }
 
+/* Whole rows at once; parts of rows through a copy of them. */
+static bool read_made(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, uint8_t *to, size_t n, rg_error *err)
+{
+    const uint64_t row = t->bytes / (uint64_t)rg_tensor_rows(t), first = from / row, end = (from + n + row - 1) / row;
+    uint8_t *rows;
+    bool ok;
+
+    if (from % row == 0 && n % row == 0)
+        return rg_made_rows(c, t, (int64_t)first, (int64_t)(n / row), to, err);
+    rows = rg_array((size_t)(end - first), (size_t)row);
+    if (!rows)
+        return rg_fail_memory(err, (size_t)(end - first) * (size_t)row);
+    ok = rg_made_rows(c, t, (int64_t)first, (int64_t)(end - first), rows, err);
+    if (ok)
+        memcpy(to, rows + (from - first * row), n);
+    rg_free(rows);
+    return ok;
+}
+
 bool rg_tensor_read(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, void *to, size_t n, rg_error *err)
 {
     if (from > t->bytes || n > t->bytes - from)
         return rg_fail(err, RG_E_USAGE, "%s: bytes %llu to %llu of tensor '%s', which has %llu", c->path,
                        (unsigned long long)from, (unsigned long long)(from + n), t->name, (unsigned long long)t->bytes);
+    if (t->file == RG_FILE_MADE)
+        return read_made(c, t, from, to, n, err);
     return rg_file_read(c->files[t->file], t->offset + from, to, n, err);
 }
 

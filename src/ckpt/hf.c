@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "ckpt/internal.h"
 #include "ckpt/json.h"
+#include "ckpt/made.h"
 
 enum { PATH_ROOM = 4096, JSON_CAP = 1 << 26 };
 
@@ -446,7 +447,7 @@ static bool read_metadata(rg_checkpoint *c, const char *config, unsigned flags, 
            read_beside(c, "tokenizer_config.json", "tokenizer_config.", err);
 }
 
-bool rg_hf_read(rg_checkpoint *c, unsigned flags, rg_error *err)
+static bool read_all(rg_checkpoint *c, unsigned flags, rg_error *err)
 {
     bool is_dir = rg_path_look(c->path) == RG_PATH_DIR;
     const char *slash = strrchr(c->path, '/');
@@ -467,4 +468,9 @@ bool rg_hf_read(rg_checkpoint *c, unsigned flags, rg_error *err)
     /* A config under any name opens its whole folder, if that has weights. */
     return read_metadata(c, c->path, flags, err) &&
            ((flags & RG_CKPT_NO_WEIGHTS) || read_weights(c, RG_CKPT_NO_WEIGHTS, err));
+}
+
+bool rg_hf_read(rg_checkpoint *c, unsigned flags, rg_error *err)
+{
+    return read_all(c, flags, err) && rg_made_find(c, err);
 }

@@ -64,6 +64,9 @@ typedef struct rg_entry {
     const float *floats; /* NULL: not numbers */
 } rg_entry;
 
+enum { RG_FILE_MADE = -1 }; /* the file of a tensor that is made of others (made.h); its offset is its number */
+typedef struct rg_made rg_made;
+
 struct rg_checkpoint {
     rg_ckpt_kind kind;
     bool has_parts; /* a language model and others */
@@ -77,6 +80,7 @@ struct rg_checkpoint {
     rg_dict *names;
     rg_file *files[RG_FILES_CAP];
     int n_files;
+    rg_made *made;
 };
 
 /* Append an entry; the key and all that e points to are in the arena.  Refuses a key that is there already. */

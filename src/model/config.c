@@ -314,19 +314,6 @@ static bool read_vocab(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
-/* Weights that a method of its own has packed are not those that the table of weights names. */
-static bool require_plain_weights(const rg_checkpoint *ckpt, rg_error *err)
-{
-    const char *method = NULL;
-
-    if (!rg_checkpoint_n_tensors(ckpt) || rg_meta_string(ckpt, "quantization_config.quant_method", &method, NULL) != 1)
-        return true;
-    return rg_fail(err, RG_E_UNSUPPORTED,
-                   "%s: quantization_config.quant_method is '%.40s', which is not supported: take the model in plain "
-                   "weights, or as GGUF",
-                   rg_checkpoint_path(ckpt), method);
-}
-
 /* ---- what was not read ---- */
 
 typedef struct stray {
@@ -384,7 +371,7 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     for (int i = 0; i < RG_MAX_LAYERS; i++)
         c->layer[i].kv_layer = -1;
     c->arch = rg_arch_find(ckpt, err);
-    if (!c->arch || !require_plain_weights(ckpt, err))
+    if (!c->arch)
         return false;
     RG_ASSERT(c->arch->own_bytes <= sizeof c->own);
     if (!read_sizes(c, ckpt, err) || !read_vocab(c, ckpt, err))

@@ -255,9 +255,14 @@ static bool plan_hf_to_hf(convert *v, rg_error *err)
     for (int i = 0; i < n; i++) {
         const rg_tensor *t = rg_checkpoint_tensor(v->from, i);
         item *it = add_item(v, t->name, t);
-        bool plain = t->type == RG_F32 || t->type == RG_F16 || t->type == RG_BF16;
+        const rg_format *f = rg_format_of(t->type);
+        if (t->n_dims > 2 && f->block_len > 1)
+            return rg_fail(err, RG_E_UNSUPPORTED,
+                           "%s: tensor '%s' holds matrices of %s, which stand otherwise in plain weights: take --to "
+                           "gguf",
+                           rg_checkpoint_path(v->from), t->name, f->name);
         set_shape(v, it, t->n_dims, t->shape);
-        it->type = plain ? v->o->type : t->type;
+        it->type = f->layout != RG_LAYOUT_NONE ? v->o->type : t->type;
     }
     return true;
 }
@@ -449,12 +454,19 @@ static bool put_tokenizer(convert *v, rg_error *err)
            (pad < 0 || rg_ckpt_put_int(v->w, "tokenizer.ggml.padding_token_id", GGUF_TYPE_U32, pad, err));
 }
 
+/* Weights are plain now. */
+static bool is_of_quantizer(const char *key)
+{
+    return !strcmp(key, "quantization_config") || !strcmp(key, "compression_config");
+}
+
 static bool put_hf_config(convert *v, rg_error *err)
 {
     const char *key = rg_meta_type_of(v->from, "torch_dtype") != RG_META_NONE ? "torch_dtype" : "dtype";
     const char *name = v->o->type == RG_F32 ? "float32" : v->o->type == RG_F16 ? "float16" : "bfloat16";
 
-    return rg_ckpt_put_all(v->w, v->from, NULL, err) && rg_ckpt_put_string(v->w, key, name, strlen(name), err);
+    return rg_ckpt_put_all(v->w, v->from, is_of_quantizer, err) &&
+           rg_ckpt_put_string(v->w, key, name, strlen(name), err);
 }
 
 static bool plan(convert *v, rg_error *err)

@@ -50,6 +50,21 @@ static inline void storef(uint8_t p[4], float x)
     store32(p, bits);
 }
 
+/* 32 codes of 4 bits: the low nibbles are codes 0 .. 15, the high ones the rest; and back. */
+static inline void load_nibbles(const uint8_t p[16], uint8_t q[32])
+{
+    for (int i = 0; i < 16; i++) {
+        q[i] = p[i] & 15;
+        q[16 + i] = p[i] >> 4;
+    }
+}
+
+static inline void store_nibbles(uint8_t p[16], const uint8_t q[32])
+{
+    for (int i = 0; i < 16; i++)
+        p[i] = (uint8_t)(q[i] | q[16 + i] << 4);
+}
+
 /* Q4, Q8, Q2: offset 8, 128 or 1; Z4, Z8: the zero point; the scale may be f32. */
 static inline float value_scale(float d, int q, int offset)
 {

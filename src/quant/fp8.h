@@ -19,6 +19,12 @@ static void fp8_ints(const void *block, rg_ints *out)
     memcpy(out->q, b->q, sizeof b->q);
 }
 
+static inline void fp8_put(const rg_ints *ints, block_fp8 *b)
+{
+    storef(b->d, ints->f);
+    memcpy(b->q, ints->q, sizeof b->q);
+}
+
 static void fp8_decode(const void *blocks, int64_t n_blocks, float *y)
 {
     const block_fp8 *b = blocks;

@@ -17,10 +17,7 @@ static void iq4_nl_ints(const void *block, rg_ints *out)
 
     out->table = iq4_table;
     out->d = load16(b->d);
-    for (int i = 0; i < 16; i++) {
-        out->q[i] = b->q[i] & 15;
-        out->q[16 + i] = b->q[i] >> 4;
-    }
+    load_nibbles(b->q, out->q);
 }
 
 static void iq4_nl_decode(const void *blocks, int64_t n_blocks, float *y)

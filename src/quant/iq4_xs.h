@@ -20,10 +20,7 @@ static void iq4_xs_ints(const void *block, rg_ints *out)
     for (int run = 0; run < 8; run++) {
         int low = b->low[run / 2] >> run % 2 * 4 & 15, high = load16(b->high) >> 2 * run & 3;
         out->s[run] = (int8_t)((low | high << 4) - 32);
-        for (int i = 0; i < 16; i++) {
-            out->q[32 * run + i] = b->q[run][i] & 15;
-            out->q[32 * run + 16 + i] = b->q[run][i] >> 4;
-        }
+        load_nibbles(b->q[run], out->q + 32 * run);
     }
 }
 

@@ -15,10 +15,13 @@ static void mxfp4_ints(const void *block, rg_ints *out)
 
     out->table = fp4_doubled;
     out->scales[0] = b->e;
-    for (int i = 0; i < 16; i++) {
-        out->q[i] = b->q[i] & 15;
-        out->q[16 + i] = b->q[i] >> 4;
-    }
+    load_nibbles(b->q, out->q);
+}
+
+static inline void mxfp4_put(const rg_ints *ints, block_mxfp4 *b)
+{
+    b->e = ints->scales[0];
+    store_nibbles(b->q, ints->q);
 }
 
 static void mxfp4_decode(const void *blocks, int64_t n_blocks, float *y)

@@ -28,10 +28,13 @@ static inline void nf4_ints_of(const block_nf4 *b, const float *table, rg_ints *
 {
     out->table = table;
     out->f = loadf(b->d);
-    for (int i = 0; i < 16; i++) {
-        out->q[i] = b->q[i] & 15;
-        out->q[16 + i] = b->q[i] >> 4;
-    }
+    load_nibbles(b->q, out->q);
+}
+
+static inline void nf4_put(const rg_ints *ints, block_nf4 *b)
+{
+    storef(b->d, ints->f);
+    store_nibbles(b->q, ints->q);
 }
 
 static inline void nf4_decode_of(const block_nf4 *b, const float *table, float *y)

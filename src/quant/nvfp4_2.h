@@ -22,10 +22,15 @@ static void nvfp4_2_ints(const void *block, rg_ints *out)
     out->a = loadf(b->a);
     out->b = loadf(b->b);
     memcpy(out->scales, b->s, sizeof b->s);
-    for (int i = 0; i < 16; i++) {
-        out->q[i] = b->q[i] & 15;
-        out->q[16 + i] = b->q[i] >> 4;
-    }
+    load_nibbles(b->q, out->q);
+}
+
+static inline void nvfp4_2_put(const rg_ints *ints, block_nvfp4_2 *b)
+{
+    storef(b->a, ints->a);
+    storef(b->b, ints->b);
+    memcpy(b->s, ints->scales, sizeof b->s);
+    store_nibbles(b->q, ints->q);
 }
 
 static void nvfp4_2_decode(const void *blocks, int64_t n_blocks, float *y)

@@ -10,6 +10,7 @@
 #include "quant/f16.h"
 #include "quant/f32.h"
 #include "quant/f64.h"
+#include "quant/float8.h"
 #include "quant/fp8.h"
 #include "quant/i16.h"
 #include "quant/i32.h"
@@ -40,6 +41,7 @@
 #include "quant/q8_0.h"
 #include "quant/tq1_0.h"
 #include "quant/tq2_0.h"
+#include "quant/u8.h"
 #include "quant/zero_point.h"
 
 static const rg_format formats[RG_TYPE_COUNT] = {
@@ -63,6 +65,28 @@ const rg_format *rg_format_of(rg_type type)
 {
     RG_ASSERT((unsigned)type < RG_TYPE_COUNT);
     return &formats[type];
+}
+
+void rg_ints_put(rg_type type, const rg_ints *ints, void *block)
+{
+    switch (type) {
+    case RG_MXFP4:
+        mxfp4_put(ints, block);
+        break;
+    case RG_NVFP4_2:
+        nvfp4_2_put(ints, block);
+        break;
+    case RG_FP8:
+        fp8_put(ints, block);
+        break;
+    case RG_NF4:
+    case RG_FP4:
+        nf4_put(ints, block);
+        break;
+    default:
+        RG_ASSERT(type == RG_ZP4 || type == RG_ZP4_128 || type == RG_ZP8 || type == RG_ZP8_128);
+        zero_point_put(ints, type == RG_ZP4 || type == RG_ZP4_128, formats[type].block_len, block);
+    }
 }
 
 bool rg_type_by_name(const char *name, rg_type *type)

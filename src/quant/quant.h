@@ -69,6 +69,8 @@ typedef struct rg_format {
 } rg_format;
 
 const rg_format *rg_format_of(rg_type type);
+/* The reverse of `ints`, for MXFP4 and the formats that no file holds. */
+void rg_ints_put(rg_type type, const rg_ints *ints, void *block);
 bool rg_type_by_name(const char *name, rg_type *type);        /* "q4_0", "Q4_0"; false: unknown */
 bool rg_type_by_gguf(uint32_t id, rg_type *type);
 bool rg_type_by_safetensors(const char *name, rg_type *type);
