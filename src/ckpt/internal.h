@@ -64,7 +64,6 @@ typedef struct rg_entry {
     const float *floats; /* NULL: not numbers */
 } rg_entry;
 
-enum { RG_FILE_MADE = -1 }; /* the file of a tensor that is made of others (made.h); its offset is its number */
 typedef struct rg_made rg_made;
 
 struct rg_checkpoint {

@@ -94,11 +94,19 @@ static const rg_tensor *find(const rg_origin *s, const char *name, int expert, c
     return t;
 }
 
+/* Blocks run along the columns, so a matrix of them is [rows, columns] whatever its family does with plain weights. */
+static bool is_turned(const rg_tensor *t)
+{
+    return t && (t->file == RG_FILE_MADE || rg_format_of(t->type)->block_len > 1);
+}
+
 const rg_tensor *rg_origin_find(rg_origin *s, int expert, char out[RG_WEIGHT_NAME])
 {
     const rg_tensor *t = s->name ? find(s, s->name, expert, out) : NULL;
     const char *instead = s->c->from_gguf ? s->spec->gguf_else : s->spec->hf_else;
     char other[RG_WEIGHT_NAME];
+
+    s->transposed = s->transposed && !is_turned(t);
 
     if (s->spec->derive)
         return NULL;
@@ -155,9 +163,6 @@ bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err)
 
         want[n - 2] = want[n - 1];
         want[n - 1] = rows;
-        if (rg_format_of(t->type)->block_len > 1)
-            return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is %s, whose blocks cannot be transposed",
-                           rg_checkpoint_path(s->ckpt), t->name, rg_format_of(t->type)->name);
     }
     return check_shape(s, t, want, n, err);
 }

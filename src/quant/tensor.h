@@ -4,7 +4,7 @@
 
 #include "quant/quant.h"
 
-enum { RG_MAX_DIMS = 4 };
+enum { RG_MAX_DIMS = 4, RG_FILE_MADE = -1 };
 
 typedef struct rg_tensor {
     const char *name;
@@ -13,7 +13,8 @@ typedef struct rg_tensor {
     int64_t shape[RG_MAX_DIMS]; /* outermost first, as Hugging Face writes it: [rows, cols]; unused: 1 */
     uint64_t offset;            /* of its first byte in its file */
     uint64_t bytes;
-    int file;                   /* which file of a sharded checkpoint */
+    int file;                   /* which file of a sharded checkpoint; RG_FILE_MADE: made of others, of which offset
+                                 *   says which: always [rows, cols] */
 } rg_tensor;
 
 /* Values in t, cols (the last dimension), rows (all the others). */

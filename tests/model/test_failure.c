@@ -211,14 +211,14 @@ static void what_the_kernels_cannot_do_is_refused(void **state)
 static void weights_packed_by_others_are_refused_by_name(void **state)
 {
     const char *path = test_variant("packed", "llama", "config.json", "\"pretraining_tp\": 1",
-                                    "\"quantization_config\": { \"quant_method\": \"gptq\", \"bits\": 4 }");
+                                    "\"quantization_config\": { \"quant_method\": \"aqlm\", \"bits\": 4 }");
     rg_error err = { 0 };
     float logit;
 
     (void)state;
     assert_false(open_and_run(path, &logit, &err));
     assert_int_equal(err.code, RG_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "'gptq'"));
+    assert_non_null(strstr(err.text, "'aqlm'"));
 }
 
 int main(int argc, char **argv)
