@@ -25,9 +25,10 @@ static bool open_runner(tool *t, const tool_options *o, rg_error *err)
     r.state_bytes =
         (size_t)((uint64_t)o->max_seqs * ((len + 2 * RG_BLOCK) * per_position + 8 * per_seq)) + ((size_t)64 << 20);
     for (int g = 0; g < t->model->state.n_groups; g++)
-        if (t->model->state.group[g].window)
+        if (!rg_group_grows(&t->model->state.group[g]))
             r.state_bytes += 8 * (size_t)o->max_seqs * t->model->state.group[g].block_bytes *
-                             (size_t)((t->model->state.group[g].window + t->max_rows) / RG_BLOCK + 4);
+                             (size_t)(rg_group_blocks(&t->model->state.group[g], (int64_t)len) +
+                                      t->max_rows / RG_BLOCK + 4);
     t->runner = rg_model_runner_new(t->model, &r, err);
     t->states = t->runner ? rg_states_new(&t->model->state, t->runner->store, false, err) : NULL;
     return t->states;

@@ -311,24 +311,32 @@ rg_node *rg_prefix_extend_part(rg_prefix *p, rg_node *parent, uint64_t salt, con
 
 /* ---- matching ---------------------------------------------------------------------------------------------------- */
 
-/* True if a sequence may start after `n_nodes` nodes, this being the last.  have[g]: nodes in a row, up to this one,
- * that have the group's block. */
-static bool usable(const rg_prefix *p, const rg_node *last, int32_t n_nodes, const int32_t have[])
-{
-    int32_t at = n_nodes * RG_BLOCK;
+/* Of the nodes of a path, per group: those in a row, up to the last, that have its block; and whether one that stays
+ * for good has none. */
+typedef struct found {
+    int32_t have[RG_MAX_GROUPS];
+    bool lacks[RG_MAX_GROUPS];
+} found;
 
+static void find_blocks(const rg_prefix *p, const rg_node *node, int32_t b, found *f)
+{
+    for (int g = 0; g < p->spec.n_groups; g++) {
+        bool has = node->block[g] >= 0;
+
+        f->have[g] = has ? f->have[g] + 1 : 0;
+        f->lacks[g] = f->lacks[g] || (!has && rg_kept_for_good(&p->spec.group[g].kept, b));
+    }
+}
+
+/* True if a sequence may start after `n_nodes` nodes, this being the last. */
+static bool usable(const rg_prefix *p, const rg_node *last, int32_t n_nodes, const found *f)
+{
     for (int g = 0; g < p->spec.n_groups; g++) {
         const rg_group *group = &p->spec.group[g];
-        int32_t first = 0;
 
-        if (group->per == RG_PER_SEQUENCE) {
-            if (last->block[g] < 0)
-                return false;
-            continue;
-        }
-        if (group->window && at >= group->window)
-            first = (at - group->window + 1) / RG_BLOCK;
-        if (have[g] < n_nodes - first)
+        if (group->per == RG_PER_SEQUENCE ? last->block[g] < 0
+                                          : f->lacks[g] || f->have[g] < n_nodes - rg_kept_from(&group->kept,
+                                                                                              n_nodes * RG_BLOCK))
             return false;
     }
     return true;
@@ -337,7 +345,8 @@ static bool usable(const rg_prefix *p, const rg_node *last, int32_t n_nodes, con
 int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t salt, rg_node **path,
                         int32_t *n_matched)
 {
-    int32_t have[RG_MAX_GROUPS] = { 0 }, best = 0, n_nodes = 0, more;
+    int32_t best = 0, n_nodes = 0, more;
+    found f = { 0 };
     rg_node *node = NULL, *part;
 
     while ((int64_t)(n_nodes + 1) * RG_BLOCK <= n) {
@@ -348,9 +357,8 @@ int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t
             break;
         node = next;
         path[n_nodes++] = node;
-        for (int g = 0; g < p->spec.n_groups; g++)
-            have[g] = node->block[g] >= 0 ? have[g] + 1 : 0;
-        if (n_nodes * RG_BLOCK < n && usable(p, node, n_nodes, have))
+        find_blocks(p, node, n_nodes - 1, &f);
+        if (n_nodes * RG_BLOCK < n && usable(p, node, n_nodes, &f))
             best = n_nodes * RG_BLOCK;
     }
     touch_path(p, node);

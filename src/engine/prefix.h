@@ -23,8 +23,8 @@ typedef struct rg_node rg_node; /* NULL stands for "not in the tree" */
 rg_prefix *rg_prefix_new(const rg_state_spec *spec, rg_blocks *const pools[], int32_t room, rg_error *err);
 void rg_prefix_free(rg_prefix *p);
 
-/* The longest usable prefix of tokens[0, n), in positions, always < n: global groups have every block, window groups
- * those that a row at that position sees, recurrent groups a snapshot exactly there.  path, room for all blocks of n
+/* The longest usable prefix of tokens[0, n), in positions, always < n: groups of positions have every block that
+ * rows from there on see, recurrent groups a snapshot exactly there.  path, room for all blocks of n
  * positions or for all nodes, gets the nodes; where the prefix ends within a block, only the first positions of the
  * last one are meant.  *n_matched says how many tokens were known in full blocks.  Takes no references yet. */
 int32_t rg_prefix_match(rg_prefix *p, const int32_t *tokens, int32_t n, uint64_t salt, rg_node **path,

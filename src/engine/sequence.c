@@ -1,7 +1,7 @@
 /* sequence.c -- the verbs of a sequence's state, over pools, store and prefix index.
  *
- * Invariants (rg_states_check asserts them).  The tables of K/V groups have n_blocks entries, enough for `length`; of a
- * window group those wholly below committed - W + 1 are -1.  A full committed block is never written again.  A block
+ * Invariants (rg_states_check asserts them).  The tables of K/V groups have n_blocks entries, enough for `length`; those
+ * that no row from committed on sees are -1.  A full committed block is never written again.  A block
  * that is not full is in the index only if no sequence holds it.  So only the block of `length` can need a copy, and
  * only after a fork.  A recurrent slot holds the state at committed - n_replay, and a log of the last step's draft
  * rows, of which the first n_replay were accepted; it is copied whole, so the log goes along.  Before a step writes a
@@ -120,7 +120,7 @@ static rg_uncached why_no_more(int32_t n, int32_t p, int32_t n_known)
 static bool can_copy_end(const rg_states *s, int32_t p)
 {
     for (int g = 0; g < s->spec.n_groups; g++)
-        if (rg_blocks_available(s->pools[g]) <= kept_blocks(s, g, p))
+        if (rg_blocks_available(s->pools[g]) <= rg_seq_kept_blocks(s, g, p))
             return false;
     return true;
 }
@@ -159,11 +159,11 @@ int32_t rg_seq_match(rg_states *s, rg_seq *q, const int32_t *tokens, int32_t n, 
     if (!p)
         return 0;
     for (int g = 0; g < s->spec.n_groups; g++) {
-        int32_t first = is_recurrent(s, g) ? n_nodes - 1 : first_kept(s, g, p);
-
-        for (int32_t b = first; b < n_nodes; b++) {
+        for (int32_t b = is_recurrent(s, g) ? n_nodes - 1 : 0; b < n_nodes; b++) {
             int32_t block = rg_prefix_block(s->prefix, s->path[b], g);
 
+            if (!is_recurrent(s, g) && !is_kept(s, g, b, p))
+                continue;
             rg_blocks_hold(s->pools[g], block);
             q->table[g][is_recurrent(s, g) ? 0 : b] = block;
         }
@@ -398,15 +398,13 @@ bool rg_seq_grow(rg_states *s, rg_seq *q, int32_t upto)
 
 /* ---- going on and going back ------------------------------------------------------------------------------------- */
 
-/* After `committed` moved from `was`: release the blocks of windows that no later row sees. */
-static void slide_windows(rg_states *s, rg_seq *q, int32_t was)
+/* After `committed` moved from `was`: release the blocks that no later row sees. */
+static void release_unseen(rg_states *s, rg_seq *q, int32_t was)
 {
-    for (int g = 0; g < s->spec.n_groups; g++) {
-        if (is_recurrent(s, g) || !s->spec.group[g].window)
-            continue;
-        for (int32_t b = first_kept(s, g, was); b < first_kept(s, g, q->committed); b++)
-            drop(s, g, &q->table[g][b]);
-    }
+    for (int g = 0; g < s->spec.n_groups; g++)
+        for (int32_t b = first_kept(s, g, was); !is_recurrent(s, g) && b < first_kept(s, g, q->committed); b++)
+            if (!is_kept(s, g, b, q->committed))
+                drop(s, g, &q->table[g][b]);
 }
 
 static void commit_to(rg_states *s, rg_seq *q, int32_t p, const int32_t *tokens)
@@ -415,7 +413,7 @@ static void commit_to(rg_states *s, rg_seq *q, int32_t p, const int32_t *tokens)
 
     q->committed = p;
     publish(s, q, tokens);
-    slide_windows(s, q, was);
+    release_unseen(s, q, was);
 }
 
 /* The position of the next step's first row. */
@@ -481,7 +479,18 @@ static bool keeps(const rg_states *s, int g, int32_t b, int32_t p)
 {
     if (is_recurrent(s, g))
         return b == 0 && p > 0;
-    return b >= first_kept(s, g, p) && b < blocks_for(p);
+    return b < blocks_for(p) && is_kept(s, g, b, p);
+}
+
+int32_t rg_seq_kept_blocks(const rg_states *s, int g, int32_t p)
+{
+    int32_t first = first_kept(s, g, p), n = blocks_for(p) - first;
+
+    if (is_recurrent(s, g))
+        return p > 0;
+    for (int32_t b = 0; b < first; b++)
+        n += rg_kept_for_good(&s->spec.group[g].kept, b);
+    return n;
 }
 
 static size_t kept_bytes(const rg_states *s, int32_t p)
@@ -524,7 +533,7 @@ bool rg_seq_swap_in(rg_states *s, rg_seq *q)
 
     RG_ASSERT(q->swapped);
     for (int g = 0; g < s->spec.n_groups; g++)
-        if (kept_blocks(s, g, q->committed) > rg_blocks_available(s->pools[g]))
+        if (rg_seq_kept_blocks(s, g, q->committed) > rg_blocks_available(s->pools[g]))
             return false;
     for (int g = 0; g < s->spec.n_groups; g++) {
         for (int32_t b = 0; b < blocks_for(q->committed); b++) {

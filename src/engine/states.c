@@ -100,7 +100,7 @@ double rg_states_share(const rg_states *s, int32_t n_positions)
 bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto)
 {
     for (int g = 0; g < s->spec.n_groups; g++) {
-        int32_t n = most_blocks(s, g, upto) - (q->swapped ? 0 : kept_blocks(s, g, q->committed));
+        int32_t n = most_blocks(s, g, upto) - (q->swapped ? 0 : rg_seq_kept_blocks(s, g, q->committed));
 
         if (q->scratch || (is_recurrent(s, g) && !q->swapped))
             n = rg_seq_blocks_wanted(s, q, g, upto);
@@ -152,7 +152,7 @@ static void check_seq(const rg_states *s, const rg_seq *q)
             continue;
         }
         for (int32_t b = 0; b < q->max_blocks; b++)
-            RG_ASSERT((q->table[g][b] >= 0) == (b < q->n_blocks && b >= first_kept(s, g, q->committed)));
+            RG_ASSERT((q->table[g][b] >= 0) == (b < q->n_blocks && is_kept(s, g, b, q->committed)));
     }
 }
 

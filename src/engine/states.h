@@ -38,19 +38,20 @@ static inline int32_t most_drafts(const rg_states *s)
     return s->has_recurrent ? s->spec.max_draft : RG_MAX_DRAFT;
 }
 
-/* The first block of a group that a row at p sees. */
+/* The first block of a group from which on all are kept while the next row is at p. */
 static inline int32_t first_kept(const rg_states *s, int g, int32_t p)
 {
-    int window = s->spec.group[g].window;
+    return rg_kept_from(&s->spec.group[g].kept, p);
+}
 
-    return window && p >= window ? (p - window + 1) / RG_BLOCK : 0;
+/* True if a sequence committed to p keeps block b of a group of positions. */
+static inline bool is_kept(const rg_states *s, int g, int32_t b, int32_t p)
+{
+    return b >= first_kept(s, g, p) || rg_kept_for_good(&s->spec.group[g].kept, b);
 }
 
 /* Blocks of group g that a sequence committed to p keeps. */
-static inline int32_t kept_blocks(const rg_states *s, int g, int32_t p)
-{
-    return is_recurrent(s, g) ? p > 0 : blocks_for(p) - first_kept(s, g, p);
-}
+int32_t rg_seq_kept_blocks(const rg_states *s, int g, int32_t p);
 
 /* Blocks that must be taken so that [length, upto) can be written. */
 int32_t rg_seq_blocks_wanted(const rg_states *s, const rg_seq *q, int g, int32_t upto);

@@ -66,19 +66,26 @@ void rg_case_kv_store(rg_fwd *f, const rg_op_bench *b)
     rg_kv_store(f, &b->kv, k, v);
 }
 
+static rg_attend_params attend_all(const rg_op_bench *b)
+{
+    return (rg_attend_params){ .n_heads = b->n_heads, .scale = 0.1f, .sight = &rg_sight_all };
+}
+
 void rg_case_attention(rg_fwd *f, const rg_op_bench *b)
 {
     rg_act *q = rg_act_new(f, "q", b->n_heads * b->kv.k_dim), *y = rg_act_new(f, "y", b->n_heads * b->kv.v_dim);
+    const rg_attend_params p = attend_all(b);
 
-    rg_attention(f, y, q, &b->kv, &(rg_attend_params){ .n_heads = b->n_heads, .scale = 0.1f });
+    rg_attention(f, y, q, &b->kv, &p);
 }
 
 void rg_case_mla_attention(rg_fwd *f, const rg_op_bench *b)
 {
     const int n = b->n_heads * b->kv.v_dim, n_rotated = b->n_heads * b->kv.k_dim - n;
     rg_act *q = rg_act_new(f, "q", n), *r = rg_act_new(f, "r", n_rotated), *y = rg_act_new(f, "y", n);
+    const rg_attend_params p = attend_all(b);
 
-    rg_mla_attention(f, y, q, r, &b->kv, &(rg_attend_params){ .n_heads = b->n_heads, .scale = 0.1f });
+    rg_mla_attention(f, y, q, r, &b->kv, &p);
 }
 
 /* As in a model, x and z are halves of one activation. */

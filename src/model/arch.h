@@ -91,6 +91,7 @@ typedef struct rg_layer {
     int index;
     const rg_weight *w[W_COUNT]; /* NULL: this layer has none */
     const rg_kv *kv;             /* NULL: none; where config.layer[].kv_layer is set, that layer's */
+    const rg_sight *sight;       /* which of these keys a row sees */
     const rg_buffer *buffer;     /* in the order in which its keep lists them */
     const rg_rope *rope;         /* NULL: positions are not rotated */
 } rg_layer;

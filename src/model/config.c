@@ -154,6 +154,15 @@ bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *co
                    rg_checkpoint_path(ckpt), key, s, choices[0]);
 }
 
+rg_sight rg_config_sight(const rg_config *c, int layer)
+{
+    const rg_layer_config *l = &c->layer[layer];
+
+    if (l->pattern >= 0)
+        return (rg_sight){ .patterns = &c->patterns[l->pattern] };
+    return (rg_sight){ .window = l->window, .around = l->around };
+}
+
 int32_t rg_config_rope(const rg_config *c, int32_t length)
 {
     int32_t variant = 0;
@@ -369,7 +378,7 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->diffusion.mask_id = -1;
     c->residual_scale = c->logit_scale = 1;
     for (int i = 0; i < RG_MAX_LAYERS; i++)
-        c->layer[i].kv_layer = -1;
+        c->layer[i].kv_layer = c->layer[i].pattern = -1;
     c->arch = rg_arch_find(ckpt, err);
     if (!c->arch)
         return false;

@@ -16,6 +16,7 @@ typedef struct rg_arch rg_arch;
 enum {
     RG_MAX_LAYERS = 1024,
     RG_MAX_ROPES = 2,
+    RG_MAX_LAYER_PATTERNS = 8,
     RG_MAX_EOS = 8,
     RG_OWN_BYTES = 256, /* of the settings that one architecture alone has */
 };
@@ -25,6 +26,8 @@ typedef struct rg_layer_config {
     int kind;     /* of its architecture's kinds of layer */
     int rope;     /* of the config's ropes; -1: positions are not rotated */
     int window;   /* keys that a row sees, itself included; 0: all before it */
+    bool around;  /* and as many after it, where rows see what comes after them */
+    int pattern;  /* of the config's patterns; -1: none */
     int kv_layer; /* an earlier layer whose K/V this one reads instead of keeping any; -1: its own */
     int ffn_dim;  /* of its MLP, where it is not the config's; 0: the config's */
     bool cuts_gate; /* its MLP's gate loses what is below mean + gate_cut * deviation (rg_cut_gate) */
@@ -55,6 +58,8 @@ typedef struct rg_config {
     rg_rope_config ropes[RG_MAX_ROPES];
     bool rope_factors;          /* the checkpoint brings a factor per frequency (GGUF's rope_freqs) */
     int window;                 /* of the layers that have one */
+    int n_patterns;
+    rg_patterns patterns[RG_MAX_LAYER_PATTERNS]; /* of layers that see neither all nor a window */
     rg_layer_config layer[RG_MAX_LAYERS];
     int sees;                   /* how far rows see: RG_CAUSAL, RG_SEES_ALL, or the positions of a block (batch.h) */
 
@@ -102,6 +107,8 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err) RG_M
 
 /* What the architecture is called in the kind of checkpoint that the config is from. */
 const char *rg_config_name(const rg_config *c);
+/* What the rows of a layer see.  Borrows the config's patterns. */
+rg_sight rg_config_sight(const rg_config *c, int layer);
 
 /* For architectures.  Read a table of keys; a key absent or null gets its default. */
 bool rg_config_keys(rg_config *c, const rg_checkpoint *ckpt, const rg_key *keys, size_t n, rg_error *err) RG_MUST_CHECK;

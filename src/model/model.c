@@ -80,7 +80,7 @@ static bool make_layers(rg_model *m, rg_error *err)
         int rope = c->layer[i].rope;
 
         m->layers[i] = (rg_layer){ .c = c, .index = i, .kv = m->keep[i].kv.group >= 0 ? &m->keep[i].kv : NULL,
-                                   .buffer = m->keep[i].buffer,
+                                   .sight = &m->keep[i].sight, .buffer = m->keep[i].buffer,
                                    .rope = rope >= 0 && rope < c->n_ropes ? m->ropes[rope] : NULL };
     }
     for (int i = 0; i < m->weights.n; i++)

@@ -156,9 +156,10 @@ static int64_t min_of(int64_t a, int64_t b)
 /* Blocks of a group that does not grow, for so many sequences and as much again for snapshots. */
 static int64_t fixed_blocks(const model_runner *r, const rg_group *group, int64_t seqs)
 {
-    int64_t seen = min_of((int64_t)group->window + r->o.max_rows, r->o.max_seq_len);
+    int64_t length = r->o.max_seq_len, most = blocks_of(length) + 1;
 
-    return 2 * seqs * (group->per == RG_PER_SEQUENCE ? 1 : blocks_of(seen) + 2) + 2;
+    most = min_of(most, rg_kept_blocks(&group->kept, length, r->o.max_rows));
+    return 2 * seqs * (group->per == RG_PER_SEQUENCE ? 1 : most + 1) + 2;
 }
 
 /* Bytes of so many blocks of a group. */

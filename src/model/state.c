@@ -16,14 +16,14 @@ static const uint64_t MAX_BYTES = (uint64_t)1 << 46;
 /* ---- declaring --------------------------------------------------------------------------------------------------- */
 
 /* The group for this kind of keep, made if this is the first; -1: too many groups. */
-static int group_of(rg_state_spec *spec, rg_per per, int window)
+static int group_of(rg_state_spec *spec, rg_per per, const rg_kept *kept)
 {
     for (int g = 0; g < spec->n_groups; g++)
-        if (spec->group[g].per == per && spec->group[g].window == window)
+        if (spec->group[g].per == per && rg_kept_same(&spec->group[g].kept, kept))
             return g;
     if (spec->n_groups == RG_MAX_GROUPS)
         return -1;
-    spec->group[spec->n_groups] = (rg_group){ .per = per, .window = window };
+    spec->group[spec->n_groups] = (rg_group){ .per = per, .kept = *kept };
     return spec->n_groups++;
 }
 
@@ -45,7 +45,7 @@ static bool kv_is_sane(const rg_kv *kv)
 {
     uint64_t bytes = (uint64_t)kv->k_dim + (uint64_t)kv->v_dim;
 
-    if (kv->n_heads < 1 || kv->k_dim < 1 || kv->v_dim < 1 || kv->window < 0 || kv->n_heads > MAX_SIZE ||
+    if (kv->n_heads < 1 || kv->k_dim < 1 || kv->v_dim < 1 || kv->n_heads > MAX_SIZE ||
         kv->k_dim > MAX_SIZE || kv->v_dim > MAX_SIZE)
         return false;
     if (kv->latent && (kv->n_heads != 1 || kv->v_dim > kv->k_dim))
@@ -54,21 +54,24 @@ static bool kv_is_sane(const rg_kv *kv)
            bytes < MAX_BYTES;
 }
 
-static bool declare_kv(rg_state_spec *spec, rg_kv *kv, rg_type type)
+static bool declare_kv(rg_state_spec *spec, rg_kv *kv, const rg_kept *kept, rg_type type)
 {
     if (!kv_is_sane(kv))
         return false;
     kv->type = type;
-    kv->group = group_of(spec, RG_PER_POSITION, kv->window);
+    kv->group = group_of(spec, RG_PER_POSITION, kept);
     return kv->group >= 0 && place(&spec->group[kv->group], 1, rg_kv_bytes(kv), &kv->offset);
 }
 
 static bool declare_buffer(rg_state_spec *spec, rg_buffer *b)
 {
     bool whole = b->per == RG_PER_SEQUENCE;
+    rg_kept kept = { 0 };
 
+    if (!whole)
+        rg_kept_add(&kept, &(rg_sight){ .window = b->window });
     RG_ASSERT(whole ? !b->window : b->window >= 0 && !b->draft_bytes);
-    b->group = group_of(spec, b->per, b->window);
+    b->group = group_of(spec, b->per, &kept);
     if (b->group < 0 || !place(&spec->group[b->group], whole ? 1 : RG_BLOCK, b->bytes, &b->offset))
         return false;
     b->max_draft = b->draft_bytes ? spec->max_draft : 0;
@@ -80,11 +83,28 @@ static bool declare_layer(rg_state_spec *spec, rg_keep *k, rg_type type)
     RG_ASSERT(k->n_buffers >= 0 && k->n_buffers <= RG_MAX_BUFFERS);
     if (!k->kv.n_heads)
         k->kv = (rg_kv){ .group = -1 };
-    else if (!declare_kv(spec, &k->kv, type))
+    else if (!declare_kv(spec, &k->kv, &k->kept, type))
         return false;
     for (int i = 0; i < k->n_buffers; i++)
         if (!declare_buffer(spec, &k->buffer[i]))
             return false;
+    return true;
+}
+
+/* What stays of each layer's K/V: what it and the layers that read them see. */
+static bool unite_sights(rg_keep *keep, int n_layers, rg_error *err)
+{
+    for (int i = 0; i < n_layers; i++) {
+        int from = keep[i].shared_with;
+
+        RG_ASSERT(from < 0 || !keep[i].kv.n_heads);
+        if (from >= i || (from >= 0 && (keep[from].shared_with >= 0 || !keep[from].kv.n_heads)))
+            return rg_fail(err, RG_E_UNSUPPORTED, "layer %d shares the K/V of layer %d, which has none before it", i,
+                           from);
+        keep[i].kept = (rg_kept){ 0 };
+        if (from >= 0 || keep[i].kv.n_heads)
+            rg_kept_add(&keep[from >= 0 ? from : i].kept, &keep[i].sight);
+    }
     return true;
 }
 
@@ -94,33 +114,23 @@ bool rg_state_declare(rg_state_spec *spec, rg_keep *keep, int n_layers, rg_type 
         return rg_fail(err, RG_E_UNSUPPORTED, "K/V type %s is not f32, f16, bf16 or q8", rg_format_of(kv_type)->name);
     RG_ASSERT(max_draft >= 0 && max_draft <= RG_MAX_DRAFT);
     *spec = (rg_state_spec){ .n_layers = n_layers, .keep = keep, .max_draft = max_draft };
+    if (!unite_sights(keep, n_layers, err))
+        return false;
     for (int i = 0; i < n_layers; i++) {
-        int shared = keep[i].shared_with;
-
-        RG_ASSERT(shared < 0 || !keep[i].kv.n_heads);
         if (!declare_layer(spec, &keep[i], kv_type))
             return rg_fail(err, RG_E_LIMIT, "layer %d: its state is too large, or of a %dth kind", i,
                            RG_MAX_GROUPS + 1);
-        if (shared < 0)
-            continue;
-        if (shared >= i || keep[shared].kv.group < 0)
-            return rg_fail(err, RG_E_UNSUPPORTED, "layer %d shares the K/V of layer %d, which has none before it", i,
-                           shared);
-        keep[i].kv = keep[shared].kv;
+        if (keep[i].shared_with >= 0)
+            keep[i].kv = keep[keep[i].shared_with].kv;
     }
     return true;
 }
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
-/* A window of W positions touches at most (W + 62) / 64 + 1 blocks. */
 int64_t rg_group_blocks(const rg_group *group, int64_t n)
 {
-    int64_t all = n / RG_BLOCK + (n % RG_BLOCK > 0), of_window = ((int64_t)group->window + RG_BLOCK - 2) / RG_BLOCK + 1;
-
-    if (group->per == RG_PER_SEQUENCE)
-        return 1;
-    return group->window && of_window < all ? of_window : all;
+    return group->per == RG_PER_SEQUENCE ? 1 : rg_kept_blocks(&group->kept, n, 1);
 }
 
 uint64_t rg_state_bytes_per_position(const rg_state_spec *spec)

@@ -1,7 +1,7 @@
 /* state.h -- what sequences remember, as the model declares it, and the memory it lies in.
  *
  * A layer keeps K/V (or latents) per position, and any number of named buffers.  What is kept alike forms a group: per
- * position with the same window, or per sequence.  One pool of blocks per group, allocated once: a block holds RG_BLOCK
+ * position, where later rows see the same of it, or per sequence.  One pool of blocks per group, allocated once: a block holds RG_BLOCK
  * positions of everything in the group, or all that one sequence keeps (a slot).  The engine decides which block
  * belongs to which sequence (engine/sequence.h has the verbs); this file has the bytes.  Not thread-safe except for
  * reading. */
@@ -9,16 +9,19 @@
 #define RG_MODEL_STATE_H
 
 #include "ops/backend.h"
+#include "ops/sight.h"
 
 enum {
     RG_MAX_BUFFERS = 8,         /* of one layer */
     RG_BLOCK_BOOKKEEPING = 512, /* bytes that the engine may spend on each block: lists, the prefix index */
 };
 
-/* What one layer keeps.  Its architecture sets n_heads, k_dim, v_dim, window and latent of kv, and the first five
+/* What one layer keeps.  Its architecture sets n_heads, k_dim, v_dim and latent of kv, what rows see, and the first five
  * members of each buffer; rg_state_declare fills in the rest. */
 typedef struct rg_keep {
     rg_kv kv;        /* n_heads 0: none; once declared, group -1 then */
+    rg_sight sight;  /* what the layer's rows see of its K/V, or of those of the layer whose it reads */
+    rg_kept kept;    /* what rows to come see of its K/V, in this layer and in those that read them */
     int n_buffers;
     rg_buffer buffer[RG_MAX_BUFFERS];
     int shared_with; /* the earlier layer whose K/V this one reads, having none of its own; -1: none */
@@ -26,7 +29,7 @@ typedef struct rg_keep {
 
 typedef struct rg_group {
     rg_per per;
-    int window;         /* per position: that later rows see; 0: all, so that a sequence's part grows with it */
+    rg_kept kept;       /* per position: those that rows to come see */
     size_t block_bytes;
 } rg_group;
 
@@ -48,7 +51,7 @@ bool rg_state_declare(rg_state_spec *spec, rg_keep *keep, int n_layers, rg_type 
 int64_t rg_group_blocks(const rg_group *group, int64_t n);
 static inline bool rg_group_grows(const rg_group *group)
 {
-    return group->per == RG_PER_POSITION && !group->window;
+    return group->per == RG_PER_POSITION && rg_kept_grows(&group->kept);
 }
 
 /* Bytes per position of the groups that grow, and per sequence, however long, of the others. */

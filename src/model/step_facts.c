@@ -40,7 +40,7 @@ static void note_op(void *arg, const rg_counted *op)
         run->values[op->w[i].type] += op->w[i].values;
     switch (op->kind) {
     case RG_OP_ATTENTION:
-    case RG_OP_MLA_ATTENTION: add_keys(f, run->m->keep[op->layer].kv.window, &op->count); return;
+    case RG_OP_MLA_ATTENTION: add_keys(f, rg_sight_most(&run->m->keep[op->layer].sight), &op->count); return;
     case RG_OP_EMBED:
     case RG_OP_EMBED_TYPES:
     case RG_OP_EMBED_POSITIONS: f->row_bytes += op->count.weight_bytes; break;

@@ -27,8 +27,7 @@ typedef struct rg_kv {
     size_t offset;
     rg_type type; /* of a value: F32, F16, BF16, or I8, which is q8 */
     int n_heads, k_dim, v_dim;
-    int window;   /* keys a row sees, itself included; 0: all */
-    bool latent;  /* n_heads is 1 */
+    bool latent; /* n_heads is 1 */
 } rg_kv;
 
 enum { RG_KV_RUN = 32 }; /* values under one scale */

@@ -383,9 +383,16 @@ void rg_kv_store(rg_fwd *f, const rg_kv *kv, const rg_act *k, const rg_act *v)
     run(f, &(rg_op){ .kind = RG_OP_KV_STORE, .in = { k, v }, .kv = kv });
 }
 
+static void check_sight(const rg_attend_params *p)
+{
+    RG_ASSERT(p->sight && p->sight->window >= 0);
+    RG_ASSERT(!p->sight->patterns || (!p->sight->window && p->n_heads <= RG_SIGHT_HEADS));
+}
+
 void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, const rg_attend_params *p)
 {
     RG_ASSERT(q->rows == f->batch->n_rows && y->rows == q->rows && !kv->latent && p->n_heads % kv->n_heads == 0);
+    check_sight(p);
     RG_ASSERT(q->cols == p->n_heads * kv->k_dim && y->cols == p->n_heads * kv->v_dim);
     check_vector(p->sinks, p->n_heads);
     run(f, &(rg_op){
@@ -401,6 +408,7 @@ void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act
     RG_ASSERT(kv->latent && q_latent->cols == n_heads * kv->v_dim && y->cols == q_latent->cols);
     RG_ASSERT(q_rope->cols % n_heads == 0 && q_rope->cols / n_heads >= kv->k_dim - kv->v_dim);
     check_vector(p->sinks, n_heads);
+    check_sight(p);
     run(f, &(rg_op){ .kind = RG_OP_MLA_ATTENTION,
                      .out = { y },
                      .in = { q_latent, q_rope },

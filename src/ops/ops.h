@@ -13,6 +13,7 @@
 #include "base/pool.h"
 #include "ops/batch.h"
 #include "ops/kv.h"
+#include "ops/sight.h"
 #include "quant/pack.h"
 
 typedef struct rg_fwd rg_fwd;
@@ -93,6 +94,7 @@ typedef struct rg_attend_params {
     int n_heads;            /* query heads; head h reads kv head h / (n_heads / kv->n_heads) */
     float scale;            /* of q . k */
     float cap;              /* scores become cap * tanh(score / cap); 0: as they are */
+    const rg_sight *sight;  /* which keys a row sees */
     const rg_weight *sinks; /* [n_heads], or NULL: a score per query head that takes part in the softmax and has no
                                value, so that a row's weights add up to less than 1; neither scaled nor capped */
 } rg_attend_params;

@@ -3,6 +3,7 @@
 #ifndef RG_TEST_FAKE_H
 #define RG_TEST_FAKE_H
 
+#include "support/sight.h"
 #include "support/test.h"
 
 #include <string.h>
@@ -17,6 +18,7 @@ typedef struct mix { /* one layer of each kind that is wanted */
     const char *name;
     bool global, recurrent, latent;
     int window;
+    const rg_patterns *patterns; /* of the layer that would have a window; NULL: it has */
     int32_t n_blocks; /* of groups that grow */
     int32_t n_window, n_slots;
 } mix;
@@ -78,10 +80,13 @@ static uint64_t read_history(const fake *f, const rg_span *span, int32_t r)
 
     for (int l = 0; l < f->n_layers; l++) {
         const rg_kv *kv = &f->keep[l].kv;
-        int32_t first = kv->window && p >= kv->window ? p - kv->window + 1 : 0;
+        const rg_sight *sight = &f->keep[l].sight;
 
-        for (int32_t k = first; kv->group >= 0 && k <= p; k++) {
+        for (int32_t k = rg_sight_low(sight, p); kv->group >= 0 && k <= p; k++) {
             int32_t id;
+
+            if (!test_sees(sight, 0, p, k))
+                continue;
 
             memcpy(&id, cell(f, span, kv, slot_seen(f, span, r, k)), sizeof id);
             h = stir(h, (uint64_t)(uint32_t)id + 1000u * (unsigned)l);
@@ -181,6 +186,11 @@ static void fake_step(rg_runner *self, const rg_batch *batch, const rg_sink *sin
         fake_rows(f, 0);
 }
 
+static rg_sight fake_sight(const mix *m)
+{
+    return (rg_sight){ .window = m->patterns ? 0 : m->window, .patterns = m->patterns };
+}
+
 static fake *fake_new(const mix *m, rg_error *err)
 {
     const rg_kv kv = { .n_heads = 1, .k_dim = 1, .v_dim = 1 }, none = { 0 };
@@ -193,8 +203,8 @@ static fake *fake_new(const mix *m, rg_error *err)
     for (int l = 0; l < f->n_layers; l++)
         f->keep[l].shared_with = -1;
     f->keep[0].kv = m->global ? kv : none;
-    f->keep[1].kv = m->window ? kv : none;
-    f->keep[1].kv.window = m->window;
+    f->keep[1].kv = m->window || m->patterns ? kv : none;
+    f->keep[1].sight = fake_sight(m);
     f->keep[2].n_buffers = m->recurrent;
     f->keep[2].buffer[0] = (rg_buffer){ .name = "hash", .bytes = sizeof(uint64_t), .draft_bytes = sizeof(int32_t) };
     f->keep[3].kv = m->latent ? kv : none;
@@ -202,8 +212,8 @@ static fake *fake_new(const mix *m, rg_error *err)
     assert_true(rg_state_declare(&f->spec, f->keep, f->n_layers, RG_F32, FAKE_DRAFT, err));
     for (int g = 0; g < f->spec.n_groups; g++)
         n_blocks[g] = f->spec.group[g].per == RG_PER_SEQUENCE ? m->n_slots
-                      : f->spec.group[g].window               ? m->n_window
-                                                              : m->n_blocks;
+                      : f->spec.group[g].kept.all             ? m->n_blocks
+                                                              : m->n_window;
     f->runner = (rg_runner){ .vocab_size = VOCAB, .dim = DIM, .sees = RG_CAUSAL, .diffusion.mask_id = -1, .max_rows = MAX_ROWS,
                              .max_logits = MAX_LOGITS, .n_threads = FAKE_THREADS, .spec = &f->spec, .step = fake_step };
     f->runner.store = rg_store_new(&f->spec, n_blocks, rg_backend_nth(0), err);
@@ -229,11 +239,12 @@ static __attribute__((unused)) uint64_t plain_hash(const mix *m, const int32_t *
     for (int32_t i = 0; i < n && m->recurrent; i++)
         rec = stir(rec, (uint64_t)ids[i] + 1);
     for (unsigned l = 0; l < 4; l++) {
-        int32_t first = l == 1 && n > m->window ? n - m->window : 0;
+        const rg_sight sight = l == 1 ? fake_sight(m) : rg_sight_all;
 
-        if ((l == 0 && m->global) || (l == 1 && m->window) || (l == 3 && m->latent))
-            for (int32_t k = first; k < n; k++)
-                h = stir(h, (uint64_t)(uint32_t)ids[k] + 1000u * l);
+        if ((l == 0 && m->global) || (l == 1 && (m->window || m->patterns)) || (l == 3 && m->latent))
+            for (int32_t k = 0; k < n; k++)
+                if (test_sees(&sight, 0, n - 1, k))
+                    h = stir(h, (uint64_t)(uint32_t)ids[k] + 1000u * l);
     }
     return stir(rec, h);
 }

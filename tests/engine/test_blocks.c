@@ -132,8 +132,8 @@ static void world_open(world *w, int n_groups, int32_t n_blocks, int32_t room)
     rg_error err;
 
     *w = (world){ .spec = { .n_groups = n_groups } };
-    w->spec.group[GLOBAL].per = RG_PER_POSITION;
-    w->spec.group[WINDOW] = (rg_group){ .per = RG_PER_POSITION, .window = 100 };
+    w->spec.group[GLOBAL] = (rg_group){ .per = RG_PER_POSITION, .kept.all = true };
+    w->spec.group[WINDOW] = (rg_group){ .per = RG_PER_POSITION, .kept.window = 100 };
     w->spec.group[SLOTS].per = RG_PER_SEQUENCE;
     for (int g = 0; g < n_groups; g++) {
         evict_args[g] = (evict_arg){ w, g };

@@ -399,11 +399,21 @@ static void run_random(const mix *m, bool use_prefixes, bool drafts, rg_preempt 
     assert_int_equal(rg_mem_count().n_live, n_before);
 }
 
+/* The first positions and a window; chunks, and summaries of them. */
+static const rg_patterns sinks = {
+    .n_patterns = 1, .patterns = { { 2, { { RG_TERM_FIRST, 70, 1 }, { RG_TERM_WINDOW, 100, 1 } } } },
+};
+static const rg_patterns summaries = {
+    .n_patterns = 1, .patterns = { { 2, { { RG_TERM_CHUNK, 150, 1 }, { RG_TERM_SUMMARY, 300, 20 } } } },
+};
+
 static const mix mixes[] = {
     { .name = "global", .global = true, .n_blocks = 14 },
     { .name = "global, roomy", .global = true, .n_blocks = 60 },
     { .name = "window and global", .global = true, .window = 100, .n_blocks = 16, .n_window = 9 },
     { .name = "window alone", .window = 65, .n_window = 6 },
+    { .name = "sinks and global", .global = true, .patterns = &sinks, .n_blocks = 16, .n_window = 11 },
+    { .name = "summaries alone", .patterns = &summaries, .n_window = 14 },
     { .name = "recurrent and global", .global = true, .recurrent = true, .n_blocks = 16, .n_slots = 7 },
     { .name = "recurrent, one slot", .recurrent = true, .n_slots = 1 },
     { .name = "latent", .latent = true, .n_blocks = 12 },

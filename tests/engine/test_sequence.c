@@ -40,9 +40,20 @@ typedef struct world {
     int n_done[16], n_refused;
 } world;
 
+/* The first positions and a window; chunks, and summaries of them. */
+static const rg_patterns sinks = {
+    .n_patterns = 1, .patterns = { { 2, { { RG_TERM_FIRST, 70, 1 }, { RG_TERM_WINDOW, 100, 1 } } } },
+};
+static const rg_patterns summaries = {
+    .n_patterns = 1, .patterns = { { 2, { { RG_TERM_CHUNK, 150, 1 }, { RG_TERM_SUMMARY, 300, 20 } } } },
+};
+
 #define GLOBAL { .kv = { .n_heads = 2, .k_dim = 3, .v_dim = 2 }, .shared_with = -1 }
 #define GLOBAL_WIDE { .kv = { .n_heads = 1, .k_dim = 5, .v_dim = 5 }, .shared_with = -1 }
-#define WINDOW { .kv = { .n_heads = 1, .k_dim = 2, .v_dim = 3, .window = 100 }, .shared_with = -1 }
+#define WINDOW { .kv = { .n_heads = 1, .k_dim = 2, .v_dim = 3 }, .sight = { .window = 100 }, .shared_with = -1 }
+#define SINKS { .kv = { .n_heads = 1, .k_dim = 2, .v_dim = 3 }, .sight = { .patterns = &sinks }, .shared_with = -1 }
+#define SUMMARIES                                                                                                                \
+    { .kv = { .n_heads = 1, .k_dim = 2, .v_dim = 3 }, .sight = { .patterns = &summaries }, .shared_with = -1 }
 #define LATENT { .kv = { .n_heads = 1, .k_dim = 4, .v_dim = 3, .latent = true }, .shared_with = -1 }
 #define STATE { .name = "state", .bytes = 8, .draft_bytes = 4 }
 #define RECURRENT { .n_buffers = 1, .buffer = { STATE }, .shared_with = -1 }
@@ -85,7 +96,7 @@ static void layers_are_grouped_by_what_they_keep(void **state)
     assert_true(keep[5].kv.group == 0 && keep[5].kv.latent && keep[6].kv.group == 0);
     assert_true(keep[3].kv.group == -1 && keep[8].kv.group == -1 && keep[3].buffer[0].group == 2);
     assert_true(b[0].group == 2 && b[1].group == 2 && keys[0].group == 0 && keys[1].group == 1);
-    assert_true(spec.group[2].per == RG_PER_SEQUENCE && spec.group[1].window == 100);
+    assert_true(spec.group[2].per == RG_PER_SEQUENCE && spec.group[1].kept.window == 100);
     assert_true(keep[2].kv.offset % RG_ALIGN == 0 && keys[0].offset % RG_ALIGN == 0);
     assert_true(spec.group[0].block_bytes >= keys[0].offset + RG_BLOCK * keys[0].bytes);
     assert_true(b[0].max_draft == 0 && b[1].max_draft == 5 && b[1].draft_offset >= b[1].offset + b[1].bytes);
@@ -94,7 +105,7 @@ static void layers_are_grouped_by_what_they_keep(void **state)
 
     for (int i = 0; i <= RG_MAX_GROUPS; i++) {
         bad[i] = (rg_keep)WINDOW;
-        bad[i].kv.window = 10 + i;
+        bad[i].sight.window = 10 + i;
     }
     assert_true(rg_state_declare(&spec, bad, RG_MAX_GROUPS, RG_BF16, 0, &err));
     assert_false(rg_state_declare(&spec, bad, RG_MAX_GROUPS + 1, RG_BF16, 0, &err));
@@ -199,13 +210,21 @@ static bool has_row(const rg_buffer *b, int32_t p, int32_t end)
     return b->per == RG_PER_POSITION && (!b->window || p > end - b->window);
 }
 
+static bool is_kept(const rg_sight *s, int32_t p, int32_t end)
+{
+    rg_kept kept = { 0 };
+
+    rg_kept_add(&kept, s);
+    return p >= end - kept.window + 1 || p / RG_BLOCK >= rg_kept_from(&kept, end) || rg_kept_for_good(&kept, p / RG_BLOCK);
+}
+
 /* Everything that is kept of position p, as far as a row at `end` may read it. */
 static void put(const world *w, const rg_span *span, int32_t p, int32_t end, uint64_t hash, bool write)
 {
     for (int l = 0; l < w->m->n_layers; l++) {
         const rg_keep *k = &w->keep[l];
 
-        if (k->kv.group >= 0 && (!k->kv.window || p > end - k->kv.window))
+        if (k->kv.group >= 0 && is_kept(&k->sight, p, end))
             each_value(w, span, &k->kv, p, hash, write);
         for (int i = 0; i < k->n_buffers; i++)
             if (has_row(&k->buffer[i], p, end))
@@ -533,7 +552,7 @@ static void world_open(world *w, const mix *m, bool use_prefixes)
         bool recurrent = w->spec.group[g].per == RG_PER_SEQUENCE;
 
         w->has_recurrent |= recurrent;
-        n_blocks[g] = recurrent ? m->n_slots : w->spec.group[g].window ? m->n_window : m->n_blocks;
+        n_blocks[g] = recurrent ? m->n_slots : w->spec.group[g].kept.window ? m->n_window : m->n_blocks;
     }
     w->store = rg_store_new(&w->spec, n_blocks, rg_backend_nth(0), &err);
     assert_ok(w->store, err);
@@ -565,6 +584,8 @@ static const mix mixes[] = {
     { "parallel heads", { PARALLEL, RECURRENT }, 2, RG_F32, 40, 0, 9 },
     { "keys, all and near", { KEYS, WINDOW }, 2, RG_F16, 40, 16, 0 },
     { "all", { GLOBAL, WINDOW, RECURRENT, LATENT }, 4, RG_F32, 40, 18, 12 },
+    { "sinks and global", { SINKS, GLOBAL }, 2, RG_F32, 40, 16, 0 },
+    { "summaries alone", { SUMMARIES }, 1, RG_BF16, 0, 30, 0 },
 };
 
 static void run_random(const mix *m, bool use_prefixes, int n_verbs)

@@ -460,7 +460,7 @@ static size_t tight_memory(const world *w)
     size_t bytes = 0, grows = (size_t)(w->len + MARGIN) * 5 / 2 / RG_BLOCK + 3;
 
     for (int g = 0; g < s->n_groups; g++) {
-        size_t each = (size_t)(s->group[g].window + w->max_rows) / RG_BLOCK + 3;
+        size_t each = (size_t)rg_kept_blocks(&s->group[g].kept, w->len, w->max_rows) + 2;
         bool fixed = !rg_group_grows(&s->group[g]);
         bytes += (s->group[g].block_bytes + RG_BLOCK_BOOKKEEPING) * (fixed ? 2 * each + 2 : grows);
     }
@@ -548,9 +548,9 @@ static void make_cuts(world *w)
         for (int d = -1; d <= 1; d++)
             add_cut(w, edges[i] + d);
     for (int g = 0; g < s->n_groups; g++)
-        for (int d = -1; d <= 1 && s->group[g].window; d++) {
-            add_cut(w, s->group[g].window + d);
-            add_cut(w, 64 + s->group[g].window + d); /* where the window lets go of the first block */
+        for (int d = -1; d <= 1 && s->group[g].kept.window; d++) {
+            add_cut(w, s->group[g].kept.window + d);
+            add_cut(w, 64 + s->group[g].kept.window + d); /* where the window lets go of the first block */
         }
 }
 

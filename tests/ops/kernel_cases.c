@@ -667,7 +667,9 @@ static bool widen_same(cases *c, const rg_attend *r)
 /* Blocks after each other on both tables, some of them seen in part, by several queries. */
 static bool attend_same(cases *c, const attend_case *t)
 {
-    static const int seen[][2] = { { 5, 64 }, { 0, 64 }, { 0, 1 }, { 0, 17 }, { 63, 64 }, { 30, 35 } };
+    /* Keys 5 .. 63, all, 0, 0 .. 16, 63, 30 .. 34, every third, and some here and there. */
+    static const uint64_t seen[] = { ~0ull << 5, ~0ull, 1, 0x1ffff, 1ull << 63, 31ull << 30, 0x2492492492492492,
+                                     0x80f0000000f70005 };
     static float o_ref[QUERIES * MAX_N];
     const size_t size = kv_size(t->type), k_dim = (size_t)t->k_dim, v_dim = (size_t)t->v_dim;
     const size_t k_bytes = k_dim * RG_BLOCK * size, v_bytes = ((size_t)t->v_stride * (RG_BLOCK - 1) + v_dim) * size;
@@ -685,16 +687,16 @@ static bool attend_same(cases *c, const attend_case *t)
     }
     for (size_t i = 0; i < RG_LEN(seen); i++) {
         rg_attend r = { .q = queries, .n = i == 5 ? 1 : QUERIES, .type = t->type, .k_dim = t->k_dim,
-                        .v_dim = t->v_dim, .v_stride = t->v_stride, .lo = seen[i][0], .hi = seen[i][1],
+                        .v_dim = t->v_dim, .v_stride = t->v_stride, .seen = seen[i],
                         .scale = 0.125f, .cap = t->capped ? 30.0f : 0.0f };
         uint8_t *k = walled(1, k_bytes), *v = walled(2, v_bytes);
 
         floats(c, t->mode == 4 ? 0 : t->mode, q, QUERIES * k_dim);
         fill_stored(c, t->type, t->mode, k, k_bytes / size);
         fill_stored(c, t->type, t->mode, v, v_bytes / size);
-        if (t->mode == 0 && r.lo) /* not seen, and never looked at */
+        if (t->mode == 0 && !(r.seen & 1)) /* not seen, and never looked at */
             memset(v, 0xff, size);
-        if (t->mode == 0 && r.hi < RG_BLOCK)
+        if (t->mode == 0 && !(r.seen >> 63))
             memset(v + v_bytes - size, 0xff, size);
         if (t->mode == 0 && i == 0)
             not_numbers(t, q + 2 * k_dim, k);
@@ -705,9 +707,9 @@ static bool attend_same(cases *c, const attend_case *t)
             uint16_t *k_scales = walled_scales(c, 4, t->mode, (size_t)rg_kv_runs(t->k_dim) * RG_BLOCK);
             uint16_t *v_scales = walled_scales(c, 5, t->mode, runs * RG_BLOCK);
 
-            if (t->mode == 0 && r.lo)
+            if (t->mode == 0 && !(r.seen & 1))
                 k_scales[0] = v_scales[runs - 1] = 0xffff;
-            if (t->mode == 0 && r.hi < RG_BLOCK)
+            if (t->mode == 0 && !(r.seen >> 63))
                 v_scales[runs * (RG_BLOCK - 1)] = 0xffff;
             r.k_scales = k_scales;
             r.v_scales = v_scales;
@@ -716,8 +718,8 @@ static bool attend_same(cases *c, const attend_case *t)
             return false;
         c->ref->attend(&r, a);
         c->k->attend(&r, b);
-        snprintf(what, sizeof what, "%s attend type %d k %d v %d mode %d keys %d..%d", c->k->isa, (int)t->type, t->k_dim,
-                 t->v_dim, t->mode, r.lo, r.hi);
+        snprintf(what, sizeof what, "%s attend type %d k %d v %d mode %d keys %llx", c->k->isa, (int)t->type, t->k_dim,
+                 t->v_dim, t->mode, (unsigned long long)r.seen);
         for (int n = 0; n < r.n; n++) {
             /* m as a number: only differences of it are ever used, so a zero's sign is no part of the recipe */
             if (a[n].m != b[n].m && !(isnan(a[n].m) && isnan(b[n].m))) {

@@ -1,4 +1,5 @@
 /* test_attention.c -- paged attention against the formula in double, and against itself however its rows are cut. */
+#include "support/sight.h"
 #include "world.h"
 
 #include "ops/count/count.h"
@@ -8,6 +9,7 @@ enum { MAX_BLOCKS = 48 };
 /* One sequence of random q, k, v, indexed by place, and its paged state. */
 typedef struct sequence {
     rg_kv kv;
+    rg_sight sight;
     int n_heads, n; /* n: places */
     float scale, cap;
     bool has_sinks;
@@ -64,7 +66,7 @@ static void text(rg_fwd *f, void *arg)
     sequence *s = t->s;
     const rg_weight sinks = vector(s->sink, s->n_heads);
     const rg_attend_params params = { .n_heads = s->n_heads, .scale = s->scale, .cap = s->cap,
-                                      .sinks = s->has_sinks ? &sinks : NULL };
+                                      .sinks = s->has_sinks ? &sinks : NULL, .sight = &s->sight };
     rg_act *q = rows_of(f, t, s->q, q_cols(s)), *k = rows_of(f, t, s->k, k_cols(s)),
            *v = rows_of(f, t, s->v, v_cols(s));
     rg_act *y = rg_act_new(f, "y", y_cols(s));
@@ -150,8 +152,11 @@ static void run_span(world *w, sequence *s, int start, int n)
         .n_rows = n, .n_spans = 1, .spans = &span, .index = index, .pos = (const int32_t(*)[4])pos, .kv_end = end
     };
 
-    if (s->kv.window) /* blocks below what the span sees are given back */
-        for (int i = 0; i * RG_BLOCK + RG_BLOCK <= start + 1 - s->kv.window; i++)
+    rg_kept kept = { 0 };
+
+    rg_kept_add(&kept, &s->sight);
+    for (int i = 0; i < rg_kept_from(&kept, start); i++) /* blocks that no row of the span sees are given back */
+        if (!rg_kept_for_good(&kept, i))
             s->table[i] = -1;
     for (int i = 0; i < n; i++) {
         place[i] = index[i] = start + i;
@@ -188,16 +193,17 @@ static double score(const sequence *s, int i, int j, int h)
 static void naive(const sequence *s, int i, int h, double *y)
 {
     int v_dim = s->kv.v_dim, kv_head = h / (s->n_heads / s->kv.n_heads), v_heads = s->kv.latent ? 1 : s->kv.n_heads;
-    int lo = s->kv.window && i + 1 > s->kv.window ? i + 1 - s->kv.window : 0;
     double max = -INFINITY, sum = 0;
 
     for (int d = 0; d < v_dim; d++)
         y[d] = 0;
-    for (int j = lo; j <= i; j++)
-        max = fmax(max, score(s, i, j, h));
+    for (int j = 0; j <= i; j++)
+        max = test_sees(&s->sight, h, i, j) ? fmax(max, score(s, i, j, h)) : max;
     max = s->has_sinks ? fmax(max, (double)s->sink[h]) : max;
     sum = s->has_sinks ? exp((double)s->sink[h] - max) : 0;
-    for (int j = lo; j <= i; j++) {
+    for (int j = 0; j <= i; j++) {
+        if (!test_sees(&s->sight, h, i, j))
+            continue;
         double p = exp(score(s, i, j, h) - max);
 
         sum += p;
@@ -208,19 +214,44 @@ static void naive(const sequence *s, int i, int h, double *y)
         y[d] /= sum;
 }
 
+/* Heads that differ in pattern, within a kv head too; blocks without any key that is seen; a list; all in one. */
+static const rg_patterns dilated = {
+    .n_patterns = 3,
+    .patterns = { { 1, { { RG_TERM_WINDOW, 20, 1 } } }, { 1, { { RG_TERM_WINDOW, 30, 3 } } }, { 0 } },
+    .of_head = { 0, 0, 1, 1, 2, 0 },
+};
+static const rg_patterns strided = {
+    .n_patterns = 2,
+    .patterns = { { 1, { { RG_TERM_WINDOW, 7, 1 } } }, { 1, { { RG_TERM_STRIDE, 150, 1 } } } },
+    .of_head = { 0, 0, 1, 1 },
+};
+static const rg_patterns merged = {
+    .n_patterns = 1,
+    .patterns = { { 3, { { RG_TERM_CHUNK, 24, 1 }, { RG_TERM_SUMMARY, 100, 5 }, { RG_TERM_LISTED, 1, 1 } } } },
+    .n_listed = 3, .listed = { 2, 70, 199 },
+};
+static const rg_patterns sinks_and_window = {
+    .n_patterns = 1, .patterns = { { 2, { { RG_TERM_FIRST, 4, 1 }, { RG_TERM_WINDOW, 80, 1 } } } },
+};
+
 static const sequence shapes[] = {
     { .kv = { .type = RG_F32, .n_heads = 2, .k_dim = 20, .v_dim = 12, .offset = 64 }, .n_heads = 6, .n = 200 },
     { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 33, .v_dim = 17 }, .n_heads = 19, .n = 131, .cap = 3.0f },
     { .kv = { .type = RG_I8, .n_heads = 2, .k_dim = 33, .v_dim = 40, .offset = 64 }, .n_heads = 4, .n = 131 },
     { .kv = { .type = RG_I8, .n_heads = 1, .k_dim = 40, .v_dim = 33, .latent = true }, .n_heads = 5, .n = 100 },
-    { .kv = { .type = RG_F16, .n_heads = 3, .k_dim = 8, .v_dim = 8, .window = 37 }, .n_heads = 3, .n = 300,
+    { .kv = { .type = RG_F16, .n_heads = 3, .k_dim = 8, .v_dim = 8 }, .sight = { .window = 37 }, .n_heads = 3, .n = 300,
       .has_sinks = true },
     { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 24, .v_dim = 16, .latent = true }, .n_heads = 18, .n = 150,
       .has_sinks = true },
     { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 10 }, .n_heads = 2, .n = 1100 },
     { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 10 }, .n_heads = 4, .n = 1100, .has_sinks = true },
     { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 8, .latent = true }, .n_heads = 2, .n = 1100 },
-    { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 8, .v_dim = 8, .window = 1030 }, .n_heads = 2, .n = 1200 },
+    { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 8, .v_dim = 8 }, .sight = { .window = 1030 }, .n_heads = 2, .n = 1200 },
+    { .kv = { .type = RG_F32, .n_heads = 2, .k_dim = 12, .v_dim = 10 }, .sight = { .patterns = &dilated }, .n_heads = 6, .n = 400 },
+    { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 20, .v_dim = 33 }, .sight = { .patterns = &strided }, .n_heads = 4, .n = 400 },
+    { .kv = { .type = RG_I8, .n_heads = 1, .k_dim = 12, .v_dim = 10 }, .sight = { .patterns = &merged }, .n_heads = 2, .n = 400 },
+    { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 8, .latent = true }, .sight = { .patterns = &sinks_and_window },
+      .n_heads = 3, .n = 1100 },
 };
 
 static const rg_reader_sizes sizes = {
@@ -444,7 +475,8 @@ static void sinks_are_counted(void **state)
         rg_counter_init(&counter, NULL, 0);
         rg_count_fwd(&f, &counter, &b);
         rg_attention(&f, rg_act_new(&f, "y", y_cols(&shape)), rg_act_new(&f, "q", q_cols(&shape)), &shape.kv,
-                     &(rg_attend_params){ .n_heads = shape.n_heads, .sinks = has_sinks ? &sinks : NULL });
+                     &(rg_attend_params){ .n_heads = shape.n_heads, .sinks = has_sinks ? &sinks : NULL,
+                                          .sight = &rg_sight_all });
         bytes[has_sinks] = counter.total.weight_bytes;
         ops[has_sinks] = counter.total.ops;
     }

@@ -97,7 +97,8 @@ rg_act *part_gemma_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
     }
     rg_rmsnorm(f, q, q, l->w[W_Q_NORM], c->norm_eps);
     rg_rotate(f, q, l->rope, dim, 0);
-    rg_attention(f, a, q, l->kv, &(rg_attend_params){ .n_heads = c->n_heads, .scale = (float)c->attn_scale });
+    rg_attention(f, a, q, l->kv,
+                 &(rg_attend_params){ .n_heads = c->n_heads, .scale = (float)c->attn_scale, .sight = l->sight });
     return a;
 }
 

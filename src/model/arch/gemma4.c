@@ -381,10 +381,10 @@ static const rg_weight_spec layer_weights[] = {
 
 static void keep(const rg_config *c, int layer, rg_keep *out)
 {
-    *out = (rg_keep){ .shared_with = c->layer[layer].kv_layer };
+    *out = (rg_keep){ .sight = rg_config_sight(c, layer), .shared_with = c->layer[layer].kv_layer };
     if (out->shared_with < 0)
         out->kv = (rg_kv){ .n_heads = kv_heads_of(c, layer), .k_dim = head_dim_of(c, layer),
-                           .v_dim = head_dim_of(c, layer), .window = c->layer[layer].window };
+                           .v_dim = head_dim_of(c, layer) };
 }
 
 static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)

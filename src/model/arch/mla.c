@@ -169,7 +169,7 @@ rg_act *part_mla(rg_fwd *f, const rg_layer *l, const rg_act *h)
     rg_act *a = rg_act_new(f, "attn", n * m->v_dim);
     rg_linear_heads(f, q_latent, q, l->w[W_K_B_PROJ], q_head);
     rg_mla_attention(f, o, q_latent, q, l->kv,
-                     &(rg_attend_params){ .n_heads = n, .scale = (float)c->attn_scale });
+                     &(rg_attend_params){ .n_heads = n, .scale = (float)c->attn_scale, .sight = l->sight });
     rg_linear_heads(f, a, o, l->w[W_V_B_PROJ], m->kv_lora_rank);
     return a;
 }

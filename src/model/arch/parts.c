@@ -99,10 +99,9 @@ void load_flat(const rg_config *c, const float *src, float *dst, int64_t n)
 
 void keep_kv(const rg_config *c, int layer, rg_keep *out)
 {
-    *out = (rg_keep){ .shared_with = c->layer[layer].kv_layer };
+    *out = (rg_keep){ .sight = rg_config_sight(c, layer), .shared_with = c->layer[layer].kv_layer };
     if (out->shared_with < 0)
-        out->kv = (rg_kv){ .n_heads = c->n_kv_heads, .k_dim = c->head_dim, .v_dim = c->head_dim,
-                           .window = c->layer[layer].window };
+        out->kv = (rg_kv){ .n_heads = c->n_kv_heads, .k_dim = c->head_dim, .v_dim = c->head_dim };
 }
 
 bool finish_heads(rg_config *c, rg_error *err)
@@ -507,7 +506,7 @@ rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
         rg_scale_by_position(f, q, c->q_beta, c->q_period, 0);
     rg_attention(f, a, q, l->kv,
                  &(rg_attend_params){ .n_heads = c->n_heads, .scale = (float)c->attn_scale, .cap = c->attn_softcap,
-                                      .sinks = l->w[W_SINKS] });
+                                      .sight = l->sight, .sinks = l->w[W_SINKS] });
     return a;
 }
 

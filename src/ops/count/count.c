@@ -1,6 +1,7 @@
 /* count.c -- see count.h. */
 #include "ops/count/count.h"
 
+#include <math.h>
 #include <string.h>
 
 static double stored_bytes(const rg_weight *w)
@@ -67,9 +68,38 @@ static double sum_of_blocks(double n)
     return RG_BLOCK * whole * (whole - 1) / 2 + rest * whole;
 }
 
-/* Causal rows in closed form. */
-static seen span_sees(const rg_batch *b, const rg_span *s, int window)
+/* Rows of a pattern, one by one; the heads' mean. */
+static seen pattern_sees(const rg_batch *b, const rg_span *s, const rg_attend_params *p)
 {
+    const rg_patterns *patterns = p->sight->patterns;
+    int heads[RG_MAX_PATTERNS] = { 0 }, one_of[RG_MAX_PATTERNS] = { 0 };
+    seen all = { 0 };
+
+    for (int h = 0; h < p->n_heads; h++) {
+        heads[patterns->of_head[h]]++;
+        one_of[patterns->of_head[h]] = h;
+    }
+    for (int r = 0; r < s->n_rows; r++) {
+        const int32_t i = b->index ? b->index[s->first_row + r] : s->start + r;
+        double keys = 0;
+
+        for (int k = 0; k < patterns->n_patterns; k++) {
+            const rg_seen one = rg_sight_count(p->sight, one_of[k], i);
+
+            all.pairs += heads[k] * one.keys / p->n_heads;
+            all.blocks += heads[k] * one.blocks / p->n_heads;
+            keys += heads[k] ? one.keys : 0;
+        }
+        all.keys = r == 0 ? keys : all.keys + 1;
+    }
+    all.keys = fmin(all.keys, (double)s->start + s->n_rows);
+    return all;
+}
+
+/* Causal rows in closed form. */
+static seen span_sees(const rg_batch *b, const rg_span *s, const rg_sight *sight)
+{
+    const int window = sight->window;
     double start = s->start, n = s->n_rows, end = start + n, low = window ? start - window + 1 : 0;
     int lowest = INT32_MAX, highest = 0;
     seen all = { 0 };
@@ -88,10 +118,11 @@ static seen span_sees(const rg_batch *b, const rg_span *s, int window)
     }
     for (int r = s->first_row; r < s->first_row + s->n_rows; r++) {
         int lo = window && b->index[r] - window + 1 > 0 ? b->index[r] - window + 1 : 0;
+        int hi = rg_sight_end(sight, b->index[r], b->kv_end[r]);
         lowest = lo < lowest ? lo : lowest;
-        highest = b->kv_end[r] > highest ? b->kv_end[r] : highest;
-        all.pairs += b->kv_end[r] - lo;
-        all.blocks += (b->kv_end[r] + RG_BLOCK - 1) / RG_BLOCK - lo / RG_BLOCK;
+        highest = hi > highest ? hi : highest;
+        all.pairs += hi - lo;
+        all.blocks += (hi + RG_BLOCK - 1) / RG_BLOCK - lo / RG_BLOCK;
     }
     all.keys = highest - lowest;
     return all;
@@ -111,7 +142,8 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
         bool same = !b->index && last >= 0 && span->start == b->spans[last].start &&
                     span->n_rows == b->spans[last].n_rows;
         if (!same)
-            sees = span_sees(b, span, kv->window);
+            sees = op->attend->sight->patterns ? pattern_sees(b, span, op->attend)
+                                               : span_sees(b, span, op->attend->sight);
         last = s;
         c->cells += sees.pairs * op->attend->n_heads;
         c->whole += sees.blocks * RG_BLOCK * op->attend->n_heads;

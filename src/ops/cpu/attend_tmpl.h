@@ -3,11 +3,21 @@
  * Included where QUERIES, how many queries share what is loaded, and these are defined; `type` (I8: q8 with its scales)
  * and n are constants wherever they are called:
  *     scores(a, type, q, n, p)     the scaled scores of all 64 keys for n queries; those unseen are what memory gives
- *     weigh(a, n, p, s, c)         scores to weights, 0 if unseen; s brought up to them; c is what each o has yet
- *                                  to be multiplied by; softmax.h's is one
+ *     weigh(a, n, p, s, c)         scores to weights, 0 if unseen, those between seen ones being -inf; s brought up to
+ *                                  them; c is what each o has yet to be multiplied by; softmax.h's is one
  *     values(a, type, n, p, c, s)  of n queries: o = o * c + the weighted values */
 #ifndef RG_OPS_CPU_ATTEND_TMPL_H
 #define RG_OPS_CPU_ATTEND_TMPL_H
+
+/* Scores of unseen keys between seen ones become -inf. */
+ALWAYS_INLINE void hide(uint64_t seen, int n, float (*p)[RG_BLOCK])
+{
+    const int hi = rg_seen_hi(seen);
+
+    for (int j = rg_seen_lo(seen); j < hi; j++)
+        for (int i = 0; i < n && !(seen >> j & 1); i++)
+            p[i][j] = -__builtin_inff();
+}
 
 ALWAYS_INLINE void attend_some(const rg_attend *a, rg_type type, const float *const *q, int n, rg_softmax *s)
 {
@@ -18,6 +28,8 @@ ALWAYS_INLINE void attend_some(const rg_attend *a, rg_type type, const float *co
     for (int i = 0; i < n && a->cap > 0.0f; i++)
         for (int j = 0; j < RG_BLOCK; j++)
             p[i][j] = a->cap * rg_tanhf(p[i][j] / a->cap);
+    if (rg_seen_hi(a->seen) - rg_seen_lo(a->seen) != __builtin_popcountll(a->seen))
+        hide(a->seen, n, p);
     weigh(a, n, p, s, c);
     values(a, type, n, p, c, s);
 }

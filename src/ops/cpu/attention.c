@@ -33,6 +33,7 @@ typedef struct job {
     int row, n_rows;   /* of the batch */
     int head, n_heads; /* query heads */
     int kv_head;
+    const rg_sight *sight;
     int last_block;    /* of the segment that is walked */
     rg_kv_place after; /* the first block of this thread's next chunk; k NULL: not known */
     rg_softmax total[RG_ITEMS_MAX], part[RG_ITEMS_MAX]; /* [row][head] */
@@ -47,9 +48,14 @@ typedef struct chunk {
     int kv_head, group; /* and which of its groups of heads */
 } chunk;
 
-static int low_key(const rg_kv *kv, const rg_batch *b, int row)
+static int low_key(const plan *p, const rg_batch *b, int row)
 {
-    return kv->window ? rg_max(0, b->index[row] + 1 - kv->window) : 0;
+    return rg_sight_low(p->op->attend->sight, b->index[row]);
+}
+
+static int end_key(const plan *p, const rg_batch *b, int row)
+{
+    return rg_sight_end(p->op->attend->sight, b->index[row], b->kv_end[row]);
 }
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
@@ -80,18 +86,29 @@ static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
+/* A layer's part of the block that holds a position; NULL: it was given back, since no row sees it. */
 static uint8_t *part_of(const rg_fwd *f, const rg_kv *kv, const rg_span *span, int position)
 {
     const rg_group_memory *memory = &f->groups[kv->group];
     int block = span->tables[kv->group][position / RG_BLOCK];
 
-    RG_ASSERT(block >= 0);
-    return memory->data + (size_t)block * memory->block_bytes + kv->offset;
+    return block < 0 ? NULL : memory->data + (size_t)block * memory->block_bytes + kv->offset;
 }
 
 static uint8_t *part_at(const rg_fwd *f, const job *j, int position)
 {
-    return part_of(f, j->p->kv, j->span, position);
+    uint8_t *part = part_of(f, j->p->kv, j->span, position);
+
+    RG_ASSERT(part);
+    return part;
+}
+
+/* Where a block's K and V begin, if it is there. */
+static rg_kv_place place_of(const rg_fwd *f, const rg_kv *kv, const rg_span *span, int block, int kv_head)
+{
+    uint8_t *part = part_of(f, kv, span, block * RG_BLOCK);
+
+    return part ? rg_kv_at(kv, part, kv_head, 0) : (rg_kv_place){ 0 };
 }
 
 /* First logical position that a row of a draft tree reaches through its list. */
@@ -107,15 +124,15 @@ static int slot_of(const job *j, const int32_t *ancestors, int position)
     return ancestors && position >= first ? ancestors[position - first] : position;
 }
 
-/* K and V of positions [lo, hi) of a block, through the list, into scratch as a block of one head. */
-static rg_kv_place gather(const rg_fwd *f, job *j, const int32_t *ancestors, int block, int lo, int hi)
+/* K and V of some positions of a block, through the list, into scratch as a block of one head. */
+static rg_kv_place gather(const rg_fwd *f, job *j, const int32_t *ancestors, int block, uint64_t seen)
 {
     const rg_kv *kv = j->p->kv;
     uint8_t *part = (uint8_t *)j->k_block;
     rg_kv one = *kv;
 
     one.n_heads = 1;
-    for (int i = lo; i < hi; i++) {
+    RG_EACH_SEEN(i, seen) {
         int slot = slot_of(j, ancestors, block * RG_BLOCK + i);
 
         rg_kv_copy(kv, rg_kv_at(kv, part_at(f, j, slot), j->kv_head, slot % RG_BLOCK), rg_kv_at(&one, part, 0, i));
@@ -123,13 +140,12 @@ static rg_kv_place gather(const rg_fwd *f, job *j, const int32_t *ancestors, int
     return rg_kv_at(&one, part, 0, 0);
 }
 
-/* Latent positions [lo, hi) of a block as f32: rows, whose first v_dim values are V, and transposed, which is K. */
-static void latent(const rg_cpu *cpu, const rg_fwd *f, job *j, const int32_t *ancestors, const int range[3])
+/* Some latent positions of a block as f32: rows, whose first v_dim values are V, and transposed, which is K. */
+static void latent(const rg_cpu *cpu, const rg_fwd *f, job *j, const int32_t *ancestors, int block, uint64_t seen)
 {
     const rg_kv *kv = j->p->kv;
-    int block = range[0], lo = range[1], hi = range[2];
 
-    for (int i = lo; i < hi; i++) {
+    RG_EACH_SEEN(i, seen) {
         int slot = slot_of(j, ancestors, block * RG_BLOCK + i);
         const rg_kv_place from = rg_kv_at(kv, part_at(f, j, slot), 0, slot % RG_BLOCK);
         float *row = j->v_block + (size_t)i * (size_t)kv->k_dim;
@@ -138,7 +154,7 @@ static void latent(const rg_cpu *cpu, const rg_fwd *f, job *j, const int32_t *an
         cpu->load(row + kv->v_dim, from.v, from.v_scales, kv->type, kv->k_dim - kv->v_dim);
     }
     for (int first = 0; first < kv->k_dim; first += 16)
-        for (int i = lo; i < hi; i++)
+        RG_EACH_SEEN(i, seen)
             for (int d = first; d < rg_min(kv->k_dim, first + 16); d++)
                 j->k_block[(size_t)d * RG_BLOCK + (size_t)i] = j->v_block[(size_t)i * (size_t)kv->k_dim + (size_t)d];
 }
@@ -149,66 +165,63 @@ static bool through_list(const rg_fwd *f, const job *j, int row, int block)
     return f->batch->ancestors && f->batch->ancestors[row] && (block + 1) * RG_BLOCK > tree_start(j->span);
 }
 
-/* Keys [lo, hi) of a block that a row sees; lo >= hi: none. */
-static void seen(const rg_fwd *f, const job *j, int row, int block, int *lo, int *hi)
+/* The keys of a block that a query head of a row sees. */
+static uint64_t seen(const rg_fwd *f, const job *j, int row, int head, int block)
 {
-    *lo = rg_max(low_key(j->p->kv, f->batch, row) - block * RG_BLOCK, 0);
-    *hi = rg_min(f->batch->kv_end[row] - block * RG_BLOCK, RG_BLOCK);
+    return rg_sight_bits(j->sight, j->head + head, f->batch->index[row], f->batch->kv_end[row], block);
+}
+
+/* Latents have one kv head, whose query heads all see the same. */
+static void find_latent(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int block, int *have, uint64_t bits)
+{
+    bool through = through_list(f, j, row, block);
+
+    if (!through && *have == block)
+        return;
+    for (int i = 0; i < j->n_rows && !through; i++) /* all that any row of the tile sees */
+        bits |= seen(f, j, j->row + i, 0, block);
+    latent(cpu, f, j, through ? f->batch->ancestors[row] : NULL, block, bits);
+    *have = through ? -1 : block;
 }
 
 /* Where a row's block lies, ready for attend.  `have`: the block that scratch holds for rows without a list. */
 static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int block, int *have, rg_attend *a)
 {
     const rg_kv *kv = j->p->kv;
-    const int32_t *list = f->batch->ancestors ? f->batch->ancestors[row] : NULL;
     bool through = through_list(f, j, row, block);
 
     a->type = kv->latent ? RG_F32 : kv->type;
     a->v_stride = kv->latent ? kv->k_dim : kv->v_dim;
     a->k = j->k_block;
     a->v = j->v_block;
-    if (kv->latent && (through || *have != block)) {
-        int range[3] = { block, a->lo, a->hi };
-
-        if (!through) {
-            for (int i = 0; i < j->n_rows; i++) { /* all that any row of the tile sees */
-                int lo, hi;
-                seen(f, j, j->row + i, block, &lo, &hi);
-                range[1] = lo < hi ? rg_min(range[1], lo) : range[1];
-                range[2] = lo < hi ? rg_max(range[2], hi) : range[2];
-            }
-        }
-        latent(cpu, f, j, through ? list : NULL, range);
-        *have = through ? -1 : block;
-    } else if (!kv->latent) {
-        const rg_kv_place at = through ? gather(f, j, list, block, a->lo, a->hi)
-                                       : rg_kv_at(kv, part_at(f, j, block * RG_BLOCK), j->kv_head, 0);
-
-        a->k = at.k;
-        a->v = at.v;
-        a->k_scales = at.k_scales;
-        a->v_scales = at.v_scales;
-        a->k_next = a->v_next = NULL;
-        if (through)
-            *have = -1;
-        if (through)
-            return;
-        if (kv->type == RG_F32 || j->n_rows * j->n_heads < cpu->widen_from) {
-            const rg_kv_place next = block < j->last_block
-                                         ? rg_kv_at(kv, part_at(f, j, (block + 1) * RG_BLOCK), j->kv_head, 0)
-                                         : j->after;
-
-            a->k_next = next.k;
-            a->v_next = next.v;
-            return;
-        }
-        if (*have != block) /* made f32 once for all queries of the tile: exact, and cheaper than in every product */
-            cpu->widen(j->k_block, j->v_block, a);
-        *have = block;
-        a->type = RG_F32;
-        a->k = j->k_block;
-        a->v = j->v_block;
+    a->k_next = a->v_next = NULL;
+    if (kv->latent) {
+        find_latent(cpu, f, j, row, block, have, a->seen);
+        return;
     }
+    const rg_kv_place at = through ? gather(f, j, f->batch->ancestors[row], block, a->seen)
+                                   : rg_kv_at(kv, part_at(f, j, block * RG_BLOCK), j->kv_head, 0);
+    a->k = at.k;
+    a->v = at.v;
+    a->k_scales = at.k_scales;
+    a->v_scales = at.v_scales;
+    if (through) {
+        *have = -1;
+        return;
+    }
+    if (kv->type == RG_F32 || j->n_rows * j->n_heads < cpu->widen_from) {
+        const rg_kv_place next = block < j->last_block ? place_of(f, kv, j->span, block + 1, j->kv_head) : j->after;
+
+        a->k_next = next.k;
+        a->v_next = next.v;
+        return;
+    }
+    if (*have != block) /* made f32 once for all queries of the tile: exact, and cheaper than in every product */
+        cpu->widen(j->k_block, j->v_block, a);
+    *have = block;
+    a->type = RG_F32;
+    a->k = j->k_block;
+    a->v = j->v_block;
 }
 
 /* ---- walking ----------------------------------------------------------------------------------------------------- */
@@ -220,20 +233,26 @@ static void clear(rg_softmax *s, int v_dim)
     memset(s->o, 0, (size_t)v_dim * sizeof(float));
 }
 
-/* How many rows from the i-th of the tile on see the same keys of a block in the same place. */
-static int rows_alike(const rg_fwd *f, const job *j, int i, int block, int lo, int hi)
+/* How many rows from the i-th of the tile on see the same keys of a block in the same place; all heads do. */
+static int rows_alike(const rg_fwd *f, const job *j, int i, int block, uint64_t bits)
 {
     int n = 1;
 
     if (through_list(f, j, j->row + i, block))
         return n;
-    for (; i + n < j->n_rows && !through_list(f, j, j->row + i + n, block); n++) {
-        int other_lo, other_hi;
+    while (i + n < j->n_rows && !through_list(f, j, j->row + i + n, block) &&
+           seen(f, j, j->row + i + n, 0, block) == bits)
+        n++;
+    return n;
+}
 
-        seen(f, j, j->row + i + n, block, &other_lo, &other_hi);
-        if (other_lo != lo || other_hi != hi)
-            break;
-    }
+/* How many heads from the h-th of the chunk on always see the same. */
+static int heads_alike(const job *j, int h)
+{
+    int n = 1;
+
+    while (h + n < j->n_heads && rg_sight_alike(j->sight, j->head + h, j->head + h + n))
+        n++;
     return n;
 }
 
@@ -245,14 +264,17 @@ static void walk_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int block)
 
     for (int i = 0, n; i < j->n_rows; i += n) {
         n = 1;
-        seen(f, j, j->row + i, block, &a.lo, &a.hi);
-        if (a.lo >= a.hi)
-            continue;
-        n = rows_alike(f, j, i, block, a.lo, a.hi);
-        find_block(cpu, f, j, j->row + i, block, &have, &a);
-        a.q = j->q + i * j->n_heads;
-        a.n = n * j->n_heads;
-        cpu->attend(&a, j->part + i * j->n_heads);
+        for (int h = 0, m; h < j->n_heads; h += m) {
+            m = heads_alike(j, h);
+            a.seen = seen(f, j, j->row + i, h, block);
+            if (!a.seen)
+                continue;
+            n = m == j->n_heads ? rows_alike(f, j, i, block, a.seen) : 1;
+            find_block(cpu, f, j, j->row + i, block, &have, &a);
+            a.q = j->q + i * j->n_heads + h;
+            a.n = n * m;
+            cpu->attend(&a, j->part + i * j->n_heads + h);
+        }
     }
 }
 
@@ -264,8 +286,8 @@ static void walk_segment(const rg_cpu *cpu, const rg_fwd *f, job *j, int segment
     for (int i = 0; i < j->n_rows * j->n_heads; i++)
         clear(&j->part[i], j->p->kv->v_dim);
     for (int i = 0; i < j->n_rows; i++) {
-        lo = rg_min(lo, low_key(j->p->kv, f->batch, j->row + i));
-        hi = rg_max(hi, f->batch->kv_end[j->row + i]);
+        lo = rg_min(lo, low_key(j->p, f->batch, j->row + i));
+        hi = rg_max(hi, end_key(j->p, f->batch, j->row + i));
     }
     lo = rg_max(lo / RG_BLOCK, segment * SEGMENT_BLOCKS);
     hi = rg_min(rg_ceil_div(hi, RG_BLOCK), (segment + 1) * SEGMENT_BLOCKS);
@@ -342,6 +364,7 @@ static void job_init(const rg_cpu_reader *r, const rg_fwd *f, const plan *p, con
     float *scratch = rg_cpu_scratch(r, f);
 
     j->p = p;
+    j->sight = p->op->attend->sight;
     j->span = c->span;
     j->row = c->row;
     j->n_rows = c->n_rows;
@@ -363,11 +386,11 @@ static void job_init(const rg_cpu_reader *r, const rg_fwd *f, const plan *p, con
 /* The first block that a chunk sees, if it sees all of it. */
 static rg_kv_place first_block(const rg_fwd *f, const plan *p, const chunk *c)
 {
-    int block = low_key(p->kv, f->batch, c->row) / RG_BLOCK;
+    int block = low_key(p, f->batch, c->row) / RG_BLOCK;
 
     if (p->kv->latent || f->batch->kv_end[c->row] < (block + 1) * RG_BLOCK)
         return (rg_kv_place){ 0 };
-    return rg_kv_at(p->kv, part_of(f, p->kv, c->span, block * RG_BLOCK), c->kv_head, 0);
+    return place_of(f, p->kv, c->span, block, c->kv_head);
 }
 
 /* A chunk, and after it this thread's next one (NULL: not known). */
@@ -380,8 +403,8 @@ static void attend_whole(rg_cpu_reader *r, const rg_fwd *f, const plan *p, const
     if (next)
         j.after = first_block(f, p, next);
     for (int i = 0; i < j.n_rows; i++) {
-        lo = rg_min(lo, low_key(p->kv, f->batch, j.row + i));
-        hi = rg_max(hi, f->batch->kv_end[j.row + i]);
+        lo = rg_min(lo, low_key(p, f->batch, j.row + i));
+        hi = rg_max(hi, end_key(p, f->batch, j.row + i));
     }
     for (int s = lo / RG_SEGMENT; s < rg_ceil_div(hi, RG_SEGMENT); s++) {
         walk_segment(r->cpu, f, &j, s);

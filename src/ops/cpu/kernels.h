@@ -71,7 +71,7 @@ typedef struct rg_product {
     size_t ldy;
 } rg_product;
 
-/* Keys [lo, hi) of one block of 64, seen by n queries of one kv head. */
+/* Some keys of one block of 64, seen by n queries of one kv head. */
 typedef struct rg_attend {
     const float *const *q; /* [n] of [k_dim] */
     int n;
@@ -79,10 +79,39 @@ typedef struct rg_attend {
     const uint16_t *k_scales, *v_scales; /* of q8 (kv.h): [runs of k_dim][64], [64][runs of v_dim] */
     rg_type type;        /* of both */
     int k_dim, v_dim, v_stride;
-    int lo, hi;          /* 0 <= lo < hi <= 64 */
+    uint64_t seen;       /* bit j: key j is; not 0 */
     float scale, cap;
     const void *k_next, *v_next; /* of the next block, to be prefetched; NULL: there is none */
 } rg_attend;
+
+/* The first seen key, and the last one and one more. */
+static inline int rg_seen_lo(uint64_t seen)
+{
+    return __builtin_ctzll(seen);
+}
+
+static inline int rg_seen_hi(uint64_t seen)
+{
+    return RG_BLOCK - __builtin_clzll(seen);
+}
+
+/* Neighbours among the seen keys, from key *j on: *j becomes the first of them, and returned is the last and one more;
+ * 0: there are none. */
+static inline int rg_seen_run(uint64_t seen, int *j)
+{
+    uint64_t rest = *j < RG_BLOCK ? seen >> *j : 0, unseen;
+
+    if (!rest)
+        return 0;
+    *j += __builtin_ctzll(rest);
+    unseen = ~(seen >> *j);
+    return unseen ? *j + __builtin_ctzll(unseen) : RG_BLOCK;
+}
+
+/* For each seen key j in rising order. */
+#define RG_EACH_SEEN(j, seen)                                                                                          \
+    for (int j = 0, j##_end; (j##_end = rg_seen_run(seen, &j)) > 0;)                                                   \
+        for (; j < j##_end; j++)
 
 /* Values [first, first + n) of what comes next, little by little while this is worked on: the processor's own
  * prefetching ends with every page, and many requests at once would wait for each other. */
@@ -171,8 +200,8 @@ typedef struct rg_cpu {
 
     /* One block, each query by itself, s[n].  s_j = scale * (chain over d: fma(q[d], k[d][j], .) from 0), capped if
      * cap > 0; with M = max(m, max s_j), c = exp(m - M) (0 if m is -inf), p_j = exp(s_j - M):  l = fma(l, c, tree16 of
-     * lanes p[i] + p[16+i] + p[32+i] + p[48+i] left to right, unseen p being 0);  o[d] = o[d] * c, then for j in [lo,
-     * hi) rising: fma(p_j, v[j][d], o[d]); m = M.  Unseen keys enter nothing.  In M scores that are NaN are passed
+     * lanes p[i] + p[16+i] + p[32+i] + p[48+i] left to right, unseen p being 0);  o[d] = o[d] * c, then for seen j
+     * rising: fma(p_j, v[j][d], o[d]); m = M.  Unseen keys enter nothing.  In M scores that are NaN are passed
      * over, an m that is NaN stays, and where M would be -inf, so that no score is a number, it is NaN: then l and o
      * are. */
     void (*attend)(const rg_attend *a, rg_softmax *s);

@@ -5,19 +5,21 @@
 #include "ops/cpu/math.h"
 #include "ops/cpu/runs.h"
 
-/* Scores of all 64 keys to weights, 0 outside [lo, hi).  What the softmax so far is to be multiplied by. */
+/* Scores of all 64 keys to weights; unseen ones between seen ones are -inf already, those outside become 0 here.  What
+ * the softmax so far is to be multiplied by. */
 ALWAYS_INLINE float weigh_one(const rg_attend *a, float *p, rg_softmax *s)
 {
+    const int lo = rg_seen_lo(a->seen), hi = rg_seen_hi(a->seen);
     _Alignas(64) float lane[16];
     float max = s->m, c;
 
-    for (int j = a->lo; j < a->hi; j++)
+    for (int j = lo; j < hi; j++)
         max = p[j] > max ? p[j] : max;
     max = max == -__builtin_inff() ? __builtin_nanf("") : max; /* no score is a number: nor is what comes of them */
     c = s->m == -__builtin_inff() ? 0.0f : rg_expf(s->m - max);
     for (int j = 0; j < RG_BLOCK; j++) {
         float e = rg_expf(p[j] - max);
-        p[j] = j >= a->lo && j < a->hi ? e : 0.0f;
+        p[j] = j >= lo && j < hi ? e : 0.0f;
     }
     for (int i = 0; i < 16; i++)
         lane[i] = p[i] + p[16 + i] + p[32 + i] + p[48 + i];

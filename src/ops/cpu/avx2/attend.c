@@ -70,7 +70,7 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, const float *p,
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++)
         out[i] = _mm256_mul_ps(_mm256_loadu_ps(o + first + 8 * i), _mm256_set1_ps(c));
-    for (int j = a->lo; j < a->hi; j++) {
+    RG_EACH_SEEN(j, a->seen) {
         const size_t row = (size_t)j * (size_t)a->v_stride + (size_t)first;
         const __m256 w = _mm256_set1_ps(p[j]);
         rg_fetch_next(a->v_next, type, row, (size_t)(8 * n));
@@ -100,7 +100,7 @@ ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*ps)[R
         some_values(a, type, p, c, o, d, 1);
     for (; d < a->v_dim; d++) {
         float out = o[d] * c;
-        for (int j = a->lo; j < a->hi; j++) {
+        RG_EACH_SEEN(j, a->seen) {
             float v = stored_one(a->v, type, (size_t)j * (size_t)a->v_stride + (size_t)d);
             out = __builtin_fmaf(p[j], type == RG_I8 ? v * v_scale(a, j, d) : v, out);
         }

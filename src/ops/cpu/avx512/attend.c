@@ -140,7 +140,7 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*
         if (n_out == OUT)
             take_apart(type, out[i]);
     }
-    for (int j = a->lo; j < a->hi; j++) {
+    RG_EACH_SEEN(j, a->seen) {
         const size_t row = (size_t)j * (size_t)a->v_stride + (size_t)first;
         __m512 x[OUT];
         rg_fetch_next(a->v_next, type, row, (size_t)(16 * n_out));
@@ -183,7 +183,7 @@ ALWAYS_INLINE float tree16(__m512 l)
 /* Each step for all queries before the next: none waits for another's. */
 ALWAYS_INLINE void weigh(const rg_attend *a, int n, float (*p)[RG_BLOCK], rg_softmax *s, float *c)
 {
-    const uint64_t seen = (~0ull >> (RG_BLOCK - (a->hi - a->lo))) << a->lo;
+    const uint64_t seen = a->seen;
     _Alignas(64) float fall[16] = { 0 };
     float max[QUERIES];
 

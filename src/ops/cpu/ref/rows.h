@@ -406,7 +406,7 @@ ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*p)[RG
 
         for (int d = 0; d < a->v_dim; d++)
             o[d] *= c[i];
-        for (int j = a->lo; j < a->hi; j++) {
+        RG_EACH_SEEN(j, a->seen) {
             const uint16_t *runs = type == RG_I8 ? a->v_scales + j * rg_kv_runs(a->v_dim) : NULL;
             size_t row = (size_t)j * (size_t)a->v_stride;
             float w = p[i][j];
