@@ -63,6 +63,8 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
                                                            .progress_arg = o->common->quiet ? t : NULL }, err);
     if (!t->model)
         return false;
+    if (t->model->config.arch->is_encoder)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: an encoder has no logits", path);
     if (t->model->config.sees != RG_CAUSAL && !o->whole)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: rows of this model see rows after them: it has no next id", path);
     cli_warn_unused(o->common, path, t->model->n_unused);

@@ -10,7 +10,8 @@ bool rg_step_batch_init(rg_step_batch *l, int32_t max_seqs, int32_t max_rows, in
 {
     size_t n = (size_t)max_seqs, rows = (size_t)max_rows, logits = (size_t)max_logits;
 
-    *l = (rg_step_batch){ .max_rows = max_rows, .max_logits = max_logits, .max_seqs = max_seqs };
+    *l = (rg_step_batch){ .max_rows = max_rows, .max_logits = max_logits, .max_seqs = max_seqs,
+                           .sees = RG_CAUSAL };
     l->spans = rg_array(n, sizeof *l->spans);
     l->hidden = rg_array(n, sizeof *l->hidden);
     l->hidden_of = rg_array(n, sizeof *l->hidden_of);

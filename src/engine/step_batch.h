@@ -20,7 +20,7 @@ enum {
 typedef struct rg_step_batch {
     rg_batch batch;
     int32_t max_rows, max_logits, max_seqs;
-    int32_t sees;        /* how far rows see (rg_runner.sees) */
+    int32_t sees;        /* how far rows see (rg_runner.sees); RG_CAUSAL at first */
     rg_span *spans;      /* [max_seqs] */
     rg_rows *hidden;     /* [max_seqs] */
     int32_t *hidden_of;  /* [max_seqs] the span of each */

@@ -1,10 +1,10 @@
 /* state.h -- what sequences remember, as the model declares it, and the memory it lies in.
  *
  * A layer keeps K/V (or latents) per position, and any number of named buffers.  What is kept alike forms a group: per
- * position, where later rows see the same of it, or per sequence.  One pool of blocks per group, allocated once: a block holds RG_BLOCK
- * positions of everything in the group, or all that one sequence keeps (a slot).  The engine decides which block
- * belongs to which sequence (engine/sequence.h has the verbs); this file has the bytes.  Not thread-safe except for
- * reading. */
+ * position, where later rows see the same of it, or per sequence.  One pool of blocks per group, allocated once: a
+ * block holds RG_BLOCK positions of everything in the group, or all that one sequence keeps (a slot).  The engine
+ * decides which block belongs to which sequence (engine/sequence.h has the verbs); this file has the bytes.  Not
+ * thread-safe except for reading. */
 #ifndef RG_MODEL_STATE_H
 #define RG_MODEL_STATE_H
 
@@ -16,8 +16,8 @@ enum {
     RG_BLOCK_BOOKKEEPING = 512, /* bytes that the engine may spend on each block: lists, the prefix index */
 };
 
-/* What one layer keeps.  Its architecture sets n_heads, k_dim, v_dim and latent of kv, what rows see, and the first five
- * members of each buffer; rg_state_declare fills in the rest. */
+/* What one layer keeps.  Its architecture sets n_heads, k_dim, v_dim and latent of kv, what rows see, and the first
+ * five members of each buffer; rg_state_declare fills in the rest. */
 typedef struct rg_keep {
     rg_kv kv;        /* n_heads 0: none; once declared, group -1 then */
     rg_sight sight;  /* what the layer's rows see of its K/V, or of those of the layer whose it reads */

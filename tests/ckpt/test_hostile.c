@@ -425,7 +425,7 @@ static void safetensors_headers_are_checked(void **state)
         { "{\"\xff\":{}}", 0, "header" },
         { "{\"a\":{\"dtype\":\"F32\"}}", 0, "'a': 'shape'" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "'a': 'data_offsets'" },
-        { "{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4, "F8_E4M3" },
+        { "{\"a\":{\"dtype\":\"F8_E3M4\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4, "F8_E3M4" },
         { "{\"a\":{\"dtype\":\"BOOL\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4, "BOOL" },
         { "{\"a\":{\"dtype\":\"\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4, "dtype ''" },
         { "{\"a\":{\"dtype\":5,\"shape\":[4],\"data_offsets\":[0,4]}}", 4, "'a'" },

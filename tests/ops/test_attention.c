@@ -248,10 +248,11 @@ static const sequence shapes[] = {
     { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 8, .latent = true }, .n_heads = 2, .n = 1100 },
     { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 8, .v_dim = 8 }, .sight = { .window = 1030 }, .n_heads = 2, .n = 1200 },
     { .kv = { .type = RG_F32, .n_heads = 2, .k_dim = 12, .v_dim = 10 }, .sight = { .patterns = &dilated }, .n_heads = 6, .n = 400 },
-    { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 20, .v_dim = 33 }, .sight = { .patterns = &strided }, .n_heads = 4, .n = 400 },
+    { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 20, .v_dim = 33 }, .sight = { .patterns = &strided },
+      .n_heads = 4, .n = 400 },
     { .kv = { .type = RG_I8, .n_heads = 1, .k_dim = 12, .v_dim = 10 }, .sight = { .patterns = &merged }, .n_heads = 2, .n = 400 },
-    { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 8, .latent = true }, .sight = { .patterns = &sinks_and_window },
-      .n_heads = 3, .n = 1100 },
+    { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 8, .latent = true },
+      .sight = { .patterns = &sinks_and_window }, .n_heads = 3, .n = 1100 },
 };
 
 static const rg_reader_sizes sizes = {

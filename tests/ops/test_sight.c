@@ -14,7 +14,8 @@ static int32_t below(rg_rng *g, int n)
 
 static rg_sight_term random_term(rg_rng *g)
 {
-    rg_sight_term t = { .kind = (rg_term_kind)(1 + below(g, RG_TERM_LISTED)), .size = 1 + below(g, below(g, 3) ? 200 : 20), .step = 1 };
+    const int most = below(g, 3) ? 200 : 20;
+    rg_sight_term t = { .kind = (rg_term_kind)(1 + below(g, RG_TERM_LISTED)), .size = 1 + below(g, most), .step = 1 };
 
     if (below(g, 20) == 0)
         t.kind = RG_TERM_ALL;
