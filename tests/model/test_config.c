@@ -541,6 +541,10 @@ static void an_empty_window_is_none(void **state)
 static const struct {
     const char *golden, *change, *named;
 } refusals[] = {
+    { "llama", "{\"layer_types\": [\"full_attention\", \"sliding_attention\", \"full_attention\"]}", "layer_types" },
+    { "llama", "{\"kv_source_layers\": [0, 0, 0]}", "kv_source_layers" },
+    { "llama", "{\"attention_patterns\": {}}", "attention_patterns" },
+    { "llama", "{\"use_cla\": true}", "use_cla" },
     { "llama", "{\"architectures\": [\"NobodyForCausalLM\"]}", "NobodyForCausalLM" },
     { "llama", "{\"hidden_act\": \"gelu\"}", "hidden_act" },
     { "llama", "{\"rope_parameters\": {\"rope_type\": \"spiral\", \"factor\": 2, \"rope_theta\": 10000}}",

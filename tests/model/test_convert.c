@@ -32,11 +32,6 @@ static const char *golden(const char *name, const char *file)
     return test_data(path);
 }
 
-static bool has_gguf(const char *name)
-{
-    return rg_path_look(golden(name, "model.gguf")) == RG_PATH_FILE;
-}
-
 static const char *out(const char *name)
 {
     static char path[4][600];
@@ -57,6 +52,18 @@ static rg_checkpoint *open_ok(const char *path)
 
     assert_ok(c, err);
     return c;
+}
+
+/* True if there is a GGUF file to compare with.  Weights that are quantized already keep types of their own in it. */
+static bool has_gguf(const char *name)
+{
+    if (rg_path_look(golden(name, "model.gguf")) != RG_PATH_FILE)
+        return false;
+    rg_checkpoint *c = open_ok(golden(name, ""));
+    bool plain = rg_meta_type_of(c, "quantization_config.quant_method") == RG_META_NONE;
+
+    rg_checkpoint_close(c);
+    return plain;
 }
 
 static rg_convert_report convert_ok(const char *from, const char *to, rg_type type, bool to_hf, int n_threads)

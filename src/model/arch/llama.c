@@ -2,6 +2,8 @@
  *
  * GGUF files of this family hold q and k with the pairs of the rotation side by side, Hugging Face directories with the
  * halves apart; the rotation follows the file. */
+#include <stdio.h>
+
 #include "model/arch/parts.h"
 
 static const rg_key keys[] = {
@@ -9,11 +11,32 @@ static const rg_key keys[] = {
     { offsetof(rg_config, mlp_bias), KEY_BOOL, "mlp_bias", NULL, 0 },
 };
 
+/* Which keys rows see, and whose K/V they read, as no Llama does: refused by name rather than ignored. */
+static bool require_usual_attention(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    static const char *const lists[] = { "attention_patterns", "kv_source_layers", NULL };
+    static const char *const full[] = { "full_attention", NULL };
+    char key[48];
+    int which;
+
+    for (int i = 0; lists[i] && !c->from_gguf; i++)
+        if (rg_meta_type_of(ckpt, lists[i]) != RG_META_NONE)
+            return rg_fail(err, RG_E_UNSUPPORTED, "%s: the key '%s' is not supported", rg_checkpoint_path(ckpt),
+                           lists[i]);
+    for (int i = 0; i < c->n_layers && !c->from_gguf; i++) {
+        snprintf(key, sizeof key, "layer_types.%d", i);
+        if (!rg_config_choice(ckpt, key, full, &which, err))
+            return false;
+    }
+    return c->from_gguf || require_false(ckpt, "use_cla", err);
+}
+
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     c->o_bias = c->attn_bias;
     finish_optional(c, ckpt);
-    return finish_heads(c, err) && finish_rope(c, ckpt, 1e4, GGUF_PAIRS, err) && require_silu(ckpt, err);
+    return finish_heads(c, err) && finish_rope(c, ckpt, 1e4, GGUF_PAIRS, err) && require_silu(ckpt, err) &&
+           require_usual_attention(c, ckpt, err);
 }
 
 static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
