@@ -77,7 +77,7 @@ typedef struct cli_command {
 typedef struct cli_args {
     const cli_command *command;
     const cli_option *options; /* besides the common ones; ends with a NULL name; NULL: none */
-    const char *positional[4];
+    const char *positional[64];
     int n_positional;
     cli_common common;
 } cli_args;

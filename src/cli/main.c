@@ -20,7 +20,8 @@
     COMMAND(render)                                                                                                    \
     COMMAND(logits)                                                                                                    \
     COMMAND(eval)                                                                                                      \
-    COMMAND(quantize)
+    COMMAND(quantize)                                                                                                  \
+    COMMAND(study)
 
 #define COMMAND(name) extern const cli_command cli_##name;
 COMMANDS

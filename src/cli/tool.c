@@ -54,11 +54,13 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
     t->backend = rg_backend_find(o->common->isa, err);
     if (!t->backend || !cli_find_model(o->model, path, sizeof path, err))
         return false;
-    t->ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, err);
+    t->ckpt = rg_checkpoint_open(path, o->random ? RG_CKPT_NO_WEIGHTS : RG_CKPT_DEFAULT, err);
     if (!t->ckpt)
         return false;
     t->model = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = o->kv_type, .pack_cache = o->pack_cache,
                                                            .expert_bytes = o->expert_memory,
+                                                           .random_weights = o->random,
+                                                           .declared_type = o->declared_type,
                                                            .n_threads = t->n_threads, .progress = cli_progress,
                                                            .progress_arg = o->common->quiet ? t : NULL }, err);
     if (!t->model)

@@ -26,6 +26,8 @@ typedef struct tool_options {
     const char *kv_type, *pack_cache;
     size_t expert_memory;
     int max_rows, max_seqs, max_seq_len;
+    bool random;          /* random weights of declared_type in place of the checkpoint's, which may have none */
+    rg_type declared_type;
     bool all_logits;      /* of every row, not of one row per sequence */
     bool whole;           /* the caller computes sequences whole where rows see rows after them; else such a model is
                              refused */

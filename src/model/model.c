@@ -105,12 +105,17 @@ static bool complete(rg_model *m, const rg_model_options *o, rg_error *err)
 
 static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
 {
-    if (!rg_checkpoint_n_tensors(ckpt))
+    const rg_checkpoint *from = o->random_weights ? NULL : ckpt;
+
+    if (from && !rg_checkpoint_n_tensors(ckpt))
         return rg_fail(err, RG_E_INPUT, "%s: there are no weights", rg_checkpoint_path(ckpt));
-    if (o->pack_cache || o->expert_bytes ? !rg_pack_cache_bind(m, ckpt, o, err)
-                      : !rg_weights_bind(&m->weights, &m->config, ckpt, o->n_threads > 0 ? o->n_threads : 1,
-                                         o->progress, o->progress_arg, err))
+    if (from && (o->pack_cache || o->expert_bytes)
+            ? !rg_pack_cache_bind(m, ckpt, o, err)
+            : !rg_weights_bind(&m->weights, &m->config, from, o->n_threads > 0 ? o->n_threads : 1, o->progress,
+                               o->progress_arg, err))
         return false;
+    if (!from)
+        return true;
     bool *used = rg_weights_used(&m->weights, &m->config, ckpt, &m->n_unused, err), ok = used;
     rg_free(used);
     return ok;
@@ -123,7 +128,7 @@ rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg
     if (!m)
         return rg_fail_memory(err, sizeof *m), NULL;
     if (rg_config_read(&m->config, ckpt, err) &&
-        rg_weights_declare(&m->weights, &m->config, ckpt, o->declared_type, err) &&
+        rg_weights_declare(&m->weights, &m->config, o->random_weights ? NULL : ckpt, o->declared_type, err) &&
         (o->declare_only || bind(m, ckpt, o, err)) && complete(m, o, err))
         return m;
     rg_model_close(m);

@@ -24,6 +24,7 @@ typedef struct rg_model {
 typedef struct rg_model_options {
     const char *kv_type;    /* NULL: f32 for F32 weights and encoders, else bf16; or a name of ops/kv.h */
     bool declare_only;      /* no weights are read: for counting and planning */
+    bool random_weights;    /* of declared_type, whatever the checkpoint has: for measuring a shape */
     rg_type declared_type;  /* of weights when the checkpoint has none */
     int max_draft;          /* draft rows that a recurrent state has room for; 0 if no drafter can come */
     int n_threads;          /* that read and pack weights; 0: one */

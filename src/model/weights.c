@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "model/origin.h"
+#include "model/random_weights.h"
 #include "quant/paged.h"
 
 /* ---- declare ---- */
@@ -377,7 +378,9 @@ static bool bind_each(void *arg, int i, rg_error *err)
 {
     const binding *b = arg;
 
-    return b->set->spec[i]->derive || rg_weights_is_apart(b->set, i) || bind_one(b->set, i, b->c, b->ckpt, err);
+    if (b->set->spec[i]->derive || rg_weights_is_apart(b->set, i))
+        return true;
+    return b->ckpt ? bind_one(b->set, i, b->c, b->ckpt, err) : rg_weights_random(b->set, i, b->c, err);
 }
 
 static bool derive_each(void *arg, int i, rg_error *err)

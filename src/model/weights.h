@@ -35,7 +35,8 @@ bool rg_weights_each(rg_weight_set *s, const rg_weight_work *work, rg_error *err
 /* ckpt may be NULL (a config alone): types are then `type`.  With one, types and presence come from its tensors. */
 bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, rg_type type, rg_error *err)
     RG_MUST_CHECK;
-/* Uses so many threads.  progress (may be NULL) is called by the calling thread with the share that is done, 0 to 1. */
+/* ckpt NULL: random values (random_weights.h).  Uses so many threads.  progress (may be NULL) is called by the calling
+ * thread with the share that is done, 0 to 1. */
 bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, int n_threads,
                      void (*progress)(void *arg, const char *what, double done), void *arg,
                      rg_error *err) RG_MUST_CHECK;

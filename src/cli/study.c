@@ -1,0 +1,54 @@
+/* study.c -- `ridge study NAME`: the table of studies. */
+#include "cli/study.h"
+
+#include <stdio.h>
+#include <string.h>
+
+extern const cli_command cli_study, cli_study_recall;
+
+static const cli_command *const studies[] = { &cli_study_recall };
+
+const char *study_name(const char *path, char out[64])
+{
+    size_t n = strlen(path);
+
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t from = n;
+    while (from > 0 && path[from - 1] != '/')
+        from--;
+    const char *base = path + from;
+    n -= from;
+    for (size_t k = n; k > 1; k--)
+        if (base[k - 1] == '.') {
+            n = k - 1;
+            break;
+        }
+    snprintf(out, 64, "%.*s", (int)(n < 60 ? n : 60), base);
+    return out;
+}
+
+static const char *short_name(const cli_command *c)
+{
+    return c->name + strlen("study ");
+}
+
+static int run(int argc, char **argv)
+{
+    bool help = argc > 1 && !strcmp(argv[1], "--help");
+
+    for (size_t i = 0; argc > 1 && i < RG_LEN(studies); i++)
+        if (!strcmp(argv[1], short_name(studies[i])))
+            return studies[i]->run(argc - 1, argv + 1);
+    if (argc > 1 && !help)
+        return cli_usage("study: '%.40s' is not a study; `ridge study --help` lists them", argv[1]);
+    fprintf(help ? stdout : stderr, "usage: ridge study NAME MODEL... [OPTIONS]\n\n");
+    for (size_t i = 0; i < RG_LEN(studies); i++)
+        fprintf(help ? stdout : stderr, "  %-10s %s\n", short_name(studies[i]), studies[i]->summary);
+    fprintf(help ? stdout : stderr, "\n`ridge study NAME --help` tells more.\n");
+    return help ? EXIT_DONE : EXIT_USAGE;
+}
+
+const cli_command cli_study = {
+    .name = "study", .arguments = "NAME MODEL...", .summary = "measure several models side by side", .run = run,
+};
