@@ -10,21 +10,21 @@ static const cli_command *const studies[] = { &cli_study_recall };
 
 const char *study_name(const char *path, char out[64])
 {
-    size_t n = strlen(path);
+    static const char config[] = "/config.json";
+    size_t n = strlen(path), end = sizeof config - 1, from;
 
+    if (n > end && !strcmp(path + n - end, config))
+        n -= end;
     while (n > 1 && path[n - 1] == '/')
         n--;
-    size_t from = n;
-    while (from > 0 && path[from - 1] != '/')
+    for (from = n; from > 0 && path[from - 1] != '/';)
         from--;
-    const char *base = path + from;
-    n -= from;
-    for (size_t k = n; k > 1; k--)
-        if (base[k - 1] == '.') {
+    for (size_t k = n; k > from + 1; k--)
+        if (path[k - 1] == '.') {
             n = k - 1;
             break;
         }
-    snprintf(out, 64, "%.*s", (int)(n < 60 ? n : 60), base);
+    snprintf(out, 64, "%.*s", (int)(n - from < 60 ? n - from : 60), path + from);
     return out;
 }
 

@@ -5,7 +5,8 @@
 
 #include "cli/cli.h"
 
-/* The name of a model's file without folders and ending, or of its folder; into out, which is returned. */
+/* The name of a model's file without folders and ending, or of its folder, which a config.json is called by; into out,
+ * which is returned. */
 const char *study_name(const char *path, char out[64]);
 
 #endif

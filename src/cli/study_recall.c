@@ -317,9 +317,15 @@ static bool ask(job *j, rg_error *err)
     o.all_logits = true;
     o.max_seqs = 1;
     o.max_seq_len = m.length;
-    size_t n = (size_t)m.length;
-    int32_t *ids = rg_mqar_check(&m, err) ? rg_array(3 * n + (size_t)m.vocab_size, sizeof *ids) : NULL;
-    bool ok = ids && tool_open(&t, &o, err);
+    size_t n = (size_t)m.length, n_scratch, n_all;
+    int32_t *ids = NULL;
+    bool ok = rg_mqar_check(&m, err);
+
+    if (ok && rg_add(n, (size_t)m.vocab_size, &n_scratch) && rg_add(n_scratch, n, &n_all) && rg_add(n_all, n, &n_all))
+        ids = rg_array(n_all, sizeof *ids);
+    if (ok && !ids)
+        ok = rg_fail_memory(err, n * sizeof *ids);
+    ok = ok && tool_open(&t, &o, err);
 
     a.vocab = own;
     for (int32_t e = 0; ok && e < j->examples && !cli_interrupted(); e++) {

@@ -35,6 +35,13 @@ static rg_what_if_row *add(trial *b, const char *name, double memory, double lat
     return l;
 }
 
+/* A row needs so much memory besides. */
+static void add_memory(const trial *b, rg_what_if_row *l, double bytes)
+{
+    l->memory_bytes += bytes;
+    l->fits = l->memory_bytes <= b->m->memory_bytes;
+}
+
 static double bytes_per_value(rg_type type)
 {
     return (double)rg_format_of(type)->block_bytes / rg_format_of(type)->block_len;
@@ -219,6 +226,44 @@ static double to_cla(const trial *b, rg_counted *op)
     return is_qkv(op) ? resize(op, 1, 0) + resize(op, 2, 0) : 0;
 }
 
+/* A layer becomes a recurrence with a matrix of `rows` x `cols` per query head, in f32, read and written by each step;
+ * ops operations on each of its values for every row. */
+static void to_state(const trial *b, rg_counted *op, double rows, double cols, double ops)
+{
+    double cells = (double)b->batch * b->s->model->config.n_heads * rows * cols;
+
+    if (op->kind == RG_OP_KV_STORE) {
+        op->count.state_bytes = 0;
+        op->cells = 0;
+    } else if (op->kind == RG_OP_ATTENTION) {
+        *op = (rg_counted){ .kind = RG_OP_LINEAR_ATTENTION, .layer = op->layer, .name = op->name, .rows = op->rows,
+                            .cells = cells, .count = { .ops = ops * cells, .state_bytes = 8 * cells } };
+    }
+}
+
+/* Lightning attention (MiniMax-01): S [H, H] per head with decay in seven layers of eight. */
+static double to_linear(const trial *b, rg_counted *op)
+{
+    double h = b->s->model->config.head_dim;
+
+    if (op->layer % 8 != 7)
+        to_state(b, op, h, h, 5);
+    return 0;
+}
+
+enum { SSD_STATE = 128 }; /* Mamba-2's usual d_state */
+
+/* SSD (Mamba-2): S [d_state, H] per head in every layer; B and C, of all heads, in place of K. */
+static double to_recurrent(const trial *b, rg_counted *op)
+{
+    const rg_config *c = &b->s->model->config;
+
+    to_state(b, op, SSD_STATE, c->head_dim, 5);
+    if (!is_qkv(op))
+        return 0;
+    return resize(op, 1, 2.0 * SSD_STATE * c->dim) + resize(op, 2, (double)c->n_heads * c->head_dim * c->dim);
+}
+
 static double q8_share(const trial *b)
 {
     return rg_kv_value_bytes(RG_I8) / rg_kv_value_bytes(b->s->model->kv_type);
@@ -248,6 +293,25 @@ static rg_what_if_row *try_change(trial *b, change_fn *change, double kv_share, 
                (double)b->batch / cost.seconds);
 }
 
+/* State of a fixed size in place of K/V: the model's own heads, what they keep told in the formula. */
+static void try_recurrences(trial *b)
+{
+    const rg_config *c = &b->s->model->config;
+    double h = c->head_dim, values = (double)c->n_heads * h * h, layers = c->n_layers;
+    double full = (double)(c->n_layers / 8), kept = (layers - full) * values * 4 * (double)b->batch;
+    rg_what_if_row *l = try_change(b, to_linear, full / layers, "linear attention, 7 layers in 8");
+
+    add_memory(b, l, kept);
+    snprintf(l->formula, sizeof l->formula, "N H H values of f32 a layer, however long: %.3g MB a sequence",
+             kept / (double)b->batch / 1e6);
+    values = (double)c->n_heads * SSD_STATE * h;
+    kept = layers * values * 4 * (double)b->batch;
+    l = try_change(b, to_recurrent, 0, "recurrent state (SSD, all layers)");
+    add_memory(b, l, kept);
+    snprintf(l->formula, sizeof l->formula, "N H %d values of f32 a layer, however long: %.3g MB a sequence",
+             SSD_STATE, kept / (double)b->batch / 1e6);
+}
+
 static void try_changes(trial *b)
 {
     const rg_config *c = &b->s->model->config;
@@ -265,6 +329,8 @@ static void try_changes(trial *b)
             snprintf(l->formula, sizeof l->formula, "K/V of every second layer, read by both");
         }
     }
+    if (has_kv(c))
+        try_recurrences(b);
     if (b->s->model->kv_type != RG_I8) {
         l = try_change(b, to_q8_kv, q8_share(b), "q8 K/V");
         snprintf(l->formula, sizeof l->formula, "counted; a byte a value of K and V, a scale of 2 per 32");

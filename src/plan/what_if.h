@@ -1,8 +1,9 @@
 /* what_if.h -- what if: each way to make a model cheaper, tried on the user's own model at one point.
  *
  * Where a change is another model (fewer K/V heads, windows, other formats, fewer layers), that model is declared and
- * counted like any other.  Where the seam does not have it yet (MLA, CLA), the counted operations are changed as its
- * paper says.  Changes of serving are formulas over the counted step.  Every row names its formula. */
+ * counted like any other.  Where it needs another family (MLA, CLA, linear attention, recurrent state), the counted
+ * operations are changed as its paper says.  Changes of serving are formulas over the counted step.  Every row names its
+ * formula. */
 #ifndef RG_PLAN_WHAT_IF_H
 #define RG_PLAN_WHAT_IF_H
 

@@ -317,6 +317,13 @@ static void what_if(void **state)
     double mla = 16 * 4096 * 819200.0 * (1 - 4.5 / 80), q = 0.5 * 5120 * 5120.0, kv = (576 - 2 * 5120.0) * 5120;
     double absorb = 2 * 512 * 128 * 40.0;
     is_about(base->memory_bytes - find_change(&all, "MLA")->memory_bytes, mla - 40 * 2 * (q + kv + absorb), 1e-6);
+    /* 35 of 40 layers keep [128, 128] per head in f32 instead of K/V; then all keep as much, and make B and C of 128. */
+    double linear = 16 * 40 * 128.0 * 128 * 4 * 35;
+    is_about(base->memory_bytes - find_change(&all, "linear")->memory_bytes, 16 * 4096 * 819200.0 * 35 / 40 - linear, 1e-6);
+    double bc = 40 * 2 * (5120.0 - 256) * 5120;
+    is_about(base->memory_bytes - find_change(&all, "recurrent")->memory_bytes,
+             16 * 4096 * 819200.0 - linear * 40 / 35 + bc, 1e-6);
+    assert_true(find_change(&all, "recurrent")->latency_s < find_change(&all, "linear")->latency_s);
     assert_true(find_change(&all, "windows of 1024")->memory_bytes < base->memory_bytes);
     assert_true(find_change(&all, "int4 weights")->latency_s < find_change(&all, "int8 weights")->latency_s);
     assert_true(find_change(&all, "speculation")->latency_s < base->latency_s);

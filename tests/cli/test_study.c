@@ -1,0 +1,126 @@
+/* test_study.c -- `ridge study`: rows for each model, context and batch; what is measured and what is counted; the file that
+ * it goes on from.  What is known of this machine is made up (support/profile.h). */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/command.h"
+#include "support/profile.h"
+
+#define GOLDEN RG_TEST_DATA "/"
+#define RECALL "study recall " GOLDEN "mamba " GOLDEN "qwen2/config.json --context 64,128 --batch 1,2 --decode 1 --threads 2 "
+
+static json_t *rows_of(json_t *j)
+{
+    return json_object_get(j, "rows");
+}
+
+static const char *text(json_t *row, const char *key)
+{
+    return json_string_value(json_object_get(row, key));
+}
+
+static double number(json_t *row, const char *key)
+{
+    return json_number_value(json_object_get(row, key));
+}
+
+static void recall(void **state)
+{
+    (void)state;
+    json_t *j = command_json(RECALL "--length 64 --pairs 4 --examples 4 --json");
+    assert_int_equal(json_array_size(rows_of(j)), 8);
+    for (size_t i = 0; i < 8; i++) {
+        json_t *r = json_array_get(rows_of(j), i);
+
+        assert_string_equal(text(r, "model"), i < 4 ? "mamba" : "qwen2");
+        assert_true(number(r, "context") == (i / 2 % 2 ? 128 : 64) && number(r, "batch") == (i % 2 ? 2 : 1));
+        assert_true(json_is_true(json_object_get(r, "measured")) && number(r, "tok_s") > 0);
+        /* A recurrent state is as large after any context; K/V is not, and both are the numbers of the model. */
+        if (i < 4)
+            assert_true(number(r, "state_bytes_per_position") == 0 &&
+                        number(r, "state_bytes") == number(r, "state_bytes_per_sequence"));
+        else
+            assert_true(number(r, "state_bytes") ==
+                        number(r, "state_bytes_per_position") * number(r, "context"));
+        /* Asked was the one that has weights. */
+        json_t *accuracy = json_object_get(r, "accuracy");
+        assert_true(i < 4 ? json_is_number(accuracy) && json_number_value(accuracy) <= 1 : json_is_null(accuracy));
+    }
+    json_decref(j);
+}
+
+/* What has no room, and what sees the whole text, is counted. */
+static void counted(void **state)
+{
+    (void)state;
+    json_t *j = command_json("study recall " GOLDEN "qwen2/config.json " GOLDEN "llada/config.json " GOLDEN
+                             "sdar-b4/config.json --context 64 --batch 1 --decode 1 --memory 1000 --json");
+    assert_int_equal(json_array_size(rows_of(j)), 3);
+    for (size_t i = 0; i < 3; i++) {
+        json_t *r = json_array_get(rows_of(j), i);
+        assert_true(json_is_false(json_object_get(r, "measured")) && number(r, "step_ms") > 0);
+    }
+    json_decref(j);
+}
+
+static int n_lines(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    int n = 0;
+
+    assert_non_null(f);
+    for (int c; (c = fgetc(f)) != EOF;)
+        n += c == '\n';
+    fclose(f);
+    return n;
+}
+
+static void resume(void **state)
+{
+    char csv[] = "/tmp/ridge-study-XXXXXX", args[512];
+    int fd = mkstemp(csv);
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(args, sizeof args, "study recall " GOLDEN "qwen2/config.json --context 64 --batch 1 --decode 1 --memory 1000 "
+                                "--csv %s", csv);
+    assert_int_equal(command_run(args), 0);
+    assert_int_equal(n_lines(csv), 2);
+    /* The row of the file stays what it is, though it would be measured now, and one is added. */
+    snprintf(args, sizeof args, "study recall " GOLDEN "qwen2/config.json --context 64,128 --batch 1 --decode 1 --resume "
+                                "--csv %s --svg %s.svg --json", csv, csv);
+    json_t *j = command_json(args);
+    assert_int_equal(json_array_size(rows_of(j)), 2);
+    assert_true(json_is_false(json_object_get(json_array_get(rows_of(j), 0), "measured")));
+    assert_true(json_is_true(json_object_get(json_array_get(rows_of(j), 1), "measured")));
+    assert_int_equal(n_lines(csv), 3);
+    json_decref(j);
+    snprintf(args, sizeof args, "%s.svg", csv);
+    assert_true(n_lines(args) > 20);
+    unlink(args);
+    unlink(csv);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    command_refuses("study nothing", 2, "nothing");
+    command_refuses("study recall", 2, "bench/shapes/recall");
+    command_refuses("study recall " GOLDEN "qwen2 --resume", 2, "--csv");
+    command_refuses("study recall " GOLDEN "qwen2/config.json --type q9", 2, "q9");
+    command_refuses("study recall " GOLDEN "bert", 1, "encoder");
+    command_refuses("study recall " GOLDEN "qwen2 --pairs 40", 2, "40 pairs");
+    command_refuses("study recall " GOLDEN "qwen2/config.json --resume --csv " GOLDEN "qwen2/config.json", 1, "config.json");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(recall), cmocka_unit_test(counted), cmocka_unit_test(resume),
+                                        cmocka_unit_test(refusals) };
+
+    test_init(argc, argv);
+    test_profile_folder(2);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
