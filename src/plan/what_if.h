@@ -2,8 +2,8 @@
  *
  * Where a change is another model (fewer K/V heads, windows, other formats, fewer layers), that model is declared and
  * counted like any other.  Where it needs another family (MLA, CLA, linear attention, recurrent state), the counted
- * operations are changed as its paper says.  Changes of serving are formulas over the counted step.  Every row names its
- * formula. */
+ * operations are changed as its paper says.  Changes of serving are formulas over the counted step.  Every row names
+ * its formula. */
 #ifndef RG_PLAN_WHAT_IF_H
 #define RG_PLAN_WHAT_IF_H
 
