@@ -4,6 +4,7 @@
  * config.json's keys stand as they are, but for those of a language model among other parts (checkpoint.h); those of
  * generation_config.json under "generation.", those of tokenizer_config.json under "tokenizer_config.".  An array of
  * like scalars is one entry; of unlike things, or of arrays and objects, an entry for each. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,15 +23,34 @@ enum { TREE_TIMES = 6, TREE_SPARE = 4 << 20, ENTRY_TIMES = 10, ENTRY_SPARE = 11 
 
 /* ---- JSON to entries ---- */
 
+/* A number that JSON has no form for: as Python's json writes it, or as transformers 5 does, {"__float__":
+ * "Infinity"}. */
+static bool not_finite(const json_t *v, double *out)
+{
+    static const struct {
+        const char *name;
+        double value;
+    } names[] = { { "Infinity", (double)INFINITY }, { "-Infinity", -(double)INFINITY }, { "NaN", (double)NAN } };
+    const char *s = json_object_size(v) == 1 ? json_string_value(json_object_get(v, "__float__")) : NULL;
+
+    for (size_t i = 0; s && i < RG_LEN(names); i++) {
+        if (!strcmp(s, names[i].name)) {
+            *out = names[i].value;
+            return true;
+        }
+    }
+    return rg_json_not_finite(v, out);
+}
+
 /* What the elements of an array have in common, as GGUF types them; GGUF_ARRAY: nothing. */
 static uint32_t common_type(const json_t *array)
 {
     uint32_t type = GGUF_ARRAY;
-    double not_finite;
+    double x;
 
     for (size_t i = 0; i < json_array_size(array); i++) {
         const json_t *v = json_array_get(array, i);
-        bool real = json_is_real(v) || rg_json_not_finite(v, &not_finite);
+        bool real = json_is_real(v) || not_finite(v, &x);
         uint32_t one = real                 ? GGUF_F64
                        : json_is_integer(v) ? GGUF_I64
                        : json_is_boolean(v) ? GGUF_BOOL
@@ -49,7 +69,7 @@ static double number(const json_t *v)
 {
     double x;
 
-    return rg_json_not_finite(v, &x) ? x : json_number_value(v);
+    return not_finite(v, &x) ? x : json_number_value(v);
 }
 
 static bool fill_strings(rg_arena *a, rg_entry *e, const json_t *array, rg_error *err)
@@ -112,7 +132,7 @@ static bool add_value(rg_checkpoint *c, const rg_buf *path, const json_t *v, rg_
     } else if (json_is_integer(v)) {
         e.type = RG_META_INT;
         e.i = json_integer_value(v);
-    } else if (json_is_real(v) || rg_json_not_finite(v, &e.f)) {
+    } else if (json_is_real(v) || not_finite(v, &e.f)) {
         e.type = RG_META_FLOAT;
         e.f = number(v);
     } else if (json_is_string(v)) {
