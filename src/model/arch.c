@@ -39,11 +39,10 @@ static bool is_of_type(const rg_arch *a, const char *type)
 
 static bool matches(const rg_arch *a, const rg_checkpoint *ckpt, const char *name, const char *type)
 {
-    bool gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF;
+    bool gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF, by_type = !gguf && (!name || !a->hf_name);
+    bool (*claims)(const rg_checkpoint *) = gguf ? a->claims : a->claims_hf;
 
-    if (!gguf && (!name || !a->hf_name))
-        return is_of_type(a, type);
-    return name[0] && !strcmp(name_of(a, gguf), name) && (!gguf || !a->claims || a->claims(ckpt));
+    return (by_type ? is_of_type(a, type) : name[0] && !strcmp(name_of(a, gguf), name)) && (!claims || claims(ckpt));
 }
 
 /* The names of architectures in this kind of checkpoint, each once. */

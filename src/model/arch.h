@@ -80,7 +80,7 @@ typedef struct rg_weight_spec {
     /* For writing GGUF from a Hugging Face checkpoint.  Without these, GGUF gets what `load` makes. */
     rg_load_fn *to_gguf;   /* from the Hugging Face tensor to GGUF's form, of the shape in `stored` */
     bool paired; /* GGUF holds the rotated rows of each head with the pairs side by side, not the halves apart */
-    rg_size *gguf_shape[4]; /* of GGUF's tensor, where it has sides of 1 beside those of shape */
+    rg_size *gguf_shape[4]; /* of GGUF's tensor, where it has other sides than shape */
     bool bare;             /* the GGUF name stands without ".weight" */
     rg_derive_fn *derive;  /* no checkpoint has it: a vector or table that is made last; hf names it for messages */
 } rg_weight_spec;
@@ -109,6 +109,7 @@ struct rg_arch {
     const char *hf_type_too[2]; /* others that mean the same; NULL: none */
     const char *gguf_name;  /* of general.architecture; NULL: GGUF has no form of it */
     bool (*claims)(const rg_checkpoint *ckpt); /* when several share a gguf_name; NULL: yes */
+    bool (*claims_hf)(const rg_checkpoint *ckpt); /* when several share hf_name and hf_type; NULL: yes */
     const char *hf_prefix;  /* of layer weights: "model.layers." */
     const char *hf_root;    /* with which names of tensors begin, though some directories leave it out; NULL: none */
     const char *layer_list; /* config.json's list with an entry for each layer, counted if no number is given; NULL */

@@ -147,7 +147,7 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
     it->load = spec->to_gguf ? spec->to_gguf : s.load;
     it->paired = spec->paired;
     if (spec->gguf_shape[0]) {
-        for (; n < (int)RG_LEN(spec->gguf_shape); n++)
+        for (; n < (int)RG_LEN(spec->gguf_shape) && spec->gguf_shape[n]; n++)
             shape[n] = spec->gguf_shape[n](&v->config, layer);
     } else if (spec->to_gguf || (s.part && !spec->split_in_gguf)) {
         for (; n < 3 && spec->stored[n]; n++)

@@ -2,7 +2,6 @@
  *
  * The seam wants A transposed to [d_state, d_inner]; Hugging Face stores its logarithm, GGUF -exp of that. */
 #include <math.h>
-#include <stdio.h>
 
 #include "model/arch/hybrid.h"
 #include "model/arch/mamba.h"
@@ -104,11 +103,9 @@ void load_a_log(const rg_config *c, const float *src, float *dst, int64_t n)
 
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
-    char key[128];
-
-    snprintf(key, sizeof key, "%s.ssm.dt_b_c_rms", c->arch->gguf_name);
     return put_gguf_int(c, w, "feed_forward_length", 0, err) && put_gguf_int(c, w, "attention.head_count", 0, err) &&
-           put_gguf_int(c, w, "ssm.time_step_rank", own(c)->dt_rank, err) && rg_ckpt_put_bool(w, key, false, err);
+           put_gguf_int(c, w, "ssm.time_step_rank", own(c)->dt_rank, err) &&
+           put_gguf_bool(c, w, "ssm.dt_b_c_rms", false, err);
 }
 
 static const rg_weight_spec weights[] = {

@@ -397,6 +397,14 @@ bool put_gguf_float(const rg_config *c, rg_ckpt_writer *w, const char *suffix, d
     return rg_ckpt_put_float(w, key, value, err);
 }
 
+bool put_gguf_bool(const rg_config *c, rg_ckpt_writer *w, const char *suffix, bool value, rg_error *err)
+{
+    char key[128];
+
+    snprintf(key, sizeof key, "%s.%s", c->arch->gguf_name, suffix);
+    return rg_ckpt_put_bool(w, key, value, err);
+}
+
 bool put_gguf_windows(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     uint8_t local[RG_MAX_LAYERS];

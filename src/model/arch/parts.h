@@ -197,6 +197,7 @@ bool require_numbers(const rg_checkpoint *ckpt, const char *key, int32_t want, r
 bool put_gguf_int(const rg_config *c, rg_ckpt_writer *w, const char *suffix, int64_t value, rg_error *err);
 bool put_gguf_string(const rg_config *c, rg_ckpt_writer *w, const char *suffix, const char *value, rg_error *err);
 bool put_gguf_float(const rg_config *c, rg_ckpt_writer *w, const char *suffix, double value, rg_error *err);
+bool put_gguf_bool(const rg_config *c, rg_ckpt_writer *w, const char *suffix, bool value, rg_error *err);
 bool put_gguf_gating(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 /* "attention.sliding_window_pattern": the list of layers that have a window. */
 bool put_gguf_windows(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
