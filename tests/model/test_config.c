@@ -13,6 +13,7 @@
 #include "model/arch/mamba.h"
 #include "model/arch/mla.h"
 #include "model/arch/s4.h"
+#include "model/arch/ssd.h"
 #include "model/model.h"
 
 static const char *const goldens[] = {
@@ -107,7 +108,8 @@ static bool has_other_context(const char *name)
 static void assert_same(const rg_config *a, const rg_config *b, const char *name)
 {
     /* GGUF has factors folded into weights: Gemma's query_pre_attn_scalar, all multipliers of Falcon-H1. */
-    bool falcon = !strcmp(name, "falcon-h1") && b->from_gguf, folded = falcon || (!strncmp(name, "gemma", 5) && b->from_gguf);
+    bool falcon = b->from_gguf && !strcmp(name, "falcon-h1");
+    bool folded = falcon || (b->from_gguf && !strncmp(name, "gemma", 5));
 
     for (size_t i = 0; i < RG_LEN(whole); i++) {
         int x = *(const int *)(const void *)((const char *)a + whole[i].at);
@@ -117,7 +119,8 @@ static void assert_same(const rg_config *a, const rg_config *b, const char *name
     }
     assert_ptr_equal(a->arch, b->arch);
     assert_true(a->norm_eps == b->norm_eps && a->norm_eps == 1e-3f);
-    assert_true((falcon || a->embed_scale == b->embed_scale) && a->logit_softcap == b->logit_softcap && a->attn_softcap == b->attn_softcap);
+    assert_true(falcon || a->embed_scale == b->embed_scale);
+    assert_true(a->logit_softcap == b->logit_softcap && a->attn_softcap == b->attn_softcap);
     assert_true(folded || a->attn_scale == b->attn_scale);
     assert_true((float)a->ropes[0].theta == (float)b->ropes[0].theta && a->ropes[1].theta == b->ropes[1].theta);
     assert_int_equal(a->tie_embeddings, b->tie_embeddings);
@@ -330,6 +333,9 @@ static double field(const rg_config *c, size_t at, rg_key_kind kind)
 #define BOOL(f) offsetof(rg_config, f), KEY_BOOL
 #define OWN(type, f)      RG_OWN_AT(type, f), KEY_INT
 #define OWN_BOOL(type, f) RG_OWN_AT(type, f), KEY_BOOL
+#define SSD(f)            RG_OWN_AT(ssd_settings, f), KEY_INT
+#define SSD_BOOL(f)       RG_OWN_AT(ssd_settings, f), KEY_BOOL
+#define SSD_FLOAT(f)      RG_OWN_AT(ssd_settings, f), KEY_FLOAT
 static const struct {
     const char *golden, *change;
     size_t at;
@@ -451,6 +457,43 @@ static const struct {
     { "jamba", "{\"mamba_dt_rank\": \"auto\"}", OWN(mamba_settings, dt_rank), 4 },
     { "jamba", "{\"attn_layer_period\": null, \"attn_layer_offset\": null}", INT(layer[2].kind), 0 },
     { "jamba", "{\"num_experts\": 1}", INT(layer[1].kind), 0 },
+    { "mamba2", "{\"n_groups\": null}", SSD(n_groups), 8 },
+    { "mamba2", "{\"n_groups\": 1}", SSD(n_groups), 1 },
+    { "mamba2", "{\"head_dim\": null, \"num_heads\": 2}", SSD(head_dim), 64 },
+    { "mamba2", "{\"expand\": null, \"intermediate_size\": 96, \"head_dim\": 12}", SSD(head_dim), 12 },
+    { "mamba2", "{\"norm_before_gate\": true}", SSD_BOOL(norm_before_gate), 0 },
+    { "mamba2", "{\"use_conv_bias\": null}", SSD_BOOL(conv_bias), 1 },
+    { "mamba2", "{\"use_bias\": true}", SSD_BOOL(out_bias), 1 },
+    { "mamba2", "{\"time_step_limit\": null}", SSD_FLOAT(dt_max), 0 },
+    { "mamba2", "{\"time_step_limit\": [0.001, 0.1]}", SSD_FLOAT(dt_max), 0.1 },
+    { "mamba2", "{\"time_step_limit\": [0.001, {\"__float__\": \"Infinity\"}]}", SSD_FLOAT(dt_min), 0.001 },
+    { "mamba2", "{\"time_step_limit\": [0.001, {\"__float__\": \"Infinity\"}]}", SSD_FLOAT(dt_max), 3.4028234663852886e38 },
+    { "granite-hybrid", "{}", INT(layer[2].rope), -1 },
+    { "granite-hybrid", "{\"position_embedding_type\": \"rope\"}", INT(layer[2].rope), 0 },
+    { "granite-hybrid", "{\"mamba_d_head\": \"auto\", \"mamba_expand\": null}", SSD(head_dim), 16 },
+    { "granite-hybrid", "{\"mamba_d_head\": null, \"mamba_n_heads\": 4}", SSD(head_dim), 32 },
+    { "granite-hybrid", "{\"mamba_n_groups\": null}", SSD(n_groups), 1 },
+    { "granite-hybrid", "{\"num_local_experts\": 0}", INT(ffn_dim), 24 },
+    { "granite-hybrid", "{\"num_local_experts\": null}", INT(routing.n_experts), 8 },
+    { "granite-hybrid", "{\"shared_intermediate_size\": 0}", INT(n_shared_experts), 0 },
+    { "granite-hybrid", "{\"layer_types\": null}", INT(layer[2].kind), 2 },
+    { "nemotron-h", "{\"intermediate_size\": [96, 40]}", INT(layer[4].ffn_dim), 40 },
+    { "nemotron-h", "{\"intermediate_size\": [40]}", INT(ffn_dim), 40 },
+    { "nemotron-h", "{\"mamba_head_dim\": null}", SSD(head_dim), 64 },
+    { "nemotron-h", "{\"layer_norm_epsilon\": null, \"rms_norm_eps\": 0.5}", FLOAT(norm_eps), 0.5 },
+    { "nemotron-h", "{\"layers_block_type\": null, \"num_hidden_layers\": 2, \"hybrid_override_pattern\": \"*M\"}",
+      INT(layer[0].kind), 1 },
+    { "nemotron-h", "{\"use_bias\": true, \"mamba_proj_bias\": true}", SSD_BOOL(in_bias), 1 },
+    { "nemotron-h-moe", "{\"n_shared_experts\": 0}", INT(n_shared_experts), 0 },
+    { "nemotron-h-moe", "{\"norm_topk_prob\": false}", BOOL(routing.renormalize), 0 },
+    { "falcon-h1", "{\"mamba_d_ssm\": null}", SSD(head_dim), 16 },
+    { "falcon-h1", "{\"mamba_d_ssm\": 96, \"mamba_d_head\": null}", SSD(head_dim), 12 },
+    { "falcon-h1", "{\"mamba_rms_norm\": true}", SSD_BOOL(norm_before_gate), 1 },
+    { "falcon-h1", "{\"mamba_rms_norm\": true, \"mamba_norm_before_gate\": false}", SSD_BOOL(norm_before_gate), 0 },
+    { "falcon-h1", "{\"projectors_bias\": true}", SSD_BOOL(out_bias), 1 },
+    { "falcon-h1", "{\"projectors_bias\": true}", SSD_BOOL(in_bias), 0 },
+    { "falcon-h1", "{\"ssm_multipliers\": null}", SSD_FLOAT(times[4]), 1 },
+    { "falcon-h1", "{\"key_multiplier\": 0.5}", DOUBLE(attn_scale), 0.125 },
     { "lfm2", "{\"block_multiple_of\": null}", INT(ffn_dim), 256 },
     { "lfm2", "{\"block_ffn_dim_multiplier\": 1.5}", INT(ffn_dim), 160 },
     { "lfm2", "{\"block_auto_adjust_ff_dim\": false, \"block_ff_dim\": 200}", INT(ffn_dim), 200 },
@@ -628,6 +671,43 @@ static const struct {
     { "deepseek-v2", "{\"mlp_bias\": true}", "mlp_bias" },
     { "mamba", "{\"hidden_act\": \"gelu\"}", "hidden_act" },
     { "mamba", "{\"time_step_rank\": \"many\"}", "time_step_rank" },
+    { "mamba2", "{\"rms_norm\": false}", "rms_norm" },
+    { "mamba2", "{\"hidden_act\": \"gelu\"}", "hidden_act" },
+    { "mamba2", "{\"time_step_limit\": [0.1]}", "time_step_limit" },
+    { "mamba2", "{\"time_step_limit\": [0.2, 0.1]}", "time_step_limit" },
+    { "mamba2", "{\"time_step_limit\": [0, {\"__float__\": \"NaN\"}]}", "time_step_limit" },
+    { "mamba2", "{\"time_step_limit\": [0, {\"__float__\": \"Many\"}]}", "time_step_limit" },
+    { "mamba2", "{\"num_heads\": 7}", "inner width" },
+    { "mamba2", "{\"head_dim\": \"wide\"}", "head_dim" },
+    { "mamba2", "{\"n_groups\": 3}", "3 groups" },
+    { "mamba2", "{\"n_groups\": 0}", "0 groups" },
+    { "mamba2", "{\"n_groups\": 16}", "16 groups" },
+    { "mamba2", "{\"num_heads\": 0}", "0 heads" },
+    { "mamba2", "{\"state_size\": 2147483647}", "out of range" },
+    { "mamba2", "{\"conv_kernel\": 65}", "out of range" },
+    { "granite-hybrid", "{\"position_embedding_type\": \"alibi\"}", "position_embedding_type" },
+    { "granite-hybrid", "{\"normalization_function\": \"layernorm\"}", "normalization_function" },
+    { "granite-hybrid", "{\"num_hidden_layers\": 1, \"layer_types\": [\"sliding_attention\"]}", "layer_types.0" },
+    { "granite-hybrid", "{\"logits_scaling\": 0}", "logits_scaling" },
+    { "granite-hybrid", "{\"num_experts_per_tok\": 7}", "experts" },
+    { "granite-hybrid", "{\"num_local_experts\": 0, \"shared_intermediate_size\": 0}", "MLP" },
+    { "nemotron-h", "{\"layers_block_type\": null, \"num_hidden_layers\": 2, \"hybrid_override_pattern\": \"MX\"}", "'X'" },
+    { "nemotron-h", "{\"layers_block_type\": null, \"num_hidden_layers\": 2, \"hybrid_override_pattern\": \"M\"}",
+      "hybrid_override_pattern" },
+    { "nemotron-h", "{\"layers_block_type\": null, \"num_hidden_layers\": 2}", "hybrid_override_pattern" },
+    { "nemotron-h", "{\"intermediate_size\": [96, 0]}", "width 0 in layer 4" },
+    { "nemotron-h", "{\"intermediate_size\": [96, 96, 96]}", "intermediate_size" },
+    { "nemotron-h", "{\"mlp_hidden_act\": \"tanh\"}", "mlp_hidden_act" },
+    { "nemotron-h", "{\"mamba_hidden_act\": \"relu\"}", "mamba_hidden_act" },
+    { "nemotron-h", "{\"mamba_proj_bias\": true}", "mamba_proj_bias" },
+    { "nemotron-h", "{\"sliding_window\": 128}", "sliding_window" },
+    { "nemotron-h-moe", "{\"moe_latent_size\": 32}", "moe_latent_size" },
+    { "nemotron-h-moe", "{\"n_shared_experts\": 2}", "n_shared_experts" },
+    { "nemotron-h-moe", "{\"n_group\": 3}", "groups" },
+    { "falcon-h1", "{\"ssm_multipliers\": [1, 2]}", "ssm_multipliers" },
+    { "falcon-h1", "{\"mlp_multipliers\": [1, 2, 3]}", "mlp_multipliers" },
+    { "falcon-h1", "{\"mamba_d_ssm\": 100}", "inner width" },
+    { "falcon-h1", "{\"hidden_act\": \"gelu\"}", "hidden_act" },
     { "falcon", "{\"alibi\": true}", "alibi" },
     { "falcon", "{\"num_ln_in_parallel_attn\": 2}", "num_ln_in_parallel_attn" },
     { "gpt2", "{\"scale_attn_by_inverse_layer_idx\": true}", "scale_attn_by_inverse_layer_idx" },

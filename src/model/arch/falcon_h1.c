@@ -150,8 +150,8 @@ static const rg_weight_spec layer_weights[] = {
     { W_K_BIAS, "self_attn.k_proj.bias", "attn_k.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },
     { W_V_BIAS, "self_attn.v_proj.bias", "attn_v.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },
     { W_O_BIAS, "self_attn.o_proj.bias", "attn_output.bias", { DIM }, .when = when_o_bias },
-    FOLDED(W_IN_PROJ, "mamba.in_proj", "ssm_in", SSD_IN, DIM, SPLIT_ROWS, times_ssd_in),
-    FOLDED(W_OUT_PROJ, "mamba.out_proj", "ssm_out", DIM, SSD_INNER, SPLIT_COLS, times_ssd_out),
+    FOLDED(W_SSD_IN, "mamba.in_proj", "ssm_in", SSD_IN, DIM, SPLIT_ROWS, times_ssd_in),
+    FOLDED(W_SSD_OUT, "mamba.out_proj", "ssm_out", DIM, SSD_INNER, SPLIT_COLS, times_ssd_out),
     WEIGHTS_SSD_INSIDE("mamba."),
     FOLDED(W_GATE_PROJ, "feed_forward.gate_proj", "ffn_gate", FFN_DIM, DIM, SPLIT_ROWS, times_gate),
     { W_UP_PROJ, "feed_forward.up_proj", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS },
@@ -224,7 +224,7 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
 
     rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
     rg_act *y = part_ssd(f, l, times(f, h, o->ssd_in)), *a = part_attention(f, l, times(f, h, o->attn_in));
-    add_times(f, x, y, l->w[W_OUT_PROJ], l->w[W_OUT_BIAS], o->ssd_out);
+    add_times(f, x, y, l->w[W_SSD_OUT], l->w[W_SSD_OUT_BIAS], o->ssd_out);
     add_times(f, x, a, l->w[W_O_PROJ], l->w[W_O_BIAS], o->attn_out);
     mlp(f, l, x);
 }

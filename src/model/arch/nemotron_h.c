@@ -64,20 +64,20 @@ static bool read_widths(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     const int32_t *widths = NULL;
     int64_t one = 21504;
-    size_t n = 0, at = 0;
+    size_t n = 0, n_mlps = 0;
     bool list = rg_meta_type_of(ckpt, "intermediate_size") == RG_META_ARRAY;
 
     if (list ? rg_meta_ints(ckpt, "intermediate_size", &widths, &n, err) < 0
              : rg_meta_int(ckpt, "intermediate_size", 1, INT32_MAX / 4, &one, err) < 0)
         return false;
-    for (int i = 0; i < c->n_layers; i++) {
-        if (c->layer[i].kind != NEMOTRON_MLP)
-            continue;
-        if (list && n != 1 && at >= n)
-            return rg_fail(err, RG_E_INPUT, "%s: intermediate_size has %zu entries, and there are more MLPs",
-                           rg_checkpoint_path(ckpt), n);
-        c->layer[i].ffn_dim = !list ? (int)one : widths[n == 1 ? 0 : at++];
-    }
+    for (int i = 0; i < c->n_layers; i++)
+        n_mlps += c->layer[i].kind == NEMOTRON_MLP;
+    if (list && n != 1 && n != n_mlps)
+        return rg_fail(err, RG_E_INPUT, "%s: intermediate_size has %zu entries for %zu MLPs", rg_checkpoint_path(ckpt),
+                       n, n_mlps);
+    for (int i = 0; i < c->n_layers; i++)
+        if (c->layer[i].kind == NEMOTRON_MLP)
+            c->layer[i].ffn_dim = !list ? (int)one : n == 1 ? *widths : *widths++;
     return true;
 }
 

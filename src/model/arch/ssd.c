@@ -192,7 +192,7 @@ static void gate_and_norm(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act 
     if (!o->norm_before_gate)
         rg_act_mul(f, y, z, y, RG_SILU);
     if (o->norm)
-        rg_rmsnorm_runs(f, y, y, l->w[W_GATED_NORM], group, l->c->norm_eps);
+        rg_rmsnorm_runs(f, y, y, l->w[W_SSD_NORM], group, l->c->norm_eps);
     if (o->norm_before_gate)
         rg_act_mul(f, y, z, y, RG_SILU);
 }
@@ -205,20 +205,20 @@ rg_act *part_ssd(rg_fwd *f, const rg_layer *l, const rg_act *h)
     rg_act *dt = rg_act_new(f, "dt", o->n_heads), *decay = rg_act_new(f, "decay", o->n_heads);
     rg_act *y = rg_act_new(f, "ssd", inner), *part[SSD_PARTS];
 
-    rg_linear(f, in, h, l->w[W_IN_PROJ], l->w[W_IN_BIAS]);
+    rg_linear(f, in, h, l->w[W_SSD_IN], l->w[W_SSD_IN_BIAS]);
     take_apart(f, o, in, part);
-    rg_conv(f, u, rg_act_view(f, "conv_in", in, inner, channels), l->w[W_CONV], l->w[W_CONV_BIAS],
+    rg_conv(f, u, rg_act_view(f, "conv_in", in, inner, channels), l->w[W_SSD_CONV], l->w[W_SSD_CONV_BIAS],
             &l->buffer[SSD_TAIL], RG_SILU);
     rg_decay(f, decay, dt, part[SSD_DT],
-             &(rg_decay_params){ .bias = l->w[W_DT_BIAS], .act = RG_SOFTPLUS, .min = o->dt_min, .max = o->dt_max,
-                                 .rate = l->w[W_RATE] });
+             &(rg_decay_params){ .bias = l->w[W_SSD_DT_BIAS], .act = RG_SOFTPLUS, .min = o->dt_min, .max = o->dt_max,
+                                 .rate = l->w[W_SSD_RATE] });
     rg_linear_attention(f, y,
                         &(rg_linear_attention_params){ .n_heads = o->n_heads, .k_dim = o->d_state,
                                                        .v_dim = o->head_dim, .scale = 1,
                                                        .q = rg_act_view(f, "q", u, inner + groups, groups),
                                                        .k = rg_act_view(f, "k", u, inner, groups),
                                                        .v = rg_act_view(f, "v", u, 0, inner), .decay = decay,
-                                                       .beta = dt, .skip = l->w[W_SKIP] },
+                                                       .beta = dt, .skip = l->w[W_SSD_SKIP] },
                         &l->buffer[SSD_STATE]);
     gate_and_norm(f, l, y, part[SSD_Z]);
     return y;
@@ -229,5 +229,5 @@ void half_ssd(rg_fwd *f, const rg_layer *l, rg_act *x)
     rg_act *h = rg_act_new(f, "norm", l->c->dim);
 
     rg_rmsnorm(f, h, x, l->w[W_ATTN_NORM], l->c->norm_eps);
-    part_add(f, l, x, part_ssd(f, l, h), l->w[W_OUT_PROJ], l->w[W_OUT_BIAS]);
+    part_add(f, l, x, part_ssd(f, l, h), l->w[W_SSD_OUT], l->w[W_SSD_OUT_BIAS]);
 }

@@ -22,8 +22,8 @@ typedef struct ssd_settings {
 } ssd_settings;
 
 enum {
-    W_IN_PROJ = W_OWN, W_IN_BIAS, W_CONV, W_CONV_BIAS, W_DT_BIAS, W_RATE, W_SKIP, W_GATED_NORM, W_OUT_PROJ, W_OUT_BIAS,
-    W_SSD_END
+    W_SSD_IN = W_OWN, W_SSD_IN_BIAS, W_SSD_CONV, W_SSD_CONV_BIAS, W_SSD_DT_BIAS, W_SSD_RATE, W_SSD_SKIP, W_SSD_NORM,
+    W_SSD_OUT, W_SSD_OUT_BIAS, W_SSD_END
 };
 
 rg_size SSD_IN, SSD_INNER, SSD_CHANNELS, SSD_TAPS, SSD_HEADS, SSD_GROUPS, SSD_GROUP_DIM;
@@ -60,22 +60,22 @@ bool put_gguf_ssd(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 
 /* part: what stands in front of the names in a Hugging Face directory, "mixer.". */
 #define WEIGHTS_SSD(part)                                                                                              \
-    { W_IN_PROJ, part "in_proj", "ssm_in", { SSD_IN, DIM }, SPLIT_ROWS },                                              \
-    { W_OUT_PROJ, part "out_proj", "ssm_out", { DIM, SSD_INNER }, SPLIT_COLS },                                        \
+    { W_SSD_IN, part "in_proj", "ssm_in", { SSD_IN, DIM }, SPLIT_ROWS },                                               \
+    { W_SSD_OUT, part "out_proj", "ssm_out", { DIM, SSD_INNER }, SPLIT_COLS },                                         \
     WEIGHTS_SSD_INSIDE(part)
 /* The same without in_proj and out_proj. */
 #define WEIGHTS_SSD_INSIDE(part)                                                                                       \
-    { W_IN_BIAS, part "in_proj.bias", NULL, { SSD_IN }, SPLIT_ROWS, .when = when_ssd_in_bias },                        \
-    { W_CONV, part "conv1d", "ssm_conv1d", { SSD_CHANNELS, SSD_TAPS }, SPLIT_ROWS, .table = true },                    \
-    { W_CONV_BIAS, part "conv1d.bias", "ssm_conv1d.bias", { SSD_CHANNELS }, SPLIT_ROWS,                                \
+    { W_SSD_IN_BIAS, part "in_proj.bias", NULL, { SSD_IN }, SPLIT_ROWS, .when = when_ssd_in_bias },                    \
+    { W_SSD_CONV, part "conv1d", "ssm_conv1d", { SSD_CHANNELS, SSD_TAPS }, SPLIT_ROWS, .table = true },                \
+    { W_SSD_CONV_BIAS, part "conv1d.bias", "ssm_conv1d.bias", { SSD_CHANNELS }, SPLIT_ROWS,                            \
       .when = when_ssd_conv_bias },                                                                                    \
-    { W_DT_BIAS, part "dt_bias", "ssm_dt.bias", { SSD_HEADS }, SPLIT_ROWS },                                           \
-    { W_RATE, part "A_log", "ssm_a", { SSD_HEADS }, SPLIT_ROWS, .load = load_minus_exp, .bare = true,                  \
+    { W_SSD_DT_BIAS, part "dt_bias", "ssm_dt.bias", { SSD_HEADS }, SPLIT_ROWS },                                       \
+    { W_SSD_RATE, part "A_log", "ssm_a", { SSD_HEADS }, SPLIT_ROWS, .load = load_minus_exp, .bare = true,              \
       .gguf_shape = { SSD_HEADS, ONE } },                                                                              \
-    { W_SKIP, part "D", "ssm_d", { SSD_HEADS }, SPLIT_ROWS, .bare = true, .gguf_shape = { SSD_HEADS, ONE } },          \
-    { W_GATED_NORM, part "norm", "ssm_norm", { SSD_INNER }, SPLIT_ROWS, .when = when_ssd_norm,                         \
+    { W_SSD_SKIP, part "D", "ssm_d", { SSD_HEADS }, SPLIT_ROWS, .bare = true, .gguf_shape = { SSD_HEADS, ONE } },      \
+    { W_SSD_NORM, part "norm", "ssm_norm", { SSD_INNER }, SPLIT_ROWS, .when = when_ssd_norm,                           \
       .load_gguf = load_flat, .stored = { SSD_GROUPS, SSD_GROUP_DIM }, .gguf_shape = { SSD_GROUPS, SSD_GROUP_DIM } },  \
-    { W_OUT_BIAS, part "out_proj.bias", NULL, { DIM }, .when = when_ssd_out_bias }
+    { W_SSD_OUT_BIAS, part "out_proj.bias", NULL, { DIM }, .when = when_ssd_out_bias }
 
 /* What it keeps, in this order: the last inputs of the convolution, and the states. */
 enum { SSD_TAIL, SSD_STATE, SSD_BUFFERS };
