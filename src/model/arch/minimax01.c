@@ -26,8 +26,8 @@ static SIZE(HEAD_DIM_2, 2 * (int64_t)c->head_dim)
 
 static const rg_key keys[] = {
     KEYS_GQA(32768, 32, 8, 0), KEY_FFN(14336), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_WINDOW(0),
-    { offsetof(rg_config, routing.n_experts), KEY_INT, "num_local_experts", NULL, 8 },
-    { offsetof(rg_config, routing.n_used), KEY_INT, "num_experts_per_tok", NULL, 2 },
+    { offsetof(rg_config, routing.n_experts), KEY_INT, "num_local_experts", "expert_count", 8 },
+    { offsetof(rg_config, routing.n_used), KEY_INT, "num_experts_per_tok", "expert_used_count", 2 },
     KEY_FACTOR(full_alpha, "full_attn_alpha_factor", "layernorm_full_attention_alpha"),
     KEY_FACTOR(full_beta, "full_attn_beta_factor", "layernorm_full_attention_beta"),
     KEY_FACTOR(linear_alpha, "linear_attn_alpha_factor", "layernorm_linear_attention_alpha"),
@@ -58,13 +58,66 @@ static bool read_types(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
+static const char recurrent_key[] = "attention.recurrent_layers";
+
+/* GGUF's list of the layers of linear attention, or every so many-th one attends; and its one alpha. */
+static bool read_gguf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    minimax_settings *s = RG_OWN_EDIT(c, minimax_settings);
+    double alpha = 1;
+    int64_t interval = 8;
+    char key[128], name[160];
+    size_t n = 0;
+    int listed = rg_meta_length(ckpt, rg_gguf_key(ckpt, recurrent_key, key), &n, err);
+
+    if (listed < 0)
+        return false;
+    if (listed && n != (size_t)c->n_layers)
+        return rg_fail(err, RG_E_INPUT, "%s: %s has %zu entries for %d layers", rg_checkpoint_path(ckpt), key, n,
+                       c->n_layers);
+    if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "full_attention_interval", name), 1, INT32_MAX, &interval, err) < 0)
+        return false;
+    for (int i = 0; i < c->n_layers; i++) {
+        bool linear = (i + 1) % interval != 0;
+
+        snprintf(name, sizeof name, "%s.%d", key, i);
+        if (listed && rg_meta_bool(ckpt, name, &linear, err) < 0)
+            return false;
+        c->layer[i].kind = linear ? HYBRID_OTHER : HYBRID_ATTENTION;
+    }
+    if (rg_meta_float(ckpt, rg_gguf_key(ckpt, "residual_scale", key), &alpha, err) < 0)
+        return false;
+    s->full_alpha = s->linear_alpha = s->mlp_alpha = (float)alpha;
+    finish_optional(c, ckpt);
+    return true;
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    const minimax_settings *s = own(c);
+    uint8_t linear[RG_MAX_LAYERS];
+    char key[128];
+    const char *what = c->window ? "sliding_window"
+                       : s->full_alpha != s->linear_alpha || s->full_alpha != s->mlp_alpha ? "alpha factors that differ"
+                       : s->full_beta != 1 || s->linear_beta != 1 || s->mlp_beta != 1     ? "beta factors"
+                                                                                            : NULL;
+
+    if (what)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for %s of this architecture", what);
+    for (int i = 0; i < c->n_layers; i++)
+        linear[i] = c->layer[i].kind == HYBRID_OTHER;
+    snprintf(key, sizeof key, "%s.%s", c->arch->gguf_name, recurrent_key);
+    return rg_ckpt_put_bools(w, key, linear, (size_t)c->n_layers, err) &&
+           put_gguf_float(c, w, "residual_scale", (double)s->full_alpha, err) && put_gguf_decoder(c, w, err);
+}
+
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     static const kind_word words[] = {
         { "linear_attention", HYBRID_OTHER }, { "full_attention", HYBRID_ATTENTION }, { 0 },
     };
     const minimax_settings *s = own(c);
-    int got = read_kinds(c, ckpt, "layer_types", words, err);
+    int got = c->from_gguf ? read_gguf(c, ckpt, err) ? 1 : -1 : read_kinds(c, ckpt, "layer_types", words, err);
 
     if (got < 0 || (!got && !read_types(c, ckpt, err)) || !finish_heads(c, err))
         return false;
@@ -95,16 +148,16 @@ static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
 #define EXPERTS WEIGHTS_EXPERTS("block_sparse_moe", "w1", "w3", "w2")
 /* q, k and v of a head take turns in one tensor. */
 #define QKV(role, first)                                                                                               \
-    { role, "self_attn.qkv_proj", NULL, { Q_DIM, DIM }, SPLIT_ROWS, .stored = { Q_DIM_3, DIM }, .first_row = first,    \
+    { role, "self_attn.qkv_proj", "attn_qkv", { Q_DIM, DIM }, SPLIT_ROWS, .stored = { Q_DIM_3, DIM }, .first_row = first,    \
       .row_step = 3, .row_run = HEAD_DIM }
 
 static const rg_weight_spec linear_weights[] = {
     WEIGHTS_PRE_NORMS,
     QKV(W_Q_PROJ, ROW_0), QKV(W_K_PROJ, HEAD_DIM), QKV(W_V_PROJ, HEAD_DIM_2),
-    { W_LINEAR_GATE, "self_attn.output_gate", NULL, { Q_DIM, DIM }, SPLIT_ROWS },
-    { W_LINEAR_NORM, "self_attn.norm", NULL, { Q_DIM } },
-    { W_DECAY, "decay", NULL, { N_HEADS }, SPLIT_ROWS, .derive = derive_decay },
-    { W_O_PROJ, "self_attn.out_proj", NULL, { DIM, Q_DIM }, SPLIT_COLS },
+    { W_LINEAR_GATE, "self_attn.output_gate", "attn_gate", { Q_DIM, DIM }, SPLIT_ROWS },
+    { W_LINEAR_NORM, "self_attn.norm", "attn_norm_2", { Q_DIM } },
+    { W_DECAY, "decay", "decay", { N_HEADS }, SPLIT_ROWS, .derive = derive_decay },
+    { W_O_PROJ, "self_attn.out_proj", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },
     EXPERTS,
     { 0 },
 };
@@ -182,7 +235,8 @@ static const rg_layer_kind kinds[] = {
 };
 
 const rg_arch rg_arch_minimax01 = {
-    .hf_name = "MiniMaxForCausalLM", .hf_type = "minimax", .hf_prefix = "model.layers.",
+    .hf_name = "MiniMaxForCausalLM", .hf_type = "minimax", .gguf_name = "minimax-01", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(minimax_settings), .finish = finish,
     .ignored = ignored, .harmless = harmless, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+    .put_gguf = put_gguf,
 };
