@@ -82,6 +82,7 @@ typedef struct rg_weight_spec {
     bool paired; /* GGUF holds the rotated rows of each head with the pairs side by side, not the halves apart */
     rg_size *gguf_shape[4]; /* of GGUF's tensor, where it has other sides than shape */
     bool bare;             /* the GGUF name stands without ".weight" */
+    const char *letters;   /* what '*' stands for instead of numbers, for each matrix a letter; NULL: numbers */
     rg_derive_fn *derive;  /* no checkpoint has it: a vector or table that is made last; hf names it for messages */
 } rg_weight_spec;
 

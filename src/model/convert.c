@@ -137,11 +137,12 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
         return false;
     if (spec->first_row && spec->first_row(&v->config, layer) > 0 && !spec->split_in_gguf)
         return true;
+    const bool whole = spec->gguf[0] == '/';
     size_t len = strlen(spec->gguf);
     bool bias = len > 5 && !strcmp(spec->gguf + len - 5, ".bias");
-    if (layer >= 0)
+    if (layer >= 0 && !whole)
         snprintf(prefix, sizeof prefix, "blk.%d.", layer);
-    snprintf(name, sizeof name, "%s%s%s", prefix, spec->gguf, bias || spec->bare ? "" : ".weight");
+    snprintf(name, sizeof name, "%s%s%s", prefix, spec->gguf + whole, bias || spec->bare ? "" : ".weight");
     item *it = add_item(v, name, t);
     it->origin = s;
     it->load = spec->to_gguf ? spec->to_gguf : s.load;
@@ -160,7 +161,7 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
             shape[n] = spec->shape[n](&v->config, layer);
     }
     set_shape(v, it, n, shape);
-    if (stays_f32(spec))
+    if (stays_f32(spec) || n == 1)
         it->type = RG_F32;
     else
         choose(v, it);
@@ -236,7 +237,7 @@ static bool plan_gguf_to_gguf(convert *v, rg_error *err)
         set_shape(v, it, t->n_dims, t->shape);
         if (which < 0)
             it->type = t->type;
-        else if (stays_f32(v->weights.spec[which]))
+        else if (stays_f32(v->weights.spec[which]) || t->n_dims == 1)
             it->type = RG_F32;
         else
             choose(v, it);

@@ -66,7 +66,9 @@ static void full_name(const rg_origin *s, const char *name, int expert, char out
     }
     if (s->layer >= 0)
         n = snprintf(out, RG_WEIGHT_NAME, "%s%d.", s->c->from_gguf ? "blk." : s->c->arch->hf_prefix, s->layer);
-    if (star)
+    if (star && s->spec->letters)
+        number[0] = s->spec->letters[expert];
+    else if (star)
         snprintf(number, sizeof number, "%d", expert);
     snprintf(out + n, (size_t)(RG_WEIGHT_NAME - n), "%.*s%s%s", star ? (int)(star - name) : (int)strlen(name), name,
              number, star ? star + 1 : "");

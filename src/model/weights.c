@@ -248,6 +248,30 @@ bool rg_weights_is_apart(const rg_weight_set *set, int i)
     return set->experts_apart && (role == W_GATE_EXPERTS || role == W_UP_EXPERTS || role == W_DOWN_EXPERTS);
 }
 
+/* The values of a vector or a table: of one tensor, or of all of them where there is one for each matrix. */
+static float *vector_values(rg_origin *s, const rg_weight *w, const rg_tensor *t, rg_error *err)
+{
+    const size_t n = (size_t)(w->rows * w->cols);
+    char name[RG_WEIGHT_NAME];
+
+    if (!s->experts)
+        return rg_origin_values(s, t, s->load, w->n_mats * w->rows * w->cols, err);
+    float *all = rg_array((size_t)w->n_mats * n, sizeof *all);
+    bool ok = all || rg_fail_memory(err, (size_t)w->n_mats * n * sizeof *all);
+
+    for (int64_t e = 0; ok && e < w->n_mats; e++) {
+        float *one = rg_origin_values(s, rg_origin_find(s, (int)e, name), s->load, (int64_t)n, err);
+
+        ok = one;
+        if (ok)
+            memcpy(all + (size_t)e * n, one, n * sizeof *all);
+        rg_free(one);
+    }
+    if (!ok)
+        rg_free(all);
+    return ok ? all : NULL;
+}
+
 static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     rg_weight *w = &set->all[i];
@@ -258,7 +282,7 @@ static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_che
     if (!t) /* a checkpoint without weights */
         return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(ckpt), w->name);
     if (rg_spec_is_vector(set->spec[i])) {
-        w->vec = rg_origin_values(&s, t, s.load, w->rows * w->cols, err);
+        w->vec = vector_values(&s, w, t, err);
         return w->vec;
     }
     if (!rg_packed_init(&set->packed[i], w->type, w->n_mats, w->rows, w->cols, err) ||

@@ -226,7 +226,7 @@ static void a_model_is_read_back(void **state)
             const rg_weight *y = rg_weights_get(&b->weights, a->weights.spec[i]->role, a->weights.layer[i]);
             assert_non_null(y);
             if (x->vec)
-                assert_memory_equal(x->vec, y->vec, (size_t)(x->rows * x->cols) * sizeof(float));
+                assert_memory_equal(x->vec, y->vec, (size_t)(x->n_mats * x->rows * x->cols) * sizeof(float));
         }
         rg_model_close(a);
         rg_model_close(b);

@@ -281,7 +281,7 @@ static void equals(const char *name, const char *path, const golden *want, bool 
 /* As GGUF, of our own writing, where no other converter wrote it. */
 static void written_equals(const char *name, const golden *g)
 {
-    static const char *const folders[] = { "dream", "llada", "minimax" };
+    static const char *const folders[] = { "dream", "llada", "minimax", "rwkv7" };
     const rg_convert_options o = { .type = RG_F32, .n_threads = 1 };
     const char *to = test_scratch("written.gguf");
     rg_convert_report r;

@@ -17,9 +17,10 @@ typedef struct rwkv_settings {
 } rwkv_settings;
 
 enum {
-    W_PRE_NORM = W_OWN, W_PRE_NORM_BIAS, W_MU_R, W_MU_W, W_MU_K, W_MU_V, W_MU_A, W_MU_G, W_MIX, W_FFN_MIX,
+    W_PRE_NORM = W_OWN, W_PRE_NORM_BIAS, W_MU, W_MIX, W_FFN_MIX,
     W_DECAY_A, W_DECAY_B, W_DECAY_BIAS, W_A_A, W_A_B, W_A_BIAS, W_V_A, W_V_B, W_V_LOW_BIAS, W_GATE_A, W_GATE_B,
     W_KEY_SCALE, W_KEY_RATE, W_BONUS, W_HEAD_NORM, W_HEAD_NORM_BIAS,
+    W_UNUSED_A, W_UNUSED_B, W_UNUSED_BIAS, /* of the first layer, which GGUF wants */
 };
 
 enum { MIX_R, MIX_W, MIX_K, MIX_V, MIX_A, MIX_G, MIXES, TAPS = 2 };
@@ -31,6 +32,7 @@ static const rwkv_settings *own(const rg_config *c)
 
 static SIZE(MIXED, MIXES * (int64_t)c->dim)
 static SIZE(TWO, TAPS)
+static SIZE(SIX, MIXES)
 static SIZE(VALUES, (int64_t)c->n_heads * own(c)->v_dim)
 static SIZE(DECAY_RANK, own(c)->decay_rank)
 static SIZE(A_RANK, own(c)->a_rank)
@@ -38,17 +40,17 @@ static SIZE(V_RANK, own(c)->v_rank)
 static SIZE(GATE_RANK, own(c)->gate_rank)
 
 static const rg_key keys[] = {
-    { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", NULL, 1048576 },
+    { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", 1048576 },
     { offsetof(rg_config, n_heads), KEY_INT, "num_heads", NULL, 0 },
-    { offsetof(rg_config, head_dim), KEY_INT, "head_dim", NULL, 64 },
-    { offsetof(rg_config, norm_eps), KEY_FLOAT, "norm_eps", NULL, 1e-5 },
-    { offsetof(rg_config, ffn_dim), KEY_INT, "intermediate_size", NULL, 0 },
+    { offsetof(rg_config, head_dim), KEY_INT, "head_dim", "wkv.head_size", 64 },
+    { offsetof(rg_config, norm_eps), KEY_FLOAT, "norm_eps", "attention.layer_norm_epsilon", 1e-5 },
+    { offsetof(rg_config, ffn_dim), KEY_INT, "intermediate_size", "feed_forward_length", 0 },
     KEY_TIED(0),
     { RG_OWN_AT(rwkv_settings, hidden_ratio), KEY_DOUBLE, "hidden_ratio", NULL, 4 },
-    { RG_OWN_AT(rwkv_settings, decay_rank), KEY_INT, "decay_low_rank_dim", NULL, 64 },
-    { RG_OWN_AT(rwkv_settings, a_rank), KEY_INT, "a_low_rank_dim", NULL, 64 },
-    { RG_OWN_AT(rwkv_settings, v_rank), KEY_INT, "v_low_rank_dim", NULL, 16 },
-    { RG_OWN_AT(rwkv_settings, gate_rank), KEY_INT, "gate_low_rank_dim", NULL, 128 },
+    { RG_OWN_AT(rwkv_settings, decay_rank), KEY_INT, "decay_low_rank_dim", "attention.decay_lora_rank", 64 },
+    { RG_OWN_AT(rwkv_settings, a_rank), KEY_INT, "a_low_rank_dim", "attention.iclr_lora_rank", 64 },
+    { RG_OWN_AT(rwkv_settings, v_rank), KEY_INT, "v_low_rank_dim", "attention.value_residual_mix_lora_rank", 16 },
+    { RG_OWN_AT(rwkv_settings, gate_rank), KEY_INT, "gate_low_rank_dim", "attention.gate_lora_rank", 128 },
     { RG_OWN_AT(rwkv_settings, pre_norm), KEY_BOOL, "norm_first", NULL, 1 },
     { RG_OWN_AT(rwkv_settings, norm_bias), KEY_BOOL, "norm_bias", NULL, 1 },
 };
@@ -78,6 +80,20 @@ static bool read_values(const rg_config *c, const rg_checkpoint *ckpt, int64_t *
     return true;
 }
 
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    const rwkv_settings *s = own(c);
+    const char *what = !s->pre_norm             ? "norm_first: false"
+                       : !s->norm_bias          ? "norm_bias: false"
+                       : s->v_dim != c->head_dim ? "value_dim"
+                       : c->tie_embeddings      ? "tie_word_embeddings"
+                                                : NULL;
+
+    if (what)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no form for %s of this architecture", what);
+    return put_gguf_int(c, w, "attention.head_count", 0, err);
+}
+
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     static const char *const acts[] = { "sqrelu", NULL };
@@ -88,6 +104,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: attn names layers of another kind, which is not supported",
                        rg_checkpoint_path(ckpt));
     rg_meta_understand(ckpt, "attn");
+    if (c->from_gguf)
+        rg_meta_understand(ckpt, "rwkv7.attention.head_count");
     if (!require_choice(ckpt, "hidden_act", acts, err) || !read_values(c, ckpt, &values, err))
         return false;
     if (!c->n_heads && c->head_dim)
@@ -130,6 +148,15 @@ static bool when_above_first(const rg_config *c, int layer)
     return layer > 0;
 }
 
+/* GGUF wants of the first layer what only those above it have; its own converter takes a copy of something else. */
+static bool when_unused(const rg_config *c, int layer)
+{
+    return !c->from_gguf && layer == 0;
+}
+
+static const char *const ignored[] = { "blk.0.time_mix_v0.weight", "blk.0.time_mix_v1.weight",
+                                       "blk.0.time_mix_v2.weight", NULL };
+
 /* Taps for each column: of the row before, and of the row itself. */
 static void load_mix(const rg_config *c, const float *src, float *dst, int64_t n)
 {
@@ -145,7 +172,7 @@ static bool derive_mix(const rg_config *c, int layer, const rg_weight *const w[]
     (void)layer;
     (void)err;
     for (int i = 0; i < MIXES; i++)
-        load_mix(c, w[W_MU_R + i]->vec, dst + (size_t)i * TAPS * (size_t)c->dim, TAPS * (int64_t)c->dim);
+        load_mix(c, w[W_MU]->vec + (size_t)i * (size_t)c->dim, dst + (size_t)i * TAPS * (size_t)c->dim, TAPS * (int64_t)c->dim);
     return true;
 }
 
@@ -157,50 +184,52 @@ static void load_negated(const rg_config *c, const float *src, float *dst, int64
 }
 
 static const rg_weight_spec weights[] = {
-    { W_EMBED_TOKENS, "model.embeddings", NULL, { VOCAB, DIM }, SPLIT_ROWS },
-    { W_FINAL_NORM, "model.norm", NULL, { DIM } },
-    { W_FINAL_NORM_BIAS, "model.norm.bias", NULL, { DIM }, .when = when_norm_bias },
-    { W_LM_HEAD, "lm_head", NULL, { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied },
+    { W_EMBED_TOKENS, "model.embeddings", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },
+    { W_FINAL_NORM, "model.norm", "output_norm", { DIM } },
+    { W_FINAL_NORM_BIAS, "model.norm.bias", "output_norm.bias", { DIM }, .when = when_norm_bias },
+    { W_LM_HEAD, "lm_head", "output", { VOCAB, DIM }, SPLIT_ROWS, .when = when_untied },
     { 0 },
 };
 
 static const rg_weight_spec layer_weights[] = {
-    { W_PRE_NORM, "pre_norm", NULL, { DIM }, .when = when_pre_norm },
-    { W_PRE_NORM_BIAS, "pre_norm.bias", NULL, { DIM }, .when = when_pre_norm_bias },
-    { W_ATTN_NORM, "attn_norm", NULL, { DIM } },
-    { W_ATTN_NORM_BIAS, "attn_norm.bias", NULL, { DIM }, .when = when_norm_bias },
-    { W_MU_R, "attn.x_r", NULL, { DIM } },
-    { W_MU_W, "attn.x_w", NULL, { DIM } },
-    { W_MU_K, "attn.x_k", NULL, { DIM } },
-    { W_MU_V, "attn.x_v", NULL, { DIM } },
-    { W_MU_A, "attn.x_a", NULL, { DIM } },
-    { W_MU_G, "attn.x_g", NULL, { DIM } },
-    { W_MIX, "attn.mix", NULL, { MIXED, TWO }, .table = true, .derive = derive_mix },
-    { W_Q_PROJ, "attn.r_proj", NULL, { DIM, DIM }, SPLIT_ROWS },
-    { W_K_PROJ, "attn.k_proj", NULL, { DIM, DIM }, SPLIT_ROWS },
-    { W_V_PROJ, "attn.v_proj", NULL, { VALUES, DIM }, SPLIT_ROWS },
-    { W_DECAY_A, "attn.w_lora.lora.0", NULL, { DECAY_RANK, DIM } },
-    { W_DECAY_B, "attn.w_lora.lora.2", NULL, { DIM, DECAY_RANK }, SPLIT_ROWS },
-    { W_DECAY_BIAS, "attn.w_lora.lora.2.bias", NULL, { DIM }, SPLIT_ROWS },
-    { W_A_A, "attn.a_lora.lora.0", NULL, { A_RANK, DIM } },
-    { W_A_B, "attn.a_lora.lora.2", NULL, { DIM, A_RANK }, SPLIT_ROWS },
-    { W_A_BIAS, "attn.a_lora.lora.2.bias", NULL, { DIM }, SPLIT_ROWS },
-    { W_V_A, "attn.v_lora.lora.0", NULL, { V_RANK, DIM }, .when = when_above_first },
-    { W_V_B, "attn.v_lora.lora.2", NULL, { VALUES, V_RANK }, SPLIT_ROWS, .when = when_above_first },
-    { W_V_LOW_BIAS, "attn.v_lora.lora.2.bias", NULL, { VALUES }, SPLIT_ROWS, .when = when_above_first },
-    { W_GATE_A, "attn.g_lora.lora.0", NULL, { GATE_RANK, DIM } },
-    { W_GATE_B, "attn.g_lora.lora.2", NULL, { VALUES, GATE_RANK }, SPLIT_ROWS },
-    { W_KEY_SCALE, "attn.k_k", NULL, { DIM }, SPLIT_ROWS },
-    { W_KEY_RATE, "attn.k_a", NULL, { DIM }, SPLIT_ROWS, .load = load_negated },
-    { W_BONUS, "attn.r_k", NULL, { N_HEADS, ONE, HEAD_DIM }, SPLIT_ROWS },
-    { W_HEAD_NORM, "attn.g_norm", NULL, { VALUES } },
-    { W_HEAD_NORM_BIAS, "attn.g_norm.bias", NULL, { VALUES } },
-    { W_O_PROJ, "attn.o_proj", NULL, { DIM, VALUES }, SPLIT_COLS },
-    { W_FFN_NORM, "ffn_norm", NULL, { DIM } },
-    { W_FFN_NORM_BIAS, "ffn_norm.bias", NULL, { DIM }, .when = when_norm_bias },
-    { W_FFN_MIX, "ffn.x_k", NULL, { DIM, TWO }, .table = true, .load = load_mix, .stored = { DIM } },
-    { W_UP_PROJ, "ffn.key", NULL, { FFN_DIM, DIM }, SPLIT_ROWS },
-    { W_DOWN_PROJ, "ffn.value", NULL, { DIM, FFN_DIM }, SPLIT_COLS },
+    { W_PRE_NORM, "pre_norm", "/token_embd_norm", { DIM }, .when = when_pre_norm },
+    { W_PRE_NORM_BIAS, "pre_norm.bias", "/token_embd_norm.bias", { DIM }, .when = when_pre_norm_bias },
+    { W_ATTN_NORM, "attn_norm", "attn_norm", { DIM } },
+    { W_ATTN_NORM_BIAS, "attn_norm.bias", "attn_norm.bias", { DIM }, .when = when_norm_bias },
+    { W_MU, "attn.x_*", "time_mix_lerp_fused", { SIX, ONE, DIM }, .table = true, .letters = "rwkvag",
+      .gguf_shape = { SIX, ONE, ONE, DIM } },
+    { W_MIX, "attn.mix", "attn.mix", { MIXED, TWO }, .table = true, .derive = derive_mix },
+    { W_Q_PROJ, "attn.r_proj", "time_mix_receptance", { DIM, DIM }, SPLIT_ROWS },
+    { W_K_PROJ, "attn.k_proj", "time_mix_key", { DIM, DIM }, SPLIT_ROWS },
+    { W_V_PROJ, "attn.v_proj", "time_mix_value", { VALUES, DIM }, SPLIT_ROWS },
+    { W_DECAY_A, "attn.w_lora.lora.0", "time_mix_w1", { DECAY_RANK, DIM } },
+    { W_DECAY_B, "attn.w_lora.lora.2", "time_mix_w2", { DIM, DECAY_RANK }, SPLIT_ROWS },
+    { W_DECAY_BIAS, "attn.w_lora.lora.2.bias", "time_mix_w0", { DIM }, SPLIT_ROWS },
+    { W_A_A, "attn.a_lora.lora.0", "time_mix_a1", { A_RANK, DIM } },
+    { W_A_B, "attn.a_lora.lora.2", "time_mix_a2", { DIM, A_RANK }, SPLIT_ROWS },
+    { W_A_BIAS, "attn.a_lora.lora.2.bias", "time_mix_a0", { DIM }, SPLIT_ROWS },
+    { W_V_A, "attn.v_lora.lora.0", "time_mix_v1", { V_RANK, DIM }, .when = when_above_first },
+    { W_V_B, "attn.v_lora.lora.2", "time_mix_v2", { VALUES, V_RANK }, SPLIT_ROWS, .when = when_above_first },
+    { W_V_LOW_BIAS, "attn.v_lora.lora.2.bias", "time_mix_v0", { VALUES }, SPLIT_ROWS, .when = when_above_first },
+    { W_GATE_A, "attn.g_lora.lora.0", "time_mix_g1", { GATE_RANK, DIM } },
+    { W_GATE_B, "attn.g_lora.lora.2", "time_mix_g2", { VALUES, GATE_RANK }, SPLIT_ROWS },
+    { W_KEY_SCALE, "attn.k_k", "time_mix_k_k", { DIM }, SPLIT_ROWS },
+    { W_KEY_RATE, "attn.k_a", "time_mix_k_a", { DIM }, SPLIT_ROWS, .load = load_negated,
+      .load_gguf = load_negated, .to_gguf = load_flat, .stored = { DIM } },
+    { W_BONUS, "attn.r_k", "time_mix_r_k", { N_HEADS, ONE, HEAD_DIM }, SPLIT_ROWS, .load_gguf = load_flat, .stored = { DIM },
+      .gguf_shape = { DIM } },
+    { W_HEAD_NORM, "attn.g_norm", "time_mix_ln", { VALUES } },
+    { W_HEAD_NORM_BIAS, "attn.g_norm.bias", "time_mix_ln.bias", { VALUES } },
+    { W_O_PROJ, "attn.o_proj", "time_mix_output", { DIM, VALUES }, SPLIT_COLS },
+    { W_FFN_NORM, "ffn_norm", "attn_norm_2", { DIM } },
+    { W_FFN_NORM_BIAS, "ffn_norm.bias", "attn_norm_2.bias", { DIM }, .when = when_norm_bias },
+    { W_FFN_MIX, "ffn.x_k", "channel_mix_lerp_k", { DIM, TWO }, .table = true, .load = load_mix, .load_gguf = load_mix,
+      .stored = { DIM }, .to_gguf = load_flat, .gguf_shape = { ONE, ONE, DIM } },
+    { W_UP_PROJ, "ffn.key", "channel_mix_key", { FFN_DIM, DIM }, SPLIT_ROWS },
+    { W_UNUSED_A, "attn.a_lora.lora.0", "time_mix_v1", { A_RANK, DIM }, .when = when_unused },
+    { W_UNUSED_B, "attn.a_lora.lora.2", "time_mix_v2", { DIM, A_RANK }, .when = when_unused },
+    { W_UNUSED_BIAS, "attn.a_lora.lora.2.bias", "time_mix_v0", { DIM }, .when = when_unused },
+    { W_DOWN_PROJ, "ffn.value", "channel_mix_value", { DIM, FFN_DIM }, SPLIT_COLS },
     { 0 },
 };
 
@@ -348,7 +377,8 @@ static void embed(rg_fwd *f, const rg_layer *l, rg_act *x)
 static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };
 
 const rg_arch rg_arch_rwkv7 = {
-    .hf_name = "RWKV7ForCausalLM", .hf_type = "rwkv7", .hf_prefix = "model.layers.",
+    .hf_name = "RWKV7ForCausalLM", .hf_type = "rwkv7", .gguf_name = "rwkv7", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(rwkv_settings), .finish = finish, .embed = embed,
-    .harmless = harmless, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+    .ignored = ignored, .harmless = harmless, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+    .put_gguf = put_gguf,
 };
