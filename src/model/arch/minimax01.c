@@ -148,8 +148,8 @@ static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
 #define EXPERTS WEIGHTS_EXPERTS("block_sparse_moe", "w1", "w3", "w2")
 /* q, k and v of a head take turns in one tensor. */
 #define QKV(role, first)                                                                                               \
-    { role, "self_attn.qkv_proj", "attn_qkv", { Q_DIM, DIM }, SPLIT_ROWS, .stored = { Q_DIM_3, DIM }, .first_row = first,    \
-      .row_step = 3, .row_run = HEAD_DIM }
+    { role, "self_attn.qkv_proj", "attn_qkv", { Q_DIM, DIM }, SPLIT_ROWS, .stored = { Q_DIM_3, DIM },                  \
+      .first_row = first, .row_step = 3, .row_run = HEAD_DIM }
 
 static const rg_weight_spec linear_weights[] = {
     WEIGHTS_PRE_NORMS,

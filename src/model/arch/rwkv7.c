@@ -169,10 +169,12 @@ static void load_mix(const rg_config *c, const float *src, float *dst, int64_t n
 
 static bool derive_mix(const rg_config *c, int layer, const rg_weight *const w[], float *dst, rg_error *err)
 {
+    const size_t dim = (size_t)c->dim;
+
     (void)layer;
     (void)err;
-    for (int i = 0; i < MIXES; i++)
-        load_mix(c, w[W_MU]->vec + (size_t)i * (size_t)c->dim, dst + (size_t)i * TAPS * (size_t)c->dim, TAPS * (int64_t)c->dim);
+    for (size_t i = 0; i < MIXES; i++)
+        load_mix(c, w[W_MU]->vec + i * dim, dst + i * TAPS * dim, TAPS * (int64_t)dim);
     return true;
 }
 
@@ -216,8 +218,8 @@ static const rg_weight_spec layer_weights[] = {
     { W_KEY_SCALE, "attn.k_k", "time_mix_k_k", { DIM }, SPLIT_ROWS },
     { W_KEY_RATE, "attn.k_a", "time_mix_k_a", { DIM }, SPLIT_ROWS, .load = load_negated,
       .load_gguf = load_negated, .to_gguf = load_flat, .stored = { DIM } },
-    { W_BONUS, "attn.r_k", "time_mix_r_k", { N_HEADS, ONE, HEAD_DIM }, SPLIT_ROWS, .load_gguf = load_flat, .stored = { DIM },
-      .gguf_shape = { DIM } },
+    { W_BONUS, "attn.r_k", "time_mix_r_k", { N_HEADS, ONE, HEAD_DIM }, SPLIT_ROWS, .load_gguf = load_flat,
+      .stored = { DIM }, .gguf_shape = { DIM } },
     { W_HEAD_NORM, "attn.g_norm", "time_mix_ln", { VALUES } },
     { W_HEAD_NORM_BIAS, "attn.g_norm.bias", "time_mix_ln.bias", { VALUES } },
     { W_O_PROJ, "attn.o_proj", "time_mix_output", { DIM, VALUES }, SPLIT_COLS },
