@@ -363,16 +363,26 @@ void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, cons
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
-void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int first)
+static void rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int first, int last)
 {
     RG_ASSERT(x->rows == f->batch->n_rows && x->cols % head_dim == 0);
     RG_ASSERT(rope->n_pairs >= 0 && first >= 0 && first + 2 * rope->n_pairs <= head_dim);
     RG_ASSERT(!rope->original || (rope->n_variants <= 1 && rope->n_pairs > 1));
     for (int i = 1; i < rope->n_variants; i++)
         RG_ASSERT(rope[i].n_pairs == rope->n_pairs && rope[i].interleaved == rope->interleaved);
-    run(f,
-        &(rg_op){
-            .kind = RG_OP_ROTATE, .out = { x }, .accumulate = true, .rope = rope, .n = head_dim, .x = (float)first });
+    run(f, &(rg_op){ .kind = RG_OP_ROTATE, .out = { x }, .accumulate = true, .rope = rope, .n = head_dim,
+                     .x = (float)first, .y = (float)last });
+}
+
+void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int first)
+{
+    rotate(f, x, rope, head_dim, first, 0);
+}
+
+void rg_rotate_until(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int first, int last)
+{
+    RG_ASSERT(last > 0 && last <= RG_MAX_LAST); /* as a float it is itself */
+    rotate(f, x, rope, head_dim, first, last);
 }
 
 void rg_kv_store(rg_fwd *f, const rg_kv *kv, const rg_act *k, const rg_act *v)
@@ -383,8 +393,9 @@ void rg_kv_store(rg_fwd *f, const rg_kv *kv, const rg_act *k, const rg_act *v)
     run(f, &(rg_op){ .kind = RG_OP_KV_STORE, .in = { k, v }, .kv = kv });
 }
 
-static void check_sight(const rg_attend_params *p)
+static void check_sight(const rg_fwd *f, const rg_attend_params *p)
 {
+    RG_ASSERT(!p->chosen || (p->chosen->rows == f->batch->n_rows && !p->sight->patterns));
     RG_ASSERT(p->sight && p->sight->window >= 0);
     RG_ASSERT(!p->sight->patterns || (!p->sight->window && p->n_heads <= RG_SIGHT_HEADS));
 }
@@ -392,11 +403,12 @@ static void check_sight(const rg_attend_params *p)
 void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, const rg_attend_params *p)
 {
     RG_ASSERT(q->rows == f->batch->n_rows && y->rows == q->rows && !kv->latent && p->n_heads % kv->n_heads == 0);
-    check_sight(p);
+    check_sight(f, p);
     RG_ASSERT(q->cols == p->n_heads * kv->k_dim && y->cols == p->n_heads * kv->v_dim);
+    RG_ASSERT(!p->first_q || (p->first_q->rows == q->rows && p->first_q->cols == q->cols && p->n_first > 0));
     check_vector(p->sinks, p->n_heads);
-    run(f, &(rg_op){
-               .kind = RG_OP_ATTENTION, .out = { y }, .in = { q }, .w = { p->sinks }, .kv = kv, .attend = p });
+    run(f, &(rg_op){ .kind = RG_OP_ATTENTION, .out = { y }, .in = { q, p->first_q, p->chosen }, .w = { p->sinks },
+                     .kv = kv, .attend = p });
 }
 
 void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv,
@@ -406,15 +418,39 @@ void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act
 
     RG_ASSERT(q_latent->rows == f->batch->n_rows && q_rope->rows == q_latent->rows && y->rows == q_latent->rows);
     RG_ASSERT(kv->latent && q_latent->cols == n_heads * kv->v_dim && y->cols == q_latent->cols);
-    RG_ASSERT(q_rope->cols % n_heads == 0 && q_rope->cols / n_heads >= kv->k_dim - kv->v_dim);
+    RG_ASSERT(q_rope->cols % n_heads == 0 && q_rope->cols / n_heads >= kv->k_dim - kv->v_dim && !p->first_q);
     check_vector(p->sinks, n_heads);
-    check_sight(p);
+    check_sight(f, p);
     run(f, &(rg_op){ .kind = RG_OP_MLA_ATTENTION,
                      .out = { y },
-                     .in = { q_latent, q_rope },
+                     .in = { q_latent, q_rope, p->chosen },
                      .w = { p->sinks },
                      .kv = kv,
                      .attend = p });
+}
+
+/* ---- sparse attention by an indexer ------------------------------------------------------------------------------ */
+
+rg_buffer rg_rows_of(const char *name, int cols)
+{
+    return (rg_buffer){ .name = name, .per = RG_PER_POSITION, .bytes = (size_t)cols * sizeof(float) };
+}
+
+void rg_rows_store(rg_fwd *f, const rg_buffer *rows, const rg_act *x)
+{
+    RG_ASSERT(rows->per == RG_PER_POSITION && x->rows == f->batch->n_rows &&
+              rows->bytes == (size_t)x->cols * sizeof(float));
+    run(f, &(rg_op){ .kind = RG_OP_ROWS_STORE, .in = { x }, .buffer = rows });
+}
+
+void rg_choose_keys(rg_fwd *f, rg_act *chosen, const rg_act *q, const rg_act *weights, const rg_buffer *keys)
+{
+    const size_t n_heads = (size_t)weights->cols;
+
+    RG_ASSERT(q->rows == f->batch->n_rows && weights->rows == q->rows && chosen->rows == q->rows && chosen->cols > 0);
+    RG_ASSERT(keys->per == RG_PER_POSITION && (size_t)q->cols * sizeof(float) == n_heads * keys->bytes);
+    run(f, &(rg_op){ .kind = RG_OP_CHOOSE_KEYS, .out = { chosen }, .in = { q, weights }, .buffer = keys,
+                     .n = weights->cols });
 }
 
 /* ---- experts ----------------------------------------------------------------------------------------------------- */

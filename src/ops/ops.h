@@ -97,6 +97,11 @@ typedef struct rg_attend_params {
     const rg_sight *sight;  /* which keys a row sees */
     const rg_weight *sinks; /* [n_heads], or NULL: a score per query head that takes part in the softmax and has no
                                value, so that a row's weights add up to less than 1; neither scaled nor capped */
+    const rg_act *first_q;  /* [rows, n_heads * k_dim], or NULL: the queries of keys before place n_first, those of the
+                               others being q.  They differ where a row counts its distance to the first keys otherwise
+                               than to the rest (StreamingLLM; see rg_rotate_until).  Not of latents */
+    int n_first;
+    const rg_act *chosen;   /* [rows, n] of rg_choose_keys, or NULL: of the keys that a row sees, it reads these */
 } rg_attend_params;
 
 /* The scores of experts, made from the router's logits. */
@@ -331,6 +336,10 @@ static inline int rg_taylor_cols(int n)
 /* Rotate each head of x [rows, heads * head_dim] by its row's position, the rotated part starting at column `first` of
  * the head, with the variant of the rope that the row's span uses. */
 void rg_rotate(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int first);
+/* The same where a position beyond `last` counts as that one: of queries that are never further away from the first
+ * keys than so (StreamingLLM, whose positions are places in a cache of the first keys and the newest). */
+enum { RG_MAX_LAST = 1 << 24 };
+void rg_rotate_until(rg_fwd *f, rg_act *x, const rg_rope *rope, int head_dim, int first, int last);
 /* Put this step's K and V into the state: k [rows, n_heads * k_dim], v [rows, n_heads * v_dim].  Latent: k is the
  * latent [rows, v_dim], v the rotated part [rows, k_dim - v_dim]. */
 void rg_kv_store(rg_fwd *f, const rg_kv *kv, const rg_act *k, const rg_act *v);
@@ -341,6 +350,15 @@ void rg_attention(rg_fwd *f, rg_act *y, const rg_act *q, const rg_kv *kv, const 
  * v_dim]. */
 void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act *q_rope, const rg_kv *kv,
                       const rg_attend_params *p);
+/* Put each row of x into a buffer that is kept per position. */
+void rg_rows_store(rg_fwd *f, const rg_buffer *rows, const rg_act *x);
+/* Such a buffer, of so many columns in f32. */
+rg_buffer rg_rows_of(const char *name, int cols);
+/* Sparse attention by an indexer (DeepSeek-V3.2): chosen [rows, n] = the n keys below a row's kv_end that score best,
+ *     score(j) = sum over heads h of weights[h] * relu(q[h] . k[j]),
+ * of equal scores the one at the lowest place; as places (int32 bits), rising, and behind them INT32_MAX where the row
+ * sees fewer than n.  q [rows, heads * k_dim], weights [rows, heads], keys [k_dim] for each position. */
+void rg_choose_keys(rg_fwd *f, rg_act *chosen, const rg_act *q, const rg_act *weights, const rg_buffer *keys);
 /* route [rows, 2 * n_used] = chosen experts (as int32 bits), in rising order, then their weights, from logits [rows,
  * n_experts].  bias [n_experts], added to the scores for the choice alone, and scale [n_experts], which multiplies the
  * weights at last, may be NULL. */

@@ -128,6 +128,29 @@ static seen span_sees(const rg_batch *b, const rg_span *s, const rg_sight *sight
     return all;
 }
 
+/* An indexer scores all keys of causal rows. */
+static void count_choose(const rg_fwd *f, const rg_op *op, rg_counted *c)
+{
+    double pairs = 0, k_dim = (double)op->buffer->bytes / sizeof(float);
+
+    for (int s = 0; s < f->batch->n_spans; s++) {
+        const seen sees = span_sees(f->batch, &f->batch->spans[s], &rg_sight_all);
+
+        pairs += sees.pairs;
+        c->count.state_bytes += sees.keys * (double)op->buffer->bytes;
+    }
+    c->cells = pairs * op->n * k_dim;
+    c->count.ops = pairs * op->n * (2 * k_dim + 3); /* relu, the weight, and the sum */
+}
+
+/* Of what rows see, n keys each at most, which may lie anywhere. */
+static seen chosen_of(const seen *all, int n_rows, int n)
+{
+    const double pairs = fmin(all->pairs, (double)n_rows * n);
+
+    return (seen){ pairs, fmin(all->keys, pairs), fmin(all->blocks, pairs) };
+}
+
 static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
     const rg_batch *b = f->batch;
@@ -145,6 +168,8 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
             sees = op->attend->sight->patterns ? pattern_sees(b, span, op->attend)
                                                : span_sees(b, span, op->attend->sight);
         last = s;
+        if (op->attend->chosen)
+            sees = chosen_of(&sees, span->n_rows, op->attend->chosen->cols);
         c->cells += sees.pairs * op->attend->n_heads;
         c->whole += sees.blocks * RG_BLOCK * op->attend->n_heads;
         c->count.state_bytes += kv_row_bytes(kv) * sees.keys;
@@ -239,6 +264,11 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
         c.latent = op->kv->latent;
         c.type = op->kv->type;
         break;
+    case RG_OP_ROWS_STORE:
+        c.count.state_bytes = (double)op->buffer->bytes * f->batch->n_rows;
+        c.cells = (double)f->batch->n_rows * op->in[0]->cols;
+        break;
+    case RG_OP_CHOOSE_KEYS: count_choose(f, op, &c); break;
     case RG_OP_ATTENTION:
     case RG_OP_MLA_ATTENTION: c.cells = 0; count_attention(f, op, &c); break;
     case RG_OP_CONV: count_conv(f, op, &c); break;

@@ -37,7 +37,7 @@ typedef struct job {
     int last_block;    /* of the segment that is walked */
     rg_kv_place after; /* the first block of this thread's next chunk; k NULL: not known */
     rg_softmax total[RG_ITEMS_MAX], part[RG_ITEMS_MAX]; /* [row][head] */
-    const float *q[RG_ITEMS_MAX];
+    const float *q[RG_ITEMS_MAX], *first_q[RG_ITEMS_MAX]; /* first_q: of the keys before n_first */
     float *k_block, *v_block; /* scratch of a gathered, widened or latent block, one after the other */
 } job;
 
@@ -165,10 +165,42 @@ static bool through_list(const rg_fwd *f, const job *j, int row, int block)
     return f->batch->ancestors && f->batch->ancestors[row] && (block + 1) * RG_BLOCK > tree_start(j->span);
 }
 
-/* The keys of a block that a query head of a row sees. */
+/* Place k of a row's choice of keys. */
+static int32_t chosen_at(const float *row, int k)
+{
+    int32_t place;
+
+    memcpy(&place, row + k, sizeof place);
+    return place;
+}
+
+/* The keys of a block among those that were chosen for a row. */
+static uint64_t chosen_bits(const float *row, int n, int block)
+{
+    int32_t base = block * RG_BLOCK;
+    int lo = 0, hi = n;
+    uint64_t bits = 0;
+
+    while (lo < hi) { /* the first at base or behind it */
+        int middle = lo + (hi - lo) / 2;
+
+        if (chosen_at(row, middle) < base)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    for (; lo < n && chosen_at(row, lo) - base < RG_BLOCK; lo++)
+        bits |= 1ull << (chosen_at(row, lo) - base);
+    return bits;
+}
+
+/* The keys of a block that a query head of a row reads. */
 static uint64_t seen(const rg_fwd *f, const job *j, int row, int head, int block)
 {
-    return rg_sight_bits(j->sight, j->head + head, f->batch->index[row], f->batch->kv_end[row], block);
+    const rg_act *chosen = j->p->op->attend->chosen;
+    uint64_t bits = rg_sight_bits(j->sight, j->head + head, f->batch->index[row], f->batch->kv_end[row], block);
+
+    return bits && chosen ? bits & chosen_bits(rg_act_row(f, chosen, row), chosen->cols, block) : bits;
 }
 
 /* Latents have one kv head, whose query heads all see the same. */
@@ -256,6 +288,23 @@ static int heads_alike(const job *j, int h)
     return n;
 }
 
+/* Queries from the i-th item on read a block: keys before n_first by their queries for those, the others by q. */
+static void attend_items(const rg_cpu *cpu, job *j, rg_attend *a, int i, int block)
+{
+    const int64_t n_first = (int64_t)j->p->op->attend->n_first - (int64_t)block * RG_BLOCK;
+    const uint64_t all = a->seen, first = n_first <= 0 ? 0 : n_first < RG_BLOCK ? all & ((1ull << n_first) - 1) : all;
+
+    if (first) {
+        a->q = j->first_q + i;
+        a->seen = first;
+        cpu->attend(a, j->part + i);
+    }
+    a->q = j->q + i;
+    a->seen = all & ~first;
+    if (a->seen)
+        cpu->attend(a, j->part + i);
+}
+
 static void walk_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int block)
 {
     const rg_attend_params *params = j->p->op->attend;
@@ -271,9 +320,8 @@ static void walk_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int block)
                 continue;
             n = m == j->n_heads ? rows_alike(f, j, i, block, a.seen) : 1;
             find_block(cpu, f, j, j->row + i, block, &have, &a);
-            a.q = j->q + i * j->n_heads + h;
             a.n = n * m;
-            cpu->attend(&a, j->part + i * j->n_heads + h);
+            attend_items(cpu, j, &a, i * j->n_heads + h, block);
         }
     }
 }
@@ -327,19 +375,29 @@ static float *partial_at(const rg_cpu_reader *r, const plan *p, int row, int hea
     return r->partials + i * (p->width + RG_PANEL);
 }
 
-/* The queries of an item: a row of q, or the latent and the rotated part put together. */
-static const float *query(const rg_fwd *f, const plan *p, int row, int head, float *scratch)
+/* Of a latent query the latent and the rotated part put together. */
+static const float *latent_query(const rg_fwd *f, const plan *p, int row, int head, float *scratch)
 {
     const rg_kv *kv = p->kv;
     size_t h = (size_t)head, v_dim = (size_t)kv->v_dim, rest = (size_t)(kv->k_dim - kv->v_dim);
     /* Columns of a head, the rotated part last. */
-    size_t each = kv->latent ? (size_t)(p->op->in[1]->cols / p->op->attend->n_heads) : 0;
+    size_t each = (size_t)(p->op->in[1]->cols / p->op->attend->n_heads);
 
-    if (!kv->latent)
-        return rg_act_row(f, p->op->in[0], row) + h * (size_t)kv->k_dim;
     memcpy(scratch, rg_act_row(f, p->op->in[0], row) + h * v_dim, v_dim * sizeof(float));
     memcpy(scratch + v_dim, rg_act_row(f, p->op->in[1], row) + (h + 1) * each - rest, rest * sizeof(float));
     return scratch;
+}
+
+/* The queries of the i-th item. */
+static void find_query(const rg_fwd *f, job *j, int i, float *scratch)
+{
+    const plan *p = j->p;
+    const rg_act *first_q = p->op->attend->first_q;
+    int row = j->row + i / j->n_heads, head = j->head + i % j->n_heads;
+    size_t at = (size_t)head * (size_t)p->kv->k_dim;
+
+    j->q[i] = p->kv->latent ? latent_query(f, p, row, head, scratch) : rg_act_row(f, p->op->in[0], row) + at;
+    j->first_q[i] = first_q ? rg_act_row(f, first_q, row) + at : j->q[i];
 }
 
 static chunk chunk_at(const rg_fwd *f, const plan *p, int c)
@@ -376,7 +434,7 @@ static void job_init(const rg_cpu_reader *r, const rg_fwd *f, const plan *p, con
         j->total[i].o = scratch;
         j->part[i].o = scratch + p->width;
         clear(&j->total[i], p->kv->v_dim);
-        j->q[i] = query(f, p, j->row + i / j->n_heads, j->head + i % j->n_heads, scratch + 2 * p->width);
+        find_query(f, j, i, scratch + 2 * p->width);
         scratch += 3 * p->width;
     }
     j->k_block = scratch;

@@ -123,6 +123,14 @@ static inline void rg_fetch_next(const void *next, rg_type type, size_t first, s
         __builtin_prefetch((const uint8_t *)next + first * size + i, 0, 2);
 }
 
+/* Keys that an indexer scores for one row. */
+typedef struct rg_index {
+    const float *q, *weights; /* [n_heads][k_dim], [n_heads] */
+    int n_heads, k_dim;
+    const float *const *keys; /* [n] of [k_dim] */
+    int n;
+} rg_index;
+
 /* Running softmax of one query: m = -inf, l = 0, o = 0 at the start of a segment. */
 typedef struct rg_softmax {
     float m, l;
@@ -209,6 +217,10 @@ typedef struct rg_cpu {
      * side whose m is -inf is left out (the other is taken as it is). */
     void (*merge)(rg_softmax *a, const rg_softmax *b, int v_dim);
 
+    /* score[j] = chain over h: fma(weights[h], relu(d), .) from 0, relu(d) 0 unless d > 0; d = tree16 of 16 lanes, lane
+     * i % 16 = fma(q[h][i], keys[j][i], lane). */
+    void (*index_scores)(float *score, const rg_index *x);
+
     /* One row of Mamba's recurrence over channels [0, n) of arrays whose state rows are ld apart: dt already
      * softplus-ed; for s in 0 .. d_state - 1: h[s] = fma(exp(dt * a[s]), h[s], (dt * B[s]) * x); acc = fma(C[s], h[s],
      * acc) from 0; y = fma(D, x, acc) * silu(z).  y NULL: only the state advances (replay). */
@@ -253,8 +265,9 @@ typedef struct rg_cpu {
 /* The i-th instruction set that this machine has, best last; NULL past the end.  The 0-th is "ref". */
 const rg_cpu *rg_cpu_nth(int i);
 
-/* Limits of the recurrence that the reader computes: taps of its convolution, and states per channel. */
-enum { RG_MAX_CONV = 16, RG_MAX_STATE = 1024 };
+/* Limits of the recurrence that the reader computes: taps of its convolution, and states per channel; and of the keys
+ * that an indexer chooses. */
+enum { RG_MAX_CONV = 16, RG_MAX_STATE = 1024, RG_MAX_CHOSEN = 32768 };
 /* False and *err: no kernel can compute this operation of a layer. */
 bool rg_cpu_can(int layer, const rg_op *op, rg_error *err);
 

@@ -59,6 +59,7 @@ void rg_cpu_rotate(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     const rg_act *x = op->out[0];
     const rg_span *span = f->batch->spans;
+    const int32_t furthest = op->y > 0 ? (int32_t)op->y : INT32_MAX;
     int n = op->rope->n_pairs, last = op->rope->original ? INT32_MAX : rg_max(op->rope->n_variants, 1) - 1;
 
     RG_ASSERT(x->rows <= r->sizes.max_rows && 2 * n <= r->sizes.max_head_dim);
@@ -69,7 +70,7 @@ void rg_cpu_rotate(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
         while (row >= span->first_row + span->n_rows) /* rows come in rising order */
             span++;
         v = angles(r, op->rope, row,
-                   (rg_rope_row){ op->rope, rg_min(span->rope, last), f->batch->pos[row][0] });
+                   (rg_rope_row){ op->rope, rg_min(span->rope, last), rg_min(f->batch->pos[row][0], furthest) });
         for (int i = 0; i < x->cols; i += op->n)
             r->cpu->rotate(head + i, v, v + n, n, op->rope->interleaved);
     }

@@ -33,6 +33,8 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_KV_STORE] = rg_cpu_kv_store,
     [RG_OP_ATTENTION] = rg_cpu_attention,
     [RG_OP_MLA_ATTENTION] = rg_cpu_attention,
+    [RG_OP_ROWS_STORE] = rg_cpu_rows_store,
+    [RG_OP_CHOOSE_KEYS] = rg_cpu_choose_keys,
     [RG_OP_ROUTE] = rg_cpu_route,
     [RG_OP_MOE] = rg_cpu_moe,
     [RG_OP_CONV] = rg_cpu_conv,
@@ -91,7 +93,8 @@ static size_t padded(int n)
 }
 
 /* The most that one operation asks of a thread's own scratch; attention: per item a query and two sums, and a block's K
- * and V; the scan: states and their coefficients, and dt; linear attention: a tile, and per row decays and b. */
+ * and V; the choice of keys: a heap of them; the scan: states and their coefficients, and dt; linear attention: a tile,
+ * and per row decays and b. */
 static size_t thread_floats(const rg_reader_sizes *s)
 {
     size_t tile = 2 * RG_TILE * RG_PANEL;
@@ -103,6 +106,7 @@ static size_t thread_floats(const rg_reader_sizes *s)
 
     most = most > scan ? most : scan;
     most = most > tile_rows ? most : tile_rows;
+    most = most > 2 * RG_MAX_CHOSEN ? most : 2 * RG_MAX_CHOSEN;
     return most > route ? most : route;
 }
 

@@ -64,7 +64,7 @@ rg_cpu_op rg_cpu_add, rg_cpu_mul, rg_cpu_scale, rg_cpu_scale_by_position, rg_cpu
 rg_cpu_op rg_cpu_act_mul, rg_cpu_activate;
 rg_cpu_op rg_cpu_scale_columns, rg_cpu_match_rms, rg_cpu_cut_gate, rg_cpu_mix;
 rg_cpu_op rg_cpu_rmsnorm, rg_cpu_l2norm, rg_cpu_layernorm, rg_cpu_decay;
-rg_cpu_op rg_cpu_rotate, rg_cpu_kv_store, rg_cpu_attention;
+rg_cpu_op rg_cpu_rotate, rg_cpu_kv_store, rg_cpu_attention, rg_cpu_rows_store, rg_cpu_choose_keys;
 rg_cpu_op rg_cpu_route, rg_cpu_moe, rg_cpu_conv, rg_cpu_scan, rg_cpu_linear_attention;
 rg_cpu_op rg_cpu_state_space, rg_cpu_lru, rg_cpu_taylor;
 

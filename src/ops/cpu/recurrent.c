@@ -27,6 +27,9 @@ bool rg_cpu_can(int layer, const rg_op *op, rg_error *err)
     if (op->kind == RG_OP_STATE_SPACE && op->n > RG_MAX_STATE / 2)
         return rg_fail(err, RG_E_UNSUPPORTED, "layer %d: a state of %d modes a channel; at most %d can be computed",
                        layer, op->n, RG_MAX_STATE / 2);
+    if (op->kind == RG_OP_CHOOSE_KEYS && op->out[0]->cols > RG_MAX_CHOSEN)
+        return rg_fail(err, RG_E_UNSUPPORTED, "layer %d: an indexer that chooses %d keys; at most %d can be computed",
+                       layer, op->out[0]->cols, RG_MAX_CHOSEN);
     return true;
 }
 

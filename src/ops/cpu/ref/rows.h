@@ -599,6 +599,33 @@ static void recur_row(const rg_recurrence *p, const rg_recurrence_row *row)
     }
 }
 
+static float rows_dot(const float *a, const float *b, int n)
+{
+    float lane[16] = { 0 };
+    int k = 0;
+
+    for (; k + 16 <= n; k += 16)
+        for (int i = 0; i < 16; i++)
+            lane[i] = __builtin_fmaf(a[k + i], b[k + i], lane[i]);
+    for (int i = 0; k + i < n; i++)
+        lane[i] = __builtin_fmaf(a[k + i], b[k + i], lane[i]);
+    return rg_tree16(lane);
+}
+
+static void rows_index_scores(float *score, const rg_index *x)
+{
+    for (int j = 0; j < x->n; j++) {
+        float sum = 0.0f;
+
+        for (int h = 0; h < x->n_heads; h++) {
+            const float d = rows_dot(x->q + (size_t)h * (size_t)x->k_dim, x->keys[j], x->k_dim);
+
+            sum = __builtin_fmaf(x->weights[h], d > 0.0f ? d : 0.0f, sum);
+        }
+        score[j] = sum;
+    }
+}
+
 static void rows_recur(const rg_recurrence *p)
 {
     for (int i = 0; i < p->n_rows; i++)
@@ -635,6 +662,7 @@ static void rows_fill(rg_cpu *k)
     k->rotate = rows_rotate;
     k->attend = attend;
     k->merge = rows_merge;
+    k->index_scores = rows_index_scores;
     k->scan_row = rows_scan_row;
     k->modes_row = rows_modes_row;
     k->lru_gates = rows_lru_gates;
