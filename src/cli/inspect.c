@@ -181,12 +181,29 @@ typedef struct found {
     int n_unused;
 } found;
 
+/* Layers that keep K/V of their own, and those that read any. */
+typedef struct kv_sets {
+    int sets, layers;
+} kv_sets;
+
+static kv_sets count_kv(const rg_model *m)
+{
+    kv_sets n = { 0 };
+
+    for (int i = 0; i < m->config.n_layers; i++) {
+        n.layers += m->keep[i].kv.group >= 0;
+        n.sets += m->keep[i].kv.group >= 0 && m->keep[i].shared_with < 0;
+    }
+    return n;
+}
+
 static bool print_json(const found *f)
 {
     const rg_checkpoint *ckpt = f->ckpt;
     const rg_model *m = f->model;
     cli_json *j = cli_json_new();
     visit v = { .ckpt = ckpt, .json = j, .all = true };
+    const kv_sets kv = count_kv(m);
     uint64_t bytes, n = count_parameters(ckpt, &bytes);
 
     cli_json_open(j, NULL, '{');
@@ -199,6 +216,8 @@ static bool print_json(const found *f)
     cli_json_open(j, "state", '{');
     cli_json_u64(j, "bytes_per_position", rg_state_bytes_per_position(&m->state));
     cli_json_u64(j, "bytes_per_sequence", rg_state_bytes_per_sequence(&m->state));
+    cli_json_u64(j, "kv_sets", (uint64_t)kv.sets);
+    cli_json_u64(j, "kv_layers", (uint64_t)kv.layers);
     cli_json_close(j);
     cli_json_open(j, "metadata", '{');
     rg_meta_each(ckpt, visit_key, &v);
@@ -222,6 +241,7 @@ static void print_text(const inspect_options *o, const found *f)
     const rg_model *m = f->model;
     const rg_tokenizer *t = f->tokenizer;
     visit v = { .ckpt = ckpt, .all = o->metadata };
+    const kv_sets kv = count_kv(m);
     uint64_t bytes, n = count_parameters(ckpt, &bytes);
 
     printf("%s: %s, %.4g million parameters, %.2f MB\n", rg_checkpoint_path(ckpt),
@@ -231,6 +251,8 @@ static void print_text(const inspect_options *o, const found *f)
     printf("state: %llu bytes per position, %llu per sequence (%s K/V)\n",
            (unsigned long long)rg_state_bytes_per_position(&m->state),
            (unsigned long long)rg_state_bytes_per_sequence(&m->state), rg_kv_name(m->kv_type));
+    if (kv.sets < kv.layers)
+        printf("K/V: %d sets for %d layers\n", kv.sets, kv.layers);
     if (t)
         printf("tokenizer: %s, %d ids\n", rg_tokenizer_kind(t), rg_tokenizer_size(t));
     else

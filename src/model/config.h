@@ -29,6 +29,10 @@ typedef struct rg_layer_config {
     bool around;  /* and as many after it, where rows see what comes after them */
     int pattern;  /* of the config's patterns; -1: none */
     int kv_layer; /* an earlier layer whose K/V this one reads instead of keeping any; -1: its own */
+    /* Positions are places in a cache of its first keys and the newest (StreamingLLM): to keys before cache_first no
+     * row is further away than one at cache_last.  0: they are places in the text. */
+    int cache_first, cache_last;
+    bool scales_q; /* by position: q_beta, where q_period is not 0 */
     int ffn_dim;  /* of its MLP, where it is not the config's; 0: the config's */
     bool cuts_gate; /* its MLP's gate loses what is below mean + gate_cut * deviation (rg_cut_gate) */
     float gate_cut;
@@ -51,8 +55,9 @@ typedef struct rg_config {
     double attn_scale;          /* of q . k */
     float attn_softcap;         /* 0: none */
     bool norm_after_rope;       /* q and k are normalised after they are rotated */
-    float q_beta;               /* q is multiplied by 1 + q_beta * log(1 + floor(position / q_period)) */
-    int q_period;               /* 0: it is not */
+    bool plain_qk_norm;         /* in layers with a rope, also where there is no weight for it */
+    float q_beta;               /* q is multiplied by 1 + q_beta * log(1 + floor((position + q_offset) / q_period)) */
+    int q_period, q_offset;     /* in layers with scales_q */
     bool attn_bias, o_bias, mlp_bias;
     int n_ropes;
     rg_rope_config ropes[RG_MAX_ROPES];

@@ -586,15 +586,65 @@ static void an_empty_window_is_none(void **state)
     rg_checkpoint_close(ckpt);
 }
 
+/* The bytes of a position: K and V of those layers alone that have their own, in groups that grow. */
+static void shared_kv_is_kept_once(void **state)
+{
+    static const struct {
+        const char *golden, *change;
+        uint64_t bytes; /* sets * K/V heads * (K + V) * bytes of bf16 */
+    } cases[] = {
+        { "cla2", "{}", 2 * 2 * 32 * 2 },         { "cla2", "{\"use_cla\": false}", 4 * 2 * 32 * 2 },
+        { "cla2-moe", "{}", 2 * 2 * 32 * 2 },     { "cla2", "{\"cla_share_factor\": 1}", 4 * 2 * 32 * 2 },
+        { "cla3", "{}", 2 * 1 * 32 * 2 },         { "cla3", "{\"kv_source_layers\": [0, 0, 0, 0, 0]}", 1 * 1 * 32 * 2 },
+        { "character-ai", "{}", 1 * 1 * 32 * 2 }, { "sparse-streaming", "{}", 0 },
+    };
+    const rg_model_options o = { .declare_only = true, .declared_type = RG_BF16 };
+    rg_error err;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        rg_checkpoint *ckpt = changed(cases[i].golden, cases[i].change);
+        rg_model *m = rg_model_open(ckpt, &o, &err);
+
+        assert_ok(m, err);
+        assert_int_equal(rg_state_bytes_per_position(&m->state), cases[i].bytes);
+        rg_model_close(m);
+        rg_checkpoint_close(ckpt);
+    }
+}
+
 /* ---- refusals ---- */
 
 static const struct {
     const char *golden, *change, *named;
 } refusals[] = {
-    { "llama", "{\"layer_types\": [\"full_attention\", \"sliding_attention\", \"full_attention\"]}", "layer_types" },
-    { "llama", "{\"kv_source_layers\": [0, 0, 0]}", "kv_source_layers" },
-    { "llama", "{\"attention_patterns\": {}}", "attention_patterns" },
-    { "llama", "{\"use_cla\": true}", "use_cla" },
+    { "llama", "{\"layer_types\": [\"full_attention\", \"sliding_attention\", \"full_attention\"]}", "sliding_window is missing" },
+    { "llama", "{\"layer_types\": [\"full_attention\", \"chunked_attention\", \"full_attention\"]}", "layer_types.1" },
+    { "llama", "{\"layer_types\": [\"full_attention\"]}", "layer_types has 1" },
+    { "llama", "{\"kv_source_layers\": [0, 0, 1]}", "kv_source_layers.2 is 1" },
+    { "llama", "{\"kv_source_layers\": [0, 2, 2]}", "kv_source_layers.1 is 2" },
+    { "llama", "{\"kv_source_layers\": [0, 0]}", "kv_source_layers has 2" },
+    { "cla3", "{\"cla_share_factor\": 0}", "cla_share_factor" },
+    { "cla2-moe", "{\"moe_topk\": 2}", "moe_topk" },
+    { "cla2", "{\"norm_type\": \"layer\"}", "norm_type" },
+#define PATTERN(terms) \
+    "{\"attention_patterns\": {\"streaming\": {\"positions\": \"cache\", \"terms\": [" terms "]}}}"
+    { "sparse-streaming", PATTERN("{\"type\": \"spiral\"}"), "terms.0.type" },
+    { "sparse-streaming", PATTERN("{\"size\": 4}"), "terms.0.type' is missing" },
+    { "sparse-streaming", PATTERN("{\"type\": \"window\"}"), "terms.0.size' is missing" },
+    { "sparse-streaming", PATTERN("{\"type\": \"window\", \"size\": 0}"), "terms.0.size" },
+    { "sparse-streaming", PATTERN("{\"type\": \"full\", \"heads\": [4]}"), "head 4 of 4" },
+    { "sparse-streaming", PATTERN("{\"type\": \"global\"}"), "terms.0.positions" },
+    { "sparse-streaming", PATTERN("{\"type\": \"global\", \"positions\": [3, -1]}"), "position -1" },
+    { "sparse-streaming", PATTERN("{\"type\": \"global\", \"positions\": [3]}, {\"type\": \"global\", \"positions\": [4]}"),
+      "terms.1.positions" },
+    { "sparse-streaming", PATTERN("{\"type\": \"first\", \"count\": 4}"), "is 'cache'" },
+    { "sparse-streaming", PATTERN("{\"type\": \"first\", \"count\": 4}, {\"type\": \"window\", \"size\": 4, \"dilation\": 2}"),
+      "is 'cache'" },
+    { "sparse-streaming", PATTERN("{\"type\": \"first\", \"count\": 4, \"heads\": [1]}, {\"type\": \"window\", \"size\": 4}"),
+      "is 'cache'" },
+#undef PATTERN
+    { "sparse-streaming", "{\"attention_patterns\": {}}", "layer_types.0 is 'streaming'" },
     { "llama", "{\"architectures\": [\"NobodyForCausalLM\"]}", "NobodyForCausalLM" },
     { "llama", "{\"hidden_act\": \"gelu\"}", "hidden_act" },
     { "llama", "{\"rope_parameters\": {\"rope_type\": \"spiral\", \"factor\": 2, \"rope_theta\": 10000}}",
@@ -883,6 +933,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_unknown_architecture_is_told_all_names),
         cmocka_unit_test(dynamic_rope_follows_the_length), cmocka_unit_test(longrope_has_two_variants),
         cmocka_unit_test(an_empty_window_is_none),
+        cmocka_unit_test(shared_kv_is_kept_once),
         cmocka_unit_test(refused_by_name_and_alike),
         cmocka_unit_test(nan_is_refused),
         cmocka_unit_test(unknown_keys_are_reported),

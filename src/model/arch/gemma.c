@@ -41,16 +41,6 @@ bool finish_gemma(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
            (!c->from_gguf || require_value_length(c, ckpt, err));
 }
 
-bool when_own_kv(const rg_config *c, int layer)
-{
-    return c->layer[layer].kv_layer < 0;
-}
-
-bool when_own_kv_bias(const rg_config *c, int layer)
-{
-    return c->attn_bias && when_own_kv(c, layer);
-}
-
 const char *const gemma_ignored[] = {
     ".self_attn.k_proj.weight", ".self_attn.v_proj.weight", ".self_attn.k_norm.weight", ".self_attn.v_norm.weight",
     NULL,

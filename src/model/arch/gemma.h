@@ -56,9 +56,6 @@ rg_act *part_per_layer(rg_fwd *f, const rg_layer *l, const rg_act *x, const gemm
 
 /* The last n layers read the K/V of the last layer before them that sees as much as they do: all, or a window. */
 bool finish_shared_kv(rg_config *c, int n, rg_error *err);
-/* True if the layer keeps K/V of its own. */
-bool when_own_kv(const rg_config *c, int layer);
-bool when_own_kv_bias(const rg_config *c, int layer);
 
 /* Ends of names of tensors that are in published files and unused: of layers that share K/V. */
 extern const char *const gemma_ignored[];

@@ -3,20 +3,16 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/arch/parts.h"
+#include "model/arch/hunyuan.h"
 
 static const rg_key keys[] = {
     KEYS_GQA(2048, 32, 0, 0), KEY_FFN(11008), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_ATTN_BIAS(0),
 };
 
-static const char *const harmless[] = {
-    "eod_token_id", "sep_token_id", "im_start_id", "im_end_id", "im_newline_id", "mask_init_id", "text_start_id",
-    "text_end_id", "org_vocab_size", "add_classification_head", "class_num", "pool_type", "attention_head_dim",
-    "norm_type", "use_rotary_pos_emb", NULL,
-};
+static const char *const harmless[] = { HUNYUAN_HARMLESS, "norm_type", NULL };
 
-/* The base that alpha means, as a float, since GGUF stores it so. */
-static bool finish_base(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+/* As a float, since GGUF stores it so. */
+bool finish_hunyuan_base(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     rg_rope_config *r = &c->ropes[0];
     const char *key = rg_rope_has_scaling(ckpt) ? "rope_scaling.alpha" : "rope_parameters.alpha";
@@ -38,7 +34,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->o_bias = c->attn_bias;
     c->norm_after_rope = true;
     finish_optional(c, ckpt);
-    return finish_heads(c, err) && finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) && finish_base(c, ckpt, err) &&
+    return finish_heads(c, err) && finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) && finish_hunyuan_base(c, ckpt, err) &&
            require_silu(ckpt, err) && require_true(ckpt, "use_qk_norm", err) && require_false(ckpt, "use_cla", err) &&
            require_false(ckpt, "mlp_bias", err);
 }

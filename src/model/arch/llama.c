@@ -1,42 +1,26 @@
 /* llama.c -- Llama (Touvron et al. 2023): RMSNorm, rotary positions, grouped-query attention, SwiGLU.
  *
  * GGUF files of this family hold q and k with the pairs of the rotation side by side, Hugging Face directories with the
- * halves apart; the rotation follows the file. */
-#include <stdio.h>
-
-#include "model/arch/parts.h"
+ * halves apart; the rotation follows the file.  config.json may say for each layer which keys its rows see, and whose K/V
+ * they read (sights.h). */
+#include "model/arch/sights.h"
 
 static const rg_key keys[] = {
     KEYS_GQA(2048, RG_REQUIRED, 0, 0), KEY_FFN(RG_REQUIRED), KEY_RMS_EPS(1e-6), KEY_TIED(0), KEY_ATTN_BIAS(0),
     { offsetof(rg_config, mlp_bias), KEY_BOOL, "mlp_bias", NULL, 0 },
 };
 
-/* Which keys rows see, and whose K/V they read, as no Llama does: refused by name rather than ignored. */
-static bool require_usual_attention(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
-{
-    static const char *const lists[] = { "attention_patterns", "kv_source_layers", NULL };
-    static const char *const full[] = { "full_attention", NULL };
-    char key[48];
-    int which;
-
-    for (int i = 0; lists[i] && !c->from_gguf; i++)
-        if (rg_meta_type_of(ckpt, lists[i]) != RG_META_NONE)
-            return rg_fail(err, RG_E_UNSUPPORTED, "%s: the key '%s' is not supported", rg_checkpoint_path(ckpt),
-                           lists[i]);
-    for (int i = 0; i < c->n_layers && !c->from_gguf; i++) {
-        snprintf(key, sizeof key, "layer_types.%d", i);
-        if (!rg_config_choice(ckpt, key, full, &which, err))
-            return false;
-    }
-    return c->from_gguf || require_false(ckpt, "use_cla", err);
-}
-
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     c->o_bias = c->attn_bias;
     finish_optional(c, ckpt);
     return finish_heads(c, err) && finish_rope(c, ckpt, 1e4, GGUF_PAIRS, err) && require_silu(ckpt, err) &&
-           require_usual_attention(c, ckpt, err);
+           (c->from_gguf || (finish_sights(c, ckpt, err) && finish_kv_layers(c, ckpt, err)));
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    return require_plain_sights(c, err) && put_gguf_decoder(c, w, err);
 }
 
 static const rg_weight_spec weights[] = { WEIGHTS_DECODER, WEIGHT_ROPE_FREQS, { 0 } };
@@ -54,5 +38,5 @@ static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm 
 const rg_arch rg_arch_llama = {
     .hf_name = "LlamaForCausalLM", .hf_type = "llama", .gguf_name = "llama", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf_decoder,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
 };

@@ -15,6 +15,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         !finish_rope(c, ckpt, 1e6, GGUF_PAIRS, err) || !require_silu(ckpt, err))
         return false;
     c->q_period = c->q_beta != 0 ? (int)c->ropes[0].original_max_seq_len : 0;
+    for (int i = 0; i < c->n_layers; i++)
+        c->layer[i].scales_q = true;
     return c->q_beta == 0 || c->q_period > 0 ||
            rg_fail(err, RG_E_INPUT, "%s: llama_4_scaling_beta %g needs original_max_position_embeddings",
                    rg_checkpoint_path(ckpt), (double)c->q_beta);

@@ -19,6 +19,16 @@ bool when_attn_bias(const rg_config *c, int layer)
     return c->attn_bias;
 }
 
+bool when_own_kv(const rg_config *c, int layer)
+{
+    return c->layer[layer].kv_layer < 0;
+}
+
+bool when_own_kv_bias(const rg_config *c, int layer)
+{
+    return c->attn_bias && when_own_kv(c, layer);
+}
+
 bool when_o_bias(const rg_config *c, int layer)
 {
     (void)layer;
@@ -478,43 +488,69 @@ void part_add(rg_fwd *f, const rg_layer *l, rg_act *x, const rg_act *a, const rg
     rg_add_to(f, x, y);
 }
 
-/* q or k: normalised where the layer has the weight, and rotated where it has a rope. */
-static void norm_and_rotate(rg_fwd *f, const rg_layer *l, rg_act *q, const rg_weight *norm)
+/* RMSNorm of each head, or of whole rows where the weight is so long; without a weight, of each head if all layers that
+ * have a rope do so. */
+static void norm_heads(rg_fwd *f, const rg_layer *l, rg_act *q, const rg_weight *norm)
+{
+    if (norm)
+        rg_rmsnorm(f, q, q, norm, l->c->norm_eps);
+    else if (l->c->plain_qk_norm && l->rope)
+        rg_rmsnorm_plain(f, q, q, l->c->head_dim, l->c->norm_eps);
+}
+
+/* q or k, normalised and rotated, by a position up to `last` (0: by any). */
+static void norm_and_rotate(rg_fwd *f, const rg_layer *l, rg_act *q, const rg_weight *norm, int last)
 {
     const rg_config *c = l->c;
 
-    if (norm && !c->norm_after_rope)
-        rg_rmsnorm(f, q, q, norm, c->norm_eps);
-    if (l->rope)
+    if (!c->norm_after_rope)
+        norm_heads(f, l, q, norm);
+    if (l->rope && last)
+        rg_rotate_until(f, q, l->rope, c->head_dim, 0, last);
+    else if (l->rope)
         rg_rotate(f, q, l->rope, c->head_dim, 0);
-    if (norm && c->norm_after_rope)
-        rg_rmsnorm(f, q, q, norm, c->norm_eps);
+    if (c->norm_after_rope)
+        norm_heads(f, l, q, norm);
+}
+
+/* k and v where the layer has its own, and q, as they come from the projections. */
+static void make_qkv(rg_fwd *f, const rg_layer *l, rg_act *q, const rg_act *h)
+{
+    const rg_config *c = l->c;
+
+    if (!when_own_kv(c, l->index)) {
+        rg_linear(f, q, h, l->w[W_Q_PROJ], l->w[W_Q_BIAS]);
+        return;
+    }
+    rg_act *k = rg_act_new(f, "k", c->n_kv_heads * c->head_dim), *v = rg_act_new(f, "v", c->n_kv_heads * c->head_dim);
+
+    rg_linear3(f, (rg_act *const[]){ q, k, v }, h,
+               (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] },
+               (const rg_weight *const[]){ l->w[W_Q_BIAS], l->w[W_K_BIAS], l->w[W_V_BIAS] });
+    norm_and_rotate(f, l, k, l->w[W_K_NORM], 0);
+    rg_kv_store(f, l->kv, k, v);
 }
 
 rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
 {
     const rg_config *c = l->c;
-    rg_act *q = rg_act_new(f, "q", c->n_heads * c->head_dim);
+    const rg_layer_config *own = &c->layer[l->index];
+    rg_act *q = rg_act_new(f, "q", c->n_heads * c->head_dim), *first_q = NULL;
     rg_act *a = rg_act_new(f, "attn", c->n_heads * c->head_dim);
 
-    if (c->layer[l->index].kv_layer < 0) {
-        rg_act *k = rg_act_new(f, "k", c->n_kv_heads * c->head_dim);
-        rg_act *v = rg_act_new(f, "v", c->n_kv_heads * c->head_dim);
-
-        rg_linear3(f, (rg_act *const[]){ q, k, v }, h,
-                   (const rg_weight *const[]){ l->w[W_Q_PROJ], l->w[W_K_PROJ], l->w[W_V_PROJ] },
-                   (const rg_weight *const[]){ l->w[W_Q_BIAS], l->w[W_K_BIAS], l->w[W_V_BIAS] });
-        norm_and_rotate(f, l, k, l->w[W_K_NORM]);
-        rg_kv_store(f, l->kv, k, v);
-    } else {
-        rg_linear(f, q, h, l->w[W_Q_PROJ], l->w[W_Q_BIAS]);
+    make_qkv(f, l, q, h);
+    if (own->cache_first && l->rope) {
+        first_q = rg_act_new(f, "first_q", q->cols);
+        rg_activate(f, first_q, q, RG_IDENTITY);
+        norm_and_rotate(f, l, first_q, l->w[W_Q_NORM], own->cache_last);
     }
-    norm_and_rotate(f, l, q, l->w[W_Q_NORM]);
-    if (c->q_period)
-        rg_scale_by_position(f, q, c->q_beta, c->q_period, 0);
+    norm_and_rotate(f, l, q, l->w[W_Q_NORM], 0);
+    if (c->q_period && own->scales_q)
+        rg_scale_by_position(f, q, c->q_beta, c->q_period, c->q_offset);
     rg_attention(f, a, q, l->kv,
                  &(rg_attend_params){ .n_heads = c->n_heads, .scale = (float)c->attn_scale, .cap = c->attn_softcap,
-                                      .sight = l->sight, .sinks = l->w[W_SINKS] });
+                                      .sight = l->sight, .sinks = l->w[W_SINKS], .first_q = first_q,
+                                      .n_first = own->cache_first });
     return a;
 }
 

@@ -8,6 +8,8 @@
 /* Conditions. */
 bool when_untied(const rg_config *c, int layer);
 bool when_attn_bias(const rg_config *c, int layer);
+bool when_own_kv(const rg_config *c, int layer); /* the layer keeps K/V, reading no other's */
+bool when_own_kv_bias(const rg_config *c, int layer);
 bool when_o_bias(const rg_config *c, int layer);
 bool when_mlp_bias(const rg_config *c, int layer);
 bool when_rope_factors(const rg_config *c, int layer);
@@ -63,13 +65,13 @@ void load_minus_exp(const rg_config *c, const float *src, float *dst, int64_t n)
 #define GGUF_HALVES false
 #define WEIGHTS_GQA(pairs)                                                                                             \
     { W_Q_PROJ, "self_attn.q_proj", "attn_q", { Q_DIM, DIM }, SPLIT_ROWS, .paired = pairs },                           \
-    { W_K_PROJ, "self_attn.k_proj", "attn_k", { KV_DIM, DIM }, SPLIT_ROWS, .paired = pairs },                          \
-    { W_V_PROJ, "self_attn.v_proj", "attn_v", { KV_DIM, DIM }, SPLIT_ROWS },                                           \
+    { W_K_PROJ, "self_attn.k_proj", "attn_k", { KV_DIM, DIM }, SPLIT_ROWS, .when = when_own_kv, .paired = pairs },     \
+    { W_V_PROJ, "self_attn.v_proj", "attn_v", { KV_DIM, DIM }, SPLIT_ROWS, .when = when_own_kv },                      \
     { W_Q_BIAS, "self_attn.q_proj.bias", "attn_q.bias", { Q_DIM }, SPLIT_ROWS, .when = when_attn_bias,                 \
       .paired = pairs },                                                                                               \
-    { W_K_BIAS, "self_attn.k_proj.bias", "attn_k.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias,                \
+    { W_K_BIAS, "self_attn.k_proj.bias", "attn_k.bias", { KV_DIM }, SPLIT_ROWS, .when = when_own_kv_bias,              \
       .paired = pairs },                                                                                               \
-    { W_V_BIAS, "self_attn.v_proj.bias", "attn_v.bias", { KV_DIM }, SPLIT_ROWS, .when = when_attn_bias },              \
+    { W_V_BIAS, "self_attn.v_proj.bias", "attn_v.bias", { KV_DIM }, SPLIT_ROWS, .when = when_own_kv_bias },            \
     { W_O_PROJ, "self_attn.o_proj", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },                                       \
     { W_O_BIAS, "self_attn.o_proj.bias", "attn_output.bias", { DIM }, .when = when_o_bias }
 /* part: the name of the module that holds them; gate, up and down: names within it. */
@@ -211,7 +213,8 @@ bool put_gguf_decoder(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 
 /* x += residual_scale * (w a + b): what a half of a layer adds. */
 void part_add(rg_fwd *f, const rg_layer *l, rg_act *x, const rg_act *a, const rg_weight *w, const rg_weight *b);
-/* The act before o_proj: q, k, v of h, normalised per head where the layer has W_Q_NORM, rotated, stored, attended. */
+/* The act before o_proj: q, k, v of h, normalised where the layer has W_Q_NORM and W_K_NORM, rotated, stored (k and v of
+ * its own), attended. */
 rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h);
 /* y = the norm of x that the config asks for, by the weight of one role and, of LayerNorm, the bias of another; where
  * the layer has no weight, LayerNorm without one.  y may be x. */
