@@ -95,6 +95,7 @@ typedef struct rg_layer {
     const rg_sight *sight;       /* which of these keys a row sees */
     const rg_buffer *buffer;     /* in the order in which its keep lists them */
     const rg_rope *rope;         /* NULL: positions are not rotated */
+    const rg_rope *second_rope;  /* the config's next one, of a block that rotates in two ways; NULL: there is none */
 } rg_layer;
 
 /* Layers that have the same weights and the same block. */

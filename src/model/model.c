@@ -81,7 +81,8 @@ static bool make_layers(rg_model *m, rg_error *err)
 
         m->layers[i] = (rg_layer){ .c = c, .index = i, .kv = m->keep[i].kv.group >= 0 ? &m->keep[i].kv : NULL,
                                    .sight = &m->keep[i].sight, .buffer = m->keep[i].buffer,
-                                   .rope = rope >= 0 && rope < c->n_ropes ? m->ropes[rope] : NULL };
+                                   .rope = rope >= 0 && rope < c->n_ropes ? m->ropes[rope] : NULL,
+                                   .second_rope = rope >= 0 && rope + 1 < c->n_ropes ? m->ropes[rope + 1] : NULL };
     }
     for (int i = 0; i < m->weights.n; i++)
         if (m->weights.layer[i] >= 0)

@@ -40,7 +40,8 @@ static void note_op(void *arg, const rg_counted *op)
         run->values[op->w[i].type] += op->w[i].values;
     switch (op->kind) {
     case RG_OP_ATTENTION:
-    case RG_OP_MLA_ATTENTION: add_keys(f, rg_sight_most(&run->m->keep[op->layer].sight), &op->count); return;
+    case RG_OP_MLA_ATTENTION: add_keys(f, op->most_keys, &op->count); return;
+    case RG_OP_CHOOSE_KEYS: add_keys(f, 0, &op->count); return;
     case RG_OP_EMBED:
     case RG_OP_EMBED_TYPES:
     case RG_OP_EMBED_POSITIONS: f->row_bytes += op->count.weight_bytes; break;
@@ -51,7 +52,7 @@ static void note_op(void *arg, const rg_counted *op)
         break;
     default: f->weight_bytes += op->count.weight_bytes;
     }
-    *(op->kind == RG_OP_KV_STORE ? &f->row_bytes : &f->sequence_bytes) += op->count.state_bytes;
+    *(op->kind == RG_OP_KV_STORE || op->kind == RG_OP_ROWS_STORE ? &f->row_bytes : &f->sequence_bytes) += op->count.state_bytes;
     f->row_ops += op->count.ops;
 }
 
@@ -82,6 +83,9 @@ void rg_step_facts_find(rg_step_facts *facts, const rg_model *m)
     all = count_row(m, NULL, m->config.arch->is_encoder ? 0 : 1);
     facts->head_bytes = all.weight_bytes - body.weight_bytes;
     facts->head_ops = all.ops - body.ops;
+    facts->n_kept = m->state.n_groups;
+    for (int g = 0; g < m->state.n_groups; g++)
+        facts->kept[g] = m->state.group[g];
     for (int i = 0; i < RG_TYPE_COUNT; i++)
         if (run.values[i] > run.values[facts->type])
             facts->type = (rg_type)i;
@@ -132,12 +136,9 @@ double rg_step_product_ops(const rg_step_facts *facts, const rg_step_load *load)
 
 double rg_step_kept_bytes(const rg_step_facts *facts, int64_t n)
 {
-    double bytes = facts->sequence_bytes / 2; /* which a step reads and writes */
+    double bytes = 0;
 
-    for (int i = 0; i < facts->n_keys; i++) {
-        const rg_key_facts *k = &facts->keys[i];
-
-        bytes += k->bytes * (k->window ? least((double)n, k->window) : (double)n);
-    }
+    for (int g = 0; g < facts->n_kept; g++)
+        bytes += (double)rg_group_blocks(&facts->kept[g], n) * (double)facts->kept[g].block_bytes;
     return bytes;
 }

@@ -5,7 +5,7 @@
 #ifndef RG_MODEL_STEP_FACTS_H
 #define RG_MODEL_STEP_FACTS_H
 
-#include "ops/batch.h"
+#include "model/state.h"
 
 /* What attention reads and computes for each key, summed over all layers with the same window. */
 typedef struct rg_key_facts {
@@ -22,6 +22,8 @@ typedef struct rg_step_facts {
     double sequence_bytes;             /* of a sequence: its recurrent state, read and written */
     rg_key_facts keys[RG_MAX_GROUPS];
     int32_t n_keys;
+    rg_group kept[RG_MAX_GROUPS];      /* what a sequence keeps; borrows patterns of the model's config */
+    int32_t n_kept;
     rg_type type;                      /* of most weights */
     double fixed_s;                    /* of a step, whatever its size: its operations and their barriers */
 } rg_step_facts;
@@ -42,7 +44,7 @@ void rg_step_load_add(rg_step_load *load, const rg_step_facts *facts, int64_t st
 double rg_step_bytes(const rg_step_facts *facts, const rg_step_load *load);
 double rg_step_product_ops(const rg_step_facts *facts, const rg_step_load *load); /* beside load->key_ops */
 
-/* Bytes that a sequence of n positions keeps. */
+/* Bytes that a sequence of n positions keeps, in whole blocks. */
 double rg_step_kept_bytes(const rg_step_facts *facts, int64_t n);
 
 #endif

@@ -216,9 +216,14 @@ static void late_rows_cost_more(void **state)
 static void the_quicker_way_back_is_taken(void **state)
 {
     rg_step_facts heavy = dense, light = dense;
+    const rg_group little = { .per = RG_PER_POSITION, .kept = { .all = true }, .block_bytes = 64 * 100000 },
+                   much = { .per = RG_PER_POSITION, .kept = { .all = true }, .block_bytes = 64 * 1000000 };
     rg_step_time t;
 
     (void)state;
+    heavy.kept[0] = little;
+    light.kept[0] = much;
+    heavy.n_kept = light.n_kept = 1;
     rg_step_time_init(&t, &heavy, &roofs);
     assert_true(rg_step_time_swap_is_quicker(&t, 1000, MAX_ROWS));
     light.row_ops = 1e6;

@@ -45,7 +45,8 @@ static void compare(const rg_model *m, const rg_step_facts *facts, rg_rng *g)
 
 static void facts_give_what_is_counted(void **state)
 {
-    static const char *const names[] = { "llama", "mixtral/model.gguf", "gemma3", "deepseek-v2", "mamba/model.gguf" };
+    static const char *const names[] = { "llama", "mixtral/model.gguf", "gemma3", "deepseek-v2", "mamba/model.gguf",
+                                         "cla3", "deepseek-v32", "glm-dsa" };
     rg_rng g = { .seed = test_seed };
 
     (void)state;

@@ -1,8 +1,8 @@
 /* llama.c -- Llama (Touvron et al. 2023): RMSNorm, rotary positions, grouped-query attention, SwiGLU.
  *
  * GGUF files of this family hold q and k with the pairs of the rotation side by side, Hugging Face directories with the
- * halves apart; the rotation follows the file.  config.json may say for each layer which keys its rows see, and whose K/V
- * they read (sights.h). */
+ * halves apart; the rotation follows the file.  config.json may say for each layer which keys its rows see, and whose
+ * K/V they read (sights.h). */
 #include "model/arch/sights.h"
 
 static const rg_key keys[] = {

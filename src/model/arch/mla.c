@@ -139,21 +139,28 @@ void keep_latent(const rg_config *c, int layer, rg_keep *out)
                       .shared_with = -1 };
 }
 
-rg_act *part_mla(rg_fwd *f, const rg_layer *l, const rg_act *h)
+rg_act *part_mla_q_a(rg_fwd *f, const rg_layer *l, const rg_act *h)
+{
+    if (!l->w[W_Q_A_PROJ])
+        return NULL;
+    rg_act *q_a = rg_act_new(f, "q_a", mla_of(l->c)->q_lora_rank);
+
+    rg_linear(f, q_a, h, l->w[W_Q_A_PROJ], l->w[W_Q_A_BIAS]);
+    rg_rmsnorm(f, q_a, q_a, l->w[W_Q_A_NORM], latent_eps);
+    return q_a;
+}
+
+rg_act *part_mla_from(rg_fwd *f, const rg_layer *l, const rg_act *h, const rg_act *q_a, const rg_act *chosen)
 {
     const rg_config *c = l->c;
     const mla_settings *m = mla_of(c);
     int q_head = m->nope_dim + m->rope_dim, n = c->n_heads;
     rg_act *q = rg_act_new(f, "q", n * q_head), *kv_a = rg_act_new(f, "kv_a", m->kv_lora_rank + m->rope_dim);
 
-    if (l->w[W_Q_A_PROJ]) {
-        rg_act *q_a = rg_act_new(f, "q_a", m->q_lora_rank);
-        rg_linear(f, q_a, h, l->w[W_Q_A_PROJ], l->w[W_Q_A_BIAS]);
-        rg_rmsnorm(f, q_a, q_a, l->w[W_Q_A_NORM], latent_eps);
+    if (q_a)
         rg_linear(f, q, q_a, l->w[W_Q_B_PROJ], NULL);
-    } else {
+    else
         rg_linear(f, q, h, l->w[W_Q_PROJ], NULL);
-    }
     rg_linear(f, kv_a, h, l->w[W_KV_A_PROJ], l->w[W_KV_A_BIAS]);
     rg_act *latent = rg_act_view(f, "kv_latent", kv_a, 0, m->kv_lora_rank);
     rg_act *k_rope = rg_act_view(f, "k_rope", kv_a, m->kv_lora_rank, m->rope_dim);
@@ -169,9 +176,15 @@ rg_act *part_mla(rg_fwd *f, const rg_layer *l, const rg_act *h)
     rg_act *a = rg_act_new(f, "attn", n * m->v_dim);
     rg_linear_heads(f, q_latent, q, l->w[W_K_B_PROJ], q_head);
     rg_mla_attention(f, o, q_latent, q, l->kv,
-                     &(rg_attend_params){ .n_heads = n, .scale = (float)c->attn_scale, .sight = l->sight });
+                     &(rg_attend_params){ .n_heads = n, .scale = (float)c->attn_scale, .sight = l->sight,
+                                          .chosen = chosen });
     rg_linear_heads(f, a, o, l->w[W_V_B_PROJ], m->kv_lora_rank);
     return a;
+}
+
+rg_act *part_mla(rg_fwd *f, const rg_layer *l, const rg_act *h)
+{
+    return part_mla_from(f, l, h, part_mla_q_a(f, l, h), NULL);
 }
 
 void block_mla(rg_fwd *f, const rg_layer *l, rg_act *x)

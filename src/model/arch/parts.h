@@ -213,8 +213,8 @@ bool put_gguf_decoder(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 
 /* x += residual_scale * (w a + b): what a half of a layer adds. */
 void part_add(rg_fwd *f, const rg_layer *l, rg_act *x, const rg_act *a, const rg_weight *w, const rg_weight *b);
-/* The act before o_proj: q, k, v of h, normalised where the layer has W_Q_NORM and W_K_NORM, rotated, stored (k and v of
- * its own), attended. */
+/* The act before o_proj: q, k, v of h, normalised where the layer has W_Q_NORM and W_K_NORM, rotated, stored (k and v
+ * of its own), attended. */
 rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h);
 /* y = the norm of x that the config asks for, by the weight of one role and, of LayerNorm, the bias of another; where
  * the layer has no weight, LayerNorm without one.  y may be x. */

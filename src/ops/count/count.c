@@ -143,12 +143,20 @@ static void count_choose(const rg_fwd *f, const rg_op *op, rg_counted *c)
     c->count.ops = pairs * op->n * (2 * k_dim + 3); /* relu, the weight, and the sum */
 }
 
-/* Of what rows see, n keys each at most, which may lie anywhere. */
-static seen chosen_of(const seen *all, int n_rows, int n)
+/* What rows read of n chosen keys each: as many as of a window of n, but of blocks anywhere. */
+static seen chosen_of(const rg_batch *b, const rg_span *s, int n)
 {
-    const double pairs = fmin(all->pairs, (double)n_rows * n);
+    seen few = span_sees(b, s, &(rg_sight){ .window = n }), all = span_sees(b, s, &rg_sight_all);
 
-    return (seen){ pairs, fmin(all->keys, pairs), fmin(all->blocks, pairs) };
+    few.blocks = fmin(all.blocks, few.pairs);
+    return few;
+}
+
+static seen attention_sees(const rg_batch *b, const rg_span *s, const rg_attend_params *p)
+{
+    if (p->chosen)
+        return chosen_of(b, s, p->chosen->cols);
+    return p->sight->patterns ? pattern_sees(b, s, p) : span_sees(b, s, p->sight);
 }
 
 static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
@@ -165,11 +173,8 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
         bool same = !b->index && last >= 0 && span->start == b->spans[last].start &&
                     span->n_rows == b->spans[last].n_rows;
         if (!same)
-            sees = op->attend->sight->patterns ? pattern_sees(b, span, op->attend)
-                                               : span_sees(b, span, op->attend->sight);
+            sees = attention_sees(b, span, op->attend);
         last = s;
-        if (op->attend->chosen)
-            sees = chosen_of(&sees, span->n_rows, op->attend->chosen->cols);
         c->cells += sees.pairs * op->attend->n_heads;
         c->whole += sees.blocks * RG_BLOCK * op->attend->n_heads;
         c->count.state_bytes += kv_row_bytes(kv) * sees.keys;
@@ -180,6 +185,7 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
     c->width = kv->k_dim + kv->v_dim;
     c->latent = kv->latent;
     c->type = kv->type;
+    c->most_keys = op->attend->chosen ? op->attend->chosen->cols : rg_sight_most(op->attend->sight);
     if (op->w[0])
         c->count.weight_bytes = (double)op->attend->n_heads * sizeof(float);
 }
