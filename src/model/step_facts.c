@@ -52,7 +52,10 @@ static void note_op(void *arg, const rg_counted *op)
         break;
     default: f->weight_bytes += op->count.weight_bytes;
     }
-    *(op->kind == RG_OP_KV_STORE || op->kind == RG_OP_ROWS_STORE ? &f->row_bytes : &f->sequence_bytes) += op->count.state_bytes;
+    if (op->kind == RG_OP_KV_STORE || op->kind == RG_OP_ROWS_STORE)
+        f->row_bytes += op->count.state_bytes;
+    else
+        f->sequence_bytes += op->count.state_bytes;
     f->row_ops += op->count.ops;
 }
 

@@ -506,6 +506,36 @@ static bool cases_rows(cases *c)
     return true;
 }
 
+static bool cases_index(cases *c)
+{
+    static const int heads[] = { 1, 3, 16 }, counts[] = { 1, 7, 64 };
+    static float want[64];
+    char what[128];
+
+    for (size_t i = 0; i < 9; i++)
+        for (size_t j = 0; j < RG_LEN(lengths); j++)
+            for (int mode = 0; mode < N_MODES; mode++) {
+                const int n_heads = heads[i % 3], n = counts[i / 3], k_dim = lengths[j];
+                const size_t bytes = (size_t)k_dim * sizeof(float);
+                float *q = walled(0, bytes * (size_t)n_heads), *weights = walled(1, (size_t)n_heads * sizeof(float));
+                float *keys = walled(2, bytes * (size_t)n), *score = walled(3, (size_t)n * sizeof(float));
+                const float *at[64];
+
+                floats(c, mode, q, (size_t)(n_heads * k_dim));
+                floats(c, mode % 4, weights, (size_t)n_heads);
+                floats(c, mode % 4, keys, (size_t)(n * k_dim));
+                for (int k = 0; k < n; k++)
+                    at[k] = keys + (size_t)(k * 5 % n) * (size_t)k_dim;
+                const rg_index x = { q, weights, n_heads, k_dim, at, n };
+                c->ref->index_scores(want, &x);
+                c->k->index_scores(score, &x);
+                snprintf(what, sizeof what, "%s index_scores heads %d k_dim %d n %d mode %d", c->k->isa, n_heads, k_dim, n, mode);
+                if (!same_floats(score, want, (size_t)n, what))
+                    return false;
+            }
+    return true;
+}
+
 static bool cases_quantize(cases *c)
 {
     static rg_xblock want[8];
@@ -918,5 +948,6 @@ const kernel_case kernel_cases[] = {
     { "panels", cases_panels },         { "rows", cases_rows },     { "quantize", cases_quantize },
     { "store", cases_store },           { "attend", cases_attend }, { "merge", cases_merge },
     { "recurrence", cases_recurrence }, { "probe", cases_probe },   { "activations", cases_activations },
+    { "index", cases_index },
     { NULL, NULL },
 };

@@ -14,7 +14,10 @@ typedef struct sequence {
     float scale, cap;
     bool has_sinks;
     float sink[32]; /* [n_heads] */
-    float *q, *q_rope, *k, *v; /* by place */
+    int n_first;    /* keys before it have queries of their own */
+    int n_chosen;   /* keys that each row reads, of those that it sees; 0: all */
+    float *q, *first_q, *q_rope, *k, *v; /* by place */
+    float *chosen;             /* by place, n_chosen places as rg_choose_keys gives them */
     float *kept_k, *kept_v; /* k and v as the state should keep them */
     int32_t table[MAX_BLOCKS];
     float *y; /* by place, filled by steps */
@@ -66,7 +69,10 @@ static void text(rg_fwd *f, void *arg)
     sequence *s = t->s;
     const rg_weight sinks = vector(s->sink, s->n_heads);
     const rg_attend_params params = { .n_heads = s->n_heads, .scale = s->scale, .cap = s->cap,
-                                      .sinks = s->has_sinks ? &sinks : NULL, .sight = &s->sight };
+                                      .sinks = s->has_sinks ? &sinks : NULL, .sight = &s->sight,
+                                      .first_q = s->n_first ? rows_of(f, t, s->first_q, q_cols(s)) : NULL,
+                                      .n_first = s->n_first,
+                                      .chosen = s->n_chosen ? rows_of(f, t, s->chosen, s->n_chosen) : NULL };
     rg_act *q = rows_of(f, t, s->q, q_cols(s)), *k = rows_of(f, t, s->k, k_cols(s)),
            *v = rows_of(f, t, s->v, v_cols(s));
     rg_act *y = rg_act_new(f, "y", y_cols(s));
@@ -109,6 +115,33 @@ static float *kept_rows(const sequence *s, const float *x, int cols)
     return kept;
 }
 
+/* For each place some of the places up to it, itself among them. */
+static void choose_some(sequence *s, rg_rng *rng)
+{
+    for (int i = 0; i < s->n; i++) {
+        float *row = s->chosen + (size_t)i * (size_t)s->n_chosen;
+        int n = 0;
+
+        for (int32_t j = 0; j <= i && n < s->n_chosen; j++) {
+            const bool must = i - j < s->n_chosen - n; /* all of the rest fit */
+
+            if (j == i || (n < s->n_chosen - 1 && (must || rg_rng_below(rng, (uint32_t)(i + 1)) < (uint32_t)s->n_chosen)))
+                memcpy(row + n++, &j, sizeof j);
+        }
+        for (; n < s->n_chosen; n++)
+            memcpy(row + n, &(int32_t){ INT32_MAX }, sizeof *row);
+    }
+}
+
+static bool is_chosen(const sequence *s, int i, int32_t j)
+{
+    bool yes = !s->n_chosen;
+
+    for (int k = 0; k < s->n_chosen && !yes; k++)
+        yes = !memcmp(s->chosen + (size_t)i * (size_t)s->n_chosen + k, &j, sizeof j);
+    return yes;
+}
+
 static void sequence_init(sequence *s, rg_rng *rng, world *w)
 {
     size_t n = (size_t)s->n, block_bytes = s->kv.offset + rg_kv_bytes(&s->kv) + 64;
@@ -120,6 +153,9 @@ static void sequence_init(sequence *s, rg_rng *rng, world *w)
     s->q_rope = s->kv.latent ? random_floats(rng, n * (size_t)(s->n_heads * v_cols(s)), 1.5f) : NULL;
     s->k = random_floats(rng, n * (size_t)k_cols(s), 1.5f);
     s->v = random_floats(rng, n * (size_t)v_cols(s), 1.5f);
+    s->first_q = random_floats(rng, n * (size_t)q_cols(s), 1.5f);
+    s->chosen = rg_array(n * (size_t)(s->n_chosen + 1), sizeof *s->chosen);
+    choose_some(s, rng);
     s->kept_k = kept_rows(s, s->k, k_cols(s));
     s->kept_v = kept_rows(s, s->v, v_cols(s));
     s->y = rg_array(n * (size_t)y_cols(s), sizeof *s->y);
@@ -133,6 +169,8 @@ static void sequence_init(sequence *s, rg_rng *rng, world *w)
 static void sequence_fini(sequence *s, world *w)
 {
     rg_free(s->q);
+    rg_free(s->first_q);
+    rg_free(s->chosen);
     rg_free(s->q_rope);
     rg_free(s->k);
     rg_free(s->v);
@@ -168,6 +206,7 @@ static void run_span(world *w, sequence *s, int start, int n)
 /* What place i should give, in double, from values as the state keeps them. */
 static double score(const sequence *s, int i, int j, int h)
 {
+    const float *queries = j < s->n_first ? s->first_q : s->q;
     int k_dim = s->kv.k_dim, v_dim = s->kv.v_dim, kv_head = h / (s->n_heads / s->kv.n_heads);
     double sum = 0;
 
@@ -175,7 +214,7 @@ static double score(const sequence *s, int i, int j, int h)
         double q, k;
 
         if (!s->kv.latent) {
-            q = s->q[(i * s->n_heads + h) * k_dim + d];
+            q = queries[(i * s->n_heads + h) * k_dim + d];
             k = s->kept_k[(j * s->kv.n_heads + kv_head) * k_dim + d];
         } else if (d < v_dim) {
             q = s->q[(i * s->n_heads + h) * v_dim + d];
@@ -190,6 +229,11 @@ static double score(const sequence *s, int i, int j, int h)
     return s->cap > 0 ? s->cap * tanh(sum / s->cap) : sum;
 }
 
+static bool reads(const sequence *s, int h, int i, int j)
+{
+    return test_sees(&s->sight, h, i, j) && is_chosen(s, i, j);
+}
+
 static void naive(const sequence *s, int i, int h, double *y)
 {
     int v_dim = s->kv.v_dim, kv_head = h / (s->n_heads / s->kv.n_heads), v_heads = s->kv.latent ? 1 : s->kv.n_heads;
@@ -198,11 +242,11 @@ static void naive(const sequence *s, int i, int h, double *y)
     for (int d = 0; d < v_dim; d++)
         y[d] = 0;
     for (int j = 0; j <= i; j++)
-        max = test_sees(&s->sight, h, i, j) ? fmax(max, score(s, i, j, h)) : max;
+        max = reads(s, h, i, j) ? fmax(max, score(s, i, j, h)) : max;
     max = s->has_sinks ? fmax(max, (double)s->sink[h]) : max;
     sum = s->has_sinks ? exp((double)s->sink[h] - max) : 0;
     for (int j = 0; j <= i; j++) {
-        if (!test_sees(&s->sight, h, i, j))
+        if (!reads(s, h, i, j))
             continue;
         double p = exp(score(s, i, j, h) - max);
 
@@ -253,6 +297,14 @@ static const sequence shapes[] = {
     { .kv = { .type = RG_I8, .n_heads = 1, .k_dim = 12, .v_dim = 10 }, .sight = { .patterns = &merged }, .n_heads = 2, .n = 400 },
     { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 12, .v_dim = 8, .latent = true },
       .sight = { .patterns = &sinks_and_window }, .n_heads = 3, .n = 1100 },
+    { .kv = { .type = RG_F32, .n_heads = 2, .k_dim = 12, .v_dim = 10 }, .sight = { .patterns = &sinks_and_window },
+      .n_heads = 4, .n = 200, .n_first = 4 },
+    { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 20, .v_dim = 33 }, .n_heads = 5, .n = 131, .n_first = 64,
+      .has_sinks = true },
+    { .kv = { .type = RG_F32, .n_heads = 1, .k_dim = 8, .v_dim = 8 }, .n_heads = 2, .n = 200, .n_first = 131 },
+    { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 24, .v_dim = 16, .latent = true }, .n_heads = 5, .n = 150,
+      .n_chosen = 9 },
+    { .kv = { .type = RG_F32, .n_heads = 2, .k_dim = 12, .v_dim = 10 }, .n_heads = 4, .n = 131, .n_chosen = 30 },
 };
 
 static const rg_reader_sizes sizes = {

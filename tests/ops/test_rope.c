@@ -35,7 +35,7 @@ static void text(rg_fwd *f, void *arg)
     act_out(f, x, j->y);
 }
 
-static void run_spans(world *w, const rg_span *spans, int n_spans, const job *j)
+static void run_spans_by(world *w, const rg_span *spans, int n_spans, void (*by)(rg_fwd *f, void *arg), const job *j)
 {
     int32_t pos[MAX_ROWS][4] = { 0 };
     rg_batch b = { .n_rows = j->n, .n_spans = n_spans, .spans = spans, .pos = (const int32_t(*)[4])pos };
@@ -43,7 +43,12 @@ static void run_spans(world *w, const rg_span *spans, int n_spans, const job *j)
     for (int s = 0; s < n_spans; s++)
         for (int i = 0; i < spans[s].n_rows; i++)
             pos[spans[s].first_row + i][0] = spans[s].start + i;
-    world_step(w, &b, text, (void *)(uintptr_t)j);
+    world_step(w, &b, by, (void *)(uintptr_t)j);
+}
+
+static void run_spans(world *w, const rg_span *spans, int n_spans, const job *j)
+{
+    run_spans_by(w, spans, n_spans, text, j);
 }
 
 static void turn(double *head, const rg_rope *rope, int pos)
@@ -153,11 +158,53 @@ static void lengths_have_bases(void **state)
     world_fini(&u);
 }
 
+static void until_text(rg_fwd *f, void *arg)
+{
+    const job *j = arg;
+    rg_act *x = act_of(f, "x", j->x, j->n, COLS);
+
+    rg_rotate_until(f, x, &single, HEAD_DIM, 2, 13);
+    rg_rotate(f, x, &single, HEAD_DIM, 2); /* the angles of one position are not taken for those of another */
+    act_out(f, x, j->y);
+}
+
+/* Positions beyond the last one turn as that does. */
+static void positions_may_end(void **state)
+{
+    rg_rng rng = { .seed = test_seed };
+    rg_span span = { .n_rows = 20 };
+    float *x = random_floats(&rng, 20 * COLS, 1), y[20 * COLS];
+
+    (void)state;
+    for (int isa = 0; rg_cpu_nth(isa); isa++)
+        for (int start = 0; start < 4000; start += 1999) {
+            world w;
+
+            span.start = start;
+            world_init(&w, rg_cpu_nth(isa), 2, &sizes);
+            run_spans_by(&w, &span, 1, until_text, &(job){ x, 20, y });
+            for (int r = 0; r < 20; r++) {
+                double want[COLS];
+
+                for (int i = 0; i < COLS; i++)
+                    want[i] = (double)x[r * COLS + i];
+                for (int h = 0; h < HEADS; h++) {
+                    turn(want + h * HEAD_DIM, &single, start + r < 13 ? start + r : 13);
+                    turn(want + h * HEAD_DIM, &single, start + r);
+                }
+                assert_near(y + r * COLS, want, COLS, 2e-5);
+            }
+            world_fini(&w);
+        }
+    rg_free(x);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spans_use_their_variants),
         cmocka_unit_test(lengths_have_bases),
+        cmocka_unit_test(positions_may_end),
     };
 
     test_init(argc, argv);

@@ -1,9 +1,9 @@
 /* dsa.h -- latent attention over keys that an indexer chooses (DeepSeek Sparse Attention, 2025), as architectures share
  * it.
  *
- * An indexer has heads of its own, of which each position keeps one key; a row attends to the keys that score best (ops.h,
- * rg_choose_keys).  A layer may have none and take the choice of the layer before it, which therefore lives in an
- * activation to the step's end. */
+ * An indexer has heads of its own, for which each position keeps one key; a row attends to the keys that score best
+ * (ops.h, rg_choose_keys).  A layer may have none and take the choice of the layer before it, which therefore lives in
+ * an activation to the step's end. */
 #ifndef RG_MODEL_ARCH_DSA_H
 #define RG_MODEL_ARCH_DSA_H
 

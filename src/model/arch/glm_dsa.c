@@ -15,8 +15,8 @@ static const rg_key keys[] = {
 
 static const char *const harmless[] = { DSA_HARMLESS, NULL };
 
-/* Does layer i take the choice of the layer before, by the keys that stand in for indexer_types: a pattern of F and S, or
- * a period behind the first layers? */
+/* Does layer i take the choice of the layer before, by the keys that stand in for indexer_types: a pattern of F and S,
+ * or a period behind the first layers? */
 static bool takes_by_pattern(const rg_checkpoint *ckpt, int n_layers, int i, bool *takes, rg_error *err)
 {
     const char *pattern = NULL;

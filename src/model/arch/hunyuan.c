@@ -1,6 +1,6 @@
 /* hunyuan.c -- Hunyuan-Large and its kin (Tencent 2024): the Llama block; K/V that layers share; RMSNorm on every head
- * of q and k, behind the rotation; and, of the large ones, for each row one expert, weighted by its share in the softmax
- * of all, beside a shared one.
+ * of q and k, behind the rotation; and, of the large ones, for each row one expert, weighted by its share in the
+ * softmax of all, beside a shared one.
  *
  * What is shared is K before its norm, and each layer that reads it has a norm of its own.  So K is kept divided by its
  * root mean square, which is what all these norms have in common; by their weights, which a product may have on either

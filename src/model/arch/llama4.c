@@ -107,8 +107,8 @@ static bool finish_experts(rg_config *c, const rg_checkpoint *ckpt, rg_error *er
         c->layer[i].kind = (i + 1) % period == 0 ? EXPERTS : DENSE;
     for (size_t k = 0; k < n; k++) {
         if (with[k] < 0 || with[k] >= c->n_layers)
-            return rg_fail(err, RG_E_INPUT, "%s: moe_layers.%zu is %d; there are %d layers", rg_checkpoint_path(ckpt), k,
-                           with[k], c->n_layers);
+            return rg_fail(err, RG_E_INPUT, "%s: moe_layers.%zu is %d; there are %d layers", rg_checkpoint_path(ckpt),
+                           k, with[k], c->n_layers);
         c->layer[with[k]].kind = EXPERTS;
     }
     c->routing.score = RG_SCORE_SIGMOID;

@@ -59,7 +59,7 @@ bool put_gguf_mla(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 void keep_latent(const rg_config *c, int layer, rg_keep *out);
 /* The act before o_proj, as part_attention. */
 rg_act *part_mla(rg_fwd *f, const rg_layer *l, const rg_act *h);
-/* Its halves: the query of low rank, normed (NULL: q is made at once); and the rest, over all keys or chosen ones (NULL:
+/* Its halves: the query of low rank, normed (NULL: q is made at once); and the rest, over chosen keys (NULL: over
  * all). */
 rg_act *part_mla_q_a(rg_fwd *f, const rg_layer *l, const rg_act *h);
 rg_act *part_mla_from(rg_fwd *f, const rg_layer *l, const rg_act *h, const rg_act *q_a, const rg_act *chosen);
