@@ -10,8 +10,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "model/arch/dsa.h"
 #include "model/arch/mamba.h"
-#include "model/arch/mla.h"
 #include "model/arch/s4.h"
 #include "model/arch/ssd.h"
 #include "model/model.h"
@@ -173,29 +173,36 @@ static void spellings_agree(void **state)
 /* The settings of a language model that is one of several parts. */
 static void parts_are_passed_over(void **state)
 {
+    static const struct {
+        const char *golden, *name, *type;
+    } cases[] = { { "gemma3", "Gemma3ForConditionalGeneration", "gemma3" },
+                  { "llama4", "Llama4ForConditionalGeneration", "llama4" } };
     static rg_config flat, part;
+    char change[8192];
     rg_error err;
     size_t n;
-    int unknown = 0;
-    char *text = rg_file_slurp(golden("gemma3", "config.json"), 1 << 20, &n, &err), change[8192];
 
     (void)state;
-    assert_ok(text, err);
-    snprintf(change, sizeof change,
-             "{\"architectures\": [\"Gemma3ForConditionalGeneration\"], \"model_type\": \"gemma3\","
-             " \"num_hidden_layers\": 99, \"image_token_index\": 300, \"vision_config\": {\"hidden_size\": 5},"
-             " \"text_config\": %s}",
-             text);
-    rg_free(text);
-    rg_checkpoint *a = changed("gemma3", "{}");
-    assert_ok(rg_config_read(&flat, a, &err), err);
-    rg_checkpoint *b = changed("gemma3", change);
-    assert_ok(rg_config_read(&part, b, &err), err);
-    assert_same(&flat, &part, "gemma3");
-    rg_meta_each(b, count_unknown, &unknown);
-    assert_int_equal(unknown, 0);
-    rg_checkpoint_close(a);
-    rg_checkpoint_close(b);
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        char *text = rg_file_slurp(golden(cases[i].golden, "config.json"), 1 << 20, &n, &err);
+        int unknown = 0;
+
+        assert_ok(text, err);
+        snprintf(change, sizeof change,
+                 "{\"architectures\": [\"%s\"], \"model_type\": \"%s\", \"num_hidden_layers\": 99, \"image_token_index\": 300,"
+                 " \"vision_config\": {\"hidden_size\": 5}, \"text_config\": %s}",
+                 cases[i].name, cases[i].type, text);
+        rg_free(text);
+        rg_checkpoint *a = changed(cases[i].golden, "{}");
+        assert_ok(rg_config_read(&flat, a, &err), err);
+        rg_checkpoint *b = changed(cases[i].golden, change);
+        assert_ok(rg_config_read(&part, b, &err), err);
+        assert_same(&flat, &part, cases[i].golden);
+        rg_meta_each(b, count_unknown, &unknown);
+        assert_int_equal(unknown, 0);
+        rg_checkpoint_close(a);
+        rg_checkpoint_close(b);
+    }
 }
 
 static void embeddings_tell_the_vocabulary(void **state)
@@ -510,6 +517,34 @@ static const struct {
     { "s4", "{\"n_ssm\": null}", OWN(s4_settings, n_ssm), 1 },
     { "s4", "{\"disc\": null}", OWN_BOOL(s4_settings, bilinear), 1 },
     { "s4d-lin", "{\"disc\": null}", OWN_BOOL(s4_settings, bilinear), 0 },
+    { "cla3", "{\"use_cla\": null}", INT(layer[1].kv_layer), -1 },
+    { "cla3", "{}", INT(layer[4].kv_layer), 3 },
+    { "character-ai", "{}", INT(layer[6].kv_layer), 0 },
+    { "cla2", "{\"rope_scaling\": null}", DOUBLE(ropes[0].theta), 1e4 },
+    { "cla2-moe", "{\"use_mixed_mlp_moe\": null}", INT(n_shared_experts), 0 },
+    { "cla2-moe", "{\"moe_topk\": [1, 1, 1, 1]}", INT(layer[3].kind), 1 },
+    { "sparse-streaming", "{}", INT(layer[1].cache_last), 13 },
+    { "sparse-patterns", "{}", INT(n_patterns), 6 },
+    { "sparse-patterns", "{\"layer_types\": null}", INT(layer[0].pattern), -1 },
+    { "llama4", "{\"no_rope_layers\": [], \"layer_types\": null}", INT(layer[2].rope), -1 },
+    { "llama4", "{\"no_rope_layers\": null, \"no_rope_layer_interval\": null, \"layer_types\": null}", INT(layer[3].rope), -1 },
+    { "llama4", "{\"no_rope_layers\": null, \"no_rope_layer_interval\": null, \"layer_types\": null}", INT(layer[2].pattern), 0 },
+    { "llama4", "{\"attention_chunk_size\": 0}", INT(layer[0].pattern), -1 },
+    { "llama4", "{\"moe_layers\": null}", INT(layer[3].kind), 1 },
+    { "llama4", "{\"moe_layers\": null, \"interleave_moe_layer_step\": null}", INT(layer[0].kind), 1 },
+    { "llama4", "{\"attn_temperature_tuning\": 4}", BOOL(layer[2].scales_q), 1 },
+    { "llama4", "{\"attn_temperature_tuning\": false}", BOOL(layer[2].scales_q), 0 },
+    { "llama4", "{\"floor_scale\": null}", INT(q_period), 8192 },
+    { "deepseek-v32", "{\"index_topk\": null}", OWN(dsa_settings, n_chosen), 2048 },
+    { "deepseek-v32", "{\"index_n_heads\": null}", OWN(dsa_settings, n_heads), 64 },
+    { "deepseek-v32", "{}", BOOL(ropes[1].interleaved), 0 },
+    { "deepseek-v32", "{\"mlp_layer_types\": null}", INT(layer[0].kind), 0 },
+    { "glm-dsa", "{}", BOOL(ropes[1].interleaved), 1 },
+    { "glm-dsa", "{\"indexer_rope_interleave\": false}", BOOL(ropes[1].interleaved), 0 },
+    { "glm-dsa", "{\"indexer_types\": null}", INT(layer[3].kind), 1 },
+    { "glm-dsa", "{\"indexer_types\": null, \"index_topk_pattern\": \"FFFS\"}", INT(layer[3].kind), 3 },
+    { "glm-dsa", "{\"indexer_types\": null, \"index_topk_freq\": 2, \"index_skip_topk_offset\": 2}", INT(layer[2].kind), 3 },
+    { "glm-dsa", "{\"indexer_types\": null, \"index_topk_freq\": 2, \"index_skip_topk_offset\": 2}", INT(layer[3].kind), 1 },
 };
 
 static void missing_keys_take_defaults(void **state)
@@ -645,6 +680,21 @@ static const struct {
       "is 'cache'" },
 #undef PATTERN
     { "sparse-streaming", "{\"attention_patterns\": {}}", "layer_types.0 is 'streaming'" },
+    { "llama4", "{\"no_rope_layers\": [1, 0]}", "no_rope_layers has 2" },
+    { "llama4", "{\"moe_layers\": [6]}", "moe_layers.0 is 6" },
+    { "llama4", "{\"layer_types\": [\"sliding_attention\"]}", "layer_types.0" },
+    { "llama4", "{\"floor_scale\": 0}", "floor_scale" },
+    { "llama4", "{\"interleave_moe_layer_step\": 0, \"moe_layers\": null}", "interleave_moe_layer_step" },
+    { "deepseek-v32", "{\"q_lora_rank\": 0}", "out of range" },
+    { "deepseek-v32", "{\"index_head_dim\": 4}", "an indexer of 16 heads of 4" },
+    { "deepseek-v32", "{\"index_topk\": 0}", "chooses 0 keys" },
+    { "deepseek-v32", "{\"index_topk\": 2147483647}", "out of range" },
+    { "deepseek-v32", "{\"scoring_func\": \"softmax\"}", "scoring_func" },
+    { "deepseek-v32", "{\"mlp_layer_types\": [\"dense\", \"none\", \"dense\"]}", "mlp_layer_types.1" },
+    { "deepseek-v32", "{\"layer_types\": [\"full_attention\"]}", "layer_types.0" },
+    { "glm-dsa", "{\"indexer_types\": [\"shared\", \"full\", \"full\", \"full\"]}", "first layer has no indexer" },
+    { "glm-dsa", "{\"indexer_types\": [\"some\"]}", "indexer_types.0" },
+    { "glm-dsa", "{\"indexer_types\": null, \"index_topk_pattern\": \"FX\"}", "index_topk_pattern" },
     { "llama", "{\"architectures\": [\"NobodyForCausalLM\"]}", "NobodyForCausalLM" },
     { "llama", "{\"hidden_act\": \"gelu\"}", "hidden_act" },
     { "llama", "{\"rope_parameters\": {\"rope_type\": \"spiral\", \"factor\": 2, \"rope_theta\": 10000}}",

@@ -63,10 +63,35 @@ static void facts_give_what_is_counted(void **state)
     }
 }
 
+/* K/V that layers share are kept once, and so are keys that few rows read. */
+static void what_is_kept_is_kept_once(void **state)
+{
+    static const struct {
+        const char *golden;
+        double bytes; /* of 10 blocks in bf16; keys of an indexer in f32 */
+    } cases[] = { { "cla3", 640 * 2 * (16 + 16) * 2 },
+                  { "deepseek-v32", 640 * 3 * (40 * 2 + 16 * 4) },
+                  { "glm-dsa", 640 * (4 * 40 * 2 + 2 * 16 * 4) },
+                  { "character-ai", (640 + 4 * 128) * (16 + 16) * 2 } };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        test_model t;
+        rg_step_facts facts;
+
+        test_model_open(&t, test_data(cases[i].golden), "bf16");
+        rg_step_facts_find(&facts, t.m);
+        near(rg_step_kept_bytes(&facts, 640), cases[i].bytes);
+        near(rg_step_kept_bytes(&facts, 0), 0);
+        test_model_close(&t);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(facts_give_what_is_counted),
+        cmocka_unit_test(what_is_kept_is_kept_once),
     };
 
     test_init(argc, argv);

@@ -25,7 +25,7 @@ static bool finish_indexer(rg_config *c, const rg_checkpoint *ckpt, rg_error *er
 {
     const dsa_settings *d = dsa_of(c);
 
-    if (d->n_heads < 1 || d->head_dim < d->mla.rope_dim || d->n_chosen < 1 ||
+    if (d->n_heads < 1 || d->head_dim < d->mla.rope_dim || d->n_chosen < 1 || d->n_chosen > 1 << 20 ||
         (int64_t)d->n_heads * d->head_dim > INT32_MAX / 4 || !d->mla.q_lora_rank)
         return rg_fail(err, RG_E_INPUT,
                        "%s: an indexer of %d heads of %d (rope %d) that chooses %d keys, from queries of rank %d: "
