@@ -230,8 +230,8 @@ static bool check_rope(const rg_rope_config *r, const rg_checkpoint *ckpt, rg_er
     if (r->type != RG_ROPE_DEFAULT && r->type != RG_ROPE_LONG && !(r->factor > 0))
         return rg_fail(err, RG_E_INPUT, "%s: rope scaling '%s' needs a positive factor, not %g", path,
                        rope_types[r->type], r->factor);
-    if (r->type == RG_ROPE_LLAMA3 && !(r->low_freq_factor > 0 && r->high_freq_factor > r->low_freq_factor))
-        return rg_fail(err, RG_E_INPUT, "%s: rope llama3 needs 0 < low_freq_factor < high_freq_factor, not %g and %g",
+    if (r->type == RG_ROPE_LLAMA3 && !(r->low_freq_factor > 0 && r->high_freq_factor >= r->low_freq_factor))
+        return rg_fail(err, RG_E_INPUT, "%s: rope llama3 needs 0 < low_freq_factor <= high_freq_factor, not %g and %g",
                        path, r->low_freq_factor, r->high_freq_factor);
     if (r->type == RG_ROPE_DYNAMIC && (r->factor < 1 || r->dim < 4))
         return rg_fail(err, RG_E_INPUT, "%s: rope 'dynamic' needs a factor of at least 1 and 4 columns, not %g and %d",
@@ -263,8 +263,8 @@ static double llama3_frequency(const rg_rope_config *r, double freq)
 
     if (wave > length / r->low_freq_factor)
         return freq / r->factor;
-    if (wave < length / r->high_freq_factor)
-        return freq;
+    if (wave < length / r->high_freq_factor || r->high_freq_factor == r->low_freq_factor)
+        return freq; /* of equal factors there is nothing in between */
     double smooth = (length / wave - r->low_freq_factor) / (r->high_freq_factor - r->low_freq_factor);
     return (1 - smooth) * freq / r->factor + smooth * freq;
 }

@@ -239,6 +239,24 @@ static void llama3_scaling_is_read(void **state)
 }
 
 /* yarn of a head of 64, 4 times 1,024 positions: the ramp's ends are whole pairs unless "truncate" is false. */
+/* As in Llama 4 Scout: equal factors, between which there is nothing to blend. */
+static void llama3_scaling_may_be_a_step(void **state)
+{
+    static rg_config c;
+    float factors[8];
+    rg_error err;
+    rg_checkpoint *ckpt = changed("llama3", "{\"rope_parameters\": {\"rope_type\": \"llama3\", \"rope_theta\": 500000, \"factor\": 16,"
+                                            " \"low_freq_factor\": 1, \"high_freq_factor\": 1,"
+                                            " \"original_max_position_embeddings\": 8192}}");
+
+    (void)state;
+    assert_ok(rg_config_read(&c, ckpt, &err), err);
+    rg_rope_factors(&c.ropes[0], 0, factors);
+    for (int i = 0; i < 8; i++)
+        assert_true(factors[i] == (2 * M_PI * pow(5e5, 2.0 * i / c.ropes[0].dim) > 8192 ? 16 : 1));
+    rg_checkpoint_close(ckpt);
+}
+
 static void yarn_is_read(void **state)
 {
     static const struct {
@@ -977,6 +995,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(parts_are_passed_over),
         cmocka_unit_test(embeddings_tell_the_vocabulary),
         cmocka_unit_test(llama3_scaling_is_read),
+        cmocka_unit_test(llama3_scaling_may_be_a_step),
         cmocka_unit_test(yarn_is_read),
         cmocka_unit_test(a_stretched_context_is_the_models_own),
         cmocka_unit_test(missing_keys_take_defaults),

@@ -22,7 +22,8 @@ static const sequence shapes[] = {
     { .n = 2200, .n_heads = 2, .k_dim = 4, .n_chosen = 64 },
 };
 
-static const rg_reader_sizes sizes = { .max_rows = 2500, .max_cols = 64, .max_heads = 64, .max_head_dim = 32, .max_keys = MAX_KEYS };
+static const rg_reader_sizes sizes = { .max_rows = 2500, .max_cols = 64, .max_heads = 64, .max_head_dim = 32,
+                                       .max_keys = MAX_KEYS };
 
 /* A step of some rows of it: place[i] is whose numbers row i takes. */
 typedef struct step {

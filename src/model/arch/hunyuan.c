@@ -27,8 +27,8 @@ static const rg_key keys[] = {
 
 /* capacity_factor and the like are of training: where one expert is chosen, none drops rows. */
 static const char *const harmless[] = {
-    HUNYUAN_HARMLESS, "capacity_factor", "moe_drop_tokens", "moe_random_routing_dropped_token", "group_limited_greedy",
-    "enable_moe_fp32_combine", "routed_scaling_factor", "norm_topk_prob", NULL,
+    HUNYUAN_HARMLESS, "pad_id", "enable_lm_head_fp32", "enable_moe_fp32_combine", "capacity_factor", "moe_drop_tokens",
+    "moe_random_routing_dropped_token", NULL,
 };
 
 /* A number that the published files have once, or for each layer. */
@@ -77,7 +77,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->plain_qk_norm = RG_OWN(c, settings)->qk_norm;
     return finish_heads(c, err) && finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) && finish_hunyuan_base(c, ckpt, err) &&
            finish_kv_layers(c, ckpt, err) && finish_experts(c, ckpt, err) && require_silu(ckpt, err) &&
-           require_false(ckpt, "mlp_bias", err) &&
+           require_false(ckpt, "mlp_bias", err) && require_number(ckpt, "moe_layer_num_skipped", 0, err) &&
+           require_number(ckpt, "routed_scaling_factor", 1, err) && require_false(ckpt, "group_limited_greedy", err) &&
            require_choice(ckpt, "norm_type", (const char *const[]){ "rms", "hf_rms", "fused", NULL }, err);
 }
 
