@@ -238,16 +238,16 @@ static void llama3_scaling_is_read(void **state)
     rg_checkpoint_close(ckpt);
 }
 
-/* yarn of a head of 64, 4 times 1,024 positions: the ramp's ends are whole pairs unless "truncate" is false. */
 /* As in Llama 4 Scout: equal factors, between which there is nothing to blend. */
 static void llama3_scaling_may_be_a_step(void **state)
 {
+    static const char change[] = "{\"rope_parameters\": {\"rope_type\": \"llama3\", \"rope_theta\": 500000, \"factor\": 16,"
+                                 " \"low_freq_factor\": 1, \"high_freq_factor\": 1,"
+                                 " \"original_max_position_embeddings\": 8192}}";
     static rg_config c;
     float factors[8];
     rg_error err;
-    rg_checkpoint *ckpt = changed("llama3", "{\"rope_parameters\": {\"rope_type\": \"llama3\", \"rope_theta\": 500000, \"factor\": 16,"
-                                            " \"low_freq_factor\": 1, \"high_freq_factor\": 1,"
-                                            " \"original_max_position_embeddings\": 8192}}");
+    rg_checkpoint *ckpt = changed("llama3", change);
 
     (void)state;
     assert_ok(rg_config_read(&c, ckpt, &err), err);
@@ -257,6 +257,7 @@ static void llama3_scaling_may_be_a_step(void **state)
     rg_checkpoint_close(ckpt);
 }
 
+/* yarn of a head of 64, 4 times 1,024 positions: the ramp's ends are whole pairs unless "truncate" is false. */
 static void yarn_is_read(void **state)
 {
     static const struct {

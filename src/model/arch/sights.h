@@ -1,6 +1,21 @@
 /* sights.h -- keys of config.json by which the layers of a decoder say which keys their rows see, and whose K/V they
  * read: windows and patterns of attention by layer, and K/V that layers share (cross-layer attention, Brandon et al.
- * 2024). */
+ * 2024).
+ *
+ * "attention_patterns" holds, by a name that "layer_types" may use, { "terms": [...], "positions": ... }.  A row at i
+ * reads its own key, and a key at j < i that one of the terms for its head admits:
+ *
+ *     { "type": "window", "size": W, "dilation": d }    j = i - n d, n = 0 .. W - 1; d is 1 if it is missing
+ *     { "type": "stride", "stride": l }                 (i - j) mod l = 0
+ *     { "type": "block", "size": l }                    floor(j / l) = floor(i / l)
+ *     { "type": "summary", "size": l, "columns": c }    j mod l >= l - c
+ *     { "type": "first", "count": k }                   j < k
+ *     { "type": "global", "positions": [...] }          j or i is in the list
+ *     { "type": "full" }                                every j
+ *
+ * "heads", a list of query heads, limits a term to these.  "positions" is "absolute" (also if missing), or, of one
+ * "first" and one "window" without dilation, "cache": positions are then places in a cache of the first keys and the
+ * window (StreamingLLM, Xiao et al. 2023). */
 #ifndef RG_MODEL_ARCH_SIGHTS_H
 #define RG_MODEL_ARCH_SIGHTS_H
 
