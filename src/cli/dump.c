@@ -9,6 +9,12 @@
 
 /* ---- what there is ---- */
 
+/* Columns that hold whole numbers as their bits: of experts, before their weights; of places of keys. */
+static int n_numbers(const rg_watched *w)
+{
+    return w->kind == RG_OP_ROUTE ? w->cols / 2 : w->kind == RG_OP_CHOOSE_KEYS ? w->cols : 0;
+}
+
 static void learn(void *arg, const rg_watched *w)
 {
     dump *d = arg;
@@ -23,7 +29,7 @@ static void learn(void *arg, const rg_watched *w)
         d->room = room;
     }
     d->places[d->n++] = (dump_place){ .layer = w->layer, .act = w->name, .note = w->note,
-                                      .route = w->kind == RG_OP_ROUTE, .cols = w->cols };
+                                      .n_numbers = n_numbers(w), .cols = w->cols };
 }
 
 static bool same_act(const dump_place *a, const dump_place *b)
@@ -139,10 +145,10 @@ static void see(void *arg, const rg_watched *w)
     for (int r = 0; p->rows && r < d->n_step; r++) {
         float *row = p->rows + (d->first + (size_t)r) * (size_t)p->cols;
         memcpy(row, w->data + (size_t)r * (size_t)w->stride, (size_t)p->cols * sizeof *row);
-        for (int i = 0; p->route && i < p->cols / 2; i++) { /* numbers of experts, before their weights */
-            int32_t expert;
-            memcpy(&expert, &row[i], sizeof expert);
-            row[i] = (float)expert;
+        for (int i = 0; i < p->n_numbers; i++) {
+            int32_t number;
+            memcpy(&number, &row[i], sizeof number);
+            row[i] = number == INT32_MAX ? -1.0f : (float)number; /* the row sees no more keys */
         }
     }
 }

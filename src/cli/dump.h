@@ -11,8 +11,8 @@
 typedef struct dump_place {
     int layer;        /* -1: outside the layers */
     const char *act;  /* as the model's text calls it */
-    bool note, route;
-    int cols;
+    bool note;
+    int n_numbers, cols;
     int again;        /* how often the layer writes it after this */
     int before;       /* and before */
     float *rows;      /* [n_rows, cols]; NULL: not asked for */
