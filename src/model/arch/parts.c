@@ -550,7 +550,7 @@ rg_act *part_attention(rg_fwd *f, const rg_layer *l, const rg_act *h)
     rg_attention(f, a, q, l->kv,
                  &(rg_attend_params){ .n_heads = c->n_heads, .scale = (float)c->attn_scale, .cap = c->attn_softcap,
                                       .sight = l->sight, .sinks = l->w[W_SINKS], .first_q = first_q,
-                                      .n_first = own->cache_first });
+                                      .n_first = first_q ? own->cache_first : 0 });
     return a;
 }
 
