@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "model/convert.h"
+#include "base/mem.h"
 #include "ops/watch/watch.h"
 
 enum { STEP_ROWS = 256, PROMPT = 24 };
@@ -402,6 +403,67 @@ static void variants_as_gguf(void **state)
     }
 }
 
+/* A golden's settings as those of the language model among several parts. */
+static void write_parts_config(const char *name, const char *to)
+{
+    char path[128];
+    size_t n;
+    rg_error err = { 0 };
+    FILE *f = fopen(to, "wb");
+
+    snprintf(path, sizeof path, "%s/config.json", name);
+    char *text = rg_file_slurp(test_data(path), 1 << 20, &n, &err);
+    assert_ok(text, err);
+    assert_non_null(f);
+    fprintf(f, "{\"architectures\": [\"Llama4ForConditionalGeneration\"], \"model_type\": \"llama4\", \"text_config\": %s}", text);
+    assert_int_equal(fclose(f), 0);
+    rg_free(text);
+}
+
+/* Its tensors below "language_model.". */
+static void write_parts_tensors(const char *name, const char *to)
+{
+    rg_error err = { 0 };
+    rg_checkpoint *c = rg_checkpoint_open(test_data(name), RG_CKPT_DEFAULT, &err);
+    rg_ckpt_writer *w = rg_safetensors_create(to, &err);
+    int n = rg_checkpoint_n_tensors(c);
+    char below[256];
+
+    assert_ok(c, err);
+    assert_ok(w, err);
+    for (int i = 0; i < n; i++) {
+        const rg_tensor *t = rg_checkpoint_tensor(c, i);
+        snprintf(below, sizeof below, "language_model.%s", t->name);
+        assert_ok(rg_ckpt_declare(w, below, t->type, t->n_dims, t->shape, &err), err);
+    }
+    for (int i = 0; i < n; i++) {
+        const rg_tensor *t = rg_checkpoint_tensor(c, i);
+        void *data = malloc(t->bytes);
+        assert_ok(rg_tensor_read(c, t, 0, data, t->bytes, &err), err);
+        assert_ok(rg_ckpt_write(w, data, t->bytes, &err), err);
+        free(data);
+    }
+    assert_ok(rg_ckpt_commit(w, &err), err);
+    rg_checkpoint_close(c);
+}
+
+/* As Llama 4 is published. */
+static void beside_a_vision_model(void **state)
+{
+    const char *dir = test_variant("llama4-parts", "llama4", "config.json", NULL, NULL);
+    char to[600];
+    golden g;
+
+    (void)state;
+    snprintf(to, sizeof to, "%s/config.json", dir);
+    write_parts_config("llama4", to);
+    snprintf(to, sizeof to, "%s/model.safetensors", dir);
+    write_parts_tensors("llama4", to);
+    golden_read(&g, "llama4/golden.safetensors");
+    equals("llama4 beside a vision model", dir, &g, false);
+    golden_free(&g);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +477,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(stories260K),
         cmocka_unit_test(names_without_their_root),
         cmocka_unit_test(variants_as_gguf),
+        cmocka_unit_test(beside_a_vision_model),
     };
 
     test_init(argc, argv);
