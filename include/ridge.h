@@ -170,6 +170,7 @@ typedef struct rg_params {
     const int32_t *stop_ids; /* ids that end an answer; copied */
     int32_t n_stop_ids;
     rg_grammar *grammar;     /* what the answer must be; NULL: anything.  The request holds a reference to it */
+    const char *adapter;     /* the name of one of rg_options.adapters; NULL: the model alone */
     const char *tenant;      /* who asks; NULL: no tenant.  The queue is fair between tenants, and a cached prefix is */
     const char *cache_salt;  /*   found only by the same tenant with the same salt (NULL: none).  Both are hashed */
     bool uncached;           /* the whole prompt is computed: nothing is taken from cached prefixes */
@@ -198,6 +199,11 @@ typedef enum rg_finish {
 } rg_finish;
 
 /* ---- model and engine -------------------------------------------------------------------------------------------- */
+
+/* A LoRA adapter: a PEFT folder or a GGUF file, and what requests call it. */
+typedef struct rg_adapter_option {
+    const char *name, *path;
+} rg_adapter_option;
 
 typedef struct rg_options {
     int32_t n_threads;      /* 0: physical cores within the cgroup's quota */
@@ -231,6 +237,8 @@ typedef struct rg_options {
     size_t expert_bytes;    /* memory for the experts of a mixture, which are read from a file of packed weights when
                              *   they are needed (that file lies in pack_cache or, without it, beside the checkpoint;
                              *   it is made if there is none).  0: all experts are in memory */
+    const rg_adapter_option *adapters; /* [n_adapters], read while opening; names are unique.  Requests with different */
+    int32_t n_adapters;     /*   adapters, and without one, run in the same steps, with the results that each has alone */
     const char *profile_folder; /* where `ridge machine` keeps its profile, read while opening; NULL: none is read */
     void (*progress)(void *arg, const char *what, double done); /* while opening; may be NULL */
     void *progress_arg;
@@ -264,9 +272,14 @@ typedef struct rg_info {
     int32_t n_unused_tensors; /* tensors of the checkpoint that no weight was made from */
     const char *draft;        /* the kind of drafter; "none": there is none */
     const char *draft_path;   /* of the model that drafts; "": none does */
+    int32_t n_adapters;
+    uint64_t adapter_bytes;   /* memory of all adapters, besides weight_bytes */
 } rg_info;
 
 RG_API rg_info rg_engine_info(const rg_engine *engine);
+
+/* The name of the i-th adapter; NULL: there are not so many. */
+RG_API const char *rg_engine_adapter(const rg_engine *engine, int32_t i);
 
 enum { RG_DRAFT_PLACES = 127 }; /* the most ids of a draft */
 

@@ -73,6 +73,25 @@ static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
     return e->backend;
 }
 
+static bool open_weights(rg_engine *e, const rg_checkpoint *ckpt, const rg_options *o, rg_error *err)
+{
+    rg_adapter_source *adapters = rg_array((size_t)o->n_adapters, sizeof *adapters);
+
+    if (!adapters)
+        return rg_fail_memory(err, (size_t)o->n_adapters * sizeof *adapters);
+    for (int32_t i = 0; i < o->n_adapters; i++)
+        adapters[i] = (rg_adapter_source){ o->adapters[i].name, o->adapters[i].path };
+    e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = e->n_threads,
+                                                        .max_draft = e->drafts.max_draft,
+                                                        .pack_cache = o->pack_cache,
+                                                        .expert_bytes = o->expert_bytes, .adapters = adapters,
+                                                        .n_adapters = o->n_adapters, .progress = o->progress,
+                                                        .progress_arg = o->progress_arg },
+                             err);
+    rg_free(adapters);
+    return e->model;
+}
+
 static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_error *err)
 {
     rg_checkpoint *ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, err);
@@ -85,13 +104,7 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
         rg_checkpoint_close(ckpt);
         return false;
     }
-    e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = e->n_threads,
-                                                        .max_draft = e->drafts.max_draft,
-                                                        .pack_cache = o->pack_cache,
-                                                        .expert_bytes = o->expert_bytes, .progress = o->progress,
-                                                        .progress_arg = o->progress_arg },
-                             err);
-    if (e->model) {
+    if (open_weights(e, ckpt, o, err)) {
         e->tokenizer = rg_tokenizer_open_for(ckpt, e->model->config.vocab_size, &why);
         ok = e->tokenizer || why.code == RG_OK;
         if (ok && e->tokenizer)
@@ -241,7 +254,13 @@ rg_info rg_engine_info(const rg_engine *e)
                       .n_embed_sizes = c->embedding.n_sizes, .sampling = c->sampling,
                       .n_unused_tensors = e->model->n_unused,
                       .draft = e->drafts.kind ? e->drafts.kind->name : "none",
-                      .draft_path = e->drafts.path };
+                      .draft_path = e->drafts.path,
+                      .n_adapters = e->model->adapters.n, .adapter_bytes = e->model->adapters.bytes };
+}
+
+const char *rg_engine_adapter(const rg_engine *e, int32_t i)
+{
+    return i >= 0 && i < e->model->adapters.n ? e->model->adapters.all[i].name : NULL;
 }
 
 rg_stats rg_engine_stats(const rg_engine *e)
@@ -460,7 +479,10 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
                            .eos_ids = c->eos_ids, .n_eos = c->n_eos, .config = c,
                            .max_draft = e->drafts.max_draft, .sees = c->sees,
                            .diffusion = c->diffusion.mask_id < 0 ? NULL : &c->diffusion,
-                           .max_rows = e->runner->max_rows, .max_logits = e->runner->max_logits };
+                           .max_rows = e->runner->max_rows, .max_logits = e->runner->max_logits,
+                           .adapter = params->adapter ? rg_adapters_find(&e->model->adapters, params->adapter) + 1 : 0 };
+    if (params->adapter && !m.adapter)
+        return rg_fail(err, RG_E_INPUT, "no adapter is called '%.200s'", params->adapter), NULL;
     if (params->embed == RG_POOLING_MODEL && !c->embedding.pooling)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s", c->embedding.refusal), NULL;
     if (params->embed == RG_POOLING_MODEL)

@@ -78,6 +78,13 @@ rg_ckpt_kind rg_checkpoint_kind(const rg_checkpoint *c)
     return c->kind;
 }
 
+bool rg_checkpoint_is_adapter(const rg_checkpoint *c)
+{
+    const rg_entry *e = c->kind == RG_CKPT_GGUF ? rg_ckpt_entry(c, "general.type") : NULL;
+
+    return c->is_peft || (e && e->type == RG_META_STRING && !strcmp(e->s.data, "adapter"));
+}
+
 const char *rg_checkpoint_path(const rg_checkpoint *c)
 {
     return c->path;

@@ -16,13 +16,16 @@ typedef enum rg_ckpt_kind { RG_CKPT_GGUF, RG_CKPT_HF } rg_ckpt_kind;
 
 /* path: a GGUF file (any part of a split one), a Hugging Face directory, or a config.json under any name, with or
  * without the other files.  RG_CKPT_NO_WEIGHTS: weight files may be missing, and a config is read without its
- * folder. */
-typedef enum rg_ckpt_flags { RG_CKPT_DEFAULT = 0, RG_CKPT_NO_WEIGHTS = 1 } rg_ckpt_flags;
+ * folder.
+ * A LoRA adapter opens likewise: a GGUF file, or a folder with adapter_config.json (whose keys are then the metadata)
+ * and adapter_model.safetensors.  RG_CKPT_ADAPTER: also where the folder has a config.json as well. */
+typedef enum rg_ckpt_flags { RG_CKPT_DEFAULT = 0, RG_CKPT_NO_WEIGHTS = 1, RG_CKPT_ADAPTER = 2 } rg_ckpt_flags;
 
 rg_checkpoint *rg_checkpoint_open(const char *path, unsigned flags, rg_error *err);
 void rg_checkpoint_close(rg_checkpoint *c); /* NULL is fine */
 
 rg_ckpt_kind rg_checkpoint_kind(const rg_checkpoint *c);
+bool rg_checkpoint_is_adapter(const rg_checkpoint *c); /* and no model */
 const char *rg_checkpoint_path(const rg_checkpoint *c);
 
 /* A number that changes with the files: from the sizes and times of those that hold the tensors, the tensors' names,

@@ -467,6 +467,35 @@ static bool read_metadata(rg_checkpoint *c, const char *config, unsigned flags, 
            read_beside(c, "tokenizer_config.json", "tokenizer_config.", err);
 }
 
+/* True if the path is an adapter: one of its files, or a folder that has them (and, unless the caller wants an adapter,
+ * no model). */
+static bool is_adapter(const rg_checkpoint *c, bool is_dir, unsigned flags)
+{
+    char path[PATH_ROOM];
+
+    if (!is_dir)
+        return ends_with(c->path, "adapter_config.json") || ends_with(c->path, "adapter_model.safetensors");
+    return (flags & RG_CKPT_ADAPTER) ||
+           (beside(c, "adapter_config.json", path, NULL) == 1 && beside(c, "config.json", path, NULL) == 0);
+}
+
+static bool read_adapter(rg_checkpoint *c, rg_error *err)
+{
+    static const char *const names[] = { "adapter_config.json", "adapter_model.safetensors" };
+    char path[2][PATH_ROOM];
+
+    c->is_peft = true;
+    for (int i = 0; i < 2; i++) {
+        int there = beside(c, names[i], path[i], err);
+
+        if (there == 0)
+            rg_fail(err, RG_E_INPUT, "%s: no %s", c->path, names[i]);
+        if (there != 1)
+            return false;
+    }
+    return read_json(c, path[0], "", err) && rg_safetensors_read(c, path[1], err);
+}
+
 static bool read_all(rg_checkpoint *c, unsigned flags, rg_error *err)
 {
     bool is_dir = rg_path_look(c->path) == RG_PATH_DIR;
@@ -479,6 +508,8 @@ static bool read_all(rg_checkpoint *c, unsigned flags, rg_error *err)
         c->dir = slash ? rg_strndup(c->path, slash == c->path ? 1 : (size_t)(slash - c->path)) : rg_strdup(".");
     if (!c->dir)
         return rg_fail_memory(err, strlen(c->path) + 1);
+    if (is_adapter(c, is_dir, flags))
+        return read_adapter(c, err);
     if (is_dir)
         return read_metadata(c, NULL, flags, err) && read_weights(c, flags, err);
     if (ends_with(c->path, ".safetensors")) /* its folder's metadata, if there is any */
@@ -492,5 +523,5 @@ static bool read_all(rg_checkpoint *c, unsigned flags, rg_error *err)
 
 bool rg_hf_read(rg_checkpoint *c, unsigned flags, rg_error *err)
 {
-    return read_all(c, flags, err) && rg_made_find(c, err);
+    return read_all(c, flags, err) && (c->is_peft || rg_made_find(c, err));
 }

@@ -69,6 +69,7 @@ typedef struct rg_made rg_made;
 struct rg_checkpoint {
     rg_ckpt_kind kind;
     bool has_parts; /* a language model and others */
+    bool is_peft;   /* a folder of an adapter */
     char *path, *dir; /* dir: where side files are, NULL for GGUF */
     rg_arena arena;
     rg_entry *entries;

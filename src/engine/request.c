@@ -18,6 +18,8 @@ enum {
 
 /* Prefixes of sequences that take another variant of a rope are apart from those of others. */
 static const uint64_t ROPE_SALT = 0x9fb21c651e98df25;
+/* And those of sequences with another adapter. */
+static const uint64_t ADAPTER_SALT = 0xd6e8feb86659fd93;
 
 static const rg_spelling silence; /* no id shows anything */
 
@@ -386,8 +388,9 @@ static bool complete(rg_request *r, const rg_request_model *m, rg_error *err)
     r->n_eos = m->n_eos;
     r->tenant = hash_of(r->params.tenant);
     r->rope = m->config ? rg_config_rope(m->config, r->params.n_prompt + r->params.max_tokens) : 0;
-    r->salt = hash_of(r->params.cache_salt) ^ (uint64_t)r->rope * ROPE_SALT;
-    r->params.tenant = r->params.cache_salt = NULL;
+    r->adapter = m->adapter - 1;
+    r->salt = hash_of(r->params.cache_salt) ^ (uint64_t)r->rope * ROPE_SALT ^ (uint64_t)m->adapter * ADAPTER_SALT;
+    r->params.tenant = r->params.cache_salt = r->params.adapter = NULL;
     start_fills(r, m);
     if (!start_grammars(r, err))
         return false;

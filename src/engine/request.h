@@ -29,6 +29,7 @@ typedef struct rg_request_model {
     const rg_diffusion *diffusion; /* NULL: ids are drawn one after the other */
     int32_t max_rows, max_logits; /* of a step, where an answer is filled in: its rows are never cut */
     int32_t max_draft; /* nodes of a draft at most; 0: answers are not drafted for */
+    int32_t adapter;   /* which of the model's adapters it asks for, counted from 1; 0: none */
 } rg_request_model;
 
 typedef struct rg_sample { /* one answer */
@@ -97,6 +98,7 @@ struct rg_request {
     struct rg_request *next, *prev; /* the scheduler's queues */
     struct rg_request *queue_next;   /* in its queue of fair.h */
     uint64_t tenant, salt;          /* hashes: who asks, and whose prefixes it may find */
+    int32_t adapter;                /* the number of its adapter, -1: none; part of salt */
     int32_t rope;                   /* the variant of ropes, by how long it may become; part of salt */
     int32_t state_part;             /* the most state that it may need, in parts of RG_ADMISSION_ALL_STATE */
     uint64_t deadline_ns;           /* 0: none */

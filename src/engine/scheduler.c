@@ -395,6 +395,7 @@ static bool begin_fill(rg_scheduler *s, const rg_request *r, rg_sample *a, bool 
         if (!a->fill->without)
             return false;
         a->fill->without->rope = a->seq->rope;
+        a->fill->without->adapter = a->seq->adapter;
         rg_seq_scratch(a->fill->without);
     }
     rg_seq_scratch(a->seq);
@@ -417,6 +418,7 @@ static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
     if (!a->seq)
         return false;
     a->seq->rope = r->rope;
+    a->seq->adapter = r->adapter;
     a->seq->salt = r->salt ^ (s->options.share_prefixes ? 0 : r->tenant * 0x9e3779b97f4a7c15u);
     if (n_most)
         n_found = rg_seq_match(s->states, a->seq, rg_request_tokens(r, i), n_most, &uncached);

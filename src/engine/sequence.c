@@ -88,6 +88,7 @@ rg_seq *rg_seq_new(rg_states *s, int32_t max_len, uint64_t salt, rg_error *err)
     }
     q->max_blocks = max_blocks;
     q->salt = salt;
+    q->adapter = -1;
     q->next = s->seqs;
     if (s->seqs)
         s->seqs->prev = q;
@@ -281,6 +282,7 @@ bool rg_seq_fork(rg_states *s, const rg_seq *q, rg_seq *to)
     to->n_replay = q->n_replay;
     to->salt = q->salt;
     to->rope = q->rope;
+    to->adapter = q->adapter;
     to->n_published = q->n_published;
     set_tail(s, to, q->tail);
     return true;
@@ -560,7 +562,7 @@ void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_
     span->start = first_of(q);
     span->n_draft = n_draft;
     span->n_replay = q->n_replay;
-    span->adapter = -1;
+    span->adapter = q->adapter;
     span->rope = q->rope;
     for (int g = 0; g < RG_MAX_GROUPS; g++)
         span->tables[g] = g < s->spec.n_groups ? q->table[g] : NULL;

@@ -294,15 +294,6 @@ static void encode_rows(void *arg, int thread)
     rg_phase_end(e->pool, &phase);
 }
 
-/* The row of a Hugging Face matrix that stands at row r of GGUF's: of each head, pair i's two are rows i and i + dim /
- * 2. */
-static int64_t paired_row(const rg_config *c, int64_t r)
-{
-    int64_t j = r % c->head_dim;
-
-    return j < c->ropes[0].dim ? r - j + j % 2 * (c->ropes[0].dim / 2) + j / 2 : r;
-}
-
 static bool read_rows(const convert *v, const item *it, const rg_tensor *t, int64_t first, int64_t n,
                       uint64_t row_bytes, uint8_t *raw, rg_error *err)
 {
@@ -311,7 +302,7 @@ static bool read_rows(const convert *v, const item *it, const rg_tensor *t, int6
     if (!it->paired)
         return rg_tensor_read(v->from, t, (uint64_t)first * row_bytes, raw, (size_t)n * row_bytes, err);
     for (int64_t r = 0; r < n; r++)
-        if (!rg_tensor_read(v->from, t, (uint64_t)paired_row(&v->config, first + r) * row_bytes,
+        if (!rg_tensor_read(v->from, t, (uint64_t)rg_paired_row(&v->config, first + r) * row_bytes,
                             raw + (uint64_t)r * row_bytes, row_bytes, err))
             return false;
     return true;
@@ -373,7 +364,7 @@ static bool write_values(convert *v, item *it, rg_error *err)
         placed = rg_array((size_t)n, sizeof *placed);
         ok = placed || rg_fail_memory(err, (size_t)n * sizeof *placed);
         for (int64_t i = 0; ok && i < n; i++)
-            placed[i] = values[paired_row(&v->config, i)];
+            placed[i] = values[rg_paired_row(&v->config, i)];
     }
     ok = ok && write_rows(v, it, NULL, placed, it->n_rows, err);
     if (placed != values)

@@ -119,7 +119,8 @@ static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options 
         return true;
     bool *used = rg_weights_used(&m->weights, &m->config, ckpt, &m->n_unused, err), ok = used;
     rg_free(used);
-    return ok;
+    return ok && (!o->n_adapters || rg_adapters_open(&m->adapters, &m->weights, &m->config, o->adapters, o->n_adapters,
+                                                     err));
 }
 
 rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
@@ -153,6 +154,7 @@ void rg_model_close(rg_model *m)
 {
     if (!m)
         return;
+    rg_adapters_close(&m->adapters);
     rg_weights_fini(&m->weights);
     rg_free(m->layers);
     rg_free(m->inv_freq);

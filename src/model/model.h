@@ -4,6 +4,7 @@
 #ifndef RG_MODEL_MODEL_H
 #define RG_MODEL_MODEL_H
 
+#include "model/adapters.h"
 #include "model/runner.h"
 #include "model/weights.h"
 #include "ops/backend.h"
@@ -11,6 +12,7 @@
 typedef struct rg_model {
     rg_config config;
     rg_weight_set weights;
+    rg_adapters adapters;   /* of which a span names one by its number */
     rg_layer outer; /* what stands outside the layers; its lm_head is the embedding where they are tied */
     rg_layer *layers;
     rg_rope ropes[RG_MAX_ROPES][RG_ROPE_VARIANTS];
@@ -31,6 +33,8 @@ typedef struct rg_model_options {
     const char *pack_cache; /* folder in which packed weights are kept (pack_cache.h); NULL: they are not */
     size_t expert_bytes;    /* memory for experts, which are read from a pack file when they are needed; 0: all are in
                              * memory.  Without pack_cache that file lies beside the checkpoint */
+    const rg_adapter_source *adapters; /* [n_adapters]; of a model that is read, not only declared */
+    int n_adapters;
     void (*progress)(void *arg, const char *what, double done);
     void *progress_arg;
 } rg_model_options;

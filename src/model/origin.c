@@ -96,6 +96,26 @@ static const rg_tensor *find(const rg_origin *s, const char *name, int expert, c
     return t;
 }
 
+bool rg_origin_name(const rg_origin *s, int i, char out[RG_WEIGHT_NAME])
+{
+    const char *names[] = { s->name, s->c->from_gguf ? s->spec->gguf_else : s->spec->hf_else };
+    const char *root = s->c->from_gguf ? NULL : s->c->arch->hf_root;
+
+    for (size_t k = 0; k < RG_LEN(names); k++) {
+        if (!names[k])
+            continue;
+        full_name(s, names[k], 0, out);
+        if (i-- == 0)
+            return true;
+        if (!root || strncmp(out, root, strlen(root)) != 0)
+            continue;
+        memmove(out, out + strlen(root), strlen(out + strlen(root)) + 1);
+        if (i-- == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Blocks run along the columns, so a matrix of them is [rows, columns] whatever its family does with plain weights. */
 static bool is_turned(const rg_tensor *t)
 {
@@ -169,8 +189,14 @@ bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err)
     return check_shape(s, t, want, n, err);
 }
 
-/* Where a row of the weight stands in the tensor's matrix. */
-static int64_t place_of(const rg_origin *s, int64_t row)
+int64_t rg_paired_row(const rg_config *c, int64_t r)
+{
+    int64_t j = r % c->head_dim;
+
+    return j < c->ropes[0].dim ? r - j + j % 2 * (c->ropes[0].dim / 2) + j / 2 : r;
+}
+
+int64_t rg_origin_row(const rg_origin *s, int64_t row)
 {
     return s->first_row + row / s->row_run * s->row_run * s->row_step + row % s->row_run;
 }
@@ -179,16 +205,16 @@ static int64_t place_of(const rg_origin *s, int64_t row)
 static bool read_columns(const rg_origin *s, const rg_tensor *t, int64_t mat, int64_t row, int64_t n, uint8_t *to,
                          rg_error *err)
 {
-    const int64_t cols = s->cols, at = place_of(s, row);
+    const int64_t cols = s->cols, at = rg_origin_row(s, row);
     const size_t size = (size_t)rg_format_of(t->type)->block_bytes;
-    const size_t span = (size_t)(place_of(s, row + n - 1) - at + 1) * size;
+    const size_t span = (size_t)(rg_origin_row(s, row + n - 1) - at + 1) * size;
     uint8_t *line = rg_alloc(span);
     bool ok = line || rg_fail_memory(err, span);
 
     for (int64_t k = 0; ok && k < cols; k++) {
         ok = rg_tensor_read(s->ckpt, t, (uint64_t)((mat * cols + k) * s->stored_rows + at) * size, line, span, err);
         for (int64_t r = 0; ok && r < n; r++)
-            memcpy(to + (size_t)(r * cols + k) * size, line + (size_t)(place_of(s, row + r) - at) * size, size);
+            memcpy(to + (size_t)(r * cols + k) * size, line + (size_t)(rg_origin_row(s, row + r) - at) * size, size);
     }
     rg_free(line);
     return ok;
@@ -202,7 +228,7 @@ bool rg_origin_rows(const rg_origin *s, const rg_tensor *t, int64_t first, int64
         return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values are no multiple of a block", t->name,
                        (long long)s->cols);
     for (int64_t m; n > 0; first += m, n -= m, to += (uint64_t)m * bytes) {
-        int64_t mat = first / s->rows, row = first % s->rows, at = place_of(s, row);
+        int64_t mat = first / s->rows, row = first % s->rows, at = rg_origin_row(s, row);
         int64_t left = s->row_step > 1 ? s->row_run - row % s->row_run : s->rows - row; /* that lie together */
         uint64_t from = (uint64_t)(mat * s->stored_rows + at) * bytes;
 
@@ -245,7 +271,7 @@ float *rg_origin_values(const rg_origin *s, const rg_tensor *t, rg_load_fn *load
 
     RG_ASSERT(!s->transposed && (!s->part || rg_spec_dims(s->spec) < 3));
     for (int64_t r = 0; src && s->part && r < s->rows; r++)
-        memmove(src + r * s->cols, src + place_of(s, r) * s->cols, (size_t)s->cols * sizeof *src);
+        memmove(src + r * s->cols, src + rg_origin_row(s, r) * s->cols, (size_t)s->cols * sizeof *src);
     if (!src || !load)
         return src;
     float *dst = rg_array((size_t)n, sizeof *dst);

@@ -126,7 +126,7 @@ static bool measure_arena(model_runner *r, rg_error *err)
 {
     size_t n = (size_t)r->o.max_rows;
     int32_t *zeros = rg_array(n, 6 * sizeof *zeros);
-    rg_span span = { .n_rows = r->o.max_rows, .adapter = -1 };
+    rg_span span = { .n_rows = r->o.max_rows, .adapter = r->m->adapters.n ? 0 : -1 };
     bool ok = zeros || rg_fail_memory(err, n * 6 * sizeof *zeros);
     rg_batch batch = { .n_rows = r->o.max_rows, .n_spans = 1, .spans = &span, .token = zeros, .index = zeros,
                        .n_logits = r->o.max_logits, .logit_rows = zeros };
@@ -235,7 +235,8 @@ static rg_reader_sizes reader_sizes(const model_runner *r)
                        .max_experts = c->routing.n_experts,
                        .max_experts_used = c->routing.n_used,
                        .max_heads = c->n_heads,
-                       .max_keys = r->base.max_seq_len };
+                       .max_keys = r->base.max_seq_len,
+                       .max_rank = r->m->adapters.max_rank };
 
     for (int i = 0; i < r->m->weights.n; i++)
         if (!r->m->weights.all[i].vec)

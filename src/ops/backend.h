@@ -10,6 +10,7 @@
 /* The largest sizes of a step, by which a reader's scratch is sized. */
 typedef struct rg_reader_sizes {
     int max_rows, max_cols, max_experts, max_experts_used, n_threads, max_heads, max_head_dim, max_keys;
+    int max_rank; /* of deltas; 0: there are none */
 } rg_reader_sizes;
 
 /* Kinds of arithmetic of products. */

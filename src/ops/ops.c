@@ -305,6 +305,66 @@ void rg_note(rg_fwd *f, const rg_act *x)
     run(f, &(rg_op){ .kind = RG_OP_NOTE, .in = { x } });
 }
 
+/* ---- adapters ---------------------------------------------------------------------------------------------------- */
+
+/* Rows of an activation, from row `first` on, that are a span's. */
+static int rows_of(const rg_fwd *f, const rg_span *s, int first)
+{
+    const rg_batch *b = f->batch;
+    int n = 0;
+
+    if (f->layer >= 0)
+        return s->n_rows;
+    while (b->logit_rows && first + n < b->n_logits && b->logit_rows[first + n] < s->first_row + s->n_rows)
+        n++;
+    return n;
+}
+
+bool rg_adapted_next(const rg_fwd *f, rg_adapted *a)
+{
+    for (a->first += a->n, a->n = 0; a->span < f->batch->n_spans; a->span++) {
+        const rg_span *s = &f->batch->spans[a->span];
+        int n = rows_of(f, s, a->first + a->n);
+
+        if (a->n && s->adapter != a->adapter) {
+            if (a->adapter >= 0)
+                return true;
+            a->first += a->n;
+            a->n = 0;
+        }
+        a->adapter = s->adapter;
+        a->n += n;
+    }
+    return a->n && a->adapter >= 0;
+}
+
+/* True if some row of the step may need a delta of w. */
+static bool has_deltas(const rg_fwd *f, const rg_weight *w)
+{
+    bool adapts = false;
+
+    for (int i = 0; w->deltas && i < f->batch->n_spans && !adapts; i++)
+        adapts = f->batch->spans[i].adapter >= 0;
+    return adapts;
+}
+
+/* The deltas of what a linear operation has just multiplied with. */
+static void adapt(rg_fwd *f, const rg_op *linear)
+{
+    rg_op op = { .kind = RG_OP_ADAPT, .in = { linear->in[0] }, .accumulate = true };
+    int n = 0;
+
+    for (int i = 0; i < 3 && linear->w[i]; i++)
+        if (has_deltas(f, linear->w[i])) {
+            op.w[n] = linear->w[i];
+            op.out[n++] = linear->out[i];
+        }
+    if (!n)
+        return;
+    RG_ASSERT(linear->in[0]->rows == (f->layer >= 0 ? f->batch->n_rows : f->batch->n_logits));
+    run(f, &op);
+}
+
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
 static void linear(rg_fwd *f, rg_op *op, int n)
@@ -316,6 +376,7 @@ static void linear(rg_fwd *f, rg_op *op, int n)
         check_vector(op->b[i], op->out[i]->cols);
     }
     run(f, op);
+    adapt(f, op);
 }
 
 void rg_linear(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, const rg_weight *b)
@@ -344,14 +405,31 @@ void rg_linear3(rg_fwd *f, rg_act *const y[3], const rg_act *x, const rg_weight 
 
 void rg_linear_heads(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, int x_stride)
 {
+    RG_ASSERT(!w->deltas); /* stacked matrices have none */
     RG_ASSERT(y->rows == x->rows && y->cols == w->n_mats * w->rows && x_stride >= 0);
     RG_ASSERT((w->n_mats - 1) * x_stride + w->cols <= x->cols);
     run(f, &(rg_op){ .kind = RG_OP_LINEAR_HEADS, .out = { y }, .in = { x }, .w = { w }, .n = x_stride });
 }
 
+/* The same bits as rg_gated's in two operations: between them the deltas are added. */
+static void gated_apart(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *const w[3],
+                        const rg_weight *const b[3], rg_activation act)
+{
+    const int mark = rg_act_mark(f);
+    rg_act *made[3] = { rg_act_rows(f, "gate", y->rows, y->cols), rg_act_rows(f, "up", y->rows, y->cols) };
+
+    rg_linear3(f, made, x, w, b);
+    rg_act_mul(f, y, made[0], made[1], act);
+    rg_act_release(f, mark);
+}
+
 void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, const rg_weight *up,
               const rg_weight *b_gate, const rg_weight *b_up, rg_activation act)
 {
+    if (has_deltas(f, gate) || has_deltas(f, up)) {
+        gated_apart(f, y, x, (const rg_weight *[3]){ gate, up }, (const rg_weight *[3]){ b_gate, b_up }, act);
+        return;
+    }
     RG_ASSERT(y->rows == x->rows && gate->n_mats == 1 && up->n_mats == 1);
     check_matrix(gate, y->cols, x->cols);
     check_matrix(up, y->cols, x->cols);
@@ -475,7 +553,7 @@ void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *
 /* One of the experts' matrices and its bias. */
 static void check_experts(const rg_weight *w, const rg_weight *b, int n, int rows, int cols)
 {
-    RG_ASSERT(w->n_mats == n);
+    RG_ASSERT(w->n_mats == n && !w->deltas);
     check_matrix(w, rows, cols);
     check_vector(b, (int64_t)n * rows);
 }

@@ -30,6 +30,14 @@ typedef struct rg_act {
     int rounded;      /* how, since it was last written, in the reader's terms; 0: not.  A view has its own place */
 } rg_act;
 
+/* What an adapter adds to a weight (LoRA, Hu et al. 2021): y += scale * B (A x), for the rows of the spans that name
+ * the adapter.  Its recipe is exact: A x, then B of that, then the product with scale, each row by itself. */
+typedef struct rg_delta {
+    const rg_packed *a; /* [rank, cols]; NULL: this adapter leaves the weight as it is */
+    const rg_packed *b; /* [rows, rank] */
+    float scale;
+} rg_delta;
+
 /* A weight: declared from the config, then bound to packed bytes.  Counting stops at declared. */
 typedef struct rg_weight {
     const char *name; /* as in the checkpoint, for messages */
@@ -38,6 +46,7 @@ typedef struct rg_weight {
     const rg_packed *packed;    /* a matrix, bound; else NULL */
     const float *vec;           /* a vector or small table in f32, bound; else NULL */
     int split;                  /* 0 none, 1 rows, 2 columns over ranks */
+    const rg_delta *deltas;     /* of a matrix, by the number of the adapter; NULL: no adapter changes it */
 } rg_weight;
 
 /* What one piece of state belongs to: its sequence as a whole, or each of its positions. */
@@ -256,7 +265,19 @@ static inline float *rg_act_data(const rg_fwd *f, const rg_act *a)
 /* A barrier among the step's threads; nothing when nothing is computed. */
 void rg_fwd_barrier(rg_fwd *f);
 
-/* ---- the operations: y first, then what it is made of ---- */
+/* ---- adapters ---- */
+
+/* Rows [first, first + n) of an activation that is multiplied, all of them of one adapter. */
+typedef struct rg_adapted {
+    int first, n, adapter;
+    int span; /* the next one */
+} rg_adapted;
+
+/* The next such rows after *a, { 0 } at first; false: there are no more.  Within a layer an activation's rows are those
+ * of the batch, outside the layers (the head) those whose logits are wanted. */
+bool rg_adapted_next(const rg_fwd *f, rg_adapted *a);
+
+/* ---- the operations: y first, then what it is made of.  A product adds the deltas of its weights ---- */
 
 /* y = row of the table for each token (the first row for one that the table is too short for; or the row of embeds),
  * times scale. */

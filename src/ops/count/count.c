@@ -33,6 +33,25 @@ static void count_linear(const rg_op *op, int n_rows, rg_counted *c)
     }
 }
 
+/* Both matrices of each adapter that some row has, by its rows. */
+static void count_adapt(const rg_fwd *f, const rg_op *op, rg_counted *c)
+{
+    rg_adapted rows = { 0 };
+
+    c->cells = 0;
+    for (uint64_t seen = 0, bit; rg_adapted_next(f, &rows); seen |= bit) {
+        bit = (uint64_t)1 << rows.adapter;
+        for (int i = 0; i < 3 && op->w[i]; i++) {
+            const rg_delta *d = &op->w[i]->deltas[rows.adapter];
+            double values = d->a ? (double)d->a->rows * (double)(d->a->cols + d->b->rows) : 0;
+
+            c->count.ops += 2 * rows.n * values;
+            c->count.weight_bytes += d->a && !(seen & bit) ? (double)(d->a->bytes + d->b->bytes) : 0;
+            c->cells += d->a ? (double)rows.n * (double)d->b->rows : 0;
+        }
+    }
+}
+
 /* Rows choose experts independently: E (1 - (1 - k / E)^n) of them are expected to be used, by n k rows in all. */
 static void count_moe(const rg_op *op, int n_rows, rg_counted *c)
 {
@@ -252,6 +271,7 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
     case RG_OP_LINEAR:
     case RG_OP_LINEAR_HEADS:
     case RG_OP_GATED: count_linear(op, n_rows, &c); break;
+    case RG_OP_ADAPT: count_adapt(f, op, &c); break;
     case RG_OP_MOE: count_moe(op, n_rows, &c); break;
     case RG_OP_ROUTE:
         c.count.weight_bytes = (double)op->routing->n_experts * ((op->w[0] != NULL) + (op->b[0] != NULL)) *

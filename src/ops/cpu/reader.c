@@ -23,6 +23,7 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_LINEAR] = rg_cpu_linear,
     [RG_OP_LINEAR_HEADS] = rg_cpu_linear_heads,
     [RG_OP_GATED] = rg_cpu_gated,
+    [RG_OP_ADAPT] = rg_cpu_adapt,
     [RG_OP_ACT_MUL] = rg_cpu_act_mul,
     [RG_OP_ACTIVATE] = rg_cpu_activate,
     [RG_OP_MUL] = rg_cpu_mul,
@@ -146,6 +147,8 @@ static void carve_all(rg_cpu_reader *r, carver *c)
     r->n_partials = RG_SPLIT_ROWS * (size_t)s->max_heads * segments;
     r->n_partials = min_size(r->n_partials, RG_PARTIAL_BYTES / ((head + RG_PANEL) * sizeof(float)));
     r->partials = carve(c, r->n_partials, (head + RG_PANEL) * sizeof(float));
+    r->low_cols = padded(s->max_rank);
+    r->low = carve(c, 3 * (size_t)s->max_rows, r->low_cols * sizeof(float));
     carve_moe(r, c);
 }
 

@@ -53,6 +53,8 @@ struct rg_cpu_reader {
     float *rope_values;     /* [RG_ROPES][max_rows][max_head_dim]: cosines, then sines */
     float *partials;        /* of attention's segments */
     size_t n_partials;      /* room, at most RG_PARTIAL_BYTES */
+    float *low;             /* [max_rows][3][low_cols]: A x of up to three deltas */
+    size_t low_cols;        /* max_rank, padded */
     rg_moe_scratch moe;
 };
 
@@ -60,6 +62,7 @@ typedef void rg_cpu_op(rg_cpu_reader *r, rg_fwd *f, const rg_op *op);
 
 rg_cpu_op rg_cpu_embed_types, rg_cpu_mean_rows;
 rg_cpu_op rg_cpu_embed, rg_cpu_embed_positions, rg_cpu_gather, rg_cpu_linear, rg_cpu_linear_heads, rg_cpu_gated;
+rg_cpu_op rg_cpu_adapt;
 rg_cpu_op rg_cpu_add, rg_cpu_mul, rg_cpu_scale, rg_cpu_scale_by_position, rg_cpu_softcap;
 rg_cpu_op rg_cpu_act_mul, rg_cpu_activate;
 rg_cpu_op rg_cpu_scale_columns, rg_cpu_match_rms, rg_cpu_cut_gate, rg_cpu_mix;

@@ -1,0 +1,306 @@
+/* adapters.c -- see adapters.h. */
+#include "model/adapters.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/adapter_file.h"
+#include "model/origin.h"
+
+/* One adapter while it is read. */
+typedef struct reading {
+    rg_adapters *out;
+    rg_weight_set *weights;
+    const rg_config *c;
+    int number;
+    rg_adapter_file file;
+    rg_config *as;        /* the config as of a checkpoint of the adapter's kind */
+    const rg_tensor *first;
+    bool *used;           /* [tensors] */
+    const rg_packed **a;  /* [tensors] A, once packed: a tensor that holds several weights has one for all of them */
+} reading;
+
+/* ---- where B's rows go ------------------------------------------------------------------------------------------- */
+
+/* A load function that only moves rows shows where from, if it is given their numbers: `of_rows`, or those of columns,
+ * which must stay.  False: it does something else. */
+static bool show_moves(const rg_origin *o, int64_t n_stored, bool of_rows, const rg_weight *w, float *src, float *dst)
+{
+    for (int64_t i = 0; i < n_stored; i++)
+        for (int64_t k = 0; k < w->cols; k++)
+            src[i * w->cols + k] = (float)(of_rows ? i : k);
+    o->load(o->c, src, dst, w->rows * w->cols);
+    for (int64_t i = 0; i < w->rows; i++)
+        for (int64_t k = 0; k < w->cols; k++) {
+            const float v = dst[i * w->cols + k];
+
+            if (of_rows ? !(v == dst[i * w->cols] && v >= 0 && v < (float)n_stored && v == (float)(int64_t)v)
+                        : v != (float)k)
+                return false;
+        }
+    return true;
+}
+
+/* Rows of the tensor as a load function takes them. */
+static bool map_loaded(const rg_origin *o, int64_t n_stored, const rg_weight *w, int64_t *map, rg_error *err)
+{
+    const int64_t exact = 1 << 24; /* whole numbers that f32 holds */
+    uint64_t n;
+    float *src = rg_mul((uint64_t)n_stored, (uint64_t)w->cols, &n) ? rg_array(n, sizeof *src) : NULL;
+    float *dst = rg_array((size_t)(w->rows * w->cols), sizeof *dst); /* fits: the weight is there */
+    bool ok = src && dst;
+
+    if (!ok)
+        rg_fail_memory(err, (size_t)w->rows * (size_t)w->cols * sizeof *dst);
+    else if (n_stored > exact || w->cols > exact || !show_moves(o, n_stored, false, w, src, dst) ||
+             !show_moves(o, n_stored, true, w, src, dst))
+        ok = rg_fail(err, RG_E_UNSUPPORTED, "an adapter of '%s' is not supported: the model's weight is computed from it",
+                     w->name);
+    for (int64_t i = 0; ok && i < w->rows; i++)
+        map[i] = (int64_t)dst[i * w->cols];
+    rg_free(src);
+    rg_free(dst);
+    return ok;
+}
+
+/* For each row of the weight, the row of the adapter's B. */
+static bool map_rows(const reading *r, const rg_origin *o, int64_t n_stored, const rg_weight *w, int64_t *map,
+                     rg_error *err)
+{
+    const bool turns = o->spec->paired && r->as->from_gguf != r->c->from_gguf;
+    int64_t *own = turns ? rg_array((size_t)w->rows, sizeof *own) : map;
+
+    if (!own)
+        return rg_fail_memory(err, (size_t)w->rows * sizeof *own);
+    if (o->load && !map_loaded(o, n_stored, w, own, err)) {
+        rg_free(turns ? own : NULL);
+        return false;
+    }
+    for (int64_t i = 0; !o->load && i < w->rows; i++)
+        own[i] = o->part ? rg_origin_row(o, i) : i;
+    if (!turns)
+        return true;
+    for (int64_t i = 0; i < w->rows; i++) { /* row i of GGUF's is row `at` of Hugging Face's */
+        const int64_t at = rg_paired_row(r->c, i);
+
+        map[r->c->from_gguf ? i : at] = own[r->c->from_gguf ? at : i];
+    }
+    rg_free(own);
+    return true;
+}
+
+/* Rows of the tensor that the weight, or the parts of it, are made from. */
+static int64_t rows_stored(const rg_origin *o)
+{
+    if (!o->load || !o->spec->stored[0])
+        return o->stored_rows;
+    return o->spec->stored[0](o->c, o->layer);
+}
+
+/* ---- matrices ---------------------------------------------------------------------------------------------------- */
+
+/* A's or B's rows in the order of map (NULL: as they are), packed; owned by the adapters. */
+static const rg_packed *pack(reading *r, const rg_tensor *t, const int64_t *map, int64_t rows, rg_error *err)
+{
+    rg_adapters *out = r->out;
+    rg_packed *p = rg_zalloc(sizeof *p);
+    uint64_t bytes;
+
+    if (!p)
+        return rg_fail_memory(err, sizeof *p), NULL;
+    out->packed[out->n_packed++] = p;
+    if (!rg_packed_init(p, t->type, 1, rows, t->shape[1], err) || !rg_row_bytes(t->type, t->shape[1], &bytes))
+        return NULL;
+    uint8_t *row = rg_alloc(bytes);
+    bool ok = row || rg_fail_memory(err, bytes);
+    for (int64_t i = 0; ok && i < rows; i++) {
+        ok = rg_tensor_read(r->file.ckpt, t, (uint64_t)(map ? map[i] : i) * bytes, row, bytes, err);
+        if (ok)
+            rg_pack_row(p, 0, i, row);
+    }
+    rg_free(row);
+    out->all[r->number].bytes += p->bytes;
+    return ok ? p : NULL;
+}
+
+static bool check_shapes(const reading *r, const char *module, const rg_tensor *a, const rg_tensor *b, int64_t rows,
+                         int64_t cols, rg_error *err)
+{
+    const char *path = rg_checkpoint_path(r->file.ckpt);
+    char a_text[96], b_text[96];
+
+    if (!a || !b)
+        return rg_fail(err, RG_E_INPUT, "%s: '%s' has a matrix %s and no %s", path, module, a ? "A" : "B", a ? "B" : "A");
+    if (rg_format_of(a->type)->layout == RG_LAYOUT_NONE || rg_format_of(b->type)->layout == RG_LAYOUT_NONE)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: '%s' is of type %s, which is no type of weights", path, module,
+                       rg_format_of(a->type)->name);
+    if (a->n_dims == 2 && b->n_dims == 2 && a->shape[0] == b->shape[1] && a->shape[0] > 0 && a->shape[1] == cols &&
+        b->shape[0] == rows)
+        return true;
+    return rg_fail(err, RG_E_INPUT, "%s: '%s' has A %s and B %s, which do not fit the model's matrix of %lld x %lld", path,
+                   module, rg_shape_text(a->shape, a->n_dims, a_text), rg_shape_text(b->shape, b->n_dims, b_text),
+                   (long long)rows, (long long)cols);
+}
+
+/* True if a product with this weight adds deltas: the matrices of the layers, and the head. */
+static bool takes_deltas(const rg_weight_set *s, int i)
+{
+    const rg_weight_spec *spec = s->spec[i];
+
+    return rg_spec_dims(spec) == 2 && !rg_spec_is_vector(spec) && !spec->derive &&
+           (s->layer[i] >= 0 || spec->role == W_LM_HEAD);
+}
+
+/* The delta of weight i by the module's matrices. */
+static bool bind(reading *r, int i, const rg_origin *o, const char *module, const rg_tensor *a, const rg_tensor *b,
+                 rg_error *err)
+{
+    rg_weight *w = &r->weights->all[i];
+    rg_adapter *adapter = &r->out->all[r->number];
+    rg_delta *d = &r->out->deltas[i * r->out->n + r->number];
+    const int64_t n_stored = rows_stored(o);
+
+    if (!takes_deltas(r->weights, i))
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: an adapter of '%s' is not supported: %s",
+                       rg_checkpoint_path(r->file.ckpt), module,
+                       r->weights->layer[i] < 0 ? "it is no matrix of a layer" : "it is no plain matrix");
+    if (!check_shapes(r, module, a, b, n_stored, w->cols, err) ||
+        !rg_adapter_file_scale(&r->file, module, a->shape[0], &d->scale, err))
+        return false;
+    int64_t *map = rg_array((size_t)w->rows, sizeof *map);
+    const rg_packed **low = &r->a[a - r->first];
+    bool ok = map || rg_fail_memory(err, (size_t)w->rows * sizeof *map);
+    ok = ok && (map_rows(r, o, n_stored, w, map, err) || rg_fail_prefix(err, "%s", rg_checkpoint_path(r->file.ckpt)));
+    if (ok && !*low)
+        *low = pack(r, a, NULL, a->shape[0], err);
+    ok = ok && *low && (d->b = pack(r, b, map, w->rows, err));
+    rg_free(map);
+    if (!ok)
+        return false;
+    d->a = *low;
+    w->deltas = &r->out->deltas[i * r->out->n];
+    r->used[a - r->first] = r->used[b - r->first] = true;
+    adapter->n_weights++;
+    adapter->max_rank = adapter->max_rank > a->shape[0] ? adapter->max_rank : a->shape[0];
+    return true;
+}
+
+/* ---- one adapter ------------------------------------------------------------------------------------------------- */
+
+static bool bind_all(reading *r, rg_error *err)
+{
+    char name[RG_WEIGHT_NAME];
+    const rg_tensor *a, *b;
+
+    for (int i = 0; i < r->weights->n; i++) {
+        const rg_origin o = rg_origin_of(r->weights->spec[i], r->as, NULL, r->weights->layer[i]);
+
+        for (int k = 0; !o.experts && rg_origin_name(&o, k, name); k++)
+            if (rg_adapter_file_find(&r->file, name, &a, &b)) {
+                if (!bind(r, i, &o, name, a, b, err))
+                    return false;
+                break;
+            }
+    }
+    for (int i = 0; i < rg_checkpoint_n_tensors(r->file.ckpt); i++)
+        if (!r->used[i])
+            return rg_adapter_file_blame(&r->file, &r->first[i], err), false;
+    return r->out->all[r->number].n_weights ||
+           rg_fail(err, RG_E_INPUT, "%s: the adapter has no matrices", rg_checkpoint_path(r->file.ckpt));
+}
+
+/* GGUF names the architecture that its adapters are for. */
+static bool check_architecture(const reading *r, rg_error *err)
+{
+    const char *name = NULL, *own = r->c->arch->gguf_name;
+
+    if (!r->file.is_gguf || rg_meta_string(r->file.ckpt, "general.architecture", &name, err) == 0)
+        return true;
+    return name && (!own || !strcmp(name, own) ||
+                    rg_fail(err, RG_E_INPUT, "%s: an adapter for models of architecture '%.60s', and this one is '%s'",
+                            rg_checkpoint_path(r->file.ckpt), name, own));
+}
+
+static bool read_one(rg_adapters *out, rg_weight_set *weights, const rg_config *c, int number, const char *path,
+                     rg_error *err)
+{
+    reading r = { .out = out, .weights = weights, .c = c, .number = number };
+    bool ok = rg_adapter_file_open(&r.file, path, err);
+    size_t n = ok ? (size_t)rg_checkpoint_n_tensors(r.file.ckpt) : 0;
+    rg_packed **more = NULL;
+
+    if (ok) {
+        r.as = rg_alloc(sizeof *r.as);
+        r.used = rg_array(n + 1, sizeof *r.used);
+        r.a = rg_array(n + 1, sizeof *r.a);
+        more = rg_resize_array(out->packed, (size_t)out->n_packed + n + (size_t)weights->n, sizeof *more);
+        out->packed = more ? more : out->packed;
+        ok = (r.as && r.used && r.a && more) || rg_fail_memory(err, n * sizeof *r.a + sizeof *r.as);
+    }
+    if (ok) {
+        r.first = rg_checkpoint_tensor(r.file.ckpt, 0);
+        *r.as = *c;
+        r.as->from_gguf = r.file.is_gguf;
+        ok = check_architecture(&r, err) && bind_all(&r, err);
+    }
+    rg_free(r.as);
+    rg_free(r.used);
+    rg_free(r.a);
+    rg_adapter_file_close(&r.file);
+    return ok;
+}
+
+static bool check_name(const rg_adapters *a, const char *name, rg_error *err)
+{
+    if (!name || !*name)
+        return rg_fail(err, RG_E_USAGE, "an adapter needs a name: NAME=PATH");
+    return rg_adapters_find(a, name) < 0 || rg_fail(err, RG_E_USAGE, "two adapters are called '%.200s'", name);
+}
+
+bool rg_adapters_open(rg_adapters *a, rg_weight_set *weights, const rg_config *c, const rg_adapter_source *from, int n,
+                      rg_error *err)
+{
+    *a = (rg_adapters){ 0 };
+    if (n > RG_MAX_ADAPTERS)
+        return rg_fail(err, RG_E_LIMIT, "%d adapters: at most %d can be open", n, RG_MAX_ADAPTERS);
+    a->all = rg_array((size_t)n, sizeof *a->all);
+    a->deltas = rg_array((size_t)weights->n, (size_t)n * sizeof *a->deltas);
+    if (!a->all || !a->deltas)
+        return rg_fail_memory(err, (size_t)weights->n * (size_t)n * sizeof *a->deltas);
+    for (int i = 0; i < n; i++)
+        if (!check_name(a, from[i].name, err))
+            return false;
+        else if (!(a->all[a->n++].name = rg_strdup(from[i].name)))
+            return rg_fail_memory(err, strlen(from[i].name) + 1);
+    for (int i = 0; i < n; i++) {
+        const rg_adapter *one = &a->all[i];
+
+        if (!read_one(a, weights, c, i, from[i].path, err))
+            return false;
+        a->bytes += one->bytes;
+        a->max_rank = one->max_rank > a->max_rank ? (int)one->max_rank : a->max_rank;
+    }
+    return true;
+}
+
+void rg_adapters_close(rg_adapters *a)
+{
+    for (int i = 0; i < a->n_packed; i++) {
+        rg_packed_fini(a->packed[i]);
+        rg_free(a->packed[i]);
+    }
+    for (int i = 0; i < a->n; i++)
+        rg_free(a->all[i].name);
+    rg_free(a->packed);
+    rg_free(a->deltas);
+    rg_free(a->all);
+    *a = (rg_adapters){ 0 };
+}
+
+int rg_adapters_find(const rg_adapters *a, const char *name)
+{
+    for (int i = 0; i < a->n; i++)
+        if (!strcmp(a->all[i].name, name))
+            return i;
+    return -1;
+}
