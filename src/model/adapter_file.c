@@ -22,6 +22,10 @@ static const struct {
 } plain[] = {
     { "use_dora", "DoRA (use_dora) is not supported" },
     { "use_qalora", "QALoRA (use_qalora) is not supported" },
+    { "use_bdlora", "block-diagonal LoRA (use_bdlora) is not supported" },
+    { "kasa_config", "KaSA (kasa_config) is not supported" },
+    { "arrow_config", "Arrow (arrow_config) is not supported" },
+    { "monteclora_config", "MonteCLoRA (monteclora_config) is not supported" },
     { "lora_bias", "biases of LoRA matrices (lora_bias) are not supported" },
     { "modules_to_save", "modules that were trained whole (modules_to_save) are not supported" },
     { "trainable_token_indices", "trained rows of an embedding (trainable_token_indices) are not supported" },
@@ -47,7 +51,7 @@ static bool is_empty(const rg_checkpoint *c, const char *key)
 /* Ways of initialising that change the model's own weights: A and B alone are then not what was trained. */
 static bool check_init(const rg_adapter_file *f, rg_error *err)
 {
-    static const char *const changing[] = { "pissa", "olora", "corda", "loftq" };
+    static const char *const changing[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
     const char *init = NULL;
 
     if (rg_meta_type_of(f->ckpt, "init_lora_weights") != RG_META_STRING)
@@ -234,6 +238,8 @@ void rg_adapter_file_blame(const rg_adapter_file *f, const rg_tensor *t, rg_erro
 
     if (has(t->name, "lora_embedding_"))
         why = "changes an embedding, which is not supported";
+    else if (has(t->name, ".base_layer."))
+        why = "is a copy of the model's own: save the adapter without it (PEFT's save_embedding_layers=False)";
     else if (has(t->name, "lora_magnitude_vector"))
         why = "is of DoRA, which is not supported";
     else if (!has(t->name, ".lora_A.weight") && !has(t->name, ".lora_B.weight") && !has(t->name, ".lora_a") &&

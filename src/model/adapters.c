@@ -17,15 +17,24 @@ typedef struct reading {
     rg_config *as;        /* the config as of a checkpoint of the adapter's kind */
     const rg_tensor *first;
     bool *used;           /* [tensors] */
-    const rg_packed **a;  /* [tensors] A, once packed: a tensor that holds several weights has one for all of them */
+    const rg_packed **a;  /* [tensors] A as it is, once packed: a tensor that holds several weights has one for all */
 } reading;
 
-/* ---- where B's rows go ------------------------------------------------------------------------------------------- */
+/* ---- where rows and columns go ----------------------------------------------------------------------------------- */
 
-/* A load function that only moves rows shows where from, if it is given their numbers: `of_rows`, or those of columns,
- * which must stay.  False: it does something else. */
+/* For each row of a weight the row of B, and for each column that of A. */
+typedef struct moves {
+    int64_t *row;
+    int64_t *column;
+    bool columns_stay; /* column is not used */
+} moves;
+
+/* A load function that only moves rows and columns shows where from, if it is given their numbers: which of the two is
+ * `of_rows`.  False: it does something else. */
 static bool show_moves(const rg_origin *o, int64_t n_stored, bool of_rows, const rg_weight *w, float *src, float *dst)
 {
+    const float most = (float)(of_rows ? n_stored : w->cols);
+
     for (int64_t i = 0; i < n_stored; i++)
         for (int64_t k = 0; k < w->cols; k++)
             src[i * w->cols + k] = (float)(of_rows ? i : k);
@@ -34,56 +43,58 @@ static bool show_moves(const rg_origin *o, int64_t n_stored, bool of_rows, const
         for (int64_t k = 0; k < w->cols; k++) {
             const float v = dst[i * w->cols + k];
 
-            if (of_rows ? !(v == dst[i * w->cols] && v >= 0 && v < (float)n_stored && v == (float)(int64_t)v)
-                        : v != (float)k)
+            if (v != (of_rows ? dst[i * w->cols] : dst[k]) || !(v >= 0 && v < most) || v != (float)(int64_t)v)
                 return false;
         }
     return true;
 }
 
-/* Rows of the tensor as a load function takes them. */
-static bool map_loaded(const rg_origin *o, int64_t n_stored, const rg_weight *w, int64_t *map, rg_error *err)
+/* Rows and columns of the tensor as a load function takes them. */
+static bool find_loaded(const rg_origin *o, int64_t n_stored, const rg_weight *w, moves *m, rg_error *err)
 {
     const int64_t exact = 1 << 24; /* whole numbers that f32 holds */
     uint64_t n;
     float *src = rg_mul((uint64_t)n_stored, (uint64_t)w->cols, &n) ? rg_array(n, sizeof *src) : NULL;
     float *dst = rg_array((size_t)(w->rows * w->cols), sizeof *dst); /* fits: the weight is there */
-    bool ok = src && dst;
+    bool ok = (src && dst) || rg_fail_memory(err, (size_t)w->rows * (size_t)w->cols * sizeof *dst);
+    bool moved = ok && n_stored <= exact && w->cols <= exact && show_moves(o, n_stored, false, w, src, dst);
 
-    if (!ok)
-        rg_fail_memory(err, (size_t)w->rows * (size_t)w->cols * sizeof *dst);
-    else if (n_stored > exact || w->cols > exact || !show_moves(o, n_stored, false, w, src, dst) ||
-             !show_moves(o, n_stored, true, w, src, dst))
+    for (int64_t k = 0; moved && k < w->cols; k++) {
+        m->column[k] = (int64_t)dst[k];
+        m->columns_stay = m->columns_stay && m->column[k] == k;
+    }
+    moved = moved && show_moves(o, n_stored, true, w, src, dst);
+    for (int64_t i = 0; moved && i < w->rows; i++)
+        m->row[i] = (int64_t)dst[i * w->cols];
+    if (ok && !moved)
         ok = rg_fail(err, RG_E_UNSUPPORTED, "an adapter of '%s' is not supported: the model's weight is computed from it",
                      w->name);
-    for (int64_t i = 0; ok && i < w->rows; i++)
-        map[i] = (int64_t)dst[i * w->cols];
     rg_free(src);
     rg_free(dst);
     return ok;
 }
 
-/* For each row of the weight, the row of the adapter's B. */
-static bool map_rows(const reading *r, const rg_origin *o, int64_t n_stored, const rg_weight *w, int64_t *map,
-                     rg_error *err)
+static bool find_moves(const reading *r, const rg_origin *o, int64_t n_stored, const rg_weight *w, moves *m,
+                       rg_error *err)
 {
     const bool turns = o->spec->paired && r->as->from_gguf != r->c->from_gguf;
-    int64_t *own = turns ? rg_array((size_t)w->rows, sizeof *own) : map;
+    int64_t *own = turns ? rg_array((size_t)w->rows, sizeof *own) : NULL;
 
-    if (!own)
+    m->columns_stay = true;
+    if (turns && !own)
         return rg_fail_memory(err, (size_t)w->rows * sizeof *own);
-    if (o->load && !map_loaded(o, n_stored, w, own, err)) {
-        rg_free(turns ? own : NULL);
+    for (int64_t i = 0; i < w->rows; i++)
+        m->row[i] = o->part ? rg_origin_row(o, i) : i;
+    if (o->load && !find_loaded(o, n_stored, w, m, err)) {
+        rg_free(own);
         return false;
     }
-    for (int64_t i = 0; !o->load && i < w->rows; i++)
-        own[i] = o->part ? rg_origin_row(o, i) : i;
-    if (!turns)
-        return true;
-    for (int64_t i = 0; i < w->rows; i++) { /* row i of GGUF's is row `at` of Hugging Face's */
+    if (turns)
+        memcpy(own, m->row, (size_t)w->rows * sizeof *own);
+    for (int64_t i = 0; turns && i < w->rows; i++) { /* row i of GGUF's is row `at` of Hugging Face's */
         const int64_t at = rg_paired_row(r->c, i);
 
-        map[r->c->from_gguf ? i : at] = own[r->c->from_gguf ? at : i];
+        m->row[r->c->from_gguf ? i : at] = own[r->c->from_gguf ? at : i];
     }
     rg_free(own);
     return true;
@@ -99,8 +110,25 @@ static int64_t rows_stored(const rg_origin *o)
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------- */
 
-/* A's or B's rows in the order of map (NULL: as they are), packed; owned by the adapters. */
-static const rg_packed *pack(reading *r, const rg_tensor *t, const int64_t *map, int64_t rows, rg_error *err)
+/* One row with its columns in the order of map (NULL: as they are). */
+static bool read_row(const reading *r, const rg_tensor *t, int64_t row, const int64_t *map, uint8_t *to, rg_error *err)
+{
+    const size_t size = (size_t)rg_format_of(t->type)->block_bytes, n = (size_t)t->shape[1];
+    uint8_t *as_is = to + (map ? n * size : 0); /* room for both, where there is a map */
+    uint64_t bytes;
+
+    if (!rg_row_bytes(t->type, t->shape[1], &bytes) ||
+        !rg_tensor_read(r->file.ckpt, t, (uint64_t)row * bytes, as_is, bytes, err))
+        return false;
+    for (size_t k = 0; map && k < n; k++)
+        memcpy(to + k * size, as_is + (size_t)map[k] * size, size);
+    return true;
+}
+
+/* The first n rows of A or B in the order of rows, its columns in that of columns (NULL: as they are), packed; owned by
+ * the adapters. */
+static const rg_packed *pack(reading *r, const rg_tensor *t, int64_t n, const int64_t *rows, const int64_t *columns,
+                             rg_error *err)
 {
     rg_adapters *out = r->out;
     rg_packed *p = rg_zalloc(sizeof *p);
@@ -109,12 +137,15 @@ static const rg_packed *pack(reading *r, const rg_tensor *t, const int64_t *map,
     if (!p)
         return rg_fail_memory(err, sizeof *p), NULL;
     out->packed[out->n_packed++] = p;
-    if (!rg_packed_init(p, t->type, 1, rows, t->shape[1], err) || !rg_row_bytes(t->type, t->shape[1], &bytes))
+    if (columns && rg_format_of(t->type)->block_len > 1)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is %s, whose columns cannot be put in the model's order",
+                       rg_checkpoint_path(r->file.ckpt), t->name, rg_format_of(t->type)->name), NULL;
+    if (!rg_packed_init(p, t->type, 1, n, t->shape[1], err) || !rg_row_bytes(t->type, t->shape[1], &bytes))
         return NULL;
-    uint8_t *row = rg_alloc(bytes);
+    uint8_t *row = rg_array(2, bytes);
     bool ok = row || rg_fail_memory(err, bytes);
-    for (int64_t i = 0; ok && i < rows; i++) {
-        ok = rg_tensor_read(r->file.ckpt, t, (uint64_t)(map ? map[i] : i) * bytes, row, bytes, err);
+    for (int64_t i = 0; ok && i < n; i++) {
+        ok = read_row(r, t, rows ? rows[i] : i, columns, row, err);
         if (ok)
             rg_pack_row(p, 0, i, row);
     }
@@ -167,17 +198,17 @@ static bool bind(reading *r, int i, const rg_origin *o, const char *module, cons
     if (!check_shapes(r, module, a, b, n_stored, w->cols, err) ||
         !rg_adapter_file_scale(&r->file, module, a->shape[0], &d->scale, err))
         return false;
-    int64_t *map = rg_array((size_t)w->rows, sizeof *map);
-    const rg_packed **low = &r->a[a - r->first];
-    bool ok = map || rg_fail_memory(err, (size_t)w->rows * sizeof *map);
-    ok = ok && (map_rows(r, o, n_stored, w, map, err) || rg_fail_prefix(err, "%s", rg_checkpoint_path(r->file.ckpt)));
-    if (ok && !*low)
-        *low = pack(r, a, NULL, a->shape[0], err);
-    ok = ok && *low && (d->b = pack(r, b, map, w->rows, err));
-    rg_free(map);
+    moves m = { rg_array((size_t)w->rows, sizeof *m.row), rg_array((size_t)w->cols, sizeof *m.column), true };
+    bool ok = (m.row && m.column) || rg_fail_memory(err, (size_t)(w->rows + w->cols) * sizeof *m.row);
+    ok = ok && (find_moves(r, o, n_stored, w, &m, err) || rg_fail_prefix(err, "%s", rg_checkpoint_path(r->file.ckpt)));
+    if (ok && (d->a = m.columns_stay ? r->a[a - r->first] : NULL) == NULL)
+        ok = (d->a = pack(r, a, a->shape[0], NULL, m.columns_stay ? NULL : m.column, err));
+    ok = ok && (d->b = pack(r, b, w->rows, m.row, NULL, err));
+    rg_free(m.row);
+    rg_free(m.column);
     if (!ok)
         return false;
-    d->a = *low;
+    r->a[a - r->first] = m.columns_stay ? d->a : NULL;
     w->deltas = &r->out->deltas[i * r->out->n];
     r->used[a - r->first] = r->used[b - r->first] = true;
     adapter->n_weights++;
@@ -233,7 +264,7 @@ static bool read_one(rg_adapters *out, rg_weight_set *weights, const rg_config *
         r.as = rg_alloc(sizeof *r.as);
         r.used = rg_array(n + 1, sizeof *r.used);
         r.a = rg_array(n + 1, sizeof *r.a);
-        more = rg_resize_array(out->packed, (size_t)out->n_packed + n + (size_t)weights->n, sizeof *more);
+        more = rg_resize_array(out->packed, (size_t)out->n_packed + 2 * (size_t)weights->n, sizeof *more);
         out->packed = more ? more : out->packed;
         ok = (r.as && r.used && r.a && more) || rg_fail_memory(err, n * sizeof *r.a + sizeof *r.as);
     }
