@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "cli/lora.h"
 #include "cli/profile.h"
 #include "cli/speed.h"
 #include "measure/cost.h"
@@ -35,6 +36,7 @@ typedef struct job {
     cli_ints prefill, batch, context;
     int32_t decode, reps;
     const char *csv, *kv_type, *pack_cache;
+    cli_loras loras;
     size_t expert_memory;
     tool tool;
     rg_machine machine;
@@ -322,6 +324,9 @@ static bool know_machine(job *j, rg_error *err)
 
 static bool work(job *j, rg_error *err)
 {
+    if (!cli_loras_read_one(&j->loras, err))
+        return false;
+    const rg_adapter_source adapter = { j->loras.item[0].name, j->loras.item[0].path };
     if (!defaults(&j->prefill, (const int32_t[]){ 128, 512, 2048 }, 3, "--prefill", 1 << 24, err) ||
         !defaults(&j->batch, (const int32_t[]){ 1, 8, 32, 64 }, 4, "--batch", MAX_ROWS, err) ||
         !defaults(&j->context, (const int32_t[]){ 128, 4096 }, 2, "--context", 1 << 24, err))
@@ -330,7 +335,7 @@ static bool work(job *j, rg_error *err)
     int most = j->no_cache ? j->decode + 1 : cli_ints_most(&j->prefill, j->decode + 1);
     int len = cli_ints_most(&j->context, 0) + most + 1;
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
-                       .kv_type = j->kv_type, .pack_cache = j->pack_cache,
+                       .kv_type = j->kv_type, .pack_cache = j->pack_cache, .adapter = j->loras.n ? &adapter : NULL,
                        .expert_memory = j->expert_memory, .max_rows = MAX_ROWS, .max_seqs = batch,
                        .max_seq_len = len };
     const rg_roofs *roofs = &j->machine.roofs;
@@ -339,6 +344,10 @@ static bool work(job *j, rg_error *err)
     if (!j->args.common.json)
         printf("%s, %d threads: %.1f GB/s, %.0f f32 GFLOP/s, %.0f int8 GOP/s\n", j->tool.backend->name,
                j->tool.n_threads, roofs->read_bytes_s / 1e9, roofs->f32_ops_s / 1e9, roofs->int8_ops_s / 1e9);
+    for (int i = 0; !j->args.common.json && i < j->tool.model->adapters.n; i++)
+        printf("all rows with the adapter %s: %d matrices of rank %d at most, %.1f MB\n",
+               j->tool.model->adapters.all[i].name, j->tool.model->adapters.all[i].n_weights,
+               (int)j->tool.model->adapters.all[i].max_rank, (double)j->tool.model->adapters.all[i].bytes / 1e6);
     if (!j->args.common.json && !j->no_cache)
         printf("%-8s %6s %6s %8s %12s %9s %11s %12s\n", "what", "n", "batch", "context", "tokens/s", "GB/s", "GFLOP/s",
                "of roofline");
@@ -365,6 +374,7 @@ static int run(int argc, char **argv)
         CLI_KV_TYPE_OPTION(j.kv_type, CLI_KV_AS_WEIGHTS),
         CLI_PACK_CACHE_OPTION(j.pack_cache),
         CLI_EXPERT_MEMORY_OPTION(j.expert_memory),
+        CLI_LORA_OPTION(j.loras, "all rows have this LoRA adapter"),
         { NULL },
     };
     rg_error err = { 0 };

@@ -112,7 +112,7 @@ static bool answer_of(talk *t, rg_buf *answer, rg_error *err)
 
     if (ok) {
         rg_params p = { .prompt = ids, .n_prompt = (int32_t)n_ids, .max_tokens = t->o->n, .n_samples = 1,
-                        .sampling = t->o->sampling.s };
+                        .sampling = t->o->sampling.s, .adapter = rg_engine_adapter(t->engine, 0) };
         r = rg_submit(t->engine, &p, err);
     }
     ok = r && stream(t, r, answer, err);
@@ -254,6 +254,7 @@ static int run(int argc, char **argv)
         { "-n", CLI_INT, &o.n, "N", "tokens of an answer at most (default: as the context allows)", 1, INT32_MAX },
         CLI_SAMPLING_OPTIONS(o.sampling),
         CLI_ENGINE_OPTIONS(o.engine),
+        CLI_LORA_OPTION(o.engine.loras, "answer with this LoRA adapter"),
         { NULL },
     };
     rg_error err = { 0 };

@@ -21,8 +21,10 @@ typedef enum cli_kind {
     CLI_INTS,    /* cli_ints: 1,2,3 */
 } cli_kind;
 
+enum { CLI_STRINGS_ROOM = 64 };
+
 typedef struct cli_strings {
-    const char *item[64];
+    const char *item[CLI_STRINGS_ROOM];
     int n;
 } cli_strings;
 

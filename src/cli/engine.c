@@ -27,6 +27,8 @@ rg_options cli_engine_options(cli_engine *v, const cli_common *common)
     o.draft = find_draft(v);
     o.max_draft = v->draft_max;
     o.expert_bytes = v->expert_memory;
+    o.adapters = v->loras.item;
+    o.n_adapters = v->loras.n;
     o.profile_folder = cli_profile_folder;
     o.progress = cli_progress;
     o.progress_arg = common->quiet ? (void *)(uintptr_t)common : NULL;
@@ -35,10 +37,13 @@ rg_options cli_engine_options(cli_engine *v, const cli_common *common)
 
 rg_engine *cli_engine_open(cli_engine *v, const cli_args *a, rg_error *err)
 {
-    rg_options o = cli_engine_options(v, &a->common);
     const char *given = a->n_positional ? a->positional[0] : NULL;
-    rg_engine *e = cli_find_model(given, v->path, sizeof v->path, err) ? rg_open(v->path, &o, err) : NULL;
+    rg_engine *e = NULL;
 
+    if (cli_loras_read_one(&v->loras, err) && cli_find_model(given, v->path, sizeof v->path, err)) {
+        rg_options o = cli_engine_options(v, &a->common);
+        e = rg_open(v->path, &o, err);
+    }
     if (!e)
         return NULL;
     rg_info info = rg_engine_info(e);

@@ -2,12 +2,13 @@
 #ifndef RG_CLI_ENGINE_H
 #define RG_CLI_ENGINE_H
 
-#include "cli/cli.h"
+#include "cli/lora.h"
 
 typedef struct cli_engine {
     int32_t ctx, max_seqs, draft_max;
     size_t kv_memory, expert_memory;
     const char *kv_type, *pack_cache, *draft;
+    cli_loras loras;
     char path[1024]; /* of the model, once it is found */
     char draft_path[1024]; /* of the one that drafts, if one does */
 } cli_engine;
@@ -23,10 +24,10 @@ typedef struct cli_engine {
     { "--draft-max", CLI_INT, &(v).draft_max, "K", "ids guessed at once, at most", 1, RG_DRAFT_PLACES },               \
     CLI_KV_TYPE_OPTION((v).kv_type, CLI_KV_AS_WEIGHTS)
 
-/* Options as the flags say, to be added to. */
+/* Options as the flags say, to be added to; the adapters have been read. */
 rg_options cli_engine_options(cli_engine *v, const cli_common *common);
 
-/* The engine of the model that was named first, or of the shipped one. */
+/* The engine of the model that was named first, or of the shipped one, with the adapter that --lora gives. */
 rg_engine *cli_engine_open(cli_engine *v, const cli_args *a, rg_error *err);
 
 #endif

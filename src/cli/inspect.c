@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "model/adapter_file.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
@@ -143,6 +144,7 @@ static void unused(cli_json *j, const rg_checkpoint *ckpt, const bool *used, int
         printf("  and %d more, marked by --tensors\n", n_unused - FEW);
 }
 
+/* used NULL: all of them are. */
 static void tensors_text(const rg_checkpoint *ckpt, const bool *used)
 {
     char shape[96];
@@ -151,7 +153,7 @@ static void tensors_text(const rg_checkpoint *ckpt, const bool *used)
     for (int i = 0; i < rg_checkpoint_n_tensors(ckpt); i++) {
         const rg_tensor *t = rg_checkpoint_tensor(ckpt, i);
         printf("  %-52s %-5s %-20s %12llu%s\n", t->name, rg_format_of(t->type)->name,
-               rg_shape_text(t->shape, t->n_dims, shape), (unsigned long long)t->bytes, used[i] ? "" : "   (not used)");
+               rg_shape_text(t->shape, t->n_dims, shape), (unsigned long long)t->bytes, !used || used[i] ? "" : "   (not used)");
     }
 }
 
@@ -268,6 +270,64 @@ static void print_text(const inspect_options *o, const found *f)
         tensors_text(ckpt, f->used);
 }
 
+/* ---- an adapter -------------------------------------------------------------------------------------------------- */
+
+static bool adapter_json(const rg_adapter_file *a)
+{
+    cli_json *j = cli_json_new();
+    visit v = { .ckpt = a->ckpt, .json = j, .all = true };
+    uint64_t bytes, n = count_parameters(a->ckpt, &bytes);
+
+    cli_json_open(j, NULL, '{');
+    cli_json_text(j, "adapter", "lora");
+    cli_json_text(j, "of", a->of);
+    cli_json_u64(j, "parameters", n);
+    cli_json_u64(j, "bytes", bytes);
+    if (!a->is_gguf)
+        cli_json_float(j, "rank", a->rank);
+    cli_json_float(j, "alpha", a->alpha);
+    cli_json_bool(j, "rslora", a->by_root);
+    cli_json_open(j, "metadata", '{');
+    rg_meta_each(a->ckpt, visit_key, &v);
+    cli_json_close(j);
+    tensors_json(j, a->ckpt);
+    cli_json_close(j);
+    return cli_json_print(j);
+}
+
+static void adapter_text(const inspect_options *o, const rg_adapter_file *a)
+{
+    const char *path = rg_checkpoint_path(a->ckpt);
+    visit v = { .ckpt = a->ckpt, .all = true };
+    uint64_t bytes, n = count_parameters(a->ckpt, &bytes);
+
+    printf("%s: a LoRA adapter%s%s, %.4g million parameters, %.2f MB\n", path, a->of ? " of " : "", a->of ? a->of : "",
+           (double)n / 1e6, (double)bytes / 1e6);
+    if (!a->is_gguf)
+        printf("  %-18s %.10g%s\n", "rank", a->rank, a->by_root ? " (rsLoRA)" : "");
+    printf("  %-18s %.10g\n  %-18s %d\n", "alpha", a->alpha, "matrices", rg_checkpoint_n_tensors(a->ckpt) / 2);
+    printf("used with its model: ridge run MODEL --lora NAME=%s\n", path);
+    if (o->metadata) {
+        printf("metadata:\n");
+        rg_meta_each(a->ckpt, visit_key, &v);
+    }
+    if (o->tensors)
+        tensors_text(a->ckpt, NULL);
+}
+
+static bool inspect_adapter(const inspect_options *o, const char *path, rg_error *err)
+{
+    rg_adapter_file a;
+    bool ok = rg_adapter_file_open(&a, path, err);
+
+    if (ok && o->args.common.json)
+        ok = adapter_json(&a) || rg_fail(err, RG_E_IO, "inspect: standard output cannot be written");
+    else if (ok)
+        adapter_text(o, &a);
+    rg_adapter_file_close(&a);
+    return ok;
+}
+
 static bool inspect(const inspect_options *o, const char *path, rg_error *err)
 {
     const rg_model_options declared = { .declare_only = true, .declared_type = RG_BF16 };
@@ -275,6 +335,10 @@ static bool inspect(const inspect_options *o, const char *path, rg_error *err)
     rg_error why = { 0 };
     bool ok;
 
+    if (f.ckpt && rg_checkpoint_is_adapter(f.ckpt)) {
+        rg_checkpoint_close(f.ckpt);
+        return inspect_adapter(o, path, err);
+    }
     f.model = f.ckpt ? rg_model_open(f.ckpt, &declared, err) : NULL;
     f.tokenizer = f.model ? rg_tokenizer_open(f.ckpt, &why) : NULL;
     f.used = f.model ? rg_weights_used(&f.model->weights, &f.model->config, f.ckpt, &f.n_unused, err) : NULL;

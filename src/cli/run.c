@@ -288,7 +288,7 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
          make_prompt(o, e, &ids, &n_ids, err);
     rg_params p = { .prompt = o->ids.given ? o->ids.item : ids, .n_prompt = (int32_t)(o->ids.given ? o->ids.n : n_ids),
                     .max_tokens = o->n, .n_samples = o->n_samples, .sampling = o->sampling.s, .stop = o->stop.item,
-                    .n_stop = o->stop.n, .diffusion = o->filling.p };
+                    .n_stop = o->stop.n, .diffusion = o->filling.p, .adapter = rg_engine_adapter(e, 0) };
     p.sampling.n_logprobs = o->logprobs;
     p.sampling.ignore_eos = o->ignore_eos;
     request = ok ? rg_submit(e, &p, err) : NULL;
@@ -320,6 +320,7 @@ static int run(int argc, char **argv)
         { "--ignore-eos", CLI_FLAG, &o.ignore_eos, NULL, "end tokens are ordinary" },
         CLI_SAMPLING_OPTIONS(o.sampling),
         CLI_ENGINE_OPTIONS(o.engine),
+        CLI_LORA_OPTION(o.engine.loras, "answer with this LoRA adapter"),
         CLI_FILLING_OPTIONS(o.filling),
         { NULL },
     };

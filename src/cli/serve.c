@@ -119,6 +119,20 @@ static void name_model(serve_options *o, const char *path)
         o->s.model = name;
 }
 
+/* Adapters are asked for by name, as the model is. */
+static bool read_loras(serve_options *o, rg_error *err)
+{
+    if (!cli_loras_read(&o->engine.loras, err))
+        return false;
+    for (int i = 0; i < o->engine.loras.n; i++) {
+        const char *name = o->engine.loras.item[i].name;
+
+        if (!strcmp(name, o->s.model) || !strcmp(name, "default"))
+            return rg_fail(err, RG_E_USAGE, "--lora: '%s' is what clients call the model itself", name);
+    }
+    return true;
+}
+
 typedef struct opening_for {
     rg_server *server;
     bool quiet;
@@ -251,6 +265,7 @@ static int run(int argc, char **argv)
         { "--cors-origin", CLI_STRING, &o.s.cors_origin, "ORIGIN", "web pages of this origin may ask (*: all)" },
         { "--no-page", CLI_FLAG, &o.s.no_page, NULL, "no web page" },
         CLI_ENGINE_OPTIONS(o.engine),
+        CLI_LORA_OPTION(o.engine.loras, "a LoRA adapter, for requests whose model is NAME (repeatable)"),
         { "--batch-rows", CLI_INT, &o.batch_rows, "N", "rows of a step at most", 1, 65536 },
         { "--step-ms", CLI_FLOAT, &o.step_ms, "MS", "how long a step may take (default 250; 0: no limit)", 0, 60000 },
         { "--pace", CLI_FLOAT, &o.pace, "X", "and how many times one without prompts (default 2; 0: any)", 0, 1e6 },
@@ -292,6 +307,9 @@ static int run(int argc, char **argv)
               read_files(&o, &err);
     if (ok) {
         name_model(&o, path);
+        ok = read_loras(&o, &err);
+    }
+    if (ok) {
         opening = true;
         catch_signals();
         ok = serve(&o, path, &err);

@@ -97,6 +97,7 @@ static bool open_seqs(speed *s, int n, int context, int len, rg_error *err)
             close_seqs(s, i + 1);
             return false;
         }
+        s->seqs[i]->adapter = s->tool->model->adapters.n - 1; /* the only one there can be, or none */
     }
     return true;
 }

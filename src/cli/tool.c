@@ -61,6 +61,7 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
                                                            .expert_bytes = o->expert_memory,
                                                            .random_weights = o->random,
                                                            .declared_type = o->declared_type,
+                                                           .adapters = o->adapter, .n_adapters = o->adapter != NULL,
                                                            .n_threads = t->n_threads, .progress = cli_progress,
                                                            .progress_arg = o->common->quiet ? t : NULL }, err);
     if (!t->model)

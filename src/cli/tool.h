@@ -24,6 +24,7 @@ typedef struct tool_options {
     const cli_common *common;
     const char *model;    /* as given; NULL: the default */
     const char *kv_type, *pack_cache;
+    const rg_adapter_source *adapter; /* which all sequences may have; NULL: none */
     size_t expert_memory;
     int max_rows, max_seqs, max_seq_len;
     bool random;          /* random weights of declared_type in place of the checkpoint's, which may have none */

@@ -200,14 +200,15 @@ void rg_cost_batch(const rg_model *model, const rg_machine *m, const rg_batch *b
     cost_batch(model, batch, &(pricing){ .m = m, .exact = exact, .out = out });
 }
 
-/* Spans for counting only: rows are causal, and only their numbers are set. */
-static rg_batch batch_of(rg_span *spans, int n_spans)
+/* Spans for counting only: rows are causal, and only their numbers are set.  Of a model with adapters they have the
+ * first. */
+static rg_batch batch_of(const rg_model *model, rg_span *spans, int n_spans)
 {
     rg_batch b = { .n_spans = n_spans, .spans = spans, .n_logits = n_spans };
 
     for (int i = 0; i < n_spans; i++) {
         spans[i].first_row = b.n_rows;
-        spans[i].adapter = -1;
+        spans[i].adapter = model->adapters.n ? 0 : -1;
         b.n_rows += spans[i].n_rows;
     }
     return b;
@@ -230,7 +231,7 @@ bool rg_cost_shape(const rg_model *model, const rg_machine *m, const rg_step_sha
         return rg_fail_memory(err, (size_t)shape->n_seqs * sizeof *spans);
     for (int i = 0; i < shape->n_seqs; i++)
         spans[i] = (rg_span){ .n_rows = shape->n_rows, .start = (int32_t)shape->start };
-    rg_batch batch = batch_of(spans, shape->n_seqs);
+    rg_batch batch = batch_of(model, spans, shape->n_seqs);
     cost_batch(model, &batch, &(pricing){ .m = m, .exact = shape->exact, .out = out, .each = each, .arg = arg });
     if (shape->n_seqs > 1)
         rg_free(spans);
@@ -260,7 +261,7 @@ void rg_cost_prompt(const rg_model *model, const rg_machine *m, const rg_step_sh
     while (done < shape->n_rows) {
         int64_t n = shape->n_rows - done < chunk ? shape->n_rows - done : chunk;
         rg_span span = { .n_rows = (int32_t)n, .start = (int32_t)(shape->start + done) };
-        rg_batch batch = batch_of(&span, 1);
+        rg_batch batch = batch_of(model, &span, 1);
         rg_cost step;
 
         rg_cost_batch(model, m, &batch, shape->exact, &step);

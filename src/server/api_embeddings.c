@@ -94,7 +94,7 @@ static void whole(rg_call *c, rg_buf *out)
         rg_out_close(out, '}');
     }
     rg_out_close(out, ']');
-    rg_out_text(out, "model", c->server->o.model);
+    rg_out_text(out, "model", rg_call_model(c));
     rg_out_open(out, "usage", '{');
     rg_out_int(out, "prompt_tokens", t.n_prompt);
     rg_out_int(out, "total_tokens", t.n_prompt);

@@ -71,7 +71,7 @@ static void open_message(rg_buf *b, const rg_call *c, const char *key)
     rg_out_text(b, "id", c->id);
     rg_out_text(b, "type", "message");
     rg_out_text(b, "role", "assistant");
-    rg_out_text(b, "model", c->server->o.model);
+    rg_out_text(b, "model", rg_call_model(c));
     rg_out_open(b, "content", '[');
 }
 

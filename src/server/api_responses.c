@@ -186,7 +186,7 @@ static void write_response(rg_buf *b, const rg_call *c, const char *key, bool do
     } else {
         rg_out_null(b, "incomplete_details");
     }
-    rg_out_text(b, "model", c->server->o.model);
+    rg_out_text(b, "model", rg_call_model(c));
     if (done)
         write_output(b, c, ch);
     else

@@ -36,6 +36,7 @@ rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, rg_ref
         rg_call_free(c);
         return NULL;
     }
+    c->adapter = rg_find_adapter(s, c->f.model);
     rg_count(s->metrics, RG_C_UNKNOWN, (double)c->f.n_unknown);
     return c;
 }
@@ -358,7 +359,7 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
                     .n_samples = (int32_t)c->f.n, .sampling = c->sampling,
                     .diffusion = rg_fields_diffusion(&c->f), .stop = c->f.stop, .n_stop = c->f.n_stop,
                     .stop_ids = c->f.stop_ids, .n_stop_ids = c->f.n_stop_ids, .grammar = c->grammar,
-                    .tenant = rg_name_tenant(note->tenant, tenant), .cache_salt = c->f.cache_salt,
+                    .adapter = c->adapter, .tenant = rg_name_tenant(note->tenant, tenant), .cache_salt = c->f.cache_salt,
                     .uncached = !c->f.cache_prompt || c->f.skip_prefix, .prompt_logprobs = c->f.n_prompt_tops >= 0,
                     .n_prompt_tops = c->f.n_prompt_tops > 0 ? c->f.n_prompt_tops : 0,
                     .priority = (int32_t)c->f.priority, .background = note->background, .deadline_s = time_left(c),

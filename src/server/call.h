@@ -67,6 +67,7 @@ struct rg_call {
     const rg_shape *shape;
     json_t *body;
     rg_fields f;
+    const char *adapter; /* of the engine's, that the model's name asks for; NULL: the model alone */
     json_t *tools;      /* in the form of chat completions; NULL: none */
     json_t *must;       /* of those, what every answer has to call one of; NULL: it need not */
     bool reasoning_first;
@@ -129,6 +130,7 @@ typedef struct rg_totals {
 } rg_totals;
 
 rg_totals rg_call_totals(const rg_call *c);
+const char *rg_call_model(const rg_call *c);     /* the name of the model, or adapter, that answers */
 const char *rg_finish_word(const rg_choice *ch); /* stop, length; tool_calls where there are */
 bool rg_finish_is_cut(const rg_choice *ch);      /* length */
 int rg_choice_n_calls(const rg_call *c, const rg_choice *ch); /* calls to give out: one, if several are not wanted */

@@ -166,11 +166,21 @@ void rg_refuse_engine(rg_server *s, rg_refusal *e, const rg_error *err)
     rg_log(RG_LOG_INFO, "serve: refused: %s", err->text);
 }
 
+const char *rg_find_adapter(const rg_server *s, const char *name)
+{
+    const char *found = NULL;
+
+    for (int32_t i = 0; name && !found && i < s->info.n_adapters; i++)
+        if (!strcmp(rg_engine_adapter(s->engine, i), name))
+            found = rg_engine_adapter(s->engine, i);
+    return found;
+}
+
 bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e)
 {
-    if (!name || !*name || !strcmp(name, s->o.model) || !strcmp(name, "default"))
+    if (!name || !*name || !strcmp(name, s->o.model) || !strcmp(name, "default") || rg_find_adapter(s, name))
         return true;
-    return rg_refuse(e, 404, "model_not_found", "model", "The model asked for is not the one that is served here.");
+    return rg_refuse(e, 404, "model_not_found", "model", "The model asked for is not one that is served here.");
 }
 
 /* The template opened the model's reasoning at the end of the prompt. */

@@ -5,6 +5,11 @@
 
 #include "server/call.h"
 
+const char *rg_call_model(const rg_call *c)
+{
+    return c->adapter ? c->adapter : c->server->o.model;
+}
+
 const char *rg_finish_word(const rg_choice *ch)
 {
     if (rg_finish_is_cut(ch))
@@ -140,7 +145,7 @@ static void open_object(rg_buf *b, const rg_call *c, const char *object)
     rg_out_text(b, "id", c->id);
     rg_out_text(b, "object", object);
     rg_out_int(b, "created", c->created_s);
-    rg_out_text(b, "model", c->server->o.model);
+    rg_out_text(b, "model", rg_call_model(c));
     rg_out_open(b, "choices", '[');
 }
 
