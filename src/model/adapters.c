@@ -165,6 +165,9 @@ static bool check_shapes(const reading *r, const char *module, const rg_tensor *
     if (rg_format_of(a->type)->layout == RG_LAYOUT_NONE || rg_format_of(b->type)->layout == RG_LAYOUT_NONE)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: '%s' is of type %s, which is no type of weights", path, module,
                        rg_format_of(a->type)->name);
+    if (a->shape[0] > RG_MAX_RANK)
+        return rg_fail(err, RG_E_LIMIT, "%s: '%s' is of rank %lld: at most %d is supported", path, module,
+                       (long long)a->shape[0], RG_MAX_RANK);
     if (a->n_dims == 2 && b->n_dims == 2 && a->shape[0] == b->shape[1] && a->shape[0] > 0 && a->shape[1] == cols &&
         b->shape[0] == rows)
         return true;

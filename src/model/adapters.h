@@ -8,7 +8,7 @@
 
 #include "model/weights.h"
 
-enum { RG_MAX_ADAPTERS = 64 };
+enum { RG_MAX_ADAPTERS = 64, RG_MAX_RANK = 1 << 16 };
 
 typedef struct rg_adapter_source {
     const char *name, *path; /* name: unique, not empty */

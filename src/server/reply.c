@@ -180,7 +180,7 @@ bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e)
 {
     if (!name || !*name || !strcmp(name, s->o.model) || !strcmp(name, "default") || rg_find_adapter(s, name))
         return true;
-    return rg_refuse(e, 404, "model_not_found", "model", "The model asked for is not one that is served here.");
+    return rg_refuse(e, 404, "model_not_found", "model", "The model asked for is not the one that is served here.");
 }
 
 /* The template opened the model's reasoning at the end of the prompt. */
