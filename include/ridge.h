@@ -237,8 +237,10 @@ typedef struct rg_options {
     size_t expert_bytes;    /* memory for the experts of a mixture, which are read from a file of packed weights when
                              *   they are needed (that file lies in pack_cache or, without it, beside the checkpoint;
                              *   it is made if there is none).  0: all experts are in memory */
-    const rg_adapter_option *adapters; /* [n_adapters], read while opening; names are unique.  Requests with different */
-    int32_t n_adapters;     /*   adapters, and without one, run in the same steps, with the results that each has alone */
+    const rg_adapter_option *adapters; /* [n_adapters], read while opening; names are unique.  Requests with different
+                             *   adapters, and without one, run in the same steps and get the answers that they get
+                             *   alone */
+    int32_t n_adapters;
     const char *profile_folder; /* where `ridge machine` keeps its profile, read while opening; NULL: none is read */
     void (*progress)(void *arg, const char *what, double done); /* while opening; may be NULL */
     void *progress_arg;

@@ -470,6 +470,12 @@ void rg_grammar_close(rg_grammar *g)
     rg_grammar_unref(g);
 }
 
+/* As a request has it: counted from 1; 0: none. */
+static int32_t find_adapter(const rg_engine *e, const char *name)
+{
+    return name ? rg_adapters_find(&e->model->adapters, name) + 1 : 0;
+}
+
 rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
 {
     const rg_config *c = &e->model->config;
@@ -480,7 +486,7 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
                            .max_draft = e->drafts.max_draft, .sees = c->sees,
                            .diffusion = c->diffusion.mask_id < 0 ? NULL : &c->diffusion,
                            .max_rows = e->runner->max_rows, .max_logits = e->runner->max_logits,
-                           .adapter = params->adapter ? rg_adapters_find(&e->model->adapters, params->adapter) + 1 : 0 };
+                           .adapter = find_adapter(e, params->adapter) };
     if (params->adapter && !m.adapter)
         return rg_fail(err, RG_E_INPUT, "no adapter is called '%.200s'", params->adapter), NULL;
     if (params->embed == RG_POOLING_MODEL && !c->embedding.pooling)

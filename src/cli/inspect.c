@@ -153,7 +153,8 @@ static void tensors_text(const rg_checkpoint *ckpt, const bool *used)
     for (int i = 0; i < rg_checkpoint_n_tensors(ckpt); i++) {
         const rg_tensor *t = rg_checkpoint_tensor(ckpt, i);
         printf("  %-52s %-5s %-20s %12llu%s\n", t->name, rg_format_of(t->type)->name,
-               rg_shape_text(t->shape, t->n_dims, shape), (unsigned long long)t->bytes, !used || used[i] ? "" : "   (not used)");
+               rg_shape_text(t->shape, t->n_dims, shape), (unsigned long long)t->bytes,
+               !used || used[i] ? "" : "   (not used)");
     }
 }
 

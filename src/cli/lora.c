@@ -48,5 +48,6 @@ bool cli_loras_read(cli_loras *v, rg_error *err)
 bool cli_loras_read_one(cli_loras *v, rg_error *err)
 {
     return cli_loras_read(v, err) &&
-           (v->n <= 1 || rg_fail(err, RG_E_USAGE, "--lora is given %d times: all that is computed here has the same one", v->n));
+           (v->n <= 1 ||
+            rg_fail(err, RG_E_USAGE, "--lora is given %d times: all that is computed here has the same one", v->n));
 }

@@ -11,7 +11,10 @@ typedef struct cli_loras {
     char name[CLI_STRINGS_ROOM][128];
 } cli_loras;
 
-#define CLI_LORA_OPTION(v, use) { "--lora", CLI_STRINGS, &(v).given, "NAME=PATH", use }
+#define CLI_LORA_OPTION(v, use)                                                                                        \
+    {                                                                                                                  \
+        "--lora", CLI_STRINGS, &(v).given, "NAME=PATH", use                                                            \
+    }
 
 /* Fill in item; without "NAME=" an adapter is called by the last part of its path. */
 bool cli_loras_read(cli_loras *v, rg_error *err);

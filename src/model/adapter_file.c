@@ -41,10 +41,14 @@ static bool is_empty(const rg_checkpoint *c, const char *key)
 
     switch (rg_meta_type_of(c, key)) {
     case RG_META_NONE:
-    case RG_META_NULL: return true;
-    case RG_META_BOOL: return rg_meta_bool(c, key, &yes, NULL) >= 0 && !yes;
-    case RG_META_ARRAY: return rg_meta_length(c, key, &n, NULL) >= 0 && !n;
-    default: return false;
+    case RG_META_NULL:
+        return true;
+    case RG_META_BOOL:
+        return rg_meta_bool(c, key, &yes, NULL) >= 0 && !yes;
+    case RG_META_ARRAY:
+        return rg_meta_length(c, key, &n, NULL) >= 0 && !n;
+    default:
+        return false;
     }
 }
 
@@ -197,7 +201,8 @@ static const rg_tensor *find(const rg_adapter_file *f, const char *before, const
 bool rg_adapter_file_find(const rg_adapter_file *f, const char *module, const rg_tensor **a, const rg_tensor **b)
 {
     /* What models of several parts have their language model in. */
-    static const char *const inside[] = { "base_model.model.language_model.", "base_model.model.model.language_model." };
+    static const char *const inside[] = { "base_model.model.language_model.",
+                                          "base_model.model.model.language_model." };
 
     if (f->is_gguf) {
         *a = find(f, "", module, ".weight.lora_a");

@@ -14,10 +14,10 @@ typedef struct reading {
     const rg_config *c;
     int number;
     rg_adapter_file file;
-    rg_config *as;        /* the config as of a checkpoint of the adapter's kind */
+    rg_config *as; /* the config as of a checkpoint of the adapter's kind */
     const rg_tensor *first;
-    bool *used;           /* [tensors] */
-    const rg_packed **a;  /* [tensors] A as it is, once packed: a tensor that holds several weights has one for all */
+    bool *used;          /* [tensors] */
+    const rg_packed **a; /* [tensors] A as it is, once packed: a tensor that holds several weights has one for all */
 } reading;
 
 /* ---- where rows and columns go ----------------------------------------------------------------------------------- */
@@ -67,8 +67,8 @@ static bool find_loaded(const rg_origin *o, int64_t n_stored, const rg_weight *w
     for (int64_t i = 0; moved && i < w->rows; i++)
         m->row[i] = (int64_t)dst[i * w->cols];
     if (ok && !moved)
-        ok = rg_fail(err, RG_E_UNSUPPORTED, "an adapter of '%s' is not supported: the model's weight is computed from it",
-                     w->name);
+        ok = rg_fail(err, RG_E_UNSUPPORTED,
+                     "an adapter of '%s' is not supported: the model's weight is computed from it", w->name);
     rg_free(src);
     rg_free(dst);
     return ok;
@@ -139,7 +139,8 @@ static const rg_packed *pack(reading *r, const rg_tensor *t, int64_t n, const in
     out->packed[out->n_packed++] = p;
     if (columns && rg_format_of(t->type)->block_len > 1)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is %s, whose columns cannot be put in the model's order",
-                       rg_checkpoint_path(r->file.ckpt), t->name, rg_format_of(t->type)->name), NULL;
+                       rg_checkpoint_path(r->file.ckpt), t->name, rg_format_of(t->type)->name),
+               NULL;
     if (!rg_packed_init(p, t->type, 1, n, t->shape[1], err) || !rg_row_bytes(t->type, t->shape[1], &bytes))
         return NULL;
     uint8_t *row = rg_array(2, bytes);
@@ -161,7 +162,8 @@ static bool check_shapes(const reading *r, const char *module, const rg_tensor *
     char a_text[96], b_text[96];
 
     if (!a || !b)
-        return rg_fail(err, RG_E_INPUT, "%s: '%s' has a matrix %s and no %s", path, module, a ? "A" : "B", a ? "B" : "A");
+        return rg_fail(err, RG_E_INPUT, "%s: '%s' has a matrix %s and no %s", path, module, a ? "A" : "B",
+                       a ? "B" : "A");
     if (rg_format_of(a->type)->layout == RG_LAYOUT_NONE || rg_format_of(b->type)->layout == RG_LAYOUT_NONE)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: '%s' is of type %s, which is no type of weights", path, module,
                        rg_format_of(a->type)->name);
@@ -171,8 +173,8 @@ static bool check_shapes(const reading *r, const char *module, const rg_tensor *
     if (a->n_dims == 2 && b->n_dims == 2 && a->shape[0] == b->shape[1] && a->shape[0] > 0 && a->shape[1] == cols &&
         b->shape[0] == rows)
         return true;
-    return rg_fail(err, RG_E_INPUT, "%s: '%s' has A %s and B %s, which do not fit the model's matrix of %lld x %lld", path,
-                   module, rg_shape_text(a->shape, a->n_dims, a_text), rg_shape_text(b->shape, b->n_dims, b_text),
+    return rg_fail(err, RG_E_INPUT, "%s: '%s' has A %s and B %s, which do not fit the model's matrix of %lld x %lld",
+                   path, module, rg_shape_text(a->shape, a->n_dims, a_text), rg_shape_text(b->shape, b->n_dims, b_text),
                    (long long)rows, (long long)cols);
 }
 
@@ -262,12 +264,14 @@ static bool read_one(rg_adapters *out, rg_weight_set *weights, const rg_config *
     bool ok = rg_adapter_file_open(&r.file, path, err);
     size_t n = ok ? (size_t)rg_checkpoint_n_tensors(r.file.ckpt) : 0;
     rg_packed **more = NULL;
+    size_t room;
 
     if (ok) {
         r.as = rg_alloc(sizeof *r.as);
-        r.used = rg_array(n + 1, sizeof *r.used);
-        r.a = rg_array(n + 1, sizeof *r.a);
-        more = rg_resize_array(out->packed, (size_t)out->n_packed + 2 * (size_t)weights->n, sizeof *more);
+        r.used = rg_array(n, sizeof *r.used);
+        r.a = rg_array(n, sizeof *r.a);
+        if (rg_head_and_items((size_t)out->n_packed, (size_t)weights->n, 2, &room)) /* A and B of each */
+            more = rg_resize_array(out->packed, room, sizeof *more);
         out->packed = more ? more : out->packed;
         ok = (r.as && r.used && r.a && more) || rg_fail_memory(err, n * sizeof *r.a + sizeof *r.as);
     }
@@ -294,11 +298,13 @@ static bool check_name(const rg_adapters *a, const char *name, rg_error *err)
 bool rg_adapters_open(rg_adapters *a, rg_weight_set *weights, const rg_config *c, const rg_adapter_source *from, int n,
                       rg_error *err)
 {
+    size_t n_deltas;
+
     *a = (rg_adapters){ 0 };
     if (n > RG_MAX_ADAPTERS)
         return rg_fail(err, RG_E_LIMIT, "%d adapters: at most %d can be open", n, RG_MAX_ADAPTERS);
     a->all = rg_array((size_t)n, sizeof *a->all);
-    a->deltas = rg_array((size_t)weights->n, (size_t)n * sizeof *a->deltas);
+    a->deltas = rg_mul((size_t)weights->n, (size_t)n, &n_deltas) ? rg_array(n_deltas, sizeof *a->deltas) : NULL;
     if (!a->all || !a->deltas)
         return rg_fail_memory(err, (size_t)weights->n * (size_t)n * sizeof *a->deltas);
     for (int i = 0; i < n; i++)

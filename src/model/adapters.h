@@ -16,7 +16,7 @@ typedef struct rg_adapter_source {
 
 typedef struct rg_adapter {
     char *name;
-    int n_weights;  /* that it changes */
+    int n_weights; /* that it changes */
     int64_t max_rank;
     uint64_t bytes; /* of its matrices, packed */
 } rg_adapter;
@@ -24,10 +24,10 @@ typedef struct rg_adapter {
 typedef struct rg_adapters {
     rg_adapter *all;
     int n;
-    rg_delta *deltas;    /* [weights][n], as the weights have them */
-    rg_packed **packed;  /* the matrices, n_packed of them */
+    rg_delta *deltas;   /* [weights][n], as the weights have them */
+    rg_packed **packed; /* the matrices, n_packed of them */
     int n_packed;
-    int max_rank;        /* of all */
+    int max_rank; /* of all */
     uint64_t bytes;
 } rg_adapters;
 

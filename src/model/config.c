@@ -373,8 +373,9 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     memset(c, 0, sizeof *c);
     if (rg_checkpoint_is_adapter(ckpt))
-        return rg_fail(err, RG_E_USAGE, "%s is a LoRA adapter, not a model: give the model that it was trained for, and "
-                       "--lora NAME=%s", rg_checkpoint_path(ckpt), rg_checkpoint_path(ckpt));
+        return rg_fail(err, RG_E_USAGE,
+                       "%s is a LoRA adapter, not a model: give the model that it was trained for, and --lora NAME=%s",
+                       rg_checkpoint_path(ckpt), rg_checkpoint_path(ckpt));
     c->from_gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF;
     c->embed_scale = 1;
     c->sees = RG_CAUSAL;

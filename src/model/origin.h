@@ -29,12 +29,13 @@ rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_
 /* The tensor of matrix `expert`, older names included; NULL: there is none, or the weight is derived.  out: what it is
  * called. */
 const rg_tensor *rg_origin_find(rg_origin *s, int expert, char out[RG_WEIGHT_NAME]);
-/* The i-th name that the weight's tensor (that of matrix 0) may have, without ".weight"; false: there are not so many. */
+/* The i-th name that the weight's tensor (that of matrix 0) may have, without ".weight"; false: there are not so
+ * many. */
 bool rg_origin_name(const rg_origin *s, int i, char out[RG_WEIGHT_NAME]);
 /* Where a row of the weight stands in the tensor's matrix. */
 int64_t rg_origin_row(const rg_origin *s, int64_t row);
-/* Of a weight that is `paired`: the row of Hugging Face's matrix that stands at row r of GGUF's.  Of each head, pair i's
- * two are rows i and i + dim / 2. */
+/* Of a weight that is `paired`: the row of Hugging Face's matrix that stands at row r of GGUF's.  Of each head, pair
+ * i's two are rows i and i + dim / 2. */
 int64_t rg_paired_row(const rg_config *c, int64_t r);
 /* True if t has the shape of the spec (of one matrix of it where there is a tensor per matrix). */
 bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err) RG_MUST_CHECK;

@@ -46,8 +46,12 @@ static rg_request *ask(rg_engine *e, int kind, int which)
 {
     int32_t ids[N_PROMPT];
     rg_error err = { 0 };
-    rg_params p = { .prompt = ids, .n_prompt = N_PROMPT, .max_tokens = N_OUT, .n_samples = N_SAMPLES,
-                    .sampling = rg_sampling_default(), .adapter = kind ? adapters[kind - 1].name : NULL };
+    rg_params p = { .prompt = ids,
+                    .n_prompt = N_PROMPT,
+                    .max_tokens = N_OUT,
+                    .n_samples = N_SAMPLES,
+                    .sampling = rg_sampling_default(),
+                    .adapter = kind ? adapters[kind - 1].name : NULL };
 
     for (int i = 0; i < N_PROMPT; i++)
         ids[i] = (i * i + which) % 7 * 11 + 3;
@@ -136,7 +140,8 @@ static void answers_are_as_alone(void **state)
     assert_true(rg_engine_stats(e).n_drafts > 0);
     rg_close(e);
 
-    e = open_with(adapters, 2, (size_t)64 << 20, RG_TEST_DATA "/llama"); /* its drafts are the model's own, without one */
+    e = open_with(adapters, 2, (size_t)64 << 20,
+                  RG_TEST_DATA "/llama"); /* its drafts are the model's own, without one */
     all_at_once(e, want);
     assert_true(rg_engine_stats(e).n_draft_accepted > 0);
     rg_close(e);
@@ -162,7 +167,11 @@ static void unknown_names_are_refused(void **state)
 {
     rg_engine *e = open_with(adapters, 2, (size_t)64 << 20, NULL);
     const int32_t ids[] = { 1, 2 };
-    rg_params p = { .prompt = ids, .n_prompt = 2, .max_tokens = 1, .n_samples = 1, .sampling = rg_sampling_default(),
+    rg_params p = { .prompt = ids,
+                    .n_prompt = 2,
+                    .max_tokens = 1,
+                    .n_samples = 1,
+                    .sampling = rg_sampling_default(),
                     .adapter = "other" };
     rg_error err = { 0 };
 

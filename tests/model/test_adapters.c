@@ -27,8 +27,9 @@ static void open_adapted(test_model *t, const char *path, const rg_adapter_sourc
 
     t->ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, &err);
     assert_ok(t->ckpt, err);
-    t->m = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = "f32", .max_draft = RG_MAX_DRAFT, .adapters = from,
-                                                       .n_adapters = n }, &err);
+    t->m = rg_model_open(
+        t->ckpt, &(rg_model_options){ .kv_type = "f32", .max_draft = RG_MAX_DRAFT, .adapters = from, .n_adapters = n },
+        &err);
     assert_ok(t->m, err);
 }
 
@@ -67,8 +68,10 @@ static void check_golden(const test_model *t, const rg_backend *backend, const i
     float most = 0, off = 0;
     test_rig rig;
 
-    test_rig_open(&rig, t, &(test_rig_options){ .backend = backend, .n_threads = 2, .exact = true, .max_rows = STEP,
-                                                .max_seqs = 2, .max_len = 256 });
+    test_rig_open(
+        &rig, t,
+        &(test_rig_options){
+            .backend = backend, .n_threads = 2, .exact = true, .max_rows = STEP, .max_seqs = 2, .max_len = 256 });
     rg_seq *q = sequence(&rig, 0, N_IDS);
     assert_true(rg_seq_grow(rig.states, q, N_IDS));
     test_rig_step(&rig, &(test_feed){ .seq = q, .ids = ids, .n = N_IDS }, 1, keep_row, &k);
@@ -117,20 +120,20 @@ static void goldens(void **state)
     static const struct {
         const char *model, *adapter, *folder;
     } cases[] = {
-        { "llama", "llama", "llama" },                         /* patterns of rank and alpha, rsLoRA */
-        { "llama/model.gguf", "llama", "llama" },              /* rows of q and k side by side in the model, */
-        { "llama", "llama-gguf/adapter.gguf", "llama" },       /*   in the adapter, */
+        { "llama", "llama", "llama" },                              /* patterns of rank and alpha, rsLoRA */
+        { "llama/model.gguf", "llama", "llama" },                   /* rows of q and k side by side in the model, */
+        { "llama", "llama-gguf/adapter.gguf", "llama" },            /*   in the adapter, */
         { "llama/model.gguf", "llama-gguf/adapter.gguf", "llama" }, /* and in both */
-        { "phi3", "phi3", "phi3" },                            /* fused q, k, v and gate, up; the head */
+        { "phi3", "phi3", "phi3" },                                 /* fused q, k, v and gate, up; the head */
         { "phi3/model.gguf", "phi3", "phi3" },
-        { "gpt2", "gpt2", "gpt2" },                            /* stored transposed */
-        { "mixtral", "mixtral", "mixtral" },                   /* beside experts */
+        { "gpt2", "gpt2", "gpt2" },          /* stored transposed */
+        { "mixtral", "mixtral", "mixtral" }, /* beside experts */
         { "mixtral/model.gguf", "mixtral", "mixtral" },
-        { "qwen2", "qwen2", "qwen2" },                         /* with biases */
+        { "qwen2", "qwen2", "qwen2" }, /* with biases */
         { "qwen2/model.gguf", "qwen2", "qwen2" },
-        { "gpt-neox", "gpt-neox", "gpt-neox" },                /* rows that a load function moves */
+        { "gpt-neox", "gpt-neox", "gpt-neox" }, /* rows that a load function moves */
         { "falcon", "falcon", "falcon" },
-        { "qwen35", "qwen35", "qwen35" },                      /* recurrent layers; rows by turns */
+        { "qwen35", "qwen35", "qwen35" }, /* recurrent layers; rows by turns */
         { "qwen35/model.gguf", "qwen35", "qwen35" },
     };
 
@@ -144,10 +147,10 @@ static void goldens(void **state)
 /* A text that is computed with one adapter, or none. */
 typedef struct life {
     rg_seq *q;
-    int adapter, upto;  /* rows of the next step end there */
+    int adapter, upto; /* rows of the next step end there */
     int32_t ids[LONG];
-    float *want;        /* [LONG, vocab]: one row per step, alone */
-    bool learns;        /* want is being filled in */
+    float *want; /* [LONG, vocab]: one row per step, alone */
+    bool learns; /* want is being filled in */
 } life;
 
 typedef struct world {
@@ -180,8 +183,8 @@ static void step(world *w, int n, const bool *unwanted)
         life *l = w->feeds[i];
 
         assert_true(rg_seq_grow(w->rig.states, l->q, l->upto));
-        feeds[i] = (test_feed){ .seq = l->q, .ids = l->ids + l->q->length, .n = l->upto - l->q->length,
-                                .unwanted = unwanted };
+        feeds[i] =
+            (test_feed){ .seq = l->q, .ids = l->ids + l->q->length, .n = l->upto - l->q->length, .unwanted = unwanted };
     }
     test_rig_step(&w->rig, feeds, n, see_row, w);
     for (int i = 0; i < n; i++)
@@ -191,8 +194,13 @@ static void step(world *w, int n, const bool *unwanted)
 static void open_world(world *w, const test_model *t, const rg_backend *backend, bool exact, int n_threads)
 {
     *w = (world){ .vocab = t->m->config.vocab_size };
-    test_rig_open(&w->rig, t, &(test_rig_options){ .backend = backend, .n_threads = n_threads, .exact = exact,
-                                                   .max_rows = 512, .max_seqs = 2 * MAX_LIVES, .max_len = 256 });
+    test_rig_open(&w->rig, t,
+                  &(test_rig_options){ .backend = backend,
+                                       .n_threads = n_threads,
+                                       .exact = exact,
+                                       .max_rows = 512,
+                                       .max_seqs = 2 * MAX_LIVES,
+                                       .max_len = 256 });
 }
 
 /* Each row alone, of a model that has only this adapter (or none at all). */
@@ -404,7 +412,8 @@ static void what_is_not_lora_is_refused_by_name(void **state)
         { "\"trainable_token_indices\": null", "\"trainable_token_indices\": [3]", "trainable_token_indices" },
         { "\"target_parameters\": null", "\"target_parameters\": [\"experts\"]", "target_parameters" },
         { "\"peft_type\": \"LORA\"", "\"peft_type\": \"IA3\"", "peft_type 'IA3'" },
-        { "\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa_niter_4\"", "init_lora_weights 'pissa_niter_4'" },
+        { "\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa_niter_4\"",
+          "init_lora_weights 'pissa_niter_4'" },
         { "\"down_proj\": 6", "\".*down_proj\": 6", "regular expressions" },
         { "\"r\": 4", "\"r\": 5", "rank 4 where adapter_config.json says 5" },
         { "\"down_proj\": 6", "\"down_proj\": 7", "rank 6 where adapter_config.json says 7" },
@@ -453,7 +462,8 @@ static void an_adapter_is_no_model(void **state)
 
     (void)state;
     for (size_t i = 0; i < RG_LEN(paths); i++)
-        refuses(paths[i], NULL, 0, "is a LoRA adapter, not a model: give the model that it was trained for, and --lora");
+        refuses(paths[i], NULL, 0,
+                "is a LoRA adapter, not a model: give the model that it was trained for, and --lora");
 }
 
 int main(int argc, char **argv)

@@ -10,7 +10,7 @@ enum { STRETCH = 64, GROUP = 32 }; /* rows and panels of a piece; its tile is wi
 
 /* Some panels of A or of B, by some rows. */
 typedef struct piece {
-    int w;                  /* of the operation's matrices */
+    int w; /* of the operation's matrices */
     const rg_delta *delta;
     int row, n_rows, panel, n_panels;
 } piece;
@@ -29,8 +29,9 @@ static bool find(const rg_fwd *f, const rg_op *op, bool second, int i, piece *p)
             const int n = n_stretches * rg_ceil_div(n_panels, GROUP);
 
             if (i < n) {
-                *p = (piece){ .w = k, .delta = d, .row = rows.first + i % n_stretches * STRETCH,
-                              .panel = i / n_stretches * GROUP };
+                *p = (piece){
+                    .w = k, .delta = d, .row = rows.first + i % n_stretches * STRETCH, .panel = i / n_stretches * GROUP
+                };
                 p->n_rows = rg_min(STRETCH, rows.first + rows.n - p->row);
                 p->n_panels = rg_min(GROUP, n_panels - p->panel);
                 return true;
@@ -51,8 +52,11 @@ static void shrink(rg_cpu_reader *r, const rg_fwd *f, const rg_op *op, const pie
     const rg_operand x = rg_operand_of(f, op->in[0]);
 
     rg_cpu_product(r->cpu, RG_EXACT, p->delta->a, &x, p->row,
-                   (rg_product){ .panel = rg_panel_at(p->delta->a, 0, p->panel), .n_panels = p->n_panels,
-                                 .m = p->n_rows, .y = low_at(r, p) + p->panel * RG_PANEL, .ldy = 3 * r->low_cols });
+                   (rg_product){ .panel = rg_panel_at(p->delta->a, 0, p->panel),
+                                 .n_panels = p->n_panels,
+                                 .m = p->n_rows,
+                                 .y = low_at(r, p) + p->panel * RG_PANEL,
+                                 .ldy = 3 * r->low_cols });
 }
 
 static void grow(rg_cpu_reader *r, const rg_fwd *f, const rg_op *op, const piece *p)
@@ -62,8 +66,11 @@ static void grow(rg_cpu_reader *r, const rg_fwd *f, const rg_op *op, const piece
     float *tile = rg_cpu_scratch(r, f);
 
     rg_cpu_product(r->cpu, RG_EXACT, p->delta->b, &low, 0,
-                   (rg_product){ .panel = rg_panel_at(p->delta->b, 0, p->panel), .n_panels = p->n_panels,
-                                 .m = p->n_rows, .y = tile, .ldy = (size_t)ld });
+                   (rg_product){ .panel = rg_panel_at(p->delta->b, 0, p->panel),
+                                 .n_panels = p->n_panels,
+                                 .m = p->n_rows,
+                                 .y = tile,
+                                 .ldy = (size_t)ld });
     for (int i = 0; i < p->n_rows; i++) {
         float *y = rg_act_row(f, op->out[p->w], p->row + i) + at;
 
