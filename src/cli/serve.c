@@ -197,6 +197,8 @@ static void greet(const serve_options *o, const rg_server *s, const rg_engine *e
     else
         printf("  or        curl %s/v1/completions%s -d '{\"prompt\": \"Once upon a time\", "
                "\"max_tokens\": 100}'\n", url, key);
+    for (int i = 0; i < o->engine.loras.n; i++)
+        printf("  adapter   \"model\": \"%s\"\n", o->engine.loras.item[i].name);
     if (!o->engine.kv_memory)
         printf("  memory    up to %.1f GB for what sequences remember, half of what is free (--kv-memory)\n",
                (double)rg_engine_info(engine).state_bytes / 1e9);

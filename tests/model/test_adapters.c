@@ -6,6 +6,7 @@
 #include <math.h>
 #include <sys/stat.h>
 
+#include "base/mem.h"
 #include "ops/count/count.h"
 
 enum { N_IDS = 48, STEP = 64, MAX_LIVES = 5, LONG = 90 };
@@ -456,6 +457,46 @@ static void tensors_of_other_kinds_are_refused_by_name(void **state)
     }
 }
 
+static bool allow(void *arg, size_t bytes)
+{
+    (void)bytes;
+    return (*(long *)arg)-- > 0;
+}
+
+/* Of the allocations of opening, beyond those of the model alone, the N-th fails. */
+static void memory_may_end_anywhere(void **state)
+{
+    const rg_adapter_source from = { "a", golden_path("adapters/gpt-neox") };
+    rg_error err = { 0 };
+    rg_checkpoint *c = rg_checkpoint_open(test_data("gpt-neox"), RG_CKPT_DEFAULT, &err);
+    uint64_t before = rg_mem_count().n_allocs;
+    rg_model *m;
+    long n = 0;
+
+    (void)state;
+    assert_ok(c, err);
+    rg_model_close(rg_model_open(c, &(rg_model_options){ 0 }, &err));
+    const long alone = (long)(rg_mem_count().n_allocs - before) - 10;
+    const size_t n_live = rg_mem_count().n_live;
+    do {
+        long left = alone + n;
+
+        assert_true(n < 2000);
+        rg_mem_set_gate(allow, &left);
+        m = rg_model_open(c, &(rg_model_options){ .adapters = &from, .n_adapters = 1 }, &err);
+        rg_mem_set_gate(NULL, NULL);
+        if (!m) {
+            assert_int_equal(err.code, RG_E_MEMORY);
+            assert_int_equal(rg_mem_count().n_live, n_live);
+        }
+        n += n < 60 || test_all() ? 1 : 5;
+    } while (!m);
+    assert_true(n > 100);
+    rg_model_close(m);
+    assert_int_equal(rg_mem_count().n_live, n_live);
+    rg_checkpoint_close(c);
+}
+
 static void an_adapter_is_no_model(void **state)
 {
     static const char *const paths[] = { "adapters/llama", "adapters/llama-gguf/adapter.gguf" };
@@ -475,6 +516,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(deltas_are_counted),
         cmocka_unit_test(what_is_not_lora_is_refused_by_name),
         cmocka_unit_test(tensors_of_other_kinds_are_refused_by_name),
+        cmocka_unit_test(memory_may_end_anywhere),
         cmocka_unit_test(an_adapter_is_no_model),
     };
 
