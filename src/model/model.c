@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "model/pack_cache.h"
+#include "ops/count/count.h"
 #include "quant/paged.h"
 
 /* f32 weights keep f32 K/V, and so does what keeps none of it beyond a step; everything else bf16. */
@@ -104,6 +105,59 @@ static bool complete(rg_model *m, const rg_model_options *o, rg_error *err)
     return choose_kv_type(m, o->kv_type, err) && make_ropes(m, err) && make_state(m, o, err) && make_layers(m, err);
 }
 
+/* ---- adapters ---------------------------------------------------------------------------------------------------- */
+
+/* A reader that notes whose deltas are added. */
+typedef struct delta_finder {
+    rg_reader reader; /* first */
+    const rg_weight_set *weights;
+    bool *added; /* [weights] */
+} delta_finder;
+
+static void find_deltas(const rg_reader *self, rg_fwd *f, const rg_op *op)
+{
+    const delta_finder *d = (const delta_finder *)self;
+
+    (void)f;
+    for (int i = 0; op->kind == RG_OP_ADAPT && i < 3 && op->w[i]; i++)
+        d->added[op->w[i] - d->weights->all] = true;
+}
+
+/* The model's text must add every delta: by a step that computes nothing. */
+static bool check_deltas(const rg_model *m, rg_error *err)
+{
+    const int32_t zero = 0;
+    const rg_span span = { .n_rows = 1, .adapter = 0 };
+    const rg_batch batch = { .n_rows = 1, .n_spans = 1, .spans = &span, .logit_rows = &zero,
+                             .n_logits = m->config.arch->is_encoder ? 0 : 1 };
+    delta_finder d = { .reader = { .run = find_deltas }, .weights = &m->weights,
+                       .added = rg_array((size_t)m->weights.n, sizeof *d.added) };
+    rg_fwd *f = rg_alloc(sizeof *f);
+    rg_counter counter;
+    bool ok = (f && d.added) || rg_fail_memory(err, sizeof *f);
+
+    if (ok) {
+        rg_counter_init(&counter, NULL, 0);
+        rg_count_fwd(f, &counter, &batch);
+        f->reader = &d.reader;
+        rg_model_forward(m, f);
+    }
+    for (int i = 0; ok && i < m->weights.n; i++)
+        if (m->weights.all[i].deltas && !d.added[i])
+            ok = rg_fail(err, RG_E_UNSUPPORTED, "an adapter of '%s' is not supported: no plain product has this matrix",
+                         m->weights.all[i].name);
+    rg_free(f);
+    rg_free(d.added);
+    return ok;
+}
+
+static bool add_adapters(rg_model *m, const rg_model_options *o, rg_error *err)
+{
+    return !o->n_adapters ||
+           (rg_adapters_open(&m->adapters, &m->weights, &m->config, o->adapters, o->n_adapters, err) &&
+            check_deltas(m, err));
+}
+
 static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
 {
     const rg_checkpoint *from = o->random_weights ? NULL : ckpt;
@@ -119,8 +173,7 @@ static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options 
         return true;
     bool *used = rg_weights_used(&m->weights, &m->config, ckpt, &m->n_unused, err), ok = used;
     rg_free(used);
-    return ok && (!o->n_adapters || rg_adapters_open(&m->adapters, &m->weights, &m->config, o->adapters, o->n_adapters,
-                                                     err));
+    return ok;
 }
 
 rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
@@ -131,7 +184,7 @@ rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg
         return rg_fail_memory(err, sizeof *m), NULL;
     if (rg_config_read(&m->config, ckpt, err) &&
         rg_weights_declare(&m->weights, &m->config, o->random_weights ? NULL : ckpt, o->declared_type, err) &&
-        (o->declare_only || bind(m, ckpt, o, err)) && complete(m, o, err))
+        (o->declare_only || bind(m, ckpt, o, err)) && complete(m, o, err) && add_adapters(m, o, err))
         return m;
     rg_model_close(m);
     return NULL;
