@@ -241,7 +241,7 @@ void rg_adapter_file_blame(const rg_adapter_file *f, const rg_tensor *t, rg_erro
 {
     const char *why = "belongs to no matrix of this model";
 
-    if (has(t->name, "lora_embedding_"))
+    if (has(t->name, "lora_embedding_") || has(t->name, "token_embd."))
         why = "changes an embedding, which is not supported";
     else if (has(t->name, ".base_layer."))
         why = "is a copy of the model's own: save the adapter without it (PEFT's save_embedding_layers=False)";

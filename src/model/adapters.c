@@ -178,13 +178,23 @@ static bool check_shapes(const reading *r, const char *module, const rg_tensor *
                    (long long)rows, (long long)cols);
 }
 
-/* True if a product with this weight adds deltas: the matrices of the layers, and the head. */
-static bool takes_deltas(const rg_weight_set *s, int i)
+/* What weight i is to a product: where the head is the embedding, the head. */
+static const rg_weight_spec *spec_of(const reading *r, int i)
 {
-    const rg_weight_spec *spec = s->spec[i];
+    const rg_weight_spec *spec = r->weights->spec[i], *head = r->c->arch->weights;
 
+    if (spec->role != W_EMBED_TOKENS || r->weights->layer[i] >= 0 || rg_weights_get(r->weights, W_LM_HEAD, -1))
+        return spec;
+    while (head->shape[0] && head->role != W_LM_HEAD)
+        head++;
+    return head->shape[0] ? head : spec;
+}
+
+/* True if a product with this weight adds deltas: the matrices of the layers, and the head. */
+static bool takes_deltas(const rg_weight_spec *spec, int layer)
+{
     return rg_spec_dims(spec) == 2 && !rg_spec_is_vector(spec) && !spec->derive &&
-           (s->layer[i] >= 0 || spec->role == W_LM_HEAD);
+           (layer >= 0 || spec->role == W_LM_HEAD);
 }
 
 /* The delta of weight i by the module's matrices. */
@@ -196,10 +206,10 @@ static bool bind(reading *r, int i, const rg_origin *o, const char *module, cons
     rg_delta *d = &r->out->deltas[i * r->out->n + r->number];
     const int64_t n_stored = rows_stored(o);
 
-    if (!takes_deltas(r->weights, i))
+    if (!takes_deltas(o->spec, o->layer))
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: an adapter of '%s' is not supported: %s",
                        rg_checkpoint_path(r->file.ckpt), module,
-                       r->weights->layer[i] < 0 ? "it is no matrix of a layer" : "it is no plain matrix");
+                       o->layer < 0 ? "it is no matrix of a layer" : "it is no plain matrix");
     if (!check_shapes(r, module, a, b, n_stored, w->cols, err) ||
         !rg_adapter_file_scale(&r->file, module, a->shape[0], &d->scale, err))
         return false;
@@ -229,7 +239,7 @@ static bool bind_all(reading *r, rg_error *err)
     const rg_tensor *a, *b;
 
     for (int i = 0; i < r->weights->n; i++) {
-        const rg_origin o = rg_origin_of(r->weights->spec[i], r->as, NULL, r->weights->layer[i]);
+        const rg_origin o = rg_origin_of(spec_of(r, i), r->as, NULL, r->weights->layer[i]);
 
         for (int k = 0; !o.experts && rg_origin_name(&o, k, name); k++)
             if (rg_adapter_file_find(&r->file, name, &a, &b)) {

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "ops/count/count.h"
 
-enum { N_IDS = 48, STEP = 64, MAX_LIVES = 5, LONG = 90 };
+enum { N_IDS = 48, STEP = 64, MAX_LIVES = 4, LONG = 75 };
 
 /* A path in tests/golden that stays valid. */
 static const char *golden_path(const char *name)
@@ -109,8 +109,9 @@ static void golden_of(const char *model, const char *adapter, const char *folder
     test_model t;
     snprintf(path, sizeof path, "adapters/%s", adapter);
     open_adapted(&t, test_data(model), &(rg_adapter_source){ "it", test_data(path) }, 1);
-    for (int i = 0; test_backend(i); i++)
-        check_golden(&t, test_backend(i), ids, want, (int)(n / (size_t)t.m->config.vocab_size), model);
+    for (int i = 0; test_backend(i); i++) /* the first and the last, where a part gates */
+        if (!i || !test_backend(i + 1) || test_all())
+            check_golden(&t, test_backend(i), ids, want, (int)(n / (size_t)t.m->config.vocab_size), model);
     test_model_close(&t);
     free(ids);
     free(want);
@@ -130,7 +131,7 @@ static void goldens(void **state)
         { "gpt2", "gpt2", "gpt2" },          /* stored transposed */
         { "mixtral", "mixtral", "mixtral" }, /* beside experts */
         { "mixtral/model.gguf", "mixtral", "mixtral" },
-        { "qwen2", "qwen2", "qwen2" }, /* with biases */
+        { "qwen2", "qwen2", "qwen2" }, /* with biases; the head is the embedding */
         { "qwen2/model.gguf", "qwen2", "qwen2" },
         { "gpt-neox", "gpt-neox", "gpt-neox" }, /* rows that a load function moves */
         { "falcon", "falcon", "falcon" },
@@ -288,7 +289,8 @@ static void mixed_rows_are_as_alone(void **state)
     snprintf(quantized, sizeof quantized, "%s", world_quantized("llama", 0));
     for (int i = 0; test_backend(i); i++) {
         mix(golden_path("llama"), llama, test_backend(i), true);
-        mix(quantized, llama, test_backend(i), false);
+        if (i || !test_backend(1) || test_all()) /* not on the definition, which is slow */
+            mix(quantized, llama, test_backend(i), false);
     }
 }
 
@@ -327,7 +329,7 @@ static void heads_and_fused_rows_are_as_alone(void **state)
         l->upto = LONG, plain.upto = LONG;
         step(&w, 2, unwanted);
         assert_int_equal(w.n_bad, 0);
-        assert_int_equal(w.n_compared, 33 + 12 + 17 + 29); /* half of each piece, rounded up */
+        assert_int_equal(w.n_compared, 33 + 5 + 17 + 21); /* half of each piece, rounded up */
         rg_seq_free(w.rig.states, l->q);
         rg_seq_free(w.rig.states, plain.q);
         free(l->want);
