@@ -820,7 +820,7 @@ static const struct {
     { "nemotron-h", "{\"mamba_hidden_act\": \"relu\"}", "mamba_hidden_act" },
     { "nemotron-h", "{\"mamba_proj_bias\": true}", "mamba_proj_bias" },
     { "nemotron-h", "{\"sliding_window\": 128}", "sliding_window" },
-    { "nemotron-h-moe", "{\"moe_latent_size\": 32}", "moe_latent_size" },
+    { "nemotron-h-moe", "{\"mlp_bias\": true}", "mlp_bias" },
     { "nemotron-h-moe", "{\"n_shared_experts\": 2}", "n_shared_experts" },
     { "nemotron-h-moe", "{\"n_group\": 3}", "groups" },
     { "falcon-h1", "{\"ssm_multipliers\": [1, 2]}", "ssm_multipliers" },

@@ -365,6 +365,62 @@ static void names_without_their_root(void **state)
     golden_free(&g);
 }
 
+/* A matrix of one expert layer in latent space: `diagonal` times the identity. */
+static void write_diagonal(rg_ckpt_writer *w, int n, float diagonal)
+{
+    float *m = calloc((size_t)n * (size_t)n, sizeof *m);
+    rg_error err = { 0 };
+
+    for (int i = 0; i < n; i++)
+        m[i * n + i] = diagonal;
+    assert_ok(rg_ckpt_write(w, m, (size_t)n * (size_t)n * sizeof *m, &err), err);
+    free(m);
+}
+
+/* Nemotron 3's experts in latent space: twice as much in, a fourth of it out, and squared ReLU between, is what the golden
+ * computes without. */
+static void latent_experts(void **state)
+{
+    static const char *const names[] = { "fc1_latent_proj", "fc2_latent_proj" };
+    static const int layers[] = { 1, 4 };
+    const char *dir = test_variant("latent", "nemotron-h-moe", "config.json", "\"moe_latent_size\": null",
+                                   "\"moe_latent_size\": 64");
+    char path[600], name[96];
+    const int64_t shape[] = { 64, 64 };
+    rg_error err = { 0 };
+    golden g;
+
+    (void)state;
+    rg_checkpoint *from = rg_checkpoint_open(test_data("nemotron-h-moe"), RG_CKPT_DEFAULT, &err);
+    assert_ok(from, err);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    rg_ckpt_writer *w = rg_safetensors_create(path, &err);
+    assert_ok(w, err);
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "backbone.layers.%d.mixer.%s.weight", layers[i / 2], names[i % 2]);
+        assert_ok(rg_ckpt_declare(w, name, RG_F32, 2, shape, &err), err);
+    }
+    for (int i = 0; i < rg_checkpoint_n_tensors(from); i++) {
+        const rg_tensor *t = rg_checkpoint_tensor(from, i);
+        assert_ok(rg_ckpt_declare(w, t->name, t->type, t->n_dims, t->shape, &err), err);
+    }
+    for (int i = 0; i < 4; i++)
+        write_diagonal(w, 64, i % 2 ? 0.25f : 2);
+    for (int i = 0; i < rg_checkpoint_n_tensors(from); i++) {
+        const rg_tensor *t = rg_checkpoint_tensor(from, i);
+        void *raw = malloc(t->bytes);
+        assert_ok(rg_tensor_read(from, t, 0, raw, t->bytes, &err), err);
+        assert_ok(rg_ckpt_write(w, raw, t->bytes, &err), err);
+        free(raw);
+    }
+    assert_ok(rg_ckpt_commit(w, &err), err);
+    rg_checkpoint_close(from);
+    golden_read(&g, "nemotron-h-moe/golden.safetensors");
+    equals("experts in latent space", dir, &g, false);
+    equals("the same as GGUF", write_gguf(dir), &g, false);
+    golden_free(&g);
+}
+
 /* Settings that no golden has come through GGUF as they are: both give the same logits, which are not the golden's. */
 static void variants_as_gguf(void **state)
 {
@@ -478,6 +534,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(names_without_their_root),
         cmocka_unit_test(variants_as_gguf),
         cmocka_unit_test(beside_a_vision_model),
+        cmocka_unit_test(latent_experts),
     };
 
     test_init(argc, argv);

@@ -226,7 +226,7 @@ void keep_nothing(const rg_config *c, int layer, rg_keep *out)
     *out = (rg_keep){ .shared_with = -1 };
 }
 
-static rg_act *normed(rg_fwd *f, const rg_layer *l, const rg_act *x)
+rg_act *nemotron_normed(rg_fwd *f, const rg_layer *l, const rg_act *x)
 {
     rg_act *h = rg_act_new(f, "norm", l->c->dim);
 
@@ -236,12 +236,12 @@ static rg_act *normed(rg_fwd *f, const rg_layer *l, const rg_act *x)
 
 void block_nemotron_attention(rg_fwd *f, const rg_layer *l, rg_act *x)
 {
-    rg_linear_add(f, x, part_attention(f, l, normed(f, l, x)), l->w[W_O_PROJ], l->w[W_O_BIAS]);
+    rg_linear_add(f, x, part_attention(f, l, nemotron_normed(f, l, x)), l->w[W_O_PROJ], l->w[W_O_BIAS]);
 }
 
 void block_nemotron_mlp(rg_fwd *f, const rg_layer *l, rg_act *x)
 {
-    rg_act *h = normed(f, l, x);
+    rg_act *h = nemotron_normed(f, l, x);
 
     if (l->w[W_ROUTER])
         part_experts(f, l, x, h);

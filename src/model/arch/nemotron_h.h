@@ -17,8 +17,8 @@ enum { NEMOTRON_MLP = HYBRID_EXPERTS, NEMOTRON_EXPERTS, NEMOTRON_KINDS };
     KEY_SSD_CONV("conv_kernel", 4), KEY_SSD_CONV_BIAS("use_conv_bias"), KEY_SSD_BIAS("use_bias")
 /* Keys that say nothing: the width does not follow from `expand`, and nothing is rotated. */
 #define NEMOTRON_H_HARMLESS                                                                                            \
-    SSD_HARMLESS, "expand", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters.", "partial_rotary_factor", \
-    "num_nextn_predict_layers", "mtp_layers_block_type", "mtp_hybrid_override_pattern"
+    SSD_HARMLESS, "expand", "rms_norm_eps", "norm_eps", "rope_theta", "rope_scaling", "rope_parameters.",              \
+    "partial_rotary_factor", "num_nextn_predict_layers", "mtp_layers_block_type", "mtp_hybrid_override_pattern"
 
 #define WEIGHTS_NEMOTRON_H                                                                                             \
     { W_EMBED_TOKENS, "backbone.embeddings", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },                               \
@@ -35,6 +35,7 @@ bool put_gguf_nemotron_h(const rg_config *c, rg_ckpt_writer *w, rg_error *err);
 /* Kinds of layer that both have. */
 extern const rg_weight_spec nemotron_h_mamba[], nemotron_h_attention[], nemotron_h_mlp[];
 void keep_nothing(const rg_config *c, int layer, rg_keep *out);
+rg_act *nemotron_normed(rg_fwd *f, const rg_layer *l, const rg_act *x);
 void block_nemotron_attention(rg_fwd *f, const rg_layer *l, rg_act *x);
 void block_nemotron_mlp(rg_fwd *f, const rg_layer *l, rg_act *x);
 

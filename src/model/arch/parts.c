@@ -601,8 +601,7 @@ void part_routed(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, con
                           l->w[W_UP_EXPERTS_BIAS], l->w[W_DOWN_EXPERTS_BIAS], c->act });
 }
 
-/* out += the shared experts, times the sigmoid of a row's own value where there is W_SHARED_ROUTER. */
-static void shared_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h)
+void part_shared_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h)
 {
     rg_act *g = rg_act_new(f, "shared", (int)l->w[W_SHARED_UP]->rows);
 
@@ -624,7 +623,7 @@ void part_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h)
     rg_linear(f, logits, h, l->w[W_ROUTER], l->w[W_ROUTER_BIAS]);
     part_routed(f, l, out, h, logits);
     if (l->w[W_SHARED_UP])
-        shared_experts(f, l, out, h);
+        part_shared_experts(f, l, out, h);
 }
 
 void part_second_half(rg_fwd *f, const rg_layer *l, rg_act *x)

@@ -223,9 +223,11 @@ void part_norm(rg_fwd *f, const rg_layer *l, rg_act *y, const rg_act *x, int wei
 void part_mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, bool add);
 
 /* out += the routed experts of h, chosen by the router's logits of it, and the shared ones where the layer has them;
- * or the first half of that alone, for routers that read something else. */
+ * or the first half of that alone, for routers that read something else; or the second, times the sigmoid of a row's
+ * own value where there is W_SHARED_ROUTER. */
 void part_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h);
 void part_routed(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, const rg_act *logits);
+void part_shared_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h);
 
 /* x += the MLP of its norm, or the experts where the layer has a router. */
 void part_second_half(rg_fwd *f, const rg_layer *l, rg_act *x);
