@@ -248,6 +248,11 @@ bool rg_weights_is_apart(const rg_weight_set *set, int i)
     return set->experts_apart && (role == W_GATE_EXPERTS || role == W_UP_EXPERTS || role == W_DOWN_EXPERTS);
 }
 
+static int64_t n_values(const rg_weight *w)
+{
+    return w->n_mats * w->rows * w->cols;
+}
+
 /* The values of a vector or a table: of one tensor, or of all of them where there is one for each matrix. */
 static float *vector_values(rg_origin *s, const rg_weight *w, const rg_tensor *t, rg_error *err)
 {
@@ -255,9 +260,9 @@ static float *vector_values(rg_origin *s, const rg_weight *w, const rg_tensor *t
     char name[RG_WEIGHT_NAME];
 
     if (!s->experts)
-        return rg_origin_values(s, t, s->load, w->n_mats * w->rows * w->cols, err);
-    float *all = rg_array((size_t)w->n_mats * n, sizeof *all);
-    bool ok = all || rg_fail_memory(err, (size_t)w->n_mats * n * sizeof *all);
+        return rg_origin_values(s, t, s->load, n_values(w), err);
+    float *all = rg_array((size_t)n_values(w), sizeof *all);
+    bool ok = all || rg_fail_memory(err, (size_t)n_values(w) * sizeof *all);
 
     for (int64_t e = 0; ok && e < w->n_mats; e++) {
         float *one = rg_origin_values(s, rg_origin_find(s, (int)e, name), s->load, (int64_t)n, err);
@@ -304,11 +309,6 @@ typedef struct sharing {
         rg_error err;
     } *thread;
 } sharing;
-
-static int64_t n_values(const rg_weight *w)
-{
-    return w->n_mats * w->rows * w->cols;
-}
 
 static void do_some(void *arg, int thread)
 {
