@@ -161,6 +161,11 @@ static void check_OWN(const char *folder)
     check_golden(folder);
 }
 
+static void check_FAR(const char *folder)
+{
+    check_golden(folder);
+}
+
 static void check_PARTS(const char *folder)
 {
     if (test_all())
