@@ -35,12 +35,11 @@ int main(int argc, char **argv)
     llama_log_set(be_quiet, NULL);
     llama_backend_init();
     struct llama_model_params m = llama_model_default_params();
-    m.use_mmap = false;
     struct llama_model *model = llama_model_load_from_file(argv[1], m);
     if (!model)
         return fprintf(stderr, "llama_greedy: %s cannot be opened\n", argv[1]), 1;
     struct llama_context_params c = llama_context_default_params();
-    c.n_ctx = 4096;
+    c.n_ctx = 64; /* by which llama.cpp chooses among a rope's tables */
     c.n_threads = c.n_threads_batch = 1;
     c.type_k = c.type_v = GGML_TYPE_F32;
     c.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
