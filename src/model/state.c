@@ -63,14 +63,16 @@ static bool declare_kv(rg_state_spec *spec, rg_kv *kv, const rg_kept *kept, rg_t
     return kv->group >= 0 && place(&spec->group[kv->group], 1, rg_kv_bytes(kv), &kv->offset);
 }
 
-static bool declare_buffer(rg_state_spec *spec, rg_buffer *b)
+static bool declare_buffer(rg_state_spec *spec, rg_buffer *b, rg_type kv_type)
 {
     bool whole = b->per == RG_PER_SEQUENCE;
     rg_kept kept = { 0 };
 
     if (!whole)
         rg_kept_add(&kept, &(rg_sight){ .window = b->window });
-    RG_ASSERT(whole ? !b->window : b->window >= 0 && !b->draft_bytes);
+    RG_ASSERT(whole ? !b->window && !b->values : b->window >= 0 && !b->draft_bytes);
+    if (b->values)
+        rg_rows_set_type(b, kv_type);
     b->group = group_of(spec, b->per, &kept);
     if (b->group < 0 || !place(&spec->group[b->group], whole ? 1 : RG_BLOCK, b->bytes, &b->offset))
         return false;
@@ -86,7 +88,7 @@ static bool declare_layer(rg_state_spec *spec, rg_keep *k, rg_type type)
     else if (!declare_kv(spec, &k->kv, &k->kept, type))
         return false;
     for (int i = 0; i < k->n_buffers; i++)
-        if (!declare_buffer(spec, &k->buffer[i]))
+        if (!declare_buffer(spec, &k->buffer[i], type))
             return false;
     return true;
 }

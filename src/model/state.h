@@ -17,7 +17,7 @@ enum {
 };
 
 /* What one layer keeps.  Its architecture sets n_heads, k_dim, v_dim and latent of kv, what rows see, and the first
- * five members of each buffer; rg_state_declare fills in the rest. */
+ * members of each buffer (ops.h); rg_state_declare fills in the rest. */
 typedef struct rg_keep {
     rg_kv kv;        /* n_heads 0: none; once declared, group -1 then */
     rg_sight sight;  /* what the layer's rows see of its K/V, or of those of the layer whose it reads */

@@ -511,22 +511,28 @@ void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act
 
 rg_buffer rg_rows_of(const char *name, int cols)
 {
-    return (rg_buffer){ .name = name, .per = RG_PER_POSITION, .bytes = (size_t)cols * sizeof(float) };
+    return (rg_buffer){ .name = name, .per = RG_PER_POSITION, .bytes = (size_t)cols * sizeof(float), .values = cols,
+                        .type = RG_F32 };
+}
+
+void rg_rows_set_type(rg_buffer *rows, rg_type type)
+{
+    const size_t n = (size_t)rows->values, scales = (size_t)rg_kv_runs(rows->values) * sizeof(uint16_t);
+
+    rows->type = type;
+    rows->bytes = type == RG_F32 ? 4 * n : type == RG_I8 ? (n + 1) / 2 * 2 + scales : 2 * n; /* scales are aligned */
 }
 
 void rg_rows_store(rg_fwd *f, const rg_buffer *rows, const rg_act *x)
 {
-    RG_ASSERT(rows->per == RG_PER_POSITION && x->rows == f->batch->n_rows &&
-              rows->bytes == (size_t)x->cols * sizeof(float));
+    RG_ASSERT(rows->per == RG_PER_POSITION && x->rows == f->batch->n_rows && rows->values == x->cols);
     run(f, &(rg_op){ .kind = RG_OP_ROWS_STORE, .in = { x }, .buffer = rows });
 }
 
 void rg_choose_keys(rg_fwd *f, rg_act *chosen, const rg_act *q, const rg_act *weights, const rg_buffer *keys)
 {
-    const size_t n_heads = (size_t)weights->cols;
-
     RG_ASSERT(q->rows == f->batch->n_rows && weights->rows == q->rows && chosen->rows == q->rows && chosen->cols > 0);
-    RG_ASSERT(keys->per == RG_PER_POSITION && (size_t)q->cols * sizeof(float) == n_heads * keys->bytes);
+    RG_ASSERT(keys->per == RG_PER_POSITION && keys->values > 0 && q->cols == weights->cols * keys->values);
     run(f, &(rg_op){ .kind = RG_OP_CHOOSE_KEYS, .out = { chosen }, .in = { q, weights }, .buffer = keys,
                      .n = weights->cols });
 }

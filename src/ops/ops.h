@@ -54,13 +54,15 @@ typedef enum rg_per { RG_PER_SEQUENCE, RG_PER_POSITION } rg_per;
 
 /* One buffer of a layer's state besides K/V: of the sequence as a whole (a recurrent state, the tail of a convolution),
  * which lies in the sequence's slot; or of each position (an indexer's keys), rows [RG_BLOCK][bytes] in a block.  The
- * layer says the first five members, rg_state_declare fills in the rest. */
+ * layer says the members up to window, rg_state_declare fills in the rest. */
 typedef struct rg_buffer {
     const char *name;
     rg_per per;
     size_t bytes;        /* per sequence, or per position */
+    int values;          /* per position: numbers, kept in the type of K/V, from which bytes follows; 0: just bytes */
     size_t draft_bytes;  /* per sequence: of a draft row's inputs, which fold it in once it is accepted; 0: none */
     int window;          /* per position: positions that a row reads, itself included; 0: all */
+    rg_type type;        /* of values: as rg_kv's; of q8 the scales stand behind them (kv.h) */
     int group;
     size_t offset;       /* in a block of its group */
     size_t draft_offset; /* likewise, of the log of draft rows, [max_draft][draft_bytes] */
@@ -373,8 +375,9 @@ void rg_mla_attention(rg_fwd *f, rg_act *y, const rg_act *q_latent, const rg_act
                       const rg_attend_params *p);
 /* Put each row of x into a buffer that is kept per position. */
 void rg_rows_store(rg_fwd *f, const rg_buffer *rows, const rg_act *x);
-/* Such a buffer, of so many columns in f32. */
+/* Such a buffer, of so many columns; and its type, from which its bytes follow (f32 until it is declared). */
 rg_buffer rg_rows_of(const char *name, int cols);
+void rg_rows_set_type(rg_buffer *rows, rg_type type);
 /* Sparse attention by an indexer (DeepSeek-V3.2): chosen [rows, n] = the n keys below a row's kv_end that score best,
  *     score(j) = sum over heads h of weights[h] * relu(q[h] . k[j]),
  * of equal scores the one at the lowest place; as places (int32 bits), rising, and behind them INT32_MAX where the row

@@ -271,7 +271,8 @@ static double q8_share(const trial *b)
 
 static double to_q8_kv(const trial *b, rg_counted *op)
 {
-    if (op->kind == RG_OP_KV_STORE || op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION) {
+    if (op->kind == RG_OP_KV_STORE || op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION ||
+        op->kind == RG_OP_ROWS_STORE || op->kind == RG_OP_CHOOSE_KEYS) {
         op->count.state_bytes *= q8_share(b);
         op->type = RG_I8;
     }

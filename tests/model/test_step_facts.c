@@ -68,10 +68,10 @@ static void what_is_kept_is_kept_once(void **state)
 {
     static const struct {
         const char *golden;
-        double bytes; /* of 10 blocks in bf16; keys of an indexer in f32 */
+        double bytes; /* of 10 blocks in bf16 */
     } cases[] = { { "cla3", 640 * 2 * (16 + 16) * 2 },
-                  { "deepseek-v32", 640 * 3 * (40 * 2 + 16 * 4) },
-                  { "glm-dsa", 640 * (4 * 40 * 2 + 2 * 16 * 4) },
+                  { "deepseek-v32", 640 * 3 * (40 + 16) * 2 },
+                  { "glm-dsa", 640 * (4 * 40 + 2 * 16) * 2 },
                   { "character-ai", (640 + 4 * 128) * (16 + 16) * 2 } };
 
     (void)state;

@@ -1,6 +1,7 @@
 /* test_choose.c -- the keys that an indexer chooses, against their definition, however its rows are cut and drafted.
  *
- * Numbers are small integers, so that scores are exact and many are equal. */
+ * Numbers are small integers, so that scores are exact and many are equal; in q8 all of them are multiplied by the same
+ * number. */
 #include "world.h"
 
 #include "ops/count/count.h"
@@ -9,6 +10,7 @@ enum { MAX_KEYS = 3000, BLOCKS = (MAX_KEYS + 2 * RG_BLOCK) / RG_BLOCK, N_CHOSEN_
 
 typedef struct sequence {
     int n, n_heads, k_dim, n_chosen;
+    rg_type type;
     float *q, *weights, *k; /* by place */
     rg_buffer keys;
     int32_t table[BLOCKS];
@@ -16,10 +18,10 @@ typedef struct sequence {
 } sequence;
 
 static const sequence shapes[] = {
-    { .n = 300, .n_heads = 4, .k_dim = 8, .n_chosen = 7 },
-    { .n = 200, .n_heads = 1, .k_dim = 17, .n_chosen = 1 },
-    { .n = 260, .n_heads = 3, .k_dim = 16, .n_chosen = 250 },
-    { .n = 2200, .n_heads = 2, .k_dim = 4, .n_chosen = 64 },
+    { .n = 300, .n_heads = 4, .k_dim = 8, .n_chosen = 7, .type = RG_F32 },
+    { .n = 200, .n_heads = 1, .k_dim = 17, .n_chosen = 1, .type = RG_I8 },
+    { .n = 260, .n_heads = 3, .k_dim = 40, .n_chosen = 250, .type = RG_I8 },
+    { .n = 2200, .n_heads = 2, .k_dim = 4, .n_chosen = 64, .type = RG_BF16 },
 };
 
 static const rg_reader_sizes sizes = { .max_rows = 2500, .max_cols = 64, .max_heads = 64, .max_head_dim = 32,
@@ -74,6 +76,7 @@ static void sequence_init(sequence *s, rg_rng *rng, world *w)
     s->k = integers(rng, s->n * s->k_dim, -1, 1);
     s->chosen = rg_array((size_t)(s->n * s->n_chosen), sizeof *s->chosen);
     s->keys = rg_rows_of("keys", s->k_dim);
+    rg_rows_set_type(&s->keys, s->type);
     s->keys.group = 1;
     s->keys.offset = 64;
     block_bytes = s->keys.offset + RG_BLOCK * s->keys.bytes;

@@ -150,7 +150,7 @@ static seen span_sees(const rg_batch *b, const rg_span *s, const rg_sight *sight
 /* An indexer scores all keys of causal rows. */
 static void count_choose(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
-    double pairs = 0, k_dim = (double)op->buffer->bytes / sizeof(float);
+    double pairs = 0, k_dim = op->buffer->values;
 
     for (int s = 0; s < f->batch->n_spans; s++) {
         const seen sees = span_sees(f->batch, &f->batch->spans[s], &rg_sight_all);

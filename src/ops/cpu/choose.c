@@ -10,15 +10,19 @@
 
 enum { STORE_ROWS = 64, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK, FEW_ROWS = 4 /* for each thread */ };
 
-/* The row of a buffer at a slot of a span's sequence. */
-static float *row_at(const rg_fwd *f, const rg_buffer *b, const rg_span *s, int slot)
+/* The row of a buffer at a slot of a span's sequence; and its scales, where the type has some. */
+static uint8_t *row_at(const rg_fwd *f, const rg_buffer *b, const rg_span *s, int slot)
 {
     const rg_group_memory *memory = &f->groups[b->group];
     int32_t block = s->tables[b->group][slot / RG_BLOCK];
 
     RG_ASSERT(block >= 0);
-    return (float *)(void *)(memory->data + (size_t)block * memory->block_bytes + b->offset +
-                             (size_t)(slot % RG_BLOCK) * b->bytes);
+    return memory->data + (size_t)block * memory->block_bytes + b->offset + (size_t)(slot % RG_BLOCK) * b->bytes;
+}
+
+static uint16_t *scales_of(const rg_buffer *b, uint8_t *row)
+{
+    return b->type == RG_I8 ? (uint16_t *)(void *)(row + (b->values + 1) / 2 * 2) : NULL;
 }
 
 static const rg_span *span_of(const rg_batch *b, const rg_span *s, int row)
@@ -32,14 +36,15 @@ void rg_cpu_rows_store(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     const rg_batch *b = f->batch;
 
-    (void)r;
     for (int c; (c = rg_chunk_next(f, rg_ceil_div(b->n_rows, STORE_ROWS))) >= 0;) {
         const rg_span *s = NULL;
 
         for (int row = c * STORE_ROWS; row < rg_min(b->n_rows, (c + 1) * STORE_ROWS); row++) {
             s = span_of(b, s, row);
-            memcpy(row_at(f, op->buffer, s, b->slot ? b->slot[row] : b->index[row]), rg_act_row(f, op->in[0], row),
-                   op->buffer->bytes);
+            uint8_t *to = row_at(f, op->buffer, s, b->slot ? b->slot[row] : b->index[row]);
+
+            r->cpu->store(to, scales_of(op->buffer, to), op->buffer->type, 1, rg_act_row(f, op->in[0], row),
+                          op->buffer->values);
         }
     }
     rg_fwd_barrier(f);
@@ -47,24 +52,36 @@ void rg_cpu_rows_store(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 
 /* ---- scores ------------------------------------------------------------------------------------------------------ */
 
-/* Scores of keys [64 block, end), up to a whole block, for a row. */
-static void score_block(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int block, float *score)
+/* A key as f32: where it lies, or in `room`. */
+static const float *key_at(const rg_cpu *cpu, const rg_buffer *b, uint8_t *row, float *room)
 {
+    if (b->type == RG_F32)
+        return (const float *)(const void *)row;
+    cpu->load(room, row, scales_of(b, row), b->type, b->values);
+    return room;
+}
+
+/* Scores of keys [64 block, end), up to a whole block, for a row. */
+static void score_block(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op, int row, int block, float *score)
+{
+    float *room = rg_cpu_scratch(r, f) + 2 * RG_MAX_CHOSEN; /* behind the heap: of a block's keys */
+    const int k_dim = op->buffer->values;
     const rg_batch *b = f->batch;
     const rg_span *s = span_of(b, NULL, row);
     const int32_t *ancestors = b->ancestors ? b->ancestors[row] : NULL;
     const int base = block * RG_BLOCK, tree = s->start + s->n_rows - s->n_draft; /* from there on through the list */
     const float *keys[RG_BLOCK];
     rg_index x = { .q = rg_act_row(f, op->in[0], row), .weights = rg_act_row(f, op->in[1], row), .n_heads = op->n,
-                   .k_dim = (int)(op->buffer->bytes / sizeof(float)), .keys = keys,
-                   .n = rg_min(RG_BLOCK, b->kv_end[row] - base) };
+                   .k_dim = k_dim, .keys = keys, .n = rg_min(RG_BLOCK, b->kv_end[row] - base) };
 
     for (int i = 0; i < x.n; i++) {
         int place = base + i;
 
-        keys[i] = row_at(f, op->buffer, s, ancestors && place >= tree ? ancestors[place - tree] : place);
+        keys[i] = key_at(r->cpu, op->buffer,
+                         row_at(f, op->buffer, s, ancestors && place >= tree ? ancestors[place - tree] : place),
+                         room + (size_t)i * (size_t)k_dim);
     }
-    cpu->index_scores(score, &x);
+    r->cpu->index_scores(score, &x);
 }
 
 /* ---- the best of them -------------------------------------------------------------------------------------------- */
@@ -150,7 +167,7 @@ static void choose_row(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op,
         const float *from = score ? score + block * RG_BLOCK : some;
 
         if (!score)
-            score_block(r->cpu, f, op, row, block, some);
+            score_block(r, f, op, row, block, some);
         offer(heap, most, block * RG_BLOCK, from, rg_min(RG_BLOCK, n - block * RG_BLOCK));
     }
     write_places(heap, most, out);
@@ -163,7 +180,7 @@ void rg_cpu_choose_keys(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     float *shared = NULL; /* scores of each row, one after the other */
     int n_segments, keys = 0;
 
-    RG_ASSERT(op->out[0]->cols <= RG_MAX_CHOSEN);
+    RG_ASSERT(op->out[0]->cols <= RG_MAX_CHOSEN && op->buffer->values <= RG_MAX_INDEX_DIM);
     for (int i = 0; i < b->n_rows; i++)
         keys = rg_max(keys, b->kv_end[i]);
     n_segments = rg_ceil_div(keys, RG_SEGMENT);
@@ -175,7 +192,7 @@ void rg_cpu_choose_keys(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
         int last = rg_min(first + SEGMENT_BLOCKS, rg_ceil_div(b->kv_end[row], RG_BLOCK));
 
         for (int block = first; block < last && b->kv_end[row] > op->out[0]->cols; block++)
-            score_block(r->cpu, f, op, row, block, shared + (size_t)row * ld + (size_t)block * RG_BLOCK);
+            score_block(r, f, op, row, block, shared + (size_t)row * ld + (size_t)block * RG_BLOCK);
     }
     if (shared)
         rg_fwd_barrier(f);

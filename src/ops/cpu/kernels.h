@@ -266,8 +266,8 @@ typedef struct rg_cpu {
 const rg_cpu *rg_cpu_nth(int i);
 
 /* Limits of the recurrence that the reader computes: taps of its convolution, and states per channel; and of the keys
- * that an indexer chooses. */
-enum { RG_MAX_CONV = 16, RG_MAX_STATE = 1024, RG_MAX_CHOSEN = 32768 };
+ * that an indexer chooses, and their size. */
+enum { RG_MAX_CONV = 16, RG_MAX_STATE = 1024, RG_MAX_CHOSEN = 32768, RG_MAX_INDEX_DIM = 1024 };
 /* False and *err: no kernel can compute this operation of a layer. */
 bool rg_cpu_can(int layer, const rg_op *op, rg_error *err);
 

@@ -94,8 +94,8 @@ static size_t padded(int n)
 }
 
 /* The most that one operation asks of a thread's own scratch; attention: per item a query and two sums, and a block's K
- * and V; the choice of keys: a heap of them; the scan: states and their coefficients, and dt; linear attention: a tile,
- * and per row decays and b. */
+ * and V; the choice of keys: a heap, and a block of them; the scan: states and their coefficients, and dt; linear
+ * attention: a tile, and per row decays and b. */
 static size_t thread_floats(const rg_reader_sizes *s)
 {
     size_t tile = 2 * RG_TILE * RG_PANEL;
@@ -103,11 +103,12 @@ static size_t thread_floats(const rg_reader_sizes *s)
     size_t scan = 2 * RG_SCAN_VALUES + 2 * RG_BLOCK, route = 3 * padded(s->max_experts);
     size_t most = tile > attention ? tile : attention;
 
+    size_t choice = 2 * RG_MAX_CHOSEN + RG_BLOCK * RG_MAX_INDEX_DIM;
     size_t tile_rows = (RG_STATE_TILE + 2 * RG_RECUR_ROWS) * RG_MAX_STATE;
 
     most = most > scan ? most : scan;
     most = most > tile_rows ? most : tile_rows;
-    most = most > 2 * RG_MAX_CHOSEN ? most : 2 * RG_MAX_CHOSEN;
+    most = most > choice ? most : choice;
     return most > route ? most : route;
 }
 

@@ -30,6 +30,9 @@ bool rg_cpu_can(int layer, const rg_op *op, rg_error *err)
     if (op->kind == RG_OP_CHOOSE_KEYS && op->out[0]->cols > RG_MAX_CHOSEN)
         return rg_fail(err, RG_E_UNSUPPORTED, "layer %d: an indexer that chooses %d keys; at most %d can be computed",
                        layer, op->out[0]->cols, RG_MAX_CHOSEN);
+    if (op->kind == RG_OP_CHOOSE_KEYS && op->buffer->values > RG_MAX_INDEX_DIM)
+        return rg_fail(err, RG_E_UNSUPPORTED, "layer %d: an indexer with keys of %d; at most %d can be computed", layer,
+                       op->buffer->values, RG_MAX_INDEX_DIM);
     return true;
 }
 
