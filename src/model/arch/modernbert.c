@@ -1,0 +1,183 @@
+/* modernbert.c -- ModernBERT (Warner et al. 2024): LayerNorms without biases in front of attention and MLP, rotated
+ * positions, GELU gates; every third layer sees the whole sequence, the others a window to both sides, with a rope of
+ * their own.  The first layer has no attention norm: the embeddings were normed.  A classifier scores the mean over all
+ * positions, or the first. */
+#include "model/arch/encoder.h"
+
+typedef struct settings {
+    encoder_settings base; /* first */
+    int local;  /* keys of a window, half of them to each side */
+    int period; /* of the layers that see everything, the first of which is layer 0 */
+} settings;
+
+static const rg_key keys[] = {
+    { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", 8192 },
+    { offsetof(rg_config, n_heads), KEY_INT, "num_attention_heads", "attention.head_count", 12 },
+    KEY_FFN(1152),
+    KEY_LAYER_NORM_EPS("norm_eps", 1e-5),
+    { RG_OWN_AT(settings, local), KEY_INT, "local_attention", "attention.sliding_window", 128 },
+    { RG_OWN_AT(settings, period), KEY_INT, "global_attn_every_n_layers", NULL, 3 },
+};
+
+static const char *const harmless[] = {
+    "attention_dropout", "embedding_dropout", "mlp_dropout", "classifier_dropout", "decoder_bias",
+    "deterministic_flash_attn", "reference_compile", "repad_logits_with_grad", "initializer_cutoff_factor",
+    "sparse_pred_ignore_index", "sparse_prediction", "tie_word_embeddings", "position_embedding_type",
+    "layer_norm_eps", "cls_token_id", "problem_type", "num_labels", NULL,
+};
+
+static bool is_global(const rg_config *c, int layer)
+{
+    return layer % RG_OWN(c, settings)->period == 0;
+}
+
+/* Which layers see the whole sequence: a list, or every so many from the first on. */
+static bool finish_sights(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    settings *own = RG_OWN_EDIT(c, settings);
+    char key[128];
+    const char *list = c->from_gguf ? rg_gguf_key(ckpt, "attention.sliding_window_pattern", key) : "layer_types";
+    int64_t period = own->period;
+
+    if (c->from_gguf && rg_meta_type_of(ckpt, list) == RG_META_INT &&
+        rg_meta_int(ckpt, list, 1, INT32_MAX, &period, err) < 0)
+        return false;
+    if (own->local < 0 || period < 1)
+        return rg_fail(err, RG_E_INPUT, "%s: local_attention is %d and global_attn_every_n_layers %d: want 0 or more, "
+                       "and 1 or more", rg_checkpoint_path(ckpt), own->local, (int)period);
+    own->period = (int)period;
+    c->window = own->local / 2 + 1;
+    if (!finish_windows(c, ckpt, 0, 1, err))
+        return false;
+    for (int i = 0; i < c->n_layers; i++) {
+        rg_layer_config *l = &c->layer[i];
+
+        if (rg_meta_type_of(ckpt, list) != RG_META_ARRAY) {
+            l->window = is_global(c, i) ? 0 : c->window;
+            l->rope = !is_global(c, i);
+        }
+        l->around = l->window > 0;
+    }
+    return true;
+}
+
+/* Older files have the bases of the ropes beside each other. */
+static bool finish_ropes(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    double global = 160000, local = 10000;
+
+    if (!c->from_gguf && (rg_meta_float(ckpt, "global_rope_theta", &global, err) < 0 ||
+                          rg_meta_float(ckpt, "local_rope_theta", &local, err) < 0))
+        return false;
+    c->n_ropes = 2;
+    c->ropes[0].dim = c->ropes[1].dim = c->head_dim;
+    return rg_rope_read(&c->ropes[0], ckpt, "full_attention", global, err) &&
+           rg_rope_read(&c->ropes[1], ckpt, "sliding_attention", local, err);
+}
+
+/* GGUF says nothing about the head: other engines take the mean, and GELU. */
+static bool finish_score(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    static const char *const gelu[] = { "gelu", NULL }, *const poolings[] = { "cls", "mean", NULL };
+    int which = c->from_gguf;
+
+    c->score_pooling = RG_POOLING_CLS;
+    if (!c->from_gguf && (!require_choice(ckpt, "classifier_activation", gelu, err) ||
+                          !rg_config_choice(ckpt, "classifier_pooling", poolings, &which, err)))
+        return false;
+    if (which == 1)
+        c->score_pooling = RG_POOLING_MEAN;
+    return true;
+}
+
+static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    static const char *const off[] = { "attention_bias", "mlp_bias", "norm_bias", "classifier_bias" };
+    char key[128];
+
+    c->layer_norm = true;
+    if (c->from_gguf) /* the same number again */
+        rg_meta_understand(ckpt, rg_gguf_key(ckpt, "attention.layer_norm_rms_epsilon", key));
+    for (size_t i = 0; i < RG_LEN(off) && !c->from_gguf; i++)
+        if (!require_false(ckpt, off[i], err))
+            return false;
+    return finish_encoder(c, ckpt, err) && finish_sights(c, ckpt, err) && finish_ropes(c, ckpt, err) &&
+           finish_act(c, ckpt, "hidden_activation", RG_GELU, err) && finish_score(c, ckpt, err);
+}
+
+static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
+{
+    for (int i = 0; i < c->n_layers; i++)
+        if (is_global(c, i) != !c->layer[i].window)
+            return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for layer_types that are not periodic");
+    if (c->act != RG_GELU)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for a hidden_activation other than gelu");
+    if (c->ropes[1].type != RG_ROPE_DEFAULT)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for the scaling of the window layers' rope");
+    if (c->n_labels && c->score_pooling != RG_POOLING_MEAN)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for classifier_pooling: its readers take the mean");
+    return put_gguf_encoder(c, w, err) && put_gguf_rope(c, w, err) &&
+           put_gguf_float(c, w, "attention.layer_norm_rms_epsilon", c->norm_eps, err) && put_gguf_no_scaling(c, w, err) &&
+           put_gguf_float(c, w, "rope.freq_base_swa", c->ropes[1].theta, err) &&
+           put_gguf_int(c, w, "attention.sliding_window_pattern", RG_OWN(c, settings)->period, err);
+}
+
+static const rg_weight_spec weights[] = {
+    { W_EMBED_TOKENS, "model.embeddings.tok_embeddings", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },
+    { W_EMBED_NORM, "model.embeddings.norm", "token_embd_norm", { DIM } },
+    { W_FINAL_NORM, "model.final_norm", "output_norm", { DIM } },
+    { W_SCORE_DENSE, "head.dense", "cls", { DIM, DIM }, .when = when_labels },
+    { W_SCORE_NORM, "head.norm", "cls.norm", { DIM }, .when = when_labels },
+    { W_SCORE_OUT, "classifier", "cls.output", { N_LABELS, DIM }, .when = when_labels },
+    { W_SCORE_OUT_BIAS, "classifier.bias", "cls.output.bias", { N_LABELS }, .when = when_labels },
+    { 0 },
+};
+
+static bool when_normed(const rg_config *c, int layer)
+{
+    (void)c;
+    return layer > 0;
+}
+
+#define GATE_UP .stored = { FFN_DIM_2, DIM }
+
+static const rg_weight_spec layer_weights[] = {
+    { W_ATTN_NORM, "attn_norm", "attn_norm", { DIM }, .when = when_normed },
+    WEIGHTS_QKV("attn.Wqkv"),
+    { W_O_PROJ, "attn.Wo", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },
+    { W_FFN_NORM, "mlp_norm", "ffn_norm", { DIM } },
+    { W_GATE_PROJ, "mlp.Wi", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS, GATE_UP, .first_row = ROW_0 },
+    { W_UP_PROJ, "mlp.Wi", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS, GATE_UP, .first_row = FFN_DIM },
+    { W_DOWN_PROJ, "mlp.Wo", "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS },
+    { 0 },
+};
+
+static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
+{
+    rg_act *h = x;
+
+    if (l->w[W_ATTN_NORM]) {
+        h = rg_act_new(f, "attn_norm", l->c->dim);
+        part_norm(f, l, h, x, W_ATTN_NORM, W_ATTN_NORM_BIAS);
+    }
+    part_add(f, l, x, part_attention(f, l, h), l->w[W_O_PROJ], NULL);
+    part_second_half(f, l, x);
+}
+
+static void score(rg_fwd *f, const rg_layer *l, rg_act *scores, const rg_act *pooled)
+{
+    score_by(f, l, scores, pooled, RG_GELU);
+}
+
+static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block } };
+
+/* Of the head that predicts masked ids. */
+static const char *const ignored[] = { "head.dense.weight", "head.norm.weight", "decoder.weight", "decoder.bias",
+                                       NULL };
+
+const rg_arch rg_arch_modernbert = {
+    .hf_type = "modernbert", .gguf_name = "modern-bert", .hf_prefix = "model.layers.", .hf_root = "model.",
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
+    .harmless = harmless, .ignored = ignored, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+    .embed = embed_encoder, .score = score, .is_encoder = true, .put_gguf = put_gguf,
+};
