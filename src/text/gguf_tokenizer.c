@@ -72,18 +72,34 @@ static bool read_id(const rg_tokenizer *t, const rg_checkpoint *c, const char *k
     return true;
 }
 
-static bool read_around(rg_tokenizer *t, const rg_checkpoint *c, bool add_bos, bool add_eos, rg_error *err)
+/* bos before and eos after a text; of a pair, eos after each of them, and sep before the second.  -1: none. */
+static bool put_around(rg_tokenizer *t, int32_t bos, int32_t eos, int32_t sep, rg_error *err)
 {
+    const int32_t single[] = { bos, RG_AROUND_TEXT, eos };
+    const int32_t pair[] = { bos, RG_AROUND_TEXT, eos, sep, RG_AROUND_SECOND, eos };
+    enum { NONE = -1, FIRST_OF_SECOND = 4, TEXT = 1 };
 
-    if (rg_meta_bool(c, KEY "add_bos_token", &add_bos, err) < 0 ||
-        rg_meta_bool(c, KEY "add_eos_token", &add_eos, err) < 0)
-        return false;
-    if ((add_bos && t->bos >= 0 && !rg_around_add(&t->around, t->bos, err)) ||
-        !rg_around_add(&t->around, RG_AROUND_TEXT, err) ||
-        (add_eos && t->eos >= 0 && !rg_around_add(&t->around, t->eos, err)))
-        return false;
+    for (int i = 0; i < (int)RG_LEN(single); i++)
+        if ((i == TEXT || single[i] != NONE) && !rg_around_add(&t->around, single[i], 0, err))
+            return false;
+    for (int i = 0; i < (int)RG_LEN(pair); i++)
+        if ((i == TEXT || pair[i] != NONE) && !rg_around_add(&t->pair, pair[i], i >= FIRST_OF_SECOND, err))
+            return false;
     rg_around_seal(&t->around);
     return true;
+}
+
+static bool read_around(rg_tokenizer *t, const rg_checkpoint *c, bool add_bos, bool add_eos, rg_error *err)
+{
+    bool add_sep = false;
+    int32_t sep = -1;
+
+    if (rg_meta_bool(c, KEY "add_bos_token", &add_bos, err) < 0 ||
+        rg_meta_bool(c, KEY "add_eos_token", &add_eos, err) < 0 ||
+        rg_meta_bool(c, KEY "add_sep_token", &add_sep, err) < 0 ||
+        (add_sep && !read_id(t, c, KEY "seperator_token_id", &sep, err)))
+        return false;
+    return put_around(t, add_bos ? t->bos : -1, add_eos ? t->eos : -1, sep, err);
 }
 
 /* ---- "llama" ---- */
@@ -287,9 +303,7 @@ static bool read_bert(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
     }
     return read_id(t, c, KEY "unknown_token_id", &t->wordpiece.unk, err) &&
            read_id(t, c, KEY "seperator_token_id", &t->eos, err) && rg_detok_add(&t->detok, spaces, err) &&
-           (t->bos < 0 || rg_around_add(&t->around, t->bos, err)) &&
-           rg_around_add(&t->around, RG_AROUND_TEXT, err) &&
-           (t->eos < 0 || rg_around_add(&t->around, t->eos, err)) && (rg_around_seal(&t->around), true);
+           put_around(t, t->bos, t->eos, -1, err);
 }
 
 bool rg_tokenizer_read_gguf(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)

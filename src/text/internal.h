@@ -44,7 +44,7 @@ struct rg_tokenizer {
     rg_unigram unigram;
     rg_wordpiece wordpiece; /* WordLevel too */
     char *affix;            /* bpe's prefix and suffix */
-    rg_around around;
+    rg_around around, pair; /* of a text, and of a pair of texts; pair.n 0: this tokenizer takes none */
     rg_detok detok;
     int32_t bos, eos; /* -1: none */
     const char *kind;
@@ -61,6 +61,6 @@ bool rg_tokenizer_read_gguf(rg_tokenizer *t, const rg_checkpoint *ckpt, rg_error
 bool rg_json_normalizer(rg_normalizer *z, const json_t *v, rg_error *err);
 bool rg_json_pretok(rg_pretok *p, const json_t *v, rg_error *err);
 bool rg_json_detok(rg_detok *d, const json_t *v, rg_error *err);
-bool rg_json_around(rg_around *a, const json_t *v, rg_error *err);
+bool rg_json_around(rg_around *single, rg_around *pair, const json_t *v, rg_error *err);
 
 #endif

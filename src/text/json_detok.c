@@ -121,6 +121,12 @@ bool rg_json_detok(rg_detok *d, const json_t *v, rg_error *err)
 
 /* ---- post-processors ---- */
 
+/* What they make of a text, and of a pair of texts; a pair that is not supported (n 0) does not refuse the tokenizer,
+ * which may never be given one. */
+typedef struct post {
+    rg_around *single, *pair;
+} post;
+
 static bool id_of(const json_t *v, int32_t *out, rg_error *err)
 {
     if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= RG_VOCAB_CAP)
@@ -130,7 +136,7 @@ static bool id_of(const json_t *v, int32_t *out, rg_error *err)
 }
 
 /* The ids of one special token of a template. */
-static bool add_special(rg_around *a, const json_t *v, const json_t *token, rg_error *err)
+static bool add_special(rg_around *a, const json_t *v, const json_t *token, int type, rg_error *err)
 {
     rg_string name;
     const json_t *ids;
@@ -142,58 +148,93 @@ static bool add_special(rg_around *a, const json_t *v, const json_t *token, rg_e
     if (!json_is_array(ids))
         return rg_fail(err, RG_E_INPUT, "\"special_tokens\" does not list '%.60s'", name.data);
     for (size_t i = 0; i < json_array_size(ids); i++)
-        if (!id_of(json_array_get(ids, i), &id, err) || !rg_around_add(a, id, err))
+        if (!id_of(json_array_get(ids, i), &id, err) || !rg_around_add(a, id, type, err))
             return false;
     return true;
 }
 
-static bool post_template(void *to, const json_t *v, rg_error *err)
+/* One part of what was there before the template: from *at to its end. */
+static bool add_part(rg_around *a, const rg_around *old, int at, int type, rg_error *err)
 {
-    const json_t *single = json_object_get(v, "single");
-    rg_around *a = to, old = *a;
-    int n_texts = 0;
-
-    for (int i = 0; i < old.n; i++)
-        if (old.item[i] == RG_AROUND_NEXT)
-            return rg_fail(err, RG_E_UNSUPPORTED, "a template after another one is not supported");
-    if (!old.n)
-        old.item[old.n++] = RG_AROUND_TEXT;
-    a->n = 0;
-    for (size_t i = 0; i < json_array_size(single); i++) {
-        const json_t *item = json_array_get(single, i), *text = json_object_get(item, "Sequence");
-        if (!text == !json_object_get(item, "SpecialToken"))
-            return rg_fail(err, RG_E_INPUT, "\"single\" has an item that is neither Sequence nor SpecialToken");
-        if (i && !rg_around_add(a, RG_AROUND_NEXT, err))
+    for (; at < old->n && old->item[at] != RG_AROUND_NEXT; at++)
+        if (!rg_around_add(a, old->item[at], type, err))
             return false;
-        if (text && n_texts++)
-            return rg_fail(err, RG_E_UNSUPPORTED, "\"single\" has the text twice");
-        for (int k = 0; text && k < old.n; k++)
-            if (!rg_around_add(a, old.item[k], err))
-                return false;
-        if (!text && !add_special(a, v, json_object_get(item, "SpecialToken"), err))
+    return true;
+}
+
+/* Where each of the parts begins; they must be as many as texts. */
+static bool find_parts(const rg_around *old, int n_texts, int at[2], rg_error *err)
+{
+    int n = 1;
+
+    at[0] = 0;
+    for (int i = 0; i < old->n; i++)
+        if (old->item[i] == RG_AROUND_NEXT && n++ < 2)
+            at[1] = i + 1;
+    return n == n_texts || rg_fail(err, RG_E_UNSUPPORTED, "a template after another one is not supported");
+}
+
+/* "single" or "pair": items in their order, each a text ("Sequence" "A" or "B") or a special token, with its type. */
+static bool read_template(rg_around *a, const json_t *v, const char *key, int n_texts, rg_error *err)
+{
+    const json_t *list = json_object_get(v, key);
+    rg_around old = *a;
+    int at[2], n_seen[2] = { 0 };
+
+    if (!find_parts(&old, n_texts, at, err))
+        return false;
+    a->n = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i), *text = json_object_get(item, "Sequence");
+        const json_t *special = json_object_get(item, "SpecialToken"), *type = text ? text : special;
+        const char *id = json_string_value(json_object_get(text, "id"));
+        int which = n_texts > 1 && id && !strcmp(id, "B"), kind = json_integer_value(json_object_get(type, "type_id")) > 0;
+
+        if (!text == !special)
+            return rg_fail(err, RG_E_INPUT, "\"%s\" has an item that is neither Sequence nor SpecialToken", key);
+        if (i && !rg_around_add(a, RG_AROUND_NEXT, 0, err))
+            return false;
+        if (text && n_seen[which]++)
+            return rg_fail(err, RG_E_UNSUPPORTED, "\"%s\" has the text twice", key);
+        if (text ? !add_part(a, &old, at[which], kind, err) : !add_special(a, v, special, kind, err))
             return false;
     }
-    return n_texts || rg_fail(err, RG_E_UNSUPPORTED, "\"single\" has no place for the text");
+    return (n_seen[0] && (n_texts < 2 || n_seen[1])) ||
+           rg_fail(err, RG_E_UNSUPPORTED, "\"%s\" has no place for the text", key);
+}
+
+static bool post_template(void *to, const json_t *v, rg_error *err)
+{
+    post *p = to;
+
+    if (p->pair->n && !read_template(p->pair, v, "pair", 2, NULL))
+        p->pair->n = 0;
+    return read_template(p->single, v, "single", 1, err);
 }
 
 /* "cls": [text, id] before and "sep" after; the parts that a template made are taken for further texts. */
-static bool post_pair(void *to, const json_t *v, bool sep_before, rg_error *err)
+static bool post_ends(post *p, const json_t *v, bool sep_before, rg_error *err)
 {
-    int32_t cls, sep;
+    int32_t cls, sep, front = RG_AROUND_NEXT;
 
-    return id_of(json_array_get(json_object_get(v, "cls"), 1), &cls, err) &&
-           id_of(json_array_get(json_object_get(v, "sep"), 1), &sep, err) &&
-           rg_around_wrap(to, cls, sep, sep_before ? sep : RG_AROUND_NEXT, err);
+    if (!id_of(json_array_get(json_object_get(v, "cls"), 1), &cls, err) ||
+        !id_of(json_array_get(json_object_get(v, "sep"), 1), &sep, err))
+        return false;
+    if (sep_before)
+        front = sep;
+    if (p->pair->n && !rg_around_wrap(p->pair, cls, sep, front, NULL))
+        p->pair->n = 0;
+    return rg_around_wrap(p->single, cls, sep, front, err);
 }
 
 static bool post_bert(void *to, const json_t *v, rg_error *err)
 {
-    return post_pair(to, v, false, err);
+    return post_ends(to, v, false, err);
 }
 
 static bool post_roberta(void *to, const json_t *v, rg_error *err)
 {
-    return post_pair(to, v, true, err);
+    return post_ends(to, v, true, err);
 }
 
 static bool post_byte_level(void *to, const json_t *v, rg_error *err)
@@ -202,7 +243,7 @@ static bool post_byte_level(void *to, const json_t *v, rg_error *err)
     return true;
 }
 
-bool rg_json_around(rg_around *a, const json_t *v, rg_error *err)
+bool rg_json_around(rg_around *single, rg_around *pair, const json_t *v, rg_error *err)
 {
     static const rg_json_row rows[] = {
         { "TemplateProcessing", post_template },
@@ -210,9 +251,13 @@ bool rg_json_around(rg_around *a, const json_t *v, rg_error *err)
         { "RobertaProcessing", post_roberta },
         { "ByteLevel", post_byte_level },
     };
+    post p = { single, pair };
 
-    if (!rg_json_read_part(&(rg_json_part){ "post_processor", "processors", rows, RG_LEN(rows) }, a, v, err))
+    rg_around_begin(single);
+    rg_around_begin_pair(pair);
+    if (!rg_json_read_part(&(rg_json_part){ "post_processor", "processors", rows, RG_LEN(rows) }, &p, v, err))
         return false;
-    rg_around_seal(a);
+    rg_around_seal(single);
+    rg_around_join(pair);
     return true;
 }

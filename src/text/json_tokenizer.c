@@ -334,11 +334,11 @@ static bool read_model(rg_tokenizer *t, const json_t *root, rg_error *err)
     return ok && read_all_added(t, json_object_get(root, "added_tokens"), err) && rg_vocab_check(&t->vocab, err);
 }
 
-static bool check_ids(const rg_tokenizer *t, const int32_t *ids, int n, rg_error *err)
+static bool check_ids(const rg_tokenizer *t, const rg_around *a, rg_error *err)
 {
-    for (int i = 0; i < n; i++)
-        if (ids[i] >= t->vocab.n)
-            return rg_fail(err, RG_E_INPUT, "post_processor: id %d is not in the vocabulary", ids[i]);
+    for (int i = 0; i < a->n; i++)
+        if (a->item[i] >= t->vocab.n)
+            return rg_fail(err, RG_E_INPUT, "post_processor: id %d is not in the vocabulary", a->item[i]);
     return true;
 }
 
@@ -348,9 +348,8 @@ static bool read_root(rg_tokenizer *t, const json_t *root, rg_error *err)
     if (!rg_json_normalizer(&t->normalizer, json_object_get(root, "normalizer"), err) ||
         !rg_json_pretok(&t->pretok, json_object_get(root, "pre_tokenizer"), err) ||
         !rg_json_detok(&t->detok, json_object_get(root, "decoder"), err) ||
-        !rg_json_around(&t->around, json_object_get(root, "post_processor"), err) || !read_model(t, root, err) ||
-        !check_ids(t, t->around.before, t->around.n_before, err) ||
-        !check_ids(t, t->around.after, t->around.n_after, err))
+        !rg_json_around(&t->around, &t->pair, json_object_get(root, "post_processor"), err) || !read_model(t, root, err) ||
+        !check_ids(t, &t->around, err) || !check_ids(t, &t->pair, err))
         return false;
     if (t->around.n_before)
         t->bos = t->around.before[0];

@@ -36,6 +36,12 @@ bool rg_tokenizer_encode(const rg_tokenizer *t, const char *text, size_t n, unsi
 bool rg_tokenizer_encode_text(const rg_tokenizer *t, const rg_text *text, unsigned flags, rg_ids *ids,
                               rg_error *err) RG_MUST_CHECK;
 
+/* A pair of texts, as the tokenizer puts them together for models that compare two (rerankers).  *second: where the ids
+ * of token type 1 begin, which belong to the second text; 0: all are of type 0.  False also where the tokenizer's
+ * template for pairs is not supported. */
+bool rg_tokenizer_encode_pair(const rg_tokenizer *t, const rg_string text[2], unsigned flags, rg_ids *ids,
+                              int32_t *second, rg_error *err) RG_MUST_CHECK;
+
 int32_t rg_tokenizer_size(const rg_tokenizer *t);
 int32_t rg_tokenizer_bos(const rg_tokenizer *t); /* -1: none */
 int32_t rg_tokenizer_eos(const rg_tokenizer *t);
