@@ -183,11 +183,14 @@ typedef struct rg_params {
     rg_diffusion_params diffusion; /* of models that fill in masks; max_tokens is then the length of an answer */
     rg_pooling embed;        /* not RG_POOLING_NONE: make an embedding.  Members about answers are ignored, and the
                               *   prompt may fill the context */
+    bool score;              /* instead, score the prompt by the model's head (rg_info.n_labels), likewise */
+    int32_t second;          /* the prompt is a pair of texts, of which the second begins at this position, for models
+                              *   that tell them apart (token types); 0: it is one text */
 } rg_params;
 
 typedef enum rg_finish {
     RG_RUNNING = 0,
-    RG_FINISH_STOP,      /* an end token, a stop id or a stop text; for an embedding: it is complete */
+    RG_FINISH_STOP,      /* an end token, a stop id or a stop text; an embedding, or scores: complete */
     RG_FINISH_LENGTH,    /* max_tokens or the end of the context */
     RG_FINISH_CANCELLED, /* rg_cancel, or the engine was closed */
     RG_FINISH_DEADLINE,  /* deadline_s has passed */
@@ -212,7 +215,7 @@ typedef struct rg_options {
     const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or "f32", "f16", "bf16", "q8" */
     int32_t max_seq_len;    /* positions of a sequence; 0: what the model allows.  No memory is reserved for them */
     int32_t max_seqs;       /* sequences that run at once; 0: 64 */
-    int32_t max_batch_rows; /* rows of one step; 0: 512 */
+    int32_t max_batch_rows; /* rows of one step; 0: 512, and an encoder's prompt alone may have up to 8192 */
     size_t kv_bytes;        /* memory for the sequences' state; 0: what is free, less a margin */
     int32_t max_waiting;    /* requests in the queue; 0: 1024.  More are refused as RG_E_BUSY */
     int64_t max_waiting_ids; /* prompt ids in the queue; 0: no limit */
@@ -265,6 +268,10 @@ typedef struct rg_info {
     int32_t bos_id;          /* -1: none */
     uint64_t n_parameters, weight_bytes, state_bytes;
     bool has_tokenizer;
+    bool is_encoder;         /* it generates nothing: it makes embeddings, and scores if n_labels is not 0.  A prompt is
+                              *   computed in one step, and can be no longer than max_whole_rows */
+    int32_t max_whole_rows;  /* rows of a step that computes a single prompt whole */
+    int32_t n_labels;        /* scores that its head makes of a prompt (a reranker: 1); 0: it has no such head */
     int32_t dim;             /* numbers of a hidden state, and so of an embedding */
     rg_pooling embed;        /* what RG_POOLING_MODEL means for this model; RG_POOLING_NONE: embeddings are refused, */
     const char *embed_refusal; /*   and this says why */
@@ -355,6 +362,14 @@ RG_API bool rg_encode(const rg_engine *engine, const char *text, size_t n, unsig
                       rg_error *err);
 RG_API void rg_ids_free(int32_t *ids);
 
+/* Ids of two texts of n bytes each, as the tokenizer puts them together for models that compare two.  *second becomes
+ * rg_params.second.  False as rg_encode, or the tokenizer's template for pairs is not supported. */
+RG_API bool rg_encode_pair(const rg_engine *engine, const char *const text[2], const size_t n[2], unsigned flags,
+                           int32_t **ids, size_t *n_ids, int32_t *second, rg_error *err);
+/* rg_params.second of ids that were put together elsewhere: behind the first separator, if anything stands there.  0:
+ * nothing does, or the model has no separator. */
+RG_API int32_t rg_pair_second(const rg_engine *engine, const int32_t *ids, size_t n);
+
 /* Text of ids, with special tokens unless skip_special; to be freed with rg_text_free.  NULL and *err on failure. */
 RG_API char *rg_decode(const rg_engine *engine, const int32_t *ids, size_t n, bool skip_special, size_t *n_text,
                        rg_error *err);
@@ -438,6 +453,10 @@ RG_API rg_usage rg_request_usage(const rg_request *request);
 /* The embedding that a request with rg_params.embed has made: *n numbers as pooled, not normalised and not cut.  Valid
  * until rg_request_close.  NULL before the last event of the request, and if it did not end as RG_FINISH_STOP. */
 RG_API const float *rg_request_embedding(const rg_request *request, int32_t *n);
+
+/* The scores that a request with rg_params.score has made, as the head gives them: *n numbers, one for each label.
+ * Valid, and NULL, likewise. */
+RG_API const float *rg_request_head_scores(const rg_request *request, int32_t *n);
 
 /* The probability of an id of the prompt after the ids before it. */
 typedef struct rg_prompt_logprob {

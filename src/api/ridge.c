@@ -23,6 +23,7 @@ enum {
     CHAT_BYTES = 1 << 28, /* of a rendered conversation */
     DRAFT_ROWS = 128,     /* rows of drafts in a step: a draft for each of many sequences, or a few long ones */
     FILL_LOGIT_BYTES = 256 << 20, /* of the logits of masks in a step of a diffusion model */
+    WHOLE_ROWS = 8192,    /* of a prompt that is computed in one step, where the caller does not say */
     SCORE_ROWS = 16,      /* rows of logits beyond one for each sequence: for prompts whose ids are scored */
 };
 
@@ -169,11 +170,27 @@ static int logit_rows(const rg_engine *e, int max_seqs, int max_rows)
     return most > n ? most : n;
 }
 
-/* Drafts continue a text, which diffusion models do not. */
+/* It has no next id, and masks are nothing to it. */
+static bool is_encoder(const rg_engine *e)
+{
+    return e->model->config.sees != RG_CAUSAL && e->model->config.diffusion.mask_id < 0;
+}
+
+/* Drafts continue a text, which neither diffusion models nor encoders do. */
 static bool check_draft(const rg_engine *e, rg_error *err)
 {
-    return !e->drafts.kind || e->model->config.diffusion.mask_id < 0 ||
-           rg_fail(err, RG_E_UNSUPPORTED, "a diffusion model fills in its answers, and takes no drafts");
+    if (!e->drafts.kind || e->model->config.sees == RG_CAUSAL)
+        return true;
+    return rg_fail(err, RG_E_UNSUPPORTED, is_encoder(e) ? "an encoder generates no answers, and takes no drafts"
+                                                        : "a diffusion model fills in its answers, and takes no drafts");
+}
+
+/* Rows of the longest prompt that the model takes, as far as memory for activations is given freely. */
+static int rows_of_prompt(const rg_engine *e, int least)
+{
+    int n = e->max_seq_len < WHOLE_ROWS ? e->max_seq_len : WHOLE_ROWS;
+
+    return n > least ? n : least;
 }
 
 static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
@@ -187,13 +204,16 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     e->state_bytes = o->kv_bytes ? o->kv_bytes : default_state_bytes(e);
     if (max_rows < max_seqs)
         max_rows = max_seqs;
+    int room = max_rows;
+    if (is_encoder(e) && !o->max_batch_rows)
+        room = rows_of_prompt(e, max_rows);
     if (!find_roofs(e, o, err))
         return false;
     e->pool = rg_pool_new(e->n_threads, err);
     if (!e->pool)
         return false;
     size_t for_drafts = (size_t)(rg_drafts_share(&e->drafts, e->model) * (double)e->state_bytes);
-    rg_runner_options r = { .backend = e->backend, .n_threads = e->n_threads, .exact = e->exact, .max_rows = max_rows,
+    rg_runner_options r = { .backend = e->backend, .n_threads = e->n_threads, .exact = e->exact, .max_rows = room,
                             .max_logits = logit_rows(e, max_seqs, max_rows), .max_seqs = max_seqs,
                             .max_seq_len = e->max_seq_len, .state_bytes = e->state_bytes - for_drafts,
                             .pool = e->pool };
@@ -249,7 +269,8 @@ rg_info rg_engine_info(const rg_engine *e)
                       .n_threads = e->n_threads, .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len,
                       .bos_id = c->bos_id, .n_parameters = e->model->weights.n_parameters,
                       .weight_bytes = e->model->weights.bytes, .state_bytes = e->state_bytes,
-                      .has_tokenizer = e->tokenizer, .dim = c->dim, .embed = c->embedding.pooling,
+                      .has_tokenizer = e->tokenizer, .is_encoder = is_encoder(e),
+                      .max_whole_rows = e->runner->max_rows, .n_labels = c->n_labels, .dim = c->dim, .embed = c->embedding.pooling,
                       .embed_refusal = c->embedding.refusal, .embed_sizes = c->embedding.sizes,
                       .n_embed_sizes = c->embedding.n_sizes, .sampling = c->sampling,
                       .n_unused_tensors = e->model->n_unused,
@@ -370,6 +391,26 @@ bool rg_encode(const rg_engine *e, const char *text, size_t n, unsigned flags, i
            hand_over(&out, rg_tokenizer_encode(e->tokenizer, text, n, flags, &out, err), ids, n_ids);
 }
 
+bool rg_encode_pair(const rg_engine *e, const char *const text[2], const size_t n[2], unsigned flags, int32_t **ids,
+                    size_t *n_ids, int32_t *second, rg_error *err)
+{
+    const rg_string both[2] = { { text[0], n[0] }, { text[1], n[1] } };
+    rg_ids out = { 0 };
+
+    return need_tokenizer(e, err) &&
+           hand_over(&out, rg_tokenizer_encode_pair(e->tokenizer, both, flags, &out, second, err), ids, n_ids);
+}
+
+int32_t rg_pair_second(const rg_engine *e, const int32_t *ids, size_t n)
+{
+    int32_t sep = e->model->config.sep_id;
+
+    for (size_t i = 0; sep >= 0 && i + 1 < n && i < INT32_MAX; i++)
+        if (ids[i] == sep)
+            return (int32_t)i + 1;
+    return 0;
+}
+
 char *rg_decode(const rg_engine *e, const int32_t *ids, size_t n, bool skip_special, size_t *n_text, rg_error *err)
 {
     return need_tokenizer(e, err) ? rg_tokenizer_decode(e->tokenizer, ids, n, skip_special, n_text, err) : NULL;
@@ -483,7 +524,8 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
     rg_request_model m = { .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len, .dim = c->dim,
                            .spelling = e->tokenizer ? rg_tokenizer_spelling(e->tokenizer) : NULL,
                            .eos_ids = c->eos_ids, .n_eos = c->n_eos, .config = c,
-                           .max_draft = e->drafts.max_draft, .sees = c->sees,
+                           .max_draft = e->drafts.max_draft, .sees = c->sees, .whole = c->sees != RG_CAUSAL,
+                           .n_labels = c->n_labels, .score_pooling = c->score_pooling,
                            .diffusion = c->diffusion.mask_id < 0 ? NULL : &c->diffusion,
                            .max_rows = e->runner->max_rows, .max_logits = e->runner->max_logits,
                            .adapter = find_adapter(e, params->adapter) };
@@ -562,6 +604,14 @@ const float *rg_request_embedding(const rg_request *r, int32_t *n)
         return NULL;
     *n = r->dim;
     return r->embedding;
+}
+
+const float *rg_request_head_scores(const rg_request *r, int32_t *n)
+{
+    if (!r->labels || atomic_load(&r->samples[0].finish) != RG_FINISH_STOP)
+        return NULL;
+    *n = r->n_labels;
+    return r->labels;
 }
 
 bool rg_request_prompt_logprob(const rg_request *r, int32_t position, rg_prompt_logprob *out)

@@ -1,4 +1,4 @@
-/* embed.c -- hidden states into an embedding, as they are computed.
+/* embed.c -- hidden states into an embedding, as they are computed; and the scores of a model's head.
  *
  * Every way takes the prompt's rows by their positions, each once and in rising order, and adds in double: the result
  * is the same however the prompt was cut.  After a preemption the rows may come again, from position 0 on (mean, first)
@@ -49,4 +49,19 @@ void rg_request_embedded(rg_request *r)
     for (int32_t i = 0; r->params.embed == RG_POOLING_MEAN && i < r->dim; i++)
         r->embedding[i] = (float)(r->pool_sum[i] / r->params.n_prompt);
     rg_request_end(r, 0, rg_all_finite(r->embedding, r->dim) ? RG_FINISH_STOP : RG_FINISH_NOT_FINITE);
+}
+
+rg_rows rg_request_rows_for_head(const rg_request *r)
+{
+    return (rg_rows){ 0, r->score_pooling == RG_POOLING_MEAN ? r->params.n_prompt : 1 };
+}
+
+void rg_request_take_labels(rg_request *r, const float *scores)
+{
+    memcpy(r->labels, scores, (size_t)r->n_labels * sizeof *scores);
+}
+
+void rg_request_scored(rg_request *r)
+{
+    rg_request_end(r, 0, rg_all_finite(r->labels, r->n_labels) ? RG_FINISH_STOP : RG_FINISH_NOT_FINITE);
 }

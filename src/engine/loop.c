@@ -63,7 +63,7 @@ static bool make_arrays(rg_loop *l, rg_error *err)
     l->drawn = rg_array(logits, sizeof *l->drawn);
     if (!l->plan || !l->drawn)
         return rg_fail_memory(err, n * sizeof *l->plan + logits * sizeof *l->drawn);
-    if (!rg_step_batch_init(&l->rows, o->max_seqs, o->max_rows, l->runner->max_logits,
+    if (!rg_step_batch_init(&l->rows, o->max_seqs, l->runner->max_rows, l->runner->max_logits,
                         o->drafter && !rg_states_keep_chains(l->states), err))
         return false;
     l->rows.sees = l->runner->sees;
@@ -90,8 +90,6 @@ static bool check_options(const rg_runner *runner, const rg_loop_options *o, rg_
 {
     if (o->max_seqs < 1 || o->max_rows < 1 || o->max_seq_len < 1 || o->max_waiting < 1)
         return rg_fail(err, RG_E_USAGE, "max_seqs, max_rows, max_seq_len and max_waiting must be 1 or more");
-    if (runner->sees != RG_CAUSAL && runner->diffusion.mask_id < 0)
-        return rg_fail(err, RG_E_UNSUPPORTED, "rows of this model see rows after them: it has no next id to draw");
     if (o->max_rows > runner->max_rows)
         return rg_fail(err, RG_E_USAGE, "%d rows in a step: the model was opened for %d", (int)o->max_rows,
                        runner->max_rows);
@@ -186,12 +184,17 @@ static bool admit(rg_loop *l)
 }
 
 /* What is wanted of the i-th span, laid out last, of n_rows rows from position start and n_draft of a draft: the logits
- * of those that score ids of the prompt and of those that ids are drawn from, or hidden states. */
+ * of those that score ids of the prompt and of those that ids are drawn from; or hidden states, or the head's scores. */
 static void want(rg_loop *l, int i, int32_t start, int32_t n_draft)
 {
     const rg_planned *p = &l->plan[i];
     rg_rows run;
 
+    rg_step_batch_pair(&l->rows, p->request->params.second);
+    if (rg_request_is_scored(p->request)) {
+        rg_step_batch_want_labels(&l->rows, rg_request_rows_for_head(p->request));
+        return;
+    }
     if (rg_request_embeds(p->request)) {
         run = rg_request_rows_to_pool(p->request, start, p->n_rows);
         if (run.n)
@@ -292,6 +295,14 @@ static void pool(void *arg, int thread, int i, const float *rows, size_t stride)
     rg_request_pool(l->plan[l->rows.hidden_of[i]].request, l->rows.index[run->first], run->n, rows, stride);
 }
 
+static void take_labels(void *arg, int thread, int i, const float *scores)
+{
+    (void)thread;
+    rg_loop *l = arg;
+
+    rg_request_take_labels(l->plan[l->rows.scores_of[i]].request, scores);
+}
+
 /* What the batch reads and computes. */
 static rg_step_load load_of(const rg_loop *l)
 {
@@ -309,7 +320,7 @@ static void forward(rg_loop *l)
     rg_step_load load = load_of(l);
     uint64_t start = rg_now_ns();
 
-    l->runner->step(l->runner, &l->rows.batch, &(rg_sink){ .logits = sample, .hidden = pool, .arg = l });
+    l->runner->step(l->runner, &l->rows.batch, &(rg_sink){ .logits = sample, .hidden = pool, .scores = take_labels, .arg = l });
     double took_s = rg_seconds(start, rg_now_ns());
     pthread_mutex_lock(&l->lock);
     rg_step_time_learn(&l->time, &load, took_s);
@@ -387,7 +398,9 @@ static bool take_output(rg_loop *l, int i)
 
     if (rg_request_draws(r))
         return take_ids(l, i);
-    if (rg_request_embeds(r))
+    if (rg_request_is_scored(r))
+        rg_request_scored(r);
+    else if (rg_request_embeds(r))
         rg_request_embedded(r);
     else
         rg_request_end(r, p->sample, RG_FINISH_LENGTH);
@@ -444,7 +457,7 @@ static void commit(rg_loop *l)
             continue;
         }
         rg_seq_advance(l->states, a->seq, span->n_rows, span->n_draft, tokens);
-        if (wants_snapshot(l, p->request, a->seq->committed))
+        if (!a->seq->scratch && wants_snapshot(l, p->request, a->seq->committed))
             (void)rg_seq_snapshot(l->states, a->seq, tokens); /* without room no snapshot is kept */
         if (atomic_load(&p->request->not_finite)) { /* it ends with all its samples below */
             rg_seq_rollback(l->states, a->seq, a->seq->committed);
@@ -522,7 +535,8 @@ bool rg_loop_submit(rg_loop *l, rg_request *r, rg_error *err)
     rg_applicant who;
     bool ok = false;
 
-    if (n_positions > l->options.max_seq_len || state > 1)
+    if (n_positions > l->options.max_seq_len || state > 1 ||
+        (r->is_whole && n_positions > rg_states_most_scratch(l->states, l->runner->max_rows)))
         return rg_fail(err, RG_E_LIMIT, "%d prompt ids and %d to come need more state than the engine was opened with",
                        (int)r->params.n_prompt, (int)r->params.max_tokens);
     pthread_mutex_lock(&l->lock);

@@ -25,6 +25,12 @@ static const rg_spelling silence; /* no id shows anything */
 
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
+/* An embedding or scores are wanted, and no answer. */
+static bool ends_with_prompt(const rg_params *p)
+{
+    return p->embed || p->score;
+}
+
 static bool check_prompt(const rg_params *p, const rg_request_model *m, rg_error *err)
 {
     if (p->n_prompt < 1 || !p->prompt)
@@ -32,7 +38,7 @@ static bool check_prompt(const rg_params *p, const rg_request_model *m, rg_error
     if (p->n_prompt > m->max_seq_len)
         return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context holds %d", (int)p->n_prompt,
                        (int)m->max_seq_len);
-    if (!p->embed && p->max_tokens && p->n_prompt == m->max_seq_len)
+    if (!ends_with_prompt(p) && p->max_tokens && p->n_prompt == m->max_seq_len)
         return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context of %d must hold one more",
                        (int)p->n_prompt, (int)m->max_seq_len);
     for (int32_t i = 0; i < p->n_prompt; i++)
@@ -107,7 +113,30 @@ static bool check_fill(const rg_params *p, const rg_request_model *m, rg_error *
 
 static bool fills(const rg_params *p, const rg_request_model *m)
 {
-    return m->diffusion && !p->embed;
+    return m->diffusion && !ends_with_prompt(p);
+}
+
+/* The prompt is one span, never cut. */
+static bool is_whole(const rg_params *p, const rg_request_model *m)
+{
+    return m->whole && !fills(p, m);
+}
+
+static bool check_whole(const rg_params *p, const rg_request_model *m, rg_error *err)
+{
+    if (!ends_with_prompt(p))
+        return rg_fail(err, RG_E_UNSUPPORTED, "this model is an encoder: it makes embeddings of texts%s, and generates "
+                       "no answers", m->n_labels ? " and scores pairs of them" : "");
+    return p->n_prompt <= m->max_rows ||
+           rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, which this model computes in one step, and a step has room "
+                   "for %d rows (--batch-rows)", (int)p->n_prompt, (int)m->max_rows);
+}
+
+static bool check_score(const rg_params *p, const rg_request_model *m, rg_error *err)
+{
+    if (p->embed)
+        return rg_fail(err, RG_E_INPUT, "a request makes an embedding or scores, not both");
+    return m->n_labels || rg_fail(err, RG_E_UNSUPPORTED, "this model has no head that scores texts");
 }
 
 static bool check_pooling(rg_pooling how, rg_error *err)
@@ -116,9 +145,18 @@ static bool check_pooling(rg_pooling how, rg_error *err)
            rg_fail(err, RG_E_INPUT, "%d is no way to make an embedding", (int)how);
 }
 
+/* What is wanted of a prompt without an answer. */
+static bool check_ending(const rg_params *p, const rg_request_model *m, rg_error *err)
+{
+    if (p->second < 0 || p->second > p->n_prompt)
+        return rg_fail(err, RG_E_INPUT, "the second text begins at %d of %d ids", (int)p->second, (int)p->n_prompt);
+    return p->score ? check_score(p, m, err) : check_pooling(p->embed, err);
+}
+
 static bool check_params(const rg_params *p, const rg_request_model *m, rg_error *err)
 {
-    return check_prompt(p, m, err) && (p->embed ? check_pooling(p->embed, err) : check_answers(p, m, err)) &&
+    return check_prompt(p, m, err) && (!is_whole(p, m) || check_whole(p, m, err)) &&
+           (ends_with_prompt(p) ? check_ending(p, m, err) : check_answers(p, m, err)) &&
            (!fills(p, m) || check_fill(p, m, err));
 }
 
@@ -147,6 +185,7 @@ typedef struct sizes {
     size_t row;          /* ids of one sample */
     size_t pending_room; /* bytes of one sample that may be held back, and one id's */
     size_t dim;          /* of an embedding; 0: none is wanted */
+    size_t n_labels;     /* of the head's scores; 0: none are wanted */
     size_t max_draft;    /* nodes */
     size_t fill;         /* positions of a block of an answer that is filled in; 0: none is */
     size_t traced;       /* evaluations that are kept */
@@ -236,13 +275,15 @@ static void carve_samples(carver *c, rg_request *r, const rg_params *p, const si
 
 static void carve_embedding(carver *c, rg_request *r, const rg_params *p, const sizes *z)
 {
-    float *embedding = carve(c, z->dim, sizeof *embedding);
+    float *embedding = carve(c, z->dim, sizeof *embedding), *labels = carve(c, z->n_labels, sizeof *labels);
     double *sum = carve(c, p->embed == RG_POOLING_MEAN ? z->dim : 0, sizeof *sum);
 
-    if (!c->base || !z->dim)
+    if (!c->base)
         return;
+    r->n_labels = (int32_t)z->n_labels;
+    r->labels = z->n_labels ? labels : NULL;
     r->dim = (int32_t)z->dim;
-    r->embedding = embedding;
+    r->embedding = z->dim ? embedding : NULL;
     r->pool_sum = p->embed == RG_POOLING_MEAN ? sum : NULL;
 }
 
@@ -341,14 +382,14 @@ uint64_t rg_tenant_hash(const char *tenant)
     return hash_of(tenant);
 }
 
-/* Params as they are to be kept: answers end with the context, and an embedding has none, and no scores. */
+/* Params as they are to be kept: answers end with the context, and an embedding has none, and no scores of ids. */
 static rg_params settle(const rg_params *p, const rg_request_model *m)
 {
     rg_params kept = *p;
     int32_t block = m->sees > 1 ? m->sees : 1, room = m->max_seq_len / block * block - p->n_prompt;
 
     kept.max_tokens = kept.max_tokens < room ? kept.max_tokens : room;
-    if (kept.embed) {
+    if (ends_with_prompt(p)) {
         kept.max_tokens = kept.n_stop = kept.n_stop_ids = 0;
         kept.n_samples = 1;
         kept.prompt_logprobs = false;
@@ -386,6 +427,8 @@ static bool complete(rg_request *r, const rg_request_model *m, rg_error *err)
         r->samples[i].speller = r->samples[i].read_speller = rg_speller_begin(r->spelling, r->prompt_shows);
     r->eos_ids = m->eos_ids;
     r->n_eos = m->n_eos;
+    r->score_pooling = m->score_pooling;
+    r->is_whole = is_whole(&r->params, m);
     r->tenant = hash_of(r->params.tenant);
     r->rope = m->config ? rg_config_rope(m->config, r->params.n_prompt + r->params.max_tokens) : 0;
     r->adapter = m->adapter - 1;
@@ -424,6 +467,7 @@ rg_request *rg_request_new(const rg_params *params, const rg_request_model *mode
     }
     z.pending_room = longest_stop(&kept) + 4 + rg_spelling_room(model->spelling ? model->spelling : &silence);
     z.dim = kept.embed ? (size_t)model->dim : 0;
+    z.n_labels = kept.score ? (size_t)model->n_labels : 0;
     z.max_draft = (size_t)model->max_draft;
     (void)carve_request(&c, &kept, &z);
     if (c.failed)

@@ -1,7 +1,7 @@
 /* request.h -- one request: the mailbox between whoever asked and the engine.
  *
  * One allocation holds the prompt, room for every output id and its log-probabilities, and for those of the prompt (or
- * for the embedding), and per sample an atomic count of what is there.  The engine writes behind the count, the reader
+ * for the embedding, or the head's scores), and per sample an atomic count of what is there.  The engine writes behind the count, the reader
  * reads before it: a slow reader only falls behind in its own array.  Two references: the caller's and the engine's;
  * the last one dropped frees it. */
 #ifndef RG_ENGINE_REQUEST_H
@@ -27,7 +27,10 @@ typedef struct rg_request_model {
     const rg_config *config; /* whose ropes may have variants; NULL: they have none */
     int32_t sees;      /* how far rows see, as rg_runner.sees */
     const rg_diffusion *diffusion; /* NULL: ids are drawn one after the other */
-    int32_t max_rows, max_logits; /* of a step, where an answer is filled in: its rows are never cut */
+    bool whole;        /* rows see rows after them: a prompt, if its answer is not filled in, is computed in one step */
+    int32_t n_labels;  /* scores that the model's head makes of a prompt; 0: it has none */
+    rg_pooling score_pooling; /*   and of which rows (rg_config) */
+    int32_t max_rows, max_logits; /* of a step, where a prompt or an answer is computed whole: its rows are never cut */
     int32_t max_draft; /* nodes of a draft at most; 0: answers are not drafted for */
     int32_t adapter;   /* which of the model's adapters it asks for, counted from 1; 0: none */
 } rg_request_model;
@@ -88,6 +91,10 @@ struct rg_request {
     float *embedding;        /* [dim], once finished; NULL unless it is asked for */
     double *pool_sum;        /* [dim] of the rows pooled so far; NULL but for RG_POOLING_MEAN */
     int32_t n_pooled;
+    float *labels;           /* [n_labels] the head's scores, once finished; NULL unless they are asked for */
+    int32_t n_labels;
+    rg_pooling score_pooling;
+    bool is_whole;           /* its rows see rows after them: one step computes the prompt, on a scratch sequence */
     rg_score *scores;        /* [n_prompt], nothing in the first; NULL: not asked for */
     rg_top *score_tops;      /* [n_prompt][n_prompt_tops] */
     atomic_int n_scored;     /* leading ids of the prompt that have their score or need none; the first never needs
@@ -123,6 +130,11 @@ static inline bool rg_request_embeds(const rg_request *r)
     return r->params.embed != RG_POOLING_NONE;
 }
 
+static inline bool rg_request_is_scored(const rg_request *r)
+{
+    return r->labels;
+}
+
 /* True if it generates ids.  If not, it ends once its prompt is computed. */
 static inline bool rg_request_draws(const rg_request *r)
 {
@@ -144,7 +156,7 @@ static inline int32_t rg_request_positions(const rg_request *r)
  * cached. */
 static inline int32_t rg_request_cacheable(const rg_request *r, int32_t n)
 {
-    if (r->params.uncached || (r->params.embed != RG_POOLING_NONE && r->params.embed != RG_POOLING_LAST))
+    if (r->is_whole || r->params.uncached || (r->params.embed != RG_POOLING_NONE && r->params.embed != RG_POOLING_LAST))
         return 0;
     if (!r->scores || r->n_scoring == r->params.n_prompt)
         return n;
@@ -176,6 +188,14 @@ rg_rows rg_request_rows_to_pool(const rg_request *r, int32_t start, int32_t n);
 void rg_request_pool(rg_request *r, int32_t start, int32_t n, const float *rows, size_t stride);
 /* All rows are pooled: finish the embedding and end the request; numbers that are not finite end it as such. */
 void rg_request_embedded(rg_request *r);
+
+/* ---- scores of the model's head (embed.c), engine side ---- */
+
+/* The rows of a prompt whose mean hidden state the head scores. */
+rg_rows rg_request_rows_for_head(const rg_request *r);
+/* A step's scores [n_labels] of it; and after the step, end the request: as not finite if they are not. */
+void rg_request_take_labels(rg_request *r, const float *scores);
+void rg_request_scored(rg_request *r);
 
 /* ---- scores: log-probabilities of the prompt's own ids (score.c) ---- */
 

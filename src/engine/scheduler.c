@@ -372,7 +372,7 @@ static bool has_room(const rg_scheduler *s, const rg_request *r, const rg_sample
 {
     int32_t most = r->params.n_prompt + r->params.max_tokens, upto = target_of(r, a) + RG_BLOCK;
 
-    if (a->fill)
+    if (a->fill || r->is_whole)
         return rg_states_has_room(s->states, a->seq, rg_request_positions(r));
     return rg_states_has_room(s->states, a->seq, upto < most ? upto : most);
 }
@@ -420,6 +420,8 @@ static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
     a->seq->rope = r->rope;
     a->seq->adapter = r->adapter;
     a->seq->salt = r->salt ^ (s->options.share_prefixes ? 0 : r->tenant * 0x9e3779b97f4a7c15u);
+    if (r->is_whole)
+        rg_seq_scratch(a->seq);
     if (n_most)
         n_found = rg_seq_match(s->states, a->seq, rg_request_tokens(r, i), n_most, &uncached);
     if ((a->fill && !begin_fill(s, r, a, must)) || (!must && !has_room(s, r, a))) {
@@ -545,7 +547,7 @@ static int32_t rows_wanted(const rg_scheduler *s, const rg_request *r, int i)
 
 static bool is_decoding(const rg_request *r, const rg_sample *a)
 {
-    return is_active(a) && !a->fill && target_of(r, a) - a->seq->length == 1;
+    return is_active(a) && !a->fill && !r->is_whole && target_of(r, a) - a->seq->length == 1;
 }
 
 static void plan_decode(rg_scheduler *s, planning *p, bool background)
@@ -615,6 +617,21 @@ static bool plan_evaluation(rg_scheduler *s, planning *p, rg_request *r, int i)
     return true;
 }
 
+/* Plan a prompt that is computed whole: it waits for a step with room for all of its rows, which the first of a step
+ * always has.  False: there is no state for it. */
+static bool plan_whole(rg_scheduler *s, planning *p, rg_request *r)
+{
+    int32_t n = r->params.n_prompt;
+
+    if (p->n && n > prompt_rows_left(p))
+        return true;
+    if (!rg_seq_grow(s->states, r->samples[0].seq, n))
+        return false;
+    plan_add(p, r, 0, n);
+    p->prompts -= n;
+    return true;
+}
+
 /* Plan a sample that is not decoding.  False: no room, and those after it shall not take what there is. */
 static bool plan_prompt(rg_scheduler *s, planning *p, rg_request *r, int i)
 {
@@ -628,6 +645,11 @@ static bool plan_prompt(rg_scheduler *s, planning *p, rg_request *r, int i)
             continue;
         if (is_to_evaluate(&r->samples[i])) {
             if (plan_evaluation(s, p, r, i))
+                return true;
+            continue;
+        }
+        if (r->is_whole) {
+            if (plan_whole(s, p, r))
                 return true;
             continue;
         }

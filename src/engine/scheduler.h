@@ -2,6 +2,7 @@
  *
  * Waiting requests are taken in an order that is fair between tenants (fair.h).  Of the running ones decode rows go
  * first (every sample that can draw gets its row), then prompts in order of arrival as far as the row budget goes.
+ * Prompts of models whose rows see rows after them are computed whole: one waits for a step with room for all its rows.
  * When a pool is full the latest arrival is preempted, a whole request at a time, and is taken again before all others;
  * a request that is alone swaps out or drops its own last samples instead.  Background requests get the rows and the
  * state that the others leave, and lose their state as soon as one of those needs it.  The engine thread's alone. */

@@ -15,6 +15,8 @@ bool rg_step_batch_init(rg_step_batch *l, int32_t max_seqs, int32_t max_rows, in
     l->spans = rg_array(n, sizeof *l->spans);
     l->hidden = rg_array(n, sizeof *l->hidden);
     l->hidden_of = rg_array(n, sizeof *l->hidden_of);
+    l->scores = rg_array(n, sizeof *l->scores);
+    l->scores_of = rg_array(n, sizeof *l->scores_of);
     l->first_draw = rg_array(n, sizeof *l->first_draw);
     l->wanted = rg_array(logits, sizeof *l->wanted);
     l->logit_rows = rg_array(logits, sizeof *l->logit_rows);
@@ -26,7 +28,7 @@ bool rg_step_batch_init(rg_step_batch *l, int32_t max_seqs, int32_t max_rows, in
     l->failed = rg_array(rows, sizeof *l->failed);
     l->ancestors = trees ? rg_array(rows, sizeof *l->ancestors) : NULL;
     l->lists = trees ? rg_array(logits, RG_MAX_DRAFT * sizeof *l->lists) : NULL;
-    if (l->spans && l->hidden && l->hidden_of && l->first_draw && l->wanted && l->logit_rows && l->token && l->index &&
+    if (l->spans && l->hidden && l->hidden_of && l->scores && l->scores_of && l->first_draw && l->wanted && l->logit_rows && l->token && l->index &&
         l->kv_end && l->slot && l->pos && l->failed && (!trees || (l->ancestors && l->lists)))
         return true;
     return rg_fail_memory(err, n * sizeof *l->spans + rows * sizeof *l->pos + logits * RG_MAX_DRAFT * sizeof *l->lists);
@@ -37,6 +39,8 @@ void rg_step_batch_fini(rg_step_batch *l)
     rg_free(l->spans);
     rg_free(l->hidden);
     rg_free(l->hidden_of);
+    rg_free(l->scores);
+    rg_free(l->scores_of);
     rg_free(l->first_draw);
     rg_free(l->wanted);
     rg_free(l->logit_rows);
@@ -60,7 +64,8 @@ void rg_step_batch_begin(rg_step_batch *l)
                            .kv_end = l->kv_end,
                            .failed = l->failed,
                            .logit_rows = l->logit_rows,
-                           .hidden = l->hidden };
+                           .hidden = l->hidden,
+                           .scores = l->scores };
 }
 
 /* A row at a place in the sequence, whose K/V goes to a slot. */
@@ -108,6 +113,7 @@ void rg_step_batch_add(rg_step_batch *l, const rg_states *s, const rg_seq *q, co
     RG_ASSERT(l->batch.n_spans < l->max_seqs);
     rg_seq_span(s, q, n_rows + n_draft, n_draft, span);
     span->first_row = first_row;
+    span->second = 0;
     l->first_draw[l->batch.n_spans++] = -1;
     for (int32_t k = q->length; k < end; k++)
         l->kv_end[add_row(l, tokens[k], k, k)] = rg_kv_end(l->sees, k, end);
@@ -136,6 +142,7 @@ void rg_step_batch_add_fill(rg_step_batch *l, const rg_states *s, const rg_fill 
     RG_ASSERT(l->batch.n_spans < l->max_seqs);
     rg_seq_span(s, q, n, rg_fill_is_scratch(f) || f->e.keeps ? 0 : n, span);
     span->first_row = first_row;
+    span->second = 0;
     l->first_draw[l->batch.n_spans++] = -1;
     for (int32_t k = f->e.first; k < f->e.end; k++)
         l->kv_end[add_row(l, rg_fill_id(f, k, q == f->without), k, k)] = rg_kv_end(l->sees, k, f->d.n);
@@ -168,6 +175,19 @@ void rg_step_batch_want_hidden(rg_step_batch *l, rg_rows run)
 
     l->hidden_of[b->n_hidden] = b->n_spans - 1;
     l->hidden[b->n_hidden++] = (rg_rows){ l->spans[b->n_spans - 1].first_row + run.first, run.n };
+}
+
+void rg_step_batch_want_labels(rg_step_batch *l, rg_rows run)
+{
+    rg_batch *b = &l->batch;
+
+    l->scores_of[b->n_scores] = b->n_spans - 1;
+    l->scores[b->n_scores++] = (rg_rows){ l->spans[b->n_spans - 1].first_row + run.first, run.n };
+}
+
+void rg_step_batch_pair(rg_step_batch *l, int32_t second)
+{
+    l->spans[l->batch.n_spans - 1].second = second;
 }
 
 bool rg_step_batch_failed(const rg_step_batch *l, int i)

@@ -23,7 +23,8 @@ typedef struct rg_step_batch {
     int32_t sees;        /* how far rows see (rg_runner.sees); RG_CAUSAL at first */
     rg_span *spans;      /* [max_seqs] */
     rg_rows *hidden;     /* [max_seqs] */
-    int32_t *hidden_of;  /* [max_seqs] the span of each */
+    rg_rows *scores;     /* [max_seqs] */
+    int32_t *hidden_of, *scores_of; /* [max_seqs] the span of each */
     int32_t *first_draw; /* [max_seqs] of each span, the wanted row after its last id; those of its draft follow */
     rg_wanted *wanted;   /* [max_logits] */
     int32_t *logit_rows; /* [max_logits] */
@@ -55,6 +56,10 @@ void rg_step_batch_want_draws(rg_step_batch *l, int32_t n_draft);
 /* Of the last row alone. */
 void rg_step_batch_want_last(rg_step_batch *l);
 void rg_step_batch_want_hidden(rg_step_batch *l, rg_rows run);
+/* Scores by the model's head, of the mean of a run of rows. */
+void rg_step_batch_want_labels(rg_step_batch *l, rg_rows run);
+/* In the span added last, a pair's second text begins at this position; 0: there is none. */
+void rg_step_batch_pair(rg_step_batch *l, int32_t second);
 
 /* After the step: some rows of the i-th span could not be computed. */
 bool rg_step_batch_failed(const rg_step_batch *l, int i);
