@@ -266,7 +266,7 @@ static int run(int argc, char **argv)
         return cli_usage("chat has no --json: it is for people; `ridge serve` is for programs");
     rg_engine *engine = cli_engine_open(&o.engine, &o.args, &err);
     cli_catch_interrupt();
-    bool ok = engine && chat_with(&o, engine, &err);
+    bool ok = engine && cli_engine_generates(&o.engine, engine, &err) && chat_with(&o, engine, &err);
     rg_close(engine);
     return ok ? EXIT_DONE : cli_fail(&err);
 }

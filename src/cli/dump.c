@@ -51,7 +51,8 @@ static void number(dump *d)
 static bool learn_places(dump *d, const rg_model *m, rg_error *err)
 {
     rg_span span = { .n_rows = 1, .adapter = -1 };
-    rg_batch batch = { .n_rows = 1, .n_spans = 1, .spans = &span, .n_logits = 1 };
+    bool is_encoder = m->config.arch->is_encoder;
+    rg_batch batch = { .n_rows = 1, .n_spans = 1, .spans = &span, .n_logits = !is_encoder, .n_hidden = is_encoder };
     rg_fwd *f = rg_zalloc(sizeof *f);
     rg_counter counter;
     rg_watch watch;
@@ -131,6 +132,14 @@ bool dump_plan(dump *d, const rg_model *m, bool hidden, const char *watch, size_
         name = name[n] ? name + n + 1 : NULL;
     }
     return true;
+}
+
+const float *dump_last(const dump *d)
+{
+    for (int i = 0; i < d->n; i++)
+        if (d->places[i].note && d->places[i].layer < 0)
+            return d->places[i].rows;
+    return NULL;
 }
 
 /* ---- the steps ---- */

@@ -33,8 +33,10 @@ typedef struct dump {
 /* For tool_options.wrap; arg is a dump. */
 const rg_reader *dump_wrap(void *arg, const rg_reader *inner);
 /* Make room for n_rows of hidden.0 .. hidden.L (if hidden), and of the names in watch: comma-separated, "attn",
- * "3.attn" for one layer's, or "all"; NULL: none. */
+ * "3.attn" for one layer's, or "all"; NULL: none.  Of an encoder hidden.L is what it gives. */
 bool dump_plan(dump *d, const rg_model *m, bool hidden, const char *watch, size_t n_rows, rg_error *err);
+/* [n_rows, dim] of hidden.L, if it was asked for. */
+const float *dump_last(const dump *d);
 /* The next step's first n_step rows are rows [first, first + n_step). */
 void dump_step(dump *d, size_t first, int n_step);
 bool dump_declare(const dump *d, const rg_model *m, rg_ckpt_writer *w, rg_error *err);

@@ -37,11 +37,27 @@ rg_options cli_engine_options(cli_engine *v, const cli_common *common)
 
 rg_engine *cli_engine_open(cli_engine *v, const cli_args *a, rg_error *err)
 {
+    return cli_engine_open_rows(v, a, 0, err);
+}
+
+bool cli_engine_generates(const cli_engine *v, const rg_engine *e, rg_error *err)
+{
+    rg_info info = rg_engine_info(e);
+
+    return !info.is_encoder ||
+           rg_fail(err, RG_E_UNSUPPORTED, "%s: this model is an encoder (%s): it makes embeddings of texts%s, and "
+                   "generates no answers; see `ridge embed`", v->path, info.architecture,
+                   info.n_labels ? " and scores pairs of them" : "");
+}
+
+rg_engine *cli_engine_open_rows(cli_engine *v, const cli_args *a, int32_t batch_rows, rg_error *err)
+{
     const char *given = a->n_positional ? a->positional[0] : NULL;
     rg_engine *e = NULL;
 
     if (cli_loras_read_one(&v->loras, err) && cli_find_model(given, v->path, sizeof v->path, err)) {
         rg_options o = cli_engine_options(v, &a->common);
+        o.max_batch_rows = batch_rows;
         e = rg_open(v->path, &o, err);
     }
     if (!e)

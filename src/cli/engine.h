@@ -29,5 +29,9 @@ rg_options cli_engine_options(cli_engine *v, const cli_common *common);
 
 /* The engine of the model that was named first, or of the shipped one, with the adapter that --lora gives. */
 rg_engine *cli_engine_open(cli_engine *v, const cli_args *a, rg_error *err);
+/* The same with so many rows in a step at most; 0: the default. */
+rg_engine *cli_engine_open_rows(cli_engine *v, const cli_args *a, int32_t batch_rows, rg_error *err);
+/* False: the model is an encoder, which generates nothing; *err says what it is for. */
+bool cli_engine_generates(const cli_engine *v, const rg_engine *e, rg_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* logits.c -- `ridge logits`: every position's logits (and the input of every layer, and intermediate activations), to
- * compare with other engines. */
+ * compare with other engines.  An encoder has no logits: its hidden states are written. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ typedef struct job {
     tool tool;
     stream streams[1 + MAX_OTHERS];
     int n_streams;
-    float *logits;       /* [n, vocab] */
+    float *logits;       /* [n, vocab]; NULL: the model is an encoder */
     dump dump;           /* what else is written */
     /* Of the step being computed: */
     int first, n_main;   /* the prompt's rows */
@@ -75,6 +75,20 @@ static int feed_other(stream *s, int want)
     return s->n - s->done < want ? s->n - s->done : want;
 }
 
+static bool is_encoder(const job *j)
+{
+    return j->tool.model->config.arch->is_encoder;
+}
+
+/* Of a pair of texts, where the second begins: behind the first separator. */
+static int second_of(const job *j)
+{
+    for (int i = 0; is_encoder(j) && i + 1 < j->streams[0].n; i++)
+        if (j->streams[0].ids[i] == j->tool.model->config.sep_id)
+            return i + 1;
+    return 0;
+}
+
 static bool compute(job *j, rg_error *err)
 {
     stream *main = &j->streams[0];
@@ -87,7 +101,8 @@ static bool compute(job *j, rg_error *err)
         for (int s = 0; s < j->n_streams; s++) {
             stream *t = &j->streams[s];
             int n = s ? feed_other(t, want) : main->n - main->done < want ? main->n - main->done : want;
-            j->spans[s] = (tool_span){ .seq = t->seq, .ids = t->ids + t->done, .n = n, .all_logits = !s };
+            j->spans[s] = (tool_span){ .seq = t->seq, .ids = t->ids + t->done, .n = n, .all_logits = !s,
+                                       .second = s ? 0 : second_of(j) };
         }
         j->first = main->done;
         j->n_main = j->spans[0].n;
@@ -170,6 +185,8 @@ static bool allocate(job *j, rg_error *err)
 {
     size_t n = j->ids.n * (size_t)j->tool.model->config.vocab_size;
 
+    if (is_encoder(j))
+        return true;
     j->logits = rg_array(n, sizeof *j->logits);
     return j->logits || rg_fail_memory(err, n * sizeof *j->logits);
 }
@@ -179,8 +196,9 @@ static bool write_out(const job *j, rg_error *err)
     int64_t shape[2] = { (int64_t)j->ids.n, j->tool.model->config.vocab_size };
     rg_ckpt_writer *w = rg_safetensors_create(j->out, err);
 
-    if (w && rg_ckpt_declare(w, "logits", RG_F32, 2, shape, err) && dump_declare(&j->dump, j->tool.model, w, err) &&
-        rg_ckpt_write(w, j->logits, (size_t)(shape[0] * shape[1]) * sizeof *j->logits, err) &&
+    if (w && (!j->logits || rg_ckpt_declare(w, "logits", RG_F32, 2, shape, err)) &&
+        dump_declare(&j->dump, j->tool.model, w, err) &&
+        (!j->logits || rg_ckpt_write(w, j->logits, (size_t)(shape[0] * shape[1]) * sizeof *j->logits, err)) &&
         dump_write(&j->dump, w, err))
         return rg_ckpt_commit(w, err);
     rg_ckpt_abort(w);
@@ -189,19 +207,20 @@ static bool write_out(const job *j, rg_error *err)
 
 static bool report(const job *j, rg_error *err)
 {
-    int vocab = j->tool.model->config.vocab_size;
-    uint64_t hash = rg_xxh64(j->logits, j->ids.n * (size_t)vocab * sizeof(float), 0);
+    const rg_config *c = &j->tool.model->config;
+    int cols = j->logits ? c->vocab_size : c->dim;
+    uint64_t hash = rg_xxh64(j->logits ? j->logits : dump_last(&j->dump), j->ids.n * (size_t)cols * sizeof(float), 0);
     char text[24];
 
     snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
     if (!j->args.common.json) {
-        printf("%zu rows of %d logits, hash %s\n", j->ids.n, vocab, text);
+        printf("%zu rows of %d %s, hash %s\n", j->ids.n, cols, j->logits ? "logits" : "hidden states", text);
         return true;
     }
     cli_json *out = cli_json_new();
     cli_json_open(out, NULL, '{');
     cli_json_u64(out, "rows", j->ids.n);
-    cli_json_int(out, "vocab", vocab);
+    cli_json_int(out, j->logits ? "vocab" : "dim", cols);
     cli_json_text(out, "hash", text);
     cli_json_close(out);
     return cli_json_print(out) || rg_fail(err, RG_E_IO, "logits: standard output cannot be written");
@@ -220,14 +239,22 @@ static bool check_whole(const job *j, rg_error *err)
                    j->ids.n, j->tool.max_rows);
 }
 
+/* Called once the model is open. */
+static const rg_reader *wrap(void *arg, const rg_reader *inner)
+{
+    job *j = arg;
+
+    j->hidden = j->hidden || is_encoder(j);
+    return j->hidden || j->watch ? dump_wrap(&j->dump, inner) : inner;
+}
+
 static bool work(job *j, rg_error *err)
 {
     tool_options o = { .common = &j->args.common, .model = j->args.positional[0],
                        .kv_type = j->kv_type ? j->kv_type : "f32",
                        .max_rows = 2048, .max_seqs = j->batch_with ? 1 + MAX_OTHERS : 1,
                        .max_seq_len = (int)j->ids.n + 1,
-                       .all_logits = true, .whole = true, .wrap = j->hidden || j->watch ? dump_wrap : NULL,
-                       .wrap_arg = &j->dump };
+                       .all_logits = true, .whole = true, .wrap = wrap, .wrap_arg = j };
 
     for (size_t i = 0; i < j->chunks.n; i++)
         if (j->chunks.item[i] < 1)
@@ -236,7 +263,7 @@ static bool work(job *j, rg_error *err)
         return rg_fail(err, RG_E_USAGE, "logits: --watch writes into the file of -o, which is missing");
     return tool_open(&j->tool, &o, err) && check_whole(j, err) && add_stream(j, j->ids.item, j->ids.n, err) &&
            (!j->batch_with || add_others(j, err)) && allocate(j, err) &&
-           (!o.wrap || dump_plan(&j->dump, j->tool.model, j->hidden, j->watch, j->ids.n, err)) && compute(j, err) &&
+           (!(j->hidden || j->watch) || dump_plan(&j->dump, j->tool.model, j->hidden, j->watch, j->ids.n, err)) && compute(j, err) &&
            (!j->out || write_out(j, err)) && report(j, err);
 }
 
@@ -280,6 +307,8 @@ const cli_command cli_logits = {
     .name = "logits",
     .arguments = "MODEL --ids 1,2,3 -o FILE",
     .summary = "every position's logits, to a safetensors file",
+    .notes = "Of an encoder, which has no logits, hidden.0 .. hidden.L are written: what enters each layer, and what the\n"
+             "last one gives.  What stands behind the first separator is taken for the second text of a pair.",
     .run = run,
     .n_positional = 1, .recipe = "exact",
 };

@@ -12,6 +12,7 @@
     COMMAND(run)                                                                                                       \
     COMMAND(chat)                                                                                                      \
     COMMAND(serve)                                                                                                     \
+    COMMAND(embed)                                                                                                     \
     COMMAND(bench)                                                                                                     \
     COMMAND(machine)                                                                                                   \
     COMMAND(plan)                                                                                                      \

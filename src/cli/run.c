@@ -333,7 +333,7 @@ static int run(int argc, char **argv)
         return cli_usage("run: only one of PROMPT, -p, -f and --ids can be the prompt");
     cli_catch_interrupt();
     rg_engine *engine = cli_engine_open(&o.engine, &o.args, &err);
-    bool ok = engine && generate(&o, engine, &err);
+    bool ok = engine && cli_engine_generates(&o.engine, engine, &err) && generate(&o, engine, &err);
     rg_close(engine);
     cli_ints_fini(&o.ids);
     return ok ? EXIT_DONE : cli_fail(&err);

@@ -66,7 +66,7 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
                                                            .progress_arg = o->common->quiet ? t : NULL }, err);
     if (!t->model)
         return false;
-    if (t->model->config.arch->is_encoder)
+    if (t->model->config.arch->is_encoder && !o->whole)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: an encoder has no logits", path);
     if (t->model->config.sees != RG_CAUSAL && !o->whole)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: rows of this model see rows after them: it has no next id", path);
@@ -76,7 +76,7 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
         *err = why;
         return false;
     }
-    t->max_rows = o->all_logits ? tool_rows_for(&t->model->config, o->max_rows) : o->max_rows;
+    t->max_rows = o->all_logits && !t->model->config.arch->is_encoder ? tool_rows_for(&t->model->config, o->max_rows) : o->max_rows;
     return open_runner(t, o, err);
 }
 
@@ -133,6 +133,11 @@ typedef struct row_taker {
     void *arg;
 } row_taker;
 
+static void take_nothing(void *arg, int thread, int i, const float *rows, size_t stride)
+{
+    (void)arg, (void)thread, (void)i, (void)rows, (void)stride;
+}
+
 static void take_row(void *arg, int thread, int i, float *logits)
 {
     const row_taker *taker = arg;
@@ -144,7 +149,9 @@ static void take_row(void *arg, int thread, int i, float *logits)
 bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *arg, int i, float *logits), void *arg,
                rg_error *err)
 {
+    bool is_encoder = t->model->config.arch->is_encoder;
     rg_batch b = { .n_spans = n_spans };
+    rg_rows all;
     arrays a = { 0 };
 
     for (int s = 0; s < n_spans; s++)
@@ -158,12 +165,14 @@ bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *a
             free_arrays(&a);
             return rg_fail(err, RG_E_LIMIT, "no room for the state of %d positions", q->length + spans[s].n);
         }
-        a.spans[s] = (rg_span){ .first_row = r, .n_rows = spans[s].n, .adapter = -1 };
+        a.spans[s] = (rg_span){ .first_row = r, .n_rows = spans[s].n, .adapter = -1, .second = spans[s].second };
         rg_seq_span(t->states, q, spans[s].n, 0, &a.spans[s]);
         for (int i = 0; i < spans[s].n; i++, r++) {
             a.token[r] = spans[s].ids[i];
             a.index[r] = a.pos[r][0] = q->length + i;
             a.kv_end[r] = rg_kv_end(t->runner->sees, a.index[r], q->length + spans[s].n);
+            if (is_encoder)
+                continue;
             if (spans[s].all_logits || i == spans[s].n - 1)
                 a.logit_rows[b.n_logits++] = r;
         }
@@ -175,7 +184,10 @@ bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *a
     b.pos = (const int32_t(*)[4])a.pos;
     b.logit_rows = a.logit_rows;
     b.failed = a.failed;
-    t->runner->step(t->runner, &b, &(rg_sink){ .logits = take_row, .arg = &(row_taker){ row, arg } });
+    all = (rg_rows){ 0, b.n_rows };
+    b.n_hidden = is_encoder;
+    b.hidden = &all;
+    t->runner->step(t->runner, &b, &(rg_sink){ .logits = take_row, .hidden = take_nothing, .arg = &(row_taker){ row, arg } });
     for (int s = 0; s < n_spans; s++)
         rg_seq_advance(t->states, spans[s].seq, spans[s].n, 0, NULL);
     bool ok = !memchr(a.failed, 1, (size_t)b.n_rows) || rg_fail(err, RG_E_IO, "experts could not be read");

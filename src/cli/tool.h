@@ -30,8 +30,8 @@ typedef struct tool_options {
     bool random;          /* random weights of declared_type in place of the checkpoint's, which may have none */
     rg_type declared_type;
     bool all_logits;      /* of every row, not of one row per sequence */
-    bool whole;           /* the caller computes sequences whole where rows see rows after them; else such a model is
-                             refused */
+    bool whole;           /* the caller computes sequences whole where rows see rows after them, and wants no logits of
+                             an encoder, which has none; else such models are refused */
     const rg_reader *(*wrap)(void *arg, const rg_reader *inner);
     void *wrap_arg;
 } tool_options;
@@ -49,9 +49,11 @@ typedef struct tool_span {
     const int32_t *ids; /* the rows' tokens */
     int n;
     bool all_logits;    /* of every row, else of the last */
+    int second;         /* as rg_span.second */
 } tool_span;
 
-/* Compute spans in one step; row(arg, i, logits) as rg_runner's, i counting wanted rows in order.  False: no room for
+/* Compute spans in one step; row(arg, i, logits) as rg_runner's, i counting wanted rows in order; it is not called for an
+ * encoder, whose hidden states a reader of tool_options.wrap can watch.  False: no room for
  * the state, or no memory. */
 bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *arg, int i, float *logits), void *arg,
                rg_error *err);

@@ -280,6 +280,8 @@ rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f)
         out.hidden = same_width ? x : rg_act_new(f, "normed", c->dim);
         norm(m, f, out.hidden, x);
         x = out.hidden;
+        if (!b->n_logits)
+            rg_note(f, x);
     }
     if (b->n_scores) {
         rg_act *pooled = rg_act_rows(f, "pooled", b->n_scores, c->dim);

@@ -77,6 +77,17 @@ const char *test_variant(const char *name, const char *model, const char *config
     return dir;
 }
 
+const char *test_with_letters(const char *name, const char *model)
+{
+    char from[600], to[600];
+    const char *dir = test_variant(name, model, "config.json", NULL, NULL);
+
+    snprintf(from, sizeof from, "%s/tokenizers/letters.json", RG_TEST_DATA);
+    snprintf(to, sizeof to, "%s/tokenizer.json", dir);
+    test_copy_file(from, to, NULL, NULL);
+    return dir;
+}
+
 static void *tensor_data(const rg_checkpoint *c, const char *name, rg_type type, size_t *n)
 {
     const rg_tensor *t = rg_checkpoint_find(c, name);

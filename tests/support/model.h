@@ -20,6 +20,9 @@ const char *test_scratch(const char *name);
 void test_copy_file(const char *from, const char *to, const char *find, const char *replace);
 /* A scratch folder `name` with config (of the golden `model`, changed) as config.json and its weights.  Its path. */
 const char *test_variant(const char *name, const char *model, const char *config, const char *find, const char *replace);
+/* A scratch folder `name` with the golden `model` and a small WordPiece tokenizer (golden/tokenizers/letters.json), whose
+ * classes and separators are those of the golden encoders.  Its path. */
+const char *test_with_letters(const char *name, const char *model);
 
 /* A tensor of a safetensors file as f32 or as i32; NULL if there is none.  free() it. */
 float *test_floats(const rg_checkpoint *c, const char *name, size_t *n);
