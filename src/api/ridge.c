@@ -181,8 +181,9 @@ static bool check_draft(const rg_engine *e, rg_error *err)
 {
     if (!e->drafts.kind || e->model->config.sees == RG_CAUSAL)
         return true;
-    return rg_fail(err, RG_E_UNSUPPORTED, is_encoder(e) ? "an encoder generates no answers, and takes no drafts"
-                                                        : "a diffusion model fills in its answers, and takes no drafts");
+    if (is_encoder(e))
+        return rg_fail(err, RG_E_UNSUPPORTED, "an encoder generates no answers, and takes no drafts");
+    return rg_fail(err, RG_E_UNSUPPORTED, "a diffusion model fills in its answers, and takes no drafts");
 }
 
 /* Rows of the longest prompt that the model takes, as far as memory for activations is given freely. */
@@ -270,7 +271,8 @@ rg_info rg_engine_info(const rg_engine *e)
                       .bos_id = c->bos_id, .n_parameters = e->model->weights.n_parameters,
                       .weight_bytes = e->model->weights.bytes, .state_bytes = e->state_bytes,
                       .has_tokenizer = e->tokenizer, .is_encoder = is_encoder(e),
-                      .max_whole_rows = e->runner->max_rows, .n_labels = c->n_labels, .dim = c->dim, .embed = c->embedding.pooling,
+                      .max_whole_rows = e->runner->max_rows, .n_labels = c->n_labels, .dim = c->dim,
+                      .embed = c->embedding.pooling,
                       .embed_refusal = c->embedding.refusal, .embed_sizes = c->embedding.sizes,
                       .n_embed_sizes = c->embedding.n_sizes, .sampling = c->sampling,
                       .n_unused_tensors = e->model->n_unused,

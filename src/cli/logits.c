@@ -263,8 +263,8 @@ static bool work(job *j, rg_error *err)
         return rg_fail(err, RG_E_USAGE, "logits: --watch writes into the file of -o, which is missing");
     return tool_open(&j->tool, &o, err) && check_whole(j, err) && add_stream(j, j->ids.item, j->ids.n, err) &&
            (!j->batch_with || add_others(j, err)) && allocate(j, err) &&
-           (!(j->hidden || j->watch) || dump_plan(&j->dump, j->tool.model, j->hidden, j->watch, j->ids.n, err)) && compute(j, err) &&
-           (!j->out || write_out(j, err)) && report(j, err);
+           (!(j->hidden || j->watch) || dump_plan(&j->dump, j->tool.model, j->hidden, j->watch, j->ids.n, err)) &&
+           compute(j, err) && (!j->out || write_out(j, err)) && report(j, err);
 }
 
 static int run(int argc, char **argv)
@@ -307,8 +307,8 @@ const cli_command cli_logits = {
     .name = "logits",
     .arguments = "MODEL --ids 1,2,3 -o FILE",
     .summary = "every position's logits, to a safetensors file",
-    .notes = "Of an encoder, which has no logits, hidden.0 .. hidden.L are written: what enters each layer, and what the\n"
-             "last one gives.  What stands behind the first separator is taken for the second text of a pair.",
+    .notes = "Of an encoder, which has no logits, hidden.0 .. hidden.L are written: what enters each layer, and what\n"
+             "the last one gives.  What stands behind the first separator is taken for the second text of a pair.",
     .run = run,
     .n_positional = 1, .recipe = "exact",
 };

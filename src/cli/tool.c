@@ -76,7 +76,9 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
         *err = why;
         return false;
     }
-    t->max_rows = o->all_logits && !t->model->config.arch->is_encoder ? tool_rows_for(&t->model->config, o->max_rows) : o->max_rows;
+    t->max_rows = o->max_rows;
+    if (o->all_logits && !t->model->config.arch->is_encoder)
+        t->max_rows = tool_rows_for(&t->model->config, o->max_rows);
     return open_runner(t, o, err);
 }
 
@@ -187,7 +189,8 @@ bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *a
     all = (rg_rows){ 0, b.n_rows };
     b.n_hidden = is_encoder;
     b.hidden = &all;
-    t->runner->step(t->runner, &b, &(rg_sink){ .logits = take_row, .hidden = take_nothing, .arg = &(row_taker){ row, arg } });
+    t->runner->step(t->runner, &b, &(rg_sink){ .logits = take_row, .hidden = take_nothing,
+                                               .arg = &(row_taker){ row, arg } });
     for (int s = 0; s < n_spans; s++)
         rg_seq_advance(t->states, spans[s].seq, spans[s].n, 0, NULL);
     bool ok = !memchr(a.failed, 1, (size_t)b.n_rows) || rg_fail(err, RG_E_IO, "experts could not be read");

@@ -52,8 +52,8 @@ typedef struct tool_span {
     int second;         /* as rg_span.second */
 } tool_span;
 
-/* Compute spans in one step; row(arg, i, logits) as rg_runner's, i counting wanted rows in order; it is not called for an
- * encoder, whose hidden states a reader of tool_options.wrap can watch.  False: no room for
+/* Compute spans in one step; row(arg, i, logits) as rg_runner's, i counting wanted rows in order; it is not called for
+ * an encoder, whose hidden states a reader of tool_options.wrap can watch.  False: no room for
  * the state, or no memory. */
 bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *arg, int i, float *logits), void *arg,
                rg_error *err);

@@ -184,7 +184,8 @@ static bool admit(rg_loop *l)
 }
 
 /* What is wanted of the i-th span, laid out last, of n_rows rows from position start and n_draft of a draft: the logits
- * of those that score ids of the prompt and of those that ids are drawn from; or hidden states, or the head's scores. */
+ * of those that score ids of the prompt and of those that ids are drawn from; or hidden states; or the head's
+ * scores. */
 static void want(rg_loop *l, int i, int32_t start, int32_t n_draft)
 {
     const rg_planned *p = &l->plan[i];
@@ -320,7 +321,8 @@ static void forward(rg_loop *l)
     rg_step_load load = load_of(l);
     uint64_t start = rg_now_ns();
 
-    l->runner->step(l->runner, &l->rows.batch, &(rg_sink){ .logits = sample, .hidden = pool, .scores = take_labels, .arg = l });
+    l->runner->step(l->runner, &l->rows.batch,
+                    &(rg_sink){ .logits = sample, .hidden = pool, .scores = take_labels, .arg = l });
     double took_s = rg_seconds(start, rg_now_ns());
     pthread_mutex_lock(&l->lock);
     rg_step_time_learn(&l->time, &load, took_s);

@@ -28,7 +28,8 @@ bool rg_step_batch_init(rg_step_batch *l, int32_t max_seqs, int32_t max_rows, in
     l->failed = rg_array(rows, sizeof *l->failed);
     l->ancestors = trees ? rg_array(rows, sizeof *l->ancestors) : NULL;
     l->lists = trees ? rg_array(logits, RG_MAX_DRAFT * sizeof *l->lists) : NULL;
-    if (l->spans && l->hidden && l->hidden_of && l->scores && l->scores_of && l->first_draw && l->wanted && l->logit_rows && l->token && l->index &&
+    if (l->spans && l->hidden && l->hidden_of && l->scores && l->scores_of && l->first_draw && l->wanted &&
+        l->logit_rows && l->token && l->index &&
         l->kv_end && l->slot && l->pos && l->failed && (!trees || (l->ancestors && l->lists)))
         return true;
     return rg_fail_memory(err, n * sizeof *l->spans + rows * sizeof *l->pos + logits * RG_MAX_DRAFT * sizeof *l->lists);

@@ -16,6 +16,16 @@ enum {
     AT_ONCE = 64, /* prompts of one call that the engine has: the others follow as these end */
 };
 
+/* An encoder generates nothing. */
+static bool check_purpose(const rg_server *s, const rg_shape *shape, rg_refusal *e)
+{
+    if (!s->info.is_encoder || shape->embeds)
+        return true;
+    return rg_refuse(e, 501, "unsupported_endpoint", NULL,
+                     "This model is an encoder: it makes embeddings (/v1/embeddings)%s, and generates no answers.",
+                     s->info.n_labels == 1 ? " and scores pairs of texts (/v1/rerank, /v1/score)" : "");
+}
+
 rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, rg_refusal *e)
 {
     rg_call *c = rg_zalloc(sizeof *c);
@@ -32,7 +42,8 @@ rg_call *rg_call_new(rg_server *s, rg_exchange *x, const rg_shape *shape, rg_ref
     snprintf(c->id, sizeof c->id, "%s%016llx%016llx", shape->id_prefix, (unsigned long long)rg_seed(),
              (unsigned long long)rg_seed());
     c->body = rg_read_object(x, e);
-    if (!c->body || !rg_fields_read(&c->f, c->body, shape->api, e) || !rg_check_model(s, c->f.model, e)) {
+    if (!c->body || !rg_fields_read(&c->f, c->body, shape->api, e) || !rg_check_model(s, c->f.model, e) ||
+        !check_purpose(s, shape, e)) {
         rg_call_free(c);
         return NULL;
     }
@@ -98,6 +109,10 @@ static bool check_prompt(const rg_call *c, const int32_t *ids, size_t n, rg_refu
     if (!answered && n > (size_t)info->max_seq_len)
         return rg_refuse(e, 400, "context_length_exceeded", field,
                          "The prompt has %zu tokens, and the context holds %d.", n, (int)info->max_seq_len);
+    if (info->is_encoder && n > (size_t)info->max_whole_rows)
+        return rg_refuse(e, 400, "context_length_exceeded", field,
+                         "The prompt has %zu tokens, and one step of this server computes at most %d (--batch-rows).",
+                         n, (int)info->max_whole_rows);
     if (answered && n >= (size_t)info->max_seq_len)
         return rg_refuse(e, 400, "context_length_exceeded", field,
                          "The prompt has %zu tokens, and the context of %d must hold one more.", n,
@@ -364,7 +379,8 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
                     .uncached = !c->f.cache_prompt || c->f.skip_prefix, .prompt_logprobs = c->f.n_prompt_tops >= 0,
                     .n_prompt_tops = c->f.n_prompt_tops > 0 ? c->f.n_prompt_tops : 0,
                     .priority = (int32_t)c->f.priority, .background = note->background, .deadline_s = time_left(c),
-                    .embed = c->shape->embeds ? RG_POOLING_MODEL : RG_POOLING_NONE };
+                    .embed = c->shape->embeds && !c->shape->scores ? RG_POOLING_MODEL : RG_POOLING_NONE,
+                    .score = c->shape->scores, .second = c->prompts[i].second };
 
     if (c->f.seed == RG_NOT_GIVEN)
         p.sampling.seed += (uint64_t)i; /* the same prompt twice is answered twice */

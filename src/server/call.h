@@ -38,6 +38,7 @@ typedef struct rg_prompt {
     int32_t *ids;
     size_t n;
     bool ours;          /* ids from rg_alloc, else from the engine */
+    int32_t second;     /* as in rg_params */
     char *text;         /* for echo; from the engine if it rendered it */
     size_t n_text;
 } rg_prompt;
@@ -49,6 +50,7 @@ typedef struct rg_shape {
     const char *id_prefix;
     bool is_chat;       /* reasoning and calls are told apart */
     bool embeds;        /* nothing is generated, and an answer is had whole or not at all */
+    bool scores;        /* and what is made is the score of the model's head, no embedding */
     const char *input;  /* the field that its prompts come from, for messages */
     bool (*read)(rg_call *c, rg_refusal *e); /* the prompts, and what is the endpoint's own */
     const char *object, *chunk;              /* of completions and chat: what they are called */

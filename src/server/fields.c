@@ -61,7 +61,7 @@ typedef struct field {
 } field;
 
 enum { C = RG_API_COMPLETIONS, H = RG_API_CHAT, R = RG_API_RESPONSES, M = RG_API_MESSAGES,
-       E = RG_API_EMBEDDINGS };
+       E = RG_API_EMBEDDINGS, K = RG_API_RERANK, S = RG_API_SCORE };
 
 static const field fields[] = {
 #define FIELD(name, where, kind, member, min, max, words)                                                              \
@@ -369,7 +369,8 @@ bool rg_fields_read(rg_fields *f, const json_t *body, unsigned api, rg_refusal *
                       .repetition_penalty = (double)NAN, .presence_penalty = (double)NAN,
                       .frequency_penalty = (double)NAN, .parallel_tools = true, .generation_prompt = true,
                       .cache_prompt = true,
-                      .add_special = api == RG_API_COMPLETIONS || api == RG_API_EMBEDDINGS, .include_reasoning = true };
+                      .add_special = api == RG_API_COMPLETIONS || api == RG_API_EMBEDDINGS, .include_reasoning = true,
+                      .return_documents = true, .use_activation = true };
     json_object_foreach((json_t *)(uintptr_t)body, key, v) {
         const field *known = find(key, api);
         f->n_unknown += !known;

@@ -27,7 +27,7 @@ bool rg_refuse_field(rg_refusal *e, const char *param, const char *fmt, ...) RG_
 bool rg_refuse_memory(rg_refusal *e);
 
 enum { RG_API_COMPLETIONS = 1, RG_API_CHAT = 2, RG_API_RESPONSES = 4, RG_API_MESSAGES = 8,
-       RG_API_EMBEDDINGS = 16 };
+       RG_API_EMBEDDINGS = 16, RG_API_RERANK = 32, RG_API_SCORE = 64 };
 
 #define RG_NOT_GIVEN INT64_MIN /* of an int; of a real: NAN */
 #define RG_UNLIMITED INT32_MAX /* of a limit of tokens */
@@ -45,10 +45,12 @@ typedef struct rg_fields {
     int64_t steps, block_length;
     double cfg_scale, threshold;
     const char *model, *effort, *verbosity, *tier, *user, *cache_salt, *encoding;
-    int64_t dimensions, max_tokens, max_completion_tokens, n, top_k, seed, min_tokens, top_logprobs, n_probs, priority;
+    int64_t dimensions, top_n, max_tokens, max_completion_tokens, n, top_k, seed, min_tokens, top_logprobs, n_probs;
+    int64_t priority;
     double temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;
     bool stream, include_usage, pads; /* pads: the events of a stream, with noise */
     bool parallel_tools, generation_prompt, ignore_eos, echo, add_special, include_reasoning, store, cache_prompt;
+    bool return_documents, use_activation; /* of scores of pairs: their texts too; the sigmoid of the head's score */
     bool skip_prefix;    /* the contrary of cache_prompt, by another name */
     int32_t n_logprobs;  /* as in rg_sampling */
     int64_t prompt_logprobs; /* prompt_logprobs: so many best ids beside each id of the prompt; -1: not wanted */

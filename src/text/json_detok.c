@@ -188,7 +188,8 @@ static bool read_template(rg_around *a, const json_t *v, const char *key, int n_
         const json_t *item = json_array_get(list, i), *text = json_object_get(item, "Sequence");
         const json_t *special = json_object_get(item, "SpecialToken"), *type = text ? text : special;
         const char *id = json_string_value(json_object_get(text, "id"));
-        int which = n_texts > 1 && id && !strcmp(id, "B"), kind = json_integer_value(json_object_get(type, "type_id")) > 0;
+        int which = n_texts > 1 && id && !strcmp(id, "B");
+        int kind = json_integer_value(json_object_get(type, "type_id")) > 0;
 
         if (!text == !special)
             return rg_fail(err, RG_E_INPUT, "\"%s\" has an item that is neither Sequence nor SpecialToken", key);

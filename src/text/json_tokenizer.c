@@ -348,8 +348,8 @@ static bool read_root(rg_tokenizer *t, const json_t *root, rg_error *err)
     if (!rg_json_normalizer(&t->normalizer, json_object_get(root, "normalizer"), err) ||
         !rg_json_pretok(&t->pretok, json_object_get(root, "pre_tokenizer"), err) ||
         !rg_json_detok(&t->detok, json_object_get(root, "decoder"), err) ||
-        !rg_json_around(&t->around, &t->pair, json_object_get(root, "post_processor"), err) || !read_model(t, root, err) ||
-        !check_ids(t, &t->around, err) || !check_ids(t, &t->pair, err))
+        !rg_json_around(&t->around, &t->pair, json_object_get(root, "post_processor"), err) ||
+        !read_model(t, root, err) || !check_ids(t, &t->around, err) || !check_ids(t, &t->pair, err))
         return false;
     if (t->around.n_before)
         t->bos = t->around.before[0];

@@ -25,7 +25,8 @@ static void wants(json_t *j, const char *keys)
 
 static void usage(void **state)
 {
-    static const char *const commands[] = { "run", "embed", "bench", "machine", "inspect", "tokenize", "logits", "eval", "quantize" };
+    static const char *const commands[] = { "run", "embed", "bench", "machine", "inspect", "tokenize", "logits", "eval",
+                                            "quantize" };
 
     (void)state;
     assert_int_equal(command_run("--help"), 0);

@@ -98,6 +98,8 @@ static void every_field_with_every_value(void **state)
 #define R 4
 #define M 8
 #define E 16
+#define K 32
+#define S 64
 #define FIELD(name, where, kind, member, min, max, words) { #name, where },
 #include "server/fields.def"
 #undef FIELD

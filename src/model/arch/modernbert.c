@@ -117,7 +117,8 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
     if (c->n_labels && c->score_pooling != RG_POOLING_MEAN)
         return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for classifier_pooling: its readers take the mean");
     return put_gguf_encoder(c, w, err) && put_gguf_rope(c, w, err) &&
-           put_gguf_float(c, w, "attention.layer_norm_rms_epsilon", c->norm_eps, err) && put_gguf_no_scaling(c, w, err) &&
+           put_gguf_float(c, w, "attention.layer_norm_rms_epsilon", c->norm_eps, err) &&
+           put_gguf_no_scaling(c, w, err) &&
            put_gguf_float(c, w, "rope.freq_base_swa", c->ropes[1].theta, err) &&
            put_gguf_int(c, w, "attention.sliding_window_pattern", RG_OWN(c, settings)->period, err);
 }
