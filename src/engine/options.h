@@ -8,7 +8,7 @@ typedef enum rg_preempt { RG_PREEMPT_AUTO, RG_PREEMPT_RECOMPUTE, RG_PREEMPT_SWAP
 
 typedef struct rg_loop_options {
     int32_t max_seqs;        /* sequences that run at once */
-    int32_t max_rows;        /* of one step; at most the runner's, all of which a prompt that is computed whole may have */
+    int32_t max_rows;        /* of one step; at most the runner's, which a prompt that is computed whole may have */
     int32_t max_seq_len;
     int32_t max_waiting;     /* requests in the queue; more are refused */
     int64_t max_waiting_ids; /* of their prompts; 0: no limit */

@@ -2,8 +2,8 @@
  *
  * One allocation holds the prompt, room for every output id and its log-probabilities, and for those of the prompt (or
  * for the embedding, or the head's scores), and per sample an atomic count of what is there.  The engine writes behind
- * the count, the reader reads before it: a slow reader only falls behind in its own array.  Two references: the caller's and the engine's;
- * the last one dropped frees it. */
+ * the count, the reader reads before it: a slow reader only falls behind in its own array.  Two references: the
+ * caller's and the engine's; the last one dropped frees it. */
 #ifndef RG_ENGINE_REQUEST_H
 #define RG_ENGINE_REQUEST_H
 
