@@ -98,29 +98,26 @@ static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
     rg_fwd_barrier(f);
 }
 
-/* y[row, at ..] = tile + bias, or += : the n columns of a block that are there; ld floats between rows of the tile. */
+/* y[row, at ..] = tile + bias, or += : the n columns of a block that are there; ld floats between rows of the tile,
+ * which is written over. */
 typedef struct finished {
-    const float *tile, *bias; /* bias NULL: none */
+    float *tile;
+    const float *bias; /* NULL: none */
     int ld, n, at;
     bool accumulate;
 } finished;
 
-static void put(const rg_fwd *f, const rg_act *y, block b, finished t)
+static void put(const rg_cpu *cpu, const rg_fwd *f, const rg_act *y, block b, finished t)
 {
     for (int i = 0; i < b.n_rows; i++) {
-        float *to = rg_act_row(f, y, b.row + i) + t.at;
-        const float *from = t.tile + (size_t)i * (size_t)t.ld;
+        float *to = rg_act_row(f, y, b.row + i) + t.at, *from = t.tile + (size_t)i * (size_t)t.ld;
 
-        if (!t.accumulate && !t.bias)
-            memcpy(to, from, (size_t)t.n * sizeof *to);
-        else if (!t.bias)
-            for (int k = 0; k < t.n; k++)
-                to[k] += from[k];
+        if (t.bias)
+            cpu->add(from, t.bias, t.n);
+        if (t.accumulate)
+            cpu->add(to, from, t.n);
         else
-            for (int k = 0; k < t.n; k++) {
-                float v = from[k] + t.bias[k];
-                to[k] = t.accumulate ? to[k] + v : v;
-            }
+            memcpy(to, from, (size_t)t.n * sizeof *to);
     }
 }
 
@@ -177,7 +174,7 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
         return;
     }
     rg_cpu_product(r->cpu, recipe, w->packed, &x, b.row, product);
-    put(f, y, b, t);
+    put(r->cpu, f, y, b, t);
 }
 
 static void linear_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
@@ -220,11 +217,10 @@ static void gated_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
                        (rg_product){ .panel = rg_panel_at(op->w[k]->packed, 0, b.panel), .n_panels = b.n_panels,
                                      .m = b.n_rows, .y = tile[k], .ldy = (size_t)ld });
         for (int i = 0; op->b[k] && i < b.n_rows; i++)
-            for (int j = 0; j < n; j++)
-                tile[k][i * ld + j] += op->b[k]->vec[row + j];
+            r->cpu->add(tile[k] + (size_t)i * (size_t)ld, op->b[k]->vec + row, n);
     }
     r->cpu->act_mul[op->act](tile[0], tile[0], tile[1], b.n_rows * ld);
-    put(f, op->out[0], b, (finished){ .tile = tile[0], .ld = ld, .n = n, .at = row });
+    put(r->cpu, f, op->out[0], b, (finished){ .tile = tile[0], .ld = ld, .n = n, .at = row });
 }
 
 void rg_cpu_gated(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
