@@ -38,6 +38,7 @@ typedef struct job {
     const char *csv, *kv_type, *pack_cache;
     cli_loras loras;
     size_t expert_memory;
+    const char *random;
     tool tool;
     rg_machine machine;
     rg_profile profile; /* with --no-cache */
@@ -337,7 +338,10 @@ static bool work(job *j, rg_error *err)
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
                        .kv_type = j->kv_type, .pack_cache = j->pack_cache, .adapter = j->loras.n ? &adapter : NULL,
                        .expert_memory = j->expert_memory, .max_rows = MAX_ROWS, .max_seqs = batch,
-                       .max_seq_len = len };
+                       .random = j->random, .max_seq_len = len };
+    if (j->random && (!rg_type_by_name(j->random, &o.declared_type) || !rg_format_of(o.declared_type)->encode))
+        return rg_fail(err, RG_E_USAGE, "bench: --random '%.40s' is not one of f32, f16, bf16, q8_0, q4_0, ...",
+                       j->random);
     const rg_roofs *roofs = &j->machine.roofs;
     if (!tool_open(&j->tool, &o, err) || !speed_init(&j->speed, &j->tool, err) || !know_machine(j, err))
         return false;
@@ -374,6 +378,7 @@ static int run(int argc, char **argv)
         CLI_KV_TYPE_OPTION(j.kv_type, CLI_KV_AS_WEIGHTS),
         CLI_PACK_CACHE_OPTION(j.pack_cache),
         CLI_EXPERT_MEMORY_OPTION(j.expert_memory),
+        { "--random", CLI_STRING, &j.random, "TYPE", "random weights of this type: MODEL may be a config.json alone" },
         CLI_LORA_OPTION(j.loras, "all rows have this LoRA adapter"),
         { NULL },
     };

@@ -86,7 +86,7 @@ static bool open_model(plan_job *j, rg_error *err)
     j->ckpt = rg_checkpoint_open(path, RG_CKPT_NO_WEIGHTS, err);
     if (!j->ckpt || (j->dtype && !parse_dtype(j->dtype, &dtype, &bytes, err)))
         return false;
-    o.declared_type = j->dtype ? dtype : own_type(j->ckpt);
+    o.declared_type = j->weight_type = j->dtype ? dtype : own_type(j->ckpt);
     o.kv_type = j->subject.method == RG_PLAN_COUNTED ? kv_name(j, dtype) : NULL;
     j->model = rg_model_open(j->ckpt, &o, err);
     if (j->model && j->dtype && rg_checkpoint_n_tensors(j->ckpt)) { /* not as the checkpoint has them */
@@ -281,7 +281,7 @@ static int run(int argc, char **argv)
         { "--lengths", CLI_INTS, &j.lengths, "64,128,256,1024", "what if: lengths of answers in a batch" },
         { "--window", CLI_INT, &j.window, "1024", "what if: keys that a window layer sees", 1, 1 << 24 },
         { "--measure", CLI_FLAG, &j.measure, NULL,
-          "run the same points here, and print predicted, measured and error" },
+          "run the same points here, and print predicted, measured and error; a config alone with random weights" },
         { "--rounds", CLI_INT, &j.rounds, "N",
           "with --measure: all points in turn so often, the median counts (default 5)", 1, PLAN_ROUNDS },
         CLI_REMEASURE_OPTION(j.remeasure, ""),

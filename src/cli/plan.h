@@ -22,6 +22,7 @@ typedef struct plan_job {
     char title[256], here[96];
     rg_checkpoint *ckpt;
     rg_model *model;
+    rg_type weight_type; /* of a config without weights, which is measured with random ones */
     rg_plan_subject subject;
     rg_plan_machine machine[PLAN_MACHINES];
     int n_machines;

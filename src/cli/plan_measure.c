@@ -20,10 +20,8 @@ bool plan_check_measure(const plan_job *j, rg_error *err)
     if (!here || j->chips > 1 || j->subject.method != RG_PLAN_COUNTED)
         return rg_fail(err, RG_E_USAGE, "plan: --measure runs the model here: it needs --machine here, a single chip "
                                         "and the method counted");
-    if (j->dtype)
+    if (j->dtype && rg_checkpoint_n_tensors(j->ckpt))
         return rg_fail(err, RG_E_USAGE, "plan: --measure runs the weights as they are: leave --dtype out");
-    if (!rg_checkpoint_n_tensors(j->ckpt))
-        return rg_fail(err, RG_E_INPUT, "plan: --measure needs weights, and %s has none", j->title);
     if (cli_ints_most(&j->batch, 1) > SPEED_ROWS)
         return rg_fail(err, RG_E_USAGE, "plan: --measure runs batches of up to %d", SPEED_ROWS);
     if (cli_ints_most(&j->seq, 1) > j->model->config.max_seq_len)
@@ -118,6 +116,7 @@ bool plan_measure(plan_job *j, rg_error *err)
 {
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
                        .kv_type = j->kv_type, .max_rows = SPEED_ROWS,
+                       .random = !rg_checkpoint_n_tensors(j->ckpt), .declared_type = j->weight_type,
                        .max_seq_len = cli_ints_most(&j->seq, 1) + MOST_STEPS + 1 };
 
     for (int i = 0; i < j->n_rows; i++)
