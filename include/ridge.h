@@ -63,10 +63,10 @@ typedef struct rg_logit_bias {
     float bias; /* added to the logit; -INFINITY bans the id */
 } rg_logit_bias;
 
-/* How to choose tokens.  Rules apply in this order: bans and min_tokens (-inf), repetition penalty (prompt and output),
- * frequency and presence penalty (output), bias, temperature, min-p, top-k, top-p, typical-p.  Of the ids that remain,
- * the one with the largest logit / temperature + Gumbel noise is drawn; the noise is keyed by (seed, sample, position,
- * id). */
+/* How to choose tokens.  Rules apply in this order: bans, min_tokens and repeated runs (-inf), repetition penalty
+ * (prompt and output), frequency and presence penalty (output), bias, temperature, min-p, top-k, top-p, typical-p.  Of
+ * the ids that remain, the one with the largest logit / temperature + Gumbel noise is drawn; the noise is keyed by
+ * (seed, sample, position, id). */
 typedef struct rg_sampling {
     float temperature;        /* 0: greedy (ties to the lowest id) */
     int32_t top_k;            /* 0: no limit */
@@ -79,6 +79,8 @@ typedef struct rg_sampling {
     uint64_t seed;
     int32_t min_tokens;       /* end tokens are banned until so many ids are generated */
     bool ignore_eos;          /* the model's end tokens do not end an answer */
+    int32_t no_repeat_ngram;  /* ids that would complete a run of so many ids that prompt and output have already are
+                               *   banned; 0: off */
     int32_t n_logprobs;       /* -1: none; k >= 0: log-probabilities of the chosen id and of the k best */
     const rg_logit_bias *bias; /* copied by rg_submit */
     int32_t n_bias;
@@ -158,12 +160,42 @@ typedef struct rg_diffusion_params {
     bool trace;               /* keep the ids after each evaluation of the model (rg_request_trace) */
 } rg_diffusion_params;
 
+/* Beam search: of all answers the likeliest that a search of this width finds.  At every id the n_beams best beginnings
+ * go on, by the sum of their ids' log-probabilities; the rules of rg_sampling up to the biases change these first, and
+ * temperature, filters and seed have no part in it.  An answer is finished by an end token or a stop id, if it is among
+ * the best as many candidates as there are beams, or by its length.  Its score is its sum, divided by its length (the
+ * end counts) to the power of length_penalty.  Results are told at the end, best first: n_samples of them.  Stop texts
+ * and log-probabilities of ids are refused with it. */
+typedef enum rg_early_stopping { /* once there are n_beams finished answers, the search ends */
+    RG_EARLY_STOPPING_FALSE,     /* "false": when the best beam's score, at its present length, is below all of them; */
+    RG_EARLY_STOPPING_TRUE,      /* "true": at once; */
+    RG_EARLY_STOPPING_NEVER,     /* "never": when no beam can attain the score of one of them */
+} rg_early_stopping;
+
+RG_API int rg_early_stopping_find(const char *word); /* by the words above; -1: there is no such word */
+
+typedef struct rg_beam_params {
+    int32_t n_beams;       /* 0: no beam search */
+    float length_penalty;  /* above 0 longer answers gain, below 0 they lose; 1 is usual */
+    rg_early_stopping early_stopping;
+    int32_t n_groups;      /* groups of beams, each with a search of its own (diverse beam search); 0: one */
+    float diversity;       /* with groups: taken off an id's log-probability for each beam of an earlier group that goes
+                            *   on with it here; scores contain it */
+} rg_beam_params;
+
+#define RG_LENGTH_PENALTY_MIN (-10.0)
+#define RG_LENGTH_PENALTY_MAX 10.0
+#define RG_DIVERSITY_MIN 0.0
+#define RG_DIVERSITY_MAX 1000.0
+#define RG_BEAMS_MAX 1024
+
 typedef struct rg_params {
     const int32_t *prompt; /* ids, copied by rg_submit */
     int32_t n_prompt;      /* >= 1 */
     int32_t max_tokens;    /* most output ids, >= 1; the context may end an answer earlier.  With prompt_logprobs it may
                             *   be 0, and then the prompt may fill the context */
-    int32_t n_samples;     /* >= 1: answers that share the prompt */
+    int32_t n_samples;     /* >= 1: answers that share the prompt; of a beam search: those told, at most n_beams */
+    rg_beam_params beam;
     rg_sampling sampling;
     const char *const *stop; /* texts that end an answer and are not part of it; copied */
     int32_t n_stop;
@@ -445,10 +477,17 @@ typedef struct rg_usage {
     int32_t n_steps;      /* steps that generated ids, */
     int32_t n_drafted, n_accepted; /*   in which so many ids of drafts were checked and accepted */
     rg_uncached uncached; /* why not more of the prompt was found */
+    /* Of a beam search, after each of its steps: blocks of state that its beams held, and as many as they would have
+     * held without sharing; and over the whole search, blocks copied because a beam that shared one wrote into it. */
+    uint64_t beam_blocks, beam_blocks_unshared, beam_blocks_copied;
     double queue_s, ttft_s, total_s;      /* from rg_submit to the first step, the first token, the end; 0: not yet */
 } rg_usage;
 
 RG_API rg_usage rg_request_usage(const rg_request *request);
+
+/* The score of a sample of a beam search, as rg_beam_params says.  NAN: the sample has not ended, or there is no search
+ * or no such answer. */
+RG_API double rg_request_beam_score(const rg_request *request, int32_t sample);
 
 /* The embedding that a request with rg_params.embed has made: *n numbers as pooled, not normalised and not cut.  Valid
  * until rg_request_close.  NULL before the last event of the request, and if it did not end as RG_FINISH_STOP. */

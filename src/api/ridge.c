@@ -3,6 +3,7 @@
  * See ridge.h for what each function promises.  Everything that can be refused is refused in rg_open and rg_submit. */
 #include "ridge.h"
 
+#include <math.h> /* NAN */
 #include <pthread.h>
 #include <string.h>
 
@@ -575,6 +576,17 @@ int rg_remasking_find(const char *word)
     return -1;
 }
 
+int rg_early_stopping_find(const char *word)
+{
+    static const char *const words[] = { [RG_EARLY_STOPPING_FALSE] = "false", [RG_EARLY_STOPPING_TRUE] = "true",
+                                         [RG_EARLY_STOPPING_NEVER] = "never" };
+
+    for (int i = 0; i < (int)RG_LEN(words); i++)
+        if (!strcmp(words[i], word))
+            return i;
+    return -1;
+}
+
 int rg_diffusion_cache_find(const char *word)
 {
     static const char *const words[] = { "none", "prefix", "dual" };
@@ -598,6 +610,16 @@ const int32_t *rg_request_trace(const rg_request *r, int32_t sample, int32_t k, 
 rg_usage rg_request_usage(const rg_request *r)
 {
     return rg_request_used(r);
+}
+
+double rg_request_beam_score(const rg_request *r, int32_t sample)
+{
+    const rg_beams *b = r->beams;
+
+    if (!b || sample < 0 || sample >= r->params.n_samples || atomic_load(&r->samples[sample].finish) == RG_RUNNING ||
+        sample >= b->n_ordered)
+        return NAN;
+    return b->finished[b->order[sample]].score;
 }
 
 const float *rg_request_embedding(const rg_request *r, int32_t *n)

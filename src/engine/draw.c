@@ -142,6 +142,33 @@ rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, floa
     return drawn;
 }
 
+void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, float *logits)
+{
+    const rg_sampling *sampling = &r->params.sampling;
+    const rg_sample *a = &r->samples[i];
+    rg_history history = { .prompt = r->params.prompt, .n_prompt = r->params.n_prompt, .output = a->ids,
+                           .n_output = a->n_output };
+    int32_t n_eos = sampling->ignore_eos ? 0 : r->n_eos;
+    bool may_end = a->n_output >= sampling->min_tokens;
+    rg_beams *b = r->beams;
+    rg_beam *beam = &b->beam[i];
+    thread_scratch *own = &s->of[thread];
+
+    beam->n_listed = 0;
+    if (!rg_all_finite(logits, s->vocab_size)) {
+        atomic_store(&r->not_finite, true);
+        return;
+    }
+    rg_log_softmax(own->sampler, logits);
+    if (mask(own, &(rg_draw_place){ .request = r, .sample = i }, logits, s->vocab_size, n_eos, may_end))
+        return; /* the grammar has lost its way: nothing can follow */
+    for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
+        logits[r->params.stop_ids[k]] = -INFINITY;
+    if (rg_sample_penalize(own->sampler, logits, sampling, &history, r->eos_ids, may_end ? 0 : n_eos))
+        beam->n_listed =
+            rg_best_logprobs(own->sampler, logits, b->room, b->listed + (size_t)i * (size_t)b->room);
+}
+
 void rg_draw_candidate(rg_sample_scratch *s, int thread, const rg_draw_mask *m, float *logits)
 {
     rg_fill *f = m->request->samples[m->sample].fill;

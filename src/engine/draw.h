@@ -40,6 +40,10 @@ int32_t rg_draw_allowed(rg_sample_scratch *s, const rg_sample *a, const int32_t 
  * below n_threads. */
 rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, float *logits);
 
+/* List the candidates for the next id of beam i of a request, by the logits of its last row, which are overwritten.
+ * Logits that are not all numbers end the request. */
+void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, float *logits);
+
 /* A mask of an answer that is filled in, by the logits of its sequence with or without the prompt. */
 typedef struct rg_draw_mask {
     rg_request *request;

@@ -73,7 +73,7 @@ static int64_t cost_of(const rg_fair *f, const rg_request *r)
 {
     double each = f->expected_output < r->params.max_tokens ? f->expected_output : r->params.max_tokens;
 
-    return r->params.n_prompt + (int64_t)(OUTPUT_WEIGHT * each * r->params.n_samples);
+    return r->params.n_prompt + (int64_t)(OUTPUT_WEIGHT * each * r->n_branches);
 }
 
 static bool goes_before(const rg_request *a, const rg_request *b)

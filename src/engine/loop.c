@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/branch.h"
 #include "engine/step_batch.h"
 #include "engine/speculation.h"
 
@@ -281,6 +282,8 @@ static void sample(void *arg, int thread, int i, float *logits)
 
     if (is_evaluation(p))
         rg_draw_candidate(l->scratch, thread, &(rg_draw_mask){ r, p->sample, w->node, p->without }, logits);
+    else if (r->beams)
+        rg_draw_beam(l->scratch, thread, r, p->sample, logits);
     else if (w->node != RG_TO_SCORE)
         l->drawn[i] = draw(l, thread, w, logits);
     else if (!rg_draw_score(l->scratch, thread, r, l->rows.index[l->rows.logit_rows[i]] + 1, logits))
@@ -398,6 +401,10 @@ static bool take_output(rg_loop *l, int i)
     const rg_planned *p = &l->plan[i];
     rg_request *r = p->request;
 
+    if (r->beams) {
+        l->n_output += (uint64_t)rg_branch_listed(l->states, r, p->sample);
+        return false; /* once the search is over, all its samples have ended */
+    }
     if (rg_request_draws(r))
         return take_ids(l, i);
     if (rg_request_is_scored(r))
@@ -533,10 +540,17 @@ bool rg_loop_submit(rg_loop *l, rg_request *r, rg_error *err)
 {
     int32_t n_positions = rg_request_positions(r);
     int64_t n_ids = r->params.n_prompt, most_ids = r->params.background ? 0 : l->options.max_waiting_ids;
-    double state = rg_states_share(l->states, n_positions);
+    rg_forks forks = { .n = r->beams ? r->n_branches : 1, .shared = r->params.n_prompt - 1 };
+    double state = rg_states_share(l->states, n_positions, forks);
     rg_applicant who;
     bool ok = false;
 
+    if (r->beams && r->n_branches > l->options.max_seqs)
+        return rg_fail(err, RG_E_LIMIT, "%d beams: the engine was opened for %d sequences at once (--max-seqs)",
+                       (int)r->n_branches, (int)l->options.max_seqs);
+    if (r->beams && state > 1)
+        return rg_fail(err, RG_E_LIMIT, "%d beams of %d prompt ids and %d to come need more state than the engine was "
+                       "opened with", (int)r->n_branches, (int)r->params.n_prompt, (int)r->params.max_tokens);
     if (n_positions > l->options.max_seq_len || state > 1 ||
         (r->is_whole && n_positions > rg_states_most_scratch(l->states, l->runner->max_rows)))
         return rg_fail(err, RG_E_LIMIT, "%d prompt ids and %d to come need more state than the engine was opened with",

@@ -129,6 +129,35 @@ void rg_request_end(rg_request *r, int i, rg_finish why)
     wake_reader(r);
 }
 
+/* The k-th best answer. */
+static void tell(rg_request *r, int k, rg_finish why)
+{
+    const rg_beams *b = r->beams;
+    const rg_hypothesis *h = k < b->n_ordered ? &b->finished[b->order[k]] : NULL;
+    rg_sample *s = &r->samples[k];
+
+    if (!h) {
+        finish(r, s, why != RG_RUNNING ? why : RG_FINISH_GRAMMAR);
+        return;
+    }
+    memcpy(s->ids, h->ids, (size_t)h->n * sizeof *s->ids);
+    s->n_output = h->n;
+    s->stop_id = h->end >= 0 && is_among(h->end, r->params.stop_ids, r->params.n_stop_ids) &&
+                 (r->params.sampling.ignore_eos || !is_among(h->end, r->eos_ids, r->n_eos)) ? h->end : -1;
+    atomic_store(&s->n_ready, h->n);
+    finish(r, s, why != RG_RUNNING ? why : h->end >= 0 ? RG_FINISH_STOP : RG_FINISH_LENGTH);
+}
+
+void rg_request_tell(rg_request *r, rg_finish why)
+{
+    rg_beams_close(r->beams, r->samples[0].ids, r->row);
+    if (!atomic_load_explicit(&r->first_ns, memory_order_relaxed))
+        atomic_store(&r->first_ns, rg_now_ns());
+    for (int k = 0; k < r->params.n_samples; k++)
+        tell(r, k, why);
+    wake_reader(r);
+}
+
 /* ---- the reader's side ------------------------------------------------------------------------------------------- */
 
 /* What is certain of the pending bytes, as whole characters, into r->text. */
@@ -245,6 +274,9 @@ rg_usage rg_request_used(const rg_request *r)
 
     for (int i = 0; i < r->params.n_samples; i++)
         u.n_output += atomic_load(&r->samples[i].n_ready);
+    u.beam_blocks = atomic_load(&r->beam_blocks);
+    u.beam_blocks_unshared = atomic_load(&r->beam_blocks_unshared);
+    u.beam_blocks_copied = atomic_load(&r->beam_blocks_copied);
     u.queue_s = since(r, atomic_load(&r->admitted_ns));
     u.ttft_s = since(r, atomic_load(&r->first_ns));
     u.total_s = since(r, atomic_load(&r->finished_ns));

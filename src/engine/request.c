@@ -2,7 +2,7 @@
  * count, then to place).  mailbox.c passes answers through it, embed.c makes an embedding, score.c knows how likely the
  * prompt was.
  *
- * Tokens.  Sample i's ids are row i of [n_samples][n_prompt + max_tokens]: the prompt and its output, contiguous. */
+ * Tokens.  Sample i's ids are row i of [n_branches][n_prompt + max_tokens]: the prompt and its output, contiguous. */
 #include "engine/request.h"
 
 #include <string.h>
@@ -85,6 +85,25 @@ static bool check_answers(const rg_params *p, const rg_request_model *m, rg_erro
     return rg_sampling_check(&p->sampling, m->vocab_size, err) && check_stops(p, m->vocab_size, err);
 }
 
+/* What does not go with a search. */
+static bool check_beams(const rg_params *p, const rg_request_model *m, rg_error *err)
+{
+    if (!rg_beams_check(&p->beam, p->n_samples, err))
+        return false;
+    if (m->diffusion)
+        return rg_fail(err, RG_E_UNSUPPORTED, "this model fills in answers in any order: beams need ids one after the "
+                       "other");
+    if (p->n_stop)
+        return rg_fail(err, RG_E_UNSUPPORTED, "beams and stop texts do not go together: use stop ids");
+    if (p->sampling.n_logprobs >= 0 || p->prompt_logprobs)
+        return rg_fail(err, RG_E_UNSUPPORTED, "beams and log-probabilities of ids do not go together: an answer of a "
+                       "beam search has a score");
+    if (p->grammar && (p->sampling.ignore_eos || !m->n_eos))
+        return rg_fail(err, RG_E_UNSUPPORTED, "beams and a grammar need an end token of the model, which says that an "
+                       "answer is complete");
+    return true;
+}
+
 enum { MAX_FILL_POSITIONS = 1 << 24, MAX_TRACED = 1 << 26 /* bytes */ };
 
 /* What an answer of a diffusion model must be like. */
@@ -157,6 +176,7 @@ static bool check_params(const rg_params *p, const rg_request_model *m, rg_error
 {
     return check_prompt(p, m, err) && (!is_whole(p, m) || check_whole(p, m, err)) &&
            (ends_with_prompt(p) ? check_ending(p, m, err) : check_answers(p, m, err)) &&
+           (ends_with_prompt(p) || !p->beam.n_beams || check_beams(p, m, err)) &&
            (!fills(p, m) || check_fill(p, m, err));
 }
 
@@ -189,6 +209,7 @@ typedef struct sizes {
     size_t max_draft;    /* nodes */
     size_t fill;         /* positions of a block of an answer that is filled in; 0: none is */
     size_t traced;       /* evaluations that are kept */
+    size_t n_branches, n_ends, vocab_size; /* samples that are written; ids that end an answer, some twice; all ids */
 } sizes;
 
 static size_t longest_stop(const rg_params *p)
@@ -243,11 +264,11 @@ static rg_fill *carve_fill(carver *c, const rg_params *p, const sizes *z)
 static void carve_samples(carver *c, rg_request *r, const rg_params *p, const sizes *z)
 {
     size_t n_max = (size_t)p->max_tokens, k = p->sampling.n_logprobs > 0 ? (size_t)p->sampling.n_logprobs : 0, n_tops;
-    rg_sample *samples = carve(c, (size_t)p->n_samples, sizeof *samples);
+    rg_sample *samples = carve(c, z->n_branches, sizeof *samples);
 
     if (!rg_mul(n_max + z->max_draft, k, &n_tops))
         c->failed = true;
-    for (int32_t i = 0; i < p->n_samples && !c->failed; i++) {
+    for (size_t i = 0; i < z->n_branches && !c->failed; i++) {
         rg_sample s = { .stop = -1, .stop_id = -1, .lane = -1 };
 
         s.stop_at = carve(c, (size_t)p->n_stop, sizeof *s.stop_at);
@@ -263,11 +284,11 @@ static void carve_samples(carver *c, rg_request *r, const rg_params *p, const si
             memset(s.stop_at, 0, (size_t)p->n_stop * sizeof *s.stop_at);
             memset(s.read_stop_at, 0, (size_t)p->n_stop * sizeof *s.read_stop_at);
         }
-        s.ids = r->tokens + (size_t)i * z->row + p->n_prompt;
+        s.ids = r->tokens + i * z->row + p->n_prompt;
         if (p->sampling.n_logprobs < 0)
             s.logprobs = NULL;
         samples[i] = s;
-        memcpy(r->tokens + (size_t)i * z->row, p->prompt, (size_t)p->n_prompt * sizeof *p->prompt);
+        memcpy(r->tokens + i * z->row, p->prompt, (size_t)p->n_prompt * sizeof *p->prompt);
     }
     if (c->base)
         r->samples = samples;
@@ -304,6 +325,51 @@ static void carve_scores(carver *c, rg_request *r, const rg_params *p)
     atomic_init(&r->n_scored, 1);
 }
 
+static void carve_beams(carver *c, rg_request *r, const rg_params *p, const sizes *z)
+{
+    size_t n = (size_t)p->beam.n_beams, n_groups = p->beam.n_groups > 1 ? (size_t)p->beam.n_groups : 1, n_listed, n_ids;
+    int32_t room = rg_beams_room(&p->beam, (int32_t)z->n_ends, (int32_t)z->vocab_size);
+    rg_beams *b;
+    int32_t *ends, *ids;
+
+    if (!n)
+        return;
+    if (!rg_mul(n, (size_t)room, &n_listed) || !rg_mul(n, (size_t)p->max_tokens, &n_ids)) {
+        c->failed = true;
+        return;
+    }
+    b = carve(c, 1, sizeof *b);
+    ends = carve(c, z->n_ends, sizeof *ends);
+    ids = carve(c, n_ids, sizeof *ids);
+    rg_beams made = {
+        .p = p->beam, .max_tokens = p->max_tokens, .ends = ends, .room = room,
+        .beam = carve(c, n, sizeof *made.beam), .listed = carve(c, n_listed, sizeof *made.listed),
+        .kept = carve(c, (size_t)rg_beams_kept(&p->beam, (int32_t)z->n_ends), sizeof *made.kept),
+        .next = carve(c, n, sizeof *made.next), .finished = carve(c, n, sizeof *made.finished),
+        .n_finished = carve(c, n_groups, sizeof *made.n_finished), .is_over = carve(c, n_groups, sizeof *made.is_over),
+        .order = carve(c, n, sizeof *made.order),
+    };
+    if (!c->base)
+        return;
+    made.p.n_groups = (int32_t)n_groups;
+    for (size_t i = 0; i < n; i++)
+        made.finished[i].ids = ids + i * (size_t)p->max_tokens;
+    *b = made;
+    r->beams = b;
+}
+
+/* The ids that end an answer, and the first beams. */
+static void start_beams(rg_request *r, const rg_request_model *m)
+{
+    rg_beams *b = r->beams;
+
+    for (int32_t i = 0; !r->params.sampling.ignore_eos && i < m->n_eos; i++)
+        b->ends[b->n_ends++] = m->eos_ids[i];
+    for (int32_t i = 0; i < r->params.n_stop_ids; i++)
+        b->ends[b->n_ends++] = r->params.stop_ids[i];
+    rg_beams_begin(b);
+}
+
 /* Everything of a request in its order.  Counting, r is NULL. */
 static rg_request *carve_request(carver *c, const rg_params *p, const sizes *z)
 {
@@ -313,7 +379,7 @@ static rg_request *carve_request(carver *c, const rg_params *p, const sizes *z)
     rg_logit_bias *bias;
     char *text;
 
-    if (!rg_mul((size_t)p->n_samples, z->row, &n_ids) || !rg_mul(z->pending_room, (size_t)3, &text_room))
+    if (!rg_mul(z->n_branches, z->row, &n_ids) || !rg_mul(z->pending_room, (size_t)3, &text_room))
         c->failed = true;
     tokens = carve(c, n_ids, sizeof *tokens);
     stop_ids = carve(c, (size_t)p->n_stop_ids, sizeof *stop_ids);
@@ -323,6 +389,8 @@ static rg_request *carve_request(carver *c, const rg_params *p, const sizes *z)
         memset(r, 0, sizeof *r);
         r->params = *p;
         r->tokens = tokens;
+        r->row = z->row;
+        r->n_branches = (int32_t)z->n_branches;
         r->params.prompt = tokens;
         r->params.stop = NULL;
         r->params.stop_ids = stop_ids;
@@ -336,6 +404,7 @@ static rg_request *carve_request(carver *c, const rg_params *p, const sizes *z)
     }
     carve_stops(c, r, p);
     carve_samples(c, r, p, z);
+    carve_beams(c, r, p, z);
     carve_embedding(c, r, p, z);
     carve_scores(c, r, p);
     return r;
@@ -351,13 +420,13 @@ static bool prompt_shows(const rg_request *r)
 
 static void stop_grammars(rg_request *r)
 {
-    for (int32_t i = 0; i < r->params.n_samples; i++)
+    for (int32_t i = 0; i < r->n_branches; i++)
         rg_grammar_stop(r->samples[i].grammar);
 }
 
 static bool start_grammars(rg_request *r, rg_error *err)
 {
-    for (int32_t i = 0; r->params.grammar && i < r->params.n_samples; i++) {
+    for (int32_t i = 0; r->params.grammar && i < r->n_branches; i++) {
         r->samples[i].grammar = rg_grammar_start(r->params.grammar, err);
         if (!r->samples[i].grammar)
             return false;
@@ -392,6 +461,7 @@ static rg_params settle(const rg_params *p, const rg_request_model *m)
     if (ends_with_prompt(p)) {
         kept.max_tokens = kept.n_stop = kept.n_stop_ids = 0;
         kept.n_samples = 1;
+        kept.beam = (rg_beam_params){ 0 };
         kept.prompt_logprobs = false;
         kept.sampling = (rg_sampling){ .n_logprobs = -1 };
         kept.grammar = NULL;
@@ -423,7 +493,7 @@ static bool complete(rg_request *r, const rg_request_model *m, rg_error *err)
     atomic_init(&r->references, 1);
     r->spelling = m->spelling ? m->spelling : &silence;
     r->prompt_shows = prompt_shows(r);
-    for (int32_t i = 0; i < r->params.n_samples; i++)
+    for (int32_t i = 0; i < r->n_branches; i++)
         r->samples[i].speller = r->samples[i].read_speller = rg_speller_begin(r->spelling, r->prompt_shows);
     r->eos_ids = m->eos_ids;
     r->n_eos = m->n_eos;
@@ -435,6 +505,8 @@ static bool complete(rg_request *r, const rg_request_model *m, rg_error *err)
     r->salt = hash_of(r->params.cache_salt) ^ (uint64_t)r->rope * ROPE_SALT ^ (uint64_t)m->adapter * ADAPTER_SALT;
     r->params.tenant = r->params.cache_salt = r->params.adapter = NULL;
     start_fills(r, m);
+    if (r->beams)
+        start_beams(r, m);
     if (!start_grammars(r, err))
         return false;
     if (pthread_mutex_init(&r->lock, NULL))
@@ -468,7 +540,10 @@ rg_request *rg_request_new(const rg_params *params, const rg_request_model *mode
     z.pending_room = longest_stop(&kept) + 4 + rg_spelling_room(model->spelling ? model->spelling : &silence);
     z.dim = kept.embed ? (size_t)model->dim : 0;
     z.n_labels = kept.score ? (size_t)model->n_labels : 0;
-    z.max_draft = (size_t)model->max_draft;
+    z.max_draft = kept.beam.n_beams ? 0 : (size_t)model->max_draft;
+    z.n_branches = (size_t)(kept.beam.n_beams ? kept.beam.n_beams : kept.n_samples);
+    z.n_ends = (size_t)kept.n_stop_ids + (kept.sampling.ignore_eos ? 0 : (size_t)model->n_eos);
+    z.vocab_size = (size_t)model->vocab_size;
     (void)carve_request(&c, &kept, &z);
     if (c.failed)
         return rg_fail(err, RG_E_LIMIT, "the request is too large"), NULL;

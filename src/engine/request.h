@@ -12,6 +12,7 @@
 
 #include "base/spell.h"
 #include "engine/admission.h"
+#include "engine/beam.h"
 #include "engine/fill.h"
 #include "engine/sequence.h"
 #include "engine/stops.h"
@@ -84,7 +85,11 @@ struct rg_request {
     const int32_t *eos_ids;
     int32_t n_eos;
     int32_t *tokens;         /* prompt and output of each sample in turn, contiguous */
-    rg_sample *samples;
+    size_t row;              /* ids of one sample in it */
+    rg_sample *samples;      /* [n_branches] */
+    int32_t n_branches;      /* samples that are written: params.n_samples, or all beams */
+    rg_beams *beams;         /* the search that writes them; NULL: each is written by itself */
+    _Atomic uint64_t beam_blocks, beam_blocks_unshared, beam_blocks_copied; /* as in rg_usage */
     int32_t max_draft;
     atomic_int n_drafted, n_accepted, n_steps; /* ids of drafts, those accepted, and steps that drew ids */
     int32_t dim;
@@ -173,6 +178,8 @@ rg_top *rg_request_tops(const rg_request *r, int i, int32_t node);
  * token, stop id, stop text, max_tokens) and says so.  The ids of an end are not part of the output. */
 rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, const rg_top *top);
 void rg_request_end(rg_request *r, int i, rg_finish why);
+/* The search is over, or is ended as it stands because of `why`: its best answers, for the reader. */
+void rg_request_tell(rg_request *r, rg_finish why);
 
 /* Reader side, as rg_next and rg_poll say. */
 int rg_request_poll(rg_request *r, rg_token *out);

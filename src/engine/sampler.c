@@ -80,6 +80,8 @@ bool rg_sampling_check(const rg_sampling *p, int32_t vocab_size, rg_error *err)
         return rg_fail(err, RG_E_INPUT, "top_k is %d: want 0 (no limit) or more", (int)p->top_k);
     if (p->min_tokens < 0)
         return rg_fail(err, RG_E_INPUT, "min_tokens is %d: want 0 or more", (int)p->min_tokens);
+    if (p->no_repeat_ngram < 0)
+        return rg_fail(err, RG_E_INPUT, "no_repeat_ngram is %d: want 0 (off) or more", (int)p->no_repeat_ngram);
     if (p->n_logprobs < -1 || p->n_logprobs > vocab_size)
         return rg_fail(err, RG_E_INPUT, "n_logprobs is %d: want -1 (none) to %d", (int)p->n_logprobs, (int)vocab_size);
     if (p->n_bias < 0 || (p->n_bias && !p->bias))
@@ -215,6 +217,30 @@ static const int32_t *part_of(const rg_history *h, int part, int32_t *n)
 {
     *n = part == PROMPT ? h->n_prompt : part == OUTPUT ? h->n_output : h->n_draft;
     return part == PROMPT ? h->prompt : part == OUTPUT ? h->output : h->draft;
+}
+
+/* The i-th id of all. */
+static int32_t id_at(const rg_history *h, int32_t i)
+{
+    if (i < h->n_prompt)
+        return h->prompt[i];
+    i -= h->n_prompt;
+    return i < h->n_output ? h->output[i] : h->draft[i - h->n_output];
+}
+
+/* Ban the ids that followed, somewhere before, the last n - 1 ids. */
+static void ban_repeated_runs(float *logits, const rg_history *h, int32_t n)
+{
+    int32_t total = h->n_prompt + h->n_output + h->n_draft;
+
+    for (int32_t at = 0; at <= total - n; at++) {
+        int32_t k = 0;
+
+        while (k < n - 1 && id_at(h, at + k) == id_at(h, total - n + 1 + k))
+            k++;
+        if (k == n - 1)
+            logits[id_at(h, at + k)] = -INFINITY;
+    }
 }
 
 static void penalize_repetition(rg_sampler *s, float *logits, const rg_history *h, float penalty)
@@ -361,18 +387,21 @@ static void filter(rg_sampler *s, float *logits, const rg_sampling *p, float bes
         keep_typical(s, logits, best, p->typical_p);
 }
 
-void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const rg_history *h, const int32_t *banned,
-                     int32_t n_banned)
+/* True if no rule before the temperature changes a logit. */
+static bool is_plain(const rg_sampling *p, int32_t n_banned)
 {
-    int32_t n = s->vocab_size, raw_id, id;
-    bool plain =
-        !n_banned && p->repetition_penalty == 1 && p->frequency_penalty == 0 && p->presence_penalty == 0 && !p->n_bias;
-    float best;
+    return !n_banned && !p->no_repeat_ngram && p->repetition_penalty == 1 && p->frequency_penalty == 0 &&
+           p->presence_penalty == 0 && !p->n_bias;
+}
 
-    if (plain && p->temperature == 0)
-        return;
-    best = best_of(logits, n, &raw_id);
+bool rg_sample_penalize(rg_sampler *s, float *logits, const rg_sampling *p, const rg_history *h, const int32_t *banned,
+                        int32_t n_banned)
+{
+    int32_t n = s->vocab_size, id;
+
     ban(logits, banned, n_banned);
+    if (p->no_repeat_ngram)
+        ban_repeated_runs(logits, h, p->no_repeat_ngram);
     if (p->repetition_penalty != 1)
         penalize_repetition(s, logits, h, p->repetition_penalty);
     if (p->frequency_penalty != 0 || p->presence_penalty != 0)
@@ -381,12 +410,24 @@ void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const r
         logits[p->bias[i].id] += p->bias[i].bias;
     for (int32_t i = 0; i < n; i++)
         logits[i] = isnan(logits[i]) ? -INFINITY : logits[i];
-    if (!plain)
-        best = best_of(logits, n, &id);
-    if (best == -INFINITY) {
+    return best_of(logits, n, &id) > -INFINITY;
+}
+
+void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const rg_history *h, const int32_t *banned,
+                     int32_t n_banned)
+{
+    int32_t n = s->vocab_size, raw_id, id;
+    bool plain = is_plain(p, n_banned);
+    float best;
+
+    if (plain && p->temperature == 0)
+        return;
+    best = best_of(logits, n, &raw_id);
+    if (!rg_sample_penalize(s, logits, p, h, banned, n_banned)) {
         logits[raw_id] = 0.0f;
         return;
     }
+    best = plain ? best : best_of(logits, n, &id);
     if (p->temperature == 0) /* the best id survives every filter */
         return;
     if (p->temperature != 1) {
@@ -551,4 +592,24 @@ float rg_logprobs(rg_sampler *s, const float *logits, int32_t id, int32_t k, rg_
         top[i].logprob =
             top[i].logprob == best ? (float)-log_total : (float)((double)top[i].logprob - (double)best - log_total);
     return chosen == best ? (float)-log_total : (float)((double)chosen - (double)best - log_total);
+}
+
+void rg_log_softmax(rg_sampler *s, float *logits)
+{
+    int32_t n = s->vocab_size, best_id;
+    float best = best_of(logits, n, &best_id);
+    double log_total = best > -INFINITY ? rg_log(total_mass(logits, n, best)) : 0;
+
+    for (int32_t i = 0; i < n; i++)
+        logits[i] = logits[i] == best ? (float)-log_total : (float)((double)logits[i] - (double)best - log_total);
+}
+
+int32_t rg_best_logprobs(rg_sampler *s, const float *logprobs, int32_t k, rg_top *top)
+{
+    int32_t n = 0;
+
+    find_top(logprobs, s->vocab_size, k, top);
+    while (n < k && top[n].logprob > -INFINITY)
+        n++;
+    return n;
 }

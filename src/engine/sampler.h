@@ -1,9 +1,9 @@
 /* sampler.h -- from logits to the next id.  Pure functions; the caller brings the scratch.
  *
- * Rules in this order, each over what the ones before left: bans and min_tokens (-inf), repetition penalty (prompt and
- * output), frequency and presence penalty (output), bias, temperature, min-p, top-k, top-p, typical-p.  The draw is the
- * argmax of logit / T + Gumbel noise -log(-log u), u from Philox keyed by (seed, sample, draw, position, id), ties to
- * the lowest id: a draft drawn with the same noise is the same id. */
+ * Rules in this order, each over what the ones before left: bans, min_tokens and repeated runs (-inf), repetition
+ * penalty (prompt and output), frequency and presence penalty (output), bias, temperature, min-p, top-k, top-p,
+ * typical-p.  The draw is the argmax of logit / T + Gumbel noise -log(-log u), u from Philox keyed by (seed, sample,
+ * draw, position, id), ties to the lowest id: a draft drawn with the same noise is the same id. */
 #ifndef RG_ENGINE_SAMPLER_H
 #define RG_ENGINE_SAMPLER_H
 
@@ -35,11 +35,18 @@ bool rg_sampling_check(const rg_sampling *p, int32_t vocab_size, rg_error *err);
  * the best id is drawn whatever the others are, logits that no rule changes are left as they came. */
 void rg_sample_rules(rg_sampler *s, float *logits, const rg_sampling *p, const rg_history *h, const int32_t *banned,
                      int32_t n_banned);
+/* The rules before the temperature alone.  False: nothing is left, and the logits are not to be used. */
+bool rg_sample_penalize(rg_sampler *s, float *logits, const rg_sampling *p, const rg_history *h, const int32_t *banned,
+                        int32_t n_banned);
 /* The id drawn from ruled logits; temperature 0: their argmax, ties to the lowest id. */
 int32_t rg_sample_draw(rg_sampler *s, const float *logits, const rg_sampling *p, const rg_sample_key *key);
 /* The noise of one id; pure. */
 float rg_sample_noise(const rg_sample_key *key, int32_t id);
 /* Natural log-probability of ids under raw logits: of one id, and of the k best (best first, ties to the lowest id). */
 float rg_logprobs(rg_sampler *s, const float *logits, int32_t id, int32_t k, rg_top *top);
+/* All logits become log-probabilities. */
+void rg_log_softmax(rg_sampler *s, float *logits);
+/* The k best of log-probabilities that are above -INFINITY, in the same order; their number. */
+int32_t rg_best_logprobs(rg_sampler *s, const float *logprobs, int32_t k, rg_top *top);
 
 #endif

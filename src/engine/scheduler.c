@@ -13,11 +13,13 @@
  *
  * Samples share their prompt: the first computes all of it but the last position, the others fork there.  A sample that
  * finds no sequence or no room at that moment starts later by itself, like a preempted one: from the longest cached
- * prefix. */
+ * prefix.  Beams (branch.h) always fork, and hold all that they need or nothing: they are computed again after a
+ * preemption, since copies that were swapped in would share no block. */
 #include "engine/scheduler.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/branch.h"
 #include "engine/fair.h"
 
 enum { ELSEWHERE, WAITING, RUNNING }; /* rg_request.state */
@@ -246,7 +248,7 @@ void rg_scheduler_remove(rg_scheduler *s, rg_request *r)
 {
     rg_applicant who = rg_request_applicant(r);
 
-    for (int i = 0; i < r->params.n_samples; i++)
+    for (int i = 0; i < r->n_branches; i++)
         rg_scheduler_drop(s, r, i);
     if (r->state == WAITING)
         rg_fair_remove(s->fair, r);
@@ -254,6 +256,13 @@ void rg_scheduler_remove(rg_scheduler *s, rg_request *r)
         rg_admission_leave(s->admission, &who);
     unlink_request(s, r);
     rg_request_unref(r);
+}
+
+static void drop_beams(rg_scheduler *s, rg_request *r)
+{
+    for (int i = 0; i < r->n_branches; i++)
+        rg_scheduler_drop(s, r, i);
+    rg_branch_lose(r);
 }
 
 /* Why a request is to end now; RG_RUNNING: it is not. */
@@ -278,6 +287,8 @@ static int reap_queue(rg_scheduler *s, queue *q, bool all)
         rg_finish why = all ? RG_FINISH_CANCELLED : ends_now(r, now);
 
         next = r->next;
+        if (r->beams && (why == RG_FINISH_CANCELLED || why == RG_FINISH_DEADLINE))
+            rg_request_tell(r, why);
         for (int i = 0; i < n_samples && why != RG_RUNNING; i++)
             rg_request_end(r, i, why);
         if (atomic_load(&r->n_ended) < n_samples)
@@ -316,6 +327,8 @@ bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
 {
     if (!r || r->state != RUNNING)
         return false;
+    if (r->beams)
+        drop_beams(s, r);
     for (int i = r->params.n_samples - 1; i >= 0; i--)
         if (is_active(&r->samples[i]))
             swap_or_drop(s, r, i, how);
@@ -339,12 +352,12 @@ static bool clear_background(rg_scheduler *s, const rg_request *r)
 }
 
 /* Take state from a sample that ranks behind sample i of the running request r: the last request's, or r's own last
- * sample.  False: there is none. */
+ * sample.  False: there is none, or r has beams, which go on together. */
 static bool make_room(rg_scheduler *s, rg_request *r, int i)
 {
     if (s->running.tail != r)
         return rg_scheduler_preempt(s, s->running.tail, s->options.preempt);
-    for (int j = r->params.n_samples - 1; j > i; j--) {
+    for (int j = r->params.n_samples - 1; j > i && !r->beams; j--) {
         if (!is_active(&r->samples[j]))
             continue;
         swap_or_drop(s, r, j, s->options.preempt);
@@ -360,21 +373,24 @@ static rg_seq *take_seq(rg_scheduler *s, const rg_request *r, bool must)
     for (rg_request *w = s->waiting.tail; !s->n_idle && w && w != r; w = w->prev) {
         if (!must && (r->params.background || !w->params.background))
             break;
-        for (int i = 0; i < w->params.n_samples; i++)
+        for (int i = 0; i < w->n_branches; i++)
             rg_scheduler_drop(s, w, i);
     }
     return s->n_idle ? s->idle[--s->n_idle] : NULL;
 }
 
-/* True if there is room for the sample's state up to its next id and a block beyond.  A request must have that to start
- * running, or it would be preempted at once. */
+/* True if there is room for the sample's state up to its next id and a block beyond; of beams, for that of all.  A
+ * request must have that to start running, or it would be preempted at once. */
 static bool has_room(const rg_scheduler *s, const rg_request *r, const rg_sample *a)
 {
     int32_t most = r->params.n_prompt + r->params.max_tokens, upto = target_of(r, a) + RG_BLOCK;
+    rg_forks forks = { 0 };
 
     if (a->fill || r->is_whole)
-        return rg_states_has_room(s->states, a->seq, rg_request_positions(r));
-    return rg_states_has_room(s->states, a->seq, upto < most ? upto : most);
+        return rg_states_has_room(s->states, a->seq, rg_request_positions(r), (rg_forks){ 0 });
+    if (r->beams)
+        forks = (rg_forks){ .n = r->n_branches, .shared = r->params.n_prompt - 1 };
+    return rg_states_has_room(s->states, a->seq, upto < most ? upto : most, forks);
 }
 
 /* Ids that a cached prefix may have: those that no later step changes, of a sequence that keeps what it computed. */
@@ -402,14 +418,68 @@ static bool begin_fill(rg_scheduler *s, const rg_request *r, rg_sample *a, bool 
     return true;
 }
 
+/* Let sample i, which has an empty sequence, start from the longest cached prefix of its first n_most ids. */
+static int32_t match_prefix(rg_scheduler *s, rg_request *r, int i, int32_t n_most, rg_uncached *uncached)
+{
+    rg_seq *q = r->samples[i].seq;
+
+    *uncached = RG_UNCACHED_OFF;
+    q->rope = r->rope;
+    q->adapter = r->adapter;
+    q->salt = r->salt ^ (s->options.share_prefixes ? 0 : r->tenant * 0x9e3779b97f4a7c15u);
+    if (r->is_whole)
+        rg_seq_scratch(q);
+    return n_most ? rg_seq_match(s->states, q, rg_request_tokens(r, i), n_most, uncached) : 0;
+}
+
+static void note_cached(rg_scheduler *s, rg_request *r, int32_t n_found, rg_uncached uncached)
+{
+    s->n_cached += (uint64_t)n_found;
+    if (!r->admitted_ns) {
+        r->n_cached = n_found;
+        r->uncached = (int)uncached;
+    }
+}
+
+/* Give a request with beams all its sequences, and the first beam a state that can grow. */
+static bool activate_beams(rg_scheduler *s, rg_request *r, bool must)
+{
+    int first = rg_branch_first(r);
+    rg_sample *a = &r->samples[first];
+    rg_uncached uncached;
+    int32_t n_found, n_most = target_of(r, a), fork_at = rg_branch_fork_at(r);
+
+    if (a->seq)
+        return true;
+    for (int i = 0; i < r->n_branches; i++) {
+        r->samples[i].seq = take_seq(s, r, must);
+        if (!r->samples[i].seq) {
+            drop_beams(s, r);
+            return false;
+        }
+    }
+    if (r->beams->n_running > 1 && fork_at + 1 < n_most)
+        n_most = fork_at + 1; /* a match is shorter: the others can fork where it ends */
+    n_found = match_prefix(s, r, first, rg_request_cacheable(r, n_most), &uncached);
+    if (!must && !has_room(s, r, a)) {
+        drop_beams(s, r);
+        return false;
+    }
+    note_cached(s, r, n_found, uncached);
+    rg_branch_fork(s->states, r);
+    return true;
+}
+
 /* Give sample i a state that can grow: from swap, or from the longest cached prefix.  must: do not wait for more
  * room. */
 static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
 {
     rg_sample *a = &r->samples[i];
-    rg_uncached uncached = RG_UNCACHED_OFF;
-    int32_t n_found = 0, n_most = ids_to_match(r, a);
+    rg_uncached uncached;
+    int32_t n_found;
 
+    if (r->beams)
+        return activate_beams(s, r, must);
     if (is_active(a))
         return true;
     if (a->seq)
@@ -417,22 +487,12 @@ static bool activate(rg_scheduler *s, rg_request *r, int i, bool must)
     a->seq = take_seq(s, r, must);
     if (!a->seq)
         return false;
-    a->seq->rope = r->rope;
-    a->seq->adapter = r->adapter;
-    a->seq->salt = r->salt ^ (s->options.share_prefixes ? 0 : r->tenant * 0x9e3779b97f4a7c15u);
-    if (r->is_whole)
-        rg_seq_scratch(a->seq);
-    if (n_most)
-        n_found = rg_seq_match(s->states, a->seq, rg_request_tokens(r, i), n_most, &uncached);
+    n_found = match_prefix(s, r, i, ids_to_match(r, a), &uncached);
     if ((a->fill && !begin_fill(s, r, a, must)) || (!must && !has_room(s, r, a))) {
         rg_scheduler_drop(s, r, i);
         return false;
     }
-    s->n_cached += (uint64_t)n_found;
-    if (!r->admitted_ns) {
-        r->n_cached = n_found;
-        r->uncached = (int)uncached;
-    }
+    note_cached(s, r, n_found, uncached);
     return true;
 }
 
@@ -495,6 +555,10 @@ static void fork_samples(rg_scheduler *s, rg_request *r)
 {
     int from = 0;
 
+    if (r->beams) {
+        rg_branch_fork(s->states, r);
+        return;
+    }
     while (from < r->params.n_samples && !is_at_fork(r, &r->samples[from]))
         from++;
     for (int i = from + 1; i < r->params.n_samples; i++) {
@@ -511,8 +575,8 @@ static void fork_samples(rg_scheduler *s, rg_request *r)
 
 static bool has_unstarted(const rg_request *r, int after)
 {
-    for (int i = after + 1; i < r->params.n_samples; i++)
-        if (is_unstarted(&r->samples[i]))
+    for (int i = after + 1; i < r->n_branches; i++)
+        if (r->beams ? rg_branch_is_to_fork(r, i) : is_unstarted(&r->samples[i]))
             return true;
     return false;
 }
@@ -520,6 +584,8 @@ static bool has_unstarted(const rg_request *r, int after)
 /* True if another sample of r is computing the prompt, so that sample i can fork from it. */
 static bool waits_for_fork(const rg_request *r, int i)
 {
+    if (r->beams)
+        return rg_branch_is_to_fork(r, i);
     if (!is_unstarted(&r->samples[i]) || r->samples[i].fill)
         return false;
     for (int j = 0; j < i; j++) {
@@ -536,18 +602,21 @@ static int32_t rows_wanted(const rg_scheduler *s, const rg_request *r, int i)
 {
     const rg_sample *a = &r->samples[i];
     int32_t at = a->seq->length, end = a->fill ? a->fill->d.from : target_of(r, a);
-    int32_t n_prompt = r->params.n_prompt, n, stop;
+    int32_t n_prompt = r->params.n_prompt, fork_at = r->beams ? rg_branch_fork_at(r) : n_prompt - 1, n, stop;
 
-    if (!a->fill && at < n_prompt - 1 && has_unstarted(r, i))
-        end = n_prompt - 1;
+    if (!a->fill && at < fork_at && has_unstarted(r, i))
+        end = fork_at;
     n = at < n_prompt ? n_prompt : INT32_MAX;
     stop = rg_states_next_stop(s->states, at, n);
     return (stop < n && stop < end ? stop : end) - at;
 }
 
-static bool is_decoding(const rg_request *r, const rg_sample *a)
+static bool is_decoding(const rg_request *r, int i)
 {
-    return is_active(a) && !a->fill && !r->is_whole && target_of(r, a) - a->seq->length == 1;
+    const rg_sample *a = &r->samples[i];
+
+    return is_active(a) && rg_branch_is_open(r, i) && !rg_branch_is_to_fork(r, i) && !a->fill && !r->is_whole &&
+           target_of(r, a) - a->seq->length == 1;
 }
 
 static void plan_decode(rg_scheduler *s, planning *p, bool background)
@@ -555,11 +624,11 @@ static void plan_decode(rg_scheduler *s, planning *p, bool background)
     for (rg_request *r = s->running.head; r && p->budget > 0 && p->logits > 0; r = r->next) {
         if (r->params.background != background)
             continue;
-        for (int i = 0; i < r->params.n_samples && p->budget > 0 && p->logits > 0; i++) {
+        for (int i = 0; i < r->n_branches && p->budget > 0 && p->logits > 0; i++) {
             rg_sample *a = &r->samples[i];
             bool grown = false;
 
-            if (!is_decoding(r, a))
+            if (!is_decoding(r, i))
                 continue;
             do
                 grown = rg_seq_grow(s->states, a->seq, a->seq->length + 1);
@@ -675,10 +744,10 @@ static bool is_planned(const planning *p, const rg_request *r, int i)
 
 static bool plan_prompts_of(rg_scheduler *s, planning *p, rg_request *r)
 {
-    for (int i = 0; i < r->params.n_samples && prompt_rows_left(p) > 0; i++) {
+    for (int i = 0; i < r->n_branches && prompt_rows_left(p) > 0; i++) {
         const rg_sample *a = &r->samples[i];
 
-        if (!is_live(a) || waits_for_fork(r, i) || is_planned(p, r, i))
+        if (!rg_branch_is_open(r, i) || waits_for_fork(r, i) || is_planned(p, r, i))
             continue;
         if (!a->seq && !s->n_idle && p->n > 0 && !may_clear(s, r))
             continue; /* it waits for a sequence; others need not wait for that */
@@ -693,7 +762,7 @@ static bool let_in(rg_scheduler *s, const planning *p, rg_request *r)
 {
     int i = 0;
 
-    while (!is_live(&r->samples[i]))
+    while (!rg_branch_is_open(r, i))
         i++;
     while (!activate(s, r, i, p->n == 0 && !may_clear(s, r)))
         if (!clear_background(s, r))
@@ -734,9 +803,9 @@ static int32_t count_prompts(const rg_scheduler *s, int64_t *first_at)
     for (const rg_request *r = s->running.tail; r; r = r->prev) {
         int i = 0;
 
-        while (i < r->params.n_samples && (!is_live(&r->samples[i]) || is_decoding(r, &r->samples[i])))
+        while (i < r->n_branches && (!rg_branch_is_open(r, i) || is_decoding(r, i)))
             i++;
-        if (i == r->params.n_samples)
+        if (i == r->n_branches)
             continue;
         *first_at = r->samples[i].seq ? r->samples[i].seq->length : 0;
         n += !r->params.background;
@@ -763,8 +832,8 @@ static rg_step_load count_answers(const rg_scheduler *s, int32_t most)
     rg_step_load load = { 0 };
 
     for (const rg_request *r = s->running.head; r; r = r->next)
-        for (int i = 0; i < r->params.n_samples && load.n_rows < most; i++)
-            if (is_decoding(r, &r->samples[i]))
+        for (int i = 0; i < r->n_branches && load.n_rows < most; i++)
+            if (is_decoding(r, i))
                 rg_step_load_add(&load, &s->time->facts, r->samples[i].seq->length, 1, 1);
     return load;
 }
@@ -837,7 +906,7 @@ int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *
     bool room;
 
     for (rg_request *r = s->running.head; r; r = r->next)
-        if (r->params.n_samples > 1)
+        if (r->n_branches > 1)
             fork_samples(s, r);
     s->forming |= !s->running.n;
     plan_decode(s, &p, false);
@@ -860,12 +929,14 @@ static int32_t check_queue(const rg_scheduler *s, const queue *q, int state)
 
     for (const rg_request *r = q->head; r; last = r, r = r->next, n++) {
         RG_ASSERT(r->state == state && r->prev == last && (!last || comes_before(last, r)));
-        for (int i = 0; i < r->params.n_samples; i++) {
+        for (int i = 0; i < r->n_branches; i++) {
             const rg_sample *a = &r->samples[i];
 
             if (!a->seq)
                 continue;
-            RG_ASSERT(is_live(a) && a->seq->committed < target_of(r, a) && a->seq->length == a->seq->committed);
+            RG_ASSERT(is_live(a) && a->seq->length == a->seq->committed);
+            RG_ASSERT(a->seq->committed < target_of(r, a) + (r->beams && r->beams->beam[i].is_listed));
+            RG_ASSERT(!r->beams || r->beams->beam[i].runs || !a->seq->n_blocks);
             RG_ASSERT(state == RUNNING || a->seq->swapped);
             n_held += 1 + (a->fill && a->fill->without);
         }

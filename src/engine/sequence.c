@@ -242,6 +242,7 @@ void rg_seq_release(rg_states *s, rg_seq *q, const int32_t *tokens)
     q->swapped = NULL;
     q->swapped_bytes = 0;
     q->committed = q->length = q->n_replay = q->n_published = 0;
+    q->n_copied = 0;
     q->scratch = false;
     q->scratch_from = 0;
 }
@@ -344,7 +345,7 @@ int32_t rg_seq_blocks_wanted(const rg_states *s, const rg_seq *q, int g, int32_t
     return n;
 }
 
-static void copy_shared(rg_states *s, int g, int32_t *entry)
+static void copy_shared(rg_states *s, rg_seq *q, int g, int32_t *entry)
 {
     int32_t own;
 
@@ -354,10 +355,13 @@ static void copy_shared(rg_states *s, int g, int32_t *entry)
     rg_store_copy(s->store, g, *entry, own);
     drop(s, g, entry);
     *entry = own;
+    q->n_copied++;
 }
 
-static void grow_slot(rg_states *s, int g, int32_t *entry)
+static void grow_slot(rg_states *s, rg_seq *q, int g)
 {
+    int32_t *entry = &q->table[g][0];
+
     if (*entry < 0) {
         *entry = take(s, g);
         rg_store_poison(s->store, g, *entry); /* the first step starts from zero: rg_span_is_fresh */
@@ -367,7 +371,7 @@ static void grow_slot(rg_states *s, int g, int32_t *entry)
             rg_blocks_remember(s->pools[g], *entry, false);
         }
     } else {
-        copy_shared(s, g, entry);
+        copy_shared(s, q, g, entry);
     }
 }
 
@@ -383,11 +387,11 @@ bool rg_seq_grow(rg_states *s, rg_seq *q, int32_t upto)
             return false;
     for (int g = 0; g < s->spec.n_groups; g++) {
         if (is_recurrent(s, g)) {
-            grow_slot(s, g, &q->table[g][0]);
+            grow_slot(s, q, g);
             continue;
         }
         for (int32_t b = q->length / RG_BLOCK; b < q->n_blocks; b++)
-            copy_shared(s, g, &q->table[g][b]);
+            copy_shared(s, q, g, &q->table[g][b]);
         for (int32_t b = q->n_blocks; b < n_blocks; b++) {
             q->table[g][b] = take(s, g);
             rg_store_poison(s->store, g, q->table[g][b]);

@@ -32,6 +32,8 @@ typedef struct rg_seq {
     rg_node *tail;              /* the index node of block n_published - 1, pinned; NULL */
     void *swapped;              /* its blocks' bytes while swapped out; NULL */
     size_t swapped_bytes;
+    uint64_t n_copied;          /* shared blocks that it had to copy before writing into them, since the caller
+                                 *   set it to 0 or it was released */
     struct rg_seq *next, *prev; /* all of the states' sequences */
 } rg_seq;
 
@@ -80,10 +82,19 @@ bool rg_states_keep_chains(const rg_states *s);
 /* Fill the state's part of a span that computes rows [length, length + n_rows). */
 void rg_seq_span(const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft, rg_span *span);
 
-/* The largest share of all blocks that a sequence of so many positions needs; over 1: it never fits. */
-double rg_states_share(const rg_states *s, int32_t n_positions);
-/* True if q can be grown to `upto` positions now. */
-bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto);
+/* Sequences that are forks of one: n of them, which share the blocks of the first `shared` positions. */
+typedef struct rg_forks {
+    int32_t n, shared;
+} rg_forks;
+
+/* The largest share of all blocks that forks of so many positions need at most; over 1: they never fit. */
+double rg_states_share(const rg_states *s, int32_t n_positions, rg_forks forks);
+/* True if q and all its forks can be grown to `upto` positions now. */
+bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto, rg_forks forks);
+/* Add q's blocks to two sums: those that no sequence counted before holds, and all.  Afterwards each sequence is
+ * uncounted. */
+void rg_states_count(rg_states *s, const rg_seq *q, uint64_t *held, uint64_t *all);
+void rg_states_uncount(rg_states *s, const rg_seq *q);
 /* The most positions that a scratch sequence can have: one step of at most max_rows computes them all, and no window
  * releases any.  The caller refuses longer ones. */
 int32_t rg_states_most_scratch(const rg_states *s, int32_t max_rows);

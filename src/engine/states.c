@@ -20,6 +20,7 @@ static void block_evicted(void *arg, int32_t block)
 static bool states_build(rg_states *s, bool use_prefixes, rg_error *err)
 {
     int64_t n_total = 0, n_largest = 0;
+    size_t n_counts;
 
     for (int g = 0; g < s->spec.n_groups; g++) {
         int32_t n = rg_store_n_blocks(s->store, g);
@@ -32,9 +33,12 @@ static bool states_build(rg_states *s, bool use_prefixes, rg_error *err)
         n_total += n;
         n_largest = n > n_largest ? n : n_largest;
     }
-    s->count = rg_array((size_t)n_largest, sizeof *s->count);
+    s->n_count = (size_t)n_largest;
+    if (!rg_mul(s->n_count, (size_t)s->spec.n_groups, &n_counts))
+        return rg_fail_memory(err, SIZE_MAX);
+    s->count = rg_array(n_counts, sizeof *s->count);
     if (!s->count)
-        return rg_fail_memory(err, (size_t)n_largest * sizeof *s->count);
+        return rg_fail_memory(err, n_counts * sizeof *s->count);
     if (!use_prefixes)
         return true;
     n_total = (n_total < INT32_MAX / 4 ? n_total : INT32_MAX / 4) + SPARE_NODES;
@@ -85,29 +89,66 @@ bool rg_states_keep_chains(const rg_states *s)
     return s->has_recurrent;
 }
 
-double rg_states_share(const rg_states *s, int32_t n_positions)
+/* Blocks that forks may need beside those of one sequence of n positions. */
+static int64_t blocks_of_forks(const rg_states *s, int g, int32_t n, rg_forks forks)
+{
+    int32_t each = blocks_for(n) - forks.shared / RG_BLOCK, most = most_blocks(s, g, n);
+
+    if (is_recurrent(s, g) || each > most)
+        each = most;
+    return forks.n > 1 ? (int64_t)(forks.n - 1) * each : 0;
+}
+
+double rg_states_share(const rg_states *s, int32_t n_positions, rg_forks forks)
 {
     double most = 0;
 
     for (int g = 0; g < s->spec.n_groups; g++) {
-        double share = (double)most_blocks(s, g, n_positions) / (double)rg_store_n_blocks(s->store, g);
+        int64_t n = most_blocks(s, g, n_positions) + blocks_of_forks(s, g, n_positions, forks);
+        double share = (double)n / (double)rg_store_n_blocks(s->store, g);
 
         most = share > most ? share : most;
     }
     return most;
 }
 
-bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto)
+bool rg_states_has_room(const rg_states *s, const rg_seq *q, int32_t upto, rg_forks forks)
 {
     for (int g = 0; g < s->spec.n_groups; g++) {
-        int32_t n = most_blocks(s, g, upto) - (q->swapped ? 0 : rg_seq_kept_blocks(s, g, q->committed));
+        int64_t n = most_blocks(s, g, upto) - (q->swapped ? 0 : rg_seq_kept_blocks(s, g, q->committed));
 
         if (q->scratch || (is_recurrent(s, g) && !q->swapped))
             n = rg_seq_blocks_wanted(s, q, g, upto);
-        if (n > rg_blocks_available(s->pools[g]))
+        if (n + blocks_of_forks(s, g, upto, forks) > rg_blocks_available(s->pools[g]))
             return false;
     }
     return true;
+}
+
+/* Where a block is counted. */
+static int32_t *count_of(const rg_states *s, int g, int32_t block)
+{
+    return &s->count[(size_t)g * s->n_count + (size_t)block];
+}
+
+void rg_states_count(rg_states *s, const rg_seq *q, uint64_t *held, uint64_t *all)
+{
+    for (int g = 0; g < s->spec.n_groups; g++)
+        for (int32_t b = 0; b < (is_recurrent(s, g) ? 1 : q->n_blocks); b++) {
+            if (q->table[g][b] < 0)
+                continue;
+            *held += !*count_of(s, g, q->table[g][b]);
+            *count_of(s, g, q->table[g][b]) = 1;
+            ++*all;
+        }
+}
+
+void rg_states_uncount(rg_states *s, const rg_seq *q)
+{
+    for (int g = 0; g < s->spec.n_groups; g++)
+        for (int32_t b = 0; b < (is_recurrent(s, g) ? 1 : q->n_blocks); b++)
+            if (q->table[g][b] >= 0)
+                *count_of(s, g, q->table[g][b]) = 0;
 }
 
 int32_t rg_states_most_scratch(const rg_states *s, int32_t max_rows)
@@ -186,13 +227,13 @@ void rg_states_check(const rg_states *s)
     for (int g = 0; g < s->spec.n_groups; g++) {
         int32_t n = rg_store_n_blocks(s->store, g);
 
-        memset(s->count, 0, (size_t)n * sizeof *s->count);
         for (const rg_seq *q = s->seqs; q; q = q->next)
             for (int32_t b = 0; b < (is_recurrent(s, g) ? 1 : q->n_blocks); b++)
                 if (q->table[g][b] >= 0)
                     s->count[q->table[g][b]]++;
         for (int32_t i = 0; i < n; i++)
             RG_ASSERT(s->count[i] == rg_blocks_references(s->pools[g], i));
+        memset(s->count, 0, (size_t)n * sizeof *s->count);
         rg_blocks_check(s->pools[g]);
     }
     if (s->prefix)

@@ -17,7 +17,8 @@ struct rg_states {
     pool_of evict_args[RG_MAX_GROUPS];
     rg_prefix *prefix; /* NULL: nothing is shared across requests */
     rg_node **path;    /* scratch of match: as many as the index has nodes */
-    int32_t *count; /* scratch of check: as many as the largest pool */
+    int32_t *count; /* scratch of check and of count, 0 between calls: as many as the largest pool, for each group */
+    size_t n_count; /* of one group */
     rg_seq *seqs;
     bool has_recurrent;
 };

@@ -485,7 +485,7 @@ static bool scratch_step(world *w, int i, int32_t n)
 {
     plain *p = &w->plain[i];
     rg_seq *q = w->seq[i];
-    bool room = rg_states_has_room(w->states, q, n);
+    bool room = rg_states_has_room(w->states, q, n, (rg_forks){ 0 });
     rg_span span = { 0 };
 
     assert_int_equal(rg_seq_grow(w->states, q, n), room);
@@ -735,7 +735,11 @@ static void windows_release_what_no_row_sees(void **state)
         for (int32_t b = 0; b < q->n_blocks; b++) /* the next row sees from at + 1 - 99 on */
             assert_int_equal(q->table[1][b] >= 0, (b + 1) * RG_BLOCK > at + 2 - 100);
     }
-    assert_true(rg_states_share(w.states, 40 * RG_BLOCK) == 1 && rg_states_share(w.states, 40 * RG_BLOCK + 1) > 1);
+    const rg_forks alone = { 0 }, three = { 3, 20 * RG_BLOCK + 5 };
+    assert_true(rg_states_share(w.states, 40 * RG_BLOCK, alone) == 1);
+    assert_true(rg_states_share(w.states, 40 * RG_BLOCK + 1, alone) > 1);
+    assert_true(rg_states_share(w.states, 26 * RG_BLOCK, three) < 1); /* 20 blocks once, and 6 for each */
+    assert_true(rg_states_share(w.states, 27 * RG_BLOCK, three) > 1);
     world_close(&w);
 }
 
