@@ -9,6 +9,7 @@
 #include "cli/engine.h"
 #include "cli/filling.h"
 #include "cli/sampling.h"
+#include "cli/searching.h"
 
 static const char default_prompt[] = "Once upon a time";
 
@@ -16,6 +17,7 @@ static const char default_prompt[] = "Once upon a time";
 typedef struct answer {
     rg_buf text, ids, logprobs; /* ids: int32_t; logprobs: entry */
     rg_buf tops;                /* rg_top */
+    double score;               /* of a beam search */
     rg_finish finish;
     int n;
 } answer;
@@ -32,6 +34,7 @@ typedef struct run_options {
     cli_ints ids;
     cli_engine engine;
     cli_filling filling;
+    cli_searching searching;
     int32_t n, logprobs, n_samples;
     cli_strings stop;
     bool ignore_eos;
@@ -91,6 +94,8 @@ static bool collect(const run_options *o, rg_request *r, result *out, rg_error *
             fflush(stdout);
         }
     }
+    for (int i = 0; i < o->n_samples; i++)
+        out->answers[i].score = rg_request_beam_score(r, i);
     out->usage = rg_request_usage(r);
     return cli_finished(out->failure, err);
 }
@@ -152,6 +157,20 @@ static void print_draft(cli_json *j, const result *r, const rg_info *info)
     cli_json_close(j);
 }
 
+/* What a search held, and what it would have held without sharing. */
+static void print_search(cli_json *j, const run_options *o, const rg_usage *u)
+{
+    cli_json_open(j, "search", '{');
+    cli_json_int(j, "beams", o->searching.p.n_beams);
+    cli_json_int(j, "steps", u->n_steps);
+    cli_json_u64(j, "blocks", u->beam_blocks);
+    cli_json_u64(j, "blocks_unshared", u->beam_blocks_unshared);
+    cli_json_u64(j, "blocks_copied", u->beam_blocks_copied);
+    cli_json_float(j, "saved", u->beam_blocks_unshared
+                                   ? 1 - (double)u->beam_blocks / (double)u->beam_blocks_unshared : 0);
+    cli_json_close(j);
+}
+
 /* The ids of prompt and answer after every evaluation of a diffusion model. */
 static void print_trace(cli_json *j, const rg_request *r)
 {
@@ -180,13 +199,15 @@ static bool print_json(const run_options *o, const rg_params *p, const result *r
     for (int i = 0; i < p->n_prompt; i++)
         cli_json_int(j, NULL, p->prompt[i]);
     cli_json_close(j);
-    if (o->n_samples == 1) {
+    if (o->n_samples == 1 && !o->searching.p.n_beams) {
         print_choice(j, &r->answers[0], has_text, o->logprobs >= 0);
     } else {
         cli_json_open(j, "choices", '[');
         for (int i = 0; i < o->n_samples; i++) {
             cli_json_open(j, NULL, '{');
             print_choice(j, &r->answers[i], has_text, o->logprobs >= 0);
+            if (o->searching.p.n_beams)
+                cli_json_float(j, "score", r->answers[i].score);
             cli_json_close(j);
         }
         cli_json_close(j);
@@ -197,6 +218,8 @@ static bool print_json(const run_options *o, const rg_params *p, const result *r
     cli_json_float(j, "decode_tok_s", decode_rate(r));
     cli_json_int(j, "cached_tokens", r->usage.n_cached);
     print_draft(j, r, info);
+    if (o->searching.p.n_beams)
+        print_search(j, o, &r->usage);
     if (o->filling.p.trace)
         print_trace(j, request);
     cli_json_close(j);
@@ -285,12 +308,13 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
     bool ok = r.answers || rg_fail_memory(err, sizeof *r.answers);
 
     ok = ok && cli_sampling_finish(&o->sampling, &info.sampling, err) && cli_filling_finish(&o->filling, err) &&
-         make_prompt(o, e, &ids, &n_ids, err);
+         cli_searching_finish(&o->searching, err) && make_prompt(o, e, &ids, &n_ids, err);
     rg_params p = { .prompt = o->ids.given ? o->ids.item : ids, .n_prompt = (int32_t)(o->ids.given ? o->ids.n : n_ids),
                     .max_tokens = o->n, .n_samples = o->n_samples, .sampling = o->sampling.s, .stop = o->stop.item,
-                    .n_stop = o->stop.n, .diffusion = o->filling.p, .adapter = rg_engine_adapter(e, 0) };
+                     .n_stop = o->stop.n, .diffusion = o->filling.p, .adapter = rg_engine_adapter(e, 0),
+                     .beam = o->searching.p, .stop_ids = o->searching.eos, .n_stop_ids = o->searching.eos_text.n };
     p.sampling.n_logprobs = o->logprobs;
-    p.sampling.ignore_eos = o->ignore_eos;
+    p.sampling.ignore_eos = o->ignore_eos || p.n_stop_ids;
     request = ok ? rg_submit(e, &p, err) : NULL;
     ok = request && collect(o, request, &r, err);
     if (ok && o->args.common.json)
@@ -322,6 +346,7 @@ static int run(int argc, char **argv)
         CLI_ENGINE_OPTIONS(o.engine),
         CLI_LORA_OPTION(o.engine.loras, "answer with this LoRA adapter"),
         CLI_FILLING_OPTIONS(o.filling),
+        CLI_SEARCHING_OPTIONS(o.searching),
         { NULL },
     };
     rg_error err = { 0 };

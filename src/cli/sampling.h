@@ -23,6 +23,8 @@ typedef struct cli_sampling {
       RG_TYPICAL_P_MIN, RG_TYPICAL_P_MAX, &(v).typical_p },                                                            \
     { "--repetition-penalty", CLI_FLOAT, &(v).s.repetition_penalty, "X", "1: off",                                     \
       RG_REPETITION_PENALTY_MIN, RG_REPETITION_PENALTY_MAX, &(v).repetition },                                         \
+    { "--no-repeat-ngram", CLI_INT, &(v).s.no_repeat_ngram, "N", "no run of N tokens twice (default 0: off)",          \
+      0, INT32_MAX },                                                                                                  \
     { "--presence-penalty", CLI_FLOAT, &(v).s.presence_penalty, "X", "0: off",                                         \
       RG_PRESENCE_PENALTY_MIN, RG_PRESENCE_PENALTY_MAX, &(v).presence },                                               \
     { "--frequency-penalty", CLI_FLOAT, &(v).s.frequency_penalty, "X", "0: off",                                       \
