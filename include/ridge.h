@@ -227,7 +227,8 @@ typedef enum rg_finish {
     RG_FINISH_CANCELLED, /* rg_cancel, or the engine was closed */
     RG_FINISH_DEADLINE,  /* deadline_s has passed */
     RG_FINISH_GRAMMAR,   /* the answer cannot continue within its grammar: the grammar is too ambiguous here, values are
-                          *   nested too deeply, or a bias bans every allowed id */
+                          *   nested too deeply, or a bias bans every allowed id.  Of a beam search: the rules leave
+                          *   ids for fewer answers than are to be told */
     RG_FINISH_NO_WEIGHTS, /* experts that it needs could not be read (rg_options.expert_bytes) */
     RG_FINISH_NOT_FINITE, /* the model computed NaN or infinity, so that no id can be drawn and no embedding made: its
                            *   weights are damaged, or too large for the recipe */
