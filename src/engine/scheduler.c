@@ -228,10 +228,11 @@ static int32_t target_of(const rg_request *r, const rg_sample *a)
 void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i)
 {
     rg_sample *a = &r->samples[i];
+    bool told = r->beams && r->beams->n_ordered >= 0; /* the sample's ids are those of an answer, and not of the beam */
 
     if (!a->seq)
         return;
-    rg_seq_release(s->states, a->seq, rg_request_tokens(r, i));
+    rg_seq_release(s->states, a->seq, told ? NULL : rg_request_tokens(r, i));
     s->idle[s->n_idle++] = a->seq;
     a->seq = NULL;
     if (!a->fill)

@@ -163,7 +163,8 @@ static void define(const definition *d, answers *out)
             out->item[out->n++] = groups[g].done.item[i];
     qsort(out->item, (size_t)out->n, sizeof *out->item, by_score);
     for (int32_t k = 1; k < out->n; k++)
-        out->tied |= is_close(out->item[k].score, out->item[k - 1].score) && !is_same(&out->item[k], &out->item[k - 1]);
+        out->tied |= is_close(out->item[k].score, out->item[k - 1].score) &&
+                     !is_same(&out->item[k], &out->item[k - 1]);
 }
 
 /* ---- the algorithm by itself ------------------------------------------------------------------------------------- */
@@ -316,7 +317,8 @@ static void a_wide_search_finds_the_best_of_all(void **state)
     (void)state;
     for (uint64_t seed = 0; seed < 40; seed++) {
         /* 1 + 3 + 9 + 27 + 81 sequences */
-        rg_beam_params p = { .n_beams = 121, .length_penalty = (float)(seed % 4) * 0.7f - 0.7f, .early_stopping = RG_EARLY_STOPPING_NEVER };
+        rg_beam_params p = { .n_beams = 121, .length_penalty = (float)(seed % 4) * 0.7f - 0.7f,
+                             .early_stopping = RG_EARLY_STOPPING_NEVER };
         tiny t = { .vocab = 4, .seed = test_seed + seed };
         definition d = { .p = &p, .row = tiny_row, .arg = &t, .vocab = 4, .max_tokens = 4, .end = 2 };
         answer root = { .n = 0 };
@@ -408,7 +410,8 @@ static rg_params request_random(rg_rng *g, int32_t *prompt, bool beams)
 {
     int32_t n = 1 + (int32_t)(rg_rng_below(g, 3) ? rg_rng_below(g, 200) : rg_rng_below(g, 70));
     uint64_t family = rg_rng_below(g, 3);
-    rg_params p = { .prompt = prompt, .n_prompt = n, .max_tokens = 1 + (int32_t)rg_rng_below(g, MAX_TOKENS - 1), .n_samples = 1 };
+    rg_params p = { .prompt = prompt, .n_prompt = n, .n_samples = 1,
+                    .max_tokens = 1 + (int32_t)rg_rng_below(g, MAX_TOKENS - 1) };
 
     for (int32_t i = 0; i < n; i++)
         prompt[i] = (int32_t)(i < 150 ? stir(family, (uint64_t)i) % VOCAB : rg_rng_below(g, VOCAB));
@@ -683,8 +686,8 @@ static void assert_refused(const rg_params *p, rg_code code, const char *what)
 {
     rg_error err = { 0 };
 
-    assert_null(rg_request_new(p, &(rg_request_model){ .vocab_size = VOCAB, .max_seq_len = MAX_LEN, .dim = DIM, .eos_ids = eos, .n_eos = 1 },
-                               &err));
+    assert_null(rg_request_new(p, &(rg_request_model){ .vocab_size = VOCAB, .max_seq_len = MAX_LEN, .dim = DIM,
+                                                      .eos_ids = eos, .n_eos = 1 }, &err));
     assert_int_equal(err.code, code);
     if (!strstr(err.text, what))
         fail_msg("'%s' does not say '%s'", err.text, what);
