@@ -196,6 +196,8 @@ typedef struct rg_params {
                             *   be 0, and then the prompt may fill the context */
     int32_t n_samples;     /* >= 1: answers that share the prompt; of a beam search: those told, at most n_beams */
     rg_beam_params beam;
+    int32_t best_of;       /* above n_samples: so many answers are drawn, and when all have ended, those with the best
+                            *   mean log-probability are told, best first */
     rg_sampling sampling;
     const char *const *stop; /* texts that end an answer and are not part of it; copied */
     int32_t n_stop;
@@ -486,9 +488,10 @@ typedef struct rg_usage {
 
 RG_API rg_usage rg_request_usage(const rg_request *request);
 
-/* The score of a sample of a beam search, as rg_beam_params says.  NAN: the sample has not ended, or there is no search
- * or no such answer. */
-RG_API double rg_request_beam_score(const rg_request *request, int32_t sample);
+/* The score by which answers were chosen, best first: of a beam search, as rg_beam_params says; with best_of, the mean
+ * log-probability of its ids and its end.  NAN: the sample has not ended, or none were chosen, or there is no such
+ * answer. */
+RG_API double rg_request_answer_score(const rg_request *request, int32_t sample);
 
 /* The embedding that a request with rg_params.embed has made: *n numbers as pooled, not normalised and not cut.  Valid
  * until rg_request_close.  NULL before the last event of the request, and if it did not end as RG_FINISH_STOP. */

@@ -612,10 +612,12 @@ rg_usage rg_request_usage(const rg_request *r)
     return rg_request_used(r);
 }
 
-double rg_request_beam_score(const rg_request *r, int32_t sample)
+double rg_request_answer_score(const rg_request *r, int32_t sample)
 {
     const rg_beams *b = r->beams;
 
+    if (r->best && r->is_chosen && sample >= 0 && sample < r->params.n_samples)
+        return rg_sample_mean_logprob(&r->samples[r->best[sample]]);
     if (!b || sample < 0 || sample >= r->params.n_samples || atomic_load(&r->samples[sample].finish) == RG_RUNNING ||
         sample >= b->n_ordered)
         return NAN;

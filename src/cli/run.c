@@ -95,7 +95,7 @@ static bool collect(const run_options *o, rg_request *r, result *out, rg_error *
         }
     }
     for (int i = 0; i < o->n_samples; i++)
-        out->answers[i].score = rg_request_beam_score(r, i);
+        out->answers[i].score = rg_request_answer_score(r, i);
     out->usage = rg_request_usage(r);
     return cli_finished(out->failure, err);
 }
@@ -157,6 +157,12 @@ static void print_draft(cli_json *j, const result *r, const rg_info *info)
     cli_json_close(j);
 }
 
+/* True if answers are the best of several. */
+static bool is_chosen(const run_options *o)
+{
+    return o->searching.p.n_beams || o->searching.best_of > o->n_samples;
+}
+
 /* What a search held, and what it would have held without sharing. */
 static void print_search(cli_json *j, const run_options *o, const rg_usage *u)
 {
@@ -199,14 +205,14 @@ static bool print_json(const run_options *o, const rg_params *p, const result *r
     for (int i = 0; i < p->n_prompt; i++)
         cli_json_int(j, NULL, p->prompt[i]);
     cli_json_close(j);
-    if (o->n_samples == 1 && !o->searching.p.n_beams) {
+    if (o->n_samples == 1 && !is_chosen(o)) {
         print_choice(j, &r->answers[0], has_text, o->logprobs >= 0);
     } else {
         cli_json_open(j, "choices", '[');
         for (int i = 0; i < o->n_samples; i++) {
             cli_json_open(j, NULL, '{');
             print_choice(j, &r->answers[i], has_text, o->logprobs >= 0);
-            if (o->searching.p.n_beams)
+            if (is_chosen(o))
                 cli_json_float(j, "score", r->answers[i].score);
             cli_json_close(j);
         }
@@ -312,7 +318,8 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
     rg_params p = { .prompt = o->ids.given ? o->ids.item : ids, .n_prompt = (int32_t)(o->ids.given ? o->ids.n : n_ids),
                     .max_tokens = o->n, .n_samples = o->n_samples, .sampling = o->sampling.s, .stop = o->stop.item,
                      .n_stop = o->stop.n, .diffusion = o->filling.p, .adapter = rg_engine_adapter(e, 0),
-                     .beam = o->searching.p, .stop_ids = o->searching.eos, .n_stop_ids = o->searching.eos_text.n };
+                     .beam = o->searching.p, .best_of = o->searching.best_of, .stop_ids = o->searching.eos,
+                     .n_stop_ids = o->searching.eos_text.n };
     p.sampling.n_logprobs = o->logprobs;
     p.sampling.ignore_eos = o->ignore_eos || p.n_stop_ids;
     request = ok ? rg_submit(e, &p, err) : NULL;

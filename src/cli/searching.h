@@ -8,6 +8,7 @@ typedef struct cli_searching {
     rg_beam_params p;
     const char *early_stopping;
     bool penalty, stopping, groups, diversity; /* given */
+    int32_t best_of;
     cli_strings eos_text;
     int32_t eos[64];
 } cli_searching;
@@ -22,6 +23,7 @@ typedef struct cli_searching {
     { "--beam-groups", CLI_INT, &(v).p.n_groups, "G", "beams: in G groups that differ", 1, RG_BEAMS_MAX, &(v).groups },\
     { "--diversity", CLI_FLOAT, &(v).p.diversity, "X", "beams: penalty for the ids of earlier groups",                 \
       RG_DIVERSITY_MIN, RG_DIVERSITY_MAX, &(v).diversity },                                                            \
+    { "--best-of", CLI_INT, &(v).best_of, "N", "draw N answers, and tell the likeliest --n of them", 1, 1024 },         \
     { "--eos-id", CLI_STRINGS, &(v).eos_text, "ID", "the id that ends an answer, in place of the model's (repeatable)" }
 
 /* Words into numbers, and defaults.  False: an unknown word, or a flag of beams without beams.  The ids of eos_text are

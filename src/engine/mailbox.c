@@ -82,7 +82,7 @@ static void finish(rg_request *r, rg_sample *s, rg_finish why)
 {
     if (atomic_load_explicit(&s->finish, memory_order_relaxed) != RG_RUNNING)
         return;
-    if (atomic_fetch_add(&r->n_ended, 1) + 1 == r->params.n_samples)
+    if (atomic_fetch_add(&r->n_ended, 1) + 1 == r->n_ending)
         atomic_store(&r->finished_ns, rg_now_ns());
     atomic_store(&s->finish, (int)why);
 }
@@ -101,6 +101,8 @@ rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, con
         rg_request_end(r, i, RG_FINISH_GRAMMAR);
         return RG_FINISH_GRAMMAR;
     }
+    s->sum_logprobs += s->logprobs ? (double)logprob : 0;
+    s->n_drawn++;
     if (is_eos || is_stop_id) {
         s->stop_id = is_eos ? -1 : id;
         rg_request_end(r, i, RG_FINISH_STOP);
@@ -188,9 +190,39 @@ static void read_text(rg_request *r, rg_sample *s, bool ended)
     }
 }
 
+double rg_sample_mean_logprob(const rg_sample *s)
+{
+    return s->n_drawn ? s->sum_logprobs / s->n_drawn : -INFINITY;
+}
+
+/* Once all samples have ended: in order of their means, equal ones as they are numbered. */
+static void choose(rg_request *r)
+{
+    for (int i = 0; i < r->n_branches; i++) {
+        int at = i;
+
+        if (atomic_load(&r->samples[i].finish) == RG_RUNNING)
+            return;
+        for (; at > 0 && rg_sample_mean_logprob(&r->samples[i]) > rg_sample_mean_logprob(&r->samples[r->best[at - 1]]);
+             at--)
+            r->best[at] = r->best[at - 1];
+        r->best[at] = i;
+    }
+    r->is_chosen = true;
+}
+
+rg_sample *rg_request_told(rg_request *r, int k)
+{
+    if (!r->best)
+        return &r->samples[k];
+    if (!r->is_chosen)
+        choose(r);
+    return r->is_chosen ? &r->samples[r->best[k]] : NULL;
+}
+
 static void give_id(rg_request *r, int i, rg_token *out)
 {
-    rg_sample *s = &r->samples[i];
+    rg_sample *s = rg_request_told(r, i);
     int32_t k = r->params.sampling.n_logprobs, at = s->n_read++;
 
     read_text(r, s, false);
@@ -206,7 +238,7 @@ static void give_id(rg_request *r, int i, rg_token *out)
 
 static void give_end(rg_request *r, int i, rg_finish why, rg_token *out)
 {
-    rg_sample *s = &r->samples[i];
+    rg_sample *s = rg_request_told(r, i);
 
     s->end_given = true;
     read_text(r, s, true);
@@ -222,16 +254,18 @@ int rg_request_poll(rg_request *r, rg_token *out)
     bool open = false, best_id = false;
 
     for (int i = 0; i < r->params.n_samples; i++) {
-        rg_sample *s = &r->samples[i];
+        rg_sample *s = rg_request_told(r, i);
         int why; /* read before n_ready: once it is set, n_ready is final */
         bool id;
 
+        if (!s)
+            return 0;
         if (s->end_given)
             continue;
         open = true;
         why = atomic_load(&s->finish);
         id = s->n_read < atomic_load(&s->n_ready);
-        if ((id || why != RG_RUNNING) && (best < 0 || s->n_read < r->samples[best].n_read)) {
+        if ((id || why != RG_RUNNING) && (best < 0 || s->n_read < rg_request_told(r, best)->n_read)) {
             best = i;
             best_id = id;
             best_finish = why;
@@ -272,7 +306,7 @@ rg_usage rg_request_used(const rg_request *r)
                    .n_steps = r->n_steps, .n_drafted = r->n_drafted, .n_accepted = r->n_accepted,
                    .uncached = (rg_uncached)atomic_load(&r->uncached) };
 
-    for (int i = 0; i < r->params.n_samples; i++)
+    for (int i = 0; i < r->n_ending; i++)
         u.n_output += atomic_load(&r->samples[i].n_ready);
     u.beam_blocks = atomic_load(&r->beam_blocks);
     u.beam_blocks_unshared = atomic_load(&r->beam_blocks_unshared);

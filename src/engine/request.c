@@ -82,6 +82,12 @@ static bool check_answers(const rg_params *p, const rg_request_model *m, rg_erro
         return rg_fail(err, RG_E_INPUT, "n_prompt_tops is %d: want 0 to %d", (int)p->n_prompt_tops, (int)m->vocab_size);
     if (p->n_samples < 1 || p->n_samples > MAX_SAMPLES)
         return rg_fail(err, RG_E_INPUT, "n_samples is %d: want 1 to %d", (int)p->n_samples, MAX_SAMPLES);
+    if (p->best_of < 0 || p->best_of > MAX_SAMPLES || (p->best_of && p->best_of < p->n_samples))
+        return rg_fail(err, RG_E_INPUT, "best_of is %d: want at least the %d answers that are to be told, and at most %d",
+                       (int)p->best_of, (int)p->n_samples, MAX_SAMPLES);
+    if (p->best_of > p->n_samples && (m->diffusion || p->beam.n_beams))
+        return rg_fail(err, RG_E_UNSUPPORTED, "best_of needs the log-probabilities of answers that are drawn: %s",
+                       m->diffusion ? "this model fills them in" : "it does not go together with beams");
     return rg_sampling_check(&p->sampling, m->vocab_size, err) && check_stops(p, m->vocab_size, err);
 }
 
@@ -375,7 +381,7 @@ static rg_request *carve_request(carver *c, const rg_params *p, const sizes *z)
 {
     rg_request *r = carve(c, 1, sizeof *r);
     size_t n_ids = 0, text_room = 0;
-    int32_t *tokens, *stop_ids;
+    int32_t *tokens, *stop_ids, *best;
     rg_logit_bias *bias;
     char *text;
 
@@ -384,6 +390,7 @@ static rg_request *carve_request(carver *c, const rg_params *p, const sizes *z)
     tokens = carve(c, n_ids, sizeof *tokens);
     stop_ids = carve(c, (size_t)p->n_stop_ids, sizeof *stop_ids);
     bias = carve(c, (size_t)p->sampling.n_bias, sizeof *bias);
+    best = carve(c, z->n_branches, sizeof *best);
     text = carve(c, text_room + 1, 1);
     if (c->base) {
         memset(r, 0, sizeof *r);
@@ -391,6 +398,8 @@ static rg_request *carve_request(carver *c, const rg_params *p, const sizes *z)
         r->tokens = tokens;
         r->row = z->row;
         r->n_branches = (int32_t)z->n_branches;
+        r->n_ending = p->beam.n_beams ? p->n_samples : r->n_branches;
+        r->best = p->best_of > p->n_samples ? best : NULL;
         r->params.prompt = tokens;
         r->params.stop = NULL;
         r->params.stop_ids = stop_ids;
@@ -458,10 +467,13 @@ static rg_params settle(const rg_params *p, const rg_request_model *m)
     int32_t block = m->sees > 1 ? m->sees : 1, room = m->max_seq_len / block * block - p->n_prompt;
 
     kept.max_tokens = kept.max_tokens < room ? kept.max_tokens : room;
+    if (kept.best_of > kept.n_samples && kept.sampling.n_logprobs < 0)
+        kept.sampling.n_logprobs = 0;
     if (ends_with_prompt(p)) {
         kept.max_tokens = kept.n_stop = kept.n_stop_ids = 0;
         kept.n_samples = 1;
         kept.beam = (rg_beam_params){ 0 };
+        kept.best_of = 0;
         kept.prompt_logprobs = false;
         kept.sampling = (rg_sampling){ .n_logprobs = -1 };
         kept.grammar = NULL;
@@ -541,7 +553,9 @@ rg_request *rg_request_new(const rg_params *params, const rg_request_model *mode
     z.dim = kept.embed ? (size_t)model->dim : 0;
     z.n_labels = kept.score ? (size_t)model->n_labels : 0;
     z.max_draft = kept.beam.n_beams ? 0 : (size_t)model->max_draft;
-    z.n_branches = (size_t)(kept.beam.n_beams ? kept.beam.n_beams : kept.n_samples);
+    z.n_branches = (size_t)(kept.beam.n_beams              ? kept.beam.n_beams
+                            : kept.best_of > kept.n_samples ? kept.best_of
+                                                            : kept.n_samples);
     z.n_ends = (size_t)kept.n_stop_ids + (kept.sampling.ignore_eos ? 0 : (size_t)model->n_eos);
     z.vocab_size = (size_t)model->vocab_size;
     (void)carve_request(&c, &kept, &z);

@@ -49,6 +49,8 @@ typedef struct rg_sample { /* one answer */
     rg_fill *fill;           /* of a diffusion model; NULL: ids are drawn one after the other */
     rg_grammar_state *grammar; /* where the answer stands in its grammar; NULL: it may be anything */
     int32_t n_output;
+    double sum_logprobs;     /* of all ids drawn, n_drawn of them, the end with them; if logprobs are asked for */
+    int32_t n_drawn;
     int32_t lane;            /* its place among the answers that are drafted for; see speculation.h */
     rg_speller speller;      /* of what is certain of its text */
     int32_t *stop_at;        /* [n_stop] places of the stop-text matcher in that text */
@@ -87,7 +89,12 @@ struct rg_request {
     int32_t *tokens;         /* prompt and output of each sample in turn, contiguous */
     size_t row;              /* ids of one sample in it */
     rg_sample *samples;      /* [n_branches] */
-    int32_t n_branches;      /* samples that are written: params.n_samples, or all beams */
+    int32_t n_branches;      /* samples that are written: params.n_samples, best_of, or all beams */
+    int32_t n_ending;        /* samples that end, and the request with them: all that are written, but of beams those
+                              *   told */
+    int32_t *best;           /* [n_branches] the reader's own: samples, best first, once all have ended; NULL: they are
+                              *   told as they come */
+    bool is_chosen;          /* the reader's own: best is there */
     rg_beams *beams;         /* the search that writes them; NULL: each is written by itself */
     _Atomic uint64_t beam_blocks, beam_blocks_unshared, beam_blocks_copied; /* as in rg_usage */
     int32_t max_draft;
@@ -184,6 +191,9 @@ void rg_request_tell(rg_request *r, rg_finish why);
 /* Reader side, as rg_next and rg_poll say. */
 int rg_request_poll(rg_request *r, rg_token *out);
 bool rg_request_wait(rg_request *r, rg_token *out);
+/* The sample that is told as number k; NULL: there is none yet. */
+rg_sample *rg_request_told(rg_request *r, int k);
+double rg_sample_mean_logprob(const rg_sample *s);
 rg_usage rg_request_used(const rg_request *r);
 
 /* ---- embeddings (embed.c), engine side ---- */

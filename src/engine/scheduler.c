@@ -284,7 +284,7 @@ static int reap_queue(rg_scheduler *s, queue *q, bool all)
     int n = 0;
 
     for (rg_request *r = q->head, *next; r; r = next) {
-        int n_samples = r->params.n_samples;
+        int n_samples = r->n_ending;
         rg_finish why = all ? RG_FINISH_CANCELLED : ends_now(r, now);
 
         next = r->next;
@@ -330,7 +330,7 @@ bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
         return false;
     if (r->beams)
         drop_beams(s, r);
-    for (int i = r->params.n_samples - 1; i >= 0; i--)
+    for (int i = r->n_branches - 1; i >= 0; i--)
         if (is_active(&r->samples[i]))
             swap_or_drop(s, r, i, how);
     unlink_request(s, r);
@@ -358,7 +358,7 @@ static bool make_room(rg_scheduler *s, rg_request *r, int i)
 {
     if (s->running.tail != r)
         return rg_scheduler_preempt(s, s->running.tail, s->options.preempt);
-    for (int j = r->params.n_samples - 1; j > i && !r->beams; j--) {
+    for (int j = r->n_branches - 1; j > i && !r->beams; j--) {
         if (!is_active(&r->samples[j]))
             continue;
         swap_or_drop(s, r, j, s->options.preempt);
@@ -560,9 +560,9 @@ static void fork_samples(rg_scheduler *s, rg_request *r)
         rg_branch_fork(s->states, r);
         return;
     }
-    while (from < r->params.n_samples && !is_at_fork(r, &r->samples[from]))
+    while (from < r->n_branches && !is_at_fork(r, &r->samples[from]))
         from++;
-    for (int i = from + 1; i < r->params.n_samples; i++) {
+    for (int i = from + 1; i < r->n_branches; i++) {
         rg_sample *a = &r->samples[i];
 
         if (!is_unstarted(a))
