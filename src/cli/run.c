@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "cli/engine.h"
 #include "cli/filling.h"
+#include "cli/mcts.h"
 #include "cli/sampling.h"
 #include "cli/searching.h"
 
@@ -304,6 +305,67 @@ static answer *new_answers(int n)
     return a;
 }
 
+static bool print_found(const run_options *o, const rg_engine *e, const cli_mcts_result *found, rg_error *err)
+{
+    bool has_text = rg_engine_info(e).has_tokenizer;
+    size_t n = 0;
+    char *text = has_text ? rg_decode(e, found->ids, (size_t)found->n, true, &n, err) : NULL;
+    cli_json *j;
+
+    if (has_text && !text)
+        return false;
+    if (!o->args.common.json) {
+        printf("%.*s\n[score %.6g, %d simulations, %d nodes]\n", (int)n, text ? text : "", found->score,
+               found->n_simulations, found->n_nodes);
+        rg_text_free(text);
+        return true;
+    }
+    j = cli_json_new();
+    cli_json_open(j, NULL, '{');
+    cli_json_open(j, "choices", '[');
+    cli_json_open(j, NULL, '{');
+    cli_json_open(j, "ids", '[');
+    for (int i = 0; i < found->n; i++)
+        cli_json_int(j, NULL, found->ids[i]);
+    cli_json_close(j);
+    if (has_text)
+        cli_json_string(j, "text", text, n);
+    else
+        cli_json_null(j, "text");
+    cli_json_text(j, "finish_reason", found->ended ? "stop" : "length");
+    cli_json_float(j, "score", found->score);
+    cli_json_close(j);
+    cli_json_close(j);
+    cli_json_open(j, "search", '{');
+    cli_json_int(j, "simulations", found->n_simulations);
+    cli_json_int(j, "nodes", found->n_nodes);
+    cli_json_u64(j, "prompt_positions", (uint64_t)found->n_prompt);
+    cli_json_u64(j, "cached_positions", (uint64_t)found->n_cached);
+    cli_json_close(j);
+    cli_json_close(j);
+    rg_text_free(text);
+    return cli_json_print(j) || rg_fail(err, RG_E_IO, "run: standard output cannot be written");
+}
+
+/* Monte Carlo tree search from the prompt of p. */
+static bool search_tree(const run_options *o, rg_engine *e, const rg_params *p, rg_error *err)
+{
+    cli_mcts m = { .params = *p, .simulations = o->searching.simulations, .width = o->searching.width,
+                   .explore = (double)o->searching.explore };
+    cli_mcts_result found;
+    bool ok;
+
+    if (!p->n_stop_ids && !o->ignore_eos)
+        return rg_fail(err, RG_E_USAGE, "--search mcts needs to know what ends an answer: --eos-id ID, or --ignore-eos");
+    if (o->n_samples > 1 || p->n_stop || o->logprobs >= 0)
+        return rg_fail(err, RG_E_USAGE, "--search mcts finds one answer, by its ids: --n, --stop and --logprobs are not "
+                       "for it");
+    ok = cli_mcts_search(e, &m, &found, err);
+    ok = ok && print_found(o, e, &found, err);
+    rg_free(found.ids);
+    return ok;
+}
+
 static bool generate(run_options *o, rg_engine *e, rg_error *err)
 {
     rg_info info = rg_engine_info(e);
@@ -322,6 +384,12 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
                      .n_stop_ids = o->searching.eos_text.n };
     p.sampling.n_logprobs = o->logprobs;
     p.sampling.ignore_eos = o->ignore_eos || p.n_stop_ids;
+    if (ok && o->searching.search) {
+        ok = search_tree(o, e, &p, err);
+        rg_ids_free(ids);
+        free_answers(r.answers, o->n_samples);
+        return ok;
+    }
     request = ok ? rg_submit(e, &p, err) : NULL;
     ok = request && collect(o, request, &r, err);
     if (ok && o->args.common.json)

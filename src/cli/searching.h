@@ -8,7 +8,9 @@ typedef struct cli_searching {
     rg_beam_params p;
     const char *early_stopping;
     bool penalty, stopping, groups, diversity; /* given */
-    int32_t best_of;
+    int32_t best_of, simulations, width;
+    float explore;
+    const char *search;
     cli_strings eos_text;
     int32_t eos[64];
 } cli_searching;
@@ -24,6 +26,10 @@ typedef struct cli_searching {
     { "--diversity", CLI_FLOAT, &(v).p.diversity, "X", "beams: penalty for the ids of earlier groups",                 \
       RG_DIVERSITY_MIN, RG_DIVERSITY_MAX, &(v).diversity },                                                            \
     { "--best-of", CLI_INT, &(v).best_of, "N", "draw N answers, and tell the likeliest --n of them", 1, 1024 },         \
+    { "--search", CLI_STRING, &(v).search, "HOW", "mcts: Monte Carlo tree search for the likeliest answer" },          \
+    { "--simulations", CLI_INT, &(v).simulations, "N", "mcts: paths that are followed (default 64)", 1, 1 << 24 },     \
+    { "--width", CLI_INT, &(v).width, "K", "mcts: ids that may follow an id (default 4)", 1, 4096 },                   \
+    { "--explore", CLI_FLOAT, &(v).explore, "C", "mcts: weight of what was seen little (default 1.25)", 0, 1000 },     \
     { "--eos-id", CLI_STRINGS, &(v).eos_text, "ID", "the id that ends an answer, in place of the model's (repeatable)" }
 
 /* Words into numbers, and defaults.  False: an unknown word, or a flag of beams without beams.  The ids of eos_text are

@@ -284,11 +284,14 @@ static bool make_choices(rg_call *c, rg_refusal *e)
     if (n > c->server->o.max_choices)
         return rg_refuse_field(e, "n", "%lld answers were asked for, and %d are the most of one request.", (long long)n,
                                (int)c->server->o.max_choices);
+    if (c->f.best_of > c->f.n)
+        n = c->n_prompts * c->f.best_of;
     each = 4 + (c->f.n_logprobs >= 0 ? 4 + 8 * (int64_t)c->f.n_logprobs : 0);
     if (score_bytes(c) > MAX_REQUEST_BYTES)
         return rg_refuse_field(e, c->shape->input, "The log-probabilities of these prompts are too many together.");
     if (n * each * c->max_tokens > MAX_REQUEST_BYTES - score_bytes(c))
         return rg_refuse_field(e, "max_tokens", "The answers asked for are too large together: lower n or max_tokens.");
+    n = c->n_prompts * c->f.n;
     c->choices = rg_array((size_t)n, sizeof *c->choices);
     c->requests = rg_array((size_t)c->n_prompts, sizeof *c->requests);
     if (!c->choices || !c->requests)
@@ -371,7 +374,9 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
     const rg_exchange_note *note = rg_exchange_notes(c->x);
     char tenant[RG_TENANT];
     rg_params p = { .prompt = c->prompts[i].ids, .n_prompt = (int32_t)c->prompts[i].n, .max_tokens = c->max_tokens,
-                    .n_samples = (int32_t)c->f.n, .sampling = c->sampling,
+                    .n_samples = (int32_t)c->f.n, .beam = rg_fields_beams(&c->f),
+                    .best_of = c->f.use_beams || c->f.best_of < c->f.n ? 0 : (int32_t)c->f.best_of,
+                    .sampling = c->sampling,
                     .diffusion = rg_fields_diffusion(&c->f), .stop = c->f.stop, .n_stop = c->f.n_stop,
                     .stop_ids = c->f.stop_ids, .n_stop_ids = c->f.n_stop_ids, .grammar = c->grammar,
                     .adapter = c->adapter, .tenant = rg_name_tenant(note->tenant, tenant),

@@ -307,6 +307,37 @@ static bool check_prompt_logprobs(rg_fields *f, rg_refusal *e)
                            "'max_tokens' must be 1 or more, or log-probabilities of the prompt must be asked for.");
 }
 
+static bool read_early_stopping(rg_fields *f, const json_t *v, rg_refusal *e)
+{
+    if (json_is_boolean(v))
+        f->early_stopping = json_is_true(v) ? RG_EARLY_STOPPING_TRUE : RG_EARLY_STOPPING_FALSE;
+    else if (json_is_string(v) && !strcmp(json_string_value(v), "never"))
+        f->early_stopping = RG_EARLY_STOPPING_NEVER;
+    else if (v && !json_is_null(v))
+        return rg_refuse_field(e, "early_stopping", "'early_stopping' must be true, false or \"never\".");
+    return true;
+}
+
+/* Answers that are chosen when all have ended cannot be streamed; those of a beam search have a score alone. */
+static bool read_search(rg_fields *f, const json_t *body, unsigned api, rg_refusal *e)
+{
+    const char *name = f->use_beams ? "use_beam_search" : "best_of";
+
+    if (find("early_stopping", api) && api != RG_API_RESPONSES &&
+        !read_early_stopping(f, json_object_get(body, "early_stopping"), e))
+        return false;
+    if (f->best_of != RG_NOT_GIVEN && f->best_of < f->n)
+        return rg_refuse_field(e, "best_of", "'best_of' must not be below 'n'.");
+    if (f->stream && (f->use_beams || f->best_of > f->n))
+        return rg_refuse(e, 400, "unsupported_value", name, "'%s' is not supported with 'stream'.", name);
+    if (f->use_beams && (f->n_logprobs >= 0 || f->n_prompt_tops >= 0))
+        return rg_refuse(e, 400, "unsupported_value", name, "'%s' is not supported with log-probabilities.", name);
+    if (f->use_beams && f->n_stop)
+        return rg_refuse(e, 400, "unsupported_value", name, "'%s' is not supported with 'stop': use 'stop_token_ids'.",
+                         name);
+    return true;
+}
+
 static bool read_stream_options(rg_fields *f, json_t *v, rg_refusal *e)
 {
     static const char *const known[] = { "include_usage", "continuous_usage_stats", "include_obfuscation" };
@@ -368,7 +399,7 @@ bool rg_fields_read(rg_fields *f, const json_t *body, unsigned api, rg_refusal *
                       .temperature = (double)NAN, .top_p = (double)NAN, .min_p = (double)NAN, .typical_p = (double)NAN,
                       .repetition_penalty = (double)NAN, .presence_penalty = (double)NAN,
                       .frequency_penalty = (double)NAN, .parallel_tools = true, .generation_prompt = true,
-                      .cache_prompt = true,
+                      .cache_prompt = true, .best_of = RG_NOT_GIVEN, .length_penalty = 1,
                       .add_special = api == RG_API_COMPLETIONS || api == RG_API_EMBEDDINGS, .include_reasoning = true,
                       .return_documents = true, .use_activation = true };
     json_object_foreach((json_t *)(uintptr_t)body, key, v) {
@@ -383,7 +414,7 @@ bool rg_fields_read(rg_fields *f, const json_t *body, unsigned api, rg_refusal *
            (!find("logit_bias", api) || read_bias(f, json_object_get(body, "logit_bias"), e)) &&
            (!find("logprobs", api) || read_logprobs(f, json_object_get(body, "logprobs"), api, e)) &&
            (!find("stream_options", api) || read_stream_options(f, json_object_get(body, "stream_options"), e)) &&
-           check_prompt_logprobs(f, e) && read_constraints(f, body, api, e) && read_small(body, api, e);
+           check_prompt_logprobs(f, e) && read_search(f, body, api, e) && read_constraints(f, body, api, e) && read_small(body, api, e);
 }
 
 void rg_fields_fini(rg_fields *f)
@@ -403,10 +434,17 @@ static void set_real(float *to, double v)
         *to = (float)v;
 }
 
+rg_beam_params rg_fields_beams(const rg_fields *f)
+{
+    return (rg_beam_params){ .n_beams = !f->use_beams ? 0 : (int32_t)(f->best_of > f->n ? f->best_of : f->n),
+                             .length_penalty = (float)f->length_penalty, .early_stopping = f->early_stopping };
+}
+
 rg_sampling rg_fields_sampling(const rg_fields *f, const rg_sampling *defaults)
 {
     rg_sampling s = *defaults;
 
+    s.no_repeat_ngram = (int32_t)f->no_repeat_ngram;
     set_real(&s.temperature, f->temperature);
     set_real(&s.top_p, f->top_p == 0 ? RG_TOP_P_MIN : f->top_p);
     set_real(&s.min_p, f->min_p);

@@ -62,6 +62,11 @@ typedef struct rg_fields {
     rg_logit_bias *bias;
     int32_t n_bias;
     rg_constraint constraint;
+    int64_t best_of;     /* RG_NOT_GIVEN: as n */
+    int64_t no_repeat_ngram;
+    bool use_beams;
+    double length_penalty;
+    rg_early_stopping early_stopping;
     int64_t n_unknown;   /* fields that the server does not know */
 } rg_fields;
 
@@ -72,6 +77,9 @@ void rg_fields_fini(rg_fields *f);
 
 /* The sampling that these fields ask for, over the checkpoint's own defaults; a seed is drawn if none is given. */
 rg_sampling rg_fields_sampling(const rg_fields *f, const rg_sampling *defaults);
+
+/* The beam search that these fields ask for; n_beams 0: none. */
+rg_beam_params rg_fields_beams(const rg_fields *f);
 
 /* How a diffusion model is to fill in the answer. */
 rg_diffusion_params rg_fields_diffusion(const rg_fields *f);

@@ -1,0 +1,306 @@
+/* test_beams.c -- beam search on models: transformers' beams, group beams and best of several (tests/golden/speculation/
+ * search). */
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/test.h"
+
+enum { MAX_IDS = 64, MAX_ENDS = 64, VOCAB = 320, MAX_BEAMS = 8 };
+
+static rg_engine *open_golden(const char *name)
+{
+    rg_options o = rg_options_default();
+    rg_error err = { 0 };
+
+    o.n_threads = 1;
+    o.recipe = "exact";
+    o.kv_type = "f32";
+    o.kv_bytes = (size_t)32 << 20;
+    o.max_seqs = 12;
+    rg_engine *e = rg_open(test_data(name), &o, &err);
+    assert_ok(e, err);
+    return e;
+}
+
+static json_t *load(const char *model, const char *kind)
+{
+    char name[100];
+    json_error_t why;
+
+    snprintf(name, sizeof name, "speculation/search/%s%s.json", model, kind);
+    json_t *v = json_load_file(test_data(name), 0, &why);
+    if (!v)
+        fail_msg("%s: %s", name, why.text);
+    return v;
+}
+
+static int32_t ints(const json_t *v, int32_t *out, int32_t most)
+{
+    int32_t n = (int32_t)json_array_size(v);
+
+    assert_true(n <= most);
+    for (int32_t i = 0; i < n; i++)
+        out[i] = (int32_t)json_integer_value(json_array_get(v, (size_t)i));
+    return n;
+}
+
+static int32_t number(const json_t *c, const char *key)
+{
+    return (int32_t)json_integer_value(json_object_get(c, key));
+}
+
+static float real(const json_t *c, const char *key, float otherwise)
+{
+    const json_t *v = json_object_get(c, key);
+
+    return v ? (float)json_number_value(v) : otherwise;
+}
+
+typedef struct golden_case {
+    rg_params p;
+    int32_t prompt[MAX_IDS], ends[MAX_ENDS];
+} golden_case;
+
+static void read_case(const json_t *c, golden_case *g)
+{
+    const json_t *eos = json_object_get(c, "eos_token_id"), *early = json_object_get(c, "early_stopping");
+
+    g->p = (rg_params){ .prompt = g->prompt, .n_prompt = ints(json_object_get(c, "prompt"), g->prompt, MAX_IDS),
+                        .max_tokens = number(c, "max_new_tokens"), .n_samples = number(c, "num_return_sequences"),
+                        .sampling = rg_sampling_default(), .stop_ids = g->ends };
+    g->p.sampling.ignore_eos = true;
+    g->p.sampling.repetition_penalty = real(c, "repetition_penalty", 1);
+    g->p.sampling.no_repeat_ngram = number(c, "no_repeat_ngram_size");
+    g->p.n_stop_ids = json_is_array(eos) ? ints(eos, g->ends, MAX_ENDS) : json_is_integer(eos);
+    if (json_is_integer(eos))
+        g->ends[0] = (int32_t)json_integer_value(eos);
+    g->p.beam = (rg_beam_params){ .n_beams = number(c, "num_beams"), .length_penalty = real(c, "length_penalty", 1),
+                                  .early_stopping = json_is_string(early) ? RG_EARLY_STOPPING_NEVER
+                                                    : json_is_true(early) ? RG_EARLY_STOPPING_TRUE
+                                                                          : RG_EARLY_STOPPING_FALSE,
+                                  .n_groups = number(c, "num_beam_groups"), .diversity = real(c, "diversity_penalty", 0) };
+}
+
+static void check_answers(rg_request *r, const json_t *c)
+{
+    int32_t got[MAX_BEAMS][MAX_IDS], n[MAX_BEAMS] = { 0 }, want[MAX_IDS];
+    rg_token t;
+
+    while (rg_next(r, &t)) {
+        if (t.id >= 0)
+            got[t.sample][n[t.sample]++] = t.id;
+        else if (t.finish == RG_FINISH_STOP)
+            got[t.sample][n[t.sample]++] = t.stop_id;
+        else
+            assert_int_equal(t.finish, RG_FINISH_LENGTH);
+    }
+    for (int32_t k = 0; k < number(c, "num_return_sequences"); k++) {
+        double score = json_number_value(json_array_get(json_object_get(c, "scores"), (size_t)k));
+
+        assert_int_equal(ints(json_array_get(json_object_get(c, "ids"), (size_t)k), want, MAX_IDS), n[k]);
+        assert_memory_equal(got[k], want, (size_t)n[k] * sizeof *want);
+        assert_true(fabs(rg_request_answer_score(r, k) - score) <= 1e-4 * fabs(score));
+    }
+}
+
+static const char *const models[] = { "llama", "qwen2" }, *const kinds[] = { "", ".diverse" };
+
+static void beams_are_those_of_transformers(void **state)
+{
+    int n_cases = 0;
+
+    (void)state;
+    for (size_t m = 0; m < 2; m++) {
+        rg_engine *e = open_golden(models[m]);
+
+        for (size_t k = 0; k < 2; k++) {
+            json_t *all = load(models[m], kinds[k]), *c;
+            size_t i;
+
+            json_array_foreach(all, i, c) {
+                const char *kind = json_string_value(json_object_get(c, "kind"));
+                golden_case g;
+                rg_error err;
+
+                if ((strcmp(kind, "beam") && strcmp(kind, "diverse")) || json_object_get(c, "allowed"))
+                    continue;
+                read_case(c, &g);
+                rg_request *r = rg_submit(e, &g.p, &err);
+                assert_ok(r, err);
+                check_answers(r, c);
+                rg_request_close(r);
+                n_cases++;
+            }
+            json_decref(all);
+        }
+        rg_close(e);
+    }
+    assert_int_equal(n_cases, 275);
+}
+
+/* The row of log-probabilities after some ids. */
+static void row_after(rg_engine *e, const int32_t *ids, int32_t n, rg_top *top)
+{
+    rg_params p = { .prompt = ids, .n_prompt = n, .max_tokens = 1, .n_samples = 1, .sampling = rg_sampling_default() };
+    rg_error err;
+    rg_token t;
+
+    p.sampling.n_logprobs = VOCAB;
+    p.sampling.ignore_eos = true;
+    rg_request *r = rg_submit(e, &p, &err);
+    assert_ok(r, err);
+    while (rg_next(r, &t))
+        if (t.id >= 0)
+            memcpy(top, t.top, VOCAB * sizeof *top);
+    rg_request_close(r);
+}
+
+/* What a constraint by position leaves: beams by hand, wide enough for each step, with the constraint as biases of one
+ * id after the other would be; here from rows of single requests. */
+static void a_constraint_leaves_the_best_that_it_allows(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < 2; m++) {
+        rg_engine *e = open_golden(models[m]);
+        json_t *all = load(models[m], ""), *c;
+        size_t i;
+
+        json_array_foreach(all, i, c) {
+            golden_case g;
+            int32_t ids[MAX_BEAMS][MAX_IDS], n_live = 1;
+            double sum[MAX_BEAMS] = { 0 };
+
+            if (!json_object_get(c, "allowed"))
+                continue;
+            read_case(c, &g);
+            memcpy(ids[0], g.prompt, (size_t)g.p.n_prompt * sizeof **ids);
+            for (int32_t n = g.p.n_prompt; n < g.p.n_prompt + g.p.max_tokens; n++) {
+                int32_t next[MAX_BEAMS][MAX_IDS], n_next = 0;
+                double next_sum[MAX_BEAMS];
+
+                for (int32_t b = 0; b < n_live; b++) {
+                    rg_top top[VOCAB];
+
+                    row_after(e, ids[b], n, top);
+                    for (int32_t k = 0; k < VOCAB; k++) {
+                        double s = sum[b] + (double)top[k].logprob;
+                        int32_t at;
+
+                        if (top[k].id % 3 != n % 3 || (n_next == MAX_BEAMS && s <= next_sum[n_next - 1]))
+                            continue;
+                        for (at = n_next < MAX_BEAMS ? n_next++ : n_next - 1; at > 0 && next_sum[at - 1] < s; at--) {
+                            next_sum[at] = next_sum[at - 1];
+                            memcpy(next[at], next[at - 1], sizeof next[at]);
+                        }
+                        next_sum[at] = s;
+                        memcpy(next[at], ids[b], (size_t)n * sizeof **next);
+                        next[at][n] = top[k].id;
+                    }
+                }
+                n_live = n_next;
+                memcpy(ids, next, sizeof ids);
+                memcpy(sum, next_sum, sizeof sum);
+            }
+            for (int32_t k = 0; k < MAX_BEAMS; k++) {
+                int32_t want[MAX_IDS], n = ints(json_array_get(json_object_get(c, "ids"), (size_t)k), want, MAX_IDS);
+                double score = json_number_value(json_array_get(json_object_get(c, "scores"), (size_t)k));
+
+                assert_memory_equal(ids[k] + g.p.n_prompt, want, (size_t)n * sizeof *want);
+                assert_true(fabs(sum[k] / n - score) <= 1e-4 * fabs(score));
+            }
+        }
+        json_decref(all);
+        rg_close(e);
+    }
+}
+
+/* The log-probabilities of given candidates; and of answers drawn, those with the best means are told. */
+static void the_best_of_several_are_told(void **state)
+{
+    rg_engine *e = open_golden("llama");
+    json_t *all = load("llama", ""), *c;
+    size_t i;
+
+    (void)state;
+    json_array_foreach(all, i, c) {
+        const json_t *lists = json_object_get(c, "candidates"), *want = json_object_get(c, "mean");
+        int32_t ids[MAX_IDS], n = ints(json_object_get(c, "prompt"), ids, MAX_IDS);
+
+        for (size_t k = 0; k < json_array_size(lists); k++) {
+            int32_t n_own = ints(json_array_get(lists, k), ids + n, MAX_IDS - n);
+            rg_params p = { .prompt = ids, .n_prompt = n + n_own, .n_samples = 1, .prompt_logprobs = true,
+                            .sampling = rg_sampling_default() };
+            double sum = 0, mean = json_number_value(json_array_get(want, k));
+            rg_prompt_logprob l;
+            rg_error err;
+            rg_token t;
+            rg_request *r = rg_submit(e, &p, &err);
+
+            assert_ok(r, err);
+            while (rg_next(r, &t))
+                ;
+            for (int32_t at = n; at < n + n_own; at++) {
+                assert_true(rg_request_prompt_logprob(r, at, &l));
+                sum += (double)l.logprob;
+            }
+            assert_true(fabs(sum / n_own - mean) <= 1e-4 * fabs(mean));
+            rg_request_close(r);
+        }
+    }
+    json_decref(all);
+
+    const int32_t prompt[] = { 5, 6, 7 };
+    rg_params p = { .prompt = prompt, .n_prompt = 3, .max_tokens = 6, .n_samples = 8, .sampling = rg_sampling_default() };
+    double means[8], told[3];
+    rg_error err;
+    rg_token t;
+    p.sampling.n_logprobs = 0;
+    p.sampling.ignore_eos = true;
+    rg_request *r = rg_submit(e, &p, &err);
+    assert_ok(r, err);
+    memset(means, 0, sizeof means);
+    while (rg_next(r, &t))
+        if (t.id >= 0)
+            means[t.sample] += (double)t.logprob / 6;
+    rg_request_close(r);
+    p.n_samples = 3;
+    p.best_of = 8;
+    r = rg_submit(e, &p, &err);
+    assert_ok(r, err);
+    memset(told, 0, sizeof told);
+    while (rg_next(r, &t))
+        if (t.id >= 0)
+            told[t.sample] += (double)t.logprob / 6;
+    assert_int_equal(rg_request_usage(r).n_output, 8 * 6);
+    for (int k = 0; k < 3; k++) {
+        int better = 0;
+
+        for (int j = 0; j < 8; j++)
+            better += means[j] > told[k] + 1e-9;
+        assert_int_equal(better, k);
+        assert_true(fabs(rg_request_answer_score(r, k) - told[k]) < 1e-6);
+    }
+    rg_request_close(r);
+    p.best_of = 2;
+    assert_null(rg_submit(e, &p, &err));
+    assert_int_equal(err.code, RG_E_INPUT);
+    p.best_of = 8;
+    p.beam.n_beams = 4;
+    assert_null(rg_submit(e, &p, &err));
+    assert_int_equal(err.code, RG_E_UNSUPPORTED);
+    rg_close(e);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(beams_are_those_of_transformers),
+        cmocka_unit_test(a_constraint_leaves_the_best_that_it_allows),
+        cmocka_unit_test(the_best_of_several_are_told),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
