@@ -1,11 +1,11 @@
 /* mcts.h -- Monte Carlo tree search over the ids of an answer: a client of ridge.h.
  *
- * A node is an id after its parent.  A simulation goes down from the root by PUCT: among the children of a node it takes
- * the one with the largest Q + c P sqrt(N) / (1 + n) (P: its probability among its siblings, N and n: visits of the node
- * and of the child, Q: the mean of the child's values, brought to [0, 1] by the least and the largest value so far;
- * Silver et al., 2017; Schrittwieser et al., 2020).  At a leaf the model is asked for the `width` likeliest ids, which
- * become its children, and the leaf's value is the scorer's of its ids.  A subtree of which every answer was seen is not
- * entered again, so that with enough simulations all answers within the width are.
+ * A node is an id after its parent.  A simulation goes down from the root by PUCT: among the children of a node it
+ * takes the one with the largest Q + c P sqrt(N) / (1 + n) (P: its probability among its siblings, N and n: visits of
+ * the node and of the child, Q: the mean of the child's values, brought to [0, 1] by the least and the largest value so
+ * far; Silver et al., 2017; Schrittwieser et al., 2020).  At a leaf the model is asked for the `width` likeliest ids,
+ * which become its children, and the leaf's value is the scorer's of its ids.  A subtree of which every answer was seen
+ * is not entered again, so that with enough simulations all answers within the width are seen.
  *
  * The state of a path is in the engine's prefix index, where paths share blocks: a leaf is a request for one id after
  * the path's.  One request runs at a time, so a search needs no more state than one answer. */

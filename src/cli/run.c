@@ -356,10 +356,11 @@ static bool search_tree(const run_options *o, rg_engine *e, const rg_params *p, 
     bool ok;
 
     if (!p->n_stop_ids && !o->ignore_eos)
-        return rg_fail(err, RG_E_USAGE, "--search mcts needs to know what ends an answer: --eos-id ID, or --ignore-eos");
+        return rg_fail(err, RG_E_USAGE, "--search mcts needs to know what ends an answer: --eos-id ID, or "
+                       "--ignore-eos");
     if (o->n_samples > 1 || p->n_stop || o->logprobs >= 0)
-        return rg_fail(err, RG_E_USAGE, "--search mcts finds one answer, by its ids: --n, --stop and --logprobs are not "
-                       "for it");
+        return rg_fail(err, RG_E_USAGE, "--search mcts finds one answer, by its ids: --n, --stop and --logprobs are "
+                       "not for it");
     ok = cli_mcts_search(e, &m, &found, err);
     ok = ok && print_found(o, e, &found, err);
     rg_free(found.ids);

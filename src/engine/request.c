@@ -83,8 +83,8 @@ static bool check_answers(const rg_params *p, const rg_request_model *m, rg_erro
     if (p->n_samples < 1 || p->n_samples > MAX_SAMPLES)
         return rg_fail(err, RG_E_INPUT, "n_samples is %d: want 1 to %d", (int)p->n_samples, MAX_SAMPLES);
     if (p->best_of < 0 || p->best_of > MAX_SAMPLES || (p->best_of && p->best_of < p->n_samples))
-        return rg_fail(err, RG_E_INPUT, "best_of is %d: want at least the %d answers that are to be told, and at most %d",
-                       (int)p->best_of, (int)p->n_samples, MAX_SAMPLES);
+        return rg_fail(err, RG_E_INPUT, "best_of is %d: want at least the %d answers that are to be told, and at most "
+                       "%d", (int)p->best_of, (int)p->n_samples, MAX_SAMPLES);
     if (p->best_of > p->n_samples && (m->diffusion || p->beam.n_beams))
         return rg_fail(err, RG_E_UNSUPPORTED, "best_of needs the log-probabilities of answers that are drawn: %s",
                        m->diffusion ? "this model fills them in" : "it does not go together with beams");

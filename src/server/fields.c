@@ -414,7 +414,8 @@ bool rg_fields_read(rg_fields *f, const json_t *body, unsigned api, rg_refusal *
            (!find("logit_bias", api) || read_bias(f, json_object_get(body, "logit_bias"), e)) &&
            (!find("logprobs", api) || read_logprobs(f, json_object_get(body, "logprobs"), api, e)) &&
            (!find("stream_options", api) || read_stream_options(f, json_object_get(body, "stream_options"), e)) &&
-           check_prompt_logprobs(f, e) && read_search(f, body, api, e) && read_constraints(f, body, api, e) && read_small(body, api, e);
+           check_prompt_logprobs(f, e) && read_search(f, body, api, e) && read_constraints(f, body, api, e) &&
+           read_small(body, api, e);
 }
 
 void rg_fields_fini(rg_fields *f)

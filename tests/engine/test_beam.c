@@ -231,7 +231,8 @@ static void search(plain_search *s, const definition *d)
     s->end = d->end;
     *b = (rg_beams){ .p = *d->p, .max_tokens = d->max_tokens, .ends = &s->end, .n_ends = d->end >= 0,
                      .room = rg_beams_room(d->p, d->end >= 0, d->vocab), .beam = s->beam, .listed = s->listed, .kept = s->kept,
-                     .next = s->next, .finished = s->finished, .n_finished = s->n_finished, .is_over = s->is_over, .order = s->order };
+                     .next = s->next, .finished = s->finished, .n_finished = s->n_finished, .is_over = s->is_over,
+                     .order = s->order };
     b->p.n_groups = d->p->n_groups > 1 ? d->p->n_groups : 1;
     assert_true(rg_beams_kept(d->p, 1) <= (int32_t)RG_LEN(s->kept));
     for (int i = 0; i < d->p->n_beams; i++)
@@ -504,7 +505,8 @@ static const mix mixes[] = {
     { .name = "window and global", .global = true, .window = 100, .n_blocks = 16, .n_window = 12 },
     { .name = "window alone", .window = 65, .n_window = 12 },
     { .name = "recurrent and global", .global = true, .recurrent = true, .n_blocks = 24, .n_slots = 8 },
-    { .name = "all", .global = true, .window = 33, .recurrent = true, .latent = true, .n_blocks = 16, .n_window = 12, .n_slots = 6 },
+    { .name = "all", .global = true, .window = 33, .recurrent = true, .latent = true, .n_blocks = 16, .n_window = 12,
+      .n_slots = 6 },
 };
 
 static int32_t budget_random(void *arg)

@@ -164,6 +164,37 @@ static void prompts_of_all_kinds_agree(void **state)
     json_decref(one);
 }
 
+/* Choices best first: of a search all differ, and the first is at least as likely as the greedy answer. */
+static void answers_are_chosen(void **state)
+{
+    static const char *const bodies[] = {
+        "{\"prompt\":\"Once upon a time\",\"max_tokens\":8,\"n\":2,\"best_of\":5,\"use_beam_search\":true,"
+        "\"length_penalty\":0.8,\"early_stopping\":\"never\",\"no_repeat_ngram_size\":3}",
+        "{\"prompt\":\"Once upon a time\",\"max_tokens\":8,\"n\":2,\"best_of\":5,\"seed\":3,\"logprobs\":0}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"max_tokens\":8,\"n\":2,\"use_beam_search\":true}",
+    };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        json_t *r = test_web_json(t.port, i < 2 ? "/v1/completions" : "/v1/chat/completions", bodies[i], 200);
+        double mean[2] = { 0 };
+        const char *what = i < 2 ? "choices.%d.text" : "choices.%d.message.content";
+        char path[2][40];
+
+        for (int k = 0; k < 2; k++)
+            snprintf(path[k], sizeof path[k], what, k);
+        assert_int_equal(json_array_size(at(r, "choices")), 2);
+        assert_string_not_equal(text_at(r, path[0]), text_at(r, path[1]));
+        for (int k = 0; k < 2 && i == 1; k++) {
+            snprintf(path[k], sizeof path[k], "choices.%d.logprobs.token_logprobs", k);
+            for (size_t j = 0; j < json_array_size(at(r, path[k])); j++)
+                mean[k] += json_number_value(json_array_get(at(r, path[k]), j)) / (double)json_array_size(at(r, path[k]));
+        }
+        assert_true(mean[0] >= mean[1]);
+        json_decref(r);
+    }
+}
+
 static void logprobs_stand_beside_their_tokens(void **state)
 {
     json_t *v = test_web_json(t.port, "/v1/completions", "{" PROMPT ",\"logprobs\":3}", 200);
@@ -705,7 +736,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(completions_stream_what_they_answer), cmocka_unit_test(prompts_of_all_kinds_agree),
-        cmocka_unit_test(logprobs_stand_beside_their_tokens),  cmocka_unit_test(responses_have_logprobs_too),
+        cmocka_unit_test(answers_are_chosen), cmocka_unit_test(logprobs_stand_beside_their_tokens),  cmocka_unit_test(responses_have_logprobs_too),
         cmocka_unit_test(prompts_are_scored_as_answers_are), cmocka_unit_test(prompt_logprobs_are_listed),
         cmocka_unit_test(seeds_make_answers_again),
         cmocka_unit_test(stops_and_biases_are_kept),
