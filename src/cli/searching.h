@@ -22,11 +22,11 @@ typedef struct cli_searching {
       RG_LENGTH_PENALTY_MIN, RG_LENGTH_PENALTY_MAX, &(v).penalty },                                                    \
     { "--early-stopping", CLI_STRING, &(v).early_stopping, "WHEN",                                                     \
       "beams: true, false or never (default false)", 0, 0, &(v).stopping },                                            \
-    { "--beam-groups", CLI_INT, &(v).p.n_groups, "G", "beams: in G groups that differ",                  \
+    { "--beam-groups", CLI_INT, &(v).p.n_groups, "G", "beams: in G groups that differ",                                \
       1, RG_BEAMS_MAX, &(v).groups },                                                                                  \
     { "--diversity", CLI_FLOAT, &(v).p.diversity, "X", "beams: penalty for the ids of earlier groups",                 \
       RG_DIVERSITY_MIN, RG_DIVERSITY_MAX, &(v).diversity },                                                            \
-    { "--best-of", CLI_INT, &(v).best_of, "N", "draw N answers, and tell the likeliest --n of them", 1, 1024 },         \
+    { "--best-of", CLI_INT, &(v).best_of, "N", "draw N answers, and tell the likeliest --n of them", 1, 1024 },        \
     { "--search", CLI_STRING, &(v).search, "HOW", "mcts: Monte Carlo tree search for the likeliest answer" },          \
     { "--simulations", CLI_INT, &(v).simulations, "N", "mcts: paths that are followed (default 64)", 1, 1 << 24 },     \
     { "--width", CLI_INT, &(v).width, "K", "mcts: ids that may follow an id (default 4)", 1, 4096 },                   \

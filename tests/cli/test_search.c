@@ -106,7 +106,8 @@ static void beams_are_printed_and_refused(void **state)
     assert_true(json_number_value(json_object_get(json_array_get(choices, 0), "score")) >=
                 json_number_value(json_object_get(json_array_get(choices, 1), "score")));
     assert_int_equal(json_integer_value(json_object_get(search, "beams")), 3);
-    assert_true(json_integer_value(json_object_get(search, "blocks")) <= json_integer_value(json_object_get(search, "blocks_unshared")));
+    assert_true(json_integer_value(json_object_get(search, "blocks")) <=
+                json_integer_value(json_object_get(search, "blocks_unshared")));
     json_decref(r);
 
     static const char *const refused[][2] = {

@@ -736,7 +736,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(completions_stream_what_they_answer), cmocka_unit_test(prompts_of_all_kinds_agree),
-        cmocka_unit_test(answers_are_chosen), cmocka_unit_test(logprobs_stand_beside_their_tokens),  cmocka_unit_test(responses_have_logprobs_too),
+        cmocka_unit_test(answers_are_chosen),
+        cmocka_unit_test(logprobs_stand_beside_their_tokens),  cmocka_unit_test(responses_have_logprobs_too),
         cmocka_unit_test(prompts_are_scored_as_answers_are), cmocka_unit_test(prompt_logprobs_are_listed),
         cmocka_unit_test(seeds_make_answers_again),
         cmocka_unit_test(stops_and_biases_are_kept),
