@@ -19,10 +19,11 @@ static bool refuse(const char *draft, rg_error *err)
 {
     char names[256] = "none, auto";
     size_t n = strlen(names);
+    const rg_draft_kind *kind;
 
-    for (size_t i = 0; rg_draft_kind_nth(i) && n < sizeof names; i++)
-        if (!rg_draft_kind_nth(i)->has_model)
-            n += (size_t)snprintf(names + n, sizeof names - n, ", %s", rg_draft_kind_nth(i)->name);
+    for (size_t i = 0; (kind = rg_draft_kind_nth(i)) && n < sizeof names; i++)
+        if (!kind->has_model)
+            n += (size_t)snprintf(names + n, sizeof names - n, ", %s%s", kind->name, kind->has_path ? ":PATH" : "");
     return rg_fail(err, RG_E_USAGE, "draft '%.100s' is not one of %s, and there is no model of that name", draft,
                    names);
 }
@@ -59,15 +60,43 @@ static bool find_beside(rg_drafts *d, const rg_checkpoint *target)
     return found;
 }
 
+/* KIND or KIND:PATH, of a kind that has no model.  *found: it is one.  False: it is one, and wrong. */
+static bool find_kind(rg_drafts *d, const char *draft, bool *found, rg_error *err)
+{
+    const char *colon = strchr(draft, ':'), *path = colon ? colon + 1 : "";
+    size_t n = colon ? (size_t)(colon - draft) : strlen(draft);
+    const rg_draft_kind *kind;
+
+    *found = false;
+    for (size_t i = 0; (kind = rg_draft_kind_nth(i)) && !*found; i++) {
+        if (kind->has_model || strlen(kind->name) != n || strncmp(kind->name, draft, n) != 0)
+            continue;
+        *found = true;
+        d->kind = kind;
+    }
+    if (!*found)
+        return true;
+    if (d->kind->has_path && !*path)
+        return rg_fail(err, RG_E_USAGE, "draft '%.100s' needs a path: %s:PATH", draft, d->kind->name);
+    if (!d->kind->has_path && colon)
+        return rg_fail(err, RG_E_USAGE, "draft '%.100s': %s takes no path", draft, d->kind->name);
+    if (strlen(path) >= sizeof d->path)
+        return rg_fail(err, RG_E_USAGE, "draft '%.100s': the path is too long", draft);
+    memcpy(d->path, path, strlen(path) + 1);
+    return true;
+}
+
 static bool choose(rg_drafts *d, const char *draft, const rg_checkpoint *target, rg_error *err)
 {
+    bool found;
+
     if (!draft || !strcmp(draft, "none"))
         return true;
     d->is_auto = !strcmp(draft, "auto");
-    d->kind = rg_draft_kind_find(draft);
-    if (d->kind && !d->kind->has_model)
+    if (!find_kind(d, draft, &found, err))
+        return false;
+    if (found)
         return true;
-    d->kind = NULL;
     if (d->is_auto ? !find_beside(d, target) : rg_path_look(draft) == RG_PATH_NONE || strlen(draft) >= sizeof d->path)
         return d->is_auto || refuse(draft, err);
     if (!d->is_auto)
@@ -191,6 +220,8 @@ bool rg_drafts_open(rg_drafts *d, const rg_runner_options *base, const rg_model 
         if (!d->runner)
             return give_up(d, err);
         o.runner = d->runner;
+    } else if (d->path[0]) {
+        o.path = d->path;
     }
     d->drafter = d->kind->open(&o, &d->why);
     return d->drafter || give_up(d, err);

@@ -14,7 +14,7 @@ typedef struct rg_drafts {
     const rg_draft_kind *kind; /* NULL: none, as are all others */
     int32_t max_draft;         /* nodes of a draft; 0: there is no drafter */
     bool is_auto;              /* found without being asked for: what is wrong with it is no failure */
-    char path[1024];           /* of its model; "": it has none */
+    char path[1024];           /* of its model, or what stood behind the kind; "": nothing */
     rg_model *model;
     rg_runner *runner;
     rg_drafter *drafter;

@@ -16,7 +16,7 @@ struct rg_speculation {
     rg_drafter *drafter; /* NULL once it has failed */
     rg_states *states;
     rg_sample_scratch *scratch;
-    int32_t max_draft, n_lanes;
+    int32_t max_draft, n_lanes, max_seq_len;
     uint64_t n_steps;
     lane *lanes;         /* [n_lanes] */
     rg_draft_tree *drafts;    /* [n_lanes] */
@@ -39,6 +39,7 @@ rg_speculation *rg_speculation_new(const rg_loop_options *o, rg_states *states, 
     s->scratch = scratch;
     s->max_draft = o->max_draft;
     s->n_lanes = o->max_seqs;
+    s->max_seq_len = o->max_seq_len;
     s->lanes = rg_array(n, sizeof *s->lanes);
     s->drafts = rg_array(n, sizeof *s->drafts);
     s->asks = rg_array(n, sizeof *s->asks);
@@ -129,6 +130,7 @@ static void ask(rg_speculation *s, const rg_planned *p, int i, rg_row_budget *le
                                          .n_ids = p->request->params.n_prompt + a->n_output,
                                          .depth = min_of(depth, most),
                                          .most = most,
+                                         .probe_depth = s->max_seq_len - 1 - a->seq->length,
                                          .chain = rg_states_keep_chains(s->states),
                                          .draft = &s->drafts[s->n_asks] };
     s->n_asks++;
@@ -162,8 +164,9 @@ static void prune(rg_speculation *s, const rg_draft_ask *a)
 
         for (int32_t k = 0; k < n; k++)
             ids[k] = d->id[path[k]];
-        keep[i] = n <= a->depth && !ends_with(a->request, d->id[i]) &&
-                  rg_draw_allowed(s->scratch, &a->request->samples[a->sample], ids, n) == n;
+        RG_ASSERT(!d->probe[i] || n <= a->probe_depth);
+        keep[i] = d->probe[i] || (n <= a->depth && !ends_with(a->request, d->id[i]) &&
+                                  rg_draw_allowed(s->scratch, &a->request->samples[a->sample], ids, n) == n);
     }
     rg_draft_prune(d, keep);
 }

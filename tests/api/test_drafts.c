@@ -297,6 +297,7 @@ static void refusals_are_clear(void **state)
     assert_null(rg_open(TALES, &o, &err));
     assert_non_null(strstr(err.text, "no-such-drafter"));
     assert_non_null(strstr(err.text, "ngram"));
+    refuse(TALES, "ngram:there", "ngram takes no path");
     refuse(TALES, RG_TEST_DATA "/stories260K.gguf", "512 ids cannot draft for one of 4096");
     refuse(TALES, RG_TEST_DATA "/llama", "no tokenizer");
     refuse(RG_TEST_DATA "/llama", TALES, "no tokenizer");

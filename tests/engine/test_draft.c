@@ -35,6 +35,20 @@ static void trees_share_their_beginnings(void **state)
     assert_int_equal(rg_draft_add(&t, -1, 6), 0);
 }
 
+static void probes_are_not_found(void **state)
+{
+    rg_draft_tree t = { 0 };
+
+    (void)state;
+    int32_t a = rg_draft_add_probe(&t, -1, 5), b = rg_draft_add_probe(&t, -1, 5), c = rg_draft_add_probe(&t, b, 6);
+    assert_true(a == 0 && b == 1 && c == 2 && t.probe[c]);
+    assert_int_equal(rg_draft_find(&t, -1, 5), -1);
+    int32_t d = rg_draft_add(&t, -1, 5);
+    assert_int_equal(rg_draft_find(&t, -1, 5), d);
+    rg_draft_prune(&t, (const bool[]){ true, true, true, false });
+    assert_true(t.n == 3 && t.probe[2] && t.parent[2] == b);
+}
+
 /* ---- prompt lookup ----------------------------------------------------------------------------------------------- */
 
 static json_t *load(const char *name)
@@ -91,6 +105,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trees_share_their_beginnings),
+        cmocka_unit_test(probes_are_not_found),
         cmocka_unit_test(lookup_finds_the_first_match),
     };
 

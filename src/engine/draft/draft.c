@@ -33,23 +33,33 @@ void rg_drafter_close(rg_drafter *d)
 int32_t rg_draft_find(const rg_draft_tree *d, int32_t parent, int32_t id)
 {
     for (int32_t i = parent + 1; i < d->n; i++)
-        if (d->parent[i] == parent && d->id[i] == id)
+        if (d->parent[i] == parent && d->id[i] == id && !d->probe[i])
             return i;
     return -1;
+}
+
+static int32_t add(rg_draft_tree *d, int32_t parent, int32_t id, bool probe)
+{
+    RG_ASSERT(parent >= -1 && parent < d->n && (probe || parent < 0 || !d->probe[parent]));
+    if (d->n == RG_MAX_DRAFT)
+        return -1;
+    d->id[d->n] = id;
+    d->parent[d->n] = parent;
+    d->probe[d->n] = probe;
+    d->from[d->n] = NULL;
+    return d->n++;
 }
 
 int32_t rg_draft_add(rg_draft_tree *d, int32_t parent, int32_t id)
 {
     int32_t node = rg_draft_find(d, parent, id);
 
-    RG_ASSERT(parent >= -1 && parent < d->n);
-    if (node >= 0)
-        return node;
-    if (d->n == RG_MAX_DRAFT)
-        return -1;
-    d->id[d->n] = id;
-    d->parent[d->n] = parent;
-    return d->n++;
+    return node >= 0 ? node : add(d, parent, id, false);
+}
+
+int32_t rg_draft_add_probe(rg_draft_tree *d, int32_t parent, int32_t id)
+{
+    return add(d, parent, id, true);
 }
 
 int32_t rg_draft_path(const rg_draft_tree *d, int32_t node, int32_t *path)
@@ -75,6 +85,8 @@ void rg_draft_prune(rg_draft_tree *d, const bool *keep)
             continue;
         to[i] = n;
         d->id[n] = d->id[i];
+        d->probe[n] = d->probe[i];
+        d->from[n] = d->from[i];
         d->parent[n++] = parent;
     }
     d->n = n;

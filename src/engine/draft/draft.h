@@ -15,19 +15,28 @@
 #include "engine/request.h"
 #include "model/runner.h"
 
-/* The tree of one answer: its nodes are ids, children after their parents. */
+/* The tree of one answer: its nodes are ids, children after their parents.
+ *
+ * A probe is a node that cannot be accepted: its row is computed and an id is drawn after it, for the drafter to learn
+ * from.  What follows a probe are probes.  They are never pruned: those that were added first keep their numbers. */
 typedef struct rg_draft_tree {
     int32_t n;
     int32_t id[RG_MAX_DRAFT];
-    int32_t parent[RG_MAX_DRAFT]; /* a node; -1: it follows the answer's last id.  Children of one parent differ */
+    int32_t parent[RG_MAX_DRAFT]; /* a node; -1: it follows the answer's last id */
+    bool probe[RG_MAX_DRAFT];     /* children of one parent that are no probes differ */
+    /* [vocab_size] the distribution that the id was drawn from, in the drafter's memory until the next propose; NULL:
+     * it was not drawn.  A sibling's is that after the siblings before it were rejected. */
+    const float *from[RG_MAX_DRAFT];
 } rg_draft_tree;
 
 /* The node for an id after a parent (-1: after the answer's last id), new if there is none yet.  -1: no room. */
 int32_t rg_draft_add(rg_draft_tree *d, int32_t parent, int32_t id);
-int32_t rg_draft_find(const rg_draft_tree *d, int32_t parent, int32_t id); /* -1: there is none */
+/* A new probe.  -1: no room. */
+int32_t rg_draft_add_probe(rg_draft_tree *d, int32_t parent, int32_t id);
+int32_t rg_draft_find(const rg_draft_tree *d, int32_t parent, int32_t id); /* -1: there is none; probes do not count */
 /* Nodes from the root to this one, itself last, into path [RG_MAX_DRAFT]; their number.  node -1: 0. */
 int32_t rg_draft_path(const rg_draft_tree *d, int32_t node, int32_t *path);
-/* Keep the nodes of which `keep` is true and whose parents are kept. */
+/* Keep the nodes of which `keep` is true and whose parents are kept, in their order. */
 void rg_draft_prune(rg_draft_tree *d, const bool *keep);
 /* True if each node's parent is the one before it. */
 bool rg_draft_is_chain(const rg_draft_tree *d);
@@ -40,8 +49,9 @@ typedef struct rg_draft_ask {
     const int32_t *ids;     /* [n_ids] the prompt and the answer so far; the last has no state yet */
     int32_t n_ids;
     int32_t depth, most;    /* ids of a path, and of the tree, at most; depth <= most <= RG_MAX_DRAFT */
+    int32_t probe_depth;    /* ids of a path to a probe, at most; at least depth */
     bool chain;             /* no branches: what the sequence keeps cannot hold them */
-    rg_draft_tree *draft;        /* to be filled in; empty */
+    rg_draft_tree *draft;   /* to be filled in; empty */
 } rg_draft_ask;
 
 /* What became of a draft. */
@@ -84,12 +94,17 @@ typedef struct rg_draft_options {
     int32_t max_draft;      /* nodes of a tree at most, 1 .. RG_MAX_DRAFT */
     int32_t vocab_size, max_seq_len;
     rg_runner *runner;      /* borrowed: of a model to draft with; NULL: none is needed */
+    const char *path;       /* what the user named behind the kind; NULL: nothing */
+    bool own_noise;         /* ids that are drawn are drawn with noise of the drafter's own, and nodes have `from`; else
+                             *   with the noise of the answer's own draw */
 } rg_draft_options;
 
 struct rg_draft_kind {
-    const char *name; /* as --draft has it */
+    const char *name;  /* as --draft has it */
     int32_t max_draft; /* nodes of a tree where nothing else is asked for */
     bool has_model;    /* it needs a runner */
+    bool has_path;     /* it needs a path: --draft name:PATH */
+    bool has_branches; /* it is of no use where drafts are chains */
     rg_drafter *(*open)(const rg_draft_options *o, rg_error *err); /* NULL and *err: refused, or no memory */
 };
 
