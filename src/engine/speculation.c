@@ -241,7 +241,8 @@ void rg_speculation_end(rg_speculation *s, const rg_request *r, int i)
     if (!s || !has_lane(s, r, i))
         return;
     if (s->drafter && s->drafter->end)
-        s->drafter->end(s->drafter, a->lane, rg_request_tokens(r, i), r->params.n_prompt + a->n_output, r->tenant);
+        s->drafter->end(s->drafter, a->lane, rg_request_tokens(r, i), r->params.n_prompt + a->n_output,
+                        rg_draft_scope(r));
     s->lanes[a->lane] = (lane){ 0 };
 }
 

@@ -2,10 +2,13 @@
 #include "support/test.h"
 
 #include <jansson.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/draft/draft.h"
 #include "engine/draft/ngram.h"
+#include "engine/draft/suffix.h"
 
 /* ---- trees ------------------------------------------------------------------------------------------------------- */
 
@@ -101,12 +104,157 @@ static void lookup_finds_the_first_match(void **state)
     json_decref(all);
 }
 
+/* ---- suffixes ---------------------------------------------------------------------------------------------------- */
+
+static rg_suffix_index *index_of(const json_t *sequences, int removed)
+{
+    rg_error err = { 0 };
+    rg_suffix_index *x = rg_suffix_index_new(1024, &err);
+    json_t *sequence;
+    size_t k;
+
+    assert_ok(x, err);
+    json_array_foreach(sequences, k, sequence) {
+        int32_t ids[MAX_IDS], n = ints(sequence, ids, MAX_IDS);
+
+        for (int32_t i = 0; i < n && (int)k != removed; i++)
+            rg_suffix_index_add(x, ids[i], 7);
+        rg_suffix_index_add(x, -1, 7);
+    }
+    return x;
+}
+
+/* The path of a node of a draft as text. */
+static void spell_path(const int32_t *ids, const int32_t *parents, int32_t node, char *out, size_t room)
+{
+    char rest[1024];
+
+    snprintf(rest, sizeof rest, "%s", out);
+    snprintf(out, room, "%d %s", (int)ids[node], rest);
+    if (parents[node] >= 0)
+        spell_path(ids, parents, parents[node], out, room);
+}
+
+/* Nodes of one draft whose path is not in the other one; their probabilities, in rising order. */
+static int32_t others(const rg_suffix_draft *a, const rg_suffix_draft *b, float *out)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < a->n; i++) {
+        char path[1024] = "", other[1024];
+        bool found = false;
+        int32_t at = n;
+
+        spell_path(a->id, a->parent, i, path, sizeof path);
+        for (int32_t k = 0; k < b->n && !found; k++) {
+            *other = 0;
+            spell_path(b->id, b->parent, k, other, sizeof other);
+            found = !strcmp(path, other) && fabsf(a->probability[i] - b->probability[k]) < 1e-6f;
+        }
+        if (found)
+            continue;
+        for (n++; at > 0 && out[at - 1] > a->probability[i]; at--)
+            out[at] = out[at - 1];
+        out[at] = a->probability[i];
+    }
+    return n;
+}
+
+static void read_draft(const json_t *q, rg_suffix_draft *d)
+{
+    d->n = ints(json_object_get(q, "ids"), d->id, RG_MAX_DRAFT);
+    ints(json_object_get(q, "parents"), d->parent, RG_MAX_DRAFT);
+    for (int32_t i = 0; i < d->n; i++)
+        d->probability[i] = (float)json_number_value(json_array_get(json_object_get(q, "probs"), (size_t)i));
+    d->score = (float)json_number_value(json_object_get(q, "score"));
+    d->length = number(q, "match");
+}
+
+/* True if it is the same draft.  Where ids are as likely as each other, which of them are taken is not said. */
+static bool check_suffix_query(const json_t *q, const rg_suffix_index *x, int32_t max_depth)
+{
+    int32_t context[MAX_IDS], n = ints(json_object_get(q, "context"), context, MAX_IDS), n_found, n_others;
+    rg_suffix_limits limits = { .max_length = max_depth, .most = number(q, "max_spec_tokens"),
+                                .factor = (float)json_number_value(json_object_get(q, "max_spec_factor")),
+                                .offset = (float)json_number_value(json_object_get(q, "max_spec_offset")),
+                                .min_probability = (float)json_number_value(json_object_get(q, "min_token_prob")),
+                                .chain = !json_is_true(json_object_get(q, "use_tree_spec")) };
+    float got_others[RG_MAX_DRAFT], want_others[RG_MAX_DRAFT];
+    rg_suffix_match matches[RG_SUFFIX_MATCHES];
+    rg_suffix_draft got, want;
+
+    read_draft(q, &want);
+    assert_int_equal(rg_suffix_find(x, 8, context, n, max_depth, matches, RG_SUFFIX_MATCHES), 0); /* another scope */
+    n_found = rg_suffix_find(x, 7, context, n, n - 1 < max_depth ? n - 1 : max_depth, matches, RG_SUFFIX_MATCHES);
+    rg_suffix_draft_best(matches, n_found, &limits, &got);
+    n_others = others(&got, &want, got_others);
+    if (got.n != want.n || got.length != want.length || fabsf(got.score - want.score) > 1e-5f ||
+        others(&want, &got, want_others) != n_others)
+        fail_msg("%s", json_dumps(q, 0));
+    for (int32_t i = 0; i < n_others; i++)
+        assert_true(fabsf(got_others[i] - want_others[i]) < 1e-6f);
+    return !n_others;
+}
+
+/* As Arctic Inference's suffix tree. */
+static void suffixes_give_the_counts_of_a_suffix_tree(void **state)
+{
+    json_t *all = load("speculation/lookahead/suffix.json"), *c, *q;
+    size_t k, i, n = 0, n_same = 0;
+
+    (void)state;
+    json_array_foreach(all, k, c) {
+        const json_t *sequences = json_object_get(c, "sequences");
+        rg_suffix_index *whole = index_of(sequences, -1), *less = index_of(sequences, 1);
+
+        json_array_foreach(json_object_get(c, "queries"), i, q) {
+            n_same += check_suffix_query(q, json_is_integer(json_object_get(q, "removed")) ? less : whole, number(c, "max_depth"));
+            n++;
+        }
+        rg_suffix_index_free(whole);
+        rg_suffix_index_free(less);
+    }
+    assert_int_equal(n, 120);
+    assert_true(n_same > 100);
+    json_decref(all);
+}
+
+/* Places that the ring has come round to are found no more, and what is found agrees. */
+static void a_ring_forgets_the_oldest(void **state)
+{
+    rg_error err = { 0 };
+    rg_suffix_index *x = rg_suffix_index_new(64, &err);
+    rg_suffix_match m[RG_SUFFIX_MATCHES];
+    int32_t ids[5000];
+
+    (void)state;
+    assert_ok(x, err);
+    for (int32_t i = 0; i < 5000; i++) {
+        int32_t n, most = 0;
+
+        ids[i] = i * i % 31 % 7;
+        rg_suffix_index_add(x, ids[i], 1);
+        n = rg_suffix_find(x, 1, ids, i + 1, 16, m, RG_SUFFIX_MATCHES);
+        for (int32_t k = 0; k < n; k++) {
+            int32_t from = (int32_t)m[k].next;
+
+            assert_true(from <= i && i - from < 64 && m[k].length > 0 && m[k].length <= 16);
+            assert_memory_equal(ids + from - m[k].length, ids + i + 1 - m[k].length, (size_t)m[k].length * sizeof *ids);
+            most = m[k].length > most ? m[k].length : most;
+        }
+        assert_true(i < 64 || most == 16); /* it repeats after 31 */
+    }
+    rg_suffix_index_free(x);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trees_share_their_beginnings),
         cmocka_unit_test(probes_are_not_found),
         cmocka_unit_test(lookup_finds_the_first_match),
+        cmocka_unit_test(suffixes_give_the_counts_of_a_suffix_tree),
+        cmocka_unit_test(a_ring_forgets_the_oldest),
     };
 
     test_init(argc, argv);

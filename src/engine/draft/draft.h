@@ -63,6 +63,12 @@ typedef struct rg_draft_result {
     int32_t n_path;
 } rg_draft_result;
 
+/* A hash of whose answer it is: what is known of answers may be used for those of the same scope alone. */
+static inline uint64_t rg_draft_scope(const rg_request *r)
+{
+    return r->salt ^ r->tenant;
+}
+
 typedef struct rg_draft_kind rg_draft_kind;
 
 typedef struct rg_drafter rg_drafter;
@@ -78,8 +84,8 @@ struct rg_drafter {
     void (*begin)(rg_drafter *d, int32_t lane);
     /* After a step in which the lane's draft was checked. */
     void (*checked)(rg_drafter *d, const rg_draft_result *result);
-    /* The answer is complete: its prompt and its ids, and a hash of who asked. */
-    void (*end)(rg_drafter *d, int32_t lane, const int32_t *ids, int32_t n_ids, uint64_t tenant);
+    /* The answer is complete: its prompt and its ids, and rg_draft_scope of its request. */
+    void (*end)(rg_drafter *d, int32_t lane, const int32_t *ids, int32_t n_ids, uint64_t scope);
     /* Seconds that a call of propose is expected to take for n answers, each with paths of so many ids; 0: next to
      * nothing. */
     double (*cost_s)(const rg_drafter *d, int32_t n, int32_t depth);

@@ -95,7 +95,7 @@ static void settle(small_model *m, const rg_draft_ask *a)
     if (q->length)
         return;
     q->rope = a->request->rope;
-    q->salt = a->request->salt ^ a->request->tenant;
+    q->salt = rg_draft_scope(a->request);
     rg_seq_match(m->states, q, a->ids, a->n_ids, NULL);
 }
 
@@ -197,12 +197,12 @@ static bool propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
 }
 
 /* Others may find what is known of this answer's ids. */
-static void end(rg_drafter *d, int32_t lane, const int32_t *ids, int32_t n_ids, uint64_t tenant)
+static void end(rg_drafter *d, int32_t lane, const int32_t *ids, int32_t n_ids, uint64_t scope)
 {
     small_model *m = (small_model *)d;
     follower *f = &m->lanes[lane];
 
-    (void)tenant;
+    (void)scope;
     rg_seq_rollback(m->states, f->seq, f->seq->committed);
     rg_seq_release(m->states, f->seq, f->seq->committed <= n_ids ? ids : NULL);
     f->n_fed = 0;
