@@ -183,9 +183,21 @@ static bool give_up(rg_drafts *d, rg_error *err)
     return true;
 }
 
+/* True if some state is kept per sequence: a chain can be rolled back and replayed, a tree cannot. */
+static bool keeps_chains(const rg_model *m)
+{
+    for (int g = 0; g < m->state.n_groups; g++)
+        if (m->state.group[g].per == RG_PER_SEQUENCE)
+            return true;
+    return false;
+}
+
 bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_model *target, const rg_tokenizer *tokenizer,
                     int n_threads, rg_error *err)
 {
+    if (d->kind && d->kind->has_branches && keeps_chains(target))
+        return rg_fail(err, RG_E_UNSUPPORTED, "draft %s needs drafts with branches, and the recurrent state of this "
+                       "model (%s) takes chains only", d->kind->name, rg_config_name(&target->config));
     if (!d->kind || !d->kind->has_model || load(d, o, target, tokenizer, n_threads, &d->why))
         return true;
     return give_up(d, err);

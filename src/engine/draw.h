@@ -26,7 +26,7 @@ typedef struct rg_draw_place {
     const int32_t *draft; /* [n_draft] ids that are taken to follow the answer so far.  NULL: no row of this step is one
                            *   of a draft of this answer, and the grammar's own state can be used */
     int32_t n_draft;
-    bool guess;           /* a drafter draws: no log-probabilities */
+    bool guess;           /* a drafter draws, or for a probe: no log-probabilities */
     rg_top *top;          /* where the best ids beside it go; NULL: they are not wanted */
 } rg_draw_place;
 

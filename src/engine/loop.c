@@ -264,6 +264,7 @@ static rg_drawn draw(rg_loop *l, int thread, const rg_wanted *w, float *logits)
     int32_t ids[RG_MAX_DRAFT];
 
     if (draft) {
+        at.guess = w->node >= 0 && draft->probe[w->node];
         at.draft = ids;
         at.n_draft = rg_draft_path(draft, w->node, ids);
         for (int32_t k = 0; k < at.n_draft; k++)
@@ -371,7 +372,8 @@ static bool take_ids(rg_loop *l, int i)
 
     /* Counted before the reader sees an end. */
     atomic_fetch_add_explicit(&r->n_steps, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&r->n_drafted, draft ? draft->n : 0, memory_order_relaxed);
+    atomic_fetch_add_explicit(&r->n_drafted, draft ? rg_draft_guesses(draft) : 0,
+                              memory_order_relaxed);
     for (;;) {
         const rg_drawn *d = &drawn[1 + node];
 

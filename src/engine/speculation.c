@@ -222,7 +222,7 @@ void rg_speculation_checked(rg_speculation *s, int i, const rg_drawn *drawn, con
     if (!d)
         return;
     s->counts.n_drafts++;
-    s->counts.n_nodes += (uint64_t)d->n;
+    s->counts.n_nodes += (uint64_t)rg_draft_guesses(d);
     s->counts.n_accepted += (uint64_t)n_path;
     for (int32_t k = 0; k < n_path; k++)
         s->counts.at[k]++;

@@ -14,7 +14,7 @@
 
 /* What became of drafts so far. */
 typedef struct rg_draft_counts {
-    uint64_t n_drafts, n_nodes, n_accepted; /* trees, their ids, and those that were accepted */
+    uint64_t n_drafts, n_nodes, n_accepted; /* trees, their ids (no probes), those accepted */
     uint64_t at[RG_MAX_DRAFT];              /* accepted ones by their place on the path */
 } rg_draft_counts;
 

@@ -274,6 +274,25 @@ static void a_smaller_model_drafts(void **state)
     free(got);
 }
 
+/* Rows that are no drafts are computed beside them. */
+static void what_is_never_accepted_changes_nothing(void **state)
+{
+    static const char *const folders[] = { "llama", "gemma3", "deepseek-v3" };
+
+    (void)state;
+    for (size_t i = 0; i < (test_all() ? RG_LEN(folders) : 1); i++) {
+        char path[512];
+
+        snprintf(path, sizeof path, "%s", test_data(folders[i]));
+        rg_engine *plain = open_with(path, NULL, 0);
+        answers *want = ask_all(plain);
+        check_draft(path, "lookahead", want);
+        check_draft(path, "jacobi", want);
+        rg_close(plain);
+        free(want);
+    }
+}
+
 static void refuse(const char *model, const char *draft, const char *why)
 {
     rg_options o = rg_options_default();
@@ -298,6 +317,7 @@ static void refusals_are_clear(void **state)
     assert_non_null(strstr(err.text, "no-such-drafter"));
     assert_non_null(strstr(err.text, "ngram"));
     refuse(TALES, "ngram:there", "ngram takes no path");
+    refuse(RG_TEST_DATA "/mamba", "lookahead", "takes chains only");
     refuse(TALES, RG_TEST_DATA "/stories260K.gguf", "512 ids cannot draft for one of 4096");
     refuse(TALES, RG_TEST_DATA "/llama", "no tokenizer");
     refuse(RG_TEST_DATA "/llama", TALES, "no tokenizer");
@@ -320,6 +340,7 @@ int main(int argc, char **argv)
 #undef ENCODER
         cmocka_unit_test(drafts_keep_to_grammars_and_stops),
         cmocka_unit_test(a_smaller_model_drafts),
+        cmocka_unit_test(what_is_never_accepted_changes_nothing),
         cmocka_unit_test(refusals_are_clear),
     };
 

@@ -62,6 +62,15 @@ int32_t rg_draft_add_probe(rg_draft_tree *d, int32_t parent, int32_t id)
     return add(d, parent, id, true);
 }
 
+int32_t rg_draft_guesses(const rg_draft_tree *d)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < d->n; i++)
+        n += !d->probe[i];
+    return n;
+}
+
 int32_t rg_draft_path(const rg_draft_tree *d, int32_t node, int32_t *path)
 {
     int32_t n = 0;

@@ -34,6 +34,7 @@ int32_t rg_draft_add(rg_draft_tree *d, int32_t parent, int32_t id);
 /* A new probe.  -1: no room. */
 int32_t rg_draft_add_probe(rg_draft_tree *d, int32_t parent, int32_t id);
 int32_t rg_draft_find(const rg_draft_tree *d, int32_t parent, int32_t id); /* -1: there is none; probes do not count */
+int32_t rg_draft_guesses(const rg_draft_tree *d); /* nodes that are no probes */
 /* Nodes from the root to this one, itself last, into path [RG_MAX_DRAFT]; their number.  node -1: 0. */
 int32_t rg_draft_path(const rg_draft_tree *d, int32_t node, int32_t *path);
 /* Keep the nodes of which `keep` is true and whose parents are kept, in their order. */

@@ -12,7 +12,7 @@
 #define RG_ENGINE_DRAFT_SUFFIX_H
 
 #include "base/error.h"
-#include "ops/batch.h"
+#include "model/state.h"
 
 enum {
     RG_SUFFIX_LOOKS = 128,
