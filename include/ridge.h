@@ -269,8 +269,12 @@ typedef struct rg_options {
     const char *draft;      /* how to guess ids ahead, for the model to check several in one step: NULL or "none": not
                              *   at all; "ngram": as the prompt and the answer went on where the same ids stood before;
                              *   the path of a checkpoint: by a smaller model of the same vocabulary; "auto": by the one
-                             *   that the checkpoint's folder names in draft.json, if it does.  Answers are the same
-                             *   with any of them */
+                             *   that the checkpoint's folder names in draft.json, if it does; others are in
+                             *   docs/SERVE.md.  Answers are the same with any of them */
+    const char *verify;     /* when a guess is kept.  NULL or "coupled": if it is the id that is drawn without it;
+                             *   "rejection": by chance, so that answers follow the model's distribution, but a seed
+                             *   gives the same answer only with the same drafter and max_draft; "typical": if it is
+                             *   likely enough (Medusa): answers differ from the model's own */
     int32_t max_draft;      /* ids guessed at once, at most; 0: as many as the drafter thinks good */
     size_t expert_bytes;    /* memory for the experts of a mixture, which are read from a file of packed weights when
                              *   they are needed (that file lies in pack_cache or, without it, beside the checkpoint;

@@ -110,6 +110,8 @@ bool rg_drafts_choose(rg_drafts *d, const rg_options *o, const rg_checkpoint *ta
     *d = (rg_drafts){ 0 };
     if (o->max_draft < 0 || o->max_draft > RG_MAX_DRAFT)
         return rg_fail(err, RG_E_USAGE, "max_draft is %d: want 0 to %d", (int)o->max_draft, RG_MAX_DRAFT);
+    if (o->verify && !rg_verify_find(o->verify, &d->verify))
+        return rg_fail(err, RG_E_USAGE, "verify '%.20s' is not one of coupled, rejection, typical", o->verify);
     if (!choose(d, o->draft, target, err))
         return false;
     if (d->kind)
@@ -219,7 +221,8 @@ bool rg_drafts_open(rg_drafts *d, const rg_runner_options *base, const rg_model 
 {
     rg_runner_options r = *base;
     rg_draft_options o = { .n_lanes = base->max_seqs, .max_draft = d->max_draft,
-                           .vocab_size = target->config.vocab_size, .max_seq_len = base->max_seq_len };
+                           .vocab_size = target->config.vocab_size, .max_seq_len = base->max_seq_len,
+                           .own_noise = d->verify == RG_VERIFY_REJECTION };
 
     if (!d->kind)
         return true;

@@ -7,12 +7,14 @@
 #define RG_API_DRAFTS_H
 
 #include "engine/draft/draft.h"
+#include "engine/verify.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
 typedef struct rg_drafts {
     const rg_draft_kind *kind; /* NULL: none, as are all others */
     int32_t max_draft;         /* nodes of a draft; 0: there is no drafter */
+    rg_verify verify;
     bool is_auto;              /* found without being asked for: what is wrong with it is no failure */
     char path[1024];           /* of its model, or what stood behind the kind; "": nothing */
     rg_model *model;

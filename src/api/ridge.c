@@ -141,7 +141,7 @@ static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_r
                              .use_prefixes = !o->no_prefix_cache,
                              .share_prefixes = o->share_prefixes, .static_batching = o->static_batching,
                              .step_s = o->step_s, .pace = o->pace, .drafter = e->drafts.drafter,
-                             .max_draft = e->drafts.max_draft,
+                             .max_draft = e->drafts.max_draft, .verify = e->drafts.verify,
                              .roofs = { e->roofs.read_bytes_s, product_ops_s, e->roofs.f32_ops_s } };
 
     e->loop = rg_loop_new(e->runner, &loop, err);
@@ -155,6 +155,8 @@ static int draft_rows(const rg_engine *e, int max_seqs)
 
     if (!each)
         return 0;
+    if (e->drafts.verify != RG_VERIFY_COUPLED)
+        return max_seqs * each; /* never cut: what is written depends on it */
     return max_seqs < DRAFT_ROWS / (each + 1) ? max_seqs * each : DRAFT_ROWS;
 }
 

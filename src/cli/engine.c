@@ -26,6 +26,7 @@ rg_options cli_engine_options(cli_engine *v, const cli_common *common)
     o.pack_cache = v->pack_cache;
     o.draft = find_draft(v);
     o.max_draft = v->draft_max;
+    o.verify = v->verify;
     o.expert_bytes = v->expert_memory;
     o.adapters = v->loras.item;
     o.n_adapters = v->loras.n;

@@ -11,6 +11,7 @@
 typedef struct thread_scratch {
     rg_sampler *sampler;
     float *raw; /* [vocab_size] logits as they came, for log-probabilities */
+    double *t, *d; /* [vocab_size] distributions of the model and of a drafter; NULL until rg_sample_scratch_judge */
     rg_grammar_state *grammar; /* of the answer with its draft; NULL until rg_draw_prepare */
 } thread_scratch;
 
@@ -35,6 +36,8 @@ rg_sample_scratch *rg_sample_scratch_new(int32_t n_threads, int32_t vocab_size, 
     for (; s->n < n_threads; s->n++) {
         thread_scratch *t = &s->of[s->n];
 
+        t->t = t->d = NULL;
+        t->grammar = NULL;
         t->sampler = rg_sampler_new(vocab_size, err);
         if (!t->sampler)
             goto fail;
@@ -52,6 +55,19 @@ fail:
     return NULL;
 }
 
+bool rg_sample_scratch_judge(rg_sample_scratch *s, rg_error *err)
+{
+    for (int32_t i = 0; i < s->n; i++) {
+        thread_scratch *t = &s->of[i];
+
+        t->t = t->t ? t->t : rg_array((size_t)s->vocab_size, sizeof *t->t);
+        t->d = t->d ? t->d : rg_array((size_t)s->vocab_size, sizeof *t->d);
+        if (!t->t || !t->d)
+            return rg_fail_memory(err, (size_t)s->vocab_size * sizeof *t->t);
+    }
+    return true;
+}
+
 void rg_sample_scratch_free(rg_sample_scratch *s)
 {
     if (!s)
@@ -59,6 +75,8 @@ void rg_sample_scratch_free(rg_sample_scratch *s)
     for (int32_t i = 0; i < s->n; i++) {
         rg_sampler_free(s->of[i].sampler);
         rg_free(s->of[i].raw);
+        rg_free(s->of[i].t);
+        rg_free(s->of[i].d);
         rg_grammar_stop(s->of[i].grammar);
     }
     rg_free(s->of);
@@ -115,6 +133,81 @@ static bool mask(thread_scratch *own, const rg_draw_place *at, float *logits, in
     return rg_grammar_lost(g);
 }
 
+/* ---- guesses judged by chance ------------------------------------------------------------------------------------ */
+
+/* Whoever draws for an answer.  Where a guess may have been made from what was drawn before, noise is used in one step
+ * alone: an id would else depend on a guess of it.  An answer has more ids in each step. */
+enum { DRAW_ANSWER, DRAW_DRAFT, DRAW_TRY, N_DRAWS = DRAW_TRY + RG_MAX_DRAFT };
+
+static int32_t draw_of_step(const rg_sample *a, int32_t kind)
+{
+    return (1 + a->n_output) * N_DRAWS + kind;
+}
+
+static const double *widen(thread_scratch *own, const float *from, int32_t n)
+{
+    for (int32_t i = 0; from && i < n; i++)
+        own->d[i] = (double)from[i];
+    return from ? own->d : NULL;
+}
+
+/* The id that is written: a guess that was accepted, or one drawn from what is left. */
+static int32_t draw_by_rejection(thread_scratch *own, const rg_draw_place *at, float *logits, int32_t n,
+                                 rg_sample_key *key)
+{
+    const rg_sample *a = &at->request->samples[at->sample];
+    const rg_sampling *sampling = &at->request->params.sampling;
+
+    rg_sample_distribution(own->sampler, logits, sampling, own->t);
+    for (int32_t k = 0; k < at->n_guesses; k++) {
+        const rg_draw_guess *g = &at->guesses[k];
+        const double *d = widen(own, g->from, n);
+
+        key->draw = draw_of_step(a, DRAW_TRY + k);
+        if (rg_sample_uniform(key) < rg_verify_chance(own->t, g->id, d) || !rg_verify_reject(own->t, n, g->id, d))
+            return g->id;
+    }
+    for (int32_t i = 0; i < n && at->n_guesses; i++)
+        logits[i] = own->t[i] > 1e-300 ? (float)rg_log(own->t[i]) : -INFINITY;
+    key->draw = draw_of_step(a, DRAW_ANSWER);
+    return rg_sample_draw(own->sampler, logits, sampling, key);
+}
+
+static void judge_typical(thread_scratch *own, const rg_draw_place *at, const float *logits, int32_t n, bool logprobs)
+{
+    const rg_typical typical = rg_typical_default();
+    double least;
+
+    rg_sample_distribution(own->sampler, logits, &at->request->params.sampling, own->t);
+    least = rg_typical_threshold(&typical, rg_typical_entropy(own->t, n));
+    for (int32_t k = 0; k < at->n_guesses; k++) {
+        rg_draw_guess *g = &at->guesses[k];
+
+        g->stands = own->t[g->id] > least;
+        g->log_p = g->stands ? rg_log(own->t[g->id]) : -INFINITY;
+        g->logprob = logprobs ? rg_logprobs(own->sampler, own->raw, g->id, 0, NULL) : NAN;
+    }
+}
+
+/* Draw by ruled logits, and judge the guesses. */
+static int32_t draw_id(thread_scratch *own, const rg_draw_place *at, float *logits, int32_t n, rg_sample_key *key,
+                       bool logprobs)
+{
+    const rg_sampling *sampling = &at->request->params.sampling;
+
+    if (at->distribution) {
+        rg_sample_distribution(own->sampler, logits, sampling, own->t);
+        for (int32_t i = 0; i < n; i++)
+            at->distribution[i] = (float)own->t[i];
+        key->draw = draw_of_step(&at->request->samples[at->sample], DRAW_DRAFT);
+    }
+    if (at->verify == RG_VERIFY_REJECTION)
+        return draw_by_rejection(own, at, logits, n, key);
+    if (at->verify == RG_VERIFY_TYPICAL && at->n_guesses)
+        judge_typical(own, at, logits, n, logprobs);
+    return rg_sample_draw(own->sampler, logits, sampling, key);
+}
+
 rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, float *logits)
 {
     const rg_request *r = at->request;
@@ -136,7 +229,7 @@ rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, floa
     for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
         logits[r->params.stop_ids[k]] = -INFINITY;
     rg_sample_rules(own->sampler, logits, sampling, &history, r->eos_ids, may_end ? 0 : n_eos);
-    drawn.id = rg_sample_draw(own->sampler, logits, sampling, &key);
+    drawn.id = draw_id(own, at, logits, s->vocab_size, &key, logprobs);
     if (logprobs)
         drawn.logprob = rg_logprobs(own->sampler, own->raw, drawn.id, sampling->n_logprobs, at->top);
     return drawn;

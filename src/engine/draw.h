@@ -7,6 +7,7 @@
 #define RG_ENGINE_DRAW_H
 
 #include "engine/request.h"
+#include "engine/verify.h"
 
 typedef struct rg_drawn {
     int32_t id;    /* -1: the logits are not all numbers, and there is none */
@@ -17,7 +18,19 @@ typedef struct rg_drawn {
 /* For each of the threads a sampler and room for logits. */
 typedef struct rg_sample_scratch rg_sample_scratch;
 rg_sample_scratch *rg_sample_scratch_new(int32_t n_threads, int32_t vocab_size, rg_error *err);
+/* More room, without which guesses are not judged and no distribution is given. */
+bool rg_sample_scratch_judge(rg_sample_scratch *s, rg_error *err);
 void rg_sample_scratch_free(rg_sample_scratch *s); /* NULL is fine */
+
+/* A guess of the id that is drawn, which is judged with it unless draws are coupled. */
+typedef struct rg_draw_guess {
+    int32_t id;
+    const float *from;  /* as in rg_draft_tree */
+    /* Set under RG_VERIFY_TYPICAL: */
+    bool stands;
+    double log_p;       /* by the rules of sampling */
+    float logprob;      /* as in rg_drawn */
+} rg_draw_guess;
 
 /* Which id is drawn. */
 typedef struct rg_draw_place {
@@ -28,6 +41,11 @@ typedef struct rg_draw_place {
     int32_t n_draft;
     bool guess;           /* a drafter draws, or for a probe: no log-probabilities */
     rg_top *top;          /* where the best ids beside it go; NULL: they are not wanted */
+    rg_verify verify;
+    rg_draw_guess *guesses; /* [n_guesses] of this id, in the order in which they are tried */
+    int32_t n_guesses;
+    float *distribution;  /* [vocab_size] where a drafter that draws with noise of its own gets what it draws from;
+                           *   NULL: it draws with the answer's */
 } rg_draw_place;
 
 /* Before draws with drafts, between steps: make what they need for the answer's grammar, if it has one.  False: no

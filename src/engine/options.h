@@ -3,6 +3,7 @@
 #define RG_ENGINE_OPTIONS_H
 
 #include "engine/step_time.h"
+#include "engine/verify.h"
 
 typedef enum rg_preempt { RG_PREEMPT_AUTO, RG_PREEMPT_RECOMPUTE, RG_PREEMPT_SWAP } rg_preempt;
 
@@ -19,6 +20,7 @@ typedef struct rg_loop_options {
     double step_s, pace;     /* as in rg_options */
     struct rg_drafter *drafter; /* of answers (draft/draft.h), borrowed; NULL: none */
     int32_t max_draft;       /* nodes of a draft at most; 1 .. RG_MAX_DRAFT if there is a drafter */
+    rg_verify verify;        /* how drafts are judged */
     rg_step_roofs roofs;     /* this machine's; .bytes_s 0: not measured, and step_s and pace limit nothing */
 } rg_loop_options;
 

@@ -464,6 +464,14 @@ float rg_sample_noise(const rg_sample_key *key, int32_t id)
     return gumbel(bits[id % 4]);
 }
 
+double rg_sample_uniform(const rg_sample_key *key)
+{
+    uint32_t bits[4];
+
+    noise_bits(key, 0, bits);
+    return ((double)bits[0] + 0.5) * 0x1p-32;
+}
+
 /* An upper bound of gumbel(bits), with room for its rounding.  -log u >= 1 - u, so the noise is at most -log(1 - u);
  * and 1 - u = (~bits + 1/2) / 2^32 >= 2^-(z + 1) for z leading zeros of ~bits. */
 static float gumbel_bound(uint32_t bits)
@@ -510,6 +518,23 @@ int32_t rg_sample_draw(rg_sampler *s, const float *logits, const rg_sampling *p,
         }
     }
     return id;
+}
+
+void rg_sample_distribution(const rg_sampler *s, const float *logits, const rg_sampling *p, double *out)
+{
+    int32_t n = s->vocab_size, id;
+    float best = best_of(logits, n, &id);
+    double sum = 0;
+
+    if (p->temperature == 0 || best == INFINITY || best == -INFINITY) {
+        memset(out, 0, (size_t)n * sizeof *out);
+        out[id] = 1;
+        return;
+    }
+    for (int32_t i = 0; i < n; i++)
+        sum += out[i] = isnan(logits[i]) ? 0 : mass_of(logits[i], best);
+    for (int32_t i = 0; i < n; i++)
+        out[i] /= sum;
 }
 
 /* ---- log-probabilities ------------------------------------------------------------------------------------------- */

@@ -40,7 +40,11 @@ bool rg_sample_penalize(rg_sampler *s, float *logits, const rg_sampling *p, cons
                         int32_t n_banned);
 /* The id drawn from ruled logits; temperature 0: their argmax, ties to the lowest id. */
 int32_t rg_sample_draw(rg_sampler *s, const float *logits, const rg_sampling *p, const rg_sample_key *key);
-/* The noise of one id; pure. */
+/* The distribution that is drawn from, out [vocab_size]; at temperature 0, all of it on the best id. */
+void rg_sample_distribution(const rg_sampler *s, const float *logits, const rg_sampling *p, double *out);
+/* A number in (0, 1), for a draw of its own; pure, as the next. */
+double rg_sample_uniform(const rg_sample_key *key);
+/* The noise of one id. */
 float rg_sample_noise(const rg_sample_key *key, int32_t id);
 /* Natural log-probability of ids under raw logits: of one id, and of the k best (best first, ties to the lowest id). */
 float rg_logprobs(rg_sampler *s, const float *logits, int32_t id, int32_t k, rg_top *top);

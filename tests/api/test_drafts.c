@@ -293,6 +293,61 @@ static void what_is_never_accepted_changes_nothing(void **state)
     }
 }
 
+/* Several answers to one request, and how many ids of drafts were accepted. */
+static int ask_verified(const char *verify, float temperature, uint64_t seed, answer *out)
+{
+    static const int32_t prompt[] = { 5, 9, 17, 30, 31, 5, 9 };
+    rg_options o = rg_options_default();
+    rg_params p = { .prompt = prompt, .n_prompt = RG_LEN(prompt), .max_tokens = 24, .n_samples = MAX_SAMPLES,
+                    .sampling = rg_sampling_default() };
+    rg_error err = { 0 };
+    rg_usage u;
+
+    o.kv_bytes = (size_t)64 << 20;
+    o.draft = verify ? TALES : "none";
+    o.verify = verify;
+    o.n_threads = 2;
+    p.sampling.temperature = temperature;
+    p.sampling.top_p = 0.9f;
+    p.sampling.seed = seed;
+    p.sampling.n_logprobs = 1;
+    rg_engine *e = rg_open(LARGE, &o, &err);
+    assert_ok(e, err);
+    rg_request *r = rg_submit(e, &p, &err);
+    assert_ok(r, err);
+    memset(out, 0, MAX_SAMPLES * sizeof *out);
+    collect(r, out, &u);
+    rg_engine_check(e);
+    rg_close(e);
+    return u.n_accepted;
+}
+
+/* Greedily every way of judging gives the same text; by chance, a seed gives the same text again, and another one than
+ * without drafts. */
+static void guesses_are_judged_by_chance(void **state)
+{
+    static const char *const ways[] = { "coupled", "rejection", "typical" };
+    answer *plain = calloc(3 * MAX_SAMPLES, sizeof *plain), *got = plain + MAX_SAMPLES, *again = got + MAX_SAMPLES;
+
+    (void)state;
+    ask_verified(NULL, 0, 3, plain);
+    for (size_t i = 0; i < RG_LEN(ways); i++) {
+        assert_true(ask_verified(ways[i], 0, 3, got) > 0);
+        for (int k = 0; k < MAX_SAMPLES; k++) {
+            assert_memory_equal(plain[k].ids, got[k].ids, sizeof got->ids);
+            assert_memory_equal(plain[k].logprobs, got[k].logprobs, sizeof got->logprobs);
+        }
+    }
+    ask_verified(NULL, 0.8f, 3, plain);
+    for (size_t i = 0; i < RG_LEN(ways); i++) {
+        assert_true(ask_verified(ways[i], 0.8f, 3, got) > 0);
+        ask_verified(ways[i], 0.8f, 3, again);
+        assert_memory_equal(got, again, MAX_SAMPLES * sizeof *got);
+        assert_int_equal(!memcmp(plain[0].ids, got[0].ids, sizeof got->ids), i == 0);
+    }
+    free(plain);
+}
+
 static void refuse(const char *model, const char *draft, const char *why)
 {
     rg_options o = rg_options_default();
@@ -323,6 +378,10 @@ static void refusals_are_clear(void **state)
     refuse(RG_TEST_DATA "/llama", TALES, "no tokenizer");
     refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/speculation", "no config.json");
     o.draft = "ngram";
+    o.verify = "no-such-way";
+    assert_null(rg_open(TALES, &o, &err));
+    assert_non_null(strstr(err.text, "coupled, rejection, typical"));
+    o.verify = NULL;
     o.max_draft = RG_DRAFT_PLACES + 1;
     assert_null(rg_open(TALES, &o, &err));
     assert_int_equal(err.code, RG_E_USAGE);
@@ -341,6 +400,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(drafts_keep_to_grammars_and_stops),
         cmocka_unit_test(a_smaller_model_drafts),
         cmocka_unit_test(what_is_never_accepted_changes_nothing),
+        cmocka_unit_test(guesses_are_judged_by_chance),
         cmocka_unit_test(refusals_are_clear),
     };
 

@@ -36,6 +36,8 @@ typedef struct small_model {
     const rg_draft_ask **drafting; /* [n_lanes] those that go on */
     int32_t *drawn;          /* [n_lanes] by span */
     float *wide;             /* [n_threads][vocab_size] logits, where the two sizes differ; NULL */
+    float *from;             /* [n_lanes][depth][vocab_size] what drafts were drawn from; NULL: drawn with the answer's
+                              *   noise */
 } small_model;
 
 /* ---- one step ---------------------------------------------------------------------------------------------------- */
@@ -55,13 +57,21 @@ static float *widen(small_model *m, int thread, float *logits)
     return to;
 }
 
+/* What the next id of a draft is drawn from; NULL: it is not asked for. */
+static float *from_of(const small_model *m, const rg_draft_ask *a)
+{
+    size_t place = (size_t)a->lane * (size_t)m->d.depth + (size_t)a->draft->n;
+
+    return m->from && a->draft->n < m->d.depth ? m->from + place * (size_t)m->vocab_size : NULL;
+}
+
 static void draw(void *arg, int thread, int i, float *logits)
 {
     small_model *m = arg;
     int32_t span = m->rows.wanted[i].span;
     const rg_draft_ask *a = m->at[span];
     rg_draw_place place = { .request = a->request, .sample = a->sample, .draft = a->draft->id, .n_draft = a->draft->n,
-                            .guess = true };
+                            .guess = true, .distribution = from_of(m, a) };
 
     m->drawn[span] = rg_draw(m->scratch, thread, &place, widen(m, thread, logits)).id;
 }
@@ -155,11 +165,14 @@ static bool add_drafted(small_model *m, const rg_draft_ask *a)
 /* The draft gets the id that was drawn for it.  True: it may have more. */
 static bool take(const small_model *m, const rg_draft_ask *a, int32_t span)
 {
-    int32_t id = m->drawn[span];
+    int32_t id = m->drawn[span], node;
+    const float *from;
 
     if (id < 0 || a->draft->n == a->depth)
         return false;
-    rg_draft_add(a->draft, a->draft->n - 1, id);
+    from = from_of(m, a);
+    node = rg_draft_add(a->draft, a->draft->n - 1, id);
+    a->draft->from[node] = from;
     return a->draft->n < a->depth;
 }
 
@@ -224,27 +237,34 @@ static void close_it(rg_drafter *d)
     rg_free(m->drafting);
     rg_free(m->drawn);
     rg_free(m->wide);
+    rg_free(m->from);
     rg_free(m);
 }
 
 static bool build(small_model *m, const rg_draft_options *o, rg_error *err)
 {
     const rg_runner *r = o->runner;
-    size_t n = (size_t)o->n_lanes, n_wide = 0;
+    size_t n = (size_t)o->n_lanes, n_wide = 0, n_from = 0;
 
     if (r->vocab_size < o->vocab_size && !rg_mul((size_t)r->n_threads, (size_t)o->vocab_size, &n_wide))
+        return rg_fail_memory(err, SIZE_MAX);
+    if (o->own_noise && (!rg_mul(n, (size_t)o->max_draft, &n_from) ||
+                         !rg_mul(n_from, (size_t)o->vocab_size, &n_from)))
         return rg_fail_memory(err, SIZE_MAX);
     m->lanes = rg_array(n, sizeof *m->lanes);
     m->at = rg_array(n, sizeof *m->at);
     m->drafting = rg_array(n, sizeof *m->drafting);
     m->drawn = rg_array(n, sizeof *m->drawn);
     m->wide = n_wide ? rg_array(n_wide, sizeof *m->wide) : NULL;
-    if (!m->lanes || !m->at || !m->drafting || !m->drawn || (n_wide && !m->wide))
-        return rg_fail_memory(err, n * sizeof *m->lanes);
+    m->from = n_from ? rg_array(n_from, sizeof *m->from) : NULL;
+    if (!m->lanes || !m->at || !m->drafting || !m->drawn || (n_wide && !m->wide) || (n_from && !m->from))
+        return rg_fail_memory(err, n * sizeof *m->lanes + n_from * sizeof *m->from);
     memset(m->lanes, 0, n * sizeof *m->lanes);
     m->states = rg_states_new(r->spec, r->store, true, err);
     m->scratch = m->states ? rg_sample_scratch_new(r->n_threads, o->vocab_size, err) : NULL;
-    if (!m->scratch || !rg_step_batch_init(&m->rows, o->n_lanes, r->max_rows, r->max_logits, false, err))
+    if (!m->scratch || (o->own_noise && !rg_sample_scratch_judge(m->scratch, err)))
+        return false;
+    if (!rg_step_batch_init(&m->rows, o->n_lanes, r->max_rows, r->max_logits, false, err))
         return false;
     for (size_t i = 0; i < n; i++) {
         m->lanes[i].seq = rg_seq_new(m->states, r->max_seq_len, 0, err);
