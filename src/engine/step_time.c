@@ -84,6 +84,11 @@ double rg_step_time_predict(const rg_step_time *t, const rg_step_load *load)
     return is_known(t) ? roof_s(t, load) / t->efficiency[size_of(load->n_rows)] : 0;
 }
 
+bool rg_step_time_knows(const rg_step_time *t, int32_t n_rows)
+{
+    return t->n_learnt[size_of(n_rows)] > 0;
+}
+
 /* Of a prompt of 2^size rows alone. */
 static double plain_roof_s(const rg_step_time *t, int size)
 {

@@ -36,6 +36,8 @@ void rg_step_time_init(rg_step_time *t, const rg_step_facts *facts, const rg_ste
 double rg_step_limit_s(const rg_step_time *t, const rg_step_load *load);
 /* Seconds that a step is expected to take. */
 double rg_step_time_predict(const rg_step_time *t, const rg_step_load *load);
+/* True if steps of about so many rows have been seen lately. */
+bool rg_step_time_knows(const rg_step_time *t, int32_t n_rows);
 /* Learn that a step took so long. */
 void rg_step_time_learn(rg_step_time *t, const rg_step_load *load, double took_s);
 

@@ -1,0 +1,78 @@
+/* draft_choice.h -- whom to ask for drafts, and how deep: so that drafting never costs more than it brings.
+ *
+ * A guess brings an id if it stands, with the chance that guesses at its place have had: counted per answer and drafter,
+ * latest most, and held to what the drafter has had with all answers as long as little is known.  It costs its row,
+ * by what steps are expected to take (step_time.h: rows are free while a step is bound by reading weights, and cost where
+ * mixtures read more experts or arithmetic is the limit), and the time that drafters take.  Chosen is what gives the
+ * most ids a second of decoding, and nothing if that is not clearly more than without drafts.
+ *
+ * Predictions can be wrong, so what steps with and without drafts have brought is measured too, and has the last word.
+ * What is not tried is not known: a step without drafts is taken where none was for long, and one with drafts that are
+ * not known to pay once in RG_CHOICE_TRY steps at most, and ever more rarely as long as those lose.  Arithmetic on given numbers; reads no clock. */
+#ifndef RG_ENGINE_DRAFT_CHOICE_H
+#define RG_ENGINE_DRAFT_CHOICE_H
+
+#include "engine/step_time.h"
+
+enum {
+    RG_CHOICE_DRAFTERS = 4, /* at most */
+    RG_CHOICE_DEPTH = 16,   /* of paths that are chosen */
+    RG_CHOICE_TRY = 200,
+};
+
+/* How often the guesses at each place of a path were tried, those before them standing, and stood. */
+typedef struct rg_draft_record {
+    float tried[RG_CHOICE_DEPTH], stood[RG_CHOICE_DEPTH];
+} rg_draft_record;
+
+/* A drafter, as far as it matters here. */
+typedef struct rg_draft_option {
+    int32_t depth;                      /* of its deepest path, at most RG_CHOICE_DEPTH */
+    int32_t nodes[RG_CHOICE_DEPTH + 1]; /* of the tree for a depth; [0]: 0 */
+    double level_s;                     /* seconds that it takes for each id of a path, for all answers of the step */
+} rg_draft_option;
+
+/* An answer of the step, whose own row is in the load. */
+typedef struct rg_draft_answer {
+    int64_t start;     /* positions before that row */
+    int32_t max_depth; /* 0: it takes no drafts */
+    const rg_draft_record *records; /* [n_drafters] its own */
+    /* The choice: the drafters to be asked, each if those before it have no guess. */
+    int32_t n;
+    int32_t drafter[RG_CHOICE_DRAFTERS], depth[RG_CHOICE_DRAFTERS];
+} rg_draft_answer;
+
+/* Steps with so many answers and no prompts, lately. */
+typedef struct rg_draft_measured {
+    int32_t n_plain, n_drafted;  /* counted up to what the means are taken of */
+    double plain_s, drafted_s;   /* seconds of a step, drafters included */
+    double ids;                  /* of an answer, in a step with drafts */
+    int64_t last_plain;          /* the step */
+} rg_draft_measured;
+
+typedef struct rg_draft_choice {
+    rg_draft_measured measured[RG_STEP_SIZES]; /* by the power of two of answers */
+    rg_draft_record overall[RG_CHOICE_DRAFTERS];
+    int64_t n_steps, last_try, pause; /* pause: steps until the next try; longer while tries only lose */
+    /* Of the latest step with answers that take drafts: ids a second that were expected, with and without. */
+    double rate, plain_rate;
+    bool tried; /* it was one that is not known to pay */
+} rg_draft_choice;
+
+void rg_draft_choice_init(rg_draft_choice *c);
+
+/* Choose for answers [0, n) of a step that without drafts has this load, and at most max_rows rows of drafts. */
+void rg_draft_choose(rg_draft_choice *c, const rg_step_time *t, const rg_step_load *load,
+                     const rg_draft_option *drafters, int32_t n_drafters, rg_draft_answer *answers, int32_t n,
+                     int32_t max_rows);
+
+/* The step, which had n answers and no prompts, took so long and gave so many ids. */
+void rg_draft_measure(rg_draft_choice *c, int32_t n, bool drafted, double took_s, int32_t n_ids);
+
+/* A draft whose deepest path has n_deep ids was checked; the first n_path of a path stood. */
+void rg_draft_note(rg_draft_choice *c, rg_draft_record *own, int32_t drafter, int32_t n_deep, int32_t n_path);
+
+/* The chance that the guess at place k (from 0) stands if those before it do. */
+double rg_draft_chance(const rg_draft_choice *c, const rg_draft_record *own, int32_t drafter, int32_t k);
+
+#endif
