@@ -269,7 +269,8 @@ typedef struct rg_options {
     const char *draft;      /* how to guess ids ahead, for the model to check several in one step: NULL or "none": not
                              *   at all; "ngram": as the prompt and the answer went on where the same ids stood before;
                              *   the path of a checkpoint: by a smaller model of the same vocabulary; "auto": by the one
-                             *   that the checkpoint's folder names in draft.json, if it does; others are in
+                             *   that the checkpoint's folder names in draft.json, if it does, and by "suffix", and in
+                             *   each step as deep as is found to be quickest, or not at all; others are in
                              *   docs/SERVE.md.  Answers are the same with any of them */
     const char *verify;     /* when a guess is kept.  NULL or "coupled": if it is the id that is drawn without it;
                              *   "rejection": by chance, so that answers follow the model's distribution, but a seed
@@ -318,7 +319,7 @@ typedef struct rg_info {
     int32_t n_embed_sizes;      /*   any length; 0: the checkpoint does not say */
     rg_sampling sampling;    /* the checkpoint's own defaults (generation_config) */
     int32_t n_unused_tensors; /* tensors of the checkpoint that no weight was made from */
-    const char *draft;        /* the kind of drafter; "none": there is none */
+    const char *draft;        /* the kind of drafter, or two, as "model+suffix"; "none": there is none */
     const char *draft_path;   /* of the model that drafts; "": none does */
     int32_t n_adapters;
     uint64_t adapter_bytes;   /* memory of all adapters, besides weight_bytes */
@@ -338,6 +339,9 @@ typedef struct rg_stats {
     uint64_t n_output;       /* ids generated */
     uint64_t n_drafts, n_draft_rows, n_draft_accepted; /* drafts that were checked, their ids, and those accepted, */
     uint64_t draft_accepted_at[RG_DRAFT_PLACES]; /*   the latter also by their place on the draft's path */
+    double draft_s, undrafted_s; /* with a drafter: time of steps without prompts, and what it is expected to have been
+                                  *   without drafts */
+    bool draft_paused;       /* "auto" was not drafting in the latest step, since it would have taken longer */
     int32_t n_running, n_waiting;
     int64_t n_waiting_ids;
     double queue_fill;       /* queue fill, 0 to 1: at 1 requests are refused */

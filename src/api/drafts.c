@@ -10,6 +10,7 @@
 
 enum {
     NOTE_BYTES = 4096,  /* of a draft.json */
+    AUTO_DRAFT = 8,     /* nodes of a draft at most, where the engine chooses */
     CATCH_UP_ROWS = 256, /* of prompts that the drafter's model has not seen, in one step of it */
 };
 
@@ -97,8 +98,12 @@ static bool choose(rg_drafts *d, const char *draft, const rg_checkpoint *target,
         return false;
     if (found)
         return true;
-    if (d->is_auto ? !find_beside(d, target) : rg_path_look(draft) == RG_PATH_NONE || strlen(draft) >= sizeof d->path)
-        return d->is_auto || refuse(draft, err);
+    if (d->is_auto && !find_beside(d, target)) {
+        d->kind = rg_draft_kind_find("suffix");
+        return true;
+    }
+    if (!d->is_auto && (rg_path_look(draft) == RG_PATH_NONE || strlen(draft) >= sizeof d->path))
+        return refuse(draft, err);
     if (!d->is_auto)
         memcpy(d->path, draft, strlen(draft) + 1);
     d->kind = rg_draft_kind_find("model");
@@ -115,7 +120,7 @@ bool rg_drafts_choose(rg_drafts *d, const rg_options *o, const rg_checkpoint *ta
     if (!choose(d, o->draft, target, err))
         return false;
     if (d->kind)
-        d->max_draft = o->max_draft ? o->max_draft : d->kind->max_draft;
+        d->max_draft = o->max_draft ? o->max_draft : d->is_auto ? AUTO_DRAFT : d->kind->max_draft;
     return true;
 }
 
@@ -179,10 +184,14 @@ static bool give_up(rg_drafts *d, rg_error *err)
         return false;
     }
     rg_drafts_close(d);
-    d->kind = NULL;
-    d->max_draft = 0;
+    d->kind = rg_draft_kind_find("suffix");
     d->path[0] = 0;
     return true;
+}
+
+int32_t rg_drafts_rows_kept(const rg_drafts *d)
+{
+    return d->is_auto && d->kind && !d->kind->has_model ? 0 : d->max_draft;
 }
 
 /* True if some state is kept per sequence: a chain can be rolled back and replayed, a tree cannot. */
@@ -200,6 +209,11 @@ bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_model *target, c
     if (d->kind && d->kind->has_branches && keeps_chains(target))
         return rg_fail(err, RG_E_UNSUPPORTED, "draft %s needs drafts with branches, and the recurrent state of this "
                        "model (%s) takes chains only", d->kind->name, rg_config_name(&target->config));
+    if (d->is_auto && (target->config.sees != RG_CAUSAL || target->config.diffusion.mask_id >= 0 ||
+                       (keeps_chains(target) && !rg_drafts_rows_kept(d)))) {
+        d->kind = NULL; /* nothing to draft for, or no room for drafts */
+        d->max_draft = 0;
+    }
     if (!d->kind || !d->kind->has_model || load(d, o, target, tokenizer, n_threads, &d->why))
         return true;
     return give_up(d, err);
@@ -226,28 +240,38 @@ bool rg_drafts_open(rg_drafts *d, const rg_runner_options *base, const rg_model 
 
     if (!d->kind)
         return true;
+    if (d->is_auto && d->kind->has_model)
+        d->fallback = rg_draft_kind_find("suffix")->open(&o, NULL); /* without memory there is none */
     if (d->model) {
         r.max_rows = base->max_seqs * d->max_draft < CATCH_UP_ROWS ? CATCH_UP_ROWS : base->max_seqs * d->max_draft;
         r.max_logits = base->max_seqs;
         r.max_seq_len += d->max_draft;
         r.max_seq_len = r.max_seq_len < d->model->config.max_seq_len ? r.max_seq_len : d->model->config.max_seq_len;
         d->runner = rg_model_runner_new(d->model, &r, &d->why);
-        if (!d->runner)
-            return give_up(d, err);
         o.runner = d->runner;
     } else if (d->path[0]) {
         o.path = d->path;
     }
-    d->drafter = d->kind->open(&o, &d->why);
-    return d->drafter || give_up(d, err);
+    d->drafter = d->model && !d->runner ? NULL : d->kind->open(&o, &d->why);
+    if (!d->drafter) {
+        if (!give_up(d, err))
+            return false;
+        o.runner = NULL;
+        d->drafter = d->kind->open(&o, err);
+        if (!d->drafter)
+            return false;
+    }
+    snprintf(d->name, sizeof d->name, "%s%s", d->kind->name, d->fallback ? "+suffix" : "");
+    return true;
 }
 
 void rg_drafts_close(rg_drafts *d)
 {
     rg_drafter_close(d->drafter);
+    rg_drafter_close(d->fallback);
     rg_model_runner_free(d->runner);
     rg_model_close(d->model);
-    d->drafter = NULL;
+    d->drafter = d->fallback = NULL;
     d->runner = NULL;
     d->model = NULL;
 }

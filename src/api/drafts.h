@@ -15,16 +15,21 @@ typedef struct rg_drafts {
     const rg_draft_kind *kind; /* NULL: none, as are all others */
     int32_t max_draft;         /* nodes of a draft; 0: there is no drafter */
     rg_verify verify;
-    bool is_auto;              /* found without being asked for: what is wrong with it is no failure */
+    bool is_auto;              /* found without being asked for: what is wrong with it is no failure, and the engine
+                                *   chooses in every step whether it is asked */
     char path[1024];           /* of its model, or what stood behind the kind; "": nothing */
     rg_model *model;
     rg_runner *runner;
     rg_drafter *drafter;
+    rg_drafter *fallback;      /* by suffixes, beside one that was found without being asked for; NULL: none */
+    char name[64];             /* of all of them */
     rg_error why;              /* why there is none although one was found; RG_OK */
 } rg_drafts;
 
 /* False and *err: there is no such drafter. */
 bool rg_drafts_choose(rg_drafts *d, const rg_options *o, const rg_checkpoint *target, rg_error *err);
+/* Rows of drafts that the state of the engine's own model needs room for. */
+int32_t rg_drafts_rows_kept(const rg_drafts *d);
 /* Read the drafter's model, whose vocabulary must be that of the target.  tokenizer: the target's, or NULL. */
 bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_model *target, const rg_tokenizer *tokenizer,
                     int n_threads, rg_error *err);

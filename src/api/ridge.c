@@ -84,7 +84,7 @@ static bool open_weights(rg_engine *e, const rg_checkpoint *ckpt, const rg_optio
     for (int32_t i = 0; i < o->n_adapters; i++)
         adapters[i] = (rg_adapter_source){ o->adapters[i].name, o->adapters[i].path };
     e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = e->n_threads,
-                                                        .max_draft = e->drafts.max_draft,
+                                                        .max_draft = rg_drafts_rows_kept(&e->drafts),
                                                         .pack_cache = o->pack_cache,
                                                         .expert_bytes = o->expert_bytes, .adapters = adapters,
                                                         .n_adapters = o->n_adapters, .progress = o->progress,
@@ -141,7 +141,9 @@ static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_r
                              .use_prefixes = !o->no_prefix_cache,
                              .share_prefixes = o->share_prefixes, .static_batching = o->static_batching,
                              .step_s = o->step_s, .pace = o->pace, .drafter = e->drafts.drafter,
-                             .max_draft = e->drafts.max_draft, .verify = e->drafts.verify,
+                             .fallback = e->drafts.fallback, .max_draft = e->drafts.max_draft,
+                             .verify = e->drafts.verify,
+                             .adapt_drafts = e->drafts.is_auto && e->drafts.verify == RG_VERIFY_COUPLED,
                              .roofs = { e->roofs.read_bytes_s, product_ops_s, e->roofs.f32_ops_s } };
 
     e->loop = rg_loop_new(e->runner, &loop, err);
@@ -279,7 +281,7 @@ rg_info rg_engine_info(const rg_engine *e)
                       .embed_refusal = c->embedding.refusal, .embed_sizes = c->embedding.sizes,
                       .n_embed_sizes = c->embedding.n_sizes, .sampling = c->sampling,
                       .n_unused_tensors = e->model->n_unused,
-                      .draft = e->drafts.kind ? e->drafts.kind->name : "none",
+                      .draft = e->drafts.drafter ? e->drafts.name : "none",
                       .draft_path = e->drafts.path,
                       .n_adapters = e->model->adapters.n, .adapter_bytes = e->model->adapters.bytes };
 }

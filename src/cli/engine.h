@@ -20,7 +20,7 @@ typedef struct cli_engine {
     { "--max-seqs", CLI_INT, &(v).max_seqs, "N", "sequences that run at once", 1, 65536 },                             \
     CLI_PACK_CACHE_OPTION((v).pack_cache), CLI_EXPERT_MEMORY_OPTION((v).expert_memory),                                \
     { "--draft", CLI_STRING, &(v).draft, "HOW",                                                                        \
-      "guess ids ahead, checked together: none, auto, a KIND, KIND:PATH, or by a MODEL (default: none)" },             \
+      "guess ids ahead, checked together: none, auto, a KIND, KIND:PATH, or by a MODEL (default: auto)" },             \
     { "--draft-max", CLI_INT, &(v).draft_max, "K", "ids guessed at once, at most", 1, RG_DRAFT_PLACES },               \
     { "--verify", CLI_STRING, &(v).verify, "HOW",                                                                      \
       "keep guesses that are coupled to the draw (default: texts as without), by rejection, or typical (lossy)" },     \

@@ -233,6 +233,19 @@ static bool print_json(const run_options *o, const rg_params *p, const result *r
     return cli_json_print(j);
 }
 
+/* What drafting brought, or that it is off and why. */
+static void print_drafts(const rg_usage *u, const char *kind, const rg_stats *s)
+{
+    double times = s->draft_s > 0 ? s->undrafted_s / s->draft_s : 0;
+
+    if (u->n_drafted)
+        printf("[%d ids drafted by %s, %d accepted: %.2f tokens a step, about %.2f times as quick as without]\n",
+               u->n_drafted, kind, u->n_accepted, (double)(u->n_steps + u->n_accepted) / u->n_steps, times);
+    if (s->draft_paused && u->n_drafted)
+        printf("[drafting was off in the end: with %d %% of the guesses right it would take longer here than it saves]\n",
+               (int)(100.0 * u->n_accepted / u->n_drafted));
+}
+
 /* Streamed samples are on the terminal already. */
 static void print_human(const run_options *o, const rg_engine *e, const rg_params *p, const result *r)
 {
@@ -254,10 +267,7 @@ static void print_human(const run_options *o, const rg_engine *e, const rg_param
            "seed %llu]\n",
            r->usage.n_prompt, n, 1e3 * r->usage.ttft_s, decode_rate(r), read / 1e9, limit > 0 ? 100 * read / limit : 0,
            limit / 1e9, (unsigned long long)p->sampling.seed);
-    if (r->usage.n_drafted)
-        printf("[%d ids drafted by %s, %d accepted: %.2f tokens a step]\n", r->usage.n_drafted,
-               rg_engine_info(e).draft, r->usage.n_accepted,
-               (double)(r->usage.n_steps + r->usage.n_accepted) / r->usage.n_steps);
+    print_drafts(&r->usage, rg_engine_info(e).draft, &s);
 }
 
 static bool make_prompt(const run_options *o, const rg_engine *e, int32_t **ids, size_t *n, rg_error *err)

@@ -73,7 +73,7 @@ static bool make_arrays(rg_loop *l, rg_error *err)
     if (o->drafter && o->verify != RG_VERIFY_COUPLED && !rg_sample_scratch_judge(l->scratch, err))
         return false;
     if (o->drafter)
-        l->speculation = rg_speculation_new(o, l->states, l->scratch, err);
+        l->speculation = rg_speculation_new(o, &l->runner->facts, l->states, l->scratch, err);
     return !o->drafter || l->speculation;
 }
 
@@ -356,6 +356,8 @@ static void forward(rg_loop *l)
     l->runner->step(l->runner, &l->rows.batch,
                     &(rg_sink){ .logits = sample, .hidden = pool, .scores = take_labels, .arg = l });
     double took_s = rg_seconds(start, rg_now_ns());
+    if (l->speculation)
+        rg_speculation_stepped(l->speculation, &load, took_s);
     pthread_mutex_lock(&l->lock);
     rg_step_time_learn(&l->time, &load, took_s);
     l->stats.n_steps++;
@@ -532,6 +534,8 @@ static void commit(rg_loop *l)
             rg_scheduler_drop(l->scheduler, p->request, p->sample);
         }
     }
+    if (l->speculation)
+        rg_speculation_committed(l->speculation);
     l->n_plan = 0;
     rg_scheduler_reap(l->scheduler, false);
 }
@@ -542,6 +546,9 @@ static void publish_drafts(rg_stats *t, const rg_draft_counts *c)
     t->n_draft_rows = c->n_nodes;
     t->n_draft_accepted = c->n_accepted;
     memcpy(t->draft_accepted_at, c->at, sizeof t->draft_accepted_at);
+    t->draft_s = c->took_s;
+    t->undrafted_s = c->plain_s;
+    t->draft_paused = c->paused;
 }
 
 /* What others may see of a step. */

@@ -1,6 +1,9 @@
 /* speculation.c -- see speculation.h. */
 #include "engine/speculation.h"
 
+#include <string.h>
+
+#include "base/clock.h"
 #include "base/mem.h"
 
 _Static_assert((int)RG_DRAFT_PLACES == (int)RG_MAX_DRAFT, "ridge.h has a place for each");
@@ -12,39 +15,74 @@ typedef struct lane {
     uint64_t used;    /* the step in which it was drafted for last */
 } lane;
 
+enum { DRAFTERS = 2 };
+_Static_assert((int)DRAFTERS <= (int)RG_CHOICE_DRAFTERS, "the choice is among all of them");
+
+/* Who is asked about an answer of this step. */
+typedef struct asking {
+    const rg_planned *planned;
+    int32_t max_depth, drafter; /* drafter: who gave the draft; -1: nobody */
+} asking;
+
 struct rg_speculation {
-    rg_drafter *drafter; /* NULL once it has failed */
+    rg_drafter *drafters[DRAFTERS]; /* NULL: there is none, or it has failed */
     rg_states *states;
     rg_sample_scratch *scratch;
     int32_t max_draft, n_lanes, max_seq_len;
     uint64_t n_steps;
-    lane *lanes;         /* [n_lanes] */
-    rg_draft_tree *drafts;    /* [n_lanes] */
-    rg_draft_ask *asks;  /* [n_lanes], n_asks of this step */
-    int32_t *ask_of;     /* [n_lanes] of each planned span; -1: none */
+    lane *lanes;              /* [n_lanes] */
+    rg_draft_record (*records)[DRAFTERS]; /* [n_lanes] */
+    rg_draft_tree *drafts;    /* [n_lanes], as are the next; n_asks of this step */
+    asking *askings;
+    rg_draft_answer *answers;
+    rg_draft_ask *asks;       /* [n_lanes] those that one drafter is asked about */
+    int32_t *asked;           /* [n_lanes] whose they are */
+    int32_t *ask_of;          /* [n_lanes] of each planned span; -1: none */
     int32_t n_asks;
     rg_draft_counts counts;
+
+    bool adapts;
+    rg_draft_choice choice;
+    rg_step_time time;
+    double cost[DRAFTERS];    /* what drafters take, as a multiple of what they say */
+    int32_t n_costs[DRAFTERS];
+    /* The step that is being computed: */
+    int32_t n_plain_rows, n_ids; /* n_ids: given so far; 0: it had prompts, and is not measured */
+    double drafting_s, plain_s, took_s;
 };
 
-rg_speculation *rg_speculation_new(const rg_loop_options *o, rg_states *states, rg_sample_scratch *scratch,
-                                   rg_error *err)
+/* Predictions follow what steps take, and of these any guess is good enough to begin with. */
+static const rg_step_roofs guessed_roofs = { .bytes_s = 1e10, .product_ops_s = 2e11, .key_ops_s = 5e10 };
+
+rg_speculation *rg_speculation_new(const rg_loop_options *o, const rg_step_facts *facts, rg_states *states,
+                                   rg_sample_scratch *scratch, rg_error *err)
 {
     rg_speculation *s = rg_zalloc(sizeof *s);
     size_t n = (size_t)o->max_seqs;
 
     if (!s)
         return rg_fail_memory(err, sizeof *s), NULL;
-    s->drafter = o->drafter;
+    s->drafters[0] = o->drafter;
+    s->drafters[1] = o->fallback;
     s->states = states;
     s->scratch = scratch;
     s->max_draft = o->max_draft;
     s->n_lanes = o->max_seqs;
     s->max_seq_len = o->max_seq_len;
+    s->adapts = o->adapt_drafts;
+    rg_draft_choice_init(&s->choice);
+    rg_step_time_init(&s->time, facts, o->roofs.bytes_s > 0 ? &o->roofs : &guessed_roofs);
+    for (int j = 0; j < DRAFTERS; j++)
+        s->cost[j] = 1;
     s->lanes = rg_array(n, sizeof *s->lanes);
+    s->records = rg_array(n, sizeof *s->records);
     s->drafts = rg_array(n, sizeof *s->drafts);
+    s->askings = rg_array(n, sizeof *s->askings);
+    s->answers = rg_array(n, sizeof *s->answers);
     s->asks = rg_array(n, sizeof *s->asks);
+    s->asked = rg_array(n, sizeof *s->asked);
     s->ask_of = rg_array(n, sizeof *s->ask_of);
-    if (s->lanes && s->drafts && s->asks && s->ask_of) {
+    if (s->lanes && s->records && s->drafts && s->askings && s->answers && s->asks && s->asked && s->ask_of) {
         for (size_t i = 0; i < n; i++)
             s->lanes[i] = (lane){ 0 };
         return s;
@@ -58,8 +96,12 @@ void rg_speculation_free(rg_speculation *s)
     if (!s)
         return;
     rg_free(s->lanes);
+    rg_free(s->records);
     rg_free(s->drafts);
+    rg_free(s->askings);
+    rg_free(s->answers);
     rg_free(s->asks);
+    rg_free(s->asked);
     rg_free(s->ask_of);
     rg_free(s);
 }
@@ -85,8 +127,10 @@ static int32_t lane_of(rg_speculation *s, rg_request *r, int i)
                 oldest = k;
         s->lanes[oldest] = (lane){ .request = r->id, .sample = i };
         r->samples[i].lane = oldest;
-        if (s->drafter->begin)
-            s->drafter->begin(s->drafter, oldest);
+        memset(s->records[oldest], 0, sizeof s->records[oldest]);
+        for (int j = 0; j < DRAFTERS; j++)
+            if (s->drafters[j] && s->drafters[j]->begin)
+                s->drafters[j]->begin(s->drafters[j], oldest);
     }
     s->lanes[r->samples[i].lane].used = s->n_steps;
     return r->samples[i].lane;
@@ -106,34 +150,24 @@ static int32_t longest_path(const rg_speculation *s, const rg_request *r, const 
     int32_t left = r->params.max_tokens - a->n_output - 1, at = a->seq->length;
     int32_t to_stop = rg_states_next_stop(s->states, at, INT32_MAX) - at - 2;
 
-    return min_of(min_of(left, to_stop), min_of(s->max_draft, s->drafter->depth));
+    return min_of(min_of(left, to_stop), s->max_draft);
 }
 
-static void ask(rg_speculation *s, const rg_planned *p, int i, rg_row_budget *left)
+/* An answer that drafters may be asked about. */
+static void add_asking(rg_speculation *s, const rg_planned *p, int i)
 {
     const rg_sample *a = &p->request->samples[p->sample];
-    int32_t depth = longest_path(s, p->request, a), most = min_of(left->rows, left->logits);
+    int32_t depth = longest_path(s, p->request, a);
 
     s->ask_of[i] = -1;
-    if (!p->ends || p->n_rows > 1 || !rg_request_draws(p->request) || !p->request->max_draft || depth < 1 || most < 1 ||
+    if (!p->ends || p->n_rows > 1 || !rg_request_draws(p->request) || !p->request->max_draft || depth < 1 ||
         !rg_draw_prepare(s->scratch, a))
         return;
-    most = min_of(most, s->max_draft);
-    left->rows -= most;
-    left->logits -= most;
-    s->ask_of[i] = s->n_asks;
+    s->askings[s->n_asks] = (asking){ .planned = p, .max_depth = depth, .drafter = -1 };
+    s->answers[s->n_asks] = (rg_draft_answer){ .start = a->seq->length, .max_depth = depth,
+                                               .records = s->records[lane_of(s, p->request, p->sample)] };
     s->drafts[s->n_asks].n = 0;
-    s->asks[s->n_asks] = (rg_draft_ask){ .lane = lane_of(s, p->request, p->sample),
-                                         .request = p->request,
-                                         .sample = p->sample,
-                                         .ids = rg_request_tokens(p->request, p->sample),
-                                         .n_ids = p->request->params.n_prompt + a->n_output,
-                                         .depth = min_of(depth, most),
-                                         .most = most,
-                                         .probe_depth = s->max_seq_len - 1 - a->seq->length,
-                                         .chain = rg_states_keep_chains(s->states),
-                                         .draft = &s->drafts[s->n_asks] };
-    s->n_asks++;
+    s->ask_of[i] = s->n_asks++;
 }
 
 static bool is_among(int32_t id, const int32_t *ids, int32_t n)
@@ -171,38 +205,192 @@ static void prune(rg_speculation *s, const rg_draft_ask *a)
     rg_draft_prune(d, keep);
 }
 
-/* Room for the rows of the draft; without it, there is no draft. */
-static void grow(rg_speculation *s, const rg_draft_ask *a)
+static int32_t nodes_for(const rg_speculation *s, int j, int32_t depth)
 {
-    rg_seq *q = a->request->samples[a->sample].seq;
+    const rg_drafter *d = s->drafters[j];
 
-    if (a->draft->n && !rg_seq_grow(s->states, q, q->length + 1 + a->draft->n))
-        a->draft->n = 0;
+    return min_of(d->nodes ? d->nodes(d, depth) : depth, s->max_draft);
+}
+
+/* What a drafter says that it takes for so many answers: for an id of a path, or for paths of some depth. */
+static double said_s(const rg_drafter *d, int32_t n, int32_t depth)
+{
+    const double least_s = 1e-6;
+    double said = d->cost_s ? d->cost_s(d, n, depth) : 0;
+
+    return said > least_s ? said : least_s * n * depth;
+}
+
+/* The drafters as the choice sees them; one that has failed has no depth. */
+static void describe(const rg_speculation *s, rg_draft_option *out)
+{
+    for (int j = 0; j < DRAFTERS; j++) {
+        out[j] = (rg_draft_option){ 0 };
+        if (!s->drafters[j])
+            continue;
+        out[j].depth = min_of(s->drafters[j]->depth, RG_CHOICE_DEPTH);
+        out[j].level_s = s->cost[j] * said_s(s->drafters[j], s->n_asks, 1);
+        for (int32_t k = 1; k <= out[j].depth; k++)
+            out[j].nodes[k] = nodes_for(s, j, k);
+    }
+}
+
+/* Everyone in turn, as deep as can be. */
+static void choose_all(rg_speculation *s)
+{
+    for (int32_t k = 0; k < s->n_asks; k++) {
+        rg_draft_answer *a = &s->answers[k];
+
+        for (int32_t j = 0; j < DRAFTERS; j++)
+            if (s->drafters[j]) {
+                a->drafter[a->n] = j;
+                a->depth[a->n++] = min_of(a->max_depth, s->drafters[j]->depth);
+            }
+    }
+}
+
+static void ask_one(rg_speculation *s, int32_t k, int j, int32_t depth, int32_t most, int32_t at)
+{
+    const rg_planned *p = s->askings[k].planned;
+    const rg_sample *a = &p->request->samples[p->sample];
+
+    s->asked[at] = k;
+    s->asks[at] = (rg_draft_ask){ .lane = a->lane,
+                                  .request = p->request,
+                                  .sample = p->sample,
+                                  .ids = rg_request_tokens(p->request, p->sample),
+                                  .n_ids = p->request->params.n_prompt + a->n_output,
+                                  .depth = min_of(min_of(depth, most), s->drafters[j]->depth),
+                                  .most = most,
+                                  .probe_depth = s->max_seq_len - 1 - a->seq->length,
+                                  .chain = rg_states_keep_chains(s->states),
+                                  .draft = &s->drafts[k] };
+}
+
+/* A drafter took so long for n answers and paths of this depth. */
+static void note_cost(rg_speculation *s, int j, int32_t n, int32_t depth, double took_s)
+{
+    const int32_t mean_of = 8;
+    double times = took_s / said_s(s->drafters[j], n, depth);
+
+    if (s->n_costs[j] < mean_of)
+        s->n_costs[j]++;
+    if (s->n_costs[j] > 2 && times > 4 * s->cost[j])
+        times = 4 * s->cost[j]; /* something else had the machine */
+    s->cost[j] += (times - s->cost[j]) / s->n_costs[j];
+    s->drafting_s += took_s;
+}
+
+/* Ask drafter j about the first n of `asks`; one that fails is dropped. */
+static void propose(rg_speculation *s, int j, int32_t n)
+{
+    rg_drafter *d = s->drafters[j];
+    uint64_t start = rg_now_ns();
+    int32_t deepest = 1;
+
+    if (!d->propose(d, s->asks, n)) {
+        s->drafters[j] = NULL;
+        for (int32_t i = 0; i < n; i++)
+            s->asks[i].draft->n = 0;
+        return;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        deepest = s->asks[i].depth > deepest ? s->asks[i].depth : deepest;
+        if (s->asks[i].draft->n)
+            s->askings[s->asked[i]].drafter = j;
+    }
+    note_cost(s, j, n, deepest, rg_seconds(start, rg_now_ns()));
+}
+
+/* Ask drafter j about the answers that have it in this place of their lists, and no draft yet. */
+static void ask_drafter(rg_speculation *s, int j, int place, rg_row_budget *left)
+{
+    int32_t n = 0;
+
+    for (int32_t k = 0; k < s->n_asks; k++) {
+        const rg_draft_answer *a = &s->answers[k];
+        int32_t most = min_of(left->rows, left->logits);
+
+        if (place >= a->n || a->drafter[place] != j || s->drafts[k].n)
+            continue;
+        most = min_of(most, s->adapts ? nodes_for(s, j, a->depth[place]) : s->max_draft);
+        if (most < 1)
+            continue;
+        left->rows -= most;
+        left->logits -= most;
+        ask_one(s, k, j, a->depth[place], most, n++);
+    }
+    if (!n)
+        return;
+    propose(s, j, n);
+    for (int32_t i = 0; i < n; i++) { /* what was not used */
+        prune(s, &s->asks[i]);
+        left->rows += s->asks[i].most - s->asks[i].draft->n;
+        left->logits += s->asks[i].most - s->asks[i].draft->n;
+    }
+}
+
+/* Room for the rows of the draft; without it, there is no draft. */
+static void grow(rg_speculation *s, int32_t k)
+{
+    const rg_planned *p = s->askings[k].planned;
+    rg_seq *q = p->request->samples[p->sample].seq;
+
+    if (s->drafts[k].n && !rg_seq_grow(s->states, q, q->length + 1 + s->drafts[k].n))
+        s->drafts[k].n = 0;
+}
+
+/* What the step reads and computes without drafts. */
+static rg_step_load load_of(const rg_speculation *s, const rg_planned *plan, int n)
+{
+    rg_step_load load = { 0 };
+
+    for (int i = 0; i < n; i++) {
+        int64_t start = plan[i].request->samples[plan[i].sample].seq->length;
+
+        rg_step_load_add(&load, &s->time.facts, start, plan[i].n_rows, 1);
+    }
+    return load;
+}
+
+static void choose(rg_speculation *s, const rg_step_load *load, const rg_row_budget *left)
+{
+    rg_draft_option options[DRAFTERS];
+
+    if (!s->adapts) {
+        choose_all(s);
+        return;
+    }
+    describe(s, options);
+    rg_draft_choose(&s->choice, &s->time, load, options, DRAFTERS, s->answers, s->n_asks,
+                    min_of(left->rows, left->logits));
+    s->counts.paused = true;
+    for (int32_t k = 0; k < s->n_asks; k++)
+        s->counts.paused &= !s->answers[k].n;
 }
 
 void rg_speculation_draft(rg_speculation *s, const rg_planned *plan, int n, const rg_row_budget *left)
 {
     rg_row_budget budget = *left;
+    rg_step_load load = load_of(s, plan, n);
 
     s->n_steps++;
     s->n_asks = 0;
+    s->drafting_s = 0;
+    s->n_ids = 0;
     for (int i = 0; i < n; i++)
-        if (s->drafter)
-            ask(s, &plan[i], i, &budget);
-        else
-            s->ask_of[i] = -1;
+        add_asking(s, &plan[i], i);
+    s->n_plain_rows = load.n_rows;
+    s->plain_s = rg_step_time_predict(&s->time, &load);
     if (!s->n_asks)
         return;
-    if (!s->drafter->propose(s->drafter, s->asks, s->n_asks)) {
-        s->drafter = NULL;
-        for (int32_t k = 0; k < s->n_asks; k++)
-            s->drafts[k].n = 0;
-        return;
-    }
-    for (int32_t k = 0; k < s->n_asks; k++) {
-        prune(s, &s->asks[k]);
-        grow(s, &s->asks[k]);
-    }
+    choose(s, &load, &budget);
+    for (int place = 0; place < DRAFTERS; place++)
+        for (int j = 0; j < DRAFTERS; j++)
+            if (s->drafters[j])
+                ask_drafter(s, j, place, &budget);
+    for (int32_t k = 0; k < s->n_asks; k++)
+        grow(s, k);
 }
 
 const rg_draft_tree *rg_speculation_of(const rg_speculation *s, int i)
@@ -214,10 +402,31 @@ const rg_draft_tree *rg_speculation_of(const rg_speculation *s, int i)
 
 /* ---- after a step ------------------------------------------------------------------------------------------------ */
 
+void rg_speculation_stepped(rg_speculation *s, const rg_step_load *load, double took_s)
+{
+    rg_step_time_learn(&s->time, load, took_s);
+    if (!s->n_asks || s->n_plain_rows > s->n_asks)
+        return;
+    s->counts.took_s += took_s + s->drafting_s;
+    s->n_ids = s->n_asks;
+    s->took_s = took_s + s->drafting_s;
+}
+
+/* True if some guess follows a node (-1: the answer's last id). */
+static bool has_guess(const rg_draft_tree *d, int32_t node)
+{
+    for (int32_t i = node + 1; i < d->n; i++)
+        if (d->parent[i] == node && !d->probe[i])
+            return true;
+    return false;
+}
+
 void rg_speculation_checked(rg_speculation *s, int i, const rg_drawn *drawn, const int32_t *path, int32_t n_path)
 {
     const rg_draft_tree *d = rg_speculation_of(s, i);
-    int32_t ids[1 + RG_MAX_DRAFT];
+    int32_t ids[1 + RG_MAX_DRAFT], j, own_lane;
+    const asking *at;
+    rg_drafter *drafter;
 
     if (!d)
         return;
@@ -226,12 +435,29 @@ void rg_speculation_checked(rg_speculation *s, int i, const rg_drawn *drawn, con
     s->counts.n_accepted += (uint64_t)n_path;
     for (int32_t k = 0; k < n_path; k++)
         s->counts.at[k]++;
-    if (!s->drafter || !s->drafter->checked)
+    s->n_ids += n_path;
+    at = &s->askings[s->ask_of[i]];
+    j = at->drafter;
+    drafter = s->drafters[j];
+    own_lane = at->planned->request->samples[at->planned->sample].lane;
+    rg_draft_note(&s->choice, &s->records[own_lane][j], j,
+                  n_path + has_guess(d, n_path ? path[n_path - 1] : -1), n_path);
+    if (!drafter || !drafter->checked)
         return;
     for (int32_t k = 0; k <= d->n; k++)
         ids[k] = drawn[k].id;
-    s->drafter->checked(s->drafter, &(rg_draft_result){ .lane = s->asks[s->ask_of[i]].lane, .draft = d, .drawn = ids,
-                                                        .path = path, .n_path = n_path });
+    drafter->checked(drafter, &(rg_draft_result){ .lane = own_lane, .draft = d, .drawn = ids, .path = path,
+                                                  .n_path = n_path });
+}
+
+void rg_speculation_committed(rg_speculation *s)
+{
+    bool drafted = s->drafting_s > 0;
+
+    if (s->n_ids < s->n_asks || !s->n_asks)
+        return; /* it had prompts */
+    s->counts.plain_s += s->plain_s * s->n_ids / s->n_asks;
+    rg_draft_measure(&s->choice, s->n_asks, drafted, s->took_s, s->n_ids);
 }
 
 void rg_speculation_end(rg_speculation *s, const rg_request *r, int i)
@@ -240,9 +466,10 @@ void rg_speculation_end(rg_speculation *s, const rg_request *r, int i)
 
     if (!s || !has_lane(s, r, i))
         return;
-    if (s->drafter && s->drafter->end)
-        s->drafter->end(s->drafter, a->lane, rg_request_tokens(r, i), r->params.n_prompt + a->n_output,
-                        rg_draft_scope(r));
+    for (int j = 0; j < DRAFTERS; j++)
+        if (s->drafters[j] && s->drafters[j]->end)
+            s->drafters[j]->end(s->drafters[j], a->lane, rg_request_tokens(r, i), r->params.n_prompt + a->n_output,
+                                rg_draft_scope(r));
     s->lanes[a->lane] = (lane){ 0 };
 }
 

@@ -1,13 +1,14 @@
 /* speculation.h -- drafts in the step loop: which answers are drafted for, how deep, and what is kept of it.
  *
- * Between planning a step and laying out its rows, the drafter is asked about the answers of which the step computes
- * one row.  Its trees are cut to what could be accepted at all (grammar, end tokens, the length of the answer), to the
- * rows that the step has left, and to the room that the sequence finds without taking any from others.  The engine
- * thread's alone. */
+ * Between planning a step and laying out its rows, drafters are asked about the answers of which the step computes one
+ * row: the ones that draft_choice.h finds best, or all in turn.  Their trees are cut to what could be accepted at all
+ * (grammar, end tokens, the length of the answer), to the rows that the step has left, and to the room that the sequence
+ * finds without taking any from others.  A drafter that fails is dropped.  The engine thread's alone. */
 #ifndef RG_ENGINE_SPECULATION_H
 #define RG_ENGINE_SPECULATION_H
 
 #include "engine/draft/draft.h"
+#include "engine/draft_choice.h"
 #include "engine/draw.h"
 #include "engine/options.h"
 #include "engine/scheduler.h"
@@ -16,23 +17,29 @@
 typedef struct rg_draft_counts {
     uint64_t n_drafts, n_nodes, n_accepted; /* trees, their ids (no probes), those accepted */
     uint64_t at[RG_MAX_DRAFT];              /* accepted ones by their place on the path */
+    double took_s, plain_s; /* of steps without prompts: seconds, and what the same ids would take without drafts */
+    bool paused;            /* the latest step was not drafted for, since drafts would lose */
 } rg_draft_counts;
 
 typedef struct rg_speculation rg_speculation;
 
-/* states and scratch are borrowed, as is options->drafter, which is not NULL. */
-rg_speculation *rg_speculation_new(const rg_loop_options *options, rg_states *states, rg_sample_scratch *scratch,
-                                   rg_error *err);
+/* states and scratch are borrowed, as are the drafters; options->drafter is not NULL.  facts: of the model. */
+rg_speculation *rg_speculation_new(const rg_loop_options *options, const rg_step_facts *facts, rg_states *states,
+                                   rg_sample_scratch *scratch, rg_error *err);
 void rg_speculation_free(rg_speculation *s); /* NULL is fine */
 
 /* Draft for the answers of plan[0, n), with which the step has so many rows and rows of logits left. */
 void rg_speculation_draft(rg_speculation *s, const rg_planned *plan, int n, const rg_row_budget *left);
+/* The step, drafts included, had this load, and took so long beside the drafters. */
+void rg_speculation_stepped(rg_speculation *s, const rg_step_load *load, double took_s);
 /* The draft of plan[i], for which its sequence is grown; NULL: it has none.  Valid until the next
  * rg_speculation_draft. */
 const rg_draft_tree *rg_speculation_of(const rg_speculation *s, int i);
 /* After the step: of plan[i], drawn[0, 1 + n) are the ids drawn after its last id and after each node, and path[0,
  * n_path) the nodes that were accepted. */
 void rg_speculation_checked(rg_speculation *s, int i, const rg_drawn *drawn, const int32_t *path, int32_t n_path);
+/* After all drafts of the step have been checked. */
+void rg_speculation_committed(rg_speculation *s);
 /* Sample i of r has ended with all its ids. */
 void rg_speculation_end(rg_speculation *s, const rg_request *r, int i);
 

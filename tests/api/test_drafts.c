@@ -260,12 +260,20 @@ static void a_smaller_model_drafts(void **state)
     o.draft = "auto";
     rg_engine *e = rg_open(LARGE, &o, &err);
     assert_ok(e, err);
-    assert_string_equal(rg_engine_info(e).draft, "model");
+    assert_string_equal(rg_engine_info(e).draft, "model+suffix");
     assert_non_null(strstr(rg_engine_info(e).draft_path, "tales-1m"));
     got = ask_all(e);
     check_same("auto", want, got);
     rg_close(e);
-    e = rg_open(TALES, &o, &err); /* nothing drafts for the smallest */
+    e = rg_open(TALES, &o, &err); /* no model drafts for the smallest */
+    assert_ok(e, err);
+    assert_string_equal(rg_engine_info(e).draft, "suffix");
+    rg_close(e);
+    e = rg_open(RG_TEST_DATA "/mamba", &o, &err); /* whose state has no room for drafts that nobody asked for */
+    assert_ok(e, err);
+    assert_string_equal(rg_engine_info(e).draft, "none");
+    rg_close(e);
+    e = rg_open(RG_TEST_DATA "/llada", &o, &err); /* it fills in its answers */
     assert_ok(e, err);
     assert_string_equal(rg_engine_info(e).draft, "none");
     rg_close(e);

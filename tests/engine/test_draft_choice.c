@@ -134,12 +134,12 @@ static void drafting_never_loses(void **state)
 {
     static const double chances[] = { 0, 0.3, 0.6, 0.8, 0.95 };
     static const double levels[] = { 0, 5e-3, 5e-2 };
-    int step_of = test_all() ? 1 : 9;
+    int step_of = test_all() ? 1 : 20;
     double worst = 2;
 
     (void)state;
     for (size_t m = 0; m < RG_LEN(machines); m++)
-        for (int n = 1; n <= MAX_ANSWERS; n += n < 8 ? 1 : step_of)
+        for (int n = 1; n <= MAX_ANSWERS; n += n < 4 ? 1 : step_of)
             for (size_t i = 0; i < RG_LEN(chances); i++)
                 for (size_t k = 0; k < RG_LEN(levels); k++) {
                     world w = { .machine = machines[m], .chance = { chances[i], chances[(i + k) % RG_LEN(chances)] / 2 },
