@@ -181,6 +181,8 @@ const rows = [
   ['Parameters', s => (s.plan.parameters / 1e6).toFixed(1) + ' million'], ['Weights', s => bytes(s.plan.weight_bytes)],
   ['Context', s => s.plan.context + ' tokens'], ['Sequences’ state', s => bytes(s.plan.state_bytes) + ' in ' + s.plan.kv_type],
   ['Arithmetic', s => s.plan.recipe + ', ' + s.plan.isa + ', ' + s.plan.threads + ' threads'],
+  ['Drafts', s => s.plan.draft === 'none' ? 'none' :
+    `${s.plan.draft}: ${s.accepted_tokens} of ${s.drafted_tokens} tokens accepted`],
   ['Step, median', s => s.step_s ? '≤ ' + (1e3 * s.step_s).toFixed(2) + ' ms' : 'none yet'],
   ['First token, median', s => s.ttft_s ? '≤ ' + (1e3 * s.ttft_s).toFixed(0) + ' ms' : 'none yet'],
   ['Version', s => s.version],

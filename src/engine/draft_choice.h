@@ -8,7 +8,7 @@
  *
  * Predictions can be wrong, so what steps with and without drafts have brought is measured too, and has the last word.
  * What is not tried is not known: a step without drafts is taken where none was for long, and one with drafts that are
- * not known to pay once in RG_CHOICE_TRY steps at most, and ever more rarely as long as those lose.  Arithmetic on given
+ * not known to pay once in RG_CHOICE_TRY steps at most, ever more rarely as long as those lose.  Arithmetic on given
  * numbers; reads no clock. */
 #ifndef RG_ENGINE_DRAFT_CHOICE_H
 #define RG_ENGINE_DRAFT_CHOICE_H

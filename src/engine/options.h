@@ -20,7 +20,7 @@ typedef struct rg_loop_options {
     double step_s, pace;     /* as in rg_options */
     struct rg_drafter *drafter; /* of answers (draft/draft.h), borrowed; NULL: none */
     struct rg_drafter *fallback; /* asked where the other has no guess; NULL: none */
-    bool adapt_drafts;       /* choose drafter and depth in every step (draft_choice.h); else all are as deep as can be */
+    bool adapt_drafts;       /* choose drafter and depth in every step (draft_choice.h); else all draft all they can */
     int32_t max_draft;       /* nodes of a draft at most; 1 .. RG_MAX_DRAFT if there is a drafter */
     rg_verify verify;        /* how drafts are judged */
     rg_step_roofs roofs;     /* this machine's; .bytes_s 0: not measured, and step_s and pace limit nothing */

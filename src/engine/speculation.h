@@ -2,8 +2,8 @@
  *
  * Between planning a step and laying out its rows, drafters are asked about the answers of which the step computes one
  * row: the ones that draft_choice.h finds best, or all in turn.  Their trees are cut to what could be accepted at all
- * (grammar, end tokens, the length of the answer), to the rows that the step has left, and to the room that the sequence
- * finds without taking any from others.  A drafter that fails is dropped.  The engine thread's alone. */
+ * (grammar, end tokens, the length of the answer), to the rows that the step has left, and to the room that the
+ * sequence finds without taking any from others.  A drafter that fails is dropped.  The engine thread's alone. */
 #ifndef RG_ENGINE_SPECULATION_H
 #define RG_ENGINE_SPECULATION_H
 

@@ -117,8 +117,11 @@ void rg_api_status(rg_server *s, rg_exchange *x)
         rg_out_real(&out, gauges[i].name, rg_metric_gauge(s->metrics, gauges[i].id));
     rg_out_real(&out, "ttft_s", rg_metric_quantile(s->metrics, RG_H_TTFT, 0.5));
     rg_out_real(&out, "step_s", rg_metric_quantile(s->metrics, RG_H_STEP, 0.5));
+    rg_out_real(&out, "drafted_tokens", rg_metric_counter(s->metrics, RG_C_DRAFT_TOKENS));
+    rg_out_real(&out, "accepted_tokens", rg_metric_counter(s->metrics, RG_C_ACCEPTED));
     if (s->engine) {
         rg_out_open(&out, "plan", '{');
+        rg_out_text(&out, "draft", s->info.draft);
         rg_out_text(&out, "architecture", s->info.architecture);
         rg_out_text(&out, "isa", s->info.isa);
         rg_out_text(&out, "recipe", s->info.recipe);

@@ -67,6 +67,7 @@ struct rg_metrics {
     double c[RG_N_COUNTERS], g[RG_N_GAUGES];
     uint64_t finished[RG_LEN(reasons)];
     http_count http[RG_MAX_HTTP_ROUTES];
+    uint64_t accepted_at[RG_DRAFT_PLACES];
 };
 
 rg_metrics *rg_metrics_new(const char *model, rg_error *err)
@@ -128,6 +129,14 @@ void rg_count_to(rg_metrics *m, rg_counter_id id, double total)
 {
     pthread_mutex_lock(&m->lock);
     m->c[id] = total;
+    pthread_mutex_unlock(&m->lock);
+}
+
+void rg_count_accepted(rg_metrics *m, const uint64_t *at, int n)
+{
+    pthread_mutex_lock(&m->lock);
+    for (int i = 0; i < n && i < RG_DRAFT_PLACES; i++)
+        m->accepted_at[i] = at[i];
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -227,6 +236,20 @@ static void print_http(rg_metrics *m, rg_buf *out)
         }
 }
 
+/* Up to the last place at which any was. */
+static void print_accepted(rg_metrics *m, rg_buf *out)
+{
+    static const char name[] = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+    int n = RG_DRAFT_PLACES;
+
+    while (n > 0 && !m->accepted_at[n - 1])
+        n--;
+    head(out, name, "Tokens of drafts accepted, by their place in the draft.", "counter");
+    for (int i = 0; i < n; i++)
+        rg_buf_printf(out, "%s{position=\"%d\",%s} %llu\n", name, i, m->labels.data,
+                      (unsigned long long)m->accepted_at[i]);
+}
+
 void rg_metrics_print(rg_metrics *m, rg_buf *out)
 {
     pthread_mutex_lock(&m->lock);
@@ -242,6 +265,7 @@ void rg_metrics_print(rg_metrics *m, rg_buf *out)
     for (size_t i = 0; i < RG_LEN(reasons); i++)
         rg_buf_printf(out, "vllm:request_success_total{finished_reason=\"%s\",%s} %llu\n", reasons[i], m->labels.data,
                       (unsigned long long)m->finished[i]);
+    print_accepted(m, out);
     for (int i = 0; i < RG_N_HISTOGRAMS; i++) {
         head(out, histogram_names[i].name, histogram_names[i].help, "histogram");
         print_histogram(out, histogram_names[i].name, m->labels.data, &m->h[i], histogram_names[i].buckets);

@@ -41,6 +41,8 @@ void rg_metrics_free(rg_metrics *m); /* NULL is fine */
 void rg_observe(rg_metrics *m, rg_histogram_id id, double v, uint64_t times);
 void rg_count(rg_metrics *m, rg_counter_id id, double n);
 void rg_count_to(rg_metrics *m, rg_counter_id id, double total); /* set a counter that is counted elsewhere */
+/* Tokens of drafts accepted so far, by their place on the draft's path; n at most RG_DRAFT_PLACES. */
+void rg_count_accepted(rg_metrics *m, const uint64_t *at, int n);
 void rg_gauge(rg_metrics *m, rg_gauge_id id, double v);
 void rg_count_finish(rg_metrics *m, const char *reason); /* stop, length, abort, deadline, error */
 /* A route's path and method (fixed texts); all requests without a route count as one. */

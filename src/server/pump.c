@@ -105,6 +105,10 @@ static void note_totals(rg_metrics *m, const rg_stats *now)
     rg_count_to(m, RG_C_OUTPUT_TOKENS, (double)now->n_output);
     rg_count_to(m, RG_C_PREEMPTIONS, (double)now->n_preempted);
     rg_count_to(m, RG_C_CACHED, (double)now->n_cached_rows);
+    rg_count_to(m, RG_C_DRAFTS, (double)now->n_drafts);
+    rg_count_to(m, RG_C_DRAFT_TOKENS, (double)now->n_draft_rows);
+    rg_count_to(m, RG_C_ACCEPTED, (double)now->n_draft_accepted);
+    rg_count_accepted(m, now->draft_accepted_at, RG_DRAFT_PLACES);
     rg_count_to(m, RG_C_STEPS_DONE, (double)now->n_steps);
     rg_count_to(m, RG_C_BYTES, (double)now->bytes_read);
     rg_count_to(m, RG_C_OPS, now->ops);
