@@ -278,7 +278,7 @@ static int32_t best_limit(rg_draft_choice *c, const rg_step_time *t, const rg_st
     return depth;
 }
 
-/* A draft of one answer, to see whether what is held of it has changed: by the drafter that is likeliest to be right. */
+/* A draft of one answer, to see whether what is held of it has changed: by the drafter most likely to be right. */
 static void try_one(rg_draft_choice *c, const choosing *of, int32_t max_rows)
 {
     rg_draft_answer *a = &of->answers[c->n_steps / RG_CHOICE_TRY % of->n];

@@ -1,10 +1,10 @@
 /* draft_choice.h -- whom to ask for drafts, and how deep: so that drafting never costs more than it brings.
  *
- * A guess brings an id if it stands, with the chance that guesses at its place have had: counted per answer and drafter,
- * latest most, and held to what the drafter has had with all answers as long as little is known.  It costs its row,
- * by what steps are expected to take (step_time.h: rows are free while a step is bound by reading weights, and cost
- * where mixtures read more experts or arithmetic is the limit), and the time that drafters take.  Chosen is what gives
- * the most ids a second of decoding, and nothing if that is not clearly more than without drafts.
+ * A guess brings an id if it stands, with the chance that guesses at its place have had: counted per answer and
+ * drafter, latest most, and held to what the drafter has had with all answers as long as little is known.  It costs its
+ * row, by what steps are expected to take (step_time.h: rows are free while a step is bound by reading weights, and
+ * cost where mixtures read more experts or arithmetic is the limit), and the time that drafters take.  Chosen is what
+ * gives the most ids a second of decoding, and nothing if that is not clearly more than without drafts.
  *
  * Predictions can be wrong, so what steps with and without drafts have brought is measured too, and has the last word.
  * What is not tried is not known: a step without drafts is taken where none was for long, and one with drafts that are
