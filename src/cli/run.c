@@ -242,7 +242,7 @@ static void print_drafts(const rg_usage *u, const char *kind, const rg_stats *s)
         printf("[%d ids drafted by %s, %d accepted: %.2f tokens a step, about %.2f times as quick as without]\n",
                u->n_drafted, kind, u->n_accepted, (double)(u->n_steps + u->n_accepted) / u->n_steps, times);
     if (s->draft_paused && u->n_drafted)
-        printf("[drafting was off in the end: with %d %% of the guesses right it would take longer here than it saves]\n",
+        printf("[drafting was off in the end: with %d %% of the guesses right it takes longer here than it saves]\n",
                (int)(100.0 * u->n_accepted / u->n_drafted));
 }
 
