@@ -10,6 +10,8 @@
 
 enum {
     NOTE_BYTES = 4096,  /* of a draft.json */
+    LEVEL_ROWS = 64,    /* whose logits a network's step gives */
+    HEAD_ROWS = 8,
     AUTO_DRAFT = 8,     /* nodes of a draft at most, where the engine chooses */
     CATCH_UP_ROWS = 256, /* of prompts that the drafter's model has not seen, in one step of it */
 };
@@ -119,6 +121,13 @@ bool rg_drafts_choose(rg_drafts *d, const rg_options *o, const rg_checkpoint *ta
         return rg_fail(err, RG_E_USAGE, "verify '%.20s' is not one of coupled, rejection, typical", o->verify);
     if (!choose(d, o->draft, target, err))
         return false;
+    if (d->kind && d->kind->has_network && !d->kind->has_path) { /* it is in the model's own checkpoint */
+        const char *path = rg_checkpoint_path(target);
+
+        if (strlen(path) >= sizeof d->path)
+            return rg_fail(err, RG_E_USAGE, "draft '%.100s': the model's path is too long", o->draft);
+        memcpy(d->path, path, strlen(path) + 1);
+    }
     if (d->kind)
         d->max_draft = o->max_draft ? o->max_draft : d->is_auto ? AUTO_DRAFT : d->kind->max_draft;
     return true;
@@ -175,6 +184,23 @@ static bool load(rg_drafts *d, const rg_options *o, const rg_model *target, cons
     return ok;
 }
 
+/* A network that reads the model's features, and has its ids. */
+static bool load_network(rg_drafts *d, const rg_options *o, const rg_model *target, int n_threads, rg_error *err)
+{
+    rg_checkpoint *ckpt = rg_checkpoint_open(d->path, RG_CKPT_DEFAULT, err);
+
+    if (!ckpt)
+        return false;
+    d->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = n_threads,
+                                                        .target = target, .mtp = !d->kind->has_path },
+                             err);
+    rg_checkpoint_close(ckpt);
+    return d->model &&
+           (d->kind->has_heads == !d->model->state.n_groups ||
+            rg_fail(err, RG_E_USAGE, "%s: it is %s, which does not draft as %s", d->path,
+                    rg_config_name(&d->model->config), d->kind->name));
+}
+
 /* One that was found without being asked for, and cannot be used, is left. */
 static bool give_up(rg_drafts *d, rg_error *err)
 {
@@ -214,6 +240,8 @@ bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_model *target, c
         d->kind = NULL; /* nothing to draft for, or no room for drafts */
         d->max_draft = 0;
     }
+    if (d->kind && d->kind->has_network)
+        return load_network(d, o, target, n_threads, err);
     if (!d->kind || !d->kind->has_model || load(d, o, target, tokenizer, n_threads, &d->why))
         return true;
     return give_up(d, err);
@@ -231,10 +259,41 @@ double rg_drafts_share(const rg_drafts *d, const rg_model *target)
     return d->model ? bytes_for(d->model) / (bytes_for(d->model) + bytes_for(target)) : 0;
 }
 
+bool rg_drafts_tap(rg_drafts *d, rg_runner_options *target, rg_error *err)
+{
+    if (!d->kind || !d->kind->has_network)
+        return true;
+    d->tap = rg_tap_new(&d->model->config, target->max_rows, err);
+    target->wrap = rg_tap_wrap;
+    target->wrap_arg = d->tap;
+    return d->tap;
+}
+
+/* The sizes of steps of the drafter's model. */
+static void size_runner(const rg_drafts *d, rg_runner_options *r)
+{
+    const int n = r->max_seqs, context = d->model->config.max_seq_len, draft_rows = n * d->max_draft;
+
+    r->wrap = NULL;
+    r->max_seq_len = r->max_seq_len < context ? r->max_seq_len : context;
+    r->max_seq_len += d->tap ? RG_MAX_DRAFT : d->max_draft; /* rows of all levels of a tree */
+    r->max_logits = n;
+    if (!d->tap) {
+        r->max_seq_len = r->max_seq_len < context ? r->max_seq_len : context;
+        r->max_rows = draft_rows < CATCH_UP_ROWS ? CATCH_UP_ROWS : draft_rows;
+    } else if (d->model->state.n_groups) { /* all rows of a step, or a level of some drafts */
+        r->max_logits = n < LEVEL_ROWS ? LEVEL_ROWS : n;
+        r->max_rows = r->max_rows < r->max_logits ? r->max_logits : r->max_rows;
+    } else { /* heads, whose logits are wide: the last rows of some answers */
+        r->max_rows = r->max_logits = n < HEAD_ROWS ? n : HEAD_ROWS;
+        r->state_bytes = (size_t)n * RG_BLOCK * 2 * sizeof(int32_t); /* it keeps nothing but a sequence's bookkeeping */
+    }
+}
+
 bool rg_drafts_open(rg_drafts *d, const rg_runner_options *base, const rg_model *target, rg_error *err)
 {
     rg_runner_options r = *base;
-    rg_draft_options o = { .n_lanes = base->max_seqs, .max_draft = d->max_draft,
+    rg_draft_options o = { .n_lanes = base->max_seqs, .max_draft = d->max_draft, .tap = d->tap, .path = d->path,
                            .vocab_size = target->config.vocab_size, .max_seq_len = base->max_seq_len,
                            .own_noise = d->verify == RG_VERIFY_REJECTION };
 
@@ -243,14 +302,10 @@ bool rg_drafts_open(rg_drafts *d, const rg_runner_options *base, const rg_model 
     if (d->is_auto && d->kind->has_model)
         d->fallback = rg_draft_kind_find("suffix")->open(&o, NULL); /* without memory there is none */
     if (d->model) {
-        r.max_rows = base->max_seqs * d->max_draft < CATCH_UP_ROWS ? CATCH_UP_ROWS : base->max_seqs * d->max_draft;
-        r.max_logits = base->max_seqs;
-        r.max_seq_len += d->max_draft;
-        r.max_seq_len = r.max_seq_len < d->model->config.max_seq_len ? r.max_seq_len : d->model->config.max_seq_len;
+        size_runner(d, &r);
         d->runner = rg_model_runner_new(d->model, &r, &d->why);
         o.runner = d->runner;
-    } else if (d->path[0]) {
-        o.path = d->path;
+        o.target_ids = d->model->target_ids;
     }
     d->drafter = d->model && !d->runner ? NULL : d->kind->open(&o, &d->why);
     if (!d->drafter) {
@@ -271,6 +326,8 @@ void rg_drafts_close(rg_drafts *d)
     rg_drafter_close(d->fallback);
     rg_model_runner_free(d->runner);
     rg_model_close(d->model);
+    rg_tap_free(d->tap);
+    d->tap = NULL;
     d->drafter = d->fallback = NULL;
     d->runner = NULL;
     d->model = NULL;

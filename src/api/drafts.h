@@ -9,6 +9,7 @@
 #include "engine/draft/draft.h"
 #include "engine/verify.h"
 #include "model/model.h"
+#include "model/tap.h"
 #include "text/tokenizer.h"
 
 typedef struct rg_drafts {
@@ -20,6 +21,7 @@ typedef struct rg_drafts {
     char path[1024];           /* of its model, or what stood behind the kind; "": nothing */
     rg_model *model;
     rg_runner *runner;
+    rg_tap *tap;               /* of the features that it reads; NULL: it reads none */
     rg_drafter *drafter;
     rg_drafter *fallback;      /* by suffixes, beside one that was found without being asked for; NULL: none */
     char name[64];             /* of all of them */
@@ -35,6 +37,8 @@ bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_model *target, c
                     int n_threads, rg_error *err);
 /* The part of the memory for sequences' state that the drafter's model needs: it holds as many positions then. */
 double rg_drafts_share(const rg_drafts *d, const rg_model *target);
+/* Before the target's runner is made, with its options: where the drafter takes features from its steps. */
+bool rg_drafts_tap(rg_drafts *d, rg_runner_options *target, rg_error *err);
 /* base: the backend, recipe, pool, sizes and state_bytes of its runner; max_rows, max_logits are set here. */
 bool rg_drafts_open(rg_drafts *d, const rg_runner_options *base, const rg_model *target, rg_error *err);
 void rg_drafts_close(rg_drafts *d);

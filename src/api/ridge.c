@@ -223,7 +223,7 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
                             .max_logits = logit_rows(e, max_seqs, max_rows), .max_seqs = max_seqs,
                             .max_seq_len = e->max_seq_len, .state_bytes = e->state_bytes - for_drafts,
                             .pool = e->pool };
-    e->runner = rg_model_runner_new(e->model, &r, err);
+    e->runner = rg_drafts_tap(&e->drafts, &r, err) ? rg_model_runner_new(e->model, &r, err) : NULL;
     if (!e->runner)
         return false;
     r.max_seq_len = e->max_seq_len = e->runner->max_seq_len;

@@ -242,18 +242,26 @@ static bool add_all(rg_checkpoint *c, json_t *root, rg_buf *key, size_t n, rg_er
     return ok;
 }
 
-/* The settings of the language model among several parts go to the top.  *lifted: there are such. */
-static bool lift_text(json_t *root, bool *lifted, rg_error *err)
+/* The settings in the object at `key` go to the top.  *lifted: there are such. */
+static bool lift(json_t *root, const char *key, bool *lifted, rg_error *err)
 {
-    json_t *text = json_object_get(root, "text_config");
+    json_t *inner = json_object_get(root, key);
 
-    *lifted = json_is_object(text);
+    *lifted = json_is_object(inner);
     if (!*lifted)
         return true;
-    json_incref(text);
-    bool ok = !json_object_set_new(root, "text_config", json_object()) && !json_object_update(root, text);
-    json_decref(text);
+    json_incref(inner);
+    bool ok = !json_object_set_new(root, key, json_object()) && !json_object_update(root, inner);
+    json_decref(inner);
     return ok || rg_fail_memory(err, 4096);
+}
+
+/* Those of the language model among several parts, and those of the layer of a network that drafts. */
+static bool lift_inner(json_t *root, bool *has_parts, rg_error *err)
+{
+    bool is_draft;
+
+    return lift(root, "text_config", has_parts, err) && lift(root, "transformer_layer_config", &is_draft, err);
 }
 
 /* One JSON file's keys, under a prefix; "": it is the config. */
@@ -274,7 +282,7 @@ static bool read_json(rg_checkpoint *c, const char *path, const char *prefix, rg
         rg_fail(err, RG_E_INPUT, "%s: not a JSON object", path);
     else if (root && !rg_buf_str(&key, prefix))
         rg_fail_memory(err, 64);
-    else if (root && (*prefix || lift_text(root, &c->has_parts, err)))
+    else if (root && (*prefix || lift_inner(root, &c->has_parts, err)))
         ok = add_all(c, root, &key, n, err) || rg_fail_prefix(err, "%s", path);
     rg_buf_fini(&key);
     json_decref(root);
@@ -425,6 +433,22 @@ static bool read_index(rg_checkpoint *c, const char *path, unsigned flags, rg_er
     return ok;
 }
 
+/* Weights under other names: those of Medusa heads, and what torch.save wrote.  1: read, 0: there are none, -1:
+ * *err. */
+static int read_other(rg_checkpoint *c, rg_error *err)
+{
+    static const char *const names[] = { "medusa_lm_head.safetensors", "medusa_lm_head.pt", "pytorch_model.bin" };
+    char path[PATH_ROOM];
+    int there = 0;
+
+    for (size_t i = 0; i < RG_LEN(names) && !there; i++) {
+        there = beside(c, names[i], path, err);
+        if (there == 1)
+            there = (i ? rg_torch_read : rg_safetensors_read)(c, path, err) ? 1 : -1;
+    }
+    return there;
+}
+
 static bool read_weights(rg_checkpoint *c, unsigned flags, rg_error *err)
 {
     char path[PATH_ROOM];
@@ -435,6 +459,8 @@ static bool read_weights(rg_checkpoint *c, unsigned flags, rg_error *err)
     there = beside(c, "model.safetensors.index.json", path, err);
     if (there < 0)
         return false;
+    if (there == 0 && (there = read_other(c, err)))
+        return there == 1;
     if (there == 0)
         return (flags & RG_CKPT_NO_WEIGHTS) ||
                rg_fail(err, RG_E_INPUT, "%s: neither model.safetensors nor model.safetensors.index.json", c->path);

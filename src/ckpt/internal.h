@@ -106,5 +106,6 @@ bool rg_name_valid(const char *s, size_t n); /* not empty, UTF-8, no control cha
 bool rg_gguf_read(rg_checkpoint *c, unsigned flags, rg_error *err);
 bool rg_hf_read(rg_checkpoint *c, unsigned flags, rg_error *err);
 bool rg_safetensors_read(rg_checkpoint *c, const char *path, rg_error *err); /* one file's tensors */
+bool rg_torch_read(rg_checkpoint *c, const char *path, rg_error *err);       /* likewise, of torch.save */
 
 #endif

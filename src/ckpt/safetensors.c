@@ -54,6 +54,8 @@ static bool read_tensor(rg_tensor *t, const json_t *info, uint64_t n_data, rg_er
 
     if (!json_is_object(info) || !dtype)
         return rg_fail(err, RG_E_INPUT, "not an object with 'dtype', 'shape' and 'data_offsets'");
+    if (!strcmp(dtype, "BOOL")) /* a byte each */
+        dtype = "U8";
     if (!rg_type_by_safetensors(dtype, &t->type))
         return rg_fail(err, RG_E_UNSUPPORTED, "dtype '%s' is not one that ridge reads: %s",
                        rg_name_text(dtype, strlen(dtype), text), rg_type_names(false, names));

@@ -44,6 +44,7 @@ typedef struct run_options {
 typedef struct result {
     answer *answers;
     rg_usage usage;
+    rg_stats stats; /* of the engine, which had this request alone */
     uint64_t first_ns, last_ns;
     int n_after_first;
     rg_finish failure; /* why a sample ended, if that is a failure */
@@ -155,6 +156,11 @@ static void print_draft(cli_json *j, const result *r, const rg_info *info)
     cli_json_int(j, "drafted", r->usage.n_drafted);
     cli_json_int(j, "accepted", r->usage.n_accepted);
     cli_json_int(j, "steps", r->usage.n_steps);
+    cli_json_open(j, "accepted_at", '['); /* by their place on a draft's path */
+    for (int i = 0; i < RG_DRAFT_PLACES && r->stats.draft_accepted_at[i]; i++)
+        cli_json_int(j, NULL, (int64_t)r->stats.draft_accepted_at[i]);
+    cli_json_close(j);
+    cli_json_int(j, "drafts", (int64_t)r->stats.n_drafts);
     cli_json_close(j);
 }
 
@@ -403,6 +409,7 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
     }
     request = ok ? rg_submit(e, &p, err) : NULL;
     ok = request && collect(o, request, &r, err);
+    r.stats = rg_engine_stats(e);
     if (ok && o->args.common.json)
         ok = print_json(o, &p, &r, &info, request) ||
              rg_fail(err, RG_E_IO, "run: standard output cannot be written");

@@ -208,7 +208,8 @@ static int32_t draw_id(thread_scratch *own, const rg_draw_place *at, float *logi
     return rg_sample_draw(own->sampler, logits, sampling, key);
 }
 
-rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, float *logits)
+/* Rule out what the next id cannot be, by everything that the request says.  True: the grammar has lost its way. */
+static bool rule(thread_scratch *own, const rg_draw_place *at, float *logits, int32_t n, rg_sample_key *key)
 {
     const rg_request *r = at->request;
     const rg_sampling *sampling = &r->params.sampling;
@@ -216,19 +217,28 @@ rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, floa
     rg_history history = { .prompt = r->params.prompt, .n_prompt = r->params.n_prompt, .output = a->ids,
                            .n_output = a->n_output, .draft = at->draft, .n_draft = at->n_draft };
     int32_t n_before = a->n_output + at->n_draft, n_eos = sampling->ignore_eos ? 0 : r->n_eos;
-    rg_sample_key key = { .seed = sampling->seed, .sample = at->sample, .position = r->params.n_prompt + n_before };
-    bool may_end = n_before >= sampling->min_tokens, logprobs = sampling->n_logprobs >= 0 && !at->guess;
+    bool may_end = n_before >= sampling->min_tokens, lost = mask(own, at, logits, n, n_eos, may_end);
+
+    for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
+        logits[r->params.stop_ids[k]] = -INFINITY;
+    rg_sample_rules(own->sampler, logits, sampling, &history, r->eos_ids, may_end ? 0 : n_eos);
+    *key = (rg_sample_key){ .seed = sampling->seed, .sample = at->sample, .position = r->params.n_prompt + n_before };
+    return lost;
+}
+
+rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, float *logits)
+{
+    const rg_sampling *sampling = &at->request->params.sampling;
+    bool logprobs = sampling->n_logprobs >= 0 && !at->guess;
     rg_drawn drawn = { .id = -1, .logprob = NAN };
     thread_scratch *own = &s->of[thread];
+    rg_sample_key key;
 
     if (!rg_all_finite(logits, s->vocab_size))
         return drawn;
     if (logprobs)
         memcpy(own->raw, logits, (size_t)s->vocab_size * sizeof *logits);
-    drawn.lost = mask(own, at, logits, s->vocab_size, n_eos, may_end);
-    for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
-        logits[r->params.stop_ids[k]] = -INFINITY;
-    rg_sample_rules(own->sampler, logits, sampling, &history, r->eos_ids, may_end ? 0 : n_eos);
+    drawn.lost = rule(own, at, logits, s->vocab_size, &key);
     drawn.id = draw_id(own, at, logits, s->vocab_size, &key, logprobs);
     if (logprobs)
         drawn.logprob = rg_logprobs(own->sampler, own->raw, drawn.id, sampling->n_logprobs, at->top);
@@ -260,6 +270,15 @@ void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, float 
     if (rg_sample_penalize(own->sampler, logits, sampling, &history, r->eos_ids, may_end ? 0 : n_eos))
         beam->n_listed =
             rg_best_logprobs(own->sampler, logits, b->room, b->listed + (size_t)i * (size_t)b->room);
+}
+
+int32_t rg_draw_best(rg_sample_scratch *s, int thread, const rg_draw_place *at, bool own_noise, float *logits,
+                     int32_t k, rg_guess *best)
+{
+    rg_sample_key key;
+
+    rule(&s->of[thread], at, logits, s->vocab_size, &key);
+    return rg_sample_best(logits, s->vocab_size, &at->request->params.sampling, own_noise ? NULL : &key, k, best);
 }
 
 void rg_draw_candidate(rg_sample_scratch *s, int thread, const rg_draw_mask *m, float *logits)

@@ -212,6 +212,8 @@ static void want(rg_loop *l, int i, int32_t start, int32_t n_draft)
     rg_step_batch_want_scores(&l->rows, run.first, run.n);
     if (p->ends && rg_request_draws(p->request))
         rg_step_batch_want_draws(&l->rows, n_draft);
+    if (rg_speculation_sees(l->speculation, p) && rg_speculation_tap(l->speculation)->reads_head)
+        rg_step_batch_want_hidden(&l->rows, (rg_rows){ 0, p->n_rows + n_draft });
 }
 
 /* Choose the spans. */
@@ -324,8 +326,12 @@ static void pool(void *arg, int thread, int i, const float *rows, size_t stride)
     (void)thread;
     rg_loop *l = arg;
     const rg_rows *run = &l->rows.hidden[i];
+    rg_request *r = l->plan[l->rows.hidden_of[i]].request;
 
-    rg_request_pool(l->plan[l->rows.hidden_of[i]].request, l->rows.index[run->first], run->n, rows, stride);
+    if (rg_request_embeds(r))
+        rg_request_pool(r, l->rows.index[run->first], run->n, rows, stride);
+    else
+        rg_tap_put_hidden(rg_speculation_tap(l->speculation), run->first, run->n, rows, stride);
 }
 
 static void take_labels(void *arg, int thread, int i, const float *scores)
@@ -532,8 +538,11 @@ static void commit(rg_loop *l)
         if (p->ends && take_output(l, i)) {
             rg_speculation_end(l->speculation, p->request, p->sample);
             rg_scheduler_drop(l->scheduler, p->request, p->sample);
+            continue;
         }
+        rg_speculation_see(l->speculation, p, i, span);
     }
+    rg_speculation_seen(l->speculation);
     if (l->speculation)
         rg_speculation_committed(l->speculation);
     l->n_plan = 0;

@@ -638,3 +638,64 @@ int32_t rg_best_logprobs(rg_sampler *s, const float *logprobs, int32_t k, rg_top
         n++;
     return n;
 }
+
+/* ---- the most likely draws --------------------------------------------------------------------------------------- */
+
+/* Put an id among the best *n of at most k.  Ids come in rising order, so that of equal ones the lowest stays first. */
+static void put_guess(rg_guess *best, int32_t *n, int32_t k, rg_guess g)
+{
+    int32_t at = *n < k ? (*n)++ : k - 1;
+
+    for (; at > 0 && best[at - 1].score < g.score; at--)
+        best[at] = best[at - 1];
+    best[at] = g;
+}
+
+static int32_t best_of_draw(const float *logits, int32_t n, const rg_sample_key *key, int32_t k, rg_guess *best)
+{
+    int32_t n_best = 0;
+
+    for (int32_t g = 0; g < n; g += 4) {
+        int32_t end = g + 4 < n ? g + 4 : n;
+        float least = n_best < k ? -INFINITY : best[k - 1].score;
+        uint32_t bits[4];
+        bool any = false;
+
+        for (int32_t i = g; i < end; i++)
+            any |= logits[i] + MOST_NOISE > least;
+        if (any)
+            noise_bits(key, (uint32_t)g / 4, bits);
+        for (int32_t i = g; any && i < end; i++) {
+            least = n_best < k ? -INFINITY : best[k - 1].score;
+            if (logits[i] == -INFINITY || logits[i] + gumbel_bound(bits[i - g]) < least)
+                continue;
+            rg_guess one = { i, logits[i] + gumbel(bits[i - g]) };
+            if (one.score > least)
+                put_guess(best, &n_best, k, one);
+        }
+    }
+    return n_best;
+}
+
+int32_t rg_sample_best(const float *logits, int32_t n, const rg_sampling *p, const rg_sample_key *key, int32_t k,
+                       rg_guess *best)
+{
+    const bool noisy = key && p->temperature != 0;
+    int32_t n_best = noisy ? best_of_draw(logits, n, key, k, best) : 0;
+    double total = 0;
+
+    for (int32_t i = 0; !noisy && i < n; i++)
+        if (logits[i] > (n_best < k ? -INFINITY : best[k - 1].score))
+            put_guess(best, &n_best, k, (rg_guess){ i, logits[i] });
+    if (!n_best)
+        return 0;
+    const double top = (double)best[0].score;
+    if (noisy)
+        for (int32_t i = 0; i < n_best; i++)
+            total += rg_exp_negative((double)best[i].score - top);
+    else
+        total = total_mass(logits, n, best[0].score);
+    for (int32_t i = 0; i < n_best; i++)
+        best[i].score = (float)((double)best[i].score - top - rg_log(total));
+    return n_best;
+}

@@ -44,6 +44,14 @@ int32_t rg_sample_draw(rg_sampler *s, const float *logits, const rg_sampling *p,
 void rg_sample_distribution(const rg_sampler *s, const float *logits, const rg_sampling *p, double *out);
 /* A number in (0, 1), for a draw of its own; pure, as the next. */
 double rg_sample_uniform(const rg_sample_key *key);
+/* The k ids of ruled logits that are most likely drawn, best first, ties to the lowest id; their number: fewer if fewer
+ * are left.  By the noise of a draw (temperature 0: there is none), or, where key is NULL, of whatever noise. */
+typedef struct rg_guess {
+    int32_t id;
+    float score; /* the logarithm of its share: among all ids, or, by the noise of a draw, among the k */
+} rg_guess;
+int32_t rg_sample_best(const float *logits, int32_t n, const rg_sampling *p, const rg_sample_key *key, int32_t k,
+                       rg_guess *best);
 /* The noise of one id. */
 float rg_sample_noise(const rg_sample_key *key, int32_t id);
 /* Natural log-probability of ids under raw logits: of one id, and of the k best (best first, ties to the lowest id). */

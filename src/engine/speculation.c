@@ -39,6 +39,11 @@ struct rg_speculation {
     int32_t *asked;           /* [n_lanes] whose they are */
     int32_t *ask_of;          /* [n_lanes] of each planned span; -1: none */
     int32_t n_asks;
+    rg_draft_seen *seen;      /* [n_lanes], n_seen of this step, for the drafter that reads features */
+    int32_t n_seen;
+    double seen_s;            /* that it took for them since it was last asked */
+    int32_t (*paths)[RG_MAX_DRAFT]; /* [n_lanes] what was accepted of the draft of each asking, */
+    int32_t *n_path;                /*   so many nodes */
     rg_draft_counts counts;
 
     bool adapts;
@@ -82,7 +87,11 @@ rg_speculation *rg_speculation_new(const rg_loop_options *o, const rg_step_facts
     s->asks = rg_array(n, sizeof *s->asks);
     s->asked = rg_array(n, sizeof *s->asked);
     s->ask_of = rg_array(n, sizeof *s->ask_of);
-    if (s->lanes && s->records && s->drafts && s->askings && s->answers && s->asks && s->asked && s->ask_of) {
+    s->seen = rg_array(n, sizeof *s->seen);
+    s->paths = rg_array(n, sizeof *s->paths);
+    s->n_path = rg_array(n, sizeof *s->n_path);
+    if (s->lanes && s->records && s->drafts && s->askings && s->answers && s->asks && s->asked && s->ask_of &&
+        s->seen && s->paths && s->n_path) {
         for (size_t i = 0; i < n; i++)
             s->lanes[i] = (lane){ 0 };
         return s;
@@ -103,6 +112,9 @@ void rg_speculation_free(rg_speculation *s)
     rg_free(s->asks);
     rg_free(s->asked);
     rg_free(s->ask_of);
+    rg_free(s->seen);
+    rg_free(s->paths);
+    rg_free(s->n_path);
     rg_free(s);
 }
 
@@ -167,6 +179,7 @@ static void add_asking(rg_speculation *s, const rg_planned *p, int i)
     s->answers[s->n_asks] = (rg_draft_answer){ .start = a->seq->length, .max_depth = depth,
                                                .records = s->records[lane_of(s, p->request, p->sample)] };
     s->drafts[s->n_asks].n = 0;
+    s->n_path[s->n_asks] = 0;
     s->ask_of[i] = s->n_asks++;
 }
 
@@ -299,7 +312,8 @@ static void propose(rg_speculation *s, int j, int32_t n)
         if (s->asks[i].draft->n)
             s->askings[s->asked[i]].drafter = j;
     }
-    note_cost(s, j, n, deepest, rg_seconds(start, rg_now_ns()));
+    note_cost(s, j, n, deepest, rg_seconds(start, rg_now_ns()) + (d->tap ? s->seen_s : 0));
+    s->seen_s = d->tap ? 0 : s->seen_s;
 }
 
 /* Ask drafter j about the answers that have it in this place of their lists, and no draft yet. */
@@ -433,8 +447,11 @@ void rg_speculation_checked(rg_speculation *s, int i, const rg_drawn *drawn, con
     s->counts.n_drafts++;
     s->counts.n_nodes += (uint64_t)rg_draft_guesses(d);
     s->counts.n_accepted += (uint64_t)n_path;
-    for (int32_t k = 0; k < n_path; k++)
+    for (int32_t k = 0; k < n_path; k++) {
         s->counts.at[k]++;
+        s->paths[s->ask_of[i]][k] = path[k];
+    }
+    s->n_path[s->ask_of[i]] = n_path;
     s->n_ids += n_path;
     at = &s->askings[s->ask_of[i]];
     j = at->drafter;
@@ -458,6 +475,61 @@ void rg_speculation_committed(rg_speculation *s)
         return; /* it had prompts */
     s->counts.plain_s += s->plain_s * s->n_ids / s->n_asks;
     rg_draft_measure(&s->choice, s->n_asks, drafted, s->took_s, s->n_ids);
+}
+
+/* The drafter that reads features; NULL: none does. */
+static rg_drafter *reader_of(const rg_speculation *s)
+{
+    for (int j = 0; s && j < DRAFTERS; j++)
+        if (s->drafters[j] && s->drafters[j]->tap)
+            return s->drafters[j];
+    return NULL;
+}
+
+rg_tap *rg_speculation_tap(const rg_speculation *s)
+{
+    const rg_drafter *d = reader_of(s);
+
+    return d ? d->tap : NULL;
+}
+
+bool rg_speculation_sees(const rg_speculation *s, const rg_planned *p)
+{
+    return reader_of(s) && rg_request_draws(p->request) && p->request->max_draft &&
+           !p->request->samples[p->sample].fill;
+}
+
+void rg_speculation_see(rg_speculation *s, const rg_planned *p, int i, const rg_span *span)
+{
+    const rg_sample *a = &p->request->samples[p->sample];
+
+    if (!rg_speculation_sees(s, p))
+        return;
+    const int32_t k = s->ask_of[i];
+    s->seen[s->n_seen++] = (rg_draft_seen){ .lane = lane_of(s, p->request, p->sample),
+                                            .request = p->request,
+                                            .sample = p->sample,
+                                            .ids = rg_request_tokens(p->request, p->sample),
+                                            .n_ids = p->request->params.n_prompt + a->n_output,
+                                            .start = span->start,
+                                            .first_row = span->first_row,
+                                            .n_rows = span->n_rows - span->n_draft,
+                                            .path = k >= 0 ? s->paths[k] : NULL,
+                                            .n_path = k >= 0 ? s->n_path[k] : 0,
+                                            .ends = p->ends };
+}
+
+void rg_speculation_seen(rg_speculation *s)
+{
+    rg_drafter *d = reader_of(s);
+    const uint64_t start = rg_now_ns();
+
+    if (d && s->n_seen) {
+        d->seen(d, s->seen, s->n_seen);
+        s->seen_s += rg_seconds(start, rg_now_ns());
+    }
+    if (s)
+        s->n_seen = 0;
 }
 
 void rg_speculation_end(rg_speculation *s, const rg_request *r, int i)

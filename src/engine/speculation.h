@@ -38,6 +38,14 @@ const rg_draft_tree *rg_speculation_of(const rg_speculation *s, int i);
 /* After the step: of plan[i], drawn[0, 1 + n) are the ids drawn after its last id and after each node, and path[0,
  * n_path) the nodes that were accepted. */
 void rg_speculation_checked(rg_speculation *s, int i, const rg_drawn *drawn, const int32_t *path, int32_t n_path);
+/* Where the features of the coming step's rows go; NULL: nobody reads any. */
+rg_tap *rg_speculation_tap(const rg_speculation *s);
+/* True if the features of an answer's rows are to be seen. */
+bool rg_speculation_sees(const rg_speculation *s, const rg_planned *p);
+/* After a step, once its ids were taken and before the next one: each plan[i] whose answer goes on, and its span in the
+ * step; and at last, all are. */
+void rg_speculation_see(rg_speculation *s, const rg_planned *p, int i, const rg_span *span);
+void rg_speculation_seen(rg_speculation *s);
 /* After all drafts of the step have been checked. */
 void rg_speculation_committed(rg_speculation *s);
 /* Sample i of r has ended with all its ids. */

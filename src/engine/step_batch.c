@@ -87,12 +87,12 @@ static int32_t add_row(rg_step_batch *l, int32_t token, int32_t at, int32_t slot
     return row;
 }
 
-/* The rows of a tree, whose first node would be at position `first`: a node stands as many positions further as its
- * path is long, and is put behind the node before it. */
-static void add_tree(rg_step_batch *l, const rg_draft_tree *d, int32_t first)
+/* The rows of a tree from a node on; the first node of all would be at position `first`: a node stands as many
+ * positions further as its path is long, and is put behind the node before it. */
+static void add_tree(rg_step_batch *l, const rg_draft_tree *d, int32_t from, int32_t first)
 {
     RG_ASSERT(l->ancestors);
-    for (int32_t i = 0; i < d->n; i++) {
+    for (int32_t i = from; i < d->n; i++) {
         int32_t *list = l->lists + (size_t)l->n_lists++ * RG_MAX_DRAFT, n = rg_draft_path(d, i, list);
         int32_t row = add_row(l, d->id[i], first + n - 1, first + i);
 
@@ -119,11 +119,28 @@ void rg_step_batch_add(rg_step_batch *l, const rg_states *s, const rg_seq *q, co
     for (int32_t k = q->length; k < end; k++)
         l->kv_end[add_row(l, tokens[k], k, k)] = rg_kv_end(l->sees, k, end);
     if (n_draft && !rg_draft_is_chain(draft)) {
-        add_tree(l, draft, end);
+        add_tree(l, draft, 0, end);
         return;
     }
     for (int32_t i = 0; i < n_draft; i++)
         add_row(l, draft->id[i], end + i, end + i);
+}
+
+void rg_step_batch_add_nodes(rg_step_batch *l, const rg_states *s, const rg_seq *q, const rg_draft_tree *d,
+                             int32_t from)
+{
+    rg_span *span = &l->spans[l->batch.n_spans];
+
+    RG_ASSERT(l->batch.n_spans < l->max_seqs && from < d->n);
+    rg_seq_span(s, q, d->n - from, d->n - from, span);
+    span->first_row = l->batch.n_rows;
+    l->first_draw[l->batch.n_spans++] = -1;
+    if (!rg_draft_is_chain(d)) {
+        add_tree(l, d, from, q->length);
+        return;
+    }
+    for (int32_t i = from; i < d->n; i++)
+        add_row(l, d->id[i], q->length + i, q->length + i);
 }
 
 static void want_logits(rg_step_batch *l, int32_t row, int32_t node)

@@ -46,6 +46,10 @@ void rg_step_batch_begin(rg_step_batch *l);
  * been grown for both. */
 void rg_step_batch_add(rg_step_batch *l, const rg_states *s, const rg_seq *q, const int32_t *tokens, int32_t n_rows,
                        const rg_draft_tree *draft);
+/* One span more: nodes [from, d->n) of a draft of q, whose earlier nodes were computed in steps before, after the same
+ * positions [0, length); q has been grown for all, and advances over none. */
+void rg_step_batch_add_nodes(rg_step_batch *l, const rg_states *s, const rg_seq *q, const rg_draft_tree *d,
+                             int32_t from);
 /* One span more: an evaluation of an answer that is filled in, whose sequence is q: with or without the prompt; and the
  * logits of its masks, each wanted as of the node that is its position. */
 void rg_step_batch_add_fill(rg_step_batch *l, const rg_states *s, const rg_fill *f, const rg_seq *q);

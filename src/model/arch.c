@@ -84,12 +84,33 @@ const rg_arch *rg_arch_find(const rg_checkpoint *ckpt, rg_error *err)
     return NULL;
 }
 
+#define NETWORK(file) extern const rg_arch rg_network_##file;
+#include "model/arch/networks.def"
+#undef NETWORK
+
+const rg_arch *rg_arch_find_draft(const rg_checkpoint *ckpt, rg_error *err)
+{
+    static const rg_arch *const networks[] = {
+#define NETWORK(file) &rg_network_##file,
+#include "model/arch/networks.def"
+#undef NETWORK
+    };
+
+    for (size_t i = 0; i < RG_LEN(networks); i++)
+        if (networks[i]->claims(ckpt))
+            return networks[i];
+    rg_fail(err, RG_E_UNSUPPORTED, "%s: its tensors are those of no network that drafts: not of Medusa heads, EAGLE or "
+            "EAGLE-3", rg_checkpoint_path(ckpt));
+    return NULL;
+}
+
 const rg_layer_kind *rg_layer_kind_of(const rg_config *c, int layer)
 {
     return &c->arch->kinds[c->layer[layer].kind];
 }
 
 SIZE(DIM, c->dim)
+SIZE(DIM_2, 2 * (int64_t)c->dim)
 SIZE(VOCAB, c->vocab_size)
 SIZE(Q_DIM, (int64_t)c->n_heads * c->head_dim)
 SIZE(KV_DIM, (int64_t)c->n_kv_heads * c->head_dim)

@@ -22,6 +22,7 @@ typedef enum rg_role {
     W_CHOICE_BIAS, W_EXPERT_SCALE, /* rg_route's bias and scale */
     W_GATE_EXPERTS, W_UP_EXPERTS, W_DOWN_EXPERTS, W_GATE_EXPERTS_BIAS, W_UP_EXPERTS_BIAS, W_DOWN_EXPERTS_BIAS,
     W_SHARED_GATE, W_SHARED_UP, W_SHARED_DOWN,
+    W_FC, W_FC_BIAS, W_TOKEN_NORM, W_FEATURE_NORM, /* of networks that draft: what makes x of embedding and features */
     W_SHARED_ROUTER,     /* of one row: the shared expert counts as much as the sigmoid of its value */
     W_OWN,               /* the first of an architecture's own */
     W_COUNT = W_OWN + 32
@@ -29,7 +30,7 @@ typedef enum rg_role {
 
 /* The length of one side of a weight, from the config.  Those that several architectures share: */
 typedef int64_t rg_size(const rg_config *c, int layer);
-rg_size DIM, VOCAB, Q_DIM, KV_DIM, QKV_DIM, HEAD_DIM, FFN_DIM, FFN_DIM_2, N_EXPERTS, MOE_DIM, MOE_DIM_2,
+rg_size DIM, DIM_2, VOCAB, Q_DIM, KV_DIM, QKV_DIM, HEAD_DIM, FFN_DIM, FFN_DIM_2, N_EXPERTS, MOE_DIM, MOE_DIM_2,
     SHARED_DIM, N_HEADS, ROPE_PAIRS, ONE;
 /* First rows of the parts of a tensor that holds q, k and v one below the other; of what has its rows by turns with
  * another. */
@@ -76,6 +77,7 @@ typedef struct rg_weight_spec {
     /* Where the checkpoint lacks the GGUF name: a source and a load for it (older conversions). */
     const char *gguf_else;
     const char *hf_else;   /* another name where the checkpoint lacks the Hugging Face one */
+    bool optional;         /* a network that drafts may lack it: it has its target's, if that has one of this role */
     bool table;            /* a matrix kept as f32, not multiplied (a convolution's taps) */
     /* For writing GGUF from a Hugging Face checkpoint.  Without these, GGUF gets what `load` makes. */
     rg_load_fn *to_gguf;   /* from the Hugging Face tensor to GGUF's form, of the shape in `stored` */
@@ -131,6 +133,8 @@ struct rg_arch {
     /* scores [rows, n_labels] of hidden states that were pooled as config.score_pooling says; where n_labels > 0. */
     void (*score)(rg_fwd *f, const rg_layer *l, rg_act *scores, const rg_act *pooled);
     bool is_encoder;                        /* it has no head: no logits are ever wanted */
+    const rg_arch *mtp;     /* its modules that predict further tokens, as a network of its own; NULL: it has none */
+    const char *target_ids; /* tensor: what to add to an id of its own for the id of its target; NULL: they are alike */
     int (*width)(const rg_config *c);       /* columns of x; NULL: dim */
     /* The dim columns of x that readers see as a layer's input; NULL: x. */
     rg_act *(*shown)(rg_fwd *f, const rg_layer *l, rg_act *x);
@@ -142,6 +146,8 @@ struct rg_arch {
 };
 
 const rg_arch *rg_arch_find(const rg_checkpoint *ckpt, rg_error *err);
+/* Of a network that drafts: the first of drafts.def that claims the checkpoint. */
+const rg_arch *rg_arch_find_draft(const rg_checkpoint *ckpt, rg_error *err);
 const rg_layer_kind *rg_layer_kind_of(const rg_config *c, int layer);
 
 #endif

@@ -369,13 +369,10 @@ static bool require_no_stray(const rg_config *c, const rg_checkpoint *ckpt, rg_e
                    rg_checkpoint_path(ckpt), s.key);
 }
 
-bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+/* What is meant where nothing says otherwise. */
+static void begin(rg_config *c, const rg_checkpoint *ckpt)
 {
     memset(c, 0, sizeof *c);
-    if (rg_checkpoint_is_adapter(ckpt))
-        return rg_fail(err, RG_E_USAGE,
-                       "%s is a LoRA adapter, not a model: give the model that it was trained for, and --lora NAME=%s",
-                       rg_checkpoint_path(ckpt), rg_checkpoint_path(ckpt));
     c->from_gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF;
     c->embed_scale = 1;
     c->sees = RG_CAUSAL;
@@ -383,6 +380,22 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->residual_scale = c->logit_scale = 1;
     for (int i = 0; i < RG_MAX_LAYERS; i++)
         c->layer[i].kv_layer = c->layer[i].pattern = -1;
+}
+
+static bool check_eps(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    return (c->norm_eps > 0 && c->norm_eps < 1) ||
+           rg_fail(err, RG_E_INPUT, "%s: the norm's eps %g is not between 0 and 1", rg_checkpoint_path(ckpt),
+                   (double)c->norm_eps);
+}
+
+bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    begin(c, ckpt);
+    if (rg_checkpoint_is_adapter(ckpt))
+        return rg_fail(err, RG_E_USAGE,
+                       "%s is a LoRA adapter, not a model: give the model that it was trained for, and --lora NAME=%s",
+                       rg_checkpoint_path(ckpt), rg_checkpoint_path(ckpt));
     c->arch = rg_arch_find(ckpt, err);
     if (!c->arch)
         return false;
@@ -409,12 +422,58 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         rg_meta_understand(ckpt, of_other_parts[i]);
     for (int i = 0; c->arch->harmless && c->arch->harmless[i]; i++)
         rg_meta_understand(ckpt, c->arch->harmless[i]);
-    if (!require_no_stray(c, ckpt, err))
+    if (!require_no_stray(c, ckpt, err) || !check_eps(c, ckpt, err))
         return false;
-    if (!(c->norm_eps > 0 && c->norm_eps < 1))
-        return rg_fail(err, RG_E_INPUT, "%s: the norm's eps %g is not between 0 and 1", rg_checkpoint_path(ckpt),
-                       (double)c->norm_eps);
     if (c->max_seq_len < 1)
         return rg_fail(err, RG_E_INPUT, "%s: the context length is 0", rg_checkpoint_path(ckpt));
     return true;
+}
+
+/* ---- networks that draft ----------------------------------------------------------------------------------------- */
+
+/* The module of the model's own checkpoint is a layer more of it. */
+static bool read_mtp(rg_config *c, const rg_checkpoint *ckpt, const rg_config *target, rg_error *err)
+{
+    *c = *target;
+    c->target = target;
+    c->arch = target->arch->mtp;
+    if (!c->arch)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: no module that predicts further tokens is known of architecture %s",
+                       rg_checkpoint_path(ckpt), rg_config_name(&(rg_config){ .arch = target->arch,
+                                                                              .from_gguf = target->from_gguf }));
+    c->first_layer = target->n_layers;
+    c->layer[0] = target->layer[target->n_layers - 1];
+    c->layer[0].kv_layer = -1;
+    c->n_layers = 1;
+    c->places = (rg_feature_places){ 1, { RG_HEAD_INPUT } };
+    return c->arch->finish(c, ckpt, err);
+}
+
+bool rg_config_read_draft(rg_config *c, const rg_checkpoint *ckpt, const rg_config *target, bool mtp, rg_error *err)
+{
+    if (mtp)
+        return read_mtp(c, ckpt, target, err);
+    begin(c, ckpt);
+    c->arch = c->from_gguf ? NULL : rg_arch_find_draft(ckpt, err);
+    if (c->from_gguf)
+        rg_fail(err, RG_E_UNSUPPORTED, "%s: GGUF has no form of a network that drafts", rg_checkpoint_path(ckpt));
+    if (!c->arch)
+        return false;
+    RG_ASSERT(c->arch->own_bytes <= sizeof c->own);
+    c->target = target;
+    c->n_layers = 1;
+    c->dim = target->dim;
+    c->vocab_size = target->vocab_size;
+    c->max_seq_len = target->max_seq_len;
+    c->norm_eps = target->norm_eps;
+    c->embed_scale = target->embed_scale;
+    c->logit_scale = target->logit_scale;
+    c->logit_softcap = target->logit_softcap;
+    if (!rg_config_keys(c, ckpt, c->arch->keys, c->arch->n_keys, err) || !c->arch->finish(c, ckpt, err))
+        return false;
+    for (int i = 0; i < c->n_ropes; i++)
+        rg_rope_complete(&c->ropes[i], c->max_seq_len);
+    return check_eps(c, ckpt, err) &&
+           (c->max_seq_len > 0 ||
+            rg_fail(err, RG_E_INPUT, "%s: the context length is 0", rg_checkpoint_path(ckpt)));
 }

@@ -18,6 +18,7 @@ enum {
     RG_MAX_ROPES = 2,
     RG_MAX_LAYER_PATTERNS = 8,
     RG_MAX_EOS = 8,
+    RG_MAX_PLACES = 8,
     RG_OWN_BYTES = 256, /* of the settings that one architecture alone has */
 };
 
@@ -38,8 +39,21 @@ typedef struct rg_layer_config {
     float gate_cut;
 } rg_layer_config;
 
-typedef struct rg_config {
+/* What a network that drafts reads of each row of its target: rows of the target's dim columns, side by side. */
+typedef struct rg_feature_places {
+    int n;                    /* 0: the model is no such network */
+    int layer[RG_MAX_PLACES]; /* whose input each is; RG_HEAD_INPUT: what enters the head, after the final norm */
+} rg_feature_places;
+
+enum { RG_HEAD_INPUT = -1 };
+
+typedef struct rg_config rg_config;
+struct rg_config {
     const rg_arch *arch;
+    const rg_config *target;    /* of the model that this network drafts for, borrowed; NULL: it is a model by itself */
+    rg_feature_places places;
+    int n_modules;              /* that predict further tokens, which a GGUF file written from it gets */
+    int first_layer;            /* number of its first layer among the names of tensors */
     bool from_gguf;
     int n_layers, dim, vocab_size, max_seq_len;
     float norm_eps;
@@ -86,7 +100,7 @@ typedef struct rg_config {
 
     /* Settings of this architecture alone: a struct of its own file (see RG_OWN). */
     _Alignas(8) unsigned char own[RG_OWN_BYTES];
-} rg_config;
+};
 
 /* The architecture's own settings, as its type; and where a key's value lies among them (rg_key.at). */
 #define RG_OWN(c, type)        ((const type *)(const void *)(c)->own)
@@ -109,6 +123,11 @@ typedef struct rg_key {
 
 /* The whole config of a checkpoint; finds the architecture.  *c is plain data. */
 bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err) RG_MUST_CHECK;
+
+/* The config of a network that drafts for a model with the config `target`, which stays where it is: from the network's
+ * own checkpoint, or (mtp) from the model's. */
+bool rg_config_read_draft(rg_config *c, const rg_checkpoint *ckpt, const rg_config *target, bool mtp,
+                          rg_error *err) RG_MUST_CHECK;
 
 /* What the architecture is called in the kind of checkpoint that the config is from. */
 const char *rg_config_name(const rg_config *c);

@@ -41,6 +41,8 @@ typedef struct convert {
     rg_convert_report *report;
     rg_config config;
     rg_weight_set weights;
+    rg_config module;      /* that predicts further tokens; config.n_modules 0: none, or GGUF has no form of it */
+    rg_weight_set module_weights;
     item *items;
     int n_items;
     char *names; /* NAME_ROOM each; the report's */
@@ -118,12 +120,30 @@ static bool make_room(convert *v, size_t n, rg_error *err)
     return true;
 }
 
+/* "blk.N." before the name of a layer's weight; one that begins with '/' is whole, with '#' for the number. */
+static void name_in_gguf(const rg_weight_spec *spec, int first_layer, int layer, char name[NAME_ROOM])
+{
+    const size_t len = strlen(spec->gguf);
+    const bool bias = len > 5 && !strcmp(spec->gguf + len - 5, ".bias");
+    const char *end = bias || spec->bare ? "" : ".weight";
+    const bool whole = spec->gguf[0] == '/';
+    const char *hash = whole ? strchr(spec->gguf, '#') : NULL;
+
+    if (hash)
+        snprintf(name, NAME_ROOM, "%.*s%d%s%s", (int)(hash - spec->gguf - 1), spec->gguf + 1, first_layer, hash + 1,
+                 end);
+    else if (layer >= 0 && !whole)
+        snprintf(name, NAME_ROOM, "blk.%d.%s%s", first_layer + layer, spec->gguf, end);
+    else
+        snprintf(name, NAME_ROOM, "%s%s", spec->gguf + whole, end);
+}
+
 /* One weight of a Hugging Face directory as GGUF has it.  A tensor that holds several weights is written as it is, when
  * the first of them comes. */
-static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_error *err)
+static bool plan_weight(convert *v, const rg_config *c, const rg_weight_spec *spec, int layer, rg_error *err)
 {
-    rg_origin s = rg_origin_of(spec, &v->config, v->from, layer);
-    char name[NAME_ROOM], found[RG_WEIGHT_NAME], prefix[32] = "";
+    rg_origin s = rg_origin_of(spec, c, v->from, layer);
+    char name[NAME_ROOM], found[RG_WEIGHT_NAME];
     const rg_tensor *t = rg_origin_find(&s, 0, found);
     int64_t shape[RG_LEN(spec->gguf_shape)];
     int n = 0;
@@ -135,30 +155,25 @@ static bool plan_weight(convert *v, const rg_weight_spec *spec, int layer, rg_er
                        found);
     if (!rg_origin_check(&s, t, err))
         return false;
-    if (spec->first_row && spec->first_row(&v->config, layer) > 0 && !spec->split_in_gguf)
+    if (spec->first_row && spec->first_row(c, layer) > 0 && !spec->split_in_gguf)
         return true;
-    const bool whole = spec->gguf[0] == '/';
-    size_t len = strlen(spec->gguf);
-    bool bias = len > 5 && !strcmp(spec->gguf + len - 5, ".bias");
-    if (layer >= 0 && !whole)
-        snprintf(prefix, sizeof prefix, "blk.%d.", layer);
-    snprintf(name, sizeof name, "%s%s%s", prefix, spec->gguf + whole, bias || spec->bare ? "" : ".weight");
+    name_in_gguf(spec, c->first_layer, layer, name);
     item *it = add_item(v, name, t);
     it->origin = s;
     it->load = spec->to_gguf ? spec->to_gguf : s.load;
     it->paired = spec->paired;
     if (spec->gguf_shape[0]) {
         for (; n < (int)RG_LEN(spec->gguf_shape) && spec->gguf_shape[n]; n++)
-            shape[n] = spec->gguf_shape[n](&v->config, layer);
+            shape[n] = spec->gguf_shape[n](c, layer);
     } else if (spec->to_gguf || (s.part && !spec->split_in_gguf)) {
         for (; n < 3 && spec->stored[n]; n++)
-            shape[n] = spec->stored[n](&v->config, layer);
+            shape[n] = spec->stored[n](c, layer);
         it->origin.part = false;
         it->origin.rows = it->origin.stored_rows;
         it->origin.row_step = it->origin.row_run = 1;
     } else {
         for (; n < rg_spec_dims(spec); n++)
-            shape[n] = spec->shape[n](&v->config, layer);
+            shape[n] = spec->shape[n](c, layer);
     }
     set_shape(v, it, n, shape);
     if (stays_f32(spec) || n == 1)
@@ -200,19 +215,48 @@ static bool plan_rope_factors(convert *v, rg_error *err)
     return true;
 }
 
+/* The module that predicts further tokens, if the checkpoint brings one and GGUF has a form of it. */
+static bool declare_module(convert *v, rg_error *err)
+{
+    const rg_arch *mtp = v->config.arch->mtp;
+
+    if (!mtp || !mtp->gguf_name || !rg_config_read_draft(&v->module, v->from, &v->config, true, NULL))
+        return true;
+    v->config.n_modules = 1;
+    return rg_weights_declare(&v->module_weights, &v->module, v->from, RG_F32, err);
+}
+
+static bool count_left_out(convert *v, rg_error *err)
+{
+    const int n = rg_checkpoint_n_tensors(v->from);
+    int *n_left = &v->report->n_left_out, unused;
+    bool *used = rg_weights_used(&v->weights, &v->config, v->from, n_left, err), *more = NULL;
+
+    if (used && v->config.n_modules)
+        more = rg_weights_used(&v->module_weights, &v->module, v->from, &unused, err);
+    for (int i = 0; more && i < n; i++)
+        *n_left -= more[i] && !used[i];
+    rg_free(used);
+    rg_free(more);
+    return used && (more || !v->config.n_modules);
+}
+
 static bool plan_hf_to_gguf(convert *v, rg_error *err)
 {
     if (!v->config.arch->gguf_name)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: GGUF has no form of %s", rg_checkpoint_path(v->from),
                        rg_config_name(&v->config));
-    if (!make_room(v, (size_t)v->weights.n + RG_ROPE_VARIANTS, err) || !plan_rope_factors(v, err))
+    if (!declare_module(v, err) ||
+        !make_room(v, (size_t)v->weights.n + (size_t)v->module_weights.n + RG_ROPE_VARIANTS, err) ||
+        !plan_rope_factors(v, err))
         return false;
     for (int i = 0; i < v->weights.n; i++)
-        if (!plan_weight(v, v->weights.spec[i], v->weights.layer[i], err))
+        if (!plan_weight(v, &v->config, v->weights.spec[i], v->weights.layer[i], err))
             return false;
-    bool *used = rg_weights_used(&v->weights, &v->config, v->from, &v->report->n_left_out, err), ok = used;
-    rg_free(used);
-    return ok;
+    for (int i = 0; i < v->module_weights.n; i++)
+        if (!plan_weight(v, &v->module, v->module_weights.spec[i], v->module_weights.layer[i], err))
+            return false;
+    return count_left_out(v, err);
 }
 
 /* Tensors that no weight is made from stay as they are. */
@@ -541,6 +585,7 @@ bool rg_convert(rg_convert_report *r, const rg_checkpoint *from, const char *to,
     rg_free(v->scratch);
     rg_pool_free(v->pool);
     rg_weights_fini(&v->weights);
+    rg_weights_fini(&v->module_weights);
     rg_free(v->items);
     rg_free(v);
     return ok;

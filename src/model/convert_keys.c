@@ -113,6 +113,7 @@ bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_conf
 {
     size_t n_common;
     const rg_key *common = rg_config_common_keys(&n_common);
+    rg_config all_layers = *c;
     char name[128];
 
     if (rg_checkpoint_kind(from) == RG_CKPT_GGUF) {
@@ -123,8 +124,9 @@ bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_conf
         if (!put_text(w, "general.architecture", arch, strlen(arch), err) ||
             !put_text(w, "general.type", "model", 5, err) || !put_name(w, from, err))
             return false;
+        all_layers.n_layers += c->n_modules;
         for (size_t i = 0; i < n_common; i++)
-            if (!put_key(w, c, &common[i], err))
+            if (!put_key(w, &all_layers, &common[i], err))
                 return false;
         for (size_t i = 0; i < c->arch->n_keys; i++)
             if (!put_key(w, c, &c->arch->keys[i], err))

@@ -91,6 +91,47 @@ static bool make_layers(rg_model *m, rg_error *err)
     return true;
 }
 
+/* A network that drafts has its target's embedding, head and final norm where it lacks its own. */
+static void borrow(rg_model *m, const rg_model *target)
+{
+    static const rg_role roles[] = { W_EMBED_TOKENS, W_LM_HEAD_BIAS, W_LM_HEAD, W_FINAL_NORM };
+    const bool own_head = m->outer.w[W_LM_HEAD];
+
+    for (size_t i = 0; i < RG_LEN(roles); i++)
+        if (!m->outer.w[roles[i]] && !(roles[i] == W_LM_HEAD_BIAS && own_head))
+            m->outer.w[roles[i]] = target->outer.w[roles[i]];
+}
+
+/* Its ids are named by what must be added to them for the target's. */
+static bool read_target_ids(rg_model *m, const rg_checkpoint *ckpt, rg_error *err)
+{
+    const char *name = m->config.arch->target_ids;
+    const rg_tensor *t = name ? rg_checkpoint_find(ckpt, name) : NULL;
+    const int n = m->config.vocab_size, n_target = m->config.target->vocab_size;
+    int64_t *offset;
+    bool ok = true;
+
+    if (!t)
+        return true;
+    if (t->type != RG_I64 || rg_tensor_count(t) != n)
+        return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is not of %d integers of 64 bits", rg_checkpoint_path(ckpt),
+                       name, n);
+    offset = rg_array((size_t)n, sizeof *offset);
+    m->target_ids = rg_array((size_t)n, sizeof *m->target_ids);
+    if (!offset || !m->target_ids)
+        ok = rg_fail_memory(err, (size_t)n * sizeof *offset);
+    ok = ok && rg_tensor_read(ckpt, t, 0, offset, (size_t)n * sizeof *offset, err);
+    for (int i = 0; ok && i < n; i++) {
+        if (offset[i] < -(int64_t)i || offset[i] >= n_target - i)
+            ok = rg_fail(err, RG_E_INPUT, "%s: tensor '%s' makes id %d of %lld, beyond the %d ids of the model",
+                         rg_checkpoint_path(ckpt), name, i, (long long)(offset[i] + i), n_target);
+        else
+            m->target_ids[i] = (int32_t)(i + offset[i]);
+    }
+    rg_free(offset);
+    return ok;
+}
+
 /* Build what follows from the config once the weights are declared or bound. */
 static bool complete(rg_model *m, const rg_model_options *o, rg_error *err)
 {
@@ -100,6 +141,8 @@ static bool complete(rg_model *m, const rg_model_options *o, rg_error *err)
     for (int i = 0; i < m->weights.n; i++)
         if (m->weights.layer[i] < 0)
             outer->w[m->weights.spec[i]->role] = &m->weights.all[i];
+    if (o->target)
+        borrow(m, o->target);
     if (!outer->w[W_LM_HEAD])
         outer->w[W_LM_HEAD] = outer->w[W_EMBED_TOKENS];
     return choose_kv_type(m, o->kv_type, err) && make_ropes(m, err) && make_state(m, o, err) && make_layers(m, err);
@@ -182,8 +225,12 @@ rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg
 
     if (!m)
         return rg_fail_memory(err, sizeof *m), NULL;
-    if (rg_config_read(&m->config, ckpt, err) &&
-        rg_weights_declare(&m->weights, &m->config, o->random_weights ? NULL : ckpt, o->declared_type, err) &&
+    const rg_checkpoint *declared = o->random_weights ? NULL : ckpt;
+
+    if ((o->target ? rg_config_read_draft(&m->config, ckpt, &o->target->config, o->mtp, err) &&
+                         read_target_ids(m, ckpt, err)
+                   : rg_config_read(&m->config, ckpt, err)) &&
+        rg_weights_declare(&m->weights, &m->config, declared, o->declared_type, err) &&
         (o->declare_only || bind(m, ckpt, o, err)) && complete(m, o, err) && add_adapters(m, o, err))
         return m;
     rg_model_close(m);
@@ -212,6 +259,7 @@ void rg_model_close(rg_model *m)
     rg_free(m->layers);
     rg_free(m->inv_freq);
     rg_free(m->keep);
+    rg_free(m->target_ids);
     rg_free(m);
 }
 

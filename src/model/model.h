@@ -20,11 +20,16 @@ typedef struct rg_model {
     rg_state_spec state;
     rg_keep *keep;          /* [n_layers] */
     rg_type kv_type;
+    int32_t *target_ids;    /* of a network that drafts: [vocab_size] its target's id for each; NULL: the same */
     int n_unused;           /* tensors of the checkpoint that no weight was made from */
 } rg_model;
 
 typedef struct rg_model_options {
     const char *kv_type;    /* NULL: f32 for F32 weights and encoders, else bf16; or a name of ops/kv.h */
+    /* Not NULL: the model is a network that drafts for this one, which is borrowed: from its own checkpoint, or (mtp)
+     * from that of the target. */
+    const struct rg_model *target;
+    bool mtp;
     bool declare_only;      /* no weights are read: for counting and planning */
     bool random_weights;    /* of declared_type, whatever the checkpoint has: for measuring a shape */
     rg_type declared_type;  /* of weights when the checkpoint has none */

@@ -42,6 +42,12 @@ rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_
     return s;
 }
 
+/* The layer's number in names; of what stands outside the layers, the first layer's. */
+static int number_of(const rg_origin *s)
+{
+    return s->c->first_layer + (s->layer > 0 ? s->layer : 0);
+}
+
 /* A name without a prefix, the layer's number in place of '#'. */
 static void whole_name(const char *name, int layer, char out[RG_WEIGHT_NAME])
 {
@@ -61,11 +67,11 @@ static void full_name(const rg_origin *s, const char *name, int expert, char out
     int n = 0;
 
     if (name[0] == '/') {
-        whole_name(name + 1, s->layer, out);
+        whole_name(name + 1, number_of(s), out);
         return;
     }
     if (s->layer >= 0)
-        n = snprintf(out, RG_WEIGHT_NAME, "%s%d.", s->c->from_gguf ? "blk." : s->c->arch->hf_prefix, s->layer);
+        n = snprintf(out, RG_WEIGHT_NAME, "%s%d.", s->c->from_gguf ? "blk." : s->c->arch->hf_prefix, number_of(s));
     if (star && s->spec->letters)
         number[0] = s->spec->letters[expert];
     else if (star)

@@ -238,6 +238,9 @@ static rg_reader_sizes reader_sizes(const model_runner *r)
                        .max_keys = r->base.max_seq_len,
                        .max_rank = r->m->adapters.max_rank };
 
+    for (int i = 0; i < W_COUNT; i++) /* some may be another model's */
+        if (r->m->outer.w[i])
+            s.max_cols = max_of(s.max_cols, max_of((int)r->m->outer.w[i]->cols, (int)r->m->outer.w[i]->rows));
     for (int i = 0; i < r->m->weights.n; i++)
         if (!r->m->weights.all[i].vec)
             s.max_cols = max_of(s.max_cols, max_of((int)r->m->weights.all[i].cols, (int)r->m->weights.all[i].rows));

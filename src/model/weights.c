@@ -81,6 +81,8 @@ static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg
     if (!s.name)
         return true;
     const rg_tensor *t = rg_origin_find(&s, 0, name);
+    if (ckpt && !t && spec->optional)
+        return true;
     if (ckpt && rg_checkpoint_n_tensors(ckpt) && !t && !spec->derive)
         return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(ckpt), name);
     set_shape(w, spec, c, layer);

@@ -60,6 +60,8 @@ typedef struct rg_batch {
     const rg_span *spans;      /* in row order, covering all rows */
     const int32_t *token;      /* [n_rows]; -1: the row of embeds is its input */
     const float *embeds;       /* [n_rows, dim], or NULL.  A runner takes none yet: blocks are shared by their tokens */
+    const float *features;     /* [n_rows, feature_cols] what a network that drafts reads beside tokens; NULL: none */
+    int32_t feature_cols;
     const int32_t *index;      /* [n_rows] place in the sequence */
     const int32_t (*pos)[4];   /* [n_rows] for rope; one component used by plain rope */
     const int32_t *kv_end; /* [n_rows] sees keys [.., kv_end): index + 1 if causal, its block's end if bidirectional */

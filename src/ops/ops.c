@@ -164,6 +164,12 @@ void rg_embed_types(rg_fwd *f, rg_act *y, const rg_weight *table)
     run(f, &(rg_op){ .kind = RG_OP_EMBED_TYPES, .out = { y }, .accumulate = true, .w = { table } });
 }
 
+void rg_read_features(rg_fwd *f, rg_act *y)
+{
+    RG_ASSERT(y->rows == f->batch->n_rows && (!f->batch->features || y->cols == f->batch->feature_cols));
+    run(f, &(rg_op){ .kind = RG_OP_FEATURES, .out = { y } });
+}
+
 void rg_mean_rows(rg_fwd *f, rg_act *y, const rg_act *x)
 {
     RG_ASSERT(y->cols == x->cols && y->rows == f->batch->n_scores && x->rows == f->batch->n_rows);

@@ -290,6 +290,8 @@ void rg_embed_positions(rg_fwd *f, rg_act *y, const rg_weight *table, int offset
 /* y += row t of the table, kept in f32, t the token type of the row by its span's `second`; row 0 if the table has no
  * other. */
 void rg_embed_types(rg_fwd *f, rg_act *y, const rg_weight *table);
+/* y = the batch's features of each row, which are as many columns. */
+void rg_read_features(rg_fwd *f, rg_act *y);
 /* y [n_scores, cols] = the mean of each run of rows whose scores are wanted, summed in double in rising order. */
 void rg_mean_rows(rg_fwd *f, rg_act *y, const rg_act *x);
 /* y = the rows whose logits are wanted. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/test.h"
+#include "support/model.h"
 
 #define TALES RG_SOURCE_DIR "/models/tales-1m"
 #define LARGE RG_SOURCE_DIR "/models/tales-7m"
@@ -38,7 +38,9 @@ static rg_engine *open_with(const char *model, const char *draft, int32_t max_dr
     o.max_draft = max_draft;
     rg_engine *e = rg_open(model, &o, &err);
     assert_ok(e, err);
-    assert_string_equal(rg_engine_info(e).draft, draft && *draft == '/' ? "model" : draft ? draft : "none");
+    char kind[32];
+    snprintf(kind, sizeof kind, "%.*s", draft ? (int)strcspn(draft, ":") : 4, draft ? draft : "none");
+    assert_string_equal(rg_engine_info(e).draft, draft && *draft == '/' ? "model" : kind);
     return e;
 }
 
@@ -184,6 +186,67 @@ static void check_PARTS(const char *folder)
 #undef GOLDEN
 #undef WHOLE
 #undef ENCODER
+
+/* ---- networks that read the model's features --------------------------------------------------------------------- */
+
+/* Where prompts are cut, sequences are preempted and their state is dropped, features are missing or come again. */
+static void check_cramped(const char *model, const char *draft, const answers *want)
+{
+    rg_options o = rg_options_default();
+    rg_error err = { 0 };
+
+    rg_engine *e = NULL;
+
+    o.n_threads = 2;
+    o.max_seqs = 4;
+    o.max_batch_rows = 16;
+    o.draft = draft;
+    for (o.kv_bytes = (size_t)128 << 10; !e; o.kv_bytes += (size_t)64 << 10) { /* room for hardly more than one */
+        e = rg_open(model, &o, &err);
+        if (e && rg_engine_info(e).max_seq_len < N_PROMPT + MAX_IDS) {
+            rg_close(e);
+            e = NULL;
+        }
+    }
+    answers *got = ask_all(e);
+    assert_true(rg_engine_stats(e).n_preempted > 0);
+    check_same(model, want, got);
+    rg_close(e);
+    free(got);
+}
+
+static void check_network(const char *model, const char *kind, const char *folder, bool cramped)
+{
+    char path[512], draft[560];
+    rg_engine *plain;
+    answers *want;
+
+    snprintf(path, sizeof path, "%s", test_data(model));
+    snprintf(draft, sizeof draft, folder ? "%s:%s" : "%s", kind, folder ? test_data(folder) : "");
+    plain = open_with(path, NULL, 0);
+    want = ask_all(plain);
+    check_draft(path, draft, want);
+    if (cramped || test_all())
+        check_cramped(path, draft, want);
+    rg_close(plain);
+    free(want);
+}
+
+static void networks_change_no_answer(void **state)
+{
+    (void)state;
+    check_network("llama", "eagle", "speculation/eagle3", true);
+    check_network("speculation/mtp-qwen", "mtp", NULL, false);
+    if (!test_all())
+        return;
+    check_network("llama", "medusa", "speculation/medusa", false);
+    check_network("llama", "medusa", "speculation/medusa/vllm", false);
+    check_network("llama", "eagle", "speculation/eagle1", false);
+    check_network("llama", "eagle", "speculation/eagle3-speculators", false);
+    check_network("llama", "eagle", "speculation/eagle3-speculators-nbf", false);
+    check_network("speculation/mtp-deepseek", "mtp", NULL, false);
+    check_network("speculation/mtp-glm", "mtp", NULL, false);
+}
 
 /* ---- grammars, stop texts, end tokens ---------------------------------------------------------------------------- */
 
@@ -369,6 +432,37 @@ static void refuse(const char *model, const char *draft, const char *why)
         fail_msg("%s: %s", why, err.text);
 }
 
+/* A golden's network with one thing changed in its config. */
+static void refuse_changed(const char *folder, const char *find, const char *replace, const char *why)
+{
+    char draft[600];
+
+    snprintf(draft, sizeof draft, "eagle:%s", test_variant("changed", folder, "config.json", find, replace));
+    refuse(test_data("llama"), draft, why);
+}
+
+static void networks_are_refused_by_name(void **state)
+{
+    (void)state;
+    refuse(TALES, "medusa:" RG_TEST_DATA "/speculation/medusa", "heads of width 64 cannot draft for a model of width 128");
+    refuse(TALES, "eagle:" RG_TEST_DATA "/speculation/eagle1", "a network of width 64 cannot draft for a model of width 128");
+    refuse(RG_TEST_DATA "/llama", "eagle:" RG_TEST_DATA "/llama", "not of Medusa heads, EAGLE or EAGLE-3");
+    refuse(RG_TEST_DATA "/llama", "eagle:" RG_TEST_DATA "/speculation/medusa", "Medusa heads, which does not draft as eagle");
+    refuse(RG_TEST_DATA "/llama", "medusa:" RG_TEST_DATA "/speculation/eagle3", "EAGLE-3, which does not draft as medusa");
+    refuse(RG_TEST_DATA "/llama", "eagle:" RG_TEST_DATA "/llama/model.gguf", "GGUF has no form");
+    refuse(RG_TEST_DATA "/llama", "mtp", "no module that predicts further tokens is known of architecture Llama");
+    refuse(RG_TEST_DATA "/deepseek-v3", "mtp", "there is no tensor 'model.layers.3.eh_proj.weight'");
+    refuse(RG_TEST_DATA "/llama", "mtp:" RG_TEST_DATA "/llama", "takes no path");
+    refuse(RG_TEST_DATA "/llama", "medusa", "needs a path");
+    refuse(RG_TEST_DATA "/llama", "medusa:" RG_TEST_DATA "/no-such", "no-such");
+    refuse_changed("speculation/eagle1", "\"vocab_size\":320", "\"vocab_size\":319", "319 ids cannot draft for one of 320");
+    refuse_changed("speculation/eagle1", "\"hidden_act\":\"silu\"", "\"hidden_act\":\"relu\"", "hidden_act");
+    refuse_changed("speculation/eagle3", "\"draft_vocab_size\":128", "\"draft_vocab_size\":127", "127");
+    refuse_changed("speculation/eagle3", "\"draft_vocab_size\":128", "\"draft_vocab_size\":321", "321 where the model has 320");
+    refuse_changed("speculation/eagle3-speculators", "layer_ids\":[0,1,2]", "layer_ids\":[0,1,3]", "layer 3 of a model of 3");
+    refuse_changed("speculation/eagle3-speculators", "\"fc_norm\":false", "\"fc_norm\":true", "fc_norm");
+}
+
 static void refusals_are_clear(void **state)
 {
     rg_options o = rg_options_default();
@@ -409,6 +503,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_smaller_model_drafts),
         cmocka_unit_test(what_is_never_accepted_changes_nothing),
         cmocka_unit_test(guesses_are_judged_by_chance),
+        cmocka_unit_test(networks_change_no_answer),
+        cmocka_unit_test(networks_are_refused_by_name),
         cmocka_unit_test(refusals_are_clear),
     };
 

@@ -426,7 +426,7 @@ static void safetensors_headers_are_checked(void **state)
         { "{\"a\":{\"dtype\":\"F32\"}}", 0, "'a': 'shape'" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "'a': 'data_offsets'" },
         { "{\"a\":{\"dtype\":\"F8_E3M4\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4, "F8_E3M4" },
-        { "{\"a\":{\"dtype\":\"BOOL\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4, "BOOL" },
+        { "{\"a\":{\"dtype\":\"C64\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4, "C64" },
         { "{\"a\":{\"dtype\":\"\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4, "dtype ''" },
         { "{\"a\":{\"dtype\":5,\"shape\":[4],\"data_offsets\":[0,4]}}", 4, "'a'" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "dimension 0" },

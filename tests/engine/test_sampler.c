@@ -430,6 +430,42 @@ static void logprobs_are_those_of_the_raw_logits(void **state)
     rg_sampler_free(s);
 }
 
+/* The first guess is the draw, and the others follow in the order of its race; without its noise, in that of the logits. */
+static void guesses_are_in_the_order_of_the_draw(void **state)
+{
+    enum { N = 301, K = 7 };
+    rg_sampler *s = rg_sampler_new(N, NULL);
+    rg_rng g = { .seed = test_seed };
+    float logits[N], score[N];
+    rg_guess best[K];
+
+    (void)state;
+    for (int k = 0; k < test_scale(200); k++) {
+        const bool noisy = k % 3 > 0;
+        const rg_sample_key key = { .seed = rg_rng_u64(&g), .sample = k, .position = 3 * k };
+        const rg_sampling p = { .temperature = k % 5 ? 1.0f : 0 };
+        int n_left = 0;
+
+        for (int i = 0; i < N; i++) {
+            logits[i] = rg_rng_below(&g, k % 4 ? 8 : 100) ? rg_rng_unit(&g) * 8 : -INFINITY;
+            score[i] = logits[i] + (noisy && p.temperature > 0 ? rg_sample_noise(&key, i) : 0);
+            n_left += logits[i] > -INFINITY;
+        }
+        const int32_t n = rg_sample_best(logits, N, &p, noisy ? &key : NULL, K, best);
+        assert_int_equal(n, n_left < K ? n_left : K);
+        assert_true(!noisy || best[0].id == rg_sample_draw(s, logits, &p, &key));
+        for (int i = 0; i < n; i++) {
+            int n_before = 0;
+
+            for (int j = 0; j < N; j++)
+                n_before += score[j] > score[best[i].id] || (score[j] == score[best[i].id] && j < best[i].id);
+            assert_int_equal(n_before, i);
+            assert_true(best[i].score <= 0 && (i == 0 || best[i].score <= best[i - 1].score));
+        }
+    }
+    rg_sampler_free(s);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -444,6 +480,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(greedy_takes_the_lowest_of_the_best),
         cmocka_unit_test(noise_depends_on_all_of_its_key),
         cmocka_unit_test(noise_has_these_bits),
+        cmocka_unit_test(guesses_are_in_the_order_of_the_draw),
         cmocka_unit_test(logprobs_are_those_of_the_raw_logits),
     };
 

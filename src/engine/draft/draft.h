@@ -14,6 +14,7 @@
 
 #include "engine/request.h"
 #include "model/runner.h"
+#include "model/tap.h"
 
 /* The tree of one answer: its nodes are ids, children after their parents.
  *
@@ -70,12 +71,29 @@ static inline uint64_t rg_draft_scope(const rg_request *r)
     return r->salt ^ r->tenant;
 }
 
+/* Rows of an answer that a step computed, prompt or output, whose features the tap has: the n_rows that were certain,
+ * from row first_row of the step on, and of the draft behind them the accepted nodes, each n_rows + its number behind
+ * first_row.  Their positions follow each other. */
+typedef struct rg_draft_seen {
+    int32_t lane;
+    const rg_request *request;
+    int32_t sample;
+    const int32_t *ids;     /* [n_ids] as in rg_draft_ask: an id stands after each of the rows */
+    int32_t n_ids;
+    int32_t start;          /* position of the first row */
+    int32_t first_row, n_rows;
+    const int32_t *path;    /* [n_path] */
+    int32_t n_path;
+    bool ends;              /* the answer's last id is the one after these rows: it may be drafted for next */
+} rg_draft_seen;
+
 typedef struct rg_draft_kind rg_draft_kind;
 
 typedef struct rg_drafter rg_drafter;
 struct rg_drafter {
     const rg_draft_kind *kind;
     int32_t depth;          /* of its deepest path */
+    rg_tap *tap;            /* borrowed: of the features that it reads; NULL: it reads none */
 
     /* Fill in the drafts of n answers, no lane twice; an empty one is no guess.  False: the drafter has failed and is
      * to be closed. */
@@ -85,6 +103,10 @@ struct rg_drafter {
     void (*begin)(rg_drafter *d, int32_t lane);
     /* After a step in which the lane's draft was checked. */
     void (*checked)(rg_drafter *d, const rg_draft_result *result);
+    /* After every step, where the drafter reads features: what it computed of n answers, no lane twice.  Rows whose
+     * state came out of the prefix index, or was swapped in, are in no step, and have no features; rows of an answer
+     * that was preempted may come again. */
+    void (*seen)(rg_drafter *d, const rg_draft_seen *seen, int32_t n);
     /* The answer is complete: its prompt and its ids, and rg_draft_scope of its request. */
     void (*end)(rg_drafter *d, int32_t lane, const int32_t *ids, int32_t n_ids, uint64_t scope);
     /* Seconds that a call of propose is expected to take for n answers, each with paths of so many ids; 0: next to
@@ -101,6 +123,8 @@ typedef struct rg_draft_options {
     int32_t max_draft;      /* nodes of a tree at most, 1 .. RG_MAX_DRAFT */
     int32_t vocab_size, max_seq_len;
     rg_runner *runner;      /* borrowed: of a model to draft with; NULL: none is needed */
+    rg_tap *tap;            /* borrowed: what takes the features that the runner's network reads; NULL: it is none */
+    const int32_t *target_ids; /* borrowed: of such a network, the model's id for each of its own; NULL: the same */
     const char *path;       /* what the user named behind the kind; NULL: nothing */
     bool own_noise;         /* ids that are drawn are drawn with noise of the drafter's own, and nodes have `from`; else
                              *   with the noise of the answer's own draw */
@@ -109,7 +133,10 @@ typedef struct rg_draft_options {
 struct rg_draft_kind {
     const char *name;  /* as --draft has it */
     int32_t max_draft; /* nodes of a tree where nothing else is asked for */
-    bool has_model;    /* it needs a runner */
+    bool has_model;    /* it needs a runner of a model */
+    bool has_network;  /* it needs one of a network that reads features: the one at the path, or, where it has no path,
+                        *   the module that the model's own checkpoint brings */
+    bool has_heads;    /* that network keeps nothing of an answer: it is heads; else it is a layer that does */
     bool has_path;     /* it needs a path: --draft name:PATH */
     bool has_branches; /* it is of no use where drafts are chains */
     rg_drafter *(*open)(const rg_draft_options *o, rg_error *err); /* NULL and *err: refused, or no memory */

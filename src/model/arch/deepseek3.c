@@ -1,6 +1,7 @@
 /* deepseek3.c -- DeepSeek-V3 (2024): DeepSeek-V2 with experts chosen by the sigmoid of their score and a bias, in the
  * groups whose best two are best.  GGUF calls it "deepseek2" with another gating function. */
 #include "model/arch/mla.h"
+#include "model/arch/mtp.h"
 
 typedef struct settings {
     mla_settings mla;
@@ -58,6 +59,8 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     if (!RG_OWN(c, settings)->interleaved)
         return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for rope_interleave: false");
+    if (c->n_modules && !put_gguf_int(c, w, "nextn_predict_layers", c->n_modules, err))
+        return false;
     return put_gguf_mla(c, w, err) && put_gguf_gating(c, w, err) && put_gguf_rope(c, w, err);
 }
 
@@ -78,9 +81,22 @@ static const rg_layer_kind kinds[] = {
     [EXPERTS] = { expert_weights, keep_latent, block_mla },
 };
 
+static const rg_weight_spec mtp_weights[] = { WEIGHTS_NEXTN, { 0 } };
+
+static bool finish_mtp(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    c->layer[0].kind = EXPERTS;
+    return finish_nextn_module(c, ckpt, err);
+}
+
+static const rg_arch mtp = {
+    .hf_name = "DeepSeekMTPModel", .gguf_name = "deepseek2", MTP_NEXTN, .finish = finish_mtp,
+    .weights = mtp_weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+};
+
 const rg_arch rg_arch_deepseek3 = {
     .hf_name = "DeepseekV3ForCausalLM", .hf_type = "deepseek_v3", .gguf_name = "deepseek2", .claims = claims,
     .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf, .mtp = &mtp,
 };

@@ -1,6 +1,6 @@
 /* glm4_moe.c -- GLM-4.5 (Zhipu 2025): the Llama block with biases on q, k and v, a rope on half of each head, perhaps
  * RMSNorm on heads, and experts after the first layers, chosen by the sigmoid of their score and a bias. */
-#include "model/arch/parts.h"
+#include "model/arch/mtp.h"
 
 typedef struct settings {
     bool qk_norm;
@@ -43,7 +43,7 @@ static bool when_qk_norm(const rg_config *c, int layer)
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
 {
     return put_gguf_decoder(c, w, err) && put_gguf_gating(c, w, err) &&
-           put_gguf_int(c, w, "nextn_predict_layers", 0, err);
+           put_gguf_int(c, w, "nextn_predict_layers", c->n_modules, err);
 }
 
 static const rg_weight_spec weights[] = { WEIGHTS_DECODER, { 0 } };
@@ -70,8 +70,21 @@ static const rg_layer_kind kinds[] = {
     [EXPERTS] = { expert_weights, keep_kv, block_pre_norm },
 };
 
+static const rg_weight_spec mtp_weights[] = { WEIGHTS_NEXTN, { 0 } };
+
+static bool finish_mtp(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    c->layer[0].kind = EXPERTS;
+    return finish_nextn_module(c, ckpt, err);
+}
+
+static const rg_arch mtp = {
+    .hf_name = "Glm4MoeMTPModel", .gguf_name = "glm4moe", MTP_NEXTN, .finish = finish_mtp,
+    .weights = mtp_weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+};
+
 const rg_arch rg_arch_glm4_moe = {
     .hf_name = "Glm4MoeForCausalLM", .hf_type = "glm4_moe", .gguf_name = "glm4moe", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish, .harmless = harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf, .mtp = &mtp,
 };

@@ -1,6 +1,7 @@
 /* qwen35.c -- Qwen3.5 dense (2026): gated DeltaNet in most layers, attention with a gate in every fourth, and an MLP
  * after each. */
 #include "model/arch/gated_delta.h"
+#include "model/arch/mtp.h"
 
 static const rg_key keys[] = { KEYS_GATED_DELTA(16, 4, 32768), KEY_FFN(12288) };
 
@@ -29,9 +30,21 @@ static const rg_layer_kind kinds[] = {
     [HYBRID_ATTENTION] = { attention_weights, keep_kv, block_gated_attention },
 };
 
+static const rg_weight_spec mtp_weights[] = { WEIGHTS_QWEN_MTP, { 0 } };
+
+static bool finish_mtp(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    return finish_qwen_mtp(c, ckpt, HYBRID_ATTENTION, err);
+}
+
+static const rg_arch mtp = {
+    .hf_name = "Qwen3_5MTP", MTP_QWEN, .finish = finish_mtp,
+    .weights = mtp_weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+};
+
 const rg_arch rg_arch_qwen35 = {
     .hf_name = "Qwen3_5ForCausalLM", .hf_type = "qwen3_5_text", .gguf_name = "qwen35", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(gated_delta_settings), .finish = finish,
     .harmless = gated_delta_harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf, .mtp = &mtp,
 };

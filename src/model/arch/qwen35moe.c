@@ -1,6 +1,7 @@
 /* qwen35moe.c -- Qwen3.5 mixture of experts (2026): the layers of Qwen3.5 with routed experts and a shared one, which
  * has a gate, in place of the MLP. */
 #include "model/arch/gated_delta.h"
+#include "model/arch/mtp.h"
 
 static const rg_key keys[] = { KEYS_GATED_DELTA(16, 2, 32768), KEYS_GATED_DELTA_EXPERTS(256, 8) };
 
@@ -30,10 +31,22 @@ static const rg_layer_kind kinds[] = {
     [HYBRID_ATTENTION + HYBRID_EXPERTS] = { attention_weights, keep_kv, block_gated_attention },
 };
 
+static const rg_weight_spec mtp_weights[] = { WEIGHTS_QWEN_MTP, { 0 } };
+
+static bool finish_mtp(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    return finish_qwen_mtp(c, ckpt, HYBRID_ATTENTION + HYBRID_EXPERTS, err);
+}
+
+static const rg_arch mtp = {
+    .hf_name = "Qwen3_5MoeMTP", MTP_QWEN, .finish = finish_mtp,
+    .weights = mtp_weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+};
+
 const rg_arch rg_arch_qwen35moe = {
     .hf_name = "Qwen3_5MoeForCausalLM", .hf_type = "qwen3_5_moe_text", .gguf_name = "qwen35moe",
     .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(gated_delta_settings), .finish = finish,
     .harmless = gated_delta_harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf, .mtp = &mtp,
 };

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "model/arch/gated_delta.h"
+#include "model/arch/mtp.h"
 #include "model/arch/qwen.h"
 
 static const rg_key keys[] = {
@@ -127,9 +128,21 @@ static const rg_layer_kind kinds[] = {
     [HYBRID_ATTENTION + HYBRID_EXPERTS] = { attention_experts, keep_kv, block_gated_attention },
 };
 
+static const rg_weight_spec mtp_weights[] = { WEIGHTS_QWEN_MTP, { 0 } };
+
+static bool finish_mtp(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    return finish_qwen_mtp(c, ckpt, HYBRID_ATTENTION + HYBRID_EXPERTS, err);
+}
+
+static const rg_arch mtp = {
+    .hf_name = "Qwen3NextMTP", MTP_QWEN, .finish = finish_mtp,
+    .weights = mtp_weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
+};
+
 const rg_arch rg_arch_qwen3next = {
     .hf_name = "Qwen3NextForCausalLM", .hf_type = "qwen3_next", .gguf_name = "qwen3next", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(gated_delta_settings), .finish = finish,
     .harmless = gated_delta_harmless,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .put_gguf = put_gguf, .mtp = &mtp,
 };

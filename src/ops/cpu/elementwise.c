@@ -271,6 +271,20 @@ static void embed_types_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *o
     cpu->add(rg_act_row(f, op->out[0], row) + first, table->vec + (second && table->rows > 1) * table->cols + first, n);
 }
 
+static void features_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    const rg_batch *b = f->batch;
+
+    (void)cpu;
+    memcpy(rg_act_row(f, op->out[0], row) + first, b->features + (size_t)row * (size_t)b->feature_cols + first,
+           (size_t)n * sizeof(float));
+}
+
+void rg_cpu_features(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, features_piece);
+}
+
 void rg_cpu_embed_types(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     pieces(r, f, op, embed_types_piece);

@@ -10,6 +10,7 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_EMBED] = rg_cpu_embed,
     [RG_OP_EMBED_POSITIONS] = rg_cpu_embed_positions,
     [RG_OP_EMBED_TYPES] = rg_cpu_embed_types,
+    [RG_OP_FEATURES] = rg_cpu_features,
     [RG_OP_MEAN_ROWS] = rg_cpu_mean_rows,
     [RG_OP_GATHER] = rg_cpu_gather,
     [RG_OP_ADD] = rg_cpu_add,
