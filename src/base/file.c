@@ -261,6 +261,11 @@ bool rg_dir_make(const char *path, rg_error *err)
     return true;
 }
 
+bool rg_path_remove(const char *path)
+{
+    return allowed("rename") && remove(path) == 0;
+}
+
 struct rg_writer {
     int fd;
     uint64_t n_written; /* the buffer's bytes included */

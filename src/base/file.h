@@ -38,6 +38,9 @@ bool rg_path_join(char *out, size_t room, const char *dir, const char *name);
 /* Make a directory if there is none; its parent must exist. */
 bool rg_dir_make(const char *path, rg_error *err);
 
+/* Remove a file, or an empty directory; false if that could not be done. */
+bool rg_path_remove(const char *path);
+
 /* Written beside path under a temporary name; commit syncs it, renames it and syncs the directory; abort leaves no
  * trace.  Both free the writer. */
 typedef struct rg_writer rg_writer;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/tool.h"
+#include "cli/scoring.h"
 #include "ops/watch/watch.h"
 
 extern const cli_command cli_eval;
@@ -21,81 +21,8 @@ typedef struct job {
     tool tool;
     rg_act_stats *stats; /* NULL: not asked for */
     rg_ids text;
-    /* Of the window being scored: */
-    const int32_t *ids;
-    int done, n, skip; /* rows before `skip` are context only */
-    double *row_nll;   /* [n] of the rows of one step */
-    double nll;
-    uint64_t n_scored;
+    scoring score;
 } job;
-
-/* -log p of the id that follows; in double, so that the sum does not depend on how it was cut. */
-static void score(void *arg, int i, float *logits)
-{
-    job *j = arg;
-    int vocab = j->tool.runner->vocab_size, next = j->done + i + 1;
-    double max = -INFINITY, sum = 0;
-
-    j->row_nll[i] = 0;
-    if (next >= j->n || next < j->skip)
-        return;
-    for (int k = 0; k < vocab; k++)
-        max = (double)logits[k] > max ? (double)logits[k] : max;
-    for (int k = 0; k < vocab; k++)
-        sum += exp((double)logits[k] - max);
-    j->row_nll[i] = max + log(sum) - (double)logits[j->ids[next]];
-}
-
-static bool window(job *j, const int32_t *ids, int n, int skip, rg_error *err)
-{
-    rg_seq *q = rg_seq_new(j->tool.states, n, 0, err);
-
-    if (!q)
-        return false;
-    q->rope = rg_config_rope(&j->tool.model->config, n);
-    j->ids = ids;
-    j->n = n;
-    j->skip = skip;
-    for (j->done = 0; j->done < n;) {
-        int m = n - j->done < j->tool.max_rows ? n - j->done : j->tool.max_rows;
-        tool_span span = { .seq = q, .ids = ids + j->done, .n = m, .all_logits = true };
-        if (!tool_step(&j->tool, &span, 1, score, j, err)) {
-            rg_seq_free(j->tool.states, q);
-            return false;
-        }
-        for (int i = 0; i < m; i++)
-            j->nll += j->row_nll[i];
-        j->done += m;
-    }
-    j->n_scored += (uint64_t)(n - (skip > 1 ? skip : 1));
-    rg_seq_free(j->tool.states, q);
-    return true;
-}
-
-/* Windows hold the BOS, if there is one, and ctx - 1 ids of the text, or ctx of them. */
-static bool windows(job *j, rg_error *err)
-{
-    bool bos = rg_tokenizer_adds_bos(j->tool.tokenizer);
-    int body = j->ctx - (bos ? 1 : 0), step = j->stride ? j->stride : body;
-    int32_t *ids = rg_array((size_t)j->ctx, sizeof *ids);
-    bool ok = ids || rg_fail_memory(err, (size_t)j->ctx * sizeof *ids);
-
-    for (size_t at = 0; ok && at + (size_t)body <= j->text.n; at += (size_t)step) {
-        cli_progress(j->args.common.quiet ? j : NULL, "scoring", (double)at / (double)j->text.n);
-        if (cli_interrupted())
-            break;
-        if (bos)
-            ids[0] = rg_tokenizer_bos(j->tool.tokenizer);
-        for (int i = 0; i < body; i++)
-            ids[i + bos] = j->text.id[at + (size_t)i];
-        ok = window(j, ids, j->ctx, at && j->stride ? j->ctx - step : 1, err);
-    }
-    cli_progress(j->args.common.quiet ? j : NULL, "scoring", 1);
-    rg_free(ids);
-    if (ok && !j->n_scored)
-        return rg_fail(err, RG_E_INPUT, "%s: %zu ids are fewer than one window of %d", j->file, j->text.n, body);
-    return ok;
-}
 
 /* ---- activations ---- */
 
@@ -165,12 +92,12 @@ static bool write_activations(const job *j, rg_error *err)
 
 static bool report(const job *j, size_t bytes, rg_error *err)
 {
-    double per_token = j->nll / (double)j->n_scored;
+    double per_token = j->score.nll / (double)j->score.n_scored;
     double bits_per_byte = per_token * (double)j->text.n / (double)bytes / log(2);
 
     if (!j->args.common.json) {
         printf("%.6f nats per token, perplexity %.4f, %.4f bits per byte, over %llu tokens of %zu bytes\n", per_token,
-               exp(per_token), bits_per_byte, (unsigned long long)j->n_scored, bytes);
+               exp(per_token), bits_per_byte, (unsigned long long)j->score.n_scored, bytes);
         return true;
     }
     cli_json *out = cli_json_new();
@@ -178,7 +105,7 @@ static bool report(const job *j, size_t bytes, rg_error *err)
     cli_json_float(out, "nll", per_token);
     cli_json_float(out, "ppl", exp(per_token));
     cli_json_float(out, "bits_per_byte", bits_per_byte);
-    cli_json_u64(out, "tokens", j->n_scored);
+    cli_json_u64(out, "tokens", j->score.n_scored);
     cli_json_u64(out, "bytes", bytes);
     cli_json_close(out);
     return cli_json_print(out) || rg_fail(err, RG_E_IO, "eval: standard output cannot be written");
@@ -207,11 +134,11 @@ static bool work(job *j, rg_error *err)
         return false;
     if (j->first_bytes && j->first_bytes < n)
         n = (size_t)j->first_bytes;
-    j->row_nll = rg_array((size_t)j->tool.max_rows, sizeof *j->row_nll);
-    bool ok = j->row_nll || rg_fail_memory(err, (size_t)j->tool.max_rows * sizeof *j->row_nll);
-    ok = ok && rg_tokenizer_encode(j->tool.tokenizer, text, n, RG_ENCODE_NO_SPECIAL, &j->text, err);
+    bool ok = rg_tokenizer_encode(j->tool.tokenizer, text, n, RG_ENCODE_NO_SPECIAL, &j->text, err);
     rg_free(text);
-    return ok && windows(j, err) && (!j->activations || write_activations(j, err)) && report(j, n, err);
+    j->score = (scoring){ .tool = &j->tool, .text = j->text.id, .n_text = j->text.n, .file = j->file, .ctx = j->ctx,
+                          .stride = j->stride, .quiet = j->args.common.quiet };
+    return ok && scoring_run(&j->score, err) && (!j->activations || write_activations(j, err)) && report(j, n, err);
 }
 
 static int run(int argc, char **argv)
@@ -236,7 +163,6 @@ static int run(int argc, char **argv)
         return cli_usage("eval: --perplexity FILE is needed; see `ridge eval --help`");
     cli_catch_interrupt();
     bool ok = work(&j, &err);
-    rg_free(j.row_nll);
     rg_ids_fini(&j.text);
     tool_close(&j.tool);
     rg_act_stats_free(j.stats);

@@ -22,6 +22,7 @@
     COMMAND(logits)                                                                                                    \
     COMMAND(eval)                                                                                                      \
     COMMAND(quantize)                                                                                                  \
+    COMMAND(shrink)                                                                                                    \
     COMMAND(study)
 
 #define COMMAND(name) extern const cli_command cli_##name;

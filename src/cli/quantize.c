@@ -11,7 +11,7 @@ extern const cli_command cli_quantize;
 
 typedef struct quantize_options {
     cli_args args;
-    const char *type, *to;
+    const char *type, *to, *importance;
 } quantize_options;
 
 static double bits_per_weight(const rg_convert_report *r)
@@ -36,6 +36,7 @@ static bool print_json(const rg_convert_report *r, const char *type, rg_error *e
         cli_json_close(j);
     }
     cli_json_close(j);
+    cli_json_int(j, "important", r->n_important);
     cli_json_int(j, "left_out", r->n_left_out);
     cli_json_text(j, "warning", r->warning[0] ? r->warning : NULL);
     cli_json_close(j);
@@ -60,12 +61,17 @@ static void print_text(const rg_convert_report *r, const char *to, bool quiet)
 static bool convert(const quantize_options *o, const char *path, const rg_convert_options *c, rg_error *err)
 {
     rg_checkpoint *ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, err);
+    rg_checkpoint *importance = ckpt && o->importance ? rg_checkpoint_open(o->importance, RG_CKPT_DEFAULT, err) : NULL;
     const char *to = o->args.positional[1];
+    rg_convert_options with = *c;
     rg_convert_report report;
 
-    if (!ckpt)
-        return false;
-    bool ok = rg_convert(&report, ckpt, to, c, err);
+    if (!ckpt || (o->importance && !importance))
+        return rg_checkpoint_close(ckpt), false;
+    with.importance = importance;
+    bool ok = rg_convert(&report, ckpt, to, &with, err);
+    if (ok && importance && !report.n_important)
+        fprintf(stderr, "ridge: warning: %s: it has no matrix of the model by name\n", o->importance);
     if (ok)
         cli_warn_unused(&o->args.common, path, report.n_left_out);
     if (ok && o->args.common.json)
@@ -73,6 +79,7 @@ static bool convert(const quantize_options *o, const char *path, const rg_conver
     else if (ok)
         print_text(&report, to, o->args.common.quiet);
     rg_convert_report_fini(&report);
+    rg_checkpoint_close(importance);
     rg_checkpoint_close(ckpt);
     return ok;
 }
@@ -82,8 +89,11 @@ static int run(int argc, char **argv)
     static quantize_options o = { .type = "q4_0", .to = "gguf" };
     const cli_option options[] = {
         { "--type", CLI_STRING, &o.type, "NAME",
-          "of matrices: f32 f16 bf16 q4_0 (default) q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k" },
+          "of matrices: f32 f16 bf16 q4_0 (default) q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq1_s iq1_m iq2_xxs "
+          "iq2_xs iq2_s iq3_xxs iq3_s iq4_nl iq4_xs mxfp4 nvfp4 tq1_0 tq2_0" },
         { "--to", CLI_STRING, &o.to, "KIND", "gguf (default), or hf: a directory of safetensors, in f32, f16 or bf16" },
+        { "--importance", CLI_STRING, &o.importance, "FILE",
+          "mean |x| of matrices' inputs, which `eval --activations` writes, or an imatrix: errors weigh by it" },
         { NULL },
     };
     char path[1024];

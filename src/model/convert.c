@@ -33,6 +33,7 @@ typedef struct item {
     rg_load_fn *load;
     bool paired;
     int variant;             /* of rope factors */
+    bool coded;              /* its rows are asked for */
 } item;
 
 typedef struct convert {
@@ -98,6 +99,14 @@ static void set_shape(convert *v, item *it, int n_dims, const int64_t *shape)
             it->n_cols = shape[i];
     }
     v->report->n_values += (uint64_t)(it->n_rows * it->n_cols);
+}
+
+/* The type of a tensor that somebody else has coded. */
+static bool is_coded(convert *v, item *it)
+{
+    const rg_convert_coded *c = v->o->coded;
+
+    return it->coded = c && it->tensor && !it->load && c->type(c->arg, it->tensor, &it->type);
 }
 
 static void choose(convert *v, item *it)
@@ -176,6 +185,8 @@ static bool plan_weight(convert *v, const rg_config *c, const rg_weight_spec *sp
             shape[n] = spec->shape[n](c, layer);
     }
     set_shape(v, it, n, shape);
+    if (is_coded(v, it))
+        return true;
     if (stays_f32(spec) || n == 1)
         it->type = RG_F32;
     else
@@ -279,6 +290,8 @@ static bool plan_gguf_to_gguf(convert *v, rg_error *err)
         int which = rg_dict_get(weight_of, t->name, strlen(t->name));
         item *it = add_item(v, t->name, t);
         set_shape(v, it, t->n_dims, t->shape);
+        if (is_coded(v, it))
+            continue;
         if (which < 0)
             it->type = t->type;
         else if (stays_f32(v->weights.spec[which]) || t->n_dims == 1)
@@ -322,6 +335,8 @@ typedef struct encoding {
     uint64_t raw_bytes, out_bytes; /* of a row */
     int64_t n_rows, n_cols, at_once;
     float **scratch;
+    rg_type type;            /* of `to` */
+    const float *importance; /* [n_cols]; NULL: not known */
 } encoding;
 
 static void encode_rows(void *arg, int thread)
@@ -332,7 +347,8 @@ static void encode_rows(void *arg, int thread)
     for (int64_t i; (i = e->at_once * rg_phase_take(e->pool, phase)) < e->n_rows;) {
         for (int64_t r = i; r < i + e->at_once && r < e->n_rows; r++) {
             e->from->decode(e->raw + (uint64_t)r * e->raw_bytes, e->n_cols / e->from->block_len, e->scratch[thread]);
-            e->to->encode(e->scratch[thread], e->n_cols / e->to->block_len, e->out + (uint64_t)r * e->out_bytes);
+            rg_encode_weighted(e->type, e->scratch[thread], e->importance, e->n_cols / e->to->block_len,
+                               e->out + (uint64_t)r * e->out_bytes);
         }
     }
     rg_phase_end(e->pool, &phase);
@@ -362,6 +378,85 @@ static bool report_progress(convert *v, int64_t n_values, rg_error *err)
     return true;
 }
 
+/* ---- importance -------------------------------------------------------------------------------------------------- */
+
+/* A tensor of f32 whole, to be freed; NULL without an error: there is none of that name. */
+static float *read_importance(const convert *v, const char *name, size_t n_name, const char *end, int64_t *n,
+                              rg_error *err)
+{
+    char whole[NAME_ROOM + 16];
+
+    if (n_name > NAME_ROOM)
+        return NULL;
+    rg_put_text(whole, name, n_name);
+    rg_put_text(whole + n_name, end, strlen(end));
+    const rg_tensor *t = rg_checkpoint_find(v->o->importance, whole);
+    if (!t)
+        return NULL;
+    *n = rg_tensor_count(t);
+    float *to = t->type == RG_F32 ? rg_alloc(t->bytes) : NULL;
+    if (t->type != RG_F32)
+        rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is not of f32", rg_checkpoint_path(v->o->importance), whole);
+    else if (!to)
+        rg_fail_memory(err, t->bytes);
+    else if (!rg_tensor_read(v->o->importance, t, 0, to, t->bytes, err))
+        return rg_free(to), NULL;
+    return to;
+}
+
+/* Means of |x|, squared: by the name of the source's tensor. */
+static float *squared_means(const convert *v, const char *name, size_t n_name, int64_t *n, rg_error *err)
+{
+    float *to = read_importance(v, name, n_name, "", n, err);
+
+    for (int64_t i = 0; to && i < *n; i++)
+        to[i] *= to[i];
+    return to;
+}
+
+/* Sums of squares over the number of rows: by the name of the tensor in GGUF. */
+static float *mean_squares(const convert *v, const char *name, int64_t cols, int64_t *n, rg_error *err)
+{
+    int64_t n_counts = 0;
+    float *to = read_importance(v, name, strlen(name), ".in_sum2", n, err);
+    float *counts = to ? read_importance(v, name, strlen(name), ".counts", &n_counts, err) : NULL;
+
+    for (int64_t i = 0; to && counts && i < *n; i++)
+        to[i] /= counts[i / cols % n_counts] > 0 ? counts[i / cols % n_counts] : 1;
+    rg_free(counts);
+    return to;
+}
+
+/* The importance of an item's columns, of each of its matrices or of all alike, to be freed.  NULL without an error: it
+ * is not known. */
+static float *importance_of(convert *v, const item *it, const rg_tensor *t, int64_t *n_mats, rg_error *err)
+{
+    const size_t n_name = t ? strlen(t->name) : 0, cut = strlen(".weight");
+    rg_error why = { 0 };
+    int64_t n = 0;
+
+    if (!v->o->importance || !t || it->n_dims < 2)
+        return NULL;
+    float *to = mean_squares(v, it->name, it->n_cols, &n, &why);
+    if (!to && why.code == RG_OK && n_name > cut && !strcmp(t->name + n_name - cut, ".weight"))
+        to = squared_means(v, t->name, n_name - cut, &n, &why);
+    if (to && n % it->n_cols)
+        rg_fail(&why, RG_E_INPUT, "%s: there are %lld values for '%s', whose rows have %lld",
+                rg_checkpoint_path(v->o->importance), (long long)n, t->name, (long long)it->n_cols);
+    for (int64_t i = 0; to && why.code == RG_OK && i < n; i++)
+        if (!(to[i] >= 0) || to[i] > 1e30f)
+            rg_fail(&why, RG_E_INPUT, "%s: an importance of '%s' is not a number from 0 on",
+                    rg_checkpoint_path(v->o->importance), t->name);
+    if (why.code != RG_OK) {
+        rg_free(to);
+        *err = why;
+        return NULL;
+    }
+    *n_mats = n / it->n_cols;
+    v->report->n_important += to != NULL;
+    return to;
+}
+
 /* n_rows rows: of t from row 0, or, t NULL, of values. */
 static bool write_rows(convert *v, const item *it, const rg_tensor *t, const float *values, int64_t n_rows,
                        rg_error *err)
@@ -369,12 +464,21 @@ static bool write_rows(convert *v, const item *it, const rg_tensor *t, const flo
     rg_type from = t ? t->type : RG_F32;
     int64_t at_once = CHUNK_VALUES / it->n_cols + 1;
     encoding e = { v->pool, rg_format_of(from), rg_format_of(it->type), .n_cols = it->n_cols, .scratch = v->scratch,
-                   .at_once = TAKE_VALUES / it->n_cols + 1 };
+                   .at_once = TAKE_VALUES / it->n_cols + 1, .type = it->type };
     uint8_t *raw = NULL, *out = NULL;
+    int64_t n_mats = 1, mat_rows = n_rows;
+    rg_error why = { 0 };
+    float *importance = importance_of(v, it, t, &n_mats, &why);
     bool ok = true;
 
+    if (why.code != RG_OK)
+        return *err = why, false;
+    if (importance && n_mats > 1 && n_rows % n_mats == 0) /* of stacked matrices: a chunk is of one of them */
+        mat_rows = n_rows / n_mats;
+
     if (!rg_row_bytes(from, it->n_cols, &e.raw_bytes) || !rg_row_bytes(it->type, it->n_cols, &e.out_bytes))
-        return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values are no whole blocks", it->name, (long long)it->n_cols);
+        return rg_free(importance), rg_fail(err, RG_E_INPUT, "%s: rows of %lld values are no whole blocks", it->name,
+                                            (long long)it->n_cols);
     at_once = at_once < n_rows ? at_once : n_rows;
     if (t)
         raw = rg_array((size_t)at_once, e.raw_bytes);
@@ -382,8 +486,10 @@ static bool write_rows(convert *v, const item *it, const rg_tensor *t, const flo
         out = rg_array((size_t)at_once, e.out_bytes);
     if ((t && !raw) || (from != it->type && !out))
         ok = rg_fail_memory(err, (size_t)at_once * (e.raw_bytes + e.out_bytes));
-    for (int64_t i = 0; ok && i < n_rows; i += at_once) {
-        e.n_rows = n_rows - i < at_once ? n_rows - i : at_once;
+    for (int64_t i = 0; ok && i < n_rows; i += e.n_rows) {
+        const int64_t left = mat_rows - i % mat_rows;
+        e.n_rows = left < at_once ? left : at_once;
+        e.importance = importance ? importance + i / mat_rows % n_mats * it->n_cols : NULL;
         ok = !t || read_rows(v, it, t, i, e.n_rows, e.raw_bytes, raw, err);
         e.raw = t ? raw : (const uint8_t *)(values + i * it->n_cols);
         e.out = out;
@@ -392,9 +498,27 @@ static bool write_rows(convert *v, const item *it, const rg_tensor *t, const flo
         ok = ok && rg_ckpt_write(v->w, out ? out : e.raw, (size_t)e.n_rows * e.out_bytes, err) &&
              report_progress(v, e.n_rows * it->n_cols, err);
     }
+    rg_free(importance);
     rg_free(raw);
     rg_free(out);
     return ok;
+}
+
+/* Rows that somebody else has coded, n of tensor t. */
+static bool write_coded(convert *v, const item *it, const rg_tensor *t, int64_t n, rg_error *err)
+{
+    uint64_t bytes;
+    uint8_t *row = rg_row_bytes(it->type, it->n_cols, &bytes) ? rg_alloc(bytes) : NULL;
+    bool ok = row || rg_fail_memory(err, (size_t)it->n_cols * sizeof(float));
+
+    for (int64_t r = 0; ok && r < n; r++) {
+        int64_t from = it->paired ? rg_paired_row(&v->config, r) : r;
+        if (it->origin.part)
+            from = r / it->origin.rows * it->origin.stored_rows + rg_origin_row(&it->origin, r % it->origin.rows);
+        ok = v->o->coded->row(v->o->coded->arg, t, from, row, err) && rg_ckpt_write(v->w, row, bytes, err);
+    }
+    rg_free(row);
+    return ok && report_progress(v, n * it->n_cols, err);
 }
 
 /* A weight that needs all its values at once: made by a function, or a vector whose elements are reordered. */
@@ -431,11 +555,15 @@ static bool write_item(convert *v, item *it, rg_error *err)
         rg_free(factors);
         return ok;
     }
-    if (it->load || ((it->paired || it->origin.part) && it->n_dims == 1))
+    if (!it->coded && (it->load || ((it->paired || it->origin.part) && it->n_dims == 1)))
         return write_values(v, it, err);
     for (int64_t e = 0; e < n_tensors; e++) {
         const rg_tensor *t = e ? rg_origin_find(&it->origin, (int)e, name) : it->tensor;
         RG_ASSERT(t); /* the weight was declared */
+        if (it->coded && !write_coded(v, it, t, it->n_rows / n_tensors, err))
+            return false;
+        if (it->coded)
+            continue;
         if (!rg_format_of(t->type)->decode)
             return rg_fail(err, RG_E_UNSUPPORTED, "%s: tensor '%s' is no type of weights", rg_checkpoint_path(v->from),
                            t->name);

@@ -11,10 +11,23 @@
 
 enum { RG_CONVERT_WARNING = 300 };
 
+/* Tensors whose rows somebody else has in another form than the checkpoint. */
+typedef struct rg_convert_coded {
+    void *arg;
+    bool (*type)(void *arg, const rg_tensor *t, rg_type *type); /* false: t is converted like the others */
+    /* Row `row` of it, counted through its matrices, in blocks of that type. */
+    bool (*row)(void *arg, const rg_tensor *t, int64_t row, uint8_t *to, rg_error *err);
+} rg_convert_coded;
+
 typedef struct rg_convert_options {
     rg_type type;
+    const rg_convert_coded *coded; /* NULL: none; of weights that are made by a function of their own, none may be */
     bool to_hf;
     int n_threads; /* >= 1 */
+    /* How much each column of a matrix matters: mean |x| of what it reads, by the weight's name, as `ridge eval
+     * --activations` writes it; or a GGUF file of NAME.in_sum2 and NAME.counts (an imatrix).  NULL: not known.
+     * What it does not have is encoded as without it, and counted. */
+    const rg_checkpoint *importance;
     /* Puts GGUF's keys for a Hugging Face checkpoint's tokenizer, up to vocab_size tokens; *bos: in, the config's or
      * -1; out, the id that encoding puts in front.  A tokenizer that GGUF cannot express gives a warning and no
      * failure.  NULL: "none". */
@@ -34,6 +47,7 @@ typedef struct rg_convert_report {
     uint64_t bytes, n_values; /* of all tensors */
     rg_fallback *fallbacks;
     int n_fallbacks;
+    int n_important; /* matrices whose columns' importance is known */
     int n_left_out; /* tensors that no weight is made from: GGUF has no name for them */
     char *names; /* what the fallbacks' names lie in */
     char warning[RG_CONVERT_WARNING]; /* "": none */

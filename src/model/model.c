@@ -207,6 +207,8 @@ static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options 
 
     if (from && !rg_checkpoint_n_tensors(ckpt))
         return rg_fail(err, RG_E_INPUT, "%s: there are no weights", rg_checkpoint_path(ckpt));
+    if (o->layers_apart)
+        return rg_weights_bind_layer(&m->weights, -1, &m->config, ckpt, err);
     if (from && (o->pack_cache || o->expert_bytes)
             ? !rg_pack_cache_bind(m, ckpt, o, err)
             : !rg_weights_bind(&m->weights, &m->config, from, o->n_threads > 0 ? o->n_threads : 1, o->progress,

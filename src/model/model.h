@@ -32,6 +32,7 @@ typedef struct rg_model_options {
     bool mtp;
     bool declare_only;      /* no weights are read: for counting and planning */
     bool random_weights;    /* of declared_type, whatever the checkpoint has: for measuring a shape */
+    bool layers_apart;      /* only weights outside the layers are read; the caller binds and unbinds those of layers */
     rg_type declared_type;  /* of weights when the checkpoint has none */
     int max_draft;          /* draft rows that a recurrent state has room for; 0 if no drafter can come */
     int n_threads;          /* that read and pack weights; 0: one */

@@ -39,6 +39,8 @@ int64_t rg_origin_row(const rg_origin *s, int64_t row);
 int64_t rg_paired_row(const rg_config *c, int64_t r);
 /* True if t has the shape of the spec (of one matrix of it where there is a tensor per matrix). */
 bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err) RG_MUST_CHECK;
+/* Where a row of the weight stands in its tensor's matrix. */
+int64_t rg_origin_row(const rg_origin *s, int64_t row);
 /* n rows of the weight from `first` on, counted through all matrices of tensor t, as it stores them. */
 bool rg_origin_rows(const rg_origin *s, const rg_tensor *t, int64_t first, int64_t n, uint8_t *to, rg_error *err)
     RG_MUST_CHECK;

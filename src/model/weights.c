@@ -432,6 +432,17 @@ bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *
     return true;
 }
 
+bool rg_weights_bind_layer(rg_weight_set *s, int layer, const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    binding b = { s, c, ckpt };
+
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < s->n; i++)
+            if (s->layer[i] == layer && !(pass ? derive_each(&b, i, err) : bind_each(&b, i, err)))
+                return false;
+    return true;
+}
+
 /* ---- what is left over ---- */
 
 static bool ends_with(const char *name, const char *end)
@@ -477,16 +488,27 @@ bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_check
     return used;
 }
 
+static void unbind_one(rg_weight_set *s, int i)
+{
+    rg_free((void *)(uintptr_t)s->all[i].vec);
+    rg_packed_fini(&s->packed[i]);
+    s->all[i].vec = NULL;
+    s->all[i].packed = NULL;
+}
+
 void rg_weights_unbind(rg_weight_set *s)
 {
     rg_paged_free(s->paged);
     s->paged = NULL;
-    for (int i = 0; i < s->n; i++) {
-        rg_free((void *)(uintptr_t)s->all[i].vec);
-        rg_packed_fini(&s->packed[i]);
-        s->all[i].vec = NULL;
-        s->all[i].packed = NULL;
-    }
+    for (int i = 0; i < s->n; i++)
+        unbind_one(s, i);
+}
+
+void rg_weights_unbind_layer(rg_weight_set *s, int layer)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->layer[i] == layer)
+            unbind_one(s, i);
 }
 
 void rg_weights_fini(rg_weight_set *s)

@@ -40,6 +40,10 @@ bool rg_weights_declare(rg_weight_set *s, const rg_config *c, const rg_checkpoin
 bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *ckpt, int n_threads,
                      void (*progress)(void *arg, const char *what, double done), void *arg,
                      rg_error *err) RG_MUST_CHECK;
+/* Bind the weights of one layer (-1: of none), on this thread; and free what binding one made. */
+bool rg_weights_bind_layer(rg_weight_set *s, int layer, const rg_config *c, const rg_checkpoint *ckpt,
+                           rg_error *err) RG_MUST_CHECK;
+void rg_weights_unbind_layer(rg_weight_set *s, int layer);
 /* Pack one matrix of weight i as the only one of p, which has its shape. */
 bool rg_weights_pack_mat(const rg_weight_set *s, int i, int64_t mat, const rg_config *c, const rg_checkpoint *ckpt,
                          rg_packed *p, rg_error *err) RG_MUST_CHECK;

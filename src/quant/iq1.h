@@ -4,7 +4,7 @@
 #ifndef RG_QUANT_IQ1_H
 #define RG_QUANT_IQ1_H
 
-#include "quant/block.h"
+#include "quant/fit_vectors.h"
 #include "quant/iq1_grid.h"
 
 static const float iq1_table[16] = { -7, 1, 9, 0, 0, 0, 0, 0, -9, -1, 7 };

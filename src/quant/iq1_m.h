@@ -39,6 +39,20 @@ static void iq1_m_decode(const void *blocks, int64_t n_blocks, float *y)
     }
 }
 
-#define iq1_m_encode NULL
+static void iq1_m_store(const vector_fit *f, block_iq1_m *b)
+{
+    for (int i = 0; i < 32; i++) {
+        b->q[i] = (uint8_t)f->entry[i];
+        b->h[i / 2] |= (uint8_t)((f->entry[i] >> 8 | f->high[i] << 3) << i % 2 * 4);
+    }
+    for (int k = 0; k < 4; k++) {
+        int s = (f->d >> 4 * k & 15) << 12;
+        for (int i = 0; i < 4; i++)
+            s |= f->scale[4 * k + i] << 3 * i;
+        store16(b->s[k], (uint16_t)s);
+    }
+}
+
+ENCODE_VECTORS(iq1_m, iq1_grid, 2048, 8, 2, iq1_table, 3, 16, 7, SHIFT_VECTOR, 0.125f)
 
 #endif

@@ -35,6 +35,19 @@ static void iq1_s_decode(const void *blocks, int64_t n_blocks, float *y)
     }
 }
 
-#define iq1_s_encode NULL
+static void iq1_s_store(const vector_fit *f, block_iq1_s *b)
+{
+    store16(b->d, f->d);
+    for (int run = 0; run < 8; run++) {
+        int h = f->scale[run] << 12 | f->high[4 * run] << 15;
+        for (int i = 0; i < 4; i++) {
+            b->q[4 * run + i] = (uint8_t)f->entry[4 * run + i];
+            h |= f->entry[4 * run + i] >> 8 << 3 * i;
+        }
+        store16(b->h[run], (uint16_t)h);
+    }
+}
+
+ENCODE_VECTORS(iq1_s, iq1_grid, 2048, 8, 2, iq1_table, 3, 32, 7, SHIFT_RUN, 0.125f)
 
 #endif

@@ -4,7 +4,7 @@
 #ifndef RG_QUANT_IQ2_H
 #define RG_QUANT_IQ2_H
 
-#include "quant/block.h"
+#include "quant/fit_vectors.h"
 #include "quant/iq2_grid.h"
 
 static const float iq2_table[16] = { 8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43 };

@@ -35,6 +35,18 @@ static void iq2_s_decode(const void *blocks, int64_t n_blocks, float *y)
     }
 }
 
-#define iq2_s_encode NULL
+static void iq2_s_store(const vector_fit *f, block_iq2_s *b)
+{
+    store16(b->d, f->d);
+    for (int i = 0; i < 32; i++) {
+        b->q[i] = (uint8_t)f->entry[i];
+        b->signs[i] = f->high[i];
+        b->h[i / 4] |= (uint8_t)(f->entry[i] >> 8 << i % 4 * 2);
+    }
+    for (int run = 0; run < 16; run++)
+        b->s[run / 2] |= (uint8_t)(f->scale[run] << run % 2 * 4);
+}
+
+ENCODE_VECTORS(iq2_s, iq2_s_grid, 1024, 8, 2, iq2_table, 3, 16, 15, SIGNS_FREE, 0.125f)
 
 #endif

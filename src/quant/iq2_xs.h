@@ -33,6 +33,15 @@ static void iq2_xs_decode(const void *blocks, int64_t n_blocks, float *y)
     }
 }
 
-#define iq2_xs_encode NULL
+static void iq2_xs_store(const vector_fit *f, block_iq2_xs *b)
+{
+    store16(b->d, f->d);
+    for (int i = 0; i < 32; i++)
+        store16(b->q[i], (uint16_t)(f->entry[i] | (f->high[i] & 127) << 9));
+    for (int run = 0; run < 16; run++)
+        b->s[run / 2] |= (uint8_t)(f->scale[run] << run % 2 * 4);
+}
+
+ENCODE_VECTORS(iq2_xs, iq2_xs_grid, 512, 8, 2, iq2_table, 3, 16, 15, SIGNS_EVEN, 0.125f)
 
 #endif

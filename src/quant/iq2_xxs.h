@@ -38,6 +38,20 @@ static void iq2_xxs_decode(const void *blocks, int64_t n_blocks, float *y)
     }
 }
 
-#define iq2_xxs_encode NULL
+/* The signs of eight values as seven; the eighth makes their number even. */
+static void iq2_xxs_store(const vector_fit *f, block_iq2_xxs *b)
+{
+    store16(b->d, f->d);
+    for (int run = 0; run < 8; run++) {
+        uint32_t signs = (uint32_t)f->scale[run] << 28;
+        for (int i = 0; i < 4; i++) {
+            b->run[run].grid[i] = (uint8_t)f->entry[4 * run + i];
+            signs |= (uint32_t)(f->high[4 * run + i] & 127) << 7 * i;
+        }
+        store32(b->run[run].signs, signs);
+    }
+}
+
+ENCODE_VECTORS(iq2_xxs, iq2_xxs_grid, 256, 8, 2, iq2_table, 3, 32, 15, SIGNS_EVEN, 0.125f)
 
 #endif

@@ -39,6 +39,18 @@ static void iq3_s_decode(const void *blocks, int64_t n_blocks, float *y)
     }
 }
 
-#define iq3_s_encode NULL
+static void iq3_s_store(const vector_fit *f, block_iq3_s *b)
+{
+    store16(b->d, f->d);
+    for (int i = 0; i < 64; i++) {
+        b->q[i] = (uint8_t)f->entry[i];
+        b->h[i / 8] |= (uint8_t)(f->entry[i] >> 8 << i % 8);
+        b->signs[i / 2] |= (uint8_t)(f->high[i] << i % 2 * 4);
+    }
+    for (int run = 0; run < 8; run++)
+        b->s[run / 2] |= (uint8_t)(f->scale[run] << run % 2 * 4);
+}
+
+ENCODE_VECTORS(iq3_s, iq3_s_grid, 512, 4, 3, iq3_s_table, 8, 32, 15, SIGNS_FREE, 1.0f)
 
 #endif

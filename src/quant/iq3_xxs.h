@@ -38,6 +38,19 @@ static void iq3_xxs_decode(const void *blocks, int64_t n_blocks, float *y)
     }
 }
 
-#define iq3_xxs_encode NULL
+static void iq3_xxs_store(const vector_fit *f, block_iq3_xxs *b)
+{
+    store16(b->d, f->d);
+    for (int run = 0; run < 8; run++) {
+        uint32_t signs = (uint32_t)f->scale[run] << 28;
+        for (int i = 0; i < 8; i++) {
+            b->q[8 * run + i] = (uint8_t)f->entry[8 * run + i];
+            signs |= (uint32_t)((f->high[8 * run + i] << i % 2 * 4) & 127) << i / 2 * 7;
+        }
+        store32(b->signs[run], signs);
+    }
+}
+
+ENCODE_VECTORS(iq3_xxs, iq3_xxs_grid, 256, 4, 3, iq3_xxs_table, 8, 32, 15, SIGNS_EVEN, 0.25f)
 
 #endif

@@ -33,12 +33,15 @@ static void iq4_nl_decode(const void *blocks, int64_t n_blocks, float *y)
     }
 }
 
-static void iq4_nl_encode(const float *x, int64_t n_blocks, void *blocks)
+/* by: how much each value weighs; NULL: all alike. */
+static void iq4_nl_weighted(const float *x, const float *by, int64_t n_blocks, void *blocks)
 {
+    static const float alike[32] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                     1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
     block_iq4_nl *b = blocks;
 
-    for (; n_blocks--; b++, x += 32) {
-        uint16_t d = rg_f32_to_f16(fit_table_scale(x, 32, iq4_table));
+    for (; n_blocks--; b++, x += 32, by = by ? by + 32 : NULL) {
+        uint16_t d = rg_f32_to_f16(fit_table_scale(x, by ? by : alike, 32, iq4_table));
         float stored = rg_f16_to_f32(d);
 
         store16(b->d, d);
@@ -46,6 +49,11 @@ static void iq4_nl_encode(const float *x, int64_t n_blocks, void *blocks)
             b->q[i] =
                 (uint8_t)(nearest_code(iq4_table, stored, x[i]) | nearest_code(iq4_table, stored, x[16 + i]) << 4);
     }
+}
+
+static void iq4_nl_encode(const float *x, int64_t n_blocks, void *blocks)
+{
+    iq4_nl_weighted(x, NULL, n_blocks, blocks);
 }
 
 #endif

@@ -35,13 +35,14 @@ static void q2_k_decode(const void *blocks, int64_t n_blocks, float *y)
     }
 }
 
-static void q2_k_encode(const float *x, int64_t n_blocks, void *blocks)
+/* by: how much each value weighs; NULL: as the fit has it. */
+static void q2_k_weighted(const float *x, const float *by, int64_t n_blocks, void *blocks)
 {
     block_q2_k *b = blocks;
     rg_ints ints;
 
-    for (; n_blocks--; b++, x += 256) {
-        fit_minimum_256(x, 16, 3, 15, &ints);
+    for (; n_blocks--; b++, x += 256, by = by ? by + 256 : NULL) {
+        fit_minimum_256(x, by, 16, 3, 15, &ints);
         memset(b, 0, sizeof *b);
         store16(b->d, ints.d);
         store16(b->e, ints.e);
@@ -50,6 +51,11 @@ static void q2_k_encode(const float *x, int64_t n_blocks, void *blocks)
         for (int i = 0; i < 256; i++)
             b->q[i / 128 * 32 + i % 32] |= (uint8_t)(ints.q[i] << i % 128 / 32 * 2);
     }
+}
+
+static void q2_k_encode(const float *x, int64_t n_blocks, void *blocks)
+{
+    q2_k_weighted(x, NULL, n_blocks, blocks);
 }
 
 #endif

@@ -39,14 +39,15 @@ static void q3_k_decode(const void *blocks, int64_t n_blocks, float *y)
     }
 }
 
-static void q3_k_encode(const float *x, int64_t n_blocks, void *blocks)
+/* by: how much each value weighs; NULL: as the fit has it. */
+static void q3_k_weighted(const float *x, const float *by, int64_t n_blocks, void *blocks)
 {
     block_q3_k *b = blocks;
     int8_t s[16], q[256];
 
-    for (; n_blocks--; b++, x += 256) {
+    for (; n_blocks--; b++, x += 256, by = by ? by + 256 : NULL) {
         memset(b, 0, sizeof *b);
-        store16(b->d, fit_signed_256(x, 4, 32, s, q));
+        store16(b->d, fit_signed_256(x, by, 4, 32, s, q));
         for (int run = 0; run < 16; run++) {
             int code = s[run] + 32;
             b->s[run % 8] |= (uint8_t)((code & 15) << run / 8 * 4);
@@ -58,6 +59,11 @@ static void q3_k_encode(const float *x, int64_t n_blocks, void *blocks)
             b->h[i % 32] |= (uint8_t)((code >> 2) << i / 32);
         }
     }
+}
+
+static void q3_k_encode(const float *x, int64_t n_blocks, void *blocks)
+{
+    q3_k_weighted(x, NULL, n_blocks, blocks);
 }
 
 #endif

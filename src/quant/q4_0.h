@@ -4,7 +4,7 @@
 #ifndef RG_QUANT_Q4_0_H
 #define RG_QUANT_Q4_0_H
 
-#include "quant/block.h"
+#include "quant/fit.h"
 
 typedef struct block_q4_0 {
     uint8_t d[2];  /* f16 */
@@ -47,6 +47,23 @@ static void q4_0_encode(const float *x, int64_t n_blocks, void *blocks)
             int low = truncate_into((double)(x[i] * inverse + 8.5f), 0, 15);
             int high = truncate_into((double)(x[16 + i] * inverse + 8.5f), 0, 15);
             b->q[i] = (uint8_t)(low | high << 4);
+        }
+    }
+}
+
+/* The scale that loses least, each value weighing as `by` says. */
+static void q4_0_weighted(const float *x, const float *by, int64_t n_blocks, void *blocks)
+{
+    block_q4_0 *b = blocks;
+
+    for (; n_blocks--; b++, x += 32, by += 32) {
+        const uint16_t bits = rg_f32_to_f16(fit_scale(x, by, 32, 8));
+        const float d = rg_f16_to_f32(bits);
+        memset(b->q, 0, sizeof b->q);
+        store16(b->d, bits);
+        for (int i = 0; i < 32; i++) {
+            int q = d == 0.0f ? 8 : round_into(x[i] / d, -8, 7) + 8;
+            b->q[i % 16] |= (uint8_t)((q & 15) << (i < 16 ? 0 : 4));
         }
     }
 }

@@ -2,7 +2,7 @@
 #ifndef RG_QUANT_Q4_1_H
 #define RG_QUANT_Q4_1_H
 
-#include "quant/block.h"
+#include "quant/fit.h"
 
 typedef struct block_q4_1 {
     uint8_t d[2], m[2]; /* f16 */
@@ -49,6 +49,24 @@ static void q4_1_encode(const float *x, int64_t n_blocks, void *blocks)
             float a = (x[i] - low) * inverse, c = (x[16 + i] - low) * inverse;
             b->q[i] =
                 (uint8_t)(truncate_into((double)(a + 0.5f), 0, 15) | truncate_into((double)(c + 0.5f), 0, 15) << 4);
+        }
+    }
+}
+
+/* The line that loses least, each value weighing as `by` says. */
+static void q4_1_weighted(const float *x, const float *by, int64_t n_blocks, void *blocks)
+{
+    block_q4_1 *b = blocks;
+
+    for (; n_blocks--; b++, x += 32, by += 32) {
+        uint16_t d, m;
+        uint8_t q[32];
+        fit_line_f16(x, by, 32, 15, &d, &m, q);
+        store16(b->d, d);
+        store16(b->m, m);
+        memset(b->q, 0, sizeof b->q);
+        for (int i = 0; i < 32; i++) {
+            b->q[i % 16] |= (uint8_t)((q[i] & 15) << (i < 16 ? 0 : 4));
         }
     }
 }

@@ -38,13 +38,14 @@ static void q4_k_decode(const void *blocks, int64_t n_blocks, float *y)
     }
 }
 
-static void q4_k_encode(const float *x, int64_t n_blocks, void *blocks)
+/* by: how much each value weighs; NULL: as the fit has it. */
+static void q4_k_weighted(const float *x, const float *by, int64_t n_blocks, void *blocks)
 {
     block_q4_k *b = blocks;
     rg_ints ints;
 
-    for (; n_blocks--; b++, x += 256) {
-        fit_minimum_256(x, 32, 15, 63, &ints);
+    for (; n_blocks--; b++, x += 256, by = by ? by + 256 : NULL) {
+        fit_minimum_256(x, by, 32, 15, 63, &ints);
         memset(b, 0, sizeof *b);
         store16(b->d, ints.d);
         store16(b->e, ints.e);
@@ -53,6 +54,11 @@ static void q4_k_encode(const float *x, int64_t n_blocks, void *blocks)
         for (int i = 0; i < 256; i++)
             b->q[i / 64 * 32 + i % 32] |= (uint8_t)(ints.q[i] << i % 64 / 32 * 4);
     }
+}
+
+static void q4_k_encode(const float *x, int64_t n_blocks, void *blocks)
+{
+    q4_k_weighted(x, NULL, n_blocks, blocks);
 }
 
 #endif

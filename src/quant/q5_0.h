@@ -2,7 +2,7 @@
 #ifndef RG_QUANT_Q5_0_H
 #define RG_QUANT_Q5_0_H
 
-#include "quant/block.h"
+#include "quant/fit.h"
 
 typedef struct block_q5_0 {
     uint8_t d[2];  /* f16 */
@@ -53,6 +53,26 @@ static void q5_0_encode(const float *x, int64_t n_blocks, void *blocks)
             h |= (uint32_t)(q >> 4) << i;
         }
         store16(b->d, rg_f32_to_f16(d));
+        store32(b->h, h);
+    }
+}
+
+/* The scale that loses least, each value weighing as `by` says. */
+static void q5_0_weighted(const float *x, const float *by, int64_t n_blocks, void *blocks)
+{
+    block_q5_0 *b = blocks;
+
+    for (; n_blocks--; b++, x += 32, by += 32) {
+        const uint16_t bits = rg_f32_to_f16(fit_scale(x, by, 32, 16));
+        const float d = rg_f16_to_f32(bits);
+        uint32_t h = 0;
+        memset(b->q, 0, sizeof b->q);
+        store16(b->d, bits);
+        for (int i = 0; i < 32; i++) {
+            int q = d == 0.0f ? 16 : round_into(x[i] / d, -16, 15) + 16;
+            b->q[i % 16] |= (uint8_t)((q & 15) << (i < 16 ? 0 : 4));
+            h |= (uint32_t)(q >> 4) << i;
+        }
         store32(b->h, h);
     }
 }

@@ -2,7 +2,7 @@
 #ifndef RG_QUANT_Q5_1_H
 #define RG_QUANT_Q5_1_H
 
-#include "quant/block.h"
+#include "quant/fit.h"
 
 typedef struct block_q5_1 {
     uint8_t d[2], m[2]; /* f16 */
@@ -59,6 +59,27 @@ static void q5_1_encode(const float *x, int64_t n_blocks, void *blocks)
         }
         store16(b->d, rg_f32_to_f16(d));
         store16(b->m, rg_f32_to_f16(low));
+        store32(b->h, h);
+    }
+}
+
+/* The line that loses least, each value weighing as `by` says. */
+static void q5_1_weighted(const float *x, const float *by, int64_t n_blocks, void *blocks)
+{
+    block_q5_1 *b = blocks;
+
+    for (; n_blocks--; b++, x += 32, by += 32) {
+        uint16_t d, m;
+        uint8_t q[32];
+        uint32_t h = 0;
+        fit_line_f16(x, by, 32, 31, &d, &m, q);
+        store16(b->d, d);
+        store16(b->m, m);
+        memset(b->q, 0, sizeof b->q);
+        for (int i = 0; i < 32; i++) {
+            b->q[i % 16] |= (uint8_t)((q[i] & 15) << (i < 16 ? 0 : 4));
+            h |= (uint32_t)(q[i] >> 4) << i;
+        }
         store32(b->h, h);
     }
 }

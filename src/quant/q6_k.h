@@ -38,20 +38,26 @@ static void q6_k_decode(const void *blocks, int64_t n_blocks, float *y)
     }
 }
 
-static void q6_k_encode(const float *x, int64_t n_blocks, void *blocks)
+/* by: how much each value weighs; NULL: as the fit has it. */
+static void q6_k_weighted(const float *x, const float *by, int64_t n_blocks, void *blocks)
 {
     block_q6_k *b = blocks;
     int8_t q[256];
 
-    for (; n_blocks--; b++, x += 256) {
+    for (; n_blocks--; b++, x += 256, by = by ? by + 256 : NULL) {
         memset(b, 0, sizeof *b);
-        store16(b->d, fit_signed_256(x, 32, 128, b->s, q));
+        store16(b->d, fit_signed_256(x, by, 32, 128, b->s, q));
         for (int i = 0; i < 256; i++) {
             int code = q[i] + 32;
             b->q[i / 128 * 64 + i % 64] |= (uint8_t)((code & 15) << i % 128 / 64 * 4);
             b->h[i / 128 * 32 + i % 32] |= (uint8_t)(code >> 4 << i % 128 / 32 * 2);
         }
     }
+}
+
+static void q6_k_encode(const float *x, int64_t n_blocks, void *blocks)
+{
+    q6_k_weighted(x, NULL, n_blocks, blocks);
 }
 
 #endif

@@ -61,6 +61,24 @@ _Static_assert(sizeof(block_iq2_xs) == 74 && sizeof(block_iq2_s) == 82 && sizeof
 _Static_assert(sizeof(block_iq3_s) == 110, "as published");
 _Static_assert(sizeof(block_mxfp4) == 17 && sizeof(block_nvfp4) == 36, "as published");
 
+/* Encoders that let values weigh differently; types that are not here have codes that do not depend on it. */
+static void (*const weighted[RG_TYPE_COUNT])(const float *x, const float *by, int64_t n_blocks, void *blocks) = {
+    [RG_Q4_0] = q4_0_weighted,       [RG_Q4_1] = q4_1_weighted,     [RG_Q5_0] = q5_0_weighted,
+    [RG_Q5_1] = q5_1_weighted,       [RG_Q2_K] = q2_k_weighted,     [RG_Q3_K] = q3_k_weighted,
+    [RG_Q4_K] = q4_k_weighted,       [RG_Q5_K] = q5_k_weighted,     [RG_Q6_K] = q6_k_weighted,
+    [RG_IQ1_S] = iq1_s_weighted,     [RG_IQ1_M] = iq1_m_weighted,   [RG_IQ2_XXS] = iq2_xxs_weighted,
+    [RG_IQ2_XS] = iq2_xs_weighted,   [RG_IQ2_S] = iq2_s_weighted,   [RG_IQ3_XXS] = iq3_xxs_weighted,
+    [RG_IQ3_S] = iq3_s_weighted,     [RG_IQ4_NL] = iq4_nl_weighted, [RG_IQ4_XS] = iq4_xs_weighted,
+};
+
+void rg_encode_weighted(rg_type type, const float *x, const float *importance, int64_t n_blocks, void *blocks)
+{
+    if (importance && weighted[type])
+        weighted[type](x, importance, n_blocks, blocks);
+    else
+        rg_format_of(type)->encode(x, n_blocks, blocks);
+}
+
 const rg_format *rg_format_of(rg_type type)
 {
     RG_ASSERT((unsigned)type < RG_TYPE_COUNT);

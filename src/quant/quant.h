@@ -69,6 +69,9 @@ typedef struct rg_format {
 } rg_format;
 
 const rg_format *rg_format_of(rg_type type);
+/* Encode so that the sum of importance * error^2 is small.  importance: one for each value, not negative; NULL: as
+ * `encode`. */
+void rg_encode_weighted(rg_type type, const float *x, const float *importance, int64_t n_blocks, void *blocks);
 /* The reverse of `ints`, for MXFP4 and the formats that no file holds. */
 void rg_ints_put(rg_type type, const rg_ints *ints, void *block);
 bool rg_type_by_name(const char *name, rg_type *type);        /* "q4_0", "Q4_0"; false: unknown */

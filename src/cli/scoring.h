@@ -1,0 +1,27 @@
+/* scoring.h -- how well a model predicts a text, window by window: what eval, shrink and study share. */
+#ifndef RG_CLI_SCORING_H
+#define RG_CLI_SCORING_H
+
+#include "cli/tool.h"
+
+typedef struct scoring {
+    tool *tool;          /* opened for one sequence of ctx ids and all logits */
+    const int32_t *text; /* [n_text] */
+    size_t n_text;
+    const char *file;    /* its name, for messages */
+    int32_t ctx, stride; /* stride 0: windows do not overlap */
+    bool quiet;
+    bool (*change)(void *arg, rg_model *m, rg_error *err); /* of scoring_of; NULL: none */
+    void *change_arg;
+    double nll; /* sums, set by scoring_run */
+    uint64_t n_scored;
+} scoring;
+
+/* Windows hold the BOS, if the tokenizer adds one, and ctx - 1 ids of the text, or ctx of them; every position after
+ * the first is scored (with a stride: those that are new), an incomplete last window left out.  Ctrl-C ends it. */
+bool scoring_run(scoring *s, rg_error *err);
+
+/* Perplexity of ids for the model at a path. */
+bool scoring_of(const char *path, const cli_common *common, scoring *s, double *ppl, rg_error *err);
+
+#endif

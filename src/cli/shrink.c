@@ -1,0 +1,328 @@
+/* shrink.c -- `ridge shrink`: a smaller checkpoint, by methods that look at what the model computes. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "cli/calibration.h"
+#include "cli/scoring.h"
+#include "shrink/prune.h"
+#include "shrink/shrink.h"
+#include "shrink/sparsity.h"
+#include "text/export.h"
+
+extern const cli_command cli_shrink;
+
+typedef struct shrink_job {
+    cli_args args;
+    int32_t bits, group;
+    bool group_given, act_order, static_groups, sym;
+    float alpha, sparsity;
+    int32_t keep_layers, keep_channels, keep_neurons, keep_heads;
+    const char *codes, *to;
+    calibration text;
+    char path[1024]; /* of SRC */
+    rg_shrink_options o;
+    rg_shrink_report report;
+    double before, after, seconds;
+} shrink_job;
+
+static bool print_json(const shrink_job *j, rg_error *err)
+{
+    const rg_shrink_report *r = &j->report;
+    cli_json *out = cli_json_new();
+
+    cli_json_open(out, NULL, '{');
+    cli_json_text(out, "method", j->o.method->name);
+    cli_json_open(out, "layers", '[');
+    for (int i = 0; i < r->n; i++) {
+        cli_json_open(out, NULL, '{');
+        cli_json_text(out, "name", r->matrix[i].name);
+        cli_json_int(out, "layer", r->matrix[i].layer);
+        cli_json_float(out, "error", r->matrix[i].error);
+        cli_json_u64(out, "rows", r->matrix[i].n_rows);
+        cli_json_close(out);
+    }
+    cli_json_close(out);
+    cli_json_float(out, "ppl_before", j->before);
+    cli_json_float(out, "ppl_after", j->after);
+    cli_json_u64(out, "bytes_before", r->bytes_before);
+    cli_json_u64(out, "bytes", r->bytes);
+    cli_json_int(out, "samples", j->o.method->needs ? j->o.n_samples : 0);
+    cli_json_int(out, "kept", r->n_kept);
+    cli_json_text(out, "kept_why", r->n_kept ? r->kept : NULL);
+    cli_json_int(out, "resumed", r->n_resumed);
+    cli_json_text(out, "note", r->note[0] ? r->note : NULL);
+    cli_json_text(out, "warning", r->warning[0] ? r->warning : NULL);
+    cli_json_float(out, "seconds", j->seconds);
+    cli_json_close(out);
+    return cli_json_print(out) || rg_fail(err, RG_E_IO, "shrink: standard output cannot be written");
+}
+
+/* The mean of a layer's errors. */
+static double error_of_layer(const rg_shrink_report *r, int layer)
+{
+    double sum = 0;
+    int n = 0;
+
+    for (int i = 0; i < r->n; i++)
+        if (r->matrix[i].layer == layer && isfinite(r->matrix[i].error)) {
+            sum += r->matrix[i].error;
+            n++;
+        }
+    return n ? sum / n : NAN;
+}
+
+static void print_text(const shrink_job *j)
+{
+    const rg_shrink_report *r = &j->report;
+
+    if (r->warning[0])
+        fprintf(stderr, "ridge: warning: %s\n", r->warning);
+    if (j->args.common.quiet)
+        return;
+    printf("layer  share of the %s power that is lost\n", j->o.method->needs ? "outputs'" : "weights'");
+    for (int i = 0; i < r->n; i++)
+        if (!i || r->matrix[i].layer != r->matrix[i - 1].layer)
+            printf("%5d  %.6f\n", r->matrix[i].layer, error_of_layer(r, r->matrix[i].layer));
+    if (r->n_kept)
+        printf("%d matrices stay as they were: %s\n", r->n_kept, r->kept);
+    if (r->note[0])
+        printf("%s\n", r->note);
+    if (r->n_resumed)
+        printf("%d layers were there from an earlier run\n", r->n_resumed);
+    if (isfinite(j->after))
+        printf("perplexity %.4f before, %.4f after (%zu ids)\n", j->before, j->after, j->text.n_rest);
+    printf("%s: %.2f MB of tensors, %.2f before; %.1f s\n", j->args.positional[2], (double)r->bytes / 1e6,
+           (double)r->bytes_before / 1e6, j->seconds);
+}
+
+/* The text in ids of the model. */
+static bool read_text(shrink_job *j, const rg_checkpoint *ckpt, rg_error *err)
+{
+    const bool needed = j->o.method->needs != 0;
+    rg_config *c = rg_zalloc(sizeof *c);
+    rg_error why = { 0 };
+
+    if (!c)
+        return rg_fail_memory(err, sizeof *c);
+    rg_tokenizer *t = rg_config_read(c, ckpt, err) ? rg_tokenizer_open_for(ckpt, c->vocab_size, &why) : NULL;
+    const int most = c->n_positions ? c->n_positions : c->max_seq_len;
+    if (most > 1 && j->text.ctx > most)
+        j->text.ctx = most;
+    const bool encoder = c->arch && c->arch->is_encoder;
+    rg_free(c);
+    if (!t && why.code != RG_OK)
+        return *err = why, false;
+    if (!t)
+        return !needed || rg_fail(err, RG_E_UNSUPPORTED,
+                                  "%s: the checkpoint has no tokenizer, and so no calibration text", j->path);
+    bool ok = (encoder && !needed) || calibration_read(&j->text, t, err);
+    rg_tokenizer_close(t);
+    j->o.ids = j->text.ids;
+    j->o.n_samples = j->text.n_samples;
+    j->o.ctx = j->text.ctx;
+    return ok;
+}
+
+static bool score(shrink_job *j, const char *path, double *ppl, rg_error *err)
+{
+    cli_common common = j->args.common;
+    scoring s = {
+        .text = j->text.rest, .n_text = j->text.n_rest, .file = j->text.path, .ctx = j->text.ctx, .quiet = common.quiet
+    };
+
+    *ppl = NAN;
+    common.quiet = true;
+    return !j->text.rest || scoring_of(path, &common, &s, ppl, err);
+}
+
+static bool work(shrink_job *j, rg_error *err)
+{
+    const char *to = j->args.positional[2];
+    uint64_t began = rg_now_ns();
+
+    if (!cli_find_model(j->args.positional[1], j->path, sizeof j->path, err))
+        return false;
+    rg_checkpoint *ckpt = rg_checkpoint_open(j->path, RG_CKPT_DEFAULT, err);
+    bool ok = ckpt && read_text(j, ckpt, err) && rg_shrink(&j->report, ckpt, to, &j->o, err);
+    rg_checkpoint_close(ckpt);
+    j->seconds = rg_seconds(began, rg_now_ns());
+    return ok && score(j, j->path, &j->before, err) && score(j, to, &j->after, err) &&
+           (j->args.common.json ? print_json(j, err) : (print_text(j), true));
+}
+
+/* ---- methods that look at the whole model ------------------------------------------------------------------------ */
+
+static rg_stage *open_stage(const shrink_job *j, const rg_checkpoint *ckpt, rg_error *err)
+{
+    return rg_stage_open(ckpt,
+                         &(rg_stage_options){ .backend = j->o.backend,
+                                              .n_threads = j->o.n_threads,
+                                              .ids = j->o.ids,
+                                              .n_samples = j->o.n_samples,
+                                              .ctx = j->o.ctx },
+                         err);
+}
+
+static bool report_whole(const shrink_job *j, uint64_t bytes, double realized, rg_error *err)
+{
+    const char *to = j->args.positional[2];
+
+    if (!j->args.common.json) {
+        if (!j->args.common.quiet && isfinite(realized))
+            printf("%s: thresholds below which %.1f %% of activations lie; %.1f s\n", to, 100 * realized, j->seconds);
+        else if (!j->args.common.quiet)
+            printf("%s: %.2f MB of tensors; perplexity %.4f before, %.4f after; %.1f s\n", to, (double)bytes / 1e6,
+                   j->before, j->after, j->seconds);
+        return true;
+    }
+    cli_json *out = cli_json_new();
+    cli_json_open(out, NULL, '{');
+    cli_json_text(out, "method", j->args.positional[0]);
+    cli_json_open(out, "layers", '[');
+    cli_json_close(out);
+    cli_json_float(out, "ppl_before", j->before);
+    cli_json_float(out, "ppl_after", j->after);
+    cli_json_u64(out, "bytes", bytes);
+    cli_json_float(out, "sparsity", realized);
+    cli_json_float(out, "seconds", j->seconds);
+    cli_json_close(out);
+    return cli_json_print(out) || rg_fail(err, RG_E_IO, "shrink: standard output cannot be written");
+}
+
+static bool prune(shrink_job *j, const rg_checkpoint *ckpt, uint64_t *bytes, rg_error *err)
+{
+    const rg_prune_options o = { j->keep_layers, j->keep_channels, j->keep_neurons, j->keep_heads };
+    rg_importance i = { 0 };
+    rg_stage *s = open_stage(j, ckpt, err);
+    bool ok = s && rg_importance_measure(&i, s, err) &&
+              rg_prune(ckpt, &rg_stage_model(s)->config, &i, &o, j->args.positional[2], bytes, err);
+
+    rg_importance_fini(&i);
+    rg_stage_close(s);
+    return ok && score(j, j->path, &j->before, err) && score(j, j->args.positional[2], &j->after, err);
+}
+
+static bool sparsify(shrink_job *j, const rg_checkpoint *ckpt, double *realized, rg_error *err)
+{
+    rg_stage *s = open_stage(j, ckpt, err);
+    rg_buf json;
+
+    rg_buf_init(&json, 1 << 24);
+    bool ok = s && rg_sparsity_calibrate(s, j->o.n_samples, j->o.ctx, (double)j->sparsity, &json, realized, err);
+    rg_stage_close(s);
+    if (ok)
+        return cli_write_file(j->args.positional[2], &json, err);
+    rg_buf_fini(&json);
+    return false;
+}
+
+static bool whole(shrink_job *j, rg_error *err)
+{
+    const bool prunes = !strcmp(j->args.positional[0], "prune");
+    static const rg_shrink_method reads = { .name = "prune", .needs = RG_NEED_ROWS };
+    uint64_t began = rg_now_ns(), bytes = 0;
+    double realized = NAN;
+
+    j->before = j->after = NAN;
+    j->o.method = &reads;
+    if (!cli_find_model(j->args.positional[1], j->path, sizeof j->path, err))
+        return false;
+    rg_checkpoint *ckpt = rg_checkpoint_open(j->path, RG_CKPT_DEFAULT, err);
+    bool ok =
+        ckpt && read_text(j, ckpt, err) && (prunes ? prune(j, ckpt, &bytes, err) : sparsify(j, ckpt, &realized, err));
+    rg_checkpoint_close(ckpt);
+    j->seconds = rg_seconds(began, rg_now_ns());
+    return ok && report_whole(j, bytes, realized, err);
+}
+
+static bool is_whole(const char *method)
+{
+    return !strcmp(method, "prune") || !strcmp(method, "sparsity");
+}
+
+static bool set_options(shrink_job *j, rg_error *err)
+{
+    const cli_common *common = &j->args.common;
+
+    const bool one = is_whole(j->args.positional[0]);
+
+    j->o = (rg_shrink_options){ .method = one ? NULL : rg_shrink_method_find(j->args.positional[0], err),
+                                .coding = { .bits = j->bits, .sym = j->sym, .group = j->group },
+                                .act_order = j->act_order,
+                                .static_groups = j->static_groups,
+                                .alpha = j->alpha,
+                                .to_gguf = !strcmp(j->to, "gguf"),
+                                .n_threads = common->threads ? common->threads : rg_cores(),
+                                .vocabulary = rg_tokenizer_export,
+                                .progress = cli_progress,
+                                .progress_arg = common->quiet ? j : NULL,
+                                .stop = cli_interrupted };
+    if (!one && !j->o.method)
+        return false;
+    if (!rg_code_kind_by_name(j->codes, &j->o.coding.kind))
+        return rg_fail(err, RG_E_USAGE, "shrink: --codes takes int, float or quantile, not '%.20s'", j->codes);
+    if (!j->o.to_gguf && strcmp(j->to, "hf"))
+        return rg_fail(err, RG_E_USAGE, "shrink: --to takes hf or gguf, not '%.20s'", j->to);
+    j->o.backend = rg_backend_find(common->isa, err);
+    return j->o.backend;
+}
+
+static int run(int argc, char **argv)
+{
+    static shrink_job j = {
+        .bits = 4, .group = 128, .alpha = 0.5f, .sparsity = 0.4f, .codes = "int", .to = "hf", .text = { .ctx = 512 }
+    };
+    const cli_option options[] = {
+        { "--bits", CLI_INT, &j.bits, "N", "of a code (default 4)", 2, 8 },
+        { "--group", CLI_INT, &j.group, "N", "columns under a scale (default 128; 0: a whole row)", 0, 1 << 20,
+          &j.group_given },
+        { "--sym", CLI_FLAG, &j.sym, NULL, "ranges as wide on both sides of zero, without zero points" },
+        { "--codes", CLI_STRING, &j.codes, "KIND", "of rtn: int (default), float or quantile" },
+        { "--act-order", CLI_FLAG, &j.act_order, NULL, "gptq: columns in falling order of their second derivative" },
+        { "--static-groups", CLI_FLAG, &j.static_groups, NULL, "gptq: all scales before the first column is coded" },
+        { "--alpha", CLI_FLOAT, &j.alpha, "X", "smoothquant: how much goes from activations to weights (default 0.5)",
+          0, 1 },
+        { "--layers", CLI_INT, &j.keep_layers, "N", "prune: layers that stay (default: all)", 1, 1024 },
+        { "--channels", CLI_INT, &j.keep_channels, "N", "prune: columns of the embedding that stay", 1, 1 << 24 },
+        { "--neurons", CLI_INT, &j.keep_neurons, "N", "prune: columns of each MLP that stay", 1, 1 << 24 },
+        { "--heads", CLI_INT, &j.keep_heads, "N", "prune: query heads of each layer that stay", 1, 1 << 16 },
+        { "--sparsity", CLI_FLOAT, &j.sparsity, "X", "sparsity: share of activations to count as zero (default 0.4)", 0,
+          0.98 },
+        { "--calibration", CLI_STRING, &j.text.file, "FILE", "text to watch the model on (default: the shipped one)" },
+        { "--samples", CLI_INT, &j.text.n_samples, "N", "of that text (default: what there is, up to 64)", 1, 1 << 20 },
+        { "--ctx", CLI_INT, &j.text.ctx, "N", "ids of a sample (default 512, or what the model takes)", 2, 1 << 20 },
+        { "--perplexity", CLI_STRING, &j.text.score, "FILE",
+          "text to score before and after (default: the last eighth of the calibration text; none: no scores)" },
+        { "--to", CLI_STRING, &j.to, "KIND", "hf (default): a directory in a form that other programs read; or gguf" },
+        { NULL },
+    };
+    rg_error err = { 0 };
+
+    int status = cli_parse(&j.args, &cli_shrink, options, argc, argv);
+    if (status >= 0)
+        return status;
+    if (j.args.n_positional < 3)
+        return cli_usage("shrink: METHOD, SRC and DST are needed; see `ridge shrink --help`");
+    cli_catch_interrupt();
+    bool ok = set_options(&j, &err) && (is_whole(j.args.positional[0]) ? whole(&j, &err) : work(&j, &err));
+    rg_shrink_report_fini(&j.report);
+    calibration_fini(&j.text);
+    return ok ? EXIT_DONE : cli_fail(&err);
+}
+
+const cli_command cli_shrink = {
+    .name = "shrink",
+    .arguments = "METHOD SRC DST",
+    .summary = "write a smaller model",
+    .run = run,
+    .n_positional = 3,
+    .recipe = "exact",
+    .notes =
+        "METHOD: rtn, gptq, awq, smoothquant, int8, fp8; prune (the least important layers, channels, neurons\n"
+        "and heads are left out); sparsity (DST is a file of thresholds).  What was made of each layer is kept in\n"
+        "DST.work until DST is written: the same command goes on from there.",
+};

@@ -1,0 +1,27 @@
+/* awq.h -- AWQ (Lin et al. 2023): channels that activations make important are scaled up before they are rounded, and
+ * what makes them is scaled down; then ranges are cut where that helps. */
+#ifndef RG_SHRINK_AWQ_H
+#define RG_SHRINK_AWQ_H
+
+#include "shrink/folds.h"
+#include "shrink/shrink.h"
+
+enum { RG_AWQ_RATIOS = 20, RG_AWQ_CUTS = 10, RG_AWQ_SAMPLES = 16 };
+
+/* One search: the mean square error of what the model's stream gets, for each power of the activations' mean. */
+typedef struct rg_awq_search {
+    double loss[RG_AWQ_RATIOS];
+    int best;
+    float *scale; /* [cols], to be freed */
+} rg_awq_search;
+
+/* Of the readers of a fold, as their weights stand in the layer's matrices.  scale NULL: what reads the activation does
+ * not reach the stream, and nothing is scaled.  Where a single matrix reads it, its own error is the loss;
+ * else the layer is run on the first RG_AWQ_SAMPLES samples. */
+bool rg_awq_find_scale(rg_layer_work *l, const rg_fold *fold, rg_awq_search *to, rg_error *err) RG_MUST_CHECK;
+
+/* Cut points of row r of a matrix: most[g] is the largest magnitude that group g keeps.  x [n, cols]: rows that it
+ * reads. */
+void rg_awq_find_cuts(const rg_coding *c, const float *row, int64_t cols, const float *x, int64_t n, float *most);
+
+#endif

@@ -1,0 +1,171 @@
+/* linear.c -- see linear.h. */
+#include "shrink/linear.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { TILE = 16, DEPTH = 64 };
+
+typedef struct gram {
+    double *to;
+    const float *x;
+    int64_t n, cols;
+    rg_pool *pool;
+} gram;
+
+/* sum[j] += the products of column k and column j of n <= 8 rows. */
+static void add_products(float *sum, const float *x, int64_t n, int64_t cols, int64_t k)
+{
+    if (n == 8) {
+        const float *a = x, *b = a + cols, *c = b + cols, *d = c + cols, *e = d + cols, *f = e + cols, *g = f + cols,
+                    *h = g + cols;
+        const float ak = a[k], bk = b[k], ck = c[k], dk = d[k], ek = e[k], fk = f[k], gk = g[k], hk = h[k];
+        for (int64_t j = k; j < cols; j++)
+            sum[j] += ((ak * a[j] + bk * b[j]) + (ck * c[j] + dk * d[j])) +
+                      ((ek * e[j] + fk * f[j]) + (gk * g[j] + hk * h[j]));
+        return;
+    }
+    for (int64_t r = 0; r < n; r++) {
+        const float *row = x + r * cols, by = row[k];
+        for (int64_t j = k; j < cols; j++)
+            sum[j] += by * row[j];
+    }
+}
+
+/* Rows [i, i + TILE) of the triangle.  DEPTH products are added in f32, whose sum is then added in double. */
+static void gram_tile(const gram *g, int64_t i, float *sum)
+{
+    const int64_t cols = g->cols, end = i + TILE < cols ? i + TILE : cols;
+
+    for (int64_t from = 0; from < g->n; from += DEPTH) {
+        const int64_t to = from + DEPTH < g->n ? from + DEPTH : g->n;
+        for (int64_t k = i; k < end; k++) {
+            memset(sum + k, 0, (size_t)(cols - k) * sizeof *sum);
+            for (int64_t r = from; r < to; r += 8)
+                add_products(sum, g->x + r * cols, to - r < 8 ? to - r : 8, cols, k);
+            for (int64_t j = k; j < cols; j++)
+                g->to[k * cols + j] += (double)sum[j];
+        }
+    }
+}
+
+enum { MAX_COLS = 1 << 16 }; /* of a thread's line of sums; more columns are summed in double, one after the other */
+
+static void gram_some(void *arg, int thread)
+{
+    const gram *g = arg;
+    static _Thread_local float sum[MAX_COLS];
+    uint32_t phase = 0;
+
+    (void)thread;
+    for (int64_t i; (i = (int64_t)TILE * rg_phase_take(g->pool, phase)) < g->cols;)
+        gram_tile(g, i, sum);
+    rg_phase_end(g->pool, &phase);
+}
+
+void rg_gram_add(double *to, const float *x, int64_t n, int64_t cols, rg_pool *pool)
+{
+    gram g = { to, x, n, cols, pool };
+
+    RG_ASSERT(cols <= MAX_COLS);
+    if (n > 0)
+        rg_pool_run(pool, rg_pool_threads(pool), gram_some, &g);
+}
+
+void rg_gram_mirror(double *a, int64_t cols)
+{
+    for (int64_t i = 0; i < cols; i++)
+        for (int64_t j = 0; j < i; j++)
+            a[i * cols + j] = a[j * cols + i];
+}
+
+/* In eight chains, so that the processor need not wait for each addition. */
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double s[8] = { 0 };
+    int64_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++)
+            s[k] += a[i + k] * b[i + k];
+    for (; i < n; i++)
+        s[i & 7] += a[i] * b[i];
+    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+}
+
+/* A = R R^T with R upper triangular, from the last column on; then U = R^-1, since A^-1 = R^-T R^-1. */
+bool rg_inverse_factor(double *a, int64_t n)
+{
+    for (int64_t j = n - 1; j >= 0; j--) {
+        const double *rj = a + j * n + j + 1;
+        double d = a[j * n + j] - dot(rj, rj, n - 1 - j);
+        if (!(d > 0) || !isfinite(d))
+            return false;
+        a[j * n + j] = d = sqrt(d);
+        for (int64_t i = 0; i < j; i++)
+            a[i * n + j] = (a[i * n + j] - dot(a + i * n + j + 1, rj, n - 1 - j)) / d;
+    }
+    for (int64_t i = n - 1; i >= 0; i--) {
+        double *row = a + i * n, d = row[i];
+        /* R of this row is read from left to right; U takes its place behind what is still to be read. */
+        for (int64_t k = n - 1; k > i; k--) {
+            const double by = row[k], *u = a + k * n;
+            row[k] = 0;
+            for (int64_t j = k; j < n; j++)
+                row[j] -= by * u[j];
+        }
+        row[i] = 1;
+        for (int64_t j = i; j < n; j++)
+            row[j] /= d;
+        memset(row, 0, (size_t)i * sizeof *row);
+    }
+    return true;
+}
+
+typedef struct quadratic {
+    const float *d;
+    int64_t rows, cols;
+    const double *a;
+    rg_pool *pool;
+    double sum[256]; /* of each TILE-th part of the rows */
+} quadratic;
+
+static double row_quadratic(const quadratic *q, const float *d)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < q->cols; i++) {
+        const double *row = q->a + i * q->cols;
+        double s[4] = { 0 };
+        if (d[i] == 0)
+            continue;
+        for (int64_t j = 0; j < q->cols; j++)
+            s[j & 3] += row[j] * (double)d[j];
+        sum += (double)d[i] * ((s[0] + s[1]) + (s[2] + s[3]));
+    }
+    return sum;
+}
+
+static void quadratic_some(void *arg, int thread)
+{
+    quadratic *q = arg;
+    const int64_t each = (q->rows + 255) / 256;
+    uint32_t phase = 0;
+
+    (void)thread;
+    for (int i; (i = rg_phase_take(q->pool, phase)) < 256;)
+        for (int64_t r = i * each; r < (i + 1) * each && r < q->rows; r++)
+            q->sum[i] += row_quadratic(q, q->d + r * q->cols);
+    rg_phase_end(q->pool, &phase);
+}
+
+double rg_quadratic(const float *d, int64_t rows, const double *a, int64_t cols, rg_pool *pool)
+{
+    quadratic q = { .d = d, .rows = rows, .cols = cols, .a = a, .pool = pool };
+    double sum = 0;
+
+    rg_pool_run(pool, rg_pool_threads(pool), quadratic_some, &q);
+    for (int i = 0; i < 256; i++)
+        sum += q.sum[i];
+    return sum;
+}

@@ -1,0 +1,23 @@
+/* linear.h -- the linear algebra that quantizers need, in double: sums of outer products, and the Cholesky factor of an
+ * inverse.  Matrices are square, row-major; what is shared out over a pool's threads has the same bits for any number
+ * of them. */
+#ifndef RG_SHRINK_LINEAR_H
+#define RG_SHRINK_LINEAR_H
+
+#include <stdint.h>
+
+#include "base/pool.h"
+
+/* gram [cols, cols] += sum over the n rows of x of x x^T, the upper triangle alone.  x [n, cols]. */
+void rg_gram_add(double *gram, const float *x, int64_t n, int64_t cols, rg_pool *pool);
+/* The lower triangle from the upper one. */
+void rg_gram_mirror(double *gram, int64_t cols);
+
+/* The upper triangular U with U^T U = A^-1, in place of a symmetric A, the upper triangle of which is read; below the
+ * diagonal are zeros.  False: A is not positive definite, and what is in its place means nothing. */
+bool rg_inverse_factor(double *a, int64_t n);
+
+/* trace of D A D^T over the rows of d [rows, cols], A symmetric and whole. */
+double rg_quadratic(const float *d, int64_t rows, const double *a, int64_t cols, rg_pool *pool);
+
+#endif

@@ -1,0 +1,165 @@
+/* rtn.c -- every value to the nearest code: what other methods are measured against, and the k-bit codes of Dettmers
+ * and Zettlemoyer 2023. */
+#include "shrink/rtn.h"
+
+#include "base/mem.h"
+#include "model/origin.h"
+#include "shrink/forms.h"
+
+/* Where such codes can lie. */
+static bool settle_hf(rg_shrink_options *o, rg_error *err)
+{
+    rg_coding *c = &o->coding;
+
+    (void)err;
+    if (c->kind == RG_CODE_QUANTILE && c->bits == 4) {
+        o->form = RG_FORM_NF4;
+        c->group = c->group ? c->group : 64;
+        c->scale_type = RG_F32;
+    } else if (c->kind != RG_CODE_INT) {
+        o->form = RG_FORM_PLAIN;
+        c->scale_type = RG_F32;
+    } else if (c->bits == 2 || c->bits == 3) {
+        o->form = RG_FORM_GPTQ;
+        c->scale_type = RG_F16;
+    } else if (c->bits == 4 || c->bits == 8) {
+        o->form = RG_FORM_PACKED;
+        c->scale_type = RG_F16;
+    } else {
+        o->form = RG_FORM_BYTES;
+        c->scale_type = RG_F32;
+    }
+    return true;
+}
+
+/* GGUF has blocks of 32 under f16 scales. */
+bool rg_settle_gguf(rg_shrink_options *o, rg_error *err)
+{
+    rg_coding *c = &o->coding;
+    rg_type type;
+
+    if (c->kind != RG_CODE_INT) {
+        o->form = RG_FORM_PLAIN;
+        return true;
+    }
+    if (!c->sym)
+        c->kind = RG_CODE_MINIMUM;
+    c->scale_type = RG_F16;
+    c->group = c->group ? c->group : 32;
+    o->form = RG_FORM_PACKED;
+    return rg_form_gguf(c, &type) ||
+           rg_fail(
+               err, RG_E_UNSUPPORTED,
+               "GGUF has no type for codes of %d bits%s in groups of %lld: there are 4 and 5 bits, and 8 with --sym, "
+               "in groups of a multiple of 32",
+               c->bits, c->sym ? " with --sym" : "", (long long)c->group);
+}
+
+static bool settle(rg_shrink_options *o, rg_error *err)
+{
+    return o->to_gguf ? rg_settle_gguf(o, err) : settle_hf(o, err);
+}
+
+/* ---- a model in memory ------------------------------------------------------------------------------------------- */
+
+static bool is_rounded(const rg_weight_set *set, int i)
+{
+    const int role = set->spec[i]->role;
+
+    return set->layer[i] >= 0 && set->packed[i].data && role != W_ROUTER && role != W_SHARED_ROUTER;
+}
+
+static bool round_weight(rg_weight_set *set, int i, const rg_coding *c, double *bits, rg_error *err)
+{
+    rg_weight *w = &set->all[i];
+    float *row = rg_array((size_t)w->cols, sizeof *row);
+    rg_packed f32 = { 0 };
+    rg_coded one = { 0 };
+    bool ok =
+        row ? rg_packed_init(&f32, RG_F32, w->n_mats, w->rows, w->cols, err) && rg_coded_init(&one, c, 1, w->cols, err)
+            : rg_fail_memory(err, (size_t)w->cols * sizeof *row);
+
+    for (int64_t r = 0; ok && r < w->n_mats * w->rows; r++) {
+        rg_unpack_row(&set->packed[i], r / w->rows, r % w->rows, row);
+        rg_round_row(&one, c, 0, row);
+        rg_coded_row(&one, 0, row);
+        rg_pack_row(&f32, r / w->rows, r % w->rows, row);
+    }
+    if (ok) {
+        const double groups = (double)(w->n_mats * w->rows) * (double)one.n_groups;
+        *bits +=
+            (double)(w->n_mats * w->rows * w->cols) * c->bits + groups * (16 + (one.zero && !c->sym ? c->bits : 0));
+        rg_packed_fini(&set->packed[i]);
+        set->packed[i] = f32;
+        w->type = RG_F32;
+    } else {
+        rg_packed_fini(&f32);
+    }
+    rg_coded_fini(&one);
+    rg_free(row);
+    return ok;
+}
+
+static double stored_bits(const rg_weight *w)
+{
+    uint64_t row = 0;
+
+    return rg_row_bytes(w->type, w->cols, &row) ? 8.0 * (double)row * (double)(w->n_mats * w->rows) : 0;
+}
+
+double rg_stored_bits(const rg_model *m)
+{
+    double bits = 0;
+
+    for (int i = 0; i < m->weights.n; i++)
+        bits += m->weights.spec[i]->derive ? 0 : stored_bits(&m->weights.all[i]);
+    return bits;
+}
+
+bool rg_round_model(rg_model *m, const rg_coding *c, double *bits, rg_error *err)
+{
+    rg_weight_set *set = &m->weights;
+
+    *bits = 0;
+    for (int i = 0; i < set->n; i++)
+        if (!is_rounded(set, i))
+            *bits += set->spec[i]->derive ? 0 : stored_bits(&set->all[i]);
+        else if (!round_weight(set, i, c, bits, err))
+            return false;
+    return true;
+}
+
+/* ---- a layer ----------------------------------------------------------------------------------------------------- */
+
+typedef struct rounding {
+    rg_layer_work *l;
+} rounding;
+
+static void round_some(void *arg, int thread)
+{
+    const rounding *r = arg;
+    uint32_t phase = 0;
+
+    (void)thread;
+    for (int i; (i = rg_phase_take(r->l->pool, phase)) < r->l->n;)
+        rg_round_to_nearest(&r->l->m[i].coded, &r->l->m[i].coding, r->l->m[i].w);
+    rg_phase_end(r->l->pool, &phase);
+}
+
+bool rg_round_layer(rg_layer_work *l, rg_error *err)
+{
+    rounding r = { l };
+
+    for (int i = 0; i < l->n; i++)
+        if (!rg_coded_init(&l->m[i].coded, &l->m[i].coding, l->m[i].rows, l->m[i].cols, err))
+            return false;
+    rg_pool_run(l->pool, rg_pool_threads(l->pool), round_some, &r);
+    return true;
+}
+
+const rg_shrink_method rg_shrink_rtn = {
+    .name = "rtn",
+    .summary = "every value to the nearest code; no calibration text",
+    .settle = settle,
+    .layer = rg_round_layer,
+};

@@ -1,0 +1,133 @@
+/* `ridge shrink`, `ridge study` and `quantize --importance` as people run them, on the shipped model. */
+#include "support/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "support/model.h"
+
+/* A short text that the model knows. */
+static const char *short_text(void)
+{
+    static char path[600];
+
+    snprintf(path, sizeof path, "%s", test_scratch("text.txt"));
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < 12; i++)
+        fputs("Once upon a time there was a little dog who had a red ball. ", f);
+    fclose(f);
+    return path;
+}
+
+static double number(const json_t *j, const char *key)
+{
+    const json_t *v = json_object_get(j, key);
+
+    assert_true(json_is_number(v));
+    return json_number_value(v);
+}
+
+static void methods_report_what_they_did(void **state)
+{
+    static const char *const methods[] = { "rtn --bits 4", "gptq --bits 3 --group 64 --act-order", "int8" };
+    char args[2048];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(methods); i++) {
+        const char *space = strchr(methods[i], ' ');
+        char name[32];
+        snprintf(name, sizeof name, "made-%zu", i);
+        snprintf(args, sizeof args, "shrink %.*s tales-1m %s%s --samples 4 --ctx 64 --perplexity %s --json",
+                 space ? (int)(space - methods[i]) : 20, methods[i], test_scratch(name), space ? space : "",
+                 short_text());
+        json_t *j = command_json(args);
+        const json_t *layers = json_object_get(j, "layers");
+        assert_int_equal(json_array_size(layers), 14);
+        assert_true(number(json_array_get(layers, 0), "error") > 0 &&
+                    number(json_array_get(layers, 0), "error") < 0.1);
+        assert_true(number(j, "ppl_after") < 2 * number(j, "ppl_before"));
+        assert_true(number(j, "bytes") < number(j, "bytes_before") && number(j, "seconds") >= 0);
+        json_decref(j);
+        snprintf(args, sizeof args, "run %s -p Once -n 2 --temperature 0 --json", test_scratch(name));
+        json_decref(command_json(args));
+    }
+}
+
+static void the_whole_model_is_looked_at(void **state)
+{
+    char args[2048];
+
+    (void)state;
+    snprintf(args, sizeof args, "shrink sparsity tales-1m %s --samples 2 --ctx 64 --sparsity 0.5 --json",
+             test_scratch("thresholds.json"));
+    json_t *j = command_json(args), *file = json_load_file(test_scratch("thresholds.json"), 0, NULL);
+    assert_true(number(j, "sparsity") > 0.4 && number(j, "sparsity") < 0.6);
+    assert_int_equal(json_object_size(json_object_get(file, "thresholds")), 14);
+    json_decref(file);
+    json_decref(j);
+    snprintf(args, sizeof args, "shrink prune tales-1m %s --neurons 256 --heads 2 --samples 2 --ctx 64 --json "
+             "--perplexity %s", test_scratch("pruned"), short_text());
+    json_decref(command_json(args));
+    snprintf(args, sizeof args, "run %s -p Once -n 2 --temperature 0 --json", test_scratch("pruned"));
+    json_decref(command_json(args));
+}
+
+static void importance_reaches_the_encoder(void **state)
+{
+    char args[4096];
+
+    (void)state;
+    snprintf(args, sizeof args, "eval tales-1m --perplexity %s/models/calibration.txt --first-bytes 2000 --ctx 64 "
+             "--activations %s", RG_SOURCE_DIR, test_scratch("means.safetensors"));
+    assert_int_equal(command_run(args), 0);
+    snprintf(args, sizeof args, "quantize tales-1m %s --type iq4_nl --importance %s --json", test_scratch("weighed.gguf"),
+             test_scratch("means.safetensors"));
+    json_t *j = command_json(args);
+    assert_int_equal(json_integer_value(json_object_get(j, "important")), 15);
+    json_decref(j);
+}
+
+static void a_study_goes_on(void **state)
+{
+    char args[4096];
+
+    (void)state;
+    snprintf(args, sizeof args, "study kbit tales-1m --perplexity %s --ctx 32 --csv %s --svg %s --json --resume", short_text(),
+             test_scratch("study.csv"), test_scratch("study.svg"));
+    json_t *j = command_json(args);
+    assert_int_equal(json_integer_value(json_object_get(j, "kept")), 0);
+    const json_t *rows = json_object_get(j, "rows");
+    assert_int_equal(json_array_size(rows), 19);
+    assert_true(number(json_array_get(rows, 0), "total_bits") > number(json_array_get(rows, 18), "total_bits"));
+    assert_true(number(json_array_get(rows, 0), "ppl") < number(json_array_get(rows, 17), "ppl"));
+    json_decref(j);
+    j = command_json(args);
+    assert_int_equal(json_integer_value(json_object_get(j, "kept")), 19);
+    json_decref(j);
+}
+
+static void what_is_wrong_is_named(void **state)
+{
+    char args[2048];
+
+    (void)state;
+    command_refuses("shrink foo tales-1m /nowhere", 2, "method 'foo' is not one of rtn, gptq");
+    snprintf(args, sizeof args, "shrink gptq tales-1m %s --samples 100000", test_scratch("short"));
+    command_refuses(args, 1, "take a longer text");
+    snprintf(args, sizeof args, "shrink rtn tales-1m %s --bits 4 --to gguf --group 48", test_scratch("g.gguf"));
+    command_refuses(args, 1, "groups of a multiple of 32");
+    command_refuses("study kbit", 2, "at least one MODEL");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(methods_report_what_they_did),  cmocka_unit_test(the_whole_model_is_looked_at),
+        cmocka_unit_test(importance_reaches_the_encoder), cmocka_unit_test(a_study_goes_on),
+        cmocka_unit_test(what_is_wrong_is_named),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
+}

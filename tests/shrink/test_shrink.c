@@ -1,0 +1,466 @@
+/* The driver of shrink: what is written reads back as what was made, bit for bit; a run that was stopped goes on; bad
+ * input is refused by name. */
+#include "support/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "shrink/shrink.h"
+
+enum { SAMPLES = 4, CTX = 24 };
+
+static const char *const matrices[][2] = {
+    { "self_attn.v_proj", "attn_v" }, { "self_attn.o_proj", "attn_output" }, { "mlp.gate_proj", "ffn_gate" },
+    { "mlp.up_proj", "ffn_up" }, { "mlp.down_proj", "ffn_down" },
+};
+
+static int32_t ids[SAMPLES * CTX];
+
+static rg_shrink_options options(const char *method)
+{
+    rg_error err = { 0 };
+    const rg_shrink_method *m = rg_shrink_method_find(method, &err);
+
+    assert_ok(m, err);
+    for (int i = 0; i < SAMPLES * CTX; i++)
+        ids[i] = i * 37 % 320;
+    const rg_backend *best = test_backend(0);
+    for (int i = 0; test_backend(i); i++)
+        best = test_backend(i);
+    return (rg_shrink_options){ .method = m, .coding = { .bits = 4, .group = 32 }, .alpha = 0.5f, .ids = ids,
+                                .n_samples = SAMPLES, .ctx = CTX, .n_threads = 2, .backend = best };
+}
+
+/* A tensor's values as the checkpoint's readers give them. */
+static float *values_of(const rg_checkpoint *c, const char *name, int64_t *rows, int64_t *cols)
+{
+    const rg_tensor *t = rg_checkpoint_find(c, name);
+    rg_error err = { 0 };
+
+    if (!t)
+        fail_msg("no tensor '%s'", name);
+    const rg_format *f = rg_format_of(t->type);
+    uint8_t *raw = malloc(t->bytes);
+    float *to = malloc((size_t)rg_tensor_count(t) * sizeof *to);
+    assert_ok(rg_tensor_read(c, t, 0, raw, t->bytes, &err), err);
+    f->decode(raw, rg_tensor_count(t) / f->block_len, to);
+    *rows = rg_tensor_rows(t);
+    *cols = rg_tensor_cols(t);
+    free(raw);
+    return to;
+}
+
+static rg_checkpoint *open_ok(const char *path)
+{
+    rg_error err = { 0 };
+    rg_checkpoint *c = rg_checkpoint_open(path, RG_CKPT_DEFAULT, &err);
+
+    assert_ok(c, err);
+    return c;
+}
+
+static bool shrink(const char *from, const char *to, rg_shrink_options *o, rg_shrink_report *r, rg_error *err)
+{
+    rg_checkpoint *c = open_ok(from);
+    bool ok = rg_shrink(r, c, to, o, err);
+
+    rg_checkpoint_close(c);
+    return ok;
+}
+
+/* ---- reading back ------------------------------------------------------------------------------------------------ */
+
+/* Every matrix of the output is the source's, each value rounded to the nearest code. */
+static void check_rounded(const char *path, const rg_shrink_options *o)
+{
+    rg_checkpoint *source = open_ok(test_data("llama")), *made = open_ok(path);
+    rg_error err = { 0 };
+
+    for (size_t i = 0; i < RG_LEN(matrices); i++) {
+        char name[96];
+        int64_t rows, cols, rows2, cols2;
+        rg_coded coded;
+        snprintf(name, sizeof name, "model.layers.1.%s.weight", matrices[i][0]);
+        float *want = values_of(source, name, &rows, &cols);
+        if (o->to_gguf)
+            snprintf(name, sizeof name, "blk.1.%s.weight", matrices[i][1]);
+        float *got = values_of(made, name, &rows2, &cols2);
+        assert_true(rows == rows2 && cols == cols2);
+        assert_ok(rg_coded_init(&coded, &o->coding, rows, cols, &err), err);
+        rg_round_to_nearest(&coded, &o->coding, want);
+        for (int64_t r = 0; r < rows; r++)
+            rg_coded_row(&coded, r, want + r * cols);
+        for (int64_t k = 0; k < rows * cols; k++)
+            if (memcmp(&got[k], &want[k], sizeof *got) && (got[k] != 0 || want[k] != 0))
+                fail_msg("%s: %s at %d is %.9g, want %.9g", path, name, (int)k, (double)got[k], (double)want[k]);
+        rg_coded_fini(&coded);
+        free(want);
+        free(got);
+    }
+    rg_checkpoint_close(source);
+    rg_checkpoint_close(made);
+}
+
+static void keep_logits(void *arg, int feed, int row, float *logits)
+{
+    (void)feed;
+    memcpy((float *)arg + (size_t)row * 320, logits, 320 * sizeof *logits);
+}
+
+static void rounded_codes_read_back(void **state)
+{
+    static const struct {
+        rg_code_kind kind;
+        int bits;
+        bool sym, gguf;
+        int64_t group;
+    } cases[] = {
+        { RG_CODE_INT, 2, false, false, 32 }, { RG_CODE_INT, 3, false, false, 32 }, { RG_CODE_INT, 3, true, false, 0 },
+        { RG_CODE_INT, 4, false, false, 32 }, { RG_CODE_INT, 4, true, false, 64 },  { RG_CODE_INT, 5, false, false, 32 },
+        { RG_CODE_INT, 6, true, false, 32 },  { RG_CODE_INT, 7, false, false, 0 },  { RG_CODE_INT, 8, false, false, 32 },
+        { RG_CODE_INT, 8, true, false, 0 },   { RG_CODE_FLOAT, 3, false, false, 32 },
+        { RG_CODE_FLOAT, 6, false, false, 64 }, { RG_CODE_QUANTILE, 4, false, false, 32 },
+        { RG_CODE_QUANTILE, 5, false, false, 32 }, { RG_CODE_INT, 4, true, true, 32 }, { RG_CODE_INT, 4, false, true, 32 },
+        { RG_CODE_INT, 5, true, true, 32 },   { RG_CODE_INT, 5, false, true, 32 },  { RG_CODE_INT, 8, true, true, 64 },
+        { RG_CODE_FLOAT, 4, false, true, 32 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        rg_shrink_options o = options("rtn");
+        rg_shrink_report r;
+        rg_error err = { 0 };
+        char name[32];
+        snprintf(name, sizeof name, "rtn-%zu", i);
+        const char *to = test_scratch(name);
+        o.coding = (rg_coding){ .kind = cases[i].kind, .bits = cases[i].bits, .sym = cases[i].sym,
+                                .group = cases[i].group };
+        o.to_gguf = cases[i].gguf;
+        assert_ok(shrink(test_data("llama"), to, &o, &r, &err), err);
+        check_rounded(to, &o);
+        assert_true(r.n == 21 && r.n_kept == 0 && r.bytes > 0 && r.matrix[0].error > 0);
+        rg_shrink_report_fini(&r);
+        test_model t;
+        test_model_open(&t, to, "f32"); /* a model of its family */
+        test_model_close(&t);
+    }
+}
+
+/* Codes with an order of columns, and GPTQ's and AWQ's files, hold what the report's errors are of: a coarser code
+ * loses more, and by second derivatives less is lost than by rounding. */
+static double lost(const char *method, int bits, bool act_order, bool gguf, const char *to)
+{
+    rg_shrink_options o = options(method);
+    rg_shrink_report r;
+    rg_error err = { 0 };
+    double sum = 0;
+
+    o.coding.bits = bits;
+    o.act_order = act_order;
+    o.to_gguf = gguf;
+    assert_ok(shrink(test_data("llama"), to, &o, &r, &err), err);
+    for (int i = 0; i < r.n; i++)
+        sum += r.matrix[i].error / r.n;
+    rg_shrink_report_fini(&r);
+    return sum;
+}
+
+/* Share of the weights' power by which the output differs from the source. */
+static double distance(const char *path)
+{
+    rg_checkpoint *source = open_ok(test_data("llama")), *made = open_ok(path);
+    double off = 0, all = 0;
+
+    for (size_t i = 0; i < RG_LEN(matrices); i++) {
+        char name[96];
+        int64_t rows, cols;
+        snprintf(name, sizeof name, "model.layers.2.%s.weight", matrices[i][0]);
+        float *want = values_of(source, name, &rows, &cols), *got = values_of(made, name, &rows, &cols);
+        for (int64_t k = 0; k < rows * cols; k++) {
+            off += pow((double)got[k] - (double)want[k], 2);
+            all += pow((double)want[k], 2);
+        }
+        free(want);
+        free(got);
+    }
+    rg_checkpoint_close(source);
+    rg_checkpoint_close(made);
+    return off / all;
+}
+
+static void gptq_files_hold_the_model(void **state)
+{
+    (void)state;
+    double four = lost("gptq", 4, false, false, test_scratch("gptq-4"));
+    double three = lost("gptq", 3, false, false, test_scratch("gptq-3"));
+    double order = lost("gptq", 4, true, false, test_scratch("gptq-act"));
+    double gguf = lost("gptq", 4, false, true, test_scratch("gptq.gguf"));
+
+    assert_true(four < 0.02 && three > 2 * four && order < 0.02 && gguf < 0.02);
+    assert_true(distance(test_scratch("gptq-4")) < 0.05 && distance(test_scratch("gptq-act")) < 0.05);
+    double rounded = lost("rtn", 4, false, false, test_scratch("rtn-as-gptq"));
+    assert_true(rounded < 0.05 && distance(test_scratch("rtn-as-gptq")) < distance(test_scratch("gptq-4")));
+}
+
+/* Methods whose codes say all: what is read back is what was rounded. */
+static void eight_bits_read_back(void **state)
+{
+    static const char *const methods[] = { "int8", "fp8" };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(methods); i++) {
+        rg_shrink_options o = options(methods[i]);
+        rg_shrink_report r;
+        rg_error err = { 0 };
+        const char *to = test_scratch(methods[i]);
+        assert_ok(shrink(test_data("llama"), to, &o, &r, &err), err);
+        rg_shrink_report_fini(&r);
+        check_rounded(to, &o);
+    }
+}
+
+static float *logits_of(const char *path)
+{
+    test_rig_options o = { .backend = options("rtn").backend, .n_threads = 2, .exact = true, .max_rows = CTX,
+                           .max_seqs = 1, .max_len = CTX };
+    rg_error err = { 0 };
+    test_model t;
+    test_rig rig;
+
+    test_model_open(&t, path, "f32");
+    test_rig_open(&rig, &t, &o);
+    rg_seq *q = rg_seq_new(rig.states, CTX, 0, &err);
+    assert_ok(q && rg_seq_grow(rig.states, q, CTX), err);
+    float *to = malloc((size_t)CTX * 320 * sizeof *to);
+    test_rig_step(&rig, &(test_feed){ .seq = q, .ids = ids, .n = CTX }, 1, keep_logits, to);
+    rg_seq_free(rig.states, q);
+    test_rig_close(&rig);
+    test_model_close(&t);
+    return to;
+}
+
+/* What is folded does not change what the model computes: but for 8 bits, the logits are the source's. */
+static void folding_keeps_the_logits(void **state)
+{
+    static const char *const methods[] = { "smoothquant", "awq" };
+    rg_shrink_options plain = options("rtn");
+    float *want = logits_of(test_data("llama"));
+    double most = 0;
+
+    (void)state;
+    (void)plain;
+    for (int i = 0; i < CTX * 320; i++)
+        most = fmax(most, fabs((double)want[i]));
+    for (size_t i = 0; i < RG_LEN(methods); i++) {
+        rg_shrink_options o = options(methods[i]);
+        rg_shrink_report r;
+        rg_error err = { 0 };
+        double off = 0;
+        const char *to = test_scratch(methods[i]);
+        o.coding.bits = 8;
+        assert_ok(shrink(test_data("llama"), to, &o, &r, &err), err);
+        rg_shrink_report_fini(&r);
+        float *got = logits_of(to);
+        for (int k = 0; k < CTX * 320; k++)
+            off = fmax(off, fabs((double)got[k] - (double)want[k]));
+        print_message("    %s: %.2g of the largest logit\n", methods[i], off / most);
+        assert_true(off < 0.08 * most);
+        free(got);
+    }
+    free(want);
+}
+
+/* ---- other families ---------------------------------------------------------------------------------------------- */
+
+/* Experts, tensors that hold several weights, matrices that stand the other way round, K/V of other layers: with codes
+ * of 8 bits the model opens, and its matrices are near the source's. */
+static void other_families_are_shrunk(void **state)
+{
+    static const struct {
+        const char *folder, *method;
+        bool gguf;
+        int least; /* matrices that are coded */
+    } cases[] = {
+        { "mixtral", "gptq", false, 48 }, { "phi3", "gptq", false, 12 }, { "gpt2", "awq", false, 8 },
+        { "gemma3n", "gptq", false, 10 }, { "mixtral", "gptq", true, 48 }, { "qwen3-moe", "rtn", false, 30 },
+        { "stories260K.gguf", "rtn", true, 30 }, { "mamba", "gptq", false, 4 }, { "gemma2", "smoothquant", false, 10 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        rg_shrink_options o = options(cases[i].method);
+        rg_shrink_report r;
+        rg_error err = { 0 };
+        char name[32];
+        double sum = 0;
+        snprintf(name, sizeof name, "family-%zu", i);
+        const char *to = test_scratch(name);
+        o.coding.bits = 8;
+        o.coding.sym = cases[i].gguf;
+        o.coding.group = 0;
+        o.to_gguf = cases[i].gguf;
+        for (int k = 0; k < SAMPLES * CTX; k++)
+            ids[k] = k * 37 % 250;
+        if (!shrink(test_data(cases[i].folder), to, &o, &r, &err))
+            fail_msg("%s by %s: %s", cases[i].folder, cases[i].method, err.text);
+        for (int k = 0; k < r.n; k++)
+            sum += r.matrix[k].error / r.n;
+        print_message("    %s by %s: %d matrices, %d kept (%s), error %.2g\n", cases[i].folder, cases[i].method, r.n,
+                      r.n_kept, r.kept, sum);
+        assert_true(r.n >= cases[i].least && sum < 1e-3);
+        rg_shrink_report_fini(&r);
+        test_model t;
+        test_model_open(&t, to, "f32");
+        test_model_close(&t);
+    }
+}
+
+/* ---- stopped, and on ---------------------------------------------------------------------------------------------- */
+
+static int asked;
+
+static bool after_two(void)
+{
+    return ++asked > 2;
+}
+
+static void same_bytes(const char *a, const char *b)
+{
+    char path[2][600];
+    rg_error err = { 0 };
+    size_t n[2];
+    char *text[2];
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%s/model.safetensors", i ? b : a);
+        text[i] = rg_file_slurp(path[i], 1 << 24, &n[i], &err);
+        assert_ok(text[i], err);
+    }
+    assert_int_equal(n[0], n[1]);
+    assert_memory_equal(text[0], text[1], n[0]);
+    rg_free(text[0]);
+    rg_free(text[1]);
+}
+
+static void a_stopped_run_goes_on(void **state)
+{
+    static const char *const methods[] = { "gptq", "awq" };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(methods); i++) {
+        rg_shrink_options o = options(methods[i]);
+        rg_shrink_report r;
+        rg_error err = { 0 };
+        char name[2][32], work[600];
+        snprintf(name[0], sizeof name[0], "%s-whole", methods[i]);
+        snprintf(name[1], sizeof name[1], "%s-stopped", methods[i]);
+        const char *whole = test_scratch(name[0]), *stopped = test_scratch(name[1]);
+        assert_ok(shrink(test_data("llama"), whole, &o, &r, &err), err);
+        rg_shrink_report_fini(&r);
+        asked = 0;
+        o.stop = after_two;
+        assert_false(shrink(test_data("llama"), stopped, &o, &r, &err));
+        rg_shrink_report_fini(&r);
+        assert_non_null(strstr(err.text, "stopped before layer 3"));
+        assert_int_equal(rg_path_look(stopped), RG_PATH_NONE);
+        snprintf(work, sizeof work, "%s.work", stopped);
+        assert_int_equal(rg_path_look(work), RG_PATH_DIR);
+        o.stop = NULL;
+        o.coding.bits = 8; /* another job does not go on from there */
+        err = (rg_error){ 0 };
+        assert_false(shrink(test_data("llama"), stopped, &o, &r, &err));
+        rg_shrink_report_fini(&r);
+        assert_non_null(strstr(err.text, "another run"));
+        o.coding.bits = 4;
+        o.n_threads = 1;
+        err = (rg_error){ 0 };
+        assert_ok(shrink(test_data("llama"), stopped, &o, &r, &err), err);
+        assert_int_equal(r.n_resumed, 2);
+        rg_shrink_report_fini(&r);
+        assert_int_equal(rg_path_look(work), RG_PATH_NONE);
+        same_bytes(whole, stopped);
+    }
+}
+
+/* ---- refused ----------------------------------------------------------------------------------------------------- */
+
+/* The golden llama with one weight that is not finite. */
+static const char *make_damaged(void)
+{
+    const char *dir = test_variant("damaged", "llama", "config.json", NULL, NULL);
+    rg_checkpoint *c = open_ok(dir);
+    const rg_tensor *t = rg_checkpoint_find(c, "model.layers.1.mlp.up_proj.weight");
+    uint64_t at = t->offset + 4 * 70;
+    char path[600];
+
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    rg_checkpoint_close(c);
+    FILE *f = fopen(path, "r+b");
+    const float nan_value = NAN;
+    assert_true(f && !fseek(f, (long)at, SEEK_SET) && fwrite(&nan_value, 4, 1, f) == 1);
+    fclose(f);
+    return dir;
+}
+
+static void refused(const char *from, rg_shrink_options *o, const char *why)
+{
+    rg_shrink_report r;
+    rg_error err = { 0 };
+    const char *to = test_scratch("refused");
+
+    assert_false(shrink(from, to, o, &r, &err));
+    rg_shrink_report_fini(&r);
+    if (!strstr(err.text, why))
+        fail_msg("'%s' does not say '%s'", err.text, why);
+    assert_int_equal(rg_path_look(to), RG_PATH_NONE);
+    char job[600];
+    snprintf(job, sizeof job, "rm -rf '%s.work'", to);
+    assert_int_equal(system(job), 0);
+}
+
+static void bad_input_is_refused_by_name(void **state)
+{
+    rg_shrink_options o = options("awq");
+    const char *damaged = make_damaged();
+
+    (void)state;
+    o.coding.group = 48;
+    refused(test_data("llama"), &o, "groups of 48 do not divide its 64 columns");
+    o = options("gptq");
+    refused(damaged, &o, "model.layers.1.mlp.up_proj.weight': its weight [1, 6] is not finite");
+    o = options("rtn");
+    refused(damaged, &o, "is not finite");
+    o = options("gptq");
+    o.n_samples = 0;
+    refused(test_data("llama"), &o, "needs calibration text");
+    o = options("gptq");
+    o.coding.bits = 5;
+    refused(test_data("llama"), &o, "2, 3, 4 or 8 bits, not 5");
+    o = options("rtn");
+    o.to_gguf = true;
+    o.coding.bits = 3;
+    refused(test_data("llama"), &o, "GGUF has no type for codes of 3 bits");
+    o = options("rtn");
+    refused(test_data("quantized/gptq-4bit-g32-act"), &o, "in codes already");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rounded_codes_read_back),
+        cmocka_unit_test(gptq_files_hold_the_model),
+        cmocka_unit_test(eight_bits_read_back),
+        cmocka_unit_test(folding_keeps_the_logits),
+        cmocka_unit_test(other_families_are_shrunk),
+        cmocka_unit_test(a_stopped_run_goes_on),
+        cmocka_unit_test(bad_input_is_refused_by_name),
+    };
+
+    test_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
+}
