@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "cli/calibration.h"
 #include "cli/scoring.h"
+#include "shrink/means.h"
 #include "shrink/prune.h"
 #include "shrink/shrink.h"
 #include "shrink/sparsity.h"
@@ -21,7 +23,7 @@ typedef struct shrink_job {
     bool group_given, act_order, static_groups, sym;
     float alpha, sparsity;
     int32_t keep_layers, keep_channels, keep_neurons, keep_heads;
-    const char *codes, *to;
+    const char *codes, *to, *type;
     calibration text;
     char path[1024]; /* of SRC */
     rg_shrink_options o;
@@ -220,6 +222,36 @@ static bool sparsify(shrink_job *j, const rg_checkpoint *ckpt, double *realized,
     return false;
 }
 
+/* A GGUF type, errors weighing by what its matrices read. */
+static bool encode_type(shrink_job *j, const rg_checkpoint *ckpt, uint64_t *bytes, rg_error *err)
+{
+    const char *to = j->args.positional[2];
+    rg_convert_options o = { .n_threads = j->o.n_threads,
+                             .vocabulary = j->o.vocabulary,
+                             .progress = j->o.progress,
+                             .progress_arg = j->o.progress_arg,
+                             .stop = j->o.stop };
+    rg_convert_report r = { 0 };
+    rg_checkpoint *means = NULL;
+    char path[1100];
+
+    if (!rg_type_by_name(j->type, &o.type))
+        return rg_fail(err, RG_E_USAGE, "shrink: --type '%.40s' is no format", j->type);
+    if (snprintf(path, sizeof path, "%s.importance.safetensors", to) >= (int)sizeof path)
+        return rg_fail(err, RG_E_USAGE, "%s: the path is too long", to);
+    rg_stage *s = open_stage(j, ckpt, err);
+    bool ok = s && rg_means_write(s, j->o.n_samples, j->o.ctx, path, err) &&
+              (means = rg_checkpoint_open(path, RG_CKPT_DEFAULT, err)) != NULL;
+    rg_stage_close(s);
+    o.importance = means;
+    ok = ok && rg_convert(&r, ckpt, to, &o, err);
+    *bytes = r.bytes;
+    rg_convert_report_fini(&r);
+    rg_checkpoint_close(means);
+    rg_path_remove(path);
+    return ok && score(j, j->path, &j->before, err) && score(j, to, &j->after, err);
+}
+
 static bool whole(shrink_job *j, rg_error *err)
 {
     const bool prunes = !strcmp(j->args.positional[0], "prune");
@@ -232,23 +264,27 @@ static bool whole(shrink_job *j, rg_error *err)
     if (!cli_find_model(j->args.positional[1], j->path, sizeof j->path, err))
         return false;
     rg_checkpoint *ckpt = rg_checkpoint_open(j->path, RG_CKPT_DEFAULT, err);
-    bool ok =
-        ckpt && read_text(j, ckpt, err) && (prunes ? prune(j, ckpt, &bytes, err) : sparsify(j, ckpt, &realized, err));
+    bool ok = ckpt && read_text(j, ckpt, err) &&
+              (j->type  ? encode_type(j, ckpt, &bytes, err)
+               : prunes ? prune(j, ckpt, &bytes, err)
+                        : sparsify(j, ckpt, &realized, err));
     rg_checkpoint_close(ckpt);
     j->seconds = rg_seconds(began, rg_now_ns());
     return ok && report_whole(j, bytes, realized, err);
 }
 
-static bool is_whole(const char *method)
+static bool is_whole(const shrink_job *j)
 {
-    return !strcmp(method, "prune") || !strcmp(method, "sparsity");
+    const char *method = j->args.positional[0];
+
+    return !strcmp(method, "prune") || !strcmp(method, "sparsity") || (j->type && !strcmp(method, "rtn"));
 }
 
 static bool set_options(shrink_job *j, rg_error *err)
 {
     const cli_common *common = &j->args.common;
 
-    const bool one = is_whole(j->args.positional[0]);
+    const bool one = is_whole(j);
 
     j->o = (rg_shrink_options){ .method = one ? NULL : rg_shrink_method_find(j->args.positional[0], err),
                                 .coding = { .bits = j->bits, .sym = j->sym, .group = j->group },
@@ -282,6 +318,8 @@ static int run(int argc, char **argv)
           &j.group_given },
         { "--sym", CLI_FLAG, &j.sym, NULL, "ranges as wide on both sides of zero, without zero points" },
         { "--codes", CLI_STRING, &j.codes, "KIND", "of rtn: int (default), float or quantile" },
+        { "--type", CLI_STRING, &j.type, "NAME",
+          "rtn: a GGUF type (iq2_s, q3_k, ...), errors weighing by what matrices read on the calibration text" },
         { "--act-order", CLI_FLAG, &j.act_order, NULL, "gptq: columns in falling order of their second derivative" },
         { "--static-groups", CLI_FLAG, &j.static_groups, NULL, "gptq: all scales before the first column is coded" },
         { "--alpha", CLI_FLOAT, &j.alpha, "X", "smoothquant: how much goes from activations to weights (default 0.5)",
@@ -308,7 +346,7 @@ static int run(int argc, char **argv)
     if (j.args.n_positional < 3)
         return cli_usage("shrink: METHOD, SRC and DST are needed; see `ridge shrink --help`");
     cli_catch_interrupt();
-    bool ok = set_options(&j, &err) && (is_whole(j.args.positional[0]) ? whole(&j, &err) : work(&j, &err));
+    bool ok = set_options(&j, &err) && (is_whole(&j) ? whole(&j, &err) : work(&j, &err));
     rg_shrink_report_fini(&j.report);
     calibration_fini(&j.text);
     return ok ? EXIT_DONE : cli_fail(&err);

@@ -86,6 +86,11 @@ static void importance_reaches_the_encoder(void **state)
     json_t *j = command_json(args);
     assert_int_equal(json_integer_value(json_object_get(j, "important")), 15);
     json_decref(j);
+    snprintf(args, sizeof args, "shrink rtn tales-1m %s --type iq4_nl --samples 2 --ctx 64 --perplexity %s --json",
+             test_scratch("typed.gguf"), short_text());
+    j = command_json(args);
+    assert_true(number(j, "ppl_after") < 1.5 * number(j, "ppl_before") && number(j, "bytes") < 600000);
+    json_decref(j);
 }
 
 static void a_study_goes_on(void **state)
