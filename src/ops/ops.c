@@ -526,7 +526,7 @@ void rg_rows_set_type(rg_buffer *rows, rg_type type)
     const size_t n = (size_t)rows->values, scales = (size_t)rg_kv_runs(rows->values) * sizeof(uint16_t);
 
     rows->type = type;
-    rows->bytes = type == RG_F32 ? 4 * n : type == RG_I8 ? (n + 1) / 2 * 2 + scales : 2 * n; /* scales are aligned */
+    rows->bytes = type == RG_F32 ? 4 * n : type == RG_I8 ? rg_rows_scales_at(rows->values) + scales : 2 * n;
 }
 
 void rg_rows_store(rg_fwd *f, const rg_buffer *rows, const rg_act *x)

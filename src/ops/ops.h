@@ -380,6 +380,11 @@ void rg_rows_store(rg_fwd *f, const rg_buffer *rows, const rg_act *x);
 /* Such a buffer, of so many columns; and its type, from which its bytes follow (f32 until it is declared). */
 rg_buffer rg_rows_of(const char *name, int cols);
 void rg_rows_set_type(rg_buffer *rows, rg_type type);
+/* Where the scales of a row of q8 stand behind its n values. */
+static inline size_t rg_rows_scales_at(int n)
+{
+    return (size_t)n + (size_t)n % 2;
+}
 /* Sparse attention by an indexer (DeepSeek-V3.2): chosen [rows, n] = the n keys below a row's kv_end that score best,
  *     score(j) = sum over heads h of weights[h] * relu(q[h] . k[j]),
  * of equal scores the one at the lowest place; as places (int32 bits), rising, and behind them INT32_MAX where the row

@@ -22,7 +22,7 @@ static uint8_t *row_at(const rg_fwd *f, const rg_buffer *b, const rg_span *s, in
 
 static uint16_t *scales_of(const rg_buffer *b, uint8_t *row)
 {
-    return b->type == RG_I8 ? (uint16_t *)(void *)(row + (b->values + 1) / 2 * 2) : NULL;
+    return b->type == RG_I8 ? (uint16_t *)(void *)(row + rg_rows_scales_at(b->values)) : NULL;
 }
 
 static const rg_span *span_of(const rg_batch *b, const rg_span *s, int row)
