@@ -1,5 +1,5 @@
-/* study_kbit.c -- `ridge study kbit`: perplexity against the bits of a model, over models and codes of 3 to 8 bits (Dettmers
- * and Zettlemoyer 2023). */
+/* study_kbit.c -- `ridge study kbit`: perplexity against the bits of a model, over models and codes of 3 to 8 bits
+ * (Dettmers and Zettlemoyer 2023). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
