@@ -29,6 +29,22 @@ int32_t cli_ints_most(const cli_ints *v, int32_t least)
     return least;
 }
 
+bool cli_ints_settle(cli_ints *v, const int32_t *values, size_t n, const cli_ints_rule *rule, rg_error *err)
+{
+    if (!v->given) {
+        v->item = rg_array(n, sizeof *v->item);
+        if (!v->item)
+            return rg_fail_memory(err, n * sizeof *v->item);
+        memcpy(v->item, values, n * sizeof *values);
+        v->n = n;
+    }
+    bool ok = v->n >= 1 && v->n <= rule->most;
+    for (size_t i = 0; ok && i < v->n; i++)
+        ok = v->item[i] >= rule->min && v->item[i] <= rule->max;
+    return ok || rg_fail(err, RG_E_USAGE, "%s: %s takes 1 to %zu numbers from %d to %d", rule->command, rule->option,
+                         rule->most, rule->min, rule->max);
+}
+
 void cli_ints_fini(cli_ints *v)
 {
     rg_free(v->item);

@@ -291,21 +291,6 @@ static bool write_csv(const job *j, rg_error *err)
     return cli_write_file(j->csv, &b, err);
 }
 
-static bool defaults(cli_ints *v, const int32_t *values, size_t n, const char *name, int most, rg_error *err)
-{
-    if (!v->given) {
-        v->item = rg_array(n, sizeof *v->item);
-        if (!v->item)
-            return rg_fail_memory(err, n * sizeof *v->item);
-        memcpy(v->item, values, n * sizeof *values);
-        v->n = n;
-    }
-    for (size_t i = 0; i < v->n; i++)
-        if (v->item[i] < 0 || v->item[i] > most || v->n > MAX_LIST)
-            return rg_fail(err, RG_E_USAGE, "bench: %s takes up to %d numbers from 0 to %d", name, MAX_LIST, most);
-    return true;
-}
-
 /* Measure the roofs now; predictions need a profile. */
 static bool know_machine(job *j, rg_error *err)
 {
@@ -328,9 +313,13 @@ static bool work(job *j, rg_error *err)
     if (!cli_loras_read_one(&j->loras, err))
         return false;
     const rg_adapter_source adapter = { j->loras.item[0].name, j->loras.item[0].path };
-    if (!defaults(&j->prefill, (const int32_t[]){ 128, 512, 2048 }, 3, "--prefill", 1 << 24, err) ||
-        !defaults(&j->batch, (const int32_t[]){ 1, 8, 32, 64 }, 4, "--batch", MAX_ROWS, err) ||
-        !defaults(&j->context, (const int32_t[]){ 128, 4096 }, 2, "--context", 1 << 24, err))
+    const cli_ints_rule prefill = { "bench", "--prefill", 0, 1 << 24, MAX_LIST };
+    const cli_ints_rule batches = { "bench", "--batch", 0, MAX_ROWS, MAX_LIST };
+    const cli_ints_rule context = { "bench", "--context", 0, 1 << 24, MAX_LIST };
+
+    if (!cli_ints_settle(&j->prefill, (const int32_t[]){ 128, 512, 2048 }, 3, &prefill, err) ||
+        !cli_ints_settle(&j->batch, (const int32_t[]){ 1, 8, 32, 64 }, 4, &batches, err) ||
+        !cli_ints_settle(&j->context, (const int32_t[]){ 128, 4096 }, 2, &context, err))
         return false;
     int batch = cli_ints_most(&j->batch, 1);
     int most = j->no_cache ? j->decode + 1 : cli_ints_most(&j->prefill, j->decode + 1);

@@ -35,6 +35,14 @@ typedef struct cli_ints {
 } cli_ints;
 
 void cli_ints_fini(cli_ints *v);
+/* What a list may hold: numbers from min to max, so many at most; and whose option it is, for messages. */
+typedef struct cli_ints_rule {
+    const char *command, *option;
+    int32_t min, max;
+    size_t most;
+} cli_ints_rule;
+/* Give a list that was not given n values, and check it.  It is not empty. */
+bool cli_ints_settle(cli_ints *v, const int32_t *values, size_t n, const cli_ints_rule *rule, rg_error *err);
 /* The largest of them, or least. */
 int32_t cli_ints_most(const cli_ints *v, int32_t least);
 

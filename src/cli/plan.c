@@ -180,23 +180,6 @@ static bool open_machines(plan_job *j, rg_error *err)
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-static bool defaults(cli_ints *v, const int32_t *values, size_t n, const char *name, rg_error *err)
-{
-    if (!v->given) {
-        v->item = rg_array(n, sizeof *v->item);
-        if (!v->item)
-            return rg_fail_memory(err, n * sizeof *v->item);
-        memcpy(v->item, values, n * sizeof *values);
-        v->n = n;
-    }
-    if (v->n < 1 || v->n > MAX_LIST)
-        return rg_fail(err, RG_E_USAGE, "plan: %s takes 1 to %d numbers", name, MAX_LIST);
-    for (size_t i = 0; i < v->n; i++)
-        if (v->item[i] < 1)
-            return rg_fail(err, RG_E_USAGE, "plan: %s %d: must be 1 or more", name, v->item[i]);
-    return true;
-}
-
 /* The rows of one machine. */
 static bool predict(plan_job *j, const rg_plan_machine *m, rg_plan_row *rows, rg_error *err)
 {
@@ -226,9 +209,13 @@ static bool make_rows(plan_job *j, rg_error *err)
 
 static bool work(plan_job *j, rg_error *err)
 {
-    if (!defaults(&j->batch, (const int32_t[]){ 1, 8, 64 }, 3, "--batch", err) ||
-        !defaults(&j->seq, (const int32_t[]){ 1024 }, 1, "--seq", err) ||
-        !defaults(&j->lengths, (const int32_t[]){ 64, 128, 256, 1024 }, 4, "--lengths", err) ||
+    const cli_ints_rule batch = { "plan", "--batch", 1, INT32_MAX, MAX_LIST };
+    const cli_ints_rule seq = { "plan", "--seq", 1, INT32_MAX, MAX_LIST };
+    const cli_ints_rule lengths = { "plan", "--lengths", 1, INT32_MAX, MAX_LIST };
+
+    if (!cli_ints_settle(&j->batch, (const int32_t[]){ 1, 8, 64 }, 3, &batch, err) ||
+        !cli_ints_settle(&j->seq, (const int32_t[]){ 1024 }, 1, &seq, err) ||
+        !cli_ints_settle(&j->lengths, (const int32_t[]){ 64, 128, 256, 1024 }, 4, &lengths, err) ||
         !open_subject(j, err) || !open_machines(j, err) || (j->measure && !plan_check_measure(j, err)) ||
         !make_rows(j, err))
         return false;

@@ -432,21 +432,6 @@ static bool study_model(job *j, rg_error *err)
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-static bool defaults(cli_ints *v, const int32_t *values, size_t n, const char *name, int most, rg_error *err)
-{
-    if (!v->given) {
-        v->item = rg_array(n, sizeof *v->item);
-        if (!v->item)
-            return rg_fail_memory(err, n * sizeof *v->item);
-        memcpy(v->item, values, n * sizeof *values);
-        v->n = n;
-    }
-    for (size_t i = 0; i < v->n; i++)
-        if (v->item[i] < 1 || v->item[i] > most || v->n > MOST_LIST)
-            return rg_fail(err, RG_E_USAGE, "study: %s takes up to %d numbers from 1 to %d", name, MOST_LIST, most);
-    return v->n > 0 || rg_fail(err, RG_E_USAGE, "study: %s names none", name);
-}
-
 /* This machine, measured once. */
 static bool know_machine(job *j, rg_error *err)
 {
@@ -464,8 +449,11 @@ static bool work(job *j, rg_error *err)
 {
     if (!j->args.n_positional)
         return rg_fail(err, RG_E_USAGE, "study: recall needs models or configs: bench/shapes/recall has some");
-    if (!defaults(&j->context, (const int32_t[]){ 1024, 8192, 32768 }, 3, "--context", 1 << 24, err) ||
-        !defaults(&j->batch, (const int32_t[]){ 1, 32 }, 2, "--batch", SPEED_ROWS, err))
+    const cli_ints_rule context = { "study recall", "--context", 1, 1 << 24, MOST_LIST };
+    const cli_ints_rule batch = { "study recall", "--batch", 1, SPEED_ROWS, MOST_LIST };
+
+    if (!cli_ints_settle(&j->context, (const int32_t[]){ 1024, 8192, 32768 }, 3, &context, err) ||
+        !cli_ints_settle(&j->batch, (const int32_t[]){ 1, 32 }, 2, &batch, err))
         return false;
     if (!rg_type_by_name(j->type_name, &j->type) || !rg_format_of(j->type)->encode)
         return rg_fail(err, RG_E_USAGE, "study: type '%.40s' is not one of f32, f16, bf16, q8_0, q4_0, ...",

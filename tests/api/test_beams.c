@@ -1,11 +1,10 @@
 /* test_beams.c -- beam search on models: transformers' beams, group beams and best of several (tests/golden/speculation/
  * search). */
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/test.h"
+#include "support/cases.h"
 
 enum { MAX_IDS = 64, MAX_ENDS = 64, VOCAB = 320, MAX_BEAMS = 8 };
 
@@ -36,21 +35,6 @@ static json_t *load(const char *model, const char *kind)
     return v;
 }
 
-static int32_t ints(const json_t *v, int32_t *out, int32_t most)
-{
-    int32_t n = (int32_t)json_array_size(v);
-
-    assert_true(n <= most);
-    for (int32_t i = 0; i < n; i++)
-        out[i] = (int32_t)json_integer_value(json_array_get(v, (size_t)i));
-    return n;
-}
-
-static int32_t number(const json_t *c, const char *key)
-{
-    return (int32_t)json_integer_value(json_object_get(c, key));
-}
-
 static float real(const json_t *c, const char *key, float otherwise)
 {
     const json_t *v = json_object_get(c, key);
@@ -67,20 +51,20 @@ static void read_case(const json_t *c, golden_case *g)
 {
     const json_t *eos = json_object_get(c, "eos_token_id"), *early = json_object_get(c, "early_stopping");
 
-    g->p = (rg_params){ .prompt = g->prompt, .n_prompt = ints(json_object_get(c, "prompt"), g->prompt, MAX_IDS),
-                        .max_tokens = number(c, "max_new_tokens"), .n_samples = number(c, "num_return_sequences"),
+    g->p = (rg_params){ .prompt = g->prompt, .n_prompt = cases_ints(json_object_get(c, "prompt"), g->prompt, MAX_IDS),
+                        .max_tokens = cases_int(c, "max_new_tokens"), .n_samples = cases_int(c, "num_return_sequences"),
                         .sampling = rg_sampling_default(), .stop_ids = g->ends };
     g->p.sampling.ignore_eos = true;
     g->p.sampling.repetition_penalty = real(c, "repetition_penalty", 1);
-    g->p.sampling.no_repeat_ngram = number(c, "no_repeat_ngram_size");
-    g->p.n_stop_ids = json_is_array(eos) ? ints(eos, g->ends, MAX_ENDS) : json_is_integer(eos);
+    g->p.sampling.no_repeat_ngram = cases_int(c, "no_repeat_ngram_size");
+    g->p.n_stop_ids = json_is_array(eos) ? cases_ints(eos, g->ends, MAX_ENDS) : json_is_integer(eos);
     if (json_is_integer(eos))
         g->ends[0] = (int32_t)json_integer_value(eos);
-    g->p.beam = (rg_beam_params){ .n_beams = number(c, "num_beams"), .length_penalty = real(c, "length_penalty", 1),
+    g->p.beam = (rg_beam_params){ .n_beams = cases_int(c, "num_beams"), .length_penalty = real(c, "length_penalty", 1),
                                   .early_stopping = json_is_string(early) ? RG_EARLY_STOPPING_NEVER
                                                     : json_is_true(early) ? RG_EARLY_STOPPING_TRUE
                                                                           : RG_EARLY_STOPPING_FALSE,
-                                  .n_groups = number(c, "num_beam_groups"), .diversity = real(c, "diversity_penalty", 0) };
+                                  .n_groups = cases_int(c, "num_beam_groups"), .diversity = real(c, "diversity_penalty", 0) };
 }
 
 static void check_answers(rg_request *r, const json_t *c)
@@ -96,10 +80,10 @@ static void check_answers(rg_request *r, const json_t *c)
         else
             assert_int_equal(t.finish, RG_FINISH_LENGTH);
     }
-    for (int32_t k = 0; k < number(c, "num_return_sequences"); k++) {
+    for (int32_t k = 0; k < cases_int(c, "num_return_sequences"); k++) {
         double score = json_number_value(json_array_get(json_object_get(c, "scores"), (size_t)k));
 
-        assert_int_equal(ints(json_array_get(json_object_get(c, "ids"), (size_t)k), want, MAX_IDS), n[k]);
+        assert_int_equal(cases_ints(json_array_get(json_object_get(c, "ids"), (size_t)k), want, MAX_IDS), n[k]);
         assert_memory_equal(got[k], want, (size_t)n[k] * sizeof *want);
         assert_true(fabs(rg_request_answer_score(r, k) - score) <= 1e-4 * fabs(score));
     }
@@ -204,7 +188,7 @@ static void a_constraint_leaves_the_best_that_it_allows(void **state)
                 memcpy(sum, next_sum, sizeof sum);
             }
             for (int32_t k = 0; k < MAX_BEAMS; k++) {
-                int32_t want[MAX_IDS], n = ints(json_array_get(json_object_get(c, "ids"), (size_t)k), want, MAX_IDS);
+                int32_t want[MAX_IDS], n = cases_ints(json_array_get(json_object_get(c, "ids"), (size_t)k), want, MAX_IDS);
                 double score = json_number_value(json_array_get(json_object_get(c, "scores"), (size_t)k));
 
                 assert_memory_equal(ids[k] + g.p.n_prompt, want, (size_t)n * sizeof *want);
@@ -226,10 +210,10 @@ static void the_best_of_several_are_told(void **state)
     (void)state;
     json_array_foreach(all, i, c) {
         const json_t *lists = json_object_get(c, "candidates"), *want = json_object_get(c, "mean");
-        int32_t ids[MAX_IDS], n = ints(json_object_get(c, "prompt"), ids, MAX_IDS);
+        int32_t ids[MAX_IDS], n = cases_ints(json_object_get(c, "prompt"), ids, MAX_IDS);
 
         for (size_t k = 0; k < json_array_size(lists); k++) {
-            int32_t n_own = ints(json_array_get(lists, k), ids + n, MAX_IDS - n);
+            int32_t n_own = cases_ints(json_array_get(lists, k), ids + n, MAX_IDS - n);
             rg_params p = { .prompt = ids, .n_prompt = n + n_own, .n_samples = 1, .prompt_logprobs = true,
                             .sampling = rg_sampling_default() };
             double sum = 0, mean = json_number_value(json_array_get(want, k));

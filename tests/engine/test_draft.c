@@ -1,7 +1,6 @@
 /* test_draft.c -- drafters by themselves: trees, and what each proposes. */
-#include "support/test.h"
+#include "support/cases.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,46 +53,21 @@ static void probes_are_not_found(void **state)
 
 /* ---- prompt lookup ----------------------------------------------------------------------------------------------- */
 
-static json_t *load(const char *name)
-{
-    json_error_t why;
-    json_t *v = json_load_file(test_data(name), 0, &why);
-
-    if (!v)
-        fail_msg("%s: %s", name, why.text);
-    return v;
-}
-
-static int32_t ints(const json_t *list, int32_t *out, int32_t most)
-{
-    int32_t n = (int32_t)json_array_size(list);
-
-    assert_true(n <= most);
-    for (int32_t i = 0; i < n; i++)
-        out[i] = (int32_t)json_integer_value(json_array_get(list, (size_t)i));
-    return n;
-}
-
-static int32_t number(const json_t *v, const char *key)
-{
-    return (int32_t)json_integer_value(json_object_get(v, key));
-}
-
 enum { MAX_IDS = 512 };
 
 /* As transformers' PromptLookupCandidateGenerator, which also leaves off what follows an end token, or the longest
  * answer: the loop does that for every drafter. */
 static void lookup_finds_the_first_match(void **state)
 {
-    json_t *all = load("speculation/lookahead/prompt_lookup.json"), *c;
+    json_t *all = cases_load("speculation/lookahead/prompt_lookup.json"), *c;
     size_t k;
 
     (void)state;
     json_array_foreach(all, k, c) {
         const json_t *eos = json_object_get(c, "eos_token_id");
-        int32_t ids[MAX_IDS], want[MAX_IDS], n = ints(json_object_get(c, "ids"), ids, MAX_IDS);
-        int32_t n_want = ints(json_object_get(c, "proposed"), want, MAX_IDS), most = number(c, "num_output_tokens"), n_got = 0;
-        int32_t at = rg_ngram_find(ids, n, number(c, "max_matching_ngram_size")), max_length = number(c, "max_length");
+        int32_t ids[MAX_IDS], want[MAX_IDS], n = cases_ints(json_object_get(c, "ids"), ids, MAX_IDS);
+        int32_t n_want = cases_ints(json_object_get(c, "proposed"), want, MAX_IDS), most = cases_int(c, "num_output_tokens"), n_got = 0;
+        int32_t at = rg_ngram_find(ids, n, cases_int(c, "max_matching_ngram_size")), max_length = cases_int(c, "max_length");
 
         for (int32_t i = at; i < n && i < max_length && n_got < most && max_length != n + 1; i++, n_got++)
             if (json_is_integer(eos) && ids[i] == json_integer_value(eos))
@@ -115,7 +89,7 @@ static rg_suffix_index *index_of(const json_t *sequences, int removed)
 
     assert_ok(x, err);
     json_array_foreach(sequences, k, sequence) {
-        int32_t ids[MAX_IDS], n = ints(sequence, ids, MAX_IDS);
+        int32_t ids[MAX_IDS], n = cases_ints(sequence, ids, MAX_IDS);
 
         for (int32_t i = 0; i < n && (int)k != removed; i++)
             rg_suffix_index_add(x, ids[i], 7);
@@ -162,19 +136,19 @@ static int32_t others(const rg_suffix_draft *a, const rg_suffix_draft *b, float 
 
 static void read_draft(const json_t *q, rg_suffix_draft *d)
 {
-    d->n = ints(json_object_get(q, "ids"), d->id, RG_MAX_DRAFT);
-    ints(json_object_get(q, "parents"), d->parent, RG_MAX_DRAFT);
+    d->n = cases_ints(json_object_get(q, "ids"), d->id, RG_MAX_DRAFT);
+    cases_ints(json_object_get(q, "parents"), d->parent, RG_MAX_DRAFT);
     for (int32_t i = 0; i < d->n; i++)
         d->probability[i] = (float)json_number_value(json_array_get(json_object_get(q, "probs"), (size_t)i));
     d->score = (float)json_number_value(json_object_get(q, "score"));
-    d->length = number(q, "match");
+    d->length = cases_int(q, "match");
 }
 
 /* True if it is the same draft.  Where ids are as likely as each other, which of them are taken is not said. */
 static bool check_suffix_query(const json_t *q, const rg_suffix_index *x, int32_t max_depth)
 {
-    int32_t context[MAX_IDS], n = ints(json_object_get(q, "context"), context, MAX_IDS), n_found, n_others;
-    rg_suffix_limits limits = { .max_length = max_depth, .most = number(q, "max_spec_tokens"),
+    int32_t context[MAX_IDS], n = cases_ints(json_object_get(q, "context"), context, MAX_IDS), n_found, n_others;
+    rg_suffix_limits limits = { .max_length = max_depth, .most = cases_int(q, "max_spec_tokens"),
                                 .factor = (float)json_number_value(json_object_get(q, "max_spec_factor")),
                                 .offset = (float)json_number_value(json_object_get(q, "max_spec_offset")),
                                 .min_probability = (float)json_number_value(json_object_get(q, "min_token_prob")),
@@ -199,7 +173,7 @@ static bool check_suffix_query(const json_t *q, const rg_suffix_index *x, int32_
 /* As Arctic Inference's suffix tree. */
 static void suffixes_give_the_counts_of_a_suffix_tree(void **state)
 {
-    json_t *all = load("speculation/lookahead/suffix.json"), *c, *q;
+    json_t *all = cases_load("speculation/lookahead/suffix.json"), *c, *q;
     size_t k, i, n = 0, n_same = 0;
 
     (void)state;
@@ -208,7 +182,7 @@ static void suffixes_give_the_counts_of_a_suffix_tree(void **state)
         rg_suffix_index *whole = index_of(sequences, -1), *less = index_of(sequences, 1);
 
         json_array_foreach(json_object_get(c, "queries"), i, q) {
-            n_same += check_suffix_query(q, json_is_integer(json_object_get(q, "removed")) ? less : whole, number(c, "max_depth"));
+            n_same += check_suffix_query(q, json_is_integer(json_object_get(q, "removed")) ? less : whole, cases_int(c, "max_depth"));
             n++;
         }
         rg_suffix_index_free(whole);

@@ -1,8 +1,8 @@
 /* test_lookahead.c -- drafters that learn from rows that are never accepted: lookahead and Jacobi decoding, by themselves
  * beside the authors' traces, and with a model, whose answers they must not change. */
+#include "support/cases.h"
 #include "support/model.h"
 
-#include <jansson.h>
 #include <string.h>
 
 #include "engine/draft/lookahead.h"
@@ -10,35 +10,10 @@
 
 enum { MAX_IDS = 256, N_OUTPUT = 40 };
 
-static json_t *load(const char *name)
-{
-    json_error_t why;
-    json_t *v = json_load_file(test_data(name), 0, &why);
-
-    if (!v)
-        fail_msg("%s: %s", name, why.text);
-    return v;
-}
-
-static int32_t ints(const json_t *list, int32_t *out, int32_t most)
-{
-    int32_t n = (int32_t)json_array_size(list);
-
-    assert_true(n <= most);
-    for (int32_t i = 0; i < n; i++)
-        out[i] = (int32_t)json_integer_value(json_array_get(list, (size_t)i));
-    return n;
-}
-
-static int32_t number(const json_t *v, const char *key)
-{
-    return (int32_t)json_integer_value(json_object_get(v, key));
-}
-
 static rg_lookahead_size size_of(const json_t *c)
 {
-    return (rg_lookahead_size){ .window = number(c, "window"), .n = number(c, "ngram"),
-                                .guesses = number(c, "guess_set"),
+    return (rg_lookahead_size){ .window = cases_int(c, "window"), .n = cases_int(c, "ngram"),
+                                .guesses = cases_int(c, "guess_set"),
                                 .only_window = !json_is_true(json_object_get(c, "pool_from_prompt")) };
 }
 
@@ -67,7 +42,7 @@ static int32_t window_of(const json_t *pass, int32_t *out, int32_t *n_levels, in
     json_array_foreach(json_object_get(pass, "window"), k, row) {
         if (!json_is_array(row))
             break;
-        *n_last = ints(row, out + n, MAX_IDS - n);
+        *n_last = cases_ints(row, out + n, MAX_IDS - n);
         n += *n_last;
         ++*n_levels;
     }
@@ -80,9 +55,9 @@ static void newest_of(const json_t *pass, const json_t *next, int32_t n_levels, 
     const json_t *told = json_object_get(pass, "new");
 
     if (told && !json_is_null(told))
-        ints(told, out, MAX_IDS);
+        cases_ints(told, out, MAX_IDS);
     else
-        ints(json_array_get(json_object_get(next, "window"), (size_t)n_levels), out + (n_levels > 1), MAX_IDS - 1);
+        cases_ints(json_array_get(json_object_get(next, "window"), (size_t)n_levels), out + (n_levels > 1), MAX_IDS - 1);
 }
 
 /* The guesses of the pass, in their order, are paths of the draft, and it has no other. */
@@ -131,7 +106,7 @@ static void check_trace(const json_t *c, const rg_request_model *m)
     const json_t *trace = json_object_get(c, "trace");
     rg_lookahead_size size = size_of(c);
     rg_error err = { 0 };
-    int32_t ids[MAX_IDS], n = ints(json_object_get(c, "prompt"), ids, MAX_IDS);
+    int32_t ids[MAX_IDS], n = cases_ints(json_object_get(c, "prompt"), ids, MAX_IDS);
     rg_request *r = request_of(m, ids, n, N_OUTPUT);
     rg_drafter *d = rg_lookahead_open(&(rg_draft_options){ .n_lanes = 1, .max_draft = RG_MAX_DRAFT }, &size, &err);
     rg_draft_tree draft = { 0 };
@@ -147,7 +122,7 @@ static void check_trace(const json_t *c, const rg_request_model *m)
         if (!next)
             break;
         check_pass(d, &a, pass, next, size.n - 1);
-        n += ints(json_object_get(pass, "emitted"), ids + n, MAX_IDS - n);
+        n += cases_ints(json_object_get(pass, "emitted"), ids + n, MAX_IDS - n);
     }
     assert_true(k > 3);
     rg_drafter_close(d);
@@ -156,7 +131,7 @@ static void check_trace(const json_t *c, const rg_request_model *m)
 
 static void windows_and_pools_are_the_authors(void **state)
 {
-    json_t *all = load("speculation/lookahead/lookahead.json"), *c;
+    json_t *all = cases_load("speculation/lookahead/lookahead.json"), *c;
     rg_request_model m = { .vocab_size = 320, .max_seq_len = MAX_IDS, .max_draft = RG_MAX_DRAFT };
     size_t k, n = 0;
 
@@ -189,14 +164,14 @@ static void check_block(rg_drafter *d, const rg_request *r, int32_t *ids, int32_
     int32_t now[RG_MAX_DRAFT], next[RG_MAX_DRAFT], done = 0, final[RG_MAX_DRAFT];
     size_t n_passes = json_array_size(iterates);
 
-    ints(json_array_get(iterates, n_passes - 1), final, RG_MAX_DRAFT);
+    cases_ints(json_array_get(iterates, n_passes - 1), final, RG_MAX_DRAFT);
     for (size_t k = 0; k + 1 < n_passes && done < size; k++) {
         rg_draft_tree draft = { 0 };
         int32_t right = 0;
         rg_draft_ask a = { .request = r, .ids = ids, .n_ids = *n, .depth = size - 1, .most = size - 1, .draft = &draft };
 
-        ints(json_array_get(iterates, k), now, RG_MAX_DRAFT);
-        ints(json_array_get(iterates, k + 1), next, RG_MAX_DRAFT);
+        cases_ints(json_array_get(iterates, k), now, RG_MAX_DRAFT);
+        cases_ints(json_array_get(iterates, k + 1), next, RG_MAX_DRAFT);
         assert_true(d->propose(d, &a, 1));
         assert_int_equal(draft.n, size - 1 - done);
         for (int32_t i = 0; i < draft.n; i++)
@@ -214,13 +189,13 @@ static void check_block(rg_drafter *d, const rg_request *r, int32_t *ids, int32_
 
 static void blocks_iterate_as_jacobi(void **state)
 {
-    json_t *all = load("speculation/lookahead/jacobi.json"), *c, *block;
+    json_t *all = cases_load("speculation/lookahead/jacobi.json"), *c, *block;
     rg_request_model m = { .vocab_size = 320, .max_seq_len = MAX_IDS, .max_draft = RG_MAX_DRAFT };
     size_t k, i, n_blocks = 0;
 
     (void)state;
     json_array_foreach(all, k, c) {
-        int32_t ids[MAX_IDS], n = ints(json_object_get(c, "prompt"), ids, MAX_IDS), size = number(c, "block");
+        int32_t ids[MAX_IDS], n = cases_ints(json_object_get(c, "prompt"), ids, MAX_IDS), size = cases_int(c, "block");
         rg_request *r = request_of(&m, ids, n, N_OUTPUT);
         rg_error err = { 0 };
         rg_drafter *d = rg_draft_kind_find("jacobi")->open(
@@ -243,7 +218,7 @@ static void blocks_iterate_as_jacobi(void **state)
 /* Steps in which the answer to a golden prompt is written, greedily, which must be the golden's.  *n_output: its ids. */
 static int run_case(const test_model *t, rg_drafter *d, int32_t max_draft, const json_t *c, int *n_output)
 {
-    int32_t prompt[MAX_IDS], want[MAX_IDS], n = ints(json_object_get(c, "prompt"), prompt, MAX_IDS);
+    int32_t prompt[MAX_IDS], want[MAX_IDS], n = cases_ints(json_object_get(c, "prompt"), prompt, MAX_IDS);
     rg_error err = { 0 };
     rg_runner *runner = rg_model_runner_new(
         t->m, &(rg_runner_options){ .backend = test_backend(0), .n_threads = 1, .exact = true, .max_rows = 160,
@@ -252,7 +227,7 @@ static int run_case(const test_model *t, rg_drafter *d, int32_t max_draft, const
     rg_loop_options o = { .max_seqs = 1, .max_rows = 160, .max_seq_len = MAX_IDS, .max_waiting = 1, .drafter = d,
                           .max_draft = max_draft };
     rg_request_model m = { .vocab_size = 320, .max_seq_len = MAX_IDS, .max_draft = max_draft };
-    int32_t n_want = ints(json_object_get(c, "output"), want, MAX_IDS);
+    int32_t n_want = cases_ints(json_object_get(c, "output"), want, MAX_IDS);
     rg_request *r = request_of(&m, prompt, n, n_want);
     rg_loop *l;
     int n_steps = 0;
@@ -277,7 +252,7 @@ static int run_case(const test_model *t, rg_drafter *d, int32_t max_draft, const
  * prompt here. */
 static void lookahead_is_greedy_in_fewer_steps(void **state)
 {
-    json_t *all = load("speculation/lookahead/lookahead.json"), *c;
+    json_t *all = cases_load("speculation/lookahead/lookahead.json"), *c;
     int n_steps = 0, n_theirs = 0, n_output;
     test_model t;
     size_t k;
@@ -291,7 +266,7 @@ static void lookahead_is_greedy_in_fewer_steps(void **state)
 
         assert_ok(d, err);
         n_steps += run_case(&t, d, RG_MAX_DRAFT, c, &n_output);
-        n_theirs += number(c, "steps");
+        n_theirs += cases_int(c, "steps");
         rg_drafter_close(d);
     }
     print_message("%d steps, the authors' %d\n", n_steps, n_theirs);
@@ -302,7 +277,7 @@ static void lookahead_is_greedy_in_fewer_steps(void **state)
 
 static void jacobi_is_greedy_in_no_more_steps(void **state)
 {
-    json_t *all = load("speculation/lookahead/jacobi.json"), *c;
+    json_t *all = cases_load("speculation/lookahead/jacobi.json"), *c;
     test_model t;
     size_t k;
 
@@ -310,13 +285,13 @@ static void jacobi_is_greedy_in_no_more_steps(void **state)
     test_model_open(&t, test_data("llama"), "f32");
     json_array_foreach(all, k, c) {
         rg_error err = { 0 };
-        int32_t max_draft = number(c, "block") - 1;
+        int32_t max_draft = cases_int(c, "block") - 1;
         rg_drafter *d = rg_draft_kind_find("jacobi")->open(
             &(rg_draft_options){ .n_lanes = 1, .max_draft = max_draft }, &err);
         int n_output;
 
         assert_ok(d, err);
-        assert_true(run_case(&t, d, max_draft, c, &n_output) <= number(c, "passes"));
+        assert_true(run_case(&t, d, max_draft, c, &n_output) <= cases_int(c, "passes"));
         rg_drafter_close(d);
     }
     test_model_close(&t);

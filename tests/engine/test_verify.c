@@ -1,8 +1,7 @@
 /* test_verify.c -- drafts judged by chance: the arithmetic beside enumerations by the papers' definitions, and draws that
  * follow the model's distribution. */
-#include "support/test.h"
+#include "support/cases.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,16 +13,6 @@
 enum { MAX_VOCAB = 32, CHAIN = 3, VOCAB = 4, MAX_BLOCKS = 400 };
 
 static const double TOLERANCE = 1e-9, FLOAT_TOLERANCE = 1e-6; /* the latter of what was computed in float32 */
-
-static json_t *load(const char *name)
-{
-    json_error_t why;
-    json_t *v = json_load_file(test_data(name), 0, &why);
-
-    if (!v)
-        fail_msg("%s: %s", name, why.text);
-    return v;
-}
 
 static int32_t numbers(const json_t *list, double *out, int32_t most)
 {
@@ -164,7 +153,7 @@ static int32_t block_place(const json_t *ids)
 
 static void chains_are_accepted_as_enumerated(void **state)
 {
-    json_t *all = load("speculation/acceptance/chain.json"), *c, *block;
+    json_t *all = cases_load("speculation/acceptance/chain.json"), *c, *block;
     size_t k, i;
 
     (void)state;
@@ -293,7 +282,7 @@ static void check_steps(const json_t *c, const double *target, const double *dra
 
 static void siblings_are_accepted_as_enumerated(void **state)
 {
-    json_t *all = load("speculation/acceptance/siblings.json"), *c;
+    json_t *all = cases_load("speculation/acceptance/siblings.json"), *c;
     size_t k;
 
     (void)state;
@@ -363,7 +352,7 @@ static void check_typical(const json_t *c)
 
 static void typical_ids_and_paths_are_the_authors(void **state)
 {
-    json_t *all = load("speculation/acceptance/typical.json"), *c;
+    json_t *all = cases_load("speculation/acceptance/typical.json"), *c;
     size_t k;
 
     (void)state;
@@ -466,7 +455,7 @@ static void check_draws(drawing *d, int32_t n_rounds)
 
 static void draws_follow_the_model(void **state)
 {
-    json_t *all = load("speculation/acceptance/chain.json"), *c;
+    json_t *all = cases_load("speculation/acceptance/chain.json"), *c;
     rg_request_model m = { .vocab_size = VOCAB, .max_seq_len = 64, .max_draft = CHAIN };
     int32_t prompt = 0;
     size_t k;

@@ -37,14 +37,7 @@ typedef struct step {
 
 static rg_act *rows_of(rg_fwd *f, const step *t, const float *from, int cols)
 {
-    rg_act *a = rg_act_new(f, "rows", cols);
-
-    if (f->thread == 0)
-        for (int i = 0; i < t->n_rows; i++)
-            memcpy(rg_act_data(f, a) + (size_t)i * (size_t)a->stride, from + (size_t)t->place[i] * (size_t)cols,
-                   (size_t)cols * sizeof(float));
-    rg_fwd_barrier(f);
-    return a;
+    return world_rows(f, from, t->place, t->n_rows, cols);
 }
 
 static void text(rg_fwd *f, void *arg)

@@ -167,4 +167,17 @@ static inline void assert_near(const float *got, const double *want, size_t n, d
         }
 }
 
+/* Rows place[0, n_rows) of numbers [places, cols], as an activation. */
+static inline rg_act *world_rows(rg_fwd *f, const float *from, const int *place, int n_rows, int cols)
+{
+    rg_act *a = rg_act_new(f, "rows", cols);
+
+    if (f->thread == 0)
+        for (int i = 0; i < n_rows; i++)
+            memcpy(rg_act_data(f, a) + (size_t)i * (size_t)a->stride, from + (size_t)place[i] * (size_t)cols,
+                   (size_t)cols * sizeof(float));
+    rg_fwd_barrier(f);
+    return a;
+}
+
 #endif
