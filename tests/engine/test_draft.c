@@ -66,8 +66,10 @@ static void lookup_finds_the_first_match(void **state)
     json_array_foreach(all, k, c) {
         const json_t *eos = json_object_get(c, "eos_token_id");
         int32_t ids[MAX_IDS], want[MAX_IDS], n = cases_ints(json_object_get(c, "ids"), ids, MAX_IDS);
-        int32_t n_want = cases_ints(json_object_get(c, "proposed"), want, MAX_IDS), most = cases_int(c, "num_output_tokens"), n_got = 0;
-        int32_t at = rg_ngram_find(ids, n, cases_int(c, "max_matching_ngram_size")), max_length = cases_int(c, "max_length");
+        int32_t n_want = cases_ints(json_object_get(c, "proposed"), want, MAX_IDS),
+                most = cases_int(c, "num_output_tokens"), n_got = 0;
+        int32_t at = rg_ngram_find(ids, n, cases_int(c, "max_matching_ngram_size")),
+                max_length = cases_int(c, "max_length");
 
         for (int32_t i = at; i < n && i < max_length && n_got < most && max_length != n + 1; i++, n_got++)
             if (json_is_integer(eos) && ids[i] == json_integer_value(eos))
@@ -182,7 +184,8 @@ static void suffixes_give_the_counts_of_a_suffix_tree(void **state)
         rg_suffix_index *whole = index_of(sequences, -1), *less = index_of(sequences, 1);
 
         json_array_foreach(json_object_get(c, "queries"), i, q) {
-            n_same += check_suffix_query(q, json_is_integer(json_object_get(q, "removed")) ? less : whole, cases_int(c, "max_depth"));
+            n_same += check_suffix_query(q, json_is_integer(json_object_get(q, "removed")) ? less : whole,
+                                         cases_int(c, "max_depth"));
             n++;
         }
         rg_suffix_index_free(whole);
