@@ -65,13 +65,13 @@ static inline void store_nibbles(uint8_t p[16], const uint8_t q[32])
         p[i] = (uint8_t)(q[i] | q[16 + i] << 4);
 }
 
-/* Q4, Q8, Q2: offset 8, 128 or 1; Z4, Z8: the zero point; the scale may be f32. */
+/* Q4, Q5, Q8, Q2: offset 8, 16, 128 or 1; Z4, Z8: the zero point; the scale may be f32. */
 static inline float value_scale(float d, int q, int offset)
 {
     return d * (float)(q - offset);
 }
 
-/* Q4M, Q8M. */
+/* Q4M, Q5M. */
 static inline float value_minimum(float d, float m, int q)
 {
     float scaled = d * (float)q;
@@ -79,12 +79,20 @@ static inline float value_minimum(float d, float m, int q)
     return scaled + m;
 }
 
-/* K4 (offset 0), K8 (offset 128). */
-static inline float value_two_level(float d, int s, float e, int t, int q, int offset)
+/* K2, K4, K5. */
+static inline float value_two_level(float d, int s, float e, int t, int q)
 {
-    float scale = d * (float)s, minimum = e * (float)t, scaled = scale * (float)(q - offset);
+    float scale = d * (float)s, minimum = e * (float)t, scaled = scale * (float)q;
 
     return scaled - minimum;
+}
+
+/* K3 (offset 4), K6 (offset 32). */
+static inline float value_signed_two_level(float d, int s, int q, int offset)
+{
+    float scale = d * (float)s;
+
+    return scale * (float)(q - offset);
 }
 
 /* The layouts with a table; TK4 and TK4H. */
@@ -109,12 +117,21 @@ static inline float scale_with_factors(uint8_t e4m3, float a, float b)
 }
 
 /* 256 values from their integers, `run` of them under each scale. */
-static inline void decode_two_level(const rg_ints *ints, int run, int offset, float *y)
+static inline void decode_two_level(const rg_ints *ints, int run, float *y)
 {
     float d = rg_f16_to_f32(ints->d), e = rg_f16_to_f32(ints->e);
 
     for (int i = 0; i < 256; i++)
-        y[i] = value_two_level(d, ints->s[i / run], e, ints->t[i / run], ints->q[i], offset);
+        y[i] = value_two_level(d, ints->s[i / run], e, ints->t[i / run], ints->q[i]);
+}
+
+/* The same of 16 under each scale, without minima. */
+static inline void decode_signed_two_level(const rg_ints *ints, int offset, float *y)
+{
+    float d = rg_f16_to_f32(ints->d);
+
+    for (int i = 0; i < 256; i++)
+        y[i] = value_signed_two_level(d, ints->s[i / 16], ints->q[i], offset);
 }
 
 /* The same where they are codes of a table. */

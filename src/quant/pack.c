@@ -74,44 +74,54 @@ void rg_packed_fini(rg_packed *p)
 
 /* ---- codes ------------------------------------------------------------------------------------------------------- */
 
-/* Codes [32 run, 32 run + 32) of a row: group g of four columns is bytes [g][row][4]; with fewer than 8 bits the later
- * groups stand above the first ones. */
-static void put_run(int bits, uint8_t (*to)[RG_PANEL][4], int row, const uint8_t *q)
+/* Bits [from, from + bits) of 32 codes of a row as a plane: group g of four columns is bytes [g][row][4]; with fewer
+ * than 8 bits the later groups stand above the first ones. */
+static void put_plane(int bits, int from, uint8_t (*to)[RG_PANEL][4], int row, const uint8_t *q)
 {
-    const int n = 4 * bits; /* codes that lie side by side */
+    const int n = 4 * bits, mask = (1 << bits) - 1; /* n codes lie side by side */
 
     for (int i = 0; i < n; i++) {
         int byte = 0;
         for (int k = 0; k < 8 / bits; k++)
-            byte |= q[n * k + i] << bits * k;
+            byte |= (q[n * k + i] >> from & mask) << bits * k;
         to[i / 4][row][i % 4] = (uint8_t)byte;
     }
 }
 
 static void put_codes(rg_layout layout, uint8_t *step, int row, const uint8_t *q)
 {
-    const int n_runs = rg_layout_step(layout) / 32;
+    const int n_runs = rg_layout_step(layout) / 32, low = rg_layout_low_bits(layout), bits = rg_layout_bits(layout);
     uint8_t (*to)[RG_PANEL][4] = (void *)(step + rg_layout_codes_at(layout));
 
-    for (int run = 0; run < n_runs; run++, q += 32)
-        switch (rg_layout_bits(layout)) { /* constants, for the sake of speed */
-        case 2:
-            put_run(2, to + 2 * run, row, q);
-            break;
-        case 4:
-            put_run(4, to + 4 * run, row, q);
-            break;
-        default:
-            put_run(8, to + 8 * run, row, q);
-        }
+    for (int run = 0; run < n_runs; run++, q += 32, to += bits) {
+        if (low == 2) /* constants, for the sake of speed */
+            put_plane(2, 0, to, row, q);
+        else if (low == 4)
+            put_plane(4, 0, to, row, q);
+        else
+            put_plane(8, 0, to, row, q);
+        if (bits - low == 1)
+            put_plane(1, low, to + low, row, q);
+        else if (bits - low == 2)
+            put_plane(2, low, to + low, row, q);
+    }
+}
+
+/* Code k of 32 in a plane. */
+static int get_bits(int bits, const uint8_t (*from)[RG_PANEL][4], int row, int k)
+{
+    const int n = 4 * bits;
+
+    return from[k % n / 4][row][k % 4] >> k / n * bits & ((1 << bits) - 1);
 }
 
 static int get_code(rg_layout layout, const uint8_t *step, int row, int i)
 {
-    const int bits = rg_layout_bits(layout), n = 4 * bits, k = i % 32;
+    const int bits = rg_layout_bits(layout), low = rg_layout_low_bits(layout);
     const uint8_t (*from)[RG_PANEL][4] = (const void *)(step + rg_layout_codes_at(layout));
 
-    return from[i / 32 * bits + k % n / 4][row][k % 4] >> k / n * bits & ((1 << bits) - 1);
+    from += i / 32 * bits;
+    return get_bits(low, from, row, i % 32) | (bits > low ? get_bits(bits - low, from + low, row, i % 32) << low : 0);
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
@@ -171,32 +181,56 @@ static void put_head(rg_layout layout, uint8_t *panel, int row, const rg_ints *i
     }
 }
 
+static void put_k3_scale(rg_step_k3 *k3, int i, int row, int code)
+{
+    uint8_t *low = &k3->low[i / 2][row], *high = &k3->high[i / 2 % 4][row];
+    const int at = i % 2 * 4, at_high = i / 8 * 4 + i % 2 * 2;
+
+    *low = (uint8_t)((*low & ~(15 << at)) | (code & 15) << at);
+    *high = (uint8_t)((*high & ~(3 << at_high)) | code >> 4 << at_high);
+}
+
 /* Two levels of scale: d (and e) of 256 values, s (and t) of each run. */
 static void put_two_levels(rg_layout layout, uint8_t *at, int row, const rg_ints *ints)
 {
     rg_step_k4 *k4 = (void *)at;
-    rg_step_k8 *k8 = (void *)at;
+    rg_step_k2 *k2 = (void *)at;
+    rg_step_k3 *k3 = (void *)at;
+    rg_step_k6 *k6 = (void *)at;
+
+    k4->d[row] = ints->d; /* d lies alike in all of them, and e where there is one */
+    for (int i = 0; i < 16; i++)
+        switch (layout) {
+        case RG_LAYOUT_K4:
+        case RG_LAYOUT_K5:
+            k4->s[i / 2][row] = ints->s[i / 2];
+            k4->t[i / 2][row] = ints->t[i / 2];
+            k4->e[row] = ints->e;
+            break;
+        case RG_LAYOUT_K2:
+            k2->st[i][row] = (uint8_t)(ints->s[i] | ints->t[i] << 4);
+            k2->e[row] = ints->e;
+            break;
+        case RG_LAYOUT_K3:
+            put_k3_scale(k3, i, row, ints->s[i] + 32);
+            break;
+        default:
+            k6->s[i][row] = ints->s[i];
+        }
+}
+
+/* The same where d is f32, of codes of a table. */
+static void put_two_levels_f32(rg_layout layout, uint8_t *at, int row, const rg_ints *ints)
+{
     rg_step_tk4 *tk4 = (void *)at;
     rg_step_tk4h *tk4h = (void *)at;
 
-    if (layout == RG_LAYOUT_K4 || layout == RG_LAYOUT_K8) {
-        k4->d[row] = ints->d; /* d and e lie alike in both */
-        k4->e[row] = ints->e;
-    } else {
-        tk4->d[row] = ints->f;
-    }
-    for (int run = 0; run < 16; run++)
-        if (layout == RG_LAYOUT_K8) {
-            k8->s[run][row] = ints->s[run];
-            k8->t[run][row] = ints->t[run];
-        } else if (layout == RG_LAYOUT_TK4H) {
-            tk4h->s[run][row] = ints->s[run];
-        } else if (run < 8 && layout == RG_LAYOUT_K4) {
-            k4->s[run][row] = ints->s[run];
-            k4->t[run][row] = ints->t[run];
-        } else if (run < 8) {
-            tk4->s[run][row] = ints->s[run];
-        }
+    tk4->d[row] = ints->f;
+    for (int i = 0; i < 16; i++)
+        if (layout == RG_LAYOUT_TK4H)
+            tk4h->s[i][row] = ints->s[i];
+        else
+            tk4->s[i / 2][row] = ints->s[i / 2];
 }
 
 /* Step i of a block. */
@@ -209,11 +243,12 @@ static void put_step(rg_layout layout, uint8_t *at, int row, const rg_ints *ints
 
     switch (layout) {
     case RG_LAYOUT_Q4M:
-    case RG_LAYOUT_Q8M:
+    case RG_LAYOUT_Q5M:
         q4m->m[row] = ints->e; /* m lies alike in both, */
         q4m->d[row] = ints->d;
         break;
     case RG_LAYOUT_Q4:
+    case RG_LAYOUT_Q5:
     case RG_LAYOUT_Q8:
     case RG_LAYOUT_T4:
     case RG_LAYOUT_Q2:
@@ -236,6 +271,10 @@ static void put_step(rg_layout layout, uint8_t *at, int row, const rg_ints *ints
     case RG_LAYOUT_T4F:
     case RG_LAYOUT_F8:
         z4->d[row] = ints->f;
+        break;
+    case RG_LAYOUT_TK4:
+    case RG_LAYOUT_TK4H:
+        put_two_levels_f32(layout, at, row, ints);
         break;
     default:
         put_two_levels(layout, at, row, ints);
@@ -303,24 +342,31 @@ static float value_at(rg_layout layout, uint8_t *at, int row, int i)
     rg_step_q4m *q4m = (void *)at;
     rg_step_z4 *z4 = (void *)at;
     rg_step_k4 *k4 = (void *)at;
-    rg_step_k8 *k8 = (void *)at;
+    rg_step_k2 *k2 = (void *)at;
     int q = get_code(layout, at, row, i);
     float d = rg_f16_to_f32(q4m->d[row]); /* where it is f16 */
 
     switch (layout) {
     case RG_LAYOUT_Q4:
         return value_scale(d, q, 8);
+    case RG_LAYOUT_Q5:
+        return value_scale(d, q, 16);
     case RG_LAYOUT_Q8:
         return value_scale(d, q, 128);
     case RG_LAYOUT_Q2:
         return value_scale(d, q, 1);
     case RG_LAYOUT_Q4M:
-    case RG_LAYOUT_Q8M:
+    case RG_LAYOUT_Q5M:
         return value_minimum(d, rg_f16_to_f32(q4m->m[row]), q);
     case RG_LAYOUT_K4:
-        return value_two_level(d, k4->s[i / 32][row], rg_f16_to_f32(k4->e[row]), k4->t[i / 32][row], q, 0);
-    case RG_LAYOUT_K8:
-        return value_two_level(d, k8->s[i / 16][row], rg_f16_to_f32(k8->e[row]), k8->t[i / 16][row], q, 128);
+    case RG_LAYOUT_K5:
+        return value_two_level(d, k4->s[i / 32][row], rg_f16_to_f32(k4->e[row]), k4->t[i / 32][row], q);
+    case RG_LAYOUT_K2:
+        return value_two_level(d, k2->st[i / 16][row] & 15, rg_f16_to_f32(k2->e[row]), k2->st[i / 16][row] >> 4, q);
+    case RG_LAYOUT_K3:
+        return value_signed_two_level(d, rg_k3_scale((const rg_step_k3 *)(const void *)at, i / 16, row), q, 4);
+    case RG_LAYOUT_K6:
+        return value_signed_two_level(d, ((const rg_step_k6 *)(const void *)at)->s[i / 16][row], q, 32);
     default:
         return value_scale(z4->d[row], q, z4->z[row]);
     }

@@ -3,21 +3,23 @@
  * A packed matrix is a row of panels; a panel is 16 rows of weights side by side, rows past the end being zero.  Panels
  * stand one after the other, each starting on a cache line.  Within a panel, columns run in steps of the layout: 1 for
  * the float layouts, 32 or 256 for the integer ones.  In an integer step, four consecutive columns of one row are four
- * consecutive bytes (what a dot-product instruction and a tile want): q[group][row][4].
+ * consecutive bytes (what a dot-product instruction and a tile want): q[group][row][4].  The codes of 32 columns lie in
+ * planes of 1, 2, 4 or 8 bits.  In a plane of n bits the first n groups lie side by side, the next n in the bits above
+ * them, and so on.  Codes of 3, 5 and 6 bits are a plane of their lower 2, 4 or 4 bits and, behind it, one of the rest.
  *
  * A layout of codes of a table has the table at the head of every panel: 16 values, each weight being one of them times
  * a scale.
  *
  * Nothing is lost: decoding a packed matrix gives what decoding the file's format gives, to the bit.  Both evaluate, in
  * f32 with one rounding per operation and nothing fused:
- *   Q4, Q8, Q2: d * (q - o)             o: 8, 128 or 1; q - o is an exact integer
- *   Q4M, Q8M:   (d * q) + m
- *   K4, K8:     ((d * s) * (q - o)) - (e * t)   o: 0 or 128
+ *   Q4, Q5, Q8, Q2: d * (q - o)         o: 8, 16, 128 or 1; q - o is an exact integer
+ *   Q4M, Q5M:   (d * q) + m
+ *   K2, K4, K5: ((d * s) * q) - (e * t)
+ *   K3, K6:     (d * s) * (q - o)       o: 4 or 32
  *   T4 ...:     d * table[q];   TK4, TK4H: (d * s) * table[q];   T4N: ((s * a) / b) * table[q]
  *   Z4, Z8:     d * (q - z)
  *   F8:         d * (the value of the code q)
- * Formats without minima have e = t = 0 in K8: subtracting +0 changes nothing.  (A scale of infinity or NaN gives the
- * same on both sides as well.) */
+ * (A scale of infinity or NaN gives the same on both sides as well.) */
 #ifndef RG_QUANT_PACK_H
 #define RG_QUANT_PACK_H
 
@@ -48,10 +50,15 @@ typedef struct rg_step_q8 {
     uint8_t q[8][16][4]; /* value + 128 */
 } rg_step_q8;
 
-typedef struct rg_step_q8m {
+typedef struct rg_step_q5 {
+    uint16_t d[16];
+    uint8_t q[5][16][4]; /* as in rg_step_q4, then bit g: the fifth of columns 4g .. 4g + 3 */
+} rg_step_q5;
+
+typedef struct rg_step_q5m {
     uint16_t d[16], m[16];
-    uint8_t q[8][16][4];
-} rg_step_q8m;
+    uint8_t q[5][16][4];
+} rg_step_q5m;
 
 typedef struct rg_step_k4 { /* 256 columns: 8 runs of 32 */
     uint16_t d[16], e[16];
@@ -60,12 +67,31 @@ typedef struct rg_step_k4 { /* 256 columns: 8 runs of 32 */
     uint8_t q[8][4][16][4]; /* per run as in rg_step_q4 */
 } rg_step_k4;
 
-typedef struct rg_step_k8 { /* 256 columns: 16 runs of 16 */
+typedef struct rg_step_k5 {
     uint16_t d[16], e[16];
+    int8_t s[8][16];
+    uint8_t t[8][16];
+    uint8_t q[8][5][16][4]; /* per run as in rg_step_q5 */
+} rg_step_k5;
+
+typedef struct rg_step_k2 { /* 256 columns: 16 runs of 16 */
+    uint16_t d[16], e[16];
+    uint8_t st[16][16];     /* low nibble s, high nibble t */
+    uint8_t q[8][2][16][4]; /* bits 2p of group g: columns 8p + 4g .. 8p + 4g + 3 of 32 */
+} rg_step_k2;
+
+typedef struct rg_step_k3 {
+    uint16_t d[16];
+    uint8_t low[8][16];     /* s + 32 of run 2i + h: its lower four bits are nibble h of low[i], */
+    uint8_t high[4][16];    /* the upper two are bits 2h, or 4 + 2h where i >= 4, of high[i % 4] */
+    uint8_t q[8][3][16][4]; /* as in rg_step_k2, then bit g: the third of columns 4g .. 4g + 3 */
+} rg_step_k3;
+
+typedef struct rg_step_k6 {
+    uint16_t d[16];
     int8_t s[16][16];
-    uint8_t t[16][16];
-    uint8_t q[16][4][16][4]; /* run, group of four columns, row */
-} rg_step_k8;
+    uint8_t q[8][6][16][4]; /* as in rg_step_q4, then the upper two bits as in rg_step_k2 */
+} rg_step_k6;
 
 /* The head of a panel of codes. */
 typedef struct rg_table {
@@ -193,6 +219,22 @@ static inline __attribute__((always_inline)) int rg_layout_bits(rg_layout layout
 #undef LAYOUT
     default: return 0;
     }
+}
+
+/* Bits of the lower plane of its codes. */
+static inline __attribute__((always_inline)) int rg_layout_low_bits(rg_layout layout)
+{
+    const int bits = rg_layout_bits(layout);
+
+    return bits >= 8 ? 8 : bits >= 4 ? 4 : 2;
+}
+
+/* s of run i (of 16 columns) of a row. */
+static inline __attribute__((always_inline)) int rg_k3_scale(const rg_step_k3 *k, int i, int row)
+{
+    const int low = k->low[i / 2][row] >> i % 2 * 4 & 15, high = k->high[i / 2 % 4][row] >> (i / 8 * 4 + i % 2 * 2) & 3;
+
+    return (low | high << 4) - 32;
 }
 
 /* Where the codes begin in a step of an integer layout: they are its last member, 32 columns after 32 columns. */

@@ -21,7 +21,7 @@ static void q2_k_ints(const void *block, rg_ints *out)
         out->t[run] = b->st[run] >> 4;
     }
     for (int i = 0; i < 256; i++)
-        out->q[i] = (uint8_t)(128 + (b->q[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3));
+        out->q[i] = b->q[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
 }
 
 static void q2_k_decode(const void *blocks, int64_t n_blocks, float *y)
@@ -31,7 +31,7 @@ static void q2_k_decode(const void *blocks, int64_t n_blocks, float *y)
 
     for (; n_blocks--; b++, y += 256) {
         q2_k_ints(b, &ints);
-        decode_two_level(&ints, 16, 128, y);
+        decode_two_level(&ints, 16, y);
     }
 }
 

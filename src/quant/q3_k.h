@@ -16,15 +16,13 @@ static void q3_k_ints(const void *block, rg_ints *out)
     const block_q3_k *b = block;
 
     out->d = load16(b->d);
-    out->e = 0;
     for (int run = 0; run < 16; run++) {
         int low = b->s[run % 8] >> run / 8 * 4 & 15, high = b->s[8 + run % 4] >> run / 4 * 2 & 3;
         out->s[run] = (int8_t)((low | high << 4) - 32);
-        out->t[run] = 0;
     }
     for (int i = 0; i < 256; i++) {
         int low = b->q[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3, high = b->h[i % 32] >> i / 32 & 1;
-        out->q[i] = (uint8_t)(128 + (low | high << 2) - 4);
+        out->q[i] = (uint8_t)(low | high << 2);
     }
 }
 
@@ -35,7 +33,7 @@ static void q3_k_decode(const void *blocks, int64_t n_blocks, float *y)
 
     for (; n_blocks--; b++, y += 256) {
         q3_k_ints(b, &ints);
-        decode_two_level(&ints, 16, 128, y);
+        decode_signed_two_level(&ints, 4, y);
     }
 }
 

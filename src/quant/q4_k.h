@@ -34,7 +34,7 @@ static void q4_k_decode(const void *blocks, int64_t n_blocks, float *y)
 
     for (; n_blocks--; b++, y += 256) {
         q4_k_ints(b, &ints);
-        decode_two_level(&ints, 32, 0, y);
+        decode_two_level(&ints, 32, y);
     }
 }
 

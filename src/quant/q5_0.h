@@ -1,4 +1,4 @@
-/* q5_0.h -- 32 values in 5 bits under one scale: w = d (q - 16).  Packs into the 8-bit layout. */
+/* q5_0.h -- 32 values in 5 bits under one scale: w = d (q - 16).  */
 #ifndef RG_QUANT_Q5_0_H
 #define RG_QUANT_Q5_0_H
 
@@ -24,7 +24,7 @@ static void q5_0_ints(const void *block, rg_ints *out)
 
     out->d = load16(b->d);
     for (int i = 0; i < 32; i++)
-        out->q[i] = (uint8_t)(q5_0_code(b, h, i) - 16 + 128);
+        out->q[i] = (uint8_t)q5_0_code(b, h, i);
 }
 
 static void q5_0_decode(const void *blocks, int64_t n_blocks, float *y)

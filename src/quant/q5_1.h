@@ -1,4 +1,4 @@
-/* q5_1.h -- 32 values in 5 bits under a scale and a minimum: w = d q + m.  Packs into the 8-bit layout. */
+/* q5_1.h -- 32 values in 5 bits under a scale and a minimum: w = d q + m.  */
 #ifndef RG_QUANT_Q5_1_H
 #define RG_QUANT_Q5_1_H
 

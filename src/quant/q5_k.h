@@ -1,6 +1,4 @@
-/* q5_k.h -- 256 values in 5 bits; runs of 32 with a 6-bit scale and a 6-bit minimum: w = (d s) q - (e t).
- *
- * Packs into the 8-bit layout, whose runs are of 16: each run's scale and minimum stand there twice. */
+/* q5_k.h -- 256 values in 5 bits; runs of 32 with a 6-bit scale and a 6-bit minimum: w = (d s) q - (e t). */
 #ifndef RG_QUANT_Q5_K_H
 #define RG_QUANT_Q5_K_H
 
@@ -23,12 +21,12 @@ static void q5_k_ints(const void *block, rg_ints *out)
     for (int j = 0; j < 8; j++) {
         int s, t;
         six_bit_load(b->st, j, &s, &t);
-        out->s[2 * j] = out->s[2 * j + 1] = (int8_t)s;
-        out->t[2 * j] = out->t[2 * j + 1] = (uint8_t)t;
+        out->s[j] = (int8_t)s;
+        out->t[j] = (uint8_t)t;
     }
     for (int i = 0; i < 256; i++) {
         int low = b->q[i / 64 * 32 + i % 32] >> i % 64 / 32 * 4 & 15, high = b->h[i % 32] >> i / 32 & 1;
-        out->q[i] = (uint8_t)(128 + (low | high << 4));
+        out->q[i] = (uint8_t)(low | high << 4);
     }
 }
 
@@ -39,7 +37,7 @@ static void q5_k_decode(const void *blocks, int64_t n_blocks, float *y)
 
     for (; n_blocks--; b++, y += 256) {
         q5_k_ints(b, &ints);
-        decode_two_level(&ints, 16, 128, y);
+        decode_two_level(&ints, 32, y);
     }
 }
 

@@ -17,13 +17,11 @@ static void q6_k_ints(const void *block, rg_ints *out)
     const block_q6_k *b = block;
 
     out->d = load16(b->d);
-    out->e = 0;
     memcpy(out->s, b->s, sizeof b->s);
-    memset(out->t, 0, sizeof out->t);
     for (int i = 0; i < 256; i++) {
         int low = b->q[i / 128 * 64 + i % 64] >> i % 128 / 64 * 4 & 15;
         int high = b->h[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
-        out->q[i] = (uint8_t)(128 + (low | high << 4) - 32);
+        out->q[i] = (uint8_t)(low | high << 4);
     }
 }
 
@@ -34,7 +32,7 @@ static void q6_k_decode(const void *blocks, int64_t n_blocks, float *y)
 
     for (; n_blocks--; b++, y += 256) {
         q6_k_ints(b, &ints);
-        decode_two_level(&ints, 16, 128, y);
+        decode_signed_two_level(&ints, 32, y);
     }
 }
 

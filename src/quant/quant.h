@@ -21,9 +21,13 @@ typedef enum rg_layout {
     RG_LAYOUT_Q4,   /* 4 bits, a scale per 32:                      w = d (q - 8) */
     RG_LAYOUT_Q8,   /* 8 bits, a scale per 32:                      w = d (q - 128) */
     RG_LAYOUT_Q4M,  /* 4 bits, scale and minimum per 32:            w = d q + m */
-    RG_LAYOUT_Q8M,  /* 8 bits, scale and minimum per 32:            w = d q + m */
+    RG_LAYOUT_Q5,   /* 5 bits, a scale per 32:                      w = d (q - 16) */
+    RG_LAYOUT_Q5M,  /* 5 bits, scale and minimum per 32:            w = d q + m */
     RG_LAYOUT_K4,   /* 4 bits, two levels of scale, per 32:         w = (d s) q - (e t) */
-    RG_LAYOUT_K8,   /* 8 bits, two levels of scale, per 16:         w = (d s) (q - 128) - (e t) */
+    RG_LAYOUT_K5,   /* 5 bits, the same */
+    RG_LAYOUT_K2,   /* 2 bits, the same, per 16 */
+    RG_LAYOUT_K3,   /* 3 bits, two levels of scale, per 16:         w = (d s) (q - 4) */
+    RG_LAYOUT_K6,   /* 6 bits, the same:                            w = (d s) (q - 32) */
     RG_LAYOUT_T4,   /* 4-bit codes of a table, a scale per 32:      w = d table[q] */
     RG_LAYOUT_T4E,  /* the same, the scale a power of two */
     RG_LAYOUT_T4F,  /* the same, the scale in f32 */
@@ -43,7 +47,7 @@ typedef enum rg_layout {
 typedef struct rg_ints {
     uint8_t q[256];     /* the layout's q: offset already added */
     uint16_t d, e;      /* f16 bits: d, and the layout's m or e */
-    int8_t s[16];       /* K4, TK4: 8 of them, K8, TK4H: 16 */
+    int8_t s[16];       /* K4, K5, TK4: 8 of them, K2, K3, K6, TK4H: 16 */
     uint8_t t[16];
     uint8_t scales[4];  /* T4E: e8m0, T4N: e4m3, one per 16 */
     float f, a, b;      /* d where it is f32; the factors of T4N */

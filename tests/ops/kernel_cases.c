@@ -104,7 +104,8 @@ typedef struct scale_case {
 
 static const scale_case scales_of[RG_LAYOUT_COUNT] = {
     [RG_LAYOUT_F16] = { 16, 0 }, [RG_LAYOUT_Q4] = { 16, 0 },  [RG_LAYOUT_Q8] = { 16, 0 },  [RG_LAYOUT_Q4M] = { 32, 0 },
-    [RG_LAYOUT_Q8M] = { 32, 0 }, [RG_LAYOUT_K4] = { 32, 0 },  [RG_LAYOUT_K8] = { 32, 0 },  [RG_LAYOUT_T4] = { 16, 0 },
+    [RG_LAYOUT_Q5] = { 16, 0 },  [RG_LAYOUT_Q5M] = { 32, 0 }, [RG_LAYOUT_K4] = { 32, 0 },  [RG_LAYOUT_K5] = { 32, 0 },
+    [RG_LAYOUT_K2] = { 32, 0 },  [RG_LAYOUT_K3] = { 16, 0 },  [RG_LAYOUT_K6] = { 16, 0 },  [RG_LAYOUT_T4] = { 16, 0 },
     [RG_LAYOUT_T4F] = { 0, 16 }, [RG_LAYOUT_TK4] = { 0, 16 }, [RG_LAYOUT_TK4H] = { 0, 16 }, [RG_LAYOUT_Z4] = { 0, 16 },
     [RG_LAYOUT_Z4W] = { 0, 16 }, [RG_LAYOUT_Z8] = { 0, 16 },  [RG_LAYOUT_Z8W] = { 0, 16 }, [RG_LAYOUT_Q2] = { 16, 0 },
     [RG_LAYOUT_F8] = { 0, 16 },

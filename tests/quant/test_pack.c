@@ -129,6 +129,52 @@ static void values_lie_where_the_header_says(void **state)
     rg_packed_fini(&p);
 }
 
+/* Codes of 6 and 3 bits lie in two planes, and so do scales of 6 bits. */
+static void bits_lie_in_planes(void **state)
+{
+    rg_ints ints = { .d = 0x3c00 };
+    uint8_t block[110] = { 0 };
+    rg_packed p;
+    rg_error err;
+
+    (void)state;
+    assert_ok(rg_packed_init(&p, RG_Q3_K, 1, 16, 256, &err), err);
+    block[9] = 1 << 4;                          /* third bit of column 4 * 32 + 9 */
+    block[32 + 32 + 9] = 3;                     /* its lower two */
+    block[96 + 0] = 0x50;                       /* lower bits of the scale of run 8: 5, */
+    block[96 + 8] = 2 << 4;                     /* upper ones: 2 */
+    rg_pack_row(&p, 0, 7, block);
+    {
+        const rg_step_k3 *step = (const rg_step_k3 *)(const void *)rg_panel_at(&p, 0, 0);
+        assert_int_equal(step->q[4][0][7][1], 3 << 2);  /* group 2 of run 4: above group 0 */
+        assert_int_equal(step->q[4][2][7][1], 1 << 2);  /* bit 2 of the plane of third bits */
+        assert_int_equal(rg_k3_scale(step, 8, 7), (5 | 2 << 4) - 32);
+        assert_int_equal(step->low[4][7] & 15, 5);
+        assert_int_equal(step->high[0][7] >> 4 & 3, 2);
+        rg_format_of(RG_Q3_K)->ints(block, &ints);
+        for (int run = 0; run < 16; run++)
+            assert_int_equal(rg_k3_scale(step, run, 7), ints.s[run]);
+    }
+    rg_packed_fini(&p);
+}
+
+/* Packed weights take no more memory than their file's, but for what 16 rows and cache lines round up. */
+static void formats_keep_their_bits(void **state)
+{
+    static const rg_type types[] = { RG_Q2_K, RG_Q3_K, RG_Q4_K, RG_Q5_K, RG_Q6_K, RG_Q4_0, RG_Q4_1,
+                                     RG_Q5_0, RG_Q5_1, RG_Q8_0, RG_IQ4_NL, RG_MXFP4, RG_NVFP4 };
+    rg_packed p;
+    rg_error err;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(types); i++) {
+        uint64_t row;
+        assert_true(rg_row_bytes(types[i], 4096, &row));
+        assert_ok(rg_packed_shape(&p, types[i], 1, 1024, 4096, &err), err);
+        assert_true((double)p.bytes <= 1.03 * 1024 * (double)row);
+    }
+}
+
 static bool refuse(void *arg, size_t bytes)
 {
     (void)arg;
@@ -166,6 +212,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packing_loses_nothing),
         cmocka_unit_test(values_lie_where_the_header_says),
+        cmocka_unit_test(bits_lie_in_planes),
+        cmocka_unit_test(formats_keep_their_bits),
         cmocka_unit_test(bad_shapes_are_refused),
     };
 

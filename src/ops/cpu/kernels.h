@@ -12,17 +12,18 @@
  * exactly).  The table says which of them is `fast` for a layout.
  *
  * Int8 recipe, of the integer layouts: x rounded to int8 in blocks of 32 (quantize); acc = 0; for each run of the
- * layout (32 columns, or 16 in K8, T4N and TK4H) in rising order, isum = the exact sum of (q - offset) * xq, then
- *     Q4, Q8, Q2     acc = fma((float)isum, d * xd, acc)
- *     Q4M, Q8M       the same, then acc = fma(m, xs, acc)
+ * layout (32 columns, or 16 in K2, K3, K5, K6, T4N and TK4H) in rising order, isum = the exact sum of (q - offset) * xq, then
+ *     Q4, Q5, Q8, Q2 acc = fma((float)isum, d * xd, acc)
+ *     Q4M, Q5M       the same, then acc = fma(m, xs, acc)
  *     K4             acc = fma((float)isum, (d * s) * xd, acc), then acc = fma(-(e * t), xs, acc)
- *     K8             the same per run of 16, xs being that half's
+ *     K2, K5         the same per run of 16, xs being that half's
+ *     K3, K6         the same per run of 16, without the second line
  *     Z4, Z8         as Q4, with isum of (q - z) * xq
  *     T4 and others  acc = fma((float)isum, (scale * unit) * xd, acc), with isum of (byte[q] - 128) * xq; scale: d,
  *                    d * s, or (s * a) / b; unit (pack.h) is 1 but in T4F, whose values are no integers and so are
  *                    rounded to 8 bits here, under one scale for all
  * d, m, e are f16 decoded, or f32; s, t integers made f32, s of T4N e4m3; xs = xd * (float)(sum of xq over the run).
- * offset: Q4 8, Q2 1, Q8 and K8 128, the others 0.
+ * offset: Q4 8, Q5 16, Q2 1, Q8 128, K3 4, K6 32, the others 0.
  *
  * Bf16 recipes, of the layouts BF16 and F8: x rounded to bf16 (to nearest even, as store does).  F16 and F32 have
  * none: their weights would have to be rounded too, and that is another file, which `quantize` writes.  Below fma and +

@@ -4,6 +4,7 @@
  *     vec, WIDTH            a vector of WIDTH floats, which C's operators work on
  *     load_f16, load_bf16   WIDTH values made f32: exact
  *     load_i8, load_u8      the same of small integers
+ *     load_bits             the same of some bits of each byte
  *     load_e8m0, load_e4m3  the same of powers of two (halved) and of floats of 8 bits
  *     bytes, run_codes      a vector of bytes; columns 4i .. 4i + 3 of one part of a run, from the run's bytes q
  *     book                  a table of codes in registers
@@ -51,29 +52,39 @@ ALWAYS_INLINE scales run_scales(rg_layout layout, const uint8_t *panel, int b, i
     const int at = WIDTH * part, run = run_in_step(layout, b);
     const rg_step_q4m *q4m = (const void *)step;
     const rg_step_k4 *k4 = (const void *)step;
-    const rg_step_k8 *k8 = (const void *)step;
+    const rg_step_k2 *k2 = (const void *)step;
+    const rg_step_k3 *k3 = (const void *)step;
     const rg_step_z4 *z4 = (const void *)step;
     scales r = { 0 };
 
     switch (layout) {
     case RG_LAYOUT_Q4M:
-    case RG_LAYOUT_Q8M:
+    case RG_LAYOUT_Q5M:
         r.m = load_f16(q4m->m + at); /* m lies alike in both, */
         r.d = load_f16(q4m->d + at);
         break;
     case RG_LAYOUT_Q4:
+    case RG_LAYOUT_Q5:
     case RG_LAYOUT_Q8:
     case RG_LAYOUT_T4:
     case RG_LAYOUT_Q2:
         r.d = load_f16(q4m->d + at); /* and d in all of these */
         break;
     case RG_LAYOUT_K4:
+    case RG_LAYOUT_K5: /* which lies alike */
         r.d = load_f16(k4->d + at) * load_i8(k4->s[run] + at);
         r.m = -(load_f16(k4->e + at) * load_u8(k4->t[run] + at));
         break;
-    case RG_LAYOUT_K8:
-        r.d = load_f16(k8->d + at) * load_i8(k8->s[2 * run + h] + at);
-        r.m = -(load_f16(k8->e + at) * load_u8(k8->t[2 * run + h] + at));
+    case RG_LAYOUT_K2:
+        r.d = load_f16(k2->d + at) * load_bits(k2->st[2 * run + h] + at, 0, 4);
+        r.m = -(load_f16(k2->e + at) * load_bits(k2->st[2 * run + h] + at, 4, 4));
+        break;
+    case RG_LAYOUT_K3: /* integers until they are multiplied by d */
+        r.d = load_bits(k3->high[run % 4] + at, run / 4 * 4 + 2 * h, 2) * 16.0f - 32.0f;
+        r.d = load_f16(k3->d + at) * (load_bits(k3->low[run] + at, 4 * h, 4) + r.d);
+        break;
+    case RG_LAYOUT_K6:
+        r.d = load_f16(k3->d + at) * load_i8(((const rg_step_k6 *)(const void *)step)->s[2 * run + h] + at);
         break;
     case RG_LAYOUT_T4E:
         r.d = load_e8m0(step + at);

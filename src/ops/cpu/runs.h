@@ -13,8 +13,9 @@
 #define FLOAT_LAYOUTS(DO) DO(f32, RG_LAYOUT_F32) DO(f16, RG_LAYOUT_F16) DO(bf16, RG_LAYOUT_BF16)
 #define FLOAT8_LAYOUTS(DO) DO(f8, RG_LAYOUT_F8)
 #define INTEGER_LAYOUTS(DO)                                                                                            \
-    DO(q4, RG_LAYOUT_Q4) DO(q8, RG_LAYOUT_Q8) DO(q4m, RG_LAYOUT_Q4M) DO(q8m, RG_LAYOUT_Q8M)                            \
-    DO(k4, RG_LAYOUT_K4) DO(k8, RG_LAYOUT_K8) DO(t4, RG_LAYOUT_T4) DO(t4e, RG_LAYOUT_T4E) DO(t4f, RG_LAYOUT_T4F)       \
+    DO(q4, RG_LAYOUT_Q4) DO(q8, RG_LAYOUT_Q8) DO(q4m, RG_LAYOUT_Q4M) DO(q5, RG_LAYOUT_Q5)                              \
+    DO(q5m, RG_LAYOUT_Q5M) DO(k4, RG_LAYOUT_K4) DO(k5, RG_LAYOUT_K5) DO(k2, RG_LAYOUT_K2) DO(k3, RG_LAYOUT_K3)         \
+    DO(k6, RG_LAYOUT_K6) DO(t4, RG_LAYOUT_T4) DO(t4e, RG_LAYOUT_T4E) DO(t4f, RG_LAYOUT_T4F)       \
     DO(t4n, RG_LAYOUT_T4N) DO(tk4, RG_LAYOUT_TK4) DO(tk4h, RG_LAYOUT_TK4H) DO(z4, RG_LAYOUT_Z4)                        \
     DO(z4w, RG_LAYOUT_Z4W) DO(z8, RG_LAYOUT_Z8) DO(z8w, RG_LAYOUT_Z8W) DO(q2, RG_LAYOUT_Q2)
 
@@ -59,29 +60,42 @@ ALWAYS_INLINE bool has_zero(rg_layout layout)
 
 ALWAYS_INLINE bool has_minimum(rg_layout layout)
 {
-    return layout == RG_LAYOUT_Q4M || layout == RG_LAYOUT_Q8M || layout == RG_LAYOUT_K4 || layout == RG_LAYOUT_K8;
+    return layout == RG_LAYOUT_Q4M || layout == RG_LAYOUT_Q5M || layout == RG_LAYOUT_K2 || layout == RG_LAYOUT_K4 ||
+           layout == RG_LAYOUT_K5;
 }
 
-/* The integers that are multiplied are below 16. */
-ALWAYS_INLINE bool is_small(rg_layout layout)
+/* Bits of the integers that are multiplied: those of the table, where there is one. */
+ALWAYS_INLINE int factor_bits(rg_layout layout)
 {
-    return rg_layout_bits(layout) <= 4 && !has_table(layout);
+    return has_table(layout) ? 8 : rg_layout_bits(layout);
 }
 
-/* Scales per run of 32 columns. */
+/* Sums per run of 32 columns: one for each scale.  (K5 has one scale, and a recipe with two sums.) */
 ALWAYS_INLINE int n_halves_of(rg_layout layout)
 {
-    return layout == RG_LAYOUT_K8 || layout == RG_LAYOUT_TK4H || layout == RG_LAYOUT_T4N ? 2 : 1;
+    switch (layout) {
+    case RG_LAYOUT_K2:
+    case RG_LAYOUT_K3:
+    case RG_LAYOUT_K5:
+    case RG_LAYOUT_K6:
+    case RG_LAYOUT_TK4H:
+    case RG_LAYOUT_T4N: return 2;
+    default: return 1;
+    }
 }
 
 /* What is taken from the integer that is multiplied (that of the table, where there is one). */
 ALWAYS_INLINE int offset_of(rg_layout layout)
 {
-    if (layout == RG_LAYOUT_Q4)
-        return 8;
-    if (layout == RG_LAYOUT_Q2)
-        return 1;
-    return layout == RG_LAYOUT_Q8 || layout == RG_LAYOUT_K8 || has_table(layout) ? 128 : 0;
+    switch (layout) {
+    case RG_LAYOUT_Q2: return 1;
+    case RG_LAYOUT_K3: return 4;
+    case RG_LAYOUT_Q4: return 8;
+    case RG_LAYOUT_Q5: return 16;
+    case RG_LAYOUT_K6: return 32;
+    case RG_LAYOUT_Q8: return 128;
+    default: return has_table(layout) ? 128 : 0;
+    }
 }
 
 ALWAYS_INLINE bool is_float(rg_layout layout)

@@ -40,6 +40,14 @@ ALWAYS_INLINE __m256 load_u8(const uint8_t *p)
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
 }
 
+/* Bits [from, from + n) of each byte. */
+ALWAYS_INLINE __m256 load_bits(const uint8_t *p, int from, int n)
+{
+    const __m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+
+    return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(v, from), _mm256_set1_epi32((1 << n) - 1)));
+}
+
 /* 2^(e - 128); below 2^-126 it is subnormal: a shifted bit. */
 ALWAYS_INLINE __m256 load_e8m0(const uint8_t *p)
 {
@@ -60,17 +68,27 @@ ALWAYS_INLINE __m256 load_e4m3(const uint8_t *p)
     return _mm256_cvtph_ps(_mm_blendv_epi8(half, _mm_set1_epi16(0x7e00), is_nan)) * 256.0f;
 }
 
-/* Columns 4i .. 4i + 3 of one part of a run, from its bytes q, unsigned; of fewer than 8 bits, later groups are the
- * upper bits of the first ones. */
+/* Every 16 bits of v shifted: to the right by n, or to the left by -n; a constant. */
+ALWAYS_INLINE __m256i shifted(__m256i v, int n)
+{
+    return n > 0 ? _mm256_srli_epi16(v, n) : n < 0 ? _mm256_slli_epi16(v, -n) : v;
+}
+
+/* Columns 4i .. 4i + 3 of one part of a run, from its bytes q, unsigned; in a plane of fewer than 8 bits, later groups
+ * are the upper bits of the first ones. */
 ALWAYS_INLINE __m256i run_codes(rg_layout layout, const uint8_t *q, int i, int part)
 {
-    const int bits = rg_layout_bits(layout);
-    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + 64 * (i % bits) + 32 * part));
+    const int bits = rg_layout_bits(layout), low = rg_layout_low_bits(layout), high = bits - low;
+    __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + 64 * (i % low) + 32 * part)), more;
 
     if (bits == 8)
         return v;
-    return _mm256_and_si256(i < bits ? v : _mm256_srli_epi16(v, i / bits * bits),
-                            _mm256_set1_epi8((char)((1 << bits) - 1)));
+    v = _mm256_and_si256(shifted(v, i / low * low), _mm256_set1_epi8((char)((1 << low) - 1)));
+    if (!high)
+        return v;
+    more = _mm256_loadu_si256((const __m256i *)(const void *)(q + 64 * (low + i % high) + 32 * part));
+    more = _mm256_and_si256(shifted(more, i / high * high - low), _mm256_set1_epi8((char)((1 << bits) - (1 << low))));
+    return _mm256_or_si256(v, more);
 }
 
 /* A panel's table: as it is, and the low and the high nibbles of its bytes in each 128 bits. */
@@ -94,12 +112,12 @@ ALWAYS_INLINE book load_book(rg_layout layout, const uint8_t *panel)
     return r;
 }
 
-/* The bytes that are multiplied, low nibbles (or all, where they are small) and high ones. */
+/* The bytes that are multiplied: integers of up to 6 bits whole, of 8 bits their low nibbles and their high ones. */
 ALWAYS_INLINE __m256i low_nibbles(rg_layout layout, const book *t, const uint8_t *q, int i, int part)
 {
     const __m256i codes = run_codes(layout, q, i, part);
 
-    if (is_small(layout))
+    if (factor_bits(layout) < 8)
         return codes;
     return has_table(layout) ? _mm256_shuffle_epi8(t->low, codes) : _mm256_and_si256(codes, _mm256_set1_epi8(15));
 }

@@ -1,10 +1,10 @@
 /* fast.c -- the fast recipe with vpmaddubsw: 16 rows of integer weights by m rows of int8 activations.
  *
  * vpmaddubsw multiplies unsigned by signed bytes and adds neighbours to int16, saturating; here it never saturates, nor
- * do the int16 sums wrap: the unsigned side is always 4 bits, the signed one is within +-127, and a lane takes 8 pairs
- * at most before it is widened, so |sum| <= 8 * 2 * 15 * 127 = 30480 < 32768.  Eight-bit weights are two 4-bit ones:
- * q = 16 high + low, summed apart, and put together in int32, where 32 * 255 * 127 < 2^20.  What an offset owes is
- * added there too.  All of it exact.
+ * do the int16 sums wrap: the signed side is within +-127, and a lane takes so few pairs before it is widened that
+ * |sum| <= pairs * 2 * 127 * (the largest unsigned integer) < 32768: 8 pairs of 4 bits (30480), 4 of 5 bits (31496), 2
+ * of 6 bits (32004).  Eight-bit weights are two 4-bit ones: q = 16 high + low, summed apart, and put together in int32,
+ * where 32 * 255 * 127 < 2^20.  What an offset owes is added there too.  All of it exact.
  *
  * One row streams the panel from memory; more rows share an unpacked piece of it in L1, and the running sums wait in
  * y. */
@@ -16,19 +16,34 @@ enum {
     AHEAD = 4096, /* bytes prefetched ahead of one row's stream: the hardware stops at each page */
 };
 
-/* Sums of one row over the groups of a run: [part], low (or all) and high nibbles. */
+/* Sums of one row over the groups of a run: [part].  Of 8-bit weights the low and the high nibbles; of others the first
+ * groups, and those that the same lane has no room for. */
 typedef struct sums {
     __m256i low[2], high[2];
 } sums;
+
+/* Weights of 8 bits, summed as two of 4. */
+ALWAYS_INLINE bool is_split(rg_layout layout)
+{
+    return factor_bits(layout) == 8;
+}
+
+/* Groups of four columns that an int16 sum has room for. */
+ALWAYS_INLINE int groups_per_sum(rg_layout layout)
+{
+    const int bits = factor_bits(layout);
+
+    return bits == 6 ? 2 : bits == 5 ? 4 : 8;
+}
 
 /* What the sum of half h of a block owes to the weights' offset, or to their zero points z. */
 ALWAYS_INLINE __m256i owed(rg_layout layout, __m256 z, const rg_xblock *x, int h)
 {
     if (has_zero(layout))
         return _mm256_srai_epi32(_mm256_mullo_epi32(_mm256_cvtps_epi32(z), _mm256_set1_epi32(x->neg8)), 3);
-    if (offset_of(layout) == 128)
-        return _mm256_set1_epi32(n_halves_of(layout) == 2 ? x->neg128h[h] : x->neg128);
-    return _mm256_set1_epi32(offset_of(layout) == 8 ? x->neg8 : x->neg8 >> 3); /* exact: -8 times the sum of x */
+    if (n_halves_of(layout) == 2) /* powers of two: exact */
+        return _mm256_set1_epi32(x->neg128h[h] >> __builtin_ctz((unsigned)(128 / offset_of(layout))));
+    return _mm256_set1_epi32(offset_of(layout) == 1 ? x->neg8 >> 3 : x->neg8 * (offset_of(layout) / 8));
 }
 
 ALWAYS_INLINE __m256i four(const int8_t *x)
@@ -44,13 +59,24 @@ ALWAYS_INLINE __m256i add_dot(__m256i sum, __m256i w, __m256i x)
     return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
 }
 
+/* The n-th group of a run or half of it, of one part of one row. */
+ALWAYS_INLINE void add_group(rg_layout layout, sums *s, int part, int n, __m256i low, __m256i high, __m256i x)
+{
+    if (n < groups_per_sum(layout))
+        s->low[part] = add_dot(s->low[part], low, x);
+    else
+        s->high[part] = add_dot(s->high[part], low, x);
+    if (is_split(layout))
+        s->high[part] = add_dot(s->high[part], high, x);
+}
+
 /* One part of one row: sums of half h of a run become part of acc. */
 ALWAYS_INLINE __m256 add_run(rg_layout layout, __m256 acc, const sums *s, int part, scales w, const rg_xblock *x, int h)
 {
     __m256i sum = _mm256_madd_epi16(s->low[part], _mm256_set1_epi16(1));
 
-    if (!is_small(layout))
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(s->high[part], _mm256_set1_epi16(16)));
+    if (is_split(layout) || 8 / n_halves_of(layout) > groups_per_sum(layout))
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(s->high[part], _mm256_set1_epi16(is_split(layout) ? 16 : 1)));
     if (offset_of(layout) || has_zero(layout))
         sum = _mm256_add_epi32(sum, owed(layout, w.m, x, h));
     acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(w.d, _mm256_set1_ps(x->d)), acc);
@@ -85,11 +111,9 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
             for (int i = h * n_groups; i < (h + 1) * n_groups; i++) {
                 const __m256i xi = four(x[b].q + 4 * i);
 #pragma GCC unroll 2
-                for (int part = 0; part < 2; part++) {
-                    s.low[part] = add_dot(s.low[part], low_nibbles(layout, &t, q, i, part), xi);
-                    if (!is_small(layout))
-                        s.high[part] = add_dot(s.high[part], high_nibbles(layout, &t, q, i, part), xi);
-                }
+                for (int part = 0; part < 2; part++)
+                    add_group(layout, &s, part, i % n_groups, low_nibbles(layout, &t, q, i, part),
+                              high_nibbles(layout, &t, q, i, part), xi);
             }
 #pragma GCC unroll 2
             for (int part = 0; part < 2; part++)
@@ -119,7 +143,7 @@ ALWAYS_INLINE void unpack(piece *p, rg_layout layout, const uint8_t *panel, int 
         for (int i = 0; i < 8; i++)
             for (int part = 0; part < 2; part++) {
                 p->run[b].low[i][part] = low_nibbles(layout, &t, q, i, part);
-                if (!is_small(layout))
+                if (is_split(layout))
                     p->run[b].high[i][part] = high_nibbles(layout, &t, q, i, part);
             }
         for (int h = 0; h < n_halves_of(layout); h++)
@@ -144,11 +168,8 @@ ALWAYS_INLINE void add_half(rg_layout layout, const piece *p, int b, int h, cons
         for (int r = 0; r < n_rows; r++) {
             const __m256i xi = four(x[r]->q + 4 * i);
 #pragma GCC unroll 2
-            for (int part = 0; part < 2; part++) {
-                s[r].low[part] = add_dot(s[r].low[part], p->run[b].low[i][part], xi);
-                if (!is_small(layout))
-                    s[r].high[part] = add_dot(s[r].high[part], p->run[b].high[i][part], xi);
-            }
+            for (int part = 0; part < 2; part++)
+                add_group(layout, &s[r], part, i % n_groups, p->run[b].low[i][part], p->run[b].high[i][part], xi);
         }
 #pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++)

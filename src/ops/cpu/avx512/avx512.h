@@ -40,6 +40,14 @@ ALWAYS_INLINE __m512 load_u8(const uint8_t *p)
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
 
+/* Bits [from, from + n) of each byte. */
+ALWAYS_INLINE __m512 load_bits(const uint8_t *p, int from, int n)
+{
+    const __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+
+    return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(v, (unsigned)from), _mm512_set1_epi32((1 << n) - 1)));
+}
+
 /* 2^(e - 128); below 2^-126 it is subnormal: a shifted bit. */
 ALWAYS_INLINE __m512 load_e8m0(const uint8_t *p)
 {
@@ -60,18 +68,28 @@ ALWAYS_INLINE __m512 load_e4m3(const uint8_t *p)
     return _mm512_cvtph_ps(_mm256_mask_mov_epi16(half, is_nan, _mm256_set1_epi16(0x7e00))) * 256.0f;
 }
 
-/* Columns 4i .. 4i + 3 of a run, from its bytes q, unsigned; of fewer than 8 bits, later groups are the upper bits of
- * the first ones.  A part is the whole of the 16 rows. */
+/* Every 16 bits of v shifted: to the right by n, or to the left by -n; a constant. */
+ALWAYS_INLINE __m512i shifted(__m512i v, int n)
+{
+    return n > 0 ? _mm512_srli_epi16(v, (unsigned)n) : n < 0 ? _mm512_slli_epi16(v, (unsigned)-n) : v;
+}
+
+/* Columns 4i .. 4i + 3 of a run, from its bytes q, unsigned; in a plane of fewer than 8 bits, later groups are the upper
+ * bits of the first ones.  A part is the whole of the 16 rows. */
 ALWAYS_INLINE __m512i run_codes(rg_layout layout, const uint8_t *q, int i, int part)
 {
-    const int bits = rg_layout_bits(layout);
-    const __m512i v = _mm512_loadu_si512(q + 64 * (i % bits));
+    const int bits = rg_layout_bits(layout), low = rg_layout_low_bits(layout), high = bits - low;
+    __m512i v = shifted(_mm512_loadu_si512(q + 64 * (i % low)), i / low * low);
 
     (void)part;
     if (bits == 8)
         return v;
-    return _mm512_and_si512(i < bits ? v : _mm512_srli_epi16(v, (unsigned)(i / bits * bits)),
-                            _mm512_set1_epi8((char)((1 << bits) - 1)));
+    if (high) { /* what the mask chooses from v, the rest from the other plane */
+        const __m512i more = _mm512_loadu_si512(q + 64 * (low + i % high));
+        v = _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)((1 << low) - 1)), v,
+                                      shifted(more, i / high * high - low), 0xca);
+    }
+    return _mm512_and_si512(v, _mm512_set1_epi8((char)((1 << bits) - 1)));
 }
 
 /* A panel's table: as it is, and as bytes in each 128 bits. */

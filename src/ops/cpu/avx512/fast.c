@@ -270,11 +270,14 @@ ALWAYS_INLINE void prefetch_next(const pair *p, size_t at, size_t n)
 
 PAIRS(pairs_scale_1, SCALE_1)
 PAIRS(pairs_scale_4, SCALE_4)
+PAIRS(pairs_scale_5, SCALE_5)
 PAIRS(pairs_scale_8, SCALE_8)
-PAIRS(pairs_half_scales, HALF_SCALES)
+PAIRS(pairs_halves_3, HALVES_3)
+PAIRS(pairs_halves_6, HALVES_6)
+PAIRS(pairs_halves_8, HALVES_8)
 PAIRS(pairs_zero, ZERO)
 PAIRS(pairs_minimum, MINIMUM)
-PAIRS(pairs_halves, HALVES)
+PAIRS(pairs_half_minima, HALF_MINIMA)
 
 /* All pairs of panels of a product, piece by piece; an odd panel is left. */
 ALWAYS_INLINE void all_pairs(rg_layout layout, const rg_product *p)
@@ -299,11 +302,14 @@ ALWAYS_INLINE void all_pairs(rg_layout layout, const rg_product *p)
             switch (kind_of(layout)) {
             case SCALE_1: pairs_scale_1(&a, p->m); break;
             case SCALE_4: pairs_scale_4(&a, p->m); break;
+            case SCALE_5: pairs_scale_5(&a, p->m); break;
             case SCALE_8: pairs_scale_8(&a, p->m); break;
-            case HALF_SCALES: pairs_half_scales(&a, p->m); break;
+            case HALVES_3: pairs_halves_3(&a, p->m); break;
+            case HALVES_6: pairs_halves_6(&a, p->m); break;
+            case HALVES_8: pairs_halves_8(&a, p->m); break;
             case ZERO: pairs_zero(&a, p->m); break;
             case MINIMUM: pairs_minimum(&a, p->m); break;
-            case HALVES: pairs_halves(&a, p->m); break;
+            case HALF_MINIMA: pairs_half_minima(&a, p->m); break;
             }
         }
     }

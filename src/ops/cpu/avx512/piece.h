@@ -12,32 +12,41 @@ enum { RUNS = 16 }; /* per piece: 8 KiB of bytes and 1 to 4 KiB of scales, a thi
 typedef enum kind {
     SCALE_1,     /* Q2: offset 1, scale */
     SCALE_4,     /* Q4: offset 8, scale */
+    SCALE_5,     /* Q5: offset 16, scale */
     SCALE_8,     /* Q8, T4, T4E, T4F, TK4: offset 128, scale */
-    HALF_SCALES, /* T4N, TK4H: offset 128, scale per 16 columns */
+    HALVES_3,    /* K3: offset 4, scale per 16 columns */
+    HALVES_6,    /* K6: offset 32, the same */
+    HALVES_8,    /* T4N, TK4H: offset 128, the same */
     ZERO,        /* Z4, Z4W, Z8, Z8W: scale and zero point */
-    MINIMUM,     /* Q4M, Q8M, K4: no offset, scale and minimum */
-    HALVES,      /* K8: offset 128, scale and minimum per 16 columns */
+    MINIMUM,     /* Q4M, Q5M, K4: no offset, scale and minimum */
+    HALF_MINIMA, /* K2, K5: no offset, scale and minimum per 16 columns */
 } kind;
 
 ALWAYS_INLINE kind kind_of(rg_layout layout)
 {
-    if (n_halves_of(layout) == 2)
-        return has_minimum(layout) ? HALVES : HALF_SCALES;
-    if (has_minimum(layout))
-        return MINIMUM;
-    return has_zero(layout) ? ZERO : layout == RG_LAYOUT_Q4 ? SCALE_4 : layout == RG_LAYOUT_Q2 ? SCALE_1 : SCALE_8;
+    if (has_zero(layout))
+        return ZERO;
+    switch (offset_of(layout)) {
+    case 0: return n_halves_of(layout) == 2 ? HALF_MINIMA : MINIMUM;
+    case 1: return SCALE_1;
+    case 4: return HALVES_3;
+    case 8: return SCALE_4;
+    case 16: return SCALE_5;
+    case 32: return HALVES_6;
+    default: return n_halves_of(layout) == 2 ? HALVES_8 : SCALE_8;
+    }
 }
 
 /* Sums per run. */
 ALWAYS_INLINE int halves_of(kind kd)
 {
-    return kd == HALVES || kd == HALF_SCALES ? 2 : 1;
+    return kd == HALVES_3 || kd == HALVES_6 || kd == HALVES_8 || kd == HALF_MINIMA ? 2 : 1;
 }
 
 /* There is a second vector of scales: a minimum, or a zero point. */
 ALWAYS_INLINE bool has_second(kind kd)
 {
-    return kd == HALVES || kd == MINIMUM || kd == ZERO;
+    return kd == HALF_MINIMA || kd == MINIMUM || kd == ZERO;
 }
 
 /* Where the sum of half h of a run starts; z: the zero points. */
@@ -46,9 +55,11 @@ ALWAYS_INLINE __m512i start(kind kd, __m512 z, const rg_xblock *x, int h)
     switch (kd) {
     case SCALE_1: return _mm512_set1_epi32(x->neg8 >> 3); /* exact: it is -8 times the sum of x */
     case SCALE_4: return _mm512_set1_epi32(x->neg8);
+    case SCALE_5: return _mm512_set1_epi32(x->neg8 * 2);
     case SCALE_8: return _mm512_set1_epi32(x->neg128);
-    case HALF_SCALES:
-    case HALVES: return _mm512_set1_epi32(x->neg128h[h]);
+    case HALVES_3: return _mm512_set1_epi32(x->neg128h[h] >> 5); /* likewise */
+    case HALVES_6: return _mm512_set1_epi32(x->neg128h[h] >> 2);
+    case HALVES_8: return _mm512_set1_epi32(x->neg128h[h]);
     case ZERO: return _mm512_srai_epi32(_mm512_mullo_epi32(_mm512_cvtps_epi32(z), _mm512_set1_epi32(x->neg8)), 3);
     default: return _mm512_setzero_si512();
     }
@@ -63,8 +74,8 @@ ALWAYS_INLINE __m512 add_run(__m512 acc, __m512i sum, __m512 d, float xd)
 ALWAYS_INLINE __m512 add_scaled(kind kd, __m512 acc, __m512i sum, __m512 d, __m512 m, const rg_xblock *x, int h)
 {
     acc = add_run(acc, sum, d, x->d);
-    if (kd == MINIMUM || kd == HALVES)
-        acc = _mm512_fmadd_ps(m, _mm512_set1_ps(kd == HALVES ? x->sh[h] : x->s), acc);
+    if (kd == MINIMUM || kd == HALF_MINIMA)
+        acc = _mm512_fmadd_ps(m, _mm512_set1_ps(kd == HALF_MINIMA ? x->sh[h] : x->s), acc);
     return acc;
 }
 

@@ -45,6 +45,16 @@ ALWAYS_INLINE float32x4_t load_u8(const uint8_t *p)
     return vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(v))))));
 }
 
+/* Bits [from, from + n) of each byte. */
+ALWAYS_INLINE float32x4_t load_bits(const uint8_t *p, int from, int n)
+{
+    uint32_t v;
+
+    __builtin_memcpy(&v, p, 4);
+    v = v >> from & 0x01010101u * ((1u << n) - 1);
+    return vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(v))))));
+}
+
 /* 2^(e - 128); below 2^-126 it is subnormal: a shifted bit. */
 ALWAYS_INLINE float32x4_t load_e8m0(const uint8_t *p)
 {
@@ -72,16 +82,22 @@ ALWAYS_INLINE float32x4_t load_e4m3(const uint8_t *p)
     return vcvt_f32_f16(vreinterpret_f16_u16(half)) * 256.0f;
 }
 
-/* Columns 4i .. 4i + 3 of one part of a run, from its bytes q; of fewer than 8 bits, later groups are the upper bits of
- * the first ones. */
+/* Columns 4i .. 4i + 3 of one part of a run, from its bytes q; in a plane of fewer than 8 bits, later groups are the
+ * upper bits of the first ones. */
 ALWAYS_INLINE uint8x16_t run_codes(rg_layout layout, const uint8_t *q, int i, int part)
 {
-    const int bits = rg_layout_bits(layout);
-    const uint8x16_t v = vld1q_u8(q + 64 * (i % bits) + 16 * part);
+    const int bits = rg_layout_bits(layout), low = rg_layout_low_bits(layout), high = bits - low;
+    uint8x16_t v = vld1q_u8(q + 64 * (i % low) + 16 * part), more;
 
     if (bits == 8)
         return v;
-    return vandq_u8(vshlq_u8(v, vdupq_n_s8((int8_t)(-(i / bits * bits)))), vdupq_n_u8((uint8_t)((1 << bits) - 1)));
+    v = vshlq_u8(v, vdupq_n_s8((int8_t)(-(i / low * low))));
+    if (high) { /* what the mask chooses from v, the rest from the other plane */
+        more = vld1q_u8(q + 64 * (low + i % high) + 16 * part);
+        v = vbslq_u8(vdupq_n_u8((uint8_t)((1 << low) - 1)), v,
+                     vshlq_u8(more, vdupq_n_s8((int8_t)(low - i / high * high))));
+    }
+    return vandq_u8(v, vdupq_n_u8((uint8_t)((1 << bits) - 1)));
 }
 
 /* A panel's table: as it is, byte by byte, and as integers. */
@@ -102,12 +118,12 @@ ALWAYS_INLINE book load_book(rg_layout layout, const uint8_t *panel)
     return r;
 }
 
-/* What is multiplied, signed: small integers as they are, others less 128. */
+/* What is multiplied, signed: integers of 8 bits less 128, smaller ones as they are. */
 ALWAYS_INLINE int8x16_t run_group(rg_layout layout, const book *t, const uint8_t *q, int i, int part)
 {
     const uint8x16_t codes = run_codes(layout, q, i, part);
 
-    if (is_small(layout))
+    if (factor_bits(layout) < 8)
         return vreinterpretq_s8_u8(codes);
     return vreinterpretq_s8_u8(veorq_u8(has_table(layout) ? vqtbl1q_u8(t->byte, codes) : codes, vdupq_n_u8(128)));
 }

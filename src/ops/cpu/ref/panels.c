@@ -97,48 +97,82 @@ static void decode_q4m(const uint8_t *panel, const uint8_t *step, float (*w)[16]
             w[k][i] = f16(p->d[i]) * (float)nibble(p->q, k, i) + f16(p->m[i]);
 }
 
-static void decode_q8m(const uint8_t *panel, const uint8_t *step, float (*w)[16])
+/* A code of a row in a step of any integer layout is a plane of its lower bits and, where there are more, one of the
+ * rest; in a plane of n bits 4 n of 32 columns lie side by side, the others above them. */
+static int plane(const uint8_t (*q)[16][4], int bits, int k, int row)
 {
-    (void)panel;
-    const rg_step_q8m *p = (const void *)step;
+    const int n = 4 * bits;
 
-    for (int k = 0; k < 32; k++)
-        for (int i = 0; i < 16; i++)
-            w[k][i] = f16(p->d[i]) * (float)p->q[k / 4][i][k % 4] + f16(p->m[i]);
+    return q[k % n / 4][row][k % 4] >> k / n * bits & ((1 << bits) - 1);
 }
 
-static void decode_k4(const uint8_t *panel, const uint8_t *step, float (*w)[16])
-{
-    (void)panel;
-    const rg_step_k4 *p = (const void *)step;
-
-    for (int k = 0; k < 256; k++)
-        for (int i = 0; i < 16; i++) {
-            float scale = f16(p->d[i]) * (float)p->s[k / 32][i], minimum = f16(p->e[i]) * (float)p->t[k / 32][i];
-            w[k][i] = scale * (float)nibble(p->q[k / 32], k % 32, i) - minimum;
-        }
-}
-
-static void decode_k8(const uint8_t *panel, const uint8_t *step, float (*w)[16])
-{
-    (void)panel;
-    const rg_step_k8 *p = (const void *)step;
-
-    for (int k = 0; k < 256; k++)
-        for (int i = 0; i < 16; i++) {
-            float scale = f16(p->d[i]) * (float)p->s[k / 16][i], minimum = f16(p->e[i]) * (float)p->t[k / 16][i];
-            w[k][i] = scale * (float)(p->q[k / 16][k % 16 / 4][i][k % 4] - 128) - minimum;
-        }
-}
-
-/* Code k of a row in a step of any integer layout: of 32 columns, 4 * bits lie side by side, the others above them. */
 static int code(rg_layout layout, const uint8_t *step, int k, int row)
 {
-    const int bits = rg_layout_bits(layout), n = 4 * bits, run = k / 32;
-    const uint8_t (*q)[16][4] = (const void *)(step + rg_layout_codes_at(layout) + (size_t)(16 * n * run));
+    const int bits = rg_layout_bits(layout), low = rg_layout_low_bits(layout);
+    const uint8_t (*q)[16][4] = (const void *)(step + rg_layout_codes_at(layout) + (size_t)(64 * bits * (k / 32)));
+    const int lower = plane(q, low, k % 32, row);
 
-    k %= 32;
-    return q[k % n / 4][row][k % 4] >> k / n * bits & ((1 << bits) - 1);
+    return bits > low ? lower | plane(q + low, bits - low, k % 32, row) << low : lower;
+}
+
+/* Of column k of a row in a step of a layout with two levels of scale; offset: what is taken from a code. */
+typedef struct two_levels {
+    float scale, minimum;
+    int offset;
+} two_levels;
+
+static two_levels two_levels_of(rg_layout layout, const uint8_t *step, int k, int row)
+{
+    const rg_step_k4 *k4 = (const void *)step; /* d and e lie alike in all that have them, s and t as in K5 */
+    const rg_step_k2 *k2 = (const void *)step;
+    const rg_step_k3 *k3 = (const void *)step;
+    const rg_step_k6 *k6 = (const void *)step;
+    const float d = f16(k4->d[row]);
+    int st;
+
+    switch (layout) {
+    case RG_LAYOUT_K2:
+        st = k2->st[k / 16][row];
+        return (two_levels){ d * (float)(st & 15), f16(k2->e[row]) * (float)(st >> 4), 0 };
+    case RG_LAYOUT_K3:
+        return (two_levels){ .scale = d * (float)rg_k3_scale(k3, k / 16, row), .offset = 4 };
+    case RG_LAYOUT_K6:
+        return (two_levels){ .scale = d * (float)k6->s[k / 16][row], .offset = 32 };
+    default:
+        return (two_levels){ d * (float)k4->s[k / 32][row], f16(k4->e[row]) * (float)k4->t[k / 32][row], 0 };
+    }
+}
+
+static void decode_two_levels(rg_layout layout, const uint8_t *panel, const uint8_t *step, float (*w)[16])
+{
+    (void)panel;
+    for (int k = 0; k < 256; k++)
+        for (int i = 0; i < 16; i++) {
+            const two_levels l = two_levels_of(layout, step, k, i);
+            const float scaled = l.scale * (float)(code(layout, step, k, i) - l.offset);
+
+            w[k][i] = has_minimum(layout) ? scaled - l.minimum : scaled;
+        }
+}
+
+static void decode_q5(const uint8_t *panel, const uint8_t *step, float (*w)[16])
+{
+    const rg_step_q5 *p = (const void *)step;
+
+    (void)panel;
+    for (int k = 0; k < 32; k++)
+        for (int i = 0; i < 16; i++)
+            w[k][i] = f16(p->d[i]) * (float)(code(RG_LAYOUT_Q5, step, k, i) - 16);
+}
+
+static void decode_q5m(const uint8_t *panel, const uint8_t *step, float (*w)[16])
+{
+    const rg_step_q5m *p = (const void *)step;
+
+    (void)panel;
+    for (int k = 0; k < 32; k++)
+        for (int i = 0; i < 16; i++)
+            w[k][i] = f16(p->d[i]) * (float)code(RG_LAYOUT_Q5M, step, k, i) + f16(p->m[i]);
 }
 
 /* The scale of column k of a row in a step of a layout with a table. */
@@ -204,6 +238,11 @@ static void decode_f8(const uint8_t *panel, const uint8_t *step, float (*w)[16])
     {                                                                                                                  \
         decode_##kind(layout, panel, step, w);                                                                         \
     }
+DECODE(two_levels, k2, RG_LAYOUT_K2)
+DECODE(two_levels, k3, RG_LAYOUT_K3)
+DECODE(two_levels, k4, RG_LAYOUT_K4)
+DECODE(two_levels, k5, RG_LAYOUT_K5)
+DECODE(two_levels, k6, RG_LAYOUT_K6)
 DECODE(table, t4, RG_LAYOUT_T4)
 DECODE(table, t4e, RG_LAYOUT_T4E)
 DECODE(table, t4f, RG_LAYOUT_T4F)
@@ -301,40 +340,47 @@ static float step_q4m(const uint8_t *panel, const uint8_t *step, const rg_xblock
     return __builtin_fmaf(f16(p->m[i]), x->s, acc);
 }
 
-static float step_q8m(const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i, float acc)
+static int32_t sum_codes(rg_layout layout, const uint8_t *step, int first, int n, int row, int offset,
+                         const rg_xblock *x)
 {
-    (void)panel;
-    const rg_step_q8m *p = (const void *)step;
+    int32_t sum = 0;
 
-    acc = __builtin_fmaf(sum_8(p->q, 32, i, 0, x->q), f16(p->d[i]) * x->d, acc);
+    for (int k = first; k < first + n; k++)
+        sum += (code(layout, step, k, row) - offset) * x[k / 32].q[k % 32];
+    return sum;
+}
+
+static float step_q5(const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i, float acc)
+{
+    const rg_step_q5 *p = (const void *)step;
+
+    (void)panel;
+    return __builtin_fmaf((float)sum_codes(RG_LAYOUT_Q5, step, 0, 32, i, 16, x), f16(p->d[i]) * x->d, acc);
+}
+
+static float step_q5m(const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i, float acc)
+{
+    const rg_step_q5m *p = (const void *)step;
+
+    (void)panel;
+    acc = __builtin_fmaf((float)sum_codes(RG_LAYOUT_Q5M, step, 0, 32, i, 0, x), f16(p->d[i]) * x->d, acc);
     return __builtin_fmaf(f16(p->m[i]), x->s, acc);
 }
 
-static float step_k4(const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i, float acc)
+/* A run is 32 columns, or 16. */
+static float step_two_levels(rg_layout layout, const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i,
+                             float acc)
 {
+    const int n_halves = n_halves_of(layout), run = 32 / n_halves;
+
     (void)panel;
-    const rg_step_k4 *p = (const void *)step;
+    for (int k = 0; k < 256; k += run) {
+        const two_levels l = two_levels_of(layout, step, k, i);
+        const rg_xblock *block = x + k / 32;
 
-    for (int run = 0; run < 8; run++) {
-        float scale = f16(p->d[i]) * (float)p->s[run][i], minimum = f16(p->e[i]) * (float)p->t[run][i];
-
-        acc = __builtin_fmaf(sum_4(p->q[run], i, 0, x + run), scale * x[run].d, acc);
-        acc = __builtin_fmaf(-minimum, x[run].s, acc);
-    }
-    return acc;
-}
-
-static float step_k8(const uint8_t *panel, const uint8_t *step, const rg_xblock *x, int i, float acc)
-{
-    (void)panel;
-    const rg_step_k8 *p = (const void *)step;
-
-    for (int run = 0; run < 16; run++) {
-        float scale = f16(p->d[i]) * (float)p->s[run][i], minimum = f16(p->e[i]) * (float)p->t[run][i];
-        const rg_xblock *block = x + run / 2;
-
-        acc = __builtin_fmaf(sum_8(p->q[run], 16, i, 128, block->q + run % 2 * 16), scale * block->d, acc);
-        acc = __builtin_fmaf(-minimum, block->sh[run % 2], acc);
+        acc = __builtin_fmaf((float)sum_codes(layout, step, k, run, i, l.offset, x), l.scale * block->d, acc);
+        if (has_minimum(layout))
+            acc = __builtin_fmaf(-l.minimum, n_halves == 2 ? block->sh[k / 16 % 2] : block->s, acc);
     }
     return acc;
 }
@@ -394,6 +440,11 @@ static float step_q2(const uint8_t *panel, const uint8_t *step, const rg_xblock 
     {                                                                                                                  \
         return step_##kind(layout, panel, step, x, i, acc);                                                            \
     }
+STEP(two_levels, k2, RG_LAYOUT_K2)
+STEP(two_levels, k3, RG_LAYOUT_K3)
+STEP(two_levels, k4, RG_LAYOUT_K4)
+STEP(two_levels, k5, RG_LAYOUT_K5)
+STEP(two_levels, k6, RG_LAYOUT_K6)
 STEP(table, t4, RG_LAYOUT_T4)
 STEP(table, t4e, RG_LAYOUT_T4E)
 STEP(table, t4f, RG_LAYOUT_T4F)
