@@ -74,8 +74,8 @@ ALWAYS_INLINE __m512i shifted(__m512i v, int n)
     return n > 0 ? _mm512_srli_epi16(v, (unsigned)n) : n < 0 ? _mm512_slli_epi16(v, (unsigned)-n) : v;
 }
 
-/* Columns 4i .. 4i + 3 of a run, from its bytes q, unsigned; in a plane of fewer than 8 bits, later groups are the upper
- * bits of the first ones.  A part is the whole of the 16 rows. */
+/* Columns 4i .. 4i + 3 of a run, from its bytes q, unsigned; in a plane of fewer than 8 bits, later groups are the
+ * upper bits of the first ones.  A part is the whole of the 16 rows. */
 ALWAYS_INLINE __m512i run_codes(rg_layout layout, const uint8_t *q, int i, int part)
 {
     const int bits = rg_layout_bits(layout), low = rg_layout_low_bits(layout), high = bits - low;

@@ -10,8 +10,8 @@
 
 enum { TILE = 2 }; /* rows at once: 8 sums in flight, 8 results, 4 vectors of weights */
 
-/* What the sum of a run (or half h of it) owes: integers of 8 bits stand there less 128, smaller ones as they are.  z: the
- * zero points. */
+/* What the sum of a run (or half h of it) owes: integers of 8 bits stand there less 128, smaller ones as they are.
+ * z: the zero points. */
 TARGET ALWAYS_INLINE int32x4_t owed(rg_layout layout, float32x4_t z, const rg_xblock *x, int h)
 {
     const int32_t sum = -(n_halves_of(layout) == 2 ? x->neg128h[h] / 128 : x->neg8 / 8);
