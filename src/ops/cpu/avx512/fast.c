@@ -11,8 +11,9 @@
 #include "ops/cpu/avx512/piece.h"
 
 enum {
-    FEW = 8,       /* rows that go by one panel together: 8 results, 8 sums, a run of weights */
-    MANY = 24,     /* rows for which unpacking to L1 pays */
+    FEW = 10,      /* rows that go by one panel together: 10 results, 10 sums, weights; a pointer for each */
+    LARGE = 8,     /* rows whose arithmetic takes as long as reading 4 bits of each weight */
+    MANY = 64,     /* rows for which unpacking to L1 pays */
     PAIR_ROWS = 6, /* rows by two panels: 12 results, 12 sums, weights and x */
     AHEAD = 4096,  /* bytes prefetched ahead of a panel's stream: the hardware stops at each page */
 };
@@ -79,71 +80,84 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
 
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */
 
-/* Half h (or all) of a run into the results of n_rows rows at x; n_rows is a constant. */
-ALWAYS_INLINE void add_few(kind kd, const rg_weight_run *w, int h, const rg_xblock *const *x, int n_rows, __m512 *acc)
+/* Half h (or all) of run b into the results of n_rows rows at x; layout and n_rows are constants. */
+ALWAYS_INLINE void add_few(rg_layout layout, const uint8_t *panel, const book *t, int b, int h,
+                           const rg_xblock *const *x, int n_rows, __m512 *acc)
 {
+    const kind kd = kind_of(layout);
     const int n_dots = 8 / halves_of(kd);
+    const scales s = run_int8_scales(layout, panel, b, h, 0);
+    const uint8_t *q = run_q(layout, panel, b);
     __m512i sum[FEW];
 
-#pragma GCC unroll 8
+#pragma GCC unroll 10
     for (int r = 0; r < n_rows; r++)
-        sum[r] = start(kd, w->s[h].m, x[r], h);
+        sum[r] = start(kd, s.m, x[r], h);
 #pragma GCC unroll 8
-    for (int i = 0; i < n_dots; i++)
-#pragma GCC unroll 8
+    for (int i = h * n_dots; i < (h + 1) * n_dots; i++) {
+        const __m512i w = run_group(layout, t, q, i);
+#pragma GCC unroll 10
         for (int r = 0; r < n_rows; r++)
-            sum[r] = dot(sum[r], w->w[h * 4 + i], x[r]->q + 16 * h + 4 * i);
-#pragma GCC unroll 8
+            sum[r] = dot(sum[r], w, x[r]->q + 4 * i);
+    }
+#pragma GCC unroll 10
     for (int r = 0; r < n_rows; r++)
-        acc[r] = add_scaled(kd, acc[r], sum[r], w->s[h].d, w->s[h].m, x[r], h);
+        acc[r] = add_scaled(kd, acc[r], sum[r], s.d, s.m, x[r], h);
 }
 
 /* n_rows rows by a panel of n runs; n_rows is a constant. */
 ALWAYS_INLINE void few_rows(rg_layout layout, const uint8_t *panel, int n, const rg_product *p, int row, int n_rows)
 {
-    const kind kd = kind_of(layout);
     const book t = load_book(layout, panel);
     const rg_xblock *x[FEW];
     __m512 acc[FEW];
 
-#pragma GCC unroll 8
+#pragma GCC unroll 10
     for (int r = 0; r < n_rows; r++) {
         x[r] = p->q + (size_t)(row + r) * p->ldx;
         acc[r] = _mm512_setzero_ps();
     }
     for (int b = 0; b < n; b++) {
-        rg_weight_run w;
         /* A pointer per row, kept in its register: an index would cost an operation with every operand. */
-#pragma GCC unroll 8
+#pragma GCC unroll 10
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(x[r]));
         prefetch(run_q(layout, panel, b) + AHEAD, run_bytes(layout));
-        load_run(&w, layout, panel, &t, b);
-        add_few(kd, &w, 0, x, n_rows, acc);
-        if (halves_of(kd) == 2)
-            add_few(kd, &w, 1, x, n_rows, acc);
-#pragma GCC unroll 8
+        add_few(layout, panel, &t, b, 0, x, n_rows, acc);
+        if (n_halves_of(layout) == 2)
+            add_few(layout, panel, &t, b, 1, x, n_rows, acc);
+#pragma GCC unroll 10
         for (int r = 0; r < n_rows; r++)
             x[r]++;
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 10
     for (int r = 0; r < n_rows; r++)
         _mm512_storeu_ps(p->y + (size_t)(row + r) * p->ldy, acc[r]);
 }
 
+/* Tiles of rows, as few as there can be, since each unpacks the panel; the first of them large, so that its arithmetic
+ * hides how the panel comes from memory. */
 ALWAYS_INLINE void one_panel(rg_layout layout, rg_product p)
 {
     const int n = p.cols / 32;
-    int row = 0;
 
-    for (; row + 8 <= p.m; row += 8)
-        few_rows(layout, p.panel, n, &p, row, 8);
-    for (; row + 4 <= p.m; row += 4)
-        few_rows(layout, p.panel, n, &p, row, 4);
-    for (; row + 2 <= p.m; row += 2)
-        few_rows(layout, p.panel, n, &p, row, 2);
-    if (row < p.m)
-        one_row(layout, p.panel, n, p.q + (size_t)row * p.ldx, p.y + (size_t)row * p.ldy);
+    for (int row = 0, tiles = (p.m + FEW - 1) / FEW, here; row < p.m; tiles--, row += here) {
+        const int left = p.m - row, even = (left + tiles - 1) / tiles;
+
+        here = even < LARGE && left > LARGE ? LARGE : even;
+        switch (here) {
+        case 1: one_row(layout, p.panel, n, p.q + (size_t)row * p.ldx, p.y + (size_t)row * p.ldy); break;
+        case 2: few_rows(layout, p.panel, n, &p, row, 2); break;
+        case 3: few_rows(layout, p.panel, n, &p, row, 3); break;
+        case 4: few_rows(layout, p.panel, n, &p, row, 4); break;
+        case 5: few_rows(layout, p.panel, n, &p, row, 5); break;
+        case 6: few_rows(layout, p.panel, n, &p, row, 6); break;
+        case 7: few_rows(layout, p.panel, n, &p, row, 7); break;
+        case 8: few_rows(layout, p.panel, n, &p, row, 8); break;
+        case 9: few_rows(layout, p.panel, n, &p, row, 9); break;
+        default: few_rows(layout, p.panel, n, &p, row, FEW);
+        }
+    }
 }
 
 /* ---- many rows --------------------------------------------------------------------------------------------------- */
