@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAX_M = 33, PANELS = 3, WIDE = 16 * PANELS, GAP = 3, N_MODES = 5, EDGE_MODES = 7 };
+enum { MAX_M = 69, SOME_M = 33, PANELS = 3, WIDE = 16 * PANELS, GAP = 3, N_MODES = 5, EDGE_MODES = 7 };
 
 /* ---- memory that ends at a wall ------------------------------------------------------------------------------------- */
 
@@ -250,7 +250,8 @@ static void panel_call(const rg_cpu *k, const panel_case *p, const void *x, int 
 
 static bool panel_rows_same(const cases *c, const panel_case *p)
 {
-    static const int rows[] = { 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 24, 25, 26, 27, 28, 29, 33 };
+    static const int rows[] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 15, 16, 17,
+                                21, 24, 25, 26, 27, 28, 29, 33, 64, 65, 66, 67, 68, 69 };
     static const char *const recipes[RG_RECIPE_COUNT] = { "exact", "int8", "pairs", "tiles" };
     const size_t row_items = (size_t)p->cols / (p->recipe == RG_INT8 ? 32 : 1);
     char what[128];
@@ -282,7 +283,9 @@ static bool panel_same(cases *c, rg_layout layout, rg_recipe recipe, int n_steps
                       .bytes = rg_layout_head_bytes(layout) + rg_layout_step_bytes(layout) * (size_t)n_steps,
                       .item = items[recipe] };
     p.n_panels = p.cols > 1024 && mode ? 1 : PANELS; /* ref is slow: */
-    p.max_m = p.cols > 4096 ? 5 : MAX_M; /* the last rows are tested by shorter ones */
+    p.max_m = p.cols > 4096 ? 5 : SOME_M; /* the last rows are tested by shorter ones */
+    if (recipe == RG_INT8 && p.cols < 1024 && mode < 2) /* more than one piece of a panel, and many rows */
+        p.max_m = MAX_M;
     p.ld = (size_t)p.cols / (recipe == RG_INT8 ? 32 : 1) + 1;
     p.panel = walled(0, PANELS * p.bytes);
     p.x = calloc(MAX_M * p.ld, p.item);
