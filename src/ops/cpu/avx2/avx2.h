@@ -91,10 +91,10 @@ ALWAYS_INLINE __m256i run_codes(rg_layout layout, const uint8_t *q, int i, int p
     return _mm256_or_si256(v, more);
 }
 
-/* A panel's table: as it is, and the low and the high nibbles of its bytes in each 128 bits. */
+/* A panel's table: as it is, and its bytes, 128 less, in each 128 bits. */
 typedef struct book {
     __m256 value[2];
-    __m256i low, high;
+    __m256i byte;
 } book;
 
 ALWAYS_INLINE book load_book(rg_layout layout, const uint8_t *panel)
@@ -103,32 +103,23 @@ ALWAYS_INLINE book load_book(rg_layout layout, const uint8_t *panel)
     book r = { 0 };
 
     if (has_table(layout)) {
-        const __m256i byte = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)t->byte));
         r.value[0] = _mm256_loadu_ps(t->value);
         r.value[1] = _mm256_loadu_ps(t->value + 8);
-        r.low = _mm256_and_si256(byte, _mm256_set1_epi8(15));
-        r.high = _mm256_and_si256(_mm256_srli_epi16(byte, 4), _mm256_set1_epi8(15));
+        r.byte = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)t->byte));
+        r.byte = _mm256_xor_si256(r.byte, _mm256_set1_epi8((char)128));
     }
     return r;
 }
 
-/* The bytes that are multiplied: integers of up to 6 bits whole, of 8 bits their low nibbles and their high ones. */
-ALWAYS_INLINE __m256i low_nibbles(rg_layout layout, const book *t, const uint8_t *q, int i, int part)
+/* The bytes that are multiplied: integers of up to 6 bits as they are, of 8 bits signed, 128 less. */
+ALWAYS_INLINE __m256i run_group(rg_layout layout, const book *t, const uint8_t *q, int i, int part)
 {
     const __m256i codes = run_codes(layout, q, i, part);
 
     if (factor_bits(layout) < 8)
         return codes;
-    return has_table(layout) ? _mm256_shuffle_epi8(t->low, codes) : _mm256_and_si256(codes, _mm256_set1_epi8(15));
-}
-
-ALWAYS_INLINE __m256i high_nibbles(rg_layout layout, const book *t, const uint8_t *q, int i, int part)
-{
-    const __m256i codes = run_codes(layout, q, i, part);
-
-    if (has_table(layout))
-        return _mm256_shuffle_epi8(t->high, codes);
-    return _mm256_and_si256(_mm256_srli_epi16(codes, 4), _mm256_set1_epi8(15));
+    return has_table(layout) ? _mm256_shuffle_epi8(t->byte, codes)
+                             : _mm256_xor_si256(codes, _mm256_set1_epi8((char)128));
 }
 
 ALWAYS_INLINE __m256 weights(rg_layout layout, const book *t, __m256i group, int k)
