@@ -107,21 +107,34 @@ static void put_codes(rg_layout layout, uint8_t *step, int row, const uint8_t *q
     }
 }
 
-/* Code k of 32 in a plane. */
-static int get_bits(int bits, const uint8_t (*from)[RG_PANEL][4], int row, int k)
+/* The reverse: q has 0 in those bits. */
+static void get_plane(int bits, int to, const uint8_t (*from)[RG_PANEL][4], int row, uint8_t *q)
 {
-    const int n = 4 * bits;
+    const int n = 4 * bits, mask = (1 << bits) - 1;
 
-    return from[k % n / 4][row][k % 4] >> k / n * bits & ((1 << bits) - 1);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 8 / bits; k++)
+            q[n * k + i] |= (uint8_t)((from[i / 4][row][i % 4] >> bits * k & mask) << to);
 }
 
-static int get_code(rg_layout layout, const uint8_t *step, int row, int i)
+static void get_codes(rg_layout layout, const uint8_t *step, int row, uint8_t *q)
 {
-    const int bits = rg_layout_bits(layout), low = rg_layout_low_bits(layout);
+    const int n_runs = rg_layout_step(layout) / 32, low = rg_layout_low_bits(layout), bits = rg_layout_bits(layout);
     const uint8_t (*from)[RG_PANEL][4] = (const void *)(step + rg_layout_codes_at(layout));
 
-    from += i / 32 * bits;
-    return get_bits(low, from, row, i % 32) | (bits > low ? get_bits(bits - low, from + low, row, i % 32) << low : 0);
+    memset(q, 0, (size_t)n_runs * 32);
+    for (int run = 0; run < n_runs; run++, q += 32, from += bits) {
+        if (low == 2) /* likewise */
+            get_plane(2, 0, from, row, q);
+        else if (low == 4)
+            get_plane(4, 0, from, row, q);
+        else
+            get_plane(8, 0, from, row, q);
+        if (bits - low == 1)
+            get_plane(1, low, from + low, row, q);
+        else if (bits - low == 2)
+            get_plane(2, low, from + low, row, q);
+    }
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
@@ -315,15 +328,15 @@ void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
     }
 }
 
-/* Value i of a row in one step of a layout with a table. */
-static float table_value(rg_layout layout, const uint8_t *panel, uint8_t *at, int row, int i)
+/* Value i of a row, whose code is q, in one step of a layout with a table. */
+static float table_value(rg_layout layout, const uint8_t *panel, uint8_t *at, int row, int i, int q)
 {
     const rg_table_factors *h = (const void *)panel;
     rg_step_q4 *t4 = (void *)at;
     rg_step_t4n *t4n = (void *)at;
     rg_step_tk4 *tk4 = (void *)at;
     rg_step_tk4h *tk4h = (void *)at;
-    float v = h->table.value[get_code(layout, at, row, i)];
+    float v = h->table.value[q];
 
     if (layout == RG_LAYOUT_T4)
         return value_table(rg_f16_to_f32(t4->d[row]), v);
@@ -336,37 +349,34 @@ static float table_value(rg_layout layout, const uint8_t *panel, uint8_t *at, in
     return value_table_two_level(tk4->d[row], layout == RG_LAYOUT_TK4 ? tk4->s[i / 32][row] : tk4h->s[i / 16][row], v);
 }
 
-/* The same of a layout without one. */
-static float value_at(rg_layout layout, uint8_t *at, int row, int i)
+/* The same of a layout without one; d, and m or e, where they are f16. */
+static float value_at(rg_layout layout, uint8_t *at, int row, int i, int q, const float d[2])
 {
-    rg_step_q4m *q4m = (void *)at;
     rg_step_z4 *z4 = (void *)at;
     rg_step_k4 *k4 = (void *)at;
     rg_step_k2 *k2 = (void *)at;
-    int q = get_code(layout, at, row, i);
-    float d = rg_f16_to_f32(q4m->d[row]); /* where it is f16 */
 
     switch (layout) {
     case RG_LAYOUT_Q4:
-        return value_scale(d, q, 8);
+        return value_scale(d[0], q, 8);
     case RG_LAYOUT_Q5:
-        return value_scale(d, q, 16);
+        return value_scale(d[0], q, 16);
     case RG_LAYOUT_Q8:
-        return value_scale(d, q, 128);
+        return value_scale(d[0], q, 128);
     case RG_LAYOUT_Q2:
-        return value_scale(d, q, 1);
+        return value_scale(d[0], q, 1);
     case RG_LAYOUT_Q4M:
     case RG_LAYOUT_Q5M:
-        return value_minimum(d, rg_f16_to_f32(q4m->m[row]), q);
+        return value_minimum(d[0], d[1], q);
     case RG_LAYOUT_K4:
     case RG_LAYOUT_K5:
-        return value_two_level(d, k4->s[i / 32][row], rg_f16_to_f32(k4->e[row]), k4->t[i / 32][row], q);
+        return value_two_level(d[0], k4->s[i / 32][row], d[1], k4->t[i / 32][row], q);
     case RG_LAYOUT_K2:
-        return value_two_level(d, k2->st[i / 16][row] & 15, rg_f16_to_f32(k2->e[row]), k2->st[i / 16][row] >> 4, q);
+        return value_two_level(d[0], k2->st[i / 16][row] & 15, d[1], k2->st[i / 16][row] >> 4, q);
     case RG_LAYOUT_K3:
-        return value_signed_two_level(d, rg_k3_scale((const rg_step_k3 *)(const void *)at, i / 16, row), q, 4);
+        return value_signed_two_level(d[0], rg_k3_scale((const rg_step_k3 *)(const void *)at, i / 16, row), q, 4);
     case RG_LAYOUT_K6:
-        return value_signed_two_level(d, ((const rg_step_k6 *)(const void *)at)->s[i / 16][row], q, 32);
+        return value_signed_two_level(d[0], ((const rg_step_k6 *)(const void *)at)->s[i / 16][row], q, 32);
     default:
         return value_scale(z4->d[row], q, z4->z[row]);
     }
@@ -375,14 +385,19 @@ static float value_at(rg_layout layout, uint8_t *at, int row, int i)
 static void unpack_step(rg_layout layout, const uint8_t *panel, uint8_t *at, int row, float *y)
 {
     const rg_step_f8 *f8 = (const void *)at;
+    const rg_step_q4m *q4m = (const void *)at; /* d lies alike where it is f16, and so does what comes next */
+    const float d[2] = { rg_f16_to_f32(q4m->d[row]), rg_f16_to_f32(q4m->m[row]) };
+    uint8_t q[256];
 
+    if (layout != RG_LAYOUT_F8)
+        get_codes(layout, at, row, q);
     for (int i = 0; i < rg_layout_step(layout); i++)
         if (layout == RG_LAYOUT_F8)
             y[i] = value_table(f8->d[row], rg_e4m3_to_f32(f8->q[i][row]));
         else if (rg_layout_head_bytes(layout))
-            y[i] = table_value(layout, panel, at, row, i);
+            y[i] = table_value(layout, panel, at, row, i, q[i]);
         else
-            y[i] = value_at(layout, at, row, i);
+            y[i] = value_at(layout, at, row, i, q[i], d);
 }
 
 void rg_unpack_row(const rg_packed *p, int64_t mat, int64_t row, float *out)
