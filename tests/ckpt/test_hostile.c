@@ -512,10 +512,10 @@ static bool note_peak(void *arg, size_t bytes)
     return true;
 }
 
-/* A header of 25 MB, as of very many tensors with the shortest of names, takes 16 times its size and 16 MB at most. */
+/* A header of some MB, as of very many tensors with the shortest of names, takes 16 times its size and 16 MB at most. */
 static void long_headers_take_bounded_memory(void **state)
 {
-    const size_t bytes = (size_t)(TEST_SLOWER > 1 ? 5 : 25) << 20;
+    const size_t bytes = (size_t)(TEST_SLOWER > 1 ? 3 : test_all() ? 25 : 8) << 20;
     static const char *const entries[] = {
         "\"t%zu\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[%zu,%zu]},",
         "\"model.layers.%zu.mlp.down_proj.weight\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[%zu,%zu]},",
@@ -546,10 +546,10 @@ static void long_headers_take_bounded_memory(void **state)
     }
 }
 
-/* The same of a config of 6 MB. */
+/* The same of a config. */
 static void long_configs_take_bounded_memory(void **state)
 {
-    const size_t bytes = (size_t)(TEST_SLOWER > 1 ? 2 : 6) << 20;
+    const size_t bytes = (size_t)(TEST_SLOWER > 1 ? 1 : test_all() ? 6 : 3) << 20;
     static const char *const pieces[] = {
         "\"k%zx\":0,", "\"k%zx\":{},", "\"k%zx\":[0,{}],", "\"k%zx\":\"\",", "\"k%zx\":[1,2,3,4,5,6,7,8],",
         "\"a_key_as_long_as_keys_are_%zu\": 0.12345,\n",

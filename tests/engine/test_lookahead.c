@@ -221,7 +221,7 @@ static int run_case(const test_model *t, rg_drafter *d, int32_t max_draft, const
     int32_t prompt[MAX_IDS], want[MAX_IDS], n = cases_ints(json_object_get(c, "prompt"), prompt, MAX_IDS);
     rg_error err = { 0 };
     rg_runner *runner = rg_model_runner_new(
-        t->m, &(rg_runner_options){ .backend = test_backend(0), .n_threads = 1, .exact = true, .max_rows = 160,
+        t->m, &(rg_runner_options){ .backend = rg_backend_find("auto", &err), .n_threads = 1, .exact = true, .max_rows = 160,
                                     .max_logits = 160, .max_seqs = 1, .max_seq_len = MAX_IDS, .state_bytes = 8 << 20 },
         &err);
     rg_loop_options o = { .max_seqs = 1, .max_rows = 160, .max_seq_len = MAX_IDS, .max_waiting = 1, .drafter = d,

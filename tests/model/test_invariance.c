@@ -574,10 +574,19 @@ static void make_texts(world *w, rg_rng *g)
     }
 }
 
+enum { SHORT = 200, LONG = MAX_LEN, N_SHORT = 16, N_LONG = 1, N_GATE = 3, N_PARTS = 1 };
+
+/* Of long texts, and of models that are made of others' parts, two threads and the best instruction set gate. */
+static bool gates(int nth_backend, int n_threads, int len, int n)
+{
+    return (n > N_PARTS && len < LONG) || (!test_backend(nth_backend + 1) && n_threads == 2) || test_all();
+}
+
 /* path: of a model; kv: its K/V type.  len: of the texts.  n: ways on each fast instruction set and number of threads. */
 static void world_of(const char *name, const char *path, const char *kv, bool exact, int len, int n)
 {
-    world w = { .name = name, .exact = exact, .len = len, .max_rows = len > 400 ? 300 : 96, .n_texts = len > 400 ? 2 : MAX_TEXTS };
+    world w = { .name = name, .exact = exact, .len = len, .max_rows = len > 400 ? 300 : 96,
+                .n_texts = len > 400 ? 2 : n > N_PARTS ? MAX_TEXTS : 3 };
     rg_rng g = { .seed = test_seed };
 
     test_model_open(&w.model, path, kv);
@@ -588,6 +597,8 @@ static void world_of(const char *name, const char *path, const char *kv, bool ex
     make_texts(&w, &g);
     for (int i = 0; test_backend(i); i++)
         for (int threads = 1; threads <= 2; threads++) {
+            if (!gates(i, threads, len, n))
+                continue;
             if (!is_slow(test_backend(i)))
                 ways(&w, test_backend(i), threads, test_scale(n));
             else if (len < 400 && test_scale(2) > 1) /* none where cases are saved */
@@ -599,8 +610,6 @@ static void world_of(const char *name, const char *path, const char *kv, bool ex
     }
     test_model_close(&w.model);
 }
-
-enum { SHORT = 200, LONG = MAX_LEN, N_SHORT = 16, N_LONG = 1, N_GATE = 4, N_PARTS = 1 };
 
 static int n_short(void)
 {
@@ -674,18 +683,23 @@ static void gemma3_window_100(void **state)
         fast_world("gemma3-100", world_quantized("gemma3", 100), true);
 }
 
+static int n_wide(bool exact)
+{
+    return test_all() ? N_SHORT / 2 : exact ? N_PARTS : N_PARTS + 1;
+}
+
 static void wide_k_formats(void **state)
 {
     (void)state;
-    world_of("wide", world_wide(false), "f32", false, SHORT, n_short() / 2);
-    world_of("wide", world_wide(false), "bf16", true, SHORT, n_short() / 2);
+    world_of("wide", world_wide(false), "f32", false, SHORT, n_wide(false));
+    world_of("wide", world_wide(false), "bf16", true, SHORT, n_wide(true));
 }
 
 static void wide_experts(void **state)
 {
     (void)state;
-    world_of("wide-moe", world_wide(true), "bf16", false, SHORT, n_short() / 2);
-    world_of("wide-moe", world_wide(true), "f32", true, SHORT, n_short() / 2);
+    world_of("wide-moe", world_wide(true), "bf16", false, SHORT, n_wide(false));
+    world_of("wide-moe", world_wide(true), "f32", true, SHORT, n_wide(true));
 }
 
 int main(int argc, char **argv)

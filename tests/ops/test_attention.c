@@ -307,14 +307,14 @@ static const rg_reader_sizes sizes = {
 static void is_the_formula(void **state)
 {
     (void)state;
-    for (int isa = 0; rg_cpu_nth(isa); isa++)
+    for (int isa = 0; world_cpu(isa); isa++)
         for (size_t c = 0; c < RG_LEN(shapes); c++) {
             sequence s = shapes[c];
             rg_rng rng = { .seed = test_seed + c };
             double want[64];
             world w;
 
-            world_init(&w, rg_cpu_nth(isa), 2, &sizes);
+            world_init(&w, world_cpu(isa), 2, &sizes);
             sequence_init(&s, &rng, &w);
             run_span(&w, &s, 0, s.n / 2);
             run_span(&w, &s, s.n / 2, s.n - s.n / 2);
@@ -328,22 +328,23 @@ static void is_the_formula(void **state)
         }
 }
 
-/* Cuts at the edges that matter, then random ones; one thread and two, segments shared out or not. */
+/* Cuts at the edges that matter, then random ones; one thread and two, segments shared out or not.  The definition, which
+ * is slow, is spared the single rows. */
 static void cuts_never_show(void **state)
 {
     static const int edges[] = { 1, 63, 64, 65, 66, 127, 129, 1023, 1024, 1025, 1026 };
 
     (void)state;
-    for (int isa = 0; rg_cpu_nth(isa); isa++)
+    for (int isa = 0; world_cpu(isa); isa++)
         for (size_t c = 0; c < RG_LEN(shapes); c++)
-            for (int kind = 0; kind < 3; kind++) {
+            for (int kind = world_cpu(isa) == rg_cpu_nth(0) && !test_all(); kind < 3; kind++) {
                 sequence s = shapes[c], whole = shapes[c];
                 rg_rng rng = { .seed = test_seed + c }, again = rng, cut = { .seed = test_seed + 77 };
                 world w, u;
                 int at = 0;
 
-                world_init(&w, rg_cpu_nth(isa), 1, &sizes);
-                world_init(&u, rg_cpu_nth(isa), 2, &sizes);
+                world_init(&w, world_cpu(isa), 1, &sizes);
+                world_init(&u, world_cpu(isa), 2, &sizes);
                 sequence_init(&whole, &rng, &w);
                 sequence_init(&s, &again, &u);
                 run_span(&w, &whole, 0, s.n);
@@ -372,9 +373,9 @@ static void trees_equal_chains(void **state)
     enum { ROWS = RG_LEN(parent) };
 
     (void)state;
-    for (int isa = 0; rg_cpu_nth(isa); isa++)
+    for (int isa = 0; world_cpu(isa); isa++)
         for (size_t c = 0; c < RG_LEN(shapes); c++)
-            for (int start = 55; start <= 66; start += test_scale(4) < 4 ? 4 : 1) {
+            for (int start = 55; start <= 66; start += test_all() ? 1 : 3) {
                 sequence s = shapes[c];
                 rg_rng rng = { .seed = test_seed + c };
                 int32_t index[ROWS], end[ROWS], slot[ROWS], lists[ROWS][ROWS], pos[ROWS][4] = { 0 };
@@ -392,7 +393,7 @@ static void trees_equal_chains(void **state)
                                .ancestors = ancestors };
                 world w;
 
-                world_init(&w, rg_cpu_nth(isa), 2, &sizes);
+                world_init(&w, world_cpu(isa), 2, &sizes);
                 sequence_init(&s, &rng, &w);
                 run_span(&w, &s, 0, start);
                 for (int i = 0; i < ROWS; i++) {

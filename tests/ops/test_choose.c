@@ -148,14 +148,14 @@ static void check_row(const sequence *s, int i, const float *row)
 static void is_the_definition(void **state)
 {
     (void)state;
-    for (int isa = 0; rg_cpu_nth(isa); isa++)
+    for (int isa = 0; world_cpu(isa); isa++)
         for (size_t c = 0; c < RG_LEN(shapes); c++) {
             sequence s = shapes[c];
             rg_rng rng = { .seed = test_seed + c };
             int at = 0;
             world w;
 
-            world_init(&w, rg_cpu_nth(isa), 2, &sizes);
+            world_init(&w, world_cpu(isa), 2, &sizes);
             sequence_init(&s, &rng, &w);
             for (int n; at < s.n; at += n) {
                 n = at == 0 ? s.n / 2 : at < s.n - 9 ? s.n - 9 - at : 1 + at % 2;

@@ -11,7 +11,7 @@ static void run(const char *name)
     int n_run = 0;
 
     for (int i = 0; rg_cpu_nth(i); i++) {
-        cases c = { ref, rg_cpu_nth(i), NULL, { test_seed, 0 } };
+        cases c = { ref, rg_cpu_nth(i), NULL, { test_seed, 0 }, test_scale(2) < 2 };
         if (test_isa && strcmp(test_isa, c.k->isa))
             continue;
         n_run++;
@@ -38,6 +38,7 @@ TEST(attend)
 TEST(merge)
 TEST(recurrence)
 TEST(probe)
+TEST(index)
 
 /* By name and by order; what is not there is refused with a sentence. */
 static void tables(void **state)
@@ -67,7 +68,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tables),           cmocka_unit_test(kernels_panels), cmocka_unit_test(kernels_rows),
         cmocka_unit_test(kernels_quantize), cmocka_unit_test(kernels_store),  cmocka_unit_test(kernels_attend),
         cmocka_unit_test(kernels_merge),    cmocka_unit_test(kernels_recurrence), cmocka_unit_test(kernels_probe),
-        cmocka_unit_test(kernels_activations),
+        cmocka_unit_test(kernels_activations), cmocka_unit_test(kernels_index),
     };
 
     test_init(argc, argv);

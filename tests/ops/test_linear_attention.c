@@ -261,17 +261,17 @@ static void cuts_and_drafts_never_show(void **state)
     float *want = rg_array(PLACES * MOST_Y, sizeof *want);
 
     (void)state;
-    for (int isa = 0; rg_cpu_nth(isa); isa++)
+    for (int isa = 0; world_cpu(isa); isa++)
         for (size_t i = 0; i < RG_LEN(forms); i++) {
             setup s;
             world w;
 
             setup_init(&s, &forms[i], &rng);
-            world_for(&w, &s, rg_cpu_nth(isa), 1, 0);
+            world_for(&w, &s, world_cpu(isa), 1, 0);
             row_by_row(&w, &s, want);
             world_end(&w);
             for (int round = 0; round < 12; round++) {
-                world_for(&w, &s, rg_cpu_nth(isa), 1 + round % 2, round % 4 ? RG_MAX_DRAFT : 0);
+                world_for(&w, &s, world_cpu(isa), 1 + round % 2, round % 4 ? RG_MAX_DRAFT : 0);
                 random_steps(&w, &s, &rng, round % 3 ? 6 : PLACES, want);
                 world_end(&w);
             }

@@ -37,9 +37,9 @@ static const rg_cpu *bf16_cpu(rg_recipe recipe)
 static const rg_cpu *cpu_nth(int i)
 {
     for (int n = 0; n < i; n++)
-        if (!rg_cpu_nth(n))
+        if (!world_cpu(n))
             return i - n < 2 ? bf16_cpu(RG_BF16_PAIRS + i - n) : NULL;
-    return rg_cpu_nth(i) ? rg_cpu_nth(i) : bf16_cpu(RG_BF16_PAIRS);
+    return world_cpu(i) ? world_cpu(i) : bf16_cpu(RG_BF16_PAIRS);
 }
 
 /* What a text is given: an input of n rows, matrices, and where its outputs go. */
@@ -118,7 +118,7 @@ static void linear_is_a_product(void **state)
 
     (void)state;
     for (int isa = 0; cpu_nth(isa); isa++)
-        for (size_t t = rg_cpu_nth(isa) ? 0 : 2; t < (rg_cpu_nth(isa) ? RG_LEN(types) * 2 : 3); t++) {
+        for (size_t t = world_cpu(isa) ? 0 : 2; t < (world_cpu(isa) ? RG_LEN(types) * 2 : 3); t++) {
             rg_rng rng = { .seed = test_seed + t };
             work j = { .cols = COLS };
             rg_weight w[3], b[3];
@@ -630,8 +630,10 @@ static void experts_case(size_t c)
 
 static void experts_add_up(void **state)
 {
+    const size_t first = TEST_SLOWER > 1, step = TEST_SLOWER > 1 ? 3 : 1; /* of checked code each type and each routing */
+
     (void)state;
-    for (size_t c = 0; c < RG_LEN(routings) * 4 + 1; c++) /* bf16 once */
+    for (size_t c = first; c < RG_LEN(routings) * 4 + 1; c += step) /* bf16 once */
         experts_case(c);
 }
 

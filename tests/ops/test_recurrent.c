@@ -208,16 +208,16 @@ static void drafts_never_show(void **state)
 
     (void)state;
     setup_init(&s, &rng);
-    for (int isa = 0; rg_cpu_nth(isa); isa++) {
+    for (int isa = 0; world_cpu(isa); isa++) {
         world w;
 
-        world_for(&w, &s, rg_cpu_nth(isa), 1, 0);
+        world_for(&w, &s, world_cpu(isa), 1, 0);
         row_by_row(&w, &s, want);
         world_end(&w);
         for (int round = 0; round < 60; round++) {
             int at = 0, replay = 0;
 
-            world_for(&w, &s, rg_cpu_nth(isa), 1 + round % 2, RG_MAX_DRAFT);
+            world_for(&w, &s, world_cpu(isa), 1 + round % 2, RG_MAX_DRAFT);
             while (at < PLACES) {
                 int n = 1 + (int)rg_rng_below(&rng, round % 3 ? 6 : 40);
                 int draft = (int)rg_rng_below(&rng, (uint32_t)n + 1), right;

@@ -84,14 +84,14 @@ static void spans_use_their_variants(void **state)
     static const int variants[][3] = { { 0, 1, 2 }, { 1, 1, 0 }, { 2, 0, 5 }, { 0, 0, 0 } };
 
     (void)state;
-    for (int isa = 0; rg_cpu_nth(isa); isa++) {
+    for (int isa = 0; world_cpu(isa); isa++) {
         rg_rng rng = { .seed = test_seed };
         rg_span spans[3] = { { .n_rows = 7, .start = 100 }, { .first_row = 7, .n_rows = 1, .start = 5000 },
                              { .first_row = 8, .n_rows = 20 } };
         float *x = random_floats(&rng, 28 * COLS, 1), y[28 * COLS], alone[28 * COLS];
         world u, w;
 
-        world_init(&u, rg_cpu_nth(isa), 2, &sizes);
+        world_init(&u, world_cpu(isa), 2, &sizes);
         for (size_t step = 0; step < RG_LEN(variants); step++) {
             for (int s = 0; s < 3; s++)
                 spans[s].rope = variants[step][s];
@@ -103,7 +103,7 @@ static void spans_use_their_variants(void **state)
                 for (int i = 0; i < one.n_rows; i++)
                     check_row(x + (first + i) * COLS, y + (first + i) * COLS, variant, one.start + i);
                 one.first_row = 0;
-                world_init(&w, rg_cpu_nth(isa), 1, &sizes); /* which remembers nothing */
+                world_init(&w, world_cpu(isa), 1, &sizes); /* which remembers nothing */
                 run_spans(&w, &one, 1, &(job){ x + first * COLS, one.n_rows, alone });
                 assert_memory_equal(alone, y + first * COLS, (size_t)(one.n_rows * COLS) * sizeof(float));
                 world_fini(&w);
@@ -176,12 +176,12 @@ static void positions_may_end(void **state)
     float *x = random_floats(&rng, 20 * COLS, 1), y[20 * COLS];
 
     (void)state;
-    for (int isa = 0; rg_cpu_nth(isa); isa++)
+    for (int isa = 0; world_cpu(isa); isa++)
         for (int start = 0; start < 4000; start += 1999) {
             world w;
 
             span.start = start;
-            world_init(&w, rg_cpu_nth(isa), 2, &sizes);
+            world_init(&w, world_cpu(isa), 2, &sizes);
             run_spans_by(&w, &span, 1, until_text, &(job){ x, 20, y });
             for (int r = 0; r < 20; r++) {
                 double want[COLS];

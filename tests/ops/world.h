@@ -42,6 +42,17 @@ static inline void world_init(world *w, const rg_cpu *cpu, int n_threads, const 
     assert_non_null(w->arena);
 }
 
+/* The i-th instruction set that operations are tried on; NULL after the last.  Of checked code the best alone: test_kernels
+ * has the kernels of all. */
+static inline const rg_cpu *world_cpu(int i)
+{
+    int best = 0;
+
+    while (rg_cpu_nth(best + 1))
+        best++;
+    return rg_cpu_nth(TEST_SLOWER > 1 ? best + i : i);
+}
+
 static inline void world_fini(world *w)
 {
     rg_cpu_reader_free(w->reader);
@@ -109,22 +120,28 @@ static inline float *random_floats(rg_rng *rng, size_t n, float scale)
     return x;
 }
 
-/* A bound weight of random numbers, and what it decodes to: dense [n_mats * rows, cols].  `packed` is filled. */
+/* A bound weight of random numbers, and what it decodes to: dense [n_mats * rows, cols].  `packed` is filled.  Encoding is
+ * slow: rows come again, at distances that are no size of a panel or of a matrix. */
 static inline rg_weight random_weight(rg_rng *rng, rg_packed *packed, rg_type type, const int shape[3], float **dense)
 {
+    enum { PERIOD = 61 };
     int n_mats = shape[0], rows = shape[1], cols = shape[2];
     const rg_format *format = rg_format_of(type);
+    const size_t row_bytes = (size_t)(cols / format->block_len) * (size_t)format->block_bytes;
     float *x = random_floats(rng, (size_t)n_mats * (size_t)rows * (size_t)cols, 1.0f / sqrtf((float)cols));
-    void *row = rg_alloc((size_t)(cols / format->block_len) * (size_t)format->block_bytes);
+    uint8_t *coded = rg_alloc(PERIOD * row_bytes);
     rg_error err;
 
     assert_ok(rg_packed_init(packed, type, n_mats, rows, cols, &err), err);
     for (int i = 0; i < n_mats * rows; i++) {
-        format->encode(x + (size_t)i * (size_t)cols, cols / format->block_len, row);
+        uint8_t *row = coded + (size_t)(i % PERIOD) * row_bytes;
+
+        if (i < PERIOD)
+            format->encode(x + (size_t)i * (size_t)cols, cols / format->block_len, row);
         rg_pack_row(packed, i / rows, i % rows, row);
         rg_unpack_row(packed, i / rows, i % rows, x + (size_t)i * (size_t)cols);
     }
-    rg_free(row);
+    rg_free(coded);
     *dense = x;
     return (rg_weight){ .name = "w", .type = type, .n_mats = n_mats, .rows = rows, .cols = cols, .packed = packed };
 }

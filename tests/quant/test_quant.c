@@ -253,7 +253,6 @@ static double rms_error(rg_type type, const float *x, int n)
  * little above what a careful encoder reaches. */
 static void encoders_are_good(void **state)
 {
-    enum { N = 1 << 16 };
     static const struct {
         rg_type type;
         double most;
@@ -262,26 +261,27 @@ static void encoders_are_good(void **state)
         { RG_Q6_K, 0.0184 }, { RG_Q8_0, 0.0057 }, { RG_Q4_0, 0.089 },
         { RG_IQ4_NL, 0.080 }, { RG_IQ4_XS, 0.080 }, { RG_MXFP4, 0.13 }, { RG_NVFP4, 0.10 },
     };
+    const int n = test_all() ? 1 << 16 : 1 << 13;
     rg_rng r = { .seed = test_seed };
-    float *x = rg_alloc(N * sizeof *x);
+    float *x = rg_alloc((size_t)n * sizeof *x);
 
     (void)state;
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < n; i++)
         x[i] = rg_rng_normal(&r) * 0.02f;
     for (size_t i = 0; i < RG_LEN(bounds); i++) {
-        double e = rms_error(bounds[i].type, x, N);
+        double e = rms_error(bounds[i].type, x, n);
         print_message("    %s: relative error %.4f\n", rg_format_of(bounds[i].type)->name, e);
         assert_true(e < bounds[i].most);
     }
-    assert_true(rms_error(RG_Q4_K, x, N) < 0.9 * rms_error(RG_Q4_0, x, N));
-    assert_true(rms_error(RG_Q5_K, x, N) < rms_error(RG_Q5_0, x, N));
-    assert_true(rms_error(RG_Q3_K, x, N) < rms_error(RG_Q2_K, x, N));
-    assert_true(rms_error(RG_Q6_K, x, N) < rms_error(RG_Q5_K, x, N));
-    for (int i = 0; i < N; i++) /* all of one sign, and of very different sizes */
+    assert_true(rms_error(RG_Q4_K, x, n) < 0.9 * rms_error(RG_Q4_0, x, n));
+    assert_true(rms_error(RG_Q5_K, x, n) < rms_error(RG_Q5_0, x, n));
+    assert_true(rms_error(RG_Q3_K, x, n) < rms_error(RG_Q2_K, x, n));
+    assert_true(rms_error(RG_Q6_K, x, n) < rms_error(RG_Q5_K, x, n));
+    for (int i = 0; i < n; i++) /* all of one sign, and of very different sizes */
         x[i] = fabsf(x[i]) * (float)(1 << i / 16 % 12);
     for (int type = 0; type < RG_TYPE_COUNT; type++)
         if (rg_format_of((rg_type)type)->encode)
-            assert_true(rms_error((rg_type)type, x, N) <
+            assert_true(rms_error((rg_type)type, x, n) <
                         (8 * rg_format_of((rg_type)type)->block_bytes < 3 * rg_format_of((rg_type)type)->block_len
                              ? 1.0 : 0.35)); /* less than three bits: not close */
     rg_free(x);
@@ -300,7 +300,7 @@ static void encoders_take_anything(void **state)
         const rg_format *f = rg_format_of((rg_type)type);
         if (!f->encode)
             continue;
-        for (int round = 0; round < 300; round++) {
+        for (int round = 0; round < test_scale(300); round++) {
             for (int i = 0; i < 256; i++)
                 x[i] = round < (int)RG_LEN(odd) ? odd[round] : odd[rg_rng_below(&r, RG_LEN(odd))];
             f->encode(x, 256 / f->block_len, blocks);

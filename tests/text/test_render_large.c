@@ -29,7 +29,7 @@ static void check(const char *source, const json_t *v, size_t n)
 static void every_length_at_a_budget(void **state)
 {
     const int beside = test_all() ? 1 : 0; /* bytes less and more than a budget */
-    const size_t step = test_scale(12) < 12 ? 3 : 1;
+    const size_t step = test_scale(12) < 12 ? 4 : 1;
 
     (void)state;
     for (size_t p = 0; p < RG_LEN(large_parts); p += step)
