@@ -357,7 +357,7 @@ static void check_operation(world *u, const operation *o, int shape, rg_activati
     const bool wide_gate = o->apply == gate || o->apply == match_rms;
     float *x = random_floats(rng, n, 2), *g = random_floats(rng, n, 2), *y = rg_array(n, sizeof *y);
     float *alone = rg_array(n, sizeof *alone), *w = random_floats(rng, (size_t)cols, 1);
-    float *b = random_floats(rng, (size_t)cols, 1), *p = random_floats(rng, n * 7, 1);
+    float *b = random_floats(rng, (size_t)cols, 1), *p = random_floats(rng, o->apply == embed_positions ? n * 7 : 1, 1);
     double *want = rg_array((size_t)cols, sizeof *want);
     const int values[] = { [OF_RUN] = run, [OF_ROW] = cols, [OF_RUNS] = n_runs };
     rg_weight weight = vector(w, values[o->weight]), bias = vector(b, values[o->bias]);
