@@ -86,7 +86,8 @@ static int ask(const shape *s, size_t n)
 
 static void every_size_is_answered(void **state)
 {
-    const size_t factor = test_all() ? 2 : TEST_SLOWER > 1 ? 16 : 4; /* from size to size: to 16 MiB, where a chat was once too long, either way */
+    /* from size to size: to 16 MiB, where a chat was once too long, either way */
+    const size_t factor = test_all() ? 2 : TEST_SLOWER > 1 ? 16 : 4;
 
     (void)state;
     for (size_t i = 0; i < RG_LEN(shapes); i++) {
