@@ -72,7 +72,7 @@ typedef struct rg_plan_op {
     rg_bound bound_by;
 } rg_plan_op;
 
-enum { RG_PLAN_MAX_OPS = 64 };
+enum { RG_PLAN_MAX_OPS = 128 };
 
 typedef struct rg_plan_ops {
     rg_plan_op op[RG_PLAN_MAX_OPS];

@@ -18,6 +18,17 @@ typedef __m256 vec;
 typedef __m256i bytes;
 enum { WIDTH = 8 };
 
+/* x in every lane; a * b + c, rounded once. */
+ALWAYS_INLINE __m256 splat(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+ALWAYS_INLINE __m256 fused(__m256 a, __m256 b, __m256 c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
 /* 8 values to f32: exact. */
 ALWAYS_INLINE __m256 load_f16(const uint16_t *p)
 {

@@ -18,6 +18,17 @@ typedef __m512 vec;
 typedef __m512i bytes;
 enum { WIDTH = 16 };
 
+/* x in every lane; a * b + c, rounded once. */
+ALWAYS_INLINE __m512 splat(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+ALWAYS_INLINE __m512 fused(__m512 a, __m512 b, __m512 c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
 /* 16 values to f32: exact. */
 ALWAYS_INLINE __m512 load_f16(const uint16_t *p)
 {

@@ -18,6 +18,17 @@ typedef float32x4_t vec;
 typedef uint8x16_t bytes;
 enum { WIDTH = 4 };
 
+/* x in every lane; a * b + c, rounded once. */
+ALWAYS_INLINE float32x4_t splat(float x)
+{
+    return vdupq_n_f32(x);
+}
+
+ALWAYS_INLINE float32x4_t fused(float32x4_t a, float32x4_t b, float32x4_t c)
+{
+    return vfmaq_f32(c, a, b);
+}
+
 /* 4 values to f32: exact. */
 ALWAYS_INLINE float32x4_t load_f16(const uint16_t *p)
 {
