@@ -237,7 +237,7 @@ typedef struct rg_cpu {
      * root. */
     void (*lru_gates)(const rg_lru_row *g, int n);
     void (*lru_row)(float *h, const float *a, const float *b, int n); /* h = fma(a, h, b) */
-    /* y[c] = chain over j: fma(w[c * d_conv + j], in[j][c], .) from bias[c] (0 if NULL). */
+    /* y[c] = chain over j: fma(w[j * n + c], in[j][c], .) from bias[c] (0 if NULL). */
     void (*conv_row)(float *y, const float *const *in, const float *w, const float *bias, int d_conv, int n);
     /* Rows one after the other, each column by itself (c of the tile is first + c of v and y); chains go over i from 0
      * to k_dim - 1.

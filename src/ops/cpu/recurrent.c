@@ -11,7 +11,13 @@
 
 #include <string.h>
 
-enum { CHANNELS = 64, CHUNKS_PER_THREAD = 3, AHEAD = 4 /* rows of a convolution */ };
+enum {
+    CHANNELS = 64,
+    CHUNKS_PER_THREAD = 3,
+    AHEAD = 4,               /* rows of a convolution */
+    WIDE = 256,              /* channels of a convolution that a chunk has at most */
+    TAP_VALUES = 24 << 10,   /* of a chunk's taps, which stay near while the rows go by */
+};
 
 bool rg_cpu_can(int layer, const rg_op *op, rg_error *err)
 {
@@ -56,17 +62,44 @@ static void push(float *tail, int keep, size_t inner, const float *in, size_t ld
     }
 }
 
+/* Taps of channels [c, c + n) of each result, side by side: [results][taps][n]. */
+static void gather_taps(const rg_op *op, int c, int n, float *to)
+{
+    const int taps = (int)op->w[0]->cols;
+
+    for (int at = c; at < op->out[0]->cols; at += op->in[0]->cols, to += taps * n) {
+        const float *w = op->w[0]->vec + (size_t)at * (size_t)taps;
+
+        for (int k = 0; k < n; k++)
+            for (int j = 0; j < taps; j++)
+                to[j * n + k] = *w++;
+    }
+}
+
+/* Row i of a span: the results of its channels [c, c + n). */
+static void conv_results(const rg_cpu *cpu, const rg_op *op, float *y, const float *const *in, const float *w, int c,
+                         int n)
+{
+    const int taps = (int)op->w[0]->cols;
+
+    for (int at = c; at < op->out[0]->cols; at += op->in[0]->cols, w += taps * n) {
+        cpu->conv_row(y + at, in, w, op->b[0] ? op->b[0]->vec + at : NULL, taps, n);
+        if (op->act != RG_IDENTITY)
+            cpu->act[op->act](y + at, y + at, n);
+    }
+}
+
 /* Channels [c, c + n) of one span. */
 static void conv_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_span *s, int c, int n)
 {
     const rg_act *x = op->in[0];
     kept k = kept_of(f, op->buffer, s);
     size_t inner = (size_t)x->cols, ld = (size_t)x->stride;
-    int taps = (int)op->w[0]->cols, keep = taps - 1, committed = s->n_rows - s->n_draft;
+    int keep = (int)op->w[0]->cols - 1, committed = s->n_rows - s->n_draft;
     const float *rows = rg_act_row(f, x, s->first_row) + c, *in[RG_MAX_CONV];
-    const float *bias = op->b[0] ? op->b[0]->vec : NULL, *w = op->w[0]->vec;
-    float *tail = k.at + c;
+    float *tail = k.at + c, *w = rg_cpu_scratch(r, f);
 
+    gather_taps(op, c, n, w);
     for (int i = 0; rg_span_is_fresh(s) && i < keep; i++)
         memset(tail + (size_t)i * inner, 0, (size_t)n * sizeof(float));
     if (s->n_replay)
@@ -78,13 +111,7 @@ static void conv_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_spa
         }
         if (i + AHEAD < s->n_rows)
             prefetch_row(rows + (size_t)(i + AHEAD) * ld, n);
-        for (int at = c; at < op->out[0]->cols; at += x->cols) { /* the results of these channels */
-            float *y = rg_act_row(f, op->out[0], s->first_row + i) + at;
-
-            r->cpu->conv_row(y, in, w + (size_t)at * (size_t)taps, bias ? bias + at : NULL, taps, n);
-            if (op->act != RG_IDENTITY)
-                r->cpu->act[op->act](y, y, n);
-        }
+        conv_results(r->cpu, op, rg_act_row(f, op->out[0], s->first_row + i), in, w, c, n);
     }
     if (committed)
         push(tail, keep, inner, rows, ld, committed, n);
@@ -92,15 +119,24 @@ static void conv_span(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_spa
         memcpy(k.log + (size_t)i * k.ld + c, rows + (size_t)(committed + i) * ld, (size_t)n * sizeof(float));
 }
 
+/* Channels of a chunk: all threads get some, and a row's piece is long where there are enough. */
+static int conv_channels(const rg_fwd *f, const rg_op *op)
+{
+    const int results = op->out[0]->cols / op->in[0]->cols, taps = (int)op->w[0]->cols;
+    const int share = op->in[0]->cols * f->batch->n_spans / (f->n_threads * CHUNKS_PER_THREAD) / CHANNELS * CHANNELS;
+
+    return rg_max(16, rg_min(rg_max(CHANNELS, rg_min(WIDE, share)), TAP_VALUES / (results * taps) / 16 * 16));
+}
+
 void rg_cpu_conv(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
-    int channels = op->in[0]->cols, per_span = rg_ceil_div(channels, CHANNELS);
+    int channels = op->in[0]->cols, each = conv_channels(f, op), per_span = rg_ceil_div(channels, each);
 
     RG_ASSERT(op->w[0]->cols >= 1 && op->w[0]->cols <= RG_MAX_CONV);
     for (int c; (c = rg_chunk_next(f, per_span * f->batch->n_spans)) >= 0;) {
-        int first = c % per_span * CHANNELS;
+        int first = c % per_span * each;
 
-        conv_span(r, f, op, &f->batch->spans[c / per_span], first, rg_min(CHANNELS, channels - first));
+        conv_span(r, f, op, &f->batch->spans[c / per_span], first, rg_min(each, channels - first));
     }
     rg_fwd_barrier(f);
 }

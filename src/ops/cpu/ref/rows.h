@@ -550,23 +550,51 @@ static void rows_lru_row(float *h, const float *a, const float *b, int n)
         h[i] = __builtin_fmaf(a[i], h[i], b[i]);
 }
 
+/* The number of taps is a constant where this is called, so that sums stay in registers. */
+ALWAYS_INLINE void conv_taps(float *y, const float *const *in, const float *w, const float *bias, int taps, int n)
+{
+    const float *x0 = in[0], *x1 = in[taps > 1 ? 1 : 0], *x2 = in[taps > 2 ? 2 : 0], *x3 = in[taps > 3 ? 3 : 0];
+    const float *w1 = w + n, *w2 = w1 + n, *w3 = w2 + n;
+
+    LANES
+    for (int k = 0; k < n; k++) {
+        float acc = __builtin_fmaf(w[k], x0[k], bias ? bias[k] : 0.0f);
+
+        if (taps > 1)
+            acc = __builtin_fmaf(w1[k], x1[k], acc);
+        if (taps > 2)
+            acc = __builtin_fmaf(w2[k], x2[k], acc);
+        if (taps > 3)
+            acc = __builtin_fmaf(w3[k], x3[k], acc);
+        y[k] = acc;
+    }
+}
+
+ALWAYS_INLINE void conv_biased(float *y, const float *const *in, const float *w, const float *bias, int taps, int n)
+{
+    if (taps == 1)
+        conv_taps(y, in, w, bias, 1, n);
+    else if (taps == 2)
+        conv_taps(y, in, w, bias, 2, n);
+    else if (taps == 3)
+        conv_taps(y, in, w, bias, 3, n);
+    else
+        conv_taps(y, in, w, bias, 4, n);
+}
+
+/* Four taps at once, then the others one after the other. */
 static void rows_conv_row(float *y, const float *const *in, const float *w, const float *bias, int d_conv, int n)
 {
-    _Alignas(64) float acc[CHANNELS];
+    if (bias)
+        conv_biased(y, in, w, bias, d_conv, n);
+    else
+        conv_biased(y, in, w, NULL, d_conv, n);
+    for (int j = 4; j < d_conv; j++) {
+        const float *x = in[j], *wj = w + (size_t)j * (size_t)n;
 
-    for (int i = 0; i < n; i += CHANNELS) {
-        int some = n - i < CHANNELS ? n - i : CHANNELS;
-
-        for (int k = 0; k < some; k++)
-            acc[k] = bias ? bias[i + k] : 0.0f;
-        for (int j = 0; j < d_conv; j++) {
-            const float *x = in[j] + i, *wj = w + (size_t)i * (size_t)d_conv + (size_t)j;
-
-            for (int k = 0; k < some; k++)
-                acc[k] = __builtin_fmaf(wj[(size_t)k * (size_t)d_conv], x[k], acc[k]);
-        }
-        for (int k = 0; k < some; k++)
-            y[i + k] = acc[k];
+        LANES
+        for (int k = 0; k < n; k++)
+            y[k] = __builtin_fmaf(wj[k], x[k], y[k]);
     }
 }
 
