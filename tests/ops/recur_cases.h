@@ -15,7 +15,8 @@ static bool recur_same(cases *c, const recur_case *t, int mode)
     const int first = 3, wide = first + t->cols;
     const size_t each = (size_t)(5 * t->k_dim + wide), n_state = (size_t)(t->k_dim * t->cols);
     static float s_ref[MOST_RECUR_DIM * RG_STATE_TILE], y_ref[MOST_RECUR_ROWS * (RG_STATE_TILE + 3)];
-    float *s = walled(0, n_state * 4), *in = walled(1, (size_t)t->n_rows * each * 4), *y = walled(2, (size_t)(t->n_rows * wide) * 4);
+    float *s = walled(0, n_state * 4);
+    float *in = walled(1, (size_t)t->n_rows * each * 4), *y = walled(2, (size_t)(t->n_rows * wide) * 4);
     rg_recurrence_row rows[MOST_RECUR_ROWS];
     rg_recurrence p = { .s = s, .k_dim = t->k_dim, .first = first, .cols = t->cols, .n_rows = t->n_rows, .scale = 0.7f,
                         .row = rows };
