@@ -80,7 +80,7 @@ static void who_leaves_is_cancelled(void **state)
 
 static void slow_readers_hold_up_nobody(void **state)
 {
-    enum { N_SLOW = 12, N_IDLE = 150 };
+    enum { N_SLOW = TEST_SLOWER > 1 ? 4 : 12, N_IDLE = 150 };
     rg_server_options o = test_server_options();
     test_server t;
     int slow[N_SLOW], idle[N_IDLE];
