@@ -9,11 +9,6 @@
 
 static const char *const names[RG_VERIFY_COUNT] = { "coupled", "rejection", "typical" };
 
-const char *rg_verify_name(rg_verify v)
-{
-    return names[v];
-}
-
 bool rg_verify_find(const char *name, rg_verify *out)
 {
     for (int i = 0; i < RG_VERIFY_COUNT; i++)

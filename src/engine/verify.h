@@ -17,7 +17,6 @@ typedef enum rg_verify {
     RG_VERIFY_COUNT,
 } rg_verify;
 
-const char *rg_verify_name(rg_verify v);
 /* False: there is none of this name. */
 bool rg_verify_find(const char *name, rg_verify *out);
 

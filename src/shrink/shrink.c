@@ -23,11 +23,6 @@ static const rg_shrink_method *const methods[] = {
 #undef METHOD
 };
 
-const rg_shrink_method *rg_shrink_method_nth(int i)
-{
-    return i >= 0 && (size_t)i < RG_LEN(methods) ? methods[i] : NULL;
-}
-
 const rg_shrink_method *rg_shrink_method_find(const char *name, rg_error *err)
 {
     char all[200] = "";

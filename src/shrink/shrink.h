@@ -125,9 +125,8 @@ typedef struct rg_shrink_report {
     char warning[RG_CONVERT_WARNING];
 } rg_shrink_report;
 
-/* By name; NULL and *err: none, and which there are.  The i-th; NULL past the end. */
+/* By name; NULL and *err: none, and which there are. */
 const rg_shrink_method *rg_shrink_method_find(const char *name, rg_error *err);
-const rg_shrink_method *rg_shrink_method_nth(int i);
 
 /* *r need not be initialised; call rg_shrink_report_fini on it, after failure too. */
 bool rg_shrink(rg_shrink_report *r, const rg_checkpoint *from, const char *to, rg_shrink_options *o,

@@ -515,11 +515,6 @@ bool rg_stage_pass(rg_stage *s, const rg_pass *p, rg_error *err)
     return ok;
 }
 
-int rg_stage_at(const rg_stage *s)
-{
-    return s->at;
-}
-
 void rg_stage_restart(rg_stage *s)
 {
     s->at = 0;

@@ -52,8 +52,6 @@ typedef struct rg_pass {
     bool advance; /* the rows that come out stand before the next layer from now on */
 } rg_pass;
 bool rg_stage_pass(rg_stage *s, const rg_pass *p, rg_error *err) RG_MUST_CHECK;
-/* Rows stand before this layer. */
-int rg_stage_at(const rg_stage *s);
 /* Rows stand before the first layer again. */
 void rg_stage_restart(rg_stage *s);
 /* Mean of -log p of each id that follows another in its sample; rows stand behind the last layer. */

@@ -50,12 +50,6 @@ static inline float rg_tree16(float l[16])
     return l[0] + l[1];
 }
 
-/* 2^n, -126 <= n <= 127. */
-static inline float rg_exp2i(int32_t n)
-{
-    return rg_float_of((uint32_t)(n + 127) << 23);
-}
-
 /* x = n ln2 + r, |r| <= ln2 / 2; exp(r) = 1 + (r + r^2 q(r)); 2^n in two factors, since n may be -152 or 129.  The
  * clamp keeps NaN (both comparisons are false), sends -inf to 0 and what is too large to inf. */
 static inline float rg_expf(float x)
