@@ -6,6 +6,9 @@
 
 #include "support/model.h"
 
+#include "base/file.h"
+#include "base/mem.h"
+
 #define TALES RG_SOURCE_DIR "/models/tales-1m"
 #define LARGE RG_SOURCE_DIR "/models/tales-7m"
 
@@ -312,6 +315,77 @@ static void drafts_keep_to_grammars_and_stops(void **state)
     free(a);
 }
 
+static void copy_file(const char *from, const char *name, const char *to)
+{
+    char path[600];
+    size_t n;
+    rg_error err = { 0 };
+
+    snprintf(path, sizeof path, "%s/%s", from, name);
+    char *text = rg_file_slurp(path, 1 << 24, &n, &err);
+    assert_ok(text, err);
+    snprintf(path, sizeof path, "%s/%s", to, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    fclose(f);
+    rg_free(text);
+}
+
+/* The small model with rows of zeros for ids that its vocabulary does not have. */
+static const char *with_padding(void)
+{
+    enum { MORE = 8 };
+    const char *to = test_variant("tales-padded", "llama", "config.json", NULL, NULL);
+    char path[600];
+    rg_error err = { 0 };
+    rg_checkpoint *c = rg_checkpoint_open(TALES, RG_CKPT_DEFAULT, &err);
+
+    assert_ok(c, err);
+    copy_file(TALES, "tokenizer.json", to);
+    copy_file(TALES, "config.json", to);
+    snprintf(path, sizeof path, "sed -i 's/\"vocab_size\": 4096/\"vocab_size\": %d/' %s/config.json", 4096 + MORE, to);
+    assert_int_equal(system(path), 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", to);
+    rg_ckpt_writer *w = rg_safetensors_create(path, &err);
+    assert_ok(w, err);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < rg_checkpoint_n_tensors(c); i++) {
+            const rg_tensor *t = rg_checkpoint_tensor(c, i);
+            size_t more = t->shape[0] == 4096 ? t->bytes / 4096 * MORE : 0;
+            int64_t shape[4] = { 0 };
+            memcpy(shape, t->shape, (size_t)t->n_dims * sizeof *shape);
+            shape[0] += more ? MORE : 0;
+            if (!pass) {
+                assert_ok(rg_ckpt_declare(w, t->name, t->type, t->n_dims, shape, &err), err);
+                continue;
+            }
+            uint8_t *data = calloc(1, t->bytes + more);
+            assert_ok(rg_tensor_read(c, t, 0, data, t->bytes, &err), err);
+            assert_ok(rg_ckpt_write(w, data, t->bytes + more, &err), err);
+            free(data);
+        }
+    assert_ok(rg_ckpt_commit(w, &err), err);
+    rg_checkpoint_close(c);
+    return to;
+}
+
+/* Sizes of a model pad their vocabularies differently: fewer ids draft as well. */
+static void fewer_padded_ids_draft(void **state)
+{
+    char path[600];
+    answer *a = calloc(1, sizeof *a);
+    rg_usage u;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s", with_padding());
+    rg_engine *e = open_with(path, TALES, 3);
+    ask_story(e, NULL, "The cat sat.", 1, a, &u);
+    assert_true(u.n_drafted > 0 && u.n_accepted > u.n_drafted / 2); /* both are one model */
+    rg_close(e);
+    free(a);
+}
+
 /* The shipped model with the shipped draft, which its folder names. */
 static void a_smaller_model_drafts(void **state)
 {
@@ -502,6 +576,7 @@ int main(int argc, char **argv)
 #undef WHOLE
 #undef ENCODER
         cmocka_unit_test(drafts_keep_to_grammars_and_stops),
+        cmocka_unit_test(fewer_padded_ids_draft),
         cmocka_unit_test(a_smaller_model_drafts),
         cmocka_unit_test(what_is_never_accepted_changes_nothing),
         cmocka_unit_test(guesses_are_judged_by_chance),

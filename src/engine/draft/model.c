@@ -4,7 +4,6 @@
  * right is kept, the rest is forgotten.  A call first computes the ids that it has not seen yet, and then one id of
  * each draft in every step.  It draws as the model will, with the same rules and the same noise: where the two models
  * agree about an id's place in the race, they draw the same id. */
-#include <math.h> /* INFINITY */
 #include <string.h>
 
 #include "base/mem.h"
@@ -42,7 +41,8 @@ typedef struct small_model {
 
 /* ---- one step ---------------------------------------------------------------------------------------------------- */
 
-/* Logits of as many ids as the other model has: padding beyond the vocabulary differs between sizes of a model. */
+/* Logits of as many ids as the other model has: padding beyond the vocabulary differs between sizes of a model.  An id
+ * that this one lacks is as good as impossible, but finite: numbers that are not end a draw. */
 static float *widen(small_model *m, int thread, float *logits)
 {
     int32_t own = m->runner->vocab_size, n = m->vocab_size;
@@ -53,7 +53,7 @@ static float *widen(small_model *m, int thread, float *logits)
     to = m->wide + (size_t)thread * (size_t)n;
     memcpy(to, logits, (size_t)own * sizeof *logits);
     for (int32_t i = own; i < n; i++)
-        to[i] = -INFINITY;
+        to[i] = -1e30f;
     return to;
 }
 
