@@ -307,6 +307,7 @@ typedef struct rg_info {
     int32_t n_threads, vocab_size, max_seq_len;
     int32_t bos_id;          /* -1: none */
     uint64_t n_parameters, weight_bytes, state_bytes;
+    uint64_t position_bytes, sequence_bytes; /* of state: of each position (K/V), and of a sequence, however long */
     bool has_tokenizer;
     bool is_encoder;         /* it generates nothing: it makes embeddings, and scores if n_labels is not 0.  A prompt is
                               *   computed in one step, and can be no longer than max_whole_rows */

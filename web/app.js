@@ -180,6 +180,7 @@ const rows = [
   ['Model', s => s.model], ['Architecture', s => s.plan.architecture],
   ['Parameters', s => (s.plan.parameters / 1e6).toFixed(1) + ' million'], ['Weights', s => bytes(s.plan.weight_bytes)],
   ['Context', s => s.plan.context + ' tokens'], ['Sequences’ state', s => bytes(s.plan.state_bytes) + ' in ' + s.plan.kv_type],
+  ['Each sequence keeps', s => `${s.plan.position_bytes} bytes a position, ${s.plan.sequence_bytes} besides`],
   ['Arithmetic', s => s.plan.recipe + ', ' + s.plan.isa + ', ' + s.plan.threads + ' threads'],
   ['Drafts', s => s.plan.draft === 'none' ? 'none' :
     `${s.plan.draft}: ${s.accepted_tokens} of ${s.drafted_tokens} tokens accepted`],

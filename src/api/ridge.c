@@ -275,6 +275,8 @@ rg_info rg_engine_info(const rg_engine *e)
                       .n_threads = e->n_threads, .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len,
                       .bos_id = c->bos_id, .n_parameters = e->model->weights.n_parameters,
                       .weight_bytes = e->model->weights.bytes, .state_bytes = e->state_bytes,
+                      .position_bytes = rg_state_bytes_per_position(&e->model->state),
+                      .sequence_bytes = rg_state_bytes_per_sequence(&e->model->state),
                       .has_tokenizer = e->tokenizer, .is_encoder = is_encoder(e),
                       .max_whole_rows = e->runner->max_rows, .n_labels = c->n_labels, .dim = c->dim,
                       .embed = c->embedding.pooling,

@@ -35,6 +35,13 @@ static void machines_json(cli_json *out, const plan_job *j)
     cli_json_close(out);
 }
 
+static void model_json(cli_json *out, const rg_model *m)
+{
+    cli_json_float(out, "parameters", (double)m->weights.n_parameters);
+    cli_json_u64(out, "bytes_per_position", rg_state_bytes_per_position(&m->state));
+    cli_json_u64(out, "bytes_per_sequence", rg_state_bytes_per_sequence(&m->state));
+}
+
 static void row_json(cli_json *out, const plan_job *j, int i)
 {
     const rg_plan_row *r = &j->rows[i];
@@ -124,7 +131,7 @@ static bool print_json(const plan_job *j)
     cli_json_text(out, "model", j->title);
     cli_json_text(out, "method", methods[j->subject.method]);
     if (j->model)
-        cli_json_float(out, "parameters", (double)j->model->weights.n_parameters);
+        model_json(out, j->model);
     machines_json(out, j);
     cli_json_open(out, "rows", '[');
     for (int i = 0; i < j->n_rows; i++)

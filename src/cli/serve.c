@@ -187,6 +187,7 @@ static void drain(rg_server *s, double most_s)
 static void greet(const serve_options *o, const rg_server *s, const rg_engine *engine)
 {
     const char *url = rg_server_url(s), *key = o->s.n_keys ? " -H 'Authorization: Bearer KEY'" : "";
+    const rg_info info = rg_engine_info(engine);
 
     printf("ridge: listening on %s\n", url);
     if (!o->s.no_page)
@@ -201,7 +202,9 @@ static void greet(const serve_options *o, const rg_server *s, const rg_engine *e
         printf("  adapter   \"model\": \"%s\"\n", o->engine.loras.item[i].name);
     if (!o->engine.kv_memory)
         printf("  memory    up to %.1f GB for what sequences remember, half of what is free (--kv-memory)\n",
-               (double)rg_engine_info(engine).state_bytes / 1e9);
+               (double)info.state_bytes / 1e9);
+    printf("  state     %llu bytes a position, %llu a sequence besides (%s K/V)\n",
+           (unsigned long long)info.position_bytes, (unsigned long long)info.sequence_bytes, info.kv_type);
     printf("  Ctrl-C ends it\n");
 }
 

@@ -57,6 +57,14 @@ static void put_machine(rg_buf *b, const rg_plan_machine *m, const rg_plan_subje
     rg_buf_str(b, "\n");
 }
 
+/* What sequences keep, as `inspect` says it. */
+static void put_state(rg_buf *b, const rg_model *m)
+{
+    rg_buf_printf(b, "state: %llu bytes per position, %llu per sequence (%s K/V)\n",
+                  (unsigned long long)rg_state_bytes_per_position(&m->state),
+                  (unsigned long long)rg_state_bytes_per_sequence(&m->state), rg_kv_name(m->kv_type));
+}
+
 static void put_head(rg_buf *b)
 {
     rg_buf_printf(b, "%6s %7s %10s %-5s %10s %11s %11s %9s %-8s %7s %6s %6s\n", "batch", "seq", "memory GB", "fits",
@@ -156,6 +164,8 @@ void rg_report_text(rg_buf *b, const rg_plan_report *r)
     const rg_plan_machine *last = NULL;
 
     rg_buf_printf(b, "%s, method %s\n", r->title, methods[r->subject->method]);
+    if (r->subject->model && r->subject->method == RG_PLAN_COUNTED)
+        put_state(b, r->subject->model);
     for (int i = 0; i < r->n_rows; i++) {
         if (r->rows[i].machine != last) {
             last = r->rows[i].machine;

@@ -131,6 +131,8 @@ void rg_api_status(rg_server *s, rg_exchange *x)
         rg_out_int(&out, "parameters", (int64_t)s->info.n_parameters);
         rg_out_int(&out, "weight_bytes", (int64_t)s->info.weight_bytes);
         rg_out_int(&out, "state_bytes", (int64_t)s->info.state_bytes);
+        rg_out_int(&out, "position_bytes", (int64_t)s->info.position_bytes);
+        rg_out_int(&out, "sequence_bytes", (int64_t)s->info.sequence_bytes);
         rg_out_bool(&out, "chat", rg_chat_has_template(s->engine));
         write_forecasts(&out, s);
         rg_out_close(&out, '}');

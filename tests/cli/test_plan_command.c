@@ -56,6 +56,20 @@ static void rows(void **state)
     json_decref(j);
 }
 
+/* Five sets of K/V for twelve layers: one of 16 columns in bf16 for each full layer, and windows. */
+static void state_is_told(void **state)
+{
+    (void)state;
+    json_t *j = command_json("plan " RG_TEST_DATA "/character-ai --machine h100 --json");
+    assert_true(number(j, "bytes_per_position") == 64);
+    json_decref(j);
+    j = command_json("plan " RG_TEST_DATA "/cla3/config.json --machine h100 --json");
+    assert_true(number(j, "bytes_per_position") == 128);
+    json_decref(j);
+    assert_int_equal(command_run("plan " RG_TEST_DATA "/cla3/config.json --machine h100"), 0);
+    assert_non_null(strstr(command_out, "state: 128 bytes per position, 0 per sequence (bf16 K/V)"));
+}
+
 static void goldens(void **state)
 {
     (void)state;
@@ -280,7 +294,8 @@ static void refusals(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(rows), cmocka_unit_test(goldens), cmocka_unit_test(machine),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rows), cmocka_unit_test(state_is_told),
+                                        cmocka_unit_test(goldens), cmocka_unit_test(machine),
                                         cmocka_unit_test(machine_anew), cmocka_unit_test(here), cmocka_unit_test(measured),
                                         cmocka_unit_test(without_cache), cmocka_unit_test(files),
                                         cmocka_unit_test(document), cmocka_unit_test(refusals) };

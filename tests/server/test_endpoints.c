@@ -514,7 +514,10 @@ static void small_endpoints_answer(void **state)
     json_decref(test_web_json(t.port, "/livez", NULL, 200));
     json_decref(test_web_json(t.port, "/readyz", NULL, 200));
     json_decref(test_web_json(t.port, "/version", NULL, 200));
-    json_decref(test_web_json(t.port, "/status", NULL, 200));
+    json_t *status = test_web_json(t.port, "/status", NULL, 200);
+    /* 2 layers, K and V, 2 heads of 32 columns, 2 bytes. */
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(status, "plan"), "position_bytes")), 2 * 2 * 2 * 32 * 2);
+    json_decref(status);
     v = test_web_json(t.port, "/tokenize", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", 200);
     json_t *w = test_web_json(t.port, "/apply-template", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", 200);
     assert_int_equal(int_at(v, "count"), int_at(w, "count"));
