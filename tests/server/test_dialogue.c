@@ -67,33 +67,11 @@ static int teardown(void **state)
     return 0;
 }
 
-static const json_t *at(const json_t *v, const char *path)
-{
-    char part[64];
-
-    while (v && *path) {
-        size_t n = strcspn(path, ".");
-        snprintf(part, sizeof part, "%.*s", (int)n, path);
-        v = json_is_array(v) ? json_array_get(v, (size_t)atoi(part)) : json_object_get(v, part);
-        path += n + (path[n] == '.');
-    }
-    return v;
-}
-
-static const char *text_at(const json_t *v, const char *path)
-{
-    const char *s = json_string_value(at(v, path));
-
-    if (!s)
-        fail_msg("no text at %s in %s", path, json_dumps(v, 0));
-    return s;
-}
-
 static long long int_at(const json_t *v, const char *path)
 {
-    if (!json_is_integer(at(v, path)))
+    if (!json_is_integer(test_json_at(v, path)))
         fail_msg("no integer at %s in %s", path, json_dumps(v, 0));
-    return json_integer_value(at(v, path));
+    return json_integer_value(test_json_at(v, path));
 }
 
 static json_t *ask(const test_server *t, const char *path, const char *body)
@@ -105,8 +83,8 @@ static void refused(const test_server *t, const char *path, const char *body, co
 {
     json_t *v = test_web_json(t->port, path, body, 400);
 
-    if (!strstr(text_at(v, "error.message"), says))
-        fail_msg("%s: %s", body, text_at(v, "error.message"));
+    if (!strstr(test_json_text(v, "error.message"), says))
+        fail_msg("%s: %s", body, test_json_text(v, "error.message"));
     json_decref(v);
 }
 
@@ -120,7 +98,7 @@ static void expect_prompt(const test_server *t, const char *body, const char *wa
 {
     json_t *v = ask(t, "/apply-template", body);
 
-    assert_string_equal(text_at(v, "prompt"), want);
+    assert_string_equal(test_json_text(v, "prompt"), want);
     json_decref(v);
 }
 
@@ -136,8 +114,8 @@ static void a_last_message_is_continued(void **state)
 
     (void)state;
     expect_prompt(&plain, "{\"messages\":[" ASKS "," BEGINS "],\"continue_final_message\":true}", OPEN);
-    assert_string_equal(text_at(chat, "choices.0.message.content"), text_at(want, "choices.0.text"));
-    assert_string_equal(text_at(message, "content.0.text"), text_at(want, "choices.0.text"));
+    assert_string_equal(test_json_text(chat, "choices.0.message.content"), test_json_text(want, "choices.0.text"));
+    assert_string_equal(test_json_text(message, "content.0.text"), test_json_text(want, "choices.0.text"));
     assert_int_equal(int_at(chat, "usage.prompt_tokens"), int_at(want, "usage.prompt_tokens"));
     assert_int_equal(int_at(count, "input_tokens"), int_at(want, "usage.prompt_tokens"));
     json_decref(want);
@@ -172,8 +150,8 @@ static void reasoning_can_be_continued(void **state)
                     "\"<think>The story is\"}],\"continue_final_message\":true,\"max_tokens\":6,\"temperature\":0}");
 
     (void)state;
-    assert_true(strlen(text_at(v, "choices.0.message.reasoning_content")) > 3);
-    assert_string_equal(text_at(v, "choices.0.message.content"), "");
+    assert_true(strlen(test_json_text(v, "choices.0.message.reasoning_content")) > 3);
+    assert_string_equal(test_json_text(v, "choices.0.message.content"), "");
     json_decref(v);
 }
 
@@ -205,8 +183,8 @@ static void thoughts_of_earlier_turns_are_kept(void **state)
                            "{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"wet\"}]}");
 
     (void)state;
-    if (!strstr(text_at(want, "prompt"), THOUGHT))
-        fail_msg("%s", text_at(want, "prompt"));
+    if (!strstr(test_json_text(want, "prompt"), THOUGHT))
+        fail_msg("%s", test_json_text(want, "prompt"));
     assert_int_equal(int_at(message, "input_tokens"), int_at(want, "count"));
     assert_int_equal(int_at(response, "usage.input_tokens"), int_at(want, "count"));
     json_decref(want);
@@ -241,7 +219,7 @@ static void reasoning_items_find_their_message(void **state)
         json_t *v = ask(&thinks, "/v1/responses", body);
         if (int_at(v, "usage.input_tokens") != int_at(want, "count"))
             fail_msg("case %zu: %lld ids, not %lld: %s", i, int_at(v, "usage.input_tokens"), int_at(want, "count"),
-                     text_at(want, "prompt"));
+                     test_json_text(want, "prompt"));
         json_decref(v);
         json_decref(want);
     }
@@ -262,19 +240,19 @@ static void a_schema_leaves_the_reasoning_free(void **state)
     char body[600];
 
     (void)state;
-    assert_true(strlen(text_at(want, "choices.0.message.reasoning_content")) > 10);
+    assert_true(strlen(test_json_text(want, "choices.0.message.reasoning_content")) > 10);
     for (size_t i = 0; i < RG_LEN(bound); i++) {
         snprintf(body, sizeof body, "{" FREE ",%s}", bound[i]);
         json_t *v = ask(&thinks, "/v1/chat/completions", body);
-        assert_string_equal(text_at(v, "choices.0.message.reasoning_content"),
-                            text_at(want, "choices.0.message.reasoning_content"));
+        assert_string_equal(test_json_text(v, "choices.0.message.reasoning_content"),
+                            test_json_text(want, "choices.0.message.reasoning_content"));
         json_decref(v);
     }
     json_decref(want);
     json_t *v = ask(&thinks, "/v1/chat/completions", /* the reasoning is over here, so the answer is bound at once */
                     "{\"messages\":[" ASKS ",{\"role\":\"assistant\",\"content\":\"<think>hm</think>\"}],\"max_tokens\":24,"
                     "\"continue_final_message\":true,\"structured_outputs\":{\"regex\":\"[0-9]{3}\"}}");
-    const char *text = text_at(v, "choices.0.message.content");
+    const char *text = test_json_text(v, "choices.0.message.content");
     assert_true(strlen(text) == 3 && strspn(text, "0123456789") == 3);
     json_decref(v);
 }
@@ -298,7 +276,7 @@ static void every_name_for_a_schema_binds(void **state)
     (void)state;
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         json_t *v = ask(&plain, cases[i].path, cases[i].body);
-        const char *text = text_at(v, cases[i].answer);
+        const char *text = test_json_text(v, cases[i].answer);
         if (strcmp(text, "\"red\"") != 0 && strcmp(text, "\"blue\"") != 0)
             fail_msg("case %zu: %s", i, text);
         json_decref(v);
@@ -321,7 +299,7 @@ static void a_lost_way_is_an_error(void **state)
         end = stpcpy(end, "a? ");
     strcpy(end, "\\\"x\\\"\\na ::= \\\"a\\\"\",\"max_tokens\":40}");
     json_t *v = test_web_json(plain.port, "/v1/chat/completions", body, 400);
-    assert_string_equal(text_at(v, "error.code"), "grammar_limit");
+    assert_string_equal(test_json_text(v, "error.code"), "grammar_limit");
     json_decref(v);
     strcpy(strrchr(body, '}'), ",\"stream\":true}");
     test_reply r = test_web_ask(plain.port, "POST", "/v1/chat/completions", NULL, body);
@@ -374,10 +352,10 @@ static void check_cut_chat(int max_tokens)
 
     snprintf(body, sizeof body, "{\"messages\":[" ASKS "]," TOOL ",\"max_tokens\":%d,\"seed\":%d}", max_tokens, max_tokens);
     json_t *v = ask(&plain, "/v1/chat/completions", body);
-    const char *arguments = text_at(v, "choices.0.message.tool_calls.0.function.arguments");
-    assert_true(json_is_null(at(v, "choices.0.message.content")));
-    assert_string_equal(text_at(v, "choices.0.message.tool_calls.0.function.name"), "weather");
-    assert_string_equal(text_at(v, "choices.0.finish_reason"), "length");
+    const char *arguments = test_json_text(v, "choices.0.message.tool_calls.0.function.arguments");
+    assert_true(json_is_null(test_json_at(v, "choices.0.message.content")));
+    assert_string_equal(test_json_text(v, "choices.0.message.tool_calls.0.function.name"), "weather");
+    assert_string_equal(test_json_text(v, "choices.0.finish_reason"), "length");
     if (*arguments && *arguments != '{')
         fail_msg("%s", arguments);
     json_decref(v);
@@ -397,16 +375,16 @@ static void a_cut_call_is_a_call(void **state)
     json_t *v = ask(&plain, "/v1/messages", "{\"messages\":[" ASKS "],\"max_tokens\":60,\"tool_choice\":{\"type\":\"any\"},"
                     "\"tools\":[{\"name\":\"weather\",\"input_schema\":{\"type\":\"object\",\"properties\":{\"town\":{\"enum\":"
                     "[\"Oslo\"]},\"why\":{\"type\":\"string\",\"minLength\":400}},\"required\":[\"town\",\"why\"]}}]}");
-    assert_string_equal(text_at(v, "stop_reason"), "max_tokens");
-    assert_string_equal(text_at(v, "content.0.type"), "tool_use");
-    assert_true(json_is_object(at(v, "content.0.input")));
+    assert_string_equal(test_json_text(v, "stop_reason"), "max_tokens");
+    assert_string_equal(test_json_text(v, "content.0.type"), "tool_use");
+    assert_true(json_is_object(test_json_at(v, "content.0.input")));
     json_decref(v);
     v = ask(&plain, "/v1/responses", "{\"input\":\"x\",\"max_output_tokens\":30,\"tool_choice\":\"required\",\"tools\":["
             "{\"type\":\"function\",\"name\":\"weather\",\"parameters\":{\"type\":\"object\",\"properties\":{\"why\":{\"type\":"
             "\"string\",\"minLength\":400}},\"required\":[\"why\"]}}]}");
-    assert_string_equal(text_at(v, "status"), "incomplete");
-    assert_string_equal(text_at(v, "output.0.type"), "function_call");
-    assert_string_equal(text_at(v, "output.0.status"), "incomplete");
+    assert_string_equal(test_json_text(v, "status"), "incomplete");
+    assert_string_equal(test_json_text(v, "output.0.type"), "function_call");
+    assert_string_equal(test_json_text(v, "output.0.status"), "incomplete");
     json_decref(v);
     plain.s->tool_form = own;
 }

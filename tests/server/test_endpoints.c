@@ -22,33 +22,11 @@ static int teardown(void **state)
     return 0;
 }
 
-static const json_t *at(const json_t *v, const char *path)
-{
-    char part[64];
-
-    while (v && *path) {
-        size_t n = strcspn(path, ".");
-        snprintf(part, sizeof part, "%.*s", (int)n, path);
-        v = json_is_array(v) ? json_array_get(v, (size_t)atoi(part)) : json_object_get(v, part);
-        path += n + (path[n] == '.');
-    }
-    return v;
-}
-
-static const char *text_at(const json_t *v, const char *path)
-{
-    const char *s = json_string_value(at(v, path));
-
-    if (!s)
-        fail_msg("no text at %s", path);
-    return s;
-}
-
 static long long int_at(const json_t *v, const char *path)
 {
-    if (!json_is_integer(at(v, path)))
+    if (!json_is_integer(test_json_at(v, path)))
         fail_msg("no integer at %s", path);
-    return json_integer_value(at(v, path));
+    return json_integer_value(test_json_at(v, path));
 }
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
@@ -89,7 +67,7 @@ static char *gather(const json_t *events, const char *path)
     char *all = calloc(1, 1);
 
     for (size_t i = 0; i < json_array_size(events); i++) {
-        const json_t *v = at(json_array_get(events, i), path);
+        const json_t *v = test_json_at(json_array_get(events, i), path);
         if (json_is_string(v)) {
             all = realloc(all, strlen(all) + json_string_length(v) + 1);
             strcat(all, json_string_value(v));
@@ -119,17 +97,17 @@ static void completions_stream_what_they_answer(void **state)
     const json_t *last = json_array_get(s.events, n - 1);
 
     (void)state;
-    assert_string_equal(text_at(v, "object"), "text_completion");
-    assert_string_equal(text_at(v, "choices.0.finish_reason"), "length");
+    assert_string_equal(test_json_text(v, "object"), "text_completion");
+    assert_string_equal(test_json_text(v, "choices.0.finish_reason"), "length");
     assert_int_equal(int_at(v, "usage.completion_tokens"), 12);
     assert_int_equal(int_at(v, "usage.total_tokens"), 12 + int_at(v, "usage.prompt_tokens"));
-    assert_gathers(s.events, "choices.0.text", text_at(v, "choices.0.text"));
+    assert_gathers(s.events, "choices.0.text", test_json_text(v, "choices.0.text"));
     assert_int_equal(s.n_done, 1);
     assert_true(s.done_is_last);
-    assert_int_equal(json_array_size(at(last, "choices")), 0);
+    assert_int_equal(json_array_size(test_json_at(last, "choices")), 0);
     assert_int_equal(int_at(last, "usage.completion_tokens"), 12);
     assert_int_equal(int_at(last, "usage.prompt_tokens"), int_at(v, "usage.prompt_tokens"));
-    assert_true(json_is_null(at(json_array_get(s.events, 0), "usage")));
+    assert_true(json_is_null(test_json_at(json_array_get(s.events, 0), "usage")));
     json_decref(v);
     json_decref(s.events);
 }
@@ -139,25 +117,25 @@ static void prompts_of_all_kinds_agree(void **state)
 {
     json_t *ids = test_web_json(t.port, "/tokenize", "{\"prompt\":\"Once upon a time\"}", 200);
     json_t *one = test_web_json(t.port, "/v1/completions", "{" PROMPT "}", 200), *v;
-    char *list = rg_json_dump(at(ids, "tokens"), JSON_COMPACT), body[1000];
-    const char *text = text_at(one, "choices.0.text");
+    char *list = rg_json_dump(test_json_at(ids, "tokens"), JSON_COMPACT), body[1000];
+    const char *text = test_json_text(one, "choices.0.text");
 
     (void)state;
     snprintf(body, sizeof body, "{\"prompt\":%s,\"temperature\":0,\"max_tokens\":12}", list);
     v = test_web_json(t.port, "/v1/completions", body, 200);
-    assert_string_equal(text_at(v, "choices.0.text"), text);
+    assert_string_equal(test_json_text(v, "choices.0.text"), text);
     json_decref(v);
     snprintf(body, sizeof body, "{\"prompt\":[%s,%s],\"temperature\":0,\"max_tokens\":12,\"n\":2}", list, list);
     v = test_web_json(t.port, "/v1/completions", body, 200);
-    assert_int_equal(json_array_size(at(v, "choices")), 4);
-    assert_string_equal(text_at(v, "choices.3.text"), text);
+    assert_int_equal(json_array_size(test_json_at(v, "choices")), 4);
+    assert_string_equal(test_json_text(v, "choices.3.text"), text);
     assert_int_equal(int_at(v, "choices.3.index"), 3);
     assert_int_equal(int_at(v, "usage.completion_tokens"), 48);
     json_decref(v);
     v = test_web_json(t.port, "/v1/completions",
                       "{\"prompt\":[\"Once upon a time\"],\"temperature\":0,\"max_tokens\":12,\"echo\":true}", 200);
-    assert_memory_equal(text_at(v, "choices.0.text"), "Once upon a time", 16);
-    assert_string_equal(text_at(v, "choices.0.text") + 16, text);
+    assert_memory_equal(test_json_text(v, "choices.0.text"), "Once upon a time", 16);
+    assert_string_equal(test_json_text(v, "choices.0.text") + 16, text);
     json_decref(v);
     rg_free(list);
     json_decref(ids);
@@ -183,12 +161,13 @@ static void answers_are_chosen(void **state)
 
         for (int k = 0; k < 2; k++)
             snprintf(path[k], sizeof path[k], what, k);
-        assert_int_equal(json_array_size(at(r, "choices")), 2);
-        assert_string_not_equal(text_at(r, path[0]), text_at(r, path[1]));
+        assert_int_equal(json_array_size(test_json_at(r, "choices")), 2);
+        assert_string_not_equal(test_json_text(r, path[0]), test_json_text(r, path[1]));
         for (int k = 0; k < 2 && i == 1; k++) {
             snprintf(path[k], sizeof path[k], "choices.%d.logprobs.token_logprobs", k);
-            for (size_t j = 0; j < json_array_size(at(r, path[k])); j++)
-                mean[k] += json_number_value(json_array_get(at(r, path[k]), j)) / (double)json_array_size(at(r, path[k]));
+            for (size_t j = 0; j < json_array_size(test_json_at(r, path[k])); j++)
+                mean[k] += json_number_value(json_array_get(test_json_at(r, path[k]), j)) /
+                           (double)json_array_size(test_json_at(r, path[k]));
         }
         assert_true(mean[0] >= mean[1]);
         json_decref(r);
@@ -198,22 +177,22 @@ static void answers_are_chosen(void **state)
 static void logprobs_stand_beside_their_tokens(void **state)
 {
     json_t *v = test_web_json(t.port, "/v1/completions", "{" PROMPT ",\"logprobs\":3}", 200);
-    const json_t *l = at(v, "choices.0.logprobs");
-    char *joined = gather(at(l, "tokens"), "");
+    const json_t *l = test_json_at(v, "choices.0.logprobs");
+    char *joined = gather(test_json_at(l, "tokens"), "");
 
     (void)state;
-    assert_int_equal(json_array_size(at(l, "tokens")), 12);
-    assert_int_equal(json_array_size(at(l, "token_logprobs")), 12);
-    assert_int_equal(json_object_size(at(l, "top_logprobs.0")), 3); /* greedy: the chosen one is among them */
+    assert_int_equal(json_array_size(test_json_at(l, "tokens")), 12);
+    assert_int_equal(json_array_size(test_json_at(l, "token_logprobs")), 12);
+    assert_int_equal(json_object_size(test_json_at(l, "top_logprobs.0")), 3); /* greedy: the chosen one is among them */
     assert_int_equal(int_at(l, "text_offset.0"), 0);
-    assert_string_equal(joined, text_at(v, "choices.0.text"));
+    assert_string_equal(joined, test_json_text(v, "choices.0.text"));
     free(joined);
     json_decref(v);
     v = test_web_json(t.port, "/v1/chat/completions",
                       "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"max_tokens\":5,\"logprobs\":true,"
                       "\"top_logprobs\":2}", 200);
-    assert_int_equal(json_array_size(at(v, "choices.0.logprobs.content")), 5);
-    assert_int_equal(json_array_size(at(v, "choices.0.logprobs.content.4.top_logprobs")), 2);
+    assert_int_equal(json_array_size(test_json_at(v, "choices.0.logprobs.content")), 5);
+    assert_int_equal(json_array_size(test_json_at(v, "choices.0.logprobs.content.4.top_logprobs")), 2);
     json_decref(v);
 }
 
@@ -227,26 +206,26 @@ static void prompts_are_scored_as_answers_are(void **state)
 {
     static const char *const lists[] = { "tokens", "token_logprobs", "top_logprobs", "text_offset" };
     json_t *one = test_web_json(t.port, "/v1/completions", "{" PROMPT ",\"logprobs\":3}", 200);
-    const json_t *l = at(one, "choices.0.logprobs");
+    const json_t *l = test_json_at(one, "choices.0.logprobs");
     char body[600], path[100];
     size_t n, n_prompt = (size_t)int_at(one, "usage.prompt_tokens");
 
     (void)state;
     snprintf(body, sizeof body, "{\"prompt\":\"Once upon a time%s\",\"max_tokens\":0,\"echo\":true,\"logprobs\":3}",
-             text_at(one, "choices.0.text"));
+             test_json_text(one, "choices.0.text"));
     json_t *v = test_web_json(t.port, "/v1/completions", body, 200);
-    n = json_array_size(at(v, "choices.0.logprobs.tokens"));
+    n = json_array_size(test_json_at(v, "choices.0.logprobs.tokens"));
     assert_int_equal(n, n_prompt + 12);
-    assert_memory_equal(text_at(v, "choices.0.text"), "Once upon a time", 16);
-    assert_string_equal(text_at(v, "choices.0.text") + 16, text_at(one, "choices.0.text"));
-    assert_string_equal(text_at(v, "choices.0.finish_reason"), "length");
+    assert_memory_equal(test_json_text(v, "choices.0.text"), "Once upon a time", 16);
+    assert_string_equal(test_json_text(v, "choices.0.text") + 16, test_json_text(one, "choices.0.text"));
+    assert_string_equal(test_json_text(v, "choices.0.finish_reason"), "length");
     assert_int_equal(int_at(v, "usage.completion_tokens"), 0);
-    assert_true(json_is_null(at(v, "choices.0.logprobs.token_logprobs.0")));
-    assert_true(json_is_null(at(v, "choices.0.logprobs.top_logprobs.0")));
+    assert_true(json_is_null(test_json_at(v, "choices.0.logprobs.token_logprobs.0")));
+    assert_true(json_is_null(test_json_at(v, "choices.0.logprobs.top_logprobs.0")));
     for (size_t k = 0; k < RG_LEN(lists); k++)
         for (size_t i = 0; i < 12; i++) {
             snprintf(path, sizeof path, "choices.0.logprobs.%s.%zu", lists[k], n_prompt + i);
-            const json_t *was = json_array_get(json_object_get(l, lists[k]), i), *is = at(v, path);
+            const json_t *was = json_array_get(json_object_get(l, lists[k]), i), *is = test_json_at(v, path);
             if (k == 3 ? json_integer_value(is) != json_integer_value(was) + 16 : !json_equal(is, was))
                 fail_msg("%s is not what it was", path);
         }
@@ -254,15 +233,15 @@ static void prompts_are_scored_as_answers_are(void **state)
     /* The whole of it at once, and in a stream, whose first event has all of the prompt's. */
     v = test_web_json(t.port, "/v1/completions", "{" PROMPT ",\"logprobs\":3,\"echo\":true}", 200);
     stream s = read_stream("/v1/completions", "{" PROMPT ",\"logprobs\":3,\"echo\":true,\"stream\":true}");
-    assert_gathers(s.events, "choices.0.text", text_at(v, "choices.0.text"));
-    assert_true(json_array_size(at(s.events, "0.choices.0.logprobs.tokens")) > n_prompt);
+    assert_gathers(s.events, "choices.0.text", test_json_text(v, "choices.0.text"));
+    assert_true(json_array_size(test_json_at(s.events, "0.choices.0.logprobs.tokens")) > n_prompt);
     for (size_t k = 0; k < RG_LEN(lists); k++) {
         json_t *all = json_array();
         snprintf(path, sizeof path, "choices.0.logprobs.%s", lists[k]);
         for (size_t i = 0; i < json_array_size(s.events); i++)
-            extend(all, at(json_array_get(s.events, i), path));
+            extend(all, test_json_at(json_array_get(s.events, i), path));
         assert_int_equal(json_array_size(all), n_prompt + 12);
-        assert_true(json_equal(all, at(v, path)));
+        assert_true(json_equal(all, test_json_at(v, path)));
         json_decref(all);
     }
     json_decref(s.events);
@@ -277,15 +256,15 @@ static void prompt_logprobs_are_listed(void **state)
                               "\"logprobs\":1,\"echo\":true,\"prompt_logprobs\":2}", 200);
 
     (void)state;
-    assert_int_equal(json_array_size(at(v, "choices")), 4);
-    assert_true(json_equal(at(v, "choices.0.prompt_logprobs"), at(v, "choices.1.prompt_logprobs")));
-    assert_int_equal(json_array_size(at(v, "choices.0.prompt_logprobs")), 4);
-    assert_true(json_is_null(at(v, "choices.0.prompt_logprobs.0")));
-    assert_int_equal(json_array_size(at(v, "choices.3.prompt_logprobs")), 1);
+    assert_int_equal(json_array_size(test_json_at(v, "choices")), 4);
+    assert_true(json_equal(test_json_at(v, "choices.0.prompt_logprobs"), test_json_at(v, "choices.1.prompt_logprobs")));
+    assert_int_equal(json_array_size(test_json_at(v, "choices.0.prompt_logprobs")), 4);
+    assert_true(json_is_null(test_json_at(v, "choices.0.prompt_logprobs.0")));
+    assert_int_equal(json_array_size(test_json_at(v, "choices.3.prompt_logprobs")), 1);
     for (int i = 1; i < 4; i++) {
         char path[80];
         snprintf(path, sizeof path, "choices.0.prompt_logprobs.%d", i);
-        const json_t *all = at(v, path), *own, *l;
+        const json_t *all = test_json_at(v, path), *own, *l;
         const char *key;
         double best = -1e9, last = 0;
         snprintf(path, sizeof path, "%d", 5 + i);
@@ -301,15 +280,15 @@ static void prompt_logprobs_are_listed(void **state)
         }
         assert_true(best > last);
         snprintf(path, sizeof path, "choices.0.logprobs.token_logprobs.%d", i);
-        assert_true(json_equal(at(v, path), json_object_get(own, "logprob")));
+        assert_true(json_equal(test_json_at(v, path), json_object_get(own, "logprob")));
         snprintf(path, sizeof path, "choices.0.logprobs.top_logprobs.%d", i);
-        assert_true(json_object_size(at(v, path)) <= 2); /* one best, and its own */
+        assert_true(json_object_size(test_json_at(v, path)) <= 2); /* one best, and its own */
     }
     json_decref(v);
     v = test_web_json(t.port, "/v1/chat/completions", "{" CHAT ",\"prompt_logprobs\":0}", 200);
-    assert_int_equal(json_array_size(at(v, "prompt_logprobs")), int_at(v, "usage.prompt_tokens"));
-    assert_int_equal(json_object_size(at(v, "prompt_logprobs.3")), 1);
-    assert_null(at(v, "choices.0.prompt_logprobs"));
+    assert_int_equal(json_array_size(test_json_at(v, "prompt_logprobs")), int_at(v, "usage.prompt_tokens"));
+    assert_int_equal(json_object_size(test_json_at(v, "prompt_logprobs.3")), 1);
+    assert_null(test_json_at(v, "choices.0.prompt_logprobs"));
     json_decref(v);
 }
 
@@ -323,18 +302,18 @@ static void responses_have_logprobs_too(void **state)
     (void)state;
     snprintf(text, sizeof text, body, "false");
     json_t *v = test_web_json(t.port, "/v1/responses", text, 200), *all = json_array(), *e;
-    const json_t *list = at(v, "output.0.content.0.logprobs");
+    const json_t *list = test_json_at(v, "output.0.content.0.logprobs");
     char *joined = gather(list, "token");
     size_t i;
     assert_int_equal(json_array_size(list), 6);
-    assert_int_equal(json_array_size(at(list, "5.top_logprobs")), 2);
-    assert_string_equal(joined, text_at(v, "output.0.content.0.text"));
+    assert_int_equal(json_array_size(test_json_at(list, "5.top_logprobs")), 2);
+    assert_string_equal(joined, test_json_text(v, "output.0.content.0.text"));
     snprintf(text, sizeof text, body, "true");
     stream s = read_stream("/v1/responses", text);
     json_array_foreach(s.events, i, e) {
-        if (!strcmp(text_at(e, "type"), "response.output_text.delta"))
+        if (!strcmp(test_json_text(e, "type"), "response.output_text.delta"))
             json_array_extend(all, json_object_get(e, "logprobs"));
-        if (!strcmp(text_at(e, "type"), "response.output_text.done"))
+        if (!strcmp(test_json_text(e, "type"), "response.output_text.done"))
             assert_true(json_equal(json_object_get(e, "logprobs"), list));
     }
     assert_true(json_equal(all, list));
@@ -350,8 +329,8 @@ static void seeds_make_answers_again(void **state)
     json_t *a = test_web_json(t.port, "/v1/completions", body, 200), *b = test_web_json(t.port, "/v1/completions", body, 200);
 
     (void)state;
-    assert_true(json_equal(at(a, "choices"), at(b, "choices")));
-    assert_string_not_equal(text_at(a, "choices.0.text"), text_at(a, "choices.1.text"));
+    assert_true(json_equal(test_json_at(a, "choices"), test_json_at(b, "choices")));
+    assert_string_not_equal(test_json_text(a, "choices.0.text"), test_json_text(a, "choices.1.text"));
     json_decref(a);
     json_decref(b);
 }
@@ -363,12 +342,12 @@ static void stops_and_biases_are_kept(void **state)
     char body[400];
 
     (void)state;
-    assert_string_equal(text_at(v, "choices.0.finish_reason"), "stop");
-    assert_null(strstr(text_at(v, "choices.0.text"), "little"));
+    assert_string_equal(test_json_text(v, "choices.0.finish_reason"), "stop");
+    assert_null(strstr(test_json_text(v, "choices.0.text"), "little"));
     json_decref(v);
     snprintf(body, sizeof body, "{" PROMPT ",\"logit_bias\":{\"%lld\":-100}}", int_at(w, "tokens.0"));
     v = test_web_json(t.port, "/v1/completions", body, 200);
-    assert_null(strstr(text_at(v, "choices.0.text"), " there"));
+    assert_null(strstr(test_json_text(v, "choices.0.text"), " there"));
     json_decref(v);
     json_decref(w);
 }
@@ -377,7 +356,7 @@ static void stops_and_biases_are_kept(void **state)
 static void what_stopped_is_told(void **state)
 {
     json_t *one = test_web_json(t.port, "/v1/completions", "{" PROMPT ",\"logprobs\":0}", 200), *v;
-    const char *word = text_at(one, "choices.0.logprobs.tokens.3");
+    const char *word = test_json_text(one, "choices.0.logprobs.tokens.3");
     char body[600], quoted[100];
     long long id;
 
@@ -386,28 +365,28 @@ static void what_stopped_is_told(void **state)
     snprintf(quoted, sizeof quoted, "[\"no such\",\"%s\"]", word);
     snprintf(body, sizeof body, "{" PROMPT ",\"stop\":%s}", quoted);
     v = test_web_json(t.port, "/v1/completions", body, 200);
-    assert_string_equal(text_at(v, "choices.0.finish_reason"), "stop");
-    assert_string_equal(text_at(v, "choices.0.stop_reason"), word);
+    assert_string_equal(test_json_text(v, "choices.0.finish_reason"), "stop");
+    assert_string_equal(test_json_text(v, "choices.0.stop_reason"), word);
     json_decref(v);
     v = test_web_json(t.port, "/v1/chat/completions", "{" CHAT ",\"logprobs\":true}", 200);
-    word = text_at(v, "choices.0.logprobs.content.5.token");
+    word = test_json_text(v, "choices.0.logprobs.content.5.token");
     snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"add_special_tokens\":false}", word);
     json_t *ids = test_web_json(t.port, "/tokenize", body, 200);
     id = int_at(ids, "tokens.0");
     snprintf(body, sizeof body, "{" CHAT ",\"stop_token_ids\":[%lld]}", id);
     json_t *by_id = test_web_json(t.port, "/v1/chat/completions", body, 200);
-    if (json_array_size(at(ids, "tokens")) == 1)
+    if (json_array_size(test_json_at(ids, "tokens")) == 1)
         assert_int_equal(int_at(by_id, "choices.0.stop_reason"), id);
     word += *word == ' ';
     snprintf(body, sizeof body, "{" CHAT ",\"stop_sequences\":[\"no such\",\"%s\"]}", word);
     json_t *message = test_web_json(t.port, "/v1/messages", body, 200);
-    assert_string_equal(text_at(message, "stop_reason"), "stop_sequence");
-    assert_string_equal(text_at(message, "stop_sequence"), word);
+    assert_string_equal(test_json_text(message, "stop_reason"), "stop_sequence");
+    assert_string_equal(test_json_text(message, "stop_sequence"), word);
     snprintf(body, sizeof body, "{" CHAT ",\"stop_sequences\":[\"no such\",\"%s\"],\"stream\":true}", word);
     stream s = read_stream("/v1/messages", body);
     const json_t *end = json_array_get(s.events, json_array_size(s.events) - 2);
-    assert_string_equal(text_at(end, "delta.stop_reason"), "stop_sequence");
-    assert_string_equal(text_at(end, "delta.stop_sequence"), word);
+    assert_string_equal(test_json_text(end, "delta.stop_reason"), "stop_sequence");
+    assert_string_equal(test_json_text(end, "delta.stop_sequence"), word);
     json_decref(s.events);
     json_decref(message);
     json_decref(by_id);
@@ -426,18 +405,18 @@ static void chats_of_three_apis_agree(void **state)
                                      "{\"input\":\"Tell me a story\",\"temperature\":0,\"max_output_tokens\":16}", 200);
     json_t *message = test_web_json(t.port, "/v1/messages", "{" CHAT "}", 200);
     json_t *count = test_web_json(t.port, "/v1/messages/count_tokens", "{" CHAT "}", 200);
-    const char *text = text_at(chat, "choices.0.message.content");
+    const char *text = test_json_text(chat, "choices.0.message.content");
 
     (void)state;
-    assert_string_equal(text_at(response, "output.0.content.0.text"), text);
-    assert_string_equal(text_at(response, "status"), "incomplete");
-    assert_string_equal(text_at(message, "content.0.text"), text);
-    assert_string_equal(text_at(message, "stop_reason"), "max_tokens");
+    assert_string_equal(test_json_text(response, "output.0.content.0.text"), text);
+    assert_string_equal(test_json_text(response, "status"), "incomplete");
+    assert_string_equal(test_json_text(message, "content.0.text"), text);
+    assert_string_equal(test_json_text(message, "stop_reason"), "max_tokens");
     assert_int_equal(int_at(count, "input_tokens"), int_at(chat, "usage.prompt_tokens"));
     assert_int_equal(int_at(response, "usage.input_tokens"), int_at(chat, "usage.prompt_tokens"));
     stream s = read_stream("/v1/chat/completions", "{" CHAT ",\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
     assert_gathers(s.events, "choices.0.delta.content", text);
-    assert_string_equal(text_at(json_array_get(s.events, 0), "choices.0.delta.role"), "assistant");
+    assert_string_equal(test_json_text(json_array_get(s.events, 0), "choices.0.delta.role"), "assistant");
     assert_int_equal(s.n_done, 1);
     assert_true(s.done_is_last);
     assert_int_equal(int_at(json_array_get(s.events, json_array_size(s.events) - 1), "usage.completion_tokens"), 16);
@@ -450,7 +429,7 @@ static void chats_of_three_apis_agree(void **state)
     json_decref(s.events);
     s = read_stream("/v1/messages", "{" CHAT ",\"stream\":true}");
     assert_gathers(s.events, "delta.text", text);
-    assert_string_equal(text_at(json_array_get(s.events, json_array_size(s.events) - 1), "type"), "message_stop");
+    assert_string_equal(test_json_text(json_array_get(s.events, json_array_size(s.events) - 1), "type"), "message_stop");
     json_decref(s.events);
     json_decref(chat);
     json_decref(response);
@@ -467,7 +446,7 @@ static void templates_are_applied(void **state)
                               "{\"messages\":[{\"role\":\"user\",\"content\":\"<|end|>\"}]}", 200);
 
     (void)state;
-    assert_string_equal(text_at(v, "prompt"), "<|endoftext|><|user|>hi<|end|><|assistant|>");
+    assert_string_equal(test_json_text(v, "prompt"), "<|endoftext|><|user|>hi<|end|><|assistant|>");
     assert_true(int_at(w, "count") > 5); /* and not one id for the text of a person */
     json_decref(v);
     json_decref(w);
@@ -506,7 +485,7 @@ static void small_endpoints_answer(void **state)
     json_t *v = test_web_json(t.port, "/v1/models", NULL, 200);
 
     (void)state;
-    assert_string_equal(text_at(v, "data.0.id"), "tales");
+    assert_string_equal(test_json_text(v, "data.0.id"), "tales");
     json_decref(v);
     json_decref(test_web_json(t.port, "/v1/models/tales", NULL, 200));
     json_decref(test_web_json(t.port, "/v1/models/other", NULL, 404));
@@ -524,7 +503,7 @@ static void small_endpoints_answer(void **state)
     json_decref(w);
     json_decref(v);
     v = test_web_json(t.port, "/detokenize", "{\"tokens\":[1,2,3]}", 200);
-    assert_string_equal(text_at(v, "prompt"), "<|user|><|assistant|><|end|>");
+    assert_string_equal(test_json_text(v, "prompt"), "<|user|><|assistant|><|end|>");
     json_decref(v);
     assert_int_equal(test_web_status(t.port, "/", NULL), 200);
     assert_int_equal(test_web_status(t.port, "/app.js", NULL), 200);
@@ -578,16 +557,16 @@ static void errors_have_their_apis_shapes(void **state)
     json_t *v = test_web_json(t.port, "/v1/completions", "{\"prompt\":\"x\",\"temperature\":-1}", 400);
 
     (void)state;
-    assert_string_equal(text_at(v, "error.type"), "invalid_request_error");
-    assert_string_equal(text_at(v, "error.param"), "temperature");
-    assert_non_null(strstr(text_at(v, "error.message"), "temperature"));
+    assert_string_equal(test_json_text(v, "error.type"), "invalid_request_error");
+    assert_string_equal(test_json_text(v, "error.param"), "temperature");
+    assert_non_null(strstr(test_json_text(v, "error.message"), "temperature"));
     json_decref(v);
     v = test_web_json(t.port, "/v1/messages", "{\"messages\":[]}", 400);
-    assert_string_equal(text_at(v, "type"), "error");
-    assert_string_equal(text_at(v, "error.type"), "invalid_request_error");
+    assert_string_equal(test_json_text(v, "type"), "error");
+    assert_string_equal(test_json_text(v, "error.type"), "invalid_request_error");
     json_decref(v);
     v = test_web_json(t.port, "/v1/chat/completions", "{\"model\":\"gpt\",\"messages\":[]}", 404);
-    assert_string_equal(text_at(v, "error.code"), "model_not_found");
+    assert_string_equal(test_json_text(v, "error.code"), "model_not_found");
     json_decref(v);
 }
 
@@ -648,7 +627,7 @@ static int ask_cached(int port, const char *key, const char *path, const char *b
     json_t *v = test_reply_json(&r);
     assert_int_equal(r.status, 200);
     snprintf(at_path, sizeof at_path, "%s.uncached_reason", details);
-    snprintf(why, 16, "%s", text_at(v, at_path));
+    snprintf(why, 16, "%s", test_json_text(v, at_path));
     snprintf(at_path, sizeof at_path, "%s.cached_tokens", details);
     int n = (int)int_at(v, at_path);
     json_decref(v);

@@ -212,3 +212,25 @@ int test_web_status(int port, const char *path, const char *body)
     test_reply_free(&r);
     return status;
 }
+
+const json_t *test_json_at(const json_t *v, const char *path)
+{
+    char part[64];
+
+    while (v && *path) {
+        size_t n = strcspn(path, ".");
+        snprintf(part, sizeof part, "%.*s", (int)n, path);
+        v = json_is_array(v) ? json_array_get(v, (size_t)atoi(part)) : json_object_get(v, part);
+        path += n + (path[n] == '.');
+    }
+    return v;
+}
+
+const char *test_json_text(const json_t *v, const char *path)
+{
+    const char *s = json_string_value(test_json_at(v, path));
+
+    if (!s)
+        fail_msg("no text at %s in %s", path, json_dumps(v, 0));
+    return s;
+}

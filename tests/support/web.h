@@ -35,4 +35,9 @@ test_reply test_web_ask(int port, const char *method, const char *path, const ch
 json_t *test_web_json(int port, const char *path, const char *body, int want);
 int test_web_status(int port, const char *path, const char *body); /* POST, or GET if body is NULL */
 
+/* What stands at a path such as "choices.0.text"; NULL: nothing. */
+const json_t *test_json_at(const json_t *v, const char *path);
+/* The text there; fails the test if there is none. */
+const char *test_json_text(const json_t *v, const char *path);
+
 #endif
