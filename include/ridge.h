@@ -275,7 +275,8 @@ typedef struct rg_options {
     const char *verify;     /* when a guess is kept.  NULL or "coupled": if it is the id that is drawn without it;
                              *   "rejection": by chance, so that answers follow the model's distribution, but a seed
                              *   gives the same answer only with the same drafter and max_draft; "typical": if it is
-                             *   likely enough (Medusa): answers differ from the model's own */
+                             *   likely enough (Medusa): answers differ from the model's own.  With these two, rows and
+                             *   memory for all drafts are reserved */
     int32_t max_draft;      /* ids guessed at once, at most; 0: as many as the drafter thinks good */
     size_t expert_bytes;    /* memory for the experts of a mixture, which are read from a file of packed weights when
                              *   they are needed (that file lies in pack_cache or, without it, beside the checkpoint;

@@ -295,7 +295,8 @@ bool rg_drafts_open(rg_drafts *d, const rg_runner_options *base, const rg_model 
     rg_runner_options r = *base;
     rg_draft_options o = { .n_lanes = base->max_seqs, .max_draft = d->max_draft, .tap = d->tap, .path = d->path,
                            .vocab_size = target->config.vocab_size, .max_seq_len = base->max_seq_len,
-                           .own_noise = d->verify == RG_VERIFY_REJECTION };
+                           .own_noise = d->verify == RG_VERIFY_REJECTION,
+                           .fixed = d->verify != RG_VERIFY_COUPLED };
 
     if (!d->kind)
         return true;

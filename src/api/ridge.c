@@ -210,6 +210,8 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     e->state_bytes = o->kv_bytes ? o->kv_bytes : default_state_bytes(e);
     if (max_rows < max_seqs)
         max_rows = max_seqs;
+    if (e->drafts.verify != RG_VERIFY_COUPLED && max_rows / (1 + e->drafts.max_draft) < max_seqs)
+        max_rows = max_seqs * (1 + e->drafts.max_draft);
     int room = max_rows;
     if (is_encoder(e) && !o->max_batch_rows)
         room = rows_of_prompt(e, max_rows);

@@ -98,6 +98,11 @@ static bool check_options(const rg_runner *runner, const rg_loop_options *o, rg_
     if (o->max_rows > runner->max_rows)
         return rg_fail(err, RG_E_USAGE, "%d rows in a step: the model was opened for %d", (int)o->max_rows,
                        runner->max_rows);
+    if (rg_loop_fixes_drafts(o) && (o->max_rows / (1 + o->max_draft) < o->max_seqs ||
+                                    runner->max_logits / (1 + o->max_draft) < o->max_seqs))
+        return rg_fail(err, RG_E_USAGE, "%d rows in a step, and the logits of %d: drafts of %d ids for %d sequences, "
+                       "which are judged by chance, need more", (int)o->max_rows, runner->max_logits,
+                       (int)o->max_draft, (int)o->max_seqs);
     if (o->max_seqs >= runner->max_logits)
         return rg_fail(err, RG_E_USAGE, "%d sequences: the model was opened for the logits of %d rows, not of one more",
                        (int)o->max_seqs, runner->max_logits);
@@ -220,8 +225,10 @@ static void want(rg_loop *l, int i, int32_t start, int32_t n_draft)
 static bool next(rg_loop *l)
 {
     int32_t most = l->options.max_rows, wanted = l->budget ? l->budget(l->budget_arg) : most;
-    l->left =
-        (rg_row_budget){ .rows = wanted < 1 ? 1 : wanted < most ? wanted : most, .logits = l->runner->max_logits };
+    int32_t least = 1 + (rg_loop_fixes_drafts(&l->options) ? l->options.max_draft : 0);
+
+    l->left = (rg_row_budget){ .rows = wanted < least ? least : wanted < most ? wanted : most,
+                               .logits = l->runner->max_logits };
     l->n_plan = rg_scheduler_next(l->scheduler, &l->left, l->plan);
     for (int i = 0; i < l->n_plan; i++) {
         const rg_planned *p = &l->plan[i];

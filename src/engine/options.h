@@ -26,4 +26,11 @@ typedef struct rg_loop_options {
     rg_step_roofs roofs;     /* this machine's; .bytes_s 0: not measured, and step_s and pace limit nothing */
 } rg_loop_options;
 
+/* What is judged by chance depends on the drafts, so that these must follow from the answer alone: rows and memory for
+ * them are reserved, and they are never chosen by what is quickest. */
+static inline bool rg_loop_fixes_drafts(const rg_loop_options *o)
+{
+    return o->drafter && o->verify != RG_VERIFY_COUPLED;
+}
+
 #endif

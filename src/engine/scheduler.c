@@ -598,11 +598,18 @@ static bool waits_for_fork(const rg_request *r, int i)
     return false;
 }
 
-/* Rows that sample i would compute next: up to the next id, or to a snapshot, or to where others fork. */
+/* Rows kept free for the draft of an answer that is being written. */
+static int32_t rows_reserved(const rg_scheduler *s, const rg_request *r, int i)
+{
+    return rg_loop_fixes_drafts(&s->options) && r->max_draft && r->samples[i].n_output ? s->options.max_draft : 0;
+}
+
+/* Rows that sample i would compute next: up to the next id, or to a snapshot, or to where others fork.  Before a draft
+ * with rows of its own, up to the answer's last id. */
 static int32_t rows_wanted(const rg_scheduler *s, const rg_request *r, int i)
 {
     const rg_sample *a = &r->samples[i];
-    int32_t at = a->seq->length, end = a->fill ? a->fill->d.from : target_of(r, a);
+    int32_t at = a->seq->length, end = a->fill ? a->fill->d.from : target_of(r, a) - (rows_reserved(s, r, i) > 0);
     int32_t n_prompt = r->params.n_prompt, fork_at = r->beams ? rg_branch_fork_at(r) : n_prompt - 1, n, stop;
 
     if (!a->fill && at < fork_at && has_unstarted(r, i))
@@ -620,24 +627,33 @@ static bool is_decoding(const rg_request *r, int i)
            target_of(r, a) - a->seq->length == 1;
 }
 
+/* Plan the next id of an answer that is being written, with room for its draft if that is reserved. */
+static void plan_answer(rg_scheduler *s, planning *p, rg_request *r, int i, bool may_preempt)
+{
+    rg_seq *q = r->samples[i].seq;
+    int32_t reserved = rows_reserved(s, r, i);
+    bool grown;
+
+    if (reserved >= p->budget || reserved >= p->logits)
+        return;
+    do
+        grown = rg_seq_grow(s->states, q, q->length + 1 + reserved);
+    while (!grown && may_preempt && make_room(s, r, i));
+    if (!grown && reserved && !p->n && r == s->running.head) /* alone it finds no room for a draft, and has never had any */
+        grown = rg_seq_grow(s->states, q, q->length + 1);
+    if (!grown)
+        return;
+    plan_add(p, r, i, 1);
+    p->budget -= reserved;
+    p->logits -= reserved;
+}
+
 static void plan_decode(rg_scheduler *s, planning *p, bool background)
 {
-    for (rg_request *r = s->running.head; r && p->budget > 0 && p->logits > 0; r = r->next) {
-        if (r->params.background != background)
-            continue;
-        for (int i = 0; i < r->n_branches && p->budget > 0 && p->logits > 0; i++) {
-            rg_sample *a = &r->samples[i];
-            bool grown = false;
-
-            if (!is_decoding(r, i))
-                continue;
-            do
-                grown = rg_seq_grow(s->states, a->seq, a->seq->length + 1);
-            while (!grown && make_room(s, r, i));
-            if (grown)
-                plan_add(p, r, i, 1);
-        }
-    }
+    for (rg_request *r = s->running.head; r && p->budget > 0 && p->logits > 0; r = r->next)
+        for (int i = 0; r->params.background == background && i < r->n_branches && p->budget > 0 && p->logits > 0; i++)
+            if (is_decoding(r, i))
+                plan_answer(s, p, r, i, true);
 }
 
 /* As many rows as there is room for; 0: none. */
@@ -713,6 +729,10 @@ static bool plan_prompt(rg_scheduler *s, planning *p, rg_request *r, int i)
 
         if (!activate(s, r, i, first && !may_clear(s, r)))
             continue;
+        if (is_decoding(r, i) && rows_reserved(s, r, i)) { /* it has come back */
+            plan_answer(s, p, r, i, first);
+            return true;
+        }
         if (is_to_evaluate(&r->samples[i])) {
             if (plan_evaluation(s, p, r, i))
                 return true;

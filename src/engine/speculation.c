@@ -46,7 +46,7 @@ struct rg_speculation {
     int32_t *n_path;                /*   so many nodes */
     rg_draft_counts counts;
 
-    bool adapts;
+    bool adapts, fixed; /* fixed: as rg_loop_fixes_drafts */
     rg_draft_choice choice;
     rg_step_time time;
     double cost[DRAFTERS];    /* what drafters take, as a multiple of what they say */
@@ -75,6 +75,7 @@ rg_speculation *rg_speculation_new(const rg_loop_options *o, const rg_step_facts
     s->n_lanes = o->max_seqs;
     s->max_seq_len = o->max_seq_len;
     s->adapts = o->adapt_drafts;
+    s->fixed = rg_loop_fixes_drafts(o);
     rg_draft_choice_init(&s->choice);
     rg_step_time_init(&s->time, facts, o->roofs.bytes_s > 0 ? &o->roofs : &guessed_roofs);
     for (int j = 0; j < DRAFTERS; j++)
@@ -165,6 +166,14 @@ static int32_t longest_path(const rg_speculation *s, const rg_request *r, const 
     return min_of(min_of(left, to_stop), s->max_draft);
 }
 
+/* True if the step's rows of an answer are such that it is drafted for.  Whether a prompt's last row is a span of its own
+ * depends on what else is in the batch, so that a fixed draft follows no prompt. */
+static bool is_at_draft(const rg_speculation *s, const rg_planned *p)
+{
+    return p->ends && p->n_rows == 1 && rg_request_draws(p->request) && p->request->max_draft &&
+           (!s->fixed || p->request->samples[p->sample].n_output);
+}
+
 /* An answer that drafters may be asked about. */
 static void add_asking(rg_speculation *s, const rg_planned *p, int i)
 {
@@ -172,8 +181,7 @@ static void add_asking(rg_speculation *s, const rg_planned *p, int i)
     int32_t depth = longest_path(s, p->request, a);
 
     s->ask_of[i] = -1;
-    if (!p->ends || p->n_rows > 1 || !rg_request_draws(p->request) || !p->request->max_draft || depth < 1 ||
-        !rg_draw_prepare(s->scratch, a))
+    if (!is_at_draft(s, p) || depth < 1 || !rg_draw_prepare(s->scratch, a))
         return;
     s->askings[s->n_asks] = (asking){ .planned = p, .max_depth = depth, .drafter = -1 };
     s->answers[s->n_asks] = (rg_draft_answer){ .start = a->seq->length, .max_depth = depth,

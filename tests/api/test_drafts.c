@@ -495,6 +495,48 @@ static void guesses_are_judged_by_chance(void **state)
     free(plain);
 }
 
+/* Beside requests whose long prompts the drafter computes at the same time, a seed gives the same text, too. */
+static void by_chance_the_text_is_the_same_beside_others(void **state)
+{
+    enum { N_OTHERS = 5, N_LONG = 240 };
+    rg_options o = rg_options_default();
+    rg_params p = { .n_prompt = N_LONG, .max_tokens = 24, .n_samples = 1, .sampling = rg_sampling_default() };
+    answer *got = calloc(2 + N_OTHERS, sizeof *got);
+    int32_t prompt[N_LONG];
+    rg_error err = { 0 };
+    rg_usage u;
+
+    (void)state;
+    o.kv_bytes = (size_t)64 << 20;
+    o.draft = TALES;
+    o.verify = "rejection";
+    o.n_threads = 2;
+    o.max_seqs = 1 + N_OTHERS;
+    o.max_batch_rows = 2000; /* all prompts in one step */
+    o.no_prefix_cache = true;
+    p.prompt = prompt;
+    rg_engine *e = rg_open(LARGE, &o, &err);
+    assert_ok(e, err);
+    for (int round = 0; round < 2; round++) {
+        rg_request *r[1 + N_OTHERS];
+
+        for (int i = round ? N_OTHERS : 0; i >= 0; i--) { /* the one that is compared comes last */
+            for (int k = 0; k < N_LONG; k++)
+                prompt[k] = 300 + (k * (7 + i) + i * i + round * !!i) % 3000;
+            p.sampling.seed = (uint64_t)i;
+            r[i] = rg_submit(e, &p, &err);
+            assert_ok(r[i], err);
+        }
+        for (int i = round ? N_OTHERS : 0; i >= 0; i--)
+            collect(r[i], &got[i ? 1 + i : round], &u);
+        assert_true(u.n_accepted > 0);
+    }
+    assert_int_equal(got[0].n, 24);
+    assert_memory_equal(got[0].ids, got[1].ids, sizeof got->ids);
+    rg_close(e);
+    free(got);
+}
+
 static void refuse(const char *model, const char *draft, const char *why)
 {
     rg_options o = rg_options_default();
@@ -580,6 +622,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_smaller_model_drafts),
         cmocka_unit_test(what_is_never_accepted_changes_nothing),
         cmocka_unit_test(guesses_are_judged_by_chance),
+        cmocka_unit_test(by_chance_the_text_is_the_same_beside_others),
         cmocka_unit_test(networks_change_no_answer),
         cmocka_unit_test(networks_are_refused_by_name),
         cmocka_unit_test(refusals_are_clear),

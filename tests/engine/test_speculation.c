@@ -1,5 +1,5 @@
-/* test_speculation.c -- drafts in the step loop, by drafters that know the answer: how many ids a step gives, and what
- * becomes of a drafter that fails. */
+/* test_speculation.c -- drafts in the step loop, by drafters that know the answer: how many ids a step gives, what
+ * becomes of a drafter that fails, and that a seed gives the same answer where drafts are judged by chance. */
 #include "engine/fake.h"
 
 #include <math.h>
@@ -179,12 +179,155 @@ static void any_choice_gives_the_answer(void **state)
     free(b);
 }
 
+/* ---- judged by chance -------------------------------------------------------------------------------------------- */
+
+enum { N_ASKED = 6, N_SAMPLES = 2, N_ANSWER = 40, LONGEST = 130, N_SEQS = 4 };
+
+static const mix chance_mixes[] = {
+    { .name = "global", .global = true, .n_blocks = 7, .n_slots = N_SEQS, .n_window = 16 },
+    { .name = "recurrent", .global = true, .recurrent = true, .n_blocks = 7, .n_slots = 2 * N_SEQS, .n_window = 16 },
+};
+
+typedef struct greedy {
+    rg_drafter d;
+    const mix *mix;
+    int n_short; /* drafts that were shorter than an answer's end demands */
+} greedy;
+
+/* The likeliest ids: a draft that follows from the answer's ids. */
+static bool propose_greedily(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
+{
+    greedy *g = (greedy *)d;
+    int32_t ids[LEN + DEPTH];
+
+    for (int32_t i = 0; i < n; i++) {
+        const rg_draft_ask *a = &asks[i];
+        int32_t left = a->request->params.max_tokens - a->request->samples[a->sample].n_output - 1;
+
+        g->n_short += a->depth < (left < DEPTH ? left : DEPTH);
+        memcpy(ids, a->ids, (size_t)a->n_ids * sizeof *ids);
+        for (int32_t k = 0; k < a->depth; k++) {
+            float logits[VOCAB];
+            int32_t best = 0;
+
+            logits_of(plain_hash(g->mix, ids, a->n_ids + k), logits);
+            for (int32_t id = 1; id < VOCAB; id++)
+                best = logits[id] > logits[best] ? id : best;
+            rg_draft_add(a->draft, k - 1, ids[a->n_ids + k] = best);
+        }
+    }
+    return true;
+}
+
+static rg_request *chance_request(int i)
+{
+    rg_request_model m = { .vocab_size = VOCAB, .max_seq_len = LEN, .max_draft = DEPTH };
+    int32_t prompt[LONGEST];
+    rg_params p = { .prompt = prompt, .n_prompt = 1 + i * (LONGEST - 1) / (N_ASKED - 1), .max_tokens = N_ANSWER,
+                    .n_samples = 1 + i % N_SAMPLES,
+                    .sampling = { .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1,
+                                  .n_logprobs = -1, .ignore_eos = true, .seed = (uint64_t)i } };
+    rg_error err = { 0 };
+
+    for (int k = 0; k < LONGEST; k++)
+        prompt[k] = (i + k * k) % VOCAB;
+    rg_request *r = rg_request_new(&p, &m, &err);
+    assert_ok(r, err);
+    return r;
+}
+
+static int32_t any_budget(void *arg)
+{
+    return (int32_t)rg_rng_below(arg, 64);
+}
+
+/* Answer requests [first, first + n) together.  Busy: of any few rows in a step, and preempted all the time. */
+static void answer_by_chance(const mix *m, rg_verify verify, int first, int n, rg_rng *busy, int32_t (*ids)[N_SAMPLES][N_ANSWER])
+{
+    greedy g = { .d = { .depth = DEPTH, .propose = propose_greedily }, .mix = m };
+    rg_loop_options o = { .max_seqs = N_SEQS, .max_rows = 64, .max_seq_len = LEN, .max_waiting = N_ASKED,
+                          .drafter = &g.d, .max_draft = DEPTH, .verify = verify, .use_prefixes = true };
+    rg_error err = { 0 };
+    fake *f = fake_new(m, &err);
+    rg_request *r[N_ASKED];
+
+    assert_ok(f, err);
+    rg_loop *l = rg_loop_new(&f->runner, &o, &err);
+    assert_ok(l, err);
+    if (busy)
+        rg_loop_set_budget(l, any_budget, busy);
+    for (int i = 0; i < n; i++) {
+        r[i] = chance_request(first + i);
+        assert_ok(rg_loop_submit(l, r[i], &err), err);
+    }
+    while (rg_loop_step(l)) {
+        rg_loop_check(l);
+        if (busy && !rg_rng_below(busy, 6))
+            rg_loop_preempt(l, (int)rg_rng_below(busy, N_SEQS), rg_rng_below(busy, 2) ? RG_PREEMPT_SWAP
+                                                                                      : RG_PREEMPT_RECOMPUTE);
+    }
+    for (int i = 0; i < n; i++) {
+        assert_true(r[i]->n_accepted > 0);
+        for (int k = 0; k < r[i]->params.n_samples; k++) {
+            assert_int_equal(r[i]->samples[k].n_output, N_ANSWER);
+            memcpy(ids[i][k], r[i]->samples[k].ids, sizeof ids[i][k]);
+        }
+        rg_request_unref(r[i]);
+    }
+    if (!m->recurrent) /* whose snapshots are no drafts */
+        assert_int_equal(g.n_short, 0);
+    rg_loop_free(l);
+    fake_free(f);
+}
+
+/* Whatever runs beside it, takes rows and memory from it, or preempts it. */
+static void a_seed_gives_the_same_answer_by_chance(void **state)
+{
+    static const rg_verify ways[] = { RG_VERIFY_REJECTION, RG_VERIFY_TYPICAL };
+    rg_rng busy = { .seed = 4 };
+
+    (void)state;
+    for (size_t k = 0; k < RG_LEN(chance_mixes); k++)
+        for (size_t w = 0; w < RG_LEN(ways); w++) {
+            int32_t alone[N_ASKED][N_SAMPLES][N_ANSWER] = { 0 }, together[N_ASKED][N_SAMPLES][N_ANSWER] = { 0 };
+
+            for (int i = 0; i < N_ASKED; i++)
+                answer_by_chance(&chance_mixes[k], ways[w], i, 1, NULL, &alone[i]);
+            for (int round = 0; round < 20; round++) {
+                answer_by_chance(&chance_mixes[k], ways[w], 0, N_ASKED, &busy, together);
+                assert_memory_equal(alone, together, sizeof alone);
+            }
+        }
+}
+
+/* A loop that cannot reserve rows for all drafts is not opened. */
+static void rows_for_drafts_are_there(void **state)
+{
+    greedy g = { .d = { .depth = DEPTH, .propose = propose_greedily } };
+    rg_loop_options o = { .max_seqs = N_SEQS, .max_rows = N_SEQS * (1 + DEPTH) - 1, .max_seq_len = LEN, .max_waiting = 1,
+                          .drafter = &g.d, .max_draft = DEPTH, .verify = RG_VERIFY_REJECTION };
+    rg_error err = { 0 };
+    fake *f = fake_new(&plain_mix, &err);
+
+    (void)state;
+    assert_ok(f, err);
+    assert_null(rg_loop_new(&f->runner, &o, &err));
+    assert_non_null(strstr(err.text, "drafts of 5 ids for 4 sequences"));
+    o.verify = RG_VERIFY_COUPLED;
+    rg_loop *l = rg_loop_new(&f->runner, &o, &err);
+    assert_ok(l, err);
+    rg_loop_free(l);
+    fake_free(f);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_give_as_many_ids_as_expected),
         cmocka_unit_test(a_drafter_that_fails_is_dropped),
         cmocka_unit_test(any_choice_gives_the_answer),
+        cmocka_unit_test(a_seed_gives_the_same_answer_by_chance),
+        cmocka_unit_test(rows_for_drafts_are_there),
     };
 
     test_init(argc, argv);

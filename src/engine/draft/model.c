@@ -17,6 +17,7 @@ extern const rg_draft_kind rg_draft_model;
 
 typedef struct follower { /* of one lane */
     rg_seq *seq;
+    uint64_t asked;            /* the call that asked for it last */
     int32_t n_fed;             /* ids of the draft whose rows seq has as drafts */
     int32_t fed[RG_MAX_DRAFT];
 } follower;
@@ -28,6 +29,8 @@ typedef struct small_model {
     rg_sample_scratch *scratch;
     int32_t vocab_size; /* of the model that is drafted for */
     int32_t n_lanes;
+    bool fixed;         /* as in rg_draft_options */
+    uint64_t n_calls;
     follower *lanes;    /* [n_lanes] */
     rg_step_batch rows;
     /* A step: */
@@ -122,6 +125,21 @@ static void forget(rg_drafter *d, int32_t lane)
     m->lanes[lane].n_fed = 0;
 }
 
+/* Room for the state of n positions, if need be by forgetting an answer that is not asked for. */
+static bool grow(small_model *m, rg_seq *q, int32_t n)
+{
+    int32_t other = 0;
+
+    while (!rg_seq_grow(m->states, q, n)) {
+        while (other < m->n_lanes && (m->lanes[other].asked == m->n_calls || !m->lanes[other].seq->length))
+            other++;
+        if (!m->fixed || other == m->n_lanes)
+            return false;
+        forget(&m->d, other);
+    }
+    return true;
+}
+
 /* A span of rows that are certain; *left: rows that the step may still have.  True: the answer's last id is among
  * them. */
 static bool add_certain(small_model *m, const rg_draft_ask *a, int32_t *left)
@@ -132,7 +150,7 @@ static bool add_certain(small_model *m, const rg_draft_ask *a, int32_t *left)
 
     if (most < 1)
         return false;
-    if (!rg_seq_grow(m->states, q, q->length + most)) {
+    if (!grow(m, q, q->length + most)) {
         forget(&m->d, a->lane); /* others need the room; it begins anew when it can */
         return false;
     }
@@ -153,7 +171,7 @@ static bool add_drafted(small_model *m, const rg_draft_ask *a)
 
     if (is_recurrent(m))
         rg_seq_rollback(m->states, f->seq, f->seq->committed);
-    if (!rg_seq_grow(m->states, f->seq, f->seq->length + rows->n))
+    if (!grow(m, f->seq, f->seq->length + rows->n))
         return false;
     m->at[m->rows.batch.n_spans] = a;
     rg_step_batch_add(&m->rows, m->states, f->seq, a->ids, 0, rows);
@@ -176,22 +194,47 @@ static bool take(const small_model *m, const rg_draft_ask *a, int32_t span)
     return a->draft->n < a->depth;
 }
 
+/* Compute what an answer has beyond its share of a step's rows, so that it need not wait for the answers beside it. */
+static void catch_up(small_model *m, const rg_draft_ask *a)
+{
+    const rg_seq *q = m->lanes[a->lane].seq;
+    const int32_t share = m->rows.max_rows / m->n_lanes;
+
+    while (a->n_ids - q->length > share) {
+        int32_t n = a->n_ids - q->length - share, left = n < m->rows.max_rows ? n : m->rows.max_rows;
+
+        rg_step_batch_begin(&m->rows);
+        (void)add_certain(m, a, &left);
+        if (!m->rows.batch.n_spans)
+            return;
+        step(m);
+    }
+}
+
+static bool takes(const small_model *m, const rg_draft_ask *a)
+{
+    return a->n_ids + a->depth <= m->runner->max_seq_len &&
+           rg_draw_prepare(m->scratch, &a->request->samples[a->sample]);
+}
+
 static bool propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
 {
     small_model *m = (small_model *)d;
     int32_t left = m->rows.max_rows, n_drafting = 0, n_left;
 
-    rg_step_batch_begin(&m->rows);
+    m->n_calls++;
     for (int32_t i = 0; i < n; i++) {
-        const rg_draft_ask *a = &asks[i];
-
-        if (a->n_ids + a->depth > m->runner->max_seq_len ||
-            !rg_draw_prepare(m->scratch, &a->request->samples[a->sample]))
-            continue;
-        settle(m, a);
-        if (add_certain(m, a, &left))
-            m->drafting[n_drafting++] = a;
+        m->lanes[asks[i].lane].asked = m->n_calls;
+        if (takes(m, &asks[i]))
+            settle(m, &asks[i]);
     }
+    for (int32_t i = 0; i < n && m->fixed; i++)
+        if (takes(m, &asks[i]))
+            catch_up(m, &asks[i]);
+    rg_step_batch_begin(&m->rows);
+    for (int32_t i = 0; i < n; i++)
+        if (takes(m, &asks[i]) && add_certain(m, &asks[i], &left))
+            m->drafting[n_drafting++] = &asks[i];
     while (m->rows.batch.n_spans) {
         step(m);
         n_left = 0;
@@ -286,6 +329,7 @@ static rg_drafter *open_it(const rg_draft_options *o, rg_error *err)
     m->runner = o->runner;
     m->vocab_size = o->vocab_size;
     m->n_lanes = o->n_lanes;
+    m->fixed = o->fixed;
     if (build(m, o, err))
         return &m->d;
     close_it(&m->d);
