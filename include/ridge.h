@@ -164,8 +164,9 @@ typedef struct rg_diffusion_params {
  * go on, by the sum of their ids' log-probabilities; the rules of rg_sampling up to the biases change these first, and
  * temperature, filters and seed have no part in it.  An answer is finished by an end token or a stop id, if it is among
  * the best as many candidates as there are beams, or by its length.  Its score is its sum, divided by its length (the
- * end counts) to the power of length_penalty.  Results are told at the end, best first: n_samples of them.  Stop texts
- * and log-probabilities of ids are refused with it. */
+ * end counts) to the power of length_penalty.  A stop text ends an answer as an end token does; log-probabilities of ids
+ * are those before the rules.  Results are told at the end, best first: n_samples of them.  Log-probabilities of the
+ * prompt are refused with it. */
 typedef enum rg_early_stopping { /* once there are n_beams finished answers, the search ends */
     RG_EARLY_STOPPING_FALSE,     /* "false": when the best beam's score, at its present length, is below all of them; */
     RG_EARLY_STOPPING_TRUE,      /* "true": at once; */

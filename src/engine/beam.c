@@ -138,14 +138,46 @@ static int32_t worst_of(const rg_hypothesis *h, int32_t n)
     return worst;
 }
 
-typedef struct ids_of_places {
-    const int32_t *ids;
-    size_t stride;
-} ids_of_places;
+void rg_beam_ids_copy(const rg_beams *b, const rg_beam_ids *to, const rg_beam_ids *from, int32_t n)
+{
+    memcpy(to->ids, from->ids, (size_t)n * sizeof *to->ids);
+    if (!b->listed_raw)
+        return;
+    memcpy(to->logprobs, from->logprobs, (size_t)n * sizeof *to->logprobs);
+    if (b->n_tops)
+        memcpy(to->tops, from->tops, (size_t)n * (size_t)b->n_tops * sizeof *to->tops);
+}
+
+/* A beam's next id, which was listed for its parent. */
+static void append(const rg_beams *b, const rg_beam_ids *to, int32_t parent, int32_t id)
+{
+    const size_t at = (size_t)b->n_ids, n_tops = (size_t)b->n_tops, first = (size_t)parent * (size_t)b->room;
+    size_t k = first;
+
+    to->ids[at] = id;
+    if (!b->listed_raw)
+        return;
+    while (b->listed[k].id != id)
+        k++;
+    to->logprobs[at] = b->listed_raw[k];
+    if (n_tops)
+        memcpy(to->tops + at * n_tops, b->listed_tops + (size_t)parent * n_tops, n_tops * sizeof *to->tops);
+}
+
+/* How a candidate ends its answer. */
+typedef enum ending { GOES_ON, BY_END, BY_STOP } ending;
+
+static ending ending_of(const rg_beams *b, const rg_beam_candidate *c)
+{
+    if (ends_with(b, c->id))
+        return BY_END;
+    return b->stops && b->stops(b->stops_arg, c->beam, c->id) ? BY_STOP : GOES_ON;
+}
 
 /* An answer of group g: the n ids of a place, then `id` (-1: no more), which may be an end. */
-static void finish(rg_beams *b, int32_t g, const rg_beam_candidate *c, bool ends, const ids_of_places *from)
+static void finish(rg_beams *b, int32_t g, const rg_beam_candidate *c, ending how, const rg_beam_ids *places)
 {
+    bool ends = how == BY_END;
     int32_t size = group_size(&b->p), n = b->n_ids + (c->id >= 0);
     rg_hypothesis *of_group = b->finished + (size_t)g * (size_t)size, *h;
     double score = rg_beam_score(c->sum, n, (double)b->p.length_penalty);
@@ -157,12 +189,13 @@ static void finish(rg_beams *b, int32_t g, const rg_beam_candidate *c, bool ends
         if (!(score > h->score))
             return;
     }
-    memcpy(h->ids, from->ids + (size_t)c->beam * from->stride, (size_t)b->n_ids * sizeof *h->ids);
+    rg_beam_ids_copy(b, &h->is, &places[c->beam], b->n_ids);
     if (c->id >= 0 && !ends)
-        h->ids[b->n_ids] = c->id;
+        append(b, &h->is, c->beam, c->id);
     h->score = score;
     h->n = n - ends;
     h->end = ends ? c->id : -1;
+    h->stopped = how == BY_STOP;
 }
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
@@ -208,18 +241,18 @@ static bool is_decided(const rg_beams *b, int32_t g, double best_sum)
     return !(rg_beam_score(best_sum, n, (double)b->p.length_penalty) > h[worst_of(h, size)].score);
 }
 
-static void step_group(rg_beams *b, int32_t g, const ids_of_places *from)
+static void step_group(rg_beams *b, int32_t g, const rg_beam_ids *places)
 {
     int32_t size = group_size(&b->p), first = g * size, n = collect(b, first, size), n_next = 0;
     bool last = b->n_ids + 1 == b->max_tokens, grouped = b->p.n_groups > 1;
 
     for (int32_t rank = 0; rank < n; rank++) {
         const rg_beam_candidate *c = &b->kept[rank];
-        bool ends = ends_with(b, c->id);
+        ending how = ending_of(b, c);
 
-        if (ends || (last && !grouped)) {
+        if (how != GOES_ON || (last && !grouped)) {
             if (rank < size)
-                finish(b, g, c, ends, from);
+                finish(b, g, c, how, places);
         } else if (n_next < size) {
             b->next[n_next++] = *c;
         }
@@ -228,7 +261,7 @@ static void step_group(rg_beams *b, int32_t g, const ids_of_places *from)
      * come. */
     b->is_over[g] = !n_next || is_decided(b, g, grouped ? b->kept[0].sum : b->next[0].sum);
     for (int32_t k = 0; last && !b->is_over[g] && k < n_next; k++)
-        finish(b, g, &b->next[k], false, from);
+        finish(b, g, &b->next[k], GOES_ON, places);
     b->is_over[g] |= last;
     place(b, first, size, n_next);
     for (int32_t i = first; b->is_over[g] && i < first + size; i++)
@@ -251,15 +284,25 @@ static void put_in_order(rg_beams *b)
     }
 }
 
-bool rg_beams_step(rg_beams *b, const int32_t *ids, size_t stride)
+/* The places' ids become those of the beams that are there now.  A place whose beam has changed is nobody's parent. */
+static void follow(const rg_beams *b, const rg_beam_ids *places)
 {
-    const ids_of_places from = { ids, stride };
+    for (int32_t i = 0; i < b->p.n_beams; i++)
+        if (b->beam[i].runs && b->beam[i].parent != i)
+            rg_beam_ids_copy(b, &places[i], &places[b->beam[i].parent], b->n_ids);
+    for (int32_t i = 0; i < b->p.n_beams; i++)
+        if (b->beam[i].runs)
+            append(b, &places[i], b->beam[i].parent, b->beam[i].id);
+}
 
+bool rg_beams_step(rg_beams *b, const rg_beam_ids *places)
+{
     for (int32_t i = 0; i < b->p.n_beams; i++)
         b->beam[i].id = -1;
     for (int32_t g = 0; g < b->p.n_groups; g++)
         if (!b->is_over[g])
-            step_group(b, g, &from);
+            step_group(b, g, places);
+    follow(b, places);
     b->n_ids++;
     b->n_running = b->n_listed = 0;
     for (int32_t i = 0; i < b->p.n_beams; i++)
@@ -270,27 +313,26 @@ bool rg_beams_step(rg_beams *b, const int32_t *ids, size_t stride)
     return true;
 }
 
-void rg_beams_close(rg_beams *b, const int32_t *ids, size_t stride)
+void rg_beams_close(rg_beams *b, const rg_beam_ids *places)
 {
-    const ids_of_places from = { ids, stride };
     int32_t size = group_size(&b->p);
 
     if (b->n_ordered >= 0)
         return;
     for (int32_t i = 0; i < b->p.n_beams && b->n_ids; i++)
         if (b->beam[i].runs)
-            finish(b, i / size, &(rg_beam_candidate){ b->beam[i].sum, i, -1 }, false, &from);
+            finish(b, i / size, &(rg_beam_candidate){ b->beam[i].sum, i, -1 }, GOES_ON, places);
     put_in_order(b);
 }
 
-void rg_beams_lose(rg_beams *b, const int32_t *ids, size_t stride)
+void rg_beams_lose(rg_beams *b, const rg_beam_ids *places)
 {
     const int32_t *one = NULL;
     int32_t n = b->n_ids;
 
     b->n_listed = 0;
     for (int32_t i = 0; i < b->p.n_beams; i++) {
-        const int32_t *own = ids + (size_t)i * stride;
+        const int32_t *own = places[i].ids;
         int32_t k = 0;
 
         b->beam[i].is_listed = false;

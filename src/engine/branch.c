@@ -22,7 +22,7 @@ void rg_branch_fork(rg_states *s, rg_request *r)
 
 void rg_branch_lose(rg_request *r)
 {
-    rg_beams_lose(r->beams, r->samples[0].ids, r->row);
+    rg_beams_lose(r->beams, r->places);
 }
 
 /* Place i, whose own beam has ended, continues that of its parent. */
@@ -31,7 +31,7 @@ static void take_over(rg_states *s, rg_request *r, int i)
     const rg_sample *from = &r->samples[r->beams->beam[i].parent];
     rg_sample *a = &r->samples[i];
 
-    memcpy(a->ids, from->ids, (size_t)(r->beams->n_ids - 1) * sizeof *a->ids);
+    rg_request_take_text(r, i, r->beams->beam[i].parent);
     rg_seq_release(s, a->seq, NULL);
     RG_ASSERT(rg_seq_fork(s, from->seq, a->seq));
     if (a->grammar)
@@ -42,8 +42,8 @@ static void append(rg_request *r, int i)
 {
     rg_sample *a = &r->samples[i];
 
-    a->ids[r->beams->n_ids - 1] = r->beams->beam[i].id;
     a->n_output = r->beams->n_ids;
+    rg_request_follow_text(r, i);
     if (a->grammar && !rg_grammar_advance(a->grammar, r->beams->beam[i].id))
         rg_grammar_lose(a->grammar); /* its room is used up: no candidates will be listed */
 }
@@ -75,7 +75,7 @@ int32_t rg_branch_listed(rg_states *s, rg_request *r, int i)
         return 0;
     count_blocks(s, r);
     atomic_fetch_add_explicit(&r->n_steps, 1, memory_order_relaxed);
-    if (rg_beams_step(b, r->samples[0].ids, r->row)) {
+    if (rg_beams_step(b, r->places)) {
         rg_request_tell(r, RG_RUNNING);
         return n;
     }

@@ -262,7 +262,11 @@ void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, float 
         atomic_store(&r->not_finite, true);
         return;
     }
+    if (b->n_tops)
+        (void)rg_logprobs(own->sampler, logits, 0, b->n_tops, b->listed_tops + (size_t)i * (size_t)b->n_tops);
     rg_log_softmax(own->sampler, logits);
+    if (b->listed_raw)
+        memcpy(own->raw, logits, (size_t)s->vocab_size * sizeof *logits);
     if (mask(own, &(rg_draw_place){ .request = r, .sample = i }, logits, s->vocab_size, n_eos, may_end))
         return; /* the grammar has lost its way: nothing can follow */
     for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
@@ -270,6 +274,8 @@ void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, float 
     if (rg_sample_penalize(own->sampler, logits, sampling, &history, r->eos_ids, may_end ? 0 : n_eos))
         beam->n_listed =
             rg_best_logprobs(own->sampler, logits, b->room, b->listed + (size_t)i * (size_t)b->room);
+    for (size_t k = (size_t)i * (size_t)b->room, n = k + (size_t)beam->n_listed; b->listed_raw && k < n; k++)
+        b->listed_raw[k] = own->raw[b->listed[k].id];
 }
 
 int32_t rg_draw_best(rg_sample_scratch *s, int thread, const rg_draw_place *at, bool own_noise, float *logits,

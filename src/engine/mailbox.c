@@ -41,9 +41,11 @@ static bool feed_stops(const rg_request *r, int32_t *stop_at, rg_string text)
     return false;
 }
 
-/* True if a stop text is in the output, or would be if it ended here.  For the second, a few ids that are held back are
- * tried at every id; where many are held back, they are left until they are certain. */
-static bool meets_stop(rg_request *r, rg_sample *s)
+/* True if a stop text is in ids [0, n), or would be if they ended here.  For the second, a few ids that are held back are
+ * tried at every id; where many are held back, they are left until they are certain.  What is certain moves the speller
+ * and stop_at forward; try_stop_at is scratch. */
+static bool finds_stop(const rg_request *r, const int32_t *ids, int32_t n, rg_speller *speller, int32_t *stop_at,
+                       int32_t *try_stop_at)
 {
     rg_speller ahead;
     rg_string text;
@@ -51,18 +53,23 @@ static bool meets_stop(rg_request *r, rg_sample *s)
 
     if (!r->params.n_stop)
         return false;
-    while (rg_speller_next(r->spelling, &s->speller, s->ids, s->n_output, false, &text))
-        if (feed_stops(r, s->stop_at, text))
+    while (rg_speller_next(r->spelling, speller, ids, n, false, &text))
+        if (feed_stops(r, stop_at, text))
             return true;
-    waiting = rg_speller_waiting(&s->speller);
+    waiting = rg_speller_waiting(speller);
     if (!waiting || waiting > LOOK_AHEAD)
         return false;
-    ahead = s->speller;
-    memcpy(s->try_stop_at, s->stop_at, (size_t)r->params.n_stop * sizeof *s->stop_at);
-    while (rg_speller_next(r->spelling, &ahead, s->ids, s->n_output, true, &text))
-        if (feed_stops(r, s->try_stop_at, text))
+    ahead = *speller;
+    memcpy(try_stop_at, stop_at, (size_t)r->params.n_stop * sizeof *stop_at);
+    while (rg_speller_next(r->spelling, &ahead, ids, n, true, &text))
+        if (feed_stops(r, try_stop_at, text))
             return true;
     return false;
+}
+
+static bool meets_stop(const rg_request *r, rg_sample *s)
+{
+    return finds_stop(r, s->ids, s->n_output, &s->speller, s->stop_at, s->try_stop_at);
 }
 
 /* How the answer ends with this id by its grammar.  RG_RUNNING: it does not.  It ends if nothing can follow, or if it
@@ -131,6 +138,31 @@ void rg_request_end(rg_request *r, int i, rg_finish why)
     wake_reader(r);
 }
 
+/* ---- texts of beams: each place's as far as it is written -------------------------------------------------------- */
+
+bool rg_request_would_stop(void *request, int32_t place, int32_t id)
+{
+    rg_request *r = request;
+    rg_sample *s = &r->samples[place];
+    rg_speller speller = s->speller;
+
+    s->ids[s->n_output] = id; /* behind its ids, where its next one goes */
+    memcpy(r->stop_scratch, s->stop_at, (size_t)r->params.n_stop * sizeof *s->stop_at);
+    return finds_stop(r, s->ids, s->n_output + 1, &speller, r->stop_scratch, s->try_stop_at);
+}
+
+void rg_request_take_text(rg_request *r, int place, int from)
+{
+    r->samples[place].speller = r->samples[from].speller;
+    if (r->params.n_stop)
+        memcpy(r->samples[place].stop_at, r->samples[from].stop_at, (size_t)r->params.n_stop * sizeof(int32_t));
+}
+
+void rg_request_follow_text(rg_request *r, int place)
+{
+    (void)meets_stop(r, &r->samples[place]); /* it does not: it would have ended */
+}
+
 /* The k-th best answer. */
 static void tell(rg_request *r, int k, rg_finish why)
 {
@@ -142,17 +174,17 @@ static void tell(rg_request *r, int k, rg_finish why)
         finish(r, s, why != RG_RUNNING ? why : RG_FINISH_GRAMMAR);
         return;
     }
-    memcpy(s->ids, h->ids, (size_t)h->n * sizeof *s->ids);
+    rg_beam_ids_copy(b, &r->places[k], &h->is, h->n);
     s->n_output = h->n;
     s->stop_id = h->end >= 0 && is_among(h->end, r->params.stop_ids, r->params.n_stop_ids) &&
                  (r->params.sampling.ignore_eos || !is_among(h->end, r->eos_ids, r->n_eos)) ? h->end : -1;
     atomic_store(&s->n_ready, h->n);
-    finish(r, s, why != RG_RUNNING ? why : h->end >= 0 ? RG_FINISH_STOP : RG_FINISH_LENGTH);
+    finish(r, s, why != RG_RUNNING ? why : h->end >= 0 || h->stopped ? RG_FINISH_STOP : RG_FINISH_LENGTH);
 }
 
 void rg_request_tell(rg_request *r, rg_finish why)
 {
-    rg_beams_close(r->beams, r->samples[0].ids, r->row);
+    rg_beams_close(r->beams, r->places);
     if (!atomic_load_explicit(&r->first_ns, memory_order_relaxed))
         atomic_store(&r->first_ns, rg_now_ns());
     for (int k = 0; k < r->params.n_samples; k++)

@@ -99,11 +99,9 @@ static bool check_beams(const rg_params *p, const rg_request_model *m, rg_error 
     if (m->diffusion)
         return rg_fail(err, RG_E_UNSUPPORTED, "this model fills in answers in any order: beams need ids one after the "
                        "other");
-    if (p->n_stop)
-        return rg_fail(err, RG_E_UNSUPPORTED, "beams and stop texts do not go together: use stop ids");
-    if (p->sampling.n_logprobs >= 0 || p->prompt_logprobs)
-        return rg_fail(err, RG_E_UNSUPPORTED, "beams and log-probabilities of ids do not go together: an answer of a "
-                       "beam search has a score");
+    if (p->prompt_logprobs)
+        return rg_fail(err, RG_E_UNSUPPORTED, "beams and log-probabilities of the prompt do not go together: ask for "
+                       "those without beams");
     if (p->grammar && (p->sampling.ignore_eos || !m->n_eos))
         return rg_fail(err, RG_E_UNSUPPORTED, "beams and a grammar need an end token of the model, which says that an "
                        "answer is complete");
@@ -331,37 +329,72 @@ static void carve_scores(carver *c, rg_request *r, const rg_params *p)
     atomic_init(&r->n_scored, 1);
 }
 
+static rg_top *carve_tops(carver *c, size_t n, size_t n_tops)
+{
+    size_t all = 0;
+
+    if (!rg_mul(n, n_tops, &all))
+        c->failed = true;
+    return carve(c, all, sizeof(rg_top));
+}
+
+/* Room for the ids of an answer. */
+static rg_beam_ids carve_beam_ids(carver *c, const rg_params *p, size_t n_tops)
+{
+    size_t n = (size_t)p->max_tokens;
+    rg_beam_ids is = { .ids = carve(c, n, sizeof *is.ids) };
+
+    is.logprobs = carve(c, p->sampling.n_logprobs >= 0 ? n : 0, sizeof *is.logprobs);
+    is.tops = carve_tops(c, n, n_tops);
+    return is;
+}
+
 static void carve_beams(carver *c, rg_request *r, const rg_params *p, const sizes *z)
 {
-    size_t n = (size_t)p->beam.n_beams, n_groups = p->beam.n_groups > 1 ? (size_t)p->beam.n_groups : 1, n_listed, n_ids;
+    size_t n = (size_t)p->beam.n_beams, n_groups = p->beam.n_groups > 1 ? (size_t)p->beam.n_groups : 1, n_listed;
+    bool logprobs = p->sampling.n_logprobs >= 0;
+    size_t n_tops = p->sampling.n_logprobs > 0 ? (size_t)p->sampling.n_logprobs : 0;
     int32_t room = rg_beams_room(&p->beam, (int32_t)z->n_ends, (int32_t)z->vocab_size);
+    rg_beam_ids *places;
     rg_beams *b;
-    int32_t *ends, *ids;
+    int32_t *ends, *stop_scratch;
 
     if (!n)
         return;
-    if (!rg_mul(n, (size_t)room, &n_listed) || !rg_mul(n, (size_t)p->max_tokens, &n_ids)) {
+    if (!rg_mul(n, (size_t)room, &n_listed)) {
         c->failed = true;
         return;
     }
     b = carve(c, 1, sizeof *b);
     ends = carve(c, z->n_ends, sizeof *ends);
-    ids = carve(c, n_ids, sizeof *ids);
+    places = carve(c, n, sizeof *places);
+    stop_scratch = carve(c, (size_t)p->n_stop, sizeof *stop_scratch);
     rg_beams made = {
-        .p = p->beam, .max_tokens = p->max_tokens, .ends = ends, .room = room,
+        .p = p->beam, .max_tokens = p->max_tokens, .ends = ends, .room = room, .n_tops = (int32_t)n_tops,
         .beam = carve(c, n, sizeof *made.beam), .listed = carve(c, n_listed, sizeof *made.listed),
         .kept = carve(c, (size_t)rg_beams_kept(&p->beam, (int32_t)z->n_ends), sizeof *made.kept),
         .next = carve(c, n, sizeof *made.next), .finished = carve(c, n, sizeof *made.finished),
         .n_finished = carve(c, n_groups, sizeof *made.n_finished), .is_over = carve(c, n_groups, sizeof *made.is_over),
         .order = carve(c, n, sizeof *made.order),
     };
+    float *raw = carve(c, logprobs ? n_listed : 0, sizeof *raw);
+    made.listed_tops = carve_tops(c, n, n_tops);
+    for (size_t i = 0; i < n && !c->failed; i++) {
+        const rg_beam_ids is = carve_beam_ids(c, p, n_tops);
+
+        if (!c->base)
+            continue;
+        made.finished[i].is = is;
+        places[i] = (rg_beam_ids){ r->samples[i].ids, r->samples[i].logprobs, r->samples[i].tops };
+    }
     if (!c->base)
         return;
+    made.listed_raw = logprobs ? raw : NULL;
     made.p.n_groups = (int32_t)n_groups;
-    for (size_t i = 0; i < n; i++)
-        made.finished[i].ids = ids + i * (size_t)p->max_tokens;
     *b = made;
     r->beams = b;
+    r->places = places;
+    r->stop_scratch = stop_scratch;
 }
 
 /* The ids that end an answer, and the first beams. */
@@ -373,6 +406,10 @@ static void start_beams(rg_request *r, const rg_request_model *m)
         b->ends[b->n_ends++] = m->eos_ids[i];
     for (int32_t i = 0; i < r->params.n_stop_ids; i++)
         b->ends[b->n_ends++] = r->params.stop_ids[i];
+    if (r->params.n_stop) {
+        b->stops = rg_request_would_stop;
+        b->stops_arg = r;
+    }
     rg_beams_begin(b);
 }
 

@@ -96,6 +96,8 @@ struct rg_request {
                               *   told as they come */
     bool is_chosen;          /* the reader's own: best is there */
     rg_beams *beams;         /* the search that writes them; NULL: each is written by itself */
+    rg_beam_ids *places;     /* [n_branches] of a search, the ids of each place: those of its sample */
+    int32_t *stop_scratch;   /* [n_stop] of a search, where a candidate's text stands in each stop text */
     _Atomic uint64_t beam_blocks, beam_blocks_unshared, beam_blocks_copied; /* as in rg_usage */
     int32_t max_draft;
     atomic_int n_drafted, n_accepted, n_steps; /* ids of drafts, those accepted, and steps that drew ids */
@@ -185,6 +187,12 @@ rg_top *rg_request_tops(const rg_request *r, int i, int32_t node);
  * token, stop id, stop text, max_tokens) and says so.  The ids of an end are not part of the output. */
 rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, const rg_top *top);
 void rg_request_end(rg_request *r, int i, rg_finish why);
+/* Of a beam search, in the engine's thread.  True if the ids of this place and `id` contain a stop text (request: an
+ * rg_request; as rg_beams.stops); this place's text becomes that of another one, before it gets an id; the text of a
+ * place that has got its next id. */
+bool rg_request_would_stop(void *request, int32_t place, int32_t id);
+void rg_request_take_text(rg_request *r, int place, int from);
+void rg_request_follow_text(rg_request *r, int place);
 /* The search is over, or is ended as it stands because of `why`: its best answers, for the reader. */
 void rg_request_tell(rg_request *r, rg_finish why);
 

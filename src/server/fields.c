@@ -318,7 +318,7 @@ static bool read_early_stopping(rg_fields *f, const json_t *v, rg_refusal *e)
     return true;
 }
 
-/* Answers that are chosen when all have ended cannot be streamed; those of a beam search have a score alone. */
+/* Answers that are chosen when all have ended cannot be streamed. */
 static bool read_search(rg_fields *f, const json_t *body, unsigned api, rg_refusal *e)
 {
     const char *name = f->use_beams ? "use_beam_search" : "best_of";
@@ -330,10 +330,8 @@ static bool read_search(rg_fields *f, const json_t *body, unsigned api, rg_refus
         return rg_refuse_field(e, "best_of", "'best_of' must not be below 'n'.");
     if (f->stream && (f->use_beams || f->best_of > f->n))
         return rg_refuse(e, 400, "unsupported_value", name, "'%s' is not supported with 'stream'.", name);
-    if (f->use_beams && (f->n_logprobs >= 0 || f->n_prompt_tops >= 0))
-        return rg_refuse(e, 400, "unsupported_value", name, "'%s' is not supported with log-probabilities.", name);
-    if (f->use_beams && f->n_stop)
-        return rg_refuse(e, 400, "unsupported_value", name, "'%s' is not supported with 'stop': use 'stop_token_ids'.",
+    if (f->use_beams && f->n_prompt_tops >= 0)
+        return rg_refuse(e, 400, "unsupported_value", name, "'%s' is not supported with log-probabilities of the prompt.",
                          name);
     return true;
 }

@@ -277,12 +277,235 @@ static void the_best_of_several_are_told(void **state)
     rg_close(e);
 }
 
+/* ---- texts, log-probabilities and grammars ----------------------------------------------------------------------- */
+
+enum { MAX_TOKENS = 24, TOPS = 3, ENDS = 2 };
+
+static const char *const stops[] = { " and", ".", "ed " };
+static const int32_t tales_ends[ENDS] = { 0, 3 };
+
+static rg_engine *open_tales(int32_t max_seqs)
+{
+    rg_options o = rg_options_default();
+    rg_error err = { 0 };
+
+    o.n_threads = 1;
+    o.recipe = "exact";
+    o.kv_type = "f32";
+    o.kv_bytes = (size_t)64 << 20;
+    o.max_seqs = max_seqs;
+    rg_engine *e = rg_open(RG_SOURCE_DIR "/models/tales-1m", &o, &err);
+    assert_ok(e, err);
+    return e;
+}
+
+typedef struct answer {
+    int32_t ids[MAX_IDS], n;
+    float logprobs[MAX_IDS];
+    rg_top tops[MAX_IDS][TOPS];
+    char text[2000];
+    rg_finish finish;
+    int32_t stop;
+    double score;
+} answer;
+
+static void ask(rg_engine *e, const rg_params *p, answer *out)
+{
+    rg_error err;
+    rg_token t;
+    rg_request *r = rg_submit(e, p, &err);
+
+    assert_ok(r, err);
+    memset(out, 0, (size_t)p->n_samples * sizeof *out);
+    while (rg_next(r, &t)) {
+        answer *a = &out[t.sample];
+
+        if (t.id >= 0) {
+            a->logprobs[a->n] = t.logprob;
+            if (t.n_top)
+                memcpy(a->tops[a->n], t.top, TOPS * sizeof *t.top);
+            a->ids[a->n++] = t.id;
+        }
+        strcat(a->text, t.text);
+        a->finish = t.finish;
+        a->stop = t.stop;
+    }
+    for (int32_t k = 0; k < p->n_samples; k++)
+        out[k].score = rg_request_answer_score(r, k);
+    rg_request_close(r);
+}
+
+/* Log-probabilities of ids behind a prompt, as of a prompt. */
+static void score_ids(rg_engine *e, const rg_params *p, const int32_t *more, int32_t n, float *logprobs, rg_top (*tops)[TOPS])
+{
+    int32_t ids[2 * MAX_IDS];
+    rg_params all = { .prompt = ids, .n_prompt = p->n_prompt + n, .n_samples = 1, .prompt_logprobs = true, .n_prompt_tops = TOPS,
+                      .sampling = rg_sampling_default() };
+    rg_prompt_logprob l;
+    rg_error err;
+    rg_token t;
+
+    memcpy(ids, p->prompt, (size_t)p->n_prompt * sizeof *ids);
+    memcpy(ids + p->n_prompt, more, (size_t)n * sizeof *ids);
+    rg_request *r = rg_submit(e, &all, &err);
+    assert_ok(r, err);
+    while (rg_next(r, &t))
+        ;
+    for (int32_t i = 0; i < n; i++) {
+        assert_true(rg_request_prompt_logprob(r, p->n_prompt + i, &l));
+        logprobs[i] = l.logprob;
+        if (tops)
+            memcpy(tops[i], l.top, TOPS * sizeof *l.top);
+    }
+    rg_request_close(r);
+}
+
+static bool has_stop(rg_engine *e, const int32_t *ids, int32_t n)
+{
+    size_t n_text;
+    bool has = false;
+    rg_error err;
+    char *text = rg_decode(e, ids, (size_t)n, false, &n_text, &err);
+
+    assert_ok(text, err);
+    for (size_t i = 0; i < RG_LEN(stops); i++)
+        has |= strstr(text, stops[i]) != NULL;
+    rg_text_free(text);
+    return has;
+}
+
+/* An answer ends where its text has a stop text, and nowhere else; what is said of its ids is what they have in a
+ * prompt, and their sum is its score. */
+static void beams_end_at_texts_and_say_log_probabilities(void **state)
+{
+    static const char *const prompts[] = { "Once upon a time", "The dog was", "Tom went to the", "\"Look", "She" };
+    rg_engine *e = open_tales(12);
+    answer *a = calloc(6, sizeof *a);
+    int n_stopped = 0, n_long = 0;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(prompts); i++) {
+        rg_params p = { .max_tokens = 3 + (int32_t)i, .n_samples = 6, .sampling = rg_sampling_default(), .stop = stops,
+                        .n_stop = RG_LEN(stops), .beam = { .n_beams = 6, .length_penalty = 1, .n_groups = i % 2 ? 2 : 1 } };
+        int32_t *prompt;
+        size_t n_prompt;
+        rg_error err;
+
+        p.sampling.ignore_eos = true;
+        p.sampling.n_logprobs = TOPS;
+        assert_ok(rg_encode(e, prompts[i], strlen(prompts[i]), RG_ENCODE_DEFAULT, &prompt, &n_prompt, &err), err);
+        p.prompt = prompt;
+        p.n_prompt = (int32_t)n_prompt;
+        ask(e, &p, a);
+        for (int k = 0; k < 6; k++) {
+            float logprobs[MAX_IDS];
+            rg_top tops[MAX_IDS][TOPS];
+            double sum = 0;
+
+            assert_true(a[k].n > 0);
+            assert_int_equal(has_stop(e, a[k].ids, a[k].n), a[k].finish == RG_FINISH_STOP);
+            assert_false(has_stop(e, a[k].ids, a[k].n - 1));
+            for (size_t j = 0; j < RG_LEN(stops); j++)
+                assert_null(strstr(a[k].text, stops[j]));
+            assert_int_equal(a[k].stop >= 0, a[k].finish == RG_FINISH_STOP);
+            n_stopped += a[k].stop >= 0;
+            n_long += a[k].stop < 0;
+            score_ids(e, &p, a[k].ids, a[k].n, logprobs, tops);
+            assert_memory_equal(logprobs, a[k].logprobs, (size_t)a[k].n * sizeof *logprobs);
+            assert_memory_equal(tops, a[k].tops, (size_t)a[k].n * sizeof *tops);
+            for (int j = 0; j < a[k].n; j++)
+                sum += (double)logprobs[j];
+            assert_true(fabs(sum / a[k].n - a[k].score) < 1e-6);
+        }
+        rg_ids_free(prompt);
+    }
+    assert_true(n_stopped > 4 && n_long > 4);
+    rg_close(e);
+    free(a);
+}
+
+typedef struct found {
+    double score[100];
+    int32_t n;
+} found;
+
+/* All ways to write so many letters more, and their scores, best first. */
+static void write_all(rg_engine *e, const rg_params *p, int32_t *ids, int32_t n, size_t left, found *out)
+{
+    static const char *const letters[] = { "a", "b", "ab", "bb", "aa" };
+    float logprobs[MAX_IDS];
+
+    for (int k = 0; !left && k < ENDS; k++) {
+        double sum = 0;
+        int32_t at = out->n++;
+
+        ids[n] = tales_ends[k];
+        score_ids(e, p, ids, n + 1, logprobs, NULL);
+        for (int32_t i = 0; i <= n; i++)
+            sum += (double)logprobs[i];
+        for (sum /= n + 1; at > 0 && out->score[at - 1] < sum; at--)
+            out->score[at] = out->score[at - 1];
+        out->score[at] = sum;
+    }
+    for (size_t i = 0; i < RG_LEN(letters); i++) {
+        int32_t *one;
+        size_t n_one;
+        rg_error err;
+
+        if (strlen(letters[i]) > left)
+            continue;
+        assert_ok(rg_encode(e, letters[i], strlen(letters[i]), RG_ENCODE_NO_SPECIAL, &one, &n_one, &err), err);
+        assert_int_equal(n_one, 1);
+        ids[n] = one[0];
+        rg_ids_free(one);
+        write_all(e, p, ids, n + 1, left - strlen(letters[i]), out);
+    }
+}
+
+/* As wide as there are answers, a search finds the best that a grammar admits, and a narrow one only such. */
+static void beams_keep_to_a_grammar(void **state)
+{
+    const rg_grammar_source source = { .kind = RG_GRAMMAR_REGEX, .text = "[ab]{3}", .n = 7 };
+    rg_engine *e = open_tales(40);
+    int32_t *prompt, ids[MAX_IDS];
+    answer *a = calloc(40, sizeof *a);
+    found all = { .n = 0 };
+    size_t n_prompt;
+    rg_error err;
+    rg_grammar *g = rg_grammar_new(e, &source, &err);
+
+    (void)state;
+    assert_ok(g, err);
+    assert_ok(rg_encode(e, "The letters are", 15, RG_ENCODE_DEFAULT, &prompt, &n_prompt, &err), err);
+    rg_params p = { .prompt = prompt, .n_prompt = (int32_t)n_prompt, .max_tokens = 8, .n_samples = 40, .grammar = g,
+                    .sampling = rg_sampling_default(), .beam = { .n_beams = 40, .length_penalty = 1 } };
+    write_all(e, &p, ids, 0, 3, &all);
+    assert_int_equal(all.n, 40);
+    ask(e, &p, a);
+    for (int k = 0; k < 40; k++) {
+        assert_int_equal(a[k].finish, RG_FINISH_STOP);
+        assert_int_equal(strspn(a[k].text, "ab"), 3);
+        assert_int_equal(strlen(a[k].text), 3);
+        assert_true(fabs(a[k].score - all.score[k]) < 1e-6);
+    }
+    p.beam.n_beams = p.n_samples = 3;
+    ask(e, &p, a);
+    for (int k = 0; k < 3; k++)
+        assert_true(strlen(a[k].text) == 3 && strspn(a[k].text, "ab") == 3 && a[k].score <= all.score[0] + 1e-6);
+    rg_grammar_close(g);
+    rg_ids_free(prompt);
+    rg_close(e);
+    free(a);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beams_are_those_of_transformers),
         cmocka_unit_test(a_constraint_leaves_the_best_that_it_allows),
         cmocka_unit_test(the_best_of_several_are_told),
+        cmocka_unit_test(beams_end_at_texts_and_say_log_probabilities),
+        cmocka_unit_test(beams_keep_to_a_grammar),
     };
 
     test_init(argc, argv);

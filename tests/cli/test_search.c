@@ -120,8 +120,6 @@ static void beams_are_printed_and_refused(void **state)
         snprintf(args, sizeof args, "run %s --ids 1,2,3 -n 6 %s", m, refused[i][0]);
         command_refuses(args, 2, refused[i][1]);
     }
-    snprintf(args, sizeof args, "run %s --ids 1,2,3 -n 6 --beams 2 --stop x", m);
-    command_refuses(args, 1, "stop texts");
 }
 
 int main(int argc, char **argv)

@@ -18,6 +18,7 @@ static const int32_t eos[] = { EOS };
 typedef struct answer {
     int32_t ids[MAX_TOKENS + 1];
     int32_t n, end;
+    bool stopped;
     double sum, score;
 } answer;
 
@@ -34,7 +35,13 @@ typedef struct definition {
     row_fn row;
     const void *arg;
     int32_t vocab, max_tokens, end;
+    const int32_t *stop; /* [2] ids that end an answer one after the other; NULL: none do */
 } definition;
+
+static bool has_stop(const int32_t *stop, const int32_t *ids, int32_t n)
+{
+    return stop && n >= 2 && ids[n - 2] == stop[0] && ids[n - 1] == stop[1];
+}
 
 static int by_sum(const void *a, const void *b)
 {
@@ -110,7 +117,8 @@ static bool define_step(const definition *d, group *groups, int g, int32_t n, in
     for (int32_t rank = 0; rank < n_all; rank++) {
         answer *a = &all[rank];
 
-        if (a->ids[n] == d->end || (last && !grouped)) {
+        a->stopped = a->ids[n] != d->end && has_stop(d->stop, a->ids, n + 1);
+        if (a->ids[n] == d->end || a->stopped || (last && !grouped)) {
             bool ends = a->ids[n] == d->end;
 
             a->end = ends ? d->end : -1;
@@ -203,9 +211,19 @@ typedef struct plain_search { /* all arrays of one */
     rg_top listed[MAX_BEAMS * VOCAB];
     rg_beam_candidate kept[4 * MAX_BEAMS], next[MAX_BEAMS];
     rg_hypothesis finished[MAX_BEAMS];
+    rg_beam_ids places[MAX_BEAMS];
+    const int32_t *stop; /* as the definition's */
     int32_t ids[MAX_BEAMS][MAX_TOKENS], finished_ids[MAX_BEAMS][MAX_TOKENS], n_finished[MAX_BEAMS], order[MAX_BEAMS], end;
     bool is_over[MAX_BEAMS];
 } plain_search;
+
+static bool plain_stops(void *arg, int32_t place, int32_t id)
+{
+    const plain_search *s = arg;
+    const int32_t ids[2] = { s->b.n_ids ? s->ids[place][s->b.n_ids - 1] : -1, id };
+
+    return has_stop(s->stop, ids, 2);
+}
 
 /* All lists are lost; the ids that all beams have in common are counted. */
 static void lose(plain_search *s)
@@ -213,7 +231,7 @@ static void lose(plain_search *s)
     int32_t first = 0, n = 0;
     bool same = true;
 
-    rg_beams_lose(&s->b, s->ids[0], MAX_TOKENS);
+    rg_beams_lose(&s->b, s->places);
     while (!s->beam[first].runs)
         first++;
     for (; same && n < s->b.n_ids; n += same)
@@ -235,8 +253,13 @@ static void search(plain_search *s, const definition *d)
                      .order = s->order };
     b->p.n_groups = d->p->n_groups > 1 ? d->p->n_groups : 1;
     assert_true(rg_beams_kept(d->p, 1) <= (int32_t)RG_LEN(s->kept));
-    for (int i = 0; i < d->p->n_beams; i++)
-        s->finished[i].ids = s->finished_ids[i];
+    s->stop = d->stop;
+    b->stops = d->stop ? plain_stops : NULL;
+    b->stops_arg = s;
+    for (int i = 0; i < d->p->n_beams; i++) {
+        s->finished[i].is = (rg_beam_ids){ .ids = s->finished_ids[i] };
+        s->places[i] = (rg_beam_ids){ .ids = s->ids[i] };
+    }
     for (rg_beams_begin(b);;) {
         for (int i = 0; i < d->p->n_beams; i++) {
             float row[VOCAB];
@@ -260,16 +283,11 @@ static void search(plain_search *s, const definition *d)
             continue;
         }
         is_again = false;
-        if (rg_beams_step(b, s->ids[0], MAX_TOKENS))
+        if (rg_beams_step(b, s->places))
             return;
         for (int i = 0; i < d->p->n_beams; i++)
-            if (b->beam[i].runs && b->beam[i].parent != i) {
+            if (b->beam[i].runs && b->beam[i].parent != i)
                 assert_true(b->beam[b->beam[i].parent].runs && b->beam[b->beam[i].parent].parent == b->beam[i].parent);
-                memcpy(s->ids[i], s->ids[b->beam[i].parent], (size_t)(b->n_ids - 1) * sizeof s->ids[0][0]);
-            }
-        for (int i = 0; i < d->p->n_beams; i++)
-            if (b->beam[i].runs)
-                s->ids[i][b->n_ids - 1] = b->beam[i].id;
     }
 }
 
@@ -281,7 +299,8 @@ static void assert_same(const plain_search *s, const answers *want)
 
         assert_int_equal(h->n, want->item[k].n);
         assert_int_equal(h->end, want->item[k].end);
-        assert_memory_equal(h->ids, want->item[k].ids, (size_t)h->n * sizeof *h->ids);
+        assert_int_equal(h->stopped, want->item[k].stopped);
+        assert_memory_equal(h->is.ids, want->item[k].ids, (size_t)h->n * sizeof *h->is.ids);
         assert_true(fabs(h->score - want->item[k].score) < 1e-9 * fabs(h->score));
     }
 }
@@ -349,22 +368,25 @@ static void a_search_follows_the_definition(void **state)
 {
     rg_rng g = { .seed = test_seed };
     static answers want;
-    int n_tied = 0;
+    int n_tied = 0, n_stopped = 0;
 
     (void)state;
     for (int i = 0; i < 400; i++) {
         tiny t = { .vocab = 4 + (int32_t)rg_rng_below(&g, 28), .seed = rg_rng_u64(&g) };
         rg_beam_params p = params_random(&g, 12);
+        int32_t stop[2] = { (int32_t)rg_rng_below(&g, 4), (int32_t)rg_rng_below(&g, 4) };
         definition d = { .p = &p, .row = tiny_row, .arg = &t, .vocab = t.vocab, .max_tokens = 1 + (int32_t)rg_rng_below(&g, 12),
-                         .end = (int32_t)rg_rng_below(&g, (uint32_t)t.vocab + 1) - 1 };
+                         .end = (int32_t)rg_rng_below(&g, (uint32_t)t.vocab + 1) - 1, .stop = i % 2 ? stop : NULL };
 
         define(&d, &want);
         search(&one, &d);
         n_tied += want.tied;
         if (!want.tied)
             assert_same(&one, &want);
+        for (int32_t k = 0; k < want.n; k++)
+            n_stopped += want.item[k].stopped;
     }
-    assert_true(n_tied < 20);
+    assert_true(n_tied < 20 && n_stopped > 20);
 }
 
 /* ---- in the step loop -------------------------------------------------------------------------------------------- */
@@ -697,7 +719,6 @@ static void assert_refused(const rg_params *p, rg_code code, const char *what)
 
 static void what_does_not_go_together_is_refused(void **state)
 {
-    static const char *const stop[] = { "end" };
     int32_t prompt[20];
     const rg_params good = params_plain(prompt, 20, 40);
     rg_params p = good;
@@ -717,10 +738,6 @@ static void what_does_not_go_together_is_refused(void **state)
     assert_refused(&p, RG_E_INPUT, "length_penalty is 11");
     p = good, p.beam.early_stopping = (rg_early_stopping)3;
     assert_refused(&p, RG_E_INPUT, "early_stopping is 3");
-    p = good, p.stop = stop, p.n_stop = 1;
-    assert_refused(&p, RG_E_UNSUPPORTED, "stop texts");
-    p = good, p.sampling.n_logprobs = 0;
-    assert_refused(&p, RG_E_UNSUPPORTED, "log-probabilities");
     p = good, p.prompt_logprobs = true;
     assert_refused(&p, RG_E_UNSUPPORTED, "log-probabilities");
     p = good, p.sampling.no_repeat_ngram = -1;

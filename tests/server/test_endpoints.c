@@ -147,7 +147,7 @@ static void answers_are_chosen(void **state)
 {
     static const char *const bodies[] = {
         "{\"prompt\":\"Once upon a time\",\"max_tokens\":8,\"n\":2,\"best_of\":5,\"use_beam_search\":true,"
-        "\"length_penalty\":0.8,\"early_stopping\":\"never\",\"no_repeat_ngram_size\":3}",
+        "\"length_penalty\":0.8,\"early_stopping\":\"never\",\"no_repeat_ngram_size\":3,\"logprobs\":2,\"stop\":\"zebra\"}",
         "{\"prompt\":\"Once upon a time\",\"max_tokens\":8,\"n\":2,\"best_of\":5,\"seed\":3,\"logprobs\":0}",
         "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"max_tokens\":8,\"n\":2,\"use_beam_search\":true}",
     };
