@@ -308,6 +308,8 @@ typedef struct rg_info {
     const char *kv_type;
     int32_t n_threads, vocab_size, max_seq_len;
     int32_t bos_id;          /* -1: none */
+    const int32_t *eos_ids;  /* [n_eos] ids that end an answer */
+    int32_t n_eos;
     uint64_t n_parameters, weight_bytes, state_bytes;
     uint64_t position_bytes, sequence_bytes; /* of state: of each position (K/V), and of a sequence, however long */
     bool has_tokenizer;
@@ -532,6 +534,46 @@ RG_API bool rg_request_prompt_logprob(const rg_request *request, int32_t positio
 RG_API const int32_t *rg_request_trace(const rg_request *request, int32_t sample, int32_t k, int32_t *n);
 
 RG_API void rg_request_close(rg_request *request); /* NULL is fine */
+
+/* ---- tree search ------------------------------------------------------------------------------------------------- */
+
+/* The value of an answer, or of the beginning of one: more is better.  ids [n], with the end if it ended, and
+ * logprobs [n] of them.  Called by the thread that searches. */
+typedef double (*rg_mcts_score)(void *arg, const int32_t *ids, const float *logprobs, int32_t n);
+
+/* Monte Carlo tree search with PUCT (Silver et al., 2017) for the answer that a scorer likes best.  Begin with
+ * rg_mcts_default. */
+typedef struct rg_mcts_params {
+    rg_params request;     /* prompt, max_tokens of an answer, stop_ids, the rules of sampling, tenant ...; temperature and
+                            *   filters have no part in it.  Several answers, stop texts and grammars are refused */
+    int32_t simulations;   /* paths that are followed, at most */
+    int32_t width;         /* ids that may follow a node */
+    int32_t span;          /* ids of a node: one of the likeliest, and those that follow it greedily */
+    double explore;        /* weight of what is likely and was seen little (c of PUCT) */
+    rg_mcts_score score;   /* NULL: the sum of the log-probabilities */
+    void *score_arg;
+    bool (*stop)(void *arg); /* asked before each simulation: true ends the search as failed; NULL: nothing does */
+    void *stop_arg;
+} rg_mcts_params;
+
+typedef struct rg_mcts_result {
+    int32_t *ids;          /* [n] the best answer that was seen, without its end; freed by rg_mcts_result_fini */
+    int32_t n;
+    bool ended;            /* by an end token or a stop id; else by its length */
+    double score;
+    int32_t n_nodes, n_simulations; /* simulations that were run: fewer than asked for if all answers were seen */
+    int64_t n_prompt, n_cached; /* positions of all requests together, and those found in the prefix index */
+    /* Blocks of state of all paths that were gone on from, of 64 positions: beginnings that paths share counted once (a
+     * block that is not full is never shared), and as many as copies would take. */
+    uint64_t blocks, blocks_unshared;
+} rg_mcts_result;
+
+RG_API rg_mcts_params rg_mcts_default(void); /* 64 simulations, 4 ids, spans of 1, explore 1.25 */
+
+/* Search, in the calling thread, by requests to the engine, which may have others.  Paths share their state in the prefix
+ * cache.  False and *err: refused, stopped or out of memory; *out then holds nothing. */
+RG_API bool rg_mcts_search(rg_engine *engine, const rg_mcts_params *params, rg_mcts_result *out, rg_error *err);
+RG_API void rg_mcts_result_fini(rg_mcts_result *result);
 
 #ifdef __cplusplus
 }

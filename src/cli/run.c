@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "cli/engine.h"
 #include "cli/filling.h"
-#include "cli/mcts.h"
 #include "cli/sampling.h"
 #include "cli/searching.h"
 
@@ -321,7 +320,7 @@ static answer *new_answers(int n)
     return a;
 }
 
-static bool print_found(const run_options *o, const rg_engine *e, const cli_mcts_result *found, rg_error *err)
+static bool print_found(const run_options *o, const rg_engine *e, const rg_mcts_result *found, rg_error *err)
 {
     bool has_text = rg_engine_info(e).has_tokenizer;
     size_t n = 0;
@@ -331,8 +330,9 @@ static bool print_found(const run_options *o, const rg_engine *e, const cli_mcts
     if (has_text && !text)
         return false;
     if (!o->args.common.json) {
-        printf("%.*s\n[score %.6g, %d simulations, %d nodes]\n", (int)n, text ? text : "", found->score,
-               found->n_simulations, found->n_nodes);
+        printf("%.*s\n[score %.6g, %d simulations, %d nodes; %llu blocks of state, %llu without sharing]\n", (int)n,
+               text ? text : "", found->score, found->n_simulations, found->n_nodes,
+               (unsigned long long)found->blocks, (unsigned long long)found->blocks_unshared);
         rg_text_free(text);
         return true;
     }
@@ -357,29 +357,35 @@ static bool print_found(const run_options *o, const rg_engine *e, const cli_mcts
     cli_json_int(j, "nodes", found->n_nodes);
     cli_json_u64(j, "prompt_positions", (uint64_t)found->n_prompt);
     cli_json_u64(j, "cached_positions", (uint64_t)found->n_cached);
+    cli_json_u64(j, "blocks", found->blocks);
+    cli_json_u64(j, "blocks_unshared", found->blocks_unshared);
     cli_json_close(j);
     cli_json_close(j);
     rg_text_free(text);
     return cli_json_print(j) || rg_fail(err, RG_E_IO, "run: standard output cannot be written");
 }
 
+static bool is_interrupted(void *arg)
+{
+    (void)arg;
+    return cli_interrupted();
+}
+
 /* Monte Carlo tree search from the prompt of p. */
 static bool search_tree(const run_options *o, rg_engine *e, const rg_params *p, rg_error *err)
 {
-    cli_mcts m = { .params = *p, .simulations = o->searching.simulations, .width = o->searching.width,
-                   .explore = (double)o->searching.explore };
-    cli_mcts_result found;
+    rg_mcts_params m = { .request = *p, .simulations = o->searching.simulations, .width = o->searching.width,
+                         .span = o->searching.span, .explore = (double)o->searching.explore, .stop = is_interrupted };
+    rg_mcts_result found;
     bool ok;
 
-    if (!p->n_stop_ids && !o->ignore_eos)
-        return rg_fail(err, RG_E_USAGE, "--search mcts needs to know what ends an answer: --eos-id ID, or "
-                       "--ignore-eos");
     if (o->n_samples > 1 || p->n_stop || o->logprobs >= 0)
         return rg_fail(err, RG_E_USAGE, "--search mcts finds one answer, by its ids: --n, --stop and --logprobs are "
                        "not for it");
-    ok = cli_mcts_search(e, &m, &found, err);
-    ok = ok && print_found(o, e, &found, err);
-    rg_free(found.ids);
+    if (!rg_mcts_search(e, &m, &found, err))
+        return false;
+    ok = print_found(o, e, &found, err);
+    rg_mcts_result_fini(&found);
     return ok;
 }
 

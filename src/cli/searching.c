@@ -30,10 +30,11 @@ bool cli_searching_finish(cli_searching *v, rg_error *err)
         return rg_fail(err, RG_E_USAGE, "search '%.20s' is not one of mcts", v->search);
     if (v->search && (v->p.n_beams || v->best_of))
         return rg_fail(err, RG_E_USAGE, "--search mcts does not go together with --beams and --best-of");
-    if (!v->search && (v->simulations || v->width || v->explore > 0))
-        return rg_fail(err, RG_E_USAGE, "--simulations, --width and --explore are flags of --search mcts");
+    if (!v->search && (v->simulations || v->width || v->span || v->explore > 0))
+        return rg_fail(err, RG_E_USAGE, "--simulations, --width, --span and --explore are flags of --search mcts");
     v->simulations = v->simulations ? v->simulations : 64;
     v->width = v->width ? v->width : 4;
+    v->span = v->span ? v->span : 1;
     v->explore = v->explore > 0 ? v->explore : 1.25f;
     if (when < 0)
         return rg_fail(err, RG_E_USAGE, "early-stopping '%.20s' is not one of true, false, never", v->early_stopping);

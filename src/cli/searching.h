@@ -8,7 +8,7 @@ typedef struct cli_searching {
     rg_beam_params p;
     const char *early_stopping;
     bool penalty, stopping, groups, diversity; /* given */
-    int32_t best_of, simulations, width;
+    int32_t best_of, simulations, width, span;
     float explore;
     const char *search;
     cli_strings eos_text;
@@ -30,6 +30,7 @@ typedef struct cli_searching {
     { "--search", CLI_STRING, &(v).search, "HOW", "mcts: Monte Carlo tree search for the likeliest answer" },          \
     { "--simulations", CLI_INT, &(v).simulations, "N", "mcts: paths that are followed (default 64)", 1, 1 << 24 },     \
     { "--width", CLI_INT, &(v).width, "K", "mcts: ids that may follow an id (default 4)", 1, 4096 },                   \
+    { "--span", CLI_INT, &(v).span, "N", "mcts: ids of a node, all but the first greedy (default 1)", 1, 4096 },       \
     { "--explore", CLI_FLOAT, &(v).explore, "C", "mcts: weight of what was seen little (default 1.25)", 0, 1000 },     \
     { "--eos-id", CLI_STRINGS, &(v).eos_text, "ID", "the id that ends an answer, in place of the model's (repeatable)" }
 

@@ -87,6 +87,9 @@ static void paths_share_their_prompt(void **state)
     const json_t *search = json_object_get(r, "search");
     long long all = json_integer_value(json_object_get(search, "prompt_positions"));
     assert_int_equal(json_integer_value(json_object_get(search, "simulations")), 30);
+    /* Paths of less than 64 ids more: the prompt's whole block is there once, and each path has one that is not full. */
+    long long blocks = json_integer_value(json_object_get(search, "blocks")), copies = json_integer_value(json_object_get(search, "blocks_unshared"));
+    assert_true(copies >= 28 * 2 && blocks * 2 <= copies + 4);
     assert_true(all >= 28 * 100 && json_integer_value(json_object_get(search, "cached_positions")) > all * 9 / 10);
     /* No simulation came to the end of an answer; the best path is followed there. */
     assert_true(json_array_size(json_object_get(json_array_get(json_object_get(r, "choices"), 0), "ids")) > 0);
@@ -112,7 +115,7 @@ static void beams_are_printed_and_refused(void **state)
 
     static const char *const refused[][2] = {
         { "--length-penalty 2", "length-penalty" }, { "--beams 2 --early-stopping soon", "early-stopping" },
-        { "--simulations 3", "--simulations" }, { "--search dfs", "search" }, { "--search mcts", "--eos-id" },
+        { "--simulations 3", "--simulations" }, { "--search dfs", "search" }, { "--span 2", "--span" },
         { "--search mcts --beams 2", "--beams" }, { "--eos-id x", "--eos-id" },
         { "--search mcts --ignore-eos --n 2", "--n" },
     };
