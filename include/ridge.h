@@ -164,9 +164,9 @@ typedef struct rg_diffusion_params {
  * go on, by the sum of their ids' log-probabilities; the rules of rg_sampling up to the biases change these first, and
  * temperature, filters and seed have no part in it.  An answer is finished by an end token or a stop id, if it is among
  * the best as many candidates as there are beams, or by its length.  Its score is its sum, divided by its length (the
- * end counts) to the power of length_penalty.  A stop text ends an answer as an end token does; log-probabilities of ids
- * are those before the rules.  Results are told at the end, best first: n_samples of them.  Log-probabilities of the
- * prompt are refused with it. */
+ * end counts) to the power of length_penalty.  A stop text ends an answer as an end token does; log-probabilities of
+ * ids are those before the rules.  Results are told at the end, best first: n_samples of them.  Log-probabilities of
+ * the prompt are refused with it. */
 typedef enum rg_early_stopping { /* once there are n_beams finished answers, the search ends */
     RG_EARLY_STOPPING_FALSE,     /* "false": when the best beam's score, at its present length, is below all of them; */
     RG_EARLY_STOPPING_TRUE,      /* "true": at once; */
@@ -544,8 +544,9 @@ typedef double (*rg_mcts_score)(void *arg, const int32_t *ids, const float *logp
 /* Monte Carlo tree search with PUCT (Silver et al., 2017) for the answer that a scorer likes best.  Begin with
  * rg_mcts_default. */
 typedef struct rg_mcts_params {
-    rg_params request;     /* prompt, max_tokens of an answer, stop_ids, the rules of sampling, tenant ...; temperature and
-                            *   filters have no part in it.  Several answers, stop texts and grammars are refused */
+    rg_params request;     /* prompt, max_tokens of an answer, stop_ids, the rules of sampling, tenant ...; temperature
+                            *   and filters have no part in it.  Several answers, stop texts, min_tokens and grammars
+                            *   are refused */
     int32_t simulations;   /* paths that are followed, at most */
     int32_t width;         /* ids that may follow a node */
     int32_t span;          /* ids of a node: one of the likeliest, and those that follow it greedily */
@@ -570,8 +571,8 @@ typedef struct rg_mcts_result {
 
 RG_API rg_mcts_params rg_mcts_default(void); /* 64 simulations, 4 ids, spans of 1, explore 1.25 */
 
-/* Search, in the calling thread, by requests to the engine, which may have others.  Paths share their state in the prefix
- * cache.  False and *err: refused, stopped or out of memory; *out then holds nothing. */
+/* Search, in the calling thread, by requests to the engine, which may have others.  Paths share their state in the
+ * prefix cache.  False and *err: refused, stopped or out of memory; *out then holds nothing. */
 RG_API bool rg_mcts_search(rg_engine *engine, const rg_mcts_params *params, rg_mcts_result *out, rg_error *err);
 RG_API void rg_mcts_result_fini(rg_mcts_result *result);
 

@@ -146,7 +146,8 @@ static bool read_rest(tree *t, int32_t at, int32_t n_path, rg_request *r, rg_err
 static bool complete(tree *t, int32_t first, int32_t last, int32_t n_path, rg_error *err)
 {
     rg_request *open[TOGETHER] = { NULL };
-    int32_t left = t->m->request.max_tokens - n_path - 1, n = t->m->span - 1 < left ? t->m->span - 1 : left, read = first;
+    int32_t left = t->m->request.max_tokens - n_path - 1, n = t->m->span - 1 < left ? t->m->span - 1 : left;
+    int32_t read = first;
     bool ok = true;
 
     for (int32_t i = first; ok && i < last;) {
@@ -324,14 +325,14 @@ static bool check(const rg_mcts_params *m, rg_error *err)
     const rg_params *p = &m->request;
 
     if (m->simulations < 1 || m->width < 1 || m->span < 1 || !(m->explore >= 0) || !(m->explore < INFINITY))
-        return rg_fail(err, RG_E_INPUT, "mcts: want simulations, width and span of 1 or more, and a finite explore of 0 or "
-                       "more");
+        return rg_fail(err, RG_E_INPUT, "mcts: want simulations, width and span of 1 or more, and a finite explore of "
+                       "0 or more");
     if (p->max_tokens < 1 || p->n_prompt < 1)
         return rg_fail(err, RG_E_INPUT, "mcts: want a prompt and max_tokens of 1 or more");
     if (p->n_samples != 1 || p->n_stop || p->grammar || p->beam.n_beams || p->best_of || p->prompt_logprobs ||
         p->embed != RG_POOLING_NONE || p->score || p->sampling.min_tokens)
-        return rg_fail(err, RG_E_UNSUPPORTED, "mcts finds one answer, by its ids: several answers, stop texts, grammars, "
-                       "min_tokens and log-probabilities of the prompt do not go with it");
+        return rg_fail(err, RG_E_UNSUPPORTED, "mcts finds one answer, by its ids: several answers, stop texts, "
+                       "grammars, min_tokens and log-probabilities of the prompt do not go with it");
     return true;
 }
 

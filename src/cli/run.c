@@ -249,6 +249,8 @@ static void print_drafts(const rg_usage *u, const char *kind, const rg_stats *s)
     if (s->draft_paused && u->n_drafted)
         printf("[drafting was off in the end: with %d %% of the guesses right it takes longer here than it saves]\n",
                (int)(100.0 * u->n_accepted / u->n_drafted));
+    else if (s->draft_paused)
+        printf("[nothing was drafted: by what steps take here, guesses by %s would not pay]\n", kind);
 }
 
 /* Streamed samples are on the terminal already. */

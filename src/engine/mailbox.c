@@ -41,9 +41,9 @@ static bool feed_stops(const rg_request *r, int32_t *stop_at, rg_string text)
     return false;
 }
 
-/* True if a stop text is in ids [0, n), or would be if they ended here.  For the second, a few ids that are held back are
- * tried at every id; where many are held back, they are left until they are certain.  What is certain moves the speller
- * and stop_at forward; try_stop_at is scratch. */
+/* True if a stop text is in ids [0, n), or would be if they ended here.  For the second, a few ids that are held back
+ * are tried at every id; where many are held back, they are left until they are certain.  What is certain moves the
+ * speller and stop_at forward; try_stop_at is scratch. */
 static bool finds_stop(const rg_request *r, const int32_t *ids, int32_t n, rg_speller *speller, int32_t *stop_at,
                        int32_t *try_stop_at)
 {

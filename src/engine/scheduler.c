@@ -639,7 +639,7 @@ static void plan_answer(rg_scheduler *s, planning *p, rg_request *r, int i, bool
     do
         grown = rg_seq_grow(s->states, q, q->length + 1 + reserved);
     while (!grown && may_preempt && make_room(s, r, i));
-    if (!grown && reserved && !p->n && r == s->running.head) /* alone it finds no room for a draft, and has never had any */
+    if (!grown && reserved && !p->n && r == s->running.head) /* alone it has no room for a draft, and never had any */
         grown = rg_seq_grow(s->states, q, q->length + 1);
     if (!grown)
         return;

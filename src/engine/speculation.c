@@ -166,8 +166,8 @@ static int32_t longest_path(const rg_speculation *s, const rg_request *r, const 
     return min_of(min_of(left, to_stop), s->max_draft);
 }
 
-/* True if the step's rows of an answer are such that it is drafted for.  Whether a prompt's last row is a span of its own
- * depends on what else is in the batch, so that a fixed draft follows no prompt. */
+/* True if the step's rows of an answer are such that it is drafted for.  Whether a prompt's last row is a span of its
+ * own depends on what else is in the batch, so that a fixed draft follows no prompt. */
 static bool is_at_draft(const rg_speculation *s, const rg_planned *p)
 {
     return p->ends && p->n_rows == 1 && rg_request_draws(p->request) && p->request->max_draft &&

@@ -331,8 +331,8 @@ static bool read_search(rg_fields *f, const json_t *body, unsigned api, rg_refus
     if (f->stream && (f->use_beams || f->best_of > f->n))
         return rg_refuse(e, 400, "unsupported_value", name, "'%s' is not supported with 'stream'.", name);
     if (f->use_beams && f->n_prompt_tops >= 0)
-        return rg_refuse(e, 400, "unsupported_value", name, "'%s' is not supported with log-probabilities of the prompt.",
-                         name);
+        return rg_refuse(e, 400, "unsupported_value", name,
+                         "'%s' is not supported with log-probabilities of the prompt.", name);
     return true;
 }
 

@@ -35,7 +35,8 @@ typedef struct brute {
 
 static rg_top likeliest(const brute *b, int32_t n, int32_t rank)
 {
-    rg_params p = { .prompt = b->ids, .n_prompt = N_PROMPT + n, .max_tokens = 1, .n_samples = 1, .sampling = rg_sampling_default() };
+    rg_params p = { .prompt = b->ids, .n_prompt = N_PROMPT + n, .max_tokens = 1, .n_samples = 1,
+                    .sampling = rg_sampling_default() };
     rg_top top = { 0 };
     rg_error err;
     rg_token t;
@@ -185,7 +186,8 @@ static void refusals_and_stops_are_clear(void **state)
     int n_asked = 0;
 
     (void)state;
-    good.request = (rg_params){ .prompt = prompt, .n_prompt = 3, .max_tokens = 4, .n_samples = 1, .sampling = rg_sampling_default() };
+    good.request = (rg_params){ .prompt = prompt, .n_prompt = 3, .max_tokens = 4, .n_samples = 1,
+                                .sampling = rg_sampling_default() };
     m = good, m.span = 0;
     assert_false(rg_mcts_search(e, &m, &found, &err));
     assert_non_null(strstr(err.text, "span of 1 or more"));

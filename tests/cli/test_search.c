@@ -88,7 +88,8 @@ static void paths_share_their_prompt(void **state)
     long long all = json_integer_value(json_object_get(search, "prompt_positions"));
     assert_int_equal(json_integer_value(json_object_get(search, "simulations")), 30);
     /* Paths of less than 64 ids more: the prompt's whole block is there once, and each path has one that is not full. */
-    long long blocks = json_integer_value(json_object_get(search, "blocks")), copies = json_integer_value(json_object_get(search, "blocks_unshared"));
+    long long blocks = json_integer_value(json_object_get(search, "blocks"));
+    long long copies = json_integer_value(json_object_get(search, "blocks_unshared"));
     assert_true(copies >= 28 * 2 && blocks * 2 <= copies + 4);
     assert_true(all >= 28 * 100 && json_integer_value(json_object_get(search, "cached_positions")) > all * 9 / 10);
     /* No simulation came to the end of an answer; the best path is followed there. */

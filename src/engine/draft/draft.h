@@ -128,8 +128,8 @@ typedef struct rg_draft_options {
     const char *path;       /* what the user named behind the kind; NULL: nothing */
     bool own_noise;         /* ids that are drawn are drawn with noise of the drafter's own, and nodes have `from`; else
                              *   with the noise of the answer's own draw */
-    bool fixed;             /* what is kept of an answer depends on its drafts: they must follow from its ids alone, whatever
-                             *   that takes, where the kind can */
+    bool fixed;             /* what is kept of an answer depends on its drafts: they must follow from its ids alone,
+                             *   whatever that takes, where the kind can */
 } rg_draft_options;
 
 struct rg_draft_kind {
