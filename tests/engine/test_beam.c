@@ -13,6 +13,9 @@ enum { MAX_LEN = 320, MAX_ANSWERS = 128, MAX_BEAMS = 128, MAX_TOKENS = 48 };
 
 static const int32_t eos[] = { EOS };
 
+enum { N_STOPS = 4 };
+static const char *const stop_texts[N_STOPS] = { "abaab", "bbb", "aabb", "babaa" };
+
 /* ---- the definition, with everything written out ----------------------------------------------------------------- */
 
 typedef struct answer {
@@ -35,12 +38,24 @@ typedef struct definition {
     row_fn row;
     const void *arg;
     int32_t vocab, max_tokens, end;
-    const int32_t *stop; /* [2] ids that end an answer one after the other; NULL: none do */
+    const char *stop; /* the text that ends an answer; NULL: none does */
 } definition;
 
-static bool has_stop(const int32_t *stop, const int32_t *ids, int32_t n)
+static char letter_of(int32_t id)
 {
-    return stop && n >= 2 && ids[n - 2] == stop[0] && ids[n - 1] == stop[1];
+    return id % 2 ? 'a' : 'b';
+}
+
+static bool has_stop(const char *stop, const int32_t *ids, int32_t n)
+{
+    int32_t n_stop = stop ? (int32_t)strlen(stop) : n + 1;
+
+    if (n < n_stop)
+        return false;
+    for (int32_t i = 0; i < n_stop; i++)
+        if (letter_of(ids[n - n_stop + i]) != stop[i])
+            return false;
+    return true;
 }
 
 static int by_sum(const void *a, const void *b)
@@ -114,6 +129,7 @@ static bool define_step(const definition *d, group *groups, int g, int32_t n, in
     best = n_all ? all[0].sum : 0;
     for (int32_t k = 1; k < n_all && k < 3 * size; k++)
         tied |= is_close(all[k].sum, all[k - 1].sum);
+    n_all = n_all < 2 * size ? n_all : 2 * size; /* which matters only where stop texts end most of them */
     for (int32_t rank = 0; rank < n_all; rank++) {
         answer *a = &all[rank];
 
@@ -212,7 +228,7 @@ typedef struct plain_search { /* all arrays of one */
     rg_beam_candidate kept[4 * MAX_BEAMS], next[MAX_BEAMS];
     rg_hypothesis finished[MAX_BEAMS];
     rg_beam_ids places[MAX_BEAMS];
-    const int32_t *stop; /* as the definition's */
+    const char *stop; /* as the definition's */
     int32_t ids[MAX_BEAMS][MAX_TOKENS], finished_ids[MAX_BEAMS][MAX_TOKENS], n_finished[MAX_BEAMS], order[MAX_BEAMS], end;
     bool is_over[MAX_BEAMS];
 } plain_search;
@@ -220,9 +236,11 @@ typedef struct plain_search { /* all arrays of one */
 static bool plain_stops(void *arg, int32_t place, int32_t id)
 {
     const plain_search *s = arg;
-    const int32_t ids[2] = { s->b.n_ids ? s->ids[place][s->b.n_ids - 1] : -1, id };
+    int32_t ids[MAX_TOKENS];
 
-    return has_stop(s->stop, ids, 2);
+    memcpy(ids, s->ids[place], (size_t)s->b.n_ids * sizeof *ids);
+    ids[s->b.n_ids] = id;
+    return has_stop(s->stop, ids, s->b.n_ids + 1);
 }
 
 /* All lists are lost; the ids that all beams have in common are counted. */
@@ -374,9 +392,9 @@ static void a_search_follows_the_definition(void **state)
     for (int i = 0; i < 400; i++) {
         tiny t = { .vocab = 4 + (int32_t)rg_rng_below(&g, 28), .seed = rg_rng_u64(&g) };
         rg_beam_params p = params_random(&g, 12);
-        int32_t stop[2] = { (int32_t)rg_rng_below(&g, 4), (int32_t)rg_rng_below(&g, 4) };
         definition d = { .p = &p, .row = tiny_row, .arg = &t, .vocab = t.vocab, .max_tokens = 1 + (int32_t)rg_rng_below(&g, 12),
-                         .end = (int32_t)rg_rng_below(&g, (uint32_t)t.vocab + 1) - 1, .stop = i % 2 ? stop : NULL };
+                         .end = (int32_t)rg_rng_below(&g, (uint32_t)t.vocab + 1) - 1,
+                         .stop = i % 2 ? stop_texts[i / 2 % N_STOPS] : NULL };
 
         define(&d, &want);
         search(&one, &d);
@@ -421,9 +439,18 @@ typedef struct live {
 
 static rg_request *request_new(const rg_params *p)
 {
+    static char data[VOCAB];
+    static uint32_t offset[VOCAB + 1];
+    static const rg_spelling letters = { .at = { { data, offset } }, .n = VOCAB };
     rg_error err;
-    rg_request *r = rg_request_new(p, &(rg_request_model){ .vocab_size = VOCAB, .max_seq_len = MAX_LEN, .dim = DIM, .eos_ids = eos,
-                                                           .n_eos = 1, .max_draft = FAKE_DRAFT }, &err);
+
+    for (int32_t i = 0; i < VOCAB; i++) {
+        data[i] = letter_of(i);
+        offset[i + 1] = (uint32_t)i + 1;
+    }
+    rg_request_model model = { .vocab_size = VOCAB, .max_seq_len = MAX_LEN, .dim = DIM, .eos_ids = eos, .n_eos = 1,
+                               .max_draft = FAKE_DRAFT, .spelling = &letters };
+    rg_request *r = rg_request_new(p, &model, &err);
 
     assert_ok(r, err);
     return r;
@@ -446,6 +473,10 @@ static rg_params request_random(rg_rng *g, int32_t *prompt, bool beams)
     p.background = !rg_rng_below(g, 5);
     if (beams)
         p.beam = params_random(g, 6);
+    if (beams && rg_rng_below(g, 2)) {
+        p.stop = &stop_texts[rg_rng_below(g, N_STOPS)];
+        p.n_stop = 1;
+    }
     if (beams)
         p.n_samples = 1 + (int32_t)rg_rng_below(g, (uint32_t)p.beam.n_beams);
     if (!rg_rng_below(g, 25))
@@ -470,7 +501,7 @@ static bool live_open(live *l, const mix *m, rg_loop *loop, rg_rng *g)
     if (p.beam.n_beams) {
         model_row row = { .m = m, .p = &p, .s = rg_sampler_new(VOCAB, NULL) };
         definition d = { .p = &p.beam, .row = row_of_model, .arg = &row, .vocab = VOCAB, .max_tokens = l->r->params.max_tokens,
-                         .end = p.sampling.ignore_eos ? -1 : EOS };
+                         .end = p.sampling.ignore_eos ? -1 : EOS, .stop = p.n_stop ? p.stop[0] : NULL };
 
         l->want = rg_array(1, sizeof *l->want);
         define(&d, l->want);
@@ -496,7 +527,7 @@ static void check_answer(const live *l, int k, rg_finish finish)
     }
     assert_int_equal(l->seen[k], a->n);
     assert_memory_equal(l->ids + (size_t)k * MAX_TOKENS, a->ids, (size_t)a->n * sizeof *a->ids);
-    assert_int_equal(finish, a->end >= 0 ? RG_FINISH_STOP : RG_FINISH_LENGTH);
+    assert_int_equal(finish, a->end >= 0 || a->stopped ? RG_FINISH_STOP : RG_FINISH_LENGTH);
     double score = l->r->beams->finished[l->r->beams->order[k]].score;
     assert_true(fabs(score - a->score) <= 1e-9 * fabs(score));
 }
