@@ -51,8 +51,14 @@ test-all: setup-test
 	@scripts/test check all clang asan tsan arm64 install
 
 # The long ones.
+
+# Measure speed and write it to RECORD as JSON: `make bench`, `make bench MODEL=path/to/model`, or a shape with random weights,
+# `make bench MODEL=bench/shapes/tinyllama-1.1b.json RANDOM_TYPE=q4_0`.
+RECORD ?= $(BUILD)/bench.json
 bench: setup build
-	@$(BUILD)/ridge bench
+	@$(BUILD)/ridge bench $(MODEL) $(if $(RANDOM_TYPE),--random $(RANDOM_TYPE)) --record $(RECORD) \
+	  --commit "$$(git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)"
+	@echo "written to $(RECORD)"
 
 kernels: setup-test
 	@cmake --preset release >/dev/null && cmake --build $(BUILD) -j $(JOBS) --target bench_kernels >/dev/null

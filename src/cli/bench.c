@@ -35,7 +35,7 @@ typedef struct job {
     cli_args args;
     cli_ints prefill, batch, context;
     int32_t decode, reps;
-    const char *csv, *kv_type, *pack_cache;
+    const char *csv, *record, *commit, *kv_type, *pack_cache;
     cli_loras loras;
     size_t expert_memory;
     const char *random;
@@ -220,18 +220,26 @@ static void naive_json(cli_json *out, const job *j)
     cli_json_close(out);
 }
 
-static bool print_json(const job *j)
+/* Everything measured, and what is needed to know of what. */
+static cli_json *results_json(const job *j)
 {
     cli_json *out = cli_json_new();
+    char processor[256];
 
+    rg_processor_name(processor, sizeof processor);
     cli_json_open(out, NULL, '{');
+    cli_json_text(out, "version", RG_VERSION);
+    cli_json_text(out, "commit", j->commit);
+    cli_json_text(out, "model", j->args.n_positional ? j->args.positional[0] : NULL);
     cli_json_open(out, "machine", '{');
+    cli_json_text(out, "processor", processor);
     cli_json_float(out, "read_gb_s", j->machine.roofs.read_bytes_s / 1e9);
     cli_json_float(out, "f32_gflop_s", j->machine.roofs.f32_ops_s / 1e9);
     cli_json_float(out, "bf16_gflop_s", j->machine.roofs.bf16_ops_s / 1e9);
     cli_json_float(out, "int8_gop_s", j->machine.roofs.int8_ops_s / 1e9);
     cli_json_text(out, "isa", j->tool.backend->name);
     cli_json_int(out, "cores", rg_cores());
+    cli_json_int(out, "threads", j->tool.n_threads);
     cli_json_close(out);
     cli_json_open(out, "rows", '[');
     for (int i = 0; i < j->n_rows; i++) {
@@ -255,7 +263,7 @@ static bool print_json(const job *j)
     if (j->no_cache)
         naive_json(out, j);
     cli_json_close(out);
-    return cli_json_print(out);
+    return out;
 }
 
 static void rows_csv(rg_buf *b, const job *j)
@@ -346,9 +354,11 @@ static bool work(job *j, rg_error *err)
                "of roofline");
     if (len - 1 > j->tool.model->config.max_seq_len)
         fprintf(stderr, "ridge: rows past the model's context of %d are left out\n", j->tool.model->config.max_seq_len);
-    if (!(j->no_cache ? all_naive(j, err) : all_rows(j, err)) || (j->csv && !write_csv(j, err)))
+    if (!(j->no_cache ? all_naive(j, err) : all_rows(j, err)) || (j->csv && !write_csv(j, err)) ||
+        (j->record && !cli_json_write(results_json(j), j->record, err)))
         return false;
-    return !j->args.common.json || print_json(j) || rg_fail(err, RG_E_IO, "bench: standard output cannot be written");
+    return !j->args.common.json || cli_json_print(results_json(j)) ||
+           rg_fail(err, RG_E_IO, "bench: standard output cannot be written");
 }
 
 static int run(int argc, char **argv)
@@ -361,6 +371,8 @@ static int run(int argc, char **argv)
         { "--context", CLI_INTS, &j.context, "128,4096", "positions before the measured ones" },
         { "--reps", CLI_INT, &j.reps, "N", "repetitions, of which the best counts (default 3)", 1, 1000 },
         CLI_CSV_OPTION(j.csv),
+        { "--record", CLI_STRING, &j.record, "FILE", "also write what --json prints to a file" },
+        { "--commit", CLI_STRING, &j.commit, "NAME", "the commit that is measured, for --record and --json" },
         { "--no-cache", CLI_FLAG, &j.no_cache, NULL,
           "instead: a prompt of each context and --decode tokens, with the K/V cache and recomputing all for each" },
         CLI_REMEASURE_OPTION(j.remeasure, "with --no-cache: "),

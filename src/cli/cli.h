@@ -136,6 +136,8 @@ void cli_json_bool(cli_json *j, const char *key, bool v);
 void cli_json_null(cli_json *j, const char *key);
 /* Print it with a newline and free it.  False if it could not be built or written. */
 bool cli_json_print(cli_json *j);
+/* Write it to a file, whole or not at all, and free it. */
+bool cli_json_write(cli_json *j, const char *path, rg_error *err);
 
 /* The folder of the running program, for the models beside it; from main. */
 extern const char *cli_models_dir;

@@ -116,6 +116,16 @@ bool cli_json_print(cli_json *j)
     return ok;
 }
 
+bool cli_json_write(cli_json *j, const char *path, rg_error *err)
+{
+    if (!j)
+        return rg_fail_memory(err, sizeof *j);
+    rg_buf_str(&j->buf, "\n");
+    bool ok = cli_write_file(path, &j->buf, err);
+    rg_free(j);
+    return ok;
+}
+
 /* ---- models and text ---- */
 
 bool cli_find_model(const char *given, char *out, size_t room, rg_error *err)

@@ -35,8 +35,7 @@ static bool value_of(const char *text, const char *name, char *out, size_t room)
     return true;
 }
 
-/* The processor's name: on x86 its model, on ARM the numbers of maker and part. */
-static void processor_name(char *out, size_t room)
+void rg_processor_name(char *out, size_t room)
 {
     char maker[NAME_ROOM], part[NAME_ROOM];
     size_t n;
@@ -54,7 +53,7 @@ static void make_key(char out[KEY_ROOM], const rg_backend *backend, int n_thread
 {
     char processor[256];
 
-    processor_name(processor, sizeof processor);
+    rg_processor_name(processor, sizeof processor);
     snprintf(out, KEY_ROOM, "ridge %s\nprocessor %s\ninstructions %s\nthreads %d\n", RG_VERSION, processor,
              backend->name, n_threads);
 }

@@ -28,4 +28,7 @@ bool rg_profile_measure(rg_profile *out, const rg_backend *backend, int n_thread
 /* Where the profile of this machine lies in `folder`.  False: the name is too long for out[room]. */
 bool rg_profile_path(char *out, size_t room, const char *folder, const rg_backend *backend, int n_threads);
 
+/* The processor's name, cut to room: on x86 its model, on ARM the numbers of maker and part. */
+void rg_processor_name(char *out, size_t room);
+
 #endif

@@ -150,6 +150,27 @@ static void looks_inside(void **state)
     json_decref(j);
 }
 
+/* --record writes what --json prints, with all that is needed to know what was measured. */
+static void bench_record(void **state)
+{
+    char path[256], args[512];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/test_cli.record.%d.json", RG_BUILD_DIR, (int)getpid());
+    snprintf(args, sizeof args, "bench tales-1m --prefill 8 --decode 2 --batch 1 --context 0 --reps 1 --threads 2 --commit abc "
+             "--record %s --json", path);
+    json_t *printed = command_json(args), *kept = json_load_file(path, 0, NULL);
+    assert_true(json_equal(printed, kept));
+    wants(kept, "version commit model machine rows");
+    assert_string_equal(json_string_value(json_object_get(kept, "commit")), "abc");
+    wants(json_object_get(kept, "machine"), "processor isa threads cores read_gb_s f32_gflop_s bf16_gflop_s int8_gop_s");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(kept, "machine"), "threads")), 2);
+    json_decref(printed);
+    json_decref(kept);
+    unlink(path);
+    command_refuses("bench tales-1m --prefill 8 --decode 0 --context 0 --reps 1 --record /nonexistent/f", 1, "/nonexistent");
+}
+
 /* Cut and company never change the logits' hash. */
 static void logits_hash(void **state)
 {
@@ -497,7 +518,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usage),        cmocka_unit_test(what_is_no_number_is_an_error),
         cmocka_unit_test(runs),         cmocka_unit_test(runs_alike),
-        cmocka_unit_test(looks_inside), cmocka_unit_test(logits_hash),
+        cmocka_unit_test(looks_inside),
+        cmocka_unit_test(bench_record), cmocka_unit_test(logits_hash),
         cmocka_unit_test(perplexity),   cmocka_unit_test(intermediates_are_dumped), cmocka_unit_test(activations_are_means),
         cmocka_unit_test(more_ids_than_rows_are_refused),
         cmocka_unit_test(tensors_left_over_are_told),
