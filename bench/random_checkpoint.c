@@ -3,10 +3,10 @@
  *   random_checkpoint CONFIG.json TYPE OUT.gguf [VOCABULARY.gguf]
  *
  * With a vocabulary (a GGUF file of the same number of tokens), its tokenizer is put in, for servers that want text.
- * Rows are drawn from a normal distribution with deviation 1 / sqrt(columns); a few hundred are drawn per tensor and
- * repeated, so that a large model takes seconds; those of the embedding are all drawn, with deviation 4, so that tokens
- * stay different through the layers and choose different experts.  The values mean nothing; the bytes and the shape are
- * real. */
+ * Weights are drawn from a normal distribution with deviation 1 / sqrt(columns), those of the embedding with deviation
+ * 4, so that tokens stay different through the layers and choose different experts.  32 pieces of a row are drawn per
+ * tensor, and each row is a random sequence of them, so that a large model takes seconds in the slowest format too.
+ * The values mean nothing; the bytes and the shape are real. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 #include "model/origin.h"
 #include "model/weights.h"
 
-enum { DISTINCT_ROWS = 256 };
+enum { PIECES = 32, LONGEST_PIECE = 256, ROOM = 1 << 20 };
 
 static rg_type type_of(const rg_weight_set *s, int i, rg_type type)
 {
@@ -49,34 +49,59 @@ static bool declare(rg_ckpt_writer *w, const rg_weight_set *s, const rg_config *
     return rg_ckpt_declare(w, name, type_of(s, i, type), n, shape + 3 - n, err);
 }
 
+/* Values that are encoded as one: a power of two that divides a row and that blocks divide, at most LONGEST if it can. */
+static int64_t piece_length(int64_t cols, int block_len)
+{
+    int64_t n = block_len;
+
+    while (2 * n <= LONGEST_PIECE && cols % (2 * n) == 0)
+        n *= 2;
+    return n;
+}
+
+static void draw(float *x, int64_t n, const rg_weight_spec *spec, float scale, rg_rng *rng)
+{
+    for (int64_t k = 0; k < n; k++)
+        x[k] = !strcmp(spec->gguf, "ssm_a") ? -1.0f - (float)(k % 16)
+               : !strcmp(spec->gguf, "ssm_dt.bias")
+                   ? -4.6f /* steps of 0.01: a trained model's; states stay normal numbers */
+               : rg_spec_is_vector(spec) ? 1.0f
+                                         : scale * rg_rng_normal(rng);
+}
+
+/* Draw and encode the pieces of a tensor: n values each, into bytes each. */
+static void make_pieces(uint8_t *to, size_t bytes, int64_t n, const rg_format *f, const rg_weight_spec *spec, float scale,
+                        rg_rng *rng)
+{
+    float x[LONGEST_PIECE];
+
+    for (int p = 0; p < PIECES; p++) {
+        draw(x, n, spec, scale, rng);
+        f->encode(x, n / f->block_len, to + (size_t)p * bytes);
+    }
+}
+
 static bool write_tensor(rg_ckpt_writer *w, const rg_weight_set *s, int i, rg_type type, rg_rng *rng, rg_error *err)
 {
     const rg_weight *v = &s->all[i];
     const rg_format *f = rg_format_of(type_of(s, i, type));
-    int64_t rows = v->n_mats * v->rows;
-    int64_t distinct = rows < DISTINCT_ROWS || s->spec[i]->role == W_EMBED_TOKENS ? rows : DISTINCT_ROWS;
-    size_t row_bytes = (size_t)(v->cols / f->block_len * f->block_bytes);
-    float *x = rg_array((size_t)v->cols, sizeof *x), scale = 1.0f / __builtin_sqrtf((float)v->cols);
-    uint8_t *all = rg_array((size_t)distinct, row_bytes);
+    int64_t n = piece_length(v->cols, f->block_len), per_row = v->cols / n, rows = v->n_mats * v->rows;
+    int64_t at_once = 1 + ROOM / (v->cols * (int64_t)sizeof(float));
+    size_t bytes = (size_t)(n / f->block_len * f->block_bytes);
+    float scale = s->spec[i]->role == W_EMBED_TOKENS ? 4.0f : 1.0f / __builtin_sqrtf((float)v->cols);
+    uint8_t *pieces = rg_array(PIECES, bytes), *to = rg_array((size_t)(at_once * per_row), bytes);
+    bool ok = pieces && to ? true : rg_fail_memory(err, (size_t)(at_once * per_row) * bytes);
 
-    scale = s->spec[i]->role == W_EMBED_TOKENS ? 4.0f : scale;
-    bool ok = x && all;
-
-    for (int64_t r = 0; ok && r < distinct; r++) {
-        for (int64_t k = 0; k < v->cols; k++)
-            x[k] = !strcmp(s->spec[i]->gguf, "ssm_a") ? -1.0f - (float)(k % 16)
-                   : !strcmp(s->spec[i]->gguf, "ssm_dt.bias")
-                       ? -4.6f /* steps of 0.01: a trained model's; states stay normal numbers */
-                   : rg_spec_is_vector(s->spec[i]) ? 1.0f
-                                                   : scale * rg_rng_normal(rng);
-        f->encode(x, v->cols / f->block_len, all + (size_t)r * row_bytes);
+    if (ok)
+        make_pieces(pieces, bytes, n, f, s->spec[i], scale, rng);
+    for (int64_t r = 0; ok && r < rows; r += at_once) {
+        int64_t m = (rows - r < at_once ? rows - r : at_once) * per_row;
+        for (int64_t k = 0; k < m; k++)
+            memcpy(to + (size_t)k * bytes, pieces + (size_t)rg_rng_below(rng, PIECES) * bytes, bytes);
+        ok = rg_ckpt_write(w, to, (size_t)m * bytes, err);
     }
-    for (int64_t r = 0; ok && r < rows; r += distinct)
-        ok = rg_ckpt_write(w, all, (size_t)(rows - r < distinct ? rows - r : distinct) * row_bytes, err);
-    if (!x || !all)
-        rg_fail_memory(err, (size_t)distinct * row_bytes);
-    rg_free(x);
-    rg_free(all);
+    rg_free(pieces);
+    rg_free(to);
     return ok;
 }
 
