@@ -76,16 +76,19 @@ void rg_packed_fini(rg_packed *p)
 
 /* Bits [from, from + bits) of 32 codes of a row as a plane: group g of four columns is bytes [g][row][4]; with fewer
  * than 8 bits the later groups stand above the first ones. */
-static void put_plane(int bits, int from, uint8_t (*to)[RG_PANEL][4], int row, const uint8_t *q)
+static inline void put_plane(int bits, int from, uint8_t (*to)[RG_PANEL][4], int row, const uint8_t *q)
 {
     const int n = 4 * bits, mask = (1 << bits) - 1; /* n codes lie side by side */
+    uint8_t bytes[32];
 
     for (int i = 0; i < n; i++) {
-        int byte = 0;
+        uint8_t byte = 0;
         for (int k = 0; k < 8 / bits; k++)
-            byte |= (q[n * k + i] >> from & mask) << bits * k;
-        to[i / 4][row][i % 4] = (uint8_t)byte;
+            byte |= (uint8_t)((q[n * k + i] >> from & mask) << bits * k);
+        bytes[i] = byte;
     }
+    for (int g = 0; g < bits; g++)
+        memcpy(to[g][row], bytes + 4 * g, 4);
 }
 
 static void put_codes(rg_layout layout, uint8_t *step, int row, const uint8_t *q)
@@ -305,6 +308,17 @@ static uint8_t *panel_of_row(const rg_packed *p, int64_t mat, int64_t row)
     return p->data + (rg_panel_at(p, mat, row / RG_PANEL) - p->data);
 }
 
+/* n values of 2 or 4 bytes, each in a step of its own. */
+static void put_values(uint8_t *to, int lane, const uint8_t *from, int64_t n, size_t each)
+{
+    if (each == 2) /* constants, for the sake of speed */
+        for (int64_t i = 0; i < n; i++)
+            memcpy(to + (RG_PANEL * i + lane) * 2, from + i * 2, 2);
+    else
+        for (int64_t i = 0; i < n; i++)
+            memcpy(to + (RG_PANEL * i + lane) * 4, from + i * 4, 4);
+}
+
 void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
 {
     const rg_format *f = rg_format_of(p->type);
@@ -314,17 +328,16 @@ void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
     const uint8_t *from = src;
     rg_ints ints;
 
+    if (!f->ints) {
+        put_values(to, lane, from, p->cols, each);
+        return;
+    }
     for (int64_t left = p->cols; left > 0; left -= f->block_len, from += each) {
-        if (f->ints) {
-            f->ints(from, &ints);
-            if (left == p->cols)
-                put_head(p->layout, panel, lane, &ints);
-            for (int i = 0; i < n_steps; i++, to += step_bytes)
-                put_step(p->layout, to, lane, &ints, i);
-        } else {
-            memcpy(to + (size_t)lane * each, from, each);
-            to += step_bytes;
-        }
+        f->ints(from, &ints);
+        if (left == p->cols)
+            put_head(p->layout, panel, lane, &ints);
+        for (int i = 0; i < n_steps; i++, to += step_bytes)
+            put_step(p->layout, to, lane, &ints, i);
     }
 }
 
