@@ -246,6 +246,8 @@ typedef struct rg_adapter_option {
 
 typedef struct rg_options {
     int32_t n_threads;      /* 0: physical cores within the cgroup's quota */
+    bool pin;               /* keep each of them on a core */
+    bool numa_copies;       /* weights once on each NUMA node, read by the threads that stand there, which are pinned */
     const char *isa;        /* "auto", "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon" */
     const char *recipe;     /* "fast" or "exact" */
     const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or "f32", "f16", "bf16", "q8" */

@@ -58,11 +58,13 @@ rg_options rg_options_default(void)
 }
 
 /* Half of what is free and not promised to experts, so that a machine's other work has room. */
-static size_t default_state_bytes(const rg_engine *e)
+static size_t default_state_bytes(const rg_engine *e, const rg_options *o)
 {
-    uint64_t room = rg_memory_free(), experts = rg_model_expert_reads(e->model).bytes;
+    uint64_t room = rg_memory_free(), to_come = rg_model_expert_reads(e->model).bytes;
 
-    return room > experts ? (size_t)(room - experts) / 2 : (size_t)1 << 30;
+    if (o->numa_copies)
+        to_come += (uint64_t)(rg_nodes() - 1) * e->model->weights.bytes;
+    return room > to_come ? (size_t)(room - to_come) / 2 : (size_t)1 << 30;
 }
 
 static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
@@ -207,7 +209,7 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     e->max_seq_len = c->max_seq_len;
     if (o->max_seq_len > 0 && o->max_seq_len < e->max_seq_len)
         e->max_seq_len = o->max_seq_len;
-    e->state_bytes = o->kv_bytes ? o->kv_bytes : default_state_bytes(e);
+    e->state_bytes = o->kv_bytes ? o->kv_bytes : default_state_bytes(e, o);
     if (max_rows < max_seqs)
         max_rows = max_seqs;
     if (e->drafts.verify != RG_VERIFY_COUPLED && max_rows / (1 + e->drafts.max_draft) < max_seqs)
@@ -224,7 +226,8 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     rg_runner_options r = { .backend = e->backend, .n_threads = e->n_threads, .exact = e->exact, .max_rows = room,
                             .max_logits = logit_rows(e, max_seqs, max_rows), .max_seqs = max_seqs,
                             .max_seq_len = e->max_seq_len, .state_bytes = e->state_bytes - for_drafts,
-                            .pool = e->pool };
+                            .pool = e->pool, .pin = o->pin || o->numa_copies,
+                            .n_nodes = o->numa_copies ? rg_nodes() : 0 };
     e->runner = rg_drafts_tap(&e->drafts, &r, err) ? rg_model_runner_new(e->model, &r, err) : NULL;
     if (!e->runner)
         return false;

@@ -6,6 +6,7 @@
 #include "base/pool.h"
 
 #include <hwloc.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,32 +18,60 @@
 
 enum { SMALL_FILE = 1 << 16, PATH_ROOM = 4096 };
 
-static int hwloc_cores(void)
-{
-    hwloc_topology_t topology;
-    hwloc_bitmap_t mine;
-    int n = 0;
+/* Loaded once and kept; NULL: it cannot be. */
+static hwloc_topology_t topology;
 
-    if (hwloc_topology_init(&topology))
-        return 0;
-    mine = hwloc_bitmap_alloc();
-    /* Load only cores: looking for devices and caches takes time. */
+static void load_topology(void)
+{
+    if (hwloc_topology_init(&topology)) {
+        topology = NULL;
+        return;
+    }
+    /* Load only cores, and NUMA nodes, which always are: looking for devices and caches takes time. */
     hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
     hwloc_topology_set_type_filter(topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
-    if (mine && !hwloc_topology_load(topology)) {
-        hwloc_obj_t core = NULL;
-
-        if (hwloc_get_cpubind(topology, mine, HWLOC_CPUBIND_PROCESS) || hwloc_bitmap_iszero(mine))
-            hwloc_bitmap_fill(mine);
-        hwloc_bitmap_and(mine, mine, hwloc_topology_get_allowed_cpuset(topology));
-        while ((core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core)) != NULL)
-            n += hwloc_bitmap_intersects(core->cpuset, mine);
-        if (n == 0) /* the machine does not list cores: count processing units */
-            n = hwloc_bitmap_weight(mine);
+    if (hwloc_topology_load(topology)) {
+        hwloc_topology_destroy(topology);
+        topology = NULL;
     }
-    hwloc_bitmap_free(mine);
-    hwloc_topology_destroy(topology);
-    return n;
+}
+
+/* Processing units that this process may run on when it asks first; the caller frees it.  NULL: unknown. */
+static hwloc_bitmap_t allowed_units(void)
+{
+    hwloc_bitmap_t mine = topology ? hwloc_bitmap_alloc() : NULL;
+
+    if (!mine)
+        return NULL;
+    if (hwloc_get_cpubind(topology, mine, HWLOC_CPUBIND_PROCESS) || hwloc_bitmap_iszero(mine))
+        hwloc_bitmap_fill(mine);
+    hwloc_bitmap_and(mine, mine, hwloc_topology_get_allowed_cpuset(topology));
+    return mine;
+}
+
+/* Kept, since threads that are bound to a core narrow what the process seems to be allowed. */
+static hwloc_bitmap_t units;
+
+/* The k-th core with a unit of ours, from 0; NULL: there are k or fewer, and *n is how many. */
+static hwloc_obj_t find_core(int k, int *n)
+{
+    hwloc_obj_t core = NULL;
+
+    *n = 0;
+    while (units && (core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core)) != NULL)
+        if (hwloc_bitmap_intersects(core->cpuset, units) && (*n)++ == k)
+            return core;
+    return NULL;
+}
+
+static int hwloc_cores(void)
+{
+    int n;
+
+    load_topology();
+    units = allowed_units();
+    find_core(INT_MAX, &n);
+    return n || !units ? n : hwloc_bitmap_weight(units); /* the machine may not list cores: count processing units */
 }
 
 /* The file's text, or NULL: a file that is not there is no limit. */
@@ -214,4 +243,32 @@ int rg_cores(void)
 
     pthread_once(&once, count_cores);
     return n_cores;
+}
+
+void rg_core_bind(int thread, int n_threads)
+{
+    int n;
+
+    rg_cores();
+    find_core(INT_MAX, &n);
+    hwloc_obj_t core = n ? find_core((int)((int64_t)thread * n / n_threads) % n, &n) : NULL;
+    if (core)
+        (void)hwloc_set_cpubind(topology, core->cpuset, HWLOC_CPUBIND_THREAD);
+}
+
+int rg_nodes(void)
+{
+    rg_cores();
+    int n = topology ? hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE) : 1;
+
+    return n > 1 ? n : 1;
+}
+
+void rg_region_to_node(void *p, size_t bytes, int node)
+{
+    hwloc_obj_t at = rg_nodes() > 1 ? hwloc_get_obj_by_type(topology, HWLOC_OBJ_NUMANODE, (unsigned)node) : NULL;
+
+    if (at && bytes)
+        (void)hwloc_set_area_membind(topology, p, bytes, at->nodeset, HWLOC_MEMBIND_BIND,
+                                     HWLOC_MEMBIND_BYNODESET | HWLOC_MEMBIND_MIGRATE);
 }

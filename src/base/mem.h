@@ -26,6 +26,9 @@ void rg_free(void *p);                   /* NULL is fine */
 /* A large region straight from the kernel: zeroed, page-aligned, huge pages where possible, given back whole. */
 void *rg_region_new(size_t bytes);
 void rg_region_free(void *p, size_t bytes);
+/* Put the pages of a region, those that are there and those to come, on a NUMA node, 0 .. rg_nodes() - 1.  Only advice:
+ * it changes nothing where the system refuses or there is one node. */
+void rg_region_to_node(void *p, size_t bytes, int node);
 
 /* For a library that makes very many small allocations: aligned to 8, with 8 bytes in front instead of RG_ALIGN.  Freed
  * with rg_free_small and nothing else. */

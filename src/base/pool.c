@@ -5,10 +5,14 @@
  * lost its core, and may need the core of the thread that waits.  Waiting does not yield: a yield gives the whole time
  * slice to another process, so that on a busy machine every phase would cost a slice.
  *
- * The chunk counter.  One counter serves all phases: a thread takes in phase p only before it arrives at p's barrier,
- * and the last to arrive zeroes the counter before it opens the gate; at that moment every thread has arrived and none
- * has left, so no thread takes a chunk.  The gate's release store and acquire loads order the zero before the first
- * take of phase p + 1. */
+ * The chunk counter.  A thread's first chunk of a phase is its own number, which costs nothing and is the same in every
+ * step; the counter gives out those behind.  One counter serves all phases: a thread takes in phase p only before it
+ * arrives at p's barrier, and the last to arrive zeroes the counter before it opens the gate; at that moment every
+ * thread has arrived and none has left, so no thread takes a chunk.  The gate's release store and acquire loads order
+ * the zero before the first take of phase p + 1.
+ *
+ * The barrier is a tree: threads arrive at a counter that FAN of them share, the last of those at one that FAN counters
+ * share, and so on, so that no cache line is written by more than FAN threads.  Up to FAN threads it is one counter. */
 #include "base/pool.h"
 
 #include <linux/futex.h>
@@ -24,7 +28,13 @@ enum {
     SPIN = 2000,     /* pauses before a sleep: tens of microseconds, a small phase's length */
     SPIN_IDLE = 500, /* before an idle worker sleeps: runs that follow at once find it awake */
     MAX_THREADS = 4096,
+    FAN = 8, /* threads that share a counter of the barrier */
 };
+
+/* Threads, or counters of the level below, that have arrived. */
+typedef struct node {
+    _Alignas(RG_ALIGN) _Atomic uint32_t arrived;
+} node;
 
 typedef struct worker {
     _Alignas(RG_ALIGN) _Atomic uint32_t go; /* runs asked of this worker so far */
@@ -39,17 +49,37 @@ typedef struct worker {
 struct rg_pool {
     int n_threads, n_workers; /* n_workers: started ones, n_threads - 1 once built */
     worker *workers;
+    node *nodes; /* the barrier: for each level from the threads up, a node for each FAN below */
     /* The run: written by the caller before `go`, read by the workers after it. */
     void (*fn)(void *arg, int thread); /* NULL: end the thread */
     void *arg;
     int n_active;
+    bool pin;
 
-    _Alignas(RG_ALIGN) _Atomic uint32_t next;    /* chunk of the current phase */
-    _Alignas(RG_ALIGN) _Atomic uint32_t arrived; /* at its barrier */
+    _Alignas(RG_ALIGN) _Atomic uint32_t next;    /* chunks of the current phase given out by the counter */
     _Alignas(RG_ALIGN) _Atomic uint32_t gate;    /* phases ended */
     _Alignas(RG_ALIGN) _Atomic uint32_t left;    /* workers still in fn */
     _Alignas(RG_ALIGN) _Atomic uint32_t n_asleep; /* threads that sleep until gate or left changes */
 };
+
+/* Of the calling thread within a run. */
+typedef struct standing {
+    int thread;
+    uint32_t phases; /* in which it took its first chunk: it does so in one phase after the other */
+} standing;
+
+static _Thread_local standing self;
+static _Thread_local bool is_pinned;
+
+static void run_as(rg_pool *p, int thread)
+{
+    if (p->pin && !is_pinned) {
+        rg_core_bind(thread, p->n_threads);
+        is_pinned = true;
+    }
+    self = (standing){ .thread = thread };
+    p->fn(p->arg, thread);
+}
 
 static inline void pause_once(void)
 {
@@ -119,7 +149,7 @@ static void *worker_main(void *arg)
         wait_for_work(w, seen);
         if (!p->fn)
             return NULL;
-        p->fn(p->arg, w->thread);
+        run_as(p, w->thread);
         atomic_fetch_sub(&p->left, 1);
         wake_all(p, &p->left);
     }
@@ -144,6 +174,23 @@ static bool worker_start(rg_pool *p, worker *w, int thread)
     return true;
 }
 
+static int nodes_over(int n)
+{
+    return (n + FAN - 1) / FAN;
+}
+
+/* Nodes of all levels over n threads. */
+static size_t count_nodes(int n)
+{
+    size_t all = 0;
+
+    do {
+        n = nodes_over(n);
+        all += (size_t)n;
+    } while (n > 1);
+    return all;
+}
+
 rg_pool *rg_pool_new(int n_threads, rg_error *err)
 {
     rg_pool *p;
@@ -155,7 +202,8 @@ rg_pool *rg_pool_new(int n_threads, rg_error *err)
         return rg_fail_memory(err, sizeof *p), NULL;
     p->n_threads = n_threads;
     p->workers = rg_array((size_t)n_threads, sizeof *p->workers);
-    if (!p->workers) {
+    p->nodes = rg_array(count_nodes(n_threads), sizeof *p->nodes);
+    if (!p->workers || !p->nodes) {
         rg_fail_memory(err, (size_t)n_threads * sizeof *p->workers);
         goto fail;
     }
@@ -185,6 +233,7 @@ void rg_pool_free(rg_pool *p)
         pthread_cond_destroy(&p->workers[i].wake);
         pthread_mutex_destroy(&p->workers[i].lock);
     }
+    rg_free(p->nodes);
     rg_free(p->workers);
     rg_free(p);
 }
@@ -194,8 +243,14 @@ int rg_pool_threads(const rg_pool *p)
     return p->n_threads;
 }
 
+void rg_pool_pin(rg_pool *p)
+{
+    p->pin = true;
+}
+
 void rg_pool_run(rg_pool *p, int n, void (*fn)(void *arg, int thread), void *arg)
 {
+    const standing before = self; /* the caller may be within a run of another pool */
     uint32_t left;
 
     RG_ASSERT(n >= 1 && n <= p->n_threads && fn);
@@ -203,12 +258,12 @@ void rg_pool_run(rg_pool *p, int n, void (*fn)(void *arg, int thread), void *arg
     p->arg = arg;
     p->n_active = n;
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
     atomic_store_explicit(&p->gate, 0, memory_order_relaxed);
     atomic_store_explicit(&p->left, (uint32_t)n - 1, memory_order_relaxed);
     for (int i = 1; i < n; i++)
         start_worker(&p->workers[i - 1]);
-    fn(arg, 0);
+    run_as(p, 0);
+    self = before;
     while ((left = atomic_load_explicit(&p->left, memory_order_acquire)) != 0)
         wait_while(p, &p->left, left);
 }
@@ -217,18 +272,39 @@ int rg_phase_take(rg_pool *p, uint32_t phase)
 {
 #ifdef RG_DEBUG
     RG_ASSERT(atomic_load_explicit(&p->gate, memory_order_relaxed) == phase);
-#else
-    (void)phase;
 #endif
-    return (int)atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+    if (self.phases <= phase) {
+        self.phases = phase + 1;
+        return self.thread;
+    }
+    return p->n_active + (int)atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+}
+
+/* The calling thread is at the barrier.  True if all are now, and it came last; then all counters are 0 again. */
+static bool arrive(rg_pool *p)
+{
+    node *level = p->nodes;
+    uint32_t i = (uint32_t)self.thread, n = (uint32_t)p->n_active;
+
+    for (;;) {
+        uint32_t at = i / FAN, below = n - at * FAN < FAN ? n - at * FAN : FAN;
+
+        if (atomic_fetch_add_explicit(&level[at].arrived, 1, memory_order_acq_rel) + 1 < below)
+            return false;
+        atomic_store_explicit(&level[at].arrived, 0, memory_order_relaxed);
+        n = (n + FAN - 1) / FAN;
+        if (n == 1)
+            return true;
+        level += n;
+        i = at;
+    }
 }
 
 void rg_phase_end(rg_pool *p, uint32_t *phase)
 {
-    uint32_t n = (uint32_t)p->n_active, was = *phase;
+    uint32_t was = *phase;
 
-    if (atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel) + 1 == n) {
-        atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
+    if (arrive(p)) {
         atomic_store_explicit(&p->next, 0, memory_order_relaxed);
         atomic_store(&p->gate, was + 1);
         wake_all(p, &p->gate);

@@ -13,16 +13,26 @@ typedef struct rg_pool rg_pool;
 
 int rg_cores(void); /* physical cores that this process may use, within the cgroup's quota; >= 1 */
 
+int rg_nodes(void); /* NUMA nodes of this machine; >= 1 */
+/* Keep the calling thread, one of n_threads, on a core of its own where there are as many: threads are spread evenly
+ * over the cores in order, so over the nodes too.  Only advice. */
+void rg_core_bind(int thread, int n_threads);
+
 rg_pool *rg_pool_new(int n_threads, rg_error *err);
 void rg_pool_free(rg_pool *p); /* NULL is fine; joins the workers */
 int rg_pool_threads(const rg_pool *p);
+/* From the next run on, each thread of the pool stays on a core (rg_core_bind); the one that calls rg_pool_run is the
+ * first of them, and stays there afterwards too. */
+void rg_pool_pin(rg_pool *p);
 
 /* Run fn(arg, thread) on threads 0 .. n - 1, n <= rg_pool_threads.  Not reentrant. */
 void rg_pool_run(rg_pool *p, int n, void (*fn)(void *arg, int thread), void *arg);
 
 /* Inside rg_pool_run, called by all its threads alike and in the same order.  `phase` is the thread's own count of
  * phases, 0 at the start of the run; every thread passes the same. */
-int rg_phase_take(rg_pool *p, uint32_t phase); /* the next chunk number; the caller stops when it is past its last */
+/* A chunk number: first the thread's own number, then the next that nobody has.  Every thread takes until the number is
+ * past the last chunk of the phase, or takes none; chunks of a phase in which only some threads take are left out. */
+int rg_phase_take(rg_pool *p, uint32_t phase);
 void rg_phase_end(rg_pool *p, uint32_t *phase); /* barrier; then ++*phase */
 
 #endif

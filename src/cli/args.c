@@ -14,6 +14,8 @@ static cli_common common;
 static const cli_option common_options[] = {
     { "--threads", CLI_INT, &common.threads, "N", "threads (default: physical cores within the cgroup's quota)", 0,
       1024 },
+    { "--pin", CLI_FLAG, &common.pin, NULL, "keep each thread on a core" },
+    { "--numa-copies", CLI_FLAG, &common.numa_copies, NULL, "packed weights once on each NUMA node; pins threads" },
     { "--isa", CLI_STRING, &common.isa, "NAME",
       "auto, ref (the scalar definition), or one that `ridge machine` lists" },
     { "--recipe", CLI_STRING, &common.recipe, "NAME", "fast or exact arithmetic" },

@@ -73,6 +73,7 @@ typedef struct cli_option {
 typedef struct cli_common {
     int32_t threads; /* 0: as many as there are cores */
     const char *isa, *recipe;
+    bool pin, numa_copies; /* of commands that compute steps */
     bool json, quiet;
 } cli_common;
 

@@ -17,6 +17,8 @@ rg_options cli_engine_options(cli_engine *v, const cli_common *common)
     rg_options o = rg_options_default();
 
     o.n_threads = common->threads;
+    o.pin = common->pin;
+    o.numa_copies = common->numa_copies;
     o.isa = common->isa;
     o.recipe = common->recipe;
     o.kv_type = v->kv_type;

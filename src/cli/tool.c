@@ -18,6 +18,8 @@ static bool open_runner(tool *t, const tool_options *o, rg_error *err)
                             .max_logits = o->all_logits ? t->max_rows : o->max_seqs,
                             .max_seqs = o->max_seqs,
                             .max_seq_len = (int)len,
+                            .pin = o->common->pin || o->common->numa_copies,
+                            .n_nodes = o->common->numa_copies ? rg_nodes() : 0,
                             .wrap = o->wrap,
                             .wrap_arg = o->wrap_arg };
 

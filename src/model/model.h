@@ -76,6 +76,8 @@ typedef struct rg_runner_options {
     int max_seqs, max_seq_len; /* the runner's own max_seq_len may come out less */
     size_t state_bytes;       /* memory for state, shared out over the groups, with what hands it out */
     rg_pool *pool;            /* its threads, n_threads at least, borrowed; NULL: threads of its own */
+    bool pin;                 /* keep threads on cores (rg_pool_pin) */
+    int n_nodes;              /* copies of the weights, for as many NUMA nodes (node_copies.h); 0: none */
     const rg_reader *(*wrap)(void *arg, const rg_reader *inner); /* a reader around the computing one; may be NULL */
     void *wrap_arg;
 } rg_runner_options;

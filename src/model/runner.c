@@ -3,6 +3,7 @@
  * Everything is sized when it is made, by a counting run of the largest step: a step allocates nothing. */
 #include "base/mem.h"
 #include "model/model.h"
+#include "model/node_copies.h"
 #include "ops/count/count.h"
 
 typedef struct model_runner {
@@ -11,6 +12,7 @@ typedef struct model_runner {
     rg_runner_options o;
     rg_pool *pool;
     const rg_reader *computing, *reader; /* reader: around it, or it */
+    rg_node_copies *copies; /* NULL: none */
     uint8_t *arena;
     rg_fwd *fwd; /* [n_threads] */
     /* The step being run. */
@@ -281,6 +283,14 @@ rg_runner *rg_model_runner_new(const rg_model *m, const rg_runner_options *o, rg
     if (!r->computing)
         goto fail;
     r->reader = r->computing;
+    if (o->pin)
+        rg_pool_pin(r->pool);
+    if (o->n_nodes > 1) {
+        r->copies = rg_node_copies_new(&m->weights, o->n_nodes, err);
+        if (!r->copies)
+            goto fail;
+        r->reader = rg_node_copies_wrap(r->copies, r->reader);
+    }
     if (o->wrap)
         r->reader = o->wrap(o->wrap_arg, r->reader);
     return &r->base;
@@ -299,6 +309,7 @@ void rg_model_runner_free(rg_runner *self)
     r->o.backend->close(r->computing);
     if (!r->o.pool)
         rg_pool_free(r->pool);
+    rg_node_copies_free(r->copies);
     rg_store_free(r->base.store);
     if (r->arena)
         r->o.backend->memory_free(r->arena, r->base.arena_bytes);

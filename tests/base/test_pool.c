@@ -36,19 +36,24 @@ static void work(void *arg, int thread)
     }
 }
 
+/* Up to 8 threads meet at one counter, up to 64 at two levels of them, more at three. */
 static void chunks_are_taken_once_in_order(void **state)
 {
+    static const int sizes[] = { 1, 2, 3, 4, 8, 9, 16, 67 };
     rg_error err;
     size_t n_live = rg_mem_count().n_live;
 
     (void)state;
-    for (int n_threads = 1; n_threads <= 4; n_threads++) {
+    for (size_t s = 0; s < RG_LEN(sizes); s++) {
+        const int n_threads = sizes[s], n_runs = n_threads > 8 ? 4 : N_RUNS;
         rg_pool *p = rg_pool_new(n_threads, &err);
         assert_ok(p, err);
         assert_int_equal(rg_pool_threads(p), n_threads);
-        for (int run = 0; run < N_RUNS; run++) {
+        if (n_threads == 3)
+            rg_pool_pin(p);
+        for (int run = 0; run < n_runs; run++) {
             static job j;
-            j = (job){ .pool = p, .n = 1 + run % n_threads };
+            j = (job){ .pool = p, .n = n_threads > 8 ? n_threads - run % 2 : 1 + run % n_threads };
             rg_pool_run(p, j.n, work, &j);
             assert_int_equal(j.n_threads, j.n);
             assert_false(j.wrong);
@@ -59,6 +64,44 @@ static void chunks_are_taken_once_in_order(void **state)
         rg_pool_free(p);
     }
     assert_int_equal(rg_mem_count().n_live, n_live);
+}
+
+/* A thread's first chunk of a phase is its own number, whoever comes first. */
+typedef struct own {
+    rg_pool *pool;
+    atomic_int firsts, later;
+    atomic_bool wrong;
+} own;
+
+static void take_own(void *arg, int thread)
+{
+    own *o = arg;
+    uint32_t phase = 0;
+
+    for (int i = 0; i < N_PHASES; i++) {
+        if (rg_phase_take(o->pool, phase) != thread)
+            atomic_store(&o->wrong, true);
+        for (int c; (c = rg_phase_take(o->pool, phase)) < N_CHUNKS; atomic_fetch_add(&o->later, 1))
+            if (c < 4)
+                atomic_store(&o->wrong, true);
+        atomic_fetch_add(&o->firsts, 1);
+        rg_phase_end(o->pool, &phase);
+    }
+}
+
+static void the_first_chunk_is_the_threads_own(void **state)
+{
+    rg_error err;
+    own o = { .pool = rg_pool_new(4, &err) };
+
+    (void)state;
+    assert_ok(o.pool, err);
+    rg_pool_run(o.pool, 4, take_own, &o);
+    rg_pool_run(o.pool, 4, take_own, &o);
+    assert_false(o.wrong);
+    assert_int_equal(o.firsts, 2 * 4 * N_PHASES);
+    assert_int_equal(o.later, 2 * (N_CHUNKS - 4) * N_PHASES);
+    rg_pool_free(o.pool);
 }
 
 static bool refuse(void *arg, size_t bytes)
@@ -75,7 +118,7 @@ static void opening_can_be_refused(void **state)
     (void)state;
     assert_null(rg_pool_new(0, &err));
     assert_int_equal(err.code, RG_E_USAGE);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         int left = i;
         rg_mem_set_gate(refuse, &left);
         p = rg_pool_new(2, &err);
@@ -91,6 +134,7 @@ static void there_is_a_core(void **state)
     (void)state;
     assert_true(rg_cores() >= 1);
     assert_int_equal(rg_cores(), rg_cores());
+    assert_true(rg_nodes() >= 1);
     assert_true(rg_memory_free() > 0);
     assert_true(rg_memory_free() <= (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
 }
@@ -99,6 +143,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_are_taken_once_in_order),
+        cmocka_unit_test(the_first_chunk_is_the_threads_own),
         cmocka_unit_test(opening_can_be_refused),
         cmocka_unit_test(there_is_a_core),
     };

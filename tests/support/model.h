@@ -55,6 +55,7 @@ typedef struct test_rig_options {
     int max_rows, max_seqs, max_len;
     size_t state_bytes;     /* 0: plenty */
     bool prefixes;
+    int n_nodes;            /* as of rg_runner_options, and threads pinned; 0: none */
     const rg_reader *(*wrap)(void *arg, const rg_reader *inner);
     void *wrap_arg;
 } test_rig_options;
