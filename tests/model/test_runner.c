@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "model/runner.h"
 
 static void no_logits(void *arg, int thread, int i, float *logits)
@@ -96,11 +97,13 @@ static float *logits_with(const test_model *m, int n_threads, int n_nodes)
                                                 .max_rows = PROMPT, .max_seqs = 1, .max_len = 64, .n_nodes = n_nodes });
     rg_seq *seq = rg_seq_new(rig.states, 64, 0, NULL);
     assert_non_null(seq);
+    uint64_t before = rg_mem_count().n_allocs;
     for (int n = PROMPT; t.first < PROMPT + MORE; t.first += n, n = 1) {
         assert_true(rg_seq_grow(rig.states, seq, t.first + n));
         test_rig_step(&rig, &(test_feed){ .seq = seq, .ids = ids + t.first, .n = n }, 1, take_row, &t);
         rg_seq_advance(rig.states, seq, n, 0, NULL);
     }
+    assert_int_equal(rg_mem_count().n_allocs, before); /* no step allocates */
     rg_seq_free(rig.states, seq);
     test_rig_close(&rig);
     return t.logits;
@@ -113,7 +116,7 @@ static void threads_and_nodes_change_no_bit(void **state)
     test_model m;
 
     (void)state;
-    test_model_open(&m, RG_SOURCE_DIR "/models/tales-1m", NULL);
+    test_model_open(&m, RG_SOURCE_DIR "/models/tales-7m", NULL);
     const size_t bytes = (size_t)(PROMPT + MORE) * (size_t)m.m->config.vocab_size * sizeof(float);
     float *one = logits_with(&m, 1, 0);
     for (size_t i = 0; i < RG_LEN(others); i++) {
