@@ -45,7 +45,7 @@ static void chunks_are_taken_once_in_order(void **state)
 
     (void)state;
     for (size_t s = 0; s < RG_LEN(sizes); s++) {
-        const int n_threads = sizes[s], n_runs = n_threads > 8 ? 4 : N_RUNS;
+        const int n_threads = sizes[s], n_runs = n_threads > 8 ? 2 : N_RUNS;
         rg_pool *p = rg_pool_new(n_threads, &err);
         assert_ok(p, err);
         assert_int_equal(rg_pool_threads(p), n_threads);
