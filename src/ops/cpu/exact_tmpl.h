@@ -2,48 +2,23 @@
  * decoding), while the chains of a batch of rows wait beside it and the next piece of a float layout comes from memory
  * (integers take so long to decode that they are there).
  *
- * Included by the exact.c of an instruction set after the folder's header; exact.c then defines add_piece and few_rows,
- * and fills the table with FILL_EXACT. */
+ * Included by the exact.c of an instruction set after the folder's header and what tile_tmpl.h wants; exact.c then
+ * defines few_rows, and fills the table with fill_exact. */
 #ifndef RG_OPS_CPU_EXACT_TMPL_H
 #define RG_OPS_CPU_EXACT_TMPL_H
 
 enum {
-    BATCH = 24,  /* rows that share a piece: 6 KiB of chains */
-    PIECE = 128, /* columns: 8 KiB */
+    PIECE = 128,  /* columns: 8 KiB of each panel */
     AHEAD = 4096, /* bytes that come near ahead of one pass over a panel: the hardware stops at each page */
 };
 
-typedef vec chains[4]; /* by column modulo 4 */
+#define every4(x)     splat_at(x)
+#define step(c, w, x) fused(w, x, c)
 
-/* What comes near meanwhile: `each` bytes of it with every four columns. */
-typedef struct soon {
-    const uint8_t *at;
-    size_t each; /* 0: nothing */
-} soon;
+#include "ops/cpu/tile_tmpl.h"
 
-ALWAYS_INLINE void fetch(soon *s)
-{
-    for (size_t i = 0; i < s->each; i += 64)
-        __builtin_prefetch(s->at + i);
-    s->at += s->each;
-}
-
-/* A decoded piece of n columns into the chains of m <= BATCH rows; what is needed soon comes with the first of them. */
-static void add_piece(const float *w, soon next, int n, const float *x, size_t ldx, int m, chains (*c)[PARTS]);
-
-/* All of a float panel where it lies, without decoding; false: these are too many rows for that. */
-ALWAYS_INLINE bool few_rows(rg_layout layout, const uint8_t *panel, int cols, const float *x, size_t ldx, int m,
-                            float *y, size_t ldy);
-
-ALWAYS_INLINE void clear(chains c)
-{
-    c[0] = c[1] = c[2] = c[3] = (vec){ 0 };
-}
-
-ALWAYS_INLINE void store_sum(float *y, const chains c)
-{
-    store_f32(y, (c[0] + c[1]) + (c[2] + c[3]));
-}
+/* All of some float panels where they lie, without decoding; false: these are too many rows for that. */
+ALWAYS_INLINE bool few_rows(rg_layout layout, const rg_product *p);
 
 /* The weights of run b as f32, [32][16]: d * (q - offset), d * (q - z) or d * (the table's value), and + m where the
  * layout has a minimum, each rounded by itself. */
@@ -99,26 +74,38 @@ ALWAYS_INLINE const float *decode(rg_layout layout, const uint8_t *panel, const 
     return room;
 }
 
-ALWAYS_INLINE void in_pieces(rg_layout layout, const uint8_t *panel, int cols, const float *x, size_t ldx, int m,
-                             float *y, size_t ldy)
+/* Up to PANELS panels by the rows of p. */
+ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
 {
-    _Alignas(64) float room[PIECE * 16];
-    const book t = load_book(layout, panel);
-    chains c[BATCH][PARTS];
+    _Alignas(64) float room[PANELS][PIECE * 16];
+    const size_t column = is_float(layout) ? column_bytes(layout) : 0;
+    chains c[BATCH][VECTORS];
 
-    for (int row = 0; row < m; row += BATCH) {
-        const int here = m - row < BATCH ? m - row : BATCH;
+    for (int row = 0; row < p->m; row += BATCH) {
+        const int here = p->m - row < BATCH ? p->m - row : BATCH;
 
-        for (int r = 0; r < PARTS * here; r++)
-            clear(c[r / PARTS][r % PARTS]);
-        for (int k = 0; k < cols; k += PIECE) {
-            const int n = cols - k < PIECE ? cols - k : PIECE;
-            const size_t column = is_float(layout) ? column_bytes(layout) : 0;
-            const soon next = { panel + (size_t)(k + n) * column, row ? 0 : 4 * column };
-            add_piece(decode(layout, panel, &t, k, n, room), next, n, x + (size_t)row * ldx + (size_t)k, ldx, here, c);
+        for (int r = 0; r < VECTORS * here; r++)
+            clear(c[r / VECTORS][r % VECTORS]);
+        for (int k = 0; k < p->cols; k += PIECE) {
+            const int n = p->cols - k < PIECE ? p->cols - k : PIECE;
+            const size_t soon = k + n < p->cols ? (size_t)(k + n) * column : (size_t)p->n_panels * p->panel_bytes;
+            walk t = { .gap = layout == RG_LAYOUT_F32 ? p->panel_bytes : sizeof room[0], .n = n,
+                       .n_panels = p->n_panels, .x = (const uint8_t *)(p->x + (size_t)row * p->ldx + (size_t)k),
+                       .ldx = p->ldx * sizeof *p->x, .soon = p->panel + (row ? 0 : soon),
+                       .soon_each = row ? 0 : column, .soon_gap = p->panel_bytes };
+
+            for (int i = p->n_panels - 1; i >= 0; i--) {
+                const uint8_t *panel = p->panel + (size_t)i * p->panel_bytes;
+                const book b = load_book(layout, panel);
+                t.w = (const uint8_t *)decode(layout, panel, &b, k, n, room[i]);
+            }
+            add_piece(t, here, c);
         }
-        for (int r = 0; r < PARTS * here; r++)
-            store_sum(y + (size_t)(row + r / PARTS) * ldy + WIDTH * (r % PARTS), c[r / PARTS][r % PARTS]);
+        for (int r = 0; r < PARTS * p->n_panels * here; r++) {
+            const int v = r % (PARTS * p->n_panels);
+            store_sum(p->y + (size_t)(row + r / (PARTS * p->n_panels)) * p->ldy + WIDTH * v,
+                      c[r / (PARTS * p->n_panels)][v]);
+        }
     }
 }
 
@@ -128,10 +115,10 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const uint8_t *panel, int cols, c
         const int rows = near_rows((size_t)p->cols * sizeof(float));                                                   \
                                                                                                                        \
         for (int row = 0; row < p->m; row += rows)                                                                     \
-            for (int i = 0; i < p->n_panels; i++) {                                                                    \
-                const rg_product q = part_of(p, i, row, rows);                                                         \
-                if (!is_float(layout) || !few_rows(layout, q.panel, q.cols, q.x, q.ldx, q.m, q.y, q.ldy))              \
-                    in_pieces(layout, q.panel, q.cols, q.x, q.ldx, q.m, q.y, q.ldy);                                   \
+            for (int i = 0; i < p->n_panels; i += PANELS) {                                                            \
+                const rg_product q = panels_of(p, i, row, rows);                                                       \
+                if (!is_float(layout) || !few_rows(layout, &q))                                                        \
+                    in_pieces(layout, &q);                                                                             \
             }                                                                                                          \
     }
 

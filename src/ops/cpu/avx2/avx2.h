@@ -24,6 +24,15 @@ ALWAYS_INLINE __m256 splat(float x)
     return _mm256_set1_ps(x);
 }
 
+/* The float at x, which need not be aligned, in every lane. */
+ALWAYS_INLINE __m256 splat_at(const void *x)
+{
+    float v;
+
+    __builtin_memcpy(&v, x, sizeof v);
+    return _mm256_set1_ps(v);
+}
+
 ALWAYS_INLINE __m256 fused(__m256 a, __m256 b, __m256 c)
 {
     return _mm256_fmadd_ps(a, b, c);

@@ -24,6 +24,16 @@ ALWAYS_INLINE __m512 splat(float x)
     return _mm512_set1_ps(x);
 }
 
+/* The four bytes at x in every lane; by name, so that the compiler does not load them anew with every use. */
+ALWAYS_INLINE __m512 splat_at(const void *x)
+{
+    typedef struct { uint8_t b[4]; } four;
+    __m512 v;
+
+    __asm__("vbroadcastss %1, %0" : "=v"(v) : "m"(*(const four *)x));
+    return v;
+}
+
 ALWAYS_INLINE __m512 fused(__m512 a, __m512 b, __m512 c)
 {
     return _mm512_fmadd_ps(a, b, c);

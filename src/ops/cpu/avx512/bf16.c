@@ -1,48 +1,47 @@
 /* bf16.c -- the recipe `pairs` of BF16 weights: 16 rows of them by m rows of bf16 activations, with vdpbf16ps.
  *
- * Four chains per output by pair modulo 4, each a vector over the panel's 16 rows, and TILE rows of x at once.  A few
- * rows read the panel where it lies, its columns shuffled two and two as they go by; many rows take a piece of it at a
- * time, shuffled into L1, while the chains of a batch of rows wait beside it and the next piece comes from memory. */
+ * A few rows read a panel where it lies, its columns shuffled two and two as they go by, four chains at once.  Many rows
+ * take a piece of two panels at a time, shuffled into L1; see tile_tmpl.h. */
 #include "ops/cpu/avx512/avx512.h"
 #include "ops/cpu/avx512/init.h"
 
 #include <string.h>
 
 enum {
-    TILE = 6,     /* rows: 24 chains and 4 pairs of columns of weights in 32 registers */
-    BATCH = 24,   /* rows that share a piece: 6 KiB of chains */
-    PIECE = 256,  /* columns: 8 KiB */
-    AHEAD = 4096, /* bytes prefetched ahead of one row's stream: the hardware stops at each page */
+    PANELS = 2,
+    TILE = 12,    /* rows by two panels: 24 chains, 2 vectors of weights and x in 32 registers */
+    FEW = 6,      /* rows: 24 chains and 4 pairs of columns of weights */
+    PIECE = 256,  /* columns: 8 KiB of each panel */
+    AHEAD = 4096, /* bytes prefetched ahead of a few rows' stream: the hardware stops at each page */
     CHAINS = 12,  /* of the peak */
 };
+#define TILES(DO)     DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12)
+#define every4(x)     splat_at(x)
+#define step(c, w, x) _mm512_dpbf16_ps(c, (__m512bh)(w), (__m512bh)(x))
 
 #include "ops/cpu/probe_tmpl.h"
+#include "ops/cpu/tile_tmpl.h"
 
-typedef vec chains[4]; /* by pair modulo 4 */
-
-/* n columns of weights, as they lie in the panel or shuffled already, into the chains of n_rows rows; meanwhile as many
- * bytes from soon on come near.  shuffled and n_rows are constants. */
-ALWAYS_INLINE void add_columns(bool shuffled, const uint8_t *w, const uint8_t *soon, int n, const uint16_t *x,
-                               size_t ldx, int n_rows, chains *c)
+/* All columns of a panel into n_rows sums; n_rows is a constant. */
+ALWAYS_INLINE void add_columns(const rg_product *p, int n_rows)
 {
-    const uint16_t *xr[TILE];
-    chains s[TILE]; /* in registers: through c, every sum would be stored at once */
+    const uint8_t *w = p->panel;
+    const uint16_t *xr[FEW];
+    chains s[FEW];
 
 #pragma GCC unroll 6
     for (int r = 0; r < n_rows; r++) {
-        xr[r] = x + (size_t)r * ldx;
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            s[r][i] = c[r][i];
+        xr[r] = p->h + (size_t)r * p->ldx;
+        clear(s[r]);
     }
-    for (; n > 0; n -= 8, w += 256, soon += 256) {
+    for (int n = p->cols; n > 0; n -= 8, w += 256) {
 #pragma GCC unroll 6
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(xr[r])); /* a pointer per row, not an index: the load stays one operation with its use */
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            const __m512i wi = shuffled ? _mm512_load_si512(w + 64 * i) : load_pairs(w + 64 * i);
-            _mm_prefetch((const char *)soon + 64 * i, _MM_HINT_T0);
+            const __m512i wi = load_pairs(w + 64 * i);
+            __builtin_prefetch(w + AHEAD + 64 * i);
 #pragma GCC unroll 6
             for (int r = 0; r < n_rows; r++)
                 s[r][i] = _mm512_dpbf16_ps(s[r][i], (__m512bh)wi, (__m512bh)two_of(xr[r] + 2 * i));
@@ -53,58 +52,61 @@ ALWAYS_INLINE void add_columns(bool shuffled, const uint8_t *w, const uint8_t *s
     }
 #pragma GCC unroll 6
     for (int r = 0; r < n_rows; r++)
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            c[r][i] = s[r][i];
+        store_sum(p->y + (size_t)r * p->ldy, s[r]);
 }
 
-/* The same for m rows; what is needed soon comes with the first of them. */
-ALWAYS_INLINE void add_rows(bool shuffled, const uint8_t *w, const uint8_t *soon, int n, const uint16_t *x, size_t ldx,
-                            int m, chains *c)
+static void few_rows(const rg_product *p)
 {
-    for (; m > 0; m -= TILE, x += TILE * ldx, c += TILE, soon = w) /* w is near already */
-        switch (m) {
-        case 1: add_columns(shuffled, w, soon, n, x, ldx, 1, c); break;
-        case 2: add_columns(shuffled, w, soon, n, x, ldx, 2, c); break;
-        case 3: add_columns(shuffled, w, soon, n, x, ldx, 3, c); break;
-        case 4: add_columns(shuffled, w, soon, n, x, ldx, 4, c); break;
-        case 5: add_columns(shuffled, w, soon, n, x, ldx, 5, c); break;
-        default: add_columns(shuffled, w, soon, n, x, ldx, TILE, c);
+    for (int i = 0; i < p->n_panels; i++) {
+        const rg_product q = part_of(p, i, 0, FEW);
+
+        switch (q.m) {
+        case 1: add_columns(&q, 1); break;
+        case 2: add_columns(&q, 2); break;
+        case 3: add_columns(&q, 3); break;
+        case 4: add_columns(&q, 4); break;
+        case 5: add_columns(&q, 5); break;
+        default: add_columns(&q, FEW);
         }
+    }
 }
 
-/* Up to BATCH rows of one panel. */
-static void add_panel(const rg_product *p, chains *c)
+/* Up to PANELS panels by up to BATCH rows. */
+static void in_pieces(const rg_product *p)
 {
-    _Alignas(64) uint8_t room[PIECE * 32];
+    _Alignas(64) uint8_t room[PANELS][PIECE * 32];
+    chains c[BATCH][VECTORS];
 
-    if (p->m <= TILE) {
-        add_rows(false, p->panel, p->panel + AHEAD, p->cols, p->h, p->ldx, p->m, c);
-        return;
-    }
+    memset(c, 0, sizeof *c * (size_t)p->m);
     for (int k = 0; k < p->cols; k += PIECE) {
         const int n = p->cols - k < PIECE ? p->cols - k : PIECE;
-        for (int i = 0; i < n / 2; i++)
-            _mm512_store_si512(room + 64 * i, load_pairs(p->panel + 32 * (size_t)k + 64 * (size_t)i));
-        add_rows(true, room, p->panel + 32 * (size_t)(k + n), n, p->h + k, p->ldx, p->m, c);
+        const size_t soon = k + n < p->cols ? 32 * (size_t)(k + n) : (size_t)p->n_panels * p->panel_bytes;
+
+        for (int i = 0; i < p->n_panels; i++) {
+            const uint8_t *w = p->panel + (size_t)i * p->panel_bytes + 32 * (size_t)k;
+            for (int at = 0; at < 32 * n; at += 64)
+                _mm512_store_si512(room[i] + at, load_pairs(w + at));
+        }
+        add_piece((walk){ .w = room[0], .gap = sizeof room[0], .n = n / 2, .n_panels = p->n_panels,
+                          .x = (const uint8_t *)(p->h + k), .ldx = p->ldx * sizeof *p->h, .soon = p->panel + soon,
+                          .soon_each = 64, .soon_gap = p->panel_bytes }, p->m, c);
     }
+    for (int r = 0; r < p->m; r++)
+        for (int i = 0; i < p->n_panels; i++)
+            store_sum(p->y + (size_t)r * p->ldy + 16 * i, c[r][i]);
 }
 
 static void pairs(const rg_product *p)
 {
-    const int rows = near_rows((size_t)p->cols * sizeof *p->h);
-    chains c[BATCH];
+    const int near = near_rows((size_t)p->cols * sizeof *p->h), rows = near < BATCH ? near : BATCH;
 
     for (int row = 0; row < p->m; row += rows)
-        for (int i = 0; i < p->n_panels; i++) {
-            const rg_product near = part_of(p, i, row, rows);
-            for (int from = 0; from < near.m; from += BATCH) {
-                const rg_product q = part_of(&near, 0, from, BATCH);
-                memset(c, 0, sizeof *c * (size_t)q.m);
-                add_panel(&q, c);
-                for (int r = 0; r < q.m; r++)
-                    store_f32(q.y + (size_t)r * q.ldy, (c[r][0] + c[r][1]) + (c[r][2] + c[r][3]));
-            }
+        for (int i = 0; i < p->n_panels; i += PANELS) {
+            const rg_product q = panels_of(p, i, row, rows);
+            if (q.m <= FEW)
+                few_rows(&q);
+            else
+                in_pieces(&q);
         }
 }
 

@@ -24,6 +24,12 @@ ALWAYS_INLINE float32x4_t splat(float x)
     return vdupq_n_f32(x);
 }
 
+/* The float at x in every lane. */
+ALWAYS_INLINE float32x4_t splat_at(const void *x)
+{
+    return vld1q_dup_f32(x);
+}
+
 ALWAYS_INLINE float32x4_t fused(float32x4_t a, float32x4_t b, float32x4_t c)
 {
     return vfmaq_f32(c, a, b);

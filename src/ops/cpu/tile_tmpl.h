@@ -1,0 +1,150 @@
+/* tile_tmpl.h -- rows of x by vectors of float weights, chain after chain.
+ *
+ * A sum is four chains, and step k of the columns enters chain k % 4.  A full tile takes the steps of one chain before
+ * those of the next, so that its registers hold that one chain of many rows and vectors: a value of x is loaded once for
+ * all vectors, a vector of weights once for all rows.  (Four chains at once leave room for a quarter of the rows, and
+ * then there is more than one load to a multiply-add, which is what bounds it.)  Small tiles take two or four chains at
+ * once, since one sum waits for itself.
+ *
+ * A step is 64 bytes of each panel and four bytes of x: a column of f32, or a pair of columns of bf16.  Included where
+ * vec, PARTS, PANELS (how many a piece spans), TILE (rows), TILES(DO) (DO(n) for n from 1 to TILE) and these are
+ * defined:
+ *     every4(x)       the four bytes at x in every lane
+ *     step(c, w, x)   c + w * x as the recipe has it */
+#ifndef RG_OPS_CPU_TILE_TMPL_H
+#define RG_OPS_CPU_TILE_TMPL_H
+
+enum {
+    VECTORS = PANELS * PARTS, /* of weights in a piece */
+    BATCH = 96,               /* rows that share a piece, while their chains wait in a near cache */
+};
+
+/* The part of a product that is up to PANELS panels from the i-th on by up to n rows from `row` on. */
+ALWAYS_INLINE rg_product panels_of(const rg_product *p, int i, int row, int n)
+{
+    rg_product q = part_of(p, i, row, n);
+
+    q.n_panels = p->n_panels - i < PANELS ? p->n_panels - i : PANELS;
+    return q;
+}
+
+typedef vec chains[4]; /* by step modulo 4 */
+
+/* A piece of neighbouring panels: n steps, the first of them a multiple of 4; and the rows of x that meet it, ldx bytes
+ * apart. */
+typedef struct walk {
+    const uint8_t *w;
+    size_t gap; /* from panel to panel */
+    int n, n_panels;
+    const uint8_t *x;
+    size_t ldx;
+    const uint8_t *soon;    /* what comes near meanwhile, soon_each bytes with every step, of PANELS places */
+    size_t soon_each, soon_gap;
+} walk;
+
+ALWAYS_INLINE vec load_step(const walk *t, const uint8_t *w, int v)
+{
+    vec r;
+
+    __builtin_memcpy(&r, w + (size_t)(v / PARTS) * t->gap + sizeof r * (size_t)(v % PARTS), sizeof r);
+    return r;
+}
+
+/* A step of chain i at w and x into n_rows rows of n vectors each. */
+ALWAYS_INLINE void add_step(const walk *t, const uint8_t *w, const uint8_t *x, int n_rows, int n, vec (*s)[VECTORS])
+{
+    vec wv[VECTORS];
+
+#pragma GCC unroll 4
+    for (int v = 0; v < n; v++)
+        wv[v] = load_step(t, w, v);
+#pragma GCC unroll 12
+    for (int r = 0; r < n_rows; r++) {
+        const vec xr = every4(x + (size_t)r * t->ldx);
+#pragma GCC unroll 4
+        for (int v = 0; v < n; v++)
+            s[r][v] = step(s[r][v], wv[v], xr);
+    }
+}
+
+ALWAYS_INLINE void fetch(const walk *t, int k)
+{
+#pragma GCC unroll 2
+    for (int p = 0; p < PANELS; p++)
+        __builtin_prefetch(t->soon + (size_t)k * t->soon_each + (size_t)p * t->soon_gap);
+}
+
+/* Into chains c of n_rows rows by n vectors, both constants. */
+ALWAYS_INLINE void add_tile(const walk *t, int n_rows, int n, chains (*c)[VECTORS])
+{
+    const int fit = TILE * VECTORS / (n_rows * n), at_once = fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
+
+    for (int first = 0, k; first < 4; first += at_once) {
+        vec s[4][TILE][VECTORS]; /* in registers: through c, every sum would be stored at once */
+
+#pragma GCC unroll 4
+        for (int i = 0; i < at_once; i++)
+#pragma GCC unroll 48
+            for (int r = 0; r < n_rows * n; r++)
+                s[i][r / n][r % n] = c[r / n][r % n][first + i];
+        for (k = first; k + at_once <= t->n; k += 4) {
+#pragma GCC unroll 4
+            for (int i = 0; i < at_once; i++) {
+                fetch(t, k + i);
+                add_step(t, t->w + 64 * (size_t)(k + i), t->x + 4 * (size_t)(k + i), n_rows, n, s[i]);
+            }
+        }
+#pragma GCC unroll 3
+        for (int i = 0; i < at_once - 1; i++)
+            if (k + i < t->n)
+                add_step(t, t->w + 64 * (size_t)(k + i), t->x + 4 * (size_t)(k + i), n_rows, n, s[i]);
+#pragma GCC unroll 4
+        for (int i = 0; i < at_once; i++)
+#pragma GCC unroll 48
+            for (int r = 0; r < n_rows * n; r++)
+                c[r / n][r % n][first + i] = s[i][r / n][r % n];
+    }
+}
+
+/* Apart, so that the compiler sees these chains and nothing else to keep in registers. */
+#define DEFINE_TILE(rows)                                                                                              \
+    static __attribute__((noinline)) void tile_##rows(const walk *t, chains (*c)[VECTORS])                             \
+    {                                                                                                                  \
+        add_tile(t, rows, VECTORS, c);                                                                                 \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void last_tile_##rows(const walk *t, chains (*c)[VECTORS])                        \
+    {                                                                                                                  \
+        add_tile(t, rows, PARTS, c);                                                                                   \
+    }
+#define CASE_TILE(rows)                                                                                                \
+    case rows: t.n_panels == PANELS ? tile_##rows(&t, c) : last_tile_##rows(&t, c); break;
+
+TILES(DEFINE_TILE)
+
+/* A piece into the chains of m rows: in as few tiles as there can be, all of about a size; what is needed soon comes
+ * with the first of them. */
+static void add_piece(walk t, int m, chains (*c)[VECTORS])
+{
+    for (int tiles = (m + TILE - 1) / TILE, here; m > 0; m -= here, tiles--) {
+        here = (m + tiles - 1) / tiles;
+        switch (here) {
+            TILES(CASE_TILE)
+        }
+        t.x += (size_t)here * t.ldx;
+        c += here;
+        t.soon = t.w; /* that is near */
+        t.soon_each = 0;
+    }
+}
+
+ALWAYS_INLINE void clear(chains c)
+{
+    c[0] = c[1] = c[2] = c[3] = (vec){ 0 };
+}
+
+ALWAYS_INLINE void store_sum(float *y, const chains c)
+{
+    store_f32(y, (c[0] + c[1]) + (c[2] + c[3]));
+}
+
+#endif
