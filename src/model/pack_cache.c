@@ -14,7 +14,7 @@
 #include "quant/paged.h"
 
 enum {
-    PACKING = 2, /* raised when weights are packed or loaded otherwise than before */
+    PACKING = 3, /* raised when weights are packed or loaded otherwise than before */
     PATH_ROOM = 4096,
     AT_ONCE = 3, /* matrices of one expert, all of which a step holds */
     READERS = 8, /* threads that read experts */

@@ -319,6 +319,23 @@ static void put_values(uint8_t *to, int lane, const uint8_t *from, int64_t n, si
             memcpy(to + (RG_PANEL * i + lane) * 4, from + i * 4, 4);
 }
 
+/* A row of BF16 into its panel, or out of it as f32. */
+static void put_bf16(const rg_packed *p, uint16_t *panel, int row, const uint16_t *from)
+{
+    const int64_t even = p->cols & ~(int64_t)1;
+
+    for (int64_t k = 0; k < even; k += 2)
+        memcpy(panel + 16 * k + 2 * row, from + k, 2 * sizeof *from);
+    if (even < p->cols)
+        panel[rg_bf16_at(p->cols, even, row)] = from[even];
+}
+
+static void get_bf16(const rg_packed *p, const uint16_t *panel, int row, float *to)
+{
+    for (int64_t k = 0; k < p->cols; k++)
+        to[k] = rg_bf16_to_f32(panel[rg_bf16_at(p->cols, k, row)]);
+}
+
 void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
 {
     const rg_format *f = rg_format_of(p->type);
@@ -328,6 +345,10 @@ void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
     const uint8_t *from = src;
     rg_ints ints;
 
+    if (p->layout == RG_LAYOUT_BF16) {
+        put_bf16(p, (uint16_t *)(void *)panel, lane, src);
+        return;
+    }
     if (!f->ints) {
         put_values(to, lane, from, p->cols, each);
         return;
@@ -420,6 +441,10 @@ void rg_unpack_row(const rg_packed *p, int64_t mat, int64_t row, float *out)
     uint8_t *panel = panel_of_row(p, mat, row), *from = panel + rg_layout_head_bytes(p->layout);
     int lane = (int)(row % RG_PANEL), step = rg_layout_step(p->layout);
 
+    if (p->layout == RG_LAYOUT_BF16) {
+        get_bf16(p, (const uint16_t *)(const void *)panel, lane, out);
+        return;
+    }
     for (int64_t left = p->cols; left > 0; left -= step, from += step_bytes, out += step)
         if (f->ints)
             unpack_step(p->layout, panel, from, lane, out);

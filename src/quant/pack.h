@@ -2,7 +2,8 @@
  *
  * A packed matrix is a row of panels; a panel is 16 rows of weights side by side, rows past the end being zero.  Panels
  * stand one after the other, each starting on a cache line.  Within a panel, columns run in steps of the layout: 1 for
- * the float layouts, 32 or 256 for the integer ones.  In an integer step, four consecutive columns of one row are four
+ * the float layouts, 32 or 256 for the integer ones.  BF16 has its columns two and two, [row][2], which is what a dot
+ * product of pairs wants; a last odd column stands alone.  In an integer step, four consecutive columns of one row are four
  * consecutive bytes (what a dot-product instruction and a tile want): q[group][row][4].  The codes of 32 columns lie in
  * planes of 1, 2, 4 or 8 bits.  In a plane of n bits the first n groups lie side by side, the next n in the bits above
  * them, and so on.  Codes of 3, 5 and 6 bits are a plane of their lower 2, 4 or 4 bits and, behind it, one of the rest.
@@ -227,6 +228,14 @@ static inline __attribute__((always_inline)) int rg_layout_low_bits(rg_layout la
     const int bits = rg_layout_bits(layout);
 
     return bits >= 8 ? 8 : bits >= 4 ? 4 : 2;
+}
+
+/* Where a BF16 panel of so many columns has column k of a row, counted in values. */
+static inline size_t rg_bf16_at(int64_t cols, int64_t k, int row)
+{
+    const size_t pair = 16 * (size_t)(k & ~(int64_t)1);
+
+    return (k | 1) < cols ? pair + 2 * (size_t)row + (size_t)(k & 1) : pair + (size_t)row;
 }
 
 /* s of run i (of 16 columns) of a row. */

@@ -216,7 +216,7 @@ static void plant_edge(uint16_t *w, uint16_t *x, size_t rows, size_t ld)
 
     for (size_t i = 0; i < RG_LEN(edge); i++) {
         for (int k = 0; k < 16; k++)
-            w[16 * edge[i].at + k] = rg_f32_to_bf16(edge[i].w);
+            w[rg_bf16_at(32, edge[i].at, k)] = rg_f32_to_bf16(edge[i].w);
         for (size_t r = 0; r < rows; r++)
             x[r * ld + (size_t)edge[i].at] = rg_f32_to_bf16(edge[i].x);
     }

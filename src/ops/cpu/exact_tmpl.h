@@ -57,20 +57,26 @@ ALWAYS_INLINE void decode_float8(rg_layout layout, const uint8_t *panel, int b, 
     }
 }
 
-/* n columns from the first on as f32, [n][16]: decoded to `room`, or where they are. */
-ALWAYS_INLINE const float *decode(rg_layout layout, const uint8_t *panel, const book *t, int first, int n, float *room)
+/* n of all columns from the first on as f32, [n][16]: decoded to `room`, or where they are. */
+ALWAYS_INLINE const float *decode(rg_layout layout, const uint8_t *panel, int cols, int first, int n, float *room)
 {
+    const book t = load_book(layout, panel);
+
     if (layout == RG_LAYOUT_F32)
         return (const float *)(const void *)panel + 16 * (size_t)first;
-    if (is_float(layout))
-        for (int k = 0; k < PARTS * n; k++)
-            store_f32(room + WIDTH * k, column(layout, panel, (size_t)(first + k / PARTS), k % PARTS));
-    else if (layout == RG_LAYOUT_F8)
+    if (is_float(layout)) {
+        for (int k = 0; k < n / 2 * 2; k++) /* two and two share a load */
+            for (int part = 0; part < PARTS; part++)
+                store_f32(room + 16 * k + WIDTH * part, column(layout, panel, (size_t)(first + k), part));
+        for (int part = 0; part < PARTS && n % 2; part++)
+            store_f32(room + 16 * (n - 1) + WIDTH * part, any_column(layout, panel, cols, first + n - 1, part));
+    }
+    if (layout == RG_LAYOUT_F8)
         for (int k = 0; k < n; k += 32)
             decode_float8(layout, panel, (first + k) / 32, room + 16 * k);
-    else
+    else if (!is_float(layout))
         for (int k = 0; k < n; k += 32)
-            decode_run(layout, panel, t, (first + k) / 32, room + 16 * k);
+            decode_run(layout, panel, &t, (first + k) / 32, room + 16 * k);
     return room;
 }
 
@@ -96,8 +102,7 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
 
             for (int i = p->n_panels - 1; i >= 0; i--) {
                 const uint8_t *panel = p->panel + (size_t)i * p->panel_bytes;
-                const book b = load_book(layout, panel);
-                t.w = (const uint8_t *)decode(layout, panel, &b, k, n, room[i]);
+                t.w = (const uint8_t *)decode(layout, panel, p->cols, k, n, room[i]);
             }
             add_piece(t, here, c);
         }

@@ -28,7 +28,17 @@ ALWAYS_INLINE void store_f32(float *p, vec v)
     __builtin_memcpy(p, &v, sizeof v);
 }
 
-/* One part of column k of a panel of a float layout. */
+/* One part of column k of a panel of BF16, whose columns lie two and two. */
+ALWAYS_INLINE vec one_of_two(const uint8_t *panel, size_t k, int part)
+{
+    typedef uint32_t words __attribute__((vector_size(sizeof(vec))));
+    words v;
+
+    __builtin_memcpy(&v, panel + 64 * (k / 2) + sizeof v * (size_t)part, sizeof v);
+    return (vec)(k % 2 ? v & 0xffff0000 : v << 16);
+}
+
+/* One part of column k of a panel of a float layout; of BF16, if it does not stand alone. */
 ALWAYS_INLINE vec column(rg_layout layout, const uint8_t *panel, size_t k, int part)
 {
     const size_t at = 16 * k + WIDTH * (size_t)part;
@@ -37,7 +47,15 @@ ALWAYS_INLINE vec column(rg_layout layout, const uint8_t *panel, size_t k, int p
         return load_f32((const float *)(const void *)panel + at);
     if (layout == RG_LAYOUT_F16)
         return load_f16((const uint16_t *)(const void *)panel + at);
-    return load_bf16((const uint16_t *)(const void *)panel + at);
+    return one_of_two(panel, k, part);
+}
+
+/* One part of any column of a panel of n columns. */
+ALWAYS_INLINE vec any_column(rg_layout layout, const uint8_t *panel, int n, int k, int part)
+{
+    if (layout == RG_LAYOUT_BF16 && (k | 1) >= n)
+        return load_bf16((const uint16_t *)(const void *)panel + 16 * k + WIDTH * part);
+    return column(layout, panel, (size_t)k, part);
 }
 
 typedef struct scales {

@@ -1,8 +1,8 @@
 /* bf16.c -- the recipe `tiles` of BF16 weights: 16 rows of them by 16 rows of bf16 activations at once.
  *
- * A tile of weights is 32 columns, two and two of a row side by side, so that a piece of a pair of panels is shuffled
- * into L1 before rows meet it, 32 at a time: four sums in flight.  The sums wait in y between pieces, and all panels of
- * the product have their turn with a piece's columns of x, which stay in L2.
+ * A tile of weights is 32 columns, two and two of a row side by side, as they are packed.  32 rows at a time meet a piece
+ * of a pair of panels: four sums in flight.  The sums wait in y between pieces, and all panels of the product have their
+ * turn with a piece's columns of x, which stay in L2.
  *
  * One row needs no tile: it streams by f32 multiply-adds in the tile's own order, several panels at once, so that the
  * chains of one hide the latency of another's; the control register then flushes as tiles do. */
@@ -43,20 +43,12 @@ static tile_config config_of(int n)
 
 /* A piece of one or two neighbouring panels. */
 typedef struct piece {
-    _Alignas(64) uint16_t w[2][STEPS][16][32]; /* pairs of columns, then rows of weights */
+    const uint8_t *w; /* pairs of columns, 64 bytes each */
+    size_t gap;       /* from panel to panel */
     int n_panels, n_steps;
     bool first; /* sums start from 0, not from y */
 } piece;
 
-static void unpack(piece *p, const uint8_t *panel, size_t panel_bytes)
-{
-    for (int i = 0; i < p->n_panels; i++, panel += panel_bytes)
-        for (int k = 0; k < 16 * p->n_steps; k++)
-            _mm512_store_si512(p->w[i][k / 16][k % 16], load_pairs(panel + 64 * k));
-    stored(p);
-}
-
-/* The rows that the configuration says, more than 16 or not, with one panel or two; both are constants. */
 ALWAYS_INLINE void add_piece(const piece *p, const uint16_t *x, size_t ldx, float *y, size_t ldy, bool more, bool two)
 {
     const size_t x_bytes = ldx * sizeof *x, y_bytes = ldy * sizeof *y;
@@ -76,10 +68,10 @@ ALWAYS_INLINE void add_piece(const piece *p, const uint16_t *x, size_t ldx, floa
     }
     for (int s = 0; s < p->n_steps; s++) {
         _tile_loadd(X0, x + 32 * s, x_bytes);
-        _tile_loadd(W0, p->w[0][s], 64);
+        _tile_loadd(W0, p->w + 1024 * s, 64);
         _tile_dpbf16ps(SUM00, X0, W0);
         if (two) {
-            _tile_loadd(W1, p->w[1][s], 64);
+            _tile_loadd(W1, p->w + p->gap + 1024 * s, 64);
             _tile_dpbf16ps(SUM01, X0, W1);
         }
         if (more) {
@@ -121,7 +113,8 @@ static void many_rows(const rg_product *p)
             w.first = k == 0;
             w.n_steps = p->cols - k < 32 * STEPS ? (p->cols - k) / 32 : STEPS;
             w.n_panels = p->n_panels - i < 2 ? 1 : 2;
-            unpack(&w, p->panel + (size_t)i * p->panel_bytes + 32 * (size_t)k, p->panel_bytes);
+            w.w = p->panel + (size_t)i * p->panel_bytes + 32 * (size_t)k;
+            w.gap = p->panel_bytes;
             if (n_whole)
                 load_config(&whole);
             for (int r = 0; r < n_whole; r += 32)
@@ -158,7 +151,7 @@ ALWAYS_INLINE void stream(const rg_product *p, int i, int n)
 #pragma GCC unroll 4
             for (int s = 0; s < n; s++) {
                 const uint8_t *at = panel + (size_t)s * p->panel_bytes + 32 * (size_t)j;
-                const __m512i w = load_pairs(at);
+                const __m512i w = _mm512_loadu_si512(at);
                 _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);
                 even[s] = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(w, 16)), x0, even[s]);
                 odd[s] = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(w, high)), x1, odd[s]);

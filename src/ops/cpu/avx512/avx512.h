@@ -147,16 +147,6 @@ ALWAYS_INLINE __m512 weights(rg_layout layout, const book *t, __m512i group, int
         _mm512_sub_epi32(_mm512_and_si512(v, _mm512_set1_epi32(255)), _mm512_set1_epi32(offset_of(layout))));
 }
 
-/* Two columns of bf16 weights, [2][16] at p, as [16][2]: what a dot product of pairs wants. */
-ALWAYS_INLINE __m512i load_pairs(const uint8_t *p)
-{
-    const __m512i order = _mm512_set_epi32(0x1f000f, 0x1e000e, 0x1d000d, 0x1c000c, 0x1b000b, 0x1a000a, 0x190009,
-                                           0x180008, 0x170007, 0x160006, 0x150005, 0x140004, 0x130003, 0x120002,
-                                           0x110001, 0x100000);
-
-    return _mm512_permutexvar_epi16(order, _mm512_loadu_si512(p));
-}
-
 /* Two neighbouring values of bf16 in every lane. */
 ALWAYS_INLINE __m512i two_of(const uint16_t *p)
 {

@@ -1,7 +1,6 @@
 /* bf16.c -- the recipe `pairs` of BF16 weights: 16 rows of them by m rows of bf16 activations, with vdpbf16ps.
  *
- * A few rows read a panel where it lies, its columns shuffled two and two as they go by, four chains at once.  Many rows
- * take a piece of two panels at a time, shuffled into L1; see tile_tmpl.h. */
+ * A few rows take all of a panel with four chains at once, many a piece of two panels at a time; see tile_tmpl.h. */
 #include "ops/cpu/avx512/avx512.h"
 #include "ops/cpu/avx512/init.h"
 
@@ -40,7 +39,7 @@ ALWAYS_INLINE void add_columns(const rg_product *p, int n_rows)
             __asm__("" : "+r"(xr[r])); /* a pointer per row, not an index: the load stays one operation with its use */
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            const __m512i wi = load_pairs(w + 64 * i);
+            const __m512i wi = _mm512_loadu_si512(w + 64 * i);
             __builtin_prefetch(w + AHEAD + 64 * i);
 #pragma GCC unroll 6
             for (int r = 0; r < n_rows; r++)
@@ -74,7 +73,6 @@ static void few_rows(const rg_product *p)
 /* Up to PANELS panels by up to BATCH rows. */
 static void in_pieces(const rg_product *p)
 {
-    _Alignas(64) uint8_t room[PANELS][PIECE * 32];
     chains c[BATCH][VECTORS];
 
     memset(c, 0, sizeof *c * (size_t)p->m);
@@ -82,12 +80,7 @@ static void in_pieces(const rg_product *p)
         const int n = p->cols - k < PIECE ? p->cols - k : PIECE;
         const size_t soon = k + n < p->cols ? 32 * (size_t)(k + n) : (size_t)p->n_panels * p->panel_bytes;
 
-        for (int i = 0; i < p->n_panels; i++) {
-            const uint8_t *w = p->panel + (size_t)i * p->panel_bytes + 32 * (size_t)k;
-            for (int at = 0; at < 32 * n; at += 64)
-                _mm512_store_si512(room[i] + at, load_pairs(w + at));
-        }
-        add_piece((walk){ .w = room[0], .gap = sizeof room[0], .n = n / 2, .n_panels = p->n_panels,
+        add_piece((walk){ .w = p->panel + 32 * (size_t)k, .gap = p->panel_bytes, .n = n / 2, .n_panels = p->n_panels,
                           .x = (const uint8_t *)(p->h + k), .ldx = p->ldx * sizeof *p->h, .soon = p->panel + soon,
                           .soon_each = 64, .soon_gap = p->panel_bytes }, p->m, c);
     }

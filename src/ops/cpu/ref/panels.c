@@ -58,15 +58,6 @@ static void decode_f16(const uint8_t *panel, const uint8_t *step, float (*w)[16]
         w[0][i] = f16(h[i]);
 }
 
-static void decode_bf16(const uint8_t *panel, const uint8_t *step, float (*w)[16])
-{
-    (void)panel;
-    const uint16_t *h = (const uint16_t *)(const void *)step;
-
-    for (int i = 0; i < 16; i++)
-        w[0][i] = rg_float_of((uint32_t)h[i] << 16);
-}
-
 static void decode_q4(const uint8_t *panel, const uint8_t *step, float (*w)[16])
 {
     (void)panel;
@@ -274,6 +265,27 @@ static void exact_row(rg_layout layout, decode_fn *decode, const uint8_t *panel,
         y[i] = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
 }
 
+/* The same of BF16, whose columns lie two and two. */
+static void exact_bf16_row(const uint16_t *panel, int cols, const float *x, float *y)
+{
+    for (int i = 0; i < 16; i++) {
+        float c[4] = { 0 };
+
+        for (int k = 0; k < cols; k++)
+            c[k % 4] = __builtin_fmaf(rg_float_of((uint32_t)panel[rg_bf16_at(cols, k, i)] << 16), x[k], c[k % 4]);
+        y[i] = (c[0] + c[1]) + (c[2] + c[3]);
+    }
+}
+
+static void exact_bf16(const rg_product *p)
+{
+    for (int i = 0; i < p->n_panels; i++)
+        for (int r = 0; r < p->m; r++) {
+            const rg_product q = part_of(p, i, r, 1);
+            exact_bf16_row((const uint16_t *)(const void *)q.panel, q.cols, q.x, q.y);
+        }
+}
+
 static void exact(rg_layout layout, decode_fn *decode, const rg_product *p)
 {
     for (int i = 0; i < p->n_panels; i++)
@@ -288,7 +300,8 @@ static void exact(rg_layout layout, decode_fn *decode, const rg_product *p)
     {                                                                                                                  \
         exact(layout, decode_##name, p);                                                                               \
     }
-FLOAT_LAYOUTS(EXACT)
+EXACT(f32, RG_LAYOUT_F32)
+EXACT(f16, RG_LAYOUT_F16)
 FLOAT8_LAYOUTS(EXACT)
 INTEGER_LAYOUTS(EXACT)
 #undef EXACT
@@ -524,14 +537,14 @@ static float at(const uint16_t *row, int i)
     return rg_float_of((uint32_t)row[i] << 16);
 }
 
-/* Row i of a panel, w[column][16], by one row of x. */
+/* Row i of a panel, w[pair of columns][16][2], by one row of x. */
 static float bf16_pairs(const uint16_t *w, int i, int cols, const uint16_t *x)
 {
     float c[4] = { 0 };
 
     for (int p = 0; p < cols / 2; p++) {
-        const float odd = fma_flushed(at(w, 16 * (2 * p + 1) + i), at(x, 2 * p + 1), c[p % 4]);
-        c[p % 4] = fma_flushed(at(w, 16 * 2 * p + i), at(x, 2 * p), odd);
+        const float odd = fma_flushed(at(w, 32 * p + 2 * i + 1), at(x, 2 * p + 1), c[p % 4]);
+        c[p % 4] = fma_flushed(at(w, 32 * p + 2 * i), at(x, 2 * p), odd);
     }
     return (c[0] + c[1]) + (c[2] + c[3]);
 }
@@ -544,8 +557,8 @@ static float bf16_tiles(const uint16_t *w, int i, int cols, const uint16_t *x)
         float even = 0.0f, odd = 0.0f;
 
         for (int k = first; k < first + 32; k += 2) {
-            even = fma_flushed(at(w, 16 * k + i), at(x, k), even);
-            odd = fma_flushed(at(w, 16 * (k + 1) + i), at(x, k + 1), odd);
+            even = fma_flushed(at(w, 16 * k + 2 * i), at(x, k), even);
+            odd = fma_flushed(at(w, 16 * k + 2 * i + 1), at(x, k + 1), odd);
         }
         y = add_flushed(y, add_flushed(even, odd));
     }
