@@ -135,4 +135,11 @@ ALWAYS_INLINE size_t run_bytes(rg_layout layout)
     return rg_layout_step_bytes(layout) * 32 / (size_t)rg_layout_step(layout);
 }
 
+/* Run b's share of the panel, so that all runs' shares are all of it: what is fetched ahead with each run.  (Fetching
+ * the codes alone leaves the scales at the head of a step to be waited for.) */
+ALWAYS_INLINE const uint8_t *run_share(rg_layout layout, const uint8_t *panel, int b)
+{
+    return panel + rg_layout_head_bytes(layout) + (size_t)b * run_bytes(layout);
+}
+
 #endif

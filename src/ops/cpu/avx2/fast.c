@@ -144,7 +144,7 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
         const uint8_t *q = run_q(layout, panel, b);
 
         for (size_t i = 0; i < run_bytes(layout); i += 64)
-            _mm_prefetch((const char *)q + AHEAD + i, _MM_HINT_T0);
+            _mm_prefetch((const char *)run_share(layout, panel, b) + AHEAD + i, _MM_HINT_T0);
 #pragma GCC unroll 2
         for (int h = 0; h < n_halves; h++) {
             sums s;

@@ -60,7 +60,7 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
 
     for (int b = 0; b < n; b++) {
         rg_weight_run r;
-        prefetch(run_q(layout, panel, b) + AHEAD, run_bytes(layout));
+        prefetch(run_share(layout, panel, b) + AHEAD, run_bytes(layout));
         load_run(&r, layout, panel, &t, b);
         __m512i s0 = start(kd, r.s[0].m, x + b, 0); /* two chains: half the latency */
         __m512i s1 = halves_of(kd) == 2 ? start(kd, r.s[1].m, x + b, 1) : _mm512_setzero_si512();
@@ -122,7 +122,7 @@ ALWAYS_INLINE void few_rows(rg_layout layout, const uint8_t *panel, int n, const
 #pragma GCC unroll 10
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(x[r]));
-        prefetch(run_q(layout, panel, b) + AHEAD, run_bytes(layout));
+        prefetch(run_share(layout, panel, b) + AHEAD, run_bytes(layout));
         add_few(layout, panel, &t, b, 0, x, n_rows, acc);
         if (n_halves_of(layout) == 2)
             add_few(layout, panel, &t, b, 1, x, n_rows, acc);
