@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAX_M = 69, SOME_M = 33, PANELS = 3, WIDE = 16 * PANELS, GAP = 3, N_MODES = 5, EDGE_MODES = 7 };
+enum { MAX_M = 97, INT8_M = 69, SOME_M = 33, PANELS = 3, WIDE = 16 * PANELS, GAP = 3, N_MODES = 5, EDGE_MODES = 7 };
 
 /* ---- memory that ends at a wall ------------------------------------------------------------------------------------- */
 
@@ -251,7 +251,7 @@ static void panel_call(const rg_cpu *k, const panel_case *p, const void *x, int 
 static bool panel_rows_same(const cases *c, const panel_case *p)
 {
     static const int rows[] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 15, 16, 17,
-                                21, 24, 25, 26, 27, 28, 29, 33, 64, 65, 66, 67, 68, 69 };
+                                21, 24, 25, 26, 27, 28, 29, 33, 64, 65, 66, 67, 68, 69, 97 };
     static const char *const recipes[RG_RECIPE_COUNT] = { "exact", "int8", "pairs", "tiles" };
     const size_t row_items = (size_t)p->cols / (p->recipe == RG_INT8 ? 32 : 1);
     char what[128];
@@ -285,6 +285,8 @@ static bool panel_same(cases *c, rg_layout layout, rg_recipe recipe, int n_steps
     p.n_panels = p.cols > 1024 && mode ? 1 : PANELS; /* ref is slow: */
     p.max_m = p.cols > 4096 ? 5 : SOME_M; /* the last rows are tested by shorter ones */
     if (recipe == RG_INT8 && p.cols < 1024 && mode < 2) /* more than one piece of a panel, and many rows */
+        p.max_m = INT8_M;
+    if (recipe != RG_INT8 && p.cols < 128 && !mode) /* more than one batch of rows */
         p.max_m = MAX_M;
     p.ld = (size_t)p.cols / (recipe == RG_INT8 ? 32 : 1) + 1;
     p.panel = walled(0, PANELS * p.bytes);
@@ -313,8 +315,8 @@ static bool panel_same(cases *c, rg_layout layout, rg_recipe recipe, int n_steps
 /* A recipe of a layout by many numbers of columns. */
 static bool recipe_same(cases *c, rg_layout layout, rg_recipe recipe)
 {
-    static const int steps[] = { 1, 2, 3, 17, 4, 5, 9, 64, 65 }, columns[] = { 1, 2, 3, 4, 5, 7, 64, 65, 172 };
-    static const int blocks[] = { 32, 64, 96, 288 };
+    static const int steps[] = { 1, 2, 3, 17, 4, 5, 9, 64, 65 }, columns[] = { 1, 2, 3, 4, 5, 7, 64, 65, 301 };
+    static const int blocks[] = { 32, 64, 96, 544 };
     const bool of_floats = rg_layout_step(layout) == 1, bf16 = recipe > RG_INT8 && of_floats;
     const int *n = bf16 ? blocks : of_floats ? columns : steps, n_modes = bf16 ? EDGE_MODES : N_MODES;
     const size_t n_steps = c->few || rg_layout_step(layout) > 32 ? 4 : RG_LEN(steps);

@@ -8,7 +8,7 @@
 #define RG_OPS_CPU_EXACT_TMPL_H
 
 enum {
-    PIECE = 128,  /* columns: 8 KiB of each panel */
+    PIECE = 256,  /* columns: 16 KiB of each panel */
     AHEAD = 4096, /* bytes that come near ahead of one pass over a panel: the hardware stops at each page */
 };
 
@@ -117,7 +117,7 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
 #define EXACT_PRODUCT(name, layout)                                                                                    \
     static void exact_##name(const rg_product *p)                                                                      \
     {                                                                                                                  \
-        const int rows = near_rows((size_t)p->cols * sizeof(float));                                                   \
+        const int rows = rows_together((size_t)p->cols * sizeof(float));                                               \
                                                                                                                        \
         for (int row = 0; row < p->m; row += rows)                                                                     \
             for (int i = 0; i < p->n_panels; i += PANELS) {                                                            \

@@ -1,10 +1,10 @@
 /* tile_tmpl.h -- rows of x by vectors of float weights, chain after chain.
  *
  * A sum is four chains, and step k of the columns enters chain k % 4.  A full tile takes the steps of one chain before
- * those of the next, so that its registers hold that one chain of many rows and vectors: a value of x is loaded once for
- * all vectors, a vector of weights once for all rows.  (Four chains at once leave room for a quarter of the rows, and
- * then there is more than one load to a multiply-add, which is what bounds it.)  Small tiles take two or four chains at
- * once, since one sum waits for itself.
+ * those of the next, so that its registers hold that one chain of many rows and vectors: a value of x is loaded once
+ * for all vectors, a vector of weights once for all rows.  (Four chains at once leave room for a quarter of the rows,
+ * and then there is more than one load to a multiply-add, which is what bounds it.)  Small tiles take two or four
+ * chains at once, since one sum waits for itself.
  *
  * A step is 64 bytes of each panel and four bytes of x: a column of f32, or a pair of columns of bf16.  Included where
  * vec, PARTS, PANELS (how many a piece spans), TILE (rows), TILES(DO) (DO(n) for n from 1 to TILE) and these are
@@ -18,6 +18,14 @@ enum {
     VECTORS = PANELS * PARTS, /* of weights in a piece */
     BATCH = 96,               /* rows that share a piece, while their chains wait in a near cache */
 };
+
+/* Rows of x that stay near while panels go by, but enough of them to make reading the panels again cheap. */
+ALWAYS_INLINE int rows_together(size_t row_bytes)
+{
+    const int rows = near_rows(row_bytes);
+
+    return rows > BATCH / 2 ? rows : BATCH / 2;
+}
 
 /* The part of a product that is up to PANELS panels from the i-th on by up to n rows from `row` on. */
 ALWAYS_INLINE rg_product panels_of(const rg_product *p, int i, int row, int n)
@@ -71,7 +79,7 @@ ALWAYS_INLINE void fetch(const walk *t, int k)
 {
 #pragma GCC unroll 2
     for (int p = 0; p < PANELS; p++)
-        __builtin_prefetch(t->soon + (size_t)k * t->soon_each + (size_t)p * t->soon_gap);
+        __builtin_prefetch(t->soon + (size_t)k * t->soon_each + (size_t)p * t->soon_gap, 0, 2); /* L1 has no room */
 }
 
 /* Into chains c of n_rows rows by n vectors, both constants. */

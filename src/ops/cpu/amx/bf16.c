@@ -1,8 +1,8 @@
 /* bf16.c -- the recipe `tiles` of BF16 weights: 16 rows of them by 16 rows of bf16 activations at once.
  *
- * A tile of weights is 32 columns, two and two of a row side by side, as they are packed.  32 rows at a time meet a piece
- * of a pair of panels: four sums in flight.  The sums wait in y between pieces, and all panels of the product have their
- * turn with a piece's columns of x, which stay in L2.
+ * A tile of weights is 32 columns, two and two of a row side by side, as they are packed.  32 rows at a time meet a
+ * piece of a pair of panels: four sums in flight.  The sums wait in y between pieces, and all panels of the product
+ * have their turn with a piece's columns of x, which stay in L2.
  *
  * One row needs no tile: it streams by f32 multiply-adds in the tile's own order, several panels at once, so that the
  * chains of one hide the latency of another's; the control register then flushes as tiles do. */

@@ -10,7 +10,7 @@ enum {
     PANELS = 2,
     TILE = 12,    /* rows by two panels: 24 chains, 2 vectors of weights and x in 32 registers */
     FEW = 6,      /* rows: 24 chains and 4 pairs of columns of weights */
-    PIECE = 256,  /* columns: 8 KiB of each panel */
+    PIECE = 512,  /* columns: 16 KiB of each panel */
     AHEAD = 4096, /* bytes prefetched ahead of a few rows' stream: the hardware stops at each page */
     CHAINS = 12,  /* of the peak */
 };
@@ -91,7 +91,7 @@ static void in_pieces(const rg_product *p)
 
 static void pairs(const rg_product *p)
 {
-    const int near = near_rows((size_t)p->cols * sizeof *p->h), rows = near < BATCH ? near : BATCH;
+    const int near = rows_together((size_t)p->cols * sizeof *p->h), rows = near < BATCH ? near : BATCH;
 
     for (int row = 0; row < p->m; row += rows)
         for (int i = 0; i < p->n_panels; i += PANELS) {
