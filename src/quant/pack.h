@@ -5,8 +5,9 @@
  * the float layouts, 32 or 256 for the integer ones.  BF16 has its columns two and two, [row][2], which is what a dot
  * product of pairs wants; a last odd column stands alone.  In an integer step, four consecutive columns of one row
  * are four consecutive bytes (what a dot-product instruction and a tile want): q[group][row][4].  The codes of 32
- * columns lie in planes of 1, 2, 4 or 8 bits.  In a plane of n bits the first n groups lie side by side, the next n in the bits above
- * them, and so on.  Codes of 3, 5 and 6 bits are a plane of their lower 2, 4 or 4 bits and, behind it, one of the rest.
+ * columns lie in planes of 1, 2, 4 or 8 bits.  In a plane of n bits the first n groups lie side by side, the next n in
+ * the bits above them, and so on.  Codes of 3, 5 and 6 bits are a plane of their lower 2, 4 or 4 bits and, behind it,
+ * one of the rest.
  *
  * A layout of codes of a table has the table at the head of every panel: 16 values, each weight being one of them times
  * a scale.
