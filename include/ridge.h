@@ -250,7 +250,7 @@ typedef struct rg_options {
     bool numa_copies;       /* weights once on each NUMA node, read by the threads that stand there, which are pinned */
     const char *isa;        /* "auto", "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon" */
     const char *recipe;     /* "fast" or "exact" */
-    const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or "f32", "f16", "bf16", "q8" */
+    const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or "f32", "f16", "bf16", "q8", "q4" */
     int32_t max_seq_len;    /* positions of a sequence; 0: what the model allows.  No memory is reserved for them */
     int32_t max_seqs;       /* sequences that run at once; 0: 64 */
     int32_t max_batch_rows; /* rows of one step; 0: 512, and an encoder's prompt alone may have up to 8192 */

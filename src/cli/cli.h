@@ -59,7 +59,7 @@ typedef struct cli_option {
 /* Options that several subcommands have, for their tables.  unless: what --kv-type is when it is not given; when: what
  * --remeasure depends on. */
 #define CLI_KV_TYPE_OPTION(to, unless)                                                                                 \
-    { "--kv-type", CLI_STRING, &(to), "TYPE", "f32, f16, bf16 or q8 (default: " unless ")" }
+    { "--kv-type", CLI_STRING, &(to), "TYPE", "f32, f16, bf16, q8 or q4 (default: " unless ")" }
 #define CLI_KV_AS_WEIGHTS "f32 for F32 weights, else bf16"
 #define CLI_PACK_CACHE_OPTION(to)                                                                                      \
     { "--pack-cache", CLI_STRING, &(to), "DIR", "keep packed weights here, so that the next start only reads them" }

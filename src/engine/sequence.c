@@ -464,6 +464,8 @@ void rg_seq_commit(rg_states *s, rg_seq *q, int32_t n, const int32_t *slots, con
     RG_ASSERT(n >= 0 && n <= q->length - q->committed);
     if (slots)
         move_rows(s, q, n, slots);
+    for (int32_t b = q->committed / RG_BLOCK; slots && b < (q->committed + n) / RG_BLOCK; b++)
+        rg_store_close_block(s->store, (const int32_t *const *)q->table, b);
     if (s->has_recurrent)
         q->n_replay += n;
     q->length = q->committed + n;

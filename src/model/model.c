@@ -17,7 +17,11 @@ static bool choose_kv_type(rg_model *m, const char *name, rg_error *err)
     if (!name)
         return true;
     if (!rg_kv_type_by_name(name, &m->kv_type))
-        return rg_fail(err, RG_E_USAGE, "K/V type '%.20s' is not one of f32, f16, bf16, q8", name);
+        return rg_fail(err, RG_E_USAGE, "K/V type '%.20s' is not one of " RG_KV_NAMES, name);
+    /* A row reads blocks other than its own in 4 bits once they are whole, so no row may see beyond its block. */
+    if (m->kv_type == RG_Q4_1 && (m->config.sees == RG_SEES_ALL || RG_BLOCK % m->config.sees))
+        return rg_fail(err, RG_E_UNSUPPORTED,
+                       "K/V type q4 is not for a model whose rows see rows of blocks after theirs");
     return true;
 }
 

@@ -160,6 +160,9 @@ static int64_t fixed_blocks(const model_runner *r, const rg_group *group, int64_
 {
     int64_t length = r->o.max_seq_len, most = blocks_of(length) + 1;
 
+    /* All but the block that is filled go after each step, and all sequences share the rows of one. */
+    if (group->per == RG_PER_POSITION && rg_kept_blocks(&group->kept, length, 1) == 1)
+        return 3 * seqs + blocks_of(r->o.max_rows) + 2;
     most = min_of(most, rg_kept_blocks(&group->kept, length, r->o.max_rows));
     return 2 * seqs * (group->per == RG_PER_SEQUENCE ? 1 : most + 1) + 2;
 }

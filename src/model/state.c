@@ -60,7 +60,15 @@ static bool declare_kv(rg_state_spec *spec, rg_kv *kv, const rg_kept *kept, rg_t
         return false;
     kv->type = type;
     kv->group = group_of(spec, RG_PER_POSITION, kept);
-    return kv->group >= 0 && place(&spec->group[kv->group], 1, rg_kv_bytes(kv), &kv->offset);
+    if (kv->group < 0 || !place(&spec->group[kv->group], 1, rg_kv_bytes(kv), &kv->offset))
+        return false;
+    if (!rg_kv_has_open(kv))
+        return true;
+    const rg_kept own = { .window = 1 }; /* the next row's block: blocks stay or go as a whole */
+    const rg_kv open = rg_kv_open(kv);
+
+    kv->open_group = group_of(spec, RG_PER_POSITION, &own);
+    return kv->open_group >= 0 && place(&spec->group[kv->open_group], 1, rg_kv_bytes(&open), &kv->open_offset);
 }
 
 static bool declare_buffer(rg_state_spec *spec, rg_buffer *b, rg_type kv_type)
@@ -72,7 +80,7 @@ static bool declare_buffer(rg_state_spec *spec, rg_buffer *b, rg_type kv_type)
         rg_kept_add(&kept, &(rg_sight){ .window = b->window });
     RG_ASSERT(whole ? !b->window && !b->values : b->window >= 0 && !b->draft_bytes);
     if (b->values)
-        rg_rows_set_type(b, kv_type);
+        rg_rows_set_type(b, kv_type == RG_Q4_1 ? RG_I8 : kv_type); /* no keys or values: they choose them */
     b->group = group_of(spec, b->per, &kept);
     if (b->group < 0 || !place(&spec->group[b->group], whole ? 1 : RG_BLOCK, b->bytes, &b->offset))
         return false;
@@ -113,7 +121,7 @@ static bool unite_sights(rg_keep *keep, int n_layers, rg_error *err)
 bool rg_state_declare(rg_state_spec *spec, rg_keep *keep, int n_layers, rg_type kv_type, int max_draft, rg_error *err)
 {
     if (!rg_kv_name(kv_type))
-        return rg_fail(err, RG_E_UNSUPPORTED, "K/V type %s is not f32, f16, bf16 or q8", rg_format_of(kv_type)->name);
+        return rg_fail(err, RG_E_UNSUPPORTED, "K/V type %s is not " RG_KV_NAMES, rg_format_of(kv_type)->name);
     RG_ASSERT(max_draft >= 0 && max_draft <= RG_MAX_DRAFT);
     *spec = (rg_state_spec){ .n_layers = n_layers, .keep = keep, .max_draft = max_draft };
     if (!unite_sights(keep, n_layers, err))
@@ -239,7 +247,7 @@ void rg_store_load(rg_store *s, int group, int32_t block, const void *from)
     memcpy(block_at(s, group, block), from, s->memory[group].block_bytes);
 }
 
-/* All ones is a NaN in f32, f16 and bf16, so in q8's scales too. */
+/* All ones is a NaN in f32, f16 and bf16, so in the scales of q8 and q4 too. */
 void rg_store_poison(rg_store *s, int group, int32_t block)
 {
 #ifdef RG_DEBUG
@@ -257,11 +265,11 @@ void rg_store_move(rg_store *s, int group, int32_t from_block, int from, int32_t
     RG_ASSERT(s->spec.group[group].per == RG_PER_POSITION);
     for (int i = 0; i < s->spec.n_layers; i++) {
         const rg_keep *k = &s->spec.keep[i];
-        const rg_kv *kv = &k->kv;
+        const rg_kv kv = rg_kv_open(&k->kv); /* a closed part is made anew: rg_store_close_block */
 
         /* A layer that shares another's K/V moves it once more, which changes nothing. */
-        for (int h = 0; kv->group == group && h < kv->n_heads; h++)
-            rg_kv_copy(kv, rg_kv_at(kv, source + kv->offset, h, from), rg_kv_at(kv, target + kv->offset, h, to));
+        for (int h = 0; kv.group == group && h < kv.n_heads; h++)
+            rg_kv_copy(&kv, rg_kv_at(&kv, source + kv.offset, h, from), rg_kv_at(&kv, target + kv.offset, h, to));
         for (int b = 0; b < k->n_buffers; b++) {
             const rg_buffer *rows = &k->buffer[b];
 
@@ -269,5 +277,17 @@ void rg_store_move(rg_store *s, int group, int32_t from_block, int from, int32_t
                 memmove(target + rows->offset + (size_t)to * rows->bytes,
                         source + rows->offset + (size_t)from * rows->bytes, rows->bytes);
         }
+    }
+}
+
+void rg_store_close_block(rg_store *s, const int32_t *const tables[RG_MAX_GROUPS], int32_t block)
+{
+    for (int i = 0; i < s->spec.n_layers; i++) {
+        const rg_kv *kv = &s->spec.keep[i].kv;
+
+        if (kv->group < 0 || !rg_kv_has_open(kv) || s->spec.keep[i].shared_with >= 0)
+            continue;
+        rg_kv_close(kv, block_at(s, kv->open_group, tables[kv->open_group][block]) + kv->open_offset,
+                    block_at(s, kv->group, tables[kv->group][block]) + kv->offset);
     }
 }

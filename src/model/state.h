@@ -72,5 +72,8 @@ void rg_store_load(rg_store *s, int group, int32_t block, const void *from);
 void rg_store_poison(rg_store *s, int group, int32_t block); /* debug builds: fill with a pattern that is NaN */
 /* Move all that a group keeps of one position: puts the accepted path of a draft tree in place. */
 void rg_store_move(rg_store *s, int group, int32_t from_block, int from, int32_t to_block, int to);
+/* After moves into a block that is whole now: make what is kept of it in closed form (kv.h) anew.  tables: per group,
+ * as a span's. */
+void rg_store_close_block(rg_store *s, const int32_t *const tables[RG_MAX_GROUPS], int32_t block);
 
 #endif

@@ -447,6 +447,26 @@ static void edges(run *r, bool tree)
     n_ways++;
 }
 
+/* Trees whose accepted path begins three positions before the end of each block and goes on behind it. */
+static void crossings(run *r)
+{
+    rg_error err = { 0 };
+    life *l = &r->lives[0];
+
+    l->q = rg_seq_new(r->rig.states, r->w->len + MARGIN, 0, &err);
+    assert_ok(l->q, err);
+    for (int end = RG_BLOCK; end + 9 < r->w->len; end += RG_BLOCK) {
+        while (end - l->q->committed > 3)
+            walk(r, min_of(end - 3 - l->q->committed, r->w->max_rows), 0, 0, false);
+        walk(r, 1, 6, 3, true);
+        assert_true(l->q->committed > end);
+        walk(r, 5, 0, 0, false);
+    }
+    rg_seq_free(r->rig.states, l->q);
+    l->q = NULL;
+    n_ways++;
+}
+
 static bool is_slow(const rg_backend *backend)
 {
     return backend == rg_backend_nth(0) && rg_backend_nth(1);
@@ -485,6 +505,8 @@ static void ways(const world *w, const rg_backend *backend, int n_threads, int n
         edges(r, !w->chains_only);
     if (!r->slow && !w->chains_only)
         edges(r, false);
+    if (w->model.m->kv_type == RG_Q4_1 && !w->chains_only)
+        crossings(r);
     for (long step = 0; r->n_done < n; step++) {
         assert_true(step < 1000000);
         live_on(r, 1 + below(r, MAX_LIVES - 1));
@@ -624,6 +646,8 @@ static void golden_world(const char *name, const char *path, int gate)
         return;
     world_of(name, path, "bf16", true, SHORT, N_SHORT);
     world_of(name, path, "bf16", true, LONG, N_LONG);
+    world_of(name, path, "q4", true, SHORT, N_SHORT);
+    world_of(name, path, "q4", true, LONG, N_LONG);
 }
 
 static void fast_world(const char *name, const char *path, bool far)
@@ -674,6 +698,13 @@ static void f16_keys(void **state)
     world_of("llama", test_data("llama"), "f16", true, SHORT, n_short());
 }
 
+/* Blocks that are read in one form by their own rows and in another by later ones. */
+static void q4_keys(void **state)
+{
+    (void)state;
+    world_of("gemma3", test_data("gemma3"), "q4", true, SHORT, n_short());
+}
+
 static void gemma3_window_100(void **state)
 {
     (void)state;
@@ -713,6 +744,7 @@ int main(int argc, char **argv)
 #undef WHOLE
 #undef ENCODER
         cmocka_unit_test(f16_keys),
+        cmocka_unit_test(q4_keys),
         cmocka_unit_test(gemma3_window_100),
         cmocka_unit_test(wide_k_formats),
         cmocka_unit_test(wide_experts),

@@ -574,11 +574,20 @@ static bool cases_quantize(cases *c)
     return true;
 }
 
-static const rg_type kv_types[] = { RG_F32, RG_F16, RG_BF16, RG_I8 };
+static const rg_type kv_types[] = { RG_F32, RG_F16, RG_BF16, RG_I8, RG_Q4_1 };
+
+/* q4 is not stored by position, but closed by block. */
+enum { STORED_TYPES = RG_LEN(kv_types) - 1 };
 
 static size_t kv_size(rg_type type)
 {
     return (size_t)rg_format_of(type)->block_bytes;
+}
+
+/* Values that lie in so many bytes. */
+static size_t kv_values(rg_type type)
+{
+    return (size_t)rg_format_of(type)->block_len;
 }
 
 /* What a state keeps, read back: side by side only. */
@@ -602,7 +611,7 @@ static bool cases_store(cases *c)
 
     for (int round = 0; round < 300; round++) {
         const int n = lengths[round % (int)RG_LEN(lengths)];
-        const rg_type type = kv_types[round % (int)RG_LEN(kv_types)];
+        const rg_type type = kv_types[round % STORED_TYPES];
         const size_t size = kv_size(type), stride = round % 5 ? 1 : 3;
         const size_t bytes = ((size_t)(n - 1) * stride + 1) * size;
         const size_t n_scales = (size_t)(rg_kv_runs(n) - 1) * stride + 1;
@@ -638,6 +647,8 @@ static bool cases_store(cases *c)
     return true;
 }
 
+#include "close_cases.h"
+
 /* ---- attention ------------------------------------------------------------------------------------------------------ */
 
 typedef struct attend_case {
@@ -646,22 +657,32 @@ typedef struct attend_case {
     bool capped;
 } attend_case;
 
-/* x as a value of the type, of q8 in fortieths. */
+/* x as a value of the type, of q8 in fortieths, of q4 a run of it. */
 static void put_stored(rg_type type, float x, uint8_t *to)
 {
     const uint16_t h = type == RG_F16 ? rg_f32_to_f16(x) : rg_f32_to_bf16(x);
 
     if (type == RG_I8)
         *to = (uint8_t)(int8_t)fmaxf(-127.0f, fminf(127.0f, 40.0f * x));
-    else
+    else if (type == RG_Q4_1) {
+        const uint16_t run[10] = { 0, rg_f32_to_f16(x) };
+        memcpy(to, run, sizeof run);
+    } else
         memcpy(to, type == RG_F32 ? (const void *)&x : (const void *)&h, kv_size(type));
 }
 
 /* Values of any type, and scales as of q8; what lies outside [lo, hi) may be anything, NaN too. */
 static void fill_stored(cases *c, rg_type type, int mode, uint8_t *to, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         put_stored(type, number(c, mode == 4 ? 0 : mode), to + i * kv_size(type));
+        if (type == RG_Q4_1) {
+            const uint16_t d = rg_f32_to_f16(fabsf(number(c, mode)) / 16.0f);
+            memcpy(to + i * kv_size(type), &d, sizeof d);
+            for (size_t k = 4; k < kv_size(type); k++)
+                to[i * kv_size(type) + k] = (uint8_t)rg_rng_u64(&c->rng);
+        }
+    }
 }
 
 /* As small as they are in q8, so that a sum stays what the other types' is. */
@@ -682,7 +703,7 @@ static void not_numbers(const attend_case *t, float *q, uint8_t *k)
     memset(q, 0, 2 * (size_t)t->k_dim * sizeof *q);
     q[0] = -INFINITY;
     q[t->k_dim] = NAN;
-    for (size_t i = 0; i < (size_t)t->k_dim * RG_BLOCK; i++)
+    for (size_t i = 0; i < (size_t)t->k_dim * RG_BLOCK / kv_values(t->type); i++)
         put_stored(t->type, 1.0f, k + i * kv_size(t->type));
 }
 
@@ -708,7 +729,9 @@ static bool attend_same(cases *c, const attend_case *t)
                                      0x80f0000000f70005 };
     static float o_ref[QUERIES * MAX_N];
     const size_t size = kv_size(t->type), k_dim = (size_t)t->k_dim, v_dim = (size_t)t->v_dim;
-    const size_t k_bytes = k_dim * RG_BLOCK * size, v_bytes = ((size_t)t->v_stride * (RG_BLOCK - 1) + v_dim) * size;
+    const size_t last = t->type == RG_Q4_1 ? (size_t)t->v_stride : v_dim; /* of the last row of V */
+    const size_t k_bytes = k_dim * RG_BLOCK * size / kv_values(t->type);
+    const size_t v_bytes = ((size_t)t->v_stride * (RG_BLOCK - 1) + last) * size / kv_values(t->type);
     float *q = walled(0, QUERIES * k_dim * 4), *o = walled(3, QUERIES * v_dim * 4);
     const float *queries[QUERIES];
     rg_softmax a[QUERIES], b[QUERIES];
@@ -750,7 +773,7 @@ static bool attend_same(cases *c, const attend_case *t)
             r.k_scales = k_scales;
             r.v_scales = v_scales;
         }
-        if (t->v_stride == t->v_dim && !widen_same(c, &r))
+        if ((t->v_stride == t->v_dim || t->type == RG_Q4_1) && !widen_same(c, &r))
             return false;
         c->ref->attend(&r, a);
         c->k->attend(&r, b);
@@ -783,9 +806,11 @@ static bool cases_attend(cases *c)
     for (size_t i = 0; i < RG_LEN(kv_types); i++)
         for (size_t j = 0; j < RG_LEN(dims); j++)
             for (int mode = 0; mode < (j < 4 ? 4 : 1); mode++) {
-                if (kv_types[i] == RG_I8 && dims[j][1] != dims[j][2]) /* latents are read as f32 */
+                if (i >= STORED_TYPES - 1 && dims[j][1] != dims[j][2]) /* latents are read as f32 */
                     continue;
-                const attend_case t = { kv_types[i], dims[j][0], dims[j][1], dims[j][2], mode, mode == 3 || j == 4 };
+                const attend_case t = { kv_types[i], dims[j][0], dims[j][1],
+                                        kv_types[i] == RG_Q4_1 ? rg_kv_runs(dims[j][1]) * RG_KV_RUN : dims[j][2], mode,
+                                        mode == 3 || j == 4 };
                 if (!attend_same(c, &t))
                     return false;
             }
@@ -954,7 +979,7 @@ static bool cases_probe(cases *c)
 
 const kernel_case kernel_cases[] = {
     { "panels", cases_panels },         { "rows", cases_rows },     { "quantize", cases_quantize },
-    { "store", cases_store },           { "attend", cases_attend }, { "merge", cases_merge },
+    { "store", cases_store },           { "close", cases_close },   { "attend", cases_attend }, { "merge", cases_merge },
     { "recurrence", cases_recurrence }, { "probe", cases_probe },   { "activations", cases_activations },
     { "index", cases_index },
     { NULL, NULL },

@@ -18,8 +18,8 @@ typedef struct sequence {
     int n_chosen;   /* keys that each row reads, of those that it sees; 0: all */
     float *q, *first_q, *q_rope, *k, *v; /* by place */
     float *chosen;             /* by place, n_chosen places as rg_choose_keys gives them */
-    float *kept_k, *kept_v; /* k and v as the state should keep them */
-    int32_t table[MAX_BLOCKS];
+    float *kept_k, *kept_v; /* k and v as the state should keep them: of q4, as rows of later blocks read them */
+    int32_t table[MAX_BLOCKS], open[MAX_BLOCKS]; /* open: of q4's open blocks */
     float *y; /* by place, filled by steps */
 } sequence;
 
@@ -98,13 +98,42 @@ static void keep(rg_type type, const float *x, float *kept, int n)
     }
 }
 
-static float *kept_rows(const sequence *s, const float *x, int cols)
+/* n <= 32 values, `stride` apart, as 4 bits keep them. */
+static void keep_4(const float *x, float *kept, int n, int stride)
+{
+    float lo = x[0], hi = x[0];
+
+    for (int i = 0; i < n; i++) {
+        lo = fminf(lo, x[i * stride]);
+        hi = fmaxf(hi, x[i * stride]);
+    }
+    const float d = (hi - lo) / 15, kept_d = rg_f16_to_f32(rg_f32_to_f16(d)), kept_lo = rg_f16_to_f32(rg_f32_to_f16(lo));
+    for (int i = 0; i < n; i++)
+        kept[i * stride] = (d > 0 ? nearbyintf(fminf((x[i * stride] - lo) / d, 15)) * kept_d : 0) + kept_lo;
+}
+
+/* K by channel over 32 places, of those that are whole; V and latents by place over 32 channels of a head. */
+static void keep_rows_4(const sequence *s, const float *x, float *kept, int cols, bool by_channel)
+{
+    int heads = s->kv.latent ? 1 : s->kv.n_heads, n = cols / heads;
+
+    for (int c = 0; by_channel && c < cols; c++)
+        for (int i = 0; i + 32 <= s->n; i += 32)
+            keep_4(x + i * cols + c, kept + i * cols + c, 32, cols);
+    for (int i = 0; !by_channel && i < s->n * heads; i++)
+        for (int c = 0; c < n; c += 32)
+            keep_4(x + i * n + c, kept + i * n + c, n - c < 32 ? n - c : 32, 1);
+}
+
+static float *kept_rows(const sequence *s, const float *x, int cols, bool is_k)
 {
     int heads = s->kv.latent ? 1 : s->kv.n_heads, n = cols / heads;
     float *kept = rg_array((size_t)(s->n * cols), sizeof *kept);
 
     for (int i = 0; i < s->n * heads; i++)
         keep(s->kv.type, x + i * n, kept + i * n, n);
+    if (s->kv.type == RG_Q4_1)
+        keep_rows_4(s, x, kept, cols, is_k && !s->kv.latent);
     return kept;
 }
 
@@ -137,7 +166,8 @@ static bool is_chosen(const sequence *s, int i, int32_t j)
 
 static void sequence_init(sequence *s, rg_rng *rng, world *w)
 {
-    size_t n = (size_t)s->n, block_bytes = s->kv.offset + rg_kv_bytes(&s->kv) + 64;
+    const rg_kv open = rg_kv_open(&s->kv);
+    size_t n = (size_t)s->n, block_bytes = s->kv.offset + rg_kv_bytes(&s->kv) + 64, open_bytes = rg_kv_bytes(&open) + 128;
 
     s->scale = 1.0f / sqrtf((float)s->kv.k_dim);
     for (int h = 0; s->has_sinks && h < s->n_heads; h++) /* beyond every score, below them, and not there at all */
@@ -149,14 +179,18 @@ static void sequence_init(sequence *s, rg_rng *rng, world *w)
     s->first_q = random_floats(rng, n * (size_t)q_cols(s), 1.5f);
     s->chosen = rg_array(n * (size_t)(s->n_chosen + 1), sizeof *s->chosen);
     choose_some(s, rng);
-    s->kept_k = kept_rows(s, s->k, k_cols(s));
-    s->kept_v = kept_rows(s, s->v, v_cols(s));
+    s->kept_k = kept_rows(s, s->k, k_cols(s), true);
+    s->kept_v = kept_rows(s, s->v, v_cols(s), false);
     s->y = rg_array(n * (size_t)y_cols(s), sizeof *s->y);
     for (int i = 0; i < MAX_BLOCKS; i++)
-        s->table[i] = (i * 7 + 3) % MAX_BLOCKS;
+        s->table[i] = (i * 7 + 3) % MAX_BLOCKS, s->open[i] = (i * 5 + 1) % MAX_BLOCKS;
     w->groups[1] = (rg_group_memory){ .data = rg_alloc(block_bytes * MAX_BLOCKS), .block_bytes = block_bytes };
     memset(w->groups[1].data, 0xff, block_bytes * MAX_BLOCKS); /* NaN, until something is stored */
     s->kv.group = 1;
+    w->groups[2] = (rg_group_memory){ .data = rg_alloc(open_bytes * MAX_BLOCKS), .block_bytes = open_bytes };
+    memset(w->groups[2].data, 0xff, open_bytes * MAX_BLOCKS);
+    s->kv.open_group = 2;
+    s->kv.open_offset = 64;
 }
 
 static void sequence_fini(sequence *s, world *w)
@@ -171,6 +205,7 @@ static void sequence_fini(sequence *s, world *w)
     rg_free(s->kept_v);
     rg_free(s->y);
     rg_free(w->groups[1].data);
+    rg_free(w->groups[2].data);
 }
 
 /* Places [start, start + n) as one causal span. */
@@ -178,7 +213,7 @@ static void run_span(world *w, sequence *s, int start, int n)
 {
     int32_t index[2048], end[2048], pos[2048][4] = { 0 };
     int place[2048];
-    rg_span span = { .n_rows = n, .start = start, .tables = { NULL, s->table } };
+    rg_span span = { .n_rows = n, .start = start, .tables = { NULL, s->table, s->open } };
     rg_batch b = {
         .n_rows = n, .n_spans = 1, .spans = &span, .index = index, .pos = (const int32_t(*)[4])pos, .kv_end = end
     };
@@ -189,6 +224,8 @@ static void run_span(world *w, sequence *s, int start, int n)
     for (int i = 0; i < rg_kept_from(&kept, start); i++) /* blocks that no row of the span sees are given back */
         if (!rg_kept_for_good(&kept, i))
             s->table[i] = -1;
+    for (int i = 0; i < start / RG_BLOCK; i++)
+        s->open[i] = -1;
     for (int i = 0; i < n; i++) {
         place[i] = index[i] = start + i;
         end[i] = start + i + 1;
@@ -196,11 +233,18 @@ static void run_span(world *w, sequence *s, int start, int n)
     world_step(w, &b, text, &(step){ s, place, n, s->y + (size_t)start * (size_t)y_cols(s) });
 }
 
+/* Which of two a row reads: q4 has its own block as it was stored. */
+static const float *read_of(const sequence *s, int i, int j, const float *x, const float *kept)
+{
+    return s->kv.type == RG_Q4_1 && i / RG_BLOCK == j / RG_BLOCK ? x : kept;
+}
+
 /* What place i should give, in double, from values as the state keeps them. */
 static double score(const sequence *s, int i, int j, int h)
 {
     const float *queries = j < s->n_first ? s->first_q : s->q;
     int k_dim = s->kv.k_dim, v_dim = s->kv.v_dim, kv_head = h / (s->n_heads / s->kv.n_heads);
+    const float *kept_k = read_of(s, i, j, s->k, s->kept_k), *kept_v = read_of(s, i, j, s->v, s->kept_v);
     double sum = 0;
 
     for (int d = 0; d < k_dim; d++) {
@@ -208,13 +252,13 @@ static double score(const sequence *s, int i, int j, int h)
 
         if (!s->kv.latent) {
             q = queries[(i * s->n_heads + h) * k_dim + d];
-            k = s->kept_k[(j * s->kv.n_heads + kv_head) * k_dim + d];
+            k = kept_k[(j * s->kv.n_heads + kv_head) * k_dim + d];
         } else if (d < v_dim) {
             q = s->q[(i * s->n_heads + h) * v_dim + d];
-            k = s->kept_k[j * v_dim + d];
+            k = kept_k[j * v_dim + d];
         } else {
             q = s->q_rope[(i * s->n_heads + h) * (k_dim - v_dim) + d - v_dim];
-            k = s->kept_v[j * (k_dim - v_dim) + d - v_dim];
+            k = kept_v[j * (k_dim - v_dim) + d - v_dim];
         }
         sum += q * k;
     }
@@ -242,10 +286,11 @@ static void naive(const sequence *s, int i, int h, double *y)
         if (!reads(s, h, i, j))
             continue;
         double p = exp(score(s, i, j, h) - max);
+        const float *v = s->kv.latent ? read_of(s, i, j, s->k, s->kept_k) : read_of(s, i, j, s->v, s->kept_v);
 
         sum += p;
         for (int d = 0; d < v_dim; d++)
-            y[d] += p * (s->kv.latent ? s->kept_k : s->kept_v)[(j * v_heads + (s->kv.latent ? 0 : kv_head)) * v_dim + d];
+            y[d] += p * v[(j * v_heads + (s->kv.latent ? 0 : kv_head)) * v_dim + d];
     }
     for (int d = 0; d < v_dim; d++)
         y[d] /= sum;
@@ -276,6 +321,12 @@ static const sequence shapes[] = {
     { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 33, .v_dim = 17 }, .n_heads = 19, .n = 131, .cap = 3.0f },
     { .kv = { .type = RG_I8, .n_heads = 2, .k_dim = 33, .v_dim = 40, .offset = 64 }, .n_heads = 4, .n = 131 },
     { .kv = { .type = RG_I8, .n_heads = 1, .k_dim = 40, .v_dim = 33, .latent = true }, .n_heads = 5, .n = 100 },
+    { .kv = { .type = RG_Q4_1, .n_heads = 2, .k_dim = 33, .v_dim = 40, .offset = 64 }, .n_heads = 4, .n = 200 },
+    { .kv = { .type = RG_Q4_1, .n_heads = 1, .k_dim = 40, .v_dim = 33, .latent = true }, .n_heads = 5, .n = 150 },
+    { .kv = { .type = RG_Q4_1, .n_heads = 2, .k_dim = 12, .v_dim = 10 }, .sight = { .window = 37 }, .n_heads = 6, .n = 300,
+      .has_sinks = true, .n_first = 70 },
+    { .kv = { .type = RG_Q4_1, .n_heads = 1, .k_dim = 8, .v_dim = 36 }, .n_heads = 3, .n = 1100 },
+    { .kv = { .type = RG_Q4_1, .n_heads = 2, .k_dim = 12, .v_dim = 10 }, .n_heads = 4, .n = 150, .n_chosen = 30 },
     { .kv = { .type = RG_F16, .n_heads = 3, .k_dim = 8, .v_dim = 8 }, .sight = { .window = 37 }, .n_heads = 3, .n = 300,
       .has_sinks = true },
     { .kv = { .type = RG_BF16, .n_heads = 1, .k_dim = 24, .v_dim = 16, .latent = true }, .n_heads = 18, .n = 150,
@@ -385,7 +436,7 @@ static void trees_equal_chains(void **state)
                 const int32_t *ancestors[ROWS];
                 int place[ROWS], depth[ROWS];
                 float *y = rg_array((size_t)(ROWS * y_cols(&s)), sizeof *y);
-                rg_span span = { .n_rows = ROWS, .start = start, .n_draft = ROWS - 1, .tables = { NULL, s.table } };
+                rg_span span = { .n_rows = ROWS, .start = start, .n_draft = ROWS - 1, .tables = { NULL, s.table, s.open } };
                 rg_batch b = { .n_rows = ROWS,
                                .n_spans = 1,
                                .spans = &span,
@@ -413,7 +464,7 @@ static void trees_equal_chains(void **state)
                     int32_t chain_index[ROWS], chain_end[ROWS];
                     int chain[ROWS], n = depth[i] + 1;
                     float *got = rg_array((size_t)(ROWS * y_cols(&s)), sizeof *got);
-                    rg_span one = { .n_rows = n, .start = start, .tables = { NULL, s.table } };
+                    rg_span one = { .n_rows = n, .start = start, .tables = { NULL, s.table, s.open } };
                     rg_batch plain = { .n_rows = n,
                                        .n_spans = 1,
                                        .spans = &one,
@@ -444,7 +495,7 @@ static void blocks_see_their_end(void **state)
     rg_rng rng = { .seed = test_seed };
     int32_t index[50], end[50], pos[50][4] = { 0 };
     int place[50];
-    rg_span span = { .n_rows = 50, .tables = { NULL, s.table } };
+    rg_span span = { .n_rows = 50, .tables = { NULL, s.table, s.open } };
     rg_batch b = {
         .n_rows = 50, .n_spans = 1, .spans = &span, .index = index, .kv_end = end, .pos = (const int32_t(*)[4])pos
     };

@@ -34,6 +34,7 @@ TEST(rows)
 TEST(activations)
 TEST(quantize)
 TEST(store)
+TEST(close)
 TEST(attend)
 TEST(merge)
 TEST(recurrence)
@@ -66,7 +67,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables),           cmocka_unit_test(kernels_panels), cmocka_unit_test(kernels_rows),
-        cmocka_unit_test(kernels_quantize), cmocka_unit_test(kernels_store),  cmocka_unit_test(kernels_attend),
+        cmocka_unit_test(kernels_quantize), cmocka_unit_test(kernels_store),  cmocka_unit_test(kernels_close),
+        cmocka_unit_test(kernels_attend),
         cmocka_unit_test(kernels_merge),    cmocka_unit_test(kernels_recurrence), cmocka_unit_test(kernels_probe),
         cmocka_unit_test(kernels_activations), cmocka_unit_test(kernels_index),
     };

@@ -21,7 +21,7 @@ typedef struct world {
     rg_fwd fwd[MAX_THREADS];
     int n_threads;
     bool exact;
-    rg_group_memory groups[2];
+    rg_group_memory groups[3];
     const rg_batch *batch;
     void (*text)(rg_fwd *f, void *arg);
     void *arg;

@@ -57,6 +57,8 @@ static void attend(const rg_attend *a, rg_softmax *s)
         attend_as(a, RG_F16, s);
     else if (a->type == RG_I8)
         attend_as(a, RG_I8, s);
+    else if (a->type == RG_Q4_1)
+        attend_as(a, RG_Q4_1, s);
     else
         attend_as(a, RG_BF16, s);
 }

@@ -13,12 +13,14 @@
 #include <string.h>
 
 #include "ops/cpu/math.h"
+#include "ops/kv4.h"
 
 enum { HEADS = 16, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK, MANY_CHUNKS = 16 /* for each thread */ };
 
 typedef struct plan {
     const rg_op *op;
     const rg_kv *kv;
+    rg_kv open;      /* where a row's own block is read (kv.h); *kv but for q4 */
     size_t width;    /* floats between items */
     int per_kv;      /* query heads of a kv head */
     int heads, tile; /* heads and rows of a chunk */
@@ -69,6 +71,7 @@ static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
 
     RG_ASSERT(op->attend->n_heads <= r->sizes.max_heads && op->kv->k_dim <= r->sizes.max_head_dim &&
               op->kv->v_dim <= r->sizes.max_head_dim);
+    p.open = rg_kv_open(op->kv);
     p.width = ((size_t)r->sizes.max_head_dim + 31) / 32 * 32; /* fits: max_head_dim is an int */
     p.per_kv = op->attend->n_heads / kv_heads;
     p.heads = rg_min(HEADS, p.per_kv);
@@ -95,12 +98,18 @@ static uint8_t *part_of(const rg_fwd *f, const rg_kv *kv, const rg_span *span, i
     return block < 0 ? NULL : memory->data + (size_t)block * memory->block_bytes + kv->offset;
 }
 
-static uint8_t *part_at(const rg_fwd *f, const job *j, int position)
+static uint8_t *part_at(const rg_fwd *f, const rg_kv *kv, const job *j, int position)
 {
-    uint8_t *part = part_of(f, j->p->kv, j->span, position);
+    uint8_t *part = part_of(f, kv, j->span, position);
 
     RG_ASSERT(part);
     return part;
+}
+
+/* True if a row reads this block in its closed form. */
+static bool is_closed(const rg_fwd *f, const plan *p, int row, int block)
+{
+    return rg_kv_has_open(p->kv) && f->batch->index[row] / RG_BLOCK != block;
 }
 
 /* Where a block's K and V begin, if it is there. */
@@ -124,34 +133,51 @@ static int slot_of(const job *j, const int32_t *ancestors, int position)
     return ancestors && position >= first ? ancestors[position - first] : position;
 }
 
-/* K and V of some positions of a block, through the list, into scratch as a block of one head. */
-static rg_kv_place gather(const rg_fwd *f, job *j, const int32_t *ancestors, int block, uint64_t seen)
+/* What a gathered block would be once it is closed. */
+static void round_block(const rg_kv *kv, rg_kv_place at)
 {
-    const rg_kv *kv = j->p->kv;
+    for (int d = 0; d < kv->k_dim; d++)
+        kv4_round_row((float *)(void *)at.k + d * RG_BLOCK, RG_BLOCK);
+    for (int i = 0; i < RG_BLOCK; i++)
+        kv4_round_row((float *)(void *)at.v + i * kv->v_dim, kv->v_dim);
+}
+
+/* K and V of some positions of a block, through the list, into scratch as a block of one head.  A closed one is that of
+ * this row's path alone, and made of all positions. */
+static rg_kv_place gather(const rg_fwd *f, job *j, const int32_t *ancestors, int block, uint64_t seen, bool closed)
+{
+    const rg_kv *kv = &j->p->open;
     uint8_t *part = (uint8_t *)j->k_block;
     rg_kv one = *kv;
 
     one.n_heads = 1;
-    RG_EACH_SEEN(i, seen) {
+    RG_EACH_SEEN(i, closed ? ~0ull : seen) {
         int slot = slot_of(j, ancestors, block * RG_BLOCK + i);
 
-        rg_kv_copy(kv, rg_kv_at(kv, part_at(f, j, slot), j->kv_head, slot % RG_BLOCK), rg_kv_at(&one, part, 0, i));
+        rg_kv_copy(kv, rg_kv_at(kv, part_at(f, kv, j, slot), j->kv_head, slot % RG_BLOCK), rg_kv_at(&one, part, 0, i));
     }
+    if (closed)
+        round_block(kv, rg_kv_at(&one, part, 0, 0));
     return rg_kv_at(&one, part, 0, 0);
 }
 
 /* Some latent positions of a block as f32: rows, whose first v_dim values are V, and transposed, which is K. */
-static void latent(const rg_cpu *cpu, const rg_fwd *f, job *j, const int32_t *ancestors, int block, uint64_t seen)
+static void latent(const rg_cpu *cpu, const rg_fwd *f, job *j, const int32_t *ancestors, int block, uint64_t seen,
+                   bool closed)
 {
-    const rg_kv *kv = j->p->kv;
+    const rg_kv *kv = closed && !ancestors ? j->p->kv : &j->p->open;
 
     RG_EACH_SEEN(i, seen) {
         int slot = slot_of(j, ancestors, block * RG_BLOCK + i);
-        const rg_kv_place from = rg_kv_at(kv, part_at(f, j, slot), 0, slot % RG_BLOCK);
+        const rg_kv_place from = rg_kv_at(kv, part_at(f, kv, j, slot), 0, slot % RG_BLOCK);
         float *row = j->v_block + (size_t)i * (size_t)kv->k_dim;
 
         cpu->load(row, from.k, from.k_scales, kv->type, kv->v_dim);
         cpu->load(row + kv->v_dim, from.v, from.v_scales, kv->type, kv->k_dim - kv->v_dim);
+        if (closed && ancestors) { /* closed forms of latents are made of a position alone */
+            kv4_round_row(row, kv->v_dim);
+            kv4_round_row(row + kv->v_dim, kv->k_dim - kv->v_dim);
+        }
     }
     for (int first = 0; first < kv->k_dim; first += 16)
         RG_EACH_SEEN(i, seen)
@@ -206,24 +232,36 @@ static uint64_t seen(const rg_fwd *f, const job *j, int row, int head, int block
 /* Latents have one kv head, whose query heads all see the same. */
 static void find_latent(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int block, int *have, uint64_t bits)
 {
-    bool through = through_list(f, j, row, block);
+    const bool through = through_list(f, j, row, block), closed = is_closed(f, j->p, row, block);
+    const int wanted = 2 * block + closed;
 
-    if (!through && *have == block)
+    if (!through && *have == wanted)
         return;
     for (int i = 0; i < j->n_rows && !through; i++) /* all that any row of the tile sees */
         bits |= seen(f, j, j->row + i, 0, block);
-    latent(cpu, f, j, through ? f->batch->ancestors[row] : NULL, block, bits);
-    *have = through ? -1 : block;
+    latent(cpu, f, j, through ? f->batch->ancestors[row] : NULL, block, bits, closed);
+    *have = through ? -1 : wanted;
 }
 
-/* Where a row's block lies, ready for attend.  `have`: the block that scratch holds for rows without a list. */
+/* What this thread reads after a block as a row reads it, if that is of the same type. */
+static rg_kv_place next_of(const rg_fwd *f, const job *j, int row, int block)
+{
+    if (block >= j->last_block)
+        return rg_kv_has_open(j->p->kv) ? (rg_kv_place){ 0 } : j->after;
+    if (is_closed(f, j->p, row, block) != is_closed(f, j->p, row, block + 1))
+        return (rg_kv_place){ 0 };
+    return place_of(f, j->p->kv, j->span, block + 1, j->kv_head);
+}
+
+/* Where a row's block lies, ready for attend.  `have`: what scratch holds for rows without a list: the number of the
+ * block, of latents twice that, and one more if it is closed. */
 static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int block, int *have, rg_attend *a)
 {
-    const rg_kv *kv = j->p->kv;
-    bool through = through_list(f, j, row, block);
+    const bool through = through_list(f, j, row, block), closed = is_closed(f, j->p, row, block);
+    const rg_kv *kv = closed && !through ? j->p->kv : &j->p->open;
 
     a->type = kv->latent ? RG_F32 : kv->type;
-    a->v_stride = kv->latent ? kv->k_dim : kv->v_dim;
+    a->v_stride = kv->latent ? kv->k_dim : kv->type == RG_Q4_1 ? rg_kv_runs(kv->v_dim) * RG_KV_RUN : kv->v_dim;
     a->k = j->k_block;
     a->v = j->v_block;
     a->k_next = a->v_next = NULL;
@@ -231,8 +269,8 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
         find_latent(cpu, f, j, row, block, have, a->seen);
         return;
     }
-    const rg_kv_place at = through ? gather(f, j, f->batch->ancestors[row], block, a->seen)
-                                   : rg_kv_at(kv, part_at(f, j, block * RG_BLOCK), j->kv_head, 0);
+    const rg_kv_place at = through ? gather(f, j, f->batch->ancestors[row], block, a->seen, closed)
+                                   : rg_kv_at(kv, part_at(f, kv, j, block * RG_BLOCK), j->kv_head, 0);
     a->k = at.k;
     a->v = at.v;
     a->k_scales = at.k_scales;
@@ -242,7 +280,7 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
         return;
     }
     if (kv->type == RG_F32 || j->n_rows * j->n_heads < cpu->widen_from) {
-        const rg_kv_place next = block < j->last_block ? place_of(f, kv, j->span, block + 1, j->kv_head) : j->after;
+        const rg_kv_place next = next_of(f, j, row, block);
 
         a->k_next = next.k;
         a->v_next = next.v;
@@ -252,6 +290,7 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
         cpu->widen(j->k_block, j->v_block, a);
     *have = block;
     a->type = RG_F32;
+    a->v_stride = kv->v_dim;
     a->k = j->k_block;
     a->v = j->v_block;
 }
@@ -273,6 +312,7 @@ static int rows_alike(const rg_fwd *f, const job *j, int i, int block, uint64_t 
     if (through_list(f, j, j->row + i, block))
         return n;
     while (i + n < j->n_rows && !through_list(f, j, j->row + i + n, block) &&
+           is_closed(f, j->p, j->row + i, block) == is_closed(f, j->p, j->row + i + n, block) &&
            seen(f, j, j->row + i + n, 0, block) == bits)
         n++;
     return n;
@@ -446,7 +486,7 @@ static rg_kv_place first_block(const rg_fwd *f, const plan *p, const chunk *c)
 {
     int block = low_key(p, f->batch, c->row) / RG_BLOCK;
 
-    if (p->kv->latent || f->batch->kv_end[c->row] < (block + 1) * RG_BLOCK)
+    if (p->kv->latent || rg_kv_has_open(p->kv) || f->batch->kv_end[c->row] < (block + 1) * RG_BLOCK)
         return (rg_kv_place){ 0 };
     return place_of(f, p->kv, c->span, block, c->kv_head);
 }

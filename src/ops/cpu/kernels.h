@@ -77,7 +77,8 @@ typedef struct rg_product {
 typedef struct rg_attend {
     const float *const *q; /* [n] of [k_dim] */
     int n;
-    const void *k, *v;   /* of the block: K [k_dim][64], V [64][v_dim] (rows v_stride values apart) */
+    /* Of the block: K [k_dim][64], V [64][v_dim] (rows v_stride values apart, of q4 a multiple of RG_KV_RUN). */
+    const void *k, *v;
     const uint16_t *k_scales, *v_scales; /* of q8 (kv.h): [runs of k_dim][64], [64][runs of v_dim] */
     rg_type type;        /* of both */
     int k_dim, v_dim, v_stride;
@@ -119,10 +120,10 @@ static inline int rg_seen_run(uint64_t seen, int *j)
  * prefetching ends with every page, and many requests at once would wait for each other. */
 static inline void rg_fetch_next(const void *next, rg_type type, size_t first, size_t n)
 {
-    const size_t size = type == RG_F32 ? 4 : type == RG_I8 ? 1 : 2;
+    const size_t run = type == RG_Q4_1 ? 20 : RG_KV_RUN * (type == RG_F32 ? 4 : type == RG_I8 ? 1 : 2);
 
-    for (size_t i = 0; next && i < n * size; i += 64)
-        __builtin_prefetch((const uint8_t *)next + first * size + i, 0, 2);
+    for (size_t i = 0; next && i < n * run / RG_KV_RUN; i += 64)
+        __builtin_prefetch((const uint8_t *)next + first * run / RG_KV_RUN + i, 0, 2);
 }
 
 /* Keys that an indexer scores for one row. */
@@ -251,6 +252,8 @@ typedef struct rg_cpu {
      * scale (of q8) to the next, it is `stride`; load takes them side by side. */
     void (*store)(void *to, uint16_t *scales, rg_type type, size_t stride, const float *x, int n);
     void (*load)(float *y, const void *from, const uint16_t *scales, rg_type type, int n);
+    /* Of q4: the closed part of a head's block from its open part. */
+    void (*close)(const rg_kv *kv, int head, const uint8_t *open, uint8_t *closed);
     /* A block's K and V as f32: k [k_dim][64], v [64][v_dim]; worth it for so many queries. */
     void (*widen)(float *k, float *v, const rg_attend *a);
     int widen_from;

@@ -91,25 +91,59 @@ static void store_row(const rg_cpu *cpu, const rg_kv *kv, uint8_t *part, int at,
     cpu->store(to.v, to.v_scales, kv->type, 1, v + (size_t)head * (size_t)n_v, n_v);
 }
 
+static int slot_of(const rg_batch *b, int row)
+{
+    return b->slot ? b->slot[row] : b->index[row];
+}
+
+static uint8_t *part_at(const rg_fwd *f, const rg_kv *kv, const rg_span *span, int slot)
+{
+    const rg_group_memory *memory = &f->groups[kv->group];
+    int block = span->tables[kv->group][slot / RG_BLOCK];
+
+    RG_ASSERT(block >= 0);
+    return memory->data + (size_t)block * memory->block_bytes + kv->offset;
+}
+
+/* Blocks whose last position was stored in this step are whole, unless they hold a tree: then what is made here is
+ * never read.  A block of drafts may be filled, and closed, again. */
+static void close_blocks(rg_cpu_reader *r, rg_fwd *f, const rg_kv *kv, const rg_kv *open)
+{
+    const rg_batch *b = f->batch;
+    const int heads = kv->latent ? 1 : kv->n_heads;
+    int n = 0, i = 0, s = 0, row = -1;
+
+    for (int k = 0; k < b->n_rows; k++)
+        n += slot_of(b, k) % RG_BLOCK == RG_BLOCK - 1;
+    for (int c; n && (c = rg_chunk_next(f, heads * n)) >= 0;) {
+        for (; i <= c / heads; i += slot_of(b, row) % RG_BLOCK == RG_BLOCK - 1) /* chunks come in rising order */
+            row++;
+        while (row >= b->spans[s].first_row + b->spans[s].n_rows)
+            s++;
+        r->cpu->close(kv, c % heads, part_at(f, open, &b->spans[s], slot_of(b, row)),
+                      part_at(f, kv, &b->spans[s], slot_of(b, row)));
+    }
+    if (n)
+        rg_fwd_barrier(f);
+}
+
 void rg_cpu_kv_store(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     const rg_batch *b = f->batch;
-    const rg_group_memory *memory = &f->groups[op->kv->group];
+    const rg_kv open = rg_kv_open(op->kv);
     int heads = op->kv->latent ? 1 : op->kv->n_heads, n_blocks = rg_ceil_div(b->n_rows, ROWS);
 
     for (int c; (c = rg_chunk_next(f, heads * n_blocks)) >= 0;) {
         int row = c / heads * ROWS, end = rg_min(b->n_rows, row + ROWS), s = 0;
 
         for (; row < end; row++) {
-            int slot = b->slot ? b->slot[row] : b->index[row], block;
-
             while (row >= b->spans[s].first_row + b->spans[s].n_rows)
                 s++;
-            block = b->spans[s].tables[op->kv->group][slot / RG_BLOCK];
-            RG_ASSERT(block >= 0);
-            store_row(r->cpu, op->kv, memory->data + (size_t)block * memory->block_bytes + op->kv->offset,
-                      slot % RG_BLOCK, c % heads, rg_act_row(f, op->in[0], row), rg_act_row(f, op->in[1], row));
+            store_row(r->cpu, &open, part_at(f, &open, &b->spans[s], slot_of(b, row)), slot_of(b, row) % RG_BLOCK,
+                      c % heads, rg_act_row(f, op->in[0], row), rg_act_row(f, op->in[1], row));
         }
     }
     rg_fwd_barrier(f);
+    if (rg_kv_has_open(op->kv))
+        close_blocks(r, f, op->kv, &open);
 }

@@ -5,11 +5,25 @@
  * the compiler. */
 #include "ops/cpu/avx2/avx2.h"
 #include "ops/cpu/softmax.h"
+#include "ops/kv4.h"
 
 enum {
     QUERIES = 1,
     OUT = 8, /* vectors of the output at once */
 };
+
+/* 8 values of q4 from the i-th on: i is a multiple of 8. */
+ALWAYS_INLINE __m256 stored_q4(const uint8_t *p, size_t i)
+{
+    const uint8_t *run = p + i / RG_KV_RUN * KV4_BYTES;
+    const size_t at = i % RG_KV_RUN;
+    uint16_t h[2];
+    __m256i q = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(run + 4 + at % 16)));
+
+    memcpy(h, run, sizeof h);
+    q = at < 16 ? _mm256_and_si256(q, _mm256_set1_epi32(15)) : _mm256_srli_epi32(q, 4);
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(q), _mm256_set1_ps(_cvtsh_ss(h[0])), _mm256_set1_ps(_cvtsh_ss(h[1])));
+}
 
 /* 8 stored values from the i-th on; of q8 they have yet to be multiplied by their scales. */
 ALWAYS_INLINE __m256 stored(const void *p, rg_type type, size_t i)
@@ -18,6 +32,8 @@ ALWAYS_INLINE __m256 stored(const void *p, rg_type type, size_t i)
         return _mm256_loadu_ps((const float *)p + i);
     if (type == RG_I8)
         return load_i8((const int8_t *)p + i);
+    if (type == RG_Q4_1)
+        return stored_q4(p, i);
     return type == RG_F16 ? load_f16((const uint16_t *)p + i) : load_bf16((const uint16_t *)p + i);
 }
 
@@ -27,6 +43,8 @@ ALWAYS_INLINE float stored_one(const void *p, rg_type type, size_t i)
         return ((const float *)p)[i];
     if (type == RG_I8)
         return ((const int8_t *)p)[i];
+    if (type == RG_Q4_1)
+        return kv4_value((const uint8_t *)p + i / RG_KV_RUN * KV4_BYTES, (int)(i % RG_KV_RUN));
     return type == RG_F16 ? _cvtsh_ss(((const uint16_t *)p)[i]) : rg_float_of((uint32_t)((const uint16_t *)p)[i] << 16);
 }
 

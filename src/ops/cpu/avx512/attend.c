@@ -6,11 +6,31 @@
  * by the compiler. */
 #include "ops/cpu/avx512/avx512.h"
 #include "ops/cpu/math.h"
+#include "ops/kv4.h"
 
 enum {
     QUERIES = 4,
     OUT = 4, /* vectors of each query's output at once */
 };
+
+/* The values that the 16 codes of a run of q4 stand for. */
+ALWAYS_INLINE __m512 values_of_q4(const uint8_t *run)
+{
+    const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    uint16_t h[2];
+
+    memcpy(h, run, sizeof h);
+    return _mm512_fmadd_ps(codes, _mm512_set1_ps(_cvtsh_ss(h[0])), _mm512_set1_ps(_cvtsh_ss(h[1])));
+}
+
+/* 16 values of q4 from the i-th on, a multiple of 16.  The lookup reads the low four bits of an index. */
+ALWAYS_INLINE __m512 stored_q4(const uint8_t *p, size_t i)
+{
+    const uint8_t *run = p + i / RG_KV_RUN * KV4_BYTES;
+    const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(run + 4)));
+
+    return _mm512_permutexvar_ps(i % RG_KV_RUN < 16 ? codes : _mm512_srli_epi32(codes, 4), values_of_q4(run));
+}
 
 /* 16 stored values from the i-th on, masked: lanes outside are 0 and their memory is not touched.  Of q8 they have yet
  * to be multiplied by their scales. */
@@ -22,6 +42,8 @@ ALWAYS_INLINE __m512 stored(const void *p, rg_type type, size_t i, __mmask16 mas
         return _mm512_maskz_loadu_ps(mask, (const float *)p + i);
     if (type == RG_I8)
         return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, (const int8_t *)p + i)));
+    if (type == RG_Q4_1)
+        return stored_q4(p, i);
     if (type == RG_F16)
         return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, h));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, h)), 16));

@@ -9,6 +9,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/math.h"
 #include "ops/cpu/softmax.h"
+#include "ops/kv4.h"
 
 /* An output may be its input, value for value; it never overlaps it otherwise. */
 #if defined(__clang__)
@@ -308,6 +309,23 @@ static void rows_store(void *to, uint16_t *runs, rg_type type, size_t stride, co
             h[(size_t)i * stride] = to_bf16(x[i]);
 }
 
+/* n values of q4 side by side. */
+ALWAYS_INLINE void load_q4(float *restrict y, const uint8_t *run, int n)
+{
+    for (; n >= RG_KV_RUN; n -= RG_KV_RUN, y += RG_KV_RUN, run += KV4_BYTES) {
+        const float d = kv4_f16(run), lo = kv4_f16(run + 2);
+
+        LANES
+        for (int i = 0; i < RG_KV_RUN / 2; i++)
+            y[i] = d * (float)(run[4 + i] & 15) + lo;
+        LANES
+        for (int i = 0; i < RG_KV_RUN / 2; i++)
+            y[RG_KV_RUN / 2 + i] = d * (float)(run[4 + i] >> 4) + lo;
+    }
+    if (n > 0)
+        kv4_decode(y, run, n);
+}
+
 ALWAYS_INLINE void load_as(float *restrict y, const void *from, rg_type type, int n)
 {
     LANES
@@ -336,6 +354,8 @@ static void rows_load(float *y, const void *from, const uint16_t *runs, rg_type 
         load_as(y, from, RG_F16, n);
     else if (type == RG_I8)
         load_runs(y, from, runs, n);
+    else if (type == RG_Q4_1)
+        load_q4(y, from, n);
     else
         load_as(y, from, RG_BF16, n);
 }
@@ -347,12 +367,23 @@ ALWAYS_INLINE void load_scales(float d[RG_BLOCK], const uint16_t *run)
         d[j] = from_bf16(run[j]);
 }
 
+static void rows_close(const rg_kv *kv, int head, const uint8_t *open, uint8_t *closed)
+{
+    kv4_close(kv, head, open, closed);
+}
+
 static void rows_widen(float *k, float *v, const rg_attend *a)
 {
     const int8_t *qk = a->k, *qv = a->v;
     const int runs = rg_kv_runs(a->v_dim);
     _Alignas(64) float d[RG_BLOCK];
 
+    if (a->type == RG_Q4_1) {
+        load_q4(k, a->k, a->k_dim * RG_BLOCK);
+        for (int j = 0; j < RG_BLOCK; j++)
+            load_q4(v + j * a->v_dim, (const uint8_t *)a->v + j * a->v_stride / RG_KV_RUN * KV4_BYTES, a->v_dim);
+        return;
+    }
     if (a->type != RG_I8) {
         rows_load(k, a->k, NULL, a->type, a->k_dim * RG_BLOCK);
         rows_load(v, a->v, NULL, a->type, a->v_dim * RG_BLOCK);
@@ -375,7 +406,7 @@ enum { QUERIES = 1 };
 
 ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *q, int n, float (*p)[RG_BLOCK])
 {
-    _Alignas(64) float scale[RG_BLOCK];
+    _Alignas(64) float scale[RG_BLOCK], keys[RG_BLOCK]; /* of q8; of q4 */
 
     for (int i = 0; i < n; i++) {
         float *restrict score = p[i];
@@ -388,14 +419,28 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
 
             if (type == RG_I8 && d % RG_KV_RUN == 0)
                 load_scales(scale, a->k_scales + d / RG_KV_RUN * RG_BLOCK);
+            if (type == RG_Q4_1)
+                load_q4(keys, (const uint8_t *)a->k + row / RG_KV_RUN * KV4_BYTES, RG_BLOCK);
             for (int j = 0; j < RG_BLOCK; j++) {
-                float k = stored(a->k, type, row + (size_t)j);
+                float k = type == RG_Q4_1 ? keys[j] : stored(a->k, type, row + (size_t)j);
 
                 score[j] = __builtin_fmaf(qd, type == RG_I8 ? k * scale[j] : k, score[j]);
             }
         }
         for (int j = 0; j < RG_BLOCK; j++)
             score[j] *= a->scale;
+    }
+}
+
+/* o += w times a row of q4. */
+ALWAYS_INLINE void add_q4(float *restrict o, float w, const uint8_t *run, int n)
+{
+    float v[RG_KV_RUN];
+
+    for (; n > 0; n -= RG_KV_RUN, o += RG_KV_RUN, run += KV4_BYTES) {
+        load_q4(v, run, n < RG_KV_RUN ? n : RG_KV_RUN);
+        for (int d = 0; d < (n < RG_KV_RUN ? n : RG_KV_RUN); d++)
+            o[d] = __builtin_fmaf(w, v[d], o[d]);
     }
 }
 
@@ -411,7 +456,9 @@ ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*p)[RG
             size_t row = (size_t)j * (size_t)a->v_stride;
             float w = p[i][j];
 
-            for (int d = 0; d < a->v_dim; d++) {
+            if (type == RG_Q4_1)
+                add_q4(o, w, (const uint8_t *)a->v + row / RG_KV_RUN * KV4_BYTES, a->v_dim);
+            for (int d = 0; type != RG_Q4_1 && d < a->v_dim; d++) {
                 float v = stored(a->v, type, row + (size_t)d);
 
                 o[d] = __builtin_fmaf(w, type == RG_I8 ? v * from_bf16(runs[d / RG_KV_RUN]) : v, o[d]);
@@ -699,6 +746,7 @@ static void rows_fill(rg_cpu *k)
     k->recur = rows_recur;
     k->store = rows_store;
     k->load = rows_load;
+    k->close = rows_close;
     k->widen = rows_widen;
     k->widen_from = 4;
 }
