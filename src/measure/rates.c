@@ -24,7 +24,7 @@ const int rg_rate_queries[RG_RATE_QUERIES] = { 1, 2, 4, 8, 32 };
 
 rg_type rg_rate_kv_type(int i)
 {
-    static const rg_type types[] = { RG_F32, RG_F16, RG_BF16, RG_I8 };
+    static const rg_type types[] = { RG_F32, RG_F16, RG_BF16, RG_I8, RG_Q4_1 };
 
     return i < (int)RG_LEN(types) ? types[i] : RG_TYPE_COUNT;
 }
@@ -228,11 +228,12 @@ static bool measure_products(round *r, rg_layout layout, rg_error *err)
 static double pair_seconds(round *r, const rg_kv *kv, int queries, int rows)
 {
     rg_op_bench *b = r->b;
+    const rg_kv open = rg_kv_open(kv); /* where there is such a part, both lie over each other in the one group */
     double pairs = (double)RG_BENCH_CONTEXT * kv->n_heads * queries;
 
     b->kv = *kv;
     b->n_heads = kv->n_heads * queries / rows;
-    rg_op_bench_batch(b, rows, RG_BENCH_CONTEXT, rg_kv_bytes(kv));
+    rg_op_bench_batch(b, rows, RG_BENCH_CONTEXT, rg_kv_bytes(&open));
     double s = seconds(r, kv->latent ? rg_case_mla_attention : rg_case_attention);
     return rest(s, r->out->fixed_s[RG_OP_ATTENTION], pairs);
 }

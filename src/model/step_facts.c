@@ -16,7 +16,7 @@ typedef struct fact_run { /* a counting run of one row */
     double values[RG_TYPE_COUNT]; /* of the weights of products, by type */
 } fact_run;
 
-static void add_keys(rg_step_facts *f, int32_t window, const rg_count *one_key)
+static void add_keys(rg_step_facts *f, int32_t window, double bytes, const rg_count *one_key)
 {
     int i = 0;
 
@@ -25,7 +25,7 @@ static void add_keys(rg_step_facts *f, int32_t window, const rg_count *one_key)
     RG_ASSERT(i < RG_MAX_GROUPS);
     f->n_keys += i == f->n_keys;
     f->keys[i].window = window;
-    f->keys[i].bytes += one_key->state_bytes;
+    f->keys[i].bytes += bytes;
     f->keys[i].ops += one_key->ops;
 }
 
@@ -40,8 +40,8 @@ static void note_op(void *arg, const rg_counted *op)
         run->values[op->w[i].type] += op->w[i].values;
     switch (op->kind) {
     case RG_OP_ATTENTION:
-    case RG_OP_MLA_ATTENTION: add_keys(f, op->most_keys, &op->count); return;
-    case RG_OP_CHOOSE_KEYS: add_keys(f, 0, &op->count); return;
+    case RG_OP_MLA_ATTENTION: add_keys(f, op->most_keys, op->key_bytes, &op->count); return;
+    case RG_OP_CHOOSE_KEYS: add_keys(f, 0, op->count.state_bytes, &op->count); return;
     case RG_OP_EMBED:
     case RG_OP_EMBED_TYPES:
     case RG_OP_EMBED_POSITIONS: f->row_bytes += op->count.weight_bytes; break;

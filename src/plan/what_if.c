@@ -264,18 +264,30 @@ static double to_recurrent(const trial *b, rg_counted *op)
     return resize(op, 1, 2.0 * SSD_STATE * c->dim) + resize(op, 2, (double)c->n_heads * c->head_dim * c->dim);
 }
 
-static double q8_share(const trial *b)
+static double share_of_type(const trial *b, rg_type type)
 {
-    return rg_kv_value_bytes(RG_I8) / rg_kv_value_bytes(b->s->model->kv_type);
+    return rg_kv_value_bytes(type) / rg_kv_value_bytes(b->s->model->kv_type);
+}
+
+static void to_kv_type(const trial *b, rg_counted *op, rg_type type)
+{
+    const bool of_kv = op->kind == RG_OP_KV_STORE || op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION;
+
+    if (!of_kv && op->kind != RG_OP_ROWS_STORE && op->kind != RG_OP_CHOOSE_KEYS)
+        return;
+    op->count.state_bytes *= share_of_type(b, of_kv ? type : RG_I8);
+    op->type = type;
 }
 
 static double to_q8_kv(const trial *b, rg_counted *op)
 {
-    if (op->kind == RG_OP_KV_STORE || op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION ||
-        op->kind == RG_OP_ROWS_STORE || op->kind == RG_OP_CHOOSE_KEYS) {
-        op->count.state_bytes *= q8_share(b);
-        op->type = RG_I8;
-    }
+    to_kv_type(b, op, RG_I8);
+    return 0;
+}
+
+static double to_q4_kv(const trial *b, rg_counted *op)
+{
+    to_kv_type(b, op, RG_Q4_1);
     return 0;
 }
 
@@ -332,9 +344,17 @@ static void try_changes(trial *b)
     }
     if (has_kv(c))
         try_recurrences(b);
-    if (b->s->model->kv_type != RG_I8) {
-        l = try_change(b, to_q8_kv, q8_share(b), "q8 K/V");
+    if (b->s->model->kv_type != RG_I8 && b->s->model->kv_type != RG_Q4_1) {
+        l = try_change(b, to_q8_kv, share_of_type(b, RG_I8), "q8 K/V");
         snprintf(l->formula, sizeof l->formula, "counted; a byte a value of K and V, a scale of 2 per 32");
+    }
+    if (b->s->model->kv_type != RG_Q4_1 && c->sees == RG_CAUSAL) {
+        double own = RG_BLOCK * (double)rg_state_bytes_per_position(&b->s->model->state) * rg_kv_value_bytes(RG_F32) /
+                     rg_kv_value_bytes(b->s->model->kv_type);
+        l = try_change(b, to_q4_kv, share_of_type(b, RG_Q4_1), "q4 K/V");
+        add_memory(b, l, own * (double)b->batch);
+        snprintf(l->formula, sizeof l->formula,
+                 "counted; half a byte a value, 4 bytes per 32; 64 positions as f32 besides");
     }
 }
 

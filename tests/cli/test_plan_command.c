@@ -87,6 +87,11 @@ static void goldens(void **state)
     j = command_json("plan " SHAPE " --machine h100 --dtype int8 --kv-type q8 --batch 1 --json"); /* a byte, and two for 32 */
     assert_true(fabs(number(json_object_get(row(j, 0), "memory"), "kv") / kv - 1.0625 / 2) < 1e-9);
     json_decref(j);
+    j = command_json("plan " SHAPE " --machine h100 --dtype int8 --kv-type q4 --batch 1 --json"); /* and a block as f32 */
+    double seq = number(row(j, 0), "seq");
+    assert_true(fabs(number(json_object_get(row(j, 0), "memory"), "kv") / kv - (0.625 / 2 + 64 * 4 / (2 * seq))) < 1e-9);
+    json_decref(j);
+    command_refuses("plan " RG_TEST_DATA "/llada/config.json --machine h100 --kv-type q4", 1, "q4");
 }
 
 /* The profile in the user's cache folder says what this machine does, exactly; another number of threads is another

@@ -85,6 +85,24 @@ static void near(double got, double want)
     }
 }
 
+/* Of q4, bytes of a position in 4 bits: runs of 20 bytes, of a channel of K two for a block. */
+static double row_of_q4(const rg_config *c, bool mla)
+{
+    if (mla)
+        return 20 * ((MLA(c)->kv_lora_rank + 31) / 32 + (MLA(c)->rope_dim + 31) / 32);
+    return c->n_kv_heads * (c->head_dim * 40.0 / 64 + 20 * ((c->head_dim + 31) / 32));
+}
+
+/* And what a step reads: blocks before its last row's in 4 bits, those that rows of it stand in as f32. */
+static double read_of_q4(const counted *k, int window, double row, double row_f32)
+{
+    double end = k->start + k->rows, sum = 0;
+
+    for (int j = (int)(end - keys_read(k, window) / k->seqs); j < (int)end; j++)
+        sum += (j / 64 < (int)(end - 1) / 64 ? row : 0) + (j / 64 >= (int)k->start / 64 ? row_f32 : 0);
+    return k->seqs * sum;
+}
+
 /* All of K/V attention: per layer 2 (k + v) heads keys, and the bytes of what is read and of what is stored. */
 static void check_attention(const counted *k, rg_op_kind kind)
 {
@@ -99,13 +117,14 @@ static void check_attention(const counted *k, rg_op_kind kind)
         row += mla ? 2 * ((MLA(c)->kv_lora_rank + 31) / 32 + (MLA(c)->rope_dim + 31) / 32)
                    : 4 * c->n_kv_heads * ((c->head_dim + 31) / 32);
     else
-        row *= k->t.m->kv_type == RG_F32 ? 4 : 2;
+        row *= k->t.m->kv_type == RG_F32 || k->t.m->kv_type == RG_Q4_1 ? 4 : 2;
+    const bool q4 = k->t.m->kv_type == RG_Q4_1;
     for (int i = 0; i < c->n_layers; i++) {
         int window = c->layer[i].window;
         ops += 2 * (key + value) * c->n_heads * keys_seen(k, window);
         whole += c->n_heads * whole_blocks_seen(k, window);
-        read += row * keys_read(k, window);
-        stored += row * k->n;
+        read += q4 ? read_of_q4(k, window, row_of_q4(c, mla), row) : row * keys_read(k, window);
+        stored += q4 ? (2 * row + row_of_q4(c, mla)) * k->n : row * k->n; /* and once more when its block is closed */
     }
     for (int i = 0; i < k->counter.n_ops; i++)
         counted_whole += k->list[i].kind == kind ? k->list[i].whole : 0;
@@ -267,8 +286,8 @@ static void counts_are(const char *name, double (*products)(const rg_config *c),
     counted k = { .size = size };
 
     k.list = calloc(MAX_COUNTED, sizeof *k.list);
-    for (int kv = 0; kv < 3; kv++) {
-        test_model_open(&k.t, test_data(name), (const char *[]){ "f32", "bf16", "q8" }[kv]);
+    for (int kv = 0; kv < 4; kv++) {
+        test_model_open(&k.t, test_data(name), (const char *[]){ "f32", "bf16", "q8", "q4" }[kv]);
         k.c = &k.t.m->config;
         for (size_t i = 0; i < RG_LEN(steps); i++) {
             count(&k, steps[i][0], steps[i][1], steps[i][2]);

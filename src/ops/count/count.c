@@ -178,6 +178,27 @@ static seen attention_sees(const rg_batch *b, const rg_span *s, const rg_attend_
     return p->sight->patterns ? pattern_sees(b, s, p) : span_sees(b, s, p->sight);
 }
 
+/* Bytes of keys that a span reads, of q4 those of its rows' own blocks as f32. */
+static double keys_bytes(const rg_kv *kv, const rg_span *s, double keys)
+{
+    const rg_kv open = rg_kv_open(kv);
+    const int64_t end = (int64_t)s->start + s->n_rows, low = end - (int64_t)keys;
+    const int64_t own = s->start / RG_BLOCK * RG_BLOCK, last = (end - 1) / RG_BLOCK * RG_BLOCK;
+
+    if (!rg_kv_has_open(kv))
+        return kv_row_bytes(kv) * keys;
+    return kv_row_bytes(kv) * (last > low ? (double)(last - low) : 0) +
+           kv_row_bytes(&open) * (double)(end - (own > low ? own : low));
+}
+
+/* Bytes that storing n rows moves; of q4 their block is read once and written again when it is whole. */
+static double store_bytes(const rg_kv *kv, int n)
+{
+    const rg_kv open = rg_kv_open(kv);
+
+    return n * (rg_kv_has_open(kv) ? 2 * kv_row_bytes(&open) + kv_row_bytes(kv) : kv_row_bytes(kv));
+}
+
 static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
     const rg_batch *b = f->batch;
@@ -196,10 +217,11 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
         last = s;
         c->cells += sees.pairs * op->attend->n_heads;
         c->whole += sees.blocks * RG_BLOCK * op->attend->n_heads;
-        c->count.state_bytes += kv_row_bytes(kv) * sees.keys;
+        c->count.state_bytes += keys_bytes(kv, span, sees.keys);
         most = span->n_rows > most ? span->n_rows : most;
     }
     c->count.ops = 2.0 * (kv->k_dim + kv->v_dim) * c->cells;
+    c->key_bytes = kv_row_bytes(kv);
     c->rows = most * op->attend->n_heads / heads;
     c->width = kv->k_dim + kv->v_dim;
     c->latent = kv->latent;
@@ -285,7 +307,7 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
             c.count.weight_bytes = (double)op->w[0]->cols * (1 + (op->b[0] != NULL)) * sizeof(float);
         break;
     case RG_OP_KV_STORE:
-        c.count.state_bytes = kv_row_bytes(op->kv) * f->batch->n_rows;
+        c.count.state_bytes = store_bytes(op->kv, f->batch->n_rows);
         c.cells = (double)f->batch->n_rows * (op->in[0]->cols + op->in[1]->cols);
         c.latent = op->kv->latent;
         c.type = op->kv->type;

@@ -33,6 +33,7 @@ typedef struct rg_counted { /* one op of the step */
                            *   others: values made */
     double whole;         /* attention: pairs with all keys of the blocks that a query sees keys of */
     int width;            /* attention: k_dim + v_dim */
+    double key_bytes;     /* attention: of a key far before the row */
     bool latent;          /* attention over latents, or their store */
     int most_keys;        /* attention: that a row reads, however long its sequence; 0: no such limit */
     rg_type type;         /* of the K/V */
