@@ -88,7 +88,7 @@ bool scoring_of(const char *path, const cli_common *common, scoring *s, double *
     tool t = { 0 };
     const tool_options o = { .common = common,
                              .model = path,
-                             .kv_type = "f32",
+                             .kv_type = s->kv_type ? s->kv_type : "f32",
                              .max_rows = 512,
                              .max_seqs = 1,
                              .max_seq_len = s->ctx,

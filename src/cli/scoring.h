@@ -11,6 +11,7 @@ typedef struct scoring {
     const char *file;    /* its name, for messages */
     int32_t ctx, stride; /* stride 0: windows do not overlap */
     bool quiet;
+    const char *kv_type; /* of scoring_of; NULL: f32 */
     bool (*change)(void *arg, rg_model *m, rg_error *err); /* of scoring_of; NULL: none */
     void *change_arg;
     double nll; /* sums, set by scoring_run */

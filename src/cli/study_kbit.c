@@ -6,8 +6,6 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "cli/calibration.h"
-#include "cli/scoring.h"
 #include "cli/study.h"
 #include "plan/lines.h"
 #include "shrink/rtn.h"
@@ -76,25 +74,15 @@ static bool write_csv(const study_job *j, rg_error *err)
 /* Rows that an earlier run wrote, of the same settings. */
 static bool read_csv(study_job *j, rg_error *err)
 {
-    char start[LINE];
-    size_t n;
+    char start[LINE], *text;
 
-    if (!j->resume || !j->csv || rg_path_look(j->csv) == RG_PATH_NONE)
-        return true;
-    char *text = rg_file_slurp(j->csv, 1 << 20, &n, err);
-    if (!text)
+    if (!study_read_rows(j->csv, j->resume, header, &text, err))
         return false;
-    if (strncmp(text, header, strlen(header))) {
-        rg_free(text);
-        return rg_fail(err, RG_E_INPUT, "%s: is no file of this study", j->csv);
-    }
-    for (int i = 0; i < j->n; i++) {
+    for (int i = 0; text && i < j->n; i++) {
         study_row *r = &j->row[i];
         put_start(j, r, start);
-        for (char *line = text; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL)
-            if (!strncmp(line, start, strlen(start)) &&
-                sscanf(line + strlen(start), "%lf,%lf", &r->total_bits, &r->ppl) == 2)
-                j->n_kept++;
+        const char *rest = study_find_row(text, start);
+        j->n_kept += rest && sscanf(rest, "%lf,%lf", &r->total_bits, &r->ppl) == 2;
     }
     rg_free(text);
     return true;
@@ -110,20 +98,11 @@ static int gather_lines(const study_job *j, rg_curve *lines, char (*names)[80])
     for (int i = 0; i < j->n; i++) {
         const study_row *r = &j->row[i];
         char model[64], name[80];
-        int k = 0;
 
         if (!isfinite(r->ppl))
             continue;
         snprintf(name, sizeof name, "%s, %s", study_name(r->model, model), r->codes);
-        while (k < n && strcmp(names[k], name))
-            k++;
-        if (k == n) {
-            snprintf(names[n], sizeof names[n], "%s", name);
-            lines[n] = (rg_curve){ .name = names[n] };
-            n++;
-        }
-        if (lines[k].n < RG_LINES_POINTS)
-            lines[k].point[lines[k].n++] = (rg_lines_point){ r->total_bits, r->ppl, true };
+        study_add_point(lines, names, &n, name, r->total_bits, r->ppl);
     }
     return n;
 }
@@ -161,36 +140,14 @@ static bool change(void *arg, rg_model *m, rg_error *err)
 
 static bool make_row(study_job *j, study_row *r, rg_error *err)
 {
-    char path[1024];
-    calibration text = { .file = j->file, .ctx = j->ctx, .score = j->file, .n_samples = 1 };
-    cli_common common = j->args.common;
+    scoring s = { .change = change, .change_arg = j };
 
     j->current = r;
     j->coding = (rg_coding){ .bits = r->bits, .group = j->group, .scale_type = RG_F16 };
-    common.quiet = true;
-    common.recipe = "exact";
     if (strcmp(r->codes, "stored") &&
         (!rg_code_kind_by_name(r->codes, &j->coding.kind) || !rg_coding_init(&j->coding, err)))
         return false;
-    if (!cli_find_model(r->model, path, sizeof path, err))
-        return false;
-    rg_checkpoint *ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, err);
-    rg_tokenizer *t = ckpt ? rg_tokenizer_open(ckpt, err) : NULL;
-    bool ok = t && calibration_read(&text, t, err);
-    if (ckpt && !t && err->code == RG_OK)
-        rg_fail(err, RG_E_UNSUPPORTED, "%s: the checkpoint has no tokenizer", path);
-    rg_tokenizer_close(t);
-    rg_checkpoint_close(ckpt);
-    scoring s = { .text = text.rest,
-                  .n_text = text.n_rest,
-                  .file = text.path,
-                  .ctx = j->ctx,
-                  .quiet = true,
-                  .change = change,
-                  .change_arg = j };
-    ok = ok && scoring_of(path, &common, &s, &r->ppl, err);
-    calibration_fini(&text);
-    return ok;
+    return study_perplexity(r->model, &j->args.common, j->file, j->ctx, &s, &r->ppl, err);
 }
 
 static bool print_rows(const study_job *j, rg_error *err)
@@ -251,7 +208,6 @@ static int run(int argc, char **argv)
         { "--resume", CLI_FLAG, &j.resume, NULL, "rows that stand in the --csv file are not made again" },
         { NULL },
     };
-    static char shipped[1024];
     rg_error err = { 0 };
 
     int status = cli_parse(&j.args, &cli_study_kbit, options, argc, argv);
@@ -259,8 +215,7 @@ static int run(int argc, char **argv)
         return status;
     if (!j.args.n_positional)
         return cli_usage("study kbit: at least one MODEL is needed; see `ridge study kbit --help`");
-    snprintf(shipped, sizeof shipped, "%s/calibration.txt", cli_models_dir);
-    j.file = j.file ? j.file : shipped;
+    j.file = j.file ? j.file : study_shipped_text();
     cli_catch_interrupt();
     return work(&j, &err) ? EXIT_DONE : cli_fail(&err);
 }

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "cli/asking.h"
 #include "cli/profile.h"
 #include "cli/speed.h"
 #include "cli/study.h"
@@ -266,77 +267,12 @@ static tool_options options_of(const job *j)
 
 /* ---- recall ------------------------------------------------------------------------------------------------------ */
 
-typedef struct asking {
-    const int32_t *targets; /* [length] of the example at hand */
-    int vocab, n_done;      /* rows of it in earlier steps */
-    uint64_t n_asked, n_right;
-} asking;
-
-static void judge(void *arg, int i, float *logits)
-{
-    asking *a = arg;
-    int32_t target = a->targets[a->n_done + i], best = 0;
-
-    if (target == RG_MQAR_UNSCORED)
-        return;
-    for (int32_t k = 1; k < a->vocab; k++)
-        best = logits[k] > logits[best] ? k : best;
-    a->n_asked++;
-    a->n_right += best == target;
-}
-
-static bool ask_example(tool *t, asking *a, const int32_t *ids, int length, rg_error *err)
-{
-    rg_seq *q = rg_seq_new(t->states, length, 0, err);
-    bool ok = q;
-
-    for (a->n_done = 0; ok && a->n_done < length;) {
-        int n = length - a->n_done < t->max_rows ? length - a->n_done : t->max_rows;
-        tool_span span = { .seq = q, .ids = ids + a->n_done, .n = n, .all_logits = true };
-
-        ok = tool_step(t, &span, 1, judge, a, err);
-        a->n_done += n;
-    }
-    rg_seq_free(t->states, q);
-    return ok;
-}
-
 /* The share of the values that the model at hand predicts. */
 static bool ask(job *j, rg_error *err)
 {
-    tool t = { 0 };
-    tool_options o = options_of(j);
-    asking a = { 0 };
-    rg_mqar m = j->recall;
-    int own = j->model->config.vocab_size;
+    const tool_options o = options_of(j);
 
-    m.vocab_size = m.vocab_size ? m.vocab_size : own;
-    if (m.vocab_size > own || m.length > j->model->config.max_seq_len)
-        return rg_fail(err, RG_E_USAGE, "study: %s has a vocabulary of %d and a context of %d, too small for %d and %d",
-                       j->path, own, j->model->config.max_seq_len, m.vocab_size, m.length);
-    o.all_logits = true;
-    o.max_seqs = 1;
-    o.max_seq_len = m.length;
-    size_t n = (size_t)m.length, n_scratch, n_all;
-    int32_t *ids = NULL;
-    bool ok = rg_mqar_check(&m, err);
-
-    if (ok && rg_add(n, (size_t)m.vocab_size, &n_scratch) && rg_add(n_scratch, n, &n_all) && rg_add(n_all, n, &n_all))
-        ids = rg_array(n_all, sizeof *ids);
-    if (ok && !ids)
-        ok = rg_fail_memory(err, n * sizeof *ids);
-    ok = ok && tool_open(&t, &o, err);
-
-    a.vocab = own;
-    for (int32_t e = 0; ok && e < j->examples && !cli_interrupted(); e++) {
-        a.targets = ids + n;
-        rg_mqar_example(&m, (uint64_t)e, ids, ids + n, ids + 2 * n);
-        ok = ask_example(&t, &a, ids, m.length, err);
-    }
-    tool_close(&t);
-    rg_free(ids);
-    j->accuracy = a.n_asked ? (double)a.n_right / (double)a.n_asked : -1;
-    return ok;
+    return asking_recall(&o, &j->recall, j->examples, &j->accuracy, err);
 }
 
 /* ---- cost -------------------------------------------------------------------------------------------------------- */

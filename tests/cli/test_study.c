@@ -103,10 +103,52 @@ static void resume(void **state)
     unlink(csv);
 }
 
+/* Each type of K/V keeps fewer bytes; rows that the file has are kept. */
+static void kv_types(void **state)
+{
+    static const char *const types[] = { "f32", "bf16", "q8", "q4" };
+    char csv[] = "/tmp/ridge-study-kv-XXXXXX", args[512];
+    int fd = mkstemp(csv);
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    unlink(csv);
+    for (int again = 0; again < 2; again++) {
+        snprintf(args, sizeof args, "study kv tales-1m --ctx 200 --length 96 --pairs 4 --examples 2 --resume --json "
+                                    "--perplexity %s/README.md --csv %s --svg %s.svg", RG_SOURCE_DIR, csv, csv);
+        json_t *j = command_json(args);
+        double before = 1e9, ppl[RG_LEN(types)];
+        assert_int_equal(number(j, "kept"), again ? 4 : 0);
+        assert_int_equal(json_array_size(rows_of(j)), 4);
+        for (size_t i = 0; i < RG_LEN(types); i++) {
+            json_t *r = json_array_get(rows_of(j), i);
+            assert_string_equal(text(r, "kv_type"), types[i]);
+            assert_true(number(r, "state_bytes_per_position") < before);
+            before = number(r, "state_bytes_per_position");
+            /* The open block of q4, of 64 positions of f32, is there once; the others have nothing of the kind. */
+            assert_true(number(r, "state_bytes_per_sequence") == (i == 3 ? 64.0 * 4 * 2 * 2 * 2 * 32 : 0));
+            assert_true(number(r, "recall") >= 0 && number(r, "recall") <= 1);
+            ppl[i] = number(r, "ppl");
+        }
+        assert_true(ppl[1] != ppl[0] && ppl[2] != ppl[0] && ppl[3] != ppl[0]);
+        assert_true(ppl[3] < 1.05 * ppl[0] && ppl[3] > 0.95 * ppl[0] && before == 0.625 * 2 * 2 * 2 * 32);
+        json_decref(j);
+        assert_int_equal(n_lines(csv), 5);
+    }
+    snprintf(args, sizeof args, "%s.svg", csv);
+    assert_true(n_lines(args) > 20);
+    unlink(args);
+    unlink(csv);
+}
+
 static void refusals(void **state)
 {
     (void)state;
     command_refuses("study nothing", 2, "nothing");
+    command_refuses("study kv", 2, "at least one MODEL");
+    command_refuses("study kv tales-1m --resume", 2, "--csv");
+    command_refuses("study kv tales-1m --length 9999", 2, "too small");
     command_refuses("study recall", 2, "bench/shapes/recall");
     command_refuses("study recall " GOLDEN "qwen2 --resume", 2, "--csv");
     command_refuses("study recall " GOLDEN "qwen2/config.json --type q9", 2, "q9");
@@ -118,7 +160,7 @@ static void refusals(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(recall), cmocka_unit_test(counted), cmocka_unit_test(resume),
-                                        cmocka_unit_test(refusals) };
+                                        cmocka_unit_test(kv_types), cmocka_unit_test(refusals) };
 
     test_init(argc, argv);
     test_profile_folder(2);

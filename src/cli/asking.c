@@ -1,0 +1,93 @@
+/* asking.c -- see asking.h. */
+#include "cli/asking.h"
+
+#include "base/mem.h"
+
+typedef struct asking {
+    tool *tool;
+    rg_mqar what;
+    int32_t *ids, *targets, *scratch; /* [length], [length], [vocab_size + length] */
+    int vocab, n_done;                /* of the model; rows of the example at hand in earlier steps */
+    uint64_t n_asked, n_right;
+} asking;
+
+static void judge(void *arg, int i, float *logits)
+{
+    asking *a = arg;
+    int32_t target = a->targets[a->n_done + i], best = 0;
+
+    if (target == RG_MQAR_UNSCORED)
+        return;
+    for (int32_t k = 1; k < a->vocab; k++)
+        best = logits[k] > logits[best] ? k : best;
+    a->n_asked++;
+    a->n_right += best == target;
+}
+
+static bool ask_example(asking *a, rg_error *err)
+{
+    tool *t = a->tool;
+    rg_seq *q = rg_seq_new(t->states, a->what.length, 0, err);
+    bool ok = q;
+
+    for (a->n_done = 0; ok && a->n_done < a->what.length;) {
+        int rest = a->what.length - a->n_done, n = rest < t->max_rows ? rest : t->max_rows;
+        tool_span span = { .seq = q, .ids = a->ids + a->n_done, .n = n, .all_logits = true };
+
+        ok = tool_step(t, &span, 1, judge, a, err);
+        a->n_done += n;
+    }
+    rg_seq_free(t->states, q);
+    return ok;
+}
+
+/* Room for an example. */
+static bool make_room(asking *a, rg_error *err)
+{
+    size_t n = (size_t)a->what.length, n_all = (size_t)a->what.vocab_size;
+
+    for (int i = 0; i < 3; i++)
+        if (!rg_add(n_all, n, &n_all))
+            return rg_fail_memory(err, SIZE_MAX);
+    a->ids = rg_array(n_all, sizeof *a->ids);
+    if (!a->ids)
+        return rg_fail_memory(err, n_all * sizeof *a->ids);
+    a->targets = a->ids + n;
+    a->scratch = a->targets + n;
+    return true;
+}
+
+static bool ask_all(asking *a, const char *model, int32_t n, rg_error *err)
+{
+    const rg_config *c = &a->tool->model->config;
+
+    a->vocab = c->vocab_size;
+    a->what.vocab_size = a->what.vocab_size ? a->what.vocab_size : a->vocab;
+    if (a->what.vocab_size > a->vocab || a->what.length > c->max_seq_len)
+        return rg_fail(err, RG_E_USAGE, "study: %s has a vocabulary of %d and a context of %d, too small for %d and %d",
+                       model, a->vocab, c->max_seq_len, a->what.vocab_size, a->what.length);
+    if (!rg_mqar_check(&a->what, err) || !make_room(a, err))
+        return false;
+    for (int32_t e = 0; e < n && !cli_interrupted(); e++) {
+        rg_mqar_example(&a->what, (uint64_t)e, a->ids, a->targets, a->scratch);
+        if (!ask_example(a, err))
+            return false;
+    }
+    return true;
+}
+
+bool asking_recall(const tool_options *o, const rg_mqar *what, int32_t n, double *accuracy, rg_error *err)
+{
+    tool t = { 0 };
+    tool_options with = *o;
+    asking a = { .tool = &t, .what = *what };
+
+    with.all_logits = true;
+    with.max_seqs = 1;
+    with.max_seq_len = what->length;
+    bool ok = tool_open(&t, &with, err) && ask_all(&a, o->model, n, err);
+    tool_close(&t);
+    rg_free(a.ids);
+    *accuracy = a.n_asked ? (double)a.n_right / (double)a.n_asked : -1;
+    return ok;
+}
