@@ -141,14 +141,14 @@ static void together(world *w)
     rg_loop_free(l);
 }
 
-static void check(const char *name)
+static void check(const char *name, const char *kv)
 {
     world *w = calloc(1, sizeof *w);
     rg_error err;
 
     assert_non_null(w);
     w->g.seed = test_seed;
-    test_model_open(&w->model, test_data(name), "f32");
+    test_model_open(&w->model, test_data(name), kv);
     w->runner = rg_model_runner_new(w->model.m, &(rg_runner_options){ .backend = rg_backend_find("auto", NULL), .n_threads = 2,
                                                                       .exact = true, .max_rows = MAX_ROWS, .max_logits = MAX_ROWS,
                                                                       .max_seqs = 12, .max_seq_len = 256,
@@ -167,20 +167,21 @@ static void check(const char *name)
 static void by_blocks_of_the_answer(void **state)
 {
     (void)state;
-    check("llada");
+    check("llada", "f32");
 }
 
 static void as_a_whole(void **state)
 {
     (void)state;
-    check("dream");
+    check("dream", "f32");
 }
 
 static void by_blocks_of_the_model(void **state)
 {
     (void)state;
-    check("sdar-b4");
-    check("sdar-b8");
+    check("sdar-b4", "f32");
+    check("sdar-b8", "f32");
+    check("sdar-b4", "q4");
 }
 
 /* What cannot be computed is refused when it is asked for. */

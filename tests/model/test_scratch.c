@@ -93,7 +93,8 @@ static void compare(job *j)
     free(got);
 }
 
-static void check(const char *name, bool both_ways)
+/* kv: the type of K/V; NULL: f32 with one thread, bf16 with two. */
+static void check_as(const char *name, bool both_ways, const char *kv)
 {
     for (int i = 0; test_backend(i); i++)
         for (int threads = 1; threads <= 2; threads++) {
@@ -101,7 +102,7 @@ static void check(const char *name, bool both_ways)
                 continue; /* of checked code the best instruction set alone; what is slower, by one thread */
             job j = { .both_ways = both_ways };
 
-            test_model_open(&j.model, test_data(name), threads == 1 ? "f32" : "bf16");
+            test_model_open(&j.model, test_data(name), kv ? kv : threads == 1 ? "f32" : "bf16");
             j.vocab = j.model.m->config.vocab_size;
             j.sees_later = both_ways || j.model.m->config.sees == RG_SEES_ALL;
             test_rig_open(&j.rig, &j.model, &(test_rig_options){ .backend = test_backend(i), .n_threads = threads,
@@ -114,6 +115,11 @@ static void check(const char *name, bool both_ways)
         }
 }
 
+static void check(const char *name, bool both_ways)
+{
+    check_as(name, both_ways, NULL);
+}
+
 static void rows_that_see_what_stands_before_them(void **state)
 {
     (void)state;
@@ -121,6 +127,8 @@ static void rows_that_see_what_stands_before_them(void **state)
     check("gemma3", false);
     check("deepseek-v2", false);
     check("mamba", false);
+    check_as("llama", false, "q4");
+    check_as("sdar-b8", false, "q4");
 }
 
 static void rows_that_see_everything(void **state)
