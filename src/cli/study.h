@@ -15,7 +15,7 @@ const char *study_name(const char *path, char out[64]);
 /* The text that is scored where no other is given. */
 const char *study_shipped_text(void);
 /* Perplexity of a text for a model, by exact arithmetic in windows of ctx ids.  s: what is done to the model, and the
- * type of its K/V. */
+ * type of its K/V.  Negative, and no error: the model has no tokenizer, so there is no text for it. */
 bool study_perplexity(const char *model, const cli_common *common, const char *file, int32_t ctx, scoring *s,
                       double *ppl, rg_error *err);
 

@@ -147,7 +147,9 @@ static bool make_row(study_job *j, study_row *r, rg_error *err)
     if (strcmp(r->codes, "stored") &&
         (!rg_code_kind_by_name(r->codes, &j->coding.kind) || !rg_coding_init(&j->coding, err)))
         return false;
-    return study_perplexity(r->model, &j->args.common, j->file, j->ctx, &s, &r->ppl, err);
+    if (!study_perplexity(r->model, &j->args.common, j->file, j->ctx, &s, &r->ppl, err))
+        return false;
+    return r->ppl >= 0 || rg_fail(err, RG_E_UNSUPPORTED, "%s: the checkpoint has no tokenizer", r->model);
 }
 
 static bool print_rows(const study_job *j, rg_error *err)

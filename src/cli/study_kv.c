@@ -24,7 +24,7 @@ typedef struct kv_row {
     char model[900];
     const char *type;
     double position_bytes, sequence_bytes; /* for each position, and for a sequence besides */
-    double ppl, recall;                    /* ppl NAN: not yet; recall negative: not asked */
+    double ppl, recall;                    /* NAN: not yet; negative: without a tokenizer, not asked */
 } kv_row;
 
 typedef struct kv_job {
@@ -77,7 +77,10 @@ static bool write_csv(const kv_job *j, rg_error *err)
         if (!isfinite(r->ppl))
             continue;
         put_start(j, r, line);
-        rg_buf_printf(&b, "%s%.0f,%.0f,%.17g,", line, r->position_bytes, r->sequence_bytes, r->ppl);
+        rg_buf_printf(&b, "%s%.0f,%.0f,", line, r->position_bytes, r->sequence_bytes);
+        if (r->ppl >= 0)
+            rg_buf_printf(&b, "%.17g", r->ppl);
+        rg_buf_str(&b, ",");
         if (r->recall >= 0)
             rg_buf_printf(&b, "%.17g", r->recall);
         rg_buf_str(&b, "\n");
@@ -98,9 +101,11 @@ static bool read_csv(kv_job *j, rg_error *err)
 
         put_start(j, r, start);
         const char *rest = study_find_row(text, start);
-        if (!rest || sscanf(rest, "%lf,%lf,%lf,%n", &r->position_bytes, &r->sequence_bytes, &r->ppl, &end) != 3 || !end)
+        if (!rest || sscanf(rest, "%lf,%lf,%n", &r->position_bytes, &r->sequence_bytes, &end) != 2 || !end)
             continue;
-        r->recall = rest[end] == '\n' ? -1 : strtod(rest + end, NULL);
+        r->ppl = rest[end] == ',' ? -1 : strtod(rest + end, NULL);
+        rest = strchr(rest + end, ',');
+        r->recall = !rest || rest[1] == '\n' ? -1 : strtod(rest + 1, NULL);
         j->n_kept++;
     }
     rg_free(text);
@@ -119,7 +124,7 @@ static int gather_lines(const kv_job *j, bool recall, rg_curve *lines, char (*na
         const kv_row *r = &j->row[i / each * each + each - 1 - i % each];
         char name[64];
 
-        if (isfinite(r->ppl) && (!recall || r->recall >= 0))
+        if (isfinite(r->ppl)) /* what is not above 0 is not drawn */
             study_add_point(lines, names, &n, study_name(r->model, name), r->position_bytes,
                             recall ? r->recall : r->ppl);
     }
@@ -136,10 +141,11 @@ static bool write_svg(const kv_job *j, rg_error *err)
         return true;
     rg_lines_page page = { .title = "K/V in fewer bits",
                            .note = "Right to left: f32, bf16, q8, q4.  Associative recall: the share that is right.",
+                           .n_charts = 2,
                            .charts = { { "One text", "bytes per position", "perplexity", lines[0] },
                                        { "Recall", "bytes per position", "share", lines[1] } } };
     page.n_lines = gather_lines(j, false, lines[0], names[0]);
-    page.n_charts = gather_lines(j, true, lines[1], names[1]) == page.n_lines ? 2 : 1;
+    gather_lines(j, true, lines[1], names[1]);
     rg_buf_init(&b, 1 << 20);
     rg_lines_write(&b, &page);
     return cli_write_file(j->svg, &b, err);
@@ -147,25 +153,35 @@ static bool write_svg(const kv_job *j, rg_error *err)
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-static bool note_bytes(void *arg, rg_model *m, rg_error *err)
+static bool find_bytes(kv_row *r, rg_error *err)
 {
-    kv_row *r = arg;
+    const rg_model_options o = { .declare_only = true, .declared_type = RG_BF16, .kv_type = r->type };
+    char path[1024];
 
-    (void)err;
-    r->position_bytes = (double)rg_state_bytes_per_position(&m->state);
-    r->sequence_bytes = (double)rg_state_bytes_per_sequence(&m->state);
-    return true;
+    if (!cli_find_model(r->model, path, sizeof path, err))
+        return false;
+    rg_checkpoint *ckpt = rg_checkpoint_open(path, RG_CKPT_NO_WEIGHTS, err);
+    rg_model *m = ckpt ? rg_model_open(ckpt, &o, err) : NULL;
+    if (m) {
+        r->position_bytes = (double)rg_state_bytes_per_position(&m->state);
+        r->sequence_bytes = (double)rg_state_bytes_per_sequence(&m->state);
+    }
+    rg_model_close(m);
+    rg_checkpoint_close(ckpt);
+    return m;
 }
 
 static bool make_row(const kv_job *j, kv_row *r, rg_error *err)
 {
     cli_common quiet = j->args.common;
-    scoring s = { .kv_type = r->type, .change = note_bytes, .change_arg = r };
+    scoring s = { .kv_type = r->type };
     const tool_options o = { .common = &quiet, .model = r->model, .kv_type = r->type, .max_rows = 512 };
     double ppl;
 
     quiet.quiet = true;
     quiet.recipe = "exact";
+    if (!find_bytes(r, err))
+        return false;
     if (j->examples && !asking_recall(&o, &j->recall, j->examples, &r->recall, err))
         return false;
     if (!study_perplexity(r->model, &j->args.common, j->file, j->ctx, &s, &ppl, err))
@@ -183,7 +199,11 @@ static void print_table(const kv_job *j)
 
         if (!isfinite(r->ppl))
             continue;
-        printf("%-24s %-5s %10.0f %10.0f %12.5f", r->model, r->type, r->position_bytes, r->sequence_bytes, r->ppl);
+        printf("%-24s %-5s %10.0f %10.0f", r->model, r->type, r->position_bytes, r->sequence_bytes);
+        if (r->ppl >= 0)
+            printf(" %12.5f", r->ppl);
+        else
+            printf(" %12s", "");
         if (r->recall >= 0)
             printf(" %8.4f", r->recall);
         printf("\n");
@@ -209,7 +229,10 @@ static bool print_rows(const kv_job *j, rg_error *err)
         cli_json_text(out, "kv_type", r->type);
         cli_json_float(out, "state_bytes_per_position", r->position_bytes);
         cli_json_float(out, "state_bytes_per_sequence", r->sequence_bytes);
-        cli_json_float(out, "ppl", r->ppl);
+        if (r->ppl >= 0)
+            cli_json_float(out, "ppl", r->ppl);
+        else
+            cli_json_null(out, "ppl");
         if (r->recall >= 0)
             cli_json_float(out, "recall", r->recall);
         else

@@ -18,15 +18,13 @@ const char *study_shipped_text(void)
     return path;
 }
 
-/* The ids of the text, by the model's tokenizer. */
+/* The ids of the text, by the model's tokenizer; none, where it has none. */
 static bool read_text(const char *path, calibration *text, rg_error *err)
 {
     rg_checkpoint *ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, err);
     rg_tokenizer *t = ckpt ? rg_tokenizer_open(ckpt, err) : NULL;
-    bool ok = t && calibration_read(text, t, err);
+    bool ok = t ? calibration_read(text, t, err) : ckpt && err->code == RG_OK;
 
-    if (ckpt && !t && err->code == RG_OK)
-        rg_fail(err, RG_E_UNSUPPORTED, "%s: the checkpoint has no tokenizer", path);
     rg_tokenizer_close(t);
     rg_checkpoint_close(ckpt);
     return ok;
@@ -49,7 +47,8 @@ bool study_perplexity(const char *model, const cli_common *common, const char *f
     s->file = text.path;
     s->ctx = ctx;
     s->quiet = true;
-    ok = ok && scoring_of(path, &quiet, s, ppl, err);
+    *ppl = -1;
+    ok = ok && (!text.rest || scoring_of(path, &quiet, s, ppl, err));
     calibration_fini(&text);
     return ok;
 }

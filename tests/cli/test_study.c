@@ -140,6 +140,13 @@ static void kv_types(void **state)
     assert_true(n_lines(args) > 20);
     unlink(args);
     unlink(csv);
+    /* Without a tokenizer there is no text to score, and recall is asked all the same. */
+    json_t *j = command_json("study kv " GOLDEN "qwen2 --length 96 --pairs 4 --examples 2 --json");
+    for (size_t i = 0; i < RG_LEN(types); i++) {
+        json_t *r = json_array_get(rows_of(j), i);
+        assert_true(json_is_null(json_object_get(r, "ppl")) && json_is_number(json_object_get(r, "recall")));
+    }
+    json_decref(j);
 }
 
 static void refusals(void **state)
