@@ -42,7 +42,7 @@ struct rg_engine {
     rg_grammar_cache *grammars;
     pthread_mutex_t grammar_lock;
     bool lock_made;
-    bool exact;
+    bool exact, llm_int8; /* recipe */
     int n_threads, max_seq_len;
     uint64_t state_bytes;
 };
@@ -67,9 +67,10 @@ static size_t default_state_bytes(const rg_engine *e)
 
 static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
 {
-    if (strcmp(o->recipe, "fast") && strcmp(o->recipe, "exact"))
-        return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, exact", o->recipe);
     e->exact = !strcmp(o->recipe, "exact");
+    e->llm_int8 = !strcmp(o->recipe, "llm.int8");
+    if (!e->exact && !e->llm_int8 && strcmp(o->recipe, "fast"))
+        return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, llm.int8, exact", o->recipe);
     e->n_threads = o->n_threads > 0 ? o->n_threads : rg_cores();
     e->backend = rg_backend_find(o->isa, err);
     return e->backend;
@@ -219,7 +220,8 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     if (!e->pool)
         return false;
     size_t for_drafts = (size_t)(rg_drafts_share(&e->drafts, e->model) * (double)e->state_bytes);
-    rg_runner_options r = { .backend = e->backend, .n_threads = e->n_threads, .exact = e->exact, .max_rows = room,
+    rg_runner_options r = { .backend = e->backend, .n_threads = e->n_threads, .exact = e->exact,
+                            .llm_int8 = e->llm_int8, .max_rows = room,
                             .max_logits = logit_rows(e, max_seqs, max_rows), .max_seqs = max_seqs,
                             .max_seq_len = e->max_seq_len, .state_bytes = e->state_bytes - for_drafts,
                             .pool = e->pool };
@@ -271,7 +273,7 @@ rg_info rg_engine_info(const rg_engine *e)
     const rg_config *c = &e->model->config;
 
     return (rg_info){ .architecture = rg_config_name(c), .isa = e->backend->name,
-                      .recipe = e->exact ? "exact" : "fast", .kv_type = rg_kv_name(e->model->kv_type),
+                      .recipe = e->exact ? "exact" : e->llm_int8 ? "llm.int8" : "fast", .kv_type = rg_kv_name(e->model->kv_type),
                       .n_threads = e->n_threads, .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len,
                       .bos_id = c->bos_id, .n_parameters = e->model->weights.n_parameters,
                       .weight_bytes = e->model->weights.bytes, .state_bytes = e->state_bytes,

@@ -14,6 +14,7 @@ static bool open_runner(tool *t, const tool_options *o, rg_error *err)
     rg_runner_options r = { .backend = t->backend,
                             .n_threads = t->n_threads,
                             .exact = t->exact,
+                            .llm_int8 = t->llm_int8,
                             .max_rows = t->max_rows,
                             .max_logits = o->all_logits ? t->max_rows : o->max_seqs,
                             .max_seqs = o->max_seqs,
@@ -49,8 +50,9 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
     memset(t, 0, sizeof *t);
     t->n_threads = o->common->threads ? o->common->threads : rg_cores();
     t->exact = !strcmp(o->common->recipe, "exact");
-    if (!t->exact && strcmp(o->common->recipe, "fast"))
-        return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, exact", o->common->recipe);
+    t->llm_int8 = !strcmp(o->common->recipe, "llm.int8");
+    if (!t->exact && !t->llm_int8 && strcmp(o->common->recipe, "fast"))
+        return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, llm.int8, exact", o->common->recipe);
     t->backend = rg_backend_find(o->common->isa, err);
     if (!t->backend || !cli_find_model(o->model, path, sizeof path, err))
         return false;

@@ -16,7 +16,7 @@ typedef struct tool {
     rg_states *states;
     const rg_backend *backend;
     int n_threads;
-    bool exact;
+    bool exact, llm_int8; /* recipe */
     int max_rows;
 } tool;
 

@@ -226,6 +226,7 @@ struct rg_fwd {
     const rg_batch *batch;
     const rg_group_memory *groups; /* NULL when nothing is computed */
     bool exact;                    /* recipe: exact, else fast where the weight has one */
+    bool llm_int8;                 /* fast is LLM.int8() where it is int8 otherwise */
     int layer;                     /* being computed; -1 outside the layers */
     int thread, n_threads;
     rg_pool *pool;                 /* NULL when nothing is computed */

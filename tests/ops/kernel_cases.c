@@ -340,6 +340,46 @@ static bool cases_panels(cases *c)
     return true;
 }
 
+/* Some columns of every integer layout by some rows. */
+static bool columns_same(cases *c, rg_layout layout, int mode)
+{
+    enum { MOST_COLS = 512, ROWS = 32 };
+    static float x[ROWS * MOST_COLS], want[ROWS * (WIDE + GAP)], got[ROWS * (WIDE + GAP)];
+    int32_t col[MOST_COLS];
+    uint32_t rows[MOST_COLS];
+    const int step = rg_layout_step(layout), cols = step > 32 ? MOST_COLS : 96;
+    const size_t n_steps = (size_t)(cols / step);
+    rg_columns p = { .panel_bytes = rg_layout_head_bytes(layout) + rg_layout_step_bytes(layout) * n_steps,
+                     .n_panels = PANELS, .col = col, .rows = rows, .x = x, .ldx = MOST_COLS, .ldy = WIDE + GAP };
+    uint8_t *panel = walled(0, PANELS * p.panel_bytes);
+
+    for (size_t i = 0; i < PANELS; i++)
+        fill_panel(c, layout, mode, panel + i * p.panel_bytes, n_steps);
+    p.panel = panel;
+    floats(c, mode, x, RG_LEN(x));
+    floats(c, 0, want, RG_LEN(want));
+    memcpy(got, want, sizeof got);
+    for (int k = 0; k < cols; k++)
+        if (k == cols - 1 || !rg_rng_below(&c->rng, 5)) {
+            col[p.n] = k;
+            rows[p.n++] = (uint32_t)rg_rng_below(&c->rng, 1u << 31) << rg_rng_below(&c->rng, 2) | 1;
+        }
+    p.y = want;
+    c->ref->add_columns[layout](&p);
+    p.y = got;
+    c->k->add_columns[layout](&p);
+    return same_floats(got, want, RG_LEN(got), rg_layout_name(layout));
+}
+
+static bool cases_columns(cases *c)
+{
+    for (rg_layout layout = RG_LAYOUT_F32; layout < RG_LAYOUT_COUNT; layout++)
+        for (int mode = 0; c->ref->add_columns[layout] && mode < N_MODES; mode++)
+            if (!c->k->add_columns[layout] || !columns_same(c, layout, mode))
+                return false;
+    return true;
+}
+
 /* ---- rows ----------------------------------------------------------------------------------------------------------- */
 
 enum { MAX_N = 700 };
@@ -544,11 +584,14 @@ static bool cases_quantize(cases *c)
 {
     static rg_xblock want[8];
 
+    static int32_t at[256];
+
     for (int round = 0; round < 200; round++) {
         const int mode = round % 4, n = 32 * (1 + round % 8);
         const size_t n_bytes = (size_t)n / 32 * sizeof *want;
         float *x = walled(0, (size_t)n * sizeof *x);
         rg_xblock *y = walled(1, n_bytes);
+        int n_found;
 
         floats(c, mode, x, (size_t)n);
         for (int i = 0; i < n && round % 16 == 8; i++)
@@ -568,6 +611,25 @@ static bool cases_quantize(cases *c)
                 printf("%s quantize: value %d is %a, and its block is of numbers\n", c->k->isa, i, (double)x[i]);
                 return false;
             }
+        for (int i = 0; i < n && round % 3; i++)
+            x[i] *= rg_rng_below(&c->rng, 9) ? 1.0f : RG_OUTLIER;
+        if (round % 5 == 0)
+            x[n - 1] = -RG_OUTLIER;
+        c->ref->quantize_row(x, n, want);
+        c->k->quantize_row(x, n, y);
+        if (memcmp(want, y, n_bytes)) {
+            printf("%s quantize_row n %d mode %d round %d differs\n", c->k->isa, n, mode, round);
+            return false;
+        }
+        n_found = c->k->find_outliers(x, n - round % 4, at);
+        for (int i = 0, k = 0; i < n - round % 4; i++)
+            if (fabsf(x[i]) >= RG_OUTLIER && (k >= n_found || at[k++] != i)) {
+                printf("%s find_outliers n %d round %d: not %d\n", c->k->isa, n, round, i);
+                return false;
+            }
+        for (int k = 0; k < n_found; k++)
+            if (!(fabsf(x[at[k]]) >= RG_OUTLIER))
+                return false;
     }
     return true;
 }
@@ -951,7 +1013,7 @@ static bool cases_probe(cases *c)
 }
 
 const kernel_case kernel_cases[] = {
-    { "panels", cases_panels },         { "rows", cases_rows },     { "quantize", cases_quantize },
+    { "panels", cases_panels },         { "columns", cases_columns }, { "rows", cases_rows },     { "quantize", cases_quantize },
     { "store", cases_store },           { "attend", cases_attend }, { "merge", cases_merge },
     { "recurrence", cases_recurrence }, { "probe", cases_probe },   { "activations", cases_activations },
     { "index", cases_index },

@@ -30,6 +30,7 @@ static void run(const char *name)
     }
 
 TEST(panels)
+TEST(columns)
 TEST(rows)
 TEST(activations)
 TEST(quantize)
@@ -68,7 +69,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tables),           cmocka_unit_test(kernels_panels), cmocka_unit_test(kernels_rows),
         cmocka_unit_test(kernels_quantize), cmocka_unit_test(kernels_store),  cmocka_unit_test(kernels_attend),
         cmocka_unit_test(kernels_merge),    cmocka_unit_test(kernels_recurrence), cmocka_unit_test(kernels_probe),
-        cmocka_unit_test(kernels_activations), cmocka_unit_test(kernels_index),
+        cmocka_unit_test(kernels_activations), cmocka_unit_test(kernels_index), cmocka_unit_test(kernels_columns),
     };
 
     test_init(argc, argv);

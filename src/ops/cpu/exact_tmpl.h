@@ -139,8 +139,74 @@ FLOAT_LAYOUTS(EXACT_PRODUCT)
 FLOAT8_LAYOUTS(EXACT_PRODUCT)
 INTEGER_LAYOUTS(EXACT_PRODUCT)
 
+/* ---- some columns of integer layouts ----------------------------------------------------------------------------- */
+
+/* Columns 4i .. 4i + 3 of run b as f32, [4][16], as decode_run has them; i is a constant. */
+ALWAYS_INLINE void decode_group(rg_layout layout, const uint8_t *panel, const book *t, int b, int i, float *w)
+{
+    for (int part = 0; part < PARTS; part++) {
+        const scales s = run_scales(layout, panel, b, i * n_halves_of(layout) / 8, part);
+        const bytes group = run_codes(layout, run_q(layout, panel, b), i, part);
+
+        for (int k = 0; k < 4; k++) {
+            vec v = weights(layout, t, group, k);
+
+            if (has_zero(layout))
+                v = v - s.m;
+            v = s.d * v;
+            if (has_minimum(layout))
+                v = v + s.m;
+            store_f32(w + 16 * k + WIDTH * part, v);
+        }
+    }
+}
+
+ALWAYS_INLINE const float *decode_column(rg_layout layout, const uint8_t *panel, const book *t, int k, float *room)
+{
+    const int b = k / 32;
+
+    switch (k % 32 / 4) {
+    case 0: decode_group(layout, panel, t, b, 0, room); break;
+    case 1: decode_group(layout, panel, t, b, 1, room); break;
+    case 2: decode_group(layout, panel, t, b, 2, room); break;
+    case 3: decode_group(layout, panel, t, b, 3, room); break;
+    case 4: decode_group(layout, panel, t, b, 4, room); break;
+    case 5: decode_group(layout, panel, t, b, 5, room); break;
+    case 6: decode_group(layout, panel, t, b, 6, room); break;
+    default: decode_group(layout, panel, t, b, 7, room);
+    }
+    return room + 16 * (k % 4);
+}
+
+ALWAYS_INLINE void columns_of_panel(rg_layout layout, const uint8_t *panel, const rg_columns *c, float *y)
+{
+    _Alignas(64) float room[4 * 16];
+    const book t = load_book(layout, panel);
+
+    for (int i = 0; i < c->n; i++) {
+        const float *w = decode_column(layout, panel, &t, c->col[i], room), *x = c->x + c->col[i];
+
+        for (uint32_t rows = c->rows[i]; rows; rows &= rows - 1) {
+            const size_t r = (size_t)__builtin_ctz(rows);
+            for (int part = 0; part < 16; part += WIDTH)
+                store_f32(y + r * c->ldy + part,
+                          fused(load_f32(w + part), splat(x[r * c->ldx]), load_f32(y + r * c->ldy + part)));
+        }
+    }
+}
+
+#define COLUMNS(name, layout)                                                                                          \
+    static void columns_##name(const rg_columns *c)                                                                    \
+    {                                                                                                                  \
+        for (int p = 0; p < c->n_panels; p++)                                                                          \
+            columns_of_panel(layout, c->panel + (size_t)p * c->panel_bytes, c, c->y + 16 * p);                         \
+    }
+
+INTEGER_LAYOUTS(COLUMNS)
+
 static void fill_exact(rg_cpu *k)
 {
+    INTEGER_LAYOUTS(FILL_COLUMNS)
     FLOAT_LAYOUTS(FILL_EXACT)
     FLOAT8_LAYOUTS(FILL_EXACT)
     INTEGER_LAYOUTS(FILL_EXACT)

@@ -19,9 +19,19 @@ rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a)
     };
 }
 
+/* What fast is for a layout in a step of this precision. */
+static rg_recipe fast_of(const rg_cpu_reader *r, rg_layout layout, bool llm_int8)
+{
+    const rg_recipe fast = r->cpu->fast[layout];
+
+    return fast == RG_INT8 && llm_int8 ? RG_LLM_INT8 : fast;
+}
+
 rg_recipe rg_cpu_recipe(const rg_cpu_reader *r, const rg_weight *w, rg_recipe rounding)
 {
-    return w->cols % 32 == 0 && r->cpu->fast[w->packed->layout] == rounding ? rounding : RG_EXACT;
+    const rg_recipe fast = fast_of(r, w->packed->layout, rounding == RG_LLM_INT8);
+
+    return w->cols % 32 == 0 && fast == rounding ? rounding : RG_EXACT;
 }
 
 rg_recipe rg_cpu_rounding(const rg_cpu_reader *r, const rg_fwd *f, const rg_weight *const *w, int n)
@@ -29,7 +39,7 @@ rg_recipe rg_cpu_rounding(const rg_cpu_reader *r, const rg_fwd *f, const rg_weig
     rg_recipe rounding = RG_EXACT;
 
     for (int i = 0; i < n && w[i] && !f->exact && rounding == RG_EXACT; i++)
-        rounding = rg_cpu_recipe(r, w[i], r->cpu->fast[w[i]->packed->layout]);
+        rounding = rg_cpu_recipe(r, w[i], fast_of(r, w[i]->packed->layout, f->llm_int8));
     return rounding;
 }
 
@@ -37,6 +47,8 @@ void rg_cpu_round_row(const rg_cpu *cpu, rg_recipe rounding, const float *x, int
 {
     if (rounding == RG_INT8)
         cpu->quantize(x, n / 32 * 32, &to->int8);
+    else if (rounding == RG_LLM_INT8)
+        cpu->quantize_row(x, n / 32 * 32, &to->int8);
     else
         cpu->store(to->bf16, NULL, RG_BF16, 1, x, n / 32 * 32);
 }
@@ -63,14 +75,16 @@ void rg_cpu_product(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, con
     if (recipe == RG_EXACT) {
         p.x = x->x + (size_t)first * x->ldx;
         p.ldx = x->ldx;
-    } else if (recipe == RG_INT8) {
+    } else if (recipe == RG_INT8 || recipe == RG_LLM_INT8) {
         p.q = &rounded->int8;
         p.ldx = x->ldr;
     } else {
         p.h = rounded->bf16;
         p.ldx = x->ldr * RG_LEN(rounded->bf16);
     }
-    cpu->product[recipe][w->layout](&p);
+    cpu->product[recipe == RG_LLM_INT8 ? RG_INT8 : recipe][w->layout](&p);
+    if (recipe == RG_LLM_INT8)
+        rg_cpu_add_outliers(cpu, w->layout, &p, x->x + (size_t)first * x->ldx, x->ldx);
 }
 
 /* ---- how a product is cut ---------------------------------------------------------------------------------------- */

@@ -364,7 +364,7 @@ static void gather_rows(const pass *p)
             gather_weighed(p, slot, from.x + row * from.ldx, x->cols);
             continue;
         }
-        if (p->recipe[0] == RG_EXACT || p->recipe[p->down - 1] == RG_EXACT)
+        if (p->recipe[0] == RG_EXACT || p->recipe[p->down - 1] == RG_EXACT || p->rounding[0] == RG_LLM_INT8)
             memcpy(m->x + (size_t)slot * m->ld, from.x + row * from.ldx, (size_t)x->cols * sizeof(float));
         if (p->rounding[0] != RG_EXACT)
             memcpy(m->xr + (size_t)slot * p->ldr, from.r + row * from.ldr, (size_t)(x->cols / 32) * sizeof *m->xr);

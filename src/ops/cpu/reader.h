@@ -122,6 +122,10 @@ void rg_cpu_round(rg_cpu_reader *r, rg_fwd *f, const rg_act *a, rg_recipe roundi
 void rg_cpu_round_row(const rg_cpu *cpu, rg_recipe rounding, const float *x, int n, rg_rounded *to);
 rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a);
 
+/* y += the outliers of p's rows of x by the columns that they meet: what LLM.int8() adds to the product p, which was
+ * computed.  x: its rows as f32, ldx floats apart. */
+void rg_cpu_add_outliers(const rg_cpu *cpu, rg_layout layout, const rg_product *p, const float *x, size_t ldx);
+
 /* A product of panels of w with rows of x from `first` on, rounded for the recipe unless it is exact.  p says which
  * panels, how many rows, and where to; the rest of it is filled in. */
 void rg_cpu_product(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, const rg_operand *x, int first,

@@ -22,6 +22,7 @@
 /* Functions named so into the table k. */
 #define FILL_EXACT(name, layout) k->product[RG_EXACT][layout] = exact_##name;
 #define FILL_FAST(name, layout)  k->product[RG_INT8][layout] = fast_##name;
+#define FILL_COLUMNS(name, layout) k->add_columns[layout] = columns_##name;
 
 /* Rows of x, a multiple of 8, that stay in a near cache while the panels of a product go by. */
 enum { NEAR_BYTES = 384 * 1024 };

@@ -293,6 +293,41 @@ FLOAT8_LAYOUTS(EXACT)
 INTEGER_LAYOUTS(EXACT)
 #undef EXACT
 
+/* ---- some columns ------------------------------------------------------------------------------------------------ */
+
+/* A step is decoded once for the columns that it has. */
+static void add_columns(rg_layout layout, decode_fn *decode, const rg_columns *c)
+{
+    _Alignas(64) float w[256][16];
+    const int step_cols = rg_layout_step(layout);
+
+    for (int p = 0; p < c->n_panels; p++) {
+        const uint8_t *panel = c->panel + (size_t)p * c->panel_bytes, *first = panel + rg_layout_head_bytes(layout);
+
+        for (int i = 0, decoded = -1; i < c->n; i++) {
+            const int step = c->col[i] / step_cols;
+
+            if (step != decoded)
+                decode(panel, first + (size_t)step * rg_layout_step_bytes(layout), w);
+            decoded = step;
+            for (int r = 0; r < 32; r++)
+                for (int k = 0; k < 16 && c->rows[i] >> r & 1; k++) {
+                    float *y = c->y + (size_t)r * c->ldy + 16 * p + k;
+
+                    *y = __builtin_fmaf(w[c->col[i] % step_cols][k], c->x[(size_t)r * c->ldx + (size_t)c->col[i]], *y);
+                }
+        }
+    }
+}
+
+#define COLUMNS(name, layout)                                                                                          \
+    static void columns_##name(const rg_columns *c)                                                                    \
+    {                                                                                                                  \
+        add_columns(layout, decode_##name, c);                                                                         \
+    }
+INTEGER_LAYOUTS(COLUMNS)
+#undef COLUMNS
+
 /* ---- int8 -------------------------------------------------------------------------------------------------------- */
 
 /* Exact integer sums of one row of a panel with a block of x.  |sum| <= 32 * 255 * 127 < 2^20. */
@@ -602,6 +637,7 @@ void rg_cpu_panels_ref(rg_cpu *k)
     FLOAT8_LAYOUTS(FILL_EXACT)
     INTEGER_LAYOUTS(FILL_EXACT)
     INTEGER_LAYOUTS(FILL_FAST)
+    INTEGER_LAYOUTS(FILL_COLUMNS)
     INTEGER_LAYOUTS(FILL_RECIPE)
     k->product[RG_BF16_PAIRS][RG_LAYOUT_BF16] = pairs;
     k->product[RG_BF16_TILES][RG_LAYOUT_BF16] = tiles;
