@@ -149,8 +149,9 @@ static int own_outliers(const golden *g, int r)
 static void check_codes(const rg_cpu *cpu, const golden *g, int r)
 {
     rg_xblock q[8];
+    uint32_t bits[8];
 
-    cpu->quantize_row(g->x + r * g->cols, g->cols, q);
+    cpu->quantize_row(g->x + r * g->cols, g->cols, q, bits);
     assert_true(fabsf(q[0].d * 127.0f - g->scale[r]) <= 1e-6f * g->scale[r]);
     for (int k = 0; k < g->cols; k++)
         assert_true(fabsf((float)q[k / 32].q[k % 32] - g->q[r * g->cols + k]) <= 0 && q[k / 32].d == q[0].d);

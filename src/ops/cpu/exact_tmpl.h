@@ -141,58 +141,117 @@ INTEGER_LAYOUTS(EXACT_PRODUCT)
 
 /* ---- some columns of integer layouts ----------------------------------------------------------------------------- */
 
-/* Columns 4i .. 4i + 3 of run b as f32, [4][16], as decode_run has them; i is a constant. */
-ALWAYS_INLINE void decode_group(rg_layout layout, const uint8_t *panel, const book *t, int b, int i, float *w)
+enum { SOME = 8 }; /* columns that are decoded together, and stay in registers */
+
+/* Column 4i + k of run b as f32, [16], as decode_run has it; i is a constant. */
+ALWAYS_INLINE void decode_one(rg_layout layout, const uint8_t *panel, const book *t, int b, int i, int k, float *w)
 {
     for (int part = 0; part < PARTS; part++) {
         const scales s = run_scales(layout, panel, b, i * n_halves_of(layout) / 8, part);
         const bytes group = run_codes(layout, run_q(layout, panel, b), i, part);
+        vec v;
 
-        for (int k = 0; k < 4; k++) {
-            vec v = weights(layout, t, group, k);
+        switch (k) {
+        case 0: v = weights(layout, t, group, 0); break;
+        case 1: v = weights(layout, t, group, 1); break;
+        case 2: v = weights(layout, t, group, 2); break;
+        default: v = weights(layout, t, group, 3);
+        }
+        if (has_zero(layout))
+            v = v - s.m;
+        v = s.d * v;
+        if (has_minimum(layout))
+            v = v + s.m;
+        store_f32(w + WIDTH * part, v);
+    }
+}
 
-            if (has_zero(layout))
-                v = v - s.m;
-            v = s.d * v;
-            if (has_minimum(layout))
-                v = v + s.m;
-            store_f32(w + 16 * k + WIDTH * part, v);
+ALWAYS_INLINE void decode_column(rg_layout layout, const uint8_t *panel, const book *t, int col, float *w)
+{
+    const int b = col / 32, k = col % 4;
+
+    switch (col % 32 / 4) {
+    case 0: decode_one(layout, panel, t, b, 0, k, w); break;
+    case 1: decode_one(layout, panel, t, b, 1, k, w); break;
+    case 2: decode_one(layout, panel, t, b, 2, k, w); break;
+    case 3: decode_one(layout, panel, t, b, 3, k, w); break;
+    case 4: decode_one(layout, panel, t, b, 4, k, w); break;
+    case 5: decode_one(layout, panel, t, b, 5, k, w); break;
+    case 6: decode_one(layout, panel, t, b, 6, k, w); break;
+    default: decode_one(layout, panel, t, b, 7, k, w);
+    }
+}
+
+/* Columns by all rows, those that a row does not meet too: 0 times a number adds 0, and what that can do to the sign of a
+ * zero is undone in the end. */
+ALWAYS_INLINE void add_some(const float (*w)[16], const rg_columns *c, int first, float *y)
+{
+    for (int part = 0; part < 16; part += WIDTH) {
+        vec v[SOME];
+
+#pragma GCC unroll 8
+        for (int i = 0; i < SOME; i++)
+            v[i] = load_f32(w[i] + part);
+        for (int r = 0; r < c->m; r++) {
+            const float *x = c->x + (size_t)r * c->ldx + first;
+            float *to = y + (size_t)r * c->ldy + part;
+            vec sum = load_f32(to);
+
+#pragma GCC unroll 8
+            for (int i = 0; i < SOME; i++)
+                sum = fused(v[i], splat(x[i]), sum);
+            store_f32(to, sum + splat(0.0f));
         }
     }
 }
 
-ALWAYS_INLINE const float *decode_column(rg_layout layout, const uint8_t *panel, const book *t, int k, float *room)
+/* n of them, each row by those that it meets: the last ones, or weights that are no numbers. */
+ALWAYS_INLINE void add_met(const float (*w)[16], int n, const rg_columns *c, int first, float *y)
 {
-    const int b = k / 32;
+    for (int r = 0; r < c->m; r++) {
+        const float *x = c->x + (size_t)r * c->ldx + first;
+        float *to = y + (size_t)r * c->ldy;
 
-    switch (k % 32 / 4) {
-    case 0: decode_group(layout, panel, t, b, 0, room); break;
-    case 1: decode_group(layout, panel, t, b, 1, room); break;
-    case 2: decode_group(layout, panel, t, b, 2, room); break;
-    case 3: decode_group(layout, panel, t, b, 3, room); break;
-    case 4: decode_group(layout, panel, t, b, 4, room); break;
-    case 5: decode_group(layout, panel, t, b, 5, room); break;
-    case 6: decode_group(layout, panel, t, b, 6, room); break;
-    default: decode_group(layout, panel, t, b, 7, room);
+        for (int i = 0; i < n; i++)
+            for (int part = 0; x[i] != 0.0f && part < 16; part += WIDTH)
+                store_f32(to + part, fused(load_f32(w[i] + part), splat(x[i]), load_f32(to + part)));
+        for (int part = 0; part < 16; part += WIDTH)
+            store_f32(to + part, load_f32(to + part) + splat(0.0f));
     }
-    return room + 16 * (k % 4);
+}
+
+/* True if x - x is 0 for all of them. */
+ALWAYS_INLINE bool are_numbers(const float (*w)[16])
+{
+    vec sum = splat(0.0f);
+    float lane[WIDTH], all = 0.0f;
+
+    for (int i = 0; i < SOME; i++)
+        for (int part = 0; part < 16; part += WIDTH)
+            sum = sum + (load_f32(w[i] + part) - load_f32(w[i] + part));
+    store_f32(lane, sum);
+    for (int i = 0; i < WIDTH; i++)
+        all += lane[i];
+    return all == 0.0f;
 }
 
 ALWAYS_INLINE void columns_of_panel(rg_layout layout, const uint8_t *panel, const rg_columns *c, float *y)
 {
-    _Alignas(64) float room[4 * 16];
+    _Alignas(64) float w[SOME][16];
     const book t = load_book(layout, panel);
+    int first = 0;
 
-    for (int i = 0; i < c->n; i++) {
-        const float *w = decode_column(layout, panel, &t, c->col[i], room), *x = c->x + c->col[i];
+    do {
+        const int n = c->n - first < SOME ? c->n - first : SOME;
 
-        for (uint32_t rows = c->rows[i]; rows; rows &= rows - 1) {
-            const size_t r = (size_t)__builtin_ctz(rows);
-            for (int part = 0; part < 16; part += WIDTH)
-                store_f32(y + r * c->ldy + part,
-                          fused(load_f32(w + part), splat(x[r * c->ldx]), load_f32(y + r * c->ldy + part)));
-        }
-    }
+        for (int i = 0; i < n; i++)
+            decode_column(layout, panel, &t, c->col[first + i], w[i]);
+        if (n == SOME && are_numbers(w))
+            add_some(w, c, first, y);
+        else
+            add_met(w, n, c, first, y);
+        first += n;
+    } while (first < c->n);
 }
 
 #define COLUMNS(name, layout)                                                                                          \

@@ -28,7 +28,7 @@
  *
  * LLM.int8() (Dettmers et al. 2022), of the integer layouts: the int8 recipe with x rounded under one scale for the row
  * (quantize_row), where values of magnitude RG_OUTLIER and more, a row's outliers, count as 0; then, column k of each of
- * them in rising order, acc = fma(w[k], x[k], acc), w decoded as in the exact recipe.  The paper finds the outlier columns
+ * them in rising order, acc = fma(w[k], x[k], acc), w decoded as in the exact recipe; then acc + 0.0f: a zero is +0.  The paper finds the outlier columns
  * of a batch; here a row has its own, so that it does not depend on its company.
  *
  * Bf16 recipes, of the layouts BF16 and F8: x rounded to bf16 (to nearest even, as store does).  F16 and F32 have
@@ -82,15 +82,14 @@ typedef struct rg_product {
     size_t ldy;
 } rg_product;
 
-/* Some columns of neighbouring panels, each by some of up to 32 rows: bit r of rows[i] says that row r meets column
- * col[i].  Columns rise. */
+/* Some columns of neighbouring panels by rows of x that have a value for each of them; 0: the row does not meet the
+ * column.  Columns rise. */
 typedef struct rg_columns {
     const uint8_t *panel;
     size_t panel_bytes;
-    int n_panels, n;
-    const int32_t *col;   /* [n] */
-    const uint32_t *rows; /* [n] */
-    const float *x;       /* rows ldx floats apart, of all columns */
+    int n_panels, n, m;
+    const int32_t *col; /* [n] */
+    const float *x;     /* m rows of n, ldx floats apart */
     size_t ldx;
     float *y;
     size_t ldy;
@@ -206,12 +205,11 @@ typedef struct rg_cpu {
     rg_recipe fast[RG_LAYOUT_COUNT];
     /* n: a multiple of 32. */
     void (*quantize)(const float *x, int n, rg_xblock *out);
-    /* The same under one amax for all n values: the largest |x[k]| that is no outlier; an outlier's q is 0. */
-    void (*quantize_row)(const float *x, int n, rg_xblock *out);
-    /* at: the places of the outliers among n values; returns how many. */
-    int (*find_outliers)(const float *x, int n, int32_t *at);
-    /* Of the integer layouts: y[r * ldy + 16 * p + k] = fma(w, x[r * ldx + col[i]], y[...]) for each column i, rising,
-     * w being row k of panel p, as the exact recipe decodes it. */
+    /* The same under one amax for all n values: the largest |x[k]| that is no outlier; an outlier's q is 0, and its bit,
+     * of a word for each block, is set. */
+    void (*quantize_row)(const float *x, int n, rg_xblock *out, uint32_t *outliers);
+    /* Of the integer layouts, for y[r * ldy + 16 * p + k] = y: y = fma(w, x[r * ldx + i], y) for each i where that x is
+     * not 0, rising, w being column col[i] of row k of panel p, as the exact recipe decodes it; then y = y + 0.0f. */
     void (*add_columns[RG_LAYOUT_COUNT])(const rg_columns *c);
 
     /* 16 lanes, lane k % 16 = fma(x[k], x[k], lane); r = 1 / sqrt(tree16 / n + eps); y = (x * r) * w.  Without w (NULL)

@@ -11,10 +11,13 @@ enum { CHUNKS_PER_THREAD = 8, GROUP_MAX = 32, FEW_ROWS = 16 };
 
 rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a)
 {
+    const rg_rounded *r = (const rg_rounded *)(const void *)(f->arena + a->round);
+
     return (rg_operand){
         .x = rg_act_data(f, a),
         .ldx = (size_t)a->stride,
-        .r = (const rg_rounded *)(const void *)(f->arena + a->round),
+        .r = r,
+        .outliers = rg_outliers_behind(r, a->cols),
         .ldr = rg_round_stride(a->cols),
     };
 }
@@ -48,7 +51,7 @@ void rg_cpu_round_row(const rg_cpu *cpu, rg_recipe rounding, const float *x, int
     if (rounding == RG_INT8)
         cpu->quantize(x, n / 32 * 32, &to->int8);
     else if (rounding == RG_LLM_INT8)
-        cpu->quantize_row(x, n / 32 * 32, &to->int8);
+        cpu->quantize_row(x, n / 32 * 32, &to->int8, (uint32_t *)(void *)(to + (n + 31) / 32));
     else
         cpu->store(to->bf16, NULL, RG_BF16, 1, x, n / 32 * 32);
 }
@@ -84,7 +87,7 @@ void rg_cpu_product(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, con
     }
     cpu->product[recipe == RG_LLM_INT8 ? RG_INT8 : recipe][w->layout](&p);
     if (recipe == RG_LLM_INT8)
-        rg_cpu_add_outliers(cpu, w->layout, &p, x->x + (size_t)first * x->ldx, x->ldx);
+        rg_cpu_add_outliers(cpu, w->layout, &p, x, first);
 }
 
 /* ---- how a product is cut ---------------------------------------------------------------------------------------- */
@@ -181,6 +184,7 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
 
     x.x += column;
     x.r += column / 32;
+    x.outliers += column / 32;
     if (t.n == t.ld && !t.bias && !t.accumulate && b.n_rows <= FEW_ROWS) { /* straight to its place */
         product.y = rg_act_row(f, y, b.row) + t.at;
         product.ldy = (size_t)y->stride;

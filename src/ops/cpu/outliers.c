@@ -4,58 +4,66 @@
  * few columns: a column of weights is then decoded once for all rows that meet it. */
 #include "ops/cpu/reader.h"
 
-enum { STRETCH = 32, PIECE = 512 }; /* rows, columns */
+enum { STRETCH = 64, PIECE = 512, MOST = 128 }; /* rows, columns, columns that have outliers */
 
 typedef struct found {
     int32_t col[PIECE];
-    uint32_t rows[PIECE];
     int n;
 } found;
 
-/* The outliers among columns [first, first + n) of m rows. */
-static void find(const rg_cpu *cpu, const float *x, size_t ldx, int m, int first, int n, found *f)
+/* Of m rows whose bits are ld words apart: the columns among n from the first on in which one of them has an outlier. */
+static void find(const uint32_t *bits, size_t ld, int m, int first, int n, found *f)
 {
-    uint32_t rows[PIECE];
-    int32_t at[PIECE];
-    bool any = false;
-
     f->n = 0;
-    for (int r = 0; r < m; r++) {
-        const int n_at = cpu->find_outliers(x + (size_t)r * ldx + first, n, at);
+    for (int i = 0; i < n; i += 32) {
+        uint32_t any = 0;
 
-        for (int i = 0; !any && n_at && i < n; i++)
-            rows[i] = 0;
-        any = any || n_at;
-        for (int i = 0; i < n_at; i++)
-            rows[at[i]] |= (uint32_t)1 << r;
+        for (int r = 0; r < m; r++)
+            any |= bits[(size_t)r * ld + (size_t)(first + i) / 32];
+        for (; any; any &= any - 1)
+            f->col[f->n++] = first + i + __builtin_ctz(any);
     }
-    for (int i = 0; any && i < n; i++)
-        if (rows[i]) {
-            f->col[f->n] = first + i;
-            f->rows[f->n++] = rows[i];
-        }
 }
 
-void rg_cpu_add_outliers(const rg_cpu *cpu, rg_layout layout, const rg_product *p, const float *x, size_t ldx)
+/* Rows of x by n of those columns. */
+static void add(const rg_cpu *cpu, rg_layout layout, rg_columns *c, const float *x, size_t ldx)
 {
+    float own[STRETCH * MOST];
+
+    for (int r = 0; r < c->m; r++)
+        for (int i = 0; i < c->n; i++) {
+            const float v = x[(size_t)r * ldx + (size_t)c->col[i]];
+
+            own[r * MOST + i] = __builtin_fabsf(v) >= RG_OUTLIER ? v : 0.0f;
+        }
+    c->x = own;
+    c->ldx = MOST;
+    cpu->add_columns[layout](c);
+}
+
+void rg_cpu_add_outliers(const rg_cpu *cpu, rg_layout layout, const rg_product *p, const rg_operand *x, int first_row)
+{
+    rg_columns c = { .panel = p->panel, .panel_bytes = p->panel_bytes, .n_panels = p->n_panels, .ldy = p->ldy };
+    const size_t words = x->ldr * sizeof(rg_rounded) / sizeof(uint32_t);
     found f;
 
-    for (int row = 0; row < p->m; row += STRETCH)
-        for (int first = 0; first < p->cols; first += PIECE) {
-            const float *rows = x + (size_t)row * ldx;
+    for (int row = 0; row < p->m; row += STRETCH) {
+        const float *rows = x->x + (size_t)(first_row + row) * x->ldx;
+        bool any = false;
 
-            find(cpu, rows, ldx, rg_min(STRETCH, p->m - row), first, rg_min(PIECE, p->cols - first), &f);
-            if (!f.n)
-                continue;
-            cpu->add_columns[layout](&(rg_columns){ .panel = p->panel,
-                                                    .panel_bytes = p->panel_bytes,
-                                                    .n_panels = p->n_panels,
-                                                    .n = f.n,
-                                                    .col = f.col,
-                                                    .rows = f.rows,
-                                                    .x = rows,
-                                                    .ldx = ldx,
-                                                    .y = p->y + (size_t)row * p->ldy,
-                                                    .ldy = p->ldy });
+        c.m = rg_min(STRETCH, p->m - row);
+        c.y = p->y + (size_t)row * p->ldy;
+        for (int first = 0; first < p->cols; first += PIECE) {
+            find(x->outliers + (size_t)(first_row + row) * words, words, c.m, first, rg_min(PIECE, p->cols - first), &f);
+            for (int i = 0; i < f.n; i += MOST) {
+                c.col = f.col + i;
+                c.n = rg_min(MOST, f.n - i);
+                add(cpu, layout, &c, rows, x->ldx);
+                any = true;
+            }
         }
+        c.n = 0;
+        if (!any) /* a zero is +0, whoever the others are */
+            add(cpu, layout, &c, rows, x->ldx);
+    }
 }

@@ -133,8 +133,8 @@ static void carve_moe(rg_cpu_reader *r, carver *c)
     m->x = carve(c, pairs, m->ld * sizeof *m->x);
     m->h = carve(c, pairs, m->ld * sizeof *m->h);
     m->y = carve(c, pairs, m->ld * sizeof *m->y);
-    m->xr = carve(c, pairs, m->ld / 32 * sizeof *m->xr);
-    m->hr = carve(c, pairs, m->ld / 32 * sizeof *m->hr);
+    m->xr = carve(c, pairs, rg_round_stride((int)m->ld) * sizeof *m->xr);
+    m->hr = carve(c, pairs, rg_round_stride((int)m->ld) * sizeof *m->hr);
 }
 
 static void carve_all(rg_cpu_reader *r, carver *c)

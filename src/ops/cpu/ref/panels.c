@@ -310,13 +310,17 @@ static void add_columns(rg_layout layout, decode_fn *decode, const rg_columns *c
             if (step != decoded)
                 decode(panel, first + (size_t)step * rg_layout_step_bytes(layout), w);
             decoded = step;
-            for (int r = 0; r < 32; r++)
-                for (int k = 0; k < 16 && c->rows[i] >> r & 1; k++) {
-                    float *y = c->y + (size_t)r * c->ldy + 16 * p + k;
+            for (int r = 0; r < c->m; r++) {
+                const float x = c->x[(size_t)r * c->ldx + (size_t)i];
+                float *y = c->y + (size_t)r * c->ldy + 16 * p;
 
-                    *y = __builtin_fmaf(w[c->col[i] % step_cols][k], c->x[(size_t)r * c->ldx + (size_t)c->col[i]], *y);
-                }
+                for (int k = 0; x != 0.0f && k < 16; k++)
+                    y[k] = __builtin_fmaf(w[c->col[i] % step_cols][k], x, y[k]);
+            }
         }
+        for (int r = 0; r < c->m; r++)
+            for (int k = 0; k < 16; k++)
+                c->y[(size_t)r * c->ldy + (size_t)(16 * p + k)] += 0.0f;
     }
 }
 

@@ -73,7 +73,7 @@ static inline int32_t bits_within(float x)
     return bits < least || bits > 0x7f800000 ? bits : 0;
 }
 
-static void rows_quantize_row(const float *x, int n, rg_xblock *out)
+static void rows_quantize_row(const float *x, int n, rg_xblock *out, uint32_t *outliers)
 {
     int32_t lane[16] = { 0 }, most = 0;
     float within[32];
@@ -85,27 +85,19 @@ static void rows_quantize_row(const float *x, int n, rg_xblock *out)
         }
     for (int i = 0; i < 16; i++)
         most = lane[i] > most ? lane[i] : most;
-    for (int k = 0; k < n; k += 32) {
-        for (int i = 0; i < 32; i++)
-            within[i] = __builtin_fabsf(x[k + i]) >= RG_OUTLIER ? 0.0f : x[k + i];
-        quantize_block(within, rg_float_of((uint32_t)most), out + k / 32);
-    }
-}
-
-static int rows_find_outliers(const float *x, int n, int32_t *at)
-{
-    int n_found = 0;
-
-    for (int k = 0; k < n; k += 32) {
+    for (int k = 0; k < n; k += 32, out++, outliers++) {
         int any = 0;
 
-        for (int i = 0; k + 32 <= n && i < 32; i++)
-            any |= __builtin_fabsf(x[k + i]) >= RG_OUTLIER;
-        for (int i = k; (any || k + 32 > n) && i < n && i < k + 32; i++)
-            if (__builtin_fabsf(x[i]) >= RG_OUTLIER)
-                at[n_found++] = i;
+        *outliers = 0;
+        for (int i = 0; i < 32; i++) {
+            const int is_one = __builtin_fabsf(x[k + i]) >= RG_OUTLIER;
+            within[i] = is_one ? 0.0f : x[k + i];
+            any |= is_one;
+        }
+        for (int i = 0; any && i < 32; i++)
+            *outliers |= (uint32_t)(__builtin_fabsf(x[k + i]) >= RG_OUTLIER) << i;
+        quantize_block(within, rg_float_of((uint32_t)most), out);
     }
-    return n_found;
 }
 
 static void rows_scale(float *y, const float *x, float a, int n)
@@ -715,7 +707,6 @@ static void rows_fill(rg_cpu *k)
 {
     k->quantize = rows_quantize;
     k->quantize_row = rows_quantize_row;
-    k->find_outliers = rows_find_outliers;
     k->rmsnorm = rows_rmsnorm;
     k->l2norm = rows_l2norm;
     k->layernorm = rows_layernorm;
