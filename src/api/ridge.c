@@ -17,6 +17,7 @@
 #include "grammar/cache.h"
 #include "measure/profile.h"
 #include "model/model.h"
+#include "model/sparsity.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
@@ -80,17 +81,22 @@ static bool open_weights(rg_engine *e, const rg_checkpoint *ckpt, const rg_optio
 {
     rg_adapter_source *adapters = rg_array((size_t)o->n_adapters, sizeof *adapters);
 
-    if (!adapters)
-        return rg_fail_memory(err, (size_t)o->n_adapters * sizeof *adapters);
+    rg_sparsity *sparsity = o->sparsity && adapters ? rg_sparsity_read(o->sparsity, err) : NULL;
+
+    if (!adapters || (o->sparsity && !sparsity)) {
+        rg_free(adapters);
+        return adapters ? false : rg_fail_memory(err, (size_t)o->n_adapters * sizeof *adapters);
+    }
     for (int32_t i = 0; i < o->n_adapters; i++)
         adapters[i] = (rg_adapter_source){ o->adapters[i].name, o->adapters[i].path };
     e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = e->n_threads,
                                                         .max_draft = rg_drafts_rows_kept(&e->drafts),
-                                                        .pack_cache = o->pack_cache,
+                                                        .pack_cache = o->pack_cache, .sparsity = sparsity,
                                                         .expert_bytes = o->expert_bytes, .adapters = adapters,
                                                         .n_adapters = o->n_adapters, .progress = o->progress,
                                                         .progress_arg = o->progress_arg },
                              err);
+    rg_sparsity_free(sparsity);
     rg_free(adapters);
     return e->model;
 }

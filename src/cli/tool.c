@@ -35,6 +35,24 @@ static bool open_runner(tool *t, const tool_options *o, rg_error *err)
     return t->states;
 }
 
+static bool open_model(tool *t, const tool_options *o, rg_error *err)
+{
+    rg_sparsity *read = o->sparsity ? rg_sparsity_read(o->sparsity, err) : NULL;
+
+    if (o->sparsity && !read)
+        return false;
+    t->model = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = o->kv_type, .pack_cache = o->pack_cache,
+                                                           .expert_bytes = o->expert_memory,
+                                                           .sparsity = read ? read : o->thresholds,
+                                                           .random_weights = o->random,
+                                                           .declared_type = o->declared_type,
+                                                           .adapters = o->adapter, .n_adapters = o->adapter != NULL,
+                                                           .n_threads = t->n_threads, .progress = cli_progress,
+                                                           .progress_arg = o->common->quiet ? t : NULL }, err);
+    rg_sparsity_free(read);
+    return t->model;
+}
+
 int tool_rows_for(const rg_config *c, int max_rows)
 {
     int most = (16 << 20) / c->vocab_size;
@@ -59,14 +77,7 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
     t->ckpt = rg_checkpoint_open(path, o->random ? RG_CKPT_NO_WEIGHTS : RG_CKPT_DEFAULT, err);
     if (!t->ckpt)
         return false;
-    t->model = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = o->kv_type, .pack_cache = o->pack_cache,
-                                                           .expert_bytes = o->expert_memory,
-                                                           .random_weights = o->random,
-                                                           .declared_type = o->declared_type,
-                                                           .adapters = o->adapter, .n_adapters = o->adapter != NULL,
-                                                           .n_threads = t->n_threads, .progress = cli_progress,
-                                                           .progress_arg = o->common->quiet ? t : NULL }, err);
-    if (!t->model)
+    if (!open_model(t, o, err))
         return false;
     if (t->model->config.arch->is_encoder && !o->whole)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: an encoder has no logits", path);

@@ -175,13 +175,13 @@ static void fill_panel(cases *c, rg_layout layout, int mode, uint8_t *panel, siz
 
     fill_head(c, layout, mode, panel);
     panel += rg_layout_head_bytes(layout);
-    for (size_t s = 0; s < n_steps; s++, panel += bytes)
-        if (layout == RG_LAYOUT_F32)
+    for (size_t s = 0; s < n_steps; s++, panel += bytes) /* of a wide layout, a panel is the first in its stripe */
+        if (layout == RG_LAYOUT_F32 || layout == RG_LAYOUT_F32W)
             floats(c, mode == 4 ? 0 : mode, (float *)(void *)panel, 16);
-        else if (layout == RG_LAYOUT_BF16)
+        else if (layout == RG_LAYOUT_BF16 || layout == RG_LAYOUT_BF16W)
             fill_bf16(c, mode, (uint16_t *)(void *)panel, 16);
         else
-            fill_step(c, layout, mode > 4 ? 0 : mode, panel);
+            fill_step(c, layout == RG_LAYOUT_F16W ? RG_LAYOUT_F16 : layout, mode > 4 ? 0 : mode, panel);
 }
 
 static void fill_blocks(cases *c, int mode, rg_xblock *x, size_t n)
@@ -370,6 +370,46 @@ static bool columns_same(cases *c, rg_layout layout, int mode)
     p.y = got;
     c->k->add_columns[layout](&p);
     return same_floats(got, want, RG_LEN(got), rg_layout_name(layout));
+}
+
+/* Whole stripes and parts of them by a row that is mostly zeros: ref's bits, and those of the exact product + 0. */
+static bool sparse_same(cases *c, rg_layout layout, int cols, int n_panels, int mode)
+{
+    const size_t item = rg_layout_step_bytes(layout) / RG_WIDE, bytes = (size_t)cols * rg_layout_step_bytes(layout);
+    float *x = walled(1, (size_t)cols * sizeof *x), *y = walled(2, 16 * (size_t)n_panels * sizeof *y), want[2][RG_WIDE];
+    uint8_t *panel = walled(0, bytes);
+    rg_product p = { .panel = panel, .panel_bytes = RG_PANEL * item, .n_panels = n_panels, .cols = cols, .m = 1, .x = x,
+                     .ldx = (size_t)cols, .ldy = RG_WIDE };
+    char what[64];
+
+    for (size_t i = 0; i < bytes; i += RG_PANEL * item)
+        fill_panel(c, layout, mode, panel + i - i % (RG_PANEL * item), 1);
+    floats(c, mode == 4 ? 0 : mode, x, (size_t)cols);
+    for (int k = 0; k < cols; k++)
+        x[k] = rg_rng_below(&c->rng, 3) ? 0.0f : x[k];
+    p.y = want[0];
+    c->ref->sparse[layout](&p);
+    p.y = want[1];
+    c->ref->product[RG_EXACT][layout](&p);
+    p.y = y;
+    c->k->sparse[layout](&p);
+    for (int i = 0; i < 16 * n_panels; i++)
+        want[1][i] += 0.0f;
+    snprintf(what, sizeof what, "%s sparse %s cols %d panels %d mode %d", c->k->isa, rg_layout_name(layout), cols,
+             n_panels, mode);
+    return same_floats(y, want[0], 16 * (size_t)n_panels, what) && same_floats(y, want[1], 16 * (size_t)n_panels, what);
+}
+
+static bool cases_sparse(cases *c)
+{
+    static const int cols[] = { 1, 3, 4, 64, 513, 1100 };
+
+    for (rg_layout layout = RG_LAYOUT_F32; layout < RG_LAYOUT_COUNT; layout++)
+        for (size_t i = 0; c->ref->sparse[layout] && i < RG_LEN(cols); i++)
+            for (int mode = 0; mode < 4; mode++)
+                if (!sparse_same(c, layout, cols[i], mode % 2 ? 16 : 1 + (int)i, mode))
+                    return false;
+    return true;
 }
 
 static bool cases_columns(cases *c)
@@ -1007,7 +1047,7 @@ static bool cases_probe(cases *c)
 }
 
 const kernel_case kernel_cases[] = {
-    { "panels", cases_panels },         { "columns", cases_columns }, { "rows", cases_rows },     { "quantize", cases_quantize },
+    { "panels", cases_panels },         { "columns", cases_columns }, { "sparse", cases_sparse }, { "rows", cases_rows },     { "quantize", cases_quantize },
     { "store", cases_store },           { "attend", cases_attend }, { "merge", cases_merge },
     { "recurrence", cases_recurrence }, { "probe", cases_probe },   { "activations", cases_activations },
     { "index", cases_index },

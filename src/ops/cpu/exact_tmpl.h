@@ -263,8 +263,89 @@ ALWAYS_INLINE void columns_of_panel(rg_layout layout, const uint8_t *panel, cons
 
 INTEGER_LAYOUTS(COLUMNS)
 
+/* ---- columns that are not 0 -------------------------------------------------------------------------------------- */
+
+enum { LISTED = 512, TOGETHER = 4 }; /* columns that are listed at once; of one chain that go over its sums at once */
+
+/* Sums of one chain, c [16 * n_panels], with its next columns of weights. */
+typedef struct sparse_walk {
+    const uint8_t *w;
+    const float *x;
+    const int16_t *list; /* columns of w and x */
+    int n, n_panels;
+    float *c;
+} sparse_walk;
+
+/* n of them from i on; n is a constant.  Meanwhile those after the next ones come near. */
+ALWAYS_INLINE void add_listed(rg_layout layout, const sparse_walk *s, int i, int n)
+{
+    const size_t step = rg_layout_step_bytes(layout);
+    const uint8_t *next[TOGETHER];
+    vec x[TOGETHER];
+
+#pragma GCC unroll 4
+    for (int j = 0; j < n; j++) {
+        const int ahead = i + j + 2 * TOGETHER;
+
+        x[j] = splat(s->x[s->list[i + j]]);
+        next[j] = s->w + (size_t)s->list[ahead < s->n ? ahead : i + j] * step;
+    }
+    for (int p = 0; p < s->n_panels; p++) {
+#pragma GCC unroll 4
+        for (int j = 0; j < n; j++)
+            __builtin_prefetch(next[j] + (size_t)p * step * RG_PANEL / RG_WIDE);
+#pragma GCC unroll 4
+        for (int part = 0; part < PARTS; part++) {
+            float *to = s->c + 16 * p + WIDTH * part;
+            vec sum = load_f32(to);
+
+#pragma GCC unroll 4
+            for (int j = 0; j < n; j++)
+                sum = fused(column(layout, s->w, (size_t)s->list[i + j], p * PARTS + part), x[j], sum);
+            store_f32(to, sum);
+        }
+    }
+}
+
+ALWAYS_INLINE void sparse_product(rg_layout layout, const rg_product *p)
+{
+    _Alignas(64) float c[4][RG_WIDE] = { 0 };
+    int16_t list[4][LISTED / 4 + 1];
+
+    for (int first = 0; first < p->cols; first += LISTED) {
+        const int end = p->cols - first < LISTED ? p->cols - first : LISTED;
+        int n[4] = { 0 };
+
+        for (int k = 0; k < end; k++) { /* without a branch, which would be guessed wrong */
+            list[k % 4][n[k % 4]] = (int16_t)k;
+            n[k % 4] += p->x[first + k] != 0.0f;
+        }
+        for (int chain = 0; chain < 4; chain++) {
+            const sparse_walk s = { p->panel + (size_t)first * rg_layout_step_bytes(layout), p->x + first,
+                                    list[chain], n[chain], p->n_panels, c[chain] };
+            int i = 0;
+
+            for (; i + TOGETHER <= s.n; i += TOGETHER)
+                add_listed(layout, &s, i, TOGETHER);
+            for (; i < s.n; i++)
+                add_listed(layout, &s, i, 1);
+        }
+    }
+    for (int i = 0; i < 16 * p->n_panels; i++)
+        p->y[i] = ((c[0][i] + c[1][i]) + (c[2][i] + c[3][i])) + 0.0f;
+}
+
+#define SPARSE(name, layout)                                                                                           \
+    static void sparse_##name(const rg_product *p)                                                                     \
+    {                                                                                                                  \
+        sparse_product(layout, p);                                                                                     \
+    }
+
+WIDE_LAYOUTS(SPARSE)
+
 static void fill_exact(rg_cpu *k)
 {
+    WIDE_LAYOUTS(FILL_SPARSE)
     INTEGER_LAYOUTS(FILL_COLUMNS)
     FLOAT_LAYOUTS(FILL_EXACT)
     FLOAT8_LAYOUTS(FILL_EXACT)

@@ -201,6 +201,9 @@ typedef struct rg_cpu {
     /* By recipe and layout; NULL where the recipe is not for the layout, and of RG_LLM_INT8, which is the product of
      * RG_INT8 and then add_columns. */
     void (*product[RG_RECIPE_COUNT][RG_LAYOUT_COUNT])(const rg_product *p);
+    /* Of the wide layouts, of one row of x (m 1) and panels of one stripe: the exact recipe without the columns where x
+     * is 0, whose weights are not read; then y + 0.0f.  With weights that are numbers, that is the exact product + 0.0f. */
+    void (*sparse[RG_LAYOUT_COUNT])(const rg_product *p);
     /* By layout: what `fast` is here.  RG_EXACT: nothing else. */
     rg_recipe fast[RG_LAYOUT_COUNT];
     /* n: a multiple of 32. */

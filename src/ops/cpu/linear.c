@@ -90,12 +90,38 @@ void rg_cpu_product(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, con
         rg_cpu_add_outliers(cpu, w->layout, &p, x, first);
 }
 
-/* ---- how a product is cut ---------------------------------------------------------------------------------------- */
-
 /* Panels, counted through all matrices of an operation, by rows. */
 typedef struct block {
     int panel, n_panels, row, n_rows;
 } block;
+
+/* Panels of w by rows of x, as the product p says, which may cross from one stripe to the next.  A matrix whose columns
+ * may be skipped gives the same, zeros included, whether they are or not. */
+static void multiply(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, const rg_operand *x, block b, int64_t mat,
+                     rg_product p)
+{
+    const int n_panels = p.n_panels;
+
+    for (int done = 0; done < n_panels; done += p.n_panels) {
+        p.panel = rg_panel_at(w, mat, b.panel + done);
+        p.n_panels = rg_panels_together(w, b.panel + done, n_panels - done);
+        if (w->stripe_bytes && b.n_rows == 1) {
+            p.panel_bytes = w->panel_bytes;
+            p.cols = (int)w->cols;
+            p.x = x->x + (size_t)b.row * x->ldx;
+            p.ldx = x->ldx;
+            cpu->sparse[w->layout](&p);
+        } else {
+            rg_cpu_product(cpu, recipe, w, x, b.row, p);
+        }
+        for (int r = 0; w->stripe_bytes && r < b.n_rows; r++)
+            for (int i = 0; i < RG_PANEL * p.n_panels; i++)
+                p.y[(size_t)r * p.ldy + (size_t)i] += 0.0f;
+        p.y += RG_PANEL * p.n_panels;
+    }
+}
+
+/* ---- how a product is cut ---------------------------------------------------------------------------------------- */
 
 typedef void block_fn(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b);
 
@@ -104,6 +130,9 @@ static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
     int rows = op->in[0]->rows, stretch = rg_min(RG_ROWS_MAX, rows), n_stretches = rg_ceil_div(rows, stretch);
     int per_thread = n_panels * n_stretches / (f->n_threads * CHUNKS_PER_THREAD);
     int group = rg_min(rg_min(GROUP_MAX, RG_TILE / stretch), rg_max(1, per_thread));
+
+    if (rows == 1 && op->w[0]->packed->stripe_bytes) /* whole columns of a stripe lie in one piece */
+        group = RG_WIDE / RG_PANEL;
 
     for (int i; (i = rg_chunk_next(f, rg_ceil_div(n_panels, group) * n_stretches)) >= 0;) {
         block b = { .panel = i / n_stretches * group, .row = i % n_stretches * stretch };
@@ -179,8 +208,8 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
     finished t = { .tile = rg_cpu_scratch(r, f), .bias = op->b[p.w] ? op->b[p.w]->vec + row : NULL,
                    .ld = b.n_panels * RG_PANEL, .n = rg_min(b.n_panels * RG_PANEL, (int)w->rows - row),
                    .at = (int)(p.mat * w->rows) + row, .accumulate = op->accumulate };
-    rg_product product = { .panel = rg_panel_at(w->packed, p.mat, p.panel), .n_panels = b.n_panels, .m = b.n_rows,
-                           .y = rg_cpu_scratch(r, f), .ldy = (size_t)t.ld };
+    rg_product product = { .n_panels = b.n_panels, .m = b.n_rows, .y = rg_cpu_scratch(r, f), .ldy = (size_t)t.ld };
+    const block in = { (int)p.panel, b.n_panels, b.row, b.n_rows };
 
     x.x += column;
     x.r += column / 32;
@@ -188,10 +217,10 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
     if (t.n == t.ld && !t.bias && !t.accumulate && b.n_rows <= FEW_ROWS) { /* straight to its place */
         product.y = rg_act_row(f, y, b.row) + t.at;
         product.ldy = (size_t)y->stride;
-        rg_cpu_product(r->cpu, recipe, w->packed, &x, b.row, product);
+        multiply(r->cpu, recipe, w->packed, &x, in, p.mat, product);
         return;
     }
-    rg_cpu_product(r->cpu, recipe, w->packed, &x, b.row, product);
+    multiply(r->cpu, recipe, w->packed, &x, in, p.mat, product);
     put(r->cpu, f, y, b, t);
 }
 
@@ -231,9 +260,8 @@ static void gated_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
     for (int k = 0; k < 2; k++) {
         rg_operand x = rg_operand_of(f, op->in[0]);
 
-        rg_cpu_product(r->cpu, rg_cpu_recipe(r, op->w[k], rounding), op->w[k]->packed, &x, b.row,
-                       (rg_product){ .panel = rg_panel_at(op->w[k]->packed, 0, b.panel), .n_panels = b.n_panels,
-                                     .m = b.n_rows, .y = tile[k], .ldy = (size_t)ld });
+        multiply(r->cpu, rg_cpu_recipe(r, op->w[k], rounding), op->w[k]->packed, &x, b, 0,
+                 (rg_product){ .n_panels = b.n_panels, .m = b.n_rows, .y = tile[k], .ldy = (size_t)ld });
         for (int i = 0; op->b[k] && i < b.n_rows; i++)
             r->cpu->add(tile[k] + (size_t)i * (size_t)ld, op->b[k]->vec + row, n);
     }

@@ -62,7 +62,7 @@ typedef void rg_cpu_op(rg_cpu_reader *r, rg_fwd *f, const rg_op *op);
 
 rg_cpu_op rg_cpu_embed_types, rg_cpu_mean_rows, rg_cpu_features;
 rg_cpu_op rg_cpu_embed, rg_cpu_embed_positions, rg_cpu_gather, rg_cpu_linear, rg_cpu_linear_heads, rg_cpu_gated;
-rg_cpu_op rg_cpu_adapt;
+rg_cpu_op rg_cpu_adapt, rg_cpu_sparsify;
 rg_cpu_op rg_cpu_add, rg_cpu_mul, rg_cpu_scale, rg_cpu_scale_by_position, rg_cpu_softcap;
 rg_cpu_op rg_cpu_act_mul, rg_cpu_activate;
 rg_cpu_op rg_cpu_scale_columns, rg_cpu_match_rms, rg_cpu_cut_gate, rg_cpu_mix;

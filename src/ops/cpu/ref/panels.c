@@ -67,6 +67,22 @@ static void decode_bf16(const uint8_t *panel, const uint8_t *step, float (*w)[16
         w[0][i] = rg_float_of((uint32_t)h[i] << 16);
 }
 
+/* A panel of a wide layout is the first 16 of a column's values. */
+static void decode_f32w(const uint8_t *panel, const uint8_t *step, float (*w)[16])
+{
+    decode_f32(panel, step, w);
+}
+
+static void decode_f16w(const uint8_t *panel, const uint8_t *step, float (*w)[16])
+{
+    decode_f16(panel, step, w);
+}
+
+static void decode_bf16w(const uint8_t *panel, const uint8_t *step, float (*w)[16])
+{
+    decode_bf16(panel, step, w);
+}
+
 static void decode_q4(const uint8_t *panel, const uint8_t *step, float (*w)[16])
 {
     (void)panel;
@@ -292,6 +308,34 @@ FLOAT_LAYOUTS(EXACT)
 FLOAT8_LAYOUTS(EXACT)
 INTEGER_LAYOUTS(EXACT)
 #undef EXACT
+
+/* ---- columns that are not 0 -------------------------------------------------------------------------------------- */
+
+static void sparse_row(rg_layout layout, decode_fn *decode, const uint8_t *panel, int cols, const float *x, float *y)
+{
+    float w[1][16], c[4][16] = { 0 };
+
+    for (int k = 0; k < cols; k++) {
+        if (x[k] == 0.0f)
+            continue;
+        decode(panel, panel + (size_t)k * rg_layout_step_bytes(layout), w);
+        for (int i = 0; i < 16; i++)
+            c[k % 4][i] = __builtin_fmaf(w[0][i], x[k], c[k % 4][i]);
+    }
+    for (int i = 0; i < 16; i++)
+        y[i] = ((c[0][i] + c[1][i]) + (c[2][i] + c[3][i])) + 0.0f;
+}
+
+#define SPARSE(name, layout)                                                                                           \
+    static void sparse_##name(const rg_product *p)                                                                     \
+    {                                                                                                                  \
+        for (int i = 0; i < p->n_panels; i++) {                                                                        \
+            const rg_product q = part_of(p, i, 0, 1);                                                                  \
+            sparse_row(layout, decode_##name, q.panel, q.cols, q.x, q.y);                                              \
+        }                                                                                                              \
+    }
+WIDE_LAYOUTS(SPARSE)
+#undef SPARSE
 
 /* ---- some columns ------------------------------------------------------------------------------------------------ */
 
@@ -642,6 +686,7 @@ void rg_cpu_panels_ref(rg_cpu *k)
     INTEGER_LAYOUTS(FILL_EXACT)
     INTEGER_LAYOUTS(FILL_FAST)
     INTEGER_LAYOUTS(FILL_COLUMNS)
+    WIDE_LAYOUTS(FILL_SPARSE)
     INTEGER_LAYOUTS(FILL_RECIPE)
     k->product[RG_BF16_PAIRS][RG_LAYOUT_BF16] = pairs;
     k->product[RG_BF16_TILES][RG_LAYOUT_BF16] = tiles;
