@@ -265,70 +265,92 @@ INTEGER_LAYOUTS(COLUMNS)
 
 /* ---- columns that are not 0 -------------------------------------------------------------------------------------- */
 
-enum { LISTED = 512, TOGETHER = 4 }; /* columns that are listed at once; of one chain that go over its sums at once */
+enum { LISTED = 512, AHEAD_COLUMNS = 8 }; /* columns that are listed at once; of a chain, how far ahead they are fetched */
 
-/* Sums of one chain, c [16 * n_panels], with its next columns of weights. */
-typedef struct sparse_walk {
-    const uint8_t *w;
+/* What columns of a piece are not 0, by chain. */
+typedef struct listed {
+    const uint8_t *w; /* its first column */
     const float *x;
-    const int16_t *list; /* columns of w and x */
-    int n, n_panels;
-    float *c;
-} sparse_walk;
+    int16_t at[4][LISTED / 4 + 1];
+    int n[4], n_panels;
+} listed;
 
-/* n of them from i on; n is a constant.  Meanwhile those after the next ones come near. */
-ALWAYS_INLINE void add_listed(rg_layout layout, const sparse_walk *s, int i, int n)
+/* Per chain [first_chain, first_chain + n_chains) its columns i .. i + n - 1 into its sums; both are constants.  Columns
+ * of all chains together are near each other in memory. */
+ALWAYS_INLINE void add_listed(rg_layout layout, const listed *l, int first_chain, int n_chains, int i, int n,
+                              float (*c)[RG_WIDE])
 {
-    const size_t step = rg_layout_step_bytes(layout);
-    const uint8_t *next[TOGETHER];
-    vec x[TOGETHER];
+    const size_t step = rg_layout_step_bytes(layout), panel = step * RG_PANEL / RG_WIDE;
+    const uint8_t *w[4][4]; /* pointers, since a store may change the list, for all that the compiler knows */
+    ptrdiff_t next[4][4];
+    vec x[4][4];
 
 #pragma GCC unroll 4
-    for (int j = 0; j < n; j++) {
-        const int ahead = i + j + 2 * TOGETHER;
+    for (int k = 0; k < n_chains; k++)
+#pragma GCC unroll 4
+        for (int j = 0; j < n; j++) {
+            const int16_t *at = l->at[first_chain + k] + i + j;
+            const int ahead = i + j + AHEAD_COLUMNS < l->n[first_chain + k] ? AHEAD_COLUMNS : 0;
 
-        x[j] = splat(s->x[s->list[i + j]]);
-        next[j] = s->w + (size_t)s->list[ahead < s->n ? ahead : i + j] * step;
-    }
-    for (int p = 0; p < s->n_panels; p++) {
-#pragma GCC unroll 4
-        for (int j = 0; j < n; j++)
-            __builtin_prefetch(next[j] + (size_t)p * step * RG_PANEL / RG_WIDE);
-#pragma GCC unroll 4
-        for (int part = 0; part < PARTS; part++) {
-            float *to = s->c + 16 * p + WIDTH * part;
-            vec sum = load_f32(to);
-
-#pragma GCC unroll 4
-            for (int j = 0; j < n; j++)
-                sum = fused(column(layout, s->w, (size_t)s->list[i + j], p * PARTS + part), x[j], sum);
-            store_f32(to, sum);
+            x[k][j] = splat(l->x[*at]);
+            w[k][j] = l->w + (size_t)*at * step;
+            next[k][j] = (at[ahead] - *at) * (ptrdiff_t)step;
         }
+    for (int p = 0; p < l->n_panels; p++)
+#pragma GCC unroll 4
+        for (int k = 0; k < n_chains; k++) {
+#pragma GCC unroll 4
+            for (int part = 0; part < PARTS; part++) {
+                float *to = c[first_chain + k] + 16 * p + WIDTH * part;
+                vec sum = load_f32(to);
+
+#pragma GCC unroll 4
+                for (int j = 0; j < n; j++)
+                    sum = fused(column(layout, w[k][j], 0, part), x[k][j], sum);
+                store_f32(to, sum);
+            }
+#pragma GCC unroll 4
+            for (int j = 0; j < n; j++) {
+                if (panel >= 64 || p % 2 == 0) /* a new line */
+                    __builtin_prefetch(w[k][j] + next[k][j]);
+                w[k][j] += panel;
+            }
+        }
+}
+
+/* Without a branch, which would be guessed wrong. */
+ALWAYS_INLINE void list_columns(listed *l, int n)
+{
+    l->n[0] = l->n[1] = l->n[2] = l->n[3] = 0;
+    for (int k = 0; k < n; k++) {
+        l->at[k % 4][l->n[k % 4]] = (int16_t)k;
+        l->n[k % 4] += l->x[k] != 0.0f;
     }
 }
 
 ALWAYS_INLINE void sparse_product(rg_layout layout, const rg_product *p)
 {
     _Alignas(64) float c[4][RG_WIDE] = { 0 };
-    int16_t list[4][LISTED / 4 + 1];
+    listed l;
 
+    l.n_panels = p->n_panels;
     for (int first = 0; first < p->cols; first += LISTED) {
-        const int end = p->cols - first < LISTED ? p->cols - first : LISTED;
-        int n[4] = { 0 };
+        int i = 0, least = LISTED;
 
-        for (int k = 0; k < end; k++) { /* without a branch, which would be guessed wrong */
-            list[k % 4][n[k % 4]] = (int16_t)k;
-            n[k % 4] += p->x[first + k] != 0.0f;
-        }
+        l.w = p->panel + (size_t)first * rg_layout_step_bytes(layout);
+        l.x = p->x + first;
+        list_columns(&l, p->cols - first < LISTED ? p->cols - first : LISTED);
+        for (int chain = 0; chain < 4; chain++)
+            least = l.n[chain] < least ? l.n[chain] : least;
+        for (; i + 2 <= least; i += 2)
+            add_listed(layout, &l, 0, 4, i, 2, c);
         for (int chain = 0; chain < 4; chain++) {
-            const sparse_walk s = { p->panel + (size_t)first * rg_layout_step_bytes(layout), p->x + first,
-                                    list[chain], n[chain], p->n_panels, c[chain] };
-            int i = 0;
+            int rest = i;
 
-            for (; i + TOGETHER <= s.n; i += TOGETHER)
-                add_listed(layout, &s, i, TOGETHER);
-            for (; i < s.n; i++)
-                add_listed(layout, &s, i, 1);
+            for (; rest + 4 <= l.n[chain]; rest += 4)
+                add_listed(layout, &l, chain, 1, rest, 4, c);
+            for (; rest < l.n[chain]; rest++)
+                add_listed(layout, &l, chain, 1, rest, 1, c);
         }
     }
     for (int i = 0; i < 16 * p->n_panels; i++)
