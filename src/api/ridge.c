@@ -279,7 +279,8 @@ rg_info rg_engine_info(const rg_engine *e)
     const rg_config *c = &e->model->config;
 
     return (rg_info){ .architecture = rg_config_name(c), .isa = e->backend->name,
-                      .recipe = e->exact ? "exact" : e->llm_int8 ? "llm.int8" : "fast", .kv_type = rg_kv_name(e->model->kv_type),
+                      .recipe = e->exact ? "exact" : e->llm_int8 ? "llm.int8" : "fast",
+                      .kv_type = rg_kv_name(e->model->kv_type),
                       .n_threads = e->n_threads, .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len,
                       .bos_id = c->bos_id, .n_parameters = e->model->weights.n_parameters,
                       .weight_bytes = e->model->weights.bytes, .state_bytes = e->state_bytes,

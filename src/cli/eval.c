@@ -114,7 +114,8 @@ static bool report(const job *j, size_t bytes, rg_error *err)
 static bool work(job *j, rg_error *err)
 {
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
-                       .kv_type = j->kv_type ? j->kv_type : "f32", .sparsity = j->sparsity, .max_rows = 512, .max_seqs = 1,
+                       .kv_type = j->kv_type ? j->kv_type : "f32", .sparsity = j->sparsity,
+                       .max_rows = 512, .max_seqs = 1,
                        .max_seq_len = j->ctx,
                        .all_logits = true, .wrap = j->activations ? wrap : NULL };
     size_t n;

@@ -249,7 +249,8 @@ rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg
                          read_target_ids(m, ckpt, err)
                    : rg_config_read(&m->config, ckpt, err)) &&
         rg_weights_declare(&m->weights, &m->config, declared, o->declared_type, err) &&
-        mark_sparse(m, ckpt, o, err) && (o->declare_only || bind(m, ckpt, o, err)) && complete(m, o, err) && add_adapters(m, o, err))
+        mark_sparse(m, ckpt, o, err) && (o->declare_only || bind(m, ckpt, o, err)) && complete(m, o, err) &&
+        add_adapters(m, o, err))
         return m;
     rg_model_close(m);
     return NULL;

@@ -75,7 +75,8 @@ void rg_sparsity_free(rg_sparsity *s)
     rg_free(s);
 }
 
-/* ---- activations that are zero by themselves ---------------------------------------------------------------------- */
+/* ---- activations that are zero by themselves ----------------------------------------------------------------------
+ * */
 
 /* A reader that notes which activations come from ReLU, and which plain matrices read which. */
 typedef struct finder {
@@ -131,9 +132,11 @@ static bool find(finder *d, const rg_model *m, rg_error *err)
     return true;
 }
 
-/* ---- marks -------------------------------------------------------------------------------------------------------- */
+/* ---- marks --------------------------------------------------------------------------------------------------------
+ * */
 
-static bool mark_one(const rg_sparsity *s, const finder *d, rg_weight_set *set, const char *name, double t, rg_error *err)
+static bool mark_one(const rg_sparsity *s, const finder *d, rg_weight_set *set, const char *name, double t,
+                     rg_error *err)
 {
     int found = -1;
 

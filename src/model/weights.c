@@ -289,8 +289,8 @@ static bool check_numbers(const rg_packed *p, const rg_weight *w, rg_error *err)
     for (int64_t r = 0; ok && r < w->rows; r++) {
         rg_unpack_row(p, 0, r, row);
         for (int64_t k = 0; ok && k < w->cols; k++)
-            ok = isfinite(row[k]) || rg_fail(err, RG_E_INPUT, "%s: a weight is not finite, so that no column can be skipped",
-                                             w->name);
+            ok = isfinite(row[k]) ||
+                 rg_fail(err, RG_E_INPUT, "%s: a weight is not finite, so that no column can be skipped", w->name);
     }
     rg_free(row);
     return ok;

@@ -1,6 +1,7 @@
 /* outliers.c -- a copy of a model whose activations have outliers as those of large models do (Dettmers et al. 2022):
- * of every norm, a hundredth of the channels are 30 times as large, and are divided again by the matrices that read them.
- * The logits are the model's, but for rounding in f32; what rounds activations or weighs channels has something to do. */
+ * of every norm, a hundredth of the channels are 30 times as large, and are divided again by the matrices that read
+ * them. The logits are the model's, but for rounding in f32; what rounds activations or weighs channels has something
+ * to do. */
 #include <math.h>
 
 #include "base/mem.h"

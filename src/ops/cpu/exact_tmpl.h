@@ -182,8 +182,8 @@ ALWAYS_INLINE void decode_column(rg_layout layout, const uint8_t *panel, const b
     }
 }
 
-/* Columns by all rows, those that a row does not meet too: 0 times a number adds 0, and what that can do to the sign of a
- * zero is undone in the end. */
+/* Columns by all rows, those that a row does not meet too: 0 times a number adds 0, and what that can do to the sign of
+ * a zero is undone in the end. */
 ALWAYS_INLINE void add_some(const float (*w)[16], const rg_columns *c, int first, float *y)
 {
     for (int part = 0; part < 16; part += WIDTH) {
@@ -265,7 +265,8 @@ INTEGER_LAYOUTS(COLUMNS)
 
 /* ---- columns that are not 0 -------------------------------------------------------------------------------------- */
 
-enum { LISTED = 512, AHEAD_COLUMNS = 8 }; /* columns that are listed at once; of a chain, how far ahead they are fetched */
+/* Columns that are listed at once; of a chain, how far ahead they are fetched. */
+enum { LISTED = 512, AHEAD_COLUMNS = 8 };
 
 /* What columns of a piece are not 0, by chain. */
 typedef struct listed {
@@ -275,8 +276,8 @@ typedef struct listed {
     int n[4], n_panels;
 } listed;
 
-/* Per chain [first_chain, first_chain + n_chains) its columns i .. i + n - 1 into its sums; both are constants.  Columns
- * of all chains together are near each other in memory. */
+/* Per chain [first_chain, first_chain + n_chains) its columns i .. i + n - 1 into its sums; both are constants. 
+ * Columns of all chains together are near each other in memory. */
 ALWAYS_INLINE void add_listed(rg_layout layout, const listed *l, int first_chain, int n_chains, int i, int n,
                               float (*c)[RG_WIDE])
 {

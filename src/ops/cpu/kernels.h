@@ -27,9 +27,9 @@
  * offset: Q4 8, Q5 16, Q2 1, Q8 128, K3 4, K6 32, the others 0.
  *
  * LLM.int8() (Dettmers et al. 2022), of the integer layouts: the int8 recipe with x rounded under one scale for the row
- * (quantize_row), where values of magnitude RG_OUTLIER and more, a row's outliers, count as 0; then, column k of each of
- * them in rising order, acc = fma(w[k], x[k], acc), w decoded as in the exact recipe; then acc + 0.0f: a zero is +0.  The paper finds the outlier columns
- * of a batch; here a row has its own, so that it does not depend on its company.
+ * (quantize_row), where values of magnitude RG_OUTLIER and more, a row's outliers, count as 0; then, column k of each
+ * of them in rising order, acc = fma(w[k], x[k], acc), w decoded as in the exact recipe; then acc + 0.0f: a zero is +0.
+ * The paper finds the outlier columns of a batch; here a row has its own, so that it does not depend on its company.
  *
  * Bf16 recipes, of the layouts BF16 and F8: x rounded to bf16 (to nearest even, as store does).  F16 and F32 have
  * none: their weights would have to be rounded too, and that is another file, which `quantize` writes.  Below fma and +
@@ -202,14 +202,15 @@ typedef struct rg_cpu {
      * RG_INT8 and then add_columns. */
     void (*product[RG_RECIPE_COUNT][RG_LAYOUT_COUNT])(const rg_product *p);
     /* Of the wide layouts, of one row of x (m 1) and panels of one stripe: the exact recipe without the columns where x
-     * is 0, whose weights are not read; then y + 0.0f.  With weights that are numbers, that is the exact product + 0.0f. */
+     * is 0, whose weights are not read; then y + 0.0f.  With weights that are numbers, that is the exact product +
+     * 0.0f. */
     void (*sparse[RG_LAYOUT_COUNT])(const rg_product *p);
     /* By layout: what `fast` is here.  RG_EXACT: nothing else. */
     rg_recipe fast[RG_LAYOUT_COUNT];
     /* n: a multiple of 32. */
     void (*quantize)(const float *x, int n, rg_xblock *out);
-    /* The same under one amax for all n values: the largest |x[k]| that is no outlier; an outlier's q is 0, and its bit,
-     * of a word for each block, is set. */
+    /* The same under one amax for all n values: the largest |x[k]| that is no outlier; an outlier's q is 0, and its
+     * bit, of a word for each block, is set. */
     void (*quantize_row)(const float *x, int n, rg_xblock *out, uint32_t *outliers);
     /* Of the integer layouts, for y[r * ldy + 16 * p + k] = y: y = fma(w, x[r * ldx + i], y) for each i where that x is
      * not 0, rising, w being column col[i] of row k of panel p, as the exact recipe decodes it; then y = y + 0.0f. */

@@ -11,7 +11,8 @@ typedef struct found {
     int n;
 } found;
 
-/* Of m rows whose bits are ld words apart: the columns among n from the first on in which one of them has an outlier. */
+/* Of m rows whose bits are ld words apart: the columns among n from the first on in which one of them has an outlier.
+ * */
 static void find(const uint32_t *bits, size_t ld, int m, int first, int n, found *f)
 {
     f->n = 0;
@@ -54,7 +55,9 @@ void rg_cpu_add_outliers(const rg_cpu *cpu, rg_layout layout, const rg_product *
         c.m = rg_min(STRETCH, p->m - row);
         c.y = p->y + (size_t)row * p->ldy;
         for (int first = 0; first < p->cols; first += PIECE) {
-            find(x->outliers + (size_t)(first_row + row) * words, words, c.m, first, rg_min(PIECE, p->cols - first), &f);
+            const uint32_t *bits = x->outliers + (size_t)(first_row + row) * words;
+
+            find(bits, words, c.m, first, rg_min(PIECE, p->cols - first), &f);
             for (int i = 0; i < f.n; i += MOST) {
                 c.col = f.col + i;
                 c.n = rg_min(MOST, f.n - i);
