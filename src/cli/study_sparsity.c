@@ -263,7 +263,8 @@ static int run(int argc, char **argv)
     static study_job j = { .ctx = 512, .samples = 16 };
     const cli_option options[] = {
         { "--percent", CLI_INTS, &j.percents, "0,25,...", "shares of activations (default 0,25,40,50,65)" },
-        { "--perplexity", CLI_STRING, &j.file, "FILE", "the text to score (default: the end of the calibration text)" },
+        { "--perplexity", CLI_STRING, &j.file, "FILE",
+          "the text to score (default: the end of the calibration text)" },
         { "--ctx", CLI_INT, &j.ctx, "N", "ids of a window (default 512)", 2, 1 << 20 },
         { "--samples", CLI_INT, &j.samples, "N", "windows of calibration text (default 16)", 1, 1 << 20 },
         CLI_CSV_OPTION(j.csv),

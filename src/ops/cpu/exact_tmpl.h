@@ -276,7 +276,7 @@ typedef struct listed {
     int n[4], n_panels;
 } listed;
 
-/* Per chain [first_chain, first_chain + n_chains) its columns i .. i + n - 1 into its sums; both are constants. 
+/* Per chain [first_chain, first_chain + n_chains) its columns i .. i + n - 1 into its sums; both are constants.
  * Columns of all chains together are near each other in memory. */
 ALWAYS_INLINE void add_listed(rg_layout layout, const listed *l, int first_chain, int n_chains, int i, int n,
                               float (*c)[RG_WIDE])
