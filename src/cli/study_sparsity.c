@@ -202,7 +202,8 @@ static bool make_row(study_job *j, study_row *r, rg_error *err)
     if (ok && r->percent)
         ok = (thresholds = rg_sparsity_parse("thresholds", json.data, json.n, err)) != NULL;
     const tool_options o = { .common = &common, .model = path, .kv_type = "f32", .thresholds = thresholds,
-                             .max_rows = 512, .max_seqs = 1, .max_seq_len = j->ctx > 512 ? j->ctx : 512, .all_logits = true };
+                             .max_rows = 512, .max_seqs = 1, .max_seq_len = j->ctx > 512 ? j->ctx : 512,
+                             .all_logits = true };
     ok = ok && tool_open(&t, &o, err);
     ok = ok && tool_reaches(&t, (size_t)j->ctx, err) && measure(j, r, &t, &text, err);
     tool_close(&t);
