@@ -249,7 +249,11 @@ typedef struct rg_options {
     bool pin;               /* keep each of them on a core */
     bool numa_copies;       /* weights once on each NUMA node, read by the threads that stand there, which are pinned */
     const char *isa;        /* "auto", "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon" */
-    const char *recipe;     /* "fast" or "exact" */
+    const char *recipe;     /* "fast", "exact", or "llm.int8": fast, but of integer weights as LLM.int8() has it */
+    const char *sparsity;   /* columns of matrices that meet zeros are skipped by steps of one row: "zeros", of
+                             *   activations that are zero by themselves (ReLU's); or a file of `ridge shrink
+                             *   sparsity`, below whose thresholds activations count as zero in every row; NULL:
+                             *   none */
     const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or "f32", "f16", "bf16", "q8", "q4" */
     int32_t max_seq_len;    /* positions of a sequence; 0: what the model allows.  No memory is reserved for them */
     int32_t max_seqs;       /* sequences that run at once; 0: 64 */

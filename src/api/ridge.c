@@ -17,6 +17,7 @@
 #include "grammar/cache.h"
 #include "measure/profile.h"
 #include "model/model.h"
+#include "model/sparsity.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
@@ -42,7 +43,7 @@ struct rg_engine {
     rg_grammar_cache *grammars;
     pthread_mutex_t grammar_lock;
     bool lock_made;
-    bool exact;
+    bool exact, llm_int8; /* recipe */
     int n_threads, max_seq_len;
     uint64_t state_bytes;
 };
@@ -69,9 +70,10 @@ static size_t default_state_bytes(const rg_engine *e, const rg_options *o)
 
 static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
 {
-    if (strcmp(o->recipe, "fast") && strcmp(o->recipe, "exact"))
-        return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, exact", o->recipe);
     e->exact = !strcmp(o->recipe, "exact");
+    e->llm_int8 = !strcmp(o->recipe, "llm.int8");
+    if (!e->exact && !e->llm_int8 && strcmp(o->recipe, "fast"))
+        return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, llm.int8, exact", o->recipe);
     e->n_threads = o->n_threads > 0 ? o->n_threads : rg_cores();
     e->backend = rg_backend_find(o->isa, err);
     return e->backend;
@@ -81,17 +83,22 @@ static bool open_weights(rg_engine *e, const rg_checkpoint *ckpt, const rg_optio
 {
     rg_adapter_source *adapters = rg_array((size_t)o->n_adapters, sizeof *adapters);
 
-    if (!adapters)
-        return rg_fail_memory(err, (size_t)o->n_adapters * sizeof *adapters);
+    rg_sparsity *sparsity = o->sparsity && adapters ? rg_sparsity_read(o->sparsity, err) : NULL;
+
+    if (!adapters || (o->sparsity && !sparsity)) {
+        rg_free(adapters);
+        return adapters ? false : rg_fail_memory(err, (size_t)o->n_adapters * sizeof *adapters);
+    }
     for (int32_t i = 0; i < o->n_adapters; i++)
         adapters[i] = (rg_adapter_source){ o->adapters[i].name, o->adapters[i].path };
     e->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = e->n_threads,
                                                         .max_draft = rg_drafts_rows_kept(&e->drafts),
-                                                        .pack_cache = o->pack_cache,
+                                                        .pack_cache = o->pack_cache, .sparsity = sparsity,
                                                         .expert_bytes = o->expert_bytes, .adapters = adapters,
                                                         .n_adapters = o->n_adapters, .progress = o->progress,
                                                         .progress_arg = o->progress_arg },
                              err);
+    rg_sparsity_free(sparsity);
     rg_free(adapters);
     return e->model;
 }
@@ -223,7 +230,8 @@ static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
     if (!e->pool)
         return false;
     size_t for_drafts = (size_t)(rg_drafts_share(&e->drafts, e->model) * (double)e->state_bytes);
-    rg_runner_options r = { .backend = e->backend, .n_threads = e->n_threads, .exact = e->exact, .max_rows = room,
+    rg_runner_options r = { .backend = e->backend, .n_threads = e->n_threads, .exact = e->exact,
+                            .llm_int8 = e->llm_int8, .max_rows = room,
                             .max_logits = logit_rows(e, max_seqs, max_rows), .max_seqs = max_seqs,
                             .max_seq_len = e->max_seq_len, .state_bytes = e->state_bytes - for_drafts,
                             .pool = e->pool, .pin = o->pin || o->numa_copies,
@@ -276,7 +284,8 @@ rg_info rg_engine_info(const rg_engine *e)
     const rg_config *c = &e->model->config;
 
     return (rg_info){ .architecture = rg_config_name(c), .isa = e->backend->name,
-                      .recipe = e->exact ? "exact" : "fast", .kv_type = rg_kv_name(e->model->kv_type),
+                      .recipe = e->exact ? "exact" : e->llm_int8 ? "llm.int8" : "fast",
+                      .kv_type = rg_kv_name(e->model->kv_type),
                       .n_threads = e->n_threads, .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len,
                       .bos_id = c->bos_id, .eos_ids = c->eos_ids, .n_eos = c->n_eos,
                       .n_parameters = e->model->weights.n_parameters,

@@ -18,7 +18,7 @@ static const cli_option common_options[] = {
     { "--numa-copies", CLI_FLAG, &common.numa_copies, NULL, "packed weights once on each NUMA node; pins threads" },
     { "--isa", CLI_STRING, &common.isa, "NAME",
       "auto, ref (the scalar definition), or one that `ridge machine` lists" },
-    { "--recipe", CLI_STRING, &common.recipe, "NAME", "fast or exact arithmetic" },
+    { "--recipe", CLI_STRING, &common.recipe, "NAME", "fast, llm.int8 (fast, outliers apart) or exact arithmetic" },
     { "--json", CLI_FLAG, &common.json, NULL, "one JSON document on standard output, nothing else there" },
     { "--quiet", CLI_FLAG, &common.quiet, NULL, "no progress and no closing figures" },
     { NULL },

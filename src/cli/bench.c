@@ -35,7 +35,7 @@ typedef struct job {
     cli_args args;
     cli_ints prefill, batch, context;
     int32_t decode, reps;
-    const char *csv, *record, *commit, *kv_type, *pack_cache;
+    const char *csv, *record, *commit, *kv_type, *pack_cache, *sparsity;
     cli_loras loras;
     size_t expert_memory;
     const char *random;
@@ -333,7 +333,8 @@ static bool work(job *j, rg_error *err)
     int most = j->no_cache ? j->decode + 1 : cli_ints_most(&j->prefill, j->decode + 1);
     int len = cli_ints_most(&j->context, 0) + most + 1;
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
-                       .kv_type = j->kv_type, .pack_cache = j->pack_cache, .adapter = j->loras.n ? &adapter : NULL,
+                       .kv_type = j->kv_type, .pack_cache = j->pack_cache, .sparsity = j->sparsity,
+                       .adapter = j->loras.n ? &adapter : NULL,
                        .expert_memory = j->expert_memory, .max_rows = MAX_ROWS, .max_seqs = batch,
                        .random = j->random, .max_seq_len = len };
     if (j->random && (!rg_type_by_name(j->random, &o.declared_type) || !rg_format_of(o.declared_type)->encode))
@@ -378,6 +379,7 @@ static int run(int argc, char **argv)
         CLI_REMEASURE_OPTION(j.remeasure, "with --no-cache: "),
         CLI_KV_TYPE_OPTION(j.kv_type, CLI_KV_AS_WEIGHTS),
         CLI_PACK_CACHE_OPTION(j.pack_cache),
+        CLI_SPARSITY_OPTION(j.sparsity),
         CLI_EXPERT_MEMORY_OPTION(j.expert_memory),
         { "--random", CLI_STRING, &j.random, "TYPE", "random weights of this type: MODEL may be a config.json alone" },
         CLI_LORA_OPTION(j.loras, "all rows have this LoRA adapter"),

@@ -63,6 +63,10 @@ typedef struct cli_option {
 #define CLI_KV_AS_WEIGHTS "f32 for F32 weights, else bf16"
 #define CLI_PACK_CACHE_OPTION(to)                                                                                      \
     { "--pack-cache", CLI_STRING, &(to), "DIR", "keep packed weights here, so that the next start only reads them" }
+#define CLI_SPARSITY_OPTION(to)                                                                                        \
+    { "--sparsity", CLI_STRING, &(to), "FILE",                                                                         \
+      "inputs below these thresholds (of shrink sparsity) count as 0, and steps of one row skip their columns; "       \
+      "zeros: only what ReLU makes 0" }
 #define CLI_EXPERT_MEMORY_OPTION(to)                                                                                   \
     { "--expert-memory", CLI_BYTES, &(to), "BYTES", "memory for experts, the others being read when they are needed" }
 #define CLI_CSV_OPTION(to) { "--csv", CLI_STRING, &(to), "FILE", "also write the rows to a file" }

@@ -26,6 +26,7 @@ rg_options cli_engine_options(cli_engine *v, const cli_common *common)
     o.max_seq_len = v->ctx;
     o.max_seqs = v->max_seqs;
     o.pack_cache = v->pack_cache;
+    o.sparsity = v->sparsity;
     if (!v->draft)
         v->draft = "auto";
     o.draft = find_draft(v);

@@ -15,7 +15,7 @@ extern const cli_command cli_eval;
 
 typedef struct job {
     cli_args args;
-    const char *file, *kv_type, *activations;
+    const char *file, *kv_type, *activations, *sparsity;
     int32_t ctx, stride;
     uint64_t first_bytes;
     tool tool;
@@ -114,7 +114,8 @@ static bool report(const job *j, size_t bytes, rg_error *err)
 static bool work(job *j, rg_error *err)
 {
     tool_options o = { .common = &j->args.common, .model = j->args.n_positional ? j->args.positional[0] : NULL,
-                       .kv_type = j->kv_type ? j->kv_type : "f32", .max_rows = 512, .max_seqs = 1,
+                       .kv_type = j->kv_type ? j->kv_type : "f32", .sparsity = j->sparsity,
+                       .max_rows = 512, .max_seqs = 1,
                        .max_seq_len = j->ctx,
                        .all_logits = true, .wrap = j->activations ? wrap : NULL };
     size_t n;
@@ -152,6 +153,7 @@ static int run(int argc, char **argv)
         { "--activations", CLI_STRING, &j.activations, "FILE",
           "write mean |x| of each input channel of every matrix as safetensors" },
         CLI_KV_TYPE_OPTION(j.kv_type, "f32"),
+        CLI_SPARSITY_OPTION(j.sparsity),
         { NULL },
     };
     rg_error err = { 0 };

@@ -360,7 +360,8 @@ const cli_command cli_shrink = {
     .n_positional = 3,
     .recipe = "exact",
     .notes =
-        "METHOD: rtn, gptq, awq, smoothquant, int8, fp8; prune (the least important layers, channels, neurons\n"
-        "and heads are left out); sparsity (DST is a file of thresholds).  What was made of each layer is kept in\n"
+        "METHOD: rtn, gptq, awq, smoothquant, int8, fp8; outliers (not smaller: a copy with outliers, to judge\n"
+        "methods on); prune (the least important layers, channels, neurons and heads are left out); sparsity (DST is\n"
+        "a file of thresholds, for --sparsity of other commands).  What was made of each layer is kept in\n"
         "DST.work until DST is written: the same command goes on from there.",
 };

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const cli_command cli_study, cli_study_kbit, cli_study_kv, cli_study_recall;
+extern const cli_command cli_study, cli_study_kbit, cli_study_kv, cli_study_recall, cli_study_sparsity;
 
-static const cli_command *const studies[] = { &cli_study_kbit, &cli_study_kv, &cli_study_recall };
+static const cli_command *const studies[] = { &cli_study_kbit, &cli_study_kv, &cli_study_recall, &cli_study_sparsity };
 
 const char *study_name(const char *path, char out[64])
 {

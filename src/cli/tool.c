@@ -14,6 +14,7 @@ static bool open_runner(tool *t, const tool_options *o, rg_error *err)
     rg_runner_options r = { .backend = t->backend,
                             .n_threads = t->n_threads,
                             .exact = t->exact,
+                            .llm_int8 = t->llm_int8,
                             .max_rows = t->max_rows,
                             .max_logits = o->all_logits ? t->max_rows : o->max_seqs,
                             .max_seqs = o->max_seqs,
@@ -36,6 +37,24 @@ static bool open_runner(tool *t, const tool_options *o, rg_error *err)
     return t->states;
 }
 
+static bool open_model(tool *t, const tool_options *o, rg_error *err)
+{
+    rg_sparsity *read = o->sparsity ? rg_sparsity_read(o->sparsity, err) : NULL;
+
+    if (o->sparsity && !read)
+        return false;
+    t->model = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = o->kv_type, .pack_cache = o->pack_cache,
+                                                           .expert_bytes = o->expert_memory,
+                                                           .sparsity = read ? read : o->thresholds,
+                                                           .random_weights = o->random,
+                                                           .declared_type = o->declared_type,
+                                                           .adapters = o->adapter, .n_adapters = o->adapter != NULL,
+                                                           .n_threads = t->n_threads, .progress = cli_progress,
+                                                           .progress_arg = o->common->quiet ? t : NULL }, err);
+    rg_sparsity_free(read);
+    return t->model;
+}
+
 int tool_rows_for(const rg_config *c, int max_rows)
 {
     int most = (16 << 20) / c->vocab_size;
@@ -51,22 +70,16 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
     memset(t, 0, sizeof *t);
     t->n_threads = o->common->threads ? o->common->threads : rg_cores();
     t->exact = !strcmp(o->common->recipe, "exact");
-    if (!t->exact && strcmp(o->common->recipe, "fast"))
-        return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, exact", o->common->recipe);
+    t->llm_int8 = !strcmp(o->common->recipe, "llm.int8");
+    if (!t->exact && !t->llm_int8 && strcmp(o->common->recipe, "fast"))
+        return rg_fail(err, RG_E_USAGE, "recipe '%.20s' is not one of fast, llm.int8, exact", o->common->recipe);
     t->backend = rg_backend_find(o->common->isa, err);
     if (!t->backend || !cli_find_model(o->model, path, sizeof path, err))
         return false;
     t->ckpt = rg_checkpoint_open(path, o->random ? RG_CKPT_NO_WEIGHTS : RG_CKPT_DEFAULT, err);
     if (!t->ckpt)
         return false;
-    t->model = rg_model_open(t->ckpt, &(rg_model_options){ .kv_type = o->kv_type, .pack_cache = o->pack_cache,
-                                                           .expert_bytes = o->expert_memory,
-                                                           .random_weights = o->random,
-                                                           .declared_type = o->declared_type,
-                                                           .adapters = o->adapter, .n_adapters = o->adapter != NULL,
-                                                           .n_threads = t->n_threads, .progress = cli_progress,
-                                                           .progress_arg = o->common->quiet ? t : NULL }, err);
-    if (!t->model)
+    if (!open_model(t, o, err))
         return false;
     if (t->model->config.arch->is_encoder && !o->whole)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: an encoder has no logits", path);

@@ -5,7 +5,7 @@
 
 #include "cli/cli.h"
 #include "engine/sequence.h"
-#include "model/model.h"
+#include "model/sparsity.h"
 #include "text/tokenizer.h"
 
 typedef struct tool {
@@ -16,7 +16,7 @@ typedef struct tool {
     rg_states *states;
     const rg_backend *backend;
     int n_threads;
-    bool exact;
+    bool exact, llm_int8; /* recipe */
     int max_rows;
 } tool;
 
@@ -24,6 +24,8 @@ typedef struct tool_options {
     const cli_common *common;
     const char *model;    /* as given; NULL: the default */
     const char *kv_type, *pack_cache;
+    const char *sparsity;           /* as --sparsity has it; NULL: none, or */
+    const rg_sparsity *thresholds;  /* these, borrowed */
     const rg_adapter_source *adapter; /* which all sequences may have; NULL: none */
     size_t expert_memory;
     int max_rows, max_seqs, max_seq_len;

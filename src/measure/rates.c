@@ -154,6 +154,12 @@ static rg_layout measured_as(rg_layout layout)
         return RG_LAYOUT_T4E;
     case RG_LAYOUT_T4N:
         return RG_LAYOUT_TK4H;
+    case RG_LAYOUT_F32W:
+        return RG_LAYOUT_F32;
+    case RG_LAYOUT_F16W:
+        return RG_LAYOUT_F16;
+    case RG_LAYOUT_BF16W:
+        return RG_LAYOUT_BF16;
     case RG_LAYOUT_Z4:
         return RG_LAYOUT_Z4W;
     case RG_LAYOUT_Z8:

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "model/pack_cache.h"
+#include "model/sparsity.h"
 #include "ops/count/count.h"
 #include "quant/paged.h"
 
@@ -225,6 +226,21 @@ static bool bind(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options 
     return ok;
 }
 
+/* Thresholds, and which matrices are packed for skipping: the model's text says, before its weights are read. */
+static bool mark_sparse(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
+{
+    rg_model_options look = { .declare_only = true, .declared_type = o->declared_type };
+
+    if (!o->sparsity)
+        return true;
+    if (o->pack_cache || o->expert_bytes)
+        return rg_fail(err, RG_E_UNSUPPORTED, "skipping columns does not go with packed weights in a file");
+    rg_model *declared = o->random_weights ? rg_model_declare(&m->config, &look, err) : rg_model_open(ckpt, &look, err);
+    bool ok = declared && rg_sparsity_mark(o->sparsity, &m->weights, declared, err);
+    rg_model_close(declared);
+    return ok;
+}
+
 rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
 {
     rg_model *m = rg_zalloc(sizeof *m);
@@ -237,7 +253,8 @@ rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg
                          read_target_ids(m, ckpt, err)
                    : rg_config_read(&m->config, ckpt, err)) &&
         rg_weights_declare(&m->weights, &m->config, declared, o->declared_type, err) &&
-        (o->declare_only || bind(m, ckpt, o, err)) && complete(m, o, err) && add_adapters(m, o, err))
+        mark_sparse(m, ckpt, o, err) && (o->declare_only || bind(m, ckpt, o, err)) && complete(m, o, err) &&
+        add_adapters(m, o, err))
         return m;
     rg_model_close(m);
     return NULL;

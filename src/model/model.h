@@ -39,6 +39,7 @@ typedef struct rg_model_options {
     const char *pack_cache; /* folder in which packed weights are kept (pack_cache.h); NULL: they are not */
     size_t expert_bytes;    /* memory for experts, which are read from a pack file when they are needed; 0: all are in
                              * memory.  Without pack_cache that file lies beside the checkpoint */
+    const struct rg_sparsity *sparsity; /* what inputs count as zero (sparsity.h), borrowed; NULL: what is zero */
     const rg_adapter_source *adapters; /* [n_adapters]; of a model that is read, not only declared */
     int n_adapters;
     void (*progress)(void *arg, const char *what, double done);
@@ -71,7 +72,7 @@ rg_outputs rg_model_forward(const rg_model *m, rg_fwd *f);
 typedef struct rg_runner_options {
     const rg_backend *backend;
     int n_threads;
-    bool exact;
+    bool exact, llm_int8; /* as rg_fwd has them */
     int max_rows, max_logits; /* of one step */
     int max_seqs, max_seq_len; /* the runner's own max_seq_len may come out less */
     size_t state_bytes;       /* memory for state, shared out over the groups, with what hands it out */

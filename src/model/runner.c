@@ -38,6 +38,7 @@ static void program(void *arg, int thread)
                    .batch = r->batch,
                    .groups = rg_store_groups(r->base.store),
                    .exact = r->o.exact,
+                   .llm_int8 = r->o.llm_int8,
                    .layer = -1,
                    .thread = thread,
                    .n_threads = r->n_threads,

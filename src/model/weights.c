@@ -5,6 +5,7 @@
  * source are in memory at once; a weight with a load function needs its whole source in f32. */
 #include "model/weights.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -279,6 +280,22 @@ static float *vector_values(rg_origin *s, const rg_weight *w, const rg_tensor *t
     return ok ? all : NULL;
 }
 
+/* Of columns that may be skipped: 0 times infinity would be no 0. */
+static bool check_numbers(const rg_packed *p, const rg_weight *w, rg_error *err)
+{
+    float *row = rg_array((size_t)w->cols, sizeof *row);
+    bool ok = row || rg_fail_memory(err, (size_t)w->cols * sizeof *row);
+
+    for (int64_t r = 0; ok && r < w->rows; r++) {
+        rg_unpack_row(p, 0, r, row);
+        for (int64_t k = 0; ok && k < w->cols; k++)
+            ok = isfinite(row[k]) ||
+                 rg_fail(err, RG_E_INPUT, "%s: a weight is not finite, so that no column can be skipped", w->name);
+    }
+    rg_free(row);
+    return ok;
+}
+
 static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     rg_weight *w = &set->all[i];
@@ -292,8 +309,8 @@ static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_che
         w->vec = vector_values(&s, w, t, err);
         return w->vec;
     }
-    if (!rg_packed_init(&set->packed[i], w->type, w->n_mats, w->rows, w->cols, err) ||
-        !pack_mats(&set->packed[i], &s, w, 0, w->n_mats, err))
+    if (!(w->wide ? rg_packed_init_wide : rg_packed_init)(&set->packed[i], w->type, w->n_mats, w->rows, w->cols, err) ||
+        !pack_mats(&set->packed[i], &s, w, 0, w->n_mats, err) || (w->wide && !check_numbers(&set->packed[i], w, err)))
         return false;
     w->packed = &set->packed[i];
     return true;

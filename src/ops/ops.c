@@ -373,15 +373,55 @@ static void adapt(rg_fwd *f, const rg_op *linear)
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
+/* x with 0 in place of values of magnitude `threshold` or less. */
+static rg_act *sparsified(rg_fwd *f, const rg_act *x, float threshold)
+{
+    rg_act *y = rg_act_rows(f, "sparse", x->rows, x->cols);
+
+    run(f, &(rg_op){ .kind = RG_OP_SPARSIFY, .out = { y }, .in = { x }, .x = threshold });
+    return y;
+}
+
+/* The products of an operation, those of matrices that have one threshold together. */
+static void run_sparse(rg_fwd *f, const rg_op *op, int n)
+{
+    bool done[3] = { false };
+
+    for (int i = 0; i < n; i++) {
+        const int mark = rg_act_mark(f);
+        rg_op part = { .kind = op->kind, .accumulate = op->accumulate, .in = { op->in[0] } };
+
+        for (int k = i, n_part = 0; k < n && !done[i]; k++)
+            if (!done[k] && op->w[k]->threshold == op->w[i]->threshold) {
+                part.out[n_part] = op->out[k];
+                part.w[n_part] = op->w[k];
+                part.b[n_part++] = op->b[k];
+                done[k] = k != i;
+            }
+        if (done[i])
+            continue;
+        if (op->w[i]->threshold > 0)
+            part.in[0] = sparsified(f, op->in[0], op->w[i]->threshold);
+        run(f, &part);
+        rg_act_release(f, mark);
+    }
+}
+
 static void linear(rg_fwd *f, rg_op *op, int n)
 {
+    bool sparse = false;
+
     op->kind = RG_OP_LINEAR;
     for (int i = 0; i < n; i++) {
         RG_ASSERT(op->out[i]->rows == op->in[0]->rows && op->w[i]->n_mats == 1);
         check_matrix(op->w[i], op->out[i]->cols, op->in[0]->cols);
         check_vector(op->b[i], op->out[i]->cols);
+        sparse = sparse || op->w[i]->threshold > 0;
     }
-    run(f, op);
+    if (sparse)
+        run_sparse(f, op, n);
+    else
+        run(f, op);
     adapt(f, op);
 }
 
@@ -432,7 +472,9 @@ static void gated_apart(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *
 void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, const rg_weight *up,
               const rg_weight *b_gate, const rg_weight *b_up, rg_activation act)
 {
-    if (has_deltas(f, gate) || has_deltas(f, up)) {
+    const int mark = rg_act_mark(f);
+
+    if (has_deltas(f, gate) || has_deltas(f, up) || gate->threshold != up->threshold) {
         gated_apart(f, y, x, (const rg_weight *[3]){ gate, up }, (const rg_weight *[3]){ b_gate, b_up }, act);
         return;
     }
@@ -441,8 +483,11 @@ void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, cons
     check_matrix(up, y->cols, x->cols);
     check_vector(b_gate, y->cols);
     check_vector(b_up, y->cols);
+    if (gate->threshold > 0)
+        x = sparsified(f, x, gate->threshold);
     run(f, &(rg_op){
                .kind = RG_OP_GATED, .out = { y }, .in = { x }, .w = { gate, up }, .b = { b_gate, b_up }, .act = act });
+    rg_act_release(f, mark);
 }
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */

@@ -46,6 +46,8 @@ typedef struct rg_weight {
     const rg_packed *packed;    /* a matrix, bound; else NULL */
     const float *vec;           /* a vector or small table in f32, bound; else NULL */
     int split;                  /* 0 none, 1 rows, 2 columns over ranks */
+    float threshold;            /* values of an input of this magnitude or less count as 0 in a product; 0: all count */
+    bool wide;                  /* columns that meet zeros are skipped: to be packed in a wide layout if there is one */
     const rg_delta *deltas;     /* of a matrix, by the number of the adapter; NULL: no adapter changes it */
 } rg_weight;
 
@@ -226,6 +228,7 @@ struct rg_fwd {
     const rg_batch *batch;
     const rg_group_memory *groups; /* NULL when nothing is computed */
     bool exact;                    /* recipe: exact, else fast where the weight has one */
+    bool llm_int8;                 /* fast is LLM.int8() where it is int8 otherwise */
     int layer;                     /* being computed; -1 outside the layers */
     int thread, n_threads;
     rg_pool *pool;                 /* NULL when nothing is computed */
@@ -244,11 +247,11 @@ rg_act *rg_act_rows(rg_fwd *f, const char *name, int rows, int cols);
 /* Columns [first, first + cols) of a, sharing its memory. */
 rg_act *rg_act_view(rg_fwd *f, const char *name, const rg_act *a, int first, int cols);
 
-/* Blocks of 32 between the rounded rows of an activation: odd, so that the rows of a tile do not fall on one cache
- * set. */
+/* Blocks of 32 between the rounded rows of an activation: behind those of a row there is one for every 512 columns,
+ * where a bit for each of them has room.  Odd, so that the rows of a tile do not fall on one cache set. */
 static inline size_t rg_round_stride(int cols)
 {
-    return (size_t)(cols + 31) / 32 | 1;
+    return ((size_t)(cols + 31) / 32 + (size_t)(cols + 511) / 512) | 1;
 }
 
 /* The first activation of this name that was made outside the layers and not released: what a model makes before its

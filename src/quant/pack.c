@@ -21,27 +21,36 @@ const char *rg_layout_name(rg_layout layout)
 
 _Static_assert(sizeof(rg_table) == 128 && sizeof(rg_table_factors) == 256, "whole cache lines");
 
-bool rg_packed_shape(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
+static bool shape_as(rg_packed *p, rg_layout layout, rg_error *err)
 {
-    const rg_format *f = rg_format_of(type);
-    size_t panels, bytes;
+    const rg_format *f = rg_format_of(p->type);
+    const bool wide = layout != f->layout;
+    const int64_t side = wide ? RG_WIDE : RG_PANEL;
+    size_t n, each, bytes;
 
-    *p = (rg_packed){ .layout = f->layout, .type = type, .rows = rows, .cols = cols, .n_mats = n_mats };
     if (f->layout == RG_LAYOUT_NONE)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s is not a format of matrices", f->name);
-    if (n_mats < 0 || rows < 0 || cols < 0 || cols % f->block_len)
+    if (p->n_mats < 0 || p->rows < 0 || p->cols < 0 || p->cols % f->block_len)
         return rg_fail(err, RG_E_INPUT,
                        "%lld matrices of [%lld, %lld] cannot be packed from %s, whose blocks are of %d",
-                       (long long)n_mats, (long long)rows, (long long)cols, f->name, f->block_len);
-    if (!rg_mul((size_t)(cols / rg_layout_step(f->layout)), rg_layout_step_bytes(f->layout), &p->panel_bytes) ||
-        !rg_add(p->panel_bytes, rg_layout_head_bytes(f->layout) + (size_t)RG_ALIGN - 1, &p->panel_bytes) ||
-        !rg_mul((size_t)n_mats, (size_t)(rows / RG_PANEL + (rows % RG_PANEL != 0)), &panels) ||
-        !rg_mul(p->panel_bytes -= p->panel_bytes % RG_ALIGN, panels, &bytes) || bytes > PTRDIFF_MAX ||
-        rows > INT64_MAX - RG_PANEL)
+                       (long long)p->n_mats, (long long)p->rows, (long long)p->cols, f->name, f->block_len);
+    if (!rg_mul((size_t)(p->cols / rg_layout_step(layout)), rg_layout_step_bytes(layout), &each) ||
+        !rg_add(each, rg_layout_head_bytes(layout) + (size_t)RG_ALIGN - 1, &each) ||
+        !rg_mul((size_t)p->n_mats, (size_t)(p->rows / side + (p->rows % side != 0)), &n) ||
+        !rg_mul(each -= each % RG_ALIGN, n, &bytes) || bytes > PTRDIFF_MAX || p->rows > INT64_MAX - side)
         return rg_fail(err, RG_E_INPUT, "%lld matrices of [%lld, %lld] %s are more than memory can address",
-                       (long long)n_mats, (long long)rows, (long long)cols, f->name);
+                       (long long)p->n_mats, (long long)p->rows, (long long)p->cols, f->name);
+    p->layout = layout;
+    p->panel_bytes = wide ? RG_PANEL * (size_t)f->block_bytes : each;
+    p->stripe_bytes = wide ? each : 0;
     p->bytes = bytes;
     return true;
+}
+
+bool rg_packed_shape(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
+{
+    *p = (rg_packed){ .type = type, .rows = rows, .cols = cols, .n_mats = n_mats };
+    return shape_as(p, rg_format_of(type)->layout, err);
 }
 
 /* Rows past the end are 0, not 0 / 0. */
@@ -51,19 +60,30 @@ static void clear_factors(uint8_t *panel)
         ((rg_table_factors *)(void *)panel)->b[i] = 1.0f;
 }
 
-bool rg_packed_init(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
+/* Memory for what has been shaped. */
+static bool allocate(rg_packed *p, rg_error *err)
 {
-    size_t bytes;
+    const size_t bytes = p->bytes;
 
-    if (!rg_packed_shape(p, type, n_mats, rows, cols, err))
-        return false;
-    bytes = p->bytes;
     p->data = rg_region_new(bytes);
     p->bytes = p->data ? bytes : 0;
     if (p->layout == RG_LAYOUT_T4N)
         for (size_t at = 0; at < p->bytes; at += p->panel_bytes)
             clear_factors(p->data + at);
     return p->data || rg_fail_memory(err, bytes);
+}
+
+bool rg_packed_init(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
+{
+    return rg_packed_shape(p, type, n_mats, rows, cols, err) && allocate(p, err);
+}
+
+bool rg_packed_init_wide(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
+{
+    const rg_layout layout = rg_format_of(type)->layout, wide = rg_layout_wide(layout);
+
+    *p = (rg_packed){ .type = type, .rows = rows, .cols = cols, .n_mats = n_mats };
+    return shape_as(p, wide == RG_LAYOUT_NONE ? layout : wide, err) && allocate(p, err);
 }
 
 void rg_packed_fini(rg_packed *p)
@@ -309,14 +329,14 @@ static uint8_t *panel_of_row(const rg_packed *p, int64_t mat, int64_t row)
 }
 
 /* n values of 2 or 4 bytes, each in a step of its own. */
-static void put_values(uint8_t *to, int lane, const uint8_t *from, int64_t n, size_t each)
+static void put_values(uint8_t *to, size_t step_bytes, const uint8_t *from, int64_t n, size_t each)
 {
     if (each == 2) /* constants, for the sake of speed */
         for (int64_t i = 0; i < n; i++)
-            memcpy(to + (RG_PANEL * i + lane) * 2, from + i * 2, 2);
+            memcpy(to + (size_t)i * step_bytes, from + i * 2, 2);
     else
         for (int64_t i = 0; i < n; i++)
-            memcpy(to + (RG_PANEL * i + lane) * 4, from + i * 4, 4);
+            memcpy(to + (size_t)i * step_bytes, from + i * 4, 4);
 }
 
 /* A row of BF16 into its panel, or out of it as f32. */
@@ -350,7 +370,7 @@ void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
         return;
     }
     if (!f->ints) {
-        put_values(to, lane, from, p->cols, each);
+        put_values(to + (size_t)lane * each, step_bytes, from, p->cols, each);
         return;
     }
     for (int64_t left = p->cols; left > 0; left -= f->block_len, from += each) {

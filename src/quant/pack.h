@@ -9,6 +9,9 @@
  * the bits above them, and so on.  Codes of 3, 5 and 6 bits are a plane of their lower 2, 4 or 4 bits and, behind it,
  * one of the rest.
  *
+ * A wide layout is for matrices whose columns are skipped: 16 panels side by side are a stripe, in which the values of
+ * one column are RG_WIDE neighbours; from one of its panels to the next it is 16 values.
+ *
  * A layout of codes of a table has the table at the head of every panel: 16 values, each weight being one of them times
  * a scale.
  *
@@ -27,7 +30,7 @@
 
 #include "quant/quant.h"
 
-enum { RG_PANEL = 16 }; /* rows of a panel */
+enum { RG_PANEL = 16, RG_WIDE = 256 }; /* rows of a panel, and of a stripe */
 
 typedef struct rg_step_f32 {
     float q[16];
@@ -36,6 +39,14 @@ typedef struct rg_step_f32 {
 typedef struct rg_step_f16 { /* also BF16 */
     uint16_t q[16];
 } rg_step_f16;
+
+typedef struct rg_step_f32w {
+    float q[RG_WIDE];
+} rg_step_f32w;
+
+typedef struct rg_step_f16w { /* also BF16W */
+    uint16_t q[RG_WIDE];
+} rg_step_f16w;
 
 typedef struct rg_step_q4 { /* also T4 */
     uint16_t d[16];         /* f16 */
@@ -174,7 +185,8 @@ typedef struct rg_packed {
     rg_type type;       /* what it was packed from */
     int64_t rows, cols; /* of one matrix */
     int64_t n_mats;     /* stacked matrices (experts, heads): each starts on a new panel */
-    size_t panel_bytes;
+    size_t panel_bytes; /* from one panel to the next */
+    size_t stripe_bytes; /* of a wide layout: from one stripe to the next; 0: it is none */
     size_t bytes;       /* of data */
     uint8_t *data;      /* rg_region; panels of matrix 0, then of matrix 1, ...; NULL: they are pages */
     struct rg_paged *paged; /* of which matrix 0 is page first_page (paged.h); NULL: all are in data */
@@ -255,10 +267,21 @@ static inline __attribute__((always_inline)) size_t rg_layout_codes_at(rg_layout
 
 const char *rg_layout_name(rg_layout layout);
 
+/* The wide twin of a layout; NONE: it has none. */
+static inline rg_layout rg_layout_wide(rg_layout layout)
+{
+    return layout == RG_LAYOUT_F32    ? RG_LAYOUT_F32W
+           : layout == RG_LAYOUT_F16  ? RG_LAYOUT_F16W
+           : layout == RG_LAYOUT_BF16 ? RG_LAYOUT_BF16W
+                                      : RG_LAYOUT_NONE;
+}
+
 /* Size p for a matrix of this type, without data.  False: cols not a multiple of the block, or overflow. */
 bool rg_packed_shape(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err);
 /* The same, and allocate it, zeroed.  False also: no memory. */
 bool rg_packed_init(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err);
+/* The same in the wide twin of the type's layout, where it has one. */
+bool rg_packed_init_wide(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err);
 void rg_packed_fini(rg_packed *p);
 
 /* Put one row (as stored: cols values of p->type) in its place.  Different rows may be put by different threads if they
@@ -271,12 +294,24 @@ void rg_unpack_row(const rg_packed *p, int64_t mat, int64_t row, float *out);
 /* Bytes of one of its matrices. */
 static inline size_t rg_packed_mat_bytes(const rg_packed *p)
 {
-    return (size_t)((p->rows + RG_PANEL - 1) / RG_PANEL) * p->panel_bytes;
+    return p->stripe_bytes ? (size_t)((p->rows + RG_WIDE - 1) / RG_WIDE) * p->stripe_bytes
+                           : (size_t)((p->rows + RG_PANEL - 1) / RG_PANEL) * p->panel_bytes;
 }
 
 static inline const uint8_t *rg_panel_at(const rg_packed *p, int64_t mat, int64_t panel)
 {
-    return p->data + ((size_t)(mat * ((p->rows + RG_PANEL - 1) / RG_PANEL) + panel)) * p->panel_bytes;
+    const size_t each = RG_WIDE / RG_PANEL, i = (size_t)panel;
+    const size_t at = p->stripe_bytes ? i / each * p->stripe_bytes + i % each * p->panel_bytes : i * p->panel_bytes;
+
+    return p->data + (size_t)mat * rg_packed_mat_bytes(p) + at;
+}
+
+/* Of n panels from `panel` on, those that lie panel_bytes apart. */
+static inline int rg_panels_together(const rg_packed *p, int64_t panel, int n)
+{
+    const int left = RG_WIDE / RG_PANEL - (int)(panel % (RG_WIDE / RG_PANEL));
+
+    return p->stripe_bytes && left < n ? left : n;
 }
 
 #endif

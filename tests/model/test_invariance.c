@@ -20,7 +20,7 @@ typedef struct text {
 typedef struct world {
     const char *name;
     test_model model;
-    bool exact, chains_only; /* a recurrence has no trees */
+    bool exact, llm_int8, chains_only; /* a recurrence has no trees */
     int vocab, len, max_rows, n_texts;
     text texts[MAX_TEXTS];
     int cuts[24], n_cuts;    /* places where steps are made to end: edges of blocks, segments, windows */
@@ -499,6 +499,7 @@ static void ways(const world *w, const rg_backend *backend, int n_threads, int n
                 .plans = calloc(MAX_LIVES, sizeof(plan)),
                 .g = { .seed = test_seed * 1000003 + (uint64_t)n_threads * 31 + (uint64_t)backend->name[3] } };
     test_rig_open(&r->rig, &w->model, &(test_rig_options){ .backend = backend, .n_threads = n_threads, .exact = w->exact,
+                  .llm_int8 = w->llm_int8,
                   .max_rows = w->max_rows, .max_seqs = w->chains_only ? 4 : 1, .max_len = w->len + MARGIN, .prefixes = true,
                   .state_bytes = tight_memory(w) });
     if (!r->slow || n_threads == 1)
@@ -541,6 +542,7 @@ static void baseline(world *w, text *t)
     rg_error err = { 0 };
 
     test_rig_open(&rig, &w->model, &(test_rig_options){ .backend = rg_backend_find("auto", NULL), .n_threads = 1, .exact = w->exact,
+                                                        .llm_int8 = w->llm_int8,
                                                         .max_rows = 1, .max_seqs = 1, .max_len = w->len });
     rg_seq *q = rg_seq_new(rig.states, w->len, 0, &err);
     assert_ok(q, err);
@@ -607,7 +609,7 @@ static bool gates(int nth_backend, int n_threads, int len, int n)
 /* path: of a model; kv: its K/V type.  len: of the texts.  n: ways on each fast instruction set and number of threads. */
 static void world_of(const char *name, const char *path, const char *kv, bool exact, int len, int n)
 {
-    world w = { .name = name, .exact = exact, .len = len, .max_rows = len > 400 ? 300 : 96,
+    world w = { .name = name, .exact = exact, .llm_int8 = !strcmp(name, "llm.int8"), .len = len, .max_rows = len > 400 ? 300 : 96,
                 .n_texts = len > 400 ? 2 : n > N_PARTS ? MAX_TEXTS : 3 };
     rg_rng g = { .seed = test_seed };
 
@@ -733,6 +735,13 @@ static void wide_experts(void **state)
     world_of("wide-moe", world_wide(true), "f32", true, SHORT, n_wide(true));
 }
 
+/* Outliers of rows, of experts' rows too. */
+static void llm_int8(void **state)
+{
+    (void)state;
+    world_of("llm.int8", world_wide(true), "f32", false, SHORT, n_wide(true));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -748,6 +757,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(gemma3_window_100),
         cmocka_unit_test(wide_k_formats),
         cmocka_unit_test(wide_experts),
+        cmocka_unit_test(llm_int8),
     };
 
     test_init(argc, argv);

@@ -175,13 +175,13 @@ static void fill_panel(cases *c, rg_layout layout, int mode, uint8_t *panel, siz
 
     fill_head(c, layout, mode, panel);
     panel += rg_layout_head_bytes(layout);
-    for (size_t s = 0; s < n_steps; s++, panel += bytes)
-        if (layout == RG_LAYOUT_F32)
+    for (size_t s = 0; s < n_steps; s++, panel += bytes) /* of a wide layout, a panel is the first in its stripe */
+        if (layout == RG_LAYOUT_F32 || layout == RG_LAYOUT_F32W)
             floats(c, mode == 4 ? 0 : mode, (float *)(void *)panel, 16);
-        else if (layout == RG_LAYOUT_BF16)
+        else if (layout == RG_LAYOUT_BF16 || layout == RG_LAYOUT_BF16W)
             fill_bf16(c, mode, (uint16_t *)(void *)panel, 16);
         else
-            fill_step(c, layout, mode > 4 ? 0 : mode, panel);
+            fill_step(c, layout == RG_LAYOUT_F16W ? RG_LAYOUT_F16 : layout, mode > 4 ? 0 : mode, panel);
 }
 
 static void fill_blocks(cases *c, int mode, rg_xblock *x, size_t n)
@@ -341,6 +341,8 @@ static bool cases_panels(cases *c)
         }
     return true;
 }
+
+#include "column_cases.h"
 
 /* ---- rows ----------------------------------------------------------------------------------------------------------- */
 
@@ -570,6 +572,21 @@ static bool cases_quantize(cases *c)
                 printf("%s quantize: value %d is %a, and its block is of numbers\n", c->k->isa, i, (double)x[i]);
                 return false;
             }
+        for (int i = 0; i < n && round % 3; i++)
+            x[i] *= rg_rng_below(&c->rng, 9) ? 1.0f : RG_OUTLIER;
+        if (round % 5 == 0)
+            x[n - 1] = -RG_OUTLIER;
+        uint32_t bits[8], want_bits[8];
+
+        c->ref->quantize_row(x, n, want, want_bits);
+        c->k->quantize_row(x, n, y, bits);
+        if (memcmp(want, y, n_bytes) || memcmp(bits, want_bits, (size_t)n / 32 * sizeof *bits)) {
+            printf("%s quantize_row n %d mode %d round %d differs\n", c->k->isa, n, mode, round);
+            return false;
+        }
+        for (int i = 0; i < n; i++)
+            if ((bits[i / 32] >> i % 32 & 1) != (fabsf(x[i]) >= RG_OUTLIER))
+                return false;
     }
     return true;
 }
@@ -978,8 +995,9 @@ static bool cases_probe(cases *c)
 }
 
 const kernel_case kernel_cases[] = {
-    { "panels", cases_panels },         { "rows", cases_rows },     { "quantize", cases_quantize },
-    { "store", cases_store },           { "close", cases_close },   { "attend", cases_attend }, { "merge", cases_merge },
+    { "panels", cases_panels },         { "columns", cases_columns }, { "sparse", cases_sparse },
+    { "rows", cases_rows },             { "quantize", cases_quantize }, { "store", cases_store },
+    { "close", cases_close },           { "attend", cases_attend },   { "merge", cases_merge },
     { "recurrence", cases_recurrence }, { "probe", cases_probe },   { "activations", cases_activations },
     { "index", cases_index },
     { NULL, NULL },

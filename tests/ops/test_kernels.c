@@ -30,6 +30,8 @@ static void run(const char *name)
     }
 
 TEST(panels)
+TEST(columns)
+TEST(sparse)
 TEST(rows)
 TEST(activations)
 TEST(quantize)
@@ -70,7 +72,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(kernels_quantize), cmocka_unit_test(kernels_store),  cmocka_unit_test(kernels_close),
         cmocka_unit_test(kernels_attend),
         cmocka_unit_test(kernels_merge),    cmocka_unit_test(kernels_recurrence), cmocka_unit_test(kernels_probe),
-        cmocka_unit_test(kernels_activations), cmocka_unit_test(kernels_index),
+        cmocka_unit_test(kernels_activations), cmocka_unit_test(kernels_index), cmocka_unit_test(kernels_columns),
+        cmocka_unit_test(kernels_sparse),
     };
 
     test_init(argc, argv);

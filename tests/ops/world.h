@@ -20,7 +20,7 @@ typedef struct world {
     uint8_t *arena;
     rg_fwd fwd[MAX_THREADS];
     int n_threads;
-    bool exact;
+    bool exact, llm_int8;
     rg_group_memory groups[3];
     const rg_batch *batch;
     void (*text)(rg_fwd *f, void *arg);
@@ -69,6 +69,7 @@ static inline void world_thread(void *arg, int thread)
                    .batch = w->batch,
                    .groups = w->groups,
                    .exact = w->exact,
+                   .llm_int8 = w->llm_int8,
                    .layer = -1,
                    .thread = thread,
                    .n_threads = w->n_threads,

@@ -51,7 +51,7 @@ typedef struct test_rig {
 typedef struct test_rig_options {
     const rg_backend *backend;
     int n_threads;
-    bool exact;
+    bool exact, llm_int8;
     int max_rows, max_seqs, max_len;
     size_t state_bytes;     /* 0: plenty */
     bool prefixes;

@@ -300,6 +300,22 @@ void rg_cpu_mul(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     pieces(r, f, op, mul_piece);
 }
 
+/* A NaN stays. */
+static void sparsify_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
+{
+    const float *x = rg_act_row(f, op->in[0], row) + first;
+    float *y = rg_act_row(f, op->out[0], row) + first;
+
+    (void)cpu;
+    for (int k = 0; k < n; k++)
+        y[k] = __builtin_fabsf(x[k]) <= op->x ? 0.0f : x[k];
+}
+
+void rg_cpu_sparsify(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    pieces(r, f, op, sparsify_piece);
+}
+
 void rg_cpu_scale(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     pieces(r, f, op, scale_piece);

@@ -131,8 +131,237 @@ FLOAT_LAYOUTS(EXACT_PRODUCT)
 FLOAT8_LAYOUTS(EXACT_PRODUCT)
 INTEGER_LAYOUTS(EXACT_PRODUCT)
 
+/* ---- some columns of integer layouts ----------------------------------------------------------------------------- */
+
+enum { SOME = 8 }; /* columns that are decoded together, and stay in registers */
+
+/* Column 4i + k of run b as f32, [16], as decode_run has it; i is a constant. */
+ALWAYS_INLINE void decode_one(rg_layout layout, const uint8_t *panel, const book *t, int b, int i, int k, float *w)
+{
+    for (int part = 0; part < PARTS; part++) {
+        const scales s = run_scales(layout, panel, b, i * n_halves_of(layout) / 8, part);
+        const bytes group = run_codes(layout, run_q(layout, panel, b), i, part);
+        vec v;
+
+        switch (k) {
+        case 0: v = weights(layout, t, group, 0); break;
+        case 1: v = weights(layout, t, group, 1); break;
+        case 2: v = weights(layout, t, group, 2); break;
+        default: v = weights(layout, t, group, 3);
+        }
+        if (has_zero(layout))
+            v = v - s.m;
+        v = s.d * v;
+        if (has_minimum(layout))
+            v = v + s.m;
+        store_f32(w + WIDTH * part, v);
+    }
+}
+
+ALWAYS_INLINE void decode_column(rg_layout layout, const uint8_t *panel, const book *t, int col, float *w)
+{
+    const int b = col / 32, k = col % 4;
+
+    switch (col % 32 / 4) {
+    case 0: decode_one(layout, panel, t, b, 0, k, w); break;
+    case 1: decode_one(layout, panel, t, b, 1, k, w); break;
+    case 2: decode_one(layout, panel, t, b, 2, k, w); break;
+    case 3: decode_one(layout, panel, t, b, 3, k, w); break;
+    case 4: decode_one(layout, panel, t, b, 4, k, w); break;
+    case 5: decode_one(layout, panel, t, b, 5, k, w); break;
+    case 6: decode_one(layout, panel, t, b, 6, k, w); break;
+    default: decode_one(layout, panel, t, b, 7, k, w);
+    }
+}
+
+/* Columns by all rows, those that a row does not meet too: 0 times a number adds 0, and what that can do to the sign of
+ * a zero is undone in the end. */
+ALWAYS_INLINE void add_some(const float (*w)[16], const rg_columns *c, int first, float *y)
+{
+    for (int part = 0; part < 16; part += WIDTH) {
+        vec v[SOME];
+
+#pragma GCC unroll 8
+        for (int i = 0; i < SOME; i++)
+            v[i] = load_f32(w[i] + part);
+        for (int r = 0; r < c->m; r++) {
+            const float *x = c->x + (size_t)r * c->ldx + first;
+            float *to = y + (size_t)r * c->ldy + part;
+            vec sum = load_f32(to);
+
+#pragma GCC unroll 8
+            for (int i = 0; i < SOME; i++)
+                sum = fused(v[i], splat(x[i]), sum);
+            store_f32(to, sum + splat(0.0f));
+        }
+    }
+}
+
+/* n of them, each row by those that it meets: the last ones, or weights that are no numbers. */
+ALWAYS_INLINE void add_met(const float (*w)[16], int n, const rg_columns *c, int first, float *y)
+{
+    for (int r = 0; r < c->m; r++) {
+        const float *x = c->x + (size_t)r * c->ldx + first;
+        float *to = y + (size_t)r * c->ldy;
+
+        for (int i = 0; i < n; i++)
+            for (int part = 0; x[i] != 0.0f && part < 16; part += WIDTH)
+                store_f32(to + part, fused(load_f32(w[i] + part), splat(x[i]), load_f32(to + part)));
+        for (int part = 0; part < 16; part += WIDTH)
+            store_f32(to + part, load_f32(to + part) + splat(0.0f));
+    }
+}
+
+/* True if x - x is 0 for all of them. */
+ALWAYS_INLINE bool are_numbers(const float (*w)[16])
+{
+    vec sum = splat(0.0f);
+    float lane[WIDTH], all = 0.0f;
+
+    for (int i = 0; i < SOME; i++)
+        for (int part = 0; part < 16; part += WIDTH)
+            sum = sum + (load_f32(w[i] + part) - load_f32(w[i] + part));
+    store_f32(lane, sum);
+    for (int i = 0; i < WIDTH; i++)
+        all += lane[i];
+    return all == 0.0f;
+}
+
+ALWAYS_INLINE void columns_of_panel(rg_layout layout, const uint8_t *panel, const rg_columns *c, float *y)
+{
+    _Alignas(64) float w[SOME][16];
+    const book t = load_book(layout, panel);
+    int first = 0;
+
+    do {
+        const int n = c->n - first < SOME ? c->n - first : SOME;
+
+        for (int i = 0; i < n; i++)
+            decode_column(layout, panel, &t, c->col[first + i], w[i]);
+        if (n == SOME && are_numbers(w))
+            add_some(w, c, first, y);
+        else
+            add_met(w, n, c, first, y);
+        first += n;
+    } while (first < c->n);
+}
+
+#define COLUMNS(name, layout)                                                                                          \
+    static void columns_##name(const rg_columns *c)                                                                    \
+    {                                                                                                                  \
+        for (int p = 0; p < c->n_panels; p++)                                                                          \
+            columns_of_panel(layout, c->panel + (size_t)p * c->panel_bytes, c, c->y + 16 * p);                         \
+    }
+
+INTEGER_LAYOUTS(COLUMNS)
+
+/* ---- columns that are not 0 -------------------------------------------------------------------------------------- */
+
+/* Columns that are listed at once; of a chain, how far ahead they are fetched. */
+enum { LISTED = 512, AHEAD_COLUMNS = 8 };
+
+/* What columns of a piece are not 0, by chain. */
+typedef struct listed {
+    const uint8_t *w; /* its first column */
+    const float *x;
+    int16_t at[4][LISTED / 4 + 1];
+    int n[4], n_panels;
+} listed;
+
+/* Per chain [first_chain, first_chain + n_chains) its columns i .. i + n - 1 into its sums; both are constants.
+ * Columns of all chains together are near each other in memory. */
+ALWAYS_INLINE void add_listed(rg_layout layout, const listed *l, int first_chain, int n_chains, int i, int n,
+                              float (*c)[RG_WIDE])
+{
+    const size_t step = rg_layout_step_bytes(layout), panel = step * RG_PANEL / RG_WIDE;
+    const uint8_t *w[4][4]; /* pointers, since a store may change the list, for all that the compiler knows */
+    ptrdiff_t next[4][4];
+    vec x[4][4];
+
+#pragma GCC unroll 4
+    for (int k = 0; k < n_chains; k++)
+#pragma GCC unroll 4
+        for (int j = 0; j < n; j++) {
+            const int16_t *at = l->at[first_chain + k] + i + j;
+            const int ahead = i + j + AHEAD_COLUMNS < l->n[first_chain + k] ? AHEAD_COLUMNS : 0;
+
+            x[k][j] = splat(l->x[*at]);
+            w[k][j] = l->w + (size_t)*at * step;
+            next[k][j] = (at[ahead] - *at) * (ptrdiff_t)step;
+        }
+    for (int p = 0; p < l->n_panels; p++)
+#pragma GCC unroll 4
+        for (int k = 0; k < n_chains; k++) {
+#pragma GCC unroll 4
+            for (int part = 0; part < PARTS; part++) {
+                float *to = c[first_chain + k] + 16 * p + WIDTH * part;
+                vec sum = load_f32(to);
+
+#pragma GCC unroll 4
+                for (int j = 0; j < n; j++)
+                    sum = fused(column(layout, w[k][j], 0, part), x[k][j], sum);
+                store_f32(to, sum);
+            }
+#pragma GCC unroll 4
+            for (int j = 0; j < n; j++) {
+                if (panel >= 64 || p % 2 == 0) /* a new line */
+                    __builtin_prefetch(w[k][j] + next[k][j]);
+                w[k][j] += panel;
+            }
+        }
+}
+
+/* Without a branch, which would be guessed wrong. */
+ALWAYS_INLINE void list_columns(listed *l, int n)
+{
+    l->n[0] = l->n[1] = l->n[2] = l->n[3] = 0;
+    for (int k = 0; k < n; k++) {
+        l->at[k % 4][l->n[k % 4]] = (int16_t)k;
+        l->n[k % 4] += l->x[k] != 0.0f;
+    }
+}
+
+ALWAYS_INLINE void sparse_product(rg_layout layout, const rg_product *p)
+{
+    _Alignas(64) float c[4][RG_WIDE] = { 0 };
+    listed l;
+
+    l.n_panels = p->n_panels;
+    for (int first = 0; first < p->cols; first += LISTED) {
+        int i = 0, least = LISTED;
+
+        l.w = p->panel + (size_t)first * rg_layout_step_bytes(layout);
+        l.x = p->x + first;
+        list_columns(&l, p->cols - first < LISTED ? p->cols - first : LISTED);
+        for (int chain = 0; chain < 4; chain++)
+            least = l.n[chain] < least ? l.n[chain] : least;
+        for (; i + 2 <= least; i += 2)
+            add_listed(layout, &l, 0, 4, i, 2, c);
+        for (int chain = 0; chain < 4; chain++) {
+            int rest = i;
+
+            for (; rest + 4 <= l.n[chain]; rest += 4)
+                add_listed(layout, &l, chain, 1, rest, 4, c);
+            for (; rest < l.n[chain]; rest++)
+                add_listed(layout, &l, chain, 1, rest, 1, c);
+        }
+    }
+    for (int i = 0; i < 16 * p->n_panels; i++)
+        p->y[i] = ((c[0][i] + c[1][i]) + (c[2][i] + c[3][i])) + 0.0f;
+}
+
+#define SPARSE(name, layout)                                                                                           \
+    static void sparse_##name(const rg_product *p)                                                                     \
+    {                                                                                                                  \
+        sparse_product(layout, p);                                                                                     \
+    }
+
+WIDE_LAYOUTS(SPARSE)
+
 static void fill_exact(rg_cpu *k)
 {
+    WIDE_LAYOUTS(FILL_SPARSE)
+    INTEGER_LAYOUTS(FILL_COLUMNS)
     FLOAT_LAYOUTS(FILL_EXACT)
     FLOAT8_LAYOUTS(FILL_EXACT)
     INTEGER_LAYOUTS(FILL_EXACT)

@@ -26,6 +26,11 @@
  * d, m, e are f16 decoded, or f32; s, t integers made f32, s of T4N e4m3; xs = xd * (float)(sum of xq over the run).
  * offset: Q4 8, Q5 16, Q2 1, Q8 128, K3 4, K6 32, the others 0.
  *
+ * LLM.int8() (Dettmers et al. 2022), of the integer layouts: the int8 recipe with x rounded under one scale for the row
+ * (quantize_row), where values of magnitude RG_OUTLIER and more, a row's outliers, count as 0; then, column k of each
+ * of them in rising order, acc = fma(w[k], x[k], acc), w decoded as in the exact recipe; then acc + 0.0f: a zero is +0.
+ * The paper finds the outlier columns of a batch; here a row has its own, so that it does not depend on its company.
+ *
  * Bf16 recipes, of the layouts BF16 and F8: x rounded to bf16 (to nearest even, as store does).  F16 and F32 have
  * none: their weights would have to be rounded too, and that is another file, which `quantize` writes.  Below fma and +
  * take a subnormal operand for a zero of its sign, and give one for a result that is less than 2^-126 once rounded to
@@ -58,7 +63,11 @@ typedef union rg_rounded {
     uint16_t bf16[32];
 } rg_rounded;
 
-typedef enum rg_recipe { RG_EXACT, RG_INT8, RG_BF16_PAIRS, RG_BF16_TILES, RG_RECIPE_COUNT } rg_recipe;
+typedef enum rg_recipe {
+    RG_EXACT, RG_INT8, RG_BF16_PAIRS, RG_BF16_TILES, RG_LLM_INT8, RG_RECIPE_COUNT
+} rg_recipe;
+
+#define RG_OUTLIER 6.0f /* of LLM.int8(), the paper's */
 
 /* Neighbouring panels of one matrix by rows of x: y[r * ldy + 16 * i + k] = row k of panel i . row r of x. */
 typedef struct rg_product {
@@ -72,6 +81,19 @@ typedef struct rg_product {
     float *y;
     size_t ldy;
 } rg_product;
+
+/* Some columns of neighbouring panels by rows of x that have a value for each of them; 0: the row does not meet the
+ * column.  Columns rise. */
+typedef struct rg_columns {
+    const uint8_t *panel;
+    size_t panel_bytes;
+    int n_panels, n, m;
+    const int32_t *col; /* [n] */
+    const float *x;     /* m rows of n, ldx floats apart */
+    size_t ldx;
+    float *y;
+    size_t ldy;
+} rg_columns;
 
 /* Some keys of one block of 64, seen by n queries of one kv head. */
 typedef struct rg_attend {
@@ -177,12 +199,23 @@ typedef struct rg_lru_row {
 typedef struct rg_cpu {
     const char *isa;
 
-    /* By recipe and layout; NULL where the recipe is not for the layout. */
+    /* By recipe and layout; NULL where the recipe is not for the layout, and of RG_LLM_INT8, which is the product of
+     * RG_INT8 and then add_columns. */
     void (*product[RG_RECIPE_COUNT][RG_LAYOUT_COUNT])(const rg_product *p);
+    /* Of the wide layouts, of one row of x (m 1) and panels of one stripe: the exact recipe without the columns where x
+     * is 0, whose weights are not read; then y + 0.0f.  With weights that are numbers, that is the exact product +
+     * 0.0f. */
+    void (*sparse[RG_LAYOUT_COUNT])(const rg_product *p);
     /* By layout: what `fast` is here.  RG_EXACT: nothing else. */
     rg_recipe fast[RG_LAYOUT_COUNT];
     /* n: a multiple of 32. */
     void (*quantize)(const float *x, int n, rg_xblock *out);
+    /* The same under one amax for all n values: the largest |x[k]| that is no outlier; an outlier's q is 0, and its
+     * bit, of a word for each block, is set. */
+    void (*quantize_row)(const float *x, int n, rg_xblock *out, uint32_t *outliers);
+    /* Of the integer layouts, for y[r * ldy + 16 * p + k] = y: y = fma(w, x[r * ldx + i], y) for each i where that x is
+     * not 0, rising, w being column col[i] of row k of panel p, as the exact recipe decodes it; then y = y + 0.0f. */
+    void (*add_columns[RG_LAYOUT_COUNT])(const rg_columns *c);
 
     /* 16 lanes, lane k % 16 = fma(x[k], x[k], lane); r = 1 / sqrt(tree16 / n + eps); y = (x * r) * w.  Without w (NULL)
      * x * r. */

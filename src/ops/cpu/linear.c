@@ -11,17 +11,30 @@ enum { CHUNKS_PER_THREAD = 8, GROUP_MAX = 32, FEW_ROWS = 16 };
 
 rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a)
 {
+    const rg_rounded *r = (const rg_rounded *)(const void *)(f->arena + a->round);
+
     return (rg_operand){
         .x = rg_act_data(f, a),
         .ldx = (size_t)a->stride,
-        .r = (const rg_rounded *)(const void *)(f->arena + a->round),
+        .r = r,
+        .outliers = rg_outliers_behind(r, a->cols),
         .ldr = rg_round_stride(a->cols),
     };
 }
 
+/* What fast is for a layout in a step of this precision. */
+static rg_recipe fast_of(const rg_cpu_reader *r, rg_layout layout, bool llm_int8)
+{
+    const rg_recipe fast = r->cpu->fast[layout];
+
+    return fast == RG_INT8 && llm_int8 ? RG_LLM_INT8 : fast;
+}
+
 rg_recipe rg_cpu_recipe(const rg_cpu_reader *r, const rg_weight *w, rg_recipe rounding)
 {
-    return w->cols % 32 == 0 && r->cpu->fast[w->packed->layout] == rounding ? rounding : RG_EXACT;
+    const rg_recipe fast = fast_of(r, w->packed->layout, rounding == RG_LLM_INT8);
+
+    return w->cols % 32 == 0 && fast == rounding ? rounding : RG_EXACT;
 }
 
 rg_recipe rg_cpu_rounding(const rg_cpu_reader *r, const rg_fwd *f, const rg_weight *const *w, int n)
@@ -29,7 +42,7 @@ rg_recipe rg_cpu_rounding(const rg_cpu_reader *r, const rg_fwd *f, const rg_weig
     rg_recipe rounding = RG_EXACT;
 
     for (int i = 0; i < n && w[i] && !f->exact && rounding == RG_EXACT; i++)
-        rounding = rg_cpu_recipe(r, w[i], r->cpu->fast[w[i]->packed->layout]);
+        rounding = rg_cpu_recipe(r, w[i], fast_of(r, w[i]->packed->layout, f->llm_int8));
     return rounding;
 }
 
@@ -37,6 +50,8 @@ void rg_cpu_round_row(const rg_cpu *cpu, rg_recipe rounding, const float *x, int
 {
     if (rounding == RG_INT8)
         cpu->quantize(x, n / 32 * 32, &to->int8);
+    else if (rounding == RG_LLM_INT8)
+        cpu->quantize_row(x, n / 32 * 32, &to->int8, (uint32_t *)(void *)(to + (n + 31) / 32));
     else
         cpu->store(to->bf16, NULL, RG_BF16, 1, x, n / 32 * 32);
 }
@@ -63,22 +78,50 @@ void rg_cpu_product(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, con
     if (recipe == RG_EXACT) {
         p.x = x->x + (size_t)first * x->ldx;
         p.ldx = x->ldx;
-    } else if (recipe == RG_INT8) {
+    } else if (recipe == RG_INT8 || recipe == RG_LLM_INT8) {
         p.q = &rounded->int8;
         p.ldx = x->ldr;
     } else {
         p.h = rounded->bf16;
         p.ldx = x->ldr * RG_LEN(rounded->bf16);
     }
-    cpu->product[recipe][w->layout](&p);
+    cpu->product[recipe == RG_LLM_INT8 ? RG_INT8 : recipe][w->layout](&p);
+    if (recipe == RG_LLM_INT8)
+        rg_cpu_add_outliers(cpu, w->layout, &p, x, first);
 }
-
-/* ---- how a product is cut ---------------------------------------------------------------------------------------- */
 
 /* Panels, counted through all matrices of an operation, by rows. */
 typedef struct block {
     int panel, n_panels, row, n_rows;
 } block;
+
+/* Panels of w by rows of x, as the product p says, which may cross from one stripe to the next.  A matrix whose columns
+ * may be skipped gives the same, zeros included, whether they are or not. */
+static void multiply(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, const rg_operand *x, block b, int64_t mat,
+                     rg_product p)
+{
+    const int n_panels = p.n_panels;
+
+    for (int done = 0; done < n_panels; done += p.n_panels) {
+        p.panel = rg_panel_at(w, mat, b.panel + done);
+        p.n_panels = rg_panels_together(w, b.panel + done, n_panels - done);
+        if (w->stripe_bytes && b.n_rows == 1) {
+            p.panel_bytes = w->panel_bytes;
+            p.cols = (int)w->cols;
+            p.x = x->x + (size_t)b.row * x->ldx;
+            p.ldx = x->ldx;
+            cpu->sparse[w->layout](&p);
+        } else {
+            rg_cpu_product(cpu, recipe, w, x, b.row, p);
+        }
+        for (int r = 0; w->stripe_bytes && r < b.n_rows; r++)
+            for (int i = 0; i < RG_PANEL * p.n_panels; i++)
+                p.y[(size_t)r * p.ldy + (size_t)i] += 0.0f;
+        p.y += RG_PANEL * p.n_panels;
+    }
+}
+
+/* ---- how a product is cut ---------------------------------------------------------------------------------------- */
 
 typedef void block_fn(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b);
 
@@ -90,6 +133,9 @@ static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
 
     if (stretch > 1 && (group > 1 || n_panels * n_stretches >= f->n_threads * CHUNKS_PER_THREAD))
         group = rg_max(2, group / 2 * 2); /* kernels of many rows take two panels together */
+    if (rows == 1 && op->w[0]->packed->stripe_bytes) /* whole columns of a stripe lie in one piece */
+        group = RG_WIDE / RG_PANEL;
+
     for (int i; (i = rg_chunk_next(f, rg_ceil_div(n_panels, group) * n_stretches)) >= 0;) {
         block b = { .panel = i / n_stretches * group, .row = i % n_stretches * stretch };
 
@@ -164,18 +210,19 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
     finished t = { .tile = rg_cpu_scratch(r, f), .bias = op->b[p.w] ? op->b[p.w]->vec + row : NULL,
                    .ld = b.n_panels * RG_PANEL, .n = rg_min(b.n_panels * RG_PANEL, (int)w->rows - row),
                    .at = (int)(p.mat * w->rows) + row, .accumulate = op->accumulate };
-    rg_product product = { .panel = rg_panel_at(w->packed, p.mat, p.panel), .n_panels = b.n_panels, .m = b.n_rows,
-                           .y = rg_cpu_scratch(r, f), .ldy = (size_t)t.ld };
+    rg_product product = { .n_panels = b.n_panels, .m = b.n_rows, .y = rg_cpu_scratch(r, f), .ldy = (size_t)t.ld };
+    const block in = { (int)p.panel, b.n_panels, b.row, b.n_rows };
 
     x.x += column;
     x.r += column / 32;
+    x.outliers += column / 32;
     if (t.n == t.ld && !t.bias && !t.accumulate && b.n_rows <= FEW_ROWS) { /* straight to its place */
         product.y = rg_act_row(f, y, b.row) + t.at;
         product.ldy = (size_t)y->stride;
-        rg_cpu_product(r->cpu, recipe, w->packed, &x, b.row, product);
+        multiply(r->cpu, recipe, w->packed, &x, in, p.mat, product);
         return;
     }
-    rg_cpu_product(r->cpu, recipe, w->packed, &x, b.row, product);
+    multiply(r->cpu, recipe, w->packed, &x, in, p.mat, product);
     put(r->cpu, f, y, b, t);
 }
 
@@ -215,9 +262,8 @@ static void gated_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
     for (int k = 0; k < 2; k++) {
         rg_operand x = rg_operand_of(f, op->in[0]);
 
-        rg_cpu_product(r->cpu, rg_cpu_recipe(r, op->w[k], rounding), op->w[k]->packed, &x, b.row,
-                       (rg_product){ .panel = rg_panel_at(op->w[k]->packed, 0, b.panel), .n_panels = b.n_panels,
-                                     .m = b.n_rows, .y = tile[k], .ldy = (size_t)ld });
+        multiply(r->cpu, rg_cpu_recipe(r, op->w[k], rounding), op->w[k]->packed, &x, b, 0,
+                 (rg_product){ .n_panels = b.n_panels, .m = b.n_rows, .y = tile[k], .ldy = (size_t)ld });
         for (int i = 0; op->b[k] && i < b.n_rows; i++)
             r->cpu->add(tile[k] + (size_t)i * (size_t)ld, op->b[k]->vec + row, n);
     }

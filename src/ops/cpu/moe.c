@@ -364,10 +364,10 @@ static void gather_rows(const pass *p)
             gather_weighed(p, slot, from.x + row * from.ldx, x->cols);
             continue;
         }
-        if (p->recipe[0] == RG_EXACT || p->recipe[p->down - 1] == RG_EXACT)
+        if (p->recipe[0] == RG_EXACT || p->recipe[p->down - 1] == RG_EXACT || p->rounding[0] == RG_LLM_INT8)
             memcpy(m->x + (size_t)slot * m->ld, from.x + row * from.ldx, (size_t)x->cols * sizeof(float));
         if (p->rounding[0] != RG_EXACT)
-            memcpy(m->xr + (size_t)slot * p->ldr, from.r + row * from.ldr, (size_t)(x->cols / 32) * sizeof *m->xr);
+            memcpy(m->xr + (size_t)slot * p->ldr, from.r + row * from.ldr, from.ldr * sizeof *m->xr);
     }
     rg_fwd_barrier(p->f);
 }
@@ -407,6 +407,7 @@ static void multiply(const pass *p, int k, block b, rg_operand x, float *tile)
     const uint8_t *panels = w->paged ? p->r->moe.panels[3 * b.expert + k] : rg_panel_at(w, b.expert, 0);
     const int ld = b.n_panels * RG_PANEL, at = b.panel * RG_PANEL, n = rg_min(ld, (int)w->rows - at);
 
+    x.outliers = rg_outliers_behind(x.r, w->cols);
     rg_cpu_product(p->r->cpu, p->recipe[k], w, &x, b.slot,
                    (rg_product){ .panel = panels + (size_t)b.panel * w->panel_bytes, .n_panels = b.n_panels,
                                  .m = b.n_slots, .y = tile, .ldy = (size_t)ld });
@@ -517,7 +518,7 @@ void rg_cpu_moe(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     p.rounding[1] = rg_cpu_rounding(r, f, &down, 1);
     for (int k = 0; k <= p.down; k++)
         p.recipe[k] = rg_cpu_recipe(r, op->w[k], p.rounding[k == p.down]);
-    p.ldr = r->moe.ld / 32;
+    p.ldr = rg_round_stride((int)r->moe.ld);
     if (!op->routing->weigh_input)
         rg_cpu_round(r, f, op->in[0], p.rounding[0]);
     for (p.first = 0; p.first < rows; p.first += per_pass) {

@@ -41,12 +41,14 @@ ALWAYS_INLINE vec one_of_two(const uint8_t *panel, size_t k, int part)
 /* One part of column k of a panel of a float layout; of BF16, if it does not stand alone. */
 ALWAYS_INLINE vec column(rg_layout layout, const uint8_t *panel, size_t k, int part)
 {
-    const size_t at = 16 * k + WIDTH * (size_t)part;
+    const size_t at = column_values(layout) * k + WIDTH * (size_t)part;
 
-    if (layout == RG_LAYOUT_F32)
+    if (layout == RG_LAYOUT_F32 || layout == RG_LAYOUT_F32W)
         return load_f32((const float *)(const void *)panel + at);
-    if (layout == RG_LAYOUT_F16)
+    if (layout == RG_LAYOUT_F16 || layout == RG_LAYOUT_F16W)
         return load_f16((const uint16_t *)(const void *)panel + at);
+    if (layout == RG_LAYOUT_BF16W)
+        return load_bf16((const uint16_t *)(const void *)panel + at);
     return one_of_two(panel, k, part);
 }
 

@@ -21,6 +21,7 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_SCALE_COLUMNS] = rg_cpu_scale_columns,
     [RG_OP_L2NORM] = rg_cpu_l2norm,
     [RG_OP_LAYERNORM] = rg_cpu_layernorm,
+    [RG_OP_SPARSIFY] = rg_cpu_sparsify,
     [RG_OP_LINEAR] = rg_cpu_linear,
     [RG_OP_LINEAR_HEADS] = rg_cpu_linear_heads,
     [RG_OP_GATED] = rg_cpu_gated,
@@ -133,8 +134,8 @@ static void carve_moe(rg_cpu_reader *r, carver *c)
     m->x = carve(c, pairs, m->ld * sizeof *m->x);
     m->h = carve(c, pairs, m->ld * sizeof *m->h);
     m->y = carve(c, pairs, m->ld * sizeof *m->y);
-    m->xr = carve(c, pairs, m->ld / 32 * sizeof *m->xr);
-    m->hr = carve(c, pairs, m->ld / 32 * sizeof *m->hr);
+    m->xr = carve(c, pairs, rg_round_stride((int)m->ld) * sizeof *m->xr);
+    m->hr = carve(c, pairs, rg_round_stride((int)m->ld) * sizeof *m->hr);
 }
 
 static void carve_all(rg_cpu_reader *r, carver *c)

@@ -37,7 +37,7 @@ typedef struct rg_moe_scratch {
     int32_t *pair_of;   /* [slot] */
     int32_t *slot_of;   /* [pair] */
     float *x, *h, *y;   /* [slot][max_cols] */
-    rg_rounded *xr, *hr; /* [slot][max_cols / 32] */
+    rg_rounded *xr, *hr; /* [slot][rg_round_stride(max_cols)] */
     size_t ld;          /* floats between slots */
 } rg_moe_scratch;
 
@@ -62,7 +62,7 @@ typedef void rg_cpu_op(rg_cpu_reader *r, rg_fwd *f, const rg_op *op);
 
 rg_cpu_op rg_cpu_embed_types, rg_cpu_mean_rows, rg_cpu_features;
 rg_cpu_op rg_cpu_embed, rg_cpu_embed_positions, rg_cpu_gather, rg_cpu_linear, rg_cpu_linear_heads, rg_cpu_gated;
-rg_cpu_op rg_cpu_adapt;
+rg_cpu_op rg_cpu_adapt, rg_cpu_sparsify;
 rg_cpu_op rg_cpu_add, rg_cpu_mul, rg_cpu_scale, rg_cpu_scale_by_position, rg_cpu_softcap;
 rg_cpu_op rg_cpu_act_mul, rg_cpu_activate;
 rg_cpu_op rg_cpu_scale_columns, rg_cpu_match_rms, rg_cpu_cut_gate, rg_cpu_mix;
@@ -108,8 +108,15 @@ static inline int rg_max(int a, int b)
 typedef struct rg_operand {
     const float *x;
     const rg_rounded *r;
+    const uint32_t *outliers; /* of LLM.int8(), behind a row's blocks: a word for each of them, ldr blocks apart */
     size_t ldx, ldr;
 } rg_operand;
+
+/* Where they are behind n rounded values. */
+static inline const uint32_t *rg_outliers_behind(const rg_rounded *r, int64_t n)
+{
+    return (const uint32_t *)(const void *)(r + (n + 31) / 32);
+}
 
 /* Products of one input share its rounding.  For the first n of w it is that of the first that is fast in this step;
  * a matrix whose recipe is another (not so in any model that we know) is then multiplied exactly. */
@@ -121,6 +128,10 @@ void rg_cpu_round(rg_cpu_reader *r, rg_fwd *f, const rg_act *a, rg_recipe roundi
 /* One row of it: whole blocks of 32 of n values. */
 void rg_cpu_round_row(const rg_cpu *cpu, rg_recipe rounding, const float *x, int n, rg_rounded *to);
 rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a);
+
+/* y += the outliers of x's rows from `first` on by the columns that they meet: what LLM.int8() adds to the product p of
+ * these rows, which was computed. */
+void rg_cpu_add_outliers(const rg_cpu *cpu, rg_layout layout, const rg_product *p, const rg_operand *x, int first);
 
 /* A product of panels of w with rows of x from `first` on, rounded for the recipe unless it is exact.  p says which
  * panels, how many rows, and where to; the rest of it is filled in. */

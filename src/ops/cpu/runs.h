@@ -10,7 +10,9 @@
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* DO(name, layout) for each of them. */
-#define FLOAT_LAYOUTS(DO) DO(f32, RG_LAYOUT_F32) DO(f16, RG_LAYOUT_F16) DO(bf16, RG_LAYOUT_BF16)
+#define FLOAT_LAYOUTS(DO)                                                                                              \
+    DO(f32, RG_LAYOUT_F32) DO(f16, RG_LAYOUT_F16) DO(bf16, RG_LAYOUT_BF16) WIDE_LAYOUTS(DO)
+#define WIDE_LAYOUTS(DO) DO(f32w, RG_LAYOUT_F32W) DO(f16w, RG_LAYOUT_F16W) DO(bf16w, RG_LAYOUT_BF16W)
 #define FLOAT8_LAYOUTS(DO) DO(f8, RG_LAYOUT_F8)
 #define INTEGER_LAYOUTS(DO)                                                                                            \
     DO(q4, RG_LAYOUT_Q4) DO(q8, RG_LAYOUT_Q8) DO(q4m, RG_LAYOUT_Q4M) DO(q5, RG_LAYOUT_Q5)                              \
@@ -22,6 +24,8 @@
 /* Functions named so into the table k. */
 #define FILL_EXACT(name, layout) k->product[RG_EXACT][layout] = exact_##name;
 #define FILL_FAST(name, layout)  k->product[RG_INT8][layout] = fast_##name;
+#define FILL_SPARSE(name, layout) k->sparse[layout] = sparse_##name;
+#define FILL_COLUMNS(name, layout) k->add_columns[layout] = columns_##name;
 
 /* Rows of x, a multiple of 8, that stay in a near cache while the panels of a product go by. */
 enum { NEAR_BYTES = 384 * 1024 };
@@ -98,15 +102,26 @@ ALWAYS_INLINE int offset_of(rg_layout layout)
     }
 }
 
-ALWAYS_INLINE bool is_float(rg_layout layout)
+ALWAYS_INLINE bool in_stripes(rg_layout layout)
 {
-    return layout == RG_LAYOUT_F32 || layout == RG_LAYOUT_F16 || layout == RG_LAYOUT_BF16;
+    return layout == RG_LAYOUT_F32W || layout == RG_LAYOUT_F16W || layout == RG_LAYOUT_BF16W;
 }
 
-/* Bytes per column of a float layout. */
+ALWAYS_INLINE bool is_float(rg_layout layout)
+{
+    return layout == RG_LAYOUT_F32 || layout == RG_LAYOUT_F16 || layout == RG_LAYOUT_BF16 || in_stripes(layout);
+}
+
+/* Values from one column to the next, of a float layout. */
+ALWAYS_INLINE size_t column_values(rg_layout layout)
+{
+    return in_stripes(layout) ? RG_WIDE : RG_PANEL;
+}
+
+/* Bytes per column of a float layout that are worth fetching ahead: those of a panel that lies in one piece. */
 ALWAYS_INLINE size_t column_bytes(rg_layout layout)
 {
-    return rg_layout_step_bytes(layout);
+    return in_stripes(layout) ? 0 : rg_layout_step_bytes(layout);
 }
 
 /* The step that holds run b (32 columns) of a panel, and the run's number in it. */

@@ -253,32 +253,59 @@ void rg_avx512_attend(const rg_attend *a, rg_softmax *s)
 }
 
 /* min_ps(a, b) and max_ps(a, b) are b when either is NaN, so the order of their operands is that of the definition. */
+ALWAYS_INLINE void quantize_block(__m512 x0, __m512 x1, float amax, rg_xblock *out)
+{
+    const __m512 limit = _mm512_set1_ps(127.0f), inverse = _mm512_set1_ps(amax == 0.0f ? 0.0f : 127.0f / amax);
+    __m512i q[2];
+    int32_t sum[2];
+
+    for (int h = 0; h < 2; h++) {
+        __m512 v = _mm512_mul_ps(h ? x1 : x0, inverse);
+        v = _mm512_max_ps(_mm512_min_ps(v, limit), _mm512_set1_ps(-127.0f));
+        q[h] = _mm512_cvtps_epi32(v); /* to nearest, ties to even */
+        sum[h] = _mm512_reduce_add_epi32(q[h]);
+        _mm_storeu_si128((__m128i *)(void *)(out->q + 16 * h), _mm512_cvtepi32_epi8(q[h]));
+        out->neg128h[h] = -128 * sum[h];
+    }
+    out->d = amax / 127.0f;
+    out->s = out->d * (float)(sum[0] + sum[1]);
+    out->sh[0] = out->d * (float)sum[0];
+    out->sh[1] = out->d * (float)sum[1];
+    out->neg8 = -8 * (sum[0] + sum[1]);
+    out->neg128 = -128 * (sum[0] + sum[1]);
+}
+
 void rg_avx512_quantize(const float *x, int n, rg_xblock *out)
 {
-    const __m512 limit = _mm512_set1_ps(127.0f);
-
     for (int b = 0; b < n / 32; b++, x += 32, out++) {
         const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
         const __m512i lane = _mm512_max_epi32(_mm512_castps_si512(_mm512_abs_ps(x0)),
                                               _mm512_castps_si512(_mm512_abs_ps(x1)));
-        const float amax = rg_float_of((uint32_t)_mm512_reduce_max_epi32(lane));
-        const __m512 inverse = _mm512_set1_ps(amax == 0.0f ? 0.0f : 127.0f / amax);
-        __m512i q[2];
-        int32_t sum[2];
+        quantize_block(x0, x1, rg_float_of((uint32_t)_mm512_reduce_max_epi32(lane)), out);
+    }
+}
 
-        for (int h = 0; h < 2; h++) {
-            __m512 v = _mm512_mul_ps(h ? x1 : x0, inverse);
-            v = _mm512_max_ps(_mm512_min_ps(v, limit), _mm512_set1_ps(-127.0f));
-            q[h] = _mm512_cvtps_epi32(v); /* to nearest, ties to even */
-            sum[h] = _mm512_reduce_add_epi32(q[h]);
-            _mm_storeu_si128((__m128i *)(void *)(out->q + 16 * h), _mm512_cvtepi32_epi8(q[h]));
-            out->neg128h[h] = -128 * sum[h];
-        }
-        out->d = amax / 127.0f;
-        out->s = out->d * (float)(sum[0] + sum[1]);
-        out->sh[0] = out->d * (float)sum[0];
-        out->sh[1] = out->d * (float)sum[1];
-        out->neg8 = -8 * (sum[0] + sum[1]);
-        out->neg128 = -128 * (sum[0] + sum[1]);
+ALWAYS_INLINE __mmask16 outliers_of(__m512 x)
+{
+    return _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(RG_OUTLIER), _CMP_GE_OQ);
+}
+
+void rg_avx512_quantize_row(const float *x, int n, rg_xblock *out, uint32_t *outliers)
+{
+    __m512i most = _mm512_setzero_si512();
+
+    for (int k = 0; k < n; k += 16) {
+        const __m512 v = _mm512_loadu_ps(x + k);
+        const __mmask16 within = _knot_mask16(outliers_of(v));
+        most = _mm512_mask_max_epi32(most, within, most, _mm512_castps_si512(_mm512_abs_ps(v)));
+    }
+    const float amax = rg_float_of((uint32_t)_mm512_reduce_max_epi32(most));
+
+    for (int b = 0; b < n / 32; b++, x += 32, out++) {
+        const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
+        const __mmask16 m0 = outliers_of(x0), m1 = outliers_of(x1);
+
+        outliers[b] = (uint32_t)m0 | (uint32_t)m1 << 16;
+        quantize_block(_mm512_maskz_mov_ps(_knot_mask16(m0), x0), _mm512_maskz_mov_ps(_knot_mask16(m1), x1), amax, out);
     }
 }

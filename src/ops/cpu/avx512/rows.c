@@ -15,4 +15,5 @@ void rg_cpu_rows_avx512(rg_cpu *k)
     k->recur = recur;
     k->widen_from = 9; /* attend takes four at a time, so up to eight meet two loads of each vector */
     k->quantize = rg_avx512_quantize;
+    k->quantize_row = rg_avx512_quantize_row;
 }

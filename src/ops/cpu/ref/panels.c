@@ -58,6 +58,26 @@ static void decode_f16(const uint8_t *panel, const uint8_t *step, float (*w)[16]
         w[0][i] = f16(h[i]);
 }
 
+/* A panel of a wide layout is the first 16 of a column's values. */
+static void decode_f32w(const uint8_t *panel, const uint8_t *step, float (*w)[16])
+{
+    decode_f32(panel, step, w);
+}
+
+static void decode_f16w(const uint8_t *panel, const uint8_t *step, float (*w)[16])
+{
+    decode_f16(panel, step, w);
+}
+
+static void decode_bf16w(const uint8_t *panel, const uint8_t *step, float (*w)[16])
+{
+    (void)panel;
+    const uint16_t *h = (const uint16_t *)(const void *)step;
+
+    for (int i = 0; i < 16; i++)
+        w[0][i] = rg_float_of((uint32_t)h[i] << 16);
+}
+
 static void decode_q4(const uint8_t *panel, const uint8_t *step, float (*w)[16])
 {
     (void)panel;
@@ -302,9 +322,77 @@ static void exact(rg_layout layout, decode_fn *decode, const rg_product *p)
     }
 EXACT(f32, RG_LAYOUT_F32)
 EXACT(f16, RG_LAYOUT_F16)
+WIDE_LAYOUTS(EXACT)
 FLOAT8_LAYOUTS(EXACT)
 INTEGER_LAYOUTS(EXACT)
 #undef EXACT
+
+/* ---- columns that are not 0 -------------------------------------------------------------------------------------- */
+
+static void sparse_row(rg_layout layout, decode_fn *decode, const uint8_t *panel, int cols, const float *x, float *y)
+{
+    float w[1][16], c[4][16] = { 0 };
+
+    for (int k = 0; k < cols; k++) {
+        if (x[k] == 0.0f)
+            continue;
+        decode(panel, panel + (size_t)k * rg_layout_step_bytes(layout), w);
+        for (int i = 0; i < 16; i++)
+            c[k % 4][i] = __builtin_fmaf(w[0][i], x[k], c[k % 4][i]);
+    }
+    for (int i = 0; i < 16; i++)
+        y[i] = ((c[0][i] + c[1][i]) + (c[2][i] + c[3][i])) + 0.0f;
+}
+
+#define SPARSE(name, layout)                                                                                           \
+    static void sparse_##name(const rg_product *p)                                                                     \
+    {                                                                                                                  \
+        for (int i = 0; i < p->n_panels; i++) {                                                                        \
+            const rg_product q = part_of(p, i, 0, 1);                                                                  \
+            sparse_row(layout, decode_##name, q.panel, q.cols, q.x, q.y);                                              \
+        }                                                                                                              \
+    }
+WIDE_LAYOUTS(SPARSE)
+#undef SPARSE
+
+/* ---- some columns ------------------------------------------------------------------------------------------------ */
+
+/* A step is decoded once for the columns that it has. */
+static void add_columns(rg_layout layout, decode_fn *decode, const rg_columns *c)
+{
+    _Alignas(64) float w[256][16];
+    const int step_cols = rg_layout_step(layout);
+
+    for (int p = 0; p < c->n_panels; p++) {
+        const uint8_t *panel = c->panel + (size_t)p * c->panel_bytes, *first = panel + rg_layout_head_bytes(layout);
+
+        for (int i = 0, decoded = -1; i < c->n; i++) {
+            const int step = c->col[i] / step_cols;
+
+            if (step != decoded)
+                decode(panel, first + (size_t)step * rg_layout_step_bytes(layout), w);
+            decoded = step;
+            for (int r = 0; r < c->m; r++) {
+                const float x = c->x[(size_t)r * c->ldx + (size_t)i];
+                float *y = c->y + (size_t)r * c->ldy + 16 * p;
+
+                for (int k = 0; x != 0.0f && k < 16; k++)
+                    y[k] = __builtin_fmaf(w[c->col[i] % step_cols][k], x, y[k]);
+            }
+        }
+        for (int r = 0; r < c->m; r++)
+            for (int k = 0; k < 16; k++)
+                c->y[(size_t)r * c->ldy + (size_t)(16 * p + k)] += 0.0f;
+    }
+}
+
+#define COLUMNS(name, layout)                                                                                          \
+    static void columns_##name(const rg_columns *c)                                                                    \
+    {                                                                                                                  \
+        add_columns(layout, decode_##name, c);                                                                         \
+    }
+INTEGER_LAYOUTS(COLUMNS)
+#undef COLUMNS
 
 /* ---- int8 -------------------------------------------------------------------------------------------------------- */
 
@@ -615,6 +703,8 @@ void rg_cpu_panels_ref(rg_cpu *k)
     FLOAT8_LAYOUTS(FILL_EXACT)
     INTEGER_LAYOUTS(FILL_EXACT)
     INTEGER_LAYOUTS(FILL_FAST)
+    INTEGER_LAYOUTS(FILL_COLUMNS)
+    WIDE_LAYOUTS(FILL_SPARSE)
     INTEGER_LAYOUTS(FILL_RECIPE)
     k->product[RG_BF16_PAIRS][RG_LAYOUT_BF16] = pairs;
     k->product[RG_BF16_TILES][RG_LAYOUT_BF16] = tiles;

@@ -23,11 +23,36 @@
 /* Magnitudes are compared as bits, so that a NaN is the largest of all and makes d one.  The clamp matters only where
  * the definition gives no number: 127 / amax overflows for amax below 4e-37 (then 0 * inf is taken as 127, times a d of
  * next to nothing), or x is inf or NaN. */
+static void quantize_block(const float *x, float amax, rg_xblock *out)
+{
+    const float inverse = amax == 0.0f ? 0.0f : 127.0f / amax;
+    int32_t sum[2] = { 0, 0 };
+    float v;
+
+    for (int i = 0; i < 32; i++) {
+        v = x[i] * inverse;
+        v = v < 127.0f ? v : 127.0f;
+        v = v > -127.0f ? v : -127.0f;
+        out->q[i] = (int8_t)(int32_t)((v + RG_RINT) - RG_RINT);
+    }
+    for (int i = 0; i < 16; i++) {
+        sum[0] += out->q[i];
+        sum[1] += out->q[16 + i];
+    }
+    out->d = amax / 127.0f;
+    out->s = out->d * (float)(sum[0] + sum[1]);
+    out->neg8 = -8 * (sum[0] + sum[1]);
+    out->neg128 = -128 * (sum[0] + sum[1]);
+    for (int i = 0; i < 2; i++) {
+        out->sh[i] = out->d * (float)sum[i];
+        out->neg128h[i] = -128 * sum[i];
+    }
+}
+
 static void rows_quantize(const float *x, int n, rg_xblock *out)
 {
     for (int b = 0; b < n / 32; b++, x += 32, out++) {
-        int32_t lane[16], most = 0, sum[2] = { 0, 0 };
-        float amax, inverse, v;
+        int32_t lane[16], most = 0;
 
         for (int i = 0; i < 16; i++) {
             int32_t p = rg_bits_of(x[i]) & 0x7fffffff, q = rg_bits_of(x[16 + i]) & 0x7fffffff;
@@ -35,26 +60,44 @@ static void rows_quantize(const float *x, int n, rg_xblock *out)
         }
         for (int i = 0; i < 16; i++)
             most = lane[i] > most ? lane[i] : most;
-        amax = rg_float_of((uint32_t)most);
-        inverse = amax == 0.0f ? 0.0f : 127.0f / amax;
-        for (int i = 0; i < 32; i++) {
-            v = x[i] * inverse;
-            v = v < 127.0f ? v : 127.0f;
-            v = v > -127.0f ? v : -127.0f;
-            out->q[i] = (int8_t)(int32_t)((v + RG_RINT) - RG_RINT);
-        }
+        quantize_block(x, rg_float_of((uint32_t)most), out);
+    }
+}
+
+/* ---- outliers ---------------------------------------------------------------------------------------------------- */
+
+/* The bits of |x| where x is no outlier, else 0: a NaN is none, and so shows in amax. */
+static inline int32_t bits_within(float x)
+{
+    const int32_t bits = rg_bits_of(x) & 0x7fffffff, least = (int32_t)rg_bits_of(RG_OUTLIER);
+
+    return bits < least || bits > 0x7f800000 ? bits : 0;
+}
+
+static void rows_quantize_row(const float *x, int n, rg_xblock *out, uint32_t *outliers)
+{
+    int32_t lane[16] = { 0 }, most = 0;
+    float within[32];
+
+    for (int k = 0; k < n; k += 16)
         for (int i = 0; i < 16; i++) {
-            sum[0] += out->q[i];
-            sum[1] += out->q[16 + i];
+            const int32_t bits = bits_within(x[k + i]);
+            lane[i] = bits > lane[i] ? bits : lane[i];
         }
-        out->d = amax / 127.0f;
-        out->s = out->d * (float)(sum[0] + sum[1]);
-        out->neg8 = -8 * (sum[0] + sum[1]);
-        out->neg128 = -128 * (sum[0] + sum[1]);
-        for (int i = 0; i < 2; i++) {
-            out->sh[i] = out->d * (float)sum[i];
-            out->neg128h[i] = -128 * sum[i];
+    for (int i = 0; i < 16; i++)
+        most = lane[i] > most ? lane[i] : most;
+    for (int k = 0; k < n; k += 32, out++, outliers++) {
+        int any = 0;
+
+        *outliers = 0;
+        for (int i = 0; i < 32; i++) {
+            const int is_one = __builtin_fabsf(x[k + i]) >= RG_OUTLIER;
+            within[i] = is_one ? 0.0f : x[k + i];
+            any |= is_one;
         }
+        for (int i = 0; any && i < 32; i++)
+            *outliers |= (uint32_t)(__builtin_fabsf(x[k + i]) >= RG_OUTLIER) << i;
+        quantize_block(within, rg_float_of((uint32_t)most), out);
     }
 }
 
@@ -710,6 +753,7 @@ static void rows_recur(const rg_recurrence *p)
 static void rows_fill(rg_cpu *k)
 {
     k->quantize = rows_quantize;
+    k->quantize_row = rows_quantize_row;
     k->rmsnorm = rows_rmsnorm;
     k->l2norm = rows_l2norm;
     k->layernorm = rows_layernorm;

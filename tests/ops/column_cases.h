@@ -1,0 +1,88 @@
+/* column_cases.h -- part of kernel_cases.c: kernels that read some columns of a matrix, those of outliers and those that do
+ * not meet zeros. */
+#ifndef RG_TEST_COLUMN_CASES_H
+#define RG_TEST_COLUMN_CASES_H
+
+/* Some columns of every integer layout by some rows, some of which do not meet them. */
+static bool columns_same(cases *c, rg_layout layout, int mode)
+{
+    enum { MOST_COLS = 512, ROWS = 7 };
+    static float x[ROWS * MOST_COLS], want[ROWS * (WIDE + GAP)], got[ROWS * (WIDE + GAP)];
+    int32_t col[MOST_COLS];
+    const int step = rg_layout_step(layout), cols = step > 32 ? MOST_COLS : 96;
+    const size_t n_steps = (size_t)(cols / step);
+    rg_columns p = { .panel_bytes = rg_layout_head_bytes(layout) + rg_layout_step_bytes(layout) * n_steps, .m = ROWS,
+                     .n_panels = PANELS, .col = col, .x = x, .ldx = MOST_COLS, .ldy = WIDE + GAP };
+    uint8_t *panel = walled(0, PANELS * p.panel_bytes);
+
+    for (size_t i = 0; i < PANELS; i++)
+        fill_panel(c, layout, mode, panel + i * p.panel_bytes, n_steps);
+    p.panel = panel;
+    floats(c, mode, x, RG_LEN(x));
+    floats(c, 0, want, RG_LEN(want));
+    for (size_t i = 0; i < RG_LEN(x); i++)
+        x[i] = rg_rng_below(&c->rng, 4) ? x[i] : 0.0f;
+    for (size_t i = 0; i < RG_LEN(want); i += 3)
+        want[i] = -0.0f;
+    memcpy(got, want, sizeof got);
+    for (int k = 0; k < cols; k++)
+        if (k == cols - 1 || !rg_rng_below(&c->rng, 3))
+            col[p.n++] = k;
+    p.y = want;
+    c->ref->add_columns[layout](&p);
+    p.y = got;
+    c->k->add_columns[layout](&p);
+    return same_floats(got, want, RG_LEN(got), rg_layout_name(layout));
+}
+
+/* Whole stripes and parts of them by a row that is mostly zeros: ref's bits, and those of the exact product + 0. */
+static bool sparse_same(cases *c, rg_layout layout, int cols, int n_panels, int mode)
+{
+    const size_t item = rg_layout_step_bytes(layout) / RG_WIDE, bytes = (size_t)cols * rg_layout_step_bytes(layout);
+    float *x = walled(1, (size_t)cols * sizeof *x), *y = walled(2, 16 * (size_t)n_panels * sizeof *y), want[2][RG_WIDE];
+    uint8_t *panel = walled(0, bytes);
+    rg_product p = { .panel = panel, .panel_bytes = RG_PANEL * item, .n_panels = n_panels, .cols = cols, .m = 1, .x = x,
+                     .ldx = (size_t)cols, .ldy = RG_WIDE };
+    char what[64];
+
+    for (size_t i = 0; i < bytes; i += RG_PANEL * item)
+        fill_panel(c, layout, mode, panel + i - i % (RG_PANEL * item), 1);
+    floats(c, mode == 4 ? 0 : mode, x, (size_t)cols);
+    for (int k = 0; k < cols; k++)
+        x[k] = rg_rng_below(&c->rng, 3) ? 0.0f : x[k];
+    p.y = want[0];
+    c->ref->sparse[layout](&p);
+    p.y = want[1];
+    c->ref->product[RG_EXACT][layout](&p);
+    p.y = y;
+    c->k->sparse[layout](&p);
+    for (int i = 0; i < 16 * n_panels; i++)
+        want[1][i] += 0.0f;
+    snprintf(what, sizeof what, "%s sparse %s cols %d panels %d mode %d", c->k->isa, rg_layout_name(layout), cols,
+             n_panels, mode);
+    return same_floats(y, want[0], 16 * (size_t)n_panels, what) &&
+           (mode == 3 || same_floats(y, want[1], 16 * (size_t)n_panels, what)); /* 3: weights that are no numbers */
+}
+
+static bool cases_sparse(cases *c)
+{
+    static const int cols[] = { 1, 3, 4, 64, 513, 1100 };
+
+    for (rg_layout layout = RG_LAYOUT_F32; layout < RG_LAYOUT_COUNT; layout++)
+        for (size_t i = 0; c->ref->sparse[layout] && i < RG_LEN(cols); i++)
+            for (int mode = 0; mode < 4; mode++)
+                if (!sparse_same(c, layout, cols[i], mode % 2 ? 16 : 1 + (int)i, mode))
+                    return false;
+    return true;
+}
+
+static bool cases_columns(cases *c)
+{
+    for (rg_layout layout = RG_LAYOUT_F32; layout < RG_LAYOUT_COUNT; layout++)
+        for (int mode = 0; c->ref->add_columns[layout] && mode < N_MODES; mode++)
+            if (!c->k->add_columns[layout] || !columns_same(c, layout, mode))
+                return false;
+    return true;
+}
+
+#endif
