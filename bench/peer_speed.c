@@ -4,8 +4,8 @@
  *   peer_speed MODEL.gguf THREADS PREFILL DECODE
  *
  * Prints tokens per second of a prompt of PREFILL ids, and of DECODE ids one after the other behind it.  IK chooses the
- * second library: it keeps llama.cpp's interface of 2024, and repacks weights when it opens a model, without flash
- * attention, which it is faster without here. */
+ * second library: it keeps llama.cpp's interface of 2024, and repacks weights when it opens a model; flash attention is
+ * off. */
 #include <llama.h>
 #include <stdio.h>
 #include <stdlib.h>
