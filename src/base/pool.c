@@ -268,16 +268,28 @@ void rg_pool_run(rg_pool *p, int n, void (*fn)(void *arg, int thread), void *arg
         wait_while(p, &p->left, left);
 }
 
-int rg_phase_take(rg_pool *p, uint32_t phase)
+/* The next of n chunks behind the threads' first ones, or -1.  A thread that only learns that there are none writes
+ * nothing, so that many threads can learn it at once. */
+static int take_behind(rg_pool *p, int n)
+{
+    int c;
+
+    if (n <= p->n_active || p->n_active + (int)atomic_load_explicit(&p->next, memory_order_relaxed) >= n)
+        return -1;
+    c = p->n_active + (int)atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+    return c < n ? c : -1;
+}
+
+int rg_phase_take(rg_pool *p, uint32_t phase, int n)
 {
 #ifdef RG_DEBUG
     RG_ASSERT(atomic_load_explicit(&p->gate, memory_order_relaxed) == phase);
 #endif
     if (self.phases <= phase) {
         self.phases = phase + 1;
-        return self.thread;
+        return self.thread < n ? self.thread : -1;
     }
-    return p->n_active + (int)atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+    return take_behind(p, n);
 }
 
 /* The calling thread is at the barrier.  True if all are now, and it came last; then all counters are 0 again. */

@@ -344,7 +344,8 @@ static void encode_rows(void *arg, int thread)
     encoding *e = arg;
     uint32_t phase = 0;
 
-    for (int64_t i; (i = e->at_once * rg_phase_take(e->pool, phase)) < e->n_rows;) {
+    for (int c; (c = rg_phase_take(e->pool, phase, rg_ceil_div(e->n_rows, e->at_once))) >= 0;) {
+        const int64_t i = e->at_once * c;
         for (int64_t r = i; r < i + e->at_once && r < e->n_rows; r++) {
             e->from->decode(e->raw + (uint64_t)r * e->raw_bytes, e->n_cols / e->from->block_len, e->scratch[thread]);
             rg_encode_weighted(e->type, e->scratch[thread], e->importance, e->n_cols / e->to->block_len,

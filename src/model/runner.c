@@ -48,7 +48,7 @@ static void program(void *arg, int thread)
     rg_mem_forbid();
     rg_outputs out = rg_model_forward(r->m, f);
     int n_logits = r->batch->n_logits, n_hidden = r->batch->n_hidden, n_all = n_logits + n_hidden + r->batch->n_scores;
-    for (int i; n_all && (i = rg_phase_take(r->pool, f->phase)) < n_all;)
+    for (int i; n_all && (i = rg_phase_take(r->pool, f->phase, n_all)) >= 0;)
         if (i < n_logits)
             r->sink->logits(r->sink->arg, thread, i, row_of(f, out.logits, i));
         else if (i < n_logits + n_hidden)

@@ -336,7 +336,7 @@ static void do_some(void *arg, int thread)
     const rg_weight_work *work = b->work;
 
     /* The first weight of each thread is tried even after a failure: what is reported does not depend on speed. */
-    for (int i; (i = rg_phase_take(b->pool, 0)) < set->n && (i < work->n_threads || !atomic_load(&b->failed));) {
+    for (int i; (i = rg_phase_take(b->pool, 0, set->n)) >= 0 && (i < work->n_threads || !atomic_load(&b->failed));) {
         if (!work->each(work->arg, i, &b->thread[thread].err)) {
             b->thread[thread].weight = i;
             atomic_store(&b->failed, true);

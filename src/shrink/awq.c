@@ -243,7 +243,7 @@ static void cut_some(void *arg, int thread)
     float most[MAX_GROUPS], *cut_row = c->row[thread];
     uint32_t phase = 0;
 
-    for (int64_t r; (r = rg_phase_take(c->l->pool, phase)) < m->rows;) {
+    for (int64_t r; (r = rg_phase_take(c->l->pool, phase, (int)m->rows)) >= 0;) {
         const float *row = m->w + r * m->cols;
         rg_awq_find_cuts(&m->coding, row, m->cols, m->x->rows, m->x->n_kept, most);
         for (int64_t k = 0; k < m->cols; k++) {

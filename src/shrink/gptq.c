@@ -127,8 +127,10 @@ static void code_some(void *arg, int thread)
     const gptq *g = arg;
     uint32_t phase = 0;
 
-    for (int64_t r; (r = (int64_t)AT_ONCE * rg_phase_take(g->pool, phase)) < g->to->rows;)
+    for (int c; (c = rg_phase_take(g->pool, phase, rg_ceil_div(g->to->rows, AT_ONCE))) >= 0;) {
+        const int64_t r = (int64_t)AT_ONCE * c;
         code_rows(g, r, r + AT_ONCE < g->to->rows ? r + AT_ONCE : g->to->rows, g->row[thread]);
+    }
     rg_phase_end(g->pool, &phase);
 }
 

@@ -58,8 +58,8 @@ static void gram_some(void *arg, int thread)
     uint32_t phase = 0;
 
     (void)thread;
-    for (int64_t i; (i = (int64_t)TILE * rg_phase_take(g->pool, phase)) < g->cols;)
-        gram_tile(g, i, sum);
+    for (int i; (i = rg_phase_take(g->pool, phase, rg_ceil_div(g->cols, TILE))) >= 0;)
+        gram_tile(g, (int64_t)TILE * i, sum);
     rg_phase_end(g->pool, &phase);
 }
 
@@ -153,7 +153,7 @@ static void quadratic_some(void *arg, int thread)
     uint32_t phase = 0;
 
     (void)thread;
-    for (int i; (i = rg_phase_take(q->pool, phase)) < 256;)
+    for (int i; (i = rg_phase_take(q->pool, phase, 256)) >= 0;)
         for (int64_t r = i * each; r < (i + 1) * each && r < q->rows; r++)
             q->sum[i] += row_quadratic(q, q->d + r * q->cols);
     rg_phase_end(q->pool, &phase);

@@ -141,7 +141,7 @@ static void round_some(void *arg, int thread)
     uint32_t phase = 0;
 
     (void)thread;
-    for (int i; (i = rg_phase_take(r->l->pool, phase)) < r->l->n;)
+    for (int i; (i = rg_phase_take(r->l->pool, phase, r->l->n)) >= 0;)
         rg_round_to_nearest(&r->l->m[i].coded, &r->l->m[i].coding, r->l->m[i].w);
     rg_phase_end(r->l->pool, &phase);
 }

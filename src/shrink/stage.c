@@ -228,7 +228,7 @@ static void make_some(void *arg, int thread)
     const making *m = arg;
     uint32_t phase = 0;
 
-    for (int j; (j = rg_phase_take(m->s->pool, phase)) < m->e->read.cols;)
+    for (int j; (j = rg_phase_take(m->s->pool, phase, (int)m->e->read.cols)) >= 0;)
         make_column(m->s, m->e, j, m->scratch[thread], m->scratch[thread] + m->e->up->cols);
     rg_phase_end(m->s->pool, &phase);
 }

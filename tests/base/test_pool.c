@@ -28,7 +28,7 @@ static void work(void *arg, int thread)
         atomic_store(&j->wrong, true);
     while (phase < N_PHASES) {
         uint32_t p = phase;
-        for (int c; (c = rg_phase_take(j->pool, phase)) < N_CHUNKS;)
+        for (int c; (c = rg_phase_take(j->pool, phase, N_CHUNKS)) >= 0;)
             j->data[p][c] += p ? j->data[p - 1][(c + 1) % N_CHUNKS] + 1 : 1;
         rg_phase_end(j->pool, &phase);
         if (phase != p + 1)
@@ -79,9 +79,9 @@ static void take_own(void *arg, int thread)
     uint32_t phase = 0;
 
     for (int i = 0; i < N_PHASES; i++) {
-        if (rg_phase_take(o->pool, phase) != thread)
+        if (rg_phase_take(o->pool, phase, N_CHUNKS) != thread)
             atomic_store(&o->wrong, true);
-        for (int c; (c = rg_phase_take(o->pool, phase)) < N_CHUNKS; atomic_fetch_add(&o->later, 1))
+        for (int c; (c = rg_phase_take(o->pool, phase, N_CHUNKS)) >= 0; atomic_fetch_add(&o->later, 1))
             if (c < 4)
                 atomic_store(&o->wrong, true);
         atomic_fetch_add(&o->firsts, 1);

@@ -74,9 +74,7 @@ rg_cpu_op rg_cpu_state_space, rg_cpu_lru, rg_cpu_taylor;
 /* The next of n chunks for this thread, or -1 when the phase has no more. */
 static inline int rg_chunk_next(const rg_fwd *f, int n)
 {
-    int c = rg_phase_take(f->pool, f->phase);
-
-    return c < n ? c : -1;
+    return rg_phase_take(f->pool, f->phase, n);
 }
 
 static inline float *rg_cpu_scratch(const rg_cpu_reader *r, const rg_fwd *f)
@@ -87,11 +85,6 @@ static inline float *rg_cpu_scratch(const rg_cpu_reader *r, const rg_fwd *f)
 static inline float *rg_act_row(const rg_fwd *f, const rg_act *a, int row)
 {
     return rg_act_data(f, a) + (size_t)row * (size_t)a->stride;
-}
-
-static inline int rg_ceil_div(int64_t a, int64_t b)
-{
-    return (int)((a + b - 1) / b);
 }
 
 static inline int rg_min(int a, int b)
