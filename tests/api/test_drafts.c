@@ -12,7 +12,7 @@
 #define TALES RG_SOURCE_DIR "/models/tales-1m"
 #define LARGE RG_SOURCE_DIR "/models/tales-7m"
 
-enum { MAX_IDS = TEST_SLOWER > 1 ? 24 : 96, MAX_TOPS = 2, N_PROMPT = 40, MAX_SAMPLES = 3, N_REQUESTS = 4 };
+enum { MAX_IDS = TEST_SLOWER > 1 ? 36 : 96, MAX_TOPS = 2, N_PROMPT = 40, MAX_SAMPLES = 3, N_REQUESTS = 4 };
 
 typedef struct answer {
     int32_t ids[MAX_IDS];
