@@ -4,24 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/test.h"
+#include "support/engine.h"
 
 enum { N_PROMPT = 3, LENGTH = 5, WIDTH = 3 };
 
 static rg_engine *open_llama(void)
 {
-    rg_options o = rg_options_default();
-    rg_error err = { 0 };
+    rg_options o = test_exact_options(1);
 
-    o.n_threads = 1;
-    o.recipe = "exact";
-    o.kv_type = "f32";
-    o.kv_bytes = (size_t)32 << 20;
     o.max_waiting = 1; /* fewer than a node's children ask for at once */
-    o.max_seqs = 1;
-    rg_engine *e = rg_open(test_data("llama"), &o, &err);
-    assert_ok(e, err);
-    return e;
+    return test_open(test_data("llama"), &o);
 }
 
 typedef struct brute {
