@@ -5,6 +5,7 @@
  * Tokens.  Sample i's ids are row i of [n_branches][n_prompt + max_tokens]: the prompt and its output, contiguous. */
 #include "engine/request.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -14,6 +15,7 @@
 enum {
     MAX_SAMPLES = 1024,
     MAX_STOP_BYTES = 1 << 16, /* of all stop texts together */
+    MAX_STOP_IDS = 1 << 14,
 };
 
 /* Prefixes of sequences that take another variant of a rope are apart from those of others. */
@@ -31,16 +33,32 @@ static bool ends_with_prompt(const rg_params *p)
     return p->embed || p->score;
 }
 
+/* The blocks that answers are filled in by, where they are the model's own; else 1. */
+static int32_t block_of(const rg_request_model *m)
+{
+    return m->sees > 1 ? m->sees : 1;
+}
+
+/* Positions that prompt and answer may have: whole blocks. */
+static int32_t context_of(const rg_request_model *m)
+{
+    return m->max_seq_len - m->max_seq_len % block_of(m);
+}
+
 static bool check_prompt(const rg_params *p, const rg_request_model *m, rg_error *err)
 {
+    char blocks[48] = "";
+
     if (p->n_prompt < 1 || !p->prompt)
         return rg_fail(err, RG_E_INPUT, "the prompt is empty: it needs an id at least");
     if (p->n_prompt > m->max_seq_len)
         return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context holds %d", (int)p->n_prompt,
                        (int)m->max_seq_len);
-    if (!ends_with_prompt(p) && p->max_tokens && p->n_prompt == m->max_seq_len)
-        return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context of %d must hold one more",
-                       (int)p->n_prompt, (int)m->max_seq_len);
+    if (block_of(m) > 1)
+        snprintf(blocks, sizeof blocks, " (in whole blocks of %d)", (int)block_of(m));
+    if (!ends_with_prompt(p) && p->max_tokens && p->n_prompt >= context_of(m))
+        return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context of %d%s must hold one more",
+                       (int)p->n_prompt, (int)context_of(m), blocks);
     for (int32_t i = 0; i < p->n_prompt; i++)
         if (p->prompt[i] < 0 || p->prompt[i] >= m->vocab_size)
             return rg_fail(err, RG_E_INPUT, "id %d at place %d of the prompt is not in the vocabulary of %d",
@@ -65,6 +83,8 @@ static bool check_stops(const rg_params *p, int32_t vocab_size, rg_error *err)
         if (total > MAX_STOP_BYTES)
             return rg_fail(err, RG_E_LIMIT, "the stop texts have more than %d bytes", MAX_STOP_BYTES);
     }
+    if (p->n_stop_ids > MAX_STOP_IDS)
+        return rg_fail(err, RG_E_LIMIT, "%d stop ids: at most %d may be given", (int)p->n_stop_ids, MAX_STOP_IDS);
     for (int32_t i = 0; i < p->n_stop_ids; i++)
         if (p->stop_ids[i] < 0 || p->stop_ids[i] >= vocab_size)
             return rg_fail(err, RG_E_INPUT, "stop id %d is not in the vocabulary of %d", (int)p->stop_ids[i],
@@ -501,7 +521,7 @@ uint64_t rg_tenant_hash(const char *tenant)
 static rg_params settle(const rg_params *p, const rg_request_model *m)
 {
     rg_params kept = *p;
-    int32_t block = m->sees > 1 ? m->sees : 1, room = m->max_seq_len / block * block - p->n_prompt;
+    int32_t room = context_of(m) - p->n_prompt;
 
     kept.max_tokens = kept.max_tokens < room ? kept.max_tokens : room;
     if (kept.best_of > kept.n_samples && kept.sampling.n_logprobs < 0)
