@@ -320,7 +320,7 @@ rg_mcts_params rg_mcts_default(void)
     return (rg_mcts_params){ .simulations = 64, .width = 4, .span = 1, .explore = 1.25 };
 }
 
-static bool check(const rg_mcts_params *m, rg_error *err)
+static bool check(const rg_mcts_params *m, const rg_info *info, rg_error *err)
 {
     const rg_params *p = &m->request;
 
@@ -329,6 +329,9 @@ static bool check(const rg_mcts_params *m, rg_error *err)
                        "0 or more");
     if (p->max_tokens < 1 || p->n_prompt < 1)
         return rg_fail(err, RG_E_INPUT, "mcts: want a prompt and max_tokens of 1 or more");
+    if (p->n_prompt >= info->max_seq_len)
+        return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context of %d must hold one more",
+                       (int)p->n_prompt, (int)info->max_seq_len);
     if (p->n_samples != 1 || p->n_stop || p->grammar || p->beam.n_beams || p->best_of || p->prompt_logprobs ||
         p->embed != RG_POOLING_NONE || p->score || p->sampling.min_tokens)
         return rg_fail(err, RG_E_UNSUPPORTED, "mcts finds one answer, by its ids: several answers, stop texts, "
@@ -360,17 +363,21 @@ static bool make_tree(tree *t, rg_error *err)
     return true;
 }
 
-bool rg_mcts_search(rg_engine *engine, const rg_mcts_params *m, rg_mcts_result *out, rg_error *err)
+bool rg_mcts_search(rg_engine *engine, const rg_mcts_params *params, rg_mcts_result *out, rg_error *err)
 {
     rg_info info = rg_engine_info(engine);
-    tree t = { .engine = engine, .m = m, .least = INFINITY, .most = -INFINITY, .out = out, .ends = info.eos_ids,
-               .n_ends = m->request.sampling.ignore_eos ? 0 : info.n_eos };
+    rg_mcts_params m = *params;
+    tree t = { .engine = engine, .m = &m, .least = INFINITY, .most = -INFINITY, .out = out, .ends = info.eos_ids,
+               .n_ends = m.request.sampling.ignore_eos ? 0 : info.n_eos };
     bool ok;
 
     *out = (rg_mcts_result){ .n = -1, .score = -INFINITY };
-    ok = check(m, err) && make_tree(&t, err);
-    for (; ok && out->n_simulations < m->simulations && !t.nodes[0].seen; out->n_simulations++) {
-        ok = !m->stop || !m->stop(m->stop_arg) || rg_fail(err, RG_E_IO, "mcts: the search was stopped");
+    ok = check(&m, &info, err);
+    if (ok && m.request.max_tokens > info.max_seq_len - m.request.n_prompt)
+        m.request.max_tokens = info.max_seq_len - m.request.n_prompt; /* the context ends an answer */
+    ok = ok && make_tree(&t, err);
+    for (; ok && out->n_simulations < m.simulations && !t.nodes[0].seen; out->n_simulations++) {
+        ok = !m.stop || !m.stop(m.stop_arg) || rg_fail(err, RG_E_IO, "mcts: the search was stopped");
         ok = ok && simulate(&t, err);
     }
     ok = ok && (out->n >= 0 || finish_greedily(&t, err));
