@@ -155,7 +155,7 @@ static int32_t match_prefix(rg_scheduler *s, rg_request *r, int i, int32_t n_mos
     *uncached = RG_UNCACHED_OFF;
     q->rope = r->rope;
     q->adapter = r->adapter;
-    q->salt = r->salt ^ (s->options.share_prefixes ? 0 : r->tenant * 0x9e3779b97f4a7c15u);
+    q->salt = rg_request_scope(r, s->options.share_prefixes);
     if (r->is_whole)
         rg_seq_scratch(q);
     return n_most ? rg_seq_match(s->states, q, rg_request_tokens(r, i), n_most, uncached) : 0;
