@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "engine/sampler.h"
 
 enum {
@@ -501,9 +502,25 @@ static bool start_grammars(rg_request *r, rg_error *err)
     return true;
 }
 
-static uint64_t hash_of(const char *s)
+static uint64_t hash_of(const char *s, uint64_t seed)
 {
-    return s && *s ? rg_hash(s, strlen(s), 0) : 0;
+    return s && *s ? rg_hash(s, strlen(s), seed) : 0;
+}
+
+/* Clients choose their salts.  With a seed that nobody knows, none can be made to lead to what another tenant keeps. */
+static uint64_t salt_seed;
+
+static void draw_salt_seed(void)
+{
+    salt_seed = rg_seed();
+}
+
+static uint64_t salt_of(const char *s)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, draw_salt_seed);
+    return hash_of(s, salt_seed);
 }
 
 rg_applicant rg_request_applicant(const rg_request *r)
@@ -514,7 +531,7 @@ rg_applicant rg_request_applicant(const rg_request *r)
 
 uint64_t rg_tenant_hash(const char *tenant)
 {
-    return hash_of(tenant);
+    return hash_of(tenant, 0);
 }
 
 /* Params as they are to be kept: answers end with the context, and an embedding has none, and no scores of ids. */
@@ -568,10 +585,10 @@ static bool complete(rg_request *r, const rg_request_model *m, rg_error *err)
     r->n_eos = m->n_eos;
     r->score_pooling = m->score_pooling;
     r->is_whole = is_whole(&r->params, m);
-    r->tenant = hash_of(r->params.tenant);
+    r->tenant = rg_tenant_hash(r->params.tenant);
     r->rope = m->config ? rg_config_rope(m->config, r->params.n_prompt + r->params.max_tokens) : 0;
     r->adapter = m->adapter - 1;
-    r->salt = hash_of(r->params.cache_salt) ^ (uint64_t)r->rope * ROPE_SALT ^ (uint64_t)m->adapter * ADAPTER_SALT;
+    r->salt = salt_of(r->params.cache_salt) ^ (uint64_t)r->rope * ROPE_SALT ^ (uint64_t)m->adapter * ADAPTER_SALT;
     r->params.tenant = r->params.cache_salt = r->params.adapter = NULL;
     start_fills(r, m);
     if (r->beams)

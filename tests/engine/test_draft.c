@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "engine/draft/draft.h"
 #include "engine/draft/ngram.h"
 #include "engine/draft/suffix.h"
@@ -242,6 +243,8 @@ static void tenants_have_scopes_of_their_own(void **state)
 
             assert_ok(r, err);
             scopes[n++] = rg_draft_scope(r);
+            if (names[k]) /* a client that knows the hash could else choose a salt that leads into another's scope */
+                assert_true(r->salt != rg_hash(names[k], strlen(names[k]), 0));
             rg_request_unref(r);
         }
     for (size_t i = 0; i < n; i++)
