@@ -263,8 +263,8 @@ rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err)
     e->lock_made = !pthread_mutex_init(&e->grammar_lock, NULL);
     if (!e->lock_made)
         rg_fail_memory(err, 0);
-    if (e->lock_made && check_sizes(&o, err) && choose_cpu(e, &o, err) && open_model(e, path, &o, err) && check_draft(e, err) &&
-        open_runner(e, &o, err))
+    if (e->lock_made && check_sizes(&o, err) && choose_cpu(e, &o, err) && open_model(e, path, &o, err) &&
+        check_draft(e, err) && open_runner(e, &o, err))
         return e;
     rg_close(e);
     return NULL;
