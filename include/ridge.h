@@ -544,8 +544,8 @@ RG_API void rg_request_close(rg_request *request); /* NULL is fine */
 
 /* ---- tree search ------------------------------------------------------------------------------------------------- */
 
-/* The value of an answer, or of the beginning of one: a finite number, more is better.  ids [n], with the end if it ended, and
- * logprobs [n] of them.  Called by the thread that searches. */
+/* The value of an answer, or of the beginning of one: a finite number, more is better.  ids [n], with the end if it
+ * ended, and logprobs [n] of them.  Called by the thread that searches. */
 typedef double (*rg_mcts_score)(void *arg, const int32_t *ids, const float *logprobs, int32_t n);
 
 /* Monte Carlo tree search with PUCT (Silver et al., 2017) for the answer that a scorer likes best.  Begin with
