@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
-#include "model/state.h"
+#include "engine/request.h"
 
 typedef struct node {
     int32_t parent, first, n; /* n children from `first` on; n -1: not asked for yet */
@@ -42,17 +42,9 @@ typedef struct tree {
     rg_mcts_result *out;
 } tree;
 
-static bool is_among(int32_t id, const int32_t *ids, int32_t n)
-{
-    for (int32_t i = 0; i < n; i++)
-        if (ids[i] == id)
-            return true;
-    return false;
-}
-
 static bool is_end(const tree *t, int32_t id)
 {
-    return is_among(id, t->m->request.stop_ids, t->m->request.n_stop_ids) || is_among(id, t->ends, t->n_ends);
+    return rg_ids_have(t->m->request.stop_ids, t->m->request.n_stop_ids, id) || rg_ids_have(t->ends, t->n_ends, id);
 }
 
 static int32_t *ids_of(const tree *t, int32_t at)

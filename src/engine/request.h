@@ -146,6 +146,15 @@ void rg_request_unref(rg_request *r);
 /* Ids [0, n) of prompt and output of sample i, contiguous: what a recompute prefills. */
 const int32_t *rg_request_tokens(const rg_request *r, int i);
 
+/* True if id is one of ids [n]. */
+static inline bool rg_ids_have(const int32_t *ids, int32_t n, int32_t id)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
 static inline bool rg_request_embeds(const rg_request *r)
 {
     return r->params.embed != RG_POOLING_NONE;

@@ -191,19 +191,11 @@ static void add_asking(rg_speculation *s, const rg_planned *p, int i)
     s->ask_of[i] = s->n_asks++;
 }
 
-static bool is_among(int32_t id, const int32_t *ids, int32_t n)
-{
-    for (int32_t i = 0; i < n; i++)
-        if (ids[i] == id)
-            return true;
-    return false;
-}
-
 /* True if an answer ends with this id, so that nothing can follow it. */
 static bool ends_with(const rg_request *r, int32_t id)
 {
-    return is_among(id, r->params.stop_ids, r->params.n_stop_ids) ||
-           (!r->params.sampling.ignore_eos && is_among(id, r->eos_ids, r->n_eos));
+    return rg_ids_have(r->params.stop_ids, r->params.n_stop_ids, id) ||
+           (!r->params.sampling.ignore_eos && rg_ids_have(r->eos_ids, r->n_eos, id));
 }
 
 /* Drop the nodes that cannot be accepted. */

@@ -31,7 +31,7 @@ void rg_speculation_free(rg_speculation *s); /* NULL is fine */
 
 /* Draft for the answers of plan[0, n), with which the step has so many rows and rows of logits left. */
 void rg_speculation_draft(rg_speculation *s, const rg_planned *plan, int n, const rg_row_budget *left);
-/* The step, drafts included, had this load, and took so long beside the drafters. */
+/* The step, drafts included, had this load and took took_s seconds, without the time of the drafters. */
 void rg_speculation_stepped(rg_speculation *s, const rg_step_load *load, double took_s);
 /* The draft of plan[i], for which its sequence is grown; NULL: it has none.  Valid until the next
  * rg_speculation_draft. */

@@ -179,7 +179,6 @@ void rg_call_abort(rg_call *c, const rg_refusal *e)
     } else {
         rg_reply_refusal(c->server, c->x, e);
     }
-    c->refused_late = true;
 }
 
 static bool abort_for(rg_call *c, int status, const char *code, const char *text, int retry_after_s)
