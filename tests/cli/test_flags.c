@@ -7,18 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *read_text(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char *s = calloc(1, 1 << 20);
-
-    assert_true(f && s);
-    size_t n = fread(s, 1, (1 << 20) - 1, f);
-    assert_in_range(n, 1, (1 << 20) - 2);
-    fclose(f);
-    return s;
-}
-
 static bool is_of_flag(char c)
 {
     return c == '-' || isalnum((unsigned char)c);
@@ -92,7 +80,7 @@ static void all_are_taken(const char *text, const char *name, const char *const 
 
 static void docs_have_the_flags_there_are(void **state)
 {
-    char *run = read_text(RG_SOURCE_DIR "/docs/RUN.md"), *serve = read_text(RG_SOURCE_DIR "/docs/SERVE.md");
+    char *run = test_read_text(RG_SOURCE_DIR "/docs/RUN.md"), *serve = test_read_text(RG_SOURCE_DIR "/docs/SERVE.md");
 
     (void)state;
     all_are_in("run", run, "docs/RUN.md");
