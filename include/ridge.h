@@ -66,7 +66,7 @@ typedef struct rg_logit_bias {
 /* How to choose tokens.  Rules apply in this order: bans, min_tokens and repeated runs (-inf), repetition penalty
  * (prompt and output), frequency and presence penalty (output), bias, temperature, min-p, top-k, top-p, typical-p.  Of
  * the ids that remain, the one with the largest logit / temperature + Gumbel noise is drawn; the noise is keyed by
- * (seed, sample, position, id). */
+ * (seed, sample, position, id), of a diffusion model by the evaluation, too. */
 typedef struct rg_sampling {
     float temperature;        /* 0: greedy (ties to the lowest id) */
     int32_t top_k;            /* 0: no limit */
@@ -202,7 +202,7 @@ typedef struct rg_params {
     rg_sampling sampling;
     const char *const *stop; /* texts that end an answer and are not part of it; copied */
     int32_t n_stop;
-    const int32_t *stop_ids; /* ids that end an answer; copied */
+    const int32_t *stop_ids; /* ids that end an answer, at most 16,384; copied */
     int32_t n_stop_ids;
     rg_grammar *grammar;     /* what the answer must be; NULL: anything.  The request holds a reference to it */
     const char *adapter;     /* the name of one of rg_options.adapters; NULL: the model alone */
@@ -256,9 +256,10 @@ typedef struct rg_options {
                              *   none */
     const char *kv_type;    /* NULL: f32 for F32 weights, else bf16; or "f32", "f16", "bf16", "q8", "q4" */
     int32_t max_seq_len;    /* positions of a sequence; 0: what the model allows.  No memory is reserved for them */
-    int32_t max_seqs;       /* sequences that run at once; 0: 64 */
-    int32_t max_batch_rows; /* rows of one step; 0: 512, and an encoder's prompt alone may have up to 8192 */
-    size_t kv_bytes;        /* memory for the sequences' state; 0: what is free, less a margin */
+    int32_t max_seqs;       /* sequences that run at once, at most 65,536; 0: 64 */
+    int32_t max_batch_rows; /* rows of one step, at most 65,536; 0: 512, and an encoder's prompt alone may have up to
+                             *   8192 */
+    size_t kv_bytes;        /* memory for the sequences' state; 0: half of what is free when the model is loaded */
     int32_t max_waiting;    /* requests in the queue; 0: 1024.  More are refused as RG_E_BUSY */
     int64_t max_waiting_ids; /* prompt ids in the queue; 0: no limit */
     double max_wait_s;      /* also refuse requests that would wait longer, unless their tenant has less than its share
@@ -543,8 +544,8 @@ RG_API void rg_request_close(rg_request *request); /* NULL is fine */
 
 /* ---- tree search ------------------------------------------------------------------------------------------------- */
 
-/* The value of an answer, or of the beginning of one: more is better.  ids [n], with the end if it ended, and
- * logprobs [n] of them.  Called by the thread that searches. */
+/* The value of an answer, or of the beginning of one: a finite number, more is better.  ids [n], with the end if it
+ * ended, and logprobs [n] of them.  Called by the thread that searches. */
 typedef double (*rg_mcts_score)(void *arg, const int32_t *ids, const float *logprobs, int32_t n);
 
 /* Monte Carlo tree search with PUCT (Silver et al., 2017) for the answer that a scorer likes best.  Begin with

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
-#include "model/state.h"
+#include "engine/request.h"
 
 typedef struct node {
     int32_t parent, first, n; /* n children from `first` on; n -1: not asked for yet */
@@ -42,17 +42,9 @@ typedef struct tree {
     rg_mcts_result *out;
 } tree;
 
-static bool is_among(int32_t id, const int32_t *ids, int32_t n)
-{
-    for (int32_t i = 0; i < n; i++)
-        if (ids[i] == id)
-            return true;
-    return false;
-}
-
 static bool is_end(const tree *t, int32_t id)
 {
-    return is_among(id, t->m->request.stop_ids, t->m->request.n_stop_ids) || is_among(id, t->ends, t->n_ends);
+    return rg_ids_have(t->m->request.stop_ids, t->m->request.n_stop_ids, id) || rg_ids_have(t->ends, t->n_ends, id);
 }
 
 static int32_t *ids_of(const tree *t, int32_t at)
@@ -320,7 +312,7 @@ rg_mcts_params rg_mcts_default(void)
     return (rg_mcts_params){ .simulations = 64, .width = 4, .span = 1, .explore = 1.25 };
 }
 
-static bool check(const rg_mcts_params *m, rg_error *err)
+static bool check(const rg_mcts_params *m, const rg_info *info, rg_error *err)
 {
     const rg_params *p = &m->request;
 
@@ -329,6 +321,9 @@ static bool check(const rg_mcts_params *m, rg_error *err)
                        "0 or more");
     if (p->max_tokens < 1 || p->n_prompt < 1)
         return rg_fail(err, RG_E_INPUT, "mcts: want a prompt and max_tokens of 1 or more");
+    if (p->n_prompt >= info->max_seq_len)
+        return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context of %d must hold one more",
+                       (int)p->n_prompt, (int)info->max_seq_len);
     if (p->n_samples != 1 || p->n_stop || p->grammar || p->beam.n_beams || p->best_of || p->prompt_logprobs ||
         p->embed != RG_POOLING_NONE || p->score || p->sampling.min_tokens)
         return rg_fail(err, RG_E_UNSUPPORTED, "mcts finds one answer, by its ids: several answers, stop texts, "
@@ -360,17 +355,21 @@ static bool make_tree(tree *t, rg_error *err)
     return true;
 }
 
-bool rg_mcts_search(rg_engine *engine, const rg_mcts_params *m, rg_mcts_result *out, rg_error *err)
+bool rg_mcts_search(rg_engine *engine, const rg_mcts_params *params, rg_mcts_result *out, rg_error *err)
 {
     rg_info info = rg_engine_info(engine);
-    tree t = { .engine = engine, .m = m, .least = INFINITY, .most = -INFINITY, .out = out, .ends = info.eos_ids,
-               .n_ends = m->request.sampling.ignore_eos ? 0 : info.n_eos };
+    rg_mcts_params m = *params;
+    tree t = { .engine = engine, .m = &m, .least = INFINITY, .most = -INFINITY, .out = out, .ends = info.eos_ids,
+               .n_ends = m.request.sampling.ignore_eos ? 0 : info.n_eos };
     bool ok;
 
     *out = (rg_mcts_result){ .n = -1, .score = -INFINITY };
-    ok = check(m, err) && make_tree(&t, err);
-    for (; ok && out->n_simulations < m->simulations && !t.nodes[0].seen; out->n_simulations++) {
-        ok = !m->stop || !m->stop(m->stop_arg) || rg_fail(err, RG_E_IO, "mcts: the search was stopped");
+    ok = check(&m, &info, err);
+    if (ok && m.request.max_tokens > info.max_seq_len - m.request.n_prompt)
+        m.request.max_tokens = info.max_seq_len - m.request.n_prompt; /* the context ends an answer */
+    ok = ok && make_tree(&t, err);
+    for (; ok && out->n_simulations < m.simulations && !t.nodes[0].seen; out->n_simulations++) {
+        ok = !m.stop || !m.stop(m.stop_arg) || rg_fail(err, RG_E_IO, "mcts: the search was stopped");
         ok = ok && simulate(&t, err);
     }
     ok = ok && (out->n >= 0 || finish_greedily(&t, err));

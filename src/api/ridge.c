@@ -27,6 +27,7 @@ enum {
     FILL_LOGIT_BYTES = 256 << 20, /* of the logits of masks in a step of a diffusion model */
     WHOLE_ROWS = 8192,    /* of a prompt that is computed in one step, where the caller does not say */
     SCORE_ROWS = 16,      /* rows of logits beyond one for each sequence: for prompts whose ids are scored */
+    MOST_ROWS = 1 << 16,  /* of a step, and sequences at once */
 };
 
 struct rg_engine {
@@ -82,7 +83,6 @@ static bool choose_cpu(rg_engine *e, const rg_options *o, rg_error *err)
 static bool open_weights(rg_engine *e, const rg_checkpoint *ckpt, const rg_options *o, rg_error *err)
 {
     rg_adapter_source *adapters = rg_array((size_t)o->n_adapters, sizeof *adapters);
-
     rg_sparsity *sparsity = o->sparsity && adapters ? rg_sparsity_read(o->sparsity, err) : NULL;
 
     if (!adapters || (o->sparsity && !sparsity)) {
@@ -208,6 +208,15 @@ static int rows_of_prompt(const rg_engine *e, int least)
     return n > least ? n : least;
 }
 
+static bool check_sizes(const rg_options *o, rg_error *err)
+{
+    if (o->max_seqs < 0 || o->max_seqs > MOST_ROWS)
+        return rg_fail(err, RG_E_USAGE, "max_seqs is %d: want 0 to %d", (int)o->max_seqs, MOST_ROWS);
+    if (o->max_batch_rows < 0 || o->max_batch_rows > MOST_ROWS)
+        return rg_fail(err, RG_E_USAGE, "max_batch_rows is %d: want 0 to %d", (int)o->max_batch_rows, MOST_ROWS);
+    return true;
+}
+
 static bool open_runner(rg_engine *e, const rg_options *o, rg_error *err)
 {
     const rg_config *c = &e->model->config;
@@ -254,8 +263,8 @@ rg_engine *rg_open(const char *path, const rg_options *options, rg_error *err)
     e->lock_made = !pthread_mutex_init(&e->grammar_lock, NULL);
     if (!e->lock_made)
         rg_fail_memory(err, 0);
-    if (e->lock_made && choose_cpu(e, &o, err) && open_model(e, path, &o, err) && check_draft(e, err) &&
-        open_runner(e, &o, err))
+    if (e->lock_made && check_sizes(&o, err) && choose_cpu(e, &o, err) && open_model(e, path, &o, err) &&
+        check_draft(e, err) && open_runner(e, &o, err))
         return e;
     rg_close(e);
     return NULL;

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/mem.h"
 #include "cli/engine.h"
 #include "cli/filling.h"
@@ -44,8 +43,7 @@ typedef struct result {
     answer *answers;
     rg_usage usage;
     rg_stats stats; /* of the engine, which had this request alone */
-    uint64_t first_ns, last_ns;
-    int n_after_first;
+    bool told_late;    /* answers were chosen, and told when all had ended */
     rg_finish failure; /* why a sample ended, if that is a failure */
 } result;
 
@@ -78,11 +76,6 @@ static bool collect(const run_options *o, rg_request *r, result *out, rg_error *
     while (rg_next(r, &t)) {
         if (cli_interrupted())
             rg_cancel(r);
-        if (t.id >= 0) {
-            out->last_ns = rg_now_ns();
-            out->n_after_first += out->first_ns != 0;
-            out->first_ns = out->first_ns ? out->first_ns : out->last_ns;
-        }
         if (!cli_finished(t.finish, NULL))
             out->failure = t.finish;
         if (!keep(&out->answers[t.sample], &t))
@@ -141,11 +134,13 @@ static double prefill_rate(const result *r)
     return s > 0 ? (r->usage.n_prompt - r->usage.n_cached) / s : 0;
 }
 
+/* Tokens per second after the first; of answers that are told at their end, of all the time that they took. */
 static double decode_rate(const result *r)
 {
-    double s = rg_seconds(r->first_ns, r->last_ns);
+    double s = r->usage.total_s - (r->told_late ? r->usage.queue_s : r->usage.ttft_s);
+    int n = r->usage.n_output - !r->told_late;
 
-    return r->n_after_first > 0 && s > 0 ? r->n_after_first / s : 0;
+    return n > 0 && s > 0 ? n / s : 0;
 }
 
 static void print_draft(cli_json *j, const result *r, const rg_info *info)
@@ -396,7 +391,8 @@ static bool generate(run_options *o, rg_engine *e, rg_error *err)
     rg_info info = rg_engine_info(e);
     int32_t *ids = NULL;
     size_t n_ids = 0;
-    result r = { .answers = new_answers(o->n_samples) };
+    result r = { .answers = new_answers(o->n_samples),
+                 .told_late = o->searching.p.n_beams || o->searching.best_of > o->n_samples };
     rg_request *request = NULL;
     bool ok = r.answers || rg_fail_memory(err, sizeof *r.answers);
 

@@ -305,6 +305,8 @@ static int run(int argc, char **argv)
     int status = cli_parse(&o.args, &cli_serve, options, argc, argv);
     if (status >= 0)
         return status;
+    if (o.args.common.json)
+        return cli_usage("serve has no --json: it answers over HTTP");
     take_times(&o);
     if (o.verbose)
         rg_log_set_level(RG_LOG_INFO);

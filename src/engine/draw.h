@@ -62,6 +62,7 @@ rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, floa
 /* List the candidates for the next id of beam i of a request, by the logits of its last row, which are overwritten.
  * Logits that are not all numbers end the request. */
 void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, float *logits);
+
 /* For a drafter: the k ids that would most likely be drawn there if these were the logits (rg_sample_best), which may
  * be -INFINITY where the drafter knows no id; their number.  own_noise: whatever the noise of the draw. */
 int32_t rg_draw_best(rg_sample_scratch *s, int thread, const rg_draw_place *at, bool own_noise, float *logits,

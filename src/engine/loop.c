@@ -217,7 +217,7 @@ static void want(rg_loop *l, int i, int32_t start, int32_t n_draft)
     rg_step_batch_want_scores(&l->rows, run.first, run.n);
     if (p->ends && rg_request_draws(p->request))
         rg_step_batch_want_draws(&l->rows, n_draft);
-    if (rg_speculation_sees(l->speculation, p) && rg_speculation_tap(l->speculation)->reads_head)
+    if (rg_speculation_reads(l->speculation, p) && rg_speculation_tap(l->speculation)->reads_head)
         rg_step_batch_want_hidden(&l->rows, (rg_rows){ 0, p->n_rows + n_draft });
 }
 
@@ -547,9 +547,9 @@ static void commit(rg_loop *l)
             rg_scheduler_drop(l->scheduler, p->request, p->sample);
             continue;
         }
-        rg_speculation_see(l->speculation, p, i, span);
+        rg_speculation_note_features(l->speculation, p, i, span);
     }
-    rg_speculation_seen(l->speculation);
+    rg_speculation_give_features(l->speculation);
     if (l->speculation)
         rg_speculation_committed(l->speculation);
     l->n_plan = 0;

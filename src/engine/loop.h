@@ -24,10 +24,12 @@ bool rg_loop_step(rg_loop *l);
 void rg_loop_check(const rg_loop *l);
 
 bool rg_loop_start(rg_loop *l, rg_error *err);
+
+/* Any thread, while the loop's own runs. */
 rg_stats rg_loop_stats(rg_loop *l);
 rg_step_time rg_loop_step_time(rg_loop *l); /* a copy of what has been learnt so far */
-bool rg_loop_wait(rg_loop *l, uint64_t *seen, double timeout_s); /* as rg_engine_wait, rg_engine_retry_after */
-int32_t rg_loop_retry_after(rg_loop *l);
+bool rg_loop_wait(rg_loop *l, uint64_t *seen, double timeout_s); /* as rg_engine_wait */
+int32_t rg_loop_retry_after(rg_loop *l);                         /* as rg_engine_retry_after */
 bool rg_loop_has_room(const rg_loop *l, const char *tenant); /* would rg_loop_submit take a request of this tenant? */
 void rg_loop_check_soon(rg_loop *l); /* rg_loop_check by the running thread, after this step; returns when done */
 

@@ -25,14 +25,6 @@ static void wake_reader(rg_request *r)
     pthread_mutex_unlock(&r->lock);
 }
 
-static bool is_among(int32_t id, const int32_t *ids, int32_t n)
-{
-    for (int32_t i = 0; i < n; i++)
-        if (ids[i] == id)
-            return true;
-    return false;
-}
-
 static bool feed_stops(const rg_request *r, int32_t *stop_at, rg_string text)
 {
     for (size_t i = 0; i < text.n; i++)
@@ -98,8 +90,8 @@ rg_finish rg_request_append(rg_request *r, int i, int32_t id, float logprob, con
 {
     rg_sample *s = &r->samples[i];
     int32_t k = r->params.sampling.n_logprobs;
-    bool is_eos = !r->params.sampling.ignore_eos && is_among(id, r->eos_ids, r->n_eos);
-    bool is_stop_id = is_among(id, r->params.stop_ids, r->params.n_stop_ids);
+    bool is_eos = !r->params.sampling.ignore_eos && rg_ids_have(r->eos_ids, r->n_eos, id);
+    bool is_stop_id = rg_ids_have(r->params.stop_ids, r->params.n_stop_ids, id);
     rg_finish why = RG_RUNNING;
 
     if (!atomic_load_explicit(&r->first_ns, memory_order_relaxed))
@@ -176,8 +168,8 @@ static void tell(rg_request *r, int k, rg_finish why)
     }
     rg_beam_ids_copy(b, &r->places[k], &h->is, h->n);
     s->n_output = h->n;
-    s->stop_id = h->end >= 0 && is_among(h->end, r->params.stop_ids, r->params.n_stop_ids) &&
-                 (r->params.sampling.ignore_eos || !is_among(h->end, r->eos_ids, r->n_eos)) ? h->end : -1;
+    s->stop_id = h->end >= 0 && rg_ids_have(r->params.stop_ids, r->params.n_stop_ids, h->end) &&
+                 (r->params.sampling.ignore_eos || !rg_ids_have(r->eos_ids, r->n_eos, h->end)) ? h->end : -1;
     atomic_store(&s->n_ready, h->n);
     finish(r, s, why != RG_RUNNING ? why : h->end >= 0 || h->stopped ? RG_FINISH_STOP : RG_FINISH_LENGTH);
 }

@@ -5,15 +5,18 @@
  * Tokens.  Sample i's ids are row i of [n_branches][n_prompt + max_tokens]: the prompt and its output, contiguous. */
 #include "engine/request.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "engine/sampler.h"
 
 enum {
     MAX_SAMPLES = 1024,
     MAX_STOP_BYTES = 1 << 16, /* of all stop texts together */
+    MAX_STOP_IDS = 1 << 14,
 };
 
 /* Prefixes of sequences that take another variant of a rope are apart from those of others. */
@@ -31,16 +34,32 @@ static bool ends_with_prompt(const rg_params *p)
     return p->embed || p->score;
 }
 
+/* The blocks that answers are filled in by, where they are the model's own; else 1. */
+static int32_t block_of(const rg_request_model *m)
+{
+    return m->sees > 1 ? m->sees : 1;
+}
+
+/* Positions that prompt and answer may have: whole blocks. */
+static int32_t context_of(const rg_request_model *m)
+{
+    return m->max_seq_len - m->max_seq_len % block_of(m);
+}
+
 static bool check_prompt(const rg_params *p, const rg_request_model *m, rg_error *err)
 {
+    char blocks[48] = "";
+
     if (p->n_prompt < 1 || !p->prompt)
         return rg_fail(err, RG_E_INPUT, "the prompt is empty: it needs an id at least");
     if (p->n_prompt > m->max_seq_len)
         return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context holds %d", (int)p->n_prompt,
                        (int)m->max_seq_len);
-    if (!ends_with_prompt(p) && p->max_tokens && p->n_prompt == m->max_seq_len)
-        return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context of %d must hold one more",
-                       (int)p->n_prompt, (int)m->max_seq_len);
+    if (block_of(m) > 1)
+        snprintf(blocks, sizeof blocks, " (in whole blocks of %d)", (int)block_of(m));
+    if (!ends_with_prompt(p) && p->max_tokens && p->n_prompt >= context_of(m))
+        return rg_fail(err, RG_E_LIMIT, "the prompt has %d ids, and the context of %d%s must hold one more",
+                       (int)p->n_prompt, (int)context_of(m), blocks);
     for (int32_t i = 0; i < p->n_prompt; i++)
         if (p->prompt[i] < 0 || p->prompt[i] >= m->vocab_size)
             return rg_fail(err, RG_E_INPUT, "id %d at place %d of the prompt is not in the vocabulary of %d",
@@ -65,6 +84,8 @@ static bool check_stops(const rg_params *p, int32_t vocab_size, rg_error *err)
         if (total > MAX_STOP_BYTES)
             return rg_fail(err, RG_E_LIMIT, "the stop texts have more than %d bytes", MAX_STOP_BYTES);
     }
+    if (p->n_stop_ids > MAX_STOP_IDS)
+        return rg_fail(err, RG_E_LIMIT, "%d stop ids: at most %d may be given", (int)p->n_stop_ids, MAX_STOP_IDS);
     for (int32_t i = 0; i < p->n_stop_ids; i++)
         if (p->stop_ids[i] < 0 || p->stop_ids[i] >= vocab_size)
             return rg_fail(err, RG_E_INPUT, "stop id %d is not in the vocabulary of %d", (int)p->stop_ids[i],
@@ -481,9 +502,25 @@ static bool start_grammars(rg_request *r, rg_error *err)
     return true;
 }
 
-static uint64_t hash_of(const char *s)
+static uint64_t hash_of(const char *s, uint64_t seed)
 {
-    return s && *s ? rg_hash(s, strlen(s), 0) : 0;
+    return s && *s ? rg_hash(s, strlen(s), seed) : 0;
+}
+
+/* Clients choose their salts.  With a seed that nobody knows, none can be made to lead to what another tenant keeps. */
+static uint64_t salt_seed;
+
+static void draw_salt_seed(void)
+{
+    salt_seed = rg_seed();
+}
+
+static uint64_t salt_of(const char *s)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, draw_salt_seed);
+    return hash_of(s, salt_seed);
 }
 
 rg_applicant rg_request_applicant(const rg_request *r)
@@ -494,14 +531,14 @@ rg_applicant rg_request_applicant(const rg_request *r)
 
 uint64_t rg_tenant_hash(const char *tenant)
 {
-    return hash_of(tenant);
+    return hash_of(tenant, 0);
 }
 
 /* Params as they are to be kept: answers end with the context, and an embedding has none, and no scores of ids. */
 static rg_params settle(const rg_params *p, const rg_request_model *m)
 {
     rg_params kept = *p;
-    int32_t block = m->sees > 1 ? m->sees : 1, room = m->max_seq_len / block * block - p->n_prompt;
+    int32_t room = context_of(m) - p->n_prompt;
 
     kept.max_tokens = kept.max_tokens < room ? kept.max_tokens : room;
     if (kept.best_of > kept.n_samples && kept.sampling.n_logprobs < 0)
@@ -548,10 +585,10 @@ static bool complete(rg_request *r, const rg_request_model *m, rg_error *err)
     r->n_eos = m->n_eos;
     r->score_pooling = m->score_pooling;
     r->is_whole = is_whole(&r->params, m);
-    r->tenant = hash_of(r->params.tenant);
+    r->tenant = rg_tenant_hash(r->params.tenant);
     r->rope = m->config ? rg_config_rope(m->config, r->params.n_prompt + r->params.max_tokens) : 0;
     r->adapter = m->adapter - 1;
-    r->salt = hash_of(r->params.cache_salt) ^ (uint64_t)r->rope * ROPE_SALT ^ (uint64_t)m->adapter * ADAPTER_SALT;
+    r->salt = salt_of(r->params.cache_salt) ^ (uint64_t)r->rope * ROPE_SALT ^ (uint64_t)m->adapter * ADAPTER_SALT;
     r->params.tenant = r->params.cache_salt = r->params.adapter = NULL;
     start_fills(r, m);
     if (r->beams)

@@ -133,11 +133,27 @@ struct rg_request {
 rg_request *rg_request_new(const rg_params *params, const rg_request_model *model, rg_error *err);
 void rg_request_ref(rg_request *r);
 rg_applicant rg_request_applicant(const rg_request *r); /* for admission */
+/* Whose work the request may find: a hash of its tenant (unless tenants share what they have) and of its salt. */
+static inline uint64_t rg_request_scope(const rg_request *r, bool tenants_share)
+{
+    const uint64_t spread = 0x9e3779b97f4a7c15u; /* a tenant whose salt is its own name is still itself */
+
+    return r->salt ^ (tenants_share ? 0 : r->tenant * spread);
+}
 uint64_t rg_tenant_hash(const char *tenant); /* NULL: nobody in particular */
 void rg_request_unref(rg_request *r);
 
 /* Ids [0, n) of prompt and output of sample i, contiguous: what a recompute prefills. */
 const int32_t *rg_request_tokens(const rg_request *r, int i);
+
+/* True if id is one of ids [n]. */
+static inline bool rg_ids_have(const int32_t *ids, int32_t n, int32_t id)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
 
 static inline bool rg_request_embeds(const rg_request *r)
 {

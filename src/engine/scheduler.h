@@ -30,23 +30,25 @@ rg_scheduler *rg_scheduler_new(rg_states *states, rg_admission *admission, const
                                const rg_loop_options *options, rg_error *err);
 void rg_scheduler_free(rg_scheduler *s);
 
-void rg_scheduler_add(rg_scheduler *s, rg_request *r);    /* at the tail of the queue */
+void rg_scheduler_add(rg_scheduler *s, rg_request *r); /* it waits from now on, at its place by rank */
+
+typedef struct rg_row_budget { /* of one step: its rows, and of how many of them logits can be had */
+    int32_t rows, logits;
+} rg_row_budget;
+
 /* Fill plan (room for max_seqs) within rows >= 1, growing states; returns the number of spans, 0 only if no request is
  * there.  Prompts get fewer rows where options.step_s or pace demands it.  Memory for logits is there for few rows,
  * logits > max_seqs of them: each span gets one, and a prompt whose ids are scored is cut to most of those that are
  * left, however many rows it may have otherwise. */
-typedef struct rg_row_budget {
-    int32_t rows, logits;
-} rg_row_budget;
 int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *plan);
 /* After sample i of r ended: give its state back. */
 void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i);
-/* After a request ended: give its state back and drop the engine's reference. */
-void rg_scheduler_remove(rg_scheduler *s, rg_request *r);
 /* End requests that were cancelled, whose deadline is over or that are not finite (all: every one), and remove those
  * that have ended; returns how many went. */
 int rg_scheduler_reap(rg_scheduler *s, bool all);
+/* Take the state of all samples of r and let it wait again.  False: r is NULL or does not run. */
 bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how);
+
 int32_t rg_scheduler_n_waiting(const rg_scheduler *s);
 bool rg_scheduler_some_wait(const rg_scheduler *s); /* some wait that are not of the background */
 int32_t rg_scheduler_n_running(const rg_scheduler *s);
@@ -55,6 +57,6 @@ uint64_t rg_scheduler_n_prompt_rows(const rg_scheduler *s); /* of admitted reque
 rg_request *rg_scheduler_running(const rg_scheduler *s, int i); /* NULL past the end; by arrival, the background last */
 uint64_t rg_scheduler_n_preempted(const rg_scheduler *s);
 uint64_t rg_scheduler_n_cached(const rg_scheduler *s); /* rows that the prefix index saved */
-void rg_scheduler_check(const rg_scheduler *s);
+void rg_scheduler_check(const rg_scheduler *s); /* asserts that lists, samples and sequences agree */
 
 #endif

@@ -191,19 +191,11 @@ static void add_asking(rg_speculation *s, const rg_planned *p, int i)
     s->ask_of[i] = s->n_asks++;
 }
 
-static bool is_among(int32_t id, const int32_t *ids, int32_t n)
-{
-    for (int32_t i = 0; i < n; i++)
-        if (ids[i] == id)
-            return true;
-    return false;
-}
-
 /* True if an answer ends with this id, so that nothing can follow it. */
 static bool ends_with(const rg_request *r, int32_t id)
 {
-    return is_among(id, r->params.stop_ids, r->params.n_stop_ids) ||
-           (!r->params.sampling.ignore_eos && is_among(id, r->eos_ids, r->n_eos));
+    return rg_ids_have(r->params.stop_ids, r->params.n_stop_ids, id) ||
+           (!r->params.sampling.ignore_eos && rg_ids_have(r->eos_ids, r->n_eos, id));
 }
 
 /* Drop the nodes that cannot be accepted. */
@@ -501,17 +493,17 @@ rg_tap *rg_speculation_tap(const rg_speculation *s)
     return d ? d->tap : NULL;
 }
 
-bool rg_speculation_sees(const rg_speculation *s, const rg_planned *p)
+bool rg_speculation_reads(const rg_speculation *s, const rg_planned *p)
 {
     return reader_of(s) && rg_request_draws(p->request) && p->request->max_draft &&
            !p->request->samples[p->sample].fill;
 }
 
-void rg_speculation_see(rg_speculation *s, const rg_planned *p, int i, const rg_span *span)
+void rg_speculation_note_features(rg_speculation *s, const rg_planned *p, int i, const rg_span *span)
 {
     const rg_sample *a = &p->request->samples[p->sample];
 
-    if (!rg_speculation_sees(s, p))
+    if (!rg_speculation_reads(s, p))
         return;
     const int32_t k = s->ask_of[i];
     s->seen[s->n_seen++] = (rg_draft_seen){ .lane = lane_of(s, p->request, p->sample),
@@ -527,7 +519,7 @@ void rg_speculation_see(rg_speculation *s, const rg_planned *p, int i, const rg_
                                             .ends = p->ends };
 }
 
-void rg_speculation_seen(rg_speculation *s)
+void rg_speculation_give_features(rg_speculation *s)
 {
     rg_drafter *d = reader_of(s);
     const uint64_t start = rg_now_ns();

@@ -23,14 +23,15 @@ typedef struct rg_draft_counts {
 
 typedef struct rg_speculation rg_speculation;
 
-/* states and scratch are borrowed, as are the drafters; options->drafter is not NULL.  facts: of the model. */
+/* states and scratch are borrowed, as are the drafters; options->drafter is not NULL.  facts: of the model.  Where
+ * drafts are judged by chance, scratch has room for that (rg_sample_scratch_judge). */
 rg_speculation *rg_speculation_new(const rg_loop_options *options, const rg_step_facts *facts, rg_states *states,
                                    rg_sample_scratch *scratch, rg_error *err);
 void rg_speculation_free(rg_speculation *s); /* NULL is fine */
 
 /* Draft for the answers of plan[0, n), with which the step has so many rows and rows of logits left. */
 void rg_speculation_draft(rg_speculation *s, const rg_planned *plan, int n, const rg_row_budget *left);
-/* The step, drafts included, had this load, and took so long beside the drafters. */
+/* The step, drafts included, had this load and took took_s seconds, without the time of the drafters. */
 void rg_speculation_stepped(rg_speculation *s, const rg_step_load *load, double took_s);
 /* The draft of plan[i], for which its sequence is grown; NULL: it has none.  Valid until the next
  * rg_speculation_draft. */
@@ -38,15 +39,16 @@ const rg_draft_tree *rg_speculation_of(const rg_speculation *s, int i);
 /* After the step: of plan[i], drawn[0, 1 + n) are the ids drawn after its last id and after each node, and path[0,
  * n_path) the nodes that were accepted. */
 void rg_speculation_checked(rg_speculation *s, int i, const rg_drawn *drawn, const int32_t *path, int32_t n_path);
-/* Where the features of the coming step's rows go; NULL: nobody reads any. */
+/* Where the features of the coming step's rows go; NULL: no drafter reads any, or s is NULL. */
 rg_tap *rg_speculation_tap(const rg_speculation *s);
-/* True if the features of an answer's rows are to be seen. */
-bool rg_speculation_sees(const rg_speculation *s, const rg_planned *p);
-/* After a step, once its ids were taken and before the next one: each plan[i] whose answer goes on, and its span in the
- * step; and at last, all are. */
-void rg_speculation_see(rg_speculation *s, const rg_planned *p, int i, const rg_span *span);
-void rg_speculation_seen(rg_speculation *s);
-/* After all drafts of the step have been checked. */
+/* True if a drafter reads the features of the rows of p's answer. */
+bool rg_speculation_reads(const rg_speculation *s, const rg_planned *p);
+/* After a step, once its ids were taken: the answer of plan[i] goes on, and these rows of the step were its own.  Their
+ * features are noted for the drafter that reads them. */
+void rg_speculation_note_features(rg_speculation *s, const rg_planned *p, int i, const rg_span *span);
+/* After that, once for each step: the drafter gets all that were noted. */
+void rg_speculation_give_features(rg_speculation *s);
+/* After all drafts of the step have been checked: what it took and what it gave is learnt. */
 void rg_speculation_committed(rg_speculation *s);
 /* Sample i of r has ended with all its ids. */
 void rg_speculation_end(rg_speculation *s, const rg_request *r, int i);

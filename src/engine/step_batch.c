@@ -93,10 +93,10 @@ static void add_tree(rg_step_batch *l, const rg_draft_tree *d, int32_t from, int
 {
     RG_ASSERT(l->ancestors);
     for (int32_t i = from; i < d->n; i++) {
+        RG_ASSERT(l->n_lists < l->max_logits);
         int32_t *list = l->lists + (size_t)l->n_lists++ * RG_MAX_DRAFT, n = rg_draft_path(d, i, list);
         int32_t row = add_row(l, d->id[i], first + n - 1, first + i);
 
-        RG_ASSERT(l->n_lists <= l->max_logits);
         for (int32_t k = 0; k < n; k++)
             list[k] += first;
         l->ancestors[row] = list;
@@ -105,17 +105,24 @@ static void add_tree(rg_step_batch *l, const rg_draft_tree *d, int32_t from, int
     l->batch.ancestors = l->ancestors;
 }
 
+/* A new span of n_rows rows that are about to be added, the last n_draft of a draft. */
+static void begin_span(rg_step_batch *l, const rg_states *s, const rg_seq *q, int32_t n_rows, int32_t n_draft)
+{
+    rg_span *span = &l->spans[l->batch.n_spans];
+
+    RG_ASSERT(l->batch.n_spans < l->max_seqs);
+    rg_seq_span(s, q, n_rows, n_draft, span);
+    span->first_row = l->batch.n_rows;
+    span->second = 0;
+    l->first_draw[l->batch.n_spans++] = -1;
+}
+
 void rg_step_batch_add(rg_step_batch *l, const rg_states *s, const rg_seq *q, const int32_t *tokens, int32_t n_rows,
                        const rg_draft_tree *draft)
 {
-    rg_span *span = &l->spans[l->batch.n_spans];
-    int32_t n_draft = draft ? draft->n : 0, first_row = l->batch.n_rows, end = q->length + n_rows;
+    int32_t n_draft = draft ? draft->n : 0, end = q->length + n_rows;
 
-    RG_ASSERT(l->batch.n_spans < l->max_seqs);
-    rg_seq_span(s, q, n_rows + n_draft, n_draft, span);
-    span->first_row = first_row;
-    span->second = 0;
-    l->first_draw[l->batch.n_spans++] = -1;
+    begin_span(l, s, q, n_rows + n_draft, n_draft);
     for (int32_t k = q->length; k < end; k++)
         l->kv_end[add_row(l, tokens[k], k, k)] = rg_kv_end(l->sees, k, end);
     if (n_draft && !rg_draft_is_chain(draft)) {
@@ -129,12 +136,8 @@ void rg_step_batch_add(rg_step_batch *l, const rg_states *s, const rg_seq *q, co
 void rg_step_batch_add_nodes(rg_step_batch *l, const rg_states *s, const rg_seq *q, const rg_draft_tree *d,
                              int32_t from)
 {
-    rg_span *span = &l->spans[l->batch.n_spans];
-
-    RG_ASSERT(l->batch.n_spans < l->max_seqs && from < d->n);
-    rg_seq_span(s, q, d->n - from, d->n - from, span);
-    span->first_row = l->batch.n_rows;
-    l->first_draw[l->batch.n_spans++] = -1;
+    RG_ASSERT(from < d->n);
+    begin_span(l, s, q, d->n - from, d->n - from);
     if (!rg_draft_is_chain(d)) {
         add_tree(l, d, from, q->length);
         return;
@@ -155,13 +158,8 @@ static void want_logits(rg_step_batch *l, int32_t row, int32_t node)
 void rg_step_batch_add_fill(rg_step_batch *l, const rg_states *s, const rg_fill *f, const rg_seq *q)
 {
     int32_t n = f->e.end - f->e.first, first_row = l->batch.n_rows;
-    rg_span *span = &l->spans[l->batch.n_spans];
 
-    RG_ASSERT(l->batch.n_spans < l->max_seqs);
-    rg_seq_span(s, q, n, rg_fill_is_scratch(f) || f->e.keeps ? 0 : n, span);
-    span->first_row = first_row;
-    span->second = 0;
-    l->first_draw[l->batch.n_spans++] = -1;
+    begin_span(l, s, q, n, rg_fill_is_scratch(f) || f->e.keeps ? 0 : n);
     for (int32_t k = f->e.first; k < f->e.end; k++)
         l->kv_end[add_row(l, rg_fill_id(f, k, q == f->without), k, k)] = rg_kv_end(l->sees, k, f->d.n);
     for (int32_t k = f->e.from; k < f->e.upto && !f->e.keeps; k++)

@@ -61,7 +61,7 @@ static bool read_form(rg_task *t, rg_refusal *e)
     static const char lasts[] = "expires_after"; /* and its [anchor] and [seconds] */
     size_t n;
     char *body = (char *)(uintptr_t)rg_exchange_body(t->x, &n); /* ours alone, and read in place */
-    rg_part part[RG_MAX_PARTS];
+    rg_part part[RG_MULTIPART_MOST];
     int n_parts = rg_multipart_read(rg_exchange_header(t->x, "Content-Type"), body, n, part);
     const rg_part *purpose = rg_multipart_find(part, n_parts, "purpose");
     const rg_part *file = rg_multipart_find(part, n_parts, "file");

@@ -90,7 +90,7 @@ struct rg_call {
     int32_t sequence;   /* of events, for shapes that number them */
     size_t event_at, event_bytes; /* the event that is being written; how long they all are made, if they are */
     rg_rng noise;
-    bool failed, refused_late;
+    bool failed;        /* no memory for what is to be written */
     rg_call *next;
 };
 

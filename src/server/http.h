@@ -65,7 +65,6 @@ void rg_exchange_reply(rg_exchange *x, int status, const char *type, rg_buf *bod
 void rg_exchange_stream(rg_exchange *x, const char *type);
 void rg_exchange_write(rg_exchange *x, const char *data, size_t n);
 void rg_exchange_end(rg_exchange *x);
-bool rg_exchange_answered(const rg_exchange *x);
 bool rg_exchange_gone(rg_exchange *x); /* its client left, or is too slow */
 
 size_t rg_exchange_waiting(rg_exchange *x); /* bytes of its stream that its client has not taken */

@@ -174,11 +174,6 @@ void rg_exchange_end(rg_exchange *x)
     pthread_mutex_unlock(&x->lock);
 }
 
-bool rg_exchange_answered(const rg_exchange *x)
-{
-    return x->type != NULL;
-}
-
 bool rg_exchange_gone(rg_exchange *x)
 {
     pthread_mutex_lock(&x->lock);

@@ -93,7 +93,7 @@ static size_t read_boundary(const char *type, char out[MAX_BOUNDARY + 2])
     return 2 + unescape(out + 2, n_value);
 }
 
-int rg_multipart_read(const char *content_type, char *body, size_t n, rg_part part[RG_MAX_PARTS])
+int rg_multipart_read(const char *content_type, char *body, size_t n, rg_part part[RG_MULTIPART_MOST])
 {
     char mark[4 + MAX_BOUNDARY] = "\r\n"; /* then the boundary */
     size_t n_mark = read_boundary(content_type ? content_type : "", mark + 2);
@@ -111,7 +111,7 @@ int rg_multipart_read(const char *content_type, char *body, size_t n, rg_part pa
             return count;
         while (at < end && (*at == ' ' || *at == '\t'))
             at++;
-        if (end - at < 2 || memcmp(at, "\r\n", 2) != 0 || count == RG_MAX_PARTS)
+        if (end - at < 2 || memcmp(at, "\r\n", 2) != 0 || count == RG_MULTIPART_MOST)
             return -1;
         char *headers = at + 2;
         size_t left = (size_t)(end - at);

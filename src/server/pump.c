@@ -215,12 +215,9 @@ static void sleep_idle(rg_server *s)
 
 static void *run(void *arg)
 {
-    rg_server *s = arg;
-    pump *p = rg_zalloc(sizeof *p);
+    pump *p = arg;
+    rg_server *s = p->s;
 
-    if (!p)
-        return NULL;
-    p->s = s;
     p->watched_ns = rg_now_ns();
     while (!s->closing) {
         rg_engine *engine = s->engine;
@@ -245,9 +242,17 @@ static void *run(void *arg)
 
 bool rg_pump_start(rg_server *s, rg_error *err)
 {
+    pump *p = rg_zalloc(sizeof *p); /* the thread's from now on, which frees it */
+
+    if (!p)
+        return rg_fail_memory(err, sizeof *p);
+    p->s = s;
     s->turned_ns = rg_now_ns();
-    s->pump_runs = !pthread_create(&s->pump, NULL, run, s);
-    return s->pump_runs || rg_fail(err, RG_E_IO, "cannot start the server's thread");
+    s->pump_runs = !pthread_create(&s->pump, NULL, run, p);
+    if (s->pump_runs)
+        return true;
+    rg_free(p);
+    return rg_fail(err, RG_E_IO, "cannot start the server's thread");
 }
 
 void rg_pump_stop(rg_server *s)

@@ -97,19 +97,21 @@ static const char *uncached_word(rg_uncached why)
 
 rg_totals rg_call_totals(const rg_call *c)
 {
+    bool drawn_more = !c->f.use_beams && c->f.best_of > c->f.n; /* than are returned */
     rg_totals t = { .uncached = "complete" };
 
     for (int32_t i = 0; i < c->n_submitted; i++) {
         rg_usage u = rg_request_usage(c->requests[i]);
         t.n_prompt += u.n_prompt;
         t.n_cached += u.n_cached;
+        t.n_output += drawn_more ? u.n_output : 0;
         t.uncached = i ? t.uncached : uncached_word(u.uncached);
         t.queue_s = u.queue_s > t.queue_s ? u.queue_s : t.queue_s;
         t.ttft_s = !i || u.ttft_s < t.ttft_s ? u.ttft_s : t.ttft_s;
         t.total_s = u.total_s > t.total_s ? u.total_s : t.total_s;
     }
     for (int32_t i = 0; i < c->n_choices; i++) {
-        t.n_output += c->choices[i].n_tokens;
+        t.n_output += drawn_more ? 0 : c->choices[i].n_tokens;
         t.n_reasoning += c->choices[i].n_reasoning;
     }
     return t;
@@ -179,7 +181,6 @@ void rg_call_abort(rg_call *c, const rg_refusal *e)
     } else {
         rg_reply_refusal(c->server, c->x, e);
     }
-    c->refused_late = true;
 }
 
 static bool abort_for(rg_call *c, int status, const char *code, const char *text, int retry_after_s)

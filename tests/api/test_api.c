@@ -202,6 +202,13 @@ static void refusals_are_clear(void **state)
     o = options(1, "auto");
     o.kv_bytes = 1000; /* not even one sequence */
     assert_null(rg_open(TALES, &o, &err));
+    for (int i = 0; i < 4; i++) {
+        o = options(1, "auto");
+        *(i % 2 ? &o.max_seqs : &o.max_batch_rows) = i < 2 ? INT32_MAX : -1;
+        assert_null(rg_open(TALES, &o, &err));
+        assert_int_equal(err.code, RG_E_USAGE);
+        assert_non_null(strstr(err.text, i % 2 ? "max_seqs" : "max_batch_rows"));
+    }
 }
 
 static void cancel_and_close(void **state)

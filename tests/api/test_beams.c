@@ -5,34 +5,23 @@
 #include <string.h>
 
 #include "support/cases.h"
+#include "support/engine.h"
 
 enum { MAX_IDS = 64, MAX_ENDS = 64, VOCAB = 320, MAX_BEAMS = 8 };
 
 static rg_engine *open_golden(const char *name)
 {
-    rg_options o = rg_options_default();
-    rg_error err = { 0 };
+    rg_options o = test_exact_options(12);
 
-    o.n_threads = 1;
-    o.recipe = "exact";
-    o.kv_type = "f32";
-    o.kv_bytes = (size_t)32 << 20;
-    o.max_seqs = 12;
-    rg_engine *e = rg_open(test_data(name), &o, &err);
-    assert_ok(e, err);
-    return e;
+    return test_open(test_data(name), &o);
 }
 
 static json_t *load(const char *model, const char *kind)
 {
     char name[100];
-    json_error_t why;
 
     snprintf(name, sizeof name, "speculation/search/%s%s.json", model, kind);
-    json_t *v = json_load_file(test_data(name), 0, &why);
-    if (!v)
-        fail_msg("%s: %s", name, why.text);
-    return v;
+    return cases_load(name);
 }
 
 static float real(const json_t *c, const char *key, float otherwise)
@@ -286,17 +275,9 @@ static const int32_t tales_ends[ENDS] = { 0, 3 };
 
 static rg_engine *open_tales(int32_t max_seqs)
 {
-    rg_options o = rg_options_default();
-    rg_error err = { 0 };
+    rg_options o = test_exact_options(max_seqs);
 
-    o.n_threads = 1;
-    o.recipe = "exact";
-    o.kv_type = "f32";
-    o.kv_bytes = (size_t)64 << 20;
-    o.max_seqs = max_seqs;
-    rg_engine *e = rg_open(RG_SOURCE_DIR "/models/tales-1m", &o, &err);
-    assert_ok(e, err);
-    return e;
+    return test_open(RG_SOURCE_DIR "/models/tales-1m", &o);
 }
 
 typedef struct answer {

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "model/convert.h"
+#include "support/engine.h"
 
 static const char *const goldens[] = { "llama", "llama3", "gemma3", "mixtral", "deepseek-v2", "mamba" };
 
@@ -17,19 +18,11 @@ enum { LONG = 200, MAX_DIM = 512 };
 
 static rg_engine *open_model(const char *path, int max_seqs, int max_rows, int n_threads)
 {
-    rg_options o = rg_options_default();
-    rg_error err = { 0 };
-    rg_engine *e;
+    rg_options o = test_exact_options(max_seqs);
 
-    o.recipe = "exact";
-    o.kv_type = "f32";
-    o.kv_bytes = (size_t)64 << 20;
-    o.max_seqs = max_seqs;
     o.max_batch_rows = max_rows;
     o.n_threads = n_threads;
-    e = rg_open(path, &o, &err);
-    assert_ok(e, err);
-    return e;
+    return test_open(path, &o);
 }
 
 static rg_request *submit(rg_engine *e, const int32_t *ids, int32_t n, rg_pooling how)

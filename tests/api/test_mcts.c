@@ -4,24 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/test.h"
+#include "support/engine.h"
 
 enum { N_PROMPT = 3, LENGTH = 5, WIDTH = 3 };
 
 static rg_engine *open_llama(void)
 {
-    rg_options o = rg_options_default();
-    rg_error err = { 0 };
+    rg_options o = test_exact_options(1);
 
-    o.n_threads = 1;
-    o.recipe = "exact";
-    o.kv_type = "f32";
-    o.kv_bytes = (size_t)32 << 20;
     o.max_waiting = 1; /* fewer than a node's children ask for at once */
-    o.max_seqs = 1;
-    rg_engine *e = rg_open(test_data("llama"), &o, &err);
-    assert_ok(e, err);
-    return e;
+    return test_open(test_data("llama"), &o);
 }
 
 typedef struct brute {
@@ -170,6 +162,34 @@ static void the_best_of_all_answers_is_found(void **state)
     rg_close(e);
 }
 
+/* Where max_tokens is more than the context leaves, answers end with the context. */
+static void the_context_ends_an_answer(void **state)
+{
+    const int32_t prompt[N_PROMPT] = { 10, 20, 50 };
+    rg_options o = test_exact_options(4);
+    rg_mcts_params m = rg_mcts_default();
+    rg_mcts_result want, found;
+    rg_error err = { 0 };
+
+    (void)state;
+    o.max_seq_len = N_PROMPT + LENGTH;
+    rg_engine *e = test_open(test_data("llama"), &o);
+    m.request = (rg_params){ .prompt = prompt, .n_prompt = N_PROMPT, .max_tokens = LENGTH, .n_samples = 1,
+                             .sampling = rg_sampling_default() };
+    m.request.sampling.ignore_eos = true;
+    for (m.span = 1; m.span <= 3; m.span++) {
+        m.request.max_tokens = LENGTH;
+        assert_ok(rg_mcts_search(e, &m, &want, &err), err);
+        m.request.max_tokens = 100 * LENGTH;
+        assert_ok(rg_mcts_search(e, &m, &found, &err), err);
+        assert_int_equal(found.n, LENGTH);
+        assert_memory_equal(found.ids, want.ids, LENGTH * sizeof *found.ids);
+        rg_mcts_result_fini(&want);
+        rg_mcts_result_fini(&found);
+    }
+    rg_close(e);
+}
+
 static bool after_three(void *arg)
 {
     return ++*(int *)arg > 3;
@@ -214,6 +234,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_of_all_answers_is_found),
+        cmocka_unit_test(the_context_ends_an_answer),
         cmocka_unit_test(refusals_and_stops_are_clear),
     };
 

@@ -48,6 +48,7 @@ static void usage(void **state)
     command_refuses("inspect", 2, "MODEL");
     command_refuses("inspect /", 1, "config.json");
     command_refuses("run -n 0", 2, "2147483647");
+    command_refuses("serve --json --model-name x /nonexistent", 2, "--json");
     command_refuses("run -p a -f b", 2, "PROMPT");
     command_refuses("run tales-1m a --ids 1", 2, "PROMPT");
     command_refuses("tokenize tales-1m --ids 5,4096", 1, "id 4096");

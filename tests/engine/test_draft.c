@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "engine/draft/draft.h"
 #include "engine/draft/ngram.h"
 #include "engine/draft/suffix.h"
@@ -224,6 +225,33 @@ static void a_ring_forgets_the_oldest(void **state)
     rg_suffix_index_free(x);
 }
 
+/* What a drafter has learnt from one tenant's answers it may use for no other one, whatever salts they choose. */
+static void tenants_have_scopes_of_their_own(void **state)
+{
+    static const char *const names[] = { NULL, "a", "b", "key 0", "key 1" };
+    static const int32_t prompt[] = { 1 };
+    uint64_t scopes[RG_LEN(names) * RG_LEN(names)];
+    size_t n = 0;
+    rg_error err;
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(names); i++)
+        for (size_t k = 0; k < RG_LEN(names); k++) {
+            rg_params p = { .prompt = prompt, .n_prompt = 1, .max_tokens = 1, .n_samples = 1, .tenant = names[i],
+                            .cache_salt = names[k], .sampling = rg_sampling_default() };
+            rg_request *r = rg_request_new(&p, &(rg_request_model){ .vocab_size = 9, .max_seq_len = 9 }, &err);
+
+            assert_ok(r, err);
+            scopes[n++] = rg_draft_scope(r);
+            if (names[k]) /* a client that knows the hash could else choose a salt that leads into another's scope */
+                assert_true(r->salt != rg_hash(names[k], strlen(names[k]), 0));
+            rg_request_unref(r);
+        }
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < i; k++)
+            assert_true(scopes[i] != scopes[k]);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +260,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(lookup_finds_the_first_match),
         cmocka_unit_test(suffixes_give_the_counts_of_a_suffix_tree),
         cmocka_unit_test(a_ring_forgets_the_oldest),
+        cmocka_unit_test(tenants_have_scopes_of_their_own),
     };
 
     test_init(argc, argv);

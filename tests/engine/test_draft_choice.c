@@ -7,16 +7,8 @@
 
 #include "base/rng.h"
 #include "engine/draft_choice.h"
+#include "machines.h"
 
-static const rg_step_facts dense = {
-    .weight_bytes = 1e9, .head_bytes = 1e7, .head_ops = 2e7, .row_bytes = 1e4, .row_ops = 2e9,
-    .keys = { { 0, 1e5, 1e5 } }, .n_keys = 1, .fixed_s = 1e-3,
-};
-static const rg_step_facts experts = {
-    .weight_bytes = 2e8, .head_bytes = 1e7, .head_ops = 2e7, .row_bytes = 1e4, .row_ops = 5e8, .expert_bytes = 4e9,
-    .n_experts = 32, .n_experts_used = 4, .keys = { { 128, 1e4, 1e4 }, { 0, 1e4, 1e4 } }, .n_keys = 2, .fixed_s = 1e-3,
-};
-static const rg_step_roofs roofs = { .bytes_s = 1e10, .product_ops_s = 1e12, .key_ops_s = 2e11 };
 
 enum { MAX_ANSWERS = 64, N_DRAFTERS = 2, CONTEXT = 300 };
 

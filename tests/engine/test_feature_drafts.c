@@ -402,7 +402,7 @@ static void ranks_make_the_authors_trees(void **state)
         rg_static_tree s;
         rg_draft_tree t = { 0 };
         rg_error err = { 0 };
-        rg_guess best[RG_RANKS];
+        rg_guess best[RG_MEDUSA_RANKS];
         size_t n;
 
         assert_true(n_choices > 0 && n_choices <= sizeof choices);
@@ -411,7 +411,7 @@ static void ranks_make_the_authors_trees(void **state)
         const int32_t vocab = (int32_t)n / 4 / PROMPT;
         for (int32_t k = 0; k < 4; k++) {
             g.n[k] = rg_sample_best(logits + ((size_t)k * PROMPT + PROMPT - 1) * (size_t)vocab, vocab, &(rg_sampling){ 0 }, NULL,
-                                    RG_RANKS, best);
+                                    RG_MEDUSA_RANKS, best);
             for (int32_t r = 0; r < g.n[k]; r++)
                 g.id[k][r] = best[r].id;
         }

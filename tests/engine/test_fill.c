@@ -220,6 +220,32 @@ static void too_much_is_refused(void **state)
     rg_request_unref(r);
 }
 
+/* Where blocks are the model's, an answer ends with the last block that is whole within the context. */
+static void a_context_ends_with_a_whole_block(void **state)
+{
+    const rg_diffusion blocks = { .mask_id = MASK };
+    rg_request_model m = { .vocab_size = N_VOCAB, .max_seq_len = 130, .sees = 4, .diffusion = &blocks, .max_rows = 100,
+                           .max_logits = 50 };
+    int32_t prompt[129];
+    rg_params p = { .prompt = prompt, .max_tokens = 5, .n_samples = 1,
+                    .sampling = { .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1 } };
+    rg_error err;
+
+    (void)state;
+    for (int i = 0; i < 129; i++)
+        prompt[i] = i;
+    p.n_prompt = 127;
+    rg_request *r = rg_request_new(&p, &m, &err);
+    assert_ok(r, err);
+    assert_int_equal(r->params.max_tokens, 1);
+    rg_request_unref(r);
+    for (p.n_prompt = 128; p.n_prompt <= 129; p.n_prompt++) {
+        assert_null(rg_request_new(&p, &m, &err));
+        assert_int_equal(err.code, RG_E_LIMIT);
+        assert_non_null(strstr(err.text, "whole blocks of 4"));
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +253,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(as_a_whole),
         cmocka_unit_test(by_blocks_of_the_model),
         cmocka_unit_test(too_much_is_refused),
+        cmocka_unit_test(a_context_ends_with_a_whole_block),
     };
 
     test_init(argc, argv);

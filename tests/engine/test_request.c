@@ -72,6 +72,7 @@ static void refused(const rg_params *p, rg_code code)
 
 static void bad_params_are_refused(void **state)
 {
+    static int32_t many_ids[(1 << 14) + 1];
     static const int32_t outside[] = { 1, VOCAB }, negative[] = { -1 };
     static int32_t many[CONTEXT];
     static const char *const empty[] = { "" };
@@ -95,6 +96,9 @@ static void bad_params_are_refused(void **state)
     p = params_simple(), p.stop = empty, p.n_stop = 1, refused(&p, RG_E_INPUT);
     p = params_simple(), p.n_stop = 1, refused(&p, RG_E_INPUT);
     p = params_simple(), p.stop_ids = outside, p.n_stop_ids = 2, refused(&p, RG_E_INPUT);
+    for (size_t i = 0; i < RG_LEN(many_ids); i++)
+        many_ids[i] = 1;
+    p = params_simple(), p.stop_ids = many_ids, p.n_stop_ids = RG_LEN(many_ids), refused(&p, RG_E_LIMIT);
     p = params_simple(), p.sampling.temperature = NAN, refused(&p, RG_E_INPUT);
 }
 

@@ -4,22 +4,13 @@
 #include <math.h>
 
 #include "engine/step_time.h"
+#include "machines.h"
 
-/* 1 GB of weights, 2 GFLOP a row; reading them takes 0.1 s, and arithmetic as long from 50 rows on. */
-static const rg_step_facts dense = {
-    .weight_bytes = 1e9, .head_bytes = 1e7, .head_ops = 2e7, .row_bytes = 1e4, .row_ops = 2e9,
-    .keys = { { 0, 1e5, 1e5 } }, .n_keys = 1, .fixed_s = 1e-3,
-};
-static const rg_step_facts experts = {
-    .weight_bytes = 2e8, .head_bytes = 1e7, .head_ops = 2e7, .row_bytes = 1e4, .row_ops = 5e8, .expert_bytes = 4e9,
-    .n_experts = 32, .n_experts_used = 4, .keys = { { 128, 1e4, 1e4 }, { 0, 1e4, 1e4 } }, .n_keys = 2, .fixed_s = 1e-3,
-};
 static const rg_step_facts tiny = { /* its steps are all overhead */
     .weight_bytes = 1e5, .head_bytes = 1e4, .head_ops = 1e4, .row_bytes = 1e2, .row_ops = 1e5, .keys = { { 0, 1e2, 1e2 } },
     .n_keys = 1, .fixed_s = 2e-4,
 };
 static const rg_step_facts *const all_facts[] = { &dense, &experts, &tiny };
-static const rg_step_roofs roofs = { .bytes_s = 1e10, .product_ops_s = 1e12, .key_ops_s = 2e11 };
 
 enum { MAX_ROWS = 512 };
 

@@ -15,24 +15,7 @@
 #include "model/arch/s4.h"
 #include "model/arch/ssd.h"
 #include "model/model.h"
-
-static const char *const goldens[] = {
-#define GOLDEN(test, folder, worlds) folder,
-#define WHOLE(test, folder) folder,
-#define ENCODER(test, folder) folder,
-#include "goldens.def"
-#undef GOLDEN
-#undef WHOLE
-#undef ENCODER
-};
-
-static const char *golden(const char *name, const char *file)
-{
-    char path[128];
-
-    snprintf(path, sizeof path, "%s/%s", name, file);
-    return test_data(path);
-}
+#include "support/goldens.h"
 
 /* The golden's config.json with keys replaced by those of `change` (JSON; a key's null removes it), as a checkpoint. */
 static rg_checkpoint *changed(const char *name, const char *change)
@@ -40,7 +23,7 @@ static rg_checkpoint *changed(const char *name, const char *change)
     char dir[512], path[600];
     size_t n;
     rg_error err;
-    char *text = rg_file_slurp(golden(name, "config.json"), 1 << 20, &n, &err);
+    char *text = rg_file_slurp(test_golden(name, "config.json"), 1 << 20, &n, &err);
     assert_ok(text, err);
     json_t *config = json_loads(text, 0, NULL), *patch = json_loads(change, 0, NULL), *value;
     const char *key;
@@ -149,10 +132,10 @@ static void spellings_agree(void **state)
     rg_error err;
 
     (void)state;
-    for (size_t g = 0; g < RG_LEN(goldens); g++) {
+    for (size_t g = 0; g < RG_LEN(test_goldens); g++) {
         bool first = true;
         for (int i = 0; i < 3; i++) {
-            const char *path = golden(goldens[g], files[i]);
+            const char *path = test_golden(test_goldens[g], files[i]);
             int unknown = 0;
             if (rg_path_look(path) == RG_PATH_NONE)
                 continue;
@@ -163,7 +146,7 @@ static void spellings_agree(void **state)
             assert_int_equal(unknown, 0);
             rg_checkpoint_close(ckpt);
             if (!first)
-                assert_same(&c[0], &c[i], goldens[g]);
+                assert_same(&c[0], &c[i], test_goldens[g]);
             first = false;
         }
         assert_int_equal(c[0].vocab_size, 320);
@@ -184,7 +167,7 @@ static void parts_are_passed_over(void **state)
 
     (void)state;
     for (size_t i = 0; i < RG_LEN(cases); i++) {
-        char *text = rg_file_slurp(golden(cases[i].golden, "config.json"), 1 << 20, &n, &err);
+        char *text = rg_file_slurp(test_golden(cases[i].golden, "config.json"), 1 << 20, &n, &err);
         int unknown = 0;
 
         assert_ok(text, err);
@@ -610,7 +593,7 @@ static void longrope_has_two_variants(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        rg_checkpoint *ckpt = rg_checkpoint_open(golden("phi4-mini", i ? "config.old.json" : ""), RG_CKPT_DEFAULT, &err);
+        rg_checkpoint *ckpt = rg_checkpoint_open(test_golden("phi4-mini", i ? "config.old.json" : ""), RG_CKPT_DEFAULT, &err);
         assert_ok(ckpt, err);
         assert_ok(rg_config_read(&c, ckpt, &err), err);
         assert_int_equal(rg_rope_variants(&c.ropes[0]), 2);
@@ -767,7 +750,7 @@ static void opening_survives_every_failed_allocation(void **state)
 
     (void)state;
     for (size_t g = 0; g < RG_LEN(names); g++) {
-        rg_checkpoint *ckpt = rg_checkpoint_open(golden(names[g], ""), RG_CKPT_DEFAULT, &err);
+        rg_checkpoint *ckpt = rg_checkpoint_open(test_golden(names[g], ""), RG_CKPT_DEFAULT, &err);
         assert_ok(ckpt, err);
         size_t n_live = rg_mem_count().n_live;
         rg_model *m = NULL;

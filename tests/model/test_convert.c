@@ -13,24 +13,7 @@
 #include "base/mem.h"
 #include "model/convert.h"
 #include "model/model.h"
-
-static const char *const goldens[] = {
-#define GOLDEN(test, folder, worlds) folder,
-#define WHOLE(test, folder) folder,
-#define ENCODER(test, folder) folder,
-#include "goldens.def"
-#undef GOLDEN
-#undef WHOLE
-#undef ENCODER
-};
-
-static const char *golden(const char *name, const char *file)
-{
-    char path[128];
-
-    snprintf(path, sizeof path, "%s/%s", name, file);
-    return test_data(path);
-}
+#include "support/goldens.h"
 
 static const char *out(const char *name)
 {
@@ -57,9 +40,9 @@ static rg_checkpoint *open_ok(const char *path)
 /* True if there is a GGUF file to compare with.  Weights that are quantized already keep types of their own in it. */
 static bool has_gguf(const char *name)
 {
-    if (rg_path_look(golden(name, "model.gguf")) != RG_PATH_FILE)
+    if (rg_path_look(test_golden(name, "model.gguf")) != RG_PATH_FILE)
         return false;
-    rg_checkpoint *c = open_ok(golden(name, ""));
+    rg_checkpoint *c = open_ok(test_golden(name, ""));
     bool plain = rg_meta_type_of(c, "quantization_config.quant_method") == RG_META_NONE;
 
     rg_checkpoint_close(c);
@@ -176,17 +159,17 @@ static void goldens_become_their_gguf(void **state)
     char name[64];
 
     (void)state;
-    for (size_t g = 0; g < RG_LEN(goldens); g++) {
-        if (!has_gguf(goldens[g]))
+    for (size_t g = 0; g < RG_LEN(test_goldens); g++) {
+        if (!has_gguf(test_goldens[g]))
             continue;
-        rg_checkpoint *want = open_ok(golden(goldens[g], "model.gguf"));
+        rg_checkpoint *want = open_ok(test_golden(test_goldens[g], "model.gguf"));
         rg_type type = rg_checkpoint_find(want, "token_embd.weight")->type;
-        snprintf(name, sizeof name, "%s.gguf", goldens[g]);
-        rg_convert_report r = convert_ok(golden(goldens[g], ""), out(name), type, false, 2);
+        snprintf(name, sizeof name, "%s.gguf", test_goldens[g]);
+        rg_convert_report r = convert_ok(test_golden(test_goldens[g], ""), out(name), type, false, 2);
         assert_int_equal(r.n_fallbacks, 0);
         rg_checkpoint *got = open_ok(out(name));
         const rg_checkpoint *both[] = { want, got };
-        compare_tensors(goldens[g], want, got);
+        compare_tensors(test_goldens[g], want, got);
         rg_meta_each(want, compare_key, both);
         rg_convert_report_fini(&r);
         rg_checkpoint_close(want);
@@ -202,16 +185,16 @@ static void a_model_is_read_back(void **state)
     rg_error err;
 
     (void)state;
-    for (size_t g = 0; g < RG_LEN(goldens); g++) {
-        if (!has_gguf(goldens[g]))
+    for (size_t g = 0; g < RG_LEN(test_goldens); g++) {
+        if (!has_gguf(test_goldens[g]))
             continue;
-        snprintf(name, sizeof name, "%s-f32.gguf", goldens[g]);
-        rg_convert_report r = convert_ok(golden(goldens[g], ""), out(name), RG_F32, false, 1);
+        snprintf(name, sizeof name, "%s-f32.gguf", test_goldens[g]);
+        rg_convert_report r = convert_ok(test_golden(test_goldens[g], ""), out(name), RG_F32, false, 1);
         rg_convert_report_fini(&r);
-        rg_checkpoint *from = open_ok(golden(goldens[g], "")), *to = open_ok(out(name));
+        rg_checkpoint *from = open_ok(test_golden(test_goldens[g], "")), *to = open_ok(out(name));
         rg_model *a = rg_model_open(from, &o, &err), *b = a ? rg_model_open(to, &o, &err) : NULL;
         assert_ok(a && b, err);
-        assert_true(fabs(a->config.attn_scale - b->config.attn_scale) < 1e-7 || !strcmp(goldens[g], "falcon-h1"));
+        assert_true(fabs(a->config.attn_scale - b->config.attn_scale) < 1e-7 || !strcmp(test_goldens[g], "falcon-h1"));
         assert_true(a->config.norm_eps == b->config.norm_eps);
         assert_int_equal(a->config.eos_ids[0], b->config.eos_ids[0]);
         assert_int_equal(a->config.bos_id, b->config.bos_id);
@@ -245,13 +228,14 @@ static void types_are_encoded_row_by_row(void **state)
     static const rg_type small[RG_TYPE_COUNT] = {
         [RG_Q2_K] = RG_Q4_0, [RG_Q4_K] = RG_Q4_1, [RG_Q5_K] = RG_Q5_0, [RG_Q6_K] = RG_Q8_0,
     };
-    rg_checkpoint *from = open_ok(golden("deepseek-v2", "model.gguf"));
+    rg_checkpoint *from = open_ok(test_golden("deepseek-v2", "model.gguf"));
 
     (void)state;
     for (size_t k = 0; k < RG_LEN(types); k++) {
         int n_fallbacks = 0;
         uint64_t bytes = 0;
-        rg_convert_report r = convert_ok(golden("deepseek-v2", "model.gguf"), out("typed.gguf"), types[k], false, 1 + (int)k % 3);
+        rg_convert_report r = convert_ok(test_golden("deepseek-v2", "model.gguf"), out("typed.gguf"), types[k], false,
+                                         1 + (int)k % 3);
         rg_checkpoint *to = open_ok(out("typed.gguf"));
         for (int i = 0; i < rg_checkpoint_n_tensors(from); i++) {
             const rg_tensor *a = rg_checkpoint_tensor(from, i), *b = rg_checkpoint_tensor(to, i);
@@ -286,7 +270,7 @@ static void a_quantized_source_is_taken(void **state)
     rg_convert_report r[3];
 
     (void)state;
-    r[0] = convert_ok(golden("llama", ""), out("a.gguf"), RG_Q5_1, false, 2);
+    r[0] = convert_ok(test_golden("llama", ""), out("a.gguf"), RG_Q5_1, false, 2);
     r[1] = convert_ok(out("a.gguf"), out("b.gguf"), RG_Q5_1, false, 2);
     r[2] = convert_ok(out("a.gguf"), out("c.gguf"), RG_F32, false, 2);
     rg_checkpoint *a = open_ok(out("a.gguf")), *b = open_ok(out("b.gguf")), *c = open_ok(out("c.gguf"));
@@ -309,8 +293,8 @@ static void directories_change_type(void **state)
 {
     const char *type = "";
     rg_error err;
-    rg_convert_report r = convert_ok(golden("gemma3", ""), out("gemma3-hf"), RG_F32, true, 2);
-    rg_checkpoint *a = open_ok(golden("gemma3", "")), *b = open_ok(out("gemma3-hf"));
+    rg_convert_report r = convert_ok(test_golden("gemma3", ""), out("gemma3-hf"), RG_F32, true, 2);
+    rg_checkpoint *a = open_ok(test_golden("gemma3", "")), *b = open_ok(out("gemma3-hf"));
 
     (void)state;
     assert_int_equal(rg_checkpoint_n_tensors(a), rg_checkpoint_n_tensors(b));
@@ -351,7 +335,7 @@ static void what_cannot_be_written_is_refused(void **state)
     (void)state;
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         rg_convert_options o = cases[i].o;
-        rg_checkpoint *c = open_ok(golden(cases[i].golden, cases[i].file));
+        rg_checkpoint *c = open_ok(test_golden(cases[i].golden, cases[i].file));
         o.n_threads = 1;
         assert_false(rg_convert(&r, c, out("refused"), &o, &err));
         if (!strstr(err.text, cases[i].says))
@@ -403,7 +387,7 @@ static void failures_leave_nothing(void **state)
     assert_ok(rg_dir_make(dir, &err), err);
     snprintf(dir, sizeof dir, "%s/convert_failures/m.gguf", RG_BUILD_DIR);
     unlink(dir);
-    rg_checkpoint *c = open_ok(golden("mamba", ""));
+    rg_checkpoint *c = open_ok(test_golden("mamba", ""));
     size_t n_live = rg_mem_count().n_live;
     for (int kind = 0; kind < 2; kind++) {
         bool ok = false;
@@ -448,7 +432,7 @@ static void a_stop_writes_nothing(void **state)
     const rg_convert_options o = { .type = RG_Q8_0, .n_threads = 1, .stop = stop_at_once };
     rg_convert_report r;
     rg_error err;
-    rg_checkpoint *c = open_ok(golden("llama", ""));
+    rg_checkpoint *c = open_ok(test_golden("llama", ""));
 
     (void)state;
     unlink(out("stopped.gguf"));
@@ -463,7 +447,7 @@ static void refused_without_a_name_in_gguf(void **state)
     const rg_convert_options o = { .type = RG_Q8_0, .n_threads = 1 };
     rg_convert_report r;
     rg_error err;
-    rg_checkpoint *c = open_ok(golden("sdar-b4", ""));
+    rg_checkpoint *c = open_ok(test_golden("sdar-b4", ""));
 
     (void)state;
     assert_false(rg_convert(&r, c, out("nameless.gguf"), &o, &err));

@@ -155,30 +155,13 @@ static void compute(job *j, text *texts, int n_texts)
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 
-static void close_to(const char *what, const float *got, const float *want, size_t n, float tolerance)
-{
-    float most = 0, off = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        float w = want[i] < 0 ? -want[i] : want[i], d = got[i] - want[i];
-
-        most = w > most ? w : most;
-        d = d < 0 ? -d : d;
-        off = d > off || d != d ? d : off;
-        if (d != d)
-            break;
-    }
-    if (!(off <= tolerance * most))
-        fail_msg("%s: off by %g where %g is the largest", what, (double)off, (double)most);
-}
-
 static void pooled_close_to(const char *name, const job *j, const text *t, const float *cls, const float *mean, float tolerance)
 {
     float *sum = calloc((size_t)j->dim, sizeof *sum);
     char what[160];
 
     snprintf(what, sizeof what, "%s: cls of %d ids", name, t->n);
-    close_to(what, t->states, cls, (size_t)j->dim, tolerance);
+    test_close_to(what, t->states, cls, (size_t)j->dim, tolerance);
     for (int i = 0; i < j->dim; i++) {
         double all = 0;
 
@@ -187,7 +170,7 @@ static void pooled_close_to(const char *name, const job *j, const text *t, const
         sum[i] = (float)(all / t->n);
     }
     snprintf(what, sizeof what, "%s: mean of %d ids", name, t->n);
-    close_to(what, sum, mean, (size_t)j->dim, tolerance);
+    test_close_to(what, sum, mean, (size_t)j->dim, tolerance);
     free(sum);
 }
 
@@ -202,16 +185,16 @@ static void equals_golden(const char *name, job *j, const golden *g, text *full,
     compute(j, full, 1);
     for (int i = 0; i < g->n_layers; i++) {
         snprintf(what, sizeof what, "%s: hidden.%d", name, i);
-        close_to(what, j->inputs + (size_t)i * n, g->hidden[i], n, tolerance > TOLERANCE_DEEP ? tolerance : TOLERANCE_DEEP);
+        test_close_to(what, j->inputs + (size_t)i * n, g->hidden[i], n, tolerance > TOLERANCE_DEEP ? tolerance : TOLERANCE_DEEP);
     }
     free(j->inputs);
     j->inputs = NULL;
     snprintf(what, sizeof what, "%s: hidden.%d", name, g->n_layers);
-    close_to(what, full->states, g->hidden[g->n_layers], n, tolerance);
+    test_close_to(what, full->states, g->hidden[g->n_layers], n, tolerance);
     pooled_close_to(name, j, full, g->cls, g->mean, tolerance);
     snprintf(what, sizeof what, "%s: score", name);
     if (g->score && j->model.m->config.n_labels)
-        close_to(what, &full->score, g->score, 1, tolerance);
+        test_close_to(what, &full->score, g->score, 1, tolerance);
     compute(j, &part, 1);
     pooled_close_to(name, j, &part, g->short_cls, g->short_mean, tolerance);
     free(states);

@@ -201,24 +201,6 @@ static void compute(golden *out, const golden *like, const test_model *t, const 
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 
-static void close_to(const char *what, const float *got, const float *want, size_t n, float tolerance)
-{
-    float most = 0, off = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        float w = want[i] < 0 ? -want[i] : want[i], d = got[i] - want[i];
-        most = w > most ? w : most;
-        d = d < 0 ? -d : d;
-        off = d > off || d != d ? d : off;
-        if (d != d)
-            break;
-    }
-    if (!(off <= tolerance * most)) {
-        print_error("%s: off by %g where %g is the largest\n", what, (double)off, (double)most);
-        fail();
-    }
-}
-
 static void equal_golden(const char *name, const rg_backend *backend, const golden *got, const golden *want)
 {
     char what[128];
@@ -226,19 +208,19 @@ static void equal_golden(const char *name, const rg_backend *backend, const gold
     assert_int_equal(got->n_layers, want->n_layers);
     assert_int_equal(got->dim, want->dim);
     snprintf(what, sizeof what, "%s on %s: logits", name, backend->name);
-    close_to(what, got->logits, want->logits, want->n_ids * (size_t)want->vocab, TOLERANCE);
+    test_close_to(what, got->logits, want->logits, want->n_ids * (size_t)want->vocab, TOLERANCE);
     snprintf(what, sizeof what, "%s on %s: logits_conv", name, backend->name);
     if (want->logits_conv)
-        close_to(what, got->logits, want->logits_conv, want->n_ids * (size_t)want->vocab, TOLERANCE);
+        test_close_to(what, got->logits, want->logits_conv, want->n_ids * (size_t)want->vocab, TOLERANCE);
     for (int i = 0; i <= want->n_layers; i++) {
         snprintf(what, sizeof what, "%s on %s: hidden.%d", name, backend->name, i);
-        close_to(what, got->hidden[i], want->hidden[i], want->n_ids * (size_t)want->dim, TOLERANCE_DEEP);
+        test_close_to(what, got->hidden[i], want->hidden[i], want->n_ids * (size_t)want->dim, TOLERANCE_DEEP);
     }
     if (want->n_greedy)
         assert_memory_equal(got->greedy, want->greedy, want->n_greedy * sizeof *want->greedy);
     snprintf(what, sizeof what, "%s on %s: long_logits", name, backend->name);
     if (want->n_long)
-        close_to(what, got->long_logits, want->long_logits, want->n_long_rows * (size_t)want->vocab, TOLERANCE_DEEP);
+        test_close_to(what, got->long_logits, want->long_logits, want->n_long_rows * (size_t)want->vocab, TOLERANCE_DEEP);
 }
 
 static void same_bits(const char *name, const rg_backend *backend, const golden *got, const golden *first)

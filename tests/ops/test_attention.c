@@ -1,5 +1,6 @@
 /* test_attention.c -- paged attention against the formula in double, and against itself however its rows are cut. */
 #include "support/sight.h"
+#include "tree.h"
 #include "world.h"
 
 #include "ops/count/count.h"
@@ -422,66 +423,29 @@ static void cuts_never_show(void **state)
 /* A root row and a tree of drafts behind it: every draft gives what it gives at the end of its own chain. */
 static void trees_equal_chains(void **state)
 {
-    /* parent of each row of the span; row 0 is the root and no draft */
-    static const int parent[] = { -1, 0, 0, 1, 2, 2, 3, 5, 5, 7 };
-    enum { ROWS = RG_LEN(parent) };
-
     (void)state;
     for (int isa = 0; world_cpu(isa); isa++)
         for (size_t c = 0; c < RG_LEN(shapes); c++)
             for (int start = 55; start <= 66; start += test_all() ? 1 : 3) {
                 sequence s = shapes[c];
                 rg_rng rng = { .seed = test_seed + c };
-                int32_t index[ROWS], end[ROWS], slot[ROWS], lists[ROWS][ROWS], pos[ROWS][4] = { 0 };
-                const int32_t *ancestors[ROWS];
-                int place[ROWS], depth[ROWS];
-                float *y = rg_array((size_t)(ROWS * y_cols(&s)), sizeof *y);
-                rg_span span = { .n_rows = ROWS, .start = start, .n_draft = ROWS - 1, .tables = { NULL, s.table, s.open } };
-                rg_batch b = { .n_rows = ROWS,
-                               .n_spans = 1,
-                               .spans = &span,
-                               .index = index,
-                               .kv_end = end,
-                               .slot = slot,
-                               .pos = (const int32_t(*)[4])pos,
-                               .ancestors = ancestors };
+                const rg_span tables = { .tables = { NULL, s.table, s.open } };
+                const size_t cols = (size_t)y_cols(&s);
+                float *y = rg_array(TREE_ROWS * cols, sizeof *y), *got = rg_array(TREE_ROWS * cols, sizeof *got);
+                tree all, one;
                 world w;
 
                 world_init(&w, world_cpu(isa), 2, &sizes);
                 sequence_init(&s, &rng, &w);
                 run_span(&w, &s, 0, start);
-                for (int i = 0; i < ROWS; i++) {
-                    depth[i] = i ? depth[parent[i]] + 1 : 0;
-                    index[i] = start + depth[i];
-                    end[i] = index[i] + 1;
-                    slot[i] = place[i] = start + i;
-                    ancestors[i] = i ? lists[i] : NULL;
-                    for (int d = depth[i], a = i; d > 0; a = parent[a])
-                        lists[i][--d] = start + a;
+                tree_init(&all, start, &tables);
+                world_step(&w, &all.batch, text, &(step){ &s, all.place, all.n, y });
+                for (int i = 0; i < TREE_ROWS; i++) {
+                    tree_chain(&one, i, start, &tables);
+                    world_step(&w, &one.batch, text, &(step){ &s, one.place, one.n, got });
+                    assert_memory_equal(y + (size_t)i * cols, got + (size_t)(one.n - 1) * cols, cols * sizeof(float));
                 }
-                world_step(&w, &b, text, &(step){ &s, place, ROWS, y });
-                for (int i = 0; i < ROWS; i++) { /* the chain of row i, as plain rows of places start, start + 1, ... */
-                    int32_t chain_index[ROWS], chain_end[ROWS];
-                    int chain[ROWS], n = depth[i] + 1;
-                    float *got = rg_array((size_t)(ROWS * y_cols(&s)), sizeof *got);
-                    rg_span one = { .n_rows = n, .start = start, .tables = { NULL, s.table, s.open } };
-                    rg_batch plain = { .n_rows = n,
-                                       .n_spans = 1,
-                                       .spans = &one,
-                                       .index = chain_index,
-                                       .kv_end = chain_end,
-                                       .pos = (const int32_t(*)[4])pos };
-
-                    for (int d = n - 1, a = i; d >= 0; d--, a = parent[a]) {
-                        chain[d] = start + a;
-                        chain_index[d] = start + d;
-                        chain_end[d] = start + d + 1;
-                    }
-                    world_step(&w, &plain, text, &(step){ &s, chain, n, got });
-                    assert_memory_equal(y + i * y_cols(&s), got + (n - 1) * y_cols(&s),
-                                        (size_t)y_cols(&s) * sizeof(float));
-                    rg_free(got);
-                }
+                rg_free(got);
                 rg_free(y);
                 sequence_fini(&s, &w);
                 world_fini(&w);

@@ -2,6 +2,7 @@
  *
  * Numbers are small integers, so that scores are exact and many are equal; in q8 all of them are multiplied by the same
  * number. */
+#include "tree.h"
 #include "world.h"
 
 #include "ops/count/count.h"
@@ -172,51 +173,28 @@ static void is_the_definition(void **state)
 /* A root row and a tree of drafts behind it: every draft gives what it gives at the end of its own chain. */
 static void trees_equal_chains(void **state)
 {
-    static const int parent[] = { -1, 0, 0, 1, 2, 2, 3, 5, 5, 7 };
-    enum { ROWS = RG_LEN(parent), CHOSEN = 64 };
+    enum { CHOSEN = 64 };
 
     (void)state;
     for (size_t c = 0; c < 3; c++)
         for (int start = 40; start < 67; start += 13) {
             sequence s = shapes[c];
             rg_rng rng = { .seed = test_seed + c };
-            int32_t index[ROWS], end[ROWS], slot[ROWS], lists[ROWS][ROWS], pos[ROWS][4] = { 0 };
-            const int32_t *ancestors[ROWS];
-            int place[ROWS], depth[ROWS], chain[ROWS];
-            float tree[ROWS * N_CHOSEN_MAX], alone[ROWS * N_CHOSEN_MAX];
-            rg_span span = { .n_rows = ROWS, .start = start, .n_draft = ROWS - 1, .tables = { NULL, s.table } };
-            rg_batch b = { .n_rows = ROWS, .n_spans = 1, .spans = &span, .index = index, .kv_end = end, .slot = slot,
-                           .pos = (const int32_t(*)[4])pos, .ancestors = ancestors };
+            const rg_span tables = { .tables = { NULL, s.table } };
+            float chosen[TREE_ROWS * N_CHOSEN_MAX], alone[TREE_ROWS * N_CHOSEN_MAX];
+            tree all, one;
             world w;
 
             s.n_chosen = s.n_chosen > CHOSEN ? 30 : s.n_chosen;
             world_init(&w, rg_cpu_nth(0), 2, &sizes);
             sequence_init(&s, &rng, &w);
             run_span(&w, &s, 0, start);
-            for (int i = 0; i < ROWS; i++) {
-                depth[i] = i ? depth[parent[i]] + 1 : 0;
-                index[i] = start + depth[i];
-                end[i] = index[i] + 1;
-                slot[i] = place[i] = start + i;
-                ancestors[i] = i ? lists[i] : NULL;
-                for (int d = depth[i], a = i; d > 0; a = parent[a])
-                    lists[i][--d] = start + a;
-            }
-            world_step(&w, &b, text, &(step){ &s, place, ROWS, tree });
-            for (int i = 0; i < ROWS; i++) { /* the chain of row i, as plain rows of places start, start + 1, ... */
-                int n = depth[i] + 1;
-                int32_t at[ROWS], until[ROWS];
-                rg_span one = { .n_rows = n, .start = start, .tables = { NULL, s.table } };
-                rg_batch plain = { .n_rows = n, .n_spans = 1, .spans = &one, .index = at, .kv_end = until,
-                                   .pos = (const int32_t(*)[4])pos };
-
-                for (int d = n - 1, a = i; d >= 0; d--, a = parent[a]) {
-                    chain[d] = start + a;
-                    at[d] = start + d;
-                    until[d] = start + d + 1;
-                }
-                world_step(&w, &plain, text, &(step){ &s, chain, n, alone });
-                assert_memory_equal(tree + i * s.n_chosen, alone + (n - 1) * s.n_chosen, (size_t)s.n_chosen * sizeof(float));
+            tree_init(&all, start, &tables);
+            world_step(&w, &all.batch, text, &(step){ &s, all.place, all.n, chosen });
+            for (int i = 0; i < TREE_ROWS; i++) {
+                tree_chain(&one, i, start, &tables);
+                world_step(&w, &one.batch, text, &(step){ &s, one.place, one.n, alone });
+                assert_memory_equal(chosen + i * s.n_chosen, alone + (one.n - 1) * s.n_chosen, (size_t)s.n_chosen * sizeof(float));
             }
             sequence_fini(&s, &w);
             world_fini(&w);

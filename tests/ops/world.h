@@ -89,6 +89,21 @@ static inline void world_step(world *w, const rg_batch *b, void (*text)(rg_fwd *
     rg_mem_permit();
 }
 
+/* A step of two sequences, in slots 2 and 0, each with a span of n rows like this one. */
+static inline void world_step_twice(world *w, const rg_span *like, int n, void (*text)(rg_fwd *f, void *arg), void *arg)
+{
+    static const int32_t slots[2] = { 2, 0 };
+    rg_span spans[2] = { *like, *like };
+    rg_batch b = { .n_rows = 2 * n, .n_spans = 2, .spans = spans };
+
+    for (int i = 0; i < 2; i++) {
+        spans[i].n_rows = n;
+        spans[i].first_row = i * n;
+        spans[i].tables[0] = &slots[i];
+    }
+    world_step(w, &b, text, arg);
+}
+
 /* A new activation holding rows of x, [rows, cols]. */
 static inline rg_act *act_of(rg_fwd *f, const char *name, const float *x, int rows, int cols)
 {

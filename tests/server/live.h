@@ -93,6 +93,22 @@ static inline void test_server_stop(test_server *t)
     *t = (test_server){ 0 };
 }
 
+/* A completion of three ids fails, whole and streamed, with this error code. */
+static inline void test_completion_fails(int port, const char *code)
+{
+    static const char *const bodies[] = { "{\"prompt\":[1,2,3],\"max_tokens\":4}",
+                                          "{\"prompt\":[1,2,3],\"max_tokens\":4,\"stream\":true}" };
+
+    for (int stream = 0; stream < 2; stream++) {
+        test_reply r = test_web_ask(port, "POST", "/v1/completions", NULL, bodies[stream]);
+
+        assert_int_equal(r.status, stream ? 200 : 500);
+        assert_non_null(strstr(r.body, code));
+        assert_null(strstr(r.body, "\"finish_reason\":\"stop\""));
+        test_reply_free(&r);
+    }
+}
+
 /* Wait until nothing runs or waits. */
 static inline void test_server_quiet(const test_server *t)
 {

@@ -148,7 +148,8 @@ static void answers_are_chosen(void **state)
     static const char *const bodies[] = {
         "{\"prompt\":\"Once upon a time\",\"max_tokens\":8,\"n\":2,\"best_of\":5,\"use_beam_search\":true,"
         "\"length_penalty\":0.8,\"early_stopping\":\"never\",\"no_repeat_ngram_size\":3,\"logprobs\":2,\"stop\":\"zebra\"}",
-        "{\"prompt\":\"Once upon a time\",\"max_tokens\":8,\"n\":2,\"best_of\":5,\"seed\":3,\"logprobs\":0}",
+        "{\"prompt\":\"Once upon a time\",\"max_tokens\":8,\"n\":2,\"best_of\":5,\"seed\":3,\"logprobs\":0,"
+        "\"ignore_eos\":true}",
         "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"max_tokens\":8,\"n\":2,\"use_beam_search\":true}",
     };
 
@@ -170,6 +171,8 @@ static void answers_are_chosen(void **state)
                            (double)json_array_size(test_json_at(r, path[k]));
         }
         assert_true(mean[0] >= mean[1]);
+        if (i == 1) /* all five count, whichever are returned */
+            assert_int_equal(int_at(r, "usage.completion_tokens"), 5 * 8);
         json_decref(r);
     }
 }

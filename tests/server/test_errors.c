@@ -28,18 +28,6 @@ static struct {
 } types[MOST];
 static int n_types;
 
-static char *read_text(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char *s = calloc(1, 1 << 20);
-
-    assert_true(f && s);
-    size_t n = fread(s, 1, (1 << 20) - 1, f);
-    assert_in_range(n, 1, (1 << 20) - 2);
-    fclose(f);
-    return s;
-}
-
 static void copy(char to[40], const char *text, regmatch_t at)
 {
     assert_in_range(at.rm_eo - at.rm_so, 1, 39);
@@ -106,7 +94,7 @@ static void read_source(void)
 
     assert_int_equal(glob(RG_SOURCE_DIR "/src/server/*.c", 0, NULL, &files), 0);
     for (size_t i = 0; i < files.gl_pathc; i++) {
-        char *s = read_text(files.gl_pathv[i]);
+        char *s = test_read_text(files.gl_pathv[i]);
         each_match(s, "[a-z], ([45][0-9][0-9]),[ \n]+\"([a-z_]+)\"", take_refusal);
         each_match(s, "unavailable\\(e, \"([a-z_]+)\"", take_unavailable);
         each_match(s, "\\{ ([45][0-9][0-9]), \"([a-z_]+)\", \"([a-z_]+)\" \\}", take_types);
@@ -133,7 +121,7 @@ static void check_types(const error *e)
 
 static void the_table_is_what_can_be_answered(void **state)
 {
-    char *s = read_text(RG_SOURCE_DIR "/docs/SERVE.md");
+    char *s = test_read_text(RG_SOURCE_DIR "/docs/SERVE.md");
 
     (void)state;
     read_source();

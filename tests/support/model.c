@@ -3,6 +3,7 @@
 #include "support/model.h"
 
 #include <ftw.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +113,22 @@ float *test_floats(const rg_checkpoint *c, const char *name, size_t *n)
 int32_t *test_ints(const rg_checkpoint *c, const char *name, size_t *n)
 {
     return tensor_data(c, name, RG_I32, n);
+}
+
+void test_close_to(const char *what, const float *got, const float *want, size_t n, float tolerance)
+{
+    float most = 0, off = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        float d = fabsf(got[i] - want[i]);
+
+        most = fmaxf(most, fabsf(want[i]));
+        off = d > off || isnan(d) ? d : off;
+        if (isnan(d))
+            break;
+    }
+    if (!(off <= tolerance * most))
+        fail_msg("%s: off by %g where %g is the largest", what, (double)off, (double)most);
 }
 
 /* ---- models and runners ------------------------------------------------------------------------------------------ */

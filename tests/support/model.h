@@ -28,6 +28,9 @@ const char *test_with_letters(const char *name, const char *model);
 float *test_floats(const rg_checkpoint *c, const char *name, size_t *n);
 int32_t *test_ints(const rg_checkpoint *c, const char *name, size_t *n);
 
+/* Fail, naming `what`, if one of n numbers is off by more than tolerance times the largest |want|, or is NaN. */
+void test_close_to(const char *what, const float *got, const float *want, size_t n, float tolerance);
+
 /* ---- models and runners ---- */
 
 typedef struct test_model {

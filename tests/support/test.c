@@ -56,6 +56,18 @@ const char *test_data(const char *name)
 }
 
 /* The region's start and length stand in its first page, before the guarded bytes. */
+char *test_read_text(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char *s = calloc(1, 1 << 20);
+
+    assert_true(f && s);
+    size_t n = fread(s, 1, (1 << 20) - 1, f);
+    assert_in_range(n, 1, (1 << 20) - 2);
+    fclose(f);
+    return s;
+}
+
 void *test_guard_new(size_t n)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (n + page - 1) / page * page;

@@ -35,6 +35,9 @@ void test_assert_ok(bool ok, const char *what, const rg_error *err, const char *
 /* RG_TEST_DATA "/" name; valid until the next call on this thread (four are kept). */
 const char *test_data(const char *name);
 
+/* A file of less than 1 MB as text; free() it. */
+char *test_read_text(const char *path);
+
 /* n bytes whose end is followed by an unmapped page, so that a read past the end faults.  Freed with test_guard_free. */
 void *test_guard_new(size_t n);
 void test_guard_free(void *p);

@@ -65,10 +65,10 @@ typedef struct rg_draft_result {
     int32_t n_path;
 } rg_draft_result;
 
-/* A hash of whose answer it is: what is known of answers may be used for those of the same scope alone. */
+/* What is known of answers may be used for those of the same scope alone. */
 static inline uint64_t rg_draft_scope(const rg_request *r)
 {
-    return r->salt ^ r->tenant;
+    return rg_request_scope(r, false);
 }
 
 /* Rows of an answer that a step computed, prompt or output, whose features the tap has: the n_rows that were certain,

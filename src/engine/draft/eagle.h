@@ -4,7 +4,7 @@
 
 #include "engine/draft/draft.h"
 
-/* As rg_draft_kind.open; o->network reads features, and o->tap takes them. */
+/* As rg_draft_kind.open, for this kind; o->runner is the network's, and o->tap takes the features that it reads. */
 rg_drafter *rg_eagle_open(const rg_draft_kind *kind, const rg_draft_options *o, rg_error *err);
 
 #endif

@@ -43,16 +43,16 @@ static void guess(void *arg, int thread, int i, float *logits)
     medusa *m = arg;
     const rg_draft_seen *s = m->at[i];
     lane *l = &m->lanes[s->lane];
-    int32_t path[RG_HEADS];
+    int32_t path[RG_MEDUSA_HEADS];
 
     l->n_ids = s->n_ids;
     l->guesses.n_heads = m->n_heads;
     for (int32_t k = 0; k < m->n_heads; k++) {
         rg_draw_place place = { .request = s->request, .sample = s->sample, .draft = path, .n_draft = k,
                                 .guess = true };
-        rg_guess best[RG_RANKS];
+        rg_guess best[RG_MEDUSA_RANKS];
         int32_t n = rg_draw_best(m->scratch, thread, &place, m->own_noise, logits + (size_t)k * (size_t)m->vocab_size,
-                                 RG_RANKS, best);
+                                 RG_MEDUSA_RANKS, best);
 
         l->guesses.n[k] = n;
         for (int32_t r = 0; r < n; r++)
@@ -208,7 +208,7 @@ static rg_drafter *open_it(const rg_draft_options *o, rg_error *err)
     m->own_noise = o->own_noise;
     m->d = (rg_drafter){ .kind = &rg_draft_medusa, .tap = o->tap, .propose = propose, .begin = forget, .seen = seen,
                          .end = end, .cost_s = cost_s, .nodes = nodes, .close = close_it };
-    RG_ASSERT(m->n_heads >= 1 && m->n_heads <= RG_HEADS);
+    RG_ASSERT(m->n_heads >= 1 && m->n_heads <= RG_MEDUSA_HEADS);
     if (!build(m, o, err)) {
         close_it(&m->d);
         return NULL;

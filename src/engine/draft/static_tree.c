@@ -41,14 +41,15 @@ static bool add_choice(rg_static_tree *t, const json_t *list, const char *name, 
     size_t n = json_array_size(list);
     uint8_t *rank = t->rank[t->n];
 
-    if (!json_is_array(list) || n < 1 || n > RG_HEADS)
-        return rg_fail(err, RG_E_INPUT, "%s: choice %d is not a list of 1 to %d ranks", name, (int)t->n, RG_HEADS);
+    if (!json_is_array(list) || n < 1 || n > RG_MEDUSA_HEADS)
+        return rg_fail(err, RG_E_INPUT, "%s: choice %d is not a list of 1 to %d ranks", name, (int)t->n,
+                       RG_MEDUSA_HEADS);
     for (size_t k = 0; k < n; k++) {
         const json_t *v = json_array_get(list, k);
 
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= RG_RANKS)
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= RG_MEDUSA_RANKS)
             return rg_fail(err, RG_E_INPUT, "%s: choice %d has a rank that is not one of 0 to %d", name, (int)t->n,
-                           RG_RANKS - 1);
+                           RG_MEDUSA_RANKS - 1);
         rank[k] = (uint8_t)json_integer_value(v);
     }
     if (has(t, rank, (int32_t)n))

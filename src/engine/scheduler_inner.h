@@ -1,0 +1,84 @@
+/* scheduler_inner.h -- what the files of the scheduler share.
+ *
+ * scheduler.c has the lists of requests, and how requests end; scheduler_state.c, which samples hold a sequence, and
+ * whom it is taken from (preemption); scheduler_plan.c, which rows the next step computes, and who is let in. */
+#ifndef RG_ENGINE_SCHEDULER_INNER_H
+#define RG_ENGINE_SCHEDULER_INNER_H
+
+#include "engine/branch.h"
+#include "engine/fair.h"
+#include "engine/scheduler.h"
+
+enum { RG_LIST_NONE, RG_LIST_WAITING, RG_LIST_RUNNING }; /* rg_request.state */
+
+/* Linked by next and prev of the requests. */
+typedef struct rg_request_list {
+    rg_request *head, *tail;
+    int32_t n;
+} rg_request_list;
+
+struct rg_scheduler {
+    rg_states *states;        /* borrowed, */
+    rg_admission *admission;  /*   likewise, */
+    const rg_step_time *time; /*   likewise */
+    rg_loop_options options;
+    rg_request_list waiting, running; /* by rank */
+    rg_fair *fair;                    /* the order of the waiting requests */
+    bool forming;                     /* static batching: requests may still join the running ones */
+    rg_seq **seqs;                    /* all of them */
+    rg_seq **idle;                    /* stack of those that no sample has */
+    int32_t n_seqs, n_idle;
+    uint64_t n_preempted, n_cached, n_prompt_rows; /* since the start, as scheduler.h counts them */
+    int64_t n_waiting_ids;                         /* of the prompts of the waiting requests */
+};
+
+/* ---- lists (scheduler.c) ---- */
+
+/* Put r, which is in no list, into one at its place by rank; take it out of the one it is in. */
+void rg_scheduler_link(rg_scheduler *s, rg_request *r, int state);
+void rg_scheduler_unlink(rg_scheduler *s, rg_request *r);
+
+/* ---- samples ---- */
+
+/* True until it has ended. */
+static inline bool rg_sample_is_live(const rg_sample *a)
+{
+    return atomic_load_explicit(&a->finish, memory_order_relaxed) == RG_RUNNING;
+}
+
+/* True if it has a state that can grow: it is neither without one nor swapped out. */
+static inline bool rg_sample_is_active(const rg_sample *a)
+{
+    return rg_sample_is_live(a) && a->seq && !a->seq->swapped;
+}
+
+/* True if it has neither a state nor any output: it may fork from another sample that has no output either. */
+static inline bool rg_sample_is_unstarted(const rg_sample *a)
+{
+    return rg_sample_is_live(a) && !a->seq && !a->n_output;
+}
+
+/* Positions that must have state before the next id can be drawn. */
+static inline int32_t rg_sample_target(const rg_request *r, const rg_sample *a)
+{
+    if (a->fill)
+        return a->fill->d.n;
+    return r->params.n_prompt + a->n_output;
+}
+
+/* ---- their state (scheduler_state.c) ---- */
+
+/* Give sample i of r a state that can grow: from swap, or from the longest cached prefix; of a request with beams, to
+ * all.  must: do not wait for more room.  False: there is no sequence, or no room. */
+bool rg_scheduler_activate(rg_scheduler *s, rg_request *r, int i, bool must);
+/* Samples that have nothing yet fork from one whose prompt is computed, as far as there are sequences. */
+void rg_scheduler_fork(rg_scheduler *s, rg_request *r);
+/* True if a background request holds state that the foreground request r may take. */
+bool rg_scheduler_may_clear(const rg_scheduler *s, const rg_request *r);
+/* Take the state of the last background request for r.  False: there is none. */
+bool rg_scheduler_clear_background(rg_scheduler *s, const rg_request *r);
+/* Take state from a sample that ranks behind sample i of the running request r: the last request's, or r's own last
+ * sample.  False: there is none, or r has beams, which go on together. */
+bool rg_scheduler_make_room(rg_scheduler *s, rg_request *r, int i);
+
+#endif

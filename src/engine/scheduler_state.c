@@ -1,0 +1,252 @@
+/* scheduler_state.c -- which samples hold a sequence: they get one, fork, and lose it to those that rank before them.
+ *
+ * Samples share their prompt: the first computes all of it but the last position, the others fork there.  A sample that
+ * finds no sequence or no room at that moment starts later by itself, like a preempted one: from the longest cached
+ * prefix.  Beams (branch.h) always fork, and hold all that they need or nothing: they are computed again after a
+ * preemption, since copies that were swapped in would share no block. */
+#include "engine/scheduler_inner.h"
+
+enum { SWAP_FROM = 4 * RG_BLOCK }; /* positions; where the machine was not measured */
+
+/* ---- state is given back or taken -------------------------------------------------------------------------------- */
+
+void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i)
+{
+    rg_sample *a = &r->samples[i];
+    bool told = r->beams && r->beams->n_ordered >= 0; /* the sample's ids are those of an answer, and not of the beam */
+
+    if (!a->seq)
+        return;
+    rg_seq_release(s->states, a->seq, told ? NULL : rg_request_tokens(r, i));
+    s->idle[s->n_idle++] = a->seq;
+    a->seq = NULL;
+    if (!a->fill)
+        return;
+    rg_fill_lose_state(a->fill);
+    if (a->fill->without) {
+        rg_seq_release(s->states, a->fill->without, NULL);
+        s->idle[s->n_idle++] = a->fill->without;
+        a->fill->without = NULL;
+    }
+}
+
+static void drop_beams(rg_scheduler *s, rg_request *r)
+{
+    for (int i = 0; i < r->n_branches; i++)
+        rg_scheduler_drop(s, r, i);
+    rg_branch_lose(r);
+}
+
+/* True if the state of so many positions should be copied out, and in again later. */
+static bool swaps(const rg_scheduler *s, int32_t n, rg_preempt how)
+{
+    if (how == RG_PREEMPT_AUTO && s->time->roofs.bytes_s > 0)
+        return rg_step_time_swap_is_quicker(s->time, n, s->options.max_rows);
+    return how == RG_PREEMPT_SWAP || (how == RG_PREEMPT_AUTO && n >= SWAP_FROM);
+}
+
+/* A sample loses its state: swapped out to plain memory, or dropped, to be computed again. */
+static void swap_or_drop(rg_scheduler *s, rg_request *r, int i, rg_preempt how)
+{
+    rg_seq *q = r->samples[i].seq;
+
+    if (q->scratch || !swaps(s, q->committed, how) || !rg_seq_swap_out(s->states, q))
+        rg_scheduler_drop(s, r, i);
+}
+
+bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
+{
+    if (!r || r->state != RG_LIST_RUNNING)
+        return false;
+    if (r->beams)
+        drop_beams(s, r);
+    for (int i = r->n_branches - 1; i >= 0; i--)
+        if (rg_sample_is_active(&r->samples[i]))
+            swap_or_drop(s, r, i, how);
+    rg_scheduler_unlink(s, r);
+    rg_scheduler_add(s, r);
+    atomic_fetch_add_explicit(&r->n_preempted, 1, memory_order_relaxed);
+    s->n_preempted++;
+    return true;
+}
+
+bool rg_scheduler_may_clear(const rg_scheduler *s, const rg_request *r)
+{
+    return !r->params.background && s->running.tail && s->running.tail->params.background;
+}
+
+bool rg_scheduler_clear_background(rg_scheduler *s, const rg_request *r)
+{
+    return rg_scheduler_may_clear(s, r) && rg_scheduler_preempt(s, s->running.tail, s->options.preempt);
+}
+
+bool rg_scheduler_make_room(rg_scheduler *s, rg_request *r, int i)
+{
+    if (s->running.tail != r)
+        return rg_scheduler_preempt(s, s->running.tail, s->options.preempt);
+    for (int j = r->n_branches - 1; j > i && !r->beams; j--) {
+        if (!rg_sample_is_active(&r->samples[j]))
+            continue;
+        swap_or_drop(s, r, j, s->options.preempt);
+        return true;
+    }
+    return false;
+}
+
+/* ---- samples get state ------------------------------------------------------------------------------------------- */
+
+/* An idle sequence.  If all are taken and r must have one, a waiting request that is swapped out computes again; one of
+ * the background does so in any case. */
+static rg_seq *take_seq(rg_scheduler *s, const rg_request *r, bool must)
+{
+    for (rg_request *w = s->waiting.tail; !s->n_idle && w && w != r; w = w->prev) {
+        if (!must && (r->params.background || !w->params.background))
+            break;
+        for (int i = 0; i < w->n_branches; i++)
+            rg_scheduler_drop(s, w, i);
+    }
+    return s->n_idle ? s->idle[--s->n_idle] : NULL;
+}
+
+/* True if there is room for the sample's state up to its next id and a block beyond; of beams, for that of all.  A
+ * request must have that to start running, or it would be preempted at once. */
+static bool has_room(const rg_scheduler *s, const rg_request *r, const rg_sample *a)
+{
+    int32_t most = r->params.n_prompt + r->params.max_tokens, upto = rg_sample_target(r, a) + RG_BLOCK;
+    rg_forks forks = { 0 };
+
+    if (a->fill || r->is_whole)
+        return rg_states_has_room(s->states, a->seq, rg_request_positions(r), (rg_forks){ 0 });
+    if (r->beams)
+        forks = (rg_forks){ .n = r->n_branches, .shared = r->params.n_prompt - 1 };
+    return rg_states_has_room(s->states, a->seq, upto < most ? upto : most, forks);
+}
+
+/* Ids that a cached prefix may have: those that no later step changes, of a sequence that keeps what it computed. */
+static int32_t ids_to_match(const rg_request *r, const rg_sample *a)
+{
+    if (!a->fill)
+        return rg_request_cacheable(r, rg_sample_target(r, a));
+    return rg_fill_is_scratch(a->fill) ? 0 : rg_request_cacheable(r, a->fill->d.from);
+}
+
+/* What a filled-in answer's new sequence needs besides.  False: there is no second sequence for guidance. */
+static bool begin_fill(rg_scheduler *s, const rg_request *r, rg_sample *a, bool must)
+{
+    if (!rg_fill_is_scratch(a->fill))
+        return true;
+    if (rg_fill_is_guided(a->fill)) {
+        a->fill->without = take_seq(s, r, must);
+        if (!a->fill->without)
+            return false;
+        a->fill->without->rope = a->seq->rope;
+        a->fill->without->adapter = a->seq->adapter;
+        rg_seq_scratch(a->fill->without);
+    }
+    rg_seq_scratch(a->seq);
+    return true;
+}
+
+/* Let sample i, which has an empty sequence, start from the longest cached prefix of its first n_most ids. */
+static int32_t match_prefix(rg_scheduler *s, rg_request *r, int i, int32_t n_most, rg_uncached *uncached)
+{
+    rg_seq *q = r->samples[i].seq;
+
+    *uncached = RG_UNCACHED_OFF;
+    q->rope = r->rope;
+    q->adapter = r->adapter;
+    q->salt = rg_request_scope(r, s->options.share_prefixes);
+    if (r->is_whole)
+        rg_seq_scratch(q);
+    return n_most ? rg_seq_match(s->states, q, rg_request_tokens(r, i), n_most, uncached) : 0;
+}
+
+static void note_cached(rg_scheduler *s, rg_request *r, int32_t n_found, rg_uncached uncached)
+{
+    s->n_cached += (uint64_t)n_found;
+    if (!r->admitted_ns) {
+        r->n_cached = n_found;
+        r->uncached = (int)uncached;
+    }
+}
+
+/* Give a request with beams all its sequences, and the first beam a state that can grow. */
+static bool activate_beams(rg_scheduler *s, rg_request *r, bool must)
+{
+    int first = rg_branch_first(r);
+    rg_sample *a = &r->samples[first];
+    rg_uncached uncached;
+    int32_t n_found, n_most = rg_sample_target(r, a), fork_at = rg_branch_fork_at(r);
+
+    if (a->seq)
+        return true;
+    for (int i = 0; i < r->n_branches; i++) {
+        r->samples[i].seq = take_seq(s, r, must);
+        if (!r->samples[i].seq) {
+            drop_beams(s, r);
+            return false;
+        }
+    }
+    if (r->beams->n_running > 1 && fork_at + 1 < n_most)
+        n_most = fork_at + 1; /* a match is shorter: the others can fork where it ends */
+    n_found = match_prefix(s, r, first, rg_request_cacheable(r, n_most), &uncached);
+    if (!must && !has_room(s, r, a)) {
+        drop_beams(s, r);
+        return false;
+    }
+    note_cached(s, r, n_found, uncached);
+    rg_branch_fork(s->states, r);
+    return true;
+}
+
+bool rg_scheduler_activate(rg_scheduler *s, rg_request *r, int i, bool must)
+{
+    rg_sample *a = &r->samples[i];
+    rg_uncached uncached;
+    int32_t n_found;
+
+    if (r->beams)
+        return activate_beams(s, r, must);
+    if (rg_sample_is_active(a))
+        return true;
+    if (a->seq)
+        return (must || has_room(s, r, a)) && rg_seq_swap_in(s->states, a->seq);
+    a->seq = take_seq(s, r, must);
+    if (!a->seq)
+        return false;
+    n_found = match_prefix(s, r, i, ids_to_match(r, a), &uncached);
+    if ((a->fill && !begin_fill(s, r, a, must)) || (!must && !has_room(s, r, a))) {
+        rg_scheduler_drop(s, r, i);
+        return false;
+    }
+    note_cached(s, r, n_found, uncached);
+    return true;
+}
+
+/* Where the other samples may fork from this one: before the prompt's last position, which each computes itself. */
+static bool is_at_fork(const rg_request *r, const rg_sample *a)
+{
+    return rg_sample_is_active(a) && !a->fill && !a->n_output && a->seq->committed == r->params.n_prompt - 1;
+}
+
+void rg_scheduler_fork(rg_scheduler *s, rg_request *r)
+{
+    int from = 0;
+
+    if (r->beams) {
+        rg_branch_fork(s->states, r);
+        return;
+    }
+    while (from < r->n_branches && !is_at_fork(r, &r->samples[from]))
+        from++;
+    for (int i = from + 1; i < r->n_branches; i++) {
+        rg_sample *a = &r->samples[i];
+
+        if (!rg_sample_is_unstarted(a))
+            continue;
+        while (!(a->seq = take_seq(s, r, false)))
+            if (!rg_scheduler_clear_background(s, r))
+                return;
+        RG_ASSERT(rg_seq_fork(s->states, r->samples[from].seq, a->seq));
+    }
+}
