@@ -82,6 +82,15 @@ typedef struct rg_product {
     size_t ldy;
 } rg_product;
 
+/* Rows of sums, ld_from floats apart, to where they belong: rows of n values, ld_to apart. */
+typedef struct rg_put {
+    float *to;
+    const float *from, *bias; /* bias: NULL: none */
+    size_t ld_to, ld_from;
+    int n_rows, n;
+    bool accumulate;
+} rg_put;
+
 /* Some columns of neighbouring panels by rows of x that have a value for each of them; 0: the row does not meet the
  * column.  Columns rise. */
 typedef struct rg_columns {
@@ -231,6 +240,7 @@ typedef struct rg_cpu {
     void (*match_rms)(float *y, const float *x, int n, float floor);
     /* y = relu(x - c), c = fma(sqrt(v), k, mean); mean and v, the mean of squares around it, as in layernorm. */
     void (*cut)(float *y, const float *x, int n, float k);
+    void (*put)(const rg_put *p); /* v = from[i] + bias[i]; to[i] = v, or to[i] + v to accumulate */
     void (*add)(float *y, const float *x, int n);                 /* y += x */
     void (*mul)(float *y, const float *x, int n);                 /* y *= x */
     void (*scale)(float *y, const float *x, float a, int n);      /* y = x * a */
