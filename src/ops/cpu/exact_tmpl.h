@@ -91,14 +91,12 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
     for (int row = 0; row < p->m; row += BATCH) {
         const int here = p->m - row < BATCH ? p->m - row : BATCH;
 
-        for (int r = 0; r < VECTORS * here; r++)
-            clear(c[r / VECTORS][r % VECTORS]);
         for (int k = 0, n; k < p->cols; k += n) {
             n = layout == RG_LAYOUT_F32 ? WHOLE_PIECE : PIECE;
             n = p->cols - k < n ? p->cols - k : n;
             const size_t soon = k + n < p->cols ? (size_t)(k + n) * column : (size_t)p->n_panels * p->panel_bytes;
             walk t = { .gap = layout == RG_LAYOUT_F32 ? p->panel_bytes : sizeof room[0], .n = n,
-                       .n_panels = p->n_panels, .x = (const uint8_t *)(p->x + (size_t)row * p->ldx + (size_t)k),
+                       .n_panels = p->n_panels, .first = k == 0, .x = (const uint8_t *)(p->x + (size_t)row * p->ldx + (size_t)k),
                        .ldx = p->ldx * sizeof *p->x, .soon = p->panel + (row ? 0 : soon),
                        .soon_each = row ? 0 : column, .soon_gap = p->panel_bytes };
 
@@ -108,11 +106,9 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
             }
             add_piece(t, here, c);
         }
-        for (int r = 0; r < PARTS * p->n_panels * here; r++) {
-            const int v = r % (PARTS * p->n_panels);
-            store_sum(p->y + (size_t)(row + r / (PARTS * p->n_panels)) * p->ldy + WIDTH * v,
-                      c[r / (PARTS * p->n_panels)][v]);
-        }
+        for (int r = 0; r < here; r++)
+            for (int v = 0; v < PARTS * p->n_panels; v++)
+                store_sum(p->y + (size_t)(row + r) * p->ldy + WIDTH * v, c[r][v]);
     }
 }
 

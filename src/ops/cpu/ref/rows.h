@@ -200,12 +200,16 @@ static void rows_cut(float *y, const float *x, int n, float k)
         y[i] = rg_reluf(x[i] - c);
 }
 
+enum { PUT_AHEAD = 2 }; /* rows: they are far apart */
+
 ALWAYS_INLINE void put_as(const rg_put *p, bool biased, bool accumulate)
 {
     for (int r = 0; r < p->n_rows; r++) {
         float *to = p->to + (size_t)r * p->ld_to;
         const float *from = p->from + (size_t)r * p->ld_from, *bias = p->bias;
 
+        for (int i = 0; r + PUT_AHEAD < p->n_rows && i < p->n; i += 16)
+            __builtin_prefetch(to + PUT_AHEAD * p->ld_to + i, 1);
         LANES
         for (int i = 0; i < p->n; i++) {
             const float v = biased ? from[i] + bias[i] : from[i];
