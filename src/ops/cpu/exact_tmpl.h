@@ -96,9 +96,10 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
             n = p->cols - k < n ? p->cols - k : n;
             const size_t soon = k + n < p->cols ? (size_t)(k + n) * column : (size_t)p->n_panels * p->panel_bytes;
             walk t = { .gap = layout == RG_LAYOUT_F32 ? p->panel_bytes : sizeof room[0], .n = n,
-                       .n_panels = p->n_panels, .first = k == 0, .x = (const uint8_t *)(p->x + (size_t)row * p->ldx + (size_t)k),
-                       .ldx = p->ldx * sizeof *p->x, .soon = p->panel + (row ? 0 : soon),
-                       .soon_each = row ? 0 : column, .soon_gap = p->panel_bytes };
+                       .n_panels = p->n_panels, .first = k == 0,
+                       .x = (const uint8_t *)(p->x + (size_t)row * p->ldx + (size_t)k), .ldx = p->ldx * sizeof *p->x,
+                       .soon = p->panel + (row ? 0 : soon), .soon_each = row ? 0 : column,
+                       .soon_gap = p->panel_bytes };
 
             for (int i = p->n_panels - 1; i >= 0; i--) {
                 const uint8_t *panel = p->panel + (size_t)i * p->panel_bytes;

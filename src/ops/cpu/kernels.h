@@ -295,6 +295,8 @@ typedef struct rg_cpu {
      * scale (of q8) to the next, it is `stride`; load takes them side by side. */
     void (*store)(void *to, uint16_t *scales, rg_type type, size_t stride, const float *x, int n);
     void (*load)(float *y, const void *from, const uint16_t *scales, rg_type type, int n);
+    /* Sixteen rows of n values, ld apart, to columns of a block: to[c * 64 + r] = from[r * ld + c]. */
+    void (*transpose)(float *to, const float *from, size_t ld, int n);
     /* Of q4: the closed part of a head's block from its open part. */
     void (*close)(const rg_kv *kv, int head, const uint8_t *open, uint8_t *closed);
     /* A block's K and V as f32: k [k_dim][64], v [64][v_dim]; worth it for so many queries. */

@@ -1,8 +1,8 @@
 /* attend.c -- attention over one block of 64 keys, and the rounding of activations to int8.
  *
  * Scores: 64 keys are four vectors, K lies as [dim][64], so a dimension is one broadcast and four multiply-adds.
- * Values: vectors of the output stay in registers while the keys go by.  Eight queries share two vectors that are loaded
- * and widened, up to four queries share four; their sums, independent, hide the latency of a multiply-add. */
+ * Values: vectors of the output stay in registers while the keys go by.  Eight queries share two vectors that are
+ * loaded and widened, up to four queries share four; their sums, independent, hide the latency of a multiply-add. */
 #include "ops/cpu/avx512/avx512.h"
 #include "ops/cpu/math.h"
 #include "ops/kv4.h"
@@ -145,10 +145,30 @@ ALWAYS_INLINE void some_scores(const rg_attend *a, rg_type type, const float *co
     }
 }
 
+/* What eight queries do to two vectors, by type, in functions of its own: their sums leave few registers, and the
+ * compiler would keep constants of what comes before and after in these. */
+#define TYPES(DO) DO(f32, RG_F32) DO(f16, RG_F16) DO(bf16, RG_BF16) DO(q8, RG_I8) DO(q4, RG_Q4_1)
+#define BY_TYPE(call) /* of constants `type` */                                                                        \
+    type == RG_F32 ? call(f32) : type == RG_F16 ? call(f16) : type == RG_BF16 ? call(bf16) : type == RG_I8 ? call(q8)  \
+                                                                                                           : call(q4)
+#define EIGHT_SCORES(name, type)                                                                                       \
+    static __attribute__((noinline)) void eight_scores_##name(const rg_attend *a, const float *const *q,               \
+                                                              float (*p)[RG_BLOCK], int first)                         \
+    {                                                                                                                  \
+        some_scores(a, type, q, QUERIES, p, first, 2);                                                                 \
+    }
+
+TYPES(EIGHT_SCORES)
+
 ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *q, int n, float (*p)[RG_BLOCK])
 {
     for (int first = 0; first < RG_BLOCK; first += 16 * vectors_of(n))
-        some_scores(a, type, q, n, p, first, vectors_of(n));
+#define CALL(name) eight_scores_##name(a, q, p, first)
+        if (n == QUERIES)
+            BY_TYPE(CALL);
+        else
+            some_scores(a, type, q, n, p, first, vectors_of(n));
+#undef CALL
 }
 
 /* A scale of q8 in every lane. */
@@ -203,7 +223,16 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*
     }
 }
 
-/* ---- the running softmax ------------------------------------------------------------------------------------------ */
+#define EIGHT_VALUES(name, type)                                                                                       \
+    static __attribute__((noinline)) void eight_values_##name(const rg_attend *a, float (*p)[RG_BLOCK],                \
+                                                              const float *c, rg_softmax *s, int first)                \
+    {                                                                                                                  \
+        some_values(a, type, QUERIES, p, c, s, first, 2, 0xffff);                                                      \
+    }
+
+TYPES(EIGHT_VALUES)
+
+/* ---- the running softmax ----------------------------------------------------------------------------------------- */
 
 /* math.h's exp of x that is not above 0, or NaN: max_ps is its second operand where one is NaN.  q 2^half is exact, so
  * 2^n in one operation rounds as there. */
@@ -271,8 +300,10 @@ ALWAYS_INLINE __m512 largest(uint64_t seen, int n, float (*p)[RG_BLOCK], const r
     for (int i = 0; i < n; i++) {
         most[i] = _mm512_set1_ps(s[i].m);
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; v++) /* max_ps(score, most) keeps `most` where a score is NaN, as the definition does */
-            most[i] = _mm512_mask_max_ps(most[i], (__mmask16)(seen >> (16 * v)), _mm512_load_ps(p[i] + 16 * v), most[i]);
+        for (int v = 0; v < 4; v++) { /* max_ps(score, most) keeps `most` where a score is NaN: as is defined */
+            const __m512 score = _mm512_load_ps(p[i] + 16 * v);
+            most[i] = _mm512_mask_max_ps(most[i], (__mmask16)(seen >> (16 * v)), score, most[i]);
+        }
     }
     m = fold(most, n, larger_of);
     return _mm512_mask_mov_ps(m, _mm512_cmp_ps_mask(m, none, _CMP_EQ_OQ), _mm512_set1_ps(__builtin_nanf("")));
@@ -320,7 +351,12 @@ ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*p)[RG
     int d = 0;
 
     for (; d + 16 * vectors_of(n) <= a->v_dim; d += 16 * vectors_of(n))
-        some_values(a, type, n, p, c, s, d, vectors_of(n), 0xffff);
+#define CALL(name) eight_values_##name(a, p, c, s, d)
+        if (n == QUERIES)
+            BY_TYPE(CALL);
+        else
+            some_values(a, type, n, p, c, s, d, vectors_of(n), 0xffff);
+#undef CALL
     for (; vectors_of(n) > 2 && d + 32 <= a->v_dim; d += 32)
         some_values(a, type, n, p, c, s, d, 2, 0xffff);
     for (; d < a->v_dim; d += 16)
@@ -332,6 +368,52 @@ ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*p)[RG
 void rg_avx512_attend(const rg_attend *a, rg_softmax *s)
 {
     attend(a, s);
+}
+
+/* Sixteen columns of sixteen rows: pairs, then fours of rows within each 128 bits, then the 128 bits themselves. */
+ALWAYS_INLINE void transpose_some(float *to, const float *from, size_t ld)
+{
+    __m512 a[16], b[16];
+
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        a[i] = _mm512_loadu_ps(from + (size_t)i * ld);
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) { /* a[4g + c]: column c of each 128 bits, of rows 4g to 4g + 3 */
+        const int g = i / 2 * 4, half = i % 2;
+        const __m512d x = _mm512_castps_pd(b[g + half]), y = _mm512_castps_pd(b[g + 2 + half]);
+
+        a[g + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+        a[g + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        const __m512 even[2] = { _mm512_shuffle_f32x4(a[c], a[4 + c], 0x88),
+                                 _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0x88) };
+        const __m512 odd[2] = { _mm512_shuffle_f32x4(a[c], a[4 + c], 0xdd),
+                                _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0xdd) };
+
+        _mm512_storeu_ps(to + c * RG_BLOCK, _mm512_shuffle_f32x4(even[0], even[1], 0x88));
+        _mm512_storeu_ps(to + (4 + c) * RG_BLOCK, _mm512_shuffle_f32x4(odd[0], odd[1], 0x88));
+        _mm512_storeu_ps(to + (8 + c) * RG_BLOCK, _mm512_shuffle_f32x4(even[0], even[1], 0xdd));
+        _mm512_storeu_ps(to + (12 + c) * RG_BLOCK, _mm512_shuffle_f32x4(odd[0], odd[1], 0xdd));
+    }
+}
+
+void rg_avx512_transpose(float *to, const float *from, size_t ld, int n)
+{
+    int c = 0;
+
+    for (; c + 16 <= n; c += 16)
+        transpose_some(to + (size_t)c * RG_BLOCK, from + c, ld);
+    for (; c < n; c++)
+        for (int r = 0; r < 16; r++)
+            to[(size_t)c * RG_BLOCK + (size_t)r] = from[(size_t)r * ld + (size_t)c];
 }
 
 /* min_ps(a, b) and max_ps(a, b) are b when either is NaN, so the order of their operands is that of the definition. */

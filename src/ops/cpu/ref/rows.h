@@ -454,6 +454,13 @@ ALWAYS_INLINE void load_scales(float d[RG_BLOCK], const uint16_t *run)
         d[j] = from_bf16(run[j]);
 }
 
+static void rows_transpose(float *to, const float *from, size_t ld, int n)
+{
+    for (int c = 0; c < n; c++)
+        for (int r = 0; r < 16; r++)
+            to[(size_t)c * RG_BLOCK + (size_t)r] = from[(size_t)r * ld + (size_t)c];
+}
+
 static void rows_close(const rg_kv *kv, int head, const uint8_t *open, uint8_t *closed)
 {
     kv4_close(kv, head, open, closed);
@@ -835,6 +842,7 @@ static void rows_fill(rg_cpu *k)
     k->recur = rows_recur;
     k->store = rows_store;
     k->load = rows_load;
+    k->transpose = rows_transpose;
     k->close = rows_close;
     k->widen = rows_widen;
     k->widen_from = 4;
