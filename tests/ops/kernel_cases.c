@@ -395,6 +395,26 @@ static void call_add(const rg_cpu *k, float *y, const float *const in[3], int n,
     k->add(y, in[0], n);
 }
 
+/* Two rows, of the even length below n; with a bias or without, added to what is there or not. */
+static void put_two(const rg_cpu *k, float *y, const float *const in[3], int n, bool biased, bool accumulate)
+{
+    const size_t half = (size_t)n / 2;
+    const rg_put p = { .to = y, .from = in[0], .bias = biased ? in[1] : NULL, .ld_to = half, .ld_from = half,
+                       .n_rows = 2, .n = (int)half, .accumulate = accumulate };
+
+    k->put(&p);
+}
+
+static void call_put(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    put_two(k, y, in, n, true, a > 0.0f);
+}
+
+static void call_put_plain(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
+{
+    put_two(k, y, in, n, false, a > 0.0f);
+}
+
 static void call_scale(const rg_cpu *k, float *y, const float *const in[3], int n, float a)
 {
     k->scale(y, in[0], a, n);
@@ -486,7 +506,7 @@ static bool cases_rows(cases *c)
         { "layernorm plain", call_layernorm_plain },
         { "mul", call_mul },
         { "add", call_add },               { "scale", call_scale },
-        { "axpy", call_axpy },
+        { "axpy", call_axpy },             { "put", call_put }, { "put without bias", call_put_plain },
         { "softcap", call_softcap },       { "l2norm", call_l2norm },
         { "match rms", call_match_rms },   { "cut", call_cut },
         { "rotate pairs", call_rotate_pairs }, { "rotate halves", call_rotate_halves },
@@ -756,6 +776,7 @@ static bool cases_probe(cases *c)
 const kernel_case kernel_cases[] = {
     { "panels", cases_panels },         { "columns", cases_columns }, { "sparse", cases_sparse },
     { "rows", cases_rows },             { "quantize", cases_quantize }, { "store", cases_store },
+    { "transpose", cases_transpose },
     { "close", cases_close },           { "attend", cases_attend },   { "merge", cases_merge },
     { "recurrence", cases_recurrence }, { "probe", cases_probe },   { "activations", cases_activations },
     { "index", cases_index },

@@ -75,6 +75,28 @@ static bool cases_store(cases *c)
     return true;
 }
 
+static bool cases_transpose(cases *c)
+{
+    static float want[RG_BLOCK * 64];
+    char what[64];
+
+    for (int n = 1; n <= 64; n++) {
+        const size_t ld = (size_t)n + (size_t)(n % 3), bytes = (15 * ld + (size_t)n) * sizeof(float);
+        float *x = walled(0, bytes), *y = walled(1, ((size_t)(n - 1) * RG_BLOCK + 16) * sizeof *y);
+
+        for (size_t i = 0; i < bytes / sizeof *x; i++)
+            x[i] = number(c, 2);
+        for (int i = 0; i < (n - 1) * RG_BLOCK + 16; i++) /* what lies between stays */
+            want[i] = y[i] = (float)i;
+        c->ref->transpose(want, x, ld, n);
+        c->k->transpose(y, x, ld, n);
+        snprintf(what, sizeof what, "%s transpose n %d", c->k->isa, n);
+        if (!same_floats(y, want, (size_t)(n - 1) * RG_BLOCK + 16, what))
+            return false;
+    }
+    return true;
+}
+
 #include "close_cases.h"
 
 /* ---- attention ------------------------------------------------------------------------------------------------------ */

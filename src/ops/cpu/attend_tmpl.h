@@ -43,6 +43,8 @@ ALWAYS_INLINE void attend_as(const rg_attend *all, rg_type type, rg_softmax *s)
     rest.k_next = rest.v_next = NULL; /* the first queries have fetched it */
     for (; i + QUERIES <= a->n; i += QUERIES, a = &rest)
         attend_some(a, type, a->q + i, QUERIES, s + i);
+    for (; QUERIES > 4 && i + 4 <= a->n; i += 4, a = &rest)
+        attend_some(a, type, a->q + i, 4, s + i);
     for (; QUERIES > 2 && i + 2 <= a->n; i += 2, a = &rest)
         attend_some(a, type, a->q + i, 2, s + i);
     for (; QUERIES > 1 && i < a->n; i++, a = &rest)

@@ -179,10 +179,9 @@ static void latent(const rg_cpu *cpu, const rg_fwd *f, job *j, const int32_t *an
             kv4_round_row(row + kv->v_dim, kv->k_dim - kv->v_dim);
         }
     }
-    for (int first = 0; first < kv->k_dim; first += 16)
-        RG_EACH_SEEN(i, seen)
-            for (int d = first; d < rg_min(kv->k_dim, first + 16); d++)
-                j->k_block[(size_t)d * RG_BLOCK + (size_t)i] = j->v_block[(size_t)i * (size_t)kv->k_dim + (size_t)d];
+    for (int i = 0; i < RG_BLOCK; i += 16) /* rows that nobody sees may hold anything, and become columns likewise */
+        if (seen >> i & 0xffff)
+            cpu->transpose(j->k_block + i, j->v_block + (size_t)i * (size_t)kv->k_dim, (size_t)kv->k_dim, kv->k_dim);
 }
 
 /* True if a row reaches keys of a block through its list. */
@@ -481,10 +480,10 @@ static void job_init(const rg_cpu_reader *r, const rg_fwd *f, const plan *p, con
     j->v_block = scratch + RG_BLOCK * p->width;
 }
 
-/* The first block that a chunk sees, if it sees all of it. */
-static rg_kv_place first_block(const rg_fwd *f, const plan *p, const chunk *c)
+/* The first block that a chunk sees from a segment on, if it sees all of it. */
+static rg_kv_place first_block(const rg_fwd *f, const plan *p, const chunk *c, int segment)
 {
-    int block = low_key(p, f->batch, c->row) / RG_BLOCK;
+    int block = rg_max(low_key(p, f->batch, c->row) / RG_BLOCK, segment * SEGMENT_BLOCKS);
 
     if (p->kv->latent || rg_kv_has_open(p->kv) || f->batch->kv_end[c->row] < (block + 1) * RG_BLOCK)
         return (rg_kv_place){ 0 };
@@ -499,7 +498,7 @@ static void attend_whole(rg_cpu_reader *r, const rg_fwd *f, const plan *p, const
 
     job_init(r, f, p, c, &j);
     if (next)
-        j.after = first_block(f, p, next);
+        j.after = first_block(f, p, next, 0);
     for (int i = 0; i < j.n_rows; i++) {
         lo = rg_min(lo, low_key(p, f->batch, j.row + i));
         hi = rg_max(hi, end_key(p, f->batch, j.row + i));
@@ -513,6 +512,17 @@ static void attend_whole(rg_cpu_reader *r, const rg_fwd *f, const plan *p, const
         finish(r->cpu, f, p->op, j.row + i / j.n_heads, j.head + i % j.n_heads, &j.total[i]);
 }
 
+/* The first block of the segment that comes as many later as there are threads: probably this thread's next. */
+static rg_kv_place probably_next(const rg_fwd *f, const plan *p, int c)
+{
+    const int next = c + f->n_threads;
+
+    if (next >= p->n_tiles * p->n_head_chunks * p->n_segments)
+        return (rg_kv_place){ 0 };
+    const chunk at = chunk_at(f, p, next / p->n_segments);
+    return first_block(f, p, &at, next % p->n_segments);
+}
+
 static void attend_one_segment(rg_cpu_reader *r, const rg_fwd *f, const plan *p, int c)
 {
     const chunk at = chunk_at(f, p, c / p->n_segments);
@@ -520,6 +530,7 @@ static void attend_one_segment(rg_cpu_reader *r, const rg_fwd *f, const plan *p,
     int segment = c % p->n_segments;
 
     job_init(r, f, p, &at, &j);
+    j.after = probably_next(f, p, c);
     walk_segment(r->cpu, f, &j, segment);
     for (int i = 0; i < j.n_rows * j.n_heads; i++) {
         float *to = partial_at(r, p, j.row + i / j.n_heads, j.head + i % j.n_heads, segment);

@@ -8,7 +8,8 @@
 #define RG_OPS_CPU_EXACT_TMPL_H
 
 enum {
-    PIECE = 256,  /* columns: 16 KiB of each panel */
+    PIECE = 256,       /* columns that are decoded together: 16 KiB of each panel */
+    WHOLE_PIECE = 384, /* of f32, which is read where it lies */
     AHEAD = 4096, /* bytes that come near ahead of one pass over a panel: the hardware stops at each page */
 };
 
@@ -90,15 +91,15 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
     for (int row = 0; row < p->m; row += BATCH) {
         const int here = p->m - row < BATCH ? p->m - row : BATCH;
 
-        for (int r = 0; r < VECTORS * here; r++)
-            clear(c[r / VECTORS][r % VECTORS]);
-        for (int k = 0; k < p->cols; k += PIECE) {
-            const int n = p->cols - k < PIECE ? p->cols - k : PIECE;
+        for (int k = 0, n; k < p->cols; k += n) {
+            n = layout == RG_LAYOUT_F32 ? WHOLE_PIECE : PIECE;
+            n = p->cols - k < n ? p->cols - k : n;
             const size_t soon = k + n < p->cols ? (size_t)(k + n) * column : (size_t)p->n_panels * p->panel_bytes;
             walk t = { .gap = layout == RG_LAYOUT_F32 ? p->panel_bytes : sizeof room[0], .n = n,
-                       .n_panels = p->n_panels, .x = (const uint8_t *)(p->x + (size_t)row * p->ldx + (size_t)k),
-                       .ldx = p->ldx * sizeof *p->x, .soon = p->panel + (row ? 0 : soon),
-                       .soon_each = row ? 0 : column, .soon_gap = p->panel_bytes };
+                       .n_panels = p->n_panels, .first = k == 0,
+                       .x = (const uint8_t *)(p->x + (size_t)row * p->ldx + (size_t)k), .ldx = p->ldx * sizeof *p->x,
+                       .soon = p->panel + (row ? 0 : soon), .soon_each = row ? 0 : column,
+                       .soon_gap = p->panel_bytes };
 
             for (int i = p->n_panels - 1; i >= 0; i--) {
                 const uint8_t *panel = p->panel + (size_t)i * p->panel_bytes;
@@ -106,11 +107,9 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
             }
             add_piece(t, here, c);
         }
-        for (int r = 0; r < PARTS * p->n_panels * here; r++) {
-            const int v = r % (PARTS * p->n_panels);
-            store_sum(p->y + (size_t)(row + r / (PARTS * p->n_panels)) * p->ldy + WIDTH * v,
-                      c[r / (PARTS * p->n_panels)][v]);
-        }
+        for (int r = 0; r < here; r++)
+            for (int v = 0; v < PARTS * p->n_panels; v++)
+                store_sum(p->y + (size_t)(row + r) * p->ldy + WIDTH * v, c[r][v]);
     }
 }
 

@@ -82,6 +82,15 @@ typedef struct rg_product {
     size_t ldy;
 } rg_product;
 
+/* Rows of sums, ld_from floats apart, to where they belong: rows of n values, ld_to apart. */
+typedef struct rg_put {
+    float *to;
+    const float *from, *bias; /* bias: NULL: none */
+    size_t ld_to, ld_from;
+    int n_rows, n;
+    bool accumulate;
+} rg_put;
+
 /* Some columns of neighbouring panels by rows of x that have a value for each of them; 0: the row does not meet the
  * column.  Columns rise. */
 typedef struct rg_columns {
@@ -231,6 +240,7 @@ typedef struct rg_cpu {
     void (*match_rms)(float *y, const float *x, int n, float floor);
     /* y = relu(x - c), c = fma(sqrt(v), k, mean); mean and v, the mean of squares around it, as in layernorm. */
     void (*cut)(float *y, const float *x, int n, float k);
+    void (*put)(const rg_put *p); /* v = from[i] + bias[i]; to[i] = v, or to[i] + v to accumulate */
     void (*add)(float *y, const float *x, int n);                 /* y += x */
     void (*mul)(float *y, const float *x, int n);                 /* y *= x */
     void (*scale)(float *y, const float *x, float a, int n);      /* y = x * a */
@@ -285,6 +295,8 @@ typedef struct rg_cpu {
      * scale (of q8) to the next, it is `stride`; load takes them side by side. */
     void (*store)(void *to, uint16_t *scales, rg_type type, size_t stride, const float *x, int n);
     void (*load)(float *y, const void *from, const uint16_t *scales, rg_type type, int n);
+    /* Sixteen rows of n values, ld apart, to columns of a block: to[c * 64 + r] = from[r * ld + c]. */
+    void (*transpose)(float *to, const float *from, size_t ld, int n);
     /* Of q4: the closed part of a head's block from its open part. */
     void (*close)(const rg_kv *kv, int head, const uint8_t *open, uint8_t *closed);
     /* A block's K and V as f32: k [k_dim][64], v [64][v_dim]; worth it for so many queries. */

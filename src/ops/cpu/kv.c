@@ -79,16 +79,35 @@ void rg_cpu_rotate(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 
 /* ---- into the state ---------------------------------------------------------------------------------------------- */
 
-enum { ROWS = 64 }; /* of a chunk: of one head, so that threads seldom write to one cache line */
+enum {
+    ROWS = 64, /* of a chunk: of one head, so that threads seldom write to one cache line */
+    SOON = 4,  /* rows from now */
+    LINE = 16, /* positions of a dimension on a cache line, of f32 */
+};
 
-static void store_row(const rg_cpu *cpu, const rg_kv *kv, uint8_t *part, int at, int head, const float *k,
-                      const float *v)
+static void store_row(const rg_cpu *cpu, const rg_kv *kv, rg_kv_place to, int head, const float *k, const float *v)
 {
-    const rg_kv_place to = rg_kv_at(kv, part, head, at);
     int n_k = rg_kv_k_values(kv), n_v = rg_kv_v_values(kv);
 
     cpu->store(to.k, to.k_scales, kv->type, rg_kv_k_stride(kv), k + (size_t)head * (size_t)n_k, n_k);
     cpu->store(to.v, to.v_scales, kv->type, 1, v + (size_t)head * (size_t)n_v, n_v);
+}
+
+/* What many positions from `to` on will be written to: each dimension of a key is on a line of its own, and stores wait
+ * for one line after the other. */
+static void fetch_keys(const rg_kv *kv, rg_kv_place to)
+{
+    const size_t stride = rg_kv_k_stride(kv) * rg_format_of(kv->type)->block_bytes;
+
+    for (int d = 0; d < kv->k_dim && !kv->latent; d++)
+        __builtin_prefetch(to.k + (size_t)d * stride, 1);
+}
+
+/* One head's part of a later row of an input, of n values: a short run far from the row before. */
+static void fetch_row(const rg_fwd *f, const rg_act *x, int row, int head, int n)
+{
+    for (int i = 0; row < x->rows && i < n; i += 16)
+        __builtin_prefetch(rg_act_row(f, x, row) + (size_t)head * (size_t)n + i);
 }
 
 static int slot_of(const rg_batch *b, int row)
@@ -139,8 +158,14 @@ void rg_cpu_kv_store(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
         for (; row < end; row++) {
             while (row >= b->spans[s].first_row + b->spans[s].n_rows)
                 s++;
-            store_row(r->cpu, &open, part_at(f, &open, &b->spans[s], slot_of(b, row)), slot_of(b, row) % RG_BLOCK,
-                      c % heads, rg_act_row(f, op->in[0], row), rg_act_row(f, op->in[1], row));
+            const int slot = slot_of(b, row), head = c % heads;
+            const rg_kv_place to = rg_kv_at(&open, part_at(f, &open, &b->spans[s], slot), head, slot % RG_BLOCK);
+
+            if (slot % LINE == 0 && end - row >= LINE / 2)
+                fetch_keys(&open, to);
+            fetch_row(f, op->in[0], row + SOON, head, rg_kv_k_values(&open));
+            fetch_row(f, op->in[1], row + SOON, head, rg_kv_v_values(&open));
+            store_row(r->cpu, &open, to, head, rg_act_row(f, op->in[0], row), rg_act_row(f, op->in[1], row));
         }
     }
     rg_fwd_barrier(f);

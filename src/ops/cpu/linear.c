@@ -146,10 +146,9 @@ static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
     rg_fwd_barrier(f);
 }
 
-/* y[row, at ..] = tile + bias, or += : the n columns of a block that are there; ld floats between rows of the tile,
- * which is written over. */
+/* y[row, at ..] = tile + bias, or += : the n columns of a block that are there; ld floats between rows of the tile. */
 typedef struct finished {
-    float *tile;
+    const float *tile;
     const float *bias; /* NULL: none */
     int ld, n, at;
     bool accumulate;
@@ -157,16 +156,10 @@ typedef struct finished {
 
 static void put(const rg_cpu *cpu, const rg_fwd *f, const rg_act *y, block b, finished t)
 {
-    for (int i = 0; i < b.n_rows; i++) {
-        float *to = rg_act_row(f, y, b.row + i) + t.at, *from = t.tile + (size_t)i * (size_t)t.ld;
+    const rg_put p = { .to = rg_act_row(f, y, b.row) + t.at, .from = t.tile, .bias = t.bias, .ld_to = (size_t)y->stride,
+                       .ld_from = (size_t)t.ld, .n_rows = b.n_rows, .n = t.n, .accumulate = t.accumulate };
 
-        if (t.bias)
-            cpu->add(from, t.bias, t.n);
-        if (t.accumulate)
-            cpu->add(to, from, t.n);
-        else
-            memcpy(to, from, (size_t)t.n * sizeof *to);
-    }
+    cpu->put(&p);
 }
 
 /* ---- linear, and linear per head --------------------------------------------------------------------------------- */

@@ -44,6 +44,7 @@ typedef struct walk {
     const uint8_t *w;
     size_t gap; /* from panel to panel */
     int n, n_panels;
+    bool first; /* chains begin at 0, whatever they hold */
     const uint8_t *x;
     size_t ldx;
     const uint8_t *soon;    /* what comes near meanwhile, soon_each bytes with every step, of PANELS places */
@@ -94,7 +95,7 @@ ALWAYS_INLINE void add_tile(const walk *t, int n_rows, int n, chains (*c)[VECTOR
         for (int i = 0; i < at_once; i++)
 #pragma GCC unroll 48
             for (int r = 0; r < n_rows * n; r++)
-                s[i][r / n][r % n] = c[r / n][r % n][first + i];
+                s[i][r / n][r % n] = t->first ? (vec){ 0 } : c[r / n][r % n][first + i];
         for (k = first; k + at_once <= t->n; k += 4) {
 #pragma GCC unroll 4
             for (int i = 0; i < at_once; i++) {

@@ -1,17 +1,22 @@
 /* attend.c -- attention over one block of 64 keys, and the rounding of activations to int8.
  *
  * Scores: 64 keys are four vectors, K lies as [dim][64], so a dimension is one broadcast and four multiply-adds.
- * Values: vectors of the output stay in registers while the keys go by.  Four queries share each vector that is loaded,
- * and their sums, independent, hide the latency of a multiply-add.  exp and tanh are math.h's, vectorized
- * by the compiler. */
+ * Values: vectors of the output stay in registers while the keys go by.  Eight queries share two vectors that are
+ * loaded and widened, up to four queries share four; their sums, independent, hide the latency of a multiply-add. */
 #include "ops/cpu/avx512/avx512.h"
 #include "ops/cpu/math.h"
 #include "ops/kv4.h"
 
 enum {
-    QUERIES = 4,
-    OUT = 4, /* vectors of each query's output at once */
+    QUERIES = 8,
+    VECTORS = 4, /* of keys or of an output at once, at most */
 };
+
+/* How many of them for n queries: with eight, widening is shared by twice as many multiply-adds. */
+ALWAYS_INLINE int vectors_of(int n)
+{
+    return n > 4 ? 2 : VECTORS;
+}
 
 /* The values that the 16 codes of a run of q4 stand for. */
 ALWAYS_INLINE __m512 values_of_q4(const uint8_t *run)
@@ -49,18 +54,15 @@ ALWAYS_INLINE __m512 stored(const void *p, rg_type type, size_t i, __mmask16 mas
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, h)), 16));
 }
 
-/* 64 stored values from the i-th on; of bf16 those with even numbers come before the odd, in each half: a shift makes
- * floats of the ones, a mask of the others, and nothing has to be spread out. */
-ALWAYS_INLINE void stored64(const void *p, rg_type type, size_t i, __m512 x[4])
+/* n vectors, two or four, of stored values from the i-th on; of bf16, of each two, the values with even numbers come
+ * before the odd: a shift makes floats of the ones, a mask of the others, and nothing has to be spread out. */
+ALWAYS_INLINE void stored_some(const void *p, rg_type type, size_t i, int n, __m512 *x)
 {
-    if (type != RG_BF16) {
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; v++)
-            x[v] = stored(p, type, i + (size_t)(16 * v), 0xffff);
-        return;
-    }
+    for (int v = 0; v < n && type != RG_BF16; v++)
+        x[v] = stored(p, type, i + (size_t)(16 * v), 0xffff);
 #pragma GCC unroll 2
-    for (int v = 0; v < 4; v += 2) {
+    for (int v = 0; v < n && type == RG_BF16; v += 2) {
         const __m512i two = _mm512_loadu_si512((const uint16_t *)p + i + 16 * v);
 
         x[v] = _mm512_castsi512_ps(_mm512_slli_epi32(two, 16));
@@ -68,27 +70,28 @@ ALWAYS_INLINE void stored64(const void *p, rg_type type, size_t i, __m512 x[4])
     }
 }
 
-/* Of each half, the values that `first` names, and those whose numbers are `step` higher. */
-ALWAYS_INLINE void reorder(rg_type type, __m512 x[4], __m512i first, int step)
+/* Of each two vectors, the values that `first` names, and those whose numbers are `step` higher. */
+ALWAYS_INLINE void reorder(rg_type type, int n, __m512 *x, __m512i first, int step)
 {
     const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(step));
 
-    for (int v = 0; v < 4 && type == RG_BF16; v += 2) {
+#pragma GCC unroll 2
+    for (int v = 0; v < n && type == RG_BF16; v += 2) {
         const __m512 one = _mm512_permutex2var_ps(x[v], first, x[v + 1]);
         x[v + 1] = _mm512_permutex2var_ps(x[v], second, x[v + 1]);
         x[v] = one;
     }
 }
 
-/* From the order of stored64 to that of memory; and back. */
-ALWAYS_INLINE void put_together(rg_type type, __m512 x[4])
+/* From the order of stored_some to that of memory; and back. */
+ALWAYS_INLINE void put_together(rg_type type, int n, __m512 *x)
 {
-    reorder(type, x, _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), 8);
+    reorder(type, n, x, _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), 8);
 }
 
-ALWAYS_INLINE void take_apart(rg_type type, __m512 x[4])
+ALWAYS_INLINE void take_apart(rg_type type, int n, __m512 *x)
 {
-    reorder(type, x, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), 1);
+    reorder(type, n, x, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), 1);
 }
 
 /* One float in every lane; by name, so that the compiler does not load it anew with every use. */
@@ -100,43 +103,72 @@ ALWAYS_INLINE __m512 every(const float *x)
     return v;
 }
 
-ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *q, int n, float (*p)[RG_BLOCK])
+/* Scores of keys [first, first + 16 n_keys) for n queries; n and n_keys are constants. */
+ALWAYS_INLINE void some_scores(const rg_attend *a, rg_type type, const float *const *q, int n, float (*p)[RG_BLOCK],
+                               int first, int n_keys)
 {
     const __m512 scale = _mm512_set1_ps(a->scale);
     const float *qi[QUERIES];
-    __m512 s[QUERIES][4], k_scale[4] = { 0 }; /* the latter of q8 */
+    __m512 s[QUERIES][VECTORS], k_scale[VECTORS] = { 0 }; /* the latter of q8 */
 
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < n; i++) {
         qi[i] = q[i];
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; v++)
+        for (int v = 0; v < n_keys; v++)
             s[i][v] = _mm512_setzero_ps();
     }
     for (int d = 0; d < a->k_dim; d++) {
-        __m512 k[4];
-        for (int v = 0; v < 4 && type == RG_I8 && d % RG_KV_RUN == 0; v++)
-            k_scale[v] = load_bf16(a->k_scales + d / RG_KV_RUN * RG_BLOCK + 16 * v);
-        rg_fetch_next(a->k_next, type, (size_t)d * RG_BLOCK, RG_BLOCK);
-        stored64(a->k, type, (size_t)d * RG_BLOCK, k);
+        const size_t at = (size_t)d * RG_BLOCK + (size_t)first;
+        __m512 k[VECTORS];
+        for (int v = 0; v < n_keys && type == RG_I8 && d % RG_KV_RUN == 0; v++)
+            k_scale[v] = load_bf16(a->k_scales + d / RG_KV_RUN * RG_BLOCK + first + 16 * v);
+        rg_fetch_next(a->k_next, type, at, (size_t)(16 * n_keys));
+        stored_some(a->k, type, at, n_keys, k);
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; v++)
+        for (int v = 0; v < n_keys; v++)
             k[v] = type == RG_I8 ? _mm512_mul_ps(k[v], k_scale[v]) : k[v];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int i = 0; i < n; i++) {
             const __m512 qd = every(qi[i] + d);
 #pragma GCC unroll 4
-            for (int v = 0; v < 4; v++)
+            for (int v = 0; v < n_keys; v++)
                 s[i][v] = _mm512_fmadd_ps(qd, k[v], s[i][v]);
         }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < n; i++) {
-        put_together(type, s[i]);
+        put_together(type, n_keys, s[i]);
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; v++)
-            _mm512_store_ps(p[i] + 16 * v, _mm512_mul_ps(s[i][v], scale));
+        for (int v = 0; v < n_keys; v++)
+            _mm512_store_ps(p[i] + first + 16 * v, _mm512_mul_ps(s[i][v], scale));
     }
+}
+
+/* What eight queries do to two vectors, by type, in functions of its own: their sums leave few registers, and the
+ * compiler would keep constants of what comes before and after in these. */
+#define TYPES(DO) DO(f32, RG_F32) DO(f16, RG_F16) DO(bf16, RG_BF16) DO(q8, RG_I8) DO(q4, RG_Q4_1)
+#define BY_TYPE(call) /* of constants `type` */                                                                        \
+    type == RG_F32 ? call(f32) : type == RG_F16 ? call(f16) : type == RG_BF16 ? call(bf16) : type == RG_I8 ? call(q8)  \
+                                                                                                           : call(q4)
+#define EIGHT_SCORES(name, type)                                                                                       \
+    static __attribute__((noinline)) void eight_scores_##name(const rg_attend *a, const float *const *q,               \
+                                                              float (*p)[RG_BLOCK], int first)                         \
+    {                                                                                                                  \
+        some_scores(a, type, q, QUERIES, p, first, 2);                                                                 \
+    }
+
+TYPES(EIGHT_SCORES)
+
+ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *q, int n, float (*p)[RG_BLOCK])
+{
+    for (int first = 0; first < RG_BLOCK; first += 16 * vectors_of(n))
+#define CALL(name) eight_scores_##name(a, q, p, first)
+        if (n == QUERIES)
+            BY_TYPE(CALL);
+        else
+            some_scores(a, type, q, n, p, first, vectors_of(n));
+#undef CALL
 }
 
 /* A scale of q8 in every lane. */
@@ -151,31 +183,29 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*
                                rg_softmax *s, int first, int n_out, __mmask16 mask)
 {
     const int runs = rg_kv_runs(a->v_dim);
-    __m512 out[QUERIES][OUT];
+    __m512 out[QUERIES][VECTORS];
 
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < n; i++) {
 #pragma GCC unroll 4
         for (int v = 0; v < n_out; v++)
             out[i][v] = _mm512_mul_ps(_mm512_maskz_loadu_ps(v == n_out - 1 ? mask : 0xffff, s[i].o + first + 16 * v),
                                       _mm512_set1_ps(c[i]));
-        if (n_out == OUT)
-            take_apart(type, out[i]);
+        if (n_out > 1)
+            take_apart(type, n_out, out[i]);
     }
     RG_EACH_SEEN(j, a->seen) {
         const size_t row = (size_t)j * (size_t)a->v_stride + (size_t)first;
-        __m512 x[OUT];
+        __m512 x[VECTORS];
         rg_fetch_next(a->v_next, type, row, (size_t)(16 * n_out));
-        if (n_out == OUT)
-            stored64(a->v, type, row, x);
+        if (n_out > 1)
+            stored_some(a->v, type, row, n_out, x);
+        else
+            x[0] = stored(a->v, type, row, mask);
 #pragma GCC unroll 4
-        for (int v = 0; v < n_out; v++) {
-            if (n_out < OUT)
-                x[v] = stored(a->v, type, row + (size_t)(16 * v), v == n_out - 1 ? mask : 0xffff);
-            if (type == RG_I8) /* of more than one vector, the first begins a run */
-                x[v] = _mm512_mul_ps(x[v], every_scale(a->v_scales + j * runs + first / RG_KV_RUN + v / 2));
-        }
-#pragma GCC unroll 4
+        for (int v = 0; v < n_out && type == RG_I8; v++) /* of more than one vector, the first begins a run */
+            x[v] = _mm512_mul_ps(x[v], every_scale(a->v_scales + j * runs + first / RG_KV_RUN + v / 2));
+#pragma GCC unroll 8
         for (int i = 0; i < n; i++) {
             const __m512 w = every(p[i] + j);
 #pragma GCC unroll 4
@@ -183,55 +213,136 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*
                 out[i][v] = _mm512_fmadd_ps(w, x[v], out[i][v]);
         }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < n; i++) {
-        if (n_out == OUT)
-            put_together(type, out[i]);
+        if (n_out > 1)
+            put_together(type, n_out, out[i]);
 #pragma GCC unroll 4
         for (int v = 0; v < n_out; v++)
             _mm512_mask_storeu_ps(s[i].o + first + 16 * v, v == n_out - 1 ? mask : 0xffff, out[i][v]);
     }
 }
 
-ALWAYS_INLINE float tree16(__m512 l)
-{
-    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(l), _mm512_extractf32x8_ps(l, 1));
-    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+#define EIGHT_VALUES(name, type)                                                                                       \
+    static __attribute__((noinline)) void eight_values_##name(const rg_attend *a, float (*p)[RG_BLOCK],                \
+                                                              const float *c, rg_softmax *s, int first)                \
+    {                                                                                                                  \
+        some_values(a, type, QUERIES, p, c, s, first, 2, 0xffff);                                                      \
+    }
 
-    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+TYPES(EIGHT_VALUES)
+
+/* ---- the running softmax ----------------------------------------------------------------------------------------- */
+
+/* math.h's exp of x that is not above 0, or NaN: max_ps is its second operand where one is NaN.  q 2^half is exact, so
+ * 2^n in one operation rounds as there. */
+ALWAYS_INLINE __m512 exp_down(__m512 x)
+{
+    const __m512 rint = _mm512_set1_ps(RG_RINT);
+    __m512 n, r, q;
+
+    x = _mm512_max_ps(_mm512_set1_ps(-105.0f), x);
+    n = _mm512_sub_ps(_mm512_fmadd_ps(x, _mm512_set1_ps(0x1.715476p+0f), rint), rint);
+    r = _mm512_fmadd_ps(n, _mm512_set1_ps(-RG_LN2_HI), x);
+    r = _mm512_fmadd_ps(n, _mm512_set1_ps(-RG_LN2_LO), r);
+    q = _mm512_set1_ps(0x1.6a242ep-10f);
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.1239e2p-7f));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.5558f2p-5f));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.555492p-3f));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.fffffcp-2f));
+    q = _mm512_add_ps(_mm512_set1_ps(1.0f), _mm512_fmadd_ps(q, _mm512_mul_ps(r, r), r));
+    return _mm512_scalef_ps(q, n);
+}
+
+ALWAYS_INLINE __m512 sum_of(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+ALWAYS_INLINE __m512 larger_of(__m512 a, __m512 b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+/* Where fold puts what is left of the i-th vector. */
+ALWAYS_INLINE int folded_at(int i)
+{
+    return 4 * (i % 4) + i / 4;
+}
+
+/* tree16 of n <= 8 vectors side by side, `join` being its addition; other lanes are copies of these. */
+ALWAYS_INLINE __m512 fold(const __m512 *x, int n, __m512 (*join)(__m512, __m512))
+{
+    __m512 t[8], u[4], v[2];
+
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        t[i] = x[i < n ? i : 0];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) /* halves of vectors 2i and 2i + 1 */
+        u[i] = join(_mm512_shuffle_f32x4(t[2 * i], t[2 * i + 1], 0x44),
+                    _mm512_shuffle_f32x4(t[2 * i], t[2 * i + 1], 0xee));
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) /* quarters of vectors 4i to 4i + 3 */
+        v[i] = join(_mm512_shuffle_f32x4(u[2 * i], u[2 * i + 1], 0x88),
+                    _mm512_shuffle_f32x4(u[2 * i], u[2 * i + 1], 0xdd));
+    v[0] = join(_mm512_shuffle_ps(v[0], v[1], 0x44), _mm512_shuffle_ps(v[0], v[1], 0xee));
+    return join(_mm512_shuffle_ps(v[0], v[0], 0x88), _mm512_shuffle_ps(v[0], v[0], 0xdd));
+}
+
+/* The largest of each query's seen scores and its m so far; NaN where that is no number. */
+ALWAYS_INLINE __m512 largest(uint64_t seen, int n, float (*p)[RG_BLOCK], const rg_softmax *s)
+{
+    const __m512 none = _mm512_set1_ps(-__builtin_inff());
+    __m512 most[QUERIES], m;
+
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++) {
+        most[i] = _mm512_set1_ps(s[i].m);
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++) { /* max_ps(score, most) keeps `most` where a score is NaN: as is defined */
+            const __m512 score = _mm512_load_ps(p[i] + 16 * v);
+            most[i] = _mm512_mask_max_ps(most[i], (__mmask16)(seen >> (16 * v)), score, most[i]);
+        }
+    }
+    m = fold(most, n, larger_of);
+    return _mm512_mask_mov_ps(m, _mm512_cmp_ps_mask(m, none, _CMP_EQ_OQ), _mm512_set1_ps(__builtin_nanf("")));
 }
 
 /* Each step for all queries before the next: none waits for another's. */
 ALWAYS_INLINE void weigh(const rg_attend *a, int n, float (*p)[RG_BLOCK], rg_softmax *s, float *c)
 {
     const uint64_t seen = a->seen;
-    _Alignas(64) float fall[16] = { 0 };
-    float max[QUERIES];
+    _Alignas(64) float m[16] = { 0 }, l[16] = { 0 }, fall[16];
+    __m512 sum[QUERIES], max, old;
 
     for (int i = 0; i < n; i++) {
-        __m512 most = _mm512_set1_ps(s[i].m);
-        for (int v = 0; v < 4; v++) /* max_ps(score, most) keeps `most` where a score is NaN, as the definition does */
-            most = _mm512_mask_max_ps(most, (__mmask16)(seen >> (16 * v)), _mm512_load_ps(p[i] + 16 * v), most);
-        max[i] = _mm512_reduce_max_ps(most);
-        max[i] = max[i] == -__builtin_inff() ? __builtin_nanf("") : max[i];
-        fall[i] = s[i].m - max[i];
+        m[folded_at(i)] = s[i].m;
+        l[folded_at(i)] = s[i].l;
     }
-    for (int i = 0; i < 16; i++)
-        fall[i] = rg_expf(fall[i]);
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < RG_BLOCK; j++)
-            p[i][j] = rg_expf(p[i][j] - max[i]);
+    max = largest(seen, n, p, s);
+    old = _mm512_load_ps(m);
+    _mm512_store_ps(m, max);
+#pragma GCC unroll 8
     for (int i = 0; i < n; i++) {
+        const __m512 mi = every(m + folded_at(i));
         __m512 e[4];
+#pragma GCC unroll 4
         for (int v = 0; v < 4; v++) {
-            e[v] = _mm512_maskz_load_ps((__mmask16)(seen >> (16 * v)), p[i] + 16 * v);
+            e[v] = _mm512_maskz_mov_ps((__mmask16)(seen >> (16 * v)),
+                                       exp_down(_mm512_sub_ps(_mm512_load_ps(p[i] + 16 * v), mi)));
             _mm512_store_ps(p[i] + 16 * v, e[v]);
         }
-        c[i] = s[i].m == -__builtin_inff() ? 0.0f : fall[i];
-        e[0] = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(e[0], e[1]), e[2]), e[3]);
-        s[i].l = __builtin_fmaf(s[i].l, c[i], tree16(e[0]));
-        s[i].m = max[i];
+        sum[i] = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(e[0], e[1]), e[2]), e[3]);
+    }
+    old = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(old, _mm512_set1_ps(-__builtin_inff()), _CMP_NEQ_UQ),
+                              exp_down(_mm512_sub_ps(old, max)));
+    _mm512_store_ps(fall, old);
+    _mm512_store_ps(l, _mm512_fmadd_ps(_mm512_load_ps(l), old, fold(sum, n, sum_of)));
+    for (int i = 0; i < n; i++) {
+        c[i] = fall[folded_at(i)];
+        s[i].l = l[folded_at(i)];
+        s[i].m = m[folded_at(i)];
     }
 }
 
@@ -239,8 +350,15 @@ ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*p)[RG
 {
     int d = 0;
 
-    for (; d + 16 * OUT <= a->v_dim; d += 16 * OUT)
-        some_values(a, type, n, p, c, s, d, OUT, 0xffff);
+    for (; d + 16 * vectors_of(n) <= a->v_dim; d += 16 * vectors_of(n))
+#define CALL(name) eight_values_##name(a, p, c, s, d)
+        if (n == QUERIES)
+            BY_TYPE(CALL);
+        else
+            some_values(a, type, n, p, c, s, d, vectors_of(n), 0xffff);
+#undef CALL
+    for (; vectors_of(n) > 2 && d + 32 <= a->v_dim; d += 32)
+        some_values(a, type, n, p, c, s, d, 2, 0xffff);
     for (; d < a->v_dim; d += 16)
         some_values(a, type, n, p, c, s, d, 1, (__mmask16)(a->v_dim - d < 16 ? (1u << (a->v_dim - d)) - 1 : 0xffff));
 }
@@ -250,6 +368,52 @@ ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*p)[RG
 void rg_avx512_attend(const rg_attend *a, rg_softmax *s)
 {
     attend(a, s);
+}
+
+/* Sixteen columns of sixteen rows: pairs, then fours of rows within each 128 bits, then the 128 bits themselves. */
+ALWAYS_INLINE void transpose_some(float *to, const float *from, size_t ld)
+{
+    __m512 a[16], b[16];
+
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        a[i] = _mm512_loadu_ps(from + (size_t)i * ld);
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) { /* a[4g + c]: column c of each 128 bits, of rows 4g to 4g + 3 */
+        const int g = i / 2 * 4, half = i % 2;
+        const __m512d x = _mm512_castps_pd(b[g + half]), y = _mm512_castps_pd(b[g + 2 + half]);
+
+        a[g + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+        a[g + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        const __m512 even[2] = { _mm512_shuffle_f32x4(a[c], a[4 + c], 0x88),
+                                 _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0x88) };
+        const __m512 odd[2] = { _mm512_shuffle_f32x4(a[c], a[4 + c], 0xdd),
+                                _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0xdd) };
+
+        _mm512_storeu_ps(to + c * RG_BLOCK, _mm512_shuffle_f32x4(even[0], even[1], 0x88));
+        _mm512_storeu_ps(to + (4 + c) * RG_BLOCK, _mm512_shuffle_f32x4(odd[0], odd[1], 0x88));
+        _mm512_storeu_ps(to + (8 + c) * RG_BLOCK, _mm512_shuffle_f32x4(even[0], even[1], 0xdd));
+        _mm512_storeu_ps(to + (12 + c) * RG_BLOCK, _mm512_shuffle_f32x4(odd[0], odd[1], 0xdd));
+    }
+}
+
+void rg_avx512_transpose(float *to, const float *from, size_t ld, int n)
+{
+    int c = 0;
+
+    for (; c + 16 <= n; c += 16)
+        transpose_some(to + (size_t)c * RG_BLOCK, from + c, ld);
+    for (; c < n; c++)
+        for (int r = 0; r < 16; r++)
+            to[(size_t)c * RG_BLOCK + (size_t)r] = from[(size_t)r * ld + (size_t)c];
 }
 
 /* min_ps(a, b) and max_ps(a, b) are b when either is NaN, so the order of their operands is that of the definition. */

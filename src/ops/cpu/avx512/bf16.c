@@ -4,7 +4,6 @@
 #include "ops/cpu/avx512/avx512.h"
 #include "ops/cpu/avx512/init.h"
 
-#include <string.h>
 
 enum {
     PANELS = 2,
@@ -75,14 +74,13 @@ static void in_pieces(const rg_product *p)
 {
     chains c[BATCH][VECTORS];
 
-    memset(c, 0, sizeof *c * (size_t)p->m);
     for (int k = 0; k < p->cols; k += PIECE) {
         const int n = p->cols - k < PIECE ? p->cols - k : PIECE;
         const size_t soon = k + n < p->cols ? 32 * (size_t)(k + n) : (size_t)p->n_panels * p->panel_bytes;
 
         add_piece((walk){ .w = p->panel + 32 * (size_t)k, .gap = p->panel_bytes, .n = n / 2, .n_panels = p->n_panels,
-                          .x = (const uint8_t *)(p->h + k), .ldx = p->ldx * sizeof *p->h, .soon = p->panel + soon,
-                          .soon_each = 64, .soon_gap = p->panel_bytes }, p->m, c);
+                          .first = k == 0, .x = (const uint8_t *)(p->h + k), .ldx = p->ldx * sizeof *p->h,
+                          .soon = p->panel + soon, .soon_each = 64, .soon_gap = p->panel_bytes }, p->m, c);
     }
     for (int r = 0; r < p->m; r++)
         for (int i = 0; i < p->n_panels; i++)

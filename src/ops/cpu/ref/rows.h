@@ -200,6 +200,34 @@ static void rows_cut(float *y, const float *x, int n, float k)
         y[i] = rg_reluf(x[i] - c);
 }
 
+enum { PUT_AHEAD = 2 }; /* rows: they are far apart */
+
+ALWAYS_INLINE void put_as(const rg_put *p, bool biased, bool accumulate)
+{
+    for (int r = 0; r < p->n_rows; r++) {
+        float *to = p->to + (size_t)r * p->ld_to;
+        const float *from = p->from + (size_t)r * p->ld_from, *bias = p->bias;
+
+        for (int i = 0; r + PUT_AHEAD < p->n_rows && i < p->n; i += 16)
+            __builtin_prefetch(to + PUT_AHEAD * p->ld_to + i, 1);
+        LANES
+        for (int i = 0; i < p->n; i++) {
+            const float v = biased ? from[i] + bias[i] : from[i];
+            to[i] = accumulate ? to[i] + v : v;
+        }
+    }
+}
+
+static void rows_put(const rg_put *p)
+{
+    if (p->bias && p->accumulate)
+        put_as(p, true, true);
+    else if (p->bias)
+        put_as(p, true, false);
+    else
+        put_as(p, false, p->accumulate);
+}
+
 static void rows_add(float *y, const float *x, int n)
 {
     LANES
@@ -332,24 +360,40 @@ ALWAYS_INLINE uint16_t store_run(int8_t *to, size_t stride, const float *x, int 
     return (uint16_t)d;
 }
 
+/* Values that are rounded side by side, where the compiler makes vectors of it, before they are spread out. */
+enum { SPREAD = 64 };
+
+ALWAYS_INLINE void store_halves(uint16_t *to, size_t stride, const float *x, int n, uint16_t (*round)(float))
+{
+    uint16_t h[SPREAD];
+
+    for (; n > 0 && stride > 1; n -= SPREAD, x += SPREAD, to += SPREAD * stride) {
+        const int some = n < SPREAD ? n : SPREAD;
+
+        for (int i = 0; i < some; i++)
+            h[i] = round(x[i]);
+        for (int i = 0; i < some; i++)
+            to[(size_t)i * stride] = h[i];
+    }
+    for (int i = 0; i < n; i++)
+        to[i] = round(x[i]);
+}
+
 static void rows_store(void *to, uint16_t *runs, rg_type type, size_t stride, const float *x, int n)
 {
     float *f = to;
-    uint16_t *h = to;
     int8_t *q = to;
 
     if (type == RG_F32)
         for (int i = 0; i < n; i++)
             f[(size_t)i * stride] = x[i];
     else if (type == RG_F16)
-        for (int i = 0; i < n; i++)
-            h[(size_t)i * stride] = rg_f32_to_f16(x[i]);
+        store_halves(to, stride, x, n, rg_f32_to_f16);
     else if (type == RG_I8)
         for (int i = 0; i < n; i += RG_KV_RUN, runs += stride)
             *runs = store_run(q + (size_t)i * stride, stride, x + i, n - i < RG_KV_RUN ? n - i : RG_KV_RUN);
     else
-        for (int i = 0; i < n; i++)
-            h[(size_t)i * stride] = to_bf16(x[i]);
+        store_halves(to, stride, x, n, to_bf16);
 }
 
 /* n values of q4 side by side. */
@@ -408,6 +452,13 @@ ALWAYS_INLINE void load_scales(float d[RG_BLOCK], const uint16_t *run)
 {
     for (int j = 0; j < RG_BLOCK; j++)
         d[j] = from_bf16(run[j]);
+}
+
+static void rows_transpose(float *to, const float *from, size_t ld, int n)
+{
+    for (int c = 0; c < n; c++)
+        for (int r = 0; r < 16; r++)
+            to[(size_t)c * RG_BLOCK + (size_t)r] = from[(size_t)r * ld + (size_t)c];
 }
 
 static void rows_close(const rg_kv *kv, int head, const uint8_t *open, uint8_t *closed)
@@ -759,6 +810,7 @@ static void rows_fill(rg_cpu *k)
     k->layernorm = rows_layernorm;
     k->match_rms = rows_match_rms;
     k->cut = rows_cut;
+    k->put = rows_put;
     k->add = rows_add;
     k->mul = rows_mul;
     k->scale = rows_scale;
@@ -790,6 +842,7 @@ static void rows_fill(rg_cpu *k)
     k->recur = rows_recur;
     k->store = rows_store;
     k->load = rows_load;
+    k->transpose = rows_transpose;
     k->close = rows_close;
     k->widen = rows_widen;
     k->widen_from = 4;
