@@ -38,6 +38,11 @@ ALWAYS_INLINE __m256 fused(__m256 a, __m256 b, __m256 c)
     return _mm256_fmadd_ps(a, b, c);
 }
 
+ALWAYS_INLINE bool any_nan(__m256 v)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+}
+
 /* 8 values to f32: exact. */
 ALWAYS_INLINE __m256 load_f16(const uint16_t *p)
 {
@@ -109,6 +114,22 @@ ALWAYS_INLINE __m256i run_codes(rg_layout layout, const uint8_t *q, int i, int p
     more = _mm256_loadu_si256((const __m256i *)(const void *)(q + 64 * (low + i % high) + 32 * part));
     more = _mm256_and_si256(shifted(more, i / high * high - low), _mm256_set1_epi8((char)((1 << bits) - (1 << low))));
     return _mm256_or_si256(v, more);
+}
+
+/* Column k of a run in the lowest bits of every lane, the others 0. */
+ALWAYS_INLINE __m256i column_codes(rg_layout layout, const uint8_t *q, int k, int part)
+{
+    const int bits = rg_layout_bits(layout), low = rg_layout_low_bits(layout), high = bits - low, i = k / 4;
+    __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + 64 * (i % low) + 32 * part)), more;
+
+    v = _mm256_srl_epi32(v, _mm_cvtsi32_si128(k % 4 * 8 + i / low * low));
+    v = _mm256_and_si256(v, _mm256_set1_epi32((1 << low) - 1));
+    if (!high)
+        return v;
+    more = _mm256_loadu_si256((const __m256i *)(const void *)(q + 64 * (low + i % high) + 32 * part));
+    more = _mm256_srl_epi32(more, _mm_cvtsi32_si128(k % 4 * 8 + i / high * high));
+    more = _mm256_and_si256(more, _mm256_set1_epi32((1 << high) - 1));
+    return _mm256_or_si256(v, _mm256_slli_epi32(more, low));
 }
 
 /* A panel's table: as it is, and its bytes, 128 less, in each 128 bits. */

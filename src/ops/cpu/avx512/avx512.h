@@ -40,6 +40,11 @@ ALWAYS_INLINE __m512 fused(__m512 a, __m512 b, __m512 c)
     return _mm512_fmadd_ps(a, b, c);
 }
 
+ALWAYS_INLINE bool any_nan(__m512 v)
+{
+    return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+}
+
 /* 16 values to f32: exact. */
 ALWAYS_INLINE __m512 load_f16(const uint16_t *p)
 {
@@ -112,6 +117,22 @@ ALWAYS_INLINE __m512i run_codes(rg_layout layout, const uint8_t *q, int i, int p
                                       shifted(more, i / high * high - low), 0xca);
     }
     return _mm512_and_si512(v, _mm512_set1_epi8((char)((1 << bits) - 1)));
+}
+
+/* Column k of a run in the lowest bits of every lane, the others 0. */
+ALWAYS_INLINE __m512i column_codes(rg_layout layout, const uint8_t *q, int k, int part)
+{
+    const int bits = rg_layout_bits(layout), low = rg_layout_low_bits(layout), high = bits - low, i = k / 4;
+    __m512i v = _mm512_srl_epi32(_mm512_loadu_si512(q + 64 * (i % low)), _mm_cvtsi32_si128(k % 4 * 8 + i / low * low));
+
+    (void)part;
+    v = _mm512_and_si512(v, _mm512_set1_epi32((1 << low) - 1));
+    if (!high)
+        return v;
+    const __m512i more = _mm512_srl_epi32(_mm512_loadu_si512(q + 64 * (low + i % high)),
+                                          _mm_cvtsi32_si128(k % 4 * 8 + i / high * high));
+    return _mm512_or_si512(
+        v, _mm512_slli_epi32(_mm512_and_si512(more, _mm512_set1_epi32((1 << high) - 1)), (unsigned)low));
 }
 
 /* A panel's table: as it is, and as bytes in each 128 bits. */

@@ -35,6 +35,11 @@ ALWAYS_INLINE float32x4_t fused(float32x4_t a, float32x4_t b, float32x4_t c)
     return vfmaq_f32(c, a, b);
 }
 
+ALWAYS_INLINE bool any_nan(float32x4_t v)
+{
+    return vminvq_u32(vceqq_f32(v, v)) == 0;
+}
+
 /* 4 values to f32: exact. */
 ALWAYS_INLINE float32x4_t load_f16(const uint16_t *p)
 {
@@ -115,6 +120,21 @@ ALWAYS_INLINE uint8x16_t run_codes(rg_layout layout, const uint8_t *q, int i, in
                      vshlq_u8(more, vdupq_n_s8((int8_t)(low - i / high * high))));
     }
     return vandq_u8(v, vdupq_n_u8((uint8_t)((1 << bits) - 1)));
+}
+
+/* Column k of a run in the lowest bits of every lane, the others 0. */
+ALWAYS_INLINE uint8x16_t column_codes(rg_layout layout, const uint8_t *q, int k, int part)
+{
+    const int bits = rg_layout_bits(layout), low = rg_layout_low_bits(layout), high = bits - low, i = k / 4;
+    uint32x4_t v = vreinterpretq_u32_u8(vld1q_u8(q + 64 * (i % low) + 16 * part)), more;
+
+    v = vandq_u32(vshlq_u32(v, vdupq_n_s32(-(k % 4 * 8 + i / low * low))), vdupq_n_u32((1u << low) - 1));
+    if (high) {
+        more = vreinterpretq_u32_u8(vld1q_u8(q + 64 * (low + i % high) + 16 * part));
+        more = vandq_u32(vshlq_u32(more, vdupq_n_s32(-(k % 4 * 8 + i / high * high))), vdupq_n_u32((1u << high) - 1));
+        v = vorrq_u32(v, vshlq_u32(more, vdupq_n_s32(low)));
+    }
+    return vreinterpretq_u8_u32(v);
 }
 
 /* A panel's table: as it is, byte by byte, and as integers. */
