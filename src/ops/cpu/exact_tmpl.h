@@ -10,6 +10,7 @@
 enum {
     PIECE = 256,  /* columns: 16 KiB of each panel */
     AHEAD = 4096, /* bytes that come near ahead of one pass over a panel: the hardware stops at each page */
+    FEW_FLOAT8 = WIDTH == 16 ? 4 : 1, /* rows that share what is decoded in registers */
 };
 
 #define every4(x)     splat_at(x)
@@ -45,15 +46,54 @@ ALWAYS_INLINE void decode_run(rg_layout layout, const uint8_t *panel, const book
         }
 }
 
-/* The same of floats of 8 bits, [32][16] already. */
-ALWAYS_INLINE void decode_float8(rg_layout layout, const uint8_t *panel, int b, float *w)
+/* The scales of a step of F8, and whether they can be multiplied by 2^8 first: what load_e4m3_small lacks. */
+typedef struct float8_scales {
+    vec d[PARTS], d8[PARTS];
+    bool exact;
+} float8_scales;
+
+ALWAYS_INLINE float8_scales load_float8_scales(const uint8_t *step)
 {
-    const uint8_t *q = run_q(layout, panel, b);
+    float8_scales s = { .exact = true };
 
     for (int part = 0; part < PARTS; part++) {
-        const scales s = run_scales(layout, panel, b, 0, part);
-        for (int k = WIDTH * part; k < 32 * 16; k += 16)
-            store_f32(w + k, s.d * load_e4m3(q + k));
+        s.d[part] = load_f32((const float *)(const void *)step + WIDTH * part);
+        s.d8[part] = s.d[part] * 256.0f;
+        s.exact = s.exact && !any_nan(s.d8[part] - s.d8[part]);
+    }
+    return s;
+}
+
+/* Four columns of F8, at q, as f32. */
+ALWAYS_INLINE void decode_float8(const float8_scales *s, const uint8_t *q, vec (*w)[PARTS])
+{
+    if (__builtin_expect(s->exact && !any_e4m3_nan(q), true)) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+#pragma GCC unroll 4
+            for (int part = 0; part < PARTS; part++)
+                w[i][part] = s->d8[part] * load_e4m3_small(q + 16 * i + WIDTH * part);
+        return;
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+#pragma GCC unroll 4
+        for (int part = 0; part < PARTS; part++)
+            w[i][part] = s->d[part] * load_e4m3(q + 16 * i + WIDTH * part);
+}
+
+/* Run b of F8 as f32, [32][16]. */
+ALWAYS_INLINE void decode_float8_run(const uint8_t *panel, int b, float *to)
+{
+    const uint8_t *q = run_q(RG_LAYOUT_F8, panel, b);
+    const float8_scales s = load_float8_scales(run_step(RG_LAYOUT_F8, panel, b));
+
+    for (int k = 0; k < 32; k += 4) {
+        vec w[4][PARTS];
+
+        decode_float8(&s, q + 16 * k, w);
+        for (int i = 0; i < 4 * PARTS; i++)
+            store_f32(to + 16 * k + WIDTH * i, w[i / PARTS][i % PARTS]);
     }
 }
 
@@ -73,7 +113,7 @@ ALWAYS_INLINE const float *decode(rg_layout layout, const uint8_t *panel, int co
     }
     if (layout == RG_LAYOUT_F8)
         for (int k = 0; k < n; k += 32)
-            decode_float8(layout, panel, (first + k) / 32, room + 16 * k);
+            decode_float8_run(panel, (first + k) / 32, room + 16 * k);
     else if (!is_float(layout))
         for (int k = 0; k < n; k += 32)
             decode_run(layout, panel, &t, (first + k) / 32, room + 16 * k);
@@ -127,8 +167,73 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
             }                                                                                                          \
     }
 
+/* A panel of F8 by n_rows rows, a constant, decoded on its way to their sums. */
+ALWAYS_INLINE void float8_rows(const rg_product *p, int n_rows)
+{
+    const uint8_t *step = p->panel;
+    const float *x[FEW_FLOAT8];
+    chains c[FEW_FLOAT8][PARTS];
+
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++) {
+        x[r] = p->x + (size_t)r * p->ldx;
+#pragma GCC unroll 4
+        for (int part = 0; part < PARTS; part++)
+            clear(c[r][part]);
+    }
+    for (int first = 0; first < p->cols; first += 128, step += sizeof(rg_step_f8)) {
+        const float8_scales s = load_float8_scales(step);
+        const uint8_t *q = step + rg_layout_codes_at(RG_LAYOUT_F8);
+
+        __builtin_prefetch(step + AHEAD);
+        for (int k = 0; k < 128; k += 4, q += 64) {
+            vec w[4][PARTS];
+
+            __builtin_prefetch(q + AHEAD);
+            decode_float8(&s, q, w);
+#pragma GCC unroll 4
+            for (int r = 0; r < n_rows; r++) {
+                __asm__("" : "+r"(x[r])); /* a pointer per row, not an index */
+#pragma GCC unroll 4
+                for (int i = 0; i < 4; i++)
+#pragma GCC unroll 4
+                    for (int part = 0; part < PARTS; part++)
+                        c[r][part][i] = fused(w[i][part], splat(x[r][i]), c[r][part][i]);
+                x[r] += 4;
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 4
+        for (int part = 0; part < PARTS; part++)
+            store_sum(p->y + (size_t)r * p->ldy + WIDTH * part, c[r][part]);
+}
+
+static void exact_f8(const rg_product *p)
+{
+    const int rows = p->m <= 2 * FEW_FLOAT8 ? FEW_FLOAT8 : rows_together((size_t)p->cols * sizeof(float));
+
+    for (int row = 0; row < p->m; row += rows)
+        for (int i = 0; i < p->n_panels; i += PANELS) {
+            const rg_product q = panels_of(p, i, row, rows);
+
+            if (p->m > 2 * FEW_FLOAT8)
+                in_pieces(RG_LAYOUT_F8, &q);
+            for (int k = 0; k < q.n_panels && p->m <= 2 * FEW_FLOAT8; k++) {
+                const rg_product one = part_of(&q, k, 0, rows);
+
+                switch (one.m) {
+                case 1: float8_rows(&one, 1); break;
+                case 2: float8_rows(&one, FEW_FLOAT8 < 2 ? FEW_FLOAT8 : 2); break;
+                case 3: float8_rows(&one, FEW_FLOAT8 < 3 ? FEW_FLOAT8 : 3); break;
+                default: float8_rows(&one, FEW_FLOAT8);
+                }
+            }
+        }
+}
+
 FLOAT_LAYOUTS(EXACT_PRODUCT)
-FLOAT8_LAYOUTS(EXACT_PRODUCT)
 INTEGER_LAYOUTS(EXACT_PRODUCT)
 
 /* ---- some columns of integer layouts ----------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
  *     load_i8, load_u8      the same of small integers
  *     load_bits             the same of some bits of each byte
  *     load_e8m0, load_e4m3  the same of powers of two (halved) and of floats of 8 bits
+ *     load_e4m3_small       2^-8 of the latter, where there is none that any_e4m3_nan would find among 64
  *     bytes, run_codes      a vector of bytes; columns 4i .. 4i + 3 of one part of a run, from the run's bytes q
  *     column_codes          column k of one part of a run, in the lowest bits of every lane, the others 0
  *     book                  a table of codes in registers

@@ -83,14 +83,32 @@ ALWAYS_INLINE __m256 load_e8m0(const uint8_t *p)
     return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
 }
 
-/* The bits of e4m3 are those of an f16 2^8 times smaller, with two more bits of exponent and seven more of mantissa. */
-ALWAYS_INLINE __m256 load_e4m3(const uint8_t *p)
+/* 2^-8 of 8 floats of e4m3, but for NaN: their bits are those of an f16 2^8 times smaller, with two more bits of
+ * exponent and seven more of mantissa. */
+ALWAYS_INLINE __m256 load_e4m3_small(const uint8_t *p)
 {
     const __m128i wide = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)p)), 7);
-    const __m128i half = _mm_and_si128(wide, _mm_set1_epi16((short)0xbfff)), nan = _mm_set1_epi16(0x3f80);
-    const __m128i is_nan = _mm_cmpeq_epi16(_mm_and_si128(half, nan), nan);
 
-    return _mm256_cvtph_ps(_mm_blendv_epi8(half, _mm_set1_epi16(0x7e00), is_nan)) * 256.0f;
+    return _mm256_cvtph_ps(_mm_and_si128(wide, _mm_set1_epi16((short)0xbfff)));
+}
+
+/* One of 64 floats of e4m3 is NaN. */
+ALWAYS_INLINE bool any_e4m3_nan(const uint8_t *p)
+{
+    const __m256i sign = _mm256_set1_epi8((char)0x80), nan = _mm256_set1_epi8(-1);
+    const __m256i a = _mm256_or_si256(_mm256_loadu_si256((const __m256i *)(const void *)p), sign);
+    const __m256i b = _mm256_or_si256(_mm256_loadu_si256((const __m256i *)(const void *)(p + 32)), sign);
+
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(a, b), nan));
+}
+
+ALWAYS_INLINE __m256 load_e4m3(const uint8_t *p)
+{
+    const __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    const __m256i is_nan = _mm256_cmpeq_epi32(_mm256_or_si256(code, _mm256_set1_epi32(0x80)), _mm256_set1_epi32(0xff));
+
+    return _mm256_blendv_ps(load_e4m3_small(p) * 256.0f, _mm256_set1_ps(__builtin_nanf("")),
+                            _mm256_castsi256_ps(is_nan));
 }
 
 /* Every 16 bits of v shifted: to the right by n, or to the left by -n; a constant. */
