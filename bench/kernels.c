@@ -5,7 +5,10 @@
  * shared machine changes speed from moment to moment, so a kernel and its yardstick take turns, and the best of several
  * turns of each is compared.
  *
- *     bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--exact] [--rounds N] */
+ * With --outliers, of the integer layouts only: LLM.int8() with outliers in 1 % of the columns beside the int8 recipe,
+ * matrices of 2,048 by 2,048 from memory, rounding included, as times of the one over times of the other.
+ *
+ *     bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--exact | --outliers] [--rounds N] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +16,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "ops/cpu/kernels.h"
+#include "ops/cpu/reader.h"
 
 enum { COLS = 4096, SMALL_COLS = 2048, SMALL_PANELS = 32, MAX_THREADS = 256, GROUP = 8 };
 
@@ -22,7 +25,7 @@ static const size_t stream_bytes = (size_t)256 << 20;
 typedef struct options {
     const char *isa, *layout;
     int n_threads, rounds;
-    bool exact;
+    bool exact, outliers;
 } options;
 
 typedef enum turn { STREAM, PEAK, PANELS } turn;
@@ -184,6 +187,75 @@ static void bench_isa(rg_pool *pool, const options *o, const rg_cpu *k, uint8_t 
     rg_free(r);
 }
 
+/* ---- LLM.int8() beside int8 -------------------------------------------------------------------------------------- */
+
+enum { WITH_OUTLIERS = SMALL_COLS / 100 };
+
+/* The product of j with rows x [m][SMALL_COLS], rounded first. */
+static void one_thread(const job *j, rg_recipe recipe, const float *x, rg_rounded *r)
+{
+    const rg_packed w = { .layout = j->layout, .cols = j->cols, .panel_bytes = j->panel_bytes };
+    const size_t ldr = rg_round_stride(SMALL_COLS);
+    const rg_operand in = { .x = x, .r = r, .ldx = SMALL_COLS, .ldr = ldr, .n_blocks = SMALL_COLS / 32 };
+
+    for (int i = 0; i < j->m; i++)
+        rg_cpu_round_row(j->k, recipe, x + (size_t)i * SMALL_COLS, SMALL_COLS, r + (size_t)i * ldr);
+    for (size_t p = 0; p < j->n_panels; p += GROUP)
+        rg_cpu_product(j->k, recipe, &w, &in, 0,
+                       (rg_product){ .panel = j->w + p * j->panel_bytes, .n_panels = GROUP, .m = j->m,
+                                     .y = j->y + p * (size_t)j->m * 16, .ldy = 16 * GROUP });
+}
+
+static void bench_outliers(const options *o, job j, float *x, rg_rounded *r)
+{
+    static const int rows[] = { 1, 8, 64, 512 };
+    const uint8_t *const w = j.w, *const end = w + stream_bytes;
+    size_t bytes;
+
+    printf("%-11s %-5s LLM.int8() / int8 in time:", j.k->isa, rg_layout_name(j.layout));
+    j.cols = SMALL_COLS;
+    j.panel_bytes = panel_bytes(j.layout, SMALL_COLS);
+    j.n_panels = SMALL_COLS / RG_PANEL;
+    bytes = j.n_panels * j.panel_bytes;
+    for (size_t i = 0; i < RG_LEN(rows); i++) {
+        const int repeat = rows[i] < 64 ? 64 / rows[i] : 1;
+        double s[2] = { 1e9, 1e9 };
+
+        j.m = rows[i];
+        for (int round = 0; round < 2 * o->rounds; round++) {
+            const uint64_t start = rg_now_ns();
+            for (int n = 0; n < repeat; n++, j.w += bytes, j.w = j.w + bytes > end ? w : j.w)
+                one_thread(&j, round % 2 ? RG_LLM_INT8 : RG_INT8, x, r);
+            const double t = rg_seconds(start, rg_now_ns()) / repeat;
+            s[round % 2] = t < s[round % 2] ? t : s[round % 2];
+        }
+        printf("   m %d: %.1f / %.1f us, %.2f", j.m, s[1] * 1e6, s[0] * 1e6, s[1] / s[0]);
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+/* Rows whose values stay below the threshold but in WITH_OUTLIERS columns, the same of all rows. */
+static void bench_isa_outliers(const options *o, const rg_cpu *k, const uint8_t *w)
+{
+    const size_t n = 512 * (size_t)SMALL_COLS;
+    float *x = rg_alloc(n * sizeof *x), *y = rg_alloc(n * sizeof *y);
+    rg_rounded *r = rg_alloc(512 * rg_round_stride(SMALL_COLS) * sizeof *r);
+
+    for (rg_layout l = RG_LAYOUT_F32; l < RG_LAYOUT_COUNT && x && y && r; l++) {
+        if ((o->layout && strcmp(o->layout, rg_layout_name(l))) || k->fast[l] != RG_INT8)
+            continue;
+        fill_x(x, n);
+        for (size_t row = 0; row < 512; row++)
+            for (int i = 0; i < WITH_OUTLIERS; i++)
+                x[row * SMALL_COLS + (size_t)(i * 997 + 13) % SMALL_COLS] = 20.0f + (float)(row % 7);
+        bench_outliers(o, (job){ .k = k, .layout = l, .w = w, .y = y }, x, r);
+    }
+    rg_free(x);
+    rg_free(y);
+    rg_free(r);
+}
+
 int main(int argc, char **argv)
 {
     options o = { .n_threads = 2, .rounds = 5 };
@@ -195,6 +267,8 @@ int main(int argc, char **argv)
         const bool more = i + 1 < argc;
         if (!strcmp(argv[i], "--exact"))
             o.exact = true;
+        else if (!strcmp(argv[i], "--outliers"))
+            o.outliers = true;
         else if (!strcmp(argv[i], "--isa") && more)
             o.isa = argv[++i];
         else if (!strcmp(argv[i], "--layout") && more)
@@ -204,7 +278,8 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--rounds") && more)
             o.rounds = atoi(argv[++i]);
         else
-            return fprintf(stderr, "usage: bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--rounds N] [--exact]\n"), 2;
+            return fprintf(stderr, "usage: bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--rounds N] "
+                                   "[--exact | --outliers]\n"), 2;
     }
     if (o.n_threads < 1 || o.n_threads > MAX_THREADS)
         return fprintf(stderr, "--threads: 1 to %d\n", MAX_THREADS), 2;
@@ -215,7 +290,7 @@ int main(int argc, char **argv)
     fill(w, stream_bytes);
     for (int i = 0; rg_cpu_nth(i); i++)
         if (o.isa ? !strcmp(o.isa, rg_cpu_nth(i)->isa) : i > 0)
-            bench_isa(pool, &o, rg_cpu_nth(i), w);
+            o.outliers ? bench_isa_outliers(&o, rg_cpu_nth(i), w) : bench_isa(pool, &o, rg_cpu_nth(i), w);
     rg_region_free(w, stream_bytes);
     rg_pool_free(pool);
     return 0;

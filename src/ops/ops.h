@@ -247,11 +247,11 @@ rg_act *rg_act_rows(rg_fwd *f, const char *name, int rows, int cols);
 /* Columns [first, first + cols) of a, sharing its memory. */
 rg_act *rg_act_view(rg_fwd *f, const char *name, const rg_act *a, int first, int cols);
 
-/* Blocks of 32 between the rounded rows of an activation: behind those of a row there is one for every 512 columns,
- * where a bit for each of them has room.  Odd, so that the rows of a tile do not fall on one cache set. */
+/* Blocks of 32 between the rounded rows of an activation: behind those of a row there is one for every 256 columns,
+ * with room for a bit of each and for eight values.  Odd, so that the rows of a tile do not fall on one cache set. */
 static inline size_t rg_round_stride(int cols)
 {
-    return ((size_t)(cols + 31) / 32 + (size_t)(cols + 511) / 512) | 1;
+    return ((size_t)(cols + 31) / 32 + (size_t)(cols + 255) / 256) | 1;
 }
 
 /* The first activation of this name that was made outside the layers and not released: what a model makes before its

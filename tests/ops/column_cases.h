@@ -4,14 +4,14 @@
 #define RG_TEST_COLUMN_CASES_H
 
 /* Some columns of every integer layout by some rows, some of which do not meet them. */
-static bool columns_same(cases *c, rg_layout layout, int mode)
+static bool columns_same(cases *c, rg_layout layout, int mode, int rows)
 {
     enum { MOST_COLS = 512, ROWS = 7 };
     static float x[ROWS * MOST_COLS], want[ROWS * (WIDE + GAP)], got[ROWS * (WIDE + GAP)];
     int32_t col[MOST_COLS];
     const int step = rg_layout_step(layout), cols = step > 32 ? MOST_COLS : 96;
     const size_t n_steps = (size_t)(cols / step);
-    rg_columns p = { .panel_bytes = rg_layout_head_bytes(layout) + rg_layout_step_bytes(layout) * n_steps, .m = ROWS,
+    rg_columns p = { .panel_bytes = rg_layout_head_bytes(layout) + rg_layout_step_bytes(layout) * n_steps, .m = rows,
                      .n_panels = PANELS, .col = col, .x = x, .ldx = MOST_COLS, .ldy = WIDE + GAP };
     uint8_t *panel = walled(0, PANELS * p.panel_bytes);
 
@@ -80,7 +80,7 @@ static bool cases_columns(cases *c)
 {
     for (rg_layout layout = RG_LAYOUT_F32; layout < RG_LAYOUT_COUNT; layout++)
         for (int mode = 0; c->ref->add_columns[layout] && mode < N_MODES; mode++)
-            if (!c->k->add_columns[layout] || !columns_same(c, layout, mode))
+            if (!c->k->add_columns[layout] || !columns_same(c, layout, mode, 7) || !columns_same(c, layout, mode, 1))
                 return false;
     return true;
 }

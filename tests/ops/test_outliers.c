@@ -243,6 +243,59 @@ static void a_row_does_not_depend_on_others(void **state)
         }
 }
 
+static void text_heads(rg_fwd *f, void *arg)
+{
+    const work *j = arg;
+    rg_act *x = act_of(f, "x", j->x, 1, j->cols), *y = rg_act_rows(f, "y", 1, (int)(j->w->n_mats * j->w->rows));
+
+    rg_linear_heads(f, y, x, j->w, (int)j->w->cols);
+    act_out(f, y, j->y);
+}
+
+/* Heads read parts of one row, which has one scale, and more outliers than a few. */
+static void heads_meet_their_own(void **state)
+{
+    enum { HEADS = 3, COLS = 64, ROWS = 20, ALL = HEADS * COLS };
+    const rg_reader_sizes sizes = { .max_rows = 1, .max_cols = ALL, .max_keys = 1, .max_heads = 1 };
+    const int most_of[] = { 1, 6, ALL }; /* outliers */
+    rg_rng rng = { .seed = test_seed };
+    rg_packed packed;
+    float *dense, *x = random_floats(&rng, ALL, 1), y[HEADS * ROWS], most = 0;
+    rg_weight w = random_weight(&rng, &packed, RG_Q8_0, (int[]){ HEADS, ROWS, COLS }, &dense);
+
+    (void)state;
+    for (size_t c = 0; c < RG_LEN(most_of); c++) {
+        for (int i = 0; i < most_of[c]; i++)
+            x[i * 89 % ALL] = 8.0f + (float)i;
+        most = 0;
+        for (int k = 0; k < ALL; k++)
+            most = fabsf(x[k]) < RG_OUTLIER ? fmaxf(most, fabsf(x[k])) : most;
+        for (int isa = 0; world_cpu(isa); isa++) {
+            rg_span span = { .n_rows = 1, .adapter = -1 };
+            rg_batch b = { .n_rows = 1, .n_spans = 1, .spans = &span };
+            world u;
+
+            world_init(&u, world_cpu(isa), 1, &sizes);
+            u.llm_int8 = true;
+            world_step(&u, &b, text_heads, &(work){ x, 1, ALL, &w, y });
+            for (int i = 0; i < HEADS * ROWS; i++) {
+                double want = 0, size = 0;
+                for (int k = 0; k < COLS; k++) {
+                    const float v = x[i / ROWS * COLS + k], unit = most / 127.0f;
+                    const double rounded = fabsf(v) >= RG_OUTLIER ? v : most > 0 ? rintf(v / unit) * unit : 0;
+                    want += (double)dense[i * COLS + k] * rounded;
+                    size += fabs((double)dense[i * COLS + k] * rounded);
+                }
+                assert_true(fabs((double)y[i] - want) <= 1e-5 * size);
+            }
+            world_fini(&u);
+        }
+    }
+    rg_packed_fini(&packed);
+    rg_free(dense);
+    rg_free(x);
+}
+
 /* A NaN shows; an infinity is an outlier. */
 static void what_is_no_number_shows(void **state)
 {
@@ -279,6 +332,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_those_of_bitsandbytes),
         cmocka_unit_test(a_row_does_not_depend_on_others),
+        cmocka_unit_test(heads_meet_their_own),
         cmocka_unit_test(what_is_no_number_shows),
     };
 

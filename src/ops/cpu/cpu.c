@@ -132,6 +132,8 @@ static void build(void)
     add_table(rg_cpu_init_avx512);
     if (has_avx512_bf16())
         add_bf16_table(rg_cpu_init_avx512_bf16, RG_BF16_PAIRS);
+    if (__builtin_cpu_supports("avx512vbmi"))
+        rg_cpu_add_avx512_vbmi(&tables[n_tables - 1]);
     if (has_amx())
         add_bf16_table(rg_cpu_init_amx, RG_BF16_TILES);
 }

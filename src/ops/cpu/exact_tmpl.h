@@ -11,6 +11,7 @@ enum {
     PIECE = 256,       /* columns that are decoded together: 16 KiB of each panel */
     WHOLE_PIECE = 384, /* of f32, which is read where it lies */
     AHEAD = 4096, /* bytes that come near ahead of one pass over a panel: the hardware stops at each page */
+    FEW_FLOAT8 = WIDTH == 16 ? 4 : 1, /* rows that share what is decoded in registers */
 };
 
 #define every4(x)     splat_at(x)
@@ -46,15 +47,54 @@ ALWAYS_INLINE void decode_run(rg_layout layout, const uint8_t *panel, const book
         }
 }
 
-/* The same of floats of 8 bits, [32][16] already. */
-ALWAYS_INLINE void decode_float8(rg_layout layout, const uint8_t *panel, int b, float *w)
+/* The scales of a step of F8, and whether they can be multiplied by 2^8 first: what load_e4m3_small lacks. */
+typedef struct float8_scales {
+    vec d[PARTS], d8[PARTS];
+    bool exact;
+} float8_scales;
+
+ALWAYS_INLINE float8_scales load_float8_scales(const uint8_t *step)
 {
-    const uint8_t *q = run_q(layout, panel, b);
+    float8_scales s = { .exact = true };
 
     for (int part = 0; part < PARTS; part++) {
-        const scales s = run_scales(layout, panel, b, 0, part);
-        for (int k = WIDTH * part; k < 32 * 16; k += 16)
-            store_f32(w + k, s.d * load_e4m3(q + k));
+        s.d[part] = load_f32((const float *)(const void *)step + WIDTH * part);
+        s.d8[part] = s.d[part] * 256.0f;
+        s.exact = s.exact && !any_nan(s.d8[part] - s.d8[part]);
+    }
+    return s;
+}
+
+/* Four columns of F8, at q, as f32. */
+ALWAYS_INLINE void decode_float8(const float8_scales *s, const uint8_t *q, vec (*w)[PARTS])
+{
+    if (__builtin_expect(s->exact && !any_e4m3_nan(q), true)) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+#pragma GCC unroll 4
+            for (int part = 0; part < PARTS; part++)
+                w[i][part] = s->d8[part] * load_e4m3_small(q + 16 * i + WIDTH * part);
+        return;
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+#pragma GCC unroll 4
+        for (int part = 0; part < PARTS; part++)
+            w[i][part] = s->d[part] * load_e4m3(q + 16 * i + WIDTH * part);
+}
+
+/* Run b of F8 as f32, [32][16]. */
+ALWAYS_INLINE void decode_float8_run(const uint8_t *panel, int b, float *to)
+{
+    const uint8_t *q = run_q(RG_LAYOUT_F8, panel, b);
+    const float8_scales s = load_float8_scales(run_step(RG_LAYOUT_F8, panel, b));
+
+    for (int k = 0; k < 32; k += 4) {
+        vec w[4][PARTS];
+
+        decode_float8(&s, q + 16 * k, w);
+        for (int i = 0; i < 4 * PARTS; i++)
+            store_f32(to + 16 * k + WIDTH * i, w[i / PARTS][i % PARTS]);
     }
 }
 
@@ -74,7 +114,7 @@ ALWAYS_INLINE const float *decode(rg_layout layout, const uint8_t *panel, int co
     }
     if (layout == RG_LAYOUT_F8)
         for (int k = 0; k < n; k += 32)
-            decode_float8(layout, panel, (first + k) / 32, room + 16 * k);
+            decode_float8_run(panel, (first + k) / 32, room + 16 * k);
     else if (!is_float(layout))
         for (int k = 0; k < n; k += 32)
             decode_run(layout, panel, &t, (first + k) / 32, room + 16 * k);
@@ -126,62 +166,146 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
             }                                                                                                          \
     }
 
+/* A panel of F8 by n_rows rows, a constant, decoded on its way to their sums. */
+ALWAYS_INLINE void float8_rows(const rg_product *p, int n_rows)
+{
+    const uint8_t *step = p->panel;
+    const float *x[FEW_FLOAT8];
+    chains c[FEW_FLOAT8][PARTS];
+
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++) {
+        x[r] = p->x + (size_t)r * p->ldx;
+#pragma GCC unroll 4
+        for (int part = 0; part < PARTS; part++)
+            clear(c[r][part]);
+    }
+    for (int first = 0; first < p->cols; first += 128, step += sizeof(rg_step_f8)) {
+        const float8_scales s = load_float8_scales(step);
+        const uint8_t *q = step + rg_layout_codes_at(RG_LAYOUT_F8);
+
+        __builtin_prefetch(step + AHEAD);
+        for (int k = 0; k < 128; k += 4, q += 64) {
+            vec w[4][PARTS];
+
+            __builtin_prefetch(q + AHEAD);
+            decode_float8(&s, q, w);
+#pragma GCC unroll 4
+            for (int r = 0; r < n_rows; r++) {
+                __asm__("" : "+r"(x[r])); /* a pointer per row, not an index */
+#pragma GCC unroll 4
+                for (int i = 0; i < 4; i++)
+#pragma GCC unroll 4
+                    for (int part = 0; part < PARTS; part++)
+                        c[r][part][i] = fused(w[i][part], splat(x[r][i]), c[r][part][i]);
+                x[r] += 4;
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 4
+        for (int part = 0; part < PARTS; part++)
+            store_sum(p->y + (size_t)r * p->ldy + WIDTH * part, c[r][part]);
+}
+
+static void exact_f8(const rg_product *p)
+{
+    const int rows = p->m <= 2 * FEW_FLOAT8 ? FEW_FLOAT8 : rows_together((size_t)p->cols * sizeof(float));
+
+    for (int row = 0; row < p->m; row += rows)
+        for (int i = 0; i < p->n_panels; i += PANELS) {
+            const rg_product q = panels_of(p, i, row, rows);
+
+            if (p->m > 2 * FEW_FLOAT8)
+                in_pieces(RG_LAYOUT_F8, &q);
+            for (int k = 0; k < q.n_panels && p->m <= 2 * FEW_FLOAT8; k++) {
+                const rg_product one = part_of(&q, k, 0, rows);
+
+                switch (one.m) {
+                case 1: float8_rows(&one, 1); break;
+                case 2: float8_rows(&one, FEW_FLOAT8 < 2 ? FEW_FLOAT8 : 2); break;
+                case 3: float8_rows(&one, FEW_FLOAT8 < 3 ? FEW_FLOAT8 : 3); break;
+                default: float8_rows(&one, FEW_FLOAT8);
+                }
+            }
+        }
+}
+
 FLOAT_LAYOUTS(EXACT_PRODUCT)
-FLOAT8_LAYOUTS(EXACT_PRODUCT)
 INTEGER_LAYOUTS(EXACT_PRODUCT)
 
 /* ---- some columns of integer layouts ----------------------------------------------------------------------------- */
 
-enum { SOME = 8 }; /* columns that are decoded together, and stay in registers */
+enum { SOME = 8, TOGETHER = 4 }; /* columns that are decoded together, and stay in registers; panels of one row */
 
-/* Column 4i + k of run b as f32, [16], as decode_run has it; i is a constant. */
-ALWAYS_INLINE void decode_one(rg_layout layout, const uint8_t *panel, const book *t, int b, int i, int k, float *w)
+/* One part of a column, as decode_run has it; without a branch, since columns come as they like. */
+ALWAYS_INLINE vec decode_column(rg_layout layout, const uint8_t *panel, const book *t, int col, int part)
 {
-    for (int part = 0; part < PARTS; part++) {
-        const scales s = run_scales(layout, panel, b, i * n_halves_of(layout) / 8, part);
-        const bytes group = run_codes(layout, run_q(layout, panel, b), i, part);
-        vec v;
+    const int b = (int)((unsigned)col / 32), k = (int)((unsigned)col % 32); /* unsigned: one operation each */
+    const scales s = run_scales(layout, panel, b, k * n_halves_of(layout) / 32, part);
+    vec v = weights(layout, t, column_codes(layout, run_q(layout, panel, b), k, part), 0);
 
-        switch (k) {
-        case 0: v = weights(layout, t, group, 0); break;
-        case 1: v = weights(layout, t, group, 1); break;
-        case 2: v = weights(layout, t, group, 2); break;
-        default: v = weights(layout, t, group, 3);
-        }
-        if (has_zero(layout))
-            v = v - s.m;
-        v = s.d * v;
-        if (has_minimum(layout))
-            v = v + s.m;
-        store_f32(w + WIDTH * part, v);
-    }
+    if (has_zero(layout))
+        v = v - s.m;
+    v = s.d * v;
+    if (has_minimum(layout))
+        v = v + s.m;
+    return v;
 }
 
-ALWAYS_INLINE void decode_column(rg_layout layout, const uint8_t *panel, const book *t, int col, float *w)
+/* All columns of n panels, a constant, by one row: what a column's place costs to compute is shared by the panels. */
+ALWAYS_INLINE void columns_of_row(rg_layout layout, const rg_columns *c, int first, int n)
 {
-    const int b = col / 32, k = col % 4;
+    const uint8_t *panel[TOGETHER];
+    float *y = c->y + 16 * first;
+    book t[TOGETHER];
+    vec sum[TOGETHER][PARTS];
 
-    switch (col % 32 / 4) {
-    case 0: decode_one(layout, panel, t, b, 0, k, w); break;
-    case 1: decode_one(layout, panel, t, b, 1, k, w); break;
-    case 2: decode_one(layout, panel, t, b, 2, k, w); break;
-    case 3: decode_one(layout, panel, t, b, 3, k, w); break;
-    case 4: decode_one(layout, panel, t, b, 4, k, w); break;
-    case 5: decode_one(layout, panel, t, b, 5, k, w); break;
-    case 6: decode_one(layout, panel, t, b, 6, k, w); break;
-    default: decode_one(layout, panel, t, b, 7, k, w);
+#pragma GCC unroll 4
+    for (int p = 0; p < n; p++) {
+        panel[p] = c->panel + (size_t)(first + p) * c->panel_bytes;
+        t[p] = load_book(layout, panel[p]);
+#pragma GCC unroll 4
+        for (int part = 0; part < PARTS; part++)
+            sum[p][part] = load_f32(y + 16 * p + WIDTH * part);
     }
+    for (int i = 0; i < c->n; i++) {
+        if (c->x[i] == 0.0f)
+            continue;
+#pragma GCC unroll 4
+        for (int p = 0; p < n; p++)
+#pragma GCC unroll 4
+            for (int part = 0; part < PARTS; part++)
+                sum[p][part] =
+                    fused(decode_column(layout, panel[p], &t[p], c->col[i], part), splat(c->x[i]), sum[p][part]);
+    }
+#pragma GCC unroll 4
+    for (int p = 0; p < n; p++)
+#pragma GCC unroll 4
+        for (int part = 0; part < PARTS; part++)
+            store_f32(y + 16 * p + WIDTH * part, sum[p][part] + splat(0.0f));
 }
 
-/* Columns by all rows, those that a row does not meet too: 0 times a number adds 0, and what that can do to the sign of
- * a zero is undone in the end. */
-ALWAYS_INLINE void add_some(const float (*w)[16], const rg_columns *c, int first, float *y)
+ALWAYS_INLINE void columns_of_one_row(rg_layout layout, const rg_columns *c)
+{
+    int p = 0;
+
+    for (; p + TOGETHER <= c->n_panels; p += TOGETHER)
+        columns_of_row(layout, c, p, TOGETHER);
+    for (; p < c->n_panels; p++)
+        columns_of_row(layout, c, p, 1);
+}
+
+/* n columns, a constant, by all rows, those that a row does not meet too: 0 times a number adds 0, and what that can do
+ * to the sign of a zero is undone in the end. */
+ALWAYS_INLINE void add_some(const float (*w)[16], int n, const rg_columns *c, int first, float *y)
 {
     for (int part = 0; part < 16; part += WIDTH) {
         vec v[SOME];
 
 #pragma GCC unroll 8
-        for (int i = 0; i < SOME; i++)
+        for (int i = 0; i < n; i++)
             v[i] = load_f32(w[i] + part);
         for (int r = 0; r < c->m; r++) {
             const float *x = c->x + (size_t)r * c->ldx + first;
@@ -189,14 +313,14 @@ ALWAYS_INLINE void add_some(const float (*w)[16], const rg_columns *c, int first
             vec sum = load_f32(to);
 
 #pragma GCC unroll 8
-            for (int i = 0; i < SOME; i++)
+            for (int i = 0; i < n; i++)
                 sum = fused(v[i], splat(x[i]), sum);
             store_f32(to, sum + splat(0.0f));
         }
     }
 }
 
-/* n of them, each row by those that it meets: the last ones, or weights that are no numbers. */
+/* n of them, each row by those that it meets: weights that are no numbers. */
 ALWAYS_INLINE void add_met(const float (*w)[16], int n, const rg_columns *c, int first, float *y)
 {
     for (int r = 0; r < c->m; r++) {
@@ -211,44 +335,48 @@ ALWAYS_INLINE void add_met(const float (*w)[16], int n, const rg_columns *c, int
     }
 }
 
-/* True if x - x is 0 for all of them. */
-ALWAYS_INLINE bool are_numbers(const float (*w)[16])
+/* True if x - x is 0 for all n of them. */
+ALWAYS_INLINE bool are_numbers(const float (*w)[16], int n)
 {
     vec sum = splat(0.0f);
-    float lane[WIDTH], all = 0.0f;
 
-    for (int i = 0; i < SOME; i++)
+    for (int i = 0; i < n; i++)
         for (int part = 0; part < 16; part += WIDTH)
             sum = sum + (load_f32(w[i] + part) - load_f32(w[i] + part));
-    store_f32(lane, sum);
-    for (int i = 0; i < WIDTH; i++)
-        all += lane[i];
-    return all == 0.0f;
+    return !any_nan(sum);
 }
 
 ALWAYS_INLINE void columns_of_panel(rg_layout layout, const uint8_t *panel, const rg_columns *c, float *y)
 {
     _Alignas(64) float w[SOME][16];
     const book t = load_book(layout, panel);
-    int first = 0;
 
-    do {
-        const int n = c->n - first < SOME ? c->n - first : SOME;
+    for (int first = 0, n; first < c->n || first == 0; first += n) { /* in eights, a four, a two, a one */
+        const int left = c->n - first;
 
-        for (int i = 0; i < n; i++)
-            decode_column(layout, panel, &t, c->col[first + i], w[i]);
-        if (n == SOME && are_numbers(w))
-            add_some(w, c, first, y);
+        n = left >= SOME ? SOME : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        for (int i = 0; i < n && i < left; i++)
+            for (int part = 0; part < PARTS; part++)
+                store_f32(w[i] + WIDTH * part, decode_column(layout, panel, &t, c->col[first + i], part));
+        if (!left || !are_numbers(w, n))
+            add_met(w, left ? n : 0, c, first, y);
+        else if (n == SOME)
+            add_some(w, SOME, c, first, y);
+        else if (n == 4)
+            add_some(w, 4, c, first, y);
+        else if (n == 2)
+            add_some(w, 2, c, first, y);
         else
-            add_met(w, n, c, first, y);
-        first += n;
-    } while (first < c->n);
+            add_some(w, 1, c, first, y);
+    }
 }
 
 #define COLUMNS(name, layout)                                                                                          \
     static void columns_##name(const rg_columns *c)                                                                    \
     {                                                                                                                  \
-        for (int p = 0; p < c->n_panels; p++)                                                                          \
+        if (c->m == 1)                                                                                                 \
+            columns_of_one_row(layout, c);                                                                             \
+        for (int p = 0; p < c->n_panels && c->m > 1; p++)                                                              \
             columns_of_panel(layout, c->panel + (size_t)p * c->panel_bytes, c, c->y + 16 * p);                         \
     }
 

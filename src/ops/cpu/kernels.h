@@ -12,12 +12,12 @@
  * exactly).  The table says which of them is `fast` for a layout.
  *
  * Int8 recipe, of the integer layouts: x rounded to int8 in blocks of 32 (quantize); acc = 0; for each run of the
- * layout (32 columns, or 16 in K2, K3, K5, K6, T4N and TK4H) in rising order, isum = the exact sum of
+ * layout (32 columns, or 16 in K2, K3, K6, T4N and TK4H) in rising order, isum = the exact sum of
  * (q - offset) * xq, then
  *     Q4, Q5, Q8, Q2 acc = fma((float)isum, d * xd, acc)
  *     Q4M, Q5M       the same, then acc = fma(m, xs, acc)
- *     K4             acc = fma((float)isum, (d * s) * xd, acc), then acc = fma(-(e * t), xs, acc)
- *     K2, K5         the same per run of 16, xs being that half's
+ *     K4, K5         acc = fma((float)isum, (d * s) * xd, acc), then acc = fma(-(e * t), xs, acc)
+ *     K2             the same per run of 16, xs being that half's
  *     K3, K6         the same per run of 16, without the second line
  *     Z4, Z8         as Q4, with isum of (q - z) * xq
  *     T4 and others  acc = fma((float)isum, (scale * unit) * xd, acc), with isum of (byte[q] - 128) * xq; scale: d,

@@ -17,8 +17,8 @@ rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a)
         .x = rg_act_data(f, a),
         .ldx = (size_t)a->stride,
         .r = r,
-        .outliers = rg_outliers_behind(r, a->cols),
         .ldr = rg_round_stride(a->cols),
+        .n_blocks = a->cols / 32,
     };
 }
 
@@ -46,12 +46,24 @@ rg_recipe rg_cpu_rounding(const rg_cpu_reader *r, const rg_fwd *f, const rg_weig
     return rounding;
 }
 
+/* The outliers of a row are kept side by side, as many as there is room for. */
+static void round_apart(const rg_cpu *cpu, const float *x, int n_blocks, rg_rounded *to)
+{
+    const rg_outliers o = rg_outliers_behind(to, n_blocks);
+    int n = 0;
+
+    cpu->quantize_row(x, 32 * n_blocks, &to->int8, o.bits);
+    for (int b = 0; b < n_blocks; b++)
+        for (uint32_t bits = o.bits[b]; bits && n < n_blocks; bits &= bits - 1)
+            o.values[n++] = x[32 * b + __builtin_ctz(bits)];
+}
+
 void rg_cpu_round_row(const rg_cpu *cpu, rg_recipe rounding, const float *x, int n, rg_rounded *to)
 {
     if (rounding == RG_INT8)
         cpu->quantize(x, n / 32 * 32, &to->int8);
     else if (rounding == RG_LLM_INT8)
-        cpu->quantize_row(x, n / 32 * 32, &to->int8, (uint32_t *)(void *)(to + (n + 31) / 32));
+        round_apart(cpu, x, n / 32, to);
     else
         cpu->store(to->bf16, NULL, RG_BF16, 1, x, n / 32 * 32);
 }
@@ -208,7 +220,7 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
 
     x.x += column;
     x.r += column / 32;
-    x.outliers += column / 32;
+    x.first_block = column / 32;
     if (t.n == t.ld && !t.bias && !t.accumulate && b.n_rows <= FEW_ROWS) { /* straight to its place */
         product.y = rg_act_row(f, y, b.row) + t.at;
         product.ldy = (size_t)y->stride;

@@ -407,7 +407,7 @@ static void multiply(const pass *p, int k, block b, rg_operand x, float *tile)
     const uint8_t *panels = w->paged ? p->r->moe.panels[3 * b.expert + k] : rg_panel_at(w, b.expert, 0);
     const int ld = b.n_panels * RG_PANEL, at = b.panel * RG_PANEL, n = rg_min(ld, (int)w->rows - at);
 
-    x.outliers = rg_outliers_behind(x.r, w->cols);
+    x.n_blocks = (int)w->cols / 32;
     rg_cpu_product(p->r->cpu, p->recipe[k], w, &x, b.slot,
                    (rg_product){ .panel = panels + (size_t)b.panel * w->panel_bytes, .n_panels = b.n_panels,
                                  .m = b.n_slots, .y = tile, .ldy = (size_t)ld });

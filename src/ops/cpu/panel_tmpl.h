@@ -2,11 +2,14 @@
  *
  * Included at the end of a folder's own header, which has defined
  *     vec, WIDTH            a vector of WIDTH floats, which C's operators work on
+ *     any_nan               true if one of a vector's values is NaN
  *     load_f16, load_bf16   WIDTH values made f32: exact
  *     load_i8, load_u8      the same of small integers
  *     load_bits             the same of some bits of each byte
  *     load_e8m0, load_e4m3  the same of powers of two (halved) and of floats of 8 bits
+ *     load_e4m3_small       2^-8 of the latter, where there is none that any_e4m3_nan would find among 64
  *     bytes, run_codes      a vector of bytes; columns 4i .. 4i + 3 of one part of a run, from the run's bytes q
+ *     column_codes          column k of one part of a run, in the lowest bits of every lane, the others 0
  *     book                  a table of codes in registers
  *     weights               column k of those four as floats: of the book, or the layout's offset taken off
  * A panel's 16 rows are PARTS vectors: part p holds rows WIDTH p and on. */

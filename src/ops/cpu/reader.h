@@ -101,14 +101,22 @@ static inline int rg_max(int a, int b)
 typedef struct rg_operand {
     const float *x;
     const rg_rounded *r;
-    const uint32_t *outliers; /* of LLM.int8(), behind a row's blocks: a word for each of them, ldr blocks apart */
     size_t ldx, ldr;
+    int n_blocks, first_block; /* of a row of the input, and that at r: of some of its columns the first, else 0 */
 } rg_operand;
 
-/* Where they are behind n rounded values. */
-static inline const uint32_t *rg_outliers_behind(const rg_rounded *r, int64_t n)
+/* Of LLM.int8(), behind the blocks of a row: where its outliers are, a word for each block, and the values of as many
+ * of them as there are blocks, rising. */
+typedef struct rg_outliers {
+    uint32_t *bits;
+    float *values;
+} rg_outliers;
+
+static inline rg_outliers rg_outliers_behind(const rg_rounded *row, int n_blocks)
 {
-    return (const uint32_t *)(const void *)(r + (n + 31) / 32);
+    uint32_t *bits = (uint32_t *)(uintptr_t)(row + n_blocks);
+
+    return (rg_outliers){ bits, (float *)(void *)(bits + n_blocks) };
 }
 
 /* Products of one input share its rounding.  For the first n of w it is that of the first that is fast in this step;

@@ -74,13 +74,12 @@ ALWAYS_INLINE int factor_bits(rg_layout layout)
     return has_table(layout) ? 8 : rg_layout_bits(layout);
 }
 
-/* Sums per run of 32 columns: one for each scale.  (K5 has one scale, and a recipe with two sums.) */
+/* Sums per run of 32 columns: one for each scale. */
 ALWAYS_INLINE int n_halves_of(rg_layout layout)
 {
     switch (layout) {
     case RG_LAYOUT_K2:
     case RG_LAYOUT_K3:
-    case RG_LAYOUT_K5:
     case RG_LAYOUT_K6:
     case RG_LAYOUT_TK4H:
     case RG_LAYOUT_T4N: return 2;

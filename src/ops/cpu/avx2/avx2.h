@@ -38,6 +38,11 @@ ALWAYS_INLINE __m256 fused(__m256 a, __m256 b, __m256 c)
     return _mm256_fmadd_ps(a, b, c);
 }
 
+ALWAYS_INLINE bool any_nan(__m256 v)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+}
+
 /* 8 values to f32: exact. */
 ALWAYS_INLINE __m256 load_f16(const uint16_t *p)
 {
@@ -78,14 +83,32 @@ ALWAYS_INLINE __m256 load_e8m0(const uint8_t *p)
     return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
 }
 
-/* The bits of e4m3 are those of an f16 2^8 times smaller, with two more bits of exponent and seven more of mantissa. */
-ALWAYS_INLINE __m256 load_e4m3(const uint8_t *p)
+/* 2^-8 of 8 floats of e4m3, but for NaN: their bits are those of an f16 2^8 times smaller, with two more bits of
+ * exponent and seven more of mantissa. */
+ALWAYS_INLINE __m256 load_e4m3_small(const uint8_t *p)
 {
     const __m128i wide = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)p)), 7);
-    const __m128i half = _mm_and_si128(wide, _mm_set1_epi16((short)0xbfff)), nan = _mm_set1_epi16(0x3f80);
-    const __m128i is_nan = _mm_cmpeq_epi16(_mm_and_si128(half, nan), nan);
 
-    return _mm256_cvtph_ps(_mm_blendv_epi8(half, _mm_set1_epi16(0x7e00), is_nan)) * 256.0f;
+    return _mm256_cvtph_ps(_mm_and_si128(wide, _mm_set1_epi16((short)0xbfff)));
+}
+
+/* One of 64 floats of e4m3 is NaN. */
+ALWAYS_INLINE bool any_e4m3_nan(const uint8_t *p)
+{
+    const __m256i sign = _mm256_set1_epi8((char)0x80), nan = _mm256_set1_epi8(-1);
+    const __m256i a = _mm256_or_si256(_mm256_loadu_si256((const __m256i *)(const void *)p), sign);
+    const __m256i b = _mm256_or_si256(_mm256_loadu_si256((const __m256i *)(const void *)(p + 32)), sign);
+
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(a, b), nan));
+}
+
+ALWAYS_INLINE __m256 load_e4m3(const uint8_t *p)
+{
+    const __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    const __m256i is_nan = _mm256_cmpeq_epi32(_mm256_or_si256(code, _mm256_set1_epi32(0x80)), _mm256_set1_epi32(0xff));
+
+    return _mm256_blendv_ps(load_e4m3_small(p) * 256.0f, _mm256_set1_ps(__builtin_nanf("")),
+                            _mm256_castsi256_ps(is_nan));
 }
 
 /* Every 16 bits of v shifted: to the right by n, or to the left by -n; a constant. */
@@ -109,6 +132,22 @@ ALWAYS_INLINE __m256i run_codes(rg_layout layout, const uint8_t *q, int i, int p
     more = _mm256_loadu_si256((const __m256i *)(const void *)(q + 64 * (low + i % high) + 32 * part));
     more = _mm256_and_si256(shifted(more, i / high * high - low), _mm256_set1_epi8((char)((1 << bits) - (1 << low))));
     return _mm256_or_si256(v, more);
+}
+
+/* Column k of a run in the lowest bits of every lane, the others 0. */
+ALWAYS_INLINE __m256i column_codes(rg_layout layout, const uint8_t *q, int k, int part)
+{
+    const int bits = rg_layout_bits(layout), low = rg_layout_low_bits(layout), high = bits - low, i = k / 4;
+    __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + 64 * (i % low) + 32 * part)), more;
+
+    v = _mm256_srl_epi32(v, _mm_cvtsi32_si128(k % 4 * 8 + i / low * low));
+    v = _mm256_and_si256(v, _mm256_set1_epi32((1 << low) - 1));
+    if (!high)
+        return v;
+    more = _mm256_loadu_si256((const __m256i *)(const void *)(q + 64 * (low + i % high) + 32 * part));
+    more = _mm256_srl_epi32(more, _mm_cvtsi32_si128(k % 4 * 8 + i / high * high));
+    more = _mm256_and_si256(more, _mm256_set1_epi32((1 << high) - 1));
+    return _mm256_or_si256(v, _mm256_slli_epi32(more, low));
 }
 
 /* A panel's table: as it is, and its bytes, 128 less, in each 128 bits. */

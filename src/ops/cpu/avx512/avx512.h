@@ -41,6 +41,11 @@ ALWAYS_INLINE __m512 fused(__m512 a, __m512 b, __m512 c)
     return _mm512_fmadd_ps(a, b, c);
 }
 
+ALWAYS_INLINE bool any_nan(__m512 v)
+{
+    return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+}
+
 /* 16 values to f32: exact. */
 ALWAYS_INLINE __m512 load_f16(const uint16_t *p)
 {
@@ -81,14 +86,28 @@ ALWAYS_INLINE __m512 load_e8m0(const uint8_t *p)
     return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2)), small));
 }
 
-/* The bits of e4m3 are those of an f16 2^8 times smaller, with two more bits of exponent and seven more of mantissa. */
-ALWAYS_INLINE __m512 load_e4m3(const uint8_t *p)
+/* 2^-8 of 16 floats of e4m3, but for NaN: their bits are those of an f16 2^8 times smaller, with two more bits of
+ * exponent and seven more of mantissa. */
+ALWAYS_INLINE __m512 load_e4m3_small(const uint8_t *p)
 {
     const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p)), 7);
-    const __m256i half = _mm256_and_si256(wide, _mm256_set1_epi16((short)0xbfff)), nan = _mm256_set1_epi16(0x3f80);
-    const __mmask16 is_nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(half, nan), nan);
 
-    return _mm512_cvtph_ps(_mm256_mask_mov_epi16(half, is_nan, _mm256_set1_epi16(0x7e00))) * 256.0f;
+    return _mm512_cvtph_ps(_mm256_and_si256(wide, _mm256_set1_epi16((short)0xbfff)));
+}
+
+/* One of 64 floats of e4m3 is NaN. */
+ALWAYS_INLINE bool any_e4m3_nan(const uint8_t *p)
+{
+    return _mm512_cmpeq_epi8_mask(_mm512_or_si512(_mm512_loadu_si512(p), _mm512_set1_epi8((char)0x80)),
+                                  _mm512_set1_epi8(-1));
+}
+
+ALWAYS_INLINE __m512 load_e4m3(const uint8_t *p)
+{
+    const __m128i code = _mm_or_si128(_mm_loadu_si128((const __m128i *)(const void *)p), _mm_set1_epi8((char)0x80));
+
+    return _mm512_mask_mov_ps(load_e4m3_small(p) * 256.0f, _mm_cmpeq_epi8_mask(code, _mm_set1_epi8(-1)),
+                              _mm512_set1_ps(__builtin_nanf("")));
 }
 
 /* Every 16 bits of v shifted: to the right by n, or to the left by -n; a constant. */
@@ -113,6 +132,22 @@ ALWAYS_INLINE __m512i run_codes(rg_layout layout, const uint8_t *q, int i, int p
                                       shifted(more, i / high * high - low), 0xca);
     }
     return _mm512_and_si512(v, _mm512_set1_epi8((char)((1 << bits) - 1)));
+}
+
+/* Column k of a run in the lowest bits of every lane, the others 0. */
+ALWAYS_INLINE __m512i column_codes(rg_layout layout, const uint8_t *q, int k, int part)
+{
+    const int bits = rg_layout_bits(layout), low = rg_layout_low_bits(layout), high = bits - low, i = k / 4;
+    __m512i v = _mm512_srl_epi32(_mm512_loadu_si512(q + 64 * (i % low)), _mm_cvtsi32_si128(k % 4 * 8 + i / low * low));
+
+    (void)part;
+    v = _mm512_and_si512(v, _mm512_set1_epi32((1 << low) - 1));
+    if (!high)
+        return v;
+    const __m512i more = _mm512_srl_epi32(_mm512_loadu_si512(q + 64 * (low + i % high)),
+                                          _mm_cvtsi32_si128(k % 4 * 8 + i / high * high));
+    return _mm512_or_si512(
+        v, _mm512_slli_epi32(_mm512_and_si512(more, _mm512_set1_epi32((1 << high) - 1)), (unsigned)low));
 }
 
 /* A panel's table: as it is, and as bytes in each 128 bits. */

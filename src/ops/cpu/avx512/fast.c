@@ -8,24 +8,14 @@
  * panels at a time, a piece of them unpacked into L1, so that four bytes of x are loaded once for both; the running
  * sums wait in y between pieces, and all panels of the product have their turn with a piece's columns of x, which stay
  * in L2. */
-#include "ops/cpu/avx512/piece.h"
+#include "ops/cpu/avx512/one_row.h"
 
 enum {
     FEW = 10,      /* rows that go by one panel together: 10 results, 10 sums, weights; a pointer for each */
     LARGE = 8,     /* rows whose arithmetic takes as long as reading 4 bits of each weight */
     MANY = 64,     /* rows for which unpacking to L1 pays */
     PAIR_ROWS = 6, /* rows by two panels: 12 results, 12 sums, weights and x */
-    AHEAD = 4096,  /* bytes prefetched ahead of a panel's stream: the hardware stops at each page */
 };
-
-/* sum + w . four bytes at x, in every lane.  By name, because gcc does not fold the broadcast into the operand. */
-ALWAYS_INLINE __m512i dot(__m512i sum, __m512i w, const int8_t *x)
-{
-    typedef struct { int8_t b[4]; } four;
-
-    __asm__ volatile("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*(const four *)(const void *)x));
-    return sum;
-}
 
 /* Four bytes at x in every lane. */
 ALWAYS_INLINE __m512i four(const int8_t *x)
@@ -44,12 +34,6 @@ ALWAYS_INLINE __m512i dot4(__m512i sum, __m512i w, __m512i x)
     return sum;
 }
 
-ALWAYS_INLINE void prefetch(const uint8_t *p, size_t n)
-{
-    for (size_t i = 0; i < n; i += 64)
-        _mm_prefetch((const char *)p + i, _MM_HINT_T0);
-}
-
 /* ---- one row ----------------------------------------------------------------------------------------------------- */
 
 ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, float *y)
@@ -58,6 +42,10 @@ ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const 
     const book t = load_book(layout, panel);
     __m512 acc = _mm512_setzero_ps();
 
+    if (rg_layout_step(layout) == 256 && !has_table(layout) && layout != RG_LAYOUT_Q2) {
+        one_row_of_steps(layout, panel, n, x, y);
+        return;
+    }
     for (int b = 0; b < n; b++) {
         rg_weight_run r;
         prefetch(run_share(layout, panel, b) + AHEAD, run_bytes(layout));

@@ -8,6 +8,24 @@
 
 enum { RUNS = 16 }; /* per piece: 8 KiB of bytes and 1 to 4 KiB of scales, a third of L1 */
 
+/* sum + w . four bytes at x, in every lane.  By name, because gcc does not fold the broadcast into the operand. */
+ALWAYS_INLINE __m512i dot(__m512i sum, __m512i w, const int8_t *x)
+{
+    typedef struct { int8_t b[4]; } four;
+
+    __asm__ volatile("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*(const four *)(const void *)x));
+    return sum;
+}
+
+/* Bytes prefetched ahead of a panel's stream: the hardware stops at each page. */
+enum { AHEAD = 4096 };
+
+ALWAYS_INLINE void prefetch(const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i += 64)
+        _mm_prefetch((const char *)p + i, _MM_HINT_T0);
+}
+
 /* How a run becomes part of the result. */
 typedef enum kind {
     SCALE_1,     /* Q2: offset 1, scale */
@@ -18,8 +36,8 @@ typedef enum kind {
     HALVES_6,    /* K6: offset 32, the same */
     HALVES_8,    /* T4N, TK4H: offset 128, the same */
     ZERO,        /* Z4, Z4W, Z8, Z8W: scale and zero point */
-    MINIMUM,     /* Q4M, Q5M, K4: no offset, scale and minimum */
-    HALF_MINIMA, /* K2, K5: no offset, scale and minimum per 16 columns */
+    MINIMUM,     /* Q4M, Q5M, K4, K5: no offset, scale and minimum */
+    HALF_MINIMA, /* K2: no offset, scale and minimum per 16 columns */
 } kind;
 
 ALWAYS_INLINE kind kind_of(rg_layout layout)

@@ -35,6 +35,11 @@ ALWAYS_INLINE float32x4_t fused(float32x4_t a, float32x4_t b, float32x4_t c)
     return vfmaq_f32(c, a, b);
 }
 
+ALWAYS_INLINE bool any_nan(float32x4_t v)
+{
+    return vminvq_u32(vceqq_f32(v, v)) == 0;
+}
+
 /* 4 values to f32: exact. */
 ALWAYS_INLINE float32x4_t load_f16(const uint16_t *p)
 {
@@ -85,18 +90,33 @@ ALWAYS_INLINE float32x4_t load_e8m0(const uint8_t *p)
     return vreinterpretq_f32_u32(vbslq_u32(vcltq_u32(e, vdupq_n_u32(2)), small, normal));
 }
 
-/* The bits of e4m3 are those of an f16 2^8 times smaller, with two more bits of exponent and seven more of mantissa. */
-ALWAYS_INLINE float32x4_t load_e4m3(const uint8_t *p)
+/* 2^-8 of 4 floats of e4m3, but for NaN: their bits are those of an f16 2^8 times smaller, with two more bits of
+ * exponent and seven more of mantissa. */
+ALWAYS_INLINE float32x4_t load_e4m3_small(const uint8_t *p)
 {
-    uint32_t four;
+    int32_t four;
 
     __builtin_memcpy(&four, p, 4);
-    const uint16x4_t v = vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four))));
-    const uint16x4_t sign = vshl_n_u16(vand_u16(v, vdup_n_u16(0x80)), 8), rest = vand_u16(v, vdup_n_u16(0x7f));
-    const uint16x4_t half =
-        vbsl_u16(vceq_u16(rest, vdup_n_u16(0x7f)), vdup_n_u16(0x7e00), vorr_u16(sign, vshl_n_u16(rest, 7)));
+    const int16x4_t wide = vshl_n_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four)))), 7);
 
-    return vcvt_f32_f16(vreinterpret_f16_u16(half)) * 256.0f;
+    return vcvt_f32_f16(vreinterpret_f16_u16(vand_u16(vreinterpret_u16_s16(wide), vdup_n_u16(0xbfff))));
+}
+
+/* One of 64 floats of e4m3 is NaN. */
+ALWAYS_INLINE bool any_e4m3_nan(const uint8_t *p)
+{
+    const uint8x16_t a = vandq_u8(vld1q_u8(p), vdupq_n_u8(0x7f)), b = vandq_u8(vld1q_u8(p + 16), vdupq_n_u8(0x7f));
+    const uint8x16_t c = vandq_u8(vld1q_u8(p + 32), vdupq_n_u8(0x7f)), d = vandq_u8(vld1q_u8(p + 48), vdupq_n_u8(0x7f));
+
+    return vmaxvq_u8(vmaxq_u8(vmaxq_u8(a, b), vmaxq_u8(c, d))) == 0x7f;
+}
+
+ALWAYS_INLINE float32x4_t load_e4m3(const uint8_t *p)
+{
+    const uint32x4_t is_nan = { (p[0] | 0x80) == 0xff ? ~0u : 0, (p[1] | 0x80) == 0xff ? ~0u : 0,
+                                (p[2] | 0x80) == 0xff ? ~0u : 0, (p[3] | 0x80) == 0xff ? ~0u : 0 };
+
+    return vbslq_f32(is_nan, vdupq_n_f32(__builtin_nanf("")), load_e4m3_small(p) * 256.0f);
 }
 
 /* Columns 4i .. 4i + 3 of one part of a run, from its bytes q; in a plane of fewer than 8 bits, later groups are the
@@ -115,6 +135,21 @@ ALWAYS_INLINE uint8x16_t run_codes(rg_layout layout, const uint8_t *q, int i, in
                      vshlq_u8(more, vdupq_n_s8((int8_t)(low - i / high * high))));
     }
     return vandq_u8(v, vdupq_n_u8((uint8_t)((1 << bits) - 1)));
+}
+
+/* Column k of a run in the lowest bits of every lane, the others 0. */
+ALWAYS_INLINE uint8x16_t column_codes(rg_layout layout, const uint8_t *q, int k, int part)
+{
+    const int bits = rg_layout_bits(layout), low = rg_layout_low_bits(layout), high = bits - low, i = k / 4;
+    uint32x4_t v = vreinterpretq_u32_u8(vld1q_u8(q + 64 * (i % low) + 16 * part)), more;
+
+    v = vandq_u32(vshlq_u32(v, vdupq_n_s32(-(k % 4 * 8 + i / low * low))), vdupq_n_u32((1u << low) - 1));
+    if (high) {
+        more = vreinterpretq_u32_u8(vld1q_u8(q + 64 * (low + i % high) + 16 * part));
+        more = vandq_u32(vshlq_u32(more, vdupq_n_s32(-(k % 4 * 8 + i / high * high))), vdupq_n_u32((1u << high) - 1));
+        v = vorrq_u32(v, vshlq_u32(more, vdupq_n_s32(low)));
+    }
+    return vreinterpretq_u8_u32(v);
 }
 
 /* A panel's table: as it is, byte by byte, and as integers. */
