@@ -228,7 +228,8 @@ static bool make_row(study_job *j, study_row *r, rg_error *err)
 static bool print_rows(const study_job *j, rg_error *err)
 {
     if (!j->args.common.json) {
-        printf("%-24s %-10s %7s %9s %12s %10s\n", "model", "allocation", "target", "zeros", "perplexity", "tokens/s");
+        printf("%-24s %-10s %7s %9s %12s %10s\n", "model", "allocation", "target", "zeros", "perplexity",
+               "tokens/s");
         for (int i = 0; i < j->n && !j->args.common.quiet; i++)
             if (isfinite(j->row[i].ppl))
                 printf("%-24s %-10s %5d %% %7.1f %% %12.4f %10.1f\n", j->row[i].model, allocation(&j->row[i]),
