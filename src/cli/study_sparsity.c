@@ -311,6 +311,6 @@ const cli_command cli_study_sparsity = {
     .run = run,
     .n_positional = MAX_MODELS,
     .recipe = "exact",
-    .notes = "Thresholds are TEAL's, calibrated on the shipped text: the same share for every matrix of the layers, and\n"
-             "shares allotted greedily within each layer.",
+    .notes = "Thresholds are TEAL's, calibrated on the shipped text: the same share for every matrix of the layers,\n"
+             "and shares allotted greedily within each layer.",
 };
