@@ -260,7 +260,7 @@ INTEGER_LAYOUTS(COLUMNS)
 
 /* LISTED: columns that are listed at once.  TOGETHER: columns of a chain whose sums stay in registers.  STRIP: panels
  * whose sums of all chains fit there.  MOST: panels whose sums of all chains wait in L2. */
-enum { LISTED = 4096, TOGETHER = 8, STRIP = PARTS == 1 ? 4 : 1, MOST = 128 };
+enum { LISTED = 4096, TOGETHER = 2, STRIP = PARTS == 1 ? 4 : 1, MOST = 128 };
 
 /* What columns of a piece are not 0, by chain. */
 typedef struct listed {
