@@ -112,8 +112,8 @@ static void free_layer(rg_layer_work *l)
     rg_inputs_free(l);
 }
 
-/* *to: the share of the power of d [rows, cols] to that of w: of what they make of the inputs where those are known.  False: no
- * memory. */
+/* *to: the share of the power of d [rows, cols] to that of w: of what they make of the inputs where those are known.
+ * False: no memory. */
 static bool share(const rg_matrix *m, const float *d, const float *w, rg_pool *pool, double *to)
 {
     double lost = 0, all = 0;
