@@ -20,7 +20,7 @@ extern const cli_command cli_shrink;
 typedef struct shrink_job {
     cli_args args;
     int32_t bits, group;
-    bool group_given, act_order, static_groups, sym;
+    bool group_given, act_order, static_groups, sym, greedy;
     float alpha, sparsity;
     int32_t keep_layers, keep_channels, keep_neurons, keep_heads;
     const char *codes, *to, *type;
@@ -162,6 +162,7 @@ static rg_stage *open_stage(const shrink_job *j, const rg_checkpoint *ckpt, rg_e
 {
     return rg_stage_open(ckpt,
                          &(rg_stage_options){ .backend = j->o.backend,
+                                              .thresholds = j->greedy,
                                               .n_threads = j->o.n_threads,
                                               .ids = j->o.ids,
                                               .n_samples = j->o.n_samples,
@@ -175,7 +176,7 @@ static bool report_whole(const shrink_job *j, uint64_t bytes, double realized, r
 
     if (!j->args.common.json) {
         if (!j->args.common.quiet && isfinite(realized))
-            printf("%s: thresholds below which %.1f %% of activations lie; %.1f s\n", to, 100 * realized, j->seconds);
+            printf("%s: thresholds; zeros meet %.1f %% of the matrices; %.1f s\n", to, 100 * realized, j->seconds);
         else if (!j->args.common.quiet)
             printf("%s: %.2f MB of tensors; perplexity %.4f before, %.4f after; %.1f s\n", to, (double)bytes / 1e6,
                    j->before, j->after, j->seconds);
@@ -210,11 +211,18 @@ static bool prune(shrink_job *j, const rg_checkpoint *ckpt, uint64_t *bytes, rg_
 
 static bool sparsify(shrink_job *j, const rg_checkpoint *ckpt, double *realized, rg_error *err)
 {
+    const rg_sparsity_options o = { .sparsity = (double)j->sparsity,
+                                    .greedy = j->greedy,
+                                    .n_samples = j->o.n_samples,
+                                    .ctx = j->o.ctx,
+                                    .progress = j->o.progress,
+                                    .progress_arg = j->o.progress_arg,
+                                    .stop = j->o.stop };
     rg_stage *s = open_stage(j, ckpt, err);
     rg_buf json;
 
     rg_buf_init(&json, 1 << 24);
-    bool ok = s && rg_sparsity_calibrate(s, j->o.n_samples, j->o.ctx, (double)j->sparsity, &json, realized, err);
+    bool ok = s && rg_sparsity_calibrate(s, &o, &json, realized, err);
     rg_stage_close(s);
     if (ok)
         return cli_write_file(j->args.positional[2], &json, err);
@@ -330,6 +338,8 @@ static int run(int argc, char **argv)
         { "--heads", CLI_INT, &j.keep_heads, "N", "prune: query heads of each layer that stay", 1, 1 << 16 },
         { "--sparsity", CLI_FLOAT, &j.sparsity, "X", "sparsity: share of activations to count as zero (default 0.4)", 0,
           0.98 },
+        { "--greedy", CLI_FLAG, &j.greedy, NULL,
+          "sparsity: in each layer, most where the layer's output loses least (default: all matrices alike)" },
         { "--calibration", CLI_STRING, &j.text.file, "FILE", "text to watch the model on (default: the shipped one)" },
         { "--samples", CLI_INT, &j.text.n_samples, "N", "of that text (default: what there is, up to 64)", 1, 1 << 20 },
         { "--ctx", CLI_INT, &j.text.ctx, "N", "ids of a sample (default 512, or what the model takes)", 2, 1 << 20 },

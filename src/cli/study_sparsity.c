@@ -15,11 +15,12 @@
 
 extern const cli_command cli_study_sparsity;
 
-enum { MAX_MODELS = RG_LINES_MOST, MAX_ROWS = 64, LINE = 1200, STEPS = 32, CONTEXT = 16 };
+enum { MAX_MODELS = RG_LINES_MOST / 2, MAX_ROWS = 64, LINE = 1200, STEPS = 32, CONTEXT = 16 };
 
 typedef struct study_row {
     const char *model;
     int percent;
+    bool greedy;
     double realized, ppl, tokens_s; /* ppl NAN: not yet */
 } study_row;
 
@@ -40,20 +41,28 @@ static bool plan_rows(study_job *j, rg_error *err)
             const int32_t p = j->percents.item[i];
             if (p < 0 || p > 95)
                 return rg_fail(err, RG_E_USAGE, "study sparsity: %d %% is not within 0 to 95", p);
-            if (j->n == MAX_ROWS)
-                return rg_fail(err, RG_E_LIMIT, "study sparsity: more than %d rows", MAX_ROWS);
-            j->row[j->n++] = (study_row){ .model = j->args.positional[m], .percent = p, .ppl = NAN };
+            for (int greedy = 0; greedy < (p ? 2 : 1); greedy++) {
+                if (j->n == MAX_ROWS)
+                    return rg_fail(err, RG_E_LIMIT, "study sparsity: more than %d rows", MAX_ROWS);
+                j->row[j->n++] =
+                    (study_row){ .model = j->args.positional[m], .percent = p, .greedy = greedy, .ppl = NAN };
+            }
         }
     return true;
 }
 
 /* ---- the file of rows -------------------------------------------------------------------------------------------- */
 
-static const char header[] = "model,percent,ctx,realized,ppl,tokens_s\n";
+static const char header[] = "model,percent,allocation,ctx,realized,ppl,tokens_s\n";
+
+static const char *allocation(const study_row *r)
+{
+    return r->greedy ? "greedy" : "uniform";
+}
 
 static void put_start(const study_job *j, const study_row *r, char out[LINE])
 {
-    snprintf(out, LINE, "%.900s,%d,%d,", r->model, r->percent, (int)j->ctx);
+    snprintf(out, LINE, "%.900s,%d,%s,%d,", r->model, r->percent, allocation(r), (int)j->ctx);
 }
 
 static bool write_csv(const study_job *j, rg_error *err)
@@ -104,8 +113,9 @@ static bool read_csv(study_job *j, rg_error *err)
 
 static bool write_svg(const study_job *j, rg_error *err)
 {
-    rg_curve ppl[MAX_MODELS] = { 0 }, rate[MAX_MODELS] = { 0 };
-    char names[MAX_MODELS][64];
+    rg_curve ppl[2 * MAX_MODELS] = { 0 }, rate[2 * MAX_MODELS] = { 0 };
+    char names[2][2 * MAX_MODELS][80];
+    int n = 0;
     rg_buf b;
 
     if (!j->svg)
@@ -117,14 +127,13 @@ static bool write_svg(const study_job *j, rg_error *err)
                                        { "Decoding one sequence", "zeros, %", "tokens/s", rate } } };
     for (int i = 0; i < j->n; i++) {
         const study_row *r = &j->row[i];
-        const int m = i / (int)j->percents.n;
+        char model[64], name[80];
 
-        ppl[m].name = rate[m].name = study_name(r->model, names[m]);
-        page.n_lines = m + 1;
-        if (!isfinite(r->ppl) || ppl[m].n == RG_LINES_POINTS)
-            continue;
-        ppl[m].point[ppl[m].n++] = (rg_lines_point){ 100 * r->realized, r->ppl, true };
-        rate[m].point[rate[m].n++] = (rg_lines_point){ 100 * r->realized, r->tokens_s, true };
+        for (int greedy = r->greedy; isfinite(r->ppl) && greedy < (r->percent ? r->greedy + 1 : 2); greedy++) {
+            snprintf(name, sizeof name, "%s, %s", study_name(r->model, model), greedy ? "greedy" : "uniform");
+            study_add_point(ppl, names[0], &page.n_lines, name, 100 * r->realized, r->ppl);
+            study_add_point(rate, names[1], &n, name, 100 * r->realized, r->tokens_s);
+        }
     }
     rg_buf_init(&b, 1 << 20);
     rg_lines_write(&b, &page);
@@ -140,13 +149,16 @@ static bool calibrate(study_job *j, study_row *r, const char *path, const calibr
     const cli_common *common = &j->args.common;
     rg_stage_options o = { .backend = rg_backend_find(common->isa, err),
                            .n_threads = common->threads ? common->threads : rg_cores(),
-                           .ids = text->ids, .n_samples = text->n_samples, .ctx = text->ctx };
+                           .ids = text->ids, .n_samples = text->n_samples, .ctx = text->ctx,
+                           .thresholds = r->greedy };
+    const rg_sparsity_options how = { .sparsity = r->percent / 100.0, .greedy = r->greedy,
+                                      .n_samples = text->n_samples, .ctx = text->ctx, .stop = cli_interrupted };
 
     if (!r->percent)
         return true;
     rg_checkpoint *ckpt = o.backend ? rg_checkpoint_open(path, RG_CKPT_DEFAULT, err) : NULL;
     rg_stage *s = ckpt ? rg_stage_open(ckpt, &o, err) : NULL;
-    bool ok = s && rg_sparsity_calibrate(s, o.n_samples, o.ctx, r->percent / 100.0, json, &r->realized, err);
+    bool ok = s && rg_sparsity_calibrate(s, &how, json, &r->realized, err);
 
     rg_stage_close(s);
     rg_checkpoint_close(ckpt);
@@ -216,11 +228,12 @@ static bool make_row(study_job *j, study_row *r, rg_error *err)
 static bool print_rows(const study_job *j, rg_error *err)
 {
     if (!j->args.common.json) {
-        printf("%-24s %7s %9s %12s %10s\n", "model", "target", "zeros", "perplexity", "tokens/s");
+        printf("%-24s %-10s %7s %9s %12s %10s\n", "model", "allocation", "target", "zeros", "perplexity",
+               "tokens/s");
         for (int i = 0; i < j->n && !j->args.common.quiet; i++)
             if (isfinite(j->row[i].ppl))
-                printf("%-24s %5d %% %7.1f %% %12.4f %10.1f\n", j->row[i].model, j->row[i].percent,
-                       100 * j->row[i].realized, j->row[i].ppl, j->row[i].tokens_s);
+                printf("%-24s %-10s %5d %% %7.1f %% %12.4f %10.1f\n", j->row[i].model, allocation(&j->row[i]),
+                       j->row[i].percent, 100 * j->row[i].realized, j->row[i].ppl, j->row[i].tokens_s);
         return true;
     }
     cli_json *out = cli_json_new();
@@ -231,6 +244,7 @@ static bool print_rows(const study_job *j, rg_error *err)
         cli_json_open(out, NULL, '{');
         cli_json_text(out, "model", j->row[i].model);
         cli_json_int(out, "percent", j->row[i].percent);
+        cli_json_text(out, "allocation", allocation(&j->row[i]));
         cli_json_float(out, "realized", j->row[i].realized);
         cli_json_float(out, "ppl", j->row[i].ppl);
         cli_json_float(out, "tokens_s", j->row[i].tokens_s);
@@ -249,7 +263,7 @@ static bool work(study_job *j, rg_error *err)
         char what[64];
         if (isfinite(j->row[i].ppl))
             continue;
-        snprintf(what, sizeof what, "%d %%", j->row[i].percent);
+        snprintf(what, sizeof what, "%d %%, %s", j->row[i].percent, allocation(&j->row[i]));
         cli_progress(j->args.common.quiet ? j : NULL, what, (double)i / j->n);
         if (!make_row(j, &j->row[i], err) || !write_csv(j, err))
             return false;
@@ -297,5 +311,6 @@ const cli_command cli_study_sparsity = {
     .run = run,
     .n_positional = MAX_MODELS,
     .recipe = "exact",
-    .notes = "Thresholds are TEAL's, the same share for every matrix of the layers, calibrated on the shipped text.",
+    .notes = "Thresholds are TEAL's, calibrated on the shipped text: the same share for every matrix of the layers,\n"
+             "and shares allotted greedily within each layer.",
 };

@@ -21,11 +21,22 @@ const char *rg_layout_name(rg_layout layout)
 
 _Static_assert(sizeof(rg_table) == 128 && sizeof(rg_table_factors) == 256, "whole cache lines");
 
+/* each: bytes of a panel, or of a column of a wide layout; n: how many there are. */
+static bool size_as(const rg_packed *p, rg_layout layout, bool wide, size_t *each, size_t *n)
+{
+    const size_t panels = (size_t)(p->rows / RG_PANEL + (p->rows % RG_PANEL != 0));
+    size_t head = rg_layout_head_bytes(layout), steps = wide ? panels : (size_t)(p->cols / rg_layout_step(layout));
+
+    if (!rg_mul(steps, rg_layout_step_bytes(layout), each) || !rg_add(*each, head + (size_t)RG_ALIGN - 1, each))
+        return false;
+    *each -= *each % RG_ALIGN;
+    return rg_mul((size_t)p->n_mats, wide ? (size_t)p->cols : panels, n);
+}
+
 static bool shape_as(rg_packed *p, rg_layout layout, rg_error *err)
 {
     const rg_format *f = rg_format_of(p->type);
     const bool wide = layout != f->layout;
-    const int64_t side = wide ? RG_WIDE : RG_PANEL;
     size_t n, each, bytes;
 
     if (f->layout == RG_LAYOUT_NONE)
@@ -34,15 +45,13 @@ static bool shape_as(rg_packed *p, rg_layout layout, rg_error *err)
         return rg_fail(err, RG_E_INPUT,
                        "%lld matrices of [%lld, %lld] cannot be packed from %s, whose blocks are of %d",
                        (long long)p->n_mats, (long long)p->rows, (long long)p->cols, f->name, f->block_len);
-    if (!rg_mul((size_t)(p->cols / rg_layout_step(layout)), rg_layout_step_bytes(layout), &each) ||
-        !rg_add(each, rg_layout_head_bytes(layout) + (size_t)RG_ALIGN - 1, &each) ||
-        !rg_mul((size_t)p->n_mats, (size_t)(p->rows / side + (p->rows % side != 0)), &n) ||
-        !rg_mul(each -= each % RG_ALIGN, n, &bytes) || bytes > PTRDIFF_MAX || p->rows > INT64_MAX - side)
+    if (!size_as(p, layout, wide, &each, &n) || !rg_mul(each, n, &bytes) || bytes > PTRDIFF_MAX ||
+        p->rows > INT64_MAX - RG_PANEL)
         return rg_fail(err, RG_E_INPUT, "%lld matrices of [%lld, %lld] %s are more than memory can address",
                        (long long)p->n_mats, (long long)p->rows, (long long)p->cols, f->name);
     p->layout = layout;
-    p->panel_bytes = wide ? RG_PANEL * (size_t)f->block_bytes : each;
-    p->stripe_bytes = wide ? each : 0;
+    p->panel_bytes = wide ? rg_layout_step_bytes(layout) : each;
+    p->column_bytes = wide ? each : 0;
     p->bytes = bytes;
     return true;
 }
@@ -328,6 +337,12 @@ static uint8_t *panel_of_row(const rg_packed *p, int64_t mat, int64_t row)
     return p->data + (rg_panel_at(p, mat, row / RG_PANEL) - p->data);
 }
 
+/* Bytes from one step of a panel to the next. */
+static size_t steps_apart(const rg_packed *p)
+{
+    return p->column_bytes ? p->column_bytes : rg_layout_step_bytes(p->layout);
+}
+
 /* n values of 2 or 4 bytes, each in a step of its own. */
 static void put_values(uint8_t *to, size_t step_bytes, const uint8_t *from, int64_t n, size_t each)
 {
@@ -359,7 +374,7 @@ static void get_bf16(const rg_packed *p, const uint16_t *panel, int row, float *
 void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
 {
     const rg_format *f = rg_format_of(p->type);
-    size_t step_bytes = rg_layout_step_bytes(p->layout), each = (size_t)f->block_bytes;
+    size_t step_bytes = steps_apart(p), each = (size_t)f->block_bytes;
     uint8_t *panel = panel_of_row(p, mat, row), *to = panel + rg_layout_head_bytes(p->layout);
     int lane = (int)(row % RG_PANEL), n_steps = f->block_len / rg_layout_step(p->layout);
     const uint8_t *from = src;
@@ -457,7 +472,7 @@ static void unpack_step(rg_layout layout, const uint8_t *panel, uint8_t *at, int
 void rg_unpack_row(const rg_packed *p, int64_t mat, int64_t row, float *out)
 {
     const rg_format *f = rg_format_of(p->type);
-    size_t step_bytes = rg_layout_step_bytes(p->layout);
+    size_t step_bytes = steps_apart(p);
     uint8_t *panel = panel_of_row(p, mat, row), *from = panel + rg_layout_head_bytes(p->layout);
     int lane = (int)(row % RG_PANEL), step = rg_layout_step(p->layout);
 

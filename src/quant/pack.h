@@ -9,8 +9,8 @@
  * the bits above them, and so on.  Codes of 3, 5 and 6 bits are a plane of their lower 2, 4 or 4 bits and, behind it,
  * one of the rest.
  *
- * A wide layout is for matrices whose columns are skipped: 16 panels side by side are a stripe, in which the values of
- * one column are RG_WIDE neighbours; from one of its panels to the next it is 16 values.
+ * A wide layout is for matrices whose columns are skipped: the values of a column are neighbours through all panels; from
+ * one panel to the next it is 16 values, and from one column to the next column_bytes.
  *
  * A layout of codes of a table has the table at the head of every panel: 16 values, each weight being one of them times
  * a scale.
@@ -30,23 +30,15 @@
 
 #include "quant/quant.h"
 
-enum { RG_PANEL = 16, RG_WIDE = 256 }; /* rows of a panel, and of a stripe */
+enum { RG_PANEL = 16 }; /* rows of a panel */
 
-typedef struct rg_step_f32 {
+typedef struct rg_step_f32 { /* also F32W: what one panel has of a column */
     float q[16];
 } rg_step_f32;
 
-typedef struct rg_step_f16 { /* also BF16 */
+typedef struct rg_step_f16 { /* also BF16, F16W, BF16W */
     uint16_t q[16];
 } rg_step_f16;
-
-typedef struct rg_step_f32w {
-    float q[RG_WIDE];
-} rg_step_f32w;
-
-typedef struct rg_step_f16w { /* also BF16W */
-    uint16_t q[RG_WIDE];
-} rg_step_f16w;
 
 typedef struct rg_step_q4 { /* also T4 */
     uint16_t d[16];         /* f16 */
@@ -186,7 +178,7 @@ typedef struct rg_packed {
     int64_t rows, cols; /* of one matrix */
     int64_t n_mats;     /* stacked matrices (experts, heads): each starts on a new panel */
     size_t panel_bytes; /* from one panel to the next */
-    size_t stripe_bytes; /* of a wide layout: from one stripe to the next; 0: it is none */
+    size_t column_bytes; /* of a wide layout: from one column to the next; 0: it is none */
     size_t bytes;       /* of data */
     uint8_t *data;      /* rg_region; panels of matrix 0, then of matrix 1, ...; NULL: they are pages */
     struct rg_paged *paged; /* of which matrix 0 is page first_page (paged.h); NULL: all are in data */
@@ -294,24 +286,13 @@ void rg_unpack_row(const rg_packed *p, int64_t mat, int64_t row, float *out);
 /* Bytes of one of its matrices. */
 static inline size_t rg_packed_mat_bytes(const rg_packed *p)
 {
-    return p->stripe_bytes ? (size_t)((p->rows + RG_WIDE - 1) / RG_WIDE) * p->stripe_bytes
+    return p->column_bytes ? (size_t)p->cols * p->column_bytes
                            : (size_t)((p->rows + RG_PANEL - 1) / RG_PANEL) * p->panel_bytes;
 }
 
 static inline const uint8_t *rg_panel_at(const rg_packed *p, int64_t mat, int64_t panel)
 {
-    const size_t each = RG_WIDE / RG_PANEL, i = (size_t)panel;
-    const size_t at = p->stripe_bytes ? i / each * p->stripe_bytes + i % each * p->panel_bytes : i * p->panel_bytes;
-
-    return p->data + (size_t)mat * rg_packed_mat_bytes(p) + at;
-}
-
-/* Of n panels from `panel` on, those that lie panel_bytes apart. */
-static inline int rg_panels_together(const rg_packed *p, int64_t panel, int n)
-{
-    const int left = RG_WIDE / RG_PANEL - (int)(panel % (RG_WIDE / RG_PANEL));
-
-    return p->stripe_bytes && left < n ? left : n;
+    return p->data + (size_t)mat * rg_packed_mat_bytes(p) + (size_t)panel * p->panel_bytes;
 }
 
 #endif

@@ -40,7 +40,7 @@ typedef enum rg_layout {
     RG_LAYOUT_Z8W,  /* the same, per 128 */
     RG_LAYOUT_Q2,   /* 2 bits, a scale per 256:                     w = d (q - 1) */
     RG_LAYOUT_F8,   /* e4m3, an f32 scale per 128:                  w = d value(q) */
-    RG_LAYOUT_F32W, /* wide: 256 values of a column side by side */
+    RG_LAYOUT_F32W, /* wide: the values of a column side by side */
     RG_LAYOUT_F16W,
     RG_LAYOUT_BF16W,
     RG_LAYOUT_COUNT

@@ -127,12 +127,14 @@ static bool put_readers(const searching *s, const float *scale, rg_error *err)
 static bool own_loss(const rg_layer_work *l, const rg_matrix *m, const float *scale, double *loss, rg_error *err)
 {
     float *w = rg_table_new(m->rows, m->cols, sizeof *w);
+    double sum = 0;
     bool ok = w ? rounded(m, scale, w, err) : rg_fail_memory(err, (size_t)(m->rows * m->cols) * sizeof *w);
 
     for (int64_t i = 0; ok && i < m->rows * m->cols; i++)
         w[i] -= m->w[i];
-    if (ok)
-        *loss = rg_quadratic(w, m->rows, m->x->gram, m->cols, l->pool) / (double)m->x->n_rows / (double)m->rows;
+    if (ok && !rg_quadratic(&sum, w, m->rows, m->x->gram, m->cols, l->pool))
+        ok = rg_fail_memory(err, (size_t)m->rows * sizeof sum);
+    *loss = sum / (double)m->x->n_rows / (double)m->rows;
     rg_free(w);
     return ok;
 }
@@ -181,26 +183,86 @@ bool rg_awq_find_scale(rg_layer_work *l, const rg_fold *fold, rg_awq_search *to,
 
 /* ---- cuts -------------------------------------------------------------------------------------------------------- */
 
-/* Mean square of what a group's codes lose of the products with x. */
-static double cut_loss(const float *lost, const float *x, int64_t n, int64_t stride, int64_t width)
+typedef struct multiplying {
+    const rg_awq_seen *s;
+    rg_pool *pool;
+} multiplying;
+
+/* The lower triangle of each group's products. */
+static void multiply_some(void *arg, int thread)
+{
+    const multiplying *m = arg;
+    const rg_awq_seen *s = m->s;
+    uint32_t phase = 0;
+
+    (void)thread;
+    for (int64_t i; (i = rg_phase_take(m->pool, phase)) < s->cols;) {
+        double *to = s->gram + i * s->width;
+        const int64_t first = i / s->width * s->width;
+
+        for (int64_t r = 0; r < s->n; r++) {
+            const float *x = s->x + r * s->cols;
+            for (int64_t k = first; k <= i; k++)
+                to[k - first] += (double)x[i] * (double)x[k];
+        }
+    }
+    rg_phase_end(m->pool, &phase);
+}
+
+bool rg_awq_seen_init(rg_awq_seen *s, const rg_coding *c, const float *x, int64_t n, int64_t cols, rg_pool *pool,
+                      rg_error *err)
+{
+    const multiplying m = { s, pool };
+
+    *s = (rg_awq_seen){ .x = x, .n = n, .cols = cols, .width = c->group && c->group < cols ? c->group : cols };
+    if (s->width > n)
+        return true;
+    s->gram = rg_table_new(cols, s->width, sizeof *s->gram);
+    if (!s->gram)
+        return rg_fail_memory(err, (size_t)cols * sizeof *s->gram);
+    rg_pool_run(pool, rg_pool_threads(pool), multiply_some, (void *)(uintptr_t)&m);
+    return true;
+}
+
+void rg_awq_seen_fini(rg_awq_seen *s)
+{
+    rg_free(s->gram);
+    s->gram = NULL;
+}
+
+/* Mean square of what a group's codes lose of the products with x, from the group's first column on. */
+static double cut_loss(const rg_awq_seen *s, const float *lost, int64_t first)
 {
     double sum = 0;
 
-    for (int64_t r = 0; r < n; r++) {
+    for (int64_t r = 0; !s->gram && r < s->n; r++) {
         float d = 0;
-        for (int64_t k = 0; k < width; k++)
-            d += lost[k] * x[r * stride + k];
+        for (int64_t k = 0; k < s->width; k++)
+            d += lost[k] * s->x[r * s->cols + first + k];
         sum += (double)d * (double)d;
     }
-    return sum / (double)n;
+    for (int64_t i = 0; s->gram && i < s->width; i++) {
+        const double *row = s->gram + (first + i) * s->width;
+        double below[4] = { 0 };
+        int64_t k = 0;
+
+        for (; k + 4 <= i; k += 4)
+            for (int chain = 0; chain < 4; chain++)
+                below[chain] += row[k + chain] * (double)lost[k + chain];
+        for (; k < i; k++)
+            below[0] += row[k] * (double)lost[k];
+        const double d = (double)lost[i];
+        sum += d * (2 * ((below[0] + below[1]) + (below[2] + below[3])) + row[i] * d);
+    }
+    return sum / (double)s->n;
 }
 
-void rg_awq_find_cuts(const rg_coding *c, const float *row, int64_t cols, const float *x, int64_t n, float *most)
+void rg_awq_find_cuts(const rg_coding *c, const rg_awq_seen *s, const float *row, float *most)
 {
-    const int64_t width = c->group && c->group < cols ? c->group : cols;
+    const int64_t width = s->width;
     const rg_coded as = { .kind = c->kind, .bits = c->bits, .over = 1 };
 
-    for (int64_t g = 0; g * width < cols; g++) {
+    for (int64_t g = 0; g * width < s->cols; g++) {
         const float *w = row + g * width;
         float lost[MAX_GROUP], all = 0;
         double best = INFINITY;
@@ -220,7 +282,7 @@ void rg_awq_find_cuts(const rg_coding *c, const float *row, int64_t cols, const 
                 float v = w[k] < -cut ? -cut : w[k] > cut ? cut : w[k];
                 lost[k] = rg_code_value(&as, rg_code_of(c, v, scale, zero), scale, zero) - w[k];
             }
-            double loss = cut_loss(lost, x + g * width, n, cols, width);
+            double loss = cut_loss(s, lost, g * width);
             if (loss < best) {
                 best = loss;
                 most[g] = cut;
@@ -232,6 +294,7 @@ void rg_awq_find_cuts(const rg_coding *c, const float *row, int64_t cols, const 
 typedef struct cutting {
     rg_layer_work *l;
     rg_matrix *m;
+    rg_awq_seen seen;
     float **row; /* per thread, [cols] */
 } cutting;
 
@@ -245,7 +308,7 @@ static void cut_some(void *arg, int thread)
 
     for (int64_t r; (r = rg_phase_take(c->l->pool, phase, (int)m->rows)) >= 0;) {
         const float *row = m->w + r * m->cols;
-        rg_awq_find_cuts(&m->coding, row, m->cols, m->x->rows, m->x->n_kept, most);
+        rg_awq_find_cuts(&m->coding, &c->seen, row, most);
         for (int64_t k = 0; k < m->cols; k++) {
             const float cut = most[k / m->coded.group];
             cut_row[k] = row[k] < -cut ? -cut : row[k] > cut ? cut : row[k];
@@ -258,7 +321,12 @@ static void cut_some(void *arg, int thread)
 static bool cut_and_round(rg_layer_work *l, rg_matrix *m, rg_error *err)
 {
     const int n = rg_pool_threads(l->pool);
-    cutting c = { l, m, rg_array((size_t)n, sizeof *c.row) };
+    cutting c = { .l = l, .m = m, .row = rg_array((size_t)n, sizeof *c.row) };
+
+    if (!rg_awq_seen_init(&c.seen, &m->coding, m->x->rows, m->x->n_kept, m->cols, l->pool, err)) {
+        rg_free(c.row);
+        return false;
+    }
     bool ok = c.row;
 
     for (int i = 0; ok && i < n; i++)
@@ -268,6 +336,7 @@ static bool cut_and_round(rg_layer_work *l, rg_matrix *m, rg_error *err)
     for (int i = 0; c.row && i < n; i++)
         rg_free(c.row[i]);
     rg_free(c.row);
+    rg_awq_seen_fini(&c.seen);
     return ok || rg_fail_memory(err, (size_t)m->cols * sizeof(float));
 }
 

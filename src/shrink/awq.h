@@ -20,8 +20,18 @@ typedef struct rg_awq_search {
  * else the layer is run on the first RG_AWQ_SAMPLES samples. */
 bool rg_awq_find_scale(rg_layer_work *l, const rg_fold *fold, rg_awq_search *to, rg_error *err) RG_MUST_CHECK;
 
-/* Cut points of row r of a matrix: most[g] is the largest magnitude that group g keeps.  x [n, cols]: rows that it
- * reads. */
-void rg_awq_find_cuts(const rg_coding *c, const float *row, int64_t cols, const float *x, int64_t n, float *most);
+/* What a matrix reads, as the search for cuts needs it. */
+typedef struct rg_awq_seen {
+    const float *x; /* [n, cols], borrowed */
+    int64_t n, cols, width; /* columns of a group */
+    double *gram; /* [groups, width, width] products of a group's columns; NULL: groups are wider than there are rows */
+} rg_awq_seen;
+
+/* False and *err: no memory. */
+bool rg_awq_seen_init(rg_awq_seen *s, const rg_coding *c, const float *x, int64_t n, int64_t cols, rg_pool *pool,
+                      rg_error *err) RG_MUST_CHECK;
+void rg_awq_seen_fini(rg_awq_seen *s);
+/* Cut points of a row of the matrix: most[g] is the largest magnitude that group g keeps. */
+void rg_awq_find_cuts(const rg_coding *c, const rg_awq_seen *s, const float *row, float *most);
 
 #endif

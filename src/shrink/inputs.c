@@ -39,7 +39,7 @@ static bool add_input(collecting *c, const rg_read *read, rg_error *err)
         c->room = room;
     }
     rg_input *x = &l->inputs[l->n_inputs++];
-    *x = (rg_input){ .n_w = read->n_w, .mat = read->mat, .cols = read->cols };
+    *x = (rg_input){ .n_w = read->n_w, .takes_zeros = read->takes_zeros, .mat = read->mat, .cols = read->cols };
     memcpy(x->w, read->w, sizeof x->w);
     if ((c->needs & RG_NEED_GRAM) && n > MAX_COLS)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: rows of %zu values; %s takes up to %d", read->w[0]->name, n,

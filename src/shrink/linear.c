@@ -4,7 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { TILE = 16, DEPTH = 64 };
+#include "base/mem.h"
+#include "shrink/codes.h"
+
+enum { TILE = 16, DEPTH = 64, SIDE = 8 };
 
 typedef struct gram {
     double *to;
@@ -127,45 +130,62 @@ typedef struct quadratic {
     int64_t rows, cols;
     const double *a;
     rg_pool *pool;
-    double sum[256]; /* of each TILE-th part of the rows */
+    double *sum; /* of each SIDE rows */
+    double (*side)[SIDE]; /* [threads, cols] */
 } quadratic;
 
-static double row_quadratic(const quadratic *q, const float *d)
+/* Of n <= SIDE rows of d, side by side, so that each element of A is read once for all of them: below the diagonal twice,
+ * since A is symmetric. */
+static double rows_quadratic(const quadratic *q, const float *d, int64_t n, double (*side)[SIDE])
 {
-    double sum = 0;
+    double sum[SIDE] = { 0 }, all = 0;
 
+    for (int64_t j = 0; j < q->cols; j++)
+        for (int r = 0; r < SIDE; r++)
+            side[j][r] = r < n ? (double)d[r * q->cols + j] : 0;
     for (int64_t i = 0; i < q->cols; i++) {
         const double *row = q->a + i * q->cols;
-        double s[4] = { 0 };
-        if (d[i] == 0)
-            continue;
-        for (int64_t j = 0; j < q->cols; j++)
-            s[j & 3] += row[j] * (double)d[j];
-        sum += (double)d[i] * ((s[0] + s[1]) + (s[2] + s[3]));
+        double below[SIDE] = { 0 };
+
+        for (int64_t j = 0; j < i; j++)
+            for (int r = 0; r < SIDE; r++)
+                below[r] += row[j] * side[j][r];
+        for (int r = 0; r < SIDE; r++)
+            sum[r] += side[i][r] * (2 * below[r] + row[i] * side[i][r]);
     }
-    return sum;
+    for (int r = 0; r < SIDE; r++)
+        all += sum[r];
+    return all;
 }
 
 static void quadratic_some(void *arg, int thread)
 {
     quadratic *q = arg;
-    const int64_t each = (q->rows + 255) / 256;
+    double (*side)[SIDE] = q->side + (size_t)thread * (size_t)q->cols;
     uint32_t phase = 0;
 
-    (void)thread;
-    for (int i; (i = rg_phase_take(q->pool, phase, 256)) >= 0;)
-        for (int64_t r = i * each; r < (i + 1) * each && r < q->rows; r++)
-            q->sum[i] += row_quadratic(q, q->d + r * q->cols);
+    for (int i; (i = rg_phase_take(q->pool, phase, rg_ceil_div(q->rows, SIDE))) >= 0;) {
+        const int64_t r = (int64_t)i * SIDE, n = q->rows - r < SIDE ? q->rows - r : SIDE;
+
+        q->sum[i] = rows_quadratic(q, q->d + r * q->cols, n, side);
+    }
     rg_phase_end(q->pool, &phase);
 }
 
-double rg_quadratic(const float *d, int64_t rows, const double *a, int64_t cols, rg_pool *pool)
+bool rg_quadratic(double *to, const float *d, int64_t rows, const double *a, int64_t cols, rg_pool *pool)
 {
+    const int64_t n = (rows + SIDE - 1) / SIDE;
     quadratic q = { .d = d, .rows = rows, .cols = cols, .a = a, .pool = pool };
-    double sum = 0;
 
-    rg_pool_run(pool, rg_pool_threads(pool), quadratic_some, &q);
-    for (int i = 0; i < 256; i++)
-        sum += q.sum[i];
-    return sum;
+    q.sum = rg_array((size_t)n, sizeof *q.sum);
+    q.side = rg_table_new(rg_pool_threads(pool), cols, sizeof *q.side);
+    const bool ok = q.sum && q.side;
+    if (ok)
+        rg_pool_run(pool, rg_pool_threads(pool), quadratic_some, &q);
+    *to = 0;
+    for (int64_t i = 0; ok && i < n; i++)
+        *to += q.sum[i];
+    rg_free(q.sum);
+    rg_free(q.side);
+    return ok;
 }

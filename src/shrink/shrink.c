@@ -112,15 +112,15 @@ static void free_layer(rg_layer_work *l)
     rg_inputs_free(l);
 }
 
-/* Share of the power of d [rows, cols] to that of w: of what they make of the inputs where those are known. */
-static double share(const rg_matrix *m, const float *d, const float *w, rg_pool *pool)
+/* *to: the share of the power of d [rows, cols] to that of w: of what they make of the inputs where those are known.
+ * False: no memory. */
+static bool share(const rg_matrix *m, const float *d, const float *w, rg_pool *pool, double *to)
 {
     double lost = 0, all = 0;
 
-    if (m->x && m->x->gram && m->x->n_rows) {
-        lost = rg_quadratic(d, m->rows, m->x->gram, m->cols, pool);
-        all = rg_quadratic(w, m->rows, m->x->gram, m->cols, pool);
-    }
+    if (m->x && m->x->gram && m->x->n_rows && (!rg_quadratic(&lost, d, m->rows, m->x->gram, m->cols, pool) ||
+                                               !rg_quadratic(&all, w, m->rows, m->x->gram, m->cols, pool)))
+        return false;
     if (!(all > 0)) {
         lost = 0;
         for (int64_t i = 0; i < m->rows * m->cols; i++) {
@@ -128,7 +128,8 @@ static double share(const rg_matrix *m, const float *d, const float *w, rg_pool 
             all += (double)w[i] * (double)w[i];
         }
     }
-    return all > 0 ? lost / all : 0;
+    *to = all > 0 ? lost / all : 0;
+    return true;
 }
 
 /* Leaves in w what the codes stand for. */
@@ -142,8 +143,7 @@ static bool decode(rg_matrix *m, rg_pool *pool, rg_error *err)
         for (int64_t k = 0; k < m->cols; k++)
             lost[r * m->cols + k] = m->w[r * m->cols + k] - row[k];
     }
-    if (ok)
-        m->error = share(m, lost, m->w, pool);
+    ok = ok && share(m, lost, m->w, pool, &m->error);
     for (int64_t r = 0; ok && r < m->rows; r++)
         rg_coded_row(&m->coded, r, m->w + r * m->cols);
     rg_free(row);

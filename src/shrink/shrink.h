@@ -20,6 +20,7 @@ enum { RG_NEED_GRAM = 1, RG_NEED_SPREAD = 2, RG_NEED_ROWS = 4 };
 typedef struct rg_input {
     const rg_weight *w[3]; /* n_w of them */
     int n_w;
+    bool takes_zeros; /* as in rg_read */
     int64_t mat, cols, n_rows;
     double *gram;    /* [cols, cols] sum of x x^T */
     double *abs_sum; /* [cols] sum of |x|, */

@@ -104,6 +104,7 @@ static void see_rows(rg_stage *s, const rg_fwd *f, const rg_op *op, int n_w, int
     for (int i = 1; i < n_w; i++)
         e->read.w[i] = op->w[i];
     e->read.n_w = n_w;
+    e->read.takes_zeros = op->kind == RG_OP_LINEAR || op->kind == RG_OP_GATED;
     for (int r = 0; r < x->rows; r++)
         memcpy(e->rows + e->read.n++ * e->read.cols, rg_act_data(f, x) + (size_t)r * (size_t)x->stride + first,
                (size_t)e->read.cols * sizeof(float));
@@ -614,6 +615,12 @@ void rg_stage_put_vector(rg_stage *s, const rg_weight *w, const float *from)
     memcpy((void *)(uintptr_t)w->vec, from, (size_t)w->cols * sizeof *from);
 }
 
+void rg_stage_set_threshold(rg_stage *s, const rg_weight *w, float t)
+{
+    RG_ASSERT(s->o.thresholds);
+    s->model->weights.all[w - s->model->weights.all].threshold = t;
+}
+
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
 
 static bool open_runner(rg_stage *s, rg_error *err)
@@ -641,7 +648,12 @@ static bool open_runner(rg_stage *s, rg_error *err)
             !rg_add(o.state_bytes, bytes, &o.state_bytes))
             return rg_fail(err, RG_E_LIMIT, "the state of %d samples of %d ids is too large", s->o.n_samples, s->o.ctx);
     }
+    /* Room for the most operations: no two matrices share what is left of their input. */
+    for (int i = 0; s->o.thresholds && i < s->model->weights.n; i++)
+        s->model->weights.all[i].threshold = s->model->weights.layer[i] < 0 ? 0 : (float)(i + 1);
     s->runner = rg_model_runner_new(s->model, &o, err);
+    for (int i = 0; i < s->model->weights.n; i++)
+        s->model->weights.all[i].threshold = 0;
     if (!s->runner)
         return false;
     for (int g = 0; g < s->model->state.n_groups; g++)

@@ -16,7 +16,8 @@ typedef struct rg_stage_options {
     int n_threads;
     const int32_t *ids; /* [n_samples, ctx], borrowed */
     int n_samples, ctx; /* n_samples 0: no pass will be made, weights are read alone */
-    bool logits;        /* rg_stage_logits will be called */
+    bool logits;        /* rg_stage_loss will be called */
+    bool thresholds;    /* rg_stage_set_threshold will be called */
 } rg_stage_options;
 
 /* NULL and *err: encoders have none; or the checkpoint cannot be opened, or no memory. */
@@ -31,7 +32,8 @@ bool rg_stage_enter(rg_stage *s, int layer, rg_error *err) RG_MUST_CHECK;
 typedef struct rg_read {
     const rg_weight *w[3]; /* n_w of them */
     int n_w;
-    int64_t mat; /* of those that are stacked */
+    int64_t mat;       /* of those that are stacked */
+    bool takes_zeros;  /* its product obeys thresholds */
     int64_t n, cols;
     const float *rows; /* [n, cols] */
 } rg_read;
@@ -61,5 +63,7 @@ bool rg_stage_loss(rg_stage *s, double *loss, rg_error *err) RG_MUST_CHECK;
 void rg_stage_get(const rg_stage *s, const rg_weight *w, int64_t mat, float *to);
 void rg_stage_put(rg_stage *s, const rg_weight *w, int64_t mat, const float *from);
 void rg_stage_put_vector(rg_stage *s, const rg_weight *w, const float *from);
+/* Values that the weight's product reads count as 0 from now on if their magnitude is t or less; t 0: none does. */
+void rg_stage_set_threshold(rg_stage *s, const rg_weight *w, float t);
 
 #endif

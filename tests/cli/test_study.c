@@ -1,5 +1,6 @@
 /* test_study.c -- `ridge study`: rows for each model, context and batch; what is measured and what is counted; the file that
  * it goes on from.  What is known of this machine is made up (support/profile.h). */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -149,6 +150,60 @@ static void kv_types(void **state)
     json_decref(j);
 }
 
+/* Line `nth` of a file, without its last `less` columns. */
+static void line_of(const char *path, int nth, int less, char out[512])
+{
+    FILE *f = fopen(path, "r");
+
+    assert_non_null(f);
+    for (int i = 0; i <= nth; i++)
+        assert_non_null(fgets(out, 512, f));
+    fclose(f);
+    for (; less > 0; less--)
+        *strrchr(out, ',') = 0;
+}
+
+/* An interrupted run goes on where it stopped, and its file becomes what a whole run's is; speed apart, which is
+ * measured. */
+static void sparsity_goes_on(void **state)
+{
+    static const char command[] = "study sparsity tales-1m --ctx 64 --samples 2 --perplexity %s/README.md --csv %s %s";
+    char csv[] = "/tmp/ridge-study-sparsity-XXXXXX", args[512], whole[80], first[512], a[512], b[512];
+    int fd = mkstemp(csv);
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    unlink(csv);
+    snprintf(whole, sizeof whole, "%s.whole", csv);
+    snprintf(args, sizeof args, command, RG_SOURCE_DIR, whole, "--percent 0,50 --quiet");
+    assert_int_equal(command_run(args), 0);
+    snprintf(args, sizeof args, command, RG_SOURCE_DIR, csv, "--percent 0 --quiet");
+    assert_int_equal(command_run(args), 0);
+    line_of(csv, 1, 0, first);
+    snprintf(args, sizeof args, command, RG_SOURCE_DIR, csv, "--percent 0,50 --resume --json");
+    json_t *j = command_json(args);
+    assert_int_equal(number(j, "kept"), 1);
+    assert_int_equal(json_array_size(rows_of(j)), 3);
+    for (size_t i = 0; i < 3; i++) {
+        json_t *r = json_array_get(rows_of(j), i);
+        assert_string_equal(text(r, "allocation"), i == 2 ? "greedy" : "uniform");
+        assert_true(i ? fabs(number(r, "realized") - 0.5) < 0.1 : number(r, "realized") == 0);
+    }
+    assert_true(number(json_array_get(rows_of(j), 1), "ppl") != number(json_array_get(rows_of(j), 2), "ppl"));
+    json_decref(j);
+    line_of(csv, 1, 0, a);
+    assert_string_equal(a, first);
+    assert_true(n_lines(csv) == 4 && n_lines(whole) == 4);
+    for (int i = 0; i < 4; i++) {
+        line_of(csv, i, 1, a);
+        line_of(whole, i, 1, b);
+        assert_string_equal(a, b);
+    }
+    unlink(whole);
+    unlink(csv);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -167,7 +222,8 @@ static void refusals(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(recall), cmocka_unit_test(counted), cmocka_unit_test(resume),
-                                        cmocka_unit_test(kv_types), cmocka_unit_test(refusals) };
+                                        cmocka_unit_test(kv_types), cmocka_unit_test(sparsity_goes_on),
+                                        cmocka_unit_test(refusals) };
 
     test_init(argc, argv);
     test_profile_folder(2);

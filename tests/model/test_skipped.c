@@ -78,7 +78,7 @@ static int n_wide(const rg_model *m)
     int n = 0;
 
     for (int i = 0; i < m->weights.n; i++)
-        n += m->weights.all[i].wide && m->weights.packed[i].stripe_bytes;
+        n += m->weights.all[i].wide && m->weights.packed[i].column_bytes;
     return n;
 }
 

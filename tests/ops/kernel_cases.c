@@ -177,7 +177,7 @@ static void fill_panel(cases *c, rg_layout layout, int mode, uint8_t *panel, siz
 
     fill_head(c, layout, mode, panel);
     panel += rg_layout_head_bytes(layout);
-    for (size_t s = 0; s < n_steps; s++, panel += bytes) /* of a wide layout, a panel is the first in its stripe */
+    for (size_t s = 0; s < n_steps; s++, panel += bytes)
         if (layout == RG_LAYOUT_F32 || layout == RG_LAYOUT_F32W)
             floats(c, mode == 4 ? 0 : mode, (float *)(void *)panel, 16);
         else if (layout == RG_LAYOUT_BF16 || layout == RG_LAYOUT_BF16W)
@@ -238,8 +238,8 @@ typedef struct panel_case {
 
 static void panel_call(const rg_cpu *k, const panel_case *p, const void *x, int m, float *y)
 {
-    rg_product product = { .panel = p->panel, .panel_bytes = p->bytes, .n_panels = p->n_panels, .cols = p->cols, .m = m,
-                           .ldx = p->ld, .y = y, .ldy = WIDE + GAP };
+    rg_product product = { .panel = p->panel, .panel_bytes = p->bytes, .column_bytes = rg_layout_step_bytes(p->layout),
+                           .n_panels = p->n_panels, .cols = p->cols, .m = m, .ldx = p->ld, .y = y, .ldy = WIDE + GAP };
 
     if (p->recipe == RG_EXACT)
         product.x = x;

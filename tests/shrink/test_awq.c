@@ -162,10 +162,12 @@ static void compare_cuts(const world *w, const rg_matrix *m, const char *key)
     assert_non_null(t);
     const int64_t groups = t->shape[1];
     uint8_t *step = malloc(t->bytes);
+    rg_awq_seen seen;
+    assert_ok(rg_awq_seen_init(&seen, &m->coding, m->x->rows, m->x->n_kept, m->cols, w->l.pool, &err), err);
     assert_ok(rg_tensor_read(w->golden, t, 0, step, t->bytes, &err), err);
     for (int64_t r = 0; r < m->rows; r++) {
         const float *row = m->w + r * m->cols;
-        rg_awq_find_cuts(&m->coding, row, m->cols, m->x->rows, m->x->n_kept, most);
+        rg_awq_find_cuts(&m->coding, &seen, row, most);
         for (int64_t g = 0; g < groups; g++) {
             float all = 0;
             for (int64_t k = 0; k < m->cols / groups; k++)
@@ -176,6 +178,7 @@ static void compare_cuts(const world *w, const rg_matrix *m, const char *key)
     if (off > m->rows * groups / 200)
         fail_msg("%s: %d of %d groups are cut elsewhere", key, off, (int)(m->rows * groups));
     free(step);
+    rg_awq_seen_fini(&seen);
 }
 
 static void run_case(world *w, const json_t *j)

@@ -70,7 +70,8 @@ static double error_of(const layer *l, const rg_coded *c, rg_pool *pool)
         for (int64_t k = 0; k < l->cols; k++)
             lost[r * l->cols + k] -= l->w[r * l->cols + k];
     }
-    double sum = rg_quadratic(lost, l->rows, l->gram, l->cols, pool);
+    double sum;
+    assert_true(rg_quadratic(&sum, lost, l->rows, l->gram, l->cols, pool));
     free(lost);
     return sum;
 }

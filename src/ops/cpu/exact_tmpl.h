@@ -98,9 +98,11 @@ ALWAYS_INLINE void decode_float8_run(const uint8_t *panel, int b, float *to)
     }
 }
 
-/* n of all columns from the first on as f32, [n][16]: decoded to `room`, or where they are. */
-ALWAYS_INLINE const float *decode(rg_layout layout, const uint8_t *panel, int cols, int first, int n, float *room)
+/* n columns of panel i from the first on as f32, [n][16]: decoded to `room`, or where they are. */
+ALWAYS_INLINE const float *decode(rg_layout layout, const rg_product *p, int i, int first, int n, float *room)
 {
+    const uint8_t *panel = p->panel + (size_t)i * p->panel_bytes;
+    const size_t apart = p->column_bytes;
     const book t = load_book(layout, panel);
 
     if (layout == RG_LAYOUT_F32)
@@ -108,9 +110,10 @@ ALWAYS_INLINE const float *decode(rg_layout layout, const uint8_t *panel, int co
     if (is_float(layout)) {
         for (int k = 0; k < n / 2 * 2; k++) /* two and two share a load */
             for (int part = 0; part < PARTS; part++)
-                store_f32(room + 16 * k + WIDTH * part, column(layout, panel, (size_t)(first + k), part));
+                store_f32(room + 16 * k + WIDTH * part, column(layout, panel, apart, (size_t)(first + k), part));
         for (int part = 0; part < PARTS && n % 2; part++)
-            store_f32(room + 16 * (n - 1) + WIDTH * part, any_column(layout, panel, cols, first + n - 1, part));
+            store_f32(room + 16 * (n - 1) + WIDTH * part,
+                      any_column(layout, panel, apart, p->cols, first + n - 1, part));
     }
     if (layout == RG_LAYOUT_F8)
         for (int k = 0; k < n; k += 32)
@@ -141,10 +144,8 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
                        .soon = p->panel + (row ? 0 : soon), .soon_each = row ? 0 : column,
                        .soon_gap = p->panel_bytes };
 
-            for (int i = p->n_panels - 1; i >= 0; i--) {
-                const uint8_t *panel = p->panel + (size_t)i * p->panel_bytes;
-                t.w = (const uint8_t *)decode(layout, panel, p->cols, k, n, room[i]);
-            }
+            for (int i = p->n_panels - 1; i >= 0; i--)
+                t.w = (const uint8_t *)decode(layout, p, i, k, n, room[i]);
             add_piece(t, here, c);
         }
         for (int r = 0; r < here; r++)
@@ -384,58 +385,89 @@ INTEGER_LAYOUTS(COLUMNS)
 
 /* ---- columns that are not 0 -------------------------------------------------------------------------------------- */
 
-/* Columns that are listed at once; of a chain, how far ahead they are fetched. */
-enum { LISTED = 512, AHEAD_COLUMNS = 8 };
+/* LISTED: columns that are listed at once.  TOGETHER: columns of a chain whose sums stay in registers.  STRIP: panels
+ * whose sums of all chains fit there.  MOST: panels whose sums of all chains wait in L2. */
+enum { LISTED = 4096, TOGETHER = 2, STRIP = PARTS == 1 ? 4 : 1, MOST = 128 };
 
 /* What columns of a piece are not 0, by chain. */
 typedef struct listed {
     const uint8_t *w; /* its first column */
     const float *x;
+    size_t apart; /* bytes from column to column */
     int16_t at[4][LISTED / 4 + 1];
     int n[4], n_panels;
+    float (*sum)[16 * MOST]; /* of each chain */
 } listed;
 
-/* Per chain [first_chain, first_chain + n_chains) its columns i .. i + n - 1 into its sums; both are constants.
- * Columns of all chains together are near each other in memory. */
-ALWAYS_INLINE void add_listed(rg_layout layout, const listed *l, int first_chain, int n_chains, int i, int n,
-                              float (*c)[RG_WIDE])
+/* What is fetched next: the columns of the lists in their order, line after line. */
+typedef struct fetching {
+    const uint8_t *line, *end; /* of the column at hand; equal: it is all there */
+    int place, last, chain, n_chains; /* of the next one in its list, and in which */
+} fetching;
+
+/* Two lines into L2, where more of them can be under way than into L1.  The processor cannot guess the columns. */
+ALWAYS_INLINE void fetch_lines(fetching *f, const listed *l, size_t length)
 {
-    const size_t step = rg_layout_step_bytes(layout), panel = step * RG_PANEL / RG_WIDE;
-    const uint8_t *w[4][4]; /* pointers, since a store may change the list, for all that the compiler knows */
-    ptrdiff_t next[4][4];
-    vec x[4][4];
+    if (f->line >= f->end) {
+        if (f->place == f->last)
+            return;
+        f->line = l->w + (size_t)l->at[f->chain][f->place] * l->apart;
+        f->end = f->line + length;
+        if (++f->chain == f->n_chains) {
+            f->chain = 0;
+            f->place++;
+        }
+    }
+    __builtin_prefetch(f->line, 0, 2);
+    __builtin_prefetch(f->line + 64, 0, 2);
+    f->line += 128;
+}
+
+/* Per chain [first_chain, first_chain + n_chains) its columns i .. i + n - 1 into its sums of panels [panel, panel +
+ * n_panels); n_chains and n_panels are constants. */
+ALWAYS_INLINE void add_strip(rg_layout layout, const listed *l, int first_chain, int n_chains, int i, int n, int panel,
+                             int n_panels, fetching *f)
+{
+    const size_t each = rg_layout_step_bytes(layout), length = each * (size_t)l->n_panels;
+    const uint8_t *w = l->w + each * (size_t)panel;
+    vec sum[4][STRIP * PARTS];
 
 #pragma GCC unroll 4
     for (int k = 0; k < n_chains; k++)
 #pragma GCC unroll 4
-        for (int j = 0; j < n; j++) {
-            const int16_t *at = l->at[first_chain + k] + i + j;
-            const int ahead = i + j + AHEAD_COLUMNS < l->n[first_chain + k] ? AHEAD_COLUMNS : 0;
-
-            x[k][j] = splat(l->x[*at]);
-            w[k][j] = l->w + (size_t)*at * step;
-            next[k][j] = (at[ahead] - *at) * (ptrdiff_t)step;
-        }
-    for (int p = 0; p < l->n_panels; p++)
+        for (int v = 0; v < n_panels * PARTS; v++)
+            sum[k][v] = load_f32(l->sum[first_chain + k] + 16 * panel + WIDTH * v);
+    for (int j = i; j < i + n; j++)
 #pragma GCC unroll 4
         for (int k = 0; k < n_chains; k++) {
-#pragma GCC unroll 4
-            for (int part = 0; part < PARTS; part++) {
-                float *to = c[first_chain + k] + 16 * p + WIDTH * part;
-                vec sum = load_f32(to);
+            const size_t at = (size_t)l->at[first_chain + k][j];
+            const uint8_t *of_column = w + at * l->apart;
+            const vec by = splat(l->x[at]);
 
+            if (n_chains == 4)
+                fetch_lines(f, l, length);
 #pragma GCC unroll 4
-                for (int j = 0; j < n; j++)
-                    sum = fused(column(layout, w[k][j], 0, part), x[k][j], sum);
-                store_f32(to, sum);
-            }
-#pragma GCC unroll 4
-            for (int j = 0; j < n; j++) {
-                if (panel >= 64 || p % 2 == 0) /* a new line */
-                    __builtin_prefetch(w[k][j] + next[k][j]);
-                w[k][j] += panel;
-            }
+            for (int v = 0; v < n_panels * PARTS; v++)
+                sum[k][v] = fused(column(layout, of_column + each * (size_t)(v / PARTS), 0, 0, v % PARTS), by,
+                                  sum[k][v]);
         }
+#pragma GCC unroll 4
+    for (int k = 0; k < n_chains; k++)
+#pragma GCC unroll 4
+        for (int v = 0; v < n_panels * PARTS; v++)
+            store_f32(l->sum[first_chain + k] + 16 * panel + WIDTH * v, sum[k][v]);
+}
+
+/* The same of all panels. */
+ALWAYS_INLINE void add_listed(rg_layout layout, const listed *l, int first_chain, int n_chains, int i, int n,
+                              fetching *f)
+{
+    int panel = 0;
+
+    for (; panel + STRIP <= l->n_panels; panel += STRIP)
+        add_strip(layout, l, first_chain, n_chains, i, n, panel, STRIP, f);
+    for (; STRIP > 1 && panel < l->n_panels; panel++)
+        add_strip(layout, l, first_chain, n_chains, i, n, panel, 1, f);
 }
 
 /* Without a branch, which would be guessed wrong. */
@@ -448,33 +480,42 @@ ALWAYS_INLINE void list_columns(listed *l, int n)
     }
 }
 
+ALWAYS_INLINE void add_all_listed(rg_layout layout, const listed *l)
+{
+    int i = 0, least = LISTED;
+
+    for (int chain = 0; chain < 4; chain++)
+        least = l->n[chain] < least ? l->n[chain] : least;
+    for (int n; i < least; i += n) {
+        n = least - i < TOGETHER ? least - i : TOGETHER;
+        fetching f = { .place = i + n, .last = i + 2 * n < least ? i + 2 * n : least, .n_chains = 4 };
+        add_listed(layout, l, 0, 4, i, n, &f);
+    }
+    for (int chain = 0; chain < 4; chain++)
+        for (int rest = i, n; rest < l->n[chain]; rest += n) {
+            n = l->n[chain] - rest < TOGETHER ? l->n[chain] - rest : TOGETHER;
+            add_listed(layout, l, chain, 1, rest, n, NULL);
+        }
+}
+
 ALWAYS_INLINE void sparse_product(rg_layout layout, const rg_product *p)
 {
-    _Alignas(64) float c[4][RG_WIDE] = { 0 };
-    listed l;
+    _Alignas(64) float c[4][16 * MOST];
+    listed l = { .apart = p->column_bytes, .sum = c };
 
-    l.n_panels = p->n_panels;
-    for (int first = 0; first < p->cols; first += LISTED) {
-        int i = 0, least = LISTED;
-
-        l.w = p->panel + (size_t)first * rg_layout_step_bytes(layout);
-        l.x = p->x + first;
-        list_columns(&l, p->cols - first < LISTED ? p->cols - first : LISTED);
+    for (int panel = 0; panel < p->n_panels; panel += MOST) {
+        l.n_panels = p->n_panels - panel < MOST ? p->n_panels - panel : MOST;
         for (int chain = 0; chain < 4; chain++)
-            least = l.n[chain] < least ? l.n[chain] : least;
-        for (; i + 2 <= least; i += 2)
-            add_listed(layout, &l, 0, 4, i, 2, c);
-        for (int chain = 0; chain < 4; chain++) {
-            int rest = i;
-
-            for (; rest + 4 <= l.n[chain]; rest += 4)
-                add_listed(layout, &l, chain, 1, rest, 4, c);
-            for (; rest < l.n[chain]; rest++)
-                add_listed(layout, &l, chain, 1, rest, 1, c);
+            __builtin_memset(c[chain], 0, (size_t)l.n_panels * 16 * sizeof(float));
+        for (int first = 0; first < p->cols; first += LISTED) {
+            l.w = p->panel + (size_t)panel * p->panel_bytes + (size_t)first * p->column_bytes;
+            l.x = p->x + first;
+            list_columns(&l, p->cols - first < LISTED ? p->cols - first : LISTED);
+            add_all_listed(layout, &l);
         }
+        for (int i = 0; i < 16 * l.n_panels; i++)
+            p->y[16 * panel + i] = ((c[0][i] + c[1][i]) + (c[2][i] + c[3][i])) + 0.0f;
     }
-    for (int i = 0; i < 16 * p->n_panels; i++)
-        p->y[i] = ((c[0][i] + c[1][i]) + (c[2][i] + c[3][i])) + 0.0f;
 }
 
 #define SPARSE(name, layout)                                                                                           \

@@ -72,7 +72,8 @@ typedef enum rg_recipe {
 /* Neighbouring panels of one matrix by rows of x: y[r * ldy + 16 * i + k] = row k of panel i . row r of x. */
 typedef struct rg_product {
     const uint8_t *panel;
-    size_t panel_bytes; /* from one panel to the next */
+    size_t panel_bytes; /* from one panel to the next; */
+    size_t column_bytes; /* of a wide layout, from one column to the next */
     int n_panels, cols, m; /* m rows of x */
     const float *x;     /* of the exact recipe, rows ldx floats apart; */
     const rg_xblock *q; /* of int8, rows ldx blocks apart; */
@@ -211,7 +212,7 @@ typedef struct rg_cpu {
     /* By recipe and layout; NULL where the recipe is not for the layout, and of RG_LLM_INT8, which is the product of
      * RG_INT8 and then add_columns. */
     void (*product[RG_RECIPE_COUNT][RG_LAYOUT_COUNT])(const rg_product *p);
-    /* Of the wide layouts, of one row of x (m 1) and panels of one stripe: the exact recipe without the columns where x
+    /* Of the wide layouts, of one row of x (m 1): the exact recipe without the columns where x
      * is 0, whose weights are not read; then y + 0.0f.  With weights that are numbers, that is the exact product +
      * 0.0f. */
     void (*sparse[RG_LAYOUT_COUNT])(const rg_product *p);

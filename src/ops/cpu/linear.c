@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { CHUNKS_PER_THREAD = 8, GROUP_MAX = 32, FEW_ROWS = 16 };
+enum { CHUNKS_PER_THREAD = 8, GROUP_MAX = 32, FEW_ROWS = 16, COLUMN_MAX = 126 };
 
 rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a)
 {
@@ -107,30 +107,25 @@ typedef struct block {
     int panel, n_panels, row, n_rows;
 } block;
 
-/* Panels of w by rows of x, as the product p says, which may cross from one stripe to the next.  A matrix whose columns
- * may be skipped gives the same, zeros included, whether they are or not. */
+/* Panels of w by rows of x, as the product p says.  A matrix whose columns may be skipped gives the same, zeros
+ * included, whether they are or not. */
 static void multiply(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, const rg_operand *x, block b, int64_t mat,
                      rg_product p)
 {
-    const int n_panels = p.n_panels;
-
-    for (int done = 0; done < n_panels; done += p.n_panels) {
-        p.panel = rg_panel_at(w, mat, b.panel + done);
-        p.n_panels = rg_panels_together(w, b.panel + done, n_panels - done);
-        if (w->stripe_bytes && b.n_rows == 1) {
-            p.panel_bytes = w->panel_bytes;
-            p.cols = (int)w->cols;
-            p.x = x->x + (size_t)b.row * x->ldx;
-            p.ldx = x->ldx;
-            cpu->sparse[w->layout](&p);
-        } else {
-            rg_cpu_product(cpu, recipe, w, x, b.row, p);
-        }
-        for (int r = 0; w->stripe_bytes && r < b.n_rows; r++)
-            for (int i = 0; i < RG_PANEL * p.n_panels; i++)
-                p.y[(size_t)r * p.ldy + (size_t)i] += 0.0f;
-        p.y += RG_PANEL * p.n_panels;
+    p.panel = rg_panel_at(w, mat, b.panel);
+    p.column_bytes = w->column_bytes;
+    if (w->column_bytes && b.n_rows == 1) {
+        p.panel_bytes = w->panel_bytes;
+        p.cols = (int)w->cols;
+        p.x = x->x + (size_t)b.row * x->ldx;
+        p.ldx = x->ldx;
+        cpu->sparse[w->layout](&p);
+        return;
     }
+    rg_cpu_product(cpu, recipe, w, x, b.row, p);
+    for (int r = 0; w->column_bytes && r < b.n_rows; r++)
+        for (int i = 0; i < RG_PANEL * p.n_panels; i++)
+            p.y[(size_t)r * p.ldy + (size_t)i] += 0.0f;
 }
 
 /* ---- how a product is cut ---------------------------------------------------------------------------------------- */
@@ -145,8 +140,10 @@ static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
 
     if (stretch > 1 && (group > 1 || n_panels * n_stretches >= f->n_threads * CHUNKS_PER_THREAD))
         group = rg_max(2, group / 2 * 2); /* kernels of many rows take two panels together */
-    if (rows == 1 && op->w[0]->packed->stripe_bytes) /* whole columns of a stripe lie in one piece */
-        group = RG_WIDE / RG_PANEL;
+    if (rows == 1 && op->w[0]->packed->column_bytes) { /* the longer the pieces of columns, the faster they are read */
+        group = rg_ceil_div(n_panels, rg_ceil_div(n_panels, f->n_threads * COLUMN_MAX) * f->n_threads);
+        group += group % 2; /* whole lines */
+    }
 
     for (int i; (i = rg_chunk_next(f, rg_ceil_div(n_panels, group) * n_stretches)) >= 0;) {
         block b = { .panel = i / n_stretches * group, .row = i % n_stretches * stretch };

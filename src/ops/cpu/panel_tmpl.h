@@ -41,26 +41,28 @@ ALWAYS_INLINE vec one_of_two(const uint8_t *panel, size_t k, int part)
     return (vec)(k % 2 ? v & 0xffff0000 : v << 16);
 }
 
-/* One part of column k of a panel of a float layout; of BF16, if it does not stand alone. */
-ALWAYS_INLINE vec column(rg_layout layout, const uint8_t *panel, size_t k, int part)
+/* One part of column k of a panel of a float layout, whose columns are `apart` bytes apart if it is wide; of BF16, if it
+ * does not stand alone. */
+ALWAYS_INLINE vec column(rg_layout layout, const uint8_t *panel, size_t apart, size_t k, int part)
 {
-    const size_t at = column_values(layout) * k + WIDTH * (size_t)part;
+    const size_t at = WIDTH * (size_t)part;
 
+    if (layout == RG_LAYOUT_BF16)
+        return one_of_two(panel, k, part);
+    panel += k * (is_wide_layout(layout) ? apart : rg_layout_step_bytes(layout));
     if (layout == RG_LAYOUT_F32 || layout == RG_LAYOUT_F32W)
         return load_f32((const float *)(const void *)panel + at);
     if (layout == RG_LAYOUT_F16 || layout == RG_LAYOUT_F16W)
         return load_f16((const uint16_t *)(const void *)panel + at);
-    if (layout == RG_LAYOUT_BF16W)
-        return load_bf16((const uint16_t *)(const void *)panel + at);
-    return one_of_two(panel, k, part);
+    return load_bf16((const uint16_t *)(const void *)panel + at);
 }
 
 /* One part of any column of a panel of n columns. */
-ALWAYS_INLINE vec any_column(rg_layout layout, const uint8_t *panel, int n, int k, int part)
+ALWAYS_INLINE vec any_column(rg_layout layout, const uint8_t *panel, size_t apart, int n, int k, int part)
 {
     if (layout == RG_LAYOUT_BF16 && (k | 1) >= n)
         return load_bf16((const uint16_t *)(const void *)panel + 16 * k + WIDTH * part);
-    return column(layout, panel, (size_t)k, part);
+    return column(layout, panel, apart, (size_t)k, part);
 }
 
 typedef struct scales {

@@ -101,26 +101,20 @@ ALWAYS_INLINE int offset_of(rg_layout layout)
     }
 }
 
-ALWAYS_INLINE bool in_stripes(rg_layout layout)
+ALWAYS_INLINE bool is_wide_layout(rg_layout layout)
 {
     return layout == RG_LAYOUT_F32W || layout == RG_LAYOUT_F16W || layout == RG_LAYOUT_BF16W;
 }
 
 ALWAYS_INLINE bool is_float(rg_layout layout)
 {
-    return layout == RG_LAYOUT_F32 || layout == RG_LAYOUT_F16 || layout == RG_LAYOUT_BF16 || in_stripes(layout);
-}
-
-/* Values from one column to the next, of a float layout. */
-ALWAYS_INLINE size_t column_values(rg_layout layout)
-{
-    return in_stripes(layout) ? RG_WIDE : RG_PANEL;
+    return layout == RG_LAYOUT_F32 || layout == RG_LAYOUT_F16 || layout == RG_LAYOUT_BF16 || is_wide_layout(layout);
 }
 
 /* Bytes per column of a float layout that are worth fetching ahead: those of a panel that lies in one piece. */
 ALWAYS_INLINE size_t column_bytes(rg_layout layout)
 {
-    return in_stripes(layout) ? 0 : rg_layout_step_bytes(layout);
+    return is_wide_layout(layout) ? 0 : rg_layout_step_bytes(layout);
 }
 
 /* The step that holds run b (32 columns) of a panel, and the run's number in it. */

@@ -27,12 +27,14 @@ ALWAYS_INLINE void one_row(rg_layout layout, const rg_product *p)
         for (int i = 0; i < 4; i++)
 #pragma GCC unroll 2
             for (int part = 0; part < 2; part++)
-                s[part][i] = fused(column(layout, w, (size_t)(k + i), part), splat(p->x[k + i]), s[part][i]);
+                s[part][i] = fused(column(layout, w, p->column_bytes, (size_t)(k + i), part), splat(p->x[k + i]),
+                                   s[part][i]);
     }
 #pragma GCC unroll 3
     for (int i = 0; i < 3; i++)
         for (int part = 0; part < 2 && k + i < p->cols; part++)
-            s[part][i] = fused(any_column(layout, w, p->cols, k + i, part), splat(p->x[k + i]), s[part][i]);
+            s[part][i] = fused(any_column(layout, w, p->column_bytes, p->cols, k + i, part), splat(p->x[k + i]),
+                               s[part][i]);
     for (int part = 0; part < 2; part++)
         store_sum(p->y + 8 * part, s[part]);
 }

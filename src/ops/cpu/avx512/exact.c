@@ -35,7 +35,7 @@ ALWAYS_INLINE void add_columns(rg_layout layout, const rg_product *p, int n_rows
             __builtin_prefetch(w + (size_t)k * column_bytes(layout) + AHEAD + i);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            const __m512 wi = column(layout, w, (size_t)(k + i), 0);
+            const __m512 wi = column(layout, w, p->column_bytes, (size_t)(k + i), 0);
 #pragma GCC unroll 6
             for (int r = 0; r < n_rows; r++)
                 s[r][i] = _mm512_fmadd_ps(wi, _mm512_set1_ps(xr[r][i]), s[r][i]);
@@ -47,7 +47,7 @@ ALWAYS_INLINE void add_columns(rg_layout layout, const rg_product *p, int n_rows
 #pragma GCC unroll 3
     for (int i = 0; i < 3; i++)
         if (k + i < p->cols) {
-            const __m512 wi = any_column(layout, w, p->cols, k + i, 0);
+            const __m512 wi = any_column(layout, w, p->column_bytes, p->cols, k + i, 0);
 #pragma GCC unroll 6
             for (int r = 0; r < n_rows; r++)
                 s[r][i] = _mm512_fmadd_ps(wi, _mm512_set1_ps(xr[r][i]), s[r][i]);

@@ -58,7 +58,7 @@ static void decode_f16(const uint8_t *panel, const uint8_t *step, float (*w)[16]
         w[0][i] = f16(h[i]);
 }
 
-/* A panel of a wide layout is the first 16 of a column's values. */
+/* Of a wide layout, what a panel has of a column. */
 static void decode_f32w(const uint8_t *panel, const uint8_t *step, float (*w)[16])
 {
     decode_f32(panel, step, w);
@@ -267,22 +267,23 @@ DECODE(zero, z8w, RG_LAYOUT_Z8W)
 #undef DECODE
 
 /* One panel by one row of x. */
-static void exact_row(rg_layout layout, decode_fn *decode, const uint8_t *panel, int cols, const float *x, float *y)
+static void exact_row(rg_layout layout, decode_fn *decode, const rg_product *p)
 {
     _Alignas(64) float w[256][16], c[4][16] = { 0 };
-    const uint8_t *step = panel + rg_layout_head_bytes(layout);
+    const uint8_t *step = p->panel + rg_layout_head_bytes(layout);
+    const size_t apart = is_wide_layout(layout) ? p->column_bytes : rg_layout_step_bytes(layout);
 
-    for (int first = 0; first < cols; first += rg_layout_step(layout), step += rg_layout_step_bytes(layout)) {
-        decode(panel, step, w);
+    for (int first = 0; first < p->cols; first += rg_layout_step(layout), step += apart) {
+        decode(p->panel, step, w);
         for (int k = 0; k < rg_layout_step(layout); k++) {
             float *chain = c[(first + k) % 4];
 
             for (int i = 0; i < 16; i++)
-                chain[i] = __builtin_fmaf(w[k][i], x[first + k], chain[i]);
+                chain[i] = __builtin_fmaf(w[k][i], p->x[first + k], chain[i]);
         }
     }
     for (int i = 0; i < 16; i++)
-        y[i] = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
+        p->y[i] = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
 }
 
 /* The same of BF16, whose columns lie two and two. */
@@ -311,7 +312,7 @@ static void exact(rg_layout layout, decode_fn *decode, const rg_product *p)
     for (int i = 0; i < p->n_panels; i++)
         for (int r = 0; r < p->m; r++) {
             const rg_product q = part_of(p, i, r, 1);
-            exact_row(layout, decode, q.panel, q.cols, q.x, q.y);
+            exact_row(layout, decode, &q);
         }
 }
 
@@ -329,19 +330,19 @@ INTEGER_LAYOUTS(EXACT)
 
 /* ---- columns that are not 0 -------------------------------------------------------------------------------------- */
 
-static void sparse_row(rg_layout layout, decode_fn *decode, const uint8_t *panel, int cols, const float *x, float *y)
+static void sparse_row(decode_fn *decode, const rg_product *p)
 {
     float w[1][16], c[4][16] = { 0 };
 
-    for (int k = 0; k < cols; k++) {
-        if (x[k] == 0.0f)
+    for (int k = 0; k < p->cols; k++) {
+        if (p->x[k] == 0.0f)
             continue;
-        decode(panel, panel + (size_t)k * rg_layout_step_bytes(layout), w);
+        decode(p->panel, p->panel + (size_t)k * p->column_bytes, w);
         for (int i = 0; i < 16; i++)
-            c[k % 4][i] = __builtin_fmaf(w[0][i], x[k], c[k % 4][i]);
+            c[k % 4][i] = __builtin_fmaf(w[0][i], p->x[k], c[k % 4][i]);
     }
     for (int i = 0; i < 16; i++)
-        y[i] = ((c[0][i] + c[1][i]) + (c[2][i] + c[3][i])) + 0.0f;
+        p->y[i] = ((c[0][i] + c[1][i]) + (c[2][i] + c[3][i])) + 0.0f;
 }
 
 #define SPARSE(name, layout)                                                                                           \
@@ -349,7 +350,7 @@ static void sparse_row(rg_layout layout, decode_fn *decode, const uint8_t *panel
     {                                                                                                                  \
         for (int i = 0; i < p->n_panels; i++) {                                                                        \
             const rg_product q = part_of(p, i, 0, 1);                                                                  \
-            sparse_row(layout, decode_##name, q.panel, q.cols, q.x, q.y);                                              \
+            sparse_row(decode_##name, &q);                                              \
         }                                                                                                              \
     }
 WIDE_LAYOUTS(SPARSE)
