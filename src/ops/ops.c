@@ -639,6 +639,13 @@ void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg
     run(f, &op);
 }
 
+void rg_fetch(rg_fwd *f, const rg_act *route, const rg_routing *routing, const rg_experts *e)
+{
+    RG_ASSERT(route->cols == 2 * routing->n_used);
+    RG_ASSERT(e->up->n_mats == routing->n_experts && e->down->n_mats == routing->n_experts);
+    run(f, &(rg_op){ .kind = RG_OP_FETCH, .in = { route }, .w = { e->down, e->up, e->gate }, .routing = routing });
+}
+
 /* ---- recurrence -------------------------------------------------------------------------------------------------- */
 
 rg_buffer rg_conv_tail(const char *name, int channels, int taps)

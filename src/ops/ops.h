@@ -230,6 +230,7 @@ struct rg_fwd {
     bool exact;                    /* recipe: exact, else fast where the weight has one */
     bool llm_int8;                 /* fast is LLM.int8() where it is int8 otherwise */
     int layer;                     /* being computed; -1 outside the layers */
+    bool guessing;                 /* what is computed now serves a guess alone: nothing for who looks at values */
     int thread, n_threads;
     rg_pool *pool;                 /* NULL when nothing is computed */
     uint32_t phase;
@@ -398,6 +399,9 @@ void rg_choose_keys(rg_fwd *f, rg_act *chosen, const rg_act *q, const rg_act *we
  * weights at last, may be NULL. */
 void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *routing, const rg_weight *bias,
               const rg_weight *scale);
+/* The experts that a later rg_moe will need, or probably will: those that lie in a file are read from now on, as far as
+ * there is room.  No result depends on it. */
+void rg_fetch(rg_fwd *f, const rg_act *route, const rg_routing *routing, const rg_experts *e);
 /* y += sum over a row's experts, in index order, of weight * (down[e] (act(gate[e] x + b) * (up[e] x + b)) + b). */
 void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg_routing *routing,
             const rg_experts *e);
