@@ -104,10 +104,52 @@ void rg_act_release(rg_fwd *f, int mark)
     f->arena_used = last ? last->round + round_up(round_bytes(last), CACHE_LINE) : 0;
 }
 
+/* Pay what is owed: all chunks taken before are then done for all threads. */
+static void settle(rg_fwd *f)
+{
+    if (f->leads)
+        rg_phase_open(f->pool, &f->phase);
+    else
+        rg_phase_wait(f->pool, &f->phase);
+    f->owed = false;
+}
+
 void rg_fwd_barrier(rg_fwd *f)
 {
-    if (f->pool)
+    f->taken = false;
+    if (f->owed)
+        settle(f);
+    else if (f->pool)
         rg_phase_end(f->pool, &f->phase);
+}
+
+int rg_chunk_next(rg_fwd *f, int n)
+{
+    const bool first = !f->taken;
+    int c;
+
+    if (n > 1 && f->owed)
+        settle(f);
+    f->taken = true;
+    f->n_chunks = n;
+    if (f->owed)
+        return f->leads && first && n ? 0 : -1;
+    if (n <= f->n_threads) /* the first ones are all */
+        return first && f->thread < n ? f->thread : -1;
+    c = rg_phase_take(f->pool, f->phase);
+    return c < n ? c : -1;
+}
+
+void rg_phase_done(rg_fwd *f)
+{
+    if (!f->lazy) {
+        rg_fwd_barrier(f);
+        return;
+    }
+    if (!f->owed) /* thread 0 took the only chunk, if there was one */
+        f->leads = f->n_chunks <= 1 ? f->thread == 0 : rg_phase_arrive(f->pool);
+    f->owed = true;
+    f->taken = false;
 }
 
 /* ---- handing an operation on ------------------------------------------------------------------------------------- */

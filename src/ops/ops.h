@@ -234,6 +234,9 @@ struct rg_fwd {
     int thread, n_threads;
     rg_pool *pool;                 /* NULL when nothing is computed */
     uint32_t phase;
+    bool lazy;                     /* rg_phase_done may leave its barrier to the phases that follow */
+    bool owed, leads, taken;       /* a barrier is owed, and this thread will open it; it has taken a chunk */
+    int n_chunks;                  /* of the present phase, or of the last one */
     uint8_t *arena;                /* NULL when nothing is computed */
     size_t arena_bytes, arena_used, arena_peak;
     rg_act acts[RG_MAX_ACTS];
@@ -270,6 +273,13 @@ static inline float *rg_act_data(const rg_fwd *f, const rg_act *a)
 
 /* A barrier among the step's threads; nothing when nothing is computed. */
 void rg_fwd_barrier(rg_fwd *f);
+
+/* Phases.  All threads take the chunks of a phase by rg_chunk_next, with the same n, and end it by rg_fwd_barrier, or
+ * by rg_phase_done where nothing that others computed is read before the next phase takes its first chunk.  The barrier
+ * of rg_phase_done may be owed: then the thread that came last computes phases of one chunk alone, and the others pass
+ * them by, until a phase has more chunks, which all begin together.  So a small step has few barriers. */
+int rg_chunk_next(rg_fwd *f, int n); /* the next chunk for this thread, or -1: the phase has no more */
+void rg_phase_done(rg_fwd *f);
 
 /* ---- adapters ---- */
 

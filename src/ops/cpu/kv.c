@@ -74,12 +74,13 @@ void rg_cpu_rotate(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
         for (int i = 0; i < x->cols; i += op->n)
             r->cpu->rotate(head + i, v, v + n, n, op->rope->interleaved);
     }
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
 }
 
 /* ---- into the state ---------------------------------------------------------------------------------------------- */
 
-enum { ROWS = 64 }; /* of a chunk: of one head, so that threads seldom write to one cache line */
+/* Rows of a chunk: of one head, so that threads seldom write to one cache line; of all heads, where there are few. */
+enum { ROWS = 64, FEW_ROWS = 4 };
 
 static void store_row(const rg_cpu *cpu, const rg_kv *kv, uint8_t *part, int at, int head, const float *k,
                       const float *v)
@@ -124,7 +125,7 @@ static void close_blocks(rg_cpu_reader *r, rg_fwd *f, const rg_kv *kv, const rg_
                       part_at(f, kv, &b->spans[s], slot_of(b, row)));
     }
     if (n)
-        rg_fwd_barrier(f);
+        rg_phase_done(f);
 }
 
 void rg_cpu_kv_store(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
@@ -132,18 +133,20 @@ void rg_cpu_kv_store(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     const rg_batch *b = f->batch;
     const rg_kv open = rg_kv_open(op->kv);
     int heads = op->kv->latent ? 1 : op->kv->n_heads, n_blocks = rg_ceil_div(b->n_rows, ROWS);
+    int at_once = b->n_rows <= FEW_ROWS ? heads : 1, cuts = heads / at_once;
 
-    for (int c; (c = rg_chunk_next(f, heads * n_blocks)) >= 0;) {
-        int row = c / heads * ROWS, end = rg_min(b->n_rows, row + ROWS), s = 0;
+    for (int c; (c = rg_chunk_next(f, cuts * n_blocks)) >= 0;) {
+        int row = c / cuts * ROWS, end = rg_min(b->n_rows, row + ROWS), s = 0, first = c % cuts;
 
         for (; row < end; row++) {
             while (row >= b->spans[s].first_row + b->spans[s].n_rows)
                 s++;
-            store_row(r->cpu, &open, part_at(f, &open, &b->spans[s], slot_of(b, row)), slot_of(b, row) % RG_BLOCK,
-                      c % heads, rg_act_row(f, op->in[0], row), rg_act_row(f, op->in[1], row));
+            for (int h = first; h < first + at_once; h++)
+                store_row(r->cpu, &open, part_at(f, &open, &b->spans[s], slot_of(b, row)), slot_of(b, row) % RG_BLOCK,
+                          h, rg_act_row(f, op->in[0], row), rg_act_row(f, op->in[1], row));
         }
     }
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
     if (rg_kv_has_open(op->kv))
         close_blocks(r, f, op->kv, &open);
 }

@@ -7,7 +7,12 @@
 
 #include <string.h>
 
-enum { CHUNKS_PER_THREAD = 8, GROUP_MAX = 32, FEW_ROWS = 16 };
+enum {
+    CHUNKS_PER_THREAD = 8,
+    GROUP_MAX = 32,
+    FEW_ROWS = 16,
+    SMALL_SHARE = 1 << 20, /* bytes of weights for each thread, which one row meets in some microseconds */
+};
 
 rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a)
 {
@@ -64,7 +69,7 @@ void rg_cpu_round(rg_cpu_reader *r, rg_fwd *f, const rg_act *a, rg_recipe roundi
         return;
     for (int row; (row = rg_chunk_next(f, a->rows)) >= 0;)
         rg_cpu_round_row(r->cpu, rounding, rg_act_row(f, a, row), a->cols, to + (size_t)row * rg_round_stride(a->cols));
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
     f->acts[a - f->acts].rounded = (int)rounding;
 }
 
@@ -125,6 +130,13 @@ static void multiply(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, co
 
 typedef void block_fn(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b);
 
+static bool is_small(const rg_fwd *f, const rg_op *op, int n_panels)
+{
+    const int share = rg_ceil_div(n_panels, f->n_threads);
+
+    return share <= RG_TILE && (size_t)share * op->w[0]->packed->panel_bytes <= SMALL_SHARE;
+}
+
 static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels, block_fn *compute)
 {
     int rows = op->in[0]->rows, stretch = rg_min(RG_ROWS_MAX, rows), n_stretches = rg_ceil_div(rows, stretch);
@@ -135,6 +147,8 @@ static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
         group = rg_max(2, group / 2 * 2); /* kernels of many rows take two panels together */
     if (rows == 1 && op->w[0]->packed->stripe_bytes) /* whole columns of a stripe lie in one piece */
         group = RG_WIDE / RG_PANEL;
+    else if (rows == 1 && is_small(f, op, n_panels)) /* one stream each, and nothing to share out */
+        group = rg_ceil_div(n_panels, f->n_threads);
 
     for (int i; (i = rg_chunk_next(f, rg_ceil_div(n_panels, group) * n_stretches)) >= 0;) {
         block b = { .panel = i / n_stretches * group, .row = i % n_stretches * stretch };
@@ -143,7 +157,7 @@ static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
         b.n_rows = rg_min(stretch, rows - b.row);
         compute(r, f, op, b);
     }
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
 }
 
 /* y[row, at ..] = tile + bias, or += : the n columns of a block that are there; ld floats between rows of the tile,
@@ -295,5 +309,5 @@ void rg_cpu_embed(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
         if (op->x != 1.0f)
             r->cpu->scale(to, to, op->x, y->cols);
     }
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
 }

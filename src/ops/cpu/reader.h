@@ -1,8 +1,9 @@
 /* reader.h -- inside the reader that computes: its scratch, and how its operations share out work.
  *
  * Every thread of a step runs the same operations in the same order.  An operation is one or more phases; a phase is a
- * loop over rg_chunk_next and ends with rg_fwd_barrier.  Whether a phase exists depends only on the batch, the shapes
- * and the number of threads, which all threads see alike.  Nothing here allocates after rg_cpu_reader_new. */
+ * loop over rg_chunk_next and ends with rg_phase_done or rg_fwd_barrier.  Whether a phase exists depends only on the
+ * batch, the shapes and the number of threads, which all threads see alike.  Nothing here allocates after
+ * rg_cpu_reader_new. */
 #ifndef RG_OPS_CPU_READER_H
 #define RG_OPS_CPU_READER_H
 
@@ -76,14 +77,6 @@ rg_cpu_op rg_cpu_state_space, rg_cpu_lru, rg_cpu_taylor;
 
 /* One thread: release the pages that were fetched for an operation with experts, which holds those that it needs. */
 void rg_cpu_drop_fetched(rg_cpu_reader *r, const rg_op *op);
-
-/* The next of n chunks for this thread, or -1 when the phase has no more. */
-static inline int rg_chunk_next(const rg_fwd *f, int n)
-{
-    int c = rg_phase_take(f->pool, f->phase);
-
-    return c < n ? c : -1;
-}
 
 static inline float *rg_cpu_scratch(const rg_cpu_reader *r, const rg_fwd *f)
 {
