@@ -4,9 +4,9 @@
  *
  * Opens MODEL with BYTES of memory for experts (FOLDER keeps its packed weights and nothing else) and decodes random
  * ids, one stream.  In turns with each stretch of TOKENS steps it reads as many places of the same file as the steps
- * have read, of the same sizes, unbuffered and with as many threads, into memory that is thrown away.  Prints for each
- * turn the hit rate, the time of both and their ratio, and last the memory that the process takes beside what it was
- * allowed. */
+ * have read and used (not what wrong guesses read), of the same sizes, unbuffered and with as many threads, into memory
+ * that is thrown away.  Prints for each turn the hit rate, the time of both and their ratio, and last the memory that
+ * the process takes beside what it was allowed. */
 #include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -123,16 +123,17 @@ static bool turns(world *w, int n_tokens, rg_error *err)
         rg_expert_reads after = rg_model_expert_reads(w->m);
         double n_asked = (double)(after.n_asked - before.n_asked);
         int n_read = (int)(after.n_read - before.n_read);
+        int n_unused = (int)(after.n_unused - before.n_unused), n_needed = n_read - n_unused;
         double bytes = (double)(after.bytes_read - before.bytes_read);
         if (t < 0 || !n_read)
             continue;
-        double alone = time_reads(w->file, n_read, (size_t)(bytes / n_read));
+        double alone = time_reads(w->file, n_needed, (size_t)(bytes / n_read));
         if (alone < 0)
             return rg_fail(err, RG_E_IO, "the reads alone failed");
         ratio[t] = alone / took;
-        printf("%d tokens: %.2f tokens/s, hits %.3f, %d reads, %.1f MB a token, %.3f s; reads alone %.3f s (%.2f GB/s): "
-               "%.2f\n", n_tokens, n_tokens / took, 1 - n_read / n_asked, n_read, bytes / n_tokens / 1e6, took, alone,
-               bytes / alone / 1e9, ratio[t]);
+        printf("%d tokens: %.2f tokens/s, hits %.3f, %d reads and %d unused, %.1f MB a token, %.3f s; reads alone %.3f s "
+               "(%.2f GB/s): %.2f\n", n_tokens, n_tokens / took, 1 - n_needed / n_asked, n_needed, n_unused,
+               bytes / n_tokens / 1e6, took, alone, bytes / n_read * n_needed / alone / 1e9, ratio[t]);
     }
     qsort(ratio, TURNS, sizeof *ratio, by_size);
     printf("reads alone / decoding: median %.2f, best %.2f\n", ratio[TURNS / 2], ratio[TURNS - 1]);

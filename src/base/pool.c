@@ -292,12 +292,14 @@ int rg_phase_take(rg_pool *p, uint32_t phase, int n)
     return take_behind(p, n);
 }
 
-/* The calling thread is at the barrier.  True if all are now, and it came last; then all counters are 0 again. */
-static bool arrive(rg_pool *p)
+/* When the last has arrived, all counters of the tree are 0 again. */
+bool rg_phase_arrive(rg_pool *p)
 {
     node *level = p->nodes;
     uint32_t i = (uint32_t)self.thread, n = (uint32_t)p->n_active;
 
+    if (n == 1)
+        return true;
     for (;;) {
         uint32_t at = i / FAN, below = n - at * FAN < FAN ? n - at * FAN : FAN;
 
@@ -312,16 +314,23 @@ static bool arrive(rg_pool *p)
     }
 }
 
+void rg_phase_open(rg_pool *p, uint32_t *phase)
+{
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    atomic_store(&p->gate, ++*phase);
+    wake_all(p, &p->gate);
+}
+
+void rg_phase_wait(rg_pool *p, uint32_t *phase)
+{
+    wait_while(p, &p->gate, *phase);
+    ++*phase;
+}
+
 void rg_phase_end(rg_pool *p, uint32_t *phase)
 {
-    uint32_t was = *phase;
-
-    if (arrive(p)) {
-        atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-        atomic_store(&p->gate, was + 1);
-        wake_all(p, &p->gate);
-    } else {
-        wait_while(p, &p->gate, was);
-    }
-    *phase = was + 1;
+    if (rg_phase_arrive(p))
+        rg_phase_open(p, phase);
+    else
+        rg_phase_wait(p, phase);
 }

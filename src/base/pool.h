@@ -41,4 +41,10 @@ void rg_pool_run(rg_pool *p, int n, void (*fn)(void *arg, int thread), void *arg
 int rg_phase_take(rg_pool *p, uint32_t phase, int n);
 void rg_phase_end(rg_pool *p, uint32_t *phase); /* barrier; then ++*phase */
 
+/* The barrier in two parts, between which a thread takes no chunk.  Every thread arrives; true: all have, and this one
+ * came last.  Then that one, or one that all agree on if none arrives, lets all go on, and the others wait for it. */
+bool rg_phase_arrive(rg_pool *p);
+void rg_phase_open(rg_pool *p, uint32_t *phase);                /* then ++*phase */
+void rg_phase_wait(rg_pool *p, uint32_t *phase);                /* likewise */
+
 #endif

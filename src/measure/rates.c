@@ -41,6 +41,12 @@ static double seconds(round *r, rg_op_case *run)
     return rg_rounds_median(r->rounds, rg_op_bench_seconds(r->b, run));
 }
 
+/* Of one row, in a step that has more such operations. */
+static double among_others(round *r, rg_op_case *run)
+{
+    return rg_rounds_median(r->rounds, rg_op_bench_among_others(r->b, run));
+}
+
 /* The rest of some seconds, divided among n values. */
 static double rest(double s, double without, double n)
 {
@@ -113,7 +119,7 @@ static bool measure_values(round *r, rg_error *err)
         return false;
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         rg_op_bench_batch(r->b, 1, 1, block_bytes(r->b, cases[i].kind));
-        out->fixed_s[cases[i].kind] = seconds(r, cases[i].run);
+        out->fixed_s[cases[i].kind] = among_others(r, cases[i].run);
         for (int k = 0; !i && k < RG_OP_COUNT; k++)
             out->fixed_s[k] = out->fixed_s[cases[0].kind];
     }
@@ -176,8 +182,8 @@ static bool measure_fixed_products(round *r, rg_error *err)
     if (!set_width(r, LITTLE, err))
         return false;
     rg_op_bench_batch(r->b, 1, 1, 0);
-    fixed[RG_OP_LINEAR] = fixed[RG_OP_LINEAR_HEADS] = seconds(r, rg_case_linear);
-    fixed[RG_OP_GATED] = fixed[RG_OP_MOE] = seconds(r, rg_case_gated);
+    fixed[RG_OP_LINEAR] = fixed[RG_OP_LINEAR_HEADS] = among_others(r, rg_case_linear);
+    fixed[RG_OP_GATED] = fixed[RG_OP_MOE] = among_others(r, rg_case_gated);
     return true;
 }
 
@@ -277,7 +283,7 @@ static void measure_all_attention(round *r)
     r->b->kv = (rg_kv){ .type = RG_BF16, .n_heads = 1, .k_dim = 64, .v_dim = 64 };
     r->b->n_heads = 1;
     rg_op_bench_batch(r->b, 1, 1, rg_kv_bytes(&r->b->kv));
-    fixed[RG_OP_ATTENTION] = fixed[RG_OP_MLA_ATTENTION] = seconds(r, rg_case_attention);
+    fixed[RG_OP_ATTENTION] = fixed[RG_OP_MLA_ATTENTION] = among_others(r, rg_case_attention);
     for (int i = 0; rg_rate_kv_type(i) < RG_TYPE_COUNT; i++) {
         measure_attention(r, rg_rate_kv_type(i));
         measure_latent(r, rg_rate_kv_type(i));

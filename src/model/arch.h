@@ -88,7 +88,8 @@ typedef struct rg_weight_spec {
     rg_derive_fn *derive;  /* no checkpoint has it: a vector or table that is made last; hf names it for messages */
 } rg_weight_spec;
 
-/* A layer as its block sees it.  With index -1: what is outside the layers, for the hooks below. */
+/* A layer as its block sees it, one in an array of all of them.  With index -1: what is outside the layers, for the
+ * hooks below. */
 typedef struct rg_layer {
     const rg_config *c;
     int index;

@@ -292,7 +292,7 @@ rg_expert_reads rg_model_expert_reads(const rg_model *m)
 
     if (m->weights.paged)
         s = rg_paged_count(m->weights.paged);
-    return (rg_expert_reads){ s.n_asked, s.n_read, s.n_failed, s.read_bytes, s.bytes };
+    return (rg_expert_reads){ s.n_asked, s.n_read, s.n_failed, s.n_unused, s.read_bytes, s.bytes };
 }
 
 /* ---- the text of a step ------------------------------------------------------------------------------------------ */

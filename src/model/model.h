@@ -54,6 +54,7 @@ void rg_model_close(rg_model *m); /* NULL is fine */
 /* What was read of experts that stay in a file; all 0: none do. */
 typedef struct rg_expert_reads {
     uint64_t n_asked, n_read, n_failed; /* matrices that steps needed, that were read, that could not be read */
+    uint64_t n_unused;                  /* of those read, on guesses that were wrong */
     uint64_t bytes_read;
     size_t bytes;                       /* memory for them */
 } rg_expert_reads;

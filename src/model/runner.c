@@ -43,12 +43,13 @@ static void program(void *arg, int thread)
                    .thread = thread,
                    .n_threads = r->n_threads,
                    .pool = r->pool,
+                   .lazy = !r->o.wrap, /* a reader around the computing one may look at what others computed */
                    .arena = r->arena,
                    .arena_bytes = r->base.arena_bytes };
     rg_mem_forbid();
     rg_outputs out = rg_model_forward(r->m, f);
     int n_logits = r->batch->n_logits, n_hidden = r->batch->n_hidden, n_all = n_logits + n_hidden + r->batch->n_scores;
-    for (int i; n_all && (i = rg_phase_take(r->pool, f->phase, n_all)) >= 0;)
+    for (int i; n_all && (i = rg_chunk_next(f, n_all)) >= 0;)
         if (i < n_logits)
             r->sink->logits(r->sink->arg, thread, i, row_of(f, out.logits, i));
         else if (i < n_logits + n_hidden)
@@ -57,8 +58,6 @@ static void program(void *arg, int thread)
         else
             r->sink->scores(r->sink->arg, thread, i - n_logits - n_hidden,
                             row_of(f, out.scores, i - n_logits - n_hidden));
-    if (n_all)
-        rg_phase_end(r->pool, &f->phase);
     rg_mem_permit();
 }
 

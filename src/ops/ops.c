@@ -104,10 +104,50 @@ void rg_act_release(rg_fwd *f, int mark)
     f->arena_used = last ? last->round + round_up(round_bytes(last), CACHE_LINE) : 0;
 }
 
+/* Pay what is owed: all chunks taken before are then done for all threads. */
+static void settle(rg_fwd *f)
+{
+    if (f->leads)
+        rg_phase_open(f->pool, &f->phase);
+    else
+        rg_phase_wait(f->pool, &f->phase);
+    f->owed = false;
+}
+
 void rg_fwd_barrier(rg_fwd *f)
 {
-    if (f->pool)
+    f->taken = false;
+    if (f->owed)
+        settle(f);
+    else if (f->pool)
         rg_phase_end(f->pool, &f->phase);
+}
+
+int rg_chunk_next(rg_fwd *f, int n)
+{
+    const bool first = !f->taken;
+
+    if (n > 1 && f->owed)
+        settle(f);
+    f->taken = true;
+    f->n_chunks = n;
+    if (f->owed)
+        return f->leads && first && n ? 0 : -1;
+    if (n <= f->n_threads) /* the first ones are all */
+        return first && f->thread < n ? f->thread : -1;
+    return rg_phase_take(f->pool, f->phase, n);
+}
+
+void rg_phase_done(rg_fwd *f)
+{
+    if (!f->lazy) {
+        rg_fwd_barrier(f);
+        return;
+    }
+    if (!f->owed) /* thread 0 took the only chunk, if there was one */
+        f->leads = f->n_chunks <= 1 ? f->thread == 0 : rg_phase_arrive(f->pool);
+    f->owed = true;
+    f->taken = false;
 }
 
 /* ---- handing an operation on ------------------------------------------------------------------------------------- */
@@ -637,6 +677,13 @@ void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg
     op.w[k] = e->down;
     op.b[k] = e->b_down;
     run(f, &op);
+}
+
+void rg_fetch(rg_fwd *f, const rg_act *route, const rg_routing *routing, const rg_experts *e)
+{
+    RG_ASSERT(route->cols == 2 * routing->n_used);
+    RG_ASSERT(e->up->n_mats == routing->n_experts && e->down->n_mats == routing->n_experts);
+    run(f, &(rg_op){ .kind = RG_OP_FETCH, .in = { route }, .w = { e->down, e->up, e->gate }, .routing = routing });
 }
 
 /* ---- recurrence -------------------------------------------------------------------------------------------------- */

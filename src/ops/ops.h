@@ -230,9 +230,13 @@ struct rg_fwd {
     bool exact;                    /* recipe: exact, else fast where the weight has one */
     bool llm_int8;                 /* fast is LLM.int8() where it is int8 otherwise */
     int layer;                     /* being computed; -1 outside the layers */
+    bool guessing;                 /* what is computed now serves a guess alone: nothing for who looks at values */
     int thread, n_threads;
     rg_pool *pool;                 /* NULL when nothing is computed */
     uint32_t phase;
+    bool lazy;                     /* rg_phase_done may leave its barrier to the phases that follow */
+    bool owed, leads, taken;       /* a barrier is owed, and this thread will open it; it has taken a chunk */
+    int n_chunks;                  /* of the present phase, or of the last one */
     uint8_t *arena;                /* NULL when nothing is computed */
     size_t arena_bytes, arena_used, arena_peak;
     rg_act acts[RG_MAX_ACTS];
@@ -269,6 +273,13 @@ static inline float *rg_act_data(const rg_fwd *f, const rg_act *a)
 
 /* A barrier among the step's threads; nothing when nothing is computed. */
 void rg_fwd_barrier(rg_fwd *f);
+
+/* Phases.  All threads take the chunks of a phase by rg_chunk_next, with the same n, and end it by rg_fwd_barrier, or
+ * by rg_phase_done where nothing that others computed is read before the next phase takes its first chunk.  The barrier
+ * of rg_phase_done may be owed: then the thread that came last computes phases of one chunk alone, and the others pass
+ * them by, until a phase has more chunks, which all begin together.  So a small step has few barriers. */
+int rg_chunk_next(rg_fwd *f, int n); /* the next chunk for this thread, or -1: the phase has no more */
+void rg_phase_done(rg_fwd *f);
 
 /* ---- adapters ---- */
 
@@ -398,6 +409,9 @@ void rg_choose_keys(rg_fwd *f, rg_act *chosen, const rg_act *q, const rg_act *we
  * weights at last, may be NULL. */
 void rg_route(rg_fwd *f, rg_act *route, const rg_act *logits, const rg_routing *routing, const rg_weight *bias,
               const rg_weight *scale);
+/* The experts that a later rg_moe will need, or probably will: those that lie in a file are read from now on, as far as
+ * there is room.  No result depends on it. */
+void rg_fetch(rg_fwd *f, const rg_act *route, const rg_routing *routing, const rg_experts *e);
 /* y += sum over a row's experts, in index order, of weight * (down[e] (act(gate[e] x + b) * (up[e] x + b)) + b). */
 void rg_moe(rg_fwd *f, rg_act *y, const rg_act *x, const rg_act *route, const rg_routing *routing,
             const rg_experts *e);

@@ -14,7 +14,7 @@
 
 enum { HALF_LIFE = 4, MAX_SIZES = 16, NOWHERE = -1 };
 
-typedef enum page_state { ABSENT, WANTED, BEING_READ, THERE, FAILED } page_state;
+typedef enum page_state { ABSENT, WANTED, BEING_READ, THERE, FAILED, DROPPED } page_state;
 
 typedef struct page {
     rg_paged_page in_file;
@@ -23,12 +23,14 @@ typedef struct page {
     int place;      /* of its size's; NOWHERE */
     int n_held;
     page_state state;
+    bool guessed;   /* read or to be read, and nobody has asked for it since */
 } page;
 
 /* Pages of one size, and the places that they share. */
 typedef struct size_class {
     size_t bytes;  /* of a place */
-    int n_pages, n_places;
+    int n_pages, n_places, at_once;
+    int n_busy;    /* places whose rank is INFINITY */
     int *page_of;  /* [n_places]; NOWHERE: free */
     double *rank;  /* [n_places] the score of its page; -INFINITY: free; INFINITY: it is held, or not read yet */
     uint8_t *data;
@@ -94,6 +96,7 @@ static bool share_out(rg_paged *p, const rg_paged_options *o, rg_error *err)
     for (int k = 0; k < p->n_sizes; k++) {
         size_class *s = &p->sizes[k];
 
+        s->at_once = o->at_once;
         s->n_places = (int)fmax(share * s->n_pages, least_of(s, o));
         needed += s->bytes * (size_t)least_of(s, o); /* fits: pages lie in a file */
         p->region_bytes += s->bytes * (size_t)s->n_places;
@@ -183,14 +186,17 @@ static int find_place(rg_paged *p, const size_class *s)
 static void rank_page(rg_paged *p, page *g)
 {
     size_class *s = &p->sizes[g->size];
+    double *rank = &s->rank[g->place];
 
-    s->rank[g->place] = !g->n_held && g->state == THERE ? g->score : INFINITY;
-    if (!g->n_held && g->state == FAILED) { /* the next one to ask tries again */
-        s->rank[g->place] = -INFINITY;
+    s->n_busy -= *rank == INFINITY;
+    *rank = !g->n_held && g->state == THERE ? g->score : INFINITY;
+    if (!g->n_held && (g->state == FAILED || g->state == DROPPED)) { /* the next one to ask tries again */
+        *rank = -INFINITY;
         s->page_of[g->place] = NOWHERE;
         g->place = NOWHERE;
         g->state = ABSENT;
     }
+    s->n_busy += *rank == INFINITY;
 }
 
 /* score: log2(2^score + uses 2^now) */
@@ -232,6 +238,15 @@ static bool read_page(rg_paged *p, const page *g)
     return false;
 }
 
+/* Called where a page was read or released. */
+static void note_unused(rg_paged *p, page *g)
+{
+    if (g->guessed && !g->n_held && g->state == THERE) {
+        p->stats.n_unused++;
+        g->guessed = false;
+    }
+}
+
 static void *reader(void *arg)
 {
     rg_paged *p = arg;
@@ -245,6 +260,11 @@ static void *reader(void *arg)
         page *g = &p->pages[p->queue[p->first_queued]];
         p->first_queued = (p->first_queued + 1) % p->n_pages;
         p->n_queued--;
+        if (!g->n_held) { /* a wrong guess */
+            g->state = DROPPED;
+            rank_page(p, g);
+            continue;
+        }
         g->state = BEING_READ;
         pthread_mutex_unlock(&p->lock);
         bool ok = read_page(p, g);
@@ -253,6 +273,7 @@ static void *reader(void *arg)
         p->stats.n_read += ok;
         p->stats.n_failed += !ok;
         p->stats.read_bytes += ok ? g->in_file.bytes : 0;
+        note_unused(p, g);
         rank_page(p, g);
         pthread_cond_broadcast(&p->arrived);
     }
@@ -262,32 +283,53 @@ static void *reader(void *arg)
 
 /* ---- holding ----------------------------------------------------------------------------------------------------- */
 
-bool rg_paged_ask(rg_paged *p, int i, int uses)
+/* With the lock: hold a page, which is put in the queue if it is absent.  False: there is no place for it. */
+static bool hold(rg_paged *p, page *g)
 {
-    page *g = &p->pages[i];
-    bool ok = true;
-
-    RG_ASSERT(i >= 0 && i < p->n_pages && uses > 0);
-    pthread_mutex_lock(&p->lock);
     if (g->state == ABSENT) {
         size_class *s = &p->sizes[g->size];
         int place = find_place(p, s);
 
-        ok = place != NOWHERE;
-        if (ok) {
-            g->place = place;
-            s->page_of[place] = i;
-            g->state = WANTED;
-            p->queue[(p->first_queued + p->n_queued++) % p->n_pages] = i;
-            pthread_cond_signal(&p->wanted);
-        }
+        if (place == NOWHERE)
+            return false;
+        g->place = place;
+        s->page_of[place] = (int)(g - p->pages);
+        g->state = WANTED;
+        p->queue[(p->first_queued + p->n_queued++) % p->n_pages] = (int)(g - p->pages);
+        pthread_cond_signal(&p->wanted);
     }
+    g->n_held++;
+    rank_page(p, g);
+    return true;
+}
+
+bool rg_paged_ask(rg_paged *p, int i, int uses)
+{
+    page *g = &p->pages[i];
+
+    RG_ASSERT(i >= 0 && i < p->n_pages && uses > 0);
+    pthread_mutex_lock(&p->lock);
+    bool ok = hold(p, g);
     if (ok) {
-        g->n_held++;
+        g->guessed = false;
         note_uses(p, g, uses);
-        rank_page(p, g);
         p->stats.n_asked++;
     }
+    pthread_mutex_unlock(&p->lock);
+    return ok;
+}
+
+bool rg_paged_ask_ahead(rg_paged *p, int i)
+{
+    page *g = &p->pages[i];
+    const size_class *s = &p->sizes[g->size];
+
+    RG_ASSERT(i >= 0 && i < p->n_pages);
+    pthread_mutex_lock(&p->lock);
+    bool absent = g->state == ABSENT, ok = s->n_places - s->n_busy > s->at_once && 2 * s->n_busy < s->n_places;
+    ok = ok && hold(p, g);
+    if (ok && absent)
+        g->guessed = true;
     pthread_mutex_unlock(&p->lock);
     return ok;
 }
@@ -333,6 +375,7 @@ void rg_paged_release(rg_paged *p, int i)
     pthread_mutex_lock(&p->lock);
     RG_ASSERT(g->n_held);
     g->n_held--;
+    note_unused(p, g);
     rank_page(p, g);
     pthread_mutex_unlock(&p->lock);
 }

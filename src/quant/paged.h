@@ -41,15 +41,19 @@ void rg_paged_free(rg_paged *p); /* NULL is fine */
 bool rg_paged_has(rg_paged *p, int page);
 /* Hold a page, `uses` being added to its score; it is read unless it is there.  False: all room is held. */
 bool rg_paged_ask(rg_paged *p, int page, int uses);
+/* Hold a page that will probably be asked for, which is read unless it is there: a guess, which adds nothing to its
+ * score.  False: at_once places of its size, or half of them, would not be left to pages that are asked for. */
+bool rg_paged_ask_ahead(rg_paged *p, int page);
 /* True if a page that is held can be waited for without waiting. */
 bool rg_paged_is_ready(rg_paged *p, int page);
 /* The bytes of a page that is held, valid until it is released.  NULL: it could not be read, or is damaged. */
 const uint8_t *rg_paged_wait(rg_paged *p, int page);
-/* A page that is still being read is read to the end: asking for a page and releasing it at once reads it ahead. */
+/* A page whose reading has begun is read to the end; one that nobody holds before that is not read. */
 void rg_paged_release(rg_paged *p, int page);
 
 typedef struct rg_paged_stats {
     uint64_t n_asked, n_read, n_failed; /* pages held, read, and not read for a fault */
+    uint64_t n_unused;                  /* of those read, released without having been asked for: wrong guesses */
     uint64_t read_bytes;
     size_t bytes; /* memory of the cache */
 } rg_paged_stats;

@@ -196,7 +196,7 @@ static void multiply_some(void *arg, int thread)
     uint32_t phase = 0;
 
     (void)thread;
-    for (int64_t i; (i = rg_phase_take(m->pool, phase)) < s->cols;) {
+    for (int64_t i; (i = rg_phase_take(m->pool, phase, (int)s->cols)) >= 0;) {
         double *to = s->gram + i * s->width;
         const int64_t first = i / s->width * s->width;
 

@@ -215,8 +215,12 @@ static void a_turn_is_timed_undisturbed(void **state)
     assert_ok(rg_op_bench_spread(b, 1 << 20, &err), err);
     played.n_moved = played.n_turns = 0;
     rg_op_bench_seconds(b, play);
-    rg_clock_set(NULL, NULL);
     assert_int_equal(played.n_moved, played.n_turns);
+    played.n_moved = played.n_turns = 0;
+    rg_op_bench_among_others(b, play); /* 16 to a turn */
+    rg_clock_set(NULL, NULL);
+    assert_true(played.n_turns > 0);
+    assert_int_equal(16 * played.n_moved, played.n_turns);
     rg_op_bench_close(b);
 }
 

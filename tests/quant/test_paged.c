@@ -3,6 +3,8 @@
 #include "support/model.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -172,6 +174,94 @@ static void memory_is_shared_out_by_size(void **state)
     rg_paged_free(g);
 }
 
+/* ---- guesses ----------------------------------------------------------------------------------------------------- */
+
+static void guess(rg_paged *g, const pages *p, int i)
+{
+    assert_true(rg_paged_ask_ahead(g, i));
+    assert_memory_equal(rg_paged_wait(g, i), p->data[i], BYTES);
+}
+
+/* A guess leaves others their room; a wrong one is counted and is the first to go, a right one is a use like others. */
+static void guesses_stand_back(void **state)
+{
+    pages p;
+
+    (void)state;
+    make(&p, "guesses");
+    rg_paged *g = open_paged(&p, 9);
+    for (int i = 0; i < 9; i++)
+        use(g, &p, i, 1);
+    guess(g, &p, 9); /* instead of 0 */
+    rg_paged_release(g, 9);
+    assert_int_equal(rg_paged_count(g).n_unused, 1);
+    use(g, &p, 10, 1);
+    assert_false(rg_paged_has(g, 9));
+    for (int i = 1; i < 9; i++)
+        assert_true(rg_paged_has(g, i));
+    guess(g, &p, 11);
+    assert_true(rg_paged_ask(g, 11, 1));
+    rg_paged_release(g, 11);
+    rg_paged_release(g, 11);
+    assert_int_equal(rg_paged_count(g).n_unused, 1);
+    assert_int_equal(rg_paged_count(g).n_asked, 11);
+    assert_int_equal(rg_paged_count(g).n_read, 12);
+    for (int i = 0; i < 5; i++)
+        guess(g, &p, i);
+    assert_false(rg_paged_ask_ahead(g, 5)); /* half are left */
+    rg_paged_free(g);
+    g = open_paged(&p, 5);
+    for (int i = 0; i < 2; i++)
+        guess(g, &p, i);
+    assert_false(rg_paged_ask_ahead(g, 2));
+    for (int i = 3; i < 6; i++)
+        assert_true(rg_paged_ask(g, i, 1)); /* as many as are asked for at once */
+    assert_false(rg_paged_ask(g, 6, 1));
+    rg_paged_free(g);
+}
+
+static atomic_bool is_open;
+
+static bool when_open(void *arg, const char *operation)
+{
+    (void)arg;
+    while (!strcmp(operation, "read") && !atomic_load(&is_open))
+        sched_yield();
+    return true;
+}
+
+/* A guess that is given up while all readers are busy costs no read. */
+static void guesses_given_up_are_not_read(void **state)
+{
+    pages p;
+
+    (void)state;
+    make(&p, "given up");
+    rg_paged *g = open_paged(&p, 10);
+    atomic_store(&is_open, false);
+    rg_file_set_gate(when_open, NULL);
+    for (int i = 0; i < 2; i++)
+        assert_true(rg_paged_ask(g, i, 1)); /* one for each reader */
+    assert_true(rg_paged_ask_ahead(g, 2));
+    assert_true(rg_paged_ask_ahead(g, 3));
+    rg_paged_release(g, 2);
+    rg_paged_release(g, 3);
+    assert_true(rg_paged_ask(g, 3, 1)); /* after all */
+    assert_true(rg_paged_ask(g, 4, 1));
+    atomic_store(&is_open, true);
+    for (int i = 0; i < 5; i++)
+        if (i != 2) {
+            assert_memory_equal(rg_paged_wait(g, i), p.data[i], BYTES);
+            rg_paged_release(g, i);
+        }
+    rg_file_set_gate(NULL, NULL);
+    assert_false(rg_paged_has(g, 2));
+    assert_int_equal(rg_paged_count(g).n_read, 4);
+    assert_int_equal(rg_paged_count(g).n_unused, 0);
+    use(g, &p, 2, 1);
+    rg_paged_free(g);
+}
+
 /* ---- what fails -------------------------------------------------------------------------------------------------- */
 
 static bool no_reads(void *arg, const char *operation)
@@ -277,9 +367,9 @@ static void *use_many(void *arg)
     for (int n = 0; n < 2000; n++) {
         int i = (int)rg_rng_below(&random, N);
 
-        if (!rg_paged_ask(u->g, i, 1 + n % 3))
+        if (!(n % 2 ? rg_paged_ask_ahead(u->g, i) : rg_paged_ask(u->g, i, 1 + n % 3)))
             continue;
-        if (rg_rng_below(&random, 4)) { /* else it is read ahead */
+        if (rg_rng_below(&random, 4)) { /* else it is given up */
             const uint8_t *data = rg_paged_wait(u->g, i);
             u->n_wrong += !data || memcmp(data, u->p->data[i], BYTES) != 0;
         }
@@ -316,6 +406,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(frequent_use_counts),
         cmocka_unit_test(what_is_held_stays),
         cmocka_unit_test(memory_is_shared_out_by_size),
+        cmocka_unit_test(guesses_stand_back),
+        cmocka_unit_test(guesses_given_up_are_not_read),
         cmocka_unit_test(a_failed_read_is_tried_again),
         cmocka_unit_test(damage_is_found),
         cmocka_unit_test(opening_fails_cleanly),

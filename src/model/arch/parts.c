@@ -588,6 +588,37 @@ void part_mlp(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, bool a
         rg_linear(f, out, g, l->w[W_DOWN_PROJ], l->w[W_DOWN_BIAS]);
 }
 
+#define WEIGHTS_OF_EXPERTS(l) (l)->w[W_GATE_EXPERTS], (l)->w[W_UP_EXPERTS], (l)->w[W_DOWN_EXPERTS]
+
+static bool lie_in_file(const rg_layer *l)
+{
+    return l->w[W_UP_EXPERTS]->packed && l->w[W_UP_EXPERTS]->packed->paged;
+}
+
+/* Guess the experts of the next layer that has some by what its router makes of the present x, and have them read:
+ * layers add little to x (Eliseev & Mazur 2023). */
+static void fetch_next(rg_fwd *f, const rg_layer *l, const rg_act *x)
+{
+    const rg_config *c = l->c;
+    const rg_layer *next = l + 1, *end = l + (c->n_layers - l->index);
+    int mark = rg_act_mark(f);
+
+    while (next < end && !(next->w[W_ROUTER] && next->w[W_FFN_NORM]))
+        next++;
+    if (next == end || x->cols != c->dim)
+        return;
+    rg_act *h = rg_act_new(f, "guess_norm", c->dim), *logits = rg_act_new(f, "guess_router", c->routing.n_experts);
+    rg_act *route = rg_act_new(f, "guess_route", 2 * c->routing.n_used);
+
+    f->guessing = true;
+    part_norm(f, next, h, x, W_FFN_NORM, W_FFN_NORM_BIAS);
+    rg_linear(f, logits, h, next->w[W_ROUTER], next->w[W_ROUTER_BIAS]);
+    rg_route(f, route, logits, &c->routing, next->w[W_CHOICE_BIAS], next->w[W_EXPERT_SCALE]);
+    rg_fetch(f, route, &c->routing, &(rg_experts){ WEIGHTS_OF_EXPERTS(next) });
+    f->guessing = false;
+    rg_act_release(f, mark);
+}
+
 void part_routed(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, const rg_act *logits)
 {
     const rg_config *c = l->c;
@@ -596,9 +627,13 @@ void part_routed(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h, con
 
     routing.scale *= c->residual_scale;
     rg_route(f, route, logits, &routing, l->w[W_CHOICE_BIAS], l->w[W_EXPERT_SCALE]);
+    if (lie_in_file(l)) {
+        rg_fetch(f, route, &routing, &(rg_experts){ WEIGHTS_OF_EXPERTS(l) });
+        fetch_next(f, l, out);
+    }
     rg_moe(f, out, h, route, &routing,
-           &(rg_experts){ l->w[W_GATE_EXPERTS], l->w[W_UP_EXPERTS], l->w[W_DOWN_EXPERTS], l->w[W_GATE_EXPERTS_BIAS],
-                          l->w[W_UP_EXPERTS_BIAS], l->w[W_DOWN_EXPERTS_BIAS], c->act });
+           &(rg_experts){ WEIGHTS_OF_EXPERTS(l), l->w[W_GATE_EXPERTS_BIAS], l->w[W_UP_EXPERTS_BIAS],
+                          l->w[W_DOWN_EXPERTS_BIAS], c->act });
 }
 
 void part_shared_experts(rg_fwd *f, const rg_layer *l, rg_act *out, const rg_act *h)

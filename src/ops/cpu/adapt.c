@@ -85,8 +85,8 @@ void rg_cpu_adapt(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 
     while (find(f, op, false, rg_chunk_next(f, INT_MAX), &p))
         shrink(r, f, op, &p);
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
     while (find(f, op, true, rg_chunk_next(f, INT_MAX), &p))
         grow(r, f, op, &p);
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
 }

@@ -555,7 +555,7 @@ static void merge_segments(rg_cpu_reader *r, const rg_fwd *f, const plan *p, int
     finish(r->cpu, f, p->op, row, head, &total);
 }
 
-static bool take(const rg_fwd *f, const plan *p, chunk *out)
+static bool take(rg_fwd *f, const plan *p, chunk *out)
 {
     int c = rg_chunk_next(f, p->n_tiles * p->n_head_chunks);
 
@@ -565,7 +565,7 @@ static bool take(const rg_fwd *f, const plan *p, chunk *out)
 }
 
 /* Of many chunks, a thread takes the next one before it works on one. */
-static void attend_chunks(rg_cpu_reader *r, const rg_fwd *f, const plan *p)
+static void attend_chunks(rg_cpu_reader *r, rg_fwd *f, const plan *p)
 {
     bool many = p->n_tiles * p->n_head_chunks >= MANY_CHUNKS * f->n_threads;
     chunk at, next = { 0 };
@@ -584,13 +584,13 @@ void rg_cpu_attention(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 
     if (p.n_segments == 1) {
         attend_chunks(r, f, &p);
-        rg_fwd_barrier(f);
+        rg_phase_done(f);
         return;
     }
     for (int c; (c = rg_chunk_next(f, p.n_tiles * p.n_head_chunks * p.n_segments)) >= 0;)
         attend_one_segment(r, f, &p, c);
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
     for (int c; (c = rg_chunk_next(f, f->batch->n_rows * op->attend->n_heads)) >= 0;)
         merge_segments(r, f, &p, c / op->attend->n_heads, c % op->attend->n_heads);
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
 }

@@ -16,7 +16,7 @@ void rg_cpu_gather(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     (void)r;
     for (int c; (c = rg_chunk_next(f, y->rows)) >= 0;)
         memcpy(rg_act_row(f, y, c), rg_act_row(f, x, f->batch->logit_rows[c]), (size_t)y->cols * sizeof(float));
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
 }
 
 /* A chunk is some columns of one mean. */
@@ -38,7 +38,7 @@ void rg_cpu_mean_rows(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
         for (int i = 0; i < n; i++)
             rg_act_row(f, y, c / per_row)[first + i] = (float)(sum[i] / run.n);
     }
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
 }
 
 /* Call norm for every run of op->n columns of every row. */
@@ -51,7 +51,7 @@ static void norms(rg_cpu_reader *r, rg_fwd *f, const rg_op *op,
         for (int row = c * ROWS; row < rg_min(y->rows, (c + 1) * ROWS); row++)
             for (int i = 0; i < y->cols; i += op->n)
                 norm(r->cpu, op, rg_act_row(f, y, row) + i, rg_act_row(f, x, row) + i, i);
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
 }
 
 /* Values of w, of one run or of all, for the run that begins at column `first`. */
@@ -123,7 +123,7 @@ void rg_cpu_mix(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
         for (int j = 0; j < n_x; j++)
             r->cpu->axpy(to, by[j], from + j * n, n);
     }
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
 }
 
 void rg_cpu_l2norm(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
@@ -144,7 +144,7 @@ static void pieces(rg_cpu_reader *r, rg_fwd *f, const rg_op *op,
         for (int i = row; i < rg_min(y->rows, row + rows); i++)
             piece(r->cpu, f, op, i, first, rg_min(PIECE, y->cols - first));
     }
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
 }
 
 static void add_piece(const rg_cpu *cpu, const rg_fwd *f, const rg_op *op, int row, int first, int n)
@@ -370,5 +370,5 @@ void rg_cpu_taylor(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
         for (int row = c * ROWS; row < rg_min(y->rows, (c + 1) * ROWS); row++)
             for (int i = 0; i < runs; i++)
                 taylor_run(r->cpu, rg_act_row(f, y, row) + i * rg_taylor_cols(n), rg_act_row(f, x, row) + i * n, n);
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
 }

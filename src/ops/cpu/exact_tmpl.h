@@ -385,9 +385,9 @@ INTEGER_LAYOUTS(COLUMNS)
 
 /* ---- columns that are not 0 -------------------------------------------------------------------------------------- */
 
-/* LISTED: columns that are listed at once.  TOGETHER: columns of a chain whose sums stay in registers.  STRIP: panels
+/* LISTED: columns that are listed at once.  AT_ONCE: columns of a chain whose sums stay in registers.  STRIP: panels
  * whose sums of all chains fit there.  MOST: panels whose sums of all chains wait in L2. */
-enum { LISTED = 4096, TOGETHER = 2, STRIP = PARTS == 1 ? 4 : 1, MOST = 128 };
+enum { LISTED = 4096, AT_ONCE = 2, STRIP = PARTS == 1 ? 4 : 1, MOST = 128 };
 
 /* What columns of a piece are not 0, by chain. */
 typedef struct listed {
@@ -487,13 +487,13 @@ ALWAYS_INLINE void add_all_listed(rg_layout layout, const listed *l)
     for (int chain = 0; chain < 4; chain++)
         least = l->n[chain] < least ? l->n[chain] : least;
     for (int n; i < least; i += n) {
-        n = least - i < TOGETHER ? least - i : TOGETHER;
+        n = least - i < AT_ONCE ? least - i : AT_ONCE;
         fetching f = { .place = i + n, .last = i + 2 * n < least ? i + 2 * n : least, .n_chains = 4 };
         add_listed(layout, l, 0, 4, i, n, &f);
     }
     for (int chain = 0; chain < 4; chain++)
         for (int rest = i, n; rest < l->n[chain]; rest += n) {
-            n = l->n[chain] - rest < TOGETHER ? l->n[chain] - rest : TOGETHER;
+            n = l->n[chain] - rest < AT_ONCE ? l->n[chain] - rest : AT_ONCE;
             add_listed(layout, l, chain, 1, rest, n, NULL);
         }
 }

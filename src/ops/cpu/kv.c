@@ -74,13 +74,14 @@ void rg_cpu_rotate(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
         for (int i = 0; i < x->cols; i += op->n)
             r->cpu->rotate(head + i, v, v + n, n, op->rope->interleaved);
     }
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
 }
 
 /* ---- into the state ---------------------------------------------------------------------------------------------- */
 
 enum {
-    ROWS = 64, /* of a chunk: of one head, so that threads seldom write to one cache line */
+    ROWS = 64, /* of a chunk: of one head, so that threads seldom write to one cache line; */
+    FEW_ROWS = 4, /* of all heads, where there are so few */
     SOON = 4,  /* rows from now */
     LINE = 16, /* positions of a dimension on a cache line, of f32 */
 };
@@ -143,7 +144,21 @@ static void close_blocks(rg_cpu_reader *r, rg_fwd *f, const rg_kv *kv, const rg_
                       part_at(f, kv, &b->spans[s], slot_of(b, row)));
     }
     if (n)
-        rg_fwd_barrier(f);
+        rg_phase_done(f);
+}
+
+/* One head of a row; the chunk has `left` rows from this one on. */
+static void store_head(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, const rg_kv *kv, uint8_t *part, int row, int head,
+                       int left)
+{
+    const int at = slot_of(f->batch, row) % RG_BLOCK;
+    const rg_kv_place to = rg_kv_at(kv, part, head, at);
+
+    if (at % LINE == 0 && left >= LINE / 2)
+        fetch_keys(kv, to);
+    fetch_row(f, op->in[0], row + SOON, head, rg_kv_k_values(kv));
+    fetch_row(f, op->in[1], row + SOON, head, rg_kv_v_values(kv));
+    store_row(r->cpu, kv, to, head, rg_act_row(f, op->in[0], row), rg_act_row(f, op->in[1], row));
 }
 
 void rg_cpu_kv_store(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
@@ -151,24 +166,20 @@ void rg_cpu_kv_store(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     const rg_batch *b = f->batch;
     const rg_kv open = rg_kv_open(op->kv);
     int heads = op->kv->latent ? 1 : op->kv->n_heads, n_blocks = rg_ceil_div(b->n_rows, ROWS);
+    int at_once = b->n_rows <= FEW_ROWS ? heads : 1, cuts = heads / at_once;
 
-    for (int c; (c = rg_chunk_next(f, heads * n_blocks)) >= 0;) {
-        int row = c / heads * ROWS, end = rg_min(b->n_rows, row + ROWS), s = 0;
+    for (int c; (c = rg_chunk_next(f, cuts * n_blocks)) >= 0;) {
+        int row = c / cuts * ROWS, end = rg_min(b->n_rows, row + ROWS), s = 0, first = c % cuts;
 
         for (; row < end; row++) {
             while (row >= b->spans[s].first_row + b->spans[s].n_rows)
                 s++;
-            const int slot = slot_of(b, row), head = c % heads;
-            const rg_kv_place to = rg_kv_at(&open, part_at(f, &open, &b->spans[s], slot), head, slot % RG_BLOCK);
-
-            if (slot % LINE == 0 && end - row >= LINE / 2)
-                fetch_keys(&open, to);
-            fetch_row(f, op->in[0], row + SOON, head, rg_kv_k_values(&open));
-            fetch_row(f, op->in[1], row + SOON, head, rg_kv_v_values(&open));
-            store_row(r->cpu, &open, to, head, rg_act_row(f, op->in[0], row), rg_act_row(f, op->in[1], row));
+            uint8_t *part = part_at(f, &open, &b->spans[s], slot_of(b, row));
+            for (int h = first; h < first + at_once; h++)
+                store_head(r, f, op, &open, part, row, h, end - row);
         }
     }
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
     if (rg_kv_has_open(op->kv))
         close_blocks(r, f, op->kv, &open);
 }

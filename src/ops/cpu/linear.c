@@ -7,7 +7,13 @@
 
 #include <string.h>
 
-enum { CHUNKS_PER_THREAD = 8, GROUP_MAX = 32, FEW_ROWS = 16, COLUMN_MAX = 126 };
+enum {
+    CHUNKS_PER_THREAD = 8,
+    GROUP_MAX = 32,
+    FEW_ROWS = 16,
+    COLUMN_MAX = 126,
+    SMALL_SHARE = 1 << 20, /* bytes of weights for each thread, which one row meets in some microseconds */
+};
 
 rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a)
 {
@@ -76,7 +82,7 @@ void rg_cpu_round(rg_cpu_reader *r, rg_fwd *f, const rg_act *a, rg_recipe roundi
         return;
     for (int row; (row = rg_chunk_next(f, a->rows)) >= 0;)
         rg_cpu_round_row(r->cpu, rounding, rg_act_row(f, a, row), a->cols, to + (size_t)row * rg_round_stride(a->cols));
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
     f->acts[a - f->acts].rounded = (int)rounding;
 }
 
@@ -132,6 +138,13 @@ static void multiply(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, co
 
 typedef void block_fn(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b);
 
+static bool is_small(const rg_fwd *f, const rg_op *op, int n_panels)
+{
+    const int share = rg_ceil_div(n_panels, f->n_threads);
+
+    return share <= RG_TILE && (size_t)share * op->w[0]->packed->panel_bytes <= SMALL_SHARE;
+}
+
 static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels, block_fn *compute)
 {
     int rows = op->in[0]->rows, stretch = rg_min(RG_ROWS_MAX, rows), n_stretches = rg_ceil_div(rows, stretch);
@@ -143,6 +156,8 @@ static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
     if (rows == 1 && op->w[0]->packed->column_bytes) { /* the longer the pieces of columns, the faster they are read */
         group = rg_ceil_div(n_panels, rg_ceil_div(n_panels, f->n_threads * COLUMN_MAX) * f->n_threads);
         group += group % 2; /* whole lines */
+    } else if (rows == 1 && is_small(f, op, n_panels)) { /* one stream each, and nothing to share out */
+        group = rg_ceil_div(n_panels, f->n_threads);
     }
 
     for (int i; (i = rg_chunk_next(f, rg_ceil_div(n_panels, group) * n_stretches)) >= 0;) {
@@ -152,7 +167,7 @@ static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
         b.n_rows = rg_min(stretch, rows - b.row);
         compute(r, f, op, b);
     }
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
 }
 
 /* y[row, at ..] = tile + bias, or += : the n columns of a block that are there; ld floats between rows of the tile. */
@@ -297,5 +312,5 @@ void rg_cpu_embed(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
         if (op->x != 1.0f)
             r->cpu->scale(to, to, op->x, y->cols);
     }
-    rg_fwd_barrier(f);
+    rg_phase_done(f);
 }

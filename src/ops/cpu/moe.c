@@ -306,6 +306,8 @@ static void ask_first(const pass *p)
     }
     *m->to = *m->n_held = 0;
     hold_more(p);
+    rg_cpu_drop_fetched(p->r, p->op);
+    hold_more(p);
 }
 
 /* One thread: give the last group back and wait for the next one, at least one expert; from = n_active: there is

@@ -39,6 +39,7 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_ROWS_STORE] = rg_cpu_rows_store,
     [RG_OP_CHOOSE_KEYS] = rg_cpu_choose_keys,
     [RG_OP_ROUTE] = rg_cpu_route,
+    [RG_OP_FETCH] = rg_cpu_fetch,
     [RG_OP_MOE] = rg_cpu_moe,
     [RG_OP_CONV] = rg_cpu_conv,
     [RG_OP_SCAN] = rg_cpu_scan,
@@ -128,6 +129,9 @@ static void carve_moe(rg_cpu_reader *r, carver *c)
     m->from = carve(c, 1, sizeof *m->from);
     m->to = carve(c, 1, sizeof *m->to);
     m->n_held = carve(c, 1, sizeof *m->n_held);
+    m->fetched_room = 6 * s->max_experts; /* of a layer that was guessed, and of the present one */
+    m->fetched = carve(c, (size_t)m->fetched_room, sizeof *m->fetched);
+    m->n_fetched = carve(c, 1, sizeof *m->n_fetched);
     m->panels = carve(c, (size_t)s->max_experts, 3 * sizeof *m->panels);
     m->pair_of = carve(c, pairs, sizeof *m->pair_of);
     m->slot_of = carve(c, pairs, sizeof *m->slot_of);

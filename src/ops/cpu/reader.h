@@ -1,8 +1,9 @@
 /* reader.h -- inside the reader that computes: its scratch, and how its operations share out work.
  *
  * Every thread of a step runs the same operations in the same order.  An operation is one or more phases; a phase is a
- * loop over rg_chunk_next and ends with rg_fwd_barrier.  Whether a phase exists depends only on the batch, the shapes
- * and the number of threads, which all threads see alike.  Nothing here allocates after rg_cpu_reader_new. */
+ * loop over rg_chunk_next and ends with rg_phase_done or rg_fwd_barrier.  Whether a phase exists depends only on the
+ * batch, the shapes and the number of threads, which all threads see alike.  Nothing here allocates after
+ * rg_cpu_reader_new. */
 #ifndef RG_OPS_CPU_READER_H
 #define RG_OPS_CPU_READER_H
 
@@ -33,6 +34,9 @@ typedef struct rg_moe_scratch {
     int32_t *n_active;
     int32_t *from, *to; /* active[from, to) are computed together */
     int32_t *n_held;    /* of paged experts: active[from, n_held) are held */
+    int32_t *fetched;   /* [fetched_room] pages held for operations to come (fetch.c) */
+    int32_t *n_fetched;
+    int fetched_room;
     const uint8_t **panels; /* [max_experts][3] of paged experts that are being computed; NULL */
     int32_t *pair_of;   /* [slot] */
     int32_t *slot_of;   /* [pair] */
@@ -68,14 +72,11 @@ rg_cpu_op rg_cpu_act_mul, rg_cpu_activate;
 rg_cpu_op rg_cpu_scale_columns, rg_cpu_match_rms, rg_cpu_cut_gate, rg_cpu_mix;
 rg_cpu_op rg_cpu_rmsnorm, rg_cpu_l2norm, rg_cpu_layernorm, rg_cpu_decay;
 rg_cpu_op rg_cpu_rotate, rg_cpu_kv_store, rg_cpu_attention, rg_cpu_rows_store, rg_cpu_choose_keys;
-rg_cpu_op rg_cpu_route, rg_cpu_moe, rg_cpu_conv, rg_cpu_scan, rg_cpu_linear_attention;
+rg_cpu_op rg_cpu_route, rg_cpu_fetch, rg_cpu_moe, rg_cpu_conv, rg_cpu_scan, rg_cpu_linear_attention;
 rg_cpu_op rg_cpu_state_space, rg_cpu_lru, rg_cpu_taylor;
 
-/* The next of n chunks for this thread, or -1 when the phase has no more. */
-static inline int rg_chunk_next(const rg_fwd *f, int n)
-{
-    return rg_phase_take(f->pool, f->phase, n);
-}
+/* One thread: release the pages that were fetched for an operation with experts, which holds those that it needs. */
+void rg_cpu_drop_fetched(rg_cpu_reader *r, const rg_op *op);
 
 static inline float *rg_cpu_scratch(const rg_cpu_reader *r, const rg_fwd *f)
 {

@@ -20,7 +20,7 @@ static void run_watch(const rg_reader *self, rg_fwd *f, const rg_op *op)
     const rg_watch *w = (const rg_watch *)self; /* the reader is its first member */
 
     self->inner->run(self->inner, f, op);
-    if (f->thread == 0) {
+    if (f->thread == 0 && !f->guessing) {
         if (op->kind == RG_OP_NOTE)
             see(w, f, op, op->in[0]);
         for (int i = 0; i < 3 && op->out[i]; i++)
@@ -120,8 +120,8 @@ static int n_readers(const rg_op *op)
 static void run_stats(const rg_reader *self, rg_fwd *f, const rg_op *op)
 {
     rg_act_stats *s = (rg_act_stats *)(uintptr_t)self;
-    bool reads = op->kind == RG_OP_LINEAR || op->kind == RG_OP_LINEAR_HEADS || op->kind == RG_OP_GATED ||
-                 op->kind == RG_OP_MOE;
+    bool reads = !f->guessing && (op->kind == RG_OP_LINEAR || op->kind == RG_OP_LINEAR_HEADS ||
+                                  op->kind == RG_OP_GATED || op->kind == RG_OP_MOE);
 
     if (reads && f->thread == 0) {
         for (int i = 0; i < n_readers(op); i++) {

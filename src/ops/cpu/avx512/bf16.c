@@ -10,7 +10,7 @@ enum {
     TILE = 12,    /* rows by two panels: 24 chains, 2 vectors of weights and x in 32 registers */
     FEW = 6,      /* rows: 24 chains and 4 pairs of columns of weights */
     PIECE = 512,  /* columns: 16 KiB of each panel */
-    AHEAD = 4096, /* bytes prefetched ahead of a few rows' stream: the hardware stops at each page */
+    AHEAD = 8192, /* bytes prefetched ahead of a few rows' stream: the hardware stops at each page */
     CHAINS = 12,  /* of the peak */
 };
 #define TILES(DO)     DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12)
