@@ -64,8 +64,8 @@ bool rg_op_bench_spread(rg_op_bench *b, size_t bytes, rg_error *err) RG_MUST_CHE
 
 /* Seconds of a case: the lower quartile of some turns. */
 double rg_op_bench_seconds(rg_op_bench *b, rg_op_case *run);
-/* Seconds of a case of one row among others of its kind, by the time of a run of them: what a step takes for it, in which
- * threads meet only where several of them compute. */
+/* Seconds of a case of one row among others of its kind, by the time of a run of them: what a step takes for it, in
+ * which threads meet only where several of them compute. */
 double rg_op_bench_among_others(rg_op_bench *b, rg_op_case *run);
 /* Values that a case makes (rg_counted.cells), by the reader that counts. */
 double rg_op_bench_cells(const rg_op_bench *b, rg_op_case *run);
