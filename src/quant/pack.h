@@ -9,8 +9,8 @@
  * the bits above them, and so on.  Codes of 3, 5 and 6 bits are a plane of their lower 2, 4 or 4 bits and, behind it,
  * one of the rest.
  *
- * A wide layout is for matrices whose columns are skipped: the values of a column are neighbours through all panels; from
- * one panel to the next it is 16 values, and from one column to the next column_bytes.
+ * A wide layout is for matrices whose columns are skipped: the values of a column are neighbours through all panels;
+ * from one panel to the next it is 16 values, and from one column to the next column_bytes.
  *
  * A layout of codes of a table has the table at the head of every panel: 16 values, each weight being one of them times
  * a scale.

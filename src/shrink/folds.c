@@ -261,3 +261,17 @@ bool rg_fold_is_possible(const rg_layer_work *l, const rg_fold *f)
             return false;
     return true;
 }
+
+bool rg_folds_of_norms(rg_layer_work *l, bool (*move)(rg_layer_work *l, const rg_fold *f, int nth, rg_error *err),
+                       rg_error *err)
+{
+    rg_fold folds[RG_MAX_FOLDS];
+    int n;
+
+    if (!rg_folds_find(rg_stage_model(l->stage), l->layer, folds, &n, err))
+        return false;
+    for (int i = 0; i < n; i++)
+        if (folds[i].before->vec && rg_fold_is_possible(l, &folds[i]) && !move(l, &folds[i], i, err))
+            return false;
+    return true;
+}

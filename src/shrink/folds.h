@@ -23,6 +23,9 @@ bool rg_fold_is_possible(const rg_layer_work *l, const rg_fold *f);
 /* Divide by s before, multiply by it behind: in the layer's matrices, its folded vectors, and what is known of
  * inputs. */
 bool rg_fold_in(rg_layer_work *l, const rg_fold *f, const float *s, rg_error *err) RG_MUST_CHECK;
+/* Call `move` for each fold of the layer into a norm that is possible; nth: its place among all folds. */
+bool rg_folds_of_norms(rg_layer_work *l, bool (*move)(rg_layer_work *l, const rg_fold *f, int nth, rg_error *err),
+                       rg_error *err) RG_MUST_CHECK;
 rg_matrix *rg_matrix_of(const rg_layer_work *l, const rg_weight *w, int64_t mat); /* NULL: it is not coded */
 
 #endif

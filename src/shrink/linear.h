@@ -17,7 +17,8 @@ void rg_gram_mirror(double *gram, int64_t cols);
  * diagonal are zeros.  False: A is not positive definite, and what is in its place means nothing. */
 bool rg_inverse_factor(double *a, int64_t n);
 
-/* *to: the trace of D A D^T over the rows of d [rows, cols], A symmetric: its lower triangle is read.  False: no memory. */
+/* *to: the trace of D A D^T over the rows of d [rows, cols], A symmetric: its lower triangle is read.  False: no
+ * memory. */
 bool rg_quadratic(double *to, const float *d, int64_t rows, const double *a, int64_t cols, rg_pool *pool) RG_MUST_CHECK;
 
 #endif

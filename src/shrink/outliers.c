@@ -43,14 +43,8 @@ static bool enlarge(rg_layer_work *l, const rg_fold *f, int nth, rg_error *err)
 
 static bool layer(rg_layer_work *l, rg_error *err)
 {
-    rg_fold folds[RG_MAX_FOLDS];
-    int n;
-
-    if (!rg_folds_find(rg_stage_model(l->stage), l->layer, folds, &n, err))
+    if (!rg_folds_of_norms(l, enlarge, err))
         return false;
-    for (int i = 0; i < n; i++)
-        if (folds[i].before->vec && rg_fold_is_possible(l, &folds[i]) && !enlarge(l, &folds[i], i, err))
-            return false;
     for (int i = 0; i < l->n; i++)
         l->m[i].plain = true;
     return true;

@@ -55,11 +55,12 @@ static bool channels_most(const rg_layer_work *l, const rg_fold *f, float *most)
     return any;
 }
 
-static bool smooth(rg_layer_work *l, const rg_fold *f, rg_error *err)
+static bool smooth(rg_layer_work *l, const rg_fold *f, int nth, rg_error *err)
 {
     const size_t n = (size_t)f->reader[0]->cols;
     float *most = rg_array(n, 3 * sizeof *most);
 
+    (void)nth;
     if (!most)
         return rg_fail_memory(err, 3 * n * sizeof *most);
     columns_most(l, f, most + n);
@@ -74,15 +75,7 @@ static bool smooth(rg_layer_work *l, const rg_fold *f, rg_error *err)
 
 static bool layer(rg_layer_work *l, rg_error *err)
 {
-    rg_fold folds[RG_MAX_FOLDS];
-    int n;
-
-    if (!rg_folds_find(rg_stage_model(l->stage), l->layer, folds, &n, err))
-        return false;
-    for (int i = 0; i < n; i++)
-        if (folds[i].before->vec && rg_fold_is_possible(l, &folds[i]) && !smooth(l, &folds[i], err))
-            return false;
-    return rg_round_layer(l, err);
+    return rg_folds_of_norms(l, smooth, err) && rg_round_layer(l, err);
 }
 
 const rg_shrink_method rg_shrink_smoothquant = {

@@ -275,6 +275,60 @@ static void folding_keeps_the_logits(void **state)
     free(want);
 }
 
+/* Of each norm of two layers, a hundredth of the channels (of 64: one) are 30 times as large, and the columns that read
+ * them 30 times as small; all else is the source's, and so are the logits. */
+static void outliers_keep_the_logits(void **state)
+{
+    static const char *const norms[][4] = {
+        { "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj" },
+        { "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj" },
+    };
+    rg_shrink_options o = options("outliers");
+    const char *to = test_scratch("outliers");
+    rg_shrink_report r;
+    rg_error err = { 0 };
+    double most = 0, off = 0;
+
+    (void)state;
+    assert_ok(shrink(test_data("llama"), to, &o, &r, &err), err);
+    rg_shrink_report_fini(&r);
+    rg_checkpoint *a = open_ok(test_data("llama")), *b = open_ok(to);
+    for (int i = 0; i < 4; i++) {
+        int64_t rows, cols, n_enlarged = 0, at = -1;
+        char name[120];
+        snprintf(name, sizeof name, "model.layers.%d.%s.weight", i / 2, norms[i % 2][0]);
+        float *was = values_of(a, name, &rows, &cols), *is = values_of(b, name, &rows, &cols);
+        for (int64_t k = 0; k < cols; k++) {
+            const float by = is[k] / was[k];
+            assert_true(fabsf(by - 1) < 1e-6f || fabsf(by - 30) < 1e-4f);
+            n_enlarged += by > 2;
+            at = by > 2 ? k : at;
+        }
+        assert_int_equal(n_enlarged, 1);
+        free(was);
+        free(is);
+        for (int w = 1; w < 4 && norms[i % 2][w]; w++) {
+            snprintf(name, sizeof name, "model.layers.%d.%s.weight", i / 2, norms[i % 2][w]);
+            was = values_of(a, name, &rows, &cols);
+            is = values_of(b, name, &rows, &cols);
+            for (int64_t k = 0; k < rows * cols; k++)
+                assert_true(fabsf(is[k] * (k % cols == at ? 30 : 1) - was[k]) <= 1e-6f * fabsf(was[k]));
+            free(was);
+            free(is);
+        }
+    }
+    rg_checkpoint_close(a);
+    rg_checkpoint_close(b);
+    float *want = logits_of(test_data("llama")), *got = logits_of(to);
+    for (int k = 0; k < CTX * 320; k++) {
+        most = fmax(most, fabs((double)want[k]));
+        off = fmax(off, fabs((double)got[k] - (double)want[k]));
+    }
+    assert_true(most > 0 && off < 1e-5 * most);
+    free(want);
+    free(got);
+}
+
 /* ---- other families ---------------------------------------------------------------------------------------------- */
 
 /* Experts, tensors that hold several weights, matrices that stand the other way round, K/V of other layers: with codes
@@ -426,15 +480,20 @@ static void refused(const char *from, rg_shrink_options *o, const char *why)
 static void bad_input_is_refused_by_name(void **state)
 {
     rg_shrink_options o = options("awq");
-    const char *damaged = make_damaged();
+    char damaged[600];
 
     (void)state;
+    snprintf(damaged, sizeof damaged, "%s", make_damaged());
     o.coding.group = 48;
     refused(test_data("llama"), &o, "groups of 48 do not divide its 64 columns");
     o = options("gptq");
     refused(damaged, &o, "model.layers.1.mlp.up_proj.weight': its weight [1, 6] is not finite");
     o = options("rtn");
     refused(damaged, &o, "is not finite");
+    o = options("outliers");
+    refused(damaged, &o, "model.layers.1.mlp.up_proj.weight': its weight [1, 6] is not finite");
+    o.to_gguf = true;
+    refused(test_data("llama"), &o, "outliers: take --to hf");
     o = options("gptq");
     o.n_samples = 0;
     refused(test_data("llama"), &o, "needs calibration text");
@@ -456,6 +515,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(gptq_files_hold_the_model),
         cmocka_unit_test(eight_bits_read_back),
         cmocka_unit_test(folding_keeps_the_logits),
+        cmocka_unit_test(outliers_keep_the_logits),
         cmocka_unit_test(other_families_are_shrunk),
         cmocka_unit_test(a_stopped_run_goes_on),
         cmocka_unit_test(bad_input_is_refused_by_name),

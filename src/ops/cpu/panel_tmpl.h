@@ -41,8 +41,8 @@ ALWAYS_INLINE vec one_of_two(const uint8_t *panel, size_t k, int part)
     return (vec)(k % 2 ? v & 0xffff0000 : v << 16);
 }
 
-/* One part of column k of a panel of a float layout, whose columns are `apart` bytes apart if it is wide; of BF16, if it
- * does not stand alone. */
+/* One part of column k of a panel of a float layout, whose columns are `apart` bytes apart if it is wide; of BF16, if
+ * it does not stand alone. */
 ALWAYS_INLINE vec column(rg_layout layout, const uint8_t *panel, size_t apart, size_t k, int part)
 {
     const size_t at = WIDTH * (size_t)part;
