@@ -284,8 +284,9 @@ static void gated_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
         for (int i = 0; op->b[k] && i < b.n_rows; i++)
             r->cpu->add(tile[k] + (size_t)i * (size_t)ld, op->b[k]->vec + row, n);
     }
-    r->cpu->act_mul[op->act](tile[0], tile[0], tile[1], b.n_rows * ld);
-    put(r->cpu, f, op->out[0], b, (finished){ .tile = tile[0], .ld = ld, .n = n, .at = row });
+    for (int i = 0; i < b.n_rows; i++)
+        r->cpu->act_mul[op->act](rg_act_row(f, op->out[0], b.row + i) + row, tile[0] + (size_t)i * (size_t)ld,
+                                 tile[1] + (size_t)i * (size_t)ld, n);
 }
 
 void rg_cpu_gated(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
