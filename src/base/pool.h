@@ -11,7 +11,7 @@
 
 typedef struct rg_pool rg_pool;
 
-/* The chunks of b things that a things are cut into, the last of them perhaps smaller. */
+/* How many chunks of b things a things make, the last of them perhaps smaller. */
 static inline int rg_ceil_div(int64_t a, int64_t b)
 {
     return (int)((a + b - 1) / b);
@@ -36,8 +36,8 @@ void rg_pool_run(rg_pool *p, int n, void (*fn)(void *arg, int thread), void *arg
 
 /* Inside rg_pool_run, called by all its threads alike and in the same order.  `phase` is the thread's own count of
  * phases, 0 at the start of the run; every thread passes the same. */
-/* The next of n chunks for this thread: first the one of its own number, then the next that nobody has; -1 when there are
- * no more.  Every thread takes until then, or takes none: where only some threads take, chunks are left out. */
+/* The next of n chunks for this thread: first the one of its own number, then the next that nobody has; -1 when there
+ * are no more.  Every thread takes until then, or takes none: where only some threads take, chunks are left out. */
 int rg_phase_take(rg_pool *p, uint32_t phase, int n);
 void rg_phase_end(rg_pool *p, uint32_t *phase); /* barrier; then ++*phase */
 
