@@ -271,12 +271,14 @@ static void peaks_follow_recipes(void **state)
 
     (void)state;
     near(rg_roofs_peak(&tiles, RG_BF16, false), 16);
+    near(rg_roofs_peak(&tiles, RG_FP8, false), 16);
     near(rg_roofs_peak(&tiles, RG_Q4_K, false), 32);
     near(rg_roofs_peak(&tiles, RG_F16, false), 1);
     near(rg_roofs_peak(&tiles, RG_F32, false), 1);
     near(rg_roofs_peak(&tiles, RG_BF16, true), 1);
     near(rg_roofs_peak(&tiles, RG_Q4_K, true), 1);
     near(rg_roofs_peak(&plain, RG_BF16, false), 1);
+    near(rg_roofs_peak(&plain, RG_FP8, false), 1);
     near(rg_roofs_peak(&plain, RG_Q8_0, false), 1);
 }
 

@@ -288,7 +288,7 @@ static bool panel_same(cases *c, rg_layout layout, rg_recipe recipe, int n_steps
     p.max_m = p.cols > 4096 ? 5 : SOME_M; /* the last rows are tested by shorter ones */
     if (recipe == RG_INT8 && p.cols < 1024 && mode < 2) /* more than one piece of a panel, and many rows */
         p.max_m = INT8_M;
-    if (recipe != RG_INT8 && p.cols < 128 && !mode) /* more than one batch of rows */
+    if (recipe != RG_INT8 && p.cols <= 128 && !mode) /* more than one batch of rows */
         p.max_m = MAX_M;
     p.ld = (size_t)p.cols / (recipe == RG_INT8 ? 32 : 1) + 1;
     p.panel = walled(0, PANELS * p.bytes);

@@ -11,6 +11,7 @@
 #if defined(__x86_64__)
 
 void emulated_init_avx512_bf16(rg_cpu *k);
+void emulated_add_avx512_pairs_f8(rg_cpu *k);
 void emulated_init_amx(rg_cpu *k);
 
 /* The table that this would stand on, or skip. */
@@ -45,14 +46,28 @@ static void pairs_of_bf16(void **state)
     panels_are_same(&k, &below);
 }
 
+static void pairs_of_f8(void **state)
+{
+    const rg_cpu below = avx512();
+    rg_cpu k = below;
+
+    (void)state;
+    emulated_add_avx512_pairs_f8(&k);
+    assert_int_equal(k.fast[RG_LAYOUT_F8], RG_BF16_PAIRS);
+    assert_ptr_not_equal(k.product[RG_BF16_PAIRS][RG_LAYOUT_F8], below.product[RG_BF16_PAIRS][RG_LAYOUT_F8]);
+    panels_are_same(&k, &below);
+}
+
 static void tiles_of_bf16_and_int8(void **state)
 {
     const rg_cpu below = avx512();
     rg_cpu k = below;
 
     (void)state;
+    k.fast[RG_LAYOUT_F8] = RG_BF16_PAIRS;
     emulated_init_amx(&k);
     assert_int_equal(k.fast[RG_LAYOUT_BF16], RG_BF16_TILES);
+    assert_int_equal(k.fast[RG_LAYOUT_F8], RG_BF16_PAIRS); /* as it was */
     assert_ptr_not_equal(k.product[RG_BF16_TILES][RG_LAYOUT_BF16], below.product[RG_BF16_TILES][RG_LAYOUT_BF16]);
     for (rg_layout l = RG_LAYOUT_Q4; l < RG_LAYOUT_F8; l++)
         assert_ptr_not_equal(k.product[RG_INT8][l], below.product[RG_INT8][l]);
@@ -62,6 +77,12 @@ static void tiles_of_bf16_and_int8(void **state)
 #else
 
 static void pairs_of_bf16(void **state)
+{
+    (void)state;
+    skip();
+}
+
+static void pairs_of_f8(void **state)
 {
     (void)state;
     skip();
@@ -79,6 +100,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs_of_bf16),
+        cmocka_unit_test(pairs_of_f8),
         cmocka_unit_test(tiles_of_bf16_and_int8),
     };
 

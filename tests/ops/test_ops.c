@@ -12,7 +12,7 @@ static const rg_reader_sizes sizes = { .max_rows = 160,
                                     .max_head_dim = 64,
                                     .max_keys = 64 };
 
-static const rg_type types[] = { RG_F32, RG_BF16, RG_Q4_0, RG_Q5_1, RG_Q4_K, RG_Q6_K };
+static const rg_type types[] = { RG_F32, RG_BF16, RG_Q4_0, RG_Q5_1, RG_Q4_K, RG_Q6_K, RG_FP8 };
 
 static const rg_cpu *best_cpu(void)
 {

@@ -106,44 +106,50 @@ static void panels_are_products(void **state)
         }
 }
 
-enum { BF16_COLS = 320 };
+enum { BF16_COLS = 384 };
 
-/* Both bf16 recipes of 16 rows of w, of which a panel is made, by one row of x. */
-static void bf16_products(const rg_packed *p, const float *x, float y[2][16])
+/* The bf16 recipes that the layout has, of 16 rows of w, of which a panel is made, by one row of x; how many they are. */
+static int bf16_products(const rg_packed *p, const float *x, float y[2][16])
 {
     rg_cpu cpu;
+    int n = 0;
     uint16_t h[BF16_COLS];
     rg_product product = { .panel = p->data, .n_panels = 1, .cols = BF16_COLS, .m = 1, .h = h, .ldx = BF16_COLS, .ldy = 16 };
 
     rg_cpu_init_ref(&cpu);
     for (int k = 0; k < BF16_COLS; k++)
         h[k] = rg_f32_to_bf16(x[k]);
-    for (int i = 0; i < 2; i++) {
-        product.y = y[i];
-        cpu.product[RG_BF16_PAIRS + i][RG_LAYOUT_BF16](&product);
+    for (; n < 2 && cpu.product[RG_BF16_PAIRS + n][p->layout]; n++) {
+        product.y = y[n];
+        cpu.product[RG_BF16_PAIRS + n][p->layout](&product);
     }
+    return n;
 }
 
 static void bf16_recipes_are_products(void **state)
 {
+    static const struct { rg_type type; int n; } of[] = { { RG_BF16, 2 }, { RG_FP8, 1 } };
     rg_rng rng = { .seed = test_seed };
     float x[BF16_COLS], y[2][16];
-    rg_packed p;
 
     (void)state;
-    random_packed(&rng, &p, RG_BF16, 16, BF16_COLS);
-    for (int k = 0; k < BF16_COLS; k++)
-        x[k] = rg_rng_normal(&rng);
-    bf16_products(&p, x, y);
-    for (int i = 0; i < 2; i++)
-        assert_true(error_of(&p, 16, x, y[i]) < 1e-3);
-    for (int k = 0; k < BF16_COLS; k++) /* against the rounded activations it is exact but for the sum's own rounding */
-        x[k] = rg_bf16_to_f32(rg_f32_to_bf16(x[k]));
-    bf16_products(&p, x, y);
-    for (int i = 0; i < 2; i++)
-        assert_true(error_of(&p, 16, x, y[i]) < 1e-6);
-    assert_true(memcmp(y[0], y[1], sizeof y[0]) != 0); /* they are two */
-    rg_packed_fini(&p);
+    for (size_t t = 0; t < RG_LEN(of); t++) {
+        rg_packed p;
+
+        random_packed(&rng, &p, of[t].type, 16, BF16_COLS);
+        for (int k = 0; k < BF16_COLS; k++)
+            x[k] = rg_rng_normal(&rng);
+        assert_int_equal(bf16_products(&p, x, y), of[t].n);
+        for (int i = 0; i < of[t].n; i++)
+            assert_true(error_of(&p, 16, x, y[i]) < 1e-3);
+        for (int k = 0; k < BF16_COLS; k++) /* against the rounded activations it is exact but for the sum's own rounding */
+            x[k] = rg_bf16_to_f32(rg_f32_to_bf16(x[k]));
+        bf16_products(&p, x, y);
+        for (int i = 0; i < of[t].n; i++)
+            assert_true(error_of(&p, 16, x, y[i]) < 1e-6);
+        assert_true(of[t].n < 2 || memcmp(y[0], y[1], sizeof y[0]) != 0); /* they are two */
+        rg_packed_fini(&p);
+    }
 }
 
 /* By hand.  Subnormal operands count as 0; 2^-126 - 0.75 2^-150 stays below 2^-126 in 24 bits, and goes. */

@@ -1,5 +1,5 @@
 /* emulated.h -- instructions that few processors have, for kernels that are compiled a second time with this in front of
- * them: vdpbf16ps and tiles.  On AVX512 F, which the rest of such a kernel needs anyway.
+ * them: vdpbf16ps, vpermi2b and tiles.  On AVX512 F, which the rest of such a kernel needs anyway.
  *
  * What they do is measured (VDPBF16PS, TDPBF16PS: the order of the sums) or the manual's: bf16 operands are multiplied
  * and added with one rounding, subnormals are zeros on the way in and on the way out, whatever mxcsr says.  Here mxcsr
@@ -47,6 +47,23 @@ EMULATED __m512 emulated_dpbf16_ps(__m512 sum, __m512bh a, __m512bh b)
 
 #undef _mm512_dpbf16_ps
 #define _mm512_dpbf16_ps emulated_dpbf16_ps
+
+/* Bytes of a, then of b, at the lower seven bits of each index. */
+EMULATED __m512i emulated_permutex2var_epi8(__m512i a, __m512i index, __m512i b)
+{
+    uint8_t from[128], at[64], to[64];
+
+    memcpy(from, &a, sizeof a);
+    memcpy(from + 64, &b, sizeof b);
+    memcpy(at, &index, sizeof index);
+    for (int i = 0; i < 64; i++)
+        to[i] = from[at[i] & 127];
+    memcpy(&a, to, sizeof a);
+    return a;
+}
+
+#undef _mm512_permutex2var_epi8
+#define _mm512_permutex2var_epi8 emulated_permutex2var_epi8
 
 /* ---- tiles ---------------------------------------------------------------------------------------------------------- */
 
@@ -179,8 +196,9 @@ EMULATED void emulated_dpbf16ps(int c, int a, int b)
 #define _tile_dpbf16ps   emulated_dpbf16ps
 
 /* The kernels' own names, which the library has already. */
-#define rg_cpu_init_avx512_bf16 emulated_init_avx512_bf16
-#define rg_cpu_init_amx         emulated_init_amx
-#define rg_amx_init_bf16        emulated_amx_init_bf16
+#define rg_cpu_init_avx512_bf16    emulated_init_avx512_bf16
+#define rg_cpu_add_avx512_pairs_f8 emulated_add_avx512_pairs_f8
+#define rg_cpu_init_amx            emulated_init_amx
+#define rg_amx_init_bf16           emulated_amx_init_bf16
 
 #endif

@@ -87,9 +87,9 @@ static void random_bf16(rg_rng *rng, uint16_t *x, size_t n, float scale)
 }
 
 /* A further table, if a few products of its bf16 recipe are those of the reference: manuals do not define the order of
- * a sum.  Otherwise the table is not added.  One panel of three and every other row have values so small that sums are
- * subnormal. */
-static void add_bf16_table(void (*init)(rg_cpu *k), rg_recipe recipe)
+ * a sum.  Otherwise the table is without that recipe, and returned is false.  One panel of three and every other row
+ * have values so small that sums are subnormal. */
+static bool add_bf16_table(void (*init)(rg_cpu *k), rg_recipe recipe)
 {
     enum { ROWS = 17, PANELS = 3, COLS = 96, LD = 16 * PANELS };
     static uint16_t w[PANELS][COLS * 16], x[ROWS][COLS]; /* static: used once, and too large for the stack of the first
@@ -114,14 +114,17 @@ static void add_bf16_table(void (*init)(rg_cpu *k), rg_recipe recipe)
         same = same && !memcmp(got, want, sizeof got);
     }
     if (same)
-        return;
+        return true;
     k->peak_bf16 = k[-1].peak_bf16;
     k->fast[RG_LAYOUT_BF16] = k[-1].fast[RG_LAYOUT_BF16];
     k->product[recipe][RG_LAYOUT_BF16] = k[-1].product[recipe][RG_LAYOUT_BF16];
+    return false;
 }
 
 static void build(void)
 {
+    bool pairs;
+
     __builtin_cpu_init();
     add_table(rg_cpu_init_ref);
     if (!has_avx2())
@@ -130,10 +133,12 @@ static void build(void)
     if (!has_avx512())
         return;
     add_table(rg_cpu_init_avx512);
-    if (has_avx512_bf16())
-        add_bf16_table(rg_cpu_init_avx512_bf16, RG_BF16_PAIRS);
-    if (__builtin_cpu_supports("avx512vbmi"))
+    pairs = has_avx512_bf16() && add_bf16_table(rg_cpu_init_avx512_bf16, RG_BF16_PAIRS);
+    if (__builtin_cpu_supports("avx512vbmi")) {
         rg_cpu_add_avx512_vbmi(&tables[n_tables - 1]);
+        if (pairs)
+            rg_cpu_add_avx512_pairs_f8(&tables[n_tables - 1]);
+    }
     if (has_amx())
         add_bf16_table(rg_cpu_init_amx, RG_BF16_TILES);
 }
