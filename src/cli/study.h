@@ -82,6 +82,10 @@ study_value *study_add_row(const study_run *run, const study_model *m, rg_error 
  * above 0 is not drawn. */
 void study_point(study_picture *p, int chart, const char *model, const char *kind, rg_lines_point at);
 
+/* The name of a model's file without folders and ending, or of its folder, which a config.json is called by; into out,
+ * which is returned. */
+const char *study_name(const char *path, char out[64]);
+
 /* ---- what studies share besides: study_parts.c ---- */
 
 /* The file that is scored: what was given, or the shipped calibration text. */
@@ -93,9 +97,5 @@ bool study_read_ids(const char *path, calibration *c, rg_error *err);
 bool study_perplexity(const study_run *run, const study_model *m, scoring *s, double *ppl, rg_error *err);
 /* The refusal where a text is needed. */
 bool study_needs_tokenizer(const char *path, rg_error *err);
-
-/* The name of a model's file without folders and ending, or of its folder, which a config.json is called by; into out,
- * which is returned. */
-const char *study_name(const char *path, char out[64]);
 
 #endif

@@ -37,6 +37,26 @@ typedef struct study_frame {
     uint64_t began;
 } study_frame;
 
+const char *study_name(const char *path, char out[64])
+{
+    static const char config[] = "/config.json";
+    size_t n = strlen(path), end = sizeof config - 1, from;
+
+    if (n > end && !strcmp(path + n - end, config))
+        n -= end;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    for (from = n; from > 0 && path[from - 1] != '/';)
+        from--;
+    for (size_t k = n; k > from + 1; k--)
+        if (path[k - 1] == '.') {
+            n = k - 1;
+            break;
+        }
+    snprintf(out, 64, "%.*s", (int)(n - from < 60 ? n - from : 60), path + from);
+    return out;
+}
+
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 study_value *study_add_row(const study_run *run, const study_model *m, rg_error *err)

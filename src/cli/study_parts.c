@@ -1,29 +1,8 @@
-/* study_parts.c -- what studies share besides the frame: names of models, the text that is scored, perplexity. */
+/* study_parts.c -- what studies share besides the frame: the text that is scored, and perplexity. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/study.h"
-
-const char *study_name(const char *path, char out[64])
-{
-    static const char config[] = "/config.json";
-    size_t n = strlen(path), end = sizeof config - 1, from;
-
-    if (n > end && !strcmp(path + n - end, config))
-        n -= end;
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    for (from = n; from > 0 && path[from - 1] != '/';)
-        from--;
-    for (size_t k = n; k > from + 1; k--)
-        if (path[k - 1] == '.') {
-            n = k - 1;
-            break;
-        }
-    snprintf(out, 64, "%.*s", (int)(n - from < 60 ? n - from : 60), path + from);
-    return out;
-}
 
 const char *study_text(const study_run *run)
 {
