@@ -181,6 +181,19 @@ static void goes_on_after_ctrl_c(void **state)
     snprintf(args, sizeof args, "a \"b\",c --resume --csv %s", csv);
     assert_int_equal(run(args), 0);
     assert_int_equal(n_measured, 0);
+    /* A row that is gone from among them is measured again, alone. */
+    char *text = test_read_text(csv), *gone = strstr(text, "a,20,plain"), *behind = strchr(gone, '\n') + 1;
+    memmove(gone, behind, strlen(behind) + 1);
+    test_write_text(csv, text);
+    free(text);
+    assert_int_equal(run(args), 0);
+    assert_int_equal(n_measured, 1);
+    assert_same_file(csv, whole);
+    /* Points of a line are in the picture by rising x, though the rows are not. */
+    snprintf(args, sizeof args, "%s.svg", whole);
+    text = test_read_text(args);
+    assert_true(strstr(text, "<title>70:") && strstr(text, "<title>70:") < strstr(text, "<title>80:"));
+    free(text);
 }
 
 /* Without --resume all rows are made anew; the file's rows are kept as they are with it. */
