@@ -1,6 +1,8 @@
 /* asking.c -- see asking.h. */
 #include "cli/asking.h"
 
+#include <math.h>
+
 #include "base/mem.h"
 
 typedef struct asking {
@@ -76,18 +78,22 @@ static bool ask_all(asking *a, const char *model, int32_t n, rg_error *err)
     return true;
 }
 
-bool asking_recall(const tool_options *o, const rg_mqar *what, int32_t n, double *accuracy, rg_error *err)
+bool asking_recall(const tool_options *o, const asking_what *what, double *accuracy, rg_error *err)
 {
     tool t = { 0 };
     tool_options with = *o;
-    asking a = { .tool = &t, .what = *what };
+    asking a = { .tool = &t, .what = what->text };
 
+    *accuracy = NAN;
+    if (!what->examples)
+        return true;
     with.all_logits = true;
     with.max_seqs = 1;
-    with.max_seq_len = what->length;
-    bool ok = tool_open(&t, &with, err) && ask_all(&a, o->model, n, err);
+    with.max_seq_len = what->text.length;
+    bool ok = tool_open(&t, &with, err) && ask_all(&a, o->model, what->examples, err);
     tool_close(&t);
     rg_free(a.ids);
-    *accuracy = a.n_asked ? (double)a.n_right / (double)a.n_asked : -1;
+    if (a.n_asked)
+        *accuracy = (double)a.n_right / (double)a.n_asked;
     return ok;
 }

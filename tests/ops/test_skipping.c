@@ -96,9 +96,35 @@ static void products_are_those_of_the_authors(void **state)
     rg_checkpoint_close(c);
 }
 
+/* Products that are too small for f32 are -0, and so are their sums; which columns are left out after them must not show:
+ * every output is +0. */
+static void a_zero_has_no_sign(void **state)
+{
+    static const float want[ROWS * OUT];
+    static float x[ROWS * COLS], w[COLS];
+    rg_error err;
+    rg_packed packed;
+
+    (void)state;
+    for (int k = 0; k < COLS; k++)
+        w[k] = -1e-30f;
+    for (int r = 0; r < ROWS; r++)
+        for (int k = 0; k < 4; k++) /* one in each of a product's sums */
+            x[r * COLS + k] = 1e-30f;
+    assert_ok(rg_packed_init_wide(&packed, RG_F32, 1, OUT, COLS, &err), err);
+    for (int r = 0; r < OUT; r++)
+        rg_pack_row(&packed, 0, r, w);
+    const rg_weight weight = { .name = "w", .type = RG_F32, .n_mats = 1, .rows = OUT, .cols = COLS, .packed = &packed,
+                               .wide = true, .threshold = 1e-35f };
+    for (int i = 0; world_cpu(i); i++)
+        compare(world_cpu(i), &weight, x, want, "products that are too small");
+    rg_packed_fini(&packed);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(products_are_those_of_the_authors) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(products_are_those_of_the_authors),
+                                        cmocka_unit_test(a_zero_has_no_sign) };
 
     test_init(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;

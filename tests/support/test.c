@@ -68,6 +68,15 @@ char *test_read_text(const char *path)
     return s;
 }
 
+void test_write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
 void *test_guard_new(size_t n)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (n + page - 1) / page * page;

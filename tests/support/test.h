@@ -37,6 +37,7 @@ const char *test_data(const char *name);
 
 /* A file of less than 1 MB as text; free() it. */
 char *test_read_text(const char *path);
+void test_write_text(const char *path, const char *text);
 
 /* n bytes whose end is followed by an unmapped page, so that a read past the end faults.  Freed with test_guard_free. */
 void *test_guard_new(size_t n);
