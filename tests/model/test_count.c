@@ -286,7 +286,8 @@ static void peaks_follow_recipes(void **state)
 
 static void counts_are(const char *name, double (*products)(const rg_config *c), rg_op_kind attention, double size)
 {
-    static const int steps[][3] = { { 1, 1, 0 }, { 1, 1, 100 }, { 3, 1, 11 }, { 1, 40, 0 }, { 2, 7, 9 }, { 5, 33, 2000 }, { 2, 40, 50 } };
+    static const int steps[][3] = { { 1, 1, 0 }, { 1, 1, 100 }, { 3, 1, 11 }, { 1, 40, 0 }, { 2, 7, 9 }, { 5, 33, 2000 },
+                                  { 2, 40, 50 } };
     counted k = { .size = size };
 
     k.list = calloc(MAX_COUNTED, sizeof *k.list);
