@@ -89,13 +89,20 @@ static double products_s(const rg_rates *r, const source *from, const rg_counted
     return s;
 }
 
-/* Kernels go by whole blocks of keys. */
-static double attention_s(const rg_rates *r, const rg_counted *op)
+static double pair_s(const rg_counted *op, const double *pair, const double *column)
+{
+    return between(pair, rg_rate_queries, RG_RATE_QUERIES, op->rows) +
+           op->width * between(column, rg_rate_queries, RG_RATE_QUERIES, op->rows);
+}
+
+/* Kernels go by whole blocks of keys; some of them are far. */
+static double attention_s(const rg_rates *r, const source *from, const rg_counted *op)
 {
     const rg_attention_rate *a = &r->attention[op->latent][op->type];
+    const double far = from->place < RG_IN_CACHE ? 0 : from->beyond;
 
-    return op->whole * (between(a->pair_s, rg_rate_queries, RG_RATE_QUERIES, op->rows) +
-                        op->width * between(a->column_s, rg_rate_queries, RG_RATE_QUERIES, op->rows));
+    return op->whole * ((1 - far) * pair_s(op, a->pair_s, a->column_s) +
+                        far * pair_s(op, a->far_pair_s, a->far_column_s));
 }
 
 static price price_of(const rg_machine *m, const source *from, const rg_counted *op, bool exact)
@@ -108,8 +115,9 @@ static price price_of(const rg_machine *m, const source *from, const rg_counted 
     if (!r)
         return p;
     bool attends = op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION;
-    double values_s = op->cells * r->cell_s[op->kind];
-    double arithmetic_s = attends ? attention_s(r, op) : products_s(r, from, op, exact) + values_s;
+    double line_s = r->line_s[from->place] + from->beyond * (r->line_s[from->place + 1] - r->line_s[from->place]);
+    double values_s = op->cells * r->cell_s[op->kind] + op->lines * line_s;
+    double arithmetic_s = attends ? attention_s(r, from, op) : products_s(r, from, op, exact) + values_s;
     p.fixed_s = r->fixed_s[op->kind];
     p.seconds = p.fixed_s + fmax(p.bytes_s, arithmetic_s);
     return p;

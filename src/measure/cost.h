@@ -4,7 +4,9 @@
  *
  *   its bytes         at the bandwidth of a working set as large as all that the step reads
  *   its arithmetic    products: by how many rows meet a weight; attention: by how many queries share a key; all else:
- *                     by the values that it makes
+ *                     by the values that it makes, and the cache lines that it scatters keys over.  What takes longer
+ *                     where weights or K/V are far is interpolated, by the time of a byte, between the places where it
+ *                     was measured
  *
  * A machine known from its data sheet has only roofs: the bandwidth of memory, a peak of arithmetic, and no fixed part.
  * A machine that was measured also has rates (rates.h).  Nothing is fitted to a model. */

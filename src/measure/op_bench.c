@@ -14,13 +14,16 @@ enum {
     FILLED_VALUES = 1 << 19,       /* of the arena, before each time; */
     KNOWN_VALUES = 1 << 14,        /* of which these are drawn and the rest are copies */
     STATE_BYTES = 8 << 20,
-    COPIES_BYTES = 128 << 20,
+    SPREAD_BYTES = 128 << 20,
     LEAST_TURNS = 3, MOST_TURNS = 100,
     EMPTY_STEPS = 50,
     OTHERS = 16,
+    /* Pages that were never written all map to one page, so states are written.  As f32, f16 or bf16 these bytes are
+     * small numbers. */
+    STATE_BYTE = 0x3c,
 };
 
-static const double LONG_S = 1.5e-3; /* of all turns together, about */
+static const double LONG_S = 1.2e-3; /* of all turns together, about */
 
 /* ---- opening and closing ----------------------------------------------------------------------------------------- */
 
@@ -35,8 +38,8 @@ void rg_op_bench_close(rg_op_bench *b)
         rg_region_free(b->arena, ARENA_BYTES);
     if (b->state)
         rg_region_free(b->state, STATE_BYTES);
-    if (b->copies)
-        rg_region_free(b->copies, COPIES_BYTES);
+    if (b->spread)
+        rg_region_free(b->spread, SPREAD_BYTES);
     rg_free(b->fwd);
     rg_free(b->stamp);
     rg_free(b->vector);
@@ -63,7 +66,7 @@ static bool allocate(rg_op_bench *b, rg_error *err)
     b->fwd = rg_array(n, sizeof *b->fwd);
     b->stamp = rg_array(n, MOST_TURNS * sizeof *b->stamp);
     b->vector = rg_array(RG_BENCH_VECTOR, sizeof *b->vector);
-    b->ints = rg_array((size_t)RG_BENCH_ROWS * 8 + RG_BENCH_CONTEXT / RG_BLOCK, sizeof *b->ints);
+    b->ints = rg_array((size_t)RG_BENCH_ROWS * 9, sizeof *b->ints);
     return (b->arena && b->state && b->fwd && b->stamp && b->vector && b->ints) || rg_fail_memory(err, ARENA_BYTES);
 }
 
@@ -82,35 +85,49 @@ rg_op_bench *rg_op_bench_open(const rg_backend *backend, int n_threads, rg_error
     for (int i = 0; i < RG_BENCH_VECTOR; i++)
         b->vector[i] = i % 2 ? -0.5f : -1.0f;
     b->norm = (rg_weight){ .name = "norm", .n_mats = 1, .rows = 1, .vec = b->vector };
-    /* Pages that were never written all map to one page, so write them.  As f32, f16 or bf16 these bytes are small
-     * numbers. */
-    memset(b->state, 0x3c, STATE_BYTES);
+    memset(b->state, STATE_BYTE, STATE_BYTES);
     return b;
 }
 
 /* ---- what cases read --------------------------------------------------------------------------------------------- */
 
-void rg_op_bench_batch(rg_op_bench *b, int rows, int end, size_t block_bytes)
+/* n_seqs sequences of n_rows rows each, the last of `end` positions. */
+static void set_batch(rg_op_bench *b, int n_seqs, int n_rows, int end, size_t block_bytes)
 {
+    const int rows = n_seqs * n_rows, n_blocks = rg_ceil_div(end, RG_BLOCK);
     int32_t *token = b->ints, *logits = token + RG_BENCH_ROWS, *index = logits + RG_BENCH_ROWS;
     int32_t *kv_end = index + RG_BENCH_ROWS, *pos = kv_end + RG_BENCH_ROWS, *table = pos + 4 * RG_BENCH_ROWS;
 
-    RG_ASSERT(rows <= RG_BENCH_ROWS && rows <= end && end <= RG_BENCH_CONTEXT);
+    RG_ASSERT(rows <= RG_BENCH_ROWS && n_rows <= end && end <= RG_BENCH_CONTEXT && n_seqs * n_blocks <= RG_BENCH_ROWS);
     b->group = (rg_group_memory){ b->state, block_bytes };
-    for (int i = 0; i < RG_BENCH_CONTEXT / RG_BLOCK; i++)
+    b->states_bytes = 0;
+    for (int i = 0; i < n_seqs * n_blocks; i++)
         table[i] = i;
     for (int r = 0; r < rows; r++) {
         token[r] = logits[r] = r;
-        index[r] = end - rows + r;
+        index[r] = end - n_rows + r % n_rows;
         kv_end[r] = index[r] + 1;
         for (int d = 0; d < 4; d++)
             pos[4 * r + d] = index[r];
     }
-    b->span = (rg_span){ .n_rows = rows, .start = end - rows, .adapter = -1 };
-    b->span.tables[0] = table;
-    b->batch = (rg_batch){ .n_rows = rows, .n_spans = 1, .spans = &b->span, .token = token, .index = index,
+    for (int s = 0; s < n_seqs; s++) {
+        b->spans[s] = (rg_span){ .first_row = s * n_rows, .n_rows = n_rows, .start = end - n_rows, .adapter = -1 };
+        b->spans[s].tables[0] = table + s * n_blocks;
+    }
+    b->batch = (rg_batch){ .n_rows = rows, .n_spans = n_seqs, .spans = b->spans, .token = token, .index = index,
                            .kv_end = kv_end, .pos = (const int32_t(*)[4])(const void *)pos, .n_logits = rows,
                            .logit_rows = logits };
+    b->state_bytes = (size_t)(n_seqs * n_blocks) * block_bytes;
+}
+
+void rg_op_bench_batch(rg_op_bench *b, int rows, int end, size_t block_bytes)
+{
+    set_batch(b, 1, rows, end, block_bytes);
+}
+
+void rg_op_bench_streams(rg_op_bench *b, int n, size_t block_bytes)
+{
+    set_batch(b, n, 1, 1, block_bytes);
 }
 
 bool rg_op_bench_weights(rg_op_bench *b, rg_type type, int64_t rows, int64_t cols, rg_error *err)
@@ -141,17 +158,35 @@ bool rg_op_bench_weights(rg_op_bench *b, rg_type type, int64_t rows, int64_t col
     return ok;
 }
 
+static bool have_spread(rg_op_bench *b, size_t bytes, rg_error *err)
+{
+    RG_ASSERT(bytes <= SPREAD_BYTES);
+    if (!b->spread)
+        b->spread = rg_region_new(SPREAD_BYTES);
+    return b->spread || rg_fail_memory(err, SPREAD_BYTES);
+}
+
 bool rg_op_bench_spread(rg_op_bench *b, size_t bytes, rg_error *err)
 {
-    RG_ASSERT(bytes <= COPIES_BYTES);
-    if (!b->copies)
-        b->copies = rg_region_new(COPIES_BYTES);
-    if (!b->copies)
-        return rg_fail_memory(err, COPIES_BYTES);
+    if (!have_spread(b, bytes, err))
+        return false;
+    b->spread_is_state = false;
     b->n_copies = (int)(bytes / b->packed.bytes);
     b->next_copy = 0;
     for (int i = 0; i < b->n_copies; i++)
-        memcpy(b->copies + (size_t)i * b->packed.bytes, b->packed.data, b->packed.bytes);
+        memcpy(b->spread + (size_t)i * b->packed.bytes, b->packed.data, b->packed.bytes);
+    return true;
+}
+
+bool rg_op_bench_spread_state(rg_op_bench *b, size_t bytes, rg_error *err)
+{
+    RG_ASSERT(b->n_copies < 2 && b->state_bytes <= bytes);
+    if (!have_spread(b, bytes, err))
+        return false;
+    if (!b->spread_is_state)
+        memset(b->spread, STATE_BYTE, SPREAD_BYTES);
+    b->spread_is_state = true;
+    b->states_bytes = bytes;
     return true;
 }
 
@@ -168,8 +203,14 @@ static void hand_over(rg_fwd *f, rg_op_bench *b)
         for (size_t k = i; k < i + run && k < all; k += line)
             at[k] = at[k];
     if (f->thread == 0 && b->n_copies > 1) {
-        b->turn.data = b->copies + (size_t)b->next_copy * b->packed.bytes;
+        b->turn.data = b->spread + (size_t)b->next_copy * b->packed.bytes;
         b->next_copy = (b->next_copy + 1) % b->n_copies;
+    }
+    if (f->thread == 0 && b->states_bytes) { /* goes on where the batch before ended: what was just read is near */
+        if (b->state_at + b->state_bytes > b->states_bytes)
+            b->state_at = 0;
+        b->group.data = b->spread + b->state_at;
+        b->state_at += b->state_bytes;
     }
     rg_fwd_barrier(f);
 }

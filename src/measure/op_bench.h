@@ -37,13 +37,16 @@ struct rg_op_bench {
     const rg_backend *backend;
     const rg_reader *reader;
     int n_threads;
-    uint8_t *arena, *state, *copies; /* copies NULL: not needed yet */
+    uint8_t *arena, *state, *spread; /* spread: what turns read at different places; NULL: not needed yet */
     rg_fwd *fwd;           /* [n_threads] */
     uint64_t (*stamp)[2];  /* [n_threads * turns] when a thread began and ended one */
     rg_packed packed;      /* the matrix, */
     rg_packed turn;        /* and the same at the place that this turn reads it from */
     int n_copies, next_copy;
-    rg_span span;
+    size_t state_bytes;    /* of the batch; */
+    size_t states_bytes, state_at; /* all places that it is read at in turn, 0: `state` alone; and where it is next */
+    bool spread_is_state;  /* what `spread` holds are states, and no matrices */
+    rg_span spans[RG_BENCH_ROWS];
     rg_batch batch;
     rg_group_memory group;
     int32_t *ints;         /* of the batch */
@@ -57,6 +60,10 @@ void rg_op_bench_close(rg_op_bench *b); /* NULL is fine */
 /* The batch becomes the last `rows` of the first `end` positions of one sequence, whose state has blocks of so many
  * bytes: those of b->kv, b->tail, b->scan or b->recurrence, or 0. */
 void rg_op_bench_batch(rg_op_bench *b, int rows, int end, size_t block_bytes);
+/* The batch becomes the first row of each of so many sequences, each in a block of its own. */
+void rg_op_bench_streams(rg_op_bench *b, int n, size_t block_bytes);
+/* Until the next batch every turn reads the state at another place, all of them together at most so many bytes. */
+bool rg_op_bench_spread_state(rg_op_bench *b, size_t bytes, rg_error *err) RG_MUST_CHECK;
 /* b->weight becomes a matrix of plausible values.  False: no memory. */
 bool rg_op_bench_weights(rg_op_bench *b, rg_type type, int64_t rows, int64_t cols, rg_error *err) RG_MUST_CHECK;
 /* Until the next matrix every turn reads another copy of this one, all of them together so many bytes. */

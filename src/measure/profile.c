@@ -87,11 +87,17 @@ static bool each_rate(rg_rates *r, on_numbers *fn, void *arg)
         }
     for (int i = 0; rg_rate_kv_type(i / 2) < RG_TYPE_COUNT; i++) {
         rg_attention_rate *a = &r->attention[i % 2][rg_rate_kv_type(i / 2)];
-        snprintf(name, sizeof name, "attention.%s.%s.pair_s", whats[i % 2], rg_kv_name(rg_rate_kv_type(i / 2)));
-        snprintf(second, sizeof second, "attention.%s.%s.column_s", whats[i % 2], rg_kv_name(rg_rate_kv_type(i / 2)));
-        if (!fn(arg, name, a->pair_s, RG_RATE_QUERIES) || !fn(arg, second, a->column_s, RG_RATE_QUERIES))
-            return false;
+        for (int far = 0; far < 2; far++) {
+            const char *type = rg_kv_name(rg_rate_kv_type(i / 2)), *place = places[far ? RG_FAR : RG_NEAR];
+            snprintf(name, sizeof name, "attention.%s.%s.%s.pair_s", whats[i % 2], type, place);
+            snprintf(second, sizeof second, "attention.%s.%s.%s.column_s", whats[i % 2], type, place);
+            if (!fn(arg, name, far ? a->far_pair_s : a->pair_s, RG_RATE_QUERIES) ||
+                !fn(arg, second, far ? a->far_column_s : a->column_s, RG_RATE_QUERIES))
+                return false;
+        }
     }
+    if (!fn(arg, "line_s", r->line_s, RG_RATE_PLACES))
+        return false;
     for (int k = 0; k < RG_OP_COUNT; k++) {
         snprintf(name, sizeof name, "op.%s.fixed_s", rg_op_name((rg_op_kind)k));
         snprintf(second, sizeof second, "op.%s.cell_s", rg_op_name((rg_op_kind)k));

@@ -236,58 +236,96 @@ static bool measure_products(round *r, rg_layout layout, rg_error *err)
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
+/* How many queries share keys, in how many rows. */
+typedef struct sharing {
+    int queries, rows;
+    bool far; /* K/V in memory */
+} sharing;
+
 /* Seconds per pair of query and key, where all rows see all blocks. */
-static double pair_seconds(round *r, const rg_kv *kv, int queries, int rows)
+static bool pair_seconds(round *r, const rg_kv *kv, sharing by, double *out, rg_error *err)
 {
     rg_op_bench *b = r->b;
     const rg_kv open = rg_kv_open(kv); /* where there is such a part, both lie over each other in the one group */
-    double pairs = (double)RG_BENCH_CONTEXT * kv->n_heads * queries;
+    double pairs = (double)RG_BENCH_CONTEXT * kv->n_heads * by.queries;
 
     b->kv = *kv;
-    b->n_heads = kv->n_heads * queries / rows;
-    rg_op_bench_batch(b, rows, RG_BENCH_CONTEXT, rg_kv_bytes(&open));
+    b->n_heads = kv->n_heads * by.queries / by.rows;
+    rg_op_bench_batch(b, by.rows, RG_BENCH_CONTEXT, rg_kv_bytes(&open));
+    if (by.far && !rg_op_bench_spread_state(b, (size_t)rg_rate_sets[RG_RATE_SETS - 1], err))
+        return false;
     double s = seconds(r, kv->latent ? rg_case_mla_attention : rg_case_attention);
-    return rest(s, r->out->fixed_s[RG_OP_ATTENTION], pairs);
+    *out = rest(s, r->out->fixed_s[RG_OP_ATTENTION], pairs);
+    return true;
 }
 
 /* With heads of 64 and of 128 columns. */
-static void measure_attention(round *r, rg_type type)
+static bool measure_attention(round *r, rg_type type, bool far, rg_error *err)
 {
     rg_attention_rate *out = &r->out->attention[false][type];
+    double *pair_s = far ? out->far_pair_s : out->pair_s, *column_s = far ? out->far_column_s : out->column_s;
     rg_kv narrow = { .type = type, .n_heads = 2, .k_dim = 64, .v_dim = 64 }, wide = narrow;
 
     wide.k_dim = wide.v_dim = 128;
     for (int i = 0; i < RG_RATE_QUERIES; i++) {
-        int queries = rg_rate_queries[i], rows = queries > 8 ? 8 : 1;
-        double two = pair_seconds(r, &narrow, queries, rows), four = pair_seconds(r, &wide, queries, rows);
-        out->column_s[i] = rest(four, two, 128);
-        out->pair_s[i] = rest(two, 128 * out->column_s[i], 1);
+        const sharing by = { rg_rate_queries[i], rg_rate_queries[i] > 8 ? 8 : 1, far };
+        double two, four;
+        if (!pair_seconds(r, &narrow, by, &two, err) || !pair_seconds(r, &wide, by, &four, err))
+            return false;
+        column_s[i] = rest(four, two, 128);
+        pair_s[i] = rest(two, 128 * column_s[i], 1);
     }
+    return true;
 }
 
-static void measure_latent(round *r, rg_type type)
+static bool measure_latent(round *r, rg_type type, bool far, rg_error *err)
 {
+    rg_attention_rate *out = &r->out->attention[true][type];
     rg_kv kv = { .type = type, .n_heads = 1, .k_dim = LATENT_K, .v_dim = LATENT_V, .latent = true };
 
     for (int i = 0; i < RG_RATE_QUERIES; i++) {
-        int queries = rg_rate_queries[i];
-        double pair = pair_seconds(r, &kv, queries, queries > 8 ? 4 : 1);
-        r->out->attention[true][type].column_s[i] = pair / (LATENT_K + LATENT_V);
+        const sharing by = { rg_rate_queries[i], rg_rate_queries[i] > 8 ? 4 : 1, far };
+        double pair;
+        if (!pair_seconds(r, &kv, by, &pair, err))
+            return false;
+        (far ? out->far_column_s : out->column_s)[i] = pair / (LATENT_K + LATENT_V);
     }
+    return true;
 }
 
-static void measure_all_attention(round *r)
+static bool measure_all_attention(round *r, rg_error *err)
 {
     double *fixed = r->out->fixed_s;
+    bool ok = true;
 
     r->b->kv = (rg_kv){ .type = RG_BF16, .n_heads = 1, .k_dim = 64, .v_dim = 64 };
     r->b->n_heads = 1;
     rg_op_bench_batch(r->b, 1, 1, rg_kv_bytes(&r->b->kv));
     fixed[RG_OP_ATTENTION] = fixed[RG_OP_MLA_ATTENTION] = among_others(r, rg_case_attention);
-    for (int i = 0; rg_rate_kv_type(i) < RG_TYPE_COUNT; i++) {
-        measure_attention(r, rg_rate_kv_type(i));
-        measure_latent(r, rg_rate_kv_type(i));
+    for (int i = 0; ok && rg_rate_kv_type(i / 2) < RG_TYPE_COUNT; i++)
+        ok = measure_attention(r, rg_rate_kv_type(i / 2), i % 2, err) &&
+             measure_latent(r, rg_rate_kv_type(i / 2), i % 2, err);
+    return ok;
+}
+
+/* A key that is stored alone touches a cache line for each of its columns. */
+static bool measure_store(round *r, rg_error *err)
+{
+    rg_rates *out = r->out;
+    rg_op_bench *b = r->b;
+    const rg_kv kv = { .type = RG_BF16, .n_heads = 2, .k_dim = 64, .v_dim = 64 };
+    const double lines = (double)MANY_ROWS * kv.n_heads * kv.k_dim, cells = 2 * lines;
+
+    b->kv = kv;
+    b->width = kv.n_heads * kv.k_dim;
+    for (int place = 0; place < RG_RATE_PLACES; place++) {
+        rg_op_bench_streams(b, MANY_ROWS, rg_kv_bytes(&kv));
+        if (place != RG_NEAR && !rg_op_bench_spread_state(b, (size_t)rg_rate_sets[rg_rate_place_set[place]], err))
+            return false;
+        out->line_s[place] = rest(seconds(r, rg_case_kv_store),
+                                  out->fixed_s[RG_OP_KV_STORE] + cells * out->cell_s[RG_OP_KV_STORE], lines);
     }
+    return true;
 }
 
 /* ---- a round ----------------------------------------------------------------------------------------------------- */
@@ -299,10 +337,9 @@ bool rg_rates_measure(rg_rates *out, rg_rounds *rounds, const rg_backend *backen
 
     memset(out, 0, sizeof *out);
     ok = ok && measure_sets(&r, err) && measure_values(&r, err) && measure_fixed_products(&r, err);
-    if (ok) {
+    if (ok)
         out->step_s = rg_rounds_median(rounds, rg_op_bench_empty_step(r.b));
-        measure_all_attention(&r);
-    }
+    ok = ok && measure_all_attention(&r, err) && measure_store(&r, err);
     for (int l = RG_LAYOUT_NONE + 1; ok && l < RG_LAYOUT_COUNT; l++)
         ok = measured_as((rg_layout)l) != (rg_layout)l || measure_products(&r, (rg_layout)l, err);
     for (int l = RG_LAYOUT_NONE + 1; ok && l < RG_LAYOUT_COUNT; l++)

@@ -14,7 +14,7 @@ enum {
     RG_RATE_QUERIES = 5,
 };
 
-/* Where weights lie: near a core, in the cache that cores share, in memory. */
+/* Where weights or K/V lie: near a core, in the cache that cores share, in memory. */
 typedef enum rg_rate_place { RG_NEAR, RG_IN_CACHE, RG_FAR, RG_RATE_PLACES } rg_rate_place;
 
 extern const int rg_rate_place_set[RG_RATE_PLACES]; /* which of rg_rate_sets is as large as what lies there */
@@ -29,15 +29,17 @@ typedef struct rg_product_rate {
 } rg_product_rate;
 
 /* Attention when so many queries share the keys: seconds per pair of query and key, and beside that per column of key
- * and value. */
+ * and value.  K/V in the shared cache takes as long as near K/V: kernels fetch the next block early enough. */
 typedef struct rg_attention_rate {
-    double pair_s[RG_RATE_QUERIES], column_s[RG_RATE_QUERIES];
+    double pair_s[RG_RATE_QUERIES], column_s[RG_RATE_QUERIES];         /* of near K/V */
+    double far_pair_s[RG_RATE_QUERIES], far_column_s[RG_RATE_QUERIES]; /* of K/V in memory */
 } rg_attention_rate;
 
 typedef struct rg_rates {
     double set_bytes_s[RG_RATE_SETS];                /* bandwidth of a buffer that is read again and again */
     rg_product_rate product[2][RG_LAYOUT_COUNT];     /* by recipe (fast, exact) and layout */
     rg_attention_rate attention[2][RG_TYPE_COUNT];   /* of K/V and of latents, by the type that they are kept in */
+    double line_s[RG_RATE_PLACES];                   /* to store a key, for each cache line that it touches */
     double step_s;                                   /* fixed cost of a step, */
     double fixed_s[RG_OP_COUNT];                     /* and of an operation; */
     double cell_s[RG_OP_COUNT];                      /* what it takes per value that it makes (rg_counted.cells) */

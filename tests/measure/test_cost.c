@@ -143,6 +143,47 @@ static void attention_by_queries(void **state)
     is_about(seconds(&machine, &op, false), fixed + 1e6 * (latent->pair_s[4] + 128 * latent->column_s[4]));
 }
 
+/* Seconds of an operation in a step that reads so many bytes besides. */
+static double seconds_within(const rg_counted *op, double bytes)
+{
+    rg_counted ops[2] = { *op, { .kind = RG_OP_ADD, .count = { .weight_bytes = bytes } } };
+    rg_cost both, one;
+
+    rg_cost_list(&machine, ops, 2, false, &both);
+    rg_cost_list(&machine, ops + 1, 1, false, &one);
+    return both.seconds - one.seconds;
+}
+
+/* K/V in the shared cache is read as if it were near; beyond it, by what a byte takes, up to what far K/V takes. */
+static void attention_by_place(void **state)
+{
+    const rg_attention_rate *kv = &profile.rates.attention[false][RG_I8];
+    const rg_counted op = { .kind = RG_OP_ATTENTION, .rows = 2, .whole = 1e6, .width = 128, .type = RG_I8 };
+    const double *set = rg_rate_sets, *bytes_s = profile.rates.set_bytes_s, fixed = profile.rates.fixed_s[RG_OP_ATTENTION];
+    const int cache = rg_rate_place_set[RG_IN_CACHE], memory = rg_rate_place_set[RG_FAR];
+    const double near_s = 1e6 * (kv->pair_s[1] + 128 * kv->column_s[1]);
+    const double far_s = 1e6 * (kv->far_pair_s[1] + 128 * kv->far_column_s[1]);
+
+    (void)state;
+    is_about(seconds_within(&op, set[0]), fixed + near_s);
+    is_about(seconds_within(&op, set[cache]), fixed + near_s);
+    is_about(seconds_within(&op, set[memory]), fixed + far_s);
+    double x = (1 / bytes_s[memory - 1] - 1 / bytes_s[cache]) / (1 / bytes_s[memory] - 1 / bytes_s[cache]);
+    is_about(seconds_within(&op, set[memory - 1]), fixed + (1 - x) * near_s + x * far_s);
+}
+
+/* Keys that are stored take their values and their cache lines, which may be far. */
+static void stores_by_lines(void **state)
+{
+    const rg_rates *r = &profile.rates;
+    const rg_counted op = { .kind = RG_OP_KV_STORE, .cells = 1000, .lines = 500 };
+    const double without = r->fixed_s[RG_OP_KV_STORE] + 1000 * r->cell_s[RG_OP_KV_STORE];
+
+    (void)state;
+    for (int place = 0; place < RG_RATE_PLACES; place++)
+        is_about(seconds_within(&op, rg_rate_sets[rg_rate_place_set[place]]), without + 500 * r->line_s[place]);
+}
+
 /* Whatever is no product and no attention goes by the values that it makes: so does a kind that is added later. */
 static void all_else_by_values(void **state)
 {
@@ -160,6 +201,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(roofs_alone),          cmocka_unit_test(bandwidth_by_size),
         cmocka_unit_test(products_by_rows),     cmocka_unit_test(products_by_place),
         cmocka_unit_test(the_longer_of_bytes_and_arithmetic), cmocka_unit_test(attention_by_queries),
+        cmocka_unit_test(attention_by_place),   cmocka_unit_test(stores_by_lines),
         cmocka_unit_test(all_else_by_values),
     };
 

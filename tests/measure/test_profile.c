@@ -194,12 +194,14 @@ static uint64_t clock_of_test(void *arg)
 static void play(rg_fwd *f, const rg_op_bench *b)
 {
     (void)f;
-    played.n_moved += b->weight.packed && b->weight.packed->data != played.last;
-    played.last = b->weight.packed ? b->weight.packed->data : NULL;
+    const uint8_t *read = b->states_bytes ? b->group.data : b->weight.packed ? b->weight.packed->data : NULL;
+
+    played.n_moved += read && read != played.last;
+    played.last = read;
     played.now_ns += ++played.n_turns % 5 ? 10000 : 1000000;
 }
 
-/* What interrupts some turns is no part of what a turn takes; matrices that are spread are taken in turn. */
+/* What interrupts some turns is no part of what a turn takes; matrices and states that are spread are taken in turn. */
 static void a_turn_is_timed_undisturbed(void **state)
 {
     rg_error err = { 0 };
@@ -218,9 +220,15 @@ static void a_turn_is_timed_undisturbed(void **state)
     assert_int_equal(played.n_moved, played.n_turns);
     played.n_moved = played.n_turns = 0;
     rg_op_bench_among_others(b, play); /* 16 to a turn */
-    rg_clock_set(NULL, NULL);
     assert_true(played.n_turns > 0);
     assert_int_equal(16 * played.n_moved, played.n_turns);
+    assert_ok(rg_op_bench_weights(b, RG_Q8_0, 64, 256, &err), err);
+    rg_op_bench_streams(b, 4, 4096);
+    assert_ok(rg_op_bench_spread_state(b, 1 << 20, &err), err);
+    played.n_moved = played.n_turns = 0;
+    rg_op_bench_seconds(b, play);
+    assert_int_equal(played.n_moved, played.n_turns);
+    rg_clock_set(NULL, NULL);
     rg_op_bench_close(b);
 }
 
@@ -293,7 +301,7 @@ static void everything_is_measured(void **state)
     for (int i = 0; rg_rate_kv_type(i / 2) < RG_TYPE_COUNT; i++)
         for (int n = 0; n < RG_RATE_QUERIES; n++) {
             const rg_attention_rate *a = &p.rates.attention[i % 2][rg_rate_kv_type(i / 2)];
-            assert_true(a->pair_s[n] + 128 * a->column_s[n] > 0);
+            assert_true(a->pair_s[n] + 128 * a->column_s[n] > 0 && a->far_pair_s[n] + 128 * a->far_column_s[n] > 0);
         }
     for (int k = 0; k < RG_OP_COUNT; k++)
         assert_true(p.rates.fixed_s[k] > 0 && p.rates.cell_s[k] >= 0);

@@ -107,7 +107,7 @@ static double read_of_q4(const counted *k, int window, double row, double row_f3
 static void check_attention(const counted *k, rg_op_kind kind)
 {
     const rg_config *c = k->c;
-    double ops = 0, read = 0, stored = 0, whole = 0, counted_whole = 0;
+    double ops = 0, read = 0, stored = 0, whole = 0, counted_whole = 0, counted_lines = 0;
     bool mla = kind == RG_OP_MLA_ATTENTION;
     double key = mla ? MLA(c)->kv_lora_rank + MLA(c)->rope_dim : c->head_dim,
            value = mla ? MLA(c)->kv_lora_rank : c->head_dim;
@@ -126,9 +126,13 @@ static void check_attention(const counted *k, rg_op_kind kind)
         read += q4 ? read_of_q4(k, window, row_of_q4(c, mla), row) : row * keys_read(k, window);
         stored += q4 ? (2 * row + row_of_q4(c, mla)) * k->n : row * k->n; /* and once more when its block is closed */
     }
-    for (int i = 0; i < k->counter.n_ops; i++)
+    for (int i = 0; i < k->counter.n_ops; i++) {
         counted_whole += k->list[i].kind == kind ? k->list[i].whole : 0;
+        counted_lines += k->list[i].lines;
+    }
     near(counted_whole, whole);
+    int blocks = ((int)(k->start + k->rows) - 1) / 64 - (int)k->start / 64 + 1; /* that a sequence stores to */
+    near(counted_lines, mla ? 0 : c->n_layers * k->seqs * blocks * c->n_kv_heads * c->head_dim);
     near(k->counter.by_kind[kind].ops, ops);
     near(k->counter.by_kind[kind].state_bytes, read);
     near(k->counter.by_kind[RG_OP_KV_STORE].state_bytes, stored);
@@ -284,7 +288,8 @@ static void peaks_follow_recipes(void **state)
 
 static void counts_are(const char *name, double (*products)(const rg_config *c), rg_op_kind attention, double size)
 {
-    static const int steps[][3] = { { 1, 1, 0 }, { 1, 1, 100 }, { 3, 1, 11 }, { 1, 40, 0 }, { 2, 7, 9 }, { 5, 33, 2000 } };
+    static const int steps[][3] = { { 1, 1, 0 }, { 1, 1, 100 }, { 3, 1, 11 }, { 1, 40, 0 }, { 2, 7, 9 }, { 5, 33, 2000 },
+                                  { 2, 40, 50 } };
     counted k = { .size = size };
 
     k.list = calloc(MAX_COUNTED, sizeof *k.list);

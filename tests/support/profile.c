@@ -26,7 +26,11 @@ void test_profile(rg_profile *p, int n_threads)
             rg_attention_rate *a = &r->attention[i % 2][rg_rate_kv_type(i / 2)];
             a->pair_s[n] = 1e-10 * (i + 20 - n);
             a->column_s[n] = 1e-11 * (i + 20 - n);
+            a->far_pair_s[n] = 1e-10 * (i + 50 - n);
+            a->far_column_s[n] = 1e-11 * (i + 50 - n);
         }
+    for (int k = 0; k < RG_RATE_PLACES; k++)
+        r->line_s[k] = 1e-9 * (7 + 2 * k);
     r->step_s = 30e-6;
     for (int k = 0; k < RG_OP_COUNT; k++) {
         r->fixed_s[k] = 1e-6 + 1e-8 * k;

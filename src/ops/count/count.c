@@ -199,6 +199,16 @@ static double store_bytes(const rg_kv *kv, int n)
     return n * (rg_kv_has_open(kv) ? 2 * kv_row_bytes(&open) + kv_row_bytes(kv) : kv_row_bytes(kv));
 }
 
+/* A block's keys lie column by column, so that a span touches all columns of each block that it stores to. */
+static double store_lines(const rg_batch *b, const rg_kv *kv)
+{
+    double blocks = 0;
+
+    for (int s = 0; s < b->n_spans; s++)
+        blocks += (b->spans[s].start + b->spans[s].n_rows - 1) / RG_BLOCK - b->spans[s].start / RG_BLOCK + 1;
+    return kv->latent ? 0 : blocks * kv->n_heads * kv->k_dim;
+}
+
 static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
 {
     const rg_batch *b = f->batch;
@@ -309,6 +319,7 @@ static rg_counted count_op(const rg_fwd *f, const rg_op *op)
     case RG_OP_KV_STORE:
         c.count.state_bytes = store_bytes(op->kv, f->batch->n_rows);
         c.cells = (double)f->batch->n_rows * (op->in[0]->cols + op->in[1]->cols);
+        c.lines = store_lines(f->batch, op->kv);
         c.latent = op->kv->latent;
         c.type = op->kv->type;
         break;

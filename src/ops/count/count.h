@@ -32,6 +32,7 @@ typedef struct rg_counted { /* one op of the step */
     double cells;         /* linear: values that it adds to; attention: pairs of query and key; scan: states advanced;
                            *   others: values made */
     double whole;         /* attention: pairs with all keys of the blocks that a query sees keys of */
+    double lines;         /* K/V store: cache lines of keys: a block has one for each column, however many are stored */
     int width;            /* attention: k_dim + v_dim */
     double key_bytes;     /* attention: of a key far before the row */
     bool latent;          /* attention over latents, or their store */
