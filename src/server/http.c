@@ -1,9 +1,10 @@
-/* http.c -- requests as they come in, and the listener.  Only the http*.c files use libmicrohttpd and sockets.
+/* http.c -- requests as they come in, and the library's threads.  Only the http*.c files use libmicrohttpd and sockets.
  *
  * Its threads sleep in epoll.  When a request is refused at its headers, a short body is still read; a request with a
  * long one is answered at once, and what comes of the body is thrown away (http_peer.c). */
 #define _GNU_SOURCE 1
 #include <errno.h>
+#include <limits.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -13,6 +14,7 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -30,6 +32,7 @@ static void on_connection(void *arg, struct MHD_Connection *c, void **context, e
 
     if (what != MHD_CONNECTION_NOTIFY_STARTED) {
         rg_peer_go(arg, *context);
+        rg_listener_left(arg);
         return;
     }
     info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -198,7 +201,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
     return rg_exchange_settle(x) ? MHD_YES : MHD_NO;
 }
 
-/* ---- the listener ------------------------------------------------------------------------------------------------ */
+/* ---- opening and closing ----------------------------------------------------------------------------------------- */
 
 static void on_log(void *arg, const char *fmt, va_list args)
 {
@@ -219,11 +222,12 @@ static bool is_loopback(const struct sockaddr *a)
 /* Older versions must not be used any more (RFC 8996). */
 static const char TLS_VERSIONS[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
-static bool start(rg_http *h, const struct sockaddr *address, bool *taken, rg_error *err)
+/* The library's own limit on connections is out of reach: rg_listener keeps ours, and who comes then waits. */
+static bool start(rg_http *h, rg_error *err)
 {
     const rg_http_options *o = &h->o;
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-                     (address->sa_family == AF_INET6 ? MHD_USE_IPv6 : 0) | (o->tls_cert ? MHD_USE_TLS : 0);
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_SUSPEND_RESUME |
+                     MHD_USE_ERROR_LOG | (o->tls_cert ? MHD_USE_TLS : 0);
     struct MHD_OptionItem tls[] = { { MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)o->tls_key },
                                     { MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)o->tls_cert },
                                     { MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_VERSIONS },
@@ -232,28 +236,24 @@ static bool start(rg_http *h, const struct sockaddr *address, bool *taken, rg_er
 
     errno = 0;
     h->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-                                 MHD_OPTION_SOCK_ADDR, address, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
+                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
                                  MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_URI_LOG_CALLBACK,
                                  on_request_line, h, MHD_OPTION_CONNECTION_MEMORY_LIMIT, o->max_header,
-                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->max_connections,
+                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)INT_MAX,
                                  MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(o->write_s > 0 ? o->write_s + 0.999 : 0),
                                  MHD_OPTION_STRICT_FOR_CLIENT, 1,
                                  MHD_OPTION_ARRAY, o->n_threads > 1 ? pool : pool + 1, MHD_OPTION_ARRAY,
                                  o->tls_cert ? tls : tls + 3, MHD_OPTION_END);
-    *taken = !h->daemon && errno == EADDRINUSE;
     if (!h->daemon)
         return rg_fail(err, RG_E_IO, "cannot listen on %s port %d: %s", o->host, (int)o->port,
-                       *taken             ? "another program has this port"
-                       : errno            ? strerror(errno)
-                       : o->tls_cert      ? "check the certificate and its key"
-                                          : "refused");
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT);
-    h->port = info ? info->port : o->port;
+                       errno         ? strerror(errno)
+                       : o->tls_cert ? "check the certificate and its key"
+                                     : "refused");
     return true;
 }
 
 /* *taken: it failed because the port is in use. */
-static bool start_on(rg_http *h, int32_t at, bool *taken, rg_error *err)
+static bool listen_at(rg_http *h, int32_t at, bool *taken, rg_error *err)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV }, *found = NULL;
     char port[16];
@@ -263,19 +263,26 @@ static bool start_on(rg_http *h, int32_t at, bool *taken, rg_error *err)
     if (getaddrinfo(h->o.host, port, &hints, &found) != 0 || !found)
         return rg_fail(err, RG_E_USAGE, "'%.100s' is no address that can be listened on", h->o.host);
     h->loopback = is_loopback(found->ai_addr);
-    bool ok = start(h, found->ai_addr, taken, err);
+    bool ok = rg_listener_open(h, found->ai_addr, found->ai_addrlen, taken, err);
     freeaddrinfo(found);
     return ok;
+}
+
+static bool listen_somewhere(rg_http *h, rg_error *err)
+{
+    bool taken;
+
+    return listen_at(h, h->o.port, &taken, err) || (taken && h->o.any_port && listen_at(h, 0, &taken, err));
 }
 
 rg_http *rg_http_open(const rg_http_options *o, rg_error *err)
 {
     rg_http *h = rg_zalloc(sizeof *h);
-    bool taken;
 
     if (!h)
         return rg_fail_memory(err, sizeof *h), NULL;
     h->o = *o;
+    h->listener.fd = h->listener.wake = -1;
     pthread_mutex_init(&h->lock, NULL);
     h->fds = rg_array((size_t)o->max_connections, sizeof *h->fds);
     h->asked = rg_array((size_t)o->max_connections, sizeof *h->asked);
@@ -283,7 +290,7 @@ rg_http *rg_http_open(const rg_http_options *o, rg_error *err)
         rg_fail_memory(err, (size_t)o->max_connections * sizeof *h->fds);
         goto fail;
     }
-    if (start_on(h, o->port, &taken, err) || (taken && o->any_port && start_on(h, 0, &taken, err)))
+    if (listen_somewhere(h, err) && start(h, err) && rg_listener_start(h, err))
         return h;
 
 fail:
@@ -324,6 +331,7 @@ void rg_http_close(rg_http *h)
 {
     if (!h)
         return;
+    rg_listener_stop(h);
     pthread_mutex_lock(&h->lock);
     for (rg_exchange *x = h->exchanges; x; x = x->next) {
         pthread_mutex_lock(&x->lock);
@@ -335,6 +343,8 @@ void rg_http_close(rg_http *h)
     if (h->daemon)
         MHD_stop_daemon(h->daemon);
     rg_peers_close(h);
+    if (h->listener.wake >= 0)
+        close(h->listener.wake);
     rg_free(h->fds);
     rg_free(h->asked);
     pthread_mutex_destroy(&h->lock);

@@ -1,5 +1,5 @@
-/* http_inner.h -- what the parts of HTTP share: http.c (requests and the listener), http_exchange.c (answers) and
- * http_peer.c (connections).
+/* http_inner.h -- what the parts of HTTP share: http.c (requests), http_listen.c (the listener), http_exchange.c
+ * (answers) and http_peer.c (connections).
  *
  * A peer is the connection between exchanges: how long it may take is counted there.  Locks: http's (lists) before an
  * exchange's (its answer); the library's own come last. */
@@ -14,6 +14,7 @@
 
 struct MHD_Connection;
 struct MHD_Daemon;
+struct sockaddr;
 
 /* PHASE_LEAVING: its answer is sent, and what its client still sends is discarded. */
 typedef enum rg_phase { PHASE_IDLE, PHASE_HEADERS, PHASE_BODY, PHASE_ANSWER, PHASE_LEAVING } rg_phase;
@@ -49,9 +50,18 @@ struct rg_exchange {
     struct rg_exchange *next, *prev;
 };
 
+typedef struct rg_listener {
+    int fd, wake;       /* wake: an eventfd; something changed, look again */
+    pthread_t thread;
+    bool runs;
+    atomic_bool stops;
+    atomic_int n_open;  /* connections handed to the library that have not ended */
+} rg_listener;
+
 struct rg_http {
     rg_http_options o;
     struct MHD_Daemon *daemon;
+    rg_listener listener;
     int32_t port;
     bool loopback;
     pthread_mutex_t lock;     /* guards the lists */
@@ -63,6 +73,14 @@ struct rg_http {
     uint64_t looked_ns, swept_ns;
     double look_pause_s;      /* between looks: many connections are looked at less often */
 };
+
+/* ---- the listener (http_listen.c) ---- */
+
+/* Listen on address; sets h->port.  *taken: it failed because the port is in use. */
+bool rg_listener_open(rg_http *h, const struct sockaddr *address, size_t n_address, bool *taken, rg_error *err);
+bool rg_listener_start(rg_http *h, rg_error *err); /* accept, once the daemon is there */
+void rg_listener_left(rg_http *h);                 /* a connection has ended; any thread */
+void rg_listener_stop(rg_http *h);                 /* accept no more; before the daemon is stopped */
 
 /* ---- answers (http_exchange.c) ---- */
 

@@ -252,13 +252,16 @@ static void panel_call(const rg_cpu *k, const panel_case *p, const void *x, int 
 
 static bool panel_rows_same(const cases *c, const panel_case *p)
 {
-    static const int rows[] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 15, 16, 17,
+    static const int many[] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 15, 16, 17,
                                 21, 24, 25, 26, 27, 28, 29, 33, 64, 65, 66, 67, 68, 69, 97 };
+    static const int few[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 33, 65, 69, 97 }; /* tiles of up to 6, and any rest */
+    const int *rows = c->few ? few : many;
+    const size_t n_rows = c->few ? RG_LEN(few) : RG_LEN(many);
     static const char *const recipes[RG_RECIPE_COUNT] = { "exact", "int8", "pairs", "tiles" };
     const size_t row_items = (size_t)p->cols / (p->recipe == RG_INT8 ? 32 : 1);
     char what[128];
 
-    for (size_t i = 0; i < RG_LEN(rows) && rows[i] <= p->max_m; i++) {
+    for (size_t i = 0; i < n_rows && rows[i] <= p->max_m; i++) {
         const int m = rows[i];
         const size_t n_out = (size_t)(m - 1) * (WIDE + GAP) + 16 * (size_t)p->n_panels;
         const void *x = walled_copy(1, p->x, ((size_t)(m - 1) * p->ld + row_items) * p->item);
@@ -292,12 +295,12 @@ static bool panel_same(cases *c, rg_layout layout, rg_recipe recipe, int n_steps
         p.max_m = MAX_M;
     p.ld = (size_t)p.cols / (recipe == RG_INT8 ? 32 : 1) + 1;
     p.panel = walled(0, PANELS * p.bytes);
-    p.x = calloc(MAX_M * p.ld, p.item);
+    p.x = calloc((size_t)p.max_m * p.ld, p.item);
     if (!p.x)
         abort();
     for (size_t i = 0; i < PANELS; i++)
         fill_panel(c, layout, mode, p.panel + i * p.bytes, (size_t)n_steps);
-    for (size_t r = 0; r < MAX_M; r++)
+    for (size_t r = 0; r < (size_t)p.max_m; r++)
         if (recipe == RG_EXACT)
             floats(c, mode, (float *)p.x + r * p.ld, p.ld - 1);
         else if (recipe == RG_INT8)
@@ -305,7 +308,7 @@ static bool panel_same(cases *c, rg_layout layout, rg_recipe recipe, int n_steps
         else
             fill_bf16(c, mode, (uint16_t *)p.x + r * p.ld, p.ld - 1);
     if (mode == 6)
-        plant_edge((uint16_t *)(void *)p.panel, p.x, MAX_M, p.ld);
+        plant_edge((uint16_t *)(void *)p.panel, p.x, (size_t)p.max_m, p.ld);
     for (size_t j = 0; j < RG_LEN(p.want); j++)
         p.want[j] = 12345.0f;
     panel_call(c->ref, &p, p.x, p.max_m, p.want);

@@ -10,7 +10,7 @@ typedef struct cases {
     const rg_cpu *ref, *k;
     const rg_cpu *below; /* may be NULL: panels that k has from it are not compared again */
     rg_rng rng;
-    bool few; /* sizes of panels: what is emulated takes its time */
+    bool few; /* sizes of panels and numbers of rows: what is emulated takes its time */
 } cases;
 
 typedef struct kernel_case {

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
@@ -322,15 +323,26 @@ static void closing_leaves_nothing(void **state)
     rg_close(engine);
 }
 
-/* How often the listeners were woken, and found that no more files may be opened.  These two functions stand in place of
- * libc's for the library too. */
-static atomic_uint n_woken, n_in_vain;
+/* How often the threads that serve were woken; how often one was told that no more files may be opened, and how often at
+ * once after the time before, without a rest.  These functions stand in place of libc's for the library too. */
+static atomic_uint n_woken, n_in_vain, n_restless;
+static _Thread_local bool rested = true;
 
 RG_API int epoll_wait(int epfd, struct epoll_event *events, int room, int timeout)
 {
     int n = epoll_pwait(epfd, events, room, timeout, NULL);
 
+    rested |= !n;
     atomic_fetch_add(&n_woken, 1);
+    return n;
+}
+
+RG_API int poll(struct pollfd *p, nfds_t n_p, int timeout)
+{
+    struct timespec most = { timeout / 1000, timeout % 1000 * 1000000L };
+    int n = ppoll(p, n_p, timeout < 0 ? NULL : &most, NULL);
+
+    rested |= !n;
     return n;
 }
 
@@ -338,63 +350,116 @@ RG_API int accept4(int fd, struct sockaddr *restrict address, socklen_t *restric
 {
     int taken = (int)syscall(SYS_accept4, fd, address, n, flags);
 
-    atomic_fetch_add(&n_in_vain, taken < 0 && errno == EMFILE);
+    if (taken < 0 && errno == EMFILE) {
+        atomic_fetch_add(&n_restless, !rested);
+        atomic_fetch_add(&n_in_vain, 1);
+        rested = false;
+        errno = EMFILE;
+    }
     return taken;
 }
 
-/* No more files may be opened: whoever is connected is served, who comes waits, nothing spins, and then all is as before. */
-static void running_out_of_files_is_survived(void **state)
+static const char GET_HEALTH[] = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+static void ask(int fd)
 {
-    enum { N = 60 };
-    static const char get[] = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    assert_true(test_web_send(fd, GET_HEALTH, strlen(GET_HEALTH)));
+}
+
+static void is_answered(int fd)
+{
+    test_reply r = test_web_read(fd, TEST_WATCHDOG_S);
+
+    assert_int_equal(r.status, 200);
+    test_reply_free(&r);
+}
+
+/* n are connected when no more files may be opened: they are served, who comes waits, nothing spins, and then all is as
+ * before.  With n = 1 at least one thread that serves has no connection. */
+static void run_out_of_files(int n)
+{
+    enum { MOST = 60, LATE = 4 };
     struct rlimit was, few;
     rg_server_options o = test_server_options();
     test_server t;
-    int fd[N], late[4];
+    int fd[MOST], late[LATE];
 
-    (void)state;
     test_server_start(&t, &o, 64, 4);
-    atomic_store(&n_in_vain, 0);
     getrlimit(RLIMIT_NOFILE, &was);
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < n; i++) {
         fd[i] = test_web_connect(t.port);
-        assert_true(test_web_send(fd[i], get, strlen(get)));
-        test_reply r = test_web_read(fd[i], TEST_WATCHDOG_S); /* so it has been accepted */
-        assert_int_equal(r.status, 200);
-        test_reply_free(&r);
+        ask(fd[i]);
+        is_answered(fd[i]); /* so it has been accepted */
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < LATE; i++)
         late[i] = socket(AF_INET, SOCK_STREAM, 0);
     int top = dup(0);
     close(top);
     few = (struct rlimit){ (rlim_t)top, was.rlim_max };
     setrlimit(RLIMIT_NOFILE, &few);
+    unsigned in_vain = atomic_load(&n_in_vain), restless = atomic_load(&n_restless), woken = atomic_load(&n_woken);
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)t.port) };
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < LATE; i++) {
         assert_int_equal(connect(late[i], (struct sockaddr *)&a, sizeof a), 0);
-        assert_true(test_web_send(late[i], get, strlen(get)));
+        ask(late[i]);
     }
-    TEST_UNTIL(atomic_load(&n_in_vain));
-    unsigned woken = atomic_load(&n_woken);
-    test_nap(0.1); /* a listener that spins would be woken thousands of times */
+    TEST_UNTIL(atomic_load(&n_in_vain) - in_vain > 2);
     woken = atomic_load(&n_woken) - woken;
-    if (woken > 200 || atomic_load(&n_in_vain) > 20)
-        fail_msg("woken %u times, %u attempts", woken, atomic_load(&n_in_vain));
-    for (int i = 0; i < N; i++) {
-        assert_true(test_web_send(fd[i], get, strlen(get)));
-        test_reply r = test_web_read(fd[i], TEST_WATCHDOG_S);
-        assert_int_equal(r.status, 200);
-        test_reply_free(&r);
-        close(fd[i]);
-    }
+    if (woken > 200 || atomic_load(&n_restless) != restless)
+        fail_msg("%d connected: woken %u times, %u attempts of %u without a rest before", n, woken,
+                 atomic_load(&n_restless) - restless, atomic_load(&n_in_vain) - in_vain);
+    for (int i = 0; i < n; i++)
+        ask(fd[i]);
+    for (int i = 0; i < n; i++)
+        is_answered(fd[i]);
     setrlimit(RLIMIT_NOFILE, &was);
-    for (int i = 0; i < 4; i++) { /* there is room again */
-        test_reply r = test_web_read(late[i], TEST_WATCHDOG_S);
-        assert_int_equal(r.status, 200);
-        test_reply_free(&r);
+    for (int i = 0; i < LATE; i++) { /* there is room again, though nobody has left */
+        is_answered(late[i]);
         close(late[i]);
     }
+    for (int i = 0; i < n; i++)
+        close(fd[i]);
+    test_server_stop(&t);
+}
+
+static void running_out_of_files_is_survived(void **state)
+{
+    (void)state;
+    run_out_of_files(0);
+    run_out_of_files(1);
+    run_out_of_files(60);
+}
+
+/* As many are connected as may be: who comes waits, is not told off, and is served when one has left. */
+static void a_full_house_lets_others_wait(void **state)
+{
+    enum { MOST = 3, LATE = 4 };
+    rg_server_options o = test_server_options();
+    test_server t;
+    int fd[MOST + LATE];
+
+    (void)state;
+    o.max_connections = MOST;
+    test_server_start(&t, &o, 64, 4);
+    for (int i = 0; i < MOST + LATE; i++) {
+        fd[i] = test_web_connect(t.port);
+        ask(fd[i]);
+        if (i < MOST)
+            is_answered(fd[i]);
+    }
+    for (int i = 0; i < MOST; i++) {
+        ask(fd[i]);
+        is_answered(fd[i]);
+    }
+    for (int i = MOST; i < MOST + LATE; i++) {
+        char c;
+        assert_true(recv(fd[i], &c, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+        close(fd[i - MOST]);
+        is_answered(fd[i]);
+    }
+    for (int i = LATE; i < MOST + LATE; i++)
+        close(fd[i]);
     test_server_stop(&t);
 }
 
@@ -448,7 +513,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(who_leaves_is_cancelled),          cmocka_unit_test(slow_readers_hold_up_nobody),
         cmocka_unit_test(keys_are_checked),                 cmocka_unit_test(loading_and_draining_say_so),
         cmocka_unit_test(aborting_ends_streams_with_an_error), cmocka_unit_test(closing_leaves_nothing),
-        cmocka_unit_test(running_out_of_files_is_survived),
+        cmocka_unit_test(running_out_of_files_is_survived), cmocka_unit_test(a_full_house_lets_others_wait),
         cmocka_unit_test(who_reads_nothing_is_closed),
         cmocka_unit_test(a_flood_shuts_out_nobody_else),    cmocka_unit_test(who_asks_early_is_told_so),
     };
