@@ -9,7 +9,7 @@
 
 enum {
     PIECE = 256,       /* columns that are decoded together: 16 KiB of each panel */
-    WHOLE_PIECE = 384, /* of f32, which is read where it lies */
+    WHOLE_PIECE = 768, /* of f32, which is read where it lies */
     AHEAD = 4096, /* bytes that come near ahead of one pass over a panel: the hardware stops at each page */
     FEW_FLOAT8 = WIDTH == 16 ? 4 : 1, /* rows that share what is decoded in registers */
 };
