@@ -162,8 +162,8 @@ ALWAYS_INLINE void add_tile(const walk *t, int n_rows, int n, chains (*c)[VECTOR
 
 TILES(DEFINE_TILE)
 
-/* A piece into the chains of m rows, or, the last one, into their sums: in as few tiles as there can be, all of about a size; what is needed soon comes
- * with the first of them. */
+/* A piece into the chains of m rows, or, the last one, into their sums: in as few tiles as there can be, all of about a
+ * size; what is needed soon comes with the first of them. */
 static void add_piece(walk t, int m, chains (*c)[VECTORS])
 {
     for (int tiles = (m + TILE - 1) / TILE, here; m > 0; m -= here, tiles--) {
