@@ -9,7 +9,7 @@
 
 enum {
     PIECE = 256,       /* columns that are decoded together: 16 KiB of each panel */
-    WHOLE_PIECE = 384, /* of f32, which is read where it lies */
+    WHOLE_PIECE = 768, /* of f32, which is read where it lies */
     AHEAD = 4096, /* bytes that come near ahead of one pass over a panel: the hardware stops at each page */
     FEW_FLOAT8 = WIDTH == 16 ? 4 : 1, /* rows that share what is decoded in registers */
 };
@@ -141,6 +141,7 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
             walk t = { .gap = layout == RG_LAYOUT_F32 ? p->panel_bytes : sizeof room[0], .n = n,
                        .n_panels = p->n_panels, .first = k == 0,
                        .x = (const uint8_t *)(p->x + (size_t)row * p->ldx + (size_t)k), .ldx = p->ldx * sizeof *p->x,
+                       .y = k + n < p->cols ? NULL : p->y + (size_t)row * p->ldy, .ldy = p->ldy,
                        .soon = p->panel + (row ? 0 : soon), .soon_each = row ? 0 : column,
                        .soon_gap = p->panel_bytes };
 
@@ -148,9 +149,6 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
                 t.w = (const uint8_t *)decode(layout, p, i, k, n, room[i]);
             add_piece(t, here, c);
         }
-        for (int r = 0; r < here; r++)
-            for (int v = 0; v < PARTS * p->n_panels; v++)
-                store_sum(p->y + (size_t)(row + r) * p->ldy + WIDTH * v, c[r][v]);
     }
 }
 

@@ -47,6 +47,8 @@ typedef struct walk {
     bool first; /* chains begin at 0, whatever they hold */
     const uint8_t *x;
     size_t ldx;
+    float *y; /* of the last piece, where its sums go, ldy floats apart; else NULL */
+    size_t ldy;
     const uint8_t *soon;    /* what comes near meanwhile, soon_each bytes with every step, of PANELS places */
     size_t soon_each, soon_gap;
 } walk;
@@ -83,6 +85,32 @@ ALWAYS_INLINE void fetch(const walk *t, int k)
         __builtin_prefetch(t->soon + (size_t)k * t->soon_each + (size_t)p * t->soon_gap, 0, 2); /* L1 has no room */
 }
 
+/* Chains [first, first + at_once) of n_rows rows by n vectors have taken their last step.  A sum is (c[0] + c[1]) +
+ * (c[2] + c[3]): the first pair waits in c[0], and the second goes with it to y. */
+ALWAYS_INLINE void end_chains(const walk *t, int first, int at_once, int n_rows, int n, vec (*s)[TILE][VECTORS],
+                              chains (*c)[VECTORS])
+{
+    if (at_once == 1 && first % 2 == 0) {
+#pragma GCC unroll 48
+        for (int r = 0; r < n_rows * n; r++)
+            c[r / n][r % n][first] = s[0][r / n][r % n];
+    } else if (first + at_once < 4) {
+#pragma GCC unroll 48
+        for (int r = 0; r < n_rows * n; r++)
+            c[r / n][r % n][0] = at_once == 1 ? c[r / n][r % n][0] + s[0][r / n][r % n]
+                                              : s[0][r / n][r % n] + s[1][r / n][r % n];
+    } else {
+#pragma GCC unroll 48
+        for (int r = 0; r < n_rows * n; r++) {
+            const vec a = s[0][r / n][r % n];
+            const vec pair = at_once == 1 ? c[r / n][r % n][2] + a : a + s[1][r / n][r % n];
+
+            store_f32(t->y + (size_t)(r / n) * t->ldy + WIDTH * (r % n),
+                      at_once == 4 ? pair + (s[2][r / n][r % n] + s[3][r / n][r % n]) : c[r / n][r % n][0] + pair);
+        }
+    }
+}
+
 /* Into chains c of n_rows rows by n vectors, both constants. */
 ALWAYS_INLINE void add_tile(const walk *t, int n_rows, int n, chains (*c)[VECTORS])
 {
@@ -107,6 +135,10 @@ ALWAYS_INLINE void add_tile(const walk *t, int n_rows, int n, chains (*c)[VECTOR
         for (int i = 0; i < at_once - 1; i++)
             if (k + i < t->n)
                 add_step(t, t->w + 64 * (size_t)(k + i), t->x + 4 * (size_t)(k + i), n_rows, n, s[i]);
+        if (t->y) {
+            end_chains(t, first, at_once, n_rows, n, s, c);
+            continue;
+        }
 #pragma GCC unroll 4
         for (int i = 0; i < at_once; i++)
 #pragma GCC unroll 48
@@ -130,8 +162,8 @@ ALWAYS_INLINE void add_tile(const walk *t, int n_rows, int n, chains (*c)[VECTOR
 
 TILES(DEFINE_TILE)
 
-/* A piece into the chains of m rows: in as few tiles as there can be, all of about a size; what is needed soon comes
- * with the first of them. */
+/* A piece into the chains of m rows, or, the last one, into their sums: in as few tiles as there can be, all of about a
+ * size; what is needed soon comes with the first of them. */
 static void add_piece(walk t, int m, chains (*c)[VECTORS])
 {
     for (int tiles = (m + TILE - 1) / TILE, here; m > 0; m -= here, tiles--) {
@@ -140,6 +172,7 @@ static void add_piece(walk t, int m, chains (*c)[VECTORS])
             TILES(CASE_TILE)
         }
         t.x += (size_t)here * t.ldx;
+        t.y += t.y ? (size_t)here * t.ldy : 0;
         c += here;
         t.soon = t.w; /* that is near */
         t.soon_each = 0;

@@ -80,11 +80,9 @@ static void in_pieces(const rg_product *p)
 
         add_piece((walk){ .w = p->panel + 32 * (size_t)k, .gap = p->panel_bytes, .n = n / 2, .n_panels = p->n_panels,
                           .first = k == 0, .x = (const uint8_t *)(p->h + k), .ldx = p->ldx * sizeof *p->h,
-                          .soon = p->panel + soon, .soon_each = 64, .soon_gap = p->panel_bytes }, p->m, c);
+                          .y = k + n < p->cols ? NULL : p->y, .ldy = p->ldy, .soon = p->panel + soon,
+                          .soon_each = 64, .soon_gap = p->panel_bytes }, p->m, c);
     }
-    for (int r = 0; r < p->m; r++)
-        for (int i = 0; i < p->n_panels; i++)
-            store_sum(p->y + (size_t)r * p->ldy + 16 * i, c[r][i]);
 }
 
 static void pairs(const rg_product *p)

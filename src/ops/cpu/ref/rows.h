@@ -384,7 +384,9 @@ static void rows_store(void *to, uint16_t *runs, rg_type type, size_t stride, co
     float *f = to;
     int8_t *q = to;
 
-    if (type == RG_F32)
+    if (type == RG_F32 && stride == 1)
+        __builtin_memcpy(f, x, (size_t)n * sizeof *f);
+    else if (type == RG_F32)
         for (int i = 0; i < n; i++)
             f[(size_t)i * stride] = x[i];
     else if (type == RG_F16)
