@@ -227,7 +227,8 @@ static bool sparsify(shrink_job *j, const rg_checkpoint *ckpt, double *realized,
     rg_buf_init(&json, 1 << 24);
     bool ok = s && rg_sparsity_calibrate(s, &o, &json, realized, err);
     if (ok && rg_stage_model(s)->config.routing.n_experts > 0)
-        snprintf(j->report.warning, sizeof j->report.warning, "experts get no thresholds: their columns are not skipped");
+        snprintf(j->report.warning, sizeof j->report.warning,
+                 "experts get no thresholds: their columns are not skipped");
     rg_stage_close(s);
     if (ok)
         return cli_write_file(j->args.positional[2], &json, err);
