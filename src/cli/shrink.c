@@ -172,8 +172,10 @@ static rg_stage *open_stage(const shrink_job *j, const rg_checkpoint *ckpt, rg_e
 
 static bool report_whole(const shrink_job *j, uint64_t bytes, double realized, rg_error *err)
 {
-    const char *to = j->args.positional[2];
+    const char *to = j->args.positional[2], *warning = j->report.warning;
 
+    if (warning[0])
+        fprintf(stderr, "ridge: warning: %s\n", warning);
     if (!j->args.common.json) {
         if (!j->args.common.quiet && isfinite(realized))
             printf("%s: thresholds; zeros meet %.1f %% of the matrices; %.1f s\n", to, 100 * realized, j->seconds);
@@ -191,6 +193,7 @@ static bool report_whole(const shrink_job *j, uint64_t bytes, double realized, r
     cli_json_float(out, "ppl_after", j->after);
     cli_json_u64(out, "bytes", bytes);
     cli_json_float(out, "sparsity", realized);
+    cli_json_text(out, "warning", warning[0] ? warning : NULL);
     cli_json_float(out, "seconds", j->seconds);
     cli_json_close(out);
     return cli_json_print(out) || rg_fail(err, RG_E_IO, "shrink: standard output cannot be written");
@@ -223,6 +226,9 @@ static bool sparsify(shrink_job *j, const rg_checkpoint *ckpt, double *realized,
 
     rg_buf_init(&json, 1 << 24);
     bool ok = s && rg_sparsity_calibrate(s, &o, &json, realized, err);
+    if (ok && rg_stage_model(s)->config.routing.n_experts > 0)
+        snprintf(j->report.warning, sizeof j->report.warning,
+                 "experts get no thresholds: their columns are not skipped");
     rg_stage_close(s);
     if (ok)
         return cli_write_file(j->args.positional[2], &json, err);

@@ -106,9 +106,7 @@ typedef struct calibrating {
     rg_buf *thresholds, *shares; /* members of JSON objects */
     double zeros, all;           /* bytes that zeros meet, of all: in weights */
     /* Of the greedy way: */
-    int *at; /* [movable] slots whose shares differ */
-    int n_at;
-    double *size;
+    double *size;       /* [n] of each slot */
     float *want;        /* [samples, rows, cols]: the last quarter of what the layer gives */
     double *lost, loss; /* [cols]; sums */
     int64_t cols;
@@ -119,16 +117,14 @@ static void layer_fini(calibrating *c)
 {
     rg_free(c->spread);
     rg_free(c->slot);
-    rg_free(c->at);
     rg_free(c->size);
     rg_free(c->want);
     rg_free(c->lost);
     c->spread = NULL;
     c->slot = NULL;
-    c->at = NULL;
     c->size = c->lost = NULL;
     c->want = NULL;
-    c->n = c->n_at = 0;
+    c->n = 0;
 }
 
 static bool make_spread(rg_spread *to, const rg_input *x, rg_error *err)
@@ -144,29 +140,27 @@ static bool make_spread(rg_spread *to, const rg_input *x, rg_error *err)
     return true;
 }
 
-/* Every matrix of the layer that anything reaches. */
+/* The layer's matrices whose products obey thresholds (experts' do not), as far as anything reaches them. */
 static bool make_slots(calibrating *c, const rg_layer_work *l, rg_error *err)
 {
     const size_t n = (size_t)l->n_inputs;
 
     c->spread = rg_array(n, sizeof *c->spread);
     c->slot = rg_array(n, 3 * sizeof *c->slot);
-    c->at = rg_array(n, 3 * sizeof *c->at);
     c->size = rg_array(n, 3 * sizeof *c->size);
-    if (!c->spread || !c->slot || !c->at || !c->size)
+    if (!c->spread || !c->slot || !c->size)
         return rg_fail_memory(err, n * sizeof *c->spread);
     for (int i = 0; i < l->n_inputs; i++) {
         const rg_input *x = &l->inputs[i];
 
-        if (!x->n_kept)
+        for (int k = 0; k < x->n_w; k++)
+            c->all += (double)x->w[k]->rows * (double)x->cols;
+        if (!x->n_kept || !x->takes_zeros)
             continue;
         if (!make_spread(&c->spread[i], x, err))
             return false;
         for (int k = 0; k < x->n_w; k++) {
-            if (x->takes_zeros) {
-                c->size[c->n_at] = (double)x->w[k]->rows * (double)x->cols;
-                c->at[c->n_at++] = c->n;
-            }
+            c->size[c->n] = (double)x->w[k]->rows * (double)x->cols;
             c->slot[c->n++] = (slot){ x->w[k], x, &c->spread[i], c->o->sparsity };
         }
     }
@@ -228,8 +222,8 @@ static bool layer_loss(void *arg, const double *share, double *loss, rg_error *e
     calibrating *c = arg;
     const rg_pass p = { .arg = c, .n_samples = RG_SPARSITY_SAMPLES, .through = compare_output };
 
-    for (int i = 0; i < c->n_at; i++) {
-        slot s = c->slot[c->at[i]];
+    for (int i = 0; i < c->n; i++) {
+        slot s = c->slot[i];
         s.share = share[i];
         rg_stage_set_threshold(c->stage, s.w, threshold_of(&s));
     }
@@ -242,16 +236,16 @@ static bool layer_loss(void *arg, const double *share, double *loss, rg_error *e
 static bool share_out(calibrating *c, rg_error *err)
 {
     const rg_pass p = { .arg = c, .n_samples = RG_SPARSITY_SAMPLES, .through = keep_output };
-    const rg_block_loss b = { .n = c->n_at, .size = c->size, .loss = layer_loss, .arg = c };
-    double *share = rg_array((size_t)c->n_at, sizeof *share);
-    bool ok = share || rg_fail_memory(err, (size_t)c->n_at * sizeof *share);
+    const rg_block_loss b = { .n = c->n, .size = c->size, .loss = layer_loss, .arg = c };
+    double *share = rg_array((size_t)c->n, sizeof *share);
+    bool ok = share || rg_fail_memory(err, (size_t)c->n * sizeof *share);
 
     ok = ok && rg_stage_pass(c->stage, &p, err) && (!c->failed || rg_fail_memory(err, 0)) &&
          rg_allocate_greedily(&b, c->o->sparsity, RG_SPARSITY_STEP, share, err);
-    for (int i = 0; i < c->n_at; i++) {
+    for (int i = 0; i < c->n; i++) {
         if (ok)
-            c->slot[c->at[i]].share = share[i];
-        rg_stage_set_threshold(c->stage, c->slot[c->at[i]].w, 0);
+            c->slot[i].share = share[i];
+        rg_stage_set_threshold(c->stage, c->slot[i].w, 0);
     }
     rg_free(share);
     return ok;
@@ -264,18 +258,12 @@ static void put_slot(calibrating *c, const slot *s)
     const size_t n = (size_t)s->x->n_kept * (size_t)s->x->cols;
     const float t = threshold_of(s);
     size_t below = 0;
-    char name[160];
 
     for (size_t i = 0; i < n; i++)
         below += fabsf(s->x->rows[i]) <= t;
     c->zeros += (double)below / (double)n * (double)s->w->rows * (double)s->x->cols;
-    c->all += (double)s->w->rows * (double)s->x->cols;
-    if (s->w->n_mats > 1)
-        snprintf(name, sizeof name, "%.120s[%d]", s->w->name, (int)s->x->mat);
-    else
-        snprintf(name, sizeof name, "%.140s", s->w->name);
-    rg_out_real(c->thresholds, name, (double)t);
-    rg_out_real(c->shares, name, s->share);
+    rg_out_real(c->thresholds, s->w->name, (double)t);
+    rg_out_real(c->shares, s->w->name, s->share);
 }
 
 static bool do_layer(calibrating *c, int layer, rg_error *err)
@@ -285,7 +273,7 @@ static bool do_layer(calibrating *c, int layer, rg_error *err)
     rg_layer_work l = { .o = &o, .layer = layer, .stage = c->stage, .pool = rg_stage_pool(c->stage),
                         .config = &rg_stage_model(c->stage)->config };
     bool ok = rg_stage_enter(c->stage, layer, err) && rg_inputs_collect(&l, RG_NEED_ROWS, err) &&
-              make_slots(c, &l, err) && (!c->o->greedy || !c->n_at || share_out(c, err));
+              make_slots(c, &l, err) && (!c->o->greedy || !c->n || share_out(c, err));
 
     for (int i = 0; ok && i < c->n; i++)
         put_slot(c, &c->slot[i]);

@@ -34,7 +34,7 @@ bool rg_allocate_greedily(const rg_block_loss *b, double target, double step, do
                           rg_error *err) RG_MUST_CHECK;
 
 typedef struct rg_sparsity_options {
-    double sparsity;    /* of all matrices together */
+    double sparsity;    /* of all matrices that get thresholds together */
     bool greedy;        /* shares by rg_allocate_greedily within each layer; else one for all */
     int n_samples, ctx; /* as the stage has them */
     void (*progress)(void *arg, const char *what, double done); /* NULL: nobody asks */
@@ -47,9 +47,9 @@ typedef struct rg_sparsity_options {
 #define RG_SPARSITY_STEP 0.01
 enum { RG_SPARSITY_SAMPLES = 4 };
 
-/* Thresholds of all matrices of a model: {"sparsity": .., "thresholds": {name: ..}, "shares": {name: ..}}.  The stage
- * stands before the first layer; if greedy, it was opened for thresholds.  *realized: the share of the matrices' bytes
- * that meets zeros on the text. */
+/* Thresholds of all matrices of a model but its experts, whose products obey none: {"sparsity": .., "thresholds":
+ * {name: ..}, "shares": {name: ..}}.  The stage stands before the first layer; if greedy, it was opened for thresholds.
+ * *realized: the share of the matrices' bytes, experts' included, that meets zeros on the text. */
 bool rg_sparsity_calibrate(rg_stage *s, const rg_sparsity_options *o, rg_buf *json, double *realized,
                            rg_error *err) RG_MUST_CHECK;
 

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "shrink/prune.h"
 #include "shrink/shrink.h"
 
 enum { SAMPLES = 4, CTX = 24 };
@@ -441,6 +442,95 @@ static void a_stopped_run_goes_on(void **state)
     }
 }
 
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+/* Bytes of tales-7m: a layer's matrices as f32; second moments of what they read, of q, k and v, of o, of gate and up,
+ * and of down; the factor of the largest of those; and rows that are kept of the same inputs. */
+enum { LAYER = 4 * (2 * 256 * 256 + 2 * 128 * 256 + 3 * 768 * 256), LAYERS = 3 };
+enum { MOMENTS = 8 * (3 * 256 * 256 + 768 * 768), FACTOR = 8 * 768 * 768, ROWS = 4 * 2 * RG_KEPT_ROWS * (3 * 256 + 768) };
+
+/* The most bytes that were alive before the first layer, and while each was made. */
+static size_t most_bytes[LAYERS + 1], bytes_before;
+static int layer_at;
+
+static bool watch_bytes(void *arg, size_t bytes)
+{
+    const size_t live = rg_mem_count().live_bytes + bytes - bytes_before;
+
+    (void)arg;
+    most_bytes[layer_at] = live > most_bytes[layer_at] ? live : most_bytes[layer_at];
+    return true;
+}
+
+static bool next_layer(void)
+{
+    return layer_at++ == LAYERS;
+}
+
+/* What a layer takes beside what it knows of its activations is at most four times its matrices, and nothing of it is
+ * left when the next one is made. */
+static void memory_is_that_of_a_layer(void **state)
+{
+    static const struct {
+        const char *method;
+        size_t known;
+    } cases[] = { { "rtn", 0 }, { "gptq", MOMENTS + FACTOR }, { "awq", MOMENTS + ROWS } };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        rg_shrink_options o = options(cases[i].method);
+        rg_shrink_report r;
+        rg_error err = { 0 };
+        rg_checkpoint *c = open_ok(RG_SOURCE_DIR "/models/tales-7m");
+
+        o.stop = next_layer;
+        layer_at = 0;
+        memset(most_bytes, 0, sizeof most_bytes);
+        bytes_before = rg_mem_count().live_bytes;
+        rg_mem_set_gate(watch_bytes, NULL);
+        assert_false(rg_shrink(&r, c, test_scratch(cases[i].method), &o, &err));
+        rg_mem_set_gate(NULL, NULL);
+        rg_shrink_report_fini(&r);
+        rg_checkpoint_close(c);
+        assert_non_null(strstr(err.text, "stopped before layer 4"));
+        for (int l = 1; l <= LAYERS; l++) {
+            const double bytes = (double)most_bytes[l] - (double)most_bytes[0] - (double)cases[i].known;
+            if (bytes > 4.0 * LAYER || most_bytes[l] > most_bytes[1] + LAYER / 4)
+                fail_msg("%s: layer %d has %.2f times its matrices, layer 1 %zu bytes and it %zu", cases[i].method, l,
+                         bytes / LAYER, most_bytes[1], most_bytes[l]);
+        }
+    }
+}
+
+/* The same of pruning, which has a layer at a time when it looks at activations and a tensor when it writes. */
+static void pruning_takes_a_layer(void **state)
+{
+    const rg_shrink_options o = options("rtn");
+    const rg_prune_options prune = { .n_layers = 6, .n_neurons = 512 };
+    const rg_stage_options stage = { .backend = o.backend, .n_threads = 2, .ids = o.ids, .n_samples = SAMPLES,
+                                     .ctx = CTX };
+    rg_importance i = { 0 };
+    rg_error err = { 0 };
+    uint64_t bytes;
+    rg_checkpoint *c = open_ok(RG_SOURCE_DIR "/models/tales-7m");
+    rg_stage *s = rg_stage_open(c, &stage, &err);
+
+    (void)state;
+    assert_ok(s, err);
+    layer_at = 0;
+    most_bytes[0] = 0;
+    bytes_before = rg_mem_count().live_bytes;
+    rg_mem_set_gate(watch_bytes, NULL);
+    assert_ok(rg_importance_measure(&i, s, &err), err);
+    assert_ok(rg_prune(c, &rg_stage_model(s)->config, &i, &prune, test_scratch("pruned"), &bytes, &err), err);
+    rg_mem_set_gate(NULL, NULL);
+    if (most_bytes[0] > (size_t)4 * LAYER)
+        fail_msg("%.2f times a layer's matrices", (double)most_bytes[0] / LAYER);
+    rg_importance_fini(&i);
+    rg_stage_close(s);
+    rg_checkpoint_close(c);
+}
+
 /* ---- refused ----------------------------------------------------------------------------------------------------- */
 
 /* The golden llama with one weight that is not finite. */
@@ -518,6 +608,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(outliers_keep_the_logits),
         cmocka_unit_test(other_families_are_shrunk),
         cmocka_unit_test(a_stopped_run_goes_on),
+        cmocka_unit_test(memory_is_that_of_a_layer),
+        cmocka_unit_test(pruning_takes_a_layer),
         cmocka_unit_test(bad_input_is_refused_by_name),
     };
 
