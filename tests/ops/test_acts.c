@@ -1,5 +1,5 @@
-/* test_acts.c -- activations by name: what a model made before its first layer is found in every layer, and what is not
- * there is a bug that stops the program. */
+/* test_acts.c -- activations: what a model made before its first layer is found in every layer by its name, what is not
+ * there is a bug that stops the program, and how far rows lie apart. */
 #include "world.h"
 
 #include <signal.h>
@@ -77,11 +77,31 @@ static void what_is_not_there_is_a_bug(void **state)
     assert_true(aborts("values"));
 }
 
+/* A near cache of 8 ways has 64 sets of 64 bytes: rows some KiB apart would have few of them. */
+static void rows_lie_in_different_sets(void **state)
+{
+    static const int cols[] = { 1, 256, 768, 1000, 3072, 4096 };
+    rg_counter counter;
+    rg_fwd f;
+
+    (void)state;
+    rg_counter_init(&counter, NULL, 0);
+    rg_count_fwd(&f, &counter, &batch);
+    for (size_t i = 0; i < RG_LEN(cols); i++) {
+        const rg_act *a = rg_act_rows(&f, "x", 2, cols[i]);
+
+        assert_true(a->stride >= cols[i] && a->stride < cols[i] + 2 * RG_PANEL);
+        assert_int_equal(a->stride % RG_PANEL, 0);
+        assert_int_not_equal((size_t)a->stride * sizeof(float) % 1024, 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(found_in_every_layer),
         cmocka_unit_test(what_is_not_there_is_a_bug),
+        cmocka_unit_test(rows_lie_in_different_sets),
     };
 
     test_init(argc, argv);
