@@ -108,6 +108,30 @@ static bool set_group(form *o, const rg_tensor *scales, int64_t n_groups)
     return true;
 }
 
+/* Columns by group, each group's rising, if every group has as many as the others. */
+static bool sort_columns(form *o)
+{
+    rg_made *m = &o->m;
+    int64_t *filled = rg_array((size_t)m->n_groups, sizeof *filled);
+    int32_t *order = rg_arena_get(&o->f->c->arena, (size_t)m->cols * sizeof *order, o->err);
+    bool alike = m->n_groups * m->group == m->cols;
+
+    if (!filled || !order) {
+        rg_free(filled);
+        return order ? rg_fail_memory(o->err, (size_t)m->n_groups * sizeof *filled) : false;
+    }
+    for (int64_t k = 0; alike && k < m->cols; k++) {
+        const int32_t g = m->group_of[k];
+
+        alike = filled[g] < m->group;
+        if (alike)
+            order[g * m->group + filled[g]++] = (int32_t)k;
+    }
+    m->order = alike ? order : NULL;
+    rg_free(filled);
+    return true;
+}
+
 /* The group of each column from g_idx; NULL stays where they are simply in order. */
 static bool read_order(form *o, const rg_tensor *t)
 {
@@ -131,12 +155,13 @@ static bool read_order(form *o, const rg_tensor *t)
         in_order = in_order && group_of[k] == k / m->group;
     }
     m->group_of = in_order ? NULL : group_of;
-    return true;
+    return in_order || sort_columns(o);
 }
 
+/* True if no block of n columns, sorted by group, has columns of two groups. */
 static bool fits(const rg_made *m, int64_t n)
 {
-    return !m->group_of && m->cols % n == 0 && (m->group % n == 0 || m->group >= m->cols);
+    return (!m->group_of || m->order) && m->cols % n == 0 && (m->group % n == 0 || m->group >= m->cols);
 }
 
 /* ---- the result -------------------------------------------------------------------------------------------------- */
@@ -186,6 +211,7 @@ static bool result(finder *f, int at, rg_tensor *t, rg_error *err)
     }
     if (m->type == RG_NVFP4_2 ? m->cols % 32 : !fits(m, rg_format_of(m->type)->block_len))
         t->type = RG_F32;
+    t->order = t->type == RG_F32 ? NULL : m->order;
     t->name = rg_arena_text(&f->c->arena, text, strlen(text), err);
     if (!t->name)
         return false;

@@ -27,6 +27,8 @@ struct rg_made {
     int64_t group, n_groups;  /* columns under a scale */
     int64_t block_rows;       /* rows under a scale: 1, or a block's */
     const int32_t *group_of;  /* [cols]; NULL: column / group */
+    const int32_t *order;     /* [cols] columns by group, where group_of is out of order and every group has `group`
+                               *   columns: those of a row of blocks.  NULL: they are not sorted */
     rg_tensor q, scale, zero; /* zero.name NULL: none are stored */
     bool scales_down;         /* scales are [groups, rows] */
     int zero_plus;            /* added to stored zero points; without, the zero point */

@@ -11,6 +11,7 @@ typedef struct rows {
     const rg_made *m;
     int64_t first, n;
     int64_t first_scale; /* of RG_CODES_FLAT */
+    const int32_t *order; /* in which codes are put into blocks; NULL: that of the columns */
     uint8_t *q;          /* [n][cols] */
     float *d;            /* [n][n_groups], or of RG_CODES_FLAT from first_scale on; */
     uint8_t *s;          /* the same as stored, where scales are bytes */
@@ -169,6 +170,23 @@ static bool load_codes(rows *r, rg_error *err)
     }
 }
 
+/* Columns of every row by group. */
+static bool sort_codes(rows *r, rg_error *err)
+{
+    const size_t cols = (size_t)r->m->cols;
+    uint8_t *row = rg_alloc(cols);
+
+    for (int64_t i = 0; row && i < r->n; i++) {
+        uint8_t *q = r->q + (size_t)i * cols;
+
+        memcpy(row, q, cols);
+        for (size_t k = 0; k < cols; k++)
+            q[k] = row[r->order[k]];
+    }
+    rg_free(row);
+    return row || rg_fail_memory(err, cols);
+}
+
 /* ---- scales and zero points -------------------------------------------------------------------------------------- */
 
 /* Scales that are codes themselves. */
@@ -277,14 +295,14 @@ static bool load_zeros(rows *r, rg_error *err)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-/* Where the scale of column k of row i stands in d, s and z. */
+/* Where the scale of column k of row i, or of place k where they are sorted, stands in d, s and z. */
 static int64_t group_at(const rows *r, int64_t i, int64_t k)
 {
     const rg_made *m = r->m;
 
     if (m->codes == RG_CODES_FLAT)
         return ((r->first + i) * m->cols + k) / m->flat - r->first_scale;
-    return i * m->n_groups + (m->group_of ? m->group_of[k] : k / m->group);
+    return i * m->n_groups + (m->group_of && !r->order ? m->group_of[k] : k / m->group);
 }
 
 /* The block of n values from column k of row i on, which have one scale (two in NVFP4_2). */
@@ -315,7 +333,7 @@ static void put_row(const rows *r, const rg_tensor *t, int64_t i, uint8_t *to)
 
     for (int64_t k = 0; k < m->cols; k += run) {
         run = f->block_len < m->cols - k ? f->block_len : m->cols - k;
-        if (m->group_of)
+        if (m->group_of && !r->order)
             run = 1;
         while (t->type == RG_F32 && group_at(r, i, k + run - 1) != group_at(r, i, k))
             run--;
@@ -334,7 +352,7 @@ static void put_row(const rows *r, const rg_tensor *t, int64_t i, uint8_t *to)
 bool rg_made_rows(const rg_checkpoint *c, const rg_tensor *t, int64_t first, int64_t n, uint8_t *to, rg_error *err)
 {
     const rg_made *m = &c->made[t->offset];
-    rows r = { .c = c, .m = m, .first = first, .n = n };
+    rows r = { .c = c, .m = m, .first = first, .n = n, .order = t->order };
     uint64_t row_bytes = t->bytes / (uint64_t)m->rows;
     bool ok;
 
@@ -343,7 +361,8 @@ bool rg_made_rows(const rg_checkpoint *c, const rg_tensor *t, int64_t first, int
     r.q = rg_array((size_t)n, (size_t)m->cols);
     if (!r.q)
         return rg_fail_memory(err, (size_t)n * (size_t)m->cols);
-    ok = load_codes(&r, err) && (m->codes == RG_CODES_FLAT ? load_flat_scales(&r, err) : load_scales(&r, err)) &&
+    ok = load_codes(&r, err) && (!r.order || sort_codes(&r, err)) &&
+         (m->codes == RG_CODES_FLAT ? load_flat_scales(&r, err) : load_scales(&r, err)) &&
          (!m->zero.name || load_zeros(&r, err));
     for (int64_t i = 0; ok && i < n; i++)
         put_row(&r, t, i, to + (uint64_t)i * row_bytes);

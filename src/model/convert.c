@@ -330,6 +330,7 @@ static bool plan_hf_to_hf(convert *v, rg_error *err)
 typedef struct encoding {
     rg_pool *pool;
     const rg_format *from, *to;
+    const rg_tensor *ordered; /* that raw is rows of, if its columns have an order */
     const uint8_t *raw;
     uint8_t *out;
     uint64_t raw_bytes, out_bytes; /* of a row */
@@ -347,7 +348,12 @@ static void encode_rows(void *arg, int thread)
     for (int c; (c = rg_phase_take(e->pool, phase, rg_ceil_div(e->n_rows, e->at_once))) >= 0;) {
         const int64_t i = e->at_once * c;
         for (int64_t r = i; r < i + e->at_once && r < e->n_rows; r++) {
-            e->from->decode(e->raw + (uint64_t)r * e->raw_bytes, e->n_cols / e->from->block_len, e->scratch[thread]);
+            const uint8_t *row = e->raw + (uint64_t)r * e->raw_bytes;
+
+            if (e->ordered)
+                rg_tensor_decode(e->ordered, row, 1, e->scratch[thread]);
+            else
+                e->from->decode(row, e->n_cols / e->from->block_len, e->scratch[thread]);
             rg_encode_weighted(e->type, e->scratch[thread], e->importance, e->n_cols / e->to->block_len,
                                e->out + (uint64_t)r * e->out_bytes);
         }
@@ -464,8 +470,9 @@ static bool write_rows(convert *v, const item *it, const rg_tensor *t, const flo
 {
     rg_type from = t ? t->type : RG_F32;
     int64_t at_once = CHUNK_VALUES / it->n_cols + 1;
-    encoding e = { v->pool, rg_format_of(from), rg_format_of(it->type), .n_cols = it->n_cols, .scratch = v->scratch,
-                   .at_once = TAKE_VALUES / it->n_cols + 1, .type = it->type };
+    encoding e = { v->pool, rg_format_of(from), rg_format_of(it->type), .ordered = t && t->order ? t : NULL,
+                   .n_cols = it->n_cols, .scratch = v->scratch, .at_once = TAKE_VALUES / it->n_cols + 1,
+                   .type = it->type };
     uint8_t *raw = NULL, *out = NULL;
     int64_t n_mats = 1, mat_rows = n_rows;
     rg_error why = { 0 };

@@ -250,7 +250,6 @@ bool rg_origin_rows(const rg_origin *s, const rg_tensor *t, int64_t first, int64
 /* A whole tensor in f32; the caller frees it. */
 static float *read_f32(const rg_origin *s, const rg_tensor *t, rg_error *err)
 {
-    const rg_format *fmt = rg_format_of(t->type);
     int64_t n = rg_tensor_count(t);
     void *raw = rg_alloc(t->bytes);
     float *out = rg_array((size_t)n, sizeof *out);
@@ -261,7 +260,7 @@ static float *read_f32(const rg_origin *s, const rg_tensor *t, rg_error *err)
     }
     if (!rg_tensor_read(s->ckpt, t, 0, raw, t->bytes, err))
         goto fail;
-    fmt->decode(raw, n / fmt->block_len, out);
+    rg_tensor_decode(t, raw, rg_tensor_rows(t), out);
     rg_free(raw);
     return out;
 

@@ -51,7 +51,7 @@ bool rg_pack_mat_bytes(const rg_weight_set *s, int i, size_t *bytes, rg_error *e
         *bytes = (size_t)(w->n_mats * w->rows * w->cols) * sizeof(float); /* fits: declared, so below 2^48 values */
         return true;
     }
-    if (!rg_packed_shape(&p, w->type, w->n_mats, w->rows, w->cols, err))
+    if (!rg_weights_shape_packed(&p, w, w->n_mats, err))
         return false;
     *bytes = rg_packed_mat_bytes(&p);
     return true;

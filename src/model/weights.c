@@ -70,6 +70,50 @@ static bool check_tensors(rg_origin *s, const rg_tensor *t, int64_t n_mats, rg_e
     return true;
 }
 
+/* The tensor of matrix e of weight i, or the one of all its matrices; NULL: it is not packed as it is stored. */
+static const rg_tensor *tensor_at(const rg_weight_set *set, int i, rg_origin *s, int64_t e)
+{
+    char name[RG_WEIGHT_NAME];
+
+    const rg_tensor *t = rg_origin_find(s, (int)e, name); /* sets s->load by the name that is there */
+
+    return s->load || rg_spec_is_vector(set->spec[i]) ? NULL : t;
+}
+
+/* True if the matrices of two weights have their columns in the same orders. */
+static bool have_one_order(const rg_weight_set *set, int i, int k, const rg_config *c, const rg_checkpoint *ckpt)
+{
+    rg_origin a = rg_origin_of(set->spec[i], c, ckpt, set->layer[i]), b = rg_origin_of(set->spec[k], c, ckpt, set->layer[k]);
+    const rg_weight *w = &set->all[i];
+    bool same = w->n_mats == set->all[k].n_mats && w->cols == set->all[k].cols && a.experts == b.experts;
+
+    for (int64_t e = 0; same && e < (a.experts ? w->n_mats : 1); e++) {
+        const rg_tensor *t = tensor_at(set, i, &a, e), *u = tensor_at(set, k, &b, e);
+        const int32_t *p = t ? t->order : NULL, *q = u ? u->order : NULL;
+
+        same = p == q || (p && q && !memcmp(p, q, (size_t)w->cols * sizeof *p));
+    }
+    return same;
+}
+
+/* Number the order of columns of weight i: as that of another one in its layer, or anew. */
+static void number_order(rg_weight_set *set, int i, const rg_config *c, const rg_checkpoint *ckpt)
+{
+    rg_origin s = rg_origin_of(set->spec[i], c, ckpt, set->layer[i]);
+    rg_weight *w = &set->all[i];
+    bool ordered = false;
+
+    for (int64_t e = 0; !ordered && e < (s.experts ? w->n_mats : 1); e++) {
+        const rg_tensor *t = tensor_at(set, i, &s, e);
+        ordered = t && t->order;
+    }
+    for (int k = i - 1; ordered && !w->order && k >= 0 && set->layer[k] == set->layer[i]; k--)
+        if (set->all[k].order && have_one_order(set, i, k, c, ckpt))
+            w->order = set->all[k].order;
+    if (ordered && !w->order)
+        w->order = ++set->n_orders;
+}
+
 static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg_config *c, const rg_checkpoint *ckpt,
                         int layer, rg_type type, rg_error *err)
 {
@@ -98,13 +142,16 @@ static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg
     if (!rg_row_bytes(w->type, w->cols, &row))
         return rg_fail(err, RG_E_INPUT, "%s: rows of %lld values cannot be cut into blocks of %s", name,
                        (long long)w->cols, rg_format_of(w->type)->name);
-    if (!spec->derive) {
-        set->n_parameters += (uint64_t)(w->n_mats * w->rows * w->cols);
-        set->stored_bytes += (uint64_t)(w->n_mats * w->rows) * row;
-    }
     set->spec[i] = spec;
     set->layer[i] = layer;
     set->n++;
+    if (t)
+        number_order(set, i, c, ckpt);
+    if (!spec->derive) {
+        set->n_parameters += (uint64_t)(w->n_mats * w->rows * w->cols);
+        set->stored_bytes += (uint64_t)(w->n_mats * w->rows) * row;
+        set->stored_bytes += w->order ? (uint64_t)(w->n_mats * w->cols) * sizeof(int32_t) : 0;
+    }
     return true;
 }
 
@@ -194,6 +241,9 @@ static bool pack_rows(rg_packed *p, const rg_origin *s, const rg_tensor *t, row_
             rg_free(buf);
             return false;
         }
+        if (i == 0 && t->order)
+            for (int64_t mat = range.to / p->rows; mat <= (range.to + n - 1) / p->rows; mat++)
+                rg_pack_order(p, mat, t->order);
         for (int64_t r = 0; r < m; r++)
             rg_pack_row(p, (range.to + i + r) / p->rows, (range.to + i + r) % p->rows, buf + (uint64_t)r * bytes);
     }
@@ -280,6 +330,18 @@ static float *vector_values(rg_origin *s, const rg_weight *w, const rg_tensor *t
     return ok ? all : NULL;
 }
 
+bool rg_weights_shape_packed(rg_packed *p, const rg_weight *w, int64_t n_mats, rg_error *err)
+{
+    return (w->order ? rg_packed_shape_ordered : rg_packed_shape)(p, w->type, n_mats, w->rows, w->cols, err);
+}
+
+bool rg_weights_init_packed(rg_packed *p, const rg_weight *w, int64_t n_mats, rg_error *err)
+{
+    if (w->wide && !w->order) /* integers have no wide layout */
+        return rg_packed_init_wide(p, w->type, n_mats, w->rows, w->cols, err);
+    return (w->order ? rg_packed_init_ordered : rg_packed_init)(p, w->type, n_mats, w->rows, w->cols, err);
+}
+
 /* Of columns that may be skipped: 0 times infinity would be no 0. */
 static bool check_numbers(const rg_packed *p, const rg_weight *w, rg_error *err)
 {
@@ -309,7 +371,7 @@ static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_che
         w->vec = vector_values(&s, w, t, err);
         return w->vec;
     }
-    if (!(w->wide ? rg_packed_init_wide : rg_packed_init)(&set->packed[i], w->type, w->n_mats, w->rows, w->cols, err) ||
+    if (!rg_weights_init_packed(&set->packed[i], w, w->n_mats, err) ||
         !pack_mats(&set->packed[i], &s, w, 0, w->n_mats, err) || (w->wide && !check_numbers(&set->packed[i], w, err)))
         return false;
     w->packed = &set->packed[i];

@@ -15,6 +15,7 @@ typedef struct rg_weight_set {
     rg_packed *packed;         /* one per weight */
     char *names;
     uint64_t n_parameters, bytes, stored_bytes; /* bytes: resident once bound; stored: as in the checkpoint */
+    int n_orders;              /* numbers of orders of columns that weights have */
     bool experts_apart;        /* experts are not bound: they stay in a file, as pages of: */
     struct rg_paged *paged;    /* (quant/paged.h); NULL: nothing is paged */
 } rg_weight_set;
@@ -44,6 +45,9 @@ bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *
 bool rg_weights_bind_layer(rg_weight_set *s, int layer, const rg_config *c, const rg_checkpoint *ckpt,
                            rg_error *err) RG_MUST_CHECK;
 void rg_weights_unbind_layer(rg_weight_set *s, int layer);
+/* Size p for n_mats of w's matrices as they are packed, unless w is wide; and allocate it too. */
+bool rg_weights_shape_packed(rg_packed *p, const rg_weight *w, int64_t n_mats, rg_error *err) RG_MUST_CHECK;
+bool rg_weights_init_packed(rg_packed *p, const rg_weight *w, int64_t n_mats, rg_error *err) RG_MUST_CHECK;
 /* Pack one matrix of weight i as the only one of p, which has its shape. */
 bool rg_weights_pack_mat(const rg_weight_set *s, int i, int64_t mat, const rg_config *c, const rg_checkpoint *ckpt,
                          rg_packed *p, rg_error *err) RG_MUST_CHECK;

@@ -431,8 +431,25 @@ static rg_act *sparsified(rg_fwd *f, const rg_act *x, float threshold)
     return y;
 }
 
-/* The products of an operation, those of matrices that have one threshold together. */
-static void run_sparse(rg_fwd *f, const rg_op *op, int n)
+/* x with its columns in the order of w's, for each of its matrices: x_stride apart, or the same; NULL: that is x. */
+static rg_act *permuted(rg_fwd *f, const rg_act *x, const rg_weight *w, int x_stride)
+{
+    const int64_t runs = x_stride ? w->n_mats : 1;
+    rg_act *y = w->order ? rg_act_rows(f, "permuted", x->rows, (int)(runs * w->cols)) : NULL;
+
+    if (y)
+        run(f, &(rg_op){ .kind = RG_OP_PERMUTE, .out = { y }, .in = { x }, .w = { w }, .n = x_stride });
+    return y;
+}
+
+/* True if two matrices read one input in the same form. */
+static bool read_alike(const rg_weight *a, const rg_weight *b)
+{
+    return a->threshold == b->threshold && a->order == b->order;
+}
+
+/* The products of an operation, those of matrices that read its input alike together. */
+static void run_parts(rg_fwd *f, const rg_op *op, int n)
 {
     bool done[3] = { false };
 
@@ -441,7 +458,7 @@ static void run_sparse(rg_fwd *f, const rg_op *op, int n)
         rg_op part = { .kind = op->kind, .accumulate = op->accumulate, .in = { op->in[0] } };
 
         for (int k = i, n_part = 0; k < n && !done[i]; k++)
-            if (!done[k] && op->w[k]->threshold == op->w[i]->threshold) {
+            if (!done[k] && read_alike(op->w[k], op->w[i])) {
                 part.out[n_part] = op->out[k];
                 part.w[n_part] = op->w[k];
                 part.b[n_part++] = op->b[k];
@@ -451,6 +468,7 @@ static void run_sparse(rg_fwd *f, const rg_op *op, int n)
             continue;
         if (op->w[i]->threshold > 0)
             part.in[0] = sparsified(f, op->in[0], op->w[i]->threshold);
+        part.in[1] = permuted(f, part.in[0], op->w[i], 0);
         run(f, &part);
         rg_act_release(f, mark);
     }
@@ -458,19 +476,19 @@ static void run_sparse(rg_fwd *f, const rg_op *op, int n)
 
 static void linear(rg_fwd *f, rg_op *op, int n)
 {
-    bool sparse = false;
+    bool as_it_is = true;
 
     op->kind = RG_OP_LINEAR;
     for (int i = 0; i < n; i++) {
         RG_ASSERT(op->out[i]->rows == op->in[0]->rows && op->w[i]->n_mats == 1);
         check_matrix(op->w[i], op->out[i]->cols, op->in[0]->cols);
         check_vector(op->b[i], op->out[i]->cols);
-        sparse = sparse || op->w[i]->threshold > 0;
+        as_it_is = as_it_is && op->w[i]->threshold <= 0 && !op->w[i]->order;
     }
-    if (sparse)
-        run_sparse(f, op, n);
-    else
+    if (as_it_is)
         run(f, op);
+    else
+        run_parts(f, op, n);
     adapt(f, op);
 }
 
@@ -500,10 +518,14 @@ void rg_linear3(rg_fwd *f, rg_act *const y[3], const rg_act *x, const rg_weight 
 
 void rg_linear_heads(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *w, int x_stride)
 {
+    const int mark = rg_act_mark(f);
+
     RG_ASSERT(!w->deltas); /* stacked matrices have none */
     RG_ASSERT(y->rows == x->rows && y->cols == w->n_mats * w->rows && x_stride >= 0);
     RG_ASSERT((w->n_mats - 1) * x_stride + w->cols <= x->cols);
-    run(f, &(rg_op){ .kind = RG_OP_LINEAR_HEADS, .out = { y }, .in = { x }, .w = { w }, .n = x_stride });
+    run(f, &(rg_op){ .kind = RG_OP_LINEAR_HEADS, .out = { y }, .in = { x, permuted(f, x, w, x_stride) }, .w = { w },
+                     .n = x_stride });
+    rg_act_release(f, mark);
 }
 
 /* The same bits as rg_gated's in two operations: between them the deltas are added. */
@@ -523,7 +545,7 @@ void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, cons
 {
     const int mark = rg_act_mark(f);
 
-    if (has_deltas(f, gate) || has_deltas(f, up) || gate->threshold != up->threshold) {
+    if (has_deltas(f, gate) || has_deltas(f, up) || !read_alike(gate, up)) {
         gated_apart(f, y, x, (const rg_weight *[3]){ gate, up }, (const rg_weight *[3]){ b_gate, b_up }, act);
         return;
     }
@@ -534,8 +556,8 @@ void rg_gated(rg_fwd *f, rg_act *y, const rg_act *x, const rg_weight *gate, cons
     check_vector(b_up, y->cols);
     if (gate->threshold > 0)
         x = sparsified(f, x, gate->threshold);
-    run(f, &(rg_op){
-               .kind = RG_OP_GATED, .out = { y }, .in = { x }, .w = { gate, up }, .b = { b_gate, b_up }, .act = act });
+    run(f, &(rg_op){ .kind = RG_OP_GATED, .out = { y }, .in = { x, permuted(f, x, gate, 0) }, .w = { gate, up },
+                     .b = { b_gate, b_up }, .act = act });
     rg_act_release(f, mark);
 }
 

@@ -47,6 +47,7 @@ typedef struct rg_weight {
     const float *vec;           /* a vector or small table in f32, bound; else NULL */
     int split;                  /* 0 none, 1 rows, 2 columns over ranks */
     float threshold;            /* values of an input of this magnitude or less count as 0 in a product; 0: all count */
+    int order;                  /* of its columns, by number: equal ones are of equal orders; 0: they are in order */
     bool wide;                  /* columns that meet zeros are skipped: to be packed in a wide layout if there is one */
     const rg_delta *deltas;     /* of a matrix, by the number of the adapter; NULL: no adapter changes it */
 } rg_weight;

@@ -62,6 +62,21 @@ bool rg_packed_shape(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, i
     return shape_as(p, rg_format_of(type)->layout, err);
 }
 
+bool rg_packed_shape_ordered(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
+{
+    size_t one, all, bytes;
+
+    if (!rg_packed_shape(p, type, n_mats, rows, cols, err))
+        return false;
+    if (!rg_mul((size_t)cols, sizeof(int32_t), &one) || !rg_add(one, (size_t)RG_ALIGN - 1, &one) ||
+        !rg_mul(one, (size_t)n_mats, &all) || !rg_add(p->bytes, all, &bytes) || bytes > PTRDIFF_MAX)
+        return rg_fail(err, RG_E_INPUT, "%lld matrices of %lld ordered columns are more than memory can address",
+                       (long long)n_mats, (long long)cols);
+    p->order_bytes = one - one % RG_ALIGN;
+    p->bytes += p->order_bytes * (size_t)n_mats;
+    return true;
+}
+
 /* Rows past the end are 0, not 0 / 0. */
 static void clear_factors(uint8_t *panel)
 {
@@ -69,22 +84,36 @@ static void clear_factors(uint8_t *panel)
         ((rg_table_factors *)(void *)panel)->b[i] = 1.0f;
 }
 
+static int32_t *order_of(const rg_packed *p, int64_t mat)
+{
+    return (int32_t *)(void *)(p->data + (size_t)mat * rg_packed_mat_bytes(p) + rg_packed_panels_bytes(p));
+}
+
 /* Memory for what has been shaped. */
 static bool allocate(rg_packed *p, rg_error *err)
 {
     const size_t bytes = p->bytes;
 
+    RG_ASSERT(!p->order_bytes || p->layout != RG_LAYOUT_T4N);
     p->data = rg_region_new(bytes);
     p->bytes = p->data ? bytes : 0;
     if (p->layout == RG_LAYOUT_T4N)
         for (size_t at = 0; at < p->bytes; at += p->panel_bytes)
             clear_factors(p->data + at);
+    for (int64_t m = 0; p->data && p->order_bytes && m < p->n_mats; m++)
+        for (int64_t k = 0; k < p->cols; k++)
+            order_of(p, m)[k] = (int32_t)k;
     return p->data || rg_fail_memory(err, bytes);
 }
 
 bool rg_packed_init(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
 {
     return rg_packed_shape(p, type, n_mats, rows, cols, err) && allocate(p, err);
+}
+
+bool rg_packed_init_ordered(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
+{
+    return rg_packed_shape_ordered(p, type, n_mats, rows, cols, err) && allocate(p, err);
 }
 
 bool rg_packed_init_wide(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err)
@@ -469,12 +498,38 @@ static void unpack_step(rg_layout layout, const uint8_t *panel, uint8_t *at, int
             y[i] = value_at(layout, at, row, i, q[i], d);
 }
 
+void rg_pack_order(rg_packed *p, int64_t mat, const int32_t *order)
+{
+    RG_ASSERT(p->order_bytes && mat >= 0 && mat < p->n_mats);
+    memcpy(order_of(p, mat), order, (size_t)p->cols * sizeof *order);
+}
+
+/* A row of codes whose columns have an order. */
+static void unpack_ordered(const rg_packed *p, const int32_t *order, const uint8_t *panel, int lane, float *out)
+{
+    const int step = rg_layout_step(p->layout);
+    uint8_t *from = p->data + (panel - p->data) + rg_layout_head_bytes(p->layout);
+    float values[256];
+
+    for (int64_t k = 0; k < p->cols; k += step, from += rg_layout_step_bytes(p->layout)) {
+        unpack_step(p->layout, panel, from, lane, values);
+        for (int i = 0; i < step; i++)
+            out[order[k + i]] = values[i];
+    }
+}
+
 void rg_unpack_row(const rg_packed *p, int64_t mat, int64_t row, float *out)
 {
     const rg_format *f = rg_format_of(p->type);
     size_t step_bytes = steps_apart(p);
     uint8_t *panel = panel_of_row(p, mat, row), *from = panel + rg_layout_head_bytes(p->layout);
     int lane = (int)(row % RG_PANEL), step = rg_layout_step(p->layout);
+
+    if (p->order_bytes) {
+        RG_ASSERT(f->ints);
+        unpack_ordered(p, order_of(p, mat), panel, lane, out);
+        return;
+    }
 
     if (p->layout == RG_LAYOUT_BF16) {
         get_bf16(p, (const uint16_t *)(const void *)panel, lane, out);

@@ -12,6 +12,10 @@
  * A wide layout is for matrices whose columns are skipped: the values of a column are neighbours through all panels;
  * from one panel to the next it is 16 values, and from one column to the next column_bytes.
  *
+ * A matrix may have an order of columns behind its panels, [cols] of int32: the column of the matrix that stands at each
+ * place of the panels.  An input's columns are put in that order before they meet the panels.  So is GPTQ's act-order,
+ * whose groups of columns are not neighbours, a matrix of groups like any other.
+ *
  * A layout of codes of a table has the table at the head of every panel: 16 values, each weight being one of them times
  * a scale.
  *
@@ -179,6 +183,7 @@ typedef struct rg_packed {
     int64_t n_mats;     /* stacked matrices (experts, heads): each starts on a new panel */
     size_t panel_bytes; /* from one panel to the next */
     size_t column_bytes; /* of a wide layout: from one column to the next; 0: it is none */
+    size_t order_bytes; /* behind the panels of each matrix: the order of its columns; 0: they are in order */
     size_t bytes;       /* of data */
     uint8_t *data;      /* rg_region; panels of matrix 0, then of matrix 1, ...; NULL: they are pages */
     struct rg_paged *paged; /* of which matrix 0 is page first_page (paged.h); NULL: all are in data */
@@ -272,22 +277,40 @@ static inline rg_layout rg_layout_wide(rg_layout layout)
 bool rg_packed_shape(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err);
 /* The same, and allocate it, zeroed.  False also: no memory. */
 bool rg_packed_init(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err);
-/* The same in the wide twin of the type's layout, where it has one. */
+/* Both for matrices that have an order of columns, which is at first that of the columns. */
+bool rg_packed_shape_ordered(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err);
+bool rg_packed_init_ordered(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err);
+/* The same as rg_packed_init in the wide twin of the type's layout, where it has one. */
 bool rg_packed_init_wide(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err);
 void rg_packed_fini(rg_packed *p);
 
-/* Put one row (as stored: cols values of p->type) in its place.  Different rows may be put by different threads if they
+/* Put one row (as stored: cols values of p->type, in the matrix's order of columns) in its place.  Different rows may be put by different threads if they
  * are in different panels. */
 void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src);
 
-/* Decode one row to cols floats: what the embedding reads, and what tests compare. */
+/* Set the order of columns of a matrix, of a packed one that has orders; order [cols]. */
+void rg_pack_order(rg_packed *p, int64_t mat, const int32_t *order);
+
+/* Decode one row to cols floats, columns where they belong: what the embedding reads, and what tests compare. */
 void rg_unpack_row(const rg_packed *p, int64_t mat, int64_t row, float *out);
+
+/* Bytes of the panels of one of its matrices. */
+static inline size_t rg_packed_panels_bytes(const rg_packed *p)
+{
+    return p->column_bytes ? (size_t)p->cols * p->column_bytes
+                           : (size_t)((p->rows + RG_PANEL - 1) / RG_PANEL) * p->panel_bytes;
+}
 
 /* Bytes of one of its matrices. */
 static inline size_t rg_packed_mat_bytes(const rg_packed *p)
 {
-    return p->column_bytes ? (size_t)p->cols * p->column_bytes
-                           : (size_t)((p->rows + RG_PANEL - 1) / RG_PANEL) * p->panel_bytes;
+    return rg_packed_panels_bytes(p) + p->order_bytes;
+}
+
+/* The order of columns, [cols], of the matrix whose panels are these; NULL: they are in order. */
+static inline const int32_t *rg_order_behind(const rg_packed *p, const uint8_t *panels)
+{
+    return p->order_bytes ? (const int32_t *)(const void *)(panels + rg_packed_panels_bytes(p)) : NULL;
 }
 
 static inline const uint8_t *rg_panel_at(const rg_packed *p, int64_t mat, int64_t panel)

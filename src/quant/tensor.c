@@ -26,6 +26,25 @@ int64_t rg_tensor_rows(const rg_tensor *t)
     return n;
 }
 
+void rg_tensor_decode(const rg_tensor *t, const void *rows, int64_t n_rows, float *to)
+{
+    const rg_format *f = rg_format_of(t->type);
+    const int64_t cols = rg_tensor_cols(t);
+    const uint8_t *from = rows;
+    float values[256]; /* of the longest blocks */
+
+    if (!t->order) {
+        f->decode(rows, n_rows * cols / f->block_len, to);
+        return;
+    }
+    for (int64_t r = 0; r < n_rows; r++, to += cols)
+        for (int64_t k = 0; k < cols; k += f->block_len, from += f->block_bytes) {
+            f->decode(from, 1, values);
+            for (int i = 0; i < f->block_len; i++)
+                to[t->order[k + i]] = values[i];
+        }
+}
+
 char *rg_shape_text(const int64_t *shape, int n_dims, char out[96])
 {
     int n = snprintf(out, 96, "[");

@@ -15,12 +15,17 @@ typedef struct rg_tensor {
     uint64_t bytes;
     int file;                   /* which file of a sharded checkpoint; RG_FILE_MADE: made of others, of which offset
                                  *   says which: always [rows, cols] */
+    const int32_t *order;       /* [cols] the column that stands at each place of a stored row; NULL: place k has column
+                                 *   k.  Owned by the checkpoint */
 } rg_tensor;
 
 /* Values in t, cols (the last dimension), rows (all the others). */
 int64_t rg_tensor_count(const rg_tensor *t);
 int64_t rg_tensor_cols(const rg_tensor *t);
 int64_t rg_tensor_rows(const rg_tensor *t);
+
+/* n_rows of its rows, as they are stored, to [n_rows, cols] in f32, columns where they belong. */
+void rg_tensor_decode(const rg_tensor *t, const void *rows, int64_t n_rows, float *to);
 
 /* "[320, 64]" into out. Returns out. */
 char *rg_shape_text(const int64_t *shape, int n_dims, char out[96]);

@@ -133,7 +133,8 @@ static const char *new_folder(const char *name)
 /* Weights of every kind: f32 and quantized, vectors, tables, loaded, stacked by expert and by head. */
 static void the_file_has_every_weight(void **state)
 {
-    static const char *const models[] = { "llama", "llama/model.gguf", "mamba", "mixtral", "phi3", "deepseek-v2" };
+    static const char *const models[] = { "llama", "llama/model.gguf", "mamba", "mixtral", "phi3", "deepseek-v2",
+                                          "quantized/gptq-4bit-g32-act" };
 
     (void)state;
     for (size_t i = 0; i < RG_LEN(models); i++) {

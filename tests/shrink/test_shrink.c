@@ -45,11 +45,10 @@ static float *values_of(const rg_checkpoint *c, const char *name, int64_t *rows,
 
     if (!t)
         fail_msg("no tensor '%s'", name);
-    const rg_format *f = rg_format_of(t->type);
     uint8_t *raw = malloc(t->bytes);
     float *to = malloc((size_t)rg_tensor_count(t) * sizeof *to);
     assert_ok(rg_tensor_read(c, t, 0, raw, t->bytes, &err), err);
-    f->decode(raw, rg_tensor_count(t) / f->block_len, to);
+    rg_tensor_decode(t, raw, rg_tensor_rows(t), to);
     *rows = rg_tensor_rows(t);
     *cols = rg_tensor_cols(t);
     free(raw);

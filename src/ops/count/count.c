@@ -8,7 +8,8 @@ static double stored_bytes(const rg_weight *w)
 {
     const rg_format *fmt = rg_format_of(w->type);
 
-    return (double)w->rows * (double)w->cols / fmt->block_len * fmt->block_bytes;
+    return (double)w->rows * (double)w->cols / fmt->block_len * fmt->block_bytes +
+           (w->order ? (double)w->cols * sizeof(int32_t) : 0);
 }
 
 static void add_weight(rg_counted *c, int i, const rg_weight *w, double mats, double rows)

@@ -186,6 +186,24 @@ static void put(const rg_cpu *cpu, const rg_fwd *f, const rg_act *y, block b, fi
     cpu->put(&p);
 }
 
+/* ---- columns in another order ------------------------------------------------------------------------------------ */
+
+void rg_cpu_permute(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    const rg_packed *w = op->w[0]->packed;
+    const rg_act *y = op->out[0];
+    const int n_runs = y->cols / (int)w->cols;
+
+    (void)r;
+    for (int i; (i = rg_chunk_next(f, y->rows * n_runs)) >= 0;) {
+        const int row = i / n_runs, mat = i % n_runs;
+
+        rg_permute(rg_act_row(f, y, row) + mat * w->cols, rg_act_row(f, op->in[0], row) + mat * op->n,
+                   rg_order_behind(w, rg_panel_at(w, mat, 0)), (int)w->cols);
+    }
+    rg_phase_done(f);
+}
+
 /* ---- linear, and linear per head --------------------------------------------------------------------------------- */
 
 /* Matrix and panel of the i-th panel of all of op's matrices. */
@@ -210,10 +228,22 @@ static place find(const rg_op *op, int i)
     return p;
 }
 
+/* The input as the matrices read it. */
+static const rg_act *input_of(const rg_op *op)
+{
+    return op->in[1] ? op->in[1] : op->in[0];
+}
+
+/* Columns of it from one head to the next. */
+static int heads_apart(const rg_op *op)
+{
+    return op->n && op->in[1] ? (int)op->w[0]->cols : op->n;
+}
+
 /* Heads that do not start on a block of 32 columns are computed exactly, whatever the recipe: the model decides. */
 static rg_recipe linear_rounding(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
 {
-    return op->n % 32 ? RG_EXACT : rg_cpu_rounding(r, f, op->w, 3);
+    return heads_apart(op) % 32 ? RG_EXACT : rg_cpu_rounding(r, f, op->w, 3);
 }
 
 /* A block within one matrix, the one at p. */
@@ -222,8 +252,8 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
     const rg_weight *w = op->w[p.w];
     const rg_act *y = op->out[p.w];
     const rg_recipe recipe = rg_cpu_recipe(r, w, linear_rounding(r, f, op));
-    rg_operand x = rg_operand_of(f, op->in[0]);
-    int row = (int)p.panel * RG_PANEL, column = (int)p.mat * op->n; /* n: columns between heads */
+    rg_operand x = rg_operand_of(f, input_of(op));
+    int row = (int)p.panel * RG_PANEL, column = (int)p.mat * heads_apart(op);
     finished t = { .tile = rg_cpu_scratch(r, f), .bias = op->b[p.w] ? op->b[p.w]->vec + row : NULL,
                    .ld = b.n_panels * RG_PANEL, .n = rg_min(b.n_panels * RG_PANEL, (int)w->rows - row),
                    .at = (int)(p.mat * w->rows) + row, .accumulate = op->accumulate };
@@ -259,7 +289,7 @@ void rg_cpu_linear(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 
     for (int i = 0; i < 3 && op->w[i]; i++)
         n_panels += panels_of(op->w[i]) * (int)op->w[i]->n_mats;
-    rg_cpu_round(r, f, op->in[0], linear_rounding(r, f, op));
+    rg_cpu_round(r, f, input_of(op), linear_rounding(r, f, op));
     products(r, f, op, n_panels, linear_block);
 }
 
@@ -277,7 +307,7 @@ static void gated_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
     const rg_recipe rounding = rg_cpu_rounding(r, f, op->w, 2);
 
     for (int k = 0; k < 2; k++) {
-        rg_operand x = rg_operand_of(f, op->in[0]);
+        rg_operand x = rg_operand_of(f, input_of(op));
 
         multiply(r->cpu, rg_cpu_recipe(r, op->w[k], rounding), op->w[k]->packed, &x, b, 0,
                  (rg_product){ .n_panels = b.n_panels, .m = b.n_rows, .y = tile[k], .ldy = (size_t)ld });
@@ -291,7 +321,7 @@ static void gated_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
 
 void rg_cpu_gated(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
-    rg_cpu_round(r, f, op->in[0], rg_cpu_rounding(r, f, op->w, 2));
+    rg_cpu_round(r, f, input_of(op), rg_cpu_rounding(r, f, op->w, 2));
     products(r, f, op, panels_of(op->w[0]), gated_block);
 }
 

@@ -171,6 +171,7 @@ typedef struct pass {
     int first, n_rows, n_pairs;
     int down;     /* which of the operation's matrices is down; those before it are gate and up, or up alone */
     rg_recipe rounding[2], recipe[3]; /* of x and of what is between; of the matrices */
+    bool ordered; /* gate or up have an order of columns */
     size_t ldr;   /* blocks between slots */
 } pass;
 
@@ -342,6 +343,59 @@ static float weight_of(const pass *p, int pair)
     return rg_act_row(p->f, p->op->in[1], p->first + pair / used)[used + pair % used];
 }
 
+/* The order of columns of matrix k of an expert, which is here; NULL: they are in order. */
+static const int32_t *order_of(const pass *p, int k, int expert)
+{
+    const rg_packed *w = p->op->w[k]->packed;
+
+    return rg_order_behind(w, w->paged ? p->r->moe.panels[3 * expert + k] : rg_panel_at(w, expert, 0));
+}
+
+/* True if matrix k reads x otherwise than the one before it: its input then lies where outputs come to lie. */
+static bool is_apart(const pass *p, int k)
+{
+    return k == 1 && p->down == 2 && p->op->w[0]->order != p->op->w[1]->order;
+}
+
+/* What matrix k reads.  The input of gate and up is done with when down's, if it has an order, is put there. */
+static rg_operand input_of(const pass *p, int k)
+{
+    const rg_moe_scratch *m = &p->r->moe;
+    rg_operand x = { .x = m->x, .ldx = m->ld, .r = m->xr, .ldr = p->ldr };
+
+    if (k == p->down || is_apart(p, k)) {
+        x.x = k < p->down ? m->y : p->op->w[k]->order ? m->x : m->h;
+        x.r = m->hr;
+    }
+    return x;
+}
+
+/* The inputs of gate and up for the slots of experts that are here, each expert's in its own order. */
+static void gather_ordered(const pass *p)
+{
+    rg_moe_scratch *m = &p->r->moe;
+    const rg_act *x = p->op->in[0];
+
+    for (int slot; (slot = rg_chunk_next(p->f, p->n_pairs)) >= 0;) {
+        const int pair = m->pair_of[slot], e = expert_of(p, pair);
+        const float *row = rg_act_row(p->f, x, p->first + pair / p->op->routing->n_used);
+
+        for (int k = 0; k < p->down && is_here(p, e); k++) {
+            float *to = (is_apart(p, k) ? m->y : m->x) + (size_t)slot * m->ld;
+            rg_rounded *rounded = (is_apart(p, k) ? m->hr : m->xr) + (size_t)slot * p->ldr;
+
+            if (k > 0 && !is_apart(p, k))
+                continue;
+            rg_permute(to, row, order_of(p, k, e), x->cols);
+            if (p->op->routing->weigh_input)
+                p->r->cpu->scale(to, to, weight_of(p, pair), x->cols);
+            if (p->rounding[0] != RG_EXACT)
+                rg_cpu_round_row(p->r->cpu, p->rounding[0], to, x->cols, rounded);
+        }
+    }
+    rg_fwd_barrier(p->f);
+}
+
 /* The input of one slot, times its weight. */
 static void gather_weighed(const pass *p, int slot, const float *x, int cols)
 {
@@ -438,7 +492,7 @@ static void gate_up_block(const pass *p, block b)
     const int n = b.n_slots * b.n_panels * RG_PANEL;
 
     for (int k = 0; k < p->down; k++)
-        multiply(p, k, b, (rg_operand){ .x = moe->x, .ldx = moe->ld, .r = moe->xr, .ldr = p->ldr }, tile[k]);
+        multiply(p, k, b, input_of(p, k), tile[k]);
     if (p->down == 2)
         p->r->cpu->act_mul[p->op->act](tile[0], tile[0], tile[1], n);
     else
@@ -451,18 +505,28 @@ static void down_block(const pass *p, block b)
     rg_moe_scratch *moe = &p->r->moe;
     float *tile = rg_cpu_scratch(p->r, p->f);
 
-    multiply(p, p->down, b, (rg_operand){ .x = moe->h, .ldx = moe->ld, .r = moe->hr, .ldr = p->ldr }, tile);
+    multiply(p, p->down, b, input_of(p, p->down), tile);
     put(p, b, p->op->w[p->down]->rows, tile, moe->y);
 }
 
-static void round_hidden(const pass *p)
+/* What down reads: in its order, and rounded. */
+static void prepare_hidden(const pass *p)
 {
     rg_moe_scratch *m = &p->r->moe;
+    const rg_weight *down = p->op->w[p->down];
 
-    for (int slot; (slot = rg_chunk_next(p->f, p->n_pairs)) >= 0;)
-        if (is_here(p, expert_of(p, m->pair_of[slot])))
-            rg_cpu_round_row(p->r->cpu, p->rounding[1], m->h + (size_t)slot * m->ld, (int)p->op->w[p->down]->cols,
+    for (int slot; (slot = rg_chunk_next(p->f, p->n_pairs)) >= 0;) {
+        const int e = expert_of(p, m->pair_of[slot]);
+        float *h = m->h + (size_t)slot * m->ld, *ordered = m->x + (size_t)slot * m->ld;
+
+        if (!is_here(p, e))
+            continue;
+        if (down->order)
+            rg_permute(ordered, h, order_of(p, p->down, e), (int)down->cols);
+        if (p->recipe[p->down] != RG_EXACT)
+            rg_cpu_round_row(p->r->cpu, p->rounding[1], down->order ? ordered : h, (int)down->cols,
                              m->hr + (size_t)slot * p->ldr);
+    }
     rg_fwd_barrier(p->f);
 }
 
@@ -487,9 +551,11 @@ static void add_experts(const pass *p)
 /* The products of the experts of a group with their slots. */
 static void compute_group(const pass *p)
 {
+    if (p->ordered)
+        gather_ordered(p);
     each_expert(p, p->op->w[0]->rows, gate_up_block);
-    if (p->recipe[p->down] != RG_EXACT)
-        round_hidden(p);
+    if (p->recipe[p->down] != RG_EXACT || p->op->w[p->down]->order)
+        prepare_hidden(p);
     each_expert(p, p->op->w[p->down]->rows, down_block);
 }
 
@@ -521,7 +587,8 @@ void rg_cpu_moe(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
     for (int k = 0; k <= p.down; k++)
         p.recipe[k] = rg_cpu_recipe(r, op->w[k], p.rounding[k == p.down]);
     p.ldr = rg_round_stride((int)r->moe.ld);
-    if (!op->routing->weigh_input)
+    p.ordered = op->w[0]->order || op->w[p.down - 1]->order;
+    if (!op->routing->weigh_input && !p.ordered)
         rg_cpu_round(r, f, op->in[0], p.rounding[0]);
     for (p.first = 0; p.first < rows; p.first += per_pass) {
         p.n_rows = rg_min(per_pass, rows - p.first);
@@ -532,7 +599,8 @@ void rg_cpu_moe(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
                 ask_first(&p);
         }
         rg_fwd_barrier(f);
-        gather_rows(&p);
+        if (!p.ordered)
+            gather_rows(&p);
         if (paged_of(&p))
             compute_paged(&p);
         else

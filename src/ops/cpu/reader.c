@@ -22,6 +22,7 @@ static rg_cpu_op *const table[RG_OP_COUNT] = {
     [RG_OP_L2NORM] = rg_cpu_l2norm,
     [RG_OP_LAYERNORM] = rg_cpu_layernorm,
     [RG_OP_SPARSIFY] = rg_cpu_sparsify,
+    [RG_OP_PERMUTE] = rg_cpu_permute,
     [RG_OP_LINEAR] = rg_cpu_linear,
     [RG_OP_LINEAR_HEADS] = rg_cpu_linear_heads,
     [RG_OP_GATED] = rg_cpu_gated,

@@ -7,6 +7,8 @@
 #ifndef RG_OPS_CPU_READER_H
 #define RG_OPS_CPU_READER_H
 
+#include <string.h>
+
 #include "ops/cpu/kernels.h"
 
 enum {
@@ -66,7 +68,7 @@ typedef void rg_cpu_op(rg_cpu_reader *r, rg_fwd *f, const rg_op *op);
 
 rg_cpu_op rg_cpu_embed_types, rg_cpu_mean_rows, rg_cpu_features;
 rg_cpu_op rg_cpu_embed, rg_cpu_embed_positions, rg_cpu_gather, rg_cpu_linear, rg_cpu_linear_heads, rg_cpu_gated;
-rg_cpu_op rg_cpu_adapt, rg_cpu_sparsify;
+rg_cpu_op rg_cpu_adapt, rg_cpu_sparsify, rg_cpu_permute;
 rg_cpu_op rg_cpu_add, rg_cpu_mul, rg_cpu_scale, rg_cpu_scale_by_position, rg_cpu_softcap;
 rg_cpu_op rg_cpu_act_mul, rg_cpu_activate;
 rg_cpu_op rg_cpu_scale_columns, rg_cpu_match_rms, rg_cpu_cut_gate, rg_cpu_mix;
@@ -96,6 +98,15 @@ static inline int rg_min(int a, int b)
 static inline int rg_max(int a, int b)
 {
     return a > b ? a : b;
+}
+
+/* The n columns of a row in this order (NULL: as they are). */
+static inline void rg_permute(float *restrict to, const float *restrict x, const int32_t *order, int n)
+{
+    if (!order)
+        memcpy(to, x, (size_t)n * sizeof *to);
+    for (int k = 0; order && k < n; k++)
+        to[k] = x[order[k]];
 }
 
 /* Rows of an input, as f32 and, where a recipe asks for it, rounded; ldr in blocks. */
