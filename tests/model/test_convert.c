@@ -289,7 +289,7 @@ static void a_quantized_source_is_taken(void **state)
 }
 
 /* The directory as f32 has the values of this one, whose columns may have an order. */
-static void change_type(const char *from, const char *to)
+static void change_type(const char *from, const char *to, const char *key)
 {
     const char *type = "";
     rg_error err;
@@ -307,7 +307,7 @@ static void change_type(const char *from, const char *to)
         rg_free(x);
         rg_free(y);
     }
-    assert_int_equal(rg_meta_string(b, "dtype", &type, &err), 1);
+    assert_int_equal(rg_meta_string(b, key, &type, &err), 1);
     assert_string_equal(type, "float32");
     rg_checkpoint_close(a);
     rg_checkpoint_close(b);
@@ -317,8 +317,8 @@ static void change_type(const char *from, const char *to)
 static void directories_change_type(void **state)
 {
     (void)state;
-    change_type(test_golden("gemma3", ""), out("gemma3-hf"));
-    change_type(test_data("quantized/gptq-4bit-g32-act"), out("act-order-hf"));
+    change_type(test_golden("gemma3", ""), out("gemma3-hf"), "dtype");
+    change_type(test_data("quantized/gptq-4bit-g32-act"), out("act-order-hf"), "torch_dtype");
 }
 
 /* ---- refusals and failures ---- */

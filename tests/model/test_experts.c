@@ -1,6 +1,6 @@
 /* test_experts.c -- mixtures whose experts stay in a file: the same bits as in memory, whatever fits; how much is read;
  * and that a failed read costs the rows concerned and no others. */
-#include "support/model.h"
+#include "worlds.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -147,7 +147,8 @@ static const char *in_8_bits(const char *golden)
 
 static void bits_are_those_of_experts_in_memory(void **state)
 {
-    static const char *const models[] = { "mixtral", "mixtral/model.gguf", NULL, "qwen3-moe", "deepseek-v2", "qwen35-moe" };
+    static const char *const models[] = { "mixtral", "mixtral/model.gguf", NULL, "qwen3-moe", "deepseek-v2", "qwen35-moe",
+                                          "act-order" };
 
     (void)state;
     for (size_t i = 0; i < RG_LEN(models); i++) {
@@ -155,7 +156,9 @@ static void bits_are_those_of_experts_in_memory(void **state)
         size_t all, least;
         test_model resident;
 
-        snprintf(path, sizeof path, "%s", models[i] ? test_data(models[i]) : in_8_bits("mixtral"));
+        snprintf(path, sizeof path, "%s", !models[i]                       ? in_8_bits("mixtral")
+                                          : !strcmp(models[i], "act-order") ? world_act_order("mixtral")
+                                                                            : test_data(models[i]));
         test_model_open(&resident, path, NULL);
         all = expert_bytes(resident.m, &least);
         for (int exact = 0; exact < 2; exact++) {

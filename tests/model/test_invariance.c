@@ -749,6 +749,19 @@ static void wide_experts(void **state)
     world_of("wide-moe", world_wide(true), "f32", true, SHORT, n_wide(true));
 }
 
+/* Columns in another order: the rows that GPTQ left so, and experts' rows. */
+static void act_order(void **state)
+{
+    const char *experts = world_act_order("mixtral");
+
+    (void)state;
+    world_of("act-order", test_data("quantized/gptq-4bit-g32-act"), "f32", false, SHORT, n_wide(false));
+    world_of("act-order-moe", experts, "f32", false, SHORT, n_wide(false));
+    world_of("act-order-mla", world_act_order("deepseek-v2"), "f32", false, SHORT, n_wide(false));
+    if (test_all())
+        world_of("act-order-moe", experts, "f32", true, SHORT, n_wide(true));
+}
+
 /* Outliers of rows, of experts' rows too. */
 static void llm_int8(void **state)
 {
@@ -771,6 +784,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(gemma3_window_100),
         cmocka_unit_test(wide_k_formats),
         cmocka_unit_test(wide_experts),
+        cmocka_unit_test(act_order),
         cmocka_unit_test(llm_int8),
     };
 
