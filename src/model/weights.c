@@ -83,7 +83,8 @@ static const rg_tensor *tensor_at(const rg_weight_set *set, int i, rg_origin *s,
 /* True if the matrices of two weights have their columns in the same orders. */
 static bool have_one_order(const rg_weight_set *set, int i, int k, const rg_config *c, const rg_checkpoint *ckpt)
 {
-    rg_origin a = rg_origin_of(set->spec[i], c, ckpt, set->layer[i]), b = rg_origin_of(set->spec[k], c, ckpt, set->layer[k]);
+    rg_origin a = rg_origin_of(set->spec[i], c, ckpt, set->layer[i]);
+    rg_origin b = rg_origin_of(set->spec[k], c, ckpt, set->layer[k]);
     const rg_weight *w = &set->all[i];
     bool same = w->n_mats == set->all[k].n_mats && w->cols == set->all[k].cols && a.experts == b.experts;
 

@@ -12,9 +12,9 @@
  * A wide layout is for matrices whose columns are skipped: the values of a column are neighbours through all panels;
  * from one panel to the next it is 16 values, and from one column to the next column_bytes.
  *
- * A matrix may have an order of columns behind its panels, [cols] of int32: the column of the matrix that stands at each
- * place of the panels.  An input's columns are put in that order before they meet the panels.  So is GPTQ's act-order,
- * whose groups of columns are not neighbours, a matrix of groups like any other.
+ * A matrix may have an order of columns behind its panels, [cols] of int32: the column of the matrix that stands at
+ * each place of the panels.  An input's columns are put in that order before they meet the panels.  So a matrix of
+ * GPTQ's act-order, whose groups of columns are no neighbours, is packed like any other.
  *
  * A layout of codes of a table has the table at the head of every panel: 16 values, each weight being one of them times
  * a scale.
@@ -284,8 +284,8 @@ bool rg_packed_init_ordered(rg_packed *p, rg_type type, int64_t n_mats, int64_t 
 bool rg_packed_init_wide(rg_packed *p, rg_type type, int64_t n_mats, int64_t rows, int64_t cols, rg_error *err);
 void rg_packed_fini(rg_packed *p);
 
-/* Put one row (as stored: cols values of p->type, in the matrix's order of columns) in its place.  Different rows may be put by different threads if they
- * are in different panels. */
+/* Put one row (as stored: cols values of p->type, in the matrix's order of columns) in its place.  Different rows may
+ * be put by different threads if they are in different panels. */
 void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src);
 
 /* Set the order of columns of a matrix, of a packed one that has orders; order [cols]. */

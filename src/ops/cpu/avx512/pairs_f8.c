@@ -1,12 +1,11 @@
 /* pairs_f8.c -- the recipe `pairs` of F8 weights, where there is vdpbf16ps and a byte lookup in a table of 128.
  *
- * Each value of e4m3 is one of bf16: two lookups give its two bytes, whatever the code, NaN and subnormal numbers too,
- * and two more put them in pairs of columns.  A few rows decode on the way to their sums; many share a step of two
- * panels that is decoded to L1 once.  At a step's end its sum takes the scale.  So four chains of few rows in registers
- * are quicker than one chain of many rows (tile_tmpl.h), whose sums would be stored four times for each step. */
-#include "ops/cpu/avx512/avx512.h"
+ * Two lookups give the bytes of each value as bf16 (e4m3.h), and two more put them in pairs of columns.  A few rows
+ * decode on the way to their sums; many share a step of two panels that is decoded to L1 once.  At a step's end its
+ * sum takes the scale.  So four chains of few rows in registers are quicker than one chain of many rows (tile_tmpl.h),
+ * whose sums would be stored four times for each step. */
+#include "ops/cpu/avx512/e4m3.h"
 #include "ops/cpu/avx512/init.h"
-#include "quant/quant.h"
 
 enum {
     STEP = 128,   /* columns */
@@ -17,32 +16,27 @@ enum {
     AHEAD = 4096, /* bytes prefetched ahead of a few rows' stream: the hardware stops at each page */
 };
 
-static uint8_t low[128], high[128]; /* bytes of the bf16 that a code stands for; set once, when the table is built */
-
 /* The tables, and where the bytes of a pair of columns are among 64 low and 64 high ones. */
-typedef struct lookup {
-    __m512i low[2], high[2], pair[2];
-} lookup;
+typedef struct pair_lookup {
+    lookup bytes;
+    __m512i pair[2];
+} pair_lookup;
 
-ALWAYS_INLINE lookup load_lookup(void)
+ALWAYS_INLINE pair_lookup load_lookup(void)
 {
     const __m512i rows = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i first = _mm512_add_epi8(_mm512_mullo_epi32(rows, _mm512_set1_epi32(0x01010101)),
                                           _mm512_set1_epi32(0x50104000)); /* low, high, low, high */
 
-    return (lookup){ { _mm512_loadu_si512(low), _mm512_loadu_si512(low + 64) },
-                     { _mm512_loadu_si512(high), _mm512_loadu_si512(high + 64) },
-                     { first, _mm512_add_epi8(first, _mm512_set1_epi8(32)) } };
+    return (pair_lookup){ load_e4m3_lookup(), { first, _mm512_add_epi8(first, _mm512_set1_epi8(32)) } };
 }
 
 /* Four columns at q as two vectors of pairs. */
-ALWAYS_INLINE void decode(const lookup *t, const uint8_t *q, __m512i w[2])
+ALWAYS_INLINE void decode(const pair_lookup *t, const uint8_t *q, __m512i w[2])
 {
-    const __m512i code = _mm512_loadu_si512(q);
-    const __m512i lows = _mm512_permutex2var_epi8(t->low[0], code, t->low[1]);
-    const __m512i highs = _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(t->high[0], code, t->high[1]), code,
-                                                    _mm512_set1_epi8((char)0x80), 0xf8); /* with the code's sign */
+    __m512i lows, highs;
 
+    look_up(&t->bytes, q, &lows, &highs);
     w[0] = _mm512_permutex2var_epi8(lows, t->pair[0], highs);
     w[1] = _mm512_permutex2var_epi8(lows, t->pair[1], highs);
 }
@@ -68,7 +62,7 @@ ALWAYS_INLINE vec fold(vec acc, vec a, vec b, vec d)
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */
 
 /* Those chains of a step, by rows of x, ldx apart; n is 2 or 4. */
-ALWAYS_INLINE void add_chains(const lookup *t, const rg_step_f8 *s, const uint16_t *x, size_t ldx, int n_rows,
+ALWAYS_INLINE void add_chains(const pair_lookup *t, const rg_step_f8 *s, const uint16_t *x, size_t ldx, int n_rows,
                               int first, int n, chains *c)
 {
     const uint16_t *xr[FEW];
@@ -99,7 +93,7 @@ ALWAYS_INLINE void add_chains(const lookup *t, const rg_step_f8 *s, const uint16
 ALWAYS_INLINE void panel_rows(const rg_product *p, int n_rows)
 {
     const int at_once = n_rows <= FEW / 2 ? 4 : 2;
-    const lookup t = load_lookup();
+    const pair_lookup t = load_lookup();
     const rg_step_f8 *s = (const void *)p->panel;
     vec acc[FEW];
 
@@ -159,7 +153,7 @@ typedef struct shared {
  * to L1, which has no room.  Not inlined: its tables would take registers from the tiles. */
 static __attribute__((noinline)) void decode_step(shared *to, const rg_product *p, size_t at)
 {
-    const lookup t = load_lookup();
+    const pair_lookup t = load_lookup();
 
     for (int i = 0; i < p->n_panels; i++) {
         const rg_step_f8 *s = (const void *)(p->panel + (size_t)i * p->panel_bytes + at);
@@ -257,12 +251,7 @@ static void pairs_f8(const rg_product *p)
 
 void rg_cpu_add_avx512_pairs_f8(rg_cpu *k)
 {
-    for (int code = 0; code < 128; code++) {
-        const uint16_t bits = rg_f32_to_bf16(rg_e4m3_to_f32((uint8_t)code));
-
-        low[code] = (uint8_t)bits;
-        high[code] = (uint8_t)(bits >> 8);
-    }
+    make_e4m3();
     k->product[RG_BF16_PAIRS][RG_LAYOUT_F8] = pairs_f8;
     k->fast[RG_LAYOUT_F8] = RG_BF16_PAIRS;
 }

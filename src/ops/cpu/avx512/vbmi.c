@@ -1,25 +1,17 @@
 /* vbmi.c -- a few rows by weights of F8 in the exact recipe, where the processor looks up bytes in a table of 128.
  *
- * Each value of e4m3 is one of bf16: two lookups give its two bytes, whatever the code, NaN and subnormal numbers too.
  * 64 codes are four columns of 16 rows, and column k goes into chain k % 4: the four chains of a row lie in the four
  * lanes of 128 bits of one register, so that no value has to change its lane. */
-#include "ops/cpu/avx512/avx512.h"
+#include "ops/cpu/avx512/e4m3.h"
 #include "ops/cpu/avx512/init.h"
-#include "quant/quant.h"
 
 enum {
     ROWS = 4,     /* of x together: 16 sums, 4 scales, 4 values */
     AHEAD = 4096, /* bytes prefetched ahead of a panel's stream: the hardware stops at each page */
 };
 
-static uint8_t low[128], high[128]; /* bytes of the bf16 that a code stands for */
-
 /* What rows and layouts that this file has nothing for use; set once, when the table is built. */
 static rg_cpu below;
-
-typedef struct lookup {
-    __m512i low[2], high[2];
-} lookup;
 
 /* Rows 0 2 4 6, 1 3 5 7, 8 10 12 14 and 9 11 13 15: the order in which values come apart. */
 ALWAYS_INLINE void take_apart(const float *d, __m512 *to)
@@ -35,12 +27,12 @@ ALWAYS_INLINE void take_apart(const float *d, __m512 *to)
 /* Four columns at q as f32, in that order. */
 ALWAYS_INLINE void decode(const lookup *t, const uint8_t *q, const __m512 *d, __m512 *w)
 {
-    const __m512i upper = _mm512_set1_epi32((int)0xffff0000), code = _mm512_loadu_si512(q);
-    const __m512i lows = _mm512_permutex2var_epi8(t->low[0], code, t->low[1]);
-    const __m512i highs = _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(t->high[0], code, t->high[1]), code,
-                                                    _mm512_set1_epi8((char)0x80), 0xf8); /* with the code's sign */
-    const __m512i first = _mm512_unpacklo_epi8(lows, highs), second = _mm512_unpackhi_epi8(lows, highs);
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    __m512i lows, highs, first, second;
 
+    look_up(t, q, &lows, &highs);
+    first = _mm512_unpacklo_epi8(lows, highs);
+    second = _mm512_unpackhi_epi8(lows, highs);
     w[0] = _mm512_mul_ps(d[0], _mm512_castsi512_ps(_mm512_slli_epi32(first, 16)));
     w[1] = _mm512_mul_ps(d[1], _mm512_castsi512_ps(_mm512_and_si512(first, upper)));
     w[2] = _mm512_mul_ps(d[2], _mm512_castsi512_ps(_mm512_slli_epi32(second, 16)));
@@ -71,8 +63,7 @@ ALWAYS_INLINE void store_sums(float *y, const __m512 *sum)
 /* A panel by n_rows rows, a constant. */
 ALWAYS_INLINE void panel_rows(const rg_product *p, int n_rows)
 {
-    const lookup t = { { _mm512_loadu_si512(low), _mm512_loadu_si512(low + 64) },
-                       { _mm512_loadu_si512(high), _mm512_loadu_si512(high + 64) } };
+    const lookup t = load_e4m3_lookup();
     const uint8_t *step = p->panel;
     const float *x[ROWS];
     __m512 sum[ROWS][4];
@@ -131,12 +122,7 @@ static void exact_f8(const rg_product *p)
 
 void rg_cpu_add_avx512_vbmi(rg_cpu *k)
 {
-    for (int code = 0; code < 128; code++) {
-        const uint16_t bits = rg_f32_to_bf16(rg_e4m3_to_f32((uint8_t)code));
-
-        low[code] = (uint8_t)bits;
-        high[code] = (uint8_t)(bits >> 8);
-    }
+    make_e4m3();
     below = *k;
     k->product[RG_EXACT][RG_LAYOUT_F8] = exact_f8;
 }
