@@ -205,6 +205,11 @@ bool rg_tensor_read(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, v
     return rg_file_read(c->files[t->file], t->offset + from, to, n, err);
 }
 
+const char *rg_tensor_note(const rg_checkpoint *c, const rg_tensor *t)
+{
+    return t->file == RG_FILE_MADE ? rg_made_note(&c->made[t->offset], t) : NULL;
+}
+
 char *rg_checkpoint_side_file(const rg_checkpoint *c, const char *name, size_t *n, rg_error *err)
 {
     char path[4096];

@@ -51,6 +51,10 @@ bool rg_tensor_is_of_other_part(const rg_checkpoint *c, const rg_tensor *t);
 bool rg_tensor_read(const rg_checkpoint *c, const rg_tensor *t, uint64_t from, void *to, size_t n, rg_error *err)
     RG_MUST_CHECK;
 
+/* What a person should know of how a tensor of codes is read, in a few words: its columns have an order, or why it is
+ * f32; NULL: nothing. */
+const char *rg_tensor_note(const rg_checkpoint *c, const rg_tensor *t);
+
 /* ---- metadata: one view of both kinds ----
  *
  * A key of config.json is its path with dots ("rope_parameters.factor"), arrays by number ("layer_types.3"); a key of

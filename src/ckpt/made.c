@@ -637,6 +637,16 @@ static bool replace(finder *f, rg_error *err)
     return ok;
 }
 
+const char *rg_made_note(const rg_made *m, const rg_tensor *t)
+{
+    if (t->order)
+        return "columns sorted by group";
+    if (t->type != RG_F32)
+        return NULL;
+    return m->group_of && !m->order ? "f32: its groups are of unequal numbers of columns"
+                                    : "f32: its columns or their groups are no whole blocks";
+}
+
 bool rg_made_find(rg_checkpoint *c, rg_error *err)
 {
     const int n = c->n_tensors;

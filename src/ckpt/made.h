@@ -51,6 +51,8 @@ bool rg_made_config_read(rg_made_config *out, const rg_checkpoint *c, rg_error *
 
 /* Put made tensors in the place of those that they are made of.  Refuses forms and settings that are not known. */
 bool rg_made_find(rg_checkpoint *c, rg_error *err) RG_MUST_CHECK;
+/* As rg_tensor_note, of a made tensor. */
+const char *rg_made_note(const rg_made *m, const rg_tensor *t);
 /* Rows [first, first + n) of a made tensor, in blocks of its type. */
 bool rg_made_rows(const rg_checkpoint *c, const rg_tensor *t, int64_t first, int64_t n, uint8_t *to,
                   rg_error *err) RG_MUST_CHECK;

@@ -121,6 +121,8 @@ static void tensors_json(cli_json *j, const rg_checkpoint *ckpt)
             cli_json_int(j, NULL, t->shape[d]);
         cli_json_close(j);
         cli_json_u64(j, "bytes", t->bytes);
+        if (rg_tensor_note(ckpt, t))
+            cli_json_text(j, "note", rg_tensor_note(ckpt, t));
         cli_json_close(j);
     }
     cli_json_close(j);
@@ -152,9 +154,10 @@ static void tensors_text(const rg_checkpoint *ckpt, const bool *used)
     printf("tensors:\n");
     for (int i = 0; i < rg_checkpoint_n_tensors(ckpt); i++) {
         const rg_tensor *t = rg_checkpoint_tensor(ckpt, i);
-        printf("  %-52s %-5s %-20s %12llu%s\n", t->name, rg_format_of(t->type)->name,
-               rg_shape_text(t->shape, t->n_dims, shape), (unsigned long long)t->bytes,
-               !used || used[i] ? "" : "   (not used)");
+        const char *note = rg_tensor_note(ckpt, t);
+        printf("  %-52s %-5s %-20s %12llu%s%s%s%s\n", t->name, rg_format_of(t->type)->name,
+               rg_shape_text(t->shape, t->n_dims, shape), (unsigned long long)t->bytes, note ? "   (" : "",
+               note ? note : "", note ? ")" : "", !used || used[i] ? "" : "   (not used)");
     }
 }
 

@@ -139,6 +139,74 @@ static void layers_equal_golden(void **state)
     rg_checkpoint_close(c);
 }
 
+/* ---- groups out of order ----------------------------------------------------------------------------------------- */
+
+enum { OUT = 8, IN = 64 };
+
+static void put_part(rg_ckpt_writer *w, bool declare, const char *name, rg_type type, int64_t rows, int64_t cols,
+                     const void *data)
+{
+    rg_error err = { 0 };
+    const int64_t shape[2] = { rows ? rows : cols, cols };
+
+    if (declare)
+        assert_ok(rg_ckpt_declare(w, name, type, rows ? 2 : 1, shape, &err), err);
+    else
+        assert_ok(rg_ckpt_write(w, data, (size_t)((rows ? rows : 1) * cols) * 4, &err), err);
+}
+
+/* Column k is in group group_of[k] of two.  The values, and the note. */
+static void check_groups(const int32_t group_of[IN], rg_type type, const char *note)
+{
+    uint32_t q[IN / 8][OUT], zero[2][1] = { { 0x76543210 }, { 0x01234567 } };
+    float scale[2][OUT], got[OUT * IN];
+    rg_error err = { 0 };
+
+    for (int i = 0; i < IN / 8 * OUT; i++)
+        q[i / OUT][i % OUT] = (uint32_t)i * 2654435761u;
+    for (int i = 0; i < 2 * OUT; i++)
+        scale[i / OUT][i % OUT] = 0.25f + (float)i;
+    mkdir(in_scratch("groups"), 0755);
+    put_text("groups/config.json", "{}");
+    rg_ckpt_writer *w = rg_safetensors_create(in_scratch("groups/model.safetensors"), &err);
+    assert_ok(w, err);
+    for (int declare = 1; declare >= 0; declare--) {
+        put_part(w, declare, "a.qweight", RG_I32, IN / 8, OUT, q);
+        put_part(w, declare, "a.scales", RG_F32, 2, OUT, scale);
+        put_part(w, declare, "a.qzeros", RG_I32, 2, 1, zero);
+        put_part(w, declare, "a.g_idx", RG_I32, 0, IN, group_of);
+    }
+    assert_ok(rg_ckpt_commit(w, &err), err);
+    rg_checkpoint *c = open_file(in_scratch("groups"));
+    const rg_tensor *t = rg_checkpoint_find(c, "a.weight");
+    assert_int_equal(t->type, type);
+    assert_true(note ? rg_tensor_note(c, t) && strstr(rg_tensor_note(c, t), note) : !rg_tensor_note(c, t));
+    read_rows(c, t, 0, OUT, got);
+    for (int r = 0; r < OUT; r++)
+        for (int k = 0; k < IN; k++) {
+            const int g = group_of[k], code = (int)(q[k / 8][r] >> k % 8 * 4 & 15), z = (int)(zero[g][0] >> r * 4 & 15) + 1;
+
+            assert_true(got[r * IN + k] == scale[g][r] * (float)(code - z));
+        }
+    rg_checkpoint_close(c);
+}
+
+/* Groups of as many columns each are sorted; others stay f32, and it is said why. */
+static void groups_out_of_order(void **state)
+{
+    int32_t in_order[IN], mixed[IN], unequal[IN];
+
+    (void)state;
+    for (int k = 0; k < IN; k++) {
+        in_order[k] = k / (IN / 2);
+        mixed[k] = k * 5 % 8 / 4;
+        unequal[k] = k % 3 == 0;
+    }
+    check_groups(in_order, RG_ZP4, NULL);
+    check_groups(mixed, RG_ZP4, "sorted by group");
+    check_groups(unequal, RG_F32, "unequal numbers");
+}
+
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 /* Tensors as "name dtype dims bytes", in order; data as files.h puts it: byte i is i. */
@@ -270,7 +338,7 @@ static bool count_down(void *arg, size_t bytes)
 static void failing_allocations_leave_nothing(void **state)
 {
     static const char *const folders[] = { "quantized/gptq-4bit-g32-v2", "quantized/ct-int4-g32-asym",
-                                           "quantized/bnb-nf4-nested" };
+                                           "quantized/bnb-nf4-nested", "quantized/gptq-4bit-g32-act" };
     size_t n_live = rg_mem_count().n_live;
 
     (void)state;
@@ -298,6 +366,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_equal_golden),
         cmocka_unit_test(layers_equal_golden),
+        cmocka_unit_test(groups_out_of_order),
         cmocka_unit_test(bad_parts_are_refused),
         cmocka_unit_test(unknown_settings_are_refused),
         cmocka_unit_test(a_zero_point_of_256_is_refused),
