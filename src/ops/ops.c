@@ -437,8 +437,9 @@ static rg_act *permuted(rg_fwd *f, const rg_act *x, const rg_weight *w, int x_st
     const int64_t runs = x_stride ? w->n_mats : 1;
     rg_act *y = w->order ? rg_act_rows(f, "permuted", x->rows, (int)(runs * w->cols)) : NULL;
 
-    if (y)
-        run(f, &(rg_op){ .kind = RG_OP_PERMUTE, .out = { y }, .in = { x }, .w = { w }, .n = x_stride });
+    if (y) /* new, so that it shares no memory with another, and may be rounded already */
+        f->reader->run(f->reader, f, &(rg_op){ .kind = RG_OP_PERMUTE, .out = { y }, .in = { x }, .w = { w },
+                                               .n = x_stride });
     return y;
 }
 

@@ -188,20 +188,25 @@ static void put(const rg_cpu *cpu, const rg_fwd *f, const rg_act *y, block b, fi
 
 /* ---- columns in another order ------------------------------------------------------------------------------------ */
 
+/* And rounded for the product to come, while the row is in the near cache. */
 void rg_cpu_permute(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     const rg_packed *w = op->w[0]->packed;
     const rg_act *y = op->out[0];
-    const int n_runs = y->cols / (int)w->cols;
+    const int cols = (int)w->cols, n_runs = y->cols / cols;
+    const rg_recipe rounding = rg_cpu_rounding(r, f, op->w, 1);
+    rg_rounded *to = (rg_rounded *)(void *)(f->arena + y->round);
 
-    (void)r;
-    for (int i; (i = rg_chunk_next(f, y->rows * n_runs)) >= 0;) {
-        const int row = i / n_runs, mat = i % n_runs;
-
-        rg_permute(rg_act_row(f, y, row) + mat * w->cols, rg_act_row(f, op->in[0], row) + mat * op->n,
-                   rg_order_behind(w, rg_panel_at(w, mat, 0)), (int)w->cols);
+    for (int row; (row = rg_chunk_next(f, y->rows)) >= 0;) {
+        for (int m = 0; m < n_runs; m++)
+            rg_permute(rg_act_row(f, y, row) + m * cols, rg_act_row(f, op->in[0], row) + m * op->n,
+                       rg_order_behind(w, rg_panel_at(w, m, 0)), cols);
+        if (rounding != RG_EXACT)
+            rg_cpu_round_row(r->cpu, rounding, rg_act_row(f, y, row), y->cols,
+                             to + (size_t)row * rg_round_stride(y->cols));
     }
     rg_phase_done(f);
+    f->acts[y - f->acts].rounded = (int)rounding;
 }
 
 /* ---- linear, and linear per head --------------------------------------------------------------------------------- */
