@@ -1,14 +1,17 @@
 /* kernels.c -- how near the panel kernels come to what the machine can do.
  *
  * For each instruction set and layout: one row over 256 MB of weights, in GB/s and as a share of the bandwidth that
- * `stream` reads at; and m rows over weights that stay in cache, in GMAC/s and as a share of the peak of its arithmetic.  A
- * shared machine changes speed from moment to moment, so a kernel and its yardstick take turns, and the best of several
- * turns of each is compared.
+ * `stream` reads at; the same over 256 KB a thread, which stay in L2, so that what bounds it is its instructions; and m
+ * rows over weights that stay in cache, in GMAC/s and as a share of the peak of its arithmetic.  A shared machine changes
+ * speed from moment to moment, so a kernel and its yardstick take turns, and the best of several turns of each is
+ * compared.
  *
  * With --outliers, of the integer layouts only: LLM.int8() with outliers in 1 % of the columns beside the int8 recipe,
  * matrices of 2,048 by 2,048 from memory, rounding included, as times of the one over times of the other.
  *
- *     bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--exact | --outliers] [--rounds N] */
+ * With --decode, one row alone.
+ *
+ *     bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--exact | --outliers] [--decode] [--rounds N] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +23,12 @@
 
 enum { COLS = 4096, SMALL_COLS = 2048, SMALL_PANELS = 32, MAX_THREADS = 256, GROUP = 8 };
 
-static const size_t stream_bytes = (size_t)256 << 20;
+static const size_t stream_bytes = (size_t)256 << 20, near_bytes = (size_t)256 << 10; /* of a thread */
 
 typedef struct options {
     const char *isa, *layout;
     int n_threads, rounds;
-    bool exact, outliers;
+    bool exact, outliers, decode; /* decode: one row alone */
 } options;
 
 typedef enum turn { STREAM, PEAK, PANELS } turn;
@@ -36,7 +39,7 @@ typedef struct job {
     turn turn;
     rg_layout layout;
     rg_recipe recipe;
-    int n_threads, cols, m;
+    int n_threads, passes, cols, m; /* passes: over the panels, one after the other */
     size_t n_panels, panel_bytes, ldx; /* ldx: blocks, bf16 or floats */
     const uint8_t *w;
     const void *x;
@@ -50,6 +53,22 @@ static const char *const recipes[RG_RECIPE_COUNT] = { "exact", "int8", "pairs", 
 static double (*peak_of(const rg_cpu *k, rg_recipe recipe))(double n)
 {
     return recipe == RG_EXACT ? k->peak_f32 : recipe == RG_INT8 ? k->peak_int8 : k->peak_bf16;
+}
+
+/* n panels, the p-th and on, by the rows. */
+static void multiply(const job *j, size_t p, int n)
+{
+    rg_product product = { .panel = j->w + p * j->panel_bytes, .panel_bytes = j->panel_bytes, .cols = j->cols,
+                           .n_panels = n, .m = j->m, .ldx = j->ldx, .y = j->y + p * (size_t)j->m * 16,
+                           .ldy = 16 * (size_t)n };
+
+    if (j->recipe == RG_EXACT)
+        product.x = j->x;
+    else if (j->recipe == RG_INT8)
+        product.q = j->x;
+    else
+        product.h = j->x;
+    j->k->product[j->recipe][j->layout](&product);
 }
 
 static void work(void *arg, int thread)
@@ -66,19 +85,9 @@ static void work(void *arg, int thread)
         j->sums[thread] = j->k->stream(j->w + from * j->panel_bytes, (to - from) * j->panel_bytes);
         return;
     }
-    for (size_t p = from; p < to; p += GROUP) {
-        rg_product product = { .panel = j->w + p * j->panel_bytes, .panel_bytes = j->panel_bytes, .cols = j->cols,
-                               .n_panels = (int)(to - p < GROUP ? to - p : GROUP), .m = j->m, .ldx = j->ldx,
-                               .y = j->y + p * (size_t)j->m * 16 };
-        product.ldy = 16 * (size_t)product.n_panels;
-        if (j->recipe == RG_EXACT)
-            product.x = j->x;
-        else if (j->recipe == RG_INT8)
-            product.q = j->x;
-        else
-            product.h = j->x;
-        j->k->product[j->recipe][j->layout](&product);
-    }
+    for (int pass = 0; pass < j->passes; pass++)
+        for (size_t p = from; p < to; p += GROUP)
+            multiply(j, p, (int)(to - p < GROUP ? to - p : GROUP));
 }
 
 static double seconds(rg_pool *pool, job j, turn t)
@@ -131,6 +140,11 @@ static void bench_decode(rg_pool *pool, const options *o, job j)
     best(pool, &j, STREAM, o->rounds, s);
     bytes = (double)(j.n_panels * j.panel_bytes);
     printf("  m 1: %6.1f GB/s, %.2f of %.1f", bytes / s[1] * 1e-9, s[0] / s[1], bytes / s[0] * 1e-9);
+    j.n_panels = (size_t)j.n_threads * (near_bytes / j.panel_bytes);
+    j.passes = 64;
+    best(pool, &j, STREAM, o->rounds, s);
+    bytes = (double)j.passes * (double)(j.n_panels * j.panel_bytes);
+    printf(", near %.1f", bytes / s[1] * 1e-9);
 }
 
 static void bench_prefill(rg_pool *pool, const options *o, job j)
@@ -160,7 +174,7 @@ static void bench_isa(rg_pool *pool, const options *o, const rg_cpu *k, uint8_t 
     rg_rounded *r = rg_alloc(n_x / 32 * sizeof *r);
 
     for (rg_layout l = RG_LAYOUT_F32; l < RG_LAYOUT_COUNT && x && y && r; l++) {
-        job j = { .k = k, .layout = l, .n_threads = o->n_threads, .w = w, .y = y };
+        job j = { .k = k, .layout = l, .n_threads = o->n_threads, .passes = 1, .w = w, .y = y };
 
         if (o->layout && strcmp(o->layout, rg_layout_name(l)))
             continue;
@@ -177,7 +191,7 @@ static void bench_isa(rg_pool *pool, const options *o, const rg_cpu *k, uint8_t 
         }
         printf("%-11s %-5s %s", k->isa, rg_layout_name(l), recipes[j.recipe]);
         bench_decode(pool, o, j);
-        if (peak_of(k, j.recipe))
+        if (peak_of(k, j.recipe) && !o->decode)
             bench_prefill(pool, o, j);
         printf("\n");
         fflush(stdout);
@@ -269,6 +283,8 @@ int main(int argc, char **argv)
             o.exact = true;
         else if (!strcmp(argv[i], "--outliers"))
             o.outliers = true;
+        else if (!strcmp(argv[i], "--decode"))
+            o.decode = true;
         else if (!strcmp(argv[i], "--isa") && more)
             o.isa = argv[++i];
         else if (!strcmp(argv[i], "--layout") && more)
@@ -279,7 +295,7 @@ int main(int argc, char **argv)
             o.rounds = atoi(argv[++i]);
         else
             return fprintf(stderr, "usage: bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--rounds N] "
-                                   "[--exact | --outliers]\n"), 2;
+                                   "[--exact | --outliers] [--decode]\n"), 2;
     }
     if (o.n_threads < 1 || o.n_threads > MAX_THREADS)
         return fprintf(stderr, "--threads: 1 to %d\n", MAX_THREADS), 2;

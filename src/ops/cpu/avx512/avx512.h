@@ -116,22 +116,29 @@ ALWAYS_INLINE __m512i shifted(__m512i v, int n)
     return n > 0 ? _mm512_srli_epi16(v, (unsigned)n) : n < 0 ? _mm512_slli_epi16(v, (unsigned)-n) : v;
 }
 
-/* Columns 4i .. 4i + 3 of a run, from its bytes q, unsigned; in a plane of fewer than 8 bits, later groups are the
- * upper bits of the first ones.  A part is the whole of the 16 rows. */
-ALWAYS_INLINE __m512i run_codes(rg_layout layout, const uint8_t *q, int i, int part)
+/* Columns 4i .. 4i + 3 of a run, unsigned, from the bytes of both planes that hold them; in a plane of fewer than 8
+ * bits, later groups are the upper bits of the first ones. */
+ALWAYS_INLINE __m512i joined_codes(rg_layout layout, __m512i lower, __m512i upper, int i)
 {
     const int bits = rg_layout_bits(layout), low = rg_layout_low_bits(layout), high = bits - low;
-    __m512i v = shifted(_mm512_loadu_si512(q + 64 * (i % low)), i / low * low);
+    __m512i v = shifted(lower, i / low * low);
 
-    (void)part;
     if (bits == 8)
         return v;
-    if (high) { /* what the mask chooses from v, the rest from the other plane */
-        const __m512i more = _mm512_loadu_si512(q + 64 * (low + i % high));
+    if (high) /* what the mask chooses from v, the rest from the other plane */
         v = _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)((1 << low) - 1)), v,
-                                      shifted(more, i / high * high - low), 0xca);
-    }
+                                      shifted(upper, i / high * high - low), 0xca);
     return _mm512_and_si512(v, _mm512_set1_epi8((char)((1 << bits) - 1)));
+}
+
+/* The same from the run's bytes q.  A part is the whole of the 16 rows. */
+ALWAYS_INLINE __m512i run_codes(rg_layout layout, const uint8_t *q, int i, int part)
+{
+    const int low = rg_layout_low_bits(layout), high = rg_layout_bits(layout) - low;
+    const __m512i lower = _mm512_loadu_si512(q + 64 * (i % low));
+
+    (void)part;
+    return joined_codes(layout, lower, high ? _mm512_loadu_si512(q + 64 * (low + i % high)) : lower, i);
 }
 
 /* Column k of a run in the lowest bits of every lane, the others 0. */

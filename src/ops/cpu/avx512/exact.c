@@ -16,6 +16,8 @@ enum {
 /* All columns of a panel into n_rows sums; layout and n_rows are constants. */
 ALWAYS_INLINE void add_columns(rg_layout layout, const rg_product *p, int n_rows)
 {
+    /* Measured: one row of F16 gains a tenth of its speed by being fetched further ahead, others lose some. */
+    const size_t ahead = layout == RG_LAYOUT_F16 && n_rows == 1 ? 2 * AHEAD : AHEAD;
     const uint8_t *w = p->panel;
     const float *xr[FEW];
     chains s[FEW];
@@ -32,7 +34,7 @@ ALWAYS_INLINE void add_columns(rg_layout layout, const rg_product *p, int n_rows
             __asm__("" : "+r"(xr[r])); /* a pointer per row, not an index: the load stays one operation with its use */
 #pragma GCC unroll 4
         for (size_t i = 0; i < 4 * column_bytes(layout); i += 64)
-            __builtin_prefetch(w + (size_t)k * column_bytes(layout) + AHEAD + i);
+            __builtin_prefetch(w + (size_t)k * column_bytes(layout) + ahead + i);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
             const __m512 wi = column(layout, w, p->column_bytes, (size_t)(k + i), 0);
