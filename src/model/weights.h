@@ -44,7 +44,10 @@ bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *
 bool rg_weights_bind_layer(rg_weight_set *s, int layer, const rg_config *c, const rg_checkpoint *ckpt,
                            rg_error *err) RG_MUST_CHECK;
 void rg_weights_unbind_layer(rg_weight_set *s, int layer);
-/* Pack one matrix of weight i as the only one of p, which has its shape. */
+/* What weight i is packed as: its type, or, once it is bound, BF16 where that holds each value of its F16 (narrow.h).
+ * Experts that are apart are looked at when the set is bound. */
+rg_type rg_weights_packed_type(const rg_weight_set *s, int i);
+/* Pack one matrix of weight i as the only one of a new p: rg_packed_fini it, after a failure too. */
 bool rg_weights_pack_mat(const rg_weight_set *s, int i, int64_t mat, const rg_config *c, const rg_checkpoint *ckpt,
                          rg_packed *p, rg_error *err) RG_MUST_CHECK;
 /* True if weight i holds experts, and they are apart. */
