@@ -2,6 +2,7 @@
  *
  *   random_checkpoint CONFIG.json TYPE OUT.gguf [VOCABULARY.gguf]
  *
+ * TYPE f16-of-bf16: F16 of values that were rounded to bf16 first, as those of most F16 checkpoints were.
  * With a vocabulary (a GGUF file of the same number of tokens), its tokenizer is put in, for servers that want text.
  * Weights are drawn from a normal distribution with deviation 1 / sqrt(columns), those of the embedding with deviation
  * 4, so that tokens stay different through the layers and choose different experts.  32 pieces of a row are drawn per
@@ -59,14 +60,18 @@ static int64_t piece_length(int64_t cols, int block_len)
     return n;
 }
 
+static bool of_bf16; /* values are rounded to bf16 before they are encoded */
+
 static void draw(float *x, int64_t n, const rg_weight_spec *spec, float scale, rg_rng *rng)
 {
-    for (int64_t k = 0; k < n; k++)
+    for (int64_t k = 0; k < n; k++) {
         x[k] = !strcmp(spec->gguf, "ssm_a") ? -1.0f - (float)(k % 16)
                : !strcmp(spec->gguf, "ssm_dt.bias")
                    ? -4.6f /* steps of 0.01: a trained model's; states stay normal numbers */
                : rg_spec_is_vector(spec) ? 1.0f
                                          : scale * rg_rng_normal(rng);
+        x[k] = of_bf16 ? rg_bf16_to_f32(rg_f32_to_bf16(x[k])) : x[k];
+    }
 }
 
 /* Draw and encode the pieces of a tensor: n values each, into bytes each. */
@@ -135,7 +140,8 @@ int main(int argc, char **argv)
     static rg_config c;
     static rg_weight_set s;
 
-    if (argc < 4 || argc > 5 || !rg_type_by_name(argv[2], &type)) {
+    of_bf16 = argc > 2 && !strcmp(argv[2], "f16-of-bf16");
+    if (argc < 4 || argc > 5 || !rg_type_by_name(of_bf16 ? "f16" : argv[2], &type)) {
         fprintf(stderr, "usage: random_checkpoint CONFIG.json TYPE OUT.gguf [VOCABULARY.gguf]\n");
         return 2;
     }

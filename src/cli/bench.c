@@ -197,7 +197,7 @@ static const char *format_name(const job *j)
 
     for (int i = 0; i < W_COUNT; i++)
         if (l->w[i] && l->w[i]->packed)
-            return rg_format_of(l->w[i]->type)->name;
+            return rg_format_of(l->w[i]->packed->type)->name;
     return "?";
 }
 

@@ -148,7 +148,7 @@ static bool page_experts(binding *b, const rg_pack_file *f, rg_error *err)
 
         if (!rg_weights_is_apart(s, i))
             continue;
-        RG_ASSERT(rg_weights_shape_packed(&s->packed[i], w, w->n_mats, NULL)); /* the file has it */
+        RG_ASSERT(rg_weights_shape_packed(&s->packed[i], w, rg_pack_file_type(f, i), w->n_mats, NULL)); /* the file has it */
         s->packed[i].first_page = n;
         for (int64_t m = 0; m < w->n_mats; m++, n++) {
             b->pages[n].offset = rg_pack_file_place(f, i, m)->offset;
@@ -192,7 +192,7 @@ static bool read_each(void *arg, int i, rg_error *err)
         return true;
     if (rg_spec_is_vector(r->set->spec[i]))
         return read_vector(r, i, err);
-    if (!rg_weights_init_packed(p, w, w->n_mats, err))
+    if (!rg_weights_init_packed(p, w, rg_pack_file_type(r->file, i), w->n_mats, err))
         return false;
     for (int64_t m = 0; m < w->n_mats; m++)
         if (!rg_pack_file_read(r->file, i, m, p->data + (size_t)m * rg_packed_mat_bytes(p), err))
@@ -239,10 +239,8 @@ static bool write_bound(rg_pack_writer *out, const rg_weight_set *s, int i, rg_e
 
 static bool write_expert(writing *w, int i, int64_t mat, rg_error *err)
 {
-    const rg_weight *of = &w->b->set->all[i];
     rg_packed p;
-    bool ok = rg_weights_init_packed(&p, of, 1, err) &&
-              rg_weights_pack_mat(w->b->set, i, mat, w->b->c, w->b->ckpt, &p, err);
+    bool ok = rg_weights_pack_mat(w->b->set, i, mat, w->b->c, w->b->ckpt, &p, err);
 
     if (ok) {
         pthread_mutex_lock(&w->lock);

@@ -51,7 +51,7 @@ bool rg_pack_mat_bytes(const rg_weight_set *s, int i, size_t *bytes, rg_error *e
         *bytes = (size_t)(w->n_mats * w->rows * w->cols) * sizeof(float); /* fits: declared, so below 2^48 values */
         return true;
     }
-    if (!rg_weights_shape_packed(&p, w, w->n_mats, err))
+    if (!rg_weights_shape_packed(&p, w, w->type, w->n_mats, err))
         return false;
     *bytes = rg_packed_mat_bytes(&p);
     return true;
@@ -81,7 +81,7 @@ static bool directory_of(directory *d, const rg_weight_set *s, rg_error *err)
         if (!rg_pack_mat_bytes(s, i, &bytes, err))
             return false;
         strncpy(e->name, w->name, sizeof e->name - 1);
-        e->type = (uint64_t)w->type;
+        e->type = (uint64_t)rg_weights_packed_type(s, i);
         e->n_mats = (uint64_t)w->n_mats;
         e->rows = (uint64_t)w->rows;
         e->cols = (uint64_t)w->cols;
@@ -138,6 +138,14 @@ static bool places_are_inside(const rg_pack_file *f, uint64_t end)
     return true;
 }
 
+/* F16 may be there as BF16, of the same size: that is what it is packed as. */
+static void take_types(const directory *want, const entry *have)
+{
+    for (int i = 0; i < want->n; i++)
+        if (want->entries[i].type == RG_F16 && have[i].type == RG_BF16)
+            want->entries[i].type = RG_BF16;
+}
+
 static bool read_directory(rg_pack_file *f, const trailer *t, rg_error *err)
 {
     const directory *want = &f->d;
@@ -152,9 +160,12 @@ static bool read_directory(rg_pack_file *f, const trailer *t, rg_error *err)
     have = rg_alloc_tail(n_entries, want->n_places, sizeof(rg_pack_place));
     if (!have)
         return rg_fail_memory(err, n_entries + n_places);
-    ok = rg_file_read(f->file, t->directory, have, n_entries + n_places, err) &&
-         ((rg_hash(have, n_entries + n_places, 0) == t->directory_hash && !memcmp(have, want->entries, n_entries)) ||
-          damaged(f, err));
+    ok = rg_file_read(f->file, t->directory, have, n_entries + n_places, err);
+    if (ok)
+        take_types(want, (const entry *)(const void *)have);
+    ok = ok && ((rg_hash(have, n_entries + n_places, 0) == t->directory_hash &&
+                 !memcmp(have, want->entries, n_entries)) ||
+                damaged(f, err));
     if (ok)
         memcpy(want->places, have + n_entries, n_places);
     rg_free(have);
@@ -182,6 +193,11 @@ void rg_pack_file_close(rg_pack_file *f)
     rg_file_close(f->file);
     directory_fini(&f->d);
     rg_free(f);
+}
+
+rg_type rg_pack_file_type(const rg_pack_file *f, int i)
+{
+    return (rg_type)f->d.entries[i].type;
 }
 
 const rg_pack_place *rg_pack_file_place(const rg_pack_file *f, int i, int64_t mat)

@@ -23,13 +23,16 @@ typedef struct rg_pack_file rg_pack_file;
 /* Everything is checked but the matrices.  NULL and *err: damaged, or made for another key or other weights. */
 rg_pack_file *rg_pack_file_open(const char *path, uint64_t key, const rg_weight_set *s, rg_error *err);
 void rg_pack_file_close(rg_pack_file *f); /* NULL is fine */
+/* What weight i is packed as there: its type, or BF16 instead of F16. */
+rg_type rg_pack_file_type(const rg_pack_file *f, int i);
 const rg_pack_place *rg_pack_file_place(const rg_pack_file *f, int i, int64_t mat);
 /* Matrix mat of weight i, checked; any thread. */
 bool rg_pack_file_read(const rg_pack_file *f, int i, int64_t mat, void *to, rg_error *err) RG_MUST_CHECK;
 
 typedef struct rg_pack_writer rg_pack_writer;
 
-/* The set is borrowed until the end.  Every matrix is put once, in any order, by one thread at a time. */
+/* The set is bound, but for experts that are apart, and borrowed until the end.  Every matrix is put once, in any
+ * order, by one thread at a time. */
 rg_pack_writer *rg_pack_writer_open(const char *path, uint64_t key, const rg_weight_set *s, rg_error *err);
 bool rg_pack_writer_put(rg_pack_writer *w, int i, int64_t mat, const void *data, rg_error *err) RG_MUST_CHECK;
 bool rg_pack_writer_commit(rg_pack_writer *w, rg_error *err) RG_MUST_CHECK; /* frees w, as does abort */

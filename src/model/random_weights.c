@@ -72,7 +72,7 @@ bool rg_weights_random(rg_weight_set *s, int i, const rg_config *c, rg_error *er
     if (!rg_format_of(w->type)->encode)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: random weights cannot be of type %s", w->name,
                        rg_format_of(w->type)->name);
-    if (!rg_weights_init_packed(&s->packed[i], w, w->n_mats, err))
+    if (!rg_weights_init_packed(&s->packed[i], w, w->type, w->n_mats, err))
         return false;
     if (!fill_matrix(&s->packed[i], w, embeds ? 4.0f : 1.0f / sqrtf((float)w->cols),
                      embeds ? w->rows : DISTINCT_ROWS, &rng))

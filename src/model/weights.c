@@ -14,6 +14,7 @@
 #include "base/pool.h"
 #include "model/origin.h"
 #include "model/random_weights.h"
+#include "quant/narrow.h"
 #include "quant/paged.h"
 
 /* ---- declare ---- */
@@ -287,12 +288,43 @@ static bool pack_mats(rg_packed *p, rg_origin *s, const rg_weight *w, int64_t ma
     return true;
 }
 
+rg_type rg_weights_packed_type(const rg_weight_set *set, int i)
+{
+    return set->packed[i].layout == RG_LAYOUT_NONE ? set->all[i].type : set->packed[i].type;
+}
+
+/* Matrix mat of w, alone in p, as it is stored. */
+static bool pack_one_mat(rg_packed *p, rg_origin *s, const rg_weight *w, int64_t mat, rg_error *err)
+{
+    return rg_weights_init_packed(p, w, w->type, 1, err) && pack_mats(p, s, w, mat, 1, err);
+}
+
 bool rg_weights_pack_mat(const rg_weight_set *set, int i, int64_t mat, const rg_config *c, const rg_checkpoint *ckpt,
                          rg_packed *p, rg_error *err)
 {
     rg_origin s = rg_origin_of(set->spec[i], c, ckpt, set->layer[i]);
+    bool ok = pack_one_mat(p, &s, &set->all[i], mat, err);
 
-    return pack_mats(p, &s, &set->all[i], mat, 1, err);
+    if (ok && rg_weights_packed_type(set, i) != p->type)
+        rg_packed_to_bf16(p);
+    return ok;
+}
+
+/* Experts that stay in a file, all of which have one layout: if it is BF16, they are packed twice, here to see it. */
+static bool settle_type(rg_weight_set *set, int i, const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    const rg_weight *w = &set->all[i];
+    rg_origin s = rg_origin_of(set->spec[i], c, ckpt, set->layer[i]);
+    bool ok = rg_weights_shape_packed(&set->packed[i], w, w->type, w->n_mats, err), fits = w->type == RG_F16;
+
+    for (int64_t mat = 0; ok && fits && mat < w->n_mats; mat++) {
+        rg_packed one;
+
+        ok = pack_one_mat(&one, &s, w, mat, err);
+        fits = ok && rg_packed_fits_bf16(&one);
+        rg_packed_fini(&one);
+    }
+    return ok && (!fits || rg_weights_shape_packed(&set->packed[i], w, RG_BF16, w->n_mats, err));
 }
 
 bool rg_weights_is_apart(const rg_weight_set *set, int i)
@@ -331,16 +363,16 @@ static float *vector_values(rg_origin *s, const rg_weight *w, const rg_tensor *t
     return ok ? all : NULL;
 }
 
-bool rg_weights_shape_packed(rg_packed *p, const rg_weight *w, int64_t n_mats, rg_error *err)
+bool rg_weights_shape_packed(rg_packed *p, const rg_weight *w, rg_type type, int64_t n_mats, rg_error *err)
 {
-    return (w->order ? rg_packed_shape_ordered : rg_packed_shape)(p, w->type, n_mats, w->rows, w->cols, err);
+    return (w->order ? rg_packed_shape_ordered : rg_packed_shape)(p, type, n_mats, w->rows, w->cols, err);
 }
 
-bool rg_weights_init_packed(rg_packed *p, const rg_weight *w, int64_t n_mats, rg_error *err)
+bool rg_weights_init_packed(rg_packed *p, const rg_weight *w, rg_type type, int64_t n_mats, rg_error *err)
 {
     if (w->wide && !w->order) /* integers have no wide layout */
-        return rg_packed_init_wide(p, w->type, n_mats, w->rows, w->cols, err);
-    return (w->order ? rg_packed_init_ordered : rg_packed_init)(p, w->type, n_mats, w->rows, w->cols, err);
+        return rg_packed_init_wide(p, type, n_mats, w->rows, w->cols, err);
+    return (w->order ? rg_packed_init_ordered : rg_packed_init)(p, type, n_mats, w->rows, w->cols, err);
 }
 
 /* Of columns that may be skipped: 0 times infinity would be no 0. */
@@ -372,9 +404,11 @@ static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_che
         w->vec = vector_values(&s, w, t, err);
         return w->vec;
     }
-    if (!rg_weights_init_packed(&set->packed[i], w, w->n_mats, err) ||
+    if (!rg_weights_init_packed(&set->packed[i], w, w->type, w->n_mats, err) ||
         !pack_mats(&set->packed[i], &s, w, 0, w->n_mats, err) || (w->wide && !check_numbers(&set->packed[i], w, err)))
         return false;
+    if (rg_packed_fits_bf16(&set->packed[i]))
+        rg_packed_to_bf16(&set->packed[i]);
     w->packed = &set->packed[i];
     return true;
 }
@@ -485,8 +519,10 @@ static bool bind_each(void *arg, int i, rg_error *err)
 {
     const binding *b = arg;
 
-    if (b->set->spec[i]->derive || rg_weights_is_apart(b->set, i))
+    if (b->set->spec[i]->derive)
         return true;
+    if (rg_weights_is_apart(b->set, i))
+        return settle_type(b->set, i, b->c, b->ckpt, err);
     return b->ckpt ? bind_one(b->set, i, b->c, b->ckpt, err) : rg_weights_random(b->set, i, b->c, err);
 }
 

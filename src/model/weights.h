@@ -45,10 +45,16 @@ bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *
 bool rg_weights_bind_layer(rg_weight_set *s, int layer, const rg_config *c, const rg_checkpoint *ckpt,
                            rg_error *err) RG_MUST_CHECK;
 void rg_weights_unbind_layer(rg_weight_set *s, int layer);
-/* Size p for n_mats of w's matrices as they are packed, unless w is wide; and allocate it too. */
-bool rg_weights_shape_packed(rg_packed *p, const rg_weight *w, int64_t n_mats, rg_error *err) RG_MUST_CHECK;
-bool rg_weights_init_packed(rg_packed *p, const rg_weight *w, int64_t n_mats, rg_error *err) RG_MUST_CHECK;
-/* Pack one matrix of weight i as the only one of p, which has its shape. */
+/* Size p for n_mats of w's matrices as they are packed from `type` (w's, or what rg_weights_packed_type gives), unless w
+ * is wide; and allocate it too. */
+bool rg_weights_shape_packed(rg_packed *p, const rg_weight *w, rg_type type, int64_t n_mats,
+                             rg_error *err) RG_MUST_CHECK;
+bool rg_weights_init_packed(rg_packed *p, const rg_weight *w, rg_type type, int64_t n_mats,
+                            rg_error *err) RG_MUST_CHECK;
+/* What weight i is packed as: its type, or, once it is bound, BF16 where that holds each value of its F16 (narrow.h).
+ * Experts that are apart are looked at when the set is bound. */
+rg_type rg_weights_packed_type(const rg_weight_set *s, int i);
+/* Pack one matrix of weight i as the only one of a new p: rg_packed_fini it, after a failure too. */
 bool rg_weights_pack_mat(const rg_weight_set *s, int i, int64_t mat, const rg_config *c, const rg_checkpoint *ckpt,
                          rg_packed *p, rg_error *err) RG_MUST_CHECK;
 /* True if weight i holds experts, and they are apart. */

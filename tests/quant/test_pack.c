@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "quant/narrow.h"
 #include "quant/pack.h"
 
 /* Random bytes; every third block's first half-words are hostile scales. */
@@ -175,6 +176,48 @@ static void formats_keep_their_bits(void **state)
     }
 }
 
+/* Two matrices of [17, 3], all of whose values are 1 but one, the last. */
+static void pack_last(rg_packed *p, rg_type type, uint16_t one, uint16_t last)
+{
+    rg_error err;
+
+    assert_ok(rg_packed_init(p, type, 2, 17, 3, &err), err);
+    for (int i = 0; i < 2 * 17; i++) {
+        const uint16_t row[] = { one, one, i == 2 * 17 - 1 ? last : one };
+        rg_pack_row(p, i / 17, i % 17, row);
+    }
+}
+
+/* Every f16 there is: it fits if its f32 ends in 16 zeros, and then becomes what is packed from bf16. */
+static void f16_becomes_bf16_if_nothing_is_lost(void **state)
+{
+    rg_packed half, brain;
+    int n_fit = 0;
+
+    (void)state;
+    for (int h = 0; h < 65536; h++) {
+        const float x = rg_f16_to_f32((uint16_t)h);
+        uint32_t bits;
+
+        memcpy(&bits, &x, sizeof bits);
+        pack_last(&half, RG_F16, 0x3c00, (uint16_t)h);
+        assert_int_equal(rg_packed_fits_bf16(&half), (bits & 0xffff) == 0);
+        if (rg_packed_fits_bf16(&half)) {
+            pack_last(&brain, RG_BF16, 0x3f80, (uint16_t)(bits >> 16));
+            rg_packed_to_bf16(&half);
+            assert_int_equal(half.layout, brain.layout);
+            assert_int_equal(half.type, brain.type);
+            assert_int_equal(half.bytes, brain.bytes);
+            assert_memory_equal(half.data, brain.data, brain.bytes);
+            assert_false(rg_packed_fits_bf16(&half)); /* it is none of F16 any more */
+            rg_packed_fini(&brain);
+            n_fit++;
+        }
+        rg_packed_fini(&half);
+    }
+    assert_true(n_fit > 2 * 31 * 128);
+}
+
 static bool refuse(void *arg, size_t bytes)
 {
     (void)arg;
@@ -214,6 +257,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(values_lie_where_the_header_says),
         cmocka_unit_test(bits_lie_in_planes),
         cmocka_unit_test(formats_keep_their_bits),
+        cmocka_unit_test(f16_becomes_bf16_if_nothing_is_lost),
         cmocka_unit_test(bad_shapes_are_refused),
     };
 

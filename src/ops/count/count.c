@@ -4,6 +4,12 @@
 #include <math.h>
 #include <string.h>
 
+/* F16 may be packed as BF16. */
+static rg_type packed_type(const rg_weight *w)
+{
+    return w->packed ? w->packed->type : w->type;
+}
+
 static double stored_bytes(const rg_weight *w)
 {
     const rg_format *fmt = rg_format_of(w->type);
@@ -16,7 +22,7 @@ static void add_weight(rg_counted *c, int i, const rg_weight *w, double mats, do
 {
     double values = mats * (double)w->rows * (double)w->cols;
 
-    c->w[i] = (rg_counted_weight){ w->type, values };
+    c->w[i] = (rg_counted_weight){ packed_type(w), values };
     c->count.ops += 2 * rows * values;
     c->count.weight_bytes += mats * stored_bytes(w);
 }

@@ -32,7 +32,8 @@
  * The paper finds the outlier columns of a batch; here a row has its own, so that it does not depend on its company.
  *
  * Bf16 recipes, of the layouts BF16 and F8: x rounded to bf16 (to nearest even, as store does).  F16 and F32 have
- * none: their weights would have to be rounded too, and that is another file, which `quantize` writes.  Below fma and +
+ * none: their weights would have to be rounded too, and that is another file, which `quantize` writes.  (F16 of which
+ * bf16 holds every value is in the layout BF16: quant/narrow.h.)  Below fma and +
  * take a subnormal operand for a zero of its sign, and give one for a result that is less than 2^-126 once rounded to
  * 24 bits (DAZ and FTZ of x86, whatever its control register says).  Two processor features add up differently:
  *     pairs (VDPBF16PS)  four chains c[0..3] = 0; columns 2p and 2p + 1, p rising:

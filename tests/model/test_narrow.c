@@ -1,0 +1,221 @@
+/* test_narrow.c -- F16 weights whose values bf16 holds: the model is, to the bit, the model of the same weights in BF16,
+ * in memory, from a pack cache and with experts in a file; a matrix with one value of more bits stays F16. */
+#include "support/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+
+enum { N = 24 };
+
+#define WIDER "blk.1.ffn_down_exps" /* the weight that may have a value of more bits */
+
+/* A golden's matrices in `type`, their values first rounded to bf16 and to f16; with `wider`, but the last one of WIDER. */
+static void write_model(const char *name, const char *to, rg_type type, bool wider)
+{
+    char from[64];
+    rg_error err = { 0 };
+
+    snprintf(from, sizeof from, "%s/model.gguf", name);
+    rg_checkpoint *c = rg_checkpoint_open(test_data(from), RG_CKPT_DEFAULT, &err);
+    assert_ok(c, err);
+    rg_ckpt_writer *w = rg_gguf_create(to, &err);
+    assert_ok(w, err);
+    assert_ok(rg_ckpt_put_all(w, c, NULL, &err), err);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < rg_checkpoint_n_tensors(c); i++) {
+            const rg_tensor *t = rg_checkpoint_tensor(c, i);
+            const rg_format *in = rg_format_of(t->type), *out = rg_format_of(t->n_dims < 2 ? t->type : type);
+            const size_t n = (size_t)rg_tensor_count(t), bytes = n * (size_t)out->block_bytes;
+
+            if (!pass) {
+                assert_ok(rg_ckpt_declare(w, t->name, t->n_dims < 2 ? t->type : type, t->n_dims, t->shape, &err), err);
+                continue;
+            }
+            assert_true(in->block_len == 1 && out->block_len == 1);
+            void *raw = malloc(t->bytes), *coded = malloc(bytes);
+            float *x = malloc(n * sizeof *x);
+            assert_ok(rg_tensor_read(c, t, 0, raw, t->bytes, &err), err);
+            in->decode(raw, (int64_t)n, x);
+            for (size_t k = 0; t->n_dims >= 2 && k < n; k++)
+                x[k] = rg_f16_to_f32(rg_f32_to_f16(rg_bf16_to_f32(rg_f32_to_bf16(x[k]))));
+            if (wider && !strcmp(t->name, WIDER ".weight"))
+                x[n - 1] = 1.0f + 1.0f / 1024;
+            out->encode(x, (int64_t)n, coded);
+            assert_ok(rg_ckpt_write(w, coded, bytes, &err), err);
+            free(raw);
+            free(coded);
+            free(x);
+        }
+    assert_ok(rg_ckpt_commit(w, &err), err);
+    rg_checkpoint_close(c);
+}
+
+static void open_with(test_model *t, const char *path, const char *cache, size_t expert_bytes)
+{
+    const rg_model_options o = { .n_threads = 2, .pack_cache = cache, .expert_bytes = expert_bytes };
+    rg_error err = { 0 };
+
+    t->ckpt = rg_checkpoint_open(path, RG_CKPT_DEFAULT, &err);
+    assert_ok(t->ckpt, err);
+    t->m = rg_model_open(t->ckpt, &o, &err);
+    assert_ok(t->m, err);
+}
+
+/* ---- logits ------------------------------------------------------------------------------------------------------ */
+
+typedef struct rows {
+    float *logits;
+    int vocab, at; /* row 0 of the step is row `at` */
+} rows;
+
+static void keep(void *arg, int feed, int row, float *logits)
+{
+    const rows *r = arg;
+
+    (void)feed;
+    memcpy(r->logits + (size_t)(r->at + row) * (size_t)r->vocab, logits, (size_t)r->vocab * sizeof *logits);
+}
+
+/* Of N ids, half of them at once, then one by one.  free() them. */
+static float *logits_of(const test_model *t, const rg_backend *backend, bool exact)
+{
+    test_rig_options o = { .backend = backend, .n_threads = 2, .exact = exact, .max_rows = N, .max_seqs = 1, .max_len = N };
+    rows r = { .vocab = t->m->config.vocab_size };
+    rg_error err = { 0 };
+    int32_t ids[N];
+    test_rig rig;
+
+    r.logits = malloc((size_t)N * (size_t)r.vocab * sizeof *r.logits);
+    for (int i = 0; i < N; i++)
+        ids[i] = i * 37 % 250;
+    test_rig_open(&rig, t, &o);
+    rg_seq *q = rg_seq_new(rig.states, N, 0, &err);
+    assert_ok(q, err);
+    for (int n; r.at < N; r.at += n) {
+        n = r.at ? 1 : N / 2;
+        assert_true(rg_seq_grow(rig.states, q, r.at + n));
+        test_rig_step(&rig, &(test_feed){ .seq = q, .ids = ids + r.at, .n = n }, 1, keep, &r);
+        rg_seq_advance(rig.states, q, n, 0, NULL);
+    }
+    rg_seq_free(rig.states, q);
+    test_rig_close(&rig);
+    return r.logits;
+}
+
+/* The same bits by every recipe of every instruction set. */
+static void expect_same_logits(const test_model *a, const test_model *b)
+{
+    const rg_backend *backend;
+
+    for (int i = 0; (backend = test_backend(i)); i++)
+        for (int exact = 0; exact < 2; exact++) {
+            float *x = logits_of(a, backend, exact), *y = logits_of(b, backend, exact);
+
+            assert_memory_equal(x, y, (size_t)N * (size_t)a->m->config.vocab_size * sizeof *x);
+            free(x);
+            free(y);
+        }
+}
+
+/* ---- layouts ----------------------------------------------------------------------------------------------------- */
+
+/* All matrices are BF16, but, with `wider`, that one. */
+static void expect_layouts(const test_model *t, bool wider)
+{
+    const rg_weight_set *s = &t->m->weights;
+    int n = 0;
+
+    for (int i = 0; i < s->n; i++) {
+        const rg_weight *w = &s->all[i];
+
+        if (!w->packed)
+            continue;
+        const rg_type want = wider && !strcmp(w->name, WIDER) ? RG_F16 : RG_BF16;
+        assert_int_equal(w->packed->type, want);
+        assert_int_equal(w->packed->layout, rg_format_of(want)->layout);
+        n++;
+    }
+    assert_true(n > 10);
+}
+
+static void expect_same_bytes(const test_model *a, const test_model *b)
+{
+    for (int i = 0; i < a->m->weights.n; i++) {
+        const rg_packed *p = a->m->weights.all[i].packed, *q = b->m->weights.all[i].packed;
+
+        if (p && p->data && q->data) {
+            assert_int_equal(p->bytes, q->bytes);
+            assert_memory_equal(p->data, q->data, p->bytes);
+        }
+    }
+}
+
+/* ---- the tests --------------------------------------------------------------------------------------------------- */
+
+static void f16_of_bf16_is_bf16(void **state)
+{
+    static const char *const models[] = { "llama", "mixtral", "deepseek-v2" };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(models); i++) {
+        char half[600], brain[600];
+        test_model a, b;
+
+        snprintf(half, sizeof half, "%s", test_scratch("half.gguf"));
+        snprintf(brain, sizeof brain, "%s", test_scratch("brain.gguf"));
+        write_model(models[i], half, RG_F16, false);
+        write_model(models[i], brain, RG_BF16, false);
+        open_with(&a, half, NULL, 0);
+        open_with(&b, brain, NULL, 0);
+        expect_layouts(&a, false);
+        expect_same_bytes(&a, &b);
+        expect_same_logits(&a, &b);
+        test_model_close(&a);
+        test_model_close(&b);
+    }
+}
+
+/* The last value of the last expert decides for all of that weight, wherever its experts are. */
+static void one_value_of_more_bits_keeps_f16(void **state)
+{
+    char path[600], cache[2][600];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        snprintf(cache[i], sizeof cache[i], "%s", test_scratch(i ? "apart" : "cache"));
+        mkdir(cache[i], 0755);
+    }
+    for (int wider = 0; wider < 2; wider++) {
+        test_model in_memory, other;
+
+        snprintf(path, sizeof path, "%s", test_scratch(wider ? "wider.gguf" : "half.gguf"));
+        write_model("mixtral", path, RG_F16, wider);
+        open_with(&in_memory, path, NULL, 0);
+        expect_layouts(&in_memory, wider);
+        for (int i = 0; i < 4; i++) { /* packed and written; read; the same with experts apart */
+            open_with(&other, path, cache[i / 2], i < 2 ? 0 : 1 << 20);
+            expect_layouts(&other, wider);
+            expect_same_bytes(&in_memory, &other);
+            if (i > 1)
+                expect_same_logits(&in_memory, &other);
+            test_model_close(&other);
+        }
+        test_model_close(&in_memory);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f16_of_bf16_is_bf16),
+        cmocka_unit_test(one_value_of_more_bits_keeps_f16),
+    };
+
+    test_init(argc, argv);
+    rg_log_set_level(RG_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
