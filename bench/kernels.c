@@ -11,7 +11,11 @@
  *
  * With --decode, one row alone.
  *
- *     bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--exact | --outliers] [--decode] [--rounds N] */
+ * With --zeros N, of the wide layouts only: one row of which N % are 0, matrices of 2,048 by 2,048 from memory, each thread
+ * its share of their rows: GB/s of the columns that are read, and as a share of what `stream` reads at.
+ *
+ *     bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--exact | --outliers | --zeros N] [--decode]
+ *                   [--rounds N] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +31,11 @@ static const size_t stream_bytes = (size_t)256 << 20, near_bytes = (size_t)256 <
 
 typedef struct options {
     const char *isa, *layout;
-    int n_threads, rounds;
+    int n_threads, rounds, zeros; /* zeros: in percent; -1: not asked for */
     bool exact, outliers, decode; /* decode: one row alone */
 } options;
 
-typedef enum turn { STREAM, PEAK, PANELS } turn;
+typedef enum turn { STREAM, PEAK, PANELS, SPARSE } turn;
 
 /* One measurement, shared out among the threads. */
 typedef struct job {
@@ -71,6 +75,24 @@ static void multiply(const job *j, size_t p, int n)
     j->k->product[j->recipe][j->layout](&product);
 }
 
+/* A thread's share of the rows of all matrices of SMALL_COLS by SMALL_COLS, or half of their columns, by one row. */
+static void skip_columns(const job *j, int thread)
+{
+    enum { N_PANELS = SMALL_COLS / RG_PANEL };
+    const size_t column_bytes = j->panel_bytes * N_PANELS, mat_bytes = column_bytes * SMALL_COLS;
+    const int n = j->n_threads % 2 ? j->n_threads : j->n_threads / 2, each = (N_PANELS + n - 1) / n;
+
+    for (size_t at = 0; at + mat_bytes <= stream_bytes; at += mat_bytes)
+        for (int i = thread; i < 2 * n; i += j->n_threads) {
+            const int from = i / 2 * each, left = N_PANELS - from;
+
+            j->k->sparse[j->layout](&(rg_product){
+                .panel = j->w + at + (size_t)from * j->panel_bytes, .panel_bytes = j->panel_bytes,
+                .column_bytes = column_bytes, .n_panels = left < each ? left : each, .cols = SMALL_COLS, .m = 1,
+                .half = i % 2, .x = j->x, .y = j->y + 2 * at / column_bytes + i % 2 * SMALL_COLS + from * RG_PANEL });
+        }
+}
+
 static void work(void *arg, int thread)
 {
     job *j = arg;
@@ -83,6 +105,10 @@ static void work(void *arg, int thread)
     }
     if (j->turn == STREAM) {
         j->sums[thread] = j->k->stream(j->w + from * j->panel_bytes, (to - from) * j->panel_bytes);
+        return;
+    }
+    if (j->turn == SPARSE) {
+        skip_columns(j, thread);
         return;
     }
     for (int pass = 0; pass < j->passes; pass++)
@@ -100,12 +126,12 @@ static double seconds(rg_pool *pool, job j, turn t)
     return rg_seconds(start, rg_now_ns());
 }
 
-/* Shortest of several turns, each beside one of its yardstick. */
-static void best(rg_pool *pool, const job *j, turn yardstick, int rounds, double s[2])
+/* Shortest of several turns of t, each beside one of its yardstick. */
+static void best(rg_pool *pool, const job *j, turn yardstick, turn t, int rounds, double s[2])
 {
     s[0] = s[1] = 1e9;
     for (int i = 0; i < rounds; i++) {
-        double a = seconds(pool, *j, yardstick), b = seconds(pool, *j, PANELS);
+        double a = seconds(pool, *j, yardstick), b = seconds(pool, *j, t);
         s[0] = a < s[0] ? a : s[0];
         s[1] = b < s[1] ? b : s[1];
     }
@@ -137,12 +163,12 @@ static void bench_decode(rg_pool *pool, const options *o, job j)
     j.m = 1;
     j.panel_bytes = panel_bytes(j.layout, COLS);
     j.n_panels = stream_bytes / j.panel_bytes;
-    best(pool, &j, STREAM, o->rounds, s);
+    best(pool, &j, STREAM, PANELS, o->rounds, s);
     bytes = (double)(j.n_panels * j.panel_bytes);
     printf("  m 1: %6.1f GB/s, %.2f of %.1f", bytes / s[1] * 1e-9, s[0] / s[1], bytes / s[0] * 1e-9);
     j.n_panels = (size_t)j.n_threads * (near_bytes / j.panel_bytes);
     j.passes = 64;
-    best(pool, &j, STREAM, o->rounds, s);
+    best(pool, &j, STREAM, PANELS, o->rounds, s);
     bytes = (double)j.passes * (double)(j.n_panels * j.panel_bytes);
     printf(", near %.1f", bytes / s[1] * 1e-9);
 }
@@ -160,7 +186,7 @@ static void bench_prefill(rg_pool *pool, const options *o, job j)
         j.m = rows[i];
         macs = (double)j.n_panels * 16 * j.cols * j.m;
         j.peak_n = macs;
-        best(pool, &j, PEAK, o->rounds * 4, s);
+        best(pool, &j, PEAK, PANELS, o->rounds * 4, s);
         printf("   m %d: %5.0f, %.2f", j.m, macs / s[1] * 1e-9, s[0] / s[1]);
         if (i + 1 == RG_LEN(rows))
             printf(" of %.0f GMAC/s", macs / s[0] * 1e-9);
@@ -199,6 +225,33 @@ static void bench_isa(rg_pool *pool, const options *o, const rg_cpu *k, uint8_t 
     rg_free(x);
     rg_free(y);
     rg_free(r);
+}
+
+/* ---- columns that are not 0 -------------------------------------------------------------------------------------- */
+
+static void bench_isa_zeros(rg_pool *pool, const options *o, const rg_cpu *k, const uint8_t *w)
+{
+    float *x = rg_alloc(SMALL_COLS * sizeof *x), *y = rg_alloc(2 * stream_bytes / SMALL_COLS * sizeof *y);
+    double s[2], n = 0;
+
+    for (int i = 0; x && i < SMALL_COLS; i++) {
+        x[i] = (int)((unsigned)i * 2654435761u >> 8) % 100 < o->zeros ? 0.0f : 1.0f;
+        n += x[i];
+    }
+    for (rg_layout l = RG_LAYOUT_F32; l < RG_LAYOUT_COUNT && x && y; l++) {
+        job j = { .k = k, .layout = l, .n_threads = o->n_threads, .w = w, .x = x, .y = y, .panel_bytes = panel_bytes(l, 1) };
+        double bytes = (double)stream_bytes;
+
+        if ((o->layout && strcmp(o->layout, rg_layout_name(l))) || !k->sparse[l])
+            continue;
+        j.n_panels = stream_bytes / j.panel_bytes;
+        best(pool, &j, STREAM, SPARSE, o->rounds, s);
+        printf("%-11s %-5s %d %% of zeros: %.1f GB/s, %.2f of %.1f\n", k->isa, rg_layout_name(l), o->zeros,
+               bytes * n / SMALL_COLS / s[1] * 1e-9, s[0] / s[1] * n / SMALL_COLS, bytes / s[0] * 1e-9);
+        fflush(stdout);
+    }
+    rg_free(x);
+    rg_free(y);
 }
 
 /* ---- LLM.int8() beside int8 -------------------------------------------------------------------------------------- */
@@ -272,7 +325,7 @@ static void bench_isa_outliers(const options *o, const rg_cpu *k, const uint8_t 
 
 int main(int argc, char **argv)
 {
-    options o = { .n_threads = 2, .rounds = 5 };
+    options o = { .n_threads = 2, .rounds = 5, .zeros = -1 };
     rg_error err = { 0 };
     rg_pool *pool;
     uint8_t *w;
@@ -293,9 +346,11 @@ int main(int argc, char **argv)
             o.n_threads = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--rounds") && more)
             o.rounds = atoi(argv[++i]);
+        else if (!strcmp(argv[i], "--zeros") && more)
+            o.zeros = atoi(argv[++i]);
         else
             return fprintf(stderr, "usage: bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--rounds N] "
-                                   "[--exact | --outliers] [--decode]\n"), 2;
+                                   "[--exact | --outliers | --zeros N] [--decode]\n"), 2;
     }
     if (o.n_threads < 1 || o.n_threads > MAX_THREADS)
         return fprintf(stderr, "--threads: 1 to %d\n", MAX_THREADS), 2;
@@ -306,7 +361,9 @@ int main(int argc, char **argv)
     fill(w, stream_bytes);
     for (int i = 0; rg_cpu_nth(i); i++)
         if (o.isa ? !strcmp(o.isa, rg_cpu_nth(i)->isa) : i > 0)
-            o.outliers ? bench_isa_outliers(&o, rg_cpu_nth(i), w) : bench_isa(pool, &o, rg_cpu_nth(i), w);
+            o.zeros >= 0 ? bench_isa_zeros(pool, &o, rg_cpu_nth(i), w)
+            : o.outliers ? bench_isa_outliers(&o, rg_cpu_nth(i), w)
+                         : bench_isa(pool, &o, rg_cpu_nth(i), w);
     rg_region_free(w, stream_bytes);
     rg_pool_free(pool);
     return 0;

@@ -12,7 +12,7 @@
 #include "cli/scoring.h"
 #include "plan/lines.h"
 
-enum { STUDY_MOST_COLUMNS = 16, STUDY_MOST_ROWS = 4096 };
+enum { STUDY_MOST_COLUMNS = 16, STUDY_MOST_ROWS = 4096, STUDY_TEXT_KEY = 88 };
 
 /* What the values of a column are: texts, whole numbers, numbers, or 0 and 1. */
 typedef enum study_kind { STUDY_TEXT, STUDY_INT, STUDY_REAL, STUDY_BOOL } study_kind;
@@ -90,6 +90,10 @@ const char *study_name(const char *path, char out[64]);
 
 /* The file that is scored: what was given, or the shipped calibration text. */
 const char *study_text(const study_run *run);
+/* What rows are known by that depend on study_text: its name and a hash of its bytes; calibrated: and of those of the
+ * shipped calibration text, which the study reads besides.  Of no file the hash is of nothing: a model without a
+ * tokenizer needs no text.  False and *err: a file cannot be read. */
+bool study_text_key(const study_run *run, bool calibrated, char key[STUDY_TEXT_KEY], rg_error *err);
 /* The ids of c's texts by the tokenizer of the model at a path.  True, and none: it has no tokenizer. */
 bool study_read_ids(const char *path, calibration *c, rg_error *err);
 /* Perplexity of study_text for a model, by exact arithmetic.  s: what is done to the model, and the type of its K/V.

@@ -8,13 +8,14 @@
 
 extern const study study_kbit;
 
-enum { MODEL, CODES, BITS, GROUP, CTX, TOTAL_BITS, PPL, N_COLUMNS };
+enum { MODEL, CODES, BITS, GROUP, TEXT, CTX, TOTAL_BITS, PPL, N_COLUMNS };
 
 static const study_column columns[] = {
     [MODEL] = { "model", STUDY_TEXT, .key = true, .json = "model", .head = "model", .width = 24 },
     [CODES] = { "codes", STUDY_TEXT, .key = true, .json = "codes", .head = "codes", .width = 9 },
     [BITS] = { "bits", STUDY_INT, .key = true, .json = "bits", .head = "bits", .width = 4 },
     [GROUP] = { "group", STUDY_INT, .key = true },
+    [TEXT] = { "text", STUDY_TEXT, .key = true },
     [CTX] = { "ctx", STUDY_INT, .key = true },
     [TOTAL_BITS] = { "total_bits", STUDY_REAL, .format = "%.0f", .json = "total_bits", .head = "bits in all",
                      .width = 14 },
@@ -31,6 +32,8 @@ static const rg_lines_page page = {
 static const char stored[] = "stored"; /* the codes of a model as it is */
 static int32_t group = 64;
 
+static char text[STUDY_TEXT_KEY];
+
 static const cli_option options[] = {
     { "--group", CLI_INT, &group, "N", "columns under a scale (default 64)", 1, 1 << 20 },
     { NULL },
@@ -46,6 +49,7 @@ static bool add_row(const study_run *run, const study_model *m, const char *code
     v[CODES].text = codes;
     v[BITS].number = bits;
     v[GROUP].number = group;
+    v[TEXT].text = text;
     v[CTX].number = run->ctx;
     return true;
 }
@@ -53,7 +57,7 @@ static bool add_row(const study_run *run, const study_model *m, const char *code
 static bool plan(const study_run *run, const study_model *m, rg_error *err)
 {
     static const char *const kinds[] = { "int", "float", "quantile" };
-    bool ok = add_row(run, m, stored, 16, err);
+    bool ok = study_text_key(run, false, text, err) && add_row(run, m, stored, 16, err);
 
     for (int bits = 8; bits >= 3; bits--)
         for (size_t k = 0; ok && k < RG_LEN(kinds); k++)

@@ -48,9 +48,10 @@ static const cli_option options[] = { ASKING_OPTIONS(ask, "256", "32"), { NULL }
 static bool plan(const study_run *run, const study_model *m, rg_error *err)
 {
     static const char *const types[] = { "f32", "bf16", "q8", "q4" };
-    static char text[64], seed[24];
+    static char text[STUDY_TEXT_KEY], seed[24];
 
-    study_name(study_text(run), text);
+    if (!study_text_key(run, false, text, err))
+        return false;
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)ask.text.seed);
     for (size_t t = 0; t < RG_LEN(types); t++) {
         study_value *v = study_add_row(run, m, err);

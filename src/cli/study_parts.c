@@ -1,15 +1,49 @@
 /* study_parts.c -- what studies share besides the frame: the text that is scored, and perplexity. */
 #include <math.h>
+#include <inttypes.h>
 #include <stdio.h>
 
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
 #include "cli/study.h"
 
-const char *study_text(const study_run *run)
+static const char *calibration_text(void)
 {
     static char path[1024];
 
     snprintf(path, sizeof path, "%s/calibration.txt", cli_models_dir);
-    return run->text ? run->text : path;
+    return path;
+}
+
+const char *study_text(const study_run *run)
+{
+    return run->text ? run->text : calibration_text();
+}
+
+/* *hash becomes that of a file's bytes behind what was hashed before; of no file it stays what it is. */
+static bool hash_file(const char *path, uint64_t *hash, rg_error *err)
+{
+    char *text;
+    size_t n;
+
+    if (rg_path_look(path) != RG_PATH_FILE)
+        return true;
+    text = cli_text(NULL, path, &n, err);
+    *hash = text ? rg_xxh64(text, n, *hash) : 0;
+    rg_free(text);
+    return text;
+}
+
+bool study_text_key(const study_run *run, bool calibrated, char key[STUDY_TEXT_KEY], rg_error *err)
+{
+    char name[64];
+    uint64_t hash = 0;
+
+    if ((calibrated && !hash_file(calibration_text(), &hash, err)) || !hash_file(study_text(run), &hash, err))
+        return false;
+    snprintf(key, STUDY_TEXT_KEY, "%s %016" PRIx64, study_name(study_text(run), name), hash);
+    return true;
 }
 
 bool study_read_ids(const char *path, calibration *c, rg_error *err)

@@ -11,12 +11,14 @@
 extern const study study_sparsity;
 
 enum { STEPS = 32, CONTEXT = 16 };
-enum { MODEL, PERCENT, ALLOCATION, CTX, REALIZED, PPL, TOKENS_S, N_COLUMNS };
+enum { MODEL, PERCENT, ALLOCATION, TEXT, SAMPLES, CTX, REALIZED, PPL, TOKENS_S, N_COLUMNS };
 
 static const study_column columns[] = {
     [MODEL] = { "model", STUDY_TEXT, .key = true, .json = "model", .head = "model", .width = 24 },
     [PERCENT] = { "percent", STUDY_INT, .key = true, .json = "percent", .head = "target", .width = 7, .unit = " %" },
     [ALLOCATION] = { "allocation", STUDY_TEXT, .key = true, .json = "allocation", .head = "allocation", .width = 10 },
+    [TEXT] = { "text", STUDY_TEXT, .key = true },
+    [SAMPLES] = { "samples", STUDY_INT, .key = true },
     [CTX] = { "ctx", STUDY_INT, .key = true },
     [REALIZED] = { "realized", STUDY_REAL, .format = "%.6f", .json = "realized", .head = "zeros", .width = 9,
                    .digits = 1, .scale = 100, .unit = " %" },
@@ -52,6 +54,10 @@ static bool settle(const study_run *run, rg_error *err)
 
 static bool plan(const study_run *run, const study_model *m, rg_error *err)
 {
+    static char text[STUDY_TEXT_KEY];
+
+    if (!study_text_key(run, true, text, err))
+        return false;
     for (size_t i = 0; i < percents.n; i++)
         for (size_t a = 0; a < (percents.item[i] ? RG_LEN(allocations) : 1); a++) {
             study_value *v = study_add_row(run, m, err);
@@ -61,6 +67,8 @@ static bool plan(const study_run *run, const study_model *m, rg_error *err)
             v[MODEL].text = m->given;
             v[PERCENT].number = percents.item[i];
             v[ALLOCATION].text = allocations[a];
+            v[TEXT].text = text;
+            v[SAMPLES].number = n_samples;
             v[CTX].number = run->ctx;
         }
     return true;

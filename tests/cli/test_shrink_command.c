@@ -64,6 +64,7 @@ static void the_whole_model_is_looked_at(void **state)
     json_t *j = command_json(args), *file = json_load_file(test_scratch("thresholds.json"), 0, NULL);
     assert_true(number(j, "sparsity") > 0.4 && number(j, "sparsity") < 0.6);
     assert_int_equal(json_object_size(json_object_get(file, "thresholds")), 14);
+    assert_true(json_is_null(json_object_get(j, "warning")));
     json_decref(file);
     json_decref(j);
     snprintf(args, sizeof args, "shrink prune tales-1m %s --neurons 256 --heads 2 --samples 2 --ctx 64 --json "
@@ -71,6 +72,33 @@ static void the_whole_model_is_looked_at(void **state)
     json_decref(command_json(args));
     snprintf(args, sizeof args, "run %s -p Once -n 2 --temperature 0 --json", test_scratch("pruned"));
     json_decref(command_json(args));
+}
+
+/* Of a mixture thresholds are made for what is no expert, and that experts have none is said. */
+static void experts_without_thresholds_are_told(void **state)
+{
+    const char *dir = test_variant("mixture", "mixtral", "config.json", NULL, NULL), *name;
+    const char *const tokenizer = "{\"pre_tokenizer\": {\"type\": \"WhitespaceSplit\"}, \"model\": {\"type\": "
+                                  "\"WordLevel\", \"unk_token\": \"?\", \"vocab\": {\"?\": 0, \"Once\": 1, \"upon\": 2, "
+                                  "\"time\": 3, \"there\": 4, \"little\": 5, \"dog\": 6, \"red\": 7, \"ball.\": 8}}}";
+    char path[600], args[2048];
+    json_t *value;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    test_write_text(path, tokenizer);
+    snprintf(args, sizeof args, "shrink sparsity %s %s --calibration %s --perplexity none --samples 2 --ctx 32 "
+             "--sparsity 0.5", dir, test_scratch("mixture.json"), short_text());
+    assert_int_equal(command_run(args), 0);
+    assert_non_null(strstr(command_err, "warning: experts get no thresholds"));
+    strcat(args, " --json");
+    json_t *j = command_json(args), *file = json_load_file(test_scratch("mixture.json"), 0, NULL);
+    assert_non_null(strstr(json_string_value(json_object_get(j, "warning")), "experts get no thresholds"));
+    assert_int_equal(json_object_size(json_object_get(file, "thresholds")), 3 * 5); /* of a layer: q, k, v, o, router */
+    json_object_foreach(json_object_get(file, "thresholds"), name, value)
+        assert_true(!strchr(name, '[') && json_number_value(value) > 0);
+    json_decref(file);
+    json_decref(j);
 }
 
 static void importance_reaches_the_encoder(void **state)
@@ -129,8 +157,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(methods_report_what_they_did),  cmocka_unit_test(the_whole_model_is_looked_at),
-        cmocka_unit_test(importance_reaches_the_encoder), cmocka_unit_test(a_study_goes_on),
-        cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(experts_without_thresholds_are_told), cmocka_unit_test(importance_reaches_the_encoder),
+        cmocka_unit_test(a_study_goes_on),               cmocka_unit_test(what_is_wrong_is_named),
     };
 
     test_init(argc, argv);

@@ -248,6 +248,39 @@ static void every_study_goes_on(void **state)
     }
 }
 
+/* Rows are of the text that was scored, whatever it is called: of another one, they are made anew beside the old ones. */
+static void another_text_makes_other_rows(void **state)
+{
+    static const struct {
+        const char *args;
+        int n;
+    } studies[] = { { "kbit tales-1m --ctx 32", 19 },
+                    { "kv tales-1m --ctx 64 --length 64 --pairs 4 --examples 2", 4 },
+                    { "sparsity tales-1m --ctx 64 --samples 2 --percent 0", 1 } };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(studies); i++) {
+        char csv[256], args[1024];
+        const char *path = short_text();
+
+        snprintf(csv, sizeof csv, "%s", test_scratch("texts.csv"));
+        unlink(csv);
+        snprintf(args, sizeof args, "study %s --perplexity %s --csv %s --resume --json", studies[i].args, path, csv);
+        for (int run = 0; run < 3; run++) {
+            json_t *j = command_json(args);
+
+            assert_int_equal(number(j, "kept"), run == 1 ? studies[i].n : 0);
+            assert_int_equal(n_lines(csv), 1 + (run == 2 ? 2 : 1) * studies[i].n);
+            json_decref(j);
+            if (run == 1)
+                test_write_text(path, "One day a bird came to the window and sang.  The children heard it and ran out "
+                                      "to see it, but it was high up in the old tree, and they went in to eat.  In the "
+                                      "evening it sang once more, and their mother said that it would come again.  So it did, on "
+                                      "the next day and on the day after, until the leaves fell and the wind was cold.");
+        }
+    }
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -267,6 +300,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(recall), cmocka_unit_test(counted), cmocka_unit_test(resume),
                                         cmocka_unit_test(kv_types), cmocka_unit_test(every_study_goes_on),
+                                        cmocka_unit_test(another_text_makes_other_rows),
                                         cmocka_unit_test(refusals) };
 
     test_init(argc, argv);

@@ -35,14 +35,15 @@ static bool columns_same(cases *c, rg_layout layout, int mode, int rows)
     return same_floats(got, want, RG_LEN(got), rg_layout_name(layout));
 }
 
-enum { MOST_SPARSE = 131 }; /* panels */
+enum { MOST_SPARSE = RG_COLUMN_PANELS + 3 }; /* panels */
 
-/* Panels by a row that is mostly zeros: ref's bits, and those of the exact product + 0. */
+/* Panels by a row that is mostly zeros: both halves with ref's bits, and their sum + 0 with those of the exact product +
+ * 0. */
 static bool sparse_same(cases *c, rg_layout layout, int cols, int n_panels, int mode)
 {
     const size_t panel_bytes = rg_layout_step_bytes(layout), column_bytes = panel_bytes * (size_t)n_panels;
     float *x = walled(1, (size_t)cols * sizeof *x), *y = walled(2, 16 * (size_t)n_panels * sizeof *y);
-    static float want[2][16 * MOST_SPARSE];
+    static float want[16 * MOST_SPARSE], sum[16 * MOST_SPARSE];
     uint8_t *panel = walled(0, (size_t)cols * column_bytes);
     rg_product p = { .panel = panel, .panel_bytes = panel_bytes, .column_bytes = column_bytes, .n_panels = n_panels,
                      .cols = cols, .m = 1, .x = x, .ldx = (size_t)cols, .ldy = 16 * MOST_SPARSE };
@@ -52,18 +53,23 @@ static bool sparse_same(cases *c, rg_layout layout, int cols, int n_panels, int 
     floats(c, mode == 4 ? 0 : mode, x, (size_t)cols);
     for (int k = 0; k < cols; k++)
         x[k] = rg_rng_below(&c->rng, 3) ? 0.0f : x[k];
-    p.y = want[0];
-    c->ref->sparse[layout](&p);
-    p.y = want[1];
-    c->ref->product[RG_EXACT][layout](&p);
-    p.y = y;
-    c->k->sparse[layout](&p);
-    for (int i = 0; i < 16 * n_panels; i++)
-        want[1][i] += 0.0f;
     snprintf(what, sizeof what, "%s sparse %s cols %d panels %d mode %d", c->k->isa, rg_layout_name(layout), cols,
              n_panels, mode);
-    return same_floats(y, want[0], 16 * (size_t)n_panels, what) &&
-           (mode == 3 || same_floats(y, want[1], 16 * (size_t)n_panels, what)); /* 3: weights that are no numbers */
+    for (p.half = 0; p.half < 2; p.half++) {
+        p.y = want;
+        c->ref->sparse[layout](&p);
+        p.y = y;
+        c->k->sparse[layout](&p);
+        if (!same_floats(y, want, 16 * (size_t)n_panels, what))
+            return false;
+        for (int i = 0; i < 16 * n_panels; i++)
+            sum[i] = p.half ? (sum[i] + y[i]) + 0.0f : y[i];
+    }
+    p.y = want;
+    c->ref->product[RG_EXACT][layout](&p);
+    for (int i = 0; i < 16 * n_panels; i++)
+        want[i] += 0.0f;
+    return mode == 3 || same_floats(sum, want, 16 * (size_t)n_panels, what); /* 3: weights that are no numbers */
 }
 
 static bool cases_sparse(cases *c)
@@ -71,7 +77,7 @@ static bool cases_sparse(cases *c)
     static const int cols[] = { 1, 3, 4, 64, 513, 1100 };
 
     for (rg_layout layout = RG_LAYOUT_F32; layout < RG_LAYOUT_COUNT; layout++)
-        if (c->ref->sparse[layout] && (!sparse_same(c, layout, 4099, 2, 0) || !sparse_same(c, layout, 40, 131, 0)))
+        if (c->ref->sparse[layout] && (!sparse_same(c, layout, 8199, 2, 0) || !sparse_same(c, layout, 40, MOST_SPARSE, 0)))
             return false; /* more than are listed at once, and more panels than have sums at once */
     for (rg_layout layout = RG_LAYOUT_F32; layout < RG_LAYOUT_COUNT; layout++)
         for (size_t i = 0; c->ref->sparse[layout] && i < RG_LEN(cols); i++)

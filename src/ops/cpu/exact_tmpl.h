@@ -384,135 +384,113 @@ INTEGER_LAYOUTS(COLUMNS)
 /* ---- columns that are not 0 -------------------------------------------------------------------------------------- */
 
 /* LISTED: columns that are listed at once.  AT_ONCE: columns of a chain whose sums stay in registers.  STRIP: panels
- * whose sums of all chains fit there.  MOST: panels whose sums of all chains wait in L2. */
-enum { LISTED = 4096, AT_ONCE = 2, STRIP = PARTS == 1 ? 4 : 1, MOST = 128 };
+ * whose sums of two chains fit there.  MOST: panels whose sums wait in L2. */
+enum { LISTED = 8192, AT_ONCE = 4, STRIP = PARTS == 1 ? 8 : 2, MOST = RG_COLUMN_PANELS };
 
-/* What columns of a piece are not 0, by chain. */
+/* What columns of a piece are not 0, of both chains of a half. */
 typedef struct listed {
     const uint8_t *w; /* its first column */
     const float *x;
     size_t apart; /* bytes from column to column */
-    int16_t at[4][LISTED / 4 + 1];
-    int n[4], n_panels;
+    int16_t at[2][LISTED / 4 + 1];
+    int n[2], n_panels;
     float (*sum)[16 * MOST]; /* of each chain */
 } listed;
 
-/* What is fetched next: the columns of the lists in their order, line after line. */
-typedef struct fetching {
-    const uint8_t *line, *end; /* of the column at hand; equal: it is all there */
-    int place, last, chain, n_chains; /* of the next one in its list, and in which */
-} fetching;
-
-/* Two lines into L2, where more of them can be under way than into L1.  The processor cannot guess the columns. */
-ALWAYS_INLINE void fetch_lines(fetching *f, const listed *l, size_t length)
-{
-    if (f->line >= f->end) {
-        if (f->place == f->last)
-            return;
-        f->line = l->w + (size_t)l->at[f->chain][f->place] * l->apart;
-        f->end = f->line + length;
-        if (++f->chain == f->n_chains) {
-            f->chain = 0;
-            f->place++;
-        }
-    }
-    __builtin_prefetch(f->line, 0, 2);
-    __builtin_prefetch(f->line + 64, 0, 2);
-    f->line += 128;
-}
-
 /* Per chain [first_chain, first_chain + n_chains) its columns i .. i + n - 1 into its sums of panels [panel, panel +
- * n_panels); n_chains and n_panels are constants. */
-ALWAYS_INLINE void add_strip(rg_layout layout, const listed *l, int first_chain, int n_chains, int i, int n, int panel,
-                             int n_panels, fetching *f)
+ * n_panels); n_chains and n_panels are constants.  Of the columns that stand `ahead` places later in the lists the same
+ * panels are fetched, since the processor cannot guess the columns: into L2, where more lines can be under way than
+ * into L1, and from all of them by turns, since memory gives several pieces side by side faster than one by one. */
+ALWAYS_INLINE void add_strip(rg_layout layout, const listed *l, int first_chain, int n_chains, int i, int n, int ahead,
+                             int panel, int n_panels)
 {
-    const size_t each = rg_layout_step_bytes(layout), length = each * (size_t)l->n_panels;
+    const size_t each = rg_layout_step_bytes(layout);
     const uint8_t *w = l->w + each * (size_t)panel;
-    vec sum[4][STRIP * PARTS];
+    vec sum[2][STRIP * PARTS];
 
-#pragma GCC unroll 4
+#pragma GCC unroll 2
     for (int k = 0; k < n_chains; k++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < n_panels * PARTS; v++)
             sum[k][v] = load_f32(l->sum[first_chain + k] + 16 * panel + WIDTH * v);
     for (int j = i; j < i + n; j++)
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int k = 0; k < n_chains; k++) {
             const size_t at = (size_t)l->at[first_chain + k][j];
             const uint8_t *of_column = w + at * l->apart;
+            const uint8_t *later = w + (size_t)l->at[first_chain + k][j + ahead] * l->apart;
             const vec by = splat(l->x[at]);
 
-            if (n_chains == 4)
-                fetch_lines(f, l, length);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
+            for (size_t line = 0; line < each * (size_t)n_panels; line += 64)
+                __builtin_prefetch(later + line, 0, 2);
+#pragma GCC unroll 8
             for (int v = 0; v < n_panels * PARTS; v++)
                 sum[k][v] = fused(column(layout, of_column + each * (size_t)(v / PARTS), 0, 0, v % PARTS), by,
                                   sum[k][v]);
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 2
     for (int k = 0; k < n_chains; k++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < n_panels * PARTS; v++)
             store_f32(l->sum[first_chain + k] + 16 * panel + WIDTH * v, sum[k][v]);
 }
 
-/* The same of all panels. */
-ALWAYS_INLINE void add_listed(rg_layout layout, const listed *l, int first_chain, int n_chains, int i, int n,
-                              fetching *f)
+/* All panels, of columns i up to end of n_chains chains.  Behind the last columns there are none to fetch. */
+ALWAYS_INLINE void add_listed(rg_layout layout, const listed *l, int first_chain, int n_chains, int i, int end)
 {
-    int panel = 0;
+    for (int n; i < end; i += n) {
+        n = end - i < AT_ONCE ? end - i : AT_ONCE;
+        const int ahead = i + 2 * n <= end ? n : 0;
+        int panel = 0;
 
-    for (; panel + STRIP <= l->n_panels; panel += STRIP)
-        add_strip(layout, l, first_chain, n_chains, i, n, panel, STRIP, f);
-    for (; STRIP > 1 && panel < l->n_panels; panel++)
-        add_strip(layout, l, first_chain, n_chains, i, n, panel, 1, f);
+        for (; panel + STRIP <= l->n_panels; panel += STRIP)
+            add_strip(layout, l, first_chain, n_chains, i, n, ahead, panel, STRIP);
+        for (; panel < l->n_panels; panel++)
+            add_strip(layout, l, first_chain, n_chains, i, n, ahead, panel, 1);
+    }
 }
 
-/* Without a branch, which would be guessed wrong. */
-ALWAYS_INLINE void list_columns(listed *l, int n)
+/* Of columns first, first + 4 ..: without a branch, which would be guessed wrong. */
+ALWAYS_INLINE int list_chain(int16_t *at, const float *x, int first, int n)
 {
-    l->n[0] = l->n[1] = l->n[2] = l->n[3] = 0;
-    for (int k = 0; k < n; k++) {
-        l->at[k % 4][l->n[k % 4]] = (int16_t)k;
-        l->n[k % 4] += l->x[k] != 0.0f;
+    int n_listed = 0;
+
+    for (int k = first; k < n; k += 4) {
+        at[n_listed] = (int16_t)k;
+        n_listed += x[k] != 0.0f;
     }
+    return n_listed;
 }
 
 ALWAYS_INLINE void add_all_listed(rg_layout layout, const listed *l)
 {
-    int i = 0, least = LISTED;
+    const int both = l->n[0] < l->n[1] ? l->n[0] : l->n[1];
 
-    for (int chain = 0; chain < 4; chain++)
-        least = l->n[chain] < least ? l->n[chain] : least;
-    for (int n; i < least; i += n) {
-        n = least - i < AT_ONCE ? least - i : AT_ONCE;
-        fetching f = { .place = i + n, .last = i + 2 * n < least ? i + 2 * n : least, .n_chains = 4 };
-        add_listed(layout, l, 0, 4, i, n, &f);
-    }
-    for (int chain = 0; chain < 4; chain++)
-        for (int rest = i, n; rest < l->n[chain]; rest += n) {
-            n = l->n[chain] - rest < AT_ONCE ? l->n[chain] - rest : AT_ONCE;
-            add_listed(layout, l, chain, 1, rest, n, NULL);
-        }
+    add_listed(layout, l, 0, 2, 0, both);
+    for (int chain = 0; chain < 2; chain++)
+        add_listed(layout, l, chain, 1, both, l->n[chain]);
 }
 
 ALWAYS_INLINE void sparse_product(rg_layout layout, const rg_product *p)
 {
-    _Alignas(64) float c[4][16 * MOST];
+    _Alignas(64) float c[2][16 * MOST];
     listed l = { .apart = p->column_bytes, .sum = c };
 
     for (int panel = 0; panel < p->n_panels; panel += MOST) {
         l.n_panels = p->n_panels - panel < MOST ? p->n_panels - panel : MOST;
-        for (int chain = 0; chain < 4; chain++)
+        for (int chain = 0; chain < 2; chain++)
             __builtin_memset(c[chain], 0, (size_t)l.n_panels * 16 * sizeof(float));
         for (int first = 0; first < p->cols; first += LISTED) {
             l.w = p->panel + (size_t)panel * p->panel_bytes + (size_t)first * p->column_bytes;
             l.x = p->x + first;
-            list_columns(&l, p->cols - first < LISTED ? p->cols - first : LISTED);
+            for (int chain = 0; chain < 2; chain++)
+                l.n[chain] = list_chain(l.at[chain], l.x, 2 * p->half + chain,
+                                        p->cols - first < LISTED ? p->cols - first : LISTED);
             add_all_listed(layout, &l);
         }
         for (int i = 0; i < 16 * l.n_panels; i++)
-            p->y[16 * panel + i] = ((c[0][i] + c[1][i]) + (c[2][i] + c[3][i])) + 0.0f;
+            p->y[16 * panel + i] = c[0][i] + c[1][i];
     }
 }
 

@@ -68,6 +68,8 @@ typedef enum rg_recipe {
     RG_EXACT, RG_INT8, RG_BF16_PAIRS, RG_BF16_TILES, RG_LLM_INT8, RG_RECIPE_COUNT
 } rg_recipe;
 
+enum { RG_COLUMN_PANELS = 192 }; /* panels that a kernel of sparse products goes over at once */
+
 #define RG_OUTLIER 6.0f /* of LLM.int8(), the paper's */
 
 /* Neighbouring panels of one matrix by rows of x: y[r * ldy + 16 * i + k] = row k of panel i . row r of x. */
@@ -76,6 +78,7 @@ typedef struct rg_product {
     size_t panel_bytes; /* from one panel to the next; */
     size_t column_bytes; /* of a wide layout, from one column to the next */
     int n_panels, cols, m; /* m rows of x */
+    int half; /* of a sparse product: which */
     const float *x;     /* of the exact recipe, rows ldx floats apart; */
     const rg_xblock *q; /* of int8, rows ldx blocks apart; */
     const uint16_t *h;  /* of the bf16 ones, rows ldx values apart */
@@ -213,9 +216,9 @@ typedef struct rg_cpu {
     /* By recipe and layout; NULL where the recipe is not for the layout, and of RG_LLM_INT8, which is the product of
      * RG_INT8 and then add_columns. */
     void (*product[RG_RECIPE_COUNT][RG_LAYOUT_COUNT])(const rg_product *p);
-    /* Of the wide layouts, of one row of x (m 1): the exact recipe without the columns where x
-     * is 0, whose weights are not read; then y + 0.0f.  With weights that are numbers, that is the exact product +
-     * 0.0f. */
+    /* Of the wide layouts, of one row of x (m 1), half of a product that leaves out the columns where x is 0, whose
+     * weights are not read: y = c[2 * half] + c[2 * half + 1], the chains as in the exact recipe.  With weights that
+     * are numbers, (half 0 + half 1) + 0.0f is the exact product + 0.0f. */
     void (*sparse[RG_LAYOUT_COUNT])(const rg_product *p);
     /* By layout: what `fast` is here.  RG_EXACT: nothing else. */
     rg_recipe fast[RG_LAYOUT_COUNT];

@@ -2,7 +2,11 @@
  *
  * A chunk is a block: a group of panels by a stretch of rows, small enough that its sums stay in a near cache; the
  * kernel chooses the order within it.  A step of one row takes more panels per chunk.  No sum crosses chunks, so the
- * cut never changes the bits. */
+ * cut never changes the bits.
+ *
+ * Where a matrix is packed for skipping columns, a step of one row has a phase before: each thread goes over half of
+ * the columns, since what it reads of a column then is twice as long as with half of the rows, and long pieces come
+ * faster from memory.  The halves are two of the four chains of the exact recipe each, and so the bits are the same. */
 #include "ops/cpu/reader.h"
 
 #include <string.h>
@@ -11,7 +15,6 @@ enum {
     CHUNKS_PER_THREAD = 8,
     GROUP_MAX = 32,
     FEW_ROWS = 16,
-    COLUMN_MAX = 126,
     SMALL_SHARE = 1 << 20, /* bytes of weights for each thread, which one row meets in some microseconds */
 };
 
@@ -113,25 +116,97 @@ typedef struct block {
     int panel, n_panels, row, n_rows;
 } block;
 
-/* Panels of w by rows of x, as the product p says.  A matrix whose columns may be skipped gives the same, zeros
- * included, whether they are or not. */
-static void multiply(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, const rg_operand *x, block b, int64_t mat,
+/* The panels p.panel of w, of which the first is b.panel of all, by the rows of b.  A matrix whose columns may be
+ * skipped gives the same, zeros included, whether they are or not. */
+static void multiply(const rg_cpu_reader *r, rg_recipe recipe, const rg_packed *w, const rg_operand *x, block b,
                      rg_product p)
 {
-    p.panel = rg_panel_at(w, mat, b.panel);
-    p.column_bytes = w->column_bytes;
+    const float *half[2] = { r->halves + RG_PANEL * b.panel, r->halves + r->half_floats + RG_PANEL * b.panel };
+
     if (w->column_bytes && b.n_rows == 1) {
-        p.panel_bytes = w->panel_bytes;
-        p.cols = (int)w->cols;
-        p.x = x->x + (size_t)b.row * x->ldx;
-        p.ldx = x->ldx;
-        cpu->sparse[w->layout](&p);
+        for (int i = 0; i < RG_PANEL * p.n_panels; i++)
+            p.y[i] = (half[0][i] + half[1][i]) + 0.0f;
         return;
     }
-    rg_cpu_product(cpu, recipe, w, x, b.row, p);
-    for (int r = 0; w->column_bytes && r < b.n_rows; r++)
+    p.column_bytes = w->column_bytes;
+    rg_cpu_product(r->cpu, recipe, w, x, b.row, p);
+    for (int row = 0; w->column_bytes && row < b.n_rows; row++)
         for (int i = 0; i < RG_PANEL * p.n_panels; i++)
-            p.y[(size_t)r * p.ldy + (size_t)i] += 0.0f;
+            p.y[(size_t)row * p.ldy + (size_t)i] += 0.0f;
+}
+
+/* Matrix and panel of the i-th panel of all of op's matrices. */
+typedef struct place {
+    int w;
+    int64_t mat, panel;
+} place;
+
+static int panels_of(const rg_weight *w)
+{
+    return rg_ceil_div(w->rows, RG_PANEL);
+}
+
+static int all_panels(const rg_op *op)
+{
+    int n = 0;
+
+    for (int i = 0; i < 3 && op->w[i]; i++)
+        n += panels_of(op->w[i]) * (int)op->w[i]->n_mats;
+    return n;
+}
+
+static place find(const rg_op *op, int i)
+{
+    place p = { 0 };
+
+    for (; i >= panels_of(op->w[p.w]) * (int)op->w[p.w]->n_mats; p.w++)
+        i -= panels_of(op->w[p.w]) * (int)op->w[p.w]->n_mats;
+    p.mat = i / panels_of(op->w[p.w]);
+    p.panel = i % panels_of(op->w[p.w]);
+    return p;
+}
+
+/* ---- columns that are skipped ------------------------------------------------------------------------------------ */
+
+/* Half of the columns of panels that may skip them, b of all, by the one row. */
+static void half_block(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op, block b, int half)
+{
+    float *y = r->halves + (size_t)half * r->half_floats;
+
+    for (int end = b.panel + b.n_panels; b.panel < end; b.panel += b.n_panels) {
+        const place p = find(op, b.panel);
+        const rg_packed *w = op->w[p.w]->packed;
+
+        b.n_panels = rg_min(end - b.panel, panels_of(op->w[p.w]) - (int)p.panel);
+        if (w->column_bytes)
+            r->cpu->sparse[w->layout](&(rg_product){
+                .panel = rg_panel_at(w, p.mat, p.panel), .panel_bytes = w->panel_bytes, .column_bytes = w->column_bytes,
+                .n_panels = b.n_panels, .cols = (int)w->cols, .m = 1, .half = half,
+                .x = rg_act_data(f, op->in[0]) + p.mat * op->n, .y = y + RG_PANEL * b.panel });
+    }
+}
+
+/* A phase, of a step of one row where columns may be skipped: their halves, which multiply adds.  Chunks are as many
+ * for each thread, of panels that the kernel goes over at once. */
+static void halves(const rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
+{
+    const int n_panels = all_panels(op), least = f->n_threads % 2 ? f->n_threads : f->n_threads / 2;
+    const int n_groups = least * rg_ceil_div(n_panels, least * RG_COLUMN_PANELS);
+    const int group = (rg_ceil_div(n_panels, n_groups) + 1) / 2 * 2; /* whole cache lines */
+    bool any = false;
+
+    for (int i = 0; i < 3 && op->w[i]; i++)
+        any = any || op->w[i]->packed->column_bytes;
+    if (!any || op->in[0]->rows != 1)
+        return;
+    RG_ASSERT((size_t)n_panels * RG_PANEL <= r->half_floats);
+    for (int i; (i = rg_chunk_next(f, 2 * rg_ceil_div(n_panels, group))) >= 0;) {
+        block b = { .panel = i / 2 * group, .n_rows = 1 };
+
+        b.n_panels = rg_min(group, n_panels - b.panel);
+        half_block(r, f, op, b, i % 2);
+    }
+    rg_phase_done(f);
 }
 
 /* ---- how a product is cut ---------------------------------------------------------------------------------------- */
@@ -153,12 +228,8 @@ static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
 
     if (stretch > 1 && (group > 1 || n_panels * n_stretches >= f->n_threads * CHUNKS_PER_THREAD))
         group = rg_max(2, group / 2 * 2); /* kernels of many rows take two panels together */
-    if (rows == 1 && op->w[0]->packed->column_bytes) { /* the longer the pieces of columns, the faster they are read */
-        group = rg_ceil_div(n_panels, rg_ceil_div(n_panels, f->n_threads * COLUMN_MAX) * f->n_threads);
-        group += group % 2; /* whole lines */
-    } else if (rows == 1 && is_small(f, op, n_panels)) { /* one stream each, and nothing to share out */
+    if (rows == 1 && is_small(f, op, n_panels)) /* one stream each, and nothing to share out */
         group = rg_ceil_div(n_panels, f->n_threads);
-    }
 
     for (int i; (i = rg_chunk_next(f, rg_ceil_div(n_panels, group) * n_stretches)) >= 0;) {
         block b = { .panel = i / n_stretches * group, .row = i % n_stretches * stretch };
@@ -211,28 +282,6 @@ void rg_cpu_permute(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 
 /* ---- linear, and linear per head --------------------------------------------------------------------------------- */
 
-/* Matrix and panel of the i-th panel of all of op's matrices. */
-typedef struct place {
-    int w;
-    int64_t mat, panel;
-} place;
-
-static int panels_of(const rg_weight *w)
-{
-    return rg_ceil_div(w->rows, RG_PANEL);
-}
-
-static place find(const rg_op *op, int i)
-{
-    place p = { 0 };
-
-    for (; i >= panels_of(op->w[p.w]) * (int)op->w[p.w]->n_mats; p.w++)
-        i -= panels_of(op->w[p.w]) * (int)op->w[p.w]->n_mats;
-    p.mat = i / panels_of(op->w[p.w]);
-    p.panel = i % panels_of(op->w[p.w]);
-    return p;
-}
-
 /* The input as the matrices read it. */
 static const rg_act *input_of(const rg_op *op)
 {
@@ -262,8 +311,8 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
     finished t = { .tile = rg_cpu_scratch(r, f), .bias = op->b[p.w] ? op->b[p.w]->vec + row : NULL,
                    .ld = b.n_panels * RG_PANEL, .n = rg_min(b.n_panels * RG_PANEL, (int)w->rows - row),
                    .at = (int)(p.mat * w->rows) + row, .accumulate = op->accumulate };
-    rg_product product = { .n_panels = b.n_panels, .m = b.n_rows, .y = rg_cpu_scratch(r, f), .ldy = (size_t)t.ld };
-    const block in = { (int)p.panel, b.n_panels, b.row, b.n_rows };
+    rg_product product = { .panel = rg_panel_at(w->packed, p.mat, p.panel), .n_panels = b.n_panels, .m = b.n_rows,
+                           .y = rg_cpu_scratch(r, f), .ldy = (size_t)t.ld };
 
     x.x += column;
     x.r += column / 32;
@@ -271,10 +320,10 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
     if (t.n == t.ld && !t.bias && !t.accumulate && b.n_rows <= FEW_ROWS) { /* straight to its place */
         product.y = rg_act_row(f, y, b.row) + t.at;
         product.ldy = (size_t)y->stride;
-        multiply(r->cpu, recipe, w->packed, &x, in, p.mat, product);
+        multiply(r, recipe, w->packed, &x, b, product);
         return;
     }
-    multiply(r->cpu, recipe, w->packed, &x, in, p.mat, product);
+    multiply(r, recipe, w->packed, &x, b, product);
     put(r->cpu, f, y, b, t);
 }
 
@@ -290,12 +339,9 @@ static void linear_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
 
 void rg_cpu_linear(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
-    int n_panels = 0;
-
-    for (int i = 0; i < 3 && op->w[i]; i++)
-        n_panels += panels_of(op->w[i]) * (int)op->w[i]->n_mats;
     rg_cpu_round(r, f, input_of(op), linear_rounding(r, f, op));
-    products(r, f, op, n_panels, linear_block);
+    halves(r, f, op);
+    products(r, f, op, all_panels(op), linear_block);
 }
 
 void rg_cpu_linear_heads(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
@@ -314,8 +360,12 @@ static void gated_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
     for (int k = 0; k < 2; k++) {
         rg_operand x = rg_operand_of(f, input_of(op));
 
-        multiply(r->cpu, rg_cpu_recipe(r, op->w[k], rounding), op->w[k]->packed, &x, b, 0,
-                 (rg_product){ .n_panels = b.n_panels, .m = b.n_rows, .y = tile[k], .ldy = (size_t)ld });
+        const rg_packed *w = op->w[k]->packed;
+        const block of_all = { b.panel + k * panels_of(op->w[0]), b.n_panels, b.row, b.n_rows };
+
+        multiply(r, rg_cpu_recipe(r, op->w[k], rounding), w, &x, of_all,
+                 (rg_product){ .panel = rg_panel_at(w, 0, b.panel), .n_panels = b.n_panels, .m = b.n_rows, .y = tile[k],
+                               .ldy = (size_t)ld });
         for (int i = 0; op->b[k] && i < b.n_rows; i++)
             r->cpu->add(tile[k] + (size_t)i * (size_t)ld, op->b[k]->vec + row, n);
     }
@@ -327,6 +377,7 @@ static void gated_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
 void rg_cpu_gated(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
     rg_cpu_round(r, f, input_of(op), rg_cpu_rounding(r, f, op->w, 2));
+    halves(r, f, op);
     products(r, f, op, panels_of(op->w[0]), gated_block);
 }
 

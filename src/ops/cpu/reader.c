@@ -155,6 +155,8 @@ static void carve_all(rg_cpu_reader *r, carver *c)
     r->n_partials = RG_SPLIT_ROWS * (size_t)s->max_heads * segments;
     r->n_partials = min_size(r->n_partials, RG_PARTIAL_BYTES / ((head + RG_PANEL) * sizeof(float)));
     r->partials = carve(c, r->n_partials, (head + RG_PANEL) * sizeof(float));
+    r->half_floats = 3 * padded(s->max_cols);
+    r->halves = carve(c, 2, r->half_floats * sizeof *r->halves);
     r->low_cols = padded(s->max_rank);
     r->low = carve(c, 3 * (size_t)s->max_rows, r->low_cols * sizeof(float));
     carve_moe(r, c);

@@ -59,6 +59,8 @@ struct rg_cpu_reader {
     float *rope_values;     /* [RG_ROPES][max_rows][max_head_dim]: cosines, then sines */
     float *partials;        /* of attention's segments */
     size_t n_partials;      /* room, at most RG_PARTIAL_BYTES */
+    float *halves;          /* [2][half_floats]: sums over the columns that a row does not skip, of up to 3 matrices */
+    size_t half_floats;
     float *low;             /* [max_rows][3][low_cols]: A x of up to three deltas */
     size_t low_cols;        /* max_rank, padded */
     rg_moe_scratch moe;

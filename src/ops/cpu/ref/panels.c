@@ -332,17 +332,17 @@ INTEGER_LAYOUTS(EXACT)
 
 static void sparse_row(decode_fn *decode, const rg_product *p)
 {
-    float w[1][16], c[4][16] = { 0 };
+    float w[1][16], c[2][16] = { 0 };
 
     for (int k = 0; k < p->cols; k++) {
-        if (p->x[k] == 0.0f)
+        if (p->x[k] == 0.0f || k % 4 / 2 != p->half)
             continue;
         decode(p->panel, p->panel + (size_t)k * p->column_bytes, w);
         for (int i = 0; i < 16; i++)
-            c[k % 4][i] = __builtin_fmaf(w[0][i], p->x[k], c[k % 4][i]);
+            c[k % 2][i] = __builtin_fmaf(w[0][i], p->x[k], c[k % 2][i]);
     }
     for (int i = 0; i < 16; i++)
-        p->y[i] = ((c[0][i] + c[1][i]) + (c[2][i] + c[3][i])) + 0.0f;
+        p->y[i] = c[0][i] + c[1][i];
 }
 
 #define SPARSE(name, layout)                                                                                           \
