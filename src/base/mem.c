@@ -4,6 +4,7 @@
  * are counted and gated alike. */
 #include "base/mem.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -291,6 +292,86 @@ void rg_region_free(void *p, size_t bytes)
     count_free(bytes);
     RG_ASSERT(munmap(p, bytes ? bytes : 1) == 0);
 }
+
+/* ---- pieces: regions that lie in blocks, side by side ----------------------------------------------------------- */
+
+enum { BLOCK_BYTES = 32 << 20, PIECE_MOST = 4 << 20 }; /* a larger piece is a region of its own */
+
+/* At the start of a block, whose address is a multiple of BLOCK_BYTES. */
+typedef struct block {
+    size_t used; /* from the start on, this head included */
+    int n_pieces;
+} block;
+
+static pthread_mutex_t pieces_lock = PTHREAD_MUTEX_INITIALIZER;
+static block *filling; /* the block that the next pieces come from; NULL: a new one */
+
+/* Address space for a block; pages are taken as they are written. */
+static block *block_new(size_t head)
+{
+    uint8_t *p = mmap(NULL, 2 * (size_t)BLOCK_BYTES, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (p == MAP_FAILED)
+        return NULL;
+    size_t before = -(uintptr_t)p % BLOCK_BYTES;
+    if (before)
+        RG_ASSERT(munmap(p, before) == 0);
+    RG_ASSERT(munmap(p + before + BLOCK_BYTES, BLOCK_BYTES - before) == 0);
+    block *b = (block *)(void *)(p + before);
+#ifdef MADV_HUGEPAGE
+    (void)madvise(b, BLOCK_BYTES, MADV_HUGEPAGE);
+#endif
+    *b = (block){ .used = head };
+    return b;
+}
+
+void *rg_piece_new(size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t *p = NULL;
+
+    if (bytes > PIECE_MOST)
+        return rg_region_new(bytes);
+    if (!allowed(bytes))
+        return NULL;
+    size_t whole = (bytes / page + 1) * page;
+    pthread_mutex_lock(&pieces_lock);
+    if (!filling || whole > BLOCK_BYTES - filling->used)
+        filling = block_new(page);
+    if (filling) {
+        p = (uint8_t *)filling + filling->used;
+        filling->used += whole;
+        filling->n_pieces++;
+        count_new(bytes);
+    }
+    pthread_mutex_unlock(&pieces_lock);
+    return p;
+}
+
+void rg_piece_free(void *p, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes / page + 1) * page;
+
+    if (!p || bytes > PIECE_MOST) {
+        rg_region_free(p, bytes);
+        return;
+    }
+    count_free(bytes);
+    pthread_mutex_lock(&pieces_lock);
+    block *b = (block *)(void *)((uint8_t *)p - (uintptr_t)p % BLOCK_BYTES);
+    if (--b->n_pieces == 0) {
+        filling = filling == b ? NULL : filling;
+        RG_ASSERT(munmap(b, BLOCK_BYTES) == 0);
+    } else {
+        RG_ASSERT(madvise(p, whole, MADV_DONTNEED) == 0); /* its pages are zero again */
+        if ((uint8_t *)p + whole == (uint8_t *)b + b->used)
+            b->used -= whole;
+    }
+    pthread_mutex_unlock(&pieces_lock);
+}
+
+/* ---- for tests --------------------------------------------------------------------------------------------------- */
 
 void rg_mem_set_gate(bool (*allow)(void *arg, size_t bytes), void *arg)
 {

@@ -26,22 +26,12 @@ double rg_machine_bandwidth(const rg_machine *m, double working_set)
     return 1 / ((1 - x) / m->rates->set_bytes_s[i] + x / m->rates->set_bytes_s[i + 1]);
 }
 
-/* Interpolate v, measured at the n points `at`; beyond them it is the first or the last value. */
-static double between(const double *v, const int *at, int n, double x)
-{
-    int i = 0;
-
-    while (i < n - 2 && x > at[i + 1])
-        i++;
-    return v[i] + within_one((x - at[i]) / (at[i + 1] - at[i])) * (v[i + 1] - v[i]);
-}
-
 /* Time grows with rows, also beyond the largest number that was measured. */
 static double by_rows(const double *v, double rows)
 {
     const double most = rg_rate_rows[RG_RATE_ROWS - 1];
 
-    return rows > most ? v[RG_RATE_ROWS - 1] * rows / most : between(v, rg_rate_rows, RG_RATE_ROWS, rows);
+    return rows > most ? v[RG_RATE_ROWS - 1] * rows / most : rg_rate_between(v, rg_rate_rows, RG_RATE_ROWS, rows);
 }
 
 /* ---- one operation ----------------------------------------------------------------------------------------------- */
@@ -76,23 +66,30 @@ typedef struct price {
     double fixed_s, seconds;         /* seconds: fixed_s included */
 } price;
 
+static double by_place(const double v[RG_RATE_PLACES], const source *from)
+{
+    return v[from->place] + from->beyond * (v[from->place + 1] - v[from->place]);
+}
+
 static double products_s(const rg_rates *r, const source *from, const rg_counted *op, bool exact)
 {
-    double s = 0;
+    double s = 0, out_s = 0, in_s = 0;
 
     for (int i = 0; i < (int)RG_LEN(op->w) && op->w[i].values > 0; i++) {
         const rg_product_rate *p = &r->product[exact][rg_format_of(op->w[i].type)->layout];
         double here_s = by_rows(p->value_s[from->place], op->rows);
         double next_s = by_rows(p->value_s[from->place + 1], op->rows);
         s += op->w[i].values * (here_s + from->beyond * (next_s - here_s));
+        out_s = fmax(out_s, rg_rate_between(p->out_s, rg_rate_outs, RG_RATE_OUTS, op->rows));
+        in_s = fmax(in_s, p->in_s);
     }
-    return s;
+    return s + op->outs * out_s + op->ins * in_s;
 }
 
 static double pair_s(const rg_counted *op, const double *pair, const double *column)
 {
-    return between(pair, rg_rate_queries, RG_RATE_QUERIES, op->rows) +
-           op->width * between(column, rg_rate_queries, RG_RATE_QUERIES, op->rows);
+    return rg_rate_between(pair, rg_rate_queries, RG_RATE_QUERIES, op->rows) +
+           op->width * rg_rate_between(column, rg_rate_queries, RG_RATE_QUERIES, op->rows);
 }
 
 /* Kernels go by whole blocks of keys; some of them are far. */
@@ -101,8 +98,10 @@ static double attention_s(const rg_rates *r, const source *from, const rg_counte
     const rg_attention_rate *a = &r->attention[op->latent][op->type];
     const double far = from->place < RG_IN_CACHE ? 0 : from->beyond;
 
+    const double first_s = by_place(r->first_byte_s, from);
+
     return op->whole * ((1 - far) * pair_s(op, a->pair_s, a->column_s) +
-                        far * pair_s(op, a->far_pair_s, a->far_column_s));
+                        far * pair_s(op, a->far_pair_s, a->far_column_s)) + op->first_bytes * first_s;
 }
 
 static price price_of(const rg_machine *m, const source *from, const rg_counted *op, bool exact)
@@ -115,10 +114,10 @@ static price price_of(const rg_machine *m, const source *from, const rg_counted 
     if (!r)
         return p;
     bool attends = op->kind == RG_OP_ATTENTION || op->kind == RG_OP_MLA_ATTENTION;
-    double line_s = r->line_s[from->place] + from->beyond * (r->line_s[from->place + 1] - r->line_s[from->place]);
-    double values_s = op->cells * r->cell_s[op->kind] + op->lines * line_s;
+    double line_s = by_place(r->line_s, from);
+    double values_s = op->cells * r->cell_s[op->kind] + op->lines * line_s + op->angles * r->angle_s;
     double arithmetic_s = attends ? attention_s(r, from, op) : products_s(r, from, op, exact) + values_s;
-    p.fixed_s = r->fixed_s[op->kind];
+    p.fixed_s = (op->n_rows > 1 ? r->shared_s : r->fixed_s)[op->kind];
     p.seconds = p.fixed_s + fmax(p.bytes_s, arithmetic_s);
     return p;
 }

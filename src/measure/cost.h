@@ -3,10 +3,11 @@
  * An operation takes the longer of two times, and a fixed part besides:
  *
  *   its bytes         at the bandwidth of a working set as large as all that the step reads
- *   its arithmetic    products: by how many rows meet a weight; attention: by how many queries share a key; all else:
- *                     by the values that it makes, and the cache lines that it scatters keys over.  What takes longer
- *                     where weights or K/V are far is interpolated, by the time of a byte, between the places where it
- *                     was measured
+ *   its arithmetic    products: by how many rows meet a weight, and the values that are read and made; attention: by
+ *                     how many queries share a key, and each sequence's first block; all else: by the values that it
+ *                     makes, new angles of rotations, and the cache lines that it scatters keys over.  What takes
+ *                     longer where weights or K/V are far is interpolated, by the time of a byte, between the places
+ *                     where it was measured
  *
  * A machine known from its data sheet has only roofs: the bandwidth of memory, a peak of arithmetic, and no fixed part.
  * A machine that was measured also has rates (rates.h).  Nothing is fitted to a model. */

@@ -60,8 +60,8 @@ void rg_op_bench_close(rg_op_bench *b); /* NULL is fine */
 /* The batch becomes the last `rows` of the first `end` positions of one sequence, whose state has blocks of so many
  * bytes: those of b->kv, b->tail, b->scan or b->recurrence, or 0. */
 void rg_op_bench_batch(rg_op_bench *b, int rows, int end, size_t block_bytes);
-/* The batch becomes the first row of each of so many sequences, each in a block of its own. */
-void rg_op_bench_streams(rg_op_bench *b, int n, size_t block_bytes);
+/* The batch becomes the last of `end` positions, at most a block, of each of so many sequences. */
+void rg_op_bench_streams(rg_op_bench *b, int n, int end, size_t block_bytes);
 /* Until the next batch every turn reads the state at another place, all of them together at most so many bytes. */
 bool rg_op_bench_spread_state(rg_op_bench *b, size_t bytes, rg_error *err) RG_MUST_CHECK;
 /* b->weight becomes a matrix of plausible values.  False: no memory. */
@@ -84,6 +84,7 @@ double rg_op_bench_empty_step(rg_op_bench *b);
 /* With b->weight; over b->width columns; with b->kv and b->n_heads; with b->tail, b->scan, b->recurrence. */
 rg_op_case rg_case_linear, rg_case_gated, rg_case_embed;
 rg_op_case rg_case_rmsnorm, rg_case_add, rg_case_act_mul, rg_case_softcap, rg_case_gather, rg_case_rotate;
+rg_op_case rg_case_turn_back; /* two rotations, by other angles each */
 rg_op_case rg_case_kv_store, rg_case_attention, rg_case_mla_attention;
 rg_op_case rg_case_conv, rg_case_scan, rg_case_linear_attention;
 

@@ -59,6 +59,15 @@ void rg_case_rotate(rg_fwd *f, const rg_op_bench *b)
     rg_rotate(f, rg_act_new(f, "x", b->width), &b->rope, 64, 0);
 }
 
+/* Rows behind position 2 are turned as if they stood at 1, then as if at 2. */
+void rg_case_turn_back(rg_fwd *f, const rg_op_bench *b)
+{
+    rg_act *x = rg_act_new(f, "x", b->width);
+
+    rg_rotate_until(f, x, &b->rope, 64, 0, 1);
+    rg_rotate_until(f, x, &b->rope, 64, 0, 2);
+}
+
 void rg_case_kv_store(rg_fwd *f, const rg_op_bench *b)
 {
     rg_act *k = rg_act_new(f, "k", b->kv.n_heads * b->kv.k_dim), *v = rg_act_new(f, "v", b->kv.n_heads * b->kv.v_dim);

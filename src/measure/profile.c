@@ -20,6 +20,11 @@ enum { PATH_ROOM = 4096, KEY_ROOM = 512, NAME_ROOM = 64, FILE_CAP = 1 << 20, CPU
  * always has something to do, ran for less than this share of the time. */
 static const double BUSY_SPREAD = 0.15, BUSY_SHARE = 0.9;
 
+enum { LEAST_ROUNDS = 3 }; /* of a machine that was not busy */
+
+/* Seconds after which a round is given up at its next layout, which takes some tenths of a second more. */
+static const double LATE_S = 19.5;
+
 /* ---- the key ----------------------------------------------------------------------------------------------------- */
 
 /* The value of the first line that begins with `name`, to its end; false: there is none. */
@@ -72,10 +77,11 @@ bool rg_profile_path(char *out, size_t room, const char *folder, const rg_backen
 /* Called for each run of numbers; false: stop. */
 typedef bool on_numbers(void *arg, const char *name, double *v, int n);
 
-static bool each_rate(rg_rates *r, on_numbers *fn, void *arg)
+static const char *const recipes[2] = { "fast", "exact" };
+static const char *const places[RG_RATE_PLACES] = { "near", "cache", "far" };
+
+static bool each_product_rate(rg_rates *r, on_numbers *fn, void *arg)
 {
-    static const char *const recipes[2] = { "fast", "exact" }, *const whats[2] = { "kv", "latent" };
-    static const char *const places[RG_RATE_PLACES] = { "near", "cache", "far" };
     char name[NAME_ROOM], second[NAME_ROOM];
 
     for (int i = 0; i < 2 * RG_LAYOUT_COUNT; i++)
@@ -85,6 +91,24 @@ static bool each_rate(rg_rates *r, on_numbers *fn, void *arg)
             if (!fn(arg, name, r->product[i % 2][i / 2].value_s[k], RG_RATE_ROWS))
                 return false;
         }
+    for (int i = 0; i < 2 * RG_LAYOUT_COUNT; i++) {
+        rg_product_rate *p = &r->product[i % 2][i / 2];
+        const char *layout = rg_layout_name((rg_layout)(i / 2));
+        snprintf(name, sizeof name, "product.%s.%s.out_s", recipes[i % 2], layout);
+        snprintf(second, sizeof second, "product.%s.%s.in_s", recipes[i % 2], layout);
+        if (i / 2 != RG_LAYOUT_NONE && (!fn(arg, name, p->out_s, RG_RATE_OUTS) || !fn(arg, second, &p->in_s, 1)))
+            return false;
+    }
+    return true;
+}
+
+static bool each_rate(rg_rates *r, on_numbers *fn, void *arg)
+{
+    static const char *const whats[2] = { "kv", "latent" };
+    char name[NAME_ROOM], second[NAME_ROOM];
+
+    if (!each_product_rate(r, fn, arg))
+        return false;
     for (int i = 0; rg_rate_kv_type(i / 2) < RG_TYPE_COUNT; i++) {
         rg_attention_rate *a = &r->attention[i % 2][rg_rate_kv_type(i / 2)];
         for (int far = 0; far < 2; far++) {
@@ -96,12 +120,16 @@ static bool each_rate(rg_rates *r, on_numbers *fn, void *arg)
                 return false;
         }
     }
-    if (!fn(arg, "line_s", r->line_s, RG_RATE_PLACES))
+    if (!fn(arg, "first_byte_s", r->first_byte_s, RG_RATE_PLACES) || !fn(arg, "line_s", r->line_s, RG_RATE_PLACES) ||
+        !fn(arg, "angle_s", &r->angle_s, 1))
         return false;
     for (int k = 0; k < RG_OP_COUNT; k++) {
         snprintf(name, sizeof name, "op.%s.fixed_s", rg_op_name((rg_op_kind)k));
         snprintf(second, sizeof second, "op.%s.cell_s", rg_op_name((rg_op_kind)k));
         if (!fn(arg, name, &r->fixed_s[k], 1) || !fn(arg, second, &r->cell_s[k], 1))
+            return false;
+        snprintf(name, sizeof name, "op.%s.shared_s", rg_op_name((rg_op_kind)k));
+        if (!fn(arg, name, &r->shared_s[k], 1))
             return false;
     }
     return true;
@@ -258,23 +286,33 @@ bool rg_profile_measure(rg_profile *out, const rg_backend *backend, int n_thread
                         void (*progress)(void *arg, double done), void *arg, rg_error *err)
 {
     rg_rounds *rounds = rg_zalloc(sizeof *rounds);
-    bool ok = rounds || rg_fail_memory(err, sizeof *rounds);
+    rg_profile *before = rg_alloc(sizeof *before);
+    bool ok = (rounds && before) || rg_fail_memory(err, sizeof *rounds + sizeof *before), late = false;
     double ran = -cpu_seconds();
     uint64_t t0 = rg_now_ns();
 
     memset(out, 0, sizeof *out);
-    for (int i = 0; ok && i < RG_ROUNDS; i++) {
+    for (int i = 0; ok && i < RG_ROUNDS && !late; i++) {
         if (progress)
             progress(arg, (double)i / RG_ROUNDS);
+        rounds->until_ns = t0 + (uint64_t)(1e9 * LATE_S);
+        *before = *out;
         ok = measure_round(out, rounds, backend, n_threads, err);
+        late = rg_now_ns() > rounds->until_ns;
+        if (ok && rg_rounds_late(rounds)) {
+            *out = *before;
+            rg_rounds_give_up(rounds);
+        }
     }
     if (ok) {
         ran += cpu_seconds();
-        out->busy = rg_rounds_spread(rounds) > BUSY_SPREAD || ran < BUSY_SHARE * rg_seconds(t0, rg_now_ns());
+        out->busy = rounds->n_rounds < LEAST_ROUNDS || rg_rounds_spread(rounds) > BUSY_SPREAD ||
+                    ran < BUSY_SHARE * rg_seconds(t0, rg_now_ns());
         ok = has_bandwidth(out) || rg_fail(err, RG_E_INPUT, "this machine's bandwidth could not be measured");
     }
     if (ok && progress)
         progress(arg, 1);
+    rg_free(before);
     rg_free(rounds);
     return ok;
 }

@@ -10,9 +10,13 @@
 
 enum {
     COLS = 1024, MATRIX_BYTES = 1 << 20, /* of the matrix of products */
+    FEW_COLS = 256,                      /* of another one, whose sums begin and end more often; */
+    FEW_COLS_BYTES = 1 << 18,
+    FLAT_ROWS = 32, FLAT_COLS = 4096,    /* and of one that makes few values of many */
     LITTLE = 64,                         /* columns of the operations that fixed costs are measured with */
     MANY_ROWS = 64,                      /* and rows of those that the cost of a value is measured with */
     FAR_ROWS = 64,                       /* from more rows on arithmetic hides where weights come from */
+    SHORT_SEQS = 16,                     /* each in a block of K/V */
     LATENT_K = RG_BENCH_LATENT, LATENT_V = 512,
 };
 
@@ -20,7 +24,18 @@ const double rg_rate_sets[RG_RATE_SETS] = { 0x1p18, 0x1p19, 0x1p20, 0x2p20, 0x4p
                                             0x8p20, 0x10p20, 0x20p20, 0x40p20, 0x80p20 };
 const int rg_rate_place_set[RG_RATE_PLACES] = { 2, 5, RG_RATE_SETS - 1 };
 const int rg_rate_rows[RG_RATE_ROWS] = { 1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 128 };
+const int rg_rate_outs[RG_RATE_OUTS] = { 4, 8, 64 };
 const int rg_rate_queries[RG_RATE_QUERIES] = { 1, 2, 4, 8, 32 };
+
+double rg_rate_between(const double *v, const int *at, int n, double x)
+{
+    int i = 0;
+
+    while (i < n - 2 && x > at[i + 1])
+        i++;
+    double share = (x - at[i]) / (at[i + 1] - at[i]);
+    return v[i] + (share < 0 ? 0 : share > 1 ? 1 : share) * (v[i + 1] - v[i]);
+}
 
 rg_type rg_rate_kv_type(int i)
 {
@@ -45,6 +60,12 @@ static double seconds(round *r, rg_op_case *run)
 static double among_others(round *r, rg_op_case *run)
 {
     return rg_rounds_median(r->rounds, rg_op_bench_among_others(r->b, run));
+}
+
+/* Of a row for each thread, likewise. */
+static int shared_rows(const round *r)
+{
+    return r->b->n_threads < 2 ? 2 : r->b->n_threads < RG_BENCH_ROWS ? r->b->n_threads : RG_BENCH_ROWS;
 }
 
 /* The rest of some seconds, divided among n values. */
@@ -111,6 +132,17 @@ static size_t block_bytes(const rg_op_bench *b, rg_op_kind kind)
     }
 }
 
+/* Two rotations, each of which needs other angles than the one before. */
+static void measure_angles(round *r)
+{
+    double same_s, other_s, angles = (double)MANY_ROWS * r->b->rope.n_pairs;
+
+    rg_op_bench_batch(r->b, MANY_ROWS, 2 * MANY_ROWS, 0);
+    same_s = seconds(r, rg_case_rotate);
+    other_s = seconds(r, rg_case_turn_back);
+    r->out->angle_s = rest(other_s, 2 * same_s, 2 * angles);
+}
+
 static bool measure_values(round *r, rg_error *err)
 {
     rg_rates *out = r->out;
@@ -120,15 +152,20 @@ static bool measure_values(round *r, rg_error *err)
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         rg_op_bench_batch(r->b, 1, 1, block_bytes(r->b, cases[i].kind));
         out->fixed_s[cases[i].kind] = among_others(r, cases[i].run);
-        for (int k = 0; !i && k < RG_OP_COUNT; k++)
+        rg_op_bench_batch(r->b, shared_rows(r), shared_rows(r), block_bytes(r->b, cases[i].kind));
+        out->shared_s[cases[i].kind] = among_others(r, cases[i].run);
+        for (int k = 0; !i && k < RG_OP_COUNT; k++) {
             out->fixed_s[k] = out->fixed_s[cases[0].kind];
+            out->shared_s[k] = out->shared_s[cases[0].kind];
+        }
     }
+    measure_angles(r);
     if (!set_width(r, COLS, err))
         return false;
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         rg_op_kind kind = cases[i].kind;
         rg_op_bench_batch(r->b, MANY_ROWS, MANY_ROWS, block_bytes(r->b, kind));
-        out->cell_s[kind] = rest(seconds(r, cases[i].run), out->fixed_s[kind], rg_op_bench_cells(r->b, cases[i].run));
+        out->cell_s[kind] = rest(seconds(r, cases[i].run), out->shared_s[kind], rg_op_bench_cells(r->b, cases[i].run));
         for (int k = 0; !i && k < RG_OP_COUNT; k++)
             out->cell_s[k] = out->cell_s[cases[0].kind];
     }
@@ -181,16 +218,18 @@ static bool measure_fixed_products(round *r, rg_error *err)
 
     if (!set_width(r, LITTLE, err))
         return false;
-    rg_op_bench_batch(r->b, 1, 1, 0);
-    fixed[RG_OP_LINEAR] = fixed[RG_OP_LINEAR_HEADS] = among_others(r, rg_case_linear);
-    fixed[RG_OP_GATED] = fixed[RG_OP_MOE] = among_others(r, rg_case_gated);
+    for (int i = 0; i < 2; i++, fixed = r->out->shared_s) {
+        rg_op_bench_batch(r->b, i ? shared_rows(r) : 1, i ? shared_rows(r) : 1, 0);
+        fixed[RG_OP_LINEAR] = fixed[RG_OP_LINEAR_HEADS] = among_others(r, rg_case_linear);
+        fixed[RG_OP_GATED] = fixed[RG_OP_MOE] = among_others(r, rg_case_gated);
+    }
     return true;
 }
 
 static double product_seconds(round *r, int rows)
 {
     rg_op_bench_batch(r->b, rows, rows, 0);
-    return rest(seconds(r, rg_case_linear), r->out->fixed_s[RG_OP_LINEAR],
+    return rest(seconds(r, rg_case_linear), (rows > 1 ? r->out->shared_s : r->out->fixed_s)[RG_OP_LINEAR],
                 (double)(r->b->weight.rows * r->b->weight.cols));
 }
 
@@ -214,20 +253,75 @@ static void measure_place(round *r, bool exact, rg_layout layout, rg_rate_place 
     r->b->exact = false;
 }
 
-static bool measure_products(round *r, rg_layout layout, rg_error *err)
+/* A matrix of so many bytes, about. */
+static bool set_matrix(round *r, rg_type type, int64_t bytes, int64_t cols, rg_error *err)
+{
+    const rg_format *fmt = rg_format_of(type);
+    int64_t rows = bytes / (cols / fmt->block_len * fmt->block_bytes) / (2 * RG_PANEL) * (2 * RG_PANEL);
+
+    return rg_op_bench_weights(r->b, type, rows < RG_BENCH_COLS ? rows : RG_BENCH_COLS, cols, err);
+}
+
+/* Seconds to round a value: a matrix of twice as many rows takes as much longer as its products alone take. */
+static bool measure_rounding(round *r, rg_type type, double *in_s, rg_error *err)
+{
+    double once, twice;
+
+    *in_s = 0;
+    if (!r->backend->is_fast(r->backend, type))
+        return true;
+    rg_op_bench_batch(r->b, MANY_ROWS, MANY_ROWS, 0);
+    if (!rg_op_bench_weights(r->b, type, FLAT_ROWS, FLAT_COLS, err))
+        return false;
+    once = seconds(r, rg_case_linear);
+    if (!rg_op_bench_weights(r->b, type, 2 * FLAT_ROWS, FLAT_COLS, err))
+        return false;
+    twice = seconds(r, rg_case_linear);
+    *in_s = rest(2 * once, twice + r->out->shared_s[RG_OP_LINEAR], (double)MANY_ROWS * FLAT_COLS);
+    return true;
+}
+
+/* What a value costs that is made, besides its terms: measured where sums are short.  It is taken off what a weight
+ * was found to cost, where sums are long, as is rounding; both were part of that. */
+static void measure_outs(round *r, bool exact, rg_product_rate *p, double many)
+{
+    const double few = (double)r->b->weight.rows;
+
+    r->b->exact = exact;
+    for (int i = 0; i < RG_RATE_OUTS; i++) {
+        double rows = rg_rate_outs[i], wide_s = 0;
+        for (int k = 0; k < RG_RATE_ROWS; k++)
+            wide_s = rg_rate_rows[k] == rg_rate_outs[i] ? p->value_s[RG_NEAR][k] : wide_s;
+        double more_s = product_seconds(r, rg_rate_outs[i]) - wide_s - rows * p->in_s * (1 / few - 1 / many);
+        p->out_s[i] = more_s > 0 ? more_s / rows / (1.0 / FEW_COLS - 1.0 / COLS) : 0;
+    }
+    r->b->exact = false;
+    for (int i = 0; i < RG_RATE_PLACES * RG_RATE_ROWS; i++) {
+        double *value_s = &p->value_s[i / RG_RATE_ROWS][i % RG_RATE_ROWS], rows = rg_rate_rows[i % RG_RATE_ROWS];
+        double beside = rows * (p->in_s / many + rg_rate_between(p->out_s, rg_rate_outs, RG_RATE_OUTS, rows) / COLS);
+        *value_s = beside < *value_s / 2 ? *value_s - beside : *value_s / 2;
+    }
+}
+
+static bool measure_products(round *r, rg_layout layout, const double in_s[2], rg_error *err)
 {
     const rg_type type = type_of(layout);
     const bool two = r->backend->is_fast(r->backend, type); /* recipes */
-    const rg_format *fmt = rg_format_of(type);
-    int64_t rows = MATRIX_BYTES / (COLS / fmt->block_len * fmt->block_bytes) / (2 * RG_PANEL) * (2 * RG_PANEL);
 
-    if (!rg_op_bench_weights(r->b, type, rows, COLS, err))
+    if (!set_matrix(r, type, MATRIX_BYTES, COLS, err))
         return false;
+    const double many = (double)r->b->weight.rows;
     for (int place = 0; place < RG_RATE_PLACES; place++) {
         if (place != RG_NEAR && !rg_op_bench_spread(r->b, (size_t)rg_rate_sets[rg_rate_place_set[place]], err))
             return false;
         for (int exact = 0; exact < 1 + two; exact++)
             measure_place(r, exact, layout, (rg_rate_place)place);
+    }
+    if (!set_matrix(r, type, FEW_COLS_BYTES, FEW_COLS, err))
+        return false;
+    for (int exact = 0; exact < 1 + two; exact++) {
+        r->out->product[exact][layout].in_s = two && !exact ? in_s[rg_roofs_in_int8(type)] : 0;
+        measure_outs(r, exact, &r->out->product[exact][layout], many);
     }
     if (!two)
         r->out->product[true][layout] = r->out->product[false][layout];
@@ -255,7 +349,7 @@ static bool pair_seconds(round *r, const rg_kv *kv, sharing by, double *out, rg_
     if (by.far && !rg_op_bench_spread_state(b, (size_t)rg_rate_sets[RG_RATE_SETS - 1], err))
         return false;
     double s = seconds(r, kv->latent ? rg_case_mla_attention : rg_case_attention);
-    *out = rest(s, r->out->fixed_s[RG_OP_ATTENTION], pairs);
+    *out = rest(s, (by.rows > 1 ? r->out->shared_s : r->out->fixed_s)[RG_OP_ATTENTION], pairs);
     return true;
 }
 
@@ -300,12 +394,37 @@ static bool measure_all_attention(round *r, rg_error *err)
 
     r->b->kv = (rg_kv){ .type = RG_BF16, .n_heads = 1, .k_dim = 64, .v_dim = 64 };
     r->b->n_heads = 1;
-    rg_op_bench_batch(r->b, 1, 1, rg_kv_bytes(&r->b->kv));
-    fixed[RG_OP_ATTENTION] = fixed[RG_OP_MLA_ATTENTION] = among_others(r, rg_case_attention);
+    for (int i = 0; i < 2; i++, fixed = r->out->shared_s) {
+        rg_op_bench_batch(r->b, i ? shared_rows(r) : 1, i ? shared_rows(r) : 1, rg_kv_bytes(&r->b->kv));
+        fixed[RG_OP_ATTENTION] = fixed[RG_OP_MLA_ATTENTION] = among_others(r, rg_case_attention);
+    }
     for (int i = 0; ok && rg_rate_kv_type(i / 2) < RG_TYPE_COUNT; i++)
         ok = measure_attention(r, rg_rate_kv_type(i / 2), i % 2, err) &&
              measure_latent(r, rg_rate_kv_type(i / 2), i % 2, err);
     return ok;
+}
+
+/* Sequences of one block each, whose pairs are known to take so long where blocks follow each other. */
+static bool measure_first_blocks(round *r, rg_error *err)
+{
+    rg_rates *out = r->out;
+    rg_op_bench *b = r->b;
+    const rg_attention_rate *a = &out->attention[false][RG_BF16];
+    const rg_kv kv = { .type = RG_BF16, .n_heads = 2, .k_dim = 64, .v_dim = 64 };
+    const double pairs = (double)SHORT_SEQS * RG_BLOCK * kv.n_heads, bytes = SHORT_SEQS * (double)rg_kv_bytes(&kv);
+
+    b->kv = kv;
+    b->n_heads = kv.n_heads;
+    for (int place = 0; place < RG_RATE_PLACES; place++) {
+        const bool far = place == RG_FAR;
+        double pair = (far ? a->far_pair_s : a->pair_s)[0] + 128 * (far ? a->far_column_s : a->column_s)[0];
+        rg_op_bench_streams(b, SHORT_SEQS, RG_BLOCK, rg_kv_bytes(&kv));
+        if (place != RG_NEAR && !rg_op_bench_spread_state(b, (size_t)rg_rate_sets[rg_rate_place_set[place]], err))
+            return false;
+        out->first_byte_s[place] = rest(seconds(r, rg_case_attention), out->shared_s[RG_OP_ATTENTION] + pairs * pair,
+                                        bytes);
+    }
+    return true;
 }
 
 /* A key that is stored alone touches a cache line for each of its columns. */
@@ -319,11 +438,11 @@ static bool measure_store(round *r, rg_error *err)
     b->kv = kv;
     b->width = kv.n_heads * kv.k_dim;
     for (int place = 0; place < RG_RATE_PLACES; place++) {
-        rg_op_bench_streams(b, MANY_ROWS, rg_kv_bytes(&kv));
+        rg_op_bench_streams(b, MANY_ROWS, 1, rg_kv_bytes(&kv));
         if (place != RG_NEAR && !rg_op_bench_spread_state(b, (size_t)rg_rate_sets[rg_rate_place_set[place]], err))
             return false;
         out->line_s[place] = rest(seconds(r, rg_case_kv_store),
-                                  out->fixed_s[RG_OP_KV_STORE] + cells * out->cell_s[RG_OP_KV_STORE], lines);
+                                  out->shared_s[RG_OP_KV_STORE] + cells * out->cell_s[RG_OP_KV_STORE], lines);
     }
     return true;
 }
@@ -333,15 +452,17 @@ static bool measure_store(round *r, rg_error *err)
 bool rg_rates_measure(rg_rates *out, rg_rounds *rounds, const rg_backend *backend, int n_threads, rg_error *err)
 {
     round r = { .out = out, .rounds = rounds, .backend = backend, .b = rg_op_bench_open(backend, n_threads, err) };
+    double in_s[2] = { 0 };
     bool ok = r.b != NULL;
 
     memset(out, 0, sizeof *out);
     ok = ok && measure_sets(&r, err) && measure_values(&r, err) && measure_fixed_products(&r, err);
     if (ok)
         out->step_s = rg_rounds_median(rounds, rg_op_bench_empty_step(r.b));
-    ok = ok && measure_all_attention(&r, err) && measure_store(&r, err);
-    for (int l = RG_LAYOUT_NONE + 1; ok && l < RG_LAYOUT_COUNT; l++)
-        ok = measured_as((rg_layout)l) != (rg_layout)l || measure_products(&r, (rg_layout)l, err);
+    ok = ok && measure_all_attention(&r, err) && measure_first_blocks(&r, err) && measure_store(&r, err);
+    ok = ok && measure_rounding(&r, RG_BF16, &in_s[0], err) && measure_rounding(&r, RG_Q8_0, &in_s[1], err);
+    for (int l = RG_LAYOUT_NONE + 1; ok && l < RG_LAYOUT_COUNT && !rg_rounds_late(rounds); l++)
+        ok = measured_as((rg_layout)l) != (rg_layout)l || measure_products(&r, (rg_layout)l, in_s, err);
     for (int l = RG_LAYOUT_NONE + 1; ok && l < RG_LAYOUT_COUNT; l++)
         for (int exact = 0; exact < 2; exact++)
             out->product[exact][l] = out->product[exact][measured_as((rg_layout)l)];

@@ -11,6 +11,7 @@
 enum {
     RG_RATE_SETS = 10,
     RG_RATE_ROWS = 12,
+    RG_RATE_OUTS = 3,
     RG_RATE_QUERIES = 5,
 };
 
@@ -21,11 +22,14 @@ extern const int rg_rate_place_set[RG_RATE_PLACES]; /* which of rg_rate_sets is 
 
 extern const double rg_rate_sets[RG_RATE_SETS];    /* bytes: 256 KiB .. 128 MiB */
 extern const int rg_rate_rows[RG_RATE_ROWS];       /* 1 .. 128; one by one up to 8, as kernels treat these unevenly */
+extern const int rg_rate_outs[RG_RATE_OUTS];       /* rows, 4 .. 64 */
 extern const int rg_rate_queries[RG_RATE_QUERIES]; /* 1 .. 32 */
 
-/* Products with weights of one packed layout: seconds per weight value when so many rows meet it, all rows together. */
+/* Products with weights of one packed layout. */
 typedef struct rg_product_rate {
-    double value_s[RG_RATE_PLACES][RG_RATE_ROWS];
+    double value_s[RG_RATE_PLACES][RG_RATE_ROWS]; /* per weight value when so many rows meet it, all rows together */
+    double out_s[RG_RATE_OUTS]; /* beside that, per value that is made: to begin and end its sum; by rows */
+    double in_s;                /* per value that is read: to round it, where the recipe rounds */
 } rg_product_rate;
 
 /* Attention when so many queries share the keys: seconds per pair of query and key, and beside that per column of key
@@ -39,11 +43,17 @@ typedef struct rg_rates {
     double set_bytes_s[RG_RATE_SETS];                /* bandwidth of a buffer that is read again and again */
     rg_product_rate product[2][RG_LAYOUT_COUNT];     /* by recipe (fast, exact) and layout */
     rg_attention_rate attention[2][RG_TYPE_COUNT];   /* of K/V and of latents, by the type that they are kept in */
+    double first_byte_s[RG_RATE_PLACES];             /* more for each byte of a sequence's first block of K/V */
     double line_s[RG_RATE_PLACES];                   /* to store a key, for each cache line that it touches */
     double step_s;                                   /* fixed cost of a step, */
-    double fixed_s[RG_OP_COUNT];                     /* and of an operation; */
+    double fixed_s[RG_OP_COUNT];                     /* and of an operation of one row, */
+    double shared_s[RG_OP_COUNT];                    /* or of several, whose threads wait for each other; */
+    double angle_s;                                  /* what a sine and a cosine of a rotation take */
     double cell_s[RG_OP_COUNT];                      /* what it takes per value that it makes (rg_counted.cells) */
 } rg_rates;
+
+/* v, measured at the n points `at`, at x between them; beyond them the first or the last value. */
+double rg_rate_between(const double *v, const int *at, int n, double x);
 
 /* The types in which K/V is kept: the i-th; RG_TYPE_COUNT past the end. */
 rg_type rg_rate_kv_type(int i);

@@ -130,12 +130,23 @@ bool rg_roofs_probe(rg_roofs *out, const rg_backend *backend, int n_threads, rg_
     return ok;
 }
 
+static bool in_bf16(rg_layout layout)
+{
+    return layout == RG_LAYOUT_BF16 || layout == RG_LAYOUT_F8;
+}
+
+bool rg_roofs_in_int8(rg_type weights)
+{
+    const rg_layout layout = rg_format_of(weights)->layout;
+
+    return layout > RG_LAYOUT_BF16 && !in_bf16(layout);
+}
+
 /* (An operation without weights has the type 0, F32.  F8 uses no tiles: where BF16 does, F8's peak is less.) */
 double rg_roofs_peak(const rg_roofs *r, rg_type weights, bool exact)
 {
-    const rg_layout layout = rg_format_of(weights)->layout;
-    const bool bf16 = layout == RG_LAYOUT_BF16 || layout == RG_LAYOUT_F8;
-    double peak = bf16 ? r->bf16_ops_s : layout > RG_LAYOUT_BF16 ? r->int8_ops_s : 0;
+    const bool bf16 = in_bf16(rg_format_of(weights)->layout);
+    double peak = bf16 ? r->bf16_ops_s : rg_roofs_in_int8(weights) ? r->int8_ops_s : 0;
 
     return peak > 0 && !exact ? peak : r->f32_ops_s;
 }

@@ -20,6 +20,8 @@ bool rg_roofs_probe(rg_roofs *out, const rg_backend *backend, int n_threads, rg_
 bool rg_roofs_bandwidth(double *bytes_s, const rg_backend *backend, rg_pool *pool, size_t bytes,
                         rg_error *err) RG_MUST_CHECK;
 
+/* True if a fast step multiplies weights of this type as int8; else as bf16 or f32. */
+bool rg_roofs_in_int8(rg_type weights);
 /* The peak that binds products with weights of a type: int8 or bf16 where a fast step multiplies so, else f32. */
 double rg_roofs_peak(const rg_roofs *r, rg_type weights, bool exact);
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/quantile.h"
 
 void rg_rounds_begin(rg_rounds *r)
@@ -10,6 +11,18 @@ void rg_rounds_begin(rg_rounds *r)
     RG_ASSERT(r->n_rounds < RG_ROUNDS);
     r->n_rounds++;
     r->n_times = 0;
+}
+
+bool rg_rounds_late(const rg_rounds *r)
+{
+    return r->until_ns && r->n_rounds > 1 && rg_now_ns() > r->until_ns;
+}
+
+/* The times that it did not get to have those of the rounds before. */
+void rg_rounds_give_up(rg_rounds *r)
+{
+    RG_ASSERT(r->n_rounds > 1);
+    r->n_rounds--;
 }
 
 /* Of one time, its rounds so far in order. */

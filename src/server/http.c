@@ -35,6 +35,7 @@ static void on_connection(void *arg, struct MHD_Connection *c, void **context, e
         rg_listener_left(arg);
         return;
     }
+    rg_listener_began(arg);
     info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
     *context = info ? rg_peer_come(arg, info->connect_fd) : NULL;
 }

@@ -55,7 +55,9 @@ typedef struct rg_listener {
     pthread_t thread;
     bool runs;
     atomic_bool stops;
-    atomic_int n_open;  /* connections handed to the library that have not ended */
+    atomic_int n_open;  /* connections handed to the library that have not ended, */
+    atomic_int n_fresh; /* of which so many have not begun */
+    int n_looks, n_seen; /* looks in a row at which as many had not begun */
 } rg_listener;
 
 struct rg_http {
@@ -79,6 +81,7 @@ struct rg_http {
 /* Listen on address; sets h->port.  *taken: it failed because the port is in use. */
 bool rg_listener_open(rg_http *h, const struct sockaddr *address, size_t n_address, bool *taken, rg_error *err);
 bool rg_listener_start(rg_http *h, rg_error *err); /* accept, once the daemon is there */
+void rg_listener_began(rg_http *h);                /* a connection that was handed over is there; any thread */
 void rg_listener_left(rg_http *h);                 /* a connection has ended; any thread */
 void rg_listener_stop(rg_http *h);                 /* accept no more; before the daemon is stopped */
 

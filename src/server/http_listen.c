@@ -3,7 +3,10 @@
  * The library could accept them itself, but each of its threads that has no connection tries again at once when no file
  * can be opened, and a thread that has some stops accepting until one of its own ends.  Here whoever comes waits in the
  * kernel's queue: while as many are connected as may be, until one leaves; while no file can be opened, until a later
- * attempt, ten a second. */
+ * attempt, ten a second.
+ *
+ * One of the library's threads makes the connection, later.  If it has no memory, it closes the socket and tells
+ * nobody.  So, while as many are connected as may be, those that have not begun for a second are counted as gone. */
 #define _GNU_SOURCE 1 /* accept4 */
 #include <errno.h>
 #include <microhttpd.h>
@@ -16,7 +19,10 @@
 #include "base/log.h"
 #include "server/http_inner.h"
 
-enum { REST_MS = 100 }; /* after an attempt that failed for want of a file or of memory */
+enum {
+    REST_MS = 100,    /* after an attempt that failed for want of a file or of memory; and between looks */
+    LOST_LOOKS = 10,  /* at connections that have not begun, until they are given up */
+};
 
 static bool refuse(rg_http *h, const char *why, rg_error *err)
 {
@@ -61,11 +67,26 @@ static bool accept_one(rg_http *h)
 
     if (fd < 0) /* the first four: its client left */
         return errno == ECONNABORTED || errno == EPROTO || errno == EAGAIN || errno == EINTR;
-    atomic_fetch_add(&h->listener.n_open, 1); /* before its end can be told */
+    atomic_fetch_add(&h->listener.n_open, 1); /* before its beginning and its end can be told */
+    atomic_fetch_add(&h->listener.n_fresh, 1);
     if (MHD_add_connection(h->daemon, fd, (struct sockaddr *)&from, n) == MHD_YES)
         return true;
-    atomic_fetch_sub(&h->listener.n_open, 1); /* the library has closed it */
+    atomic_fetch_sub(&h->listener.n_fresh, 1); /* the library has closed it */
+    atomic_fetch_sub(&h->listener.n_open, 1);
     return false;
+}
+
+/* A look at those that have not begun, REST_MS after the last one. */
+static void give_up_lost(rg_listener *l)
+{
+    int n = atomic_load(&l->n_fresh);
+
+    l->n_looks = n == l->n_seen ? l->n_looks + 1 : 0;
+    l->n_seen = n;
+    if (n > 0 && l->n_looks >= LOST_LOOKS && atomic_compare_exchange_strong(&l->n_fresh, &n, 0)) {
+        atomic_fetch_sub(&l->n_open, n);
+        rg_log(RG_LOG_WARN, "http: %d connections were lost, probably for want of memory", n);
+    }
 }
 
 static void *run(void *arg)
@@ -79,7 +100,10 @@ static void *run(void *arg)
         struct pollfd p[] = { { .fd = l->wake, .events = POLLIN }, { .fd = l->fd, .events = POLLIN } };
         bool full = atomic_load(&l->n_open) >= h->o.max_connections;
 
-        poll(p, full || rests ? 1 : 2, rests ? REST_MS : -1);
+        bool looks = full && atomic_load(&l->n_fresh) > 0;
+
+        if (!poll(p, full || rests ? 1 : 2, rests || looks ? REST_MS : -1) && looks)
+            give_up_lost(l);
         rests = false;
         if (p[0].revents)
             eventfd_read(l->wake, &n);
@@ -102,6 +126,15 @@ bool rg_listener_start(rg_http *h, rg_error *err)
         return refuse(h, strerror(errno), err);
     l->runs = !pthread_create(&l->thread, NULL, run, h);
     return l->runs || refuse(h, "no thread for it", err);
+}
+
+/* One that was given up may begin after all: it is counted again. */
+void rg_listener_began(rg_http *h)
+{
+    if (atomic_fetch_sub(&h->listener.n_fresh, 1) > 0)
+        return;
+    atomic_fetch_add(&h->listener.n_fresh, 1);
+    atomic_fetch_add(&h->listener.n_open, 1);
 }
 
 void rg_listener_left(rg_http *h)

@@ -92,6 +92,27 @@ static void products_by_rows(void **state)
              fixed + 1e7 * q4->value_s[RG_NEAR][RG_RATE_ROWS - 1] + 1000 * profile.rates.cell_s[RG_OP_LINEAR]);
 }
 
+/* Where sums are short, and where much is rounded for few sums, a product takes longer than its weights alone. */
+static void products_by_shape(void **state)
+{
+    const rg_product_rate *q4 = &profile.rates.product[false][RG_LAYOUT_Q4], *exact = &profile.rates.product[true][RG_LAYOUT_Q4];
+    const double fixed = profile.rates.fixed_s[RG_OP_LINEAR];
+    rg_counted op = { .kind = RG_OP_LINEAR, .rows = 8, .w[0] = { RG_Q4_0, 1e6 }, .outs = 3e4 };
+
+    (void)state;
+    is_about(seconds(&machine, &op, false), fixed + 1e6 * q4->value_s[RG_NEAR][7] + 3e4 * q4->out_s[1]);
+    op.ins = 5e4;
+    is_about(seconds(&machine, &op, false),
+             fixed + 1e6 * q4->value_s[RG_NEAR][7] + 3e4 * q4->out_s[1] + 5e4 * q4->in_s);
+    is_about(seconds(&machine, &op, true), fixed + 1e6 * exact->value_s[RG_NEAR][7] + 3e4 * exact->out_s[1]);
+    op.rows = 6; /* between 4 and 8 */
+    is_about(seconds(&machine, &op, true),
+             fixed + 1e6 * exact->value_s[RG_NEAR][5] + 3e4 * (exact->out_s[0] + exact->out_s[1]) / 2);
+    op.n_rows = 6; /* threads wait for each other */
+    is_about(seconds(&machine, &op, true) - 1e6 * exact->value_s[RG_NEAR][5] -
+             3e4 * (exact->out_s[0] + exact->out_s[1]) / 2, profile.rates.shared_s[RG_OP_LINEAR]);
+}
+
 /* What all operations of a step read together says where it comes from. */
 static void products_by_place(void **state)
 {
@@ -184,6 +205,28 @@ static void stores_by_lines(void **state)
         is_about(seconds_within(&op, rg_rate_sets[rg_rate_place_set[place]]), without + 500 * r->line_s[place]);
 }
 
+/* No kernel fetches a sequence's first block early; how long it takes to come depends on where it is. */
+static void first_blocks_by_place(void **state)
+{
+    const rg_rates *r = &profile.rates;
+    const rg_counted op = { .kind = RG_OP_ATTENTION, .rows = 1, .width = 128, .type = RG_BF16, .first_bytes = 1e6 };
+
+    (void)state;
+    for (int place = 0; place < RG_RATE_PLACES; place++)
+        is_about(seconds_within(&op, rg_rate_sets[rg_rate_place_set[place]]),
+                 r->fixed_s[RG_OP_ATTENTION] + 1e6 * r->first_byte_s[place]);
+}
+
+static void rotations_by_angles(void **state)
+{
+    const rg_rates *r = &profile.rates;
+    const rg_counted op = { .kind = RG_OP_ROTATE, .n_rows = 2, .cells = 100, .angles = 64 };
+
+    (void)state;
+    is_about(seconds(&machine, &op, false),
+             r->shared_s[RG_OP_ROTATE] + 100 * r->cell_s[RG_OP_ROTATE] + 64 * r->angle_s);
+}
+
 /* Whatever is no product and no attention goes by the values that it makes: so does a kind that is added later. */
 static void all_else_by_values(void **state)
 {
@@ -202,7 +245,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(products_by_rows),     cmocka_unit_test(products_by_place),
         cmocka_unit_test(the_longer_of_bytes_and_arithmetic), cmocka_unit_test(attention_by_queries),
         cmocka_unit_test(attention_by_place),   cmocka_unit_test(stores_by_lines),
-        cmocka_unit_test(all_else_by_values),
+        cmocka_unit_test(all_else_by_values),   cmocka_unit_test(products_by_shape),
+        cmocka_unit_test(first_blocks_by_place), cmocka_unit_test(rotations_by_angles),
     };
 
     test_init(argc, argv);

@@ -175,6 +175,36 @@ static void the_median_of_the_rounds_counts(void **state)
     assert_true(rg_rounds_median(&r, 7) == 7); /* there is no more room */
 }
 
+static uint64_t a_second(void *arg)
+{
+    (void)arg;
+    return 1000000000;
+}
+
+/* The first round is never late; a later one, once it is given up, leaves what the rounds before it said. */
+static void a_late_round_is_given_up(void **state)
+{
+    static rg_rounds r;
+
+    (void)state;
+    rg_clock_set(a_second, NULL);
+    r.until_ns = 999999999;
+    rg_rounds_begin(&r);
+    assert_false(rg_rounds_late(&r));
+    rg_rounds_median(&r, 1);
+    rg_rounds_begin(&r);
+    assert_true(rg_rounds_late(&r));
+    r.until_ns = 1000000000;
+    assert_false(rg_rounds_late(&r));
+    r.until_ns = 0; /* no end */
+    assert_false(rg_rounds_late(&r));
+    assert_true(rg_rounds_median(&r, 3) == 2);
+    rg_rounds_give_up(&r);
+    rg_rounds_begin(&r);
+    assert_true(rg_rounds_median(&r, 5) == 3); /* of 1 and 5 */
+    rg_clock_set(NULL, NULL);
+}
+
 /* ---- measuring ---- */
 
 static struct {
@@ -223,7 +253,7 @@ static void a_turn_is_timed_undisturbed(void **state)
     assert_true(played.n_turns > 0);
     assert_int_equal(16 * played.n_moved, played.n_turns);
     assert_ok(rg_op_bench_weights(b, RG_Q8_0, 64, 256, &err), err);
-    rg_op_bench_streams(b, 4, 4096);
+    rg_op_bench_streams(b, 4, 1, 4096);
     assert_ok(rg_op_bench_spread_state(b, 1 << 20, &err), err);
     played.n_moved = played.n_turns = 0;
     rg_op_bench_seconds(b, play);
@@ -312,6 +342,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_kept_is_found),       cmocka_unit_test(other_files_are_refused),
         cmocka_unit_test(a_failing_save_leaves_nothing), cmocka_unit_test(the_median_of_the_rounds_counts),
+        cmocka_unit_test(a_late_round_is_given_up),
         cmocka_unit_test(a_turn_is_timed_undisturbed), cmocka_unit_test(failures_leave_nothing),
         cmocka_unit_test(everything_is_measured),
     };

@@ -324,6 +324,35 @@ static void counts_equal_closed_forms(void **state)
     counts_are("mamba", products_mamba, RG_OP_COUNT, 4);
 }
 
+/* Values that products read and make, angles of rotations, and first blocks of keys; all but the head see all rows. */
+static void shapes_are_counted(void **state)
+{
+    static const int steps[][3] = { { 1, 1, 0 }, { 3, 1, 100 }, { 2, 40, 50 } };
+    counted k = { .list = calloc(MAX_COUNTED, sizeof *k.list) };
+
+    (void)state;
+    test_model_open(&k.t, test_data("llama"), "bf16");
+    const rg_config *c = &k.t.m->config;
+    const double q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    for (size_t i = 0; i < RG_LEN(steps); i++) {
+        double ins = 0, outs = 0, angles = 0, first_bytes = 0;
+        count(&k, steps[i][0], steps[i][1], steps[i][2]);
+        for (int o = 0; o < k.counter.n_ops; o++) {
+            ins += k.list[o].ins;
+            outs += k.list[o].outs;
+            angles += k.list[o].angles;
+            first_bytes += k.list[o].first_bytes;
+            assert_int_equal(k.list[o].n_rows, o + 3 < k.counter.n_ops ? k.n : k.seqs); /* gather, norm, head */
+        }
+        near(ins, c->n_layers * k.n * (2.0 * c->dim + q + c->ffn_dim) + k.seqs * c->dim);
+        near(outs, c->n_layers * k.n * (q + 2 * kv + 2.0 * c->dim + 2.0 * c->ffn_dim) + k.seqs * c->vocab_size);
+        near(angles, k.n * c->head_dim / 2);
+        near(first_bytes, c->n_layers * k.seqs * RG_BLOCK * 2 * kv * 2);
+    }
+    test_model_close(&k.t);
+    free(k.list);
+}
+
 /* One row reads every matrix but the embedding once, as the file holds it. */
 static void weights_count_as_stored(void **state)
 {
@@ -550,6 +579,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peaks_follow_recipes),
         cmocka_unit_test(counts_equal_closed_forms),
+        cmocka_unit_test(shapes_are_counted),
         cmocka_unit_test(weights_count_as_stored),
         cmocka_unit_test(intermediates_and_statistics_are_the_steps_own),
     };

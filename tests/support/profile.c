@@ -21,6 +21,12 @@ void test_profile(rg_profile *p, int n_threads)
         for (int k = 0; k < RG_RATE_PLACES && i / 2 != RG_LAYOUT_NONE; k++)
             for (int n = 0; n < RG_RATE_ROWS; n++)
                 r->product[i % 2][i / 2].value_s[k][n] = 1e-12 * (rg_rate_rows[n] + i + 40 * k);
+    for (int i = 0; i < 2 * RG_LAYOUT_COUNT; i++) {
+        rg_product_rate *product = &r->product[i % 2][i / 2];
+        for (int n = 0; n < RG_RATE_OUTS && i / 2 != RG_LAYOUT_NONE; n++)
+            product->out_s[n] = 1e-11 * (i + n);
+        product->in_s = i / 2 != RG_LAYOUT_NONE && i % 2 == 0 ? 1e-12 * (50 + i) : 0;
+    }
     for (int i = 0; rg_rate_kv_type(i / 2) < RG_TYPE_COUNT; i++)
         for (int n = 0; n < RG_RATE_QUERIES; n++) {
             rg_attention_rate *a = &r->attention[i % 2][rg_rate_kv_type(i / 2)];
@@ -30,10 +36,12 @@ void test_profile(rg_profile *p, int n_threads)
             a->far_column_s[n] = 1e-11 * (i + 50 - n);
         }
     for (int k = 0; k < RG_RATE_PLACES; k++)
-        r->line_s[k] = 1e-9 * (7 + 2 * k);
+        r->line_s[k] = 1e-9 * (7 + 2 * k), r->first_byte_s[k] = 1e-11 * (3 + k);
+    r->angle_s = 4e-8;
     r->step_s = 30e-6;
     for (int k = 0; k < RG_OP_COUNT; k++) {
         r->fixed_s[k] = 1e-6 + 1e-8 * k;
+        r->shared_s[k] = 2e-6 + 1e-8 * k;
         r->cell_s[k] = 1e-10 + 1e-12 * k;
     }
 }

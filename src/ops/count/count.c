@@ -30,11 +30,13 @@ static void add_weight(rg_counted *c, int i, const rg_weight *w, double mats, do
 static void count_linear(const rg_op *op, int n_rows, rg_counted *c)
 {
     c->rows = n_rows;
+    c->ins = (double)n_rows * op->in[0]->cols;
     if (op->kind != RG_OP_GATED)
         c->cells = 0;
     for (int i = 0; i < 3 && op->w[i]; i++) {
         const rg_weight *w = op->w[i];
         add_weight(c, i, w, (double)w->n_mats, n_rows);
+        c->outs += (double)n_rows * (double)(w->n_mats * w->rows);
         if (op->kind != RG_OP_GATED && (op->accumulate || op->b[i]))
             c->cells += (double)n_rows * (double)(w->n_mats * w->rows);
     }
@@ -71,6 +73,8 @@ static void count_moe(const rg_op *op, int n_rows, rg_counted *c)
     for (int i = 0; i < 3 && op->w[i]; i++) {
         add_weight(c, i, op->w[i], e * (1 - unused), c->rows);
         c->cells += n_rows * k * (double)op->w[i]->rows;
+        c->ins += i == 0 || op->w[i]->cols != op->w[0]->cols ? n_rows * k * (double)op->w[i]->cols : 0;
+        c->outs += n_rows * k * (double)op->w[i]->rows;
         c->count.weight_bytes += op->b[i] ? e * (1 - unused) * (double)op->w[i]->rows * sizeof(float) : 0;
     }
 }
@@ -239,6 +243,7 @@ static void count_attention(const rg_fwd *f, const rg_op *op, rg_counted *c)
     }
     c->count.ops = 2.0 * (kv->k_dim + kv->v_dim) * c->cells;
     c->key_bytes = kv_row_bytes(kv);
+    c->first_bytes = b->n_spans * RG_BLOCK * c->key_bytes;
     c->rows = most * op->attend->n_heads / heads;
     c->width = kv->k_dim + kv->v_dim;
     c->latent = kv->latent;
@@ -296,11 +301,22 @@ static void count_conv(const rg_fwd *f, const rg_op *op, rg_counted *c)
     c->count.state_bytes = 2.0 * f->batch->n_spans * (double)op->buffer->bytes;
 }
 
+/* Angles are computed once a step for each rope. */
+static double new_angles(rg_counter *counter, const rg_rope *rope, int n_rows)
+{
+    for (int i = 0; i < counter->n_ropes; i++)
+        if (counter->rope[i] == rope)
+            return 0;
+    if (counter->n_ropes < RG_COUNTED_ROPES)
+        counter->rope[counter->n_ropes++] = rope;
+    return (double)n_rows * rope->n_pairs;
+}
+
 static rg_counted count_op(const rg_fwd *f, const rg_op *op)
 {
     const rg_act *y = op->out[0];
     int n_rows = y ? y->rows : f->batch->n_rows;
-    rg_counted c = { .kind = op->kind, .layer = f->layer, .name = y ? y->name : "kv",
+    rg_counted c = { .kind = op->kind, .layer = f->layer, .name = y ? y->name : "kv", .n_rows = n_rows,
                      .cells = y ? (double)y->rows * y->cols : 0 };
 
     switch (op->kind) {
@@ -362,6 +378,8 @@ static void run(const rg_reader *self, rg_fwd *f, const rg_op *op)
     if (op->kind == RG_OP_NOTE)
         return;
     c = count_op(f, op);
+    if (op->kind == RG_OP_ROTATE)
+        c.angles = new_angles(counter, op->rope, c.n_rows);
     add(&counter->total, &c.count);
     add(&counter->by_kind[op->kind], &c.count);
     if (counter->list && counter->n_ops < counter->list_room)

@@ -28,22 +28,30 @@ typedef struct rg_counted { /* one op of the step */
     rg_count count;
     /* What the cost of an operation goes by (measure/cost.h). */
     rg_counted_weight w[3]; /* values 0: none */
+    int n_rows;           /* of the activation that it makes */
     double rows;          /* that meet each weight; attention: queries that look at the same keys */
+    double ins, outs;     /* products: values that they read and make, of all rows and matrices */
+    double angles;        /* rotation: sines and cosines that no operation before it in the step has needed */
     double cells;         /* linear: values that it adds to; attention: pairs of query and key; scan: states advanced;
                            *   others: values made */
     double whole;         /* attention: pairs with all keys of the blocks that a query sees keys of */
     double lines;         /* K/V store: cache lines of keys: a block has one for each column, however many are stored */
     int width;            /* attention: k_dim + v_dim */
     double key_bytes;     /* attention: of a key far before the row */
+    double first_bytes;   /* attention: of the first block of keys of each sequence, which no kernel fetched early */
     bool latent;          /* attention over latents, or their store */
     int most_keys;        /* attention: that a row reads, however long its sequence; 0: no such limit */
     rg_type type;         /* of the K/V */
 } rg_counted;
 
+enum { RG_COUNTED_ROPES = 8 };
+
 typedef struct rg_counter {
     rg_reader reader;     /* first: the counter is its reader */
     rg_count total, by_kind[RG_OP_COUNT];
     int n_ops;
+    const rg_rope *rope[RG_COUNTED_ROPES]; /* whose angles are known, the first n_ropes */
+    int n_ropes;
     rg_counted *list;     /* NULL: only totals are kept */
     int list_room;
     void (*each)(void *arg, const rg_counted *op); /* called for every op as it is counted; may be NULL */

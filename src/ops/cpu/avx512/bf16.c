@@ -9,7 +9,7 @@ enum {
     PANELS = 2,
     TILE = 12,    /* rows by two panels: 24 chains, 2 vectors of weights and x in 32 registers */
     FEW = 6,      /* rows: 24 chains and 4 pairs of columns of weights */
-    PIECE = 512,  /* columns: 16 KiB of each panel */
+    PIECE = 512,  /* columns at most: 16 KiB of each panel */
     AHEAD = 8192, /* bytes prefetched ahead of a few rows' stream: the hardware stops at each page */
     CHAINS = 12,  /* of the peak */
 };
@@ -69,13 +69,14 @@ static void few_rows(const rg_product *p)
     }
 }
 
-/* Up to PANELS panels by up to BATCH rows. */
+/* Up to PANELS panels by up to BATCH rows.  Pieces are alike in size: during one, as much of the next is fetched. */
 static void in_pieces(const rg_product *p)
 {
+    const int n_pieces = (p->cols + PIECE - 1) / PIECE, piece = (p->cols / 32 + n_pieces - 1) / n_pieces * 32;
     chains c[BATCH][VECTORS];
 
-    for (int k = 0; k < p->cols; k += PIECE) {
-        const int n = p->cols - k < PIECE ? p->cols - k : PIECE;
+    for (int k = 0; k < p->cols; k += piece) {
+        const int n = p->cols - k < piece ? p->cols - k : piece;
         const size_t soon = k + n < p->cols ? 32 * (size_t)(k + n) : (size_t)p->n_panels * p->panel_bytes;
 
         add_piece((walk){ .w = p->panel + 32 * (size_t)k, .gap = p->panel_bytes, .n = n / 2, .n_panels = p->n_panels,
