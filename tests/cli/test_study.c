@@ -261,7 +261,8 @@ static void refusals(void **state)
     command_refuses("study recall " GOLDEN "qwen2/config.json --type q9", 2, "q9");
     command_refuses("study recall " GOLDEN "bert --threads 1", 1, "encoder");
     command_refuses("study recall " GOLDEN "qwen2 --threads 1 --pairs 40", 2, "40 pairs");
-    command_refuses("study recall " GOLDEN "qwen2/config.json --threads 1 --resume --csv " GOLDEN "qwen2/config.json", 1, "config.json");
+    command_refuses("study recall " GOLDEN "qwen2/config.json --threads 1 --resume --csv " GOLDEN "qwen2/config.json", 1,
+                    "config.json");
 }
 
 int main(int argc, char **argv)
