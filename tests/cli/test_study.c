@@ -1,5 +1,6 @@
 /* test_study.c -- `ridge study`: rows for each model, context and batch; what is measured and what is counted; the file that
- * it goes on from.  What is known of this machine is made up (support/profile.h). */
+ * it goes on from.  What is known of this
+ * machine is made up, for one thread (support/profile.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "support/profile.h"
 
 #define GOLDEN RG_TEST_DATA "/"
-#define RECALL "study recall " GOLDEN "mamba " GOLDEN "qwen2/config.json --context 64,128 --batch 1,2 --decode 1 --threads 2 "
+#define RECALL "study recall " GOLDEN "mamba " GOLDEN "qwen2/config.json --context 64,128 --batch 1,2 --decode 1 --threads 1 "
 
 static json_t *rows_of(json_t *j)
 {
@@ -58,7 +59,7 @@ static void counted(void **state)
 {
     (void)state;
     json_t *j = command_json("study recall " GOLDEN "qwen2/config.json " GOLDEN "llada/config.json " GOLDEN
-                             "sdar-b4/config.json --context 64 --batch 1 --decode 1 --memory 1000 --json");
+                             "sdar-b4/config.json --context 64 --batch 1 --decode 1 --memory 1000 --threads 1 --json");
     assert_int_equal(json_array_size(rows_of(j)), 3);
     for (size_t i = 0; i < 3; i++) {
         json_t *r = json_array_get(rows_of(j), i);
@@ -88,12 +89,12 @@ static void resume(void **state)
     assert_true(fd >= 0);
     close(fd);
     snprintf(args, sizeof args, "study recall " GOLDEN "qwen2/config.json --context 64 --batch 1 --decode 1 --memory 1000 "
-                                "--csv %s", csv);
+                                "--threads 1 --csv %s", csv);
     assert_int_equal(command_run(args), 0);
     assert_int_equal(n_lines(csv), 2);
     /* The row of the file stays what it is, though it would be measured now, and one is added. */
     snprintf(args, sizeof args, "study recall " GOLDEN "qwen2/config.json --context 64,128 --batch 1 --decode 1 --resume "
-                                "--csv %s --svg %s.svg --json", csv, csv);
+                                "--threads 1 --csv %s --svg %s.svg --json", csv, csv);
     json_t *j = command_json(args);
     assert_int_equal(json_array_size(rows_of(j)), 2);
     assert_true(json_is_false(json_object_get(json_array_get(rows_of(j), 0), "measured")));
@@ -118,7 +119,7 @@ static void kv_types(void **state)
     close(fd);
     unlink(csv);
     for (int again = 0; again < 2; again++) {
-        snprintf(args, sizeof args, "study kv tales-1m --ctx 200 --length 96 --pairs 4 --examples 2 --resume --json "
+        snprintf(args, sizeof args, "study kv tales-1m --ctx 200 --length 96 --pairs 4 --examples 2 --threads 1 --resume --json "
                                     "--perplexity %s/README.md --csv %s --svg %s.svg", RG_SOURCE_DIR, csv, csv);
         json_t *j = command_json(args);
         double before = 1e9, ppl[RG_LEN(types)];
@@ -144,7 +145,7 @@ static void kv_types(void **state)
     unlink(args);
     unlink(csv);
     /* Without a tokenizer there is no text to score, and recall is asked all the same. */
-    json_t *j = command_json("study kv " GOLDEN "qwen2 --length 96 --pairs 4 --examples 2 --json");
+    json_t *j = command_json("study kv " GOLDEN "qwen2 --length 96 --pairs 4 --examples 2 --threads 1 --json");
     for (size_t i = 0; i < RG_LEN(types); i++) {
         json_t *r = json_array_get(rows_of(j), i);
         assert_true(json_is_null(json_object_get(r, "ppl")) && json_is_number(json_object_get(r, "recall")));
@@ -219,7 +220,7 @@ static void every_study_goes_on(void **state)
         snprintf(csv, sizeof csv, "%s", test_scratch("goes-on.csv"));
         unlink(csv);
         snprintf(study, sizeof study, studies[i].args, short_text());
-        snprintf(args, sizeof args, "study %s --csv %s --quiet", study, csv);
+        snprintf(args, sizeof args, "study %s --threads 1 --csv %s --quiet", study, csv);
         assert_int_equal(command_run(args), 0);
         assert_int_equal(n_lines(csv), 1 + studies[i].n);
         /* The first rows, with a result of the last of them made 5. */
@@ -233,7 +234,7 @@ static void every_study_goes_on(void **state)
         snprintf(start, sizeof start, "%.*s,5%.*s", (int)(result - whole), whole, (int)(cut - rest), rest);
         snprintf(want, sizeof want, "%s%s", start, cut);
         test_write_text(csv, start);
-        snprintf(args, sizeof args, "study %s --csv %s --resume --json", study, csv);
+        snprintf(args, sizeof args, "study %s --threads 1 --csv %s --resume --json", study, csv);
         json_t *j = command_json(args);
         assert_int_equal(number(j, "kept"), studies[i].kept);
         assert_int_equal(json_array_size(rows_of(j)), studies[i].n);
@@ -289,11 +290,12 @@ static void refusals(void **state)
     command_refuses("study kv tales-1m --resume", 2, "--csv");
     command_refuses("study kv tales-1m --length 9999", 2, "too small");
     command_refuses("study recall", 2, "bench/shapes/recall");
-    command_refuses("study recall " GOLDEN "qwen2 --resume", 2, "--csv");
+    command_refuses("study recall " GOLDEN "qwen2 --threads 1 --resume", 2, "--csv");
     command_refuses("study recall " GOLDEN "qwen2/config.json --type q9", 2, "q9");
-    command_refuses("study recall " GOLDEN "bert", 1, "encoder");
-    command_refuses("study recall " GOLDEN "qwen2 --pairs 40", 2, "40 pairs");
-    command_refuses("study recall " GOLDEN "qwen2/config.json --resume --csv " GOLDEN "qwen2/config.json", 1, "config.json");
+    command_refuses("study recall " GOLDEN "bert --threads 1", 1, "encoder");
+    command_refuses("study recall " GOLDEN "qwen2 --threads 1 --pairs 40", 2, "40 pairs");
+    command_refuses("study recall " GOLDEN "qwen2/config.json --threads 1 --resume --csv " GOLDEN "qwen2/config.json", 1,
+                    "config.json");
 }
 
 int main(int argc, char **argv)
@@ -304,6 +306,6 @@ int main(int argc, char **argv)
                                         cmocka_unit_test(refusals) };
 
     test_init(argc, argv);
-    test_profile_folder(2);
+    test_profile_folder(1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,7 @@ static rg_shrink_options options(const char *method)
     for (int i = 0; test_backend(i); i++)
         best = test_backend(i);
     return (rg_shrink_options){ .method = m, .coding = { .bits = 4, .group = 32 }, .alpha = 0.5f, .ids = ids,
-                                .n_samples = SAMPLES, .ctx = CTX, .n_threads = 2, .backend = best };
+                                .n_samples = SAMPLES, .ctx = CTX, .n_threads = 1, .backend = best };
 }
 
 /* A tensor's values as the checkpoint's readers give them. */
@@ -226,7 +226,7 @@ static void eight_bits_read_back(void **state)
 
 static float *logits_of(const char *path)
 {
-    test_rig_options o = { .backend = options("rtn").backend, .n_threads = 2, .exact = true, .max_rows = CTX,
+    test_rig_options o = { .backend = options("rtn").backend, .n_threads = 1, .exact = true, .max_rows = CTX,
                            .max_seqs = 1, .max_len = CTX };
     rg_error err = { 0 };
     test_model t;
@@ -431,7 +431,7 @@ static void a_stopped_run_goes_on(void **state)
         rg_shrink_report_fini(&r);
         assert_non_null(strstr(err.text, "another run"));
         o.coding.bits = 4;
-        o.n_threads = 1;
+        o.n_threads = 2; /* the same bytes */
         err = (rg_error){ 0 };
         assert_ok(shrink(test_data("llama"), stopped, &o, &r, &err), err);
         assert_int_equal(r.n_resumed, 2);
@@ -506,7 +506,7 @@ static void pruning_takes_a_layer(void **state)
 {
     const rg_shrink_options o = options("rtn");
     const rg_prune_options prune = { .n_layers = 6, .n_neurons = 512 };
-    const rg_stage_options stage = { .backend = o.backend, .n_threads = 2, .ids = o.ids, .n_samples = SAMPLES,
+    const rg_stage_options stage = { .backend = o.backend, .n_threads = 1, .ids = o.ids, .n_samples = SAMPLES,
                                      .ctx = CTX };
     rg_importance i = { 0 };
     rg_error err = { 0 };

@@ -150,7 +150,7 @@ static rg_stage *open_stage(const rg_checkpoint *c, const int32_t *ids, bool thr
 
     for (int i = 0; test_backend(i); i++)
         best = test_backend(i);
-    rg_stage *s = rg_stage_open(c, &(rg_stage_options){ .backend = best, .n_threads = 2, .ids = ids,
+    rg_stage *s = rg_stage_open(c, &(rg_stage_options){ .backend = best, .n_threads = 1, .ids = ids,
                                                         .n_samples = SAMPLES, .ctx = CTX, .thresholds = thresholds },
                                 &err);
     assert_ok(s, err);
@@ -164,7 +164,7 @@ static void loads(const rg_checkpoint *c, const rg_buf *json)
     rg_sparsity *t = rg_sparsity_parse("thresholds", json->data, json->n, &err);
 
     assert_ok(t, err);
-    rg_model *m = rg_model_open(c, &(rg_model_options){ .n_threads = 2, .sparsity = t }, &err);
+    rg_model *m = rg_model_open(c, &(rg_model_options){ .n_threads = 1, .sparsity = t }, &err);
     assert_ok(m, err);
     rg_model_close(m);
     rg_sparsity_free(t);

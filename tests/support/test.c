@@ -10,6 +10,15 @@
 
 uint64_t test_seed = 1;
 const char *test_isa;
+static unsigned part = 1, n_parts = 1;
+
+static void read_part(const char *text)
+{
+    if (sscanf(text, "%u/%u", &part, &n_parts) != 2 || part < 1 || part > n_parts) {
+        fprintf(stderr, "--part %s: not K/N, K from 1 to N\n", text);
+        exit(2);
+    }
+}
 
 void test_init(int argc, char **argv)
 {
@@ -18,9 +27,23 @@ void test_init(int argc, char **argv)
             test_seed = strtoull(argv[++i], NULL, 10);
         else if (!strcmp(argv[i], "--isa") && i + 1 < argc)
             test_isa = argv[++i];
+        else if (!strcmp(argv[i], "--part") && i + 1 < argc)
+            read_part(argv[++i]);
         else
             cmocka_set_test_filter(argv[i]);
     }
+}
+
+int test_run_part(const struct CMUnitTest *tests, size_t n)
+{
+    struct CMUnitTest *mine = calloc(n, sizeof *mine);
+    size_t n_mine = 0;
+
+    for (size_t i = part - 1; i < n; i += n_parts)
+        mine[n_mine++] = tests[i];
+    int failed = _cmocka_run_group_tests("tests", mine, n_mine, NULL, NULL);
+    free(mine);
+    return failed;
 }
 
 int test_scale(int n)

@@ -1,7 +1,7 @@
 /* test.h -- what every test includes: cmocka in its required order, and a few helpers.
  *
  * RG_TEST_DATA is tests/golden.  --seed N and --isa NAME on a test's command line reach it through test_seed and
- * test_isa; any other argument is cmocka's name filter. */
+ * test_isa, --part K/N test_run_part; any other argument is cmocka's name filter. */
 #ifndef RG_TEST_H
 #define RG_TEST_H
 
@@ -19,6 +19,9 @@ void test_init(int argc, char **argv);
 
 extern uint64_t test_seed;      /* default 1 */
 extern const char *test_isa;    /* NULL: every instruction set that this machine has */
+
+/* Run them, or with --part K/N every N-th from the K-th on, so that parts can run side by side.  How many failed. */
+int test_run_part(const struct CMUnitTest *tests, size_t n);
 
 /* How many cases to run where n are usual: RIDGE_TEST_SCALE in the environment says 10 for a tenth, -20 for twenty times
  * as many.  At least one. */
