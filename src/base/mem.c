@@ -293,18 +293,18 @@ void rg_region_free(void *p, size_t bytes)
     RG_ASSERT(munmap(p, bytes ? bytes : 1) == 0);
 }
 
-/* ---- pieces: regions that lie in blocks, side by side ----------------------------------------------------------- */
+/* ---- regions that share huge pages: side by side in blocks ------------------------------------------------------- */
 
-enum { BLOCK_BYTES = 32 << 20, PIECE_MOST = 4 << 20 }; /* a larger piece is a region of its own */
+enum { BLOCK_BYTES = 32 << 20, SHARED_MOST = 4 << 20 }; /* larger ones are regions of their own */
 
 /* At the start of a block, whose address is a multiple of BLOCK_BYTES. */
 typedef struct block {
     size_t used; /* from the start on, this head included */
-    int n_pieces;
+    int n_regions;
 } block;
 
-static pthread_mutex_t pieces_lock = PTHREAD_MUTEX_INITIALIZER;
-static block *filling; /* the block that the next pieces come from; NULL: a new one */
+static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
+static block *filling; /* the block that the next regions lie in; NULL: a new one */
 
 /* Address space for a block; pages are taken as they are written. */
 static block *block_new(size_t head)
@@ -326,41 +326,41 @@ static block *block_new(size_t head)
     return b;
 }
 
-void *rg_piece_new(size_t bytes)
+void *rg_shared_region_new(size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uint8_t *p = NULL;
 
-    if (bytes > PIECE_MOST)
+    if (bytes > SHARED_MOST)
         return rg_region_new(bytes);
     if (!allowed(bytes))
         return NULL;
     size_t whole = (bytes / page + 1) * page;
-    pthread_mutex_lock(&pieces_lock);
+    pthread_mutex_lock(&blocks_lock);
     if (!filling || whole > BLOCK_BYTES - filling->used)
         filling = block_new(page);
     if (filling) {
         p = (uint8_t *)filling + filling->used;
         filling->used += whole;
-        filling->n_pieces++;
+        filling->n_regions++;
         count_new(bytes);
     }
-    pthread_mutex_unlock(&pieces_lock);
+    pthread_mutex_unlock(&blocks_lock);
     return p;
 }
 
-void rg_piece_free(void *p, size_t bytes)
+void rg_shared_region_free(void *p, size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes / page + 1) * page;
 
-    if (!p || bytes > PIECE_MOST) {
+    if (!p || bytes > SHARED_MOST) {
         rg_region_free(p, bytes);
         return;
     }
     count_free(bytes);
-    pthread_mutex_lock(&pieces_lock);
+    pthread_mutex_lock(&blocks_lock);
     block *b = (block *)(void *)((uint8_t *)p - (uintptr_t)p % BLOCK_BYTES);
-    if (--b->n_pieces == 0) {
+    if (--b->n_regions == 0) {
         filling = filling == b ? NULL : filling;
         RG_ASSERT(munmap(b, BLOCK_BYTES) == 0);
     } else {
@@ -368,7 +368,7 @@ void rg_piece_free(void *p, size_t bytes)
         if ((uint8_t *)p + whole == (uint8_t *)b + b->used)
             b->used -= whole;
     }
-    pthread_mutex_unlock(&pieces_lock);
+    pthread_mutex_unlock(&blocks_lock);
 }
 
 /* ---- for tests --------------------------------------------------------------------------------------------------- */

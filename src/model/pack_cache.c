@@ -148,7 +148,8 @@ static bool page_experts(binding *b, const rg_pack_file *f, rg_error *err)
 
         if (!rg_weights_is_apart(s, i))
             continue;
-        RG_ASSERT(rg_weights_shape_packed(&s->packed[i], w, rg_pack_file_type(f, i), w->n_mats, NULL)); /* the file has it */
+        /* The file has it, so it has a shape. */
+        RG_ASSERT(rg_weights_shape_packed(&s->packed[i], w, rg_pack_file_type(f, i), w->n_mats, NULL));
         s->packed[i].first_page = n;
         for (int64_t m = 0; m < w->n_mats; m++, n++) {
             b->pages[n].offset = rg_pack_file_place(f, i, m)->offset;

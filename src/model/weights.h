@@ -45,8 +45,8 @@ bool rg_weights_bind(rg_weight_set *s, const rg_config *c, const rg_checkpoint *
 bool rg_weights_bind_layer(rg_weight_set *s, int layer, const rg_config *c, const rg_checkpoint *ckpt,
                            rg_error *err) RG_MUST_CHECK;
 void rg_weights_unbind_layer(rg_weight_set *s, int layer);
-/* Size p for n_mats of w's matrices as they are packed from `type` (w's, or what rg_weights_packed_type gives), unless w
- * is wide; and allocate it too. */
+/* Size p for n_mats of w's matrices, packed as `type` (w's, or what rg_weights_packed_type gives), unless w is wide;
+ * and allocate it too. */
 bool rg_weights_shape_packed(rg_packed *p, const rg_weight *w, rg_type type, int64_t n_mats,
                              rg_error *err) RG_MUST_CHECK;
 bool rg_weights_init_packed(rg_packed *p, const rg_weight *w, rg_type type, int64_t n_mats,

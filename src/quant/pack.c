@@ -95,7 +95,7 @@ static bool allocate(rg_packed *p, rg_error *err)
     const size_t bytes = p->bytes;
 
     RG_ASSERT(!p->order_bytes || p->layout != RG_LAYOUT_T4N);
-    p->data = rg_piece_new(bytes);
+    p->data = rg_shared_region_new(bytes);
     p->bytes = p->data ? bytes : 0;
     if (p->layout == RG_LAYOUT_T4N)
         for (size_t at = 0; at < p->bytes; at += p->panel_bytes)
@@ -126,7 +126,7 @@ bool rg_packed_init_wide(rg_packed *p, rg_type type, int64_t n_mats, int64_t row
 
 void rg_packed_fini(rg_packed *p)
 {
-    rg_piece_free(p->data, p->bytes);
+    rg_shared_region_free(p->data, p->bytes);
     *p = (rg_packed){ 0 };
 }
 

@@ -116,10 +116,10 @@ static void memory_is_aligned_counted_and_gated(void **state)
     assert_int_equal(rg_mem_count().live_bytes, before.live_bytes);
 }
 
-static const size_t piece_bytes[] = { 100, 0, 4096, 70000, 1 << 20, 3000000, (4 << 20) + 1, 5 << 20, 1, 4 << 20 };
+static const size_t region_bytes[] = { 100, 0, 4096, 70000, 1 << 20, 3000000, (4 << 20) + 1, 5 << 20, 1, 4 << 20 };
 
 /* Pieces are zero and do not overlap, whatever was freed before; the memory of a freed one is zero again. */
-static void pieces_lie_side_by_side(void **state)
+static void small_regions_share_pages(void **state)
 {
     enum { N = 60 };
     rg_mem_stats before = rg_mem_count();
@@ -128,21 +128,21 @@ static void pieces_lie_side_by_side(void **state)
     int left = 0;
 
     (void)state;
-    uint8_t *a = rg_piece_new(5000), *b = rg_piece_new(5000);
+    uint8_t *a = rg_shared_region_new(5000), *b = rg_shared_region_new(5000);
     assert_true(b - a >= 5000 && b - a <= 5000 + 65536);
     assert_int_equal(rg_mem_count().live_bytes - before.live_bytes, 10000);
     for (int i = 0; i < 20 * N; i++) {
         int k = (int)rg_rng_below(&rng, N);
-        size_t n = piece_bytes[k % RG_LEN(piece_bytes)];
+        size_t n = region_bytes[k % RG_LEN(region_bytes)];
         if (p[k]) {
             for (size_t at = 0; at < n; at += 4000)
                 assert_int_equal(p[k][at], k + 1);
             assert_true(!n || p[k][n - 1] == k + 1);
-            rg_piece_free(p[k], n);
+            rg_shared_region_free(p[k], n);
             p[k] = NULL;
             continue;
         }
-        p[k] = rg_piece_new(n);
+        p[k] = rg_shared_region_new(n);
         assert_true(p[k] && (uintptr_t)p[k] % RG_ALIGN == 0);
         for (size_t at = 0; at < n; at += 4000)
             assert_int_equal(p[k][at], 0);
@@ -153,14 +153,14 @@ static void pieces_lie_side_by_side(void **state)
             p[k][n - 1] = (uint8_t)(k + 1);
     }
     rg_mem_set_gate(refuse, &left);
-    assert_null(rg_piece_new(100));
+    assert_null(rg_shared_region_new(100));
     left = 0;
-    assert_null(rg_piece_new(5 << 20));
+    assert_null(rg_shared_region_new(5 << 20));
     rg_mem_set_gate(NULL, NULL);
     for (int k = 0; k < N; k++)
-        rg_piece_free(p[k], piece_bytes[k % RG_LEN(piece_bytes)]);
-    rg_piece_free(a, 5000);
-    rg_piece_free(b, 5000);
+        rg_shared_region_free(p[k], region_bytes[k % RG_LEN(region_bytes)]);
+    rg_shared_region_free(a, 5000);
+    rg_shared_region_free(b, 5000);
     assert_int_equal(rg_mem_count().n_live, before.n_live);
     assert_int_equal(rg_mem_count().live_bytes, before.live_bytes);
 }
@@ -394,7 +394,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(errors_name_and_prefix),
         cmocka_unit_test(sizes_are_checked),
         cmocka_unit_test(memory_is_aligned_counted_and_gated),
-        cmocka_unit_test(pieces_lie_side_by_side),
+        cmocka_unit_test(small_regions_share_pages),
         cmocka_unit_test(buffer_stops_at_its_cap),
         cmocka_unit_test(files_are_read_exactly),
         cmocka_unit_test(paths_stay_inside),
