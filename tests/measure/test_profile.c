@@ -314,7 +314,7 @@ static void everything_is_measured(void **state)
         skip(); /* checked kernels take minutes */
     if (test_all()) {
         assert_ok(rg_profile_measure(&p, backend(), 1, tell, NULL, &err), err);
-        assert_true(n_told == RG_ROUNDS + 1 && told == 1);
+        assert_true(n_told > 1 && n_told <= RG_ROUNDS + 1 && told == 1); /* a slow machine is given up after some rounds */
     } else { /* one round of it */
         rg_rounds_begin(&rounds);
         assert_ok(rg_roofs_probe(&p.roofs, backend(), 1, &err), err);
