@@ -13,7 +13,7 @@ static bool measure(rg_profile *out, const cli_common *common, const rg_backend 
     rg_error why = { 0 };
     void *quiet = common->quiet || common->json ? out : NULL;
 
-    if (!rg_profile_measure(out, backend, n_threads, show, quiet, err))
+    if (!rg_profile_measure(out, backend, n_threads, RG_PROFILE_MOST_S, show, quiet, err))
         return false;
     if (cli_profile_folder && !rg_profile_save(out, cli_profile_folder, backend, &why) && !common->quiet)
         fprintf(stderr, "ridge: the profile of this machine is not kept: %s\n", why.text);

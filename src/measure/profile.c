@@ -22,9 +22,6 @@ static const double BUSY_SPREAD = 0.15, BUSY_SHARE = 0.9;
 
 enum { LEAST_ROUNDS = 3 }; /* of a machine that was not busy */
 
-/* Seconds after which a round is given up at its next layout, which takes some tenths of a second more. */
-static const double LATE_S = 19.5;
-
 /* ---- the key ----------------------------------------------------------------------------------------------------- */
 
 /* The value of the first line that begins with `name`, to its end; false: there is none. */
@@ -282,7 +279,7 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-bool rg_profile_measure(rg_profile *out, const rg_backend *backend, int n_threads,
+bool rg_profile_measure(rg_profile *out, const rg_backend *backend, int n_threads, double most_s,
                         void (*progress)(void *arg, double done), void *arg, rg_error *err)
 {
     rg_rounds *rounds = rg_zalloc(sizeof *rounds);
@@ -295,7 +292,7 @@ bool rg_profile_measure(rg_profile *out, const rg_backend *backend, int n_thread
     for (int i = 0; ok && i < RG_ROUNDS && !late; i++) {
         if (progress)
             progress(arg, (double)i / RG_ROUNDS);
-        rounds->until_ns = t0 + (uint64_t)(1e9 * LATE_S);
+        rounds->until_ns = t0 + (uint64_t)(1e9 * most_s);
         *before = *out;
         ok = measure_round(out, rounds, backend, n_threads, err);
         late = rg_now_ns() > rounds->until_ns;

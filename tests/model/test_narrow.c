@@ -1,6 +1,6 @@
 /* test_narrow.c -- F16 weights whose values bf16 holds: the model is, to the bit, the model of the same weights in BF16,
  * in memory, from a pack cache and with experts in a file; a matrix with one value of more bits stays F16. */
-#include "support/model.h"
+#include "worlds.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,27 @@ enum { N = 24 };
 
 #define WIDER "blk.1.ffn_down_exps" /* the weight that may have a value of more bits */
 
-/* A golden's matrices in `type`, their values first rounded to bf16 and to f16; with `wider`, but the last one of WIDER. */
+static rg_type type_in(const rg_tensor *t, rg_type type)
+{
+    return t->n_dims < 2 ? t->type : type;
+}
+
+/* A matrix's values become such that bf16 and f16 hold. */
+static void round_values(const rg_tensor *t, float *x, size_t n)
+{
+    for (size_t k = 0; t->n_dims >= 2 && k < n; k++)
+        x[k] = rg_f16_to_f32(rg_f32_to_f16(rg_bf16_to_f32(rg_f32_to_bf16(x[k]))));
+}
+
+/* But the last one of WIDER, which has all the bits of f16. */
+static void round_but_one(const rg_tensor *t, float *x, size_t n)
+{
+    round_values(t, x, n);
+    if (!strcmp(t->name, WIDER ".weight"))
+        x[n - 1] = 1.0f + 1.0f / 1024;
+}
+
+/* A golden's matrices in `type`, their values rounded. */
 static void write_model(const char *name, const char *to, rg_type type, bool wider)
 {
     char from[64];
@@ -25,31 +45,16 @@ static void write_model(const char *name, const char *to, rg_type type, bool wid
     rg_ckpt_writer *w = rg_gguf_create(to, &err);
     assert_ok(w, err);
     assert_ok(rg_ckpt_put_all(w, c, NULL, &err), err);
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < rg_checkpoint_n_tensors(c); i++) {
-            const rg_tensor *t = rg_checkpoint_tensor(c, i);
-            const rg_format *in = rg_format_of(t->type), *out = rg_format_of(t->n_dims < 2 ? t->type : type);
-            const size_t n = (size_t)rg_tensor_count(t), bytes = n * (size_t)out->block_bytes;
+    for (int i = 0; i < rg_checkpoint_n_tensors(c); i++) {
+        const rg_tensor *t = rg_checkpoint_tensor(c, i);
 
-            if (!pass) {
-                assert_ok(rg_ckpt_declare(w, t->name, t->n_dims < 2 ? t->type : type, t->n_dims, t->shape, &err), err);
-                continue;
-            }
-            assert_true(in->block_len == 1 && out->block_len == 1);
-            void *raw = malloc(t->bytes), *coded = malloc(bytes);
-            float *x = malloc(n * sizeof *x);
-            assert_ok(rg_tensor_read(c, t, 0, raw, t->bytes, &err), err);
-            in->decode(raw, (int64_t)n, x);
-            for (size_t k = 0; t->n_dims >= 2 && k < n; k++)
-                x[k] = rg_f16_to_f32(rg_f32_to_f16(rg_bf16_to_f32(rg_f32_to_bf16(x[k]))));
-            if (wider && !strcmp(t->name, WIDER ".weight"))
-                x[n - 1] = 1.0f + 1.0f / 1024;
-            out->encode(x, (int64_t)n, coded);
-            assert_ok(rg_ckpt_write(w, coded, bytes, &err), err);
-            free(raw);
-            free(coded);
-            free(x);
-        }
+        assert_ok(rg_ckpt_declare(w, t->name, type_in(t, type), t->n_dims, t->shape, &err), err);
+    }
+    for (int i = 0; i < rg_checkpoint_n_tensors(c); i++) {
+        const rg_tensor *t = rg_checkpoint_tensor(c, i);
+
+        world_write(w, c, t, type_in(t, type), wider ? round_but_one : round_values);
+    }
     assert_ok(rg_ckpt_commit(w, &err), err);
     rg_checkpoint_close(c);
 }
@@ -67,43 +72,11 @@ static void open_with(test_model *t, const char *path, const char *cache, size_t
 
 /* ---- logits ------------------------------------------------------------------------------------------------------ */
 
-typedef struct rows {
-    float *logits;
-    int vocab, at; /* row 0 of the step is row `at` */
-} rows;
-
-static void keep(void *arg, int feed, int row, float *logits)
-{
-    const rows *r = arg;
-
-    (void)feed;
-    memcpy(r->logits + (size_t)(r->at + row) * (size_t)r->vocab, logits, (size_t)r->vocab * sizeof *logits);
-}
-
 /* Of N ids, half of them at once, then one by one.  free() them. */
 static float *logits_of(const test_model *t, const rg_backend *backend, bool exact)
 {
-    test_rig_options o = { .backend = backend, .n_threads = 2, .exact = exact, .max_rows = N, .max_seqs = 1, .max_len = N };
-    rows r = { .vocab = t->m->config.vocab_size };
-    rg_error err = { 0 };
-    int32_t ids[N];
-    test_rig rig;
-
-    r.logits = malloc((size_t)N * (size_t)r.vocab * sizeof *r.logits);
-    for (int i = 0; i < N; i++)
-        ids[i] = i * 37 % 250;
-    test_rig_open(&rig, t, &o);
-    rg_seq *q = rg_seq_new(rig.states, N, 0, &err);
-    assert_ok(q, err);
-    for (int n; r.at < N; r.at += n) {
-        n = r.at ? 1 : N / 2;
-        assert_true(rg_seq_grow(rig.states, q, r.at + n));
-        test_rig_step(&rig, &(test_feed){ .seq = q, .ids = ids + r.at, .n = n }, 1, keep, &r);
-        rg_seq_advance(rig.states, q, n, 0, NULL);
-    }
-    rg_seq_free(rig.states, q);
-    test_rig_close(&rig);
-    return r.logits;
+    return test_logits(t, &(test_rig_options){ .backend = backend, .n_threads = 2, .exact = exact, .max_rows = N,
+                                               .max_seqs = 1, .max_len = N }, N / 2, 1);
 }
 
 /* The same bits by every recipe of every instruction set. */

@@ -10,19 +10,6 @@
 
 enum { N = 40 };
 
-typedef struct rows {
-    float *logits;
-    int vocab, at; /* row 0 of the step is row `at` */
-} rows;
-
-static void keep(void *arg, int feed, int row, float *logits)
-{
-    const rows *r = arg;
-
-    (void)feed;
-    memcpy(r->logits + (size_t)(r->at + row) * (size_t)r->vocab, logits, (size_t)r->vocab * sizeof *logits);
-}
-
 static rg_model *open_sparse(const rg_checkpoint *c, const rg_sparsity *s, rg_error *err)
 {
     return rg_model_open(c, &(rg_model_options){ .kv_type = "f32", .sparsity = s }, err);
@@ -31,29 +18,8 @@ static rg_model *open_sparse(const rg_checkpoint *c, const rg_sparsity *s, rg_er
 /* Logits of N ids in steps of `cut` rows. */
 static float *logits_of(const test_model *t, const rg_backend *backend, int n_threads, int cut)
 {
-    test_rig_options o = { .backend = backend, .n_threads = n_threads, .exact = true, .max_rows = N, .max_seqs = 1,
-                           .max_len = N };
-    rows r = { .vocab = t->m->config.vocab_size };
-    rg_error err = { 0 };
-    int32_t ids[N];
-    test_rig rig;
-
-    r.logits = malloc((size_t)N * (size_t)r.vocab * sizeof *r.logits);
-    for (int i = 0; i < N; i++)
-        ids[i] = i * 37 % 250;
-    test_rig_open(&rig, t, &o);
-    rg_seq *q = rg_seq_new(rig.states, N, 0, &err);
-    assert_ok(q, err);
-    for (r.at = 0; r.at < N; r.at += cut) {
-        const int n = N - r.at < cut ? N - r.at : cut;
-
-        assert_true(rg_seq_grow(rig.states, q, r.at + n));
-        test_rig_step(&rig, &(test_feed){ .seq = q, .ids = ids + r.at, .n = n }, 1, keep, &r);
-        rg_seq_advance(rig.states, q, n, 0, NULL);
-    }
-    rg_seq_free(rig.states, q);
-    test_rig_close(&rig);
-    return r.logits;
+    return test_logits(t, &(test_rig_options){ .backend = backend, .n_threads = n_threads, .exact = true, .max_rows = N,
+                                               .max_seqs = 1, .max_len = N }, cut, cut);
 }
 
 /* The same bits from rows alone, which skip, and together, which do not, on all instruction sets; returned. */

@@ -28,6 +28,27 @@ static inline rg_type world_type(const rg_tensor *t, int turn)
     return types[turn % (int)RG_LEN(types)];
 }
 
+/* Write a tensor of c in `type`, its n values changed before (NULL: as they are). */
+static inline void world_write(rg_ckpt_writer *w, const rg_checkpoint *c, const rg_tensor *t, rg_type type,
+                               void (*change)(const rg_tensor *t, float *x, size_t n))
+{
+    const rg_format *in = rg_format_of(t->type), *out = rg_format_of(type);
+    const size_t n = (size_t)rg_tensor_count(t), bytes = n / (size_t)out->block_len * (size_t)out->block_bytes;
+    uint8_t *raw = malloc(t->bytes), *coded = malloc(bytes);
+    float *x = malloc(n * sizeof *x);
+    rg_error err = { 0 };
+
+    assert_ok(rg_tensor_read(c, t, 0, raw, t->bytes, &err), err);
+    in->decode(raw, (int64_t)n / in->block_len, x);
+    if (change)
+        change(t, x, n);
+    out->encode(x, (int64_t)n / out->block_len, coded);
+    assert_ok(rg_ckpt_write(w, coded, bytes, &err), err);
+    free(raw);
+    free(coded);
+    free(x);
+}
+
 /* The golden's model.gguf with its matrices in integer formats, and, unless 0, another window.  Its path. */
 static inline const char *world_quantized(const char *name, int window)
 {
@@ -51,17 +72,7 @@ static inline const char *world_quantized(const char *name, int window)
     }
     for (int i = 0; i < rg_checkpoint_n_tensors(c); i++) {
         const rg_tensor *t = rg_checkpoint_tensor(c, i);
-        const rg_format *in = rg_format_of(t->type), *out = rg_format_of(world_type(t, i));
-        size_t n = (size_t)rg_tensor_count(t), bytes = n / (size_t)out->block_len * (size_t)out->block_bytes;
-        uint8_t *raw = malloc(t->bytes), *coded = malloc(bytes);
-        float *x = malloc(n * sizeof *x);
-        assert_ok(rg_tensor_read(c, t, 0, raw, t->bytes, &err), err);
-        in->decode(raw, (int64_t)n / in->block_len, x);
-        out->encode(x, (int64_t)n / out->block_len, coded);
-        assert_ok(rg_ckpt_write(w, coded, bytes, &err), err);
-        free(raw);
-        free(coded);
-        free(x);
+        world_write(w, c, t, world_type(t, i), NULL);
     }
     assert_ok(rg_ckpt_commit(w, &err), err);
     rg_checkpoint_close(c);

@@ -280,3 +280,44 @@ void test_rig_step(test_rig *r, const test_feed *feeds, int n_feeds, test_row *r
     k.b.ancestors = k.trees ? r->lists : NULL;
     r->runner->step(r->runner, &k.b, &(rg_sink){ .logits = take_row, .arg = &(answer){ feeds, k.logit_rows, row, arg } });
 }
+
+/* ---- logits ------------------------------------------------------------------------------------------------------ */
+
+typedef struct kept {
+    float *logits;
+    int vocab, at; /* row 0 of the step is row `at` */
+} kept;
+
+static void keep(void *arg, int feed, int row, float *logits)
+{
+    const kept *k = arg;
+
+    (void)feed;
+    memcpy(k->logits + (size_t)(k->at + row) * (size_t)k->vocab, logits, (size_t)k->vocab * sizeof *logits);
+}
+
+float *test_logits(const test_model *t, const test_rig_options *o, int first, int cut)
+{
+    kept k = { .vocab = t->m->config.vocab_size };
+    int32_t *ids = malloc((size_t)o->max_len * sizeof *ids);
+    rg_error err = { 0 };
+    test_rig rig;
+
+    k.logits = malloc((size_t)o->max_len * (size_t)k.vocab * sizeof *k.logits);
+    for (int i = 0; i < o->max_len; i++)
+        ids[i] = i * 37 % 250;
+    test_rig_open(&rig, t, o);
+    rg_seq *q = rg_seq_new(rig.states, o->max_len, 0, &err);
+    assert_ok(q, err);
+    for (int n; k.at < o->max_len; k.at += n) {
+        n = k.at ? cut : first;
+        n = n < o->max_len - k.at ? n : o->max_len - k.at;
+        assert_true(rg_seq_grow(rig.states, q, k.at + n));
+        test_rig_step(&rig, &(test_feed){ .seq = q, .ids = ids + k.at, .n = n }, 1, keep, &k);
+        rg_seq_advance(rig.states, q, n, 0, NULL);
+    }
+    rg_seq_free(rig.states, q);
+    test_rig_close(&rig);
+    free(ids);
+    return k.logits;
+}

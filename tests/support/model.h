@@ -84,6 +84,10 @@ typedef void test_row(void *arg, int feed, int row, float *logits);
 /* Compute the feeds in one step.  row is called for every wanted row, on any thread. */
 void test_rig_step(test_rig *r, const test_feed *feeds, int n_feeds, test_row *row, void *arg);
 
+/* Logits, [o->max_len, vocabulary], of so many ids of one sequence: `first` rows in a step, then `cut` in each.  free()
+ * them. */
+float *test_logits(const test_model *t, const test_rig_options *o, int first, int cut);
+
 /* The i-th instruction set that the command line leaves over; NULL past the end. */
 const rg_backend *test_backend(int i);
 
