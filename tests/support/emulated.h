@@ -184,6 +184,7 @@ EMULATED void emulated_dpbf16ps(int c, int a, int b)
 #undef _tile_release
 #undef _tile_zero
 #undef _tile_loadd
+#undef _tile_stream_loadd
 #undef _tile_stored
 #undef _tile_dpbsud
 #undef _tile_dpbf16ps
@@ -191,6 +192,7 @@ EMULATED void emulated_dpbf16ps(int c, int a, int b)
 #define _tile_release    emulated_release
 #define _tile_zero       emulated_zero
 #define _tile_loadd      emulated_loadd
+#define _tile_stream_loadd emulated_loadd
 #define _tile_stored     emulated_stored
 #define _tile_dpbsud     emulated_dpbsud
 #define _tile_dpbf16ps   emulated_dpbf16ps

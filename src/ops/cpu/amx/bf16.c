@@ -1,8 +1,9 @@
 /* bf16.c -- the recipe `tiles` of BF16 weights: 16 rows of them by 16 rows of bf16 activations at once.
  *
  * A tile of weights is 32 columns, two and two of a row side by side, as they are packed.  32 rows at a time meet a
- * piece of a pair of panels: four sums in flight.  The sums wait in y between pieces, and all panels of the product
- * have their turn with a piece's columns of x, which stay in L2.
+ * piece of a pair of panels: four sums in flight.  A piece's columns of x stay in L1 while all panels have their turn
+ * with them, and the sums wait in y.  Weights come from L2 for every 32 rows, and by tileloaddt1, which leaves L1 to x
+ * and reads L2 faster.
  *
  * One row needs no tile: it streams by f32 multiply-adds in the tile's own order, several panels at once, so that the
  * chains of one hide the latency of another's; the control register then flushes as tiles do. */
@@ -11,7 +12,7 @@
 #include "ops/cpu/avx512/avx512.h"
 
 enum {
-    STEPS = 8,        /* of 32 columns in a piece: 8 KiB of each panel */
+    STEPS = 8,        /* of 32 columns in a piece: 16 KiB of x */
     STREAMS = 4,      /* panels that one row meets at once */
     AHEAD = 4096,     /* bytes prefetched ahead of a panel's stream: the hardware stops at each page */
     FLUSH = 0x8040,   /* mxcsr: results and operands */
@@ -41,90 +42,101 @@ static tile_config config_of(int n)
     };
 }
 
-/* A piece of one or two neighbouring panels. */
+/* A piece of one or two neighbouring panels by up to 32 rows. */
 typedef struct piece {
     const uint8_t *w; /* pairs of columns, 64 bytes each */
     size_t gap;       /* from panel to panel */
-    int n_panels, n_steps;
+    const uint16_t *x;
+    float *y;
+    size_t x_bytes, y_bytes; /* from row to row */
+    int n_steps;
     bool first; /* sums start from 0, not from y */
 } piece;
 
-ALWAYS_INLINE void add_piece(const piece *p, const uint16_t *x, size_t ldx, float *y, size_t ldy, bool more, bool two)
+/* more: than 16 rows; two: panels; both are constants. */
+ALWAYS_INLINE void add_piece(const piece *p, bool more, bool two)
 {
-    const size_t x_bytes = ldx * sizeof *x, y_bytes = ldy * sizeof *y;
+    const uint16_t *x1 = p->x + 16 * p->x_bytes / sizeof *p->x;
+    float *y1 = p->y + 16 * p->y_bytes / sizeof *p->y;
 
     _tile_zero(SUM00);
     _tile_zero(SUM01);
     _tile_zero(SUM10);
     _tile_zero(SUM11);
     if (!p->first) {
-        _tile_loadd(SUM00, y, y_bytes);
+        _tile_loadd(SUM00, p->y, p->y_bytes);
         if (two)
-            _tile_loadd(SUM01, y + 16, y_bytes);
+            _tile_loadd(SUM01, p->y + 16, p->y_bytes);
         if (more)
-            _tile_loadd(SUM10, y + 16 * ldy, y_bytes);
+            _tile_loadd(SUM10, y1, p->y_bytes);
         if (more && two)
-            _tile_loadd(SUM11, y + 16 * ldy + 16, y_bytes);
+            _tile_loadd(SUM11, y1 + 16, p->y_bytes);
     }
     for (int s = 0; s < p->n_steps; s++) {
-        _tile_loadd(X0, x + 32 * s, x_bytes);
-        _tile_loadd(W0, p->w + 1024 * s, 64);
+        _tile_loadd(X0, p->x + 32 * s, p->x_bytes);
+        _tile_stream_loadd(W0, p->w + 1024 * s, 64);
         _tile_dpbf16ps(SUM00, X0, W0);
         if (two) {
-            _tile_loadd(W1, p->w + p->gap + 1024 * s, 64);
+            _tile_stream_loadd(W1, p->w + p->gap + 1024 * s, 64);
             _tile_dpbf16ps(SUM01, X0, W1);
         }
         if (more) {
-            _tile_loadd(X1, x + 16 * ldx + 32 * s, x_bytes);
+            _tile_loadd(X1, x1 + 32 * s, p->x_bytes);
             _tile_dpbf16ps(SUM10, X1, W0);
         }
         if (more && two)
             _tile_dpbf16ps(SUM11, X1, W1);
     }
-    _tile_stored(SUM00, y, y_bytes);
+    _tile_stored(SUM00, p->y, p->y_bytes);
     if (two)
-        _tile_stored(SUM01, y + 16, y_bytes);
+        _tile_stored(SUM01, p->y + 16, p->y_bytes);
     if (more)
-        _tile_stored(SUM10, y + 16 * ldy, y_bytes);
+        _tile_stored(SUM10, y1, p->y_bytes);
     if (more && two)
-        _tile_stored(SUM11, y + 16 * ldy + 16, y_bytes);
+        _tile_stored(SUM11, y1 + 16, p->y_bytes);
 }
 
-static void add_rows(const piece *p, const uint16_t *x, size_t ldx, float *y, size_t ldy, int n)
+/* Up to 32 rows, as many as the tiles are laid out for. */
+static void add_rows(const rg_product *p)
 {
-    if (n > 16 && p->n_panels == 2)
-        add_piece(p, x, ldx, y, ldy, true, true);
-    else if (n > 16)
-        add_piece(p, x, ldx, y, ldy, true, false);
-    else if (p->n_panels == 2)
-        add_piece(p, x, ldx, y, ldy, false, true);
-    else
-        add_piece(p, x, ldx, y, ldy, false, false);
+    piece w = { .gap = p->panel_bytes, .x_bytes = p->ldx * sizeof *p->h, .y_bytes = p->ldy * sizeof *p->y };
+
+    for (int k = 0; k < p->cols; k += 32 * STEPS)
+        for (int i = 0; i < p->n_panels; i += 2) {
+            const bool two = i + 1 < p->n_panels;
+
+            w.first = k == 0;
+            w.n_steps = p->cols - k < 32 * STEPS ? (p->cols - k) / 32 : STEPS;
+            w.w = p->panel + (size_t)i * p->panel_bytes + 32 * (size_t)k;
+            w.x = p->h + k;
+            w.y = p->y + 16 * i;
+            if (p->m > 16 && two)
+                add_piece(&w, true, true);
+            else if (p->m > 16)
+                add_piece(&w, true, false);
+            else if (two)
+                add_piece(&w, false, true);
+            else
+                add_piece(&w, false, false);
+        }
 }
 
 static void many_rows(const rg_product *p)
 {
-    const tile_config whole = config_of(32), rest = config_of(p->m % 32);
-    const int n_whole = p->m / 32 * 32, n_rest = p->m % 32;
-    piece w;
+    rg_product q = *p;
+    int laid_out = 0;
 
-    for (int k = 0; k < p->cols; k += 32 * STEPS)
-        for (int i = 0; i < p->n_panels; i += 2) {
-            w.first = k == 0;
-            w.n_steps = p->cols - k < 32 * STEPS ? (p->cols - k) / 32 : STEPS;
-            w.n_panels = p->n_panels - i < 2 ? 1 : 2;
-            w.w = p->panel + (size_t)i * p->panel_bytes + 32 * (size_t)k;
-            w.gap = p->panel_bytes;
-            if (n_whole)
-                load_config(&whole);
-            for (int r = 0; r < n_whole; r += 32)
-                add_rows(&w, p->h + (size_t)r * p->ldx + k, p->ldx, p->y + (size_t)r * p->ldy + 16 * i, p->ldy, 32);
-            if (!n_rest)
-                continue;
-            load_config(&rest);
-            add_rows(&w, p->h + (size_t)n_whole * p->ldx + k, p->ldx, p->y + (size_t)n_whole * p->ldy + 16 * i, p->ldy,
-                     n_rest);
+    for (; q.m > 0; q.m -= 32, q.h += 32 * q.ldx, q.y += 32 * q.ldy) {
+        rg_product some = q;
+
+        some.m = q.m < 32 ? q.m : 32;
+        if (some.m != laid_out) {
+            const tile_config config = config_of(some.m);
+            load_config(&config);
         }
+        laid_out = some.m;
+        add_rows(&some);
+    }
     _tile_release();
 }
 
