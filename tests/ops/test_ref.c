@@ -128,7 +128,7 @@ static int bf16_products(const rg_packed *p, const float *x, float y[2][16])
 
 static void bf16_recipes_are_products(void **state)
 {
-    static const struct { rg_type type; int n; } of[] = { { RG_BF16, 2 }, { RG_FP8, 1 } };
+    static const struct { rg_type type; int n; } of[] = { { RG_BF16, 2 }, { RG_FP8, 2 } };
     rg_rng rng = { .seed = test_seed };
     float x[BF16_COLS], y[2][16];
 

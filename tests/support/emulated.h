@@ -65,6 +65,9 @@ EMULATED __m512i emulated_permutex2var_epi8(__m512i a, __m512i index, __m512i b)
 #undef _mm512_permutex2var_epi8
 #define _mm512_permutex2var_epi8 emulated_permutex2var_epi8
 
+#undef _mm512_permutexvar_epi8
+#define _mm512_permutexvar_epi8(index, a) emulated_permutex2var_epi8(a, _mm512_and_si512(index, _mm512_set1_epi8(63)), a)
+
 /* ---- tiles ---------------------------------------------------------------------------------------------------------- */
 
 enum { EMULATED_TILES = 8 };
@@ -202,5 +205,6 @@ EMULATED void emulated_dpbf16ps(int c, int a, int b)
 #define rg_cpu_add_avx512_pairs_f8 emulated_add_avx512_pairs_f8
 #define rg_cpu_init_amx            emulated_init_amx
 #define rg_amx_init_bf16           emulated_amx_init_bf16
+#define rg_amx_init_f8             emulated_amx_init_f8
 
 #endif

@@ -86,38 +86,64 @@ static void random_bf16(rg_rng *rng, uint16_t *x, size_t n, float scale)
         x[i] = rg_f32_to_bf16(rg_rng_normal(rng) * scale);
 }
 
-/* A further table, if a few products of its bf16 recipe are those of the reference: manuals do not define the order of
- * a sum.  Otherwise the table is without that recipe, and returned is false.  One panel of three and every other row
- * have values so small that sums are subnormal. */
-static bool add_bf16_table(void (*init)(rg_cpu *k), rg_recipe recipe)
+static void random_f8(rg_rng *rng, rg_step_f8 *step, size_t n)
 {
-    enum { ROWS = 17, PANELS = 3, COLS = 96, LD = 16 * PANELS };
-    static uint16_t w[PANELS][COLS * 16], x[ROWS][COLS]; /* static: used once, and too large for the stack of the first
-                                                          *   caller */
+    for (; n--; step++)
+        for (int i = 0; i < RG_PANEL; i++) {
+            step->d[i] = rg_rng_normal(rng);
+            for (int k = 0; k < 128; k++) /* no NaN, whose bits are free */
+                step->q[k][i] = (uint8_t)(rg_rng_below(rng, 0x7f) | rg_rng_below(rng, 2) << 7);
+        }
+}
+
+/* A few products of a bf16 recipe are those of the reference.  One panel of three (of BF16) and every other row have
+ * values so small that sums are subnormal. */
+static bool is_as_in_ref(const rg_cpu *k, rg_recipe recipe, rg_layout layout)
+{
+    enum { ROWS = 17, PANELS = 3, COLS = 256, LD = 16 * PANELS, STEPS = COLS / 128 };
+    static uint16_t bf16[PANELS][COLS * 16], x[ROWS][COLS]; /* static: used once, and too large for the stack of the */
+    static rg_step_f8 f8[PANELS][STEPS];                    /* first caller */
     static float want[ROWS * LD], got[ROWS * LD];
-    rg_product p = { .panel = (const uint8_t *)w, .panel_bytes = sizeof w[0], .n_panels = PANELS, .cols = COLS,
-                     .h = x[0], .ldx = COLS, .ldy = LD };
-    rg_cpu *k = &tables[n_tables];
+    const bool of_f8 = layout == RG_LAYOUT_F8;
+    rg_product p = { .panel = of_f8 ? (const uint8_t *)f8 : (const uint8_t *)bf16,
+                     .panel_bytes = of_f8 ? sizeof f8[0] : sizeof bf16[0], .n_panels = PANELS, .cols = COLS, .h = x[0],
+                     .ldx = COLS, .ldy = LD };
     rg_rng rng = { .seed = 1 };
     bool same = true;
 
-    add_table(init);
     for (int i = 0; i < PANELS; i++)
-        random_bf16(&rng, w[i], COLS * 16, i == 1 ? 0x1p-64f : 1.0f);
+        random_bf16(&rng, bf16[i], COLS * 16, i == 1 ? 0x1p-64f : 1.0f);
     for (int i = 0; i < ROWS; i++)
         random_bf16(&rng, x[i], COLS, i % 2 ? 1.0f : 0x1p-64f);
+    random_f8(&rng, f8[0], PANELS * STEPS);
     for (p.m = ROWS; p.m > 0; p.m -= ROWS - 1) { /* many rows, and one */
         p.y = want;
-        tables[0].product[recipe][RG_LAYOUT_BF16](&p);
+        tables[0].product[recipe][layout](&p);
         p.y = got;
-        k->product[recipe][RG_LAYOUT_BF16](&p);
+        k->product[recipe][layout](&p);
         same = same && !memcmp(got, want, sizeof got);
     }
+    return same;
+}
+
+/* A further table, if products of the bf16 recipe that it brings are those of the reference: manuals do not define the
+ * order of a sum.  Otherwise the table is without that recipe, and returned is false. */
+static bool add_bf16_table(void (*init)(rg_cpu *k), rg_recipe recipe)
+{
+    static const rg_layout layouts[] = { RG_LAYOUT_BF16, RG_LAYOUT_F8 };
+    rg_cpu *k = &tables[n_tables];
+    bool same = true;
+
+    add_table(init);
+    for (size_t i = 0; i < RG_LEN(layouts); i++)
+        same = same && is_as_in_ref(k, recipe, layouts[i]);
     if (same)
         return true;
     k->peak_bf16 = k[-1].peak_bf16;
-    k->fast[RG_LAYOUT_BF16] = k[-1].fast[RG_LAYOUT_BF16];
-    k->product[recipe][RG_LAYOUT_BF16] = k[-1].product[recipe][RG_LAYOUT_BF16];
+    for (size_t i = 0; i < RG_LEN(layouts); i++) {
+        k->fast[layouts[i]] = k[-1].fast[layouts[i]];
+        k->product[recipe][layouts[i]] = k[-1].product[recipe][layouts[i]];
+    }
     return false;
 }
 
@@ -139,7 +165,7 @@ static void build(void)
         if (pairs)
             rg_cpu_add_avx512_pairs_f8(&tables[n_tables - 1]);
     }
-    if (has_amx())
+    if (__builtin_cpu_supports("avx512vbmi") && has_amx())
         add_bf16_table(rg_cpu_init_amx, RG_BF16_TILES);
 }
 

@@ -38,10 +38,11 @@
  * 24 bits (DAZ and FTZ of x86, whatever its control register says).  Two processor features add up differently:
  *     pairs (VDPBF16PS)  four chains c[0..3] = 0; columns 2p and 2p + 1, p rising:
  *                        c[p % 4] = fma(w[2p], x[2p], fma(w[2p + 1], x[2p + 1], c[p % 4]));
- *                        y = (c[0] + c[1]) + (c[2] + c[3]), this sum an ordinary one;
- *                        of F8, so for each 128 columns: acc = fma(that sum, d, acc), an ordinary one
+ *                        y = (c[0] + c[1]) + (c[2] + c[3]), this sum an ordinary one
  *     tiles (TDPBF16PS)  y = 0; for each 32 columns in rising order: even = odd = 0; their 16 pairs rising:
- *                        even = fma(w[2p], x[2p], even), odd = fma(w[2p + 1], x[2p + 1], odd); y = y + (even + odd) */
+ *                        even = fma(w[2p], x[2p], even), odd = fma(w[2p + 1], x[2p + 1], odd); y = y + (even + odd)
+ * Of F8 either gives the sum of each 128 columns, whose w are codes decoded without their scale: acc = 0; in rising
+ * order acc = fma(that sum, d, acc), an ordinary one; y = acc. */
 #ifndef RG_OPS_CPU_KERNELS_H
 #define RG_OPS_CPU_KERNELS_H
 

@@ -7,9 +7,7 @@
  *
  * One row needs no tile: it streams by f32 multiply-adds in the tile's own order, several panels at once, so that the
  * chains of one hide the latency of another's; the control register then flushes as tiles do. */
-#include "ops/cpu/amx/tiles.h"
-
-#include "ops/cpu/avx512/avx512.h"
+#include "ops/cpu/amx/bf16.h"
 
 enum {
     STEPS = 8,        /* of 32 columns in a piece: 16 KiB of x */
@@ -18,125 +16,39 @@ enum {
     FLUSH = 0x8040,   /* mxcsr: results and operands */
 };
 
-/* Tile registers: sums of the first and second 16 rows with either panel, x, weights.  Macros, since gcc pastes the
- * name into the instruction. */
-#define SUM00 0
-#define SUM01 1
-#define SUM10 2
-#define SUM11 3
-#define X0 4
-#define X1 5
-#define W0 6
-#define W1 7
-
-/* For n rows, 1 .. 32; of 16 or fewer, the second half is not used, and stays as for 1. */
-static tile_config config_of(int n)
+/* From column k on, by panel i of p and, maybe, the next. */
+ALWAYS_INLINE void add_piece(extent e, const rg_product *p, int k, int i)
 {
-    const uint8_t first = (uint8_t)(n < 16 ? n : 16), second = (uint8_t)(n > 16 ? n - 16 : 1);
+    const int left = (p->cols - k) / 32;
+    float *y = p->y + 16 * i;
 
-    return (tile_config){
-        .palette = 1,
-        .row_bytes = { 64, 64, 64, 64, 64, 64, 64, 64 },
-        .rows = { [SUM00] = first, [SUM01] = first, [SUM10] = second, [SUM11] = second,
-                  [X0] = first, [X1] = second, [W0] = 16, [W1] = 16 },
-    };
-}
-
-/* A piece of one or two neighbouring panels by up to 32 rows. */
-typedef struct piece {
-    const uint8_t *w; /* pairs of columns, 64 bytes each */
-    size_t gap;       /* from panel to panel */
-    const uint16_t *x;
-    float *y;
-    size_t x_bytes, y_bytes; /* from row to row */
-    int n_steps;
-    bool first; /* sums start from 0, not from y */
-} piece;
-
-/* more: than 16 rows; two: panels; both are constants. */
-ALWAYS_INLINE void add_piece(const piece *p, bool more, bool two)
-{
-    const uint16_t *x1 = p->x + 16 * p->x_bytes / sizeof *p->x;
-    float *y1 = p->y + 16 * p->y_bytes / sizeof *p->y;
-
-    _tile_zero(SUM00);
-    _tile_zero(SUM01);
-    _tile_zero(SUM10);
-    _tile_zero(SUM11);
-    if (!p->first) {
-        _tile_loadd(SUM00, p->y, p->y_bytes);
-        if (two)
-            _tile_loadd(SUM01, p->y + 16, p->y_bytes);
-        if (more)
-            _tile_loadd(SUM10, y1, p->y_bytes);
-        if (more && two)
-            _tile_loadd(SUM11, y1 + 16, p->y_bytes);
-    }
-    for (int s = 0; s < p->n_steps; s++) {
-        _tile_loadd(X0, p->x + 32 * s, p->x_bytes);
-        _tile_stream_loadd(W0, p->w + 1024 * s, 64);
-        _tile_dpbf16ps(SUM00, X0, W0);
-        if (two) {
-            _tile_stream_loadd(W1, p->w + p->gap + 1024 * s, 64);
-            _tile_dpbf16ps(SUM01, X0, W1);
-        }
-        if (more) {
-            _tile_loadd(X1, x1 + 32 * s, p->x_bytes);
-            _tile_dpbf16ps(SUM10, X1, W0);
-        }
-        if (more && two)
-            _tile_dpbf16ps(SUM11, X1, W1);
-    }
-    _tile_stored(SUM00, p->y, p->y_bytes);
-    if (two)
-        _tile_stored(SUM01, p->y + 16, p->y_bytes);
-    if (more)
-        _tile_stored(SUM10, y1, p->y_bytes);
-    if (more && two)
-        _tile_stored(SUM11, y1 + 16, p->y_bytes);
-}
-
-/* Up to 32 rows, as many as the tiles are laid out for. */
-static void add_rows(const rg_product *p)
-{
-    piece w = { .gap = p->panel_bytes, .x_bytes = p->ldx * sizeof *p->h, .y_bytes = p->ldy * sizeof *p->y };
-
-    for (int k = 0; k < p->cols; k += 32 * STEPS)
-        for (int i = 0; i < p->n_panels; i += 2) {
-            const bool two = i + 1 < p->n_panels;
-
-            w.first = k == 0;
-            w.n_steps = p->cols - k < 32 * STEPS ? (p->cols - k) / 32 : STEPS;
-            w.w = p->panel + (size_t)i * p->panel_bytes + 32 * (size_t)k;
-            w.x = p->h + k;
-            w.y = p->y + 16 * i;
-            if (p->m > 16 && two)
-                add_piece(&w, true, true);
-            else if (p->m > 16)
-                add_piece(&w, true, false);
-            else if (two)
-                add_piece(&w, false, true);
-            else
-                add_piece(&w, false, false);
-        }
+    if (k)
+        load_sums(e, y, p->ldy * sizeof *y);
+    else
+        clear_sums();
+    add_steps(e, left < STEPS ? left : STEPS, p->h + k, p->ldx * sizeof *p->h,
+              p->panel + (size_t)i * p->panel_bytes + 32 * (size_t)k, p->panel_bytes);
+    store_sums(e, y, p->ldy * sizeof *y);
 }
 
 static void many_rows(const rg_product *p)
 {
-    rg_product q = *p;
-    int laid_out = 0;
+    rg_product rows;
 
-    for (; q.m > 0; q.m -= 32, q.h += 32 * q.ldx, q.y += 32 * q.ldy) {
-        rg_product some = q;
+    for (int row = 0, laid_out = 0; next_rows(&rows, p, &row, &laid_out);)
+        for (int k = 0; k < p->cols; k += 32 * STEPS)
+            for (int i = 0; i < p->n_panels; i += 2) {
+                const bool two = i + 1 < p->n_panels;
 
-        some.m = q.m < 32 ? q.m : 32;
-        if (some.m != laid_out) {
-            const tile_config config = config_of(some.m);
-            load_config(&config);
-        }
-        laid_out = some.m;
-        add_rows(&some);
-    }
+                if (rows.m > 16 && two)
+                    add_piece((extent){ true, true }, &rows, k, i);
+                else if (rows.m > 16)
+                    add_piece((extent){ true, false }, &rows, k, i);
+                else if (two)
+                    add_piece((extent){ false, true }, &rows, k, i);
+                else
+                    add_piece((extent){ false, false }, &rows, k, i);
+            }
     _tile_release();
 }
 
@@ -206,4 +118,5 @@ void rg_amx_init_bf16(rg_cpu *k)
 {
     k->product[RG_BF16_TILES][RG_LAYOUT_BF16] = tiles;
     k->fast[RG_LAYOUT_BF16] = RG_BF16_TILES;
+    rg_amx_init_f8(k);
 }

@@ -33,13 +33,15 @@ ALWAYS_INLINE lookup load_e4m3_lookup(void)
 }
 
 /* The low and the high bytes of 64 codes. */
-ALWAYS_INLINE void look_up(const lookup *t, const uint8_t *q, __m512i *lows, __m512i *highs)
+ALWAYS_INLINE void look_up_codes(const lookup *t, __m512i code, __m512i *lows, __m512i *highs)
 {
-    const __m512i code = _mm512_loadu_si512(q);
-
     *lows = _mm512_permutex2var_epi8(t->low[0], code, t->low[1]);
     *highs = _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(t->high[0], code, t->high[1]), code,
                                        _mm512_set1_epi8((char)0x80), 0xf8); /* with the code's sign */
+}
+ALWAYS_INLINE void look_up(const lookup *t, const uint8_t *q, __m512i *lows, __m512i *highs)
+{
+    look_up_codes(t, _mm512_loadu_si512(q), lows, highs);
 }
 
 #endif

@@ -654,32 +654,20 @@ static float bf16_tiles(const uint16_t *w, int i, int cols, const uint16_t *x)
     return y;
 }
 
-/* Row i of a panel of floats of 8 bits: the pairs of each step by themselves. */
-static float pairs_f8_row(const uint8_t *panel, int i, int cols, const uint16_t *x)
+/* Row i of a panel of floats of 8 bits: each step by itself, as bf16, which its values are. */
+static float f8_row(float (*sum)(const uint16_t *w, int i, int cols, const uint16_t *x), const uint8_t *panel, int i,
+                    int cols, const uint16_t *x)
 {
     const rg_step_f8 *step = (const void *)panel;
+    uint16_t w[128 * 16] = { 0 };
     float acc = 0.0f;
 
     for (int first = 0; first < cols; first += 128, step++, x += 128) {
-        float c[4] = { 0 };
-
-        for (int p = 0; p < 64; p++) {
-            const float odd = fma_flushed(e4m3(step->q[2 * p + 1][i]), at(x, 2 * p + 1), c[p % 4]);
-            c[p % 4] = fma_flushed(e4m3(step->q[2 * p][i]), at(x, 2 * p), odd);
-        }
-        acc = __builtin_fmaf((c[0] + c[1]) + (c[2] + c[3]), step->d[i], acc);
+        for (int k = 0; k < 128; k++)
+            w[rg_bf16_at(128, k, i)] = rg_f32_to_bf16(e4m3(step->q[k][i]));
+        acc = __builtin_fmaf(sum(w, i, 128, x), step->d[i], acc);
     }
     return acc;
-}
-
-static void pairs_f8(const rg_product *p)
-{
-    for (int i = 0; i < p->n_panels; i++)
-        for (int r = 0; r < p->m; r++) {
-            const rg_product q = part_of(p, i, r, 1);
-            for (int k = 0; k < 16; k++)
-                q.y[k] = pairs_f8_row(q.panel, k, q.cols, q.h);
-        }
 }
 
 #define BF16(name)                                                                                                     \
@@ -690,6 +678,15 @@ static void pairs_f8(const rg_product *p)
                 const rg_product q = part_of(p, i, r, 1);                                                              \
                 for (int k = 0; k < 16; k++)                                                                           \
                     q.y[k] = bf16_##name((const uint16_t *)(const void *)q.panel, k, q.cols, q.h);                     \
+            }                                                                                                          \
+    }                                                                                                                  \
+    static void name##_f8(const rg_product *p)                                                                         \
+    {                                                                                                                  \
+        for (int i = 0; i < p->n_panels; i++)                                                                          \
+            for (int r = 0; r < p->m; r++) {                                                                           \
+                const rg_product q = part_of(p, i, r, 1);                                                              \
+                for (int k = 0; k < 16; k++)                                                                           \
+                    q.y[k] = f8_row(bf16_##name, q.panel, k, q.cols, q.h);                                             \
             }                                                                                                          \
     }
 BF16(pairs)
@@ -710,4 +707,5 @@ void rg_cpu_panels_ref(rg_cpu *k)
     k->product[RG_BF16_PAIRS][RG_LAYOUT_BF16] = pairs;
     k->product[RG_BF16_TILES][RG_LAYOUT_BF16] = tiles;
     k->product[RG_BF16_PAIRS][RG_LAYOUT_F8] = pairs_f8;
+    k->product[RG_BF16_TILES][RG_LAYOUT_F8] = tiles_f8;
 }
