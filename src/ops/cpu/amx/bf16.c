@@ -10,10 +10,10 @@
 #include "ops/cpu/amx/bf16.h"
 
 enum {
-    STEPS = 8,        /* of 32 columns in a piece: 16 KiB of x */
-    STREAMS = 4,      /* panels that one row meets at once */
-    AHEAD = 4096,     /* bytes prefetched ahead of a panel's stream: the hardware stops at each page */
-    FLUSH = 0x8040,   /* mxcsr: results and operands */
+    STEPS = 8,      /* of 32 columns in a piece: 16 KiB of x */
+    STREAMS = 4,    /* panels that one row meets at once */
+    AHEAD = 4096,   /* bytes prefetched ahead of a panel's stream: the hardware stops at each page */
+    FLUSH = 0x8040, /* mxcsr: results and operands */
 };
 
 /* From column k on, by panel i of p and, maybe, the next. */

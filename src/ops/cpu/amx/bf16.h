@@ -14,10 +14,10 @@ void rg_amx_init_f8(rg_cpu *k);
 #define SUM01 1
 #define SUM10 2
 #define SUM11 3
-#define X0 4
-#define X1 5
-#define W0 6
-#define W1 7
+#define X0    4
+#define X1    5
+#define W0    6
+#define W1    7
 
 /* For n rows, 1 .. 32; of 16 or fewer, the second half is not used, and stays as for 1. */
 static inline void lay_out(int n)
@@ -26,8 +26,14 @@ static inline void lay_out(int n)
     const tile_config config = {
         .palette = 1,
         .row_bytes = { 64, 64, 64, 64, 64, 64, 64, 64 },
-        .rows = { [SUM00] = first, [SUM01] = first, [SUM10] = second, [SUM11] = second,
-                  [X0] = first, [X1] = second, [W0] = 16, [W1] = 16 },
+        .rows = { [SUM00] = first,
+                  [SUM01] = first,
+                  [SUM10] = second,
+                  [SUM11] = second,
+                  [X0] = first,
+                  [X1] = second,
+                  [W0] = 16,
+                  [W1] = 16 },
     };
 
     load_config(&config);
@@ -73,7 +79,7 @@ ALWAYS_INLINE void store_sums(extent e, float *y, size_t apart)
         _tile_stored(SUM11, y1 + 16, apart);
 }
 
-/* n steps of 32 columns: of rows of x that are `apart` bytes apart, and of panels that are `gap` bytes apart, as packed. */
+/* n steps of 32 columns: of rows of x that are `apart` bytes apart, and of packed panels that are `gap` bytes apart. */
 ALWAYS_INLINE void add_steps(extent e, int n, const uint16_t *x, size_t apart, const uint8_t *w, size_t gap)
 {
     const uint16_t *x1 = x + 16 * apart / sizeof *x;

@@ -1,19 +1,22 @@
 /* f8.c -- the recipe `tiles` of F8 weights: codes of e4m3 are decoded to tiles of bf16, in L1 or near it.
  *
  * Two lookups give the bytes of each value (e4m3.h), of codes that one permutation has put in pairs of columns.  Up to
- * 16 rows meet a step of two panels at once, and so decoding is nearly all that one row takes; more rows share a piece
- * of several panels.  At a step's end its sum takes the scale, behind the next step's products: what tiles store is
- * not read back at once. */
+ * 16 rows meet a step of two panels at once, and decoding is nearly all that one row takes; more rows share a piece of
+ * several panels.  The sums of a step take its scale, and join those in y, between the products of the next step: so
+ * nobody waits for what tiles have stored. */
+#include <string.h>
+
 #include "ops/cpu/amx/bf16.h"
 
 #include "ops/cpu/avx512/e4m3.h"
 
 enum {
     STEP = 128,   /* columns */
+    PART = 8,     /* rows that take their scale between two steps of 32 columns */
     FEW = 16,     /* rows of one tile */
     PANELS = 8,   /* that are decoded at once, of many rows; of few 2, */
-    STEPS = 2,    /* in a piece; of few rows 1: 8 KiB */
-    AHEAD = 4096, /* bytes prefetched ahead of a panel's stream: the hardware stops at each page */
+    STEPS = 2,    /* in a piece, 64 KiB; of few rows 1, 8 KiB */
+    AHEAD = 2048, /* bytes prefetched ahead of a panel's stream: the hardware stops at each page */
 };
 
 /* A piece of some panels. */
@@ -30,7 +33,6 @@ typedef struct sums {
     float *y;
     size_t ldy;
     int n, m;
-    bool first;
 } sums;
 
 /* What is being summed, and what was before. */
@@ -47,6 +49,8 @@ static __attribute__((noinline)) void decode(uint8_t *to, const rg_step_f8 *s)
     const __m512i order = _mm512_add_epi8(_mm512_mullo_epi32(four, _mm512_set1_epi32(0x01010101)),
                                           _mm512_set1_epi32(0x11011000)); /* two rows of two columns */
 
+    __builtin_prefetch((const uint8_t *)s->d + AHEAD);
+#pragma GCC unroll 4
     for (int k = 0; k < STEP; k += 4) {
         __m512i lows, highs;
 
@@ -67,19 +71,33 @@ static void decode_piece(piece *to, const rg_product *p, int i, int k, int n_pan
             const rg_step_f8 *step = (const void *)(p->panel + (size_t)(i + j) * p->panel_bytes);
 
             step += k / STEP + s;
-            to->d[j][s] = _mm512_loadu_ps(step->d);
+            to->d[j][s] = load_f32(step->d);
             decode(to->w[j][s], step);
         }
 }
 
-static void fold(const sums *s)
+/* The q-th part of the rows of s to where they belong; n, their panels, is a constant. */
+ALWAYS_INLINE void fold_part(const sums *s, int q, int n)
 {
-    for (int r = 0; r < s->m; r++)
-        for (int i = 0; i < s->n; i++) {
-            float *y = s->y + (size_t)r * s->ldy + 16 * i;
-            const __m512 acc = s->first ? _mm512_setzero_ps() : _mm512_loadu_ps(y);
-            _mm512_storeu_ps(y, _mm512_fmadd_ps(_mm512_load_ps(s->sum[r] + 16 * i), s->d[i], acc));
-        }
+    const int end = s->m < (q + 1) * PART ? s->m : (q + 1) * PART;
+    const float *sum = s->sum[q * PART];
+    float *y = s->y + (size_t)(q * PART) * s->ldy;
+    __m512 d[2];
+
+    for (int i = 0; i < n; i++)
+        d[i] = s->d[i];
+    for (int r = q * PART; r < end; r++, y += s->ldy, sum += 32)
+#pragma GCC unroll 2
+        for (int i = 0; i < n; i++)
+            store_f32(y + 16 * i, _mm512_fmadd_ps(load_f32(sum + 16 * i), d[i], load_f32(y + 16 * i)));
+}
+
+ALWAYS_INLINE void fold(const sums *s, int q)
+{
+    if (s->n == 2)
+        fold_part(s, q, 2);
+    else
+        fold_part(s, q, 1);
 }
 
 /* Panel j of a piece and, maybe, the next one by rows, from column k on. */
@@ -92,14 +110,15 @@ ALWAYS_INLINE void add_piece(extent e, two_sums *t, const piece *w, int j, const
         now->ldy = rows->ldy;
         now->n = 1 + e.two;
         now->m = rows->m;
-        now->first = k == 0;
         now->d[0] = w->d[j][s];
         now->d[1] = w->d[j + e.two][s];
         clear_sums();
-        add_steps(e, STEP / 32, rows->h + k, rows->ldx * sizeof *rows->h, w->w[j][s], sizeof w->w[j]);
+        for (int q = 0; q < STEP / 32; q++) {
+            add_steps(e, 1, rows->h + k + 32 * q, rows->ldx * sizeof *rows->h, w->w[j][s] + 1024 * q, sizeof w->w[j]);
+            fold(&t->of[!t->now], q);
+        }
         store_sums(e, now->sum[0], sizeof now->sum[0]);
         t->now = !t->now;
-        fold(&t->of[t->now]);
     }
 }
 
@@ -126,7 +145,9 @@ static void tiles_f8(const rg_product *p)
     two_sums t;
     piece w;
 
-    t.of[1].m = t.now = 0;
+    t.now = t.of[1].m = t.of[1].n = 0; /* nothing was before */
+    for (int r = 0; r < p->m; r++)
+        memset(p->y + (size_t)r * p->ldy, 0, 16 * (size_t)p->n_panels * sizeof *p->y);
     for (int i = 0; i < p->n_panels; i += n_panels)
         for (int k = 0; k < p->cols; k += n_steps * STEP) {
             rg_product all = *p, rows;
@@ -136,7 +157,8 @@ static void tiles_f8(const rg_product *p)
             for (int row = 0; next_rows(&rows, &all, &row, &laid_out);)
                 add_rows(&t, &w, &rows, k);
         }
-    fold(&t.of[!t.now]);
+    for (int q = 0; q < STEP / 32; q++)
+        fold(&t.of[!t.now], q);
     _tile_release();
 }
 
