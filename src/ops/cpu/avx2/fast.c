@@ -9,7 +9,7 @@
  * still owes is added in int32.  All of it exact. */
 #include "ops/cpu/avx2/avx2.h"
 
-enum { FEW = 4, TILE = 4, RUNS = 8 }; /* 8 sums, weights, x and a product; results wait in L1 */
+enum { FEW = 4, TILE = 4 }; /* 8 sums, weights, x and a product; results wait in L1 */
 #define FEWS(DO, ...) DO(__VA_ARGS__, 1) DO(__VA_ARGS__, 2) DO(__VA_ARGS__, 3) DO(__VA_ARGS__, 4)
 #define TILES(DO, ...) DO(__VA_ARGS__, 2) DO(__VA_ARGS__, 3) DO(__VA_ARGS__, 4)
 

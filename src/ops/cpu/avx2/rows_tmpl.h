@@ -7,7 +7,6 @@
  *     FEW, FEWS(DO, ...)    rows that meet a panel as it lies; DO(..., n) for n from 1 to FEW
  *     TILE, TILES(DO, ...)  rows that meet an unpacked piece; DO(..., n) for n from (TILE + 1) / 2 to TILE
  *     many                  rows for which unpacking pays, FEW + 1 at least
- *     RUNS                  runs of 32 columns in a piece
  *     BEGIN, as_float       where a sum of products begins; a sum that began there as a float
  *     taken                 what factors are less than the weights' unsigned integers
  *     factor_book, factor   the panel's table; four columns of one part of a run, as bytes that are multiplied
@@ -21,8 +20,9 @@
 #define RG_OPS_CPU_AVX2_ROWS_TMPL_H
 
 enum {
+    RUNS = 16, /* of 32 columns in a piece, whole steps: 10 KiB, or 20 */
     MOST = FEW > TILE ? FEW : TILE,
-    AHEAD = 4096, /* bytes prefetched ahead of the stream of a few rows: the hardware stops at each page */
+    AHEAD = 2048, /* bytes prefetched ahead of the stream of a few rows: the hardware stops at each page */
 };
 
 /* A run of a panel, unpacked; scales per [half][part], zero points as integers. */
@@ -31,11 +31,17 @@ typedef struct run {
     scales s[2][2];
 } run;
 
-/* Where a run is: unpacked, or run b of a panel with the table t. */
+/* Scales of a step of K3, by half run. */
+typedef struct k3_scales {
+    int8_t s[16][16];
+} k3_scales;
+
+/* Where a run is: unpacked, or run b of a panel with the table t, or of K3 in a step with these scales. */
 typedef struct place {
     const run *unpacked;
     const uint8_t *panel;
     const book *t;
+    const k3_scales *k3;
     int b;
 } place;
 
@@ -52,11 +58,45 @@ typedef struct meeting {
     ptrdiff_t next; /* of unpacked runs: bytes from these rows of x to those that come next */
 } meeting;
 
-/* As sums want them: zero points as integers of 16 bits, what is taken from the factors too. */
-ALWAYS_INLINE scales sum_scales(rg_layout layout, const uint8_t *panel, int b, int h, int part)
+ALWAYS_INLINE __m256i bits_of(const uint8_t *p, int from, int n)
 {
-    scales s = run_int8_scales(layout, panel, b, h, part);
+    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)p);
 
+    return _mm256_and_si256(shifted(v, from), _mm256_set1_epi8((char)((1 << n) - 1)));
+}
+
+/* Before run b of a panel of K3, if it is the first of its step: two runs at a time, four bits, above them two, and 32
+ * less. */
+ALWAYS_INLINE void begin_step(rg_layout layout, k3_scales *to, const uint8_t *panel, int b)
+{
+    const rg_step_k3 *k = (const void *)run_step(layout, panel, b);
+
+    if (layout != RG_LAYOUT_K3 || run_in_step(layout, b))
+        return;
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            const __m256i low = bits_of(k->low[i], 4 * h, 4);
+            const __m256i high = _mm256_slli_epi16(bits_of(k->high[i % 4], i / 4 * 4 + 2 * h, 2), 4);
+            const __m256i v = _mm256_sub_epi8(_mm256_or_si256(low, high), _mm256_set1_epi8(32));
+
+            _mm_storeu_si128((__m128i *)(void *)to->s[2 * i + h], _mm256_castsi256_si128(v));
+            _mm_storeu_si128((__m128i *)(void *)to->s[2 * i + 2 + h], _mm256_extracti128_si256(v, 1));
+        }
+}
+
+/* As sums want them: zero points as integers of 16 bits, what is taken from the factors too. */
+ALWAYS_INLINE scales sum_scales(rg_layout layout, const uint8_t *panel, const k3_scales *k3, int b, int h, int part)
+{
+    const rg_step_k3 *k = (const void *)run_step(layout, panel, b);
+    scales s = { 0 };
+
+    if (layout == RG_LAYOUT_K3) {
+        s.d = load_f16(k->d + WIDTH * part) * load_i8(k3->s[2 * run_in_step(layout, b) + h] + WIDTH * part);
+        return s;
+    }
+    s = run_int8_scales(layout, panel, b, h, part);
     if (has_zero(layout)) {
         const __m256i z = _mm256_sub_epi32(_mm256_cvtps_epi32(s.m), _mm256_set1_epi32(taken(layout)));
         s.m = _mm256_castsi256_ps(_mm256_and_si256(z, _mm256_set1_epi32(0xffff)));
@@ -111,7 +151,7 @@ ALWAYS_INLINE void add_half(rg_layout layout, bool unpacked, const place *w, int
 
 #pragma GCC unroll 2
     for (int part = 0; part < 2; part++) {
-        s[part] = unpacked ? w->unpacked->s[h][part] : sum_scales(layout, w->panel, w->b, h, part);
+        s[part] = unpacked ? w->unpacked->s[h][part] : sum_scales(layout, w->panel, w->k3, w->b, h, part);
         from[part] = unpacked ? begin(layout, &w->unpacked->f, h, part) : BEGIN;
     }
 #pragma GCC unroll 8
@@ -161,7 +201,8 @@ ALWAYS_INLINE void meet(rg_layout layout, bool unpacked, const meeting *m, int n
     const book t = unpacked ? (book){ 0 } : factor_book(layout, m->panel);
     const ptrdiff_t next = m->next;
     const int n = m->n;
-    place w = { .unpacked = m->unpacked, .panel = m->panel, .t = &t };
+    k3_scales k3;
+    place w = { .unpacked = m->unpacked, .panel = m->panel, .t = &t, .k3 = &k3 };
     const rg_xblock *x[MOST];
     __m256 acc[MOST][2];
 
@@ -177,6 +218,8 @@ ALWAYS_INLINE void meet(rg_layout layout, bool unpacked, const meeting *m, int n
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(x[r]));
         fetch(layout, unpacked, &w, n_rows, x, next);
+        if (!unpacked)
+            begin_step(layout, &k3, m->panel, w.b);
         add_half(layout, unpacked, &w, 0, n_rows, x, acc);
         if (n_halves_of(layout) == 2)
             add_half(layout, unpacked, &w, 1, n_rows, x, acc);
@@ -235,13 +278,15 @@ ALWAYS_INLINE void meet_rows(rg_layout l, bool unpacked, const meeting *m, int r
 ALWAYS_INLINE void unpack(run *u, rg_layout layout, const uint8_t *panel, int first, int n)
 {
     const book t = factor_book(layout, panel);
+    k3_scales k3;
 
     for (int b = first; b < first + n; b++, u++) {
+        begin_step(layout, &k3, panel, b);
         unpack_factors(layout, &u->f, &t, run_q(layout, panel, b));
 #pragma GCC unroll 2
         for (int h = 0; h < n_halves_of(layout); h++)
             for (int part = 0; part < 2; part++)
-                u->s[h][part] = sum_scales(layout, panel, b, h, part);
+                u->s[h][part] = sum_scales(layout, panel, &k3, b, h, part);
     }
 }
 

@@ -5,7 +5,7 @@
 #include "ops/cpu/avx2/avx2.h"
 #include "ops/cpu/avx2/init.h"
 
-enum { FEW = 6, TILE = 6, RUNS = 16 }; /* 12 sums, weights and x; results wait in L1 */
+enum { FEW = 6, TILE = 6 }; /* 12 sums, weights and x; results wait in L1 */
 #define FEWS(DO, ...)                                                                                                  \
     DO(__VA_ARGS__, 1) DO(__VA_ARGS__, 2) DO(__VA_ARGS__, 3) DO(__VA_ARGS__, 4) DO(__VA_ARGS__, 5) DO(__VA_ARGS__, 6)
 #define TILES(DO, ...) DO(__VA_ARGS__, 3) DO(__VA_ARGS__, 4) DO(__VA_ARGS__, 5) DO(__VA_ARGS__, 6)
