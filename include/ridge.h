@@ -248,7 +248,7 @@ typedef struct rg_options {
     int32_t n_threads;      /* 0: physical cores within the cgroup's quota */
     bool pin;               /* keep each of them on a core */
     bool numa_copies;       /* weights once on each NUMA node, read by the threads that stand there, which are pinned */
-    const char *isa;        /* "auto", "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon" */
+    const char *isa;        /* "auto", "ref", "avx2", "avx_vnni", "avx512", "avx512_bf16", "amx", "neon" */
     const char *recipe;     /* "fast", "exact", or "llm.int8": fast, but of integer weights as LLM.int8() has it */
     const char *sparsity;   /* columns of matrices that meet zeros are skipped by steps of one row: "zeros", of
                              *   activations that are zero by themselves (ReLU's); or a file of `ridge shrink

@@ -1,7 +1,7 @@
 /* test_emulated.c -- kernels for processors that we seldom have, their instructions emulated, give the bits of ref.
  *
  * The kernel files are compiled here a second time, with support/emulated.h in front.  What they stand on is this
- * machine's own AVX512; without it there is nothing to do. */
+ * machine's own AVX2 or AVX512; without it there is nothing to do. */
 #include "support/test.h"
 
 #include <string.h>
@@ -10,15 +10,16 @@
 
 #if defined(__x86_64__)
 
+void emulated_init_avx_vnni(rg_cpu *k);
 void emulated_init_avx512_bf16(rg_cpu *k);
 void emulated_add_avx512_pairs_f8(rg_cpu *k);
 void emulated_init_amx(rg_cpu *k);
 
-/* The table that this would stand on, or skip. */
-static rg_cpu avx512(void)
+/* The table that it would stand on, or skip. */
+static rg_cpu table(const char *isa)
 {
     rg_error err;
-    const rg_backend *b = rg_backend_find("avx512", &err);
+    const rg_backend *b = rg_backend_find(isa, &err);
 
     if (!b)
         skip();
@@ -34,9 +35,21 @@ static void panels_are_same(const rg_cpu *k, const rg_cpu *below)
             assert_true(kernel_cases[i].same(&c));
 }
 
+static void dots_of_int8(void **state)
+{
+    const rg_cpu below = table("avx2");
+    rg_cpu k = below;
+
+    (void)state;
+    emulated_init_avx_vnni(&k);
+    for (rg_layout l = RG_LAYOUT_Q4; l < RG_LAYOUT_F8; l++)
+        assert_ptr_not_equal(k.product[RG_INT8][l], below.product[RG_INT8][l]);
+    panels_are_same(&k, &below);
+}
+
 static void pairs_of_bf16(void **state)
 {
-    const rg_cpu below = avx512();
+    const rg_cpu below = table("avx512");
     rg_cpu k = below;
 
     (void)state;
@@ -48,7 +61,7 @@ static void pairs_of_bf16(void **state)
 
 static void pairs_of_f8(void **state)
 {
-    const rg_cpu below = avx512();
+    const rg_cpu below = table("avx512");
     rg_cpu k = below;
 
     (void)state;
@@ -60,7 +73,7 @@ static void pairs_of_f8(void **state)
 
 static void tiles(void **state)
 {
-    const rg_cpu below = avx512();
+    const rg_cpu below = table("avx512");
     rg_cpu k = below;
 
     (void)state;
@@ -75,6 +88,12 @@ static void tiles(void **state)
 }
 
 #else
+
+static void dots_of_int8(void **state)
+{
+    (void)state;
+    skip();
+}
 
 static void pairs_of_bf16(void **state)
 {
@@ -99,6 +118,7 @@ static void tiles(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dots_of_int8),
         cmocka_unit_test(pairs_of_bf16),
         cmocka_unit_test(pairs_of_f8),
         cmocka_unit_test(tiles),

@@ -1,5 +1,6 @@
 /* emulated.h -- instructions that few processors have, for kernels that are compiled a second time with this in front of
- * them: vdpbf16ps, vpermi2b and tiles.  On AVX512 F, which the rest of such a kernel needs anyway.
+ * them: vpdpbusd of 256 bits, on AVX2; vdpbf16ps, vpermi2b and tiles, on AVX512 F, which the rest of such a kernel needs
+ * anyway.
  *
  * What they do is measured (VDPBF16PS, TDPBF16PS: the order of the sums) or the manual's: bf16 operands are multiplied
  * and added with one rounding, subnormals are zeros on the way in and on the way out, whatever mxcsr says.  Here mxcsr
@@ -16,6 +17,21 @@
 #include <string.h>
 
 #define EMULATED static inline __attribute__((unused))
+
+/* sum + a . b, unsigned bytes by signed ones, four to a sum: even ones and odd ones as words. */
+EMULATED __m256i emulated_dpbusd(__m256i sum, __m256i a, __m256i b)
+{
+    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)),
+                                           _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
+    const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
+
+    return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
+}
+
+#undef _mm256_dpbusd_avx_epi32
+#define _mm256_dpbusd_avx_epi32 emulated_dpbusd
+
+#if defined(__AVX512F__)
 
 /* c = a * b + c, flushing; one statement, so that nothing else is computed under that mxcsr. */
 EMULATED __m512 emulated_fma(__m512 a, __m512 b, __m512 c)
@@ -200,7 +216,10 @@ EMULATED void emulated_dpbf16ps(int c, int a, int b)
 #define _tile_dpbsud     emulated_dpbsud
 #define _tile_dpbf16ps   emulated_dpbf16ps
 
+#endif
+
 /* The kernels' own names, which the library has already. */
+#define rg_cpu_init_avx_vnni       emulated_init_avx_vnni
 #define rg_cpu_init_avx512_bf16    emulated_init_avx512_bf16
 #define rg_cpu_add_avx512_pairs_f8 emulated_add_avx512_pairs_f8
 #define rg_cpu_init_amx            emulated_init_amx

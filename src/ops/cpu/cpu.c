@@ -13,7 +13,7 @@
 #include "ops/cpu/neon/init.h"
 #include "ops/cpu/ref/init.h"
 
-enum { MAX_ISAS = 5 };
+enum { MAX_ISAS = 6 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static rg_cpu tables[MAX_ISAS]; /* best last */
@@ -34,7 +34,8 @@ static void add_table(void (*init)(rg_cpu *k))
 #include <unistd.h>
 
 enum {
-    AVX512_BF16 = 1 << 5, /* cpuid 7.1, eax */
+    AVX_VNNI = 1 << 4, /* cpuid 7.1, eax */
+    AVX512_BF16 = 1 << 5,
     AMX_BF16 = 1 << 22, /* cpuid 7, edx */
     AMX_TILE = 1 << 24,
     AMX_INT8 = 1 << 25,
@@ -60,11 +61,12 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512vnni");
 }
 
-static bool has_avx512_bf16(void)
+/* A bit of cpuid 7.1, eax. */
+static bool has_later(unsigned bit)
 {
     unsigned a, b, c, d;
 
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX512_BF16);
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit);
 }
 
 static bool has_amx(void)
@@ -156,10 +158,12 @@ static void build(void)
     if (!has_avx2())
         return;
     add_table(rg_cpu_init_avx2);
+    if (has_later(AVX_VNNI))
+        add_table(rg_cpu_init_avx_vnni);
     if (!has_avx512())
         return;
     add_table(rg_cpu_init_avx512);
-    pairs = has_avx512_bf16() && add_bf16_table(rg_cpu_init_avx512_bf16, RG_BF16_PAIRS);
+    pairs = has_later(AVX512_BF16) && add_bf16_table(rg_cpu_init_avx512_bf16, RG_BF16_PAIRS);
     if (__builtin_cpu_supports("avx512vbmi")) {
         rg_cpu_add_avx512_vbmi(&tables[n_tables - 1]);
         if (pairs)
@@ -200,7 +204,7 @@ const rg_cpu *rg_cpu_nth(int i)
 bool rg_cpu_backend_is_known(const char *name);
 bool rg_cpu_backend_is_known(const char *name)
 {
-    static const char *const names[] = { "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon" };
+    static const char *const names[] = { "ref", "avx2", "avx_vnni", "avx512", "avx512_bf16", "amx", "neon" };
 
     for (size_t i = 0; i < RG_LEN(names); i++)
         if (!strcmp(name, names[i]))

@@ -150,7 +150,7 @@ ALWAYS_INLINE __m256i column_codes(rg_layout layout, const uint8_t *q, int k, in
     return _mm256_or_si256(v, _mm256_slli_epi32(more, low));
 }
 
-/* A panel's table: as it is, and its bytes, 128 less, in each 128 bits. */
+/* A panel's table: as it is, and its bytes in each 128 bits. */
 typedef struct book {
     __m256 value[2];
     __m256i byte;
@@ -165,20 +165,16 @@ ALWAYS_INLINE book load_book(rg_layout layout, const uint8_t *panel)
         r.value[0] = _mm256_loadu_ps(t->value);
         r.value[1] = _mm256_loadu_ps(t->value + 8);
         r.byte = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)t->byte));
-        r.byte = _mm256_xor_si256(r.byte, _mm256_set1_epi8((char)128));
     }
     return r;
 }
 
-/* The bytes that are multiplied: integers of up to 6 bits as they are, of 8 bits signed, 128 less. */
+/* The unsigned bytes that are multiplied. */
 ALWAYS_INLINE __m256i run_group(rg_layout layout, const book *t, const uint8_t *q, int i, int part)
 {
     const __m256i codes = run_codes(layout, q, i, part);
 
-    if (factor_bits(layout) < 8)
-        return codes;
-    return has_table(layout) ? _mm256_shuffle_epi8(t->byte, codes)
-                             : _mm256_xor_si256(codes, _mm256_set1_epi8((char)128));
+    return has_table(layout) ? _mm256_shuffle_epi8(t->byte, codes) : codes;
 }
 
 ALWAYS_INLINE __m256 weights(rg_layout layout, const book *t, __m256i group, int k)
