@@ -295,7 +295,8 @@ void rg_region_free(void *p, size_t bytes)
 
 /* ---- regions that share huge pages: side by side in blocks ------------------------------------------------------- */
 
-enum { BLOCK_BYTES = 32 << 20, SHARED_MOST = 4 << 20 }; /* larger ones are regions of their own */
+/* Larger ones are regions of their own, whose ends lie in small pages: up to 2 MB at each. */
+enum { BLOCK_BYTES = 128 << 20, SHARED_MOST = 32 << 20 };
 
 /* At the start of a block, whose address is a multiple of BLOCK_BYTES. */
 typedef struct block {

@@ -26,9 +26,9 @@ void rg_free(void *p);                   /* NULL is fine */
 /* A large region straight from the kernel: zeroed, page-aligned, huge pages where possible, given back whole. */
 void *rg_region_new(size_t bytes);
 void rg_region_free(void *p, size_t bytes);
-/* Like a region, but small ones lie side by side and share huge pages.  For what is kept about as long as the others,
- * as the weights of a model are: a freed one gives its pages back, but its addresses only together with those of its
- * neighbours.  rg_region_to_node takes it too. */
+/* Like a region, but all up to 32 MB lie side by side and share huge pages.  For what is kept about as long as the
+ * others, as the weights of a model are: a freed one gives its pages back, but its addresses only together with those
+ * of its neighbours.  rg_region_to_node takes it too. */
 void *rg_shared_region_new(size_t bytes);
 void rg_shared_region_free(void *p, size_t bytes); /* NULL is fine; the same number of bytes */
 /* Put the pages of a region, those that are there and those to come, on a NUMA node, 0 .. rg_nodes() - 1.  Only advice:

@@ -116,7 +116,7 @@ static void memory_is_aligned_counted_and_gated(void **state)
     assert_int_equal(rg_mem_count().live_bytes, before.live_bytes);
 }
 
-static const size_t region_bytes[] = { 100, 0, 4096, 70000, 1 << 20, 3000000, (4 << 20) + 1, 5 << 20, 1, 4 << 20 };
+static const size_t region_bytes[] = { 100, 0, 4096, 70000, 1 << 20, 3000000, (32 << 20) + 1, 5 << 20, 1, 32 << 20 };
 
 /* Pieces are zero and do not overlap, whatever was freed before; the memory of a freed one is zero again. */
 static void small_regions_share_pages(void **state)
@@ -155,7 +155,7 @@ static void small_regions_share_pages(void **state)
     rg_mem_set_gate(refuse, &left);
     assert_null(rg_shared_region_new(100));
     left = 0;
-    assert_null(rg_shared_region_new(5 << 20));
+    assert_null(rg_shared_region_new(33 << 20));
     rg_mem_set_gate(NULL, NULL);
     for (int k = 0; k < N; k++)
         rg_shared_region_free(p[k], region_bytes[k % RG_LEN(region_bytes)]);

@@ -20,6 +20,16 @@ typedef __m512 vec;
 typedef __m512i bytes;
 enum { WIDTH = 16 };
 
+/* A stream of weights that is now at p: what lies `far` bytes on comes from memory to L2, what lies NEAR bytes on from
+ * there to L1.  A line that came all the way to L1 would hold, for as long as memory takes, one of the few places that
+ * L1 has for lines on their way: 16 on some processors, where L2 has 48. */
+enum { NEAR = 1024 };
+ALWAYS_INLINE void fetch_ahead(const void *p, size_t far)
+{
+    _mm_prefetch((const char *)p + far, _MM_HINT_T1);
+    _mm_prefetch((const char *)p + NEAR, _MM_HINT_T0);
+}
+
 /* x in every lane; a * b + c, rounded once. */
 ALWAYS_INLINE __m512 splat(float x)
 {

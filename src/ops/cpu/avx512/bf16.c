@@ -39,7 +39,7 @@ ALWAYS_INLINE void add_columns(const rg_product *p, int n_rows)
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
             const __m512i wi = _mm512_loadu_si512(w + 64 * i);
-            __builtin_prefetch(w + AHEAD + 64 * i);
+            fetch_ahead(w + 64 * i, AHEAD);
 #pragma GCC unroll 6
             for (int r = 0; r < n_rows; r++)
                 s[r][i] = _mm512_dpbf16_ps(s[r][i], (__m512bh)wi, (__m512bh)two_of(xr[r] + 2 * i));

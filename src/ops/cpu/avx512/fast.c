@@ -34,38 +34,6 @@ ALWAYS_INLINE __m512i dot4(__m512i sum, __m512i w, __m512i x)
     return sum;
 }
 
-/* ---- one row ----------------------------------------------------------------------------------------------------- */
-
-ALWAYS_INLINE void one_row(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, float *y)
-{
-    const kind kd = kind_of(layout);
-    const book t = load_book(layout, panel);
-    __m512 acc = _mm512_setzero_ps();
-
-    if (rg_layout_step(layout) == 256 && !has_table(layout) && layout != RG_LAYOUT_Q2) {
-        one_row_of_steps(layout, panel, n, x, y);
-        return;
-    }
-    for (int b = 0; b < n; b++) {
-        rg_weight_run r;
-        prefetch(run_share(layout, panel, b) + AHEAD, run_bytes(layout));
-        load_run(&r, layout, panel, &t, b);
-        __m512i s0 = start(kd, r.s[0].m, x + b, 0); /* two chains: half the latency */
-        __m512i s1 = halves_of(kd) == 2 ? start(kd, r.s[1].m, x + b, 1) : _mm512_setzero_si512();
-        for (int i = 0; i < 4; i++) {
-            s0 = dot(s0, r.w[i], x[b].q + 4 * i);
-            s1 = dot(s1, r.w[4 + i], x[b].q + 16 + 4 * i);
-        }
-        if (halves_of(kd) == 2) {
-            acc = add_scaled(kd, acc, s0, r.s[0].d, r.s[0].m, x + b, 0);
-            acc = add_scaled(kd, acc, s1, r.s[1].d, r.s[1].m, x + b, 1);
-        } else {
-            acc = add_scaled(kd, acc, _mm512_add_epi32(s0, s1), r.s[0].d, r.s[0].m, x + b, 0);
-        }
-    }
-    _mm512_storeu_ps(y, acc);
-}
-
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */
 
 /* Half h (or all) of run b into the results of n_rows rows at x; layout and n_rows are constants. */
@@ -110,7 +78,7 @@ ALWAYS_INLINE void few_rows(rg_layout layout, const uint8_t *panel, int n, const
 #pragma GCC unroll 10
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(x[r]));
-        prefetch(run_share(layout, panel, b) + AHEAD, run_bytes(layout));
+        fetch_on(run_share(layout, panel, b), run_bytes(layout));
         add_few(layout, panel, &t, b, 0, x, n_rows, acc);
         if (n_halves_of(layout) == 2)
             add_few(layout, panel, &t, b, 1, x, n_rows, acc);
