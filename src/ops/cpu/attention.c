@@ -283,6 +283,8 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
 
         a->k_next = next.k;
         a->v_next = next.v;
+        a->k_scales_next = next.k_scales;
+        a->v_scales_next = next.v_scales;
         return;
     }
     if (*have != block) /* made f32 once for all queries of the tile: exact, and cheaper than in every product */

@@ -8,8 +8,8 @@
 #define RG_OPS_CPU_EXACT_TMPL_H
 
 enum {
-    PIECE = 256,       /* columns that are decoded together: 16 KiB of each panel */
-    WHOLE_PIECE = 768, /* of f32, which is read where it lies */
+    PIECE = 192,       /* columns that are decoded together: 12 KiB of each panel */
+    WHOLE_PIECE = 512, /* of f32, which is read where it lies */
     AHEAD = 4096, /* bytes that come near ahead of one pass over a panel: the hardware stops at each page */
     FEW_FLOAT8 = WIDTH == 16 ? 4 : 1, /* rows that share what is decoded in registers */
 };
@@ -108,9 +108,14 @@ ALWAYS_INLINE const float *decode(rg_layout layout, const rg_product *p, int i, 
     if (layout == RG_LAYOUT_F32)
         return (const float *)(const void *)panel + 16 * (size_t)first;
     if (is_float(layout)) {
-        for (int k = 0; k < n / 2 * 2; k++) /* two and two share a load */
-            for (int part = 0; part < PARTS; part++)
-                store_f32(room + 16 * k + WIDTH * part, column(layout, panel, apart, (size_t)(first + k), part));
+        const size_t each = is_wide_layout(layout) ? apart : rg_layout_step_bytes(layout);
+
+        for (int k = 0; k < n / 2 * 2; k += 2) { /* two and two share a load */
+            const uint8_t *two = panel + (size_t)(first + k) * each;
+#pragma GCC unroll 4
+            for (int v = 0; v < 2 * PARTS; v++)
+                store_f32(room + 16 * k + WIDTH * v, column(layout, two, apart, (size_t)(v / PARTS), v % PARTS));
+        }
         for (int part = 0; part < PARTS && n % 2; part++)
             store_f32(room + 16 * (n - 1) + WIDTH * part,
                       any_column(layout, panel, apart, p->cols, first + n - 1, part));
@@ -129,20 +134,20 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
 {
     _Alignas(64) float room[PANELS][PIECE * 16];
     const size_t column = is_float(layout) ? column_bytes(layout) : 0;
+    const int piece = piece_of(p->cols, layout == RG_LAYOUT_F32 ? WHOLE_PIECE : PIECE);
     chains c[BATCH][VECTORS];
 
     for (int row = 0; row < p->m; row += BATCH) {
         const int here = p->m - row < BATCH ? p->m - row : BATCH;
 
         for (int k = 0, n; k < p->cols; k += n) {
-            n = layout == RG_LAYOUT_F32 ? WHOLE_PIECE : PIECE;
-            n = p->cols - k < n ? p->cols - k : n;
+            n = p->cols - k < piece ? p->cols - k : piece;
             const size_t soon = k + n < p->cols ? (size_t)(k + n) * column : (size_t)p->n_panels * p->panel_bytes;
             walk t = { .gap = layout == RG_LAYOUT_F32 ? p->panel_bytes : sizeof room[0], .n = n,
                        .n_panels = p->n_panels, .first = k == 0,
                        .x = (const uint8_t *)(p->x + (size_t)row * p->ldx + (size_t)k), .ldx = p->ldx * sizeof *p->x,
                        .y = k + n < p->cols ? NULL : p->y + (size_t)row * p->ldy, .ldy = p->ldy,
-                       .soon = p->panel + (row ? 0 : soon), .soon_each = row ? 0 : column,
+                       .soon = p->panel + soon, .n_soon = row ? 0 : (int)((size_t)n * column / 64),
                        .soon_gap = p->panel_bytes };
 
             for (int i = p->n_panels - 1; i >= 0; i--)
@@ -155,7 +160,7 @@ ALWAYS_INLINE void in_pieces(rg_layout layout, const rg_product *p)
 #define EXACT_PRODUCT(name, layout)                                                                                    \
     static void exact_##name(const rg_product *p)                                                                      \
     {                                                                                                                  \
-        const int rows = rows_together((size_t)p->cols * sizeof(float));                                               \
+        const int rows = rows_together((size_t)p->cols * sizeof(float), p->m);                                         \
                                                                                                                        \
         for (int row = 0; row < p->m; row += rows)                                                                     \
             for (int i = 0; i < p->n_panels; i += PANELS) {                                                            \
@@ -210,7 +215,7 @@ ALWAYS_INLINE void float8_rows(const rg_product *p, int n_rows)
 
 static void exact_f8(const rg_product *p)
 {
-    const int rows = p->m <= 2 * FEW_FLOAT8 ? FEW_FLOAT8 : rows_together((size_t)p->cols * sizeof(float));
+    const int rows = p->m <= 2 * FEW_FLOAT8 ? FEW_FLOAT8 : rows_together((size_t)p->cols * sizeof(float), p->m);
 
     for (int row = 0; row < p->m; row += rows)
         for (int i = 0; i < p->n_panels; i += PANELS) {

@@ -122,6 +122,7 @@ typedef struct rg_attend {
     uint64_t seen;       /* bit j: key j is; not 0 */
     float scale, cap;
     const void *k_next, *v_next; /* of the next block, to be prefetched; NULL: there is none */
+    const uint16_t *k_scales_next, *v_scales_next;
 } rg_attend;
 
 /* The first seen key, and the last one and one more. */
@@ -153,14 +154,41 @@ static inline int rg_seen_run(uint64_t seen, int *j)
     for (int j = 0, j##_end; (j##_end = rg_seen_run(seen, &j)) > 0;)                                                   \
         for (; j < j##_end; j++)
 
-/* Values [first, first + n) of what comes next, little by little while this is worked on: the processor's own
- * prefetching ends with every page, and many requests at once would wait for each other. */
-static inline void rg_fetch_next(const void *next, rg_type type, size_t first, size_t n)
+/* What a block fetches of the next one with its next step, and with that after it; `step` bytes each: as many as it
+ * reads itself, since many requests at once would wait for each other.  K and V by turns, so that the processor's own
+ * prefetching, which ends with every page, runs ahead in two of them. */
+typedef struct rg_coming {
+    const uint8_t *now, *then;
+    size_t step;
+} rg_coming;
+
+/* From a block's step on, an even number, if a step takes n values of its K or V.  If there is no next block, what it
+ * has itself is fetched: cheaper than to ask with every step. */
+static inline rg_coming rg_coming_from(const rg_attend *a, rg_type type, size_t step, size_t n)
 {
     const size_t run = type == RG_Q4_1 ? 20 : RG_KV_RUN * (type == RG_F32 ? 4 : type == RG_I8 ? 1 : 2);
+    const size_t bytes = n * run / RG_KV_RUN, at = step / 2 * bytes;
 
-    for (size_t i = 0; next && i < n * run / RG_KV_RUN; i += 64)
-        __builtin_prefetch((const uint8_t *)next + first * run / RG_KV_RUN + i, 0, 2);
+    return (rg_coming){ (const uint8_t *)(a->k_next ? a->k_next : a->k) + at,
+                      (const uint8_t *)(a->v_next ? a->v_next : a->v) + at, bytes };
+}
+
+static inline void rg_fetch_next(rg_coming *c)
+{
+    const rg_coming x = *c;
+
+    for (size_t i = 0; i < x.step; i += 64)
+        __builtin_prefetch(x.now + i, 0, 2);
+    *c = (rg_coming){ x.then, x.now + x.step, x.step };
+}
+
+/* Its scales. */
+static inline void rg_fetch_next_scales(const rg_attend *a)
+{
+    for (int i = 0; a->k_next && i < rg_kv_runs(a->k_dim) * RG_BLOCK; i += 32)
+        __builtin_prefetch(a->k_scales_next + i, 0, 2);
+    for (int i = 0; a->v_next && i < rg_kv_runs(a->v_dim) * RG_BLOCK; i += 32)
+        __builtin_prefetch(a->v_scales_next + i, 0, 2);
 }
 
 /* Keys that an indexer scores for one row. */

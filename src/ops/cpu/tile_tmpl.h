@@ -17,14 +17,26 @@
 enum {
     VECTORS = PANELS * PARTS, /* of weights in a piece */
     BATCH = 96,               /* rows that share a piece, while their chains wait in a near cache */
+    LEAST = 64,               /* rows that stay near, however long they are */
+    BY_POINTER = 3,           /* rows that an address and its offsets reach without an operation of their own */
+    ROUND = 32,               /* steps between fetches: often enough to spread them, seldom enough to cost little */
 };
 
-/* Rows of x that stay near while panels go by, but enough of them to make reading the panels again cheap. */
-ALWAYS_INLINE int rows_together(size_t row_bytes)
+/* Of m rows of x, how many stay near while panels go by, but enough of them to make reading the panels again cheap; all
+ * stretches of about a size, since a short one would wait for its weights. */
+ALWAYS_INLINE int rows_together(size_t row_bytes, int m)
 {
-    const int rows = near_rows(row_bytes);
+    const int near = near_rows(row_bytes), most = near > LEAST ? near : LEAST, n = (m + most - 1) / most;
 
-    return rows > BATCH / 2 ? rows : BATCH / 2;
+    return (m + n - 1) / n;
+}
+
+/* Columns of a piece: at most so many, and all alike, since during one as much of the next is fetched. */
+ALWAYS_INLINE int piece_of(int cols, int most)
+{
+    const int n = (cols + most - 1) / most;
+
+    return ((cols + n - 1) / n + 31) / 32 * 32;
 }
 
 /* The part of a product that is up to PANELS panels from the i-th on by up to n rows from `row` on. */
@@ -49,8 +61,9 @@ typedef struct walk {
     size_t ldx;
     float *y; /* of the last piece, where its sums go, ldy floats apart; else NULL */
     size_t ldy;
-    const uint8_t *soon;    /* what comes near meanwhile, soon_each bytes with every step, of PANELS places */
-    size_t soon_each, soon_gap;
+    const uint8_t *soon; /* what comes near meanwhile: n_soon lines from here on, and the same in every other panel */
+    int n_soon;
+    size_t soon_gap;
 } walk;
 
 ALWAYS_INLINE vec load_step(const walk *t, const uint8_t *w, int v)
@@ -61,28 +74,39 @@ ALWAYS_INLINE vec load_step(const walk *t, const uint8_t *w, int v)
     return r;
 }
 
-/* A step of chain i at w and x into n_rows rows of n vectors each. */
-ALWAYS_INLINE void add_step(const walk *t, const uint8_t *w, const uint8_t *x, int n_rows, int n, vec (*s)[VECTORS])
+/* Where a tile stands: its weights; a pointer to every BY_POINTER-th row, and how far behind it the next rows are; what
+ * is fetched next. */
+typedef struct place {
+    const uint8_t *w, *x[(TILE + BY_POINTER - 1) / BY_POINTER], *soon;
+    size_t apart[BY_POINTER];
+} place;
+
+/* The i-th step from p on into n_rows rows of n vectors each. */
+ALWAYS_INLINE void add_step(const walk *t, const place *p, int i, int n_rows, int n, vec (*s)[VECTORS])
 {
     vec wv[VECTORS];
 
 #pragma GCC unroll 4
     for (int v = 0; v < n; v++)
-        wv[v] = load_step(t, w, v);
+        wv[v] = load_step(t, p->w + 64 * i, v);
 #pragma GCC unroll 12
     for (int r = 0; r < n_rows; r++) {
-        const vec xr = every4(x + (size_t)r * t->ldx);
+        const vec xr = every4(p->x[r / BY_POINTER] + p->apart[r % BY_POINTER] + 4 * i);
 #pragma GCC unroll 4
         for (int v = 0; v < n; v++)
             s[r][v] = step(s[r][v], wv[v], xr);
     }
 }
 
-ALWAYS_INLINE void fetch(const walk *t, int k)
+/* Up to n lines of each panel; L1 has no room. */
+ALWAYS_INLINE void fetch(const walk *t, place *p, int n)
 {
+    const uint8_t *const end = t->soon + 64 * (size_t)t->n_soon;
+
+    for (; n > 0 && p->soon < end; n--, p->soon += 64)
 #pragma GCC unroll 2
-    for (int p = 0; p < PANELS; p++)
-        __builtin_prefetch(t->soon + (size_t)k * t->soon_each + (size_t)p * t->soon_gap, 0, 2); /* L1 has no room */
+        for (int i = 0; i < PANELS; i++)
+            __builtin_prefetch(p->soon + (size_t)i * t->soon_gap, 0, 2);
 }
 
 /* Chains [first, first + at_once) of n_rows rows by n vectors have taken their last step.  A sum is (c[0] + c[1]) +
@@ -111,12 +135,57 @@ ALWAYS_INLINE void end_chains(const walk *t, int first, int at_once, int n_rows,
     }
 }
 
+/* How many chains of a tile its registers hold. */
+ALWAYS_INLINE int chains_at_once(int n_rows, int n)
+{
+    const int fit = TILE * VECTORS / (n_rows * n);
+
+    return fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
+}
+
+/* Steps first, first + 4 .. of one chain, or those of several neighbouring ones, into sums s.  Fetches are spread over
+ * the tile: a processor has few places for lines that are under way, and loads that miss need them too. */
+ALWAYS_INLINE void add_chains(const walk *t, const uint8_t **soon, int first, int n_rows, int n,
+                              vec (*s)[TILE][VECTORS])
+{
+    const int at_once = chains_at_once(n_rows, n), n_pointers = (n_rows + BY_POINTER - 1) / BY_POINTER;
+    const int n_rounds = 4 / at_once * ((t->n + ROUND - 1) / ROUND), n_soon = (t->n_soon + n_rounds - 1) / n_rounds;
+    place p = { .w = t->w + 64 * (size_t)first, .soon = *soon, .apart = { 0, t->ldx, 2 * t->ldx } };
+    int k = first;
+
+    __asm__("" : "+r"(p.apart[2])); /* twice ldx is a register too, so that an address is a pointer and one of them */
+#pragma GCC unroll 4
+    for (int i = 0; i < n_pointers; i++)
+        p.x[i] = t->x + 4 * first + (size_t)(BY_POINTER * i) * t->ldx;
+    while (k + at_once <= t->n) {
+        const int all = t->n - at_once + 1, end = k + ROUND < all ? k + ROUND : all;
+
+        fetch(t, &p, n_soon);
+        for (; k < end; k += 4, p.w += 256) {
+#pragma GCC unroll 4
+            for (int i = 0; i < at_once; i++)
+                add_step(t, &p, i, n_rows, n, s[i]);
+#pragma GCC unroll 4
+            for (int i = 0; i < n_pointers; i++) {
+                p.x[i] += 16;
+                __asm__("" : "+r"(p.x[i])); /* a pointer of its own, not the first and a multiple of ldx */
+            }
+        }
+    }
+#pragma GCC unroll 3
+    for (int i = 0; i < at_once - 1; i++)
+        if (k + i < t->n)
+            add_step(t, &p, i, n_rows, n, s[i]);
+    *soon = p.soon;
+}
+
 /* Into chains c of n_rows rows by n vectors, both constants. */
 ALWAYS_INLINE void add_tile(const walk *t, int n_rows, int n, chains (*c)[VECTORS])
 {
-    const int fit = TILE * VECTORS / (n_rows * n), at_once = fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
+    const int at_once = chains_at_once(n_rows, n);
+    const uint8_t *soon = t->soon;
 
-    for (int first = 0, k; first < 4; first += at_once) {
+    for (int first = 0; first < 4; first += at_once) {
         vec s[4][TILE][VECTORS]; /* in registers: through c, every sum would be stored at once */
 
 #pragma GCC unroll 4
@@ -124,17 +193,7 @@ ALWAYS_INLINE void add_tile(const walk *t, int n_rows, int n, chains (*c)[VECTOR
 #pragma GCC unroll 48
             for (int r = 0; r < n_rows * n; r++)
                 s[i][r / n][r % n] = t->first ? (vec){ 0 } : c[r / n][r % n][first + i];
-        for (k = first; k + at_once <= t->n; k += 4) {
-#pragma GCC unroll 4
-            for (int i = 0; i < at_once; i++) {
-                fetch(t, k + i);
-                add_step(t, t->w + 64 * (size_t)(k + i), t->x + 4 * (size_t)(k + i), n_rows, n, s[i]);
-            }
-        }
-#pragma GCC unroll 3
-        for (int i = 0; i < at_once - 1; i++)
-            if (k + i < t->n)
-                add_step(t, t->w + 64 * (size_t)(k + i), t->x + 4 * (size_t)(k + i), n_rows, n, s[i]);
+        add_chains(t, &soon, first, n_rows, n, s);
         if (t->y) {
             end_chains(t, first, at_once, n_rows, n, s, c);
             continue;
@@ -163,10 +222,13 @@ ALWAYS_INLINE void add_tile(const walk *t, int n_rows, int n, chains (*c)[VECTOR
 TILES(DEFINE_TILE)
 
 /* A piece into the chains of m rows, or, the last one, into their sums: in as few tiles as there can be, all of about a
- * size; what is needed soon comes with the first of them. */
+ * size, each of which fetches its share of what is needed soon. */
 static void add_piece(walk t, int m, chains (*c)[VECTORS])
 {
-    for (int tiles = (m + TILE - 1) / TILE, here; m > 0; m -= here, tiles--) {
+    int tiles = (m + TILE - 1) / TILE;
+
+    t.n_soon = (t.n_soon + tiles - 1) / tiles;
+    for (int here; m > 0; m -= here, tiles--) {
         here = (m + tiles - 1) / tiles;
         switch (here) {
             TILES(CASE_TILE)
@@ -174,8 +236,7 @@ static void add_piece(walk t, int m, chains (*c)[VECTORS])
         t.x += (size_t)here * t.ldx;
         t.y += t.y ? (size_t)here * t.ldy : 0;
         c += here;
-        t.soon = t.w; /* that is near */
-        t.soon_each = 0;
+        t.soon += 64 * (size_t)t.n_soon;
     }
 }
 

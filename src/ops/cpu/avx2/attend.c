@@ -56,13 +56,17 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
 
     for (int i = 0; i < 8; i++)
         s[i] = _mm256_setzero_ps();
+    rg_coming coming = rg_coming_from(a, type, 0, RG_BLOCK);
+
     (void)n;
+    if (type == RG_I8)
+        rg_fetch_next_scales(a);
     for (int d = 0; d < a->k_dim; d++) {
         const __m256 q = _mm256_set1_ps(query[d]);
         if (type == RG_I8 && d % RG_KV_RUN == 0)
             for (int i = 0; i < 8; i++)
                 _mm256_store_ps(k_scale + 8 * i, load_bf16(a->k_scales + d / RG_KV_RUN * RG_BLOCK + 8 * i));
-        rg_fetch_next(a->k_next, type, (size_t)d * RG_BLOCK, RG_BLOCK);
+        rg_fetch_next(&coming);
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++) {
             __m256 k = stored(a->k, type, (size_t)(d * RG_BLOCK + 8 * i));
@@ -83,6 +87,8 @@ ALWAYS_INLINE float v_scale(const rg_attend *a, int j, int d)
 /* Dimensions [first, first + 8 n) of the output; n is a constant. */
 ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, const float *p, float c, float *o, int first, int n)
 {
+    const size_t each = 8 * (size_t)n;
+    rg_coming coming = rg_coming_from(a, type, (size_t)(a->k_dim + first) * RG_BLOCK / each, each);
     __m256 out[OUT];
 
 #pragma GCC unroll 8
@@ -91,7 +97,7 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, const float *p,
     RG_EACH_SEEN(j, a->seen) {
         const size_t row = (size_t)j * (size_t)a->v_stride + (size_t)first;
         const __m256 w = _mm256_set1_ps(p[j]);
-        rg_fetch_next(a->v_next, type, row, (size_t)(8 * n));
+        rg_fetch_next(&coming);
 #pragma GCC unroll 8
         for (int i = 0; i < n; i++) { /* of more than one vector, the first begins a run */
             __m256 v = stored(a->v, type, row + (size_t)(8 * i));

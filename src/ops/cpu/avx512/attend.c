@@ -108,6 +108,8 @@ ALWAYS_INLINE void some_scores(const rg_attend *a, rg_type type, const float *co
                                int first, int n_keys)
 {
     const __m512 scale = _mm512_set1_ps(a->scale);
+    const size_t each = 16 * (size_t)n_keys;
+    rg_coming coming = rg_coming_from(a, type, (size_t)(first * a->k_dim) / each, each);
     const float *qi[QUERIES];
     __m512 s[QUERIES][VECTORS], k_scale[VECTORS] = { 0 }; /* the latter of q8 */
 
@@ -123,7 +125,7 @@ ALWAYS_INLINE void some_scores(const rg_attend *a, rg_type type, const float *co
         __m512 k[VECTORS];
         for (int v = 0; v < n_keys && type == RG_I8 && d % RG_KV_RUN == 0; v++)
             k_scale[v] = load_bf16(a->k_scales + d / RG_KV_RUN * RG_BLOCK + first + 16 * v);
-        rg_fetch_next(a->k_next, type, at, (size_t)(16 * n_keys));
+        rg_fetch_next(&coming);
         stored_some(a->k, type, at, n_keys, k);
 #pragma GCC unroll 4
         for (int v = 0; v < n_keys; v++)
@@ -162,6 +164,8 @@ TYPES(EIGHT_SCORES)
 
 ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *q, int n, float (*p)[RG_BLOCK])
 {
+    if (type == RG_I8)
+        rg_fetch_next_scales(a);
     for (int first = 0; first < RG_BLOCK; first += 16 * vectors_of(n))
 #define CALL(name) eight_scores_##name(a, q, p, first)
         if (n == QUERIES)
@@ -183,6 +187,8 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*
                                rg_softmax *s, int first, int n_out, __mmask16 mask)
 {
     const int runs = rg_kv_runs(a->v_dim);
+    const size_t each = 16 * (size_t)n_out;
+    rg_coming coming = rg_coming_from(a, type, (size_t)(a->k_dim + first) * RG_BLOCK / each, each);
     __m512 out[QUERIES][VECTORS];
 
 #pragma GCC unroll 8
@@ -197,7 +203,7 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*
     RG_EACH_SEEN(j, a->seen) {
         const size_t row = (size_t)j * (size_t)a->v_stride + (size_t)first;
         __m512 x[VECTORS];
-        rg_fetch_next(a->v_next, type, row, (size_t)(16 * n_out));
+        rg_fetch_next(&coming);
         if (n_out > 1)
             stored_some(a->v, type, row, n_out, x);
         else

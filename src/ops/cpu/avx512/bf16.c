@@ -69,10 +69,10 @@ static void few_rows(const rg_product *p)
     }
 }
 
-/* Up to PANELS panels by up to BATCH rows.  Pieces are alike in size: during one, as much of the next is fetched. */
+/* Up to PANELS panels by up to BATCH rows. */
 static void in_pieces(const rg_product *p)
 {
-    const int n_pieces = (p->cols + PIECE - 1) / PIECE, piece = (p->cols / 32 + n_pieces - 1) / n_pieces * 32;
+    const int piece = piece_of(p->cols, PIECE);
     chains c[BATCH][VECTORS];
 
     for (int k = 0; k < p->cols; k += piece) {
@@ -82,13 +82,13 @@ static void in_pieces(const rg_product *p)
         add_piece((walk){ .w = p->panel + 32 * (size_t)k, .gap = p->panel_bytes, .n = n / 2, .n_panels = p->n_panels,
                           .first = k == 0, .x = (const uint8_t *)(p->h + k), .ldx = p->ldx * sizeof *p->h,
                           .y = k + n < p->cols ? NULL : p->y, .ldy = p->ldy, .soon = p->panel + soon,
-                          .soon_each = 64, .soon_gap = p->panel_bytes }, p->m, c);
+                          .n_soon = n / 2, .soon_gap = p->panel_bytes }, p->m, c);
     }
 }
 
 static void pairs(const rg_product *p)
 {
-    const int near = rows_together((size_t)p->cols * sizeof *p->h), rows = near < BATCH ? near : BATCH;
+    const int near = rows_together((size_t)p->cols * sizeof *p->h, p->m), rows = near < BATCH ? near : BATCH;
 
     for (int row = 0; row < p->m; row += rows)
         for (int i = 0; i < p->n_panels; i += PANELS) {
