@@ -146,8 +146,8 @@ EMULATED int32_t *emulated_row(int t, int r)
     return (int32_t *)(void *)emulated.data[t][r];
 }
 
-/* c += a b; a signed, b unsigned bytes, four of them to a sum. */
-EMULATED void emulated_dpbsud(int c, int a, int b)
+/* c += a b; signed bytes, four of them to a sum. */
+EMULATED void emulated_dpbssd(int c, int a, int b)
 {
     emulated_fit(c, a, b);
     for (int m = 0; m < emulated.rows[c]; m++)
@@ -155,7 +155,7 @@ EMULATED void emulated_dpbsud(int c, int a, int b)
             for (int n = 0; n < emulated.bytes[c] / 4; n++) {
                 uint32_t sum = (uint32_t)emulated_row(c, m)[n];
                 for (int i = 0; i < 4; i++)
-                    sum += (uint32_t)((int8_t)emulated.data[a][m][4 * k + i] * (int)emulated.data[b][k][4 * n + i]);
+                    sum += (uint32_t)((int8_t)emulated.data[a][m][4 * k + i] * (int8_t)emulated.data[b][k][4 * n + i]);
                 memcpy(&emulated_row(c, m)[n], &sum, sizeof sum);
             }
 }
@@ -185,14 +185,14 @@ EMULATED void emulated_dpbf16ps(int c, int a, int b)
 #undef _tile_zero
 #undef _tile_loadd
 #undef _tile_stored
-#undef _tile_dpbsud
+#undef _tile_dpbssd
 #undef _tile_dpbf16ps
 #define _tile_loadconfig emulated_loadconfig
 #define _tile_release    emulated_release
 #define _tile_zero       emulated_zero
 #define _tile_loadd      emulated_loadd
 #define _tile_stored     emulated_stored
-#define _tile_dpbsud     emulated_dpbsud
+#define _tile_dpbssd     emulated_dpbssd
 #define _tile_dpbf16ps   emulated_dpbf16ps
 
 /* The kernels' own names, which the library has already. */
@@ -200,5 +200,6 @@ EMULATED void emulated_dpbf16ps(int c, int a, int b)
 #define rg_cpu_add_avx512_pairs_f8 emulated_add_avx512_pairs_f8
 #define rg_cpu_init_amx            emulated_init_amx
 #define rg_amx_init_bf16           emulated_amx_init_bf16
+#define rg_amx_init_int8           emulated_amx_init_int8
 
 #endif
