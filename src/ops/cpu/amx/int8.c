@@ -1,11 +1,13 @@
 /* int8.c -- the int8 recipe on tiles: 16 rows of integer weights by 16 rows of int8 activations at once.
  *
- * A product of one run of a panel from zero is 256 exact integer sums, which are then scaled and added in f32 as
- * everywhere.  Weights are unpacked to L1, a piece of some panels at a time, as signed bytes without their offset:
- * [columns / 4][16][4] of them are a tile's right operand, and 16 rows of x are its left one where they lie.
+ * A product of one run of a panel is 256 exact integer sums, which are then scaled and added in f32 as everywhere.
+ * Both sides are packed by the piece: weights of a few panels into L1, as signed bytes without their offset,
+ * [columns / 4][16][4] of which are a tile's right operand, and x into L2, 16 rows of a run side by side with their
+ * scales.
  *
  * Four sums are on their way: while those of one run are scaled, the tile that held them takes the product of the
- * fourth run after it, which may be of the next panel or of the next rows. */
+ * fourth run after it, which may be of the next panel or of the next rows.  Few rows, and the last ones, go the way of
+ * AVX512, which this table stands on. */
 #include "ops/cpu/amx/tiles.h"
 
 #include <string.h>
@@ -13,13 +15,13 @@
 #include "ops/cpu/avx512/piece.h"
 
 enum {
-    ROWS = 16,   /* of a tile */
-    LEAST = 8,   /* rows that are worth a tile */
-    LANES = 4,   /* sums on their way: tiles 0 .. 3 */
-    BAND = 4,       /* panels that are unpacked together */
-    LENGTH = 8,  /* runs of a piece */
+    ROWS = 16,         /* of a tile */
+    LEAST = 13,        /* rows that are worth a tile */
+    LANES = 4,         /* sums on their way: tiles 0 .. 3 */
+    BAND = 2,          /* panels that are unpacked together */
+    LENGTH = 16,       /* runs of a piece */
     RUN_MAX = 16 * 64, /* bytes of an unpacked run */
-    NEAR_ROWS = 256,   /* rows whose piece of x is packed, 180 KB: it stays in L2 */
+    NEAR_ROWS = 256,   /* rows whose piece of x is packed: 180 KB */
 };
 
 /* Tile registers of x, of weights, and of what makes integers floats.  Macros, since gcc pastes the name into the
@@ -30,8 +32,8 @@ enum {
 #define MINUS 7
 
 /* An integer n, |n| < 2^22, added to the bits of this float gives those of 12582912 + n.  So a sum begins with those
- * bits, and a product of bf16 takes the float away again: exact, and the vector units, which are what all waits for, are
- * spared the conversion. */
+ * bits, and a product of bf16 takes the float away again.  That is exact, and spares the vector units, for which all
+ * waits, the conversion. */
 enum { MAGIC_BITS = 0x4b400000 };
 
 static const uint32_t magic[ROWS] = { [0 ... ROWS - 1] = MAGIC_BITS >> 16 }, minus_one[16] = { [0 ... 15] = 0xbf80 };
@@ -84,32 +86,42 @@ ALWAYS_INLINE int taken_off(rg_layout layout)
     return has_zero(layout) && rg_layout_bits(layout) == 8 ? 128 : offset_of(layout);
 }
 
-/* next: what is to be on its way from memory, as much of it. */
+ALWAYS_INLINE __m512i less(rg_layout layout, __m512i v)
+{
+    return taken_off(layout) ? _mm512_sub_epi8(v, _mm512_set1_epi8((char)taken_off(layout))) : v;
+}
+
+/* Of a run at q; the bytes of a table are signed before. */
+ALWAYS_INLINE void unpack_codes(uint8_t *to, rg_layout layout, const book *t, const uint8_t *q)
+{
+    const int gap = n_halves_of(layout) == 2 ? 4 : 0;
+
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        const __m512i w = run_group(layout, t, q, i);
+        _mm512_store_si512(to + 64 * (i < 4 ? i : i + gap), has_table(layout) ? w : less(layout, w));
+    }
+    for (int i = 4; i < 4 + gap; i++)
+        _mm512_store_si512(to + 64 * i, _mm512_setzero_si512());
+}
+
+/* n runs, and behind them what changes no sum, so that all lanes have one.  next: as much of it comes from memory to L2
+ * meanwhile. */
 ALWAYS_INLINE void unpack_signed(uint8_t *to, rg_layout layout, const uint8_t *panel, int first, int n,
                                  const uint8_t *next)
 {
     const kind kd = signed_kind(layout);
-    const __m512i less = _mm512_set1_epi8((char)taken_off(layout));
     book t = load_book(layout, panel);
 
     if (has_table(layout))
-        t.byte = _mm512_sub_epi8(t.byte, less);
+        t.byte = less(layout, t.byte);
     for (int b = first; b < first + n; b++, to += unpacked_bytes(kd)) {
         const uint8_t *q = run_q(layout, panel, b);
 
         for (size_t i = 0; i < run_bytes(layout); i += 64)
             _mm_prefetch((const char *)next + i, _MM_HINT_T1);
         next += run_bytes(layout);
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; i++) {
-            __m512i w = run_group(layout, &t, q, i);
-            if (!has_table(layout) && taken_off(layout))
-                w = _mm512_sub_epi8(w, less);
-            _mm512_store_si512(to + 64 * (i + (halves_of(kd) == 2 && i >= 4 ? 4 : 0)), w);
-        }
-        if (halves_of(kd) == 2)
-            for (int i = 4; i < 8; i++)
-                _mm512_store_si512(to + 64 * i, _mm512_setzero_si512());
+        unpack_codes(to, layout, &t, q);
         for (int h = 0; h < halves_of(kd); h++) {
             scales s = run_int8_scales(layout, panel, b, h, 0);
             _mm512_store_ps(scales_at(kd, to, h), s.d);
@@ -323,7 +335,7 @@ static void any_band(kind kd, const band *a)
     }
 }
 
-/* Rows of x by n_runs runs from run b on of the panels from the i-th on. */
+/* The rows of x by n_runs runs from run b on of the panels from the i-th on. */
 ALWAYS_INLINE void add_pieces(rg_layout layout, const rg_product *p, int i, int b, int n_runs, const x_run *x)
 {
     _Alignas(64) uint8_t w[BAND][LENGTH * RUN_MAX];
