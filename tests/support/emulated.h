@@ -165,8 +165,8 @@ EMULATED int32_t *emulated_row(int t, int r)
     return (int32_t *)(void *)emulated.data[t][r];
 }
 
-/* c += a b; a signed, b unsigned bytes, four of them to a sum. */
-EMULATED void emulated_dpbsud(int c, int a, int b)
+/* c += a b; signed bytes, four of them to a sum. */
+EMULATED void emulated_dpbssd(int c, int a, int b)
 {
     emulated_fit(c, a, b);
     for (int m = 0; m < emulated.rows[c]; m++)
@@ -174,7 +174,7 @@ EMULATED void emulated_dpbsud(int c, int a, int b)
             for (int n = 0; n < emulated.bytes[c] / 4; n++) {
                 uint32_t sum = (uint32_t)emulated_row(c, m)[n];
                 for (int i = 0; i < 4; i++)
-                    sum += (uint32_t)((int8_t)emulated.data[a][m][4 * k + i] * (int)emulated.data[b][k][4 * n + i]);
+                    sum += (uint32_t)((int8_t)emulated.data[a][m][4 * k + i] * (int8_t)emulated.data[b][k][4 * n + i]);
                 memcpy(&emulated_row(c, m)[n], &sum, sizeof sum);
             }
 }
@@ -205,7 +205,7 @@ EMULATED void emulated_dpbf16ps(int c, int a, int b)
 #undef _tile_loadd
 #undef _tile_stream_loadd
 #undef _tile_stored
-#undef _tile_dpbsud
+#undef _tile_dpbssd
 #undef _tile_dpbf16ps
 #define _tile_loadconfig emulated_loadconfig
 #define _tile_release    emulated_release
@@ -213,7 +213,7 @@ EMULATED void emulated_dpbf16ps(int c, int a, int b)
 #define _tile_loadd      emulated_loadd
 #define _tile_stream_loadd emulated_loadd
 #define _tile_stored     emulated_stored
-#define _tile_dpbsud     emulated_dpbsud
+#define _tile_dpbssd     emulated_dpbssd
 #define _tile_dpbf16ps   emulated_dpbf16ps
 
 #endif
@@ -225,5 +225,6 @@ EMULATED void emulated_dpbf16ps(int c, int a, int b)
 #define rg_cpu_init_amx            emulated_init_amx
 #define rg_amx_init_bf16           emulated_amx_init_bf16
 #define rg_amx_init_f8             emulated_amx_init_f8
+#define rg_amx_init_int8           emulated_amx_init_int8
 
 #endif

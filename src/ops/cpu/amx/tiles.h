@@ -7,6 +7,7 @@
 #include "ops/cpu/kernels.h"
 
 void rg_amx_init_bf16(rg_cpu *k); /* bf16 weights */
+void rg_amx_init_int8(rg_cpu *k); /* integer weights */
 
 /* As the instruction reads it: palette 1, then bytes per row and rows of each tile. */
 typedef struct tile_config {
