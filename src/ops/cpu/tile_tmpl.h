@@ -36,7 +36,7 @@ ALWAYS_INLINE int piece_of(int cols, int most)
 {
     const int n = (cols + most - 1) / most;
 
-    return ((cols + n - 1) / n + 31) / 32 * 32;
+    return ((cols + n - 1) / n + 31) / 32 * 32; /* fits: at most `most` and 31 */
 }
 
 /* The part of a product that is up to PANELS panels from the i-th on by up to n rows from `row` on. */

@@ -347,6 +347,7 @@ ALWAYS_INLINE void add_pieces(rg_layout layout, const rg_product *p, int i, int 
     const band a = { .w_bytes = sizeof w[0],
                      .n_panels = p->n_panels - i < BAND ? p->n_panels - i : BAND,
                      .first = { .w = w[0], .x = x, .y = p->y + 16 * (size_t)i, .ldy = p->ldy,
+                                /* fits: n_runs is at most LENGTH */
                                 .n_runs = (n_runs + LANES - 1) / LANES * LANES, .n_rows = p->m, .first = b == 0 } };
 
     for (int k = 0; k < a.n_panels; k++)
