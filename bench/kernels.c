@@ -44,7 +44,7 @@ typedef struct job {
     rg_layout layout;
     rg_recipe recipe;
     int n_threads, passes, cols, m; /* passes: over the panels, one after the other */
-    size_t n_panels, panel_bytes, ldx; /* ldx: blocks, bf16 or floats */
+    size_t n_panels, panel_bytes, ldx; /* ldx: floats, or blocks of what is rounded */
     const uint8_t *w;
     const void *x;
     float *y; /* [n_panels][m][16] */
@@ -59,20 +59,23 @@ static double (*peak_of(const rg_cpu *k, rg_recipe recipe))(double n)
     return recipe == RG_EXACT ? k->peak_f32 : recipe == RG_INT8 ? k->peak_int8 : k->peak_bf16;
 }
 
+/* For folded panels. */
+static uint8_t *room(void)
+{
+    static _Thread_local _Alignas(64) uint8_t bytes[RG_UNFOLDED * (sizeof(rg_table) + COLS / 256 * sizeof(rg_step_tk4h))];
+
+    return bytes;
+}
+
 /* n panels, the p-th and on, by the rows. */
 static void multiply(const job *j, size_t p, int n)
 {
-    rg_product product = { .panel = j->w + p * j->panel_bytes, .panel_bytes = j->panel_bytes, .cols = j->cols,
-                           .n_panels = n, .m = j->m, .ldx = j->ldx, .y = j->y + p * (size_t)j->m * 16,
-                           .ldy = 16 * (size_t)n };
+    const rg_packed w = { .layout = j->layout, .cols = j->cols, .panel_bytes = j->panel_bytes };
+    const rg_operand in = { .x = j->x, .r = j->x, .ldx = j->ldx, .ldr = j->ldx };
 
-    if (j->recipe == RG_EXACT)
-        product.x = j->x;
-    else if (j->recipe == RG_INT8)
-        product.q = j->x;
-    else
-        product.h = j->x;
-    j->k->product[j->recipe][j->layout](&product);
+    rg_cpu_product(j->k, j->recipe, &w, &in, 0,
+                   (rg_product){ .panel = j->w + p * j->panel_bytes, .n_panels = n, .m = j->m,
+                                 .y = j->y + p * (size_t)j->m * 16, .ldy = 16 * (size_t)n, .room = room() });
 }
 
 /* A thread's share of the rows of all matrices of SMALL_COLS by SMALL_COLS, or half of their columns, by one row. */
@@ -213,7 +216,7 @@ static void bench_isa(rg_pool *pool, const options *o, const rg_cpu *k, uint8_t 
             j.ldx = SMALL_COLS / 32 + 1;
         } else if (j.recipe != RG_EXACT) {
             k->store(r->bf16, NULL, RG_BF16, 1, x, (int)n_x);
-            j.ldx = SMALL_COLS + 32;
+            j.ldx = SMALL_COLS / 32 + 1;
         }
         printf("%-11s %-5s %s", k->isa, rg_layout_name(l), recipes[j.recipe]);
         bench_decode(pool, o, j);
@@ -270,7 +273,7 @@ static void one_thread(const job *j, rg_recipe recipe, const float *x, rg_rounde
     for (size_t p = 0; p < j->n_panels; p += GROUP)
         rg_cpu_product(j->k, recipe, &w, &in, 0,
                        (rg_product){ .panel = j->w + p * j->panel_bytes, .n_panels = GROUP, .m = j->m,
-                                     .y = j->y + p * (size_t)j->m * 16, .ldy = 16 * GROUP });
+                                     .y = j->y + p * (size_t)j->m * 16, .ldy = 16 * GROUP, .room = room() });
 }
 
 static void bench_outliers(const options *o, job j, float *x, rg_rounded *r)

@@ -52,6 +52,7 @@ static bool allocate(rg_op_bench *b, rg_error *err)
     const size_t n = (size_t)b->n_threads;
     rg_reader_sizes sizes = { .max_rows = RG_BENCH_ROWS,
                               .max_cols = RG_BENCH_COLS,
+                              .max_folded = RG_BENCH_COLS,
                               .n_threads = b->n_threads,
                               .max_heads = RG_BENCH_HEADS,
                               .max_head_dim = RG_BENCH_LATENT,

@@ -197,6 +197,13 @@ static rg_layout measured_as(rg_layout layout)
         return RG_LAYOUT_T4E;
     case RG_LAYOUT_T4N:
         return RG_LAYOUT_TK4H;
+    case RG_LAYOUT_G1:
+        return RG_LAYOUT_G2;
+    case RG_LAYOUT_G1M:
+    case RG_LAYOUT_G2S:
+        return RG_LAYOUT_G2H;
+    case RG_LAYOUT_G3S:
+        return RG_LAYOUT_G3;
     case RG_LAYOUT_F32W:
         return RG_LAYOUT_F32;
     case RG_LAYOUT_F16W:

@@ -232,6 +232,13 @@ static int max_of(int a, int b)
     return a > b ? a : b;
 }
 
+static void add_matrix(rg_reader_sizes *s, const rg_weight *w)
+{
+    s->max_cols = max_of(s->max_cols, max_of((int)w->cols, (int)w->rows));
+    if (rg_layout_is_folded(rg_format_of(w->type)->layout))
+        s->max_folded = max_of(s->max_folded, (int)w->cols);
+}
+
 static rg_reader_sizes reader_sizes(const model_runner *r)
 {
     const rg_config *c = &r->m->config;
@@ -245,10 +252,13 @@ static rg_reader_sizes reader_sizes(const model_runner *r)
 
     for (int i = 0; i < W_COUNT; i++) /* some may be another model's */
         if (r->m->outer.w[i])
-            s.max_cols = max_of(s.max_cols, max_of((int)r->m->outer.w[i]->cols, (int)r->m->outer.w[i]->rows));
+            add_matrix(&s, r->m->outer.w[i]);
     for (int i = 0; i < r->m->weights.n; i++)
         if (!r->m->weights.all[i].vec)
-            s.max_cols = max_of(s.max_cols, max_of((int)r->m->weights.all[i].cols, (int)r->m->weights.all[i].rows));
+            add_matrix(&s, &r->m->weights.all[i]);
+    for (int i = 0; i < r->m->adapters.n_packed; i++)
+        if (rg_layout_is_folded(r->m->adapters.packed[i]->layout))
+            s.max_folded = max_of(s.max_folded, (int)r->m->adapters.packed[i]->cols);
     for (int i = 0; i < c->n_layers; i++)
         s.max_head_dim = max_of(s.max_head_dim, max_of(r->m->keep[i].kv.k_dim, r->m->keep[i].kv.v_dim));
     for (int i = 0; i < c->n_ropes; i++) /* layers may rotate heads without keeping K/V */

@@ -11,6 +11,7 @@
 typedef struct rg_reader_sizes {
     int max_rows, max_cols, max_experts, max_experts_used, n_threads, max_heads, max_head_dim, max_keys;
     int max_rank; /* of deltas; 0: there are none */
+    int max_folded; /* columns of matrices in a folded layout; 0: there are none */
 } rg_reader_sizes;
 
 /* Kinds of arithmetic of products. */

@@ -27,13 +27,6 @@ typedef struct vector_grid {
     float unit;
 } vector_grid;
 
-typedef struct vector_fit {
-    uint16_t d;          /* f16 */
-    int scale[16];       /* codes, by run */
-    uint16_t entry[64];  /* by vector */
-    uint8_t high[64];    /* by vector: its signs, a bit for each value; or 1: moved down */
-} vector_fit;
-
 /* One run under one scale. */
 typedef struct run_fit {
     float error, xv, vv; /* weighted sums; v: values without the scale */
@@ -160,7 +153,7 @@ static inline float fit_run_scale(const vector_grid *g, const float *x, const fl
 
 /* Every run takes the multiple near `want` that loses least; the block's error. */
 static inline float choose_multiples(const vector_grid *g, const float *x, const float *w, const float *want,
-                                     vector_fit *to, float *xv, float *vv)
+                                     rg_vectors *to, float *xv, float *vv)
 {
     const float f = rg_f16_to_f32(to->d) * g->unit;
     const int each = g->run / g->len;
@@ -200,7 +193,7 @@ static inline bool are_alike(const float *x)
 }
 
 /* weight: [256] importance; NULL: all alike. */
-static inline void fit_vectors(const vector_grid *g, const float *x, const float *weight, vector_fit *to)
+static inline void fit_vectors(const vector_grid *g, const float *x, const float *weight, rg_vectors *to)
 {
     float w[256], want[16], most = 0, xv, vv;
 
@@ -215,7 +208,7 @@ static inline void fit_vectors(const vector_grid *g, const float *x, const float
     to->d = rg_f32_to_f16(most / (float)(2 * g->max_scale + 1) / g->unit);
     float error = choose_multiples(g, x, w, want, to, &xv, &vv);
     for (int turn = 0; turn < 2 && vv > 0 && xv > 0; turn++) {
-        vector_fit next = { .d = rg_f32_to_f16(xv / vv / g->unit) };
+        rg_vectors next = { .d = rg_f32_to_f16(xv / vv / g->unit) };
         if (!isfinite(rg_f16_to_f32(next.d)) || next.d == to->d)
             return;
         float e = choose_multiples(g, x, w, want, &next, &xv, &vv);
@@ -226,15 +219,45 @@ static inline void fit_vectors(const vector_grid *g, const float *x, const float
     }
 }
 
-/* The encoder of a format, from how it stores a fit. */
-#define ENCODE_VECTORS(name, ...)                                                                                      \
+/* A block's codes and scales from its vectors. */
+static inline void vectors_ints(const vector_grid *g, const rg_vectors *v, rg_ints *out)
+{
+    const bool shifted = g->signs == SHIFT_RUN || g->signs == SHIFT_VECTOR;
+
+    out->table = g->table;
+    out->f = rg_f16_to_f32(v->d) * g->unit;
+    for (int r = 0; r < 256 / g->run; r++)
+        out->s[r] = (int8_t)(2 * v->scale[r] + 1);
+    for (int i = 0; i < 256; i++) {
+        const int k = i / g->len, at = i % g->len, code = g->entry[v->entry[k]] >> at * g->bits & ((1 << g->bits) - 1);
+        out->q[i] = (uint8_t)(code | (v->high[k] >> (shifted ? 0 : at) & 1) << 3);
+    }
+}
+
+/* What formats.def wants of a format, from how a block's vectors are loaded and stored. */
+#define VECTORS(name, ...)                                                                                             \
+    static const vector_grid name##_vectors = { __VA_ARGS__ };                                                         \
+    static void name##_ints(const void *block, rg_ints *out)                                                           \
+    {                                                                                                                  \
+        rg_vectors v;                                                                                                  \
+        name##_load(block, &v);                                                                                        \
+        vectors_ints(&name##_vectors, &v, out);                                                                        \
+    }                                                                                                                  \
+    static void name##_decode(const void *blocks, int64_t n_blocks, float *y)                                          \
+    {                                                                                                                  \
+        const block_##name *b = blocks;                                                                                \
+        rg_ints ints;                                                                                                  \
+        for (; n_blocks--; b++, y += 256) {                                                                            \
+            name##_ints(b, &ints);                                                                                     \
+            decode_table_two_level(&ints, name##_vectors.run, y);                                                      \
+        }                                                                                                              \
+    }                                                                                                                  \
     static void name##_weighted(const float *x, const float *weight, int64_t n_blocks, void *blocks)                   \
     {                                                                                                                  \
-        static const vector_grid grid = { __VA_ARGS__ };                                                               \
         block_##name *b = blocks;                                                                                      \
-        vector_fit fit;                                                                                                \
+        rg_vectors fit;                                                                                                \
         for (; n_blocks--; b++, x += 256, weight = weight ? weight + 256 : NULL) {                                     \
-            fit_vectors(&grid, x, weight, &fit);                                                                       \
+            fit_vectors(&name##_vectors, x, weight, &fit);                                                             \
             memset(b, 0, sizeof *b);                                                                                   \
             name##_store(&fit, b);                                                                                     \
         }                                                                                                              \

@@ -9,11 +9,4 @@
 
 static const float iq1_table[16] = { -7, 1, 9, 0, 0, 0, 0, 0, -9, -1, 7 };
 
-/* Eight codes: a vector of the grid, moved up, or down. */
-static inline void iq1_codes(uint8_t q[8], uint16_t entry, bool down)
-{
-    for (int i = 0; i < 8; i++)
-        q[i] = (uint8_t)((entry >> 2 * i & 3) | (down ? 8 : 0));
-}
-
 #endif

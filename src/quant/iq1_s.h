@@ -10,32 +10,22 @@ typedef struct block_iq1_s {
     uint8_t h[8][2]; /* of each run: 3 bits for each 8 values, the upper ones of grid; 3 of scale; 1: moved down */
 } block_iq1_s;
 
-static void iq1_s_ints(const void *block, rg_ints *out)
+static void iq1_s_load(const void *block, rg_vectors *v)
 {
     const block_iq1_s *b = block;
 
-    out->table = iq1_table;
-    out->f = rg_f16_to_f32(load16(b->d)) * 0.125f;
+    v->d = load16(b->d);
     for (int run = 0; run < 8; run++) {
         int h = load16(b->h[run]);
-        out->s[run] = (int8_t)(2 * (h >> 12 & 7) + 1);
-        for (int i = 0; i < 4; i++)
-            iq1_codes(out->q + 32 * run + 8 * i, iq1_grid[b->q[4 * run + i] | (h >> 3 * i & 7) << 8], h >> 15);
+        v->scale[run] = h >> 12 & 7;
+        for (int i = 4 * run; i < 4 * run + 4; i++) {
+            v->entry[i] = (uint16_t)(b->q[i] | (h >> 3 * (i % 4) & 7) << 8);
+            v->high[i] = (uint8_t)(h >> 15);
+        }
     }
 }
 
-static void iq1_s_decode(const void *blocks, int64_t n_blocks, float *y)
-{
-    const block_iq1_s *b = blocks;
-    rg_ints ints;
-
-    for (; n_blocks--; b++, y += 256) {
-        iq1_s_ints(b, &ints);
-        decode_table_two_level(&ints, 32, y);
-    }
-}
-
-static void iq1_s_store(const vector_fit *f, block_iq1_s *b)
+static void iq1_s_store(const rg_vectors *f, block_iq1_s *b)
 {
     store16(b->d, f->d);
     for (int run = 0; run < 8; run++) {
@@ -48,6 +38,6 @@ static void iq1_s_store(const vector_fit *f, block_iq1_s *b)
     }
 }
 
-ENCODE_VECTORS(iq1_s, iq1_grid, 2048, 8, 2, iq1_table, 3, 32, 7, SHIFT_RUN, 0.125f)
+VECTORS(iq1_s, iq1_grid, 2048, 8, 2, iq1_table, 3, 32, 7, SHIFT_RUN, 0.125f)
 
 #endif

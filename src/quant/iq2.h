@@ -10,16 +10,9 @@
 static const float iq2_table[16] = { 8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43 };
 
 /* Eight signs of which seven are stored: their number is even. */
-static inline int even_signs(int seven)
+static inline uint8_t even_signs(uint32_t seven)
 {
-    return seven | (__builtin_popcount((unsigned)seven) & 1) << 7;
-}
-
-/* Eight codes: a vector of the grid, and a bit for each negative value. */
-static inline void iq2_codes(uint8_t q[8], uint16_t entry, int signs)
-{
-    for (int i = 0; i < 8; i++)
-        q[i] = (uint8_t)((entry >> 2 * i & 3) | (signs >> i & 1) << 3);
+    return (uint8_t)(seven | ((uint32_t)__builtin_popcount(seven) & 1) << 7);
 }
 
 #endif

@@ -12,30 +12,20 @@ typedef struct block_iq2_s {
     uint8_t s[8];      /* nibbles: the scale of run 2i in the low one of byte i */
 } block_iq2_s;
 
-static void iq2_s_ints(const void *block, rg_ints *out)
+static void iq2_s_load(const void *block, rg_vectors *v)
 {
     const block_iq2_s *b = block;
 
-    out->table = iq2_table;
-    out->f = rg_f16_to_f32(load16(b->d)) * 0.125f;
+    v->d = load16(b->d);
     for (int run = 0; run < 16; run++)
-        out->s[run] = (int8_t)(2 * (b->s[run / 2] >> run % 2 * 4 & 15) + 1);
-    for (int i = 0; i < 32; i++)
-        iq2_codes(out->q + 8 * i, iq2_s_grid[b->q[i] | (b->h[i / 4] >> i % 4 * 2 & 3) << 8], b->signs[i]);
-}
-
-static void iq2_s_decode(const void *blocks, int64_t n_blocks, float *y)
-{
-    const block_iq2_s *b = blocks;
-    rg_ints ints;
-
-    for (; n_blocks--; b++, y += 256) {
-        iq2_s_ints(b, &ints);
-        decode_table_two_level(&ints, 16, y);
+        v->scale[run] = b->s[run / 2] >> run % 2 * 4 & 15;
+    for (int i = 0; i < 32; i++) {
+        v->entry[i] = (uint16_t)(b->q[i] | (b->h[i / 4] >> i % 4 * 2 & 3) << 8);
+        v->high[i] = b->signs[i];
     }
 }
 
-static void iq2_s_store(const vector_fit *f, block_iq2_s *b)
+static void iq2_s_store(const rg_vectors *f, block_iq2_s *b)
 {
     store16(b->d, f->d);
     for (int i = 0; i < 32; i++) {
@@ -47,6 +37,6 @@ static void iq2_s_store(const vector_fit *f, block_iq2_s *b)
         b->s[run / 2] |= (uint8_t)(f->scale[run] << run % 2 * 4);
 }
 
-ENCODE_VECTORS(iq2_s, iq2_s_grid, 1024, 8, 2, iq2_table, 3, 16, 15, SIGNS_FREE, 0.125f)
+VECTORS(iq2_s, iq2_s_grid, 1024, 8, 2, iq2_table, 3, 16, 15, SIGNS_FREE, 0.125f)
 
 #endif

@@ -12,34 +12,23 @@ typedef struct block_iq2_xxs {
     } run[8];
 } block_iq2_xxs;
 
-static void iq2_xxs_ints(const void *block, rg_ints *out)
+static void iq2_xxs_load(const void *block, rg_vectors *v)
 {
     const block_iq2_xxs *b = block;
 
-    out->table = iq2_table;
-    out->f = rg_f16_to_f32(load16(b->d)) * 0.125f;
+    v->d = load16(b->d);
     for (int run = 0; run < 8; run++) {
         uint32_t signs = load32(b->run[run].signs);
-        out->s[run] = (int8_t)(2 * (int)(signs >> 28) + 1);
-        for (int i = 0; i < 4; i++)
-            iq2_codes(out->q + 32 * run + 8 * i, iq2_xxs_grid[b->run[run].grid[i]],
-                      even_signs((int)(signs >> 7 * i & 127)));
-    }
-}
-
-static void iq2_xxs_decode(const void *blocks, int64_t n_blocks, float *y)
-{
-    const block_iq2_xxs *b = blocks;
-    rg_ints ints;
-
-    for (; n_blocks--; b++, y += 256) {
-        iq2_xxs_ints(b, &ints);
-        decode_table_two_level(&ints, 32, y);
+        v->scale[run] = (int)(signs >> 28);
+        for (int i = 0; i < 4; i++) {
+            v->entry[4 * run + i] = b->run[run].grid[i];
+            v->high[4 * run + i] = even_signs(signs >> 7 * i & 127);
+        }
     }
 }
 
 /* The signs of eight values as seven; the eighth makes their number even. */
-static void iq2_xxs_store(const vector_fit *f, block_iq2_xxs *b)
+static void iq2_xxs_store(const rg_vectors *f, block_iq2_xxs *b)
 {
     store16(b->d, f->d);
     for (int run = 0; run < 8; run++) {
@@ -52,6 +41,6 @@ static void iq2_xxs_store(const vector_fit *f, block_iq2_xxs *b)
     }
 }
 
-ENCODE_VECTORS(iq2_xxs, iq2_xxs_grid, 256, 8, 2, iq2_table, 3, 32, 15, SIGNS_EVEN, 0.125f)
+VECTORS(iq2_xxs, iq2_xxs_grid, 256, 8, 2, iq2_table, 3, 32, 15, SIGNS_EVEN, 0.125f)
 
 #endif

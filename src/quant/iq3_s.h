@@ -15,31 +15,20 @@ typedef struct block_iq3_s {
     uint8_t s[4];      /* nibbles: the scale of run 2i in the low one of byte i */
 } block_iq3_s;
 
-static void iq3_s_ints(const void *block, rg_ints *out)
+static void iq3_s_load(const void *block, rg_vectors *v)
 {
     const block_iq3_s *b = block;
 
-    out->table = iq3_s_table;
-    out->f = rg_f16_to_f32(load16(b->d));
+    v->d = load16(b->d);
     for (int run = 0; run < 8; run++)
-        out->s[run] = (int8_t)(2 * (b->s[run / 2] >> run % 2 * 4 & 15) + 1);
-    for (int i = 0; i < 64; i++)
-        iq3_codes(out->q + 4 * i, iq3_s_grid[b->q[i] | (b->h[i / 8] >> i % 8 & 1) << 8],
-                  b->signs[i / 2] >> i % 2 * 4);
-}
-
-static void iq3_s_decode(const void *blocks, int64_t n_blocks, float *y)
-{
-    const block_iq3_s *b = blocks;
-    rg_ints ints;
-
-    for (; n_blocks--; b++, y += 256) {
-        iq3_s_ints(b, &ints);
-        decode_table_two_level(&ints, 32, y);
+        v->scale[run] = b->s[run / 2] >> run % 2 * 4 & 15;
+    for (int i = 0; i < 64; i++) {
+        v->entry[i] = (uint16_t)(b->q[i] | (b->h[i / 8] >> i % 8 & 1) << 8);
+        v->high[i] = b->signs[i / 2] >> i % 2 * 4 & 15;
     }
 }
 
-static void iq3_s_store(const vector_fit *f, block_iq3_s *b)
+static void iq3_s_store(const rg_vectors *f, block_iq3_s *b)
 {
     store16(b->d, f->d);
     for (int i = 0; i < 64; i++) {
@@ -51,6 +40,6 @@ static void iq3_s_store(const vector_fit *f, block_iq3_s *b)
         b->s[run / 2] |= (uint8_t)(f->scale[run] << run % 2 * 4);
 }
 
-ENCODE_VECTORS(iq3_s, iq3_s_grid, 512, 4, 3, iq3_s_table, 8, 32, 15, SIGNS_FREE, 1.0f)
+VECTORS(iq3_s, iq3_s_grid, 512, 4, 3, iq3_s_table, 8, 32, 15, SIGNS_FREE, 1.0f)
 
 #endif

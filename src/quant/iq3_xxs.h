@@ -12,33 +12,22 @@ typedef struct block_iq3_xxs {
     uint8_t signs[8][4]; /* of each run, 7 bits for each 8 values, and above them the scale */
 } block_iq3_xxs;
 
-static void iq3_xxs_ints(const void *block, rg_ints *out)
+static void iq3_xxs_load(const void *block, rg_vectors *v)
 {
     const block_iq3_xxs *b = block;
 
-    out->table = iq3_xxs_table;
-    out->f = rg_f16_to_f32(load16(b->d)) * 0.25f;
+    v->d = load16(b->d);
     for (int run = 0; run < 8; run++) {
         uint32_t signs = load32(b->signs[run]);
-        out->s[run] = (int8_t)(2 * (int)(signs >> 28) + 1);
-        for (int i = 0; i < 8; i++)
-            iq3_codes(out->q + 32 * run + 4 * i, iq3_xxs_grid[b->q[8 * run + i]],
-                      even_signs((int)(signs >> i / 2 * 7 & 127)) >> i % 2 * 4);
+        v->scale[run] = (int)(signs >> 28);
+        for (int i = 0; i < 8; i++) {
+            v->entry[8 * run + i] = b->q[8 * run + i];
+            v->high[8 * run + i] = even_signs(signs >> i / 2 * 7 & 127) >> i % 2 * 4 & 15;
+        }
     }
 }
 
-static void iq3_xxs_decode(const void *blocks, int64_t n_blocks, float *y)
-{
-    const block_iq3_xxs *b = blocks;
-    rg_ints ints;
-
-    for (; n_blocks--; b++, y += 256) {
-        iq3_xxs_ints(b, &ints);
-        decode_table_two_level(&ints, 32, y);
-    }
-}
-
-static void iq3_xxs_store(const vector_fit *f, block_iq3_xxs *b)
+static void iq3_xxs_store(const rg_vectors *f, block_iq3_xxs *b)
 {
     store16(b->d, f->d);
     for (int run = 0; run < 8; run++) {
@@ -51,6 +40,6 @@ static void iq3_xxs_store(const vector_fit *f, block_iq3_xxs *b)
     }
 }
 
-ENCODE_VECTORS(iq3_xxs, iq3_xxs_grid, 256, 4, 3, iq3_xxs_table, 8, 32, 15, SIGNS_EVEN, 0.25f)
+VECTORS(iq3_xxs, iq3_xxs_grid, 256, 4, 3, iq3_xxs_table, 8, 32, 15, SIGNS_EVEN, 0.25f)
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "quant/block.h"
+#include "quant/fold.h"
 
 const char *rg_layout_name(rg_layout layout)
 {
@@ -19,6 +20,10 @@ const char *rg_layout_name(rg_layout layout)
     return names[layout];
 }
 
+_Static_assert(sizeof(rg_step_g1) == 16 * 50 && sizeof(rg_step_g1m) == 16 * 56 && sizeof(rg_step_g2) == 16 * 66 &&
+                   sizeof(rg_step_g2h) == 16 * 74 && sizeof(rg_step_g2s) == 16 * 82 && sizeof(rg_step_g3) == 16 * 98 &&
+                   sizeof(rg_step_g3s) == 16 * 110,
+               "as many bytes as 16 blocks of the file");
 _Static_assert(sizeof(rg_table) == 128 && sizeof(rg_table_factors) == 256, "whole cache lines");
 
 /* each: bytes of a panel, or of a column of a wide layout; n: how many there are. */
@@ -400,6 +405,14 @@ static void get_bf16(const rg_packed *p, const uint16_t *panel, int row, float *
         to[k] = rg_bf16_to_f32(panel[rg_bf16_at(p->cols, k, row)]);
 }
 
+static void fold_block(rg_type type, uint8_t *step, int lane, const uint8_t *block)
+{
+    rg_vectors v;
+
+    rg_vectors_load(type, block, &v);
+    put_folded(rg_format_of(type)->layout, step, lane, &v);
+}
+
 void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
 {
     const rg_format *f = rg_format_of(p->type);
@@ -421,9 +434,35 @@ void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
         f->ints(from, &ints);
         if (left == p->cols)
             put_head(p->layout, panel, lane, &ints);
-        for (int i = 0; i < n_steps; i++, to += step_bytes)
-            put_step(p->layout, to, lane, &ints, i);
+        if (rg_layout_is_folded(p->layout))
+            fold_block(p->type, to, lane, from);
+        else
+            for (int i = 0; i < n_steps; i++)
+                put_step(p->layout, to + (size_t)i * step_bytes, lane, &ints, i);
+        to += (size_t)n_steps * step_bytes;
     }
+}
+
+/* A row of a step as codes of a table. */
+static void unfold_row(rg_layout layout, const uint8_t *step, int row, uint8_t *to)
+{
+    rg_vectors v;
+    rg_ints ints;
+
+    get_folded(layout, step, row, &v);
+    rg_vectors_ints(rg_folded_type(layout), &v, &ints);
+    put_step(rg_layout_unfolded(layout), to, row, &ints, 0);
+}
+
+void rg_unfold(rg_layout layout, const uint8_t *panel, int cols, uint8_t *to)
+{
+    const size_t head = rg_layout_head_bytes(layout), bytes = rg_layout_step_bytes(layout);
+
+    memcpy(to, panel, head);
+    for (int i = 0; i < cols / 256; i++)
+        for (int row = 0; row < RG_PANEL; row++)
+            unfold_row(layout, panel + head + (size_t)i * bytes, row,
+                       to + head + (size_t)i * rg_layout_step_bytes(rg_layout_unfolded(layout)));
 }
 
 /* Value i of a row, whose code is q, in one step of a layout with a table. */
@@ -480,6 +519,19 @@ static float value_at(rg_layout layout, uint8_t *at, int row, int i, int q, cons
     }
 }
 
+static void unpack_folded(rg_layout layout, const uint8_t *panel, const uint8_t *at, int row, float *y)
+{
+    const rg_table *t = (const void *)panel;
+    const int run = rg_layout_unfolded(layout) == RG_LAYOUT_TK4H ? 16 : 32;
+    rg_vectors v;
+    rg_ints ints;
+
+    get_folded(layout, at, row, &v);
+    rg_vectors_ints(rg_folded_type(layout), &v, &ints);
+    for (int i = 0; i < 256; i++)
+        y[i] = value_table_two_level(ints.f, ints.s[i / run], t->value[ints.q[i]]);
+}
+
 static void unpack_step(rg_layout layout, const uint8_t *panel, uint8_t *at, int row, float *y)
 {
     const rg_step_f8 *f8 = (const void *)at;
@@ -487,6 +539,10 @@ static void unpack_step(rg_layout layout, const uint8_t *panel, uint8_t *at, int
     const float d[2] = { rg_f16_to_f32(q4m->d[row]), rg_f16_to_f32(q4m->m[row]) };
     uint8_t q[256];
 
+    if (rg_layout_is_folded(layout)) {
+        unpack_folded(layout, panel, at, row, y);
+        return;
+    }
     if (layout != RG_LAYOUT_F8)
         get_codes(layout, at, row, q);
     for (int i = 0; i < rg_layout_step(layout); i++)

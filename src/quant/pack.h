@@ -16,6 +16,10 @@
  * each place of the panels.  An input's columns are put in that order before they meet the panels.  So a matrix of
  * GPTQ's act-order, whose groups of columns are no neighbours, is packed like any other.
  *
+ * A folded layout holds vectors of a grid in as many bits as the file.  No kernel multiplies it: a panel is unfolded to
+ * TK4 or TK4H (rg_unfold), two or so at a time, and then multiplied as one of those.  So memory holds the small form, and
+ * bits and kernels are those of the large one.
+ *
  * A layout of codes of a table has the table at the head of every panel: 16 values, each weight being one of them times
  * a scale.
  *
@@ -171,6 +175,57 @@ typedef struct rg_step_q2 { /* 256 columns: 8 runs of 32 */
     uint8_t q[8][2][16][4]; /* bits 2p of group g: columns 8p + 4g .. 8p + 4g + 3 of the run */
 } rg_step_q2;
 
+/* Folded layouts: 256 columns, 8 runs of 32; all have d, but for G1M, then the lower 8 bits of the entries of a run's
+ * vectors.  signs: of column 16 u + 4 g + k of a run bit 8 k + 3 - g + 4 u, so that a shift by g puts the signs of group g
+ * where a code of a table has them, in bits 3 and 7.  Where the signs of 8 columns tell the last of them (all but G2S
+ * and G3S), the scale of the run, or of its first half, lies in the four places of these, its lowest bit lowest. */
+typedef struct rg_step_g1 { /* IQ1_S */
+    uint16_t d[16];
+    uint8_t q[8][16][4];
+    uint16_t h[8][16]; /* bits 3i: the upper 3 bits of entry i; 12: the scale; 15: moved down */
+} rg_step_g1;
+
+typedef struct rg_step_g1m { /* IQ1_M */
+    uint8_t q[8][16][4];
+    uint16_t h[8][16]; /* bits 4i: the upper 3 bits of entry i, and moved down */
+    uint16_t s[4][16]; /* of two runs, bits 3i: the scale of 16 columns; 12: four bits of d */
+} rg_step_g1m;
+
+typedef struct rg_step_g2 { /* IQ2_XXS */
+    uint16_t d[16];
+    uint8_t q[8][16][4];
+    uint32_t signs[8][16];
+} rg_step_g2;
+
+typedef struct rg_step_g2h { /* IQ2_XS */
+    uint16_t d[16];
+    uint8_t q[8][16][4];
+    uint32_t signs[8][16];
+    uint8_t h[8][16]; /* bit i: the ninth bit of entry i; bits 4 .. 7: the scale of the second half */
+} rg_step_g2h;
+
+typedef struct rg_step_g2s { /* IQ2_S */
+    uint16_t d[16];
+    uint8_t q[8][16][4];
+    uint32_t signs[8][16];
+    uint8_t h[8][16]; /* bits 2i: the upper 2 bits of entry i */
+    uint8_t s[8][16]; /* nibbles: the scales of both halves */
+} rg_step_g2s;
+
+typedef struct rg_step_g3 { /* IQ3_XXS */
+    uint16_t d[16];
+    uint8_t q[8][2][16][4];
+    uint32_t signs[8][16];
+} rg_step_g3;
+
+typedef struct rg_step_g3s { /* IQ3_S */
+    uint16_t d[16];
+    uint8_t q[8][2][16][4];
+    uint32_t signs[8][16];
+    uint8_t h[8][16]; /* bit i: the ninth bit of entry i */
+    uint8_t s[4][16]; /* nibbles: the scales of two runs */
+} rg_step_g3s;
+
 typedef struct rg_step_f8 { /* 128 columns */
     float d[16];
     uint8_t q[128][16]; /* e4m3: column by column, as in the float layouts */
@@ -263,6 +318,44 @@ static inline __attribute__((always_inline)) size_t rg_layout_codes_at(rg_layout
 }
 
 const char *rg_layout_name(rg_layout layout);
+
+/* The layout that a folded one is unfolded to; else itself. */
+static inline __attribute__((always_inline)) rg_layout rg_layout_unfolded(rg_layout layout)
+{
+    switch (layout) {
+    case RG_LAYOUT_G1:
+    case RG_LAYOUT_G2:
+    case RG_LAYOUT_G3:
+    case RG_LAYOUT_G3S: return RG_LAYOUT_TK4;
+    case RG_LAYOUT_G1M:
+    case RG_LAYOUT_G2H:
+    case RG_LAYOUT_G2S: return RG_LAYOUT_TK4H;
+    default: return layout;
+    }
+}
+
+static inline __attribute__((always_inline)) bool rg_layout_is_folded(rg_layout layout)
+{
+    return rg_layout_unfolded(layout) != layout;
+}
+
+/* The type that has a folded layout: there is one. */
+static inline __attribute__((always_inline)) rg_type rg_folded_type(rg_layout layout)
+{
+    switch (layout) {
+    case RG_LAYOUT_G1: return RG_IQ1_S;
+    case RG_LAYOUT_G1M: return RG_IQ1_M;
+    case RG_LAYOUT_G2: return RG_IQ2_XXS;
+    case RG_LAYOUT_G2H: return RG_IQ2_XS;
+    case RG_LAYOUT_G2S: return RG_IQ2_S;
+    case RG_LAYOUT_G3: return RG_IQ3_XXS;
+    default: return RG_IQ3_S;
+    }
+}
+
+/* The panel of a folded layout, of cols columns, as one of rg_layout_unfolded: what the kernels of every instruction set
+ * equal (`unfold` of kernels.h).  to: as many steps, behind a head. */
+void rg_unfold(rg_layout layout, const uint8_t *panel, int cols, uint8_t *to);
 
 /* The wide twin of a layout; NONE: it has none. */
 static inline rg_layout rg_layout_wide(rg_layout layout)

@@ -2,6 +2,7 @@
 #include "quant/quant.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -77,6 +78,64 @@ void rg_encode_weighted(rg_type type, const float *x, const float *importance, i
         weighted[type](x, importance, n_blocks, blocks);
     else
         rg_format_of(type)->encode(x, n_blocks, blocks);
+}
+
+/* The types whose codes are vectors of a grid. */
+typedef struct gridded {
+    void (*load)(const void *block, rg_vectors *out);
+    const vector_grid *grid;
+} gridded;
+
+static gridded gridded_of(rg_type type)
+{
+    switch (type) {
+#define GRIDDED(NAME, file) case RG_##NAME: return (gridded){ file##_load, &file##_vectors };
+    GRIDDED(IQ1_S, iq1_s)
+    GRIDDED(IQ1_M, iq1_m)
+    GRIDDED(IQ2_XXS, iq2_xxs)
+    GRIDDED(IQ2_XS, iq2_xs)
+    GRIDDED(IQ2_S, iq2_s)
+    GRIDDED(IQ3_XXS, iq3_xxs)
+#undef GRIDDED
+    default:
+        RG_ASSERT(type == RG_IQ3_S);
+        return (gridded){ iq3_s_load, &iq3_s_vectors };
+    }
+}
+
+void rg_vectors_load(rg_type type, const void *block, rg_vectors *out)
+{
+    gridded_of(type).load(block, out);
+}
+
+void rg_vectors_ints(rg_type type, const rg_vectors *v, rg_ints *out)
+{
+    vectors_ints(gridded_of(type).grid, v, out);
+}
+
+enum { MOST_ENTRIES = 2048 };
+
+static pthread_once_t grids_once = PTHREAD_ONCE_INIT;
+static uint32_t grids[RG_IQ3_S - RG_IQ1_S + 1][MOST_ENTRIES];
+
+static void spread_grids(void)
+{
+    for (int type = RG_IQ1_S; type <= RG_IQ3_S; type++) {
+        const vector_grid *g = gridded_of((rg_type)type).grid;
+
+        for (int e = 0; e < g->n; e++)
+            for (int i = 0; i < g->len; i++) {
+                const uint32_t code = (uint32_t)(g->entry[e] >> i * g->bits & ((1 << g->bits) - 1));
+                grids[type - RG_IQ1_S][e] |= code << (i % 4 * 8 + i / 4 * 4);
+            }
+    }
+}
+
+const uint32_t *rg_grid_of(rg_type type)
+{
+    RG_ASSERT(type >= RG_IQ1_S && type <= RG_IQ3_S);
+    pthread_once(&grids_once, spread_grids);
+    return grids[type - RG_IQ1_S];
 }
 
 const rg_format *rg_format_of(rg_type type)

@@ -43,6 +43,13 @@ typedef enum rg_layout {
     RG_LAYOUT_F32W, /* wide: the values of a column side by side */
     RG_LAYOUT_F16W,
     RG_LAYOUT_BF16W,
+    RG_LAYOUT_G1,   /* folded: vectors of a grid in the bits of the file, one layout for each format */
+    RG_LAYOUT_G1M,
+    RG_LAYOUT_G2,
+    RG_LAYOUT_G2H,
+    RG_LAYOUT_G2S,
+    RG_LAYOUT_G3,
+    RG_LAYOUT_G3S,
     RG_LAYOUT_COUNT
 } rg_layout;
 
@@ -57,6 +64,14 @@ typedef struct rg_ints {
     uint8_t zero;       /* z */
     const float *table; /* [16] of the layouts that have one; the same for all blocks of a format */
 } rg_ints;
+
+/* One block of a format whose codes are vectors of a grid. */
+typedef struct rg_vectors {
+    uint16_t d;         /* f16 */
+    int scale[16];      /* by run: s = 2 scale + 1 */
+    uint16_t entry[64]; /* by vector: which of the grid */
+    uint8_t high[64];   /* by vector: its signs, a bit for each value; or 1: moved down */
+} rg_vectors;
 
 enum { RG_NO_GGUF = INT32_MAX };
 
@@ -87,6 +102,13 @@ bool rg_type_by_safetensors(const char *name, rg_type *type);
 /* "f32, f16, ...": the types of GGUF by their names, or those of safetensors by theirs.  Returns out. */
 enum { RG_TYPE_NAMES = 320 };
 char *rg_type_names(bool gguf, char out[RG_TYPE_NAMES]);
+
+/* The vectors of a block, of a type whose layout is folded (pack.h); and its codes and scales from them. */
+void rg_vectors_load(rg_type type, const void *block, rg_vectors *out);
+void rg_vectors_ints(rg_type type, const rg_vectors *v, rg_ints *out);
+/* The grid of such a type, [entries]: of vectors of 8 values the code of value i is in the lower half of byte i, that of
+ * value 4 + i in the upper one; of vectors of 4 the upper halves are 0. */
+const uint32_t *rg_grid_of(rg_type type);
 
 /* Bytes of n values of a row; false if a block does not divide n or the size overflows. */
 bool rg_row_bytes(rg_type type, int64_t n, uint64_t *bytes);

@@ -349,6 +349,42 @@ static bool cases_panels(cases *c)
 
 #include "column_cases.h"
 
+/* ---- folded layouts ------------------------------------------------------------------------------------------------- */
+
+/* Any bytes are a panel; d, which may be no number, is compared as floats. */
+static bool unfolded_same(cases *c, rg_layout layout, int cols)
+{
+    const rg_layout to = rg_layout_unfolded(layout);
+    const size_t head = rg_layout_head_bytes(layout), n_steps = (size_t)cols / 256, each = rg_layout_step_bytes(to);
+    const size_t bytes = head + n_steps * rg_layout_step_bytes(layout), d_bytes = RG_PANEL * sizeof(float);
+    uint8_t *panel = walled(0, bytes), *want = walled(1, head + n_steps * each), *got = walled(2, head + n_steps * each);
+    bool same;
+
+    for (size_t i = 0; i < bytes; i++)
+        panel[i] = (uint8_t)rg_rng_below(&c->rng, 256);
+    memset(want, 1, head + n_steps * each);
+    memset(got, 2, head + n_steps * each);
+    c->ref->unfold(layout, panel, cols, want);
+    c->k->unfold(layout, panel, cols, got);
+    same = !memcmp(want, got, head);
+    for (size_t i = head; same && i < head + n_steps * each; i += each)
+        same = same_floats((const float *)(const void *)(got + i), (const float *)(const void *)(want + i), RG_PANEL,
+                           rg_layout_name(layout)) &&
+               !memcmp(got + i + d_bytes, want + i + d_bytes, each - d_bytes);
+    if (!same)
+        printf("%s unfolds %s of %d columns otherwise\n", c->k->isa, rg_layout_name(layout), cols);
+    return same;
+}
+
+static bool cases_unfold(cases *c)
+{
+    for (rg_layout layout = RG_LAYOUT_F32; layout < RG_LAYOUT_COUNT; layout++)
+        for (int cols = 256; rg_layout_is_folded(layout) && cols < 2048; cols = 2 * cols + 256)
+            if (!unfolded_same(c, layout, cols))
+                return false;
+    return true;
+}
+
 /* ---- rows ----------------------------------------------------------------------------------------------------------- */
 
 enum { MAX_N = 700 };
@@ -780,6 +816,7 @@ static bool cases_probe(cases *c)
 
 const kernel_case kernel_cases[] = {
     { "panels", cases_panels },         { "columns", cases_columns }, { "sparse", cases_sparse },
+    { "unfold", cases_unfold },
     { "rows", cases_rows },             { "quantize", cases_quantize }, { "store", cases_store },
     { "transpose", cases_transpose },
     { "close", cases_close },           { "attend", cases_attend },   { "merge", cases_merge },

@@ -38,6 +38,7 @@ TEST(quantize)
 TEST(store)
 TEST(close)
 TEST(transpose)
+TEST(unfold)
 TEST(attend)
 TEST(merge)
 TEST(recurrence)
@@ -63,7 +64,7 @@ static void tables(void **state)
     assert_null(rg_backend_find("avx3", &err));
     assert_non_null(strstr(err.text, "avx3"));
     for (rg_layout l = RG_LAYOUT_F32; l < RG_LAYOUT_COUNT; l++)
-        assert_non_null(rg_cpu_nth(n - 1)->product[RG_EXACT][l]);
+        assert_non_null(rg_cpu_nth(n - 1)->product[RG_EXACT][rg_layout_unfolded(l)]);
 }
 
 int main(int argc, char **argv)
@@ -71,7 +72,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables),           cmocka_unit_test(kernels_panels), cmocka_unit_test(kernels_rows),
         cmocka_unit_test(kernels_quantize), cmocka_unit_test(kernels_store),  cmocka_unit_test(kernels_close),
-        cmocka_unit_test(kernels_attend),   cmocka_unit_test(kernels_transpose),
+        cmocka_unit_test(kernels_attend),   cmocka_unit_test(kernels_transpose), cmocka_unit_test(kernels_unfold),
         cmocka_unit_test(kernels_merge),    cmocka_unit_test(kernels_recurrence), cmocka_unit_test(kernels_probe),
         cmocka_unit_test(kernels_activations), cmocka_unit_test(kernels_index), cmocka_unit_test(kernels_columns),
         cmocka_unit_test(kernels_sparse),

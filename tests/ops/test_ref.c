@@ -12,7 +12,8 @@
 static const rg_type types[] = { RG_F32,    RG_F16,    RG_BF16,   RG_Q4_0,     RG_Q4_1, RG_Q5_0,     RG_Q5_1,
                                  RG_Q8_0,   RG_Q2_K,   RG_Q3_K,   RG_Q4_K,     RG_Q5_K, RG_Q6_K,     RG_IQ4_NL,
                                  RG_IQ4_XS, RG_TQ2_0,  RG_MXFP4,  RG_NVFP4,    RG_ZP4,  RG_ZP4_128,  RG_ZP8,
-                                 RG_ZP8_128,  RG_NF4,  RG_FP4,    RG_NVFP4_2,  RG_FP8 };
+                                 RG_ZP8_128,  RG_NF4,  RG_FP4,    RG_NVFP4_2,  RG_FP8,
+                                 RG_IQ1_S,  RG_IQ1_M,  RG_IQ2_XXS, RG_IQ2_XS,  RG_IQ2_S, RG_IQ3_XXS, RG_IQ3_S };
 
 /* [rows, cols] of random weights in a type, packed. */
 static void random_packed(rg_rng *rng, rg_packed *p, rg_type type, int rows, int cols)
@@ -77,22 +78,27 @@ static void panels_are_products(void **state)
             random_packed(&rng, &p, types[t], rows, cols);
             for (int k = 0; k < cols * 3; k++)
                 x[k] = rg_rng_normal(&rng);
-            rg_product exact = { .panel = p.data, .n_panels = 1, .cols = cols, .m = 3, .x = x, .ldx = (size_t)cols,
+            const rg_layout product = rg_layout_unfolded(layout);
+            uint8_t *unfolded = rg_alloc(sizeof(rg_table) + (size_t)cols / 256 * sizeof(rg_step_tk4h));
+
+            if (product != layout)
+                rg_unfold(layout, p.data, cols, unfolded);
+            rg_product exact = { .panel = product != layout ? unfolded : p.data, .n_panels = 1, .cols = cols, .m = 3, .x = x, .ldx = (size_t)cols,
                                  .y = y, .ldy = 20 };
             rg_product fast = exact;
 
             fast.x = NULL;
             fast.q = q;
             fast.ldx = (size_t)cols / 32;
-            cpu.product[RG_EXACT][p.layout](&exact);
+            cpu.product[RG_EXACT][product](&exact);
             for (int r = 0; r < 3; r++)
                 assert_true(error_of(&p, rows, x + (size_t)r * (size_t)cols, y + r * 20) < 2e-6);
             if (rows < 16)
                 assert_true(y[rows] == 0.0f && y[15] == 0.0f);
-            if (cpu.product[RG_INT8][p.layout]) {
+            if (cpu.product[RG_INT8][product]) {
                 for (int r = 0; r < 3; r++)
                     cpu.quantize(x + (size_t)r * (size_t)cols, cols, q + (size_t)r * (size_t)(cols / 32));
-                cpu.product[RG_INT8][p.layout](&fast);
+                cpu.product[RG_INT8][product](&fast);
                 for (int r = 0; r < 3; r++)
                     assert_true(error_of(&p, rows, x + (size_t)r * (size_t)cols, y + r * 20) < 2e-3 + more);
                 /* against the rounded activations it is exact but for the sum's own rounding */
@@ -103,6 +109,7 @@ static void panels_are_products(void **state)
             rg_packed_fini(&p);
             rg_free(x);
             rg_free(q);
+            rg_free(unfolded);
         }
 }
 

@@ -56,7 +56,8 @@ static void shrink(rg_cpu_reader *r, const rg_fwd *f, const rg_op *op, const pie
                                  .n_panels = p->n_panels,
                                  .m = p->n_rows,
                                  .y = low_at(r, p) + p->panel * RG_PANEL,
-                                 .ldy = 3 * r->low_cols });
+                                 .ldy = 3 * r->low_cols,
+                                 .room = rg_cpu_room(r, f) });
 }
 
 static void grow(rg_cpu_reader *r, const rg_fwd *f, const rg_op *op, const piece *p)
@@ -70,7 +71,8 @@ static void grow(rg_cpu_reader *r, const rg_fwd *f, const rg_op *op, const piece
                                  .n_panels = p->n_panels,
                                  .m = p->n_rows,
                                  .y = tile,
-                                 .ldy = (size_t)ld });
+                                 .ldy = (size_t)ld,
+                                 .room = rg_cpu_room(r, f) });
     for (int i = 0; i < p->n_rows; i++) {
         float *y = rg_act_row(f, op->out[p->w], p->row + i) + at;
 

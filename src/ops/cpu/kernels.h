@@ -8,6 +8,8 @@
  * Exact recipe, of every layout: weights decoded to f32 as the format defines, four chains c[0..3] = 0 per output;
  * column k in rising order: c[k % 4] = fma(w[k], x[k], c[k % 4]); y = (c[0] + c[1]) + (c[2] + c[3]).
  *
+ * A folded layout (quant/pack.h) is unfolded, then multiplied: its products are those of TK4 or TK4H, in every recipe.
+ *
  * The others round x as well, each in its own way, and want a multiple of 32 columns (else a product is computed
  * exactly).  The table says which of them is `fast` for a layout.
  *
@@ -86,6 +88,7 @@ typedef struct rg_product {
     size_t ldx;
     float *y;
     size_t ldy;
+    uint8_t *room; /* where panels of a folded matrix are unfolded: no kernel's affair */
 } rg_product;
 
 /* Rows of sums, ld_from floats apart, to where they belong: rows of n values, ld_to apart. */
@@ -242,7 +245,7 @@ typedef struct rg_lru_row {
 typedef struct rg_cpu {
     const char *isa;
 
-    /* By recipe and layout; NULL where the recipe is not for the layout, and of RG_LLM_INT8, which is the product of
+    /* By recipe and layout; NULL where the recipe is not for the layout, for folded layouts, and of RG_LLM_INT8, which is the product of
      * RG_INT8 and then add_columns. */
     void (*product[RG_RECIPE_COUNT][RG_LAYOUT_COUNT])(const rg_product *p);
     /* Of the wide layouts, of one row of x (m 1), half of a product that leaves out the columns where x is 0, whose
@@ -251,6 +254,8 @@ typedef struct rg_cpu {
     void (*sparse[RG_LAYOUT_COUNT])(const rg_product *p);
     /* By layout: what `fast` is here.  RG_EXACT: nothing else. */
     rg_recipe fast[RG_LAYOUT_COUNT];
+    /* As rg_unfold (quant/pack.h). */
+    void (*unfold)(rg_layout layout, const uint8_t *panel, int cols, uint8_t *to);
     /* n: a multiple of 32. */
     void (*quantize)(const float *x, int n, rg_xblock *out);
     /* The same under one amax for all n values: the largest |x[k]| that is no outlier; an outlier's q is 0, and its

@@ -89,6 +89,34 @@ void rg_cpu_round(rg_cpu_reader *r, rg_fwd *f, const rg_act *a, rg_recipe roundi
     f->acts[a - f->acts].rounded = (int)rounding;
 }
 
+/* p of panels in this layout, which is not folded. */
+static void multiply_as(const rg_cpu *cpu, rg_recipe recipe, rg_layout layout, const rg_product *p, const rg_operand *x,
+                        int first)
+{
+    cpu->product[recipe == RG_LLM_INT8 ? RG_INT8 : recipe][layout](p);
+    if (recipe == RG_LLM_INT8)
+        rg_cpu_add_outliers(cpu, layout, p, x, first);
+}
+
+/* The same of folded panels: one row goes through each while it is in the near cache. */
+static void multiply_folded(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, const rg_product *p,
+                            const rg_operand *x, int first)
+{
+    const rg_layout layout = rg_layout_unfolded(w->layout);
+    const int most = p->m == 1 ? 1 : RG_UNFOLDED;
+    rg_product q = *p;
+
+    q.panel = p->room;
+    q.panel_bytes = rg_layout_head_bytes(layout) + (size_t)w->cols / 256 * rg_layout_step_bytes(layout);
+    for (int i = 0; i < p->n_panels; i += most, q.y += RG_PANEL * most) {
+        q.n_panels = rg_min(most, p->n_panels - i);
+        for (int k = 0; k < q.n_panels; k++)
+            cpu->unfold(w->layout, p->panel + (size_t)(i + k) * p->panel_bytes, (int)w->cols,
+                        p->room + (size_t)k * q.panel_bytes);
+        multiply_as(cpu, recipe, layout, &q, x, first);
+    }
+}
+
 void rg_cpu_product(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, const rg_operand *x, int first,
                     rg_product p)
 {
@@ -106,9 +134,10 @@ void rg_cpu_product(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, con
         p.h = rounded->bf16;
         p.ldx = x->ldr * RG_LEN(rounded->bf16);
     }
-    cpu->product[recipe == RG_LLM_INT8 ? RG_INT8 : recipe][w->layout](&p);
-    if (recipe == RG_LLM_INT8)
-        rg_cpu_add_outliers(cpu, w->layout, &p, x, first);
+    if (rg_layout_is_folded(w->layout))
+        multiply_folded(cpu, recipe, w, &p, x, first);
+    else
+        multiply_as(cpu, recipe, w->layout, &p, x, first);
 }
 
 /* Panels, counted through all matrices of an operation, by rows. */
@@ -312,7 +341,7 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
                    .ld = b.n_panels * RG_PANEL, .n = rg_min(b.n_panels * RG_PANEL, (int)w->rows - row),
                    .at = (int)(p.mat * w->rows) + row, .accumulate = op->accumulate };
     rg_product product = { .panel = rg_panel_at(w->packed, p.mat, p.panel), .n_panels = b.n_panels, .m = b.n_rows,
-                           .y = rg_cpu_scratch(r, f), .ldy = (size_t)t.ld };
+                           .y = rg_cpu_scratch(r, f), .ldy = (size_t)t.ld, .room = rg_cpu_room(r, f) };
 
     x.x += column;
     x.r += column / 32;
@@ -365,7 +394,7 @@ static void gated_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
 
         multiply(r, rg_cpu_recipe(r, op->w[k], rounding), w, &x, of_all,
                  (rg_product){ .panel = rg_panel_at(w, 0, b.panel), .n_panels = b.n_panels, .m = b.n_rows, .y = tile[k],
-                               .ldy = (size_t)ld });
+                               .ldy = (size_t)ld, .room = rg_cpu_room(r, f) });
         for (int i = 0; op->b[k] && i < b.n_rows; i++)
             r->cpu->add(tile[k] + (size_t)i * (size_t)ld, op->b[k]->vec + row, n);
     }

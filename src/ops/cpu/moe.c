@@ -466,7 +466,7 @@ static void multiply(const pass *p, int k, block b, rg_operand x, float *tile)
     x.n_blocks = (int)w->cols / 32;
     rg_cpu_product(p->r->cpu, p->recipe[k], w, &x, b.slot,
                    (rg_product){ .panel = panels + (size_t)b.panel * w->panel_bytes, .n_panels = b.n_panels,
-                                 .m = b.n_slots, .y = tile, .ldy = (size_t)ld });
+                                 .m = b.n_slots, .y = tile, .ldy = (size_t)ld, .room = rg_cpu_room(p->r, p->f) });
     if (!p->op->b[k])
         return;
     const float *bias = p->op->b[k]->vec + b.expert * w->rows + at;

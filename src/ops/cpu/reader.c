@@ -148,7 +148,8 @@ static void carve_all(rg_cpu_reader *r, carver *c)
     const rg_reader_sizes *s = &r->sizes;
     size_t head = padded(s->max_head_dim), segments = (size_t)s->max_keys / RG_SEGMENT + 1;
 
-    r->thread_floats = thread_floats(s);
+    r->room_at = thread_floats(s);
+    r->thread_floats = r->room_at + rg_cpu_room_bytes(s->max_folded) / sizeof(float);
     r->thread_scratch = carve(c, (size_t)s->n_threads, r->thread_floats * sizeof(float));
     r->rope_rows = carve(c, RG_ROPES * (size_t)s->max_rows, sizeof *r->rope_rows);
     r->rope_values = carve(c, RG_ROPES * (size_t)s->max_rows, head * sizeof(float));

@@ -14,6 +14,7 @@
 enum {
     RG_ROWS_MAX = 256,      /* rows of a block of a product */
     RG_TILE = 2048,         /* panels times rows of such a block */
+    RG_UNFOLDED = RG_TILE / RG_ROWS_MAX, /* panels that are unfolded together */
     RG_ITEMS_MAX = 32,      /* (row, head) pairs that walk the keys together */
     RG_SPLIT_ROWS = 8,      /* rows whose segments may be shared out among threads */
     RG_PARTIAL_BYTES = 64 << 20, /* of partial sums at most: attention over more segments is not shared out */
@@ -54,7 +55,7 @@ struct rg_cpu_reader {
     uint8_t *region;
     size_t region_bytes;
     float *thread_scratch; /* n_threads times thread_floats */
-    size_t thread_floats;
+    size_t thread_floats, room_at; /* the last of them, from room_at on, for RG_UNFOLDED panels */
     rg_rope_row *rope_rows; /* [RG_ROPES][max_rows] */
     float *rope_values;     /* [RG_ROPES][max_rows][max_head_dim]: cosines, then sines */
     float *partials;        /* of attention's segments */
@@ -85,6 +86,17 @@ void rg_cpu_drop_fetched(rg_cpu_reader *r, const rg_op *op);
 static inline float *rg_cpu_scratch(const rg_cpu_reader *r, const rg_fwd *f)
 {
     return r->thread_scratch + (size_t)f->thread * r->thread_floats;
+}
+
+static inline uint8_t *rg_cpu_room(const rg_cpu_reader *r, const rg_fwd *f)
+{
+    return (uint8_t *)(rg_cpu_scratch(r, f) + r->room_at);
+}
+
+/* Bytes of the room for panels of a folded matrix. */
+static inline size_t rg_cpu_room_bytes(int cols)
+{
+    return RG_UNFOLDED * (sizeof(rg_table) + (size_t)cols / 256 * sizeof(rg_step_tk4h));
 }
 
 static inline float *rg_act_row(const rg_fwd *f, const rg_act *a, int row)
@@ -149,7 +161,7 @@ rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a);
 void rg_cpu_add_outliers(const rg_cpu *cpu, rg_layout layout, const rg_product *p, const rg_operand *x, int first);
 
 /* A product of panels of w with rows of x from `first` on, rounded for the recipe unless it is exact.  p says which
- * panels, how many rows, and where to; the rest of it is filled in. */
+ * panels, how many rows, and where to, and has room if w is folded (rg_cpu_room); the rest of it is filled in. */
 void rg_cpu_product(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, const rg_operand *x, int first,
                     rg_product p);
 

@@ -21,6 +21,10 @@
     DO(t4n, RG_LAYOUT_T4N) DO(tk4, RG_LAYOUT_TK4) DO(tk4h, RG_LAYOUT_TK4H) DO(z4, RG_LAYOUT_Z4)                        \
     DO(z4w, RG_LAYOUT_Z4W) DO(z8, RG_LAYOUT_Z8) DO(z8w, RG_LAYOUT_Z8W) DO(q2, RG_LAYOUT_Q2)
 
+#define FOLDED_LAYOUTS(DO)                                                                                             \
+    DO(RG_LAYOUT_G1) DO(RG_LAYOUT_G1M) DO(RG_LAYOUT_G2) DO(RG_LAYOUT_G2H) DO(RG_LAYOUT_G2S) DO(RG_LAYOUT_G3)          \
+    DO(RG_LAYOUT_G3S)
+
 /* Functions named so into the table k. */
 #define FILL_EXACT(name, layout) k->product[RG_EXACT][layout] = exact_##name;
 #define FILL_FAST(name, layout)  k->product[RG_INT8][layout] = fast_##name;

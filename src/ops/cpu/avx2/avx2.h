@@ -11,6 +11,7 @@
 
 void rg_avx2_init_fast(rg_cpu *k);  /* the int8 recipe */
 void rg_avx2_init_exact(rg_cpu *k); /* the exact recipe */
+void rg_avx2_init_unfold(rg_cpu *k);
 void rg_avx2_init_probe(rg_cpu *k); /* peaks and bandwidth */
 void rg_avx2_attend(const rg_attend *a, rg_softmax *s);
 

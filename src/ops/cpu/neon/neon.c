@@ -9,6 +9,7 @@ void rg_cpu_init_neon(rg_cpu *k)
     rg_cpu_rows_neon(k);
     rg_neon_init_exact(k);
     rg_neon_init_fast_plain(k);
+    rg_neon_init_unfold(k);
     rg_neon_init_probe(k);
 }
 

@@ -12,6 +12,7 @@
 void rg_neon_init_exact(rg_cpu *k);        /* the exact recipe */
 void rg_neon_init_fast_plain(rg_cpu *k);   /* the int8 recipe */
 void rg_neon_init_fast_dotprod(rg_cpu *k); /* the int8 recipe, and its peak */
+void rg_neon_init_unfold(rg_cpu *k);
 void rg_neon_init_probe(rg_cpu *k);        /* peak and bandwidth */
 
 typedef float32x4_t vec;

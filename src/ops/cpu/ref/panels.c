@@ -694,6 +694,7 @@ BF16(tiles)
 #undef BF16
 
 #define FILL_RECIPE(name, layout) k->fast[layout] = RG_INT8;
+#define FOLDED_RECIPE(layout) k->fast[layout] = RG_INT8;
 
 void rg_cpu_panels_ref(rg_cpu *k)
 {
@@ -704,6 +705,8 @@ void rg_cpu_panels_ref(rg_cpu *k)
     INTEGER_LAYOUTS(FILL_COLUMNS)
     WIDE_LAYOUTS(FILL_SPARSE)
     INTEGER_LAYOUTS(FILL_RECIPE)
+    FOLDED_LAYOUTS(FOLDED_RECIPE)
+    k->unfold = rg_unfold;
     k->product[RG_BF16_PAIRS][RG_LAYOUT_BF16] = pairs;
     k->product[RG_BF16_TILES][RG_LAYOUT_BF16] = tiles;
     k->product[RG_BF16_PAIRS][RG_LAYOUT_F8] = pairs_f8;
