@@ -195,9 +195,10 @@ static rg_layout measured_as(rg_layout layout)
     case RG_LAYOUT_T4F:
     case RG_LAYOUT_TK4:
         return RG_LAYOUT_T4E;
-    case RG_LAYOUT_T4N:
-        return RG_LAYOUT_TK4H;
+    case RG_LAYOUT_TK4H: /* no format's; what is folded is unfolded to it */
+        return RG_LAYOUT_T4N;
     case RG_LAYOUT_G1:
+    case RG_LAYOUT_Q1:
         return RG_LAYOUT_G2;
     case RG_LAYOUT_G1M:
     case RG_LAYOUT_G2S:

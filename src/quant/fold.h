@@ -1,8 +1,11 @@
-/* fold.h -- vectors of a grid into the steps of the folded layouts and out of them; what lies where is in pack.h.
- * Included by pack.c only: it is a part of packing. */
+/* fold.h -- blocks into the steps of the folded layouts, and out of them as codes; what lies where is in pack.h.  A part of
+ * pack.c. */
 #ifndef RG_QUANT_FOLD_H
 #define RG_QUANT_FOLD_H
 
+#include <string.h>
+
+#include "quant/block.h"
 #include "quant/pack.h"
 
 /* The bit of a column of a run in its signs. */
@@ -202,7 +205,7 @@ static inline int vectors_of_run(rg_layout layout)
     return layout == RG_LAYOUT_G3 || layout == RG_LAYOUT_G3S ? 8 : 4;
 }
 
-static inline void put_folded(rg_layout layout, uint8_t *at, int row, const rg_vectors *v)
+static inline void put_vectors(rg_layout layout, uint8_t *at, int row, const rg_vectors *v)
 {
     uint8_t (*q)[RG_PANEL][4] = entries_of(layout, at);
 
@@ -219,7 +222,7 @@ static inline void put_folded(rg_layout layout, uint8_t *at, int row, const rg_v
             put_signed_run(layout, at, run, row, v);
 }
 
-static inline void get_folded(rg_layout layout, const uint8_t *at, int row, rg_vectors *v)
+static inline void get_vectors(rg_layout layout, const uint8_t *at, int row, rg_vectors *v)
 {
     const uint8_t (*q)[RG_PANEL][4] = (const void *)entries_of(layout, (uint8_t *)(uintptr_t)at);
 
@@ -233,6 +236,40 @@ static inline void get_folded(rg_layout layout, const uint8_t *at, int row, rg_v
             get_g1m_run((const void *)at, run, row, v);
         else
             get_signed_run(layout, at, run, row, v);
+}
+
+/* Block of the layout's type into a row of a step. */
+static inline void put_folded(rg_layout layout, uint8_t *step, int row, const uint8_t *block)
+{
+    rg_step_q1 *q1 = (void *)step;
+    rg_vectors v;
+
+    if (layout != RG_LAYOUT_Q1) {
+        rg_vectors_load(rg_folded_type(layout), block, &v);
+        put_vectors(layout, step, row, &v);
+        return;
+    }
+    for (int i = 0; i < 13; i++)
+        memcpy(q1->q[i][row], block + 4 * i, 4);
+    q1->d[row] = load16(block + 52);
+}
+
+/* A row of a step as codes. */
+static inline void get_folded(rg_layout layout, const uint8_t *step, int row, rg_ints *out)
+{
+    const rg_step_q1 *q1 = (const void *)step;
+    uint8_t block[54];
+    rg_vectors v;
+
+    if (layout != RG_LAYOUT_Q1) {
+        get_vectors(layout, step, row, &v);
+        rg_vectors_ints(rg_folded_type(layout), &v, out);
+        return;
+    }
+    for (int i = 0; i < 13; i++)
+        memcpy(block + 4 * i, q1->q[i][row], 4);
+    store16(block + 52, q1->d[row]);
+    rg_format_of(RG_TQ1_0)->ints(block, out);
 }
 
 #endif

@@ -20,7 +20,7 @@ const char *rg_layout_name(rg_layout layout)
     return names[layout];
 }
 
-_Static_assert(sizeof(rg_step_g1) == 16 * 50 && sizeof(rg_step_g1m) == 16 * 56 && sizeof(rg_step_g2) == 16 * 66 &&
+_Static_assert(sizeof(rg_step_q1) == 16 * 54 && sizeof(rg_step_g1) == 16 * 50 && sizeof(rg_step_g1m) == 16 * 56 && sizeof(rg_step_g2) == 16 * 66 &&
                    sizeof(rg_step_g2h) == 16 * 74 && sizeof(rg_step_g2s) == 16 * 82 && sizeof(rg_step_g3) == 16 * 98 &&
                    sizeof(rg_step_g3s) == 16 * 110,
                "as many bytes as 16 blocks of the file");
@@ -405,14 +405,6 @@ static void get_bf16(const rg_packed *p, const uint16_t *panel, int row, float *
         to[k] = rg_bf16_to_f32(panel[rg_bf16_at(p->cols, k, row)]);
 }
 
-static void fold_block(rg_type type, uint8_t *step, int lane, const uint8_t *block)
-{
-    rg_vectors v;
-
-    rg_vectors_load(type, block, &v);
-    put_folded(rg_format_of(type)->layout, step, lane, &v);
-}
-
 void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
 {
     const rg_format *f = rg_format_of(p->type);
@@ -435,7 +427,7 @@ void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
         if (left == p->cols)
             put_head(p->layout, panel, lane, &ints);
         if (rg_layout_is_folded(p->layout))
-            fold_block(p->type, to, lane, from);
+            put_folded(p->layout, to, lane, from);
         else
             for (int i = 0; i < n_steps; i++)
                 put_step(p->layout, to + (size_t)i * step_bytes, lane, &ints, i);
@@ -446,11 +438,9 @@ void rg_pack_row(rg_packed *p, int64_t mat, int64_t row, const void *src)
 /* A row of a step as codes of a table. */
 static void unfold_row(rg_layout layout, const uint8_t *step, int row, uint8_t *to)
 {
-    rg_vectors v;
     rg_ints ints;
 
-    get_folded(layout, step, row, &v);
-    rg_vectors_ints(rg_folded_type(layout), &v, &ints);
+    get_folded(layout, step, row, &ints);
     put_step(rg_layout_unfolded(layout), to, row, &ints, 0);
 }
 
@@ -519,28 +509,16 @@ static float value_at(rg_layout layout, uint8_t *at, int row, int i, int q, cons
     }
 }
 
-static void unpack_folded(rg_layout layout, const uint8_t *panel, const uint8_t *at, int row, float *y)
-{
-    const rg_table *t = (const void *)panel;
-    const int run = rg_layout_unfolded(layout) == RG_LAYOUT_TK4H ? 16 : 32;
-    rg_vectors v;
-    rg_ints ints;
-
-    get_folded(layout, at, row, &v);
-    rg_vectors_ints(rg_folded_type(layout), &v, &ints);
-    for (int i = 0; i < 256; i++)
-        y[i] = value_table_two_level(ints.f, ints.s[i / run], t->value[ints.q[i]]);
-}
-
 static void unpack_step(rg_layout layout, const uint8_t *panel, uint8_t *at, int row, float *y)
 {
     const rg_step_f8 *f8 = (const void *)at;
     const rg_step_q4m *q4m = (const void *)at; /* d lies alike where it is f16, and so does what comes next */
     const float d[2] = { rg_f16_to_f32(q4m->d[row]), rg_f16_to_f32(q4m->m[row]) };
-    uint8_t q[256];
+    uint8_t q[256], unfolded[sizeof(rg_step_tk4h)];
 
     if (rg_layout_is_folded(layout)) {
-        unpack_folded(layout, panel, at, row, y);
+        unfold_row(layout, at, row, unfolded);
+        unpack_step(rg_layout_unfolded(layout), panel, unfolded, row, y);
         return;
     }
     if (layout != RG_LAYOUT_F8)

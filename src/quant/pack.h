@@ -16,9 +16,9 @@
  * each place of the panels.  An input's columns are put in that order before they meet the panels.  So a matrix of
  * GPTQ's act-order, whose groups of columns are no neighbours, is packed like any other.
  *
- * A folded layout holds vectors of a grid in as many bits as the file.  No kernel multiplies it: a panel is unfolded to
- * TK4 or TK4H (rg_unfold), two or so at a time, and then multiplied as one of those.  So memory holds the small form, and
- * bits and kernels are those of the large one.
+ * A folded layout holds codes in as many bits as the file: vectors of a grid, or digits of base 3.  No kernel multiplies
+ * it: a few panels are unfolded to TK4, TK4H or Q2 (rg_unfold), and multiplied as those.  So memory holds the small form,
+ * while bits and kernels are those of the large one.
  *
  * A layout of codes of a table has the table at the head of every panel: 16 values, each weight being one of them times
  * a scale.
@@ -36,6 +36,7 @@
 #ifndef RG_QUANT_PACK_H
 #define RG_QUANT_PACK_H
 
+#include "base/mem.h"
 #include "quant/quant.h"
 
 enum { RG_PANEL = 16 }; /* rows of a panel */
@@ -175,10 +176,15 @@ typedef struct rg_step_q2 { /* 256 columns: 8 runs of 32 */
     uint8_t q[8][2][16][4]; /* bits 2p of group g: columns 8p + 4g .. 8p + 4g + 3 of the run */
 } rg_step_q2;
 
-/* Folded layouts: 256 columns, 8 runs of 32; all have d, but for G1M, then the lower 8 bits of the entries of a run's
- * vectors.  signs: of column 16 u + 4 g + k of a run bit 8 k + 3 - g + 4 u, so that a shift by g puts the signs of group g
- * where a code of a table has them, in bits 3 and 7.  Where the signs of 8 columns tell the last of them (all but G2S
- * and G3S), the scale of the run, or of its first half, lies in the four places of these, its lowest bit lowest. */
+typedef struct rg_step_q1 {  /* TQ1_0, whose bytes these are: digit n of group j is column 32 n + 4 j and on; from group */
+    uint16_t d[16];          /* 8 on 160 + 16 n + 4 (j - 8), of the last 240 + 4 n */
+    uint8_t q[13][16][4];
+} rg_step_q1;
+
+/* Folded layouts of vectors of a grid: 256 columns, 8 runs of 32; d, but for G1M, and the lower 8 bits of the entries of
+ * a run's vectors come first.  signs: of column 16 u + 4 g + k of a run bit 8 k + 3 - g + 4 u, so that a shift by g puts the
+ * signs of group g where a code of TK4 has them, in bits 3 and 7.  Where the signs of 8 columns tell the last of them
+ * (not so in G2S and G3S), the scale of the run, or of its first half, lies in those places, its lowest bit lowest. */
 typedef struct rg_step_g1 { /* IQ1_S */
     uint16_t d[16];
     uint8_t q[8][16][4];
@@ -330,6 +336,7 @@ static inline __attribute__((always_inline)) rg_layout rg_layout_unfolded(rg_lay
     case RG_LAYOUT_G1M:
     case RG_LAYOUT_G2H:
     case RG_LAYOUT_G2S: return RG_LAYOUT_TK4H;
+    case RG_LAYOUT_Q1: return RG_LAYOUT_Q2;
     default: return layout;
     }
 }
@@ -343,6 +350,7 @@ static inline __attribute__((always_inline)) bool rg_layout_is_folded(rg_layout 
 static inline __attribute__((always_inline)) rg_type rg_folded_type(rg_layout layout)
 {
     switch (layout) {
+    case RG_LAYOUT_Q1: return RG_TQ1_0;
     case RG_LAYOUT_G1: return RG_IQ1_S;
     case RG_LAYOUT_G1M: return RG_IQ1_M;
     case RG_LAYOUT_G2: return RG_IQ2_XXS;
@@ -353,8 +361,17 @@ static inline __attribute__((always_inline)) rg_type rg_folded_type(rg_layout la
     }
 }
 
-/* The panel of a folded layout, of cols columns, as one of rg_layout_unfolded: what the kernels of every instruction set
- * equal (`unfold` of kernels.h).  to: as many steps, behind a head. */
+/* Bytes of a panel of a folded layout, of cols columns, once unfolded: whole cache lines. */
+static inline size_t rg_unfolded_bytes(rg_layout layout, int cols)
+{
+    const rg_layout to = rg_layout_unfolded(layout);
+    const size_t bytes = rg_layout_head_bytes(to) + (size_t)cols / 256 * rg_layout_step_bytes(to);
+
+    return (bytes + RG_ALIGN - 1) / RG_ALIGN * RG_ALIGN;
+}
+
+/* The panel of a folded layout, of cols columns, as one of rg_layout_unfolded; to: as many steps, behind a head, if it
+ * has one.  The definition of what the kernels of each instruction set do (kernels.h). */
 void rg_unfold(rg_layout layout, const uint8_t *panel, int cols, uint8_t *to);
 
 /* The wide twin of a layout; NONE: it has none. */

@@ -43,6 +43,7 @@ typedef enum rg_layout {
     RG_LAYOUT_F32W, /* wide: the values of a column side by side */
     RG_LAYOUT_F16W,
     RG_LAYOUT_BF16W,
+    RG_LAYOUT_Q1,   /* folded: five digits of base 3 in a byte, as Q2 */
     RG_LAYOUT_G1,   /* folded: vectors of a grid in the bits of the file, one layout for each format */
     RG_LAYOUT_G1M,
     RG_LAYOUT_G2,
@@ -103,7 +104,7 @@ bool rg_type_by_safetensors(const char *name, rg_type *type);
 enum { RG_TYPE_NAMES = 320 };
 char *rg_type_names(bool gguf, char out[RG_TYPE_NAMES]);
 
-/* The vectors of a block, of a type whose layout is folded (pack.h); and its codes and scales from them. */
+/* The vectors of a block, of a type whose codes are vectors of a grid (IQ1, IQ2, IQ3); and its codes and scales from them. */
 void rg_vectors_load(rg_type type, const void *block, rg_vectors *out);
 void rg_vectors_ints(rg_type type, const rg_vectors *v, rg_ints *out);
 /* The grid of such a type, [entries]: of vectors of 8 values the code of value i is in the lower half of byte i, that of

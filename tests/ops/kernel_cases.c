@@ -351,12 +351,12 @@ static bool cases_panels(cases *c)
 
 /* ---- folded layouts ------------------------------------------------------------------------------------------------- */
 
-/* Any bytes are a panel; d, which may be no number, is compared as floats. */
+/* Any bytes are a panel; d, which may be no number, is compared as floats where it was made one. */
 static bool unfolded_same(cases *c, rg_layout layout, int cols)
 {
     const rg_layout to = rg_layout_unfolded(layout);
     const size_t head = rg_layout_head_bytes(layout), n_steps = (size_t)cols / 256, each = rg_layout_step_bytes(to);
-    const size_t bytes = head + n_steps * rg_layout_step_bytes(layout), d_bytes = RG_PANEL * sizeof(float);
+    const size_t bytes = head + n_steps * rg_layout_step_bytes(layout), n_d = to == RG_LAYOUT_Q2 ? 0 : RG_PANEL;
     uint8_t *panel = walled(0, bytes), *want = walled(1, head + n_steps * each), *got = walled(2, head + n_steps * each);
     bool same;
 
@@ -368,9 +368,9 @@ static bool unfolded_same(cases *c, rg_layout layout, int cols)
     c->k->unfold(layout, panel, cols, got);
     same = !memcmp(want, got, head);
     for (size_t i = head; same && i < head + n_steps * each; i += each)
-        same = same_floats((const float *)(const void *)(got + i), (const float *)(const void *)(want + i), RG_PANEL,
+        same = same_floats((const float *)(const void *)(got + i), (const float *)(const void *)(want + i), n_d,
                            rg_layout_name(layout)) &&
-               !memcmp(got + i + d_bytes, want + i + d_bytes, each - d_bytes);
+               !memcmp(got + i + n_d * sizeof(float), want + i + n_d * sizeof(float), each - n_d * sizeof(float));
     if (!same)
         printf("%s unfolds %s of %d columns otherwise\n", c->k->isa, rg_layout_name(layout), cols);
     return same;

@@ -8,7 +8,7 @@
  * Exact recipe, of every layout: weights decoded to f32 as the format defines, four chains c[0..3] = 0 per output;
  * column k in rising order: c[k % 4] = fma(w[k], x[k], c[k % 4]); y = (c[0] + c[1]) + (c[2] + c[3]).
  *
- * A folded layout (quant/pack.h) is unfolded, then multiplied: its products are those of TK4 or TK4H, in every recipe.
+ * A folded layout (quant/pack.h) is unfolded, then multiplied: its products are those of TK4, TK4H or Q2, in every recipe.
  *
  * The others round x as well, each in its own way, and want a multiple of 32 columns (else a product is computed
  * exactly).  The table says which of them is `fast` for a layout.

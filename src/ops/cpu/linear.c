@@ -107,7 +107,7 @@ static void multiply_folded(const rg_cpu *cpu, rg_recipe recipe, const rg_packed
     rg_product q = *p;
 
     q.panel = p->room;
-    q.panel_bytes = rg_layout_head_bytes(layout) + (size_t)w->cols / 256 * rg_layout_step_bytes(layout);
+    q.panel_bytes = rg_unfolded_bytes(w->layout, (int)w->cols);
     for (int i = 0; i < p->n_panels; i += most, q.y += RG_PANEL * most) {
         q.n_panels = rg_min(most, p->n_panels - i);
         for (int k = 0; k < q.n_panels; k++)

@@ -23,7 +23,7 @@
 
 #define FOLDED_LAYOUTS(DO)                                                                                             \
     DO(RG_LAYOUT_G1) DO(RG_LAYOUT_G1M) DO(RG_LAYOUT_G2) DO(RG_LAYOUT_G2H) DO(RG_LAYOUT_G2S) DO(RG_LAYOUT_G3)          \
-    DO(RG_LAYOUT_G3S)
+    DO(RG_LAYOUT_G3S) DO(RG_LAYOUT_Q1)
 
 /* Functions named so into the table k. */
 #define FILL_EXACT(name, layout) k->product[RG_EXACT][layout] = exact_##name;

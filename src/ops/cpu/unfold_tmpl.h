@@ -1,8 +1,9 @@
-/* unfold_tmpl.h -- a panel of a folded layout as one of codes of a table: built once for each instruction set.
+/* unfold_tmpl.h -- a panel of a folded layout as one that kernels multiply: built once for each instruction set.
  *
  * Rows are lanes.  A run of a row gives the entries of its vectors, 4 or 8, which are looked up in the grid; the words found
- * hold codes of 4 bits, which take the places of TK4 by a shift, and so do signs (pack.h).  What comes next is
- * fetched, since a step of one row reads a folded matrix once, from memory.
+ * hold codes of 4 bits, which take the places of TK4 by a shift, and so do signs (pack.h).  Digits of base 3 are what
+ * leaves a byte when it is tripled.  What comes next is fetched, since one row of x reads a folded matrix once, from
+ * memory.
  *
  * Included behind panel_tmpl.h where `look` is defined: lane by lane, table[at]. */
 #ifndef RG_OPS_CPU_UNFOLD_TMPL_H
@@ -201,26 +202,87 @@ ALWAYS_INLINE void put_d(rg_layout layout, const uint8_t *step, int part, uint8_
               load_f16(layout == RG_LAYOUT_G1M ? d : ((const rg_step_g1 *)(const void *)step)->d + at) * unit);
 }
 
+/* The next digit of the even or odd bytes of words, and what is left of those. */
+ALWAYS_INLINE words next_digit(words *v)
+{
+    const words three = *v + (*v << 1);
+
+    *v = three & 0x00ff00ff;
+    return three >> 8 & 0x00030003;
+}
+
+/* Where the digits of a group go: group g of run r. */
+ALWAYS_INLINE void add_digit(words (*plane)[2], int r, int g, words v)
+{
+    plane[r][g % 2] |= v << g / 2 * 2;
+}
+
+ALWAYS_INLINE void unfold_digits(const uint8_t *step, int part, uint8_t *to)
+{
+    const rg_step_q1 *q1 = (const void *)step;
+    rg_step_q2 *q2 = (void *)to;
+    const int at = WIDTH * part;
+    words plane[8][2] = { 0 };
+
+#pragma GCC unroll 13
+    for (int j = 0; j < 13; j++) {
+        words v = load_words(q1->q[j][at]), even = v & 0x00ff00ff, odd = v >> 8 & 0x00ff00ff;
+#pragma GCC unroll 5
+        for (int n = 0; n < 5; n++) {
+            const words digits = next_digit(&even) | next_digit(&odd) << 8;
+            if (j < 8)
+                add_digit(plane, n, j, digits);
+            else if (j < 12)
+                add_digit(plane, 5 + n / 2, n % 2 * 4 + j - 8, digits);
+            else if (n < 4)
+                add_digit(plane, 7, 4 + n, digits);
+        }
+    }
+    for (int r = 0; r < 8; r++)
+        for (int i = 0; i < 2; i++)
+            __builtin_memcpy(q2->q[r][i][at], &plane[r][i], sizeof(words));
+    __builtin_memcpy(q2->d + at, q1->d + at, WIDTH * sizeof *q1->d);
+}
+
+/* Bytes [from, from + n) of a step were read. */
+ALWAYS_INLINE void fetch_on(const uint8_t *step, size_t from, size_t n)
+{
+    for (size_t at = from; at < from + n; at += 64) {
+        __builtin_prefetch(step + at + UNFOLD_FAR, 0, 2);
+        __builtin_prefetch(step + at + UNFOLD_NEAR, 0, 3);
+    }
+}
+
+ALWAYS_INLINE void unfold_vectors(rg_layout layout, const uint32_t *grid, const uint8_t *step, uint8_t *to)
+{
+    const size_t share = rg_layout_step_bytes(layout) / 8;
+
+    for (int part = 0; part < PARTS; part++)
+        put_d(layout, step, part, to);
+#pragma GCC unroll 1
+    for (int run = 0; run < 8; run++) {
+        fetch_on(step, share * (size_t)run, share);
+        for (int part = 0; part < PARTS; part++)
+            unfold_run(layout, grid, step, run, part, to);
+    }
+}
+
 ALWAYS_INLINE void unfold_as(rg_layout layout, const uint8_t *panel, int cols, uint8_t *to)
 {
-    const uint32_t *grid = rg_grid_of(rg_folded_type(layout));
+    const uint32_t *grid = layout == RG_LAYOUT_Q1 ? NULL : rg_grid_of(rg_folded_type(layout));
     const size_t head = rg_layout_head_bytes(layout), each = rg_layout_step_bytes(layout);
 
     __builtin_memcpy(to, panel, head);
     panel += head;
     to += head;
     for (int i = 0; i < cols / 256; i++, panel += each, to += rg_layout_step_bytes(rg_layout_unfolded(layout))) {
-        for (int part = 0; part < PARTS; part++)
-            put_d(layout, panel, part, to);
-#pragma GCC unroll 1
-        for (int run = 0; run < 8; run++) {
-            for (size_t line = each / 8 * (size_t)run; line < each / 8 * (size_t)(run + 1); line += 64) {
-                __builtin_prefetch(panel + line + UNFOLD_FAR, 0, 2);
-                __builtin_prefetch(panel + line + UNFOLD_NEAR, 0, 3);
-            }
-            for (int part = 0; part < PARTS; part++)
-                unfold_run(layout, grid, panel, run, part, to);
+        if (layout != RG_LAYOUT_Q1) {
+            unfold_vectors(layout, grid, panel, to);
+            continue;
         }
+        fetch_on(panel, 0, each);
+        for (int part = 0; part < PARTS; part++)
+            unfold_digits(panel, part, to);
     }
 }
 
