@@ -1,5 +1,5 @@
-/* fold.h -- blocks into the steps of the folded layouts, and out of them as codes; what lies where is in pack.h.  A part of
- * pack.c. */
+/* fold.h -- blocks into the steps of the folded layouts, and out of them as codes; what lies where is in pack.h.  A
+ * part of pack.c. */
 #ifndef RG_QUANT_FOLD_H
 #define RG_QUANT_FOLD_H
 

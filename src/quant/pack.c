@@ -20,9 +20,9 @@ const char *rg_layout_name(rg_layout layout)
     return names[layout];
 }
 
-_Static_assert(sizeof(rg_step_q1) == 16 * 54 && sizeof(rg_step_g1) == 16 * 50 && sizeof(rg_step_g1m) == 16 * 56 && sizeof(rg_step_g2) == 16 * 66 &&
-                   sizeof(rg_step_g2h) == 16 * 74 && sizeof(rg_step_g2s) == 16 * 82 && sizeof(rg_step_g3) == 16 * 98 &&
-                   sizeof(rg_step_g3s) == 16 * 110,
+_Static_assert(sizeof(rg_step_q1) == 16 * 54 && sizeof(rg_step_g1) == 16 * 50 && sizeof(rg_step_g1m) == 16 * 56 &&
+                   sizeof(rg_step_g2) == 16 * 66 && sizeof(rg_step_g2h) == 16 * 74 && sizeof(rg_step_g2s) == 16 * 82 &&
+                   sizeof(rg_step_g3) == 16 * 98 && sizeof(rg_step_g3s) == 16 * 110,
                "as many bytes as 16 blocks of the file");
 _Static_assert(sizeof(rg_table) == 128 && sizeof(rg_table_factors) == 256, "whole cache lines");
 

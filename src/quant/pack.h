@@ -16,9 +16,9 @@
  * each place of the panels.  An input's columns are put in that order before they meet the panels.  So a matrix of
  * GPTQ's act-order, whose groups of columns are no neighbours, is packed like any other.
  *
- * A folded layout holds codes in as many bits as the file: vectors of a grid, or digits of base 3.  No kernel multiplies
- * it: a few panels are unfolded to TK4, TK4H or Q2 (rg_unfold), and multiplied as those.  So memory holds the small form,
- * while bits and kernels are those of the large one.
+ * A folded layout holds codes in as many bits as the file: vectors of a grid, or digits of base 3.  No kernel
+ * multiplies it: a few panels are unfolded to TK4, TK4H or Q2 (rg_unfold), and multiplied as those.  So memory holds
+ * the small form, while bits and kernels are those of the large one.
  *
  * A layout of codes of a table has the table at the head of every panel: 16 values, each weight being one of them times
  * a scale.
@@ -176,15 +176,17 @@ typedef struct rg_step_q2 { /* 256 columns: 8 runs of 32 */
     uint8_t q[8][2][16][4]; /* bits 2p of group g: columns 8p + 4g .. 8p + 4g + 3 of the run */
 } rg_step_q2;
 
-typedef struct rg_step_q1 {  /* TQ1_0, whose bytes these are: digit n of group j is column 32 n + 4 j and on; from group */
-    uint16_t d[16];          /* 8 on 160 + 16 n + 4 (j - 8), of the last 240 + 4 n */
+/* TQ1_0, whose bytes these are.  Digit n of group j is column 32 n + 4 j and on; from group 8 on, 160 + 16 n +
+ * 4 (j - 8); of the last, 240 + 4 n. */
+typedef struct rg_step_q1 {
+    uint16_t d[16];
     uint8_t q[13][16][4];
 } rg_step_q1;
 
-/* Folded layouts of vectors of a grid: 256 columns, 8 runs of 32; d, but for G1M, and the lower 8 bits of the entries of
- * a run's vectors come first.  signs: of column 16 u + 4 g + k of a run bit 8 k + 3 - g + 4 u, so that a shift by g puts the
- * signs of group g where a code of TK4 has them, in bits 3 and 7.  Where the signs of 8 columns tell the last of them
- * (not so in G2S and G3S), the scale of the run, or of its first half, lies in those places, its lowest bit lowest. */
+/* Folded layouts of vectors of a grid: 256 columns, 8 runs of 32; d, but for G1M, and the lower 8 bits of the entries
+ * of a run's vectors come first.  signs: of column 16 u + 4 g + k of a run bit 8 k + 3 - g + 4 u, so that a shift by g
+ * puts the signs of group g where a code of TK4 has them, in bits 3 and 7.  Where the signs of 8 columns tell the last
+ * of them (not so in G2S and G3S), the scale of the run, or of its first half, lies there, its lowest bit lowest. */
 typedef struct rg_step_g1 { /* IQ1_S */
     uint16_t d[16];
     uint8_t q[8][16][4];

@@ -79,12 +79,12 @@ static void panels_are_products(void **state)
             for (int k = 0; k < cols * 3; k++)
                 x[k] = rg_rng_normal(&rng);
             const rg_layout product = rg_layout_unfolded(layout);
-            uint8_t *unfolded = rg_alloc(sizeof(rg_table) + (size_t)cols / 256 * sizeof(rg_step_tk4h));
+            uint8_t *unfolded = rg_alloc(rg_unfolded_bytes(layout, cols) + 1);
 
             if (product != layout)
                 rg_unfold(layout, p.data, cols, unfolded);
-            rg_product exact = { .panel = product != layout ? unfolded : p.data, .n_panels = 1, .cols = cols, .m = 3, .x = x, .ldx = (size_t)cols,
-                                 .y = y, .ldy = 20 };
+            rg_product exact = { .panel = product != layout ? unfolded : p.data, .n_panels = 1, .cols = cols, .m = 3,
+                                 .x = x, .ldx = (size_t)cols, .y = y, .ldy = 20 };
             rg_product fast = exact;
 
             fast.x = NULL;

@@ -8,7 +8,8 @@
  * Exact recipe, of every layout: weights decoded to f32 as the format defines, four chains c[0..3] = 0 per output;
  * column k in rising order: c[k % 4] = fma(w[k], x[k], c[k % 4]); y = (c[0] + c[1]) + (c[2] + c[3]).
  *
- * A folded layout (quant/pack.h) is unfolded, then multiplied: its products are those of TK4, TK4H or Q2, in every recipe.
+ * A folded layout (quant/pack.h) is unfolded, then multiplied: its products are those of TK4, TK4H or Q2, in every
+ * recipe.
  *
  * The others round x as well, each in its own way, and want a multiple of 32 columns (else a product is computed
  * exactly).  The table says which of them is `fast` for a layout.
@@ -245,8 +246,8 @@ typedef struct rg_lru_row {
 typedef struct rg_cpu {
     const char *isa;
 
-    /* By recipe and layout; NULL where the recipe is not for the layout, for folded layouts, and of RG_LLM_INT8, which is the product of
-     * RG_INT8 and then add_columns. */
+    /* By recipe and layout; NULL where the recipe is not for the layout, for folded layouts, and of RG_LLM_INT8, which
+     * is the product of RG_INT8 and then add_columns. */
     void (*product[RG_RECIPE_COUNT][RG_LAYOUT_COUNT])(const rg_product *p);
     /* Of the wide layouts, of one row of x (m 1), half of a product that leaves out the columns where x is 0, whose
      * weights are not read: y = c[2 * half] + c[2 * half + 1], the chains as in the exact recipe.  With weights that

@@ -1,9 +1,9 @@
 /* unfold_tmpl.h -- a panel of a folded layout as one that kernels multiply: built once for each instruction set.
  *
- * Rows are lanes.  A run of a row gives the entries of its vectors, 4 or 8, which are looked up in the grid; the words found
- * hold codes of 4 bits, which take the places of TK4 by a shift, and so do signs (pack.h).  Digits of base 3 are what
- * leaves a byte when it is tripled.  What comes next is fetched, since one row of x reads a folded matrix once, from
- * memory.
+ * Rows are lanes.  A run of a row gives the entries of its vectors, 4 or 8, which are looked up in the grid; the words
+ * found hold codes of 4 bits, which take the places of TK4 by a shift, and so do signs (pack.h).  Digits of base 3 are
+ * what leaves a byte when it is tripled.  What comes next is fetched, since one row of x reads a folded matrix once,
+ * from memory.
  *
  * Included behind panel_tmpl.h where `look` is defined: lane by lane, table[at]. */
 #ifndef RG_OPS_CPU_UNFOLD_TMPL_H
@@ -160,10 +160,12 @@ ALWAYS_INLINE words group_of(rg_layout layout, const words *found, int g)
     return (found[g / 2] & low) | (found[2 + g / 2] & low) << 4;
 }
 
-ALWAYS_INLINE void unfold_run(rg_layout layout, const uint32_t *grid, const uint8_t *step, int run, int part, uint8_t *to)
+ALWAYS_INLINE void unfold_run(rg_layout layout, const uint32_t *grid, const uint8_t *step, int run, int part,
+                              uint8_t *to)
 {
-    const bool of_4 = layout == RG_LAYOUT_G3 || layout == RG_LAYOUT_G3S, halves = rg_layout_unfolded(layout) == RG_LAYOUT_TK4H;
-    uint8_t *codes = to + rg_layout_codes_at(rg_layout_unfolded(layout)) + 256 * run + sizeof(words) * (size_t)part;
+    const rg_layout to_layout = rg_layout_unfolded(layout);
+    const bool of_4 = layout == RG_LAYOUT_G3 || layout == RG_LAYOUT_G3S, halves = to_layout == RG_LAYOUT_TK4H;
+    uint8_t *codes = to + rg_layout_codes_at(to_layout) + 256 * run + sizeof(words) * (size_t)part;
     const int at = WIDTH * part;
     folded_run r = { 0 };
     words found[8];
