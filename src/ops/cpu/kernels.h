@@ -110,11 +110,16 @@ typedef struct rg_columns {
     size_t ldy;
 } rg_columns;
 
+/* A type in rg_attend alone: latents as f32, a block's K being rows whose first v_dim values are V. */
+#define RG_LATENT RG_TYPE_COUNT
+
 /* Some keys of one block of 64, seen by n queries of one kv head. */
 typedef struct rg_attend {
     const float *const *q; /* [n] of [k_dim] */
+    const float *columns;  /* of latents instead: [k_dim][16], a query in each column; n <= 16 */
     int n;
-    /* Of the block: K [k_dim][64], V [64][v_dim] (rows v_stride values apart, of q4 a multiple of RG_KV_RUN). */
+    /* Of the block: K [k_dim][64], V [64][v_dim] (rows v_stride values apart, of q4 a multiple of RG_KV_RUN).  Of
+     * latents both begin at the same place. */
     const void *k, *v;
     const uint16_t *k_scales, *v_scales; /* of q8 (kv.h): [runs of k_dim][64], [64][runs of v_dim] */
     rg_type type;        /* of both */
@@ -123,6 +128,8 @@ typedef struct rg_attend {
     float scale, cap;
     const void *k_next, *v_next; /* of the next block, to be prefetched; NULL: there is none */
     const uint16_t *k_scales_next, *v_scales_next;
+    size_t next_step; /* of latents, which are kept in another type: k_next and v_next are halves of the next block, and
+                       * so many bytes are fetched by 16 keys in four dimensions; 0: there is none */
 } rg_attend;
 
 /* The first seen key, and the last one and one more. */
@@ -156,7 +163,7 @@ static inline int rg_seen_run(uint64_t seen, int *j)
 
 /* What a block fetches of the next one with its next step, and with that after it; `step` bytes each: as many as it
  * reads itself, since many requests at once would wait for each other.  K and V by turns, so that the processor's own
- * prefetching, which ends with every page, runs ahead in two of them. */
+ * prefetching, which ends with every page, runs ahead in two of them.  Latents are fetched by scores alone. */
 typedef struct rg_coming {
     const uint8_t *now, *then;
     size_t step;
@@ -167,7 +174,7 @@ typedef struct rg_coming {
 static inline rg_coming rg_coming_from(const rg_attend *a, rg_type type, size_t step, size_t n)
 {
     const size_t run = type == RG_Q4_1 ? 20 : RG_KV_RUN * (type == RG_F32 ? 4 : type == RG_I8 ? 1 : 2);
-    const size_t bytes = n * run / RG_KV_RUN, at = step / 2 * bytes;
+    const size_t bytes = type == RG_LATENT ? 0 : n * run / RG_KV_RUN, at = step / 2 * bytes;
 
     return (rg_coming){ (const uint8_t *)(a->k_next ? a->k_next : a->k) + at,
                       (const uint8_t *)(a->v_next ? a->v_next : a->v) + at, bytes };
@@ -329,8 +336,6 @@ typedef struct rg_cpu {
      * scale (of q8) to the next, it is `stride`; load takes them side by side. */
     void (*store)(void *to, uint16_t *scales, rg_type type, size_t stride, const float *x, int n);
     void (*load)(float *y, const void *from, const uint16_t *scales, rg_type type, int n);
-    /* Sixteen rows of n values, ld apart, to columns of a block: to[c * 64 + r] = from[r * ld + c]. */
-    void (*transpose)(float *to, const float *from, size_t ld, int n);
     /* Of q4: the closed part of a head's block from its open part. */
     void (*close)(const rg_kv *kv, int head, const uint8_t *open, uint8_t *closed);
     /* A block's K and V as f32: k [k_dim][64], v [64][v_dim]; worth it for so many queries. */
