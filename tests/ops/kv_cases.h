@@ -246,18 +246,19 @@ static bool cases_attend(cases *c)
 }
 
 /* A block of latents is one whose K are its rows, turned about: so in ref too.  dims: of k, v, and the stride. */
-static bool latents_same(cases *c, const rg_cpu *k, const int *dims, int n, uint64_t seen)
+static bool latents_same(cases *c, const rg_cpu *k, rg_type type, const int *dims, int n, uint64_t seen)
 {
     const int k_dim = dims[0], v_dim = dims[1], stride = dims[2];
-    static float turned[MAX_N * RG_BLOCK], q[RG_PANEL * MAX_N], o_ref[RG_PANEL * MAX_N];
-    const size_t row_bytes = ((size_t)stride * (RG_BLOCK - 1) + (size_t)k_dim) * sizeof(float);
-    float *rows = walled(0, row_bytes), *columns = walled(1, (size_t)k_dim * RG_PANEL * sizeof *columns);
+    static float turned[MAX_N * RG_BLOCK], rows[MAX_N * RG_BLOCK], q[RG_PANEL * MAX_N], o_ref[RG_PANEL * MAX_N];
+    const size_t n_values = (size_t)stride * (RG_BLOCK - 1) + (size_t)k_dim;
+    uint8_t *stored = walled(0, n_values * kv_size(type));
+    float *columns = walled(1, (size_t)k_dim * RG_PANEL * sizeof *columns);
     float *o = walled(2, (size_t)n * (size_t)v_dim * sizeof *o);
     const float *queries[RG_PANEL];
     rg_softmax a[RG_PANEL], b[RG_PANEL];
     char what[128];
 
-    floats(c, 2, rows, row_bytes / sizeof *rows);
+    floats(c, 2, rows, n_values);
     floats(c, 2, q, (size_t)n * (size_t)k_dim);
     floats(c, 2, o_ref, (size_t)n * (size_t)v_dim);
     memcpy(o, o_ref, (size_t)n * (size_t)v_dim * sizeof *o);
@@ -265,6 +266,8 @@ static bool latents_same(cases *c, const rg_cpu *k, const int *dims, int n, uint
         for (int d = 0; d < k_dim; d++) {
             if (!(seen >> j & 1))
                 rows[j * stride + d] = NAN;
+            put_stored(type, rows[j * stride + d], stored + (size_t)(j * stride + d) * kv_size(type));
+            c->ref->load(rows + j * stride + d, stored + (size_t)(j * stride + d) * kv_size(type), NULL, type, 1);
             turned[d * RG_BLOCK + j] = rows[j * stride + d];
         }
     memset(columns, 0, (size_t)k_dim * RG_PANEL * sizeof *columns);
@@ -288,9 +291,9 @@ static bool latents_same(cases *c, const rg_cpu *k, const int *dims, int n, uint
                     .cap = n % 2 ? 30.0f : 0.0f };
     c->ref->attend(&r, a);
     r.q = NULL;
-    r.k = rows;
+    r.k = r.v = stored;
     r.columns = columns;
-    r.type = RG_LATENT;
+    r.type = type;
     k->attend(&r, b);
     snprintf(what, sizeof what, "%s latents k %d v %d n %d keys %llx", k->isa, k_dim, v_dim, n,
              (unsigned long long)seen);
@@ -308,7 +311,8 @@ static bool cases_latents(cases *c)
     for (size_t i = 0; i < RG_LEN(dims); i++)
         for (size_t k = 0; k < RG_LEN(seen); k++)
             for (int n = 1; n <= RG_PANEL; n++)
-                if (!latents_same(c, c->ref, dims[i], n, seen[k]) || !latents_same(c, c->k, dims[i], n, seen[k]))
+                if (!latents_same(c, c->ref, kv_types[n % 3], dims[i], n, seen[k]) ||
+                    !latents_same(c, c->k, kv_types[n % 3], dims[i], n, seen[k]))
                     return false;
     return true;
 }

@@ -20,12 +20,12 @@ ALWAYS_INLINE void hide(uint64_t seen, int n, float (*p)[RG_BLOCK])
             p[i][j] = -__builtin_inff();
 }
 
-/* Queries [i, i + n); p has room for their scores, or all of latents. */
+/* Queries [i, i + n); p has room for their scores, or has those of all queries of latents. */
 ALWAYS_INLINE void attend_some(const rg_attend *a, rg_type type, int i, int n, float (*p)[RG_BLOCK], rg_softmax *s)
 {
     float c[QUERIES];
 
-    if (type == RG_LATENT)
+    if (a->columns)
         p += i;
     else
         scores(a, type, a->q + i, n, p);
@@ -46,9 +46,12 @@ ALWAYS_INLINE void attend_as(const rg_attend *all, rg_type type, rg_softmax *s)
     _Alignas(64) float p[RG_PANEL][RG_BLOCK];
     int i = 0;
 
-    if (type == RG_LATENT)
-        latent_scores(a, p);
+
     rest.k_next = rest.v_next = NULL; /* the first queries have fetched it */
+    if (all->columns) {
+        latent_scores(all, p);
+        a = &rest;
+    }
     for (; i + QUERIES <= a->n; i += QUERIES, a = &rest)
         attend_some(a, type, i, QUERIES, p, s);
     for (; QUERIES > 4 && i + 4 <= a->n; i += 4, a = &rest)
@@ -69,8 +72,6 @@ static void attend(const rg_attend *a, rg_softmax *s)
         attend_as(a, RG_I8, s);
     else if (a->type == RG_Q4_1)
         attend_as(a, RG_Q4_1, s);
-    else if (a->type == RG_LATENT)
-        attend_as(a, RG_LATENT, s);
     else
         attend_as(a, RG_BF16, s);
 }

@@ -238,7 +238,7 @@ static rg_kv_place next_of(const rg_fwd *f, const job *j, int row, int block)
     return place_of(f, j->p->kv, j->span, block + 1, j->kv_head);
 }
 
-/* What comes next is fetched meanwhile. */
+/* What comes next is fetched by the first scores of a block. */
 static void fetch_latents(const rg_kv *kv, rg_kv_place next, rg_attend *a)
 {
     const size_t bytes = rg_kv_bytes(kv);
@@ -255,18 +255,25 @@ static void find_latent(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int
 {
     const bool through = through_list(f, j, row, block), closed = is_closed(f, j->p, row, block);
     const int wanted = 2 * block + closed;
+    const rg_kv *kv = j->p->kv;
     uint64_t bits = a->seen;
 
-    a->k = a->v = j->v_block;
     a->next_step = 0;
+    if (!through && *have < 0)
+        fetch_latents(kv, next_of(f, j, row, block), a);
+    if (!through && kv->type != RG_I8 && kv->type != RG_Q4_1) { /* read where it lies */
+        a->k = a->v = part_at(f, kv, j, block * RG_BLOCK);
+        *have = wanted;
+        return;
+    }
+    a->type = RG_F32;
+    a->k = a->v = j->v_block;
     if (!through && *have == wanted)
         return;
     for (int i = 0; i < j->n_rows && !through; i++) /* all that any row of the tile sees */
         bits |= seen(f, j, j->row + i, 0, block);
     latent(cpu, f, j, through ? f->batch->ancestors[row] : NULL, block, bits, closed);
     *have = through ? -1 : wanted;
-    if (!through)
-        fetch_latents(j->p->kv, next_of(f, j, row, block), a);
 }
 
 /* Where a row's block lies, ready for attend.  `have`: what scratch holds for rows without a list: the number of the
@@ -276,7 +283,7 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
     const bool through = through_list(f, j, row, block), closed = is_closed(f, j->p, row, block);
     const rg_kv *kv = closed && !through ? j->p->kv : &j->p->open;
 
-    a->type = kv->latent ? RG_LATENT : kv->type;
+    a->type = kv->type;
     a->v_stride = kv->latent ? kv->k_dim : kv->type == RG_Q4_1 ? rg_kv_runs(kv->v_dim) * RG_KV_RUN : kv->v_dim;
     a->k = j->k_block;
     a->v = j->v_block;

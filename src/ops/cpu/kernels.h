@@ -110,16 +110,13 @@ typedef struct rg_columns {
     size_t ldy;
 } rg_columns;
 
-/* A type in rg_attend alone: latents as f32, a block's K being rows whose first v_dim values are V. */
-#define RG_LATENT RG_TYPE_COUNT
-
 /* Some keys of one block of 64, seen by n queries of one kv head. */
 typedef struct rg_attend {
     const float *const *q; /* [n] of [k_dim] */
-    const float *columns;  /* of latents instead: [k_dim][16], a query in each column; n <= 16 */
+    const float *columns;  /* of latents instead: [k_dim][16], a query in each column, n <= 16; else NULL */
     int n;
     /* Of the block: K [k_dim][64], V [64][v_dim] (rows v_stride values apart, of q4 a multiple of RG_KV_RUN).  Of
-     * latents both begin at the same place. */
+     * latents, which are f32, f16 or bf16 here, K is rows whose first v_dim values are V. */
     const void *k, *v;
     const uint16_t *k_scales, *v_scales; /* of q8 (kv.h): [runs of k_dim][64], [64][runs of v_dim] */
     rg_type type;        /* of both */
@@ -128,8 +125,8 @@ typedef struct rg_attend {
     float scale, cap;
     const void *k_next, *v_next; /* of the next block, to be prefetched; NULL: there is none */
     const uint16_t *k_scales_next, *v_scales_next;
-    size_t next_step; /* of latents, which are kept in another type: k_next and v_next are halves of the next block, and
-                       * so many bytes are fetched by 16 keys in four dimensions; 0: there is none */
+    size_t next_step; /* of latents: k_next and v_next are halves of the next block as it is kept, and scores fetch so
+                       * many bytes with 16 keys and four dimensions; 0: there is none */
 } rg_attend;
 
 /* The first seen key, and the last one and one more. */
@@ -163,7 +160,7 @@ static inline int rg_seen_run(uint64_t seen, int *j)
 
 /* What a block fetches of the next one with its next step, and with that after it; `step` bytes each: as many as it
  * reads itself, since many requests at once would wait for each other.  K and V by turns, so that the processor's own
- * prefetching, which ends with every page, runs ahead in two of them.  Latents are fetched by scores alone. */
+ * prefetching, which ends with every page, runs ahead in two of them. */
 typedef struct rg_coming {
     const uint8_t *now, *then;
     size_t step;
@@ -174,7 +171,7 @@ typedef struct rg_coming {
 static inline rg_coming rg_coming_from(const rg_attend *a, rg_type type, size_t step, size_t n)
 {
     const size_t run = type == RG_Q4_1 ? 20 : RG_KV_RUN * (type == RG_F32 ? 4 : type == RG_I8 ? 1 : 2);
-    const size_t bytes = type == RG_LATENT ? 0 : n * run / RG_KV_RUN, at = step / 2 * bytes;
+    const size_t bytes = n * run / RG_KV_RUN, at = step / 2 * bytes;
 
     return (rg_coming){ (const uint8_t *)(a->k_next ? a->k_next : a->k) + at,
                       (const uint8_t *)(a->v_next ? a->v_next : a->v) + at, bytes };

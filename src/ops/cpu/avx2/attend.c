@@ -31,7 +31,7 @@ ALWAYS_INLINE __m256 stored_q4(const uint8_t *p, size_t i)
 /* 8 stored values from the i-th on; of q8 they have yet to be multiplied by their scales. */
 ALWAYS_INLINE __m256 stored(const void *p, rg_type type, size_t i)
 {
-    if (type == RG_F32 || type == RG_LATENT)
+    if (type == RG_F32)
         return _mm256_loadu_ps((const float *)p + i);
     if (type == RG_I8)
         return load_i8((const int8_t *)p + i);
@@ -42,7 +42,7 @@ ALWAYS_INLINE __m256 stored(const void *p, rg_type type, size_t i)
 
 ALWAYS_INLINE float stored_one(const void *p, rg_type type, size_t i)
 {
-    if (type == RG_F32 || type == RG_LATENT)
+    if (type == RG_F32)
         return ((const float *)p)[i];
     if (type == RG_I8)
         return ((const int8_t *)p)[i];

@@ -47,7 +47,7 @@ ALWAYS_INLINE __m512 stored(const void *p, rg_type type, size_t i, __mmask16 mas
 {
     const uint16_t *h = (const uint16_t *)p + i;
 
-    if (type == RG_F32 || type == RG_LATENT)
+    if (type == RG_F32)
         return _mm512_maskz_loadu_ps(mask, (const float *)p + i);
     if (type == RG_I8)
         return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, (const int8_t *)p + i)));
@@ -344,7 +344,6 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*
     }
 
 TYPES(EIGHT_VALUES)
-EIGHT_VALUES(latent, RG_LATENT)
 
 /* ---- the running softmax ----------------------------------------------------------------------------------------- */
 
@@ -466,9 +465,7 @@ ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*p)[RG
 
     for (; d + 16 * vectors_of(n) <= a->v_dim; d += 16 * vectors_of(n))
 #define CALL(name) eight_values_##name(a, p, c, s, d)
-        if (n == QUERIES && type == RG_LATENT)
-            CALL(latent);
-        else if (n == QUERIES)
+        if (n == QUERIES)
             BY_TYPE(CALL);
         else
             some_values(a, type, n, p, c, s, d, vectors_of(n), 0xffff);

@@ -335,7 +335,7 @@ ALWAYS_INLINE uint16_t to_bf16(float x)
 /* The i-th value behind p; of q8 it has yet to be multiplied by its scale. */
 ALWAYS_INLINE float stored(const void *p, rg_type type, size_t i)
 {
-    if (type == RG_F32 || type == RG_LATENT)
+    if (type == RG_F32)
         return ((const float *)p)[i];
     if (type == RG_I8)
         return ((const int8_t *)p)[i];
@@ -524,12 +524,15 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
 ALWAYS_INLINE void latent_scores(const rg_attend *a, float (*p)[RG_BLOCK])
 {
     for (int j = 0; j < RG_BLOCK; j++) {
-        const float *k = (const float *)a->k + (size_t)j * (size_t)a->v_stride, *q = a->columns;
+        const float *q = a->columns;
         float s[RG_PANEL] = { 0 };
 
-        for (int d = 0; d < a->k_dim; d++, q += RG_PANEL)
+        for (int d = 0; d < a->k_dim; d++, q += RG_PANEL) {
+            const float k = stored(a->k, a->type, (size_t)j * (size_t)a->v_stride + (size_t)d);
+
             for (int i = 0; i < RG_PANEL; i++)
-                s[i] = __builtin_fmaf(q[i], k[d], s[i]);
+                s[i] = __builtin_fmaf(q[i], k, s[i]);
+        }
         for (int i = 0; i < a->n; i++)
             p[i][j] = s[i] * a->scale;
     }
