@@ -258,9 +258,9 @@ static bool latents_same(cases *c, const rg_cpu *k, rg_type type, const int *dim
     rg_softmax a[RG_PANEL], b[RG_PANEL];
     char what[128];
 
-    floats(c, 2, rows, n_values);
-    floats(c, 2, q, (size_t)n * (size_t)k_dim);
-    floats(c, 2, o_ref, (size_t)n * (size_t)v_dim);
+    floats(c, 0, rows, n_values);
+    floats(c, 0, q, (size_t)n * (size_t)k_dim);
+    floats(c, 0, o_ref, (size_t)n * (size_t)v_dim);
     memcpy(o, o_ref, (size_t)n * (size_t)v_dim * sizeof *o);
     for (int j = 0; j < RG_BLOCK; j++)
         for (int d = 0; d < k_dim; d++) {
