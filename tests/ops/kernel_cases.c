@@ -818,7 +818,7 @@ const kernel_case kernel_cases[] = {
     { "panels", cases_panels },         { "columns", cases_columns }, { "sparse", cases_sparse },
     { "unfold", cases_unfold },
     { "rows", cases_rows },             { "quantize", cases_quantize }, { "store", cases_store },
-    { "transpose", cases_transpose },
+    { "latents", cases_latents },
     { "close", cases_close },           { "attend", cases_attend },   { "merge", cases_merge },
     { "recurrence", cases_recurrence }, { "probe", cases_probe },   { "activations", cases_activations },
     { "index", cases_index },

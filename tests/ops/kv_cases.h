@@ -75,28 +75,6 @@ static bool cases_store(cases *c)
     return true;
 }
 
-static bool cases_transpose(cases *c)
-{
-    static float want[RG_BLOCK * 64];
-    char what[64];
-
-    for (int n = 1; n <= 64; n++) {
-        const size_t ld = (size_t)n + (size_t)(n % 3), bytes = (15 * ld + (size_t)n) * sizeof(float);
-        float *x = walled(0, bytes), *y = walled(1, ((size_t)(n - 1) * RG_BLOCK + 16) * sizeof *y);
-
-        for (size_t i = 0; i < bytes / sizeof *x; i++)
-            x[i] = number(c, 2);
-        for (int i = 0; i < (n - 1) * RG_BLOCK + 16; i++) /* what lies between stays */
-            want[i] = y[i] = (float)i;
-        c->ref->transpose(want, x, ld, n);
-        c->k->transpose(y, x, ld, n);
-        snprintf(what, sizeof what, "%s transpose n %d", c->k->isa, n);
-        if (!same_floats(y, want, (size_t)(n - 1) * RG_BLOCK + 16, what))
-            return false;
-    }
-    return true;
-}
-
 #include "close_cases.h"
 
 /* ---- attention ------------------------------------------------------------------------------------------------------ */
@@ -256,7 +234,7 @@ static bool cases_attend(cases *c)
     for (size_t i = 0; i < RG_LEN(kv_types); i++)
         for (size_t j = 0; j < RG_LEN(dims); j++)
             for (int mode = 0; mode < (j < 4 ? 4 : 1); mode++) {
-                if (i >= STORED_TYPES - 1 && dims[j][1] != dims[j][2]) /* latents are read as f32 */
+                if (i >= STORED_TYPES - 1 && dims[j][1] != dims[j][2])
                     continue;
                 const attend_case t = { kv_types[i], dims[j][0], dims[j][1],
                                         kv_types[i] == RG_Q4_1 ? rg_kv_runs(dims[j][1]) * RG_KV_RUN : dims[j][2], mode,
@@ -264,6 +242,78 @@ static bool cases_attend(cases *c)
                 if (!attend_same(c, &t))
                     return false;
             }
+    return true;
+}
+
+/* A block of latents is one whose K are its rows, turned about: so in ref too.  dims: of k, v, and the stride. */
+static bool latents_same(cases *c, const rg_cpu *k, rg_type type, const int *dims, int n, uint64_t seen)
+{
+    const int k_dim = dims[0], v_dim = dims[1], stride = dims[2];
+    static float turned[MAX_N * RG_BLOCK], rows[MAX_N * RG_BLOCK], q[RG_PANEL * MAX_N], o_ref[RG_PANEL * MAX_N];
+    const size_t n_values = (size_t)stride * (RG_BLOCK - 1) + (size_t)k_dim;
+    uint8_t *stored = walled(0, n_values * kv_size(type));
+    float *columns = walled(1, (size_t)k_dim * RG_PANEL * sizeof *columns);
+    float *o = walled(2, (size_t)n * (size_t)v_dim * sizeof *o);
+    const float *queries[RG_PANEL];
+    rg_softmax a[RG_PANEL], b[RG_PANEL];
+    char what[128];
+
+    floats(c, 0, rows, n_values);
+    floats(c, 0, q, (size_t)n * (size_t)k_dim);
+    floats(c, 0, o_ref, (size_t)n * (size_t)v_dim);
+    memcpy(o, o_ref, (size_t)n * (size_t)v_dim * sizeof *o);
+    for (int j = 0; j < RG_BLOCK; j++)
+        for (int d = 0; d < k_dim; d++) {
+            if (!(seen >> j & 1))
+                rows[j * stride + d] = NAN;
+            put_stored(type, rows[j * stride + d], stored + (size_t)(j * stride + d) * kv_size(type));
+            c->ref->load(rows + j * stride + d, stored + (size_t)(j * stride + d) * kv_size(type), NULL, type, 1);
+            turned[d * RG_BLOCK + j] = rows[j * stride + d];
+        }
+    memset(columns, 0, (size_t)k_dim * RG_PANEL * sizeof *columns);
+    for (int i = 0; i < n; i++) {
+        queries[i] = q + i * k_dim;
+        a[i] = (rg_softmax){ 0.25f, 2.0f, o_ref + i * v_dim };
+        b[i] = (rg_softmax){ 0.25f, 2.0f, o + i * v_dim };
+        for (int d = 0; d < k_dim; d++)
+            columns[d * RG_PANEL + i] = queries[i][d];
+    }
+    rg_attend r = { .q = queries,
+                    .n = n,
+                    .k = turned,
+                    .v = rows,
+                    .type = RG_F32,
+                    .k_dim = k_dim,
+                    .v_dim = v_dim,
+                    .v_stride = stride,
+                    .seen = seen,
+                    .scale = 0.125f,
+                    .cap = n % 2 ? 30.0f : 0.0f };
+    c->ref->attend(&r, a);
+    r.q = NULL;
+    r.k = r.v = stored;
+    r.columns = columns;
+    r.type = type;
+    k->attend(&r, b);
+    snprintf(what, sizeof what, "%s latents k %d v %d n %d keys %llx", k->isa, k_dim, v_dim, n,
+             (unsigned long long)seen);
+    for (int i = 0; i < n; i++)
+        if (a[i].m != b[i].m || !same_floats(&b[i].l, &a[i].l, 1, what))
+            return false;
+    return same_floats(o, o_ref, (size_t)n * (size_t)v_dim, what);
+}
+
+static bool cases_latents(cases *c)
+{
+    static const int dims[][3] = { { 576, 512, 576 }, { 24, 16, 24 }, { 288, 256, 300 }, { 7, 5, 9 }, { 2, 1, 2 } };
+    static const uint64_t seen[] = { ~0ull, 0x1ffff, 0x80f0000000f70005 };
+
+    for (size_t i = 0; i < RG_LEN(dims); i++)
+        for (size_t k = 0; k < RG_LEN(seen); k++)
+            for (int n = 1; n <= RG_PANEL; n++)
+                if (!latents_same(c, c->ref, kv_types[n % 3], dims[i], n, seen[k]) ||
+                    !latents_same(c, c->k, kv_types[n % 3], dims[i], n, seen[k]))
+                    return false;
     return true;
 }
 

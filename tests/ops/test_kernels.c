@@ -37,8 +37,8 @@ TEST(activations)
 TEST(quantize)
 TEST(store)
 TEST(close)
-TEST(transpose)
 TEST(unfold)
+TEST(latents)
 TEST(attend)
 TEST(merge)
 TEST(recurrence)
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables),           cmocka_unit_test(kernels_panels), cmocka_unit_test(kernels_rows),
         cmocka_unit_test(kernels_quantize), cmocka_unit_test(kernels_store),  cmocka_unit_test(kernels_close),
-        cmocka_unit_test(kernels_attend),   cmocka_unit_test(kernels_transpose), cmocka_unit_test(kernels_unfold),
+        cmocka_unit_test(kernels_attend),   cmocka_unit_test(kernels_latents), cmocka_unit_test(kernels_unfold),
         cmocka_unit_test(kernels_merge),    cmocka_unit_test(kernels_recurrence), cmocka_unit_test(kernels_probe),
         cmocka_unit_test(kernels_activations), cmocka_unit_test(kernels_index), cmocka_unit_test(kernels_columns),
         cmocka_unit_test(kernels_sparse),

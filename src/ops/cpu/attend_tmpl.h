@@ -3,6 +3,7 @@
  * Included where QUERIES, how many queries share what is loaded, and these are defined; `type` (I8: q8 with its scales)
  * and n are constants wherever they are called:
  *     scores(a, type, q, n, p)     the scaled scores of all 64 keys for n queries; those unseen are what memory gives
+ *     latent_scores(a, p)          the same of latents, for all queries
  *     weigh(a, n, p, s, c)         scores to weights, 0 if unseen, those between seen ones being -inf; s brought up to
  *                                  them; c is what each o has yet to be multiplied by; softmax.h's is one
  *     values(a, type, n, p, c, s)  of n queries: o = o * c + the weighted values */
@@ -19,15 +20,19 @@ ALWAYS_INLINE void hide(uint64_t seen, int n, float (*p)[RG_BLOCK])
             p[i][j] = -__builtin_inff();
 }
 
-ALWAYS_INLINE void attend_some(const rg_attend *a, rg_type type, const float *const *q, int n, rg_softmax *s)
+/* Queries [i, i + n); p has room for their scores, or has those of all queries of latents. */
+ALWAYS_INLINE void attend_some(const rg_attend *a, rg_type type, int i, int n, float (*p)[RG_BLOCK], rg_softmax *s)
 {
-    _Alignas(64) float p[QUERIES][RG_BLOCK];
     float c[QUERIES];
 
-    scores(a, type, q, n, p);
-    for (int i = 0; i < n && a->cap > 0.0f; i++)
+    if (a->columns)
+        p += i;
+    else
+        scores(a, type, a->q + i, n, p);
+    s += i;
+    for (int k = 0; k < n && a->cap > 0.0f; k++)
         for (int j = 0; j < RG_BLOCK; j++)
-            p[i][j] = a->cap * rg_tanhf(p[i][j] / a->cap);
+            p[k][j] = a->cap * rg_tanhf(p[k][j] / a->cap);
     if (rg_seen_hi(a->seen) - rg_seen_lo(a->seen) != __builtin_popcountll(a->seen))
         hide(a->seen, n, p);
     weigh(a, n, p, s, c);
@@ -38,17 +43,23 @@ ALWAYS_INLINE void attend_as(const rg_attend *all, rg_type type, rg_softmax *s)
 {
     const rg_attend *a = all;
     rg_attend rest = *all;
+    _Alignas(64) float p[RG_PANEL][RG_BLOCK];
     int i = 0;
 
+
     rest.k_next = rest.v_next = NULL; /* the first queries have fetched it */
+    if (all->columns) {
+        latent_scores(all, p);
+        a = &rest;
+    }
     for (; i + QUERIES <= a->n; i += QUERIES, a = &rest)
-        attend_some(a, type, a->q + i, QUERIES, s + i);
+        attend_some(a, type, i, QUERIES, p, s);
     for (; QUERIES > 4 && i + 4 <= a->n; i += 4, a = &rest)
-        attend_some(a, type, a->q + i, 4, s + i);
+        attend_some(a, type, i, 4, p, s);
     for (; QUERIES > 2 && i + 2 <= a->n; i += 2, a = &rest)
-        attend_some(a, type, a->q + i, 2, s + i);
+        attend_some(a, type, i, 2, p, s);
     for (; QUERIES > 1 && i < a->n; i++, a = &rest)
-        attend_some(a, type, a->q + i, 1, s + i);
+        attend_some(a, type, i, 1, p, s);
 }
 
 static void attend(const rg_attend *a, rg_softmax *s)

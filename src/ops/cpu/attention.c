@@ -15,7 +15,7 @@
 #include "ops/cpu/math.h"
 #include "ops/kv4.h"
 
-enum { HEADS = 16, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK, MANY_CHUNKS = 16 /* for each thread */ };
+enum { HEADS = RG_PANEL, LINE = 64, SEGMENT_BLOCKS = RG_SEGMENT / RG_BLOCK, MANY_CHUNKS = 16 /* for each thread */ };
 
 typedef struct plan {
     const rg_op *op;
@@ -40,7 +40,8 @@ typedef struct job {
     rg_kv_place after; /* the first block of this thread's next chunk; k NULL: not known */
     rg_softmax total[RG_ITEMS_MAX], part[RG_ITEMS_MAX]; /* [row][head] */
     const float *q[RG_ITEMS_MAX], *first_q[RG_ITEMS_MAX]; /* first_q: of the keys before n_first */
-    float *k_block, *v_block; /* scratch of a gathered, widened or latent block, one after the other */
+    float *k_block, *v_block; /* scratch of a gathered or widened block, one after the other; of latents: of each row
+                               * its queries as columns, and a block */
 } job;
 
 /* The span, rows and kv head of a chunk. */
@@ -76,6 +77,8 @@ static plan plan_of(const rg_cpu_reader *r, const rg_fwd *f, const rg_op *op)
     p.per_kv = op->attend->n_heads / kv_heads;
     p.heads = rg_min(HEADS, p.per_kv);
     p.tile = RG_ITEMS_MAX / p.heads;
+    if (op->kv->latent) /* so that k_block has room for columns */
+        p.tile = rg_min(p.tile, RG_BLOCK / RG_PANEL);
     p.n_head_chunks = kv_heads * rg_ceil_div(p.per_kv, p.heads);
     for (int s = 0; s < b->n_spans; s++)
         p.n_tiles += rg_ceil_div(b->spans[s].n_rows, p.tile);
@@ -161,7 +164,7 @@ static rg_kv_place gather(const rg_fwd *f, job *j, const int32_t *ancestors, int
     return rg_kv_at(&one, part, 0, 0);
 }
 
-/* Some latent positions of a block as f32: rows, whose first v_dim values are V, and transposed, which is K. */
+/* Some latent positions of a block as f32; rows that nobody sees may hold anything. */
 static void latent(const rg_cpu *cpu, const rg_fwd *f, job *j, const int32_t *ancestors, int block, uint64_t seen,
                    bool closed)
 {
@@ -179,9 +182,6 @@ static void latent(const rg_cpu *cpu, const rg_fwd *f, job *j, const int32_t *an
             kv4_round_row(row + kv->v_dim, kv->k_dim - kv->v_dim);
         }
     }
-    for (int i = 0; i < RG_BLOCK; i += 16) /* rows that nobody sees may hold anything, and become columns likewise */
-        if (seen >> i & 0xffff)
-            cpu->transpose(j->k_block + i, j->v_block + (size_t)i * (size_t)kv->k_dim, (size_t)kv->k_dim, kv->k_dim);
 }
 
 /* True if a row reaches keys of a block through its list. */
@@ -228,20 +228,6 @@ static uint64_t seen(const rg_fwd *f, const job *j, int row, int head, int block
     return bits && chosen ? bits & chosen_bits(rg_act_row(f, chosen, row), chosen->cols, block) : bits;
 }
 
-/* Latents have one kv head, whose query heads all see the same. */
-static void find_latent(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int block, int *have, uint64_t bits)
-{
-    const bool through = through_list(f, j, row, block), closed = is_closed(f, j->p, row, block);
-    const int wanted = 2 * block + closed;
-
-    if (!through && *have == wanted)
-        return;
-    for (int i = 0; i < j->n_rows && !through; i++) /* all that any row of the tile sees */
-        bits |= seen(f, j, j->row + i, 0, block);
-    latent(cpu, f, j, through ? f->batch->ancestors[row] : NULL, block, bits, closed);
-    *have = through ? -1 : wanted;
-}
-
 /* What this thread reads after a block as a row reads it, if that is of the same type. */
 static rg_kv_place next_of(const rg_fwd *f, const job *j, int row, int block)
 {
@@ -252,6 +238,44 @@ static rg_kv_place next_of(const rg_fwd *f, const job *j, int row, int block)
     return place_of(f, j->p->kv, j->span, block + 1, j->kv_head);
 }
 
+/* What comes next is fetched by the first scores of a block. */
+static void fetch_latents(const rg_kv *kv, rg_kv_place next, rg_attend *a)
+{
+    const size_t bytes = rg_kv_bytes(kv);
+
+    if (!next.k)
+        return;
+    a->k_next = next.k;
+    a->v_next = next.k + bytes / 2 / LINE * LINE;
+    a->next_step = bytes / (size_t)kv->k_dim / LINE * LINE;
+}
+
+/* Latents have one kv head, whose query heads all see the same. */
+static void find_latent(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int block, int *have, rg_attend *a)
+{
+    const bool through = through_list(f, j, row, block), closed = is_closed(f, j->p, row, block);
+    const int wanted = 2 * block + closed;
+    const rg_kv *kv = j->p->kv;
+    uint64_t bits = a->seen;
+
+    a->next_step = 0;
+    if (!through && *have < 0)
+        fetch_latents(kv, next_of(f, j, row, block), a);
+    if (!through && kv->type != RG_I8 && kv->type != RG_Q4_1) { /* read where it lies */
+        a->k = a->v = part_at(f, kv, j, block * RG_BLOCK);
+        *have = wanted;
+        return;
+    }
+    a->type = RG_F32;
+    a->k = a->v = j->v_block;
+    if (!through && *have == wanted)
+        return;
+    for (int i = 0; i < j->n_rows && !through; i++) /* all that any row of the tile sees */
+        bits |= seen(f, j, j->row + i, 0, block);
+    latent(cpu, f, j, through ? f->batch->ancestors[row] : NULL, block, bits, closed);
+    *have = through ? -1 : wanted;
+}
+
 /* Where a row's block lies, ready for attend.  `have`: what scratch holds for rows without a list: the number of the
  * block, of latents twice that, and one more if it is closed. */
 static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int block, int *have, rg_attend *a)
@@ -259,13 +283,13 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
     const bool through = through_list(f, j, row, block), closed = is_closed(f, j->p, row, block);
     const rg_kv *kv = closed && !through ? j->p->kv : &j->p->open;
 
-    a->type = kv->latent ? RG_F32 : kv->type;
+    a->type = kv->type;
     a->v_stride = kv->latent ? kv->k_dim : kv->type == RG_Q4_1 ? rg_kv_runs(kv->v_dim) * RG_KV_RUN : kv->v_dim;
     a->k = j->k_block;
     a->v = j->v_block;
     a->k_next = a->v_next = NULL;
     if (kv->latent) {
-        find_latent(cpu, f, j, row, block, have, a->seen);
+        find_latent(cpu, f, j, row, block, have, a);
         return;
     }
     const rg_kv_place at = through ? gather(f, j, f->batch->ancestors[row], block, a->seen, closed)
@@ -329,6 +353,21 @@ static int heads_alike(const job *j, int h)
     return n;
 }
 
+static float *columns_of(const job *j, int row)
+{
+    return j->k_block + (size_t)row * (size_t)j->p->kv->k_dim * RG_PANEL;
+}
+
+/* The queries of n rows of the tile read a block of latents. */
+static void attend_latents(const rg_cpu *cpu, job *j, rg_attend *a, int row, int n)
+{
+    a->n = j->n_heads;
+    for (int end = row + n; row < end; row++, a->next_step = 0) {
+        a->columns = columns_of(j, row);
+        cpu->attend(a, j->part + row * j->n_heads);
+    }
+}
+
 /* Queries from the i-th item on read a block: keys before n_first by their queries for those, the others by q. */
 static void attend_items(const rg_cpu *cpu, job *j, rg_attend *a, int i, int block)
 {
@@ -362,7 +401,10 @@ static void walk_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int block)
             n = m == j->n_heads ? rows_alike(f, j, i, block, a.seen) : 1;
             find_block(cpu, f, j, j->row + i, block, &have, &a);
             a.n = n * m;
-            attend_items(cpu, j, &a, i * j->n_heads + h, block);
+            if (j->p->kv->latent)
+                attend_latents(cpu, j, &a, i, n);
+            else
+                attend_items(cpu, j, &a, i * j->n_heads + h, block);
         }
     }
 }
@@ -416,28 +458,36 @@ static float *partial_at(const rg_cpu_reader *r, const plan *p, int row, int hea
     return r->partials + i * (p->width + RG_PANEL);
 }
 
-/* Of a latent query the latent and the rotated part put together. */
-static const float *latent_query(const rg_fwd *f, const plan *p, int row, int head, float *scratch)
+/* A latent query becomes a column: the latent part, then the rotated one. */
+static void put_column(const rg_fwd *f, const plan *p, int row, int head, float *column)
 {
     const rg_kv *kv = p->kv;
     size_t h = (size_t)head, v_dim = (size_t)kv->v_dim, rest = (size_t)(kv->k_dim - kv->v_dim);
     /* Columns of a head, the rotated part last. */
     size_t each = (size_t)(p->op->in[1]->cols / p->op->attend->n_heads);
 
-    memcpy(scratch, rg_act_row(f, p->op->in[0], row) + h * v_dim, v_dim * sizeof(float));
-    memcpy(scratch + v_dim, rg_act_row(f, p->op->in[1], row) + (h + 1) * each - rest, rest * sizeof(float));
-    return scratch;
+    const float *latent = rg_act_row(f, p->op->in[0], row) + h * v_dim;
+    const float *rotated = rg_act_row(f, p->op->in[1], row) + (h + 1) * each - rest;
+
+    for (size_t d = 0; d < v_dim; d++)
+        column[d * RG_PANEL] = latent[d];
+    for (size_t d = 0; d < rest; d++)
+        column[(v_dim + d) * RG_PANEL] = rotated[d];
 }
 
 /* The queries of the i-th item. */
-static void find_query(const rg_fwd *f, job *j, int i, float *scratch)
+static void find_query(const rg_fwd *f, job *j, int i)
 {
     const plan *p = j->p;
     const rg_act *first_q = p->op->attend->first_q;
     int row = j->row + i / j->n_heads, head = j->head + i % j->n_heads;
     size_t at = (size_t)head * (size_t)p->kv->k_dim;
 
-    j->q[i] = p->kv->latent ? latent_query(f, p, row, head, scratch) : rg_act_row(f, p->op->in[0], row) + at;
+    if (p->kv->latent) {
+        put_column(f, p, row, head, columns_of(j, i / j->n_heads) + i % j->n_heads);
+        return;
+    }
+    j->q[i] = rg_act_row(f, p->op->in[0], row) + at;
     j->first_q[i] = first_q ? rg_act_row(f, first_q, row) + at : j->q[i];
 }
 
@@ -457,7 +507,7 @@ static chunk chunk_at(const rg_fwd *f, const plan *p, int c)
                     .group = hc % per_kv };
 }
 
-/* scratch: 3 rows per item, then a block's K and V. */
+/* scratch: two rows per item, then a block's K and V.  Lanes of columns without a query are 0. */
 static void job_init(const rg_cpu_reader *r, const rg_fwd *f, const plan *p, const chunk *c, job *j)
 {
     float *scratch = rg_cpu_scratch(r, f);
@@ -471,15 +521,16 @@ static void job_init(const rg_cpu_reader *r, const rg_fwd *f, const plan *p, con
     j->head = j->kv_head * p->per_kv + c->group * p->heads;
     j->after = (rg_kv_place){ 0 };
     j->n_heads = rg_min(p->heads, (j->kv_head + 1) * p->per_kv - j->head);
-    for (int i = 0; i < j->n_rows * j->n_heads; i++) {
+    j->k_block = scratch + RG_ITEMS_MAX * (2 * p->width + RG_ITEM_GAP);
+    j->v_block = j->k_block + RG_BLOCK * p->width;
+    if (p->kv->latent && j->n_heads < RG_PANEL)
+        memset(j->k_block, 0, (size_t)j->n_rows * (size_t)p->kv->k_dim * RG_PANEL * sizeof(float));
+    for (int i = 0; i < j->n_rows * j->n_heads; i++, scratch += 2 * p->width + RG_ITEM_GAP) {
         j->total[i].o = scratch;
         j->part[i].o = scratch + p->width;
         clear(&j->total[i], p->kv->v_dim);
-        find_query(f, j, i, scratch + 2 * p->width);
-        scratch += 3 * p->width;
+        find_query(f, j, i);
     }
-    j->k_block = scratch;
-    j->v_block = scratch + RG_BLOCK * p->width;
 }
 
 /* The first block that a chunk sees from a segment on, if it sees all of it. */
@@ -487,7 +538,7 @@ static rg_kv_place first_block(const rg_fwd *f, const plan *p, const chunk *c, i
 {
     int block = rg_max(low_key(p, f->batch, c->row) / RG_BLOCK, segment * SEGMENT_BLOCKS);
 
-    if (p->kv->latent || rg_kv_has_open(p->kv) || f->batch->kv_end[c->row] < (block + 1) * RG_BLOCK)
+    if (rg_kv_has_open(p->kv) || f->batch->kv_end[c->row] < (block + 1) * RG_BLOCK)
         return (rg_kv_place){ 0 };
     return place_of(f, p->kv, c->span, block, c->kv_head);
 }

@@ -117,8 +117,10 @@ typedef struct rg_columns {
 /* Some keys of one block of 64, seen by n queries of one kv head. */
 typedef struct rg_attend {
     const float *const *q; /* [n] of [k_dim] */
+    const float *columns;  /* of latents instead: [k_dim][16], a query in each column, n <= 16; else NULL */
     int n;
-    /* Of the block: K [k_dim][64], V [64][v_dim] (rows v_stride values apart, of q4 a multiple of RG_KV_RUN). */
+    /* Of the block: K [k_dim][64], V [64][v_dim] (rows v_stride values apart, of q4 a multiple of RG_KV_RUN).  Of
+     * latents, which are f32, f16 or bf16 here, K is rows whose first v_dim values are V. */
     const void *k, *v;
     const uint16_t *k_scales, *v_scales; /* of q8 (kv.h): [runs of k_dim][64], [64][runs of v_dim] */
     rg_type type;        /* of both */
@@ -127,6 +129,8 @@ typedef struct rg_attend {
     float scale, cap;
     const void *k_next, *v_next; /* of the next block, to be prefetched; NULL: there is none */
     const uint16_t *k_scales_next, *v_scales_next;
+    size_t next_step; /* of latents: k_next and v_next are halves of the next block as it is kept, and scores fetch so
+                       * many bytes with 16 keys and four dimensions; 0: there is none */
 } rg_attend;
 
 /* The first seen key, and the last one and one more. */
@@ -335,8 +339,6 @@ typedef struct rg_cpu {
      * scale (of q8) to the next, it is `stride`; load takes them side by side. */
     void (*store)(void *to, uint16_t *scales, rg_type type, size_t stride, const float *x, int n);
     void (*load)(float *y, const void *from, const uint16_t *scales, rg_type type, int n);
-    /* Sixteen rows of n values, ld apart, to columns of a block: to[c * 64 + r] = from[r * ld + c]. */
-    void (*transpose)(float *to, const float *from, size_t ld, int n);
     /* Of q4: the closed part of a head's block from its open part. */
     void (*close)(const rg_kv *kv, int head, const uint8_t *open, uint8_t *closed);
     /* A block's K and V as f32: k [k_dim][64], v [64][v_dim]; worth it for so many queries. */

@@ -97,13 +97,13 @@ static size_t padded(int n)
     return ((size_t)n + 31) / 32 * 32; /* fits: n is an int */
 }
 
-/* The most that one operation asks of a thread's own scratch; attention: per item a query and two sums, and a block's K
- * and V; the choice of keys: a heap, and a block of them; the scan: states and their coefficients, and dt; linear
- * attention: a tile, and per row decays and b. */
+/* The most that one operation asks of a thread's own scratch; attention: per item two sums, and a block's K and V; the
+ * choice of keys: a heap, and a block of them; the scan: states and their coefficients, and dt; linear attention: a
+ * tile, and per row decays and b. */
 static size_t thread_floats(const rg_reader_sizes *s)
 {
     size_t tile = 2 * RG_TILE * RG_PANEL;
-    size_t attention = (3 * RG_ITEMS_MAX + 2 * RG_BLOCK) * padded(s->max_head_dim);
+    size_t attention = 2 * (RG_ITEMS_MAX + RG_BLOCK) * padded(s->max_head_dim) + RG_ITEMS_MAX * RG_ITEM_GAP;
     size_t scan = 2 * RG_SCAN_VALUES + 2 * RG_BLOCK, route = 3 * padded(s->max_experts);
     size_t most = tile > attention ? tile : attention;
 

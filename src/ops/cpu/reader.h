@@ -16,6 +16,7 @@ enum {
     RG_TILE = 2048,         /* panels times rows of such a block */
     RG_UNFOLDED = RG_TILE / RG_ROWS_MAX, /* panels that are unfolded together */
     RG_ITEMS_MAX = 32,      /* (row, head) pairs that walk the keys together */
+    RG_ITEM_GAP = 32,       /* floats between the sums of two, which so do not fall on one cache set */
     RG_SPLIT_ROWS = 8,      /* rows whose segments may be shared out among threads */
     RG_PARTIAL_BYTES = 64 << 20, /* of partial sums at most: attention over more segments is not shared out */
     RG_MOE_PAIRS = 512,     /* (row, expert) pairs computed in one go */

@@ -9,8 +9,11 @@
 
 enum {
     QUERIES = 1,
-    OUT = 8, /* vectors of the output at once */
+    OUT = 8,  /* vectors of the output at once */
+    SUMS = 8, /* of latents */
 };
+
+#include "ops/cpu/latent_tmpl.h"
 
 /* 8 values of q4 from the i-th on: i is a multiple of 8. */
 ALWAYS_INLINE __m256 stored_q4(const uint8_t *p, size_t i)
@@ -52,13 +55,12 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
 {
     _Alignas(64) float k_scale[RG_BLOCK] = { 0 }; /* of q8 */
     const float *query = qs[0];
+    rg_coming coming = rg_coming_from(a, type, 0, RG_BLOCK);
     __m256 s[8];
 
+    (void)n;
     for (int i = 0; i < 8; i++)
         s[i] = _mm256_setzero_ps();
-    rg_coming coming = rg_coming_from(a, type, 0, RG_BLOCK);
-
-    (void)n;
     if (type == RG_I8)
         rg_fetch_next_scales(a);
     for (int d = 0; d < a->k_dim; d++) {
@@ -76,6 +78,16 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
     }
     for (int i = 0; i < 8; i++)
         _mm256_store_ps(p[0] + 8 * i, _mm256_mul_ps(s[i], _mm256_set1_ps(a->scale)));
+}
+
+ALWAYS_INLINE void latent_scores(const rg_attend *a, float (*p)[RG_BLOCK])
+{
+    _Alignas(64) float sum[RG_BLOCK][RG_PANEL];
+
+    latent_sums(a, sum);
+    for (int i = 0; i < a->n; i++)
+        for (int j = 0; j < RG_BLOCK; j++)
+            p[i][j] = sum[j][i];
 }
 
 /* The scale of key j and dimension d. */

@@ -10,7 +10,11 @@
 enum {
     QUERIES = 8,
     VECTORS = 4, /* of keys or of an output at once, at most */
+    STEPS = 4,   /* dimensions or keys between which pointers move: that takes ports of the multiply-adds */
+    SUMS = 16,   /* of latents */
 };
+
+#include "ops/cpu/latent_tmpl.h"
 
 /* How many of them for n queries: with eight, widening is shared by twice as many multiply-adds. */
 ALWAYS_INLINE int vectors_of(int n)
@@ -103,39 +107,69 @@ ALWAYS_INLINE __m512 every(const float *x)
     return v;
 }
 
+/* Queries, a dimension d, and where the keys that are read begin in it. */
+typedef struct score_walk {
+    const float *q[QUERIES];
+    size_t d, at;
+    __m512 k_scale[VECTORS]; /* of q8 */
+} score_walk;
+
+/* The i-th dimension from there of 16 n_keys keys into the sums; i, n and n_keys are constants. */
+ALWAYS_INLINE void add_dimension(const rg_attend *a, rg_type type, const score_walk *w, int i, int n, int n_keys,
+                                 __m512 (*s)[VECTORS])
+{
+    __m512 k[VECTORS];
+
+    stored_some(a->k, type, w->at + (size_t)i * RG_BLOCK, n_keys, k);
+#pragma GCC unroll 4
+    for (int v = 0; v < n_keys; v++)
+        k[v] = type == RG_I8 ? _mm512_mul_ps(k[v], w->k_scale[v]) : k[v];
+#pragma GCC unroll 8
+    for (int m = 0; m < n; m++) {
+        const __m512 q = every(w->q[m] + w->d + i);
+#pragma GCC unroll 4
+        for (int v = 0; v < n_keys; v++)
+            s[m][v] = _mm512_fmadd_ps(q, k[v], s[m][v]);
+    }
+}
+
 /* Scores of keys [first, first + 16 n_keys) for n queries; n and n_keys are constants. */
 ALWAYS_INLINE void some_scores(const rg_attend *a, rg_type type, const float *const *q, int n, float (*p)[RG_BLOCK],
                                int first, int n_keys)
 {
     const __m512 scale = _mm512_set1_ps(a->scale);
     const size_t each = 16 * (size_t)n_keys;
-    rg_coming coming = rg_coming_from(a, type, (size_t)(first * a->k_dim) / each, each);
-    const float *qi[QUERIES];
-    __m512 s[QUERIES][VECTORS], k_scale[VECTORS] = { 0 }; /* the latter of q8 */
+    const int k_dim = a->k_dim;
+    rg_coming coming = rg_coming_from(a, type, (size_t)(first * k_dim) / each, each);
+    score_walk w = { .at = (size_t)first };
+    __m512 s[QUERIES][VECTORS];
 
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++) {
-        qi[i] = q[i];
+        w.q[i] = q[i];
 #pragma GCC unroll 4
         for (int v = 0; v < n_keys; v++)
             s[i][v] = _mm512_setzero_ps();
     }
-    for (int d = 0; d < a->k_dim; d++) {
-        const size_t at = (size_t)d * RG_BLOCK + (size_t)first;
-        __m512 k[VECTORS];
-        for (int v = 0; v < n_keys && type == RG_I8 && d % RG_KV_RUN == 0; v++)
-            k_scale[v] = load_bf16(a->k_scales + d / RG_KV_RUN * RG_BLOCK + first + 16 * v);
-        rg_fetch_next(&coming);
-        stored_some(a->k, type, at, n_keys, k);
+    for (int d = 0, end; d < k_dim;) { /* of q8 a run */
+        end = type == RG_I8 && k_dim - d > RG_KV_RUN ? d + RG_KV_RUN : k_dim;
 #pragma GCC unroll 4
-        for (int v = 0; v < n_keys; v++)
-            k[v] = type == RG_I8 ? _mm512_mul_ps(k[v], k_scale[v]) : k[v];
-#pragma GCC unroll 8
-        for (int i = 0; i < n; i++) {
-            const __m512 qd = every(qi[i] + d);
+        for (int v = 0; v < n_keys && type == RG_I8; v++)
+            w.k_scale[v] = load_bf16(a->k_scales + d / RG_KV_RUN * RG_BLOCK + first + 16 * v);
+        for (; d + STEPS <= end; d += STEPS) {
 #pragma GCC unroll 4
-            for (int v = 0; v < n_keys; v++)
-                s[i][v] = _mm512_fmadd_ps(qd, k[v], s[i][v]);
+            for (int i = 0; i < STEPS; i++) {
+                rg_fetch_next(&coming);
+                add_dimension(a, type, &w, i, n, n_keys, s);
+            }
+            w.d += STEPS;
+            w.at += STEPS * RG_BLOCK;
+        }
+        for (; d < end; d++) {
+            rg_fetch_next(&coming);
+            add_dimension(a, type, &w, 0, n, n_keys, s);
+            w.d++;
+            w.at += RG_BLOCK;
         }
     }
 #pragma GCC unroll 8
@@ -175,10 +209,88 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
 #undef CALL
 }
 
+/* Sums of sixteen keys become scores [first, first + 16) of sixteen queries: pairs, then fours of keys within each 128
+ * bits, then the 128 bits themselves. */
+ALWAYS_INLINE void turn(float (*p)[RG_BLOCK], int first, float (*from)[RG_PANEL])
+{
+    __m512 a[16], b[16];
+
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        a[i] = _mm512_loadu_ps(from[i]);
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) { /* a[4g + c]: column c of each 128 bits, of rows 4g to 4g + 3 */
+        const int g = i / 2 * 4, half = i % 2;
+        const __m512d x = _mm512_castps_pd(b[g + half]), y = _mm512_castps_pd(b[g + 2 + half]);
+
+        a[g + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+        a[g + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        const __m512 even[2] = { _mm512_shuffle_f32x4(a[c], a[4 + c], 0x88),
+                                 _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0x88) };
+        const __m512 odd[2] = { _mm512_shuffle_f32x4(a[c], a[4 + c], 0xdd),
+                                _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0xdd) };
+
+        _mm512_storeu_ps(p[c] + first, _mm512_shuffle_f32x4(even[0], even[1], 0x88));
+        _mm512_storeu_ps(p[4 + c] + first, _mm512_shuffle_f32x4(odd[0], odd[1], 0x88));
+        _mm512_storeu_ps(p[8 + c] + first, _mm512_shuffle_f32x4(even[0], even[1], 0xdd));
+        _mm512_storeu_ps(p[12 + c] + first, _mm512_shuffle_f32x4(odd[0], odd[1], 0xdd));
+    }
+}
+
+ALWAYS_INLINE void latent_scores(const rg_attend *a, float (*p)[RG_BLOCK])
+{
+    _Alignas(64) float sum[RG_BLOCK][RG_PANEL];
+
+    latent_sums(a, sum);
+    for (int first = 0; first < RG_BLOCK; first += 16)
+        turn(p, first, sum + first);
+}
+
 /* A scale of q8 in every lane. */
 ALWAYS_INLINE __m512 every_scale(const uint16_t *d)
 {
     return _mm512_castsi512_ps(_mm512_set1_epi32((int)((uint32_t)*d << 16)));
+}
+
+/* A key: its weight for the first query, where the dimensions that are read begin, which of the last vector are there,
+ * and the scales of q8. */
+typedef struct value_walk {
+    const float *weight;
+    size_t row;
+    __mmask16 mask;
+    const uint16_t *scale;
+} value_walk;
+
+/* A key's values into n outputs, and on to the next key; n and n_out are constants. */
+ALWAYS_INLINE void add_key(const rg_attend *a, rg_type type, value_walk *k, int n, int n_out, __m512 (*out)[VECTORS])
+{
+    __m512 x[VECTORS];
+
+    if (n_out > 1)
+        stored_some(a->v, type, k->row, n_out, x);
+    else
+        x[0] = stored(a->v, type, k->row, k->mask);
+#pragma GCC unroll 4
+    for (int v = 0; v < n_out && type == RG_I8; v++) /* of more than one vector, the first begins a run */
+        x[v] = _mm512_mul_ps(x[v], every_scale(k->scale + v / 2));
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++) {
+        const __m512 w = every(k->weight + i * RG_BLOCK);
+#pragma GCC unroll 4
+        for (int v = 0; v < n_out; v++)
+            out[i][v] = _mm512_fmadd_ps(w, x[v], out[i][v]);
+    }
+    k->weight++;
+    k->row += (size_t)a->v_stride;
+    k->scale += rg_kv_runs(a->v_dim);
 }
 
 /* Dimensions [first, first + 16 n_out) of n outputs, of which `mask` are there in the last vector; n and n_out are
@@ -200,23 +312,18 @@ ALWAYS_INLINE void some_values(const rg_attend *a, rg_type type, int n, float (*
         if (n_out > 1)
             take_apart(type, n_out, out[i]);
     }
-    RG_EACH_SEEN(j, a->seen) {
-        const size_t row = (size_t)j * (size_t)a->v_stride + (size_t)first;
-        __m512 x[VECTORS];
-        rg_fetch_next(&coming);
-        if (n_out > 1)
-            stored_some(a->v, type, row, n_out, x);
-        else
-            x[0] = stored(a->v, type, row, mask);
+    for (int j = 0, end; (end = rg_seen_run(a->seen, &j)) > 0;) {
+        value_walk w = { p[0] + j, (size_t)j * (size_t)a->v_stride + (size_t)first, mask,
+                         a->v_scales + j * runs + first / RG_KV_RUN };
+        for (; j + STEPS <= end; j += STEPS)
 #pragma GCC unroll 4
-        for (int v = 0; v < n_out && type == RG_I8; v++) /* of more than one vector, the first begins a run */
-            x[v] = _mm512_mul_ps(x[v], every_scale(a->v_scales + j * runs + first / RG_KV_RUN + v / 2));
-#pragma GCC unroll 8
-        for (int i = 0; i < n; i++) {
-            const __m512 w = every(p[i] + j);
-#pragma GCC unroll 4
-            for (int v = 0; v < n_out; v++)
-                out[i][v] = _mm512_fmadd_ps(w, x[v], out[i][v]);
+            for (int i = 0; i < STEPS; i++) {
+                rg_fetch_next(&coming);
+                add_key(a, type, &w, n, n_out, out);
+            }
+        for (; j < end; j++) {
+            rg_fetch_next(&coming);
+            add_key(a, type, &w, n, n_out, out);
         }
     }
 #pragma GCC unroll 8
@@ -374,52 +481,6 @@ ALWAYS_INLINE void values(const rg_attend *a, rg_type type, int n, float (*p)[RG
 void rg_avx512_attend(const rg_attend *a, rg_softmax *s)
 {
     attend(a, s);
-}
-
-/* Sixteen columns of sixteen rows: pairs, then fours of rows within each 128 bits, then the 128 bits themselves. */
-ALWAYS_INLINE void transpose_some(float *to, const float *from, size_t ld)
-{
-    __m512 a[16], b[16];
-
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++)
-        a[i] = _mm512_loadu_ps(from + (size_t)i * ld);
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
-        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) { /* a[4g + c]: column c of each 128 bits, of rows 4g to 4g + 3 */
-        const int g = i / 2 * 4, half = i % 2;
-        const __m512d x = _mm512_castps_pd(b[g + half]), y = _mm512_castps_pd(b[g + 2 + half]);
-
-        a[g + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
-        a[g + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
-    }
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; c++) {
-        const __m512 even[2] = { _mm512_shuffle_f32x4(a[c], a[4 + c], 0x88),
-                                 _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0x88) };
-        const __m512 odd[2] = { _mm512_shuffle_f32x4(a[c], a[4 + c], 0xdd),
-                                _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0xdd) };
-
-        _mm512_storeu_ps(to + c * RG_BLOCK, _mm512_shuffle_f32x4(even[0], even[1], 0x88));
-        _mm512_storeu_ps(to + (4 + c) * RG_BLOCK, _mm512_shuffle_f32x4(odd[0], odd[1], 0x88));
-        _mm512_storeu_ps(to + (8 + c) * RG_BLOCK, _mm512_shuffle_f32x4(even[0], even[1], 0xdd));
-        _mm512_storeu_ps(to + (12 + c) * RG_BLOCK, _mm512_shuffle_f32x4(odd[0], odd[1], 0xdd));
-    }
-}
-
-void rg_avx512_transpose(float *to, const float *from, size_t ld, int n)
-{
-    int c = 0;
-
-    for (; c + 16 <= n; c += 16)
-        transpose_some(to + (size_t)c * RG_BLOCK, from + c, ld);
-    for (; c < n; c++)
-        for (int r = 0; r < 16; r++)
-            to[(size_t)c * RG_BLOCK + (size_t)r] = from[(size_t)r * ld + (size_t)c];
 }
 
 /* min_ps(a, b) and max_ps(a, b) are b when either is NaN, so the order of their operands is that of the definition. */

@@ -11,7 +11,6 @@
 void rg_avx512_init_fast(rg_cpu *k);  /* the int8 recipe */
 void rg_avx512_init_exact(rg_cpu *k); /* the exact recipe */
 void rg_avx512_attend(const rg_attend *a, rg_softmax *s);
-void rg_avx512_transpose(float *to, const float *from, size_t ld, int n);
 void rg_avx512_quantize(const float *x, int n, rg_xblock *out);
 void rg_avx512_quantize_row(const float *x, int n, rg_xblock *out, uint32_t *outliers);
 void rg_avx512_init_unfold(rg_cpu *k);

@@ -456,13 +456,6 @@ ALWAYS_INLINE void load_scales(float d[RG_BLOCK], const uint16_t *run)
         d[j] = from_bf16(run[j]);
 }
 
-static void rows_transpose(float *to, const float *from, size_t ld, int n)
-{
-    for (int c = 0; c < n; c++)
-        for (int r = 0; r < 16; r++)
-            to[(size_t)c * RG_BLOCK + (size_t)r] = from[(size_t)r * ld + (size_t)c];
-}
-
 static void rows_close(const rg_kv *kv, int head, const uint8_t *open, uint8_t *closed)
 {
     kv4_close(kv, head, open, closed);
@@ -525,6 +518,23 @@ ALWAYS_INLINE void scores(const rg_attend *a, rg_type type, const float *const *
         }
         for (int j = 0; j < RG_BLOCK; j++)
             score[j] *= a->scale;
+    }
+}
+
+ALWAYS_INLINE void latent_scores(const rg_attend *a, float (*p)[RG_BLOCK])
+{
+    for (int j = 0; j < RG_BLOCK; j++) {
+        const float *q = a->columns;
+        float s[RG_PANEL] = { 0 };
+
+        for (int d = 0; d < a->k_dim; d++, q += RG_PANEL) {
+            const float k = stored(a->k, a->type, (size_t)j * (size_t)a->v_stride + (size_t)d);
+
+            for (int i = 0; i < RG_PANEL; i++)
+                s[i] = __builtin_fmaf(q[i], k, s[i]);
+        }
+        for (int i = 0; i < a->n; i++)
+            p[i][j] = s[i] * a->scale;
     }
 }
 
@@ -844,7 +854,6 @@ static void rows_fill(rg_cpu *k)
     k->recur = rows_recur;
     k->store = rows_store;
     k->load = rows_load;
-    k->transpose = rows_transpose;
     k->close = rows_close;
     k->widen = rows_widen;
     k->widen_from = 4;
