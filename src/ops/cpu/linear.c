@@ -223,9 +223,9 @@ static bool is_small(const rg_fwd *f, const rg_op *op, int n_panels)
     return share <= RG_TILE && (size_t)share * op->w[0]->packed->panel_bytes <= SMALL_SHARE;
 }
 
-/* Fetch those of the next thread's panels whose turn it is.  A last cache that holds what the near ones have let go of
- * gives a line away to the only core that asks for it, and takes it back later; a line that two cores have it keeps, and
- * so gives it faster.  It forgets that when a line leaves it: hence ever again, a few panels in each step. */
+/* Fetch those of the next thread's panels whose turn it is.  A last cache that holds what the near ones let go of gives
+ * a line away to the only core that asks for it, and takes it back later; a line that two cores have it keeps, and so
+ * gives it faster.  It forgets that when the line leaves it: hence again and again, a few panels in each step. */
 static void fetch_from_next(const rg_fwd *f, const rg_op *op, int n_panels, int group)
 {
     const int first = (f->thread + 1) % f->n_threads * group, end = rg_min(first + group, n_panels);
