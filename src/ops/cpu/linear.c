@@ -11,11 +11,14 @@
 
 #include <string.h>
 
+#include "base/mem.h"
+
 enum {
     CHUNKS_PER_THREAD = 8,
     GROUP_MAX = 32,
     FEW_ROWS = 16,
     SMALL_SHARE = 1 << 20, /* bytes of weights for each thread, which one row meets in some microseconds */
+    TURNS = 128,           /* steps of one row in which a thread fetches all of the next one's panels */
 };
 
 rg_operand rg_operand_of(const rg_fwd *f, const rg_act *a)
@@ -249,6 +252,25 @@ static bool is_small(const rg_fwd *f, const rg_op *op, int n_panels)
     return share <= RG_TILE && (size_t)share * op->w[0]->packed->panel_bytes <= SMALL_SHARE;
 }
 
+/* Fetch those of the next thread's panels whose turn it is.  A last cache that holds what the near ones let go of gives
+ * a line away to the only core that asks for it, and takes it back later; a line that two cores have it keeps, and so
+ * gives it faster.  It forgets that when the line leaves it: hence again and again, a few panels in each step. */
+static void fetch_from_next(const rg_fwd *f, const rg_op *op, int n_panels, int group)
+{
+    const int first = (f->thread + 1) % f->n_threads * group, end = rg_min(first + group, n_panels);
+    const int turn = (int)((unsigned)(f->batch->spans[0].start + f->layer) % TURNS), n_all = all_panels(op);
+
+    for (int of_w = 0; of_w < n_all; of_w += n_panels) /* gate and up: both */
+        for (int i = first + turn; i < end; i += TURNS) {
+            const place p = find(op, of_w + i);
+            const rg_packed *w = op->w[p.w]->packed;
+            const uint8_t *panel = rg_panel_at(w, p.mat, p.panel);
+
+            for (size_t at = 0; at < w->panel_bytes; at += RG_ALIGN)
+                __builtin_prefetch(panel + at, 0, 2);
+        }
+}
+
 static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels, block_fn *compute)
 {
     int rows = op->in[0]->rows, stretch = rg_min(RG_ROWS_MAX, rows), n_stretches = rg_ceil_div(rows, stretch);
@@ -257,8 +279,11 @@ static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
 
     if (stretch > 1 && (group > 1 || n_panels * n_stretches >= f->n_threads * CHUNKS_PER_THREAD))
         group = rg_max(2, group / 2 * 2); /* kernels of many rows take two panels together */
-    if (rows == 1 && is_small(f, op, n_panels)) /* one stream each, and nothing to share out */
+    if (rows == 1 && is_small(f, op, n_panels)) { /* one stream each, and nothing to share out */
         group = rg_ceil_div(n_panels, f->n_threads);
+        if (f->n_threads > 1)
+            fetch_from_next(f, op, n_panels, group);
+    }
 
     for (int i; (i = rg_chunk_next(f, rg_ceil_div(n_panels, group) * n_stretches)) >= 0;) {
         block b = { .panel = i / n_stretches * group, .row = i % n_stretches * stretch };

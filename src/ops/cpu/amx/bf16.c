@@ -12,7 +12,7 @@
 enum {
     STEPS = 8,      /* of 32 columns in a piece: 16 KiB of x */
     STREAMS = 4,    /* panels that one row meets at once */
-    AHEAD = 4096,   /* bytes prefetched ahead of a panel's stream: the hardware stops at each page */
+    AHEAD = 1024,   /* bytes prefetched ahead of a panel's stream: a short panel ends before more would pay */
     FLUSH = 0x8040, /* mxcsr: results and operands */
 };
 
