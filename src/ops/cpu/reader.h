@@ -13,7 +13,7 @@
 
 enum {
     RG_ROWS_MAX = 256,      /* rows of a block of a product */
-    RG_TILE = 2048,         /* panels times rows of such a block */
+    RG_TILE = 4096,         /* panels times rows of such a block */
     RG_ITEMS_MAX = 32,      /* (row, head) pairs that walk the keys together */
     RG_SPLIT_ROWS = 8,      /* rows whose segments may be shared out among threads */
     RG_PARTIAL_BYTES = 64 << 20, /* of partial sums at most: attention over more segments is not shared out */

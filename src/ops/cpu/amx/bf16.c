@@ -17,11 +17,13 @@ enum {
     FLUSH = 0x8040, /* mxcsr: results and operands */
 };
 
-/* Which lines the g-th of n groups of rows fetches of the piece behind that at w, if there is one. */
+/* Which lines the g-th of n groups of rows fetches of the piece behind that at k, if there is one.  Up to 16 rows take
+ * no longer than memory does, from which the hardware fetches by itself. */
 static inline coming coming_of(const rg_product *p, int k, int g, int n)
 {
-    const int each = (LINES + n - 1) / n, from = g * each < LINES ? g * each : LINES;
-    const int to = k + 32 * STEPS >= p->cols ? from : from + each < LINES ? from + each : LINES;
+    const bool any = p->m > 16 && k + 32 * STEPS < p->cols;
+    const int each = any ? (LINES + n - 1) / n : 0, from = g * each < LINES ? g * each : LINES;
+    const int to = from + each < LINES ? from + each : LINES;
 
     return (coming){ .from = (size_t)from, .to = (size_t)to };
 }
