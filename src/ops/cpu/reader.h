@@ -13,8 +13,8 @@
 
 enum {
     RG_ROWS_MAX = 256,      /* rows of a block of a product */
-    RG_TILE = 2048,         /* panels times rows of such a block */
-    RG_UNFOLDED = RG_TILE / RG_ROWS_MAX, /* panels that are unfolded together */
+    RG_TILE = 4096,         /* panels times rows of such a block */
+    RG_UNFOLDED = 8,        /* folded panels that are unfolded together */
     RG_ITEMS_MAX = 32,      /* (row, head) pairs that walk the keys together */
     RG_ITEM_GAP = 32,       /* floats between the sums of two, which so do not fall on one cache set */
     RG_SPLIT_ROWS = 8,      /* rows whose segments may be shared out among threads */

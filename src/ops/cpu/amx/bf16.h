@@ -79,18 +79,33 @@ ALWAYS_INLINE void store_sums(extent e, float *y, size_t apart)
         _tile_stored(SUM11, y1 + 16, apart);
 }
 
+/* What a step fetches to L2 meanwhile: of each panel's piece at w, of which a step has 1 KiB, lines [from, to). */
+typedef struct coming {
+    const uint8_t *w;
+    size_t from, to;
+} coming;
+
+ALWAYS_INLINE void fetch(const coming *c, size_t offset)
+{
+    for (size_t i = c->from; i < c->to; i++)
+        _mm_prefetch((const char *)c->w + offset + 64 * i, _MM_HINT_T1);
+}
+
 /* n steps of 32 columns: of rows of x that are `apart` bytes apart, and of packed panels that are `gap` bytes apart. */
-ALWAYS_INLINE void add_steps(extent e, int n, const uint16_t *x, size_t apart, const uint8_t *w, size_t gap)
+ALWAYS_INLINE void add_steps(extent e, int n, const uint16_t *x, size_t apart, const uint8_t *w, size_t gap,
+                             const coming *next)
 {
     const uint16_t *x1 = x + 16 * apart / sizeof *x;
 
-    for (int s = 0; s < n; s++) {
+    for (size_t s = 0; s < (size_t)n; s++) {
         _tile_loadd(X0, x + 32 * s, apart);
         _tile_stream_loadd(W0, w + 1024 * s, 64);
         _tile_dpbf16ps(SUM00, X0, W0);
+        fetch(next, 1024 * s);
         if (e.two) {
             _tile_stream_loadd(W1, w + gap + 1024 * s, 64);
             _tile_dpbf16ps(SUM01, X0, W1);
+            fetch(next, gap + 1024 * s);
         }
         if (e.more) {
             _tile_loadd(X1, x1 + 32 * s, apart);

@@ -114,7 +114,8 @@ ALWAYS_INLINE void add_piece(extent e, two_sums *t, const piece *w, int j, const
         now->d[1] = w->d[j + e.two][s];
         clear_sums();
         for (int q = 0; q < STEP / 32; q++) {
-            add_steps(e, 1, rows->h + k + 32 * q, rows->ldx * sizeof *rows->h, w->w[j][s] + 1024 * q, sizeof w->w[j]);
+            add_steps(e, 1, rows->h + k + 32 * q, rows->ldx * sizeof *rows->h, w->w[j][s] + 1024 * q, sizeof w->w[j],
+                      &(coming){ 0 });
             fold(&t->of[!t->now], q);
         }
         store_sums(e, now->sum[0], sizeof now->sum[0]);

@@ -16,7 +16,8 @@
 
 enum {
     ROWS = 16,         /* of a tile */
-    LEAST = 13,        /* rows that are worth a tile */
+    LEAST = 13,        /* rows that are worth a tile, */
+    LEAST_BEHIND = 9,  /* and behind others, for which the weights have been unpacked */
     LANES = 4,         /* sums on their way: tiles 0 .. 3 */
     BAND = 2,          /* panels that are unpacked together */
     LENGTH = 16,       /* runs of a piece */
@@ -389,7 +390,7 @@ static rg_cpu below;
 
 ALWAYS_INLINE void fast_product(rg_layout layout, const rg_product *p)
 {
-    const int apart = p->m % ROWS < LEAST ? p->m % ROWS : 0;
+    const int least = p->m < ROWS ? LEAST : LEAST_BEHIND, apart = p->m % ROWS < least ? p->m % ROWS : 0;
     rg_product tiled = *p, rest = *p;
 
     tiled.m = p->m - apart;
