@@ -369,7 +369,7 @@ static inline size_t rg_unfolded_bytes(rg_layout layout, int cols)
     const rg_layout to = rg_layout_unfolded(layout);
     const size_t bytes = rg_layout_head_bytes(to) + (size_t)cols / 256 * rg_layout_step_bytes(to);
 
-    return (bytes + RG_ALIGN - 1) / RG_ALIGN * RG_ALIGN;
+    return (bytes + RG_ALIGN - 1) / RG_ALIGN * RG_ALIGN; /* fits: scratch of that size was made */
 }
 
 /* The panel of a folded layout, of cols columns, as one of rg_layout_unfolded; to: as many steps, behind a head, if it

@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "quant/quant.h"
+#include "quant/pack.h"
 #include "quant/tensor.h"
 
 /* The goldens file, read here by hand: this floor knows no checkpoints. */
@@ -255,7 +255,7 @@ static bool is_coarse(rg_type type)
 {
     const char *name = rg_format_of(type)->name;
 
-    return rg_format_of(type)->layout == RG_LAYOUT_Q2 || !strncmp(name, "iq1", 3) || !strncmp(name, "iq2", 3);
+    return rg_layout_unfolded(rg_format_of(type)->layout) == RG_LAYOUT_Q2 || !strncmp(name, "iq1", 3) || !strncmp(name, "iq2", 3);
 }
 
 /* Relative errors on Gaussian values: of q4_0's 4.5 bits q4_k must make more, and each format must keep to a bound a

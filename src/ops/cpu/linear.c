@@ -258,7 +258,8 @@ static bool is_small(const rg_fwd *f, const rg_op *op, int n_panels)
 static void fetch_from_next(const rg_fwd *f, const rg_op *op, int n_panels, int group)
 {
     const int first = (f->thread + 1) % f->n_threads * group, end = rg_min(first + group, n_panels);
-    const int turn = (int)((unsigned)(f->batch->spans[0].start + f->layer) % TURNS), n_all = all_panels(op);
+    const int step = f->batch->n_spans ? f->batch->spans[0].start : 0, n_all = all_panels(op);
+    const int turn = (int)((unsigned)(step + f->layer) % TURNS);
 
     for (int of_w = 0; of_w < n_all; of_w += n_panels) /* gate and up: both */
         for (int i = first + turn; i < end; i += TURNS) {
