@@ -205,7 +205,7 @@ static void bench_isa(rg_pool *pool, const options *o, const rg_cpu *k, uint8_t 
     for (rg_layout l = RG_LAYOUT_F32; l < RG_LAYOUT_COUNT && x && y && r; l++) {
         job j = { .k = k, .layout = l, .n_threads = o->n_threads, .passes = 1, .w = w, .y = y };
 
-        if (o->layout && strcmp(o->layout, rg_layout_name(l)))
+        if ((o->layout && strcmp(o->layout, rg_layout_name(l))) || k->sparse[l]) /* wide ones: with --zeros */
             continue;
         fill_x(x, n_x);
         j.recipe = o->exact ? RG_EXACT : k->fast[l];
