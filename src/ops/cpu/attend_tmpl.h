@@ -46,7 +46,6 @@ ALWAYS_INLINE void attend_as(const rg_attend *all, rg_type type, rg_softmax *s)
     _Alignas(64) float p[RG_PANEL][RG_BLOCK];
     int i = 0;
 
-
     rest.k_next = rest.v_next = NULL; /* the first queries have fetched it */
     if (all->columns) {
         latent_scores(all, p);
