@@ -13,6 +13,7 @@
 void emulated_init_avx_vnni(rg_cpu *k);
 void emulated_init_avx512_bf16(rg_cpu *k);
 void emulated_add_avx512_pairs_f8(rg_cpu *k);
+void emulated_add_avx512_unfold_vbmi(rg_cpu *k);
 void emulated_init_amx(rg_cpu *k);
 
 /* The table that it would stand on, or skip. */
@@ -26,13 +27,18 @@ static rg_cpu table(const char *isa)
     return *(const rg_cpu *)b->kernels;
 }
 
-static void panels_are_same(const rg_cpu *k, const rg_cpu *below)
+static void are_same(const char *name, const rg_cpu *k, const rg_cpu *below)
 {
     cases c = { rg_cpu_nth(0), k, below, { test_seed, 0 }, true };
 
     for (size_t i = 0; kernel_cases[i].name; i++)
-        if (!strcmp(kernel_cases[i].name, "panels"))
+        if (!strcmp(kernel_cases[i].name, name))
             assert_true(kernel_cases[i].same(&c));
+}
+
+static void panels_are_same(const rg_cpu *k, const rg_cpu *below)
+{
+    are_same("panels", k, below);
 }
 
 static void dots_of_int8(void **state)
@@ -71,6 +77,17 @@ static void pairs_of_f8(void **state)
     panels_are_same(&k, &below);
 }
 
+static void lookups_in_registers(void **state)
+{
+    const rg_cpu below = table("avx512");
+    rg_cpu k = below;
+
+    (void)state;
+    emulated_add_avx512_unfold_vbmi(&k);
+    assert_ptr_not_equal(k.unfold, below.unfold);
+    are_same("unfold", &k, &below);
+}
+
 static void tiles(void **state)
 {
     const rg_cpu below = table("avx512");
@@ -107,6 +124,12 @@ static void pairs_of_f8(void **state)
     skip();
 }
 
+static void lookups_in_registers(void **state)
+{
+    (void)state;
+    skip();
+}
+
 static void tiles(void **state)
 {
     (void)state;
@@ -121,6 +144,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(dots_of_int8),
         cmocka_unit_test(pairs_of_bf16),
         cmocka_unit_test(pairs_of_f8),
+        cmocka_unit_test(lookups_in_registers),
         cmocka_unit_test(tiles),
     };
 

@@ -222,6 +222,7 @@ EMULATED void emulated_dpbf16ps(int c, int a, int b)
 #define rg_cpu_init_avx_vnni       emulated_init_avx_vnni
 #define rg_cpu_init_avx512_bf16    emulated_init_avx512_bf16
 #define rg_cpu_add_avx512_pairs_f8 emulated_add_avx512_pairs_f8
+#define rg_avx512_add_unfold_vbmi  emulated_add_avx512_unfold_vbmi
 #define rg_cpu_init_amx            emulated_init_amx
 #define rg_amx_init_bf16           emulated_amx_init_bf16
 #define rg_amx_init_f8             emulated_amx_init_f8

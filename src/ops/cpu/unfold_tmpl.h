@@ -5,7 +5,11 @@
  * what leaves a byte when it is tripled.  What comes next is fetched, since one row of x reads a folded matrix once,
  * from memory.
  *
- * Included behind panel_tmpl.h where `look` is defined: lane by lane, table[at]. */
+ * Included behind panel_tmpl.h where these are defined:
+ *     words                       a vector of WIDTH uint32_t, which C's operators work on
+ *     load_octets, load_halves    WIDTH integers of 8 or 16 bits, made words
+ *     store_octets                the lowest 8 bits of each word
+ *     look                        lane by lane, table[at] */
 #ifndef RG_OPS_CPU_UNFOLD_TMPL_H
 #define RG_OPS_CPU_UNFOLD_TMPL_H
 
@@ -19,31 +23,10 @@ ALWAYS_INLINE words load_words(const void *p)
     return v;
 }
 
-ALWAYS_INLINE words load_halves(const uint16_t *p)
-{
-    typedef uint16_t halves __attribute__((vector_size(2 * WIDTH)));
-    halves v;
-
-    __builtin_memcpy(&v, p, sizeof v);
-    return __builtin_convertvector(v, words);
-}
-
-ALWAYS_INLINE words load_octets(const uint8_t *p)
-{
-    typedef uint8_t octets __attribute__((vector_size(WIDTH)));
-    octets v;
-
-    __builtin_memcpy(&v, p, sizeof v);
-    return __builtin_convertvector(v, words);
-}
-
 /* s = 2 scale + 1 of each lane, as bytes. */
 ALWAYS_INLINE void put_scales(int8_t *to, words scale)
 {
-    typedef uint8_t octets __attribute__((vector_size(WIDTH)));
-    const octets v = __builtin_convertvector(2 * scale + 1, octets);
-
-    __builtin_memcpy(to, &v, sizeof v);
+    store_octets((uint8_t *)to, 2 * scale + 1);
 }
 
 /* Signs of which each 8 columns tell the last: their number is even. */

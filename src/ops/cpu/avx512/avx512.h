@@ -14,6 +14,7 @@ void rg_avx512_attend(const rg_attend *a, rg_softmax *s);
 void rg_avx512_quantize(const float *x, int n, rg_xblock *out);
 void rg_avx512_quantize_row(const float *x, int n, rg_xblock *out, uint32_t *outliers);
 void rg_avx512_init_unfold(rg_cpu *k);
+void rg_avx512_add_unfold_vbmi(rg_cpu *k); /* where the processor has it */
 void rg_avx512_init_probe(rg_cpu *k); /* peaks and bandwidth */
 
 typedef __m512 vec;

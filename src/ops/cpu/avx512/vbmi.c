@@ -125,4 +125,5 @@ void rg_cpu_add_avx512_vbmi(rg_cpu *k)
     make_e4m3();
     below = *k;
     k->product[RG_EXACT][RG_LAYOUT_F8] = exact_f8;
+    rg_avx512_add_unfold_vbmi(k);
 }
