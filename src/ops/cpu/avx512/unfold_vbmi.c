@@ -1,7 +1,7 @@
-/* unfold_vbmi.c -- panels of G3 and G3S, whose grids are so small that they stay in registers: vpermi2b looks up 64 entries
- * in 128 of them at once, where a gather takes the entries of 16 rows one by one.
+/* unfold_vbmi.c -- panels of G3 and G3S, whose grids are so small that they stay in registers: vpermi2b looks up 64
+ * entries in 128 of them at once, where a gather takes the entries of 16 rows one by one.
  *
- * A grid is two planes of bytes: codes 0 and 1 of each entry, and codes 2 and 3, the second of each in the upper half. */
+ * A grid is two planes of bytes: codes 0 and 1 of each entry, and codes 2 and 3, the second in the upper half. */
 #include "ops/cpu/avx512/unfold.h"
 
 enum { MOST = 512, PIECES = MOST / 64 };
@@ -35,7 +35,7 @@ ALWAYS_INLINE __m512i entries(const __m512i *plane, int n, __m512i at, __mmask64
     return n == PIECES ? _mm512_mask_blend_epi8(ninth, v[0], v[1]) : v[0];
 }
 
-/* Bytes [4][4] of each row of four vectors to their columns: to[i] has byte i of v[0], v[1], v[2] and v[3] of each row. */
+/* Four bytes of each row in each of four vectors, turned about: to[i] has byte i of v[0], v[1], v[2] and v[3]. */
 ALWAYS_INLINE void turn_bytes(const __m512i v[4], __m512i to[4])
 {
     const __m512i low[2] = { _mm512_unpacklo_epi8(v[0], v[1]), _mm512_unpacklo_epi8(v[2], v[3]) };
@@ -80,7 +80,8 @@ ALWAYS_INLINE void groups_of(const __m512i (*plane)[PIECES], int n, const uint8_
     turn_bytes(code, to);
 }
 
-ALWAYS_INLINE void unfold_g3(rg_layout layout, const grid_planes from, int n, const uint8_t *panel, int cols, uint8_t *to)
+ALWAYS_INLINE void unfold_g3(rg_layout layout, const grid_planes from, int n, const uint8_t *panel, int cols,
+                             uint8_t *to)
 {
     const size_t each = rg_layout_step_bytes(layout), share = each / 8;
     __m512i plane[2][PIECES];
