@@ -31,7 +31,7 @@ static inline uint32_t put_signs(const rg_vectors *v, int run, int len)
 
 static inline uint32_t put_scale(uint32_t signs, int scale)
 {
-    for (int i = 0; i < 4; i++) { /* the places rise in another order */
+    for (int i = 0; i < 4; i++) {
         const int bit = 24 + 2 * i;
         signs = (signs & ~(1u << bit)) | (uint32_t)(scale >> i & 1) << bit;
     }

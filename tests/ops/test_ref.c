@@ -73,7 +73,8 @@ static void panels_are_products(void **state)
 
             /* The int8 recipe rounds a table of reals; and of three values most are 0, so that fewer errors cancel. */
             const rg_layout layout = rg_format_of(types[t])->layout;
-            const double table = layout == RG_LAYOUT_T4F ? 1e-2 : 0, more = rg_layout_unfolded(layout) == RG_LAYOUT_Q2 ? 1e-2 : table;
+            const double table = layout == RG_LAYOUT_T4F ? 1e-2 : 0;
+            const double more = rg_layout_unfolded(layout) == RG_LAYOUT_Q2 ? 1e-2 : table;
 
             random_packed(&rng, &p, types[t], rows, cols);
             for (int k = 0; k < cols * 3; k++)
