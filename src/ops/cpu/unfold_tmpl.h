@@ -49,28 +49,49 @@ ALWAYS_INLINE words scale_of(words signs)
     return (v | v >> 2) & 0x0f;
 }
 
-/* What the fields of a run of one part say. */
+/* The fields of a run of one part, as they lie. */
 typedef struct folded_run {
-    words entry[8], signs, scale[2]; /* signs, or which codes are moved down; by halves of a run */
+    words low[2], high;    /* of the entries: bytes, and the bits above them */
+    words signs, scale[2]; /* signs, or which codes are moved down; by halves of a run */
 } folded_run;
+
+ALWAYS_INLINE bool of_4(rg_layout layout)
+{
+    return layout == RG_LAYOUT_G3 || layout == RG_LAYOUT_G3S;
+}
+
+/* Bits that an entry has above its byte, and how far those of the next entry are. */
+ALWAYS_INLINE int high_bits(rg_layout layout)
+{
+    switch (layout) {
+    case RG_LAYOUT_G1:
+    case RG_LAYOUT_G1M: return 3;
+    case RG_LAYOUT_G2S: return 2;
+    case RG_LAYOUT_G2H:
+    case RG_LAYOUT_G3S: return 1;
+    default: return 0;
+    }
+}
+
+ALWAYS_INLINE int high_stride(rg_layout layout)
+{
+    return layout == RG_LAYOUT_G1M ? 4 : high_bits(layout);
+}
 
 ALWAYS_INLINE void load_g1(folded_run *r, const rg_step_g1 *s, int run, int at)
 {
-    const words h = load_halves(s->h[run] + at), low = load_words(s->q[run][at]);
-
-    for (int i = 0; i < 4; i++)
-        r->entry[i] = (low >> 8 * i & 255) | (h >> 3 * i & 7) << 8;
-    r->signs = -(h >> 15);
-    r->scale[0] = h >> 12 & 7;
+    r->low[0] = load_words(s->q[run][at]);
+    r->high = load_halves(s->h[run] + at);
+    r->signs = -(r->high >> 15);
+    r->scale[0] = r->high >> 12 & 7;
 }
 
 ALWAYS_INLINE void load_g1m(folded_run *r, const rg_step_g1m *s, int run, int at)
 {
-    const words h = load_halves(s->h[run] + at), low = load_words(s->q[run][at]);
-    const words both = load_halves(s->s[run / 2] + at) >> 6 * (run % 2);
+    const words h = load_halves(s->h[run] + at), both = load_halves(s->s[run / 2] + at) >> 6 * (run % 2);
 
-    for (int i = 0; i < 4; i++)
-        r->entry[i] = (low >> 8 * i & 255) | (h >> 4 * i & 7) << 8;
+    r->low[0] = load_words(s->q[run][at]);
+    r->high = h;
     /* Vectors 0 to 3 have bits 2 and 3, 0 and 1, 6 and 7, 4 and 5 of each byte. */
     r->signs = (-(h >> 3 & 1) & 0x0c0c0c0c) | (-(h >> 7 & 1) & 0x03030303) | (-(h >> 11 & 1) & 0xc0c0c0c0) |
                (-(h >> 15) & 0x30303030);
@@ -84,29 +105,22 @@ ALWAYS_INLINE void load_g2(rg_layout layout, folded_run *r, const uint8_t *step,
     const rg_step_g2 *s = (const void *)step;
     const rg_step_g2h *g2h = (const void *)step;
     const rg_step_g2s *g2s = (const void *)step;
-    const words low = load_words(s->q[run][at]), signs = load_words(s->signs[run] + at);
-    words h = low, both;
+    const words signs = load_words(s->signs[run] + at);
 
+    r->low[0] = load_words(s->q[run][at]);
     if (layout == RG_LAYOUT_G2H)
-        h = load_octets(g2h->h[run] + at);
+        r->high = load_octets(g2h->h[run] + at);
     else if (layout == RG_LAYOUT_G2S)
-        h = load_octets(g2s->h[run] + at);
-    for (int i = 0; i < 4; i++) {
-        r->entry[i] = low >> 8 * i & 255;
-        if (layout == RG_LAYOUT_G2H)
-            r->entry[i] |= (h >> i & 1) << 8;
-        else if (layout == RG_LAYOUT_G2S)
-            r->entry[i] |= (h >> 2 * i & 3) << 8;
-    }
+        r->high = load_octets(g2s->h[run] + at);
     if (layout == RG_LAYOUT_G2S) {
-        both = load_octets(g2s->s[run] + at);
+        const words both = load_octets(g2s->s[run] + at);
         r->signs = signs;
         r->scale[0] = both & 15;
         r->scale[1] = both >> 4;
     } else {
         r->signs = tell(signs);
         r->scale[0] = scale_of(signs);
-        r->scale[1] = h >> 4;
+        r->scale[1] = r->high >> 4;
     }
 }
 
@@ -117,18 +131,38 @@ ALWAYS_INLINE void load_g3(rg_layout layout, folded_run *r, const uint8_t *step,
     const rg_step_g3s *g3s = (const void *)step;
     const words signs = load_words(s->signs[run] + at);
 
-    for (int i = 0; i < 8; i++)
-        r->entry[i] = load_words(s->q[run][i / 4][at]) >> i % 4 * 8 & 255;
-    r->signs = layout == RG_LAYOUT_G3 ? tell(signs) : signs;
+    for (int i = 0; i < 2; i++)
+        r->low[i] = load_words(s->q[run][i][at]);
     if (layout == RG_LAYOUT_G3) {
+        r->signs = tell(signs);
         r->scale[0] = scale_of(signs);
-        return;
+    } else {
+        r->high = load_octets(g3s->h[run] + at);
+        r->signs = signs;
+        r->scale[0] = load_octets(g3s->s[run / 2] + at) >> run % 2 * 4 & 15;
     }
-    const words h = load_octets(g3s->h[run] + at);
+}
 
-    for (int i = 0; i < 8; i++)
-        r->entry[i] |= (h >> i & 1) << 8;
-    r->scale[0] = load_octets(g3s->s[run / 2] + at) >> run % 2 * 4 & 15;
+ALWAYS_INLINE folded_run load_folded(rg_layout layout, const uint8_t *step, int run, int at)
+{
+    folded_run r = { 0 };
+
+    if (layout == RG_LAYOUT_G1)
+        load_g1(&r, (const void *)step, run, at);
+    else if (layout == RG_LAYOUT_G1M)
+        load_g1m(&r, (const void *)step, run, at);
+    else if (of_4(layout))
+        load_g3(layout, &r, step, run, at);
+    else
+        load_g2(layout, &r, step, run, at);
+    return r;
+}
+
+ALWAYS_INLINE words entry_of(rg_layout layout, const folded_run *r, int i)
+{
+    const words low = r->low[i / 4] >> i % 4 * 8 & 255, high = r->high >> i * high_stride(layout);
+
+    return high_bits(layout) ? low | (high & ((1u << high_bits(layout)) - 1)) << 8 : low;
 }
 
 /* Group g of the codes of a run, without signs: columns 4g .. 4g + 3, above them 16 + 4g and so on. */
@@ -136,40 +170,41 @@ ALWAYS_INLINE words group_of(rg_layout layout, const words *found, int g)
 {
     const uint32_t low = 0x0f0f0f0f;
 
-    if (layout == RG_LAYOUT_G3 || layout == RG_LAYOUT_G3S)
+    if (of_4(layout))
         return found[g] | found[4 + g] << 4;
     if (g % 2)
         return (found[g / 2] >> 4 & low) | (found[2 + g / 2] & ~low);
     return (found[g / 2] & low) | (found[2 + g / 2] & low) << 4;
 }
 
+/* Put a run of one part, the groups of its codes without signs, into the step at `to`. */
+ALWAYS_INLINE void put_run(rg_layout layout, const folded_run *r, const words group[4], int run, int part, uint8_t *to)
+{
+    const rg_layout to_layout = rg_layout_unfolded(layout);
+    const bool halves = to_layout == RG_LAYOUT_TK4H;
+    uint8_t *codes = to + rg_layout_codes_at(to_layout) + 256 * run + sizeof(words) * (size_t)part;
+    rg_step_tk4 *tk4 = (void *)to; /* scales lie there as in tk4h */
+
+    for (int g = 0; g < 4; g++) {
+        const words v = group[g] | (r->signs << g & 0x88888888);
+        __builtin_memcpy(codes + 64 * g, &v, sizeof v);
+    }
+    put_scales(tk4->s[(halves ? 2 : 1) * run] + WIDTH * part, r->scale[0]);
+    if (halves)
+        put_scales(tk4->s[2 * run + 1] + WIDTH * part, r->scale[1]);
+}
+
 ALWAYS_INLINE void unfold_run(rg_layout layout, const uint32_t *grid, const uint8_t *step, int run, int part,
                               uint8_t *to)
 {
-    const rg_layout to_layout = rg_layout_unfolded(layout);
-    const bool of_4 = layout == RG_LAYOUT_G3 || layout == RG_LAYOUT_G3S, halves = to_layout == RG_LAYOUT_TK4H;
-    uint8_t *codes = to + rg_layout_codes_at(to_layout) + 256 * run + sizeof(words) * (size_t)part;
-    const int at = WIDTH * part;
-    folded_run r = { 0 };
-    words found[8];
+    const folded_run r = load_folded(layout, step, run, WIDTH * part);
+    words found[8], group[4];
 
-    if (layout == RG_LAYOUT_G1)
-        load_g1(&r, (const void *)step, run, at);
-    else if (layout == RG_LAYOUT_G1M)
-        load_g1m(&r, (const void *)step, run, at);
-    else if (of_4)
-        load_g3(layout, &r, step, run, at);
-    else
-        load_g2(layout, &r, step, run, at);
-    for (int i = 0; i < (of_4 ? 8 : 4); i++)
-        found[i] = look(grid, r.entry[i]);
-    for (int g = 0; g < 4; g++) {
-        const words v = group_of(layout, found, g) | (r.signs << g & 0x88888888);
-        __builtin_memcpy(codes + 64 * g, &v, sizeof v);
-    }
-    put_scales(((rg_step_tk4 *)(void *)to)->s[(halves ? 2 : 1) * run] + at, r.scale[0]);
-    if (halves)
-        put_scales(((rg_step_tk4 *)(void *)to)->s[2 * run + 1] + at, r.scale[1]);
+    for (int i = 0; i < (of_4(layout) ? 8 : 4); i++)
+        found[i] = look(grid, entry_of(layout, &r, i));
+    for (int g = 0; g < 4; g++)
+        group[g] = group_of(layout, found, g);
+    put_run(layout, &r, group, run, part, to);
 }
 
 /* d of a part of a step. */
