@@ -13,7 +13,7 @@
 #ifndef RG_OPS_CPU_UNFOLD_TMPL_H
 #define RG_OPS_CPU_UNFOLD_TMPL_H
 
-enum { UNFOLD_FAR = 4096, UNFOLD_NEAR = 1024 }; /* bytes ahead that are fetched to L2, and from there to L1 */
+enum { UNFOLD_FAR = 8192, UNFOLD_NEAR = 1024 }; /* bytes ahead that are fetched to L2, and from there to L1 */
 
 ALWAYS_INLINE words load_words(const void *p)
 {
@@ -105,22 +105,17 @@ ALWAYS_INLINE void load_g2(rg_layout layout, folded_run *r, const uint8_t *step,
     const rg_step_g2 *s = (const void *)step;
     const rg_step_g2h *g2h = (const void *)step;
     const rg_step_g2s *g2s = (const void *)step;
-    const words signs = load_words(s->signs[run] + at);
 
     r->low[0] = load_words(s->q[run][at]);
-    if (layout == RG_LAYOUT_G2H)
+    r->signs = load_words(s->signs[run] + at);
+    if (layout == RG_LAYOUT_G2H) {
         r->high = load_octets(g2h->h[run] + at);
-    else if (layout == RG_LAYOUT_G2S)
-        r->high = load_octets(g2s->h[run] + at);
-    if (layout == RG_LAYOUT_G2S) {
+        r->scale[1] = r->high >> 4;
+    } else if (layout == RG_LAYOUT_G2S) {
         const words both = load_octets(g2s->s[run] + at);
-        r->signs = signs;
+        r->high = load_octets(g2s->h[run] + at);
         r->scale[0] = both & 15;
         r->scale[1] = both >> 4;
-    } else {
-        r->signs = tell(signs);
-        r->scale[0] = scale_of(signs);
-        r->scale[1] = r->high >> 4;
     }
 }
 
@@ -129,16 +124,12 @@ ALWAYS_INLINE void load_g3(rg_layout layout, folded_run *r, const uint8_t *step,
 {
     const rg_step_g3 *s = (const void *)step;
     const rg_step_g3s *g3s = (const void *)step;
-    const words signs = load_words(s->signs[run] + at);
 
     for (int i = 0; i < 2; i++)
         r->low[i] = load_words(s->q[run][i][at]);
-    if (layout == RG_LAYOUT_G3) {
-        r->signs = tell(signs);
-        r->scale[0] = scale_of(signs);
-    } else {
+    r->signs = load_words(s->signs[run] + at);
+    if (layout == RG_LAYOUT_G3S) {
         r->high = load_octets(g3s->h[run] + at);
-        r->signs = signs;
         r->scale[0] = load_octets(g3s->s[run / 2] + at) >> run % 2 * 4 & 15;
     }
 }
@@ -177,6 +168,12 @@ ALWAYS_INLINE words group_of(rg_layout layout, const words *found, int g)
     return (found[g / 2] & low) | (found[2 + g / 2] & low) << 4;
 }
 
+/* Where the last sign of each 8 columns is told by the others, and a scale lies in its place. */
+ALWAYS_INLINE bool is_told(rg_layout layout)
+{
+    return layout == RG_LAYOUT_G2 || layout == RG_LAYOUT_G2H || layout == RG_LAYOUT_G3;
+}
+
 /* Put a run of one part, the groups of its codes without signs, into the step at `to`. */
 ALWAYS_INLINE void put_run(rg_layout layout, const folded_run *r, const words group[4], int run, int part, uint8_t *to)
 {
@@ -184,9 +181,10 @@ ALWAYS_INLINE void put_run(rg_layout layout, const folded_run *r, const words gr
     const bool halves = to_layout == RG_LAYOUT_TK4H;
     uint8_t *codes = to + rg_layout_codes_at(to_layout) + 256 * run + sizeof(words) * (size_t)part;
     rg_step_tk4 *tk4 = (void *)to; /* scales lie there as in tk4h */
+    words signs = r->signs;
 
-    for (int g = 0; g < 4; g++) {
-        const words v = group[g] | (r->signs << g & 0x88888888);
+    for (int g = 0; g < 4; g++, signs += signs) {
+        const words v = group[g] | (signs & 0x88888888);
         __builtin_memcpy(codes + 64 * g, &v, sizeof v);
     }
     put_scales(tk4->s[(halves ? 2 : 1) * run] + WIDTH * part, r->scale[0]);
@@ -197,9 +195,13 @@ ALWAYS_INLINE void put_run(rg_layout layout, const folded_run *r, const words gr
 ALWAYS_INLINE void unfold_run(rg_layout layout, const uint32_t *grid, const uint8_t *step, int run, int part,
                               uint8_t *to)
 {
-    const folded_run r = load_folded(layout, step, run, WIDTH * part);
+    folded_run r = load_folded(layout, step, run, WIDTH * part);
     words found[8], group[4];
 
+    if (is_told(layout)) {
+        r.scale[0] = scale_of(r.signs);
+        r.signs = tell(r.signs);
+    }
     for (int i = 0; i < (of_4(layout) ? 8 : 4); i++)
         found[i] = look(grid, entry_of(layout, &r, i));
     for (int g = 0; g < 4; g++)
@@ -264,10 +266,10 @@ ALWAYS_INLINE void unfold_digits(const uint8_t *step, int part, uint8_t *to)
     __builtin_memcpy(q2->d + at, q1->d + at, WIDTH * sizeof *q1->d);
 }
 
-/* Bytes [from, from + n) of a step were read. */
-ALWAYS_INLINE void fetch_on(const uint8_t *step, size_t from, size_t n)
+/* An eighth of a step, of `each` bytes, is read: every line is fetched once. */
+ALWAYS_INLINE void fetch_on(const uint8_t *step, size_t each, int eighth)
 {
-    for (size_t at = from; at < from + n; at += 64) {
+    for (size_t at = 64 * (size_t)eighth; at < each; at += 8 * 64) {
         __builtin_prefetch(step + at + UNFOLD_FAR, 0, 2);
         __builtin_prefetch(step + at + UNFOLD_NEAR, 0, 3);
     }
@@ -275,13 +277,11 @@ ALWAYS_INLINE void fetch_on(const uint8_t *step, size_t from, size_t n)
 
 ALWAYS_INLINE void unfold_vectors(rg_layout layout, const uint32_t *grid, const uint8_t *step, uint8_t *to)
 {
-    const size_t share = rg_layout_step_bytes(layout) / 8;
-
     for (int part = 0; part < PARTS; part++)
         put_d(layout, step, part, to);
 #pragma GCC unroll 1
     for (int run = 0; run < 8; run++) {
-        fetch_on(step, share * (size_t)run, share);
+        fetch_on(step, rg_layout_step_bytes(layout), run);
         for (int part = 0; part < PARTS; part++)
             unfold_run(layout, grid, step, run, part, to);
     }
@@ -300,7 +300,8 @@ ALWAYS_INLINE void unfold_as(rg_layout layout, const uint8_t *panel, int cols, u
             unfold_vectors(layout, grid, panel, to);
             continue;
         }
-        fetch_on(panel, 0, each);
+        for (int eighth = 0; eighth < 8; eighth++)
+            fetch_on(panel, each, eighth);
         for (int part = 0; part < PARTS; part++)
             unfold_digits(panel, part, to);
     }

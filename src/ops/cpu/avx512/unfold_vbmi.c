@@ -38,29 +38,61 @@ typedef struct entries {
     __mmask64 bit[4];
 } entries;
 
-ALWAYS_INLINE __m512i find_256(const __m512i *p, const entries *e)
+/* What was found for one or two of those, which share what they load. */
+typedef struct found {
+    __m512i v[2];
+} found;
+
+ALWAYS_INLINE found chosen(const entries *e, int n, int bit, found not_set, found set)
 {
-    return _mm512_mask_blend_epi8(e->bit[0], _mm512_permutex2var_epi8(p[0], e->low, p[1]),
-                                  _mm512_permutex2var_epi8(p[2], e->low, p[3]));
+#pragma GCC unroll 2
+    for (int i = 0; i < n; i++)
+        set.v[i] = _mm512_mask_blend_epi8(e[i].bit[bit], not_set.v[i], set.v[i]);
+    return set;
 }
 
-ALWAYS_INLINE __m512i find_512(const __m512i *p, const entries *e)
+/* By name, so that the compiler does not load it anew with every use. */
+ALWAYS_INLINE __m512i load_once(const __m512i *p)
 {
-    return _mm512_mask_blend_epi8(e->bit[1], find_256(p, e), find_256(p + 4, e));
+    __m512i v;
+
+    __asm__("vmovdqa64 %1, %0" : "=v"(v) : "m"(*p));
+    return v;
 }
 
-ALWAYS_INLINE __m512i find_1024(const __m512i *p, const entries *e)
+ALWAYS_INLINE found find_128(const __m512i *p, const entries *e, int n)
 {
-    return _mm512_mask_blend_epi8(e->bit[2], find_512(p, e), find_512(p + 8, e));
+    const __m512i low = load_once(p), high = load_once(p + 1);
+    found f;
+
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++)
+        f.v[i] = _mm512_permutex2var_epi8(low, e[i < n ? i : 0].low, high);
+    return f;
 }
 
-ALWAYS_INLINE __m512i find(rg_layout layout, const __m512i *plane, const entries *e)
+ALWAYS_INLINE found find_256(const __m512i *p, const entries *e, int n)
+{
+    return chosen(e, n, 0, find_128(p, e, n), find_128(p + 2, e, n));
+}
+
+ALWAYS_INLINE found find_512(const __m512i *p, const entries *e, int n)
+{
+    return chosen(e, n, 1, find_256(p, e, n), find_256(p + 4, e, n));
+}
+
+ALWAYS_INLINE found find_1024(const __m512i *p, const entries *e, int n)
+{
+    return chosen(e, n, 2, find_512(p, e, n), find_512(p + 8, e, n));
+}
+
+ALWAYS_INLINE found find(rg_layout layout, const __m512i *plane, const entries *e, int n)
 {
     switch (high_bits(layout)) {
-    case 0: return find_256(plane, e);
-    case 1: return find_512(plane, e);
-    case 2: return find_1024(plane, e);
-    default: return _mm512_mask_blend_epi8(e->bit[3], find_1024(plane, e), find_1024(plane + 16, e));
+    case 0: return find_256(plane, e, n);
+    case 1: return find_512(plane, e, n);
+    case 2: return find_1024(plane, e, n);
+    default: return chosen(e, n, 3, find_1024(plane, e, n), find_1024(plane + 16, e, n));
     }
 }
 
@@ -98,35 +130,30 @@ ALWAYS_INLINE void turn_bytes(const __m512i v[4], words to[4])
     to[3] = (words)_mm512_unpackhi_epi64(b, d);
 }
 
-/* Groups of the codes of a run, without signs. */
-ALWAYS_INLINE void groups_of_4(rg_layout layout, const __m512i *const plane[2], const folded_run *r, words group[4])
+/* Groups of the codes of a run, without signs, from the bytes of both planes of its vectors 0 to 3 and 4 to 7. */
+ALWAYS_INLINE void groups_of_4(found one, found two, words group[4])
 {
     const __m512i low = _mm512_set1_epi8(15);
-    const entries below = entries_of(layout, r, 0), above = entries_of(layout, r, 4);
-    __m512i code[4];
+    const __m512i code[4] = { /* vectors 0 to 3 below, 4 to 7 above */
+        _mm512_ternarylogic_epi32(low, one.v[0], _mm512_slli_epi16(one.v[1], 4), 0xca),
+        _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(one.v[0], 4), one.v[1], 0xca),
+        _mm512_ternarylogic_epi32(low, two.v[0], _mm512_slli_epi16(two.v[1], 4), 0xca),
+        _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(two.v[0], 4), two.v[1], 0xca),
+    };
 
-#pragma GCC unroll 2
-    for (int k = 0; k < 2; k++) { /* vectors 0 to 3 below, 4 to 7 above */
-        const __m512i first = find(layout, plane[k], &below), second = find(layout, plane[k], &above);
-        code[2 * k] = _mm512_ternarylogic_epi32(low, first, _mm512_slli_epi16(second, 4), 0xca);
-        code[2 * k + 1] = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(first, 4), second, 0xca);
-    }
     turn_bytes(code, group);
 }
 
-ALWAYS_INLINE void groups_of_8(rg_layout layout, const __m512i *const plane[2], const folded_run *r, words group[4])
+/* The same of vectors of 8, which come from the last to the first. */
+ALWAYS_INLINE void groups_of_8(__m512i low, __m512i high, words group[4])
 {
     const __m512i unit = _mm512_set1_epi64((long long)0x8040201008040201);
-    const entries e = entries_of(layout, r, 0);
-    const __m512i low = find(layout, plane[0], &e), high = find(layout, plane[1], &e);
-    __m512i row[2] = { _mm512_unpacklo_epi8(high, low), _mm512_unpackhi_epi8(high, low) };
-
     /* Byte i of two words of each row: code i of the four vectors, the first one lowest. */
-    for (int i = 0; i < 2; i++)
-        row[i] = _mm512_gf2p8affine_epi64_epi8(unit, row[i], 0);
-    const __m512 a = _mm512_castsi512_ps(row[0]), b = _mm512_castsi512_ps(row[1]);
-    const words first = (words)_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88));
-    const words second = (words)_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd));
+    const __m512i a = _mm512_gf2p8affine_epi64_epi8(unit, _mm512_unpacklo_epi8(high, low), 0);
+    const __m512i b = _mm512_gf2p8affine_epi64_epi8(unit, _mm512_unpackhi_epi8(high, low), 0);
+    const __m512 two[2] = { _mm512_castsi512_ps(a), _mm512_castsi512_ps(b) };
+    const words first = (words)_mm512_castps_si512(_mm512_shuffle_ps(two[0], two[1], 0x88));
+    const words second = (words)_mm512_castps_si512(_mm512_shuffle_ps(two[0], two[1], 0xdd));
 
     for (int i = 0; i < 2; i++) {
         group[2 * i] = first >> 2 * i & 0x33333333;
@@ -134,11 +161,51 @@ ALWAYS_INLINE void groups_of_8(rg_layout layout, const __m512i *const plane[2], 
     }
 }
 
+/* As scale_of: bits 0, 2, 4 and 6 of the upper byte. */
+ALWAYS_INLINE words told_scale(words signs)
+{
+    const __m512i even = _mm512_set1_epi64(0x0104104000000000);
+
+    return (words)_mm512_gf2p8affine_epi64_epi8((__m512i)signs, even, 0) >> 24;
+}
+
+/* n runs at once, one or two; vectors of 4: one. */
+ALWAYS_INLINE void find_runs(rg_layout layout, const __m512i *const plane[2], int n, const uint8_t *step, int run,
+                             uint8_t *to)
+{
+    folded_run r[2];
+    entries e[2];
+    words group[4];
+
+#pragma GCC unroll 2
+    for (int i = 0; i < n; i++) {
+        r[i] = load_folded(layout, step, run + i, 0);
+        fetch_on(step, rg_layout_step_bytes(layout), run + i);
+        if (is_told(layout)) {
+            r[i].scale[0] = told_scale(r[i].signs);
+            r[i].signs = tell(r[i].signs);
+        }
+        e[i] = entries_of(layout, &r[i], 0);
+    }
+    if (of_4(layout))
+        e[1] = entries_of(layout, &r[0], 4);
+    const found one = find(layout, plane[0], e, of_4(layout) ? 2 : n), two = find(layout, plane[1], e, of_4(layout) ? 2 : n);
+
+#pragma GCC unroll 2
+    for (int i = 0; i < n; i++) {
+        if (of_4(layout))
+            groups_of_4(one, two, group);
+        else
+            groups_of_8(one.v[i], two.v[i], group);
+        put_run(layout, &r[i], group, run + i, 0, to);
+    }
+}
+
 /* Planes that have room there are kept in registers. */
 ALWAYS_INLINE void unfold_found(rg_layout layout, const uint8_t *panel, int cols, uint8_t *to)
 {
     enum { KEPT = 8 };
-    const size_t each = rg_layout_step_bytes(layout), share = each / 8;
+    const size_t each = rg_layout_step_bytes(layout);
     const bool large = 4 << high_bits(layout) > KEPT;
     __m512i kept[2][KEPT];
     const __m512i *const plane[2] = { large ? planes[layout][0] : kept[0], large ? planes[layout][1] : kept[1] };
@@ -152,17 +219,8 @@ ALWAYS_INLINE void unfold_found(rg_layout layout, const uint8_t *panel, int cols
     for (int i = 0; i < cols / 256; i++, panel += each, to += rg_layout_step_bytes(rg_layout_unfolded(layout))) {
         put_d(layout, panel, 0, to);
 #pragma GCC unroll 1
-        for (int run = 0; run < 8; run++) {
-            const folded_run r = load_folded(layout, panel, run, 0);
-            words group[4];
-
-            fetch_on(panel, share * (size_t)run, share);
-            if (of_4(layout))
-                groups_of_4(layout, plane, &r, group);
-            else
-                groups_of_8(layout, plane, &r, group);
-            put_run(layout, &r, group, run, 0, to);
-        }
+        for (int run = 0; run < 8; run += large ? 2 : 1)
+            find_runs(layout, plane, large ? 2 : 1, panel, run, to);
     }
 }
 
