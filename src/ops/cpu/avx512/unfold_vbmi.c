@@ -1,10 +1,12 @@
-/* unfold_vbmi.c -- panels of vectors of a grid, where bytes are looked up in registers: vpermi2b finds 64 of them in a
- * table of 128, where a gather takes the entries of 16 rows one by one.
+/* unfold_vbmi.c -- panels of vectors of a grid, looked up as bytes: vpermi2b finds 64 of them in a table of 128, where a
+ * gather takes the entries of 16 rows one by one.
  *
- * An entry has at most 16 bits: two planes of bytes.  Of vectors of 4, codes 0 and 1 of each entry, and codes 2 and 3,
- * the second in the upper half.  Of vectors of 8, whose codes have 2 bits, the lower bits of all, and the upper ones:
- * eight such bytes, of the four vectors of a row, are a matrix of bits, and vgf2p8affineqb by the unit matrix turns it
- * about. */
+ * An entry has at most 16 bits: two planes of bytes.  Of vectors of 4: codes 0 and 1 of each entry, and codes 2 and 3,
+ * the second in the upper half.  Of vectors of 8, whose codes have 2 bits: the lower bits of all codes, and the upper
+ * bits.  Eight of those bytes, from the four vectors of a row, are a matrix of bits; vgf2p8affineqb turns it about.
+ *
+ * A plane has 4 to 32 pieces of 64 bytes.  Two vectors of entries are looked up at once, so that each piece is loaded
+ * once for both: loads would take longer than lookups. */
 #include "ops/cpu/avx512/unfold.h"
 
 enum { MOST = 2048 };
@@ -32,27 +34,27 @@ static void make_planes(rg_layout layout)
             ((uint8_t *)planes[layout][k])[i] = plane_byte(layout, grid[i], k);
 }
 
-/* Which of 64 entries have bits 7, 8 and so on set: their bytes, and the bits above those. */
+/* 64 entries: their bytes, and which have bits 7, 8 and so on set. */
 typedef struct entries {
     __m512i low;
     __mmask64 bit[4];
 } entries;
 
-/* What was found for one or two of those, which share what they load. */
+/* What a plane has for two of those. */
 typedef struct found {
     __m512i v[2];
 } found;
 
-ALWAYS_INLINE found chosen(const entries *e, int n, int bit, found not_set, found set)
+ALWAYS_INLINE found chosen(const entries *e, int bit, found not_set, found set)
 {
 #pragma GCC unroll 2
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < 2; i++)
         set.v[i] = _mm512_mask_blend_epi8(e[i].bit[bit], not_set.v[i], set.v[i]);
     return set;
 }
 
-/* By name, so that the compiler does not load it anew with every use. */
-ALWAYS_INLINE __m512i load_once(const __m512i *p)
+/* By name, so that the compiler does not load it anew for each vector. */
+ALWAYS_INLINE __m512i load_piece(const __m512i *p)
 {
     __m512i v;
 
@@ -60,39 +62,35 @@ ALWAYS_INLINE __m512i load_once(const __m512i *p)
     return v;
 }
 
-ALWAYS_INLINE found find_128(const __m512i *p, const entries *e, int n)
+ALWAYS_INLINE found find_128(const __m512i *p, const entries *e)
 {
-    const __m512i low = load_once(p), high = load_once(p + 1);
-    found f;
+    const __m512i low = load_piece(p), high = load_piece(p + 1);
 
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++)
-        f.v[i] = _mm512_permutex2var_epi8(low, e[i < n ? i : 0].low, high);
-    return f;
+    return (found){ { _mm512_permutex2var_epi8(low, e[0].low, high), _mm512_permutex2var_epi8(low, e[1].low, high) } };
 }
 
-ALWAYS_INLINE found find_256(const __m512i *p, const entries *e, int n)
+ALWAYS_INLINE found find_256(const __m512i *p, const entries *e)
 {
-    return chosen(e, n, 0, find_128(p, e, n), find_128(p + 2, e, n));
+    return chosen(e, 0, find_128(p, e), find_128(p + 2, e));
 }
 
-ALWAYS_INLINE found find_512(const __m512i *p, const entries *e, int n)
+ALWAYS_INLINE found find_512(const __m512i *p, const entries *e)
 {
-    return chosen(e, n, 1, find_256(p, e, n), find_256(p + 4, e, n));
+    return chosen(e, 1, find_256(p, e), find_256(p + 4, e));
 }
 
-ALWAYS_INLINE found find_1024(const __m512i *p, const entries *e, int n)
+ALWAYS_INLINE found find_1024(const __m512i *p, const entries *e)
 {
-    return chosen(e, n, 2, find_512(p, e, n), find_512(p + 8, e, n));
+    return chosen(e, 2, find_512(p, e), find_512(p + 8, e));
 }
 
-ALWAYS_INLINE found find(rg_layout layout, const __m512i *plane, const entries *e, int n)
+ALWAYS_INLINE found find(rg_layout layout, const __m512i *plane, const entries *e)
 {
     switch (high_bits(layout)) {
-    case 0: return find_256(plane, e, n);
-    case 1: return find_512(plane, e, n);
-    case 2: return find_1024(plane, e, n);
-    default: return chosen(e, n, 3, find_1024(plane, e, n), find_1024(plane + 16, e, n));
+    case 0: return find_256(plane, e);
+    case 1: return find_512(plane, e);
+    case 2: return find_1024(plane, e);
+    default: return chosen(e, 3, find_1024(plane, e), find_1024(plane + 16, e));
     }
 }
 
@@ -130,7 +128,7 @@ ALWAYS_INLINE void turn_bytes(const __m512i v[4], words to[4])
     to[3] = (words)_mm512_unpackhi_epi64(b, d);
 }
 
-/* Groups of the codes of a run, without signs, from the bytes of both planes of its vectors 0 to 3 and 4 to 7. */
+/* Groups of the codes of a run, without signs, from what both planes have for its vectors 0 to 3 and 4 to 7. */
 ALWAYS_INLINE void groups_of_4(found one, found two, words group[4])
 {
     const __m512i low = _mm512_set1_epi8(15);
@@ -144,21 +142,19 @@ ALWAYS_INLINE void groups_of_4(found one, found two, words group[4])
     turn_bytes(code, group);
 }
 
-/* The same of vectors of 8, which come from the last to the first. */
+/* The same from the lower and the upper bits of vectors of 8, the last vector of each row first. */
 ALWAYS_INLINE void groups_of_8(__m512i low, __m512i high, words group[4])
 {
     const __m512i unit = _mm512_set1_epi64((long long)0x8040201008040201);
-    /* Byte i of two words of each row: code i of the four vectors, the first one lowest. */
+    /* Eight bytes a row: byte i has code i of its four vectors, the first one lowest. */
     const __m512i a = _mm512_gf2p8affine_epi64_epi8(unit, _mm512_unpacklo_epi8(high, low), 0);
     const __m512i b = _mm512_gf2p8affine_epi64_epi8(unit, _mm512_unpackhi_epi8(high, low), 0);
-    const __m512 two[2] = { _mm512_castsi512_ps(a), _mm512_castsi512_ps(b) };
-    const words first = (words)_mm512_castps_si512(_mm512_shuffle_ps(two[0], two[1], 0x88));
-    const words second = (words)_mm512_castps_si512(_mm512_shuffle_ps(two[0], two[1], 0xdd));
+    const __m512 rows[2] = { _mm512_castsi512_ps(a), _mm512_castsi512_ps(b) };
+    const words codes[2] = { (words)_mm512_castps_si512(_mm512_shuffle_ps(rows[0], rows[1], 0x88)),
+                             (words)_mm512_castps_si512(_mm512_shuffle_ps(rows[0], rows[1], 0xdd)) };
 
-    for (int i = 0; i < 2; i++) {
-        group[2 * i] = first >> 2 * i & 0x33333333;
-        group[2 * i + 1] = second >> 2 * i & 0x33333333;
-    }
+    for (int g = 0; g < 4; g++)
+        group[g] = codes[g % 2] >> g / 2 * 2 & 0x33333333;
 }
 
 /* As scale_of: bits 0, 2, 4 and 6 of the upper byte. */
@@ -169,58 +165,55 @@ ALWAYS_INLINE words told_scale(words signs)
     return (words)_mm512_gf2p8affine_epi64_epi8((__m512i)signs, even, 0) >> 24;
 }
 
-/* n runs at once, one or two; vectors of 4: one. */
-ALWAYS_INLINE void find_runs(rg_layout layout, const __m512i *const plane[2], int n, const uint8_t *step, int run,
-                             uint8_t *to)
+ALWAYS_INLINE folded_run load_told(rg_layout layout, const uint8_t *step, int run)
 {
-    folded_run r[2];
-    entries e[2];
+    folded_run r = load_folded(layout, step, run, 0);
+
+    if (is_told(layout)) {
+        r.scale[0] = told_scale(r.signs);
+        r.signs = tell(r.signs);
+    }
+    fetch_on(step, rg_layout_step_bytes(layout), run);
+    return r;
+}
+
+/* 64 vectors of 8 are a run, of 4 half of one. */
+ALWAYS_INLINE void unfold_two_runs(rg_layout layout, const uint8_t *step, int run, uint8_t *to)
+{
+    const folded_run r[2] = { load_told(layout, step, run), load_told(layout, step, run + 1) };
+    const __m512i *const plane[2] = { planes[layout][0], planes[layout][1] };
     words group[4];
 
+    if (of_4(layout)) {
 #pragma GCC unroll 2
-    for (int i = 0; i < n; i++) {
-        r[i] = load_folded(layout, step, run + i, 0);
-        fetch_on(step, rg_layout_step_bytes(layout), run + i);
-        if (is_told(layout)) {
-            r[i].scale[0] = told_scale(r[i].signs);
-            r[i].signs = tell(r[i].signs);
+        for (int i = 0; i < 2; i++) {
+            const entries e[2] = { entries_of(layout, &r[i], 0), entries_of(layout, &r[i], 4) };
+            groups_of_4(find(layout, plane[0], e), find(layout, plane[1], e), group);
+            put_run(layout, &r[i], group, run + i, 0, to);
         }
-        e[i] = entries_of(layout, &r[i], 0);
-    }
-    if (of_4(layout))
-        e[1] = entries_of(layout, &r[0], 4);
-    const found one = find(layout, plane[0], e, of_4(layout) ? 2 : n), two = find(layout, plane[1], e, of_4(layout) ? 2 : n);
-
+    } else {
+        const entries e[2] = { entries_of(layout, &r[0], 0), entries_of(layout, &r[1], 0) };
+        const found low = find(layout, plane[0], e), high = find(layout, plane[1], e);
 #pragma GCC unroll 2
-    for (int i = 0; i < n; i++) {
-        if (of_4(layout))
-            groups_of_4(one, two, group);
-        else
-            groups_of_8(one.v[i], two.v[i], group);
-        put_run(layout, &r[i], group, run + i, 0, to);
+        for (int i = 0; i < 2; i++) {
+            groups_of_8(low.v[i], high.v[i], group);
+            put_run(layout, &r[i], group, run + i, 0, to);
+        }
     }
 }
 
-/* Planes that have room there are kept in registers. */
 ALWAYS_INLINE void unfold_found(rg_layout layout, const uint8_t *panel, int cols, uint8_t *to)
 {
-    enum { KEPT = 8 };
-    const size_t each = rg_layout_step_bytes(layout);
-    const bool large = 4 << high_bits(layout) > KEPT;
-    __m512i kept[2][KEPT];
-    const __m512i *const plane[2] = { large ? planes[layout][0] : kept[0], large ? planes[layout][1] : kept[1] };
-
-#pragma GCC unroll 16
-    for (int i = 0; i < 2 * KEPT; i++)
-        kept[i / KEPT][i % KEPT] = planes[layout][i / KEPT][i % KEPT];
     __builtin_memcpy(to, panel, sizeof(rg_table));
     panel += sizeof(rg_table);
     to += sizeof(rg_table);
-    for (int i = 0; i < cols / 256; i++, panel += each, to += rg_layout_step_bytes(rg_layout_unfolded(layout))) {
+    for (int i = 0; i < cols / 256; i++) {
         put_d(layout, panel, 0, to);
 #pragma GCC unroll 1
-        for (int run = 0; run < 8; run += large ? 2 : 1)
-            find_runs(layout, plane, large ? 2 : 1, panel, run, to);
+        for (int run = 0; run < 8; run += 2)
+            unfold_two_runs(layout, panel, run, to);
+        panel += rg_layout_step_bytes(layout);
+        to += rg_layout_step_bytes(rg_layout_unfolded(layout));
     }
 }
 
