@@ -275,6 +275,12 @@ ALWAYS_INLINE void fetch_on(const uint8_t *step, size_t each, int eighth)
     }
 }
 
+ALWAYS_INLINE void fetch_step(const uint8_t *step, size_t each)
+{
+    for (int eighth = 0; eighth < 8; eighth++)
+        fetch_on(step, each, eighth);
+}
+
 ALWAYS_INLINE void unfold_vectors(rg_layout layout, const uint32_t *grid, const uint8_t *step, uint8_t *to)
 {
     for (int part = 0; part < PARTS; part++)
@@ -300,14 +306,13 @@ ALWAYS_INLINE void unfold_as(rg_layout layout, const uint8_t *panel, int cols, u
             unfold_vectors(layout, grid, panel, to);
             continue;
         }
-        for (int eighth = 0; eighth < 8; eighth++)
-            fetch_on(panel, each, eighth);
+        fetch_step(panel, each);
         for (int part = 0; part < PARTS; part++)
             unfold_digits(panel, part, to);
     }
 }
 
-static void unfold(rg_layout layout, const uint8_t *panel, int cols, uint8_t *to)
+static inline void unfold(rg_layout layout, const uint8_t *panel, int cols, uint8_t *to)
 {
     switch (layout) {
 #define UNFOLD(which) case which: unfold_as(which, panel, cols, to); break;

@@ -1,9 +1,10 @@
-/* unfold_vbmi.c -- panels of vectors of a grid, looked up as bytes: vpermi2b finds 64 of them in a table of 128, where a
+/* unfold_vbmi.c -- panels of folded layouts, looked up as bytes: vpermi2b finds 64 of them in a table of 128, where a
  * gather takes the entries of 16 rows one by one.
  *
  * An entry has at most 16 bits: two planes of bytes.  Of vectors of 4: codes 0 and 1 of each entry, and codes 2 and 3,
  * the second in the upper half.  Of vectors of 8, whose codes have 2 bits: the lower bits of all codes, and the upper
  * bits.  Eight of those bytes, from the four vectors of a row, are a matrix of bits; vgf2p8affineqb turns it about.
+ * Of bytes of five digits: the first four digits, and the last one.
  *
  * A plane has 4 to 32 pieces of 64 bytes.  Two vectors of entries are looked up at once, so that each piece is loaded
  * once for both: loads would take longer than lookups. */
@@ -23,6 +24,18 @@ static uint8_t plane_byte(rg_layout layout, uint32_t entry, int k)
     for (int i = 0; i < 8; i++)
         byte |= (uint8_t)((entry >> (i % 4 * 8 + i / 4 * 4 + k) & 1) << i);
     return byte;
+}
+
+static void make_digits(void)
+{
+    for (int i = 0; i < 256; i++) {
+        int digits = 0;
+
+        for (int n = 0, left = i; n < 5; n++, left = 3 * left & 255)
+            digits |= 3 * left >> 8 << 2 * n;
+        for (int k = 0; k < 2; k++)
+            ((uint8_t *)planes[RG_LAYOUT_Q1][k])[i] = (uint8_t)(digits >> 8 * k);
+    }
 }
 
 static void make_planes(rg_layout layout)
@@ -94,16 +107,19 @@ ALWAYS_INLINE found find(rg_layout layout, const __m512i *plane, const entries *
     }
 }
 
+ALWAYS_INLINE entries entries_of_bytes(__m512i low)
+{
+    return (entries){ .low = low, .bit[0] = _mm512_movepi8_mask(low) };
+}
+
 /* Four neighbours of each row: the first, or from the last to the first. */
 ALWAYS_INLINE entries entries_of(rg_layout layout, const folded_run *r, int first)
 {
     const __m512i reversed = _mm512_set4_epi32(0x0c0d0e0f, 0x08090a0b, 0x04050607, 0x00010203);
-    entries e = { .low = (__m512i)r->low[first / 4] };
+    const __m512i low = (__m512i)r->low[first / 4];
+    entries e = entries_of_bytes(of_4(layout) ? low : _mm512_shuffle_epi8(low, reversed));
     uint64_t from = 0;
 
-    if (!of_4(layout))
-        e.low = _mm512_shuffle_epi8(e.low, reversed);
-    e.bit[0] = _mm512_movepi8_mask(e.low);
     for (int i = 0; i < 8; i++) /* of two rows */
         from |= (uint64_t)(i / 4 * 32 + (of_4(layout) ? first + i % 4 : 3 - i % 4) * high_stride(layout)) << 8 * i;
     const __m512i high = _mm512_multishift_epi64_epi8(_mm512_set1_epi64((long long)from), (__m512i)r->high);
@@ -202,16 +218,84 @@ ALWAYS_INLINE void unfold_two_runs(rg_layout layout, const uint8_t *step, int ru
     }
 }
 
+/* Fields of two bits: to[i] has field i of v[0], v[1], v[2] and v[3], the first one lowest. */
+ALWAYS_INLINE void turn_fields(__m512i a, __m512i b, __m512i c, __m512i d, __m512i to[4])
+{
+    const __m512i four = _mm512_set1_epi8(0x0f), two = _mm512_set1_epi8(0x33);
+    const __m512i ac[2] = { _mm512_ternarylogic_epi32(four, a, _mm512_slli_epi16(c, 4), 0xca),
+                            _mm512_ternarylogic_epi32(four, _mm512_srli_epi16(a, 4), c, 0xca) };
+    const __m512i bd[2] = { _mm512_ternarylogic_epi32(four, b, _mm512_slli_epi16(d, 4), 0xca),
+                            _mm512_ternarylogic_epi32(four, _mm512_srli_epi16(b, 4), d, 0xca) };
+
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        to[2 * i] = _mm512_ternarylogic_epi32(two, ac[i], _mm512_slli_epi16(bd[i], 2), 0xca);
+        to[2 * i + 1] = _mm512_ternarylogic_epi32(two, _mm512_srli_epi16(ac[i], 2), bd[i], 0xca);
+    }
+}
+
+/* The digits of groups i and k. */
+ALWAYS_INLINE void find_digits(const rg_step_q1 *q1, int i, int k, found *first4, found *last)
+{
+    const entries e[2] = { entries_of_bytes((__m512i)load_words(q1->q[i])),
+                           entries_of_bytes((__m512i)load_words(q1->q[k])) };
+
+    *first4 = find_256(planes[RG_LAYOUT_Q1][0], e);
+    *last = find_256(planes[RG_LAYOUT_Q1][1], e);
+}
+
+/* The even or the odd groups of all runs: their four groups are the fields of a byte. */
+ALWAYS_INLINE void unfold_digits_of(const uint8_t *step, int odd, uint8_t *to_step)
+{
+    const rg_step_q1 *q1 = (const void *)step;
+    rg_step_q2 *q2 = (void *)to_step;
+    found first4[4], last[4];
+    __m512i to[8], only[4];
+
+    find_digits(q1, odd, 2 + odd, &first4[0], &last[0]);
+    find_digits(q1, 4 + odd, 6 + odd, &first4[1], &last[1]);
+    find_digits(q1, 8 + odd, 10 + odd, &first4[2], &last[2]);
+    find_digits(q1, 12, 12, &first4[3], &last[3]);
+    turn_fields(first4[0].v[0], first4[0].v[1], first4[1].v[0], first4[1].v[1], to);
+    turn_fields(last[0].v[0], last[0].v[1], last[1].v[0], last[1].v[1], only);
+    to[4] = only[0];
+    /* Behind digit 0 of a group of 16 columns is digit 1, behind 2 is 3. */
+    turn_fields(first4[2].v[0], first4[2].v[1], _mm512_srli_epi16(first4[2].v[0], 2),
+                _mm512_srli_epi16(first4[2].v[1], 2), only);
+    to[5] = only[0];
+    to[6] = only[2];
+    turn_fields(last[2].v[0], last[2].v[1], _mm512_srli_epi16(first4[3].v[0], 2 * (unsigned)odd),
+                _mm512_srli_epi16(first4[3].v[0], 2 * (unsigned)odd + 4), only);
+    to[7] = only[0];
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; r++)
+        _mm512_storeu_si512(q2->q[r][odd], to[r]);
+}
+
+ALWAYS_INLINE void unfold_step(rg_layout layout, const uint8_t *step, uint8_t *to)
+{
+    if (layout == RG_LAYOUT_Q1) {
+        fetch_step(step, rg_layout_step_bytes(layout));
+        __builtin_memcpy(((rg_step_q2 *)(void *)to)->d, ((const rg_step_q1 *)(const void *)step)->d, 32);
+        unfold_digits_of(step, 0, to);
+        unfold_digits_of(step, 1, to);
+        return;
+    }
+    put_d(layout, step, 0, to);
+#pragma GCC unroll 1
+    for (int run = 0; run < 8; run += 2)
+        unfold_two_runs(layout, step, run, to);
+}
+
 ALWAYS_INLINE void unfold_found(rg_layout layout, const uint8_t *panel, int cols, uint8_t *to)
 {
-    __builtin_memcpy(to, panel, sizeof(rg_table));
-    panel += sizeof(rg_table);
-    to += sizeof(rg_table);
+    const size_t head = rg_layout_head_bytes(layout);
+
+    __builtin_memcpy(to, panel, head);
+    panel += head;
+    to += head;
     for (int i = 0; i < cols / 256; i++) {
-        put_d(layout, panel, 0, to);
-#pragma GCC unroll 1
-        for (int run = 0; run < 8; run += 2)
-            unfold_two_runs(layout, panel, run, to);
+        unfold_step(layout, panel, to);
         panel += rg_layout_step_bytes(layout);
         to += rg_layout_step_bytes(rg_layout_unfolded(layout));
     }
@@ -220,14 +304,10 @@ ALWAYS_INLINE void unfold_found(rg_layout layout, const uint8_t *panel, int cols
 static void unfold_with_vbmi(rg_layout layout, const uint8_t *panel, int cols, uint8_t *to)
 {
     switch (layout) {
-    case RG_LAYOUT_G1: unfold_found(RG_LAYOUT_G1, panel, cols, to); break;
-    case RG_LAYOUT_G1M: unfold_found(RG_LAYOUT_G1M, panel, cols, to); break;
-    case RG_LAYOUT_G2: unfold_found(RG_LAYOUT_G2, panel, cols, to); break;
-    case RG_LAYOUT_G2H: unfold_found(RG_LAYOUT_G2H, panel, cols, to); break;
-    case RG_LAYOUT_G2S: unfold_found(RG_LAYOUT_G2S, panel, cols, to); break;
-    case RG_LAYOUT_G3: unfold_found(RG_LAYOUT_G3, panel, cols, to); break;
-    case RG_LAYOUT_G3S: unfold_found(RG_LAYOUT_G3S, panel, cols, to); break;
-    default: unfold(layout, panel, cols, to);
+#define UNFOLD(which) case which: unfold_found(which, panel, cols, to); break;
+    FOLDED_LAYOUTS(UNFOLD)
+#undef UNFOLD
+    default: RG_ASSERT(false);
     }
 }
 
@@ -235,5 +315,6 @@ void rg_avx512_add_unfold_vbmi(rg_cpu *k)
 {
     for (rg_layout layout = RG_LAYOUT_G1; layout <= RG_LAYOUT_G3S; layout++)
         make_planes(layout);
+    make_digits();
     k->unfold = unfold_with_vbmi;
 }
