@@ -1,6 +1,6 @@
 /* emulated.h -- instructions that few processors have, for kernels that are compiled a second time with this in front of
- * them: vpdpbusd of 256 bits, on AVX2; vdpbf16ps, vpermi2b and tiles, on AVX512 F, which the rest of such a kernel needs
- * anyway.
+ * them: vpdpbusd of 256 bits, on AVX2; vdpbf16ps, vpermi2b, vpmultishiftqb, vgf2p8affineqb and tiles, on AVX512 F, which
+ * the rest of such a kernel needs anyway.
  *
  * What they do is measured (VDPBF16PS, TDPBF16PS: the order of the sums) or the manual's: bf16 operands are multiplied
  * and added with one rounding, subnormals are zeros on the way in and on the way out, whatever mxcsr says.  Here mxcsr
@@ -83,6 +83,43 @@ EMULATED __m512i emulated_permutex2var_epi8(__m512i a, __m512i index, __m512i b)
 
 #undef _mm512_permutexvar_epi8
 #define _mm512_permutexvar_epi8(index, a) emulated_permutex2var_epi8(a, _mm512_and_si512(index, _mm512_set1_epi8(63)), a)
+
+/* Of each byte of the control: the eight bits from there on of its 64, which go round. */
+EMULATED __m512i emulated_multishift(__m512i control, __m512i v)
+{
+    uint8_t from[64], to[64] = { 0 };
+    uint64_t words[8];
+
+    memcpy(from, &control, sizeof control);
+    memcpy(words, &v, sizeof v);
+    for (int i = 0; i < 64; i++)
+        for (int bit = 0; bit < 8; bit++)
+            to[i] |= (uint8_t)((words[i / 8] >> ((from[i] + bit) & 63) & 1) << bit);
+    memcpy(&v, to, sizeof v);
+    return v;
+}
+
+/* Each byte of x times the matrix of its 64 bits, whose row for bit i is byte 7 - i; then bits are added. */
+EMULATED __m512i emulated_affine(__m512i x, __m512i matrix, int added)
+{
+    uint8_t from[64], rows[64], to[64];
+
+    memcpy(from, &x, sizeof x);
+    memcpy(rows, &matrix, sizeof matrix);
+    for (int k = 0; k < 64; k++) {
+        to[k] = (uint8_t)added;
+        for (int i = 0; i < 8; i++)
+            to[k] ^= (uint8_t)(__builtin_parity(from[k] & rows[k / 8 * 8 + 7 - i]) << i);
+    }
+    memcpy(&x, to, sizeof x);
+    return x;
+}
+
+#undef _mm512_multishift_epi64_epi8
+#define _mm512_multishift_epi64_epi8 emulated_multishift
+
+#undef _mm512_gf2p8affine_epi64_epi8
+#define _mm512_gf2p8affine_epi64_epi8 emulated_affine
 
 /* ---- tiles ---------------------------------------------------------------------------------------------------------- */
 

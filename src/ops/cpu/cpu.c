@@ -61,6 +61,12 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512vnni");
 }
 
+/* And the GFNI that all but the first of these processors have. */
+static bool has_vbmi(void)
+{
+    return __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("gfni");
+}
+
 /* A bit of cpuid 7.1, eax. */
 static bool has_later(unsigned bit)
 {
@@ -164,12 +170,12 @@ static void build(void)
         return;
     add_table(rg_cpu_init_avx512);
     pairs = has_later(AVX512_BF16) && add_bf16_table(rg_cpu_init_avx512_bf16, RG_BF16_PAIRS);
-    if (__builtin_cpu_supports("avx512vbmi")) {
+    if (has_vbmi()) {
         rg_cpu_add_avx512_vbmi(&tables[n_tables - 1]);
         if (pairs)
             rg_cpu_add_avx512_pairs_f8(&tables[n_tables - 1]);
     }
-    if (__builtin_cpu_supports("avx512vbmi") && has_amx())
+    if (has_vbmi() && has_amx())
         add_bf16_table(rg_cpu_init_amx, RG_BF16_TILES);
 }
 

@@ -26,7 +26,7 @@ ALWAYS_INLINE words load_words(const void *p)
 /* s = 2 scale + 1 of each lane, as bytes. */
 ALWAYS_INLINE void put_scales(int8_t *to, words scale)
 {
-    store_octets((uint8_t *)to, 2 * scale + 1);
+    store_octets((uint8_t *)to, scale + scale + 1);
 }
 
 /* Signs of which each 8 columns tell the last: their number is even. */
