@@ -1,9 +1,9 @@
 /* unfold_tmpl.h -- a panel of a folded layout as one that kernels multiply: built once for each instruction set.
  *
  * Rows are lanes.  A run of a row gives the entries of its vectors, 4 or 8, which are looked up in the grid; the words
- * found hold codes of 4 bits, which take the places of TK4 by a shift, and so do signs (pack.h).  Digits of base 3 are
- * what leaves a byte when it is tripled.  What comes next is fetched, since one row of x reads a folded matrix once,
- * from memory.
+ * found hold codes of 4 bits, which take the places of TK4 by a shift, and so do signs (pack.h).  The first digit of
+ * base 3 of a byte is how often its triple has 256; what is left of the triple has the next digits.  What comes next is
+ * fetched, since one row of x reads a folded matrix once, from memory.
  *
  * Included behind panel_tmpl.h where these are defined:
  *     words                       a vector of WIDTH uint32_t, which C's operators work on
@@ -224,46 +224,43 @@ ALWAYS_INLINE void put_d(rg_layout layout, const uint8_t *step, int part, uint8_
               load_f16(layout == RG_LAYOUT_G1M ? d : ((const rg_step_g1 *)(const void *)step)->d + at) * unit);
 }
 
-/* The next digit of the even or odd bytes of words, and what is left of those. */
-ALWAYS_INLINE words next_digit(words *v)
-{
-    const words three = *v + (*v << 1);
+typedef uint8_t octets __attribute__((vector_size(sizeof(words))));
+typedef int8_t signed_octets __attribute__((vector_size(sizeof(words))));
 
-    *v = three & 0x00ff00ff;
-    return three >> 8 & 0x00030003;
+/* 1 at that bit of each byte that is more than limit, both less 128. */
+ALWAYS_INLINE octets above(octets v, int limit, int bit)
+{
+    return (octets)(((signed_octets)v > (int8_t)(limit - 128)) & (int8_t)(1 << bit));
 }
 
-/* Where the digits of a group go: group g of run r. */
-ALWAYS_INLINE void add_digit(words (*plane)[2], int r, int g, words v)
+/* The even or the odd groups of all runs.  Bytes less 128 keep that form when they are tripled. */
+ALWAYS_INLINE void unfold_digits_of(const rg_step_q1 *q1, int odd, int part, rg_step_q2 *q2)
 {
-    plane[r][g % 2] |= v << g / 2 * 2;
+    octets plane[8] = { 0 };
+
+#pragma GCC unroll 13
+    for (int j = 0; j < 13; j++) {
+        octets v = (octets)(load_words(q1->q[j][WIDTH * part]) ^ 0x80808080);
+#pragma GCC unroll 5
+        for (int n = 0; n < 5; n++, v += v + v) {
+            const int run = j < 8 ? n : j < 12 ? 5 + n / 2 : 7;
+            const int group = j < 8 ? j : j < 12 ? n % 2 * 4 + j - 8 : 4 + n;
+            if (group % 2 == odd && group < 8)
+                plane[run] |= above(v, 85, group / 2 * 2) + above(v, 170, group / 2 * 2);
+        }
+    }
+    for (int r = 0; r < 8; r++)
+        __builtin_memcpy(q2->q[r][odd][WIDTH * part], &plane[r], sizeof(words));
 }
 
 ALWAYS_INLINE void unfold_digits(const uint8_t *step, int part, uint8_t *to)
 {
     const rg_step_q1 *q1 = (const void *)step;
     rg_step_q2 *q2 = (void *)to;
-    const int at = WIDTH * part;
-    words plane[8][2] = { 0 };
 
-#pragma GCC unroll 13
-    for (int j = 0; j < 13; j++) {
-        words v = load_words(q1->q[j][at]), even = v & 0x00ff00ff, odd = v >> 8 & 0x00ff00ff;
-#pragma GCC unroll 5
-        for (int n = 0; n < 5; n++) {
-            const words digits = next_digit(&even) | next_digit(&odd) << 8;
-            if (j < 8)
-                add_digit(plane, n, j, digits);
-            else if (j < 12)
-                add_digit(plane, 5 + n / 2, n % 2 * 4 + j - 8, digits);
-            else if (n < 4)
-                add_digit(plane, 7, 4 + n, digits);
-        }
-    }
-    for (int r = 0; r < 8; r++)
-        for (int i = 0; i < 2; i++)
-            __builtin_memcpy(q2->q[r][i][at], &plane[r][i], sizeof(words));
-    __builtin_memcpy(q2->d + at, q1->d + at, WIDTH * sizeof *q1->d);
+    unfold_digits_of(q1, 0, part, q2);
+    unfold_digits_of(q1, 1, part, q2);
+    __builtin_memcpy(q2->d + WIDTH * part, q1->d + WIDTH * part, WIDTH * sizeof *q1->d);
 }
 
 /* An eighth of a step, of `each` bytes, is read: every line is fetched once. */

@@ -245,7 +245,7 @@ ALWAYS_INLINE void find_digits(const rg_step_q1 *q1, int i, int k, found *first4
 }
 
 /* The even or the odd groups of all runs: their four groups are the fields of a byte. */
-ALWAYS_INLINE void unfold_digits_of(const uint8_t *step, int odd, uint8_t *to_step)
+ALWAYS_INLINE void unfold_found_digits(const uint8_t *step, int odd, uint8_t *to_step)
 {
     const rg_step_q1 *q1 = (const void *)step;
     rg_step_q2 *q2 = (void *)to_step;
@@ -277,8 +277,8 @@ ALWAYS_INLINE void unfold_step(rg_layout layout, const uint8_t *step, uint8_t *t
     if (layout == RG_LAYOUT_Q1) {
         fetch_step(step, rg_layout_step_bytes(layout));
         __builtin_memcpy(((rg_step_q2 *)(void *)to)->d, ((const rg_step_q1 *)(const void *)step)->d, 32);
-        unfold_digits_of(step, 0, to);
-        unfold_digits_of(step, 1, to);
+        unfold_found_digits(step, 0, to);
+        unfold_found_digits(step, 1, to);
         return;
     }
     put_d(layout, step, 0, to);
