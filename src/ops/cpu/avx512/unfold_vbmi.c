@@ -13,7 +13,12 @@
 enum { MOST = 2048 };
 
 typedef __m512i grid_planes[2][MOST / 64];
-static grid_planes planes[RG_LAYOUT_COUNT]; /* set once, when the table of kernels is built */
+static grid_planes planes[RG_LAYOUT_G3S + 1 - RG_LAYOUT_Q1]; /* set once, when the table of kernels is built */
+
+ALWAYS_INLINE __m512i *plane_of(rg_layout layout, int k)
+{
+    return planes[layout - RG_LAYOUT_Q1][k];
+}
 
 static uint8_t plane_byte(rg_layout layout, uint32_t entry, int k)
 {
@@ -34,7 +39,7 @@ static void make_digits(void)
         for (int n = 0, left = i; n < 5; n++, left = 3 * left & 255)
             digits |= 3 * left >> 8 << 2 * n;
         for (int k = 0; k < 2; k++)
-            ((uint8_t *)planes[RG_LAYOUT_Q1][k])[i] = (uint8_t)(digits >> 8 * k);
+            ((uint8_t *)plane_of(RG_LAYOUT_Q1, k))[i] = (uint8_t)(digits >> 8 * k);
     }
 }
 
@@ -44,7 +49,7 @@ static void make_planes(rg_layout layout)
 
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < 256 << high_bits(layout); i++)
-            ((uint8_t *)planes[layout][k])[i] = plane_byte(layout, grid[i], k);
+            ((uint8_t *)plane_of(layout, k))[i] = plane_byte(layout, grid[i], k);
 }
 
 /* 64 entries: their bytes, and which have bits 7, 8 and so on set. */
@@ -173,7 +178,7 @@ ALWAYS_INLINE void groups_of_8(__m512i low, __m512i high, words group[4])
         group[g] = codes[g % 2] >> g / 2 * 2 & 0x33333333;
 }
 
-/* As scale_of: bits 0, 2, 4 and 6 of the upper byte. */
+/* As scale_of: bits 0, 2, 4 and 6 of the upper byte.  The row of a matrix that makes bit i is its byte 7 - i. */
 ALWAYS_INLINE words told_scale(words signs)
 {
     const __m512i even = _mm512_set1_epi64(0x0104104000000000);
@@ -193,11 +198,11 @@ ALWAYS_INLINE folded_run load_told(rg_layout layout, const uint8_t *step, int ru
     return r;
 }
 
-/* 64 vectors of 8 are a run, of 4 half of one. */
+/* 64 vectors of 8 are one run; 64 vectors of 4 are half of one. */
 ALWAYS_INLINE void unfold_two_runs(rg_layout layout, const uint8_t *step, int run, uint8_t *to)
 {
     const folded_run r[2] = { load_told(layout, step, run), load_told(layout, step, run + 1) };
-    const __m512i *const plane[2] = { planes[layout][0], planes[layout][1] };
+    const __m512i *const plane[2] = { plane_of(layout, 0), plane_of(layout, 1) };
     words group[4];
 
     if (of_4(layout)) {
@@ -218,7 +223,7 @@ ALWAYS_INLINE void unfold_two_runs(rg_layout layout, const uint8_t *step, int ru
     }
 }
 
-/* Fields of two bits: to[i] has field i of v[0], v[1], v[2] and v[3], the first one lowest. */
+/* Fields of two bits: to[i] has field i of a, b, c and d, that of a lowest. */
 ALWAYS_INLINE void turn_fields(__m512i a, __m512i b, __m512i c, __m512i d, __m512i to[4])
 {
     const __m512i four = _mm512_set1_epi8(0x0f), two = _mm512_set1_epi8(0x33);
@@ -240,8 +245,8 @@ ALWAYS_INLINE void find_digits(const rg_step_q1 *q1, int i, int k, found *first4
     const entries e[2] = { entries_of_bytes((__m512i)load_words(q1->q[i])),
                            entries_of_bytes((__m512i)load_words(q1->q[k])) };
 
-    *first4 = find_256(planes[RG_LAYOUT_Q1][0], e);
-    *last = find_256(planes[RG_LAYOUT_Q1][1], e);
+    *first4 = find_256(plane_of(RG_LAYOUT_Q1, 0), e);
+    *last = find_256(plane_of(RG_LAYOUT_Q1, 1), e);
 }
 
 /* The even or the odd groups of all runs: their four groups are the fields of a byte. */
@@ -259,7 +264,8 @@ ALWAYS_INLINE void unfold_found_digits(const uint8_t *step, int odd, uint8_t *to
     turn_fields(first4[0].v[0], first4[0].v[1], first4[1].v[0], first4[1].v[1], to);
     turn_fields(last[0].v[0], last[0].v[1], last[1].v[0], last[1].v[1], only);
     to[4] = only[0];
-    /* Behind digit 0 of a group of 16 columns is digit 1, behind 2 is 3. */
+    /* From group 8 on digits 0 and 1 are of one run, 2 and 3 of the next.  Fields that a shift brings from other bytes
+     * are in no vector that is used. */
     turn_fields(first4[2].v[0], first4[2].v[1], _mm512_srli_epi16(first4[2].v[0], 2),
                 _mm512_srli_epi16(first4[2].v[1], 2), only);
     to[5] = only[0];
