@@ -9,13 +9,13 @@
  * With --outliers, of the integer layouts only: LLM.int8() with outliers in 1 % of the columns beside the int8 recipe,
  * matrices of 2,048 by 2,048 from memory, rounding included, as times of the one over times of the other.
  *
- * With --decode, one row alone.
+ * With --decode, one row alone; with --rows, these numbers of rows instead of 8, 64 and 512 in cache.
  *
  * With --zeros N, of the wide layouts only: one row of which N % are 0, matrices of 2,048 by 2,048 from memory, each thread
  * its share of their rows: GB/s of the columns that are read, and as a share of what `stream` reads at.
  *
  *     bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--exact | --outliers | --zeros N] [--decode]
- *                   [--rounds N] */
+ *                   [--rounds N] [--rows N,N,...] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@
 #include "base/pool.h"
 #include "ops/cpu/reader.h"
 
-enum { COLS = 4096, SMALL_COLS = 2048, SMALL_PANELS = 32, MAX_THREADS = 256, GROUP = 8 };
+enum { COLS = 4096, SMALL_COLS = 2048, SMALL_PANELS = 32, MAX_THREADS = 256, GROUP = 8, MAX_SIZES = 16, MOST_ROWS = 512 };
 
 static const size_t stream_bytes = (size_t)256 << 20, near_bytes = (size_t)256 << 10; /* of a thread */
 
@@ -33,6 +33,7 @@ typedef struct options {
     const char *isa, *layout;
     int n_threads, rounds, zeros; /* zeros: in percent; -1: not asked for */
     bool exact, outliers, decode; /* decode: one row alone */
+    int n_rows, rows[MAX_SIZES];  /* of products in cache */
 } options;
 
 typedef enum turn { STREAM, PEAK, PANELS, SPARSE } turn;
@@ -178,27 +179,26 @@ static void bench_decode(rg_pool *pool, const options *o, job j)
 
 static void bench_prefill(rg_pool *pool, const options *o, job j)
 {
-    static const int rows[] = { 8, 64, 512 };
     double s[2];
 
     j.cols = SMALL_COLS;
     j.panel_bytes = panel_bytes(j.layout, SMALL_COLS);
     j.n_panels = SMALL_PANELS;
-    for (size_t i = 0; i < RG_LEN(rows); i++) {
+    for (int i = 0; i < o->n_rows; i++) {
         double macs;
-        j.m = rows[i];
+        j.m = o->rows[i];
         macs = (double)j.n_panels * 16 * j.cols * j.m;
         j.peak_n = macs;
         best(pool, &j, PEAK, PANELS, o->rounds * 4, s);
         printf("   m %d: %5.0f, %.2f", j.m, macs / s[1] * 1e-9, s[0] / s[1]);
-        if (i + 1 == RG_LEN(rows))
+        if (i + 1 == o->n_rows)
             printf(" of %.0f GMAC/s", macs / s[0] * 1e-9);
     }
 }
 
 static void bench_isa(rg_pool *pool, const options *o, const rg_cpu *k, uint8_t *w)
 {
-    const size_t max_m = 512, n_x = max_m * (COLS + 32);
+    const size_t max_m = MOST_ROWS, n_x = max_m * (COLS + 32);
     float *x = rg_alloc(n_x * sizeof *x), *y = rg_alloc((stream_bytes / 32 + max_m * 16 * SMALL_PANELS) * sizeof *y);
     rg_rounded *r = rg_alloc(n_x / 32 * sizeof *r);
 
@@ -326,9 +326,26 @@ static void bench_isa_outliers(const options *o, const rg_cpu *k, const uint8_t 
     rg_free(r);
 }
 
+/* "8,64" to o->rows; false if it is not such a list. */
+static bool read_rows(options *o, const char *list)
+{
+    char *end = (char *)(uintptr_t)list;
+
+    for (o->n_rows = 0; o->n_rows < MAX_SIZES; list = end + 1) {
+        const long n = strtol(list, &end, 10);
+
+        if (n < 1 || n > MOST_ROWS || (*end && *end != ','))
+            return false;
+        o->rows[o->n_rows++] = (int)n;
+        if (!*end)
+            return true;
+    }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
-    options o = { .n_threads = 2, .rounds = 5, .zeros = -1 };
+    options o = { .n_threads = 2, .rounds = 5, .zeros = -1, .n_rows = 3, .rows = { 8, 64, 512 } };
     rg_error err = { 0 };
     rg_pool *pool;
     uint8_t *w;
@@ -351,9 +368,11 @@ int main(int argc, char **argv)
             o.rounds = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--zeros") && more)
             o.zeros = atoi(argv[++i]);
+        else if (!strcmp(argv[i], "--rows") && more && read_rows(&o, argv[i + 1]))
+            i++;
         else
             return fprintf(stderr, "usage: bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--rounds N] "
-                                   "[--exact | --outliers | --zeros N] [--decode]\n"), 2;
+                                   "[--exact | --outliers | --zeros N] [--decode] [--rows N,N,...]\n"), 2;
     }
     if (o.n_threads < 1 || o.n_threads > MAX_THREADS)
         return fprintf(stderr, "--threads: 1 to %d\n", MAX_THREADS), 2;

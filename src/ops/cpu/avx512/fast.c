@@ -4,17 +4,17 @@
  * weights are the unsigned side as they are packed, and what their offset owes (-8 or -128 times the sum of x) is where
  * the sum starts.  |sum| <= 32 * 255 * 128 + 128 * 32 * 128 < 2^21: exact, and exact as a float.
  *
- * One row streams the panel once from memory.  A few rows unpack it in registers as it goes by.  Many rows take two
- * panels at a time, a piece of them unpacked into L1, so that four bytes of x are loaded once for both; the running
- * sums wait in y between pieces, and all panels of the product have their turn with a piece's columns of x, which stay
- * in L2. */
+ * One row streams the panel once from memory.  A few rows unpack it in registers as it goes by.  More than ten take two
+ * panels at a time, so that four bytes of x are loaded once for both: by one panel they wait for loads.  (Where a run
+ * has scales of its own that gains nothing.)  Many rows unpack a piece of both panels into L1; the running sums wait in
+ * y between pieces, and all panels of the product have their turn with a piece's columns of x, which stay in L2. */
 #include "ops/cpu/avx512/one_row.h"
 
 enum {
     FEW = 10,      /* rows that go by one panel together: 10 results, 10 sums, weights; a pointer for each */
+    PAIR_ROWS = 6, /* rows by two panels: 12 results, 12 sums, weights and x */
     LARGE = 8,     /* rows whose arithmetic takes as long as reading 4 bits of each weight */
     MANY = 64,     /* rows for which unpacking to L1 pays */
-    PAIR_ROWS = 6, /* rows by two panels: 12 results, 12 sums, weights and x */
 };
 
 /* Four bytes at x in every lane. */
@@ -36,82 +36,119 @@ ALWAYS_INLINE __m512i dot4(__m512i sum, __m512i w, __m512i x)
 
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */
 
-/* Half h (or all) of run b into the results of n_rows rows at x; layout and n_rows are constants. */
-ALWAYS_INLINE void add_few(rg_layout layout, const uint8_t *panel, const book *t, int b, int h,
-                           const rg_xblock *const *x, int n_rows, __m512 *acc)
+/* Half h (or all) of run b of n_panels panels, 1 or 2, into the results of n_rows rows at x; all but b and x are
+ * constants. */
+ALWAYS_INLINE void add_few(rg_layout layout, int n_panels, int n_rows, const uint8_t *const *panel, const book *t,
+                           int b, int h, const rg_xblock *const *x, __m512 (*acc)[2])
 {
     const kind kd = kind_of(layout);
     const int n_dots = 8 / halves_of(kd);
-    const scales s = run_int8_scales(layout, panel, b, h, 0);
-    const uint8_t *q = run_q(layout, panel, b);
-    __m512i sum[FEW];
+    const uint8_t *q[2];
+    __m512i sum[FEW][2];
+    scales s[2];
 
-#pragma GCC unroll 10
-    for (int r = 0; r < n_rows; r++)
-        sum[r] = start(kd, s.m, x[r], h);
-#pragma GCC unroll 8
-    for (int i = h * n_dots; i < (h + 1) * n_dots; i++) {
-        const __m512i w = run_group(layout, t, q, i);
-#pragma GCC unroll 10
-        for (int r = 0; r < n_rows; r++)
-            sum[r] = dot(sum[r], w, x[r]->q + 4 * i);
+#pragma GCC unroll 2
+    for (int i = 0; i < n_panels; i++) {
+        s[i] = run_int8_scales(layout, panel[i], b, h, 0);
+        q[i] = run_q(layout, panel[i], b);
     }
 #pragma GCC unroll 10
     for (int r = 0; r < n_rows; r++)
-        acc[r] = add_scaled(kd, acc[r], sum[r], s.d, s.m, x[r], h);
+#pragma GCC unroll 2
+        for (int i = 0; i < n_panels; i++)
+            sum[r][i] = start(kd, s[i].m, x[r], h);
+#pragma GCC unroll 8
+    for (int g = h * n_dots; g < (h + 1) * n_dots; g++) {
+        __m512i w[2];
+
+#pragma GCC unroll 2
+        for (int i = 0; i < n_panels; i++)
+            w[i] = run_group(layout, &t[i], q[i], g);
+#pragma GCC unroll 10
+        for (int r = 0; r < n_rows; r++)
+            if (n_panels == 1) {
+                sum[r][0] = dot(sum[r][0], w[0], x[r]->q + 4 * g);
+            } else {
+                const __m512i xg = four(x[r]->q + 4 * g);
+
+                sum[r][0] = dot4(sum[r][0], w[0], xg);
+                sum[r][1] = dot4(sum[r][1], w[1], xg);
+            }
+    }
+#pragma GCC unroll 10
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 2
+        for (int i = 0; i < n_panels; i++)
+            acc[r][i] = add_scaled(kd, acc[r][i], sum[r][i], s[i].d, s[i].m, x[r], h);
 }
 
-/* n_rows rows by a panel of n runs; n_rows is a constant. */
-ALWAYS_INLINE void few_rows(rg_layout layout, const uint8_t *panel, int n, const rg_product *p, int row, int n_rows)
+/* n_rows rows from `row` on by n_panels panels; both are constants. */
+ALWAYS_INLINE void few_rows(rg_layout layout, int n_panels, int n_rows, const rg_product *p, int row)
 {
-    const book t = load_book(layout, panel);
+    const uint8_t *const panel[2] = { p->panel, p->panel + (n_panels == 2 ? p->panel_bytes : 0) };
+    const book t[2] = { load_book(layout, panel[0]), load_book(layout, panel[1]) };
     const rg_xblock *x[FEW];
-    __m512 acc[FEW];
+    __m512 acc[FEW][2];
 
 #pragma GCC unroll 10
     for (int r = 0; r < n_rows; r++) {
         x[r] = p->q + (size_t)(row + r) * p->ldx;
-        acc[r] = _mm512_setzero_ps();
+        acc[r][0] = acc[r][1] = _mm512_setzero_ps();
     }
-    for (int b = 0; b < n; b++) {
+    for (int b = 0; b < p->cols / 32; b++) {
         /* A pointer per row, kept in its register: an index would cost an operation with every operand. */
 #pragma GCC unroll 10
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(x[r]));
-        fetch_on(run_share(layout, panel, b), run_bytes(layout));
-        add_few(layout, panel, &t, b, 0, x, n_rows, acc);
+#pragma GCC unroll 2
+        for (int i = 0; i < n_panels; i++)
+            fetch_on(run_share(layout, panel[i], b), run_bytes(layout));
+        add_few(layout, n_panels, n_rows, panel, t, b, 0, x, acc);
         if (n_halves_of(layout) == 2)
-            add_few(layout, panel, &t, b, 1, x, n_rows, acc);
+            add_few(layout, n_panels, n_rows, panel, t, b, 1, x, acc);
 #pragma GCC unroll 10
         for (int r = 0; r < n_rows; r++)
             x[r]++;
     }
 #pragma GCC unroll 10
     for (int r = 0; r < n_rows; r++)
-        _mm512_storeu_ps(p->y + (size_t)(row + r) * p->ldy, acc[r]);
+#pragma GCC unroll 2
+        for (int i = 0; i < n_panels; i++)
+            _mm512_storeu_ps(p->y + (size_t)(row + r) * p->ldy + 16 * i, acc[r][i]);
 }
 
 /* Tiles of rows, as few as there can be, since each unpacks the panel; the first of them large, so that its arithmetic
  * hides how the panel comes from memory. */
 ALWAYS_INLINE void one_panel(rg_layout layout, rg_product p)
 {
-    const int n = p.cols / 32;
-
     for (int row = 0, tiles = (p.m + FEW - 1) / FEW, here; row < p.m; tiles--, row += here) {
         const int left = p.m - row, even = (left + tiles - 1) / tiles;
 
         here = even < LARGE && left > LARGE ? LARGE : even;
         switch (here) {
-        case 1: one_row(layout, p.panel, n, p.q + (size_t)row * p.ldx, p.y + (size_t)row * p.ldy); break;
-        case 2: few_rows(layout, p.panel, n, &p, row, 2); break;
-        case 3: few_rows(layout, p.panel, n, &p, row, 3); break;
-        case 4: few_rows(layout, p.panel, n, &p, row, 4); break;
-        case 5: few_rows(layout, p.panel, n, &p, row, 5); break;
-        case 6: few_rows(layout, p.panel, n, &p, row, 6); break;
-        case 7: few_rows(layout, p.panel, n, &p, row, 7); break;
-        case 8: few_rows(layout, p.panel, n, &p, row, 8); break;
-        case 9: few_rows(layout, p.panel, n, &p, row, 9); break;
-        default: few_rows(layout, p.panel, n, &p, row, FEW);
+        case 1: one_row(layout, p.panel, p.cols / 32, p.q + (size_t)row * p.ldx, p.y + (size_t)row * p.ldy); break;
+        case 2: few_rows(layout, 1, 2, &p, row); break;
+        case 3: few_rows(layout, 1, 3, &p, row); break;
+        case 4: few_rows(layout, 1, 4, &p, row); break;
+        case 5: few_rows(layout, 1, 5, &p, row); break;
+        case 6: few_rows(layout, 1, 6, &p, row); break;
+        case 7: few_rows(layout, 1, 7, &p, row); break;
+        case 8: few_rows(layout, 1, 8, &p, row); break;
+        case 9: few_rows(layout, 1, 9, &p, row); break;
+        default: few_rows(layout, 1, FEW, &p, row);
+        }
+    }
+}
+
+/* More than FEW rows by two panels. */
+ALWAYS_INLINE void two_panels(rg_layout layout, rg_product p)
+{
+    for (int row = 0, tiles = (p.m + PAIR_ROWS - 1) / PAIR_ROWS, here; row < p.m; tiles--, row += here) {
+        here = (p.m - row + tiles - 1) / tiles;
+        switch (here) {
+        case 4: few_rows(layout, 2, 4, &p, row); break;
+        case 5: few_rows(layout, 2, 5, &p, row); break;
+        default: few_rows(layout, 2, PAIR_ROWS, &p, row);
         }
     }
 }
@@ -294,6 +331,8 @@ ALWAYS_INLINE void all_pairs(rg_layout layout, const rg_product *p)
             all_pairs(layout, p);                                                                                      \
             i = p->n_panels / 2 * 2;                                                                                   \
         }                                                                                                              \
+        for (; p->m > FEW && !has_run_scales(layout) && i + 2 <= p->n_panels; i += 2)                                  \
+            two_panels(layout, part_of(p, i, 0, p->m));                                                                \
         for (; i < p->n_panels; i++)                                                                                   \
             one_panel(layout, part_of(p, i, 0, p->m));                                                                 \
     }
