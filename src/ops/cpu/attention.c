@@ -288,6 +288,7 @@ static void find_block(const rg_cpu *cpu, const rg_fwd *f, job *j, int row, int 
     a->k = j->k_block;
     a->v = j->v_block;
     a->k_next = a->v_next = NULL;
+    a->fetch_to_l1 = cpu->fetch_to_l1;
     if (kv->latent) {
         find_latent(cpu, f, j, row, block, have, a);
         return;

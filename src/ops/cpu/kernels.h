@@ -128,6 +128,7 @@ typedef struct rg_attend {
     uint64_t seen;       /* bit j: key j is; not 0 */
     float scale, cap;
     const void *k_next, *v_next; /* of the next block, to be prefetched; NULL: there is none */
+    bool fetch_to_l1;            /* as in rg_cpu */
     const uint16_t *k_scales_next, *v_scales_next;
     size_t next_step; /* of latents: k_next and v_next are halves of the next block as it is kept, and scores fetch so
                        * many bytes with 16 keys and four dimensions; 0: there is none */
@@ -168,6 +169,7 @@ static inline int rg_seen_run(uint64_t seen, int *j)
 typedef struct rg_coming {
     const uint8_t *now, *then;
     size_t step;
+    bool to_l1;
 } rg_coming;
 
 /* From a block's step on, an even number, if a step takes n values of its K or V.  If there is no next block, what it
@@ -178,16 +180,18 @@ static inline rg_coming rg_coming_from(const rg_attend *a, rg_type type, size_t 
     const size_t bytes = n * run / RG_KV_RUN, at = step / 2 * bytes;
 
     return (rg_coming){ (const uint8_t *)(a->k_next ? a->k_next : a->k) + at,
-                      (const uint8_t *)(a->v_next ? a->v_next : a->v) + at, bytes };
+                      (const uint8_t *)(a->v_next ? a->v_next : a->v) + at, bytes, a->fetch_to_l1 };
 }
 
 static inline void rg_fetch_next(rg_coming *c)
 {
     const rg_coming x = *c;
 
-    for (size_t i = 0; i < x.step; i += 64)
+    for (size_t i = 0; i < x.step && x.to_l1; i += 64)
+        __builtin_prefetch(x.now + i, 0, 3);
+    for (size_t i = 0; i < x.step && !x.to_l1; i += 64)
         __builtin_prefetch(x.now + i, 0, 2);
-    *c = (rg_coming){ x.then, x.now + x.step, x.step };
+    *c = (rg_coming){ x.then, x.now + x.step, x.step, x.to_l1 };
 }
 
 /* Its scales. */
@@ -249,6 +253,7 @@ typedef struct rg_lru_row {
 
 typedef struct rg_cpu {
     const char *isa;
+    bool fetch_to_l1; /* K and V that come next are fetched to L1, not to L2, which some processors do much faster */
 
     /* By recipe and layout; NULL where the recipe is not for the layout, for folded layouts, and of RG_LLM_INT8, which
      * is the product of RG_INT8 and then add_columns. */
