@@ -89,6 +89,7 @@ typedef struct rg_product {
     size_t ldx;
     float *y;
     size_t ldy;
+    const uint8_t *next; /* what this thread is likely to multiply afterwards, and may fetch; NULL: not known */
     uint8_t *room; /* where panels of a folded matrix are unfolded: no kernel's affair */
 } rg_product;
 

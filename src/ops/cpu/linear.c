@@ -110,6 +110,7 @@ static void multiply_folded(const rg_cpu *cpu, rg_recipe recipe, const rg_packed
     rg_product q = *p;
 
     q.panel = p->room;
+    q.next = NULL;
     q.panel_bytes = rg_unfolded_bytes(w->layout, (int)w->cols);
     for (int i = 0; i < p->n_panels; i += most, q.y += RG_PANEL * most) {
         q.n_panels = rg_min(most, p->n_panels - i);
@@ -146,26 +147,8 @@ void rg_cpu_product(const rg_cpu *cpu, rg_recipe recipe, const rg_packed *w, con
 /* Panels, counted through all matrices of an operation, by rows. */
 typedef struct block {
     int panel, n_panels, row, n_rows;
+    int next; /* the panel with which this thread is likely to go on; -1: not known */
 } block;
-
-/* The panels p.panel of w, of which the first is b.panel of all, by the rows of b.  A matrix whose columns may be
- * skipped gives the same, zeros included, whether they are or not. */
-static void multiply(const rg_cpu_reader *r, rg_recipe recipe, const rg_packed *w, const rg_operand *x, block b,
-                     rg_product p)
-{
-    const float *half[2] = { r->halves + RG_PANEL * b.panel, r->halves + r->half_floats + RG_PANEL * b.panel };
-
-    if (w->column_bytes && b.n_rows == 1) {
-        for (int i = 0; i < RG_PANEL * p.n_panels; i++)
-            p.y[i] = (half[0][i] + half[1][i]) + 0.0f;
-        return;
-    }
-    p.column_bytes = w->column_bytes;
-    rg_cpu_product(r->cpu, recipe, w, x, b.row, p);
-    for (int row = 0; w->column_bytes && row < b.n_rows; row++)
-        for (int i = 0; i < RG_PANEL * p.n_panels; i++)
-            p.y[(size_t)row * p.ldy + (size_t)i] += 0.0f;
-}
 
 /* Matrix and panel of the i-th panel of all of op's matrices. */
 typedef struct place {
@@ -196,6 +179,33 @@ static place find(const rg_op *op, int i)
     p.mat = i / panels_of(op->w[p.w]);
     p.panel = i % panels_of(op->w[p.w]);
     return p;
+}
+
+static const uint8_t *panel_of(const rg_op *op, int i)
+{
+    const place p = find(op, i);
+
+    return rg_panel_at(op->w[p.w]->packed, p.mat, p.panel);
+}
+
+/* The panels p.panel of w, of which the first is b.panel of all, by the rows of b.  A matrix whose columns may be
+ * skipped gives the same, zeros included, whether they are or not. */
+static void multiply(const rg_cpu_reader *r, const rg_op *op, rg_recipe recipe, const rg_packed *w, const rg_operand *x,
+                     block b, rg_product p)
+{
+    const float *half[2] = { r->halves + RG_PANEL * b.panel, r->halves + r->half_floats + RG_PANEL * b.panel };
+
+    if (w->column_bytes && b.n_rows == 1) {
+        for (int i = 0; i < RG_PANEL * p.n_panels; i++)
+            p.y[i] = (half[0][i] + half[1][i]) + 0.0f;
+        return;
+    }
+    p.column_bytes = w->column_bytes;
+    p.next = b.next < 0 ? NULL : panel_of(op, b.next);
+    rg_cpu_product(r->cpu, recipe, w, x, b.row, p);
+    for (int row = 0; w->column_bytes && row < b.n_rows; row++)
+        for (int i = 0; i < RG_PANEL * p.n_panels; i++)
+            p.y[(size_t)row * p.ldy + (size_t)i] += 0.0f;
 }
 
 /* ---- columns that are skipped ------------------------------------------------------------------------------------ */
@@ -274,7 +284,7 @@ static void fetch_from_next(const rg_fwd *f, const rg_op *op, int n_panels, int 
 
 static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels, block_fn *compute)
 {
-    int rows = op->in[0]->rows, stretch = rg_min(RG_ROWS_MAX, rows), n_stretches = rg_ceil_div(rows, stretch);
+    int rows = op->in[0]->rows, stretch = rg_min(RG_ROWS_MAX, rows), n_stretches = rg_ceil_div(rows, stretch), n_chunks;
     int per_thread = n_panels * n_stretches / (f->n_threads * CHUNKS_PER_THREAD);
     int group = rg_min(rg_min(GROUP_MAX, RG_TILE / stretch), rg_max(1, per_thread));
 
@@ -286,9 +296,12 @@ static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
             fetch_from_next(f, op, n_panels, group);
     }
 
-    for (int i; (i = rg_chunk_next(f, rg_ceil_div(n_panels, group) * n_stretches)) >= 0;) {
+    n_chunks = rg_ceil_div(n_panels, group) * n_stretches;
+    for (int i, on; (i = rg_chunk_next(f, n_chunks)) >= 0;) {
         block b = { .panel = i / n_stretches * group, .row = i % n_stretches * stretch };
 
+        on = i + f->n_threads; /* threads that are as fast as each other take turns */
+        b.next = on < n_chunks ? on / n_stretches * group : -1;
         b.n_panels = rg_min(group, n_panels - b.panel);
         b.n_rows = rg_min(stretch, rows - b.row);
         compute(r, f, op, b);
@@ -375,19 +388,22 @@ static void linear_at(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b, pla
     if (t.n == t.ld && !t.bias && !t.accumulate && b.n_rows <= FEW_ROWS) { /* straight to its place */
         product.y = rg_act_row(f, y, b.row) + t.at;
         product.ldy = (size_t)y->stride;
-        multiply(r, recipe, w->packed, &x, b, product);
+        multiply(r, op, recipe, w->packed, &x, b, product);
         return;
     }
-    multiply(r, recipe, w->packed, &x, b, product);
+    multiply(r, op, recipe, w->packed, &x, b, product);
     put(r->cpu, f, y, b, t);
 }
 
 static void linear_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
 {
-    for (int end = b.panel + b.n_panels; b.panel < end; b.panel += b.n_panels) {
+    const int end = b.panel + b.n_panels, next = b.next;
+
+    for (; b.panel < end; b.panel += b.n_panels) {
         place p = find(op, b.panel);
 
         b.n_panels = rg_min(end - b.panel, panels_of(op->w[p.w]) - (int)p.panel);
+        b.next = b.panel + b.n_panels < end ? b.panel + b.n_panels : next;
         linear_at(r, f, op, b, p);
     }
 }
@@ -416,9 +432,10 @@ static void gated_block(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, block b)
         rg_operand x = rg_operand_of(f, input_of(op));
 
         const rg_packed *w = op->w[k]->packed;
-        const block of_all = { b.panel + k * panels_of(op->w[0]), b.n_panels, b.row, b.n_rows };
+        const int up = panels_of(op->w[0]);
+        const block of_all = { b.panel + k * up, b.n_panels, b.row, b.n_rows, k == 0 ? b.panel + up : b.next };
 
-        multiply(r, rg_cpu_recipe(r, op->w[k], rounding), w, &x, of_all,
+        multiply(r, op, rg_cpu_recipe(r, op->w[k], rounding), w, &x, of_all,
                  (rg_product){ .panel = rg_panel_at(w, 0, b.panel), .n_panels = b.n_panels, .m = b.n_rows, .y = tile[k],
                                .ldy = (size_t)ld, .room = rg_cpu_room(r, f) });
         for (int i = 0; op->b[k] && i < b.n_rows; i++)

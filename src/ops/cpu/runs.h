@@ -46,6 +46,7 @@ ALWAYS_INLINE rg_product part_of(const rg_product *p, int i, int row, int n)
     rg_product q = *p;
 
     q.panel += (size_t)i * p->panel_bytes;
+    q.next = i + 1 < p->n_panels ? q.panel + p->panel_bytes : p->next;
     q.n_panels = 1;
     q.m = p->m - row < n ? p->m - row : n;
     q.x += p->x ? (size_t)row * p->ldx : 0;

@@ -7,14 +7,17 @@
  * One row streams the panel once from memory.  A few rows unpack it in registers as it goes by.  More than ten take two
  * panels at a time, so that four bytes of x are loaded once for both: by one panel they wait for loads.  (Where a run
  * has scales of its own that gains nothing.)  Many rows unpack a piece of both panels into L1; the running sums wait in
- * y between pieces, and all panels of the product have their turn with a piece's columns of x, which stay in L2. */
+ * y between pieces, and all panels of the product have their turn with a piece's columns of x, which stay in L2.
+ *
+ * Where rows make several tiles, memory is idle while the second and later ones meet a panel: so each tile fetches its
+ * share of the panels that come next. */
 #include "ops/cpu/avx512/one_row.h"
 
 enum {
     FEW = 10,      /* rows that go by one panel together: 10 results, 10 sums, weights; a pointer for each */
     PAIR_ROWS = 6, /* rows by two panels: 12 results, 12 sums, weights and x */
-    LARGE = 8,     /* rows whose arithmetic takes as long as reading 4 bits of each weight */
-    MANY = 64,     /* rows for which unpacking to L1 pays */
+    MANY = 128,    /* rows for which unpacking to L1 pays; */
+    MANY_HALVES = 36, /* with two sums a run, of which each owes its offset */
 };
 
 /* Four bytes at x in every lane. */
@@ -82,9 +85,19 @@ ALWAYS_INLINE void add_few(rg_layout layout, int n_panels, int n_rows, const uin
             acc[r][i] = add_scaled(kd, acc[r][i], sum[r][i], s[i].d, s[i].m, x[r], h);
 }
 
-/* n_rows rows from `row` on by n_panels panels; both are constants. */
-ALWAYS_INLINE void few_rows(rg_layout layout, int n_panels, int n_rows, const rg_product *p, int row)
+/* What one of several tiles fetches with every run: `each` bytes of the panels that come next, from `at` on; and if it
+ * is the first to read its own panels, what is further on in them. */
+typedef struct coming {
+    const uint8_t *at;
+    size_t each;
+    bool own;
+} coming;
+
+/* n_rows rows from `row` on by n_panels panels; both are constants.  c: NULL, a constant too: the tile is alone, and so
+ * reads its panel as fast as it can. */
+ALWAYS_INLINE void few_rows(rg_layout layout, int n_panels, int n_rows, const rg_product *p, int row, const coming *c)
 {
+    const uint8_t *next = c ? c->at : NULL, *end = next;
     const uint8_t *const panel[2] = { p->panel, p->panel + (n_panels == 2 ? p->panel_bytes : 0) };
     const book t[2] = { load_book(layout, panel[0]), load_book(layout, panel[1]) };
     const rg_xblock *x[FEW];
@@ -100,9 +113,12 @@ ALWAYS_INLINE void few_rows(rg_layout layout, int n_panels, int n_rows, const rg
 #pragma GCC unroll 10
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(x[r]));
+        if (!c || c->own)
 #pragma GCC unroll 2
-        for (int i = 0; i < n_panels; i++)
-            fetch_on(run_share(layout, panel[i], b), run_bytes(layout));
+            for (int i = 0; i < n_panels; i++)
+                fetch_on(run_share(layout, panel[i], b), run_bytes(layout));
+        for (end += c ? c->each : 0; c && next < end; next += 64)
+            _mm_prefetch((const char *)next, _MM_HINT_T0);
         add_few(layout, n_panels, n_rows, panel, t, b, 0, x, acc);
         if (n_halves_of(layout) == 2)
             add_few(layout, n_panels, n_rows, panel, t, b, 1, x, acc);
@@ -117,39 +133,53 @@ ALWAYS_INLINE void few_rows(rg_layout layout, int n_panels, int n_rows, const rg
             _mm512_storeu_ps(p->y + (size_t)(row + r) * p->ldy + 16 * i, acc[r][i]);
 }
 
-/* Tiles of rows, as few as there can be, since each unpacks the panel; the first of them large, so that its arithmetic
- * hides how the panel comes from memory. */
+/* Tiles of rows by one panel, as few as there can be, since each unpacks it. */
 ALWAYS_INLINE void one_panel(rg_layout layout, rg_product p)
 {
     for (int row = 0, tiles = (p.m + FEW - 1) / FEW, here; row < p.m; tiles--, row += here) {
-        const int left = p.m - row, even = (left + tiles - 1) / tiles;
-
-        here = even < LARGE && left > LARGE ? LARGE : even;
+        here = (p.m - row + tiles - 1) / tiles;
         switch (here) {
         case 1: one_row(layout, p.panel, p.cols / 32, p.q + (size_t)row * p.ldx, p.y + (size_t)row * p.ldy); break;
-        case 2: few_rows(layout, 1, 2, &p, row); break;
-        case 3: few_rows(layout, 1, 3, &p, row); break;
-        case 4: few_rows(layout, 1, 4, &p, row); break;
-        case 5: few_rows(layout, 1, 5, &p, row); break;
-        case 6: few_rows(layout, 1, 6, &p, row); break;
-        case 7: few_rows(layout, 1, 7, &p, row); break;
-        case 8: few_rows(layout, 1, 8, &p, row); break;
-        case 9: few_rows(layout, 1, 9, &p, row); break;
-        default: few_rows(layout, 1, FEW, &p, row);
+        case 2: few_rows(layout, 1, 2, &p, row, NULL); break;
+        case 3: few_rows(layout, 1, 3, &p, row, NULL); break;
+        case 4: few_rows(layout, 1, 4, &p, row, NULL); break;
+        case 5: few_rows(layout, 1, 5, &p, row, NULL); break;
+        case 6: few_rows(layout, 1, 6, &p, row, NULL); break;
+        case 7: few_rows(layout, 1, 7, &p, row, NULL); break;
+        case 8: few_rows(layout, 1, 8, &p, row, NULL); break;
+        case 9: few_rows(layout, 1, 9, &p, row, NULL); break;
+        default: few_rows(layout, 1, FEW, &p, row, NULL);
         }
     }
 }
 
-/* More than FEW rows by two panels. */
-ALWAYS_INLINE void two_panels(rg_layout layout, rg_product p)
+/* Several tiles of up to `most` rows, PAIR_ROWS by two panels or FEW by one, of which the first is panel `first` of all.
+ * n_panels is a constant. */
+ALWAYS_INLINE void tiles(rg_layout layout, int n_panels, int most, const rg_product *all, int first)
 {
-    for (int row = 0, tiles = (p.m + PAIR_ROWS - 1) / PAIR_ROWS, here; row < p.m; tiles--, row += here) {
-        here = (p.m - row + tiles - 1) / tiles;
+    const int behind = first + n_panels, n = (all->m + most - 1) / most, n_runs = all->cols / 32;
+    const rg_product p = part_of(all, first, 0, all->m);
+    coming c = { all->panel + (size_t)behind * p.panel_bytes, (size_t)n_panels * p.panel_bytes / (size_t)(n * n_runs),
+                 first == 0 };
+
+    if (behind >= all->n_panels) {
+        c.at = all->next ? all->next : all->panel;
+        c.each = all->next ? c.each : 0;
+    }
+    for (int row = 0, left = n, here; left; left--, row += here, c.at += c.each * (size_t)n_runs, c.own = false) {
+        here = (p.m - row + left - 1) / left;
         switch (here) {
-        case 4: few_rows(layout, 2, 4, &p, row); break;
-        case 5: few_rows(layout, 2, 5, &p, row); break;
-        default: few_rows(layout, 2, PAIR_ROWS, &p, row);
+        case 4: few_rows(layout, n_panels, 4, &p, row, &c); continue;
+        case 5: few_rows(layout, n_panels, 5, &p, row, &c); continue;
+        case 6: few_rows(layout, n_panels, 6, &p, row, &c); continue;
         }
+        if (n_panels == 1)
+            switch (here) {
+            case 7: few_rows(layout, 1, 7, &p, row, &c); break;
+            case 8: few_rows(layout, 1, 8, &p, row, &c); break;
+            case 9: few_rows(layout, 1, 9, &p, row, &c); break;
+            default: few_rows(layout, 1, FEW, &p, row, &c);
+            }
     }
 }
 
@@ -164,8 +194,8 @@ typedef struct pair {
     size_t ldx;
     float *y;
     size_t ldy;
-    const uint8_t *next; /* what will be unpacked after it, in next_bytes of either panel, next_gap apart */
-    size_t next_bytes, next_gap;
+    const uint8_t *next; /* what will be unpacked after it, of either panel, next_gap apart: */
+    size_t next_each, next_gap; /* bytes of it that are fetched with each run of six rows */
 } pair;
 
 /* Half h (or all) of run b of both panels into the results of n_rows rows; everything but b is a constant. */
@@ -207,6 +237,7 @@ ALWAYS_INLINE void add_pair(kind kd, const pair *p, int b, int h, const rg_xbloc
 /* n_rows rows from `row` on; n_rows is a constant. */
 ALWAYS_INLINE void pair_rows(kind kd, const pair *p, int row, int n_rows)
 {
+    const uint8_t *next = p->next + (size_t)(row / PAIR_ROWS * p->n_runs) * p->next_each, *end = next;
     float *y = p->y + (size_t)row * p->ldy;
     const rg_xblock *x[PAIR_ROWS];
     __m512 acc[PAIR_ROWS][2];
@@ -222,6 +253,10 @@ ALWAYS_INLINE void pair_rows(kind kd, const pair *p, int row, int n_rows)
 #pragma GCC unroll 6
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(x[r]));
+        for (end += p->next_each; n_rows == PAIR_ROWS && next < end; next += 64) {
+            _mm_prefetch((const char *)next, _MM_HINT_T0);
+            _mm_prefetch((const char *)next + p->next_gap, _MM_HINT_T0);
+        }
         add_pair(kd, p, b, 0, x, n_rows, acc);
         if (halves_of(kd) == 2)
             add_pair(kd, p, b, 1, x, n_rows, acc);
@@ -236,7 +271,7 @@ ALWAYS_INLINE void pair_rows(kind kd, const pair *p, int row, int n_rows)
             _mm512_storeu_ps(y + (size_t)r * p->ldy + 16 * i, acc[r][i]);
 }
 
-/* Rows in sixes, the last of them in fours and ones (m >= MANY, so that one or two sixes can be given up for fours). */
+/* Rows in sixes, the last of them in fours and ones: m is so large that one or two sixes can be given up for fours. */
 #define PAIRS(name, kd)                                                                                                \
     static __attribute__((noinline)) void name##_6(const pair *p, int row)                                             \
     {                                                                                                                  \
@@ -253,27 +288,15 @@ ALWAYS_INLINE void pair_rows(kind kd, const pair *p, int row, int n_rows)
     static void name(const pair *p, int m)                                                                             \
     {                                                                                                                  \
         const int sixes = m / 6 - (m % 6 == 2 || m % 6 == 3);                                                          \
-        const size_t ahead = (p->next_bytes / (size_t)(m / 6) + 63) / 64 * 64;                                         \
         int row = 0;                                                                                                   \
                                                                                                                        \
-        for (; row < 6 * sixes; row += 6) {                                                                            \
-            prefetch_next(p, (size_t)row / 6 * ahead, ahead);                                                          \
+        for (; row < 6 * sixes; row += 6)                                                                              \
             name##_6(p, row);                                                                                          \
-        }                                                                                                              \
         for (; row + 4 <= m; row += 4)                                                                                 \
             name##_4(p, row);                                                                                          \
         for (; row < m; row++)                                                                                         \
             name##_1(p, row);                                                                                          \
     }
-
-/* Bytes [at, at + n) of what comes next, of both panels, on their way from memory. */
-ALWAYS_INLINE void prefetch_next(const pair *p, size_t at, size_t n)
-{
-    if (at >= p->next_bytes)
-        return;
-    prefetch(p->next + at, n);
-    prefetch(p->next + p->next_gap + at, n);
-}
 
 PAIRS(pairs_scale_1, SCALE_1)
 PAIRS(pairs_scale_4, SCALE_4)
@@ -290,7 +313,8 @@ PAIRS(pairs_half_minima, HALF_MINIMA)
 ALWAYS_INLINE void all_pairs(rg_layout layout, const rg_product *p)
 {
     const int n = p->cols / 32;
-    pair a = { .ldx = p->ldx, .ldy = p->ldy, .next_bytes = RUNS * run_bytes(layout), .next_gap = p->panel_bytes };
+    pair a = { .ldx = p->ldx, .ldy = p->ldy, .next_gap = p->panel_bytes,
+               .next_each = run_bytes(layout) / (size_t)(p->m / PAIR_ROWS) };
 
     for (int b = 0; b < n; b += RUNS) {
         a.n_runs = n - b < RUNS ? n - b : RUNS;
@@ -304,8 +328,10 @@ ALWAYS_INLINE void all_pairs(rg_layout layout, const rg_product *p)
             a.y = p->y + 16 * i;
             if (i + 4 <= p->n_panels)
                 a.next = run_step(layout, panel + 2 * p->panel_bytes, b);
-            else /* the first pair again, a piece further on; past the end it is another product's, and does no harm */
+            else if (b + RUNS < n) /* the first pair again, a piece further on */
                 a.next = run_step(layout, p->panel, b + RUNS);
+            else
+                a.next = p->next ? p->next : p->panel;
             switch (kind_of(layout)) {
             case SCALE_1: pairs_scale_1(&a, p->m); break;
             case SCALE_4: pairs_scale_4(&a, p->m); break;
@@ -322,17 +348,27 @@ ALWAYS_INLINE void all_pairs(rg_layout layout, const rg_product *p)
     }
 }
 
+/* Rows that unpack panels of a layout to L1. */
+ALWAYS_INLINE int many(rg_layout layout)
+{
+    const kind kd = kind_of(layout);
+
+    return halves_of(kd) == 2 && !has_second(kd) ? MANY_HALVES : MANY;
+}
+
 #define FAST_PRODUCT(name, layout)                                                                                     \
     static void fast_##name(const rg_product *p)                                                                       \
     {                                                                                                                  \
         int i = 0;                                                                                                     \
                                                                                                                        \
-        if (p->m >= MANY) {                                                                                            \
+        if (p->m >= many(layout)) {                                                                                    \
             all_pairs(layout, p);                                                                                      \
             i = p->n_panels / 2 * 2;                                                                                   \
         }                                                                                                              \
+        for (; p->m > FEW && has_run_scales(layout) && i < p->n_panels; i++)                                           \
+            tiles(layout, 1, FEW, p, i);                                                                               \
         for (; p->m > FEW && !has_run_scales(layout) && i + 2 <= p->n_panels; i += 2)                                  \
-            two_panels(layout, part_of(p, i, 0, p->m));                                                                \
+            tiles(layout, 2, PAIR_ROWS, p, i);                                                                         \
         for (; i < p->n_panels; i++)                                                                                   \
             one_panel(layout, part_of(p, i, 0, p->m));                                                                 \
     }
