@@ -1,7 +1,7 @@
 /* fast_tmpl.h -- the fast recipe's entries of the table, one per integer layout.
  *
  * Included where TARGET (what the functions are compiled for, if that is more than their file is) and
- * panel_rows(layout, panel, n_runs, x, ldx, m, y, ldy), which multiplies one panel, are defined. */
+ * panel_rows(layout, p), which multiplies one panel, are defined. */
 #ifndef RG_OPS_CPU_FAST_TMPL_H
 #define RG_OPS_CPU_FAST_TMPL_H
 
@@ -13,7 +13,7 @@
         for (int row = 0; row < p->m; row += rows)                                                                     \
             for (int i = 0; i < p->n_panels; i++) {                                                                    \
                 const rg_product q = part_of(p, i, row, rows);                                                         \
-                panel_rows(layout, q.panel, q.cols / 32, q.q, q.ldx, q.m, q.y, q.ldy);                                 \
+                panel_rows(layout, &q);                                                                                \
             }                                                                                                          \
     }
 

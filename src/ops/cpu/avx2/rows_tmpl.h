@@ -56,6 +56,9 @@ typedef struct meeting {
     float *y;
     size_t ldy;
     ptrdiff_t next; /* of unpacked runs: bytes from these rows of x to those that come next */
+    const uint8_t *coming; /* the weights that come next, of which each run fetches n_lines */
+    int n_lines;
+    bool own; /* of a panel: fetch what lies further on in it too */
 } meeting;
 
 ALWAYS_INLINE __m256i bits_of(const uint8_t *p, int from, int n)
@@ -184,14 +187,16 @@ ALWAYS_INLINE void add_half(rg_layout layout, bool unpacked, const place *w, int
         }
 }
 
-/* What is needed soon: of a panel what lies further on, of unpacked runs the rows that come next. */
+/* What is needed soon: the weights that come next; of a panel what lies further on, of unpacked runs the next rows. */
 ALWAYS_INLINE void fetch(rg_layout layout, bool unpacked, const place *w, int n_rows, const rg_xblock *const *x,
-                         ptrdiff_t next)
+                         const meeting *m, ptrdiff_t next)
 {
 #pragma GCC unroll 8
     for (int r = 0; r < n_rows && unpacked; r++)
         _mm_prefetch((const char *)x[r] + next, _MM_HINT_T0);
-    for (size_t i = 0; i < run_bytes(layout) && !unpacked; i += 64)
+    for (int i = w->b * m->n_lines; i < (w->b + 1) * m->n_lines; i++)
+        _mm_prefetch((const char *)m->coming + 64 * i, _MM_HINT_T0);
+    for (size_t i = 0; i < run_bytes(layout) && !unpacked && m->own; i += 64)
         _mm_prefetch((const char *)run_share(layout, w->panel, w->b) + AHEAD + i, _MM_HINT_T0);
 }
 
@@ -217,7 +222,7 @@ ALWAYS_INLINE void meet(rg_layout layout, bool unpacked, const meeting *m, int n
 #pragma GCC unroll 8
         for (int r = 0; r < n_rows; r++)
             __asm__("" : "+r"(x[r]));
-        fetch(layout, unpacked, &w, n_rows, x, next);
+        fetch(layout, unpacked, &w, n_rows, x, m, next);
         if (!unpacked)
             begin_step(layout, &k3, m->panel, w.b);
         add_half(layout, unpacked, &w, 0, n_rows, x, acc);
@@ -290,35 +295,45 @@ ALWAYS_INLINE void unpack(run *u, rg_layout layout, const uint8_t *panel, int fi
     }
 }
 
-/* m rows, in as few tiles as there can be, all of about a size; behind them come the same rows, RUNS further on. */
-ALWAYS_INLINE void meet_all(rg_layout layout, bool unpacked, meeting t, int m)
+/* m rows, in as few tiles as there can be, all of about a size; behind them come the same rows, RUNS further on.  Of
+ * the n bytes of weights that come next each of several tiles fetches its share, since memory is idle meanwhile. */
+ALWAYS_INLINE void meet_all(rg_layout layout, bool unpacked, meeting t, int m, size_t n)
 {
     const int most = unpacked ? TILE : FEW;
+    const uint8_t *const end = t.coming + n;
+    int tiles = (m + most - 1) / most;
 
-    for (int tiles = (m + most - 1) / most, row = 0, here; row < m; row += here, tiles--) {
+    t.own = true;
+    t.n_lines = tiles < 2 ? 0 : ((int)n / 64 + tiles * t.n - 1) / (tiles * t.n);
+    for (int row = 0, here; row < m; row += here, tiles--, t.own = false) {
         here = (m - row + tiles - 1) / tiles;
+        t.n_lines = t.coming < end ? t.n_lines : 0;
         t.next = (ptrdiff_t)sizeof *t.x * (tiles > 1 ? here * (ptrdiff_t)t.ldx : RUNS - row * (ptrdiff_t)t.ldx);
         meet_rows(layout, unpacked, &t, here);
         t.x += (size_t)here * t.ldx;
         t.y += (size_t)here * t.ldy;
+        t.coming += 64 * t.n_lines * t.n;
     }
 }
 
-ALWAYS_INLINE void panel_rows(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx, int m,
-                              float *y, size_t ldy)
+ALWAYS_INLINE void panel_rows(rg_layout layout, const rg_product *p)
 {
-    meeting t = { .panel = panel, .n = n, .first = true, .x = x, .ldx = ldx, .y = y, .ldy = ldy };
+    const int n = p->cols / 32;
+    const uint8_t *const next = p->next ? p->next : p->panel; /* again: there is no next one to fetch */
+    meeting t = { .panel = p->panel, .n = n, .first = true, .x = p->q, .ldx = p->ldx, .y = p->y, .ldy = p->ldy,
+                  .coming = next };
     run piece[RUNS];
 
-    if (m < many(layout)) {
-        meet_all(layout, false, t, m);
+    if (p->m < many(layout)) {
+        meet_all(layout, false, t, p->m, p->panel_bytes);
         return;
     }
     t.unpacked = piece;
     for (int b = 0; b < n; b += RUNS, t.x += RUNS, t.first = false) {
         t.n = n - b < RUNS ? n - b : RUNS;
-        unpack(piece, layout, panel, b, t.n);
-        meet_all(layout, true, t, m);
+        t.coming = b + RUNS < n ? run_step(layout, p->panel, b + RUNS) : next;
+        unpack(piece, layout, p->panel, b, t.n);
+        meet_all(layout, true, t, p->m, RUNS * run_bytes(layout));
     }
 }
 

@@ -153,7 +153,7 @@ ALWAYS_INLINE void one_panel(rg_layout layout, rg_product p)
     }
 }
 
-/* Several tiles of up to `most` rows, PAIR_ROWS by two panels or FEW by one, of which the first is panel `first` of all.
+/* Several tiles of up to `most` rows, PAIR_ROWS by two panels or FEW by one; the first panel is number `first`.
  * n_panels is a constant. */
 ALWAYS_INLINE void tiles(rg_layout layout, int n_panels, int most, const rg_product *all, int first)
 {
@@ -162,10 +162,8 @@ ALWAYS_INLINE void tiles(rg_layout layout, int n_panels, int most, const rg_prod
     coming c = { all->panel + (size_t)behind * p.panel_bytes, (size_t)n_panels * p.panel_bytes / (size_t)(n * n_runs),
                  first == 0 };
 
-    if (behind >= all->n_panels) {
-        c.at = all->next ? all->next : all->panel;
-        c.each = all->next ? c.each : 0;
-    }
+    if (behind >= all->n_panels)
+        c.at = all->next ? all->next : all->panel; /* again: there is no next one to fetch */
     for (int row = 0, left = n, here; left; left--, row += here, c.at += c.each * (size_t)n_runs, c.own = false) {
         here = (p.m - row + left - 1) / left;
         switch (here) {

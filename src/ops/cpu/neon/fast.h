@@ -72,13 +72,16 @@ TARGET ALWAYS_INLINE void rows(rg_layout layout, const uint8_t *panel, int n, co
             vst1q_f32(y + (size_t)r * ldy + 4 * p, acc[r][p]);
 }
 
-TARGET ALWAYS_INLINE void panel_rows(rg_layout layout, const uint8_t *panel, int n, const rg_xblock *x, size_t ldx,
-                                     int m, float *y, size_t ldy)
+TARGET ALWAYS_INLINE void panel_rows(rg_layout layout, const rg_product *p)
 {
-    for (; m >= TILE; m -= TILE, x += TILE * ldx, y += TILE * ldy)
-        rows(layout, panel, n, x, ldx, TILE, y, ldy);
+    const rg_xblock *x = p->q;
+    float *y = p->y;
+    int m = p->m;
+
+    for (; m >= TILE; m -= TILE, x += TILE * p->ldx, y += TILE * p->ldy)
+        rows(layout, p->panel, p->cols / 32, x, p->ldx, TILE, y, p->ldy);
     if (m)
-        rows(layout, panel, n, x, ldx, 1, y, ldy);
+        rows(layout, p->panel, p->cols / 32, x, p->ldx, 1, y, p->ldy);
 }
 
 #include "ops/cpu/fast_tmpl.h"
