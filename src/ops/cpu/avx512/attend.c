@@ -483,21 +483,28 @@ void rg_avx512_attend(const rg_attend *a, rg_softmax *s)
     attend(a, s);
 }
 
-/* min_ps(a, b) and max_ps(a, b) are b when either is NaN, so the order of their operands is that of the definition. */
+/* 16 values rounded to bytes, ties to even.  min_ps(a, b) and max_ps(a, b) are b when either is NaN, so the order of
+ * their operands is that of the definition. */
+ALWAYS_INLINE __m128i rounded_bytes(__m512 x, __m512 inverse)
+{
+    const __m512 v = _mm512_min_ps(_mm512_mul_ps(x, inverse), _mm512_set1_ps(127.0f));
+
+    return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_max_ps(v, _mm512_set1_ps(-127.0f))));
+}
+
 ALWAYS_INLINE void quantize_block(__m512 x0, __m512 x1, float amax, rg_xblock *out)
 {
-    const __m512 limit = _mm512_set1_ps(127.0f), inverse = _mm512_set1_ps(amax == 0.0f ? 0.0f : 127.0f / amax);
-    __m512i q[2];
-    int32_t sum[2];
+    const __m512 inverse = _mm512_set1_ps(amax == 0.0f ? 0.0f : 127.0f / amax);
+    const __m256i q = _mm256_set_m128i(rounded_bytes(x1, inverse), rounded_bytes(x0, inverse));
+    __m256i sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
 
-    for (int h = 0; h < 2; h++) {
-        __m512 v = _mm512_mul_ps(h ? x1 : x0, inverse);
-        v = _mm512_max_ps(_mm512_min_ps(v, limit), _mm512_set1_ps(-127.0f));
-        q[h] = _mm512_cvtps_epi32(v); /* to nearest, ties to even */
-        sum[h] = _mm512_reduce_add_epi32(q[h]);
-        _mm_storeu_si128((__m128i *)(void *)(out->q + 16 * h), _mm512_cvtepi32_epi8(q[h]));
+    sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, _MM_SHUFFLE(1, 0, 3, 2)));
+    sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, _MM_SHUFFLE(2, 3, 0, 1)));
+    const int32_t sum[2] = { _mm256_extract_epi32(sums, 0), _mm256_extract_epi32(sums, 4) };
+
+    _mm256_storeu_si256((__m256i *)(void *)out->q, q);
+    for (int h = 0; h < 2; h++)
         out->neg128h[h] = -128 * sum[h];
-    }
     out->d = amax / 127.0f;
     out->s = out->d * (float)(sum[0] + sum[1]);
     out->sh[0] = out->d * (float)sum[0];
@@ -512,6 +519,9 @@ void rg_avx512_quantize(const float *x, int n, rg_xblock *out)
         const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
         const __m512i lane = _mm512_max_epi32(_mm512_castps_si512(_mm512_abs_ps(x0)),
                                               _mm512_castps_si512(_mm512_abs_ps(x1)));
+
+        fetch_ahead(x, 2048);
+        fetch_ahead(x + 16, 2048);
         quantize_block(x0, x1, rg_float_of((uint32_t)_mm512_reduce_max_epi32(lane)), out);
     }
 }
