@@ -9,13 +9,14 @@
  * With --outliers, of the integer layouts only: LLM.int8() with outliers in 1 % of the columns beside the int8 recipe,
  * matrices of 2,048 by 2,048 from memory, rounding included, as times of the one over times of the other.
  *
- * With --decode, one row alone; with --rows, these numbers of rows instead of 8, 64 and 512 in cache.
+ * With --decode, one row alone; with --rows, these numbers of rows instead of 8, 64 and 512; with --far, over weights
+ * from memory, as in a large model, not from cache.
  *
  * With --zeros N, of the wide layouts only: one row of which N % are 0, matrices of 2,048 by 2,048 from memory, each thread
  * its share of their rows: GB/s of the columns that are read, and as a share of what `stream` reads at.
  *
- *     bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--exact | --outliers | --zeros N] [--decode]
- *                   [--rounds N] [--rows N,N,...] */
+ *     bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--exact | --outliers | --zeros N]
+ *                   [--rounds N] [--decode] [--rows N,N,...] [--far] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +33,8 @@ static const size_t stream_bytes = (size_t)256 << 20, near_bytes = (size_t)256 <
 typedef struct options {
     const char *isa, *layout;
     int n_threads, rounds, zeros; /* zeros: in percent; -1: not asked for */
-    bool exact, outliers, decode; /* decode: one row alone */
-    int n_rows, rows[MAX_SIZES];  /* of products in cache */
+    bool exact, outliers, decode, far; /* decode: one row alone; far: more rows over weights from memory */
+    int n_rows, rows[MAX_SIZES];
 } options;
 
 typedef enum turn { STREAM, PEAK, PANELS, SPARSE } turn;
@@ -48,7 +49,7 @@ typedef struct job {
     size_t n_panels, panel_bytes, ldx; /* ldx: floats, or blocks of what is rounded */
     const uint8_t *w;
     const void *x;
-    float *y; /* [n_panels][m][16] */
+    float *y; /* of one row [n_panels][16], of m rows [thread][SMALL_PANELS][m][16] */
     double peak_n;
     uint64_t sums[MAX_THREADS]; /* so that reading is not for nothing */
 } job;
@@ -69,14 +70,14 @@ static uint8_t *room(void)
 }
 
 /* n panels, the p-th and on, by the rows. */
-static void multiply(const job *j, size_t p, int n)
+static void multiply(const job *j, size_t p, int n, float *y)
 {
     const rg_packed w = { .layout = j->layout, .cols = j->cols, .panel_bytes = j->panel_bytes };
     const rg_operand in = { .x = j->x, .r = j->x, .ldx = j->ldx, .ldr = j->ldx };
 
     rg_cpu_product(j->k, j->recipe, &w, &in, 0,
                    (rg_product){ .panel = j->w + p * j->panel_bytes, .n_panels = n, .m = j->m,
-                                 .y = j->y + p * (size_t)j->m * 16, .ldy = 16 * (size_t)n, .room = room() });
+                                 .y = y, .ldy = 16 * (size_t)n, .next = j->w + (p + (size_t)n) * j->panel_bytes, .room = room() });
 }
 
 /* A thread's share of the rows of all matrices of SMALL_COLS by SMALL_COLS, or half of their columns, by one row. */
@@ -116,8 +117,11 @@ static void work(void *arg, int thread)
         return;
     }
     for (int pass = 0; pass < j->passes; pass++)
-        for (size_t p = from; p < to; p += GROUP)
-            multiply(j, p, (int)(to - p < GROUP ? to - p : GROUP));
+        for (size_t p = from; p < to; p += GROUP) { /* a thread's sums of many rows take the place of earlier ones */
+            const size_t at = j->m > 1 ? (p - from) % SMALL_PANELS + (size_t)thread * SMALL_PANELS : p;
+
+            multiply(j, p, (int)(to - p < GROUP ? to - p : GROUP), j->y + at * (size_t)j->m * 16);
+        }
 }
 
 static double seconds(rg_pool *pool, job j, turn t)
@@ -183,13 +187,13 @@ static void bench_prefill(rg_pool *pool, const options *o, job j)
 
     j.cols = SMALL_COLS;
     j.panel_bytes = panel_bytes(j.layout, SMALL_COLS);
-    j.n_panels = SMALL_PANELS;
+    j.n_panels = o->far ? stream_bytes / j.panel_bytes : SMALL_PANELS;
     for (int i = 0; i < o->n_rows; i++) {
         double macs;
         j.m = o->rows[i];
         macs = (double)j.n_panels * 16 * j.cols * j.m;
         j.peak_n = macs;
-        best(pool, &j, PEAK, PANELS, o->rounds * 4, s);
+        best(pool, &j, PEAK, PANELS, o->far ? o->rounds : o->rounds * 4, s);
         printf("   m %d: %5.0f, %.2f", j.m, macs / s[1] * 1e-9, s[0] / s[1]);
         if (i + 1 == o->n_rows)
             printf(" of %.0f GMAC/s", macs / s[0] * 1e-9);
@@ -199,7 +203,8 @@ static void bench_prefill(rg_pool *pool, const options *o, job j)
 static void bench_isa(rg_pool *pool, const options *o, const rg_cpu *k, uint8_t *w)
 {
     const size_t max_m = MOST_ROWS, n_x = max_m * (COLS + 32);
-    float *x = rg_alloc(n_x * sizeof *x), *y = rg_alloc((stream_bytes / 32 + max_m * 16 * SMALL_PANELS) * sizeof *y);
+    const size_t n_y = stream_bytes / 32 + (size_t)o->n_threads * SMALL_PANELS * max_m * 16;
+    float *x = rg_alloc(n_x * sizeof *x), *y = rg_alloc(n_y * sizeof *y);
     rg_rounded *r = rg_alloc(n_x / 32 * sizeof *r);
 
     for (rg_layout l = RG_LAYOUT_F32; l < RG_LAYOUT_COUNT && x && y && r; l++) {
@@ -358,6 +363,8 @@ int main(int argc, char **argv)
             o.outliers = true;
         else if (!strcmp(argv[i], "--decode"))
             o.decode = true;
+        else if (!strcmp(argv[i], "--far"))
+            o.far = true;
         else if (!strcmp(argv[i], "--isa") && more)
             o.isa = argv[++i];
         else if (!strcmp(argv[i], "--layout") && more)
@@ -372,7 +379,7 @@ int main(int argc, char **argv)
             i++;
         else
             return fprintf(stderr, "usage: bench_kernels [--isa NAME] [--layout NAME] [--threads N] [--rounds N] "
-                                   "[--exact | --outliers | --zeros N] [--decode] [--rows N,N,...]\n"), 2;
+                                   "[--exact | --outliers | --zeros N] [--decode] [--rows N,N,...] [--far]\n"), 2;
     }
     if (o.n_threads < 1 || o.n_threads > MAX_THREADS)
         return fprintf(stderr, "--threads: 1 to %d\n", MAX_THREADS), 2;
