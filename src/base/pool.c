@@ -6,7 +6,9 @@
  * slice to another process, so that on a busy machine every phase would cost a slice.
  *
  * The chunk counter.  A thread's first chunk of a phase is its own number, which costs nothing and is the same in every
- * step; the counter gives out those behind.  One counter serves all phases: a thread takes in phase p only before it
+ * step; the counter gives out those behind, while there are many several side by side, fewer and fewer of them ("guided
+ * self-scheduling", Polychronopoulos and Kuck 1987): threads write to the counter seldom, walk rows in their order, and
+ * still end together.  One counter serves all phases: a thread takes in phase p only before it
  * arrives at p's barrier, and the last to arrive zeroes the counter before it opens the gate; at that moment every
  * thread has arrived and none has left, so no thread takes a chunk.  The gate's release store and acquire loads order
  * the zero before the first take of phase p + 1.
@@ -29,6 +31,8 @@ enum {
     SPIN_IDLE = 500, /* before an idle worker sleeps: runs that follow at once find it awake */
     MAX_THREADS = 4096,
     FAN = 8, /* threads that share a counter of the barrier */
+    TURNS = 8,  /* a thread takes what would be its share if each took so many times more, */
+    AT_ONCE = 32, /* or so many chunks */
 };
 
 /* Threads, or counters of the level below, that have arrived. */
@@ -66,6 +70,7 @@ struct rg_pool {
 typedef struct standing {
     int thread;
     uint32_t phases; /* in which it took its first chunk: it does so in one phase after the other */
+    int own, end;    /* chunks [own, end) of this phase, which it has taken and not yet begun */
 } standing;
 
 static _Thread_local standing self;
@@ -272,12 +277,20 @@ void rg_pool_run(rg_pool *p, int n, void (*fn)(void *arg, int thread), void *arg
  * nothing, so that many threads can learn it at once. */
 static int take_behind(rg_pool *p, int n)
 {
-    int c;
+    int left, some;
 
-    if (n <= p->n_active || p->n_active + (int)atomic_load_explicit(&p->next, memory_order_relaxed) >= n)
+    if (self.own < self.end)
+        return self.own++;
+    if (n <= p->n_active)
         return -1;
-    c = p->n_active + (int)atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-    return c < n ? c : -1;
+    left = n - p->n_active - (int)atomic_load_explicit(&p->next, memory_order_relaxed);
+    if (left <= 0)
+        return -1;
+    some = left / (p->n_active * TURNS);
+    some = some < 1 ? 1 : some > AT_ONCE ? AT_ONCE : some;
+    self.own = p->n_active + (int)atomic_fetch_add_explicit(&p->next, (uint32_t)some, memory_order_relaxed);
+    self.end = self.own + some < n ? self.own + some : n;
+    return self.own < self.end ? self.own++ : -1;
 }
 
 int rg_phase_take(rg_pool *p, uint32_t phase, int n)
@@ -287,9 +300,15 @@ int rg_phase_take(rg_pool *p, uint32_t phase, int n)
 #endif
     if (self.phases <= phase) {
         self.phases = phase + 1;
+        self.own = self.end = 0;
         return self.thread < n ? self.thread : -1;
     }
     return take_behind(p, n);
+}
+
+int rg_phase_likely(const rg_pool *p, int c)
+{
+    return self.own < self.end ? self.own : c + p->n_active;
 }
 
 /* When the last has arrived, all counters of the tree are 0 again. */

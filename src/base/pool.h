@@ -36,9 +36,12 @@ void rg_pool_run(rg_pool *p, int n, void (*fn)(void *arg, int thread), void *arg
 
 /* Inside rg_pool_run, called by all its threads alike and in the same order.  `phase` is the thread's own count of
  * phases, 0 at the start of the run; every thread passes the same. */
-/* The next of n chunks for this thread: first the one of its own number, then the next that nobody has; -1 when there
- * are no more.  Every thread takes until then, or takes none: where only some threads take, chunks are left out. */
+/* The next of n chunks for this thread: first the one of its own number, then those that nobody has; -1 when there are
+ * no more.  Every thread takes until then, or takes none: where only some threads take, chunks are left out. */
 int rg_phase_take(rg_pool *p, uint32_t phase, int n);
+/* The chunk that this thread is likely to take after c, if there are so many: threads that are as fast as each other
+ * take turns. */
+int rg_phase_likely(const rg_pool *p, int c);
 void rg_phase_end(rg_pool *p, uint32_t *phase); /* barrier; then ++*phase */
 
 /* The barrier in two parts, between which a thread takes no chunk.  Every thread arrives; true: all have, and this one

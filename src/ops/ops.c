@@ -147,6 +147,11 @@ int rg_chunk_next(rg_fwd *f, int n)
     return rg_phase_take(f->pool, f->phase, n);
 }
 
+int rg_chunk_likely(const rg_fwd *f, int c)
+{
+    return f->pool ? rg_phase_likely(f->pool, c) : c + 1;
+}
+
 void rg_phase_done(rg_fwd *f)
 {
     if (!f->lazy) {

@@ -280,6 +280,7 @@ void rg_fwd_barrier(rg_fwd *f);
  * of rg_phase_done may be owed: then the thread that came last computes phases of one chunk alone, and the others pass
  * them by, until a phase has more chunks, which all begin together.  So a small step has few barriers. */
 int rg_chunk_next(rg_fwd *f, int n); /* the next chunk for this thread, or -1: the phase has no more */
+int rg_chunk_likely(const rg_fwd *f, int c); /* the one that it is likely to take after c, if there are so many */
 void rg_phase_done(rg_fwd *f);
 
 /* ---- adapters ---- */

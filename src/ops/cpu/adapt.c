@@ -2,8 +2,6 @@
  *
  * Two phases: A x of all rows that have an adapter, and then B of that, tile by tile.  Rows of spans that name the same
  * adapter side by side are multiplied together; no row meets another, so that changes no bits. */
-#include <limits.h>
-
 #include "ops/cpu/reader.h"
 
 enum { STRETCH = 64, GROUP = 32 }; /* rows and panels of a piece; its tile is within RG_TILE */
@@ -15,31 +13,48 @@ typedef struct piece {
     int row, n_rows, panel, n_panels;
 } piece;
 
-/* The i-th piece of a phase; false: there are not so many. */
-static bool find(const rg_fwd *f, const rg_op *op, bool second, int i, piece *p)
+/* Panels of one matrix's delta by rows that share it: how many pieces. */
+static int count_of(const rg_delta *d, bool second, int n_rows)
+{
+    const int n_panels = d->a ? rg_ceil_div((second ? d->b : d->a)->rows, RG_PANEL) : 0;
+
+    return rg_ceil_div(n_rows, STRETCH) * rg_ceil_div(n_panels, GROUP);
+}
+
+static int count(const rg_fwd *f, const rg_op *op, bool second)
+{
+    rg_adapted rows = { 0 };
+    int n = 0;
+
+    while (rg_adapted_next(f, &rows))
+        for (int k = 0; k < 3 && op->w[k]; k++)
+            n += count_of(&op->w[k]->deltas[rows.adapter], second, rows.n);
+    return n;
+}
+
+/* The i-th piece of a phase, of which there are more. */
+static piece find(const rg_fwd *f, const rg_op *op, bool second, int i)
 {
     rg_adapted rows = { 0 };
 
-    while (rg_adapted_next(f, &rows)) {
-        const int n_stretches = rg_ceil_div(rows.n, STRETCH);
-
+    while (rg_adapted_next(f, &rows))
         for (int k = 0; k < 3 && op->w[k]; k++) {
             const rg_delta *d = &op->w[k]->deltas[rows.adapter];
-            const int n_panels = d->a ? rg_ceil_div((second ? d->b : d->a)->rows, RG_PANEL) : 0;
-            const int n = n_stretches * rg_ceil_div(n_panels, GROUP);
+            const int n = count_of(d, second, rows.n), n_stretches = rg_ceil_div(rows.n, STRETCH);
+            piece p = { .w = k, .delta = d };
 
-            if (i < n) {
-                *p = (piece){
-                    .w = k, .delta = d, .row = rows.first + i % n_stretches * STRETCH, .panel = i / n_stretches * GROUP
-                };
-                p->n_rows = rg_min(STRETCH, rows.first + rows.n - p->row);
-                p->n_panels = rg_min(GROUP, n_panels - p->panel);
-                return true;
+            if (i >= n) {
+                i -= n;
+                continue;
             }
-            i -= n;
+            p.row = rows.first + i % n_stretches * STRETCH;
+            p.panel = i / n_stretches * GROUP;
+            p.n_rows = rg_min(STRETCH, rows.first + rows.n - p.row);
+            p.n_panels = rg_min(GROUP, rg_ceil_div((second ? d->b : d->a)->rows, RG_PANEL) - p.panel);
+            return p;
         }
-    }
-    return false;
+    RG_ASSERT(false);
+    return (piece){ 0 };
 }
 
 static float *low_at(const rg_cpu_reader *r, const piece *p)
@@ -83,12 +98,14 @@ static void grow(rg_cpu_reader *r, const rg_fwd *f, const rg_op *op, const piece
 
 void rg_cpu_adapt(rg_cpu_reader *r, rg_fwd *f, const rg_op *op)
 {
-    piece p;
+    for (int second = 0; second < 2; second++) {
+        const int n = count(f, op, second);
 
-    while (find(f, op, false, rg_chunk_next(f, INT_MAX), &p))
-        shrink(r, f, op, &p);
-    rg_phase_done(f);
-    while (find(f, op, true, rg_chunk_next(f, INT_MAX), &p))
-        grow(r, f, op, &p);
-    rg_phase_done(f);
+        for (int i; (i = rg_chunk_next(f, n)) >= 0;) {
+            const piece p = find(f, op, second, i);
+
+            second ? grow(r, f, op, &p) : shrink(r, f, op, &p);
+        }
+        rg_phase_done(f);
+    }
 }

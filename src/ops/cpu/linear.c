@@ -300,7 +300,7 @@ static void products(rg_cpu_reader *r, rg_fwd *f, const rg_op *op, int n_panels,
     for (int i, on; (i = rg_chunk_next(f, n_chunks)) >= 0;) {
         block b = { .panel = i / n_stretches * group, .row = i % n_stretches * stretch };
 
-        on = i + f->n_threads; /* threads that are as fast as each other take turns */
+        on = rg_chunk_likely(f, i);
         b.next = on < n_chunks ? on / n_stretches * group : -1;
         b.n_panels = rg_min(group, n_panels - b.panel);
         b.n_rows = rg_min(stretch, rows - b.row);
