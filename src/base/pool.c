@@ -31,7 +31,7 @@ enum {
     SPIN_IDLE = 500, /* before an idle worker sleeps: runs that follow at once find it awake */
     MAX_THREADS = 4096,
     FAN = 8, /* threads that share a counter of the barrier */
-    TURNS = 8,  /* a thread takes what would be its share if each took so many times more, */
+    TURNS = 4,  /* a thread takes what would be its share if each took so many times more, */
     AT_ONCE = 32, /* or so many chunks */
 };
 
