@@ -30,8 +30,8 @@ enum {
     SPIN = 2000,     /* pauses before a sleep: tens of microseconds, a small phase's length */
     SPIN_IDLE = 500, /* before an idle worker sleeps: runs that follow at once find it awake */
     MAX_THREADS = 4096,
-    FAN = 8, /* threads that share a counter of the barrier */
-    TURNS = 4,  /* a thread takes what would be its share if each took so many times more, */
+    FAN = 8,      /* threads that share a counter of the barrier */
+    TURNS = 4,    /* a thread takes what would be its share if each took so many times more, */
     AT_ONCE = 32, /* or so many chunks */
 };
 

@@ -104,6 +104,50 @@ static void the_first_chunk_is_the_threads_own(void **state)
     rg_pool_free(o.pool);
 }
 
+/* Whoever takes them, a thread's chunks rise, and where many are left several side by side are one thread's: alone, it
+ * knows each before it takes it. */
+typedef struct rising {
+    rg_pool *pool;
+    int n, alone;
+    atomic_int taken, runs; /* runs: chunks that do not follow the thread's last one */
+    atomic_bool wrong;
+} rising;
+
+static void take_rising(void *arg, int thread)
+{
+    rising *r = arg;
+    uint32_t phase = 0;
+    int last = -1, likely = thread;
+
+    for (int c; (c = rg_phase_take(r->pool, phase, r->n)) >= 0; last = c) {
+        if (c <= last || c >= r->n || (r->alone && c != likely))
+            atomic_store(&r->wrong, true);
+        likely = rg_phase_likely(r->pool, c);
+        atomic_fetch_add(&r->taken, 1);
+        atomic_fetch_add(&r->runs, c != last + 1);
+    }
+    rg_phase_end(r->pool, &phase);
+}
+
+static void many_chunks_are_taken_several_at_a_time(void **state)
+{
+    enum { MANY = 4096, MOST = MANY / 8 };
+    rg_error err;
+    rg_pool *p = rg_pool_new(4, &err);
+
+    (void)state;
+    assert_ok(p, err);
+    for (int n_threads = 1; n_threads <= 4; n_threads++) {
+        rising r = { .pool = p, .n = MANY, .alone = n_threads == 1 };
+
+        rg_pool_run(p, n_threads, take_rising, &r);
+        assert_false(r.wrong);
+        assert_int_equal(r.taken, MANY);
+        assert_in_range(r.runs, 0, MOST);
+    }
+    rg_pool_free(p);
+}
+
 static bool refuse(void *arg, size_t bytes)
 {
     (void)bytes;
@@ -142,9 +186,8 @@ static void there_is_a_core(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks_are_taken_once_in_order),
-        cmocka_unit_test(the_first_chunk_is_the_threads_own),
-        cmocka_unit_test(opening_can_be_refused),
+        cmocka_unit_test(chunks_are_taken_once_in_order), cmocka_unit_test(many_chunks_are_taken_several_at_a_time),
+        cmocka_unit_test(the_first_chunk_is_the_threads_own), cmocka_unit_test(opening_can_be_refused),
         cmocka_unit_test(there_is_a_core),
     };
 
