@@ -110,7 +110,8 @@ typedef struct rising {
     rg_pool *pool;
     int n, alone;
     atomic_int taken;
-    atomic_bool wrong, went_on; /* went_on: thread 0 has taken a chunk behind its first one */
+    atomic_bool wrong;
+    atomic_int second; /* threads, in order, that have taken a second chunk */
 } rising;
 
 static void take_rising(void *arg, int thread)
@@ -136,11 +137,12 @@ static void take_in_turn(void *arg, int thread)
     int c[2];
 
     c[0] = rg_phase_take(r->pool, phase, r->n);
-    while (thread == 1 && !atomic_load(&r->went_on))
+    while (atomic_load(&r->second) < thread)
         sched_yield();
     c[1] = rg_phase_take(r->pool, phase, r->n);
-    if (thread == 0)
-        atomic_store(&r->went_on, true);
+    atomic_fetch_add(&r->second, 1);
+    while (atomic_load(&r->second) < 2)
+        sched_yield();
     if (c[0] != thread || (thread == 0 ? c[1] != 2 : c[1] < 4))
         atomic_store(&r->wrong, true);
     while (rg_phase_take(r->pool, phase, r->n) >= 0)
