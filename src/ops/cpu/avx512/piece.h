@@ -20,13 +20,7 @@ ALWAYS_INLINE __m512i dot(__m512i sum, __m512i w, const int8_t *x)
 /* How far ahead of a panel's stream memory is read: the hardware stops at each page. */
 enum { AHEAD = 4096 };
 
-ALWAYS_INLINE void prefetch(const uint8_t *p, size_t n)
-{
-    for (size_t i = 0; i < n; i += 64)
-        _mm_prefetch((const char *)p + i, _MM_HINT_T0);
-}
-
-/* The same of what a stream will read, which is now at the n bytes at p. */
+/* What a stream will read, which is now at the n bytes at p, on its way from memory. */
 ALWAYS_INLINE void fetch_on(const uint8_t *p, size_t n)
 {
     for (size_t i = 0; i < n; i += 64)
