@@ -10,6 +10,7 @@
 typedef struct window {
     scoring *s;
     const int32_t *ids;
+    size_t at;         /* where it begins in the text, whose ids follow a BOS if the tokenizer adds one */
     int done, n, skip; /* rows before `skip` are context only */
     double *row_nll;   /* of the rows of one step */
 } window;
@@ -44,7 +45,7 @@ static bool score_window(window *w, rg_error *err)
         tool_span span = { .seq = q, .ids = w->ids + w->done, .n = m, .all_logits = true };
         if (!tool_step(s->tool, &span, 1, score, w, err)) {
             rg_seq_free(s->tool->states, q);
-            return false;
+            return rg_fail_prefix(err, "the window from id %zu of %s", w->at, s->file ? s->file : "the text");
         }
         for (int i = 0; i < m; i++)
             s->nll += w->row_nll[i];
@@ -72,6 +73,7 @@ bool scoring_run(scoring *s, rg_error *err)
         if (bos)
             ids[0] = rg_tokenizer_bos(s->tool->tokenizer);
         memcpy(ids + bos, s->text + at, (size_t)body * sizeof *ids);
+        w.at = at;
         w.skip = at && s->stride ? s->ctx - step : 1;
         ok = score_window(&w, err);
     }

@@ -1,9 +1,12 @@
 /* tool.c -- see tool.h. */
 #include "cli/tool.h"
 
+#include <limits.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/numeric.h"
 
 static bool open_runner(tool *t, const tool_options *o, rg_error *err)
 {
@@ -145,22 +148,51 @@ static bool new_arrays(arrays *a, size_t n_rows, size_t n_spans, rg_error *err)
     return true;
 }
 
+/* Where the numbers of a step go, by any of its threads. */
 typedef struct row_taker {
-    void (*row)(void *arg, int i, float *logits);
+    void (*row)(void *arg, int i, float *logits); /* NULL: nowhere */
     void *arg;
+    const rg_runner *runner;
+    const int32_t *logit_rows;
+    int n_hidden;         /* rows of an encoder, all in one run */
+    atomic_int first_bad; /* row of the batch that is no number; INT_MAX: none is */
 } row_taker;
 
-static void take_nothing(void *arg, int thread, int i, const float *rows, size_t stride)
+static void check_row(row_taker *taker, int row, const float *x, int n)
 {
-    (void)arg, (void)thread, (void)i, (void)rows, (void)stride;
+    int first = atomic_load(&taker->first_bad);
+
+    if (rg_all_finite(x, n))
+        return;
+    while (row < first && !atomic_compare_exchange_weak(&taker->first_bad, &first, row))
+        ;
+}
+
+static void take_hidden(void *arg, int thread, int i, const float *rows, size_t stride)
+{
+    row_taker *taker = arg;
+
+    (void)thread, (void)i;
+    for (int k = 0; taker->row && k < taker->n_hidden; k++)
+        check_row(taker, k, rows + (size_t)k * stride, taker->runner->dim);
 }
 
 static void take_row(void *arg, int thread, int i, float *logits)
 {
-    const row_taker *taker = arg;
+    row_taker *taker = arg;
 
     (void)thread;
+    if (!taker->row)
+        return;
+    check_row(taker, taker->logit_rows[i], logits, taker->runner->vocab_size);
     taker->row(taker->arg, i, logits);
+}
+
+/* The numbers of a row of the batch are not finite. */
+static bool fail_at(const rg_batch *b, int row, rg_error *err)
+{
+    (void)cli_finished(RG_FINISH_NOT_FINITE, err);
+    return rg_fail_prefix(err, "position %d", (int)b->index[row]);
 }
 
 bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *arg, int i, float *logits), void *arg,
@@ -204,11 +236,18 @@ bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *a
     all = (rg_rows){ 0, b.n_rows };
     b.n_hidden = is_encoder;
     b.hidden = &all;
-    t->runner->step(t->runner, &b, &(rg_sink){ .logits = take_row, .hidden = take_nothing,
-                                               .arg = &(row_taker){ row, arg } });
+    row_taker taker = { .row = row,
+                        .arg = arg,
+                        .runner = t->runner,
+                        .logit_rows = b.logit_rows,
+                        .n_hidden = b.n_rows,
+                        .first_bad = INT_MAX };
+    t->runner->step(t->runner, &b, &(rg_sink){ .logits = take_row, .hidden = take_hidden, .arg = &taker });
     for (int s = 0; s < n_spans; s++)
         rg_seq_advance(t->states, spans[s].seq, spans[s].n, 0, NULL);
     bool ok = !memchr(a.failed, 1, (size_t)b.n_rows) || rg_fail(err, RG_E_IO, "experts could not be read");
+    if (ok && taker.first_bad < b.n_rows)
+        ok = fail_at(&b, taker.first_bad, err);
     free_arrays(&a);
     return ok;
 }

@@ -54,9 +54,10 @@ typedef struct tool_span {
     int second;         /* as rg_span.second */
 } tool_span;
 
-/* Compute spans in one step; row(arg, i, logits) as rg_runner's, i counting wanted rows in order; it is not called for
- * an encoder, whose hidden states a reader of tool_options.wrap can watch.  False: no room for
- * the state, or no memory. */
+/* Compute spans in one step; row(arg, i, logits) as rg_runner's, i counting wanted rows in order; NULL: nobody looks
+ * at the numbers, which may be any.  It is not called for an encoder, whose hidden states a reader of
+ * tool_options.wrap can watch.  False: no room for the state, no memory, or a wanted row (of an encoder, any) is
+ * NaN or infinite: the message has the first such position, counted from 0. */
 bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *arg, int i, float *logits), void *arg,
                rg_error *err);
 

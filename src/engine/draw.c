@@ -283,6 +283,9 @@ int32_t rg_draw_best(rg_sample_scratch *s, int thread, const rg_draw_place *at, 
 {
     rg_sample_key key;
 
+    for (int32_t i = 0; i < s->vocab_size; i++)
+        if (!(logits[i] < INFINITY)) /* or NaN */
+            return 0;
     rule(&s->of[thread], at, logits, s->vocab_size, &key);
     return rg_sample_best(logits, s->vocab_size, &at->request->params.sampling, own_noise ? NULL : &key, k, best);
 }
@@ -297,13 +300,15 @@ void rg_draw_candidate(rg_sample_scratch *s, int thread, const rg_draw_mask *m, 
     thread_scratch *own = &s->of[thread];
     int32_t id;
 
-    if (!rg_all_finite(logits, s->vocab_size)) {
+    if (rg_all_finite(logits, s->vocab_size)) {
+        logits = rg_fill_take(f, m->position, m->without, logits, s->vocab_size);
+        if (!logits)
+            return;
+    }
+    if (!rg_all_finite(logits, s->vocab_size)) { /* as they came, or guided: a scale can be too large */
         atomic_store(&m->request->not_finite, true);
         return;
     }
-    logits = rg_fill_take(f, m->position, m->without, logits, s->vocab_size);
-    if (!logits)
-        return;
     memcpy(own->raw, logits, (size_t)s->vocab_size * sizeof *logits);
     rg_sample_rules(own->sampler, logits, sampling, &history, &f->d.model.mask_id, 1);
     id = rg_sample_draw(own->sampler, logits, sampling, &key);

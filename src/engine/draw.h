@@ -64,7 +64,8 @@ rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, floa
 void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, float *logits);
 
 /* For a drafter: the k ids that would most likely be drawn there if these were the logits (rg_sample_best), which may
- * be -INFINITY where the drafter knows no id; their number.  own_noise: whatever the noise of the draw. */
+ * be -INFINITY where the drafter knows no id; their number, 0 where a logit is NaN or +INFINITY.  own_noise: whatever
+ * the noise of the draw. */
 int32_t rg_draw_best(rg_sample_scratch *s, int thread, const rg_draw_place *at, bool own_noise, float *logits,
                      int32_t k, rg_guess *best);
 

@@ -140,37 +140,48 @@ static void commit_evaluation(rg_loop *l, int i)
         rg_scheduler_drop(l->scheduler, p->request, p->sample);
 }
 
+/* The i-th span's rows are kept, and what they gave is given out.  A request whose numbers turn out not to be finite,
+ * maybe only as its ids are taken here, ends with all its samples after the step.  Drafters hear nothing of its rows:
+ * no id follows the last of them. */
+static void commit_rows(rg_loop *l, int i)
+{
+    const rg_planned *p = &l->plan[i];
+    rg_sample *a = &p->request->samples[p->sample];
+    const int32_t *tokens = rg_request_tokens(p->request, p->sample);
+    const rg_span *span = &l->rows.spans[i];
+    const atomic_bool *not_finite = &p->request->not_finite;
+
+    rg_seq_advance(l->states, a->seq, span->n_rows, span->n_draft, tokens);
+    if (!a->seq->scratch && wants_snapshot(l, p->request, a->seq->committed))
+        (void)rg_seq_snapshot(l->states, a->seq, tokens); /* without room no snapshot is kept */
+    if (!atomic_load(not_finite)) {
+        rg_request_publish_scores(p->request);
+        if (p->ends && take_output(l, i)) {
+            rg_speculation_end(l->speculation, p->request, p->sample);
+            rg_scheduler_drop(l->scheduler, p->request, p->sample);
+            return;
+        }
+    }
+    if (atomic_load(not_finite))
+        rg_seq_rollback(l->states, a->seq, a->seq->committed);
+    else
+        rg_speculation_note_features(l->speculation, p, i, span);
+}
+
 void rg_loop_commit(rg_loop *l)
 {
     l->n_output = 0;
     for (int i = 0; i < l->n_plan; i++) {
         const rg_planned *p = &l->plan[i];
-        rg_sample *a = &p->request->samples[p->sample];
-        const int32_t *tokens = rg_request_tokens(p->request, p->sample);
-        const rg_span *span = &l->rows.spans[i];
 
         if (rg_step_batch_failed(&l->rows, i))
             p->request->no_weights = true;
         if (p->request->no_weights)
             continue; /* it ends with all its samples below, and nothing of the step is kept */
-        if (rg_loop_is_evaluation(p)) {
+        if (rg_loop_is_evaluation(p))
             commit_evaluation(l, i);
-            continue;
-        }
-        rg_seq_advance(l->states, a->seq, span->n_rows, span->n_draft, tokens);
-        if (!a->seq->scratch && wants_snapshot(l, p->request, a->seq->committed))
-            (void)rg_seq_snapshot(l->states, a->seq, tokens); /* without room no snapshot is kept */
-        if (atomic_load(&p->request->not_finite)) { /* it ends with all its samples below */
-            rg_seq_rollback(l->states, a->seq, a->seq->committed);
-            continue;
-        }
-        rg_request_publish_scores(p->request);
-        if (p->ends && take_output(l, i)) {
-            rg_speculation_end(l->speculation, p->request, p->sample);
-            rg_scheduler_drop(l->scheduler, p->request, p->sample);
-            continue;
-        }
-        rg_speculation_note_features(l->speculation, p, i, span);
+        else
+            commit_rows(l, i);
     }
     rg_speculation_give_features(l->speculation);
     if (l->speculation)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "support/command.h"
@@ -68,6 +69,52 @@ static void what_is_no_number_is_an_error(void **state)
     command_refuses(args, 1, "NaN or infinity");
     strcat(args, " --json");
     command_refuses(args, 1, "NaN or infinity");
+}
+
+/* tales-1m with a weight that is no number; its path. */
+static const char *damaged_tales(void)
+{
+    static const char *const files[] = { "config.json", "tokenizer.json", "tokenizer_config.json",
+                                         "model.safetensors" };
+    const char *folder = test_scratch("damaged-tales");
+
+    mkdir(folder, 0755);
+    for (size_t i = 0; i < RG_LEN(files); i++) {
+        char from[600], to[600];
+
+        snprintf(from, sizeof from, RG_SOURCE_DIR "/models/tales-1m/%s", files[i]);
+        snprintf(to, sizeof to, "%s/%s", folder, files[i]);
+        test_copy_file(from, to, NULL, NULL);
+    }
+    damage_file(folder, "model.norm.weight", INFINITY);
+    return folder;
+}
+
+/* The tools that look inside name the first position whose numbers are none, and write nothing. */
+static void tools_name_the_first_position(void **state)
+{
+    const char *out = test_scratch("not-finite.safetensors");
+    char args[512], model[300];
+
+    (void)state;
+    /* In the embedding's row of id 160. */
+    snprintf(model, sizeof model, "%s", damaged_folder("damaged", "llama", "model.embed_tokens.weight", NAN));
+    snprintf(args, sizeof args, "logits %s --ids 1,2,3 -o %s", model, out);
+    assert_int_equal(command_run(args), 0);
+    remove(out);
+    snprintf(args, sizeof args, "logits %s --ids 1,2,3,160,5 -o %s", model, out);
+    command_refuses(args, 1, "position 3: the model computed NaN or infinity");
+    assert_int_not_equal(access(out, F_OK), 0);
+    snprintf(args, sizeof args, "logits %s --ids 1,2,3,160,5 --chunks 2", model);
+    command_refuses(args, 1, "position 3: the model computed NaN or infinity");
+    snprintf(args, sizeof args, "logits %s --ids 5,6,7",
+             damaged_folder("damaged-bert", "bert", "encoder.layer.1.output.dense.weight", NAN));
+    command_refuses(args, 1, "position 0: the model computed NaN or infinity");
+    snprintf(args, sizeof args, "eval %s --perplexity " RG_SOURCE_DIR "/models/README.md --ctx 64", damaged_tales());
+    command_refuses(args, 1, "README.md: position 0: the model computed NaN or infinity");
+    /* How fast it is can be measured all the same. */
+    snprintf(args, sizeof args, "bench %s --prefill 8 --decode 4 --batch 1 --context 8 --reps 1 --quiet", model);
+    assert_int_equal(command_run(args), 0);
 }
 
 static void runs(void **state)
@@ -517,8 +564,11 @@ static void bad_indexes_are_refused(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(usage),        cmocka_unit_test(what_is_no_number_is_an_error),
-        cmocka_unit_test(runs),         cmocka_unit_test(runs_alike),
+        cmocka_unit_test(usage),
+        cmocka_unit_test(what_is_no_number_is_an_error),
+        cmocka_unit_test(tools_name_the_first_position),
+        cmocka_unit_test(runs),
+        cmocka_unit_test(runs_alike),
         cmocka_unit_test(looks_inside),
         cmocka_unit_test(bench_record), cmocka_unit_test(logits_hash),
         cmocka_unit_test(perplexity),   cmocka_unit_test(intermediates_are_dumped), cmocka_unit_test(activations_are_means),

@@ -300,6 +300,120 @@ static void a_seed_gives_the_same_answer_by_chance(void **state)
         }
 }
 
+/* ---- numbers that are not finite --------------------------------------------------------------------------------- */
+
+typedef struct reading { /* a drafter that reads features, and guesses as the greedy one */
+    greedy g;            /* first */
+    rg_tap tap;
+    int n_seen;
+} reading;
+
+/* An id stands behind each row that is seen: of the prompt, of the answer, or the one that was just drawn. */
+static void see_ids(rg_drafter *d, const rg_draft_seen *seen, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        const rg_draft_seen *s = &seen[i];
+        int32_t end = s->start + s->n_rows + s->n_path;
+
+        assert_true(s->n_ids > end && (!s->ends || s->n_ids == end + 1));
+        for (int32_t k = 0; k < s->n_ids; k++)
+            assert_true(s->ids[k] >= 0 && s->ids[k] < VOCAB);
+    }
+    ((reading *)d)->n_seen += n;
+}
+
+static struct {
+    const rg_sink *sink;
+    float bad;
+    atomic_int left; /* rows of logits before the bad one */
+} poison;
+
+static void poisoned_logits(void *arg, int thread, int i, float *logits)
+{
+    if (atomic_fetch_sub(&poison.left, 1) == 0)
+        logits[VOCAB / 2] = poison.bad;
+    poison.sink->logits(arg, thread, i, logits);
+}
+
+static void poisoned_step(rg_runner *self, const rg_batch *batch, const rg_sink *sink)
+{
+    rg_sink own = *sink;
+
+    poison.sink = sink;
+    own.logits = poisoned_logits;
+    fake_step(self, batch, &own);
+}
+
+/* Some rows of logits are computed before the bad one.  True: the request ends because of it. */
+static bool ask_poisoned(rg_verify verify, int n_samples, bool beams, int n_before)
+{
+    reading r = { .g = { .d = { .depth = DEPTH, .propose = propose_greedily, .seen = see_ids }, .mix = &plain_mix } };
+    rg_loop_options o = { .max_seqs = N_SEQS,
+                          .max_rows = 64,
+                          .max_seq_len = LEN,
+                          .max_waiting = N_ASKED,
+                          .drafter = &r.g.d,
+                          .max_draft = DEPTH,
+                          .verify = verify,
+                          .use_prefixes = true };
+    rg_request_model m = { .vocab_size = VOCAB, .max_seq_len = LEN, .max_draft = beams ? 0 : DEPTH };
+    int32_t prompt[] = { 3, 1, 4, 1, 5 };
+    rg_params p = { .prompt = prompt,
+                    .n_prompt = RG_LEN(prompt),
+                    .max_tokens = 20,
+                    .n_samples = n_samples,
+                    .sampling = { .temperature = beams ? 0 : 1,
+                                  .top_p = 1,
+                                  .typical_p = 1,
+                                  .repetition_penalty = 1,
+                                  .n_logprobs = -1,
+                                  .ignore_eos = true,
+                                  .seed = 8 },
+                    .beam = { .n_beams = beams ? 3 : 0 } };
+    rg_error err = { 0 };
+    fake *f = fake_new(&plain_mix, &err);
+    int n_bad = 0;
+
+    r.g.d.tap = &r.tap;
+    assert_ok(f, err);
+    f->runner.step = poisoned_step;
+    rg_loop *l = rg_loop_new(&f->runner, &o, &err);
+    assert_ok(l, err);
+    rg_request *q = rg_request_new(&p, &m, &err);
+    assert_ok(q, err);
+    assert_ok(rg_loop_submit(l, q, &err), err);
+    atomic_store(&poison.left, n_before);
+    while (rg_loop_step(l))
+        rg_loop_check(l);
+    for (int i = 0; i < n_samples; i++)
+        n_bad += rg_request_told(q, i)->finish == RG_FINISH_NOT_FINITE;
+    assert_true(beams || r.n_seen > 0 || !n_before || n_bad);
+    rg_request_unref(q);
+    rg_loop_free(l);
+    fake_free(f);
+    return n_bad > 0;
+}
+
+/* An answer that gets no id ends, and no drafter reads an id behind its last row; whichever row it is, and whatever is
+ * asked for.  A row of a wrong draft ends nothing. */
+static void a_row_that_is_no_number_ends_the_request(void **state)
+{
+    static const float bad[] = { NAN, INFINITY, -INFINITY };
+    int n_bad = 0, n = 0;
+
+    (void)state;
+    for (int verify = 0; verify < RG_VERIFY_COUNT; verify++)
+        for (int n_samples = 1; n_samples <= 3; n_samples += 2)
+            for (int before = 0; before < 40; before++, n++) {
+                poison.bad = bad[before % RG_LEN(bad)];
+                n_bad += ask_poisoned((rg_verify)verify, n_samples, false, before);
+            }
+    print_message("%d of %d requests end\n", n_bad, n);
+    assert_true(n_bad > n / 4 && n_bad < n);
+    for (int before = 0; before < 20; before++)
+        assert_true(ask_poisoned(RG_VERIFY_COUPLED, 1, true, before));
+}
+
 /* A loop that cannot reserve rows for all drafts is not opened. */
 static void rows_for_drafts_are_there(void **state)
 {
@@ -327,6 +441,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_drafter_that_fails_is_dropped),
         cmocka_unit_test(any_choice_gives_the_answer),
         cmocka_unit_test(a_seed_gives_the_same_answer_by_chance),
+        cmocka_unit_test(a_row_that_is_no_number_ends_the_request),
         cmocka_unit_test(rows_for_drafts_are_there),
     };
 

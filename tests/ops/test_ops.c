@@ -657,6 +657,47 @@ static void small_text(rg_fwd *f, void *arg)
     act_out(f, y, j->y[1]);
 }
 
+static void embed_text(rg_fwd *f, void *arg)
+{
+    const work *j = arg;
+    rg_act *x = rg_act_new(f, "x", j->cols);
+
+    rg_embed(f, x, j->w[0], 1.0f);
+    act_out(f, x, j->y[0]);
+}
+
+/* Nothing beside the table is read for an id that is in no vocabulary: such rows are those of id 0. */
+static void ids_out_of_range_read_the_first_row(void **state)
+{
+    enum { DIM = 96, WORDS = 40 };
+    static const int32_t ids[] = { -1, INT32_MIN, WORDS, INT32_MAX, 0 };
+    enum { N = RG_LEN(ids) };
+    rg_rng rng = { .seed = test_seed };
+    rg_packed packed;
+    float *dense, x[N * DIM];
+    rg_weight w = random_weight(&rng, &packed, RG_Q8_0, (int[]){ 1, WORDS, DIM }, &dense);
+    work j = { .cols = DIM, .w = { &w }, .y = { x } };
+    int32_t index[N] = { 0 }, pos[N][4] = { { 0 } };
+    rg_span span = { .n_rows = N };
+    rg_batch b = { .n_rows = N,
+                   .n_spans = 1,
+                   .spans = &span,
+                   .token = ids,
+                   .index = index,
+                   .kv_end = index,
+                   .pos = (const int32_t(*)[4])pos };
+    world u;
+
+    (void)state;
+    world_init(&u, rg_cpu_nth(0), 2, &sizes);
+    world_step(&u, &b, embed_text, &j);
+    for (int r = 0; r < N; r++)
+        assert_memory_equal(x + r * DIM, dense, DIM * sizeof *x);
+    world_fini(&u);
+    rg_free(dense);
+    rg_packed_fini(&packed);
+}
+
 /* One rotation of head h of a row, in double. */
 static void turn(double *head, const rg_rope *rope, int pos)
 {
@@ -728,6 +769,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(large_logits_differ),
         cmocka_unit_test(experts_add_up),
         cmocka_unit_test(small_ones),
+        cmocka_unit_test(ids_out_of_range_read_the_first_row),
     };
 
     test_init(argc, argv);

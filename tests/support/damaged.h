@@ -62,4 +62,42 @@ static inline const char *damaged_model(const char *golden, const char *tensor, 
     return path;
 }
 
+/* In the folder's model.safetensors, `bad` in the middle of a tensor of 2-byte floats, or of f32. */
+static inline void damage_file(const char *folder, const char *tensor, float bad)
+{
+    char path[600], key[128];
+    uint64_t n_header;
+    long first, last;
+
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    FILE *f = fopen(path, "r+b");
+    assert_true(f && fread(&n_header, sizeof n_header, 1, f) == 1);
+    char *header = calloc(n_header + 1, 1), *at, *offsets;
+    assert_int_equal(fread(header, 1, n_header, f), n_header);
+    snprintf(key, sizeof key, "\"%s\":", tensor);
+    at = strstr(header, key);
+    assert_non_null(at);
+    offsets = strstr(at, "\"data_offsets\"");
+    assert_true(offsets && sscanf(strchr(offsets, '['), "[%ld , %ld]", &first, &last) == 2);
+    const char *type = strchr(strstr(at, "\"dtype\"") + 7, '"');
+    uint32_t bits;
+    memcpy(&bits, &bad, sizeof bits);
+    uint16_t half = !strncmp(type, "\"BF16", 5) ? (uint16_t)(bits >> 16) : rg_f32_to_f16(bad);
+    bool wide = !strncmp(type, "\"F32", 4);
+    long size = wide ? 4 : 2;
+    fseek(f, 8 + (long)n_header + first + (last - first) / 2 / size * size, SEEK_SET);
+    assert_int_equal(fwrite(wide ? (const void *)&bits : &half, (size_t)size, 1, f), 1);
+    fclose(f);
+    free(header);
+}
+
+/* A scratch folder `name` with the golden of config.json and model.safetensors, so damaged.  Its path. */
+static inline const char *damaged_folder(const char *name, const char *golden, const char *tensor, float bad)
+{
+    const char *folder = test_variant(name, golden, "config.json", NULL, NULL);
+
+    damage_file(folder, tensor, bad);
+    return folder;
+}
+
 #endif

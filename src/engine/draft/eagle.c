@@ -67,15 +67,12 @@ typedef struct eagle {
 
 /* ---- one step ---------------------------------------------------------------------------------------------------- */
 
-/* Logits of the model's ids.  NULL: they are not all numbers. */
+/* Logits of the model's ids. */
 static float *widen(const eagle *e, int thread, float *logits)
 {
     const int32_t own = e->runner->vocab_size;
     float *to;
 
-    for (int32_t i = 0; i < own; i++)
-        if (!(logits[i] - logits[i] == 0)) /* infinity or NaN */
-            return NULL;
     if (!e->wide)
         return logits;
     to = e->wide + (size_t)thread * (size_t)e->vocab_size;
@@ -88,8 +85,7 @@ static float *widen(const eagle *e, int thread, float *logits)
 
 static int32_t guess(const eagle *e, int thread, const rg_draw_place *place, float *logits, rg_guess *best)
 {
-    logits = widen(e, thread, logits);
-    return logits ? rg_draw_best(e->scratch, thread, place, e->own_noise, logits, e->width, best) : 0;
+    return rg_draw_best(e->scratch, thread, place, e->own_noise, widen(e, thread, logits), e->width, best);
 }
 
 static void step(eagle *e, int32_t cols, const rg_sink *sink)
