@@ -19,6 +19,7 @@
 #include "model/model.h"
 #include "model/sparsity.h"
 #include "text/chat.h"
+#include "text/ends.h"
 #include "text/tokenizer.h"
 
 enum {
@@ -33,6 +34,7 @@ enum {
 struct rg_engine {
     rg_model *model;
     rg_tokenizer *tokenizer; /* NULL: ids only */
+    rg_ends ends;
     rg_runner *runner;
     rg_drafts drafts;
     rg_pool *pool;       /* the threads of all steps */
@@ -120,6 +122,7 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
         ok = e->tokenizer || why.code == RG_OK;
         if (ok && e->tokenizer)
             ok = (e->chat = rg_chat_open(ckpt, &why)) != NULL;
+        ok = ok && rg_ends_read(&e->ends, ckpt, e->tokenizer, e->model->config.vocab_size, &why);
         if (!ok && err)
             *err = why;
     }
@@ -296,7 +299,7 @@ rg_info rg_engine_info(const rg_engine *e)
                       .recipe = e->exact ? "exact" : e->llm_int8 ? "llm.int8" : "fast",
                       .kv_type = rg_kv_name(e->model->kv_type),
                       .n_threads = e->n_threads, .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len,
-                      .bos_id = c->bos_id, .eos_ids = c->eos_ids, .n_eos = c->n_eos,
+                      .bos_id = c->bos_id, .eos_ids = e->ends.id, .n_eos = e->ends.n,
                       .n_parameters = e->model->weights.n_parameters,
                       .weight_bytes = e->model->weights.bytes, .state_bytes = e->state_bytes,
                       .position_bytes = rg_state_bytes_per_position(&e->model->state),
@@ -556,7 +559,7 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
     rg_params settled = *params;
     rg_request_model m = { .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len, .dim = c->dim,
                            .spelling = e->tokenizer ? rg_tokenizer_spelling(e->tokenizer) : NULL,
-                           .eos_ids = c->eos_ids, .n_eos = c->n_eos, .config = c,
+                           .eos_ids = e->ends.id, .n_eos = e->ends.n, .config = c,
                            .max_draft = e->drafts.max_draft, .sees = c->sees, .whole = c->sees != RG_CAUSAL,
                            .n_labels = c->n_labels, .score_pooling = c->score_pooling,
                            .diffusion = c->diffusion.mask_id < 0 ? NULL : &c->diffusion,

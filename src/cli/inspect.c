@@ -6,7 +6,9 @@
 #include "cli/cli.h"
 #include "model/adapter_file.h"
 #include "model/model.h"
+#include "text/ends.h"
 #include "text/tokenizer.h"
+#include "text/vocab.h"
 
 extern const cli_command cli_inspect;
 
@@ -161,6 +163,46 @@ static void tensors_text(const rg_checkpoint *ckpt, const bool *used)
     }
 }
 
+/* ---- ends of an answer ---- */
+
+static void ends_json(cli_json *j, const rg_ends *e, const rg_tokenizer *t)
+{
+    cli_json_open(j, "ends", '[');
+    for (int i = 0; i < e->n; i++) {
+        rg_string piece = t ? rg_tokenizer_piece(t, e->id[i]) : (rg_string){ NULL, 0 };
+        cli_json_open(j, NULL, '{');
+        cli_json_int(j, "id", e->id[i]);
+        if (piece.data)
+            cli_json_string(j, "piece", piece.data, piece.n);
+        else
+            cli_json_null(j, "piece");
+        cli_json_open(j, "from", '[');
+        for (int k = 0; rg_ends_source(k); k++)
+            if (e->sources[i] >> k & 1)
+                cli_json_text(j, NULL, rg_ends_source(k));
+        cli_json_close(j);
+        cli_json_close(j);
+    }
+    cli_json_close(j);
+}
+
+static void ends_text(const rg_ends *e, const rg_tokenizer *t)
+{
+    printf("ends of an answer:%s\n", e->n ? "" : " none");
+    for (int i = 0; i < e->n; i++) {
+        rg_string piece = t ? rg_tokenizer_piece(t, e->id[i]) : (rg_string){ "", 0 };
+        const char *between = "";
+        char shown[48];
+        printf("  %-7d %-18s ", e->id[i], rg_piece_text(piece, shown));
+        for (int k = 0; rg_ends_source(k); k++)
+            if (e->sources[i] >> k & 1) {
+                printf("%s%s", between, rg_ends_source(k));
+                between = ", ";
+            }
+        printf("\n");
+    }
+}
+
 /* ---- all of it ---- */
 
 static void tokenizer_json(cli_json *j, const rg_tokenizer *t)
@@ -183,6 +225,7 @@ typedef struct found {
     rg_checkpoint *ckpt;
     rg_model *model;
     rg_tokenizer *tokenizer; /* NULL: none */
+    rg_ends ends;
     bool *used;
     int n_unused;
 } found;
@@ -237,6 +280,7 @@ static bool print_json(const found *f)
     cli_json_close(j);
     tensors_json(j, ckpt);
     tokenizer_json(j, f->tokenizer);
+    ends_json(j, &f->ends, f->tokenizer);
     cli_json_close(j);
     return cli_json_print(j);
 }
@@ -263,6 +307,7 @@ static void print_text(const inspect_options *o, const found *f)
         printf("tokenizer: %s, %d ids\n", rg_tokenizer_kind(t), rg_tokenizer_size(t));
     else
         printf("tokenizer: none\n");
+    ends_text(&f->ends, t);
     printf("metadata%s:\n", o->metadata ? "" : " that is not understood");
     rg_meta_each(ckpt, visit_key, &v);
     if (!o->metadata && !v.n_unknown)
@@ -346,7 +391,7 @@ static bool inspect(const inspect_options *o, const char *path, rg_error *err)
     f.model = f.ckpt ? rg_model_open(f.ckpt, &declared, err) : NULL;
     f.tokenizer = f.model ? rg_tokenizer_open(f.ckpt, &why) : NULL;
     f.used = f.model ? rg_weights_used(&f.model->weights, &f.model->config, f.ckpt, &f.n_unused, err) : NULL;
-    ok = f.used;
+    ok = f.used && rg_ends_read(&f.ends, f.ckpt, f.tokenizer, f.model->config.vocab_size, err);
     if (ok && !f.tokenizer && why.code != RG_OK)
         fprintf(stderr, "ridge: tokenizer: %s\n", why.text);
     if (ok && o->args.common.json)

@@ -192,59 +192,42 @@ static bool stretch_context(rg_config *c, const rg_checkpoint *ckpt, rg_error *e
     return true;
 }
 
-/* ---- ends and sampling ---- */
+/* ---- special ids and sampling ---- */
 
-/* One more id that ends a sequence; beyond RG_MAX_EOS they are left out. */
-static bool add_eos(rg_config *c, const rg_checkpoint *ckpt, int64_t id, rg_error *err)
+/* The first id at a key; -1: none. */
+static bool first_id(const rg_checkpoint *ckpt, const char *key, int64_t *id, rg_error *err)
 {
-    if (id < 0 || id == UINT32_MAX) /* none: GGUF writes -1 without a sign */
-        return true;
-    if (id >= c->vocab_size)
-        return rg_fail(err, RG_E_INPUT, "%s: the id %lld that ends a sequence is beyond the vocabulary of %d",
-                       rg_checkpoint_path(ckpt), (long long)id, c->vocab_size);
-    if (c->n_eos < RG_MAX_EOS)
-        c->eos_ids[c->n_eos++] = (int32_t)id;
+    const int32_t *ids;
+    size_t n = 0;
+
+    *id = -1;
+    if (rg_meta_type_of(ckpt, key) != RG_META_ARRAY)
+        return rg_meta_int(ckpt, key, -1, UINT32_MAX, id, err) >= 0;
+    if (rg_meta_ints(ckpt, key, &ids, &n, err) < 0)
+        return false;
+    *id = n ? ids[0] : -1;
     return true;
 }
 
-static bool read_eos(rg_config *c, const rg_checkpoint *ckpt, const char *key, rg_error *err)
+/* Where sequences begin, and what stands between two texts: the separator, or else the end of a text.  (Which ids end
+ * an answer is the text floor's to find: text/ends.h.) */
+static bool read_special(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    const int32_t *ids;
-    int64_t one;
-    size_t n;
-
-    if (rg_meta_type_of(ckpt, key) == RG_META_ARRAY) {
-        bool ok = rg_meta_ints(ckpt, key, &ids, &n, err) >= 0;
-        for (size_t i = 0; ok && i < n; i++)
-            ok = add_eos(c, ckpt, ids[i], err);
-        return ok;
-    }
-    int got = rg_meta_int(ckpt, key, -1, UINT32_MAX, &one, err);
-    return got > 0 ? add_eos(c, ckpt, one, err) : got == 0;
-}
-
-static bool read_ends(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
-{
+    static const char *const keys[2][3] = {
+        { "sep_token_id", "generation.eos_token_id", "eos_token_id" },
+        { "tokenizer.ggml.seperator_token_id", "tokenizer.ggml.eos_token_id", NULL },
+    };
     int64_t bos = -1, sep = -1;
 
-    if (c->from_gguf) {
-        if (rg_meta_int(ckpt, "tokenizer.ggml.bos_token_id", 0, UINT32_MAX, &bos, err) < 0 ||
-            !read_eos(c, ckpt, "tokenizer.ggml.eos_token_id", err) ||
-            !read_eos(c, ckpt, "tokenizer.ggml.eot_token_id", err))
-            return false;
-    } else {
-        if (rg_meta_type_of(ckpt, "bos_token_id") == RG_META_INT &&
-            rg_meta_int(ckpt, "bos_token_id", -1, UINT32_MAX, &bos, err) < 0)
-            return false;
-        const char *key = rg_meta_type_of(ckpt, "generation.eos_token_id") != RG_META_NONE ? "generation.eos_token_id"
-                                                                                           : "eos_token_id";
-        if (!read_eos(c, ckpt, key, err))
-            return false;
-    }
-    if (rg_meta_int(ckpt, c->from_gguf ? "tokenizer.ggml.seperator_token_id" : "sep_token_id", -1, UINT32_MAX, &sep,
-                    err) < 0)
+    if (c->from_gguf && rg_meta_int(ckpt, "tokenizer.ggml.bos_token_id", 0, UINT32_MAX, &bos, err) < 0)
         return false;
-    c->sep_id = sep >= 0 && sep < c->vocab_size ? (int32_t)sep : c->n_eos ? c->eos_ids[0] : -1;
+    if (!c->from_gguf && rg_meta_type_of(ckpt, "bos_token_id") == RG_META_INT &&
+        rg_meta_int(ckpt, "bos_token_id", -1, UINT32_MAX, &bos, err) < 0)
+        return false;
+    for (int i = 0; i < 3 && keys[c->from_gguf][i] && (sep < 0 || sep >= c->vocab_size); i++)
+        if (!first_id(ckpt, keys[c->from_gguf][i], &sep, err))
+            return false;
+    c->sep_id = sep >= 0 && sep < c->vocab_size ? (int32_t)sep : -1;
     if (bos == UINT32_MAX)
         bos = -1;
     if (bos >= c->vocab_size)
@@ -407,7 +390,7 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
                        "%s: %d layers of width %d: ridge takes 1 to %d layers and a width of at least 1",
                        rg_checkpoint_path(ckpt), c->n_layers, c->dim, RG_MAX_LAYERS);
     if (!rg_config_keys(c, ckpt, c->arch->keys, c->arch->n_keys, err) || !c->arch->finish(c, ckpt, err) ||
-        !read_ends(c, ckpt, err) || !read_sampling(c, ckpt, err) ||
+        !read_special(c, ckpt, err) || !read_sampling(c, ckpt, err) ||
         !rg_embedding_read(&c->embedding, ckpt, c->dim, err))
         return false;
     if (c->arch->is_encoder && !c->embedding.is_said && c->embedding.pooling)

@@ -17,7 +17,6 @@ enum {
     RG_MAX_LAYERS = 1024,
     RG_MAX_ROPES = 2,
     RG_MAX_LAYER_PATTERNS = 8,
-    RG_MAX_EOS = 8,
     RG_MAX_PLACES = 8,
     RG_OWN_BYTES = 256, /* of the settings that one architecture alone has */
 };
@@ -89,8 +88,7 @@ struct rg_config {
     int moe_ffn_dim, n_shared_experts, n_dense_layers;
     int shared_ffn_dim;         /* of all shared experts; 0: n_shared_experts * moe_ffn_dim */
 
-    int32_t bos_id, eos_ids[RG_MAX_EOS];
-    int n_eos;
+    int32_t bos_id;
     int32_t sep_id;             /* behind the first of which, in a pair of texts, the second begins; -1: not known */
     int n_labels;               /* scores that a head makes of a whole sequence (a reranker: 1); 0: there is none */
     rg_pooling score_pooling;   /* of what they are made: RG_POOLING_CLS or RG_POOLING_MEAN */

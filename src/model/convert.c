@@ -621,8 +621,6 @@ static bool put_tokenizer(convert *v, rg_error *err)
         rg_meta_int(v->from, "pad_token_id", -1, INT32_MAX, &pad, NULL) < 0)
         pad = -1;
     return (bos < 0 || rg_ckpt_put_int(v->w, "tokenizer.ggml.bos_token_id", GGUF_TYPE_U32, bos, err)) &&
-           (c->n_eos < 1 || rg_ckpt_put_int(v->w, "tokenizer.ggml.eos_token_id", GGUF_TYPE_U32, c->eos_ids[0], err)) &&
-           (c->n_eos < 2 || rg_ckpt_put_int(v->w, "tokenizer.ggml.eot_token_id", GGUF_TYPE_U32, c->eos_ids[1], err)) &&
            (pad < 0 || rg_ckpt_put_int(v->w, "tokenizer.ggml.padding_token_id", GGUF_TYPE_U32, pad, err));
 }
 

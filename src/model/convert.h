@@ -28,9 +28,10 @@ typedef struct rg_convert_options {
      * --activations` writes it; or a GGUF file of NAME.in_sum2 and NAME.counts (an imatrix).  NULL: not known.
      * What it does not have is encoded as without it, and counted. */
     const rg_checkpoint *importance;
-    /* Puts GGUF's keys for a Hugging Face checkpoint's tokenizer, up to vocab_size tokens; *bos: in, the config's or
+    /* Puts GGUF's keys for a Hugging Face checkpoint's tokenizer, up to vocab_size tokens, and for the ids that end
+     * an answer; *bos: in, the config's or
      * -1; out, the id that encoding puts in front.  A tokenizer that GGUF cannot express gives a warning and no
-     * failure.  NULL: "none". */
+     * failure.  NULL: "none", and no ends. */
     bool (*vocabulary)(rg_ckpt_writer *w, const rg_checkpoint *from, int vocab_size, int32_t *bos,
                        char warning[RG_CONVERT_WARNING], rg_error *err);
     void (*progress)(void *arg, const char *what, double done); /* may be NULL */

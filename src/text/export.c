@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/json.h"
+#include "text/ends.h"
 #include "text/export_parts.h"
 #include "text/pretok.h"
 
@@ -486,6 +487,19 @@ static bool put_chat_template(export *x, rg_error *err)
     return ok;
 }
 
+/* A tokenizer that ridge does not read still has ends that keys name. */
+static bool put_ends(export *x, rg_error *err)
+{
+    rg_error why = { 0 };
+    rg_tokenizer *t = rg_tokenizer_open(x->from, &why);
+    rg_ends ends;
+    bool ok = why.code != RG_E_MEMORY || rg_fail_memory(err, 0);
+
+    ok = ok && rg_ends_read(&ends, x->from, t, x->n, err) && rg_ends_put(x->w, &ends, t, err);
+    rg_tokenizer_close(t);
+    return ok;
+}
+
 static bool put_tokenizer(export *x, int32_t *bos, rg_error *err)
 {
     rg_buf merges, fill;
@@ -547,5 +561,5 @@ bool rg_tokenizer_export(rg_ckpt_writer *w, const rg_checkpoint *from, int vocab
     /* All refusals happen before the first key is put. */
     if (!ok && !put_text(&x, "tokenizer.ggml.model", "none", err))
         return false;
-    return put_chat_template(&x, err);
+    return put_ends(&x, err) && put_chat_template(&x, err);
 }

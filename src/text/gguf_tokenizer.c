@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "text/charclass.h"
 #include "text/clean.h"
+#include "text/ends.h"
 #include "text/internal.h"
 
 #define KEY        "tokenizer.ggml."
@@ -47,6 +48,8 @@ static bool read_pieces(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
         rg_added a = { .id = (int32_t)i, .text = (char *)pieces[i].data, .n = pieces[i].n };
         int32_t type = types ? types[i] : TYPE_NORMAL;
 
+        if (type != TYPE_BYTE && rg_ends_is_turn(pieces[i])) /* published files have these as other types, too */
+            type = TYPE_CONTROL;
         if (!rg_vocab_add(&t->vocab, (int64_t)i, pieces[i], piece_type(type), err))
             return rg_fail_prefix(err, KEY "tokens");
         a.special = piece_type(type) == RG_PIECE_SPECIAL;

@@ -195,7 +195,6 @@ static void a_model_is_read_back(void **state)
         assert_ok(a && b, err);
         assert_true(fabs(a->config.attn_scale - b->config.attn_scale) < 1e-7 || !strcmp(test_goldens[g], "falcon-h1"));
         assert_true(a->config.norm_eps == b->config.norm_eps);
-        assert_int_equal(a->config.eos_ids[0], b->config.eos_ids[0]);
         assert_int_equal(a->config.bos_id, b->config.bos_id);
         assert_memory_equal(a->config.layer, b->config.layer, sizeof a->config.layer);
         assert_int_equal(a->config.n_ropes, b->config.n_ropes);
