@@ -175,3 +175,17 @@ char *rg_json_dump(const json_t *v, size_t flags)
     rg_buf_fini(&b);
     return NULL;
 }
+
+bool rg_json_whole(const json_t *v, int64_t *n)
+{
+    const double most = 9223372036854775808.0; /* 2^63 */
+    double x = json_real_value(v);
+
+    if (json_is_integer(v))
+        *n = json_integer_value(v);
+    else if (json_is_real(v) && x >= -most && x < most && x == (double)(int64_t)x)
+        *n = (int64_t)x;
+    else
+        return false;
+    return true;
+}

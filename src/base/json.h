@@ -47,6 +47,9 @@ static inline const json_t *rg_json_inside(const rg_json *v)
     return (const json_t *)v;
 }
 
+/* True if v is a whole number within int64, with or without a fraction of zero (5, 5.0, 5e2); *n becomes the number. */
+bool rg_json_whole(const json_t *v, int64_t *n);
+
 /* v as text, as json_dumps writes it, to be rg_free'd; NULL: no memory. */
 char *rg_json_dump(const json_t *v, size_t flags);
 

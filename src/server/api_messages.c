@@ -195,12 +195,13 @@ static bool read_thinking(const json_t *body, json_t *conversation, rg_refusal *
 {
     const json_t *v = json_object_get(body, "thinking"), *budget = json_object_get(v, "budget_tokens");
     const char *type = json_string_value(json_object_get(v, "type"));
+    int64_t n;
 
     if (!v || json_is_null(v))
         return true;
     if (!type || (strcmp(type, "enabled") != 0 && strcmp(type, "disabled") != 0 && strcmp(type, "adaptive") != 0))
         return rg_refuse_field(e, "thinking", "'thinking.type' must be one of enabled|disabled|adaptive.");
-    if (budget && (!json_is_integer(budget) || json_integer_value(budget) < 1))
+    if (budget && !json_is_null(budget) && (!rg_json_whole(budget, &n) || n < 1))
         return rg_refuse_field(e, "thinking", "'thinking.budget_tokens' must be an integer above 0.");
     json_object_set_new(conversation, "enable_thinking", json_boolean(strcmp(type, "disabled") != 0));
     return true;

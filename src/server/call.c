@@ -204,7 +204,7 @@ bool rg_call_read_prompts(rg_call *c, rg_refusal *e)
 
     if (json_is_string(v))
         return rg_call_add_text(c, json_string_value(v), json_string_length(v), e);
-    if (json_is_integer(first))
+    if (json_is_number(first))
         return add_list(c, v, e);
     if (!json_is_string(first) && !json_is_array(first))
         return rg_refuse_field(e, field, "'%s' must be a string, strings, token ids or lists of token ids.", field);

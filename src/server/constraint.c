@@ -112,6 +112,9 @@ bool rg_constraint_read(rg_constraint *c, const json_t *v, const char *name, rg_
         { "guided_regex", RG_GRAMMAR_REGEX, .text = true },
         { "guided_choice", RG_GRAMMAR_CHOICE, .list = true },
         { "guided_grammar", RG_GRAMMAR_GBNF, .text = true },
+        { "regex", RG_GRAMMAR_REGEX, .text = true },
+        { "ebnf", RG_GRAMMAR_GBNF, .text = true },
+        { "grammar_string", RG_GRAMMAR_GBNF, .text = true },
     };
 
     if (!v || json_is_null(v))

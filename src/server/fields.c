@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
@@ -49,7 +50,7 @@ bool rg_refuse_memory(rg_refusal *e)
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-typedef enum kind { INT, LIMIT, NUM, BOOL, STR, WORD, SAME_INT, SAME_NUM, SAME_BOOL, SAME_WORD, ABSENT, ANY, OWN } kind;
+typedef enum kind { INT, LIMIT, NUM, BOOL, STR, WORD, OFF, ANY, OWN } kind;
 
 typedef struct field {
     const char *name;
@@ -88,11 +89,41 @@ bool rg_one_of(const char *words, const char *s)
     return false;
 }
 
+/* True if the endpoint reads this field by code of its own. */
+static bool has_own(const char *name, unsigned api)
+{
+    const field *f = find(name, api);
+
+    return f && f->kind == OWN;
+}
+
+static bool equal(const json_t *a, const json_t *b)
+{
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
+                                                  : json_equal((json_t *)(uintptr_t)a, (json_t *)(uintptr_t)b);
+}
+
+/* True if v is null, or one of the values with which the field asks for nothing. */
+static bool asks_nothing(const field *f, const json_t *v)
+{
+    bool found = json_is_null(v);
+
+    for (const char *w = f->kind == WORD ? NULL : f->words; w && !found;) {
+        size_t n = strcspn(w, "|");
+        json_t *idle = rg_json_load(w, n, JSON_DECODE_ANY, NULL);
+        found = idle && equal(v, idle);
+        json_decref(idle);
+        w = w[n] ? w + n + 1 : NULL;
+    }
+    return found;
+}
+
 static bool read_int(const field *f, const json_t *v, int64_t *to, rg_refusal *e)
 {
-    if (!json_is_integer(v))
+    int64_t n;
+
+    if (!rg_json_whole(v, &n))
         return rg_refuse_field(e, f->name, "'%s' must be an integer.", f->name);
-    json_int_t n = json_integer_value(v);
     if ((double)n < f->min || (double)n > f->max)
         return rg_refuse_field(e, f->name, "'%s' must be between %.0f and %.0f.", f->name, f->min, f->max);
     *to = n;
@@ -102,7 +133,9 @@ static bool read_int(const field *f, const json_t *v, int64_t *to, rg_refusal *e
 /* How many tokens an answer may have: -1 is no limit. */
 static bool read_limit(const field *f, const json_t *v, int64_t *to, rg_refusal *e)
 {
-    if (json_is_integer(v) && json_integer_value(v) == -1)
+    int64_t n;
+
+    if (rg_json_whole(v, &n) && n == -1)
         return *to = RG_UNLIMITED, true;
     return read_int(f, v, to, e);
 }
@@ -130,32 +163,26 @@ static bool read_text(const field *f, const json_t *v, const char **to, rg_refus
     return true;
 }
 
-/* A known field that is accepted only with the value that has no effect. */
-static bool check_same(const field *f, const json_t *v, rg_refusal *e)
+/* A field that is known and not supported, with a value that asks for something.  If nothing but an empty value is
+ * accepted, it is the field that is not supported. */
+static bool refuse_off(const field *f, rg_refusal *e)
 {
-    bool type = f->kind == SAME_BOOL ? json_is_boolean(v) : f->kind == SAME_INT ? json_is_integer(v)
-                : f->kind == SAME_WORD                                           ? json_is_string(v)
-                                                                                 : json_is_number(v);
+    static const char *const empty[] = { "\"\"", "[]", "{}" };
+    bool no_value = !f->words;
 
-    if (!type)
-        return rg_refuse_field(e, f->name, "'%s' must be %s.", f->name,
-                               f->kind == SAME_BOOL  ? "true or false"
-                               : f->kind == SAME_INT ? "an integer"
-                               : f->kind == SAME_WORD ? "a string"
-                                                      : "a number");
-    if (f->kind == SAME_WORD ? rg_one_of(f->words, json_string_value(v))
-        : f->kind == SAME_BOOL ? json_is_true(v) == (f->min != 0)
-                               : json_number_value(v) == f->min)
-        return true;
-    return rg_refuse(e, 400, "unsupported_value", f->name, "'%s' is not supported with this value.", f->name);
+    for (size_t i = 0; i < RG_LEN(empty) && !no_value; i++)
+        no_value = !strncmp(f->words, empty[i], strlen(empty[i]));
+    if (no_value)
+        return rg_refuse(e, 400, "unsupported_parameter", f->name, "'%s' is not supported.", f->name);
+    return rg_refuse(e, 400, "unsupported_value", f->name,
+                     "'%s' is not supported with this value, but only with %.120s, which asks for nothing.", f->name,
+                     f->words);
 }
 
 static bool read_field(rg_fields *out, const field *f, const json_t *v, rg_refusal *e)
 {
     char *to = (char *)out + f->offset;
 
-    if (json_is_null(v))
-        return true;
     switch (f->kind) {
     case INT:
         return read_int(f, v, (int64_t *)(void *)to, e);
@@ -175,40 +202,53 @@ static bool read_field(rg_fields *out, const field *f, const json_t *v, rg_refus
             return rg_refuse_field(e, f->name, "'%s' must be one of %s.", f->name, f->words);
         *(const char **)(void *)to = json_string_value(v);
         return true;
-    case ABSENT:
-        return rg_refuse(e, 400, "unsupported_parameter", f->name, "'%s' is not supported.", f->name);
-    case ANY:
-    case OWN:
+    case OFF:
+        return refuse_off(f, e);
+    default: /* ANY, OWN */
         return true;
-    default:
-        return check_same(f, v, e);
     }
 }
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
-static bool read_stop(rg_fields *f, const json_t *v, const char *name, rg_refusal *e)
+/* Add a text, or a list of texts, to the stop texts; one that is there already counts once. */
+static bool add_stops(rg_fields *f, const json_t *v, const char *name, rg_refusal *e)
 {
     size_t n = json_is_array(v) ? json_array_size(v) : 1, total = 0;
+    const char **all;
 
-    if (!v || json_is_null(v))
+    if (!v)
         return true;
     if (n > MAX_STOPS)
         return rg_refuse_field(e, name, "'%s' must have at most %d texts.", name, MAX_STOPS);
-    f->stop = rg_array(n, sizeof *f->stop);
-    if (!f->stop)
+    if (!(all = rg_resize_array(f->stop, (size_t)f->n_stop + n, sizeof *f->stop)))
         return rg_refuse_memory(e);
+    f->stop = all;
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
         size_t len = json_string_length(s);
+        bool known = false;
         total += len;
         if (!json_is_string(s))
             return rg_refuse_field(e, name, "'%s' must be a string or a list of strings.", name);
         if (!len || strlen(json_string_value(s)) != len || total > MAX_STOP_BYTES)
             return rg_refuse_field(e, name, "'%s' must have texts of 1 to %d bytes in all, none of them NUL.", name,
                                    MAX_STOP_BYTES);
-        f->stop[f->n_stop++] = json_string_value(s);
+        for (int32_t k = 0; k < f->n_stop && !known; k++)
+            known = !strcmp(f->stop[k], json_string_value(s));
+        if (!known)
+            f->stop[f->n_stop++] = json_string_value(s);
     }
+    return true;
+}
+
+static bool read_stop(rg_fields *f, const json_t *body, unsigned api, rg_refusal *e)
+{
+    static const char *const names[] = { "stop", "stop_sequences", "stopping_strings" };
+
+    for (size_t i = 0; i < RG_LEN(names); i++)
+        if (has_own(names[i], api) && !add_stops(f, json_object_get(body, names[i]), names[i], e))
+            return false;
     return true;
 }
 
@@ -221,10 +261,10 @@ bool rg_ids_read(const json_t *list, const char *param, int32_t **ids, size_t *n
     if (!*ids)
         return rg_refuse_memory(e);
     for (; *n < count; ++*n) {
-        const json_t *v = json_array_get(list, *n);
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX)
+        int64_t id;
+        if (!rg_json_whole(json_array_get(list, *n), &id) || id < 0 || id > INT32_MAX)
             return rg_refuse_field(e, param, "'%s' must hold token ids: integers of the vocabulary.", param);
-        (*ids)[*n] = (int32_t)json_integer_value(v);
+        (*ids)[*n] = (int32_t)id;
     }
     return true;
 }
@@ -233,7 +273,7 @@ static bool read_stop_ids(rg_fields *f, const json_t *v, rg_refusal *e)
 {
     size_t n = 0;
 
-    if (!v || json_is_null(v))
+    if (!v)
         return true;
     if (!json_is_array(v) || json_array_size(v) > MAX_STOP_IDS)
         return rg_refuse_field(e, "stop_token_ids", "'stop_token_ids' must be a list of at most %d ids.", MAX_STOP_IDS);
@@ -242,27 +282,45 @@ static bool read_stop_ids(rg_fields *f, const json_t *v, rg_refusal *e)
     return ok;
 }
 
+/* The bias of one id; false, as llama-server has it, bans it. */
+static bool add_bias(rg_fields *f, int64_t id, const json_t *value, rg_refusal *e)
+{
+    double x = json_is_false(value) ? -100 : json_number_value(value);
+
+    if (id < 0 || id > INT32_MAX)
+        return rg_refuse_field(e, "logit_bias", "'logit_bias' must have token ids as its keys.");
+    if (!(json_is_number(value) || json_is_false(value)) || !(x >= -100 && x <= 100))
+        return rg_refuse_field(e, "logit_bias", "'logit_bias' must have numbers between -100 and 100.");
+    f->bias[f->n_bias++] = (rg_logit_bias){ (int32_t)id, x <= -100 ? -INFINITY : (float)x };
+    return true;
+}
+
+/* An object by id, or a list of pairs of id and bias. */
 static bool read_bias(rg_fields *f, json_t *v, rg_refusal *e)
 {
+    size_t n = json_is_array(v) ? json_array_size(v) : json_object_size(v), i;
     const char *key;
     json_t *value;
 
-    if (!v || json_is_null(v))
+    if (!v)
         return true;
-    if (!json_is_object(v) || json_object_size(v) > MAX_BIAS)
+    if (!(json_is_object(v) || json_is_array(v)) || n > MAX_BIAS)
         return rg_refuse_field(e, "logit_bias", "'logit_bias' must be an object of at most %d ids.", MAX_BIAS);
-    f->bias = rg_array(json_object_size(v), sizeof *f->bias);
+    f->bias = rg_array(n, sizeof *f->bias);
     if (!f->bias)
         return rg_refuse_memory(e);
     json_object_foreach(v, key, value) {
-        size_t n = strlen(key);
-        double x = json_number_value(value);
-        if (!n || n > 10 || strspn(key, "0123456789") != n || strtoll(key, NULL, 10) > INT32_MAX)
-            return rg_refuse_field(e, "logit_bias", "'logit_bias' must have token ids as its keys.");
-        if (!json_is_number(value) || !(x >= -100 && x <= 100))
-            return rg_refuse_field(e, "logit_bias", "'logit_bias' must have numbers between -100 and 100.");
-        f->bias[f->n_bias++] =
-            (rg_logit_bias){ (int32_t)strtoll(key, NULL, 10), x <= -100 ? -INFINITY : (float)x };
+        size_t len = strlen(key);
+        bool is_id = len && len <= 10 && strspn(key, "0123456789") == len;
+        if (!add_bias(f, is_id ? strtoll(key, NULL, 10) : -1, value, e))
+            return false;
+    }
+    json_array_foreach(v, i, value) {
+        int64_t id;
+        if (json_array_size(value) != 2 || !rg_json_whole(json_array_get(value, 0), &id))
+            return rg_refuse_field(e, "logit_bias", "'logit_bias' as a list must hold pairs of a token id and a bias.");
+        if (!add_bias(f, id, json_array_get(value, 1), e))
+            return false;
     }
     return true;
 }
@@ -276,12 +334,12 @@ static bool read_logprobs(rg_fields *f, const json_t *v, unsigned api, rg_refusa
 
     f->n_logprobs = -1;
     if (api == RG_API_COMPLETIONS) {
-        if (v && !json_is_null(v) && !read_int(&count, v, &n, e))
+        if (v && !read_int(&count, v, &n, e))
             return false;
         f->n_logprobs = (int32_t)n;
         return true;
     }
-    if (v && !json_is_null(v)) {
+    if (v) {
         if (!json_is_boolean(v))
             return rg_refuse_field(e, "logprobs", "'logprobs' must be true or false.");
         wanted = json_is_true(v);
@@ -313,7 +371,7 @@ static bool read_early_stopping(rg_fields *f, const json_t *v, rg_refusal *e)
         f->early_stopping = json_is_true(v) ? RG_EARLY_STOPPING_TRUE : RG_EARLY_STOPPING_FALSE;
     else if (json_is_string(v) && !strcmp(json_string_value(v), "never"))
         f->early_stopping = RG_EARLY_STOPPING_NEVER;
-    else if (v && !json_is_null(v))
+    else if (v)
         return rg_refuse_field(e, "early_stopping", "'early_stopping' must be true, false or \"never\".");
     return true;
 }
@@ -323,7 +381,7 @@ static bool read_search(rg_fields *f, const json_t *body, unsigned api, rg_refus
 {
     const char *name = f->use_beams ? "use_beam_search" : "best_of";
 
-    if (find("early_stopping", api) && api != RG_API_RESPONSES &&
+    if (has_own("early_stopping", api) &&
         !read_early_stopping(f, json_object_get(body, "early_stopping"), e))
         return false;
     if (f->best_of != RG_NOT_GIVEN && f->best_of < f->n)
@@ -342,7 +400,7 @@ static bool read_stream_options(rg_fields *f, json_t *v, rg_refusal *e)
     const char *key;
     json_t *value;
 
-    if (!v || json_is_null(v))
+    if (!v)
         return true;
     if (!json_is_object(v))
         return rg_refuse_field(e, "stream_options", "'stream_options' must be an object.");
@@ -363,10 +421,11 @@ static bool read_stream_options(rg_fields *f, json_t *v, rg_refusal *e)
 static bool read_constraints(rg_fields *f, const json_t *body, unsigned api, rg_refusal *e)
 {
     static const char *const names[] = { "response_format", "structured_outputs", "grammar", "json_schema",
-                                         "guided_json", "guided_regex", "guided_choice", "guided_grammar" };
+                                         "guided_json", "guided_regex", "guided_choice", "guided_grammar", "regex",
+                                         "ebnf", "grammar_string" };
 
     for (size_t i = 0; i < RG_LEN(names); i++)
-        if (find(names[i], api) && !rg_constraint_read(&f->constraint, json_object_get(body, names[i]), names[i], e))
+        if (has_own(names[i], api) && !rg_constraint_read(&f->constraint, json_object_get(body, names[i]), names[i], e))
             return false;
     return true;
 }
@@ -375,20 +434,21 @@ static bool read_small(const json_t *body, unsigned api, rg_refusal *e)
 {
     const json_t *m = json_object_get(body, "modalities"), *d = json_object_get(body, "metadata");
 
-    if (api == RG_API_CHAT && m && !json_is_null(m)) {
+    if (has_own("modalities", api) && m) {
         const char *only = json_array_size(m) == 1 ? json_string_value(json_array_get(m, 0)) : NULL;
         if (!only || strcmp(only, "text") != 0)
             return rg_refuse(e, 400, "unsupported_value", "modalities", "'modalities' must be [\"text\"].");
     }
-    if (api != RG_API_COMPLETIONS && d && !json_is_null(d) && !json_is_object(d))
+    if (has_own("metadata", api) && d && !json_is_object(d))
         return rg_refuse_field(e, "metadata", "'metadata' must be an object.");
     return true;
 }
 
-bool rg_fields_read(rg_fields *f, const json_t *body, unsigned api, rg_refusal *e)
+bool rg_fields_read(rg_fields *f, json_t *body, unsigned api, rg_refusal *e)
 {
     const char *key;
     json_t *v;
+    void *next;
 
     *f = (rg_fields){ .steps = RG_NOT_GIVEN, .block_length = RG_NOT_GIVEN, .cfg_scale = (double)NAN,
                       .threshold = (double)NAN, .dimensions = RG_NOT_GIVEN, .max_tokens = RG_NOT_GIVEN,
@@ -400,18 +460,19 @@ bool rg_fields_read(rg_fields *f, const json_t *body, unsigned api, rg_refusal *
                       .cache_prompt = true, .best_of = RG_NOT_GIVEN, .length_penalty = 1,
                       .add_special = api == RG_API_COMPLETIONS || api == RG_API_EMBEDDINGS, .include_reasoning = true,
                       .return_documents = true, .use_activation = true };
-    json_object_foreach((json_t *)(uintptr_t)body, key, v) {
+    json_object_foreach_safe(body, next, key, v) {
         const field *known = find(key, api);
         f->n_unknown += !known;
-        if (known && !read_field(f, known, v, e))
+        if (known && asks_nothing(known, v))
+            json_object_del(body, key);
+        else if (known && !read_field(f, known, v, e))
             return false;
     }
-    return read_stop(f, json_object_get(body, api == RG_API_MESSAGES ? "stop_sequences" : "stop"),
-                     api == RG_API_MESSAGES ? "stop_sequences" : "stop", e) &&
-           read_stop_ids(f, json_object_get(body, "stop_token_ids"), e) &&
-           (!find("logit_bias", api) || read_bias(f, json_object_get(body, "logit_bias"), e)) &&
-           (!find("logprobs", api) || read_logprobs(f, json_object_get(body, "logprobs"), api, e)) &&
-           (!find("stream_options", api) || read_stream_options(f, json_object_get(body, "stream_options"), e)) &&
+    return read_stop(f, body, api, e) &&
+           (!has_own("stop_token_ids", api) || read_stop_ids(f, json_object_get(body, "stop_token_ids"), e)) &&
+           (!has_own("logit_bias", api) || read_bias(f, json_object_get(body, "logit_bias"), e)) &&
+           (!has_own("logprobs", api) || read_logprobs(f, json_object_get(body, "logprobs"), api, e)) &&
+           (!has_own("stream_options", api) || read_stream_options(f, json_object_get(body, "stream_options"), e)) &&
            check_prompt_logprobs(f, e) && read_search(f, body, api, e) && read_constraints(f, body, api, e) &&
            read_small(body, api, e);
 }

@@ -71,8 +71,9 @@ typedef struct rg_fields {
 } rg_fields;
 
 /* Read all but the fields that are the endpoint's own; of those, stop lists, logit_bias, logprobs, stream_options and
- * whatever constrains the output.  body is an object.  On failure too, rg_fields_fini. */
-bool rg_fields_read(rg_fields *f, const json_t *body, unsigned api, rg_refusal *e);
+ * whatever constrains the output.  body is an object, from which known fields that ask for nothing are removed: whoever
+ * reads it later finds them absent.  On failure too, rg_fields_fini. */
+bool rg_fields_read(rg_fields *f, json_t *body, unsigned api, rg_refusal *e);
 void rg_fields_fini(rg_fields *f);
 
 /* The sampling that these fields ask for, over the checkpoint's own defaults; a seed is drawn if none is given. */
@@ -91,7 +92,7 @@ void rg_constraint_fini(rg_constraint *c);
 /* s is one of the words that stand between bars. */
 bool rg_one_of(const char *words, const char *s);
 
-/* Ids of a list: integers within int32 and not negative.  rg_free *ids. */
+/* Ids of a list: whole numbers within int32 and not negative.  rg_free *ids. */
 bool rg_ids_read(const json_t *list, const char *param, int32_t **ids, size_t *n, rg_refusal *e);
 
 #endif

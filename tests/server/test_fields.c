@@ -163,7 +163,7 @@ static void lists_are_checked(void **state)
     refused("/v1/completions", "{\"prompt\":[-1]}", "prompt");
     refused("/v1/completions", "{\"prompt\":[4096]}", "prompt");
     refused("/v1/completions", "{\"prompt\":[9007199254740993]}", "prompt");
-    refused("/v1/completions", "{\"prompt\":[1.0]}", "prompt");
+    refused("/v1/completions", "{\"prompt\":[1.5]}", "prompt");
     refused("/v1/completions", "{\"prompt\":[1,\"a\"]}", "prompt");
     refused("/v1/completions", "{\"prompt\":[\"a\",[1]]}", "prompt");
     refused("/v1/completions", "{\"prompt\":\"a\",\"prompt\":\"b\"}", NULL);
@@ -183,6 +183,106 @@ static void lists_are_checked(void **state)
     refused("/v1/responses", "{\"input\":\"a\",\"include\":[\"file_search_call.results\"]}", "include");
     refused("/v1/responses", "{\"input\":\"a\",\"top_logprobs\":2}", "top_logprobs");
     refused("/v1/responses", "{\"input\":[{\"role\":\"king\",\"content\":\"a\"}]}", "input[0].role");
+}
+
+/* Every value of fields.def that asks for nothing is accepted, and null; another value of a field that is not supported
+ * is refused by its name. */
+static void what_asks_for_nothing_is_accepted(void **state)
+{
+    enum { INT, LIMIT, NUM, BOOL, STR, WORD, OFF, ANY, OWN };
+    static const struct {
+        const char *name;
+        unsigned where;
+        int kind;
+        const char *words;
+    } fields[] = {
+#define FIELD(name, where, kind, member, min, max, words) { #name, where, kind, words },
+#include "server/fields.def"
+#undef FIELD
+    };
+    int n_idle = 0, n_off = 0;
+    char body[1000];
+
+    (void)state;
+    for (size_t f = 0; f < RG_LEN(fields); f++)
+        for (size_t a = 0; a < RG_LEN(apis); a++) {
+            bool here = fields[f].where >> a & 1 && strcmp(fields[f].name, apis[a].own) != 0;
+            for (const char *w = fields[f].kind == WORD || !here ? NULL : fields[f].words; w && *w;) {
+                size_t n = strcspn(w, "|");
+                snprintf(body, sizeof body, "{%s,\"max_tokens\":1,\"%s\":%.*s}", apis[a].must, fields[f].name, (int)n, w);
+                if (test_web_status(t.port, apis[a].path, body) != 200)
+                    fail_msg("%s %s: refused", apis[a].path, body);
+                w += n + (w[n] == '|');
+                n_idle++;
+            }
+            if (!here || fields[f].kind != OFF)
+                continue;
+            snprintf(body, sizeof body, "{%s,\"max_tokens\":1,\"%s\":[\"ridge\"]}", apis[a].must, fields[f].name);
+            refused(apis[a].path, body, strcmp(apis[a].path, "/v1/messages") ? fields[f].name : NULL);
+            snprintf(body, sizeof body, "{%s,\"max_tokens\":1,\"%s\":null}", apis[a].must, fields[f].name);
+            assert_int_equal(test_web_status(t.port, apis[a].path, body), 200);
+            n_off++;
+        }
+    assert_true(n_idle > 200 && n_off > 200);
+}
+
+/* 5.0 and 1e1 are integers wherever one is taken; 1.5 is none. */
+static void whole_numbers_may_have_a_point(void **state)
+{
+    static const char *const bodies[] = {
+        "\"max_tokens\":2.0", "\"max_tokens\":1e0,\"n\":2.0,\"seed\":7.0", "\"max_tokens\":1,\"logprobs\":1.0",
+        "\"max_tokens\":1,\"top_k\":-1.0", "\"max_tokens\":-1.0,\"stop_token_ids\":[1.0]", "\"n_predict\":1.0",
+        "\"max_tokens\":1,\"logit_bias\":[[5.0,1]]", "\"max_tokens\":1,\"seed\":-1.0",
+    };
+    char body[200];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(bodies); i++) {
+        snprintf(body, sizeof body, "{\"prompt\":[3.0,4],%s}", bodies[i]);
+        json_decref(test_web_json(t.port, "/v1/completions", body, 200));
+    }
+    refused("/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1.5}", "max_tokens");
+    refused("/v1/completions", "{\"prompt\":\"a\",\"stop_token_ids\":[1.5]}", "stop_token_ids");
+    json_decref(test_web_json(t.port, "/v1/messages", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":1.0,"
+                              "\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1024.0}}", 200));
+}
+
+/* The text of a completion of 12 ids, and what the last part of its body asks for. */
+static void answer_of(const char *more, char *to, size_t room)
+{
+    char body[300];
+    json_t *v;
+
+    snprintf(body, sizeof body, "{\"prompt\":\"Once\",\"max_tokens\":12,\"ignore_eos\":true%s}", more);
+    v = test_web_json(t.port, "/v1/completions", body, 200);
+    snprintf(to, room, "%s", json_string_value(json_object_get(json_array_get(json_object_get(v, "choices"), 0), "text")));
+    json_decref(v);
+}
+
+/* -1 draws a seed; names that other servers have for a parameter set it. */
+static void seeds_and_other_names_count(void **state)
+{
+    char first[1000], next[1000];
+    bool differ = false;
+
+    (void)state;
+    answer_of(",\"temperature\":3,\"seed\":-1", first, sizeof first);
+    for (int i = 0; i < 8 && !differ; i++) {
+        answer_of(",\"temperature\":3,\"seed\":-1", next, sizeof next);
+        differ = strcmp(first, next) != 0;
+    }
+    assert_true(differ);
+    answer_of(",\"temperature\":3,\"seed\":7", first, sizeof first);
+    answer_of(",\"temperature\":3,\"sampler_seed\":7", next, sizeof next);
+    assert_string_equal(first, next);
+    answer_of(",\"temperature\":0,\"stop\":\" \"", first, sizeof first);
+    answer_of(",\"temperature\":0,\"stopping_strings\":[\" \"]", next, sizeof next);
+    assert_string_equal(first, next);
+    answer_of(",\"regex\":\"[0-9]{3}\"", next, sizeof next);
+    assert_int_equal(strspn(next, "0123456789"), 3);
+    answer_of(",\"logit_bias\":[[70,100]]", first, sizeof first);
+    answer_of(",\"logit_bias\":{\"70\":100}", next, sizeof next);
+    assert_string_equal(first, next);
 }
 
 static char *repeat(const char *head, const char *what, int n, const char *tail)
@@ -287,6 +387,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_with_every_value),
         cmocka_unit_test(lists_are_checked),
+        cmocka_unit_test(what_asks_for_nothing_is_accepted),
+        cmocka_unit_test(whole_numbers_may_have_a_point),
+        cmocka_unit_test(seeds_and_other_names_count),
         cmocka_unit_test(sizes_are_bounded),
         cmocka_unit_test(long_lists_are_named),
         cmocka_unit_test(nothing_is_left),
