@@ -221,7 +221,8 @@ static bool add_stops(rg_fields *f, const json_t *v, const char *name, rg_refusa
         return true;
     if (n > MAX_STOPS)
         return rg_refuse_field(e, name, "'%s' must have at most %d texts.", name, MAX_STOPS);
-    if (!(all = rg_resize_array(f->stop, (size_t)f->n_stop + n, sizeof *f->stop)))
+    all = rg_resize_array(f->stop, (size_t)f->n_stop + n, sizeof *f->stop); /* fits: at most MAX_STOPS for each name */
+    if (!all)
         return rg_refuse_memory(e);
     f->stop = all;
     for (size_t i = 0; i < n; i++) {
@@ -282,7 +283,7 @@ static bool read_stop_ids(rg_fields *f, const json_t *v, rg_refusal *e)
     return ok;
 }
 
-/* The bias of one id; false, as llama-server has it, bans it. */
+/* The bias of one id; false, as other servers have it, bans it. */
 static bool add_bias(rg_fields *f, int64_t id, const json_t *value, rg_refusal *e)
 {
     double x = json_is_false(value) ? -100 : json_number_value(value);
