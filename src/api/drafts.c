@@ -156,6 +156,20 @@ static bool check_vocabulary(const rg_drafts *d, const rg_tokenizer *own, const 
     return true;
 }
 
+/* A drafter's model gives one id after the other. */
+static bool check_draws(const rg_drafts *d, rg_error *err)
+{
+    const rg_config *c = &d->model->config;
+
+    if (c->diffusion.mask_id >= 0)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: a diffusion model (%s) cannot draft: it fills in masks, and has no "
+                       "next id; name a model that writes one id after the other", d->path, rg_config_name(c));
+    if (c->arch->is_encoder || c->sees != RG_CAUSAL)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: a model whose rows see rows after them (%s) cannot draft: it has no "
+                       "next id; name a model that writes one id after the other", d->path, rg_config_name(c));
+    return true;
+}
+
 static bool load(rg_drafts *d, const rg_options *o, const rg_model *target, const rg_tokenizer *tokenizer,
                  int n_threads, rg_error *err)
 {
@@ -169,7 +183,7 @@ static bool load(rg_drafts *d, const rg_options *o, const rg_model *target, cons
     d->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = o->kv_type, .n_threads = n_threads,
                                                         .max_draft = d->max_draft, .pack_cache = o->pack_cache },
                              err);
-    if (d->model) {
+    if (d->model && check_draws(d, err)) {
         own = rg_tokenizer_open_for(ckpt, d->model->config.vocab_size, &why);
         ok = own || why.code == RG_OK;
         if (!ok && err)

@@ -22,7 +22,6 @@ static void keep_path(rg_loop *l, int i, const int32_t *path, int32_t n)
     for (int32_t k = 0; k < n; k++)
         slots[k] = q->committed + path[k];
     rg_seq_commit(l->states, q, n, slots, rg_request_tokens(p->request, p->sample));
-    rg_speculation_checked(l->speculation, i, l->drawn + l->rows.first_draw[i], path, n);
 }
 
 /* The nodes of the i-th span's draft that stand, from the root, into path; their number. */
@@ -83,6 +82,7 @@ static bool take_ids(rg_loop *l, int i)
     }
     if (draft)
         keep_path(l, i, path, n);
+    rg_speculation_checked(l->speculation, i, l->drawn + l->rows.first_draw[i], path, n);
     return finish != RG_RUNNING;
 }
 

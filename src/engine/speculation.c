@@ -22,6 +22,7 @@ _Static_assert((int)DRAFTERS <= (int)RG_CHOICE_DRAFTERS, "the choice is among al
 typedef struct asking {
     const rg_planned *planned;
     int32_t max_depth, drafter; /* drafter: who gave the draft; -1: nobody */
+    bool asked[DRAFTERS];
 } asking;
 
 struct rg_speculation {
@@ -330,6 +331,7 @@ static void ask_drafter(rg_speculation *s, int j, int place, rg_row_budget *left
         most = min_of(most, s->adapts ? nodes_for(s, j, a->depth[place]) : s->max_draft);
         if (most < 1)
             continue;
+        s->askings[k].asked[j] = true;
         left->rows -= most;
         left->logits -= most;
         ask_one(s, k, j, a->depth[place], most, n++);
@@ -435,36 +437,44 @@ static bool has_guess(const rg_draft_tree *d, int32_t node)
     return false;
 }
 
-void rg_speculation_checked(rg_speculation *s, int i, const rg_drawn *drawn, const int32_t *path, int32_t n_path)
+/* The k-th asking's draft was checked: count it. */
+static void note_checked(rg_speculation *s, int32_t k, const int32_t *path, int32_t n_path)
 {
-    const rg_draft_tree *d = rg_speculation_of(s, i);
-    int32_t ids[1 + RG_MAX_DRAFT], j, own_lane;
-    const asking *at;
-    rg_drafter *drafter;
+    const rg_draft_tree *d = &s->drafts[k];
+    const rg_planned *p = s->askings[k].planned;
+    const int j = s->askings[k].drafter;
+    rg_draft_record *record = &s->records[p->request->samples[p->sample].lane][j];
 
-    if (!d)
-        return;
     s->counts.n_drafts++;
     s->counts.n_nodes += (uint64_t)rg_draft_guesses(d);
     s->counts.n_accepted += (uint64_t)n_path;
-    for (int32_t k = 0; k < n_path; k++) {
-        s->counts.at[k]++;
-        s->paths[s->ask_of[i]][k] = path[k];
+    for (int32_t i = 0; i < n_path; i++) {
+        s->counts.at[i]++;
+        s->paths[k][i] = path[i];
     }
-    s->n_path[s->ask_of[i]] = n_path;
+    s->n_path[k] = n_path;
     s->n_ids += n_path;
-    at = &s->askings[s->ask_of[i]];
-    j = at->drafter;
-    drafter = s->drafters[j];
-    own_lane = at->planned->request->samples[at->planned->sample].lane;
-    rg_draft_note(&s->choice, &s->records[own_lane][j], j,
-                  n_path + has_guess(d, n_path ? path[n_path - 1] : -1), n_path);
-    if (!drafter || !drafter->checked)
+    rg_draft_note(&s->choice, record, j, n_path + has_guess(d, n_path ? path[n_path - 1] : -1), n_path);
+}
+
+void rg_speculation_checked(rg_speculation *s, int i, const rg_drawn *drawn, const int32_t *path, int32_t n_path)
+{
+    const int32_t k = s ? s->ask_of[i] : -1;
+    int32_t ids[1 + RG_MAX_DRAFT];
+
+    if (k < 0)
         return;
-    for (int32_t k = 0; k <= d->n; k++)
-        ids[k] = drawn[k].id;
-    drafter->checked(drafter, &(rg_draft_result){ .lane = own_lane, .draft = d, .drawn = ids, .path = path,
-                                                  .n_path = n_path });
+    const asking *at = &s->askings[k];
+    const rg_draft_tree *d = &s->drafts[k];
+    const rg_draft_result result = { .lane = at->planned->request->samples[at->planned->sample].lane,
+                                     .draft = d, .drawn = ids, .path = path, .n_path = n_path };
+    if (d->n)
+        note_checked(s, k, path, n_path);
+    for (int32_t node = 0; node <= d->n; node++)
+        ids[node] = drawn[node].id;
+    for (int j = 0; j < DRAFTERS; j++)
+        if (s->drafters[j] && s->drafters[j]->checked && (d->n ? j == at->drafter : at->asked[j]))
+            s->drafters[j]->checked(s->drafters[j], &result);
 }
 
 void rg_speculation_committed(rg_speculation *s)

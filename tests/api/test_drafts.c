@@ -598,6 +598,10 @@ static void refusals_are_clear(void **state)
     refuse(RG_TEST_DATA "/mamba", "lookahead", "takes chains only");
     refuse(TALES, RG_TEST_DATA "/stories260K.gguf", "512 ids cannot draft for one of 4096");
     refuse(TALES, RG_TEST_DATA "/llama", "no tokenizer");
+    refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/llada", "a diffusion model (LLaDAModelLM) cannot draft");
+    refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/dream", "a diffusion model (DreamModel) cannot draft");
+    refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/sdar-b4", "a diffusion model (SDARForCausalLM) cannot draft");
+    refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/bert", "has no next id");
     refuse(RG_TEST_DATA "/llama", TALES, "no tokenizer");
     refuse(RG_TEST_DATA "/llama", RG_TEST_DATA "/speculation", "no config.json");
     o.draft = "ngram";

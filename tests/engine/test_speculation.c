@@ -300,6 +300,101 @@ static void a_seed_gives_the_same_answer_by_chance(void **state)
         }
 }
 
+/* ---- Jacobi decoding --------------------------------------------------------------------------------------------- */
+
+/* The ids behind which the last two decide about the next one, so that answers come to repeat themselves. */
+static const mix short_mix = { .name = "window", .window = 2, .n_blocks = 8, .n_slots = N_SEQS, .n_window = 16 };
+
+static int32_t next_of(const mix *m, const int32_t *ids, int32_t n)
+{
+    float logits[VOCAB];
+    int32_t best = 0;
+
+    logits_of(plain_hash(m, ids, n), logits);
+    for (int32_t k = 1; k < VOCAB; k++)
+        best = logits[k] > logits[best] ? k : best;
+    return best;
+}
+
+/* Write N_OUTPUT ids behind n by the paper's algorithm, block after block: as many steps, and so many ids in drafts. */
+static counted iterate(const mix *m, int32_t *ids, int32_t n, int32_t size)
+{
+    int32_t block[RG_MAX_DRAFT + 1], n_block = 0, end = n + N_OUTPUT;
+    counted c = { .n_steps = 1 };
+
+    ids[n] = next_of(m, ids, n); /* with the prompt */
+    for (n++; n < end; c.n_steps++) {
+        int32_t drawn[RG_MAX_DRAFT + 1], right = 0, most = end - n - 1;
+
+        if (most < 1) { /* the last id needs no draft */
+            ids[n] = next_of(m, ids, n);
+            n++;
+            continue;
+        }
+        for (; !n_block; n_block = size)
+            for (int32_t k = 0; k < size; k++)
+                block[k] = ids[n - 1];
+        const int32_t n_draft = n_block - 1 < most ? n_block - 1 : most;
+        for (int32_t k = 0; k <= n_draft; k++) {
+            drawn[k] = next_of(m, ids, n + k);
+            if (k < n_draft)
+                ids[n + k] = block[k];
+        }
+        while (right < n_draft && drawn[right] == block[right])
+            right++;
+        memcpy(ids + n, drawn, (size_t)(right + 1) * sizeof *ids);
+        memcpy(block, drawn, (size_t)(n_draft + 1) * sizeof *ids);
+        n += right + 1;
+        n_block -= right + 1;
+        memmove(block, block + right + 1, (size_t)n_block * sizeof *block);
+        c.n_drafted += n_draft;
+        c.n_accepted += right;
+    }
+    return c;
+}
+
+/* In the engine it drafts block after block, as long as there are ids to come. */
+static void jacobi_goes_on_behind_a_block(void **state)
+{
+    enum { SIZE = 8 };
+    counted all = { 0 };
+
+    (void)state;
+    for (int32_t first = 0; first < 12; first++) {
+        rg_error err = { 0 };
+        rg_drafter *d = rg_draft_kind_find("jacobi")->open(&(rg_draft_options){ .n_lanes = 2, .max_draft = SIZE - 1 }, &err);
+        rg_loop_options o = { .max_seqs = 2, .max_rows = 64, .max_seq_len = LEN, .max_waiting = 1, .drafter = d,
+                              .max_draft = SIZE - 1 };
+        rg_request_model m = { .vocab_size = VOCAB, .max_seq_len = LEN, .max_draft = SIZE - 1 };
+        int32_t ids[N_PROMPT + N_OUTPUT + RG_MAX_DRAFT] = { 0, first, 2, 3, first };
+        rg_params p = { .prompt = ids, .n_prompt = N_PROMPT, .max_tokens = N_OUTPUT, .n_samples = 1,
+                        .sampling = { .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1,
+                                      .ignore_eos = true } };
+        fake *f = fake_new(&short_mix, &err);
+
+        assert_ok(d && f, err);
+        rg_loop *l = rg_loop_new(&f->runner, &o, &err);
+        assert_ok(l, err);
+        rg_request *r = rg_request_new(&p, &m, &err);
+        assert_ok(r, err);
+        assert_ok(rg_loop_submit(l, r, &err), err);
+        while (rg_loop_step(l))
+            rg_loop_check(l);
+        const counted want = iterate(&short_mix, ids, N_PROMPT, SIZE);
+        assert_memory_equal(r->samples[0].ids, ids + N_PROMPT, N_OUTPUT * sizeof *ids);
+        assert_true(r->n_steps == want.n_steps && r->n_drafted == want.n_drafted && r->n_accepted == want.n_accepted);
+        all.n_steps += want.n_steps;
+        all.n_accepted += want.n_accepted;
+        all.n_drafted += want.n_drafted;
+        rg_request_unref(r);
+        rg_loop_free(l);
+        rg_drafter_close(d);
+        fake_free(f);
+    }
+    print_message("%d steps, %d ids drafted, %d accepted\n", all.n_steps, all.n_drafted, all.n_accepted);
+    assert_true(all.n_accepted > 0 && all.n_drafted > 12 * N_OUTPUT);
+}
+
 /* ---- numbers that are not finite --------------------------------------------------------------------------------- */
 
 typedef struct reading { /* a drafter that reads features, and guesses as the greedy one */
@@ -441,6 +536,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_drafter_that_fails_is_dropped),
         cmocka_unit_test(any_choice_gives_the_answer),
         cmocka_unit_test(a_seed_gives_the_same_answer_by_chance),
+        cmocka_unit_test(jacobi_goes_on_behind_a_block),
         cmocka_unit_test(a_row_that_is_no_number_ends_the_request),
         cmocka_unit_test(rows_for_drafts_are_there),
     };

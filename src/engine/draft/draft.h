@@ -101,7 +101,8 @@ struct rg_drafter {
 
     /* The rest may be NULL.  The lane is a new answer's: forget what was known of it. */
     void (*begin)(rg_drafter *d, int32_t lane);
-    /* After a step in which the lane's draft was checked. */
+    /* After a step that drew an id for the lane's answer, about which the drafter was asked: its draft was checked, or
+     * it is empty, since it gave none or there was no room for the rows.  Not where another drafter's was checked. */
     void (*checked)(rg_drafter *d, const rg_draft_result *result);
     /* After every step, where the drafter reads features: what it computed of n answers, no lane twice.  Rows whose
      * state came out of the prefix index, or was swapped in, are in no step, and have no features; rows of an answer

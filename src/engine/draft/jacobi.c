@@ -14,6 +14,7 @@ enum { BLOCK = 8 };
 extern const rg_draft_kind rg_draft_jacobi;
 
 typedef struct block {
+    int32_t at; /* ids of the prompt and the answer before the first guess */
     int32_t n, id[RG_MAX_DRAFT + 1]; /* guesses of the ids that are not certain yet */
 } block;
 
@@ -28,6 +29,20 @@ static void begin(rg_drafter *d, int32_t lane)
     ((jacobi *)d)->lanes[lane].n = 0;
 }
 
+/* The answer has n_ids ids by now, maybe by steps that nobody asked this drafter about: forget the guesses of them. */
+static void forget_known(block *b, int32_t n_ids)
+{
+    int32_t gained = n_ids - b->at;
+
+    b->at = n_ids;
+    if (gained < 0 || gained >= b->n) {
+        b->n = 0;
+        return;
+    }
+    b->n -= gained;
+    memmove(b->id, b->id + gained, (size_t)b->n * sizeof *b->id);
+}
+
 static bool propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
 {
     jacobi *j = (jacobi *)d;
@@ -36,7 +51,8 @@ static bool propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
         const rg_draft_ask *a = &asks[i];
         block *b = &j->lanes[a->lane];
 
-        for (; !b->n || b->n > j->size; b->n = j->size)
+        forget_known(b, a->n_ids);
+        for (; !b->n; b->n = j->size)
             for (int32_t k = 0; k < j->size; k++)
                 b->id[k] = a->ids[a->n_ids - 1];
         for (int32_t k = 0; k < b->n - 1 && k < a->depth; k++)
@@ -49,13 +65,10 @@ static bool propose(rg_drafter *d, const rg_draft_ask *asks, int32_t n)
 static void checked(rg_drafter *d, const rg_draft_result *r)
 {
     block *b = &((jacobi *)d)->lanes[r->lane];
-    int32_t gained = r->n_path + 1;
-
     for (int32_t k = 0; k < b->n; k++)
         if (k <= r->draft->n && r->drawn[k] >= 0)
             b->id[k] = r->drawn[k];
-    b->n = b->n > gained ? b->n - gained : 0;
-    memmove(b->id, b->id + gained, (size_t)b->n * sizeof *b->id);
+    forget_known(b, b->at + r->n_path + 1);
 }
 
 static void close_it(rg_drafter *d)

@@ -261,6 +261,8 @@ static void checked(rg_drafter *d, const rg_draft_result *r)
     window *w = &l->lanes[r->lane];
     const int32_t *newest = r->drawn + 1 + w->first_probe;
 
+    if (r->draft->n < w->first_probe + w->n_last_level)
+        w->n_last_level = 0; /* there was no room for the rows */
     for (int32_t i = 0; i < w->n_last_level; i++)
         if (newest[i] < 0)
             return; /* logits that were no numbers */
