@@ -331,6 +331,8 @@ typedef struct rg_info {
     int32_t n_embed_sizes;      /*   any length; 0: the checkpoint does not say */
     rg_sampling sampling;    /* the checkpoint's own defaults (generation_config) */
     int32_t n_unused_tensors; /* tensors of the checkpoint that no weight was made from */
+    const char *notes;        /* lines of what a person should know of the checkpoint: settings that are not known and
+                               *   are ignored, a head that is used though config.json denies it; "": nothing */
     const char *draft;        /* the kind of drafter, or two, as "model+suffix"; "none": there is none */
     const char *draft_path;   /* of the model that drafts; "": none does */
     int32_t n_adapters;

@@ -309,7 +309,7 @@ rg_info rg_engine_info(const rg_engine *e)
                       .embed = c->embedding.pooling,
                       .embed_refusal = c->embedding.refusal, .embed_sizes = c->embedding.sizes,
                       .n_embed_sizes = c->embedding.n_sizes, .sampling = c->sampling,
-                      .n_unused_tensors = e->model->n_unused,
+                      .n_unused_tensors = e->model->n_unused, .notes = e->model->notes ? e->model->notes : "",
                       .draft = e->drafts.drafter ? e->drafts.name : "none",
                       .draft_path = e->drafts.path,
                       .n_adapters = e->model->adapters.n, .adapter_bytes = e->model->adapters.bytes };

@@ -112,6 +112,8 @@ bool cli_find_model(const char *given, char *out, size_t room, rg_error *err);
 
 /* Report that a checkpoint has n tensors that no weight is made from; prints nothing for 0, or with --quiet. */
 void cli_warn_unused(const cli_common *common, const char *path, int n);
+/* Warn of each line of a model's notes (rg_info.notes); prints nothing for "", or with --quiet. */
+void cli_warn_notes(const cli_common *common, const char *path, const char *notes);
 
 /* Text from -p, -f or standard input ("-f -"), byte for byte.  rg_free it. */
 char *cli_text(const char *text, const char *file, size_t *n, rg_error *err);

@@ -70,6 +70,7 @@ rg_engine *cli_engine_open_rows(cli_engine *v, const cli_args *a, int32_t batch_
         return NULL;
     rg_info info = rg_engine_info(e);
     cli_warn_unused(&a->common, v->path, info.n_unused_tensors);
+    cli_warn_notes(&a->common, v->path, info.notes);
     if (!v->kv_memory && !a->common.quiet && !a->common.json && isatty(STDERR_FILENO))
         fprintf(stderr, "[up to %.1f GB for what sequences remember, half of what is free]\n",
                 (double)info.state_bytes / 1e9);

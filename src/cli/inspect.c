@@ -278,6 +278,7 @@ static bool print_json(const found *f)
     cli_json_open(j, "not_used", '[');
     unused(j, ckpt, f->used, f->n_unused);
     cli_json_close(j);
+    cli_json_text(j, "notes", m->notes);
     tensors_json(j, ckpt);
     tokenizer_json(j, f->tokenizer);
     ends_json(j, &f->ends, f->tokenizer);
@@ -312,6 +313,8 @@ static void print_text(const inspect_options *o, const found *f)
     rg_meta_each(ckpt, visit_key, &v);
     if (!o->metadata && !v.n_unknown)
         printf("  none\n");
+    for (const char *note = m->notes; *note; note += strcspn(note, "\n"), note += *note == '\n')
+        printf("note: %.*s\n", (int)strcspn(note, "\n"), note);
     if (f->n_unused)
         printf("tensors that are not used:\n");
     unused(NULL, ckpt, f->used, f->n_unused);

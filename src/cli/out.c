@@ -186,6 +186,14 @@ void cli_warn_unused(const cli_common *common, const char *path, int n)
                 n > 1 ? "them" : "it");
 }
 
+void cli_warn_notes(const cli_common *common, const char *path, const char *notes)
+{
+    for (size_t n; notes && *notes && !common->quiet; notes += n + (notes[n] == '\n')) {
+        n = strcspn(notes, "\n");
+        fprintf(stderr, "ridge: warning: %s: %.*s\n", path, (int)n, notes);
+    }
+}
+
 void cli_progress(void *arg_quiet, const char *what, double done)
 {
     static int last = -1;

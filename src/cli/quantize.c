@@ -72,8 +72,10 @@ static bool convert(const quantize_options *o, const char *path, const rg_conver
     bool ok = rg_convert(&report, ckpt, to, &with, err);
     if (ok && importance && !report.n_important)
         fprintf(stderr, "ridge: warning: %s: it has no matrix of the model by name\n", o->importance);
-    if (ok)
+    if (ok) {
         cli_warn_unused(&o->args.common, path, report.n_left_out);
+        cli_warn_notes(&o->args.common, path, report.notes);
+    }
     if (ok && o->args.common.json)
         ok = print_json(&report, rg_format_of(c->type)->name, err);
     else if (ok)

@@ -163,8 +163,10 @@ static rg_engine *open_engine(serve_options *o, rg_server *s, const char *path, 
     e.progress = tell_progress;
     e.progress_arg = &progress;
     rg_engine *engine = rg_open(path, &e, err);
-    if (engine)
+    if (engine) {
         cli_warn_unused(&o->args.common, path, rg_engine_info(engine).n_unused_tensors);
+        cli_warn_notes(&o->args.common, path, rg_engine_info(engine).notes);
+    }
     return engine;
 }
 

@@ -89,6 +89,7 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
     if (t->model->config.sees != RG_CAUSAL && !o->whole)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: rows of this model see rows after them: it has no next id", path);
     cli_warn_unused(o->common, path, t->model->n_unused);
+    cli_warn_notes(o->common, path, t->model->notes);
     t->tokenizer = rg_tokenizer_open_for(t->ckpt, t->model->config.vocab_size, &why);
     if (!t->tokenizer && why.code != RG_OK) {
         *err = why;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "model/arch.h"
+#include "model/tied.h"
 
 /* Keys of config.json that do not change what is computed. */
 static const char *const harmless[] = {
@@ -390,7 +391,7 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
                        "%s: %d layers of width %d: ridge takes 1 to %d layers and a width of at least 1",
                        rg_checkpoint_path(ckpt), c->n_layers, c->dim, RG_MAX_LAYERS);
     if (!rg_config_keys(c, ckpt, c->arch->keys, c->arch->n_keys, err) || !c->arch->finish(c, ckpt, err) ||
-        !read_special(c, ckpt, err) || !read_sampling(c, ckpt, err) ||
+        !rg_tied_settle(c, ckpt, err) || !read_special(c, ckpt, err) || !read_sampling(c, ckpt, err) ||
         !rg_embedding_read(&c->embedding, ckpt, c->dim, err))
         return false;
     if (c->arch->is_encoder && !c->embedding.is_said && c->embedding.pooling)

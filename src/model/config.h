@@ -59,6 +59,7 @@ struct rg_config {
     bool layer_norm;            /* norms are LayerNorm, else RMSNorm */
     int n_positions;            /* that have an embedding of their own, so that no sequence can be longer; 0: none */
     bool tie_embeddings;
+    bool head_differs;          /* config.json says that they are tied, but the file's head differs and is used */
     double embed_scale;         /* the embedding is multiplied by it */
     float residual_scale;       /* what each half of a layer adds is multiplied by it */
     float logit_scale;          /* logits are multiplied by it, before the cap */

@@ -12,7 +12,9 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "model/notes.h"
 #include "model/origin.h"
+#include "model/tied.h"
 #include "model/weights.h"
 
 enum {
@@ -270,7 +272,7 @@ static bool plan_hf_to_gguf(convert *v, rg_error *err)
     return count_left_out(v, err);
 }
 
-/* Tensors that no weight is made from stay as they are. */
+/* Tensors that no weight is made from stay as they are, but for a head that equals the embedding. */
 static bool plan_gguf_to_gguf(convert *v, rg_error *err)
 {
     int n = rg_checkpoint_n_tensors(v->from);
@@ -288,6 +290,8 @@ static bool plan_gguf_to_gguf(convert *v, rg_error *err)
     for (int i = 0; ok && i < n; i++) {
         const rg_tensor *t = rg_checkpoint_tensor(v->from, i);
         int which = rg_dict_get(weight_of, t->name, strlen(t->name));
+        if (rg_tied_has_copy(&v->config, v->from, t))
+            continue;
         item *it = add_item(v, t->name, t);
         set_shape(v, it, t->n_dims, t->shape);
         if (is_coded(v, it))
@@ -713,6 +717,8 @@ bool rg_convert(rg_convert_report *r, const rg_checkpoint *from, const char *to,
         return rg_fail_memory(err, sizeof *v);
     *v = (convert){ .from = from, .o = o, .report = r };
     ok = check(from, to, o, err) && plan(v, err) && start_threads(v, err) && write_all(v, to, err);
+    r->notes = ok ? rg_notes(&v->config, from, err) : NULL;
+    ok = ok && r->notes;
     rg_ckpt_abort(v->w);
     for (int i = 0; v->scratch && i < rg_pool_threads(v->pool); i++)
         rg_free(v->scratch[i]);
@@ -729,5 +735,6 @@ void rg_convert_report_fini(rg_convert_report *r)
 {
     rg_free(r->fallbacks);
     rg_free(r->names);
+    rg_free(r->notes);
     memset(r, 0, sizeof *r);
 }

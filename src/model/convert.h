@@ -50,6 +50,7 @@ typedef struct rg_convert_report {
     int n_fallbacks;
     int n_important; /* matrices whose columns' importance is known */
     int n_left_out; /* tensors that no weight is made from: GGUF has no name for them */
+    char *notes; /* lines of what a person should know of the checkpoint (notes.h) */
     char *names; /* what the fallbacks' names lie in */
     char warning[RG_CONVERT_WARNING]; /* "": none */
 } rg_convert_report;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/notes.h"
 #include "model/pack_cache.h"
 #include "model/sparsity.h"
 #include "ops/count/count.h"
@@ -241,6 +242,12 @@ static bool mark_sparse(rg_model *m, const rg_checkpoint *ckpt, const rg_model_o
     return ok;
 }
 
+static bool take_notes(rg_model *m, const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
+{
+    m->notes = o->target ? NULL : rg_notes(&m->config, ckpt, err);
+    return o->target || m->notes;
+}
+
 rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg_error *err)
 {
     rg_model *m = rg_zalloc(sizeof *m);
@@ -254,7 +261,7 @@ rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg
                    : rg_config_read(&m->config, ckpt, err)) &&
         rg_weights_declare(&m->weights, &m->config, declared, o->declared_type, err) &&
         mark_sparse(m, ckpt, o, err) && (o->declare_only || bind(m, ckpt, o, err)) && complete(m, o, err) &&
-        add_adapters(m, o, err))
+        add_adapters(m, o, err) && take_notes(m, ckpt, o, err))
         return m;
     rg_model_close(m);
     return NULL;
@@ -283,6 +290,7 @@ void rg_model_close(rg_model *m)
     rg_free(m->inv_freq);
     rg_free(m->keep);
     rg_free(m->target_ids);
+    rg_free(m->notes);
     rg_free(m);
 }
 

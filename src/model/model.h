@@ -22,6 +22,7 @@ typedef struct rg_model {
     rg_type kv_type;
     int32_t *target_ids;    /* of a network that drafts: [vocab_size] its target's id for each; NULL: the same */
     int n_unused;           /* tensors of the checkpoint that no weight was made from */
+    char *notes;            /* lines of what a person should know (notes.h); NULL: a network that drafts has none */
 } rg_model;
 
 typedef struct rg_model_options {

@@ -14,6 +14,7 @@
 #include "base/pool.h"
 #include "model/origin.h"
 #include "model/random_weights.h"
+#include "model/tied.h"
 #include "quant/narrow.h"
 #include "quant/paged.h"
 
@@ -599,7 +600,8 @@ bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_check
     }
     *n_unused = 0;
     for (int i = 0; i < n; i++) {
-        used[i] = used[i] || is_ignored(c, &first[i]) || rg_tensor_is_of_other_part(ckpt, &first[i]);
+        used[i] = used[i] || is_ignored(c, &first[i]) || rg_tensor_is_of_other_part(ckpt, &first[i]) ||
+                  rg_tied_has_copy(c, ckpt, &first[i]);
         *n_unused += !used[i];
     }
     return used;
