@@ -320,8 +320,9 @@ typedef struct rg_info {
     uint64_t n_parameters, weight_bytes, state_bytes;
     uint64_t position_bytes, sequence_bytes; /* of state: of each position (K/V), and of a sequence, however long */
     bool has_tokenizer;
-    bool is_encoder;         /* it generates nothing: it makes embeddings, and scores if n_labels is not 0.  A prompt is
-                              *   computed in one step, and can be no longer than max_whole_rows */
+    bool generates;          /* it writes answers; false: it makes embeddings, and scores if n_labels is not 0 */
+    bool is_encoder;         /* its rows see what comes after them, so that it generates nothing.  A prompt is computed
+                              *   in one step, and can be no longer than max_whole_rows */
     int32_t max_whole_rows;  /* rows of a step that computes a single prompt whole */
     int32_t n_labels;        /* scores that its head makes of a prompt (a reranker: 1); 0: it has no such head */
     int32_t dim;             /* numbers of a hidden state, and so of an embedding */

@@ -249,7 +249,7 @@ bool rg_drafts_load(rg_drafts *d, const rg_options *o, const rg_model *target, c
     if (d->kind && d->kind->has_branches && keeps_chains(target))
         return rg_fail(err, RG_E_UNSUPPORTED, "draft %s needs drafts with branches, and the recurrent state of this "
                        "model (%s) takes chains only", d->kind->name, rg_config_name(&target->config));
-    if (d->is_auto && (target->config.sees != RG_CAUSAL || target->config.diffusion.mask_id >= 0 ||
+    if (d->is_auto && (!rg_config_generates(&target->config) || target->config.diffusion.mask_id >= 0 ||
                        (keeps_chains(target) && !rg_drafts_rows_kept(d)))) {
         d->kind = NULL; /* nothing to draft for, or no room for drafts */
         d->max_draft = 0;

@@ -187,19 +187,22 @@ static int logit_rows(const rg_engine *e, int max_seqs, int max_rows)
     return most > n ? most : n;
 }
 
-/* It has no next id, and masks are nothing to it. */
+/* Its rows see rows after them, so that it has no next id, and masks are nothing to it. */
 static bool is_encoder(const rg_engine *e)
 {
     return e->model->config.sees != RG_CAUSAL && e->model->config.diffusion.mask_id < 0;
 }
 
-/* Drafts continue a text, which neither diffusion models nor encoders do. */
+/* Drafts continue a text, which neither diffusion models nor encoders do, nor models without a head. */
 static bool check_draft(const rg_engine *e, rg_error *err)
 {
-    if (!e->drafts.kind || e->model->config.sees == RG_CAUSAL)
+    const rg_config *c = &e->model->config;
+
+    if (!e->drafts.kind || (c->sees == RG_CAUSAL && rg_config_generates(c)))
         return true;
-    if (is_encoder(e))
-        return rg_fail(err, RG_E_UNSUPPORTED, "an encoder generates no answers, and takes no drafts");
+    if (!rg_config_generates(c))
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s generates no answers, and takes no drafts",
+                       is_encoder(e) ? "an encoder" : "a model without a head");
     return rg_fail(err, RG_E_UNSUPPORTED, "a diffusion model fills in its answers, and takes no drafts");
 }
 
@@ -305,6 +308,7 @@ rg_info rg_engine_info(const rg_engine *e)
                       .position_bytes = rg_state_bytes_per_position(&e->model->state),
                       .sequence_bytes = rg_state_bytes_per_sequence(&e->model->state),
                       .has_tokenizer = e->tokenizer, .is_encoder = is_encoder(e),
+                      .generates = rg_config_generates(c),
                       .max_whole_rows = e->runner->max_rows, .n_labels = c->n_labels, .dim = c->dim,
                       .embed = c->embedding.pooling,
                       .embed_refusal = c->embedding.refusal, .embed_sizes = c->embedding.sizes,
@@ -561,6 +565,7 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
                            .spelling = e->tokenizer ? rg_tokenizer_spelling(e->tokenizer) : NULL,
                            .eos_ids = e->ends.id, .n_eos = e->ends.n, .config = c,
                            .max_draft = e->drafts.max_draft, .sees = c->sees, .whole = c->sees != RG_CAUSAL,
+                           .headless = !rg_config_has_logits(c),
                            .n_labels = c->n_labels, .score_pooling = c->score_pooling,
                            .diffusion = c->diffusion.mask_id < 0 ? NULL : &c->diffusion,
                            .max_rows = e->runner->max_rows, .max_logits = e->runner->max_logits,

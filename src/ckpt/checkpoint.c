@@ -149,7 +149,7 @@ const rg_tensor *rg_checkpoint_find(const rg_checkpoint *c, const char *name)
     const rg_tensor *t = find(c, name);
     char other[RG_NAME_CAP + 32];
 
-    if (t || !c->has_parts)
+    if (t || c->kind == RG_CKPT_GGUF)
         return t;
     snprintf(other, sizeof other, "language_model.%s", name);
     t = find(c, other);

@@ -42,7 +42,7 @@ const rg_tensor *rg_checkpoint_find(const rg_checkpoint *c, const char *name);  
  * A model that has encoders of pictures or sound beside its language model has the settings of the latter in an object
  * of config.json, "text_config", and its tensors below "model.language_model." or "language_model.".  Its settings are
  * read as if they stood at the top, where they replace others of the same name; its tensors are found by the names that
- * they have in a model of text alone.  The other parts are not read. */
+ * they have in a model of text alone, also below a config without that object.  The other parts are not read. */
 bool rg_checkpoint_has_parts(const rg_checkpoint *c);
 /* True if a tensor belongs to one of the other parts. */
 bool rg_tensor_is_of_other_part(const rg_checkpoint *c, const rg_tensor *t);

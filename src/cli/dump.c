@@ -51,7 +51,7 @@ static void number(dump *d)
 static bool learn_places(dump *d, const rg_model *m, rg_error *err)
 {
     rg_span span = { .n_rows = 1, .adapter = -1 };
-    bool is_encoder = m->config.arch->is_encoder;
+    bool is_encoder = !rg_config_has_logits(&m->config);
     rg_batch batch = { .n_rows = 1, .n_spans = 1, .spans = &span, .n_logits = !is_encoder, .n_hidden = is_encoder };
     rg_fwd *f = rg_zalloc(sizeof *f);
     rg_counter counter;

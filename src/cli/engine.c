@@ -50,9 +50,11 @@ bool cli_engine_generates(const cli_engine *v, const rg_engine *e, rg_error *err
 {
     rg_info info = rg_engine_info(e);
 
-    return !info.is_encoder ||
-           rg_fail(err, RG_E_UNSUPPORTED, "%s: this model is an encoder (%s): it makes embeddings of texts%s, and "
-                   "generates no answers; see `ridge embed`", v->path, info.architecture,
+    return info.generates ||
+           rg_fail(err, RG_E_UNSUPPORTED, "%s: this model %s (%s): it makes embeddings of texts%s, and generates no "
+                   "answers; see `ridge embed`", v->path,
+                   info.is_encoder ? "is an encoder" : "has no head, neither lm_head nor a tied embedding",
+                   info.architecture,
                    info.n_labels ? " and scores pairs of them" : "");
 }
 

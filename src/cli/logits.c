@@ -77,7 +77,7 @@ static int feed_other(stream *s, int want)
 
 static bool is_encoder(const job *j)
 {
-    return j->tool.model->config.arch->is_encoder;
+    return !rg_config_has_logits(&j->tool.model->config);
 }
 
 /* Of a pair of texts, where the second begins: behind the first separator. */

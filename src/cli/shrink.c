@@ -114,7 +114,7 @@ static bool read_text(shrink_job *j, const rg_checkpoint *ckpt, rg_error *err)
     const int most = c->n_positions ? c->n_positions : c->max_seq_len;
     if (most > 1 && j->text.ctx > most)
         j->text.ctx = most;
-    const bool encoder = c->arch && c->arch->is_encoder;
+    const bool encoder = c->arch && !rg_config_has_logits(c);
     rg_free(c);
     if (!t && why.code != RG_OK)
         return *err = why, false;

@@ -161,7 +161,7 @@ static bool open_model(const study_run *run, const study_model *m, rg_error *err
                        : NULL;
     if (!at.model)
         return false;
-    if (at.model->config.arch->is_encoder)
+    if (!rg_config_has_logits(&at.model->config))
         return rg_fail(err, RG_E_UNSUPPORTED, "study: %s is an encoder, which writes no text", m->given);
     at.how = (tool_options){ .common = run->common, .model = m->given, .max_rows = SPEED_ROWS, .declared_type = type,
                              .random = !rg_checkpoint_n_tensors(at.ckpt) };

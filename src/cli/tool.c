@@ -84,8 +84,8 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
         return false;
     if (!open_model(t, o, err))
         return false;
-    if (t->model->config.arch->is_encoder && !o->whole)
-        return rg_fail(err, RG_E_UNSUPPORTED, "%s: an encoder has no logits", path);
+    if (!rg_config_has_logits(&t->model->config) && !o->whole)
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: an encoder, or a model without a head, has no logits", path);
     if (t->model->config.sees != RG_CAUSAL && !o->whole)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: rows of this model see rows after them: it has no next id", path);
     cli_warn_unused(o->common, path, t->model->n_unused);
@@ -96,7 +96,7 @@ bool tool_open(tool *t, const tool_options *o, rg_error *err)
         return false;
     }
     t->max_rows = o->max_rows;
-    if (o->all_logits && !t->model->config.arch->is_encoder)
+    if (o->all_logits && rg_config_has_logits(&t->model->config))
         t->max_rows = tool_rows_for(&t->model->config, o->max_rows);
     return open_runner(t, o, err);
 }
@@ -199,7 +199,7 @@ static bool fail_at(const rg_batch *b, int row, rg_error *err)
 bool tool_step(tool *t, const tool_span *spans, int n_spans, void (*row)(void *arg, int i, float *logits), void *arg,
                rg_error *err)
 {
-    bool is_encoder = t->model->config.arch->is_encoder;
+    bool is_encoder = !rg_config_has_logits(&t->model->config);
     rg_batch b = { .n_spans = n_spans };
     rg_rows all;
     arrays a = { 0 };

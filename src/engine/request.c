@@ -176,6 +176,14 @@ static bool check_whole(const rg_params *p, const rg_request_model *m, rg_error 
                    "for %d rows (--batch-rows)", (int)p->n_prompt, (int)m->max_rows);
 }
 
+/* Embedders made of language models are published without a head. */
+static bool check_headless(const rg_params *p, rg_error *err)
+{
+    return ends_with_prompt(p) ||
+           rg_fail(err, RG_E_UNSUPPORTED, "this model has no head (the checkpoint has no lm_head, and does not tie it "
+                   "to the embedding): it makes embeddings of texts, and generates no answers");
+}
+
 static bool check_score(const rg_params *p, const rg_request_model *m, rg_error *err)
 {
     if (p->embed)
@@ -200,6 +208,7 @@ static bool check_ending(const rg_params *p, const rg_request_model *m, rg_error
 static bool check_params(const rg_params *p, const rg_request_model *m, rg_error *err)
 {
     return check_prompt(p, m, err) && (!is_whole(p, m) || check_whole(p, m, err)) &&
+           (!m->headless || check_headless(p, err)) &&
            (ends_with_prompt(p) ? check_ending(p, m, err) : check_answers(p, m, err)) &&
            (ends_with_prompt(p) || !p->beam.n_beams || check_beams(p, m, err)) &&
            (!fills(p, m) || check_fill(p, m, err));

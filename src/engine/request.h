@@ -28,6 +28,7 @@ typedef struct rg_request_model {
     const rg_config *config; /* whose ropes may have variants; NULL: they have none */
     int32_t sees;      /* how far rows see, as rg_runner.sees */
     const rg_diffusion *diffusion; /* NULL: ids are drawn one after the other */
+    bool headless;     /* it has no logits, and writes no answers */
     bool whole;        /* rows see rows after them: a prompt, if its answer is not filled in, is computed in one step */
     int32_t n_labels;  /* scores that the model's head makes of a prompt; 0: it has none */
     rg_pooling score_pooling; /*   and of which rows (rg_config) */

@@ -37,12 +37,59 @@ static bool is_of_type(const rg_arch *a, const char *type)
     return yes;
 }
 
+/* Ends of the names of classes that have the same layers. */
+static const struct {
+    const char *end;
+    bool bidirectional;
+} class_ends[] = {
+    { "ForCausalLM", false }, { "LMHeadModel", false }, { "BidirectionalModel", true },
+    { "BiModel", true },      { "TextModel", false },   { "EncoderModel", true },
+    { "Model", false },
+};
+
+/* Bytes of a class's name without its end, which is number *end, or -1 if it has none of these. */
+static size_t class_base(const char *name, int *end)
+{
+    const size_t n = strlen(name);
+
+    for (size_t i = 0; i < RG_LEN(class_ends); i++) {
+        const size_t n_end = strlen(class_ends[i].end);
+
+        if (n > n_end && !strcmp(name + n - n_end, class_ends[i].end)) {
+            *end = (int)i;
+            return n - n_end;
+        }
+    }
+    *end = -1;
+    return n;
+}
+
+static bool is_same_class(const char *hf_name, const char *name)
+{
+    int end, other;
+    const size_t n = class_base(name, &end), n_hf = class_base(hf_name, &other);
+
+    return !strcmp(hf_name, name) || (end >= 0 && other >= 0 && n == n_hf && !strncmp(hf_name, name, n));
+}
+
+bool rg_arch_class_is_bidirectional(const rg_checkpoint *ckpt)
+{
+    const char *name = NULL;
+    int end = -1;
+
+    if (rg_meta_string(ckpt, "architectures.0", &name, NULL) == 1)
+        class_base(name, &end);
+    return end >= 0 && class_ends[end].bidirectional;
+}
+
 static bool matches(const rg_arch *a, const rg_checkpoint *ckpt, const char *name, const char *type)
 {
     bool gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF, by_type = !gguf && (!name || !a->hf_name);
     bool (*claims)(const rg_checkpoint *) = gguf ? a->claims : a->claims_hf;
 
-    return (by_type ? is_of_type(a, type) : name[0] && !strcmp(name_of(a, gguf), name)) && (!claims || claims(ckpt));
+    bool named = name && name[0] && (gguf ? !strcmp(name_of(a, gguf), name) : is_same_class(name_of(a, gguf), name));
+
+    return (by_type ? is_of_type(a, type) : named) && (!claims || claims(ckpt));
 }
 
 /* The names of architectures in this kind of checkpoint, each once. */
@@ -99,8 +146,10 @@ const rg_arch *rg_arch_find_draft(const rg_checkpoint *ckpt, rg_error *err)
     for (size_t i = 0; i < RG_LEN(networks); i++)
         if (networks[i]->claims(ckpt))
             return networks[i];
-    rg_fail(err, RG_E_UNSUPPORTED, "%s: its tensors are those of no network that drafts: not of Medusa heads, EAGLE or "
-            "EAGLE-3", rg_checkpoint_path(ckpt));
+    rg_fail(err, RG_E_UNSUPPORTED,
+            "%s: its tensors are those of no network that drafts: not of Medusa heads, EAGLE or "
+            "EAGLE-3",
+            rg_checkpoint_path(ckpt));
     return NULL;
 }
 

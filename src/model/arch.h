@@ -109,14 +109,15 @@ typedef struct rg_layer_kind {
 } rg_layer_kind;
 
 struct rg_arch {
-    const char *hf_name;    /* of config.json's "architectures"; NULL: any, of these types */
+    /* Of config.json's "architectures": XForCausalLM, which also stands for the class without a head (XModel) and for
+     * those whose rows see each other; NULL: any, of these types. */
+    const char *hf_name;
     const char *hf_type;    /* of its "model_type" */
     const char *hf_type_too[2]; /* others that mean the same; NULL: none */
     const char *gguf_name;  /* of general.architecture; NULL: GGUF has no form of it */
     bool (*claims)(const rg_checkpoint *ckpt); /* when several share a gguf_name; NULL: yes */
     bool (*claims_hf)(const rg_checkpoint *ckpt); /* when several share hf_name and hf_type; NULL: yes */
     const char *hf_prefix;  /* of layer weights: "model.layers." */
-    const char *hf_root;    /* with which names of tensors begin, though some directories leave it out; NULL: none */
     const char *layer_list; /* config.json's list with an entry for each layer, counted if no number is given; NULL */
     const rg_key *keys;
     size_t n_keys, own_bytes;
@@ -134,6 +135,7 @@ struct rg_arch {
     /* scores [rows, n_labels] of hidden states that were pooled as config.score_pooling says; where n_labels > 0. */
     void (*score)(rg_fwd *f, const rg_layer *l, rg_act *scores, const rg_act *pooled);
     bool is_encoder;                        /* it has no head: no logits are ever wanted */
+    bool halves_window;     /* where rows see what comes after them, half of the window lies to each side */
     const rg_arch *mtp;     /* its modules that predict further tokens, as a network of its own; NULL: it has none */
     const char *target_ids; /* tensor: what to add to an id of its own for the id of its target; NULL: they are alike */
     int (*width)(const rg_config *c);       /* columns of x; NULL: dim */
@@ -147,6 +149,8 @@ struct rg_arch {
 };
 
 const rg_arch *rg_arch_find(const rg_checkpoint *ckpt, rg_error *err);
+/* True if config.json's class is named as one whose rows see what comes after them (LlamaBidirectionalModel). */
+bool rg_arch_class_is_bidirectional(const rg_checkpoint *ckpt);
 /* Of a network that drafts: the first of drafts.def that claims the checkpoint. */
 const rg_arch *rg_arch_find_draft(const rg_checkpoint *ckpt, rg_error *err);
 const rg_layer_kind *rg_layer_kind_of(const rg_config *c, int layer);

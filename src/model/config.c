@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "model/arch.h"
+#include "model/bidirectional.h"
 #include "model/tied.h"
 
 /* Keys of config.json that do not change what is computed. */
@@ -155,6 +156,34 @@ bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *co
                    rg_checkpoint_path(ckpt), key, s, choices[0]);
 }
 
+bool rg_config_has_logits(const rg_config *c)
+{
+    return !c->arch->is_encoder && !c->headless;
+}
+
+bool rg_config_generates(const rg_config *c)
+{
+    return rg_config_has_logits(c) && (c->sees == RG_CAUSAL || c->diffusion.mask_id >= 0);
+}
+
+/* The name is the first word of those of the layers' weights: of a network that drafts, its target's. */
+const char *rg_config_rootless(const rg_config *c, const char *name)
+{
+    const rg_arch *arch = c->target ? c->target->arch : c->arch;
+    const char *dot = strchr(arch->hf_prefix ? arch->hf_prefix : "", '.');
+    const size_t n = dot && dot[1] ? (size_t)(dot + 1 - arch->hf_prefix) : 0;
+
+    return n && !strncmp(name, arch->hf_prefix, n) ? name + n : NULL;
+}
+
+const rg_tensor *rg_config_tensor(const rg_config *c, const rg_checkpoint *ckpt, const char *name)
+{
+    const rg_tensor *t = rg_checkpoint_find(ckpt, name);
+    const char *rest = t || c->from_gguf ? NULL : rg_config_rootless(c, name);
+
+    return rest ? rg_checkpoint_find(ckpt, rest) : t;
+}
+
 rg_sight rg_config_sight(const rg_config *c, int layer)
 {
     const rg_layer_config *l = &c->layer[layer];
@@ -293,7 +322,8 @@ static bool read_vocab(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     size_t n_tokens;
     int got =
         rg_meta_int(ckpt, c->from_gguf ? rg_gguf_key(ckpt, "vocab_size", key) : "vocab_size", 1, INT32_MAX, &n, err);
-    const rg_tensor *embed = rg_checkpoint_find(ckpt, c->from_gguf ? "token_embd.weight" : "model.embed_tokens.weight");
+    const rg_tensor *embed = c->from_gguf ? rg_checkpoint_find(ckpt, "token_embd.weight")
+                                          : rg_config_tensor(c, ckpt, "model.embed_tokens.weight");
 
     if (got < 0)
         return false;
@@ -391,10 +421,10 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
                        "%s: %d layers of width %d: ridge takes 1 to %d layers and a width of at least 1",
                        rg_checkpoint_path(ckpt), c->n_layers, c->dim, RG_MAX_LAYERS);
     if (!rg_config_keys(c, ckpt, c->arch->keys, c->arch->n_keys, err) || !c->arch->finish(c, ckpt, err) ||
-        !rg_tied_settle(c, ckpt, err) || !read_special(c, ckpt, err) || !read_sampling(c, ckpt, err) ||
-        !rg_embedding_read(&c->embedding, ckpt, c->dim, err))
+        !rg_bidirectional_read(c, ckpt, err) || !rg_tied_settle(c, ckpt, err) || !read_special(c, ckpt, err) ||
+        !read_sampling(c, ckpt, err) || !rg_embedding_read(&c->embedding, ckpt, c->dim, err))
         return false;
-    if (c->arch->is_encoder && !c->embedding.is_said && c->embedding.pooling)
+    if (c->sees == RG_SEES_ALL && c->diffusion.mask_id < 0 && !c->embedding.is_said && c->embedding.pooling)
         c->embedding.pooling = RG_POOLING_MEAN;
     for (int i = 0; i < c->n_ropes; i++)
         rg_rope_complete(&c->ropes[i], c->max_seq_len);

@@ -60,6 +60,7 @@ struct rg_config {
     int n_positions;            /* that have an embedding of their own, so that no sequence can be longer; 0: none */
     bool tie_embeddings;
     bool head_differs;          /* config.json says that they are tied, but the file's head differs and is used */
+    bool headless;              /* the checkpoint has neither a head nor an embedding tied to one: no logits */
     double embed_scale;         /* the embedding is multiplied by it */
     float residual_scale;       /* what each half of a layer adds is multiplied by it */
     float logit_scale;          /* logits are multiplied by it, before the cap */
@@ -127,6 +128,16 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err) RG_M
  * own checkpoint, or (mtp) from the model's. */
 bool rg_config_read_draft(rg_config *c, const rg_checkpoint *ckpt, const rg_config *target, bool mtp,
                           rg_error *err) RG_MUST_CHECK;
+
+/* False: it gives hidden states alone. */
+bool rg_config_has_logits(const rg_config *c);
+/* False: it writes no answers, since its rows see what comes after them, or it has no logits. */
+bool rg_config_generates(const rg_config *c);
+/* A tensor of a Hugging Face checkpoint by its whole name, or without the name of the class that holds it ("model."),
+ * as the class without a head is stored; NULL: there is none. */
+const rg_tensor *rg_config_tensor(const rg_config *c, const rg_checkpoint *ckpt, const char *name);
+/* What stands behind the class's own name in a tensor's; NULL: it does not begin so. */
+const char *rg_config_rootless(const rg_config *c, const char *name);
 
 /* What the architecture is called in the kind of checkpoint that the config is from. */
 const char *rg_config_name(const rg_config *c);

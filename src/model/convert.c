@@ -652,6 +652,7 @@ static bool plan(convert *v, rg_error *err)
     /* What ridge would not run is not written anew either. */
     if (!rg_config_read(&v->config, v->from, err) || !rg_weights_declare(&v->weights, &v->config, v->from, RG_F32, err))
         return false;
+    v->config.headless = v->weights.headless;
     if (v->o->to_hf)
         return plan_hf_to_hf(v, err);
     return gguf ? plan_gguf_to_gguf(v, err) : plan_hf_to_gguf(v, err);

@@ -89,6 +89,18 @@ static bool put_pooling(rg_ckpt_writer *w, const rg_config *c, rg_error *err)
     return rg_ckpt_put_int(w, name, GGUF_TYPE_U32, numbers[c->embedding.pooling], err);
 }
 
+/* A decoder whose rows see each other, and one without a head: without the latter key, which is ridge's own, readers
+ * tie the head to the embedding. */
+static bool put_embedder(rg_ckpt_writer *w, const rg_config *c, rg_error *err)
+{
+    const bool both_ways = c->sees == RG_SEES_ALL && c->diffusion.mask_id < 0 && !c->arch->is_encoder;
+    char name[128];
+
+    snprintf(name, sizeof name, "%s.attention.causal", c->arch->gguf_name);
+    return (!both_ways || rg_ckpt_put_bool(w, name, false, err)) &&
+           (!c->headless || rg_ckpt_put_bool(w, "ridge.headless", true, err));
+}
+
 /* A classifier's labels, by their numbers. */
 static bool put_labels(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_config *c, rg_error *err)
 {
@@ -133,6 +145,7 @@ bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_conf
                 return false;
         snprintf(name, sizeof name, "%s.vocab_size", arch);
         if (!rg_ckpt_put_int(w, name, GGUF_TYPE_U32, c->vocab_size, err) || !put_pooling(w, c, err) ||
+            !put_embedder(w, c, err) ||
             (c->n_labels && !put_labels(w, from, c, err)) ||
             !c->arch->put_gguf(c, w, err))
             return false;

@@ -14,8 +14,9 @@
 static bool choose_kv_type(rg_model *m, const char *name, rg_error *err)
 {
     const rg_weight *w = m->outer.w[W_EMBED_TOKENS];
+    bool embeds = m->config.sees == RG_SEES_ALL && m->config.diffusion.mask_id < 0; /* nothing is kept */
 
-    m->kv_type = w->type == RG_F32 || m->config.arch->is_encoder ? RG_F32 : RG_BF16;
+    m->kv_type = w->type == RG_F32 || embeds ? RG_F32 : RG_BF16;
     if (!name)
         return true;
     if (!rg_kv_type_by_name(name, &m->kv_type))
@@ -143,13 +144,14 @@ static bool complete(rg_model *m, const rg_model_options *o, rg_error *err)
 {
     rg_layer *outer = &m->outer;
 
+    m->config.headless = m->weights.headless;
     *outer = (rg_layer){ .c = &m->config, .index = -1 };
     for (int i = 0; i < m->weights.n; i++)
         if (m->weights.layer[i] < 0)
             outer->w[m->weights.spec[i]->role] = &m->weights.all[i];
     if (o->target)
         borrow(m, o->target);
-    if (!outer->w[W_LM_HEAD])
+    if (!outer->w[W_LM_HEAD] && !m->config.headless)
         outer->w[W_LM_HEAD] = outer->w[W_EMBED_TOKENS];
     return choose_kv_type(m, o->kv_type, err) && make_ropes(m, err) && make_state(m, o, err) && make_layers(m, err);
 }
@@ -178,7 +180,7 @@ static bool check_deltas(const rg_model *m, rg_error *err)
     const int32_t zero = 0;
     const rg_span span = { .n_rows = 1, .adapter = 0 };
     const rg_batch batch = { .n_rows = 1, .n_spans = 1, .spans = &span, .logit_rows = &zero,
-                             .n_logits = m->config.arch->is_encoder ? 0 : 1 };
+                             .n_logits = rg_config_has_logits(&m->config) };
     delta_finder d = { .reader = { .run = find_deltas }, .weights = &m->weights,
                        .added = rg_array((size_t)m->weights.n, sizeof *d.added) };
     rg_fwd *f = rg_alloc(sizeof *f);

@@ -80,32 +80,21 @@ static void full_name(const rg_origin *s, const char *name, int expert, char out
              number, star ? star + 1 : "");
 }
 
-static const rg_tensor *find_named(const rg_checkpoint *ckpt, const char *name)
-{
-    char with[RG_WEIGHT_NAME + 8];
-
-    snprintf(with, sizeof with, "%s.weight", name);
-    const rg_tensor *t = rg_checkpoint_find(ckpt, with);
-    return t ? t : rg_checkpoint_find(ckpt, name);
-}
-
 static const rg_tensor *find(const rg_origin *s, const char *name, int expert, char out[RG_WEIGHT_NAME])
 {
-    const char *root = s->c->from_gguf ? NULL : s->c->arch->hf_root;
+    char with[RG_WEIGHT_NAME + 8];
 
     full_name(s, name, expert, out);
     if (!s->ckpt)
         return NULL;
-    const rg_tensor *t = find_named(s->ckpt, out);
-    if (!t && root && !strncmp(out, root, strlen(root)))
-        t = find_named(s->ckpt, out + strlen(root));
-    return t;
+    snprintf(with, sizeof with, "%s.weight", out);
+    const rg_tensor *t = rg_config_tensor(s->c, s->ckpt, with);
+    return t ? t : rg_config_tensor(s->c, s->ckpt, out);
 }
 
 bool rg_origin_name(const rg_origin *s, int i, char out[RG_WEIGHT_NAME])
 {
     const char *names[] = { s->name, s->c->from_gguf ? s->spec->gguf_else : s->spec->hf_else };
-    const char *root = s->c->from_gguf ? NULL : s->c->arch->hf_root;
 
     for (size_t k = 0; k < RG_LEN(names); k++) {
         if (!names[k])
@@ -113,9 +102,10 @@ bool rg_origin_name(const rg_origin *s, int i, char out[RG_WEIGHT_NAME])
         full_name(s, names[k], 0, out);
         if (i-- == 0)
             return true;
-        if (!root || strncmp(out, root, strlen(root)) != 0)
+        const char *rest = s->c->from_gguf ? NULL : rg_config_rootless(s->c, out);
+        if (!rest)
             continue;
-        memmove(out, out + strlen(root), strlen(out + strlen(root)) + 1);
+        memmove(out, rest, strlen(rest) + 1);
         if (i-- == 0)
             return true;
     }

@@ -131,7 +131,7 @@ static bool measure_arena(model_runner *r, rg_error *err)
     rg_span span = { .n_rows = r->o.max_rows, .adapter = r->m->adapters.n ? 0 : -1 };
     bool ok = zeros || rg_fail_memory(err, n * 6 * sizeof *zeros);
     rg_batch batch = { .n_rows = r->o.max_rows, .n_spans = 1, .spans = &span, .token = zeros, .index = zeros,
-                       .n_logits = r->m->config.arch->is_encoder ? 0 : r->o.max_logits, .logit_rows = zeros };
+                       .n_logits = rg_config_has_logits(&r->m->config) ? r->o.max_logits : 0, .logit_rows = zeros };
 
     if (ok) {
         batch.kv_end = zeros + n;

@@ -118,7 +118,7 @@ static bool find(finder *d, const rg_model *m, rg_error *err)
     const int32_t zero = 0;
     const rg_span span = { .n_rows = 1, .adapter = -1 };
     const rg_batch batch = { .n_rows = 1, .n_spans = 1, .spans = &span, .logit_rows = &zero,
-                             .n_logits = m->config.arch->is_encoder ? 0 : 1 };
+                             .n_logits = rg_config_has_logits(&m->config) };
     rg_fwd *f = rg_alloc(sizeof *f);
     rg_counter counter;
 

@@ -83,7 +83,7 @@ void rg_step_facts_find(rg_step_facts *facts, const rg_model *m)
 
     *facts = (rg_step_facts){ 0 };
     body = count_row(m, &run, 0);
-    all = count_row(m, NULL, m->config.arch->is_encoder ? 0 : 1);
+    all = count_row(m, NULL, rg_config_has_logits(&m->config));
     facts->head_bytes = all.weight_bytes - body.weight_bytes;
     facts->head_ops = all.ops - body.ops;
     facts->n_kept = m->state.n_groups;

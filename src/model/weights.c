@@ -117,6 +117,12 @@ static void number_order(rg_weight_set *set, int i, const rg_config *c, const rg
         w->order = ++set->n_orders;
 }
 
+/* Networks that embed texts are published without a head. */
+static bool is_of_head(const rg_weight_spec *spec, const rg_config *c, int layer)
+{
+    return layer < 0 && !c->target && (spec->role == W_LM_HEAD || spec->role == W_LM_HEAD_BIAS);
+}
+
 static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg_config *c, const rg_checkpoint *ckpt,
                         int layer, rg_type type, rg_error *err)
 {
@@ -131,6 +137,10 @@ static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg
     const rg_tensor *t = rg_origin_find(&s, 0, name);
     if (ckpt && !t && spec->optional)
         return true;
+    if (ckpt && rg_checkpoint_n_tensors(ckpt) && !t && is_of_head(spec, c, layer)) {
+        set->headless = true;
+        return true;
+    }
     if (ckpt && rg_checkpoint_n_tensors(ckpt) && !t && !spec->derive)
         return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(ckpt), name);
     set_shape(w, spec, c, layer);

@@ -16,6 +16,7 @@ typedef struct rg_weight_set {
     char *names;
     uint64_t n_parameters, bytes, stored_bytes; /* bytes: resident once bound; stored: as in the checkpoint */
     int n_orders;              /* numbers of orders of columns that weights have */
+    bool headless;             /* the checkpoint has no head, and does not say that it is tied to the embedding */
     bool experts_apart;        /* experts are not bound: they stay in a file, as pages of: */
     struct rg_paged *paged;    /* (quant/paged.h); NULL: nothing is paged */
 } rg_weight_set;

@@ -16,13 +16,14 @@ enum {
     AT_ONCE = 64, /* prompts of one call that the engine has: the others follow as these end */
 };
 
-/* An encoder generates nothing. */
+/* An encoder generates nothing, nor does a model without a head. */
 static bool check_purpose(const rg_server *s, const rg_shape *shape, rg_refusal *e)
 {
-    if (!s->info.is_encoder || shape->embeds)
+    if (s->info.generates || shape->embeds)
         return true;
     return rg_refuse(e, 501, "unsupported_endpoint", NULL,
-                     "This model is an encoder: it makes embeddings (/v1/embeddings)%s, and generates no answers.",
+                     "This model %s: it makes embeddings (/v1/embeddings)%s, and generates no answers.",
+                     s->info.is_encoder ? "is an encoder" : "has no head (lm_head)",
                      s->info.n_labels == 1 ? " and scores pairs of texts (/v1/rerank, /v1/score)" : "");
 }
 

@@ -151,7 +151,7 @@ static bool trace_layer(trace *t, const rg_model *m, rg_error *err)
                        .index = zero,
                        .kv_end = zero,
                        .pos = (const int32_t(*)[4])zero,
-                       .n_logits = m->config.arch->is_encoder ? 0 : 1,
+                       .n_logits = rg_config_has_logits(&m->config),
                        .logit_rows = zero };
     rg_counter counter;
     rg_fwd *f = rg_alloc(sizeof *f);

@@ -698,7 +698,7 @@ rg_stage *rg_stage_open(const rg_checkpoint *ckpt, const rg_stage_options *o, rg
     s->model = rg_model_open(ckpt, &(rg_model_options){ .kv_type = "f32", .layers_apart = true }, err);
     if (!s->model)
         goto fail;
-    if (o->n_samples > 0 && s->model->config.arch->is_encoder) {
+    if (o->n_samples > 0 && !rg_config_has_logits(&s->model->config)) {
         rg_fail(err, RG_E_UNSUPPORTED, "%s: an encoder is not run on calibration text", rg_checkpoint_path(ckpt));
         goto fail;
     }

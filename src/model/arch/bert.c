@@ -67,7 +67,7 @@ const rg_layer_kind bert_kinds[1] = { { layer_weights, keep_kv, block_post_norm 
 static const char *const ignored[] = { "embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias", NULL };
 
 const rg_arch rg_arch_bert = {
-    .hf_type = "bert", .gguf_name = "bert", .claims = claims, .hf_prefix = "bert.encoder.layer.", .hf_root = "bert.",
+    .hf_type = "bert", .gguf_name = "bert", .claims = claims, .hf_prefix = "bert.encoder.layer.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(bert_settings), .finish = finish_bert,
     .harmless = bert_harmless, .ignored = ignored, .weights = weights, .kinds = bert_kinds, .n_kinds = 1,
     .embed = embed_encoder, .norm = norm_nothing, .score = score_tanh, .is_encoder = true,

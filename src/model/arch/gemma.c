@@ -36,7 +36,6 @@ bool finish_gemma(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->o_bias = c->attn_bias;
     finish_optional(c, ckpt);
     return finish_scale(c, ckpt, err) && finish_heads(c, err) &&
-           require_false(ckpt, "use_bidirectional_attention", err) &&
            require_choice(ckpt, "hidden_activation", gelu, err) && require_choice(ckpt, "hidden_act", gelu, err) &&
            (!c->from_gguf || require_value_length(c, ckpt, err));
 }

@@ -212,7 +212,7 @@ static bool require_lengths(const rg_config *c, const rg_checkpoint *ckpt, rg_er
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    static const char *const gelu[] = { "gelu_pytorch_tanh", NULL }, *const causal[] = { "vision", NULL };
+    static const char *const gelu[] = { "gelu_pytorch_tanh", NULL };
     settings *own = RG_OWN_EDIT(c, settings);
     rg_config full;
 
@@ -241,7 +241,6 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->ropes[0].dim = own->global_head_dim;
     c->ropes[1].dim = c->head_dim;
     return (!c->routing.n_experts || finish_routing(c, err)) &&
-           require_choice(ckpt, "use_bidirectional_attention", causal, err) &&
            require_choice(ckpt, "hidden_activation", gelu, err) &&
            rg_rope_read(&c->ropes[0], ckpt, "full_attention", 1e6, err) &&
            rg_rope_read(&c->ropes[1], ckpt, "sliding_attention", 1e4, err);
@@ -445,6 +444,6 @@ static const rg_layer_kind kinds[] = { { layer_weights, keep, block } };
 const rg_arch rg_arch_gemma4 = {
     .hf_name = "Gemma4ForCausalLM", .hf_type = "gemma4_text", .gguf_name = "gemma4", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
-    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .embed = embed, .put_gguf = put_gguf,
-    .ignored = gemma_ignored,
+    .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .halves_window = true, .embed = embed,
+    .put_gguf = put_gguf, .ignored = gemma_ignored,
 };

@@ -177,7 +177,7 @@ static const char *const ignored[] = { "head.dense.weight", "head.norm.weight", 
                                        NULL };
 
 const rg_arch rg_arch_modernbert = {
-    .hf_type = "modernbert", .gguf_name = "modern-bert", .hf_prefix = "model.layers.", .hf_root = "model.",
+    .hf_type = "modernbert", .gguf_name = "modern-bert", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
     .harmless = harmless, .ignored = ignored, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
     .embed = embed_encoder, .score = score, .is_encoder = true, .put_gguf = put_gguf,

@@ -33,7 +33,7 @@ static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_pre_norm 
 
 const rg_arch rg_arch_starcoder = {
     .hf_name = "GPTBigCodeForCausalLM", .hf_type = "gpt_bigcode", .gguf_name = "starcoder",
-    .hf_prefix = "transformer.h.", .hf_root = "transformer.",
+    .hf_prefix = "transformer.h.",
     .keys = keys, .n_keys = RG_LEN(keys), .finish = finish, .harmless = gpt2_harmless,
     .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds), .embed = embed_gpt2, .put_gguf = put_gguf_gpt2,
 };

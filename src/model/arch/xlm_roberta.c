@@ -35,7 +35,7 @@ static const char *const ignored[] = { "embeddings.position_ids", "pooler.dense.
 
 const rg_arch rg_arch_xlm_roberta = {
     .hf_type = "xlm-roberta", .hf_type_too = { "roberta", "camembert" }, .gguf_name = "bert", .claims = claims,
-    .hf_prefix = "roberta.encoder.layer.", .hf_root = "roberta.",
+    .hf_prefix = "roberta.encoder.layer.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(bert_settings), .finish = finish,
     .harmless = bert_harmless, .ignored = ignored, .weights = weights, .kinds = bert_kinds, .n_kinds = 1,
     .embed = embed_encoder, .norm = norm_nothing, .score = score_tanh, .is_encoder = true,
