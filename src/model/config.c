@@ -9,6 +9,7 @@
 
 #include "model/arch.h"
 #include "model/bidirectional.h"
+#include "model/nulls.h"
 #include "model/tied.h"
 
 /* Keys of config.json that do not change what is computed. */
@@ -52,15 +53,32 @@ static const char *const of_other_parts[] = {
     "projector_hidden_act", "spatial_merge_size", "vision_feature_layer", NULL,
 };
 
-/* The first spelling of a key that config.json has; its own if there is none. */
+/* The first spelling of a key that has a value in config.json, or else the first that is null; its own if there is
+ * none. */
 static const char *spelling_of(const rg_checkpoint *ckpt, const rg_key *key)
 {
-    if (rg_meta_type_of(ckpt, key->hf) != RG_META_NONE)
-        return key->hf;
-    for (size_t i = 0; i < RG_LEN(key->hf_too) && key->hf_too[i]; i++)
-        if (rg_meta_type_of(ckpt, key->hf_too[i]) != RG_META_NONE)
-            return key->hf_too[i];
-    return key->hf;
+    const char *names[] = { key->hf, key->hf_too[0], key->hf_too[1] }, *first = NULL;
+
+    for (size_t i = 0; i < RG_LEN(names) && names[i]; i++) {
+        rg_meta_type type = rg_meta_type_of(ckpt, names[i]);
+
+        if (type > RG_META_NULL)
+            return names[i];
+        first = !first && type == RG_META_NULL ? names[i] : first;
+    }
+    return first ? first : key->hf;
+}
+
+/* A key without a value is null, or there is none. */
+static bool read_absent(const rg_checkpoint *ckpt, const rg_key *key, const char *name, double *value, rg_error *err)
+{
+    const bool null = name && rg_config_is_null(ckpt, name);
+
+    *value = null ? 0 : key->fallback;
+    if (null && !rg_null_is_zero(key))
+        return rg_null_refuse(ckpt, name, err);
+    return !isnan(*value) ||
+           rg_fail(err, RG_E_INPUT, "%s: key '%s' is missing", rg_checkpoint_path(ckpt), name ? name : key->hf);
 }
 
 static bool read_key(rg_config *c, const rg_checkpoint *ckpt, const rg_key *key, rg_error *err)
@@ -86,11 +104,10 @@ static bool read_key(rg_config *c, const rg_checkpoint *ckpt, const rg_key *key,
     if (got < 0)
         return false;
     if (!got) {
-        if (isnan(key->fallback))
-            return rg_fail(err, RG_E_INPUT, "%s: key '%s' is missing", rg_checkpoint_path(ckpt), name ? name : key->hf);
-        whole = (int64_t)key->fallback;
-        real = key->fallback;
-        yes = key->fallback != 0;
+        if (!read_absent(ckpt, key, name, &real, err))
+            return false;
+        whole = (int64_t)real;
+        yes = real != 0;
     }
     switch (key->kind) {
     case KEY_INT: *(int *)(void *)at = (int)whole; break;
@@ -145,7 +162,7 @@ bool rg_config_choice(const rg_checkpoint *ckpt, const char *key, const char *co
 
     *which = -1;
     if (got <= 0)
-        return got == 0;
+        return got == 0 && rg_null_allowed(ckpt, key, err);
     for (int i = 0; choices[i]; i++) {
         if (!strcmp(s, choices[i])) {
             *which = i;

@@ -117,6 +117,7 @@ typedef struct rg_key {
     const char *gguf; /* after "<architecture>." */
     double fallback;  /* NAN: the key is required */
     const char *hf_too[2]; /* other spellings of config.json's key, taken where that is absent; NULL: none */
+    bool nullable;    /* null stands for 0, which is "none", though the default is another (nulls.h) */
 } rg_key;
 
 #define RG_REQUIRED __builtin_nan("")
@@ -144,7 +145,8 @@ const char *rg_config_name(const rg_config *c);
 /* What the rows of a layer see.  Borrows the config's patterns. */
 rg_sight rg_config_sight(const rg_config *c, int layer);
 
-/* For architectures.  Read a table of keys; a key absent or null gets its default. */
+/* For architectures.  Read a table of keys; a key that is absent gets its default, and one that is null what nulls.h
+ * says. */
 bool rg_config_keys(rg_config *c, const rg_checkpoint *ckpt, const rg_key *keys, size_t n, rg_error *err) RG_MUST_CHECK;
 const rg_key *rg_config_common_keys(size_t *n); /* those of every architecture */
 /* The name of a GGUF key: "<architecture>.<suffix>" in a buffer of the caller's. */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/config.h"
+#include "model/nulls.h"
 
 static const char *const rope_types[] = { "default",  "linear",       "llama3", "yarn",
                                         "longrope", "proportional", "dynamic", NULL };
@@ -48,15 +48,15 @@ static bool read_rope_numbers(rg_rope_config *r, const rg_checkpoint *ckpt, cons
 
     for (size_t i = 0; i < RG_LEN(numbers); i++) {
         snprintf(key, sizeof key, "%s%s", prefix, numbers[i].name);
-        if (rg_meta_float(ckpt, key, numbers[i].to, err) < 0)
+        if (rg_config_float(ckpt, key, numbers[i].to, err) < 0)
             return false;
     }
     snprintf(key, sizeof key, "%struncate", prefix);
-    if (rg_meta_bool(ckpt, key, &truncate, err) < 0)
+    if (rg_config_flag(ckpt, key, &truncate, err) < 0)
         return false;
     r->untruncated = !truncate;
     snprintf(key, sizeof key, "%soriginal_max_position_embeddings", prefix);
-    int got = rg_meta_int(ckpt, key, 1, INT32_MAX, &original, err);
+    int got = rg_config_int(ckpt, key, 1, INT32_MAX, &original, err);
     if (got > 0)
         r->original_max_seq_len = original;
     return got >= 0;
@@ -82,7 +82,7 @@ static bool read_long_factors(rg_rope_config *r, const rg_checkpoint *ckpt, cons
                            rg_checkpoint_path(ckpt), key, n, r->dim / 2, RG_MAX_ROPE_PAIRS);
         for (size_t i = 0; i < n; i++) {
             snprintf(key, sizeof key, "%s%s.%zu", prefix, names[v], i);
-            if (rg_meta_float(ckpt, key, &factor, err) < 0)
+            if (rg_config_float(ckpt, key, &factor, err) < 0)
                 return false;
             if (!(factor > 0))
                 return rg_fail(err, RG_E_INPUT, "%s: %s is not positive", rg_checkpoint_path(ckpt), key);
@@ -116,7 +116,7 @@ static bool read_proportional(rg_rope_config *r, const rg_checkpoint *ckpt, cons
     r->factor = r->factor == 0 ? 1 : r->factor;
     r->part = r->part == 0 ? 1 : r->part;
     snprintf(key, sizeof key, "%spartial_rotary_factor", prefix);
-    if (rg_meta_float(ckpt, key, &r->part, err) < 0)
+    if (rg_config_float(ckpt, key, &r->part, err) < 0)
         return false;
     if (!(r->part > 0 && r->part <= 1))
         return rg_fail(err, RG_E_INPUT, "%s: %s %g is not in (0, 1]", rg_checkpoint_path(ckpt), key, r->part);
@@ -168,10 +168,10 @@ static bool read_rope_hf(rg_rope_config *r, const rg_checkpoint *ckpt, const cha
         understand_beside(ckpt, object);
     snprintf(prefix, sizeof prefix, "%s.%s%s", object, by_part ? part : "", by_part ? "." : "");
     if (!by_part && local && rg_meta_type_of(ckpt, "rope_local_base_freq") != RG_META_NONE)
-        return rg_meta_float(ckpt, "rope_local_base_freq", &r->theta, err) >= 0; /* scaling is the global layers' */
+        return rg_config_float(ckpt, "rope_local_base_freq", &r->theta, err) >= 0; /* scaling is the global layers' */
     if (!by_part && local && !strcmp(object, "rope_scaling"))
         return true;
-    return rg_meta_float(ckpt, "rope_theta", &r->theta, err) >= 0 && read_rope_numbers(r, ckpt, prefix, err) &&
+    return rg_config_float(ckpt, "rope_theta", &r->theta, err) >= 0 && read_rope_numbers(r, ckpt, prefix, err) &&
            read_rope_type(r, ckpt, prefix, err) && read_long_factors(r, ckpt, prefix, err) &&
            read_proportional(r, ckpt, prefix, err);
 }

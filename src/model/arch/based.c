@@ -64,9 +64,9 @@ static bool read_conv(rg_config *c, const rg_checkpoint *ckpt, const char *slot,
     bool bias = true;
     char key[64];
 
-    if (rg_meta_int(ckpt, key_of(slot, "expand_proj", key), 2, 64, &expand, err) < 0 ||
-        rg_meta_int(ckpt, key_of(slot, "kernel_size", key), 1, 64, &taps, err) < 0 ||
-        rg_meta_bool(ckpt, key_of(slot, "use_bias", key), &bias, err) < 0)
+    if (rg_config_int(ckpt, key_of(slot, "expand_proj", key), 2, 64, &expand, err) < 0 ||
+        rg_config_int(ckpt, key_of(slot, "kernel_size", key), 1, 64, &taps, err) < 0 ||
+        rg_config_flag(ckpt, key_of(slot, "use_bias", key), &bias, err) < 0)
         return false;
     s->conv_width = (int)(expand * c->dim / 2);
     s->n_taps = (int)taps;
@@ -80,11 +80,11 @@ static bool read_linear(rg_config *c, const rg_checkpoint *ckpt, const char *slo
     int64_t heads = 12, features = 16, mapped;
     char key[64];
 
-    if (rg_meta_int(ckpt, key_of(slot, "num_heads", key), 1, 1 << 16, &heads, err) < 0 ||
-        rg_meta_int(ckpt, key_of(slot, "feature_dim", key), 1, 1024, &features, err) < 0)
+    if (rg_config_int(ckpt, key_of(slot, "num_heads", key), 1, 1 << 16, &heads, err) < 0 ||
+        rg_config_int(ckpt, key_of(slot, "feature_dim", key), 1, 1024, &features, err) < 0)
         return false;
     mapped = features;
-    if (rg_meta_int(ckpt, key_of(slot, "feature_map.input_dim", key), features, features, &mapped, err) < 0)
+    if (rg_config_int(ckpt, key_of(slot, "feature_map.input_dim", key), features, features, &mapped, err) < 0)
         return false;
     s->linear_heads = (int)heads;
     s->feature_dim = (int)features;
@@ -99,9 +99,9 @@ static bool read_window(rg_config *c, const rg_checkpoint *ckpt, const char *slo
     bool causal = true;
     char key[64];
 
-    if (rg_meta_int(ckpt, key_of(slot, "num_heads", key), 1, 1 << 16, &heads, err) < 0 ||
-        rg_meta_int(ckpt, key_of(slot, "window_size", key), 1, INT32_MAX / 2, &window, err) < 0 ||
-        rg_meta_bool(ckpt, key_of(slot, "causal", key), &causal, err) < 0)
+    if (rg_config_int(ckpt, key_of(slot, "num_heads", key), 1, 1 << 16, &heads, err) < 0 ||
+        rg_config_int(ckpt, key_of(slot, "window_size", key), 1, INT32_MAX / 2, &window, err) < 0 ||
+        rg_config_flag(ckpt, key_of(slot, "causal", key), &causal, err) < 0)
         return false;
     if (!causal || !window)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is not causal, or has no window_size", rg_checkpoint_path(ckpt),
@@ -191,14 +191,14 @@ static bool require_usual(const rg_checkpoint *ckpt, rg_error *err)
         if (!require_false(ckpt, off[i], err))
             return false;
     for (size_t i = 0; i < RG_LEN(on); i++) {
-        if (rg_meta_bool(ckpt, on[i], &yes, err) < 0)
+        if (rg_config_flag(ckpt, on[i], &yes, err) < 0)
             return false;
         if (!yes)
             return rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is false, which is not supported", rg_checkpoint_path(ckpt),
                            on[i]);
     }
-    if (rg_meta_float(ckpt, "rotary_emb_fraction", &fraction, err) < 0 ||
-        rg_meta_int(ckpt, "max_position_embeddings", 0, 0, &positions, err) < 0)
+    if (rg_config_float(ckpt, "rotary_emb_fraction", &fraction, err) < 0 ||
+        rg_config_int(ckpt, "max_position_embeddings", 0, 0, &positions, err) < 0)
         return false;
     return fraction == 1 || rg_fail(err, RG_E_UNSUPPORTED, "%s: rotary_emb_fraction is %g, which is not supported",
                                     rg_checkpoint_path(ckpt), fraction);
@@ -212,8 +212,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
     if (!finish_mixers(c, ckpt, err) || !require_usual(ckpt, err) ||
         !require_choice(ckpt, "activation_function", (const char *const[]){ "swiglu", NULL }, err) ||
-        rg_meta_int(ckpt, "pad_vocab_size_multiple", 1, INT32_MAX, &multiple, err) < 0 ||
-        rg_meta_float(ckpt, "rotary_emb_base", &theta, err) < 0)
+        rg_config_int(ckpt, "pad_vocab_size_multiple", 1, INT32_MAX, &multiple, err) < 0 ||
+        rg_config_float(ckpt, "rotary_emb_base", &theta, err) < 0)
         return false;
     if (!rg_round_up((size_t)c->vocab_size, (size_t)multiple, &padded) || padded > INT32_MAX)
         return rg_fail(err, RG_E_INPUT, "%s: a vocabulary of %d up to a multiple of %lld is out of range",

@@ -31,9 +31,9 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->layer_norm = true;
     c->o_bias = c->attn_bias;
     finish_optional(c, ckpt);
-    if (!c->from_gguf && (rg_meta_int(ckpt, "sliding_window_pattern", 1, INT32_MAX, &period, err) < 0 ||
-                          rg_meta_int(ckpt, "layer_switch", 1, INT32_MAX, &period, err) < 0 ||
-                          rg_meta_float(ckpt, "rotary_pct", &part, err) < 0))
+    if (!c->from_gguf && (rg_config_int(ckpt, "sliding_window_pattern", 1, INT32_MAX, &period, err) < 0 ||
+                          rg_config_int(ckpt, "layer_switch", 1, INT32_MAX, &period, err) < 0 ||
+                          rg_config_float(ckpt, "rotary_pct", &part, err) < 0))
         return false;
     if (part != 1)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: rotary_pct is %g, which is not supported (supported: 1)",

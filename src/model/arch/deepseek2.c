@@ -57,7 +57,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
     if (!finish_mla(c, ckpt, 1536, err) || !rg_config_choice(ckpt, "topk_method", methods, &method, err) ||
         !require_choice(ckpt, "scoring_func", scores, err) ||
-        rg_meta_int(ckpt, "moe_layer_freq", 1, 1, &frequency, err) < 0 ||
+        rg_config_int(ckpt, "moe_layer_freq", 1, 1, &frequency, err) < 0 ||
         !require_silu(ckpt, err))
         return false;
     if (c->from_gguf && !finish_gguf_routing(c, ckpt, err))

@@ -11,7 +11,7 @@ bool finish_diffusion(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     bool causal = false;
     char key[128];
     int64_t id = 0;
-    int got = rg_meta_int(ckpt, name, 0, (int64_t)c->vocab_size - 1, &id, err);
+    int got = rg_config_int(ckpt, name, 0, (int64_t)c->vocab_size - 1, &id, err);
 
     if (got < 0)
         return false;
@@ -20,7 +20,7 @@ bool finish_diffusion(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->diffusion.mask_id = (int32_t)id;
     if (!c->from_gguf)
         return true;
-    if (rg_meta_bool(ckpt, "diffusion.shift_logits", &c->diffusion.shifted, err) < 0 ||
+    if (rg_config_flag(ckpt, "diffusion.shift_logits", &c->diffusion.shifted, err) < 0 ||
         rg_meta_bool(ckpt, rg_gguf_key(ckpt, "attention.causal", key), &causal, err) < 0)
         return false;
     return !causal || rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is true, which is not supported", rg_checkpoint_path(ckpt),

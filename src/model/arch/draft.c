@@ -17,8 +17,8 @@ bool require_target(const rg_config *c, const rg_checkpoint *ckpt, bool borrows_
     const rg_config *t = c->target;
     int64_t width = t->dim, vocab = t->vocab_size;
 
-    if (rg_meta_int(ckpt, "hidden_size", 1, INT32_MAX, &width, err) < 0 ||
-        rg_meta_int(ckpt, "vocab_size", 1, INT32_MAX, &vocab, err) < 0)
+    if (rg_config_int(ckpt, "hidden_size", 1, INT32_MAX, &width, err) < 0 ||
+        rg_config_int(ckpt, "vocab_size", 1, INT32_MAX, &vocab, err) < 0)
         return false;
     if (width != t->dim)
         return rg_fail(err, RG_E_INPUT, "%s: a network of width %lld cannot draft for a model of width %d",

@@ -71,7 +71,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: EAGLE-3 networks of more than one layer are not supported",
                        rg_checkpoint_path(ckpt));
     if (!require_target(c, ckpt, !has_weight(ckpt, "embed_tokens"), !own_head, err) ||
-        rg_meta_int(ckpt, "draft_vocab_size", 1, INT32_MAX, &vocab, err) < 0)
+        rg_config_int(ckpt, "draft_vocab_size", 1, INT32_MAX, &vocab, err) < 0)
         return false;
     if (vocab > c->vocab_size || (vocab < c->vocab_size && (!own_head || !rg_checkpoint_find(ckpt, "d2t"))))
         return rg_fail(err, RG_E_INPUT, "%s: draft_vocab_size is %lld where the model has %d ids%s",

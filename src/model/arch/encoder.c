@@ -30,7 +30,7 @@ static bool read_labels(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     char key[48];
 
     if (rg_meta_string(ckpt, "architectures.0", &name, err) < 0 ||
-        rg_meta_int(ckpt, "num_labels", 1, MAX_LABELS, &said, err) < 0)
+        rg_config_int(ckpt, "num_labels", 1, MAX_LABELS, &said, err) < 0)
         return false;
     size_t len = name ? strlen(name) : 0, end = sizeof classifier - 1;
     if (len < end || strcmp(name + len - end, classifier) != 0)

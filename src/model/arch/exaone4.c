@@ -14,7 +14,7 @@ static bool read_period(const rg_checkpoint *ckpt, int64_t *period, rg_error *er
     const char *word = NULL;
 
     if (rg_meta_type_of(ckpt, "sliding_window_pattern") != RG_META_STRING)
-        return rg_meta_int(ckpt, "sliding_window_pattern", 0, INT32_MAX, period, err) >= 0;
+        return rg_config_int(ckpt, "sliding_window_pattern", 0, INT32_MAX, period, err) >= 0;
     if (rg_meta_string(ckpt, "sliding_window_pattern", &word, err) < 0)
         return false;
     size_t n = strspn(word, "L");

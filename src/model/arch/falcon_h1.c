@@ -58,8 +58,8 @@ static bool finish_mixer(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         return false;
     if (c->from_gguf) {
         norm = any_layer_has(c, ckpt, "ssm_norm.weight");
-    } else if (rg_meta_bool(ckpt, "mamba_rms_norm", &norm, err) < 0 ||
-               rg_meta_bool(ckpt, "projectors_bias", &out_bias, err) < 0 ||
+    } else if (rg_config_flag(ckpt, "mamba_rms_norm", &norm, err) < 0 ||
+               rg_config_flag(ckpt, "projectors_bias", &out_bias, err) < 0 ||
                !read_factors(ckpt, "ssm_multipliers", s->times, SSD_PARTS, err)) {
         return false;
     }

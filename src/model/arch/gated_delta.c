@@ -114,7 +114,7 @@ bool finish_gated_delta(rg_config *c, const rg_checkpoint *ckpt, bool interleave
         !finish_rope_as(c, ckpt, &(rope_defaults){ .theta = 1e4, .part = 0.25, .pairs = GGUF_HALVES }, err) ||
         !finish_sections(c, ckpt, err) || !require_silu(ckpt, err))
         return false;
-    if (!c->from_gguf && rg_meta_bool(ckpt, "attn_output_gate", &gate, err) < 0)
+    if (!c->from_gguf && rg_config_flag(ckpt, "attn_output_gate", &gate, err) < 0)
         return false;
     if (!gate)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: attn_output_gate is false, which is not supported",

@@ -18,7 +18,7 @@ static bool finish_scale(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
             c->attn_scale = 1.0 / __builtin_sqrt((double)c->dim / c->n_heads);
         return true; /* finish_heads sets the rest */
     }
-    if (rg_meta_float(ckpt, "query_pre_attn_scalar", &scalar, err) < 0)
+    if (rg_config_float(ckpt, "query_pre_attn_scalar", &scalar, err) < 0)
         return false;
     if (!(scalar > 0))
         return rg_fail(err, RG_E_INPUT, "%s: query_pre_attn_scalar %g is not positive", rg_checkpoint_path(ckpt),

@@ -16,7 +16,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     const char *name =
         c->from_gguf ? rg_gguf_key(ckpt, "attention.sliding_window_pattern", key) : "sliding_window_pattern";
 
-    if (rg_meta_int(ckpt, name, 0, INT32_MAX, &period, err) < 0 || !finish_gemma(c, ckpt, err) ||
+    if (rg_config_int(ckpt, name, 0, INT32_MAX, &period, err) < 0 || !finish_gemma(c, ckpt, err) ||
         !finish_windows(c, ckpt, (int)period, 1, err))
         return false;
     c->n_ropes = 2;

@@ -44,7 +44,7 @@ static bool read_ffn_dims(rg_config *c, const rg_checkpoint *ckpt, rg_error *err
     size_t n;
 
     if (rg_meta_type_of(ckpt, "intermediate_size") != RG_META_ARRAY) {
-        bool ok = rg_meta_int(ckpt, "intermediate_size", 1, INT32_MAX, &one, err) >= 0;
+        bool ok = rg_config_int(ckpt, "intermediate_size", 1, INT32_MAX, &one, err) >= 0;
         c->ffn_dim = (int)one;
         return ok;
     }
@@ -125,10 +125,10 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->act = RG_GELU_TANH;
     c->embed_scale = __builtin_sqrt((double)c->dim);
     c->o_bias = c->attn_bias;
-    own->coef_clip = rg_meta_type_of(ckpt, "altup_coef_clip") == RG_META_NONE ? 120 : 0;
+    own->coef_clip = rg_config_is_null(ckpt, "altup_coef_clip") ? 0 : 120;
     c->n_ropes = 2;
-    if (rg_meta_float(ckpt, "altup_coef_clip", &own->coef_clip, err) < 0 ||
-        rg_meta_int(ckpt, "num_kv_shared_layers", 0, INT32_MAX, &n_shared, err) < 0 || !check_streams(own, c, err) ||
+    if (rg_config_float(ckpt, "altup_coef_clip", &own->coef_clip, err) < 0 ||
+        rg_config_int(ckpt, "num_kv_shared_layers", 0, INT32_MAX, &n_shared, err) < 0 || !check_streams(own, c, err) ||
         !finish_heads(c, err) || !finish_windows(c, ckpt, 5, 1, err) || !finish_shared_kv(c, (int)n_shared, err))
         return false;
     c->ropes[0].dim = c->ropes[1].dim = c->head_dim;

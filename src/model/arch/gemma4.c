@@ -70,10 +70,10 @@ static bool read_layer_settings(rg_config *c, const rg_checkpoint *ckpt, rg_erro
         if (!is_full(c, i))
             continue;
         snprintf(key, sizeof key, "per_layer_config.%d.head_dim", i);
-        if (rg_meta_int(ckpt, key, 1, INT32_MAX, &dim, err) < 0)
+        if (rg_config_int(ckpt, key, 1, INT32_MAX, &dim, err) < 0)
             return false;
         snprintf(key, sizeof key, "per_layer_config.%d.num_key_value_heads", i);
-        if (rg_meta_int(ckpt, key, 1, INT32_MAX, &heads, err) < 0)
+        if (rg_config_int(ckpt, key, 1, INT32_MAX, &heads, err) < 0)
             return false;
         if (!first && (dim != own->global_head_dim || heads != own->global_kv_heads))
             return rg_fail(err, RG_E_UNSUPPORTED,
@@ -93,9 +93,9 @@ static bool finish_hf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     bool experts = false, double_wide = false;
     int64_t n_shared = 0;
 
-    if (rg_meta_int(ckpt, "num_kv_shared_layers", 0, INT32_MAX, &n_shared, err) < 0 ||
-        rg_meta_bool(ckpt, "enable_moe_block", &experts, err) < 0 ||
-        rg_meta_bool(ckpt, "use_double_wide_mlp", &double_wide, err) < 0 || !finish_windows(c, ckpt, 6, 1, err))
+    if (rg_config_int(ckpt, "num_kv_shared_layers", 0, INT32_MAX, &n_shared, err) < 0 ||
+        rg_config_flag(ckpt, "enable_moe_block", &experts, err) < 0 ||
+        rg_config_flag(ckpt, "use_double_wide_mlp", &double_wide, err) < 0 || !finish_windows(c, ckpt, 6, 1, err))
         return false;
     c->layer[c->n_layers - 1].window = c->layer[c->n_layers - 1].rope = 0; /* whatever layer_types says */
     if (!experts)
@@ -136,7 +136,7 @@ static bool read_for_layer(const rg_config *c, const rg_checkpoint *ckpt, const 
         *out = list[i];
         return true;
     }
-    int got = rg_meta_int(ckpt, key, 0, INT32_MAX, &one, err);
+    int got = rg_config_int(ckpt, key, 0, INT32_MAX, &one, err);
     if (!got)
         rg_fail(err, RG_E_INPUT, "%s: key '%s' is missing", rg_checkpoint_path(ckpt), key);
     *out = got > 0 ? (int)one : 0;

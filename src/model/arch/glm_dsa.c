@@ -23,8 +23,8 @@ static bool takes_by_pattern(const rg_checkpoint *ckpt, int n_layers, int i, boo
     int64_t period = 1, offset = 2;
     int got = rg_meta_string(ckpt, "index_topk_pattern", &pattern, err);
 
-    if (got < 0 || rg_meta_int(ckpt, "index_topk_freq", 0, INT32_MAX, &period, err) < 0 ||
-        rg_meta_int(ckpt, "index_skip_topk_offset", 0, INT32_MAX, &offset, err) < 0)
+    if (got < 0 || rg_config_int(ckpt, "index_topk_freq", 0, INT32_MAX, &period, err) < 0 ||
+        rg_config_int(ckpt, "index_skip_topk_offset", 0, INT32_MAX, &offset, err) < 0)
         return false;
     if (got && (strlen(pattern) != (size_t)n_layers || strspn(pattern, "FS") != (size_t)n_layers))
         return rg_fail(err, RG_E_INPUT, "%s: index_topk_pattern is not one of F and S for each of %d layers",

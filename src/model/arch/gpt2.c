@@ -22,7 +22,7 @@ bool finish_gpt2(rg_config *c, const rg_checkpoint *ckpt, rg_activation activati
         c->ffn_dim = 4 * c->dim;
     for (int i = 0; i < c->n_layers; i++)
         c->layer[i].rope = -1;
-    if (rg_meta_bool(ckpt, "scale_attn_weights", &scaled, err) < 0)
+    if (rg_config_flag(ckpt, "scale_attn_weights", &scaled, err) < 0)
         return false;
     if (!scaled)
         c->attn_scale = 1;

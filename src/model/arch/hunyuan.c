@@ -38,7 +38,7 @@ static bool read_number(const rg_checkpoint *ckpt, const char *key, int64_t *out
     size_t n = 0;
 
     if (rg_meta_type_of(ckpt, key) != RG_META_ARRAY)
-        return rg_meta_int(ckpt, key, 0, INT32_MAX, out, err) >= 0;
+        return rg_config_int(ckpt, key, 0, INT32_MAX, out, err) >= 0;
     if (rg_meta_ints(ckpt, key, &list, &n, err) < 0 || (n && !require_numbers(ckpt, key, list[0], err)))
         return false;
     *out = n ? list[0] : *out;
@@ -50,7 +50,7 @@ static bool finish_experts(rg_config *c, const rg_checkpoint *ckpt, rg_error *er
     int64_t n_used = 1;
     bool shared = false;
 
-    if (!read_number(ckpt, "moe_topk", &n_used, err) || rg_meta_bool(ckpt, "use_mixed_mlp_moe", &shared, err) < 0)
+    if (!read_number(ckpt, "moe_topk", &n_used, err) || rg_config_flag(ckpt, "use_mixed_mlp_moe", &shared, err) < 0)
         return false;
     if (c->routing.n_experts > 1 && n_used != 1)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: moe_topk is %lld, which is not supported (supported: 1)",

@@ -18,7 +18,7 @@ bool finish_hunyuan_base(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     const char *key = rg_rope_has_scaling(ckpt) ? "rope_scaling.alpha" : "rope_parameters.alpha";
     double alpha = 0;
 
-    if (c->from_gguf || rg_meta_float(ckpt, key, &alpha, err) < 0)
+    if (c->from_gguf || rg_config_float(ckpt, key, &alpha, err) < 0)
         return c->from_gguf;
     if (r->type != RG_ROPE_DYNAMIC || alpha == 0)
         return true;

@@ -53,7 +53,7 @@ bool read_gguf_kv_heads(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         if (n != (size_t)c->n_layers)
             return rg_fail(err, RG_E_INPUT, "%s: %s has %zu entries for %d layers", rg_checkpoint_path(ckpt), key, n,
                            c->n_layers);
-    } else if (rg_meta_int(ckpt, key, 0, INT32_MAX, &of_all, err) < 0) {
+    } else if (rg_config_int(ckpt, key, 0, INT32_MAX, &of_all, err) < 0) {
         return false;
     }
     c->n_kv_heads = 0;

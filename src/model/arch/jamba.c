@@ -27,10 +27,10 @@ static bool finish_periods(rg_config *c, const rg_checkpoint *ckpt, rg_error *er
 {
     int64_t attn_period = 8, attn_offset = 4, expert_period = 2, expert_offset = 1;
 
-    if (rg_meta_int(ckpt, "attn_layer_period", 1, INT32_MAX, &attn_period, err) < 0 ||
-        rg_meta_int(ckpt, "attn_layer_offset", 0, INT32_MAX, &attn_offset, err) < 0 ||
-        rg_meta_int(ckpt, "expert_layer_period", 1, INT32_MAX, &expert_period, err) < 0 ||
-        rg_meta_int(ckpt, "expert_layer_offset", 0, INT32_MAX, &expert_offset, err) < 0)
+    if (rg_config_int(ckpt, "attn_layer_period", 1, INT32_MAX, &attn_period, err) < 0 ||
+        rg_config_int(ckpt, "attn_layer_offset", 0, INT32_MAX, &attn_offset, err) < 0 ||
+        rg_config_int(ckpt, "expert_layer_period", 1, INT32_MAX, &expert_period, err) < 0 ||
+        rg_config_int(ckpt, "expert_layer_offset", 0, INT32_MAX, &expert_offset, err) < 0)
         return false;
     for (int i = 0; i < c->n_layers; i++) {
         bool sparse = i % expert_period == expert_offset && c->routing.n_experts > 1;

@@ -106,7 +106,7 @@ static bool finish_experts(rg_config *c, const rg_checkpoint *ckpt, rg_error *er
     size_t n = 0;
     int listed = c->from_gguf ? 0 : rg_meta_length(ckpt, "mlp_layer_types", &n, err), first = -1, which;
 
-    if (listed < 0 || (!c->from_gguf && rg_meta_int(ckpt, "moe_layer_freq", 1, INT32_MAX, &frequency, err) < 0))
+    if (listed < 0 || (!c->from_gguf && rg_config_int(ckpt, "moe_layer_freq", 1, INT32_MAX, &frequency, err) < 0))
         return false;
     if (listed && n != (size_t)c->n_layers)
         return rg_fail(err, RG_E_INPUT, "%s: mlp_layer_types has %zu entries for %d layers", rg_checkpoint_path(ckpt),
@@ -153,7 +153,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (!finish_mla(c, ckpt, 0, err) || !finish_kinds(c, ckpt, err) || !finish_experts(c, ckpt, err) ||
         !finish_scores(c, ckpt, err) || !require_silu(ckpt, err))
         return false;
-    if (!c->from_gguf && rg_meta_bool(ckpt, "mla_use_nope", &no_rope, err) < 0)
+    if (!c->from_gguf && rg_config_flag(ckpt, "mla_use_nope", &no_rope, err) < 0)
         return false;
     if (!no_rope)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: mla_use_nope is false, which is not supported",

@@ -52,7 +52,7 @@ bool finish_lfm2(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
     finish_optional(c, ckpt);
     if (!(c->from_gguf ? read_gguf_kv_heads(c, ckpt, err) : finish_kinds(c, ckpt, err)) ||
-        (!c->from_gguf && rg_meta_float(ckpt, "theta", &theta, err) < 0))
+        (!c->from_gguf && rg_config_float(ckpt, "theta", &theta, err) < 0))
         return false;
     if (s->n_taps < 1 || s->n_taps > 64 || c->dim > INT32_MAX / 16)
         return rg_fail(err, RG_E_INPUT, "%s: convolutions of %d taps over %d channels: out of range",
@@ -70,9 +70,9 @@ static bool finish_width(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
     if (c->from_gguf)
         return true;
-    if (rg_meta_bool(ckpt, "block_auto_adjust_ff_dim", &adjust, err) < 0 ||
-        rg_meta_int(ckpt, "block_multiple_of", 1, INT32_MAX, &multiple, err) < 0 ||
-        rg_meta_float(ckpt, "block_ffn_dim_multiplier", &times, err) < 0)
+    if (rg_config_flag(ckpt, "block_auto_adjust_ff_dim", &adjust, err) < 0 ||
+        rg_config_int(ckpt, "block_multiple_of", 1, INT32_MAX, &multiple, err) < 0 ||
+        rg_config_float(ckpt, "block_ffn_dim_multiplier", &times, err) < 0)
         return false;
     if (!adjust)
         return true;

@@ -42,7 +42,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "expert_gating_func", key), GGUF_SIGMOID, GGUF_SIGMOID, &gating, err) <
             0)
             return false;
-    } else if (rg_meta_bool(ckpt, "use_expert_bias", &biased, err) < 0) {
+    } else if (rg_config_flag(ckpt, "use_expert_bias", &biased, err) < 0) {
         return false;
     }
     RG_OWN_EDIT(c, settings)->choice_bias = biased;

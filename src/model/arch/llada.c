@@ -41,8 +41,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     bool yes = true;
 
-    if (rg_meta_bool(ckpt, "rope", &yes, err) < 0 ||
-        (yes && rg_meta_bool(ckpt, "layer_norm_with_affine", &yes, err) < 0))
+    if (rg_config_flag(ckpt, "rope", &yes, err) < 0 ||
+        (yes && rg_config_flag(ckpt, "layer_norm_with_affine", &yes, err) < 0))
         return false;
     if (!yes)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: rope or layer_norm_with_affine is false, which is not supported",

@@ -24,7 +24,7 @@ static const rg_key keys[] = {
     { offsetof(rg_config, q_period), KEY_INT, "floor_scale", NULL, 8192 },
     { RG_OWN_AT(settings, rope_period), KEY_INT, "no_rope_layer_interval", NULL, 4 },
     { RG_OWN_AT(settings, expert_period), KEY_INT, "interleave_moe_layer_step", NULL, 1 },
-    { RG_OWN_AT(settings, chunk), KEY_INT, "attention_chunk_size", NULL, 8192 },
+    { RG_OWN_AT(settings, chunk), KEY_INT, "attention_chunk_size", NULL, 8192, .nullable = true },
 };
 
 static const char *const harmless[] = { "for_llm_compressor", "cache_implementation", NULL };
@@ -37,8 +37,8 @@ static bool read_scaled(const rg_checkpoint *ckpt, bool *scaled, rg_error *err)
 
     *scaled = true;
     if (rg_meta_type_of(ckpt, key) != RG_META_INT)
-        return rg_meta_bool(ckpt, key, scaled, err) >= 0;
-    if (rg_meta_int(ckpt, key, 0, INT32_MAX, &n, err) < 0)
+        return rg_config_flag(ckpt, key, scaled, err) >= 0;
+    if (rg_config_int(ckpt, key, 0, INT32_MAX, &n, err) < 0)
         return false;
     *scaled = n != 0;
     return true;
@@ -75,7 +75,7 @@ static bool finish_chunks(rg_config *c, const rg_checkpoint *ckpt, rg_error *err
     char key[48];
     int which;
 
-    if (rg_meta_type_of(ckpt, "attention_chunk_size") == RG_META_NULL || !chunk)
+    if (!chunk)
         return true;
     if (c->n_heads > RG_SIGHT_HEADS)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: attention in chunks of %d heads; at most %d are supported",

@@ -47,9 +47,9 @@ bool finish_mamba(rg_config *c, const rg_checkpoint *ckpt, const char *expand, c
         s->conv_bias = !rg_checkpoint_n_tensors(ckpt) || any_layer_has(c, ckpt, "ssm_conv1d.bias");
     } else {
         bool word = rg_meta_type_of(ckpt, rank) == RG_META_STRING; /* "auto" */
-        if (rg_meta_int(ckpt, expand, 1, 1024, &times, err) < 0 ||
+        if (rg_config_int(ckpt, expand, 1, 1024, &times, err) < 0 ||
             (word && !require_choice(ckpt, rank, (const char *const[]){ "auto", NULL }, err)) ||
-            (!word && rg_meta_int(ckpt, rank, 1, INT32_MAX / 4, &dt_rank, err) < 0) || !require_silu(ckpt, err))
+            (!word && rg_config_int(ckpt, rank, 1, INT32_MAX / 4, &dt_rank, err) < 0) || !require_silu(ckpt, err))
             return false;
     }
     if (!s->d_inner)

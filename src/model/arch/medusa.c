@@ -42,7 +42,7 @@ static bool require_plain(const rg_config *c, const rg_checkpoint *ckpt, rg_erro
     if (has_weight(ckpt, "0.1.linear") || has_weight(ckpt, "medusa_heads.blocks.0.layers.1"))
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: heads of more than one layer are not supported",
                        rg_checkpoint_path(ckpt));
-    if (rg_meta_int(ckpt, "truncated_vocab_size", 1, INT32_MAX, &vocab, err) < 0)
+    if (rg_config_int(ckpt, "truncated_vocab_size", 1, INT32_MAX, &vocab, err) < 0)
         return false;
     if (vocab != c->target->vocab_size || rg_checkpoint_find(ckpt, "token_map"))
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: heads of a part of the vocabulary (%lld of %d ids) are not "

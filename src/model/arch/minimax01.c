@@ -81,7 +81,7 @@ static bool read_gguf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         bool linear = (i + 1) % interval != 0;
 
         snprintf(name, sizeof name, "%s.%d", key, i);
-        if (listed && rg_meta_bool(ckpt, name, &linear, err) < 0)
+        if (listed && rg_config_flag(ckpt, name, &linear, err) < 0)
             return false;
         c->layer[i].kind = linear ? HYBRID_OTHER : HYBRID_ATTENTION;
     }

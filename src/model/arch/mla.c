@@ -45,9 +45,9 @@ bool finish_mla(rg_config *c, const rg_checkpoint *ckpt, int q_rank_default, rg_
         if (rg_meta_type_of(ckpt, "q_lora_rank") == RG_META_NULL)
             q_rank = 0;
         rg_meta_understand(ckpt, "q_lora_rank");
-        if (rg_meta_int(ckpt, "q_lora_rank", 0, INT32_MAX / 4, &q_rank, err) < 0 ||
-            rg_meta_int(ckpt, "qk_nope_head_dim", 1, INT32_MAX / 4, &nope, err) < 0 ||
-            rg_meta_int(ckpt, "v_head_dim", 1, INT32_MAX / 4, &v_dim, err) < 0)
+        if (rg_config_int(ckpt, "q_lora_rank", 0, INT32_MAX / 4, &q_rank, err) < 0 ||
+            rg_config_int(ckpt, "qk_nope_head_dim", 1, INT32_MAX / 4, &nope, err) < 0 ||
+            rg_config_int(ckpt, "v_head_dim", 1, INT32_MAX / 4, &v_dim, err) < 0)
             return false;
     }
     m->q_lora_rank = (int)q_rank;

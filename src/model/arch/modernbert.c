@@ -40,7 +40,7 @@ static bool finish_sights(rg_config *c, const rg_checkpoint *ckpt, rg_error *err
     int64_t period = own->period;
 
     if (c->from_gguf && rg_meta_type_of(ckpt, list) == RG_META_INT &&
-        rg_meta_int(ckpt, list, 1, INT32_MAX, &period, err) < 0)
+        rg_config_int(ckpt, list, 1, INT32_MAX, &period, err) < 0)
         return false;
     if (own->local < 0 || period < 1)
         return rg_fail(err, RG_E_INPUT, "%s: local_attention is %d and global_attn_every_n_layers %d: want 0 or more, "
@@ -66,8 +66,8 @@ static bool finish_ropes(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     double global = 160000, local = 10000;
 
-    if (!c->from_gguf && (rg_meta_float(ckpt, "global_rope_theta", &global, err) < 0 ||
-                          rg_meta_float(ckpt, "local_rope_theta", &local, err) < 0))
+    if (!c->from_gguf && (rg_config_float(ckpt, "global_rope_theta", &global, err) < 0 ||
+                          rg_config_float(ckpt, "local_rope_theta", &local, err) < 0))
         return false;
     c->n_ropes = 2;
     c->ropes[0].dim = c->ropes[1].dim = c->head_dim;

@@ -68,7 +68,7 @@ static bool read_widths(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     bool list = rg_meta_type_of(ckpt, "intermediate_size") == RG_META_ARRAY;
 
     if (list ? rg_meta_ints(ckpt, "intermediate_size", &widths, &n, err) < 0
-             : rg_meta_int(ckpt, "intermediate_size", 1, INT32_MAX / 4, &one, err) < 0)
+             : rg_config_int(ckpt, "intermediate_size", 1, INT32_MAX / 4, &one, err) < 0)
         return false;
     for (int i = 0; i < c->n_layers; i++)
         n_mlps += c->layer[i].kind == NEMOTRON_MLP;

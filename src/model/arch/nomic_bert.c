@@ -36,7 +36,7 @@ static bool require_nomic(const rg_checkpoint *ckpt, rg_error *err)
     for (size_t i = 0; i < RG_LEN(off); i++)
         if (!require_false(ckpt, off[i], err))
             return false;
-    if (rg_meta_float(ckpt, "rotary_emb_fraction", &part, err) < 0)
+    if (rg_config_float(ckpt, "rotary_emb_fraction", &part, err) < 0)
         return false;
     if (part != 1)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: rotary_emb_fraction is %g, which is not supported",
@@ -57,7 +57,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
     c->layer_norm = true;
     if (c->from_gguf ? rg_meta_int(ckpt, rg_gguf_key(ckpt, "expert_count", key), 0, 0, &experts, err) < 0
-                     : rg_meta_float(ckpt, "rotary_emb_base", &theta, err) < 0 || !require_nomic(ckpt, err))
+                     : rg_config_float(ckpt, "rotary_emb_base", &theta, err) < 0 || !require_nomic(ckpt, err))
         return false;
     if (c->from_gguf)
         c->attn_bias = rg_checkpoint_find(ckpt, "blk.0.attn_qkv.bias");

@@ -170,7 +170,7 @@ static bool read_global(const rg_config *c, const rg_checkpoint *ckpt, const cha
     bool local = false;
 
     snprintf(key, sizeof key, "%s.%d", list, i);
-    if (c->from_gguf ? rg_meta_bool(ckpt, key, &local, err) < 0 : !rg_config_choice(ckpt, key, types, &which, err))
+    if (c->from_gguf ? rg_config_flag(ckpt, key, &local, err) < 0 : !rg_config_choice(ckpt, key, types, &which, err))
         return false;
     *global = c->from_gguf ? !local : which == 1;
     return true;
@@ -215,7 +215,7 @@ void finish_optional(rg_config *c, const rg_checkpoint *ckpt)
 static bool last_number(const rg_checkpoint *ckpt, const char *const *keys, size_t n, double *value, rg_error *err)
 {
     for (size_t i = 0; i < n; i++)
-        if (keys[i] && rg_meta_float(ckpt, keys[i], value, err) < 0)
+        if (keys[i] && rg_config_float(ckpt, keys[i], value, err) < 0)
             return false;
     return true;
 }
@@ -225,7 +225,8 @@ bool finish_rope_as(rg_config *c, const rg_checkpoint *ckpt, const rope_defaults
     const char *const parts[] = { d->part_key, "partial_rotary_factor", "rope_parameters.partial_rotary_factor" };
     char key[128];
     int64_t dim = c->head_dim;
-    double part = d->part, theta = d->theta;
+    bool whole = !d->part_key && rg_config_is_null(ckpt, "partial_rotary_factor");
+    double part = whole ? 1 : d->part, theta = d->theta;
 
     if (c->from_gguf) {
         if (rg_meta_int(ckpt, rg_gguf_key(ckpt, "rope.dimension_count", key), 2, c->head_dim, &dim, err) < 0 ||
@@ -336,7 +337,7 @@ static bool require_bool(const rg_checkpoint *ckpt, const char *key, bool want, 
 {
     bool is = want;
 
-    if (rg_meta_bool(ckpt, key, &is, err) < 0)
+    if (rg_config_flag(ckpt, key, &is, err) < 0)
         return false;
     if (is != want)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is %s, which is not supported", rg_checkpoint_path(ckpt), key,
@@ -358,7 +359,7 @@ bool require_number(const rg_checkpoint *ckpt, const char *key, double want, rg_
 {
     double is = want;
 
-    if (rg_meta_float(ckpt, key, &is, err) < 0)
+    if (rg_config_float(ckpt, key, &is, err) < 0)
         return false;
     return is == want || rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is %g, which is not supported (supported: %g)",
                                  rg_checkpoint_path(ckpt), key, is, want);

@@ -4,6 +4,7 @@
 #define RG_MODEL_ARCH_PARTS_H
 
 #include "model/arch.h"
+#include "model/nulls.h"
 
 /* Conditions. */
 bool when_untied(const rg_config *c, int layer);

@@ -3,14 +3,14 @@
 
 bool finish_qwen_windows(rg_config *c, const rg_checkpoint *ckpt, int first, rg_error *err)
 {
-    int64_t window = 4096, from = first;
+    int64_t window = rg_config_is_null(ckpt, "sliding_window") ? 0 : 4096, from = first;
     bool used = false;
 
     if (c->from_gguf)
         return true;
-    if (rg_meta_bool(ckpt, "use_sliding_window", &used, err) < 0 ||
-        rg_meta_int(ckpt, "sliding_window", 0, INT32_MAX, &window, err) < 0 ||
-        rg_meta_int(ckpt, "max_window_layers", 0, INT32_MAX, &from, err) < 0)
+    if (rg_config_flag(ckpt, "use_sliding_window", &used, err) < 0 ||
+        rg_config_int(ckpt, "sliding_window", 0, INT32_MAX, &window, err) < 0 ||
+        rg_config_int(ckpt, "max_window_layers", 0, INT32_MAX, &from, err) < 0)
         return false;
     c->window = used ? (int)window : 0;
     if (!finish_windows(c, ckpt, 0, 0, err))
@@ -26,7 +26,7 @@ bool read_sparse_layers(const rg_config *c, const rg_checkpoint *ckpt, bool spar
     const int32_t *dense = NULL;
     size_t n_dense = 0;
 
-    if (!c->from_gguf && (rg_meta_int(ckpt, "decoder_sparse_step", 1, INT32_MAX, &step, err) < 0 ||
+    if (!c->from_gguf && (rg_config_int(ckpt, "decoder_sparse_step", 1, INT32_MAX, &step, err) < 0 ||
                           rg_meta_ints(ckpt, "mlp_only_layers", &dense, &n_dense, err) < 0))
         return false;
     for (int i = 0; i < c->n_layers; i++) {

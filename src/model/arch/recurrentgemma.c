@@ -68,10 +68,10 @@ static bool finish_kinds(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
 static bool finish_rotation(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    double part = 0.5;
+    double part = rg_config_is_null(ckpt, "partial_rotary_factor") ? 1 : 0.5;
 
-    if (rg_meta_float(ckpt, "partial_rotary_factor", &part, err) < 0 ||
-        rg_meta_float(ckpt, "rope_parameters.partial_rotary_factor", &part, err) < 0)
+    if (rg_config_float(ckpt, "partial_rotary_factor", &part, err) < 0 ||
+        rg_config_float(ckpt, "rope_parameters.partial_rotary_factor", &part, err) < 0)
         return false;
     if (!(part > 0 && part <= 1))
         return rg_fail(err, RG_E_INPUT, "%s: partial_rotary_factor %g is not in (0, 1]", rg_checkpoint_path(ckpt),

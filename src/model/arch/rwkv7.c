@@ -69,7 +69,7 @@ static bool read_values(const rg_config *c, const rg_checkpoint *ckpt, int64_t *
 
     *values = c->dim;
     if (rg_meta_type_of(ckpt, "value_dim") != RG_META_ARRAY)
-        return rg_meta_int(ckpt, "value_dim", 1, INT32_MAX / 4, values, err) >= 0;
+        return rg_config_int(ckpt, "value_dim", 1, INT32_MAX / 4, values, err) >= 0;
     if (rg_meta_ints(ckpt, "value_dim", &of_layer, &n, err) < 0)
         return false;
     for (size_t i = 0; i < n; i++)

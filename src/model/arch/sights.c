@@ -30,7 +30,7 @@ static bool read_size(const entry *e, int i, const char *name, bool required, in
     int64_t n = 1;
 
     snprintf(key, sizeof key, "%s.terms.%d.%s", e->at, i, name);
-    int got = rg_meta_int(e->ckpt, key, 1, 1 << 30, &n, err);
+    int got = rg_config_int(e->ckpt, key, 1, 1 << 30, &n, err);
     if (!got && required)
         return rg_fail(err, RG_E_INPUT, "%s: key '%s' is missing", rg_checkpoint_path(e->ckpt), key);
     *out = (int32_t)n;
@@ -227,7 +227,7 @@ static bool read_window(rg_config *c, const rg_checkpoint *ckpt, int i, rg_error
 {
     int64_t window = 0;
 
-    if (rg_meta_int(ckpt, "sliding_window", 1, INT32_MAX, &window, err) < 0)
+    if (rg_config_int(ckpt, "sliding_window", 1, INT32_MAX, &window, err) < 0)
         return false;
     if (!window)
         return rg_fail(err, RG_E_INPUT, "%s: layer_types.%d is 'sliding_attention', but sliding_window is missing",
@@ -281,8 +281,8 @@ bool finish_kv_layers(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     int64_t factor = 1;
     size_t n = 0;
 
-    if (rg_meta_bool(ckpt, "use_cla", &shares, err) < 0 ||
-        rg_meta_int(ckpt, "cla_share_factor", 1, INT32_MAX, &factor, err) < 0 ||
+    if (rg_config_flag(ckpt, "use_cla", &shares, err) < 0 ||
+        rg_config_int(ckpt, "cla_share_factor", 1, INT32_MAX, &factor, err) < 0 ||
         rg_meta_ints(ckpt, "kv_source_layers", &source, &n, err) < 0)
         return false;
     if (source && n != (size_t)c->n_layers)

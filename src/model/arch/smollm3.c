@@ -19,7 +19,7 @@ static bool finish_ropes(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     size_t n = 0;
 
     if (!c->from_gguf && (rg_meta_ints(ckpt, "no_rope_layers", &has_rope, &n, err) < 0 ||
-                          rg_meta_int(ckpt, "no_rope_layer_interval", 1, INT32_MAX, &period, err) < 0))
+                          rg_config_int(ckpt, "no_rope_layer_interval", 1, INT32_MAX, &period, err) < 0))
         return false;
     if (has_rope && n != (size_t)c->n_layers)
         return rg_fail(err, RG_E_INPUT, "%s: no_rope_layers has %zu entries for %d layers", rg_checkpoint_path(ckpt), n,
@@ -37,8 +37,8 @@ static bool finish_windowed(rg_config *c, const rg_checkpoint *ckpt, rg_error *e
 
     if (c->from_gguf)
         return true;
-    if (rg_meta_bool(ckpt, "use_sliding_window", &used, err) < 0 ||
-        rg_meta_int(ckpt, "sliding_window", 0, INT32_MAX, &window, err) < 0)
+    if (rg_config_flag(ckpt, "use_sliding_window", &used, err) < 0 ||
+        rg_config_int(ckpt, "sliding_window", 0, INT32_MAX, &window, err) < 0)
         return false;
     c->window = used ? (int)window : 0;
     if (!finish_windows(c, ckpt, 0, 0, err) || !finish_ropes(c, ckpt, err))

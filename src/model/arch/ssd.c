@@ -80,9 +80,9 @@ static bool read_width(rg_config *c, const rg_checkpoint *ckpt, const ssd_width 
     bool word = rg_meta_type_of(ckpt, k->head_dim) == RG_META_STRING;
 
     if ((word && !require_choice(ckpt, k->head_dim, (const char *const[]){ "auto", NULL }, err)) ||
-        (!word && rg_meta_int(ckpt, k->head_dim, 1, INT32_MAX, &dim, err) < 0) ||
-        (k->inner && rg_meta_int(ckpt, k->inner, 1, INT32_MAX, &inner, err) < 0) ||
-        (k->expand && rg_meta_int(ckpt, k->expand, 1, 1024, &times, err) < 0))
+        (!word && rg_config_int(ckpt, k->head_dim, 1, INT32_MAX, &dim, err) < 0) ||
+        (k->inner && rg_config_int(ckpt, k->inner, 1, INT32_MAX, &inner, err) < 0) ||
+        (k->expand && rg_config_int(ckpt, k->expand, 1, 1024, &times, err) < 0))
         return false;
     if (!inner && k->expand)
         inner = times * c->dim;

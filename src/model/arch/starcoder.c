@@ -10,7 +10,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     bool one = true;
 
-    if (rg_meta_bool(ckpt, "multi_query", &one, err) < 0)
+    if (rg_config_flag(ckpt, "multi_query", &one, err) < 0)
         return false;
     if (!c->from_gguf)
         c->n_kv_heads = one ? 1 : c->n_heads;
