@@ -5,21 +5,42 @@
 
 /* Numbers of a config where 0 is "none", although a missing key may have another default. */
 static const size_t none_is_zero[] = {
-    offsetof(rg_config, window),        offsetof(rg_config, attn_softcap), offsetof(rg_config, logit_softcap),
+    offsetof(rg_config, window),
+    offsetof(rg_config, attn_softcap),
+    offsetof(rg_config, logit_softcap),
     offsetof(rg_config, n_kv_heads),
 };
 
 /* Keys outside the tables for which null asks for nothing. */
 static const char *const asks_for_nothing[] = {
-    "altup_coef_clip", "bos_token_id", "clamp_min", "eos_token_id", "feature_map", "mamba_d_ssm", "num_labels",
-    "partial_rotary_factor", "position_embedding_type", "q_lora_rank", "rotary_scaling_factor", "sep_token_id",
-    "sliding_window", "sliding_window_pattern", "use_bidirectional_attention", "value_dim",
+    "altup_coef_clip",
+    "bos_token_id",
+    "clamp_min",
+    "eos_token_id",
+    "feature_map",
+    "mamba_d_ssm",
+    "num_labels",
+    "partial_rotary_factor",
+    "position_embedding_type",
+    "q_lora_rank",
+    "rotary_scaling_factor",
+    "sep_token_id",
+    "sliding_window",
+    "sliding_window_pattern",
+    "use_bidirectional_attention",
+    "value_dim",
 };
 
 /* The same of members of a rope's settings. */
 static const char *const of_ropes[] = {
-    "attention_factor", "beta_fast", "beta_slow", "long_mscale", "mscale", "mscale_all_dim",
-    "original_max_position_embeddings", "short_mscale",
+    "attention_factor",
+    "beta_fast",
+    "beta_slow",
+    "long_mscale",
+    "mscale",
+    "mscale_all_dim",
+    "original_max_position_embeddings",
+    "short_mscale",
 };
 
 bool rg_config_is_null(const rg_checkpoint *ckpt, const char *key)
@@ -38,8 +59,10 @@ bool rg_null_is_zero(const rg_key *key)
 
 bool rg_null_refuse(const rg_checkpoint *ckpt, const char *key, rg_error *err)
 {
-    return rg_fail(err, RG_E_INPUT, "%s: key '%s' is null, which has no meaning here: leave it out for its default, or "
-                   "give a value", rg_checkpoint_path(ckpt), key);
+    return rg_fail(err, RG_E_INPUT,
+                   "%s: key '%s' is null, which has no meaning here: leave it out for its default, or "
+                   "give a value",
+                   rg_checkpoint_path(ckpt), key);
 }
 
 static bool is_in(const char *key, const char *const *list, size_t n)
