@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,7 +24,8 @@ typedef struct serve_options {
     cli_engine engine;
     rg_server_options s;
     const char *key_file, *tls_cert_file, *tls_key_file, *batching;
-    cli_strings keys;
+    const char *socket_mode;
+    cli_strings keys, hosts, cors_origins, allowed_hosts;
     int32_t batch_rows, max_waiting_ids;
     float drain_s, request_s, queue_s, idle_s, header_s, body_s, write_s, watchdog_s, step_ms, pace, max_wait_s;
     bool share_prefixes, no_prefix_cache, verbose;
@@ -188,12 +190,17 @@ static void drain(rg_server *s, double most_s)
 /* Where it is, and what can be done there. */
 static void greet(const serve_options *o, const rg_server *s, const rg_engine *engine)
 {
+    char curl[512]; /* what curl is told */
     const char *url = rg_server_url(s), *key = o->s.n_keys ? " -H 'Authorization: Bearer KEY'" : "";
     const rg_info info = rg_engine_info(engine);
 
     printf("ridge: listening on %s\n", url);
-    if (!o->s.no_page)
+    if (!strncmp(url, "unix:", 5)) {
+        snprintf(curl, sizeof curl, "--unix-socket %s http://localhost", url + 5);
+        url = curl;
+    } else if (!o->s.no_page) {
         printf("  the page  %s/\n", url);
+    }
     if (rg_chat_has_template(engine))
         printf("  or        curl %s/v1/chat/completions%s -d '{\"messages\": [{\"role\": \"user\", "
                "\"content\": \"Tell me a story.\"}]}'\n", url, key);
@@ -254,6 +261,26 @@ static void take_times(serve_options *o)
     o->s.watchdog_s = (double)o->watchdog_s;
 }
 
+/* Where it listens, and who may ask. */
+static bool take_places(serve_options *o, rg_error *err)
+{
+    char *end = NULL;
+
+    o->s.hosts = o->hosts.item;
+    o->s.n_hosts = o->hosts.n;
+    o->s.cors_origins = o->cors_origins.item;
+    o->s.n_cors_origins = o->cors_origins.n;
+    o->s.allowed_hosts = o->allowed_hosts.item;
+    o->s.n_allowed_hosts = o->allowed_hosts.n;
+    if (!o->socket_mode)
+        return true;
+    long mode = strspn(o->socket_mode, "01234567") == strlen(o->socket_mode) ? strtol(o->socket_mode, &end, 8) : -1;
+    if (!*o->socket_mode || mode < 0 || mode > 0777)
+        return rg_fail(err, RG_E_USAGE, "--socket-mode '%.20s' is not an octal number from 0 to 777", o->socket_mode);
+    o->s.socket_mode = (int32_t)mode;
+    return true;
+}
+
 static int run(int argc, char **argv)
 {
     static serve_options o = { .drain_s = 30, .request_s = 3600, .queue_s = 600, .idle_s = 120, .header_s = 15,
@@ -261,7 +288,7 @@ static int run(int argc, char **argv)
     o.s = rg_server_options_default();
     o.s.model = NULL;
     const cli_option options[] = {
-        { "--host", CLI_STRING, &o.s.host, "ADDRESS", "where to listen (default 127.0.0.1: this machine alone)" },
+        { "--host", CLI_STRINGS, &o.hosts, "ADDRESS", "where to listen, or unix:PATH (repeatable; only this machine)" },
         { "--port", CLI_INT, &o.s.port, "N", "0 picks one (default 8080)", 0, 65535 },
         { "--any-port", CLI_FLAG, &o.s.any_port, NULL, "another port if that one is taken" },
         { "--model-name", CLI_STRING, &o.s.model, "NAME", "what clients call the model (default: its file's name)" },
@@ -269,7 +296,9 @@ static int run(int argc, char **argv)
         { "--api-key-file", CLI_STRING, &o.key_file, "FILE", "keys, one per line" },
         { "--tls-cert", CLI_STRING, &o.tls_cert_file, "FILE", "HTTPS with this certificate (PEM)" },
         { "--tls-key", CLI_STRING, &o.tls_key_file, "FILE", "and its key" },
-        { "--cors-origin", CLI_STRING, &o.s.cors_origin, "ORIGIN", "web pages of this origin may ask (*: all)" },
+        { "--socket-mode", CLI_STRING, &o.socket_mode, "MODE", "permissions of unix:PATH, in octal (default 600)" },
+        { "--cors-origin", CLI_STRINGS, &o.cors_origins, "ORIGIN", "web pages of it may ask (repeatable; *: all)" },
+        { "--allowed-host", CLI_STRINGS, &o.allowed_hosts, "NAME", "answer to this Host too (repeatable)" },
         { "--no-page", CLI_FLAG, &o.s.no_page, NULL, "no web page" },
         CLI_ENGINE_OPTIONS(o.engine),
         CLI_LORA_OPTION(o.engine.loras, "a LoRA adapter, for requests whose model is NAME (repeatable)"),
@@ -313,7 +342,7 @@ static int run(int argc, char **argv)
     if (o.verbose)
         rg_log_set_level(RG_LOG_INFO);
     bool ok = cli_find_model(o.args.n_positional ? o.args.positional[0] : NULL, path, sizeof path, &err) &&
-              read_files(&o, &err);
+              take_places(&o, &err) && read_files(&o, &err);
     if (ok) {
         name_model(&o, path);
         ok = read_loras(&o, &err);

@@ -33,7 +33,6 @@ struct rg_server {
     rg_keys *keys;
     rg_metrics *metrics;
     rg_batches *batches;   /* NULL: no files and batches */
-    char url[320];
     int64_t started_s;
     _Atomic(rg_engine *) engine; /* NULL: not yet */
     rg_info info;          /* set before engine */

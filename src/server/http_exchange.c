@@ -1,14 +1,52 @@
-/* http_exchange.c -- exchanges: a request's data, and its answer on the way to the library.
- *
- * A connection that waits for its answer is suspended and costs nothing; the thread that writes bytes resumes it. */
-#include <microhttpd.h>
+/* http_exchange.c -- exchanges: a request's data, and its answer on the way to its connection. */
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "server/http_inner.h"
 
-enum { BLOCK = 16 << 10 }; /* of a stream, handed to the library at once */
+enum {
+    KEEP_SENT = 16 << 10, /* bytes of a stream that were sent and may stay in its memory */
+    MAX_EXTRA = 4096,     /* of further headers of an answer, besides what repeats headers of the request */
+};
+
+/* ---- coming and going -------------------------------------------------------------------------------------------- */
+
+rg_exchange *rg_exchange_begin(rg_conn *c)
+{
+    rg_http *h = c->loop->http;
+    rg_exchange *x = rg_zalloc(sizeof *x);
+
+    if (!x)
+        return NULL;
+    x->http = h;
+    x->conn = c;
+    x->loop = c->loop;
+    x->reach = c->reach;
+    x->method = x->path = "";
+    x->note = (rg_exchange_note){ .route = -1, .tenant = -1, .since_ns = rg_now_ns() };
+    atomic_init(&x->references, 1);
+    pthread_mutex_init(&x->lock, NULL);
+    rg_head_init(&x->head, h->o.max_header);
+    rg_buf_init(&x->body, h->o.max_body);
+    rg_buf_init(&x->extra, MAX_EXTRA + h->o.max_header);
+    rg_buf_init(&x->out, h->o.max_stream);
+    return x;
+}
+
+void rg_exchange_name(rg_exchange *x)
+{
+    static const char harmless[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
+    const char *given = rg_exchange_header(x, "X-Request-Id");
+    size_t n = given ? strnlen(given, sizeof x->id) : 0;
+
+    if (n && n < 65 && strspn(given, harmless) == n)
+        memcpy(x->id, given, n + 1);
+    else
+        snprintf(x->id, sizeof x->id, "req-%016llx%08x", (unsigned long long)rg_seed(), (unsigned)rg_now_ns());
+}
 
 void rg_exchange_keep(rg_exchange *x)
 {
@@ -21,6 +59,7 @@ void rg_exchange_release(rg_exchange *x)
         return;
     if (x->done)
         x->done(x->done_arg, x);
+    rg_head_fini(&x->head);
     rg_buf_fini(&x->body);
     rg_buf_fini(&x->extra);
     rg_buf_fini(&x->out);
@@ -28,85 +67,33 @@ void rg_exchange_release(rg_exchange *x)
     rg_free(x);
 }
 
-void rg_exchange_wake(rg_exchange *x)
+void rg_exchange_complete(rg_exchange *x)
 {
-    if (x->asleep && x->c) {
-        x->asleep = false;
-        MHD_resume_connection(x->c);
-    }
+    pthread_mutex_lock(&x->lock);
+    x->conn = NULL;
+    x->gone = true;
+    x->asleep = false;
+    if (x->unsent)
+        atomic_fetch_sub(&x->http->n_unsent, 1);
+    x->unsent = false;
+    pthread_mutex_unlock(&x->lock);
+    rg_http_loop_forget(x);
+    rg_exchange_release(x);
 }
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-static void release(void *arg)
+/* Under x->lock: its answer has grown, or it is over. */
+static void wake(rg_exchange *x)
 {
-    rg_exchange_release(arg);
-}
-
-/* The library wants up to room bytes of the stream. */
-static ssize_t read_stream(void *arg, uint64_t at, char *to, size_t room)
-{
-    rg_exchange *x = arg;
-    ssize_t n = 0;
-
-    (void)at;
-    pthread_mutex_lock(&x->lock);
-    if (x->out.n > x->sent) {
-        n = (ssize_t)(x->out.n - x->sent < room ? x->out.n - x->sent : room);
-        memcpy(to, x->out.data + x->sent, (size_t)n);
-        x->sent += (size_t)n;
-        if (x->sent == x->out.n) {
-            rg_buf_reset(&x->out);
-            x->sent = 0;
-        }
-    } else if (x->ended) {
-        n = MHD_CONTENT_READER_END_OF_STREAM;
-    } else if (x->gone) {
-        n = MHD_CONTENT_READER_END_WITH_ERROR;
-    } else {
-        x->asleep = true;
-        MHD_suspend_connection(x->c);
+    if (x->ended && x->conn && !x->unsent) {
+        x->unsent = true;
+        atomic_fetch_add(&x->http->n_unsent, 1);
     }
-    pthread_mutex_unlock(&x->lock);
-    return n;
-}
-
-/* Not under x->lock, which its reader takes under a lock of the library; once there is
- * an answer, what is read here does not change. */
-bool rg_exchange_queue(rg_exchange *x)
-{
-    static char nothing[1];
-    struct MHD_Response *r;
-    enum MHD_Result ok;
-
-    rg_exchange_keep(x); /* the response's own reference: its bytes are ours */
-    r = x->stream ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, x, release)
-                  : MHD_create_response_from_buffer_with_free_callback_cls(x->out.n, x->out.n ? x->out.data : nothing,
-                                                                           release, x);
-    if (!r)
-        return atomic_fetch_sub(&x->references, 1), false;
-    for (size_t i = 0; x->extra.n && i < x->extra.n;) {
-        const char *name = x->extra.data + i, *value = name + strlen(name) + 1;
-        MHD_add_response_header(r, name, value);
-        i += (size_t)(value - name) + strlen(value) + 1;
+    if (x->asleep && x->conn) {
+        x->asleep = false;
+        rg_http_loop_wake(x);
     }
-    if (x->type[0])
-        MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->type);
-    ok = MHD_queue_response(x->c, (unsigned)x->status, r);
-    MHD_destroy_response(r);
-    return ok == MHD_YES;
-}
-
-bool rg_exchange_settle(rg_exchange *x)
-{
-    pthread_mutex_lock(&x->lock);
-    bool answered = x->type, gone = x->gone;
-    if (!answered && !gone) {
-        x->asleep = true;
-        MHD_suspend_connection(x->c);
-    }
-    pthread_mutex_unlock(&x->lock);
-    return answered ? rg_exchange_queue(x) : !gone;
 }
 
 void rg_exchange_set(rg_exchange *x, const char *name, const char *value)
@@ -132,7 +119,7 @@ void rg_exchange_reply(rg_exchange *x, int status, const char *type, rg_buf *bod
         x->status = status;
         x->type = type;
         x->ended = true;
-        rg_exchange_wake(x);
+        wake(x);
     }
     pthread_mutex_unlock(&x->lock);
     rg_buf_fini(body);
@@ -142,10 +129,10 @@ void rg_exchange_stream(rg_exchange *x, const char *type)
 {
     pthread_mutex_lock(&x->lock);
     if (!x->type) {
-        x->status = MHD_HTTP_OK;
+        x->status = 200;
         x->type = type;
         x->stream = true;
-        rg_exchange_wake(x);
+        wake(x);
     }
     pthread_mutex_unlock(&x->lock);
 }
@@ -153,7 +140,7 @@ void rg_exchange_stream(rg_exchange *x, const char *type)
 void rg_exchange_write(rg_exchange *x, const char *data, size_t n)
 {
     pthread_mutex_lock(&x->lock);
-    if (x->sent > (x->out.n >> 1) && x->sent > (size_t)BLOCK) { /* drop the bytes that were sent */
+    if (x->sent > (x->out.n >> 1) && x->sent > (size_t)KEEP_SENT) { /* drop the bytes that were sent */
         memmove(x->out.data, x->out.data + x->sent, x->out.n - x->sent);
         x->out.n -= x->sent;
         x->sent = 0;
@@ -161,7 +148,7 @@ void rg_exchange_write(rg_exchange *x, const char *data, size_t n)
     if (x->stream && !x->ended && !x->gone && n) {
         if (!rg_buf_add(&x->out, data, n))
             x->gone = true; /* no memory to wait in */
-        rg_exchange_wake(x);
+        wake(x);
     }
     pthread_mutex_unlock(&x->lock);
 }
@@ -170,7 +157,7 @@ void rg_exchange_end(rg_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
     x->ended = true;
-    rg_exchange_wake(x);
+    wake(x);
     pthread_mutex_unlock(&x->lock);
 }
 
@@ -194,7 +181,7 @@ void rg_exchange_leave(rg_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
     x->gone = true;
-    rg_exchange_wake(x);
+    wake(x);
     pthread_mutex_unlock(&x->lock);
 }
 
@@ -202,7 +189,7 @@ void rg_exchange_leave(rg_exchange *x)
 
 rg_exchange *rg_exchange_new(const rg_inner_options *o, rg_buf *body)
 {
-    rg_exchange *x = rg_zalloc(sizeof *x);
+    rg_exchange *x = rg_zalloc(sizeof *x); /* no fields in its head */
 
     if (!x) {
         rg_buf_fini(body);
@@ -212,7 +199,7 @@ rg_exchange *rg_exchange_new(const rg_inner_options *o, rg_buf *body)
     pthread_mutex_init(&x->lock, NULL);
     x->body = *body;
     *body = (rg_buf){ .cap = body->cap };
-    rg_buf_init(&x->extra, RG_MAX_EXTRA);
+    rg_buf_init(&x->extra, MAX_EXTRA);
     x->method = "POST";
     x->path = "";
     snprintf(x->id, sizeof x->id, "%s", o->id);
@@ -245,12 +232,17 @@ const char *rg_exchange_path(const rg_exchange *x)
 
 const char *rg_exchange_header(const rg_exchange *x, const char *name)
 {
-    return x->c ? MHD_lookup_connection_value(x->c, MHD_HEADER_KIND, name) : NULL;
+    return rg_head_field(&x->head, name);
+}
+
+const char *rg_exchange_host(const rg_exchange *x)
+{
+    return x->head.host;
 }
 
 const char *rg_exchange_query(const rg_exchange *x, const char *name)
 {
-    return x->c ? MHD_lookup_connection_value(x->c, MHD_GET_ARGUMENT_KIND, name) : NULL;
+    return rg_head_arg(&x->head, name);
 }
 
 const char *rg_exchange_body(const rg_exchange *x, size_t *n)
@@ -264,9 +256,9 @@ void rg_exchange_drop_body(rg_exchange *x)
     rg_buf_fini(&x->body);
 }
 
-bool rg_exchange_local(const rg_exchange *x)
+rg_reach rg_exchange_reach(const rg_exchange *x)
 {
-    return x->http && x->http->loopback;
+    return x->reach;
 }
 
 const char *rg_exchange_id(const rg_exchange *x)
@@ -278,4 +270,3 @@ rg_exchange_note *rg_exchange_notes(rg_exchange *x)
 {
     return &x->note;
 }
-

@@ -229,7 +229,6 @@ static void *run(void *arg)
             sleep_idle(s);
         take_fresh(p);
         run_turn(p);
-        rg_http_look(s->http);
         if (engine)
             look(p, engine);
     }

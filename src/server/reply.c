@@ -21,12 +21,16 @@ static const struct status_words {
     { 408, "timeout_error", "timeout_error" },
     { 409, "invalid_request_error", "invalid_request_error" },
     { 413, "invalid_request_error", "request_too_large" },
+    { 414, "invalid_request_error", "request_too_large" },
     { 415, "invalid_request_error", "invalid_request_error" },
+    { 417, "invalid_request_error", "invalid_request_error" },
     { 421, "invalid_request_error", "invalid_request_error" },
     { 429, "rate_limit_error", "rate_limit_error" },
+    { 431, "invalid_request_error", "request_too_large" },
     { 501, "invalid_request_error", "invalid_request_error" },
     { 503, "service_unavailable_error", "overloaded_error" },
     { 504, "timeout_error", "timeout_error" },
+    { 505, "invalid_request_error", "invalid_request_error" },
 };
 
 static bool is_anthropic(const rg_exchange *x)

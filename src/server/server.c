@@ -12,6 +12,7 @@
 #include "server/call.h"
 #include "server/core.h"
 #include "server/json.h"
+#include "server/origins.h"
 
 const rg_route rg_routes[] = {
 #define ROUTE(method, path, name, flags) { method, path, rg_api_##name, flags },
@@ -22,7 +23,7 @@ const int rg_n_routes = RG_LEN(rg_routes);
 
 rg_server_options rg_server_options_default(void)
 {
-    return (rg_server_options){ .host = "127.0.0.1", .port = 8080, .model = "default", .max_body = (size_t)32 << 20,
+    return (rg_server_options){ .port = 8080, .socket_mode = 0600, .model = "default", .max_body = (size_t)32 << 20,
                                 .max_header = 32 << 10, .max_connections = 4096, .n_threads = 2, .max_waiting = 1024,
                                 .max_choices = 1024, .request_timeout_s = 3600, .queue_timeout_s = 600,
                                 .idle_timeout_s = 120, .header_timeout_s = 15, .body_timeout_s = 60,
@@ -51,61 +52,22 @@ static int find_route(const char *method, const char *path, const char **allowed
 
 static bool check_fault(const rg_exchange *x, rg_refusal *e)
 {
-    switch (rg_exchange_notes((rg_exchange *)(uintptr_t)x)->fault) {
-    case 0:
-        return true;
-    case 413:
-        return rg_refuse(e, 413, "body_too_large", NULL, "The body is larger than this server takes.");
-    case 415:
-        return rg_refuse(e, 415, "unsupported_encoding", NULL, "The body must not be compressed.");
-    case 501:
-        return rg_refuse(e, 501, "unsupported_encoding", NULL, "The only transfer encoding that is known is chunked.");
-    case 505:
-        return rg_refuse(e, 505, "unsupported_version", NULL, "The request must be HTTP/1.1 or HTTP/1.0.");
-    default:
-        return rg_refuse(e, 400, "bad_request", NULL, "The request's headers contradict each other.");
-    }
-}
+    static const struct {
+        int status;
+        const char *code;
+    } codes[] = {
+        { 400, "bad_request" },         { 408, "request_timeout" },      { 413, "body_too_large" },
+        { 414, "uri_too_long" },        { 415, "unsupported_encoding" }, { 417, "unsupported_expectation" },
+        { 431, "headers_too_large" },   { 501, "unsupported_encoding" }, { 503, "out_of_memory" },
+        { 505, "unsupported_version" },
+    };
+    const rg_exchange_note *n = rg_exchange_notes((rg_exchange *)(uintptr_t)x);
+    const char *code = codes[0].code;
 
-static const char *const local_names[] = { "localhost", "127.0.0.1", "[::1]", "ip6-localhost" };
-
-/* A server that only this machine reaches answers only to names of this machine.  Otherwise a web page could reach it
- * under another name. */
-static bool check_host(const rg_server *s, const rg_exchange *x, rg_refusal *e)
-{
-    const char *host = rg_exchange_header(x, "Host");
-
-    if (!host || !rg_exchange_local(x))
-        return true;
-    const char *colon = strrchr(host, ':'), *bracket = strchr(host, ']');
-    size_t n = colon && (!bracket || colon > bracket) ? (size_t)(colon - host) : strlen(host);
-    for (size_t i = 0; i < RG_LEN(local_names); i++)
-        if (strlen(local_names[i]) == n && !strncasecmp(host, local_names[i], n))
-            return true;
-    if (!strncmp(host, "127.", 4) && strspn(host, "0123456789.") == n)
-        return true;
-    if (strlen(s->o.host) == n && !strncasecmp(host, s->o.host, n))
-        return true;
-    return rg_refuse(e, 421, "wrong_host", NULL, "This server does not answer to that Host.");
-}
-
-/* Pages of another origin may ask only if --cors-origin names it. */
-static bool check_origin(const rg_server *s, rg_exchange *x, rg_refusal *e)
-{
-    const char *origin = rg_exchange_header(x, "Origin"), *host = rg_exchange_header(x, "Host");
-    const char *cors = s->o.cors_origin, *bare = origin ? strstr(origin, "://") : NULL;
-
-    rg_exchange_set(x, "Vary", "Origin");
-    if (!origin)
-        return true;
-    if (cors && (!strcmp(cors, "*") || !strcmp(cors, origin))) {
-        rg_exchange_set(x, "Access-Control-Allow-Origin", cors);
-        rg_exchange_set(x, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
-        return true;
-    }
-    if (bare && host && !strcasecmp(bare + 3, host))
-        return true;
-    return rg_refuse(e, 403, "origin_not_allowed", NULL, "Pages of that origin may not ask this server.");
+    for (size_t i = 0; i < RG_LEN(codes); i++)
+        if (codes[i].status == n->fault)
+            code = codes[i].code;
+    return !n->fault || rg_refuse(e, n->fault, code, NULL, "%s", n->why);
 }
 
 static bool check_key(const rg_server *s, rg_exchange *x, rg_refusal *e)
@@ -171,15 +133,6 @@ static void set_headers(rg_exchange *x)
     rg_exchange_set(x, "X-Frame-Options", "DENY");
 }
 
-static void answer_preflight(rg_server *s, rg_exchange *x)
-{
-    rg_exchange_set(x, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
-    rg_exchange_set(x, "Access-Control-Allow-Headers",
-                    "Authorization, Content-Type, X-Api-Key, X-Request-Id, X-Request-Timeout, Anthropic-Version");
-    rg_exchange_set(x, "Access-Control-Max-Age", "600");
-    rg_reply_text(s, x, 204, "", "");
-}
-
 /* The headers are there: refuse what can be refused without the body. */
 static void head(void *arg, rg_exchange *x)
 {
@@ -190,11 +143,12 @@ static void head(void *arg, rg_exchange *x)
     bool ok;
 
     set_headers(x);
+    rg_origins_tell(s, x);
     n->route = find_route(method, rg_exchange_path(x), &allowed);
     unsigned flags = n->route >= 0 ? rg_routes[n->route].flags : 0;
-    ok = check_fault(x, &e) && check_host(s, x, &e) && check_origin(s, x, &e);
+    ok = check_fault(x, &e) && rg_origins_check(s, x, &e);
     if (ok && !strcmp(method, "OPTIONS")) {
-        answer_preflight(s, x);
+        rg_origins_preflight(s, x);
         return;
     }
     ok = ok && (flags & RG_ROUTE_OPEN || check_key(s, x, &e));
@@ -212,7 +166,7 @@ static void handle(void *arg, rg_exchange *x)
 {
     rg_refusal e = { 0 };
 
-    if (!check_fault(x, &e)) /* the size of a chunked body is known late */
+    if (!check_fault(x, &e)) /* of its body */
         rg_reply_refusal(arg, x, &e);
     else
         rg_routes[rg_exchange_notes(x)->route].answer(arg, x);
@@ -232,23 +186,43 @@ static void free_text(const char *s)
     rg_free((void *)(uintptr_t)s);
 }
 
+/* On failure the list has those that were copied. */
+static bool copy_texts(const char *const **list, int32_t *n, rg_error *err)
+{
+    const char *const *from = *list;
+    int32_t n_from = *n;
+    const char **to = n_from ? rg_array((size_t)n_from, sizeof *to) : NULL;
+
+    *list = to;
+    *n = 0;
+    if (n_from && !to)
+        return rg_fail_memory(err, 0);
+    for (; *n < n_from; ++*n)
+        if (!(to[*n] = rg_strdup(from[*n])))
+            return rg_fail_memory(err, 0);
+    return true;
+}
+
+static void free_texts(const char *const *list, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        free_text(list[i]);
+    rg_free((void *)(uintptr_t)list);
+}
+
 static bool listen_on(rg_server *s, rg_error *err)
 {
-    rg_http_options o = { .host = s->o.host, .port = s->o.port, .any_port = s->o.any_port,
+    rg_http_options o = { .hosts = s->o.hosts, .n_hosts = s->o.n_hosts, .socket_mode = s->o.socket_mode,
+                          .port = s->o.port, .any_port = s->o.any_port,
                           .tls_cert = s->o.tls_cert, .tls_key = s->o.tls_key,
                           .max_body = s->o.max_body, .max_header = s->o.max_header, .max_stream = (size_t)64 << 20,
                           .max_connections = s->o.max_connections, .n_threads = s->o.n_threads,
                           .idle_s = s->o.idle_timeout_s, .header_s = s->o.header_timeout_s,
                           .body_s = s->o.body_timeout_s, .write_s = s->o.write_timeout_s, .head = head,
                           .handle = handle, .arg = s };
-    bool bracket = strchr(s->o.host, ':') != NULL;
 
     s->http = rg_http_open(&o, err);
-    if (!s->http)
-        return false;
-    snprintf(s->url, sizeof s->url, "http%s://%s%s%s:%d", s->o.tls_cert ? "s" : "", bracket ? "[" : "", s->o.host,
-             bracket ? "]" : "", (int)rg_http_port(s->http));
-    return true;
+    return s->http != NULL;
 }
 
 rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
@@ -262,13 +236,14 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->news, NULL);
     s->started_s = rg_wall_s();
-    bool copied = copy_text(&s->o.host, err);
-    copied = copy_text(&s->o.model, err) && copied;
+    bool copied = copy_text(&s->o.model, err);
     copied = copy_text(&s->o.tls_cert, err) && copied;
     copied = copy_text(&s->o.tls_key, err) && copied;
-    copied = copy_text(&s->o.cors_origin, err) && copied;
+    copied = copy_texts(&s->o.hosts, &s->o.n_hosts, err) && copied;
+    copied = copy_texts(&s->o.cors_origins, &s->o.n_cors_origins, err) && copied;
+    copied = copy_texts(&s->o.allowed_hosts, &s->o.n_allowed_hosts, err) && copied;
     copied = copy_text(&s->o.batch_dir, err) && copied;
-    if (!copied)
+    if (!copied || !rg_origins_valid(&s->o, err))
         goto fail;
     s->keys = rg_keys_new(o->keys, o->n_keys, err);
     s->metrics = s->keys ? rg_metrics_new(s->o.model, err) : NULL;
@@ -285,7 +260,7 @@ fail:
 
 const char *rg_server_url(const rg_server *s)
 {
-    return s->url;
+    return rg_http_url(s->http);
 }
 
 /* Find the marks of tool calls that are special tokens. */
@@ -379,11 +354,12 @@ void rg_server_close(rg_server *s)
     rg_batches_free(s->batches);
     rg_keys_free(s->keys);
     rg_metrics_free(s->metrics);
-    free_text(s->o.host);
     free_text(s->o.model);
     free_text(s->o.tls_cert);
     free_text(s->o.tls_key);
-    free_text(s->o.cors_origin);
+    free_texts(s->o.hosts, s->o.n_hosts);
+    free_texts(s->o.cors_origins, s->o.n_cors_origins);
+    free_texts(s->o.allowed_hosts, s->o.n_allowed_hosts);
     free_text(s->o.batch_dir);
     pthread_cond_destroy(&s->news);
     pthread_mutex_destroy(&s->lock);

@@ -11,16 +11,21 @@
 typedef struct rg_server rg_server;
 
 typedef struct rg_server_options {
-    const char *host;         /* address or name to listen on; loopback unless told */
+    const char *const *hosts; /* addresses or names to listen on, or unix:PATH; none: this machine alone */
+    int32_t n_hosts;
+    int32_t socket_mode;      /* permissions of Unix sockets */
     int32_t port;             /* 0 picks one */
     bool any_port;            /* if that one is taken, another */
     const char *model;        /* the name that clients know the model by */
     const char *const *keys;  /* API keys; none: everybody may ask */
     int32_t n_keys;
     const char *tls_cert, *tls_key; /* PEM texts, both or neither */
-    const char *cors_origin;  /* a web page's origin that may ask, or "*"; NULL: only the server's own page */
+    const char *const *cors_origins; /* of web pages that may ask, besides this machine's; * is any text, or all */
+    int32_t n_cors_origins;
+    const char *const *allowed_hosts; /* names that it answers to besides this machine's: NAME, *.NAME or * */
+    int32_t n_allowed_hosts;
     size_t max_body;          /* bytes of a request's body */
-    size_t max_header;        /* bytes of a connection's memory, which headers must fit in */
+    size_t max_header;        /* bytes of a request's head: its line and its headers */
     int32_t max_connections, n_threads;
     int32_t max_waiting;      /* what the engine was opened with: past it, 429 before the body is read */
     int32_t max_choices;      /* answers of one request in all: prompts x n */

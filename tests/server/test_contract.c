@@ -4,9 +4,7 @@
 #include "server/live.h"
 
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <errno.h>
-#include <microhttpd.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -326,7 +324,7 @@ static void closing_leaves_nothing(void **state)
 }
 
 /* How often the threads that serve were woken; how often one was told that no more files may be opened, and how often at
- * once after the time before, without a rest.  These functions stand in place of libc's for the library too. */
+ * once after the time before, without a rest.  These functions stand in place of libc's for the server too. */
 static atomic_uint n_woken, n_in_vain, n_restless;
 static _Thread_local bool rested = true;
 
@@ -465,44 +463,34 @@ static void a_full_house_lets_others_wait(void **state)
     test_server_stop(&t);
 }
 
-static atomic_int n_to_lose;
+/* For a while there is no memory for one who comes: it waits, and takes up no place. */
+static atomic_int n_refused;
 
-/* In place of the library's: some connections are closed and nobody is told, as where its thread has no memory. */
-_MHD_EXTERN enum MHD_Result MHD_add_connection(struct MHD_Daemon *d, MHD_socket fd, const struct sockaddr *from, socklen_t n)
+static bool refuse_all(void *arg, size_t bytes)
 {
-    enum MHD_Result (*add)(struct MHD_Daemon *, MHD_socket, const struct sockaddr *, socklen_t);
-
-    if (atomic_fetch_sub(&n_to_lose, 1) > 0) {
-        close(fd);
-        return MHD_YES;
-    }
-    atomic_store(&n_to_lose, 0);
-    *(void **)&add = dlsym(RTLD_NEXT, "MHD_add_connection");
-    assert_true(add);
-    return add(d, fd, from, n);
+    (void)arg, (void)bytes;
+    atomic_fetch_add(&n_refused, 1);
+    return false;
 }
 
-/* Connections that the library lost take up no place for long. */
-static void lost_connections_leave_room(void **state)
+static void without_memory_others_wait(void **state)
 {
     enum { MOST = 3 };
     rg_server_options o = test_server_options();
     test_server t;
-    char c;
+    int fd[MOST];
 
     (void)state;
     o.max_connections = MOST;
     test_server_start(&t, &o, 64, 4);
-    atomic_store(&n_to_lose, MOST);
-    for (int i = 0; i < MOST; i++) {
-        int fd = test_web_connect(t.port);
-        assert_true(recv(fd, &c, 1, 0) <= 0); /* closed */
-        close(fd);
-    }
     for (int i = 0; i < 2; i++) {
-        int fd[MOST];
-        for (int k = 0; k < MOST; k++) {
+        rg_mem_set_gate(refuse_all, NULL);
+        int before = atomic_load(&n_refused);
+        for (int k = 0; k < MOST; k++)
             fd[k] = test_web_connect(t.port);
+        TEST_UNTIL(atomic_load(&n_refused) > before + 2);
+        rg_mem_set_gate(NULL, NULL);
+        for (int k = 0; k < MOST; k++) {
             ask(fd[k]);
             is_answered(fd[k]);
         }
@@ -563,7 +551,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(keys_are_checked),                 cmocka_unit_test(loading_and_draining_say_so),
         cmocka_unit_test(aborting_ends_streams_with_an_error), cmocka_unit_test(closing_leaves_nothing),
         cmocka_unit_test(running_out_of_files_is_survived), cmocka_unit_test(a_full_house_lets_others_wait),
-        cmocka_unit_test(who_reads_nothing_is_closed),      cmocka_unit_test(lost_connections_leave_room),
+        cmocka_unit_test(who_reads_nothing_is_closed),      cmocka_unit_test(without_memory_others_wait),
         cmocka_unit_test(a_flood_shuts_out_nobody_else),    cmocka_unit_test(who_asks_early_is_told_so),
     };
 

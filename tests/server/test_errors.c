@@ -1,6 +1,6 @@
 /* test_errors.c -- the table of error codes in docs/SERVE.md has what the server's source can answer, and no more.
  *
- * In the source a refusal is a status and a code, one after the other: rg_refuse(e, 400, "invalid_value", ...). */
+ * In the source a refusal is a status and a code, one after the other: rg_refuse(e, 400, "invalid_value", ...), or in a table. */
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +96,7 @@ static void read_source(void)
     for (size_t i = 0; i < files.gl_pathc; i++) {
         char *s = test_read_text(files.gl_pathv[i]);
         each_match(s, "[a-z], ([45][0-9][0-9]),[ \n]+\"([a-z_]+)\"", take_refusal);
+        each_match(s, "\\{ ([45][0-9][0-9]), \"([a-z_]+)\" \\}", take_refusal); /* faults of HTTP */
         each_match(s, "unavailable\\(e, \"([a-z_]+)\"", take_unavailable);
         each_match(s, "\\{ ([45][0-9][0-9]), \"([a-z_]+)\", \"([a-z_]+)\" \\}", take_types);
         free(s);

@@ -111,22 +111,22 @@ static const struct {
     { "GET /health HTTP/9.9\r\n\r\n", 505 },
     { "GET /health HTTZ/1.1\r\n\r\n", 400 },
     { "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505 },
-    { "GET  /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 200 },
-    { "GET /health  HTTP/1.1\r\nHost: localhost\r\n\r\n", ANY },
-    { " GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", ANY },
+    { "GET  /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400 },
+    { "GET /health  HTTP/1.1\r\nHost: localhost\r\n\r\n", 400 },
+    { " GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400 },
     { "\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 200 },
     { "\r\n", REFUSED }, { "\n", REFUSED }, { "GET", REFUSED }, { "GET /", REFUSED }, { "G", REFUSED }, { " ", REFUSED },
     { "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", REFUSED },
-    { "GET /health HTTP/1.1\nHost: localhost\n\n", 200 },
+    { "GET /health HTTP/1.1\nHost: localhost\n\n", 400 },
     { "get /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 405 },
     { "FROB /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 405 },
     { "DELETE /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n", 405 },
     { "PUT /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", 405 },
     { "TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n", 405 },
-    { "CONNECT example.com:443 HTTP/1.1\r\nHost: localhost\r\n\r\n", 404 },
+    { "CONNECT example.com:443 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400 },
     { "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", 204 },
     { "OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\n\r\n", 204 },
-    { "GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 404 },
+    { "GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 200 },
     { "GET //health HTTP/1.1\r\nHost: localhost\r\n\r\n", 404 },
     { "GET /health/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 404 },
     { "GET /health?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n", 200 },
@@ -145,25 +145,25 @@ static const struct {
     { "GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421 },
     { "GET /health HTTP/1.1\r\nHost: localhost.evil.example\r\n\r\n", 421 },
     { "GET /health HTTP/1.1\r\nHost: 127.0.0.1.evil.example\r\n\r\n", 421 },
-    { "GET /health HTTP/1.1\r\nHost:\r\n\r\n", 421 },
+    { "GET /health HTTP/1.1\r\nHost:\r\n\r\n", 400 },
     { "GET /health HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n", 200 },
     { "GET /health HTTP/1.1\r\nHost: [::1]:8080\r\n\r\n", 200 },
     { GET_HEAD "Origin: https://evil.example\r\n\r\n", 403 },
     { GET_HEAD "Origin: null\r\n\r\n", 403 },
     { GET_HEAD "Origin: http://localhost\r\n\r\n", 200 },
     { GET_HEAD "X\r\n\r\n", 400 },
-    { GET_HEAD ": x\r\n\r\n", 200 },
+    { GET_HEAD ": x\r\n\r\n", 400 },
     { GET_HEAD "X : y\r\n\r\n", 400 },
-    { GET_HEAD "X: y\r\n z\r\n\r\n", 200 },
+    { GET_HEAD "X: y\r\n z\r\n\r\n", 400 },
     { GET_HEAD " folded: at once\r\n\r\n", 400 },
     { GET_HEAD "X: a\rb\r\n\r\n", 400 },
-    { GET_HEAD "X: \x01\x02\x7f\r\n\r\n", 200 },
-    { GET_HEAD "X-Request-Id: a\x01\r\n\r\n", 200 },
+    { GET_HEAD "X: \x01\x02\x7f\r\n\r\n", 400 },
+    { GET_HEAD "X-Request-Id: a\x01\r\n\r\n", 400 },
     { GET_HEAD "Connection: close\r\n\r\n", 200 },
     { GET_HEAD "Connection: upgrade\r\nUpgrade: h2c\r\n\r\n", 200 },
     { GET_HEAD "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n", 200 },
     { GET_HEAD "Range: bytes=0-1\r\n\r\n", 200 },
-    { GET_HEAD "Expect: something\r\n\r\n", 200 },
+    { GET_HEAD "Expect: something\r\n\r\n", 417 },
     { GET_HEAD "Content-Length: 3\r\n\r\nabc", 200 },
     { OK_HEAD "Expect: 100-continue\r\nContent-Length: 29\r\n\r\n" OK_BODY, ANY },
     { OK_HEAD "Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n", 413 },
@@ -190,16 +190,18 @@ static const struct {
     { OK_HEAD "Content-Encoding: br\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 415 },
     { OK_HEAD "Content-Encoding: identity, gzip\r\nContent-Length: 29\r\n\r\n" OK_BODY, 415 },
     { "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400 },
-    { "GET /health HTTP/1.1\r\nHost: localhost:99999999\r\n\r\n", 200 },
+    { "GET /health HTTP/1.1\r\nHost: localhost:99999999\r\n\r\n", 400 },
     { "GET /health HTTP/1.1\r\nHost: 127.1.evil\r\n\r\n", 421 },
-    { "GET /health HTTP/1.1\r\nHost: 0.0.0.0\r\n\r\n", 421 },
-    { "GET /health HTTP/1.1\r\nHost: [::]\r\n\r\n", 421 },
+    { "GET /health HTTP/1.1\r\nHost: 0.0.0.0\r\n\r\n", 200 },
+    { "GET /health HTTP/1.1\r\nHost: [::]\r\n\r\n", 200 },
     { "GET /health HTTP/1.1\r\nHost: localhost.\r\n\r\n", 421 },
-    { "GET /health HTTP/1.1\r\nHost: localhost@evil\r\n\r\n", 421 },
+    { "GET /health HTTP/1.1\r\nHost: localhost@evil\r\n\r\n", 400 },
 };
 
 static void odd_requests(void **state)
 {
+    int n_bad = 0;
+
     (void)state;
     for (size_t i = 0; i < RG_LEN(cases); i++) {
         const char *b = cases[i].bytes;
@@ -210,9 +212,10 @@ static void odd_requests(void **state)
         int status = send_raw(b, n, cut);
         int want = cases[i].want;
         if (want == REFUSED ? status && (status < 300 || status > 599) : want != ANY && status != want)
-            fail_msg("case %zu: %d, not %d: %.200s", i, status, want, b);
+            print_error("case %zu: %d, not %d: %.200s\n", i, status, want, b), n_bad++;
         still_well(b);
     }
+    assert_int_equal(n_bad, 0);
 }
 
 /* A good request cut at every byte, then closed or reset. */
