@@ -433,6 +433,10 @@ RG_API char *rg_decode(const rg_engine *engine, const int32_t *ids, size_t n, bo
                        rg_error *err);
 RG_API void rg_text_free(char *text);
 
+/* The bytes of one id as they stand within a text: *n of them, which need not be whole characters.  A special token has
+ * none there: its name is given instead, unless skip_special.  Valid until rg_close; "" without a tokenizer. */
+RG_API const char *rg_id_bytes(const rg_engine *engine, int32_t id, bool skip_special, size_t *n);
+
 /* A JSON value, parsed once and then read as often as needed.  NULL and *err: not JSON, or larger than its budget. */
 typedef struct rg_json rg_json;
 RG_API rg_json *rg_json_new(const char *text, size_t n, rg_error *err);

@@ -456,6 +456,20 @@ char *rg_decode(const rg_engine *e, const int32_t *ids, size_t n, bool skip_spec
     return need_tokenizer(e, err) ? rg_tokenizer_decode(e->tokenizer, ids, n, skip_special, n_text, err) : NULL;
 }
 
+const char *rg_id_bytes(const rg_engine *e, int32_t id, bool skip_special, size_t *n)
+{
+    const rg_spelling *z = e->tokenizer ? rg_tokenizer_spelling(e->tokenizer) : NULL;
+    rg_string s = { "", 0 };
+
+    if (z && rg_spelling_shows(z, id))
+        s = rg_spelling_bytes(z, id);
+    else if (z && !skip_special && id >= 0 && id < rg_tokenizer_size(e->tokenizer) &&
+             rg_tokenizer_is_special(e->tokenizer, id))
+        s = rg_tokenizer_piece(e->tokenizer, id);
+    *n = s.n;
+    return s.data;
+}
+
 void rg_text_free(char *text)
 {
     rg_free(text);

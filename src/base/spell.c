@@ -24,6 +24,11 @@ bool rg_spelling_shows(const rg_spelling *z, int32_t id)
     return id >= 0 && id < z->n && text_of(z, id, 0).n > 0;
 }
 
+rg_string rg_spelling_bytes(const rg_spelling *z, int32_t id)
+{
+    return text_of(z, id, 0);
+}
+
 static unsigned kind_of(const rg_spelling *z, int32_t id)
 {
     if (id < 0 || id >= z->n)

@@ -55,6 +55,7 @@ bool rg_speller_next(const rg_spelling *z, rg_speller *s, const int32_t *ids, in
 int32_t rg_speller_waiting(const rg_speller *s);
 
 bool rg_spelling_shows(const rg_spelling *z, int32_t id); /* an id shows something, in the middle of a text */
+rg_string rg_spelling_bytes(const rg_spelling *z, int32_t id); /* what an id below n shows there; valid as long as z */
 size_t rg_spelling_room(const rg_spelling *z);            /* most bytes that one more id can make certain */
 
 #endif

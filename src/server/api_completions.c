@@ -42,30 +42,32 @@ static bool token_at(const rg_call *c, const rg_choice *ch, size_t i, rg_prompt_
 
 static void write_top(rg_buf *b, const rg_call *c, const rg_prompt_logprob *l)
 {
+    enum { MOST = 24 };
     const rg_top *top = l->top;
-    char *text[24] = { 0 }; /* a key may stand only once: ids that no text tells apart are left out */
-    size_t len[24] = { 0 };
+    rg_buf text[MOST]; /* a key may stand only once: ids that no text tells apart are left out */
     int n = 0;
     bool chosen = false;
 
     rg_out_open(b, NULL, '{');
-    for (int i = 0; i <= l->n_top && n < 24; i++) {
+    for (int i = 0; i <= l->n_top && n < MOST; i++) {
         int32_t id = i < l->n_top ? top[i].id : l->id;
         bool again = i == l->n_top && chosen;
-        text[n] = again ? NULL : rg_decode(c->server->engine, &id, 1, false, &len[n], NULL);
-        for (int k = 0; k < n; k++)
-            again |= text[n] && len[k] == len[n] && !memcmp(text[k], text[n], len[n]);
+        size_t n_bytes;
+        const char *bytes = rg_id_bytes(c->server->engine, id, false, &n_bytes);
+        rg_buf_init(&text[n], 3 * n_bytes + 1);
+        again |= !rg_utf8_lossy(&text[n], bytes, n_bytes) || !rg_buf_add(&text[n], "", 1);
+        for (int k = 0; k < n && !again; k++)
+            again = text[k].n == text[n].n && !memcmp(text[k].data, text[n].data, text[n].n);
         chosen |= id == l->id;
-        if (text[n] && !again) {
-            rg_out_real(b, text[n], (double)(i < l->n_top ? top[i].logprob : l->logprob));
-            n++;
-        } else {
-            rg_text_free(text[n]);
-            text[n] = NULL;
+        if (again) {
+            rg_buf_fini(&text[n]);
+            continue;
         }
+        rg_out_real(b, text[n].data, (double)(i < l->n_top ? top[i].logprob : l->logprob));
+        n++;
     }
     for (int k = 0; k < n; k++)
-        rg_text_free(text[k]);
+        rg_buf_fini(&text[k]);
     rg_out_close(b, '}');
 }
 
@@ -78,55 +80,82 @@ static size_t count_characters(const char *s, size_t n)
     return count;
 }
 
-/* Does a text begin with these ids?  *used: how much of it they are.  Special ones may not stand in it: the tokenizer
- * added them. */
-static bool begins_with(const rg_call *c, const int32_t *ids, size_t n, const char *text, size_t n_text, size_t *used)
-{
-    bool same = false;
+/* ---- text_offset: where a token begins in the text, in characters ------------------------------------------------ */
+/* One that begins within a character begins where that does. */
 
-    *used = 0;
-    for (int skip = 0; skip < 2 && !same; skip++) {
-        char *s = rg_decode(c->server->engine, ids, n, skip, used, NULL);
-        same = s && *used <= n_text && !memcmp(s, text, *used);
-        rg_text_free(s);
+/* Where the bytes of a token stand in the text of the prompt from `at` on, *n of them there: the tokenizer may have put
+ * a space in front, left something out, or changed a character, and then it is looked for a little further on. */
+static size_t find_token(const char *text, size_t n_text, size_t at, const char *bytes, size_t *n)
+{
+    enum { AHEAD = 16 };
+
+    if (*n && bytes[0] == ' ' && at < n_text && text[at] != ' ') {
+        bytes++;
+        --*n;
     }
-    return same;
+    for (size_t k = 0; k <= AHEAD && *n <= n_text && at + k <= n_text - *n; k++)
+        if (!memcmp(text + at + k, bytes, *n))
+            return at + k;
+    *n = *n < n_text - at ? *n : n_text - at;
+    return at;
 }
 
-/* Where the ids of a prompt begin in its text, in characters.  Those that make a character only together begin where it
- * does. */
 static void write_prompt_offsets(rg_buf *b, const rg_call *c, const rg_prompt *p)
 {
-    enum { MAX_TOGETHER = 8 }; /* what is still not found then was spelt otherwise by the tokenizer */
-    size_t at = 0, characters = 0, from = 0, used;
+    size_t at = 0, characters = 0, counted = 0; /* characters that begin in text[0, counted) */
 
     for (size_t i = 0; i < p->n; i++) {
-        rg_out_int(b, NULL, (int64_t)characters);
-        bool found = begins_with(c, p->ids + from, i + 1 - from, p->text + at, p->n_text - at, &used);
-        if (!found && i + 1 - from < MAX_TOGETHER)
-            continue;
-        used = used < p->n_text - at ? used : p->n_text - at;
-        characters += count_characters(p->text + at, used);
-        at += used;
-        from = i + 1;
+        size_t n, from;
+        const char *bytes = rg_id_bytes(c->server->engine, p->ids[i], true, &n);
+
+        if (!n) { /* a special token may stand in the text, or not */
+            bytes = rg_id_bytes(c->server->engine, p->ids[i], false, &n);
+            n = n <= p->n_text - at && !memcmp(p->text + at, bytes, n) ? n : 0;
+        }
+        from = n ? find_token(p->text, p->n_text, at, bytes, &n) : at;
+        characters += count_characters(p->text + counted, from - counted);
+        counted = from;
+        bool within = from < p->n_text && ((unsigned char)p->text[from] & 0xc0) == 0x80;
+        rg_out_int(b, NULL, (int64_t)(characters - (within && characters)));
+        at = from + n;
+    }
+}
+
+/* Count n bytes more. */
+static void add_bytes(rg_characters *c, const char *bytes, size_t n)
+{
+    char whole[3 * (sizeof c->part + 1)];
+
+    for (size_t i = 0, used; i < n; i++) {
+        c->part[c->n_part++] = bytes[i];
+        c->n += count_characters(whole, rg_utf8_copy(c->part, c->n_part, false, whole, &used));
+        memmove(c->part, c->part + used, c->n_part - used);
+        c->n_part = (uint8_t)(c->n_part - used);
     }
 }
 
 static void write_offsets(rg_buf *b, const rg_call *c, rg_choice *ch, size_t from, size_t to)
 {
+    size_t n_prompt = n_echoed(c, ch);
     rg_prompt_logprob t;
 
-    if (from < n_echoed(c, ch)) {
+    if (from < n_prompt) {
         write_prompt_offsets(b, c, prompt_of(c, ch));
-        from = n_echoed(c, ch);
+        from = n_prompt;
     }
     for (size_t i = from; i < to; i++) {
-        size_t n = 0;
+        size_t n;
         token_at(c, ch, i, &t);
-        char *s = rg_decode(c->server->engine, &t.id, 1, false, &n, NULL);
-        rg_out_int(b, NULL, (int64_t)ch->text_offset);
-        ch->text_offset += s ? count_characters(s, n) : 0;
-        rg_text_free(s);
+        const char *bytes = rg_id_bytes(c->server->engine, t.id, true, &n);
+
+        if (i == n_prompt && n && bytes[0] == ' ' && ch->text.n && ch->text.data[0] != ' ')
+            bytes++, n--; /* the text begins without the tokenizer's own space */
+        if (n && ch->offset.n_part && ((unsigned char)bytes[0] & 0xc0) != 0x80) {
+            ch->offset.n++; /* the character before never became whole, and shows as U+FFFD */
+            ch->offset.n_part = 0;
+        }
+        rg_out_int(b, NULL, (int64_t)ch->offset.n);
+        add_bytes(&ch->offset, bytes, n);
     }
 }
 
@@ -181,7 +210,7 @@ static void write_text(rg_buf *b, rg_call *c, rg_choice *ch)
         rg_buf_add(&both, ch->text.data ? ch->text.data : "", ch->text.n);
         rg_out_string(b, "text", both.data ? both.data : "", both.n);
         rg_buf_fini(&both);
-        ch->text_offset = p->text ? count_characters(p->text, p->n_text) : 0;
+        ch->offset.n = p->text ? count_characters(p->text, p->n_text) : 0;
     }
     ch->started = true;
     ch->sent_text = ch->text.n;

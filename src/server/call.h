@@ -11,6 +11,13 @@
 #include "server/core.h"
 #include "server/json.h"
 
+/* A count of characters in bytes that come in pieces: whole ones, and the bytes of one that is not whole yet. */
+typedef struct rg_characters {
+    size_t n;
+    char part[4];
+    uint8_t n_part;
+} rg_characters;
+
 typedef struct rg_logprob {
     int32_t id, n_top;
     float logprob;
@@ -29,7 +36,8 @@ typedef struct rg_choice {
     uint64_t last_ns;   /* when its last token came */
     bool news;          /* since the shape last saw it */
     /* What has been sent, for the shapes to keep. */
-    size_t sent_text, sent_reasoning, sent_content, sent_logprobs, text_offset;
+    size_t sent_text, sent_reasoning, sent_content, sent_logprobs;
+    rg_characters offset; /* of the text up to the next token */
     int sent_calls, part, n_parts;
     bool started, ended;
 } rg_choice;
@@ -146,7 +154,7 @@ void rg_write_logprob(rg_buf *b, const rg_call *c, const rg_choice *ch, size_t i
 /* "prompt_logprobs" of a prompt that the engine has or had: a list, null where nothing is known of an id, else objects
  * by id: of the prompt's own, and of the best. */
 void rg_write_prompt_logprobs(rg_buf *b, const rg_call *c, int32_t prompt);
-/* The text of one id, special tokens shown. */
+/* The text of one id, special tokens shown; parts of characters are U+FFFD. */
 void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id);
 
 /* Completions and chat: chunks of a stream around their choices, its end, and a whole answer. */

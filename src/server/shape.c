@@ -54,26 +54,24 @@ const rg_top *rg_choice_tops(const rg_choice *ch, const rg_logprob *l)
 
 void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id)
 {
-    size_t n = 0;
-    char *s = rg_decode(c->server->engine, &id, 1, false, &n, NULL);
+    size_t n;
+    const char *s = rg_id_bytes(c->server->engine, id, false, &n);
 
-    rg_out_string(b, key, s ? s : "", s ? n : 0);
-    rg_text_free(s);
+    rg_out_string(b, key, s, n);
 }
 
-/* token, its bytes and its log-probability. */
+/* token, its log-probability and its bytes, which need not be whole characters. */
 static void write_token(rg_buf *b, const rg_call *c, int32_t id, float logprob)
 {
-    size_t n = 0;
-    char *s = rg_decode(c->server->engine, &id, 1, false, &n, NULL);
+    size_t n;
+    const char *s = rg_id_bytes(c->server->engine, id, false, &n);
 
-    rg_out_string(b, "token", s ? s : "", s ? n : 0);
+    rg_out_string(b, "token", s, n);
     rg_out_real(b, "logprob", (double)logprob);
     rg_out_open(b, "bytes", '[');
-    for (size_t i = 0; s && i < n; i++)
+    for (size_t i = 0; i < n; i++)
         rg_out_int(b, NULL, (unsigned char)s[i]);
     rg_out_close(b, ']');
-    rg_text_free(s);
 }
 
 void rg_write_logprob(rg_buf *b, const rg_call *c, const rg_choice *ch, size_t i)

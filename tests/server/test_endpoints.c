@@ -199,6 +199,45 @@ static void logprobs_stand_beside_their_tokens(void **state)
     json_decref(v);
 }
 
+/* Tokens that are parts of characters: their bytes together are the text's, and offsets count its characters. */
+static void parts_of_characters_are_told_as_bytes(void **state)
+{
+    static const char text[] = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z"; /* five characters, three of several bytes */
+    unsigned char bytes[64];
+    size_t n = 0;
+
+    (void)state;
+    json_t *v = test_web_json(t.port, "/v1/chat/completions",
+                              "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"logprobs\":true,\"top_logprobs\":1,"
+                              "\"regex\":\"a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z\"}", 200);
+    const json_t *content = test_json_at(v, "choices.0.logprobs.content");
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        const json_t *b = json_object_get(json_array_get(content, i), "bytes");
+        for (size_t k = 0; k < json_array_size(b) && n < sizeof bytes; k++)
+            bytes[n++] = (unsigned char)json_integer_value(json_array_get(b, k));
+    }
+    assert_string_equal(test_json_text(v, "choices.0.message.content"), text);
+    assert_true(json_array_size(content) > 5); /* or no token is a part */
+    assert_true(n >= strlen(text)); /* an end token may follow */
+    assert_memory_equal(bytes, text, strlen(text));
+    json_decref(v);
+    v = test_web_json(t.port, "/v1/completions", "{\"prompt\":\"a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z\","
+                      "\"logprobs\":1,\"echo\":true,\"regex\":\"a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z\"}", 200);
+    const json_t *tokens = test_json_at(v, "choices.0.logprobs.tokens"), *at = test_json_at(v, "choices.0.logprobs.text_offset");
+    json_int_t before = 0;
+    int n_z = 0;
+    for (size_t i = 0; i < json_array_size(at); i++) {
+        json_int_t is = json_integer_value(json_array_get(at, i));
+        if (is < before || is > before + 1)
+            fail_msg("token %zu begins at %d, the one before at %d", i, (int)is, (int)before);
+        before = is;
+        if (!strcmp(json_string_value(json_array_get(tokens, i)), "z"))
+            assert_int_equal(is, 4 + 5 * n_z++);
+    }
+    assert_int_equal(n_z, 2);
+    json_decref(v);
+}
+
 static void extend(json_t *to, const json_t *more)
 {
     json_array_extend(to, (json_t *)(uintptr_t)more);
@@ -723,6 +762,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(completions_stream_what_they_answer), cmocka_unit_test(prompts_of_all_kinds_agree),
         cmocka_unit_test(answers_are_chosen),
         cmocka_unit_test(logprobs_stand_beside_their_tokens),  cmocka_unit_test(responses_have_logprobs_too),
+        cmocka_unit_test(parts_of_characters_are_told_as_bytes),
         cmocka_unit_test(prompts_are_scored_as_answers_are), cmocka_unit_test(prompt_logprobs_are_listed),
         cmocka_unit_test(seeds_make_answers_again),
         cmocka_unit_test(stops_and_biases_are_kept),
