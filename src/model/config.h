@@ -18,6 +18,7 @@ enum {
     RG_MAX_ROPES = 2,
     RG_MAX_LAYER_PATTERNS = 8,
     RG_MAX_PLACES = 8,
+    RG_MAX_NOT_FOLLOWED = 4,
     RG_OWN_BYTES = 256, /* of the settings that one architecture alone has */
 };
 
@@ -59,6 +60,7 @@ struct rg_config {
     bool layer_norm;            /* norms are LayerNorm, else RMSNorm */
     int n_positions;            /* that have an embedding of their own, so that no sequence can be longer; 0: none */
     bool tie_embeddings;
+    const char *not_followed[RG_MAX_NOT_FOLLOWED]; /* keys that ask for what is not done, on purpose; NULL: no more */
     bool head_differs;          /* config.json says that they are tied, but the file's head differs and is used */
     bool headless;              /* the checkpoint has neither a head nor an embedding tied to one: no logits */
     double embed_scale;         /* the embedding is multiplied by it */

@@ -30,6 +30,13 @@ static void visit(void *arg, const char *key, rg_meta_type type, bool understood
         rg_buf_printf(&u->names, "%s'%.100s'", u->n > 1 ? ", " : "", key);
 }
 
+static void add_not_followed(rg_buf *b, const rg_config *c)
+{
+    for (int i = 0; i < RG_MAX_NOT_FOLLOWED && c->not_followed[i]; i++)
+        rg_buf_printf(b, "%sconfig.json's %s is not followed: transformers computes this class without it",
+                      b->n ? "\n" : "", c->not_followed[i]);
+}
+
 static void add_unknown(rg_buf *b, const rg_config *c, const rg_checkpoint *ckpt)
 {
     unknown_keys u = { .c = c };
@@ -69,6 +76,7 @@ char *rg_notes(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     rg_buf_init(&b, NOTES_ROOM);
     if (c->head_differs)
         add_head(&b, c);
+    add_not_followed(&b, c);
     add_unknown(&b, c, ckpt);
     char *text = rg_strdup(b.data ? b.data : "");
     if (!text)

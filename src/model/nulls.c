@@ -13,21 +13,9 @@ static const size_t none_is_zero[] = {
 
 /* Keys outside the tables for which null asks for nothing. */
 static const char *const asks_for_nothing[] = {
-    "altup_coef_clip",
-    "bos_token_id",
-    "clamp_min",
-    "eos_token_id",
-    "feature_map",
-    "mamba_d_ssm",
-    "num_labels",
-    "partial_rotary_factor",
-    "position_embedding_type",
-    "q_lora_rank",
-    "rotary_scaling_factor",
-    "sep_token_id",
-    "sliding_window",
-    "sliding_window_pattern",
-    "use_bidirectional_attention",
+    "altup_coef_clip", "bos_token_id", "clamp_min", "embedding_size", "eos_token_id", "feature_map", "mamba_d_ssm",
+    "num_key_value_heads", "num_labels", "partial_rotary_factor", "position_embedding_type", "q_lora_rank",
+    "rotary_scaling_factor", "sep_token_id", "sliding_window", "sliding_window_pattern", "use_bidirectional_attention",
     "value_dim",
 };
 

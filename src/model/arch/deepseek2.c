@@ -20,9 +20,8 @@ static const rg_key keys[] = {
 
 enum { DENSE, EXPERTS }; /* kinds of layer */
 
-/* transformers computes DeepSeek-V2 without renormalising, whatever norm_topk_prob says. */
 static const char *const harmless[] = {
-    "norm_topk_prob", "qk_head_dim", "head_dim", "num_key_value_heads", "aux_loss_alpha", "seq_aux", "ep_size",
+    "qk_head_dim", "head_dim", "aux_loss_alpha", "seq_aux", "ep_size",
     "n_shared_head", "rope_interleave", NULL,
 };
 
@@ -53,15 +52,19 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     static const char *const methods[] = { "greedy", "group_limited_greedy", NULL };
     static const char *const scores[] = { "softmax", NULL };
     int method = -1;
+    bool normed = false;
     int64_t frequency = 1;
 
     if (!finish_mla(c, ckpt, 1536, err) || !rg_config_choice(ckpt, "topk_method", methods, &method, err) ||
         !require_choice(ckpt, "scoring_func", scores, err) ||
         rg_config_int(ckpt, "moe_layer_freq", 1, 1, &frequency, err) < 0 ||
+        rg_config_flag(ckpt, "norm_topk_prob", &normed, err) < 0 ||
         !require_silu(ckpt, err))
         return false;
     if (c->from_gguf && !finish_gguf_routing(c, ckpt, err))
         return false;
+    if (normed) /* weights of experts are not made to sum to one, whatever it says */
+        c->not_followed[0] = "norm_topk_prob";
     if (c->mlp_bias)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: mlp_bias is true, which is not supported", rg_checkpoint_path(ckpt));
     if (!c->from_gguf && method != 1)

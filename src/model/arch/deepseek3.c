@@ -20,7 +20,7 @@ static const rg_key keys[] = {
 };
 
 static const char *const harmless[] = {
-    "qk_head_dim", "head_dim", "num_key_value_heads", "aux_loss_alpha", "seq_aux", "ep_size",
+    "qk_head_dim", "head_dim", "aux_loss_alpha", "seq_aux", "ep_size",
     "num_nextn_predict_layers", NULL,
 };
 

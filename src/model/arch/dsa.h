@@ -28,7 +28,7 @@ enum { DSA_DENSE, DSA_EXPERTS, DSA_TAKES, DSA_KINDS = 4 };
 
 /* Keys that say nothing beside others, or are of layers that only predict further tokens. */
 #define DSA_HARMLESS                                                                                                   \
-    "qk_head_dim", "head_dim", "num_key_value_heads", "aux_loss_alpha", "seq_aux", "ep_size",                          \
+    "qk_head_dim", "head_dim", "aux_loss_alpha", "seq_aux", "ep_size",                                                 \
     "num_nextn_predict_layers", "index_share_for_mtp_iteration", "moe_router_dtype"
 
 /* Everything but which layers take a choice: latent attention, the indexer, routing, ropes, kinds of layer by

@@ -98,6 +98,9 @@ static bool finish_hf(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
         rg_config_flag(ckpt, "use_double_wide_mlp", &double_wide, err) < 0 || !finish_windows(c, ckpt, 6, 1, err))
         return false;
     c->layer[c->n_layers - 1].window = c->layer[c->n_layers - 1].rope = 0; /* whatever layer_types says */
+    if (experts && c->routing.n_experts < 1)
+        return rg_fail(err, RG_E_INPUT, "%s: enable_moe_block is true, but there is no num_experts",
+                       rg_checkpoint_path(ckpt));
     if (!experts)
         c->routing.n_experts = c->routing.n_used = c->moe_ffn_dim = 0;
     if (!own->k_is_v || !own->global_kv_heads)

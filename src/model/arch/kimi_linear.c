@@ -55,8 +55,8 @@ static const rg_key keys[] = {
 };
 
 static const char *const harmless[] = {
-    "qk_head_dim", "num_key_value_heads", "rope_theta", "rope_scaling", "rope_parameters.",
-    "num_nextn_predict_layers", "use_grouped_topk", "attention_bias", NULL,
+    "qk_head_dim", "rope_theta", "rope_scaling", "rope_parameters.",
+    "num_nextn_predict_layers", "use_grouped_topk", NULL,
 };
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
@@ -151,7 +151,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     bool no_rope = true;
 
     if (!finish_mla(c, ckpt, 0, err) || !finish_kinds(c, ckpt, err) || !finish_experts(c, ckpt, err) ||
-        !finish_scores(c, ckpt, err) || !require_silu(ckpt, err))
+        !finish_scores(c, ckpt, err) || !require_silu(ckpt, err) || !require_false(ckpt, "attention_bias", err))
         return false;
     if (!c->from_gguf && rg_config_flag(ckpt, "mla_use_nope", &no_rope, err) < 0)
         return false;

@@ -16,7 +16,7 @@ static const rg_key keys[] = {
 };
 
 static const char *const harmless[] = {
-    "embedding_size", "mlp_ratio", "rope_full_precision", "precision", "flash_attention", "attention_dropout",
+    "mlp_ratio", "rope_full_precision", "precision", "flash_attention", "attention_dropout",
     "embedding_dropout", "residual_dropout", "init_cutoff_factor", "init_device", "init_fn", "init_std",
     "alibi_bias_max", NULL,
 };
@@ -50,6 +50,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->sees = RG_SEES_ALL;
     finish_optional(c, ckpt);
     return finish_heads(c, err) && finish_diffusion(c, ckpt, err) && require_llama_block(ckpt, err) &&
+           require_number(ckpt, "embedding_size", c->vocab_size, err) &&
            finish_rope(c, ckpt, 1e4, GGUF_PAIRS, err);
 }
 

@@ -4,11 +4,13 @@
  * Norms stand on the residual stream: what they make is both what a part reads and what its result is added to. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "model/arch/hybrid.h"
 
 typedef struct minimax_settings {
     float full_alpha, full_beta, linear_alpha, linear_beta, mlp_alpha, mlp_beta;
+    int rotary_dim; /* 0: the whole head */
 } minimax_settings;
 
 enum { W_LINEAR_GATE = W_OWN, W_LINEAR_NORM, W_DECAY };
@@ -34,10 +36,10 @@ static const rg_key keys[] = {
     KEY_FACTOR(linear_beta, "linear_attn_beta_factor", "layernorm_linear_attention_beta"),
     KEY_FACTOR(mlp_alpha, "mlp_alpha_factor", "layernorm_mlp_alpha"),
     KEY_FACTOR(mlp_beta, "mlp_beta_factor", "layernorm_mlp_beta"),
+    { RG_OWN_AT(minimax_settings, rotary_dim), KEY_INT, "rotary_dim", NULL, 0 },
 };
 
-/* transformers rotates whole heads, whatever rotary_dim says. */
-static const char *const harmless[] = { "block_size", "rotary_dim", NULL };
+static const char *const harmless[] = { "block_size", NULL };
 
 /* Tables of one way to compute decays, which follow from the number of the head and of the layer. */
 static const char *const ignored[] = { ".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay", NULL };
@@ -111,6 +113,30 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
            put_gguf_float(c, w, "residual_scale", (double)s->full_alpha, err) && put_gguf_decoder(c, w, err);
 }
 
+/* The published class rotates rotary_dim columns of each head; transformers' own class of this model, whose name is
+ * another, rotates whole heads whatever that says. */
+static bool finish_rotation(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
+{
+    rope_defaults rope = { .theta = 1e6, .part = 1, .pairs = GGUF_HALVES };
+    const int dim = own(c)->rotary_dim;
+    const char *name = NULL, *type = NULL;
+
+    if (!c->from_gguf && (rg_meta_string(ckpt, "architectures.0", &name, err) < 0 ||
+                          rg_meta_string(ckpt, "model_type", &type, err) < 0))
+        return false;
+    bool published = name ? strncmp(name, "MiniMaxFor", 10) != 0 && strncmp(name, "MiniMaxModel", 12) != 0
+                          : type && strcmp(type, "minimax") != 0;
+    if (dim > c->head_dim)
+        return rg_fail(err, RG_E_INPUT, "%s: rotary_dim %d is more than head_dim %d", rg_checkpoint_path(ckpt), dim,
+                       c->head_dim);
+    if (dim && dim < c->head_dim && published)
+        rope.part = (dim + 0.5) / c->head_dim;
+    else if (dim && dim < c->head_dim)
+        c->not_followed[0] = "rotary_dim";
+    RG_OWN_EDIT(c, minimax_settings)->rotary_dim = 0; /* the rope has it */
+    return finish_rope_as(c, ckpt, &rope, err);
+}
+
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     static const kind_word words[] = {
@@ -128,7 +154,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (s->full_beta == 0.0f || s->linear_beta == 0.0f || s->mlp_beta == 0.0f)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: a beta factor is 0, which is not supported",
                        rg_checkpoint_path(ckpt));
-    return finish_routing(c, err) && require_silu(ckpt, err) && finish_rope(c, ckpt, 1e6, GGUF_HALVES, err);
+    return finish_routing(c, err) && require_silu(ckpt, err) && finish_rotation(c, ckpt, err);
 }
 
 /* Head h of layer l forgets by exp(-2^(-8 (h + 1) / n_heads) * (1 - l / (n_layers - 1) + 1e-5)). */
@@ -237,6 +263,7 @@ static const rg_layer_kind kinds[] = {
 const rg_arch rg_arch_minimax01 = {
     .hf_name = "MiniMaxForCausalLM", .hf_type = "minimax", .gguf_name = "minimax-01", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(minimax_settings), .finish = finish,
+    .hf_type_too = { "minimax_text_01", "minimax_m1" },
     .ignored = ignored, .harmless = harmless, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
     .put_gguf = put_gguf,
 };

@@ -19,7 +19,8 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (!finish_heads(c, err) || !finish_windows(c, ckpt, 0, 0, err) ||
         !finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) || !require_silu(ckpt, err))
         return false;
-    if (!r->original_max_seq_len && RG_OWN(c, settings)->original_max_seq_len)
+    /* config.json's key beside the rope counts before that in it. */
+    if ((!r->original_max_seq_len || !c->from_gguf) && RG_OWN(c, settings)->original_max_seq_len)
         r->original_max_seq_len = RG_OWN(c, settings)->original_max_seq_len;
     return true;
 }

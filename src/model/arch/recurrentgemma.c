@@ -77,7 +77,7 @@ static bool finish_rotation(rg_config *c, const rg_checkpoint *ckpt, rg_error *e
         return rg_fail(err, RG_E_INPUT, "%s: partial_rotary_factor %g is not in (0, 1]", rg_checkpoint_path(ckpt),
                        part);
     c->n_ropes = 1;
-    c->ropes[0].dim = c->head_dim / (int)(1 / part);
+    c->ropes[0].dim = (int)(part * c->head_dim);
     return rg_rope_read(&c->ropes[0], ckpt, NULL, 1e4, err);
 }
 
