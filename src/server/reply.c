@@ -180,11 +180,29 @@ const char *rg_find_adapter(const rg_server *s, const char *name)
     return found;
 }
 
+/* Tell which models there are, as many as the message has room for. */
+static bool refuse_model(const rg_server *s, rg_refusal *e)
+{
+    char served[sizeof e->text - 80];
+    size_t n = (size_t)snprintf(served, sizeof served, "'%s'", s->o.model);
+
+    for (int32_t i = 0; i < s->info.n_adapters && n < sizeof served; i++) {
+        const char *name = rg_engine_adapter(s->engine, i);
+        if (strlen(name) + sizeof ", '' ..." > sizeof served - n) {
+            snprintf(served + n, sizeof served - n, " ...");
+            break;
+        }
+        n += (size_t)snprintf(served + n, sizeof served - n, ", '%s'", name);
+    }
+    return rg_refuse(e, 404, "model_not_found", "model", "The model asked for is not served here. These are: %s.",
+                     served);
+}
+
 bool rg_check_model(const rg_server *s, const char *name, rg_refusal *e)
 {
     if (!name || !*name || !strcmp(name, s->o.model) || !strcmp(name, "default") || rg_find_adapter(s, name))
         return true;
-    return rg_refuse(e, 404, "model_not_found", "model", "The model asked for is not the one that is served here.");
+    return refuse_model(s, e);
 }
 
 /* The template opened the model's reasoning at the end of the prompt. */

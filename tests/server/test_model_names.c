@@ -56,7 +56,9 @@ static void models_are_listed(void **state)
     one = test_web_json(t.port, "/v1/models/second", NULL, 200);
     check_model(one, "second", "base");
     json_decref(one);
-    json_decref(test_web_json(t.port, "/v1/models/third", NULL, 404));
+    one = test_web_json(t.port, "/v1/models/third", NULL, 404);
+    assert_non_null(strstr(test_json_text(one, "error.message"), "'base', 'first', 'second'"));
+    json_decref(one);
 }
 
 /* Log-probabilities of an answer under this name, to be freed. */
@@ -91,6 +93,7 @@ static void answers_are_by_name(void **state)
     json_decref(unnamed);
     json_decref(again);
     json_t *v = test_web_json(t.port, "/v1/completions", "{\"model\":\"third\",\"prompt\":[1]}", 404);
+    assert_non_null(strstr(test_json_text(v, "error.message"), "'base', 'first', 'second'"));
     assert_string_equal(json_string_value(json_object_get(json_object_get(v, "error"), "code")), "model_not_found");
     json_decref(v);
 }
