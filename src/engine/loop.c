@@ -64,18 +64,6 @@ static bool check_options(const rg_runner *runner, const rg_loop_options *o, rg_
     return check_drafts(runner->spec, o, err);
 }
 
-static bool make_monotonic(pthread_cond_t *cond)
-{
-    pthread_condattr_t a;
-    bool ok = !pthread_condattr_init(&a);
-
-    if (!ok)
-        return false;
-    ok = !pthread_condattr_setclock(&a, CLOCK_MONOTONIC) && !pthread_cond_init(cond, &a);
-    pthread_condattr_destroy(&a);
-    return ok;
-}
-
 /* Ids of prompts in a second, for admission: three quarters of what steps without answers do. */
 static double expected_ids_s(const rg_loop *l)
 {
@@ -105,7 +93,7 @@ rg_loop *rg_loop_new(rg_runner *runner, const rg_loop_options *options, rg_error
                                                              .first_ids_s = expected_ids_s(l) });
     l->lock_made = !pthread_mutex_init(&l->lock, NULL);
     l->wake_made = !pthread_cond_init(&l->wake, NULL);
-    l->stepped_made = make_monotonic(&l->stepped);
+    l->stepped_made = rg_cond_init(&l->stepped);
     if (!l->lock_made || !l->wake_made || !l->stepped_made) {
         rg_fail_memory(err, 0);
         goto fail;

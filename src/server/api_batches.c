@@ -42,7 +42,7 @@ static void write_batch(rg_buf *out, const rg_batch_record *b)
     rg_out_text(out, "error_file_id", b->error_id[0] ? b->error_id : NULL);
     rg_out_int(out, "created_at", b->since_s[RG_BATCH_VALIDATING]);
     write_time(out, "in_progress_at", b->since_s[RG_BATCH_IN_PROGRESS]);
-    rg_out_int(out, "expires_at", b->expires_s);
+    rg_out_int(out, "expires_at", b->expires_at_s);
     write_time(out, "finalizing_at", ended); /* files are there at once: there is nothing to be put together */
     write_time(out, "completed_at", b->since_s[RG_BATCH_COMPLETED]);
     write_time(out, "failed_at", b->since_s[RG_BATCH_FAILED]);

@@ -121,7 +121,7 @@ static bool end_batch(rg_batches *b, rg_active *a, rg_batch_state state, rg_erro
 /* Do what is due for a batch, apart from its lines.  False: the store failed. */
 static bool advance(rg_batches *b, rg_active *a, rg_error *err)
 {
-    bool late = a->state != RG_BATCH_CANCELLING && rg_wall_s() >= a->expires_s;
+    bool late = a->state != RG_BATCH_CANCELLING && rg_store_now(b->st) >= a->expires_s;
     bool ok = true;
 
     if (late || a->state == RG_BATCH_CANCELLING) {
@@ -154,7 +154,14 @@ rg_stored rg_batches_cancel(rg_task *t, int64_t batch, rg_error *err)
 
 bool rg_batches_advance(rg_batches *b, rg_error *err)
 {
+    const double tick_s = 10;
+    uint64_t now = rg_now_ns();
     bool ok = true;
+
+    if (b->n_active && rg_seconds(b->ticked_ns, now) >= tick_s) {
+        ok = rg_store_tick(b->st, err) == RG_STORE_DONE;
+        b->ticked_ns = now;
+    }
 
     for (int32_t i = 0; ok && i < b->n_active;) {
         rg_active *a = &b->active[i];

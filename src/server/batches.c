@@ -253,15 +253,9 @@ static void feed_all(rg_batches *b, bool closing)
 
 static void sleep_until_news(rg_batches *b, double s)
 {
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += (long)(s * 1e9);
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&b->lock);
     if (!b->tasks && !b->answered && !b->closing)
-        pthread_cond_timedwait(&b->news, &b->lock, &until);
+        rg_cond_wait(&b->news, &b->lock, s);
     b->answered = false;
     pthread_mutex_unlock(&b->lock);
 }
@@ -301,7 +295,11 @@ rg_batches *rg_batches_open(rg_server *s, const char *const *keys, int32_t n_key
     b->s = s;
     b->tasks_end = &b->tasks;
     pthread_mutex_init(&b->lock, NULL);
-    pthread_cond_init(&b->news, NULL);
+    b->news_made = rg_cond_init(&b->news);
+    if (!b->news_made) {
+        rg_fail_memory(err, 0);
+        goto fail;
+    }
     b->st = rg_store_open(s->o.batch_dir, err);
     if (!b->st || !rg_lines_open(b, keys, n_keys, err))
         goto fail;
@@ -337,7 +335,8 @@ void rg_batches_free(rg_batches *b)
     rg_batches_stop(b);
     rg_lines_close(b);
     rg_store_close(b->st);
-    pthread_cond_destroy(&b->news);
+    if (b->news_made)
+        pthread_cond_destroy(&b->news);
     pthread_mutex_destroy(&b->lock);
     rg_free(b);
 }

@@ -46,6 +46,7 @@ struct rg_batches {
     bool runs;
     pthread_mutex_t lock;
     pthread_cond_t news;
+    bool news_made;
     rg_task *tasks, **tasks_end; /* up to the next blank line: guarded by the lock */
     int32_t n_tasks;
     bool closing, answered;
@@ -60,7 +61,7 @@ struct rg_batches {
     rg_active *active;
     int32_t n_active, active_room;
     int64_t last_key;       /* of the batches that were seen */
-    uint64_t turn, stuck_until_ns;
+    uint64_t turn, stuck_until_ns, ticked_ns; /* ticked: the store was told the time */
     double stuck_s;
 };
 

@@ -55,6 +55,7 @@ struct rg_server {
     bool pump_runs;
     pthread_mutex_t lock;
     pthread_cond_t news;
+    bool news_made;
     rg_call *fresh;        /* handed over, not yet with the pump */
 };
 

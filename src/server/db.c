@@ -271,9 +271,8 @@ static bool make_schema(rg_db *d, const char *path, rg_error *err)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: its schema is version %d, and this program knows %d", path, version,
                        d->layout->version);
     snprintf(set, sizeof set, "PRAGMA user_version = %d", d->layout->version);
-    if (version)
-        return true;
-    if (rg_db_begin(d, err) && exec(d, d->layout->schema, err) && exec(d, set, err) && rg_db_commit(d, err))
+    if (rg_db_begin(d, err) && (version || (exec(d, d->layout->schema, err) && exec(d, set, err))) &&
+        exec(d, d->layout->more, err) && rg_db_commit(d, err))
         return true;
     rg_db_rollback(d);
     return false;

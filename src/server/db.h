@@ -11,6 +11,7 @@ typedef struct rg_db rg_db;
 
 typedef struct rg_db_layout {
     const char *schema;     /* makes an empty database */
+    const char *more;       /* added to any where it lacks; older programs of the same version do not mind it */
     int version;            /* of the schema; another one in the file is refused */
     const char *const *sql; /* the statements, by number */
     int n_sql;

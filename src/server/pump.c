@@ -201,15 +201,9 @@ static void look(pump *p, rg_engine *engine)
 /* Nothing runs: sleep until a call is handed over, at most 0.2 s. */
 static void sleep_idle(rg_server *s)
 {
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += 200000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&s->lock);
     if (!s->fresh && !s->closing)
-        pthread_cond_timedwait(&s->news, &s->lock, &until);
+        rg_cond_wait(&s->news, &s->lock, 0.2);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -234,7 +234,7 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     s->o = *o;
     s->o.keys = NULL;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->news, NULL);
+    s->news_made = rg_cond_init(&s->news);
     s->started_s = rg_wall_s();
     bool copied = copy_text(&s->o.model, err);
     copied = copy_text(&s->o.tls_cert, err) && copied;
@@ -243,6 +243,10 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     copied = copy_texts(&s->o.cors_origins, &s->o.n_cors_origins, err) && copied;
     copied = copy_texts(&s->o.allowed_hosts, &s->o.n_allowed_hosts, err) && copied;
     copied = copy_text(&s->o.batch_dir, err) && copied;
+    if (!s->news_made) {
+        rg_fail_memory(err, 0);
+        goto fail;
+    }
     if (!copied || !rg_origins_valid(&s->o, err))
         goto fail;
     s->keys = rg_keys_new(o->keys, o->n_keys, err);
@@ -361,7 +365,8 @@ void rg_server_close(rg_server *s)
     free_texts(s->o.cors_origins, s->o.n_cors_origins);
     free_texts(s->o.allowed_hosts, s->o.n_allowed_hosts);
     free_text(s->o.batch_dir);
-    pthread_cond_destroy(&s->news);
+    if (s->news_made)
+        pthread_cond_destroy(&s->news);
     pthread_mutex_destroy(&s->lock);
     rg_free(s);
 }

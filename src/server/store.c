@@ -31,6 +31,8 @@ static const char schema[] =
     " start INTEGER NOT NULL, n INTEGER NOT NULL, answer BLOB) STRICT;"
     "CREATE UNIQUE INDEX lines_by_name ON lines(at >> 20, custom_id);"
     "CREATE INDEX lines_pending ON lines(at) WHERE state = 0;";
+/* One row: what the store's clock said when somebody last had the store open. */
+static const char more[] = "CREATE TABLE IF NOT EXISTS clock(key INTEGER PRIMARY KEY, seen INTEGER NOT NULL) STRICT";
 
 #define FILE_COLUMNS "key, bytes, created, batch, part, id, purpose, name"
 #define BATCH_COLUMNS                                                                                                  \
@@ -69,9 +71,50 @@ static const char *const statements[RG_N_QUERIES] = {
     [NEXT_LINE] = "SELECT at, start, n, custom_id FROM lines WHERE state = 0 AND at > ? AND at < ? ORDER BY at LIMIT 1",
     [SET_ANSWER] = "UPDATE lines SET state = ?2, answer = ?3 WHERE at = ?1 AND state = 0",
     [COUNT_ANSWER] = "UPDATE batches SET n_completed = n_completed + ?2, n_failed = n_failed + ?3 WHERE key = ?1",
+    [GET_CLOCK] = "SELECT seen FROM clock WHERE key = 0",
+    [SET_CLOCK] = "INSERT OR REPLACE INTO clock(key, seen) VALUES(0, ?)",
+    [MOVE_BATCHES] = "UPDATE batches SET expires = expires + ? WHERE state < 3",
 };
 
-static const rg_db_layout layout = { .schema = schema, .version = 1, .sql = statements, .n_sql = RG_N_QUERIES };
+static const rg_db_layout layout = { .schema = schema, .more = more, .version = 1, .sql = statements,
+                                     .n_sql = RG_N_QUERIES };
+
+/* ---- the clock --------------------------------------------------------------------------------------------------- */
+
+int64_t rg_store_now(const rg_batch_store *st)
+{
+    return (st->opened_wall_ns + (int64_t)(rg_now_ns() - st->opened_ns)) / 1000000000;
+}
+
+rg_stored rg_store_tick(rg_batch_store *st, rg_error *err)
+{
+    return rg_db_query(st->db, SET_CLOCK, err, "i", rg_store_now(st)) && rg_db_run(st->db, SET_CLOCK, NULL, err)
+               ? RG_STORE_DONE
+               : RG_STORE_FAILED;
+}
+
+/* Go on from where the clock was left: batches keep the time that they had left then. */
+static bool start_clock(rg_batch_store *st, rg_error *err)
+{
+    int64_t gap = 0;
+    int got;
+
+    st->opened_ns = rg_now_ns();
+    st->opened_wall_ns = rg_wall_ns();
+    if (!rg_store_begin(st, err))
+        return false;
+    got = rg_db_query(st->db, GET_CLOCK, err, "") ? rg_db_step(st->db, GET_CLOCK, err) : -1;
+    if (got == 1)
+        gap = rg_store_now(st) - rg_db_int(st->db, GET_CLOCK, 0);
+    rg_db_reset(st->db, GET_CLOCK);
+    bool ok = got >= 0;
+    if (ok && gap)
+        ok = rg_db_query(st->db, MOVE_BATCHES, err, "i", gap) && rg_db_run(st->db, MOVE_BATCHES, NULL, err);
+    if (ok && rg_store_tick(st, err) == RG_STORE_DONE)
+        return rg_store_commit(st, err);
+    rg_store_rollback(st);
+    return false;
+}
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
@@ -89,18 +132,23 @@ rg_batch_store *rg_store_open(const char *dir, rg_error *err)
         goto fail;
     }
     st->db = rg_db_open(path, &layout, err);
-    if (st->db)
+    if (st->db && start_clock(st, err))
         return st;
 
 fail:
+    rg_db_close(st->db);
     rg_free(st);
     return NULL;
 }
 
 void rg_store_close(rg_batch_store *st)
 {
-    if (st)
+    rg_error err = { 0 };
+
+    if (st) {
+        (void)rg_store_tick(st, &err); /* a full disk costs nobody more than a few seconds */
         rg_db_close(st->db);
+    }
     rg_free(st);
 }
 
@@ -239,16 +287,16 @@ rg_stored rg_store_list(rg_batch_store *st, const char *owner, rg_page *page, co
             rg_db_reset(st->db, q);
             break;
         }
-        l->see(l, st->db, q);
+        l->see(l, st, q);
     }
     return got < 0 ? RG_STORE_FAILED : RG_STORE_DONE;
 }
 
-static void see_file(const rg_lister *l, rg_db *d, int q)
+static void see_file(const rg_lister *l, const rg_batch_store *st, int q)
 {
     rg_file_record f;
 
-    read_file(d, q, &f);
+    read_file(st->db, q, &f);
     l->file(l->arg, &f);
 }
 

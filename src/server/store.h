@@ -27,6 +27,13 @@ bool rg_store_full(const rg_batch_store *st); /* the last failure was for want o
 /* Release open rows; texts of records become invalid.  An open row keeps the log from being reused. */
 void rg_store_rest(rg_batch_store *st);
 
+/* The store's clock, by which batches expire: seconds since 1970 as the wall clock said when the store was opened, and
+ * counted by the monotonic clock from then on, so that nobody who sets the wall clock ends a batch.  It stands still
+ * while no process has the store open: what a batch had left it still has when it is opened again. */
+int64_t rg_store_now(const rg_batch_store *st);
+/* Keep what the clock says: after a kill, time passes again from there on. */
+rg_stored rg_store_tick(rg_batch_store *st, rg_error *err);
+
 /* Several changes as one.  On failure of any of them: rollback. */
 bool rg_store_begin(rg_batch_store *st, rg_error *err) RG_MUST_CHECK;
 bool rg_store_commit(rg_batch_store *st, rg_error *err) RG_MUST_CHECK; /* false: undone */
@@ -87,12 +94,13 @@ typedef struct rg_batch_record {
     const char *endpoint, *metadata, *errors;         /* valid until the next call; the last two may be NULL */
     rg_batch_state state;
     int64_t since_s[RG_N_BATCH_STATES];               /* when it came into each state; 0: never */
-    int64_t expires_s;
+    int64_t expires_s;    /* by the store's clock */
+    int64_t expires_at_s; /* by the wall clock */
     int64_t n_lines, n_completed, n_failed;
 } rg_batch_record;
 
-/* A batch over b->input_id for b->owner, b->endpoint and b->metadata; expires_s after now.  Fills in the rest of *b.
- * NONE: the owner has no such file, of this purpose. */
+/* A batch over b->input_id for b->owner, b->endpoint and b->metadata, which lasts so many seconds.  Fills in the rest
+ * of *b.  NONE: the owner has no such file, of this purpose. */
 rg_stored rg_store_add_batch(rg_batch_store *st, rg_batch_record *b, const char *purpose, int64_t lasts_s,
                              rg_error *err);
 rg_stored rg_store_batch(rg_batch_store *st, const char *owner, const char *id, rg_batch_record *b, rg_error *err);

@@ -12,8 +12,18 @@ static void copy_text(rg_db *d, int q, int column, char *to, size_t room)
     snprintf(to, room, "%s", s ? s : "");
 }
 
-static void read_batch(rg_db *d, int q, rg_batch_record *b)
+/* How far the wall clock is ahead of the store's. */
+static int64_t wall_ahead_s(const rg_batch_store *st)
 {
+    int64_t ns = rg_wall_ns() - st->opened_wall_ns - (int64_t)(rg_now_ns() - st->opened_ns);
+
+    return (ns + (ns < 0 ? -500000000 : 500000000)) / 1000000000;
+}
+
+static void read_batch(const rg_batch_store *st, int q, rg_batch_record *b)
+{
+    rg_db *d = st->db;
+
     *b = (rg_batch_record){ .key = rg_db_int(d, q, 0), .input = rg_db_int(d, q, 1),
                             .state = (rg_batch_state)rg_db_int(d, q, 10), .expires_s = rg_db_int(d, q, 11),
                             .n_lines = rg_db_int(d, q, 12), .n_completed = rg_db_int(d, q, 13),
@@ -28,6 +38,7 @@ static void read_batch(rg_db *d, int q, rg_batch_record *b)
     b->errors = rg_db_bytes(d, q, 9, NULL);
     for (int i = 0; i < RG_N_BATCH_STATES; i++)
         b->since_s[i] = rg_db_int(d, q, 15 + i);
+    b->expires_at_s = b->expires_s + (b->state < RG_BATCH_COMPLETED ? wall_ahead_s(st) : 0);
 }
 
 static rg_stored add_batch(rg_batch_store *st, rg_batch_record *b, const char *purpose, int64_t lasts_s, rg_error *err)
@@ -44,13 +55,14 @@ static rg_stored add_batch(rg_batch_store *st, rg_batch_record *b, const char *p
     b->input = f.key;
     b->state = RG_BATCH_VALIDATING;
     b->since_s[RG_BATCH_VALIDATING] = now;
-    b->expires_s = now + lasts_s;
+    b->expires_s = rg_store_now(st) + lasts_s;
+    b->expires_at_s = b->expires_s + wall_ahead_s(st);
     if (!rg_db_query(st->db, ADD_BATCH, err, "ttittt" "ii", b->id, b->owner, b->input, b->input_id, b->endpoint,
                      b->metadata, b->expires_s, now) ||
         !rg_db_run(st->db, ADD_BATCH, NULL, err))
         return RG_STORE_FAILED;
     b->key = rg_db_last_key(st->db);
-    return RG_STORE_DONE;
+    return rg_store_tick(st, err);
 }
 
 rg_stored rg_store_add_batch(rg_batch_store *st, rg_batch_record *b, const char *purpose, int64_t lasts_s,
@@ -66,15 +78,15 @@ rg_stored rg_store_batch(rg_batch_store *st, const char *owner, const char *id, 
     int got = rg_db_query(st->db, GET_BATCH, err, "tt", id, owner) ? rg_db_step(st->db, GET_BATCH, err) : -1;
 
     if (got == 1)
-        read_batch(st->db, GET_BATCH, b);
+        read_batch(st, GET_BATCH, b);
     return (rg_stored)got;
 }
 
-static void see_batch(const rg_lister *l, rg_db *d, int q)
+static void see_batch(const rg_lister *l, const rg_batch_store *st, int q)
 {
     rg_batch_record b;
 
-    read_batch(d, q, &b);
+    read_batch(st, q, &b);
     l->batch(l->arg, &b);
 }
 
@@ -91,7 +103,7 @@ rg_stored rg_store_unended(rg_batch_store *st, int64_t after, rg_batch_record *b
     int got = rg_db_query(st->db, UNENDED, err, "i", after) ? rg_db_step(st->db, UNENDED, err) : -1;
 
     if (got == 1)
-        read_batch(st->db, UNENDED, b);
+        read_batch(st, UNENDED, b);
     return (rg_stored)got;
 }
 

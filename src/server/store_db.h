@@ -8,12 +8,15 @@
 enum rg_store_query {
     ADD_FILE, ADD_CHUNK, GET_FILE, FILES_UP, FILES_DOWN, FILE_USED, REMOVE_FILE, REMOVE_CHUNKS, REMOVE_LINES, GET_CHUNK,
     GET_ANSWER, ADD_BATCH, GET_BATCH, BATCHES_UP, BATCHES_DOWN, UNENDED, START_BATCH, FAIL_BATCH, CANCEL_BATCH,
-    GET_OWNER, SUM_ANSWERS, END_BATCH, ADD_LINE, NEXT_LINE, SET_ANSWER, COUNT_ANSWER, RG_N_QUERIES
+    GET_OWNER, SUM_ANSWERS, END_BATCH, ADD_LINE, NEXT_LINE, SET_ANSWER, COUNT_ANSWER,
+    GET_CLOCK, SET_CLOCK, MOVE_BATCHES, RG_N_QUERIES
 };
 
 struct rg_batch_store {
     rg_db *db;
     bool within; /* a transaction of the caller's */
+    uint64_t opened_ns;    /* by the monotonic clock, */
+    int64_t opened_wall_ns; /* and by the wall clock */
 };
 
 /* A transaction of one function, unless the caller has one open. */
@@ -24,7 +27,7 @@ rg_stored rg_store_leave(rg_batch_store *st, rg_stored how, rg_error *err);
 typedef struct rg_lister {
     int rising, falling; /* statements of rows by key: of an owner (1) beyond a key (2), a purpose (3), so many (4) */
     int find;            /* statement of one row by id and owner; its first column is the key */
-    void (*see)(const struct rg_lister *l, rg_db *d, int q); /* a row */
+    void (*see)(const struct rg_lister *l, const rg_batch_store *st, int q); /* a row */
     void (*file)(void *arg, const rg_file_record *f);        /* of a list of files */
     void (*batch)(void *arg, const rg_batch_record *b);      /* of a list of batches */
     void *arg;

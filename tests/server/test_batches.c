@@ -25,6 +25,8 @@ static void start(bool keys)
     test_server_start(&t, &o, 512, 16);
 }
 
+static _Atomic uint64_t ahead_ns; /* of the clocks that a test sets */
+
 static int make_dir(void **state)
 {
     (void)state;
@@ -40,6 +42,8 @@ static int remove_dir(void **state)
 
     (void)state;
     rg_clock_set(NULL, NULL);
+    rg_clock_jump(0);
+    ahead_ns = 0;
     for (struct dirent *e; d && (e = readdir(d));) {
         if (e->d_name[0] == '.')
             continue;
@@ -464,8 +468,6 @@ static void a_cancel_keeps_what_is_done(void **state)
     test_server_stop(&t);
 }
 
-static _Atomic uint64_t ahead_ns;
-
 static uint64_t later(void *arg)
 {
     struct timespec now;
@@ -502,6 +504,55 @@ static void time_runs_out(void **state)
     assert_string_equal(test_text(json_object_get(one, "error"), "code"), "batch_expired");
     json_decref(bad);
     json_decref(v);
+    rg_server_close(t.s);
+    rg_clock_set(NULL, NULL);
+    free(lines);
+}
+
+/* The wall clock is set forward or back by days, while the server runs and between two servers: nothing ends but by time that
+ * really passes, of which a batch keeps what it had left. */
+static void setting_the_clock_ends_nothing(void **state)
+{
+    static const int64_t jumps_s[] = { 26 * 3600, -48 * 3600, 0, 400 * 24 * 3600, 26 * 3600 };
+    char id[64], path[128], *lines = make_lines(20, 30);
+    rg_server_options o = test_server_options();
+    rg_error err = { 0 };
+
+    (void)state;
+    ahead_ns = 0;
+    o.batch_dir = dir;
+    o.idle_timeout_s = o.watchdog_s = 0;
+    for (size_t i = 0; i < RG_LEN(jumps_s); i++) {
+        t.s = rg_server_open(&o, &err); /* no model ever comes */
+        assert_ok(t.s, err);
+        t.port = test_port(t.s);
+        if (!i)
+            json_decref(new_batch(NULL, lines, "/v1/completions", id));
+        for (int within = 0; within < 2; within++) {
+            if (!within && !i)
+                json_decref(test_batch_wait(t.port, NULL, id, "in_progress", TEST_WATCHDOG_S));
+            rg_clock_jump(within ? jumps_s[i] : i ? jumps_s[i - 1] + 3600 : 0); /* and again while it is open */
+            test_nap(0.6); /* its thread has had a turn */
+            snprintf(path, sizeof path, "/v1/batches/%s", id);
+            json_t *v = test_ask_json(t.port, "GET", path, NULL, NULL, 200);
+            assert_string_equal(test_text(v, "status"), "in_progress");
+            assert_in_range(json_integer_value(json_object_get(v, "expires_at")) - rg_wall_s(), 24 * 3600 - 120, 24 * 3600 + 1);
+            json_decref(v);
+        }
+        json_decref(test_ask_json(t.port, "GET", "/livez", NULL, NULL, 200));
+        rg_server_close(t.s);
+        rg_clock_jump(i % 2 ? -1000000 : 1000000); /* while nobody has it open */
+    }
+    rg_clock_jump(0);
+    rg_clock_set(later, NULL);
+    t.s = rg_server_open(&o, &err);
+    assert_ok(t.s, err);
+    t.port = test_port(t.s);
+    ahead_ns += (uint64_t)(23 * 3600) * 1000000000u; /* hours that pass, an hour before its end */
+    test_nap(0.6);
+    json_decref(test_batch_wait(t.port, NULL, id, "in_progress", TEST_WATCHDOG_S));
+    ahead_ns += (uint64_t)(2 * 3600) * 1000000000u;
+    json_decref(test_batch_wait(t.port, NULL, id, "expired", TEST_WATCHDOG_S));
     rg_server_close(t.s);
     rg_clock_set(NULL, NULL);
     free(lines);
@@ -601,6 +652,7 @@ int main(int argc, char **argv)
         TEST(content_comes_back),              TEST(lists_have_pages),        TEST(lines_that_are_no_requests),
         TEST(batches_that_are_refused),        TEST(lines_are_requests),      TEST(a_line_of_ten_megabytes),
         TEST(owners_see_their_own),            TEST(a_cancel_keeps_what_is_done), TEST(time_runs_out),
+        TEST(setting_the_clock_ends_nothing),
         TEST(lines_run_in_the_gaps),           TEST(an_end_and_a_start_go_on), TEST(scarce_memory_loses_nothing),
     };
 
