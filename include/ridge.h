@@ -122,6 +122,8 @@ typedef struct rg_grammar_source {
     const char *after; /* NULL: the grammar binds the answer from its first byte.  Else (ASCII) the answer is free until
                         *   this text first occurs in it; after the text and at most two line ends the grammar binds.
                         *   "</think>": the model's reasoning is free, and the answer after it is bound */
+    const struct rg_grammar_source *other; /* NULL, or a second source: an answer (what follows `after`) is of either
+                        *   one.  The second one's own `after` and `other` are not read */
 } rg_grammar_source;
 
 /* How the prompt's hidden states, after the model's final norm, become an embedding.  RG_POOLING_NONE: they do not, and

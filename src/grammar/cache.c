@@ -4,18 +4,21 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/hash.h"
 #include "base/mem.h"
 
 enum {
     ENTRIES = 64,
     CACHE_BYTES = 128 << 20,
+    MOST_KEY = INT32_MAX, /* of bytes: longer sources are not compiled */
 };
 
+/* What tells sources apart, as bytes: kinds, texts and what they come after. */
 typedef struct entry {
     rg_grammar *g;
-    rg_grammar_source source; /* its texts are one allocation, at source.text; in a lookup they are the caller's */
-    uint64_t hash, used;      /* used: count of lookups at its last use */
+    rg_buf key;
+    uint64_t hash, used; /* used: count of lookups at its last use */
 } entry;
 
 struct rg_grammar_cache {
@@ -40,7 +43,7 @@ rg_grammar_cache *rg_grammar_cache_new(const rg_grammar_vocab *v, rg_error *err)
 static void drop(rg_grammar_cache *c, int i)
 {
     rg_grammar_unref(c->entry[i].g);
-    rg_free((char *)(uintptr_t)c->entry[i].source.text);
+    rg_buf_fini(&c->entry[i].key);
     c->entry[i] = c->entry[--c->n_entries];
 }
 
@@ -54,19 +57,19 @@ void rg_grammar_cache_free(rg_grammar_cache *c)
     rg_free(c);
 }
 
-static const char *after_of(const rg_grammar_source *s)
+static bool add_source(rg_buf *key, const rg_grammar_source *s)
 {
-    return s->after ? s->after : "";
+    uint64_t head[] = { (uint64_t)s->kind, s->n };
+
+    return rg_buf_add(key, head, sizeof head) && (!s->n || rg_buf_add(key, s->text, s->n));
 }
 
-static uint64_t hash_of(const rg_grammar_source *s)
+/* False: no memory. */
+static bool make_key(rg_buf *key, const rg_grammar_source *s)
 {
-    return rg_hash(s->text, s->n, rg_hash(after_of(s), strlen(after_of(s)), (uint64_t)s->kind));
-}
-
-static bool is_source(const rg_grammar_source *a, const rg_grammar_source *b)
-{
-    return a->kind == b->kind && a->n == b->n && !memcmp(a->text, b->text, a->n) && !strcmp(after_of(a), after_of(b));
+    rg_buf_init(key, MOST_KEY);
+    return add_source(key, s) && (!s->other || add_source(key, s->other)) &&
+           (!s->after || rg_buf_add(key, s->after, strlen(s->after)));
 }
 
 /* A reference to the grammar of this source; NULL: it is not in the cache. */
@@ -75,7 +78,7 @@ static rg_grammar *look_for(rg_grammar_cache *c, const entry *want)
     for (int i = 0; i < c->n_entries; i++) {
         entry *e = &c->entry[i];
 
-        if (e->hash == want->hash && is_source(&e->source, &want->source)) {
+        if (e->hash == want->hash && e->key.n == want->key.n && !memcmp(e->key.data, want->key.data, e->key.n)) {
             e->used = ++c->n_asked;
             rg_grammar_ref(e->g);
             return e->g;
@@ -101,27 +104,11 @@ static void make_room(rg_grammar_cache *c, int n_wanted)
         size_t bytes = 0;
 
         for (int i = 0; i < c->n_entries; i++)
-            bytes += c->entry[i].source.n + rg_grammar_bytes(c->entry[i].g);
+            bytes += c->entry[i].key.n + rg_grammar_bytes(c->entry[i].g);
         if (c->n_entries + n_wanted <= ENTRIES && (bytes <= CACHE_BYTES || c->n_entries <= 1))
             return;
         drop(c, oldest(c));
     }
-}
-
-/* Copy the texts of a source into one allocation. */
-static bool own_source(rg_grammar_source *s)
-{
-    size_t n_after = strlen(after_of(s)) + 1;
-    char *texts = rg_alloc_tail(n_after, s->n, 1);
-
-    if (!texts)
-        return false;
-    if (s->n)
-        memcpy(texts, s->text, s->n);
-    memcpy(texts + s->n, after_of(s), n_after);
-    s->text = texts;
-    s->after = texts + s->n;
-    return true;
 }
 
 /* Add a grammar that was just compiled.  If another thread added the same one first, that one is returned, so that
@@ -134,33 +121,40 @@ static rg_grammar *keep(rg_grammar_cache *c, entry *e)
         rg_grammar_unref(e->g);
         return other;
     }
-    if (own_source(&e->source)) { /* no memory: it is not kept */
-        rg_grammar_ref(e->g);
-        make_room(c, 1);
-        e->used = ++c->n_asked;
-        c->entry[c->n_entries++] = *e;
-    }
+    rg_grammar_ref(e->g);
+    make_room(c, 1);
+    e->used = ++c->n_asked;
+    c->entry[c->n_entries++] = *e;
+    e->key = (rg_buf){ 0 }; /* the cache's now */
     return e->g;
 }
 
 rg_grammar *rg_grammar_cache_get(rg_grammar_cache *c, const rg_grammar_source *source, rg_error *err)
 {
-    entry want = { .source = *source, .hash = hash_of(source) };
-    rg_grammar *g;
+    entry want = { 0 };
+    rg_grammar *g = NULL;
 
+    if (!make_key(&want.key, source)) {
+        rg_fail_memory(err, source->n);
+        goto done;
+    }
+    want.hash = rg_hash(want.key.data, want.key.n, 0);
     pthread_mutex_lock(&c->lock);
     g = look_for(c, &want);
     if (g)
         make_room(c, 0);
     pthread_mutex_unlock(&c->lock);
     if (g)
-        return g;
+        goto done;
     want.g = rg_grammar_compile(c->v, source, err);
     if (!want.g)
-        return NULL;
+        goto done;
     rg_grammar_prepare(want.g);
     pthread_mutex_lock(&c->lock);
     g = keep(c, &want);
     pthread_mutex_unlock(&c->lock);
+
+done:
+    rg_buf_fini(&want.key);
     return g;
 }

@@ -52,11 +52,15 @@ static uint32_t read_text(rg_form *f, rg_grammar_kind kind, const char *text, si
     return RG_NEVER;
 }
 
-/* The free text before the grammar, if any, and the grammar. */
+/* The free text before the grammar, if any, and the grammar, or either of two. */
 static uint32_t read_source(rg_form *f, const rg_grammar_source *s)
 {
     uint32_t root = read_text(f, s->kind, s->text, s->n), before;
 
+    if (s->other && !f->failed) {
+        uint32_t way[] = { root, read_text(f, s->other->kind, s->other->text, s->other->n) };
+        root = rg_form_alt(f, way, RG_LEN(way));
+    }
     if (!s->after || f->failed)
         return root;
     before = rg_until(f, s->after);

@@ -45,6 +45,11 @@ bool rg_answer_is_reasoning(const rg_answer *a)
     return a->state == REASONING;
 }
 
+bool rg_answer_is_call(const rg_answer *a)
+{
+    return a->state == CALLS;
+}
+
 static bool is_space(char c)
 {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
@@ -132,7 +137,7 @@ static bool turn_start(rg_answer *a, bool last)
     if (n >= strlen(think) && may_be(s, n, think) && !a->reasoning.n) {
         consume(a, blanks + strlen(think));
         a->state = REASONING;
-    } else if (a->tools && n && (*s == '{' || (*s == '[' && !may_be(s, n, mistral)))) {
+    } else if (a->tools && !a->marked && n && (*s == '{' || (*s == '[' && !may_be(s, n, mistral)))) {
         a->state = MAYBE_BARE;
     } else {
         if (a->reasoning.n)

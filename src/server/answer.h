@@ -29,6 +29,7 @@ typedef struct rg_answer {
     int state;
     const struct rg_tool_mark *mark;
     const json_t *tools;       /* the tools offered; NULL: calls are not looked for */
+    bool marked;               /* calls come only between marks: JSON alone is text.  False at first */
     bool failed;               /* no memory */
     uint64_t work;             /* bytes read or moved so far: a test counts that it is linear in the text */
 } rg_answer;
@@ -40,6 +41,7 @@ void rg_answer_fini(rg_answer *a);
 void rg_answer_feed(rg_answer *a, const char *text, size_t n);
 void rg_answer_end(rg_answer *a); /* nothing follows */
 bool rg_answer_is_reasoning(const rg_answer *a);
+bool rg_answer_is_call(const rg_answer *a); /* a mark has opened a call that is not complete */
 /* Append what is held back, if it may be the beginning of a call; false: no memory. */
 bool rg_answer_open_call(const rg_answer *a, rg_buf *to);
 

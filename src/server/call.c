@@ -81,6 +81,7 @@ void rg_call_free(rg_call *c)
     rg_free(c->choices);
     rg_free(c->prompts);
     rg_fields_fini(&c->f);
+    rg_constraint_fini(&c->calls);
     json_decref(c->tools);
     json_decref(c->must);
     json_decref(c->body);
@@ -234,6 +235,9 @@ bool rg_call_read_chat(rg_call *c, rg_conversation_reader *read, rg_refusal *e)
         rg_call_rules rules = { talk.must, .many = !talk.one_call };
         c->must = json_incref(talk.must);
         ok = rg_tool_form_constrain(&c->server->tool_form, &rules, &c->f.constraint, e);
+    } else if (ok && talk.tools && c->f.constraint.name) {
+        rg_call_rules rules = { talk.tools, .many = !talk.one_call, .name = "tools" };
+        ok = rg_tool_form_constrain(&c->server->tool_form, &rules, &c->calls, e);
     }
     rg_conversation_fini(&talk);
     return ok;
@@ -305,6 +309,7 @@ static bool make_choices(rg_call *c, rg_refusal *e)
         rg_buf_init(&ch->logprobs, MAX_CALL_TEXT);
         rg_buf_init(&ch->tops, MAX_CALL_TEXT);
         rg_answer_init(&ch->answer, c->tools, c->reasoning_first, MAX_CALL_TEXT);
+        ch->answer.marked = c->calls.name && !rg_tool_form_is_bare(&c->server->tool_form);
     }
     return true;
 }
@@ -348,17 +353,25 @@ static bool check_ids(const rg_call *c, rg_refusal *e)
     return true;
 }
 
-/* What the answers must be, compiled.  An answer that begins within the model's reasoning is bound where that has
- * ended.  The engine's own words name what is wrong. */
+/* What the answers must be, compiled: calls of tools or what the request says, where both may come.  An answer that
+ * begins within the model's reasoning is bound where that has ended.  The engine's own words name what is wrong. */
 static bool compile(rg_call *c, rg_refusal *e)
 {
     const rg_constraint *k = &c->f.constraint;
-    rg_grammar_source source = { k->kind, k->text, k->n, c->reasoning_first ? "</think>" : NULL };
-    rg_error err = { 0 };
+    rg_grammar_source calls = { .kind = c->calls.kind, .text = c->calls.text, .n = c->calls.n };
+    rg_grammar_source source = { k->kind, k->text, k->n, c->reasoning_first ? "</think>" : NULL,
+                                 c->calls.name ? &calls : NULL };
+    rg_error err = { 0 }, why = { 0 };
 
     c->grammar = k->name ? rg_grammar_new(c->server->engine, &source, &err) : NULL;
     if (c->grammar || !k->name)
         return true;
+    if (c->calls.name) { /* is it the tools' schemas? */
+        rg_grammar *alone = rg_grammar_new(c->server->engine, &calls, &why);
+        rg_grammar_close(alone);
+        if (!alone && why.code != RG_E_MEMORY)
+            return rg_refuse_field(e, "tools", "'tools': %s.", why.text);
+    }
     return err.code == RG_E_MEMORY ? rg_refuse_memory(e) : rg_refuse_field(e, k->name, "'%s': %s.", k->name, err.text);
 }
 

@@ -80,6 +80,7 @@ struct rg_call {
     const char *adapter; /* of the engine's, that the model's name asks for; NULL: the model alone */
     json_t *tools;      /* in the form of chat completions; NULL: none */
     json_t *must;       /* of those, what every answer has to call one of; NULL: it need not */
+    rg_constraint calls; /* of an answer that may call tools, or else be what f.constraint says; name NULL: none */
     bool reasoning_first;
     rg_prompt *prompts;
     int32_t n_prompts, prompts_room;

@@ -357,7 +357,7 @@ bool rg_tool_form_constrain(const rg_tool_form *form, const rg_call_rules *rules
         ok = rg_refuse_field(e, "tools", "'tools': their schemas are too large together.");
     if (ok) {
         rg_constraint_fini(c);
-        *c = (rg_constraint){ "tool_choice", RG_GRAMMAR_GBNF, b.data, b.n };
+        *c = (rg_constraint){ rules->name ? rules->name : "tool_choice", RG_GRAMMAR_GBNF, b.data, b.n };
     } else {
         rg_buf_fini(&b);
     }
@@ -424,18 +424,55 @@ static void add_cut_call(const rg_tool_form *f, const json_t *tools, rg_answer *
     rg_free(written);
 }
 
-void rg_tool_form_end(const rg_tool_form *form, const json_t *tools, rg_answer *a)
+bool rg_tool_form_is_bare(const rg_tool_form *form)
+{
+    return form->before[0] == '{' || form->before[0] == '[' || !form->before[0];
+}
+
+/* End an answer whose last part, which text is, is a call for certain, or no text at all. */
+static void end_call(const rg_tool_form *form, const json_t *tools, rg_answer *a, const rg_buf *text)
 {
     int n_calls = a->n_calls;
     size_t n_content = a->content.n;
+
+    rg_answer_end(a);
+    if (a->n_calls == n_calls && text->n) {
+        a->content.n = n_content;
+        add_cut_call(form, tools, a, text);
+    }
+}
+
+void rg_tool_form_end(const rg_tool_form *form, const json_t *tools, rg_answer *a)
+{
     rg_buf text;
 
     rg_buf_init(&text, RG_ANSWER_CALL_MAX);
     a->failed |= !rg_answer_open_call(a, &text);
-    rg_answer_end(a);
-    if (a->n_calls == n_calls && text.n) {
-        a->content.n = n_content;
-        add_cut_call(form, tools, a, &text);
-    }
+    end_call(form, tools, a, &text);
+    rg_buf_fini(&text);
+}
+
+/* True if text, the last part of an answer, begins a call: a mark says so, or the whole head of one tool's calls. */
+static bool begins_call(const rg_tool_form *form, const json_t *tools, const rg_answer *a, const rg_buf *text)
+{
+    size_t n = strlen(form->before), at = 0, lead = text->n ? strspn(text->data, " \r\n\t") : 0;
+
+    if (rg_answer_is_call(a))
+        return true;
+    if (rg_tool_form_is_bare(form))
+        return text->n && tool_of(form, tools, text, &at) && at < text->n;
+    return !a->content.n && lead < text->n && agree(text->data + lead, text->n - lead, form->before, n);
+}
+
+void rg_tool_form_end_either(const rg_tool_form *form, const json_t *tools, rg_answer *a)
+{
+    rg_buf text;
+
+    rg_buf_init(&text, RG_ANSWER_CALL_MAX);
+    a->failed |= !rg_answer_open_call(a, &text);
+    if (!rg_answer_is_reasoning(a) && begins_call(form, tools, a, &text))
+        end_call(form, tools, a, &text);
+    else
+        rg_answer_end(a);
     rg_buf_fini(&text);
 }

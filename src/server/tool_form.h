@@ -29,14 +29,19 @@ extern const char rg_probe_name[], rg_probe_key[];
 typedef struct rg_call_rules {
     const json_t *tools;
     bool many;
+    const char *name; /* of the field that asks for it, a literal; NULL: tool_choice */
 } rg_call_rules;
 
-/* The GBNF text of it, as a constraint that 'tool_choice' asks for; any other gives way, since an answer of calls alone
- * has no text.  False and *e. */
+/* The GBNF text of it, as a constraint, in place of *c.  False and *e. */
 bool rg_tool_form_constrain(const rg_tool_form *form, const rg_call_rules *rules, rg_constraint *c, rg_refusal *e);
 
 /* End an answer that had to call one of these tools.  If it was cut within a call, the call is given as far as it goes
  * and marked as cut, never as text; if not even the tool's name is certain, it is dropped. */
 void rg_tool_form_end(const rg_tool_form *form, const json_t *tools, rg_answer *a);
+/* The same of an answer that may also be something else: what does not begin as a call is text. */
+void rg_tool_form_end_either(const rg_tool_form *form, const json_t *tools, rg_answer *a);
+
+/* A call is a JSON object without a mark. */
+bool rg_tool_form_is_bare(const rg_tool_form *form);
 
 #endif

@@ -60,6 +60,8 @@ static void take(rg_call *c, rg_choice *ch, const rg_token *t, uint64_t now)
         ch->stop_id = t->stop_id;
         if (c->must)
             rg_tool_form_end(&c->server->tool_form, c->must, &ch->answer);
+        else if (c->calls.name)
+            rg_tool_form_end_either(&c->server->tool_form, c->tools, &ch->answer);
         else
             rg_answer_end(&ch->answer);
         if (c->shape->ended)

@@ -221,6 +221,134 @@ static void what_cannot_be_is_named(void **state)
     }
 }
 
+/* ---- a call, or an answer of a schema ---------------------------------------------------------------------------- */
+
+#define SCHEMA "{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":9}}," \
+               "\"required\":[\"x\"],\"additionalProperties\":false}"
+#define FORMAT "{\"type\":\"json_schema\",\"schema\":" SCHEMA ",\"name\":\"o\"," \
+               "\"json_schema\":{\"name\":\"o\",\"schema\":" SCHEMA "}}"
+
+static void check_schema(const char *text)
+{
+    json_t *v = json_loads(text ? text : "", JSON_REJECT_DUPLICATES, NULL), *x = json_object_get(v, "x");
+
+    if (json_object_size(v) != 1 || !json_is_integer(x) || json_integer_value(x) < 0 || json_integer_value(x) > 9)
+        fail_msg("not of the schema: %s", text ? text : "nothing");
+    json_decref(v);
+}
+
+/* A bias that makes the first id of a text likelier by so much, as a member of a body. */
+static void bias_to(const char *text, int by, char to[64])
+{
+    int32_t *ids;
+    size_t n;
+
+    assert_true(rg_encode(t.engine, text, 1, RG_ENCODE_NO_SPECIAL, &ids, &n, NULL) && n == 1);
+    snprintf(to, 64, "\"logit_bias\":{\"%d\":%d}", ids[0], by);
+    rg_ids_free(ids);
+}
+
+/* An answer of chat is calls and nothing else, or JSON of the schema and nothing else.  Returns the calls. */
+static int check_either(const char *more)
+{
+    char body[6000];
+
+    snprintf(body, sizeof body, "{" ASK "," TOOLS ",\"temperature\":1.5,\"response_format\":" FORMAT ",%s}", more);
+    json_t *r = test_web_json(t.port, "/v1/chat/completions", body, 200);
+    json_t *choice = json_array_get(json_object_get(r, "choices"), 0), *message = json_object_get(choice, "message");
+    json_t *calls = json_object_get(message, "tool_calls");
+    int n = (int)json_array_size(calls);
+    assert_string_equal(json_string_value(json_object_get(choice, "finish_reason")), n ? "tool_calls" : "stop");
+    for (int i = 0; i < n; i++) {
+        json_t *f = json_object_get(json_array_get(calls, (size_t)i), "function");
+        check_call(json_string_value(json_object_get(f, "name")), json_string_value(json_object_get(f, "arguments")), NULL);
+    }
+    if (n)
+        assert_true(json_is_null(json_object_get(message, "content")));
+    else
+        check_schema(json_string_value(json_object_get(message, "content")));
+    json_decref(r);
+    return n;
+}
+
+static void tools_and_a_schema_give_either(void **state)
+{
+    rg_tool_form own = t.s->tool_form;
+    char bias[64], more[128];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(families); i++) {
+        bool bare = families[i].before[0] == '{';
+        rg_tool_form_learn(&t.s->tool_form, families[i].rendered);
+        for (int seed = 0; seed < 3; seed++) {
+            bias_to(families[i].before, 60, bias);
+            snprintf(more, sizeof more, "\"seed\":%d,%s", seed, bias);
+            if (!check_either(more) && !bare)
+                fail_msg("%s: no call", families[i].family);
+            snprintf(more, sizeof more, "\"seed\":%d,\"parallel_tool_calls\":false,%s", seed, bias);
+            assert_true(check_either(more) <= 1);
+            bias_to(families[i].before, -100, bias);
+            snprintf(more, sizeof more, "\"seed\":%d,%s", seed, bias);
+            if (!bare)
+                assert_int_equal(check_either(more), 0);
+        }
+    }
+    t.s->tool_form = own;
+}
+
+/* The other APIs, and streams of all three: what comes is a call, or what is not one. */
+static void either_comes_in_every_api(void **state)
+{
+    static const struct {
+        const char *path, *body, *call;
+    } apis[] = {
+        { "/v1/chat/completions", "{" ASK "," TOOLS ",\"response_format\":" FORMAT ",%s%s}", "\"tool_calls\"" },
+        { "/v1/responses", "{\"input\":\"Rain?\",\"max_output_tokens\":700,\"tools\":[{\"type\":\"function\",\"name\":\"weather\","
+          "\"parameters\":" PARAMETERS "}],\"text\":{\"format\":" FORMAT "},%s%s}", "\"function_call\"" },
+        { "/v1/messages", "{" ASK ",\"tools\":[{\"name\":\"weather\",\"input_schema\":" PARAMETERS "}],"
+          "\"output_config\":{\"format\":" FORMAT "},%s%s}", "\"tool_use\"" },
+    };
+    rg_tool_form own = t.s->tool_form;
+    char body[6000], bias[64];
+
+    (void)state;
+    rg_tool_form_learn(&t.s->tool_form, families[0].rendered);
+    for (size_t i = 0; i < RG_LEN(apis); i++)
+        for (int k = 0; k < 4; k++) {
+            bool call = k & 1;
+            bias_to("<", call ? 60 : -100, bias);
+            snprintf(body, sizeof body, apis[i].body, bias, k & 2 ? ",\"stream\":true" : "");
+            test_reply r = test_web_ask(t.port, "POST", apis[i].path, NULL, body);
+            assert_int_equal(r.status, 200);
+            if ((strstr(r.body, apis[i].call) != NULL) != call || strstr(r.body, "tool_call>"))
+                fail_msg("%s: %s", body, r.body);
+            test_reply_free(&r);
+        }
+    t.s->tool_form = own;
+}
+
+/* Cut after each number of ids: a call that is cut is a call, and never text. */
+static void a_cut_call_is_no_text(void **state)
+{
+    rg_tool_form own = t.s->tool_form;
+    char body[6000], bias[64];
+
+    (void)state;
+    rg_tool_form_learn(&t.s->tool_form, families[0].rendered);
+    bias_to("<", 60, bias);
+    for (int n = 1; n < 40; n += 3) {
+        snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":%d," TOOLS
+                 ",\"response_format\":" FORMAT ",%s}", n, bias);
+        json_t *r = test_web_json(t.port, "/v1/chat/completions", body, 200);
+        json_t *choice = json_array_get(json_object_get(r, "choices"), 0), *message = json_object_get(choice, "message");
+        const char *content = json_string_value(json_object_get(message, "content"));
+        if (content && *content)
+            fail_msg("after %d ids: %s", n, content);
+        json_decref(r);
+    }
+    t.s->tool_form = own;
+}
+
 static void nothing_is_left(void **state)
 {
     (void)state;
@@ -233,6 +361,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(templates_show_their_form), cmocka_unit_test(whatever_it_says_is_a_call),
         cmocka_unit_test(other_apis_ask_too),        cmocka_unit_test(what_cannot_be_is_named),
+        cmocka_unit_test(tools_and_a_schema_give_either), cmocka_unit_test(either_comes_in_every_api),
+        cmocka_unit_test(a_cut_call_is_no_text),
         cmocka_unit_test(nothing_is_left),
     };
 
