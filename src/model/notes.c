@@ -37,6 +37,53 @@ static void add_not_followed(rg_buf *b, const rg_config *c)
                       b->n ? "\n" : "", c->not_followed[i]);
 }
 
+typedef struct sought_key {
+    const char *key;
+    bool asked;
+} sought_key;
+
+static void visit_sought(void *arg, const char *key, rg_meta_type type, bool understood)
+{
+    sought_key *s = arg;
+
+    s->asked = s->asked || (understood && type > RG_META_NULL && !strcmp(key, s->key));
+}
+
+/* True if the key has a value that the architecture asked for: reading another would say that it is known. */
+static bool is_asked(const rg_checkpoint *ckpt, const char *key)
+{
+    sought_key s = { .key = key };
+
+    rg_meta_each(ckpt, visit_sought, &s);
+    return s.asked;
+}
+
+/* A rope's number beside its settings, which they have too, and another. */
+static void add_overruled(rg_buf *b, const rg_checkpoint *ckpt)
+{
+    static const struct {
+        const char *beside, *member;
+    } numbers[] = {
+        { "rope_theta", "rope_theta" },
+        { "partial_rotary_factor", "partial_rotary_factor" },
+        { "rotary_pct", "partial_rotary_factor" },
+    };
+    static const char *const objects[] = { "rope_parameters.", "rope_parameters.full_attention." };
+    char key[96];
+
+    for (size_t i = 0; i < RG_LEN(numbers); i++) {
+        double beside = 0, within = 0;
+
+        for (size_t k = 0; k < RG_LEN(objects) && is_asked(ckpt, numbers[i].beside); k++) {
+            snprintf(key, sizeof key, "%s%s", objects[k], numbers[i].member);
+            if (rg_meta_float(ckpt, key, &within, NULL) > 0 &&
+                rg_meta_float(ckpt, numbers[i].beside, &beside, NULL) > 0 && beside != within)
+                rg_buf_printf(b, "%sconfig.json's %s %g is not followed: %s is %g", b->n ? "\n" : "", numbers[i].beside,
+                              beside, key, within);
+        }
+    }
+}
+
 static void add_unknown(rg_buf *b, const rg_config *c, const rg_checkpoint *ckpt)
 {
     unknown_keys u = { .c = c };
@@ -77,6 +124,7 @@ char *rg_notes(const rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (c->head_differs)
         add_head(&b, c);
     add_not_followed(&b, c);
+    add_overruled(&b, ckpt);
     add_unknown(&b, c, ckpt);
     char *text = rg_strdup(b.data ? b.data : "");
     if (!text)

@@ -17,7 +17,7 @@ static const rg_key keys[] = {
 
 static const char *const harmless[] = {
     "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "tie_word_embeddings", "attn_pdrop",
-    "n_positions", "scale_attn_weights", "use_flash_attn", "fused_bias_fc", "fused_dropout_add_ln", "use_xentropy",
+    "n_positions", "use_flash_attn", "fused_bias_fc", "fused_dropout_add_ln", "use_xentropy",
     "dense_seq_output", "pad_vocab_size_multiple", "reorder_and_upcast_attn", "summary_activation",
     "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj", "last_layer_subset",
     NULL,
@@ -36,7 +36,7 @@ static bool require_nomic(const rg_checkpoint *ckpt, rg_error *err)
     for (size_t i = 0; i < RG_LEN(off); i++)
         if (!require_false(ckpt, off[i], err))
             return false;
-    if (rg_config_float(ckpt, "rotary_emb_fraction", &part, err) < 0)
+    if (!require_true(ckpt, "scale_attn_weights", err) || rg_config_float(ckpt, "rotary_emb_fraction", &part, err) < 0)
         return false;
     if (part != 1)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s: rotary_emb_fraction is %g, which is not supported",
