@@ -198,8 +198,12 @@ static bool read_rope_gguf(rg_rope_config *r, const rg_checkpoint *ckpt, const c
         rg_meta_float(ckpt, rg_gguf_key(ckpt, "rope.scaling.yarn_log_multiplier", key), &log_multiplier, err) < 0 ||
         rg_meta_float(ckpt, rg_gguf_key(ckpt, "rope.scaling.attn_factor", key), &attn_factor, err) < 0)
         return false;
+    if (r->factor == 0 && rg_meta_float(ckpt, rg_gguf_key(ckpt, "rope.scale_linear", key), &r->factor, err) < 0)
+        return false;
     if (which >= 0)
         r->type = as[which];
+    else if (r->factor > 0 && r->factor != 1)
+        r->type = RG_ROPE_LINEAR; /* a factor alone */
     /* The converter keeps only 0.1 * mscale_all_dim; mscale is the same number in every model published so. */
     if (log_multiplier != 0)
         r->mscale = r->mscale_all_dim = 10 * log_multiplier;
@@ -211,6 +215,10 @@ static bool read_rope_gguf(rg_rope_config *r, const rg_checkpoint *ckpt, const c
     }
     if (r->type == RG_ROPE_YARN && attn_factor > 0)
         r->attention_factor = attn_factor * rg_yarn_mscale(r->factor, 1);
+    if (r->type != RG_ROPE_YARN && r->type != RG_ROPE_LONG && attn_factor != 0 && attn_factor != 1 &&
+        rg_checkpoint_n_tensors(ckpt)) /* without, it is not known whether there are factors for longer texts */
+        return rg_fail(err, RG_E_UNSUPPORTED, "%s: %s is %g for a rope that is not of type yarn: not supported",
+                       rg_checkpoint_path(ckpt), rg_gguf_key(ckpt, "rope.scaling.attn_factor", key), attn_factor);
     int got =
         rg_meta_int(ckpt, rg_gguf_key(ckpt, "rope.scaling.original_context_length", key), 1, INT32_MAX, &original, err);
     if (got > 0)

@@ -118,11 +118,20 @@ static void a_begin_is_an_id(void **state)
     rg_model_close(m);
 }
 
+/* A factor on cos and sin where the rope has no scaling. */
+static void a_factor_of_no_scaling_is_refused(void **state)
+{
+    (void)state;
+    refused("llama", &(change){ .key = "llama.rope.scaling.attn_factor", .value = 2 }, "attn_factor is 2");
+    rg_model_close(opened("llama", &(change){ .key = "llama.rope.scaling.attn_factor", .value = 1 }));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_routing_is_refused),
         cmocka_unit_test(a_begin_is_an_id),
+        cmocka_unit_test(a_factor_of_no_scaling_is_refused),
     };
 
     test_init(argc, argv);

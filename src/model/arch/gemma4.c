@@ -160,10 +160,9 @@ static bool read_gguf_layers(rg_config *c, const rg_checkpoint *ckpt, rg_error *
             !read_for_layer(c, ckpt, "feed_forward_length", i, &ffn, err))
             return false;
         int *same = local ? &c->n_kv_heads : &own->global_kv_heads;
-        if (*same && *same != heads)
-            return rg_fail(err, RG_E_UNSUPPORTED,
-                           "%s: layer %d has %d K/V heads, one of its type before it %d, which is not supported",
-                           rg_checkpoint_path(ckpt), i, heads, *same);
+        if (heads < 1 || (*same && *same != heads))
+            return rg_fail(err, RG_E_UNSUPPORTED, "%s: attention.head_count_kv: layer %d has %d K/V heads, one of its "
+                           "type before it %d, which is not supported", rg_checkpoint_path(ckpt), i, heads, *same);
         *same = heads;
         c->layer[i].window = local ? c->window : 0;
         c->layer[i].rope = local != 0;
