@@ -356,8 +356,9 @@ typedef struct rg_stats {
     uint64_t n_output;       /* ids generated */
     uint64_t n_drafts, n_draft_rows, n_draft_accepted; /* drafts that were checked, their ids, and those accepted, */
     uint64_t draft_accepted_at[RG_DRAFT_PLACES]; /*   the latter also by their place on the draft's path */
-    double draft_s, undrafted_s; /* with a drafter: time of steps without prompts, and what it is expected to have been
-                                  *   without drafts */
+    double draft_s, undrafted_s; /* with a drafter: seconds of steps without prompts, and what the same ids would have
+                                  *   taken at the pace of steps without drafts that were timed; both count only from
+                                  *   when enough of these were, and stay 0 where every step has drafts */
     bool draft_paused;       /* "auto" was not drafting in the latest step, since it would have taken longer */
     int32_t n_running, n_waiting;
     int64_t n_waiting_ids;

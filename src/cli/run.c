@@ -236,11 +236,13 @@ static bool print_json(const run_options *o, const rg_params *p, const result *r
 /* What drafting brought, or that it is off and why. */
 static void print_drafts(const rg_usage *u, const char *kind, const rg_stats *s)
 {
-    double times = s->draft_s > 0 ? s->undrafted_s / s->draft_s : 0;
-
     if (u->n_drafted)
-        printf("[%d ids drafted by %s, %d accepted: %.2f tokens a step, about %.2f times as quick as without]\n",
-               u->n_drafted, kind, u->n_accepted, (double)(u->n_steps + u->n_accepted) / u->n_steps, times);
+        printf("[%d ids drafted by %s, %d accepted: %.2f tokens a step", u->n_drafted, kind, u->n_accepted,
+               (double)(u->n_steps + u->n_accepted) / u->n_steps);
+    if (u->n_drafted && s->draft_s > 0)
+        printf(", %.2f times as quick as its steps without drafts", s->undrafted_s / s->draft_s);
+    if (u->n_drafted)
+        printf("]\n");
     if (s->draft_paused && u->n_drafted)
         printf("[drafting was off in the end: with %d %% of the guesses right it takes longer here than it saves]\n",
                (int)(100.0 * u->n_accepted / u->n_drafted));

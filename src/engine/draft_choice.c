@@ -12,6 +12,12 @@ static const double HELD = 3, FIRST_CHANCE = 0.5;
 static const float FADE = 0.935f, FADE_OVERALL = 0.985f;
 /* Drafts are worth their trouble if they bring so much more. */
 static const double CLEARLY = 1.03;
+/* The share of the time of steps without drafts that drafts may lose, and the most steps' worth of time that is saved up
+ * for it. */
+static const double CREDIT_SHARE = 0.01, CREDIT_STEPS = 8;
+/* What a row more is taken to cost, as a share of a row of a step without drafts, where no step of that size was seen:
+ * most machines are better, but a prediction that nothing has confirmed may not be trusted with more than this. */
+static const double UNSEEN_ROW = 0.25;
 
 void rg_draft_choice_init(rg_draft_choice *c)
 {
@@ -54,7 +60,8 @@ enum {
     STALE = RG_CHOICE_TRY, /* and steps without drafts are taken again after so many */
 };
 
-static rg_draft_measured *measured_of(rg_draft_choice *c, int32_t n)
+/* The power of two of a number of answers. */
+static int size_of(int32_t n)
 {
     int size = 0;
 
@@ -62,7 +69,12 @@ static rg_draft_measured *measured_of(rg_draft_choice *c, int32_t n)
         n /= 2;
         size++;
     }
-    return &c->measured[size];
+    return size;
+}
+
+static rg_draft_measured *measured_of(rg_draft_choice *c, int32_t n)
+{
+    return &c->measured[size_of(n)];
 }
 
 /* A single step counts as twice or half the mean at most. */
@@ -73,20 +85,40 @@ static void take_mean(double *mean, int32_t n, double x)
     *mean += (x - *mean) / (n + 1);
 }
 
+/* A step brought so much to the credit, or took it off.  Steps without drafts took plain_s lately. */
+static void add_credit(rg_draft_choice *c, double s, double plain_s)
+{
+    const double most = CREDIT_STEPS * plain_s;
+
+    c->credit_s = c->credit_s + s < most ? c->credit_s + s : most;
+}
+
 void rg_draft_measure(rg_draft_choice *c, int32_t n, bool drafted, double took_s, int32_t n_ids)
 {
     rg_draft_measured *m = measured_of(c, n);
     int32_t *count = drafted ? &m->n_drafted : &m->n_plain;
 
     if (drafted) {
+        double saved_s = (double)n_ids / n * m->plain_s - took_s;
         take_mean(&m->ids, *count, (double)n_ids / n);
         take_mean(&m->drafted_s, *count, took_s);
+        add_credit(c, saved_s, m->plain_s);
+        if (c->tried && saved_s > 0)
+            c->last_try = c->n_steps - c->pause; /* the next larger draft may be tried at once */
     } else {
         take_mean(&m->plain_s, *count, took_s);
         m->last_plain = c->n_steps;
+        add_credit(c, CREDIT_SHARE * took_s, m->plain_s);
     }
     if (*count < MEAN_STEPS - 1)
         ++*count;
+}
+
+double rg_draft_plain_s(const rg_draft_choice *c, int32_t n)
+{
+    const rg_draft_measured *m = &c->measured[size_of(n)];
+
+    return m->n_plain >= SURE_STEPS ? m->plain_s : 0;
 }
 
 /* True if drafts are known to bring no more than they cost. */
@@ -180,6 +212,7 @@ typedef struct choosing {
 typedef struct plan {
     int32_t n_rows;   /* of drafts */
     double gain;      /* ids expected of them */
+    double more_s;    /* seconds more than the step takes without them */
     double rate;      /* ids a second */
     rg_step_load load;
 } plan;
@@ -203,7 +236,6 @@ static plan plan_for(const rg_draft_choice *c, const rg_step_time *t, const rg_s
 {
     int32_t deepest[RG_CHOICE_DRAFTERS] = { 0 };
     plan x = { .load = *load };
-    double more_s;
 
     for (int32_t i = 0; i < of->n; i++) {
         const rg_draft_answer *a = &of->answers[i];
@@ -216,10 +248,10 @@ static plan plan_for(const rg_draft_choice *c, const rg_step_time *t, const rg_s
         deepest[j] = k > deepest[j] ? k : deepest[j];
         add_rows(&x.load, &t->facts, a->start, of->drafters[j].nodes[k]);
     }
-    more_s = rg_step_time_predict(t, &x.load) - p->with_s;
+    x.more_s = rg_step_time_predict(t, &x.load) - p->with_s;
     for (int32_t j = 0; j < of->n_drafters; j++)
-        more_s += deepest[j] * of->drafters[j].level_s;
-    x.rate = (of->n + x.gain) / (p->plain_s + more_s);
+        x.more_s += deepest[j] * of->drafters[j].level_s;
+    x.rate = (of->n + x.gain) / (p->plain_s + x.more_s);
     return x;
 }
 
@@ -238,7 +270,8 @@ static void choose_none(rg_draft_answer *answers, int32_t n)
         answers[i].n = 0;
 }
 
-static prices prices_of(const rg_step_time *t, const rg_step_load *load, const choosing *of)
+/* By what steps without drafts were measured to take, as far as they were, and else by predictions. */
+static prices prices_of(const rg_draft_choice *c, const rg_step_time *t, const rg_step_load *load, const choosing *of)
 {
     rg_step_load plain = { 0 }, more = *load;
     prices p;
@@ -247,18 +280,30 @@ static prices prices_of(const rg_step_time *t, const rg_step_load *load, const c
         rg_step_load_add(&plain, &t->facts, of->answers[i].start, 1, 1);
         add_rows(&more, &t->facts, of->answers[i].start, 2);
     }
-    p.plain_s = rg_step_time_predict(t, &plain);
+    p.plain_s = rg_draft_plain_s(c, of->n);
+    if (!(p.plain_s > 0))
+        p.plain_s = rg_step_time_predict(t, &plain);
     p.with_s = rg_step_time_predict(t, load);
     p.plain_rate = of->n / p.plain_s;
     p.row_s = (rg_step_time_predict(t, &more) - p.with_s) / (2 * of->n);
     return p;
 }
 
+/* True if the credit covers what drafts of n_rows rows would lose if all guesses were wrong.  known: steps of that many
+ * rows were seen lately, so that more_s, what they are predicted to take more, can be trusted. */
+static bool is_covered(const rg_draft_choice *c, const prices *p, const choosing *of, int32_t n_rows, double more_s,
+                       bool known)
+{
+    const double unseen_s = UNSEEN_ROW * p->plain_s * n_rows / of->n;
+
+    return (known || more_s > unseen_s ? more_s : unseen_s) <= c->credit_s;
+}
+
 /* The depth, over all answers, with which the step is expected to do best; 0: without drafts. */
 static int32_t best_limit(rg_draft_choice *c, const rg_step_time *t, const rg_step_load *load, const choosing *of,
                           int32_t max_rows, bool may_try)
 {
-    prices p = prices_of(t, load, of);
+    prices p = prices_of(c, t, load, of);
     int32_t depth = 0;
 
     for (int32_t i = 0; i < of->n; i++)
@@ -269,7 +314,8 @@ static int32_t best_limit(rg_draft_choice *c, const rg_step_time *t, const rg_st
         plan x = plan_for(c, t, load, &p, of, k);
         bool known = rg_step_time_knows(t, x.load.n_rows);
 
-        if (x.n_rows && x.n_rows <= max_rows && (known || may_try) && x.rate > c->rate) {
+        if (x.n_rows && x.n_rows <= max_rows && (known || may_try) && x.rate > c->rate &&
+            is_covered(c, &p, of, x.n_rows, x.more_s, known)) {
             c->rate = x.rate;
             c->tried = !known;
             depth = k;
@@ -279,9 +325,11 @@ static int32_t best_limit(rg_draft_choice *c, const rg_step_time *t, const rg_st
 }
 
 /* A draft of one answer, to see whether what is held of it has changed: by the drafter most likely to be right. */
-static void try_one(rg_draft_choice *c, const choosing *of, int32_t max_rows)
+static void try_one(rg_draft_choice *c, const rg_step_time *t, const rg_step_load *load, const choosing *of,
+                    int32_t max_rows)
 {
     rg_draft_answer *a = &of->answers[c->n_steps / RG_CHOICE_TRY % of->n];
+    const prices p = prices_of(c, t, load, of);
     double best = 0;
 
     for (int32_t j = 0; j < of->n_drafters; j++) {
@@ -290,6 +338,9 @@ static void try_one(rg_draft_choice *c, const choosing *of, int32_t max_rows)
 
         depth = depth < TRY_DEPTH ? depth : TRY_DEPTH;
         if (chance <= best || depth < 1 || of->drafters[j].nodes[depth] > max_rows)
+            continue;
+        double more_s = of->drafters[j].nodes[depth] * p.row_s + depth * of->drafters[j].level_s;
+        if (!is_covered(c, &p, of, of->drafters[j].nodes[depth], more_s, false))
             continue;
         best = chance;
         a->n = 1;
@@ -317,17 +368,17 @@ void rg_draft_choose(rg_draft_choice *c, const rg_step_time *t, const rg_step_lo
     limit(answers, n, lost && depth > TRY_DEPTH ? TRY_DEPTH : depth);
     if (depth && lost)
         c->tried = true;
-    if (depth && !lost)
-        c->pause = RG_CHOICE_TRY;
-    else if (may_try && c->pause < LONGEST_PAUSE)
-        c->pause *= 2;
     if (!depth || (lost && !may_try)) {
         choose_none(answers, n);
         c->tried = false;
         c->rate = c->plain_rate;
         if (may_try && !depth)
-            try_one(c, &of, max_rows);
+            try_one(c, t, load, &of, max_rows);
     }
+    if (depth && !lost)
+        c->pause = RG_CHOICE_TRY;
+    else if (c->tried && c->pause < LONGEST_PAUSE)
+        c->pause *= 2;
     if (c->tried)
         c->last_try = c->n_steps;
 }

@@ -8,7 +8,13 @@
  *
  * Predictions can be wrong, so what steps with and without drafts have brought is measured too, and has the last word.
  * What is not tried is not known: a step without drafts is taken where none was for long, and one with drafts that are
- * not known to pay once in RG_CHOICE_TRY steps at most, ever more rarely as long as those lose.  Arithmetic on given
+ * not known to pay once in RG_CHOICE_TRY steps at most, ever more rarely as long as those lose, or at once after one that
+ * won.
+ *
+ * Drafting spends only what it has earned.  Steps without drafts add a hundredth of their time to a credit, and steps
+ * with drafts add the time that they saved, or take off what they lost.  A step takes drafts only if the credit covers
+ * its loss should all guesses be wrong.  So a short answer loses a hundredth at most, and where guesses stand the first
+ * small draft pays for larger ones.  Arithmetic on given
  * numbers; reads no clock. */
 #ifndef RG_ENGINE_DRAFT_CHOICE_H
 #define RG_ENGINE_DRAFT_CHOICE_H
@@ -55,6 +61,7 @@ typedef struct rg_draft_choice {
     rg_draft_measured measured[RG_STEP_SIZES]; /* by the power of two of answers */
     rg_draft_record overall[RG_CHOICE_DRAFTERS];
     int64_t n_steps, last_try, pause; /* pause: steps until the next try; longer while tries only lose */
+    double credit_s;                  /* seconds that drafts may lose; below 0: they have lost more already */
     /* Of the latest step with answers that take drafts: ids a second that were expected, with and without. */
     double rate, plain_rate;
     bool tried; /* it was one that is not known to pay */
@@ -69,6 +76,9 @@ void rg_draft_choose(rg_draft_choice *c, const rg_step_time *t, const rg_step_lo
 
 /* The step, which had n answers and no prompts, took so long and gave so many ids. */
 void rg_draft_measure(rg_draft_choice *c, int32_t n, bool drafted, double took_s, int32_t n_ids);
+
+/* Mean seconds of recent steps with about n answers, no prompts and no drafts; 0: too few were measured. */
+double rg_draft_plain_s(const rg_draft_choice *c, int32_t n);
 
 /* A draft whose deepest path has n_deep ids was checked; the first n_path of a path stood. */
 void rg_draft_note(rg_draft_choice *c, rg_draft_record *own, int32_t drafter, int32_t n_deep, int32_t n_path);

@@ -54,7 +54,7 @@ struct rg_speculation {
     int32_t n_costs[DRAFTERS];
     /* The step that is being computed: */
     int32_t n_plain_rows, n_ids; /* n_ids: given so far; 0: it had prompts, and is not measured */
-    double drafting_s, plain_s, took_s;
+    double drafting_s, took_s;
 };
 
 /* Predictions follow what steps take, and of these any guess is good enough to begin with. */
@@ -397,7 +397,6 @@ void rg_speculation_draft(rg_speculation *s, const rg_planned *plan, int n, cons
     for (int i = 0; i < n; i++)
         add_asking(s, &plan[i], i);
     s->n_plain_rows = load.n_rows;
-    s->plain_s = rg_step_time_predict(&s->time, &load);
     if (!s->n_asks)
         return;
     choose(s, &load, &budget);
@@ -423,7 +422,6 @@ void rg_speculation_stepped(rg_speculation *s, const rg_step_load *load, double 
     rg_step_time_learn(&s->time, load, took_s);
     if (!s->n_asks || s->n_plain_rows > s->n_asks)
         return;
-    s->counts.took_s += took_s + s->drafting_s;
     s->n_ids = s->n_asks;
     s->took_s = took_s + s->drafting_s;
 }
@@ -480,10 +478,14 @@ void rg_speculation_checked(rg_speculation *s, int i, const rg_drawn *drawn, con
 void rg_speculation_committed(rg_speculation *s)
 {
     bool drafted = s->drafting_s > 0;
+    double plain_s = rg_draft_plain_s(&s->choice, s->n_asks);
 
     if (s->n_ids < s->n_asks || !s->n_asks)
         return; /* it had prompts */
-    s->counts.plain_s += s->plain_s * s->n_ids / s->n_asks;
+    if (plain_s > 0) {
+        s->counts.took_s += s->took_s;
+        s->counts.plain_s += plain_s * s->n_ids / s->n_asks;
+    }
     rg_draft_measure(&s->choice, s->n_asks, drafted, s->took_s, s->n_ids);
 }
 

@@ -17,7 +17,9 @@
 typedef struct rg_draft_counts {
     uint64_t n_drafts, n_nodes, n_accepted; /* trees, their ids (no probes), those accepted */
     uint64_t at[RG_MAX_DRAFT];              /* accepted ones by their place on the path */
-    double took_s, plain_s; /* of steps without prompts: seconds, and what the same ids would take without drafts */
+    /* Of steps without prompts, since enough steps without drafts were timed: seconds, and what the same ids would have
+     * taken at the pace of those without drafts. */
+    double took_s, plain_s;
     bool paused;            /* the latest step was not drafted for, since drafts would lose */
 } rg_draft_counts;
 

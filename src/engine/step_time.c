@@ -144,14 +144,43 @@ static void derive(rg_step_time *t)
         t->efficiency[i] = roof[i] / seconds[i];
 }
 
+/* True if the load is exact: how many experts rows of a batch share is an estimate. */
+static bool is_counted(const rg_step_time *t, const rg_step_load *load)
+{
+    return !t->facts.n_experts || load->n_rows == 1;
+}
+
+/* A step took less than a limit allows: raise the limit to what it reached.  Other work can only slow a step down, so a
+ * single one is proof.  Means keep the seconds that they stand for. */
+static void correct_roofs(rg_step_time *t, const rg_step_load *load, double took_s)
+{
+    double by_bytes = bytes_s(t, load) / took_s, by_ops = ops_s(t, load) / took_s, seconds[RG_STEP_SIZES];
+
+    if ((by_bytes <= 1 && by_ops <= 1) || !is_counted(t, load))
+        return;
+    for (int i = 0; i < RG_STEP_SIZES; i++)
+        seconds[i] = t->n_learnt[i] ? plain_roof_s(t, i) / t->mean[i] : 0;
+    if (by_bytes > 1)
+        t->roofs.bytes_s *= by_bytes;
+    if (by_ops > 1) {
+        t->roofs.product_ops_s *= by_ops;
+        t->roofs.key_ops_s *= by_ops;
+    }
+    for (int i = 0; i < RG_STEP_SIZES; i++)
+        if (t->n_learnt[i])
+            t->mean[i] = plain_roof_s(t, i) / seconds[i];
+}
+
 void rg_step_time_learn(rg_step_time *t, const rg_step_load *load, double took_s)
 {
     int size = size_of(load->n_rows);
     int32_t *n = &t->n_learnt[size];
-    double far = *n < FIRST_STEPS ? FIRST_OUTLIER : OUTLIER, mean = *n ? t->mean[size] : t->efficiency[size];
+    double far = *n < FIRST_STEPS ? FIRST_OUTLIER : OUTLIER, mean;
 
     if (!is_known(t) || !(took_s > 0))
         return;
+    correct_roofs(t, load, took_s);
+    mean = *n ? t->mean[size] : t->efficiency[size];
     t->last[size] = t->n_steps++;
     for (int i = 0; i < RG_STEP_SIZES; i++)
         if (t->n_steps - t->last[i] > RECENT)

@@ -1,7 +1,8 @@
 /* step_time.h -- how long a step takes, learnt from the steps before it.
  *
  * roof(step) is the shortest time that the machine allows: the longer of bytes / bandwidth and operations / peak, plus
- * a fixed part.  Steps fall short of it, the more so on a busy machine: efficiency = roof / time, one number for steps
+ * a fixed part.  A step that takes less than its bytes or operations allow proves that the limit was measured too low,
+ * and corrects it.  Steps fall short of the roof, the more so on a busy machine: efficiency = roof / time, one number for steps
  * of 1 row, 2 to 3, 4 to 7, ..., each the mean of the latest steps of its size.  A prediction is roof / efficiency.
  * A size that has not come for some hundred steps, or never, follows the nearest size that has: otherwise one that is
  * thought too slow to be tried would never be found to be quicker.  Larger steps are never predicted to be quicker than
@@ -16,7 +17,7 @@ enum { RG_STEP_SIZES = 17 }; /* powers of two of rows: up to 65,536 and more */
 
 /* What the machine can do at most; bytes_s 0: it was not measured, and nothing is predicted. */
 typedef struct rg_step_roofs {
-    double bytes_s;                    /* from memory */
+    double bytes_s;                    /* from where the model's weights lie: a cache, or memory */
     double product_ops_s, key_ops_s;   /* of products with the model's weights, and of attention */
 } rg_step_roofs;
 
@@ -38,7 +39,7 @@ double rg_step_limit_s(const rg_step_time *t, const rg_step_load *load);
 double rg_step_time_predict(const rg_step_time *t, const rg_step_load *load);
 /* True if steps of about so many rows have been seen lately. */
 bool rg_step_time_knows(const rg_step_time *t, int32_t n_rows);
-/* Learn that a step took so long. */
+/* Learn that a step took so long.  Raises the limit that binds the step, if it took less than that limit allows. */
 void rg_step_time_learn(rg_step_time *t, const rg_step_load *load, double took_s);
 
 /* The most rows of a prompt, continued after `start` positions, with which a step that also has `load` is expected to

@@ -39,7 +39,7 @@ typedef struct life {
     rg_draft_option options[N_DRAFTERS];
     rg_rng rng;
     double s, plain_s; /* seconds so far; and those of the same ids without drafts */
-    int n_steps, n_drafted, n_tried;
+    int n_steps, n_drafted, n_tried; /* n_tried: in vain */
 } life;
 
 static void begin(life *l, const world *w)
@@ -66,7 +66,7 @@ static void step(life *l, const world *w)
     rg_draft_answer answers[MAX_ANSWERS];
     rg_step_load load = { 0 }, plain;
     int32_t deepest[N_DRAFTERS] = { 0 }, n_ids = w->n_answers;
-    double s;
+    double s, plain_s;
 
     for (int i = 0; i < w->n_answers; i++) {
         answers[i] = (rg_draft_answer){ .start = CONTEXT, .max_depth = RG_CHOICE_DEPTH, .records = l->records[i] };
@@ -100,10 +100,11 @@ static void step(life *l, const world *w)
         s += deepest[j] * w->level_s[j];
     rg_draft_measure(&l->choice, w->n_answers, deepest[0] || deepest[1], s, n_ids);
     l->s += s;
-    l->plain_s += took_s(&w->machine, &l->time, &plain) * n_ids / w->n_answers;
+    plain_s = took_s(&w->machine, &l->time, &plain) * n_ids / w->n_answers;
+    l->plain_s += plain_s;
     l->n_steps++;
     l->n_drafted += deepest[0] || deepest[1];
-    l->n_tried += l->choice.tried;
+    l->n_tried += l->choice.tried && s > plain_s; /* and lost */
 }
 
 static void run(life *l, const world *w, int n)
@@ -120,14 +121,14 @@ static const machine machines[] = {
     { &experts, 0.5, 1e-3 },
 };
 
-/* At every size, on every machine, with drafters good and bad, for 400 steps: at most a few steps in a hundred are lost to
- * trying, and nothing is lost in the long run. */
+/* At every size, on every machine, with drafters good and bad, for 400 steps: an answer of 100 ids loses
+ * two hundredths at most to trying, one of 32 ids four, and nothing is lost in the long run. */
 static void drafting_never_loses(void **state)
 {
     static const double chances[] = { 0, 0.3, 0.6, 0.8, 0.95 };
     static const double levels[] = { 0, 5e-3, 5e-2 };
     int step_of = test_all() ? 1 : 20;
-    double worst = 2;
+    double worst = 2, worst_early = 2;
 
     (void)state;
     for (size_t m = 0; m < RG_LEN(machines); m++)
@@ -137,22 +138,25 @@ static void drafting_never_loses(void **state)
                     world w = { .machine = machines[m], .chance = { chances[i], chances[(i + k) % RG_LEN(chances)] / 2 },
                                 .offers = { 1, 0.4 }, .level_s = { levels[k], 1e-6 }, .n_answers = n, .seed = i + 7 };
                     life l;
-                    double early, early_plain;
+                    double short_ratio, early, early_plain;
 
                     begin(&l, &w);
-                    run(&l, &w, 100);
+                    run(&l, &w, 32);
+                    short_ratio = l.plain_s / l.s;
+                    run(&l, &w, 68);
                     early = l.s;
                     early_plain = l.plain_s;
                     run(&l, &w, 300);
                     worst = fmin(worst, (l.plain_s - early_plain) / (l.s - early));
-                    if (early > 1.15 * early_plain || l.s - early > 1.01 * (l.plain_s - early_plain))
-                        fail_msg("machine %d, %d answers, chance %g, a level takes %g s: %.3f, then %.3f of the rate "
-                                 "without drafts; %d of %d steps drafted, %d tried", (int)m, n, chances[i], levels[k],
-                                 early_plain / early, (l.plain_s - early_plain) / (l.s - early), l.n_drafted, l.n_steps,
+                    worst_early = fmin(worst_early, fmin(short_ratio, early_plain / early));
+                    if (short_ratio < 0.96 || early > early_plain / 0.98 || l.s - early > 1.01 * (l.plain_s - early_plain))
+                        fail_msg("machine %d, %d answers, chance %g, a level takes %g s: %.3f in 32 steps, %.3f in 100, then "
+                                 "%.3f of the rate without drafts; %d of %d steps drafted, %d tried", (int)m, n,
+                                 chances[i], levels[k], short_ratio, early_plain / early, (l.plain_s - early_plain) / (l.s - early), l.n_drafted, l.n_steps,
                                  l.n_tried);
                     assert_true(l.n_tried <= 1 + l.n_steps / RG_CHOICE_TRY);
                 }
-    print_message("at worst %.4f of the rate without drafts\n", worst);
+    print_message("at worst %.4f of the rate without drafts, in the first 100 steps %.4f\n", worst, worst_early);
 }
 
 /* Where rows are free and guesses good, it drafts; where rows cost, it is off. */
