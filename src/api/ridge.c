@@ -11,6 +11,7 @@
 #include "api/drafts.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "ckpt/checkpoint.h"
 #include "engine/loop.h"
@@ -40,7 +41,9 @@ struct rg_engine {
     rg_pool *pool;       /* the threads of all steps */
     rg_loop *loop;
     rg_chat *chat;
-    rg_roofs roofs;     /* of this machine; all 0: not known */
+    rg_roofs roofs;     /* of this machine and the model's weights; all 0: not known */
+    rg_profile *profile; /* they are from; NULL: from none that is kept */
+    char *profile_folder; /* where it lies */
     const rg_backend *backend;
     rg_grammar_vocab *grammar_vocab; /* NULL until the first grammar, as is grammars */
     rg_grammar_cache *grammars;
@@ -133,15 +136,38 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
 /* What this machine can do at most: from its profile, or else measured if steps are to be kept short. */
 static bool find_roofs(rg_engine *e, const rg_options *o, rg_error *err)
 {
-    rg_profile profile;
-
-    if (o->profile_folder && rg_profile_load(&profile, o->profile_folder, e->backend, e->n_threads)) {
-        e->roofs = profile.roofs;
+    e->profile = rg_alloc(sizeof *e->profile);
+    e->profile_folder = o->profile_folder ? rg_strdup(o->profile_folder) : NULL;
+    if (!e->profile || (o->profile_folder && !e->profile_folder))
+        return rg_fail_memory(err, sizeof *e->profile);
+    if (o->profile_folder && rg_profile_load(e->profile, o->profile_folder, e->backend, e->n_threads)) {
+        e->roofs = e->profile->roofs;
+        e->roofs.read_bytes_s = rg_rates_bandwidth(&e->profile->rates, (double)e->model->weights.bytes);
         return true;
     }
+    rg_free(e->profile);
+    e->profile = NULL;
     if (o->step_s <= 0 && o->pace <= 0)
         return true;
-    return rg_roofs_probe(&e->roofs, e->backend, e->n_threads, err);
+    return rg_roofs_probe(&e->roofs, e->backend, e->n_threads, (double)e->model->weights.bytes, err);
+}
+
+/* Steps may have shown that limits were measured too low: the kept profile gets what they reached.  If it cannot be
+ * written, the next engine corrects it. */
+static void keep_corrections(const rg_engine *e)
+{
+    const rg_step_roofs reached = rg_loop_step_time(e->loop).roofs;
+    rg_roofs *r = &e->profile->roofs;
+    double bytes_s = rg_rates_bandwidth(&e->profile->rates, (double)e->model->weights.bytes);
+    rg_error err = { 0 };
+
+    if (reached.bytes_s <= bytes_s && reached.product_ops_s <= rg_roofs_peak(r, e->runner->facts.type, e->exact))
+        return;
+    rg_rates_raise_bandwidth(&e->profile->rates, (double)e->model->weights.bytes, reached.bytes_s);
+    rg_roofs_raise_peak(r, e->runner->facts.type, e->exact, reached.product_ops_s);
+    r->read_bytes_s = fmax(r->read_bytes_s, e->profile->rates.set_bytes_s[RG_RATE_SETS - 1]);
+    if (!rg_profile_save(e->profile, e->profile_folder, e->backend, &err))
+        rg_log(RG_LOG_INFO, "the profile of this machine is not corrected: %s", err.text);
 }
 
 static bool open_loop(rg_engine *e, const rg_options *o, int max_seqs, int max_rows, rg_error *err)
@@ -280,6 +306,10 @@ void rg_close(rg_engine *e)
 {
     if (!e)
         return;
+    if (e->profile && e->loop)
+        keep_corrections(e);
+    rg_free(e->profile);
+    rg_free(e->profile_folder);
     rg_loop_free(e->loop);
     rg_drafts_close(&e->drafts);
     rg_model_runner_free(e->runner);
@@ -359,9 +389,11 @@ void rg_engine_check(rg_engine *e)
 
 double rg_engine_bandwidth(const rg_engine *e)
 {
-    rg_roofs now = e->roofs;
+    rg_roofs now;
 
-    return now.read_bytes_s > 0 || rg_roofs_probe(&now, e->backend, e->n_threads, NULL) ? now.read_bytes_s : 0;
+    if (e->roofs.read_bytes_s > 0)
+        return rg_loop_step_time(e->loop).roofs.bytes_s;
+    return rg_roofs_probe(&now, e->backend, e->n_threads, (double)e->model->weights.bytes, NULL) ? now.read_bytes_s : 0;
 }
 
 static const char *bound_of(const rg_step_time *t, const rg_step_load *load)

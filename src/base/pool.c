@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/thread.h"
 
 enum {
     SPIN = 2000,     /* pauses before a sleep: tens of microseconds, a small phase's length */
@@ -171,7 +172,7 @@ static bool worker_start(rg_pool *p, worker *w, int thread)
         pthread_mutex_destroy(&w->lock);
         return false;
     }
-    if (pthread_create(&w->id, NULL, worker_main, w)) {
+    if (!rg_thread_start(&w->id, worker_main, w)) {
         pthread_cond_destroy(&w->wake);
         pthread_mutex_destroy(&w->lock);
         return false;

@@ -66,7 +66,7 @@ bool cli_finished(rg_finish finish, rg_error *err)
 
 int cli_fail(const rg_error *err)
 {
-    fflush(stdout);
+    cli_flush(NULL);
     fprintf(stderr, "ridge: %s\n", err->text);
     return err->code == RG_E_USAGE ? EXIT_USAGE : EXIT_FAILED;
 }

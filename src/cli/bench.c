@@ -103,7 +103,7 @@ static bool measure(job *j, const char *what, int n, int batch, int context, rg_
     if (!j->args.common.json)
         printf("%-8s %6d %6d %8d %12.1f %9.2f %11.1f %10.1f %%\n", r->what, r->n, r->batch, r->context, r->tok_s,
                r->gb_s, r->gflop_s, 100 * r->of_roofline);
-    fflush(stdout);
+    cli_flush(NULL);
     return true;
 }
 
@@ -171,7 +171,7 @@ static bool run_naive(job *j, int context, rg_error *err)
         printf("%8d %6d %11.4f s %11.4f s %11.4f s %11.4f s %8.1fx %8.1fx\n", v->context, v->n, v->cached_predicted_s,
                v->cached_s, v->naive_predicted_s, v->naive_s, v->naive_predicted_s / v->cached_predicted_s,
                v->naive_s / v->cached_s);
-    fflush(stdout);
+    cli_flush(NULL);
     return true;
 }
 
@@ -308,12 +308,8 @@ static bool know_machine(job *j, rg_error *err)
         j->machine = (rg_machine){ .roofs = j->profile.roofs, .rates = &j->profile.rates };
         return true;
     }
-    rg_pool *pool = rg_pool_new(j->tool.n_threads, err);
-    bool ok = pool && rg_roofs_probe(&j->machine.roofs, j->tool.backend, j->tool.n_threads, err) &&
-              rg_roofs_bandwidth(&j->machine.roofs.read_bytes_s, j->tool.backend, pool,
-                                 (size_t)j->tool.model->weights.bytes, err);
-    rg_pool_free(pool);
-    return ok;
+    return rg_roofs_probe(&j->machine.roofs, j->tool.backend, j->tool.n_threads, (double)j->tool.model->weights.bytes,
+                          err);
 }
 
 static bool work(job *j, rg_error *err)

@@ -79,6 +79,7 @@ static bool save(const talk *t, const char *path, rg_error *err)
 /* Show an answer as it comes; Ctrl-C ends it early. */
 static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
 {
+    const char *why;
     rg_token token;
     rg_usage u;
 
@@ -86,14 +87,15 @@ static bool stream(const talk *t, rg_request *r, rg_buf *answer, rg_error *err)
         if (cli_interrupted())
             rg_cancel(r);
         fwrite(token.text, 1, token.n_text, stdout);
-        fflush(stdout);
+        if (!cli_flush(&why))
+            return rg_fail(err, RG_E_IO, "chat: standard output cannot be written: %s", why);
         if (!rg_buf_add(answer, token.text, token.n_text))
             return rg_fail(err, RG_E_LIMIT, "chat: the answer has more than %d bytes", ANSWER_BYTES);
         if (!cli_finished(token.finish, err))
             return false;
     }
     putchar('\n');
-    fflush(stdout); /* before messages on standard error */
+    cli_flush(NULL); /* before messages on standard error */
     u = rg_request_usage(r);
     if (t->on_terminal && !t->o->args.common.quiet)
         fprintf(stderr, "[%d tokens read, %d of them known before, %d written, first after %.0f ms, %.1f tokens/s%s]\n",

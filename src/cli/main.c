@@ -82,6 +82,18 @@ static const char *find_profiles(void)
     return n > 0 && (size_t)n < sizeof dir ? dir : NULL;
 }
 
+/* What was printed may still be lost on its way to a full disk: then a command that did its work has failed. */
+static int end(const char *command, int status)
+{
+    const char *why;
+
+    if (!cli_flush(&why) && status == EXIT_DONE) {
+        fprintf(stderr, "ridge: %s: standard output cannot be written: %s\n", command, why);
+        return EXIT_FAILED;
+    }
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -90,17 +102,17 @@ int main(int argc, char **argv)
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help")) {
         print_usage(stdout);
-        return EXIT_DONE;
+        return end("help", EXIT_DONE);
     }
     if (!strcmp(argv[1], "--version")) {
         puts("ridge " RG_VERSION);
-        return EXIT_DONE;
+        return end("version", EXIT_DONE);
     }
     cli_models_dir = find_models();
     cli_profile_folder = find_profiles();
     for (size_t i = 0; i < RG_LEN(commands); i++)
         if (!strcmp(argv[1], commands[i]->name))
-            return commands[i]->run(argc - 1, argv + 1);
+            return end(commands[i]->name, commands[i]->run(argc - 1, argv + 1));
     cli_usage("'%.40s' is not a command; `ridge --help` lists them", argv[1]);
     return EXIT_USAGE;
 }

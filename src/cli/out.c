@@ -1,4 +1,5 @@
 /* out.c -- output: JSON, progress; and input besides options: text, models, Ctrl-C. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,19 @@ bool cli_write_file(const char *path, rg_buf *b, rg_error *err)
         return rg_writer_commit(w, err);
     rg_writer_abort(w);
     return false;
+}
+
+/* ---- standard output ---- */
+
+bool cli_flush(const char **why)
+{
+    static int first; /* errno of the first failure: later ones may fail otherwise, or not at all */
+
+    if ((fflush(stdout) || ferror(stdout)) && !first)
+        first = errno ? errno : EIO;
+    if (first && why)
+        *why = strerror(first);
+    return !first;
 }
 
 /* ---- JSON ---- */
@@ -110,7 +124,7 @@ bool cli_json_print(cli_json *j)
     if (!j)
         return false;
     bool ok = !j->buf.failed && fwrite(j->buf.data, 1, j->buf.n, stdout) == j->buf.n && putchar('\n') == '\n' &&
-              !fflush(stdout);
+              cli_flush(NULL);
     rg_buf_fini(&j->buf);
     rg_free(j);
     return ok;

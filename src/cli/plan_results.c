@@ -200,7 +200,7 @@ bool plan_give(plan_job *j, rg_error *err)
         return print_json(j) || rg_fail(err, RG_E_IO, "plan: standard output cannot be written");
     rg_buf_init(&b, FILE_CAP);
     rg_report_text(&b, &r);
-    bool ok = b.failed ? rg_fail_memory(err, b.n) : fwrite(b.data, 1, b.n, stdout) == b.n && !fflush(stdout);
+    bool ok = b.failed ? rg_fail_memory(err, b.n) : fwrite(b.data, 1, b.n, stdout) == b.n && cli_flush(NULL);
     rg_buf_fini(&b);
     return ok || b.failed || rg_fail(err, RG_E_IO, "plan: standard output cannot be written");
 }

@@ -25,9 +25,5 @@ bool cli_profile(rg_profile *out, const cli_common *common, const rg_backend *ba
 {
     bool have = !anew && cli_profile_folder && rg_profile_load(out, cli_profile_folder, backend, n_threads);
 
-    if (!have && !measure(out, common, backend, n_threads, err))
-        return false;
-    if (out->busy && !common->quiet)
-        fprintf(stderr, "ridge: this machine was busy while it was measured; --remeasure measures it anew\n");
-    return true;
+    return have || measure(out, common, backend, n_threads, err);
 }

@@ -7,7 +7,7 @@
 #include "measure/profile.h"
 
 /* anew: measure even if there is a profile.  A profile that cannot be saved is used all the same.  Unless --quiet,
- * standard error says so, and also says if the machine was busy while it was measured. */
+ * standard error says so; the profile of a busy machine is such a one. */
 bool cli_profile(rg_profile *out, const cli_common *common, const rg_backend *backend, int n_threads, bool anew,
                  rg_error *err);
 

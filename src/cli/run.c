@@ -82,10 +82,11 @@ static bool collect(const run_options *o, rg_request *r, result *out, rg_error *
             return rg_fail_memory(err, t.n_text);
         if (stream && t.n_text) {
             fwrite(t.text, 1, t.n_text, stdout);
-            fflush(stdout);
+            if (!cli_flush(NULL))
+                rg_cancel(r); /* nobody sees what would come; main says so */
         } else if (stream && t.id >= 0 && !t.n_text && !o->args.common.quiet && o->ids.given) {
             printf("%d ", t.id); /* no tokenizer, or a piece that is not yet text */
-            fflush(stdout);
+            cli_flush(NULL);
         }
     }
     for (int i = 0; i < o->n_samples; i++)
@@ -250,6 +251,17 @@ static void print_drafts(const rg_usage *u, const char *kind, const rg_stats *s)
         printf("[nothing was drafted: by what steps take here, guesses by %s would not pay]\n", kind);
 }
 
+/* The time that this machine's limits allow for the steps over the time that they took.  Limits that were not known while
+ * the steps ran are measured now; then the bytes that were read stand for all work. */
+static double share_of_limit(const rg_engine *e, const rg_usage *u, const rg_stats *s)
+{
+    double bytes_s, limit_s = u->limit_s;
+
+    if (u->steps_s > 0 && limit_s <= 0 && (bytes_s = rg_engine_bandwidth(e)) > 0)
+        limit_s = (double)s->bytes_read / bytes_s;
+    return u->steps_s <= 0 ? 0 : limit_s > u->steps_s ? 1 : limit_s / u->steps_s;
+}
+
 /* Streamed samples are on the terminal already. */
 static void print_human(const run_options *o, const rg_engine *e, const rg_params *p, const result *r)
 {
@@ -258,19 +270,19 @@ static void print_human(const run_options *o, const rg_engine *e, const rg_param
                r->answers[i].text.data ? r->answers[i].text.data : "");
     if (o->n_samples == 1)
         putchar('\n');
-    fflush(stdout);
+    cli_flush(NULL);
     if (o->args.common.quiet)
         return;
     rg_stats s = rg_engine_stats(e);
-    double read = s.busy_s > 0 ? (double)s.bytes_read / s.busy_s : 0, limit = rg_engine_bandwidth(e);
+    double share = share_of_limit(e, &r->usage, &s);
     int n = 0;
     for (int i = 0; i < o->n_samples; i++)
         n += r->answers[i].n;
-    printf("[%d prompt + %d output tokens, first after %.1f ms, %.1f tokens/s, %.2f GB/s read = %.0f %% of the %.1f "
-           "GB/s measured, "
-           "seed %llu]\n",
-           r->usage.n_prompt, n, 1e3 * r->usage.ttft_s, decode_rate(r), read / 1e9, limit > 0 ? 100 * read / limit : 0,
-           limit / 1e9, (unsigned long long)p->sampling.seed);
+    printf("[%d prompt + %d output tokens, first after %.1f ms, %.1f tokens/s, %.2f GB/s read = %.0f %% of what this "
+           "machine allows, seed %llu]\n",
+           r->usage.n_prompt, n, 1e3 * r->usage.ttft_s, decode_rate(r),
+           s.busy_s > 0 ? (double)s.bytes_read / s.busy_s / 1e9 : 0, 100 * share,
+           (unsigned long long)p->sampling.seed);
     print_drafts(&r->usage, rg_engine_info(e).draft, &s);
 }
 

@@ -228,12 +228,12 @@ static bool serve(serve_options *o, const char *path, rg_error *err)
         rg_server_ready(s, engine);
         if (!o->args.common.quiet)
             greet(o, s, engine);
-        fflush(stdout);
+        cli_flush(NULL);
         while (!n_signals)
             nap(0.1);
         if (!o->args.common.quiet)
             printf("\nridge: ending; what runs may finish for %g s, a second signal stops it\n", (double)o->drain_s);
-        fflush(stdout);
+        cli_flush(NULL);
         drain(s, (double)o->drain_s);
     }
     faulted = s && rg_server_faulted(s);

@@ -260,7 +260,7 @@ static void print_row(const study_frame *f, const study_value *v)
     while (b.n && b.data[b.n - 1] == ' ')
         b.data[--b.n] = 0;
     printf("%s\n", b.n ? b.data : "");
-    fflush(stdout);
+    cli_flush(NULL);
     rg_buf_fini(&b);
 }
 

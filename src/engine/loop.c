@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "engine/loop_inner.h"
 
 /* ---- building ---------------------------------------------------------------------------------------------------- */
@@ -226,7 +227,7 @@ static void *run(void *arg)
 bool rg_loop_start(rg_loop *l, rg_error *err)
 {
     RG_ASSERT(!l->started);
-    if (pthread_create(&l->thread, NULL, run, l))
+    if (!rg_thread_start(&l->thread, run, l))
         return rg_fail(err, RG_E_IO, "cannot start the engine's thread");
     l->started = true;
     return true;

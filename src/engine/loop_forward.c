@@ -176,6 +176,20 @@ static rg_step_load load_of(const rg_loop *l)
     return load;
 }
 
+/* Every request of the step took part in it, once, however many spans it has. */
+static void note_step(rg_loop *l, double took_s, double limit_s)
+{
+    for (int i = 0; i < l->n_plan; i++) {
+        rg_request *r = l->plan[i].request;
+
+        if (r->last_step == l->stats.n_steps)
+            continue;
+        r->last_step = l->stats.n_steps;
+        atomic_fetch_add_explicit(&r->steps_ns, (uint64_t)(1e9 * took_s), memory_order_relaxed);
+        atomic_fetch_add_explicit(&r->limit_ns, (uint64_t)(1e9 * limit_s), memory_order_relaxed);
+    }
+}
+
 void rg_loop_forward(rg_loop *l)
 {
     rg_step_load load = load_of(l);
@@ -192,6 +206,8 @@ void rg_loop_forward(rg_loop *l)
     l->stats.n_rows += (uint64_t)l->rows.batch.n_rows;
     l->stats.bytes_read += (uint64_t)rg_step_bytes(&l->time.facts, &load);
     l->stats.ops += rg_step_product_ops(&l->time.facts, &load) + load.key_ops;
-    l->stats.limit_s += rg_step_limit_s(&l->time, &load);
+    double limit_s = rg_step_limit_s(&l->time, &load);
+    l->stats.limit_s += limit_s;
     pthread_mutex_unlock(&l->lock);
+    note_step(l, took_s, limit_s);
 }

@@ -335,6 +335,8 @@ rg_usage rg_request_used(const rg_request *r)
     u.beam_blocks = atomic_load(&r->beam_blocks);
     u.beam_blocks_unshared = atomic_load(&r->beam_blocks_unshared);
     u.beam_blocks_copied = atomic_load(&r->beam_blocks_copied);
+    u.steps_s = 1e-9 * (double)atomic_load(&r->steps_ns);
+    u.limit_s = 1e-9 * (double)atomic_load(&r->limit_ns);
     u.queue_s = since(r, atomic_load(&r->admitted_ns));
     u.ttft_s = since(r, atomic_load(&r->first_ns));
     u.total_s = since(r, atomic_load(&r->finished_ns));

@@ -117,6 +117,8 @@ struct rg_request {
     int32_t n_scoring;       /* the engine's own: the same after the step that is being computed */
     atomic_int n_cached, n_preempted, n_ended; /* n_ended: samples */
     _Atomic uint64_t submitted_ns, admitted_ns, first_ns, finished_ns; /* 0: not yet */
+    _Atomic uint64_t steps_ns, limit_ns; /* as in rg_usage */
+    uint64_t last_step;      /* the number of the latest step that is counted in these */
     struct rg_request *next, *prev; /* the scheduler's queues */
     struct rg_request *queue_next;   /* in its queue of fair.h */
     uint64_t tenant, salt;          /* hashes: who asks, and whose prefixes it may find */

@@ -15,15 +15,7 @@ static double within_one(double x)
 
 double rg_machine_bandwidth(const rg_machine *m, double working_set)
 {
-    const double *set = rg_rate_sets;
-    int i = 0;
-
-    if (!m->rates)
-        return m->roofs.read_bytes_s;
-    while (i < RG_RATE_SETS - 2 && working_set > set[i + 1])
-        i++;
-    double x = within_one((working_set - set[i]) / (set[i + 1] - set[i]));
-    return 1 / ((1 - x) / m->rates->set_bytes_s[i] + x / m->rates->set_bytes_s[i + 1]);
+    return m->rates ? rg_rates_bandwidth(m->rates, working_set) : m->roofs.read_bytes_s;
 }
 
 /* Time grows with rows, also beyond the largest number that was measured. */

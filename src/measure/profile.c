@@ -133,9 +133,9 @@ static bool each_rate(rg_rates *r, on_numbers *fn, void *arg)
 }
 
 /* All numbers of a profile, in the order of the file. */
-static bool each_number(rg_profile *p, double *busy, on_numbers *fn, void *arg)
+static bool each_number(rg_profile *p, on_numbers *fn, void *arg)
 {
-    return fn(arg, "busy", busy, 1) && fn(arg, "roof.read_bytes_s", &p->roofs.read_bytes_s, 1) &&
+    return fn(arg, "roof.read_bytes_s", &p->roofs.read_bytes_s, 1) &&
            fn(arg, "roof.f32_ops_s", &p->roofs.f32_ops_s, 1) && fn(arg, "roof.bf16_ops_s", &p->roofs.bf16_ops_s, 1) &&
            fn(arg, "roof.int8_ops_s", &p->roofs.int8_ops_s, 1) &&
            fn(arg, "set_bytes_s", p->rates.set_bytes_s, RG_RATE_SETS) && fn(arg, "step_s", &p->rates.step_s, 1) &&
@@ -179,7 +179,6 @@ static bool has_bandwidth(const rg_profile *p)
 bool rg_profile_load(rg_profile *out, const char *folder, const rg_backend *backend, int n_threads)
 {
     char path[PATH_ROOM], key[KEY_ROOM];
-    double busy = 0;
     size_t n;
 
     memset(out, 0, sizeof *out);
@@ -189,10 +188,9 @@ bool rg_profile_load(rg_profile *out, const char *folder, const rg_backend *back
     bool ok = text && strlen(text) == n && !strncmp(text, key, strlen(key));
     if (ok) {
         const char *at = text + strlen(key);
-        ok = each_number(out, &busy, read_numbers, &at) && !strcmp(at, "end\n") && has_bandwidth(out);
+        ok = each_number(out, read_numbers, &at) && !strcmp(at, "end\n") && has_bandwidth(out);
     }
     out->roofs.n_threads = n_threads;
-    out->busy = busy > 0;
     rg_free(text);
     return ok;
 }
@@ -236,9 +234,10 @@ bool rg_profile_save(const rg_profile *p, const char *folder, const rg_backend *
 {
     rg_profile copy = *p; /* as reading and writing share each_number */
     char path[PATH_ROOM], key[KEY_ROOM];
-    double busy = p->busy;
     rg_buf b;
 
+    if (p->busy)
+        return rg_fail(err, RG_E_INPUT, "the machine was busy while it was measured");
     if (!rg_profile_path(path, sizeof path, folder, backend, p->roofs.n_threads))
         return rg_fail(err, RG_E_INPUT, "%.200s: the folder's name is too long", folder);
     if (!make_folder(folder, err))
@@ -246,7 +245,7 @@ bool rg_profile_save(const rg_profile *p, const char *folder, const rg_backend *
     make_key(key, backend, p->roofs.n_threads);
     rg_buf_init(&b, FILE_CAP);
     rg_buf_str(&b, key);
-    each_number(&copy, &busy, write_numbers, &b);
+    each_number(&copy, write_numbers, &b);
     rg_buf_str(&b, "end\n");
     bool ok = b.failed ? rg_fail_memory(err, b.n) : write_file(path, &b, err);
     rg_buf_fini(&b);
@@ -260,7 +259,7 @@ static bool measure_round(rg_profile *p, rg_rounds *rounds, const rg_backend *ba
     rg_roofs now;
 
     rg_rounds_begin(rounds);
-    if (!rg_roofs_probe(&now, backend, n_threads, err))
+    if (!rg_roofs_probe(&now, backend, n_threads, 0, err))
         return false;
     p->roofs.n_threads = n_threads;
     p->roofs.read_bytes_s = rg_rounds_median(rounds, now.read_bytes_s);

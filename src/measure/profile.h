@@ -12,12 +12,13 @@
 typedef struct rg_profile {
     rg_roofs roofs;
     rg_rates rates;
-    bool busy; /* the rounds of measuring were so far apart that the machine had other work */
+    bool busy; /* the rounds of measuring were so far apart that the machine had other work; such a one is not kept */
 } rg_profile;
 
 /* Read the profile of this machine from `folder`; false: there is none that fits (not an error). */
 bool rg_profile_load(rg_profile *out, const char *folder, const rg_backend *backend, int n_threads);
-/* Write it whole or not at all; makes the folder and its parent if needed. */
+/* Write it whole or not at all; makes the folder and its parent if needed.  A busy one is refused, and what was kept
+ * before stays. */
 bool rg_profile_save(const rg_profile *p, const char *folder, const rg_backend *backend, rg_error *err) RG_MUST_CHECK;
 
 #define RG_PROFILE_MOST_S 19.5 /* what a user waits for; the step at hand takes some tenths of a second more */

@@ -76,6 +76,43 @@ static double rest(double s, double without, double n)
 
 /* ---- bandwidth --------------------------------------------------------------------------------------------------- */
 
+/* The last size that is no larger than a working set, or the first; x: how far the working set is from it on the way to
+ * the next, 0 to 1. */
+static int size_before(double working_set, double *x)
+{
+    const double *set = rg_rate_sets;
+    int i = 0;
+
+    while (i < RG_RATE_SETS - 2 && working_set > set[i + 1])
+        i++;
+    *x = (working_set - set[i]) / (set[i + 1] - set[i]);
+    *x = *x < 0 ? 0 : *x > 1 ? 1 : *x;
+    return i;
+}
+
+double rg_rates_bandwidth(const rg_rates *r, double working_set)
+{
+    double x;
+    int i = size_before(working_set, &x);
+
+    return 1 / ((1 - x) / r->set_bytes_s[i] + x / r->set_bytes_s[i + 1]);
+}
+
+void rg_rates_raise_bandwidth(rg_rates *r, double working_set, double bytes_s)
+{
+    double x, *v = r->set_bytes_s, times = bytes_s / rg_rates_bandwidth(r, working_set);
+    int i = size_before(working_set, &x);
+
+    if (!(times > 1))
+        return;
+    if (x > 0)
+        v[i + 1] *= times;
+    if (x < 1)
+        v[i] *= times;
+    for (int k = i; k >= 0; k--) /* a smaller set is read no slower */
+        v[k] = v[k] > v[k + 1] ? v[k] : v[k + 1];
+}
+
 /* Bandwidth never falls as the set shrinks: disturbances only make a measurement slower. */
 static bool measure_sets(round *r, rg_error *err)
 {

@@ -55,6 +55,11 @@ typedef struct rg_rates {
 /* v, measured at the n points `at`, at x between them; beyond them the first or the last value. */
 double rg_rate_between(const double *v, const int *at, int n, double x);
 
+/* Bytes per second of reading a working set of so many bytes again and again. */
+double rg_rates_bandwidth(const rg_rates *r, double working_set);
+/* A working set was read at bytes_s: raise what was measured of sizes around it, and of smaller ones, to that. */
+void rg_rates_raise_bandwidth(rg_rates *r, double working_set, double bytes_s);
+
 /* The types in which K/V is kept: the i-th; RG_TYPE_COUNT past the end. */
 rg_type rg_rate_kv_type(int i);
 

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 
 enum {
-    MEMORY_BYTES = 128 << 20, /* more than the caches of most machines hold */
+    MEMORY_BYTES = 128 << 20, /* more than the caches of most machines hold; a larger working set reads no slower */
     LEAST_READ = 32 << 20,    /* bytes that one try reads, so that it is long enough to be timed */
     TRIES = 5,
     LINE = 64,
@@ -112,15 +112,16 @@ bool rg_roofs_bandwidth(double *bytes_s, const rg_backend *backend, rg_pool *poo
     return ok;
 }
 
-bool rg_roofs_probe(rg_roofs *out, const rg_backend *backend, int n_threads, rg_error *err)
+bool rg_roofs_probe(rg_roofs *out, const rg_backend *backend, int n_threads, double working_set, rg_error *err)
 {
+    const size_t bytes = working_set > 0 && working_set < MEMORY_BYTES ? (size_t)working_set : MEMORY_BYTES;
     rg_pool *pool = rg_pool_new(n_threads, err);
     probe p = { 0 };
     bool ok = pool && init(&p, backend, pool, err);
 
     *out = (rg_roofs){ .n_threads = n_threads };
     if (ok) {
-        ok = rg_roofs_bandwidth(&out->read_bytes_s, backend, pool, MEMORY_BYTES, err);
+        ok = rg_roofs_bandwidth(&out->read_bytes_s, backend, pool, bytes, err);
         out->f32_ops_s = peak_of(&p, pool, RG_ARITHMETIC_F32);
         out->int8_ops_s = peak_of(&p, pool, RG_ARITHMETIC_INT8);
         out->bf16_ops_s = peak_of(&p, pool, RG_ARITHMETIC_BF16);
@@ -143,10 +144,24 @@ bool rg_roofs_in_int8(rg_type weights)
 }
 
 /* (An operation without weights has the type 0, F32.  F8 uses no tiles: where BF16 does, F8's peak is less.) */
-double rg_roofs_peak(const rg_roofs *r, rg_type weights, bool exact)
+static double *peak_at(rg_roofs *r, rg_type weights, bool exact)
 {
     const bool bf16 = in_bf16(rg_format_of(weights)->layout);
-    double peak = bf16 ? r->bf16_ops_s : rg_roofs_in_int8(weights) ? r->int8_ops_s : 0;
+    double *peak = bf16 ? &r->bf16_ops_s : rg_roofs_in_int8(weights) ? &r->int8_ops_s : NULL;
 
-    return peak > 0 && !exact ? peak : r->f32_ops_s;
+    return peak && *peak > 0 && !exact ? peak : &r->f32_ops_s;
+}
+
+double rg_roofs_peak(const rg_roofs *r, rg_type weights, bool exact)
+{
+    rg_roofs copy = *r;
+
+    return *peak_at(&copy, weights, exact);
+}
+
+void rg_roofs_raise_peak(rg_roofs *r, rg_type weights, bool exact, double ops_s)
+{
+    double *peak = peak_at(r, weights, exact);
+
+    *peak = ops_s > *peak ? ops_s : *peak;
 }

@@ -9,12 +9,14 @@
 /* What this machine can do at most, with so many threads. */
 typedef struct rg_roofs {
     int n_threads;
-    double read_bytes_s;                      /* from memory */
+    double read_bytes_s;                      /* of the working set: from memory, or from a cache that holds it */
     double f32_ops_s, bf16_ops_s, int8_ops_s; /* 0: no recipe has such arithmetic here */
 } rg_roofs;
 
-/* Measure the roofs in at most 0.3 s.  False and *err: no memory or no threads. */
-bool rg_roofs_probe(rg_roofs *out, const rg_backend *backend, int n_threads, rg_error *err) RG_MUST_CHECK;
+/* Measure the roofs in at most 0.3 s, the bandwidth of a working set of so many bytes (0: of memory).  False and *err:
+ * no memory or no threads. */
+bool rg_roofs_probe(rg_roofs *out, const rg_backend *backend, int n_threads, double working_set,
+                    rg_error *err) RG_MUST_CHECK;
 
 /* Bytes per second of reading a buffer of this size again and again; the fastest of some tries. */
 bool rg_roofs_bandwidth(double *bytes_s, const rg_backend *backend, rg_pool *pool, size_t bytes,
@@ -24,5 +26,7 @@ bool rg_roofs_bandwidth(double *bytes_s, const rg_backend *backend, rg_pool *poo
 bool rg_roofs_in_int8(rg_type weights);
 /* The peak that binds products with weights of a type: int8 or bf16 where a fast step multiplies so, else f32. */
 double rg_roofs_peak(const rg_roofs *r, rg_type weights, bool exact);
+/* That peak was beaten: it is ops_s at least. */
+void rg_roofs_raise_peak(rg_roofs *r, rg_type weights, bool exact, double ops_s);
 
 #endif

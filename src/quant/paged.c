@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 enum { HALF_LIFE = 4, MAX_SIZES = 16, NOWHERE = -1 };
 
@@ -398,7 +399,7 @@ static bool start(rg_paged *p, int n_readers, rg_error *err)
     if (!p->lock_made || !p->wanted_made || !p->arrived_made)
         return rg_fail_memory(err, 0);
     for (; p->n_readers < n_readers; p->n_readers++)
-        if (pthread_create(&p->readers[p->n_readers], NULL, reader, p))
+        if (!rg_thread_start(&p->readers[p->n_readers], reader, p))
             return rg_fail(err, RG_E_IO, "cannot start a thread that reads experts");
     return true;
 }

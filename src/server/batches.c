@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "server/batches_inner.h"
 
 enum { MAX_TASKS = 256, SEND_AHEAD = 1 << 20 };
@@ -304,7 +305,7 @@ rg_batches *rg_batches_open(rg_server *s, const char *const *keys, int32_t n_key
     if (!b->st || !rg_lines_open(b, keys, n_keys, err))
         goto fail;
     s->batches = b; /* what the thread's tasks find it by */
-    b->runs = !pthread_create(&b->thread, NULL, run, b);
+    b->runs = rg_thread_start(&b->thread, run, b);
     if (b->runs)
         return b;
     s->batches = NULL;

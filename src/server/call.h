@@ -138,6 +138,7 @@ typedef struct rg_totals {
     int64_t n_prompt, n_cached, n_output, n_reasoning;
     const char *uncached; /* why not more of the (first) prompt was cached */
     double queue_s, ttft_s, total_s;
+    double steps_s, limit_s; /* as in rg_usage */
 } rg_totals;
 
 rg_totals rg_call_totals(const rg_call *c);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "server/call.h"
 
 enum { WINDOW = 4, STEPS_KEPT = 256 }; /* seconds that gauges look back; steps that the watchdog knows */
@@ -136,11 +137,10 @@ static void note_window(pump *p, const rg_stats *now, uint64_t now_ns)
         return;
     if (p->n_windows) {
         const rg_stats *then = &p->window[oldest];
-        double s = rg_seconds(p->window_ns[oldest], now_ns), busy = now->busy_s - then->busy_s;
+        double s = rg_seconds(p->window_ns[oldest], now_ns);
         double steps = (double)(now->n_steps - then->n_steps);
         rg_gauge(m, RG_G_TOKENS_S, (double)(now->n_output - then->n_output) / s);
         rg_gauge(m, RG_G_PREFILL_S, (double)(now->n_prompt_rows - then->n_prompt_rows) / s);
-        rg_gauge(m, RG_G_ROOFLINE, busy > 0 ? (now->limit_s - then->limit_s) / busy : 0);
         rg_gauge(m, RG_G_BATCH, steps > 0 ? (double)(now->n_rows - then->n_rows) / steps : 0);
     }
     p->window[slot] = *now;
@@ -241,7 +241,7 @@ bool rg_pump_start(rg_server *s, rg_error *err)
         return rg_fail_memory(err, sizeof *p);
     p->s = s;
     s->turned_ns = rg_now_ns();
-    s->pump_runs = !pthread_create(&s->pump, NULL, run, p);
+    s->pump_runs = rg_thread_start(&s->pump, run, p);
     if (s->pump_runs)
         return true;
     rg_free(p);

@@ -111,6 +111,8 @@ rg_totals rg_call_totals(const rg_call *c)
         t.queue_s = u.queue_s > t.queue_s ? u.queue_s : t.queue_s;
         t.ttft_s = !i || u.ttft_s < t.ttft_s ? u.ttft_s : t.ttft_s;
         t.total_s = u.total_s > t.total_s ? u.total_s : t.total_s;
+        t.steps_s += u.steps_s;
+        t.limit_s += u.limit_s;
     }
     for (int32_t i = 0; i < c->n_choices; i++) {
         t.n_output += drawn_more ? 0 : c->choices[i].n_tokens;
@@ -144,6 +146,8 @@ static void record(const rg_call *c, const char *reason)
     rg_count(m, RG_C_CACHE_HITS, (double)t.n_cached);
     rg_observe(m, RG_H_E2E, whole, 1);
     rg_observe(m, RG_H_QUEUE, t.queue_s, 1);
+    if (t.steps_s > 0)
+        rg_gauge(m, RG_G_ROOFLINE, t.limit_s / t.steps_s);
     rg_observe(m, RG_H_PROMPT, (double)t.n_prompt, 1);
     rg_observe(m, RG_H_OUTPUT, (double)t.n_output, 1);
     for (int32_t i = 0; i < c->n_choices; i++)

@@ -561,10 +561,43 @@ static void bad_indexes_are_refused(void **state)
     all_refuse(dir, "tensor 'nothing' is not in one.safetensors");
 }
 
+#define HELLO RG_SOURCE_DIR "/tests/cli/hello.json"
+
+/* What could not be written is a failure, whatever the command, and the reason is told. */
+static void a_full_output_is_a_failure(void **state)
+{
+    static const char *const commands[] = { "run tales-1m -p Once -n 4", "chat tales-1m <" HELLO, "tokenize tales-1m -p Once",
+                                            "tokenize tales-1m --ids 5", "inspect tales-1m", "embed tales-1m -p Once",
+                                            "eval tales-1m --perplexity " RG_SOURCE_DIR "/README.md --ctx 64",
+                                            "bench tales-1m --prefill 8 --decode 0 --reps 1", "plan tales-1m", "--help",
+                                            "--version", "run --help", "render tales-1m <" HELLO };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(commands); i++)
+        for (int json = 0; json < 2; json++) {
+            char args[512];
+            if (json && (commands[i][0] == '-' || strstr(commands[i], "help") || !strncmp(commands[i], "chat", 4)))
+                continue;
+            snprintf(args, sizeof args, "%s%s >/dev/full", commands[i], json ? " --json" : "");
+            if (command_run(args) != 1 || !strstr(command_err, "standard output cannot be written"))
+                fail_msg("ridge %s: %s", args, command_err);
+        }
+}
+
+/* Threads need more stack than some systems give by default. */
+static void a_small_stack_is_enough(void **state)
+{
+    (void)state;
+    assert_int_equal(command_run("--version >/dev/null; ulimit -s 256; " RG_BUILD_DIR "/ridge run tales-1m -p Once -n 4 --quiet"), 0);
+    assert_int_equal(command_run("--version >/dev/null; ulimit -s 256; " RG_BUILD_DIR "/ridge bench tales-1m --prefill 8 --decode 2 --batch 2 --reps 1"), 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usage),
+        cmocka_unit_test(a_full_output_is_a_failure),
+        cmocka_unit_test(a_small_stack_is_enough),
         cmocka_unit_test(what_is_no_number_is_an_error),
         cmocka_unit_test(tools_name_the_first_position),
         cmocka_unit_test(runs),

@@ -98,10 +98,10 @@ static void goldens(void **state)
  * machine. */
 static void machine(void **state)
 {
-    const char *folder = test_profile_folder(1);
     rg_profile p;
 
     (void)state;
+    test_profile_folder(1);
     test_profile(&p, 1);
     json_t *j = command_json("machine --json --threads 1");
     is_about(number(j, "read_gb_s"), p.roofs.read_bytes_s / 1e9);
@@ -115,16 +115,10 @@ static void machine(void **state)
     assert_true(json_is_false(json_object_get(j, "busy")));
     assert_string_equal(command_err, "");
     json_decref(j);
-    p.busy = true;
-    rg_error err = { 0 };
-    assert_ok(rg_profile_save(&p, folder, rg_backend_find("auto", &err), &err), err);
-    assert_int_equal(command_run("machine --threads 1"), 0);
-    assert_non_null(strstr(command_err, "--remeasure"));
-    assert_int_equal(command_run("machine --threads 1 --quiet"), 0);
-    assert_string_equal(command_err, "");
 }
 
-/* A profile that is cut short is measured again, and --remeasure measures whatever there is; both are kept. */
+/* A profile that is cut short is measured again, and --remeasure measures whatever there is; both are kept, unless the
+ * machine was busy, which is told. */
 static void machine_anew(void **state)
 {
     const char *folder = test_profile_folder(1);
@@ -138,13 +132,51 @@ static void machine_anew(void **state)
     test_profile(&made_up, 1);
     assert_true(rg_profile_path(path, sizeof path, folder, rg_backend_find("auto", &err), 1));
     assert_int_equal(truncate(path, 1000), 0);
-    assert_int_equal(command_run("machine --threads 1 --quiet"), 0);
-    assert_true(rg_profile_load(&got, folder, rg_backend_find("auto", &err), 1));
-    assert_true(got.rates.step_s != made_up.rates.step_s);
+    assert_int_equal(command_run("machine --threads 1"), 0);
+    bool kept = rg_profile_load(&got, folder, rg_backend_find("auto", &err), 1);
+    assert_true(kept ? got.rates.step_s != made_up.rates.step_s : strstr(command_err, "not kept") != NULL);
     assert_ok(rg_profile_save(&made_up, folder, rg_backend_find("auto", &err), &err), err);
-    assert_int_equal(command_run("machine --threads 1 --quiet --remeasure"), 0);
+    assert_int_equal(command_run("machine --threads 1 --remeasure"), 0);
     assert_true(rg_profile_load(&got, folder, rg_backend_find("auto", &err), 1));
-    assert_true(got.rates.step_s != made_up.rates.step_s);
+    assert_true((got.rates.step_s != made_up.rates.step_s) == !strstr(command_err, "not kept"));
+}
+
+/* A limit that is far too low, as of a profile that was measured beside other work, is corrected by the first answer, in
+ * what is told and in the profile that is kept; an answer never reaches more than all that the machine allows. */
+static void a_low_limit_is_corrected(void **state)
+{
+    const char *folder = test_profile_folder(1), *told;
+    const rg_backend *backend = rg_backend_find("auto", NULL);
+    rg_profile p;
+    rg_error err = { 0 };
+
+    (void)state;
+    test_profile(&p, 1);
+    p.roofs.read_bytes_s = 1e6;
+    for (int i = 0; i < RG_RATE_SETS; i++)
+        p.rates.set_bytes_s[i] = 1e6;
+    assert_ok(rg_profile_save(&p, folder, backend, &err), err);
+    assert_int_equal(command_run("run " RG_SOURCE_DIR "/models/tales-1m -p Once -n 20 --ignore-eos --threads 1"), 0);
+    assert_non_null(told = strstr(command_out, " GB/s read = "));
+    assert_non_null(strstr(told, "% of what this machine allows"));
+    assert_in_range(atoi(told + strlen(" GB/s read = ")), 1, 100);
+    assert_true(rg_profile_load(&p, folder, backend, 1));
+    assert_true(rg_rates_bandwidth(&p.rates, 1.5e6) > 10e6); /* about the model's size; any machine reads faster */
+    assert_true(p.rates.set_bytes_s[RG_RATE_SETS - 1] == 1e6);
+    for (int i = 1; i < RG_RATE_SETS; i++)
+        assert_true(p.rates.set_bytes_s[i] <= p.rates.set_bytes_s[i - 1]);
+}
+
+/* How much drafts speed up is told only beside steps without drafts that were timed: with a fixed drafter there are
+ * none. */
+static void speed_up_needs_steps_without_drafts(void **state)
+{
+    (void)state;
+    test_profile_folder(1);
+    assert_int_equal(command_run("run " RG_SOURCE_DIR "/models/tales-1m -p Once -n 60 --ignore-eos --threads 1 --draft suffix"),
+                     0);
+    assert_non_null(strstr(command_out, " ids drafted by suffix, "));
+    assert_null(strstr(command_out, "as quick as"));
 }
 
 /* What is predicted for this machine follows from its profile: twice as slow a one, twice as long. */
@@ -301,7 +333,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(rows), cmocka_unit_test(state_is_told),
                                         cmocka_unit_test(goldens), cmocka_unit_test(machine),
-                                        cmocka_unit_test(machine_anew), cmocka_unit_test(here), cmocka_unit_test(measured),
+                                        cmocka_unit_test(machine_anew), cmocka_unit_test(a_low_limit_is_corrected),
+                                        cmocka_unit_test(speed_up_needs_steps_without_drafts), cmocka_unit_test(here), cmocka_unit_test(measured),
                                         cmocka_unit_test(without_cache), cmocka_unit_test(files),
                                         cmocka_unit_test(document), cmocka_unit_test(refusals) };
 
