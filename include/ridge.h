@@ -377,8 +377,8 @@ typedef struct rg_stats {
 
 RG_API rg_stats rg_engine_stats(const rg_engine *engine);
 
-/* Bytes per second that this machine reads from where the model's weights lie (a cache that holds them, or memory) on
- * the engine's threads, corrected by steps that were faster.  If that was not measured while
+/* Bytes per second that this machine's threads read from where the model's weights lie (a cache that holds them, or
+ * memory), corrected by steps that were faster.  If that was not measured while
  * opening (see rg_options.step_s), the call measures it in up to 0.3 s; best while no request runs.  0: no memory to
  * measure with. */
 RG_API double rg_engine_bandwidth(const rg_engine *engine);
@@ -515,8 +515,8 @@ typedef struct rg_usage {
      * held without sharing; and over the whole search, blocks copied because a beam that shared one wrote into it. */
     uint64_t beam_blocks, beam_blocks_unshared, beam_blocks_copied;
     double queue_s, ttft_s, total_s;      /* from rg_submit to the first step, the first token, the end; 0: not yet */
-    double steps_s, limit_s; /* seconds of the steps that computed its rows; what the machine's limits allow these steps,
-                              *   0: not measured */
+    double steps_s, limit_s; /* seconds of the steps that computed its rows; and how short the machine's limits allow
+                              *   them to be, 0: not measured */
 } rg_usage;
 
 RG_API rg_usage rg_request_usage(const rg_request *request);

@@ -141,8 +141,8 @@ void cli_json_u64(cli_json *j, const char *key, uint64_t v);
 void cli_json_float(cli_json *j, const char *key, double v);
 void cli_json_bool(cli_json *j, const char *key, bool v);
 void cli_json_null(cli_json *j, const char *key);
-/* Bring what was printed to standard output, all of it so far.  False: it cannot be written, now or before; *why (may be
- * NULL) is then the reason of the first failure, for people. */
+/* Bring what was printed to standard output, all of it so far.  False: it cannot be written, now or before; *why (may
+ * be NULL) is then the reason of the first failure, for people. */
 bool cli_flush(const char **why);
 /* Print it with a newline and free it.  False if it could not be built or written. */
 bool cli_json_print(cli_json *j);

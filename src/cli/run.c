@@ -251,8 +251,8 @@ static void print_drafts(const rg_usage *u, const char *kind, const rg_stats *s)
         printf("[nothing was drafted: by what steps take here, guesses by %s would not pay]\n", kind);
 }
 
-/* The time that this machine's limits allow for the steps over the time that they took.  Limits that were not known while
- * the steps ran are measured now; then the bytes that were read stand for all work. */
+/* The time that this machine's limits allow for the steps over the time that they took.  Limits that were not known
+ * while the steps ran are measured now; then the bytes that were read stand for all work. */
 static double share_of_limit(const rg_engine *e, const rg_usage *u, const rg_stats *s)
 {
     double bytes_s, limit_s = u->limit_s;

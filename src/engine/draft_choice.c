@@ -12,8 +12,8 @@ static const double HELD = 3, FIRST_CHANCE = 0.5;
 static const float FADE = 0.935f, FADE_OVERALL = 0.985f;
 /* Drafts are worth their trouble if they bring so much more. */
 static const double CLEARLY = 1.03;
-/* The share of the time of steps without drafts that drafts may lose, and the most steps' worth of time that is saved up
- * for it. */
+/* The share of the time of steps without drafts that drafts may lose, and the most that is saved up for it, in such
+ * steps. */
 static const double CREDIT_SHARE = 0.01, CREDIT_STEPS = 8;
 /* What a row more is taken to cost, as a share of a row of a step without drafts, where no step of that size was seen:
  * most machines are better, but a prediction that nothing has confirmed may not be trusted with more than this. */

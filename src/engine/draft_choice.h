@@ -8,14 +8,13 @@
  *
  * Predictions can be wrong, so what steps with and without drafts have brought is measured too, and has the last word.
  * What is not tried is not known: a step without drafts is taken where none was for long, and one with drafts that are
- * not known to pay once in RG_CHOICE_TRY steps at most, ever more rarely as long as those lose, or at once after one that
- * won.
+ * not known to pay once in RG_CHOICE_TRY steps at most, ever more rarely as long as those lose, or at once after one
+ * that won.
  *
  * Drafting spends only what it has earned.  Steps without drafts add a hundredth of their time to a credit, and steps
  * with drafts add the time that they saved, or take off what they lost.  A step takes drafts only if the credit covers
  * its loss should all guesses be wrong.  So a short answer loses a hundredth at most, and where guesses stand the first
- * small draft pays for larger ones.  Arithmetic on given
- * numbers; reads no clock. */
+ * small draft pays for larger ones.  Arithmetic on given numbers; reads no clock. */
 #ifndef RG_ENGINE_DRAFT_CHOICE_H
 #define RG_ENGINE_DRAFT_CHOICE_H
 

@@ -2,12 +2,12 @@
  *
  * roof(step) is the shortest time that the machine allows: the longer of bytes / bandwidth and operations / peak, plus
  * a fixed part.  A step that takes less than its bytes or operations allow proves that the limit was measured too low,
- * and corrects it.  Steps fall short of the roof, the more so on a busy machine: efficiency = roof / time, one number for steps
- * of 1 row, 2 to 3, 4 to 7, ..., each the mean of the latest steps of its size.  A prediction is roof / efficiency.
- * A size that has not come for some hundred steps, or never, follows the nearest size that has: otherwise one that is
- * thought too slow to be tried would never be found to be quicker.  Larger steps are never predicted to be quicker than
- * smaller ones: what is learnt of one size changes its neighbours where needed.  Reads no clock and no model:
- * arithmetic on given numbers.  Only the engine thread uses it; others work on copies. */
+ * and corrects it.  Steps fall short of the roof, the more so on a busy machine: efficiency = roof / time, one number
+ * for steps of 1 row, 2 to 3, 4 to 7, ..., each the mean of the latest steps of its size.  A prediction is roof /
+ * efficiency.  A size that has not come for some hundred steps, or never, follows the nearest size that has:
+ * otherwise one that is thought too slow to be tried would never be found to be quicker.  Larger steps are never
+ * predicted to be quicker than smaller ones: what is learnt of one size changes its neighbours where needed.  Reads
+ * no clock and no model: arithmetic on given numbers.  Only the engine thread uses it; others work on copies. */
 #ifndef RG_ENGINE_STEP_TIME_H
 #define RG_ENGINE_STEP_TIME_H
 

@@ -584,12 +584,14 @@ static void a_full_output_is_a_failure(void **state)
         }
 }
 
+#define WITH_SMALL_STACK "--version >/dev/null; ulimit -s 256; " RG_BUILD_DIR "/ridge "
+
 /* Threads need more stack than some systems give by default. */
 static void a_small_stack_is_enough(void **state)
 {
     (void)state;
-    assert_int_equal(command_run("--version >/dev/null; ulimit -s 256; " RG_BUILD_DIR "/ridge run tales-1m -p Once -n 4 --quiet"), 0);
-    assert_int_equal(command_run("--version >/dev/null; ulimit -s 256; " RG_BUILD_DIR "/ridge bench tales-1m --prefill 8 --decode 2 --batch 2 --reps 1"), 0);
+    assert_int_equal(command_run(WITH_SMALL_STACK "run tales-1m -p Once -n 4 --quiet"), 0);
+    assert_int_equal(command_run(WITH_SMALL_STACK "bench tales-1m --prefill 8 --decode 2 --batch 2 --reps 1"), 0);
 }
 
 int main(int argc, char **argv)

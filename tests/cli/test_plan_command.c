@@ -173,8 +173,7 @@ static void speed_up_needs_steps_without_drafts(void **state)
 {
     (void)state;
     test_profile_folder(1);
-    assert_int_equal(command_run("run " RG_SOURCE_DIR "/models/tales-1m -p Once -n 60 --ignore-eos --threads 1 --draft suffix"),
-                     0);
+    assert_int_equal(command_run("run tales-1m -p Once -n 60 --ignore-eos --threads 1 --draft suffix"), 0);
     assert_non_null(strstr(command_out, " ids drafted by suffix, "));
     assert_null(strstr(command_out, "as quick as"));
 }
@@ -334,7 +333,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = { cmocka_unit_test(rows), cmocka_unit_test(state_is_told),
                                         cmocka_unit_test(goldens), cmocka_unit_test(machine),
                                         cmocka_unit_test(machine_anew), cmocka_unit_test(a_low_limit_is_corrected),
-                                        cmocka_unit_test(speed_up_needs_steps_without_drafts), cmocka_unit_test(here), cmocka_unit_test(measured),
+                                        cmocka_unit_test(speed_up_needs_steps_without_drafts),
+                                        cmocka_unit_test(here), cmocka_unit_test(measured),
                                         cmocka_unit_test(without_cache), cmocka_unit_test(files),
                                         cmocka_unit_test(document), cmocka_unit_test(refusals) };
 

@@ -149,11 +149,12 @@ static void drafting_never_loses(void **state)
                     run(&l, &w, 300);
                     worst = fmin(worst, (l.plain_s - early_plain) / (l.s - early));
                     worst_early = fmin(worst_early, fmin(short_ratio, early_plain / early));
-                    if (short_ratio < 0.96 || early > early_plain / 0.98 || l.s - early > 1.01 * (l.plain_s - early_plain))
+                    if (short_ratio < 0.96 || early > early_plain / 0.98 ||
+                        l.s - early > 1.01 * (l.plain_s - early_plain))
                         fail_msg("machine %d, %d answers, chance %g, a level takes %g s: %.3f in 32 steps, %.3f in 100, then "
                                  "%.3f of the rate without drafts; %d of %d steps drafted, %d tried", (int)m, n,
-                                 chances[i], levels[k], short_ratio, early_plain / early, (l.plain_s - early_plain) / (l.s - early), l.n_drafted, l.n_steps,
-                                 l.n_tried);
+                                 chances[i], levels[k], short_ratio, early_plain / early,
+                                 (l.plain_s - early_plain) / (l.s - early), l.n_drafted, l.n_steps, l.n_tried);
                     assert_true(l.n_tried <= 1 + l.n_steps / RG_CHOICE_TRY);
                 }
     print_message("at worst %.4f of the rate without drafts, in the first 100 steps %.4f\n", worst, worst_early);
