@@ -3,6 +3,7 @@
  * A writer gathers small writes in a buffer; its temporary file lies beside the target so that rename is atomic. */
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -258,6 +259,20 @@ bool rg_dir_make(const char *path, rg_error *err)
 {
     if (!allowed("open") || (mkdir(path, 0777) && (errno != EEXIST || rg_path_look(path) != RG_PATH_DIR)))
         return fail_errno(err, "create the directory", path);
+    return true;
+}
+
+bool rg_dir_list(const char *path, bool (*each)(void *arg, const char *name), void *arg, rg_error *err)
+{
+    DIR *d = allowed("open") ? opendir(path) : NULL;
+    bool on = true;
+
+    if (!d)
+        return fail_errno(err, "list the directory", path);
+    for (const struct dirent *e; on && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            on = each(arg, e->d_name);
+    closedir(d);
     return true;
 }
 

@@ -38,6 +38,9 @@ bool rg_path_join(char *out, size_t room, const char *dir, const char *name);
 /* Make a directory if there is none; its parent must exist. */
 bool rg_dir_make(const char *path, rg_error *err);
 
+/* Call each with the name of everything in a directory but "." and "..", in no order, until it returns false. */
+bool rg_dir_list(const char *path, bool (*each)(void *arg, const char *name), void *arg, rg_error *err) RG_MUST_CHECK;
+
 /* Remove a file, or an empty directory; false if that could not be done. */
 bool rg_path_remove(const char *path);
 

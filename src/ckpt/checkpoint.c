@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "ckpt/internal.h"
 #include "ckpt/made.h"
+#include "ckpt/mistaken.h"
 
 /* What the path is: a directory, a JSON or safetensors file by its name, else GGUF, which checks its magic. */
 static bool is_hf(const char *path)
@@ -14,6 +15,31 @@ static bool is_hf(const char *path)
     const char *dot = strrchr(path, '.');
 
     return rg_path_look(path) == RG_PATH_DIR || (dot && (!strcmp(dot, ".json") || !strcmp(dot, ".safetensors")));
+}
+
+/* A folder that is no Hugging Face one may hold a GGUF file: then that is the path. */
+static bool find_gguf(rg_checkpoint *c, unsigned flags, rg_error *err)
+{
+    static const char *const signs[] = { "config.json", "adapter_config.json", "tokenizer.json" };
+    char path[4096], *file;
+    rg_error why;
+
+    if (rg_path_look(c->path) != RG_PATH_DIR)
+        return true;
+    for (size_t i = 0; i < RG_LEN(signs); i++)
+        if (rg_path_join(path, sizeof path, c->path, signs[i]) && rg_path_look(path) != RG_PATH_NONE)
+            return true;
+    file = rg_mistaken_folder(c->path, &why);
+    if (!file && !(flags & RG_CKPT_NO_WEIGHTS)) {
+        if (err)
+            *err = why;
+        return false;
+    }
+    if (file) {
+        rg_free(c->path);
+        c->path = file;
+    }
+    return true;
 }
 
 rg_checkpoint *rg_checkpoint_open(const char *path, unsigned flags, rg_error *err)
@@ -34,7 +60,9 @@ rg_checkpoint *rg_checkpoint_open(const char *path, unsigned flags, rg_error *er
         rg_fail(err, RG_E_IO, "%s: no such file or directory", path);
         goto fail;
     }
-    if (!(is_hf(path) ? rg_hf_read(c, flags, err) : rg_gguf_read(c, flags, err)))
+    if (!find_gguf(c, flags, err))
+        goto fail;
+    if (!(is_hf(c->path) ? rg_hf_read(c, flags, err) : rg_gguf_read(c, flags, err)))
         goto fail;
     return c;
 

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "ckpt/internal.h"
+#include "ckpt/mistaken.h"
 
 enum { WINDOW = 1 << 16, MIN_ENTRY = 8 + 1 + 4 + 1, MIN_TENSOR = 8 + 1 + 4 + 8 + 4 + 8, ALIGN_CAP = 1 << 20 };
 
@@ -384,6 +385,8 @@ static bool read_file(rg_checkpoint *c, const char *path, bool keep, split *s, r
     rg_free(r);
     if (!ok && err && strncmp(err->text, path, strlen(path)))
         rg_fail_prefix(err, "%s", path);
+    if (!ok)
+        rg_mistaken_file(path, "GGUF", err);
     return ok;
 }
 

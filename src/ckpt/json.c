@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "ckpt/mistaken.h"
 
 static const char most[] = "9223372036854775807";
 
@@ -117,6 +118,8 @@ json_t *rg_json_parse_within(const char *name, const char *text, size_t n, size_
     scan count = { .text = text, .n = n }, rewrite;
     json_t *v;
 
+    if (n && text[0] != '{' && text[0] != '[' && rg_mistaken_bytes(text, n))
+        return rg_fail(err, RG_E_INPUT, "%s: %s", name, rg_mistaken_bytes(text, n)), NULL;
     scan_all(&count);
     if (!count.rewrite)
         return load(name, text, n, bytes, err);

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "ckpt/internal.h"
 #include "ckpt/json.h"
+#include "ckpt/mistaken.h"
 
 enum {
     HEADER_CAP = 100 * 1000 * 1000,
@@ -206,5 +207,7 @@ bool rg_safetensors_read(rg_checkpoint *c, const char *path, rg_error *err)
     json_decref(header);
     if (!ok && err && strncmp(err->text, path, strlen(path)))
         rg_fail_prefix(err, "%s", path);
+    if (!ok)
+        rg_mistaken_file(path, NULL, err);
     return ok;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ckpt/mistaken.h"
 
 enum { PICKLE_CAP = 1 << 24, NAME_ROOM = 1024 };
 
@@ -117,5 +118,7 @@ bool rg_torch_read(rg_checkpoint *c, const char *path, rg_error *err)
     rg_zip_close(&z);
     if (!ok && err && strncmp(err->text, path, strlen(path)))
         rg_fail_prefix(err, "%s", path);
+    if (!ok)
+        rg_mistaken_file(path, "PK", err);
     return ok;
 }
