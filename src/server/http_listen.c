@@ -322,20 +322,8 @@ bool rg_listener_start(rg_http *h, rg_error *err)
     l->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (l->wake < 0)
         return rg_fail(err, RG_E_IO, "cannot listen: %s", strerror(errno));
-    l->runs = !pthread_create(&l->thread, NULL, run, h);
-    return l->runs || rg_fail(err, RG_E_IO, "cannot listen: there is no thread for it");
-        return refuse(h, strerror(errno), err);
     l->runs = rg_thread_start(&l->thread, run, h);
-    return l->runs || refuse(h, "no thread for it", err);
-}
-
-/* One that was given up may begin after all: it is counted again. */
-void rg_listener_began(rg_http *h)
-{
-    if (atomic_fetch_sub(&h->listener.n_fresh, 1) > 0)
-        return;
-    atomic_fetch_add(&h->listener.n_fresh, 1);
-    atomic_fetch_add(&h->listener.n_open, 1);
+    return l->runs || rg_fail(err, RG_E_IO, "cannot listen: there is no thread for it");
 }
 
 void rg_listener_left(rg_http *h)

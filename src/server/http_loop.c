@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "server/http_inner.h"
 
 enum { N_EVENTS = 64 };
@@ -187,7 +188,7 @@ static bool start(rg_http_loop *l, rg_error *err)
     l->scratch = rg_alloc(RG_SCRATCH);
     if (!l->scratch)
         return rg_fail_memory(err, RG_SCRATCH);
-    l->runs = !pthread_create(&l->thread, NULL, run, l);
+    l->runs = rg_thread_start(&l->thread, run, l);
     return l->runs || rg_fail(err, RG_E_IO, "cannot serve: there is no thread for it");
 }
 
