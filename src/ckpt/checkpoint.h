@@ -14,9 +14,9 @@ typedef struct rg_checkpoint rg_checkpoint;
 
 typedef enum rg_ckpt_kind { RG_CKPT_GGUF, RG_CKPT_HF } rg_ckpt_kind;
 
-/* path: a GGUF file (any part of a split one) or a folder that holds one alone, a Hugging Face directory, or a config.json under any name, with or
- * without the other files.  RG_CKPT_NO_WEIGHTS: weight files may be missing, and a config is read without its
- * folder.
+/* path: a GGUF file (any part of a split one) or a folder that holds one alone, a Hugging Face directory, or a
+ * config.json under any name, with or without the other files.  RG_CKPT_NO_WEIGHTS: weight files may be missing, and a
+ * config is read without its folder.
  * A LoRA adapter opens likewise: a GGUF file, or a folder with adapter_config.json (whose keys are then the metadata)
  * and adapter_model.safetensors.  RG_CKPT_ADAPTER: also where the folder has a config.json as well. */
 typedef enum rg_ckpt_flags { RG_CKPT_DEFAULT = 0, RG_CKPT_NO_WEIGHTS = 1, RG_CKPT_ADAPTER = 2 } rg_ckpt_flags;

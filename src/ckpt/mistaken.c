@@ -17,7 +17,7 @@ static const struct {
     size_t at; /* from this byte on */
     const char *advice;
 } files[] = {
-    { "version https://git-lfs", 0, "a pointer that Git LFS left in place of the file: run `git lfs pull` in its folder" },
+    { "version https://git-lfs", 0, "a pointer that Git LFS left: run `git lfs pull` in its folder" },
     { "<!DOCTYPE", 0, "a web page and no model: the download went wrong, fetch the file itself" },
     { "<!doctype", 0, "a web page and no model: the download went wrong, fetch the file itself" },
     { "<html", 0, "a web page and no model: the download went wrong, fetch the file itself" },
@@ -27,7 +27,7 @@ static const struct {
     { "\x28\xb5\x2f\xfd", 0, "a zstd archive: unpack it and give what is inside" },
     { "7z\xbc\xaf", 0, "a 7z archive: unpack it and give what is inside" },
     { "ustar", 257, "a tar archive: unpack it and give what is inside" },
-    { "PK\x03\x04", 0, "a zip archive, or weights that PyTorch saved: unpack it, or give the folder that has config.json" },
+    { "PK\x03\x04", 0, "a zip archive, or weights that PyTorch saved: give the folder that has config.json" },
     { "tjgg", 0, "a GGML file from before GGUF: fetch the model as GGUF" },
     { "lmgg", 0, "a GGML file from before GGUF: fetch the model as GGUF" },
     { "fmgg", 0, "a GGML file from before GGUF: fetch the model as GGUF" },

@@ -1,6 +1,6 @@
 /* mistaken.h -- what people give in place of a model by mistake: a pointer that git left, a web page that a download
- * saved, an archive, a folder one level too high.  Readers ask here once they have refused something, so that the error
- * says what it is and what to do. */
+ * saved, an archive, a folder one level too high.  Readers ask here once they have refused something, so that the
+ * error says what it is and what to do. */
 #ifndef RG_CKPT_MISTAKEN_H
 #define RG_CKPT_MISTAKEN_H
 
