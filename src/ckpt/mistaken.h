@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-/* What a file that begins with these bytes is, and what to do, as the end of a sentence "PATH: ..."; NULL: not known. */
+/* What a file is that begins with these bytes, and what to do, as the end of a sentence "PATH: ..."; NULL: unknown. */
 const char *rg_mistaken_bytes(const char *bytes, size_t n);
 
 /* Reading this file has failed: if it is empty, or begins like something else, *err becomes what that is.  own: what
