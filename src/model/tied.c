@@ -67,10 +67,13 @@ static bool compare(const rg_checkpoint *ckpt, const rg_tensor *const t[2], bool
     for (int k = 0; k < 2 && ok; k++) {
         const uint64_t row = t[k]->bytes / (uint64_t)rg_tensor_rows(t[k]);
         const size_t rows = COMPARED_BYTES / (size_t)row + 1;
+        size_t n_values;
 
-        raw[k] = rg_alloc(rows * (size_t)row);
-        values[k] = rg_array(rows * (size_t)t[k]->shape[t[k]->n_dims - 1], sizeof *values[k]);
-        ok = (raw[k] && values[k]) || rg_fail_memory(err, rows * (size_t)row);
+        if (!rg_mul(rows, (size_t)t[k]->shape[t[k]->n_dims - 1], &n_values))
+            n_values = SIZE_MAX; /* which rg_array refuses */
+        raw[k] = rg_array(rows, (size_t)row);
+        values[k] = rg_array(n_values, sizeof *values[k]);
+        ok = (raw[k] && values[k]) || rg_fail_memory(err, COMPARED_BYTES);
     }
     ok = ok && compare_rows(ckpt, t, raw, values, same, err);
     for (int k = 0; k < 2; k++) {
