@@ -192,6 +192,10 @@ typedef struct rg_beam_params {
 #define RG_DIVERSITY_MAX 1000.0
 #define RG_BEAMS_MAX 1024
 
+/* What rg_params.tenant_weight may be. */
+#define RG_TENANT_WEIGHT_LEAST 0.001
+#define RG_TENANT_WEIGHT_MOST 1000.0
+
 typedef struct rg_params {
     const int32_t *prompt; /* ids, copied by rg_submit */
     int32_t n_prompt;      /* >= 1 */
@@ -208,8 +212,11 @@ typedef struct rg_params {
     int32_t n_stop_ids;
     rg_grammar *grammar;     /* what the answer must be; NULL: anything.  The request holds a reference to it */
     const char *adapter;     /* the name of one of rg_options.adapters; NULL: the model alone */
-    const char *tenant;      /* who asks; NULL: no tenant.  The queue is fair between tenants, and a cached prefix is */
+    const char *tenant;      /* who asks; NULL: no tenant.  All of these count as one.  Tenants that wait or run share
+                              *   sequences, memory and rows, and a tenant that has more than its share gives way.  A
+                              *   cached prefix is */
     const char *cache_salt;  /*   found only by the same tenant with the same salt (NULL: none).  Both are hashed */
+    float tenant_weight;     /* the tenant's share beside those of other tenants; 0: 1.  Its latest request's counts */
     bool uncached;           /* the whole prompt is computed: nothing is taken from cached prefixes */
     bool prompt_logprobs;    /* keep log-probabilities of the prompt (rg_request_prompt_logprob); implies uncached */
     int32_t n_prompt_tops;   /*   and of the so many best ids at each position; 0: none */

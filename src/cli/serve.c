@@ -30,6 +30,7 @@ typedef struct serve_options {
     float drain_s, request_s, queue_s, idle_s, header_s, body_s, write_s, watchdog_s, step_ms, pace, max_wait_s;
     bool share_prefixes, no_prefix_cache, verbose;
     const char *key[MAX_KEYS];
+    float weight[MAX_KEYS];
     char *key_text, *cert, *tls_key; /* owned */
 } serve_options;
 
@@ -57,6 +58,25 @@ static void nap(double s)
     nanosleep(&t, NULL);
 }
 
+/* Behind a key in its line there may be "weight=W", which is cut off. */
+static bool read_weight(char *line, float *weight, const char *file, rg_error *err)
+{
+    char *at = strrchr(line, ' '), *tab = strrchr(line, '\t'), *end;
+
+    at = tab > at ? tab : at;
+    if (!at || strncmp(at + 1, "weight=", 7))
+        return true;
+    double w = strtod(at + 8, &end);
+    if (*end || end == at + 8 || !(w >= RG_TENANT_WEIGHT_LEAST && w <= RG_TENANT_WEIGHT_MOST))
+        return rg_fail(err, RG_E_INPUT, "%s: 'weight=%.40s' behind a key: want a number from %g to %g", file, at + 8,
+                       RG_TENANT_WEIGHT_LEAST, RG_TENANT_WEIGHT_MOST);
+    *weight = (float)w;
+    while (at > line && (at[-1] == ' ' || at[-1] == '\t'))
+        at--;
+    *at = 0;
+    return *line || rg_fail(err, RG_E_INPUT, "%s: a weight without a key", file);
+}
+
 /* One key per line; blank lines and lines that begin with # are none. */
 static bool read_keys(serve_options *o, rg_error *err)
 {
@@ -77,12 +97,15 @@ static bool read_keys(serve_options *o, rg_error *err)
                 continue;
             if (o->s.n_keys == MAX_KEYS)
                 return rg_fail(err, RG_E_LIMIT, "%s: more than %d keys", o->key_file, MAX_KEYS);
+            if (!read_weight(line, &o->weight[o->s.n_keys], o->key_file, err))
+                return false;
             o->key[o->s.n_keys++] = line;
         }
         if (!o->s.n_keys)
             return rg_fail(err, RG_E_INPUT, "%s: no key in it, and nobody would be kept out", o->key_file);
     }
     o->s.keys = o->key;
+    o->s.key_weights = o->weight;
     return true;
 }
 
@@ -293,7 +316,8 @@ static int run(int argc, char **argv)
         { "--any-port", CLI_FLAG, &o.s.any_port, NULL, "another port if that one is taken" },
         { "--model-name", CLI_STRING, &o.s.model, "NAME", "what clients call the model (default: its file's name)" },
         { "--api-key", CLI_STRINGS, &o.keys, "KEY", "only who knows a key may ask (repeatable)" },
-        { "--api-key-file", CLI_STRING, &o.key_file, "FILE", "keys, one per line" },
+        { "--api-key-file", CLI_STRING, &o.key_file, "FILE",
+          "keys, one per line; \"weight=3\" behind one: three times the share of others" },
         { "--tls-cert", CLI_STRING, &o.tls_cert_file, "FILE", "HTTPS with this certificate (PEM)" },
         { "--tls-key", CLI_STRING, &o.tls_key_file, "FILE", "and its key" },
         { "--socket-mode", CLI_STRING, &o.socket_mode, "MODE", "permissions of unix:PATH, in octal (default 600)" },

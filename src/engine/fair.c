@@ -6,6 +6,8 @@
  * walking the ring. */
 #include "engine/fair.h"
 
+#include <math.h> /* ceil: exact */
+
 #include "base/mem.h"
 
 enum {
@@ -17,6 +19,7 @@ enum {
 
 typedef struct tenant {
     uint64_t key;
+    double weight;
     int64_t deficit; /* rows that it may spend */
     int64_t credit, seen; /* burst credit in rows, as it was when all tenants together had been given `seen` */
     bool ahead;       /* it is in front and spends its credit */
@@ -27,6 +30,7 @@ typedef struct tenant {
 struct rg_fair {
     tenant *all, *unused, *turn; /* turn: in the ring; NULL: the ring is empty */
     rg_request *returning;       /* preempted ones, by arrival */
+    const rg_request *found;     /* by rg_fair_first_of */
     rg_request *background, **background_end; /* taken when no other request waits, by arrival */
     double expected_output;
     int64_t given;    /* rows, to all tenants */
@@ -190,7 +194,9 @@ void rg_fair_add(rg_fair *f, rg_request *r)
         while (*at && (*at)->id < r->id)
             at = &(*at)->queue_next;
     } else {
-        at = &begin_queue(f, r->tenant)->head;
+        tenant *t = begin_queue(f, r->tenant);
+        t->weight = r->weight;
+        at = &t->head;
         while (*at && goes_before(*at, r))
             at = &(*at)->queue_next;
     }
@@ -230,36 +236,76 @@ static bool goes_ahead(const rg_fair *f, const tenant *t)
     return t->head && t->ahead && credit_of(f, t) >= cost_of(f, t->head);
 }
 
-/* Give the turn to the next tenant that has requests; n_waiting_tenants > 0. */
-static void pass_turn(rg_fair *f)
+/* Who may run now. */
+typedef struct chosen {
+    bool (*may)(void *arg, const rg_request *r); /* NULL: everybody */
+    void *arg;
+} chosen;
+
+static bool is_open(const tenant *t, const chosen *c)
+{
+    return t->head && (!c->may || c->may(c->arg, t->head));
+}
+
+static bool some_open(const rg_fair *f, const chosen *c)
+{
+    const tenant *t = f->turn;
+
+    do
+        if (is_open(t, c))
+            return true;
+    while ((t = t->next) != f->turn);
+    return false;
+}
+
+/* Give the turn to the next tenant that has requests and may run; there is one. */
+static void pass_turn(rg_fair *f, const chosen *c)
 {
     do {
         tenant *t = f->turn;
-        t->ahead = false;
+        t->ahead &= t->head && !is_open(t, c);
         f->turn = t->next;
         if (!t->head && credit_of(f, t) == CREDIT)
             leave(f, t);
-    } while (!f->turn->head);
+    } while (!is_open(f->turn, c));
 }
 
-rg_request *rg_fair_first(rg_fair *f)
+static rg_request *first_in_turn(rg_fair *f, const chosen *c)
 {
-    if (f->returning)
-        return f->returning;
-    if (!f->n_waiting_tenants)
-        return f->background;
-    if (!f->turn->head)
-        pass_turn(f);
+    if (!f->n_waiting_tenants || !some_open(f, c))
+        return NULL;
+    if (!is_open(f->turn, c))
+        pass_turn(f, c);
     while (!goes_ahead(f, f->turn) && f->turn->deficit < cost_of(f, f->turn->head)) {
-        pass_turn(f);
-        f->turn->deficit += QUANTUM;
+        pass_turn(f, c);
+        f->turn->deficit += (int64_t)ceil(QUANTUM * f->turn->weight);
     }
     return f->turn->head;
 }
 
+rg_request *rg_fair_first_of(rg_fair *f, bool (*may)(void *arg, const rg_request *r), void *arg)
+{
+    const chosen c = { may, arg };
+    rg_request *r = f->returning;
+
+    while (r && may && !may(arg, r))
+        r = r->queue_next;
+    if (!r)
+        r = first_in_turn(f, &c);
+    if (!r && !f->returning && !f->n_waiting_tenants)
+        r = f->background;
+    f->found = r;
+    return r;
+}
+
+rg_request *rg_fair_first(rg_fair *f)
+{
+    return rg_fair_first_of(f, NULL, NULL);
+}
+
 bool rg_fair_is_ahead(const rg_fair *f)
 {
-    return !f->returning && f->n_waiting_tenants && goes_ahead(f, f->turn);
+    return f->n_waiting_tenants && f->found && f->turn->head == f->found && goes_ahead(f, f->turn);
 }
 
 void rg_fair_take(rg_fair *f, rg_request *r)

@@ -1,13 +1,13 @@
 /* fair.h -- the queue of waiting requests: fair between tenants, however many requests one of them sends.
  *
  * Deficit round robin (Shreedhar and Varghese, 1996).  Tenants with waiting requests form a ring; each turn adds a
- * quantum to a tenant's deficit counter, and its request is taken when the counter covers the request's predicted cost.
- * A tenant that asked for little has burst credit, up to a fixed number of rows, and may spend it before its turn (as
- * sparse flows do in FQ-CoDel, RFC 8290).  Costs are rows: the prompt's, and twice the ids that are expected to come,
- * since a decode row has no neighbours to share the reading of the weights with.  Within a tenant the lowest priority
- * value goes first, then the first to arrive.  Preempted requests have paid already and are taken before all others.
- * Background requests have a queue of their own, behind all tenants, and return to it when preempted.  The engine
- * thread's alone; allocates nothing after rg_fair_new. */
+ * quantum, times its weight, to a tenant's deficit counter, and its request is taken when the counter covers the
+ * request's predicted cost. A tenant that asked for little has burst credit, up to a fixed number of rows, and may
+ * spend it before its turn (as sparse flows do in FQ-CoDel, RFC 8290).  Costs are rows: the prompt's, and twice the
+ * ids that are expected to come, since a decode row has no neighbours to share the reading of the weights with.
+ * Within a tenant the lowest priority value goes first, then the first to arrive.  Preempted requests have paid
+ * already and are taken before all others. Background requests have a queue of their own, behind all tenants, and
+ * return to it when preempted.  The engine thread's alone; allocates nothing after rg_fair_new. */
 #ifndef RG_ENGINE_FAIR_H
 #define RG_ENGINE_FAIR_H
 
@@ -22,7 +22,11 @@ void rg_fair_add(rg_fair *f, rg_request *r);
 void rg_fair_remove(rg_fair *f, rg_request *r); /* leaves without having run; its tenant pays nothing */
 /* The head of the queue; the same one until it is taken or the queue changes.  NULL: the queue is empty. */
 rg_request *rg_fair_first(rg_fair *f);
-/* True if the head of the queue is spending its tenant's burst credit. */
+/* The first of those that may run now; of a tenant only the head of its queue is asked about.  Tenants whose head may
+ * not are passed over, and keep their place.  NULL: there is none, or requests of the background alone, while others
+ * wait that may not. */
+rg_request *rg_fair_first_of(rg_fair *f, bool (*may)(void *arg, const rg_request *r), void *arg);
+/* True if the request found last is spending its tenant's burst credit. */
 bool rg_fair_is_ahead(const rg_fair *f);
 void rg_fair_take(rg_fair *f, rg_request *r); /* it runs from now on: its tenant pays */
 

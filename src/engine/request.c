@@ -64,6 +64,10 @@ static bool check_prompt(const rg_params *p, const rg_request_model *m, rg_error
         if (p->prompt[i] < 0 || p->prompt[i] >= m->vocab_size)
             return rg_fail(err, RG_E_INPUT, "id %d at place %d of the prompt is not in the vocabulary of %d",
                            (int)p->prompt[i], (int)i, (int)m->vocab_size);
+    if (p->tenant_weight != 0 && !(p->tenant_weight >= RG_TENANT_WEIGHT_LEAST &&
+                                   p->tenant_weight <= RG_TENANT_WEIGHT_MOST)) /* NaN too */
+        return rg_fail(err, RG_E_INPUT, "tenant_weight is %g: want %g to %g", (double)p->tenant_weight,
+                       RG_TENANT_WEIGHT_LEAST, RG_TENANT_WEIGHT_MOST);
     if (!(p->deadline_s >= 0)) /* NaN too */
         return rg_fail(err, RG_E_INPUT, "deadline_s is %g: want 0 or more", p->deadline_s);
     return true;
@@ -595,6 +599,7 @@ static bool complete(rg_request *r, const rg_request_model *m, rg_error *err)
     r->score_pooling = m->score_pooling;
     r->is_whole = is_whole(&r->params, m);
     r->tenant = rg_tenant_hash(r->params.tenant);
+    r->weight = r->params.tenant_weight > 0 ? (double)r->params.tenant_weight : 1;
     r->rope = m->config ? rg_config_rope(m->config, r->params.n_prompt + r->params.max_tokens) : 0;
     r->adapter = m->adapter - 1;
     r->salt = salt_of(r->params.cache_salt) ^ (uint64_t)r->rope * ROPE_SALT ^ (uint64_t)m->adapter * ADAPTER_SALT;

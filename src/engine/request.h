@@ -122,13 +122,19 @@ struct rg_request {
     struct rg_request *next, *prev; /* the scheduler's queues */
     struct rg_request *queue_next;   /* in its queue of fair.h */
     uint64_t tenant, salt;          /* hashes: who asks, and whose prefixes it may find */
+    double weight;                  /* of the tenant */
     int32_t adapter;                /* the number of its adapter, -1: none; part of salt */
     int32_t rope;                   /* the variant of ropes, by how long it may become; part of salt */
     int32_t state_part;             /* the most state that it may need, in parts of RG_ADMISSION_ALL_STATE */
     uint64_t deadline_ns;           /* 0: none */
     atomic_int uncached;            /* rg_uncached, once admitted */
     int state;               /* the scheduler's: in which of its lists; */
-    bool was_ahead;          /* and whether it was taken on its tenant's burst credit */
+    bool was_ahead;          /*   whether it was taken on its tenant's burst credit; */
+    struct rg_share *share;  /*   what its tenant holds, NULL: it is of the background; */
+    int64_t n_prompt_left;   /*   rows that its samples lacked before they draw, when the step began; */
+    uint64_t planned_in;     /*   the step in which its prompts were planned last; */
+    bool gave_all;           /*   whether it gave way as the only one of its tenant; */
+    int32_t n_claims, n_passed; /* how often others gave up state for it, and were let in while it waited for some */
 };
 
 /* Checks params (NaN, ranges, ids within the vocabulary, prompt within max_seq_len) and copies them.  max_tokens is

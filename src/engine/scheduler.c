@@ -20,12 +20,14 @@ rg_scheduler *rg_scheduler_new(rg_states *states, rg_admission *admission, const
     s->options = *options;
     s->seqs = rg_array(n, sizeof(rg_seq *));
     s->idle = rg_array(n, sizeof(rg_seq *));
-    if (!s->seqs || !s->idle) {
+    s->ranked = rg_array(n, 2 * sizeof *s->ranked);
+    if (!s->seqs || !s->idle || !s->ranked) {
         rg_fail_memory(err, n * sizeof(rg_seq *));
         goto fail;
     }
     s->fair = rg_fair_new(rg_admission_most(options->max_waiting) + options->max_seqs, err);
-    if (!s->fair)
+    if (!s->fair ||
+        !rg_shares_init(&s->shares, rg_admission_most(options->max_waiting) + 2 * options->max_seqs, err))
         goto fail;
     for (size_t i = 0; i < n; i++) {
         rg_seq *q = rg_seq_new(states, options->max_seq_len + options->max_draft, 0, err);
@@ -52,6 +54,8 @@ void rg_scheduler_free(rg_scheduler *s)
         rg_seq_free(s->states, s->seqs[i]);
     rg_free(s->seqs);
     rg_free(s->idle);
+    rg_free(s->ranked);
+    rg_shares_fini(&s->shares);
     rg_free(s);
 }
 
@@ -103,6 +107,8 @@ void rg_scheduler_link(rg_scheduler *s, rg_request *r, int state)
 
 void rg_scheduler_add(rg_scheduler *s, rg_request *r)
 {
+    if (!r->share && !r->params.background)
+        r->share = rg_shares_join(&s->shares, r->tenant, r->weight);
     rg_scheduler_link(s, r, RG_LIST_WAITING);
     rg_fair_add(s->fair, r);
 }
@@ -165,6 +171,9 @@ static void remove_request(rg_scheduler *s, rg_request *r)
     if (!r->admitted_ns)
         rg_admission_leave(s->admission, &who);
     rg_scheduler_unlink(s, r);
+    if (r->share)
+        rg_shares_leave(&s->shares, r->share);
+    r->share = NULL;
     rg_request_unref(r);
 }
 
@@ -211,6 +220,25 @@ int rg_scheduler_reap(rg_scheduler *s, bool all)
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 
+/* What tenants hold is what their requests hold. */
+static void check_shares(const rg_scheduler *s)
+{
+    const rg_request_list *lists[] = { &s->running, &s->waiting };
+
+    rg_shares_check(&s->shares);
+    for (const rg_share *t = s->shares.first; t; t = t->next) {
+        int32_t n_seqs = 0, n_requests = 0;
+
+        for (size_t k = 0; k < RG_LEN(lists); k++)
+            for (const rg_request *r = lists[k]->head; r; r = r->next) {
+                n_requests += r->share == t;
+                for (int i = 0; r->share == t && i < r->n_branches; i++)
+                    n_seqs += (r->samples[i].seq != NULL) + (r->samples[i].fill && r->samples[i].fill->without);
+            }
+        RG_ASSERT(n_seqs == t->n_seqs && n_requests == t->n_requests);
+    }
+}
+
 static int32_t check_list(const rg_scheduler *s, const rg_request_list *list, int state)
 {
     const rg_request *last = NULL;
@@ -237,6 +265,7 @@ static int32_t check_list(const rg_scheduler *s, const rg_request_list *list, in
 void rg_scheduler_check(const rg_scheduler *s)
 {
     rg_fair_check(s->fair);
+    check_shares(s);
     RG_ASSERT(check_list(s, &s->waiting, RG_LIST_WAITING) + check_list(s, &s->running, RG_LIST_RUNNING) + s->n_idle ==
               s->n_seqs);
     for (int32_t i = 0; i < s->n_idle; i++)

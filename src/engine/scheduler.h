@@ -1,17 +1,24 @@
 /* scheduler.h -- which requests run in the next step, and with how many rows.
  *
  * Waiting requests are taken in an order that is fair between tenants (fair.h).  Of the running ones decode rows go
- * first (every sample that can draw gets its row), then prompts in order of arrival as far as the row budget goes.
- * Prompts of models whose rows see rows after them are computed whole: one waits for a step with room for all its rows.
- * When a pool is full the latest arrival is preempted, a whole request at a time, and is taken again before all others;
- * a request that is alone swaps out or drops its own last samples instead.  Background requests get the rows and the
- * state that the others leave, and lose their state as soon as one of those needs it.  The engine thread's alone. */
+ * first (every sample that can draw gets its row), then prompts as far as the row budget goes: those of the tenant
+ * that was given least, and of one tenant in order of arrival.  Prompts of models whose rows see rows after them
+ * are computed whole: one waits for a step with room for all its rows.  Tenants share sequences, memory and rows
+ * (shares.h): while all sequences run, or a pool is full, the tenant that holds the most for its weight gives up its
+ * latest sample to one that holds less.  Where no tenant has more than its share, the latest sample gives way.  A
+ * request that has lost all its samples waits again, and is taken before others.  Background requests get the rows
+ * and the state that the others leave, and lose their state as soon as one of those needs it.  The engine thread's
+ * alone. */
 #ifndef RG_ENGINE_SCHEDULER_H
 #define RG_ENGINE_SCHEDULER_H
 
 #include "engine/admission.h"
 #include "engine/options.h"
 #include "engine/request.h"
+
+typedef struct rg_row_budget { /* of one step: its rows, and of how many of them logits can be had */
+    int32_t rows, logits;
+} rg_row_budget;
 
 typedef struct rg_planned { /* one span of the coming step */
     rg_request *request;
@@ -20,6 +27,8 @@ typedef struct rg_planned { /* one span of the coming step */
     bool ends;    /* it is the last span before the sample's next id, or before its embedding; or an evaluation of an
                    *   answer that is filled in, */
     bool without; /*   of its sequence without the prompt */
+    bool is_prompt;     /* the scheduler's: its rows are none of an answer that is being written, */
+    rg_row_budget took; /*   and what it took of the step's, with what is reserved for a draft */
 } rg_planned;
 
 typedef struct rg_scheduler rg_scheduler;
@@ -31,10 +40,6 @@ rg_scheduler *rg_scheduler_new(rg_states *states, rg_admission *admission, const
 void rg_scheduler_free(rg_scheduler *s);
 
 void rg_scheduler_add(rg_scheduler *s, rg_request *r); /* it waits from now on, at its place by rank */
-
-typedef struct rg_row_budget { /* of one step: its rows, and of how many of them logits can be had */
-    int32_t rows, logits;
-} rg_row_budget;
 
 /* Fill plan (room for max_seqs) within rows >= 1, growing states; returns the number of spans, 0 only if no request is
  * there.  Prompts get fewer rows where options.step_s or pace demands it.  Memory for logits is there for few rows,

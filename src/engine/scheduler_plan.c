@@ -1,29 +1,23 @@
 /* scheduler_plan.c -- the plan of a step: whose rows it computes, and how many of each.
  *
- * A step is planned for the foreground first, waiting requests included, and then for the background with what is left.
- * The foreground takes state from the background before anything else, so that no foreground request waits for state or
- * is preempted while a background request holds any.
+ * A step is planned for the foreground first, waiting requests included, and then for the background with what is
+ * left. The foreground takes state from the background before anything else, so that no foreground request waits for
+ * state or is preempted while a background request holds any.
  *
- * Why there is always progress.  The first live sample of the first running request is planned first.  If its state
- * cannot grow, later requests are preempted, then its own later samples swapped out or dropped, until it is alone; and
- * alone it fits, since rg_loop_submit refused what does not.  What is in the plan already is never preempted: decode
- * rows are planned by rank and take state from later requests only; prompts take it from the background while none of
- * that is planned, and from others only while the plan is empty. */
+ * Why there is always progress.  The first of the ranked samples is planned before all others.  If its state cannot
+ * grow, samples behind it give way until it is alone; and alone it fits, since rg_loop_submit refused what does not.
+ * It is not taken out of the plan again: where a tenant gives to another one, its latest sample gives, and it has
+ * another one then (or gives all it has, once at most, to a sample that is planned next).  Other samples take state
+ * from tenants with more than theirs, and else from what is behind them and not in the plan; prompts do the latter
+ * only while the plan is empty. */
 #include "engine/scheduler_inner.h"
 
 #include "base/clock.h"
 
 enum { MIN_PROMPT_ROWS = 4 }; /* of prompts in a step, however many answers are being written: no prompt starves */
 
-typedef struct planning {
-    rg_planned *plan;
-    int n;
-    int32_t budget, prompts; /* rows that are left, and how many of them prompts may have */
-    int32_t logits;          /* and of how many the logits may be wanted */
-} planning;
-
 /* A prompt needs two rows of logits at least: one that scores an id, and one to draw from. */
-static int32_t prompt_rows_left(const planning *p)
+static int32_t prompt_rows_left(const rg_planning *p)
 {
     int32_t rows = p->prompts < p->budget ? p->prompts : p->budget;
 
@@ -32,7 +26,7 @@ static int32_t prompt_rows_left(const planning *p)
 
 /* Where no answer is being written, a prompt of up to twice the rows that are left is not cut: a second step would read
  * all weights again. */
-static int32_t rows_given(const planning *p, int32_t wanted)
+static int32_t rows_given(const rg_planning *p, int32_t wanted)
 {
     int32_t left = prompt_rows_left(p);
 
@@ -43,7 +37,7 @@ static int32_t rows_given(const planning *p, int32_t wanted)
 
 /* Of n rows from a position, as many as there is memory for the logits of: beside the row to draw from, three quarters
  * of what is left, so that one prompt does not keep all others out of a step. */
-static int32_t rows_scored(const planning *p, const rg_request *r, int32_t at, int32_t n)
+static int32_t rows_scored(const rg_planning *p, const rg_request *r, int32_t at, int32_t n)
 {
     rg_rows rows = rg_request_rows_to_score(r, at, n);
     int32_t most = p->logits - 1 - (p->logits - 1) / 4;
@@ -51,19 +45,40 @@ static int32_t rows_scored(const planning *p, const rg_request *r, int32_t at, i
     return rows.n > most ? rows.first + most : n;
 }
 
-static void plan_add(planning *p, rg_request *r, int i, int32_t n_rows)
+static void plan_add(rg_planning *p, const rg_planned *e)
 {
-    const rg_sample *a = &r->samples[i];
-
-    p->logits -= rg_request_rows_to_score(r, a->seq->length, n_rows).n + 1;
-    p->plan[p->n++] = (rg_planned){
-        .request = r, .sample = i, .n_rows = n_rows, .ends = a->seq->length + n_rows == rg_sample_target(r, a)
-    };
-    p->budget -= n_rows;
+    p->logits -= e->took.logits;
+    p->budget -= e->took.rows;
+    p->prompts -= e->is_prompt ? e->took.rows : 0;
+    p->plan[p->n++] = *e;
 }
 
-static bool is_planned(const planning *p, const rg_request *r, int i)
+/* n rows of sample i, and as many for a draft as are reserved. */
+static void plan_rows(rg_planning *p, rg_request *r, int i, int32_t n, int32_t reserved, bool is_prompt)
 {
+    const rg_sample *a = &r->samples[i];
+    int32_t n_logits = rg_request_rows_to_score(r, a->seq->length, n).n + 1;
+
+    plan_add(p, &(rg_planned){ .request = r,
+                               .sample = i,
+                               .n_rows = n,
+                               .ends = a->seq->length + n == rg_sample_target(r, a),
+                               .is_prompt = is_prompt,
+                               .took = { .rows = n + reserved, .logits = n_logits + reserved } });
+}
+
+/* The rows of a prompt count as its tenant's. */
+static void plan_prompt_rows(rg_scheduler *s, rg_planning *p, rg_request *r, int i, int32_t n)
+{
+    plan_rows(p, r, i, n, 0, true);
+    if (r->share)
+        rg_shares_serve(&s->shares, r->share, n);
+}
+
+bool rg_scheduler_is_planned(const rg_scheduler *s, const rg_request *r, int i)
+{
+    const rg_planning *p = s->planning;
+
     for (int k = 0; k < p->n; k++)
         if (p->plan[k].request == r && p->plan[k].sample == i)
             return true;
@@ -72,7 +87,7 @@ static bool is_planned(const planning *p, const rg_request *r, int i)
 
 /* ---- answers that are being written ------------------------------------------------------------------------------ */
 
-static bool is_decoding(const rg_request *r, int i)
+bool rg_sample_is_decoding(const rg_request *r, int i)
 {
     const rg_sample *a = &r->samples[i];
 
@@ -87,31 +102,55 @@ static int32_t rows_reserved(const rg_scheduler *s, const rg_request *r, int i)
 }
 
 /* Plan the next id of an answer that is being written, with room for its draft if that is reserved. */
-static void plan_answer(rg_scheduler *s, planning *p, rg_request *r, int i, bool may_preempt)
+static void plan_answer(rg_scheduler *s, rg_planning *p, rg_request *r, int i, bool may_preempt)
 {
     rg_seq *q = r->samples[i].seq;
     int32_t reserved = rows_reserved(s, r, i);
     bool grown;
 
-    if (reserved >= p->budget || reserved >= p->logits)
+    if (reserved >= p->budget - p->kept.rows || reserved >= p->logits - p->kept.logits) {
+        p->left_out = true;
         return;
+    }
     do
         grown = rg_seq_grow(s->states, q, q->length + 1 + reserved);
     while (!grown && may_preempt && rg_scheduler_make_room(s, r, i));
-    if (!grown && reserved && !p->n && r == s->running.head) /* alone it has no room for a draft, and never had any */
+    if (!grown && reserved && !p->n) { /* alone it has no room for a draft, and never had any */
         grown = rg_seq_grow(s->states, q, q->length + 1);
-    if (!grown)
-        return;
-    plan_add(p, r, i, 1);
-    p->budget -= reserved;
-    p->logits -= reserved;
+        reserved = 0;
+    }
+    p->left_out |= !grown;
+    if (grown)
+        plan_rows(p, r, i, 1, reserved, false);
 }
 
-static void plan_decode(rg_scheduler *s, planning *p, bool background)
+static bool has_rows_for_answers(const rg_planning *p)
 {
-    for (rg_request *r = s->running.head; r && p->budget > 0 && p->logits > 0; r = r->next)
-        for (int i = 0; r->params.background == background && i < r->n_branches && p->budget > 0 && p->logits > 0; i++)
-            if (is_decoding(r, i))
+    return p->budget > p->kept.rows && p->logits > p->kept.logits;
+}
+
+/* The foreground's, by rank.  Some may be planned already. */
+static void plan_answers(rg_scheduler *s, rg_planning *p)
+{
+    const bool again = p->n > 0;
+    int32_t k = 0;
+
+    p->left_out = false;
+    for (; k < s->n_ranked && has_rows_for_answers(p); k++) {
+        const rg_ranked *e = &s->ranked[k];
+
+        if (e->request->state == RG_LIST_RUNNING && rg_sample_is_decoding(e->request, e->sample) &&
+            !(again && rg_scheduler_is_planned(s, e->request, e->sample)))
+            plan_answer(s, p, e->request, e->sample, true);
+    }
+    p->left_out |= k < s->n_ranked;
+}
+
+static void plan_background(rg_scheduler *s, rg_planning *p)
+{
+    for (rg_request *r = s->running.head; r && has_rows_for_answers(p); r = r->next)
+        for (int i = 0; r->params.background && i < r->n_branches && has_rows_for_answers(p); i++)
+            if (rg_sample_is_decoding(r, i))
                 plan_answer(s, p, r, i, true);
 }
 
@@ -187,7 +226,7 @@ static bool grow_fill(rg_scheduler *s, const rg_sample *a)
 
 /* Plan an evaluation, whose rows are never cut: it waits for a step with room for all of them.  The first of a step
  * always has it.  False: there is no state for it. */
-static bool plan_evaluation(rg_scheduler *s, planning *p, rg_request *r, int i)
+static bool plan_evaluation(rg_scheduler *s, rg_planning *p, rg_request *r, int i)
 {
     const rg_fill *f = r->samples[i].fill;
     int32_t n = f->e.end - f->e.first;
@@ -196,17 +235,21 @@ static bool plan_evaluation(rg_scheduler *s, planning *p, rg_request *r, int i)
         return true;
     if (!grow_fill(s, &r->samples[i]))
         return false;
-    p->logits -= rg_fill_logits(f);
-    p->budget -= rg_fill_rows(f);
-    p->plan[p->n++] = (rg_planned){ .request = r, .sample = i, .n_rows = n, .ends = true };
+    rg_planned e = { .request = r, .sample = i, .n_rows = n, .ends = true,
+                     .took = { .rows = rg_fill_rows(f), .logits = rg_fill_logits(f) } };
+    plan_add(p, &e);
+    if (r->share)
+        rg_shares_serve(&s->shares, r->share, e.took.rows);
+    e.without = true;
+    e.took = (rg_row_budget){ 0 };
     if (f->without)
-        p->plan[p->n++] = (rg_planned){ .request = r, .sample = i, .n_rows = n, .ends = true, .without = true };
+        plan_add(p, &e);
     return true;
 }
 
 /* Plan a prompt that is computed whole: it waits for a step with room for all of its rows, which the first of a step
  * always has.  False: there is no state for it. */
-static bool plan_whole(rg_scheduler *s, planning *p, rg_request *r)
+static bool plan_whole(rg_scheduler *s, rg_planning *p, rg_request *r)
 {
     int32_t n = r->params.n_prompt;
 
@@ -214,13 +257,12 @@ static bool plan_whole(rg_scheduler *s, planning *p, rg_request *r)
         return true;
     if (!rg_seq_grow(s->states, r->samples[0].seq, n))
         return false;
-    plan_add(p, r, 0, n);
-    p->prompts -= n;
+    plan_prompt_rows(s, p, r, 0, n);
     return true;
 }
 
 /* Plan a sample that is not decoding.  False: no room, and those after it shall not take what there is. */
-static bool plan_prompt(rg_scheduler *s, planning *p, rg_request *r, int i)
+static bool plan_prompt(rg_scheduler *s, rg_planning *p, rg_request *r, int i)
 {
     int32_t block = r->samples[i].fill && !rg_fill_is_scratch(r->samples[i].fill) ? r->samples[i].fill->d.sees : 1;
     bool first = p->n == 0;
@@ -230,7 +272,7 @@ static bool plan_prompt(rg_scheduler *s, planning *p, rg_request *r, int i)
 
         if (!rg_scheduler_activate(s, r, i, first && !rg_scheduler_may_clear(s, r)))
             continue;
-        if (is_decoding(r, i) && rows_reserved(s, r, i)) { /* it has come back */
+        if (rg_sample_is_decoding(r, i) && rows_reserved(s, r, i)) { /* it has come back */
             plan_answer(s, p, r, i, first);
             return true;
         }
@@ -249,21 +291,21 @@ static bool plan_prompt(rg_scheduler *s, planning *p, rg_request *r, int i)
         n_rows -= n_rows % block;
         if (!n_rows)
             continue;
-        plan_add(p, r, i, n_rows);
-        p->prompts -= n_rows;
+        plan_prompt_rows(s, p, r, i, n_rows);
         return true;
-    } while (rg_scheduler_clear_background(s, r) || (first && rg_scheduler_make_room(s, r, i)));
+    } while (rg_scheduler_clear_background(s, r) ||
+             (first ? rg_scheduler_make_room(s, r, i) : rg_scheduler_claim_state(s, r, i)));
     return false;
 }
 
-static bool plan_prompts_of(rg_scheduler *s, planning *p, rg_request *r)
+static bool plan_prompts_of(rg_scheduler *s, rg_planning *p, rg_request *r)
 {
     for (int i = 0; i < r->n_branches && prompt_rows_left(p) > 0; i++) {
         const rg_sample *a = &r->samples[i];
 
-        if (!rg_branch_is_open(r, i) || waits_for_fork(r, i) || is_planned(p, r, i))
+        if (!rg_branch_is_open(r, i) || waits_for_fork(r, i) || rg_scheduler_is_planned(s, r, i))
             continue;
-        if (!a->seq && !s->n_idle && p->n > 0 && !rg_scheduler_may_clear(s, r))
+        if (!a->seq && p->n > 0 && !rg_scheduler_may_have_seqs(s, r))
             continue; /* it waits for a sequence; others need not wait for that */
         if (!plan_prompt(s, p, r, i))
             return false;
@@ -273,17 +315,20 @@ static bool plan_prompts_of(rg_scheduler *s, planning *p, rg_request *r)
 
 /* ---- waiting requests begin -------------------------------------------------------------------------------------- */
 
-/* The waiting request r gets a state and runs; if the plan is empty, it need not have room for more than a row. */
-static bool let_in(rg_scheduler *s, const planning *p, rg_request *r)
+/* The waiting request r gets a state and runs; if none does, it need not have room for more than a row. */
+static bool let_in(rg_scheduler *s, rg_request *r)
 {
+    bool is_ahead = rg_fair_is_ahead(s->fair);
     int i = 0;
 
     while (!rg_branch_is_open(r, i))
         i++;
-    while (!rg_scheduler_activate(s, r, i, p->n == 0 && !rg_scheduler_may_clear(s, r)))
-        if (!rg_scheduler_clear_background(s, r))
+    while (!rg_scheduler_activate(s, r, i, !s->running.n))
+        if (!rg_scheduler_clear_background(s, r) && !rg_scheduler_claim_state(s, r, i))
             return false;
-    r->was_ahead = rg_fair_is_ahead(s->fair);
+    if (s->held_up && s->held_up != r)
+        s->held_up->n_passed++;
+    r->was_ahead = is_ahead;
     rg_fair_take(s->fair, r);
     if (!r->admitted_ns) {
         rg_applicant who = rg_request_applicant(r);
@@ -297,16 +342,55 @@ static bool let_in(rg_scheduler *s, const planning *p, rg_request *r)
     return true;
 }
 
-/* Take requests from the queue as long as there is room: all, or only those on burst credit.  False: there is none. */
-static bool admit_waiting(rg_scheduler *s, planning *p, bool background, bool only_ahead)
+/* Which waiting requests may begin in this step. */
+typedef struct beginning {
+    const rg_scheduler *s;
+    const rg_request *before; /* only of tenants that were given no more rows of prompts than this one's; NULL: all */
+} beginning;
+
+static bool may_begin(void *arg, const rg_request *r)
 {
+    const beginning *b = arg;
+
+    if (b->before && (!r->share || r->share == b->before->share ||
+                      r->share->prompt_time > b->before->share->prompt_time))
+        return false;
+    return rg_scheduler_may_pass(b->s, r) && rg_scheduler_may_have_seqs(b->s, r);
+}
+
+/* The next to begin; NULL: there is none.  While nothing is planned, somebody has to. */
+static rg_request *next_waiting(rg_scheduler *s, const rg_planning *p, const rg_request *before)
+{
+    rg_request *r = rg_fair_first_of(s->fair, may_begin, &(beginning){ s, before });
+
+    if (before)
+        return r && r->share ? r : NULL;
+    return r || p->n ? r : rg_fair_first(s->fair);
+}
+
+/* Plan what there is room for of a request's prompts, after it was let in if it waits.  False: it found none. */
+static bool plan_or_block(rg_scheduler *s, rg_planning *p, rg_request *r)
+{
+    if ((r->state == RG_LIST_RUNNING || let_in(s, r)) && plan_prompts_of(s, p, r))
+        return true;
+    rg_scheduler_block(s, r);
+    return false;
+}
+
+/* Take requests from the queue as long as there is room: all, or only those on burst credit.  False: some find none. */
+static bool admit_waiting(rg_scheduler *s, rg_planning *p, bool background, bool only_ahead)
+{
+    bool room = true;
     rg_request *r;
 
-    while (prompt_rows_left(p) > 0 && (r = rg_fair_first(s->fair)) && r->params.background == background &&
+    while (prompt_rows_left(p) > 0 && (r = next_waiting(s, p, NULL)) && r->params.background == background &&
            (!only_ahead || rg_fair_is_ahead(s->fair)))
-        if (!let_in(s, p, r) || !plan_prompts_of(s, p, r))
-            return false;
-    return true;
+        if (!plan_or_block(s, p, r)) {
+            room = false;
+            if (background || !p->n)
+                break;
+        }
+    return room;
 }
 
 /* ---- how many rows prompts may have ------------------------------------------------------------------------------ */
@@ -321,7 +405,7 @@ static int32_t count_prompts(const rg_scheduler *s, int64_t *first_at)
     for (const rg_request *r = s->running.tail; r; r = r->prev) {
         int i = 0;
 
-        while (i < r->n_branches && (!rg_branch_is_open(r, i) || is_decoding(r, i)))
+        while (i < r->n_branches && (!rg_branch_is_open(r, i) || rg_sample_is_decoding(r, i)))
             i++;
         if (i == r->n_branches)
             continue;
@@ -351,13 +435,13 @@ static rg_step_load count_answers(const rg_scheduler *s, int32_t most)
 
     for (const rg_request *r = s->running.head; r; r = r->next)
         for (int i = 0; i < r->n_branches && load.n_rows < most; i++)
-            if (is_decoding(r, i))
+            if (rg_sample_is_decoding(r, i))
                 rg_step_load_add(&load, &s->time->facts, r->samples[i].seq->length, 1, 1);
     return load;
 }
 
 /* Limit the rows of prompts so that the step is expected to end in time for options.step_s and options.pace. */
-static void limit_prompts(const rg_scheduler *s, const rg_row_budget *budget, planning *p)
+static void limit_prompts(const rg_scheduler *s, const rg_row_budget *budget, rg_planning *p)
 {
     const rg_loop_options *o = &s->options;
     int64_t prompt_at;
@@ -402,40 +486,99 @@ static rg_request *next_ahead(const rg_scheduler *s, const rg_request *after, bo
     return next;
 }
 
-/* Plan prompts of the foreground, or of the background.  Beside answers, requests on burst credit are taken before the
- * prompts that are being computed go on, and of those taken so the shortest goes first.  False: some find no room. */
-static bool plan_part(rg_scheduler *s, planning *p, bool background)
+/* Of the prompts in hand that were not yet planned in this step, the first by arrival of the tenant that was given
+ * least. */
+static rg_request *next_prompt(const rg_scheduler *s, const rg_planning *p)
+{
+    rg_request *next = NULL;
+
+    for (rg_request *r = s->running.head; r && r->share; r = r->next)
+        if (r->n_prompt_left && r->planned_in != s->n_steps && (!p->n || rg_scheduler_may_pass(s, r)) &&
+            (!next || r->share->prompt_time < next->share->prompt_time))
+            next = r;
+    return next;
+}
+
+/* Plan prompts of the foreground, tenant by tenant: the next is always the one that was given least, be its prompt in
+ * hand or its request still waiting.  False: some find no room. */
+static bool plan_by_tenants(rg_scheduler *s, rg_planning *p, bool joins)
+{
+    bool room = true;
+    rg_request *r, *waiting;
+
+    while (prompt_rows_left(p) > 0 && (r = next_prompt(s, p))) {
+        waiting = joins && s->shares.n > 1 ? next_waiting(s, p, r) : NULL;
+        if (waiting) {
+            room &= plan_or_block(s, p, waiting);
+            continue;
+        }
+        r->planned_in = s->n_steps;
+        room &= plan_or_block(s, p, r);
+    }
+    return room;
+}
+
+/* Beside answers, requests on burst credit are taken before the prompts that are being computed go on, and of those
+ * taken so the shortest goes first.  False: some find no room. */
+static bool plan_foreground(rg_scheduler *s, rg_planning *p)
+{
+    bool joins = s->forming || !s->options.static_batching, room;
+
+    if (joins && p->n > 0)
+        (void)admit_waiting(s, p, false, true);
+    for (rg_request *r = NULL; p->n > 0 && prompt_rows_left(p) > 0 && (r = next_ahead(s, r, false));)
+        (void)plan_prompts_of(s, p, r);
+    room = plan_by_tenants(s, p, joins);
+    if (joins)
+        room &= admit_waiting(s, p, false, false);
+    return room;
+}
+
+static bool plan_background_prompts(rg_scheduler *s, rg_planning *p)
 {
     bool joins = s->forming || !s->options.static_batching, room = true;
 
-    if (joins && p->n > 0)
-        (void)admit_waiting(s, p, background, true);
-    for (rg_request *r = NULL; p->n > 0 && prompt_rows_left(p) > 0 && (r = next_ahead(s, r, background));)
-        (void)plan_prompts_of(s, p, r);
     for (rg_request *r = s->running.head; r && room && prompt_rows_left(p) > 0; r = r->next)
-        if (r->params.background == background)
+        if (r->params.background)
             room = plan_prompts_of(s, p, r);
-    if (room && joins)
-        room = admit_waiting(s, p, background, false);
-    return room;
+    return room && (!joins || admit_waiting(s, p, true, false));
+}
+
+/* Rank the samples, after those that can have forked. */
+static void begin_step(rg_scheduler *s, rg_planning *p)
+{
+    s->planning = p;
+    s->n_steps++;
+    rg_scheduler_count(s);
+    rg_scheduler_rank(s);
+    bool forked = false;
+    for (rg_request *r = s->running.head; r; r = r->next)
+        forked |= r->n_branches > 1 && rg_scheduler_fork(s, r);
+    if (forked)
+        rg_scheduler_rank(s);
+    s->forming |= !s->running.n;
 }
 
 int rg_scheduler_next(rg_scheduler *s, const rg_row_budget *budget, rg_planned *plan)
 {
-    planning p = { .plan = plan, .budget = budget->rows, .logits = budget->logits };
+    rg_planning p = { .plan = plan, .budget = budget->rows, .logits = budget->logits };
     bool room;
 
-    for (rg_request *r = s->running.head; r; r = r->next)
-        if (r->n_branches > 1)
-            rg_scheduler_fork(s, r);
-    s->forming |= !s->running.n;
-    plan_decode(s, &p, false);
+    begin_step(s, &p);
     limit_prompts(s, budget, &p);
-    room = plan_part(s, &p, false);
-    plan_decode(s, &p, true);
+    p.kept.rows = rg_shares_prompt_rows(&s->shares, budget->rows);
+    p.kept.rows = p.kept.rows < p.prompts ? p.kept.rows : p.prompts;
+    p.kept.logits = p.kept.rows > 0 ? 2 : 0;
+    plan_answers(s, &p);
+    p.kept = (rg_row_budget){ 0 };
+    room = plan_foreground(s, &p);
+    if (p.left_out)
+        plan_answers(s, &p);
+    plan_background(s, &p);
     if (room)
-        room = plan_part(s, &p, true);
+        room = plan_background_prompts(s, &p);
     s->forming = room && s->forming && prompt_rows_left(&p) <= 0 && s->n_idle > 0;
+    s->planning = NULL;
     RG_ASSERT(p.n > 0 || (!s->running.n && !s->waiting.n));
     return p.n;
 }

@@ -10,6 +10,13 @@ enum { SWAP_FROM = 4 * RG_BLOCK }; /* positions; where the machine was not measu
 
 /* ---- state is given back or taken -------------------------------------------------------------------------------- */
 
+static void put_back(rg_scheduler *s, const rg_request *r, rg_seq *q)
+{
+    s->idle[s->n_idle++] = q;
+    if (r->share)
+        r->share->n_seqs--;
+}
+
 void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i)
 {
     rg_sample *a = &r->samples[i];
@@ -18,14 +25,14 @@ void rg_scheduler_drop(rg_scheduler *s, rg_request *r, int i)
     if (!a->seq)
         return;
     rg_seq_release(s->states, a->seq, told ? NULL : rg_request_tokens(r, i));
-    s->idle[s->n_idle++] = a->seq;
+    put_back(s, r, a->seq);
     a->seq = NULL;
     if (!a->fill)
         return;
     rg_fill_lose_state(a->fill);
     if (a->fill->without) {
         rg_seq_release(s->states, a->fill->without, NULL);
-        s->idle[s->n_idle++] = a->fill->without;
+        put_back(s, r, a->fill->without);
         a->fill->without = NULL;
     }
 }
@@ -45,8 +52,7 @@ static bool swaps(const rg_scheduler *s, int32_t n, rg_preempt how)
     return how == RG_PREEMPT_SWAP || (how == RG_PREEMPT_AUTO && n >= SWAP_FROM);
 }
 
-/* A sample loses its state: swapped out to plain memory, or dropped, to be computed again. */
-static void swap_or_drop(rg_scheduler *s, rg_request *r, int i, rg_preempt how)
+void rg_scheduler_swap_or_drop(rg_scheduler *s, rg_request *r, int i, rg_preempt how)
 {
     rg_seq *q = r->samples[i].seq;
 
@@ -58,11 +64,12 @@ bool rg_scheduler_preempt(rg_scheduler *s, rg_request *r, rg_preempt how)
 {
     if (!r || r->state != RG_LIST_RUNNING)
         return false;
+    rg_scheduler_unplan(s, r, -1);
     if (r->beams)
         drop_beams(s, r);
     for (int i = r->n_branches - 1; i >= 0; i--)
         if (rg_sample_is_active(&r->samples[i]))
-            swap_or_drop(s, r, i, how);
+            rg_scheduler_swap_or_drop(s, r, i, how);
     rg_scheduler_unlink(s, r);
     rg_scheduler_add(s, r);
     atomic_fetch_add_explicit(&r->n_preempted, 1, memory_order_relaxed);
@@ -80,32 +87,29 @@ bool rg_scheduler_clear_background(rg_scheduler *s, const rg_request *r)
     return rg_scheduler_may_clear(s, r) && rg_scheduler_preempt(s, s->running.tail, s->options.preempt);
 }
 
-bool rg_scheduler_make_room(rg_scheduler *s, rg_request *r, int i)
-{
-    if (s->running.tail != r)
-        return rg_scheduler_preempt(s, s->running.tail, s->options.preempt);
-    for (int j = r->n_branches - 1; j > i && !r->beams; j--) {
-        if (!rg_sample_is_active(&r->samples[j]))
-            continue;
-        swap_or_drop(s, r, j, s->options.preempt);
-        return true;
-    }
-    return false;
-}
-
 /* ---- samples get state ------------------------------------------------------------------------------------------- */
 
-/* An idle sequence.  If all are taken and r must have one, a waiting request that is swapped out computes again; one of
- * the background does so in any case. */
+/* An idle sequence, unless a tenant with less than r's wants it; or that of a tenant with more.  If all are taken and r
+ * must have one, a waiting request that is swapped out computes again; one of the background does so in any case. */
 static rg_seq *take_seq(rg_scheduler *s, const rg_request *r, bool must)
 {
+    if (r->share && !must && s->n_idle && !rg_shares_may_take(&s->shares, r->share, s->n_idle))
+        return NULL;
+    if (!s->n_idle && !rg_scheduler_may_clear(s, r))
+        (void)rg_scheduler_claim_seq(s, r);
     for (rg_request *w = s->waiting.tail; !s->n_idle && w && w != r; w = w->prev) {
         if (!must && (r->params.background || !w->params.background))
             break;
         for (int i = 0; i < w->n_branches; i++)
             rg_scheduler_drop(s, w, i);
     }
-    return s->n_idle ? s->idle[--s->n_idle] : NULL;
+    if (!s->n_idle)
+        return NULL;
+    if (r->share) {
+        r->share->n_seqs++;
+        r->share->n_wanted -= r->share->n_wanted > 0;
+    }
+    return s->idle[--s->n_idle];
 }
 
 /* True if there is room for the sample's state up to its next id and a block beyond; of beams, for that of all.  A
@@ -229,13 +233,14 @@ static bool is_at_fork(const rg_request *r, const rg_sample *a)
     return rg_sample_is_active(a) && !a->fill && !a->n_output && a->seq->committed == r->params.n_prompt - 1;
 }
 
-void rg_scheduler_fork(rg_scheduler *s, rg_request *r)
+bool rg_scheduler_fork(rg_scheduler *s, rg_request *r)
 {
+    bool forked = false;
     int from = 0;
 
     if (r->beams) {
         rg_branch_fork(s->states, r);
-        return;
+        return false; /* they had their sequences */
     }
     while (from < r->n_branches && !is_at_fork(r, &r->samples[from]))
         from++;
@@ -246,7 +251,9 @@ void rg_scheduler_fork(rg_scheduler *s, rg_request *r)
             continue;
         while (!(a->seq = take_seq(s, r, false)))
             if (!rg_scheduler_clear_background(s, r))
-                return;
+                return forked;
         RG_ASSERT(rg_seq_fork(s->states, r->samples[from].seq, a->seq));
+        forked = true;
     }
+    return forked;
 }

@@ -394,6 +394,7 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
                     .diffusion = rg_fields_diffusion(&c->f), .stop = c->f.stop, .n_stop = c->f.n_stop,
                     .stop_ids = c->f.stop_ids, .n_stop_ids = c->f.n_stop_ids, .grammar = c->grammar,
                     .adapter = c->adapter, .tenant = rg_name_tenant(note->tenant, tenant),
+                    .tenant_weight = rg_keys_weight(c->server->keys, note->tenant),
                     .cache_salt = c->f.cache_salt,
                     .uncached = !c->f.cache_prompt || c->f.skip_prefix, .prompt_logprobs = c->f.n_prompt_tops >= 0,
                     .n_prompt_tops = c->f.n_prompt_tops > 0 ? c->f.n_prompt_tops : 0,

@@ -10,6 +10,7 @@ enum { KEY_BYTES = 512 };
 typedef struct key {
     uint8_t bytes[KEY_BYTES]; /* zeros follow */
     size_t n;
+    float weight;
 } key;
 
 struct rg_keys {
@@ -33,6 +34,17 @@ rg_keys *rg_keys_new(const char *const *text, int32_t n, rg_error *err)
         k->item[k->n].n = len;
     }
     return k;
+}
+
+void rg_keys_weigh(rg_keys *k, const float *weights)
+{
+    for (int32_t i = 0; i < k->n; i++)
+        k->item[i].weight = weights ? weights[i] : 0;
+}
+
+float rg_keys_weight(const rg_keys *k, int32_t i)
+{
+    return i >= 0 && i < k->n ? k->item[i].weight : 0;
 }
 
 void rg_keys_free(rg_keys *k)

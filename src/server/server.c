@@ -250,6 +250,8 @@ rg_server *rg_server_open(const rg_server_options *o, rg_error *err)
     if (!copied || !rg_origins_valid(&s->o, err))
         goto fail;
     s->keys = rg_keys_new(o->keys, o->n_keys, err);
+    if (s->keys)
+        rg_keys_weigh(s->keys, o->key_weights);
     s->metrics = s->keys ? rg_metrics_new(s->o.model, err) : NULL;
     if (!s->metrics || (s->o.batch_dir && !rg_batches_open(s, o->keys, o->n_keys, err)))
         goto fail;

@@ -19,6 +19,7 @@ typedef struct rg_server_options {
     const char *model;        /* the name that clients know the model by */
     const char *const *keys;  /* API keys; none: everybody may ask */
     int32_t n_keys;
+    const float *key_weights; /* [n_keys] shares of the keys' holders, as rg_params.tenant_weight; NULL: all the same */
     const char *tls_cert, *tls_key; /* PEM texts, both or neither */
     const char *const *cors_origins; /* of web pages that may ask, besides this machine's; * is any text, or all */
     int32_t n_cors_origins;

@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "support/command.h"
+#include "support/model.h"
 #include "support/web.h"
 
 /* A wait that takes longer has failed. */
@@ -259,6 +261,52 @@ static void killed_it_comes_back(void **state)
     assert_int_equal(ended(&p, WATCHDOG_S), 0);
 }
 
+/* Weights behind keys are no part of these. */
+static void keys_have_weights(void **state)
+{
+    static const struct {
+        const char *given;
+        int want;
+    } cases[] = { { "x-api-key: one\r\n", 200 }, { "Authorization: Bearer two\r\n", 200 }, { "x-api-key: three\r\n", 200 },
+                  { "x-api-key: two weight=2.5\r\n", 401 }, { "x-api-key: weight=2.5\r\n", 401 } };
+    const char *path = test_scratch("keys");
+    FILE *f = fopen(path, "w");
+    process p;
+
+    (void)state;
+    assert_non_null(f);
+    fputs("# who may ask\none\ntwo  weight=2.5\r\n\nthree\tweight=0.5", f);
+    assert_int_equal(fclose(f), 0);
+    start(&p, (const char *const[]){ "--api-key-file", path, NULL });
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        test_reply r = test_web_ask(p.port, "POST", "/v1/completions", cases[i].given, "{\"prompt\":\"a\",\"max_tokens\":2}");
+
+        assert_int_equal(r.status, cases[i].want);
+        test_reply_free(&r);
+    }
+    kill(p.pid, SIGTERM);
+    assert_int_equal(ended(&p, WATCHDOG_S), 0);
+}
+
+static void weights_are_numbers(void **state)
+{
+    static const char *const lines[] = { "one weight=", "one weight=many", "one weight=0", "one weight=-1", "one weight=1e9",
+                                         "one weight=nan", "one weight=2x" };
+    char args[400];
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(lines); i++) {
+        const char *path = test_scratch("keys");
+        FILE *f = fopen(path, "w");
+
+        assert_non_null(f);
+        fprintf(f, "%s\n", lines[i]);
+        assert_int_equal(fclose(f), 0);
+        snprintf(args, sizeof args, "serve tales-1m --api-key-file %s", path);
+        command_refuses(args, 1, "want a number from 0.001 to 1000");
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +316,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_lost_engine_ends_as_failed),
         cmocka_unit_test(a_burst_waits),
         cmocka_unit_test(killed_it_comes_back),
+        cmocka_unit_test(keys_have_weights),
+        cmocka_unit_test(weights_are_numbers),
     };
 
     test_init(argc, argv);

@@ -12,7 +12,12 @@
 #include "base/pool.h"
 #include "engine/loop.h"
 
-enum { VOCAB = 64, DIM = 3, MAX_ROWS = 96, MAX_LOGITS = 24, EOS = 7, FAKE_THREADS = 2, FAKE_DRAFT = 12 };
+#ifndef FAKE_MAX_ROWS /* of a step, and of how many there are logits */
+#define FAKE_MAX_ROWS 96
+#define FAKE_MAX_LOGITS 24
+#endif
+
+enum { VOCAB = 64, DIM = 3, MAX_ROWS = FAKE_MAX_ROWS, MAX_LOGITS = FAKE_MAX_LOGITS, EOS = 7, FAKE_THREADS = 2, FAKE_DRAFT = 12 };
 
 typedef struct mix { /* one layer of each kind that is wanted */
     const char *name;

@@ -206,6 +206,7 @@ static void live_open(live *l, const mix *m, rg_loop *loop, rg_rng *g)
 
     p.n_samples = rg_rng_below(g, 3) ? 1 : 1 + (int32_t)rg_rng_below(g, 6);
     p.tenant = names[rg_rng_below(g, 3)];
+    p.tenant_weight = (float)rg_rng_below(g, 4); /* 0: 1 */
     p.cache_salt = names[rg_rng_below(g, 2)];
     p.priority = (int32_t)rg_rng_below(g, 3) - 1;
     p.background = !rg_rng_below(g, 4);
