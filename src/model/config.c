@@ -16,10 +16,13 @@
 static const char *const harmless[] = {
     "architectures", "model_type", "attention_dropout", "dtype", "torch_dtype", "initializer_range", "use_cache",
     "transformers_version", "pad_token_id", "bos_token_id", "eos_token_id", "output_router_logits",
-        "router_aux_loss_coef",
-    "router_jitter_noise", "pretraining_tp", "_name_or_path", "auto_map", "quantization_config.", "output_attentions",
-    "output_hidden_states", "return_dict", "id2label.", "label2id.", "chunk_size_feed_forward", "is_encoder_decoder",
-    "tokenizer_class", "unsloth_version", "task_specific_params", "hidden_dropout", "resid_pdrop", "embd_pdrop", NULL,
+    "router_aux_loss_coef", "router_jitter_noise", "pretraining_tp", "_name_or_path", "auto_map",
+    "quantization_config.", "output_attentions", "output_hidden_states", "return_dict", "id2label.", "label2id.",
+    "chunk_size_feed_forward", "is_encoder_decoder", "tokenizer_class", "unsloth_version", "task_specific_params",
+    "hidden_dropout", "resid_pdrop", "embd_pdrop", "_attn_implementation", "_attn_implementation_autoset",
+    "_commit_hash", "_flash_attn_2_enabled", "attn_implementation", "bos_token", "compression_config.", "eos_token",
+    "gradient_checkpointing", "is_llama_config", "name_or_path", "pad_token", "problem_type", "seq_length",
+    "transformers.js_config.", "unsloth_fixed", "use_flash_attention", "use_flash_attn", NULL,
 };
 
 static const rg_key common_keys[] = {

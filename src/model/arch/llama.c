@@ -15,6 +15,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->o_bias = c->attn_bias;
     finish_optional(c, ckpt);
     return finish_heads(c, err) && finish_rope(c, ckpt, 1e4, GGUF_PAIRS, err) && require_silu(ckpt, err) &&
+           require_false(ckpt, "rope_interleaved", err) &&
            (c->from_gguf || (finish_sights(c, ckpt, err) && finish_kv_layers(c, ckpt, err)));
 }
 
