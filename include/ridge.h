@@ -63,12 +63,13 @@ typedef struct rg_logit_bias {
     float bias; /* added to the logit; -INFINITY bans the id */
 } rg_logit_bias;
 
-/* How to choose tokens.  Rules apply in this order: bans, min_tokens and repeated runs (-inf), repetition penalty
- * (prompt and output), frequency and presence penalty (output), bias, temperature, min-p, top-k, top-p, typical-p.  Of
- * the ids that remain, the one with the largest logit / temperature + Gumbel noise is drawn; the noise is keyed by
- * (seed, sample, position, id), of a diffusion model by the evaluation, too. */
+/* How to choose tokens.  Rules apply in this order: bans, min_tokens and repeated runs (-inf), repetition penalty,
+ * frequency and presence penalty, DRY, bias, top-n-sigma, temperature, then the filters min-p, top-k, top-p, typical-p
+ * and XTC.  Mirostat, if it is on, replaces top-n-sigma and the filters.  Of the ids that remain, the one with the
+ * largest logit / temperature + Gumbel noise is drawn; the noise is keyed by (seed, sample, position, id), of a
+ * diffusion model by the evaluation, too.  A member that is 0 is off, unless it says otherwise. */
 typedef struct rg_sampling {
-    float temperature;        /* 0: greedy (ties to the lowest id) */
+    float temperature;        /* 0: greedy (ties to the lowest id), unless dynatemp_range is more than 0 */
     int32_t top_k;            /* 0: no limit */
     float top_p;              /* 1: off */
     float min_p;              /* 0: off */
@@ -76,6 +77,8 @@ typedef struct rg_sampling {
     float repetition_penalty; /* 1: off */
     float presence_penalty;   /* 0: off */
     float frequency_penalty;  /* 0: off */
+    int32_t penalty_last_n;   /* 0: the repetition penalty looks at prompt and output, the other two at the output.
+                               *   n > 0: all three look at the last n ids of prompt and output; -1: at all of them */
     uint64_t seed;
     int32_t min_tokens;       /* end tokens are banned until so many ids are generated */
     bool ignore_eos;          /* the model's end tokens do not end an answer */
@@ -84,7 +87,34 @@ typedef struct rg_sampling {
     int32_t n_logprobs;       /* -1: none; k >= 0: log-probabilities of the chosen id and of the k best */
     const rg_logit_bias *bias; /* copied by rg_submit */
     int32_t n_bias;
+    /* DRY (don't repeat yourself): where the last n ids of prompt and output stand before, too, the id that followed
+     * them there loses multiplier * base^(n - allowed_length); n is at least allowed_length, and its run has no
+     * sequence breaker. */
+    float dry_multiplier;     /* 0: off */
+    float dry_base;
+    int32_t dry_allowed_length;
+    int32_t dry_penalty_last_n; /* DRY looks at the last so many ids; -1: at all; 0: DRY is off */
+    const char *const *dry_breakers; /* [n_dry_breakers] texts that end a run, read by rg_submit.  NULL: "\n", ":", "\""
+                               *   and "*"; a checkpoint without a tokenizer has none */
+    int32_t n_dry_breakers;
+    float xtc_probability;    /* the chance that XTC (exclude top choices) is applied to an id; 0: off */
+    float xtc_threshold;      /* it drops all ids of at least this probability but the least likely; above 0.5: off */
+    float top_n_sigma;        /* ids stay whose logit is at least the largest - so many standard deviations of all
+                               *   logits; 0 or less: off */
+    float dynatemp_range;     /* the temperature is from temperature - range to temperature + range: */
+    float dynatemp_exponent;  /*   the share (entropy / largest entropy)^exponent of the way.  Range 0: off */
+    int32_t mirostat;         /* 1 or 2: that version of mirostat; 0: off */
+    float mirostat_tau;       /* the surprise of an id that is aimed at, in bits */
+    float mirostat_eta;       /* how fast the bound follows */
 } rg_sampling;
+
+/* The neutral values, as an initializer: what rg_sampling_default returns. */
+#define RG_SAMPLING_NEUTRAL                                                                                            \
+    {                                                                                                                  \
+        .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .dry_base = 1.75f,    \
+        .dry_allowed_length = 2, .dry_penalty_last_n = -1, .xtc_threshold = 0.1f, .dynatemp_exponent = 1,              \
+        .mirostat_tau = 5, .mirostat_eta = 0.1f                                                                        \
+    }
 
 /* The range of each parameter, both ends allowed: rg_submit, the flags and the server refuse other values. */
 #define RG_TEMPERATURE_MIN 0.0
@@ -101,8 +131,29 @@ typedef struct rg_sampling {
 #define RG_PRESENCE_PENALTY_MAX 2.0
 #define RG_FREQUENCY_PENALTY_MIN (-2.0)
 #define RG_FREQUENCY_PENALTY_MAX 2.0
+#define RG_DRY_MULTIPLIER_MIN 0.0
+#define RG_DRY_MULTIPLIER_MAX 100.0
+#define RG_DRY_BASE_MIN 1.0
+#define RG_DRY_BASE_MAX 100.0
+#define RG_DRY_BREAKERS_MAX 64
+#define RG_XTC_PROBABILITY_MIN 0.0
+#define RG_XTC_PROBABILITY_MAX 1.0
+#define RG_XTC_THRESHOLD_MIN 0.0
+#define RG_XTC_THRESHOLD_MAX 1.0
+#define RG_TOP_N_SIGMA_MIN (-1.0)
+#define RG_TOP_N_SIGMA_MAX 100.0
+#define RG_DYNATEMP_RANGE_MIN 0.0
+#define RG_DYNATEMP_RANGE_MAX 100.0
+#define RG_DYNATEMP_EXPONENT_MIN 0.0
+#define RG_DYNATEMP_EXPONENT_MAX 100.0
+#define RG_MIROSTAT_MAX 2
+#define RG_MIROSTAT_TAU_MIN 0.0
+#define RG_MIROSTAT_TAU_MAX 100.0
+#define RG_MIROSTAT_ETA_MIN 0.0
+#define RG_MIROSTAT_ETA_MAX 100.0
 
-/* The neutral values: temperature 1 and no filter, no penalty, no log-probabilities, seed 0. */
+/* The neutral values: temperature 1 and no filter, no penalty, no log-probabilities, seed 0; of rules that are off, the
+ * usual settings. */
 RG_API rg_sampling rg_sampling_default(void);
 
 /* What an answer must be: compiled once, shared by any number of requests. */

@@ -69,7 +69,7 @@ static rg_request *ask(const tree *t, int32_t n_path, int32_t n, int32_t k, rg_e
     p.max_tokens = n;
     p.n_stop_ids = 0; /* an end is an id like any here */
     p.sampling.ignore_eos = true;
-    p.sampling.temperature = 0;
+    p.sampling.temperature = p.sampling.dynatemp_range = 0;
     p.sampling.n_logprobs = k;
     return rg_submit(t->engine, &p, err);
 }

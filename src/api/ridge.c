@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "api/breaker_texts.h"
 #include "api/continued.h"
 #include "api/drafts.h"
 #include "base/clock.h"
@@ -47,6 +48,7 @@ struct rg_engine {
     const rg_backend *backend;
     rg_grammar_vocab *grammar_vocab; /* NULL until the first grammar, as is grammars */
     rg_grammar_cache *grammars;
+    rg_breaker_texts *breakers; /* NULL without a tokenizer */
     pthread_mutex_t grammar_lock;
     bool lock_made;
     bool exact, llm_int8; /* recipe */
@@ -56,7 +58,7 @@ struct rg_engine {
 
 rg_sampling rg_sampling_default(void)
 {
-    return (rg_sampling){ .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1 };
+    return (rg_sampling)RG_SAMPLING_NEUTRAL;
 }
 
 rg_options rg_options_default(void)
@@ -124,7 +126,8 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
         e->tokenizer = rg_tokenizer_open_for(ckpt, e->model->config.vocab_size, &why);
         ok = e->tokenizer || why.code == RG_OK;
         if (ok && e->tokenizer)
-            ok = (e->chat = rg_chat_open(ckpt, &why)) != NULL;
+            ok = (e->chat = rg_chat_open(ckpt, &why)) != NULL &&
+                 (e->breakers = rg_breaker_texts_new(e->tokenizer, &why)) != NULL;
         ok = ok && rg_ends_read(&e->ends, ckpt, e->tokenizer, e->model->config.vocab_size, &why);
         if (!ok && err)
             *err = why;
@@ -316,6 +319,7 @@ void rg_close(rg_engine *e)
     rg_pool_free(e->pool);
     rg_grammar_cache_free(e->grammars);
     rg_grammar_vocab_free(e->grammar_vocab);
+    rg_breaker_texts_free(e->breakers);
     if (e->lock_made)
         pthread_mutex_destroy(&e->grammar_lock);
     rg_chat_close(e->chat);
@@ -603,6 +607,24 @@ static int32_t find_adapter(const rg_engine *e, const char *name)
     return name ? rg_adapters_find(&e->model->adapters, name) + 1 : 0;
 }
 
+/* DRY's sequence breakers, of which the caller has a reference; NULL where DRY is off, too. */
+static bool find_breakers(const rg_engine *e, const rg_sampling *p, rg_breakers **out, rg_error *err)
+{
+    *out = NULL;
+    if (!(p->dry_multiplier > 0))
+        return true;
+    if (p->n_dry_breakers < 0 || p->n_dry_breakers > RG_DRY_BREAKERS_MAX || (p->n_dry_breakers && !p->dry_breakers))
+        return rg_fail(err, RG_E_INPUT, "n_dry_breakers is %d: want a list of at most %d texts",
+                       (int)p->n_dry_breakers, RG_DRY_BREAKERS_MAX);
+    for (int32_t i = 0; i < p->n_dry_breakers; i++)
+        if (!p->dry_breakers[i])
+            return rg_fail(err, RG_E_INPUT, "sequence breaker %d is NULL", (int)i);
+    if (!e->breakers)
+        return !p->n_dry_breakers || need_tokenizer(e, err);
+    *out = rg_breaker_texts_get(e->breakers, p->dry_breakers, p->n_dry_breakers, err);
+    return *out;
+}
+
 rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
 {
     const rg_config *c = &e->model->config;
@@ -622,8 +644,11 @@ rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s", c->embedding.refusal), NULL;
     if (params->embed == RG_POOLING_MODEL)
         settled.embed = c->embedding.pooling;
+    if (!find_breakers(e, &params->sampling, &m.breakers, err))
+        return NULL;
     rg_request *r = rg_request_new(&settled, &m, err);
 
+    rg_breakers_unref(m.breakers);
     if (r && !rg_loop_submit(e->loop, r, err)) {
         rg_request_unref(r);
         return NULL;

@@ -11,7 +11,8 @@
 typedef struct thread_scratch {
     rg_sampler *sampler;
     float *raw; /* [vocab_size] logits as they came, for log-probabilities */
-    double *t, *d; /* [vocab_size] distributions of the model and of a drafter; NULL until rg_sample_scratch_judge */
+    double *t, *d; /* [vocab_size] distributions of the model and of a drafter; NULL until rg_sample_scratch_judge, */
+    float *rest;   /*   as is this [vocab_size]: logits of what is left once guesses are rejected */
     rg_grammar_state *grammar; /* of the answer with its draft; NULL until rg_draw_prepare */
 } thread_scratch;
 
@@ -20,7 +21,7 @@ struct rg_sample_scratch {
     thread_scratch *of; /* [n] */
 };
 
-rg_sample_scratch *rg_sample_scratch_new(int32_t n_threads, int32_t vocab_size, rg_error *err)
+rg_sample_scratch *rg_sample_scratch_new(int32_t n_threads, int32_t vocab_size, int32_t max_seq_len, rg_error *err)
 {
     rg_sample_scratch *s = rg_zalloc(sizeof *s);
     size_t n = (size_t)n_threads, raw_bytes = (size_t)vocab_size * sizeof(float);
@@ -37,8 +38,9 @@ rg_sample_scratch *rg_sample_scratch_new(int32_t n_threads, int32_t vocab_size, 
         thread_scratch *t = &s->of[s->n];
 
         t->t = t->d = NULL;
+        t->rest = NULL;
         t->grammar = NULL;
-        t->sampler = rg_sampler_new(vocab_size, err);
+        t->sampler = rg_sampler_new(vocab_size, max_seq_len + RG_MAX_DRAFT, err);
         if (!t->sampler)
             goto fail;
         t->raw = rg_array((size_t)vocab_size, sizeof(float));
@@ -62,7 +64,8 @@ bool rg_sample_scratch_judge(rg_sample_scratch *s, rg_error *err)
 
         t->t = t->t ? t->t : rg_array((size_t)s->vocab_size, sizeof *t->t);
         t->d = t->d ? t->d : rg_array((size_t)s->vocab_size, sizeof *t->d);
-        if (!t->t || !t->d)
+        t->rest = t->rest ? t->rest : rg_array((size_t)s->vocab_size, sizeof *t->rest);
+        if (!t->t || !t->d || !t->rest)
             return rg_fail_memory(err, (size_t)s->vocab_size * sizeof *t->t);
     }
     return true;
@@ -77,6 +80,7 @@ void rg_sample_scratch_free(rg_sample_scratch *s)
         rg_free(s->of[i].raw);
         rg_free(s->of[i].t);
         rg_free(s->of[i].d);
+        rg_free(s->of[i].rest);
         rg_grammar_stop(s->of[i].grammar);
     }
     rg_free(s->of);
@@ -152,7 +156,7 @@ static const double *widen(thread_scratch *own, const float *from, int32_t n)
 }
 
 /* The id that is written: a guess that was accepted, or one drawn from what is left. */
-static int32_t draw_by_rejection(thread_scratch *own, const rg_draw_place *at, float *logits, int32_t n,
+static int32_t draw_by_rejection(thread_scratch *own, const rg_draw_place *at, const float *logits, int32_t n,
                                  rg_sample_key *key)
 {
     const rg_sample *a = &at->request->samples[at->sample];
@@ -168,9 +172,9 @@ static int32_t draw_by_rejection(thread_scratch *own, const rg_draw_place *at, f
             return g->id;
     }
     for (int32_t i = 0; i < n && at->n_guesses; i++)
-        logits[i] = own->t[i] > 1e-300 ? (float)rg_log(own->t[i]) : -INFINITY;
+        own->rest[i] = own->t[i] > 1e-300 ? (float)rg_log(own->t[i]) : -INFINITY;
     key->draw = draw_of_step(a, DRAW_ANSWER);
-    return rg_sample_draw(own->sampler, logits, sampling, key);
+    return rg_sample_draw(own->sampler, at->n_guesses ? own->rest : logits, sampling, key);
 }
 
 static void judge_typical(thread_scratch *own, const rg_draw_place *at, const float *logits, int32_t n, bool logprobs)
@@ -190,8 +194,8 @@ static void judge_typical(thread_scratch *own, const rg_draw_place *at, const fl
 }
 
 /* Draw by ruled logits, and judge the guesses. */
-static int32_t draw_id(thread_scratch *own, const rg_draw_place *at, float *logits, int32_t n, rg_sample_key *key,
-                       bool logprobs)
+static int32_t draw_id(thread_scratch *own, const rg_draw_place *at, const float *logits, int32_t n,
+                       rg_sample_key *key, bool logprobs)
 {
     const rg_sampling *sampling = &at->request->params.sampling;
 
@@ -208,29 +212,54 @@ static int32_t draw_id(thread_scratch *own, const rg_draw_place *at, float *logi
     return rg_sample_draw(own->sampler, logits, sampling, key);
 }
 
+/* Where the id after an answer and a draft is chosen, and the ids that it cannot be: *may_end says if ends can follow. */
+static rg_sample_place place_of(const rg_request *r, int sample, const int32_t *draft, int32_t n_draft, bool *may_end)
+{
+    const rg_sampling *sampling = &r->params.sampling;
+    const rg_sample *a = &r->samples[sample];
+    int32_t n_before = a->n_output + n_draft;
+
+    *may_end = n_before >= sampling->min_tokens;
+    return (rg_sample_place){ .history = { .prompt = r->params.prompt, .n_prompt = r->params.n_prompt,
+                                           .output = a->ids, .n_output = a->n_output, .draft = draft,
+                                           .n_draft = n_draft },
+                              .banned = r->eos_ids,
+                              .n_banned = *may_end || sampling->ignore_eos ? 0 : r->n_eos,
+                              .breakers = r->breakers,
+                              .key = { .seed = sampling->seed, .sample = sample,
+                                       .position = r->params.n_prompt + n_before } };
+}
+
 /* Rule out what the next id cannot be, by everything that the request says.  True: the grammar has lost its way. */
 static bool rule(thread_scratch *own, const rg_draw_place *at, float *logits, int32_t n, rg_sample_key *key)
 {
     const rg_request *r = at->request;
     const rg_sampling *sampling = &r->params.sampling;
-    const rg_sample *a = &r->samples[at->sample];
-    rg_history history = { .prompt = r->params.prompt, .n_prompt = r->params.n_prompt, .output = a->ids,
-                           .n_output = a->n_output, .draft = at->draft, .n_draft = at->n_draft };
-    int32_t n_before = a->n_output + at->n_draft, n_eos = sampling->ignore_eos ? 0 : r->n_eos;
-    bool may_end = n_before >= sampling->min_tokens, lost = mask(own, at, logits, n, n_eos, may_end);
+    bool may_end, lost;
+    rg_sample_place place = place_of(r, at->sample, at->draft, at->n_draft, &may_end);
 
+    place.mu = at->mu ? *at->mu : r->samples[at->sample].mu;
+    lost = mask(own, at, logits, n, sampling->ignore_eos ? 0 : r->n_eos, may_end);
     for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
         logits[r->params.stop_ids[k]] = -INFINITY;
-    rg_sample_rules(own->sampler, logits, sampling, &history, r->eos_ids, may_end ? 0 : n_eos);
-    *key = (rg_sample_key){ .seed = sampling->seed, .sample = at->sample, .position = r->params.n_prompt + n_before };
+    rg_sample_rules(own->sampler, logits, sampling, &place);
+    *key = place.key;
     return lost;
+}
+
+float rg_draw_next_mu(const rg_sample_scratch *s, const rg_request *r, float mu, const float *logits, int32_t id)
+{
+    const rg_sampling *p = &r->params.sampling;
+
+    return p->mirostat ? rg_mirostat_next(s->of[0].sampler, logits, p, mu, id) : mu;
 }
 
 rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, float *logits)
 {
     const rg_sampling *sampling = &at->request->params.sampling;
     bool logprobs = sampling->n_logprobs >= 0 && !at->guess;
-    rg_drawn drawn = { .id = -1, .logprob = NAN };
+    float mu = at->mu ? *at->mu : at->request->samples[at->sample].mu;
+    rg_drawn drawn = { .id = -1, .logprob = NAN, .mu = mu };
     thread_scratch *own = &s->of[thread];
     rg_sample_key key;
 
@@ -240,6 +269,7 @@ rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, floa
         memcpy(own->raw, logits, (size_t)s->vocab_size * sizeof *logits);
     drawn.lost = rule(own, at, logits, s->vocab_size, &key);
     drawn.id = draw_id(own, at, logits, s->vocab_size, &key, logprobs);
+    drawn.mu = rg_draw_next_mu(s, at->request, mu, logits, drawn.id);
     if (logprobs)
         drawn.logprob = rg_logprobs(own->sampler, own->raw, drawn.id, sampling->n_logprobs, at->top);
     return drawn;
@@ -248,11 +278,9 @@ rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, floa
 void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, float *logits)
 {
     const rg_sampling *sampling = &r->params.sampling;
-    const rg_sample *a = &r->samples[i];
-    rg_history history = { .prompt = r->params.prompt, .n_prompt = r->params.n_prompt, .output = a->ids,
-                           .n_output = a->n_output };
+    bool may_end;
+    rg_sample_place place = place_of(r, i, NULL, 0, &may_end);
     int32_t n_eos = sampling->ignore_eos ? 0 : r->n_eos;
-    bool may_end = a->n_output >= sampling->min_tokens;
     rg_beams *b = r->beams;
     rg_beam *beam = &b->beam[i];
     thread_scratch *own = &s->of[thread];
@@ -271,7 +299,7 @@ void rg_draw_beam(rg_sample_scratch *s, int thread, rg_request *r, int i, float 
         return; /* the grammar has lost its way: nothing can follow */
     for (int32_t k = 0; k < r->params.n_stop_ids && !may_end; k++)
         logits[r->params.stop_ids[k]] = -INFINITY;
-    if (rg_sample_penalize(own->sampler, logits, sampling, &history, r->eos_ids, may_end ? 0 : n_eos))
+    if (rg_sample_penalize(own->sampler, logits, sampling, &place))
         beam->n_listed =
             rg_best_logprobs(own->sampler, logits, b->room, b->listed + (size_t)i * (size_t)b->room);
     for (size_t k = (size_t)i * (size_t)b->room, n = k + (size_t)beam->n_listed; b->listed_raw && k < n; k++)
@@ -294,9 +322,11 @@ void rg_draw_candidate(rg_sample_scratch *s, int thread, const rg_draw_mask *m, 
 {
     rg_fill *f = m->request->samples[m->sample].fill;
     const rg_sampling *sampling = &m->request->params.sampling;
-    rg_history history = { .prompt = m->request->params.prompt, .n_prompt = m->request->params.n_prompt };
-    rg_sample_key key = { .seed = sampling->seed, .sample = m->sample, .draw = f->d.n_evaluations,
-                          .position = m->position };
+    rg_sample_place place = {
+        .history = { .prompt = m->request->params.prompt, .n_prompt = m->request->params.n_prompt },
+        .banned = &f->d.model.mask_id, .n_banned = 1,
+        .key = { .seed = sampling->seed, .sample = m->sample, .draw = f->d.n_evaluations, .position = m->position },
+    };
     thread_scratch *own = &s->of[thread];
     int32_t id;
 
@@ -310,8 +340,8 @@ void rg_draw_candidate(rg_sample_scratch *s, int thread, const rg_draw_mask *m, 
         return;
     }
     memcpy(own->raw, logits, (size_t)s->vocab_size * sizeof *logits);
-    rg_sample_rules(own->sampler, logits, sampling, &history, &f->d.model.mask_id, 1);
-    id = rg_sample_draw(own->sampler, logits, sampling, &key);
+    rg_sample_rules(own->sampler, logits, sampling, &place);
+    id = rg_sample_draw(own->sampler, logits, sampling, &place.key);
     f->d.candidates[m->position] =
         (rg_candidate){ id, rg_confidence(own->raw, s->vocab_size, id, f->d.p.remasking) };
 }

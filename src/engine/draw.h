@@ -13,12 +13,13 @@
 typedef struct rg_drawn {
     int32_t id;    /* -1: the logits are not all numbers, and there is none */
     float logprob; /* NAN unless asked for */
+    float mu;      /* mirostat's bound after it */
     bool lost;     /* the grammar lost its way before this id: see rg_grammar_lost */
 } rg_drawn;
 
-/* For each of the threads a sampler and room for logits. */
+/* For each of the threads a sampler and room for logits.  max_seq_len: ids of a prompt and its answer, at most. */
 typedef struct rg_sample_scratch rg_sample_scratch;
-rg_sample_scratch *rg_sample_scratch_new(int32_t n_threads, int32_t vocab_size, rg_error *err);
+rg_sample_scratch *rg_sample_scratch_new(int32_t n_threads, int32_t vocab_size, int32_t max_seq_len, rg_error *err);
 /* More room, without which guesses are not judged and no distribution is given. */
 bool rg_sample_scratch_judge(rg_sample_scratch *s, rg_error *err);
 void rg_sample_scratch_free(rg_sample_scratch *s); /* NULL is fine */
@@ -45,6 +46,7 @@ typedef struct rg_draw_place {
     rg_verify verify;
     rg_draw_guess *guesses; /* [n_guesses] of this id, in the order in which they are tried */
     int32_t n_guesses;
+    const float *mu;      /* mirostat's bound there; NULL: the one of the answer's next id */
     float *distribution;  /* [vocab_size] where a drafter that draws with noise of its own gets what it draws from;
                            *   NULL: it draws with the answer's */
 } rg_draw_place;
@@ -55,9 +57,12 @@ bool rg_draw_prepare(rg_sample_scratch *s, const rg_sample *a);
 /* How many of the draft's first ids the answer's grammar allows; all, if it has none.  After rg_draw_prepare. */
 int32_t rg_draw_allowed(rg_sample_scratch *s, const rg_sample *a, const int32_t *draft, int32_t n_draft);
 
-/* Draw it by the logits of the row before it, which are overwritten.  Called by any thread, each with its own number
+/* Draw it by the logits of the row before it, which the rules change.  Called by any thread, each with its own number
  * below n_threads. */
 rg_drawn rg_draw(rg_sample_scratch *s, int thread, const rg_draw_place *at, float *logits);
+
+/* Mirostat's bound after an id that is taken there, by the logits that rg_draw left, under the bound mu. */
+float rg_draw_next_mu(const rg_sample_scratch *s, const rg_request *r, float mu, const float *logits, int32_t id);
 
 /* List the candidates for the next id of beam i of a request, by the logits of its last row, which are overwritten.
  * Logits that are not all numbers end the request. */

@@ -28,8 +28,14 @@ static bool make_arrays(rg_loop *l, rg_error *err)
     l->rows.sees = l->runner->sees;
     if (o->drafter && o->verify != RG_VERIFY_COUPLED && !rg_sample_scratch_judge(l->scratch, err))
         return false;
-    if (o->drafter)
+    if (o->drafter) {
+        l->in_turn = rg_array(logits, sizeof *l->in_turn);
+        l->mu = rg_array(logits, sizeof *l->mu);
+        l->n_in_turn = rg_array((size_t)o->max_seqs, sizeof *l->n_in_turn);
+        if (!l->in_turn || !l->mu || !l->n_in_turn)
+            return rg_fail_memory(err, logits * sizeof *l->in_turn);
         l->speculation = rg_speculation_new(o, &l->runner->facts, l->states, l->scratch, err);
+    }
     return !o->drafter || l->speculation;
 }
 
@@ -103,7 +109,7 @@ rg_loop *rg_loop_new(rg_runner *runner, const rg_loop_options *options, rg_error
     if (!l->states)
         goto fail;
     l->scheduler = rg_scheduler_new(l->states, &l->admission, &l->time, &l->options, err);
-    l->scratch = l->scheduler ? rg_sample_scratch_new(runner->n_threads, runner->vocab_size, err) : NULL;
+    l->scratch = l->scheduler ? rg_sample_scratch_new(runner->n_threads, runner->vocab_size, options->max_seq_len, err) : NULL;
     if (!l->scratch || !make_arrays(l, err))
         goto fail;
     return l;
@@ -262,6 +268,9 @@ void rg_loop_free(rg_loop *l)
     rg_free(l->plan);
     rg_free(l->drawn);
     rg_free(l->judged);
+    rg_free(l->in_turn);
+    rg_free(l->mu);
+    rg_free(l->n_in_turn);
     if (l->stepped_made)
         pthread_cond_destroy(&l->stepped);
     if (l->wake_made)

@@ -64,8 +64,9 @@ static bool take_ids(rg_loop *l, int i)
     atomic_fetch_add_explicit(&r->n_drafted, draft ? rg_draft_guesses(draft) : 0, memory_order_relaxed);
     for (;;) {
         const rg_drawn *d = &l->drawn[at + node];
+        bool judged = n < n_path && l->judged; /* the guess stands, whatever was drawn */
         int32_t id = n < n_path ? draft->id[path[n]] : d->id;
-        float logprob = n < n_path && l->judged ? l->judged[at + path[n]].logprob : d->logprob;
+        float logprob = judged ? l->judged[at + path[n]].logprob : d->logprob;
 
         if (d->id < 0) {
             atomic_store(&r->not_finite, true);
@@ -73,6 +74,8 @@ static bool take_ids(rg_loop *l, int i)
         }
         if (d->lost)
             rg_grammar_lose(r->samples[p->sample].grammar);
+        if (r->params.sampling.mirostat)
+            r->samples[p->sample].mu = judged ? l->mu[at + path[n]] : d->mu;
         finish = rg_request_append(r, p->sample, id, logprob, rg_request_tops(r, p->sample, node));
         l->n_output++;
         if (n == n_path || finish != RG_RUNNING)

@@ -69,6 +69,8 @@ void rg_loop_lay_out(rg_loop *l)
         const rg_seq *q = p->request->samples[p->sample].seq;
         const rg_draft_tree *draft = rg_speculation_of(l->speculation, i);
 
+        if (l->speculation)
+            atomic_store(&l->n_in_turn[i], 0);
         if (rg_loop_is_evaluation(p)) {
             const rg_fill *f = p->request->samples[p->sample].fill;
 
@@ -95,12 +97,12 @@ static int32_t guesses_after(const rg_draft_tree *d, int32_t node, rg_draw_guess
     return n;
 }
 
-/* Draw the id after a row of an answer or of its draft. */
-static rg_drawn draw(rg_loop *l, int thread, const rg_wanted *w, float *logits)
+/* Draw the id after a row of an answer or of its draft.  mu: as in rg_draw_place. */
+static rg_drawn draw(rg_loop *l, int thread, const rg_wanted *w, const float *mu, float *logits)
 {
     const rg_planned *p = &l->plan[w->span];
     const rg_draft_tree *draft = rg_speculation_of(l->speculation, w->span);
-    rg_draw_place at = { .request = p->request, .sample = p->sample,
+    rg_draw_place at = { .request = p->request, .sample = p->sample, .mu = mu,
                          .top = rg_request_tops(p->request, p->sample, w->node) };
     int32_t ids[RG_MAX_DRAFT], nodes[RG_MAX_DRAFT];
     rg_draw_guess guesses[RG_MAX_DRAFT];
@@ -125,6 +127,41 @@ static rg_drawn draw(rg_loop *l, int thread, const rg_wanted *w, float *logits)
     return drawn;
 }
 
+/* All rows of the span have come: an id is drawn after each, parents before children, since mirostat's bound at a child
+ * follows from the logits that the rules left of its parent's. */
+static void draw_in_turn(rg_loop *l, int thread, int span, const rg_draft_tree *draft)
+{
+    const rg_planned *p = &l->plan[span];
+    const int32_t after_last = l->rows.first_draw[span];
+
+    l->mu[after_last] = p->request->samples[p->sample].mu;
+    for (int32_t node = RG_AFTER_LAST; node < draft->n; node++) {
+        int32_t i = after_last + 1 + node;
+
+        if (node >= 0) {
+            int32_t parent = after_last + 1 + draft->parent[node];
+
+            l->mu[i] = rg_draw_next_mu(l->scratch, p->request, l->mu[parent], l->in_turn[parent], draft->id[node]);
+        }
+        l->drawn[i] = draw(l, thread, &l->rows.wanted[i], &l->mu[i], l->in_turn[i]);
+    }
+}
+
+/* A row came that an id is drawn after. */
+static void take_row(rg_loop *l, int thread, int i, float *logits)
+{
+    const rg_wanted *w = &l->rows.wanted[i];
+    const rg_draft_tree *draft = rg_speculation_of(l->speculation, w->span);
+
+    if (!draft || !l->plan[w->span].request->params.sampling.mirostat) {
+        l->drawn[i] = draw(l, thread, w, NULL, logits);
+        return;
+    }
+    l->in_turn[i] = logits;
+    if (atomic_fetch_add(&l->n_in_turn[w->span], 1) == draft->n) /* this one was the last of 1 + n */
+        draw_in_turn(l, thread, w->span, draft);
+}
+
 /* Called on any of the step's threads, as is pool. */
 static void sample(void *arg, int thread, int i, float *logits)
 {
@@ -138,7 +175,7 @@ static void sample(void *arg, int thread, int i, float *logits)
     else if (r->beams)
         rg_draw_beam(l->scratch, thread, r, p->sample, logits);
     else if (w->node != RG_TO_SCORE)
-        l->drawn[i] = draw(l, thread, w, logits);
+        take_row(l, thread, i, logits);
     else if (!rg_draw_score(l->scratch, thread, r, l->rows.index[l->rows.logit_rows[i]] + 1, logits))
         atomic_store(&r->not_finite, true);
 }

@@ -135,6 +135,17 @@ static bool check_beams(const rg_params *p, const rg_request_model *m, rg_error 
 
 enum { MAX_FILL_POSITIONS = 1 << 24, MAX_TRACED = 1 << 26 /* bytes */ };
 
+/* The rule of sampling that needs ids one after the other; NULL: none is asked for. */
+static const char *rule_in_order(const rg_sampling *p)
+{
+    bool penalties = p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0;
+
+    return p->mirostat                     ? "mirostat"
+           : p->dry_multiplier > 0         ? "dry_multiplier"
+           : p->penalty_last_n && penalties ? "penalty_last_n"
+                                           : NULL;
+}
+
 /* What an answer of a diffusion model must be like. */
 static bool check_fill(const rg_params *p, const rg_request_model *m, rg_error *err)
 {
@@ -146,6 +157,9 @@ static bool check_fill(const rg_params *p, const rg_request_model *m, rg_error *
     if (p->grammar || p->sampling.n_logprobs >= 0 || p->prompt_logprobs)
         return rg_fail(err, RG_E_UNSUPPORTED, "this model fills in answers in any order: a grammar, logprobs and "
                        "prompt_logprobs need ids one after the other");
+    if (rule_in_order(&p->sampling))
+        return rg_fail(err, RG_E_UNSUPPORTED, "this model fills in answers in any order: %s needs ids one after the "
+                       "other", rule_in_order(&p->sampling));
     if (m->sees == RG_SEES_ALL && (int64_t)n * guided > m->max_rows)
         return rg_fail(err, RG_E_LIMIT, "%d prompt ids and an answer of %d are computed in one step%s, which has room "
                        "for %d rows (--batch-rows)", (int)p->n_prompt, (int)p->max_tokens,
@@ -323,6 +337,7 @@ static void carve_samples(carver *c, rg_request *r, const rg_params *p, const si
             memset(s.read_stop_at, 0, (size_t)p->n_stop * sizeof *s.read_stop_at);
         }
         s.ids = r->tokens + i * z->row + p->n_prompt;
+        s.mu = rg_mirostat_begin(&p->sampling);
         if (p->sampling.n_logprobs < 0)
             s.logprobs = NULL;
         samples[i] = s;
@@ -604,6 +619,8 @@ static bool complete(rg_request *r, const rg_request_model *m, rg_error *err)
     r->adapter = m->adapter - 1;
     r->salt = salt_of(r->params.cache_salt) ^ (uint64_t)r->rope * ROPE_SALT ^ (uint64_t)m->adapter * ADAPTER_SALT;
     r->params.tenant = r->params.cache_salt = r->params.adapter = NULL;
+    r->params.sampling.dry_breakers = NULL; /* what the engine keeps of them is r->breakers */
+    r->breakers = rg_breakers_ref(m->breakers);
     start_fills(r, m);
     if (r->beams)
         start_beams(r, m);
@@ -657,6 +674,7 @@ rg_request *rg_request_new(const rg_params *params, const rg_request_model *mode
     if (complete(r, model, err))
         return r;
     stop_grammars(r);
+    rg_breakers_unref(r->breakers);
     rg_free(r);
     return NULL;
 }
@@ -671,6 +689,7 @@ void rg_request_unref(rg_request *r)
     if (!r || atomic_fetch_sub_explicit(&r->references, 1, memory_order_acq_rel) > 1)
         return;
     stop_grammars(r);
+    rg_breakers_unref(r->breakers);
     pthread_cond_destroy(&r->ready);
     pthread_mutex_destroy(&r->lock);
     rg_free(r);

@@ -13,6 +13,7 @@
 #include "base/spell.h"
 #include "engine/admission.h"
 #include "engine/beam.h"
+#include "engine/breakers.h"
 #include "engine/fill.h"
 #include "engine/sequence.h"
 #include "engine/stops.h"
@@ -35,6 +36,7 @@ typedef struct rg_request_model {
     int32_t max_rows, max_logits; /* of a step, where a prompt or an answer is computed whole: its rows are never cut */
     int32_t max_draft; /* nodes of a draft at most; 0: answers are not drafted for */
     int32_t adapter;   /* which of the model's adapters it asks for, counted from 1; 0: none */
+    rg_breakers *breakers; /* DRY's, of which the request keeps a reference; NULL: none */
 } rg_request_model;
 
 typedef struct rg_sample { /* one answer */
@@ -50,6 +52,7 @@ typedef struct rg_sample { /* one answer */
     rg_fill *fill;           /* of a diffusion model; NULL: ids are drawn one after the other */
     rg_grammar_state *grammar; /* where the answer stands in its grammar; NULL: it may be anything */
     int32_t n_output;
+    float mu;                /* mirostat's bound at the next id: it follows from the ids so far, as they were drawn */
     double sum_logprobs;     /* of all ids drawn, n_drawn of them, the end with them; if logprobs are asked for */
     int32_t n_drawn;
     int32_t lane;            /* its place among the answers that are drafted for; see speculation.h */
@@ -87,6 +90,7 @@ struct rg_request {
     bool prompt_shows;       /* some of the prompt is text, so answers continue a text */
     const int32_t *eos_ids;
     int32_t n_eos;
+    rg_breakers *breakers;   /* of DRY; NULL: none */
     int32_t *tokens;         /* prompt and output of each sample in turn, contiguous */
     size_t row;              /* ids of one sample in it */
     rg_sample *samples;      /* [n_branches] */

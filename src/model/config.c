@@ -293,8 +293,7 @@ static bool read_sampling(rg_config *c, const rg_checkpoint *ckpt, rg_error *err
     int64_t top_k = 0;
     bool sample = true;
 
-    c->sampling =
-        (rg_sampling){ .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_logprobs = -1 };
+    c->sampling = (rg_sampling)RG_SAMPLING_NEUTRAL;
     if (rg_meta_float(ckpt, "generation.temperature", &temperature, err) < 0 ||
         rg_meta_float(ckpt, "generation.top_p", &top_p, err) < 0 ||
         rg_meta_float(ckpt, "generation.min_p", &min_p, err) < 0 ||

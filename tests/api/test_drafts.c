@@ -12,7 +12,7 @@
 #define TALES RG_SOURCE_DIR "/models/tales-1m"
 #define LARGE RG_SOURCE_DIR "/models/tales-7m"
 
-enum { MAX_IDS = TEST_SLOWER > 1 ? 36 : 96, MAX_TOPS = 2, N_PROMPT = 40, MAX_SAMPLES = 3, N_REQUESTS = 4 };
+enum { MAX_IDS = TEST_SLOWER > 1 ? 36 : 96, MAX_TOPS = 2, N_PROMPT = 40, MAX_SAMPLES = 3, N_REQUESTS = 6 };
 
 typedef struct answer {
     int32_t ids[MAX_IDS];
@@ -101,7 +101,11 @@ static answers *ask_all(rg_engine *e)
         p.sampling.top_k = k == 2 ? 4 : 0;
         p.sampling.repetition_penalty = k == 3 ? 1.1f : 1;
         p.sampling.frequency_penalty = k == 3 ? 0.1f : 0;
-        p.sampling.n_logprobs = k - 1;
+        p.sampling.n_logprobs = k < 4 ? k - 1 : 0;
+        p.sampling.dry_multiplier = k == 4 ? 0.5f : 0;
+        p.sampling.xtc_probability = k == 4 ? 0.5f : 0;
+        p.sampling.mirostat = k == 5 ? 2 : 0;
+        p.sampling.mirostat_tau = 2;
         p.sampling.ignore_eos = k != 3;
         p.sampling.bias = few;
         p.sampling.n_bias = k == 1 ? 0 : RG_LEN(few);

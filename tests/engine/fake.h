@@ -37,6 +37,7 @@ typedef struct fake {
     const rg_batch *batch;
     const rg_sink *sink;
     uint64_t hash[MAX_ROWS];
+    float logits[MAX_LOGITS][VOCAB]; /* they stay until the step ends */
     atomic_int next_row;
 } fake;
 
@@ -159,12 +160,12 @@ static void fake_rows(void *arg, int thread)
 {
     fake *f = arg;
     const rg_batch *b = f->batch;
-    float logits[VOCAB], hidden[MAX_ROWS][DIM + 1];
+    float hidden[MAX_ROWS][DIM + 1];
 
     for (int i; (i = atomic_fetch_add(&f->next_row, 1)) < b->n_logits + b->n_hidden;) {
         if (i < b->n_logits) {
-            logits_of(hash_of_row(f, b->logit_rows[i]), logits);
-            f->sink->logits(f->sink->arg, thread, i, logits);
+            logits_of(hash_of_row(f, b->logit_rows[i]), f->logits[i]);
+            f->sink->logits(f->sink->arg, thread, i, f->logits[i]);
             continue;
         }
         const rg_rows *rows = &b->hidden[i - b->n_logits];

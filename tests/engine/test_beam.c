@@ -419,14 +419,15 @@ static void row_of_model(const void *arg, const int32_t *ids, int32_t n, float *
 {
     const model_row *r = arg;
     int32_t all[MAX_LEN + MAX_TOKENS];
-    rg_history h = { r->p->prompt, ids, r->p->n_prompt, n };
     bool may_end = n >= r->p->sampling.min_tokens;
 
     memcpy(all, r->p->prompt, (size_t)r->p->n_prompt * sizeof *all);
     memcpy(all + r->p->n_prompt, ids, (size_t)n * sizeof *all);
     logits_of(plain_hash(r->m, all, r->p->n_prompt + n), logprobs);
     rg_log_softmax(r->s, logprobs);
-    (void)rg_sample_penalize(r->s, logprobs, &r->p->sampling, &h, eos, may_end || r->p->sampling.ignore_eos ? 0 : 1);
+    (void)rg_sample_penalize(r->s, logprobs, &r->p->sampling,
+                             &(rg_sample_place){ .history = { r->p->prompt, ids, r->p->n_prompt, n }, .banned = eos,
+                                                 .n_banned = may_end || r->p->sampling.ignore_eos ? 0 : 1 });
 }
 
 typedef struct live {
@@ -499,7 +500,7 @@ static bool live_open(live *l, const mix *m, rg_loop *loop, rg_rng *g)
         return false;
     }
     if (p.beam.n_beams) {
-        model_row row = { .m = m, .p = &p, .s = rg_sampler_new(VOCAB, NULL) };
+        model_row row = { .m = m, .p = &p, .s = rg_sampler_new(VOCAB, MAX_LEN + MAX_TOKENS, NULL) };
         definition d = { .p = &p.beam, .row = row_of_model, .arg = &row, .vocab = VOCAB, .max_tokens = l->r->params.max_tokens,
                          .end = p.sampling.ignore_eos ? -1 : EOS, .stop = p.n_stop ? p.stop[0] : NULL };
 

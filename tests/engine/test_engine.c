@@ -24,20 +24,26 @@ typedef struct expected {
 static void expect(const mix *m, const rg_params *p, int sample, int32_t max_tokens, expected *e)
 {
     static const int32_t eos[] = { EOS };
-    rg_sampler *s = rg_sampler_new(VOCAB, NULL);
+    rg_sampler *s = rg_sampler_new(VOCAB, 2 * MAX_LEN, NULL);
     int32_t ids[2 * MAX_LEN];
+    float mu = rg_mirostat_begin(&p->sampling);
 
     memcpy(ids, p->prompt, (size_t)p->n_prompt * sizeof *ids);
     for (e->n = 0, e->finish = RG_FINISH_LENGTH; e->n < max_tokens; e->n++) {
-        rg_history h = { p->prompt, e->ids, p->n_prompt, e->n };
-        rg_sample_key key = { .seed = p->sampling.seed, .sample = sample, .position = p->n_prompt + e->n };
+        rg_sample_place at = {
+            .history = { p->prompt, e->ids, p->n_prompt, e->n }, .banned = eos,
+            .n_banned = e->n < p->sampling.min_tokens && !p->sampling.ignore_eos, .mu = mu,
+            .key = { .seed = p->sampling.seed, .sample = sample, .position = p->n_prompt + e->n },
+        };
         float logits[VOCAB], raw[VOCAB];
         int32_t id;
 
         logits_of(plain_hash(m, ids, p->n_prompt + e->n), logits);
         memcpy(raw, logits, sizeof raw);
-        rg_sample_rules(s, logits, &p->sampling, &h, eos, e->n < p->sampling.min_tokens && !p->sampling.ignore_eos);
-        id = rg_sample_draw(s, logits, &p->sampling, &key);
+        rg_sample_rules(s, logits, &p->sampling, &at);
+        id = rg_sample_draw(s, logits, &p->sampling, &at.key);
+        if (p->sampling.mirostat)
+            mu = rg_mirostat_next(s, logits, &p->sampling, mu, id);
         if (id == EOS && !p->sampling.ignore_eos) {
             e->finish = RG_FINISH_STOP;
             break;
@@ -74,7 +80,7 @@ typedef struct scored { /* an id of a prompt */
 /* What each id of the prompt is worth by the row before it. */
 static scored *expect_scores(const mix *m, const rg_params *p)
 {
-    rg_sampler *s = rg_sampler_new(VOCAB, NULL);
+    rg_sampler *s = rg_sampler_new(VOCAB, 2 * MAX_LEN, NULL);
     scored *want = rg_array((size_t)p->n_prompt, sizeof *want);
 
     for (int32_t i = 1; i < p->n_prompt; i++) {
@@ -109,6 +115,35 @@ static int32_t count_scores(const rg_request *r, const scored *want)
     return rg_request_score(r, 0, &l) || rg_request_score(r, n_prompt, &l) ? -1 : n;
 }
 
+/* Some of the rules that llama.cpp's users know. */
+static void sampling_of_llama(rg_rng *g, rg_sampling *p)
+{
+    const uint32_t rules = rg_rng_below(g, 64);
+
+    if (rules & 1)
+        p->penalty_last_n = (int32_t)rg_rng_below(g, 20) - 1;
+    if ((rules & 6) == 6) {
+        p->dry_multiplier = 2;
+        p->dry_base = 1.5f;
+        p->dry_allowed_length = 1;
+        p->dry_penalty_last_n = rg_rng_below(g, 2) ? -1 : 9;
+    }
+    if (rules & 8) {
+        p->xtc_probability = 0.5f;
+        p->xtc_threshold = 0.05f;
+    }
+    if (rules & 16)
+        p->top_n_sigma = 1.5f;
+    if ((rules & 32) && rg_rng_below(g, 2)) {
+        p->dynatemp_range = 0.4f;
+        p->dynatemp_exponent = 1;
+    } else if (rules & 32) {
+        p->mirostat = 1 + (int32_t)rg_rng_below(g, 2);
+        p->mirostat_tau = 2;
+        p->mirostat_eta = 0.5f;
+    }
+}
+
 static rg_sampling sampling_random(rg_rng *g)
 {
     rg_sampling p = {
@@ -123,6 +158,7 @@ static rg_sampling sampling_random(rg_rng *g)
         p.top_k = 8;
     if (!rg_rng_below(g, 4))
         p.repetition_penalty = 1.3f;
+    sampling_of_llama(g, &p);
     return p;
 }
 

@@ -21,7 +21,7 @@ static rg_sampling neutral(void)
 static rg_sampler *sampler(int32_t vocab)
 {
     rg_error err;
-    rg_sampler *s = rg_sampler_new(vocab, &err);
+    rg_sampler *s = rg_sampler_new(vocab, 1024, &err);
 
     assert_ok(s, err);
     return s;
@@ -80,62 +80,162 @@ static int read_ids(const json_t *array, int32_t *ids)
     return n;
 }
 
+/* A list of ids that is one breaker each: its first is the head. */
+static rg_breakers *read_breakers(const json_t *lists)
+{
+    size_t n = json_array_size(lists);
+    rg_breaker *all = rg_array(n, sizeof *all);
+    int32_t *tails = rg_array(64, sizeof *tails), n_tails = 0;
+    rg_error err;
+    rg_breakers *b;
+
+    for (size_t i = 0; i < n; i++) {
+        int32_t ids[8] = { 0 }, n_ids = read_ids(json_array_get(lists, i), ids);
+
+        all[i] = (rg_breaker){ ids[0], n_tails, n_ids - 1 };
+        for (int32_t k = 1; k < n_ids; k++)
+            tails[n_tails++] = ids[k];
+    }
+    b = rg_breakers_new(all, n, tails, &err);
+    assert_ok(b, err);
+    return b;
+}
+
+static void read_params(const json_t *params, rg_sampling *p)
+{
+    p->temperature = (float)number(params, "temperature", 1);
+    p->top_k = (int32_t)number(params, "top_k", 0);
+    p->top_p = (float)number(params, "top_p", 1);
+    p->min_p = (float)number(params, "min_p", 0);
+    p->typical_p = (float)number(params, "typical_p", 1);
+    p->repetition_penalty = (float)number(params, "repetition_penalty", 1);
+    p->presence_penalty = (float)number(params, "presence_penalty", 0);
+    p->frequency_penalty = (float)number(params, "frequency_penalty", 0);
+    p->penalty_last_n = (int32_t)number(params, "repeat_last_n", 0);
+    p->dry_multiplier = (float)number(params, "dry_multiplier", 0);
+    p->dry_base = (float)number(params, "dry_base", 1.75);
+    p->dry_allowed_length = (int32_t)number(params, "dry_allowed_length", 2);
+    p->dry_penalty_last_n = (int32_t)number(params, "dry_penalty_last_n", -1);
+    p->xtc_probability = (float)number(params, "xtc_probability", 0);
+    p->xtc_threshold = (float)number(params, "xtc_threshold", 0.1);
+    p->top_n_sigma = (float)number(params, "top_n_sigma", 0);
+    p->dynatemp_range = (float)number(params, "dynatemp_range", 0);
+    p->dynatemp_exponent = (float)number(params, "dynatemp_exponent", 1);
+    p->mirostat = (int32_t)number(params, "mirostat", 0);
+    p->mirostat_tau = (float)number(params, "mirostat_tau", 5);
+    p->mirostat_eta = (float)number(params, "mirostat_eta", 0.1);
+    if (json_object_get(params, "repeat_last_n") && !p->penalty_last_n) /* llama.cpp's 0: no penalties */
+        p->repetition_penalty = 1, p->presence_penalty = p->frequency_penalty = 0;
+}
+
+static int read_logits(const json_t *l, float *logits)
+{
+    int n = (int)json_array_size(l);
+
+    for (int i = 0; i < n; i++)
+        logits[i] = (float)json_number_value(json_array_get(l, (size_t)i));
+    return n;
+}
+
+/* softmax of ruled logits is the golden distribution. */
+static void check_probs(const char *name, const float *logits, int n, const json_t *want, double within)
+{
+    double probs[256];
+
+    softmax(logits, n, probs);
+    for (int i = 0; i < n; i++) {
+        double w = json_number_value(json_array_get(want, (size_t)i));
+
+        if (fabs(probs[i] - w) > within)
+            print_error("%s: id %d has %.9f, want %.9f\n", name, i, probs[i], w);
+        assert_true(fabs(probs[i] - w) <= within);
+    }
+}
+
 static void check_case(const json_t *c)
 {
-    const json_t *params = json_object_get(c, "params"), *l = json_object_get(c, "logits"),
-                 *want = json_object_get(c, "probs");
-    int n = (int)json_array_size(l);
-    int32_t prompt[64], output[64];
-    rg_history h = { .prompt = prompt, .output = output };
-    rg_sampler *s = sampler(n);
+    const json_t *params = json_object_get(c, "params"), *breakers = json_object_get(c, "breakers");
+    int32_t prompt[256] = { 0 }, output[64] = { 0 };
+    rg_sample_place at = { .history = { .prompt = prompt, .output = output } };
     rg_sampling p = neutral();
     rg_logit_bias bias[16];
+    rg_breakers *b = breakers ? read_breakers(breakers) : NULL;
     const char *key;
     json_t *value;
     float logits[256];
-    double probs[256];
+    int n = read_logits(json_object_get(c, "logits"), logits);
+    rg_sampler *s = sampler(n);
 
-    h.n_prompt = read_ids(json_object_get(c, "prompt"), prompt);
-    h.n_output = read_ids(json_object_get(c, "output"), output);
-    for (int i = 0; i < n; i++)
-        logits[i] = (float)json_number_value(json_array_get(l, (size_t)i));
-    p.temperature = (float)number(params, "temperature", 1);
-    p.top_k = (int32_t)number(params, "top_k", 0);
-    p.top_p = (float)number(params, "top_p", 1);
-    p.min_p = (float)number(params, "min_p", 0);
-    p.typical_p = (float)number(params, "typical_p", 1);
-    p.repetition_penalty = (float)number(params, "repetition_penalty", 1);
-    p.presence_penalty = (float)number(params, "presence_penalty", 0);
-    p.frequency_penalty = (float)number(params, "frequency_penalty", 0);
+    at.history.n_prompt = read_ids(json_object_get(c, "prompt"), prompt);
+    at.history.n_output = read_ids(json_object_get(c, "output"), output);
+    at.breakers = b;
+    read_params(params, &p);
     p.bias = bias;
     json_object_foreach(json_object_get(params, "logit_bias"), key, value)
     {
         bias[p.n_bias++] = (rg_logit_bias){ atoi(key), (float)json_number_value(value) };
     }
-    rg_sample_rules(s, logits, &p, &h, NULL, 0);
-    softmax(logits, n, probs);
-    for (int i = 0; i < n; i++) {
-        double w = json_number_value(json_array_get(want, (size_t)i));
-
-        if (fabs(probs[i] - w) > 1e-6)
-            print_error("%s: id %d has %.9f, want %.9f\n", json_string_value(json_object_get(c, "name")), i, probs[i],
-                        w);
-        assert_true(fabs(probs[i] - w) <= 1e-6);
-    }
+    rg_sample_rules(s, logits, &p, &at);
+    check_probs(json_string_value(json_object_get(c, "name")), logits, n, json_object_get(c, "probs"), 1e-6);
+    rg_breakers_unref(b);
     rg_sampler_free(s);
+}
+
+/* One step after the other: the distribution under the bound mu, and the bound after the id that was drawn. */
+static void check_mirostat(const json_t *c)
+{
+    const json_t *step;
+    rg_sampling p = neutral();
+    float mu;
+    size_t k;
+
+    read_params(json_object_get(c, "params"), &p);
+    mu = rg_mirostat_begin(&p);
+    json_array_foreach(json_object_get(c, "steps"), k, step) {
+        float logits[256];
+        int n = read_logits(json_object_get(step, "logits"), logits);
+        rg_sampler *s = sampler(n);
+
+        assert_true(fabs((double)mu - number(step, "mu", 0)) < 1e-4);
+        mu = (float)number(step, "mu", 0); /* rounding does not add up */
+        rg_sample_rules(s, logits, &p, &(rg_sample_place){ .mu = mu });
+        check_probs(json_string_value(json_object_get(c, "name")), logits, n, json_object_get(step, "probs"), 1e-6);
+        mu = rg_mirostat_next(s, logits, &p, mu, (int32_t)number(step, "id", 0));
+        assert_true(fabs((double)mu - number(step, "mu_after", 0)) < 1e-4);
+        rg_sampler_free(s);
+    }
+}
+
+static void check_file(const char *name, size_t n_cases)
+{
+    json_error_t err;
+    json_t *cases = json_load_file(test_data(name), 0, &err), *c;
+    size_t i;
+
+    assert_non_null(cases);
+    assert_int_equal(json_array_size(cases), n_cases);
+    json_array_foreach(cases, i, c) {
+        if (json_object_get(c, "steps"))
+            check_mirostat(c);
+        else
+            check_case(c);
+    }
+    json_decref(cases);
 }
 
 static void distributions_equal_the_goldens(void **state)
 {
-    json_error_t err;
-    json_t *cases = json_load_file(test_data("sampling.json"), 0, &err);
-
     (void)state;
-    assert_non_null(cases);
-    assert_int_equal(json_array_size(cases), 56);
-    for (size_t i = 0; i < json_array_size(cases); i++)
-        check_case(json_array_get(cases, i));
-    json_decref(cases);
+    check_file("sampling.json", 56);
+}
+
+/* sampling-llama.json is what llama.cpp's own samplers made of logits: a program that includes its llama-sampler.cpp
+ * (build 11434) applied penalties, DRY, top-n-sigma, temperature, min-p, top-k and XTC, or temperature and mirostat, in
+ * this order, and wrote the softmax of what was left; and, of mirostat, mu before and after each id that it drew. */
+static void distributions_equal_those_of_llama_cpp(void **state)
+{
+    (void)state;
+    check_file("sampling-llama.json", 61);
 }
 
 /* ---- filters against a plain sort -------------------------------------------------------------------------------- */
@@ -192,7 +292,7 @@ static void filters_agree_with_a_sort(void **state)
         for (int i = 0; i < n; i++)
             logits[i] = ties ? (float)rg_rng_below(&g, 5) : rg_rng_normal(&g) * 3;
         kept_by_sorting(logits, n, &p, kept);
-        rg_sample_rules(s, logits, &p, &(rg_history){ 0 }, NULL, 0);
+        rg_sample_rules(s, logits, &p, &(rg_sample_place){ 0 });
         for (int i = 0; i < n; i++)
             wrong += (logits[i] > -INFINITY) != kept[i];
         assert_int_equal(wrong, 0);
@@ -210,10 +310,10 @@ static void nothing_left_keeps_the_best(void **state)
     rg_sampler *s = sampler(4);
 
     (void)state;
-    rg_sample_rules(s, logits, &p, &(rg_history){ 0 }, all, 4);
+    rg_sample_rules(s, logits, &p, &(rg_sample_place){ .banned = all, .n_banned = 4 });
     assert_int_equal(rg_sample_draw(s, logits, &p, &(rg_sample_key){ 0 }), 1);
     assert_true(logits[0] == -INFINITY && logits[2] == -INFINITY && logits[3] == -INFINITY);
-    rg_sample_rules(s, none, &p, &(rg_history){ 0 }, NULL, 0);
+    rg_sample_rules(s, none, &p, &(rg_sample_place){ 0 });
     assert_int_equal(rg_sample_draw(s, none, &p, &(rg_sample_key){ 0 }), 0);
     rg_sampler_free(s);
 }
@@ -243,7 +343,7 @@ static void any_logits_give_an_id(void **state)
         p.min_p = rg_rng_below(&g, 2) ? 0 : 0.2f;
         p.repetition_penalty = rg_rng_below(&g, 2) ? 1 : 1e6f;
         p.frequency_penalty = rg_rng_below(&g, 2) ? 0 : -1e6f;
-        rg_sample_rules(s, logits, &p, &h, NULL, 0);
+        rg_sample_rules(s, logits, &p, &(rg_sample_place){ .history = h });
         id = rg_sample_draw(s, logits, &p, &(rg_sample_key){ .seed = rg_rng_u64(&g) });
         assert_true(id >= 0 && id < 37 && logits[id] > -INFINITY);
         assert_false(isnan(rg_logprobs(s, raw, id, 5, top)));
@@ -360,7 +460,7 @@ static void greedy_takes_the_lowest_of_the_best(void **state)
     (void)state;
     p.temperature = 0;
     p.top_k = 2;
-    rg_sample_rules(s, logits, &p, &(rg_history){ 0 }, NULL, 0);
+    rg_sample_rules(s, logits, &p, &(rg_sample_place){ 0 });
     assert_int_equal(rg_sample_draw(s, logits, &p, &(rg_sample_key){ .seed = 5 }), 1);
     rg_sampler_free(s);
 }
@@ -434,7 +534,7 @@ static void logprobs_are_those_of_the_raw_logits(void **state)
 static void guesses_are_in_the_order_of_the_draw(void **state)
 {
     enum { N = 301, K = 7 };
-    rg_sampler *s = rg_sampler_new(N, NULL);
+    rg_sampler *s = rg_sampler_new(N, 1024, NULL);
     rg_rng g = { .seed = test_seed };
     float logits[N], score[N];
     rg_guess best[K];
@@ -471,6 +571,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exp_and_log_are_close),
         cmocka_unit_test(distributions_equal_the_goldens),
+        cmocka_unit_test(distributions_equal_those_of_llama_cpp),
         cmocka_unit_test(filters_agree_with_a_sort),
         cmocka_unit_test(nothing_left_keeps_the_best),
         cmocka_unit_test(any_logits_give_an_id),

@@ -475,7 +475,7 @@ static void draws_follow_the_model(void **state)
         enumerate(&r, 0, 0, 1);
         d.r = rg_request_new(&p, &m, &err);
         assert_ok(d.r, err);
-        d.scratch = rg_sample_scratch_new(1, VOCAB, &err);
+        d.scratch = rg_sample_scratch_new(1, VOCAB, 64, &err);
         assert_ok(d.scratch && rg_sample_scratch_judge(d.scratch, &err), err);
         check_draws(&d, test_all() ? 200000 : 20000);
         rg_sample_scratch_free(d.scratch);

@@ -51,6 +51,7 @@ typedef struct eagle {
     const int32_t *target_ids;     /* as in rg_model; borrowed */
     int32_t vocab_size;            /* of the model that is drafted for */
     int32_t dim, cols, width, n_lanes;
+    int32_t max_seq_len;           /* of an answer */
     int32_t context;               /* positions of a sequence, at most; drafts find room behind them */
     bool own_noise;
     lane *lanes;                   /* [n_lanes] */
@@ -419,7 +420,7 @@ static bool build(eagle *e, rg_error *err)
     if (!e->features || (n_wide && !e->wide))
         return rg_fail_memory(err, (n_features + n_wide) * sizeof *e->features);
     e->states = rg_states_new(r->spec, r->store, false, err);
-    e->scratch = e->states ? rg_sample_scratch_new(r->n_threads, e->vocab_size, err) : NULL;
+    e->scratch = e->states ? rg_sample_scratch_new(r->n_threads, e->vocab_size, e->max_seq_len, err) : NULL;
     return e->scratch && rg_step_batch_init(&e->rows, e->n_lanes, r->max_rows, r->max_logits, true, err) &&
            build_lanes(e, err);
 }
@@ -438,6 +439,7 @@ rg_drafter *rg_eagle_open(const rg_draft_kind *kind, const rg_draft_options *o, 
     e->cols = rg_tap_cols(o->tap);
     e->width = width < RG_TREE_WIDTH ? width : RG_TREE_WIDTH;
     e->n_lanes = o->n_lanes;
+    e->max_seq_len = o->max_seq_len;
     e->context = o->runner->max_seq_len - RG_MAX_DRAFT;
     e->context = e->context > o->runner->max_seq_len / 2 ? e->context : o->runner->max_seq_len / 2;
     e->max_making = o->runner->max_logits / e->width;

@@ -190,7 +190,7 @@ static bool build(medusa *m, const rg_draft_options *o, rg_error *err)
         m->ints[2 * m->max_rows + i] = i;
         memset(m->pos[i], 0, sizeof m->pos[i]);
     }
-    m->scratch = rg_sample_scratch_new(o->runner->n_threads, o->vocab_size, err);
+    m->scratch = rg_sample_scratch_new(o->runner->n_threads, o->vocab_size, o->max_seq_len, err);
     return m->scratch && read_tree(m, o->path, err);
 }
 

@@ -20,6 +20,7 @@ typedef struct follower { /* of one lane */
     uint64_t asked;            /* the call that asked for it last */
     int32_t n_fed;             /* ids of the draft whose rows seq has as drafts */
     int32_t fed[RG_MAX_DRAFT];
+    float mu;                  /* mirostat's bound after the draft so far, as this model sees it */
 } follower;
 
 typedef struct small_model {
@@ -73,10 +74,13 @@ static void draw(void *arg, int thread, int i, float *logits)
     small_model *m = arg;
     int32_t span = m->rows.wanted[i].span;
     const rg_draft_ask *a = m->at[span];
+    follower *f = &m->lanes[a->lane];
     rg_draw_place place = { .request = a->request, .sample = a->sample, .draft = a->draft->id, .n_draft = a->draft->n,
-                            .guess = true, .distribution = from_of(m, a) };
+                            .mu = a->draft->n ? &f->mu : NULL, .guess = true, .distribution = from_of(m, a) };
+    const rg_drawn drawn = rg_draw(m->scratch, thread, &place, widen(m, thread, logits));
 
-    m->drawn[span] = rg_draw(m->scratch, thread, &place, widen(m, thread, logits)).id;
+    m->drawn[span] = drawn.id;
+    f->mu = drawn.mu;
 }
 
 /* Compute the rows that are laid out, and keep the first n_rows of each span for good. */
@@ -304,7 +308,7 @@ static bool build(small_model *m, const rg_draft_options *o, rg_error *err)
         return rg_fail_memory(err, n * sizeof *m->lanes + n_from * sizeof *m->from);
     memset(m->lanes, 0, n * sizeof *m->lanes);
     m->states = rg_states_new(r->spec, r->store, true, err);
-    m->scratch = m->states ? rg_sample_scratch_new(r->n_threads, o->vocab_size, err) : NULL;
+    m->scratch = m->states ? rg_sample_scratch_new(r->n_threads, o->vocab_size, o->max_seq_len, err) : NULL;
     if (!m->scratch || (o->own_noise && !rg_sample_scratch_judge(m->scratch, err)))
         return false;
     if (!rg_step_batch_init(&m->rows, o->n_lanes, r->max_rows, r->max_logits, false, err))
