@@ -1,8 +1,8 @@
 /* breaker_texts.h -- DRY's sequence breakers: from texts to ids, by a tokenizer.
  *
  * An id whose text contains a breaker is one by itself.  An id whose text ends with the beginning of one is a head; its
- * tail is what the tokenizer makes of the rest.  That is how llama.cpp finds them.  Sets that were asked for lately are
- * kept, since clients send the same texts with every request.  Safe to use from any thread. */
+ * tail is what the tokenizer makes of the rest.  Sets that were asked for lately are kept, since clients send the same
+ * texts with every request.  Safe to use from any thread. */
 #ifndef RG_API_BREAKER_TEXTS_H
 #define RG_API_BREAKER_TEXTS_H
 

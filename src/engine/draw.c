@@ -212,7 +212,7 @@ static int32_t draw_id(thread_scratch *own, const rg_draw_place *at, const float
     return rg_sample_draw(own->sampler, logits, sampling, key);
 }
 
-/* Where the id after an answer and a draft is chosen, and the ids that it cannot be: *may_end says if ends can follow. */
+/* Where the id after an answer and a draft is chosen.  *may_end: it may be one that ends the answer. */
 static rg_sample_place place_of(const rg_request *r, int sample, const int32_t *draft, int32_t n_draft, bool *may_end)
 {
     const rg_sampling *sampling = &r->params.sampling;

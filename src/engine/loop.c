@@ -109,7 +109,8 @@ rg_loop *rg_loop_new(rg_runner *runner, const rg_loop_options *options, rg_error
     if (!l->states)
         goto fail;
     l->scheduler = rg_scheduler_new(l->states, &l->admission, &l->time, &l->options, err);
-    l->scratch = l->scheduler ? rg_sample_scratch_new(runner->n_threads, runner->vocab_size, options->max_seq_len, err) : NULL;
+    if (l->scheduler)
+        l->scratch = rg_sample_scratch_new(runner->n_threads, runner->vocab_size, options->max_seq_len, err);
     if (!l->scratch || !make_arrays(l, err))
         goto fail;
     return l;

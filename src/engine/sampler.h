@@ -2,9 +2,9 @@
  *
  * Rules in this order, each over what the ones before left: bans, min_tokens and repeated runs (-inf), repetition
  * penalty, frequency and presence penalty, DRY, bias, top-n-sigma, temperature, min-p, top-k, top-p, typical-p, XTC;
- * or, after the bias, temperature and mirostat.  The draw is the argmax of logit / T + Gumbel noise -log(-log u), u from
- * Philox keyed by (seed, sample, draw, position, id), ties to the lowest id: a draft drawn with the same noise is the
- * same id. */
+ * or, after the bias, temperature and mirostat.  The draw is the argmax of logit / T + Gumbel noise -log(-log u), u
+ * from Philox keyed by (seed, sample, draw, position, id), ties to the lowest id: a draft drawn with the same noise is
+ * the same id. */
 #ifndef RG_ENGINE_SAMPLER_H
 #define RG_ENGINE_SAMPLER_H
 

@@ -8,7 +8,6 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/rng.h"
 
 enum { MAX_STOPS = 64, MAX_STOP_BYTES = 4096, MAX_STOP_IDS = 1024, MAX_BIAS = 1024, MAX_LOGPROBS = 20 };
 
@@ -457,8 +456,12 @@ bool rg_fields_read(rg_fields *f, json_t *body, unsigned api, rg_refusal *e)
                       .top_k = RG_NOT_GIVEN, .seed = RG_NOT_GIVEN, .top_logprobs = RG_NOT_GIVEN,
                       .temperature = (double)NAN, .top_p = (double)NAN, .min_p = (double)NAN, .typical_p = (double)NAN,
                       .repetition_penalty = (double)NAN, .presence_penalty = (double)NAN,
-                      .frequency_penalty = (double)NAN, .parallel_tools = true, .generation_prompt = true,
-                      .cache_prompt = true, .best_of = RG_NOT_GIVEN, .length_penalty = 1,
+                      .frequency_penalty = (double)NAN, .dry_multiplier = (double)NAN, .dry_base = (double)NAN,
+                      .xtc_probability = (double)NAN, .xtc_threshold = (double)NAN, .top_n_sigma = (double)NAN,
+                      .dynatemp_range = (double)NAN, .dynatemp_exponent = (double)NAN, .mirostat_tau = (double)NAN,
+                      .mirostat_eta = (double)NAN, .penalty_last_n = RG_NOT_GIVEN, .dry_allowed_length = RG_NOT_GIVEN,
+                      .dry_penalty_last_n = RG_NOT_GIVEN, .mirostat = RG_NOT_GIVEN, .parallel_tools = true,
+                      .generation_prompt = true, .cache_prompt = true, .best_of = RG_NOT_GIVEN, .length_penalty = 1,
                       .add_special = api == RG_API_COMPLETIONS || api == RG_API_EMBEDDINGS, .include_reasoning = true,
                       .return_documents = true, .use_activation = true };
     json_object_foreach_safe(body, next, key, v) {
@@ -472,6 +475,8 @@ bool rg_fields_read(rg_fields *f, json_t *body, unsigned api, rg_refusal *e)
     return read_stop(f, body, api, e) &&
            (!has_own("stop_token_ids", api) || read_stop_ids(f, json_object_get(body, "stop_token_ids"), e)) &&
            (!has_own("logit_bias", api) || read_bias(f, json_object_get(body, "logit_bias"), e)) &&
+           (!has_own("dry_sequence_breakers", api) ||
+            rg_breakers_read(&f->dry_breakers, json_object_get(body, "dry_sequence_breakers"), e)) &&
            (!has_own("logprobs", api) || read_logprobs(f, json_object_get(body, "logprobs"), api, e)) &&
            (!has_own("stream_options", api) || read_stream_options(f, json_object_get(body, "stream_options"), e)) &&
            check_prompt_logprobs(f, e) && read_search(f, body, api, e) && read_constraints(f, body, api, e) &&
@@ -483,6 +488,7 @@ void rg_fields_fini(rg_fields *f)
     rg_free(f->stop);
     rg_free(f->stop_ids);
     rg_free(f->bias);
+    rg_breakers_fini(&f->dry_breakers);
     rg_constraint_fini(&f->constraint);
     f->stop = NULL;
     f->stop_ids = NULL;
@@ -499,29 +505,6 @@ rg_beam_params rg_fields_beams(const rg_fields *f)
 {
     return (rg_beam_params){ .n_beams = !f->use_beams ? 0 : (int32_t)(f->best_of > f->n ? f->best_of : f->n),
                              .length_penalty = (float)f->length_penalty, .early_stopping = f->early_stopping };
-}
-
-rg_sampling rg_fields_sampling(const rg_fields *f, const rg_sampling *defaults)
-{
-    rg_sampling s = *defaults;
-
-    s.no_repeat_ngram = (int32_t)f->no_repeat_ngram;
-    set_real(&s.temperature, f->temperature);
-    set_real(&s.top_p, f->top_p == 0 ? RG_TOP_P_MIN : f->top_p);
-    set_real(&s.min_p, f->min_p);
-    set_real(&s.typical_p, f->typical_p == 0 ? RG_TYPICAL_P_MIN : f->typical_p);
-    set_real(&s.repetition_penalty, f->repetition_penalty);
-    set_real(&s.presence_penalty, f->presence_penalty);
-    set_real(&s.frequency_penalty, f->frequency_penalty);
-    if (f->top_k != RG_NOT_GIVEN)
-        s.top_k = f->top_k < 0 ? 0 : (int32_t)f->top_k; /* -1 too means all */
-    s.seed = f->seed == RG_NOT_GIVEN ? rg_seed() : (uint64_t)f->seed;
-    s.min_tokens = (int32_t)f->min_tokens;
-    s.ignore_eos = f->ignore_eos;
-    s.n_logprobs = f->n_logprobs;
-    s.bias = f->bias;
-    s.n_bias = f->n_bias;
-    return s;
 }
 
 rg_diffusion_params rg_fields_diffusion(const rg_fields *f)

@@ -40,6 +40,13 @@ typedef struct rg_constraint {
     size_t n;
 } rg_constraint;
 
+/* Texts that end a run of DRY. */
+typedef struct rg_breaker_list {
+    const char **text; /* [n], owned list of borrowed texts; NULL: not given */
+    int32_t n;
+    json_t *parsed;    /* owned: what the texts are borrowed from if they came as a JSON list within a text; or NULL */
+} rg_breaker_list;
+
 typedef struct rg_fields {
     const char *remasking, *diffusion_cache; /* of diffusion models, as are steps, block_length, cfg_scale, threshold */
     int64_t steps, block_length;
@@ -48,6 +55,10 @@ typedef struct rg_fields {
     int64_t dimensions, top_n, max_tokens, max_completion_tokens, n, top_k, seed, min_tokens, top_logprobs, n_probs;
     int64_t priority;
     double temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;
+    double dry_multiplier, dry_base, xtc_probability, xtc_threshold, top_n_sigma, dynatemp_range, dynatemp_exponent;
+    double mirostat_tau, mirostat_eta;
+    int64_t penalty_last_n, dry_allowed_length, dry_penalty_last_n, mirostat;
+    rg_breaker_list dry_breakers;
     bool stream, include_usage, pads; /* pads: the events of a stream, with noise */
     bool parallel_tools, generation_prompt, ignore_eos, echo, add_special, include_reasoning, store, cache_prompt;
     bool return_documents, use_activation; /* of scores of pairs: their texts too; the sigmoid of the head's score */
@@ -70,9 +81,9 @@ typedef struct rg_fields {
     int64_t n_unknown;   /* fields that the server does not know */
 } rg_fields;
 
-/* Read all but the fields that are the endpoint's own; of those, stop lists, logit_bias, logprobs, stream_options and
- * whatever constrains the output.  body is an object, from which known fields that ask for nothing are removed: whoever
- * reads it later finds them absent.  On failure too, rg_fields_fini. */
+/* Read all but the fields that are the endpoint's own; of those, stop lists, logit_bias, DRY's sequence breakers,
+ * logprobs, stream_options and whatever constrains the output.  body is an object, from which known fields that ask for
+ * nothing are removed: whoever reads it later finds them absent.  On failure too, rg_fields_fini. */
 bool rg_fields_read(rg_fields *f, json_t *body, unsigned api, rg_refusal *e);
 void rg_fields_fini(rg_fields *f);
 
@@ -88,6 +99,11 @@ rg_diffusion_params rg_fields_diffusion(const rg_fields *f);
 /* response_format and its kin at `v`, called `name` (a literal); one of them at most may constrain the answer. */
 bool rg_constraint_read(rg_constraint *c, const json_t *v, const char *name, rg_refusal *e);
 void rg_constraint_fini(rg_constraint *c);
+
+/* dry_sequence_breakers at `v`: a list of texts, a text that is such a list in JSON, with its brackets or without, or
+ * any other text, which is a breaker.  NULL: not given. */
+bool rg_breakers_read(rg_breaker_list *b, const json_t *v, rg_refusal *e);
+void rg_breakers_fini(rg_breaker_list *b);
 
 /* s is one of the words that stand between bars. */
 bool rg_one_of(const char *words, const char *s);

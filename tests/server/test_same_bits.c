@@ -43,7 +43,11 @@ static void write_sampling(rg_buf *b, rg_rng *g, int i)
                                         ",\"repetition_penalty\":1.2", ",\"presence_penalty\":0.5,\"frequency_penalty\":0.3",
                                         ",\"stop\":[\".\",\" the d\"]", ",\"min_tokens\":5", ",\"ignore_eos\":true",
                                         ",\"logit_bias\":{\"17\":3,\"30\":-100}",
-                                        ",\"response_format\":{\"type\":\"json_object\"}" };
+                                        ",\"response_format\":{\"type\":\"json_object\"}",
+                                        ",\"dry_multiplier\":0.8,\"dry_allowed_length\":1", ",\"mirostat\":1",
+                                        ",\"xtc_probability\":0.5,\"top_n_sigma\":1.5,\"dynatemp_range\":0.3",
+                                        ",\"mirostat\":2,\"mirostat_tau\":3,\"repeat_last_n\":20,"
+                                        "\"repetition_penalty\":1.2" };
     static const char *const heat[] = { "0", "0.7", "1.3" };
 
     rg_buf_printf(b, "\"seed\":%d,\"max_tokens\":%u,\"temperature\":%s,\"n\":%u%s", i, 1 + rg_rng_below(g, 60),
