@@ -353,6 +353,8 @@ typedef struct rg_options {
                              *   adapters, and without one, run in the same steps and get the answers that they get
                              *   alone */
     int32_t n_adapters;
+    const char *chat_template; /* the chat template for all conversations: one of the checkpoint's by name, or a file;
+                             *   NULL: the checkpoint's choice */
     const char *profile_folder; /* where `ridge machine` keeps its profile, read while opening; NULL: none is read */
     void (*progress)(void *arg, const char *what, double done); /* while opening; may be NULL */
     void *progress_arg;
@@ -398,6 +400,9 @@ typedef struct rg_info {
     const char *draft_path;   /* of the model that drafts; "": none does */
     int32_t n_adapters;
     uint64_t adapter_bytes;   /* memory of all adapters, besides weight_bytes */
+    int32_t call_id_chars;    /* letters and digits of the ids of calls that the chat template demands (ids of another
+                               *   form are changed into such where a conversation is rendered); 0: they may be
+                               *   anything */
 } rg_info;
 
 RG_API rg_info rg_engine_info(const rg_engine *engine);
@@ -514,7 +519,10 @@ typedef struct rg_chat_options {
 } rg_chat_options;
 RG_API bool rg_chat_encode(const rg_engine *engine, const rg_json *conversation, const rg_chat_options *options,
                            int32_t **ids, size_t *n_ids, char **text, rg_error *err);
-RG_API bool rg_chat_has_template(const rg_engine *engine);
+RG_API bool rg_chat_has_template(const rg_engine *engine); /* one that can be used */
+/* Why conversations are refused: the chat template cannot be used, for this reason, which names it and the line.  NULL:
+ * they are not.  Valid until rg_close. */
+RG_API const char *rg_engine_chat_problem(const rg_engine *engine);
 
 /* Compile a grammar.  NULL and *err: malformed, not supported (the keyword is named), or too large. */
 RG_API rg_grammar *rg_grammar_new(const rg_engine *engine, const rg_grammar_source *source, rg_error *err);

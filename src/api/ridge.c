@@ -127,6 +127,7 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
         ok = e->tokenizer || why.code == RG_OK;
         if (ok && e->tokenizer)
             ok = (e->chat = rg_chat_open(ckpt, &why)) != NULL &&
+                 (!o->chat_template || rg_chat_choose(e->chat, o->chat_template, &why)) &&
                  (e->breakers = rg_breaker_texts_new(e->tokenizer, &why)) != NULL;
         ok = ok && rg_ends_read(&e->ends, ckpt, e->tokenizer, e->model->config.vocab_size, &why);
         if (!ok && err)
@@ -350,7 +351,8 @@ rg_info rg_engine_info(const rg_engine *e)
                       .n_unused_tensors = e->model->n_unused, .notes = e->model->notes ? e->model->notes : "",
                       .draft = e->drafts.drafter ? e->drafts.name : "none",
                       .draft_path = e->drafts.path,
-                      .n_adapters = e->model->adapters.n, .adapter_bytes = e->model->adapters.bytes };
+                      .n_adapters = e->model->adapters.n, .adapter_bytes = e->model->adapters.bytes,
+                      .call_id_chars = e->chat ? rg_chat_id_chars(e->chat) : 0 };
 }
 
 const char *rg_engine_adapter(const rg_engine *e, int32_t i)
@@ -564,7 +566,12 @@ bool rg_chat_encode(const rg_engine *e, const rg_json *conversation, const rg_ch
 
 bool rg_chat_has_template(const rg_engine *e)
 {
-    return e->chat && !rg_chat_is_default(e->chat);
+    return e->chat && !rg_chat_is_default(e->chat) && !rg_chat_problem(e->chat);
+}
+
+const char *rg_engine_chat_problem(const rg_engine *e)
+{
+    return e->chat ? rg_chat_problem(e->chat) : NULL;
 }
 
 void rg_ids_free(int32_t *ids)

@@ -238,6 +238,11 @@ const char *rg_tensor_note(const rg_checkpoint *c, const rg_tensor *t)
     return t->file == RG_FILE_MADE ? rg_made_note(&c->made[t->offset], t) : NULL;
 }
 
+const char *rg_checkpoint_dir(const rg_checkpoint *c)
+{
+    return c->dir;
+}
+
 char *rg_checkpoint_side_file(const rg_checkpoint *c, const char *name, size_t *n, rg_error *err)
 {
     char path[4096];

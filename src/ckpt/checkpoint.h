@@ -86,6 +86,8 @@ typedef void rg_meta_visit(void *arg, const char *key, rg_meta_type type, bool u
 void rg_meta_each(const rg_checkpoint *c, rg_meta_visit *visit, void *arg);
 void rg_meta_text(const rg_checkpoint *c, const char *key, char *out, size_t room); /* short, for people */
 
+/* The folder of a Hugging Face checkpoint; NULL: it has none. */
+const char *rg_checkpoint_dir(const rg_checkpoint *c);
 /* The text of a file beside a Hugging Face checkpoint ("tokenizer.json"); NULL without an error if it is not there. */
 char *rg_checkpoint_side_file(const rg_checkpoint *c, const char *name, size_t *n, rg_error *err);
 

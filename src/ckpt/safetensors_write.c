@@ -12,6 +12,8 @@
 #include "ckpt/json.h"
 #include "ckpt/writer.h"
 
+#define TEMPLATES "additional_chat_templates"
+
 enum { PATH_ROOM = 4096, JSON_CAP = 1 << 26 };
 
 /* Files of a model that stay valid when its weights change. */
@@ -201,19 +203,60 @@ static void restore_not_finite(char *text)
             memcpy(p, marks[i].name, strlen(marks[i].mark));
 }
 
-static bool write_sidecar(rg_ckpt_writer *w, rg_error *err)
+/* Copy a file of the source, if it is there. */
+static bool copy_file(const rg_ckpt_writer *w, const char *name, rg_error *err)
 {
     char path[PATH_ROOM], *text;
-    bool ok = true;
     size_t n;
 
-    for (size_t i = 0; w->source && ok && i < RG_LEN(side_files); i++) {
-        if (!rg_path_join(path, sizeof path, w->source, side_files[i]) || rg_path_look(path) != RG_PATH_FILE)
-            continue;
-        text = rg_file_slurp(path, RG_SIDE_CAP, &n, err);
-        ok = text && write_file(w->dir, side_files[i], text, n, err);
-        rg_free(text);
-    }
+    if (!rg_path_join(path, sizeof path, w->source, name) || rg_path_look(path) != RG_PATH_FILE)
+        return true;
+    text = rg_file_slurp(path, RG_SIDE_CAP, &n, err);
+    bool ok = text && write_file(w->dir, name, text, n, err);
+    rg_free(text);
+    return ok;
+}
+
+/* A walk through the source's folder of templates. */
+typedef struct copying {
+    const rg_ckpt_writer *w;
+    rg_error *err;
+    bool failed;
+} copying;
+
+static bool copy_template(void *arg, const char *name)
+{
+    copying *c = arg;
+    char inner[PATH_ROOM];
+
+    if (!rg_path_join(inner, sizeof inner, TEMPLATES, name))
+        c->failed = !rg_fail(c->err, RG_E_INPUT, "%s: the name is too long", name);
+    else
+        c->failed = !copy_file(c->w, inner, c->err);
+    return !c->failed;
+}
+
+/* Chat templates besides the first, which lie in a folder of their own. */
+static bool copy_templates(rg_ckpt_writer *w, rg_error *err)
+{
+    char from[PATH_ROOM], to[PATH_ROOM];
+
+    if (!rg_path_join(from, sizeof from, w->source, TEMPLATES) || rg_path_look(from) != RG_PATH_DIR)
+        return true;
+    if (!rg_path_join(to, sizeof to, w->dir, TEMPLATES))
+        return rg_fail(err, RG_E_INPUT, "%s: the path is too long", w->dir);
+    copying c = { .w = w, .err = err };
+    return rg_dir_make(to, err) && rg_dir_list(from, copy_template, &c, err) && !c.failed;
+}
+
+static bool write_sidecar(rg_ckpt_writer *w, rg_error *err)
+{
+    char *text;
+    bool ok = true;
+
+    for (size_t i = 0; w->source && ok && i < RG_LEN(side_files); i++)
+        ok = copy_file(w, side_files[i], err);
+    ok = ok && (!w->source || copy_templates(w, err));
     if (!ok || !w->config)
         return ok;
     text = rg_json_dump(w->config, JSON_INDENT(2));

@@ -234,8 +234,11 @@ static bool chat_with(chat_options *o, rg_engine *engine, rg_error *err)
 {
     talk t = { .o = o, .engine = engine, .messages = json_array(), .on_terminal = isatty(STDIN_FILENO) };
     rg_info info = rg_engine_info(engine);
+    const char *problem = rg_engine_chat_problem(engine);
     bool ok = t.messages || rg_fail_memory(err, 0);
 
+    ok = ok && (!problem || rg_fail(err, RG_E_UNSUPPORTED, "%s: %s; another one can be given: --chat-template FILE",
+                                    o->engine.path, problem));
     ok = ok && cli_sampling_finish(&o->sampling, &info.sampling, err) && reset(&t, o->system, err);
     if (ok && !rg_chat_has_template(engine) && !o->args.common.quiet)
         fprintf(stderr, "%s has no chat template: messages are written as \"role: content\" lines\n", o->engine.path);
@@ -256,6 +259,7 @@ static int run(int argc, char **argv)
         { "-n", CLI_INT, &o.n, "N", "tokens of an answer at most (default: as the context allows)", 1, INT32_MAX },
         CLI_SAMPLING_OPTIONS(o.sampling),
         CLI_ENGINE_OPTIONS(o.engine),
+        CLI_CHAT_TEMPLATE_OPTION(o.engine.chat_template),
         CLI_LORA_OPTION(o.engine.loras, "answer with this LoRA adapter"),
         { NULL },
     };

@@ -33,6 +33,7 @@ rg_options cli_engine_options(cli_engine *v, const cli_common *common)
     o.max_draft = v->draft_max;
     o.verify = v->verify;
     o.expert_bytes = v->expert_memory;
+    o.chat_template = v->chat_template;
     o.adapters = v->loras.item;
     o.n_adapters = v->loras.n;
     o.profile_folder = cli_profile_folder;

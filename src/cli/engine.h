@@ -7,7 +7,7 @@
 typedef struct cli_engine {
     int32_t ctx, max_seqs, draft_max;
     size_t kv_memory, expert_memory;
-    const char *kv_type, *pack_cache, *sparsity, *draft, *verify;
+    const char *kv_type, *pack_cache, *sparsity, *draft, *verify, *chat_template;
     cli_loras loras;
     char path[1024]; /* of the model, once it is found */
     char draft_path[1024]; /* of the one that drafts, if one does */
@@ -26,6 +26,11 @@ typedef struct cli_engine {
     { "--verify", CLI_STRING, &(v).verify, "HOW",                                                                      \
       "keep guesses that are coupled to the draw (default: texts as without), by rejection, or typical (lossy)" },     \
     CLI_KV_TYPE_OPTION((v).kv_type, CLI_KV_AS_WEIGHTS)
+
+/* Of commands that hold conversations. */
+#define CLI_CHAT_TEMPLATE_OPTION(v)                                                                                    \
+    { "--chat-template", CLI_STRING, &(v), "FILE|NAME",                                                               \
+      "this chat template: a file, or one of the model's by name (default: the model's choice)" }
 
 /* Options as the flags say, to be added to; the adapters have been read. */
 rg_options cli_engine_options(cli_engine *v, const cli_common *common);

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "ckpt/json.h"
-#include "cli/cli.h"
+#include "cli/engine.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
@@ -17,7 +17,7 @@ enum { TEXT_CAP = 1 << 30 };
 
 typedef struct render_options {
     cli_args args;
-    const char *template;
+    const char *template; /* --template, or --chat-template; NULL: the model's choice */
     bool no_prompt;
 } render_options;
 
@@ -78,16 +78,6 @@ static bool show(const render_options *o, const rg_chat *chat, const char *path,
     return true;
 }
 
-static bool use_template(const render_options *o, rg_chat *chat, rg_error *err)
-{
-    size_t n;
-    char *source = o->template ? cli_text(NULL, o->template, &n, err) : NULL;
-    bool ok = !o->template || (source && (rg_chat_use(chat, source, n, err) || rg_fail_prefix(err, "%s", o->template)));
-
-    rg_free(source);
-    return ok;
-}
-
 static bool render(const render_options *o, const char *path, rg_error *err)
 {
     rg_chat *chat = rg_chat_open_path(path, err);
@@ -95,7 +85,7 @@ static bool render(const render_options *o, const char *path, rg_error *err)
     rg_text text;
     size_t n = 0;
     char *given;
-    bool ok = chat && use_template(o, chat, err);
+    bool ok = chat && (!o->template || rg_chat_choose(chat, o->template, err));
 
     rg_text_init(&text, TEXT_CAP);
     if (ok && rg_chat_is_default(chat) && !o->args.common.quiet)
@@ -115,7 +105,8 @@ static int run(int argc, char **argv)
 {
     static render_options o;
     const cli_option options[] = {
-        { "--template", CLI_STRING, &o.template, "FILE", "this chat template in place of the model's" },
+        CLI_CHAT_TEMPLATE_OPTION(o.template),
+        { "--template", CLI_STRING, &o.template, "FILE|NAME", "the same" },
         { "--no-generation-prompt", CLI_FLAG, &o.no_prompt, NULL, "do not open the assistant's answer" },
         { NULL },
     };

@@ -188,10 +188,12 @@ static rg_engine *open_engine(serve_options *o, rg_server *s, const char *path, 
     e.progress = tell_progress;
     e.progress_arg = &progress;
     rg_engine *engine = rg_open(path, &e, err);
-    if (engine) {
-        cli_warn_unused(&o->args.common, path, rg_engine_info(engine).n_unused_tensors);
-        cli_warn_notes(&o->args.common, path, rg_engine_info(engine).notes);
-    }
+    if (!engine)
+        return NULL;
+    cli_warn_unused(&o->args.common, path, rg_engine_info(engine).n_unused_tensors);
+    cli_warn_notes(&o->args.common, path, rg_engine_info(engine).notes);
+    if (rg_engine_chat_problem(engine))
+        fprintf(stderr, "ridge: %s: chat is refused, since %s\n", path, rg_engine_chat_problem(engine));
     return engine;
 }
 
@@ -325,6 +327,7 @@ static int run(int argc, char **argv)
         { "--allowed-host", CLI_STRINGS, &o.allowed_hosts, "NAME", "answer to this Host too (repeatable)" },
         { "--no-page", CLI_FLAG, &o.s.no_page, NULL, "no web page" },
         CLI_ENGINE_OPTIONS(o.engine),
+        CLI_CHAT_TEMPLATE_OPTION(o.engine.chat_template),
         CLI_LORA_OPTION(o.engine.loras, "a LoRA adapter, for requests whose model is NAME (repeatable)"),
         { "--batch-rows", CLI_INT, &o.batch_rows, "N", "rows of a step at most", 1, 65536 },
         { "--step-ms", CLI_FLOAT, &o.step_ms, "MS", "how long a step may take (default 250; 0: no limit)", 0, 60000 },

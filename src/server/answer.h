@@ -10,8 +10,10 @@
 
 #include "base/buf.h"
 
+enum { RG_CALL_ID = 40 };
+
 typedef struct rg_tool_call {
-    char id[40];
+    char id[RG_CALL_ID];
     char *name;      /* rg_free */
     char *arguments; /* JSON; of a call that is cut, the beginning of it */
     bool cut;        /* the answer ended within it */
@@ -30,6 +32,7 @@ typedef struct rg_answer {
     const struct rg_tool_mark *mark;
     const json_t *tools;       /* the tools offered; NULL: calls are not looked for */
     bool marked;               /* calls come only between marks: JSON alone is text.  False at first */
+    int id_chars;              /* of a call's id, letters and digits alone; 0: as usual.  Set after rg_answer_init */
     bool failed;               /* no memory */
     uint64_t work;             /* bytes read or moved so far: a test counts that it is linear in the text */
 } rg_answer;

@@ -310,6 +310,7 @@ static bool make_choices(rg_call *c, rg_refusal *e)
         rg_buf_init(&ch->tops, MAX_CALL_TEXT);
         rg_answer_init(&ch->answer, c->tools, c->reasoning_first, MAX_CALL_TEXT);
         ch->answer.marked = c->calls.name && !rg_tool_form_is_bare(&c->server->tool_form);
+        ch->answer.id_chars = c->server->info.call_id_chars;
     }
     return true;
 }

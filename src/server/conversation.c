@@ -62,22 +62,19 @@ json_t *rg_content_read(const json_t *v, const char *param, rg_refusal *e)
 
 /* ---- calls of tools in messages ---------------------------------------------------------------------------------- */
 
-/* Arguments travel as JSON in a text; templates want the object. */
-static json_t *open_arguments(const json_t *v)
-{
-    json_t *object = json_is_string(v) ? rg_json_load(json_string_value(v), json_string_length(v), JSON_ALLOW_NUL, NULL)
-                                       : NULL;
-
-    if (json_is_object(object))
-        return object;
-    json_decref(object);
-    return json_is_null(v) || !v ? json_object() : json_incref((json_t *)(uintptr_t)v);
-}
-
+/* Whether the template wants arguments as a text or as an object is found where it is rendered; none are an empty
+ * object. */
 json_t *rg_history_call(const json_t *id, const json_t *name, const json_t *arguments)
 {
+    json_t *none = json_is_null(arguments) || !arguments ? json_object() : NULL;
+
     return json_pack("{s:O?, s:s, s:{s:O, s:o}}", "id", id, "type", "function", "function", "name", name, "arguments",
-                     open_arguments(arguments));
+                     none ? none : json_incref((json_t *)(uintptr_t)arguments));
+}
+
+bool rg_history_takes(const json_t *arguments)
+{
+    return !arguments || json_is_null(arguments) || json_is_string(arguments) || json_is_object(arguments);
 }
 
 static bool read_calls(json_t *to, const json_t *calls, const char *param, rg_refusal *e)
@@ -92,9 +89,10 @@ static bool read_calls(json_t *to, const json_t *calls, const char *param, rg_re
     for (size_t i = 0; i < json_array_size(calls); i++) {
         const json_t *call = json_array_get(calls, i), *f = json_object_get(call, "function");
         const json_t *name = json_object_get(f, "name"), *arguments = json_object_get(f, "arguments");
-        if (!json_is_string(name) || !(json_is_string(arguments) || json_is_object(arguments))) {
+        if (!json_is_string(name) || !rg_history_takes(arguments)) {
             json_decref(list);
-            return rg_refuse_field(e, param, "'%s' must have functions with a 'name' and 'arguments'.", param);
+            return rg_refuse_field(e, param, "'%s' must have functions with a 'name', and 'arguments' as a string or "
+                                             "an object.", param);
         }
         json_array_append_new(list, rg_history_call(json_object_get(call, "id"), name, arguments));
     }

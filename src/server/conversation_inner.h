@@ -17,6 +17,8 @@ json_t *rg_content_read(const json_t *v, const char *param, rg_refusal *e);
 json_t *rg_message_read(const json_t *m, size_t i, rg_refusal *e);
 /* A call of a tool as it stands in a message; NULL: no memory. */
 json_t *rg_history_call(const json_t *id, const json_t *name, const json_t *arguments);
+/* True if these may be a call's arguments: JSON in a text, an object, or nothing. */
+bool rg_history_takes(const json_t *arguments);
 /* The message's reasoning, under the two names that templates read; false: no memory. */
 bool rg_message_set_reasoning(json_t *m, json_t *text);
 

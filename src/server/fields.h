@@ -16,7 +16,7 @@ typedef struct rg_refusal {
     int status;         /* of HTTP; 0: nothing is wrong */
     const char *code;   /* a literal; NULL: null */
     char param[80];     /* "": null */
-    char text[240];
+    char text[640];
     int retry_after_s;  /* 0: not said */
 } rg_refusal;
 

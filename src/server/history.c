@@ -95,7 +95,7 @@ static bool read_item(json_t *list, const json_t *item, size_t i, rg_refusal *e)
     if (!strcmp(type, "reasoning"))
         return add_reasoning(list, item, i, e);
     const json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name");
-    if (!strcmp(type, "function_call") && json_is_string(name) && json_is_string(json_object_get(item, "arguments")))
+    if (!strcmp(type, "function_call") && json_is_string(name) && rg_history_takes(json_object_get(item, "arguments")))
         return add_call(list, rg_history_call(id, name, json_object_get(item, "arguments")), e);
     if (!strcmp(type, "function_call_output") && json_is_string(id)) {
         json_t *text = rg_content_read(json_object_get(item, "output"), rg_param_at(p, "input", i, "output"), e);

@@ -236,6 +236,35 @@ static bool leaves_reasoning_open(const rg_conversation *talk)
     return talk->continued && open && (!close || close < open);
 }
 
+/* Control characters become blanks, so that a text is one line of a log, and does nothing to a terminal. */
+static void clean(char *s)
+{
+    for (unsigned char *p = (unsigned char *)s; *p; p++) {
+        bool is_pair = p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0; /* U+0080 to U+009F */
+        if (is_pair)
+            *p++ = ' ';
+        if (is_pair || *p < ' ' || *p == 0x7f)
+            *p = ' ';
+    }
+}
+
+/* The template's own words are what helps: which conversation it takes, or why it cannot be used at all. */
+static void refuse_conversation(rg_server *s, rg_refusal *e, rg_error *err)
+{
+    const char *problem = rg_engine_chat_problem(s->engine);
+
+    clean(err->text);
+    if (problem && err->code == RG_E_UNSUPPORTED) {
+        rg_refuse(e, 400, "unsupported_value", "messages", "Chat is not available with this model: %.500s.", err->text);
+        rg_log(RG_LOG_INFO, "serve: refused: %s", err->text);
+    } else if (err->code == RG_E_INPUT) {
+        rg_refuse_field(e, "messages", "The model's chat template does not take this conversation: %.500s", err->text);
+        rg_log(RG_LOG_INFO, "serve: refused: %s", err->text);
+    } else {
+        rg_refuse_engine(s, e, err);
+    }
+}
+
 bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt, rg_rendered *r, rg_refusal *e)
 {
     rg_chat_options o = { .no_generation_prompt = !generation_prompt, .continue_final = talk->continued };
@@ -243,10 +272,8 @@ bool rg_render(rg_server *s, const rg_conversation *talk, bool generation_prompt
 
     *r = (rg_rendered){ 0 };
     bool ok = rg_chat_encode(s->engine, rg_json_of(talk->all), &o, &r->ids, &r->n, &r->text, &err);
-    if (!ok && err.code == RG_E_INPUT)
-        rg_refuse_field(e, "messages", "The model's chat template does not take this conversation.");
-    else if (!ok)
-        rg_refuse_engine(s, e, &err);
+    if (!ok)
+        refuse_conversation(s, e, &err);
     r->reasoning = ok && (ends_reasoning(r->text) || leaves_reasoning_open(talk));
     return ok;
 }

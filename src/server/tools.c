@@ -30,11 +30,23 @@ static const char *find(const char *s, size_t n, const char *what)
     return n ? memmem(s, n, what, strlen(what)) : NULL;
 }
 
-bool rg_answer_add_call(rg_answer *a, const char *name, size_t n_name, const char *arguments, size_t n_arguments)
+/* A new id in the form that the chat template demands, or in the usual one. */
+static void make_id(char id[RG_CALL_ID], int id_chars)
 {
     static const char digits[] = "abcdefghijklmnopqrstuvwxyz0123456789";
-    rg_tool_call *c;
+    int at = id_chars ? 0 : snprintf(id, RG_CALL_ID, "call_"), end = id_chars ? id_chars : at + 24;
     uint64_t r = rg_seed();
+
+    for (int i = 0; at < end && at + 1 < RG_CALL_ID; at++, i++) {
+        r = i % 12 ? r / 36 : rg_seed();
+        id[at] = digits[r % 36];
+    }
+    id[at] = 0;
+}
+
+bool rg_answer_add_call(rg_answer *a, const char *name, size_t n_name, const char *arguments, size_t n_arguments)
+{
+    rg_tool_call *c;
 
     trim(&name, &n_name);
     if (!n_name || n_name > 256 || a->n_calls >= RG_MAX_TOOL_CALLS)
@@ -56,10 +68,7 @@ bool rg_answer_add_call(rg_answer *a, const char *name, size_t n_name, const cha
         rg_free(c->arguments);
         return a->failed = true, false;
     }
-    memcpy(c->id, "call_", 5);
-    for (int i = 0; i < 24; i++, r = i == 12 ? rg_seed() : r / 36)
-        c->id[5 + i] = digits[r % 36];
-    c->id[29] = 0;
+    make_id(c->id, a->id_chars);
     a->n_calls++;
     return true;
 }

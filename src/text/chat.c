@@ -1,22 +1,35 @@
-/* chat.c -- see chat.h: finds a checkpoint's template and variables, and checks conversations before they are rendered.
+/* chat.c -- see chat.h: chooses among a checkpoint's templates, finds its variables, and checks conversations before
+ * they are rendered.
  *
- * Where there are several, chat_template.jinja goes before tokenizer_config.json, and that before chat_template.json.
- * Of named templates "tool_use" is for conversations with tools, "default" for the others.  The plain default, for a
- * checkpoint without any, writes "role: content" and a line break for each message, the text parts of a list one after
- * the other, and "assistant:" where an answer is wanted. */
+ * Of named templates (templates.h) "tool_use" is for conversations with tools, "default" for the others.  The plain
+ * default, for a checkpoint without any, writes "role: content" and a line break for each message, the text parts of a
+ * list one after the other, and "assistant:" where an answer is wanted. */
 #include "text/chat.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "ckpt/json.h"
-#include "text/jinja.h"
+#include "text/chat_form.h"
+#include "text/templates.h"
 
-enum { FILE_CAP = 1 << 26 };
+enum { NAMES_ROOM = 400 };
+
+/* A template of the checkpoint's, or another one that was given. */
+typedef struct one_template {
+    char *name;
+    rg_jinja *jinja; /* NULL: it cannot be used, and `why` says so */
+    rg_error why;
+    rg_chat_form form;
+} one_template;
 
 struct rg_chat {
-    rg_jinja *plain, *tools; /* tools: NULL where it is the same */
+    one_template *all; /* [n], with room for one more */
+    int n;
+    int plain, tools;  /* of all: the one in use, and the one for conversations with tools; tools -1: the same */
+    bool given;        /* the last of all is not the checkpoint's */
     json_t *variables;
     bool is_default;
 };
@@ -37,12 +50,20 @@ static const char *const roles[] = {
     "thinking", "reasoning", "instruction", "info",
 };
 
+static void free_template(one_template *t)
+{
+    rg_free(t->name);
+    rg_jinja_free(t->jinja);
+    *t = (one_template){ .name = NULL };
+}
+
 void rg_chat_close(rg_chat *c)
 {
     if (!c)
         return;
-    rg_jinja_free(c->plain);
-    rg_jinja_free(c->tools);
+    for (int i = 0; i < c->n; i++)
+        free_template(&c->all[i]);
+    rg_free(c->all);
     json_decref(c->variables);
     rg_free(c);
 }
@@ -50,27 +71,6 @@ void rg_chat_close(rg_chat *c)
 bool rg_chat_is_default(const rg_chat *c)
 {
     return c->is_default;
-}
-
-static bool parse(rg_jinja **out, const char *what, const char *source, size_t n, rg_error *err)
-{
-    rg_jinja *j = rg_jinja_parse(source, n, err);
-
-    if (!j)
-        return what ? rg_fail_prefix(err, "%s", what) : false;
-    rg_jinja_free(*out);
-    *out = j;
-    return true;
-}
-
-bool rg_chat_use(rg_chat *c, const char *source, size_t n, rg_error *err)
-{
-    if (!parse(&c->plain, NULL, source, n, err))
-        return false;
-    rg_jinja_free(c->tools);
-    c->tools = NULL;
-    c->is_default = false;
-    return true;
 }
 
 /* ---- variables ---- */
@@ -130,60 +130,11 @@ static bool add_variables(rg_chat *c, const json_t *config, rg_error *err)
     return !json_is_object(v) || v == config || add_variables(c, v, err);
 }
 
-/* ---- templates ---- */
-
-static bool use_named(rg_chat *c, const char *file, const json_t *list, rg_error *err)
-{
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *one = json_array_get(list, i), *text = json_object_get(one, "template");
-        const char *name = json_string_value(json_object_get(one, "name"));
-        if (!name || !json_is_string(text))
-            return rg_fail(err, RG_E_INPUT, "%s: an entry of chat_template has no name or no template", file);
-        rg_jinja **to = !strcmp(name, "default") ? &c->plain : !strcmp(name, "tool_use") ? &c->tools : NULL;
-        if (to && !*to && !parse(to, file, json_string_value(text), json_string_length(text), err))
-            return false;
-    }
-    return true;
-}
-
-/* The member chat_template of a file's JSON, unless there is a template already. */
-static bool use_config(rg_chat *c, const char *file, const json_t *config, rg_error *err)
-{
-    const json_t *v = json_object_get(config, "chat_template");
-
-    if (c->plain || c->tools || !v || json_is_null(v))
-        return true;
-    if (json_is_string(v))
-        return parse(&c->plain, file, json_string_value(v), json_string_length(v), err);
-    if (json_is_array(v))
-        return use_named(c, file, v, err);
-    return rg_fail(err, RG_E_INPUT, "%s: chat_template is neither a text nor a list of named ones", file);
-}
-
-/* Where files are: beside a checkpoint or in a folder. */
-typedef struct place {
-    const rg_checkpoint *ckpt;
-    const char *dir;
-} place;
-
-/* NULL without an error: there is no such file. */
-static char *read_file(const place *p, const char *name, size_t *n, rg_error *err)
-{
-    char path[4096];
-
-    *err = (rg_error){ 0 };
-    if (p->ckpt)
-        return rg_checkpoint_side_file(p->ckpt, name, n, err);
-    if (!rg_path_join(path, sizeof path, p->dir, name) || rg_path_look(path) == RG_PATH_NONE)
-        return NULL;
-    return rg_file_slurp(path, FILE_CAP, n, err);
-}
-
-static bool read_json(rg_chat *c, const place *p, const char *name, bool variables, rg_error *err)
+static bool read_json(rg_chat *c, const rg_text_place *p, const char *name, rg_error *err)
 {
     rg_error why;
     size_t n = 0;
-    char *text = read_file(p, name, &n, &why);
+    char *text = rg_text_place_read(p, name, &n, &why);
     bool ok = text || why.code == RG_OK;
 
     if (!ok && err)
@@ -191,25 +142,16 @@ static bool read_json(rg_chat *c, const place *p, const char *name, bool variabl
     if (text) {
         json_t *config = rg_json_parse(name, text, n, err);
         ok = config && (json_is_object(config) || rg_fail(err, RG_E_INPUT, "%s is not a JSON object", name)) &&
-             use_config(c, name, config, err) && (!variables || add_variables(c, config, err));
+             add_variables(c, config, err);
         json_decref(config);
     }
     rg_free(text);
     return ok;
 }
 
-static bool read_folder(rg_chat *c, const place *p, rg_error *err)
+static bool read_folder(rg_chat *c, const rg_text_place *p, rg_error *err)
 {
-    rg_error why;
-    size_t n = 0;
-    char *text = read_file(p, "chat_template.jinja", &n, &why);
-    bool ok = text ? parse(&c->plain, "chat_template.jinja", text, n, err) : why.code == RG_OK;
-
-    if (!text && !ok && err)
-        *err = why;
-    rg_free(text);
-    return ok && read_json(c, p, "tokenizer_config.json", true, err) &&
-           read_json(c, p, "special_tokens_map.json", true, err) && read_json(c, p, "chat_template.json", false, err);
+    return read_json(c, p, "tokenizer_config.json", err) && read_json(c, p, "special_tokens_map.json", err);
 }
 
 static bool read_gguf(rg_chat *c, const rg_checkpoint *ckpt, rg_error *err)
@@ -220,25 +162,14 @@ static bool read_gguf(rg_chat *c, const rg_checkpoint *ckpt, rg_error *err)
         { "tokenizer.ggml.seperator_token_id", "sep_token" }, { "tokenizer.ggml.separator_token_id", "sep_token" },
         { "tokenizer.ggml.cls_token_id", "cls_token" },       { "tokenizer.ggml.mask_token_id", "mask_token" },
     };
-    static const char *const keys[] = { "tokenizer.chat_template", "tokenizer.chat_template.default" };
     const rg_string *token = NULL;
     size_t n_tokens = 0;
-    const char *text;
 
-    for (size_t i = 0; i < RG_LEN(keys) && !c->plain; i++) {
-        int got = rg_meta_string(ckpt, keys[i], &text, err);
-        if (got < 0 || (got && !parse(&c->plain, keys[i], text, strlen(text), err)))
-            return false;
-    }
-    int got = rg_meta_string(ckpt, "tokenizer.chat_template.tool_use", &text, err);
-    if (got < 0 || (got && !parse(&c->tools, "tokenizer.chat_template.tool_use", text, strlen(text), err)))
-        return false;
-    rg_meta_understand(ckpt, "tokenizer.chat_templates");
     if (rg_meta_strings(ckpt, "tokenizer.ggml.tokens", &token, &n_tokens, err) < 0)
         return false;
     for (size_t i = 0; i < RG_LEN(ids) && n_tokens; i++) {
         int64_t id = -1;
-        got = rg_meta_int(ckpt, ids[i].key, -1, UINT32_MAX, &id, err); /* "none" is written as either of the two */
+        int got = rg_meta_int(ckpt, ids[i].key, -1, UINT32_MAX, &id, err); /* "none" is written as either of the two */
         if (got < 0)
             return false;
         if (got && id >= 0 && (uint64_t)id < n_tokens) {
@@ -250,24 +181,172 @@ static bool read_gguf(rg_chat *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
-static rg_chat *open_at(const place *p, bool gguf, rg_error *err)
+/* ---- templates ---- */
+
+/* Parse a template and learn its form; one that cannot be used is kept with the reason.  False: no memory. */
+static bool make(one_template *t, const rg_chat *c, const rg_template *from, rg_error *err)
+{
+    *t = (one_template){ .name = rg_strdup(from->name) };
+    if (!t->name)
+        return rg_fail_memory(err, strlen(from->name));
+    if (from->source)
+        t->jinja = rg_jinja_parse(from->source, from->n, &t->why);
+    else
+        rg_fail(&t->why, RG_E_INPUT, "%s", from->problem);
+    if (t->jinja)
+        return rg_chat_form_learn(&t->form, t->jinja, c->variables, err);
+    if (t->why.code == RG_E_MEMORY)
+        return rg_fail_memory(err, from->n);
+    rg_fail_prefix(&t->why, "the chat template cannot be used: %s", from->where);
+    t->why.code = RG_E_UNSUPPORTED;
+    return true;
+}
+
+static int find(const rg_chat *c, const char *name)
+{
+    for (int i = 0; i < c->n; i++)
+        if (!strcmp(c->all[i].name, name))
+            return i;
+    return -1;
+}
+
+/* The names of all templates, for a message. */
+static const char *names_of(const rg_chat *c, char out[NAMES_ROOM])
+{
+    size_t n = 0;
+
+    out[0] = 0;
+    for (int i = 0; i < c->n && n < NAMES_ROOM; i++)
+        n += (size_t)snprintf(out + n, NAMES_ROOM - n, "%s%.60s", i ? ", " : "", c->all[i].name);
+    return out;
+}
+
+/* Templates, but none that is meant where nothing is said. */
+static bool need_choice(rg_chat *c, rg_error *err)
+{
+    char names[NAMES_ROOM];
+    one_template *t = &c->all[c->n];
+
+    *t = (one_template){ .name = rg_strdup("default") };
+    if (!t->name)
+        return rg_fail_memory(err, 8);
+    rg_fail(&t->why, RG_E_UNSUPPORTED, "none of the chat templates is called default: choose one with --chat-template "
+            "(there are: %s)", names_of(c, names));
+    c->plain = c->n++;
+    return true;
+}
+
+static bool make_all(rg_chat *c, const rg_templates *from, rg_error *err)
+{
+    static const rg_template plain = { .name = (char *)"default", .source = (char *)(uintptr_t)default_template,
+                                       .n = sizeof default_template - 1, .where = (char *)"the plain default" };
+    const int room = from->n + 2; /* for what says that there is no default, and for one that is given */
+
+    c->all = rg_array((size_t)room, sizeof *c->all);
+    if (!c->all)
+        return rg_fail_memory(err, (size_t)room * sizeof *c->all);
+    c->is_default = !from->n;
+    for (int i = 0; i < (from->n ? from->n : 1); i++)
+        if (!make(&c->all[c->n++], c, from->n ? &from->all[i] : &plain, err))
+            return false;
+    c->plain = find(c, "default");
+    c->tools = find(c, "tool_use");
+    if (c->plain < 0 && c->tools >= 0) {
+        c->plain = c->tools;
+        c->tools = -1;
+    }
+    return c->plain >= 0 || need_choice(c, err);
+}
+
+/* Put a template in place of the last one that was given, or behind the checkpoint's, and use it. */
+static bool use_given(rg_chat *c, const rg_template *from, rg_error *err)
+{
+    one_template t;
+
+    if (!make(&t, c, from, err)) {
+        free_template(&t);
+        return false;
+    }
+    if (!t.jinja) {
+        if (err)
+            *err = t.why;
+        free_template(&t);
+        return false;
+    }
+    if (c->given)
+        free_template(&c->all[--c->n]);
+    c->given = true;
+    c->all[c->n] = t;
+    c->plain = c->n++;
+    c->tools = -1;
+    c->is_default = false;
+    return true;
+}
+
+bool rg_chat_use(rg_chat *c, const char *source, size_t n, rg_error *err)
+{
+    return use_given(c, &(rg_template){ .name = (char *)"", .source = (char *)(uintptr_t)source, .n = n,
+                                        .where = (char *)"the text that was given" }, err);
+}
+
+bool rg_chat_choose(rg_chat *c, const char *what, rg_error *err)
+{
+    char names[NAMES_ROOM];
+    int known = c->is_default ? -1 : find(c, what);
+    rg_error why = { 0 };
+    size_t n = 0;
+
+    if (known >= 0 && !c->all[known].jinja) {
+        if (err)
+            *err = c->all[known].why;
+        return false;
+    }
+    if (known >= 0) {
+        c->plain = known;
+        c->tools = -1;
+        return true;
+    }
+    if (rg_path_look(what) == RG_PATH_NONE)
+        return rg_fail(err, RG_E_USAGE, "there is no chat template '%s': no file has this name, and none of the "
+                       "model's templates (%s)", what, c->is_default ? "it has none" : names_of(c, names));
+    char *source = rg_file_slurp(what, RG_JINJA_SOURCE_BYTES + 1, &n, &why);
+    if (!source && err)
+        *err = why;
+    bool ok = source && use_given(c, &(rg_template){ .name = (char *)"", .source = source, .n = n,
+                                                     .where = (char *)(uintptr_t)what }, err);
+    rg_free(source);
+    return ok;
+}
+
+/* The template for a conversation with or without tools. */
+static const one_template *of(const rg_chat *c, bool with_tools)
+{
+    return &c->all[with_tools && c->tools >= 0 ? c->tools : c->plain];
+}
+
+const char *rg_chat_problem(const rg_chat *c)
+{
+    return of(c, false)->jinja ? NULL : of(c, false)->why.text;
+}
+
+int rg_chat_id_chars(const rg_chat *c)
+{
+    return of(c, true)->form.id_chars;
+}
+
+static rg_chat *open_at(const rg_text_place *p, bool gguf, rg_error *err)
 {
     rg_chat *c = rg_zalloc(sizeof *c);
-    bool ok;
+    rg_templates *t = rg_zalloc(sizeof *t);
+    bool ok = (c && t) || rg_fail_memory(err, sizeof *c + sizeof *t);
 
-    if (!c)
-        return rg_fail_memory(err, sizeof *c), NULL;
-    c->variables = json_object();
-    ok = c->variables || rg_fail_memory(err, 1);
-    ok = ok && (gguf ? read_gguf(c, p->ckpt, err) : read_folder(c, p, err));
-    if (ok && !c->plain && c->tools) {
-        c->plain = c->tools;
-        c->tools = NULL;
-    }
-    if (ok && !c->plain) {
-        c->is_default = true;
-        ok = parse(&c->plain, "the plain default", default_template, sizeof default_template - 1, err);
-    }
+    if (ok)
+        c->variables = json_object();
+    ok = ok && (c->variables || rg_fail_memory(err, 1)) && rg_templates_read(t, p, err) &&
+         (gguf ? read_gguf(c, p->ckpt, err) : read_folder(c, p, err)) && make_all(c, t, err);
+    if (t)
+        rg_templates_fini(t);
+    rg_free(t);
     if (ok)
         return c;
     rg_chat_close(c);
@@ -276,7 +355,7 @@ static rg_chat *open_at(const place *p, bool gguf, rg_error *err)
 
 rg_chat *rg_chat_open(const rg_checkpoint *ckpt, rg_error *err)
 {
-    return open_at(&(place){ .ckpt = ckpt }, rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF, err);
+    return open_at(&(rg_text_place){ .ckpt = ckpt }, rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF, err);
 }
 
 rg_chat *rg_chat_open_path(const char *path, rg_error *err)
@@ -286,12 +365,12 @@ rg_chat *rg_chat_open_path(const char *path, rg_error *err)
     const char *slash = strrchr(path, '/');
 
     if (rg_path_look(path) == RG_PATH_DIR)
-        return open_at(&(place){ .dir = path }, false, err);
+        return open_at(&(rg_text_place){ .dir = path }, false, err);
     if (n > 5 && !strcmp(path + n - 5, ".json") && n < sizeof dir) {
         size_t n_dir = slash ? (size_t)(slash - path) : 0;
         memcpy(dir, n_dir ? path : slash ? "/" : ".", n_dir ? n_dir : 1);
         dir[n_dir ? n_dir : 1] = 0;
-        return open_at(&(place){ .dir = dir }, false, err);
+        return open_at(&(rg_text_place){ .dir = dir }, false, err);
     }
     rg_checkpoint *ckpt = rg_checkpoint_open(path, RG_CKPT_NO_WEIGHTS, err);
     rg_chat *c = ckpt ? rg_chat_open(ckpt, err) : NULL;
@@ -351,28 +430,43 @@ static bool complete(json_t *vars, bool generation_prompt, rg_error *err)
     return set(vars, "add_generation_prompt", json_boolean(generation_prompt), err);
 }
 
+/* The variables of a render: the caller's, its messages in the form that the template takes.  NULL and *err. */
+static json_t *variables_of(const rg_chat *c, const one_template *t, const json_t *conversation, rg_error *err)
+{
+    bool whole = json_is_object(conversation);
+    const json_t *messages = whole ? json_object_get(conversation, "messages") : conversation;
+    json_t *vars = whole ? json_copy((json_t *)(uintptr_t)conversation) : json_object(), *fitted;
+
+    /* jansson's copy lacks members, without an error, if memory ran out: compare. */
+    if (!vars || (whole && json_object_size(vars) != json_object_size(conversation))) {
+        json_decref(vars);
+        return rg_fail_memory(err, 1), NULL;
+    }
+    fitted = c->is_default ? json_incref((json_t *)(uintptr_t)messages) : rg_chat_form_fit(&t->form, messages, err);
+    if (fitted && set(vars, "messages", fitted, err))
+        return vars;
+    json_decref(vars);
+    return NULL;
+}
+
 bool rg_chat_render(const rg_chat *c, const json_t *conversation, bool generation_prompt, int64_t now_s, rg_text *out,
                     rg_error *err)
 {
-    bool whole = json_is_object(conversation), ok;
-    const json_t *messages = whole ? json_object_get(conversation, "messages") : conversation, *tools;
-    json_t *vars;
+    bool whole = json_is_object(conversation);
+    const json_t *tools = whole ? json_object_get(conversation, "tools") : NULL;
+    const one_template *t = of(c, tools && !json_is_null(tools));
 
-    if (!check_messages(messages, err))
+    if (!check_messages(whole ? json_object_get(conversation, "messages") : conversation, err))
         return false;
-    vars = whole ? json_copy((json_t *)conversation) : json_object();
-    if (!vars)
-        return rg_fail_memory(err, 1);
-    /* jansson's copy lacks members, without an error, if memory ran out: compare. */
-    ok = !whole || json_object_size(vars) == json_object_size(conversation) || rg_fail_memory(err, 1);
-    ok = ok && (whole || set(vars, "messages", json_incref((json_t *)messages), err)) &&
-         complete(vars, generation_prompt, err);
-    if (ok) {
-        tools = json_object_get(vars, "tools");
-        const rg_jinja *j = c->tools && tools && !json_is_null(tools) ? c->tools : c->plain;
-        rg_jinja_input input = { .trusted = c->variables, .foreign = vars, .now_s = now_s };
-        ok = rg_jinja_render(j, &input, out, err);
+    if (!t->jinja) {
+        if (err)
+            *err = t->why;
+        return false;
     }
+    json_t *vars = variables_of(c, t, conversation, err);
+    rg_jinja_input input = { .trusted = c->variables, .foreign = vars, .now_s = now_s };
+    bool ok = vars && complete(vars, generation_prompt, err) && rg_jinja_render(t->jinja, &input, out, err);
+
     json_decref(vars);
     return ok;
 }

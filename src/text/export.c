@@ -16,6 +16,7 @@
 #include "text/ends.h"
 #include "text/export_parts.h"
 #include "text/pretok.h"
+#include "text/templates.h"
 
 enum { MAX_STEPS = 8, PIECE_CAP = 1 << 12 };
 
@@ -469,21 +470,36 @@ static bool put_model(export *x, int32_t *bos, rg_error *err)
     return put_byte_level(x, bos, err);
 }
 
-/* chat_template.jinja, or what tokenizer_config.json has. */
-static bool put_chat_template(export *x, rg_error *err)
+/* Every template by its name; the one without a name is "default" in a folder. */
+static bool put_each_template(export *x, const rg_templates *t, rg_error *err)
 {
-    const char *text = NULL;
-    size_t n;
-    char *file = rg_checkpoint_side_file(x->from, "chat_template.jinja", &n, err);
-    bool ok = true;
+    rg_string names[RG_MAX_TEMPLATES];
+    size_t n = 0;
 
-    if (!file && err->code != RG_OK)
-        return false;
-    if (file)
-        ok = rg_ckpt_put_string(x->w, "tokenizer.chat_template", file, n, err);
-    else if (rg_meta_string(x->from, "tokenizer_config.chat_template", &text, NULL) == 1)
-        ok = put_text(x, "tokenizer.chat_template", text, err);
-    rg_free(file);
+    for (int i = 0; i < t->n; i++) {
+        const rg_template *one = &t->all[i];
+        bool named = strcmp(one->name, "default") != 0;
+        char key[400];
+        snprintf(key, sizeof key, "tokenizer.chat_template%s%s", named ? "." : "", named ? one->name : "");
+        if (!one->source) /* not a text, which nobody can use */
+            continue;
+        if (named)
+            names[n++] = (rg_string){ one->name, strlen(one->name) };
+        if (!rg_ckpt_put_string(x->w, key, one->source, one->n, err))
+            return false;
+    }
+    return !n || rg_ckpt_put_strings(x->w, "tokenizer.chat_templates", names, n, err);
+}
+
+static bool put_chat_templates(export *x, rg_error *err)
+{
+    rg_templates *t = rg_zalloc(sizeof *t);
+    bool ok = t || rg_fail_memory(err, sizeof *t);
+
+    ok = ok && rg_templates_read(t, &(rg_text_place){ .ckpt = x->from }, err) && put_each_template(x, t, err);
+    if (t)
+        rg_templates_fini(t);
+    rg_free(t);
     return ok;
 }
 
@@ -561,5 +577,5 @@ bool rg_tokenizer_export(rg_ckpt_writer *w, const rg_checkpoint *from, int vocab
     /* All refusals happen before the first key is put. */
     if (!ok && !put_text(&x, "tokenizer.ggml.model", "none", err))
         return false;
-    return put_ends(&x, err) && put_chat_template(&x, err);
+    return put_ends(&x, err) && put_chat_templates(&x, err);
 }

@@ -6,7 +6,7 @@
 
 enum { RG_EXPORT_WARNING = 300 };
 
-/* Put tokenizer.ggml.* (of the ids of special tokens only the ends, ends.h) and tokenizer.chat_template of a Hugging
+/* Put tokenizer.ggml.* (of the ids of special tokens only the ends, ends.h) and the chat templates of a Hugging
  * Face checkpoint: exactly vocab_size tokens.  *bos becomes the id that encoding puts in front, where it puts one.
  * A tokenizer that GGUF cannot express is put as model "none", and warning says why; "" if everything was written.
  * False: no memory, or the file is malformed. */

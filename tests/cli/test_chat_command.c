@@ -5,13 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <jansson.h>
 
 #include "base/clock.h"
-#include "support/test.h"
+#include "support/command.h"
 
 enum { WAIT_MS = 20000 };
 
@@ -174,12 +175,54 @@ static void without_a_template(void **state)
     assert_int_equal(chat_end(&c), 0);
 }
 
+/* A template that does not parse ends chat and render, names its line, and leaves all else; another one helps. */
+static void a_template_that_does_not_parse(void **state)
+{
+    static const char *const files[] = { "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json" };
+    char args[2000], path[700], from[700];
+    const char *folder = RG_BUILD_DIR "/unparsed_model";
+
+    (void)state;
+    mkdir(folder, 0777);
+    for (size_t i = 0; i < RG_LEN(files); i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        snprintf(from, sizeof from, RG_SOURCE_DIR "/models/tales-1m/%s", files[i]);
+        unlink(path);
+        assert_int_equal(symlink(from, path), 0);
+    }
+    snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
+    test_write_text(path, "a\n{% frobnicate %}");
+    snprintf(path, sizeof path, "%s/other.jinja", folder);
+    test_write_text(path, "{{ messages[0].content }}!");
+    snprintf(path, sizeof path, "%s/messages.json", folder);
+    test_write_text(path, "[{\"role\": \"user\", \"content\": \"Hi\"}]");
+    snprintf(args, sizeof args, "run %s -p Once -n 2", folder);
+    assert_int_equal(command_run(args), 0);
+    snprintf(args, sizeof args, "embed %s -p Once", folder);
+    assert_int_equal(command_run(args), 0);
+    snprintf(args, sizeof args, "chat %s --quiet </dev/null", folder);
+    command_refuses(args, 1, "chat_template.jinja: chat template, line 2");
+    snprintf(args, sizeof args, "render %s <%s", folder, path);
+    command_refuses(args, 1, "chat_template.jinja: chat template, line 2");
+    static const char *const flags[] = { "--chat-template", "--template" };
+    for (size_t i = 0; i < RG_LEN(flags); i++) {
+        snprintf(args, sizeof args, "render %s %s %s/other.jinja <%s", folder, flags[i], folder, path);
+        assert_int_equal(command_run(args), 0);
+        assert_string_equal(command_out, "Hi!");
+    }
+    snprintf(args, sizeof args, "chat %s --quiet --chat-template %s/other.jinja </dev/null", folder, folder);
+    assert_int_equal(command_run(args), 0);
+    snprintf(args, sizeof args, "render %s --chat-template nothing <%s", folder, path);
+    command_refuses(args, 2, "'nothing'");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(history_is_kept),
         cmocka_unit_test(an_interrupt_stops_the_answer),
         cmocka_unit_test(without_a_template),
+        cmocka_unit_test(a_template_that_does_not_parse),
     };
 
     test_init(argc, argv);

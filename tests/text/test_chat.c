@@ -218,22 +218,14 @@ static void bad_conversations_are_refused(void **state)
     rg_chat_close(c);
 }
 
+/* Files that are no JSON are refused; a template that cannot be used is refused when it is rendered, and so named. */
 static void bad_files(void **state)
 {
     static const struct { const char *file, *text; } bad[] = {
-        { "chat_template.jinja", "{% if %}" },
-        { "chat_template.jinja", "\xff\xfe" },
         { "tokenizer_config.json", "{" },
         { "tokenizer_config.json", "[]" },
-        { "tokenizer_config.json", "{\"chat_template\": 1}" },
-        { "tokenizer_config.json", "{\"chat_template\": {}}" },
-        { "tokenizer_config.json", "{\"chat_template\": [1]}" },
-        { "tokenizer_config.json", "{\"chat_template\": [{\"name\": \"default\"}]}" },
-        { "tokenizer_config.json", "{\"chat_template\": [{\"template\": \"x\"}]}" },
-        { "tokenizer_config.json", "{\"chat_template\": \"{{ x\"}" },
         { "tokenizer_config.json", "{\"chat_template\": \"a\", \"chat_template\": \"b\"}" },
         { "special_tokens_map.json", "{\"a\": }" },
-        { "chat_template.json", "{\"chat_template\": \"{% for %}\"}" },
     };
 
     (void)state;
@@ -250,6 +242,117 @@ static void bad_files(void **state)
         assert_string_equal(err[0].text, err[1].text);
         assert_int_equal(rg_mem_count().n_live, live);
     }
+}
+
+static void a_bad_template_is_refused_when_it_is_rendered(void **state)
+{
+    static const struct { const char *file, *text, *why; } bad[] = {
+        { "chat_template.jinja", "{% if %}", "line 1" },
+        { "chat_template.jinja", "a\nb\n{% frobnicate %}", "line 3: encountered unknown tag 'frobnicate'" },
+        { "chat_template.jinja", "\xff\xfe", "" },
+        { "tokenizer_config.json", "{\"chat_template\": 1}", "not a text" },
+        { "tokenizer_config.json", "{\"chat_template\": {}}", "not a text" },
+        { "tokenizer_config.json", "{\"chat_template\": [1]}", "not a text" },
+        { "tokenizer_config.json", "{\"chat_template\": [{\"name\": \"default\"}]}", "not a text" },
+        { "tokenizer_config.json", "{\"chat_template\": [{\"template\": \"x\"}]}", "not a text" },
+        { "tokenizer_config.json", "{\"chat_template\": \"{{ x\"}", "line 1" },
+        { "chat_template.json", "{\"chat_template\": \"{% for %}\"}", "line 1" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(bad); i++) {
+        rg_error err = { 0 };
+        rg_text out;
+        clear();
+        put(bad[i].file, bad[i].text);
+        rg_chat *c = open_root();
+        assert_false(rg_chat_is_default(c));
+        assert_false(render(c, HI, true, &out, &err));
+        assert_int_equal(err.code, RG_E_UNSUPPORTED);
+        if (!strstr(err.text, bad[i].file) || !strstr(err.text, bad[i].why))
+            fail_msg("%s: %s", bad[i].text, err.text);
+        assert_string_equal(rg_chat_problem(c), err.text);
+        rg_text_fini(&out);
+        assert_ok(rg_chat_use(c, "mine", 4, &err), err); /* another one helps */
+        assert_null(rg_chat_problem(c));
+        renders(c, HI, "mine");
+        rg_chat_close(c);
+    }
+    clear(); /* only the one that is used matters */
+    put("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"default\", \"template\": \"D\"}, "
+                                 "{\"name\": \"tool_use\", \"template\": \"{%\"}]}");
+    rg_chat *c = open_root();
+    rg_error err = { 0 };
+    rg_text out;
+    assert_null(rg_chat_problem(c));
+    renders(c, HI, "D");
+    assert_false(render(c, "{\"messages\": " HI ", \"tools\": [{}]}", true, &out, &err));
+    assert_int_equal(err.code, RG_E_UNSUPPORTED);
+    rg_text_fini(&out);
+    rg_chat_close(c);
+}
+
+/* additional_chat_templates/NAME.jinja, and one of them or a file in place of the checkpoint's choice. */
+static void templates_by_name(void **state)
+{
+    rg_error err = { 0 };
+    char path[600];
+
+    (void)state;
+    clear();
+    snprintf(path, sizeof path, "%s/additional_chat_templates", root);
+    assert_int_equal(mkdir(path, 0777), 0);
+    put("chat_template.jinja", "first");
+    put("additional_chat_templates/tool_use.jinja", "tools");
+    put("additional_chat_templates/rag.jinja", "rag");
+    put("additional_chat_templates/broken.jinja", "{% x %}");
+    put("additional_chat_templates/notes.txt", "no template");
+    put("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"old\", \"template\": \"O\"}]}"); /* files win */
+    put("own.jinja", "own");
+    rg_chat *c = open_root();
+    renders(c, HI, "first");
+    renders(c, "{\"messages\": " HI ", \"tools\": [{}]}", "tools");
+    assert_ok(rg_chat_choose(c, "rag", &err), err);
+    renders(c, HI, "rag");
+    renders(c, "{\"messages\": " HI ", \"tools\": [{}]}", "rag");
+    assert_ok(rg_chat_choose(c, "default", &err), err);
+    renders(c, "{\"messages\": " HI ", \"tools\": [{}]}", "first");
+    snprintf(path, sizeof path, "%s/own.jinja", root);
+    assert_ok(rg_chat_choose(c, path, &err), err);
+    renders(c, HI, "own");
+    assert_ok(rg_chat_choose(c, path, &err), err);
+    assert_false(rg_chat_choose(c, "broken", &err));
+    assert_non_null(strstr(err.text, "additional_chat_templates/broken.jinja: chat template, line 1"));
+    assert_false(rg_chat_choose(c, "old", &err));
+    assert_non_null(strstr(err.text, "'old'") && strstr(err.text, "broken, default, rag, tool_use") ? err.text : NULL);
+    renders(c, HI, "own"); /* the one before stays */
+    rg_chat_close(c);
+    snprintf(path, sizeof path, "%s/additional_chat_templates", root);
+    static const char *const names[] = { "tool_use.jinja", "rag.jinja", "broken.jinja", "notes.txt" };
+    for (size_t i = 0; i < RG_LEN(names); i++) {
+        snprintf(path, sizeof path, "additional_chat_templates/%s", names[i]);
+        put(path, NULL);
+    }
+    put("additional_chat_templates", NULL);
+    put("own.jinja", NULL);
+}
+
+/* Named templates, none of which is meant for a conversation without a word about it. */
+static void a_choice_is_needed(void **state)
+{
+    rg_error err = { 0 };
+    rg_text out;
+
+    (void)state;
+    clear();
+    put("tokenizer_config.json", "{\"chat_template\": {\"rag\": \"R\", \"short\": \"S\"}}");
+    rg_chat *c = open_root();
+    assert_false(render(c, HI, true, &out, &err));
+    assert_non_null(strstr(err.text, "rag, short"));
+    rg_text_fini(&out);
+    assert_ok(rg_chat_choose(c, "short", &err), err);
+    renders(c, HI, "S");
+    rg_chat_close(c);
 }
 
 static void from_gguf(void **state)
@@ -270,6 +373,7 @@ static void from_gguf(void **state)
     assert_ok(rg_ckpt_put_string(w, "general.architecture", "llama", 5, &err), err);
     assert_ok(rg_ckpt_put_string(w, "tokenizer.chat_template", template, strlen(template), &err), err);
     assert_ok(rg_ckpt_put_string(w, "tokenizer.chat_template.tool_use", "tools", 5, &err), err);
+    assert_ok(rg_ckpt_put_string(w, "tokenizer.chat_template.rag", "retrieved", 9, &err), err);
     assert_ok(rg_ckpt_put_strings(w, "tokenizer.ggml.tokens", tokens, 4, &err), err);
     assert_ok(rg_ckpt_put_int(w, "tokenizer.ggml.unknown_token_id", 4, 0, &err), err); /* 4: u32 */
     assert_ok(rg_ckpt_put_int(w, "tokenizer.ggml.bos_token_id", 4, 1, &err), err);
@@ -282,6 +386,8 @@ static void from_gguf(void **state)
     assert_ok(c, err);
     renders(c, HI, "<s>Hi</s><unk>False");
     renders(c, "{\"messages\": " HI ", \"tools\": []}", "tools");
+    assert_ok(rg_chat_choose(c, "rag", &err), err);
+    renders(c, HI, "retrieved");
     rg_chat_close(c);
 }
 
@@ -385,6 +491,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(which_template), cmocka_unit_test(named_templates),     cmocka_unit_test(variables),
         cmocka_unit_test(origins),        cmocka_unit_test(bad_conversations_are_refused), cmocka_unit_test(bad_files),
+        cmocka_unit_test(a_bad_template_is_refused_when_it_is_rendered),
+        cmocka_unit_test(templates_by_name), cmocka_unit_test(a_choice_is_needed),
         cmocka_unit_test(from_gguf),      cmocka_unit_test(beside_a_tokenizer),  cmocka_unit_test(every_file_operation),
         cmocka_unit_test(every_allocation),
     };

@@ -5,7 +5,10 @@
 
 #include "text/jinja/internal.h"
 
-enum { MAX_RANGE = 100000 }; /* as the sandbox has it */
+enum {
+    MAX_RANGE = 100000, /* as the sandbox has it */
+    MAX_REASON = 350,   /* bytes of raise_exception's words */
+};
 
 static bool g_range(jj_ctx *c, jj_value self, const jj_args *a, jj_value *out)
 {
@@ -115,7 +118,10 @@ static bool g_raise(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out
     (void)out;
     if (!jj_to_str(c, arg[0], &s))
         return false;
-    return jj_fail(c, "%.*s", s->n < 350 ? (int)s->n : 350, jj_data(s));
+    size_t n = s->n < MAX_REASON ? s->n : MAX_REASON;
+    while (n < s->n && n && (jj_data(s)[n] & 0xc0) == 0x80) /* within a character */
+        n--;
+    return jj_fail(c, "%.*s", (int)n, jj_data(s));
 }
 
 static bool g_strftime_now(jj_ctx *c, jj_value self, const jj_value *arg, jj_value *out)
