@@ -160,6 +160,34 @@ bool rg_bpe_seal(rg_bpe *b, rg_error *err)
     return true;
 }
 
+static bool starts_with(rg_string s, rg_string with)
+{
+    return s.n >= with.n && !memcmp(s.data, with.data, with.n);
+}
+
+/* A character alone, or with the mark of a word's inside or end, is where merging begins. */
+bool rg_bpe_is_lost(const rg_bpe *b, int32_t id)
+{
+    rg_string s = b->vocab->piece[id];
+    size_t n_chars = 0;
+
+    if (b->n_pairs || b->order || b->ignore_merges || b->vocab->type[id] != RG_PIECE_NORMAL || id == b->unk)
+        return false;
+    if (b->prefix.n && starts_with(s, b->prefix))
+        s = (rg_string){ s.data + b->prefix.n, s.n - b->prefix.n };
+    if (b->suffix.n && s.n > b->suffix.n && !memcmp(s.data + s.n - b->suffix.n, b->suffix.data, b->suffix.n))
+        s.n -= b->suffix.n;
+    for (size_t i = 0; i < s.n; i++)
+        n_chars += (s.data[i] & 0xc0) != 0x80;
+    return n_chars > 1;
+}
+
+bool rg_bpe_check_lost(size_t n_lost, rg_error *err)
+{
+    return n_lost < 2 || rg_fail(err, RG_E_INPUT, "there are no merges, but %zu pieces of several characters, which no "
+                                 "text can become without: the tokenizer is incomplete", n_lost);
+}
+
 /* ---- one word ---- */
 
 void rg_bpe_work_fini(rg_bpe_work *w)

@@ -48,6 +48,12 @@ bool rg_bpe_add_pair(rg_bpe *b, rg_string left, rg_string right, rg_error *err);
 bool rg_bpe_set_scores(rg_bpe *b, const float *scores, rg_error *err);           /* [vocab->n] */
 bool rg_bpe_seal(rg_bpe *b, rg_error *err);                                      /* after the last */
 
+/* True if text becomes this piece by merges alone: it has several characters, and no merge makes any piece.  In a
+ * sealed b; a vocabulary with many such pieces has lost its merges. */
+bool rg_bpe_is_lost(const rg_bpe *b, int32_t id);
+/* Refuse a vocabulary of which so many pieces are lost; a single one may be meant. */
+bool rg_bpe_check_lost(size_t n_lost, rg_error *err) RG_MUST_CHECK;
+
 /* Memory of one call, reused from word to word. */
 typedef struct rg_bpe_work {
     struct rg_symbol *symbol;

@@ -158,6 +158,19 @@ static bool read_llama(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
 
 /* ---- "gpt2" ---- */
 
+/* Tokens that are unused, such as those that fill up an embedding, need no merges. */
+static bool check_merges(const rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
+{
+    const int32_t *types = NULL;
+    size_t n_types = 0, n_lost = 0;
+
+    if (rg_meta_ints(c, KEY "token_type", &types, &n_types, err) < 0)
+        return false;
+    for (int32_t id = 0; id < t->vocab.n; id++)
+        n_lost += (!types || types[id] == TYPE_NORMAL) && rg_bpe_is_lost(&t->bpe, id);
+    return rg_bpe_check_lost(n_lost, err) || rg_fail_prefix(err, KEY "merges");
+}
+
 static bool read_merges(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
 {
     const rg_string *merges = NULL;
@@ -175,7 +188,7 @@ static bool read_merges(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)
                              err))
             return rg_fail_prefix(err, KEY "merges");
     }
-    return rg_bpe_seal(&t->bpe, err);
+    return rg_bpe_seal(&t->bpe, err) && check_merges(t, c, err);
 }
 
 static bool read_gpt2(rg_tokenizer *t, const rg_checkpoint *c, rg_error *err)

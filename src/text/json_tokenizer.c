@@ -308,6 +308,16 @@ static const char *kind_of(const rg_pretok *p)
     return "SentencePiece BPE";
 }
 
+/* Added tokens need no merges. */
+static bool check_merges(const rg_tokenizer *t, rg_error *err)
+{
+    size_t n_lost = 0;
+
+    for (int32_t id = 0; id < t->vocab.n; id++)
+        n_lost += rg_bpe_is_lost(&t->bpe, id);
+    return rg_bpe_check_lost(n_lost, err) || rg_fail_prefix(err, "model");
+}
+
 /* The vocabulary, the model that stands on it, and the added tokens. */
 static bool read_model(rg_tokenizer *t, const json_t *root, rg_error *err)
 {
@@ -331,7 +341,8 @@ static bool read_model(rg_tokenizer *t, const json_t *root, rg_error *err)
                                                                               : read_wordlevel(t, model, err));
     }
     /* After the model, which knows the pieces as they are written and not as added tokens are shown. */
-    return ok && read_all_added(t, json_object_get(root, "added_tokens"), err) && rg_vocab_check(&t->vocab, err);
+    return ok && read_all_added(t, json_object_get(root, "added_tokens"), err) && rg_vocab_check(&t->vocab, err) &&
+           (kind != &rg_word_model_bpe || check_merges(t, err));
 }
 
 static bool check_ids(const rg_tokenizer *t, const rg_around *a, rg_error *err)

@@ -175,11 +175,43 @@ static void words_go_over(void **state)
     rg_checkpoint_close(to);
 }
 
+static bool is_merges(const char *key)
+{
+    return !strcmp(key, "tokenizer.ggml.merges");
+}
+
+/* A file that has lost them would cut every text into bytes. */
+static void a_file_without_merges_is_refused(void **state)
+{
+    char warning[RG_EXPORT_WARNING], path[600];
+    rg_checkpoint *from, *to;
+    const int64_t one = 1;
+    rg_error err = { 0 };
+
+    (void)state;
+    export_golden("bytelevel-gpt2", -1, &from, &to, warning);
+    snprintf(path, sizeof path, "%s/export_cases/no_merges.gguf", RG_BUILD_DIR);
+    rg_ckpt_writer *w = rg_gguf_create(path, &err);
+    assert_ok(w, err);
+    assert_ok(rg_ckpt_put_all(w, to, is_merges, &err), err);
+    assert_ok(rg_ckpt_declare(w, "x", RG_F32, 1, &one, &err), err);
+    assert_ok(rg_ckpt_write(w, "\0\0\0", 4, &err), err);
+    assert_ok(rg_ckpt_commit(w, &err), err);
+    rg_checkpoint_close(from);
+    rg_checkpoint_close(to);
+    to = rg_checkpoint_open(path, RG_CKPT_DEFAULT, &err);
+    assert_ok(to, err);
+    assert_null(rg_tokenizer_open(to, &err));
+    assert_non_null(strstr(err.text, "tokenizer.ggml.merges: there are no merges"));
+    rg_checkpoint_close(to);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(byte_level_goes_over),
         cmocka_unit_test(what_is_lost_is_said),
+        cmocka_unit_test(a_file_without_merges_is_refused),
         cmocka_unit_test(words_go_over),
     };
 

@@ -521,6 +521,32 @@ static void normal_forms(void **state)
     }
 }
 
+/* ---- a vocabulary whose merges are missing ---- */
+
+#define PIECES "\"a\":0,\"b\":1,\"\\u0120\":2,\"ab\":3"
+
+/* Pieces that no text becomes may be meant: one, those beside merges, added tokens, words that are taken whole. */
+static void some_pieces_need_no_merges(void **state)
+{
+    static const char *const good[] = {
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{" PIECES "},\"merges\":[]}}",
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{" PIECES ",\"bab\":4,\"bb\":5},\"merges\":[\"a b\"]}}",
+        "{\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"vocab\":{" PIECES ",\"abb\":4},\"merges\":[]}}",
+        "{\"added_tokens\":[{\"id\":4,\"content\":\"<one>\"},{\"id\":5,\"content\":\"<two>\",\"special\":true}],"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{" PIECES ",\"<one>\":4,\"<two>\":5},\"merges\":[]}}",
+        "{\"model\":{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\",\"vocab\":{\"a\":0,\"a</w>\":1,\"b</w>\":2},"
+        "\"merges\":[]}}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RG_LEN(good); i++) {
+        rg_error err = { 0 };
+        rg_tokenizer *t = from_text(good[i], &err);
+        assert_ok(t, err);
+        rg_tokenizer_close(t);
+    }
+}
+
 /* ---- hostile files ---- */
 
 #define MODEL(rest) "{\"model\":{\"type\":\"BPE\"," rest "}}"
@@ -549,6 +575,7 @@ static void hostile(void **state)
         { MODEL("\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]"), "merge 0" },
         { MODEL("\"vocab\":{\"a\":0},\"merges\":3"), "merges" },
         { MODEL("\"vocab\":{\"a\":0}"), "merges" },
+        { MODEL("\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"abb\":3},\"merges\":[]"), "no merges, but 2 pieces" },
         { MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"byte_fallback\":true"), "0x00" },
         { MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1"), "dropout" },
         { MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":7"), "end_of_word_suffix" },
@@ -750,7 +777,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(merges_by_rank), cmocka_unit_test(merges_by_score), cmocka_unit_test(bytes_survive),
         cmocka_unit_test(clean_and_back), cmocka_unit_test(plain_text), cmocka_unit_test(stories),
         cmocka_unit_test(dialect), cmocka_unit_test(rounds), cmocka_unit_test(normal_forms),
-        cmocka_unit_test(catastrophe), cmocka_unit_test(hostile), cmocka_unit_test(hostile_numbers),
+        cmocka_unit_test(catastrophe), cmocka_unit_test(some_pieces_need_no_merges),
+        cmocka_unit_test(hostile), cmocka_unit_test(hostile_numbers),
         cmocka_unit_test(memory_fails), cmocka_unit_test(runs_take_linear_time),
     };
 
