@@ -277,6 +277,9 @@ static bool read_special(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     for (int i = 0; i < 3 && keys[c->from_gguf][i] && (sep < 0 || sep >= c->vocab_size); i++)
         if (!first_id(ckpt, keys[c->from_gguf][i], &sep, err))
             return false;
+    if (sep >= c->vocab_size && sep != UINT32_MAX) /* of the last key: GGUF writes -1 without a sign */
+        return rg_fail(err, RG_E_INPUT, "%s: the id %lld that ends a sequence is beyond the vocabulary of %d",
+                       rg_checkpoint_path(ckpt), (long long)sep, c->vocab_size);
     c->sep_id = sep >= 0 && sep < c->vocab_size ? (int32_t)sep : -1;
     if (bos == UINT32_MAX)
         bos = -1;
@@ -287,32 +290,72 @@ static bool read_special(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     return true;
 }
 
+#define SAMPLING(hf, gguf, field) { hf, RG_SAMPLING_KEYS gguf, offsetof(rg_sampling, field), INT32_MIN }
+#define COUNTED(hf, gguf, field, least) { hf, RG_SAMPLING_KEYS gguf, offsetof(rg_sampling, field), least }
+
+const rg_sampling_key rg_sampling_keys[RG_N_SAMPLING_KEYS] = {
+    SAMPLING("generation.temperature", "temp", temperature),
+    COUNTED("generation.top_k", "top_k", top_k, 0),
+    SAMPLING("generation.top_p", "top_p", top_p),
+    SAMPLING("generation.min_p", "min_p", min_p),
+    SAMPLING("generation.typical_p", "typical_p", typical_p),
+    SAMPLING("generation.repetition_penalty", "penalty_repeat", repetition_penalty),
+    COUNTED(NULL, "penalty_last_n", penalty_last_n, -1),
+    SAMPLING(NULL, "xtc_probability", xtc_probability),
+    SAMPLING(NULL, "xtc_threshold", xtc_threshold),
+    COUNTED(NULL, "mirostat", mirostat, 0),
+    SAMPLING(NULL, "mirostat_tau", mirostat_tau),
+    SAMPLING(NULL, "mirostat_eta", mirostat_eta),
+};
+
+/* A count below the least is what some writers put for "no limit". */
+static bool read_sampling_key(rg_sampling *s, const rg_checkpoint *ckpt, const rg_sampling_key *k, bool gguf,
+                              rg_error *err)
+{
+    const char *name = gguf ? k->gguf : k->hf;
+    void *at = (char *)s + k->at;
+    int64_t whole = 0;
+    double real = 0;
+    int got = !name                  ? 0
+              : k->least > INT32_MIN ? rg_meta_int(ckpt, name, gguf ? INT32_MIN : 0, INT32_MAX, &whole, err)
+                                     : rg_meta_float(ckpt, name, &real, err);
+
+    if (got > 0 && k->least > INT32_MIN && whole >= k->least)
+        *(int32_t *)at = (int32_t)whole;
+    else if (got > 0 && k->least == INT32_MIN)
+        *(float *)at = (float)real;
+    return got >= 0;
+}
+
+static void understand_general(void *arg, const char *key, rg_meta_type type, bool understood)
+{
+    (void)type;
+    (void)understood;
+    if (!strncmp(key, "general.", 8) && strncmp(key, RG_SAMPLING_KEYS, strlen(RG_SAMPLING_KEYS)) != 0)
+        rg_meta_understand(arg, key);
+}
+
 static bool read_sampling(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    double temperature = 1, top_p = 1, min_p = 0, typical_p = 1, repetition = 1;
-    int64_t top_k = 0;
+    int64_t last_n = -1;
     bool sample = true;
 
     c->sampling = (rg_sampling)RG_SAMPLING_NEUTRAL;
-    if (rg_meta_float(ckpt, "generation.temperature", &temperature, err) < 0 ||
-        rg_meta_float(ckpt, "generation.top_p", &top_p, err) < 0 ||
-        rg_meta_float(ckpt, "generation.min_p", &min_p, err) < 0 ||
-        rg_meta_float(ckpt, "generation.typical_p", &typical_p, err) < 0 ||
-        rg_meta_float(ckpt, "generation.repetition_penalty", &repetition, err) < 0 ||
-        rg_meta_int(ckpt, "generation.top_k", 0, INT32_MAX, &top_k, err) < 0 ||
-        rg_meta_bool(ckpt, "generation.do_sample", &sample, err) < 0)
+    for (int i = 0; i < RG_N_SAMPLING_KEYS; i++)
+        if (!read_sampling_key(&c->sampling, ckpt, &rg_sampling_keys[i], c->from_gguf, err))
+            return false;
+    if (rg_meta_bool(ckpt, "generation.do_sample", &sample, err) < 0 ||
+        rg_meta_int(ckpt, RG_SAMPLING_KEYS "penalty_last_n", INT32_MIN, INT32_MAX, &last_n, err) < 0)
         return false;
-    c->sampling.temperature = sample ? (float)temperature : 1.0f;
-    c->sampling.top_p = (float)top_p;
-    c->sampling.min_p = (float)min_p;
-    c->sampling.typical_p = (float)typical_p;
-    c->sampling.repetition_penalty = (float)repetition;
-    c->sampling.top_k = (int32_t)top_k;
+    if (!sample)
+        c->sampling.temperature = 1;
+    if (!last_n) /* in GGUF a penalty of the last 0 ids is none */
+        c->sampling.repetition_penalty = 1;
     rg_meta_understand(ckpt, "generation.");
     rg_meta_understand(ckpt, "tokenizer_config.");
     rg_meta_understand(ckpt, "tokenizer.");
-    rg_meta_understand(ckpt, "general.");
     rg_meta_understand(ckpt, "split.");
+    rg_meta_each(ckpt, understand_general, (void *)(uintptr_t)ckpt);
     return true;
 }
 

@@ -124,6 +124,18 @@ typedef struct rg_key {
 
 #define RG_REQUIRED __builtin_nan("")
 
+/* How a checkpoint asks to be sampled from: generation_config.json's keys, and those of GGUF. */
+#define RG_SAMPLING_KEYS "general.sampling."
+
+typedef struct rg_sampling_key {
+    const char *hf, *gguf; /* hf NULL: generation_config.json has none */
+    size_t at;             /* offsetof(rg_sampling, field) */
+    int32_t least;         /* of an int32_t, lower ones are none; INT32_MIN: the field is a float */
+} rg_sampling_key;
+
+enum { RG_N_SAMPLING_KEYS = 12 };
+extern const rg_sampling_key rg_sampling_keys[RG_N_SAMPLING_KEYS];
+
 /* The whole config of a checkpoint; finds the architecture.  *c is plain data. */
 bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err) RG_MUST_CHECK;
 

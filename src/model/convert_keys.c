@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "model/convert.h"
 
-enum { GGUF_TYPE_U32 = 4, QUANTIZATION_VERSION = 2 };
+enum { GGUF_TYPE_U32 = 4, GGUF_TYPE_I32 = 5, QUANTIZATION_VERSION = 2 };
 
 /* general.file_type: the type of most tensors; for the k-types the number of the simplest mixture. */
 static int file_type(rg_type type)
@@ -77,6 +77,24 @@ static bool put_name(rg_ckpt_writer *w, const rg_checkpoint *from, rg_error *err
     return put_text(w, "general.name", path + start, n - start, err);
 }
 
+/* How the folder asks to be sampled from, where it does. */
+static bool put_sampling(rg_ckpt_writer *w, const rg_config *c, rg_error *err)
+{
+    static const rg_sampling neutral = RG_SAMPLING_NEUTRAL;
+
+    for (int i = 0; i < RG_N_SAMPLING_KEYS; i++) {
+        const rg_sampling_key *k = &rg_sampling_keys[i];
+        const void *at = (const char *)&c->sampling + k->at, *off = (const char *)&neutral + k->at;
+
+        if (!memcmp(at, off, sizeof(int32_t))) /* a float has as many bytes */
+            continue;
+        if (k->least > INT32_MIN ? !rg_ckpt_put_int(w, k->gguf, GGUF_TYPE_I32, *(const int32_t *)at, err)
+                                 : !rg_ckpt_put_float(w, k->gguf, (double)*(const float *)at, err))
+            return false;
+    }
+    return true;
+}
+
 /* How embeddings are made, if the folder says so. */
 static bool put_pooling(rg_ckpt_writer *w, const rg_config *c, rg_error *err)
 {
@@ -145,7 +163,7 @@ bool rg_convert_keys(rg_ckpt_writer *w, const rg_checkpoint *from, const rg_conf
                 return false;
         snprintf(name, sizeof name, "%s.vocab_size", arch);
         if (!rg_ckpt_put_int(w, name, GGUF_TYPE_U32, c->vocab_size, err) || !put_pooling(w, c, err) ||
-            !put_embedder(w, c, err) ||
+            !put_embedder(w, c, err) || !put_sampling(w, c, err) ||
             (c->n_labels && !put_labels(w, from, c, err)) ||
             !c->arch->put_gguf(c, w, err))
             return false;

@@ -24,7 +24,8 @@ static void visit(void *arg, const char *key, rg_meta_type type, bool understood
 
     if (understood || type == RG_META_NULL || type == RG_META_OBJECT)
         return;
-    if (u->c->from_gguf && strncmp(key, u->own, strlen(u->own)) != 0)
+    if (u->c->from_gguf && strncmp(key, u->own, strlen(u->own)) != 0 &&
+        strncmp(key, RG_SAMPLING_KEYS, strlen(RG_SAMPLING_KEYS)) != 0)
         return;
     if (u->n++ < FEW)
         rg_buf_printf(&u->names, "%s'%.100s'", u->n > 1 ? ", " : "", key);
