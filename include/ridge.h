@@ -573,6 +573,7 @@ typedef enum rg_uncached {
 
 typedef struct rg_usage {
     int32_t n_prompt, n_cached, n_output; /* n_cached: prompt positions found in the prefix cache */
+    int32_t n_prefilled;  /* prompt positions whose state is there, the cached ones included; it never falls */
     int32_t n_preempted;
     int32_t n_steps;      /* steps that generated ids, */
     int32_t n_drafted, n_accepted; /*   in which so many ids of drafts were checked and accepted */

@@ -27,7 +27,7 @@ typedef struct serve_options {
     const char *socket_mode;
     cli_strings keys, hosts, cors_origins, allowed_hosts;
     int32_t batch_rows, max_waiting_ids;
-    float drain_s, request_s, queue_s, idle_s, header_s, body_s, write_s, watchdog_s, step_ms, pace, max_wait_s;
+    float drain_s, request_s, queue_s, idle_s, header_s, body_s, write_s, ping_s, watchdog_s, step_ms, pace, max_wait_s;
     bool share_prefixes, no_prefix_cache, verbose;
     const char *key[MAX_KEYS];
     float weight[MAX_KEYS];
@@ -283,6 +283,7 @@ static void take_times(serve_options *o)
     o->s.header_timeout_s = (double)o->header_s;
     o->s.body_timeout_s = (double)o->body_s;
     o->s.write_timeout_s = (double)o->write_s;
+    o->s.ping_s = (double)o->ping_s;
     o->s.watchdog_s = (double)o->watchdog_s;
 }
 
@@ -309,7 +310,7 @@ static bool take_places(serve_options *o, rg_error *err)
 static int run(int argc, char **argv)
 {
     static serve_options o = { .drain_s = 30, .request_s = 3600, .queue_s = 600, .idle_s = 120, .header_s = 15,
-                               .body_s = 60, .write_s = 300, .watchdog_s = 30, .step_ms = 250, .pace = 2 };
+                               .body_s = 60, .write_s = 300, .ping_s = 5, .watchdog_s = 30, .step_ms = 250, .pace = 2 };
     o.s = rg_server_options_default();
     o.s.model = NULL;
     const cli_option options[] = {
@@ -350,6 +351,7 @@ static int run(int argc, char **argv)
         { "--header-timeout", CLI_FLOAT, &o.header_s, "S", "for a request's headers (default 15)", 0, 1e9 },
         { "--body-timeout", CLI_FLOAT, &o.body_s, "S", "for a request's body (default 60)", 0, 1e9 },
         { "--write-timeout", CLI_FLOAT, &o.write_s, "S", "for a client that takes nothing (default 300)", 0, 1e9 },
+        { "--ping", CLI_FLOAT, &o.ping_s, "S", "write to silent streams so often (default 5; 0: never)", 0, 1e9 },
         { "--batch-dir", CLI_STRING, &o.s.batch_dir, "DIR", "keep files and batches here (default: there are none)" },
         { "--batch-lines", CLI_INT, &o.s.batch_lines, "N", "of batches, that run at once (default 8)", 1, 4096 },
         { "--max-batches", CLI_INT, &o.s.max_batches, "N", "of one key, that have not ended (default 64)", 1, 1 << 20 },

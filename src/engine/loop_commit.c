@@ -155,6 +155,7 @@ static void commit_rows(rg_loop *l, int i)
     const atomic_bool *not_finite = &p->request->not_finite;
 
     rg_seq_advance(l->states, a->seq, span->n_rows, span->n_draft, tokens);
+    rg_request_note_prefilled(p->request, a->seq->committed);
     if (!a->seq->scratch && wants_snapshot(l, p->request, a->seq->committed))
         (void)rg_seq_snapshot(l->states, a->seq, tokens); /* without room no snapshot is kept */
     if (!atomic_load(not_finite)) {

@@ -324,10 +324,18 @@ static double since(const rg_request *r, uint64_t ns)
     return ns ? rg_seconds(atomic_load(&r->submitted_ns), ns) : 0;
 }
 
+void rg_request_note_prefilled(rg_request *r, int32_t n)
+{
+    n = n < r->params.n_prompt ? n : r->params.n_prompt;
+    if (n > atomic_load_explicit(&r->n_prefilled, memory_order_relaxed))
+        atomic_store_explicit(&r->n_prefilled, n, memory_order_relaxed);
+}
+
 rg_usage rg_request_used(const rg_request *r)
 {
     rg_usage u = { .n_prompt = r->params.n_prompt, .n_cached = r->n_cached, .n_preempted = r->n_preempted,
-                   .n_steps = r->n_steps, .n_drafted = r->n_drafted, .n_accepted = r->n_accepted,
+                   .n_prefilled = r->n_prefilled, .n_steps = r->n_steps,
+                   .n_drafted = r->n_drafted, .n_accepted = r->n_accepted,
                    .uncached = (rg_uncached)atomic_load(&r->uncached) };
 
     for (int i = 0; i < r->n_ending; i++)

@@ -120,6 +120,7 @@ struct rg_request {
                               *   one */
     int32_t n_scoring;       /* the engine's own: the same after the step that is being computed */
     atomic_int n_cached, n_preempted, n_ended; /* n_ended: samples */
+    atomic_int n_prefilled;  /* as in rg_usage */
     _Atomic uint64_t submitted_ns, admitted_ns, first_ns, finished_ns; /* 0: not yet */
     _Atomic uint64_t steps_ns, limit_ns; /* as in rg_usage */
     uint64_t last_step;      /* the number of the latest step that is counted in these */
@@ -232,6 +233,8 @@ bool rg_request_wait(rg_request *r, rg_token *out);
 rg_sample *rg_request_told(rg_request *r, int k);
 double rg_sample_mean_logprob(const rg_sample *s);
 rg_usage rg_request_used(const rg_request *r);
+/* So many of its positions, prompt and answer, have their state by now.  The engine's own. */
+void rg_request_note_prefilled(rg_request *r, int32_t n);
 
 /* ---- embeddings (embed.c), engine side ---- */
 

@@ -168,6 +168,7 @@ static int32_t match_prefix(rg_scheduler *s, rg_request *r, int i, int32_t n_mos
 static void note_cached(rg_scheduler *s, rg_request *r, int32_t n_found, rg_uncached uncached)
 {
     s->n_cached += (uint64_t)n_found;
+    rg_request_note_prefilled(r, n_found);
     if (!r->admitted_ns) {
         r->n_cached = n_found;
         r->uncached = (int)uncached;

@@ -71,6 +71,18 @@ static void start(rg_call *c, rg_buf *out)
     }
 }
 
+static void progress(rg_call *c, rg_buf *out)
+{
+    rg_chunk_open(out, c);
+    rg_out_open(out, NULL, '{');
+    rg_out_int(out, "index", 0);
+    rg_out_open(out, "delta", '{');
+    rg_out_close(out, '}');
+    rg_out_null(out, "finish_reason");
+    rg_out_close(out, '}');
+    rg_chunk_close_progress(out, c);
+}
+
 static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
 {
     const rg_answer *a = &ch->answer;
@@ -167,7 +179,7 @@ static bool read_request(rg_call *c, rg_refusal *e)
 static const rg_shape shape = {
     .api = RG_API_CHAT, .id_prefix = "chatcmpl-", .input = "messages", .is_chat = true, .read = read_request,
     .object = "chat.completion", .chunk = "chat.completion.chunk", .choice = choice, .start = start, .delta = delta,
-    .stop = rg_chunks_stop, .fail = rg_chunks_fail, .whole = rg_choices_whole,
+    .progress = progress, .stop = rg_chunks_stop, .fail = rg_chunks_fail, .whole = rg_choices_whole,
 };
 
 void rg_api_chat(rg_server *s, rg_exchange *x)

@@ -237,6 +237,18 @@ static void delta(rg_call *c, rg_choice *ch, rg_buf *out)
     rg_chunk_close(out, c);
 }
 
+static void progress(rg_call *c, rg_buf *out)
+{
+    rg_chunk_open(out, c);
+    rg_out_open(out, NULL, '{');
+    rg_out_int(out, "index", 0);
+    rg_out_text(out, "text", "");
+    rg_out_null(out, "logprobs");
+    rg_out_null(out, "finish_reason");
+    rg_out_close(out, '}');
+    rg_chunk_close_progress(out, c);
+}
+
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
 static bool read_request(rg_call *c, rg_refusal *e)
@@ -248,7 +260,7 @@ static bool read_request(rg_call *c, rg_refusal *e)
 
 static const rg_shape shape = {
     .api = RG_API_COMPLETIONS, .id_prefix = "cmpl-", .input = "prompt", .read = read_request,
-    .object = "text_completion", .chunk = "text_completion", .choice = choice, .delta = delta,
+    .object = "text_completion", .chunk = "text_completion", .choice = choice, .delta = delta, .progress = progress,
     .stop = rg_chunks_stop, .fail = rg_chunks_fail, .whole = rg_choices_whole,
 };
 

@@ -258,6 +258,7 @@ static bool read_request(rg_call *c, rg_refusal *e)
 static const rg_shape shape = {
     .api = RG_API_MESSAGES, .id_prefix = "msg_", .input = "messages", .is_chat = true, .read = read_request,
     .start = start, .delta = delta, .stop = stop, .fail = fail, .whole = whole,
+    .ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n",
 };
 
 void rg_api_messages(rg_server *s, rg_exchange *x)

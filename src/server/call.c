@@ -444,6 +444,7 @@ bool rg_call_start(rg_call *c, rg_refusal *e)
         rg_exchange_stream(c->x, "text/event-stream; charset=utf-8");
         rg_exchange_write(c->x, c->out.data ? c->out.data : "", c->out.n);
         rg_buf_reset(&c->out);
+        c->written_ns = rg_now_ns();
     }
     rg_pump_take(c->server, c);
     return true;

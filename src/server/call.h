@@ -67,6 +67,8 @@ typedef struct rg_shape {
     void (*start)(rg_call *c, rg_buf *out);
     void (*delta)(rg_call *c, rg_choice *ch, rg_buf *out);
     void (*stop)(rg_call *c, rg_buf *out);
+    const char *ping;   /* what a stream without news gets, a literal; NULL: a comment */
+    void (*progress)(rg_call *c, rg_buf *out); /* how much of the prompt is computed; NULL: not told */
     void (*fail)(rg_call *c, const rg_refusal *e, rg_buf *out); /* in the middle of a stream; ends it */
     void (*whole)(rg_call *c, rg_buf *out);
 } rg_shape;
@@ -93,9 +95,11 @@ struct rg_call {
     char id[48];
     int64_t created_s;
     uint64_t since_ns, first_ns, last_ns;
+    uint64_t written_ns; /* when its stream was last written to */
     double deadline_s;
     int32_t max_tokens;
     rg_buf out;
+    int64_t n_prefilled; /* positions of the prompts, as last told to a client that asked for progress */
     int32_t sequence;   /* of events, for shapes that number them */
     size_t event_at, event_bytes; /* the event that is being written; how long they all are made, if they are */
     rg_rng noise;
@@ -135,7 +139,7 @@ void rg_call_abort(rg_call *c, const rg_refusal *e); /* end it with this error; 
 
 /* ---- for shapes (shape.c) ---- */
 typedef struct rg_totals {
-    int64_t n_prompt, n_cached, n_output, n_reasoning;
+    int64_t n_prompt, n_cached, n_prefilled, n_output, n_reasoning;
     const char *uncached; /* why not more of the (first) prompt was cached */
     double queue_s, ttft_s, total_s;
     double steps_s, limit_s; /* as in rg_usage */
@@ -162,6 +166,8 @@ void rg_write_id(rg_buf *b, const rg_call *c, const char *key, int32_t id);
 /* Completions and chat: chunks of a stream around their choices, its end, and a whole answer. */
 void rg_chunk_open(rg_buf *b, rg_call *c);
 void rg_chunk_close(rg_buf *b, rg_call *c);
+/* The same of a chunk that only tells progress: "prompt_progress". */
+void rg_chunk_close_progress(rg_buf *b, rg_call *c);
 void rg_write_finish(rg_buf *b, const rg_call *c, const rg_choice *ch); /* finish_reason and stop_reason, null while it
                                                                          *   runs */
 void rg_chunks_stop(rg_call *c, rg_buf *out);

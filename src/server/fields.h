@@ -62,6 +62,7 @@ typedef struct rg_fields {
     bool stream, include_usage, pads; /* pads: the events of a stream, with noise */
     bool parallel_tools, generation_prompt, ignore_eos, echo, add_special, include_reasoning, store, cache_prompt;
     bool return_documents, use_activation; /* of scores of pairs: their texts too; the sigmoid of the head's score */
+    bool return_progress; /* of a stream: how much of the prompt is computed */
     bool skip_prefix;    /* the contrary of cache_prompt, by another name */
     int32_t n_logprobs;  /* as in rg_sampling */
     int64_t prompt_logprobs; /* prompt_logprobs: so many best ids beside each id of the prompt; -1: not wanted */

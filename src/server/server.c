@@ -27,7 +27,8 @@ rg_server_options rg_server_options_default(void)
                                 .max_header = 32 << 10, .max_connections = 4096, .n_threads = 2, .max_waiting = 1024,
                                 .max_choices = 1024, .request_timeout_s = 3600, .queue_timeout_s = 600,
                                 .idle_timeout_s = 120, .header_timeout_s = 15, .body_timeout_s = 60,
-                                .write_timeout_s = 300, .watchdog_s = 30, .batch_lines = 8, .max_batches = 64 };
+                                .write_timeout_s = 300, .ping_s = 5, .watchdog_s = 30, .batch_lines = 8,
+                                .max_batches = 64 };
 }
 
 /* ---- admission --------------------------------------------------------------------------------------------------- */

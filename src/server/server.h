@@ -33,6 +33,7 @@ typedef struct rg_server_options {
     double request_timeout_s; /* no request runs longer; 0: none */
     double queue_timeout_s;   /* or waits longer than this for its first step; 0: for ever */
     double idle_timeout_s, header_timeout_s, body_timeout_s, write_timeout_s;
+    double ping_s;            /* a stream without news is written to so often, so that no proxy closes it; 0: never */
     double watchdog_s;        /* a step that takes longer than this, and than 10 x the 99th percentile, is a fault */
     bool no_page;
     const char *batch_dir;    /* where files and batches are kept; NULL: there are none */

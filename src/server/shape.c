@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/call.h"
 
 const char *rg_call_model(const rg_call *c)
@@ -176,14 +177,34 @@ void rg_chunk_open(rg_buf *b, rg_call *c)
     open_object(b, c, c->shape->chunk);
 }
 
-void rg_chunk_close(rg_buf *b, rg_call *c)
+static void close_chunk(rg_buf *b, rg_call *c)
 {
-    rg_out_close(b, ']');
     if (c->f.include_usage)
         rg_out_null(b, "usage");
     rg_write_noise(b, c);
     rg_out_close(b, '}');
     rg_event_close(b);
+}
+
+void rg_chunk_close(rg_buf *b, rg_call *c)
+{
+    rg_out_close(b, ']');
+    close_chunk(b, c);
+}
+
+void rg_chunk_close_progress(rg_buf *b, rg_call *c)
+{
+    rg_totals t = rg_call_totals(c);
+    double s = rg_seconds(c->since_ns, rg_now_ns()) - t.queue_s;
+
+    rg_out_close(b, ']');
+    rg_out_open(b, "prompt_progress", '{');
+    rg_out_int(b, "total", t.n_prompt);
+    rg_out_int(b, "cache", t.n_cached);
+    rg_out_int(b, "processed", t.n_prefilled);
+    rg_out_int(b, "time_ms", (int64_t)(1e3 * (s > 0 ? s : 0)));
+    rg_out_close(b, '}');
+    close_chunk(b, c);
 }
 
 /* stop_reason: the stop text or the stop id that ended the answer, if one did. */

@@ -106,6 +106,7 @@ rg_totals rg_call_totals(const rg_call *c)
         rg_usage u = rg_request_usage(c->requests[i]);
         t.n_prompt += u.n_prompt;
         t.n_cached += u.n_cached;
+        t.n_prefilled += u.n_prefilled;
         t.n_output += drawn_more ? u.n_output : 0;
         t.uncached = i ? t.uncached : uncached_word(u.uncached);
         t.queue_s = u.queue_s > t.queue_s ? u.queue_s : t.queue_s;
@@ -171,6 +172,28 @@ static void flush(rg_call *c)
     else
         rg_exchange_write(c->x, c->out.data ? c->out.data : "", c->out.n);
     rg_buf_reset(&c->out);
+    c->written_ns = rg_now_ns();
+}
+
+/* Tell a client that wants to know it how much of the prompt is computed, if that is more than it knows. */
+static void tell_progress(rg_call *c)
+{
+    int64_t n = c->f.return_progress && c->shape->progress ? rg_call_totals(c).n_prefilled : 0;
+
+    if (n <= c->n_prefilled)
+        return;
+    c->n_prefilled = n;
+    c->shape->progress(c, &c->out);
+}
+
+/* A stream that waits for its turn, reads its prompt or holds text back is not silent: proxies and clients give up what
+ * is silent for a minute.  Nothing is added for a client that has not taken what was sent before. */
+static void break_silence(rg_call *c, uint64_t now)
+{
+    double most = c->server->o.ping_s;
+
+    if (most > 0 && !c->out.n && rg_seconds(c->written_ns, now) >= most && !rg_exchange_waiting(c->x))
+        rg_buf_str(&c->out, c->shape->ping ? c->shape->ping : ": nothing new yet\n\n");
 }
 
 void rg_call_abort(rg_call *c, const rg_refusal *e)
@@ -273,6 +296,8 @@ bool rg_call_turn(rg_call *c, uint64_t now)
         return false;
     }
     take_all(c, now);
+    if (c->f.stream)
+        tell_progress(c);
     for (int32_t i = 0; c->f.stream && i < c->n_choices; i++)
         if (c->choices[i].news && c->choices[i].finish != RG_FINISH_CANCELLED &&
             c->choices[i].finish != RG_FINISH_GRAMMAR && c->choices[i].finish != RG_FINISH_NOT_FINITE &&
@@ -281,6 +306,8 @@ bool rg_call_turn(rg_call *c, uint64_t now)
             c->shape->delta(c, &c->choices[i], &c->out);
     for (int32_t i = 0; i < c->n_choices; i++)
         c->choices[i].news = false;
+    if (c->f.stream)
+        break_silence(c, now);
     if (c->failed || c->out.failed)
         return abort_for(c, 503, "out_of_memory", "There is no memory for this answer now.", 1);
     if (c->f.stream && c->out.n)

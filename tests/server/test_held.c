@@ -487,12 +487,127 @@ static void a_lost_engine_is_noticed(void **state)
     stop();
 }
 
+/* ---- streams without news ---------------------------------------------------------------------------------------- */
+
+#define ASK "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"stream\":true,"
+
+/* Each kind of stream, while no step is computed: its headers come at once, and then signs of life. */
+static void no_stream_is_silent(void **state)
+{
+    static const struct {
+        const char *path, *body, *sign, *end;
+    } streams[] = {
+        { "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":2,\"stream\":true}", "\n: ", "[DONE]" },
+        { "/v1/chat/completions", "{" ASK "\"max_tokens\":2}", "\n: ", "[DONE]" },
+        { "/v1/responses", "{\"input\":\"a\",\"max_output_tokens\":2,\"stream\":true}", "\n: ", "response.incomplete" },
+        { "/v1/messages", "{" ASK "\"max_tokens\":2}", "event: ping\n", "message_stop" },
+    };
+    rg_server_options o = test_server_options();
+    int fd[RG_LEN(streams)];
+
+    (void)state;
+    o.ping_s = 0.01;
+    start(&o, 2); /* two of the four wait for a turn */
+    hold();
+    for (size_t i = 0; i < RG_LEN(streams); i++) {
+        char all[1000];
+        int n = snprintf(all, sizeof all, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
+                         streams[i].path, strlen(streams[i].body), streams[i].body);
+        fd[i] = test_web_connect(t.port);
+        assert_true(test_web_send(fd[i], all, (size_t)n));
+        read_until(fd[i], "text/event-stream", 1);
+    }
+    for (size_t i = 0; i < RG_LEN(streams); i++)
+        read_until(fd[i], streams[i].sign, 3);
+    let_go();
+    for (size_t i = 0; i < RG_LEN(streams); i++) {
+        read_until(fd[i], streams[i].end, 1);
+        close(fd[i]);
+    }
+    test_server_quiet(&t);
+    stop();
+}
+
+/* A prompt of as many ids as two steps compute and more, as a member of a body. */
+static const char *two_steps(void)
+{
+    static char body[8192];
+    size_t n = (size_t)snprintf(body, sizeof body, "\"prompt\":[5");
+
+    for (int i = 1; i < 900; i++)
+        n += (size_t)snprintf(body + n, sizeof body - n, ",%d", 5 + i % 7);
+    snprintf(body + n, sizeof body - n, "]");
+    return body;
+}
+
+/* Progress is told after each step that computes a part of the prompt, up to all of it. */
+static void progress_is_told(void **state)
+{
+    rg_server_options o = test_server_options();
+    char body[9000];
+    int n = 0, last = 0;
+
+    (void)state;
+    start(&o, 2);
+    snprintf(body, sizeof body, "{%s,\"max_tokens\":1,\"stream\":true,\"return_progress\":true}", two_steps());
+    test_reply r = test_web_ask(t.port, "POST", "/v1/completions", NULL, body);
+    assert_int_equal(r.status, 200);
+    for (const char *p = r.body; (p = strstr(p, "\"prompt_progress\":{\"total\":900,\"cache\":0,\"processed\":")); n++) {
+        p += strlen("\"prompt_progress\":{\"total\":900,\"cache\":0,\"processed\":");
+        assert_true(atoi(p) > last && atoi(p) <= 900);
+        last = atoi(p);
+    }
+    assert_true(n >= 2);
+    assert_true(last >= 899);
+    test_reply_free(&r);
+    stop();
+}
+
+/* A client that leaves in the middle of its prompt: what was computed is found by the next one. */
+static void an_abandoned_prompt_stays_cached(void **state)
+{
+    rg_server_options o = test_server_options();
+    rg_options eo = rg_options_default();
+    rg_error err = { 0 };
+    char body[9000];
+
+    (void)state;
+    eo.max_batch_rows = 256;
+    eo.max_seq_len = 1024;
+    eo.kv_bytes = (size_t)64 << 20;
+    eo.n_threads = 1;
+    rg_engine *engine = rg_open(RG_SOURCE_DIR "/models/tales-1m", &eo, &err);
+    assert_ok(engine, err);
+    let_go();
+    atomic_store(&pause_us, 0);
+    test_server_start_with(&t, &o, engine);
+    hold();
+    snprintf(body, sizeof body, "{%s,\"max_tokens\":4,\"stream\":true}", two_steps());
+    int fd = open_request("", body);
+    read_until(fd, "text/event-stream", 1);
+    atomic_store(&permits, 1);
+    TEST_UNTIL(n_steps() == 1);
+    close(fd);
+    TEST_UNTIL(!rg_server_in_flight(t.s));
+    let_go();
+    test_server_quiet(&t);
+    uint64_t computed = rg_engine_stats(t.engine).n_rows;
+    assert_true(computed >= 256 && computed <= 512); /* the step that was held with it, at most */
+    snprintf(body, sizeof body, "{%s,\"max_tokens\":4}", two_steps());
+    json_t *v = test_web_json(t.port, "/v1/completions", body, 200);
+    json_t *d = json_object_get(json_object_get(v, "usage"), "prompt_tokens_details");
+    assert_int_equal(json_integer_value(json_object_get(d, "cached_tokens")), computed);
+    json_decref(v);
+    stop();
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whenever_it_is_reset_all_comes_back), cmocka_unit_test(a_full_queue_refuses_at_the_headers),
         cmocka_unit_test(who_waits_too_long_is_told),          cmocka_unit_test(a_deadline_ends_it_with_what_there_is),
-        cmocka_unit_test(a_lost_engine_is_noticed),
+        cmocka_unit_test(a_lost_engine_is_noticed),            cmocka_unit_test(no_stream_is_silent),
+        cmocka_unit_test(progress_is_told),                    cmocka_unit_test(an_abandoned_prompt_stays_cached),
     };
 
     test_init(argc, argv);
