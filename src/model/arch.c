@@ -72,6 +72,15 @@ static bool is_same_class(const char *hf_name, const char *name)
     return !strcmp(hf_name, name) || (end >= 0 && other >= 0 && n == n_hf && !strncmp(hf_name, name, n));
 }
 
+static bool is_of_class(const rg_arch *a, const char *name)
+{
+    bool yes = is_same_class(name_of(a, false), name);
+
+    for (size_t i = 0; i < RG_LEN(a->hf_name_too); i++)
+        yes = yes || (a->hf_name_too[i] && is_same_class(a->hf_name_too[i], name));
+    return yes;
+}
+
 bool rg_arch_class_is_bidirectional(const rg_checkpoint *ckpt)
 {
     const char *name = NULL;
@@ -87,7 +96,7 @@ static bool matches(const rg_arch *a, const rg_checkpoint *ckpt, const char *nam
     bool gguf = rg_checkpoint_kind(ckpt) == RG_CKPT_GGUF, by_type = !gguf && (!name || !a->hf_name);
     bool (*claims)(const rg_checkpoint *) = gguf ? a->claims : a->claims_hf;
 
-    bool named = name && name[0] && (gguf ? !strcmp(name_of(a, gguf), name) : is_same_class(name_of(a, gguf), name));
+    bool named = name && name[0] && (gguf ? !strcmp(name_of(a, gguf), name) : is_of_class(a, name));
 
     return (by_type ? is_of_type(a, type) : named) && (!claims || claims(ckpt));
 }

@@ -112,6 +112,7 @@ struct rg_arch {
     /* Of config.json's "architectures": XForCausalLM, which also stands for the class without a head (XModel) and for
      * those whose rows see each other; NULL: any, of these types. */
     const char *hf_name;
+    const char *hf_name_too[2]; /* others that mean the same; NULL: none */
     const char *hf_type;    /* of its "model_type" */
     const char *hf_type_too[2]; /* others that mean the same; NULL: none */
     const char *gguf_name;  /* of general.architecture; NULL: GGUF has no form of it */

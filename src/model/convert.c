@@ -156,6 +156,7 @@ static bool plan_weight(convert *v, const rg_config *c, const rg_weight_spec *sp
     rg_origin s = rg_origin_of(spec, c, v->from, layer);
     char name[NAME_ROOM], found[RG_WEIGHT_NAME];
     const rg_tensor *t = rg_origin_find(&s, 0, found);
+    rg_weight_spec separate = *spec;
     int64_t shape[RG_LEN(spec->gguf_shape)];
     int n = 0;
 
@@ -166,17 +167,19 @@ static bool plan_weight(convert *v, const rg_config *c, const rg_weight_spec *sp
                        found);
     if (!rg_origin_check(&s, t, err))
         return false;
-    if (spec->first_row && spec->first_row(c, layer) > 0 && !spec->split_in_gguf)
+    if (spec->first_row && spec->first_row(c, layer) > 0 && !spec->split_in_gguf && !s.relaid)
         return true;
-    name_in_gguf(spec, c->first_layer, layer, name);
+    if (s.relaid && spec->gguf && !spec->split_in_gguf && spec->first_row)
+        separate.gguf = spec->role == W_UP_EXPERTS ? "ffn_up_exps" : "ffn_gate_exps"; /* of gate and up in one */
+    name_in_gguf(&separate, c->first_layer, layer, name);
     item *it = add_item(v, name, t);
     it->origin = s;
-    it->load = spec->to_gguf ? spec->to_gguf : s.load;
+    it->load = spec->to_gguf && !s.relaid ? spec->to_gguf : s.load;
     it->paired = spec->paired;
     if (spec->gguf_shape[0]) {
         for (; n < (int)RG_LEN(spec->gguf_shape) && spec->gguf_shape[n]; n++)
             shape[n] = spec->gguf_shape[n](c, layer);
-    } else if (spec->to_gguf || (s.part && !spec->split_in_gguf)) {
+    } else if (!s.relaid && (spec->to_gguf || (s.part && !spec->split_in_gguf))) {
         for (; n < 3 && spec->stored[n]; n++)
             shape[n] = spec->stored[n](c, layer);
         it->origin.part = false;
@@ -537,7 +540,9 @@ static bool write_coded(convert *v, const item *it, const rg_tensor *t, int64_t 
 static bool write_values(convert *v, item *it, rg_error *err)
 {
     int64_t n = it->n_rows * it->n_cols;
-    float *values = rg_origin_values(&it->origin, it->tensor, it->load, n, err), *placed = values;
+    float *values = it->origin.n_tensors > 1 ? rg_origin_vector(&it->origin, n, err)
+                                             : rg_origin_values(&it->origin, it->tensor, it->load, n, err);
+    float *placed = values;
     bool ok = values;
 
     if (ok && it->paired) {
@@ -556,6 +561,7 @@ static bool write_values(convert *v, item *it, rg_error *err)
 static bool write_item(convert *v, item *it, rg_error *err)
 {
     int64_t n_tensors = it->origin.experts ? it->shape[0] : 1;
+    const bool table = it->origin.experts && rg_spec_is_vector(it->origin.spec);
     char name[RG_WEIGHT_NAME];
 
     if (!it->tensor) {
@@ -567,7 +573,7 @@ static bool write_item(convert *v, item *it, rg_error *err)
         rg_free(factors);
         return ok;
     }
-    if (!it->coded && (it->load || ((it->paired || it->origin.part) && it->n_dims == 1)))
+    if (!it->coded && (it->load || table || ((it->paired || it->origin.part) && it->n_dims == 1)))
         return write_values(v, it, err);
     for (int64_t e = 0; e < n_tensors; e++) {
         const rg_tensor *t = e ? rg_origin_find(&it->origin, (int)e, name) : it->tensor;

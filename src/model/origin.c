@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/expert_names.h"
 
 int rg_spec_dims(const rg_weight_spec *spec)
 {
@@ -39,6 +40,8 @@ rg_origin rg_origin_of(const rg_weight_spec *spec, const rg_config *c, const rg_
         s.stored_rows = spec->stored[n > 2](c, layer);
     }
     s.experts = !c->from_gguf && s.name && strchr(s.name, '*');
+    s.n_tensors = s.experts && n == 3 ? (int)spec->shape[0](c, layer) : 1;
+    rg_expert_names_settle(&s);
     return s;
 }
 
@@ -120,6 +123,9 @@ static bool is_turned(const rg_tensor *t)
 
 const rg_tensor *rg_origin_find(rg_origin *s, int expert, char out[RG_WEIGHT_NAME])
 {
+    if (s->other[0])
+        return find(s, s->other, expert, out);
+
     const rg_tensor *t = s->name ? find(s, s->name, expert, out) : NULL;
     const char *instead = s->c->from_gguf ? s->spec->gguf_else : s->spec->hf_else;
     char other[RG_WEIGHT_NAME];
@@ -169,7 +175,16 @@ bool rg_origin_check(const rg_origin *s, const rg_tensor *t, rg_error *err)
     int64_t want[3];
     int n = 0;
 
-    if (s->part || (s->load && spec->stored[0])) {
+    if (s->relaid) {
+        const bool matrices = rg_spec_dims(spec) == 3;
+        const int64_t stacked = s->experts ? 1 : spec->shape[0](s->c, s->layer);
+
+        if (!s->experts)
+            want[n++] = stacked;
+        want[n++] = matrices ? s->stored_rows : s->stored_rows / stacked;
+        if (matrices)
+            want[n++] = s->cols;
+    } else if (s->part || (s->load && spec->stored[0])) {
         for (; n < 3 && spec->stored[n]; n++)
             want[n] = spec->stored[n](s->c, s->layer);
     } else {
@@ -264,7 +279,7 @@ float *rg_origin_values(const rg_origin *s, const rg_tensor *t, rg_load_fn *load
 {
     float *src = read_f32(s, t, err);
 
-    RG_ASSERT(!s->transposed && (!s->part || rg_spec_dims(s->spec) < 3));
+    RG_ASSERT(!s->transposed && (!s->part || s->experts || rg_spec_dims(s->spec) < 3));
     for (int64_t r = 0; src && s->part && r < s->rows; r++)
         memmove(src + r * s->cols, src + rg_origin_row(s, r) * s->cols, (size_t)s->cols * sizeof *src);
     if (!src || !load)
@@ -276,4 +291,27 @@ float *rg_origin_values(const rg_origin *s, const rg_tensor *t, rg_load_fn *load
         rg_fail_memory(err, (size_t)n * sizeof *dst);
     rg_free(src);
     return dst;
+}
+
+float *rg_origin_vector(rg_origin *s, int64_t n, rg_error *err)
+{
+    const int64_t each = n / s->n_tensors;
+    char name[RG_WEIGHT_NAME];
+
+    if (s->n_tensors == 1)
+        return rg_origin_values(s, rg_origin_find(s, 0, name), s->load, n, err);
+    float *all = rg_array((size_t)n, sizeof *all);
+    bool ok = all || rg_fail_memory(err, (size_t)n * sizeof *all);
+
+    for (int e = 0; ok && e < s->n_tensors; e++) {
+        float *one = rg_origin_values(s, rg_origin_find(s, e, name), s->load, each, err);
+
+        ok = one;
+        if (ok)
+            memcpy(all + e * each, one, (size_t)each * sizeof *all);
+        rg_free(one);
+    }
+    if (!ok)
+        rg_free(all);
+    return ok ? all : NULL;
 }

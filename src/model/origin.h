@@ -7,16 +7,19 @@
 
 #include "model/arch.h"
 
-enum { RG_WEIGHT_NAME = 128 };
+enum { RG_WEIGHT_NAME = 128, RG_OTHER_NAME = 80 };
 
 typedef struct rg_origin {
     const rg_weight_spec *spec;
     const rg_config *c;
     const rg_checkpoint *ckpt; /* NULL: a config alone */
     int layer;                 /* -1: outside the layers */
-    bool experts;              /* one tensor per matrix */
+    bool experts;              /* one tensor per matrix, or per row of a table */
+    int n_tensors;             /* of which the weight is made: 1, or as many as there are matrices or rows */
     rg_load_fn *load;          /* NULL: as stored */
     const char *name;          /* NULL: this kind of checkpoint has none */
+    char other[RG_OTHER_NAME]; /* instead of it (expert_names.h); "": none */
+    bool relaid;               /* and the tensor is laid out in another way than the spec says */
     bool part;                 /* of a tensor that holds other weights too */
     bool transposed;           /* the tensor's matrices are [columns, rows] */
     /* This weight's `rows` rows of each matrix are runs of row_run rows, the first at first_row, of the stored_rows
@@ -44,6 +47,8 @@ int64_t rg_origin_row(const rg_origin *s, int64_t row);
 /* n rows of the weight from `first` on, counted through all matrices of tensor t, as it stores them. */
 bool rg_origin_rows(const rg_origin *s, const rg_tensor *t, int64_t first, int64_t n, uint8_t *to, rg_error *err)
     RG_MUST_CHECK;
+/* All n values of a vector or a table: of one tensor, or of all of them.  rg_free it. */
+float *rg_origin_vector(rg_origin *s, int64_t n, rg_error *err);
 /* The weight's n values through `load` (NULL: as stored), from tensor t, which is read whole.  rg_free it. */
 float *rg_origin_values(const rg_origin *s, const rg_tensor *t, rg_load_fn *load, int64_t n, rg_error *err);
 

@@ -58,12 +58,12 @@ static bool check_tensor(const rg_origin *s, const rg_tensor *t, rg_error *err)
 }
 
 /* Every tensor that a weight is made from, of which t is the first. */
-static bool check_tensors(rg_origin *s, const rg_tensor *t, int64_t n_mats, rg_error *err)
+static bool check_tensors(rg_origin *s, const rg_tensor *t, rg_error *err)
 {
     char name[RG_WEIGHT_NAME];
 
-    for (int64_t e = 0; e < (s->experts ? n_mats : 1); e++) {
-        const rg_tensor *one = e ? rg_origin_find(s, (int)e, name) : t;
+    for (int e = 0; e < s->n_tensors; e++) {
+        const rg_tensor *one = e ? rg_origin_find(s, e, name) : t;
         if (!one)
             return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(s->ckpt), name);
         if (!check_tensor(s, one, err))
@@ -90,7 +90,7 @@ static bool have_one_order(const rg_weight_set *set, int i, int k, const rg_conf
     const rg_weight *w = &set->all[i];
     bool same = w->n_mats == set->all[k].n_mats && w->cols == set->all[k].cols && a.experts == b.experts;
 
-    for (int64_t e = 0; same && e < (a.experts ? w->n_mats : 1); e++) {
+    for (int64_t e = 0; same && e < a.n_tensors; e++) {
         const rg_tensor *t = tensor_at(set, i, &a, e), *u = tensor_at(set, k, &b, e);
         const int32_t *p = t ? t->order : NULL, *q = u ? u->order : NULL;
 
@@ -106,7 +106,7 @@ static void number_order(rg_weight_set *set, int i, const rg_config *c, const rg
     rg_weight *w = &set->all[i];
     bool ordered = false;
 
-    for (int64_t e = 0; !ordered && e < (s.experts ? w->n_mats : 1); e++) {
+    for (int64_t e = 0; !ordered && e < s.n_tensors; e++) {
         const rg_tensor *t = tensor_at(set, i, &s, e);
         ordered = t && t->order;
     }
@@ -149,7 +149,7 @@ static bool declare_one(rg_weight_set *set, const rg_weight_spec *spec, const rg
         return rg_fail(err, RG_E_INPUT, "%s: weight '%s' of %lld x %lld x %lld values: out of range",
                        ckpt ? rg_checkpoint_path(ckpt) : "config", name, (long long)w->n_mats, (long long)w->rows,
                        (long long)w->cols);
-    if (t && !check_tensors(&s, t, w->n_mats, err))
+    if (t && !check_tensors(&s, t, err))
         return false;
     w->type = t ? kept_type(t, &s) : rg_spec_is_vector(spec) ? RG_F32 : type;
     if (!rg_row_bytes(w->type, w->cols, &row))
@@ -350,30 +350,6 @@ static int64_t n_values(const rg_weight *w)
     return w->n_mats * w->rows * w->cols;
 }
 
-/* The values of a vector or a table: of one tensor, or of all of them where there is one for each matrix. */
-static float *vector_values(rg_origin *s, const rg_weight *w, const rg_tensor *t, rg_error *err)
-{
-    const size_t n = (size_t)(w->rows * w->cols);
-    char name[RG_WEIGHT_NAME];
-
-    if (!s->experts)
-        return rg_origin_values(s, t, s->load, n_values(w), err);
-    float *all = rg_array((size_t)n_values(w), sizeof *all);
-    bool ok = all || rg_fail_memory(err, (size_t)n_values(w) * sizeof *all);
-
-    for (int64_t e = 0; ok && e < w->n_mats; e++) {
-        float *one = rg_origin_values(s, rg_origin_find(s, (int)e, name), s->load, (int64_t)n, err);
-
-        ok = one;
-        if (ok)
-            memcpy(all + (size_t)e * n, one, n * sizeof *all);
-        rg_free(one);
-    }
-    if (!ok)
-        rg_free(all);
-    return ok ? all : NULL;
-}
-
 bool rg_weights_shape_packed(rg_packed *p, const rg_weight *w, rg_type type, int64_t n_mats, rg_error *err)
 {
     return (w->order ? rg_packed_shape_ordered : rg_packed_shape)(p, type, n_mats, w->rows, w->cols, err);
@@ -412,7 +388,7 @@ static bool bind_one(rg_weight_set *set, int i, const rg_config *c, const rg_che
     if (!t) /* a checkpoint without weights */
         return rg_fail(err, RG_E_INPUT, "%s: tensor '%s' is missing", rg_checkpoint_path(ckpt), w->name);
     if (rg_spec_is_vector(set->spec[i])) {
-        w->vec = vector_values(&s, w, t, err);
+        w->vec = rg_origin_vector(&s, n_values(w), err);
         return w->vec;
     }
     if (!rg_weights_init_packed(&set->packed[i], w, w->type, w->n_mats, err) ||
@@ -602,7 +578,7 @@ bool *rg_weights_used(const rg_weight_set *s, const rg_config *c, const rg_check
         return rg_fail_memory(err, (size_t)n), NULL;
     for (int i = 0; i < s->n; i++) {
         rg_origin o = rg_origin_of(s->spec[i], c, ckpt, s->layer[i]);
-        for (int64_t e = 0; e < (o.experts ? s->all[i].n_mats : 1); e++) {
+        for (int64_t e = 0; e < o.n_tensors; e++) {
             const rg_tensor *t = rg_origin_find(&o, (int)e, name);
             if (t)
                 used[t - first] = true;

@@ -82,7 +82,7 @@ static bool link_tensors(rg_plan *p, rg_error *err)
     for (int i = p->set->n; i-- > 0;) {
         rg_origin s = rg_origin_of(p->set->spec[i], p->config, p->from, p->set->layer[i]);
         p->next[i] = -1;
-        for (int64_t e = 0; e < (s.experts ? p->set->all[i].n_mats : 1); e++) {
+        for (int64_t e = 0; e < s.n_tensors; e++) {
             const rg_tensor *t = rg_plan_tensor(p, i, e);
             if (!t)
                 continue;

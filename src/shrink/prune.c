@@ -244,11 +244,12 @@ static bool put_weight(cutting *k, int i, bool data, rg_error *err)
         return true; /* its layer is left out */
     snprintf(to, sizeof to, "%s", t->name);
     if (old >= 0) {
-        const size_t n = strlen(k->c->arch->hf_prefix);
-        const char *dot = strncmp(t->name, k->c->arch->hf_prefix, n) ? NULL : strchr(t->name + n, '.');
+        const char *prefix = k->c->arch->hf_prefix, *rest = rg_config_rootless(k->c, prefix);
+        const char *at = strstr(t->name, rest ? rest : prefix); /* the class's own name may be left out, or another */
+        const char *number = at ? at + strlen(rest ? rest : prefix) : NULL, *dot = number ? strchr(number, '.') : NULL;
         if (!dot)
             return rg_fail(err, RG_E_UNSUPPORTED, "prune: tensor '%s' has no layer in its name", t->name);
-        snprintf(to, sizeof to, "%s%d%s", k->c->arch->hf_prefix, now, dot);
+        snprintf(to, sizeof to, "%.*s%d%s", (int)(number - t->name), t->name, now, dot);
     }
     if (!data) {
         k->bytes += (uint64_t)(shape[0] * shape[1]) * (uint64_t)f->block_bytes;

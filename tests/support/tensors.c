@@ -8,13 +8,19 @@
 
 test_tensors *test_tensors_read(const char *golden)
 {
-    test_tensors *s = calloc(1, sizeof *s);
     char path[256];
+
+    snprintf(path, sizeof path, "%s/model.safetensors", golden);
+    return test_tensors_open(test_data(path));
+}
+
+test_tensors *test_tensors_open(const char *path)
+{
+    test_tensors *s = calloc(1, sizeof *s);
     rg_error err = { 0 };
+    rg_checkpoint *c = rg_checkpoint_open(path, RG_CKPT_DEFAULT, &err);
 
     assert_non_null(s);
-    snprintf(path, sizeof path, "%s/model.safetensors", golden);
-    rg_checkpoint *c = rg_checkpoint_open(test_data(path), RG_CKPT_DEFAULT, &err);
     assert_ok(c, err);
     for (int i = 0; i < rg_checkpoint_n_tensors(c); i++) {
         const rg_tensor *t = rg_checkpoint_tensor(c, i);
@@ -55,6 +61,19 @@ test_tensor *test_tensors_add(test_tensors *s, const char *name, rg_type type, i
     return t;
 }
 
+static void write_all(const test_tensors *s, rg_ckpt_writer *w)
+{
+    rg_error err = { 0 };
+
+    for (int i = 0; i < s->n; i++)
+        if (s->t[i].name[0])
+            assert_ok(rg_ckpt_declare(w, s->t[i].name, s->t[i].type, s->t[i].n_dims, s->t[i].shape, &err), err);
+    for (int i = 0; i < s->n; i++)
+        if (s->t[i].name[0])
+            assert_ok(rg_ckpt_write(w, s->t[i].data, s->t[i].bytes, &err), err);
+    assert_ok(rg_ckpt_commit(w, &err), err);
+}
+
 void test_tensors_write(const test_tensors *s, const char *folder)
 {
     char path[600];
@@ -63,13 +82,25 @@ void test_tensors_write(const test_tensors *s, const char *folder)
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     rg_ckpt_writer *w = rg_safetensors_create(path, &err);
     assert_ok(w, err);
-    for (int i = 0; i < s->n; i++)
-        if (s->t[i].name[0])
-            assert_ok(rg_ckpt_declare(w, s->t[i].name, s->t[i].type, s->t[i].n_dims, s->t[i].shape, &err), err);
-    for (int i = 0; i < s->n; i++)
-        if (s->t[i].name[0])
-            assert_ok(rg_ckpt_write(w, s->t[i].data, s->t[i].bytes, &err), err);
-    assert_ok(rg_ckpt_commit(w, &err), err);
+    write_all(s, w);
+}
+
+static bool skip_none(const char *key)
+{
+    (void)key;
+    return false;
+}
+
+void test_tensors_write_gguf(const test_tensors *s, const char *like, const char *path)
+{
+    rg_error err = { 0 };
+    rg_checkpoint *c = rg_checkpoint_open(like, RG_CKPT_DEFAULT, &err);
+    rg_ckpt_writer *w = c ? rg_gguf_create(path, &err) : NULL;
+
+    assert_ok(w, err);
+    assert_ok(rg_ckpt_put_all(w, c, skip_none, &err), err);
+    rg_checkpoint_close(c);
+    write_all(s, w);
 }
 
 int test_tensors_rename(test_tensors *s, const char *from, const char *to)

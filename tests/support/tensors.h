@@ -20,8 +20,9 @@ typedef struct test_tensors {
     test_tensor t[TEST_MAX_TENSORS];
 } test_tensors;
 
-/* Of the golden's model.safetensors.  test_tensors_free it. */
+/* Of the golden's model.safetensors, or of a file at a path.  test_tensors_free it. */
 test_tensors *test_tensors_read(const char *golden);
+test_tensors *test_tensors_open(const char *path);
 void test_tensors_free(test_tensors *s);
 /* By its whole name; NULL: there is none. */
 test_tensor *test_tensors_find(test_tensors *s, const char *name);
@@ -29,6 +30,8 @@ test_tensor *test_tensors_find(test_tensors *s, const char *name);
 test_tensor *test_tensors_add(test_tensors *s, const char *name, rg_type type, int n_dims, const int64_t *shape);
 /* As model.safetensors of the folder. */
 void test_tensors_write(const test_tensors *s, const char *folder);
+/* As a GGUF file, with the metadata of the one at `like`. */
+void test_tensors_write_gguf(const test_tensors *s, const char *like, const char *path);
 /* Each name that begins with `from` begins with `to` instead.  How many there were. */
 int test_tensors_rename(test_tensors *s, const char *from, const char *to);
 

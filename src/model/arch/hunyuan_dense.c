@@ -7,6 +7,7 @@
 
 static const rg_key keys[] = {
     KEYS_GQA(2048, 32, 0, 0), KEY_FFN(11008), KEY_RMS_EPS(1e-5), KEY_TIED(0), KEY_ATTN_BIAS(0),
+    { offsetof(rg_config, mlp_bias), KEY_BOOL, "mlp_bias", NULL, 0 },
 };
 
 static const char *const harmless[] = { HUNYUAN_HARMLESS, "norm_type", NULL };
@@ -35,8 +36,7 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     c->norm_after_rope = true;
     finish_optional(c, ckpt);
     return finish_heads(c, err) && finish_rope(c, ckpt, 1e4, GGUF_HALVES, err) && finish_hunyuan_base(c, ckpt, err) &&
-           require_silu(ckpt, err) && require_true(ckpt, "use_qk_norm", err) && require_false(ckpt, "use_cla", err) &&
-           require_false(ckpt, "mlp_bias", err);
+           require_silu(ckpt, err) && require_true(ckpt, "use_qk_norm", err) && require_false(ckpt, "use_cla", err);
 }
 
 static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
@@ -56,6 +56,7 @@ static const rg_weight_spec layer_weights[] = {
     { W_Q_NORM, "self_attn.query_layernorm", "attn_q_norm", { HEAD_DIM } },
     { W_K_NORM, "self_attn.key_layernorm", "attn_k_norm", { HEAD_DIM } },
     WEIGHTS_MLP,
+    WEIGHTS_MLP_BIASES,
     { 0 },
 };
 

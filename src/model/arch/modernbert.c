@@ -1,13 +1,14 @@
-/* modernbert.c -- ModernBERT (Warner et al. 2024): LayerNorms without biases in front of attention and MLP, rotated
- * positions, GELU gates; every third layer sees the whole sequence, the others a window to both sides, with a rope of
- * their own.  The first layer has no attention norm: the embeddings were normed.  A classifier scores the mean over all
- * positions, or the first. */
+/* modernbert.c -- ModernBERT (Warner et al. 2024): LayerNorms, usually without biases, in front of attention and MLP,
+ * rotated positions, GELU gates; every third layer sees the whole sequence, the others a window to both sides, with a
+ * rope of their own.  The first layer has no attention norm: the embeddings were normed.  A classifier scores the mean
+ * over all positions, or the first. */
 #include "model/arch/encoder.h"
 
 typedef struct settings {
     encoder_settings base; /* first */
     int local;  /* keys of a window, half of them to each side */
     int period; /* of the layers that see everything, the first of which is layer 0 */
+    bool norm_bias, score_bias;
 } settings;
 
 static const rg_key keys[] = {
@@ -17,6 +18,10 @@ static const rg_key keys[] = {
     KEY_LAYER_NORM_EPS("norm_eps", 1e-5),
     { RG_OWN_AT(settings, local), KEY_INT, "local_attention", "attention.sliding_window", 128 },
     { RG_OWN_AT(settings, period), KEY_INT, "global_attn_every_n_layers", NULL, 3 },
+    KEY_ATTN_BIAS(0),
+    { offsetof(rg_config, mlp_bias), KEY_BOOL, "mlp_bias", NULL, 0 },
+    { RG_OWN_AT(settings, norm_bias), KEY_BOOL, "norm_bias", NULL, 0 },
+    { RG_OWN_AT(settings, score_bias), KEY_BOOL, "classifier_bias", NULL, 0 },
 };
 
 static const char *const harmless[] = {
@@ -92,15 +97,19 @@ static bool finish_score(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    static const char *const off[] = { "attention_bias", "mlp_bias", "norm_bias", "classifier_bias" };
+    settings *own = RG_OWN_EDIT(c, settings);
     char key[128];
 
     c->layer_norm = true;
-    if (c->from_gguf) /* the same number again */
+    c->o_bias = c->attn_bias;
+    if (c->from_gguf) { /* the same number again; and biases, by their tensors */
         rg_meta_understand(ckpt, rg_gguf_key(ckpt, "attention.layer_norm_rms_epsilon", key));
-    for (size_t i = 0; i < RG_LEN(off) && !c->from_gguf; i++)
-        if (!require_false(ckpt, off[i], err))
-            return false;
+        c->attn_bias = rg_checkpoint_find(ckpt, "blk.0.attn_qkv.bias");
+        c->o_bias = rg_checkpoint_find(ckpt, "blk.0.attn_output.bias");
+        c->mlp_bias = rg_checkpoint_find(ckpt, "blk.0.ffn_up.bias");
+        own->norm_bias = rg_checkpoint_find(ckpt, "output_norm.bias");
+        own->score_bias = rg_checkpoint_find(ckpt, "cls.bias");
+    }
     return finish_encoder(c, ckpt, err) && finish_sights(c, ckpt, err) && finish_ropes(c, ckpt, err) &&
            finish_act(c, ckpt, "hidden_activation", RG_GELU, err) && finish_score(c, ckpt, err);
 }
@@ -123,12 +132,32 @@ static bool put_gguf(const rg_config *c, rg_ckpt_writer *w, rg_error *err)
            put_gguf_int(c, w, "attention.sliding_window_pattern", RG_OWN(c, settings)->period, err);
 }
 
+static bool when_norm_bias(const rg_config *c, int layer)
+{
+    (void)layer;
+    return RG_OWN(c, settings)->norm_bias;
+}
+
+static bool when_score_norm_bias(const rg_config *c, int layer)
+{
+    return when_labels(c, layer) && when_norm_bias(c, layer);
+}
+
+static bool when_score_bias(const rg_config *c, int layer)
+{
+    return when_labels(c, layer) && RG_OWN(c, settings)->score_bias;
+}
+
 static const rg_weight_spec weights[] = {
     { W_EMBED_TOKENS, "model.embeddings.tok_embeddings", "token_embd", { VOCAB, DIM }, SPLIT_ROWS },
     { W_EMBED_NORM, "model.embeddings.norm", "token_embd_norm", { DIM } },
+    { W_EMBED_NORM_BIAS, "model.embeddings.norm.bias", "token_embd_norm.bias", { DIM }, .when = when_norm_bias },
     { W_FINAL_NORM, "model.final_norm", "output_norm", { DIM } },
+    { W_FINAL_NORM_BIAS, "model.final_norm.bias", "output_norm.bias", { DIM }, .when = when_norm_bias },
     { W_SCORE_DENSE, "head.dense", "cls", { DIM, DIM }, .when = when_labels },
+    { W_SCORE_DENSE_BIAS, "head.dense.bias", "cls.bias", { DIM }, .when = when_score_bias },
     { W_SCORE_NORM, "head.norm", "cls.norm", { DIM }, .when = when_labels },
+    { W_SCORE_NORM_BIAS, "head.norm.bias", "cls.norm.bias", { DIM }, .when = when_score_norm_bias },
     { W_SCORE_OUT, "classifier", "cls.output", { N_LABELS, DIM }, .when = when_labels },
     { W_SCORE_OUT_BIAS, "classifier.bias", "cls.output.bias", { N_LABELS }, .when = when_labels },
     { 0 },
@@ -140,13 +169,24 @@ static bool when_normed(const rg_config *c, int layer)
     return layer > 0;
 }
 
+static bool when_normed_with_bias(const rg_config *c, int layer)
+{
+    return when_normed(c, layer) && when_norm_bias(c, layer);
+}
+
 #define GATE_UP .stored = { FFN_DIM_2, DIM }
+#define GATE_UP_BIAS(first) .stored = { FFN_DIM_2 }, .first_row = first, .when = when_mlp_bias
 
 static const rg_weight_spec layer_weights[] = {
     { W_ATTN_NORM, "attn_norm", "attn_norm", { DIM }, .when = when_normed },
+    { W_ATTN_NORM_BIAS, "attn_norm.bias", "attn_norm.bias", { DIM }, .when = when_normed_with_bias },
     WEIGHTS_QKV("attn.Wqkv"),
-    { W_O_PROJ, "attn.Wo", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },
+    WEIGHTS_O("attn.Wo"),
     { W_FFN_NORM, "mlp_norm", "ffn_norm", { DIM } },
+    { W_FFN_NORM_BIAS, "mlp_norm.bias", "ffn_norm.bias", { DIM }, .when = when_norm_bias },
+    { W_GATE_BIAS, "mlp.Wi.bias", "ffn_up.bias", { FFN_DIM }, SPLIT_ROWS, GATE_UP_BIAS(ROW_0) },
+    { W_UP_BIAS, "mlp.Wi.bias", "ffn_up.bias", { FFN_DIM }, SPLIT_ROWS, GATE_UP_BIAS(FFN_DIM) },
+    { W_DOWN_BIAS, "mlp.Wo.bias", "ffn_down.bias", { DIM }, .when = when_mlp_bias },
     { W_GATE_PROJ, "mlp.Wi", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS, GATE_UP, .first_row = ROW_0 },
     { W_UP_PROJ, "mlp.Wi", "ffn_up", { FFN_DIM, DIM }, SPLIT_ROWS, GATE_UP, .first_row = FFN_DIM },
     { W_DOWN_PROJ, "mlp.Wo", "ffn_down", { DIM, FFN_DIM }, SPLIT_COLS },
@@ -161,7 +201,7 @@ static void block(rg_fwd *f, const rg_layer *l, rg_act *x)
         h = rg_act_new(f, "attn_norm", l->c->dim);
         part_norm(f, l, h, x, W_ATTN_NORM, W_ATTN_NORM_BIAS);
     }
-    part_add(f, l, x, part_attention(f, l, h), l->w[W_O_PROJ], NULL);
+    part_add(f, l, x, part_attention(f, l, h), l->w[W_O_PROJ], l->w[W_O_BIAS]);
     part_second_half(f, l, x);
 }
 

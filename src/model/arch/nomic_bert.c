@@ -1,7 +1,12 @@
 /* nomic_bert.c -- Nomic BERT (Nussbaum et al. 2024): BERT with rotated positions, SiLU gates, q, k and v in one tensor,
- * and no biases but those of its norms.  config.json has two spellings: that of transformers, and the published files'
- * own, after GPT-2. */
+ * and usually no biases but those of its norms.  config.json has two spellings: that of transformers, and the published
+ * files' own, after GPT-2. */
 #include "model/arch/encoder.h"
+
+typedef struct settings {
+    encoder_settings base; /* first */
+    bool fc1_bias, fc2_bias;
+} settings;
 
 static const rg_key keys[] = {
     { offsetof(rg_config, max_seq_len), KEY_INT, "max_position_embeddings", "context_length", 2048,
@@ -12,6 +17,8 @@ static const rg_key keys[] = {
     { offsetof(rg_config, norm_eps), KEY_FLOAT, "layer_norm_eps", "attention.layer_norm_epsilon", 1e-12,
       { "layer_norm_epsilon" } },
     { offsetof(rg_config, attn_bias), KEY_BOOL, "qkv_proj_bias", NULL, 0 },
+    { RG_OWN_AT(settings, fc1_bias), KEY_BOOL, "mlp_fc1_bias", NULL, 0 },
+    { RG_OWN_AT(settings, fc2_bias), KEY_BOOL, "mlp_fc2_bias", NULL, 0 },
     KEY_TYPES(2),
 };
 
@@ -28,7 +35,7 @@ static bool require_nomic(const rg_checkpoint *ckpt, rg_error *err)
 {
     static const char *const off[] = {
         "causal", "prenorm", "parallel_block", "parallel_block_tied_norm", "rotary_emb_interleaved", "use_rms_norm",
-        "scale_attn_by_inverse_layer_idx", "mlp_fc1_bias", "mlp_fc2_bias",
+        "scale_attn_by_inverse_layer_idx",
     };
     static const char *const swiglu[] = { "swiglu", NULL };
     double part = 1;
@@ -51,6 +58,7 @@ static bool require_nomic(const rg_checkpoint *ckpt, rg_error *err)
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
+    settings *own = RG_OWN_EDIT(c, settings);
     double theta = 1000;
     int64_t experts = 0;
     char key[128];
@@ -59,8 +67,13 @@ static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
     if (c->from_gguf ? rg_meta_int(ckpt, rg_gguf_key(ckpt, "expert_count", key), 0, 0, &experts, err) < 0
                      : rg_config_float(ckpt, "rotary_emb_base", &theta, err) < 0 || !require_nomic(ckpt, err))
         return false;
-    if (c->from_gguf)
+    if (c->from_gguf) {
         c->attn_bias = rg_checkpoint_find(ckpt, "blk.0.attn_qkv.bias");
+        own->fc1_bias = rg_checkpoint_find(ckpt, "blk.0.ffn_up.bias");
+        own->fc2_bias = rg_checkpoint_find(ckpt, "blk.0.ffn_down.bias");
+    }
+    c->o_bias = c->attn_bias && rg_checkpoint_find(ckpt, c->from_gguf ? "blk.0.attn_output.bias"
+                                                                      : "encoder.layers.0.attn.out_proj.bias");
     return finish_encoder(c, ckpt, err) && finish_rope(c, ckpt, theta, GGUF_HALVES, err) && require_silu(ckpt, err);
 }
 
@@ -78,12 +91,27 @@ static const rg_weight_spec weights[] = {
     { 0 },
 };
 
+static bool when_fc1_bias(const rg_config *c, int layer)
+{
+    (void)layer;
+    return RG_OWN(c, settings)->fc1_bias;
+}
+
+static bool when_fc2_bias(const rg_config *c, int layer)
+{
+    (void)layer;
+    return RG_OWN(c, settings)->fc2_bias;
+}
+
 static const rg_weight_spec layer_weights[] = {
     WEIGHTS_QKV("attn.Wqkv"),
-    { W_O_PROJ, "attn.out_proj", "attn_output", { DIM, Q_DIM }, SPLIT_COLS },
+    WEIGHTS_O("attn.out_proj"),
     { W_ATTN_NORM, "norm1", "attn_output_norm", { DIM } },
     { W_ATTN_NORM_BIAS, "norm1.bias", "attn_output_norm.bias", { DIM } },
     WEIGHTS_MLP_OF("mlp", "fc12", "fc11", "fc2"),
+    { W_GATE_BIAS, "mlp.fc12.bias", "ffn_gate.bias", { FFN_DIM }, SPLIT_ROWS, .when = when_fc1_bias },
+    { W_UP_BIAS, "mlp.fc11.bias", "ffn_up.bias", { FFN_DIM }, SPLIT_ROWS, .when = when_fc1_bias },
+    { W_DOWN_BIAS, "mlp.fc2.bias", "ffn_down.bias", { DIM }, .when = when_fc2_bias },
     { W_FFN_NORM, "norm2", "layer_output_norm", { DIM } },
     { W_FFN_NORM_BIAS, "norm2.bias", "layer_output_norm.bias", { DIM } },
     { 0 },
@@ -93,7 +121,7 @@ static const rg_layer_kind kinds[] = { { layer_weights, keep_kv, block_post_norm
 
 const rg_arch rg_arch_nomic_bert = {
     .hf_type = "nomic_bert", .gguf_name = "nomic-bert", .hf_prefix = "encoder.layers.",
-    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(encoder_settings), .finish = finish,
+    .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(settings), .finish = finish,
     .harmless = harmless, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
     .embed = embed_encoder, .norm = norm_nothing, .is_encoder = true, .put_gguf = put_gguf,
 };

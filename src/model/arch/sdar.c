@@ -11,9 +11,9 @@ static const char *const harmless[] = { "sliding_window", "max_window_layers", "
 
 static bool finish(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
-    if (c->sees < 1 || c->sees >= RG_BLOCK || RG_BLOCK % c->sees)
-        return rg_fail(err, RG_E_UNSUPPORTED, "%s: block_size %d is not one of 1, 2, 4, 8, 16, 32",
-                       rg_checkpoint_path(ckpt), c->sees);
+    if (c->sees < 1 || c->sees > c->max_seq_len)
+        return rg_fail(err, RG_E_INPUT, "%s: block_size is %d: want 1 to the context of %d positions",
+                       rg_checkpoint_path(ckpt), c->sees, c->max_seq_len);
     c->o_bias = c->attn_bias;
     return finish_heads(c, err) && finish_diffusion(c, ckpt, err) && require_false(ckpt, "use_sliding_window", err) &&
            finish_rope(c, ckpt, 1e6, GGUF_HALVES, err) && require_silu(ckpt, err);
