@@ -185,6 +185,9 @@ typedef enum rg_pooling {
     RG_POOLING_LAST,  /* that of the last id */
     RG_POOLING_MEAN,  /* the mean over all ids */
     RG_POOLING_CLS,   /* that of the first id */
+    RG_POOLING_MAX,   /* of each number the largest over all ids */
+    RG_POOLING_SQRT_MEAN, /* the sum over all ids, divided by the square root of their number */
+    RG_POOLING_WEIGHTED_MEAN, /* the mean over all ids, each weighed by its place, from 1 */
 } rg_pooling;
 
 /* How a diffusion model fills in an answer.  Members left 0 take what the family's authors publish. */
@@ -278,6 +281,8 @@ typedef struct rg_params {
     rg_diffusion_params diffusion; /* of models that fill in masks; max_tokens is then the length of an answer */
     rg_pooling embed;        /* not RG_POOLING_NONE: make an embedding.  Members about answers are ignored, and the
                               *   prompt may fill the context */
+    int32_t pool_from;       /*   from positions from this one on: those of an instruction in front of the text may be
+                              *   left out; 0: all */
     bool score;              /* instead, score the prompt by the model's head (rg_info.n_labels), likewise */
     int32_t second;          /* the prompt is a pair of texts, of which the second begins at this position, for models
                               *   that tell them apart (token types); 0: it is one text */
@@ -387,8 +392,12 @@ typedef struct rg_info {
                               *   in one step, and can be no longer than max_whole_rows */
     int32_t max_whole_rows;  /* rows of a step that computes a single prompt whole */
     int32_t n_labels;        /* scores that its head makes of a prompt (a reranker: 1); 0: it has no such head */
-    int32_t dim;             /* numbers of a hidden state, and so of an embedding */
-    rg_pooling embed;        /* what RG_POOLING_MODEL means for this model; RG_POOLING_NONE: embeddings are refused, */
+    int32_t dim;             /* numbers of a hidden state */
+    int32_t embed_dim;       /* numbers of an embedding as the checkpoint says */
+    int32_t max_embed_ids;   /* ids of a text to be embedded: as the checkpoint says (its max_seq_length), or else the
+                              *   context */
+    rg_pooling embed;        /* what RG_POOLING_MODEL means for this model (the first of several ways that are put side
+                              *   by side); RG_POOLING_NONE: embeddings are refused, */
     const char *embed_refusal; /*   and this says why */
     const int32_t *embed_sizes; /* [n_embed_sizes] the lengths to which its embeddings may be cut.  n_embed_sizes -1: */
     int32_t n_embed_sizes;      /*   any length; 0: the checkpoint does not say */
@@ -495,6 +504,33 @@ RG_API bool rg_encode_pair(const rg_engine *engine, const char *const text[2], c
  * nothing does, or the model has no separator. */
 RG_API int32_t rg_pair_second(const rg_engine *engine, const int32_t *ids, size_t n);
 
+/* How a text, or a pair of texts, becomes the ids of an embedding or of scores. */
+typedef struct rg_text_options {
+    unsigned flags;     /* rg_encode_flags */
+    const char *prompt; /* the name of one of the checkpoint's prompts, which stands in front of a text alone; "": none;
+                         *   NULL: its default prompt, if it has one */
+    int32_t max_ids;    /* a longer text loses its end, and a pair what is longer of the two, until no more ids are left;
+                         *   the special tokens around stay.  0: as the checkpoint says (its max_seq_length), -1: never */
+    bool keep_end;      /* what is lost is the beginning (the tokenizer may say so, too) */
+} rg_text_options;
+
+typedef struct rg_text_ids {
+    int32_t *ids;      /* [n] the caller's, to be freed with rg_ids_free */
+    size_t n;
+    int32_t pool_from; /* rg_params.pool_from */
+    int32_t second;    /* rg_params.second */
+} rg_text_ids;
+
+/* False: no tokenizer, no such prompt, or no memory.  out is set only on success. */
+RG_API bool rg_encode_to_embed(const rg_engine *engine, const char *text, size_t n, const rg_text_options *options,
+                               rg_text_ids *out, rg_error *err);
+RG_API bool rg_encode_pair_to_score(const rg_engine *engine, const char *const text[2], const size_t n[2],
+                                    const rg_text_options *options, rg_text_ids *out, rg_error *err);
+/* Cut ids [n] that were made elsewhere, in place, likewise.  How many are left. */
+RG_API size_t rg_cut_ids(const rg_engine *engine, int32_t *ids, size_t n, const rg_text_options *options);
+/* The name of the checkpoint's i-th prompt; NULL: there are not so many.  Valid until rg_close. */
+RG_API const char *rg_engine_prompt(const rg_engine *engine, int32_t i);
+
 /* Text of ids, with special tokens unless skip_special; to be freed with rg_text_free.  NULL and *err on failure. */
 RG_API char *rg_decode(const rg_engine *engine, const int32_t *ids, size_t n, bool skip_special, size_t *n_text,
                        rg_error *err);
@@ -593,7 +629,8 @@ RG_API rg_usage rg_request_usage(const rg_request *request);
  * answer. */
 RG_API double rg_request_answer_score(const rg_request *request, int32_t sample);
 
-/* The embedding that a request with rg_params.embed has made: *n numbers as pooled, not normalised and not cut.  Valid
+/* The embedding that a request with rg_params.embed has made: *n numbers.  With RG_POOLING_MODEL it went through what
+ * the checkpoint has behind the pooling (dense layers, a normalisation); else it is as pooled, not normalised.  Valid
  * until rg_request_close.  NULL before the last event of the request, and if it did not end as RG_FINISH_STOP. */
 RG_API const float *rg_request_embedding(const rg_request *request, int32_t *n);
 

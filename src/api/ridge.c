@@ -10,6 +10,7 @@
 #include "api/breaker_texts.h"
 #include "api/continued.h"
 #include "api/drafts.h"
+#include "api/embed_text.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -42,6 +43,7 @@ struct rg_engine {
     rg_pool *pool;       /* the threads of all steps */
     rg_loop *loop;
     rg_chat *chat;
+    rg_embed_text embed_text;
     rg_roofs roofs;     /* of this machine and the model's weights; all 0: not known */
     rg_profile *profile; /* they are from; NULL: from none that is kept */
     char *profile_folder; /* where it lies */
@@ -129,6 +131,7 @@ static bool open_model(rg_engine *e, const char *path, const rg_options *o, rg_e
             ok = (e->chat = rg_chat_open(ckpt, &why)) != NULL &&
                  (!o->chat_template || rg_chat_choose(e->chat, o->chat_template, &why)) &&
                  (e->breakers = rg_breaker_texts_new(e->tokenizer, &why)) != NULL;
+        ok = ok && rg_embed_text_open(&e->embed_text, &e->model->config.embedding, ckpt, &why);
         ok = ok && rg_ends_read(&e->ends, ckpt, e->tokenizer, e->model->config.vocab_size, &why);
         if (!ok && err)
             *err = why;
@@ -323,6 +326,7 @@ void rg_close(rg_engine *e)
     rg_breaker_texts_free(e->breakers);
     if (e->lock_made)
         pthread_mutex_destroy(&e->grammar_lock);
+    rg_embed_text_close(&e->embed_text);
     rg_chat_close(e->chat);
     rg_tokenizer_close(e->tokenizer);
     rg_model_close(e->model);
@@ -345,7 +349,8 @@ rg_info rg_engine_info(const rg_engine *e)
                       .has_tokenizer = e->tokenizer, .is_encoder = is_encoder(e),
                       .generates = rg_config_generates(c),
                       .max_whole_rows = e->runner->max_rows, .n_labels = c->n_labels, .dim = c->dim,
-                      .embed = c->embedding.pooling,
+                      .embed = c->embedding.n_poolings ? c->embedding.poolings[0] : RG_POOLING_NONE,
+                      .embed_dim = c->embedding.dim, .max_embed_ids = rg_embed_text_limit(&e->embed_text, e->max_seq_len),
                       .embed_refusal = c->embedding.refusal, .embed_sizes = c->embedding.sizes,
                       .n_embed_sizes = c->embedding.n_sizes, .sampling = c->sampling,
                       .n_unused_tensors = e->model->n_unused, .notes = e->model->notes ? e->model->notes : "",
@@ -477,6 +482,49 @@ bool rg_encode_pair(const rg_engine *e, const char *const text[2], const size_t 
 
     return need_tokenizer(e, err) &&
            hand_over(&out, rg_tokenizer_encode_pair(e->tokenizer, both, flags, &out, second, err), ids, n_ids);
+}
+
+bool rg_encode_to_embed(const rg_engine *e, const char *text, size_t n, const rg_text_options *o, rg_text_ids *out,
+                        rg_error *err)
+{
+    return need_tokenizer(e, err) &&
+           rg_embed_text_encode(&e->embed_text, e->tokenizer, (rg_string){ text, n }, o, out, err);
+}
+
+bool rg_encode_pair_to_score(const rg_engine *e, const char *const text[2], const size_t n[2], const rg_text_options *o,
+                             rg_text_ids *out, rg_error *err)
+{
+    const rg_string both[2] = { { text[0], n[0] }, { text[1], n[1] } };
+    const rg_cut cut = { .most = o->max_ids > 0 ? (size_t)o->max_ids : 0,
+                         .keep_end = o->keep_end || e->embed_text.keep_end };
+    rg_pair_ids pair = { 0 };
+
+    if (!need_tokenizer(e, err))
+        return false;
+    if (!rg_tokenizer_encode_pair_cut(e->tokenizer, both, o->flags, &cut, &pair, err)) {
+        rg_ids_fini(&pair.ids);
+        return false;
+    }
+    *out = (rg_text_ids){ .ids = pair.ids.id, .n = pair.ids.n, .second = pair.second };
+    return true;
+}
+
+size_t rg_cut_ids(const rg_engine *e, int32_t *ids, size_t n, const rg_text_options *o)
+{
+    const rg_cut cut = rg_embed_text_cut(&e->embed_text, o);
+
+    if (e->tokenizer)
+        return rg_tokenizer_cut(e->tokenizer, ids, n, &cut);
+    if (!cut.most || n <= cut.most)
+        return n;
+    if (cut.keep_end)
+        memmove(ids, ids + (n - cut.most), cut.most * sizeof *ids);
+    return cut.most;
+}
+
+const char *rg_engine_prompt(const rg_engine *e, int32_t i)
+{
+    return i >= 0 && i < e->embed_text.n_prompts ? e->embed_text.prompts[i].name : NULL;
 }
 
 int32_t rg_pair_second(const rg_engine *e, const int32_t *ids, size_t n)
@@ -635,25 +683,23 @@ static bool find_breakers(const rg_engine *e, const rg_sampling *p, rg_breakers 
 rg_request *rg_submit(rg_engine *e, const rg_params *params, rg_error *err)
 {
     const rg_config *c = &e->model->config;
-    rg_params settled = *params;
     rg_request_model m = { .vocab_size = c->vocab_size, .max_seq_len = e->max_seq_len, .dim = c->dim,
                            .spelling = e->tokenizer ? rg_tokenizer_spelling(e->tokenizer) : NULL,
                            .eos_ids = e->ends.id, .n_eos = e->ends.n, .config = c,
                            .max_draft = e->drafts.max_draft, .sees = c->sees, .whole = c->sees != RG_CAUSAL,
                            .headless = !rg_config_has_logits(c),
+                           .embedding = &c->embedding, .dense = &e->model->dense,
                            .n_labels = c->n_labels, .score_pooling = c->score_pooling,
                            .diffusion = c->diffusion.mask_id < 0 ? NULL : &c->diffusion,
                            .max_rows = e->runner->max_rows, .max_logits = e->runner->max_logits,
                            .adapter = find_adapter(e, params->adapter) };
     if (params->adapter && !m.adapter)
         return rg_fail(err, RG_E_INPUT, "no adapter is called '%.200s'", params->adapter), NULL;
-    if (params->embed == RG_POOLING_MODEL && !c->embedding.pooling)
+    if (params->embed == RG_POOLING_MODEL && !c->embedding.n_poolings)
         return rg_fail(err, RG_E_UNSUPPORTED, "%s", c->embedding.refusal), NULL;
-    if (params->embed == RG_POOLING_MODEL)
-        settled.embed = c->embedding.pooling;
     if (!find_breakers(e, &params->sampling, &m.breakers, err))
         return NULL;
-    rg_request *r = rg_request_new(&settled, &m, err);
+    rg_request *r = rg_request_new(params, &m, err);
 
     rg_breakers_unref(m.breakers);
     if (r && !rg_loop_submit(e->loop, r, err)) {
@@ -740,12 +786,19 @@ double rg_request_answer_score(const rg_request *r, int32_t sample)
     return b->finished[b->order[sample]].score;
 }
 
-const float *rg_request_embedding(const rg_request *r, int32_t *n)
+const float *rg_request_embedding(const rg_request *request, int32_t *n)
 {
+    rg_request *r = (rg_request *)(uintptr_t)request; /* what the reader makes of the pooled states is its own */
+
     if (!r->embedding || atomic_load(&r->samples[0].finish) != RG_FINISH_STOP)
         return NULL;
-    *n = r->dim;
-    return r->embedding;
+    *n = r->n_poolings * r->dim;
+    if (!r->finish_scratch)
+        return r->embedding;
+    if (!r->finished)
+        r->finished = rg_dense_apply(r->dense, r->made_by, r->embedding, r->finish_scratch);
+    *n = r->made_by->dim;
+    return r->finished;
 }
 
 const float *rg_request_head_scores(const rg_request *r, int32_t *n)

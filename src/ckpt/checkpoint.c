@@ -243,6 +243,11 @@ const char *rg_checkpoint_dir(const rg_checkpoint *c)
     return c->dir;
 }
 
+bool rg_checkpoint_side_path(const rg_checkpoint *c, const char *name, char *path, size_t room)
+{
+    return c->dir && rg_path_join(path, room, c->dir, name);
+}
+
 char *rg_checkpoint_side_file(const rg_checkpoint *c, const char *name, size_t *n, rg_error *err)
 {
     char path[4096];

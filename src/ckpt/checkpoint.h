@@ -88,6 +88,8 @@ void rg_meta_text(const rg_checkpoint *c, const char *key, char *out, size_t roo
 
 /* The folder of a Hugging Face checkpoint; NULL: it has none. */
 const char *rg_checkpoint_dir(const rg_checkpoint *c);
+/* The path of a file or folder beside a Hugging Face checkpoint; false: it is a GGUF file, or the path is too long. */
+bool rg_checkpoint_side_path(const rg_checkpoint *c, const char *name, char *path, size_t room);
 /* The text of a file beside a Hugging Face checkpoint ("tokenizer.json"); NULL without an error if it is not there. */
 char *rg_checkpoint_side_file(const rg_checkpoint *c, const char *name, size_t *n, rg_error *err);
 

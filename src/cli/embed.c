@@ -11,10 +11,10 @@ extern const cli_command cli_embed;
 typedef struct embed_options {
     cli_args args;
     cli_engine engine;
-    const char *text, *file, *pair, *pool;
+    const char *text, *file, *pair, *pool, *prompt;
     cli_ints ids;
     int32_t batch_rows;
-    bool normalize;
+    bool normalize, truncate;
 } embed_options;
 
 /* The prompt, and what it gives. */
@@ -39,10 +39,39 @@ static bool read_pool(const embed_options *o, rg_pooling *how, rg_error *err)
            rg_fail(err, RG_E_USAGE, "embed: --pool '%.20s' is not one of mean, cls, last", o->pool);
 }
 
+/* Ids of a text, or of a pair, as the checkpoint says and the flags. */
+static bool encode(const embed_options *o, const rg_engine *e, const char *text, size_t n, rg_text_ids *out,
+                   rg_error *err)
+{
+    const rg_info info = rg_engine_info(e);
+    const bool whole = info.is_encoder && info.max_whole_rows < info.max_embed_ids;
+    const rg_text_options how = { .prompt = o->prompt,
+                                  .max_ids = !o->truncate ? 0 : whole ? info.max_whole_rows : info.max_embed_ids };
+
+    if (o->pair)
+        return rg_encode_pair_to_score(e, (const char *const[]){ text, o->pair }, (const size_t[]){ n, strlen(o->pair) },
+                                       &how, out, err);
+    return rg_encode_to_embed(e, text, n, &how, out, err);
+}
+
+/* Names of prompts that there are. */
+static bool unknown_prompt(const embed_options *o, const rg_engine *e, rg_error *err)
+{
+    char list[400] = "";
+    const char *name;
+
+    for (int32_t i = 0; (name = rg_engine_prompt(e, i)); i++) {
+        strncat(list, i ? ", " : "", sizeof list - strlen(list) - 1);
+        strncat(list, name, sizeof list - strlen(list) - 1);
+    }
+    return rg_fail(err, RG_E_USAGE, "embed: --prompt '%.60s' is not one of this model's prompts (%s)", o->prompt,
+                   list[0] ? list : "it has none");
+}
+
 static bool make_prompt(const embed_options *o, const rg_engine *e, outcome *r, rg_error *err)
 {
-    size_t n = 0, n_ids = 0;
-    bool ok;
+    rg_text_ids made = { 0 };
+    size_t n = 0;
 
     if (o->ids.given) {
         r->params.prompt = o->ids.item;
@@ -51,17 +80,17 @@ static bool make_prompt(const embed_options *o, const rg_engine *e, outcome *r, 
         return true;
     }
     char *text = cli_text(o->text, o->file, &n, err);
-    if (!text)
-        return false;
-    if (o->pair)
-        ok = rg_encode_pair(e, (const char *const[]){ text, o->pair }, (const size_t[]){ n, strlen(o->pair) },
-                            RG_ENCODE_DEFAULT, &r->ids, &n_ids, &r->params.second, err);
-    else
-        ok = rg_encode(e, text, n, RG_ENCODE_DEFAULT, &r->ids, &n_ids, err);
+    bool ok = text && encode(o, e, text, n, &made, err);
+
     rg_free(text);
-    r->params.prompt = r->ids;
-    r->params.n_prompt = (int32_t)n_ids;
-    return ok;
+    if (!ok)
+        return text && o->prompt && err->code == RG_E_INPUT ? unknown_prompt(o, e, err) : false;
+    r->ids = made.ids;
+    r->params.prompt = made.ids;
+    r->params.n_prompt = (int32_t)made.n;
+    r->params.second = made.second;
+    r->params.pool_from = made.pool_from;
+    return true;
 }
 
 /* A request with these parameters, run to its end. */
@@ -178,6 +207,8 @@ static int run(int argc, char **argv)
         { "-f", CLI_STRING, &o.file, "FILE", "the text from a file (- is standard input)" },
         { "--ids", CLI_INTS, &o.ids, "1,2,3", "the text as ids, used verbatim" },
         { "--pool", CLI_STRING, &o.pool, "HOW", "mean, cls or last (default: what the checkpoint says)" },
+        { "--prompt", CLI_STRING, &o.prompt, "NAME", "which of the checkpoint's prompts stands in front of the text" },
+        { "--truncate", CLI_FLAG, &o.truncate, NULL, "cut the text to what the model takes" },
         { "--normalize", CLI_FLAG, &o.normalize, NULL, "divide the embedding by its length" },
         { "--pair", CLI_STRING, &o.pair, "TEXT", "score the pair of the text and this one" },
         { "--batch-rows", CLI_INT, &o.batch_rows, "N", "rows of a step at most", 1, 65536 },
@@ -195,6 +226,10 @@ static int run(int argc, char **argv)
         return cli_usage("embed: one of -p, -f and --ids must be the text");
     if (o.pair && (o.ids.given || o.pool || o.normalize))
         return cli_usage("embed: --pair makes a score, and takes neither --ids nor --pool nor --normalize");
+    if ((o.prompt || o.truncate) && o.ids.given)
+        return cli_usage("embed: --ids are used verbatim, and take neither --prompt nor --truncate");
+    if (o.prompt && o.pair)
+        return cli_usage("embed: --pair takes no --prompt");
     rg_engine *engine = cli_engine_open_rows(&o.engine, &o.args, o.batch_rows, &err);
     bool ok = engine && embed(&o, engine, &err);
     rg_close(engine);
@@ -206,5 +241,7 @@ const cli_command cli_embed = {
     .name = "embed", .arguments = "MODEL", .summary = "the embedding of a text, or the score of a pair", .run = run,
     .n_positional = 1, .recipe = "exact",
     .notes = "Ids with something behind their first separator are a pair: a model with a head that scores gives its\n"
-             "score too.  The score is the head's own number, without a sigmoid.",
+             "score too.  The score is the head's own number, without a sigmoid.  With --pool the embedding is as\n"
+             "pooled; without, it goes through what the checkpoint has behind the pooling (Dense, Normalize), a text\n"
+             "has the checkpoint's default prompt in front, and is cut to its max_seq_length.",
 };

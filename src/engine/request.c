@@ -164,6 +164,9 @@ static bool check_fill(const rg_params *p, const rg_request_model *m, rg_error *
         return rg_fail(err, RG_E_LIMIT, "%d prompt ids and an answer of %d are computed in one step%s, which has room "
                        "for %d rows (--batch-rows)", (int)p->n_prompt, (int)p->max_tokens,
                        guided > 1 ? ", and again without the prompt" : "", (int)m->max_rows);
+    if (m->sees != RG_SEES_ALL && block > m->max_rows)
+        return rg_fail(err, RG_E_LIMIT, "blocks of %d positions are computed in one step, which has room for %d rows "
+                       "(--batch-rows)", (int)block, (int)m->max_rows);
     if ((int64_t)block * guided > m->max_logits)
         return rg_fail(err, RG_E_LIMIT, "blocks of %d positions: a step has room for the logits of %d; ask for smaller "
                        "blocks", (int)block, (int)m->max_logits / guided);
@@ -209,10 +212,19 @@ static bool check_score(const rg_params *p, const rg_request_model *m, rg_error 
     return m->n_labels || rg_fail(err, RG_E_UNSUPPORTED, "this model has no head that scores texts");
 }
 
-static bool check_pooling(rg_pooling how, rg_error *err)
+/* Pool as the checkpoint says, with what it has behind the pooling. */
+static bool by_model(const rg_params *p, const rg_request_model *m)
 {
-    return how == RG_POOLING_LAST || how == RG_POOLING_MEAN || how == RG_POOLING_CLS ||
-           rg_fail(err, RG_E_INPUT, "%d is no way to make an embedding", (int)how);
+    return p->embed == RG_POOLING_MODEL && m->embedding && m->embedding->n_poolings;
+}
+
+static bool check_pooling(const rg_params *p, const rg_request_model *m, rg_error *err)
+{
+    if (p->pool_from < 0 || p->pool_from >= p->n_prompt)
+        return rg_fail(err, RG_E_INPUT, "positions are pooled from %d on, of %d ids", (int)p->pool_from,
+                       (int)p->n_prompt);
+    return by_model(p, m) || (p->embed >= RG_POOLING_LAST && p->embed <= RG_POOLING_WEIGHTED_MEAN) ||
+           rg_fail(err, RG_E_INPUT, "%d is no way to make an embedding", (int)p->embed);
 }
 
 /* What is wanted of a prompt without an answer. */
@@ -220,7 +232,7 @@ static bool check_ending(const rg_params *p, const rg_request_model *m, rg_error
 {
     if (p->second < 0 || p->second > p->n_prompt)
         return rg_fail(err, RG_E_INPUT, "the second text begins at %d of %d ids", (int)p->second, (int)p->n_prompt);
-    return p->score ? check_score(p, m, err) : check_pooling(p->embed, err);
+    return p->score ? check_score(p, m, err) : check_pooling(p, m, err);
 }
 
 static bool check_params(const rg_params *p, const rg_request_model *m, rg_error *err)
@@ -256,7 +268,8 @@ static void *carve(carver *c, size_t n, size_t size)
 typedef struct sizes {
     size_t row;          /* ids of one sample */
     size_t pending_room; /* bytes of one sample that may be held back, and one id's */
-    size_t dim;          /* of an embedding; 0: none is wanted */
+    size_t dim;          /* of a pooled state; 0: none is wanted */
+    size_t n_poolings, n_finish; /* of an embedding: its ways of pooling, and floats of what is made of them */
     size_t n_labels;     /* of the head's scores; 0: none are wanted */
     size_t max_draft;    /* nodes */
     size_t fill;         /* positions of a block of an answer that is filled in; 0: none is */
@@ -347,10 +360,11 @@ static void carve_samples(carver *c, rg_request *r, const rg_params *p, const si
         r->samples = samples;
 }
 
-static void carve_embedding(carver *c, rg_request *r, const rg_params *p, const sizes *z)
+static void carve_embedding(carver *c, rg_request *r, const sizes *z)
 {
-    float *embedding = carve(c, z->dim, sizeof *embedding), *labels = carve(c, z->n_labels, sizeof *labels);
-    double *sum = carve(c, p->embed == RG_POOLING_MEAN ? z->dim : 0, sizeof *sum);
+    float *embedding = carve(c, z->dim * z->n_poolings, sizeof *embedding);
+    float *labels = carve(c, z->n_labels, sizeof *labels), *finish = carve(c, z->n_finish, sizeof *finish);
+    double *sum = carve(c, z->dim * z->n_poolings, sizeof *sum);
 
     if (!c->base)
         return;
@@ -358,7 +372,8 @@ static void carve_embedding(carver *c, rg_request *r, const rg_params *p, const 
     r->labels = z->n_labels ? labels : NULL;
     r->dim = (int32_t)z->dim;
     r->embedding = z->dim ? embedding : NULL;
-    r->pool_sum = p->embed == RG_POOLING_MEAN ? sum : NULL;
+    r->pool_sum = z->dim ? sum : NULL;
+    r->finish_scratch = z->n_finish ? finish : NULL;
 }
 
 static void carve_scores(carver *c, rg_request *r, const rg_params *p)
@@ -500,7 +515,7 @@ static rg_request *carve_request(carver *c, const rg_params *p, const sizes *z)
     carve_stops(c, r, p);
     carve_samples(c, r, p, z);
     carve_beams(c, r, p, z);
-    carve_embedding(c, r, p, z);
+    carve_embedding(c, r, z);
     carve_scores(c, r, p);
     return r;
 }
@@ -612,6 +627,11 @@ static bool complete(rg_request *r, const rg_request_model *m, rg_error *err)
     r->eos_ids = m->eos_ids;
     r->n_eos = m->n_eos;
     r->score_pooling = m->score_pooling;
+    r->made_by = m->embedding;
+    r->dense = m->dense;
+    r->n_poolings = by_model(&r->params, m) ? m->embedding->n_poolings : 1;
+    for (int i = 0; i < r->n_poolings; i++)
+        r->poolings[i] = by_model(&r->params, m) ? m->embedding->poolings[i] : r->params.embed;
     r->is_whole = is_whole(&r->params, m);
     r->tenant = rg_tenant_hash(r->params.tenant);
     r->weight = r->params.tenant_weight > 0 ? (double)r->params.tenant_weight : 1;
@@ -656,6 +676,8 @@ rg_request *rg_request_new(const rg_params *params, const rg_request_model *mode
     }
     z.pending_room = longest_stop(&kept) + 4 + rg_spelling_room(model->spelling ? model->spelling : &silence);
     z.dim = kept.embed ? (size_t)model->dim : 0;
+    z.n_poolings = by_model(&kept, model) ? (size_t)model->embedding->n_poolings : 1;
+    z.n_finish = by_model(&kept, model) ? rg_dense_room(model->embedding) : 0;
     z.n_labels = kept.score ? (size_t)model->n_labels : 0;
     z.max_draft = kept.beam.n_beams ? 0 : (size_t)model->max_draft;
     z.n_branches = (size_t)(kept.beam.n_beams              ? kept.beam.n_beams

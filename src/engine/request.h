@@ -19,6 +19,7 @@
 #include "engine/stops.h"
 #include "grammar/grammar.h"
 #include "model/config.h"
+#include "model/dense.h"
 
 /* What every request needs of the model; the pointers stay valid as long as any request. */
 typedef struct rg_request_model {
@@ -31,6 +32,8 @@ typedef struct rg_request_model {
     const rg_diffusion *diffusion; /* NULL: ids are drawn one after the other */
     bool headless;     /* it has no logits, and writes no answers */
     bool whole;        /* rows see rows after them: a prompt, if its answer is not filled in, is computed in one step */
+    const rg_embedding *embedding; /* what RG_POOLING_MODEL means; NULL: that is refused */
+    const rg_dense *dense;         /* and the weights of its steps */
     int32_t n_labels;  /* scores that the model's head makes of a prompt; 0: it has none */
     rg_pooling score_pooling; /*   and of which rows (rg_config) */
     int32_t max_rows, max_logits; /* of a step, where a prompt or an answer is computed whole: its rows are never cut */
@@ -107,9 +110,15 @@ struct rg_request {
     int32_t max_draft;
     atomic_int n_drafted, n_accepted, n_steps; /* ids of drafts, those accepted, and steps that drew ids */
     int32_t dim;
-    float *embedding;        /* [dim], once finished; NULL unless it is asked for */
-    double *pool_sum;        /* [dim] of the rows pooled so far; NULL but for RG_POOLING_MEAN */
+    rg_pooling poolings[RG_MAX_POOLINGS];
+    int n_poolings;
+    float *embedding;        /* [n_poolings][dim], once finished; NULL unless it is asked for */
+    double *pool_sum;        /* [n_poolings][dim] of the rows pooled so far */
     int32_t n_pooled;
+    const rg_embedding *made_by; /* the reader's own, as the next: what becomes of the pooled states, */
+    const rg_dense *dense;
+    float *finish_scratch;   /*   room for it (NULL: nothing does), */
+    const float *finished;   /*   and what was made; NULL: not yet */
     float *labels;           /* [n_labels] the head's scores, once finished; NULL unless they are asked for */
     int32_t n_labels;
     rg_pooling score_pooling;
@@ -200,7 +209,9 @@ static inline int32_t rg_request_positions(const rg_request *r)
  * cached. */
 static inline int32_t rg_request_cacheable(const rg_request *r, int32_t n)
 {
-    if (r->is_whole || r->params.uncached || (r->params.embed != RG_POOLING_NONE && r->params.embed != RG_POOLING_LAST))
+    const bool of_many = r->n_poolings > 1 || r->poolings[0] != RG_POOLING_LAST;
+
+    if (r->is_whole || r->params.uncached || (r->params.embed != RG_POOLING_NONE && of_many))
         return 0;
     if (!r->scores || r->n_scoring == r->params.n_prompt)
         return n;

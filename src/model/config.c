@@ -84,6 +84,50 @@ static bool read_absent(const rg_checkpoint *ckpt, const rg_key *key, const char
            rg_fail(err, RG_E_INPUT, "%s: key '%s' is missing", rg_checkpoint_path(ckpt), name ? name : key->hf);
 }
 
+/* A number, or a list of numbers that are all alike: of every layer.  As rg_meta_int. */
+static int read_int(const rg_checkpoint *ckpt, const char *name, int64_t *out, rg_error *err)
+{
+    const int32_t *list = NULL;
+    size_t n = 0;
+
+    if (rg_meta_type_of(ckpt, name) != RG_META_ARRAY)
+        return rg_meta_int(ckpt, name, 0, INT32_MAX, out, err);
+    if (rg_meta_ints(ckpt, name, &list, &n, err) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        if (list[i] != list[0] || list[i] < 0) {
+            rg_fail(err, RG_E_UNSUPPORTED, "%s: %s has %d at place %zu and %d at place 0, which is not supported: this "
+                    "architecture has one number for all layers", rg_checkpoint_path(ckpt), name, (int)list[i], i,
+                    (int)list[0]);
+            return -1;
+        }
+    if (n)
+        *out = list[0];
+    return n > 0;
+}
+
+/* Likewise of reals. */
+static int read_float(const rg_checkpoint *ckpt, const char *name, double *out, rg_error *err)
+{
+    const float *list = NULL;
+    size_t n = 0;
+
+    if (rg_meta_type_of(ckpt, name) != RG_META_ARRAY)
+        return rg_meta_float(ckpt, name, out, err);
+    if (rg_meta_floats(ckpt, name, &list, &n, err) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        if (list[i] != list[0] || !isfinite(list[i])) {
+            rg_fail(err, RG_E_UNSUPPORTED, "%s: %s has %g at place %zu and %g at place 0, which is not supported: this "
+                    "architecture has one number for all layers", rg_checkpoint_path(ckpt), name, (double)list[i], i,
+                    (double)list[0]);
+            return -1;
+        }
+    if (n)
+        *out = (double)list[0];
+    return n > 0;
+}
+
 static bool read_key(rg_config *c, const rg_checkpoint *ckpt, const rg_key *key, rg_error *err)
 {
     char full[128];
@@ -99,11 +143,11 @@ static bool read_key(rg_config *c, const rg_checkpoint *ckpt, const rg_key *key,
     else if (name)
         name = spelling_of(ckpt, key);
     if (name && key->kind == KEY_INT)
-        got = rg_meta_int(ckpt, name, 0, INT32_MAX, &whole, err);
+        got = read_int(ckpt, name, &whole, err);
     else if (name && key->kind == KEY_BOOL)
         got = rg_meta_bool(ckpt, name, &yes, err);
     else if (name)
-        got = rg_meta_float(ckpt, name, &real, err);
+        got = read_float(ckpt, name, &real, err);
     if (got < 0)
         return false;
     if (!got) {
@@ -465,6 +509,12 @@ static bool check_eps(const rg_config *c, const rg_checkpoint *ckpt, rg_error *e
                    (double)c->norm_eps);
 }
 
+/* Rows that see each other, and no masks: an encoder's. */
+static bool rows_embed(const rg_config *c)
+{
+    return c->sees == RG_SEES_ALL && c->diffusion.mask_id < 0;
+}
+
 bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
 {
     begin(c, ckpt);
@@ -484,10 +534,8 @@ bool rg_config_read(rg_config *c, const rg_checkpoint *ckpt, rg_error *err)
                        rg_checkpoint_path(ckpt), c->n_layers, c->dim, RG_MAX_LAYERS);
     if (!rg_config_keys(c, ckpt, c->arch->keys, c->arch->n_keys, err) || !c->arch->finish(c, ckpt, err) ||
         !rg_bidirectional_read(c, ckpt, err) || !rg_tied_settle(c, ckpt, err) || !read_special(c, ckpt, err) ||
-        !read_sampling(c, ckpt, err) || !rg_embedding_read(&c->embedding, ckpt, c->dim, err))
+        !read_sampling(c, ckpt, err) || !rg_embedding_read(&c->embedding, ckpt, c->dim, rows_embed(c), err))
         return false;
-    if (c->sees == RG_SEES_ALL && c->diffusion.mask_id < 0 && !c->embedding.is_said && c->embedding.pooling)
-        c->embedding.pooling = RG_POOLING_MEAN;
     for (int i = 0; i < c->n_ropes; i++)
         rg_rope_complete(&c->ropes[i], c->max_seq_len);
     if (!stretch_context(c, ckpt, err))

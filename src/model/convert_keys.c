@@ -101,10 +101,16 @@ static bool put_pooling(rg_ckpt_writer *w, const rg_config *c, rg_error *err)
     static const int numbers[] = { [RG_POOLING_MEAN] = 1, [RG_POOLING_CLS] = 2, [RG_POOLING_LAST] = 3 };
     char name[128];
 
-    if (!c->embedding.is_said || !c->embedding.pooling)
+    if (!c->embedding.is_said || !c->embedding.n_poolings)
         return true;
+    if (c->embedding.n_poolings > 1 || c->embedding.poolings[0] > RG_POOLING_CLS)
+        return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no key for this way of pooling, only for mean, cls and last");
+    for (int i = 0; i < c->embedding.n_steps; i++)
+        if (c->embedding.steps[i].is_dense)
+            return rg_fail(err, RG_E_UNSUPPORTED, "GGUF has no form of the module '%s' behind the pooling",
+                           c->embedding.steps[i].folder);
     snprintf(name, sizeof name, "%s.pooling_type", c->arch->gguf_name);
-    return rg_ckpt_put_int(w, name, GGUF_TYPE_U32, numbers[c->embedding.pooling], err);
+    return rg_ckpt_put_int(w, name, GGUF_TYPE_U32, numbers[c->embedding.poolings[0]], err);
 }
 
 /* A decoder whose rows see each other, and one without a head: without the latter key, which is ridge's own, readers

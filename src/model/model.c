@@ -263,6 +263,7 @@ rg_model *rg_model_open(const rg_checkpoint *ckpt, const rg_model_options *o, rg
                    : rg_config_read(&m->config, ckpt, err)) &&
         rg_weights_declare(&m->weights, &m->config, declared, o->declared_type, err) &&
         mark_sparse(m, ckpt, o, err) && (o->declare_only || bind(m, ckpt, o, err)) && complete(m, o, err) &&
+        (o->declare_only || o->layers_apart || rg_dense_open(&m->dense, &m->config.embedding, ckpt, err)) &&
         add_adapters(m, o, err) && take_notes(m, ckpt, o, err))
         return m;
     rg_model_close(m);
@@ -287,6 +288,7 @@ void rg_model_close(rg_model *m)
     if (!m)
         return;
     rg_adapters_close(&m->adapters);
+    rg_dense_close(&m->dense);
     rg_weights_fini(&m->weights);
     rg_free(m->layers);
     rg_free(m->inv_freq);

@@ -5,6 +5,7 @@
 #define RG_MODEL_MODEL_H
 
 #include "model/adapters.h"
+#include "model/dense.h"
 #include "model/runner.h"
 #include "model/weights.h"
 #include "ops/backend.h"
@@ -12,6 +13,7 @@
 typedef struct rg_model {
     rg_config config;
     rg_weight_set weights;
+    rg_dense dense;         /* behind the pooling of an embedding, as config.embedding says */
     rg_adapters adapters;   /* of which a span names one by its number */
     rg_layer outer; /* what stands outside the layers; its lm_head is the embedding where they are tied */
     rg_layer *layers;

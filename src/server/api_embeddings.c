@@ -10,7 +10,7 @@
 
 static size_t size_of(const rg_call *c)
 {
-    return (size_t)(c->f.dimensions == RG_NOT_GIVEN ? c->server->info.dim : c->f.dimensions);
+    return (size_t)(c->f.dimensions == RG_NOT_GIVEN ? c->server->info.embed_dim : c->f.dimensions);
 }
 
 /* What the values of a vector are divided by. */
@@ -109,7 +109,7 @@ static bool check_dimensions(const rg_call *c, rg_refusal *e)
     const rg_info *info = &c->server->info;
     int64_t n = c->f.dimensions;
 
-    if (n == RG_NOT_GIVEN || n == info->dim || (info->n_embed_sizes < 0 && n < info->dim))
+    if (n == RG_NOT_GIVEN || n == info->embed_dim || (info->n_embed_sizes < 0 && n < info->embed_dim))
         return true;
     for (int32_t i = 0; i < info->n_embed_sizes; i++)
         if (info->embed_sizes[i] == n)
@@ -118,7 +118,7 @@ static bool check_dimensions(const rg_call *c, rg_refusal *e)
         return rg_refuse_field(e, "dimensions",
                                "'dimensions' is not one that embeddings of this model may be cut to.");
     return rg_refuse_field(e, "dimensions", "'dimensions' must be %d: this model's embeddings are not made to be cut.",
-                           (int)info->dim);
+                           (int)info->embed_dim);
 }
 
 static bool read_request(rg_call *c, rg_refusal *e)

@@ -62,15 +62,17 @@ static bool add_pair(rg_call *c, const json_t *first, const json_t *second, rg_r
 {
     const char *const text[2] = { json_string_value(first), json_string_value(second) };
     const size_t n[2] = { json_string_length(first), json_string_length(second) };
+    rg_text_options o;
+    rg_text_ids out;
     rg_error err = { 0 };
-    int32_t *ids = NULL, at = 0;
-    size_t n_ids = 0;
 
-    if (!rg_encode_pair(c->server->engine, text, n, RG_ENCODE_PLAIN, &ids, &n_ids, &at, &err))
-        return rg_refuse_engine(c->server, e, &err), false;
-    if (!rg_call_add_ids(c, ids, n_ids, false, e))
+    if (!rg_call_text_options(c, &o, e))
         return false;
-    c->prompts[c->n_prompts - 1].second = at;
+    if (!rg_encode_pair_to_score(c->server->engine, text, n, &o, &out, &err))
+        return rg_refuse_engine(c->server, e, &err), false;
+    if (!rg_call_add_ids(c, out.ids, out.n, false, e))
+        return false;
+    c->prompts[c->n_prompts - 1].second = out.second;
     return true;
 }
 

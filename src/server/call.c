@@ -126,6 +126,68 @@ static bool check_prompt(const rg_call *c, const int32_t *ids, size_t n, rg_refu
     return true;
 }
 
+/* ---- texts to be embedded or scored ---- */
+
+/* Tokens of the longest text that this model takes here. */
+static int32_t most_tokens(const rg_info *info)
+{
+    return info->is_encoder && info->max_whole_rows < info->max_embed_ids ? info->max_whole_rows : info->max_embed_ids;
+}
+
+/* True if the client says that nothing is to be cut off. */
+static bool wants_whole(const rg_call *c)
+{
+    return json_is_false(json_object_get(c->body, "truncate")) && c->f.truncate_tokens == RG_NOT_GIVEN;
+}
+
+bool rg_call_text_options(const rg_call *c, rg_text_options *o, rg_refusal *e)
+{
+    const char *side = c->f.truncation_side ? c->f.truncation_side : c->f.truncation_direction;
+    const int32_t most = most_tokens(&c->server->info);
+    const int64_t asked = c->f.truncate_tokens;
+
+    *o = (rg_text_options){ .flags = c->shape->scores  ? RG_ENCODE_PLAIN
+                                     : c->f.add_special ? RG_ENCODE_DEFAULT
+                                                        : RG_ENCODE_NO_SPECIAL,
+                            .prompt = c->f.prompt_name, .keep_end = side && (side[0] == 'l' || side[0] == 'L') };
+    if (asked == 0)
+        return rg_refuse_field(e, "truncate_prompt_tokens", "'truncate_prompt_tokens' must be at least 1, or -1 for as "
+                               "many tokens as the model takes.");
+    if (asked != RG_NOT_GIVEN)
+        o->max_ids = asked > 0 && asked < most ? (int32_t)asked : most;
+    else if (c->f.truncate)
+        o->max_ids = most;
+    else if (wants_whole(c))
+        o->max_ids = -1;
+    return true;
+}
+
+/* As the checkpoint says, or the client. */
+static bool add_text_to_embed(rg_call *c, const char *text, size_t n, rg_refusal *e)
+{
+    const int32_t most = c->server->info.max_embed_ids;
+    rg_text_options o;
+    rg_text_ids out;
+    rg_error err = { 0 };
+
+    if (!rg_call_text_options(c, &o, e))
+        return false;
+    if (!rg_encode_to_embed(c->server->engine, text, n, &o, &out, &err)) {
+        if (err.code == RG_E_INPUT && c->f.prompt_name)
+            return rg_refuse_field(e, "prompt_name", "'prompt_name' is not the name of a prompt of this model.");
+        return rg_refuse_engine(c->server, e, &err), false;
+    }
+    if (wants_whole(c) && out.n > (size_t)most) {
+        rg_ids_free(out.ids);
+        return rg_refuse(e, 400, "context_length_exceeded", c->shape->input,
+                         "The prompt has %zu tokens, and this model takes %d.", out.n, (int)most);
+    }
+    if (!rg_call_add_ids(c, out.ids, out.n, false, e))
+        return false;
+    c->prompts[c->n_prompts - 1].pool_from = out.pool_from;
+    return true;
+}
+
 static void free_ids(int32_t *ids, bool ours)
 {
     if (ours)
@@ -163,6 +225,8 @@ bool rg_call_add_text(rg_call *c, const char *text, size_t n, rg_refusal *e)
     int32_t *ids = NULL;
     size_t n_ids = 0;
 
+    if (c->shape->embeds && !c->shape->scores)
+        return add_text_to_embed(c, text, n, e);
     if (!rg_encode(c->server->engine, text, n, c->f.add_special ? RG_ENCODE_DEFAULT : RG_ENCODE_NO_SPECIAL, &ids,
                    &n_ids, &err))
         return rg_refuse_engine(c->server, e, &err), false;
@@ -185,6 +249,15 @@ static bool add_list(rg_call *c, const json_t *list, rg_refusal *e)
     if (!rg_ids_read(list, c->shape->input, &ids, &n, e)) {
         rg_free(ids);
         return false;
+    }
+    if (c->shape->embeds) { /* only the client may ask for less than these ids */
+        rg_text_options o;
+
+        if (!rg_call_text_options(c, &o, e)) {
+            rg_free(ids);
+            return false;
+        }
+        n = o.max_ids > 0 ? rg_cut_ids(c->server->engine, ids, n, &o) : n;
     }
     if (!rg_call_add_ids(c, ids, n, true, e))
         return false;
@@ -401,7 +474,8 @@ static rg_request *submit(rg_call *c, int32_t i, rg_error *err)
                     .n_prompt_tops = c->f.n_prompt_tops > 0 ? c->f.n_prompt_tops : 0,
                     .priority = (int32_t)c->f.priority, .background = note->background, .deadline_s = time_left(c),
                     .embed = c->shape->embeds && !c->shape->scores ? RG_POOLING_MODEL : RG_POOLING_NONE,
-                    .score = c->shape->scores, .second = c->prompts[i].second };
+                    .score = c->shape->scores, .second = c->prompts[i].second,
+                    .pool_from = c->prompts[i].pool_from };
 
     if (c->f.seed == RG_NOT_GIVEN)
         p.sampling.seed += (uint64_t)i; /* the same prompt twice is answered twice */

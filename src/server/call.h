@@ -46,7 +46,7 @@ typedef struct rg_prompt {
     int32_t *ids;
     size_t n;
     bool ours;          /* ids from rg_alloc, else from the engine */
-    int32_t second;     /* as in rg_params */
+    int32_t second, pool_from; /* as in rg_params */
     char *text;         /* for echo; from the engine if it rendered it */
     size_t n_text;
 } rg_prompt;
@@ -116,6 +116,8 @@ void rg_call_free(rg_call *c); /* NULL is fine; cancels what runs */
 
 /* A prompt more; ids from the engine (or ours: from rg_alloc) are taken, freed on failure too. */
 bool rg_call_add_ids(rg_call *c, int32_t *ids, size_t n, bool ours, rg_refusal *e);
+/* How texts to be embedded or scored, or their ids, are encoded and cut, by the call's fields. */
+bool rg_call_text_options(const rg_call *c, rg_text_options *o, rg_refusal *e);
 bool rg_call_add_text(rg_call *c, const char *text, size_t n, rg_refusal *e);
 /* The prompts of the shape's input field: a text, texts, ids, or lists of ids. */
 bool rg_call_read_prompts(rg_call *c, rg_refusal *e);

@@ -52,6 +52,7 @@ typedef struct rg_fields {
     int64_t steps, block_length;
     double cfg_scale, threshold;
     const char *model, *effort, *verbosity, *tier, *user, *cache_salt, *encoding;
+    const char *truncation_side, *truncation_direction, *prompt_name;
     int64_t dimensions, top_n, max_tokens, max_completion_tokens, n, top_k, seed, min_tokens, top_logprobs, n_probs;
     int64_t priority;
     double temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;
@@ -61,6 +62,8 @@ typedef struct rg_fields {
     rg_breaker_list dry_breakers;
     bool stream, include_usage, pads; /* pads: the events of a stream, with noise */
     bool parallel_tools, generation_prompt, ignore_eos, echo, add_special, include_reasoning, store, cache_prompt;
+    int64_t truncate_tokens; /* texts to be embedded or scored are cut to so many tokens; -1: to what the model takes */
+    bool truncate;           /* they are cut to what the model takes; false says nothing */
     bool return_documents, use_activation; /* of scores of pairs: their texts too; the sigmoid of the head's score */
     bool return_progress; /* of a stream: how much of the prompt is computed */
     bool skip_prefix;    /* the contrary of cache_prompt, by another name */

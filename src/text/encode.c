@@ -248,33 +248,6 @@ bool rg_tokenizer_encode_text(const rg_tokenizer *t, const rg_text *text, unsign
     return encode(t, text->bytes.data, text->run, text->n_runs, flags, ids, err);
 }
 
-static bool encode_item(const rg_tokenizer *t, int32_t item, const rg_string text[2], unsigned flags, rg_ids *ids,
-                        rg_error *err)
-{
-    const rg_string *s = &text[item == RG_AROUND_SECOND];
-
-    if (item >= 0)
-        return (flags & RG_ENCODE_NO_SPECIAL) || rg_ids_add(ids, item, err);
-    return rg_tokenizer_encode(t, s->data, s->n, flags | RG_ENCODE_NO_SPECIAL, ids, err);
-}
-
-bool rg_tokenizer_encode_pair(const rg_tokenizer *t, const rg_string text[2], unsigned flags, rg_ids *ids,
-                              int32_t *second, rg_error *err)
-{
-    size_t before = ids->n;
-
-    *second = 0;
-    if (!t->pair.n)
-        return rg_fail(err, RG_E_UNSUPPORTED, "the tokenizer's template for pairs of texts is not supported");
-    for (int i = 0; i < t->pair.n; i++) {
-        if (t->pair.type[i] && !*second)
-            *second = (int32_t)(ids->n - before);
-        if (!encode_item(t, t->pair.item[i], text, flags, ids, err))
-            return false;
-    }
-    return true;
-}
-
 void rg_model_work_fini(rg_model_work *w)
 {
     rg_bpe_work_fini(&w->bpe);

@@ -256,12 +256,17 @@ static void folders_say_how_to_pool(void **state)
         { "[" BASE "," MODULE("1_Pooling", "Pooling") "]", "{\"pooling_mode_cls_token\": true}", RG_POOLING_CLS, "" },
         { "[" BASE "," MODULE("1_Pooling", "Pooling") "]", "{\"pooling_mode_lasttoken\": true}", RG_POOLING_LAST, "" },
         { "[" BASE "]", "{}", RG_POOLING_LAST, "" },
-        { "[" BASE "," MODULE("1_Pooling", "Pooling") "]", "{\"pooling_mode_max_tokens\": true}", 0, "max_tokens" },
-        { "[" BASE "," MODULE("1_Pooling", "Pooling") "]", "{}", 0, "0 ways" },
-        { "[" BASE "," MODULE("1_Pooling", "Pooling") "]",
-          "{\"pooling_mode_cls_token\": true, \"pooling_mode_lasttoken\": true}", 0, "2 ways" },
-        { "[" BASE "," MODULE("1_Pooling", "Pooling") "," MODULE("2_Dense", "Dense") "]",
-          "{\"pooling_mode_lasttoken\": true}", 0, "'Dense'" },
+        { "[" BASE "," MODULE("1_Pooling", "Pooling") "]", "{\"pooling_mode_max_tokens\": true}", RG_POOLING_MAX, "" },
+        { "[" BASE "," MODULE("1_Pooling", "Pooling") "]", "{}", RG_POOLING_MEAN, "" },
+        { "[" BASE "," MODULE("1_Pooling", "Pooling") "]", "{\"pooling_mode\": \"cls\"}", RG_POOLING_CLS, "" },
+        { "[" BASE "," MODULE("1_Pooling", "Pooling") "]", "{\"pooling_mode\": [\"lasttoken\"]}", RG_POOLING_LAST, "" },
+        { "[" BASE "," MODULE("1_Pooling", "Pooling") "]", "{\"pooling_mode\": \"attention\"}", 0, "'attention'" },
+        { "[" BASE "," MODULE("1_Pooling", "Pooling") "]", "{\"pooling_mode\": [\"cls\", 7]}", 0, "pooling" },
+        { "[" BASE "," MODULE("1_Pooling", "Pooling") "," MODULE("2_LSTM", "LSTM") "]", "{}", 0, "'LSTM'" },
+        { "[" BASE "," MODULE("2_Normalize", "Normalize") "," MODULE("1_Pooling", "Pooling") "]", "{}", 0,
+          "'Normalize' in front of the pooling" },
+        { "[" BASE "," MODULE("1_Pooling", "Pooling") "," MODULE("2_Dense", "Dense") "]", "{}", 0,
+          "2_Dense/config.json" },
         { "[" BASE "," MODULE("../1_Pooling", "Pooling") "]", "{}", 0, "folder" },
         { "[" BASE "," MODULE("3_Pooling", "Pooling") "]", "{}", 0, "3_Pooling/config.json" },
         { "[" BASE "," MODULE("1_Pooling", "Pooling") "]", "[", 0, "1_Pooling/config.json" },
@@ -279,7 +284,7 @@ static void folders_say_how_to_pool(void **state)
         put(dir, "modules.json", cases[i].modules);
         put(dir, "1_Pooling/config.json", cases[i].pooling);
         rg_embedding e = read_from(dir);
-        assert_int_equal(e.pooling, cases[i].want);
+        assert_int_equal(e.n_poolings ? e.poolings[0] : RG_POOLING_NONE, cases[i].want);
         if (!strstr(e.refusal, cases[i].refusal) || !*cases[i].refusal != !*e.refusal)
             fail_msg("case %zu: '%s', not '%s'", i, e.refusal, cases[i].refusal);
     }
@@ -331,7 +336,7 @@ static void gguf_says_how_to_pool(void **state)
         rg_convert_report_fini(&r);
         rg_checkpoint_close(c);
         rg_embedding e = read_from(to);
-        assert_int_equal(e.pooling, want[i]);
+        assert_int_equal(e.poolings[0], want[i]);
         assert_true(e.is_said);
         remove(to);
     }

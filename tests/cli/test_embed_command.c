@@ -136,6 +136,28 @@ static void texts_and_pairs(void **state)
     json_decref(j);
 }
 
+static void prompts_and_cuts(void **state)
+{
+    (void)state;
+    char dir[400], args[1000], other[1000];
+
+    snprintf(dir, sizeof dir, "%s", test_with_letters("prompted", "bert"));
+    snprintf(other, sizeof other, "%s/config_sentence_transformers.json", dir);
+    test_write_text(other, "{\"prompts\": {\"query\": \"what is \"}, \"default_prompt_name\": null}");
+    snprintf(args, sizeof args, "embed %s -p 'a fox?' --prompt query --json --quiet", dir);
+    snprintf(other, sizeof other, "embed %s --ids 1,66,67,4,64,58,2 --pool mean --json --quiet", dir);
+    same_at("embedding", args, other);
+    snprintf(args, sizeof args, "embed %s -p a --prompt passage", dir);
+    command_refuses(args, 2, "query");
+    snprintf(args, sizeof args, "embed %s --ids 1,2 --truncate", dir);
+    command_refuses(args, 2, "--truncate");
+    snprintf(args, sizeof args, "embed %s --batch-rows 5 -p 'a b c d e f'", dir);
+    command_refuses(args, 1, "--batch-rows");
+    strcat(args, " --truncate --json --quiet");
+    snprintf(other, sizeof other, "embed %s -p 'a b c' --json --quiet", dir);
+    same_at("embedding", args, other);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -198,6 +220,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(goldens),
         cmocka_unit_test(texts_and_pairs),
+        cmocka_unit_test(prompts_and_cuts),
         cmocka_unit_test(refusals),
         cmocka_unit_test(hidden_states_are_written),
     };

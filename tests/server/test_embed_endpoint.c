@@ -160,7 +160,11 @@ static void what_cannot_be_had_is_refused(void **state)
     refused("{\"input\":\"a\",\"dimensions\":3}", 400, NULL, "dimensions");
     refused("{\"input\":\"a\",\"normalize\":false}", 400, NULL, "normalize");
     refused("{\"input\":\"a\",\"embd_normalize\":-1}", 400, NULL, "embd_normalize");
-    refused("{\"input\":\"a\",\"truncate_prompt_tokens\":4}", 400, NULL, "truncate_prompt_tokens");
+    refused("{\"input\":\"a\",\"truncate_prompt_tokens\":0}", 400, NULL, "truncate_prompt_tokens");
+    refused("{\"input\":\"a\",\"truncate_prompt_tokens\":-2}", 400, NULL, "truncate_prompt_tokens");
+    refused("{\"input\":\"a\",\"truncate\":\"END\"}", 400, NULL, "truncate");
+    refused("{\"input\":\"a\",\"truncation_side\":\"middle\"}", 400, NULL, "truncation_side");
+    refused("{\"input\":\"a\",\"prompt_name\":\"query\"}", 400, NULL, "prompt_name");
     refused("{\"messages\":[]}", 400, NULL, "messages");
     refused("{\"input\":\"a\",\"model\":\"other\"}", 404, "model_not_found", "model");
     for (int i = 1; i < 65; i++)

@@ -256,9 +256,65 @@ static void models_without_a_head_say_so(void **state)
     test_server_stop(&s);
 }
 
+/* Texts longer than what the server takes, 48 ids, are cut if the client says so: the special tokens around stay. */
+static void long_texts_are_cut(void **state)
+{
+    static const struct {
+        const char *more; /* fields */
+        int status, tokens;
+        const char *same; /* the beginning that is left; NULL: the end of the text */
+    } cases[] = {
+        { "", 400, 0, NULL },
+        { ",\"truncate\":false", 400, 0, NULL },
+        { ",\"truncate\":true", 200, 48, "" },
+        { ",\"truncate_prompt_tokens\":-1", 200, 48, "" },
+        { ",\"truncate_prompt_tokens\":5", 200, 5, "a b c" },
+        { ",\"truncate\":false,\"truncate_prompt_tokens\":5", 200, 5, "a b c" },
+        { ",\"truncate_prompt_tokens\":5,\"truncation_side\":\"left\"", 200, 5, "x y z" },
+        { ",\"truncate_prompt_tokens\":5,\"truncation_direction\":\"Left\"", 200, 5, "x y z" },
+        { ",\"truncate_prompt_tokens\":1000", 200, 48, "" },
+    };
+    char text[400] = "a b c", body[900];
+
+    (void)state;
+    for (int i = 0; i < 60; i++)
+        strcat(text, " d");
+    strcat(text, " x y z");
+    for (size_t i = 0; i < RG_LEN(cases); i++) {
+        snprintf(body, sizeof body, "{\"input\":\"%s\"%s}", text, cases[i].more);
+        json_t *v = test_web_json(t.port, "/v1/embeddings", body, cases[i].status);
+        if (cases[i].status == 200)
+            assert_int_equal(json_integer_value(test_json_at(v, "usage.prompt_tokens")), cases[i].tokens);
+        else
+            assert_string_equal(test_json_text(v, "error.code"), "context_length_exceeded");
+        if (cases[i].same && *cases[i].same) {
+            snprintf(body, sizeof body, "{\"input\":\"%s\"}", cases[i].same);
+            json_t *w = test_web_json(t.port, "/v1/embeddings", body, 200);
+            assert_true(json_equal(json_object_get(v, "data"), json_object_get(w, "data")));
+            json_decref(w);
+        }
+        json_decref(v);
+    }
+    snprintf(body, sizeof body, "{\"query\":\"a\",\"documents\":[\"%s\",\"b\"],\"truncate\":true}", text);
+    json_decref(test_web_json(t.port, "/v1/rerank", body, 200));
+    snprintf(body, sizeof body, "{\"query\":\"a\",\"documents\":[\"%s\",\"b\"]}", text);
+    json_decref(test_web_json(t.port, "/v1/rerank", body, 400));
+    snprintf(body, sizeof body, "{\"text_1\":\"a b\",\"text_2\":\"%s\",\"truncate_prompt_tokens\":8}", text);
+    json_t *v = test_web_json(t.port, "/v1/score", body, 200);
+    assert_int_equal(json_integer_value(test_json_at(v, "usage.prompt_tokens")), 8);
+    assert_true(fabs(json_number_value(test_json_at(v, "data.0.score")) - 1 / (1 + exp(-score("a b", "a b c")))) < 1e-6);
+    json_decref(v);
+    v = test_web_json(t.port, "/v1/embeddings", "{\"input\":[[1,4,5,6,7,2]],\"truncate_prompt_tokens\":4}", 200);
+    json_t *w = test_web_json(t.port, "/v1/embeddings", "{\"input\":[[1,4,5,2]]}", 200);
+    assert_true(json_equal(json_object_get(v, "data"), json_object_get(w, "data")));
+    json_decref(v);
+    json_decref(w);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_texts_are_cut),
         cmocka_unit_test(documents_are_ranked),          cmocka_unit_test(pairs_are_scored),
         cmocka_unit_test(what_cannot_be_had_is_refused), cmocka_unit_test(embeddings_are_given),
         cmocka_unit_test(models_without_a_head_say_so),
