@@ -49,8 +49,8 @@ static bool encode(const embed_options *o, const rg_engine *e, const char *text,
                                   .max_ids = !o->truncate ? 0 : whole ? info.max_whole_rows : info.max_embed_ids };
 
     if (o->pair)
-        return rg_encode_pair_to_score(e, (const char *const[]){ text, o->pair }, (const size_t[]){ n, strlen(o->pair) },
-                                       &how, out, err);
+        return rg_encode_pair_to_score(e, (const char *const[]){ text, o->pair },
+                                       (const size_t[]){ n, strlen(o->pair) }, &how, out, err);
     return rg_encode_to_embed(e, text, n, &how, out, err);
 }
 

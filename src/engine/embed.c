@@ -17,12 +17,13 @@ static bool has_only(const rg_request *r, rg_pooling how)
 
 rg_rows rg_request_rows_to_pool(const rg_request *r, int32_t start, int32_t n)
 {
-    bool ends = start + n == r->params.n_prompt, begins = start <= r->params.pool_from && r->params.pool_from < start + n;
+    const int32_t from = r->params.pool_from;
+    bool ends = start + n == r->params.n_prompt, begins = start <= from && from < start + n;
 
     if (has_only(r, RG_POOLING_LAST))
         return (rg_rows){ n - 1, ends };
     if (has_only(r, RG_POOLING_CLS))
-        return (rg_rows){ begins ? r->params.pool_from - start : 0, begins };
+        return (rg_rows){ begins ? from - start : 0, begins };
     return (rg_rows){ 0, n };
 }
 
