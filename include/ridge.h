@@ -507,10 +507,10 @@ RG_API int32_t rg_pair_second(const rg_engine *engine, const int32_t *ids, size_
 /* How a text, or a pair of texts, becomes the ids of an embedding or of scores. */
 typedef struct rg_text_options {
     unsigned flags;     /* rg_encode_flags */
-    const char *prompt; /* the name of one of the checkpoint's prompts, which stands in front of a text alone; "": none;
-                         *   NULL: its default prompt, if it has one */
-    int32_t max_ids;    /* a longer text loses its end, and a pair what is longer of the two, until no more ids are left;
-                         *   the special tokens around stay.  0: as the checkpoint says (its max_seq_length), -1: never */
+    const char *prompt; /* the name of one of the checkpoint's prompts, which stands in front of a text alone; "":
+                         *   none; NULL: its default prompt, if it has one */
+    int32_t max_ids;    /* a longer text loses its end, and a pair what is longer of the two, until no more ids are
+                         *   left; special tokens around stay.  0: as the checkpoint says (max_seq_length), -1: never */
     bool keep_end;      /* what is lost is the beginning (the tokenizer may say so, too) */
 } rg_text_options;
 

@@ -1,5 +1,5 @@
-/* embed_text.h -- what a checkpoint says of texts that are to be embedded: prompts that stand in front of them, how long
- * they may be, and whether they are in lower case.
+/* embed_text.h -- what a checkpoint says of texts that are to be embedded: prompts that stand in front of them, how
+ * long they may be, and whether they are in lower case.
  *
  * Read from sentence-transformers' config_sentence_transformers.json and sentence_bert_config.json. */
 #ifndef RG_API_EMBED_TEXT_H

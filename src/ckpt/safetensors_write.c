@@ -29,7 +29,19 @@ static const char *const side_files[] = {
     "vocab.txt",
     "merges.txt",
     "tokenizer.model",
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
 };
+
+/* Of each folder that modules.json names. */
+static const char *const module_files[] = { "config.json", "model.safetensors", "pytorch_model.bin" };
 
 static json_t *json_of_scalar(const rg_entry *e)
 {
@@ -249,6 +261,44 @@ static bool copy_templates(rg_ckpt_writer *w, rg_error *err)
     return rg_dir_make(to, err) && rg_dir_list(from, copy_template, &c, err) && !c.failed;
 }
 
+/* One of sentence-transformers' modules. */
+static bool copy_module(const rg_ckpt_writer *w, const char *folder, rg_error *err)
+{
+    char path[PATH_ROOM];
+    bool ok = true;
+
+    if (!folder || !*folder || *folder == '.' || strlen(folder) > 64 || strpbrk(folder, "/\\") ||
+        !rg_path_join(path, sizeof path, w->source, folder) || rg_path_look(path) != RG_PATH_DIR)
+        return true;
+    if (!rg_path_join(path, sizeof path, w->dir, folder))
+        return rg_fail(err, RG_E_INPUT, "%s: the path is too long", w->dir);
+    ok = rg_path_look(path) == RG_PATH_DIR || rg_dir_make(path, err);
+    for (size_t i = 0; ok && i < RG_LEN(module_files); i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, module_files[i]);
+        ok = copy_file(w, path, err);
+    }
+    return ok;
+}
+
+static bool copy_modules(const rg_ckpt_writer *w, rg_error *err)
+{
+    char path[PATH_ROOM];
+    size_t n;
+    bool ok = true;
+
+    if (!rg_path_join(path, sizeof path, w->source, "modules.json") || rg_path_look(path) != RG_PATH_FILE)
+        return true;
+    char *text = rg_file_slurp(path, RG_SIDE_CAP, &n, err);
+    json_t *modules = text ? rg_json_parse("modules.json", text, n, NULL) : NULL; /* malformed: copied as it is */
+
+    ok = text;
+    rg_free(text);
+    for (size_t i = 0; ok && i < json_array_size(modules); i++)
+        ok = copy_module(w, json_string_value(json_object_get(json_array_get(modules, i), "path")), err);
+    json_decref(modules);
+    return ok;
+}
+
 static bool write_sidecar(rg_ckpt_writer *w, rg_error *err)
 {
     char *text;
@@ -256,7 +306,7 @@ static bool write_sidecar(rg_ckpt_writer *w, rg_error *err)
 
     for (size_t i = 0; w->source && ok && i < RG_LEN(side_files); i++)
         ok = copy_file(w, side_files[i], err);
-    ok = ok && (!w->source || copy_templates(w, err));
+    ok = ok && (!w->source || (copy_templates(w, err) && copy_modules(w, err)));
     if (!ok || !w->config)
         return ok;
     text = rg_json_dump(w->config, JSON_INDENT(2));

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "model/convert.h"
 #include "support/engine.h"
 
 enum { MAX = 512, N = 13 };
@@ -480,6 +481,37 @@ static void pairs_are_cut(void **state)
     rg_close(e);
 }
 
+/* A folder that is written anew keeps what makes it an embedder; GGUF has no form of its dense layers, and says so. */
+static void written_anew(void **state)
+{
+    const char *to = test_scratch("anew"), *file = test_scratch("dense.gguf");
+    const rg_convert_options o = { .type = RG_F32, .n_threads = 1, .to_hf = true }, gguf = { .type = RG_F32,
+                                                                                            .n_threads = 1 };
+    rg_error err = { 0 };
+    rg_convert_report r;
+    float want[MAX], got[MAX];
+    int32_t ids[N];
+
+    (void)state;
+    some_ids(ids);
+    rg_checkpoint *c = rg_checkpoint_open(test_data("embedding-gemma"), RG_CKPT_DEFAULT, &err);
+    assert_ok(c, err);
+    assert_ok(rg_convert(&r, c, to, &o, &err), err);
+    rg_convert_report_fini(&r);
+    assert_false(rg_convert(&r, c, file, &gguf, &err));
+    rg_convert_report_fini(&r);
+    assert_non_null(strstr(err.text, "2_Dense"));
+    rg_checkpoint_close(c);
+    rg_engine *e = open_model(test_data("embedding-gemma"));
+    const int32_t dim = embed(e, ids, N, 0, RG_POOLING_MODEL, want);
+    rg_close(e);
+    e = open_model(to);
+    assert_int_equal(embed(e, ids, N, 0, RG_POOLING_MODEL, got), dim);
+    assert_memory_equal(got, want, (size_t)dim * sizeof *want);
+    assert_string_equal(rg_engine_prompt(e, 0), "query");
+    rg_close(e);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -492,6 +524,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(prompts),
         cmocka_unit_test(texts_are_cut),
         cmocka_unit_test(pairs_are_cut),
+        cmocka_unit_test(written_anew),
     };
 
     test_init(argc, argv);

@@ -262,8 +262,7 @@ static const rg_layer_kind kinds[] = {
 
 const rg_arch rg_arch_minimax01 = {
     .hf_name = "MiniMaxForCausalLM", .hf_name_too = { "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM" },
-    .hf_type = "minimax", .hf_type_too = { "minimax_text_01", "minimax_m1" },
-    .gguf_name = "minimax-01", .hf_prefix = "model.layers.",
+    .hf_type = "minimax", .gguf_name = "minimax-01", .hf_prefix = "model.layers.",
     .keys = keys, .n_keys = RG_LEN(keys), .own_bytes = sizeof(minimax_settings), .finish = finish,
     .hf_type_too = { "minimax_text_01", "minimax_m1" },
     .ignored = ignored, .harmless = harmless, .weights = weights, .kinds = kinds, .n_kinds = RG_LEN(kinds),
