@@ -16,8 +16,9 @@ static float *read_values(const rg_checkpoint *ckpt, const char *name, int64_t r
 
     if (!fits)
         return rg_fail(err, RG_E_INPUT, "tensor '%s' is missing or of another shape", name), NULL;
+    const int64_t n = rg_tensor_count(t);
     void *raw = rg_alloc(t->bytes);
-    float *values = rg_array((size_t)(rows * cols), sizeof *values);
+    float *values = rg_array((size_t)n, sizeof *values);
     bool ok = (raw && values) || rg_fail_memory(err, t->bytes);
 
     ok = ok && rg_tensor_read(ckpt, t, 0, raw, t->bytes, err);
