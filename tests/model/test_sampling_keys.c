@@ -66,7 +66,8 @@ static void keys_of_gguf_are_followed(void **state)
         { KEY "xtc_probability", 0.5, false }, { KEY "xtc_threshold", 0.25, false }, { KEY "mirostat", 2, true },
         { KEY "mirostat_tau", 4, false },     { KEY "mirostat_eta", 0.5, false },
     };
-    static const put none[] = { { KEY "top_k", -1, true }, { KEY "penalty_repeat", 1.5, false }, { KEY "penalty_last_n", 0, true } };
+    static const put none[] = { { KEY "top_k", -1, true }, { KEY "penalty_repeat", 1.5, false },
+                                { KEY "penalty_last_n", 0, true } };
     rg_config *config = malloc(sizeof *config);
     rg_sampling want = RG_SAMPLING_NEUTRAL;
     rg_error err = { 0 };
